@@ -1,0 +1,157 @@
+package catalog
+
+import (
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+)
+
+// An Object is an API object with metadata.
+type Object interface {
+	runtime.Object
+	metav1.Object
+}
+
+// A Kind describes one served resource in one version. Functions may be nil where
+// there is nothing to do. They are called from many goroutines at once, must not
+// keep the objects they are given, and change only the one that is said to be
+// theirs to change.
+type Kind struct {
+	schema.GroupVersionKind
+
+	Resource   string // plural, lower case: "pods"
+	Singular   string // "pod"
+	ShortNames []string
+	Categories []string // "all"
+	Namespaced bool
+
+	// Verbs that are served, as discovery lists them; nil means all of
+	// StandardVerbs.
+	Verbs []string
+
+	New     func() Object
+	NewList func() runtime.Object
+
+	// Volatile objects may be lost in a crash (Lease, Event).
+	Volatile bool
+
+	// Default fills in the fields that were left out. It runs on every object
+	// that comes in, and is idempotent.
+	Default func(obj Object)
+
+	// Prepare makes obj what may be stored: on creation (old is nil) it drops
+	// the status and sets what only the server sets; on an update it carries
+	// over what this endpoint does not change (the status) from old.
+	// Generation is not its job: see Generation.
+	Prepare func(obj, old Object)
+
+	// Validate returns everything that is wrong with obj, on an update
+	// (old is not nil) including changes of immutable fields. Object metadata
+	// is checked by the caller.
+	Validate func(obj, old Object) field.ErrorList
+
+	// ValidateName says what is wrong with a name or, with prefix, a
+	// generateName; nil means a DNS subdomain (RFC 1123).
+	ValidateName func(name string, prefix bool) []string
+
+	// Generation says that the kind counts metadata.generation: it starts at 1
+	// and rises with each change outside metadata and status.
+	Generation bool
+
+	// Columns of a table after Name, in the order in which kubectl prints them;
+	// Age is not added by itself.
+	Columns []Column
+
+	// Fields that field selectors may name beside metadata.name and
+	// metadata.namespace, and their values.
+	Fields map[string]func(obj Object) string
+
+	// Indexed lists the Fields for which the store keeps an index.
+	Indexed []string
+
+	// Grace returns how many seconds the object goes on existing after a
+	// deletion is asked for, given what the request says (nil: nothing); 0 means
+	// that it goes at once. Nil means always at once. Pod alone uses it.
+	Grace func(obj Object, asked *int64) int64
+
+	// DefaultPropagation is how dependents are treated when a DELETE does not
+	// say; empty means background.
+	DefaultPropagation metav1.DeletionPropagation
+
+	Subresources []Subresource
+}
+
+// A Column is one column of a table.
+type Column struct {
+	metav1.TableColumnDefinition
+
+	// Cell returns a string, an int64 or a bool.
+	Cell func(obj Object, now time.Time) any
+}
+
+// A Subresource is served under the name of an object. Exactly one of three
+// shapes: an update of the parent that is written as the parent's kind (Kind is
+// zero; "status"), a view of the parent in another kind (Get and/or Apply;
+// "scale", "binding"), or a stream that the API server connects ("log", "proxy":
+// Connect).
+type Subresource struct {
+	Name  string
+	Verbs []string
+
+	// Kind of the body, if it is not the parent's.
+	Kind schema.GroupVersionKind
+	New  func() runtime.Object // makes a body of Kind
+
+	// Prepare carries everything over from old into obj that an update through
+	// this subresource does not change.
+	Prepare func(obj, old Object)
+	// Validate is as in Kind, for updates through this subresource.
+	Validate func(obj, old Object) field.ErrorList
+
+	// Get returns the view.
+	Get func(parent Object) runtime.Object
+	// Apply changes parent (a copy) to what body says. Its errors are API status
+	// errors.
+	Apply func(parent Object, body runtime.Object) error
+
+	// Connect marks a stream; the API server has a handler of that name.
+	Connect bool
+}
+
+// StandardVerbs are the verbs of a kind that says nothing else.
+var StandardVerbs = []string{"create", "delete", "get", "list", "patch", "update", "watch"}
+
+// GVR returns the resource as clients name it.
+func (k *Kind) GVR() schema.GroupVersionResource {
+	return schema.GroupVersionResource{Group: k.Group, Version: k.Version, Resource: k.Resource}
+}
+
+// GR returns the resource without its version.
+func (k *Kind) GR() schema.GroupResource {
+	return schema.GroupResource{Group: k.Group, Resource: k.Resource}
+}
+
+// Prefix returns what the storage keys of the kind begin with, or those of one
+// namespace if that is not empty: "pods/", "pods/default/", "jobs.batch/".
+func (k *Kind) Prefix(namespace string) string {
+	p := k.Resource
+	if k.Group != "" {
+		p += "." + k.Group
+	}
+	if p += "/"; namespace != "" {
+		p += namespace + "/"
+	}
+	return p
+}
+
+// Key returns the storage key of an object; namespace is ignored for cluster
+// kinds.
+func (k *Kind) Key(namespace, name string) string {
+	if !k.Namespaced {
+		namespace = ""
+	}
+	return k.Prefix(namespace) + name
+}

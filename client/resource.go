@@ -1,0 +1,113 @@
+package client
+
+import (
+	"context"
+	"fmt"
+	"iter"
+
+	batchv1 "k8s.io/api/batch/v1"
+	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/watch"
+)
+
+// An Object is an API object with metadata.
+type Object interface {
+	runtime.Object
+	metav1.Object
+}
+
+// A Resource is a served resource whose objects have the Go type T.
+type Resource[T Object] struct {
+	schema.GroupVersionResource
+	Kind       string
+	Namespaced bool
+}
+
+func core[T Object](resource, kind string, namespaced bool) Resource[T] {
+	return Resource[T]{corev1.SchemeGroupVersion.WithResource(resource), kind, namespaced}
+}
+
+// The resources that parts of this program work with.
+var (
+	ConfigMaps             = core[*corev1.ConfigMap]("configmaps", "ConfigMap", true)
+	Endpoints              = core[*corev1.Endpoints]("endpoints", "Endpoints", true) //nolint:staticcheck // deprecated, and still what many clients read
+	Events                 = core[*corev1.Event]("events", "Event", true)
+	Namespaces             = core[*corev1.Namespace]("namespaces", "Namespace", false)
+	Nodes                  = core[*corev1.Node]("nodes", "Node", false)
+	Pods                   = core[*corev1.Pod]("pods", "Pod", true)
+	ReplicationControllers = core[*corev1.ReplicationController]("replicationcontrollers", "ReplicationController", true)
+	Secrets                = core[*corev1.Secret]("secrets", "Secret", true)
+	ServiceAccounts        = core[*corev1.ServiceAccount]("serviceaccounts", "ServiceAccount", true)
+	Services               = core[*corev1.Service]("services", "Service", true)
+	Jobs                   = Resource[*batchv1.Job]{batchv1.SchemeGroupVersion.WithResource("jobs"), "Job", true}
+	Leases                 = Resource[*coordinationv1.Lease]{coordinationv1.SchemeGroupVersion.WithResource("leases"), "Lease", true}
+	EndpointSlices         = Resource[*discoveryv1.EndpointSlice]{discoveryv1.SchemeGroupVersion.WithResource("endpointslices"), "EndpointSlice", true}
+)
+
+// GVK returns the kind of the resource's objects.
+func (r Resource[T]) GVK() schema.GroupVersionKind { return r.GroupVersion().WithKind(r.Kind) }
+
+// Get returns the object, which must not be changed (C1).
+func (r Resource[T]) Get(ctx context.Context, c Interface, namespace, name string) (T, error) {
+	return as[T](c.Get(ctx, r.GroupVersionResource, namespace, name, ""))
+}
+
+// List returns the matching objects, which must not be changed (C1), and the
+// revision of the list.
+func (r Resource[T]) List(ctx context.Context, c Interface, namespace string, opts metav1.ListOptions) ([]T, metav1.ListMeta, error) {
+	objs, meta, err := c.List(ctx, r.GroupVersionResource, namespace, opts)
+	if err != nil {
+		return nil, meta, err
+	}
+	items := make([]T, len(objs))
+	for i, o := range objs {
+		if items[i], err = as[T](o, nil); err != nil {
+			return nil, meta, err
+		}
+	}
+	return items, meta, nil
+}
+
+// Watch yields events as [Interface] does; their objects have type T.
+func (r Resource[T]) Watch(ctx context.Context, c Interface, namespace string, opts metav1.ListOptions) iter.Seq2[watch.Event, error] {
+	return c.Watch(ctx, r.GroupVersionResource, namespace, opts)
+}
+
+// Create stores a new object and returns it as stored.
+func (r Resource[T]) Create(ctx context.Context, c Interface, obj T) (T, error) {
+	return as[T](c.Create(ctx, r.GroupVersionResource, obj.GetNamespace(), "", obj, metav1.CreateOptions{}, ""))
+}
+
+// Update replaces an object, if its resource version is still the stored one,
+// and returns it as stored. The subresource is "" or "status".
+func (r Resource[T]) Update(ctx context.Context, c Interface, obj T, subresource string) (T, error) {
+	return as[T](c.Update(ctx, r.GroupVersionResource, obj.GetNamespace(), obj.GetName(), obj, metav1.UpdateOptions{}, subresource))
+}
+
+// Patch changes an object and returns it as stored.
+func (r Resource[T]) Patch(ctx context.Context, c Interface, namespace, name string, kind types.PatchType, patch []byte, subresource string) (T, error) {
+	return as[T](c.Patch(ctx, r.GroupVersionResource, namespace, name, kind, patch, metav1.PatchOptions{}, subresource))
+}
+
+// Delete asks for the deletion of an object.
+func (r Resource[T]) Delete(ctx context.Context, c Interface, namespace, name string, opts metav1.DeleteOptions) error {
+	return c.Delete(ctx, r.GroupVersionResource, namespace, name, opts)
+}
+
+func as[T Object](o runtime.Object, err error) (T, error) {
+	var zero T
+	if err != nil {
+		return zero, err
+	}
+	t, ok := o.(T)
+	if !ok {
+		return zero, fmt.Errorf("the server answered with a %T, want a %T", o, zero)
+	}
+	return t, nil
+}

@@ -1,0 +1,2 @@
+// Package clustertest gives Go tests a real cluster of their own.
+package clustertest

@@ -1,0 +1,3 @@
+module github.com/sampan-io/sampan/clustertest
+
+go 1.26.0

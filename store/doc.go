@@ -1,0 +1,36 @@
+// Package store keeps the objects of the cluster and tells watchers what
+// changed.
+//
+// A store is one ordered history of keys. Every write gets the next [Revision].
+// A reader names the last revision that it has seen and is told everything after
+// it, in order, once. Optimistic concurrency, watches, informer caches and
+// recovery all rest on that sentence, so the invariants are numbered, and
+// package storetest cites them by number:
+//
+//	I1  Revisions rise strictly and are never used twice, not even after a crash
+//	    that lost volatile writes.
+//	I2  A write whose expectation does not hold changes nothing and uses no
+//	    revision.
+//	I3  A watch after revision r yields exactly the events after r that match it,
+//	    in order, each once, or ends with [ErrExpired]. It never skips, repeats
+//	    or reorders.
+//	I4  A list and a watch after the list's revision together miss nothing. The
+//	    pages of one list come from one revision.
+//	I5  Values are immutable once committed.
+//	I6  A durable write that was acknowledged survives kill -9 and power loss. No
+//	    reader sees a durable write before it is on disk.
+//	I7  What a crash left half-written at the end of the history is cut off on
+//	    the next start. Damage anywhere else stops the start and is reported with
+//	    its place; it is never guessed around.
+//	I8  A volatile write wakes no disk. It is saved together with the next durable
+//	    write or at a clean stop. A crash may lose it; a watch or list from a
+//	    revision that the crash took away ends with [ErrExpired].
+//
+// The image of all live records is held in memory, ordered by key, and every
+// read is answered from it; a [Backend] below only makes batches durable and
+// gives the records back at the start. Writes are committed in groups: all that
+// arrive while the disk is busy share the next sync.
+//
+// The package knows nothing about kinds. Keys are paths whose first segment is
+// the resource ("pods/default/web"); package catalog gives them meaning.
+package store

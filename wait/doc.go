@@ -1,0 +1,2 @@
+// Package wait repeats a condition until it holds.
+package wait

@@ -1,0 +1,3 @@
+module github.com/sampan-io/sampan/wait
+
+go 1.26.0
