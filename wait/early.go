@@ -1,0 +1,144 @@
+package wait
+
+import (
+	"context"
+	"fmt"
+	"time"
+)
+
+// timeoutError is the type of ErrWaitTimeout alone.
+type timeoutError struct{}
+
+func (timeoutError) Error() string { return "timed out waiting for the condition" }
+
+// Is makes ErrWaitTimeout match context.DeadlineExceeded, which the original did
+// not.
+func (timeoutError) Is(target error) bool { return target == context.DeadlineExceeded }
+
+// ErrWaitTimeout is the error of a condition that did not hold in time. The
+// early forms return this value itself.
+var ErrWaitTimeout error = timeoutError{}
+
+// A ConditionFunc reports whether what is waited for has come. An error ends the
+// wait.
+type ConditionFunc func() (done bool, err error)
+
+// A ConditionWithContextFunc is a [ConditionFunc] that is given a context.
+type ConditionWithContextFunc func(ctx context.Context) (done bool, err error)
+
+// A WaitFunc returns a channel that carries a value whenever the condition shall
+// be tried, and is closed when it shall be tried for the last time.
+type WaitFunc func() <-chan struct{}
+
+// Poll calls condition every interval until it returns true or an error, and a
+// last time when timeout is reached. It waits one interval before the first
+// call; with a timeout of at most one interval there is one call, at its end. A
+// timeout of 0 means for ever.
+//
+// The calls are made on the caller's goroutine, one after the other. A condition
+// that is slower than interval gets one late call and the others are dropped;
+// the last call is not put off by them.
+//
+// The result is nil, the condition's error as it is (even beside true), or
+// ErrWaitTimeout. An interval that is not positive is an error, and condition is
+// not called.
+func Poll(interval, timeout time.Duration, condition ConditionFunc) error {
+	return PollWithContext(context.Background(), interval, timeout, func(context.Context) (bool, error) {
+		return condition()
+	})
+}
+
+// PollWithContext is [Poll] that also ends when ctx does: at once, without a
+// further call, and with an [*ExhaustedError] that matches ErrWaitTimeout and
+// the cause.
+func PollWithContext(ctx context.Context, interval, timeout time.Duration, condition ConditionWithContextFunc) error {
+	if interval <= 0 {
+		return fmt.Errorf("wait: interval is %v, want more than 0", interval)
+	}
+	start := time.Now()
+	tick := time.NewTicker(interval)
+	defer tick.Stop()
+	var after <-chan time.Time
+	if timeout != 0 {
+		timer := time.NewTimer(timeout)
+		defer timer.Stop()
+		after = timer.C
+	}
+	for try := 0; ; try++ {
+		last := false
+		select {
+		case <-ctx.Done():
+		case <-after:
+			last = true
+		case <-tick.C:
+			// Both may be ready; the timeout goes first, so that a pending
+			// tick neither delays it nor adds a call.
+			select {
+			case <-after:
+				last = true
+			default:
+				last = timeout != 0 && time.Since(start) >= timeout
+			}
+		}
+		if ctx.Err() != nil {
+			return exhausted(try, start, nil, context.Cause(ctx))
+		}
+		switch ok, err := condition(ctx); {
+		case err != nil:
+			return err
+		case ok:
+			return nil
+		case last:
+			return ErrWaitTimeout
+		}
+	}
+}
+
+// PollCycles calls condition after each of so many intervals until it returns
+// true or an error, and then returns ErrWaitTimeout. It is the first Poll of
+// all, which counted tries: the 10 of that Poll(time.Second, 10, condition)
+// would be ten nanoseconds in [Poll]. Intervals and cycles that are not positive
+// are errors.
+func PollCycles(interval time.Duration, cycles int, condition ConditionFunc) error {
+	if cycles <= 0 {
+		return fmt.Errorf("wait: %d cycles, want at least 1", cycles)
+	}
+	calls := 0
+	return Poll(interval, 0, func() (bool, error) {
+		calls++
+		ok, err := condition()
+		if !ok && err == nil && calls == cycles {
+			err = ErrWaitTimeout
+		}
+		return ok, err
+	})
+}
+
+// WaitFor calls condition once for each value of the channel that wait returns,
+// and once more when it is closed. It is [Poll] with a rhythm of the caller's;
+// the caller also ends whoever feeds the channel.
+func WaitFor(wait WaitFunc, condition ConditionFunc) error {
+	for c := wait(); ; {
+		_, open := <-c
+		switch ok, err := condition(); {
+		case err != nil:
+			return err
+		case ok:
+			return nil
+		case !open:
+			return ErrWaitTimeout
+		}
+	}
+}
+
+// Forever calls f, pauses for period, and begins again; with a period of 0 or
+// less it calls f back to back. It does not return. A panic of f is not
+// recovered.
+func Forever(f func(), period time.Duration) {
+	for {
+		f()
+		if period > 0 {
+			time.Sleep(period)
+		}
+	}
+}
