@@ -1,0 +1,121 @@
+package local
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// An Instance is a cluster that runs, or did until its machine or process died.
+type Instance struct {
+	Name    string  `json:"name"`
+	Version string  `json:"version"`
+	Process Process `json:"process"`
+	Runtime Process `json:"runtime"` // the container runtime; zero if there is none
+
+	Server         string        `json:"server"` // URL of the API server
+	Nodes          []string      `json:"nodes"`
+	Simulated      bool          `json:"simulated,omitempty"`
+	PodNetwork     string        `json:"podNetwork,omitempty"`
+	ServiceNetwork string        `json:"serviceNetwork"`
+	RuntimeProgram string        `json:"runtimeProgram,omitempty"` // path, to clean up with
+	DataDir        string        `json:"dataDir"`
+	Started        time.Time     `json:"started"`
+	ReadyAfter     time.Duration `json:"readyAfter"` // nanoseconds
+}
+
+// A Process names a process so that a later one with the same pid is not taken
+// for it. The zero Process is none.
+type Process struct {
+	PID   int    `json:"pid"`
+	Start uint64 `json:"start"` // clock ticks after boot (proc(5), stat, field 22)
+}
+
+// Self returns the calling process.
+func Self() (Process, error) { return ProcessOf(os.Getpid()) }
+
+// ProcessOf returns the process that has the pid now.
+func ProcessOf(pid int) (Process, error) {
+	data, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	if err != nil {
+		return Process{}, err
+	}
+	// The second field is the name in parentheses and may hold anything.
+	_, rest, _ := strings.Cut(string(data[max(0, strings.LastIndexByte(string(data), ')')):]), " ")
+	fields := strings.Fields(rest)
+	const startTime = 22 - 3 // counted from the third field
+	if len(fields) <= startTime {
+		return Process{}, fmt.Errorf("/proc/%d/stat has %d fields", pid, len(fields)+2)
+	}
+	start, err := strconv.ParseUint(fields[startTime], 10, 64)
+	if err != nil {
+		return Process{}, fmt.Errorf("/proc/%d/stat: %w", pid, err)
+	}
+	return Process{PID: pid, Start: start}, nil
+}
+
+// Alive reports whether the process is still there.
+func (p Process) Alive() bool {
+	now, err := ProcessOf(p.PID)
+	return p.PID != 0 && err == nil && now == p
+}
+
+func (p Profile) instanceFile() string { return filepath.Join(p.RunDir, "instance.json") }
+
+// Instance returns what the cluster wrote down about itself, and whether it runs.
+// A cluster that was never started, or was stopped, has none.
+func (p Profile) Instance() (i Instance, running bool, err error) {
+	data, err := os.ReadFile(p.instanceFile())
+	if errors.Is(err, fs.ErrNotExist) {
+		return Instance{}, false, nil
+	}
+	if err != nil {
+		return Instance{}, false, fmt.Errorf("reading about cluster %s: %w", p.Name, err)
+	}
+	if err := json.Unmarshal(data, &i); err != nil {
+		return Instance{}, false, fmt.Errorf("reading about cluster %s: %s: %w", p.Name, p.instanceFile(), err)
+	}
+	return i, i.Process.Alive(), nil
+}
+
+// Save writes an instance down.
+func (p Profile) Save(i Instance) error {
+	data, err := json.MarshalIndent(i, "", "  ")
+	if err != nil {
+		return err
+	}
+	if err := os.MkdirAll(p.RunDir, 0o700); err != nil {
+		return fmt.Errorf("making the run directory: %w", err)
+	}
+	tmp := p.instanceFile() + ".new"
+	if err := os.WriteFile(tmp, data, 0o600); err != nil {
+		return fmt.Errorf("writing about the cluster: %w", err)
+	}
+	return os.Rename(tmp, p.instanceFile())
+}
+
+// Instances returns the running clusters whose run directories are beside that
+// of p.
+func (p Profile) Instances() ([]Instance, error) {
+	entries, err := os.ReadDir(filepath.Dir(p.RunDir))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("looking for clusters: %w", err)
+	}
+	var found []Instance
+	for _, e := range entries {
+		other := Profile{Name: e.Name(), RunDir: filepath.Join(filepath.Dir(p.RunDir), e.Name())}
+		if i, running, err := other.Instance(); err == nil && running {
+			found = append(found, i)
+		}
+	}
+	return found, nil
+}

@@ -1,0 +1,104 @@
+package local
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/util/validation"
+)
+
+// DefaultName is the name of a cluster that nobody named.
+const DefaultName = "sampan"
+
+// A Profile is a cluster of this machine, running or not.
+type Profile struct {
+	Name    string
+	DataDir string // what survives: objects, keys, images, volumes, logs
+	RunDir  string // what does not survive a boot: sockets, pids, namespaces
+}
+
+// NewProfile returns the profile of a cluster. An empty name means DefaultName;
+// an empty dataDir means /var/lib/sampan/NAME for root and a directory below
+// $XDG_DATA_HOME for others.
+func NewProfile(name, dataDir string) (Profile, error) {
+	if name == "" {
+		name = DefaultName
+	}
+	if errs := validation.IsDNS1123Label(name); len(errs) > 0 {
+		return Profile{}, fmt.Errorf("cluster name %q: %s", name, strings.Join(errs, "; "))
+	}
+	data, run := "/var/lib/sampan", "/run/sampan"
+	if os.Getuid() != 0 {
+		home, err := os.UserHomeDir()
+		if err != nil {
+			return Profile{}, fmt.Errorf("finding a place for the cluster's data: %w; say one with --data-dir", err)
+		}
+		data = filepath.Join(envOr("XDG_DATA_HOME", filepath.Join(home, ".local", "share")), "sampan")
+		run = filepath.Join(envOr("XDG_RUNTIME_DIR", data), "sampan-run")
+	}
+	p := Profile{Name: name, DataDir: filepath.Join(data, name), RunDir: filepath.Join(run, name)}
+	if dataDir != "" {
+		abs, err := filepath.Abs(dataDir)
+		if err != nil {
+			return Profile{}, fmt.Errorf("data directory %q: %w", dataDir, err)
+		}
+		p.DataDir = abs
+	}
+	return p, nil
+}
+
+func envOr(name, otherwise string) string {
+	if v := os.Getenv(name); v != "" {
+		return v
+	}
+	return otherwise
+}
+
+// Context returns the name of the cluster in the kubeconfig.
+func (p Profile) Context() string {
+	if p.Name == DefaultName {
+		return p.Name
+	}
+	return "sampan-" + p.Name
+}
+
+// Bridge returns the name of the cluster's link, which has at most 15 bytes as
+// Linux demands.
+func (p Profile) Bridge() string {
+	const longest = 15
+	if b := "spn-" + p.Name; len(b) <= longest {
+		return b
+	}
+	sum := sha256.Sum256([]byte(p.Name))
+	return "spn-" + hex.EncodeToString(sum[:])[:longest-len("spn-")]
+}
+
+// Cgroup returns the name of the cluster's cgroup below the root of each
+// hierarchy.
+func (p Profile) Cgroup() string { return "sampan-" + p.Name }
+
+// NetworkTable returns the name of the nftables table of the pod network.
+func (p Profile) NetworkTable() string { return "sampan-" + p.Name + "-pods" }
+
+// ServiceTable returns the name of the nftables table of the service proxy.
+func (p Profile) ServiceTable() string { return "sampan-" + p.Name + "-services" }
+
+// Log returns the file that a cluster in the background logs to.
+func (p Profile) Log() string { return filepath.Join(p.DataDir, "sampan.log") }
+
+// RuntimeSocket returns the socket of the container runtime.
+func (p Profile) RuntimeSocket() string { return filepath.Join(p.RunDir, "runtime.sock") }
+
+// RuntimeState returns the state directory of the container runtime.
+func (p Profile) RuntimeState() string { return filepath.Join(p.RunDir, "runtime") }
+
+// RuntimeRoot returns where the container runtime keeps images and containers.
+func (p Profile) RuntimeRoot() string { return filepath.Join(p.DataDir, "runtime") }
+
+// Kubeconfig returns the file with the administrator's credentials, which the
+// cluster itself writes at each start.
+func (p Profile) Kubeconfig() string { return filepath.Join(p.DataDir, "admin.kubeconfig") }

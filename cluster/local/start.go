@@ -1,0 +1,127 @@
+package local
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"strings"
+	"syscall"
+)
+
+// reportFD is the descriptor on which the program in the background reports to
+// the one that started it.
+const reportFD = 3
+
+// A Report is one line of what a starting cluster says. Ready or Error is the
+// last one.
+type Report struct {
+	Step  string    `json:"step,omitempty"` // what it is doing now
+	Ready *Instance `json:"ready,omitempty"`
+	Error string    `json:"error,omitempty"`
+}
+
+// Start runs the program with the given arguments in the background, in a
+// session of its own, logging to the profile's log file, and blocks until it is
+// ready or has failed. step, if not nil, is told what it is doing. When ctx ends
+// first, the program is told to stop.
+func Start(ctx context.Context, p Profile, program string, args []string, step func(string)) (Instance, error) {
+	if err := os.MkdirAll(p.DataDir, 0o700); err != nil {
+		return Instance{}, fmt.Errorf("making the data directory: %w", err)
+	}
+	log, err := os.OpenFile(p.Log(), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+	if err != nil {
+		return Instance{}, fmt.Errorf("opening the log: %w", err)
+	}
+	defer func() { _ = log.Close() }()
+	r, w, err := os.Pipe()
+	if err != nil {
+		return Instance{}, err
+	}
+	defer func() { _ = r.Close() }()
+
+	// Not CommandContext: the program must outlive this one.
+	cmd := exec.Command(program, args...) //nolint:noctx // see above
+	cmd.Stdout, cmd.Stderr = log, log
+	cmd.ExtraFiles = []*os.File{w} // reportFD
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+	cmd.Dir = "/"
+	err = cmd.Start()
+	_ = w.Close()
+	if err != nil {
+		return Instance{}, fmt.Errorf("starting %s: %w", program, err)
+	}
+	stop := context.AfterFunc(ctx, func() { _ = cmd.Process.Signal(syscall.SIGTERM) })
+	defer stop()
+	instance, err := follow(r, step)
+	if err != nil {
+		_ = cmd.Wait() // it has closed its end of the pipe because it ends
+		return Instance{}, err
+	}
+	return instance, cmd.Process.Release()
+}
+
+// follow reads the reports until the last one.
+func follow(r io.Reader, step func(string)) (Instance, error) {
+	lines := bufio.NewScanner(r)
+	for lines.Scan() {
+		var rep Report
+		if err := json.Unmarshal(lines.Bytes(), &rep); err != nil {
+			return Instance{}, fmt.Errorf("the cluster reported %q: %w", lines.Text(), err)
+		}
+		switch {
+		case rep.Error != "":
+			return Instance{}, errors.New(rep.Error)
+		case rep.Ready != nil:
+			return *rep.Ready, nil
+		case step != nil:
+			step(rep.Step)
+		}
+	}
+	return Instance{}, errors.New("the cluster ended before it was ready")
+}
+
+// A Reporter tells the program that started this one how far the start is. The
+// zero Reporter tells nobody.
+type Reporter struct{ w io.WriteCloser }
+
+// NewReporter returns a reporter to whoever ran this program with [Start].
+func NewReporter() Reporter {
+	syscall.CloseOnExec(reportFD)
+	return Reporter{os.NewFile(reportFD, "report")}
+}
+
+// Step tells what is being done now.
+func (r Reporter) Step(what string) { r.send(Report{Step: what}) }
+
+// Ready is the last report of a start that succeeded.
+func (r Reporter) Ready(i Instance) { r.send(Report{Ready: &i}); r.close() }
+
+// Fail is the last report of one that did not.
+func (r Reporter) Fail(err error) {
+	r.send(Report{Error: strings.TrimSpace(err.Error())})
+	r.close()
+}
+
+// send drops the report when nobody listens any more: the cluster does not
+// depend on who started it.
+func (r Reporter) send(rep Report) {
+	if r.w == nil {
+		return
+	}
+	data, err := json.Marshal(rep)
+	if err != nil {
+		return
+	}
+	_, _ = r.w.Write(append(data, '\n'))
+}
+
+func (r Reporter) close() {
+	if r.w != nil {
+		_ = r.w.Close()
+	}
+}

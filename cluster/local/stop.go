@@ -1,0 +1,76 @@
+package local
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// End tells a process to stop and blocks until it is gone. After patience it is
+// killed; ctx ends the waiting. A process that is not there any more is no
+// error.
+func End(ctx context.Context, p Process, patience time.Duration) error {
+	if p.PID == 0 {
+		return nil
+	}
+	fd, err := unix.PidfdOpen(p.PID, 0)
+	if errors.Is(err, unix.ESRCH) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("process %d: %w", p.PID, err)
+	}
+	defer func() { _ = unix.Close(fd) }()
+	if !p.Alive() {
+		return nil // the pid belongs to another process by now
+	}
+	for _, sig := range []syscall.Signal{syscall.SIGTERM, syscall.SIGKILL} {
+		if err := unix.PidfdSendSignal(fd, sig, nil, 0); err != nil && !errors.Is(err, unix.ESRCH) {
+			return fmt.Errorf("stopping process %d: %w", p.PID, err)
+		}
+		gone, err := awaitExit(ctx, fd, patience)
+		if gone || err != nil {
+			return err
+		}
+	}
+	return fmt.Errorf("process %d does not end, even killed", p.PID)
+}
+
+// awaitExit blocks until the process behind a pidfd is gone, which makes the
+// descriptor readable.
+func awaitExit(ctx context.Context, fd int, patience time.Duration) (bool, error) {
+	// A pipe of ours in the same poll makes the wait end with ctx.
+	r, w, err := os.Pipe()
+	if err != nil {
+		return false, err
+	}
+	defer func() { _ = r.Close() }()
+	stop := context.AfterFunc(ctx, func() { _ = w.Close() })
+	defer func() {
+		if stop() {
+			_ = w.Close()
+		}
+	}()
+	deadline := time.Now().Add(patience)
+	for {
+		fds := []unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}, {Fd: int32(r.Fd()), Events: unix.POLLIN}}
+		n, err := unix.Poll(fds, int(max(0, time.Until(deadline).Milliseconds())))
+		switch {
+		case errors.Is(err, unix.EINTR):
+			continue
+		case err != nil:
+			return false, fmt.Errorf("waiting for a process to end: %w", err)
+		case fds[0].Revents != 0:
+			return true, nil
+		case ctx.Err() != nil:
+			return false, context.Cause(ctx)
+		case n == 0:
+			return false, nil
+		}
+	}
+}

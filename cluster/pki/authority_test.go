@@ -1,0 +1,96 @@
+package pki_test
+
+import (
+	"crypto/x509"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/sampan-io/sampan/cluster/pki"
+)
+
+func open(t *testing.T, dir string) *pki.Authority {
+	t.Helper()
+	a, err := pki.Open(dir, time.Now())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return a
+}
+
+func TestTheAuthorityStaysTheSame(t *testing.T) {
+	dir := t.TempDir()
+	a, b := open(t, dir), open(t, dir)
+	if string(a.CertificatePEM()) != string(b.CertificatePEM()) || !a.TokenKey().Equal(b.TokenKey()) {
+		t.Error("the second start has another authority than the first")
+	}
+	files, err := os.ReadDir(dir)
+	if err != nil || len(files) != 3 {
+		t.Errorf("%d files, %v, want ca.crt, ca.key and sa.key", len(files), err)
+	}
+	for _, f := range files {
+		if i, err := f.Info(); err != nil || i.Mode().Perm() != 0o600 {
+			t.Errorf("%s has mode %v, want 0600", f.Name(), i.Mode())
+		}
+	}
+}
+
+func TestCertificatesAreForTheirUse(t *testing.T) {
+	a := open(t, t.TempDir())
+	server, err := a.Issue(pki.Subject{CommonName: "kube-apiserver", DNSNames: []string{"kubernetes"}, IPs: []net.IP{net.IPv4(10, 0, 0, 1)}}, time.Now())
+	if err != nil {
+		t.Fatal(err)
+	}
+	client, err := a.Issue(pki.Subject{CommonName: "kubernetes-admin", Organizations: []string{"system:masters"}}, time.Now())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"kubernetes", "10.0.0.1"} {
+		if _, err := server.Leaf.Verify(x509.VerifyOptions{Roots: a.Pool(), DNSName: name}); err != nil {
+			t.Errorf("as server %s: %v", name, err)
+		}
+	}
+	if _, err := client.Leaf.Verify(x509.VerifyOptions{Roots: a.Pool(), KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}}); err == nil {
+		t.Error("a client's certificate is good for a server")
+	}
+	if _, err := client.Leaf.Verify(x509.VerifyOptions{Roots: open(t, t.TempDir()).Pool(), KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}}); err == nil {
+		t.Error("another cluster takes our certificate")
+	}
+}
+
+func TestDamagedFilesAreNamed(t *testing.T) {
+	for _, name := range []string{"ca.crt", "ca.key", "sa.key"} {
+		t.Run(name, func(t *testing.T) {
+			dir := t.TempDir()
+			open(t, dir)
+			path := filepath.Join(dir, name)
+			if err := os.WriteFile(path, []byte("half"), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			_, err := pki.Open(dir, time.Now())
+			if err == nil || !strings.Contains(err.Error(), path) {
+				t.Errorf("Open = %v, want an error that names %s", err, path)
+			}
+		})
+	}
+	t.Run("a key of another cluster", func(t *testing.T) {
+		dir := t.TempDir()
+		open(t, dir)
+		if err := os.Remove(filepath.Join(dir, "ca.key")); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := pki.Open(dir, time.Now()); err == nil || !strings.Contains(err.Error(), "does not belong") {
+			t.Errorf("Open = %v, want an error about the pair", err)
+		}
+	})
+	t.Run("expired", func(t *testing.T) {
+		dir := t.TempDir()
+		open(t, dir)
+		if _, err := pki.Open(dir, time.Now().AddDate(11, 0, 0)); err == nil || !strings.Contains(err.Error(), "expired on") {
+			t.Errorf("Open = %v, want an error about the expiry", err)
+		}
+	})
+}

@@ -1,0 +1,256 @@
+package userspace_test
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"net/netip"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/sampan-io/sampan/internal/run"
+	"github.com/sampan-io/sampan/proxy"
+	"github.com/sampan-io/sampan/proxy/userspace"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// start runs a forwarder on loopback until the test ends.
+func start(t *testing.T, o userspace.Options) *userspace.Forwarder {
+	t.Helper()
+	o.Address = netip.MustParseAddr("127.0.0.1")
+	f, err := userspace.New(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	g := run.NewGroup(context.Background(), 0)
+	g.Go(func(ctx context.Context) {
+		if err := f.Run(ctx); err != nil {
+			t.Errorf("Run = %v", err)
+		}
+	})
+	t.Cleanup(g.Stop)
+	<-f.Ready()
+	return f
+}
+
+// backend listens on loopback and hands each connection to serve.
+func backend(t *testing.T, serve func(c *net.TCPConn)) netip.AddrPort {
+	t.Helper()
+	l, err := net.ListenTCP("tcp4", &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	g := run.NewGroup(context.Background(), 0)
+	g.Go(func(context.Context) {
+		for {
+			c, err := l.AcceptTCP()
+			if err != nil {
+				return
+			}
+			g.Go(func(context.Context) { defer func() { _ = c.Close() }(); serve(c) })
+		}
+	})
+	t.Cleanup(func() { _ = l.Close(); g.Wait() })
+	return l.Addr().(*net.TCPAddr).AddrPort()
+}
+
+// says is a backend that sends its name and then what it is sent.
+func says(t *testing.T, name string) netip.AddrPort {
+	return backend(t, func(c *net.TCPConn) {
+		_, _ = io.WriteString(c, name)
+		_, _ = io.Copy(c, c)
+	})
+}
+
+// refuses is an address at which nobody listens.
+func refuses(t *testing.T) netip.AddrPort {
+	t.Helper()
+	l, err := net.ListenTCP("tcp4", &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = l.Close() }()
+	return l.Addr().(*net.TCPAddr).AddrPort()
+}
+
+func web(protocol corev1.Protocol, backends ...netip.AddrPort) proxy.Port {
+	return proxy.Port{
+		PortID:   proxy.PortID{Service: types.NamespacedName{Namespace: "default", Name: "web"}, Protocol: protocol},
+		Backends: backends,
+	}
+}
+
+func set(t *testing.T, f *userspace.Forwarder, p proxy.Port) netip.AddrPort {
+	t.Helper()
+	at, err := f.Set(p)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return at
+}
+
+func dial(t *testing.T, at netip.AddrPort) *net.TCPConn {
+	t.Helper()
+	c, err := net.DialTCP("tcp4", nil, net.TCPAddrFromAddrPort(at))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = c.Close() })
+	return c
+}
+
+// ask sends text, ends its direction, and returns all that comes back.
+func ask(t *testing.T, at netip.AddrPort, text string) string {
+	t.Helper()
+	c := dial(t, at)
+	if _, err := io.WriteString(c, text); err != nil {
+		t.Fatal(err)
+	}
+	if err := c.CloseWrite(); err != nil {
+		t.Fatal(err)
+	}
+	b, err := io.ReadAll(c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(b)
+}
+
+func TestConnectionsGoRoundTheBackends(t *testing.T) {
+	f := start(t, userspace.Options{})
+	a, b := says(t, "a"), says(t, "b")
+	at := set(t, f, web(corev1.ProtocolTCP, a, b))
+	got := ""
+	for range 4 {
+		got += ask(t, at, "!")
+	}
+	if got != "a!b!a!b!" {
+		t.Errorf("answers %q, want a!b!a!b!", got)
+	}
+}
+
+func TestABackendThatRefusesIsPassedOver(t *testing.T) {
+	f := start(t, userspace.Options{})
+	at := set(t, f, web(corev1.ProtocolTCP, refuses(t), refuses(t), says(t, "c")))
+	for range 3 {
+		if got := ask(t, at, ""); got != "c" {
+			t.Errorf("answer %q, want c", got)
+		}
+	}
+}
+
+func TestAConnectionWaitsForABackendThatComes(t *testing.T) {
+	f := start(t, userspace.Options{DialTimeouts: []time.Duration{time.Minute, time.Minute}})
+	at := set(t, f, web(corev1.ProtocolTCP, refuses(t)))
+	c := dial(t, at) // accepted, and without a backend for the moment
+	set(t, f, web(corev1.ProtocolTCP, says(t, "late")))
+	if err := c.CloseWrite(); err != nil {
+		t.Fatal(err)
+	}
+	if b, err := io.ReadAll(c); string(b) != "late" || err != nil {
+		t.Errorf("answer %q, %v, want late", b, err)
+	}
+}
+
+func TestWithoutABackendTheConnectionIsReset(t *testing.T) {
+	f := start(t, userspace.Options{DialTimeouts: []time.Duration{time.Millisecond}})
+	c := dial(t, set(t, f, web(corev1.ProtocolTCP, refuses(t))))
+	if b, err := io.ReadAll(c); err == nil {
+		t.Errorf("read %q to a clean end, want a reset", b)
+	}
+}
+
+func TestEachDirectionEndsOnItsOwn(t *testing.T) {
+	f := start(t, userspace.Options{})
+	counted := make(chan int, 1)
+	at := set(t, f, web(corev1.ProtocolTCP, backend(t, func(c *net.TCPConn) {
+		b, _ := io.ReadAll(c) // ends because the client's direction did
+		counted <- len(b)
+		_, _ = fmt.Fprintf(c, "got %d", len(b))
+	})))
+	if got := ask(t, at, "12345"); got != "got 5" || <-counted != 5 {
+		t.Errorf("answer %q, want got 5", got)
+	}
+}
+
+func TestABrokenSideEndsTheOther(t *testing.T) {
+	f := start(t, userspace.Options{})
+	ended := make(chan error, 1)
+	at := set(t, f, web(corev1.ProtocolTCP, backend(t, func(c *net.TCPConn) {
+		_, err := io.ReadAll(c)
+		ended <- err
+	})))
+	c := dial(t, at)
+	_ = c.SetLinger(0)
+	_ = c.Close()
+	<-ended // the test hangs here if the backend is left with an open connection
+}
+
+func TestConnectionsOutliveTheirService(t *testing.T) {
+	f := start(t, userspace.Options{})
+	p := web(corev1.ProtocolTCP, says(t, "a"))
+	at := set(t, f, p)
+	c := dial(t, at)
+	buf := make([]byte, 1)
+	if _, err := io.ReadFull(c, buf); err != nil {
+		t.Fatal(err)
+	}
+	f.Remove(p.PortID)
+	if _, err := net.DialTCP("tcp4", nil, net.TCPAddrFromAddrPort(at)); err == nil {
+		t.Error("the socket of a removed port still accepts")
+	}
+	_, _ = io.WriteString(c, "x")
+	if _, err := io.ReadFull(c, buf); err != nil || buf[0] != 'x' {
+		t.Errorf("connection after the removal: %q, %v", buf, err)
+	}
+}
+
+func TestUDPFlowsComeBackToTheirClient(t *testing.T) {
+	f := start(t, userspace.Options{})
+	server, err := net.ListenUDP("udp4", &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	g := run.NewGroup(context.Background(), 0)
+	g.Go(func(context.Context) {
+		buf := make([]byte, 100)
+		for {
+			n, from, err := server.ReadFromUDPAddrPort(buf)
+			if err != nil {
+				return
+			}
+			_, _ = server.WriteToUDPAddrPort(append([]byte("re:"), buf[:n]...), from)
+		}
+	})
+	defer func() { _ = server.Close(); g.Wait() }()
+	at := set(t, f, web(corev1.ProtocolUDP, server.LocalAddr().(*net.UDPAddr).AddrPort()))
+	for i := range 3 {
+		c, err := net.DialUDP("udp4", nil, net.UDPAddrFromAddrPort(at))
+		if err != nil {
+			t.Fatal(err)
+		}
+		buf := make([]byte, 100)
+		for range 2 { // the second packet takes the flow of the first
+			_, _ = fmt.Fprintf(c, "%d", i)
+			n, err := c.Read(buf)
+			if want := fmt.Sprintf("re:%d", i); err != nil || string(buf[:n]) != want {
+				t.Errorf("answer %q, %v, want %q", buf[:n], err, want)
+			}
+		}
+		_ = c.Close()
+	}
+}
+
+func TestNewRefusesToListenEverywhere(t *testing.T) {
+	for _, a := range []netip.Addr{{}, netip.IPv4Unspecified(), netip.IPv6Unspecified()} {
+		if _, err := userspace.New(userspace.Options{Address: a}); err == nil {
+			t.Errorf("New with address %v succeeded", a)
+		}
+	}
+}
