@@ -11,7 +11,7 @@ import (
 var (
 	read  = []string{"get", "list", "watch"}
 	core  = []string{""}
-	all  = []string{"*"}
+	all   = []string{"*"}
 	write = []string{"create", "update", "patch", "delete"}
 )
 
