@@ -39,18 +39,20 @@ type Kind struct {
 	Volatile bool
 
 	// Default fills in the fields that were left out. It runs on every object
-	// that comes in, and is idempotent.
+	// that comes in, and is idempotent, so that it can run once more after
+	// admission has changed the object.
 	Default func(obj Object)
 
 	// Prepare makes obj what may be stored: on creation (old is nil) it drops
 	// the status and sets what only the server sets; on an update it carries
-	// over what this endpoint does not change (the status) from old.
+	// over what this endpoint does not change (the status) from old. It runs
+	// after Default and before admission; name, namespace and UID are there.
 	// Generation is not its job: see Generation.
 	Prepare func(obj, old Object)
 
 	// Validate returns everything that is wrong with obj, on an update
-	// (old is not nil) including changes of immutable fields. Object metadata
-	// is checked by the caller.
+	// (old is not nil) including changes of immutable fields. It runs after
+	// admission. Object metadata is checked by the caller: see [ValidateMeta].
 	Validate func(obj, old Object) field.ErrorList
 
 	// ValidateName says what is wrong with a name or, with prefix, a
@@ -62,7 +64,8 @@ type Kind struct {
 	Generation bool
 
 	// Columns of a table after Name, in the order in which kubectl prints them;
-	// Age is not added by itself.
+	// Age is not added by itself. The table begins with a Name column of its own
+	// unless one of Columns has the Format "name" (events print theirs last).
 	Columns []Column
 
 	// Fields that field selectors may name beside metadata.name and
@@ -76,6 +79,16 @@ type Kind struct {
 	// deletion is asked for, given what the request says (nil: nothing); 0 means
 	// that it goes at once. Nil means always at once. Pod alone uses it.
 	Grace func(obj Object, asked *int64) int64
+
+	// Terminating changes obj, a copy, when its deletion is asked for and it
+	// does not go at once. Nil means nothing beyond the metadata. Namespace
+	// alone uses it (its phase).
+	Terminating func(obj Object)
+
+	// Held says that an object whose deletion was asked for stays although it
+	// has no metadata.finalizers. Nil means never. Namespace alone uses it (its
+	// spec.finalizers); the update that ends it removes the object.
+	Held func(obj Object) bool
 
 	// DefaultPropagation is how dependents are treated when a DELETE does not
 	// say; empty means background.
@@ -92,11 +105,11 @@ type Column struct {
 	Cell func(obj Object, now time.Time) any
 }
 
-// A Subresource is served under the name of an object. Exactly one of three
+// A Subresource is served under the name of an object. Exactly one of four
 // shapes: an update of the parent that is written as the parent's kind (Kind is
 // zero; "status"), a view of the parent in another kind (Get and/or Apply;
-// "scale", "binding"), or a stream that the API server connects ("log", "proxy":
-// Connect).
+// "scale", "binding"), a body that the API server answers ("token": Issue), or a
+// stream that it connects ("log", "proxy": Connect).
 type Subresource struct {
 	Name  string
 	Verbs []string
@@ -114,8 +127,18 @@ type Subresource struct {
 	// Get returns the view.
 	Get func(parent Object) runtime.Object
 	// Apply changes parent (a copy) to what body says. Its errors are API status
-	// errors.
+	// errors. The parent is then validated as on any update, if Validate is set
+	// by Validate, otherwise not at all: Apply has checked the body.
 	Apply func(parent Object, body runtime.Object) error
+	// KeepsGeneration says that what Apply changes does not count as a change
+	// of the parent's metadata.generation ("binding").
+	KeepsGeneration bool
+
+	// Issue marks a subresource whose body is answered by the API server
+	// itself rather than made from or put into the parent: the API server has
+	// a handler of that name that gets the parent and the decoded body and
+	// returns the answer ("token").
+	Issue bool
 
 	// Connect marks a stream; the API server has a handler of that name.
 	Connect bool

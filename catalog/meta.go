@@ -1,0 +1,37 @@
+package catalog
+
+import (
+	"k8s.io/apimachinery/pkg/api/validation"
+	"k8s.io/apimachinery/pkg/api/validation/path"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+)
+
+// ValidateMeta returns everything that is wrong with the metadata of obj: names,
+// namespace, labels, annotations, owners, finalizers, managed fields, and on an
+// update (old is not nil) changes of what can't change: name, namespace, uid,
+// the timestamps of creation and deletion, a generation that goes back, a
+// finalizer that is added to an object being deleted.
+//
+// The caller has made the name from generateName, and on an update has filled
+// in what clients may leave out (uid, timestamps, generation) from old.
+func ValidateMeta(kind *Kind, obj, old Object) field.ErrorList {
+	at := field.NewPath("metadata")
+	if old == nil {
+		return validation.ValidateObjectMetaAccessor(obj, kind.Namespaced, kind.checkName, at)
+	}
+	errs := validation.ValidateObjectMetaAccessorUpdate(obj, old, at)
+	return append(errs, validation.ValidateFinalizers(obj.GetFinalizers(), at.Child("finalizers"))...)
+}
+
+// checkName applies the kind's own rule and the one that holds for every name:
+// it must fit into a path.
+func (k *Kind) checkName(name string, prefix bool) []string {
+	rule := k.ValidateName
+	if rule == nil {
+		rule = validation.NameIsDNSSubdomain
+	}
+	if faults := path.ValidatePathSegmentName(name, prefix); len(faults) > 0 {
+		return faults
+	}
+	return rule(name, prefix)
+}

@@ -1,0 +1,32 @@
+package catalog
+
+import "k8s.io/apimachinery/pkg/util/validation/field"
+
+// The functions of a [Kind] take any object. The functions below make them from
+// functions of one Go type, so that a kind's file is written without type
+// assertions. Where there is no old object, old is nil.
+
+// Default makes a [Kind.Default] (or [Kind.Terminating]) of f.
+func Default[T Object](f func(obj T)) func(Object) {
+	return func(obj Object) { f(obj.(T)) }
+}
+
+// Prepare makes a [Kind.Prepare] or [Subresource.Prepare] of f.
+func Prepare[T Object](f func(obj, old T)) func(obj, old Object) {
+	return func(obj, old Object) { f(obj.(T), orNil[T](old)) }
+}
+
+// Validate makes a [Kind.Validate] or [Subresource.Validate] of f.
+func Validate[T Object](f func(obj, old T) field.ErrorList) func(obj, old Object) field.ErrorList {
+	return func(obj, old Object) field.ErrorList { return f(obj.(T), orNil[T](old)) }
+}
+
+// Value makes one of [Kind.Fields] of f.
+func Value[T Object](f func(obj T) string) func(Object) string {
+	return func(obj Object) string { return f(obj.(T)) }
+}
+
+func orNil[T Object](obj Object) T {
+	t, _ := obj.(T)
+	return t
+}
