@@ -43,6 +43,11 @@ func (u *User) Node() (name string, ok bool) {
 	return u.Name[len(nodePrefix):], true
 }
 
+// ServiceAccountUser returns the name of the user that a service account is.
+func ServiceAccountUser(namespace, name string) string {
+	return serviceAccountPrefix + namespace + ":" + name
+}
+
 type userKey struct{}
 
 // WithUser returns a context that carries u to what works for it.

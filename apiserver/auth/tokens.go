@@ -1,0 +1,277 @@
+package auth
+
+import (
+	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/sha256"
+	"crypto/x509"
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/golang-jwt/jwt/v5"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/uuid"
+
+	"github.com/sampan-io/sampan/catalog"
+)
+
+// DefaultIssuer is the issuer and the audience of tokens where nothing else is
+// configured.
+const DefaultIssuer = "https://kubernetes.default.svc.cluster.local"
+
+// A Lookup reads stored objects, at the newest revision and from memory, because
+// it is asked with every request. An object that does not exist is a NotFound
+// status error.
+type Lookup interface {
+	Get(ctx context.Context, gvr schema.GroupVersionResource, namespace, name string) (catalog.Object, error)
+}
+
+// TokensOptions configures [Tokens]. Key and Objects are required.
+type TokensOptions struct {
+	// Key signs and verifies; its curve is P-256.
+	Key *ecdsa.PrivateKey
+
+	// Former are keys whose tokens are still believed.
+	Former []*ecdsa.PublicKey
+
+	// Objects finds the service accounts and what tokens are bound to.
+	Objects Lookup
+
+	Issuer    string        // empty means DefaultIssuer
+	Audiences []string      // of this API server; nil means the issuer alone
+	Longest   time.Duration // the longest life of a token; longer wishes are cut. 0 means 24 hours
+}
+
+// Tokens issues and verifies the tokens of service accounts. It is safe for
+// concurrent use.
+type Tokens struct {
+	opts   TokensOptions
+	keyID  string
+	keys   map[string]*ecdsa.PublicKey // by key id
+	parser *jwt.Parser
+	recent recent
+}
+
+// NewTokens returns tokens that are signed with opts.Key.
+func NewTokens(opts TokensOptions) (*Tokens, error) {
+	if opts.Key == nil || opts.Objects == nil {
+		return nil, errors.New("auth: TokensOptions needs a Key and Objects")
+	}
+	if opts.Issuer == "" {
+		opts.Issuer = DefaultIssuer
+	}
+	if opts.Audiences == nil {
+		opts.Audiences = []string{opts.Issuer}
+	}
+	if opts.Longest == 0 {
+		opts.Longest = 24 * time.Hour
+	}
+	t := &Tokens{
+		opts: opts,
+		keys: map[string]*ecdsa.PublicKey{},
+		// Strict decoding refuses a signature whose unused last bits were
+		// altered. That would forge nothing, but a token shall have one spelling.
+		parser: jwt.NewParser(
+			jwt.WithValidMethods([]string{jwt.SigningMethodES256.Alg()}),
+			jwt.WithIssuer(opts.Issuer),
+			jwt.WithExpirationRequired(),
+			jwt.WithStrictDecoding(),
+		),
+	}
+	for _, key := range append([]*ecdsa.PublicKey{&opts.Key.PublicKey}, opts.Former...) {
+		if key.Curve != elliptic.P256() {
+			return nil, errors.New("auth: a key for tokens is not on the curve P-256")
+		}
+		id, err := keyID(key)
+		if err != nil {
+			return nil, err
+		}
+		t.keys[id] = key
+		if t.keyID == "" {
+			t.keyID = id
+		}
+	}
+	return t, nil
+}
+
+func keyID(key *ecdsa.PublicKey) (string, error) {
+	der, err := x509.MarshalPKIXPublicKey(key)
+	if err != nil {
+		return "", fmt.Errorf("auth: encoding a public key: %w", err)
+	}
+	sum := sha256.Sum256(der)
+	return base64.RawURLEncoding.EncodeToString(sum[:]), nil
+}
+
+// claims are what a token says, in the form that Kubernetes gives it.
+type claims struct {
+	jwt.RegisteredClaims
+	Kubernetes binding `json:"kubernetes.io"`
+}
+
+type binding struct {
+	Namespace      string     `json:"namespace"`
+	ServiceAccount reference  `json:"serviceaccount"`
+	Pod            *reference `json:"pod,omitempty"`
+	Secret         *reference `json:"secret,omitempty"`
+	Node           *reference `json:"node,omitempty"`
+}
+
+type reference struct {
+	Name string    `json:"name"`
+	UID  types.UID `json:"uid"`
+}
+
+func (t *Tokens) sign(b binding, audiences []string, life time.Duration) (string, time.Time, error) {
+	now := time.Now()
+	expires := now.Add(life)
+	token := jwt.NewWithClaims(jwt.SigningMethodES256, claims{
+		RegisteredClaims: jwt.RegisteredClaims{
+			Issuer:    t.opts.Issuer,
+			Subject:   ServiceAccountUser(b.Namespace, b.ServiceAccount.Name),
+			Audience:  audiences,
+			ExpiresAt: jwt.NewNumericDate(expires),
+			NotBefore: jwt.NewNumericDate(now),
+			IssuedAt:  jwt.NewNumericDate(now),
+			ID:        string(uuid.NewUUID()),
+		},
+		Kubernetes: b,
+	})
+	token.Header["kid"] = t.keyID
+	signed, err := token.SignedString(t.opts.Key)
+	if err != nil {
+		return "", time.Time{}, fmt.Errorf("signing a token: %w", err)
+	}
+	return signed, expires.Truncate(time.Second), nil
+}
+
+// longestToken is far above what a token with many audiences takes, and keeps a
+// stranger from making us decode megabytes.
+const longestToken = 16 << 10
+
+// Verify returns whose token it is, or an Unauthorized status error. The
+// token must be signed by a key of ours, be for an audience of ours, not be expired,
+// and everything that it is bound to must still exist.
+func (t *Tokens) Verify(ctx context.Context, token string) (*User, error) {
+	if len(token) > longestToken {
+		return nil, apierrors.NewUnauthorized("the bearer token is too long")
+	}
+	sum := sha256.Sum256([]byte(token))
+	known, ok := t.recent.get(sum)
+	if !ok {
+		var err error
+		if known, err = t.parse(token); err != nil {
+			return nil, err
+		}
+		t.recent.put(sum, known)
+	}
+	if now := time.Now(); !now.Before(known.expires) {
+		return nil, apierrors.NewUnauthorized("the bearer token expired at " + known.expires.UTC().Format(time.RFC3339))
+	}
+	if err := t.stillBound(ctx, known.binding); err != nil {
+		return nil, err
+	}
+	return known.user, nil
+}
+
+// identity is what a token with a good signature says.
+type identity struct {
+	user    *User
+	binding binding
+	expires time.Time
+}
+
+func (t *Tokens) parse(token string) (*identity, error) {
+	var c claims
+	_, err := t.parser.ParseWithClaims(token, &c, func(tok *jwt.Token) (any, error) {
+		id, _ := tok.Header["kid"].(string)
+		if key := t.keys[id]; key != nil {
+			return key, nil
+		}
+		return nil, errors.New("it is signed with a key that this cluster does not have")
+	})
+	switch {
+	case errors.Is(err, jwt.ErrTokenExpired) && c.ExpiresAt != nil:
+		return nil, apierrors.NewUnauthorized("the bearer token expired at " + c.ExpiresAt.UTC().Format(time.RFC3339))
+	case err != nil:
+		return nil, apierrors.NewUnauthorized("the bearer token is not good: " + err.Error())
+	}
+	if !slices.ContainsFunc(c.Audience, func(a string) bool { return slices.Contains(t.opts.Audiences, a) }) {
+		return nil, apierrors.NewUnauthorized(fmt.Sprintf("the bearer token is for the audiences %q and not for this API server", []string(c.Audience)))
+	}
+	b := c.Kubernetes
+	name := ServiceAccountUser(b.Namespace, b.ServiceAccount.Name)
+	if b.Namespace == "" || b.ServiceAccount.Name == "" || c.Subject != name {
+		return nil, apierrors.NewUnauthorized("the bearer token is not one of a service account")
+	}
+	u := &User{
+		Name:   name,
+		UID:    string(b.ServiceAccount.UID),
+		Groups: []string{GroupServiceAccounts, GroupServiceAccounts + ":" + b.Namespace, GroupAuthenticated},
+		Extra:  map[string][]string{},
+	}
+	if c.ID != "" {
+		u.Extra[credentialID] = []string{"JTI=" + c.ID}
+	}
+	if b.Pod != nil {
+		u.Extra["authentication.kubernetes.io/pod-name"] = []string{b.Pod.Name}
+		u.Extra["authentication.kubernetes.io/pod-uid"] = []string{string(b.Pod.UID)}
+	}
+	if b.Node != nil {
+		u.Extra["authentication.kubernetes.io/node-name"] = []string{b.Node.Name}
+		u.Extra["authentication.kubernetes.io/node-uid"] = []string{string(b.Node.UID)}
+	}
+	return &identity{user: u, binding: b, expires: c.ExpiresAt.Time}, nil
+}
+
+// afterDeletion is how long tokens stay good that are bound to an object whose
+// deletion was asked for and whose grace period is over: enough for its last words.
+const afterDeletion = time.Minute
+
+// stillBound checks that everything that the token is bound to is still there
+// and still the same. The node in a pod's token is for the information of
+// whoever gets the token, and is not checked.
+func (t *Tokens) stillBound(ctx context.Context, b binding) error {
+	if err := t.same(ctx, "serviceaccounts", b.Namespace, b.ServiceAccount); err != nil {
+		return err
+	}
+	if b.Pod != nil {
+		if err := t.same(ctx, "pods", b.Namespace, *b.Pod); err != nil {
+			return err
+		}
+	}
+	if b.Secret != nil {
+		if err := t.same(ctx, "secrets", b.Namespace, *b.Secret); err != nil {
+			return err
+		}
+	}
+	if b.Node != nil && b.Pod == nil {
+		if err := t.same(ctx, "nodes", "", *b.Node); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (t *Tokens) same(ctx context.Context, resource, namespace string, ref reference) error {
+	o, err := t.opts.Objects.Get(ctx, corev1.SchemeGroupVersion.WithResource(resource), namespace, ref.Name)
+	switch {
+	case apierrors.IsNotFound(err):
+		return apierrors.NewUnauthorized(fmt.Sprintf("the bearer token is bound to %s %q, which does not exist any more", resource, ref.Name))
+	case err != nil:
+		return fmt.Errorf("looking up what a token is bound to: %w", err)
+	case o.GetUID() != ref.UID:
+		return apierrors.NewUnauthorized(fmt.Sprintf("the bearer token is bound to another %s %q than the one that exists now", resource, ref.Name))
+	}
+	if d := o.GetDeletionTimestamp(); d != nil && time.Since(d.Time) > afterDeletion {
+		return apierrors.NewUnauthorized(fmt.Sprintf("the bearer token is bound to %s %q, which is deleted", resource, ref.Name))
+	}
+	return nil
+}

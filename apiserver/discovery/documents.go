@@ -1,0 +1,178 @@
+package discovery
+
+import (
+	"cmp"
+	"crypto/sha256"
+	"encoding/base64"
+	"slices"
+
+	apidiscovery "k8s.io/api/apidiscovery/v2"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/sampan-io/sampan/catalog"
+)
+
+// groupVersions returns what the catalog has, in its order, which is the order of
+// preference.
+func groupVersions(c *catalog.Catalog) []schema.GroupVersion {
+	var gvs []schema.GroupVersion
+	for _, k := range c.Kinds() {
+		if !slices.Contains(gvs, k.GroupVersion()) {
+			gvs = append(gvs, k.GroupVersion())
+		}
+	}
+	return gvs
+}
+
+func kinds(c *catalog.Catalog, gv schema.GroupVersion) []*catalog.Kind {
+	var ks []*catalog.Kind
+	for _, k := range c.Kinds() {
+		if k.GroupVersion() == gv {
+			ks = append(ks, k)
+		}
+	}
+	slices.SortFunc(ks, func(a, b *catalog.Kind) int { return cmp.Compare(a.Resource, b.Resource) })
+	return ks
+}
+
+func verbs(vs []string) metav1.Verbs {
+	if vs == nil {
+		vs = catalog.StandardVerbs
+	}
+	return slices.Sorted(slices.Values(vs))
+}
+
+// coreVersions is what /api answers.
+func coreVersions(c *catalog.Catalog) *metav1.APIVersions {
+	doc := &metav1.APIVersions{
+		TypeMeta:                   metav1.TypeMeta{Kind: "APIVersions"},
+		Versions:                   []string{},
+		ServerAddressByClientCIDRs: []metav1.ServerAddressByClientCIDR{},
+	}
+	for _, gv := range groupVersions(c) {
+		if gv.Group == "" {
+			doc.Versions = append(doc.Versions, gv.Version)
+		}
+	}
+	return doc
+}
+
+// groupList is what /apis answers.
+func groupList(c *catalog.Catalog) *metav1.APIGroupList {
+	doc := &metav1.APIGroupList{TypeMeta: metav1.TypeMeta{Kind: "APIGroupList", APIVersion: "v1"}, Groups: []metav1.APIGroup{}}
+	for _, gv := range groupVersions(c) {
+		if gv.Group != "" && !slices.ContainsFunc(doc.Groups, func(g metav1.APIGroup) bool { return g.Name == gv.Group }) {
+			doc.Groups = append(doc.Groups, *group(c, gv.Group))
+			doc.Groups[len(doc.Groups)-1].TypeMeta = metav1.TypeMeta{}
+		}
+	}
+	return doc
+}
+
+// group is what /apis/GROUP answers; nil if there is no such group.
+func group(c *catalog.Catalog, name string) *metav1.APIGroup {
+	doc := &metav1.APIGroup{TypeMeta: metav1.TypeMeta{Kind: "APIGroup", APIVersion: "v1"}, Name: name}
+	for _, gv := range groupVersions(c) {
+		if gv.Group == name {
+			doc.Versions = append(doc.Versions, metav1.GroupVersionForDiscovery{GroupVersion: gv.String(), Version: gv.Version})
+		}
+	}
+	if doc.Versions == nil {
+		return nil
+	}
+	doc.PreferredVersion = doc.Versions[0]
+	return doc
+}
+
+// resourceList is what /api/v1 and /apis/GROUP/VERSION answer; nil if there is no
+// such version.
+func resourceList(c *catalog.Catalog, gv schema.GroupVersion) *metav1.APIResourceList {
+	doc := &metav1.APIResourceList{TypeMeta: metav1.TypeMeta{Kind: "APIResourceList", APIVersion: "v1"}, GroupVersion: gv.String()}
+	for _, k := range kinds(c, gv) {
+		doc.APIResources = append(doc.APIResources, metav1.APIResource{
+			Name:               k.Resource,
+			SingularName:       k.Singular,
+			Namespaced:         k.Namespaced,
+			Kind:               k.Kind,
+			Verbs:              verbs(k.Verbs),
+			ShortNames:         k.ShortNames,
+			Categories:         k.Categories,
+			StorageVersionHash: storageHash(k.GroupVersionKind),
+		})
+		for _, s := range subresources(k) {
+			r := metav1.APIResource{Name: k.Resource + "/" + s.Name, Namespaced: k.Namespaced, Kind: s.Kind.Kind, Verbs: verbs(s.Verbs)}
+			if s.Kind.GroupVersion() != gv {
+				r.Group, r.Version = s.Kind.Group, s.Kind.Version
+			}
+			doc.APIResources = append(doc.APIResources, r)
+		}
+	}
+	if doc.APIResources == nil {
+		return nil
+	}
+	return doc
+}
+
+// subresources returns those of k, by name, each with the kind of its bodies.
+func subresources(k *catalog.Kind) []catalog.Subresource {
+	subs := slices.Clone(k.Subresources)
+	for i := range subs {
+		if subs[i].Kind.Empty() {
+			subs[i].Kind = k.GroupVersionKind
+		}
+	}
+	slices.SortFunc(subs, func(a, b catalog.Subresource) int { return cmp.Compare(a.Name, b.Name) })
+	return subs
+}
+
+// storageHash tells clients when the stored form of a kind may have changed.
+func storageHash(gvk schema.GroupVersionKind) string {
+	sum := sha256.Sum256([]byte(gvk.Group + "/" + gvk.Version + "/" + gvk.Kind))
+	return base64.StdEncoding.EncodeToString(sum[:8])
+}
+
+// aggregated is everything in the core group, or in all others.
+func aggregated(c *catalog.Catalog, core bool) *apidiscovery.APIGroupDiscoveryList {
+	doc := &apidiscovery.APIGroupDiscoveryList{
+		TypeMeta: metav1.TypeMeta{Kind: "APIGroupDiscoveryList", APIVersion: "apidiscovery.k8s.io/v2"},
+		Items:    []apidiscovery.APIGroupDiscovery{},
+	}
+	for _, gv := range groupVersions(c) {
+		if (gv.Group == "") != core {
+			continue
+		}
+		version := apidiscovery.APIVersionDiscovery{Version: gv.Version, Freshness: apidiscovery.DiscoveryFreshnessCurrent}
+		for _, k := range kinds(c, gv) {
+			version.Resources = append(version.Resources, aggregatedResource(k))
+		}
+		i := slices.IndexFunc(doc.Items, func(g apidiscovery.APIGroupDiscovery) bool { return g.Name == gv.Group })
+		if i < 0 {
+			i = len(doc.Items)
+			doc.Items = append(doc.Items, apidiscovery.APIGroupDiscovery{ObjectMeta: metav1.ObjectMeta{Name: gv.Group}})
+		}
+		doc.Items[i].Versions = append(doc.Items[i].Versions, version)
+	}
+	return doc
+}
+
+func aggregatedResource(k *catalog.Kind) apidiscovery.APIResourceDiscovery {
+	kind := metav1.GroupVersionKind(k.GroupVersionKind)
+	r := apidiscovery.APIResourceDiscovery{
+		Resource:         k.Resource,
+		ResponseKind:     &kind,
+		Scope:            apidiscovery.ScopeCluster,
+		SingularResource: k.Singular,
+		Verbs:            verbs(k.Verbs),
+		ShortNames:       k.ShortNames,
+		Categories:       k.Categories,
+	}
+	if k.Namespaced {
+		r.Scope = apidiscovery.ScopeNamespace
+	}
+	for _, s := range subresources(k) {
+		kind := metav1.GroupVersionKind(s.Kind)
+		r.Subresources = append(r.Subresources, apidiscovery.APISubresourceDiscovery{Subresource: s.Name, ResponseKind: &kind, Verbs: verbs(s.Verbs)})
+	}
+	return r
+}

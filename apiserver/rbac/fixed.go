@@ -1,0 +1,216 @@
+package rbac
+
+import (
+	rbacv1 "k8s.io/api/rbac/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/sampan-io/sampan/apiserver/auth"
+)
+
+//nolint:gochecknoglobals // lists that nothing changes
+var (
+	read  = []string{"get", "list", "watch"}
+	core  = []string{""}
+	all   = []string{"*"}
+	write = []string{"create", "update", "patch", "delete"}
+)
+
+// A role is a cluster role and who has it.
+type role struct {
+	name     string
+	rules    []rbacv1.PolicyRule
+	subjects []rbacv1.Subject
+}
+
+func user(name string) rbacv1.Subject {
+	return rbacv1.Subject{APIGroup: rbacv1.GroupName, Kind: rbacv1.UserKind, Name: name}
+}
+
+func group(name string) rbacv1.Subject {
+	return rbacv1.Subject{APIGroup: rbacv1.GroupName, Kind: rbacv1.GroupKind, Name: name}
+}
+
+// rule reads like "verbs on resources of groups".
+func rule(verbs, groups []string, resources ...string) rbacv1.PolicyRule {
+	return rbacv1.PolicyRule{Verbs: verbs, APIGroups: groups, Resources: resources}
+}
+
+func paths(verb string, urls ...string) rbacv1.PolicyRule {
+	return rbacv1.PolicyRule{Verbs: []string{verb}, NonResourceURLs: urls}
+}
+
+// Fixed returns the built-in policy: the least rights that a cluster's
+// components need, under the names that Kubernetes gives them. Its controllers run as
+// one user, which therefore has the roles of all of them.
+//
+// What a node may do is not here, apart from the empty role system:node that
+// Kubernetes has too: see the package comment.
+func Fixed() Objects {
+	var o Objects
+	for _, r := range append(accessRoles(), componentRoles()...) {
+		meta := metav1.ObjectMeta{
+			Name:        r.name,
+			Labels:      map[string]string{"kubernetes.io/bootstrapping": "rbac-defaults"},
+			Annotations: map[string]string{rbacv1.AutoUpdateAnnotationKey: "true"},
+		}
+		o.ClusterRoles = append(o.ClusterRoles, rbacv1.ClusterRole{ObjectMeta: meta, Rules: r.rules})
+		if len(r.subjects) > 0 {
+			o.ClusterRoleBindings = append(o.ClusterRoleBindings, rbacv1.ClusterRoleBinding{
+				ObjectMeta: *meta.DeepCopy(),
+				RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: r.name},
+				Subjects:   r.subjects,
+			})
+		}
+	}
+	return o
+}
+
+// accessRoles are for people and for everybody.
+func accessRoles() []role {
+	return []role{
+		{
+			"cluster-admin",
+			[]rbacv1.PolicyRule{rule(all, all, "*"), paths("*", "*")},
+			[]rbacv1.Subject{group(auth.GroupMasters)},
+		},
+		{
+			"system:discovery",
+			[]rbacv1.PolicyRule{paths(
+				"get",
+				"/api", "/api/*", "/apis", "/apis/*", "/healthz", "/livez", "/openapi", "/openapi/*", "/readyz", "/version", "/version/",
+			)},
+			[]rbacv1.Subject{group(auth.GroupAuthenticated)},
+		},
+		{
+			"system:basic-user",
+			[]rbacv1.PolicyRule{
+				rule([]string{"create"}, []string{"authorization.k8s.io"}, "selfsubjectaccessreviews", "selfsubjectrulesreviews"),
+				rule([]string{"create"}, []string{"authentication.k8s.io"}, "selfsubjectreviews"),
+			},
+			[]rbacv1.Subject{group(auth.GroupAuthenticated)},
+		},
+		{
+			"system:public-info-viewer",
+			[]rbacv1.PolicyRule{paths("get", "/healthz", "/livez", "/readyz", "/version", "/version/")},
+			[]rbacv1.Subject{group(auth.GroupAuthenticated), group(auth.GroupUnauthenticated)},
+		},
+		{
+			"system:monitoring",
+			[]rbacv1.PolicyRule{paths("get", "/metrics", "/metrics/slis", "/livez", "/readyz", "/healthz", "/livez/*", "/readyz/*", "/healthz/*")},
+			[]rbacv1.Subject{group("system:monitoring")},
+		},
+	}
+}
+
+// componentRoles are for the parts of the cluster.
+func componentRoles() []role {
+	events := rule([]string{"create", "update", "patch"}, []string{"", "events.k8s.io"}, "events")
+	controllers := []rbacv1.Subject{user("system:kube-controller-manager")}
+	controller := func(name string, rules ...rbacv1.PolicyRule) role {
+		return role{"system:controller:" + name, append(rules, events), controllers}
+	}
+	return []role{
+		{"system:node", nil, nil},
+		{
+			"system:node-proxier",
+			[]rbacv1.PolicyRule{
+				rule([]string{"list", "watch"}, core, "services", "endpoints"),
+				rule(read, core, "nodes"),
+				rule([]string{"list", "watch"}, []string{"discovery.k8s.io"}, "endpointslices"),
+				rule([]string{"list", "watch"}, []string{"networking.k8s.io"}, "servicecidrs"),
+				events,
+			},
+			[]rbacv1.Subject{user("system:kube-proxy")},
+		},
+		{
+			"system:kube-scheduler",
+			[]rbacv1.PolicyRule{
+				events,
+				rule(read, core, "nodes", "namespaces", "replicationcontrollers", "services", "persistentvolumes", "persistentvolumeclaims"),
+				rule([]string{"get", "list", "watch", "delete"}, core, "pods"),
+				rule([]string{"create"}, core, "bindings", "pods/binding"),
+				rule([]string{"update", "patch"}, core, "pods/status"),
+				rule(read, []string{"apps"}, "replicasets", "statefulsets"),
+				rule(read, []string{"policy"}, "poddisruptionbudgets"),
+				rule(read, []string{"storage.k8s.io"}, "storageclasses", "csinodes", "csidrivers", "csistoragecapacities"),
+				rule([]string{"create"}, []string{"coordination.k8s.io"}, "leases"),
+				{Verbs: []string{"get", "update", "patch"}, APIGroups: []string{"coordination.k8s.io"}, Resources: []string{"leases"}, ResourceNames: []string{"kube-scheduler"}},
+			},
+			[]rbacv1.Subject{user("system:kube-scheduler")},
+		},
+		{
+			"system:kube-controller-manager",
+			[]rbacv1.PolicyRule{
+				events,
+				rule([]string{"list", "watch"}, all, "*"),
+				rule([]string{"create"}, []string{"coordination.k8s.io"}, "leases"),
+				{Verbs: []string{"get", "update", "patch"}, APIGroups: []string{"coordination.k8s.io"}, Resources: []string{"leases"}, ResourceNames: []string{"kube-controller-manager"}},
+			},
+			controllers,
+		},
+		controller(
+			"replication-controller",
+			rule([]string{"get", "list", "watch", "update", "patch"}, core, "replicationcontrollers"),
+			rule([]string{"update", "patch"}, core, "replicationcontrollers/status", "replicationcontrollers/finalizers"),
+			rule([]string{"get", "list", "watch", "create", "delete", "patch"}, core, "pods"),
+		),
+		controller(
+			"job-controller",
+			rule([]string{"get", "list", "watch", "update", "patch"}, []string{"batch"}, "jobs"),
+			rule([]string{"update", "patch"}, []string{"batch"}, "jobs/status", "jobs/finalizers"),
+			rule([]string{"get", "list", "watch", "create", "delete", "patch", "update"}, core, "pods"),
+			rule([]string{"update", "patch"}, core, "pods/status"),
+		),
+		controller(
+			"ttl-after-finished-controller",
+			rule([]string{"get", "list", "watch", "delete"}, []string{"batch"}, "jobs"),
+		),
+		controller(
+			"endpoint-controller",
+			rule(read, core, "services", "pods"),
+			rule(append([]string{"get", "list", "watch"}, write...), core, "endpoints"),
+			rule([]string{"create"}, core, "endpoints/restricted"),
+		),
+		controller(
+			"endpointslice-controller",
+			rule(read, core, "services", "pods", "nodes"),
+			rule([]string{"update"}, core, "services/finalizers"),
+			rule(append([]string{"get", "list", "watch"}, write...), []string{"discovery.k8s.io"}, "endpointslices"),
+			rule([]string{"create"}, []string{"discovery.k8s.io"}, "endpointslices/restricted"),
+		),
+		controller(
+			"namespace-controller",
+			rule([]string{"get", "list", "watch", "delete"}, core, "namespaces"),
+			rule([]string{"update", "patch"}, core, "namespaces/finalize", "namespaces/status"),
+			rule([]string{"get", "list", "delete", "deletecollection"}, all, "*"),
+		),
+		controller(
+			"service-account-controller",
+			rule(read, core, "namespaces"),
+			rule([]string{"get", "list", "watch", "create"}, core, "serviceaccounts"),
+		),
+		controller(
+			"root-ca-cert-publisher",
+			rule(read, core, "namespaces"),
+			rule([]string{"get", "list", "watch", "create", "update", "patch"}, core, "configmaps"),
+		),
+		controller(
+			"generic-garbage-collector",
+			rule([]string{"get", "list", "watch", "patch", "update", "delete"}, all, "*"),
+		),
+		controller(
+			"pod-garbage-collector",
+			rule([]string{"get", "list", "watch", "delete"}, core, "pods"),
+			rule([]string{"patch"}, core, "pods/status"),
+			rule([]string{"get", "list"}, core, "nodes"),
+		),
+		controller(
+			"node-controller",
+			rule([]string{"get", "list", "watch", "update", "patch", "delete"}, core, "nodes"),
+			rule([]string{"update", "patch"}, core, "nodes/status"),
+			rule([]string{"get", "list", "watch", "delete"}, core, "pods"),
+			rule([]string{"update", "patch"}, core, "pods/status"),
+			rule(read, []string{"coordination.k8s.io"}, "leases"),
+		),
+	}
+}

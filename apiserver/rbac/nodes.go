@@ -1,0 +1,190 @@
+package rbac
+
+import (
+	"context"
+	"fmt"
+
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+)
+
+// nodes decides what the agents of nodes may do because of what they are the
+// agents of. What only the content of a write shows (whose status it is, which node a
+// pod that is created is bound to) is checked by NodeRestriction in package admission.
+type nodes struct{ objects Lookup }
+
+func (n nodes) decide(ctx context.Context, node string, a *Attributes) Decision {
+	switch (schema.GroupResource{Group: a.Group, Resource: a.Resource}) {
+	case schema.GroupResource{Resource: "nodes"}:
+		return decideNode(node, a)
+	case schema.GroupResource{Group: "coordination.k8s.io", Resource: "leases"}:
+		return decideLease(node, a)
+	case schema.GroupResource{Resource: "pods"}:
+		return n.decidePod(ctx, node, a)
+	case schema.GroupResource{Resource: "secrets"}, schema.GroupResource{Resource: "configmaps"}:
+		return n.decideRead(ctx, node, a)
+	case schema.GroupResource{Resource: "serviceaccounts"}:
+		return n.decideServiceAccount(ctx, node, a)
+	}
+	return Decision{Allowed: Allow(nodeRules, a)}
+}
+
+// nodeRules are the same for every node.
+//
+//nolint:gochecknoglobals // a table that nothing changes
+var nodeRules = []rbacv1.PolicyRule{
+	{Verbs: read, APIGroups: []string{""}, Resources: []string{"services"}},
+	{Verbs: read, APIGroups: []string{"discovery.k8s.io"}, Resources: []string{"endpointslices"}},
+	{Verbs: []string{"create", "update", "patch"}, APIGroups: []string{"", "events.k8s.io"}, Resources: []string{"events"}},
+	{Verbs: read, APIGroups: []string{"node.k8s.io"}, Resources: []string{"runtimeclasses"}},
+	{Verbs: read, APIGroups: []string{"storage.k8s.io"}, Resources: []string{"csidrivers"}},
+	{Verbs: []string{"create"}, APIGroups: []string{"authentication.k8s.io"}, Resources: []string{"tokenreviews"}},
+	{Verbs: []string{"create"}, APIGroups: []string{"authorization.k8s.io"}, Resources: []string{"subjectaccessreviews", "localsubjectaccessreviews"}},
+	{Verbs: []string{"create", "get", "list", "watch"}, APIGroups: []string{"certificates.k8s.io"}, Resources: []string{"certificatesigningrequests"}},
+}
+
+func yes() Decision { return Decision{Allowed: true} }
+
+func no(format string, args ...any) Decision {
+	return Decision{Reason: fmt.Sprintf(format, args...)}
+}
+
+func decideNode(node string, a *Attributes) Decision {
+	switch a.Subresource {
+	case "":
+		switch a.Verb {
+		case "create", "update", "patch": // which node: NodeRestriction
+			return yes()
+		case "get", "list", "watch":
+			switch a.Name {
+			case node:
+				return yes()
+			case "":
+				return no("node '%s' cannot read all nodes, only its own Node object", node)
+			}
+			return no("node '%s' cannot read '%s', only its own Node object", node, a.Name)
+		}
+	case "status":
+		if a.Verb == "update" || a.Verb == "patch" { // which node: NodeRestriction
+			return yes()
+		}
+	}
+	return Decision{}
+}
+
+func decideLease(node string, a *Attributes) Decision {
+	switch a.Verb {
+	case "get", "create", "update", "patch", "delete":
+	default:
+		return no("can only get, create, update, patch, or delete a node lease")
+	}
+	switch {
+	case a.Namespace != corev1.NamespaceNodeLease:
+		return no("can only access leases in the %q system namespace", corev1.NamespaceNodeLease)
+	case a.Verb != "create" && a.Name != node: // the name of a creation: NodeRestriction
+		return no("can only access node lease with the same name as the requesting node")
+	}
+	return yes()
+}
+
+func (n nodes) decidePod(ctx context.Context, node string, a *Attributes) Decision {
+	switch a.Subresource {
+	case "":
+		switch a.Verb {
+		case "get":
+			return n.ownPod(ctx, node, a)
+		case "list", "watch":
+			if a.Fields != nil {
+				if of, ok := a.Fields.RequiresExactMatch("spec.nodeName"); ok && of == node {
+					return yes()
+				}
+			}
+			if a.Name != "" {
+				return n.ownPod(ctx, node, a)
+			}
+			return no("can only list/watch pods with spec.nodeName field selector")
+		case "create", "delete": // mirror pods, and whose: NodeRestriction
+			return yes()
+		}
+	case "status":
+		if a.Verb == "update" || a.Verb == "patch" { // whose: NodeRestriction
+			return yes()
+		}
+	case "eviction":
+		if a.Verb == "create" { // whose: NodeRestriction
+			return yes()
+		}
+	}
+	return Decision{}
+}
+
+func (n nodes) ownPod(ctx context.Context, node string, a *Attributes) Decision {
+	if n.objects != nil && a.Namespace != "" && a.Name != "" {
+		o, err := n.objects.Get(ctx, corev1.SchemeGroupVersion.WithResource("pods"), a.Namespace, a.Name)
+		if pod, ok := o.(*corev1.Pod); err == nil && ok && pod.Spec.NodeName == node {
+			return yes()
+		}
+	}
+	return unrelated(node)
+}
+
+func unrelated(node string) Decision {
+	return no("no relationship found between node '%s' and this object", node)
+}
+
+// decideRead lets a node read the secrets and config maps that its pods name.
+func (n nodes) decideRead(ctx context.Context, node string, a *Attributes) Decision {
+	switch a.Verb {
+	case "get", "list", "watch":
+	default:
+		return no("can only read resources of this type")
+	}
+	switch {
+	case a.Subresource != "":
+		return no("cannot read subresource")
+	case a.Namespace == "":
+		return no("can only read namespaced object of this type")
+	case a.Name == "":
+		return no("No Object name found")
+	}
+	visit := configMaps
+	if a.Resource == "secrets" {
+		visit = secrets
+	}
+	return n.named(ctx, node, a, visit)
+}
+
+// decideServiceAccount lets a node get tokens for the service accounts that its
+// pods run as, and read those.
+func (n nodes) decideServiceAccount(ctx context.Context, node string, a *Attributes) Decision {
+	read := a.Verb == "get" && a.Subresource == ""
+	token := a.Verb == "create" && a.Subresource == "token"
+	if !read && !token || a.Name == "" || a.Namespace == "" {
+		return no("can only get service accounts, and create tokens for individual service accounts")
+	}
+	return n.named(ctx, node, a, func(pod *corev1.Pod, found func(string)) { found(pod.Spec.ServiceAccountName) })
+}
+
+// named allows what one of the node's pods names.
+func (n nodes) named(ctx context.Context, node string, a *Attributes, visit func(pod *corev1.Pod, found func(name string))) Decision {
+	if n.objects == nil {
+		return unrelated(node)
+	}
+	pods, err := n.objects.List(ctx, corev1.SchemeGroupVersion.WithResource("pods"), a.Namespace, fields.Set{"spec.nodeName": node})
+	if err != nil {
+		return no("the pods of node '%s' cannot be looked up: %v", node, err)
+	}
+	related := false
+	for _, o := range pods {
+		// The node name is looked at again: the rule must not rest on the index alone.
+		if pod, ok := o.(*corev1.Pod); ok && pod.Spec.NodeName == node {
+			visit(pod, func(name string) { related = related || name == a.Name })
+		}
+	}
+	if !related {
+		return unrelated(node)
+	}
+	return yes()
+}
