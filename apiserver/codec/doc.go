@@ -1,0 +1,24 @@
+// Package codec turns API objects into bytes and back, each object at most once
+// per encoding.
+//
+// An [Item] is one state of one object as the store keeps it. It is made with its
+// protobuf bytes, which are also what goes to disk; its decoded form and its JSON
+// are made when somebody asks for the first time and kept. The revision is known
+// only after the commit, when the bytes exist already, so it is put in by
+// splicing ([Item.AppendProtobuf], [SpliceJSON]) and never by encoding again. A list
+// is a concatenation of such bytes, and a watch event is a frame around them.
+//
+//	E1  What an Item hands out is shared by all who ask and is never changed.
+//	E2  The bytes with the revision spliced in decode to the same object with
+//	    that revision as its resourceVersion, in both encodings.
+//	E3  Two items with equal saved bytes are equal objects: the encoder writes maps
+//	    in key order.
+//
+// On disk an object is the Kubernetes protobuf envelope: "k8s\x00" and a
+// runtime.Unknown that names the kind.
+//
+// The other half of the package is for what comes in and for what is no stored
+// object: media types are negotiated ([Negotiate]), bodies decoded with strict,
+// warning or ignoring field validation ([Decode]), and status objects, tables and
+// views encoded ([Encode]). CBOR is not supported.
+package codec

@@ -1,0 +1,162 @@
+package codec
+
+import (
+	"bytes"
+	"encoding/binary"
+	"encoding/json"
+	"fmt"
+	"io"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"sigs.k8s.io/yaml"
+
+	"github.com/sampan-io/sampan/catalog"
+)
+
+// Encode writes an object that is not stored (a status, a table, a view) whose kind
+// is set.
+func Encode(m Media, obj runtime.Object) ([]byte, error) {
+	if m.Encoding == Protobuf {
+		p, ok := obj.(runtime.ProtobufReverseMarshaller)
+		if !ok {
+			return nil, fmt.Errorf("%T has no protobuf encoding", obj)
+		}
+		gvk := obj.GetObjectKind().GroupVersionKind()
+		data, _, err := sealEnvelope(gvk.GroupVersion().String(), gvk.Kind, p)
+		return data, err
+	}
+	b, err := json.Marshal(obj)
+	if err != nil {
+		return nil, err
+	}
+	return reshape(m, b)
+}
+
+// EncodeItem writes a stored object. In plain JSON the bytes are the item's own and
+// must not be changed.
+func EncodeItem(m Media, i *Item) ([]byte, error) {
+	if m.Encoding == Protobuf {
+		return i.AppendProtobuf(make([]byte, 0, i.ProtobufSize())), nil
+	}
+	return reshape(m, i.JSON())
+}
+
+// reshape turns plain JSON into what m asks for.
+func reshape(m Media, b []byte) ([]byte, error) {
+	switch {
+	case m.Encoding == YAML:
+		return yaml.JSONToYAML(b)
+	case m.Pretty:
+		var out bytes.Buffer
+		if err := json.Indent(&out, b, "", "  "); err != nil {
+			return nil, err
+		}
+		out.WriteByte('\n')
+		return out.Bytes(), nil
+	}
+	return b, nil
+}
+
+// WriteList writes a list of stored objects: a concatenation of their bytes.
+func WriteList(w io.Writer, m Media, kind *catalog.Kind, meta metav1.ListMeta, items []*Item) error {
+	if m.Encoding == Protobuf {
+		return writeProtobufList(w, kind, meta, items)
+	}
+	if m.Encoding == YAML || m.Pretty {
+		var whole bytes.Buffer
+		if err := writeJSONList(&whole, kind, meta, items); err != nil {
+			return err
+		}
+		b, err := reshape(m, whole.Bytes())
+		if err != nil {
+			return err
+		}
+		_, err = w.Write(b)
+		return err
+	}
+	return writeJSONList(w, kind, meta, items)
+}
+
+func writeJSONList(w io.Writer, kind *catalog.Kind, meta metav1.ListMeta, items []*Item) error {
+	head, err := json.Marshal(struct {
+		metav1.TypeMeta `json:",inline"`
+		Metadata        metav1.ListMeta `json:"metadata"`
+	}{listType(kind), meta})
+	if err != nil {
+		return err
+	}
+	head = append(head[:len(head)-1], `,"items":[`...)
+	if _, err := w.Write(head); err != nil {
+		return err
+	}
+	for n, i := range items {
+		if n > 0 {
+			if _, err := io.WriteString(w, ","); err != nil {
+				return err
+			}
+		}
+		if _, err := w.Write(i.JSON()); err != nil {
+			return err
+		}
+	}
+	_, err = io.WriteString(w, "]}\n")
+	return err
+}
+
+func listType(kind *catalog.Kind) metav1.TypeMeta {
+	return metav1.TypeMeta{Kind: kind.Kind + "List", APIVersion: kind.GroupVersion().String()}
+}
+
+// Every list of the Kubernetes API has its metadata in field 1 and its items in
+// field 2.
+const (
+	tagListMeta = 1<<3 | 2
+	tagListItem = 2<<3 | 2
+)
+
+func writeProtobufList(w io.Writer, kind *catalog.Kind, meta metav1.ListMeta, items []*Item) error {
+	m, err := meta.Marshal()
+	if err != nil {
+		return err
+	}
+	size := 1 + uvarintSize(len(m)) + len(m)
+	for _, i := range items {
+		n := i.bodySize()
+		size += 1 + uvarintSize(n) + n
+	}
+	t := listType(kind)
+	buf := appendEnvelopeStart(make([]byte, 0, 4096), t.APIVersion, t.Kind, size)
+	buf = append(buf, tagListMeta)
+	buf = binary.AppendUvarint(buf, uint64(len(m)))
+	buf = append(buf, m...)
+	for _, i := range items {
+		buf = append(buf, tagListItem)
+		buf = binary.AppendUvarint(buf, uint64(i.bodySize()))
+		buf = i.appendBody(buf)
+		if len(buf) >= 64<<10 {
+			if _, err := w.Write(buf); err != nil {
+				return err
+			}
+			buf = buf[:0]
+		}
+	}
+	_, err = w.Write(append(buf, envelopeEnd...))
+	return err
+}
+
+// EmptyObject returns an object of the kind that has nothing but a resource version
+// and annotations: what a bookmark carries.
+func EmptyObject(kind *catalog.Kind, rv string, annotations map[string]string) catalog.Object {
+	obj := kind.New()
+	obj.GetObjectKind().SetGroupVersionKind(kind.GroupVersionKind)
+	obj.SetResourceVersion(rv)
+	obj.SetAnnotations(annotations)
+	return obj
+}
+
+// StatusKind is the kind of status objects.
+func StatusKind() schema.GroupVersionKind {
+	return schema.GroupVersionKind{Version: "v1", Kind: "Status"}
+}

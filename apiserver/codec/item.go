@@ -1,0 +1,334 @@
+package codec
+
+import (
+	"bytes"
+	"encoding/binary"
+	"encoding/json"
+	"fmt"
+	"reflect"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+
+	"k8s.io/apimachinery/pkg/runtime"
+
+	"github.com/sampan-io/sampan/catalog"
+	"github.com/sampan-io/sampan/store"
+)
+
+// An Item is one state of one object: a [store.Value]. It never changes once the
+// store has placed it, and is safe for concurrent use (E1).
+type Item struct {
+	kind *catalog.Kind
+	data []byte // what is saved: the envelope, without a revision
+	meta []byte // of the object in data: its metadata
+	rest []byte // and everything after it
+
+	// Set by Place, before any reader can see the item.
+	created, revision store.Revision
+	rv                string // revision in decimal; empty until placed
+
+	before *Item // the item that this one restates, or nil
+
+	mu   sync.Mutex // serialises the making of what is made once
+	obj  atomic.Pointer[catalog.Object]
+	json atomic.Pointer[[]byte]
+}
+
+// marshaler is what the generated code of API types offers.
+type marshaler interface {
+	runtime.ProtobufReverseMarshaller
+	Unmarshal(data []byte) error
+}
+
+// NewItem encodes obj, which becomes the item's own: its kind is set, its resource
+// version is taken out and put back when the store places the item.
+func NewItem(kind *catalog.Kind, obj catalog.Object) (*Item, error) {
+	m, ok := obj.(marshaler)
+	if !ok {
+		return nil, fmt.Errorf("%T has no protobuf encoding", obj)
+	}
+	obj.GetObjectKind().SetGroupVersionKind(kind.GroupVersionKind)
+	obj.SetResourceVersion("")
+	data, at, err := sealEnvelope(kind.GroupVersionKind.GroupVersion().String(), kind.Kind, m)
+	if err != nil {
+		return nil, fmt.Errorf("encoding %s %q: %w", kind.Kind, obj.GetName(), err)
+	}
+	i := &Item{kind: kind, data: data}
+	if i.meta, i.rest, err = splitBody(data[at : len(data)-len(envelopeEnd)]); err != nil {
+		return nil, fmt.Errorf("encoding %s %q: %w", kind.Kind, obj.GetName(), err)
+	}
+	i.obj.Store(&obj)
+	return i, nil
+}
+
+// LoadItem returns the item that was saved as data. Decoding the object waits until
+// somebody wants to see it.
+func LoadItem(kind *catalog.Kind, data []byte) (*Item, error) {
+	body, err := openEnvelope(data)
+	if err != nil {
+		return nil, err
+	}
+	i := &Item{kind: kind, data: data}
+	if i.meta, i.rest, err = splitBody(body); err != nil {
+		return nil, err
+	}
+	return i, nil
+}
+
+// Restate returns an item with the same object that is not placed yet: the last
+// state as a deletion tells it. Nothing is encoded or decoded again for it.
+func (i *Item) Restate() *Item {
+	return &Item{kind: i.kind, data: i.data, meta: i.meta, rest: i.rest, before: i}
+}
+
+// RestateAt returns the item as it looks at a later revision, for a watcher that
+// is told there that the object no longer concerns it.
+func (i *Item) RestateAt(revision store.Revision) *Item {
+	r := i.Restate()
+	r.Place(i.created, revision)
+	return r
+}
+
+// Bytes implements [store.Value].
+func (i *Item) Bytes() []byte { return i.data }
+
+// Place implements [store.Value].
+func (i *Item) Place(created, revision store.Revision) {
+	i.created, i.revision = created, revision
+	i.rv = strconv.FormatUint(uint64(revision), 10)
+	if obj := i.obj.Load(); obj != nil {
+		(*obj).SetResourceVersion(i.rv)
+	}
+}
+
+// Kind returns the kind of the object.
+func (i *Item) Kind() *catalog.Kind { return i.kind }
+
+// Revision returns the revision that the item was placed at, or 0.
+func (i *Item) Revision() store.Revision { return i.revision }
+
+// ResourceVersion returns the revision as clients see it.
+func (i *Item) ResourceVersion() string { return i.rv }
+
+// Same reports whether both items hold the same object, whatever their revisions.
+func (i *Item) Same(other *Item) bool { return bytes.Equal(i.data, other.data) }
+
+// Object returns the decoded object, which is shared and must not be changed.
+//
+// It panics if the bytes do not decode: they were written by this package and
+// come from a store that checks what it reads.
+func (i *Item) Object() catalog.Object {
+	if obj := i.obj.Load(); obj != nil {
+		return *obj
+	}
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	return i.object()
+}
+
+// object makes the object if need be. The caller holds mu.
+func (i *Item) object() catalog.Object {
+	if obj := i.obj.Load(); obj != nil {
+		return *obj
+	}
+	var obj catalog.Object
+	if i.before != nil {
+		obj = shallowCopy(i.before.Object())
+	} else {
+		obj = i.kind.New()
+		body, err := openEnvelope(i.data)
+		if err == nil {
+			err = obj.(marshaler).Unmarshal(body)
+		}
+		if err != nil {
+			panic(fmt.Sprintf("codec: a stored %s does not decode: %v", i.kind.Kind, err))
+		}
+		obj.GetObjectKind().SetGroupVersionKind(i.kind.GroupVersionKind)
+	}
+	obj.SetResourceVersion(i.rv)
+	i.obj.Store(&obj)
+	return obj
+}
+
+// shallowCopy copies the struct that obj points to. What hangs below is shared,
+// which is safe because nobody changes it.
+func shallowCopy(obj catalog.Object) catalog.Object {
+	from := reflect.ValueOf(obj).Elem()
+	to := reflect.New(from.Type())
+	to.Elem().Set(from)
+	return to.Interface().(catalog.Object)
+}
+
+// JSON returns the object's JSON, which is shared and must not be changed.
+func (i *Item) JSON() []byte {
+	if b := i.json.Load(); b != nil {
+		return *b
+	}
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	if b := i.json.Load(); b != nil {
+		return *b
+	}
+	var b []byte
+	var err error
+	if i.before != nil {
+		b, err = SpliceJSON(i.before.JSON(), i.rv)
+	} else {
+		b, err = json.Marshal(i.object())
+	}
+	if err != nil {
+		panic(fmt.Sprintf("codec: a stored %s has no JSON: %v", i.kind.Kind, err))
+	}
+	i.json.Store(&b)
+	return b
+}
+
+// bodySize returns the length of what appendBody appends.
+func (i *Item) bodySize() int { return splicedSize(i.meta, i.rest, i.rv) }
+
+// appendBody appends the object's protobuf with its revision, without an envelope.
+func (i *Item) appendBody(dst []byte) []byte { return appendSpliced(dst, i.meta, i.rest, i.rv) }
+
+// ProtobufSize returns the length of what [Item.AppendProtobuf] appends.
+func (i *Item) ProtobufSize() int {
+	return envelopeSize(i.kind.GroupVersion().String(), i.kind.Kind, i.bodySize())
+}
+
+// AppendProtobuf appends the object in its envelope, with its revision.
+func (i *Item) AppendProtobuf(dst []byte) []byte {
+	dst = appendEnvelopeStart(dst, i.kind.GroupVersion().String(), i.kind.Kind, i.bodySize())
+	dst = i.appendBody(dst)
+	return append(dst, envelopeEnd...)
+}
+
+// envelopeEnd is what a runtime.Unknown ends with: no content encoding, no content
+// type.
+const envelopeEnd = "\x1a\x00\x22\x00"
+
+// appendEnvelopeStart appends an envelope up to the object's bytes.
+func appendEnvelopeStart(dst []byte, apiVersion, kind string, body int) []byte {
+	dst = append(dst, magic...)
+	dst = append(dst, tagTypeMeta)
+	dst = binary.AppendUvarint(dst, uint64(typeMetaSize(apiVersion, kind)))
+	dst = append(dst, 1<<3|2)
+	dst = binary.AppendUvarint(dst, uint64(len(apiVersion)))
+	dst = append(dst, apiVersion...)
+	dst = append(dst, 2<<3|2)
+	dst = binary.AppendUvarint(dst, uint64(len(kind)))
+	dst = append(dst, kind...)
+	dst = append(dst, tagRaw)
+	return binary.AppendUvarint(dst, uint64(body))
+}
+
+func typeMetaSize(apiVersion, kind string) int {
+	return 1 + uvarintSize(len(apiVersion)) + len(apiVersion) + 1 + uvarintSize(len(kind)) + len(kind)
+}
+
+// envelopeSize returns the length of an envelope with a body of that length in it.
+func envelopeSize(apiVersion, kind string, body int) int {
+	tm := typeMetaSize(apiVersion, kind)
+	return len(magic) + 1 + uvarintSize(tm) + tm + 1 + uvarintSize(body) + body + len(envelopeEnd)
+}
+
+// sealEnvelope encodes m in an envelope; its bytes start at data[at].
+func sealEnvelope(apiVersion, kind string, m runtime.ProtobufReverseMarshaller) (data []byte, at int, err error) {
+	size := m.Size()
+	data = make([]byte, 0, envelopeSize(apiVersion, kind, size))
+	data = appendEnvelopeStart(data, apiVersion, kind, size)
+	at = len(data)
+	data = data[:at+size]
+	n, err := m.MarshalToSizedBuffer(data[at:])
+	if err != nil {
+		return nil, 0, err
+	}
+	if n != size {
+		return nil, 0, fmt.Errorf("protobuf of %d bytes where %d were announced", n, size)
+	}
+	return append(data, envelopeEnd...), at, nil
+}
+
+// Load returns the Decode function of a store that keeps the kinds of c.
+func Load(c *catalog.Catalog) func(key string, data []byte) (store.Value, error) {
+	kinds := byPrefix(c)
+	return func(key string, data []byte) (store.Value, error) {
+		prefix, _, _ := strings.Cut(key, "/")
+		kind := kinds[prefix]
+		if kind == nil {
+			return nil, fmt.Errorf("%q is of a kind that this version does not serve", key)
+		}
+		i, err := LoadItem(kind, data)
+		if err != nil {
+			return nil, fmt.Errorf("%q: %w", key, err)
+		}
+		return i, nil
+	}
+}
+
+func byPrefix(c *catalog.Catalog) map[string]*catalog.Kind {
+	kinds := make(map[string]*catalog.Kind, len(c.Kinds()))
+	for _, k := range c.Kinds() {
+		kinds[strings.TrimSuffix(k.Prefix(""), "/")] = k
+	}
+	return kinds
+}
+
+// Terms are the index terms of an item: its labels and the indexed fields of its
+// kind. See [LabelTerm] and [FieldTerm]. It is the Terms function of a store.
+func Terms(_ string, v store.Value) []string {
+	i := v.(*Item)
+	labels := i.labels()
+	if len(labels)+len(i.kind.Indexed) == 0 {
+		return nil
+	}
+	terms := make([]string, 0, len(labels)+len(i.kind.Indexed))
+	for key, value := range labels {
+		terms = append(terms, LabelTerm(key, value))
+	}
+	for _, name := range i.kind.Indexed {
+		if value := i.kind.Fields[name]; value != nil {
+			terms = append(terms, FieldTerm(name, value(i.Object())))
+		}
+	}
+	return terms
+}
+
+// LabelTerm is the index term of the items that carry a label.
+func LabelTerm(key, value string) string { return "l/" + key + "=" + value }
+
+// FieldTerm is the index term of the items whose field has that value.
+func FieldTerm(name, value string) string { return "f/" + name + "=" + value }
+
+// labels returns the object's labels without decoding more than them.
+func (i *Item) labels() map[string]string {
+	if obj := i.obj.Load(); obj != nil {
+		return (*obj).GetLabels()
+	}
+	var labels map[string]string
+	for rest := i.meta; len(rest) > 0; {
+		tag, payload, after, err := field(rest)
+		if err != nil {
+			panic(fmt.Sprintf("codec: the metadata of a stored %s does not decode: %v", i.kind.Kind, err))
+		}
+		if tag == tagLabels {
+			var pair [2]string // key and value are fields 1 and 2 of a map's entry
+			for len(payload) > 0 {
+				t, p, r, err := field(payload)
+				if err != nil {
+					panic(fmt.Sprintf("codec: a label of a stored %s does not decode: %v", i.kind.Kind, err))
+				}
+				if n := t >> 3; n == 1 || n == 2 {
+					pair[n-1] = string(p)
+				}
+				payload = r
+			}
+			if labels == nil {
+				labels = map[string]string{}
+			}
+			labels[pair[0]] = pair[1]
+		}
+		rest = after
+	}
+	return labels
+}

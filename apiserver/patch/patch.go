@@ -1,0 +1,131 @@
+package patch
+
+import (
+	"errors"
+	"fmt"
+	"net/http"
+	"strings"
+
+	jsonpatch "github.com/evanphx/json-patch/v5"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/mergepatch"
+	"k8s.io/apimachinery/pkg/util/strategicpatch"
+)
+
+// Bounds on what one patch may ask for, as Kubernetes has them.
+const (
+	maxOperations = 10_000  // of a JSON patch
+	maxCopied     = 3 << 20 // bytes that its copy operations may make
+)
+
+// Types returns the patch types that [Apply] knows.
+func Types() []types.PatchType {
+	return []types.PatchType{types.JSONPatchType, types.MergePatchType, types.StrategicMergePatchType}
+}
+
+// TypeOf returns the patch type that a Content-Type header names. The error is a 415
+// status.
+func TypeOf(contentType string) (types.PatchType, error) {
+	name, _, _ := strings.Cut(contentType, ";")
+	t := types.PatchType(strings.ToLower(strings.TrimSpace(name)))
+	var known []string
+	for _, k := range Types() {
+		if t == k {
+			return k, nil
+		}
+		known = append(known, string(k))
+	}
+	message := "the body of the request was in an unknown format - accepted media types include: " + strings.Join(known, ", ")
+	if t == types.ApplyYAMLPatchType || t == types.ApplyCBORPatchType {
+		message = "server-side apply (" + string(t) + ") is not supported by this server; the patch types that are: " + strings.Join(known, ", ")
+	}
+	return "", &apierrors.StatusError{ErrStatus: metav1.Status{
+		Status: metav1.StatusFailure, Code: http.StatusUnsupportedMediaType,
+		Reason: metav1.StatusReasonUnsupportedMediaType, Message: message,
+	}}
+}
+
+// Apply returns the JSON of an object after the patch. The schema is a pointer to a
+// struct of the object's type; only strategic merge patches look at it.
+func Apply(t types.PatchType, patch, original []byte, schema any) ([]byte, error) {
+	switch t {
+	case types.JSONPatchType:
+		return applyOperations(patch, original)
+	case types.MergePatchType:
+		return applyMerge(patch, original)
+	case types.StrategicMergePatchType:
+		return applyStrategic(patch, original, schema)
+	}
+	_, err := TypeOf(string(t))
+	return nil, err
+}
+
+func applyOperations(patch, original []byte) ([]byte, error) {
+	operations, err := jsonpatch.DecodePatch(patch)
+	if err != nil {
+		return nil, apierrors.NewBadRequest(fmt.Sprintf("error decoding patch: %v", err))
+	}
+	if len(operations) > maxOperations {
+		return nil, apierrors.NewRequestEntityTooLargeError(fmt.Sprintf("The allowed maximum operations in a JSON patch is %d, got %d", maxOperations, len(operations)))
+	}
+	opts := jsonpatch.NewApplyOptions()
+	opts.AccumulatedCopySizeLimit = maxCopied
+	patched, err := operations.ApplyWithOptions(original, opts)
+	if err != nil {
+		return nil, unprocessable(err)
+	}
+	return patched, nil
+}
+
+func applyMerge(patch, original []byte) ([]byte, error) {
+	if !isObject(patch) {
+		return nil, apierrors.NewBadRequest("error decoding patch: a merge patch of an object is a JSON object")
+	}
+	patched, err := jsonpatch.MergePatch(original, patch)
+	if err != nil {
+		return nil, apierrors.NewBadRequest(fmt.Sprintf("error decoding patch: %v", err))
+	}
+	return patched, nil
+}
+
+// isObject reports whether the JSON text b is an object if it is valid at all.
+func isObject(b []byte) bool {
+	return strings.HasPrefix(strings.TrimLeft(string(b), " \t\r\n"), "{")
+}
+
+func applyStrategic(patch, original []byte, schema any) ([]byte, error) {
+	if !isObject(patch) {
+		return nil, apierrors.NewBadRequest("error decoding patch: a strategic merge patch is a JSON object")
+	}
+	patched, err := strategicpatch.StrategicMergePatch(original, patch, schema)
+	switch {
+	case err == nil:
+		return patched, nil
+	case errors.Is(err, mergepatch.ErrBadJSONDoc),
+		errors.Is(err, mergepatch.ErrUnsupportedStrategicMergePatchFormat),
+		isAny(err, mergepatch.ErrBadPatchFormatForPrimitiveList, mergepatch.ErrBadPatchFormatForRetainKeys, mergepatch.ErrBadPatchFormatForSetElementOrderList):
+		return nil, apierrors.NewBadRequest(err.Error())
+	}
+	return nil, unprocessable(err)
+}
+
+func isAny(err error, targets ...error) bool {
+	for _, t := range targets {
+		if errors.Is(err, t) {
+			return true
+		}
+	}
+	return false
+}
+
+// unprocessable is the answer to a patch that is well formed and does not fit the
+// object: a test that fails, a path that is not there.
+func unprocessable(err error) error {
+	return &apierrors.StatusError{ErrStatus: metav1.Status{
+		Status: metav1.StatusFailure, Code: http.StatusUnprocessableEntity,
+		Reason: metav1.StatusReasonInvalid, Message: "the server rejected our request due to an error in our request: " + err.Error(),
+		Details: &metav1.StatusDetails{Causes: []metav1.StatusCause{{Message: err.Error()}}},
+	}}
+}
