@@ -1,0 +1,249 @@
+package client_test
+
+import (
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/pem"
+	"errors"
+	"io"
+	"math/big"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/client-go/rest"
+
+	"github.com/sampan-io/sampan/client"
+	"github.com/sampan-io/sampan/client/clienttest"
+)
+
+// dial returns a client of a server that h serves.
+func dial(t *testing.T, h http.Handler, opts client.RESTOptions) *client.REST {
+	t.Helper()
+	server := httptest.NewServer(h)
+	t.Cleanup(func() { server.CloseClientConnections(); server.Close() })
+	c, err := client.NewREST(&rest.Config{Host: server.URL}, opts)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+func configMap(name string) *corev1.ConfigMap {
+	return &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name}}
+}
+
+func TestRESTConforms(t *testing.T) {
+	clienttest.Conform(t, func(t *testing.T) client.Interface {
+		return dial(t, clienttest.Handler(clienttest.New(t), clienttest.HandlerOptions{}), client.RESTOptions{})
+	})
+}
+
+func TestRESTConformsWithAServerWithoutProtobuf(t *testing.T) {
+	clienttest.Conform(t, func(t *testing.T) client.Interface {
+		return dial(t, clienttest.Handler(clienttest.New(t), clienttest.HandlerOptions{JSONOnly: true}), client.RESTOptions{})
+	})
+}
+
+func TestADynamicClientGivesWhatTheServerWrote(t *testing.T) {
+	server := clienttest.New(t, configMap("a"))
+	c := dial(t, clienttest.Handler(server, clienttest.HandlerOptions{}), client.RESTOptions{Dynamic: true})
+	gvr := client.ConfigMaps.GroupVersionResource
+	items, meta, err := c.List(t.Context(), gvr, "default", metav1.ListOptions{})
+	if err != nil || len(items) != 1 || meta.ResourceVersion == "" {
+		t.Fatalf("List = %v, %v, %v", items, meta, err)
+	}
+	u, ok := items[0].(*unstructured.Unstructured)
+	if !ok || u.GetKind() != "ConfigMap" || u.GetAPIVersion() != "v1" || u.GetName() != "a" {
+		t.Errorf("an item is %T %v", items[0], items[0])
+	}
+	for e, err := range c.Watch(t.Context(), gvr, "default", metav1.ListOptions{ResourceVersion: "0"}) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		if u, ok := e.Object.(*unstructured.Unstructured); !ok || u.GetName() != "a" {
+			t.Errorf("an event has %T %v", e.Object, e.Object)
+		}
+		break
+	}
+	_, err = c.Get(t.Context(), gvr, "default", "b", "")
+	if !apierrors.IsNotFound(err) {
+		t.Errorf("Get of nothing = %v, want NotFound", err)
+	}
+}
+
+func TestTypedObjectsCarryTheirKind(t *testing.T) {
+	c := dial(t, clienttest.Handler(clienttest.New(t, configMap("a")), clienttest.HandlerOptions{}), client.RESTOptions{})
+	items, _, err := client.ConfigMaps.List(t.Context(), c, "", metav1.ListOptions{})
+	if err != nil || len(items) != 1 || items[0].Kind != "ConfigMap" || items[0].APIVersion != "v1" {
+		t.Errorf("List = %v, %v", items, err)
+	}
+}
+
+func TestABusyServerIsAskedAgain(t *testing.T) {
+	inner := clienttest.Handler(clienttest.New(t, configMap("a")), clienttest.HandlerOptions{})
+	var calls atomic.Int32
+	c := dial(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if calls.Add(1) <= 2 {
+			w.Header().Set("Retry-After", "0")
+			w.WriteHeader(http.StatusTooManyRequests)
+			return
+		}
+		inner.ServeHTTP(w, r)
+	}), client.RESTOptions{})
+	if _, err := client.ConfigMaps.Create(t.Context(), c, configMap("b")); err != nil || calls.Load() != 3 {
+		t.Errorf("Create = %v after %d calls, want success after 3", err, calls.Load())
+	}
+}
+
+func TestAServerThatGoesAwayIsToldWithItsAddress(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	addr := l.Addr().String()
+	l.Close()
+	c, err := client.NewREST(&rest.Config{Host: "http://" + addr}, client.RESTOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = client.Pods.Get(t.Context(), c, "default", "a")
+	var gone *client.UnreachableError
+	if !errors.As(err, &gone) || gone.Server != "http://"+addr || !strings.Contains(err.Error(), "connection refused") {
+		t.Errorf("Get = %v, want an UnreachableError for %s", err, addr)
+	}
+}
+
+// certificate returns a self-signed certificate for 127.0.0.1 that ended at the
+// given time.
+func certificate(t *testing.T, name string, end time.Time) (certPEM, keyPEM []byte) {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	template := &x509.Certificate{
+		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: name}, NotBefore: end.Add(-24 * time.Hour), NotAfter: end,
+		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}, IsCA: true, BasicConstraintsValid: true,
+		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
+	}
+	der, err := x509.CreateCertificate(rand.Reader, template, template, &key.PublicKey, key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	keyDER, err := x509.MarshalPKCS8PrivateKey(key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: keyDER})
+}
+
+func TestAnExpiredCertificateIsNamed(t *testing.T) {
+	past, future := time.Now().Add(-time.Hour), time.Now().Add(time.Hour)
+	tests := []struct {
+		name                  string
+		serverEnd, clientEnd  time.Time
+		wantClient            bool
+		wantSubject, wantWord string
+	}{
+		{"the server's", past, future, false, "server", "the certificate of https://127.0.0.1:"},
+		{"the client's", future, past, true, "client", "the client certificate (client) expired at"},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			serverCert, serverKey := certificate(t, "server", tt.serverEnd)
+			clientCert, clientKey := certificate(t, "client", tt.clientEnd)
+			pair, err := tls.X509KeyPair(serverCert, serverKey)
+			if err != nil {
+				t.Fatal(err)
+			}
+			pool := x509.NewCertPool()
+			pool.AppendCertsFromPEM(clientCert)
+			server := httptest.NewUnstartedServer(http.NotFoundHandler())
+			server.TLS = &tls.Config{
+				MinVersion: tls.VersionTLS13, Certificates: []tls.Certificate{pair},
+				ClientAuth: tls.RequireAndVerifyClientCert, ClientCAs: pool,
+			}
+			server.Config.ErrorLog = nil
+			server.StartTLS()
+			defer server.Close()
+			c, err := client.NewREST(&rest.Config{Host: server.URL, TLSClientConfig: rest.TLSClientConfig{
+				CAData: serverCert, CertData: clientCert, KeyData: clientKey,
+			}}, client.RESTOptions{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			_, err = client.Pods.Get(t.Context(), c, "default", "a")
+			var expired *client.CertificateError
+			if !errors.As(err, &expired) || expired.Client != tt.wantClient || expired.Subject != tt.wantSubject || !strings.Contains(err.Error(), tt.wantWord) {
+				t.Errorf("Get = %v", err)
+			}
+		})
+	}
+}
+
+func TestTheErrorOfAWatchIsAnAPIStatus(t *testing.T) {
+	server := clienttest.New(t, configMap("a"))
+	c := dial(t, clienttest.Handler(server, clienttest.HandlerOptions{}), client.RESTOptions{})
+	seen := 0
+	for e, err := range client.ConfigMaps.Watch(t.Context(), c, "", metav1.ListOptions{ResourceVersion: "0"}) {
+		if err != nil {
+			if !apierrors.IsResourceExpired(err) {
+				t.Errorf("the watch ended with %v, want Expired", err)
+			}
+			return
+		}
+		if seen++; e.Object.(*corev1.ConfigMap).Name == "a" {
+			server.BreakWatches(apierrors.NewResourceExpired("too old"))
+		}
+	}
+	t.Errorf("the watch ended silently after %d events", seen)
+}
+
+func TestAnOrderlyEndOfAWatchIsToldAsSuch(t *testing.T) {
+	server := clienttest.New(t, configMap("a"))
+	c := dial(t, clienttest.Handler(server, clienttest.HandlerOptions{}), client.RESTOptions{})
+	var last error
+	for _, err := range client.ConfigMaps.Watch(t.Context(), c, "", metav1.ListOptions{ResourceVersion: "0"}) {
+		if last = err; err == nil {
+			server.BreakWatches(errors.New("closed"))
+		}
+	}
+	if !errors.Is(last, client.ErrWatchEnded) {
+		t.Errorf("the watch ended with %v, want ErrWatchEnded", last)
+	}
+}
+
+func TestStreamGivesTheBodyAsItIs(t *testing.T) {
+	c := dial(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/logs" {
+			_, _ = io.WriteString(w, r.Method+" "+r.URL.RawQuery)
+			return
+		}
+		http.Error(w, "no such thing", http.StatusNotFound)
+	}), client.RESTOptions{})
+	body, err := c.Stream(t.Context(), http.MethodGet, "/logs", url.Values{"follow": {"true"}}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer body.Close()
+	if text, err := io.ReadAll(body); err != nil || string(text) != "GET follow=true" {
+		t.Errorf("Stream gave %q, %v", text, err)
+	}
+	if _, err := c.Stream(t.Context(), http.MethodGet, "/other", nil, nil); !apierrors.IsNotFound(err) {
+		t.Errorf("Stream of nothing = %v, want NotFound", err)
+	}
+}
