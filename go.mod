@@ -134,3 +134,6 @@ require (
 )
 
 replace github.com/sampan-io/sampan/wait => ./wait
+
+// Named by an old dependency of pebble; it holds a second copy of googleapis/rpc.
+exclude google.golang.org/genproto v0.0.0-20230410155749-daa745c078e1
