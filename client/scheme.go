@@ -1,0 +1,53 @@
+package client
+
+import (
+	"sync"
+
+	appsv1 "k8s.io/api/apps/v1"
+	authenticationv1 "k8s.io/api/authentication/v1"
+	autoscalingv1 "k8s.io/api/autoscaling/v1"
+	batchv1 "k8s.io/api/batch/v1"
+	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
+)
+
+// Scheme returns the built-in kinds that a [REST] decodes into Go types; every
+// other kind becomes an unstructured object. It is shared and must not be
+// changed.
+func Scheme() *runtime.Scheme { return builtin() }
+
+var builtin = sync.OnceValue(func() *runtime.Scheme {
+	s := runtime.NewScheme()
+	for _, add := range []func(*runtime.Scheme) error{
+		appsv1.AddToScheme,
+		authenticationv1.AddToScheme,
+		autoscalingv1.AddToScheme,
+		batchv1.AddToScheme,
+		coordinationv1.AddToScheme,
+		corev1.AddToScheme,
+		discoveryv1.AddToScheme,
+		metav1.AddMetaToScheme,
+	} {
+		utilruntime.Must(add(s)) // fails only when two types claim one kind
+	}
+	metav1.AddToGroupVersion(s, schema.GroupVersion{Version: "v1"}) // Status, options
+	return s
+})
+
+// KindOf returns the kind of an object: what the object says itself, or what its
+// Go type is known as. It is the zero kind for an unknown Go type that says
+// nothing.
+func KindOf(obj runtime.Object) schema.GroupVersionKind {
+	if gvk := obj.GetObjectKind().GroupVersionKind(); gvk.Kind != "" {
+		return gvk
+	}
+	if gvks, _, err := Scheme().ObjectKinds(obj); err == nil {
+		return gvks[0]
+	}
+	return schema.GroupVersionKind{}
+}
