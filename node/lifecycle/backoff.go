@@ -1,0 +1,50 @@
+package lifecycle
+
+import (
+	"fmt"
+	"hash/fnv"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+)
+
+// The pauses between restarts of a container and between pulls of an image, as
+// the Kubernetes documentation gives them.
+const (
+	FirstPause   = 10 * time.Second
+	LongestPause = 5 * time.Minute
+	// ResetAfter is how long a container must have run for its next end to count
+	// as the first.
+	ResetAfter = 10 * time.Minute
+)
+
+// A Backoff is a growing pause. The zero Backoff means no pause at all.
+type Backoff struct {
+	Pause time.Duration
+	At    time.Time // when the pause last grew
+}
+
+// Until returns the end of the pause that follows an event, which has passed
+// already if there is none.
+func (b Backoff) Until(event time.Time) time.Time {
+	if event.Sub(b.At) > ResetAfter {
+		return event
+	}
+	return event.Add(b.Pause)
+}
+
+// Next returns the back-off after one more try, made now because of an event.
+func (b Backoff) Next(event, now time.Time) Backoff {
+	if b.Pause == 0 || event.Sub(b.At) > ResetAfter {
+		return Backoff{Pause: FirstPause, At: now}
+	}
+	return Backoff{Pause: min(2*b.Pause, LongestPause), At: now}
+}
+
+// Hash tells two definitions of a container apart where the difference means
+// that it has to be started again. Of a running pod only the image may change.
+func Hash(c *corev1.Container) string {
+	h := fnv.New32a()
+	_, _ = fmt.Fprintf(h, "%q %q", c.Name, c.Image)
+	return fmt.Sprintf("%08x", h.Sum32())
+}

@@ -1,0 +1,284 @@
+package lifecycle_test
+
+import (
+	"flag"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/sampan-io/sampan/node/lifecycle"
+)
+
+var update = flag.Bool("update", false, "rewrite the stories with what happens now")
+
+// TestStories plays testdata/*.txt. A story is a list of commands that change
+// what is known about one pod; "look" decides and tells the status, and the lines
+// starting with ">" under it say what came of that. What is told is the last
+// status of the next look. Run with -update after a change, then read the diff.
+func TestStories(t *testing.T) {
+	stories, err := filepath.Glob("testdata/*.txt")
+	if err != nil || len(stories) == 0 {
+		t.Fatalf("no stories: %v", err)
+	}
+	for _, file := range stories {
+		t.Run(strings.TrimSuffix(filepath.Base(file), ".txt"), func(t *testing.T) {
+			old, err := os.ReadFile(file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			told := tell(t, string(old))
+			if *update {
+				if err := os.WriteFile(file, []byte(told), 0o644); err != nil {
+					t.Fatal(err)
+				}
+			} else if told != string(old) {
+				t.Errorf("%s went differently; now:\n%s", file, told)
+			}
+		})
+	}
+}
+
+var epoch = time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC)
+
+// teller holds one pod's view while its story is told.
+type teller struct {
+	t    *testing.T
+	view lifecycle.View
+}
+
+func tell(t *testing.T, story string) string {
+	var out strings.Builder
+	tl := &teller{t: t}
+	for line := range strings.Lines(story) {
+		if strings.HasPrefix(line, ">") {
+			continue
+		}
+		out.WriteString(line)
+		if words := strings.Fields(line); len(words) > 0 && words[0] != "#" {
+			for _, l := range tl.do(words[0], words[1:]) {
+				out.WriteString("> " + l + "\n")
+			}
+		}
+	}
+	return out.String()
+}
+
+func (tl *teller) do(verb string, args []string) []string {
+	v := &tl.view
+	switch verb {
+	case "pod":
+		tl.pod(args)
+	case "at":
+		v.Now = epoch.Add(tl.duration(args[0]))
+	case "sandbox": // sandbox ATTEMPT ready|dead [IP]
+		tl.sandbox(args)
+	case "container": // container NAME ATTEMPT STATE [CODE [REASON]]
+		tl.container(args)
+	case "forget": // the runtime lost everything
+		v.Sandboxes, v.Containers = nil, nil
+	case "restarted": // restarted NAME: its next attempt is being made
+		if v.Memory.Restarts == nil {
+			v.Memory.Restarts = map[string]lifecycle.Backoff{}
+		}
+		for i, c := range slices.Backward(v.Containers) {
+			if c.Name == args[0] && c.State == lifecycle.Exited {
+				v.Memory.Restarts[c.Name] = v.Memory.Restarts[c.Name].Next(v.Containers[i].FinishedAt, v.Now)
+				break
+			}
+		}
+	case "failure": // failure NAME REASON LATER PAUSE
+		v.Memory.Failures = map[string]lifecycle.Failure{args[0]: {Reason: args[1], LaterReason: args[2], At: v.Now, Retry: v.Now.Add(tl.duration(args[3]))}}
+	case "mended":
+		v.Memory.Failures = nil
+	case "setup-failed":
+		v.Memory.Setup = lifecycle.Failure{At: v.Now, Retry: v.Now.Add(tl.duration(args[0]))}
+	case "ready": // ready NAME true|false
+		if v.Memory.Ready == nil {
+			v.Memory.Ready = map[string]bool{}
+		}
+		for _, c := range v.Containers {
+			if c.Name == args[0] && c.State == lifecycle.Running {
+				v.Memory.Ready[c.ID] = args[1] == "true"
+			}
+		}
+	case "image": // image NAME IMAGE
+		v.Pod = v.Pod.DeepCopy()
+		for i := range v.Pod.Spec.Containers {
+			if v.Pod.Spec.Containers[i].Name == args[0] {
+				v.Pod.Spec.Containers[i].Image = args[1]
+			}
+		}
+	case "delete": // delete GRACE [DRAIN]
+		v.Pod = v.Pod.DeepCopy()
+		grace := int64(tl.duration(args[0]) / time.Second)
+		v.Pod.DeletionGracePeriodSeconds = &grace
+		v.Pod.DeletionTimestamp = &metav1.Time{Time: v.Now.Add(tl.duration(args[0]))}
+		v.Memory.DeletionSeen, v.Memory.KillBy = v.Now, v.Now.Add(tl.duration(args[0]))
+		if len(args) > 1 {
+			v.Memory.DrainUntil = v.Now.Add(tl.duration(args[1]))
+		}
+	case "gone":
+		v.Gone = true
+	case "look":
+		return tl.look()
+	default:
+		tl.t.Fatalf("unknown command %q", verb)
+	}
+	return nil
+}
+
+func (tl *teller) duration(s string) time.Duration {
+	d, err := time.ParseDuration(s)
+	if err != nil {
+		tl.t.Fatal(err)
+	}
+	return d
+}
+
+func (tl *teller) pod(args []string) {
+	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "p", Namespace: "default", UID: "u", Generation: 1}}
+	pod.Spec.RestartPolicy = corev1.RestartPolicyAlways
+	for _, arg := range args {
+		key, value, _ := strings.Cut(arg, "=")
+		names := strings.Split(value, ",")
+		switch key {
+		case "restart":
+			pod.Spec.RestartPolicy = corev1.RestartPolicy(value)
+		case "deadline":
+			s := int64(tl.duration(value) / time.Second)
+			pod.Spec.ActiveDeadlineSeconds = &s
+		case "init":
+			for _, n := range names {
+				pod.Spec.InitContainers = append(pod.Spec.InitContainers, corev1.Container{Name: n, Image: n})
+			}
+		case "containers":
+			for _, n := range names {
+				pod.Spec.Containers = append(pod.Spec.Containers, corev1.Container{Name: n, Image: n})
+			}
+		case "probed":
+			for i := range pod.Spec.Containers {
+				if slices.Contains(names, pod.Spec.Containers[i].Name) {
+					pod.Spec.Containers[i].ReadinessProbe = &corev1.Probe{}
+				}
+			}
+		case "gate":
+			pod.Spec.ReadinessGates = []corev1.PodReadinessGate{{ConditionType: corev1.PodConditionType(value)}}
+		case "phase":
+			pod.Status.Phase = corev1.PodPhase(value)
+		default:
+			tl.t.Fatalf("pod: unknown %q", arg)
+		}
+	}
+	tl.view = lifecycle.View{Now: epoch, Pod: pod, Last: pod.Status, HostIPs: []string{"192.0.2.1"}}
+}
+
+func (tl *teller) sandbox(args []string) {
+	attempt, _ := strconv.Atoi(args[0])
+	s := lifecycle.Sandbox{ID: "s" + args[0], Attempt: uint32(attempt), Ready: args[1] == "ready", IPs: args[2:]}
+	tl.view.Sandboxes = slices.DeleteFunc(tl.view.Sandboxes, func(o lifecycle.Sandbox) bool { return o.ID == s.ID })
+	tl.view.Sandboxes = append(tl.view.Sandboxes, s)
+}
+
+func (tl *teller) container(args []string) {
+	v := &tl.view
+	attempt, _ := strconv.Atoi(args[1])
+	c := lifecycle.Container{ID: args[0] + "-" + args[1], Name: args[0], Attempt: int32(attempt), StartedAt: v.Now, CreatedAt: v.Now}
+	for _, s := range v.Sandboxes {
+		c.Sandbox = s.ID
+	}
+	for i := range v.Pod.Spec.Containers {
+		if v.Pod.Spec.Containers[i].Name == c.Name {
+			c.Hash = lifecycle.Hash(&v.Pod.Spec.Containers[i])
+		}
+	}
+	v.Containers = slices.DeleteFunc(slices.Clone(v.Containers), func(o lifecycle.Container) bool {
+		if o.ID == c.ID {
+			c.StartedAt, c.CreatedAt, c.Sandbox, c.Hash = o.StartedAt, o.CreatedAt, o.Sandbox, o.Hash
+		}
+		return o.ID == c.ID
+	})
+	switch args[2] {
+	case "created":
+		c.StartedAt = time.Time{}
+	case "running":
+		c.State = lifecycle.Running
+	case "exited":
+		c.State, c.FinishedAt = lifecycle.Exited, v.Now
+		code, _ := strconv.Atoi(args[3])
+		c.ExitCode = int32(code)
+		if len(args) > 4 {
+			c.Reason = args[4]
+		}
+	case "unknown":
+		c.State = lifecycle.Unknown
+	case "lost":
+		return
+	default:
+		tl.t.Fatalf("container: unknown state %q", args[2])
+	}
+	v.Containers = append(v.Containers, c)
+}
+
+func (tl *teller) look() []string {
+	v := &tl.view
+	st := lifecycle.Runtime("test").Status(*v)
+	v.Last = st
+	d := lifecycle.Decide(*v)
+	var out []string
+	for _, a := range d.Actions {
+		out = append(out, a.String())
+		if a.Verb == lifecycle.Fail {
+			v.Memory.Failed = a.Verdict
+		}
+	}
+	if !d.Wake.IsZero() {
+		out = append(out, "look again at "+d.Wake.Sub(epoch).String())
+	}
+	line := string(st.Phase)
+	if st.Reason != "" {
+		line += " " + st.Reason
+	}
+	if st.PodIP != "" {
+		line += " ip=" + st.PodIP
+	}
+	for _, c := range st.Conditions {
+		line += fmt.Sprintf(" %s=%s", short[c.Type], c.Status)
+		if c.Reason != "" {
+			line += "(" + c.Reason + ")"
+		}
+	}
+	out = append(out, line)
+	for _, c := range slices.Concat(st.InitContainerStatuses, st.ContainerStatuses) {
+		l := fmt.Sprintf("  %s restarts=%d ready=%t %s", c.Name, c.RestartCount, c.Ready, state(c.State))
+		if last := state(c.LastTerminationState); last != "" {
+			l += " last: " + last
+		}
+		out = append(out, l)
+	}
+	return out
+}
+
+var short = map[corev1.PodConditionType]string{
+	corev1.PodReadyToStartContainers: "sandbox", corev1.PodInitialized: "init", corev1.PodReady: "Ready",
+	corev1.ContainersReady: "containers", corev1.PodScheduled: "scheduled",
+}
+
+func state(s corev1.ContainerState) string {
+	switch {
+	case s.Waiting != nil:
+		return strings.TrimSpace("waiting " + s.Waiting.Reason + " " + s.Waiting.Message)
+	case s.Running != nil:
+		return "running"
+	case s.Terminated != nil:
+		return fmt.Sprintf("terminated %d %s", s.Terminated.ExitCode, s.Terminated.Reason)
+	}
+	return ""
+}
