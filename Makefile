@@ -1,0 +1,58 @@
+# The verbs: build test lint bench fuzz demo (and clean). See CONTRIBUTING.md.
+
+SHELL       := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := build
+
+VERSION := $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
+LDFLAGS := -s -w
+EMBED   := cmd/sampan/sampan-runtime.gz
+DEMO    := runtime/image/demo/demo.bin
+GO_FILES := $(shell git ls-files -co --exclude-standard '*.go' go.mod go.sum 2>/dev/null)
+
+.PHONY: build test lint bench fuzz demo clean tools
+
+## build: bin/sampan, with the container runtime and the demo image inside
+build: bin/sampan
+
+bin/sampan: $(EMBED) $(GO_FILES)
+	CGO_ENABLED=0 go build -trimpath -tags embed -ldflags '$(LDFLAGS) -X main.version=$(VERSION)' -o $@ ./cmd/sampan
+
+bin/sampan-runtime: $(DEMO) $(GO_FILES) | tools
+	CGO_ENABLED=1 go build -trimpath -tags 'seccomp netgo osusergo embed' -ldflags '$(LDFLAGS) -extldflags -static' -o $@ ./cmd/sampan-runtime
+
+$(EMBED): bin/sampan-runtime
+	gzip -9nc $< > $@
+
+$(DEMO): $(wildcard cmd/sampan-demo/*.go)
+	CGO_ENABLED=0 go build -trimpath -ldflags '$(LDFLAGS)' -o $@ ./cmd/sampan-demo
+
+## tools: what the build needs of the system
+tools:
+	@.ci/tools build
+
+## test: everything; installs what the tests need
+test: build
+	.ci/tools test
+	go vet ./...
+	.ci/test
+
+## lint: golangci-lint and gofumpt
+lint:
+	go run mvdan.cc/gofumpt@v0.12.0 -l -d $$(git ls-files '*.go' | grep -v '\.pb\.go$$')
+	go run github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0 run ./... ./wait/... ./clustertest/...
+
+## bench: ratios measured in one run, beside what cannot be beaten
+bench: build
+	.ci/bench
+
+## fuzz: the long runs: crash tests and fuzz targets
+fuzz:
+	.ci/fuzz
+
+## demo: bring a cluster up and run the main job on it; leaves it running
+demo: build
+	bin/sampan demo
+
+clean:
+	rm -rf bin $(EMBED) $(DEMO)
