@@ -1,0 +1,391 @@
+package admission
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+	"sync"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+)
+
+// AddressesOptions configures [ServiceAddresses]. Reader and Networks are required.
+type AddressesOptions struct {
+	Reader Reader
+
+	// Networks are where service addresses come from: one, or two of different IP
+	// families, of which the first is the one that a service gets that does not say.
+	Networks []netip.Prefix
+
+	// NodePorts is where node ports come from; zero means 30000 to 32767.
+	NodePorts PortRange
+}
+
+// ServiceAddresses gives services their addresses and node ports.
+//
+// What is taken is what stored services have, and what requests under way have
+// reserved. A reservation ends when the fate of its write is known and readers can see it, so
+// at every moment at least one of the two shows that something is taken. The first
+// address of each network belongs to the service default/kubernetes.
+type ServiceAddresses struct {
+	reader Reader
+	order  []corev1.IPFamily
+	pools  map[corev1.IPFamily]pool
+	ports  PortRange
+
+	mu            sync.Mutex
+	heldAddresses map[netip.Addr]bool // guarded by mu; reserved by requests under way
+	heldPorts     map[int32]bool      // guarded by mu; the same
+}
+
+// NewServiceAddresses returns the plug-in.
+func NewServiceAddresses(o AddressesOptions) (*ServiceAddresses, error) {
+	if o.Reader == nil || len(o.Networks) == 0 || len(o.Networks) > 2 {
+		return nil, errors.New("admission: AddressesOptions needs a Reader and one or two Networks")
+	}
+	if o.NodePorts == (PortRange{}) {
+		o.NodePorts = PortRange{30000, 32767}
+	}
+	if o.NodePorts.First < 1 || o.NodePorts.Last > 65535 || o.NodePorts.First > o.NodePorts.Last {
+		return nil, fmt.Errorf("admission: %d-%d is not a range of ports", o.NodePorts.First, o.NodePorts.Last)
+	}
+	p := &ServiceAddresses{
+		reader:        o.Reader,
+		pools:         map[corev1.IPFamily]pool{},
+		ports:         o.NodePorts,
+		heldAddresses: map[netip.Addr]bool{},
+		heldPorts:     map[int32]bool{},
+	}
+	for _, network := range o.Networks {
+		pool, err := newPool(network)
+		if err != nil {
+			return nil, fmt.Errorf("admission: %w", err)
+		}
+		family := familyOf(network.Addr())
+		if _, twice := p.pools[family]; twice {
+			return nil, fmt.Errorf("admission: two service networks for %s", family)
+		}
+		p.pools[family], p.order = pool, append(p.order, family)
+	}
+	return p, nil
+}
+
+func familyOf(a netip.Addr) corev1.IPFamily {
+	if a.Is4() || a.Is4In6() {
+		return corev1.IPv4Protocol
+	}
+	return corev1.IPv6Protocol
+}
+
+// Name implements [Plugin].
+func (*ServiceAddresses) Name() string { return "ServiceAddresses" }
+
+// Admit implements [Plugin].
+func (p *ServiceAddresses) Admit(ctx context.Context, a *Attributes) error {
+	if !a.is("services", "") || a.Operation != Create && a.Operation != Update {
+		return nil
+	}
+	svc, ok := a.Object.(*corev1.Service)
+	if !ok {
+		return nil
+	}
+	old, _ := a.Old.(*corev1.Service)
+	if old != nil {
+		keepGranted(svc, old)
+		dropUnneeded(svc, old)
+	}
+	alignClusterIPs(svc, old)
+	if errs := p.setFamilies(svc, old); len(errs) > 0 {
+		return invalid(svc, errs)
+	}
+	return p.allocate(ctx, a, svc, old)
+}
+
+func invalid(svc *corev1.Service, errs field.ErrorList) error {
+	return apierrors.NewInvalid(schema.GroupKind{Kind: "Service"}, svc.Name, errs)
+}
+
+// A request is what one service asks for, and what has been found for it.
+type request struct {
+	svc, old  *corev1.Service
+	addresses []netip.Addr // newly taken
+	ports     []int32      // newly taken
+	errs      field.ErrorList
+}
+
+// allocate finds what the service needs and does not have yet, and reserves it
+// until the request is over.
+func (p *ServiceAddresses) allocate(ctx context.Context, a *Attributes, svc, old *corev1.Service) error {
+	r := &request{svc: svc, old: old}
+	if !r.asks() {
+		return nil
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	// Read with the lock held: a commit that this does not show yet still has its
+	// reservation. Reading is from memory.
+	taken, err := p.taken(ctx, svc)
+	if err != nil {
+		return err
+	}
+	if err := p.findAddresses(r, taken); err != nil {
+		return err
+	}
+	if err := p.findPorts(r, taken); err != nil {
+		return err
+	}
+	if len(r.errs) > 0 {
+		return invalid(svc, r.errs)
+	}
+	if a.DryRun || len(r.addresses)+len(r.ports) == 0 {
+		return nil
+	}
+	for _, ip := range r.addresses {
+		p.heldAddresses[ip] = true
+	}
+	for _, port := range r.ports {
+		p.heldPorts[port] = true
+	}
+	a.Done = append(a.Done, func(bool) {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		for _, ip := range r.addresses {
+			delete(p.heldAddresses, ip)
+		}
+		for _, port := range r.ports {
+			delete(p.heldPorts, port)
+		}
+	})
+	return nil
+}
+
+// asks reports whether there may be anything to find, so that most updates cost
+// nothing.
+func (r *request) asks() bool {
+	if hasAddress(r.svc) && (r.old == nil || !slices.Equal(r.old.Spec.ClusterIPs, r.svc.Spec.ClusterIPs) ||
+		len(r.svc.Spec.ClusterIPs) < len(r.svc.Spec.IPFamilies)) {
+		return true
+	}
+	if needsHealthPort(r.svc) && !r.owns(r.svc.Spec.HealthCheckNodePort) {
+		return true
+	}
+	return hasNodePorts(r.svc) && slices.ContainsFunc(r.svc.Spec.Ports, func(sp corev1.ServicePort) bool { return !r.owns(sp.NodePort) })
+}
+
+// owns reports whether the service had the node port before.
+func (r *request) owns(port int32) bool {
+	return port != 0 && r.old != nil && slices.Contains(nodePorts(r.old), port)
+}
+
+// nodePorts returns all node ports of a service.
+func nodePorts(svc *corev1.Service) []int32 {
+	var ports []int32
+	for _, sp := range svc.Spec.Ports {
+		if sp.NodePort != 0 {
+			ports = append(ports, sp.NodePort)
+		}
+	}
+	if svc.Spec.HealthCheckNodePort != 0 {
+		ports = append(ports, svc.Spec.HealthCheckNodePort)
+	}
+	return ports
+}
+
+// hasAddress reports whether the service has an address of its own: it is neither
+// headless nor another name for something.
+func hasAddress(svc *corev1.Service) bool {
+	return svc.Spec.Type != corev1.ServiceTypeExternalName && svc.Spec.ClusterIP != corev1.ClusterIPNone
+}
+
+func hasNodePorts(svc *corev1.Service) bool {
+	return svc.Spec.Type == corev1.ServiceTypeNodePort || svc.Spec.Type == corev1.ServiceTypeLoadBalancer
+}
+
+func needsHealthPort(svc *corev1.Service) bool {
+	return svc.Spec.Type == corev1.ServiceTypeLoadBalancer && svc.Spec.ExternalTrafficPolicy == corev1.ServiceExternalTrafficPolicyLocal
+}
+
+// taken is what others have.
+type taken struct {
+	addresses map[netip.Addr]bool
+	ports     map[int32]bool
+}
+
+// taken is called with mu held.
+func (p *ServiceAddresses) taken(ctx context.Context, svc *corev1.Service) (taken, error) {
+	t := taken{addresses: map[netip.Addr]bool{}, ports: map[int32]bool{}}
+	objects, err := p.reader.List(ctx, core("services"), metav1.NamespaceAll, nil)
+	if err != nil {
+		return t, fmt.Errorf("listing services: %w", err)
+	}
+	for _, o := range objects {
+		other, ok := o.(*corev1.Service)
+		if !ok || other.Namespace == svc.Namespace && other.Name == svc.Name {
+			continue
+		}
+		for _, s := range other.Spec.ClusterIPs {
+			if ip, err := netip.ParseAddr(s); err == nil {
+				t.addresses[ip] = true
+			}
+		}
+		for _, port := range nodePorts(other) {
+			t.ports[port] = true
+		}
+	}
+	for ip := range p.heldAddresses {
+		t.addresses[ip] = true
+	}
+	for port := range p.heldPorts {
+		t.ports[port] = true
+	}
+	if svc.Namespace != metav1.NamespaceDefault || svc.Name != "kubernetes" {
+		for _, pool := range p.pools {
+			t.addresses[pool.first] = true
+		}
+	}
+	return t, nil
+}
+
+// findAddresses fills in and checks the service's addresses, one for each of its
+// families.
+func (p *ServiceAddresses) findAddresses(r *request, t taken) error {
+	if !hasAddress(r.svc) {
+		return nil
+	}
+	spec := &r.svc.Spec
+	asked := slices.Clone(spec.ClusterIPs) // as errors show them
+	for i, family := range spec.IPFamilies {
+		if i >= len(spec.ClusterIPs) {
+			spec.ClusterIPs = append(spec.ClusterIPs, "")
+		}
+		pool, ok := p.pools[family]
+		if !ok {
+			continue // refused by setFamilies, unless the service had it before
+		}
+		if s := spec.ClusterIPs[i]; s != "" {
+			if r.old != nil && hasAddress(r.old) && slices.Contains(r.old.Spec.ClusterIPs, s) {
+				continue
+			}
+			ip, err := netip.ParseAddr(s)
+			switch {
+			case err != nil:
+				continue // validation says so
+			case !pool.holds(ip):
+				err = pool.refusal(ip)
+			case t.addresses[ip]:
+				err = errAddressTaken
+			}
+			if err != nil {
+				r.errs = append(r.errs, field.Invalid(field.NewPath("spec", "clusterIPs"), asked, fmt.Sprintf("failed to allocate IP %v: %v", s, err)))
+				continue
+			}
+			r.takeAddress(t, ip)
+			continue
+		}
+		ip, err := pool.next(func(ip netip.Addr) bool { return t.addresses[ip] })
+		if err != nil {
+			return apierrors.NewInternalError(fmt.Errorf("failed to allocate a serviceIP: %w; delete services that are not needed, or use a larger service network than %s", err, pool.prefix))
+		}
+		r.takeAddress(t, ip)
+		spec.ClusterIPs[i] = ip.String()
+	}
+	if len(spec.ClusterIPs) > 0 {
+		spec.ClusterIP = spec.ClusterIPs[0]
+	}
+	return nil
+}
+
+func (r *request) takeAddress(t taken, ip netip.Addr) {
+	t.addresses[ip] = true
+	r.addresses = append(r.addresses, ip)
+}
+
+// findPorts fills in and checks the service's node ports.
+func (p *ServiceAddresses) findPorts(r *request, t taken) error {
+	spec := &r.svc.Spec
+	if hasNodePorts(r.svc) {
+		if err := p.findServicePorts(r, t); err != nil {
+			return err
+		}
+	}
+	if !needsHealthPort(r.svc) {
+		return nil
+	}
+	if spec.HealthCheckNodePort != 0 {
+		p.claim(r, t, spec.HealthCheckNodePort, field.NewPath("spec", "healthCheckNodePort"))
+		return nil
+	}
+	port, err := p.nextPort(r, t)
+	spec.HealthCheckNodePort = port
+	return err
+}
+
+func (p *ServiceAddresses) findServicePorts(r *request, t taken) error {
+	spec := &r.svc.Spec
+	// Ports with the same number and different protocols (DNS) share a node port.
+	shared := map[int32]int32{} // by port
+	uses := func(port int32, protocol corev1.Protocol) bool {
+		return slices.ContainsFunc(spec.Ports, func(sp corev1.ServicePort) bool { return sp.NodePort == port && sp.Protocol == protocol })
+	}
+	for i, sp := range spec.Ports {
+		if sp.NodePort != 0 && shared[sp.Port] != sp.NodePort {
+			p.claim(r, t, sp.NodePort, field.NewPath("spec", "ports").Index(i).Child("nodePort"))
+			shared[sp.Port] = sp.NodePort
+		}
+	}
+	if spec.Type == corev1.ServiceTypeLoadBalancer && spec.AllocateLoadBalancerNodePorts != nil && !*spec.AllocateLoadBalancerNodePorts {
+		return nil
+	}
+	for i := range spec.Ports {
+		sp := &spec.Ports[i]
+		if sp.NodePort != 0 {
+			continue
+		}
+		if same := shared[sp.Port]; same != 0 && !uses(same, sp.Protocol) {
+			sp.NodePort = same
+			continue
+		}
+		port, err := p.nextPort(r, t)
+		if err != nil {
+			return err
+		}
+		sp.NodePort = port
+		shared[sp.Port] = port
+	}
+	return nil
+}
+
+// claim takes a port that was asked for.
+func (p *ServiceAddresses) claim(r *request, t taken, port int32, path *field.Path) {
+	var err error
+	switch {
+	case r.owns(port):
+		return
+	case !p.ports.holds(port):
+		err = p.ports.refusal()
+	case t.ports[port]:
+		err = errPortTaken
+	}
+	if err != nil {
+		r.errs = append(r.errs, field.Invalid(path, port, err.Error()))
+		return
+	}
+	t.ports[port] = true
+	r.ports = append(r.ports, port)
+}
+
+func (p *ServiceAddresses) nextPort(r *request, t taken) (int32, error) {
+	port, err := p.ports.next(func(port int32) bool { return t.ports[port] || r.owns(port) })
+	if err != nil {
+		return 0, apierrors.NewInternalError(fmt.Errorf("failed to allocate a nodePort: %w; delete services that are not needed", err))
+	}
+	t.ports[port] = true
+	r.ports = append(r.ports, port)
+	return port, nil
+}

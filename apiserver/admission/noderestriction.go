@@ -1,0 +1,320 @@
+package admission
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	authenticationv1 "k8s.io/api/authentication/v1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+)
+
+// NodeRestriction checks what a node writes about itself and its pods, where the
+// content decides and not only the name. It is the other half of the node rules in
+// package rbac.
+type NodeRestriction struct{ reader Reader }
+
+// NewNodeRestriction returns the plug-in.
+func NewNodeRestriction(r Reader) *NodeRestriction { return &NodeRestriction{r} }
+
+// Name implements [Plugin].
+func (*NodeRestriction) Name() string { return "NodeRestriction" }
+
+// Admit implements [Plugin].
+func (p *NodeRestriction) Admit(ctx context.Context, a *Attributes) error {
+	if a.User == nil {
+		return nil
+	}
+	node, ok := a.User.Node()
+	if !ok {
+		return nil
+	}
+	switch {
+	case a.is("pods", ""):
+		return p.pod(ctx, node, a)
+	case a.is("pods", "status"):
+		return podStatus(node, a)
+	case a.is("pods", "eviction"):
+		return p.ownPod(ctx, node, a, "evict")
+	case a.is("pods", a.Subresource):
+		return refuse(a, "unexpected pod subresource %q, only 'status' and 'eviction' are allowed", a.Subresource)
+	case a.is("nodes", a.Subresource):
+		return nodeObject(node, a)
+	case a.is("serviceaccounts", "token"):
+		return p.token(ctx, node, a)
+	case a.Kind.Group == "coordination.k8s.io" && a.Kind.Resource == "leases":
+		return lease(node, a)
+	}
+	return nil
+}
+
+func (p *NodeRestriction) pod(ctx context.Context, node string, a *Attributes) error {
+	switch a.Operation {
+	case Create:
+		return p.mirrorPod(ctx, node, a)
+	case Delete:
+		return p.ownPod(ctx, node, a, "delete")
+	case Update, Connect:
+	}
+	return refuse(a, "unexpected operation %q, node %q can only create and delete mirror pods", a.Operation, node)
+}
+
+// ownPod refuses unless the pod that a is about is bound to the node.
+func (p *NodeRestriction) ownPod(ctx context.Context, node string, a *Attributes, verb string) error {
+	pod, ok := a.Old.(*corev1.Pod)
+	if !ok {
+		o, err := p.reader.Get(ctx, core("pods"), a.Namespace, a.Name)
+		if err != nil {
+			return err
+		}
+		if pod, ok = o.(*corev1.Pod); !ok {
+			return refuse(a, "unexpected type %T", o)
+		}
+	}
+	if pod.Spec.NodeName != node {
+		return refuse(a, "node %q can only %s pods with spec.nodeName set to itself", node, verb)
+	}
+	return nil
+}
+
+// mirrorPod checks a pod that a node creates: the image of one that it runs
+// without having been told by the API server. It may refer to nothing, or a node could get
+// at anything by making a pod that names it.
+func (p *NodeRestriction) mirrorPod(ctx context.Context, node string, a *Attributes) error {
+	pod, ok := a.Object.(*corev1.Pod)
+	if !ok {
+		return refuse(a, "unexpected type %T", a.Object)
+	}
+	if _, mirror := pod.Annotations[mirrorAnnotation]; !mirror {
+		return refuse(a, "pod does not have %q annotation, node %q can only create mirror pods", mirrorAnnotation, node)
+	}
+	if pod.Spec.NodeName != node {
+		return refuse(a, "node %q can only create pods with spec.nodeName set to itself", node)
+	}
+	if len(pod.OwnerReferences) != 1 {
+		return refuse(a, "node %q can only create pods with a single owner reference set to itself", node)
+	}
+	owner := pod.OwnerReferences[0]
+	switch {
+	case owner.APIVersion != "v1" || owner.Kind != "Node" || owner.Name != node:
+		return refuse(a, "node %q can only create pods with an owner reference set to itself", node)
+	case owner.Controller == nil || !*owner.Controller:
+		return refuse(a, "node %q can only create pods with a controller owner reference set to itself", node)
+	case owner.BlockOwnerDeletion != nil && *owner.BlockOwnerDeletion:
+		return refuse(a, "node %q must not set blockOwnerDeletion on an owner reference", node)
+	}
+	self, err := p.reader.Get(ctx, core("nodes"), "", node)
+	if err != nil {
+		return err
+	}
+	if owner.UID != self.GetUID() {
+		return refuse(a, "node %s UID mismatch: expected %s got %s", node, owner.UID, self.GetUID())
+	}
+	if what := refersTo(pod); what != "" {
+		return refuse(a, "node %q can not create pods that reference %s", node, what)
+	}
+	return nil
+}
+
+// refersTo names a kind of object that the pod refers to, if there is any.
+func refersTo(pod *corev1.Pod) string {
+	if pod.Spec.ServiceAccountName != "" {
+		return "a service account"
+	}
+	if len(pod.Spec.ImagePullSecrets) > 0 {
+		return "secrets"
+	}
+	if len(pod.Spec.ResourceClaims) > 0 {
+		return "resourceclaims"
+	}
+	for _, c := range slices.Concat(pod.Spec.InitContainers, pod.Spec.Containers) {
+		for _, from := range c.EnvFrom {
+			switch {
+			case from.SecretRef != nil:
+				return "secrets"
+			case from.ConfigMapRef != nil:
+				return "configmaps"
+			}
+		}
+		for _, e := range c.Env {
+			switch {
+			case e.ValueFrom == nil:
+			case e.ValueFrom.SecretKeyRef != nil:
+				return "secrets"
+			case e.ValueFrom.ConfigMapKeyRef != nil:
+				return "configmaps"
+			}
+		}
+	}
+	for _, v := range pod.Spec.Volumes {
+		// Only what is on the node itself; all other sources can name objects.
+		if v.HostPath == nil && v.EmptyDir == nil && v.DownwardAPI == nil {
+			return fmt.Sprintf("other objects (volume %q)", v.Name)
+		}
+	}
+	return ""
+}
+
+func podStatus(node string, a *Attributes) error {
+	if a.Operation != Update {
+		return refuse(a, "unexpected operation %q", a.Operation)
+	}
+	old, ok := a.Old.(*corev1.Pod)
+	pod, ok2 := a.Object.(*corev1.Pod)
+	switch {
+	case !ok || !ok2:
+		return refuse(a, "unexpected type %T", a.Object)
+	case old.Spec.NodeName != node:
+		return refuse(a, "node %q can only update pod status for pods with spec.nodeName set to itself", node)
+	case !maps.Equal(old.Labels, pod.Labels):
+		return refuse(a, "node %q cannot update labels through pod status", node)
+	case !equality.Semantic.DeepEqual(old.Status.ResourceClaimStatuses, pod.Status.ResourceClaimStatuses):
+		return refuse(a, "node %q cannot update resource claim statues", node)
+	}
+	return nil
+}
+
+func nodeObject(node string, a *Attributes) error {
+	name := a.Name
+	if name == "" && a.Object != nil {
+		name = a.Object.GetName()
+	}
+	if name != node {
+		return refuse(a, "node %q is not allowed to modify node %q", node, name)
+	}
+	fresh, _ := a.Object.(*corev1.Node)
+	old, _ := a.Old.(*corev1.Node)
+	switch {
+	case a.Operation == Create && fresh != nil:
+		if fresh.Spec.ConfigSource != nil {
+			return refuse(a, "node %q is not allowed to create pods with a non-nil configSource", node)
+		}
+		if bad := forbiddenLabels(fresh.Labels, nil); len(bad) > 0 {
+			return refuse(a, "node %q is not allowed to set the following labels: %s", node, strings.Join(bad, ", "))
+		}
+	case a.Operation == Update && fresh != nil && old != nil:
+		if fresh.Spec.ConfigSource != nil && !equality.Semantic.DeepEqual(fresh.Spec.ConfigSource, old.Spec.ConfigSource) {
+			return refuse(a, "node %q is not allowed to update configSource to a new non-nil configSource", node)
+		}
+		if !equality.Semantic.DeepEqual(fresh.Spec.Taints, old.Spec.Taints) {
+			return refuse(a, "node %q is not allowed to modify taints", node)
+		}
+		if bad := forbiddenLabels(fresh.Labels, old.Labels); len(bad) > 0 {
+			return refuse(a, "is not allowed to modify labels: %s", strings.Join(bad, ", "))
+		}
+	}
+	return nil
+}
+
+// forbiddenLabels returns the labels that differ and that a node may not give
+// itself: with them it could draw work to itself that is meant for others.
+func forbiddenLabels(fresh, old map[string]string) []string {
+	var bad []string
+	differ := func(from, to map[string]string) {
+		for k, v := range from {
+			if w, ok := to[k]; (!ok || v != w) && !nodeMaySet(k) && !slices.Contains(bad, k) {
+				bad = append(bad, k)
+			}
+		}
+	}
+	differ(fresh, old)
+	differ(old, fresh)
+	slices.Sort(bad)
+	return bad
+}
+
+// nodeMaySet reports whether a node may give itself a label.
+func nodeMaySet(key string) bool {
+	switch key {
+	case corev1.LabelHostname,
+		corev1.LabelTopologyZone, corev1.LabelTopologyRegion,
+		corev1.LabelFailureDomainBetaZone, corev1.LabelFailureDomainBetaRegion,
+		corev1.LabelInstanceType, corev1.LabelInstanceTypeStable,
+		corev1.LabelOSStable, corev1.LabelArchStable,
+		"beta.kubernetes.io/os", "beta.kubernetes.io/arch",
+		corev1.LabelWindowsBuild:
+		return true
+	}
+	domain, _, ok := strings.Cut(key, "/")
+	if !ok {
+		return true
+	}
+	within := func(d string) bool { return domain == d || strings.HasSuffix(domain, "."+d) }
+	switch {
+	case within(corev1.LabelNamespaceNodeRestriction):
+		return false
+	case within("kubelet.kubernetes.io"), within("node.kubernetes.io"):
+		return true
+	}
+	return !within("kubernetes.io") && !within("k8s.io")
+}
+
+// token lets a node get tokens only for pods that are bound to it, and for the
+// audiences that their volumes ask for.
+func (p *NodeRestriction) token(ctx context.Context, node string, a *Attributes) error {
+	if a.Operation != Create {
+		return nil
+	}
+	tr, ok := a.Object.(*authenticationv1.TokenRequest)
+	if !ok {
+		return refuse(a, "unexpected type %T", a.Object)
+	}
+	ref := tr.Spec.BoundObjectRef
+	switch {
+	case ref == nil || ref.APIVersion != "v1" || ref.Kind != "Pod" || ref.Name == "":
+		return refuse(a, "node requested token not bound to a pod")
+	case ref.UID == "":
+		return refuse(a, "node requested token with a pod binding without a uid")
+	}
+	o, err := p.reader.Get(ctx, core("pods"), a.Namespace, ref.Name)
+	if err != nil {
+		return err
+	}
+	pod, ok := o.(*corev1.Pod)
+	switch {
+	case !ok:
+		return refuse(a, "unexpected type %T", o)
+	case ref.UID != pod.UID:
+		return refuse(a, "the UID in the bound object reference (%s) does not match the UID in record. The object might have been deleted and then recreated", ref.UID)
+	case pod.Spec.NodeName != node:
+		return refuse(a, "node requested token bound to a pod scheduled on a different node")
+	}
+	for _, audience := range tr.Spec.Audiences {
+		if !asksFor(pod, audience) {
+			return refuse(a, "audience %q not found in pod spec volume, %s is not authorized to request tokens for this audience", audience, a.User.Name)
+		}
+	}
+	return nil
+}
+
+// asksFor reports whether a volume of the pod is to hold a token for the audience.
+func asksFor(pod *corev1.Pod, audience string) bool {
+	for _, v := range pod.Spec.Volumes {
+		if v.Projected == nil {
+			continue
+		}
+		for _, s := range v.Projected.Sources {
+			if s.ServiceAccountToken != nil && s.ServiceAccountToken.Audience == audience {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+func lease(node string, a *Attributes) error {
+	name := a.Name
+	if a.Operation == Create && a.Object != nil {
+		name = a.Object.GetName()
+	}
+	switch {
+	case a.Namespace != corev1.NamespaceNodeLease:
+		return refuse(a, "can only access leases in the %q system namespace", corev1.NamespaceNodeLease)
+	case name != node:
+		return refuse(a, "can only access node lease with the same name as the requesting node")
+	}
+	return nil
+}
