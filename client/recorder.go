@@ -153,44 +153,63 @@ func (r *Recorder) Run(ctx context.Context) error {
 	for {
 		select {
 		case e := <-r.queue:
-			r.write(ctx, e, eventTries)
-		case <-ctx.Done():
-			last, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
-			defer cancel()
-			for last.Err() == nil {
-				select {
-				case e := <-r.queue:
-					r.write(last, e, 1)
-				default:
-					return nil
-				}
+			if c := r.correlate(&e); c != "" && !r.write(ctx, c, e, eventTries) {
+				r.flush(ctx, func(last context.Context) { r.write(last, c, e, 1) })
+				return nil
 			}
+		case <-ctx.Done():
+			r.flush(ctx, func(context.Context) {})
 			return nil
 		}
 	}
 }
 
-// write correlates e with what was written before and writes it.
-func (r *Recorder) write(ctx context.Context, e corev1.Event, tries int) {
-	now := e.LastTimestamp.Time
-	if !r.afford(objectKey(&e), now) {
-		return
+// flush does what the end of ctx interrupted and writes what is in the queue.
+func (r *Recorder) flush(ctx context.Context, interrupted func(context.Context)) {
+	last, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
+	defer cancel()
+	interrupted(last)
+	for last.Err() == nil {
+		select {
+		case e := <-r.queue:
+			if c := r.correlate(&e); c != "" {
+				r.write(last, c, e, 1)
+			}
+		default:
+			return
+		}
 	}
-	key := r.combine(&e, now)
+}
+
+// correlate changes e to what is to be written and returns the key under which its
+// repetitions are counted, or "" if the object has had its share.
+func (r *Recorder) correlate(e *corev1.Event) string {
+	now := e.LastTimestamp.Time
+	if !r.afford(objectKey(e), now) {
+		return ""
+	}
+	return r.combine(e, now)
+}
+
+// write writes e and reports whether the matter is settled; it is not when ctx
+// ended first.
+func (r *Recorder) write(ctx context.Context, key string, e corev1.Event, tries int) bool {
 	backoff := time.Second
 	for try := 1; ; try++ {
 		err := r.put(ctx, key, e)
-		if err == nil {
-			return
-		}
-		// A server that answered has refused, which is what happens in a
-		// namespace that is going away.
-		if answered(err) || try >= tries {
+		switch {
+		case err == nil:
+			return true
+		case ctx.Err() != nil:
+			return false
+		case answered(err) || try >= tries:
+			// A server that answered has refused, which is what happens in a
+			// namespace that is going away.
 			r.log.Debug("event not written", "event", e.Namespace+"/"+e.Name, "reason", e.Reason, "err", err)
-			return
+			return true
 		}
 		if !pause(ctx, backoff) {
-			return
+			return false
 		}
 		backoff *= 2
 	}

@@ -1,0 +1,23 @@
+// Package cache keeps a local copy of a set of objects, current by list and watch.
+//
+// A [Cache] follows one resource, or the part of it that a namespace and
+// selectors cut out. Readers get the objects by name, all, or by an index of their
+// own; subscribers are told every difference. Objects are shared and must not
+// be changed (C1 of package client).
+//
+//	K1  What subscribers were told, one after the other, is what readers see:
+//	    playing it back gives the content. Two objects of one name are told as a
+//	    deletion and a creation.
+//	K2  A cache never goes back: after a broken watch it goes on from the last
+//	    revision that it saw, and if the server has forgotten that (410), lists
+//	    again and tells the differences, deletions included.
+//	K3  [Cache.Revision] says up to where the server's history is in the cache. A
+//	    caller that wrote something and wants to see it waits for the
+//	    revision of its write ([Cache.Await]); revisions of one server are
+//	    comparable numbers.
+//
+// Initial events come as a stream with the watch (WatchList) where the server does
+// that, and from a list otherwise. There is no resync and no polling: a cache
+// that is told nothing does nothing. A server that fails is tried again after
+// pauses that grow, with jitter.
+package cache
