@@ -9,7 +9,6 @@ import (
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 
@@ -80,7 +79,9 @@ func judgeExpression(d Degree, obj client.Object, v View) (Verdict, error) {
 	}
 	// What holds up the object holds up the expression, too; misuse here only
 	// means that the kind has nothing to say.
-	if why, err := judgeKind(Ready, obj, v); err == nil && why.Cause != "" && why.Cause != got.Cause {
+	why, err := judgeKind(Ready, obj, v)
+	_, told, _ := strings.Cut(got.Cause, ": ")
+	if err == nil && why.Cause != "" && (told == "" || !strings.Contains(why.Cause, told)) {
 		got.Cause += "; " + why.Cause
 	}
 	return got, nil
@@ -207,15 +208,16 @@ func reason(r, message string) string {
 	return r + ": " + message
 }
 
-func lastSeen(e *corev1.Event) *metav1.Time {
-	seen := metav1.Time{Time: e.EventTime.Time}
+// lastSeen is when an event last happened, by whichever of its times says so.
+func lastSeen(e *corev1.Event) time.Time {
+	seen := e.EventTime.Time
 	for _, t := range []time.Time{e.CreationTimestamp.Time, e.FirstTimestamp.Time, e.LastTimestamp.Time} {
-		if t.After(seen.Time) {
-			seen.Time = t
+		if t.After(seen) {
+			seen = t
 		}
 	}
-	if e.Series != nil && e.Series.LastObservedTime.After(seen.Time) {
-		seen.Time = e.Series.LastObservedTime.Time
+	if e.Series != nil && e.Series.LastObservedTime.After(seen) {
+		seen = e.Series.LastObservedTime.Time
 	}
-	return &seen
+	return seen
 }

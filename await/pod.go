@@ -18,7 +18,7 @@ func judgePod(d Degree, p *corev1.Pod, v View) Verdict {
 		}
 		return done()
 	case corev1.PodRunning:
-		if d == Running || d == Ready && podReady(p) {
+		if d == Running || d == Ready && podReady(p) && p.DeletionTimestamp == nil {
 			return done()
 		}
 	}
