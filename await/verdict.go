@@ -1,6 +1,7 @@
 package await
 
 import (
+	"cmp"
 	"fmt"
 	"strings"
 
@@ -112,7 +113,10 @@ type View struct {
 func (v View) warning(of client.Object) string {
 	var newest *corev1.Event
 	for _, e := range v.Warnings {
-		if e.InvolvedObject.UID == of.GetUID() && (newest == nil || !lastSeen(e).Before(lastSeen(newest))) {
+		if e.InvolvedObject.UID != of.GetUID() {
+			continue
+		}
+		if newest == nil || cmp.Or(lastSeen(e).Compare(lastSeen(newest)), strings.Compare(e.Name, newest.Name)) > 0 {
 			newest = e
 		}
 	}
