@@ -9,10 +9,6 @@ import (
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
-<<<<<<< HEAD
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-=======
->>>>>>> refs/heads/cli
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 
@@ -83,13 +79,9 @@ func judgeExpression(d Degree, obj client.Object, v View) (Verdict, error) {
 	}
 	// What holds up the object holds up the expression, too; misuse here only
 	// means that the kind has nothing to say.
-<<<<<<< HEAD
-	if why, err := judgeKind(Ready, obj, v); err == nil && why.Cause != "" && why.Cause != got.Cause {
-=======
 	why, err := judgeKind(Ready, obj, v)
 	_, told, _ := strings.Cut(got.Cause, ": ")
 	if err == nil && why.Cause != "" && (told == "" || !strings.Contains(why.Cause, told)) {
->>>>>>> refs/heads/cli
 		got.Cause += "; " + why.Cause
 	}
 	return got, nil
@@ -216,19 +208,6 @@ func reason(r, message string) string {
 	return r + ": " + message
 }
 
-<<<<<<< HEAD
-func lastSeen(e *corev1.Event) *metav1.Time {
-	seen := metav1.Time{Time: e.EventTime.Time}
-	for _, t := range []time.Time{e.CreationTimestamp.Time, e.FirstTimestamp.Time, e.LastTimestamp.Time} {
-		if t.After(seen.Time) {
-			seen.Time = t
-		}
-	}
-	if e.Series != nil && e.Series.LastObservedTime.After(seen.Time) {
-		seen.Time = e.Series.LastObservedTime.Time
-	}
-	return &seen
-=======
 // lastSeen is when an event last happened, by whichever of its times says so.
 func lastSeen(e *corev1.Event) time.Time {
 	seen := e.EventTime.Time
@@ -241,5 +220,4 @@ func lastSeen(e *corev1.Event) time.Time {
 		seen = e.Series.LastObservedTime.Time
 	}
 	return seen
->>>>>>> refs/heads/cli
 }

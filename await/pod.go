@@ -18,11 +18,7 @@ func judgePod(d Degree, p *corev1.Pod, v View) Verdict {
 		}
 		return done()
 	case corev1.PodRunning:
-<<<<<<< HEAD
-		if d == Running || d == Ready && podReady(p) {
-=======
 		if d == Running || d == Ready && podReady(p) && p.DeletionTimestamp == nil {
->>>>>>> refs/heads/cli
 			return done()
 		}
 	}

@@ -167,7 +167,9 @@ type Renewed struct {
 func (a *Authority) Renewed(s Subject) *Renewed { return &Renewed{authority: a, subject: s} }
 
 // Server returns the certificate for a handshake as a server.
-func (r *Renewed) Server(*tls.ClientHelloInfo) (*tls.Certificate, error) { return r.current(time.Now()) }
+func (r *Renewed) Server(*tls.ClientHelloInfo) (*tls.Certificate, error) {
+	return r.current(time.Now())
+}
 
 // Client returns the certificate for a handshake as a client.
 func (r *Renewed) Client(*tls.CertificateRequestInfo) (*tls.Certificate, error) {
@@ -215,7 +217,9 @@ func selfSigned(key *ecdsa.PrivateKey, now time.Time) ([]byte, error) {
 
 // newSerial returns a random number of 120 bits; RFC 5280 section 4.1.2.2 allows
 // up to 20 octets.
-func newSerial() (*big.Int, error) { return rand.Int(rand.Reader, new(big.Int).Lsh(big.NewInt(1), 120)) }
+func newSerial() (*big.Int, error) {
+	return rand.Int(rand.Reader, new(big.Int).Lsh(big.NewInt(1), 120))
+}
 
 func earlier(a, b time.Time) time.Time {
 	if a.Before(b) {
