@@ -119,3 +119,29 @@ func (p Profile) Instances() ([]Instance, error) {
 	}
 	return found, nil
 }
+
+// Memory returns the proportional set size of the cluster's own processes, in
+// bytes: private memory, and shared memory divided by those who share it. Pods
+// are not counted.
+func (i Instance) Memory() (int64, error) {
+	var sum int64
+	for _, p := range []Process{i.Process, i.Runtime} {
+		if p.PID == 0 {
+			continue
+		}
+		data, err := os.ReadFile(fmt.Sprintf("/proc/%d/smaps_rollup", p.PID))
+		if err != nil {
+			return 0, err
+		}
+		for line := range strings.Lines(string(data)) {
+			if rest, ok := strings.CutPrefix(line, "Pss:"); ok {
+				kib, err := strconv.ParseInt(strings.TrimSuffix(strings.TrimSpace(rest), " kB"), 10, 64)
+				if err != nil {
+					return 0, fmt.Errorf("memory of process %d: %w", p.PID, err)
+				}
+				sum += kib << 10
+			}
+		}
+	}
+	return sum, nil
+}

@@ -1,0 +1,118 @@
+package machine
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/netip"
+	"os"
+
+	"github.com/spf13/cobra"
+
+	"github.com/sampan-io/sampan/cluster/local"
+)
+
+// Options configures the verbs. All fields are required.
+type Options struct {
+	Version string
+
+	// Serve runs a cluster until ctx is over, and tells report when it is ready.
+	Serve func(ctx context.Context, s Service) error
+
+	// Clean removes what a cluster of this machine left in the kernel when its
+	// processes died: links, rules, mounts, cgroups. It is idempotent.
+	Clean func(ctx context.Context, p local.Profile, i local.Instance) error
+
+	// Verb runs another verb of the command line, as the demo does, and returns
+	// its exit code.
+	Verb func(ctx context.Context, in io.Reader, args ...string) int
+}
+
+// A Service is what `serve` shall run.
+type Service struct {
+	Profile  local.Profile
+	Settings local.Settings
+	Report   local.Reporter
+	Log      *slog.Logger
+}
+
+// Commands returns the verbs. They read the global flags --name, --data-dir and
+// --kubeconfig of the root that they are added to.
+func Commands(o Options) []*cobra.Command {
+	return []*cobra.Command{upCommand(o), downCommand(o), statusCommand(o), kubeconfigCommand(), serveCommand(o), demoCommand(o)}
+}
+
+// profileOf returns the cluster that the global flags name.
+func profileOf(cmd *cobra.Command) (local.Profile, error) {
+	return local.NewProfile(flag(cmd, "name"), flag(cmd, "data-dir"))
+}
+
+// flag returns a global flag's value, or "" where the root has no such flag.
+func flag(cmd *cobra.Command, name string) string {
+	if f := cmd.Flag(name); f != nil {
+		return f.Value.String()
+	}
+	return ""
+}
+
+// settingsFlags adds the flags of what a cluster is started with.
+func settingsFlags(cmd *cobra.Command, s *local.Settings) {
+	f := cmd.Flags()
+	f.IntVar(&s.APIPort, "api-port", 0, "port of the API server on 127.0.0.1 (default 6443, or a free one if that is taken)")
+	f.IntVar(&s.SimulatedNodes, "simulated-nodes", 0, "run so many nodes without containers instead of a real one; needs no root")
+	f.StringVar(&s.NodeName, "node-name", "", "name of the node (default the name of this host)")
+	f.Var(prefixFlag{&s.Pods}, "pod-network", "IPv4 network for pods (default one that no route of this host overlaps)")
+	f.Var(prefixFlag{&s.Services}, "service-network", "IPv4 network for services (default one that no route of this host overlaps)")
+}
+
+// settingsArgs is the opposite: the arguments that make the flags what s is.
+func settingsArgs(s local.Settings) []string {
+	var args []string
+	add := func(name string, value any) { args = append(args, fmt.Sprintf("--%s=%v", name, value)) }
+	if s.APIPort != 0 {
+		add("api-port", s.APIPort)
+	}
+	if s.SimulatedNodes != 0 {
+		add("simulated-nodes", s.SimulatedNodes)
+	}
+	if s.NodeName != "" {
+		add("node-name", s.NodeName)
+	}
+	if s.Pods.IsValid() {
+		add("pod-network", s.Pods)
+	}
+	if s.Services.IsValid() {
+		add("service-network", s.Services)
+	}
+	return args
+}
+
+// prefixFlag reads a network in CIDR notation.
+type prefixFlag struct{ to *netip.Prefix }
+
+func (p prefixFlag) String() string {
+	if p.to == nil || !p.to.IsValid() {
+		return ""
+	}
+	return p.to.String()
+}
+
+func (p prefixFlag) Set(text string) error {
+	n, err := netip.ParsePrefix(text)
+	if err != nil {
+		return fmt.Errorf("want a network such as 10.244.0.0/16: %w", err)
+	}
+	*p.to = n
+	return nil
+}
+
+func (prefixFlag) Type() string { return "network" }
+
+// needRoot says what to do when a real node can't be run.
+func needRoot(s local.Settings) error {
+	if os.Getuid() == 0 || s.SimulatedNodes > 0 {
+		return nil
+	}
+	return fmt.Errorf("a real node needs root: it makes network interfaces, mounts and cgroups for the containers; use sudo, or --simulated-nodes=1 for a cluster whose pods go through their life without containers")
+}

@@ -1,0 +1,89 @@
+package machine
+
+import (
+	"fmt"
+	"os"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/sampan-io/sampan/cluster/local"
+)
+
+// patience is how long a process may take to stop before it is killed: the
+// longest thing that it does then is to give containers their time.
+const patience = 40 * time.Second
+
+func downCommand(o Options) *cobra.Command {
+	var purge bool
+	cmd := &cobra.Command{
+		Use:   "down",
+		Short: "Stop a cluster and everything that it runs",
+		Long: "Stop a cluster: its processes and containers end, and its mounts, links, rules, cgroups and namespaces are removed.\n" +
+			"The data stays, so that `sampan up` goes on with it; --purge removes that, too.",
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			p, err := profileOf(cmd)
+			if err != nil {
+				return err
+			}
+			was, err := down(cmd, o, p)
+			if err != nil {
+				return err
+			}
+			out := cmd.OutOrStdout()
+			if purge {
+				if err := purgeData(p); err != nil {
+					return err
+				}
+				_, _ = fmt.Fprintf(out, "cluster %s is stopped, its data is removed\n", p.Name)
+				return p.Forget(flag(cmd, "kubeconfig"))
+			}
+			if !was {
+				_, _ = fmt.Fprintf(out, "cluster %s is not running\n", p.Name)
+				return nil
+			}
+			_, _ = fmt.Fprintf(out, "cluster %s is stopped\n", p.Name)
+			return nil
+		},
+	}
+	cmd.Flags().BoolVar(&purge, "purge", false, "remove the cluster's data and its context in the kubeconfig, too")
+	return cmd
+}
+
+// down ends the processes of a cluster and removes what they made in the kernel.
+// It reports whether there was anything to do.
+func down(cmd *cobra.Command, o Options, p local.Profile) (bool, error) {
+	i, _, err := p.Instance()
+	if err != nil {
+		return false, err
+	}
+	if i.Process.PID == 0 {
+		return false, nil
+	}
+	// The cluster first: it would take the end of its containers for a fault.
+	if err := local.End(cmd.Context(), i.Process, patience); err != nil {
+		return true, err
+	}
+	if err := local.End(cmd.Context(), i.Runtime, patience); err != nil {
+		return true, err
+	}
+	if err := o.Clean(cmd.Context(), p, i); err != nil {
+		return true, fmt.Errorf("cluster %s is stopped, but something is left: %w", p.Name, err)
+	}
+	if err := os.RemoveAll(p.RunDir); err != nil {
+		return true, fmt.Errorf("removing the run directory: %w", err)
+	}
+	return true, nil
+}
+
+// purgeData removes the data of a cluster, and nothing that is not one.
+func purgeData(p local.Profile) error {
+	if holds, err := p.Holds(); err != nil || !holds {
+		return err
+	}
+	if err := os.RemoveAll(p.DataDir); err != nil {
+		return fmt.Errorf("removing the data directory: %w", err)
+	}
+	return nil
+}

@@ -1,0 +1,113 @@
+package machine
+
+import (
+	"fmt"
+	"os"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/sampan-io/sampan/cluster/local"
+)
+
+func statusCommand(Options) *cobra.Command {
+	var all bool
+	cmd := &cobra.Command{
+		Use:   "status",
+		Short: "Show the cluster of this machine, or with --all each that runs",
+		Args:  cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			p, err := profileOf(cmd)
+			if err != nil {
+				return err
+			}
+			if all {
+				is, err := p.Instances()
+				if err != nil {
+					return err
+				}
+				for n, i := range is {
+					if n > 0 {
+						_, _ = fmt.Fprintln(cmd.OutOrStdout())
+					}
+					describe(cmd, i)
+				}
+				return nil
+			}
+			i, running, err := p.Instance()
+			if err != nil {
+				return err
+			}
+			if !running {
+				return fmt.Errorf("cluster %s is not running; `sampan up` starts it", p.Name)
+			}
+			describe(cmd, i)
+			return nil
+		},
+	}
+	cmd.Flags().BoolVar(&all, "all", false, "show every running cluster of this machine")
+	return cmd
+}
+
+func describe(cmd *cobra.Command, i local.Instance) {
+	w := tabwriter.NewWriter(cmd.OutOrStdout(), 0, 0, 2, ' ', 0)
+	row := func(name, format string, args ...any) {
+		_, _ = fmt.Fprintf(w, "%s:\t%s\n", name, fmt.Sprintf(format, args...))
+	}
+	row("Cluster", "%s", i.Name)
+	row("State", "running for %v", time.Since(i.Started).Round(time.Second))
+	row("Version", "%s", i.Version)
+	row("API server", "%s", i.Server)
+	row("Nodes", "%s", strings.Join(i.Nodes, ", "))
+	if !i.Simulated {
+		row("Pod network", "%s", i.PodNetwork)
+	}
+	row("Service network", "%s", i.ServiceNetwork)
+	row("Data", "%s", i.DataDir)
+	if mem, err := i.Memory(); err == nil {
+		row("Memory", "%.1f MiB (proportional set size)", float64(mem)/(1<<20))
+	}
+	row("Processes", "%s", processes(i))
+	_ = w.Flush()
+}
+
+func processes(i local.Instance) string {
+	s := fmt.Sprintf("%d sampan", i.Process.PID)
+	if i.Runtime.PID != 0 {
+		s += fmt.Sprintf(", %d sampan-runtime", i.Runtime.PID)
+	}
+	return s
+}
+
+func kubeconfigCommand() *cobra.Command {
+	var merge bool
+	cmd := &cobra.Command{
+		Use:   "kubeconfig",
+		Short: "Print the administrator's kubeconfig of a cluster, or merge it into yours",
+		Args:  cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			p, err := profileOf(cmd)
+			if err != nil {
+				return err
+			}
+			data, err := os.ReadFile(p.Kubeconfig())
+			if err != nil {
+				return fmt.Errorf("cluster %s has no credentials yet: %w; `sampan up` makes them", p.Name, err)
+			}
+			if !merge {
+				_, err := cmd.OutOrStdout().Write(data)
+				return err
+			}
+			file, err := p.Merge(flag(cmd, "kubeconfig"))
+			if err != nil {
+				return err
+			}
+			_, _ = fmt.Fprintf(cmd.OutOrStdout(), "context %q in %s\n", p.Context(), file)
+			return nil
+		},
+	}
+	cmd.Flags().BoolVar(&merge, "merge", false, "write the context into the kubeconfig and make it the current one")
+	return cmd
+}

@@ -1,0 +1,72 @@
+package machine
+
+import (
+	"fmt"
+	"os"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/sampan-io/sampan/cluster/local"
+)
+
+func upCommand(o Options) *cobra.Command {
+	var s local.Settings
+	cmd := &cobra.Command{
+		Use:   "up",
+		Short: "Start a cluster in the background and wait until it is ready",
+		Long: "Start a cluster in the background. The command returns when the API answers and every node is Ready, and makes\n" +
+			"the cluster the current context of the kubeconfig. A cluster that was stopped goes on with its data; one that\n" +
+			"runs already is left as it is.",
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			p, err := profileOf(cmd)
+			if err != nil {
+				return err
+			}
+			out := cmd.OutOrStdout()
+			i, running, err := p.Instance()
+			if err != nil {
+				return err
+			}
+			if running {
+				_, _ = fmt.Fprintf(out, "cluster %s is running already\n", p.Name)
+			} else if i, err = start(cmd, p, s); err != nil {
+				return err
+			} else {
+				_, _ = fmt.Fprintf(out, "cluster %s is ready after %v\n", p.Name, i.ReadyAfter.Round(time.Millisecond))
+			}
+			file, err := p.Merge(flag(cmd, "kubeconfig"))
+			if err != nil {
+				return err
+			}
+			_, _ = fmt.Fprintf(out, "API server %s, context %q in %s\n", i.Server, p.Context(), file)
+			return nil
+		},
+	}
+	settingsFlags(cmd, &s)
+	return cmd
+}
+
+// start runs a cluster in the background and waits until it is ready.
+func start(cmd *cobra.Command, p local.Profile, asked local.Settings) (local.Instance, error) {
+	s, err := p.Settle(asked)
+	if err != nil {
+		return local.Instance{}, err
+	}
+	if err := needRoot(s); err != nil {
+		return local.Instance{}, err
+	}
+	program, err := os.Executable()
+	if err != nil {
+		return local.Instance{}, err
+	}
+	args := append([]string{"serve", "--report", "--name=" + p.Name, "--data-dir=" + p.DataDir}, settingsArgs(s)...)
+	i, err := local.Start(cmd.Context(), p, program, args, func(step string) {
+		_, _ = fmt.Fprintf(cmd.ErrOrStderr(), "%s\n", step)
+	})
+	if err != nil {
+		return i, fmt.Errorf("cluster %s did not start: %w (log: %s)", p.Name, err, p.Log())
+	}
+	return i, nil
+}

@@ -1,0 +1,188 @@
+package local
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net/netip"
+	"os"
+	"path/filepath"
+
+	"k8s.io/apimachinery/pkg/util/validation"
+)
+
+// Settings are what a cluster is started with. What was chosen at the first start
+// holds for the later ones.
+type Settings struct {
+	// APIPort is the port of the API server on 127.0.0.1; 0 means 6443 or, if
+	// that is taken at the first start, any that is free.
+	APIPort int `json:"apiPort,omitempty"`
+
+	// SimulatedNodes is the number of nodes on which pods go through their life
+	// without containers; 0 means one real node.
+	SimulatedNodes int `json:"simulatedNodes,omitempty"`
+
+	// NodeName is the name of the node, and what those of simulated ones begin
+	// with; empty means the host's name.
+	NodeName string `json:"nodeName,omitempty"`
+
+	// Networks of pods and services; zero prefixes mean free ones.
+	Networks
+}
+
+// MaxSimulatedNodes bounds how many nodes one process simulates.
+const MaxSimulatedNodes = 5000
+
+func (p Profile) settingsFile() string { return filepath.Join(p.DataDir, "cluster.json") }
+
+// Settle returns what the cluster shall be started with: what was chosen before,
+// or else what is asked for, or else the defaults. To ask for something other
+// than what the data was made with is an error that names it.
+func (p Profile) Settle(asked Settings) (Settings, error) {
+	if err := asked.check(); err != nil {
+		return Settings{}, err
+	}
+	saved, found, err := p.savedSettings()
+	if err != nil {
+		return Settings{}, err
+	}
+	if found {
+		return saved.with(asked, p.DataDir)
+	}
+	if asked.NodeName == "" {
+		if asked.NodeName, err = hostName(); err != nil {
+			return Settings{}, err
+		}
+	}
+	if !asked.Pods.IsValid() || !asked.Services.IsValid() {
+		taken, err := HostRoutes(p.Bridge())
+		if err != nil {
+			return Settings{}, err
+		}
+		for _, n := range []netip.Prefix{asked.Pods, asked.Services} {
+			if n.IsValid() {
+				taken = append(taken, n)
+			}
+		}
+		free, err := FreeNetworks(taken)
+		if err != nil {
+			return Settings{}, err
+		}
+		if !asked.Pods.IsValid() {
+			asked.Pods = free.Pods
+		}
+		if !asked.Services.IsValid() {
+			asked.Services = free.Services
+		}
+	}
+	return asked, nil
+}
+
+// Keep saves the settings of the first start.
+func (p Profile) Keep(s Settings) error {
+	data, err := json.MarshalIndent(s, "", "  ")
+	if err != nil {
+		return err
+	}
+	tmp := p.settingsFile() + ".new"
+	if err := os.WriteFile(tmp, data, 0o600); err != nil {
+		return fmt.Errorf("saving the settings of the cluster: %w", err)
+	}
+	return os.Rename(tmp, p.settingsFile())
+}
+
+func (p Profile) savedSettings() (Settings, bool, error) {
+	var s Settings
+	data, err := os.ReadFile(p.settingsFile())
+	if errors.Is(err, fs.ErrNotExist) {
+		return s, false, nil
+	}
+	if err == nil {
+		err = json.Unmarshal(data, &s)
+	}
+	if err != nil {
+		return s, false, fmt.Errorf("reading the settings of the cluster in %s: %w", p.settingsFile(), err)
+	}
+	return s, true, nil
+}
+
+// with returns saved settings after a look at what is asked for this time.
+func (s Settings) with(asked Settings, dir string) (Settings, error) {
+	refuse := func(what string, is, wanted any) error {
+		return fmt.Errorf("%s of the cluster in %s is %v and can't become %v; `sampan down --purge` removes that cluster with its data, --name makes another one beside it", what, dir, is, wanted)
+	}
+	switch {
+	case asked.SimulatedNodes > 0 && s.SimulatedNodes == 0:
+		return s, refuse("the kind of node", "real", "simulated")
+	case asked.NodeName != "" && asked.NodeName != s.NodeName:
+		return s, refuse("--node-name", s.NodeName, asked.NodeName)
+	case asked.Pods.IsValid() && asked.Pods != s.Pods:
+		return s, refuse("--pod-network", s.Pods, asked.Pods)
+	case asked.Services.IsValid() && asked.Services != s.Services:
+		return s, refuse("--service-network", s.Services, asked.Services)
+	}
+	if asked.SimulatedNodes > 0 {
+		s.SimulatedNodes = asked.SimulatedNodes
+	}
+	if asked.APIPort != 0 {
+		s.APIPort = asked.APIPort
+	}
+	return s, nil
+}
+
+func (s Settings) check() error {
+	var errs []error
+	if s.APIPort < 0 || s.APIPort > 65535 {
+		errs = append(errs, fmt.Errorf("--api-port is %d, want 1 to 65535", s.APIPort))
+	}
+	if s.SimulatedNodes < 0 || s.SimulatedNodes > MaxSimulatedNodes {
+		errs = append(errs, fmt.Errorf("--simulated-nodes is %d, want 1 to %d", s.SimulatedNodes, MaxSimulatedNodes))
+	}
+	if s.NodeName != "" {
+		for _, e := range validation.IsDNS1123Subdomain(s.NodeName) {
+			errs = append(errs, fmt.Errorf("--node-name %q: %s", s.NodeName, e))
+		}
+	}
+	for flag, n := range map[string]netip.Prefix{"--pod-network": s.Pods, "--service-network": s.Services} {
+		switch {
+		case !n.IsValid():
+		case !n.Addr().Is4() || n.Bits() < 8 || n.Bits() > 24 || n != n.Masked():
+			errs = append(errs, fmt.Errorf("%s is %v, want an IPv4 network of 8 to 24 bits such as 10.244.0.0/16", flag, n))
+		}
+	}
+	if s.Pods.IsValid() && s.Services.IsValid() && s.Pods.Overlaps(s.Services) {
+		errs = append(errs, fmt.Errorf("--pod-network %v and --service-network %v overlap", s.Pods, s.Services))
+	}
+	return errors.Join(errs...)
+}
+
+func hostName() (string, error) {
+	name, err := os.Hostname()
+	if err != nil {
+		return "", fmt.Errorf("asking for the name of this host: %w; say one with --node-name", err)
+	}
+	if errs := validation.IsDNS1123Subdomain(name); len(errs) > 0 {
+		return "node", nil // a host may be called what a node can't
+	}
+	return name, nil
+}
+
+// Holds reports whether the data directory is there and holds a cluster. One
+// that is there and holds something else is an error: it must not be removed.
+func (p Profile) Holds() (bool, error) {
+	entries, err := os.ReadDir(p.DataDir)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return false, nil
+	case err != nil:
+		return false, fmt.Errorf("reading the data directory: %w", err)
+	}
+	ours := map[string]bool{filepath.Base(p.settingsFile()): true, filepath.Base(p.Log()): true}
+	for _, e := range entries {
+		if ours[e.Name()] {
+			return true, nil
+		}
+	}
+	return false, fmt.Errorf("%s does not look like the data of a cluster (no cluster.json in it); remove it yourself if that is what you want", p.DataDir)
+}
