@@ -1,11 +1,14 @@
 package store
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"iter"
 	"log/slog"
+	"sync"
+	"time"
 )
 
 // A Revision numbers the writes of one store. The first write has revision 1;
@@ -56,9 +59,10 @@ type Write struct {
 	Volatile bool
 }
 
-// A Query selects records.
+// A Query selects records of one resource.
 type Query struct {
-	// Prefix is matched against keys. It ends with "/" or is a whole key.
+	// Prefix is matched against keys. It ends with "/" or is a whole key, and
+	// begins with the resource, so it is never empty.
 	Prefix string
 
 	// Term, if not empty, is an index term (see Options.Terms) that the record
@@ -88,6 +92,11 @@ var (
 	ErrFuture   = errors.New("revision has not been written yet")
 	ErrConflict = errors.New("key has another revision than expected")
 	ErrStopped  = errors.New("store is stopped")
+
+	// ErrFull is what a backend's Commit and Reserve wrap when there was no space
+	// and nothing was written. The writes of that batch have failed; reads go on,
+	// and so do writes as soon as there is space.
+	ErrFull = errors.New("no space left for the store")
 )
 
 // A ConflictError tells what stands at the key of a write whose expectation did
@@ -120,7 +129,203 @@ type Options struct {
 	// first segment of the key); 0 means 8192.
 	History int
 
+	// Keep is how long an event stays in the history. Without it a quiet
+	// resource would hold the old values of its last History writes for ever. 0
+	// means five minutes, after which upstream's API server compacts etcd.
+	Keep time.Duration
+
+	// Progress is how often a waiting watch is told of the newest revision,
+	// if that moves without an event for it; 0 means one minute, as often as
+	// upstream sends bookmarks.
+	Progress time.Duration
+
 	Log *slog.Logger // nil means slog.Default
+}
+
+var _ Interface = (*Store)(nil)
+
+// A Store is the history and the image of the live records. It is safe for
+// concurrent use. Make one with [Open]; its writes are made durable by [Store.Run].
+type Store struct {
+	opts    Options
+	backend Backend // nil: memory only
+	ready   chan struct{}
+	stopped chan struct{}
+	kick    chan struct{} // has one place; filled when a batch is open
+
+	mu        sync.RWMutex
+	resources map[string]*resource // guarded by mu
+	last      Revision             // guarded by mu; newest published revision
+	base      Revision             // guarded by mu; history floor of resources not met yet
+	trimmed   time.Time            // guarded by mu; when the histories were last trimmed
+
+	// Taken before mu where both are needed.
+	accept writes // its fields are guarded by accept.mu
+}
+
+// Open loads a store from its backend; nil means that it lives in memory alone.
+// Reads and watches work from then on, writes once [Store.Run] runs. The
+// store owns the backend: Run closes it, and so does Open when it fails.
+func Open(ctx context.Context, backend Backend, opts Options) (*Store, error) {
+	if opts.Decode == nil && backend != nil {
+		return nil, errors.Join(errors.New("store: Options.Decode is nil"), backend.Close())
+	}
+	opts.History = cmp.Or(opts.History, 8192)
+	opts.Keep = cmp.Or(opts.Keep, 5*time.Minute)
+	opts.Progress = cmp.Or(opts.Progress, time.Minute)
+	if opts.Terms == nil {
+		opts.Terms = func(string, Value) []string { return nil }
+	}
+	if opts.Log == nil {
+		opts.Log = slog.Default()
+	}
+	s := &Store{
+		opts:      opts,
+		backend:   backend,
+		ready:     make(chan struct{}),
+		stopped:   make(chan struct{}),
+		kick:      make(chan struct{}, 1),
+		resources: map[string]*resource{},
+		trimmed:   time.Now(),
+	}
+	s.accept.pending = map[string]pending{}
+	s.accept.unsaved.place = map[string]int{}
+	s.accept.open = newBatch()
+	if backend == nil {
+		return s, nil
+	}
+	if err := s.load(ctx); err != nil {
+		return nil, errors.Join(fmt.Errorf("loading the store: %w", err), backend.Close())
+	}
+	return s, nil
+}
+
+func (s *Store) load(ctx context.Context) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	last, err := s.backend.Load(ctx, func(e Entry) error {
+		v, err := s.opts.Decode(e.Key, e.Data)
+		if err != nil {
+			return fmt.Errorf("decoding %s: %w", e.Key, err)
+		}
+		v.Place(e.Created, e.Revision)
+		rec := &record{Record{e.Key, v, e.Created, e.Revision}, s.opts.Terms(e.Key, v)}
+		r := s.resource(resourceOf(e.Key))
+		r.live.Set(e.Key, rec)
+		for _, t := range rec.terms {
+			r.terms.Set(termed{term: t, key: e.Key, rec: rec})
+		}
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	s.last, s.base = last, last
+	for _, r := range s.resources {
+		r.history.floor = last
+	}
+	s.accept.last = last
+	return nil
+}
+
+// resource returns the resource of that name, making it if need be. The caller
+// holds mu for writing.
+func (s *Store) resource(name string) *resource {
+	r := s.resources[name]
+	if r == nil {
+		r = newResource(s.base, s.opts.History)
+		s.resources[name] = r
+	}
+	return r
+}
+
+// Ready is closed once writes are taken.
+func (s *Store) Ready() <-chan struct{} { return s.ready }
+
+// Revision returns the newest revision that readers can see.
+func (s *Store) Revision() Revision {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	return s.last
+}
+
+// Get returns the record at key at the newest revision, or ErrNotFound.
+func (s *Store) Get(key string) (Record, error) {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	if r := s.resources[resourceOf(key)]; r != nil {
+		if rec, ok := r.live.Get(key); ok {
+			return rec.Record, nil
+		}
+	}
+	return Record{}, fmt.Errorf("%s: %w", key, ErrNotFound)
+}
+
+// List returns the matching records in key order. A revision that is no longer
+// in the history is ErrExpired, one that was never written ErrFuture.
+//
+// A list at an older revision is found by undoing the writes since then, so
+// the pages of one list pin no memory, however slowly they are asked for.
+func (s *Store) List(q Query, p Page) (Listing, error) {
+	if err := q.check(); err != nil {
+		return Listing{}, err
+	}
+	c := collector{q: q, p: p}
+	img, err := s.listShort(&c)
+	if err != nil || img == nil {
+		return c.out, err
+	}
+	c.collect(img, 0)
+	return c.out, nil
+}
+
+// listShort lists what is short while it holds the read lock. If it is not, the
+// result is a frozen image that the caller lists at leisure.
+func (s *Store) listShort(c *collector) (*image, error) {
+	name := resourceOf(c.q.Prefix)
+	s.mu.RLock()
+	img, done, err := s.prepare(name, c)
+	s.mu.RUnlock()
+	if err != nil || done || img != nil {
+		return img, err
+	}
+	// Freezing needs the write lock. Between the locks there may have been
+	// writes, so that what was undone has to be found again.
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.resources[name].freeze()
+	img, _, err = s.prepare(name, c)
+	return img, err
+}
+
+// prepare finds out what c has to undo and lists what it can list at once; done
+// reports whether that was all. Otherwise it returns the frozen image, if there
+// is one. The caller holds mu.
+func (s *Store) prepare(name string, c *collector) (img *image, done bool, err error) {
+	at := cmp.Or(c.p.At, s.last)
+	r := s.resources[name]
+	floor := s.base
+	if r != nil {
+		floor = r.history.floor
+	}
+	switch {
+	case at > s.last:
+		return nil, false, fmt.Errorf("list of %s at revision %d, newest is %d: %w", c.q.Prefix, at, s.last, ErrFuture)
+	case at < floor:
+		return nil, false, fmt.Errorf("list of %s at revision %d, history begins at %d: %w", c.q.Prefix, at, floor, ErrExpired)
+	}
+	c.out.Revision = at
+	if r == nil {
+		return nil, true, nil
+	}
+	c.undone = nil
+	if at < s.last {
+		c.undone = r.history.undo(at, c.q, c.p.After)
+	}
+	if r.frozen != nil {
+		return r.frozen, false, nil
+	}
+	return nil, c.collect(&r.image, readerBudget), nil
 }
 
 // Interface is what callers use of a [*Store]. It is safe for concurrent use.
@@ -151,8 +356,9 @@ type Interface interface {
 	// yielded; the end of ctx is context.Cause(ctx).
 	//
 	// Between events it yields an Event with an empty Key whenever it is about to
-	// wait: its Revision says that everything up to there was told. Callers
-	// use it to flush what they buffered and for bookmarks.
+	// wait, and every Options.Progress while revisions move without an event for
+	// it: its Revision says that everything up to there was told. Callers use it
+	// to flush what they buffered and for bookmarks.
 	Watch(ctx context.Context, q Query, after Revision) iter.Seq2[Event, error]
 }
 
@@ -170,7 +376,8 @@ type Backend interface {
 	Commit(ctx context.Context, batch []Entry) error
 
 	// Reserve makes durable that revisions up to ceiling may have been used, so
-	// that Load returns at least that after a crash.
+	// that Load returns at least that after a crash. It replaces what was reserved
+	// before: a clean stop lowers the ceiling to the revision last used.
 	Reserve(ctx context.Context, ceiling Revision) error
 
 	// Close releases the medium. Everything committed is durable already.

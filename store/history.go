@@ -1,0 +1,103 @@
+package store
+
+import (
+	"slices"
+	"sort"
+	"time"
+)
+
+// An event is one write as the history keeps it.
+type event struct {
+	rec     *record
+	prev    *record // nil if the write made the key
+	deleted bool
+	at      int64 // when it was published, Unix nanoseconds
+}
+
+// A history keeps the newest events of one resource. Events are numbered in the
+// order in which they come; the number is what watchers remember, since the
+// revisions of one resource have gaps.
+type history struct {
+	limit int
+	ring  []event // event n stands at n % len(ring); grows up to limit
+	first uint64  // number of the oldest event that is kept
+	next  uint64  // number of the event to come
+	floor Revision
+	// floor is the revision of the newest event that is not kept (any more):
+	// nobody who has seen less can go on from here.
+}
+
+// append adds e, dropping the oldest event if there is no room, and returns its
+// number.
+func (h *history) append(e event) uint64 {
+	if kept := int(h.next - h.first); kept == len(h.ring) {
+		if kept < h.limit {
+			h.grow()
+		} else {
+			h.drop()
+		}
+	}
+	n := h.next
+	*h.at(n) = e
+	h.next++
+	return n
+}
+
+func (h *history) at(n uint64) *event { return &h.ring[n%uint64(len(h.ring))] }
+
+func (h *history) grow() {
+	bigger := make([]event, min(max(16, 2*len(h.ring)), h.limit))
+	for n := h.first; n < h.next; n++ {
+		bigger[n%uint64(len(bigger))] = *h.at(n)
+	}
+	h.ring = bigger
+}
+
+func (h *history) drop() {
+	oldest := h.at(h.first)
+	h.floor = oldest.rec.Revision
+	*oldest = event{} // release the values
+	h.first++
+}
+
+// trim drops the events published before the given time.
+func (h *history) trim(before time.Time) {
+	for limit := before.UnixNano(); h.first < h.next && h.at(h.first).at < limit; {
+		h.drop()
+	}
+}
+
+// after returns the number of the first event after a revision, which must not
+// lie below the floor.
+func (h *history) after(r Revision) uint64 {
+	kept := int(h.next - h.first)
+	return h.first + uint64(sort.Search(kept, func(i int) bool {
+		return h.at(h.first+uint64(i)).rec.Revision > r
+	}))
+}
+
+// undo returns what differed at an earlier revision, by key, among the keys that
+// q covers and that come after the given one. The revision must not lie below
+// the floor.
+func (h *history) undo(at Revision, q Query, afterKey string) []undone {
+	n := h.after(at)
+	if n == h.next {
+		return nil
+	}
+	seen := map[string]bool{}
+	var out []undone
+	for ; n < h.next; n++ {
+		e := h.at(n)
+		if key := e.rec.Key; q.covers(key) && key > afterKey && !seen[key] {
+			seen[key] = true
+			out = append(out, undone{key, e.prev})
+		}
+	}
+	slices.SortFunc(out, func(a, b undone) int {
+		if a.key < b.key {
+			return -1
+		}
+		return 1
+	})
+	return out
+}

@@ -1,0 +1,257 @@
+package store
+
+import (
+	"context"
+	"fmt"
+	"iter"
+	"strings"
+	"time"
+)
+
+// A watcher is a place in the history of one resource. Its fields are written by
+// the watching goroutine under the read lock and by a publisher under the write
+// lock of its Store, so never at the same time.
+type watcher struct {
+	q    Query
+	r    *resource
+	wait chan struct{} // filled by a publisher who finds idle set; may hold a token from before
+
+	next uint64 // number of the first event not yet looked at; meaningless while idle
+	idle bool   // all events so far were looked at; the next that matches sets next and fills wait
+	slot int    // place in the list of watchers that it stands in
+}
+
+// watchers finds those who wait for an event without asking those who do not.
+type watchers struct {
+	byPrefix map[string][]*watcher // without a term: by prefix or whole key
+	byTerm   map[string][]*watcher
+}
+
+// list returns where w stands.
+func (ws *watchers) list(w *watcher) (map[string][]*watcher, string) {
+	if w.q.Term != "" {
+		return ws.byTerm, w.q.Term
+	}
+	return ws.byPrefix, w.q.Prefix
+}
+
+func (ws *watchers) add(w *watcher) {
+	if ws.byPrefix == nil {
+		ws.byPrefix, ws.byTerm = map[string][]*watcher{}, map[string][]*watcher{}
+	}
+	m, k := ws.list(w)
+	w.slot = len(m[k])
+	m[k] = append(m[k], w)
+}
+
+func (ws *watchers) remove(w *watcher) {
+	m, k := ws.list(w)
+	l := m[k]
+	last := len(l) - 1
+	l[w.slot] = l[last]
+	l[w.slot].slot = w.slot
+	l[last] = nil
+	if last == 0 {
+		delete(m, k)
+	} else {
+		m[k] = l[:last]
+	}
+}
+
+// wake tells the idle watchers that match e, whose number is n. It asks once for
+// each level of the key and once for each term, however many watchers there are.
+func (ws *watchers) wake(e *event, n uint64) {
+	if len(ws.byPrefix) > 0 {
+		key := e.rec.Key
+		for i := range len(key) {
+			if key[i] == '/' {
+				wakeAll(ws.byPrefix[key[:i+1]], e, n)
+			}
+		}
+		wakeAll(ws.byPrefix[key], e, n)
+	}
+	if len(ws.byTerm) > 0 {
+		for _, t := range e.rec.terms {
+			wakeAll(ws.byTerm[t], e, n)
+		}
+		if e.prev != nil {
+			for _, t := range e.prev.terms {
+				wakeAll(ws.byTerm[t], e, n)
+			}
+		}
+	}
+}
+
+func wakeAll(l []*watcher, e *event, n uint64) {
+	for _, w := range l {
+		if w.idle && w.q.covers(e.rec.Key) {
+			w.idle, w.next = false, n
+			select {
+			case w.wait <- struct{}{}:
+			default: // a token that w has not fetched yet does as well
+			}
+		}
+	}
+}
+
+const (
+	// glance is the number of events that a watcher looks at while it holds off
+	// the writers.
+	glance = 256
+	// handful is the number of events that it takes along at a time.
+	handful = 64
+)
+
+// Watch yields the events after the given revision that match q (before or after
+// the write: the caller sees records come into and go out of a term), waiting
+// for more until ctx is over or the caller leaves the loop. It starts no
+// goroutine: a caller that stops reading holds up nobody, falls behind, and
+// past the history gets ErrExpired. An error is the last thing yielded; the end
+// of ctx is context.Cause(ctx), that of the store ErrStopped.
+//
+// Between events it yields an Event with an empty Key whenever it is about to
+// wait, and every Options.Progress while revisions move without an event for
+// it: its Revision says that everything up to there was told. Callers use it
+// to flush what they buffered and for bookmarks.
+func (s *Store) Watch(ctx context.Context, q Query, after Revision) iter.Seq2[Event, error] {
+	return func(yield func(Event, error) bool) {
+		w, err := s.subscribe(q, after)
+		if err != nil {
+			yield(Event{}, err)
+			return
+		}
+		defer s.unsubscribe(w)
+		var (
+			told   = after
+			events []event
+			pause  = time.NewTimer(s.opts.Progress)
+		)
+		defer pause.Stop()
+		for {
+			if ctx.Err() != nil {
+				yield(Event{}, context.Cause(ctx))
+				return
+			}
+			var upTo Revision
+			events, upTo, err = s.look(w, events[:0])
+			if err != nil {
+				yield(Event{}, err)
+				return
+			}
+			for _, e := range events {
+				told = e.rec.Revision
+				if !yield(e.public(), nil) {
+					return
+				}
+			}
+			clear(events) // what was told may go
+			if len(events) > 0 {
+				continue
+			}
+			told = max(told, upTo)
+			if !yield(Event{Record: Record{Revision: told}}, nil) {
+				return
+			}
+			if err := s.idle(ctx, w, pause, told); err != nil {
+				yield(Event{}, err)
+				return
+			}
+		}
+	}
+}
+
+// idle waits for an event that matches, or for progress worth telling.
+func (s *Store) idle(ctx context.Context, w *watcher, pause *time.Timer, told Revision) error {
+	pause.Reset(s.opts.Progress)
+	for {
+		select {
+		case <-w.wait:
+			return nil
+		case <-pause.C:
+			if s.Revision() > told {
+				return nil
+			}
+			pause.Reset(s.opts.Progress)
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		case <-s.stopped:
+			// What was published before the stop is still told.
+			select {
+			case <-w.wait:
+				return nil
+			default:
+				return ErrStopped
+			}
+		}
+	}
+}
+
+func (s *Store) subscribe(q Query, after Revision) (*watcher, error) {
+	if err := q.check(); err != nil {
+		return nil, err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if after > s.last {
+		return nil, fmt.Errorf("watch of %s after revision %d, newest is %d: %w", q.Prefix, after, s.last, ErrFuture)
+	}
+	r := s.resource(resourceOf(q.Prefix))
+	if after < r.history.floor {
+		return nil, fmt.Errorf("watch of %s after revision %d, history begins after %d: %w", q.Prefix, after, r.history.floor, ErrExpired)
+	}
+	w := &watcher{q: q, r: r, wait: make(chan struct{}, 1), next: r.history.after(after)}
+	r.watchers.add(w)
+	return w, nil
+}
+
+func (s *Store) unsubscribe(w *watcher) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	w.r.watchers.remove(w)
+}
+
+// look adds the next events for w to into. If there are none it makes w idle and
+// returns the revision up to which that is so.
+func (s *Store) look(w *watcher, into []event) ([]event, Revision, error) {
+	for {
+		s.mu.RLock()
+		h := &w.r.history
+		switch {
+		case w.idle:
+		case w.next < h.first:
+			floor := h.floor
+			s.mu.RUnlock()
+			return into, 0, fmt.Errorf("watch of %s fell behind, history begins after revision %d: %w", w.q.Prefix, floor, ErrExpired)
+		default:
+			for end := min(w.next+glance, h.next); w.next < end && len(into) < handful; w.next++ {
+				if e := h.at(w.next); w.q.matches(e) {
+					into = append(into, *e)
+				}
+			}
+			w.idle = len(into) == 0 && w.next == h.next
+		}
+		idle, last := w.idle, s.last
+		s.mu.RUnlock()
+		switch {
+		case idle:
+			return into, last, nil
+		case len(into) > 0:
+			return into, 0, nil
+		}
+	}
+}
+
+func (e *event) public() Event {
+	out := Event{Record: e.rec.Record, Deleted: e.deleted}
+	if e.prev != nil {
+		out.Prev = e.prev.Record
+	}
+	return out
+}
+
+func (q Query) check() error {
+	if q.Prefix == "" || strings.HasPrefix(q.Prefix, "/") {
+		return fmt.Errorf("store: query prefix %q names no resource", q.Prefix)
+	}
+	return nil
+}
