@@ -1,0 +1,116 @@
+package kubelet
+
+import (
+	"context"
+	"crypto/tls"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"strconv"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/sampan-io/sampan/catalog"
+)
+
+// A Lookup reads stored objects. One that does not exist is a NotFound status
+// error.
+type Lookup interface {
+	Get(ctx context.Context, gvr schema.GroupVersionResource, namespace, name string) (catalog.Object, error)
+}
+
+// Options configures a [Client]. TLS and Objects are required.
+type Options struct {
+	// TLS has the certificate that the API server shows to nodes
+	// (GetClientCertificate, so that it can be renewed) and the authority that it
+	// knows them by.
+	TLS *tls.Config
+
+	// Objects finds the node of a pod.
+	Objects Lookup
+
+	DialTimeout time.Duration // for the connection and the TLS handshake each; 0 means 10 seconds
+	Log         *slog.Logger  // nil means slog.Default
+}
+
+// A Client reaches nodes. It is safe for concurrent use.
+type Client struct {
+	opts      Options
+	transport *http.Transport
+}
+
+// New returns a client.
+func New(opts Options) (*Client, error) {
+	if opts.TLS == nil || opts.Objects == nil {
+		return nil, errors.New("kubelet: Options needs TLS and Objects")
+	}
+	if opts.DialTimeout == 0 {
+		opts.DialTimeout = 10 * time.Second
+	}
+	if opts.Log == nil {
+		opts.Log = slog.Default()
+	}
+	dialer := &net.Dialer{Timeout: opts.DialTimeout, KeepAlive: 30 * time.Second}
+	return &Client{opts, &http.Transport{
+		DialContext:         dialer.DialContext,
+		TLSClientConfig:     opts.TLS.Clone(),
+		TLSHandshakeTimeout: opts.DialTimeout,
+		DisableKeepAlives:   true,
+		DisableCompression:  true, // bytes are passed on as they are
+	}}, nil
+}
+
+// addressTypes are the addresses of a node by which it is reached, best first.
+//
+//nolint:gochecknoglobals // a list that nothing changes
+var addressTypes = []corev1.NodeAddressType{
+	corev1.NodeInternalIP, corev1.NodeInternalDNS, corev1.NodeHostName, corev1.NodeExternalIP, corev1.NodeExternalDNS,
+}
+
+// defaultPort is where a node listens that does not say.
+const defaultPort = 10250
+
+// hostPort returns where the kubelet of a node listens.
+func hostPort(node *corev1.Node) (string, error) {
+	port := int(node.Status.DaemonEndpoints.KubeletEndpoint.Port)
+	if port == 0 {
+		port = defaultPort
+	}
+	for _, t := range addressTypes {
+		for _, a := range node.Status.Addresses {
+			if a.Type == t && a.Address != "" {
+				return net.JoinHostPort(a.Address, strconv.Itoa(port)), nil
+			}
+		}
+	}
+	return "", apierrors.NewServiceUnavailable(fmt.Sprintf("node %q has no address at which its kubelet can be reached; known addresses: %v", node.Name, node.Status.Addresses))
+}
+
+// unreachable is the answer when a node could not be asked.
+func unreachable(err error) error {
+	return apierrors.NewServiceUnavailable(fmt.Sprintf("error trying to reach service: %v", err))
+}
+
+// refuse answers with an error.
+func refuse(w http.ResponseWriter, err error) {
+	var s apierrors.APIStatus
+	if !errors.As(err, &s) {
+		s = apierrors.NewInternalError(err)
+	}
+	status := s.Status()
+	status.TypeMeta = metav1.TypeMeta{Kind: "Status", APIVersion: "v1"}
+	data, err := json.Marshal(status)
+	if err != nil {
+		data = []byte("{}")
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(int(status.Code))
+	_, _ = w.Write(append(data, '\n')) // a client that has gone needs no answer
+}
