@@ -1,0 +1,155 @@
+package controller
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"math/rand/v2"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/sampan-io/sampan/internal/run"
+)
+
+// A key that failed is tried again after firstPause, then after twice as long each
+// time, up to maxPause.
+const (
+	firstPause = 20 * time.Millisecond
+	maxPause   = 2 * time.Minute
+)
+
+// A Key names the object that a reconcile is about. The namespace is empty for
+// cluster-scoped objects.
+type Key struct{ Namespace, Name string }
+
+// String returns "namespace/name", or the name alone.
+func (k Key) String() string {
+	if k.Namespace == "" {
+		return k.Name
+	}
+	return k.Namespace + "/" + k.Name
+}
+
+// KeyOf returns the key of an object.
+func KeyOf(obj metav1.Object) Key { return Key{obj.GetNamespace(), obj.GetName()} }
+
+// A Result says what is to come after a reconcile that did not fail.
+type Result struct {
+	// After is when to look again even if nothing happens; 0 means not at all. It
+	// replaces what was planned before: each reconcile of a key plans anew.
+	After time.Duration
+}
+
+// Options configures a [Loop]. Name and Reconcile are required.
+type Options struct {
+	Name string // as it appears in logs
+
+	// Reconcile brings what the key names to where it should be. It reads its own
+	// writes, see the package comment.
+	Reconcile func(ctx context.Context, key Key) (Result, error)
+
+	Workers int               // keys worked on at the same time; 0 means 4
+	Needs   []<-chan struct{} // what must be ready before work begins (caches)
+	Log     *slog.Logger      // nil means slog.Default
+}
+
+// A Loop reconciles keys; see the package comment. Its methods are safe for
+// concurrent use.
+type Loop struct {
+	opts  Options
+	queue *queue
+	ready chan struct{}
+}
+
+// New returns a loop that has not started; call [Loop.Run]. Keys may be added
+// before.
+func New(opts Options) *Loop {
+	if opts.Workers == 0 {
+		opts.Workers = 4
+	}
+	if opts.Log == nil {
+		opts.Log = slog.Default()
+	}
+	opts.Log = opts.Log.With("controller", opts.Name)
+	return &Loop{opts: opts, queue: newQueue(), ready: make(chan struct{})}
+}
+
+// Add asks for a reconcile of key as soon as a worker is free. It does not block.
+func (l *Loop) Add(key Key) { l.queue.add(key, time.Time{}) }
+
+// AddAfter asks for a reconcile of key after d, or now if that is not positive.
+func (l *Loop) AddAfter(key Key, d time.Duration) {
+	if d <= 0 {
+		l.Add(key)
+		return
+	}
+	l.queue.add(key, time.Now().Add(d))
+}
+
+// Ready is closed when the loop has begun to work.
+func (l *Loop) Ready() <-chan struct{} { return l.ready }
+
+// Task returns the loop as a task of the given stage.
+func (l *Loop) Task() run.Task { return run.Task{Name: l.opts.Name, Run: l.Run, Ready: l.ready} }
+
+// Run works on keys until ctx is over, waits for the workers, and returns nil. It may
+// be called once.
+func (l *Loop) Run(ctx context.Context) error {
+	for _, need := range l.opts.Needs {
+		select {
+		case <-need:
+		case <-ctx.Done():
+			return nil
+		}
+	}
+	close(l.ready)
+	// An idle loop has no workers: each key gets a goroutine for the time that it
+	// is worked on.
+	workers := run.NewGroup(ctx, l.opts.Workers)
+	defer workers.Stop()
+	for {
+		key, ok := l.queue.next(ctx)
+		if !ok || !workers.Go(func(ctx context.Context) { l.work(ctx, key) }) {
+			return nil
+		}
+	}
+}
+
+// work reconciles one key and plans what comes after.
+func (l *Loop) work(ctx context.Context, key Key) {
+	result, err := l.opts.Reconcile(ctx, key)
+	switch {
+	case ctx.Err() != nil:
+		l.queue.done(key, 0, false)
+	case err != nil:
+		failures := l.queue.done(key, 0, true)
+		pause := l.queue.retry(key, failures)
+		level := slog.LevelWarn
+		if apierrors.IsConflict(err) || apierrors.IsAlreadyExists(err) || failures == 1 && apierrors.IsNotFound(err) || errors.Is(err, errAgain) {
+			level = slog.LevelDebug // somebody was faster; that is how it should be
+		}
+		l.opts.Log.Log(ctx, level, "reconcile failed, trying again", "key", key.String(), "failures", failures, "pause", pause, "err", err)
+	default:
+		l.queue.done(key, result.After, false)
+	}
+}
+
+// errAgain is what [Again] returns.
+var errAgain = errors.New("try again")
+
+// Again returns an error that asks for another try after the pause that a failure has,
+// without a line in the log.
+func Again(why string) error { return &again{why} }
+
+type again struct{ why string }
+
+func (e *again) Error() string        { return e.why }
+func (e *again) Is(target error) bool { return target == errAgain }
+
+// pauseAfter returns how long to wait after so many failures.
+func pauseAfter(failures int) time.Duration {
+	d := min(maxPause, firstPause<<min(failures-1, 20))
+	return d + rand.N(d/2)
+}
