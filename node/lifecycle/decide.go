@@ -129,9 +129,9 @@ func (v *View) deadline() (time.Time, bool) {
 	return v.Last.StartTime.Add(time.Duration(*s) * time.Second), true
 }
 
-// grace returns how long the containers may take to end, counted from when the
+// Grace returns how long the containers may take to end, counted from when the
 // end of the pod was first seen.
-func (v *View) grace() time.Duration {
+func (v *View) Grace() time.Duration {
 	var s int64 = 30 // the API's default
 	switch {
 	case v.Pod.DeletionGracePeriodSeconds != nil:
@@ -148,7 +148,7 @@ func (d *Decision) end(v *View) {
 		d.wakeAt(v.Memory.DrainUntil)
 		return
 	}
-	grace := v.grace()
+	grace := v.Grace()
 	if !v.Memory.KillBy.IsZero() {
 		grace = min(grace, max(v.Memory.KillBy.Sub(v.Now), 0))
 	}
@@ -220,7 +220,7 @@ func (d *Decision) setUp(v *View, old *Sandbox) {
 	// What still runs in a sandbox that broke can't be reached any more.
 	for _, c := range v.Containers {
 		if c.State == Running || c.State == Unknown {
-			d.Actions = append(d.Actions, Action{Verb: Stop, Container: c.Name, ID: c.ID, Grace: v.grace(), Why: "Stopping container " + c.Name})
+			d.Actions = append(d.Actions, Action{Verb: Stop, Container: c.Name, ID: c.ID, Grace: v.Grace(), Why: "Stopping container " + c.Name})
 		}
 	}
 	if len(d.Actions) > 0 {
@@ -252,7 +252,7 @@ func (d *Decision) container(v *View, s *Sandbox, c *corev1.Container, all []Con
 			}
 		case latest.State == Running && !isInit && latest.Hash != "" && latest.Hash != Hash(c):
 			d.Actions = append(d.Actions, Action{
-				Verb: Stop, Container: c.Name, ID: latest.ID, Grace: v.grace(),
+				Verb: Stop, Container: c.Name, ID: latest.ID, Grace: v.Grace(),
 				Why: fmt.Sprintf("Container %s definition changed, will be restarted", c.Name),
 			})
 			return
@@ -261,7 +261,7 @@ func (d *Decision) container(v *View, s *Sandbox, c *corev1.Container, all []Con
 		case latest.State == Exited && latest.Hash != "" && latest.Hash != Hash(c) && !isInit:
 			// Its definition changed: it starts whatever the policy says.
 		case latest.State == Unknown:
-			d.Actions = append(d.Actions, Action{Verb: Stop, Container: c.Name, ID: latest.ID, Grace: v.grace(), Why: fmt.Sprintf("Container %s is in unknown state, will be restarted", c.Name)})
+			d.Actions = append(d.Actions, Action{Verb: Stop, Container: c.Name, ID: latest.ID, Grace: v.Grace(), Why: fmt.Sprintf("Container %s is in unknown state, will be restarted", c.Name)})
 			return
 		case latest.State == Exited:
 			policy := v.Pod.Spec.RestartPolicy

@@ -17,18 +17,12 @@ type Runtime string
 // Status returns what the API server should be told about the pod. Conditions
 // that others own are taken over from the pod.
 func (r Runtime) Status(v View) corev1.PodStatus {
-	s := corev1.PodStatus{
-		ObservedGeneration: v.Pod.Generation,
-		NominatedNodeName:  v.Pod.Status.NominatedNodeName,
-		QOSClass:           v.Pod.Status.QOSClass,
-		StartTime:          v.Last.StartTime,
-		Reason:             v.Memory.Failed.Reason,
-		Message:            v.Memory.Failed.Message,
-
-		ResourceClaimStatuses:       v.Pod.Status.ResourceClaimStatuses,
-		ExtendedResourceClaimStatus: v.Pod.Status.ExtendedResourceClaimStatus,
-		EphemeralContainerStatuses:  v.Pod.Status.EphemeralContainerStatuses,
-	}
+	s := v.Pod.Status // what is not ours stays
+	s.ObservedGeneration = v.Pod.Generation
+	s.StartTime = v.Last.StartTime
+	s.Reason, s.Message = v.Memory.Failed.Reason, v.Memory.Failed.Message
+	s.HostIPs, s.PodIP, s.PodIPs = nil, "", nil
+	s.InitContainerStatuses, s.ContainerStatuses = nil, nil
 	if s.QOSClass == "" {
 		s.QOSClass = QOS(v.Pod)
 	}

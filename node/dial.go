@@ -1,0 +1,189 @@
+package node
+
+import (
+	"context"
+	"fmt"
+	"iter"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/backoff"
+	"google.golang.org/grpc/credentials/insecure"
+	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
+)
+
+const (
+	// maxMessage is what Kubernetes' own agent allows for lists of many
+	// containers.
+	maxMessage = 16 << 20
+
+	// A runtime that is being restarted is tried again at pauses between these.
+	firstRedial, lastRedial = 20 * time.Millisecond, 2 * time.Second
+)
+
+// A CRI is a [Runtime] behind a unix socket. Calls fail with Unavailable while
+// nobody listens; the connection is made again by itself.
+type CRI struct {
+	conn    *grpc.ClientConn
+	runtime cri.RuntimeServiceClient
+	images  cri.ImageServiceClient
+}
+
+// Dial returns the runtime that serves CRI at the path of a unix socket. It does
+// not connect before the first call. The caller closes it.
+func Dial(socket string) (*CRI, error) {
+	conn, err := grpc.NewClient(
+		"unix://"+socket,
+		grpc.WithTransportCredentials(insecure.NewCredentials()), // a socket that root alone may open
+		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxMessage)),
+		grpc.WithConnectParams(grpc.ConnectParams{
+			Backoff:           backoff.Config{BaseDelay: firstRedial, Multiplier: 1.6, Jitter: 0.2, MaxDelay: lastRedial},
+			MinConnectTimeout: lastRedial,
+		}),
+	)
+	if err != nil {
+		return nil, fmt.Errorf("container runtime at %s: %w", socket, err)
+	}
+	return &CRI{conn: conn, runtime: cri.NewRuntimeServiceClient(conn), images: cri.NewImageServiceClient(conn)}, nil
+}
+
+// Close ends the connection.
+func (c *CRI) Close() error { return c.conn.Close() }
+
+// Conn returns the connection, for other services on the same socket.
+func (c *CRI) Conn() grpc.ClientConnInterface { return c.conn }
+
+// Version implements [Runtime]; all other methods do as well.
+func (c *CRI) Version(ctx context.Context) (*cri.VersionResponse, error) {
+	return c.runtime.Version(ctx, &cri.VersionRequest{})
+}
+
+// Status returns the runtime's own conditions.
+func (c *CRI) Status(ctx context.Context) (*cri.RuntimeStatus, error) {
+	r, err := c.runtime.Status(ctx, &cri.StatusRequest{})
+	return r.GetStatus(), err
+}
+
+// RunPodSandbox makes a sandbox.
+func (c *CRI) RunPodSandbox(ctx context.Context, config *cri.PodSandboxConfig) (string, error) {
+	r, err := c.runtime.RunPodSandbox(ctx, &cri.RunPodSandboxRequest{Config: config})
+	return r.GetPodSandboxId(), err
+}
+
+// StopPodSandbox ends what runs in a sandbox and gives its network back.
+func (c *CRI) StopPodSandbox(ctx context.Context, id string) error {
+	_, err := c.runtime.StopPodSandbox(ctx, &cri.StopPodSandboxRequest{PodSandboxId: id})
+	return err
+}
+
+// RemovePodSandbox removes a sandbox and its containers.
+func (c *CRI) RemovePodSandbox(ctx context.Context, id string) error {
+	_, err := c.runtime.RemovePodSandbox(ctx, &cri.RemovePodSandboxRequest{PodSandboxId: id})
+	return err
+}
+
+// PodSandboxStatus returns the state of a sandbox.
+func (c *CRI) PodSandboxStatus(ctx context.Context, id string) (*cri.PodSandboxStatusResponse, error) {
+	return c.runtime.PodSandboxStatus(ctx, &cri.PodSandboxStatusRequest{PodSandboxId: id})
+}
+
+// ListPodSandbox returns the sandboxes that pass the filter.
+func (c *CRI) ListPodSandbox(ctx context.Context, filter *cri.PodSandboxFilter) ([]*cri.PodSandbox, error) {
+	r, err := c.runtime.ListPodSandbox(ctx, &cri.ListPodSandboxRequest{Filter: filter})
+	return r.GetItems(), err
+}
+
+// CreateContainer makes a container in a sandbox.
+func (c *CRI) CreateContainer(ctx context.Context, sandbox string, config *cri.ContainerConfig, sandboxConfig *cri.PodSandboxConfig) (string, error) {
+	r, err := c.runtime.CreateContainer(ctx, &cri.CreateContainerRequest{PodSandboxId: sandbox, Config: config, SandboxConfig: sandboxConfig})
+	return r.GetContainerId(), err
+}
+
+// StartContainer starts a container that was made.
+func (c *CRI) StartContainer(ctx context.Context, id string) error {
+	_, err := c.runtime.StartContainer(ctx, &cri.StartContainerRequest{ContainerId: id})
+	return err
+}
+
+// StopContainer ends a container. CRI counts whole seconds, so a grace is rounded
+// up.
+func (c *CRI) StopContainer(ctx context.Context, id string, grace time.Duration) error {
+	s := int64((grace + time.Second - 1) / time.Second)
+	_, err := c.runtime.StopContainer(ctx, &cri.StopContainerRequest{ContainerId: id, Timeout: s})
+	return err
+}
+
+// RemoveContainer removes a container.
+func (c *CRI) RemoveContainer(ctx context.Context, id string) error {
+	_, err := c.runtime.RemoveContainer(ctx, &cri.RemoveContainerRequest{ContainerId: id})
+	return err
+}
+
+// ContainerStatus returns the state of a container.
+func (c *CRI) ContainerStatus(ctx context.Context, id string) (*cri.ContainerStatus, error) {
+	r, err := c.runtime.ContainerStatus(ctx, &cri.ContainerStatusRequest{ContainerId: id})
+	return r.GetStatus(), err
+}
+
+// ListContainers returns the containers that pass the filter.
+func (c *CRI) ListContainers(ctx context.Context, filter *cri.ContainerFilter) ([]*cri.Container, error) {
+	r, err := c.runtime.ListContainers(ctx, &cri.ListContainersRequest{Filter: filter})
+	return r.GetContainers(), err
+}
+
+// ExecSync runs a command in a container; zero timeout means no end.
+func (c *CRI) ExecSync(ctx context.Context, id string, cmd []string, timeout time.Duration) (*cri.ExecSyncResponse, error) {
+	s := int64((timeout + time.Second - 1) / time.Second)
+	return c.runtime.ExecSync(ctx, &cri.ExecSyncRequest{ContainerId: id, Cmd: cmd, Timeout: s})
+}
+
+// Events yields the runtime's events. It waits for a runtime that is not there.
+func (c *CRI) Events(ctx context.Context) iter.Seq2[*cri.ContainerEventResponse, error] {
+	return func(yield func(*cri.ContainerEventResponse, error) bool) {
+		ctx, cancel := context.WithCancel(ctx)
+		defer cancel() // ends the stream when the caller leaves
+		stream, err := c.runtime.GetContainerEvents(ctx, &cri.GetEventsRequest{}, grpc.WaitForReady(true))
+		if err != nil {
+			yield(nil, err)
+			return
+		}
+		// Runtimes send headers with the first event only, so what can be known
+		// is that the request is out on a connection that stands. A call after
+		// it is answered when the stream is most likely being served.
+		if _, err := c.runtime.Version(ctx, &cri.VersionRequest{}, grpc.WaitForReady(true)); err != nil {
+			yield(nil, err)
+			return
+		}
+		if !yield(nil, nil) {
+			return
+		}
+		for {
+			e, err := stream.Recv()
+			if err != nil {
+				yield(nil, err)
+				return
+			}
+			if !yield(e, nil) {
+				return
+			}
+		}
+	}
+}
+
+// ImageStatus returns what the runtime knows of an image, or nil.
+func (c *CRI) ImageStatus(ctx context.Context, image string) (*cri.Image, error) {
+	r, err := c.images.ImageStatus(ctx, &cri.ImageStatusRequest{Image: &cri.ImageSpec{Image: image}})
+	return r.GetImage(), err
+}
+
+// PullImage makes an image available.
+func (c *CRI) PullImage(ctx context.Context, image string, auth *cri.AuthConfig, sandbox *cri.PodSandboxConfig) (string, error) {
+	r, err := c.images.PullImage(ctx, &cri.PullImageRequest{Image: &cri.ImageSpec{Image: image}, Auth: auth, SandboxConfig: sandbox})
+	return r.GetImageRef(), err
+}
+
+// ListImages returns all images.
+func (c *CRI) ListImages(ctx context.Context) ([]*cri.Image, error) {
+	r, err := c.images.ListImages(ctx, &cri.ListImagesRequest{})
+	return r.GetImages(), err
+}

@@ -1,0 +1,261 @@
+package node
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"path/filepath"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/sampan-io/sampan/client"
+	"github.com/sampan-io/sampan/client/cache"
+	"github.com/sampan-io/sampan/internal/run"
+	"github.com/sampan-io/sampan/node/lifecycle"
+	"github.com/sampan-io/sampan/node/probe"
+	"github.com/sampan-io/sampan/node/spec"
+)
+
+// Options configures a [Node]. Client, Name and Runtime are required.
+type Options struct {
+	Client  client.Interface // as the node: system:node:NAME
+	Name    string           // of the Node object
+	Runtime Runtime
+
+	// Listener and TLS serve the kubelet API (logs, pods). A nil Listener means
+	// that there is none. TLS needs a certificate; client certificates are asked
+	// for whatever it says.
+	Listener net.Listener
+	TLS      *tls.Config
+	// ClientCAs returns the authorities whose client certificates are trusted.
+	ClientCAs func() *x509.CertPool
+
+	Addresses []corev1.NodeAddress // the first InternalIP is the pods' hostIP
+	PodCIDR   string               // network of the pods, for the Node object; may be empty
+	Labels    map[string]string    // beside those that every node has
+	Taints    []corev1.Taint       // of a node that is registered anew
+
+	// RootDir is where volumes are kept, and has to be the same after a restart.
+	// Empty means that the runtime has no use for files: what pods refer to must
+	// exist all the same, but nothing is written.
+	RootDir string
+	// LogDir is where the runtime writes the containers' output; empty means
+	// nowhere.
+	LogDir string
+	// CgroupRoot is the cgroup under which each pod gets its own; empty leaves
+	// that to the runtime.
+	CgroupRoot string
+
+	ClusterDNS    []string // servers; empty means that there is no cluster DNS
+	ClusterDomain string   // "" means "cluster.local"
+	ResolvConf    string   // "" means the host's
+
+	MaxPods  int                 // 0 means 110
+	Capacity corev1.ResourceList // overrides what the machine has
+	Version  string              // kubelet version to report; "" means "v1.37.0"
+
+	// Starts is how many pods may be starting at once; 0 means 10.
+	Starts int
+	// DrainPause is how long a ready pod that is behind a service goes on
+	// undisturbed after its deletion, so that proxies take it out first. 0 means
+	// 200 ms, less than 0 means not at all.
+	DrainPause time.Duration
+
+	Prober probe.Prober // nil means that of package probe
+	Log    *slog.Logger // nil means slog.Default
+}
+
+const (
+	defaultMaxPods    = 110
+	defaultStarts     = 10
+	defaultDrainPause = 200 * time.Millisecond
+	defaultVersion    = "v1.37.0"
+	defaultDomain     = "cluster.local"
+)
+
+func (o Options) check() (Options, error) {
+	var errs []error
+	if o.Client == nil {
+		errs = append(errs, errors.New("node: Options.Client is nil"))
+	}
+	if o.Name == "" {
+		errs = append(errs, errors.New("node: Options.Name is empty"))
+	}
+	if o.Runtime == nil {
+		errs = append(errs, errors.New("node: Options.Runtime is nil"))
+	}
+	if o.Listener != nil && (o.TLS == nil || o.ClientCAs == nil) {
+		errs = append(errs, errors.New("node: Options.Listener needs TLS and ClientCAs"))
+	}
+	if o.RootDir != "" && !filepath.IsAbs(o.RootDir) {
+		errs = append(errs, fmt.Errorf("node: Options.RootDir %q is not absolute", o.RootDir))
+	}
+	if o.MaxPods == 0 {
+		o.MaxPods = defaultMaxPods
+	}
+	if o.Starts == 0 {
+		o.Starts = defaultStarts
+	}
+	if o.DrainPause == 0 {
+		o.DrainPause = defaultDrainPause
+	}
+	if o.Version == "" {
+		o.Version = defaultVersion
+	}
+	if o.ClusterDomain == "" {
+		o.ClusterDomain = defaultDomain
+	}
+	if o.Prober == nil {
+		o.Prober = probe.Network{}
+	}
+	if o.Log == nil {
+		o.Log = slog.Default()
+	}
+	return o, errors.Join(errs...)
+}
+
+// A Node is the agent of one node.
+type Node struct {
+	opts     Options
+	log      *slog.Logger
+	hostIPs  []string
+	machine  machine
+	recorder *client.Recorder
+	pods     *cache.Cache[*corev1.Pod]
+	services *cache.Cache[*corev1.Service]
+	objects  *references
+	files    *files
+	slots    chan struct{} // one per pod that may be starting
+
+	ready     chan struct{} // closed when the Node object is there and Ready
+	listening chan struct{} // closed when the runtime's events are heard
+	health    health
+	scheme    lifecycle.Runtime // written before any worker starts
+
+	mu      sync.Mutex
+	workers map[types.UID]*worker // guarded by mu
+	crew    *run.Group            // guarded by mu; the workers' goroutines
+	found   map[types.UID]*found  // guarded by mu; what ran before, until it is adopted
+}
+
+// New returns an agent that has not started; call [Node.Run].
+func New(opts Options) (*Node, error) {
+	opts, err := opts.check()
+	if err != nil {
+		return nil, err
+	}
+	n := &Node{
+		opts: opts, log: opts.Log.With("node", opts.Name),
+		recorder: client.NewRecorder(opts.Client, "kubelet", opts.Name, opts.Log),
+		slots:    make(chan struct{}, opts.Starts),
+		ready:    make(chan struct{}), listening: make(chan struct{}),
+		health:  health{changed: make(chan struct{}, 1)},
+		workers: map[types.UID]*worker{},
+	}
+	for _, a := range opts.Addresses {
+		if a.Type == corev1.NodeInternalIP {
+			n.hostIPs = append(n.hostIPs, a.Address)
+		}
+	}
+	n.pods = cache.New(opts.Client, client.Pods, cache.Options{FieldSelector: "spec.nodeName=" + opts.Name, Log: opts.Log})
+	n.pods.Subscribe(n.podChanged)
+	n.services = cache.New(opts.Client, client.Services, cache.Options{Log: opts.Log})
+	n.objects = newReferences(opts.Client, opts.Log, n.referenceChanged)
+	n.files = newFiles(n)
+	return n, nil
+}
+
+// Ready is closed when the Node object is registered and its condition Ready is
+// True.
+func (n *Node) Ready() <-chan struct{} { return n.ready }
+
+// Run works until ctx is over, then returns nil and leaves the pods running (N5).
+// It waits for a container runtime and an API server that are not there yet. It
+// returns an error only if it can't go on: the machine or the directories are not
+// what it needs, or its listener broke. It is called once.
+func (n *Node) Run(ctx context.Context) error {
+	version, err := n.awaitRuntime(ctx)
+	if err != nil || ctx.Err() != nil {
+		return err
+	}
+	n.scheme = lifecycle.Runtime(version.GetRuntimeName())
+	if n.machine, err = inspect(n.opts, version); err != nil {
+		return fmt.Errorf("node %s: %w", n.opts.Name, err)
+	}
+	if err := n.files.open(); err != nil {
+		return fmt.Errorf("node %s: %w", n.opts.Name, err)
+	}
+	last := run.Stage{
+		{Name: "registration", Run: n.register},
+		{Name: "lease", Run: n.renewLease},
+		{Name: "runtime events", Run: n.listen},
+		{Name: "pods", Run: n.work},
+	}
+	if n.opts.Listener != nil {
+		last = append(last, run.Task{Name: "kubelet API", Run: n.serve})
+	}
+	return run.Stages(ctx,
+		run.Stage{
+			{Name: "events", Run: n.recorder.Run},
+			{Name: "services", Run: n.services.Run},
+			{Name: "references", Run: n.objects.Run},
+		},
+		last,
+	)
+}
+
+// awaitRuntime returns the runtime's version when it answers.
+func (n *Node) awaitRuntime(ctx context.Context) (version versionResponse, err error) {
+	for failures := 1; ; failures++ {
+		version, err = n.opts.Runtime.Version(ctx)
+		if err == nil {
+			return version, nil
+		}
+		if failures == 1 && ctx.Err() == nil {
+			n.log.Warn("container runtime does not answer, waiting for it", "err", err)
+		}
+		select {
+		case <-time.After(pauseAfter(failures)):
+		case <-ctx.Done():
+			return nil, nil
+		}
+	}
+}
+
+// enter waits for a place among the pods that are starting; exit gives it back.
+func (n *Node) enter(ctx context.Context) bool {
+	select {
+	case n.slots <- struct{}{}:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
+
+func (n *Node) exit() { <-n.slots }
+
+// selected reports whether a service has the pod behind it.
+func (n *Node) selected(pod *corev1.Pod) bool {
+	for _, s := range n.services.List(pod.Namespace) {
+		if len(s.Spec.Selector) > 0 && labels.SelectorFromSet(s.Spec.Selector).Matches(labels.Set(pod.Labels)) {
+			return true
+		}
+	}
+	return false
+}
+
+// logs returns where the pod's logs lie.
+func (n *Node) logs(pod *corev1.Pod) string {
+	if n.opts.LogDir == "" {
+		return ""
+	}
+	return spec.LogDirectory(n.opts.LogDir, pod.Namespace, pod.Name, string(pod.UID))
+}

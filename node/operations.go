@@ -1,0 +1,341 @@
+package node
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/sampan-io/sampan/client"
+	"github.com/sampan-io/sampan/node/lifecycle"
+	"github.com/sampan-io/sampan/node/spec"
+)
+
+const (
+	// retryPause is how long Kubernetes waits before it tries again what went
+	// wrong without a reason to expect anything else.
+	retryPause = 10 * time.Second
+
+	// keptAttempts is how many ended attempts of a container keep their log.
+	keptAttempts = 1
+)
+
+// perform starts an action beside the worker. Its end comes back by post.
+func (w *worker) perform(a lifecycle.Action, now time.Time) {
+	switch a.Verb {
+	case lifecycle.SetUp:
+		pod := w.view.Pod
+		w.begin(a, now, true, func(ctx context.Context) func() { return w.setUp(ctx, pod, a) })
+	case lifecycle.Start:
+		m := w.making(a)
+		if a.Attempt > 0 {
+			w.restarting(a.Container, now)
+		}
+		w.begin(a, now, true, func(ctx context.Context) func() { return w.start(ctx, m) })
+	case lifecycle.Stop:
+		w.containerEvent(a.Container, corev1.EventTypeNormal, "Killing", "%s", a.Why)
+		w.begin(a, now, false, func(ctx context.Context) func() {
+			err := w.n.opts.Runtime.StopContainer(ctx, a.ID, a.Grace)
+			return func() { w.stopped(ctx, "container "+a.Container, err) }
+		})
+	case lifecycle.Release:
+		w.begin(a, now, false, func(ctx context.Context) func() {
+			err := w.n.opts.Runtime.StopPodSandbox(ctx, a.ID)
+			return func() { w.stopped(ctx, "sandbox", err) }
+		})
+	case lifecycle.Discard:
+		w.begin(a, now, false, func(ctx context.Context) func() {
+			err := errors.Join(w.n.opts.Runtime.StopPodSandbox(ctx, a.ID), w.n.opts.Runtime.RemovePodSandbox(ctx, a.ID))
+			return func() { w.stopped(ctx, "old sandbox", err) }
+		})
+	case lifecycle.Remove:
+		gone, sandboxes := w.view.Gone, w.sandboxes
+		w.begin(a, now, false, func(ctx context.Context) func() {
+			err := w.remove(ctx, gone, sandboxes)
+			return func() { w.removed(ctx, err) }
+		})
+	}
+}
+
+// begin runs f on a goroutine of its own, and what f returns on the worker's.
+// A bounded one waits for its turn among the pods that start.
+func (w *worker) begin(a lifecycle.Action, now time.Time, bounded bool, f func(ctx context.Context) func()) {
+	op := &operation{end: now.Add(a.Grace)}
+	w.busy[a.Key()] = op
+	started := make(chan struct{})
+	ok := w.ops.Go(func(ctx context.Context) {
+		ctx, op.cancel = context.WithCancel(ctx)
+		defer op.cancel()
+		close(started)
+		done := func() {}
+		if !bounded || w.n.enter(ctx) {
+			done = f(ctx)
+			if bounded {
+				w.n.exit()
+			}
+		}
+		w.post(func() {
+			if w.busy[a.Key()] == op {
+				delete(w.busy, a.Key())
+			}
+			done()
+		})
+	})
+	if ok {
+		<-started // so that cancel is set
+	}
+}
+
+// setUp makes the volumes and the sandbox.
+func (w *worker) setUp(ctx context.Context, pod *corev1.Pod, a lifecycle.Action) func() {
+	err := w.n.prepare(ctx, w, pod)
+	if err != nil {
+		return w.setUpFailed(ctx, "FailedMount", err)
+	}
+	id, err := w.n.opts.Runtime.RunPodSandbox(ctx, w.n.sandboxConfig(pod, a.Attempt))
+	if err != nil {
+		return w.setUpFailed(ctx, "FailedCreatePodSandBox", fmt.Errorf("Failed to create pod sandbox: %s", sentence(err))) //nolint:staticcheck // an event's text
+	}
+	return func() {
+		w.setups, w.view.Memory.Setup = 0, lifecycle.Failure{}
+		w.sandboxes = append(slices.Clone(w.sandboxes), id)
+		w.look(ctx)
+	}
+}
+
+func (w *worker) setUpFailed(ctx context.Context, reason string, err error) func() {
+	if ctx.Err() != nil {
+		// Whether the runtime has made it by now, only the runtime knows.
+		return func() { w.find(context.WithoutCancel(ctx)) }
+	}
+	w.event(corev1.EventTypeWarning, reason, "%s", err)
+	return func() {
+		w.setups++
+		now := time.Now()
+		// What is missing (a config map) ends the pause when it appears.
+		w.view.Memory.Setup = lifecycle.Failure{Reason: reason, Message: err.Error(), At: now, Retry: now.Add(min(500*time.Millisecond<<min(w.setups-1, 8), retryPause))}
+		if reason != "FailedMount" {
+			w.find(ctx)
+		}
+	}
+}
+
+// find looks for sandboxes of the pod that its worker does not know.
+func (w *worker) find(ctx context.Context) {
+	list, err := w.n.opts.Runtime.ListPodSandbox(ctx, &cri.PodSandboxFilter{LabelSelector: map[string]string{spec.PodUID: string(w.uid)}})
+	if err != nil {
+		return
+	}
+	w.sandboxes = nil
+	for _, s := range list {
+		w.sandboxes = append(w.sandboxes, s.GetId())
+	}
+	w.look(ctx)
+}
+
+// order is what the start of a container needs to know.
+type order struct {
+	pod       *corev1.Pod
+	container *corev1.Container
+	attempt   int32
+	sandbox   lifecycle.Sandbox
+	old       []lifecycle.Container // ended attempts, oldest first
+	pull      lifecycle.Backoff
+}
+
+func (w *worker) making(a lifecycle.Action) order {
+	o := order{pod: w.view.Pod, attempt: a.Attempt}
+	list := o.pod.Spec.Containers
+	if a.Init {
+		list = o.pod.Spec.InitContainers
+	}
+	for i := range list {
+		if list[i].Name == a.Container {
+			o.container = &list[i]
+		}
+	}
+	for _, s := range w.view.Sandboxes {
+		if s.Ready && (o.sandbox.ID == "" || s.Attempt > o.sandbox.Attempt) {
+			o.sandbox = s
+		}
+	}
+	for _, c := range w.view.Containers {
+		if c.Name == a.Container && c.State != lifecycle.Running {
+			o.old = append(o.old, c)
+		}
+	}
+	slices.SortFunc(o.old, func(x, y lifecycle.Container) int { return int(x.Attempt - y.Attempt) })
+	o.pull = w.pulls[o.container.Image]
+	return o
+}
+
+// restarting counts a restart for the back-off.
+func (w *worker) restarting(name string, now time.Time) {
+	if f, failed := w.view.Memory.Failures[name]; failed && f.Reason != runError {
+		return // the attempt has been counted
+	}
+	for _, c := range w.view.Containers {
+		if c.Name == name && c.State == lifecycle.Exited {
+			ended := c.FinishedAt
+			for _, d := range w.view.Containers {
+				if d.Name == name && d.FinishedAt.After(ended) {
+					ended = d.FinishedAt
+				}
+			}
+			w.view.Memory.Restarts[name] = w.view.Memory.Restarts[name].Next(ended, now)
+			return
+		}
+	}
+}
+
+// startError is why a container could not be started, in the words of its
+// status.
+type startError struct {
+	reason, message           string
+	laterReason, laterMessage string
+	pulled                    bool   // the image is what lacks
+	id                        string // of the container that was made and did not start
+}
+
+// runError is the reason of a container that was made and could not be started.
+// It counts as one that ended.
+const runError = "RunContainerError"
+
+// start makes one attempt at a container.
+func (w *worker) start(ctx context.Context, o order) func() {
+	fail := w.launch(ctx, o)
+	// What is not needed any more goes last, so that it delays nothing.
+	for i := range max(len(o.old)-keptAttempts, 0) {
+		if err := w.n.opts.Runtime.RemoveContainer(ctx, o.old[i].ID); err == nil {
+			_ = os.Remove(filepath.Join(w.n.logs(o.pod), spec.LogPath(o.old[i].Name, o.old[i].Attempt)))
+		}
+	}
+	return func() {
+		name, now := o.container.Name, time.Now()
+		switch {
+		case ctx.Err() != nil:
+		case fail == nil:
+			delete(w.view.Memory.Failures, name)
+			delete(w.pulls, o.container.Image)
+		default:
+			f := lifecycle.Failure{Reason: fail.reason, Message: fail.message, At: now, Retry: now.Add(retryPause)}
+			if fail.id != "" {
+				w.unstarted[fail.id] = fail.message
+				f.Retry = now // the back-off of ended containers holds it
+			}
+			if fail.pulled {
+				b := w.pulls[o.container.Image].Next(now, now)
+				w.pulls[o.container.Image] = b
+				f.Retry, f.LaterReason, f.LaterMessage = now.Add(b.Pause), fail.laterReason, fail.laterMessage
+				w.containerEvent(name, corev1.EventTypeNormal, "BackOff", "Back-off pulling image %q", o.container.Image)
+			}
+			w.view.Memory.Failures[name] = f
+		}
+		w.look(context.WithoutCancel(ctx))
+	}
+}
+
+// launch does the work of start and returns why it could not.
+func (w *worker) launch(ctx context.Context, o order) *startError {
+	name := o.container.Name
+	image, fail := w.image(ctx, o)
+	if fail != nil {
+		return fail
+	}
+	config, err := w.n.containerConfig(ctx, o, image)
+	if err != nil {
+		w.containerEvent(name, corev1.EventTypeWarning, "Failed", "Error: %v", err)
+		return &startError{reason: "CreateContainerConfigError", message: err.Error()}
+	}
+	sandboxConfig := w.n.sandboxConfig(o.pod, int32(o.sandbox.Attempt))
+	if err := w.n.logDirectory(o.pod, name); err != nil {
+		w.containerEvent(name, corev1.EventTypeWarning, "Failed", "Error: %v", err)
+		return &startError{reason: "CreateContainerError", message: err.Error()}
+	}
+	id, err := w.n.opts.Runtime.CreateContainer(ctx, o.sandbox.ID, config, sandboxConfig)
+	if err != nil {
+		w.containerEvent(name, corev1.EventTypeWarning, "Failed", "Error: %s", sentence(err))
+		return &startError{reason: "CreateContainerError", message: sentence(err)}
+	}
+	w.containerEvent(name, corev1.EventTypeNormal, "Created", "Container created")
+	if err := w.n.opts.Runtime.StartContainer(ctx, id); err != nil {
+		w.containerEvent(name, corev1.EventTypeWarning, "Failed", "Error: %s", sentence(err))
+		return &startError{reason: runError, message: sentence(err), id: id}
+	}
+	w.containerEvent(name, corev1.EventTypeNormal, "Started", "Container started")
+	return nil
+}
+
+// stopped takes note of something that was stopped.
+func (w *worker) stopped(ctx context.Context, what string, err error) {
+	if err != nil && ctx.Err() == nil && !notFound(err) {
+		w.log.Warn("not stopped, will try again", "what", what, "err", err)
+		w.later()
+	}
+	w.look(context.WithoutCancel(ctx))
+}
+
+// later wakes the worker after a pause.
+func (w *worker) later() {
+	w.ops.Go(func(ctx context.Context) {
+		select {
+		case <-time.After(time.Second):
+			w.touch()
+		case <-ctx.Done():
+		}
+	})
+}
+
+// remove ends the pod (N2): volumes first, then the object, then what is kept for
+// the logs.
+func (w *worker) remove(ctx context.Context, gone bool, sandboxes []string) error {
+	w.mu.Lock()
+	pod := w.pod
+	w.mu.Unlock()
+	if err := w.n.unmount(pod); err != nil {
+		return fmt.Errorf("volumes: %w", err)
+	}
+	if !gone {
+		zero := int64(0)
+		err := client.Pods.Delete(ctx, w.n.opts.Client, w.key.Namespace, w.key.Name, metav1.DeleteOptions{
+			GracePeriodSeconds: &zero, Preconditions: &metav1.Preconditions{UID: &w.uid},
+		})
+		// A conflict says that another pod has the name: this one is gone.
+		if err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) {
+			return err
+		}
+	}
+	for _, id := range sandboxes {
+		if err := w.n.opts.Runtime.RemovePodSandbox(ctx, id); err != nil && !notFound(err) {
+			return fmt.Errorf("sandbox %s: %w", id, err)
+		}
+	}
+	return w.n.cleanUp(pod)
+}
+
+func (w *worker) removed(ctx context.Context, err error) {
+	switch {
+	case err == nil:
+		w.over = true
+	case ctx.Err() == nil:
+		w.log.Warn("pod not removed, will try again", "err", err)
+		w.setups++
+		w.busy["remove"] = &operation{cancel: func() {}}
+		pause := pauseAfter(w.setups)
+		w.ops.Go(func(ctx context.Context) {
+			select {
+			case <-time.After(pause):
+			case <-ctx.Done():
+			}
+			w.post(func() { delete(w.busy, "remove") })
+		})
+	}
+}

@@ -1,0 +1,270 @@
+package node
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"strconv"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/sampan-io/sampan/internal/run"
+	"github.com/sampan-io/sampan/node/spec"
+)
+
+type versionResponse = *cri.VersionResponse
+
+// found is what runs on the node from before, for one pod.
+type found struct {
+	meta  *cri.PodSandboxMetadata
+	ids   []string // of the sandboxes
+	grace *int64
+}
+
+// work runs the workers of all pods of the node.
+func (n *Node) work(ctx context.Context) error {
+	// Events first, then the list: nothing falls between.
+	select {
+	case <-n.listening:
+	case <-ctx.Done():
+		return nil
+	}
+	before, err := n.survey(ctx)
+	if err != nil {
+		if ctx.Err() != nil {
+			return nil
+		}
+		return fmt.Errorf("what runs already: %w", err)
+	}
+	crew := run.NewGroup(ctx, 0)
+	defer crew.Stop()
+	n.mu.Lock()
+	n.found, n.crew = before, crew
+	n.mu.Unlock()
+
+	failed := make(chan error, 1)
+	crew.Go(func(ctx context.Context) { failed <- n.pods.Run(ctx) })
+	select {
+	case <-n.pods.Ready():
+	case err := <-failed:
+		return err
+	}
+	n.adoptOrphans() // N1
+	return <-failed
+}
+
+// survey asks the runtime for what runs already.
+func (n *Node) survey(ctx context.Context) (map[types.UID]*found, error) {
+	sandboxes, err := n.opts.Runtime.ListPodSandbox(ctx, nil)
+	if err != nil {
+		return nil, err
+	}
+	all := map[types.UID]*found{}
+	byID := map[string]*found{}
+	for _, s := range sandboxes {
+		uid := types.UID(s.GetLabels()[spec.PodUID])
+		if uid == "" {
+			continue // not one of ours
+		}
+		f := all[uid]
+		if f == nil {
+			f = &found{meta: s.GetMetadata()}
+			all[uid] = f
+		}
+		f.ids = append(f.ids, s.GetId())
+		byID[s.GetId()] = f
+	}
+	if len(all) == 0 {
+		return all, nil
+	}
+	containers, err := n.opts.Runtime.ListContainers(ctx, nil)
+	if err != nil {
+		return nil, err
+	}
+	for _, c := range containers {
+		f := byID[c.GetPodSandboxId()]
+		if g, err := strconv.ParseInt(c.GetAnnotations()[spec.TerminationGrace], 10, 64); err == nil && f != nil {
+			f.grace = &g
+		}
+	}
+	n.log.Info("found pods that run already", "pods", len(all))
+	return all, nil
+}
+
+// adoptOrphans ends what runs for pods that the API server does not have, and
+// removes what is left of them in the file system.
+func (n *Node) adoptOrphans() {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	orphan := func(pod *corev1.Pod, f *found) {
+		n.log.Info("pod was deleted meanwhile, ending it", "pod", pod.Namespace+"/"+pod.Name)
+		n.employ(pod, f).leave()
+	}
+	for uid, f := range n.found {
+		pod := &corev1.Pod{}
+		pod.Name, pod.Namespace, pod.UID = f.meta.GetName(), f.meta.GetNamespace(), uid
+		pod.Spec.TerminationGracePeriodSeconds = f.grace
+		orphan(pod, f)
+	}
+	n.found = nil
+	for _, uid := range n.files.pods() {
+		if n.workers[uid] == nil {
+			pod := &corev1.Pod{}
+			pod.UID = uid
+			orphan(pod, nil)
+		}
+	}
+}
+
+// podChanged is called for each change of the node's pods, in order.
+func (n *Node) podChanged(old, pod *corev1.Pod) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if old != nil && (pod == nil || pod.UID != old.UID) {
+		if w := n.workers[old.UID]; w != nil {
+			w.leave()
+		}
+	}
+	if pod == nil {
+		return
+	}
+	if w := n.workers[pod.UID]; w != nil {
+		w.update(pod)
+		return
+	}
+	if ended(pod) {
+		return
+	}
+	f := n.found[pod.UID]
+	delete(n.found, pod.UID)
+	n.employ(pod, f)
+}
+
+// ended reports whether the pod was ended by this agent and is only held in the
+// API server by a finalizer.
+func ended(pod *corev1.Pod) bool {
+	over := pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed
+	return over && pod.DeletionTimestamp != nil && pod.DeletionGracePeriodSeconds != nil && *pod.DeletionGracePeriodSeconds == 0
+}
+
+// employ gives the pod a worker. The caller holds mu.
+func (n *Node) employ(pod *corev1.Pod, f *found) *worker {
+	w := newWorker(n, pod, time.Now())
+	if f != nil {
+		w.sandboxes, w.stale = f.ids, true
+	}
+	n.workers[pod.UID] = w
+	n.crew.Go(func(ctx context.Context) {
+		n.objects.hold(pod)
+		if w.run(ctx) {
+			n.objects.release(pod)
+			n.mu.Lock()
+			delete(n.workers, pod.UID)
+			n.mu.Unlock()
+		}
+	})
+	return w
+}
+
+// worker returns the worker of the pod with this name.
+func (n *Node) worker(namespace, name string) *worker {
+	pod, ok := n.pods.Get(namespace, name)
+	if !ok {
+		return nil
+	}
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.workers[pod.UID]
+}
+
+// staff returns all workers.
+func (n *Node) staff() []*worker {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	all := make([]*worker, 0, len(n.workers))
+	for _, w := range n.workers {
+		all = append(all, w)
+	}
+	return all
+}
+
+// referenceChanged is called when an object changed that pods refer to.
+func (n *Node) referenceChanged(pods []types.UID) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	for _, uid := range pods {
+		if w := n.workers[uid]; w != nil {
+			w.post(w.referenceChanged)
+		}
+	}
+}
+
+// listen hears the runtime's events and hands them to the workers.
+func (n *Node) listen(ctx context.Context) error {
+	heard := false
+	for failures := 0; ctx.Err() == nil; {
+		for e, err := range n.opts.Runtime.Events(ctx) {
+			switch {
+			case ctx.Err() != nil:
+				return nil
+			case err != nil:
+				n.health.runtimeDown(sentence(err))
+				n.log.Warn("container runtime is not heard any more", "err", err)
+			case e == nil:
+				failures = 0
+				n.health.set(ctx, n.opts.Runtime)
+				if !heard {
+					heard = true
+					close(n.listening)
+					continue
+				}
+				n.log.Info("container runtime is heard again")
+				for _, w := range n.staff() {
+					w.touch()
+				}
+			default:
+				n.heard(e)
+			}
+		}
+		failures++
+		select {
+		case <-time.After(rand.N(pauseAfter(failures)) + firstRedial):
+		case <-ctx.Done():
+		}
+	}
+	return nil
+}
+
+// heard passes one event on.
+func (n *Node) heard(e *cri.ContainerEventResponse) {
+	uid := types.UID(e.GetPodSandboxStatus().GetMetadata().GetUid())
+	if uid == "" {
+		if e.GetContainerEventType() == cri.ContainerEventType_CONTAINER_DELETED_EVENT {
+			return // we asked for it
+		}
+		for _, w := range n.staff() {
+			w.touch()
+		}
+		return
+	}
+	n.mu.Lock()
+	w := n.workers[uid]
+	n.mu.Unlock()
+	if w != nil {
+		w.touch()
+	}
+}
+
+// cleanUp removes what is left of the pod in the file system.
+func (n *Node) cleanUp(pod *corev1.Pod) error {
+	if dir := n.logs(pod); dir != "" && pod.Name != "" {
+		if err := os.RemoveAll(dir); err != nil {
+			return err
+		}
+	}
+	return n.files.remove(pod.UID)
+}

@@ -1,0 +1,214 @@
+package node
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"strconv"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/sampan-io/sampan/client"
+)
+
+const (
+	// patience is how long a first "it is being made" waits for something
+	// better to tell: most pods are up by then, and one write is saved.
+	patience = 100 * time.Millisecond
+
+	firstRetry, lastRetry = 200 * time.Millisecond, 15 * time.Second
+)
+
+// reporter tells the API server how one pod is (N4). It belongs to the worker's
+// goroutine.
+type reporter struct {
+	sent     corev1.PodStatus // what the API server has
+	revision uint64           // of the pod as it was last written
+	writing  bool
+	failures int
+	retry    time.Time // not before; zero if nothing failed
+	born     time.Time
+}
+
+// settled reports whether the API server knows the status.
+func (r *reporter) settled(s *corev1.PodStatus) bool {
+	return !r.writing && equality.Semantic.DeepEqual(&r.sent, s)
+}
+
+// saw takes over what the API server has from a newer version of the pod.
+func (r *reporter) saw(pod *corev1.Pod) {
+	rev, err := strconv.ParseUint(pod.ResourceVersion, 10, 64)
+	if err == nil && rev > r.revision && !r.writing {
+		r.sent, r.revision = pod.Status, rev
+	}
+}
+
+// due returns when s is to be written: the zero time if it needs not be.
+func (r *reporter) due(s *corev1.PodStatus, now time.Time) time.Time {
+	switch {
+	case r.writing, equality.Semantic.DeepEqual(&r.sent, s):
+		return time.Time{}
+	case now.Before(r.retry):
+		return r.retry
+	case r.sent.StartTime == nil && beginning(s):
+		return r.born.Add(patience)
+	}
+	return now
+}
+
+// beginning reports whether s says no more than that the pod is being made.
+func beginning(s *corev1.PodStatus) bool {
+	if s.Phase != corev1.PodPending {
+		return false
+	}
+	for _, list := range [][]corev1.ContainerStatus{s.InitContainerStatuses, s.ContainerStatuses} {
+		for i := range list {
+			w := list[i].State.Waiting
+			if w == nil || w.Reason != "ContainerCreating" && w.Reason != "PodInitializing" {
+				return false
+			}
+		}
+	}
+	return true
+}
+
+// report writes the status if it is due, and returns when to look again.
+func (w *worker) report(now time.Time) time.Time {
+	s := w.view.Last
+	due := w.rep.due(&s, now)
+	if due.IsZero() || w.view.Gone {
+		return time.Time{}
+	}
+	if now.Before(due) {
+		return due
+	}
+	patch, err := statusPatch(w.view.Pod.UID, &w.rep.sent, &s)
+	if err != nil {
+		w.log.Error("status can't be encoded", "err", err)
+		return time.Time{}
+	}
+	w.rep.writing = true
+	w.ops.Go(func(ctx context.Context) {
+		pod, err := client.Pods.Patch(ctx, w.n.opts.Client, w.key.Namespace, w.key.Name, types.StrategicMergePatchType, patch, "status")
+		w.post(func() { w.reported(ctx, pod, s, err) })
+	})
+	return time.Time{}
+}
+
+// reported takes note of how a write ended.
+func (w *worker) reported(ctx context.Context, pod *corev1.Pod, s corev1.PodStatus, err error) {
+	r := &w.rep
+	r.writing = false
+	switch {
+	case err == nil:
+		r.sent, r.failures, r.retry = s, 0, time.Time{}
+		if rev, err := strconv.ParseUint(pod.ResourceVersion, 10, 64); err == nil {
+			r.revision = rev
+		}
+	case ctx.Err() != nil:
+	case apierrors.IsNotFound(err), apierrors.IsConflict(err):
+		// The pod has gone, or another one has its name. The watch will say so;
+		// until then there is nobody to tell.
+		r.sent = s
+	default:
+		if r.failures++; r.failures == 1 {
+			w.log.Warn("pod status not written, will try again", "err", err)
+		}
+		r.retry = time.Now().Add(pauseAfter(r.failures))
+	}
+}
+
+// pauseAfter returns the pause after so many failures in a row.
+func pauseAfter(failures int) time.Duration {
+	return min(firstRetry<<min(failures-1, 10), lastRetry)
+}
+
+// statusPatch returns the strategic merge patch from one status to another. It
+// names the pod's UID, so that it can't hit a namesake.
+func statusPatch(uid types.UID, old, now *corev1.PodStatus) ([]byte, error) {
+	before, err := fields(old)
+	if err != nil {
+		return nil, err
+	}
+	after, err := fields(now)
+	if err != nil {
+		return nil, err
+	}
+	diff := map[string]any{}
+	for name, value := range after {
+		switch name {
+		case "conditions":
+			if c := changedConditions(old.Conditions, now.Conditions); len(c) > 0 {
+				diff[name] = c
+			}
+		case "podIPs", "hostIPs":
+			// These lists are merged by address, so a change has to say that
+			// the old ones go.
+			if string(before[name]) != string(value) {
+				list := []any{map[string]string{"$patch": "replace"}}
+				var items []json.RawMessage
+				if err := json.Unmarshal(value, &items); err != nil {
+					return nil, err
+				}
+				for _, i := range items {
+					list = append(list, i)
+				}
+				diff[name] = list
+			}
+		default:
+			if string(before[name]) != string(value) {
+				diff[name] = value
+			}
+		}
+	}
+	for name := range before {
+		if _, kept := after[name]; !kept && name != "conditions" {
+			diff[name] = nil
+		}
+	}
+	return json.Marshal(map[string]any{"metadata": map[string]any{"uid": uid}, "status": diff})
+}
+
+func fields(s *corev1.PodStatus) (map[string]json.RawMessage, error) {
+	b, err := json.Marshal(s)
+	if err != nil {
+		return nil, fmt.Errorf("pod status: %w", err)
+	}
+	m := map[string]json.RawMessage{}
+	return m, json.Unmarshal(b, &m)
+}
+
+// changedConditions returns the conditions that differ, with every field said, so
+// that nothing of the old one is left by merging.
+func changedConditions(old, now []corev1.PodCondition) []map[string]any {
+	var list []map[string]any
+	for i := range now {
+		c := &now[i]
+		same := false
+		for j := range old {
+			same = same || equality.Semantic.DeepEqual(&old[j], c)
+		}
+		if same {
+			continue
+		}
+		m := map[string]any{
+			"type": c.Type, "status": c.Status, "lastTransitionTime": c.LastTransitionTime, "lastProbeTime": c.LastProbeTime,
+			"reason": nil, "message": nil,
+		}
+		if c.Reason != "" {
+			m["reason"] = c.Reason
+		}
+		if c.Message != "" {
+			m["message"] = c.Message
+		}
+		if c.ObservedGeneration != 0 {
+			m["observedGeneration"] = c.ObservedGeneration
+		}
+		list = append(list, m)
+	}
+	return list
+}

@@ -1,0 +1,50 @@
+package node
+
+import (
+	"context"
+	"iter"
+	"time"
+
+	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
+)
+
+// A Runtime holds the containers of a node. Its methods are the calls of the
+// Kubernetes container runtime interface (CRI v1) under their own names; see
+// there for what each promises. It is safe for concurrent use. Errors carry gRPC
+// status codes; NotFound means that there is no such thing. Messages that come
+// out may be shared and must not be changed.
+//
+// [Dial] gives one that speaks to a CRI server, package simulated one without
+// containers.
+type Runtime interface {
+	Version(ctx context.Context) (*cri.VersionResponse, error)
+	Status(ctx context.Context) (*cri.RuntimeStatus, error)
+
+	RunPodSandbox(ctx context.Context, config *cri.PodSandboxConfig) (id string, err error)
+	StopPodSandbox(ctx context.Context, id string) error
+	RemovePodSandbox(ctx context.Context, id string) error
+	// PodSandboxStatus may or may not tell of the containers in the sandbox.
+	PodSandboxStatus(ctx context.Context, id string) (*cri.PodSandboxStatusResponse, error)
+	ListPodSandbox(ctx context.Context, filter *cri.PodSandboxFilter) ([]*cri.PodSandbox, error)
+
+	CreateContainer(ctx context.Context, sandbox string, config *cri.ContainerConfig, sandboxConfig *cri.PodSandboxConfig) (id string, err error)
+	StartContainer(ctx context.Context, id string) error
+	// StopContainer returns when the container has ended, at the latest shortly
+	// after grace.
+	StopContainer(ctx context.Context, id string, grace time.Duration) error
+	RemoveContainer(ctx context.Context, id string) error
+	ContainerStatus(ctx context.Context, id string) (*cri.ContainerStatus, error)
+	ListContainers(ctx context.Context, filter *cri.ContainerFilter) ([]*cri.Container, error)
+	ExecSync(ctx context.Context, id string, cmd []string, timeout time.Duration) (*cri.ExecSyncResponse, error)
+
+	// Events yields what happens to containers, from about now on, until ctx is
+	// over, the caller leaves the loop, or the stream breaks: an error is the
+	// last thing yielded. The first thing is nil, once the stream stands: from
+	// then on nothing is missed.
+	Events(ctx context.Context) iter.Seq2[*cri.ContainerEventResponse, error]
+
+	// ImageStatus returns nil if the image is not there.
+	ImageStatus(ctx context.Context, image string) (*cri.Image, error)
+	PullImage(ctx context.Context, image string, auth *cri.AuthConfig, sandbox *cri.PodSandboxConfig) (ref string, err error)
+	ListImages(ctx context.Context) ([]*cri.Image, error)
+}

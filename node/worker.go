@@ -1,0 +1,334 @@
+package node
+
+import (
+	"context"
+	"log/slog"
+	"slices"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/sampan-io/sampan/client"
+	"github.com/sampan-io/sampan/internal/run"
+	"github.com/sampan-io/sampan/node/lifecycle"
+)
+
+// A worker owns one pod. Everything below ops belongs to the goroutine of its
+// run; others hand it news.
+type worker struct {
+	n   *Node
+	key types.NamespacedName
+	uid types.UID
+	log *slog.Logger
+
+	wake chan struct{} // holds one: there is news
+
+	mu    sync.Mutex
+	pod   *corev1.Pod // guarded by mu; the newest
+	gone  bool        // guarded by mu; the API server has it no more
+	stale bool        // guarded by mu; the runtime has to be asked again
+	mail  []func()    // guarded by mu; to be called by the worker
+	told  sighting    // guarded by mu
+	news  chan struct{} // guarded by mu; closed and replaced when told changes
+
+	ops       *run.Group
+	view      lifecycle.View
+	sandboxes []string // IDs of those that the runtime has for the pod
+	busy      map[string]*operation
+	rep       reporter
+	probing   map[string]*probing // by container ID
+	held      map[string]time.Time
+	dnsTold   bool
+	setups    int               // failures in a row
+	unstarted map[string]string // by container ID: why it did not start
+	pulls     map[string]lifecycle.Backoff
+	published *corev1.Pod // the version that others see
+	over      bool
+}
+
+// A sighting is how a pod was when its worker last looked.
+type sighting struct {
+	pod        *corev1.Pod // with the status that the worker has for it
+	containers []lifecycle.Container
+}
+
+// An operation is something that a worker has started and not seen the end of.
+type operation struct {
+	cancel context.CancelFunc
+	end    time.Time // of the grace, for stops
+}
+
+func newWorker(n *Node, pod *corev1.Pod, found seen, now time.Time) *worker {
+	w := &worker{
+		n: n, key: types.NamespacedName{Namespace: pod.Namespace, Name: pod.Name}, uid: pod.UID,
+		log:  n.log.With("pod", pod.Namespace+"/"+pod.Name),
+		wake: make(chan struct{}, 1), pod: pod,
+		view: lifecycle.View{
+			Pod: pod, Last: pod.Status, Sandboxes: found.sandboxes, Containers: found.containers, HostIPs: n.hostIPs,
+			Memory: lifecycle.Memory{
+				Failures: map[string]lifecycle.Failure{}, Restarts: map[string]lifecycle.Backoff{}, Ready: map[string]bool{},
+			},
+		},
+		busy: map[string]*operation{}, probing: map[string]*probing{}, held: map[string]time.Time{}, pulls: map[string]lifecycle.Backoff{}, unstarted: map[string]string{},
+		rep: reporter{sent: pod.Status, born: now},
+	}
+	for _, s := range found.sandboxes {
+		w.sandboxes = append(w.sandboxes, s.ID)
+	}
+	w.told, w.news = sighting{pod, found.containers}, make(chan struct{})
+	return w
+}
+
+// nudge makes the worker look again. It never blocks.
+func (w *worker) nudge() {
+	select {
+	case w.wake <- struct{}{}:
+	default:
+	}
+}
+
+// post has f called by the worker's goroutine, if that still works.
+func (w *worker) post(f func()) {
+	w.mu.Lock()
+	w.mail = append(w.mail, f)
+	w.mu.Unlock()
+	w.nudge()
+}
+
+// update hands over a newer version of the pod.
+func (w *worker) update(pod *corev1.Pod) {
+	w.mu.Lock()
+	w.pod = pod
+	w.mu.Unlock()
+	w.nudge()
+}
+
+// leave says that the API server has the pod no more.
+func (w *worker) leave() {
+	w.mu.Lock()
+	w.gone = true
+	w.mu.Unlock()
+	w.nudge()
+}
+
+// touch says that something happened to the pod's containers.
+func (w *worker) touch() {
+	w.mu.Lock()
+	w.stale = true
+	w.mu.Unlock()
+	w.nudge()
+}
+
+// run works until the pod has been removed or ctx is over, which leaves the
+// containers alone (N5). It reports whether the pod has been removed.
+func (w *worker) run(ctx context.Context) bool {
+	w.ops = run.NewGroup(ctx, 0)
+	defer w.ops.Stop()
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	for ctx.Err() == nil {
+		now := time.Now()
+		w.collect(ctx, now)
+		if w.over {
+			return true
+		}
+		next := w.step(now)
+		timer.Stop()
+		var alarm <-chan time.Time
+		if !next.IsZero() {
+			timer.Reset(time.Until(next))
+			alarm = timer.C
+		}
+		select {
+		case <-w.wake:
+		case <-alarm:
+		case <-ctx.Done():
+		}
+	}
+	return false
+}
+
+// collect takes in all news.
+func (w *worker) collect(ctx context.Context, now time.Time) {
+	w.mu.Lock()
+	pod, gone, stale, mail := w.pod, w.gone, w.stale, w.mail
+	w.stale, w.mail = false, nil
+	w.mu.Unlock()
+
+	if pod != w.view.Pod {
+		w.rep.saw(pod)
+		w.view.Pod = pod
+	}
+	w.view.Gone = gone
+	for _, f := range mail {
+		f()
+	}
+	if stale {
+		w.look(ctx)
+	}
+	if w.view.Deleting() {
+		w.deleting(now)
+	}
+}
+
+// look brings the view of the runtime up to date.
+func (w *worker) look(ctx context.Context) {
+	s, err := look(ctx, w.n.opts.Runtime, w.sandboxes)
+	if err != nil {
+		if ctx.Err() == nil {
+			// The worker is told when the runtime is back.
+			w.log.Debug("runtime does not answer", "err", err)
+		}
+		return
+	}
+	for i := range s.containers {
+		// Runtimes differ in what they make of a container that can't be started.
+		c := &s.containers[i]
+		if message, failed := w.unstarted[c.ID]; failed && (c.State == lifecycle.Created || c.Reason == "") {
+			c.State, c.ExitCode, c.Reason, c.Message, c.FinishedAt = lifecycle.Exited, 128, "StartError", message, c.CreatedAt
+		}
+	}
+	w.view.Sandboxes, w.view.Containers = s.sandboxes, s.containers
+	w.sandboxes = w.sandboxes[:0:0]
+	for _, sb := range s.sandboxes {
+		w.sandboxes = append(w.sandboxes, sb.ID)
+	}
+	for name, f := range w.view.Memory.Failures {
+		if slices.ContainsFunc(s.containers, func(c lifecycle.Container) bool { return c.Name == name && c.CreatedAt.After(f.At) }) {
+			delete(w.view.Memory.Failures, name)
+		}
+	}
+}
+
+// deleting begins or shortens the end of the pod.
+func (w *worker) deleting(now time.Time) {
+	m := &w.view.Memory
+	grace := w.view.Grace()
+	if m.DeletionSeen.IsZero() {
+		m.DeletionSeen, m.KillBy = now, now.Add(grace)
+		if pause := w.n.opts.DrainPause; !w.view.Gone && grace > 2*pause && w.serves() {
+			m.DrainUntil = now.Add(pause)
+		}
+	}
+	if by := now.Add(grace); by.Before(m.KillBy) {
+		m.KillBy = by
+	}
+	if op := w.busy["start"]; op != nil {
+		op.cancel()
+	}
+}
+
+// serves reports whether a service may be sending requests to the pod.
+func (w *worker) serves() bool {
+	ready := slices.ContainsFunc(w.view.Last.Conditions, func(c corev1.PodCondition) bool {
+		return c.Type == corev1.PodReady && c.Status == corev1.ConditionTrue
+	})
+	return ready && w.n.selected(w.view.Pod)
+}
+
+// step decides, starts what is to be done, and returns when to look again at the
+// latest; the zero time means only upon news.
+func (w *worker) step(now time.Time) time.Time {
+	w.view.Now = now
+	last := w.n.scheme.Status(w.view)
+	w.publish(&last)
+	w.view.Last = last
+	d := lifecycle.Decide(w.view)
+	for _, a := range d.Actions {
+		if w.blocked(a) {
+			continue
+		}
+		if a.Verb == lifecycle.Fail {
+			w.view.Memory.Failed = a.Verdict
+			w.event(corev1.EventTypeNormal, a.Verdict.Reason, "%s", a.Verdict.Message)
+			return w.step(now)
+		}
+		w.perform(a, now)
+	}
+	for name, h := range d.Held {
+		if !w.held[name].Equal(h.Until) {
+			w.held[name] = h.Until
+			w.containerEvent(name, corev1.EventTypeWarning, "BackOff", "Back-off restarting failed container %s in pod %s_%s(%s)", name, w.key.Name, w.key.Namespace, w.uid)
+		}
+	}
+	return earliest(d.Wake, w.report(now), w.probe(now))
+}
+
+// blocked reports whether an action has to wait for what is under way.
+func (w *worker) blocked(a lifecycle.Action) bool {
+	if op := w.busy[a.Key()]; op != nil {
+		if a.Verb == lifecycle.Stop && w.view.Now.Add(a.Grace).Before(op.end.Add(-time.Second)) {
+			op.cancel() // it ends sooner now: done anew
+			return false
+		}
+		return true
+	}
+	switch a.Verb {
+	case lifecycle.Release, lifecycle.Remove:
+		if w.busy["start"] != nil {
+			return true // it may be making something
+		}
+	}
+	if a.Verb == lifecycle.Remove {
+		return !w.view.Gone && !w.rep.settled(&w.view.Last)
+	}
+	return false
+}
+
+// publish lets others see how the pod is.
+func (w *worker) publish(last *corev1.PodStatus) {
+	if w.published == w.view.Pod && equality.Semantic.DeepEqual(&w.view.Last, last) {
+		return
+	}
+	w.published = w.view.Pod
+	pod := *w.view.Pod
+	pod.Status = *last
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.told = sighting{&pod, w.view.Containers}
+	close(w.news)
+	w.news = make(chan struct{})
+}
+
+// status returns how the pod is, as far as its worker knows, and a channel that is
+// closed when that has changed.
+func (w *worker) status() (sighting, <-chan struct{}) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.told, w.news
+}
+
+func earliest(times ...time.Time) time.Time {
+	var first time.Time
+	for _, t := range times {
+		if !t.IsZero() && (first.IsZero() || t.Before(first)) {
+			first = t
+		}
+	}
+	return first
+}
+
+// event records something about the pod. It may be called from any goroutine.
+func (w *worker) event(kind, reason, format string, args ...any) {
+	w.mu.Lock()
+	pod := w.pod
+	w.mu.Unlock()
+	w.n.recorder.Event(pod, kind, reason, format, args...)
+}
+
+// containerEvent records something about one of its containers. It may be called
+// from any goroutine.
+func (w *worker) containerEvent(name, kind, reason, format string, args ...any) {
+	w.mu.Lock()
+	pod := w.pod
+	w.mu.Unlock()
+	ref := client.Reference(pod)
+	ref.FieldPath = "spec.containers{" + name + "}"
+	if slices.ContainsFunc(pod.Spec.InitContainers, func(c corev1.Container) bool { return c.Name == name }) {
+		ref.FieldPath = "spec.initContainers{" + name + "}"
+	}
+	w.n.recorder.EventFor(ref, kind, reason, format, args...)
+}
