@@ -1,0 +1,319 @@
+package disk
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"slices"
+
+	"github.com/sampan-io/sampan/internal/run"
+	"github.com/sampan-io/sampan/store"
+)
+
+// A ledger finds out what is live when a log is read.
+type ledger struct {
+	data    bool // keep the data of entries, not only which is the newest
+	newest  map[string]*line
+	last    store.Revision
+	ceiling store.Revision
+}
+
+// A line is the newest entry of a key.
+type line struct {
+	key               string
+	data              []byte
+	deleted           bool
+	created, revision store.Revision
+}
+
+func newLedger(data bool) *ledger { return &ledger{data: data, newest: map[string]*line{}} }
+
+// take notes a payload of the log.
+func (l *ledger) take(payload []byte) error {
+	switch payload[0] {
+	case payloadBatch:
+		return decodeEntries(payload, func(r raw) error {
+			e := l.newest[string(r.key)]
+			if e == nil {
+				e = &line{key: string(r.key)}
+				l.newest[e.key] = e
+			}
+			e.deleted, e.created, e.revision = r.deleted, r.created, r.revision
+			if l.data && !r.deleted {
+				e.data = slices.Clone(r.data)
+			}
+			l.last = max(l.last, r.revision)
+			return nil
+		})
+	case payloadReserve:
+		return l.reserve(payload)
+	case payloadClosed:
+		return nil
+	}
+	return errMalformed
+}
+
+func (l *ledger) reserve(payload []byte) error {
+	c, n := binary.Uvarint(payload[1:])
+	if n <= 0 {
+		return errMalformed
+	}
+	l.ceiling = store.Revision(c)
+	return nil
+}
+
+// older passes on the entries of a snapshot payload that the log did not replace.
+// The log must have been taken before.
+func (l *ledger) older(payload []byte, each func(raw) error) error {
+	switch payload[0] {
+	case payloadBatch:
+		return decodeEntries(payload, func(r raw) error {
+			if l.newest[string(r.key)] != nil {
+				return nil
+			}
+			return each(r)
+		})
+	case payloadReserve:
+		// The snapshot's word on revisions is older than the log's, so a ceiling
+		// in the log, even a lower one, goes before it. But entries of the log
+		// lie above it in any case.
+		if l.ceiling == 0 {
+			return l.reserve(payload)
+		}
+		return nil
+	}
+	return errMalformed
+}
+
+// readSegment goes through the payloads of a segment.
+func readSegment(e entry, newest bool, each func(payload []byte) error) (end, error) {
+	f, err := os.Open(e.name)
+	if err != nil {
+		return end{}, err
+	}
+	defer f.Close()
+	info, err := f.Stat()
+	if err != nil {
+		return end{}, err
+	}
+	r, _, err := readHeader(e.name, f, info.Size())
+	if err != nil {
+		return end{}, err
+	}
+	tail := func(off int64) ([]byte, error) {
+		b := make([]byte, info.Size()-off)
+		_, err := f.ReadAt(b, off)
+		return b, err
+	}
+	return scan(r, newest, tail, each)
+}
+
+// readSnapshot goes through the payloads of a snapshot, which must be complete,
+// and returns its size.
+func readSnapshot(e entry, each func(payload []byte) error) (int64, error) {
+	f, err := os.Open(e.name)
+	if err != nil {
+		return 0, err
+	}
+	defer f.Close()
+	info, err := f.Stat()
+	if err != nil {
+		return 0, err
+	}
+	r, _, err := readHeader(e.name, f, info.Size())
+	if err != nil {
+		return 0, err
+	}
+	r.seq = 1
+	for {
+		at := r.off
+		payload, err := r.next()
+		var bad badFrame
+		switch {
+		case errors.As(err, &bad):
+			return 0, &CorruptError{e.name, at, string(bad)}
+		case err != nil: // io.EOF before the closing frame included
+			return 0, &CorruptError{e.name, at, "the end is missing: " + err.Error()}
+		case payload[0] == payloadClosed:
+			return info.Size(), nil
+		}
+		if err := each(payload); errors.Is(err, errMalformed) {
+			return 0, &CorruptError{e.name, at, err.Error()}
+		} else if err != nil {
+			return 0, err
+		}
+	}
+}
+
+// roll begins a new segment and has the older files folded into a snapshot. What
+// goes wrong is no fault of the write that caused it: the log goes on as it is.
+func (d *directory) roll(ctx context.Context) {
+	old, at, was := d.log, d.end, d.head
+	if err := d.begin(header{version: FormatVersion, kind: kindLog, number: was.number + 1, first: d.seq}); err != nil {
+		d.opts.Log.WarnContext(ctx, "no new segment of the log; it is tried again when this one has grown", "err", err)
+		d.rollAt = d.end + d.opts.Segment
+		return
+	}
+	// The new segment says where this one ends, so giving back its zeros is
+	// housekeeping and may fail.
+	_ = old.Truncate(at)
+	if err := old.Close(); err != nil {
+		d.opts.Log.WarnContext(ctx, "closing a full segment", "file", old.Name(), "err", err)
+	}
+	d.sealed = append(d.sealed, entry{old.Name(), was})
+	d.busy.Store(true)
+	if d.folding == nil {
+		d.folding = run.NewGroup(context.WithoutCancel(ctx), 0)
+	}
+	first := d.head.first
+	d.folding.Go(func(ctx context.Context) {
+		defer d.busy.Store(false)
+		switch made, err := d.fold(ctx, first); {
+		case errors.Is(err, errInterrupted):
+		case err != nil:
+			d.opts.Log.WarnContext(ctx, "no new snapshot; it is tried again when the log has grown", "err", err)
+		default:
+			d.folded = made
+		}
+	})
+}
+
+var errInterrupted = errors.New("interrupted by the stop of the store")
+
+// fold writes a snapshot of what is live before the frame with the given
+// sequence, then removes the files that it replaces.
+func (d *directory) fold(ctx context.Context, first uint64) (folded, error) {
+	was := d.folded
+	l := newLedger(false)
+	for _, e := range was.sealed {
+		if _, err := readSegment(e, false, func(p []byte) error {
+			if ctx.Err() != nil {
+				return errInterrupted
+			}
+			return l.take(p)
+		}); err != nil {
+			return folded{}, err
+		}
+	}
+	h := header{
+		version: FormatVersion, kind: kindSnapshot, salt: rand.Uint32(),
+		number: was.sealed[len(was.sealed)-1].number, first: first,
+	}
+	name := filepath.Join(d.dir, fileName(h.kind, h.number))
+	f, err := create(name, h)
+	if err != nil {
+		return folded{}, err
+	}
+	w := &snapshotWriter{file: f, salt: h.salt, size: headerSize}
+	if err = w.copyLive(ctx, l, was); err == nil {
+		if err = w.close(max(l.last, l.ceiling)); err == nil {
+			err = publish(f, name)
+		}
+	}
+	if err = errors.Join(err, f.Close()); err != nil {
+		_ = os.Remove(name + ".tmp") // the next start removes it, too
+		return folded{}, fmt.Errorf("writing %s: %w", name, err)
+	}
+	// From here on the old files are superfluous. What cannot be removed is
+	// removed at the next start.
+	for _, e := range was.sealed {
+		_ = os.Remove(e.name)
+	}
+	if was.snapshot != nil {
+		_ = os.Remove(was.snapshot.name)
+	}
+	return folded{snapshot: &entry{name, h}, size: w.size}, nil
+}
+
+// A snapshotWriter writes frames of a snapshot.
+type snapshotWriter struct {
+	file     *os.File
+	salt     uint32
+	seq      uint64
+	buf      []byte // the frame that is being filled
+	size     int64
+	unsynced int64
+}
+
+const (
+	snapshotFrame = 64 << 10
+	// snapshotSync bounds what a sync of the log may have to wait for on file
+	// systems that write all dirty data at once.
+	snapshotSync = 4 << 20
+)
+
+func (w *snapshotWriter) add(r raw) error {
+	if len(w.buf) == 0 {
+		w.buf = beginFrame(w.buf, payloadBatch)
+	}
+	w.buf = appendEntry(w.buf, store.Entry{Key: string(r.key), Data: r.data, Created: r.created, Revision: r.revision})
+	if len(w.buf) < snapshotFrame {
+		return nil
+	}
+	return w.flush()
+}
+
+func (w *snapshotWriter) flush() error {
+	if len(w.buf) == 0 {
+		return nil
+	}
+	w.seq++
+	endFrame(w.buf, 0, w.salt, w.seq)
+	n, err := w.file.Write(w.buf)
+	w.size += int64(n)
+	w.unsynced += int64(n)
+	w.buf = w.buf[:0]
+	if err == nil && w.unsynced > snapshotSync {
+		w.unsynced = 0
+		err = fdatasync(w.file)
+	}
+	return err
+}
+
+// close writes the end of the snapshot.
+func (w *snapshotWriter) close(ceiling store.Revision) error {
+	if err := w.flush(); err != nil {
+		return err
+	}
+	w.buf = binary.AppendUvarint(beginFrame(w.buf, payloadReserve), uint64(ceiling))
+	if err := w.flush(); err != nil {
+		return err
+	}
+	w.buf = beginFrame(w.buf, payloadClosed)
+	return w.flush()
+}
+
+// copyLive writes the entries that are the newest of their keys.
+func (w *snapshotWriter) copyLive(ctx context.Context, l *ledger, was folded) error {
+	add := func(r raw) error {
+		if ctx.Err() != nil {
+			return errInterrupted
+		}
+		return w.add(r)
+	}
+	if was.snapshot != nil {
+		if _, err := readSnapshot(*was.snapshot, func(p []byte) error { return l.older(p, add) }); err != nil {
+			return err
+		}
+	}
+	for _, e := range was.sealed {
+		if _, err := readSegment(e, false, func(p []byte) error {
+			if p[0] != payloadBatch {
+				return nil
+			}
+			return decodeEntries(p, func(r raw) error {
+				if r.deleted || l.newest[string(r.key)].revision != r.revision {
+					return nil
+				}
+				return add(r)
+			})
+		}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
