@@ -1,0 +1,15 @@
+// Package openapi describes the served kinds in OpenAPI v3, for kubectl explain,
+// for clients that check what they send, and for kubectl apply, which learns from it how
+// lists are merged.
+//
+// There is one document per group version. Its schemas are made by reflection over
+// the Go types: names and rules come from struct tags, texts from SwaggerDoc, names of
+// models and special types from the methods that the types have for this. Its
+// paths are derived from the catalog. What the tags do not say is left out: enumerations,
+// defaults, list types.
+//
+// The documents are made when somebody first asks, and kept compressed, a few
+// tens of kilobytes each; until then they cost nothing. The document is written from plain
+// structs of this package: kube-openapi's types bring in a protobuf description of OpenAPI
+// itself that every start would pay for. For the same reason there is JSON only.
+package openapi

@@ -1,0 +1,91 @@
+package openapi
+
+import "k8s.io/apimachinery/pkg/runtime/schema"
+
+// The parts of an OpenAPI v3 document that are used here, as JSON has them.
+type (
+	document struct {
+		OpenAPI    string              `json:"openapi"`
+		Info       info                `json:"info"`
+		Paths      map[string]pathItem `json:"paths"`
+		Components components          `json:"components"`
+	}
+
+	info struct {
+		Title   string `json:"title"`
+		Version string `json:"version"`
+	}
+
+	components struct {
+		Schemas    map[string]*model     `json:"schemas"`
+		Parameters map[string]*parameter `json:"parameters"`
+	}
+
+	// pathItem has the operations of one path, by lower-case method.
+	pathItem map[string]any
+
+	operation struct {
+		Tags        []string            `json:"tags,omitempty"`
+		Description string              `json:"description,omitempty"`
+		OperationID string              `json:"operationId"`
+		Parameters  []*parameter        `json:"parameters,omitempty"`
+		RequestBody *body               `json:"requestBody,omitempty"`
+		Responses   map[string]response `json:"responses"`
+		Action      string              `json:"x-kubernetes-action,omitempty"`
+		Kind        *kindName           `json:"x-kubernetes-group-version-kind,omitempty"`
+	}
+
+	parameter struct {
+		Ref         string `json:"$ref,omitempty"`
+		Name        string `json:"name,omitempty"`
+		In          string `json:"in,omitempty"`
+		Description string `json:"description,omitempty"`
+		Required    bool   `json:"required,omitempty"`
+		Schema      *model `json:"schema,omitempty"`
+	}
+
+	body struct {
+		Content  map[string]media `json:"content"`
+		Required bool             `json:"required,omitempty"`
+	}
+
+	response struct {
+		Description string           `json:"description"`
+		Content     map[string]media `json:"content,omitempty"`
+	}
+
+	media struct {
+		Schema *model `json:"schema"`
+	}
+
+	// model is a schema.
+	model struct {
+		Ref           string            `json:"$ref,omitempty"`
+		Description   string            `json:"description,omitempty"`
+		Type          string            `json:"type,omitempty"`
+		Format        string            `json:"format,omitempty"`
+		Properties    map[string]*model `json:"properties,omitempty"`
+		Required      []string          `json:"required,omitempty"`
+		Items         *model            `json:"items,omitempty"`
+		Additional    *model            `json:"additionalProperties,omitempty"`
+		AllOf         []*model          `json:"allOf,omitempty"`
+		OneOf         []*model          `json:"oneOf,omitempty"`
+		UniqueItems   bool              `json:"uniqueItems,omitempty"`
+		Kinds         []kindName        `json:"x-kubernetes-group-version-kind,omitempty"`
+		PatchMergeKey string            `json:"x-kubernetes-patch-merge-key,omitempty"`
+		PatchStrategy string            `json:"x-kubernetes-patch-strategy,omitempty"`
+	}
+
+	// kindName is written with an empty group, too: readers compare it whole.
+	kindName struct {
+		Group   string `json:"group"`
+		Kind    string `json:"kind"`
+		Version string `json:"version"`
+	}
+)
+
+func nameOf(gvk schema.GroupVersionKind) kindName {
+	return kindName{gvk.Group, gvk.Kind, gvk.Version}
+}
+
+func refTo(name string) *model { return &model{Ref: "#/components/schemas/" + name} }

@@ -1,0 +1,194 @@
+package openapi
+
+import (
+	"bytes"
+	"compress/gzip"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"io"
+	"mime"
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/sampan-io/sampan/catalog"
+)
+
+// New returns a handler for /openapi/v3 and what is below. Version is what the
+// documents say about the server: "v1.37.2+sampan.0.1.0".
+func New(c *catalog.Catalog, version string) http.Handler {
+	return &handler{catalog: c, version: version}
+}
+
+type handler struct {
+	catalog *catalog.Catalog
+	version string
+
+	mu    sync.Mutex
+	built map[string]*packed // guarded by mu; by the path of the group version; nil until asked for
+}
+
+// packed is a document as it is kept.
+type packed struct {
+	zipped []byte // gzip of the JSON
+	size   int    // of the JSON
+	hash   string
+}
+
+const prefix = "/openapi/v3"
+
+// ServeHTTP implements [http.Handler].
+func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	if r.Method != http.MethodGet && r.Method != http.MethodHead {
+		w.Header().Set("Allow", "GET, HEAD")
+		http.Error(w, "only GET is served here", http.StatusMethodNotAllowed)
+		return
+	}
+	path, ok := strings.CutPrefix(strings.TrimRight(r.URL.Path, "/"), prefix)
+	if !ok {
+		http.NotFound(w, r)
+		return
+	}
+	docs, err := h.documents()
+	if err != nil {
+		http.Error(w, err.Error(), http.StatusInternalServerError)
+		return
+	}
+	if path == "" {
+		serveIndex(w, docs)
+		return
+	}
+	name := strings.TrimPrefix(path, "/")
+	doc := docs[name]
+	if doc == nil {
+		http.NotFound(w, r)
+		return
+	}
+	w.Header().Set("Vary", "Accept, Accept-Encoding")
+	if !acceptsJSON(r.Header.Values("Accept")) {
+		http.Error(w, "OpenAPI documents are served as application/json", http.StatusNotAcceptable)
+		return
+	}
+	if hash := r.URL.Query().Get("hash"); hash != "" {
+		if hash != doc.hash {
+			http.Redirect(w, r, relativeURL(name, doc), http.StatusMovedPermanently)
+			return
+		}
+		// What has this hash never changes.
+		w.Header().Set("Cache-Control", "public, immutable")
+		w.Header().Set("Expires", time.Now().AddDate(1, 0, 0).UTC().Format(http.TimeFormat))
+	}
+	doc.serve(w, r)
+}
+
+func serveIndex(w http.ResponseWriter, docs map[string]*packed) {
+	type entry struct {
+		ServerRelativeURL string `json:"serverRelativeURL"`
+	}
+	index := struct {
+		Paths map[string]entry `json:"paths"`
+	}{map[string]entry{}}
+	for name, doc := range docs {
+		index.Paths[name] = entry{relativeURL(name, doc)}
+	}
+	data, err := json.Marshal(index)
+	if err != nil {
+		http.Error(w, err.Error(), http.StatusInternalServerError)
+		return
+	}
+	w.Header().Set("Content-Type", "application/json")
+	_, _ = w.Write(data) // a client that has gone needs no answer
+}
+
+func relativeURL(name string, doc *packed) string {
+	return prefix + "/" + name + "?hash=" + url.QueryEscape(doc.hash)
+}
+
+// serve writes the document, compressed if the client takes that.
+func (d *packed) serve(w http.ResponseWriter, r *http.Request) {
+	etag := `"` + d.hash + `"`
+	header := w.Header()
+	header.Set("Content-Type", "application/json")
+	header.Set("ETag", etag)
+	if r.Header.Get("If-None-Match") == etag {
+		w.WriteHeader(http.StatusNotModified)
+		return
+	}
+	if strings.Contains(r.Header.Get("Accept-Encoding"), "gzip") {
+		header.Set("Content-Encoding", "gzip")
+		header.Set("Content-Length", fmt.Sprint(len(d.zipped)))
+		if r.Method == http.MethodGet {
+			_, _ = w.Write(d.zipped)
+		}
+		return
+	}
+	header.Set("Content-Length", fmt.Sprint(d.size))
+	if r.Method == http.MethodGet {
+		if zr, err := gzip.NewReader(bytes.NewReader(d.zipped)); err == nil {
+			_, _ = io.Copy(w, zr) //nolint:gosec // we compressed it ourselves
+		}
+	}
+}
+
+// documents returns all documents, made if nobody asked before. All are made at
+// once, because the index names them by their content.
+func (h *handler) documents() (map[string]*packed, error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.built != nil {
+		return h.built, nil
+	}
+	built := map[string]*packed{}
+	var done []schema.GroupVersion
+	for _, k := range h.catalog.Kinds() {
+		gv := k.GroupVersion()
+		if slices.Contains(done, gv) {
+			continue
+		}
+		done = append(done, gv)
+		doc, err := pack(build(h.catalog, gv, h.version))
+		if err != nil {
+			return nil, fmt.Errorf("openapi of %s: %w", gv, err)
+		}
+		built[root(gv)] = doc
+	}
+	h.built = built
+	return built, nil
+}
+
+func pack(doc *document) (*packed, error) {
+	data, err := json.Marshal(doc)
+	if err != nil {
+		return nil, err
+	}
+	var zipped bytes.Buffer
+	zw := gzip.NewWriter(&zipped)
+	if _, err := zw.Write(data); err != nil {
+		return nil, err
+	}
+	if err := zw.Close(); err != nil {
+		return nil, err
+	}
+	sum := sha256.Sum256(data)
+	return &packed{zipped: bytes.Clone(zipped.Bytes()), size: len(data), hash: strings.ToUpper(hex.EncodeToString(sum[:]))}, nil
+}
+
+func acceptsJSON(accept []string) bool {
+	if len(accept) == 0 {
+		return true
+	}
+	for _, clause := range strings.Split(strings.Join(accept, ","), ",") {
+		media, _, err := mime.ParseMediaType(clause)
+		if err == nil && (media == "application/json" || media == "application/*" || media == "*/*") {
+			return true
+		}
+	}
+	return false
+}

@@ -1,0 +1,65 @@
+package openapi
+
+// refs returns references to parameters of components.
+func refs(names ...string) []*parameter {
+	ps := make([]*parameter, len(names))
+	for i, n := range names {
+		ps[i] = &parameter{Ref: "#/components/parameters/" + n}
+	}
+	return ps
+}
+
+// parameters returns those that operations refer to, by name.
+func parameters() map[string]*parameter {
+	text, truth, number := &model{Type: "string"}, &model{Type: "boolean"}, &model{Type: "integer"}
+	ps := map[string]*parameter{}
+	add := func(name string, schema *model, description string) {
+		ps[name] = &parameter{Name: name, In: "query", Description: description, Schema: schema}
+	}
+	add("allowWatchBookmarks", truth, "Ask for events of type BOOKMARK, which only tell the resource version that has been reached.")
+	add("continue", text, "Go on with a list that was cut by limit: the token that came with it.")
+	add("dryRun", text, "With the value All everything is done except storing the result.")
+	add("fieldManager", text, "The name of the one who makes the change.")
+	add("fieldSelector", text, "Restrict the list to objects with these values of fields.")
+	add("gracePeriodSeconds", number, "How many seconds the object has before it is deleted; 0 means at once.")
+	add("labelSelector", text, "Restrict the list to objects with these labels.")
+	add("limit", number, "The largest number of objects to return; the answer has a token to continue with.")
+	add("orphanDependents", truth, "Deprecated: use propagationPolicy.")
+	add("pretty", text, "With the value true the answer is indented.")
+	add("propagationPolicy", text, "What becomes of dependents: Orphan, Background or Foreground.")
+	add("resourceVersion", text, "The resource version that is asked for; what that means depends on resourceVersionMatch.")
+	add("resourceVersionMatch", text, "How resourceVersion is meant: Exact or NotOlderThan.")
+	add("sendInitialEvents", truth, "Begin a watch with events for all objects that are there.")
+	add("timeoutSeconds", number, "How long a list or watch may last.")
+	add("watch", truth, "Watch for changes instead of listing.")
+	ps["namespace"] = &parameter{Name: "namespace", In: "path", Description: "object name and auth scope, such as for teams and projects", Required: true, Schema: text}
+	ps["name"] = &parameter{Name: "name", In: "path", Description: "name of the object", Required: true, Schema: text}
+	return ps
+}
+
+func fieldValidation() *parameter {
+	return &parameter{
+		Name:        "fieldValidation",
+		In:          "query",
+		Description: "What to do about unknown and duplicate fields: Ignore, Warn or Strict.",
+		Schema:      &model{Type: "string"},
+	}
+}
+
+func logParameters() []*parameter {
+	text, truth, number := &model{Type: "string"}, &model{Type: "boolean"}, &model{Type: "integer"}
+	query := func(name string, schema *model, description string) *parameter {
+		return &parameter{Name: name, In: "query", Description: description, Schema: schema}
+	}
+	return []*parameter{
+		query("container", text, "The container whose log is meant. Needed if the pod has several."),
+		query("follow", truth, "Go on as long as the container writes."),
+		query("limitBytes", number, "The largest number of bytes to return."),
+		query("previous", truth, "The log of the container that ran before this one."),
+		query("sinceSeconds", number, "Only what was written in the last so many seconds."),
+		query("sinceTime", text, "Only what was written since this time (RFC 3339)."),
+		query("stream", text, "All, Stdout or Stderr."),
+		query("tailLines", number, "Only so many lines from the end."),
+		query("timestamps", truth, "Begin each line with its time (RFC 3339)."),
+	}
+}
