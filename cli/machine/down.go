@@ -61,20 +61,25 @@ func down(cmd *cobra.Command, o Options, p local.Profile) (bool, error) {
 	if i.Process.PID == 0 {
 		return false, nil
 	}
+	return true, end(cmd, o, p, i)
+}
+
+// end ends what is left of an instance.
+func end(cmd *cobra.Command, o Options, p local.Profile, i local.Instance) error {
 	// The cluster first: it would take the end of its containers for a fault.
 	if err := local.End(cmd.Context(), i.Process, patience); err != nil {
-		return true, err
+		return err
 	}
 	if err := local.End(cmd.Context(), i.Runtime, patience); err != nil {
-		return true, err
+		return err
 	}
 	if err := o.Clean(cmd.Context(), p, i); err != nil {
-		return true, fmt.Errorf("cluster %s is stopped, but something is left: %w", p.Name, err)
+		return fmt.Errorf("cluster %s is stopped, but something is left: %w", p.Name, err)
 	}
 	if err := os.RemoveAll(p.RunDir); err != nil {
-		return true, fmt.Errorf("removing the run directory: %w", err)
+		return fmt.Errorf("removing the run directory: %w", err)
 	}
-	return true, nil
+	return nil
 }
 
 // purgeData removes the data of a cluster, and nothing that is not one.

@@ -1,18 +1,23 @@
 package machine
 
 import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
 	"log/slog"
-	"os"
 
 	"github.com/spf13/cobra"
 
 	"github.com/sampan-io/sampan/cluster/local"
+	"github.com/sampan-io/sampan/internal/run"
 )
 
 func serveCommand(o Options) *cobra.Command {
 	var (
 		s      local.Settings
 		report bool
+		brief  bool
 		level  slog.Level
 	)
 	cmd := &cobra.Command{
@@ -26,7 +31,7 @@ func serveCommand(o Options) *cobra.Command {
 			if report {
 				r = local.NewReporter()
 			}
-			err := serve(cmd, o, s, r, level)
+			err := serve(cmd, o, s, r, level, brief)
 			if err != nil {
 				r.Fail(err)
 			}
@@ -36,11 +41,12 @@ func serveCommand(o Options) *cobra.Command {
 	settingsFlags(cmd, &s)
 	cmd.Flags().TextVar(&level, "log-level", slog.LevelInfo, "least level of what is logged: debug, info, warn or error")
 	cmd.Flags().BoolVar(&report, "report", false, "report the start on file descriptor 3")
+	cmd.Flags().BoolVar(&brief, "ephemeral", false, "stop when standard input ends, and leave nothing: no container, no data")
 	_ = cmd.Flags().MarkHidden("report") // it exists: the line above made it
 	return cmd
 }
 
-func serve(cmd *cobra.Command, o Options, asked local.Settings, r local.Reporter, level slog.Level) error {
+func serve(cmd *cobra.Command, o Options, asked local.Settings, r local.Reporter, level slog.Level, brief bool) error {
 	p, err := profileOf(cmd)
 	if err != nil {
 		return err
@@ -52,6 +58,39 @@ func serve(cmd *cobra.Command, o Options, asked local.Settings, r local.Reporter
 	if err := needRoot(s); err != nil {
 		return err
 	}
-	log := slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: level}))
-	return o.Serve(cmd.Context(), Service{Profile: p, Settings: s, Report: r, Log: log})
+	service := Service{
+		Profile:  p,
+		Settings: s,
+		Report:   r,
+		Log:      slog.New(slog.NewTextHandler(cmd.ErrOrStderr(), &slog.HandlerOptions{Level: level})),
+	}
+	if !brief {
+		return o.Serve(cmd.Context(), service)
+	}
+	return serveBriefly(cmd, o, service)
+}
+
+// serveBriefly serves until standard input ends, and removes everything.
+func serveBriefly(cmd *cobra.Command, o Options, s Service) error {
+	if holds, err := s.Profile.Holds(); holds || err != nil {
+		return errors.Join(err, fmt.Errorf("--ephemeral wants a data directory of its own, and %s is in use", s.Profile.DataDir))
+	}
+	ctx, cancel := context.WithCancel(cmd.Context())
+	defer cancel()
+	input := run.NewGroup(ctx, 0)
+	input.Go(func(context.Context) {
+		_, _ = io.Copy(io.Discard, cmd.InOrStdin())
+		cancel()
+	})
+	err := o.Serve(ctx, s)
+	// What follows must happen although the command was told to stop. The
+	// goroutine above is left to end with the process if the input goes on.
+	cmd.SetContext(context.WithoutCancel(ctx))
+	i, _, instanceErr := s.Profile.Instance()
+	if instanceErr == nil && i.Process.PID != 0 {
+		// Our own process is about to end anyway.
+		i.Process = local.Process{}
+		instanceErr = end(cmd, o, s.Profile, i)
+	}
+	return errors.Join(err, instanceErr, purgeData(s.Profile))
 }

@@ -41,8 +41,26 @@ func End(ctx context.Context, p Process, patience time.Duration) error {
 	return fmt.Errorf("process %d does not end, even killed", p.PID)
 }
 
+// Wait blocks until the process is gone, and returns nil, or until ctx is over, and
+// returns its cause.
+func (p Process) Wait(ctx context.Context) error {
+	fd, err := unix.PidfdOpen(p.PID, 0)
+	if errors.Is(err, unix.ESRCH) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("process %d: %w", p.PID, err)
+	}
+	defer func() { _ = unix.Close(fd) }()
+	if !p.Alive() {
+		return nil
+	}
+	_, err = awaitExit(ctx, fd, -1)
+	return err
+}
+
 // awaitExit blocks until the process behind a pidfd is gone, which makes the
-// descriptor readable.
+// descriptor readable. A negative patience is without end.
 func awaitExit(ctx context.Context, fd int, patience time.Duration) (bool, error) {
 	// A pipe of ours in the same poll makes the wait end with ctx.
 	r, w, err := os.Pipe()
@@ -59,7 +77,11 @@ func awaitExit(ctx context.Context, fd int, patience time.Duration) (bool, error
 	deadline := time.Now().Add(patience)
 	for {
 		fds := []unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}, {Fd: int32(r.Fd()), Events: unix.POLLIN}}
-		n, err := unix.Poll(fds, int(max(0, time.Until(deadline).Milliseconds())))
+		timeout := -1
+		if patience >= 0 {
+			timeout = int(max(0, time.Until(deadline).Milliseconds()))
+		}
+		n, err := unix.Poll(fds, timeout)
 		switch {
 		case errors.Is(err, unix.EINTR):
 			continue

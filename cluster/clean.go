@@ -1,0 +1,40 @@
+package cluster
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"os"
+	"os/exec"
+
+	"github.com/sampan-io/sampan/cluster/local"
+	"github.com/sampan-io/sampan/proxy/nft"
+)
+
+// Clean removes what the processes of a cluster left in the kernel: the rules of
+// the service proxy and, through the runtime's own program, containers, mounts,
+// links and cgroups. The processes must have ended. It is idempotent.
+func Clean(ctx context.Context, p local.Profile, i local.Instance) error {
+	if i.Simulated {
+		return nil
+	}
+	err := nft.Remove(p.ServiceTable())
+	if i.RuntimeProgram == "" {
+		return err
+	}
+	pods := i.PodNetwork
+	if n, parseErr := netip.ParsePrefix(pods); parseErr == nil {
+		pods = netip.PrefixFrom(n.Addr(), 24).String()
+	}
+	args := append([]string{"clean"}, runtimeFlags(p, pods, i.ServiceNetwork)...)
+	out, runErr := exec.CommandContext(ctx, i.RuntimeProgram, args...).CombinedOutput()
+	if errors.Is(runErr, os.ErrNotExist) {
+		runErr = fmt.Errorf("%w; run `sampan up` once more and then `sampan down`", runErr)
+	}
+	if runErr != nil {
+		runErr = fmt.Errorf("cleaning up after the containers: %w: %s", runErr, bytes.TrimSpace(out))
+	}
+	return errors.Join(err, runErr)
+}

@@ -1,0 +1,180 @@
+package cluster
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"time"
+
+	"k8s.io/client-go/tools/clientcmd"
+
+	"github.com/sampan-io/sampan/cluster/local"
+	"github.com/sampan-io/sampan/cluster/pki"
+	"github.com/sampan-io/sampan/internal/run"
+)
+
+// Options configures [Run]. All fields but Log and Report are required; Runtime
+// only for a real node.
+type Options struct {
+	Profile  local.Profile
+	Settings local.Settings // settled, see [local.Profile.Settle]
+	Version  string
+
+	// Runtime puts the program sampan-runtime into a directory, if it is not there
+	// yet, and returns its path.
+	Runtime func(dir string) (string, error)
+
+	Report local.Reporter // told when the cluster is ready
+	Log    *slog.Logger   // nil means slog.Default
+}
+
+// A cluster is what the parts are made from.
+type cluster struct {
+	Options
+	started   time.Time
+	authority *pki.Authority
+	runtime   *runtimeProcess // nil with simulated nodes
+	bridge    netip.Addr      // this host's address among the pods; invalid with simulated nodes
+}
+
+// Run runs a cluster until ctx is over. Pods of a real node go on running then.
+// It returns an error if the cluster can't be started or a part of it broke.
+func Run(ctx context.Context, o Options) error {
+	if o.Log == nil {
+		o.Log = slog.Default()
+	}
+	c := &cluster{Options: o, started: time.Now()}
+	if err := c.claim(); err != nil {
+		return err
+	}
+	var err error
+	if c.authority, err = pki.Open(filepath.Join(o.Profile.DataDir, "pki"), c.started); err != nil {
+		return err
+	}
+	if c.real() {
+		c.bridge = c.nodeNetwork(0).Addr().Next()
+		if c.runtime, err = c.newRuntime(); err != nil {
+			return err
+		}
+	}
+	control, err := c.newControlPlane(ctx)
+	if err != nil {
+		return err
+	}
+	if err := c.writeKubeconfig(control.url()); err != nil {
+		return err
+	}
+	if err := o.Profile.Keep(o.Settings); err != nil {
+		return err
+	}
+	workers, names, err := c.workers(control)
+	if err != nil {
+		return err
+	}
+	proxy, err := c.proxy(control)
+	if err != nil {
+		return err
+	}
+	first := run.Stage{{Name: "store", Run: control.store.Run, Ready: control.store.Ready()}}
+	if c.runtime != nil {
+		first = append(first, run.Task{Name: "container runtime", Run: c.runtime.Run, Ready: c.runtime.Ready()})
+	}
+	stages := []run.Stage{
+		first,
+		{{Name: "API server", Run: control.server.Run, Ready: control.server.Ready()}},
+		{{Name: "bootstrap", Run: control.keeper.Run, Ready: control.keeper.Ready()}},
+		workers,
+	}
+	stages = append(stages, proxy...)
+	stages = append(stages, run.Stage{{Name: "announcement", Run: func(ctx context.Context) error {
+		return c.announce(ctx, control.url(), names)
+	}}})
+	err = run.Stages(ctx, stages...)
+	o.Log.InfoContext(ctx, "cluster stopped", "name", o.Profile.Name, "err", err)
+	return err
+}
+
+func (c *cluster) real() bool { return c.Settings.SimulatedNodes == 0 }
+
+// nodeNetwork returns the network of the pods of the i-th node: 256 addresses
+// each.
+func (c *cluster) nodeNetwork(i int) netip.Prefix {
+	const bits = 24
+	a := c.Settings.Pods.Addr().As4()
+	n := uint32(a[0])<<24 | uint32(a[1])<<16 | uint32(a[2])<<8 | uint32(a[3])
+	n += uint32(i) << (32 - bits)
+	return netip.PrefixFrom(netip.AddrFrom4([4]byte{byte(n >> 24), byte(n >> 16), byte(n >> 8), byte(n)}), bits)
+}
+
+// claim makes the directories and refuses to run a second time over the same run
+// directory; the data directory is locked by the store.
+func (c *cluster) claim() error {
+	for _, dir := range []string{c.Profile.DataDir, c.Profile.RunDir} {
+		if err := os.MkdirAll(dir, 0o700); err != nil {
+			return fmt.Errorf("making the directories of the cluster: %w", err)
+		}
+	}
+	i, running, err := c.Profile.Instance()
+	if err != nil {
+		return err
+	}
+	if self, err := local.Self(); err == nil && running && i.Process != self {
+		return fmt.Errorf("cluster %s is running already, as process %d; `sampan down --name=%s` stops it", c.Profile.Name, i.Process.PID, c.Profile.Name)
+	}
+	return nil
+}
+
+// announce writes down that the cluster is ready, tells who started it, and
+// stays until the end.
+func (c *cluster) announce(ctx context.Context, url string, nodes []string) error {
+	self, err := local.Self()
+	if err != nil {
+		return fmt.Errorf("reading about this process: %w", err)
+	}
+	i := local.Instance{
+		Name:           c.Profile.Name,
+		Version:        c.Version,
+		Process:        self,
+		Server:         url,
+		Nodes:          nodes,
+		Simulated:      !c.real(),
+		ServiceNetwork: c.Settings.Services.String(),
+		DataDir:        c.Profile.DataDir,
+		Started:        c.started,
+		ReadyAfter:     time.Since(c.started),
+	}
+	if c.runtime != nil {
+		i.PodNetwork = c.Settings.Pods.String()
+		i.Runtime, i.RuntimeProgram = c.runtime.process(), c.runtime.program
+	}
+	if err := c.Profile.Save(i); err != nil {
+		return err
+	}
+	c.Log.InfoContext(ctx, "cluster ready", "name", i.Name, "server", url, "after", i.ReadyAfter)
+	c.Report.Ready(i)
+	<-ctx.Done()
+	return nil
+}
+
+// writeKubeconfig writes the administrator's credentials, with a certificate of
+// its own.
+func (c *cluster) writeKubeconfig(url string) error {
+	cert, err := c.authority.Issue(pki.Subject{CommonName: "kubernetes-admin", Organizations: []string{"system:masters"}}, c.started)
+	if err != nil {
+		return err
+	}
+	certPEM, keyPEM, err := pki.PEM(cert)
+	if err != nil {
+		return err
+	}
+	cfg := c.Profile.KubeconfigOf(local.Credentials{Server: url, CA: c.authority.CertificatePEM(), Cert: certPEM, Key: keyPEM})
+	// Written beside and renamed, so that a reader never sees half of it.
+	tmp := c.Profile.Kubeconfig() + ".new"
+	if err := clientcmd.WriteToFile(*cfg, tmp); err != nil {
+		return fmt.Errorf("writing the administrator's kubeconfig: %w", err)
+	}
+	return os.Rename(tmp, c.Profile.Kubeconfig())
+}

@@ -1,0 +1,249 @@
+package cluster
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"net/netip"
+	"path/filepath"
+	"runtime"
+	"strconv"
+	"syscall"
+
+	authenticationv1 "k8s.io/api/authentication/v1"
+	corev1 "k8s.io/api/core/v1"
+	kruntime "k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/version"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/sampan-io/sampan/apiserver"
+	"github.com/sampan-io/sampan/apiserver/admission"
+	"github.com/sampan-io/sampan/apiserver/auth"
+	"github.com/sampan-io/sampan/apiserver/bootstrap"
+	"github.com/sampan-io/sampan/apiserver/discovery"
+	"github.com/sampan-io/sampan/apiserver/kubelet"
+	"github.com/sampan-io/sampan/apiserver/openapi"
+	"github.com/sampan-io/sampan/apiserver/rbac"
+	"github.com/sampan-io/sampan/catalog"
+	"github.com/sampan-io/sampan/catalog/batch"
+	"github.com/sampan-io/sampan/catalog/coordination"
+	"github.com/sampan-io/sampan/catalog/core"
+	catalogdiscovery "github.com/sampan-io/sampan/catalog/discovery"
+	"github.com/sampan-io/sampan/client"
+	"github.com/sampan-io/sampan/cluster/pki"
+	"github.com/sampan-io/sampan/store"
+	"github.com/sampan-io/sampan/store/disk"
+)
+
+// KubernetesVersion is the version of the Kubernetes API that is served.
+const KubernetesVersion = "v1.37.0"
+
+// An in-process client is the same to a worker as one over HTTPS.
+var _ client.Interface = (*apiserver.Local)(nil)
+
+// A controlPlane is the store and the API server on it.
+type controlPlane struct {
+	catalog *catalog.Catalog
+	store   *store.Store
+	server  *apiserver.Server
+	keeper  *bootstrap.Keeper
+	port    int
+}
+
+func (p *controlPlane) url() string { return "https://127.0.0.1:" + strconv.Itoa(p.port) }
+
+// as returns a client that acts as a user in the given groups.
+func (p *controlPlane) as(name string, groups ...string) client.Interface {
+	return p.server.As(auth.User{Name: name, Groups: append(groups, "system:authenticated")})
+}
+
+func (c *cluster) newControlPlane(ctx context.Context) (_ *controlPlane, err error) {
+	p := &controlPlane{}
+	if p.catalog, err = catalog.New(core.Kinds(), batch.Kinds(), catalogdiscovery.Kinds(), coordination.Kinds()); err != nil {
+		return nil, err
+	}
+	listeners, port, err := c.listen(ctx)
+	if err != nil {
+		return nil, err
+	}
+	p.port = port
+	defer func() {
+		if err != nil {
+			for _, l := range listeners {
+				_ = l.Close()
+			}
+		}
+	}()
+	backend, err := disk.Open(filepath.Join(c.Profile.DataDir, "store"), disk.Options{Log: c.Log})
+	if err != nil {
+		return nil, err
+	}
+	p.store, err = store.Open(ctx, backend, store.Options{Decode: apiserver.Decode(p.catalog), Terms: apiserver.Terms(p.catalog), Log: c.Log})
+	if err != nil {
+		return nil, err
+	}
+	if p.server, err = c.newServer(p, listeners); err != nil {
+		return nil, err
+	}
+	keep := bootstrap.Options{API: p.server.As(auth.User{Name: "system:apiserver", Groups: []string{"system:masters"}}), ServiceNetwork: c.Settings.Services, Port: int32(port), Log: c.Log}
+	if c.bridge.IsValid() {
+		keep.Endpoints = []netip.Addr{c.bridge}
+	}
+	p.keeper, err = bootstrap.New(keep)
+	return p, err
+}
+
+// newServer wires the API server: who asks, what they may do, what is changed or
+// refused on the way in, and the streams behind nodes and pods.
+func (c *cluster) newServer(p *controlPlane, listeners []net.Listener) (*apiserver.Server, error) {
+	objects := &admission.Late{}
+	tokens, err := auth.NewTokens(auth.TokensOptions{Key: c.authority.TokenKey(), Objects: objects})
+	if err != nil {
+		return nil, err
+	}
+	addresses, err := admission.NewServiceAddresses(admission.AddressesOptions{Reader: objects, Networks: []netip.Prefix{c.Settings.Services}})
+	if err != nil {
+		return nil, err
+	}
+	toNodes := c.authority.Renewed(pki.Subject{CommonName: "kube-apiserver-kubelet-client", Organizations: []string{"system:masters"}})
+	nodes, err := kubelet.New(kubelet.Options{
+		TLS:     &tls.Config{MinVersion: tls.VersionTLS13, RootCAs: c.authority.Pool(), GetClientCertificate: toNodes.Client},
+		Objects: objects,
+		Log:     c.Log,
+	})
+	if err != nil {
+		return nil, err
+	}
+	serving := c.authority.Renewed(c.servingSubject())
+	server, err := apiserver.New(apiserver.Options{
+		Store:     p.store,
+		Catalog:   p.catalog,
+		Listeners: listeners,
+		TLS: &tls.Config{
+			MinVersion:     tls.VersionTLS13,
+			GetCertificate: serving.Server,
+			ClientAuth:     tls.RequestClientCert,
+			ClientCAs:      c.authority.Pool(),
+		},
+		Auth:       auth.New(auth.Options{ClientCAs: c.authority.Pool, Tokens: tokens}),
+		Authorizer: rbac.New(rbac.Options{Objects: objects}),
+		Admission: []admission.Plugin{
+			admission.NewNamespaceLifecycle(objects),
+			admission.NewServiceAccount(objects),
+			admission.Priority{},
+			admission.DefaultTolerationSeconds{},
+			admission.NewNodeRestriction(objects),
+			addresses,
+		},
+		Discovery: discovery.New(p.catalog, versionInfo()),
+		OpenAPI:   openapi.New(p.catalog),
+		Connect: map[string]apiserver.ConnectHandler{
+			"log": func(w http.ResponseWriter, r *http.Request, q apiserver.ConnectRequest) {
+				nodes.ServeLogs(w, r, q.Object.(*corev1.Pod))
+			},
+			"nodes/proxy": func(w http.ResponseWriter, r *http.Request, q apiserver.ConnectRequest) {
+				nodes.ServeProxy(w, r, q.Object.(*corev1.Node), q.Path)
+			},
+		},
+		Issue: map[string]apiserver.IssueHandler{
+			"token": func(ctx context.Context, parent catalog.Object, body kruntime.Object) (kruntime.Object, error) {
+				return tokens.Request(ctx, parent.GetNamespace(), parent.GetName(), body.(*authenticationv1.TokenRequest))
+			},
+		},
+		Log: c.Log,
+	})
+	if err != nil {
+		return nil, err
+	}
+	objects.Set(server.Reader())
+	return server, nil
+}
+
+// servingSubject is by what names and addresses clients reach the API server.
+func (c *cluster) servingSubject() pki.Subject {
+	ips := []net.IP{net.IPv4(127, 0, 0, 1), c.Settings.Services.Addr().Next().AsSlice()}
+	if c.bridge.IsValid() {
+		ips = append(ips, c.bridge.AsSlice())
+	}
+	return pki.Subject{
+		CommonName: "kube-apiserver",
+		DNSNames:   []string{"localhost", "kubernetes", "kubernetes.default", "kubernetes.default.svc", "kubernetes.default.svc.cluster.local"},
+		IPs:        ips,
+	}
+}
+
+// defaultAPIPort is what clients of Kubernetes expect.
+const defaultAPIPort = 6443
+
+// listen opens the sockets of the API server: on loopback for this host, and on
+// the bridge for pods.
+func (c *cluster) listen(ctx context.Context) ([]net.Listener, int, error) {
+	first, err := c.listenLoopback(ctx)
+	if err != nil {
+		return nil, 0, err
+	}
+	port := first.Addr().(*net.TCPAddr).Port
+	listeners := []net.Listener{first}
+	if c.bridge.IsValid() {
+		l, err := freebind.Listen(ctx, "tcp4", netip.AddrPortFrom(c.bridge, uint16(port)).String())
+		if err != nil {
+			_ = first.Close()
+			return nil, 0, fmt.Errorf("listening for pods: %w", err)
+		}
+		listeners = append(listeners, l)
+	}
+	for _, l := range listeners {
+		c.Log.Info("API server listens", "address", l.Addr(), "for", "clients with a certificate or token of this cluster")
+	}
+	return listeners, port, nil
+}
+
+// freebind opens sockets on an address that this host does not have yet: the
+// bridge comes up at the same time.
+var freebind = net.ListenConfig{Control: func(_, _ string, raw syscall.RawConn) error {
+	var err error
+	if ctl := raw.Control(func(fd uintptr) { err = unix.SetsockoptInt(int(fd), unix.SOL_IP, unix.IP_FREEBIND, 1) }); ctl != nil {
+		return ctl
+	}
+	return err
+}}
+
+func (c *cluster) listenLoopback(ctx context.Context) (net.Listener, error) {
+	var lc net.ListenConfig
+	port := c.Settings.APIPort
+	if port == 0 {
+		port = defaultAPIPort
+	}
+	l, err := lc.Listen(ctx, "tcp4", "127.0.0.1:"+strconv.Itoa(port))
+	if errors.Is(err, syscall.EADDRINUSE) && c.Settings.APIPort == 0 {
+		l, err = lc.Listen(ctx, "tcp4", "127.0.0.1:0")
+	}
+	switch {
+	case errors.Is(err, syscall.EADDRINUSE):
+		return nil, fmt.Errorf("port %d of 127.0.0.1 is in use by another program; end it or choose another port with --api-port", port)
+	case err != nil:
+		return nil, fmt.Errorf("listening for the API: %w", err)
+	}
+	// What was found free is what the kubeconfig says from now on.
+	c.Settings.APIPort = l.Addr().(*net.TCPAddr).Port
+	return l, nil
+}
+
+func versionInfo() version.Info {
+	return version.Info{
+		Major:      "1",
+		Minor:      "37",
+		GitVersion: KubernetesVersion + "+sampan",
+		GoVersion:  runtime.Version(),
+		Compiler:   runtime.Compiler,
+		Platform:   runtime.GOOS + "/" + runtime.GOARCH,
+	}
+}
+
+// pool returns the authority that client certificates are checked against.
+func (c *cluster) pool() *x509.CertPool { return c.authority.Pool() }

@@ -1,0 +1,155 @@
+package cluster
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/sampan-io/sampan/cluster/local"
+)
+
+// A runtimeProcess is the container runtime, which outlives this program: its
+// containers go on while we are stopped, killed or replaced.
+type runtimeProcess struct {
+	c       *cluster
+	program string
+	ready   chan struct{}
+
+	mu  sync.Mutex
+	now local.Process // guarded by mu
+}
+
+func (c *cluster) newRuntime() (*runtimeProcess, error) {
+	dir := filepath.Join(c.Profile.DataDir, "bin")
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return nil, fmt.Errorf("making the directory of the container runtime: %w", err)
+	}
+	program, err := c.Options.Runtime(dir)
+	if err != nil {
+		return nil, err
+	}
+	return &runtimeProcess{c: c, program: program, ready: make(chan struct{})}, nil
+}
+
+// Ready is closed when the runtime answers.
+func (r *runtimeProcess) Ready() <-chan struct{} { return r.ready }
+
+func (r *runtimeProcess) process() local.Process {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.now
+}
+
+func (r *runtimeProcess) set(p local.Process) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.now = p
+}
+
+// Run finds the runtime that an earlier run left, or starts one, and starts it
+// again whenever it ends. It leaves it running when ctx is over.
+func (r *runtimeProcess) Run(ctx context.Context) error {
+	old, err := r.adopt()
+	if err != nil {
+		return err
+	}
+	if old.PID != 0 {
+		r.c.Log.InfoContext(ctx, "container runtime goes on", "pid", old.PID)
+		r.set(old)
+		close(r.ready)
+		if err := old.Wait(ctx); err != nil {
+			return nil // ctx is over
+		}
+		r.c.Log.WarnContext(ctx, "container runtime ended, starting it again", "pid", old.PID)
+	}
+	for fresh := old.PID == 0; ; fresh = false {
+		began := time.Now()
+		cmd, err := r.start()
+		if err != nil {
+			return err
+		}
+		if fresh {
+			close(r.ready)
+		}
+		if err := r.process().Wait(ctx); err != nil {
+			return nil // ctx is over
+		}
+		r.c.Log.WarnContext(ctx, "container runtime ended, starting it again", "err", cmd.Wait())
+		// One that can't live is started at most once a second.
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-time.After(time.Second - time.Since(began)):
+		}
+	}
+}
+
+// adopt returns the runtime that is running already, or the zero Process.
+func (r *runtimeProcess) adopt() (local.Process, error) {
+	i, _, err := r.c.Profile.Instance()
+	if err != nil || !i.Runtime.Alive() {
+		return local.Process{}, err
+	}
+	return i.Runtime, nil
+}
+
+// runtimeFlags are what the runtime is told, to serve or to clean up.
+func runtimeFlags(p local.Profile, pods, services string) []string {
+	return []string{
+		"--socket=" + p.RuntimeSocket(),
+		"--root=" + p.RuntimeRoot(),
+		"--state=" + p.RuntimeState(),
+		"--cgroup=" + p.Cgroup(),
+		"--bridge=" + p.Bridge(),
+		"--table=" + p.NetworkTable(),
+		"--pod-cidr=" + pods,
+		"--service-cidr=" + services,
+	}
+}
+
+// start runs the runtime and returns when it answers.
+func (r *runtimeProcess) start() (*exec.Cmd, error) {
+	log, err := os.OpenFile(filepath.Join(r.c.Profile.DataDir, "runtime.log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+	if err != nil {
+		return nil, fmt.Errorf("opening the log of the container runtime: %w", err)
+	}
+	defer func() { _ = log.Close() }()
+	told, tell, err := os.Pipe()
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = told.Close() }()
+	args := append([]string{"serve", "--ready-fd=3"}, runtimeFlags(r.c.Profile, r.c.nodeNetwork(0).String(), r.c.Settings.Services.String())...)
+	cmd := exec.Command(r.program, args...) //nolint:noctx // it must outlive us
+	cmd.Stdout, cmd.Stderr = log, log
+	cmd.ExtraFiles = []*os.File{tell}
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+	cmd.Dir = "/"
+	err = cmd.Start()
+	_ = tell.Close()
+	if err != nil {
+		return nil, fmt.Errorf("starting the container runtime: %w", err)
+	}
+	said, err := io.ReadAll(told) // "ready" or what is wrong, then the end
+	if err == nil && strings.TrimSpace(string(said)) != "ready" {
+		err = errors.New(strings.TrimSpace(string(said)))
+	}
+	if err != nil {
+		_ = cmd.Wait() // it has closed its end of the pipe because it ends
+		return nil, fmt.Errorf("container runtime: %w (log: %s)", err, log.Name())
+	}
+	p, err := local.ProcessOf(cmd.Process.Pid)
+	if err != nil {
+		return nil, fmt.Errorf("container runtime: %w", err)
+	}
+	r.set(p)
+	return cmd, nil
+}

@@ -1,0 +1,145 @@
+package cluster
+
+import (
+	"context"
+	"crypto/tls"
+	"fmt"
+	"net"
+	"net/netip"
+	"path/filepath"
+	"strconv"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/sampan-io/sampan/cluster/pki"
+	"github.com/sampan-io/sampan/controller/housekeeping"
+	"github.com/sampan-io/sampan/controller/workload"
+	"github.com/sampan-io/sampan/internal/run"
+	"github.com/sampan-io/sampan/node"
+	"github.com/sampan-io/sampan/node/simulated"
+	"github.com/sampan-io/sampan/proxy"
+	"github.com/sampan-io/sampan/proxy/nft"
+	"github.com/sampan-io/sampan/proxy/userspace"
+	"github.com/sampan-io/sampan/scheduler"
+	"github.com/sampan-io/sampan/scheduler/builtin"
+)
+
+// kubeletPort is where clients of Kubernetes expect the node agent.
+const kubeletPort = 10250
+
+// workers returns the parts that work on objects, and the names of the nodes.
+func (c *cluster) workers(p *controlPlane) (run.Stage, []string, error) {
+	sched, err := scheduler.New(scheduler.Options{Client: p.as("system:kube-scheduler"), Plugins: builtin.Default(), Log: c.Log})
+	if err != nil {
+		return nil, nil, err
+	}
+	manager := p.as("system:kube-controller-manager")
+	var kinds []schema.GroupVersionResource
+	stage := run.Stage{{Name: "scheduler", Run: sched.Run, Ready: sched.Ready()}}
+	for _, k := range p.catalog.Kinds() {
+		kinds = append(kinds, k.GVR())
+	}
+	_ = kinds
+	stage = append(stage, workload.Tasks(workload.Options{Client: manager, Log: c.Log})...)
+	stage = append(stage, housekeeping.Tasks(housekeeping.Options{Client: manager, RootCA: c.authority.CertificatePEM(), Log: c.Log})...)
+	nodes, names, err := c.nodes(p)
+	return append(stage, nodes...), names, err
+}
+
+func (c *cluster) nodes(p *controlPlane) (run.Stage, []string, error) {
+	if c.real() {
+		n, err := c.realNode(p)
+		if err != nil {
+			return nil, nil, err
+		}
+		return run.Stage{{Name: "node", Run: n.Run, Ready: n.Ready()}}, []string{c.Settings.NodeName}, nil
+	}
+	var stage run.Stage
+	var names []string
+	for i := range c.Settings.SimulatedNodes {
+		name := c.Settings.NodeName + "-" + strconv.Itoa(i)
+		n, err := c.simulatedNode(p, name, i)
+		if err != nil {
+			return nil, nil, err
+		}
+		stage = append(stage, run.Task{Name: "node " + name, Run: n.Run, Ready: n.Ready()})
+		names = append(names, name)
+	}
+	return stage, names, nil
+}
+
+func (c *cluster) nodeOptions(p *controlPlane, name string, l net.Listener, address netip.Addr) node.Options {
+	serving := c.authority.Renewed(pki.Subject{
+		CommonName: "system:node:" + name, Organizations: []string{"system:nodes"}, DNSNames: []string{name}, IPs: []net.IP{address.AsSlice()},
+	})
+	return node.Options{
+		Client:    p.as("system:node:"+name, "system:nodes"),
+		Name:      name,
+		Listener:  l,
+		TLS:       &tls.Config{MinVersion: tls.VersionTLS13, GetCertificate: serving.Server},
+		ClientCAs: c.pool,
+		Addresses: []corev1.NodeAddress{{Type: corev1.NodeInternalIP, Address: address.String()}, {Type: corev1.NodeHostName, Address: name}},
+		Version:   KubernetesVersion + "+sampan",
+		Log:       c.Log,
+	}
+}
+
+func (c *cluster) realNode(p *controlPlane) (*node.Node, error) {
+	cri, err := node.Dial(c.Profile.RuntimeSocket())
+	if err != nil {
+		return nil, err
+	}
+	l, err := freebind.Listen(context.Background(), "tcp4", netip.AddrPortFrom(c.bridge, kubeletPort).String()) //nolint:forbidigo // it blocks for nothing
+	if err != nil {
+		return nil, fmt.Errorf("listening for the node agent: %w", err)
+	}
+	c.Log.Info("node agent listens", "address", l.Addr(), "for", "the API server")
+	o := c.nodeOptions(p, c.Settings.NodeName, l, c.bridge)
+	o.Runtime = cri
+	o.PodCIDR = c.nodeNetwork(0).String()
+	o.RootDir = filepath.Join(c.Profile.DataDir, "pods")
+	o.LogDir = filepath.Join(c.Profile.DataDir, "logs")
+	return node.New(o)
+}
+
+// simulatedNode serves the agent's API on a free port of loopback.
+func (c *cluster) simulatedNode(p *controlPlane, name string, i int) (*node.Node, error) {
+	l, err := net.Listen("tcp4", "127.0.0.1:0") //nolint:noctx // it blocks for nothing
+	if err != nil {
+		return nil, fmt.Errorf("listening for a simulated node: %w", err)
+	}
+	o := c.nodeOptions(p, name, l, netip.MustParseAddr("127.0.0.1"))
+	network := c.nodeNetwork(i)
+	o.PodCIDR = network.String()
+	o.LogDir = filepath.Join(c.Profile.RunDir, "logs", name)
+	o.DrainPause = -1
+	o.Runtime, err = simulated.New(simulated.Options{PodCIDR: network.String()})
+	if err != nil {
+		return nil, err
+	}
+	return node.New(o)
+}
+
+// proxy returns the service proxy of a real node.
+func (c *cluster) proxy(p *controlPlane) ([]run.Stage, error) {
+	if !c.real() {
+		return nil, nil
+	}
+	forwarder, err := userspace.New(userspace.Options{Address: c.bridge, Log: c.Log})
+	if err != nil {
+		return nil, err
+	}
+	rules, err := nft.New(nft.Options{Table: c.Profile.ServiceTable(), ServiceCIDR: c.Settings.Services})
+	if err != nil {
+		return nil, err
+	}
+	services, err := proxy.New(proxy.Options{Client: p.as("system:kube-proxy"), Forwarder: forwarder, Rules: rules, Log: c.Log})
+	if err != nil {
+		return nil, err
+	}
+	return []run.Stage{
+		{{Name: "service forwarder", Run: forwarder.Run, Ready: forwarder.Ready()}},
+		{{Name: "service proxy", Run: services.Run, Ready: services.Ready()}},
+	}, nil
+}

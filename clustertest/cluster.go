@@ -1,0 +1,184 @@
+package clustertest
+
+import (
+	"bufio"
+	"bytes"
+	"crypto/rand"
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+)
+
+// Options configures a cluster. The zero Options are a cluster with one simulated
+// node.
+type Options struct {
+	// Program is the path of sampan. Empty means $SAMPAN or else the sampan in
+	// PATH.
+	Program string
+
+	// Nodes is the number of simulated nodes; 0 means 1. It is ignored with Real.
+	Nodes int
+
+	// Real asks for one node with real containers, which needs root. Without root
+	// the test is skipped.
+	Real bool
+
+	// Args are further arguments of `sampan serve`, such as "--log-level=debug".
+	Args []string
+}
+
+// A Cluster runs until the end of the test that asked for it.
+type Cluster struct {
+	Name       string   // of the cluster, as `sampan status --name` knows it
+	Kubeconfig string   // path of a kubeconfig with the administrator's rights
+	Server     string   // URL of the API server
+	Nodes      []string // names
+
+	// ReadyAfter is how long the program took until the API answered and all
+	// nodes were Ready.
+	ReadyAfter time.Duration
+
+	cmd  *exec.Cmd
+	log  *logBuffer
+	stop func()
+}
+
+// New starts a cluster and blocks until it is ready. A cluster that can't be
+// started fails the test with the reason. What the cluster logged is printed when
+// the test has failed.
+func New(t testing.TB, o Options) *Cluster {
+	t.Helper()
+	program, err := find(o.Program)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if o.Real && os.Getuid() != 0 {
+		t.Skip("clustertest: real nodes need root")
+	}
+	c := &Cluster{Name: "t-" + strings.ToLower(rand.Text()[:10]), log: &logBuffer{}}
+	data := filepath.Join(t.TempDir(), "data")
+	args := []string{"serve", "--report", "--ephemeral", "--name=" + c.Name, "--data-dir=" + data}
+	if !o.Real {
+		args = append(args, fmt.Sprintf("--simulated-nodes=%d", max(1, o.Nodes)))
+	}
+	if err := c.start(program, append(args, o.Args...)); err != nil {
+		t.Fatalf("clustertest: %v\n%s", err, c.log)
+	}
+	t.Cleanup(func() {
+		c.stop()
+		if t.Failed() {
+			t.Logf("log of cluster %s:\n%s", c.Name, c.log)
+		}
+	})
+	c.Kubeconfig = filepath.Join(data, "admin.kubeconfig")
+	return c
+}
+
+// Kill ends the cluster's program as kill -9 does, for tests of what survives
+// that. The containers of a real node go on running.
+func (c *Cluster) Kill() error { return c.cmd.Process.Kill() }
+
+// PID returns the process of the cluster.
+func (c *Cluster) PID() int { return c.cmd.Process.Pid }
+
+func find(program string) (string, error) {
+	if program == "" {
+		program = os.Getenv("SAMPAN")
+	}
+	if program == "" {
+		program = "sampan"
+	}
+	path, err := exec.LookPath(program)
+	if err != nil {
+		return "", fmt.Errorf("clustertest: no program sampan: %w; say where it is with Options.Program or the environment variable SAMPAN", err)
+	}
+	return filepath.Abs(path)
+}
+
+// report is a line of what the program tells about its start.
+type report struct {
+	Ready *struct {
+		Server     string        `json:"server"`
+		Nodes      []string      `json:"nodes"`
+		ReadyAfter time.Duration `json:"readyAfter"`
+	} `json:"ready"`
+	Error string `json:"error"`
+}
+
+// start runs the program and reads its reports until it is ready.
+func (c *Cluster) start(program string, args []string) error {
+	told, tell, err := os.Pipe()
+	if err != nil {
+		return err
+	}
+	defer func() { _ = told.Close() }()
+	// The program stops when its standard input ends, which the system sees to
+	// when this process dies.
+	alive, life, err := os.Pipe()
+	if err != nil {
+		return err
+	}
+	c.cmd = exec.Command(program, args...) //nolint:noctx // its life ends with stop
+	c.cmd.Stdin, c.cmd.Stdout, c.cmd.Stderr = alive, c.log, c.log
+	c.cmd.ExtraFiles = []*os.File{tell}
+	err = c.cmd.Start()
+	_, _ = tell.Close(), alive.Close()
+	if err != nil {
+		_ = life.Close()
+		return fmt.Errorf("starting %s: %w", program, err)
+	}
+	c.stop = sync.OnceFunc(func() {
+		_ = life.Close()
+		_ = c.cmd.Wait() // its exit status says nothing that the log does not
+	})
+	lines := bufio.NewScanner(told)
+	for lines.Scan() {
+		var r report
+		if err := json.Unmarshal(lines.Bytes(), &r); err != nil {
+			c.stop()
+			return fmt.Errorf("%s reported %q: %w", program, lines.Text(), err)
+		}
+		switch {
+		case r.Error != "":
+			c.stop()
+			return fmt.Errorf("%s", r.Error)
+		case r.Ready != nil:
+			c.Server, c.Nodes, c.ReadyAfter = r.Ready.Server, r.Ready.Nodes, r.Ready.ReadyAfter
+			return nil
+		}
+	}
+	c.stop()
+	return fmt.Errorf("%s ended before the cluster was ready", program)
+}
+
+// A logBuffer keeps the end of what is written to it.
+type logBuffer struct {
+	mu  sync.Mutex
+	buf bytes.Buffer // guarded by mu
+}
+
+const logKept = 256 << 10
+
+func (b *logBuffer) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if over := b.buf.Len() + len(p) - logKept; over > 0 {
+		b.buf.Next(over)
+	}
+	return b.buf.Write(p)
+}
+
+func (b *logBuffer) String() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.buf.String()
+}
+
+var _ io.Writer = (*logBuffer)(nil)

@@ -1,0 +1,327 @@
+// Command sampan-demo is the program in the demo images: a small web server that
+// says who answers, and a few other things to try a cluster with.
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"os/signal"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+)
+
+const usage = `usage: demo [COMMAND]
+
+  serve                 answer HTTP on $PORT (80): / says who answers, /healthz, /env;
+                        after SIGTERM go on for $DRAIN_SECONDS (1)
+  build                 print progress for two seconds, then end
+  sleep [SECONDS]       do nothing, for ever if no time is given
+  exit [CODE]           end with this exit code (0)
+  echo WORD…            print words to standard output
+  complain WORD…        print words to standard error
+  write FILE WORD…      put words into a file
+  read FILE…            print files
+  list DIRECTORY…       print what is in directories
+  id                    print user, groups, capabilities, directory and hostname
+  get URL               print what a web server answers
+  resolve NAME          print the addresses of a name
+  memory MIB            take memory, and hold it
+  flood BYTES           print lines of the alphabet
+  spawn                 leave a child behind that sleeps, and end
+  unshare               try what the default seccomp profile forbids
+`
+
+func main() { os.Exit(run(os.Args[1:])) }
+
+func run(args []string) int {
+	if len(args) == 0 {
+		args = []string{"serve"}
+	}
+	verbs := map[string]func([]string) error{
+		"serve": serve, "build": build, "sleep": sleep, "echo": echo, "complain": complain, "write": write, "read": read,
+		"list": list, "id": identity, "get": get, "resolve": resolve, "memory": memory, "flood": flood, "spawn": spawn,
+		"unshare": unshare,
+	}
+	if args[0] == "exit" {
+		code, err := strconv.Atoi(strings.Join(slices.Concat(args[1:], []string{"0"})[:1], ""))
+		if err != nil {
+			fmt.Fprintln(os.Stderr, "demo: exit:", err)
+			return 2
+		}
+		return code
+	}
+	verb, ok := verbs[args[0]]
+	if !ok {
+		fmt.Fprintf(os.Stderr, "demo: unknown command %q\n%s", args[0], usage)
+		return 2
+	}
+	if err := verb(args[1:]); err != nil {
+		fmt.Fprintf(os.Stderr, "demo: %s: %v\n", args[0], err)
+		return 1
+	}
+	return 0
+}
+
+// who is the line that the server answers with.
+func who() string {
+	pod, err := os.Hostname()
+	if err != nil {
+		pod = "unknown"
+	}
+	if name := os.Getenv("POD_NAME"); name != "" {
+		pod = name
+	}
+	line := "sampan demo " + os.Getenv("DEMO_VERSION") + " pod " + pod
+	if node := os.Getenv("NODE_NAME"); node != "" {
+		line += " node " + node
+	}
+	return line
+}
+
+func serve([]string) error {
+	port := os.Getenv("PORT")
+	if port == "" {
+		port = "80"
+	}
+	drain := time.Second
+	if s := os.Getenv("DRAIN_SECONDS"); s != "" {
+		seconds, err := strconv.ParseFloat(s, 64)
+		if err != nil || seconds < 0 {
+			return fmt.Errorf("DRAIN_SECONDS is %q, want a number of seconds", s)
+		}
+		drain = time.Duration(seconds * float64(time.Second))
+	}
+	mux := http.NewServeMux()
+	mux.HandleFunc("/", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, who()) })
+	mux.HandleFunc("/healthz", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, "ok") })
+	mux.HandleFunc("/env", func(w http.ResponseWriter, _ *http.Request) {
+		env := os.Environ()
+		slices.Sort(env)
+		fmt.Fprintln(w, strings.Join(env, "\n"))
+	})
+	stop, forget := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT)
+	defer forget()
+	var config net.ListenConfig
+	listener, err := config.Listen(stop, "tcp", ":"+port)
+	if err != nil {
+		return err
+	}
+	fmt.Println(who(), "listens on port", port)
+	server := &http.Server{Handler: mux, ReadHeaderTimeout: 10 * time.Second}
+	// After the signal the server goes on for a moment: whoever routes requests
+	// here may not know yet that it should not.
+	context.AfterFunc(stop, func() {
+		fmt.Println(who(), "goes on serving for", drain)
+		time.AfterFunc(drain, func() {
+			rest, cancel := context.WithTimeout(context.Background(), drain+time.Second)
+			defer cancel()
+			_ = server.Shutdown(rest)
+		})
+	})
+	if err := server.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
+		return err
+	}
+	fmt.Println(who(), "ends")
+	return nil
+}
+
+func build([]string) error {
+	steps := []string{"fetching sources", "resolving dependencies", "compiling ground", "compiling keepers", "compiling doors",
+		"compiling workers", "linking", "testing", "packing", "done"}
+	for i, step := range steps {
+		fmt.Printf("[%d/%d] %s\n", i+1, len(steps), step)
+		if i < len(steps)-1 {
+			time.Sleep(220 * time.Millisecond)
+		}
+	}
+	return nil
+}
+
+func sleep(args []string) error {
+	stop, forget := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT)
+	defer forget()
+	if len(args) == 0 {
+		<-stop.Done()
+		return nil
+	}
+	seconds, err := strconv.ParseFloat(args[0], 64)
+	if err != nil {
+		return err
+	}
+	select {
+	case <-stop.Done():
+	case <-time.After(time.Duration(seconds * float64(time.Second))):
+	}
+	return nil
+}
+
+func echo(args []string) error {
+	_, err := fmt.Println(strings.Join(args, " "))
+	return err
+}
+
+func complain(args []string) error {
+	_, err := fmt.Fprintln(os.Stderr, strings.Join(args, " "))
+	return err
+}
+
+func write(args []string) error {
+	if len(args) == 0 {
+		return errors.New("want a file")
+	}
+	return os.WriteFile(args[0], []byte(strings.Join(args[1:], " ")+"\n"), 0o644)
+}
+
+func read(args []string) error {
+	for _, name := range args {
+		data, err := os.ReadFile(name)
+		if err != nil {
+			return err
+		}
+		if _, err := os.Stdout.Write(data); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func list(args []string) error {
+	for _, name := range args {
+		entries, err := os.ReadDir(name)
+		if err != nil {
+			return err
+		}
+		for _, e := range entries {
+			fmt.Println(e.Name())
+		}
+	}
+	return nil
+}
+
+func identity([]string) error {
+	groups, err := os.Getgroups()
+	if err != nil {
+		return err
+	}
+	slices.Sort(groups)
+	dir, err := os.Getwd()
+	if err != nil {
+		return err
+	}
+	host, err := os.Hostname()
+	if err != nil {
+		return err
+	}
+	fmt.Printf("uid %d\ngid %d\ngroups %v\ndirectory %s\nhostname %s\npid %d\n", os.Getuid(), os.Getgid(), groups, dir, host, os.Getpid())
+	status, err := os.ReadFile("/proc/self/status")
+	if err != nil {
+		return err
+	}
+	for line := range strings.Lines(string(status)) {
+		for _, key := range []string{"CapEff", "CapBnd", "NoNewPrivs", "Seccomp:"} {
+			if strings.HasPrefix(line, key) {
+				fmt.Print(line)
+			}
+		}
+	}
+	return nil
+}
+
+func get(args []string) error {
+	if len(args) != 1 {
+		return errors.New("want one URL")
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	defer cancel()
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, args[0], nil)
+	if err != nil {
+		return err
+	}
+	answer, err := http.DefaultClient.Do(request)
+	if err != nil {
+		return err
+	}
+	defer answer.Body.Close()
+	if _, err := io.Copy(os.Stdout, answer.Body); err != nil {
+		return err
+	}
+	if answer.StatusCode != http.StatusOK {
+		return errors.New(answer.Status)
+	}
+	return nil
+}
+
+func resolve(args []string) error {
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	defer cancel()
+	for _, name := range args {
+		addrs, err := net.DefaultResolver.LookupHost(ctx, name)
+		if err != nil {
+			return err
+		}
+		fmt.Println(strings.Join(addrs, " "))
+	}
+	return nil
+}
+
+func memory(args []string) error {
+	if len(args) != 1 {
+		return errors.New("want a number of MiB")
+	}
+	mib, err := strconv.Atoi(args[0])
+	if err != nil {
+		return err
+	}
+	held := make([]byte, mib<<20)
+	for i := 0; i < len(held); i += os.Getpagesize() {
+		held[i] = 1
+	}
+	fmt.Println("holding", mib, "MiB")
+	err = sleep(nil)
+	held[0] = 2
+	return err
+}
+
+func flood(args []string) error {
+	if len(args) != 1 {
+		return errors.New("want a number of bytes")
+	}
+	left, err := strconv.Atoi(args[0])
+	if err != nil {
+		return err
+	}
+	line := []byte("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789.\n")
+	for left > 0 {
+		n, err := os.Stdout.Write(line[:min(left, len(line))])
+		if err != nil {
+			return err
+		}
+		left -= n
+	}
+	return nil
+}
+
+func spawn([]string) error {
+	child, err := os.StartProcess("/proc/self/exe", []string{"demo", "sleep"}, &os.ProcAttr{Files: []*os.File{nil, os.Stdout, os.Stderr}})
+	if err != nil {
+		return err
+	}
+	return child.Release()
+}
+
+func unshare([]string) error {
+	if err := syscall.Unshare(syscall.CLONE_NEWUSER); err != nil {
+		fmt.Println("refused:", err)
+		return nil
+	}
+	fmt.Println("permitted")
+	return nil
+}

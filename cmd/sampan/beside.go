@@ -1,0 +1,23 @@
+//go:build !embed
+
+package main
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+)
+
+// runtimeProgram finds the container runtime beside this program: it was built
+// without one inside.
+func runtimeProgram(string) (string, error) {
+	self, err := os.Executable()
+	if err != nil {
+		return "", err
+	}
+	path := filepath.Join(filepath.Dir(self), "sampan-runtime")
+	if _, err := os.Stat(path); err != nil {
+		return "", fmt.Errorf("this sampan was built without the container runtime, and there is none at %s; `make build` builds both", path)
+	}
+	return path, nil
+}

@@ -1,0 +1,20 @@
+// Command sampan is a whole Kubernetes cluster in one program, and its command
+// line.
+package main
+
+import (
+	"context"
+	"os"
+	"os/signal"
+	"syscall"
+)
+
+// version is set by the build.
+var version = "dev"
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
+	code := sampan(ctx, os.Stdin, os.Stdout, os.Stderr, os.Args[1:]...)
+	stop()
+	os.Exit(code)
+}

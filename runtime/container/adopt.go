@@ -1,0 +1,172 @@
+package container
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"maps"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// adopt finds the containers of an earlier keeper.
+func (k *Keeper) adopt() error {
+	dirs, err := os.ReadDir(k.containerDir(""))
+	if err != nil {
+		return fmt.Errorf("container state: %w", err)
+	}
+	k.mu.Lock()
+	handed := k.fifos
+	k.fifos = nil
+	k.mu.Unlock()
+	for _, d := range dirs {
+		dir := k.containerDir(d.Name())
+		r, err := loadRecord(dir)
+		switch {
+		case errors.Is(err, fs.ErrNotExist):
+			// The keeper was killed while it made or removed this one.
+			_ = os.RemoveAll(dir)
+			continue
+		case err != nil:
+			return fmt.Errorf("%w; remove %s to go on without this container", err, dir)
+		}
+		e := &entry{dir: dir, record: *r, out: newLogFile(r.LogPath, k.opts.Log), gone: make(chan struct{})}
+		k.mu.Lock()
+		k.containers[r.ID] = e
+		k.mu.Unlock()
+		if err := k.resume(e, r, handed[r.ID]); err != nil {
+			return fmt.Errorf("container %s: %w", r.ID, err)
+		}
+	}
+	return nil
+}
+
+// resume takes up a container where an earlier keeper left it.
+func (k *Keeper) resume(e *entry, r *Record, fifos []int) error {
+	switch {
+	case r.Exit != nil:
+		close(e.gone)
+		return nil
+	case r.Pid == 0 && !r.Starting:
+		return nil
+	}
+	lost := func(message string) {
+		k.removeLib(r)
+		k.ended(e, Exit{Code: UnknownCode, Reason: ReasonUnknown, Message: message, Finished: time.Now()})
+	}
+	if r.Pid == 0 {
+		lost("the runtime was killed while it started this container")
+		return nil
+	}
+	held, err := holdProcess(r.Pid, r.PidStart)
+	if errors.Is(err, errGone) {
+		lost("the container ended while no runtime was watching")
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	if err := e.out.reopen(); err != nil {
+		k.opts.Log.Error("container output is being lost", "container", r.ID, "err", err)
+	}
+	streams, err := k.openStreams(e, fifos)
+	if err != nil {
+		held.file.Close()
+		return err
+	}
+	k.own(r.Pid, true)
+	k.attend(e, held, streams)
+	return nil
+}
+
+// Handover readies the keeper for being replaced by another program in the same
+// process (execve), and returns the descriptors that stay open over it: for each
+// running container those of its output, so that what it wrote and nobody has
+// read yet isn't lost even if it ends meanwhile. It may be called only after Run
+// has returned. The new program gives them to [Keeper.TakeOver].
+func (k *Keeper) Handover() map[string][]int {
+	out := map[string][]int{}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	for id, e := range k.containers {
+		e.mu.Lock()
+		for _, s := range e.streams {
+			rc, err := s.fifo.SyscallConn()
+			if err != nil {
+				continue
+			}
+			_ = rc.Control(func(fd uintptr) {
+				if _, err := unix.FcntlInt(fd, unix.F_SETFD, 0); err == nil {
+					out[id] = append(out[id], int(fd))
+				}
+			})
+		}
+		e.mu.Unlock()
+	}
+	return out
+}
+
+// TakeOver gives the keeper what [Keeper.Handover] returned. It must be called
+// before Run.
+func (k *Keeper) TakeOver(fifos map[string][]int) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.fifos = maps.Clone(fifos)
+}
+
+// reapStrangers waits for processes that became our children because their parents
+// died: orphans of containers in the host's process namespace, and what an
+// earlier program in this process started and didn't wait for.
+func (k *Keeper) reapStrangers(ctx context.Context) {
+	died := make(chan os.Signal, 1)
+	signal.Notify(died, unix.SIGCHLD)
+	defer signal.Stop(died)
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-died:
+		}
+		// Children of libcontainer and of exec are waited for by them. While any
+		// is being made we can't tell; the end of that is a SIGCHLD as well.
+		if !k.spawn.TryLock() {
+			continue
+		}
+		for _, pid := range children() {
+			k.mu.Lock()
+			owned := k.owned[pid]
+			k.mu.Unlock()
+			if !owned {
+				_, _ = unix.Wait4(pid, nil, unix.WNOHANG, nil)
+			}
+		}
+		k.spawn.Unlock()
+	}
+}
+
+// children lists the processes whose parent this one is.
+func children() []int {
+	files, _ := filepath.Glob("/proc/self/task/*/children")
+	var pids []int
+	for _, f := range files {
+		data, err := os.ReadFile(f)
+		if err != nil {
+			continue
+		}
+		for field := range strings.FieldsSeq(string(data)) {
+			if pid, err := strconv.Atoi(field); err == nil {
+				pids = append(pids, pid)
+			}
+		}
+	}
+	slices.Sort(pids)
+	return pids
+}

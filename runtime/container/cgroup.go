@@ -1,0 +1,238 @@
+package container
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+
+	"github.com/opencontainers/cgroups"
+	"golang.org/x/sys/unix"
+)
+
+const cgroupMount = "/sys/fs/cgroup"
+
+// unified reports whether the machine has cgroup v2 alone.
+func unified() bool { return cgroups.IsCgroup2UnifiedMode() }
+
+// swapAccounting reports whether memory and swap can be limited together.
+func swapAccounting() bool {
+	if unified() {
+		return true
+	}
+	_, err := os.Stat(filepath.Join(cgroupMount, "memory", "memory.memsw.limit_in_bytes"))
+	return err == nil
+}
+
+// hierarchies are the mount points below which a cgroup has a directory.
+func hierarchies() ([]string, error) {
+	if unified() {
+		return []string{cgroupMount}, nil
+	}
+	entries, err := os.ReadDir(cgroupMount)
+	if err != nil {
+		return nil, fmt.Errorf("cgroups: %w", err)
+	}
+	var found []string
+	for _, e := range entries {
+		if !e.IsDir() { // a link such as cpu → cpu,cpuacct
+			continue
+		}
+		dir := filepath.Join(cgroupMount, e.Name())
+		var st unix.Statfs_t
+		if err := unix.Statfs(dir, &st); err == nil && (st.Type == unix.CGROUP_SUPER_MAGIC || st.Type == unix.CGROUP2_SUPER_MAGIC) {
+			found = append(found, dir)
+		}
+	}
+	if len(found) == 0 {
+		return nil, errors.New("cgroups: nothing is mounted below " + cgroupMount + "; containers need it")
+	}
+	return found, nil
+}
+
+// CgroupParent finds a place for a cgroup of the given name: at the root of every
+// hierarchy where that is possible, and otherwise below the cgroup of this
+// process. It makes nothing that it leaves behind when it fails.
+func CgroupParent(name string) (string, error) {
+	roots, err := hierarchies()
+	if err != nil {
+		return "", err
+	}
+	try := func(parent string) error {
+		for _, root := range roots {
+			if err := os.Mkdir(filepath.Join(root, parent), 0o755); err != nil && !errors.Is(err, fs.ErrExist) {
+				return err
+			}
+		}
+		return nil
+	}
+	atRoot := filepath.Join("/", name)
+	first := try(atRoot)
+	if first == nil {
+		return atRoot, nil
+	}
+	_ = RemoveCgroup(atRoot)
+	if own, err := ownCgroup(); err == nil && own != "/" {
+		below := filepath.Join(own, name)
+		if try(below) == nil {
+			return below, nil
+		}
+		_ = RemoveCgroup(below)
+	}
+	return "", fmt.Errorf("no place for the cgroup %s: %w", name, first)
+}
+
+// ownCgroup is the path of this process' cgroup: the unified one, or on v1 that of
+// the memory controller.
+func ownCgroup() (string, error) {
+	paths, err := cgroups.ParseCgroupFile("/proc/self/cgroup")
+	if err != nil {
+		return "", err
+	}
+	if unified() {
+		return paths[""], nil
+	}
+	return paths["memory"], nil
+}
+
+// RemoveCgroup removes the cgroup at path and all below it from every hierarchy.
+// One that still holds processes stays, and is reported.
+func RemoveCgroup(path string) error {
+	roots, err := hierarchies()
+	if err != nil {
+		return err
+	}
+	var errs []error
+	for _, root := range roots {
+		errs = append(errs, cgroups.RemovePath(filepath.Join(root, path)))
+	}
+	return errors.Join(errs...)
+}
+
+// KillCgroup kills every process in the cgroup at path and in all below it, and
+// waits until they are gone from it. Processes that are not our children can only
+// be seen to leave; that is bounded by ten seconds.
+func KillCgroup(path string) error {
+	roots, err := hierarchies()
+	if err != nil {
+		return err
+	}
+	var errs []error
+	for _, root := range roots {
+		dir := filepath.Join(root, path)
+		err := filepath.WalkDir(dir, func(p string, d fs.DirEntry, err error) error {
+			if err != nil || d.Name() != "cgroup.procs" {
+				return nil //nolint:nilerr // a cgroup that goes away meanwhile is what we want
+			}
+			return killAll(p)
+		})
+		if err != nil {
+			errs = append(errs, err)
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// killAll kills what a cgroup.procs file lists, until it lists nothing.
+func killAll(procs string) error {
+	const patience = 10_000 // milliseconds; a process in the kernel's deepest sleep doesn't hear
+	for range 100 {
+		data, err := os.ReadFile(procs)
+		if err != nil {
+			return nil //nolint:nilerr // gone
+		}
+		fields := strings.Fields(string(data))
+		if len(fields) == 0 {
+			return nil
+		}
+		for _, field := range fields {
+			pid, err := strconv.Atoi(field)
+			if err != nil || pid <= 0 {
+				continue
+			}
+			fd, err := unix.PidfdOpen(pid, 0)
+			if err != nil {
+				continue // it has gone
+			}
+			_ = unix.PidfdSendSignal(fd, unix.SIGKILL, nil, 0)
+			// Readable means dead; our own children are reaped here, too.
+			_, _ = unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}, patience)
+			_ = unix.Waitid(unix.P_PIDFD, fd, nil, unix.WEXITED|unix.WNOHANG, nil)
+			_ = unix.Close(fd)
+		}
+	}
+	return fmt.Errorf("processes in %s survive SIGKILL", filepath.Dir(procs))
+}
+
+// LeastOOMScoreAdj is the smallest oom_score_adj that this process may give to a
+// child: without CAP_SYS_RESOURCE that is the smallest one that it has had itself.
+func LeastOOMScoreAdj() int {
+	const path = "/proc/self/oom_score_adj"
+	old, err := os.ReadFile(path)
+	if err != nil {
+		return 0
+	}
+	own, err := strconv.Atoi(strings.TrimSpace(string(old)))
+	if err != nil {
+		return 0
+	}
+	// The kernel says no to a value that it won't let us have, so ask it: each
+	// try that it accepts is taken back at once.
+	try := func(v int) bool {
+		if os.WriteFile(path, []byte(strconv.Itoa(v)), 0) != nil {
+			return false
+		}
+		_ = os.WriteFile(path, old, 0)
+		return true
+	}
+	low, high := -1000, own // high is always possible
+	if try(low) {
+		return low
+	}
+	for high-low > 1 {
+		if middle := (low + high) / 2; try(middle) {
+			high = middle
+		} else {
+			low = middle
+		}
+	}
+	return high
+}
+
+// signalCgroup sends a signal to all processes in a container's cgroup.
+func signalCgroup(path string, sig unix.Signal) {
+	roots, err := hierarchies()
+	if err != nil {
+		return
+	}
+	pids, err := cgroups.GetAllPids(filepath.Join(roots[0], path))
+	if err != nil {
+		return
+	}
+	for _, pid := range pids {
+		_ = unix.Kill(pid, sig)
+	}
+}
+
+// oomKills is how many processes of the cgroup the kernel has killed for want of
+// memory.
+func oomKills(path string) int {
+	file := filepath.Join(cgroupMount, "memory", path, "memory.oom_control")
+	if unified() {
+		file = filepath.Join(cgroupMount, path, "memory.events")
+	}
+	data, err := os.ReadFile(file)
+	if err != nil {
+		return 0
+	}
+	for line := range strings.Lines(string(data)) {
+		if n, ok := strings.CutPrefix(line, "oom_kill "); ok {
+			count, _ := strconv.Atoi(strings.TrimSpace(n))
+			return count
+		}
+	}
+	return 0
+}

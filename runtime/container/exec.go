@@ -1,0 +1,150 @@
+package container
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"time"
+
+	"github.com/opencontainers/runc/libcontainer"
+	"golang.org/x/sys/unix"
+
+	"github.com/sampan-io/sampan/internal/run"
+)
+
+// maxCapture is how much of each output an exec keeps; CRI sets it. The rest is
+// read and thrown away.
+const maxCapture = 16 << 20
+
+// ErrTimeout says that a command was killed because its time was over.
+var ErrTimeout = errors.New("time is over")
+
+// An ExecResult is what a command in a container said and how it ended.
+type ExecResult struct {
+	Stdout, Stderr []byte
+	Code           int
+}
+
+// Exec runs a command in a running container, as the container's user and in its
+// working directory, and waits for it. When timeout is over (0 means never) or
+// ctx, the command is killed and the error is [ErrTimeout] or that of ctx.
+func (k *Keeper) Exec(ctx context.Context, id string, args []string, timeout time.Duration) (ExecResult, error) {
+	e, err := k.get(id)
+	if err != nil {
+		return ExecResult{}, err
+	}
+	r := e.snapshot()
+	if r.State() != Running {
+		return ExecResult{}, fmt.Errorf("container %s is not running: %w", id, ErrState)
+	}
+	if len(args) == 0 {
+		return ExecResult{}, errors.New("there is no command to execute")
+	}
+	var outs [2]capture
+	ends := make([]*os.File, 0, len(outs))
+	closeEnds := func() {
+		for _, f := range ends {
+			f.Close()
+		}
+		ends = nil
+	}
+	defer closeEnds()
+	for i := range outs {
+		reader, writer, err := os.Pipe()
+		if err != nil {
+			return ExecResult{}, err
+		}
+		defer reader.Close()
+		outs[i].from = reader
+		ends = append(ends, writer)
+	}
+	held, err := k.spawnIn(&r, &libcontainer.Process{
+		Args: args, Env: r.Spec.Env, Cwd: r.Spec.Cwd,
+		UID: int(r.Spec.User.UID), GID: int(r.Spec.User.GID), AdditionalGroups: ints(r.Spec.User.Groups),
+		Stdout: ends[0], Stderr: ends[1],
+	})
+	closeEnds()
+	if err != nil {
+		return ExecResult{}, err
+	}
+	defer held.file.Close()
+	defer k.own(held.pid, false)
+
+	readers := run.NewGroup(context.WithoutCancel(ctx), 0)
+	defer readers.Stop()
+	for i := range outs {
+		readers.Go(func(context.Context) { outs[i].read() })
+	}
+	limited, cancel := ctx, func() {}
+	if timeout > 0 {
+		limited, cancel = context.WithTimeoutCause(ctx, timeout, ErrTimeout)
+	}
+	defer cancel()
+	code, known, waitErr := held.wait(limited)
+	if waitErr != nil {
+		waitErr = context.Cause(limited)
+		_ = held.file.SetReadDeadline(time.Time{})
+		_ = held.signal(unix.SIGKILL)
+		code, known, _ = held.wait(context.WithoutCancel(ctx))
+	}
+	// A process that the command left behind may keep the pipes open; what it
+	// says is nobody's answer.
+	const linger = 500 * time.Millisecond
+	for i := range outs {
+		_ = outs[i].from.SetReadDeadline(time.Now().Add(linger))
+	}
+	readers.Wait()
+	result := ExecResult{Stdout: outs[0].data, Stderr: outs[1].data, Code: code}
+	switch {
+	case waitErr != nil:
+		return result, waitErr
+	case !known:
+		return result, fmt.Errorf("container %s: the exit code of %q got lost", id, args[0])
+	}
+	return result, nil
+}
+
+// spawnIn starts a process in a container.
+func (k *Keeper) spawnIn(r *Record, proc *libcontainer.Process) (*process, error) {
+	if proc.Cwd == "" {
+		proc.Cwd = "/"
+	}
+	k.spawn.RLock()
+	defer k.spawn.RUnlock()
+	lc, err := libcontainer.Load(k.libDir(), r.ID)
+	if err != nil {
+		return nil, fmt.Errorf("container %s: %w", r.ID, err)
+	}
+	if err := lc.Start(proc); err != nil {
+		return nil, fmt.Errorf("executing %q: %w", proc.Args[0], err)
+	}
+	pid, err := proc.Pid()
+	if err != nil {
+		return nil, err
+	}
+	k.own(pid, true)
+	start, err := processStart(pid)
+	if err == nil {
+		var held *process
+		if held, err = holdProcess(pid, start); err == nil {
+			return held, nil
+		}
+	}
+	k.own(pid, false)
+	_ = unix.Kill(pid, unix.SIGKILL)
+	_, _ = proc.Wait()
+	return nil, err
+}
+
+// capture keeps the beginning of what is written to a pipe.
+type capture struct {
+	from *os.File
+	data []byte
+}
+
+func (c *capture) read() {
+	c.data, _ = io.ReadAll(io.LimitReader(c.from, maxCapture))
+	_, _ = io.Copy(io.Discard, c.from)
+}

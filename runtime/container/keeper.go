@@ -1,0 +1,351 @@
+package container
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"slices"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/sampan-io/sampan/internal/run"
+)
+
+// Options configures a [Keeper]. Dir is required.
+type Options struct {
+	Dir     string       // state directory; it should not outlive the boot
+	Changed func(Change) // told of each change, in order for one container; must not block; nil means nobody
+	Log     *slog.Logger // nil means slog.Default
+}
+
+// A Change is one step in the life of a container.
+type Change struct {
+	ID     string
+	Step   Step
+	Record Record // as it was just after the change
+}
+
+// Step is what happened to a container.
+type Step int
+
+// The steps of a container's life.
+const (
+	StepCreated Step = iota
+	StepStarted
+	StepStopped
+	StepDeleted
+)
+
+// ErrNotFound says that there is no container of that id.
+var ErrNotFound = errors.New("no such container")
+
+// ErrState says that a container is not in the state that an operation needs.
+var ErrState = errors.New("wrong state")
+
+// A Keeper is the parent of the containers of one node. Its methods may be called
+// concurrently while Run is running; operations on one container wait for each
+// other.
+type Keeper struct {
+	opts    Options
+	profile *Profile
+	leastOO int // smallest oom_score_adj that may be given
+	pool    *sync.Pool
+	ready   chan struct{}
+
+	warnOOM sync.Once
+	spawn   sync.RWMutex // held for reading while libcontainer has children of its own
+
+	mu         sync.Mutex
+	containers map[string]*entry // guarded by mu
+	owned      map[int]bool      // guarded by mu; pids that somebody waits for
+	group      *run.Group        // guarded by mu; nil unless running
+	fifos      map[string][]int  // guarded by mu; descriptors from before a restart in place
+}
+
+// entry is one container.
+type entry struct {
+	dir string
+	out *logFile
+
+	busy sync.Mutex // held by whoever changes what the kernel has of it; taken before mu
+
+	mu      sync.Mutex
+	record  Record        // guarded by mu
+	proc    *process      // guarded by mu; nil unless running
+	streams []*stream     // guarded by mu
+	gone    chan struct{} // closed once the exit is known and written; replaced never
+}
+
+// New returns a keeper that looks after nothing yet; call [Keeper.Run].
+func New(opts Options) (*Keeper, error) {
+	if !filepath.IsAbs(opts.Dir) {
+		return nil, fmt.Errorf("container: Options.Dir %q is not an absolute path", opts.Dir)
+	}
+	if opts.Changed == nil {
+		opts.Changed = func(Change) {}
+	}
+	if opts.Log == nil {
+		opts.Log = slog.Default()
+	}
+	profile, err := DefaultProfile()
+	if err != nil {
+		return nil, err
+	}
+	if profile == nil {
+		opts.Log.Warn("this program was built without seccomp: containers run without a system call filter")
+	}
+	return &Keeper{
+		opts:       opts,
+		profile:    profile,
+		leastOO:    LeastOOMScoreAdj(),
+		pool:       newPool(),
+		ready:      make(chan struct{}),
+		containers: map[string]*entry{},
+		owned:      map[int]bool{},
+	}, nil
+}
+
+// Ready is closed when the containers of an earlier keeper were found and new
+// ones can be made.
+func (k *Keeper) Ready() <-chan struct{} { return k.ready }
+
+// Run finds the containers that an earlier keeper left in the state directory,
+// and looks after them and the new ones until ctx is over. The containers
+// themselves go on after that: stop them before, or leave them to the next keeper.
+func (k *Keeper) Run(ctx context.Context) error {
+	if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
+		return fmt.Errorf("becoming the parent of orphans: %w", err)
+	}
+	for _, dir := range []string{k.containerDir(""), k.libDir()} {
+		if err := os.MkdirAll(dir, 0o711); err != nil {
+			return fmt.Errorf("container state: %w", err)
+		}
+	}
+	group := run.NewGroup(ctx, 0)
+	defer group.Stop()
+	k.mu.Lock()
+	k.group = group
+	k.mu.Unlock()
+	group.Go(k.reapStrangers)
+	if err := k.adopt(); err != nil {
+		return err
+	}
+	close(k.ready)
+	<-ctx.Done()
+	return nil
+}
+
+func (k *Keeper) containerDir(id string) string { return filepath.Join(k.opts.Dir, "containers", id) }
+
+// libDir is where libcontainer keeps its own state.
+func (k *Keeper) libDir() string { return filepath.Join(k.opts.Dir, "libcontainer") }
+
+func (k *Keeper) get(id string) (*entry, error) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if e, ok := k.containers[id]; ok {
+		return e, nil
+	}
+	return nil, fmt.Errorf("container %s: %w", id, ErrNotFound)
+}
+
+// Get returns what is known of a container, or [ErrNotFound].
+func (k *Keeper) Get(id string) (Record, error) {
+	e, err := k.get(id)
+	if err != nil {
+		return Record{}, err
+	}
+	return e.snapshot(), nil
+}
+
+// List returns all containers, the oldest first.
+func (k *Keeper) List() []Record {
+	k.mu.Lock()
+	entries := make([]*entry, 0, len(k.containers))
+	for _, e := range k.containers {
+		entries = append(entries, e)
+	}
+	k.mu.Unlock()
+	records := make([]Record, 0, len(entries))
+	for _, e := range entries {
+		records = append(records, e.snapshot())
+	}
+	slices.SortFunc(records, func(a, b Record) int {
+		return cmp.Or(a.Created.Compare(b.Created), cmp.Compare(a.ID, b.ID))
+	})
+	return records
+}
+
+func (e *entry) snapshot() Record {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.record
+}
+
+// update changes the record and writes it.
+func (e *entry) update(change func(r *Record)) (Record, error) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	r := e.record
+	change(&r)
+	if err := save(filepath.Join(e.dir, recordFile), &r); err != nil {
+		return e.record, err
+	}
+	e.record = r
+	return r, nil
+}
+
+// Create makes a container of r, whose ID, Pod, Spec, LogPath and About are the
+// caller's. Nothing runs yet. It fails if the spec is not valid or the id taken.
+func (k *Keeper) Create(r Record) error {
+	if err := r.Spec.Validate(); err != nil {
+		return err
+	}
+	r.Spec.Resources.OOMScoreAdj = k.clamp(r.Spec.Resources.OOMScoreAdj)
+	r.Created = time.Now()
+	dir := k.containerDir(r.ID)
+	if err := os.Mkdir(dir, 0o711); err != nil {
+		return fmt.Errorf("container state: %w", err)
+	}
+	e := &entry{dir: dir, record: r, out: newLogFile(r.LogPath, k.opts.Log), gone: make(chan struct{})}
+	if err := save(filepath.Join(dir, recordFile), &r); err != nil {
+		_ = os.RemoveAll(dir)
+		return err
+	}
+	k.mu.Lock()
+	k.containers[r.ID] = e
+	k.mu.Unlock()
+	k.opts.Changed(Change{ID: r.ID, Step: StepCreated, Record: r})
+	return nil
+}
+
+// clamp raises an oom_score_adj to what this process may give.
+func (k *Keeper) clamp(adj int) int {
+	if adj >= k.leastOO {
+		return adj
+	}
+	k.warnOOM.Do(func() {
+		k.opts.Log.Warn("an oom_score_adj below what this process may set is raised; CAP_SYS_RESOURCE would be needed",
+			"asked", adj, "given", k.leastOO)
+	})
+	return k.leastOO
+}
+
+// Remove forgets a container and everything it had except its log. One that still
+// runs is killed. To remove what isn't there is no error.
+func (k *Keeper) Remove(ctx context.Context, id string) error {
+	e, err := k.get(id)
+	if errors.Is(err, ErrNotFound) {
+		return nil
+	}
+	if err := k.Stop(ctx, id, 0); err != nil {
+		return err
+	}
+	e.busy.Lock()
+	defer e.busy.Unlock()
+	if _, err := k.get(id); err != nil {
+		return nil //nolint:nilerr // somebody else removed it while we waited
+	}
+	if err := os.RemoveAll(e.dir); err != nil {
+		return fmt.Errorf("removing container %s: %w", id, err)
+	}
+	e.out.close()
+	k.mu.Lock()
+	delete(k.containers, id)
+	k.mu.Unlock()
+	k.opts.Changed(Change{ID: id, Step: StepDeleted, Record: e.snapshot()})
+	return nil
+}
+
+// Stop sends the container's stop signal and, when grace is over, SIGKILL. It
+// returns once the container has ended and its exit is written, or with ctx. To
+// stop what has ended is no error; one that was never started stays so.
+func (k *Keeper) Stop(ctx context.Context, id string, grace time.Duration) error {
+	e, err := k.get(id)
+	if err != nil {
+		return err
+	}
+	e.busy.Lock() // not while it is being started
+	e.mu.Lock()
+	r, proc := e.record, e.proc
+	e.mu.Unlock()
+	e.busy.Unlock()
+	if r.State() != Running {
+		return nil
+	}
+	if grace > 0 {
+		if err := proc.signal(stopSignal(r.Spec.StopSignal)); err != nil {
+			return fmt.Errorf("stopping container %s: %w", id, err)
+		}
+		timer := time.NewTimer(grace)
+		defer timer.Stop()
+		select {
+		case <-e.gone:
+			return nil
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		case <-timer.C:
+		}
+	}
+	if r.Spec.HostPID {
+		signalCgroup(r.Spec.Cgroup, unix.SIGKILL) // the first process takes the others with it otherwise
+	}
+	if err := proc.signal(unix.SIGKILL); err != nil {
+		return fmt.Errorf("killing container %s: %w", id, err)
+	}
+	select {
+	case <-e.gone:
+		return nil
+	case <-ctx.Done():
+		return fmt.Errorf("container %s doesn't die of SIGKILL: %w", id, context.Cause(ctx))
+	}
+}
+
+func stopSignal(name string) unix.Signal {
+	if s := unix.SignalNum(name); s != 0 {
+		return s
+	}
+	return unix.SIGTERM
+}
+
+// ReopenLog makes the container's log anew at its path, for a rotation.
+func (k *Keeper) ReopenLog(id string) error {
+	e, err := k.get(id)
+	if err != nil {
+		return err
+	}
+	if state := e.snapshot(); state.State() != Running {
+		return fmt.Errorf("container %s is not running: %w", id, ErrState)
+	}
+	return e.out.reopen()
+}
+
+// Update replaces the limits of a container, running or not.
+func (k *Keeper) Update(id string, res Resources) error {
+	e, err := k.get(id)
+	if err != nil {
+		return err
+	}
+	e.busy.Lock()
+	defer e.busy.Unlock()
+	r := e.snapshot()
+	if r.State() == Exited {
+		return fmt.Errorf("container %s has ended: %w", id, ErrState)
+	}
+	res.OOMScoreAdj = k.clamp(res.OOMScoreAdj)
+	spec := r.Spec
+	spec.Resources = res
+	if r.State() == Running {
+		if err := k.applyLimits(&r, &spec); err != nil {
+			return fmt.Errorf("container %s: changing limits: %w", id, err)
+		}
+	}
+	_, err = e.update(func(r *Record) { r.Spec = spec })
+	return err
+}

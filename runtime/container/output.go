@@ -1,0 +1,216 @@
+package container
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// A line of a log in CRI's format holds at most this much of the container's
+// output; a longer one is told in parts.
+const maxLine = 16 << 10
+
+// Names of the two output streams, in logs and as files.
+const (
+	Stdout = "stdout"
+	Stderr = "stderr"
+)
+
+// A logFile is what the streams of one container are written to.
+type logFile struct {
+	path string // "" means that nobody wants the output
+	log  *slog.Logger
+
+	mu     sync.Mutex
+	file   *os.File // guarded by mu; nil while it can't be opened
+	failed bool     // guarded by mu; told about it since the last success
+}
+
+func newLogFile(path string, log *slog.Logger) *logFile { return &logFile{path: path, log: log} }
+
+// reopen closes the file and opens its path again, making it if need be.
+func (l *logFile) reopen() error {
+	if l.path == "" {
+		return nil
+	}
+	if err := os.MkdirAll(filepath.Dir(l.path), 0o755); err != nil {
+		return fmt.Errorf("log: %w", err)
+	}
+	f, err := os.OpenFile(l.path, os.O_WRONLY|os.O_APPEND|os.O_CREATE, 0o640)
+	if err != nil {
+		return fmt.Errorf("log: %w", err)
+	}
+	l.mu.Lock()
+	old := l.file
+	l.file = f
+	l.mu.Unlock()
+	if old != nil {
+		_ = old.Close()
+	}
+	return nil
+}
+
+// write appends whole lines. Output that can't be written is lost, which is said
+// once: a container must not stand still because the disk is full.
+func (l *logFile) write(lines []byte) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.file == nil {
+		return
+	}
+	_, err := l.file.Write(lines)
+	if err != nil && !l.failed {
+		l.log.Error("container output is being lost", "log", l.path, "err", err)
+	}
+	l.failed = err != nil
+}
+
+func (l *logFile) close() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.file != nil {
+		_ = l.file.Close()
+		l.file = nil
+	}
+}
+
+// A stream carries what a container writes to one of its two outputs into a log.
+type stream struct {
+	name string
+	fifo *os.File // our own descriptor, for reading and writing, nonblocking
+	to   *logFile
+	pool *sync.Pool // of *portion
+
+	part []byte // the beginning of a line whose end hasn't come; owned by the goroutine in carry
+}
+
+// openStream makes the FIFO at path if need be and opens it (K3).
+func openStream(name, path string, to *logFile, pool *sync.Pool) (*stream, error) {
+	if err := unix.Mkfifo(path, 0o600); err != nil && !errors.Is(err, unix.EEXIST) {
+		return nil, fmt.Errorf("mkfifo %s: %w", path, err)
+	}
+	f, err := os.OpenFile(path, os.O_RDWR|unix.O_NONBLOCK, 0)
+	if err != nil {
+		return nil, err
+	}
+	return &stream{name: name, fifo: f, to: to, pool: pool}, nil
+}
+
+// carry copies until the container has ended and all of its output is read, or
+// until ctx is over. In the second case the container goes on, and what it
+// writes waits in the FIFO; a line that isn't finished is told as a part.
+func (s *stream) carry(ctx context.Context, ended <-chan struct{}) {
+	rc, err := s.fifo.SyscallConn()
+	if err != nil {
+		return
+	}
+	wake := func() { _ = s.fifo.SetReadDeadline(time.Unix(1, 0)) }
+	defer context.AfterFunc(ctx, wake)()
+	for {
+		err := rc.Read(func(fd uintptr) bool { return s.read(int(fd)) })
+		select {
+		case <-ended:
+			// All writers are gone, so what is in the FIFO now is all there is.
+			_ = rc.Control(func(fd uintptr) {
+				for s.read(int(fd)) {
+				}
+			})
+			s.flush("F")
+			return
+		case <-ctx.Done():
+			s.flush("P")
+			return
+		default:
+		}
+		if err != nil {
+			return
+		}
+	}
+}
+
+// wake makes carry look whether the container has ended.
+func (s *stream) wake() { _ = s.fifo.SetReadDeadline(time.Unix(1, 0)) }
+
+// read takes one portion out of the FIFO and writes its lines. It reports whether
+// there was anything to read.
+func (s *stream) read(fd int) bool {
+	buf := s.pool.Get().(*portion)
+	defer s.pool.Put(buf)
+	var n int
+	for {
+		var err error
+		if n, err = unix.Read(fd, buf.in[:]); !errors.Is(err, unix.EINTR) {
+			break
+		}
+	}
+	if n <= 0 {
+		return false
+	}
+	now := time.Now()
+	out := buf.out[:0]
+	for data := buf.in[:n]; len(data) > 0; {
+		end := bytes.IndexByte(data, '\n')
+		piece, whole := data, end >= 0
+		if whole {
+			piece = data[:end]
+		}
+		if room := maxLine - len(s.part); len(piece) > room {
+			piece, whole = piece[:room], false
+			out = s.line(out, now, "P", piece)
+			data = data[room:]
+			continue
+		}
+		if !whole {
+			s.part = append(s.part, piece...)
+			break
+		}
+		out = s.line(out, now, "F", piece)
+		data = data[end+1:]
+	}
+	if len(out) > 0 {
+		s.to.write(out)
+	}
+	buf.out = out
+	return true
+}
+
+// line appends one line of the log: what was kept of it, and its end.
+func (s *stream) line(out []byte, now time.Time, tag string, end []byte) []byte {
+	out = now.UTC().AppendFormat(out, "2006-01-02T15:04:05.000000000Z07:00")
+	out = append(out, ' ')
+	out = append(out, s.name...)
+	out = append(out, ' ')
+	out = append(out, tag...)
+	out = append(out, ' ')
+	out = append(out, s.part...)
+	out = append(out, end...)
+	s.part = s.part[:0]
+	if cap(s.part) > 1024 {
+		s.part = nil // a long line is rare, and there are many streams
+	}
+	return append(out, '\n')
+}
+
+// flush tells what is left of a line that has no end.
+func (s *stream) flush(tag string) {
+	if len(s.part) > 0 {
+		s.to.write(s.line(nil, time.Now(), tag, nil))
+	}
+}
+
+// A portion is the memory that reading needs only while there is something to
+// read.
+type portion struct {
+	in  [32 << 10]byte
+	out []byte
+}
+
+func newPool() *sync.Pool { return &sync.Pool{New: func() any { return new(portion) }} }

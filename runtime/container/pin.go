@@ -1,0 +1,175 @@
+package container
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// Pins are the namespaces of a pod, kept alive by bind mounts below one directory.
+// An empty path means that the pod shares that namespace with the host.
+type Pins struct {
+	Net, IPC, UTS string
+}
+
+// A PinSpec says which namespaces a pod gets.
+type PinSpec struct {
+	Net, IPC, UTS bool
+	Hostname      string            // set in the UTS namespace
+	Sysctls       map[string]string // net.* needs Net, the others IPC
+
+	// Inside is called on a thread that is in the new namespaces, with their
+	// files made; nil means nothing is to be done there.
+	Inside func() error
+}
+
+// Check reports sysctls that don't belong to the namespaces of s, which would
+// change the host.
+func (s *PinSpec) Check() error {
+	var errs []error
+	for name := range s.Sysctls {
+		dotted := strings.ReplaceAll(name, "/", ".")
+		ipc := slices.ContainsFunc([]string{"kernel.shm", "kernel.msg", "fs.mqueue."}, func(p string) bool { return strings.HasPrefix(dotted, p) }) ||
+			dotted == "kernel.sem"
+		switch {
+		case strings.Contains(name, ".."):
+			errs = append(errs, fmt.Errorf("sysctl %q is not a name", name))
+		case strings.HasPrefix(dotted, "net."):
+			if !s.Net {
+				errs = append(errs, fmt.Errorf("sysctl %q needs the pod to have a network of its own", name))
+			}
+		case ipc:
+			if !s.IPC {
+				errs = append(errs, fmt.Errorf("sysctl %q needs the pod to have an IPC namespace of its own", name))
+			}
+		default:
+			errs = append(errs, fmt.Errorf("sysctl %q belongs to the whole host, not to a pod", name))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// Pin makes new namespaces and pins them below dir. It leaves nothing behind if it
+// fails. No process is needed: a thread of this one goes in, and comes back.
+func Pin(dir string, spec PinSpec) (Pins, error) {
+	var pins Pins
+	if err := spec.Check(); err != nil {
+		return pins, err
+	}
+	kinds := []struct {
+		want bool
+		flag int
+		name string
+		path *string
+	}{
+		{spec.Net, unix.CLONE_NEWNET, "net", &pins.Net},
+		{spec.IPC, unix.CLONE_NEWIPC, "ipc", &pins.IPC},
+		{spec.UTS, unix.CLONE_NEWUTS, "uts", &pins.UTS},
+	}
+	flags := 0
+	for _, k := range kinds {
+		if k.want {
+			flags |= k.flag
+			*k.path = filepath.Join(dir, k.name)
+		}
+	}
+	if flags == 0 {
+		return pins, nil
+	}
+	runtime.LockOSThread()
+	back := true // false: the thread must die with this goroutine
+	defer func() {
+		if back {
+			runtime.UnlockOSThread()
+		}
+	}()
+	var home []*os.File
+	defer func() {
+		for _, f := range home {
+			f.Close()
+		}
+	}()
+	for _, k := range kinds {
+		if !k.want {
+			continue
+		}
+		f, err := os.Open("/proc/thread-self/ns/" + k.name)
+		if err != nil {
+			return Pins{}, err
+		}
+		home = append(home, f)
+	}
+	if err := unix.Unshare(flags); err != nil {
+		return Pins{}, fmt.Errorf("new namespaces: %w", err)
+	}
+	err := func() error {
+		for _, k := range kinds {
+			if !k.want {
+				continue
+			}
+			if err := pinOne("/proc/thread-self/ns/"+k.name, *k.path); err != nil {
+				return err
+			}
+		}
+		if spec.UTS && spec.Hostname != "" {
+			if err := unix.Sethostname([]byte(spec.Hostname)); err != nil {
+				return fmt.Errorf("hostname %q: %w", spec.Hostname, err)
+			}
+		}
+		for name, value := range spec.Sysctls {
+			file := "/proc/sys/" + strings.ReplaceAll(strings.ReplaceAll(name, "/", "."), ".", "/")
+			if err := os.WriteFile(file, []byte(value), 0); err != nil {
+				return fmt.Errorf("sysctl %s=%s: %w", name, value, err)
+			}
+		}
+		if spec.Inside != nil {
+			return spec.Inside()
+		}
+		return nil
+	}()
+	for _, f := range home {
+		if unix.Setns(int(f.Fd()), 0) != nil {
+			back = false
+		}
+	}
+	if err != nil {
+		return Pins{}, errors.Join(err, Unpin(pins))
+	}
+	return pins, nil
+}
+
+func pinOne(ns, path string) error {
+	f, err := os.OpenFile(path, os.O_RDONLY|os.O_CREATE|os.O_EXCL, 0o444)
+	if err != nil {
+		return err
+	}
+	f.Close()
+	if err := unix.Mount(ns, path, "", unix.MS_BIND, ""); err != nil {
+		return fmt.Errorf("pinning %s at %s: %w", ns, path, err)
+	}
+	return nil
+}
+
+// Unpin removes pins; the namespaces end when the last process has left them. Pins
+// that aren't there are no error.
+func Unpin(pins Pins) error {
+	var errs []error
+	for _, path := range []string{pins.Net, pins.IPC, pins.UTS} {
+		if path == "" {
+			continue
+		}
+		if err := unix.Unmount(path, unix.MNT_DETACH); err != nil && !errors.Is(err, unix.EINVAL) && !errors.Is(err, unix.ENOENT) {
+			errs = append(errs, fmt.Errorf("unpinning %s: %w", path, err))
+		}
+		if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) {
+			errs = append(errs, err)
+		}
+	}
+	return errors.Join(errs...)
+}

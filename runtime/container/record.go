@@ -1,0 +1,104 @@
+package container
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"time"
+)
+
+// A Record is what is known of a container without asking the kernel. It is
+// written to disk when it changes.
+type Record struct {
+	ID      string
+	Pod     string // the id of its sandbox
+	Spec    Spec
+	LogPath string // absolute; "" means that its output is thrown away
+	About   []byte // whatever the caller wants to find again
+
+	Created  time.Time
+	Started  time.Time // zero: never
+	Starting bool      // set just before a process is made: if Pid is zero then, the start was cut off
+	Pid      int       // of the first process, as the host sees it
+	PidStart uint64    // its start time: the number alone may be taken again
+
+	Exit *Exit `json:"-"` // in a file of its own
+}
+
+// State is where a container is in its life.
+type State int
+
+// The states of a container, in their order.
+const (
+	Created State = iota
+	Running
+	Exited
+)
+
+// State follows from what is known.
+func (r *Record) State() State {
+	switch {
+	case r.Exit != nil:
+		return Exited
+	case r.Pid != 0:
+		return Running
+	}
+	return Created
+}
+
+const (
+	recordFile = "record.json"
+	exitFile   = "exit.json"
+)
+
+// save writes v so that a reader sees it whole or not at all. The state directory
+// lives as long as the boot does, so nothing is synced.
+func save(path string, v any) error {
+	data, err := json.Marshal(v)
+	if err != nil {
+		return fmt.Errorf("writing %s: %w", path, err)
+	}
+	return WriteFile(path, data, 0o600)
+}
+
+// WriteFile replaces the file at path by one with this content, in one step. It
+// leaves nothing behind if it fails.
+func WriteFile(path string, data []byte, mode fs.FileMode) error {
+	tmp := path + ".new"
+	err := os.WriteFile(tmp, data, mode)
+	if err == nil {
+		err = os.Rename(tmp, path)
+	}
+	if err != nil {
+		_ = os.Remove(tmp)
+		return fmt.Errorf("writing %s: %w", path, err)
+	}
+	return nil
+}
+
+// loadRecord reads what is in a container's directory.
+func loadRecord(dir string) (*Record, error) {
+	var r Record
+	data, err := os.ReadFile(filepath.Join(dir, recordFile))
+	if err != nil {
+		return nil, err
+	}
+	if err := json.Unmarshal(data, &r); err != nil {
+		return nil, fmt.Errorf("reading %s: %w", filepath.Join(dir, recordFile), err)
+	}
+	data, err = os.ReadFile(filepath.Join(dir, exitFile))
+	if errors.Is(err, fs.ErrNotExist) {
+		return &r, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	r.Exit = &Exit{}
+	if err := json.Unmarshal(data, r.Exit); err != nil {
+		return nil, fmt.Errorf("reading %s: %w", filepath.Join(dir, exitFile), err)
+	}
+	return &r, nil
+}

@@ -1,0 +1,285 @@
+package container
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"maps"
+	"path"
+	"slices"
+	"strings"
+
+	"github.com/opencontainers/runc/libcontainer/configs"
+	"github.com/opencontainers/runc/libcontainer/devices"
+	"github.com/opencontainers/runc/libcontainer/specconv"
+	"github.com/opencontainers/runtime-spec/specs-go"
+)
+
+// A Spec says what a container is. It is immutable, apart from Resources, which
+// [Keeper.Update] replaces.
+type Spec struct {
+	Rootfs         string // absolute path of the mounted root file system
+	ReadOnlyRootfs bool
+
+	Args []string // what to execute; at least one
+	Env  []string // NAME=VALUE; later ones win
+	Cwd  string   // "" means "/"; created if missing
+	User User
+
+	// Paths of pinned namespaces. An empty path means that the container shares
+	// this namespace with the host.
+	NetNS, IPCNS, UTSNS string
+	HostPID             bool // share the host's process ids instead of having its own
+
+	Mounts []Mount // over the default ones; one with the same destination replaces a default
+
+	Privileged      bool // every capability and device, no seccomp, nothing masked
+	NoNewPrivileges bool
+	AddCaps         []string // as in Kubernetes: without CAP_, "ALL" means all
+	DropCaps        []string
+	AmbientCaps     []string
+	Unconfined      bool     // no seccomp profile
+	MaskedPaths     []string // nil means the default ones
+	ReadOnlyPaths   []string // nil means the default ones
+
+	Cgroup    string // path below the mount points of the cgroup controllers
+	Resources Resources
+
+	Stdin      bool // keep standard input open; nobody writes to it
+	StopSignal string
+}
+
+// User is whom a container's process runs as, in numbers.
+type User struct {
+	UID, GID uint32
+	Groups   []uint32 // supplementary ones
+}
+
+// A Mount binds a file or directory of the host into a container.
+type Mount struct {
+	Source, Destination string
+	ReadOnly            bool
+	RecursiveReadOnly   bool   // also every mount below it
+	Propagation         string // "" means private; otherwise rslave or rshared
+}
+
+// Resources limit a container. A zero value means no limit.
+type Resources struct {
+	CPUShares   uint64
+	CPUQuota    int64 // microseconds per period; negative means none
+	CPUPeriod   uint64
+	Cpuset      string // CPUs
+	CpusetMems  string
+	MemoryLimit int64 // bytes
+	SwapLimit   int64 // bytes of memory and swap together; ignored without swap accounting
+	PidsLimit   int64
+	OOMScoreAdj int // a value below what this process may set is raised to it
+	Hugepages   map[string]uint64
+	Unified     map[string]string // cgroup v2 files; ignored on v1
+}
+
+// Default places that tell too much about the host or change it.
+func defaultMasked() []string {
+	return []string{
+		"/proc/acpi", "/proc/asound", "/proc/interrupts", "/proc/kcore", "/proc/keys", "/proc/latency_stats",
+		"/proc/sched_debug", "/proc/scsi", "/proc/timer_list", "/proc/timer_stats",
+		"/sys/devices/virtual/powercap", "/sys/firmware",
+	}
+}
+
+func defaultReadOnly() []string {
+	return []string{"/proc/bus", "/proc/fs", "/proc/irq", "/proc/sys", "/proc/sysrq-trigger"}
+}
+
+// defaultMounts are the file systems that every container has. The pod's
+// /dev/shm, /etc/hosts, /etc/hostname and /etc/resolv.conf come as [Mount].
+func defaultMounts(privileged bool) []specs.Mount {
+	mode := "ro"
+	if privileged {
+		mode = "rw"
+	}
+	return []specs.Mount{
+		{Destination: "/proc", Type: "proc", Source: "proc", Options: []string{"nosuid", "noexec", "nodev"}},
+		{Destination: "/dev", Type: "tmpfs", Source: "tmpfs", Options: []string{"nosuid", "strictatime", "mode=755", "size=65536k"}},
+		{Destination: "/dev/pts", Type: "devpts", Source: "devpts", Options: []string{"nosuid", "noexec", "newinstance", "ptmxmode=0666", "mode=0620", "gid=5"}},
+		{Destination: "/dev/mqueue", Type: "mqueue", Source: "mqueue", Options: []string{"nosuid", "noexec", "nodev"}},
+		{Destination: "/sys", Type: "sysfs", Source: "sysfs", Options: []string{"nosuid", "noexec", "nodev", mode}},
+		{Destination: "/sys/fs/cgroup", Type: "cgroup", Source: "cgroup", Options: []string{"nosuid", "noexec", "nodev", "relatime", mode}},
+	}
+}
+
+// Validate reports everything that is wrong with s, at once.
+func (s *Spec) Validate() error {
+	var errs []error
+	if len(s.Args) == 0 {
+		errs = append(errs, errors.New("there is no command: neither the image nor the pod says what to run"))
+	}
+	if s.Cwd != "" && !path.IsAbs(s.Cwd) {
+		errs = append(errs, fmt.Errorf("working directory %q is not absolute", s.Cwd))
+	}
+	for _, m := range s.Mounts {
+		if !path.IsAbs(m.Destination) {
+			errs = append(errs, fmt.Errorf("mount path %q is not absolute", m.Destination))
+		}
+		switch m.Propagation {
+		case "", "rprivate", "rslave", "rshared":
+		default:
+			errs = append(errs, fmt.Errorf("mount propagation %q of %s is not known", m.Propagation, m.Destination))
+		}
+	}
+	if _, err := capabilities(s); err != nil {
+		errs = append(errs, err)
+	}
+	return errors.Join(errs...)
+}
+
+// config translates s for libcontainer.
+func (s *Spec) config(profile *Profile) (*configs.Config, error) {
+	caps, err := capabilities(s)
+	if err != nil {
+		return nil, err
+	}
+	adj := s.Resources.OOMScoreAdj
+	oci := &specs.Spec{
+		Version: specs.Version,
+		Root:    &specs.Root{Path: s.Rootfs, Readonly: s.ReadOnlyRootfs},
+		Process: &specs.Process{
+			Cwd:             cmp.Or(s.Cwd, "/"),
+			Args:            s.Args,
+			User:            specs.User{UID: s.User.UID, GID: s.User.GID},
+			NoNewPrivileges: s.NoNewPrivileges,
+			OOMScoreAdj:     &adj,
+			Capabilities:    caps,
+		},
+		Mounts: s.mounts(),
+		Linux: &specs.Linux{
+			CgroupsPath:       s.Cgroup,
+			Namespaces:        s.namespaces(),
+			Resources:         s.Resources.oci(),
+			RootfsPropagation: s.propagation(),
+		},
+	}
+	if s.Privileged {
+		oci.Linux.Resources.Devices = []specs.LinuxDeviceCgroup{{Allow: true, Access: "rwm"}}
+		host, err := devices.HostDevices()
+		if err != nil {
+			return nil, fmt.Errorf("listing the host's devices: %w", err)
+		}
+		for _, d := range host {
+			if d.Path == "/dev/ptmx" || d.Path == "/dev/console" {
+				continue // the container has its own
+			}
+			mode := d.FileMode
+			oci.Linux.Devices = append(oci.Linux.Devices, specs.LinuxDevice{
+				Path: d.Path, Type: string(d.Type), Major: d.Major, Minor: d.Minor,
+				FileMode: &mode, UID: &d.Uid, GID: &d.Gid,
+			})
+		}
+	} else {
+		oci.Linux.Resources.Devices = []specs.LinuxDeviceCgroup{{Allow: false, Access: "rwm"}}
+		oci.Linux.MaskedPaths, oci.Linux.ReadonlyPaths = s.MaskedPaths, s.ReadOnlyPaths
+		if s.MaskedPaths == nil {
+			oci.Linux.MaskedPaths = defaultMasked()
+		}
+		if s.ReadOnlyPaths == nil {
+			oci.Linux.ReadonlyPaths = defaultReadOnly()
+		}
+		if !s.Unconfined && profile != nil {
+			oci.Linux.Seccomp = profile.seccomp(caps.Bounding)
+		}
+	}
+	c, err := specconv.CreateLibcontainerConfig(&specconv.CreateOpts{Spec: oci, NoNewKeyring: true})
+	if err != nil {
+		return nil, fmt.Errorf("container configuration: %w", err)
+	}
+	return c, nil
+}
+
+// propagation is that of the root mount: mounts of the host reach a container
+// only where it asked for them.
+func (s *Spec) propagation() string {
+	for _, m := range s.Mounts {
+		if m.Propagation == "rshared" || m.Propagation == "rslave" {
+			return "rslave"
+		}
+	}
+	return "rprivate"
+}
+
+func (s *Spec) namespaces() []specs.LinuxNamespace {
+	ns := []specs.LinuxNamespace{{Type: specs.MountNamespace}}
+	if !s.HostPID {
+		ns = append(ns, specs.LinuxNamespace{Type: specs.PIDNamespace})
+	}
+	for _, shared := range []specs.LinuxNamespace{
+		{Type: specs.NetworkNamespace, Path: s.NetNS},
+		{Type: specs.IPCNamespace, Path: s.IPCNS},
+		{Type: specs.UTSNamespace, Path: s.UTSNS},
+	} {
+		if shared.Path != "" {
+			ns = append(ns, shared)
+		}
+	}
+	return ns
+}
+
+// mounts puts the defaults and the container's own into the order in which they
+// can be made: a parent before what lies in it.
+func (s *Spec) mounts() []specs.Mount {
+	own := map[string]bool{}
+	for _, m := range s.Mounts {
+		own[path.Clean(m.Destination)] = true
+	}
+	mounts := slices.DeleteFunc(defaultMounts(s.Privileged), func(m specs.Mount) bool { return own[m.Destination] })
+	for _, m := range s.Mounts {
+		options := []string{"rbind", cmp.Or(m.Propagation, "rprivate")}
+		switch {
+		case m.RecursiveReadOnly:
+			options = append(options, "rro")
+		case m.ReadOnly:
+			options = append(options, "ro")
+		}
+		mounts = append(mounts, specs.Mount{Destination: path.Clean(m.Destination), Type: "bind", Source: m.Source, Options: options})
+	}
+	slices.SortStableFunc(mounts, func(a, b specs.Mount) int {
+		return cmp.Compare(depth(a.Destination), depth(b.Destination))
+	})
+	return mounts
+}
+
+func depth(p string) int {
+	if p == "/" {
+		return 0
+	}
+	return strings.Count(p, "/")
+}
+
+func (r *Resources) oci() *specs.LinuxResources {
+	out := &specs.LinuxResources{CPU: &specs.LinuxCPU{Cpus: r.Cpuset, Mems: r.CpusetMems}, Memory: &specs.LinuxMemory{}}
+	if r.CPUShares != 0 {
+		out.CPU.Shares = &r.CPUShares
+	}
+	if r.CPUQuota != 0 {
+		out.CPU.Quota = &r.CPUQuota
+	}
+	if r.CPUPeriod != 0 {
+		out.CPU.Period = &r.CPUPeriod
+	}
+	if r.MemoryLimit != 0 {
+		out.Memory.Limit = &r.MemoryLimit
+	}
+	if r.SwapLimit != 0 && swapAccounting() {
+		out.Memory.Swap = &r.SwapLimit
+	}
+	if r.PidsLimit != 0 {
+		out.Pids = &specs.LinuxPids{Limit: &r.PidsLimit}
+	}
+	for size, limit := range r.Hugepages {
+		out.HugepageLimits = append(out.HugepageLimits, specs.LinuxHugepageLimit{Pagesize: size, Limit: limit})
+	}
+	slices.SortFunc(out.HugepageLimits, func(a, b specs.LinuxHugepageLimit) int { return cmp.Compare(a.Pagesize, b.Pagesize) })
+	if len(r.Unified) > 0 && unified() {
+		out.Unified = maps.Clone(r.Unified)
+	}
+	return out
+}

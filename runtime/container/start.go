@@ -1,0 +1,354 @@
+package container
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/opencontainers/cgroups/manager"
+	"github.com/opencontainers/runc/libcontainer"
+	_ "github.com/opencontainers/runc/libcontainer/nsenter" // enters the namespaces before Go's runtime starts, when executed as "init"
+	"golang.org/x/sys/unix"
+)
+
+// Init does the inner half of starting a container or a process in one. A program
+// that uses a [Keeper] calls it first thing in main when its first argument is
+// "init"; it doesn't return.
+func Init() { libcontainer.Init() }
+
+// startErrorCode is the exit code of a container whose command could not be
+// executed.
+const startErrorCode = 128
+
+// Start runs a container that was created. When Start returns nil, its command has
+// been executed. When it returns an error, the container counts as ended, with
+// [ReasonStartError].
+func (k *Keeper) Start(ctx context.Context, id string) error {
+	e, err := k.get(id)
+	if err != nil {
+		return err
+	}
+	e.busy.Lock()
+	defer e.busy.Unlock()
+	if r := e.snapshot(); r.State() != Created {
+		return fmt.Errorf("container %s was started before: %w", id, ErrState)
+	}
+	if err := ctx.Err(); err != nil {
+		return context.Cause(ctx)
+	}
+	r, err := e.update(func(r *Record) { r.Starting = true })
+	if err != nil {
+		return err
+	}
+	if err := k.launch(e, &r); err != nil {
+		k.removeLib(&r)
+		k.ended(e, Exit{Code: startErrorCode, Reason: ReasonStartError, Message: err.Error(), Finished: time.Now()})
+		return err
+	}
+	return nil
+}
+
+// launch makes the process and begins to look after it.
+func (k *Keeper) launch(e *entry, r *Record) error {
+	config, err := r.Spec.config(k.profile)
+	if err != nil {
+		return err
+	}
+	if err := e.out.reopen(); err != nil {
+		return err
+	}
+	streams, err := k.openStreams(e, nil)
+	if err != nil {
+		return err
+	}
+	keep := false
+	defer func() {
+		if !keep {
+			closeStreams(streams)
+			e.out.close()
+		}
+	}()
+	// The container's ends are open for reading, too, so that it survives us (K3).
+	var ends []*os.File
+	defer func() {
+		for _, f := range ends {
+			f.Close()
+		}
+	}()
+	for _, s := range streams {
+		f, err := os.OpenFile(s.fifo.Name(), os.O_RDWR, 0)
+		if err != nil {
+			return err
+		}
+		ends = append(ends, f)
+	}
+	proc := &libcontainer.Process{
+		Args: r.Spec.Args, Env: r.Spec.Env, Cwd: r.Spec.Cwd,
+		UID: int(r.Spec.User.UID), GID: int(r.Spec.User.GID), AdditionalGroups: ints(r.Spec.User.Groups),
+		Stdout: ends[0], Stderr: ends[1], Init: true,
+	}
+	if proc.Cwd == "" {
+		proc.Cwd = "/"
+	}
+	if r.Spec.Stdin {
+		in, err := openStdin(filepath.Join(e.dir, "stdin"))
+		if err != nil {
+			return err
+		}
+		ends = append(ends, in)
+		proc.Stdin = in
+	}
+
+	k.spawn.RLock()
+	defer k.spawn.RUnlock()
+	lc, err := libcontainer.Create(k.libDir(), r.ID, config)
+	if err != nil {
+		return fmt.Errorf("creating container: %w", err)
+	}
+	if err := lc.Run(proc); err != nil {
+		return fmt.Errorf("starting %q: %w", r.Spec.Args[0], err)
+	}
+	pid, err := proc.Pid()
+	if err != nil {
+		return err
+	}
+	k.own(pid, true)
+	fail := func(err error) error {
+		_ = unix.Kill(pid, unix.SIGKILL)
+		_, _ = proc.Wait()
+		k.own(pid, false)
+		return err
+	}
+	start, err := processStart(pid)
+	if err != nil {
+		return fail(err)
+	}
+	held, err := holdProcess(pid, start)
+	if err != nil {
+		return fail(err)
+	}
+	now, err := e.update(func(r *Record) { r.Started, r.Pid, r.PidStart = time.Now(), pid, start })
+	if err != nil {
+		held.file.Close()
+		return fail(err)
+	}
+	keep = true
+	k.opts.Changed(Change{ID: r.ID, Step: StepStarted, Record: now})
+	k.attend(e, held, streams)
+	return nil
+}
+
+func openStdin(path string) (*os.File, error) {
+	if err := unix.Mkfifo(path, 0o600); err != nil && !errors.Is(err, unix.EEXIST) {
+		return nil, fmt.Errorf("mkfifo %s: %w", path, err)
+	}
+	return os.OpenFile(path, os.O_RDWR, 0)
+}
+
+// openStreams opens a container's output FIFOs, or takes the descriptors that were
+// handed over.
+func (k *Keeper) openStreams(e *entry, handed []int) ([]*stream, error) {
+	var streams []*stream
+	for i, name := range []string{Stdout, Stderr} {
+		path := filepath.Join(e.dir, name)
+		if i < len(handed) {
+			unix.CloseOnExec(handed[i])
+			// It may be blocking or not: O_NONBLOCK belongs to the open file.
+			_ = unix.SetNonblock(handed[i], true)
+			streams = append(streams, &stream{name: name, fifo: os.NewFile(uintptr(handed[i]), path), to: e.out, pool: k.pool})
+			continue
+		}
+		s, err := openStream(name, path, e.out, k.pool)
+		if err != nil {
+			closeStreams(streams)
+			return nil, err
+		}
+		streams = append(streams, s)
+	}
+	return streams, nil
+}
+
+func closeStreams(streams []*stream) {
+	for _, s := range streams {
+		s.fifo.Close()
+	}
+}
+
+// attend looks after a running container until it ends or the keeper stops.
+func (k *Keeper) attend(e *entry, held *process, streams []*stream) {
+	e.mu.Lock()
+	e.proc, e.streams = held, streams
+	e.mu.Unlock()
+	k.mu.Lock()
+	group := k.group
+	k.mu.Unlock()
+	dead := make(chan struct{})
+	var carriers sync.WaitGroup
+	for _, s := range streams {
+		carriers.Add(1)
+		if !group.Go(func(ctx context.Context) { defer carriers.Done(); s.carry(ctx, dead) }) {
+			carriers.Done()
+		}
+	}
+	group.Go(func(ctx context.Context) {
+		code, known, err := held.wait(ctx)
+		if err != nil {
+			return // the keeper stops; the container goes on
+		}
+		finished := time.Now()
+		r := e.snapshot()
+		exit := Exit{Code: code, Finished: finished}
+		switch {
+		case !known:
+			exit.Code, exit.Reason = UnknownCode, ReasonUnknown
+			exit.Message = "the container was started by an earlier runtime, and the kernel doesn't tell its exit code"
+		case code == 0:
+			exit.Reason = ReasonCompleted
+		case oomKills(r.Spec.Cgroup) > 0:
+			exit.Reason = ReasonOOMKilled
+		default:
+			exit.Reason = ReasonError
+		}
+		if r.Spec.HostPID {
+			signalCgroup(r.Spec.Cgroup, unix.SIGKILL) // K4; otherwise the kernel has done it
+		}
+		close(dead)
+		for _, s := range streams {
+			s.wake()
+		}
+		carriers.Wait()
+		held.file.Close()
+		closeStreams(streams)
+		k.own(r.Pid, false)
+		k.removeLib(&r)
+		k.ended(e, exit)
+	})
+}
+
+// ended records that a container's life is over: first on disk, then to all (K1).
+func (k *Keeper) ended(e *entry, exit Exit) {
+	if err := save(filepath.Join(e.dir, exitFile), &exit); err != nil {
+		// The truth is still told to those who listen now; after a restart it
+		// will be unknown.
+		k.opts.Log.Error("an exit code couldn't be written", "container", e.record.ID, "err", err)
+	}
+	e.mu.Lock()
+	e.record.Exit = &exit
+	e.proc, e.streams = nil, nil
+	r := e.record
+	e.mu.Unlock()
+	e.out.close()
+	k.opts.Changed(Change{ID: r.ID, Step: StepStopped, Record: r})
+	close(e.gone)
+}
+
+// removeLib removes what libcontainer and the kernel have of a container whose
+// processes have ended.
+func (k *Keeper) removeLib(r *Record) {
+	if lc, err := libcontainer.Load(k.libDir(), r.ID); err == nil {
+		if err := lc.Destroy(); err == nil {
+			return
+		}
+	}
+	if err := KillCgroup(r.Spec.Cgroup); err != nil {
+		k.opts.Log.Error("a container's processes are still there", "container", r.ID, "err", err)
+	}
+	if err := RemoveCgroup(r.Spec.Cgroup); err != nil {
+		k.opts.Log.Error("a container's cgroup is still there", "container", r.ID, "err", err)
+	}
+	_ = os.RemoveAll(filepath.Join(k.libDir(), r.ID))
+}
+
+// own says whether somebody waits for the process of this number.
+func (k *Keeper) own(pid int, yes bool) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if yes {
+		k.owned[pid] = true
+	} else {
+		delete(k.owned, pid)
+	}
+}
+
+// applyLimits tells the kernel about new limits of a running container.
+func (k *Keeper) applyLimits(r *Record, spec *Spec) error {
+	config, err := spec.config(k.profile)
+	if err != nil {
+		return err
+	}
+	lc, err := libcontainer.Load(k.libDir(), r.ID)
+	if err != nil {
+		return err
+	}
+	now := lc.Config()
+	cgroup := *now.Cgroups
+	cgroup.Resources = config.Cgroups.Resources
+	now.Cgroups = &cgroup
+	if err := lc.Set(now); err != nil {
+		return err
+	}
+	path := "/proc/" + strconv.Itoa(r.Pid) + "/oom_score_adj"
+	return os.WriteFile(path, []byte(strconv.Itoa(spec.Resources.OOMScoreAdj)), 0)
+}
+
+// Stats asks the kernel what a running container uses.
+func (k *Keeper) Stats(id string) (Usage, error) {
+	r, err := k.Get(id)
+	if err != nil {
+		return Usage{}, err
+	}
+	if r.State() != Running {
+		return Usage{}, fmt.Errorf("container %s is not running: %w", id, ErrState)
+	}
+	config, err := r.Spec.config(nil)
+	if err != nil {
+		return Usage{}, err
+	}
+	m, err := manager.New(config.Cgroups)
+	if err != nil {
+		return Usage{}, err
+	}
+	s, err := m.GetStats()
+	if err != nil {
+		return Usage{}, fmt.Errorf("container %s: %w", id, err)
+	}
+	inactive := s.MemoryStats.Stats["total_inactive_file"]
+	if unified() {
+		inactive = s.MemoryStats.Stats["inactive_file"]
+	}
+	used := s.MemoryStats.Usage.Usage
+	rss := s.MemoryStats.Stats["total_rss"]
+	if unified() {
+		rss = s.MemoryStats.Stats["anon"]
+	}
+	return Usage{
+		At: time.Now(), CPU: s.CpuStats.CpuUsage.TotalUsage, Memory: used, WorkingSet: used - min(used, inactive), RSS: rss,
+		PageFaults: s.MemoryStats.Stats["pgfault"], MajorPageFaults: s.MemoryStats.Stats["pgmajfault"],
+		Processes: s.PidsStats.Current,
+	}, nil
+}
+
+// Usage is what a container uses at one moment.
+type Usage struct {
+	At         time.Time
+	CPU        uint64 // nanoseconds of one core since the start
+	Memory     uint64 // bytes
+	WorkingSet uint64 // bytes, without what could be dropped at once
+	RSS        uint64 // bytes
+
+	PageFaults, MajorPageFaults uint64
+	Processes                   uint64
+}
+
+func ints(in []uint32) []int {
+	var out []int
+	for _, v := range in {
+		out = append(out, int(v))
+	}
+	return out
+}

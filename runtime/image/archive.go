@@ -1,0 +1,549 @@
+package image
+
+import (
+	"archive/tar"
+	"bytes"
+	"cmp"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+	"time"
+
+	specs "github.com/opencontainers/image-spec/specs-go"
+	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
+	"golang.org/x/sys/unix"
+)
+
+// maxDocument bounds the JSON documents of an archive.
+const maxDocument = 8 << 20
+
+// Import reads an archive, compressed with gzip or not, to its end and stores its
+// images (M2). An image without a name in the archive gets the given one, if any.
+func (s *Store) Import(ctx context.Context, archive io.Reader, name string) ([]Image, error) {
+	if name != "" {
+		full, err := Normalize(name)
+		if err != nil {
+			return nil, err
+		}
+		name = full
+	}
+	s.writing.Lock()
+	defer s.writing.Unlock()
+	tmp, err := os.MkdirTemp(s.path("tmp"), "import")
+	if err != nil {
+		return nil, s.explain(err)
+	}
+	defer func() {
+		if err := errors.Join(unmountBelow(tmp), os.RemoveAll(tmp)); err != nil {
+			s.opts.Log.Warn("an import's temporary files couldn't be removed", "err", err)
+		}
+	}()
+	im := &importer{store: s, ctx: ctx, tmp: tmp, files: map[string]spooled{}, room: &budget{limit: s.opts.MaxSize}}
+	if err := im.spool(archive); err != nil {
+		return nil, s.explain(err)
+	}
+	images, err := im.read(name)
+	if err != nil {
+		return nil, s.explain(err)
+	}
+	if err := im.unpack(images); err != nil {
+		return nil, s.explain(err)
+	}
+	if err := im.commit(images); err != nil {
+		s.sweepLayers()
+		return nil, s.explain(err)
+	}
+	out := make([]Image, 0, len(images))
+	for _, img := range images {
+		out = append(out, *img)
+	}
+	return out, nil
+}
+
+// explain adds what to do to an error that says only what happened.
+func (s *Store) explain(err error) error {
+	switch {
+	case errors.Is(err, unix.ENOSPC), errors.Is(err, unix.EDQUOT):
+		return fmt.Errorf("importing an image: the disk with %s is full; nothing was stored: %w", s.opts.Dir, err)
+	case errors.Is(err, io.ErrUnexpectedEOF):
+		return fmt.Errorf("importing an image: the archive is cut off: %w", err)
+	}
+	return fmt.Errorf("importing an image: %w", err)
+}
+
+// An importer holds the state of one import.
+type importer struct {
+	store *Store
+	ctx   context.Context //nolint:containedctx // lives as long as one call
+	tmp   string
+	files map[string]spooled // by their names in the archive
+	room  *budget
+
+	layers []string // chain ids of the new ones in tmp
+}
+
+// spooled is a file of the archive, now in tmp under its digest.
+type spooled struct {
+	digest string
+	size   int64
+	link   string // instead: another name in the archive
+}
+
+func (im *importer) blob(digest string) string { return filepath.Join(im.tmp, "blob-"+hexOf(digest)) }
+
+// spool copies the archive's files to tmp, because it tells what they are at its
+// end only. Files that its names say a digest of are checked at once (M1).
+func (im *importer) spool(archive io.Reader) error {
+	plain, err := decompress(&cancelReader{ctx: im.ctx, r: archive})
+	if err != nil {
+		return err
+	}
+	entries := tar.NewReader(plain)
+	last := ""
+	for {
+		h, err := entries.Next()
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		if err != nil {
+			if last == "" {
+				return fmt.Errorf("this is not a tar file (docker-archive or OCI image layout): %w", err)
+			}
+			return fmt.Errorf("after entry %q: %w", last, err)
+		}
+		last = h.Name
+		name, err := inside(h.Name)
+		if err == nil {
+			err = im.spoolEntry(name, h, entries)
+		}
+		if err != nil {
+			return fmt.Errorf("entry %q: %w", h.Name, err)
+		}
+	}
+	// What is left is padding; a sender must not get a broken pipe for it.
+	_, err = io.Copy(io.Discard, plain)
+	return err
+}
+
+func (im *importer) spoolEntry(name string, h *tar.Header, content io.Reader) error {
+	switch h.Typeflag {
+	case tar.TypeDir, tar.TypeXGlobalHeader:
+		return nil
+	case tar.TypeSymlink, tar.TypeLink: // docker-archives name a shared layer twice this way
+		to := h.Linkname
+		if h.Typeflag == tar.TypeSymlink && !path.IsAbs(to) {
+			to = path.Join(path.Dir(name), to)
+		}
+		to = path.Clean(to)
+		if path.IsAbs(to) || to == ".." || strings.HasPrefix(to, "../") {
+			return fmt.Errorf("it links to %q outside the archive", h.Linkname)
+		}
+		im.files[name] = spooled{link: to}
+		return nil
+	case tar.TypeReg:
+	default:
+		return fmt.Errorf("its type %q is not one of a file, directory and link", string(h.Typeflag))
+	}
+	if err := im.room.take(h.Size); err != nil {
+		return err
+	}
+	f, err := os.CreateTemp(im.tmp, "spool")
+	if err != nil {
+		return err
+	}
+	defer os.Remove(f.Name()) // or nothing, if it was renamed
+	sum := sha256.New()
+	n, err := io.Copy(io.MultiWriter(f, sum), content)
+	if err := errors.Join(err, f.Close()); err != nil {
+		return err
+	}
+	if n != h.Size {
+		return fmt.Errorf("it has %d bytes, but %d are announced", n, h.Size)
+	}
+	digest := digestPrefix + hex.EncodeToString(sum.Sum(nil))
+	if promised, ok := strings.CutPrefix(name, "blobs/sha256/"); ok && digestPrefix+promised != digest {
+		return fmt.Errorf("its content has the digest %s: the archive is damaged or was changed", digest)
+	}
+	im.files[name] = spooled{digest: digest, size: n}
+	return os.Rename(f.Name(), im.blob(digest))
+}
+
+// file finds a file of the archive, through links.
+func (im *importer) file(name string) (spooled, error) {
+	at := path.Clean(name)
+	const deepest = 8 // links to links
+	for range deepest {
+		f, ok := im.files[at]
+		if !ok {
+			return spooled{}, fmt.Errorf("the archive has no file %q", name)
+		}
+		if f.link == "" {
+			return f, nil
+		}
+		at = f.link
+	}
+	return spooled{}, fmt.Errorf("%q is a link that leads nowhere", name)
+}
+
+func (im *importer) document(name string, into any) (spooled, error) {
+	f, err := im.file(name)
+	if err != nil {
+		return f, err
+	}
+	if f.size > maxDocument {
+		return f, fmt.Errorf("entry %q has %d bytes; a JSON document of an image has at most %d", name, f.size, maxDocument)
+	}
+	data, err := os.ReadFile(im.blob(f.digest))
+	if err != nil {
+		return f, err
+	}
+	if err := json.Unmarshal(data, into); err != nil {
+		return f, fmt.Errorf("entry %q: %w", name, err)
+	}
+	return f, nil
+}
+
+// read finds out which images the archive holds. A docker-archive has a
+// manifest.json, which newer ones have beside the OCI image layout; it knows the
+// names.
+func (im *importer) read(name string) ([]*Image, error) {
+	var images []*Image
+	var err error
+	switch {
+	case im.has("manifest.json"):
+		images, err = im.readDocker()
+	case im.has("index.json"):
+		images, err = im.readOCI()
+	default:
+		return nil, errors.New("the archive has neither manifest.json (docker-archive) nor index.json (OCI image layout): it is not an image")
+	}
+	if err != nil {
+		return nil, err
+	}
+	if len(images) == 0 {
+		return nil, errors.New("the archive holds no image")
+	}
+	for _, img := range images {
+		if len(img.Names) == 0 && name != "" {
+			img.Names = []string{name}
+		}
+		slices.Sort(img.Names)
+		img.Names = slices.Compact(img.Names)
+	}
+	return images, nil
+}
+
+func (im *importer) has(name string) bool { _, ok := im.files[name]; return ok }
+
+func (im *importer) readDocker() ([]*Image, error) {
+	var list []struct {
+		Config   string
+		RepoTags []string
+		Layers   []string
+	}
+	if _, err := im.document("manifest.json", &list); err != nil {
+		return nil, err
+	}
+	var images []*Image
+	for _, m := range list {
+		img := &Image{}
+		config, err := im.document(m.Config, &img.Config)
+		if err != nil {
+			return nil, err
+		}
+		img.ID = config.digest
+		for _, tag := range m.RepoTags {
+			full, err := Normalize(tag)
+			if err != nil {
+				return nil, fmt.Errorf("entry %q: %w", "manifest.json", err)
+			}
+			img.Names = append(img.Names, full)
+		}
+		for _, name := range m.Layers {
+			f, err := im.file(name)
+			if err != nil {
+				return nil, err
+			}
+			media, err := im.mediaType(f)
+			if err != nil {
+				return nil, fmt.Errorf("entry %q: %w", name, err)
+			}
+			img.Layers = append(img.Layers, Layer{Blob: f.digest, BlobSize: f.size, MediaType: media})
+		}
+		if err := im.complete(img); err != nil {
+			return nil, err
+		}
+		if img.Manifest, err = im.makeManifest(img, config.size); err != nil {
+			return nil, err
+		}
+		images = append(images, img)
+	}
+	return images, nil
+}
+
+func (im *importer) mediaType(f spooled) (string, error) {
+	r, err := os.Open(im.blob(f.digest))
+	if err != nil {
+		return "", err
+	}
+	defer r.Close()
+	head := make([]byte, 2)
+	if _, err := io.ReadFull(r, head); err == nil && bytes.Equal(head, []byte{0x1f, 0x8b}) {
+		return ocispec.MediaTypeImageLayerGzip, nil
+	}
+	return ocispec.MediaTypeImageLayer, nil
+}
+
+// makeManifest writes the OCI manifest that a docker-archive lacks.
+func (im *importer) makeManifest(img *Image, configSize int64) (string, error) {
+	m := ocispec.Manifest{
+		Versioned: specs.Versioned{SchemaVersion: 2},
+		MediaType: ocispec.MediaTypeImageManifest,
+		Config:    descriptor(ocispec.MediaTypeImageConfig, img.ID, configSize),
+	}
+	for _, l := range img.Layers {
+		m.Layers = append(m.Layers, descriptor(l.MediaType, l.Blob, l.BlobSize))
+	}
+	data, err := json.Marshal(m)
+	if err != nil {
+		return "", err
+	}
+	sum := sha256.Sum256(data)
+	digest := digestPrefix + hex.EncodeToString(sum[:])
+	return digest, os.WriteFile(im.blob(digest), data, 0o600)
+}
+
+func (im *importer) readOCI() ([]*Image, error) {
+	var index ocispec.Index
+	if _, err := im.document("index.json", &index); err != nil {
+		return nil, err
+	}
+	var images []*Image
+	for _, d := range index.Manifests {
+		found, err := im.fromDescriptor(d, d.Annotations, 0)
+		if err != nil {
+			return nil, err
+		}
+		images = append(images, found...)
+	}
+	return images, nil
+}
+
+// fromDescriptor follows a descriptor to images; of an index for several machines
+// it takes those for this one.
+func (im *importer) fromDescriptor(d ocispec.Descriptor, named map[string]string, depth int) ([]*Image, error) {
+	const deepest = 4 // of indexes in indexes
+	if depth > deepest {
+		return nil, errors.New("its indexes are nested too deeply")
+	}
+	name, err := blobName(string(d.Digest))
+	if err != nil {
+		return nil, err
+	}
+	switch d.MediaType {
+	case ocispec.MediaTypeImageIndex, "application/vnd.docker.distribution.manifest.list.v2+json":
+		var index ocispec.Index
+		if _, err := im.document(name, &index); err != nil {
+			return nil, err
+		}
+		var images []*Image
+		for _, sub := range index.Manifests {
+			if p := sub.Platform; p != nil && (p.OS != "linux" || p.Architecture != runtime.GOARCH) {
+				continue // also attestations, whose platform is "unknown"
+			}
+			if sub.Platform == nil && !im.has(path.Join("blobs/sha256", hexOf(string(sub.Digest)))) {
+				continue
+			}
+			found, err := im.fromDescriptor(sub, named, depth+1)
+			if err != nil {
+				return nil, err
+			}
+			images = append(images, found...)
+		}
+		if len(images) == 0 {
+			return nil, fmt.Errorf("the archive has no image for linux/%s", runtime.GOARCH)
+		}
+		return images, nil
+	case ocispec.MediaTypeImageManifest, "application/vnd.docker.distribution.manifest.v2+json":
+	default:
+		return nil, fmt.Errorf("media type %q of %s is not that of an image", d.MediaType, d.Digest)
+	}
+	var m ocispec.Manifest
+	if _, err := im.document(name, &m); err != nil {
+		return nil, err
+	}
+	img := &Image{Manifest: string(d.Digest), ID: string(m.Config.Digest)}
+	if name, err = blobName(img.ID); err != nil {
+		return nil, err
+	}
+	if _, err := im.document(name, &img.Config); err != nil {
+		return nil, err
+	}
+	for _, l := range m.Layers {
+		name, err := blobName(string(l.Digest))
+		if err != nil {
+			return nil, err
+		}
+		f, err := im.file(name)
+		if err != nil {
+			return nil, err
+		}
+		img.Layers = append(img.Layers, Layer{Blob: f.digest, BlobSize: f.size, MediaType: l.MediaType})
+	}
+	for _, key := range []string{"io.containerd.image.name", "org.opencontainers.image.ref.name"} {
+		ref := named[key]
+		// A bare tag is a name only for whoever has the directory it is in.
+		if ref == "" || key == "org.opencontainers.image.ref.name" && (len(img.Names) > 0 || !strings.ContainsAny(ref, "/:")) {
+			continue
+		}
+		full, err := Normalize(ref)
+		if err != nil {
+			return nil, fmt.Errorf("entry %q: %w", "index.json", err)
+		}
+		img.Names = append(img.Names, full)
+	}
+	return []*Image{img}, im.complete(img)
+}
+
+func blobName(digest string) (string, error) {
+	if !validDigest(digest) {
+		return "", fmt.Errorf("digest %q is not sha256: and 64 hexadecimal digits", digest)
+	}
+	return "blobs/sha256/" + hexOf(digest), nil
+}
+
+// complete checks the configuration and names the layers.
+func (im *importer) complete(img *Image) error {
+	c := img.Config
+	if c.OS != "" && c.OS != "linux" || c.Architecture != "" && c.Architecture != runtime.GOARCH {
+		return fmt.Errorf("the image is made for %s/%s, this machine is linux/%s", c.OS, c.Architecture, runtime.GOARCH)
+	}
+	if len(c.RootFS.DiffIDs) != len(img.Layers) {
+		return fmt.Errorf("the image's configuration lists %d layers, its manifest %d", len(c.RootFS.DiffIDs), len(img.Layers))
+	}
+	if len(img.Layers) == 0 {
+		return errors.New("the image has no layers")
+	}
+	chain := ""
+	for i, diff := range c.RootFS.DiffIDs {
+		if !validDigest(string(diff)) {
+			return fmt.Errorf("digest %q is not sha256: and 64 hexadecimal digits", diff)
+		}
+		chain = chainID(chain, string(diff))
+		img.Layers[i].DiffID, img.Layers[i].ChainID = string(diff), chain
+	}
+	return nil
+}
+
+// unpack unpacks the layers that aren't there yet, each once.
+func (im *importer) unpack(images []*Image) error {
+	for _, img := range images {
+		parent, size := "", int64(0)
+		for i, l := range img.Layers {
+			meta, err := im.store.readLayer(l.ChainID)
+			if err != nil && !slices.Contains(im.layers, l.ChainID) {
+				// A broken one is made anew.
+				if err := os.RemoveAll(im.store.layerDir(l.ChainID)); err != nil {
+					return err
+				}
+				_, meta, err = im.store.unpackLayer(im.ctx, im.tmp, im.blob(l.Blob), parent, l.DiffID, im.room)
+				if err != nil {
+					return fmt.Errorf("layer %d (%s): %w", i+1, l.DiffID, err)
+				}
+				im.layers = append(im.layers, l.ChainID)
+			}
+			size += meta.Size
+			parent = l.ChainID
+		}
+		img.Size, img.Imported = uint64(size), time.Now()
+	}
+	return nil
+}
+
+// commit moves everything to its place: layers and blobs first, and when they are
+// safe on the disk the records that need them (M5).
+func (im *importer) commit(images []*Image) error {
+	s := im.store
+	for _, chain := range im.layers {
+		if err := os.Rename(filepath.Join(im.tmp, layerName(chain)), s.layerDir(chain)); err != nil {
+			return err
+		}
+	}
+	for _, img := range images {
+		blobs := []string{img.ID, img.Manifest}
+		for _, l := range img.Layers {
+			blobs = append(blobs, l.Blob)
+		}
+		for _, digest := range blobs {
+			err := os.Rename(im.blob(digest), s.path("blobs", hexOf(digest)))
+			if err != nil && !errors.Is(err, os.ErrNotExist) { // moved already, for another image or as another's layer
+				return err
+			}
+		}
+	}
+	dir, err := os.Open(s.opts.Dir)
+	if err != nil {
+		return err
+	}
+	defer dir.Close()
+	if err := unix.Syncfs(int(dir.Fd())); err != nil {
+		return fmt.Errorf("syncing %s: %w", s.opts.Dir, err)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	next := map[string]*Image{}
+	for _, img := range images {
+		if old := cmp.Or(next[img.ID], s.images[img.ID]); old != nil {
+			img.Names = append(slices.Clone(old.Names), img.Names...)
+			slices.Sort(img.Names)
+			img.Names = slices.Compact(img.Names)
+		}
+		next[img.ID] = img
+	}
+	// A name belongs to the newest image that has it.
+	for id, old := range s.images {
+		if next[id] != nil {
+			continue
+		}
+		taken := func(name string) bool {
+			return slices.ContainsFunc(images, func(img *Image) bool { return slices.Contains(img.Names, name) })
+		}
+		if slices.ContainsFunc(old.Names, taken) {
+			without := *old
+			without.Names = slices.DeleteFunc(slices.Clone(old.Names), taken)
+			next[id] = &without
+		}
+	}
+	for _, img := range next {
+		if err := s.saveImage(img); err != nil {
+			s.forgetNew(next)
+			return err
+		}
+	}
+	for id, img := range next {
+		s.images[id] = img
+	}
+	return nil
+}
+
+// forgetNew takes back records that were written before one couldn't be. The
+// caller holds mu.
+func (s *Store) forgetNew(next map[string]*Image) {
+	for id := range next {
+		if old := s.images[id]; old != nil {
+			_ = s.saveImage(old)
+		} else {
+			_ = os.Remove(s.imageFile(id))
+		}
+	}
+}

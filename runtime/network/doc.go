@@ -1,0 +1,18 @@
+// Package network gives pods an address on a bridge of the node.
+//
+// A [Network] owns one bridge, one route, one nftables table and the veth pairs on
+// the bridge; it touches nothing else, with one exception: net.ipv4.ip_forward,
+// whose old value it writes down and puts back. Everything goes over netlink; no
+// outside program is run.
+//
+//	N1  An address belongs to at most one pod, across restarts.
+//	N2  Packets for the service network never leave by another route: the bridge
+//	    has a route for all of it, whether or not somebody answers there.
+//	N3  The bridge keeps its link address as long as it lives, so that neighbours'
+//	    caches stay right when pods come and go.
+//	N4  [Network.Up] and [Network.Down] may be repeated, and find what was left by
+//	    a process that was killed in the middle of either.
+//
+// Which addresses are taken is not written down twice: whoever keeps the pods says
+// so with [Network.Reserve] after a restart.
+package network

@@ -1,0 +1,81 @@
+package network
+
+import (
+	"fmt"
+
+	"github.com/google/nftables"
+	"github.com/google/nftables/expr"
+	"golang.org/x/sys/unix"
+)
+
+// upTable makes our nftables table. Its one rule hides the addresses of pods from
+// the world outside: what leaves by another link than the bridge gets the host's.
+func (n *Network) upTable() error {
+	c, err := nftables.New()
+	if err != nil {
+		return err
+	}
+	table := &nftables.Table{Family: nftables.TableFamilyIPv4, Name: n.opts.Table}
+	// Made, emptied and filled in one transaction: there is no moment without it.
+	c.AddTable(table)
+	c.FlushTable(table)
+	chain := c.AddChain(&nftables.Chain{
+		Name: "postrouting", Table: table, Type: nftables.ChainTypeNAT,
+		Hooknum: nftables.ChainHookPostrouting, Priority: nftables.ChainPriorityNATSource,
+	})
+	pods := ipNet(n.opts.PodCIDR)
+	const sourceOffset, addressLen = 12, 4 // in the IPv4 header
+	c.AddRule(&nftables.Rule{Table: table, Chain: chain, Exprs: []expr.Any{
+		&expr.Payload{DestRegister: 1, Base: expr.PayloadBaseNetworkHeader, Offset: sourceOffset, Len: addressLen},
+		&expr.Bitwise{SourceRegister: 1, DestRegister: 1, Len: addressLen, Mask: pods.Mask, Xor: make([]byte, addressLen)},
+		&expr.Cmp{Op: expr.CmpOpEq, Register: 1, Data: pods.IP.To4()},
+		&expr.Meta{Key: expr.MetaKeyOIFNAME, Register: 1},
+		&expr.Cmp{Op: expr.CmpOpNeq, Register: 1, Data: linkData(n.opts.Bridge)},
+		&expr.Masq{},
+	}})
+	return c.Flush()
+}
+
+// linkData is a link's name as the kernel compares it.
+func linkData(name string) []byte {
+	data := make([]byte, unix.IFNAMSIZ)
+	copy(data, name)
+	return data
+}
+
+func (n *Network) downTable() error {
+	c, err := nftables.New()
+	if err != nil {
+		return err
+	}
+	table := &nftables.Table{Family: nftables.TableFamilyIPv4, Name: n.opts.Table}
+	c.AddTable(table) // so that deleting it can't fail because it isn't there
+	c.DelTable(table)
+	if err := c.Flush(); err != nil {
+		return fmt.Errorf("removing nftables table %s: %w", n.opts.Table, err)
+	}
+	return nil
+}
+
+// foreignDrop looks for a chain of somebody else that drops forwarded packets by
+// default, as Docker's does, and says what to do about it.
+func foreignDrop(bridge string) string {
+	c, err := nftables.New()
+	if err != nil {
+		return ""
+	}
+	chains, err := c.ListChainsOfTableFamily(nftables.TableFamilyIPv4)
+	if err != nil {
+		return ""
+	}
+	for _, chain := range chains {
+		if chain.Hooknum == nil || *chain.Hooknum != *nftables.ChainHookForward || chain.Type != nftables.ChainTypeFilter ||
+			chain.Policy == nil || *chain.Policy != nftables.ChainPolicyDrop {
+			continue
+		}
+		return fmt.Sprintf("chain %s of the nftables table ip %s drops forwarded packets by default, so pods can't reach other hosts; "+
+			"to let them: iptables -I %s -i %s -j ACCEPT && iptables -I %s -o %s -j ACCEPT",
+			chain.Name, chain.Table.Name, chain.Name, bridge, chain.Name, bridge)
+	}
+	return ""
+}
