@@ -40,7 +40,8 @@ type Kind struct {
 
 	// Default fills in the fields that were left out. It runs on every object
 	// that comes in, and is idempotent, so that it can run once more after
-	// admission has changed the object.
+	// admission has changed the object. What lies behind the pointers, maps and
+	// slices of an object that has been defaulted it does not write to.
 	Default func(obj Object)
 
 	// Prepare makes obj what may be stored: on creation (old is nil) it drops

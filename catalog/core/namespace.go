@@ -58,7 +58,7 @@ func namespaces() *catalog.Kind {
 // labelNamespace gives a namespace its name as a label, so that selectors can
 // name it.
 func labelNamespace(ns *corev1.Namespace) {
-	if ns.Name == "" {
+	if ns.Name == "" || ns.Labels[corev1.LabelMetadataName] == ns.Name {
 		return
 	}
 	if ns.Labels == nil {

@@ -138,7 +138,7 @@ func defaultNode(n *corev1.Node) {
 	switch {
 	case len(n.Spec.PodCIDRs) == 0 && n.Spec.PodCIDR != "":
 		n.Spec.PodCIDRs = []string{n.Spec.PodCIDR}
-	case len(n.Spec.PodCIDRs) > 0:
+	case len(n.Spec.PodCIDRs) > 0 && n.Spec.PodCIDR != n.Spec.PodCIDRs[0]:
 		n.Spec.PodCIDR = n.Spec.PodCIDRs[0]
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -167,16 +168,18 @@ func merged(into, from map[string]string) map[string]string {
 	if len(from) == 0 {
 		return into
 	}
-	if into == nil {
-		into = map[string]string{}
+	all := maps.Clone(into)
+	if all == nil {
+		all = map[string]string{}
 	}
-	maps.Copy(into, from)
-	return into
+	maps.Copy(all, from)
+	return all
 }
 
 // setScheduled makes the condition PodScheduled true.
 func setScheduled(s *corev1.PodStatus, now metav1.Time) {
 	c := corev1.PodCondition{Type: corev1.PodScheduled, Status: corev1.ConditionTrue, LastTransitionTime: now}
+	s.Conditions = slices.Clone(s.Conditions)
 	for i := range s.Conditions {
 		if s.Conditions[i].Type != corev1.PodScheduled {
 			continue

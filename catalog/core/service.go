@@ -3,9 +3,7 @@ package core
 import (
 	"cmp"
 	"fmt"
-	"net"
 	"slices"
-	"strconv"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
@@ -100,12 +98,14 @@ func servicePorts(s *corev1.Service) string {
 
 const defaultAffinitySeconds = 3 * 60 * 60
 
+// defaultService leaves out what depends on the cluster: addresses, their
+// families and node ports are given by admission.
 func defaultService(s *corev1.Service) {
 	spec := &s.Spec
 	spec.SessionAffinity = cmp.Or(spec.SessionAffinity, corev1.ServiceAffinityNone)
 	switch spec.SessionAffinity {
 	case corev1.ServiceAffinityNone:
-		spec.SessionAffinityConfig = nil
+		spec.SessionAffinityConfig = nil // left over from ClientIP
 	case corev1.ServiceAffinityClientIP:
 		if c := spec.SessionAffinityConfig; c == nil || c.ClientIP == nil || c.ClientIP.TimeoutSeconds == nil {
 			spec.SessionAffinityConfig = &corev1.SessionAffinityConfig{
@@ -116,7 +116,9 @@ func defaultService(s *corev1.Service) {
 	spec.Type = cmp.Or(spec.Type, corev1.ServiceTypeClusterIP)
 	for i := range spec.Ports {
 		p := &spec.Ports[i]
-		p.Protocol = cmp.Or(p.Protocol, corev1.ProtocolTCP)
+		if p.Protocol == "" {
+			p.Protocol = corev1.ProtocolTCP
+		}
 		if p.TargetPort == intstr.FromInt32(0) || p.TargetPort == intstr.FromString("") {
 			p.TargetPort = intstr.FromInt32(p.Port)
 		}
@@ -137,50 +139,6 @@ func defaultService(s *corev1.Service) {
 			}
 		}
 	}
-	sameClusterIP(spec)
-	defaultFamilies(spec)
-}
-
-// sameClusterIP makes the single field and the list agree where only one of them
-// was given. Where they differ, validation says so.
-func sameClusterIP(spec *corev1.ServiceSpec) {
-	switch {
-	case spec.ClusterIP != "" && len(spec.ClusterIPs) == 0:
-		spec.ClusterIPs = []string{spec.ClusterIP}
-	case spec.ClusterIP == "" && len(spec.ClusterIPs) > 0:
-		spec.ClusterIP = spec.ClusterIPs[0]
-	}
-}
-
-// defaultFamilies fills in what follows from the service itself. A service whose
-// addresses say nothing is of IPv4: a cluster of one family is the only one
-// there is so far.
-func defaultFamilies(spec *corev1.ServiceSpec) {
-	if spec.Type == corev1.ServiceTypeExternalName {
-		return
-	}
-	if spec.IPFamilyPolicy == nil {
-		policy := corev1.IPFamilyPolicySingleStack
-		if len(spec.IPFamilies) > 1 || len(spec.ClusterIPs) > 1 {
-			policy = corev1.IPFamilyPolicyRequireDualStack
-		}
-		spec.IPFamilyPolicy = &policy
-	}
-	if len(spec.IPFamilies) > 0 {
-		return
-	}
-	for _, ip := range spec.ClusterIPs {
-		if parsed := net.ParseIP(ip); parsed != nil {
-			family := corev1.IPv6Protocol
-			if parsed.To4() != nil {
-				family = corev1.IPv4Protocol
-			}
-			spec.IPFamilies = append(spec.IPFamilies, family)
-		}
-	}
-	if len(spec.IPFamilies) == 0 {
-		spec.IPFamilies = []corev1.IPFamily{corev1.IPv4Protocol}
-	}
 }
 
 // fromOutside says whether the service can be reached from outside the cluster.
@@ -196,18 +154,13 @@ func fromOutside(s *corev1.Service) bool {
 
 func hasClusterIP(s *corev1.Service) bool { return s.Spec.Type != corev1.ServiceTypeExternalName }
 
-func hasNodePorts(s *corev1.Service) bool {
-	return s.Spec.Type == corev1.ServiceTypeNodePort ||
-		s.Spec.Type == corev1.ServiceTypeLoadBalancer && (s.Spec.AllocateLoadBalancerNodePorts == nil || *s.Spec.AllocateLoadBalancerNodePorts)
-}
-
 func hasHealthPort(s *corev1.Service) bool {
 	return s.Spec.Type == corev1.ServiceTypeLoadBalancer && s.Spec.ExternalTrafficPolicy == corev1.ServiceExternalTrafficPolicyLocal
 }
 
-// prepareService drops the status of a new service. An updated one keeps what
-// the cluster has allocated for it, unless it has become a service that has no
-// such thing.
+// prepareService drops the status of a new service and keeps that of an old one.
+// What the cluster allocates for a service is carried over, and dropped after a
+// change of type, by the admission plug-in that allocates it.
 func prepareService(s, old *corev1.Service) {
 	if old == nil {
 		s.Status = corev1.ServiceStatus{}
@@ -217,95 +170,6 @@ func prepareService(s, old *corev1.Service) {
 	if s.Spec.Type != corev1.ServiceTypeLoadBalancer {
 		s.Status.LoadBalancer = corev1.LoadBalancerStatus{}
 	}
-	keepAllocated(s, old)
-	dropUnneeded(s, old)
-}
-
-// keepAllocated takes over what a client left out that does not know it.
-func keepAllocated(s, old *corev1.Service) {
-	if hasClusterIP(s) && hasClusterIP(old) {
-		if s.Spec.ClusterIP == "" && len(s.Spec.ClusterIPs) == 0 {
-			s.Spec.ClusterIP, s.Spec.ClusterIPs = old.Spec.ClusterIP, slices.Clone(old.Spec.ClusterIPs)
-			s.Spec.IPFamilies = slices.Clone(old.Spec.IPFamilies)
-		}
-		// Clients that know only the single field change that alone.
-		if s.Spec.ClusterIP != old.Spec.ClusterIP && slices.Equal(s.Spec.ClusterIPs, old.Spec.ClusterIPs) {
-			s.Spec.ClusterIPs = nil
-			sameClusterIP(&s.Spec)
-		}
-	}
-	if hasNodePorts(s) && hasNodePorts(old) {
-		type key struct {
-			protocol corev1.Protocol
-			port     int32
-		}
-		was, taken := map[key]int32{}, map[int32]bool{}
-		for _, p := range old.Spec.Ports {
-			was[key{p.Protocol, p.Port}] = p.NodePort
-		}
-		for _, p := range s.Spec.Ports {
-			taken[p.NodePort] = true
-		}
-		for i := range s.Spec.Ports {
-			p := &s.Spec.Ports[i]
-			if port := was[key{p.Protocol, p.Port}]; p.NodePort == 0 && !taken[port] {
-				p.NodePort = port
-				taken[port] = true
-			}
-		}
-	}
-	if hasHealthPort(s) && hasHealthPort(old) && s.Spec.HealthCheckNodePort == 0 {
-		s.Spec.HealthCheckNodePort = old.Spec.HealthCheckNodePort
-	}
-}
-
-// dropUnneeded takes away what a service of the old type had and one of the new
-// type can't have, if the client has left it as it was. What the client sets
-// itself is left to validation.
-func dropUnneeded(s, old *corev1.Service) {
-	if !hasClusterIP(s) && hasClusterIP(old) {
-		if s.Spec.ClusterIP == old.Spec.ClusterIP && slices.Equal(s.Spec.ClusterIPs, old.Spec.ClusterIPs) {
-			s.Spec.ClusterIP, s.Spec.ClusterIPs = "", nil
-		}
-		if slices.Equal(s.Spec.IPFamilies, old.Spec.IPFamilies) {
-			s.Spec.IPFamilies = nil
-		}
-		if same(s.Spec.IPFamilyPolicy, old.Spec.IPFamilyPolicy) {
-			s.Spec.IPFamilyPolicy = nil
-		}
-		if same(s.Spec.InternalTrafficPolicy, old.Spec.InternalTrafficPolicy) {
-			s.Spec.InternalTrafficPolicy = nil
-		}
-	}
-	if hasNodePorts(old) && !hasNodePorts(s) && s.Spec.Type != corev1.ServiceTypeLoadBalancer {
-		was := map[string]bool{}
-		for _, p := range old.Spec.Ports {
-			was[portKey(p)] = true
-		}
-		for i := range s.Spec.Ports {
-			if was[portKey(s.Spec.Ports[i])] {
-				s.Spec.Ports[i].NodePort = 0
-			}
-		}
-	}
-	if hasHealthPort(old) && !hasHealthPort(s) && s.Spec.HealthCheckNodePort == old.Spec.HealthCheckNodePort {
-		s.Spec.HealthCheckNodePort = 0
-	}
-	if fromOutside(old) && !fromOutside(s) && s.Spec.ExternalTrafficPolicy == old.Spec.ExternalTrafficPolicy {
-		s.Spec.ExternalTrafficPolicy = ""
-	}
-	if old.Spec.Type == corev1.ServiceTypeLoadBalancer && s.Spec.Type != corev1.ServiceTypeLoadBalancer {
-		if same(s.Spec.AllocateLoadBalancerNodePorts, old.Spec.AllocateLoadBalancerNodePorts) {
-			s.Spec.AllocateLoadBalancerNodePorts = nil
-		}
-		if same(s.Spec.LoadBalancerClass, old.Spec.LoadBalancerClass) {
-			s.Spec.LoadBalancerClass = nil
-		}
-	}
-}
-
-func portKey(p corev1.ServicePort) string {
-	return string(p.Protocol) + strconv.Itoa(int(p.Port)) + "/" + strconv.Itoa(int(p.NodePort))
 }
 
 func same[T comparable](a, b *T) bool {

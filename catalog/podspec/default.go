@@ -46,10 +46,10 @@ func DefaultPod(spec *corev1.PodSpec) {
 // Default fills in what was left out of a pod spec, be it a pod's or a
 // template's.
 func Default(spec *corev1.PodSpec) {
-	if spec.ServiceAccountName == "" {
-		spec.ServiceAccountName = spec.DeprecatedServiceAccount
+	orDefault(&spec.ServiceAccountName, spec.DeprecatedServiceAccount)
+	if spec.DeprecatedServiceAccount != spec.ServiceAccountName {
+		spec.DeprecatedServiceAccount = spec.ServiceAccountName // the old name of the field
 	}
-	spec.DeprecatedServiceAccount = spec.ServiceAccountName
 	orDefault(&spec.DNSPolicy, corev1.DNSClusterFirst)
 	orDefault(&spec.RestartPolicy, corev1.RestartPolicyAlways)
 	orDefault(&spec.SchedulerName, corev1.DefaultSchedulerName)
@@ -64,9 +64,7 @@ func Default(spec *corev1.PodSpec) {
 		defaultContainer(c)
 	}
 	for i := range spec.EphemeralContainers {
-		c := corev1.Container(spec.EphemeralContainers[i].EphemeralContainerCommon)
-		defaultContainer(&c)
-		spec.EphemeralContainers[i].EphemeralContainerCommon = corev1.EphemeralContainerCommon(c)
+		defaultContainer((*corev1.Container)(&spec.EphemeralContainers[i].EphemeralContainerCommon))
 	}
 	if spec.Resources != nil {
 		roundUp(spec.Resources.Limits)
@@ -238,7 +236,7 @@ func requestPodLimits(spec *corev1.PodSpec) {
 			requests[name] = limit.DeepCopy()
 		}
 	}
-	if len(requests) > 0 {
+	if len(requests) > len(r.Requests) {
 		r.Requests = requests
 	}
 }
@@ -298,8 +296,9 @@ func raise(most, other corev1.ResourceList) {
 // roundUp brings quantities to the finest unit that the API knows, a thousandth.
 func roundUp(list corev1.ResourceList) {
 	for name, q := range list {
-		q.RoundUp(resource.Milli)
-		list[name] = q
+		if rounded := q.DeepCopy(); !rounded.RoundUp(resource.Milli) {
+			list[name] = rounded
+		}
 	}
 }
 
@@ -333,9 +332,11 @@ func containers(spec *corev1.PodSpec) func(yield func(*corev1.Container) bool) {
 	}
 }
 
+// orDefault and setDefault write only where nothing is: a spec that has been
+// defaulted may be read by others.
 func orDefault[T comparable](field *T, value T) {
 	var zero T
-	if *field == zero {
+	if *field == zero && value != zero {
 		*field = value
 	}
 }
