@@ -40,7 +40,8 @@ type Kind struct {
 
 	// Default fills in the fields that were left out. It runs on every object
 	// that comes in, and is idempotent, so that it can run once more after
-	// admission has changed the object.
+	// admission has changed the object. What lies behind the pointers, maps and
+	// slices of an object that has been defaulted it does not write to.
 	Default func(obj Object)
 
 	// Prepare makes obj what may be stored: on creation (old is nil) it drops
@@ -127,8 +128,7 @@ type Subresource struct {
 	// Get returns the view.
 	Get func(parent Object) runtime.Object
 	// Apply changes parent (a copy) to what body says. Its errors are API status
-	// errors. The parent is then validated as on any update, if Validate is set
-	// by Validate, otherwise not at all: Apply has checked the body.
+	// errors. The changed parent is then checked by Validate, if there is one.
 	Apply func(parent Object, body runtime.Object) error
 	// KeepsGeneration says that what Apply changes does not count as a change
 	// of the parent's metadata.generation ("binding").

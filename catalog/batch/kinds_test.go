@@ -1,0 +1,12 @@
+package batch_test
+
+import (
+	"testing"
+
+	"github.com/sampan-io/sampan/catalog/batch"
+	"github.com/sampan-io/sampan/catalog/catalogtest"
+)
+
+func TestKindsKeepTheLaws(t *testing.T) {
+	catalogtest.Kinds(t, batch.Kinds(), "testdata/accepted")
+}

@@ -1,0 +1,386 @@
+package catalogtest
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"reflect"
+	"strings"
+	"testing"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/intstr"
+	"sigs.k8s.io/randfill"
+	"sigs.k8s.io/yaml"
+
+	"github.com/sampan-io/sampan/catalog"
+	"github.com/sampan-io/sampan/internal/run"
+)
+
+// rounds is how many random objects of each kind are tried.
+const rounds = 150
+
+// Kinds checks the laws K1 to K6 on kinds. Examples is a directory of manifests,
+// one object each, that the kinds must accept; there must be one for each kind.
+// The names of kinds whose status counts on creation are listed in keepsStatus.
+func Kinds(t *testing.T, kinds []*catalog.Kind, examples string, keepsStatus ...string) {
+	c, err := catalog.New(kinds)
+	if err != nil {
+		t.Fatalf("K1: %v", err)
+	}
+	seen := map[string]bool{}
+	for _, file := range manifests(t, examples) {
+		t.Run("accepts "+strings.TrimSuffix(filepath.Base(file), ".yaml"), func(t *testing.T) {
+			kind, obj := Load(t, c, file)
+			seen[kind.Kind] = true
+			accepted(t, kind, obj)
+		})
+	}
+	for _, k := range kinds {
+		t.Run(k.Kind, func(t *testing.T) {
+			if !seen[k.Kind] {
+				t.Errorf("K4: no example of %s in %s", k.Kind, examples)
+			}
+			named(t, k)
+			empty(t, k)
+			for seed := range int64(rounds) {
+				strange(t, k, seed)
+			}
+			statusApart(t, k, contains(keepsStatus, k.Kind))
+		})
+	}
+}
+
+func contains(all []string, s string) bool {
+	for _, a := range all {
+		if a == s {
+			return true
+		}
+	}
+	return false
+}
+
+func manifests(t *testing.T, dir string) []string {
+	t.Helper()
+	files, err := filepath.Glob(filepath.Join(dir, "*.yaml"))
+	if err != nil || len(files) == 0 {
+		t.Fatalf("no manifests in %s: %v", dir, err)
+	}
+	return files
+}
+
+// Load reads a manifest strictly, so that a misspelled field is a failure.
+func Load(t *testing.T, c *catalog.Catalog, file string) (*catalog.Kind, catalog.Object) {
+	t.Helper()
+	data, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var meta runtime.TypeMeta
+	if err := yaml.Unmarshal(data, &meta); err != nil {
+		t.Fatal(err)
+	}
+	kind := c.Kind(meta.GroupVersionKind())
+	if kind == nil {
+		t.Fatalf("%s: no kind %v", file, meta.GroupVersionKind())
+	}
+	obj := kind.New()
+	if err := yaml.UnmarshalStrict(data, obj); err != nil {
+		t.Fatalf("%s: %v", file, err)
+	}
+	return kind, obj
+}
+
+// Create does with obj what the API server does on creation, apart from
+// admission, and returns what is wrong with it.
+func Create(kind *catalog.Kind, obj catalog.Object) error {
+	if kind.Namespaced && obj.GetNamespace() == "" {
+		obj.SetNamespace("default")
+	}
+	obj.SetUID("11111111-2222-3333-4444-555555555555")
+	obj.SetCreationTimestamp(metav1.Unix(1_700_000_000, 0))
+	if kind.Generation {
+		obj.SetGeneration(1)
+	}
+	apply(kind.Default, obj)
+	if kind.Prepare != nil {
+		kind.Prepare(obj, nil)
+	}
+	obj.SetResourceVersion("1")
+	errs := catalog.ValidateMeta(kind, obj, nil)
+	if kind.Validate != nil {
+		errs = append(errs, kind.Validate(obj, nil)...)
+	}
+	return errs.ToAggregate()
+}
+
+// Update does with obj what the API server does on an update of old.
+func Update(kind *catalog.Kind, obj, old catalog.Object) error {
+	apply(kind.Default, obj)
+	if kind.Prepare != nil {
+		kind.Prepare(obj, old)
+	}
+	errs := catalog.ValidateMeta(kind, obj, old)
+	if kind.Validate != nil {
+		errs = append(errs, kind.Validate(obj, old)...)
+	}
+	return errs.ToAggregate()
+}
+
+// UpdateSub does with obj what the API server does on an update of old through a
+// subresource of the kind.
+func UpdateSub(kind *catalog.Kind, sub string, obj, old catalog.Object) error {
+	s := kind.Subresource(sub)
+	apply(kind.Default, obj)
+	if s.Prepare != nil {
+		s.Prepare(obj, old)
+	}
+	errs := catalog.ValidateMeta(kind, obj, old)
+	if s.Validate != nil {
+		errs = append(errs, s.Validate(obj, old)...)
+	}
+	return errs.ToAggregate()
+}
+
+func apply(f func(catalog.Object), obj catalog.Object) {
+	if f != nil {
+		f(obj)
+	}
+}
+
+func accepted(t *testing.T, kind *catalog.Kind, obj catalog.Object) { // K4
+	t.Helper()
+	if err := Create(kind, obj); err != nil {
+		t.Fatalf("K4: create: %v", err)
+	}
+	if err := Update(kind, clone(obj), obj); err != nil {
+		t.Errorf("K4: update with itself: %v", err)
+	}
+	if kind.Subresource("status") != nil {
+		if err := UpdateSub(kind, "status", clone(obj), obj); err != nil {
+			t.Errorf("K4: status update with itself: %v", err)
+		}
+	}
+	twice := clone(obj)
+	apply(kind.Default, twice)
+	if !equality.Semantic.DeepEqual(twice, obj) {
+		t.Errorf("K2: Default changes an object that was accepted")
+	}
+}
+
+func named(t *testing.T, k *catalog.Kind) { // K1
+	t.Helper()
+	for _, name := range append([]string{k.Resource, k.Singular}, k.ShortNames...) {
+		if name == "" || name != strings.ToLower(name) {
+			t.Errorf("K1: name %q is not in lower case", name)
+		}
+	}
+	if got := reflect.TypeOf(k.New()).Elem().Name(); got != k.Kind {
+		t.Errorf("K1: New makes a %s, want a %s", got, k.Kind)
+	}
+	if got := reflect.TypeOf(k.NewList()).Elem().Name(); got != k.Kind+"List" {
+		t.Errorf("K1: NewList makes a %s, want a %sList", got, k.Kind)
+	}
+	for _, f := range k.Indexed {
+		if k.Fields[f] == nil {
+			t.Errorf("K1: indexed field %q is not among the fields", f)
+		}
+	}
+	columns := map[string]bool{}
+	for _, c := range k.Columns {
+		if c.Name == "" || c.Description == "" || columns[c.Name] {
+			t.Errorf("K1: column %q lacks its description or is there twice", c.Name)
+		}
+		columns[c.Name] = true
+	}
+	subs := map[string]bool{}
+	for _, s := range k.Subresources {
+		if s.Name == "" || len(s.Verbs) == 0 || subs[s.Name] {
+			t.Errorf("K1: subresource %q lacks its verbs or is there twice", s.Name)
+		}
+		subs[s.Name] = true
+	}
+}
+
+func empty(t *testing.T, k *catalog.Kind) { // K3
+	t.Helper()
+	use(t, k, k.New(), nil)
+	obj := k.New()
+	apply(k.Default, obj)
+	use(t, k, obj, k.New())
+}
+
+// strange tries an object of random content.
+func strange(t *testing.T, k *catalog.Kind, seed int64) {
+	t.Helper()
+	defer func() {
+		if p := recover(); p != nil {
+			t.Errorf("K3: seed %d: panic: %v", seed, p)
+			panic(p)
+		}
+	}()
+	obj, old := Random(k, seed), Random(k, seed+rounds)
+	use(t, k, clone(obj), nil)
+	use(t, k, clone(obj), old)
+
+	apply(k.Default, obj)
+	once := clone(obj)
+	apply(k.Default, obj)
+	if !equality.Semantic.DeepEqual(once, obj) {
+		t.Fatalf("K2: seed %d: Default is not idempotent", seed)
+	}
+	// A shallow copy shares everything with the original; the race detector
+	// sees a Default that writes.
+	g := run.NewGroup(context.Background(), 0)
+	for range 2 {
+		g.Go(func(context.Context) { apply(k.Default, shallow(obj)) })
+	}
+	g.Wait()
+}
+
+// use calls everything that a kind has.
+func use(t *testing.T, k *catalog.Kind, obj, old catalog.Object) {
+	t.Helper()
+	now := time.Unix(1_700_000_000, 0)
+	cells(t, k, obj, now)
+	for _, f := range k.Fields {
+		f(obj)
+	}
+	if k.Grace != nil {
+		k.Grace(obj, nil)
+	}
+	if k.Held != nil {
+		k.Held(obj)
+	}
+	for i := range k.Subresources {
+		s := &k.Subresources[i]
+		if s.Prepare != nil && old != nil {
+			o := clone(obj)
+			s.Prepare(o, old)
+			if s.Validate != nil {
+				s.Validate(o, old)
+			}
+		}
+		if s.Get != nil {
+			s.Get(obj)
+		}
+		if s.Apply != nil {
+			body := s.New()
+			filler(int64(len(obj.GetName()))).Fill(body)
+			_ = s.Apply(clone(obj), body) // refusing is fine
+			_ = s.Apply(clone(obj), s.New())
+		}
+	}
+	if k.Validate != nil {
+		k.Validate(clone(obj), old)
+	}
+	apply(k.Default, obj)
+	if k.Prepare != nil {
+		k.Prepare(obj, old)
+	}
+	if k.Validate != nil {
+		for _, err := range k.Validate(obj, old) {
+			_ = err.Error()
+		}
+	}
+	cells(t, k, obj, now)
+	apply(k.Terminating, obj)
+}
+
+func cells(t *testing.T, k *catalog.Kind, obj catalog.Object, now time.Time) { // K6
+	t.Helper()
+	for _, c := range k.Columns {
+		cell := c.Cell(obj, now)
+		ok := false
+		switch cell.(type) {
+		case string:
+			ok = c.Type == "string"
+		case int64:
+			ok = c.Type == "integer"
+		case bool:
+			ok = c.Type == "boolean"
+		}
+		if !ok {
+			t.Errorf("K6: column %q of type %q has a cell of type %T", c.Name, c.Type, cell)
+		}
+	}
+}
+
+// statusApart checks K5 on kinds that have a status of their own endpoint.
+func statusApart(t *testing.T, k *catalog.Kind, keeps bool) {
+	t.Helper()
+	sub := k.Subresource("status")
+	if sub == nil {
+		return
+	}
+	fields := func(obj catalog.Object) (spec, status reflect.Value) {
+		v := reflect.ValueOf(obj).Elem()
+		return v.FieldByName("Spec"), v.FieldByName("Status")
+	}
+	same := func(a, b reflect.Value) bool { return equality.Semantic.DeepEqual(a.Interface(), b.Interface()) }
+
+	obj, old := Random(k, 1), Random(k, 2)
+	if _, status := fields(obj); status.IsZero() {
+		t.Fatalf("K5: random object has no status")
+	}
+	_, brought := fields(clone(obj))
+	created := clone(obj)
+	k.Prepare(created, nil)
+	if _, status := fields(created); !keeps && same(status, brought) {
+		t.Errorf("K5: Prepare keeps the status of a new object")
+	}
+
+	updated := clone(obj)
+	k.Prepare(updated, old)
+	// A service that is not balanced any more loses that status, so the law is
+	// that nothing comes from the update.
+	if _, status := fields(updated); same(status, brought) {
+		t.Errorf("K5: an update changes the status")
+	}
+	updated = clone(obj)
+	sub.Prepare(updated, old)
+	now, _ := fields(updated)
+	was, _ := fields(old)
+	if !same(now, was) {
+		t.Errorf("K5: a status update changes the spec")
+	}
+}
+
+// Random returns an object of random content; the same seed makes the same
+// object.
+func Random(k *catalog.Kind, seed int64) catalog.Object {
+	obj := k.New()
+	filler(seed).Fill(obj)
+	obj.GetObjectKind().SetGroupVersionKind(k.GroupVersionKind)
+	return obj
+}
+
+func filler(seed int64) *randfill.Filler {
+	return randfill.NewWithSeed(seed).NilChance(0.4).NumElements(0, 3).MaxDepth(12).Funcs(
+		func(q *resource.Quantity, c randfill.Continue) {
+			*q = *resource.NewMilliQuantity(c.Int63n(1<<40)-10, resource.DecimalSI)
+		},
+		func(p *intstr.IntOrString, c randfill.Continue) {
+			if *p = intstr.FromInt32(c.Int31n(70000)); c.Bool() {
+				*p = intstr.FromString(c.String(20))
+			}
+		},
+		func(tm *metav1.Time, c randfill.Continue) { *tm = metav1.Unix(c.Int63n(2_000_000_000), 0) },
+		func(tm *metav1.MicroTime, c randfill.Continue) { tm.Time = time.Unix(c.Int63n(2_000_000_000), 0) },
+		func(f *metav1.FieldsV1, _ randfill.Continue) { f.Raw = []byte("{}") },
+	)
+}
+
+func clone(obj catalog.Object) catalog.Object { return obj.DeepCopyObject().(catalog.Object) }
+
+// shallow returns a copy of obj that shares all that is behind pointers.
+func shallow(obj catalog.Object) catalog.Object {
+	from := reflect.ValueOf(obj).Elem()
+	to := reflect.New(from.Type())
+	to.Elem().Set(from)
+	return to.Interface().(catalog.Object)
+}
