@@ -127,8 +127,7 @@ type Subresource struct {
 	// Get returns the view.
 	Get func(parent Object) runtime.Object
 	// Apply changes parent (a copy) to what body says. Its errors are API status
-	// errors. The parent is then validated as on any update, if Validate is set
-	// by Validate, otherwise not at all: Apply has checked the body.
+	// errors. The changed parent is then checked by Validate, if there is one.
 	Apply func(parent Object, body runtime.Object) error
 	// KeepsGeneration says that what Apply changes does not count as a change
 	// of the parent's metadata.generation ("binding").

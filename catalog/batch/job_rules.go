@@ -1,0 +1,374 @@
+package batch
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+
+	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	apivalidation "k8s.io/apimachinery/pkg/api/validation"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	metav1validation "k8s.io/apimachinery/pkg/apis/meta/v1/validation"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/util/validation"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"github.com/sampan-io/sampan/catalog/podspec"
+)
+
+// Limits of a job.
+const (
+	maxIndexedParallelism = 100_000
+	maxManagedBy          = 63
+	maxFailureRules       = 20
+	maxExitCodes          = 255
+	maxPodConditions      = 20
+)
+
+func validateJob(j, old *batchv1.Job) field.ErrorList {
+	spec := field.NewPath("spec")
+	errs := validateSelector(j, spec)
+	errs = append(errs, validateNumbers(&j.Spec, spec)...)
+	errs = append(errs, validateCompletionMode(j, spec)...)
+	errs = append(errs, validateFailurePolicy(&j.Spec, spec)...)
+	errs = append(errs, validateReplacement(&j.Spec, spec)...)
+	errs = append(errs, podspec.ValidateTemplate(&j.Spec.Template, spec.Child("template"))...)
+
+	restart, at := j.Spec.Template.Spec.RestartPolicy, spec.Child("template", "spec", "restartPolicy")
+	switch restart {
+	case corev1.RestartPolicyOnFailure, corev1.RestartPolicyNever:
+	case corev1.RestartPolicyAlways:
+		// This is the default for pods, so it was probably left out.
+		errs = append(errs, field.Required(at, fmt.Sprintf("valid values: %q, %q", corev1.RestartPolicyOnFailure, corev1.RestartPolicyNever)))
+	default:
+		errs = append(errs, field.NotSupported(at, restart, []corev1.RestartPolicy{corev1.RestartPolicyOnFailure, corev1.RestartPolicyNever}))
+	}
+	if old != nil {
+		errs = append(errs, validateJobUpdate(j, old, spec)...)
+	}
+	return errs
+}
+
+func validateSelector(j *batchv1.Job, spec *field.Path) field.ErrorList {
+	var errs field.ErrorList
+	at, meta := spec.Child("selector"), spec.Child("template", "metadata")
+	if j.Spec.Selector == nil {
+		return append(errs, field.Required(at, ""))
+	}
+	errs = append(errs, metav1validation.ValidateLabelSelector(j.Spec.Selector, metav1validation.LabelSelectorValidationOptions{}, at)...)
+	selector, err := metav1.LabelSelectorAsSelector(j.Spec.Selector)
+	if err != nil {
+		return errs // said above
+	}
+	if !selector.Matches(labels.Set(j.Spec.Template.Labels)) {
+		errs = append(errs, field.Invalid(meta.Child("labels"), j.Spec.Template.Labels, "`selector` does not match template `labels`"))
+	}
+	if j.Spec.ManualSelector != nil && *j.Spec.ManualSelector {
+		return errs
+	}
+	if j.UID == "" {
+		errs = append(errs, field.Required(field.NewPath("metadata", "uid"), ""))
+	}
+	want := generatedLabels(j)
+	for _, key := range slices.Sorted(maps.Keys(want)) {
+		at := meta.Child("labels").Key(key)
+		switch value, ok := j.Spec.Template.Labels[key]; {
+		case !ok:
+			errs = append(errs, field.Required(at, fmt.Sprintf("must be '%s'", want[key])))
+		case value != want[key]:
+			errs = append(errs, field.Invalid(at, value, fmt.Sprintf("must be '%s'", want[key])))
+		}
+	}
+	if !selector.Matches(labels.Set(want)) {
+		errs = append(errs, field.Invalid(at, j.Spec.Selector, "`selector` not auto-generated"))
+	}
+	return errs
+}
+
+func validateNumbers(s *batchv1.JobSpec, spec *field.Path) field.ErrorList {
+	var errs field.ErrorList
+	for _, n := range []struct {
+		name  string
+		value *int32
+	}{
+		{"parallelism", s.Parallelism},
+		{"completions", s.Completions},
+		{"backoffLimit", s.BackoffLimit},
+		{"ttlSecondsAfterFinished", s.TTLSecondsAfterFinished},
+		{"backoffLimitPerIndex", s.BackoffLimitPerIndex},
+		{"maxFailedIndexes", s.MaxFailedIndexes},
+	} {
+		if n.value != nil {
+			errs = append(errs, apivalidation.ValidateNonnegativeField(int64(*n.value), spec.Child(n.name))...)
+		}
+	}
+	if s.ActiveDeadlineSeconds != nil {
+		errs = append(errs, apivalidation.ValidateNonnegativeField(*s.ActiveDeadlineSeconds, spec.Child("activeDeadlineSeconds"))...)
+	}
+	if s.ManagedBy != nil {
+		at := spec.Child("managedBy")
+		errs = append(errs, validation.IsDomainPrefixedPath(at, *s.ManagedBy)...)
+		if len(*s.ManagedBy) > maxManagedBy {
+			errs = append(errs, field.TooLong(at, *s.ManagedBy, maxManagedBy))
+		}
+	}
+	return errs
+}
+
+func validateCompletionMode(j *batchv1.Job, spec *field.Path) field.ErrorList {
+	var errs field.ErrorList
+	s := &j.Spec
+	indexed := s.CompletionMode != nil && *s.CompletionMode == batchv1.IndexedCompletion
+	if m := s.CompletionMode; m != nil && !indexed && *m != batchv1.NonIndexedCompletion {
+		errs = append(errs, field.NotSupported(spec.Child("completionMode"), *m, []batchv1.CompletionMode{batchv1.IndexedCompletion, batchv1.NonIndexedCompletion}))
+	}
+	if !indexed {
+		if s.BackoffLimitPerIndex != nil {
+			errs = append(errs, field.Invalid(spec.Child("backoffLimitPerIndex"), *s.BackoffLimitPerIndex, "requires indexed completion mode"))
+		}
+		if s.SuccessPolicy != nil {
+			errs = append(errs, field.Invalid(spec.Child("successPolicy"), *s.SuccessPolicy, "requires indexed completion mode"))
+		}
+	}
+	if s.MaxFailedIndexes != nil && s.BackoffLimitPerIndex == nil {
+		errs = append(errs, field.Required(spec.Child("backoffLimitPerIndex"), "when maxFailedIndexes is specified"))
+	}
+	if !indexed {
+		return errs
+	}
+	if s.Completions == nil {
+		errs = append(errs, field.Required(spec.Child("completions"), fmt.Sprintf("when completion mode is %s", batchv1.IndexedCompletion)))
+	}
+	if s.Parallelism != nil && *s.Parallelism > maxIndexedParallelism {
+		errs = append(errs, field.Invalid(spec.Child("parallelism"), *s.Parallelism,
+			fmt.Sprintf("must be less than or equal to %d when completion mode is %s", maxIndexedParallelism, batchv1.IndexedCompletion)))
+	}
+	if s.Completions != nil && s.MaxFailedIndexes != nil && *s.MaxFailedIndexes > *s.Completions {
+		errs = append(errs, field.Invalid(spec.Child("maxFailedIndexes"), *s.MaxFailedIndexes, "must be less than or equal to completions"))
+	}
+	// The names of the pods are host names, which are short.
+	if s.Completions != nil && *s.Completions > 0 {
+		longest := fmt.Sprintf("%s-%d", j.Name, *s.Completions-1)
+		for _, msg := range validation.IsDNS1123Label(longest) {
+			errs = append(errs, field.Invalid(field.NewPath("metadata", "name"), j.Name, fmt.Sprintf("will not able to create pod with invalid DNS label: %s: %s", longest, msg)))
+		}
+	}
+	if s.SuccessPolicy != nil {
+		errs = append(errs, validateSuccessPolicy(s, spec.Child("successPolicy", "rules"))...)
+	}
+	return errs
+}
+
+func validateSuccessPolicy(s *batchv1.JobSpec, at *field.Path) field.ErrorList {
+	var errs field.ErrorList
+	rules := s.SuccessPolicy.Rules
+	if len(rules) == 0 {
+		return append(errs, field.Required(at, "at least one rules must be specified when the successPolicy is specified"))
+	}
+	if len(rules) > maxFailureRules {
+		errs = append(errs, field.TooMany(at, len(rules), maxFailureRules))
+	}
+	for i, r := range rules {
+		at := at.Index(i)
+		if r.SucceededCount == nil && r.SucceededIndexes == nil {
+			errs = append(errs, field.Required(at, "at least one of succeededCount or succeededIndexes must be specified"))
+		}
+		total := -1
+		if r.SucceededIndexes != nil && s.Completions != nil {
+			n, err := countIndexes(*r.SucceededIndexes, int(*s.Completions))
+			if err != nil {
+				errs = append(errs, field.Invalid(at.Child("succeededIndexes"), *r.SucceededIndexes, "error parsing succeededIndexes: "+err.Error()))
+			} else {
+				total = n
+			}
+		}
+		if r.SucceededCount == nil {
+			continue
+		}
+		count := *r.SucceededCount
+		errs = append(errs, apivalidation.ValidateNonnegativeField(int64(count), at.Child("succeededCount"))...)
+		if s.Completions != nil && count > *s.Completions {
+			errs = append(errs, field.Invalid(at.Child("succeededCount"), count, fmt.Sprintf("must be less than or equal to %d (the number of specified completions)", *s.Completions)))
+		}
+		if total >= 0 && int(count) > total {
+			errs = append(errs, field.Invalid(at.Child("succeededCount"), count, fmt.Sprintf("must be less than or equal to %d (the number of indexes in the specified succeededIndexes field)", total)))
+		}
+	}
+	return errs
+}
+
+// countIndexes counts the indexes of a list like "1,3-5", which rises and stays
+// below limit.
+func countIndexes(list string, limit int) (int, error) {
+	if list == "" {
+		return 0, nil
+	}
+	n, last := 0, -1
+	for part := range strings.SplitSeq(list, ",") {
+		lo, hi, ranged := strings.Cut(part, "-")
+		first, err := strconv.Atoi(lo)
+		if err != nil {
+			return 0, fmt.Errorf("cannot convert string to integer for index: %q", lo)
+		}
+		end := first
+		if ranged {
+			if end, err = strconv.Atoi(hi); err != nil {
+				return 0, fmt.Errorf("cannot convert string to integer for index: %q", hi)
+			}
+		}
+		switch {
+		case first <= last || end < first:
+			return 0, fmt.Errorf("non-increasing order in %q", part)
+		case end >= limit:
+			return 0, fmt.Errorf("too large index: %q", part)
+		}
+		n += end - first + 1
+		last = end
+	}
+	return n, nil
+}
+
+func validateFailurePolicy(s *batchv1.JobSpec, spec *field.Path) field.ErrorList {
+	var errs field.ErrorList
+	if s.PodFailurePolicy == nil {
+		return nil
+	}
+	if r := s.Template.Spec.RestartPolicy; r != corev1.RestartPolicyNever {
+		errs = append(errs, field.Invalid(spec.Child("template", "spec", "restartPolicy"), r,
+			fmt.Sprintf("only %q is supported when podFailurePolicy is specified", corev1.RestartPolicyNever)))
+	}
+	at, rules := spec.Child("podFailurePolicy", "rules"), s.PodFailurePolicy.Rules
+	if len(rules) > maxFailureRules {
+		errs = append(errs, field.TooMany(at, len(rules), maxFailureRules))
+	}
+	containers := map[string]bool{}
+	for _, c := range slices.Concat(s.Template.Spec.Containers, s.Template.Spec.InitContainers) {
+		containers[c.Name] = true
+	}
+	for i := range rules {
+		errs = append(errs, validateFailureRule(&rules[i], s, containers, at.Index(i))...)
+	}
+	return errs
+}
+
+func validateFailureRule(r *batchv1.PodFailurePolicyRule, s *batchv1.JobSpec, containers map[string]bool, at *field.Path) field.ErrorList {
+	var errs field.ErrorList
+	actions := []batchv1.PodFailurePolicyAction{batchv1.PodFailurePolicyActionCount, batchv1.PodFailurePolicyActionFailIndex, batchv1.PodFailurePolicyActionFailJob, batchv1.PodFailurePolicyActionIgnore}
+	switch {
+	case r.Action == "":
+		errs = append(errs, field.Required(at.Child("action"), fmt.Sprintf("valid values: %q", actions)))
+	case !slices.Contains(actions, r.Action):
+		errs = append(errs, field.NotSupported(at.Child("action"), r.Action, actions))
+	case r.Action == batchv1.PodFailurePolicyActionFailIndex && s.BackoffLimitPerIndex == nil:
+		errs = append(errs, field.Invalid(at.Child("action"), r.Action, "requires the backoffLimitPerIndex to be set"))
+	}
+	if codes, at := r.OnExitCodes, at.Child("onExitCodes"); codes != nil {
+		if codes.Operator != batchv1.PodFailurePolicyOnExitCodesOpIn && codes.Operator != batchv1.PodFailurePolicyOnExitCodesOpNotIn {
+			errs = append(errs, field.NotSupported(at.Child("operator"), codes.Operator,
+				[]batchv1.PodFailurePolicyOnExitCodesOperator{batchv1.PodFailurePolicyOnExitCodesOpIn, batchv1.PodFailurePolicyOnExitCodesOpNotIn}))
+		}
+		if codes.ContainerName != nil && !containers[*codes.ContainerName] {
+			errs = append(errs, field.Invalid(at.Child("containerName"), *codes.ContainerName, "must be one of the container or initContainer names in the pod template"))
+		}
+		if n := len(codes.Values); n == 0 {
+			errs = append(errs, field.Invalid(at.Child("values"), codes.Values, "at least one value is required"))
+		} else if n > maxExitCodes {
+			errs = append(errs, field.TooMany(at.Child("values"), n, maxExitCodes))
+		}
+		for i, v := range codes.Values {
+			at := at.Child("values").Index(i)
+			switch {
+			case codes.Operator == batchv1.PodFailurePolicyOnExitCodesOpIn && v == 0:
+				errs = append(errs, field.Invalid(at, v, "must not be 0 for the In operator"))
+			case i > 0 && v == codes.Values[i-1]:
+				errs = append(errs, field.Duplicate(at, v))
+			case i > 0 && v < codes.Values[i-1]:
+				errs = append(errs, field.Invalid(at.Child(""), codes.Values, "must be ordered"))
+			}
+		}
+	}
+	if len(r.OnPodConditions) > maxPodConditions {
+		errs = append(errs, field.TooMany(at.Child("onPodConditions"), len(r.OnPodConditions), maxPodConditions))
+	}
+	for i, c := range r.OnPodConditions {
+		at := at.Child("onPodConditions").Index(i)
+		for _, msg := range validation.IsQualifiedName(string(c.Type)) {
+			errs = append(errs, field.Invalid(at.Child("type"), string(c.Type), msg))
+		}
+		if c.Status != corev1.ConditionTrue && c.Status != corev1.ConditionFalse && c.Status != corev1.ConditionUnknown {
+			errs = append(errs, field.NotSupported(at.Child("status"), c.Status, []corev1.ConditionStatus{corev1.ConditionFalse, corev1.ConditionTrue, corev1.ConditionUnknown}))
+		}
+	}
+	switch {
+	case r.OnExitCodes != nil && len(r.OnPodConditions) > 0:
+		errs = append(errs, field.Invalid(at, field.OmitValueType{}, "specifying both OnExitCodes and OnPodConditions is not supported"))
+	case r.OnExitCodes == nil && len(r.OnPodConditions) == 0:
+		errs = append(errs, field.Invalid(at, field.OmitValueType{}, "specifying one of OnExitCodes and OnPodConditions is required"))
+	}
+	return errs
+}
+
+func validateReplacement(s *batchv1.JobSpec, spec *field.Path) field.ErrorList {
+	p, at := s.PodReplacementPolicy, spec.Child("podReplacementPolicy")
+	switch {
+	case p == nil:
+		return nil
+	case s.PodFailurePolicy != nil && *p != batchv1.Failed:
+		return field.ErrorList{field.NotSupported(at, *p, []batchv1.PodReplacementPolicy{batchv1.Failed})}
+	case *p != batchv1.Failed && *p != batchv1.TerminatingOrFailed:
+		return field.ErrorList{field.NotSupported(at, *p, []batchv1.PodReplacementPolicy{batchv1.Failed, batchv1.TerminatingOrFailed})}
+	}
+	return nil
+}
+
+// validateJobUpdate keeps what a job does the same. Where it does it may change
+// as long as it has not begun; how many pods take part may change together if
+// each has an index.
+func validateJobUpdate(j, old *batchv1.Job, spec *field.Path) field.ErrorList {
+	var errs field.ErrorList
+	s, was := &j.Spec, &old.Spec
+	fixed := func(name string, now, before any) {
+		errs = append(errs, apivalidation.ValidateImmutableField(now, before, spec.Child(name))...)
+	}
+	elastic := s.CompletionMode != nil && *s.CompletionMode == batchv1.IndexedCompletion &&
+		s.Completions != nil && s.Parallelism != nil && *s.Completions == *s.Parallelism && was.Completions != nil
+	if !equality.Semantic.DeepEqual(s.Completions, was.Completions) && !elastic {
+		fixed("completions", s.Completions, was.Completions)
+	}
+	fixed("selector", s.Selector, was.Selector)
+	fixed("template", withPlacement(s.Template, was.Template, old), was.Template)
+	fixed("completionMode", s.CompletionMode, was.CompletionMode)
+	fixed("podFailurePolicy", s.PodFailurePolicy, was.PodFailurePolicy)
+	fixed("backoffLimitPerIndex", s.BackoffLimitPerIndex, was.BackoffLimitPerIndex)
+	fixed("managedBy", s.ManagedBy, was.ManagedBy)
+	fixed("successPolicy", s.SuccessPolicy, was.SuccessPolicy)
+	return errs
+}
+
+// withPlacement returns the template with the fields of the old one that may
+// change while the job is suspended and none of its pods has started.
+func withPlacement(t, was corev1.PodTemplateSpec, old *batchv1.Job) corev1.PodTemplateSpec {
+	if old.Spec.Suspend == nil || !*old.Spec.Suspend || old.Status.StartTime != nil {
+		return t
+	}
+	t = *t.DeepCopy()
+	t.Annotations, t.Labels = was.Annotations, was.Labels
+	t.Spec.NodeSelector = was.Spec.NodeSelector
+	t.Spec.Tolerations = was.Spec.Tolerations
+	t.Spec.SchedulingGates = was.Spec.SchedulingGates
+	if t.Spec.Affinity == nil {
+		t.Spec.Affinity = &corev1.Affinity{}
+	}
+	t.Spec.Affinity.NodeAffinity = nil
+	if was.Spec.Affinity != nil {
+		t.Spec.Affinity.NodeAffinity = was.Spec.Affinity.NodeAffinity
+	}
+	if equality.Semantic.DeepEqual(t.Spec.Affinity, &corev1.Affinity{}) && was.Spec.Affinity == nil {
+		t.Spec.Affinity = nil
+	}
+	return t
+}

@@ -1,0 +1,223 @@
+package core
+
+import (
+	"maps"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	metav1validation "k8s.io/apimachinery/pkg/apis/meta/v1/validation"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/validation"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"github.com/sampan-io/sampan/catalog"
+	"github.com/sampan-io/sampan/catalog/podspec"
+)
+
+func nodes() *catalog.Kind {
+	info := corev1.NodeSystemInfo{}.SwaggerDoc()
+	return &catalog.Kind{
+		GroupVersionKind: gvk("Node"),
+		Resource:         "nodes",
+		Singular:         "node",
+		ShortNames:       []string{"no"},
+		New:              func() catalog.Object { return &corev1.Node{} },
+		NewList:          func() runtime.Object { return &corev1.NodeList{} },
+		Default:          catalog.Default(defaultNode),
+		Prepare: catalog.Prepare(func(n, old *corev1.Node) {
+			// A node may come with its status: the agent registers itself in one step.
+			if old != nil {
+				n.Status = old.Status
+			}
+		}),
+		Validate: catalog.Validate(validateNode),
+		Columns: []catalog.Column{
+			catalog.Text("Status", "The status of the node", nodeStatus),
+			catalog.Text("Roles", "The roles of the node", nodeRoles),
+			catalog.Age(),
+			catalog.Text("Version", info["kubeletVersion"], func(n *corev1.Node) string { return n.Status.NodeInfo.KubeletVersion }),
+			catalog.Text("Internal-IP", corev1.NodeStatus{}.SwaggerDoc()["addresses"], nodeAddress(corev1.NodeInternalIP)).Wide(),
+			catalog.Text("External-IP", corev1.NodeStatus{}.SwaggerDoc()["addresses"], nodeAddress(corev1.NodeExternalIP)).Wide(),
+			catalog.Text("OS-Image", info["osImage"], func(n *corev1.Node) string { return orUnknown(n.Status.NodeInfo.OSImage) }).Wide(),
+			catalog.Text("Kernel-Version", info["kernelVersion"], func(n *corev1.Node) string { return orUnknown(n.Status.NodeInfo.KernelVersion) }).Wide(),
+			catalog.Text("Container-Runtime", info["containerRuntimeVersion"], func(n *corev1.Node) string {
+				return orUnknown(n.Status.NodeInfo.ContainerRuntimeVersion)
+			}).Wide(),
+		},
+		Fields: map[string]func(catalog.Object) string{
+			"spec.unschedulable": catalog.Value(func(n *corev1.Node) string { return yes(n.Spec.Unschedulable) }),
+		},
+		Subresources: []catalog.Subresource{
+			{
+				Name:  "status",
+				Verbs: readWrite,
+				Prepare: catalog.Prepare(func(n, old *corev1.Node) {
+					n.Spec = old.Spec
+				}),
+				Validate: catalog.Validate(validateNode),
+			},
+			{
+				Name:    "proxy",
+				Verbs:   []string{"create", "delete", "get", "patch", "update"},
+				Kind:    gvk("NodeProxyOptions"),
+				New:     func() runtime.Object { return &corev1.NodeProxyOptions{} },
+				Connect: true,
+			},
+		},
+	}
+}
+
+func yes(b bool) string {
+	if b {
+		return "true"
+	}
+	return "false"
+}
+
+func orUnknown(s string) string {
+	if s == "" {
+		return catalog.Unknown
+	}
+	return s
+}
+
+func nodeStatus(n *corev1.Node) string {
+	word := "Unknown"
+	for _, c := range n.Status.Conditions {
+		if c.Type != corev1.NodeReady {
+			continue
+		}
+		if c.Status == corev1.ConditionTrue {
+			word = "Ready"
+		} else {
+			word = "NotReady"
+		}
+	}
+	if n.Spec.Unschedulable {
+		word += ",SchedulingDisabled"
+	}
+	return word
+}
+
+// nodeRoles returns the roles that the labels of a node give it.
+func nodeRoles(n *corev1.Node) string {
+	const (
+		prefix = "node-role.kubernetes.io/"
+		single = "kubernetes.io/role"
+	)
+	roles := map[string]bool{}
+	for key, value := range n.Labels {
+		if role, ok := strings.CutPrefix(key, prefix); ok && role != "" {
+			roles[role] = true
+		} else if key == single && value != "" {
+			roles[value] = true
+		}
+	}
+	return catalog.OrNone(strings.Join(slices.Sorted(maps.Keys(roles)), ","))
+}
+
+func nodeAddress(t corev1.NodeAddressType) func(n *corev1.Node) string {
+	return func(n *corev1.Node) string {
+		for _, a := range n.Status.Addresses {
+			if a.Type == t {
+				return a.Address
+			}
+		}
+		return catalog.None
+	}
+}
+
+func defaultNode(n *corev1.Node) {
+	// What a node has it can give away, unless it says otherwise.
+	if n.Status.Allocatable == nil && n.Status.Capacity != nil {
+		n.Status.Allocatable = maps.Clone(n.Status.Capacity)
+	}
+	// The old single field and the list say the same; the list wins.
+	switch {
+	case len(n.Spec.PodCIDRs) == 0 && n.Spec.PodCIDR != "":
+		n.Spec.PodCIDRs = []string{n.Spec.PodCIDR}
+	case len(n.Spec.PodCIDRs) > 0:
+		n.Spec.PodCIDR = n.Spec.PodCIDRs[0]
+	}
+}
+
+func validateNode(n, old *corev1.Node) field.ErrorList {
+	var errs field.ErrorList
+	spec, status := field.NewPath("spec"), field.NewPath("status")
+	errs = append(errs, validateTaints(n.Spec.Taints, spec.Child("taints"))...)
+	errs = append(errs, validatePodCIDRs(n.Spec.PodCIDRs, spec.Child("podCIDRs"))...)
+	for _, list := range []struct {
+		name string
+		r    corev1.ResourceList
+	}{{"capacity", n.Status.Capacity}, {"allocatable", n.Status.Allocatable}} {
+		for _, name := range slices.Sorted(maps.Keys(list.r)) {
+			q := list.r[name]
+			at := status.Child(list.name).Key(string(name))
+			errs = append(errs, podspec.ValidateResourceName(name, at)...)
+			errs = append(errs, podspec.ValidateQuantity(name, q, at)...)
+		}
+	}
+	type address struct {
+		t corev1.NodeAddressType
+		a string
+	}
+	seen := map[address]bool{}
+	for i, a := range n.Status.Addresses {
+		key := address{a.Type, a.Address}
+		if seen[key] {
+			errs = append(errs, field.Duplicate(status.Child("addresses").Index(i), a))
+		}
+		seen[key] = true
+	}
+	if old == nil {
+		return errs
+	}
+	if len(old.Spec.PodCIDRs) > 0 && !slices.Equal(n.Spec.PodCIDRs, old.Spec.PodCIDRs) {
+		errs = append(errs, field.Forbidden(spec.Child("podCIDRs"), "node updates may not change podCIDR except from \"\" to valid"))
+	}
+	if old.Spec.ProviderID != "" && n.Spec.ProviderID != old.Spec.ProviderID {
+		errs = append(errs, field.Forbidden(spec.Child("providerID"), "node updates may not change providerID except from \"\" to valid"))
+	}
+	if !equality.Semantic.DeepEqual(n.Spec.ConfigSource, old.Spec.ConfigSource) && n.Spec.ConfigSource != nil {
+		errs = append(errs, field.Forbidden(spec.Child("configSource"), "configSource is no longer supported"))
+	}
+	return errs
+}
+
+func validatePodCIDRs(cidrs []string, at *field.Path) field.ErrorList {
+	var errs field.ErrorList
+	families := map[bool]int{}
+	for i, c := range cidrs {
+		errs = append(errs, validation.IsValidCIDR(at.Index(i), c)...)
+		families[strings.Contains(c, ":")]++
+	}
+	if len(cidrs) > 2 || families[true] > 1 || families[false] > 1 {
+		errs = append(errs, field.Invalid(at, cidrs, "may specify no more than one CIDR for each IP family"))
+	}
+	return errs
+}
+
+func validateTaints(taints []corev1.Taint, at *field.Path) field.ErrorList {
+	var errs field.ErrorList
+	type key struct {
+		k string
+		e corev1.TaintEffect
+	}
+	seen := map[key]bool{}
+	for i, t := range taints {
+		at := at.Index(i)
+		errs = append(errs, metav1validation.ValidateLabelName(t.Key, at.Child("key"))...)
+		errs = append(errs, faults(validation.IsValidLabelValue(t.Value), at.Child("value"), t.Value)...)
+		errs = append(errs, podspec.ValidateTaintEffect(t.Effect, false, at.Child("effect"))...)
+		k := key{t.Key, t.Effect}
+		if seen[k] {
+			dup := field.Duplicate(at, t)
+			dup.Detail = "taints must be unique by key and effect pair"
+			errs = append(errs, dup)
+		}
+		seen[k] = true
+	}
+	return errs
+}

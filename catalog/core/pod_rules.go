@@ -1,0 +1,122 @@
+package core
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	apivalidation "k8s.io/apimachinery/pkg/api/validation"
+	"k8s.io/apimachinery/pkg/util/validation"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"github.com/sampan-io/sampan/catalog/podspec"
+)
+
+func validatePod(p, old *corev1.Pod) field.ErrorList {
+	spec := field.NewPath("spec")
+	errs := podspec.Validate(&p.Spec, spec)
+	errs = append(errs, validateMirror(p, old)...)
+	if old != nil {
+		return append(errs, podspec.ValidateUpdate(&p.Spec, &old.Spec, spec)...)
+	}
+	if p.Spec.NodeName != "" && len(p.Spec.SchedulingGates) > 0 {
+		errs = append(errs, field.Forbidden(spec.Child("nodeName"), "cannot be set until all schedulingGates have been cleared"))
+	}
+	return errs
+}
+
+// validateMirror checks the annotation by which a node says that a pod only
+// shows one that it runs by itself.
+func validateMirror(p, old *corev1.Pod) field.ErrorList {
+	at := field.NewPath("metadata", "annotations").Key(corev1.MirrorPodAnnotationKey)
+	value, is := p.Annotations[corev1.MirrorPodAnnotationKey]
+	if old != nil {
+		if was, had := old.Annotations[corev1.MirrorPodAnnotationKey]; is != had || value != was {
+			return field.ErrorList{field.Invalid(at, value, "may not be changed, removed, or added on update")}
+		}
+		return nil
+	}
+	if is && p.Spec.NodeName == "" {
+		return field.ErrorList{field.Invalid(at, value, "must set spec.nodeName if mirror pod annotation is set")}
+	}
+	return nil
+}
+
+func validatePodStatus(p, old *corev1.Pod) field.ErrorList {
+	var errs field.ErrorList
+	at, s := field.NewPath("status"), &p.Status
+	if s.NominatedNodeName != "" {
+		errs = append(errs, faults(validation.IsDNS1123Subdomain(s.NominatedNodeName), at.Child("nominatedNodeName"), s.NominatedNodeName)...)
+	}
+	errs = append(errs, apivalidation.ValidateNonnegativeField(s.ObservedGeneration, at.Child("observedGeneration"))...)
+	errs = append(errs, validateIPs(podIPs(s), at.Child("podIPs"))...)
+	errs = append(errs, validateIPs(hostIPs(s), at.Child("hostIPs"))...)
+	for i, c := range s.Conditions {
+		at := at.Child("conditions").Index(i)
+		// Types without a domain are Kubernetes' own.
+		if strings.Contains(string(c.Type), "/") {
+			errs = append(errs, faults(validation.IsQualifiedName(string(c.Type)), at.Child("type"), string(c.Type))...)
+		}
+		errs = append(errs, apivalidation.ValidateNonnegativeField(c.ObservedGeneration, at.Child("observedGeneration"))...)
+	}
+	if old == nil {
+		return errs
+	}
+	errs = append(errs, apivalidation.ValidateImmutableField(s.QOSClass, old.Status.QOSClass, at.Child("qosClass"))...)
+	policy := p.Spec.RestartPolicy
+	errs = append(errs, validateEnded(s.ContainerStatuses, old.Status.ContainerStatuses, policy, p.Spec.Containers, at.Child("containerStatuses"))...)
+	// An init container that has ended well stays so under each policy but Always.
+	errs = append(errs, validateEnded(s.InitContainerStatuses, old.Status.InitContainerStatuses, policy, p.Spec.InitContainers, at.Child("initContainerStatuses"))...)
+	return errs
+}
+
+// validateEnded checks that containers that are not started again stay ended.
+func validateEnded(now, was []corev1.ContainerStatus, policy corev1.RestartPolicy, specs []corev1.Container, at *field.Path) field.ErrorList {
+	var errs field.ErrorList
+	if policy == corev1.RestartPolicyAlways {
+		return nil
+	}
+	for _, w := range was {
+		own := slices.ContainsFunc(specs, func(c corev1.Container) bool { return c.Name == w.Name && c.RestartPolicy != nil })
+		if own || w.State.Terminated == nil || w.State.Terminated.ExitCode != 0 && policy == corev1.RestartPolicyOnFailure {
+			continue
+		}
+		for i, n := range now {
+			if n.Name == w.Name && n.State.Terminated == nil {
+				errs = append(errs, field.Forbidden(at.Index(i).Child("state"), "may not be transitioned to non-terminated state"))
+			}
+		}
+	}
+	return errs
+}
+
+func podIPs(s *corev1.PodStatus) []string {
+	var ips []string
+	for _, ip := range s.PodIPs {
+		ips = append(ips, ip.IP)
+	}
+	return ips
+}
+
+func hostIPs(s *corev1.PodStatus) []string {
+	var ips []string
+	for _, ip := range s.HostIPs {
+		ips = append(ips, ip.IP)
+	}
+	return ips
+}
+
+// validateIPs checks that there is at most one address of each family.
+func validateIPs(ips []string, at *field.Path) field.ErrorList {
+	var errs field.ErrorList
+	six := map[bool]int{}
+	for i, ip := range ips {
+		errs = append(errs, validation.IsValidIP(at.Index(i), ip)...)
+		six[strings.Contains(ip, ":")]++
+	}
+	if six[true] > 1 || six[false] > 1 {
+		errs = append(errs, field.Invalid(at, ips, fmt.Sprintf("may specify no more than one IP for each IP family, and got %d", len(ips))))
+	}
+	return errs
+}

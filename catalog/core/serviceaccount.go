@@ -1,0 +1,38 @@
+package core
+
+import (
+	"fmt"
+
+	authenticationv1 "k8s.io/api/authentication/v1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+
+	"github.com/sampan-io/sampan/catalog"
+)
+
+// serviceAccounts has no rules of its own: references to secrets are free text in
+// the API.
+func serviceAccounts() *catalog.Kind {
+	return &catalog.Kind{
+		GroupVersionKind: gvk("ServiceAccount"),
+		Resource:         "serviceaccounts",
+		Singular:         "serviceaccount",
+		ShortNames:       []string{"sa"},
+		Namespaced:       true,
+		New:              func() catalog.Object { return &corev1.ServiceAccount{} },
+		NewList:          func() runtime.Object { return &corev1.ServiceAccountList{} },
+		Columns: []catalog.Column{
+			catalog.Text("Secrets", corev1.ServiceAccount{}.SwaggerDoc()["secrets"], func(sa *corev1.ServiceAccount) string {
+				return fmt.Sprint(len(sa.Secrets))
+			}),
+			catalog.Age(),
+		},
+		Subresources: []catalog.Subresource{{
+			Name:  "token",
+			Verbs: create,
+			Kind:  authenticationv1.SchemeGroupVersion.WithKind("TokenRequest"),
+			New:   func() runtime.Object { return &authenticationv1.TokenRequest{} },
+			Issue: true,
+		}},
+	}
+}

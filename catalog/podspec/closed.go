@@ -1,0 +1,99 @@
+package podspec
+
+import corev1 "k8s.io/api/core/v1"
+
+// DropClosed takes the fields out of spec whose gate is closed by default in
+// v1.37, as if they had not been written.
+func DropClosed(spec *corev1.PodSpec) {
+	spec.SchedulingGroup = nil
+	spec.EvictionResponders = nil
+	for c := range containers(spec) {
+		for i := range c.VolumeMounts {
+			c.VolumeMounts[i].BindMountOptions = nil
+		}
+		for _, h := range handlers(c) {
+			if h.http != nil {
+				h.http.Protocol = nil
+			}
+			if h.grpc != nil {
+				h.grpc.Mode = nil
+			}
+		}
+	}
+	for i := range spec.Volumes {
+		dropClosedVolume(&spec.Volumes[i].VolumeSource)
+	}
+}
+
+func dropClosedVolume(s *corev1.VolumeSource) {
+	if s.EmptyDir != nil {
+		s.EmptyDir.Mode = nil
+	}
+	if s.Secret != nil {
+		s.Secret.DefaultUser = nil
+		dropKeyUsers(s.Secret.Items)
+	}
+	if s.ConfigMap != nil {
+		s.ConfigMap.DefaultUser = nil
+		dropKeyUsers(s.ConfigMap.Items)
+	}
+	if s.DownwardAPI != nil {
+		s.DownwardAPI.DefaultUser = nil
+		dropFileUsers(s.DownwardAPI.Items)
+	}
+	if s.Projected == nil {
+		return
+	}
+	s.Projected.DefaultUser = nil
+	for _, p := range s.Projected.Sources {
+		switch {
+		case p.Secret != nil:
+			dropKeyUsers(p.Secret.Items)
+		case p.ConfigMap != nil:
+			dropKeyUsers(p.ConfigMap.Items)
+		case p.DownwardAPI != nil:
+			dropFileUsers(p.DownwardAPI.Items)
+		case p.ServiceAccountToken != nil:
+			p.ServiceAccountToken.User = nil
+		case p.ClusterTrustBundle != nil:
+			p.ClusterTrustBundle.User = nil
+		case p.PodCertificate != nil:
+			p.PodCertificate.User = nil
+		}
+	}
+}
+
+func dropKeyUsers(items []corev1.KeyToPath) {
+	for i := range items {
+		items[i].User = nil
+	}
+}
+
+func dropFileUsers(items []corev1.DownwardAPIVolumeFile) {
+	for i := range items {
+		items[i].User = nil
+	}
+}
+
+// A handler is what a probe or a hook does.
+type handler struct {
+	http *corev1.HTTPGetAction
+	grpc *corev1.GRPCAction
+}
+
+func handlers(c *corev1.Container) []handler {
+	var all []handler
+	for _, p := range []*corev1.Probe{c.LivenessProbe, c.ReadinessProbe, c.StartupProbe} {
+		if p != nil {
+			all = append(all, handler{p.HTTPGet, p.GRPC})
+		}
+	}
+	if c.Lifecycle != nil {
+		for _, h := range []*corev1.LifecycleHandler{c.Lifecycle.PostStart, c.Lifecycle.PreStop} {
+			if h != nil {
+				all = append(all, handler{http: h.HTTPGet})
+			}
+		}
+	}
+	return all
+}

@@ -1,0 +1,290 @@
+package podspec
+
+import (
+	"fmt"
+	"path"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/validation"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+)
+
+// Containers returns the names and the images of the containers of a template,
+// separated by commas, as tables print them.
+func Containers(t *corev1.PodTemplateSpec) (names, images string) {
+	if t == nil {
+		return "", ""
+	}
+	var n, i []string
+	for _, c := range t.Spec.Containers {
+		n, i = append(n, c.Name), append(i, c.Image)
+	}
+	return strings.Join(n, ","), strings.Join(i, ",")
+}
+
+func (c *checker) checkContainers(at *field.Path) {
+	s := c.spec
+	names := map[string]bool{}
+	main := at.Child("containers")
+	if len(s.Containers) == 0 {
+		c.required(main)
+	}
+	for i := range s.Containers {
+		c.checkContainer(&s.Containers[i], main.Index(i), names)
+		c.checkProbes(&s.Containers[i], main.Index(i))
+		c.checkLifecycle(s.Containers[i].Lifecycle, main.Index(i).Child("lifecycle"))
+	}
+	for i := range s.InitContainers {
+		ctr, at := &s.InitContainers[i], at.Child("initContainers").Index(i)
+		c.checkContainer(ctr, at, names)
+		if RunsBeside(ctr) {
+			c.checkProbes(ctr, at)
+			c.checkLifecycle(ctr.Lifecycle, at.Child("lifecycle"))
+			continue
+		}
+		for name, set := range map[string]bool{
+			"lifecycle":      ctr.Lifecycle != nil,
+			"livenessProbe":  ctr.LivenessProbe != nil,
+			"readinessProbe": ctr.ReadinessProbe != nil,
+			"startupProbe":   ctr.StartupProbe != nil,
+		} {
+			if set {
+				c.forbidden(at.Child(name), "may not be set for init containers without restartPolicy=Always")
+			}
+		}
+	}
+	c.checkHostPorts(main)
+	if c.isPod && len(s.EphemeralContainers) > 0 {
+		c.forbidden(at.Child("ephemeralContainers"), "cannot be set on create")
+	}
+}
+
+// checkContainer checks what all containers share. names are those seen so far.
+func (c *checker) checkContainer(ctr *corev1.Container, at *field.Path, names map[string]bool) {
+	c.name(at.Child("name"), ctr.Name, validation.IsDNS1123Label)
+	if ctr.Name != "" && names[ctr.Name] {
+		c.add(field.Duplicate(at.Child("name"), ctr.Name))
+	}
+	names[ctr.Name] = true
+	c.checkImage(ctr.Image, at.Child("image"))
+	requiredOf(&c.report, at.Child("imagePullPolicy"), ctr.ImagePullPolicy,
+		corev1.PullAlways, corev1.PullIfNotPresent, corev1.PullNever)
+	requiredOf(&c.report, at.Child("terminationMessagePolicy"), ctr.TerminationMessagePolicy,
+		corev1.TerminationMessageFallbackToLogsOnError, corev1.TerminationMessageReadFile)
+	c.checkPorts(ctr.Ports, at.Child("ports"))
+	c.checkEnv(ctr, at)
+	c.checkMounts(ctr, at)
+	c.checkResources(&ctr.Resources, at.Child("resources"))
+	c.checkResizePolicy(ctr, at.Child("resizePolicy"))
+	c.checkSecurity(ctr.SecurityContext, at.Child("securityContext"))
+	c.checkRestartRules(ctr, at)
+}
+
+func (c *checker) checkImage(image string, at *field.Path) {
+	switch {
+	case image == "":
+		c.required(at)
+	case strings.TrimSpace(image) != image:
+		c.invalid(at, image, "must not have leading or trailing whitespace")
+	}
+}
+
+func (c *checker) checkPorts(ports []corev1.ContainerPort, at *field.Path) {
+	names := map[string]bool{}
+	for i, p := range ports {
+		at := at.Index(i)
+		if p.Name != "" {
+			if bad := validation.IsValidPortName(p.Name); len(bad) > 0 {
+				c.each(at.Child("name"), p.Name, bad)
+			} else if names[p.Name] {
+				c.add(field.Duplicate(at.Child("name"), p.Name))
+			}
+			names[p.Name] = true
+		}
+		if p.ContainerPort == 0 {
+			c.required(at.Child("containerPort"))
+		} else {
+			c.each(at.Child("containerPort"), p.ContainerPort, validation.IsValidPortNum(int(p.ContainerPort)))
+		}
+		if p.HostPort != 0 {
+			c.each(at.Child("hostPort"), p.HostPort, validation.IsValidPortNum(int(p.HostPort)))
+		}
+		if p.HostIP != "" {
+			c.add(validation.IsValidIP(at.Child("hostIP"), p.HostIP)...)
+		}
+		requiredOf(&c.report, at.Child("protocol"), p.Protocol, corev1.ProtocolSCTP, corev1.ProtocolTCP, corev1.ProtocolUDP)
+	}
+}
+
+// checkHostPorts checks that no port of the node is taken twice, and that a pod
+// in the node's network says so.
+func (c *checker) checkHostPorts(at *field.Path) {
+	taken := map[string]bool{}
+	for i := range c.spec.Containers {
+		for j, p := range c.spec.Containers[i].Ports {
+			at := at.Index(i).Child("ports").Index(j)
+			if c.spec.HostNetwork && p.HostPort != p.ContainerPort && (c.isPod || p.HostPort != 0) {
+				c.invalid(at.Child("containerPort"), p.ContainerPort, "must match `hostPort` when `hostNetwork` is true")
+			}
+			if p.HostPort == 0 {
+				continue
+			}
+			key := fmt.Sprintf("%s/%s/%d", p.Protocol, p.HostIP, p.HostPort)
+			if taken[key] {
+				c.add(field.Duplicate(at.Child("hostPort"), key))
+			}
+			taken[key] = true
+		}
+	}
+}
+
+func (c *checker) checkMounts(ctr *corev1.Container, at *field.Path) {
+	paths, devices := map[string]bool{}, map[string]bool{}
+	for _, d := range ctr.VolumeDevices {
+		devices[d.DevicePath] = true
+	}
+	privileged := ctr.SecurityContext != nil && ctr.SecurityContext.Privileged != nil && *ctr.SecurityContext.Privileged
+	for i, m := range ctr.VolumeMounts {
+		at := at.Child("volumeMounts").Index(i)
+		c.checkVolumeName(m.Name, at.Child("name"))
+		switch {
+		case m.MountPath == "":
+			c.required(at.Child("mountPath"))
+		case paths[m.MountPath]:
+			c.invalid(at.Child("mountPath"), m.MountPath, "must be unique")
+		case devices[m.MountPath]:
+			c.invalid(at.Child("mountPath"), m.MountPath, "must not already exist as a path in volumeDevices")
+		}
+		paths[m.MountPath] = true
+		if m.SubPath != "" {
+			c.checkDescending(m.SubPath, at.Child("subPath"))
+		}
+		if m.SubPathExpr != "" {
+			if m.SubPath != "" {
+				c.invalid(at.Child("subPathExpr"), m.SubPathExpr, "subPathExpr and subPath are mutually exclusive")
+			}
+			c.checkDescending(m.SubPathExpr, at.Child("subPathExpr"))
+		}
+		if p := m.MountPropagation; p != nil {
+			requiredOf(&c.report, at.Child("mountPropagation"), *p,
+				corev1.MountPropagationBidirectional, corev1.MountPropagationHostToContainer, corev1.MountPropagationNone)
+			if *p == corev1.MountPropagationBidirectional && !privileged {
+				c.forbidden(at.Child("mountPropagation"), "Bidirectional mount propagation is available only to privileged containers")
+			}
+		}
+		c.checkRecursive(&m, at.Child("recursiveReadOnly"))
+	}
+	c.checkDevices(ctr, paths, at.Child("volumeDevices"))
+}
+
+func (c *checker) checkRecursive(m *corev1.VolumeMount, at *field.Path) {
+	if m.RecursiveReadOnly == nil {
+		return
+	}
+	mode := *m.RecursiveReadOnly
+	switch mode {
+	case corev1.RecursiveReadOnlyDisabled:
+		return
+	case corev1.RecursiveReadOnlyEnabled, corev1.RecursiveReadOnlyIfPossible:
+	default:
+		requiredOf(&c.report, at, mode, corev1.RecursiveReadOnlyDisabled, corev1.RecursiveReadOnlyIfPossible, corev1.RecursiveReadOnlyEnabled)
+		return
+	}
+	if !m.ReadOnly {
+		c.forbidden(at, "may only be specified when readOnly is true")
+	}
+	if m.MountPropagation != nil && *m.MountPropagation != corev1.MountPropagationNone {
+		c.forbidden(at, "may only be specified when mountPropagation is None or not specified")
+	}
+}
+
+func (c *checker) checkDevices(ctr *corev1.Container, mounts map[string]bool, at *field.Path) {
+	seen := map[string]bool{}
+	for i, d := range ctr.VolumeDevices {
+		at := at.Index(i)
+		c.checkVolumeName(d.Name, at.Child("name"))
+		if v := c.volumes[d.Name]; v != nil && v.PersistentVolumeClaim == nil && v.Ephemeral == nil {
+			c.invalid(at.Child("name"), d.Name, "can only use volume source type of PersistentVolumeClaim or Ephemeral for block mode")
+		}
+		switch {
+		case d.DevicePath == "":
+			c.required(at.Child("devicePath"))
+			continue
+		case seen[d.DevicePath]:
+			c.invalid(at.Child("devicePath"), d.DevicePath, "must be unique")
+		case mounts[d.DevicePath]:
+			c.invalid(at.Child("devicePath"), d.DevicePath, "must not already exist as a path in volumeMounts")
+		}
+		if d.DevicePath != "" && hasBackstep(d.DevicePath) {
+			c.invalid(at.Child("devicePath"), d.DevicePath, "can not contain backsteps ('..')")
+		}
+		seen[d.DevicePath] = true
+	}
+}
+
+func (c *checker) checkVolumeName(name string, at *field.Path) {
+	if name == "" {
+		c.required(at)
+	} else if c.volumes[name] == nil {
+		c.add(field.NotFound(at, name))
+	}
+}
+
+// checkDescending checks a path that must lead down from where it starts.
+func (c *checker) checkDescending(p string, at *field.Path) {
+	if path.IsAbs(p) {
+		c.invalid(at, p, "must be a relative path")
+	}
+	if hasBackstep(p) {
+		c.invalid(at, p, "must not contain '..'")
+	}
+}
+
+func hasBackstep(p string) bool {
+	for part := range strings.SplitSeq(p, "/") {
+		if part == ".." {
+			return true
+		}
+	}
+	return false
+}
+
+// Limits of the rules by which a container is restarted.
+const (
+	maxRestartRules = 20
+	maxExitCodes    = 255
+)
+
+func (c *checker) checkRestartRules(ctr *corev1.Container, at *field.Path) {
+	if ctr.RestartPolicy != nil {
+		requiredOf(&c.report, at.Child("restartPolicy"), *ctr.RestartPolicy,
+			corev1.ContainerRestartPolicyAlways, corev1.ContainerRestartPolicyNever, corev1.ContainerRestartPolicyOnFailure)
+	}
+	rules, at := ctr.RestartPolicyRules, at.Child("restartPolicyRules")
+	if len(rules) == 0 {
+		return
+	}
+	if ctr.RestartPolicy == nil {
+		c.add(field.Required(at.Child("restartPolicy"), "must specify restartPolicy when restart rules are used"))
+	}
+	if len(rules) > maxRestartRules {
+		c.add(field.TooMany(at, len(rules), maxRestartRules))
+	}
+	for i, rule := range rules {
+		at := at.Index(i)
+		requiredOf(&c.report, at.Child("action"), rule.Action,
+			corev1.ContainerRestartRuleActionRestart, corev1.ContainerRestartRuleActionRestartAllContainers)
+		if rule.ExitCodes == nil {
+			c.add(field.Required(at.Child("exitCodes"), "must be specified"))
+			continue
+		}
+		requiredOf(&c.report, at.Child("exitCodes", "operator"), rule.ExitCodes.Operator,
+			corev1.ContainerRestartRuleOnExitCodesOpIn, corev1.ContainerRestartRuleOnExitCodesOpNotIn)
+		if n := len(rule.ExitCodes.Values); n == 0 {
+			c.add(field.Required(at.Child("exitCodes", "values"), "must specify exit code values"))
+		} else if n > maxExitCodes {
+			c.add(field.TooMany(at.Child("exitCodes", "values"), n, maxExitCodes))
+		}
+	}
+}

@@ -1,0 +1,185 @@
+package podspec
+
+import (
+	"fmt"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	"k8s.io/apimachinery/pkg/util/sets"
+	"k8s.io/apimachinery/pkg/util/validation"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+)
+
+func (c *checker) checkEnv(ctr *corev1.Container, at *field.Path) {
+	for i, from := range ctr.EnvFrom {
+		at := at.Child("envFrom").Index(i)
+		if from.Prefix != "" {
+			c.each(at.Child("prefix"), from.Prefix, validation.IsRelaxedEnvVarName(from.Prefix))
+		}
+		switch {
+		case from.ConfigMapRef == nil && from.SecretRef == nil:
+			c.invalid(at, "", "must specify one of: `configMapRef` or `secretRef`")
+		case from.ConfigMapRef != nil && from.SecretRef != nil:
+			c.invalid(at, "", "may not have more than one field specified at a time")
+		}
+		if from.ConfigMapRef != nil && from.ConfigMapRef.Name == "" {
+			c.required(at.Child("configMapRef", "name"))
+		}
+		if from.SecretRef != nil && from.SecretRef.Name == "" {
+			c.required(at.Child("secretRef", "name"))
+		}
+	}
+	for i, e := range ctr.Env {
+		at := at.Child("env").Index(i)
+		c.name(at.Child("name"), e.Name, validation.IsRelaxedEnvVarName)
+		if e.ValueFrom != nil {
+			c.checkEnvSource(e.Value, e.ValueFrom, at.Child("valueFrom"))
+		}
+	}
+}
+
+// Fields of its pod that an environment variable may hold.
+var envFields = sets.New("metadata.name", "metadata.namespace", "metadata.uid", "spec.nodeName",
+	"spec.serviceAccountName", "status.hostIP", "status.hostIPs", "status.podIP", "status.podIPs")
+
+// Fields of its pod that a file may hold.
+var fileFields = sets.New("metadata.name", "metadata.namespace", "metadata.labels", "metadata.annotations", "metadata.uid")
+
+func (c *checker) checkEnvSource(value string, from *corev1.EnvVarSource, at *field.Path) {
+	n := 0
+	if from.FieldRef != nil {
+		n++
+		c.checkFieldRef(from.FieldRef, envFields, at.Child("fieldRef"))
+	}
+	if from.ResourceFieldRef != nil {
+		n++
+		c.checkResourceRef(from.ResourceFieldRef, false, at.Child("resourceFieldRef"))
+	}
+	if ref := from.ConfigMapKeyRef; ref != nil {
+		n++
+		c.checkKeyRef(ref.Name, ref.Key, at.Child("configMapKeyRef"))
+	}
+	if ref := from.SecretKeyRef; ref != nil {
+		n++
+		c.checkKeyRef(ref.Name, ref.Key, at.Child("secretKeyRef"))
+	}
+	if ref := from.FileKeyRef; ref != nil {
+		n++
+		c.checkFileRef(ref, at.Child("fileKeyRef"))
+	}
+	switch {
+	case n == 0:
+		c.invalid(at, "", "must specify one of: `fieldRef`, `resourceFieldRef`, `configMapKeyRef`, `secretKeyRef` or `fileKeyRef`")
+	case value != "":
+		c.invalid(at, "", "may not be specified when `value` is not empty")
+	case n > 1:
+		c.invalid(at, "", "may not have more than one field specified at a time")
+	}
+}
+
+func (c *checker) checkKeyRef(name, key string, at *field.Path) {
+	if name == "" {
+		c.required(at.Child("name"))
+	}
+	c.name(at.Child("key"), key, validation.IsConfigMapKey)
+}
+
+func (c *checker) checkFileRef(ref *corev1.FileKeySelector, at *field.Path) {
+	c.name(at.Child("key"), ref.Key, validation.IsRelaxedEnvVarName)
+	if ref.Path == "" {
+		c.required(at.Child("path"))
+	} else {
+		c.checkDescending(ref.Path, at.Child("path"))
+	}
+	c.checkVolumeName(ref.VolumeName, at.Child("volumeName"))
+	if v := c.volumes[ref.VolumeName]; v != nil && v.EmptyDir == nil {
+		c.invalid(at.Child("volumeName"), ref.VolumeName, "referenced volume must be of type emptyDir")
+	}
+}
+
+// checkFieldRef checks a reference to a field of the pod: one of the allowed
+// ones or one label or annotation, as in metadata.labels['app'].
+func (c *checker) checkFieldRef(ref *corev1.ObjectFieldSelector, allowed sets.Set[string], at *field.Path) {
+	if ref.APIVersion == "" {
+		c.required(at.Child("apiVersion"))
+		return
+	}
+	if ref.FieldPath == "" {
+		c.required(at.Child("fieldPath"))
+		return
+	}
+	p := at.Child("fieldPath")
+	if ref.APIVersion != "v1" {
+		c.invalid(p, ref.FieldPath, "error converting fieldPath: pod does not support field label conversion of version "+ref.APIVersion)
+		return
+	}
+	base, key, ok := subscript(ref.FieldPath)
+	if !ok {
+		if !allowed.Has(ref.FieldPath) {
+			if !envFields.Has(ref.FieldPath) && !fileFields.Has(ref.FieldPath) {
+				c.invalid(p, ref.FieldPath, "error converting fieldPath: field label not supported: "+ref.FieldPath)
+				return
+			}
+			c.add(field.NotSupported(p, ref.FieldPath, sets.List(allowed)))
+		}
+		return
+	}
+	switch base {
+	case "metadata.annotations":
+		c.each(p, key, validation.IsQualifiedName(strings.ToLower(key)))
+	case "metadata.labels":
+		c.each(p, key, validation.IsQualifiedName(key))
+	default:
+		c.invalid(p, ref.FieldPath, "does not support subscript")
+	}
+}
+
+// subscript takes metadata.labels['key'] apart.
+func subscript(path string) (base, key string, ok bool) {
+	base, rest, ok := strings.Cut(path, "['")
+	if !ok || !strings.HasSuffix(rest, "']") {
+		return path, "", false
+	}
+	return base, strings.TrimSuffix(rest, "']"), true
+}
+
+// Resources of a container that a variable or file may hold.
+var containerFields = sets.New("limits.cpu", "limits.memory", "limits.ephemeral-storage",
+	"requests.cpu", "requests.memory", "requests.ephemeral-storage")
+
+func (c *checker) checkResourceRef(ref *corev1.ResourceFieldSelector, inVolume bool, at *field.Path) {
+	if inVolume && ref.ContainerName == "" {
+		c.required(at.Child("containerName"))
+		return
+	}
+	if ref.Resource == "" {
+		c.required(at.Child("resource"))
+		return
+	}
+	huge := strings.HasPrefix(ref.Resource, "limits."+corev1.ResourceHugePagesPrefix) || strings.HasPrefix(ref.Resource, "requests."+corev1.ResourceHugePagesPrefix)
+	if !containerFields.Has(ref.Resource) && !huge {
+		c.add(field.NotSupported(at.Child("resource"), ref.Resource, sets.List(containerFields)))
+		return
+	}
+	c.checkDivisor(ref, at.Child("divisor"))
+}
+
+var (
+	cpuDivisors  = sets.New("1m", "1")
+	byteDivisors = sets.New("1", "1k", "1M", "1G", "1T", "1P", "1E", "1Ki", "1Mi", "1Gi", "1Ti", "1Pi", "1Ei")
+)
+
+func (c *checker) checkDivisor(ref *corev1.ResourceFieldSelector, at *field.Path) {
+	if ref.Divisor.Cmp(resource.Quantity{}) == 0 {
+		return
+	}
+	_, what, _ := strings.Cut(ref.Resource, ".")
+	good := byteDivisors
+	if what == string(corev1.ResourceCPU) {
+		good = cpuDivisors
+	}
+	if !good.Has(ref.Divisor.String()) {
+		c.invalid(at, ref.Divisor.String(), fmt.Sprintf("only divisor's values %s are supported with the %s resource", strings.Join(sets.List(good), ", "), what))
+	}
+}

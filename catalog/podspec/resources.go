@@ -1,0 +1,223 @@
+package podspec
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	apivalidation "k8s.io/apimachinery/pkg/api/validation"
+	"k8s.io/apimachinery/pkg/util/validation"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+)
+
+func isHugePages(name corev1.ResourceName) bool {
+	return strings.HasPrefix(string(name), corev1.ResourceHugePagesPrefix)
+}
+
+// isNative says whether a resource is one of Kubernetes' own: its name has no
+// domain or theirs.
+func isNative(name corev1.ResourceName) bool {
+	return !strings.Contains(string(name), "/") || strings.Contains(string(name), corev1.ResourceDefaultNamespacePrefix)
+}
+
+// isExtended says whether a resource is one that somebody else has named.
+func isExtended(name corev1.ResourceName) bool {
+	if isNative(name) || strings.HasPrefix(string(name), corev1.DefaultResourceRequestsPrefix) {
+		return false
+	}
+	return len(validation.IsQualifiedName(corev1.DefaultResourceRequestsPrefix+string(name))) == 0
+}
+
+// canShare says whether nodes may promise more of a resource than they have.
+func canShare(name corev1.ResourceName) bool { return isNative(name) && !isHugePages(name) }
+
+// ValidateResourceName checks the name of something that nodes have.
+func ValidateResourceName(name corev1.ResourceName, at *field.Path) field.ErrorList {
+	var r report
+	r.each(at, string(name), validation.IsQualifiedName(string(name)))
+	if len(r.errs) > 0 || strings.Contains(string(name), "/") || isHugePages(name) {
+		return r.errs
+	}
+	switch name {
+	case corev1.ResourceCPU, corev1.ResourceMemory, corev1.ResourceEphemeralStorage, corev1.ResourceStorage, corev1.ResourcePods:
+		return nil
+	}
+	r.invalid(at, string(name), "must be a standard resource type or fully qualified")
+	return r.errs
+}
+
+// ValidateQuantity checks that an amount of a resource makes sense: it is not
+// negative, and whole where there are no halves.
+func ValidateQuantity(name corev1.ResourceName, q resource.Quantity, at *field.Path) field.ErrorList {
+	var r report
+	if q.Sign() < 0 {
+		r.invalid(at, q.String(), apivalidation.IsNegativeErrorMsg)
+	}
+	if (isExtended(name) || name == corev1.ResourcePods) && q.MilliValue()%1000 != 0 {
+		r.invalid(at, q.String(), "must be an integer")
+	}
+	return r.errs
+}
+
+func checkContainerResourceName(r *report, name corev1.ResourceName, at *field.Path) {
+	if bad := validation.IsQualifiedName(string(name)); len(bad) > 0 {
+		r.each(at, string(name), bad)
+		return
+	}
+	standard := name == corev1.ResourceCPU || name == corev1.ResourceMemory || name == corev1.ResourceEphemeralStorage || isHugePages(name)
+	switch {
+	case !strings.Contains(string(name), "/"):
+		if !standard {
+			r.invalid(at, string(name), "must be a standard resource for containers")
+		}
+	case !isNative(name) && !isExtended(name):
+		r.invalid(at, string(name), "doesn't follow extended resource name standard")
+	}
+}
+
+func (c *checker) checkResources(res *corev1.ResourceRequirements, at *field.Path) {
+	limits, requests := at.Child("limits"), at.Child("requests")
+	huge, ordinary := false, false
+	note := func(name corev1.ResourceName) {
+		huge = huge || isHugePages(name)
+		ordinary = ordinary || name == corev1.ResourceCPU || name == corev1.ResourceMemory
+	}
+	for _, name := range slices.Sorted(maps.Keys(res.Limits)) {
+		at := limits.Key(string(name))
+		checkContainerResourceName(&c.report, name, at)
+		c.add(ValidateQuantity(name, res.Limits[name], at)...)
+		note(name)
+	}
+	for _, name := range slices.Sorted(maps.Keys(res.Requests)) {
+		at, q := requests.Key(string(name)), res.Requests[name]
+		checkContainerResourceName(&c.report, name, at)
+		c.add(ValidateQuantity(name, q, at)...)
+		note(name)
+		limit, limited := res.Limits[name]
+		switch {
+		case limited && q.Cmp(limit) != 0 && !canShare(name):
+			c.invalid(requests, q.String(), fmt.Sprintf("must be equal to %s limit of %s", name, limit.String()))
+		case limited && q.Cmp(limit) > 0:
+			c.invalid(requests, q.String(), fmt.Sprintf("must be less than or equal to %s limit of %s", name, limit.String()))
+		case !limited && !canShare(name):
+			c.add(field.Required(limits, "Limit must be set for non overcommitable resources"))
+		}
+	}
+	if huge && !ordinary && c.spec.Resources == nil {
+		c.forbidden(at, "HugePages require cpu or memory")
+	}
+	c.checkClaims(res.Claims, at.Child("claims"))
+}
+
+func (c *checker) checkClaims(claims []corev1.ResourceClaim, at *field.Path) {
+	known := map[string]bool{}
+	for _, claim := range c.spec.ResourceClaims {
+		known[claim.Name] = true
+	}
+	seen := map[corev1.ResourceClaim]bool{}
+	for i, claim := range claims {
+		at := at.Index(i)
+		switch {
+		case claim.Name == "":
+			c.required(at.Child("name"))
+		case seen[claim]:
+			c.add(field.Duplicate(at, claim.Name))
+		case !known[claim.Name]:
+			// What containers may use is the list of the pod.
+			c.add(field.NotFound(at.Child("name"), claim.Name))
+		}
+		seen[claim] = true
+	}
+}
+
+func (c *checker) checkResizePolicy(ctr *corev1.Container, at *field.Path) {
+	seen := map[corev1.ResourceName]bool{}
+	for i, p := range ctr.ResizePolicy {
+		if seen[p.ResourceName] {
+			c.add(field.Duplicate(at.Index(i), p.ResourceName))
+		}
+		seen[p.ResourceName] = true
+		requiredOf(&c.report, at, p.ResourceName, corev1.ResourceCPU, corev1.ResourceMemory)
+		requiredOf(&c.report, at, p.RestartPolicy, corev1.NotRequired, corev1.RestartContainer)
+		if c.spec.RestartPolicy == corev1.RestartPolicyNever && p.RestartPolicy != corev1.NotRequired && p.RestartPolicy != "" {
+			c.invalid(at, p.RestartPolicy, "must be 'NotRequired' when `restartPolicy` is 'Never'")
+		}
+	}
+}
+
+// checkPodResources checks what a pod asks for as a whole, and its claims.
+func (c *checker) checkPodResources(at *field.Path) {
+	s := c.spec
+	for _, name := range slices.Sorted(maps.Keys(s.Overhead)) {
+		at := at.Child("overhead").Key(string(name))
+		checkContainerResourceName(&c.report, name, at)
+		c.add(ValidateQuantity(name, s.Overhead[name], at)...)
+	}
+	names := map[string]bool{}
+	for i, claim := range s.ResourceClaims {
+		at := at.Child("resourceClaims").Index(i)
+		c.name(at.Child("name"), claim.Name, validation.IsDNS1123Label)
+		if names[claim.Name] {
+			c.add(field.Duplicate(at.Child("name"), claim.Name))
+		}
+		names[claim.Name] = true
+		switch {
+		case claim.ResourceClaimName != nil && claim.ResourceClaimTemplateName != nil:
+			c.invalid(at, claim, "at most one of `resourceClaimName` or `resourceClaimTemplateName` may be specified")
+		case claim.ResourceClaimName == nil && claim.ResourceClaimTemplateName == nil:
+			c.invalid(at, claim, "must specify one of: `resourceClaimName`, `resourceClaimTemplateName`")
+		}
+	}
+	if s.Resources == nil {
+		return
+	}
+	at = at.Child("resources")
+	if len(s.Resources.Claims) > 0 {
+		c.forbidden(at.Child("claims"), "claims cannot be set for Resources at pod-level")
+	}
+	for _, list := range []struct {
+		name string
+		r    corev1.ResourceList
+	}{{"limits", s.Resources.Limits}, {"requests", s.Resources.Requests}} {
+		for _, name := range slices.Sorted(maps.Keys(list.r)) {
+			at, q := at.Child(list.name).Key(string(name)), list.r[name]
+			if !forWholePod(name) {
+				c.add(field.NotSupported(at, name, []corev1.ResourceName{corev1.ResourceCPU, corev1.ResourceMemory}))
+			}
+			c.add(ValidateQuantity(name, q, at)...)
+		}
+	}
+	c.checkWholeAgainstParts(at)
+}
+
+// checkWholeAgainstParts checks that a pod asks for no less than its containers
+// ask for together, and that none of them may use more than the pod.
+func (c *checker) checkWholeAgainstParts(at *field.Path) {
+	s, sum := c.spec, Requests(c.spec)
+	for _, name := range slices.Sorted(maps.Keys(s.Resources.Requests)) {
+		q := s.Resources.Requests[name]
+		if limit, ok := s.Resources.Limits[name]; ok && q.Cmp(limit) > 0 {
+			c.invalid(at.Child("requests"), q.String(), fmt.Sprintf("must be less than or equal to %s limit of %s", name, limit.String()))
+		}
+		if parts, ok := sum[name]; ok && parts.Cmp(q) > 0 {
+			c.invalid(at.Child("requests").Key(string(name)), q.String(), fmt.Sprintf("must be greater than or equal to aggregate container requests of %s", parts.String()))
+		}
+	}
+	for _, list := range []struct {
+		name string
+		of   []corev1.Container
+	}{{"initContainers", s.InitContainers}, {"containers", s.Containers}} {
+		for i := range list.of {
+			for _, name := range slices.Sorted(maps.Keys(list.of[i].Resources.Limits)) {
+				q, whole := list.of[i].Resources.Limits[name], s.Resources.Limits[name]
+				if _, ok := s.Resources.Limits[name]; ok && q.Cmp(whole) > 0 {
+					c.invalid(field.NewPath("spec", list.name).Index(i).Child("resources", "limits"), q.String(),
+						fmt.Sprintf("must be less than or equal to pod limits of %s", whole.String()))
+				}
+			}
+		}
+	}
+}

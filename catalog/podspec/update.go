@@ -1,0 +1,186 @@
+package podspec
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"math"
+	"reflect"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/util/validation"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+)
+
+// mayChange lists the fields that an update of a pod may change.
+const mayChange = "`spec.containers[*].image`,`spec.initContainers[*].image`,`spec.activeDeadlineSeconds`," +
+	"`spec.tolerations` (only additions to existing tolerations)," +
+	"`spec.terminationGracePeriodSeconds` (allow it to be set to 1 if it was previously negative)"
+
+// ValidateUpdate returns what is wrong with the change from old to spec. A pod
+// on which a scheduling gate is still shut may also narrow down where it can run.
+func ValidateUpdate(spec, old *corev1.PodSpec, at *field.Path) field.ErrorList {
+	var r report
+	fixed := true
+	for _, list := range []struct {
+		name     string
+		now, was []corev1.Container
+	}{{"containers", spec.Containers, old.Containers}, {"initContainers", spec.InitContainers, old.InitContainers}} {
+		if len(list.now) != len(list.was) {
+			r.forbidden(at.Child(list.name), "pod updates may not add or remove containers")
+			fixed = false
+		}
+	}
+	if !fixed {
+		return r.errs
+	}
+	r.checkDeadline(spec, old, at.Child("activeDeadlineSeconds"))
+	r.checkAddedTolerations(spec, old, at.Child("tolerations"))
+	r.checkRemovedGates(spec, old, at.Child("schedulingGates"))
+
+	// What may change is taken out of the comparison.
+	same := spec.DeepCopy()
+	for i := range same.Containers {
+		same.Containers[i].Image = old.Containers[i].Image
+	}
+	for i := range same.InitContainers {
+		same.InitContainers[i].Image = old.InitContainers[i].Image
+	}
+	same.ActiveDeadlineSeconds = old.ActiveDeadlineSeconds
+	same.Tolerations = old.Tolerations
+	same.SchedulingGates = old.SchedulingGates
+	if g := old.TerminationGracePeriodSeconds; g != nil && *g < 0 && spec.TerminationGracePeriodSeconds != nil && *spec.TerminationGracePeriodSeconds == 1 {
+		same.TerminationGracePeriodSeconds = g
+	}
+	if len(old.SchedulingGates) > 0 {
+		r.checkNarrowed(same, old, at)
+	}
+	if !equality.Semantic.DeepEqual(same, old) {
+		r.forbidden(at, fmt.Sprintf("pod updates may not change fields other than %s\n%s", mayChange, difference(same, old)))
+	}
+	return r.errs
+}
+
+func (r *report) checkDeadline(spec, old *corev1.PodSpec, at *field.Path) {
+	now, was := spec.ActiveDeadlineSeconds, old.ActiveDeadlineSeconds
+	switch {
+	case now == nil && was != nil:
+		r.invalid(at, now, "must not update from a positive integer to nil value")
+	case now == nil:
+	case *now < 0 || *now > math.MaxInt32:
+		r.invalid(at, *now, validation.InclusiveRangeError(0, math.MaxInt32))
+	case was != nil && *now > *was:
+		r.invalid(at, *now, "must be less than or equal to previous value")
+	}
+}
+
+func (r *report) checkAddedTolerations(spec, old *corev1.PodSpec, at *field.Path) {
+	for _, was := range old.Tolerations {
+		kept := slices.ContainsFunc(spec.Tolerations, func(t corev1.Toleration) bool {
+			t.TolerationSeconds = was.TolerationSeconds
+			return t == was
+		})
+		if !kept {
+			r.forbidden(at, "existing toleration can not be modified except its tolerationSeconds")
+			return
+		}
+	}
+}
+
+func (r *report) checkRemovedGates(spec, old *corev1.PodSpec, at *field.Path) {
+	for i, g := range spec.SchedulingGates {
+		if !slices.Contains(old.SchedulingGates, g) {
+			r.forbidden(at.Index(i), fmt.Sprintf("only deletion is allowed, but found new scheduling gate '%s'", g.Name))
+		}
+	}
+}
+
+// checkNarrowed checks changes of a pod that the scheduler may not look at yet:
+// its node selector may gain labels, its required node affinity requirements.
+// What is in order is taken out of the comparison.
+func (r *report) checkNarrowed(same, old *corev1.PodSpec, at *field.Path) {
+	if !maps.Equal(same.NodeSelector, old.NodeSelector) {
+		for key, value := range old.NodeSelector {
+			if now, ok := same.NodeSelector[key]; !ok || now != value {
+				r.invalid(at.Child("nodeSelector"), same.NodeSelector, "only additions to spec.nodeSelector are allowed (no mutations or deletions)")
+				break
+			}
+		}
+		same.NodeSelector = old.NodeSelector
+	}
+	was, now := nodeAffinity(old), nodeAffinity(same)
+	if equality.Semantic.DeepEqual(was, now) {
+		return
+	}
+	at = at.Child("affinity", "nodeAffinity")
+	if w := requiredTerms(was); len(w) > 0 {
+		n := requiredTerms(now)
+		if len(w) != len(n) {
+			r.invalid(at.Child(required, "nodeSelectorTerms"), n, "no additions/deletions to non-empty NodeSelectorTerms list are allowed")
+		} else {
+			for i := range w {
+				if !startsWith(n[i].MatchExpressions, w[i].MatchExpressions) || !startsWith(n[i].MatchFields, w[i].MatchFields) {
+					r.invalid(at.Child(required, "nodeSelectorTerms").Index(i), n[i], "only additions are allowed (no mutations or deletions)")
+				}
+			}
+		}
+	}
+	setNodeAffinity(same, old)
+}
+
+func nodeAffinity(spec *corev1.PodSpec) *corev1.NodeAffinity {
+	if spec.Affinity == nil {
+		return nil
+	}
+	return spec.Affinity.NodeAffinity
+}
+
+func requiredTerms(a *corev1.NodeAffinity) []corev1.NodeSelectorTerm {
+	if a == nil || a.RequiredDuringSchedulingIgnoredDuringExecution == nil {
+		return nil
+	}
+	return a.RequiredDuringSchedulingIgnoredDuringExecution.NodeSelectorTerms
+}
+
+func startsWith(now, was []corev1.NodeSelectorRequirement) bool {
+	return len(now) >= len(was) && equality.Semantic.DeepEqual(now[:len(was)], was)
+}
+
+func setNodeAffinity(same, old *corev1.PodSpec) {
+	switch {
+	case old.Affinity == nil && same.Affinity.PodAffinity == nil && same.Affinity.PodAntiAffinity == nil:
+		same.Affinity = nil
+	case old.Affinity == nil:
+		same.Affinity.NodeAffinity = nil
+	case same.Affinity == nil:
+		same.Affinity = &corev1.Affinity{NodeAffinity: old.Affinity.NodeAffinity}
+	default:
+		same.Affinity.NodeAffinity = old.Affinity.NodeAffinity
+	}
+}
+
+// difference says which fields of a spec differ, in JSON, before and after.
+func difference(spec, old *corev1.PodSpec) string {
+	now, was := reflect.ValueOf(spec).Elem(), reflect.ValueOf(old).Elem()
+	var lines []string
+	for i := range now.NumField() {
+		a, b := was.Field(i).Interface(), now.Field(i).Interface()
+		if equality.Semantic.DeepEqual(a, b) {
+			continue
+		}
+		name, _, _ := strings.Cut(now.Type().Field(i).Tag.Get("json"), ",")
+		lines = append(lines, fmt.Sprintf("spec.%s: was %s, would be %s", name, asJSON(a), asJSON(b)))
+	}
+	return strings.Join(lines, "\n")
+}
+
+func asJSON(v any) string {
+	b, err := json.Marshal(v)
+	if err != nil {
+		return fmt.Sprint(v)
+	}
+	return string(b)
+}

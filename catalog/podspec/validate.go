@@ -1,0 +1,186 @@
+package podspec
+
+import (
+	"fmt"
+	"math"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	apivalidation "k8s.io/apimachinery/pkg/api/validation"
+	metav1validation "k8s.io/apimachinery/pkg/apis/meta/v1/validation"
+	"k8s.io/apimachinery/pkg/util/validation"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+)
+
+// Validate returns everything that is wrong with the spec of a pod. The spec
+// must have been through [DefaultPod].
+func Validate(spec *corev1.PodSpec, at *field.Path) field.ErrorList {
+	c := checker{spec: spec, isPod: true}
+	c.check(at)
+	return c.errs
+}
+
+// ValidateTemplate returns everything that is wrong with a template of pods. Its
+// spec must have been through [Default].
+func ValidateTemplate(t *corev1.PodTemplateSpec, at *field.Path) field.ErrorList {
+	c := checker{spec: &t.Spec}
+	c.errs = append(c.errs, metav1validation.ValidateLabels(t.Labels, at.Child("metadata", "labels"))...)
+	c.errs = append(c.errs, apivalidation.ValidateAnnotations(t.Annotations, at.Child("metadata", "annotations"))...)
+	c.check(at.Child("spec"))
+	if len(t.Spec.EphemeralContainers) > 0 {
+		c.forbidden(at.Child("spec", "ephemeralContainers"), "ephemeral containers not allowed in pod template")
+	}
+	return c.errs
+}
+
+// A checker checks one spec.
+type checker struct {
+	report
+	spec  *corev1.PodSpec
+	isPod bool // rather than a template
+
+	volumes map[string]*corev1.VolumeSource // by name, from checkVolumes on
+}
+
+func (c *checker) check(at *field.Path) {
+	c.checkVolumes(at.Child("volumes"))
+	c.checkContainers(at)
+	c.checkLife(at)
+	c.checkIdentity(at)
+	c.checkDNS(at)
+	c.checkPodSecurity(at)
+	c.checkPlacement(at)
+	c.checkPodResources(at)
+}
+
+// checkLife checks what decides when a pod starts and ends.
+func (c *checker) checkLife(at *field.Path) {
+	s := c.spec
+	requiredOf(&c.report, at.Child("restartPolicy"), s.RestartPolicy,
+		corev1.RestartPolicyAlways, corev1.RestartPolicyNever, corev1.RestartPolicyOnFailure)
+	if d := s.ActiveDeadlineSeconds; d != nil && (*d < 1 || *d > math.MaxInt32) {
+		c.invalid(at.Child("activeDeadlineSeconds"), *d, validation.InclusiveRangeError(1, math.MaxInt32))
+	}
+	if s.TerminationGracePeriodSeconds == nil {
+		c.required(at.Child("terminationGracePeriodSeconds"))
+	}
+	for i, g := range s.ReadinessGates {
+		c.each(at.Child("readinessGates").Index(i).Child("conditionType"), string(g.ConditionType), validation.IsQualifiedName(string(g.ConditionType)))
+	}
+	gates := map[string]bool{}
+	for i, g := range s.SchedulingGates {
+		at := at.Child("schedulingGates").Index(i)
+		c.each(at, g.Name, validation.IsQualifiedName(g.Name))
+		if gates[g.Name] {
+			c.add(field.Duplicate(at, g.Name))
+		}
+		gates[g.Name] = true
+	}
+	if s.PreemptionPolicy != nil {
+		requiredOf(&c.report, at.Child("preemptionPolicy"), *s.PreemptionPolicy, corev1.PreemptLowerPriority, corev1.PreemptNever)
+	}
+	if s.OS != nil {
+		requiredOf(&c.report, at.Child("os", "name"), s.OS.Name, corev1.Linux, corev1.Windows)
+	}
+}
+
+// checkIdentity checks the names that a pod has and uses.
+func (c *checker) checkIdentity(at *field.Path) {
+	s := c.spec
+	names := []struct {
+		field, value string
+		rule         func(string) []string
+	}{
+		{"serviceAccountName", s.ServiceAccountName, validation.IsDNS1123Subdomain},
+		{"nodeName", s.NodeName, validation.IsDNS1123Subdomain},
+		{"hostname", s.Hostname, validation.IsDNS1123Label},
+		{"subdomain", s.Subdomain, validation.IsDNS1123Label},
+		{"priorityClassName", s.PriorityClassName, validation.IsDNS1123Subdomain},
+	}
+	if s.RuntimeClassName != nil {
+		names = append(names, struct {
+			field, value string
+			rule         func(string) []string
+		}{"runtimeClassName", *s.RuntimeClassName, validation.IsDNS1123Subdomain})
+	}
+	for _, n := range names {
+		if n.value != "" {
+			c.each(at.Child(n.field), n.value, n.rule(n.value))
+		}
+	}
+	if s.RuntimeClassName != nil && *s.RuntimeClassName == "" {
+		c.each(at.Child("runtimeClassName"), "", validation.IsDNS1123Subdomain(""))
+	}
+	for i, a := range s.HostAliases {
+		at := at.Child("hostAliases").Index(i)
+		c.add(validation.IsValidIP(at.Child("ip"), a.IP)...)
+		for j, h := range a.Hostnames {
+			c.each(at.Child("hostnames").Index(j), h, validation.IsDNS1123Subdomain(h))
+		}
+	}
+	c.checkHostnameOverride(at)
+}
+
+const maxHostname = 64 // Linux's limit
+
+func (c *checker) checkHostnameOverride(at *field.Path) {
+	name := c.spec.HostnameOverride
+	if name == nil {
+		return
+	}
+	at = at.Child("hostnameOverride")
+	if len(*name) > maxHostname {
+		c.add(field.TooLong(at, *name, maxHostname))
+	}
+	c.each(at, *name, validation.IsDNS1123Subdomain(*name))
+	if c.spec.SetHostnameAsFQDN != nil && *c.spec.SetHostnameAsFQDN {
+		c.forbidden(at, "may not be specified when `setHostnameAsFQDN` is true")
+	}
+	if c.spec.HostNetwork {
+		c.forbidden(at, "may not be specified when `hostNetwork` is true")
+	}
+}
+
+// Limits of resolv.conf.
+const (
+	maxNameservers     = 3
+	maxSearchPaths     = 32
+	maxSearchListChars = 2048
+)
+
+func (c *checker) checkDNS(at *field.Path) {
+	s := c.spec
+	requiredOf(&c.report, at.Child("dnsPolicy"), s.DNSPolicy,
+		corev1.DNSClusterFirst, corev1.DNSClusterFirstWithHostNet, corev1.DNSDefault, corev1.DNSNone)
+	servers := at.Child("dnsConfig", "nameservers")
+	if s.DNSPolicy == corev1.DNSNone && (s.DNSConfig == nil || len(s.DNSConfig.Nameservers) == 0) {
+		c.add(field.Required(servers, fmt.Sprintf("must provide at least one DNS nameserver when `dnsPolicy` is %s", corev1.DNSNone)))
+	}
+	if s.DNSConfig == nil {
+		return
+	}
+	if n := s.DNSConfig.Nameservers; len(n) > maxNameservers {
+		c.invalid(servers, n, fmt.Sprintf("must not have more than %v nameservers", maxNameservers))
+	}
+	for i, ip := range s.DNSConfig.Nameservers {
+		c.add(validation.IsValidIP(servers.Index(i), ip)...)
+	}
+	searches := at.Child("dnsConfig", "searches")
+	if n := s.DNSConfig.Searches; len(n) > maxSearchPaths {
+		c.invalid(searches, n, fmt.Sprintf("must not have more than %v search paths", maxSearchPaths))
+	}
+	if all := strings.Join(s.DNSConfig.Searches, " "); len(all) > maxSearchListChars {
+		c.invalid(searches, s.DNSConfig.Searches, fmt.Sprintf("must not have more than %v characters (including spaces) in the search list", maxSearchListChars))
+	}
+	for i, domain := range s.DNSConfig.Searches {
+		if domain == "." {
+			continue
+		}
+		c.each(searches.Index(i), domain, validation.IsDNS1123SubdomainWithUnderscore(strings.TrimSuffix(domain, ".")))
+	}
+	for i, o := range s.DNSConfig.Options {
+		if o.Name == "" {
+			c.required(at.Child("dnsConfig", "options").Index(i))
+		}
+	}
+}
