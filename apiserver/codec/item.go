@@ -278,7 +278,7 @@ func byPrefix(c *catalog.Catalog) map[string]*catalog.Kind {
 // kind. See [LabelTerm] and [FieldTerm]. It is the Terms function of a store.
 func Terms(_ string, v store.Value) []string {
 	i := v.(*Item)
-	labels := i.labels()
+	labels := i.Labels()
 	if len(labels)+len(i.kind.Indexed) == 0 {
 		return nil
 	}
@@ -300,10 +300,14 @@ func LabelTerm(key, value string) string { return "l/" + key + "=" + value }
 // FieldTerm is the index term of the items whose field has that value.
 func FieldTerm(name, value string) string { return "f/" + name + "=" + value }
 
-// labels returns the object's labels without decoding more than them.
-func (i *Item) labels() map[string]string {
+// Labels returns the object's labels, which are shared and must not be changed. It
+// decodes nothing else.
+func (i *Item) Labels() map[string]string {
 	if obj := i.obj.Load(); obj != nil {
 		return (*obj).GetLabels()
+	}
+	if i.before != nil {
+		return i.before.Labels()
 	}
 	var labels map[string]string
 	for rest := i.meta; len(rest) > 0; {

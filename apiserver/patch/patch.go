@@ -103,9 +103,8 @@ func applyStrategic(patch, original []byte, schema any) ([]byte, error) {
 	switch {
 	case err == nil:
 		return patched, nil
-	case errors.Is(err, mergepatch.ErrBadJSONDoc),
-		errors.Is(err, mergepatch.ErrUnsupportedStrategicMergePatchFormat),
-		isAny(err, mergepatch.ErrBadPatchFormatForPrimitiveList, mergepatch.ErrBadPatchFormatForRetainKeys, mergepatch.ErrBadPatchFormatForSetElementOrderList):
+	case isAny(err, mergepatch.ErrBadJSONDoc, mergepatch.ErrUnsupportedStrategicMergePatchFormat,
+		mergepatch.ErrBadPatchFormatForPrimitiveList, mergepatch.ErrBadPatchFormatForRetainKeys, mergepatch.ErrBadPatchFormatForSetElementOrderList):
 		return nil, apierrors.NewBadRequest(err.Error())
 	}
 	return nil, unprocessable(err)

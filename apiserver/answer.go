@@ -1,0 +1,99 @@
+package apiserver
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"strconv"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/runtime"
+
+	"github.com/sampan-io/sampan/apiserver/codec"
+)
+
+// errPanic stands for a fault of ours whose details are in the log.
+var errPanic = errors.New("this request caused a fault in the server; see its log")
+
+// noCache keeps API answers out of caches, as Kubernetes does.
+var noCache = []string{"no-cache, private"} //nolint:gochecknoglobals // a constant that header maps share
+
+// contentTypes are the values of Content-Type headers by encoding, shared for the same
+// reason.
+var contentTypes = [...][]string{ //nolint:gochecknoglobals // as above
+	codec.JSON:     {codec.TypeJSON},
+	codec.YAML:     {codec.TypeYAML},
+	codec.Protobuf: {codec.TypeProtobuf},
+}
+
+// send writes a whole answer. That the client is gone is nobody's fault and found by
+// whoever waits for it.
+func (x *exchange) send(code int, e codec.Encoding, body []byte) {
+	h := x.Header()
+	h["Content-Type"] = contentTypes[e]
+	h["Cache-Control"] = noCache
+	h["Content-Length"] = []string{strconv.Itoa(len(body))}
+	x.WriteHeader(code)
+	_, _ = x.Write(body)
+}
+
+func (x *exchange) writeText(text string) { _, _ = io.WriteString(x, text) }
+
+// fail answers with the status of err.
+func (x *exchange) fail(err error) {
+	status := asStatus(err)
+	m, negotiationErr := codec.Negotiate(x.r.Header.Get("Accept"), codec.Offer{Forms: true, Watch: true})
+	if negotiationErr != nil {
+		m = codec.Media{}
+	}
+	m.Form, m.Pretty = codec.Whole, m.Encoding == codec.JSON && x.wantsPretty()
+	if d := status.Details; d != nil && d.RetryAfterSeconds > 0 {
+		x.Header().Set("Retry-After", strconv.Itoa(int(d.RetryAfterSeconds)))
+	}
+	body, err := codec.Encode(m, status)
+	if err != nil {
+		http.Error(x, status.Message, int(status.Code))
+		return
+	}
+	x.send(int(status.Code), m.Encoding, body)
+}
+
+// answer writes the result of an operation in the form that the client wants.
+func (s *Server) answer(x *exchange, m codec.Media, r result, t *target) {
+	code := http.StatusOK
+	if r.created {
+		code = http.StatusCreated
+	}
+	var body []byte
+	var err error
+	switch {
+	case m.Form != codec.Whole:
+		var obj runtime.Object
+		if obj, err = s.reshape(x, m.Form, r, t); err == nil {
+			body, err = codec.Encode(m, obj)
+		}
+	case r.item != nil:
+		body, err = codec.EncodeItem(m, r.item)
+	default:
+		body, err = codec.Encode(m, r.obj)
+	}
+	if err != nil {
+		x.fail(err)
+		return
+	}
+	x.send(code, m.Encoding, body)
+}
+
+// warn adds Warning headers (RFC 7234, 5.5), which clients show their users.
+func (x *exchange) warn(warnings []string) {
+	for _, text := range warnings {
+		text = strings.Map(func(r rune) rune {
+			if r < ' ' || r == 0x7f {
+				return ' '
+			}
+			return r
+		}, text)
+		x.Header().Add("Warning", fmt.Sprintf("299 - %s", strconv.Quote(text)))
+	}
+}

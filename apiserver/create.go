@@ -1,0 +1,181 @@
+package apiserver
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	metavalidation "k8s.io/apimachinery/pkg/apis/meta/v1/validation"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/rand"
+	"k8s.io/apimachinery/pkg/util/uuid"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"github.com/sampan-io/sampan/apiserver/admission"
+	"github.com/sampan-io/sampan/apiserver/auth"
+	"github.com/sampan-io/sampan/apiserver/codec"
+	"github.com/sampan-io/sampan/catalog"
+	"github.com/sampan-io/sampan/store"
+)
+
+// Names made from generateName: the prefix, cut so that the whole fits into a DNS label,
+// and five random letters, tried again when taken. All as in Kubernetes.
+const (
+	longestGenerated = 63
+	randomLetters    = 5
+	generateTries    = 8
+)
+
+// create stores a new object, which belongs to the request, or posts a body to a
+// subresource.
+func (s *Server) create(ctx context.Context, t target, body runtime.Object, opts metav1.CreateOptions) (result, error) {
+	if err := s.allow(ctx, &t, verbCreate, nil, t.name); err != nil {
+		return result{}, err
+	}
+	if err := checkOptions("CreateOptions", metavalidation.ValidateCreateOptions(&opts)); err != nil {
+		return result{}, err
+	}
+	dryRun := len(opts.DryRun) > 0
+	switch {
+	case t.sub != nil && t.sub.Issue:
+		return s.issue(ctx, &t, body, dryRun)
+	case t.sub != nil:
+		r, err := s.putView(ctx, t, body, admission.Create, dryRun)
+		if err == nil && t.sub.Get == nil {
+			r = result{obj: success(nil)}
+		}
+		r.created = true
+		return r, err
+	}
+	obj, ok := body.(catalog.Object)
+	if !ok {
+		return result{}, apierrors.NewBadRequest(fmt.Sprintf("a %T is no %s", body, t.kind.Kind))
+	}
+	if err := checkNamespace(&t, obj); err != nil {
+		return result{}, err
+	}
+	if obj.GetResourceVersion() != "" {
+		return result{}, apierrors.NewBadRequest("resourceVersion should not be set on objects to be created")
+	}
+	if obj.GetName() != "" || obj.GetGenerateName() == "" {
+		return s.createOnce(ctx, t, obj, dryRun)
+	}
+	for try := 1; ; try++ {
+		named := obj.DeepCopyObject().(catalog.Object)
+		named.SetName(generateName(obj.GetGenerateName()))
+		r, err := s.createOnce(ctx, t, named, dryRun)
+		if try == generateTries || !apierrors.IsAlreadyExists(err) {
+			return r, err
+		}
+	}
+}
+
+func generateName(prefix string) string {
+	if len(prefix) > longestGenerated-randomLetters {
+		prefix = prefix[:longestGenerated-randomLetters]
+	}
+	return prefix + rand.String(randomLetters)
+}
+
+// createOnce stores obj under the name that it has.
+func (s *Server) createOnce(ctx context.Context, t target, obj catalog.Object, dryRun bool) (result, error) {
+	t.name = obj.GetName()
+	if t.kind.Default != nil {
+		t.kind.Default(obj)
+	}
+	fillNew(t.kind, obj)
+	if t.kind.Prepare != nil {
+		t.kind.Prepare(obj, nil)
+	}
+	a := admission.Attributes{
+		Operation: admission.Create, Kind: t.kind, Namespace: t.namespace, Name: t.name,
+		User: t.user, Object: obj, DryRun: dryRun,
+	}
+	committed := false
+	defer func() { a.Finish(committed) }()
+	if err := s.admit(ctx, &a); err != nil {
+		return result{}, err
+	}
+	obj = a.Object
+	if len(s.opts.Admission) > 0 && t.kind.Default != nil {
+		t.kind.Default(obj)
+	}
+	errs := catalog.ValidateMeta(t.kind, obj, nil)
+	if t.kind.Validate != nil {
+		errs = append(errs, t.kind.Validate(obj, nil)...)
+	}
+	if len(errs) > 0 {
+		return result{}, invalid(&t, errs)
+	}
+	item, err := codec.NewItem(t.kind, obj)
+	if err != nil {
+		return result{}, apierrors.NewInternalError(err)
+	}
+	if dryRun {
+		if _, err := s.opts.Store.Get(t.key()); err == nil {
+			return result{}, apierrors.NewAlreadyExists(t.kind.GR(), t.name)
+		}
+		return result{obj: obj, created: true}, nil
+	}
+	item, err = s.commit(ctx, store.Write{Key: t.key(), Value: item, Volatile: t.kind.Volatile})
+	switch {
+	case errors.Is(err, store.ErrConflict):
+		return result{}, apierrors.NewAlreadyExists(t.kind.GR(), t.name)
+	case err != nil:
+		return result{}, storeFault(err)
+	}
+	committed = true
+	return result{item: item, created: true}, nil
+}
+
+// fillNew sets the metadata that only the server sets.
+func fillNew(kind *catalog.Kind, obj catalog.Object) {
+	obj.SetUID(uuid.NewUUID())
+	obj.SetCreationTimestamp(now())
+	obj.SetDeletionTimestamp(nil)
+	obj.SetDeletionGracePeriodSeconds(nil)
+	obj.SetSelfLink("")
+	obj.SetManagedFields(nil)
+	obj.SetGeneration(0)
+	if kind.Generation {
+		obj.SetGeneration(1)
+	}
+}
+
+// issue answers a subresource whose body is not stored.
+func (s *Server) issue(ctx context.Context, t *target, body runtime.Object, dryRun bool) (result, error) {
+	item, err := s.lookup(t)
+	if err != nil {
+		return result{}, err
+	}
+	a := admission.Attributes{
+		Operation: admission.Create, Kind: t.kind, Subresource: t.sub.Name, Namespace: t.namespace, Name: t.name,
+		User: t.user, Old: item.Object(), DryRun: dryRun,
+	}
+	a.Object, _ = body.(catalog.Object)
+	defer func() { a.Finish(false) }()
+	if err := s.admit(ctx, &a); err != nil {
+		return result{}, err
+	}
+	if dryRun {
+		return result{obj: body, created: true}, nil
+	}
+	answer, err := handlerOf(s.opts.Issue, t.kind, t.sub)(auth.WithUser(ctx, t.user), item.Object(), body)
+	if err != nil {
+		return result{}, err
+	}
+	answer.GetObjectKind().SetGroupVersionKind(t.sub.Kind)
+	return result{obj: answer, created: true}, nil
+}
+
+// named returns t with the name that the body of a binding has.
+func named(t target, body runtime.Object) (target, error) {
+	m, ok := body.(metav1.Object)
+	if !ok || m.GetName() == "" {
+		return t, apierrors.NewInvalid(t.sub.Kind.GroupKind(), "", field.ErrorList{field.Required(field.NewPath("metadata", "name"), "names the pod")})
+	}
+	t.name = m.GetName()
+	return t, nil
+}

@@ -1,0 +1,30 @@
+// Package apiserver serves the Kubernetes API over a store.
+//
+// A request goes through three rooms, kept apart on purpose:
+//
+//	handler    HTTP: who asks, which kind and verb, which encoding; bodies in,
+//	           bytes out
+//	operation  get, list, create, update, patch, delete, watch on typed objects for
+//	           a user: authorization, defaults, admission, validation, the rules of
+//	           metadata and of concurrency
+//	store      an ordered history of keys
+//
+// [Local] calls the operations without the first room: parts of the same program see
+// exactly what a client over HTTPS sees, and share the decoded objects. Which
+// kinds there are, and everything that differs between them, is in package catalog;
+// the operations know none by name.
+//
+//	S1  A write is answered after it was committed, with what was committed.
+//	S2  A write that changes nothing writes nothing.
+//	S3  Objects that come out are shared and never changed; objects that come in
+//	    are copied (Local) or decoded (HTTP) and belong to the request.
+//	S4  Every error that leaves an operation is an API status error.
+//	S5  The functions that admission added are called exactly once, when the
+//	    fate of the write is known.
+//
+// Reads never touch the disk and are always of the newest revision unless another
+// one was asked for: "not older than" is then met by definition.
+//
+// Not here yet: server-side apply (415; managedFields are dropped from
+// what comes in), the deprecated /watch/ paths, impersonation, gzip.
+package apiserver

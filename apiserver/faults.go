@@ -1,0 +1,86 @@
+package apiserver
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/sampan-io/sampan/store"
+)
+
+// optimisticLock is what Kubernetes says to a writer whose object is not the newest.
+const optimisticLock = "the object has been modified; please apply your changes to the latest version and try again"
+
+func modified(gr schema.GroupResource, name string) error {
+	return apierrors.NewConflict(gr, name, errors.New(optimisticLock))
+}
+
+// storeFault turns an error of the store into an API status error. Not found and
+// conflict mean different things to different callers, who handle them before.
+func storeFault(err error) error {
+	switch {
+	case errors.Is(err, store.ErrExpired):
+		return apierrors.NewResourceExpired("too old resource version: " + err.Error())
+	case errors.Is(err, store.ErrFuture):
+		return tooLarge(err.Error())
+	case errors.Is(err, store.ErrStopped):
+		return apierrors.NewServiceUnavailable("the server is shutting down")
+	case errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
+		return apierrors.NewTimeoutError("the request ended before it was done: "+err.Error(), 0)
+	}
+	return apierrors.NewInternalError(err)
+}
+
+// tooLarge is the answer to a client that has seen a revision which the store has
+// not: it talked to another server, or to this one before a crash.
+func tooLarge(message string) error {
+	err := apierrors.NewTimeoutError("Too large resource version: "+message, 1)
+	err.ErrStatus.Details.Causes = []metav1.StatusCause{{
+		Type: metav1.CauseTypeResourceVersionTooLarge, Message: "Too large resource version",
+	}}
+	return err
+}
+
+// notOlder checks a resource version that a read must not be older than.
+func (s *Server) notOlder(rv string) error {
+	want, err := parseRevision(rv)
+	if err != nil {
+		return err
+	}
+	if have := s.opts.Store.Revision(); want > have {
+		return tooLarge(fmt.Sprintf("%d, current: %d", want, have))
+	}
+	return nil
+}
+
+// parseRevision reads a resource version; empty is 0.
+func parseRevision(rv string) (store.Revision, error) {
+	if rv == "" {
+		return 0, nil
+	}
+	n, err := strconv.ParseUint(rv, 10, 64)
+	if err != nil {
+		return 0, apierrors.NewBadRequest(fmt.Sprintf("resourceVersion: Invalid value: %q: a resource version is a number that this server gave out", rv))
+	}
+	return store.Revision(n), nil
+}
+
+// asStatus returns the status that an error carries. Errors without one are a fault
+// of ours.
+func asStatus(err error) *metav1.Status {
+	var carrier apierrors.APIStatus
+	if !errors.As(err, &carrier) {
+		carrier = apierrors.NewInternalError(err)
+	}
+	s := carrier.Status()
+	s.Kind, s.APIVersion = "Status", "v1"
+	if s.Code == 0 {
+		s.Code = 500
+	}
+	return &s
+}

@@ -1,0 +1,99 @@
+package apiserver
+
+import (
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	metavalidation "k8s.io/apimachinery/pkg/apis/meta/v1/validation"
+	"k8s.io/apimachinery/pkg/runtime"
+
+	"github.com/sampan-io/sampan/apiserver/codec"
+	"github.com/sampan-io/sampan/apiserver/table"
+	"github.com/sampan-io/sampan/catalog"
+)
+
+// includeObject reads what a table's rows shall say of their objects.
+func (x *exchange) includeObject() (metav1.IncludeObjectPolicy, error) {
+	opts := metav1.TableOptions{IncludeObject: metav1.IncludeObjectPolicy(x.query().Get("includeObject"))}
+	return opts.IncludeObject, checkOptions("TableOptions", metavalidation.ValidateTableOptions(&opts))
+}
+
+// reshape turns the result of an operation into the form that the client wants.
+func (s *Server) reshape(x *exchange, f codec.Form, r result, t *target) (runtime.Object, error) {
+	if status, ok := r.obj.(*metav1.Status); ok {
+		return status, nil // how it went is told as it is
+	}
+	obj, ok := r.object().(catalog.Object)
+	if !ok {
+		return nil, notThatForm()
+	}
+	switch f {
+	case codec.MetadataOnly:
+		return table.Metadata(obj), nil
+	case codec.Table:
+		if obj.GetObjectKind().GroupVersionKind() != t.kind.GroupVersionKind {
+			break // a view has no columns
+		}
+		include, err := x.includeObject()
+		if err != nil {
+			return nil, err
+		}
+		return tableOf(t.kind, []catalog.Object{obj}, metav1.ListMeta{ResourceVersion: obj.GetResourceVersion()}, include,
+			func(int) []byte { return wholeJSON(r) })
+	case codec.Whole, codec.MetadataList:
+	}
+	return nil, notThatForm()
+}
+
+// notThatForm is the answer to a client that wants a form which the answer has not.
+func notThatForm() error {
+	_, err := codec.Negotiate("none", codec.Offer{})
+	return err
+}
+
+// wholeJSON returns the JSON of the object that an operation answers with.
+func wholeJSON(r result) []byte {
+	if r.item != nil {
+		return r.item.JSON()
+	}
+	b, err := codec.Encode(codec.Media{}, r.obj)
+	if err != nil {
+		panic(err) // it was decoded from a body, or encoded for the store
+	}
+	return b
+}
+
+func (s *Server) reshapeList(x *exchange, f codec.Form, l listing, t *target) (runtime.Object, error) {
+	objs := make([]catalog.Object, len(l.items))
+	for i, item := range l.items {
+		objs[i] = item.Object()
+	}
+	switch f {
+	case codec.MetadataList:
+		return table.MetadataList(l.meta, objs), nil
+	case codec.Table:
+		include, err := x.includeObject()
+		if err != nil {
+			return nil, err
+		}
+		return tableOf(t.kind, objs, l.meta, include, func(i int) []byte { return l.items[i].JSON() })
+	case codec.Whole, codec.MetadataOnly:
+	}
+	return nil, notThatForm()
+}
+
+// tableOf makes a table of objects; whole returns the JSON of one of them.
+func tableOf(kind *catalog.Kind, objs []catalog.Object, meta metav1.ListMeta, include metav1.IncludeObjectPolicy, whole func(i int) []byte) (*metav1.Table, error) {
+	out := table.New(kind)
+	out.ListMeta = meta
+	now := time.Now()
+	for i, obj := range objs {
+		row, err := table.Row(kind, obj, now, include, func() []byte { return whole(i) })
+		if err != nil {
+			return nil, apierrors.NewInternalError(err)
+		}
+		out.Rows = append(out.Rows, row)
+	}
+	return out, nil
+}

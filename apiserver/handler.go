@@ -1,0 +1,362 @@
+package apiserver
+
+import (
+	"context"
+	"net/http"
+	"runtime/debug"
+	"strings"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/sampan-io/sampan/apiserver/auth"
+	"github.com/sampan-io/sampan/apiserver/codec"
+	"github.com/sampan-io/sampan/apiserver/rbac"
+)
+
+// An exchange is one HTTP request and its answer.
+type exchange struct {
+	w    http.ResponseWriter
+	r    *http.Request
+	user *auth.User
+
+	code    int // of the answer; 0 until its header is written
+	subject subject
+}
+
+// Header implements [http.ResponseWriter].
+func (x *exchange) Header() http.Header { return x.w.Header() }
+
+// WriteHeader implements [http.ResponseWriter].
+func (x *exchange) WriteHeader(code int) {
+	if x.code == 0 || x.code < 200 {
+		x.code = code
+	}
+	x.w.WriteHeader(code)
+}
+
+// Write implements [http.ResponseWriter].
+func (x *exchange) Write(b []byte) (int, error) {
+	if x.code == 0 {
+		x.code = http.StatusOK
+	}
+	return x.w.Write(b)
+}
+
+// Unwrap lets an [http.ResponseController] reach what is below.
+func (x *exchange) Unwrap() http.ResponseWriter { return x.w }
+
+// Flush sends what was written.
+func (x *exchange) Flush() {
+	if x.code == 0 {
+		x.code = http.StatusOK
+	}
+	// Both protocols can flush; an error is that of a lost connection, which the
+	// next write finds, too.
+	_ = http.NewResponseController(x.w).Flush()
+}
+
+// serve is the life of a request: who asks, may it, what does it want.
+func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
+	s.flying.enter()
+	defer s.flying.leave()
+	x := &exchange{w: w, r: r}
+	start := time.Now()
+	defer func() {
+		if fault := recover(); fault != nil {
+			if fault == http.ErrAbortHandler { //nolint:errorlint // a recovered value, compared as net/http does
+				panic(fault)
+			}
+			s.opts.Log.ErrorContext(r.Context(), "a request made us panic", "method", r.Method, "path", r.URL.Path, "fault", fault, "stack", string(debug.Stack()))
+			if x.code != 0 {
+				panic(http.ErrAbortHandler) // the answer is half written: cut it off
+			}
+			x.fail(apierrors.NewInternalError(errPanic))
+		}
+		s.metrics.observe(x.subject, x.code, time.Since(start))
+	}()
+	if s.stopping.Load() {
+		w.Header().Set("Connection", "close")
+		x.fail(apierrors.NewServiceUnavailable("the server is shutting down"))
+		return
+	}
+	var err error
+	if s.opts.Auth != nil {
+		if x.user, err = s.opts.Auth.Authenticate(r); err != nil {
+			x.fail(err)
+			return
+		}
+	}
+	if x.user == nil {
+		x.user = s.nobody
+	}
+	if p := parsePath(r.URL.Path); p.resource != "" {
+		s.serveResource(x, p)
+		return
+	}
+	s.servePath(x)
+}
+
+// servePath serves what is no resource.
+func (s *Server) servePath(x *exchange) {
+	p := x.r.URL.Path
+	x.subject.verb = strings.ToLower(x.r.Method)
+	if err := s.authorize(x.r.Context(), rbac.Attributes{User: x.user, Verb: x.subject.verb, Path: p}); err != nil {
+		x.fail(err)
+		return
+	}
+	var h http.Handler
+	switch {
+	case p == "/livez", p == "/readyz", p == "/healthz", strings.HasPrefix(p, "/livez/"), strings.HasPrefix(p, "/readyz/"), strings.HasPrefix(p, "/healthz/"):
+		s.serveHealth(x)
+		return
+	case p == "/metrics":
+		h = s.metrics.handler
+	case p == "/version", p == "/version/", p == "/api", p == "/apis", strings.HasPrefix(p, "/api/"), strings.HasPrefix(p, "/apis/"):
+		h = s.opts.Discovery
+	case p == "/openapi", strings.HasPrefix(p, "/openapi/"):
+		h = s.opts.OpenAPI
+	}
+	if h == nil {
+		x.notFoundPage()
+		return
+	}
+	if !s.takeSlot(x) {
+		return
+	}
+	defer s.giveSlot()
+	h.ServeHTTP(x, x.r)
+}
+
+// takeSlot counts the request among those in flight, or refuses it.
+func (s *Server) takeSlot(x *exchange) bool {
+	select {
+	case s.slots <- struct{}{}:
+		return true
+	default:
+		x.fail(apierrors.NewTooManyRequests("too many requests are in flight, please try again later", 1))
+		return false
+	}
+}
+
+func (s *Server) giveSlot() { <-s.slots }
+
+// serveResource finds the kind and subresource that a path names and hands over to the
+// verb.
+func (s *Server) serveResource(x *exchange, p path) {
+	t := target{user: x.user, namespace: p.namespace, name: p.name}
+	t.kind = s.opts.Catalog.Resource(schema.GroupVersionResource{Group: p.group, Version: p.version, Resource: p.resource})
+	if t.kind == nil && p.resource == "bindings" && p.name == "" {
+		s.serveBindings(x, t, p)
+		return
+	}
+	if t.kind != nil && p.subresource != "" {
+		t.sub = t.kind.Subresource(p.subresource)
+	}
+	verb := s.verbOf(x, &p)
+	x.subject = subject{verb: verb, group: p.group, resource: p.resource, subresource: p.subresource}
+	if t.kind == nil || p.subresource != "" && t.sub == nil || !fits(&t, &p) {
+		// Whether a resource exists is told only to who could use it if it did.
+		x.subject = subject{verb: verb}
+		a := rbac.Attributes{
+			User: x.user, Verb: verb, Group: p.group, Version: p.version, Resource: p.resource,
+			Subresource: p.subresource, Namespace: p.namespace, Name: p.name,
+		}
+		if err := s.authorize(x.r.Context(), a); err != nil {
+			x.fail(err)
+			return
+		}
+		x.notFoundPage()
+		return
+	}
+	if t.sub != nil && t.sub.Connect {
+		s.connect(x, t, verb, p.rest)
+		return
+	}
+	if p.rest != "" {
+		x.notFoundPage()
+		return
+	}
+	if !serves(&t, verb) {
+		if err := s.allow(x.r.Context(), &t, verb, nil, t.name); err != nil {
+			x.fail(err)
+			return
+		}
+		x.fail(apierrors.NewMethodNotSupported(t.kind.GR(), verb))
+		return
+	}
+	if verb == verbWatch {
+		s.serveWatch(x, t)
+		return
+	}
+	if !s.takeSlot(x) {
+		return
+	}
+	defer s.giveSlot()
+	switch verb {
+	case verbGet:
+		s.serveGet(x, t)
+	case verbList:
+		s.serveList(x, t)
+	case verbCreate:
+		s.serveCreate(x, t)
+	case verbUpdate:
+		s.serveUpdate(x, t)
+	case verbPatch:
+		s.servePatch(x, t)
+	case verbDelete:
+		s.serveDelete(x, t)
+	case verbDeleteCollection:
+		s.serveDeleteCollection(x, t)
+	}
+}
+
+// fits reports whether the path has a namespace where the kind has one. All
+// namespaces together can be listed and watched, and nothing else.
+func fits(t *target, p *path) bool {
+	if t.kind.Namespaced {
+		return p.namespace != "" || p.name == ""
+	}
+	return p.namespace == ""
+}
+
+// verbOf returns the verb, as authorization knows it, of a request.
+func (s *Server) verbOf(x *exchange, p *path) string {
+	switch x.r.Method {
+	case http.MethodGet, http.MethodHead:
+		switch {
+		case p.subresource != "":
+			return verbGet
+		case x.r.URL.RawQuery != "" && isTrue(x.r.URL.Query(), "watch"):
+			return verbWatch
+		case p.name == "":
+			return verbList
+		}
+		return verbGet
+	case http.MethodPost:
+		return verbCreate
+	case http.MethodPut:
+		return verbUpdate
+	case http.MethodPatch:
+		return verbPatch
+	case http.MethodDelete:
+		if p.name == "" {
+			return verbDeleteCollection
+		}
+		return verbDelete
+	}
+	return strings.ToLower(x.r.Method)
+}
+
+// serves reports whether the kind or subresource has that verb on such a path.
+func serves(t *target, verb string) bool {
+	if t.sub != nil {
+		return contains(t.sub.Verbs, verb)
+	}
+	verbs := t.kind.Verbs
+	if verbs == nil {
+		verbs = standardVerbs()
+	}
+	if !contains(verbs, verb) && (verb != verbDeleteCollection || !contains(verbs, verbDelete)) {
+		return false
+	}
+	switch verb {
+	case verbCreate:
+		return t.name == "" && (t.namespace != "" || !t.kind.Namespaced)
+	case verbList:
+		return t.name == ""
+	case verbDeleteCollection:
+		return t.name == "" && (t.namespace != "" || !t.kind.Namespaced)
+	case verbUpdate, verbPatch, verbDelete, verbGet:
+		return t.name != ""
+	}
+	return true
+}
+
+func contains(verbs []string, verb string) bool {
+	for _, v := range verbs {
+		if v == verb {
+			return true
+		}
+	}
+	return false
+}
+
+// connect hands a stream to its handler.
+func (s *Server) connect(x *exchange, t target, verb, rest string) {
+	if err := s.allow(x.r.Context(), &t, verb, nil, t.name); err != nil {
+		x.fail(err)
+		return
+	}
+	if !contains(t.sub.Verbs, verb) {
+		x.fail(apierrors.NewMethodNotSupported(t.kind.GR(), verb))
+		return
+	}
+	item, err := s.lookup(&t)
+	if err != nil {
+		x.fail(err)
+		return
+	}
+	ctx, stop := s.streamContext(x.r.Context())
+	defer stop()
+	if err := s.admitConnect(ctx, &t, item); err != nil {
+		x.fail(err)
+		return
+	}
+	defer s.metrics.stream(x.subject)()
+	handlerOf(s.opts.Connect, t.kind, t.sub)(x, x.r.WithContext(ctx), ConnectRequest{
+		User: t.user, Kind: t.kind, Namespace: t.namespace, Name: t.name,
+		Subresource: t.sub.Name, Path: rest, Object: item.Object(),
+	})
+}
+
+// streamContext returns a context that ends with the request and, earlier than other
+// requests, with the server.
+func (s *Server) streamContext(ctx context.Context) (context.Context, func()) {
+	ctx, cancel := context.WithCancel(ctx)
+	unhook := context.AfterFunc(s.streams, cancel)
+	return ctx, func() { unhook(); cancel() }
+}
+
+// WriteError answers r with the status of err in the encoding that r accepts. It is for
+// handlers of streams, before they write anything.
+func WriteError(w http.ResponseWriter, r *http.Request, err error) {
+	x, ok := w.(*exchange)
+	if !ok {
+		x = &exchange{w: w, r: r}
+	}
+	x.fail(err)
+}
+
+// notFoundPage is what Kubernetes answers where there is nothing at all.
+func (x *exchange) notFoundPage() {
+	h := x.Header()
+	h.Set("Content-Type", "text/plain; charset=utf-8")
+	h.Set("X-Content-Type-Options", "nosniff")
+	x.WriteHeader(http.StatusNotFound)
+	x.writeText("404 page not found\n")
+}
+
+// media negotiates the encoding of the answer; it writes the refusal itself.
+func (x *exchange) media(o codec.Offer) (codec.Media, bool) {
+	m, err := codec.Negotiate(x.r.Header.Get("Accept"), o)
+	if err != nil {
+		x.fail(err)
+		return m, false
+	}
+	if m.Encoding == codec.JSON && !m.Pretty {
+		m.Pretty = x.wantsPretty()
+	}
+	return m, true
+}
+
+// wantsPretty reports whether a person reads the answer: it was asked for, or the
+// client is one that people use by hand, as Kubernetes sees it.
+func (x *exchange) wantsPretty() bool {
+	if x.r.URL.RawQuery != "" && strings.Contains(x.r.URL.RawQuery, "pretty=") {
+		return isTrue(x.r.URL.Query(), "pretty")
+	}
+	agent := x.r.UserAgent()
+	return strings.HasPrefix(agent, "curl") || strings.HasPrefix(agent, "Wget") || strings.HasPrefix(agent, "Mozilla/5.0")
+}

@@ -1,0 +1,274 @@
+package apiserver
+
+import (
+	"context"
+	"fmt"
+	"iter"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/watch"
+
+	"github.com/sampan-io/sampan/apiserver/admission"
+	"github.com/sampan-io/sampan/apiserver/auth"
+	"github.com/sampan-io/sampan/apiserver/codec"
+	"github.com/sampan-io/sampan/catalog"
+	"github.com/sampan-io/sampan/store"
+)
+
+// A Local performs requests as one user without HTTP. It has the methods of
+// client.Interface and keeps what that promises. Objects that come out are
+// the server's own decoded ones: they are shared and must not be changed. Objects that
+// go in are copied.
+type Local struct {
+	server *Server
+	user   *auth.User
+}
+
+// As returns a client for a user, who is believed to be that. It may be used before and
+// after [Server.Run] for as long as the store works.
+func (s *Server) As(user auth.User) *Local { return &Local{s, &user} }
+
+// target finds the kind and subresource that a call names.
+func (l *Local) target(gvr schema.GroupVersionResource, namespace, name, subresource string) (target, error) {
+	t := target{user: l.user, namespace: namespace, name: name, kind: l.server.opts.Catalog.Resource(gvr)}
+	if t.kind == nil {
+		return t, apierrors.NewGenericServerResponse(404, "", gvr.GroupResource(), name, fmt.Sprintf("%s is not served", gvr), 0, true)
+	}
+	if !t.kind.Namespaced {
+		t.namespace = ""
+	}
+	if subresource != "" {
+		if t.sub = t.kind.Subresource(subresource); t.sub == nil || t.sub.Connect {
+			return t, apierrors.NewGenericServerResponse(404, "", gvr.GroupResource(), name, fmt.Sprintf("%s has no subresource %q that is an object", gvr, subresource), 0, true)
+		}
+	}
+	return t, nil
+}
+
+// single checks that a call for a single object names it completely.
+func (t *target) single() error {
+	if t.name == "" {
+		return apierrors.NewBadRequest("name is required")
+	}
+	if t.kind.Namespaced && t.namespace == "" {
+		return apierrors.NewBadRequest("an empty namespace may not be set when a resource name is provided")
+	}
+	return nil
+}
+
+func (l *Local) single(gvr schema.GroupVersionResource, namespace, name, subresource, verb string) (target, error) {
+	t, err := l.target(gvr, namespace, name, subresource)
+	if err != nil {
+		return t, err
+	}
+	if err := t.single(); err != nil {
+		return t, err
+	}
+	if !serves(&t, verb) {
+		return t, apierrors.NewMethodNotSupported(t.kind.GR(), verb)
+	}
+	return t, nil
+}
+
+// Get implements client.Interface.
+func (l *Local) Get(ctx context.Context, gvr schema.GroupVersionResource, namespace, name string, subresource string) (runtime.Object, error) {
+	t, err := l.single(gvr, namespace, name, subresource, verbGet)
+	if err != nil {
+		return nil, err
+	}
+	r, err := l.server.get(ctx, t, metav1.GetOptions{})
+	if err != nil {
+		return nil, err
+	}
+	return r.object(), nil
+}
+
+// List implements client.Interface.
+func (l *Local) List(ctx context.Context, gvr schema.GroupVersionResource, namespace string, opts metav1.ListOptions) ([]runtime.Object, metav1.ListMeta, error) {
+	t, err := l.target(gvr, namespace, "", "")
+	if err != nil {
+		return nil, metav1.ListMeta{}, err
+	}
+	got, err := l.server.list(ctx, t, opts)
+	if err != nil {
+		return nil, metav1.ListMeta{}, err
+	}
+	objs := make([]runtime.Object, len(got.items))
+	for i, item := range got.items {
+		objs[i] = item.Object()
+	}
+	return objs, got.meta, nil
+}
+
+// Watch implements client.Interface. Without TimeoutSeconds it lasts as long as ctx.
+func (l *Local) Watch(ctx context.Context, gvr schema.GroupVersionResource, namespace string, opts metav1.ListOptions) iter.Seq2[watch.Event, error] {
+	return func(yield func(watch.Event, error) bool) {
+		t, err := l.target(gvr, namespace, "", "")
+		if err != nil {
+			yield(watch.Event{}, err)
+			return
+		}
+		changes, err := l.server.watch(ctx, t, opts)
+		if err != nil {
+			yield(watch.Event{}, err)
+			return
+		}
+		for c, err := range changes {
+			var ev watch.Event
+			switch {
+			case err != nil:
+				yield(ev, err)
+				return
+			case c.item != nil:
+				ev = watch.Event{Type: c.Type, Object: c.item.Object()}
+			case c.Type != "":
+				ev = watch.Event{Type: c.Type, Object: codec.EmptyObject(t.kind, c.rv, c.annotations)}
+			default:
+				continue
+			}
+			if !yield(ev, nil) {
+				return
+			}
+		}
+		if ctx.Err() == nil {
+			yield(watch.Event{}, apierrors.NewTimeoutError("the watch has lasted as long as it was asked to", 0))
+		}
+	}
+}
+
+// Create implements client.Interface.
+func (l *Local) Create(ctx context.Context, gvr schema.GroupVersionResource, namespace, name string, obj runtime.Object, opts metav1.CreateOptions, subresource string) (runtime.Object, error) {
+	t, err := l.target(gvr, namespace, name, subresource)
+	if err != nil {
+		return nil, err
+	}
+	if t.sub != nil {
+		err = t.single()
+	} else if t.name = ""; t.kind.Namespaced && t.namespace == "" {
+		err = apierrors.NewBadRequest("an empty namespace may not be set during creation")
+	}
+	if err != nil {
+		return nil, err
+	}
+	if !serves(&t, verbCreate) {
+		return nil, apierrors.NewMethodNotSupported(t.kind.GR(), verbCreate)
+	}
+	body, err := t.copyIn(obj)
+	if err != nil {
+		return nil, err
+	}
+	r, err := l.server.create(ctx, t, body, opts)
+	if err != nil {
+		return nil, err
+	}
+	return r.object(), nil
+}
+
+// Update implements client.Interface.
+func (l *Local) Update(ctx context.Context, gvr schema.GroupVersionResource, namespace, name string, obj runtime.Object, opts metav1.UpdateOptions, subresource string) (runtime.Object, error) {
+	t, err := l.single(gvr, namespace, name, subresource, verbUpdate)
+	if err != nil {
+		return nil, err
+	}
+	body, err := t.copyIn(obj)
+	if err != nil {
+		return nil, err
+	}
+	r, err := l.server.update(ctx, t, body, opts)
+	if err != nil {
+		return nil, err
+	}
+	return r.object(), nil
+}
+
+// copyIn copies an object that a caller goes on using (S3), if it has the type that t
+// takes.
+func (t *target) copyIn(obj runtime.Object) (runtime.Object, error) {
+	want, gvk := t.newBody()
+	if fmt.Sprintf("%T", want) != fmt.Sprintf("%T", obj) {
+		return nil, apierrors.NewBadRequest(fmt.Sprintf("a %T cannot be handled as a %s", obj, gvk.Kind))
+	}
+	body := obj.DeepCopyObject()
+	body.GetObjectKind().SetGroupVersionKind(gvk)
+	return body, nil
+}
+
+// Patch implements client.Interface.
+func (l *Local) Patch(ctx context.Context, gvr schema.GroupVersionResource, namespace, name string, kind types.PatchType, patch []byte, opts metav1.PatchOptions, subresource string) (runtime.Object, error) {
+	t, err := l.single(gvr, namespace, name, subresource, verbPatch)
+	if err != nil {
+		return nil, err
+	}
+	r, _, err := l.server.patch(ctx, t, kind, patch, opts)
+	if err != nil {
+		return nil, err
+	}
+	return r.object(), nil
+}
+
+// Delete implements client.Interface.
+func (l *Local) Delete(ctx context.Context, gvr schema.GroupVersionResource, namespace, name string, opts metav1.DeleteOptions) error {
+	t, err := l.single(gvr, namespace, name, "", verbDelete)
+	if err != nil {
+		return err
+	}
+	_, err = l.server.remove(ctx, t, opts)
+	return err
+}
+
+// Reader returns what admission plug-ins, the authorizer and the authenticator look
+// stored objects up with. It asks nobody for permission.
+func (s *Server) Reader() admission.Reader { return NewReader(s.opts.Catalog, s.opts.Store) }
+
+// NewReader returns a reader of stored objects, for what is made before the server.
+func NewReader(c *catalog.Catalog, st Store) admission.Reader { return reader{c, st} }
+
+type reader struct {
+	catalog *catalog.Catalog
+	store   Store
+}
+
+// Get implements [admission.Reader].
+func (r reader) Get(_ context.Context, gvr schema.GroupVersionResource, namespace, name string) (catalog.Object, error) {
+	t := target{kind: r.catalog.Resource(gvr), namespace: namespace, name: name}
+	if t.kind == nil {
+		return nil, apierrors.NewNotFound(gvr.GroupResource(), name)
+	}
+	rec, err := r.store.Get(t.key())
+	if err != nil {
+		return nil, t.readFault(err)
+	}
+	return rec.Value.(*codec.Item).Object(), nil
+}
+
+// List implements [admission.Reader].
+func (r reader) List(_ context.Context, gvr schema.GroupVersionResource, namespace string, where fields.Set) ([]catalog.Object, error) {
+	kind := r.catalog.Resource(gvr)
+	if kind == nil {
+		return nil, apierrors.NewNotFound(gvr.GroupResource(), "")
+	}
+	selector := ""
+	if len(where) > 0 {
+		selector = where.AsSelector().String()
+	}
+	c, err := choose(kind, namespace, "", selector)
+	if err != nil {
+		return nil, err
+	}
+	got, err := r.store.List(c.query, store.Page{})
+	if err != nil {
+		return nil, storeFault(err)
+	}
+	var objs []catalog.Object
+	for _, rec := range got.Records {
+		if item := rec.Value.(*codec.Item); c.matches(item) {
+			objs = append(objs, item.Object())
+		}
+	}
+	return objs, nil
+}

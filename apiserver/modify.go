@@ -1,0 +1,275 @@
+package apiserver
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	metavalidation "k8s.io/apimachinery/pkg/apis/meta/v1/validation"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"github.com/sampan-io/sampan/apiserver/admission"
+	"github.com/sampan-io/sampan/apiserver/codec"
+	"github.com/sampan-io/sampan/apiserver/patch"
+	"github.com/sampan-io/sampan/catalog"
+	"github.com/sampan-io/sampan/store"
+)
+
+// A modification is one request to change an object.
+type modification struct {
+	target
+	operation admission.Operation
+	dryRun    bool
+
+	// propose returns the object as the request wants it, given what is stored. It
+	// is called again when the object changed in the meantime. The object
+	// belongs to the modification. With a subresource that has a body of its own,
+	// body is that; otherwise it is nil.
+	propose func(old *codec.Item) (obj catalog.Object, body runtime.Object, err error)
+}
+
+// update replaces an object, or what a subresource shows of it, with a body that
+// belongs to the request.
+func (s *Server) update(ctx context.Context, t target, body runtime.Object, opts metav1.UpdateOptions) (result, error) {
+	if err := s.allow(ctx, &t, verbUpdate, nil, t.name); err != nil {
+		return result{}, err
+	}
+	if err := checkOptions("UpdateOptions", metavalidation.ValidateUpdateOptions(&opts)); err != nil {
+		return result{}, err
+	}
+	dryRun := len(opts.DryRun) > 0
+	if t.sub != nil && t.sub.Apply != nil {
+		return s.putView(ctx, t, body, admission.Update, dryRun)
+	}
+	obj, ok := body.(catalog.Object)
+	if !ok {
+		return result{}, apierrors.NewBadRequest(fmt.Sprintf("a %T is no %s", body, t.kind.Kind))
+	}
+	// With a resource version it is tried once, so that the body need not be kept.
+	once := obj.GetResourceVersion() != "" && obj.GetResourceVersion() != "0"
+	return s.modify(ctx, &modification{target: t, operation: admission.Update, dryRun: dryRun,
+		propose: func(*codec.Item) (catalog.Object, runtime.Object, error) {
+			if once {
+				return obj, nil, nil
+			}
+			return obj.DeepCopyObject().(catalog.Object), nil, nil
+		}})
+}
+
+// putView changes an object to what the body of a subresource says.
+func (s *Server) putView(ctx context.Context, t target, body runtime.Object, op admission.Operation, dryRun bool) (result, error) {
+	return s.modify(ctx, &modification{target: t, operation: op, dryRun: dryRun,
+		propose: func(old *codec.Item) (catalog.Object, runtime.Object, error) {
+			return t.apply(old, body)
+		}})
+}
+
+// apply puts the body of a subresource into a copy of its parent.
+func (t *target) apply(old *codec.Item, body runtime.Object) (catalog.Object, runtime.Object, error) {
+	if m, ok := body.(metav1.Object); ok {
+		if err := checkNamespace(t, m); err != nil {
+			return nil, nil, err
+		}
+		if m.GetName() != "" {
+			if err := checkName(t, m); err != nil {
+				return nil, nil, err
+			}
+		}
+		if err := checkVersion(t, m, old); err != nil {
+			return nil, nil, err
+		}
+	}
+	obj := old.Object().DeepCopyObject().(catalog.Object)
+	if err := t.sub.Apply(obj, body); err != nil {
+		return nil, nil, err
+	}
+	return obj, body, nil
+}
+
+// patch changes an object, or what a subresource shows of it. Validation looks at
+// the object that comes out; what it warns of is returned.
+func (s *Server) patch(ctx context.Context, t target, kind types.PatchType, p []byte, opts metav1.PatchOptions) (r result, warnings []string, err error) {
+	if err := s.allow(ctx, &t, verbPatch, nil, t.name); err != nil {
+		return result{}, nil, err
+	}
+	if err := checkOptions("PatchOptions", metavalidation.ValidatePatchOptions(&opts, kind)); err != nil {
+		return result{}, nil, err
+	}
+	into := func(before []byte, obj runtime.Object, want schema.GroupVersionKind) error {
+		after, err := patch.Apply(kind, p, before, obj)
+		if err != nil {
+			return err
+		}
+		warnings, err = codec.Decode(codec.JSON, after, obj, want, codec.ValidationOf(opts.FieldValidation))
+		if err != nil && codec.ValidationOf(opts.FieldValidation) != codec.Strict {
+			// What the patch is cannot be seen from the fault alone.
+			err = apierrors.NewInvalid(schema.GroupKind{}, "", field.ErrorList{field.Invalid(field.NewPath("patch"), string(p), err.Error())})
+		}
+		return err
+	}
+	m := &modification{target: t, operation: admission.Update, dryRun: len(opts.DryRun) > 0}
+	m.propose = func(old *codec.Item) (catalog.Object, runtime.Object, error) {
+		if t.sub != nil && t.sub.Apply != nil {
+			before, err := codec.Encode(codec.Media{}, view(t.sub, old.Object()))
+			if err != nil {
+				return nil, nil, apierrors.NewInternalError(err)
+			}
+			body := t.sub.New()
+			if err := into(before, body, t.sub.Kind); err != nil {
+				return nil, nil, err
+			}
+			return t.apply(old, body)
+		}
+		obj := t.kind.New()
+		return obj, nil, into(old.JSON(), obj, t.kind.GroupVersionKind)
+	}
+	r, err = s.modify(ctx, m)
+	return r, warnings, err
+}
+
+// errRaced means that the object changed between the read and the write.
+var errRaced = errors.New("the object changed in the meantime")
+
+// modify makes a change and answers with what the object, or the view of it, is then.
+// Whoever loses a race tries again from what is stored then; where the request says which
+// version it was made from, that ends in a conflict.
+func (s *Server) modify(ctx context.Context, m *modification) (result, error) {
+	for {
+		r, err := s.modifyOnce(ctx, m)
+		switch {
+		case errors.Is(err, errRaced) && ctx.Err() == nil:
+			continue
+		case errors.Is(err, errRaced):
+			return result{}, modified(m.kind.GR(), m.name)
+		case err == nil && m.sub != nil && m.sub.Get != nil:
+			return result{obj: view(m.sub, r.object().(catalog.Object))}, nil
+		}
+		return r, err
+	}
+}
+
+func (s *Server) modifyOnce(ctx context.Context, m *modification) (result, error) {
+	old, err := s.lookup(&m.target)
+	if err != nil {
+		return result{}, err
+	}
+	obj, body, err := m.propose(old)
+	if err != nil {
+		return result{}, err
+	}
+	stored := old.Object()
+	if body == nil {
+		if err := m.complete(obj, old); err != nil {
+			return result{}, err
+		}
+	}
+	a := admission.Attributes{
+		Operation: m.operation, Kind: m.kind, Subresource: m.subName(), Namespace: m.namespace, Name: m.name,
+		User: m.user, Object: obj, Old: stored, DryRun: m.dryRun,
+	}
+	if shown, ok := body.(catalog.Object); ok {
+		a.Object = shown
+	}
+	committed := false
+	defer func() { a.Finish(committed) }()
+	if err := s.admit(ctx, &a); err != nil {
+		return result{}, err
+	}
+	if body == nil {
+		obj = a.Object
+		if len(s.opts.Admission) > 0 && m.sub == nil && m.kind.Default != nil {
+			m.kind.Default(obj)
+		}
+	}
+	if errs := m.validate(obj, stored); len(errs) > 0 {
+		return result{}, invalid(&m.target, errs)
+	}
+	if m.countsGeneration() && specChanged(obj, stored) {
+		obj.SetGeneration(stored.GetGeneration() + 1)
+	}
+	item, err := codec.NewItem(m.kind, obj)
+	if err != nil {
+		return result{}, apierrors.NewInternalError(err)
+	}
+	w := store.Write{Key: m.key(), Value: item, Expect: old.Revision(), Delete: gone(m.kind, obj), Volatile: m.kind.Volatile}
+	switch {
+	case m.dryRun:
+		obj.SetResourceVersion(old.ResourceVersion())
+		return result{obj: obj}, nil
+	case !w.Delete && item.Same(old):
+		return result{item: old}, nil // S2
+	}
+	item, err = s.commit(ctx, w)
+	switch {
+	case errors.Is(err, store.ErrConflict), errors.Is(err, store.ErrNotFound):
+		return result{}, errRaced
+	case err != nil:
+		return result{}, storeFault(err)
+	}
+	committed = true
+	return result{item: item}, nil
+}
+
+// complete checks that obj is for the object that old is, fills in the metadata
+// that clients may leave out or must not change, defaults and prepares it.
+func (m *modification) complete(obj catalog.Object, old *codec.Item) error {
+	if err := checkName(&m.target, obj); err != nil {
+		return err
+	}
+	if err := checkNamespace(&m.target, obj); err != nil {
+		return err
+	}
+	if err := checkVersion(&m.target, obj, old); err != nil {
+		return err
+	}
+	stored := old.Object()
+	obj.SetUID(stored.GetUID())
+	if t := obj.GetCreationTimestamp(); t.IsZero() {
+		obj.SetCreationTimestamp(stored.GetCreationTimestamp())
+	}
+	obj.SetDeletionTimestamp(stored.GetDeletionTimestamp())
+	obj.SetDeletionGracePeriodSeconds(stored.GetDeletionGracePeriodSeconds())
+	obj.SetGeneration(stored.GetGeneration())
+	obj.SetSelfLink("")
+	obj.SetManagedFields(nil)
+	if m.kind.Default != nil {
+		m.kind.Default(obj)
+	}
+	switch {
+	case m.sub != nil && m.sub.Prepare != nil:
+		m.sub.Prepare(obj, stored)
+	case m.sub == nil && m.kind.Prepare != nil:
+		m.kind.Prepare(obj, stored)
+	}
+	return nil
+}
+
+func (m *modification) validate(obj, stored catalog.Object) field.ErrorList {
+	check := m.kind.Validate
+	if m.sub != nil {
+		check = m.sub.Validate
+	}
+	errs := catalog.ValidateMeta(m.kind, obj, stored)
+	if check != nil {
+		errs = append(errs, check(obj, stored)...)
+	}
+	return errs
+}
+
+func (m *modification) countsGeneration() bool {
+	return m.kind.Generation && (m.sub == nil || m.sub.Apply != nil && !m.sub.KeepsGeneration)
+}
+
+// gone reports whether nothing holds an object any more whose deletion was asked for.
+func gone(kind *catalog.Kind, obj catalog.Object) bool {
+	if obj.GetDeletionTimestamp() == nil || len(obj.GetFinalizers()) > 0 || kind.Held != nil && kind.Held(obj) {
+		return false
+	}
+	grace := obj.GetDeletionGracePeriodSeconds()
+	return grace == nil || *grace == 0
+}

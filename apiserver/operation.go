@@ -1,0 +1,200 @@
+package apiserver
+
+import (
+	"context"
+	"fmt"
+	"reflect"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"github.com/sampan-io/sampan/apiserver/admission"
+	"github.com/sampan-io/sampan/apiserver/auth"
+	"github.com/sampan-io/sampan/apiserver/codec"
+	"github.com/sampan-io/sampan/apiserver/rbac"
+	"github.com/sampan-io/sampan/catalog"
+	"github.com/sampan-io/sampan/store"
+)
+
+// Verbs as authorization and discovery name them.
+const (
+	verbGet              = "get"
+	verbList             = "list"
+	verbWatch            = "watch"
+	verbCreate           = "create"
+	verbUpdate           = "update"
+	verbPatch            = "patch"
+	verbDelete           = "delete"
+	verbDeleteCollection = "deletecollection"
+)
+
+// A target is what an operation is about, and for whom.
+type target struct {
+	user      *auth.User
+	kind      *catalog.Kind
+	sub       *catalog.Subresource // nil: the object itself
+	namespace string               // empty for cluster-scoped kinds and all namespaces
+	name      string               // empty for creations and collections
+}
+
+func (t *target) subName() string {
+	if t.sub == nil {
+		return ""
+	}
+	return t.sub.Name
+}
+
+func (t *target) key() string { return t.kind.Key(t.namespace, t.name) }
+
+func (t *target) notFound() error { return apierrors.NewNotFound(t.kind.GR(), t.name) }
+
+// A result is what an operation answers with: a stored object, or an object made
+// for the answer.
+type result struct {
+	item    *codec.Item
+	obj     runtime.Object
+	created bool
+}
+
+// object returns the decoded object, which is shared.
+func (r result) object() runtime.Object {
+	if r.item != nil {
+		return r.item.Object()
+	}
+	return r.obj
+}
+
+// success is the answer where there is no object to show.
+func success(details *metav1.StatusDetails) *metav1.Status {
+	return &metav1.Status{
+		TypeMeta: metav1.TypeMeta{Kind: "Status", APIVersion: "v1"},
+		Status:   metav1.StatusSuccess,
+		Details:  details,
+	}
+}
+
+// allow asks the authorizer.
+func (s *Server) allow(ctx context.Context, t *target, verb string, where fields.Selector, name string) error {
+	return s.authorize(ctx, rbac.Attributes{
+		User: t.user, Verb: verb,
+		Group: t.kind.Group, Version: t.kind.Version, Resource: t.kind.Resource, Subresource: t.subName(),
+		Namespace: t.namespace, Name: name, Fields: where,
+	})
+}
+
+func (s *Server) authorize(ctx context.Context, a rbac.Attributes) error {
+	d := s.opts.Authorizer.Authorize(ctx, a)
+	switch {
+	case d.Allowed:
+		return nil
+	case a.User.Name == auth.Anonymous:
+		return apierrors.NewUnauthorized("Unauthorized")
+	}
+	return rbac.Forbidden(a, d)
+}
+
+// lookup returns the stored object that t names.
+func (s *Server) lookup(t *target) (*codec.Item, error) {
+	rec, err := s.opts.Store.Get(t.key())
+	if err != nil {
+		return nil, t.readFault(err)
+	}
+	return rec.Value.(*codec.Item), nil
+}
+
+// commit makes a write whose fate must become known, even if the client goes away in
+// between.
+func (s *Server) commit(ctx context.Context, w store.Write) (*codec.Item, error) {
+	rec, err := s.opts.Store.Commit(context.WithoutCancel(ctx), w)
+	if err != nil {
+		return nil, err
+	}
+	return rec.Value.(*codec.Item), nil
+}
+
+func (s *Server) admit(ctx context.Context, a *admission.Attributes) error {
+	for _, p := range s.opts.Admission {
+		if err := p.Admit(ctx, a); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// now is the time as metadata keeps it: in whole seconds, in UTC, as it comes back from
+// every encoding.
+func now() metav1.Time { return metav1.NewTime(time.Now().UTC().Truncate(time.Second)) }
+
+// checkNamespace makes the namespace of an incoming object that of the request.
+func checkNamespace(t *target, obj metav1.Object) error {
+	switch obj.GetNamespace() {
+	case t.namespace:
+		return nil
+	case "":
+		obj.SetNamespace(t.namespace)
+		return nil
+	}
+	if t.namespace == "" { // a cluster-scoped object
+		obj.SetNamespace("")
+		return nil
+	}
+	return apierrors.NewBadRequest("the namespace of the provided object does not match the namespace sent on the request")
+}
+
+// checkName compares the name of an incoming object with that of the request.
+func checkName(t *target, obj metav1.Object) error {
+	if obj.GetName() == t.name {
+		return nil
+	}
+	return apierrors.NewBadRequest(fmt.Sprintf("the name of the object (%s) does not match the name on the URL (%s)", obj.GetName(), t.name))
+}
+
+// checkVersion compares what an incoming object says of the version that it was made
+// from with what is stored.
+func checkVersion(t *target, obj metav1.Object, old *codec.Item) error {
+	if uid, have := obj.GetUID(), old.Object().GetUID(); uid != "" && uid != have {
+		return apierrors.NewConflict(t.kind.GR(), t.name, fmt.Errorf("Precondition failed: UID in precondition: %v, UID in object meta: %v", uid, have)) //nolint:staticcheck // the words of Kubernetes
+	}
+	rv := obj.GetResourceVersion()
+	if rv == "" || rv == "0" || rv == old.ResourceVersion() {
+		return nil
+	}
+	if _, err := parseRevision(rv); err != nil {
+		return invalid(t, field.ErrorList{field.Invalid(field.NewPath("metadata", "resourceVersion"), rv, "must be a resource version that this server gave out")})
+	}
+	return modified(t.kind.GR(), t.name)
+}
+
+func invalid(t *target, errs field.ErrorList) error {
+	return apierrors.NewInvalid(t.kind.GroupKind(), t.name, errs)
+}
+
+// checkOptions turns what is wrong with a request's options into an answer.
+func checkOptions(kind string, errs field.ErrorList) error {
+	if len(errs) == 0 {
+		return nil
+	}
+	return apierrors.NewInvalid(schema.GroupKind{Group: metav1.GroupName, Kind: kind}, "", errs)
+}
+
+// specChanged reports whether two objects differ in more than kind, metadata and
+// status, which is what metadata.generation counts.
+func specChanged(a, b catalog.Object) bool {
+	x, y := reflect.ValueOf(a).Elem(), reflect.ValueOf(b).Elem()
+	for i := range x.NumField() {
+		switch x.Type().Field(i).Name {
+		case "TypeMeta", "ObjectMeta", "Status":
+			continue
+		}
+		if !equality.Semantic.DeepEqual(x.Field(i).Interface(), y.Field(i).Interface()) {
+			return true
+		}
+	}
+	return false
+}

@@ -1,0 +1,154 @@
+package apiserver
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"iter"
+	"log/slog"
+	"net"
+	"net/http"
+	"time"
+
+	"k8s.io/apimachinery/pkg/runtime"
+
+	"github.com/sampan-io/sampan/apiserver/admission"
+	"github.com/sampan-io/sampan/apiserver/auth"
+	"github.com/sampan-io/sampan/apiserver/codec"
+	"github.com/sampan-io/sampan/apiserver/rbac"
+	"github.com/sampan-io/sampan/catalog"
+	"github.com/sampan-io/sampan/store"
+)
+
+// A Store keeps the objects. Package store says what each method promises; its values
+// are made by this package: see [Decode] and [Terms].
+type Store interface {
+	Revision() store.Revision
+	Get(key string) (store.Record, error)
+	List(q store.Query, p store.Page) (store.Listing, error)
+	Commit(ctx context.Context, w store.Write) (store.Record, error)
+	Watch(ctx context.Context, q store.Query, after store.Revision) iter.Seq2[store.Event, error]
+}
+
+// Decode returns what a store of this server's objects needs as its Decode option.
+func Decode(c *catalog.Catalog) func(key string, data []byte) (store.Value, error) {
+	return codec.Load(c)
+}
+
+// Terms returns what a store of this server's objects needs as its Terms option:
+// labels and the indexed fields of each kind.
+func Terms(*catalog.Catalog) func(key string, v store.Value) []string { return codec.Terms }
+
+// An Authenticator finds out who sends a request: nil and no error if it carries no
+// credential, an API status error if the credential is bad.
+type Authenticator interface {
+	Authenticate(r *http.Request) (*auth.User, error)
+}
+
+// An Authorizer decides what a user may do.
+type Authorizer interface {
+	Authorize(ctx context.Context, a rbac.Attributes) rbac.Decision
+}
+
+// A ConnectRequest is a request for a stream behind an object: a pod's log, a
+// node's proxy. It was authorized and the object exists.
+type ConnectRequest struct {
+	User        *auth.User
+	Kind        *catalog.Kind
+	Namespace   string
+	Name        string
+	Subresource string
+	Path        string         // what follows the subresource in the URL: "" or "/metrics"
+	Object      catalog.Object // shared, not to be changed
+}
+
+// A ConnectHandler serves a stream. It writes the whole answer, errors with
+// [WriteError].
+type ConnectHandler func(w http.ResponseWriter, r *http.Request, c ConnectRequest)
+
+// An IssueHandler answers a subresource whose body is not stored ("token"). The
+// parent is shared, the body belongs to the request. The context carries the user.
+type IssueHandler func(ctx context.Context, parent catalog.Object, body runtime.Object) (runtime.Object, error)
+
+// Options configures a [Server]. Store, Catalog and Authorizer are required.
+type Options struct {
+	Store   Store
+	Catalog *catalog.Catalog
+
+	// Listeners are served, and closed at the end, by Run. None means that only
+	// [Local] clients and those of [Server.Handler] are served.
+	Listeners []net.Listener
+
+	// TLS holds the server's certificate (GetCertificate) and whether client
+	// certificates are asked for. Protocols and the lowest version are set by
+	// the server. Required with Listeners.
+	TLS *tls.Config
+
+	Auth       Authenticator // nil means that everybody is anonymous
+	Authorizer Authorizer
+	Admission  []admission.Plugin
+
+	Discovery http.Handler // /api, /apis and what is directly below, /version; nil means 404
+	OpenAPI   http.Handler // /openapi/...; nil means 404
+
+	// Connect has the handlers of subresources that are streams, by the name of
+	// the subresource ("log") or, first, of the resource too ("nodes/proxy").
+	Connect map[string]ConnectHandler
+
+	// Issue has the handlers of subresources that are answered from their body,
+	// by name as in Connect ("token").
+	Issue map[string]IssueHandler
+
+	// MaxInFlight bounds the requests, beside watches and streams, that are
+	// served at the same time; more are told to come back. 0 means 400.
+	MaxInFlight int
+
+	// Grace is how long Run waits at the end for requests in flight. 0 means
+	// five seconds.
+	Grace time.Duration
+
+	Log *slog.Logger // nil means slog.Default
+}
+
+func (o Options) check() (Options, error) {
+	switch {
+	case o.Store == nil:
+		return o, errors.New("apiserver: Options.Store is nil")
+	case o.Catalog == nil:
+		return o, errors.New("apiserver: Options.Catalog is nil")
+	case o.Authorizer == nil:
+		return o, errors.New("apiserver: Options.Authorizer is nil")
+	case len(o.Listeners) > 0 && o.TLS == nil:
+		return o, errors.New("apiserver: Options.Listeners need Options.TLS")
+	}
+	for _, k := range o.Catalog.Kinds() {
+		for i := range k.Subresources {
+			sub := &k.Subresources[i]
+			if sub.Connect && handlerOf(o.Connect, k, sub) == nil {
+				return o, fmt.Errorf("apiserver: Options.Connect has no handler for %s/%s", k.Resource, sub.Name)
+			}
+			if sub.Issue && handlerOf(o.Issue, k, sub) == nil {
+				return o, fmt.Errorf("apiserver: Options.Issue has no handler for %s/%s", k.Resource, sub.Name)
+			}
+		}
+	}
+	if o.MaxInFlight == 0 {
+		o.MaxInFlight = 400
+	}
+	if o.Grace == 0 {
+		o.Grace = 5 * time.Second
+	}
+	if o.Log == nil {
+		o.Log = slog.Default()
+	}
+	return o, nil
+}
+
+// handlerOf finds the handler of a subresource by its full name, then by its own.
+func handlerOf[H ConnectHandler | IssueHandler](m map[string]H, k *catalog.Kind, sub *catalog.Subresource) H {
+	if h := m[k.Resource+"/"+sub.Name]; h != nil {
+		return h
+	}
+	return m[sub.Name]
+}

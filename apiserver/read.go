@@ -1,0 +1,204 @@
+package apiserver
+
+import (
+	"context"
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strconv"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/apis/meta/internalversion"
+	listvalidation "k8s.io/apimachinery/pkg/apis/meta/internalversion/validation"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+
+	"github.com/sampan-io/sampan/apiserver/codec"
+	"github.com/sampan-io/sampan/catalog"
+	"github.com/sampan-io/sampan/store"
+)
+
+func (t *target) readFault(err error) error {
+	if errors.Is(err, store.ErrNotFound) {
+		return t.notFound()
+	}
+	return storeFault(err)
+}
+
+// get returns an object, or the view of it that a subresource is.
+func (s *Server) get(ctx context.Context, t target, opts metav1.GetOptions) (result, error) {
+	if err := s.allow(ctx, &t, verbGet, nil, t.name); err != nil {
+		return result{}, err
+	}
+	if opts.ResourceVersion != "" {
+		if err := s.notOlder(opts.ResourceVersion); err != nil {
+			return result{}, err
+		}
+	}
+	item, err := s.lookup(&t)
+	if err != nil {
+		return result{}, err
+	}
+	if t.sub != nil && t.sub.Get != nil {
+		return result{obj: view(t.sub, item.Object())}, nil
+	}
+	return result{item: item}, nil
+}
+
+// view shows an object in the kind of a subresource.
+func view(sub *catalog.Subresource, parent catalog.Object) runtime.Object {
+	obj := sub.Get(parent)
+	obj.GetObjectKind().SetGroupVersionKind(sub.Kind)
+	return obj
+}
+
+// A listing is a list, or a page of one.
+type listing struct {
+	items []*codec.Item
+	meta  metav1.ListMeta
+}
+
+// list returns the objects that the options choose, in the order of their names.
+func (s *Server) list(ctx context.Context, t target, opts metav1.ListOptions) (listing, error) {
+	c, err := choose(t.kind, t.namespace, opts.LabelSelector, opts.FieldSelector)
+	if err != nil {
+		return listing{}, err
+	}
+	if err := s.allow(ctx, &t, verbList, c.where, c.name); err != nil {
+		return listing{}, err
+	}
+	return s.listChosen(&c, opts)
+}
+
+func (s *Server) listChosen(c *chosen, opts metav1.ListOptions) (listing, error) {
+	if err := checkListOptions(opts, false); err != nil {
+		return listing{}, err
+	}
+	page, err := s.startOf(opts)
+	if err != nil {
+		return listing{}, err
+	}
+	var out listing
+	limit := int(max(opts.Limit, 0))
+	page.Limit = limit
+	for {
+		got, err := s.opts.Store.List(c.query, page)
+		switch {
+		case errors.Is(err, store.ErrExpired) && opts.Continue != "":
+			return listing{}, expiredContinue(page.After)
+		case err != nil:
+			return listing{}, storeFault(err)
+		}
+		// The pages, and the parts of a page, come from one revision (I4).
+		page.At = got.Revision
+		out.meta.ResourceVersion = strconv.FormatUint(uint64(got.Revision), 10)
+		if out.items == nil {
+			out.items = make([]*codec.Item, 0, len(got.Records))
+		}
+		for n, rec := range got.Records {
+			page.After = rec.Key
+			if item := rec.Value.(*codec.Item); c.everything() || c.matches(item) {
+				out.items = append(out.items, item)
+			}
+			if more := got.More || n+1 < len(got.Records); more && limit > 0 && len(out.items) == limit {
+				out.meta.Continue = continueToken(got.Revision, rec.Key)
+				if c.everything() {
+					left := int64(got.Left)
+					out.meta.RemainingItemCount = &left
+				}
+				return out, nil
+			}
+		}
+		if !got.More || len(got.Records) == 0 {
+			return out, nil
+		}
+		// A selector left out some of this part: look further, in larger steps,
+		// for the rest of the page.
+		page.Limit = min(max(2*page.Limit, 100), 10_000)
+	}
+}
+
+// checkListOptions checks the rules of Kubernetes for lists and watches.
+func checkListOptions(opts metav1.ListOptions, watch bool) error {
+	return checkOptions("ListOptions", listvalidation.ValidateListOptions(&internalversion.ListOptions{
+		Watch: watch, ResourceVersion: opts.ResourceVersion, ResourceVersionMatch: opts.ResourceVersionMatch,
+		Continue: opts.Continue, Limit: opts.Limit, SendInitialEvents: opts.SendInitialEvents,
+	}, true))
+}
+
+// startOf says where a list begins and of which revision it is.
+//
+//	continue           the revision in the token
+//	""  "0"            the newest
+//	N, Exact           N
+//	N, NotOlderThan    the newest, which must not be older than N
+//	N                  with a limit N, otherwise as NotOlderThan
+func (s *Server) startOf(opts metav1.ListOptions) (store.Page, error) {
+	if opts.Continue != "" {
+		if opts.ResourceVersion != "" && opts.ResourceVersion != "0" {
+			return store.Page{}, apierrors.NewBadRequest("specifying resource version is not allowed when using continue")
+		}
+		return parseContinue(opts.Continue)
+	}
+	rev, err := parseRevision(opts.ResourceVersion)
+	if err != nil || rev == 0 {
+		return store.Page{}, err
+	}
+	if opts.ResourceVersionMatch == metav1.ResourceVersionMatchExact || opts.ResourceVersionMatch == "" && opts.Limit > 0 {
+		return store.Page{At: rev}, nil
+	}
+	return store.Page{}, s.notOlder(opts.ResourceVersion)
+}
+
+// A continuation is what a continue token holds. Clients must not look into it; it
+// grants nothing, because the request that brings it is authorized as any other.
+type continuation struct {
+	Format   string `json:"v"`
+	Revision int64  `json:"rv"` // -1: the newest, whatever was listed before
+	After    string `json:"start"`
+}
+
+const continueFormat = "meta.k8s.io/v1"
+
+func continueToken(rev store.Revision, after string) string { return encodeContinue(int64(rev), after) }
+
+func encodeContinue(rev int64, after string) string {
+	b, err := json.Marshal(continuation{continueFormat, rev, after})
+	if err != nil {
+		panic(err) // a string and a number always have a JSON form
+	}
+	return base64.RawURLEncoding.EncodeToString(b)
+}
+
+func parseContinue(token string) (store.Page, error) {
+	b, err := base64.RawURLEncoding.DecodeString(token)
+	var c continuation
+	if err == nil {
+		err = json.Unmarshal(b, &c)
+	}
+	switch {
+	case err != nil:
+	case c.Format != continueFormat:
+		err = fmt.Errorf("unknown format %q", c.Format)
+	case c.After == "":
+		err = errors.New("it names no place")
+	case c.Revision == -1:
+		return store.Page{After: c.After}, nil
+	case c.Revision <= 0:
+		err = fmt.Errorf("revision %d", c.Revision)
+	default:
+		return store.Page{After: c.After, At: store.Revision(c.Revision)}, nil
+	}
+	return store.Page{}, apierrors.NewBadRequest(fmt.Sprintf("continue key is not valid: %v", err))
+}
+
+// expiredContinue is the answer to a token whose revision is forgotten. It has a
+// token that goes on in the present.
+func expiredContinue(after string) error {
+	err := apierrors.NewResourceExpired("The provided continue parameter is too old to display a consistent list result. " +
+		"You can start a new list without the continue parameter, or use the continue token in this response to retrieve the remainder of the results. " +
+		"Continuing with the provided token results in an inconsistent list - objects that were created, modified, or deleted between the time the first chunk was returned and now may show up in the list.")
+	err.ErrStatus.ListMeta.Continue = encodeContinue(-1, after)
+	return err
+}

@@ -1,0 +1,231 @@
+package apiserver
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	metavalidation "k8s.io/apimachinery/pkg/apis/meta/v1/validation"
+
+	"github.com/sampan-io/sampan/apiserver/admission"
+	"github.com/sampan-io/sampan/apiserver/codec"
+	"github.com/sampan-io/sampan/catalog"
+	"github.com/sampan-io/sampan/store"
+)
+
+// remove asks for the deletion of an object. The answer is a Status if the object is
+// gone, and otherwise the object, which goes on existing until its grace is over and
+// its finalizers are gone.
+func (s *Server) remove(ctx context.Context, t target, opts metav1.DeleteOptions) (result, error) {
+	if err := s.allow(ctx, &t, verbDelete, nil, t.name); err != nil {
+		return result{}, err
+	}
+	if err := checkOptions("DeleteOptions", metavalidation.ValidateDeleteOptions(&opts)); err != nil {
+		return result{}, err
+	}
+	return s.removeAllowed(ctx, &t, opts)
+}
+
+func (s *Server) removeAllowed(ctx context.Context, t *target, opts metav1.DeleteOptions) (result, error) {
+	for {
+		r, err := s.removeOnce(ctx, t, opts)
+		switch {
+		case errors.Is(err, errRaced) && ctx.Err() == nil:
+			continue
+		case errors.Is(err, errRaced):
+			return result{}, modified(t.kind.GR(), t.name)
+		}
+		return r, err
+	}
+}
+
+// removeCollection deletes the objects that the options choose and answers with what
+// they were. An object that goes by itself in the meantime is no fault.
+func (s *Server) removeCollection(ctx context.Context, t target, list metav1.ListOptions, opts metav1.DeleteOptions) (listing, error) {
+	c, err := choose(t.kind, t.namespace, list.LabelSelector, list.FieldSelector)
+	if err != nil {
+		return listing{}, err
+	}
+	if err := s.allow(ctx, &t, verbDeleteCollection, c.where, c.name); err != nil {
+		return listing{}, err
+	}
+	if err := checkOptions("DeleteOptions", metavalidation.ValidateDeleteOptions(&opts)); err != nil {
+		return listing{}, err
+	}
+	out, err := s.listChosen(&c, list)
+	if err != nil {
+		return listing{}, err
+	}
+	for _, item := range out.items {
+		one := t
+		one.namespace, one.name = item.Object().GetNamespace(), item.Object().GetName()
+		if _, err := s.removeAllowed(ctx, &one, opts); err != nil && !apierrors.IsNotFound(err) {
+			return listing{}, err
+		}
+	}
+	return out, nil
+}
+
+func (s *Server) removeOnce(ctx context.Context, t *target, opts metav1.DeleteOptions) (result, error) {
+	old, err := s.lookup(t)
+	if err != nil {
+		return result{}, err
+	}
+	stored := old.Object()
+	if err := checkPreconditions(t, opts.Preconditions, old); err != nil {
+		return result{}, err
+	}
+	dryRun := len(opts.DryRun) > 0
+	a := admission.Attributes{
+		Operation: admission.Delete, Kind: t.kind, Namespace: t.namespace, Name: t.name,
+		User: t.user, Old: stored, DryRun: dryRun,
+	}
+	committed := false
+	defer func() { a.Finish(committed) }()
+	if err := s.admit(ctx, &a); err != nil {
+		return result{}, err
+	}
+
+	obj := deleting(t.kind, stored, &opts, now())
+	w := store.Write{Key: t.key(), Expect: old.Revision(), Volatile: t.kind.Volatile}
+	var item *codec.Item
+	switch {
+	case obj == nil: // it goes now, as it is
+		w.Delete, w.Value = true, old.Restate()
+	default:
+		if item, err = codec.NewItem(t.kind, obj); err != nil {
+			return result{}, apierrors.NewInternalError(err)
+		}
+		w.Value = item
+	}
+	switch {
+	case dryRun && w.Delete:
+		return result{obj: deleted(t, stored)}, nil
+	case dryRun:
+		obj.SetResourceVersion(old.ResourceVersion())
+		return result{obj: obj}, nil
+	case !w.Delete && item.Same(old):
+		return result{item: old}, nil
+	}
+	item, err = s.commit(ctx, w)
+	switch {
+	case errors.Is(err, store.ErrConflict), errors.Is(err, store.ErrNotFound):
+		return result{}, errRaced
+	case err != nil:
+		return result{}, storeFault(err)
+	}
+	committed = true
+	if w.Delete {
+		return result{obj: deleted(t, stored)}, nil
+	}
+	return result{item: item}, nil
+}
+
+// deleted is the answer when an object is gone.
+func deleted(t *target, obj catalog.Object) *metav1.Status {
+	return success(&metav1.StatusDetails{Name: t.name, Group: t.kind.Group, Kind: t.kind.Resource, UID: obj.GetUID()})
+}
+
+func checkPreconditions(t *target, p *metav1.Preconditions, old *codec.Item) error {
+	if p == nil {
+		return nil
+	}
+	if have := old.Object().GetUID(); p.UID != nil && *p.UID != have {
+		return apierrors.NewConflict(t.kind.GR(), t.name, fmt.Errorf("the UID in the precondition (%s) does not match the UID in record (%s). The object might have been deleted and then recreated", *p.UID, have))
+	}
+	if p.ResourceVersion != nil && *p.ResourceVersion != old.ResourceVersion() {
+		return apierrors.NewConflict(t.kind.GR(), t.name, fmt.Errorf("the ResourceVersion in the precondition (%s) does not match the ResourceVersion in record (%s). The object might have been modified", *p.ResourceVersion, old.ResourceVersion()))
+	}
+	return nil
+}
+
+// deleting returns the object as it goes on existing after its deletion was asked
+// for, or nil if it goes now. It is a pure function; the rules are those of the
+// Kubernetes API for finalizers, propagation and grace.
+func deleting(kind *catalog.Kind, stored catalog.Object, opts *metav1.DeleteOptions, at metav1.Time) catalog.Object {
+	obj := stored.DeepCopyObject().(catalog.Object)
+	obj.SetFinalizers(withPropagation(obj.GetFinalizers(), propagation(kind, obj, opts)))
+	since, grace := obj.GetDeletionTimestamp(), obj.GetDeletionGracePeriodSeconds()
+
+	asked := opts.GracePeriodSeconds
+	if asked != nil && *asked < 0 {
+		one := int64(1) // as Kubernetes reads a negative one
+		asked = &one
+	}
+	var wait int64
+	switch {
+	case since == nil:
+		if kind.Grace != nil {
+			wait = kind.Grace(obj, asked)
+		}
+		until := metav1.NewTime(at.Add(time.Duration(wait) * time.Second))
+		mark(obj, until, wait)
+	case grace != nil && *grace > 0 && asked != nil && *asked < *grace:
+		// A second request may only shorten the grace.
+		wait = *asked
+		until := metav1.NewTime(since.Add(time.Duration(wait-*grace) * time.Second))
+		mark(obj, until, wait)
+	}
+	if gone(kind, obj) {
+		return nil
+	}
+	if since == nil && kind.Terminating != nil {
+		kind.Terminating(obj)
+	}
+	return obj
+}
+
+// mark says in the metadata when the object shall be gone. That is a change that
+// counts where changes are counted.
+func mark(obj catalog.Object, until metav1.Time, grace int64) {
+	if obj.GetDeletionTimestamp() == nil && obj.GetGeneration() > 0 {
+		obj.SetGeneration(obj.GetGeneration() + 1)
+	}
+	obj.SetDeletionTimestamp(&until)
+	obj.SetDeletionGracePeriodSeconds(&grace)
+}
+
+// propagation says what is to become of the dependents: what the request says,
+// otherwise what a finalizer from an earlier request says, otherwise what is usual for
+// the kind.
+func propagation(kind *catalog.Kind, obj catalog.Object, opts *metav1.DeleteOptions) metav1.DeletionPropagation {
+	//nolint:staticcheck // old clients still send orphanDependents
+	if orphan := opts.OrphanDependents; orphan != nil {
+		if *orphan {
+			return metav1.DeletePropagationOrphan
+		}
+		return metav1.DeletePropagationBackground
+	}
+	if opts.PropagationPolicy != nil {
+		return *opts.PropagationPolicy
+	}
+	for _, f := range obj.GetFinalizers() {
+		switch f {
+		case metav1.FinalizerOrphanDependents:
+			return metav1.DeletePropagationOrphan
+		case metav1.FinalizerDeleteDependents:
+			return metav1.DeletePropagationForeground
+		}
+	}
+	return kind.DefaultPropagation
+}
+
+// withPropagation returns the finalizers by which the garbage collector learns what to
+// do, beside those of others.
+func withPropagation(finalizers []string, p metav1.DeletionPropagation) []string {
+	out := slices.DeleteFunc(slices.Clone(finalizers), func(f string) bool {
+		return f == metav1.FinalizerOrphanDependents || f == metav1.FinalizerDeleteDependents
+	})
+	switch p {
+	case metav1.DeletePropagationOrphan:
+		out = append(out, metav1.FinalizerOrphanDependents)
+	case metav1.DeletePropagationForeground:
+		out = append(out, metav1.FinalizerDeleteDependents)
+	case metav1.DeletePropagationBackground:
+	}
+	return out
+}

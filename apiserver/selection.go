@@ -1,0 +1,142 @@
+package apiserver
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/selection"
+
+	"github.com/sampan-io/sampan/apiserver/codec"
+	"github.com/sampan-io/sampan/catalog"
+	"github.com/sampan-io/sampan/store"
+)
+
+// Fields of every kind.
+const (
+	fieldName      = "metadata.name"
+	fieldNamespace = "metadata.namespace"
+)
+
+// A chosen is which objects of a kind a request is about: what the store is asked
+// for, and what is left to be checked on each object.
+type chosen struct {
+	kind   *catalog.Kind
+	query  store.Query
+	labels labels.Requirements
+	fields fields.Requirements
+	where  fields.Selector // what fields came from, for authorization; nil if none
+	name   string          // of the only object that can match, or empty
+}
+
+// choose reads selectors. A term of the store's index narrows the query where there is
+// one: of an indexed field, otherwise of a label that must have one value.
+func choose(kind *catalog.Kind, namespace, labelSelector, fieldSelector string) (chosen, error) {
+	c := chosen{kind: kind}
+	if labelSelector != "" {
+		sel, err := labels.Parse(labelSelector)
+		if err != nil {
+			return c, apierrors.NewBadRequest(err.Error())
+		}
+		var selectable bool
+		if c.labels, selectable = sel.Requirements(); !selectable {
+			return c, apierrors.NewBadRequest(fmt.Sprintf("label selector %q selects nothing", labelSelector))
+		}
+	}
+	if fieldSelector != "" {
+		sel, err := fields.ParseSelector(fieldSelector)
+		if err != nil {
+			return c, apierrors.NewBadRequest(err.Error())
+		}
+		c.where, c.fields = sel, sel.Requirements()
+		if err := c.checkFields(); err != nil {
+			return c, err
+		}
+	}
+	if namespace == "" && kind.Namespaced {
+		namespace, _ = c.equals(fieldNamespace)
+	}
+	c.query.Prefix = kind.Prefix(namespace)
+	c.name, _ = c.equals(fieldName)
+	if c.name != "" && (namespace != "" || !kind.Namespaced) && !strings.Contains(c.name, "/") {
+		c.query.Prefix = kind.Key(namespace, c.name)
+		return c, nil
+	}
+	c.query.Term = c.term()
+	return c, nil
+}
+
+func (c *chosen) checkFields() error {
+	for _, f := range c.fields {
+		if f.Field == fieldName || f.Field == fieldNamespace || c.kind.Fields[f.Field] != nil {
+			continue
+		}
+		known := slices.Sorted(maps.Keys(c.kind.Fields))
+		return apierrors.NewBadRequest(fmt.Sprintf("field label not supported: %q is not one of %s", f.Field,
+			strings.Join(append([]string{fieldName, fieldNamespace}, known...), ", ")))
+	}
+	return nil
+}
+
+// equals returns the value that a field must have, if it must have one.
+func (c *chosen) equals(name string) (value string, ok bool) {
+	for _, f := range c.fields {
+		if f.Field == name && f.Operator != selection.NotEquals {
+			return f.Value, true
+		}
+	}
+	return "", false
+}
+
+func (c *chosen) term() string {
+	for _, name := range c.kind.Indexed {
+		if value, ok := c.equals(name); ok {
+			return codec.FieldTerm(name, value)
+		}
+	}
+	for _, r := range c.labels {
+		switch r.Operator() {
+		case selection.Equals, selection.DoubleEquals, selection.In:
+			if values := r.ValuesUnsorted(); len(values) == 1 {
+				return codec.LabelTerm(r.Key(), values[0])
+			}
+		case selection.NotIn, selection.NotEquals, selection.Exists, selection.DoesNotExist, selection.GreaterThan, selection.LessThan:
+		}
+	}
+	return ""
+}
+
+// everything reports whether there is nothing to check on each object.
+func (c *chosen) everything() bool { return len(c.labels)+len(c.fields) == 0 }
+
+// matches checks an object that the store found for the query.
+func (c *chosen) matches(i *codec.Item) bool {
+	if len(c.labels) > 0 {
+		set := labels.Set(i.Labels())
+		for n := range c.labels {
+			if !c.labels[n].Matches(set) {
+				return false
+			}
+		}
+	}
+	for _, f := range c.fields {
+		if (f.Value == c.value(f.Field, i)) == (f.Operator == selection.NotEquals) {
+			return false
+		}
+	}
+	return true
+}
+
+func (c *chosen) value(name string, i *codec.Item) string {
+	switch name {
+	case fieldName:
+		return i.Object().GetName()
+	case fieldNamespace:
+		return i.Object().GetNamespace()
+	}
+	return c.kind.Fields[name](i.Object())
+}

@@ -1,0 +1,176 @@
+package apiserver
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"sync/atomic"
+	"time"
+
+	"github.com/sampan-io/sampan/apiserver/auth"
+	"github.com/sampan-io/sampan/internal/run"
+)
+
+// Bounds on what a client may send or hold.
+const (
+	maxBody       = 3 << 20          // bytes of a body, as in Kubernetes
+	maxHeader     = 64 << 10         // bytes of a request's headers
+	headerTimeout = 10 * time.Second // to send them
+	idleTimeout   = 3 * time.Minute  // of a connection without a request
+	maxStreams    = 1000             // requests of one HTTP/2 connection at a time, watches included
+	lastFlush     = 100 * time.Millisecond
+)
+
+// A Server serves the Kubernetes API. It is safe for concurrent use.
+type Server struct {
+	opts    Options
+	ready   chan struct{}
+	metrics *metrics
+	slots   chan struct{} // one is taken by each request in flight that is no stream
+	nobody  *auth.User
+
+	streams  context.Context //nolint:containedctx // the life of watches and streams, ended by Run before that of other requests
+	endAll   context.CancelFunc
+	stopping atomic.Bool
+	flying   inflight
+}
+
+// New returns a server that has not started; call [Server.Run].
+func New(opts Options) (*Server, error) {
+	opts, err := opts.check()
+	if err != nil {
+		return nil, err
+	}
+	s := &Server{
+		opts:    opts,
+		ready:   make(chan struct{}),
+		metrics: newMetrics(),
+		slots:   make(chan struct{}, opts.MaxInFlight),
+		nobody:  &auth.User{Name: auth.Anonymous, Groups: []string{auth.GroupUnauthenticated}},
+	}
+	s.streams, s.endAll = context.WithCancel(context.Background()) //nolint:forbidigo // ended by Run; a watch may come before
+	return s, nil
+}
+
+// Ready is closed when the listeners are served.
+func (s *Server) Ready() <-chan struct{} { return s.ready }
+
+// Handler returns what Run serves, for use behind other listeners.
+func (s *Server) Handler() http.Handler { return http.HandlerFunc(s.serve) }
+
+// Run serves the listeners until ctx is over. Then watches and streams are ended,
+// other requests in flight are finished, for at most Options.Grace, and every
+// connection is closed. Run may be called once.
+func (s *Server) Run(ctx context.Context) error {
+	defer s.endAll()
+	srv := &http.Server{
+		Handler:           s.Handler(),
+		TLSConfig:         s.tlsConfig(),
+		ReadHeaderTimeout: headerTimeout,
+		IdleTimeout:       idleTimeout,
+		MaxHeaderBytes:    maxHeader,
+		HTTP2:             &http.HTTP2Config{MaxConcurrentStreams: maxStreams},
+		ErrorLog:          slog.NewLogLogger(s.opts.Log.Handler(), slog.LevelDebug),
+	}
+	g := run.NewGroup(context.WithoutCancel(ctx), 0)
+	defer g.Stop()
+	ended := make(chan error, len(s.opts.Listeners))
+	for _, l := range s.opts.Listeners {
+		g.Go(func(context.Context) { ended <- serveOn(srv, l) })
+		s.opts.Log.InfoContext(ctx, "serving the Kubernetes API", "address", l.Addr().String(), "for", "clients with a certificate or token of this cluster")
+	}
+	close(s.ready)
+	var failure error
+	select {
+	case <-ctx.Done():
+	case failure = <-ended:
+	}
+	s.stop(context.WithoutCancel(ctx), srv, g)
+	return failure
+}
+
+func serveOn(srv *http.Server, l net.Listener) error {
+	err := srv.ServeTLS(l, "", "")
+	if errors.Is(err, http.ErrServerClosed) {
+		return nil
+	}
+	return fmt.Errorf("serving %s: %w", l.Addr(), err)
+}
+
+// stop ends requests in order: new ones are refused, streams are told, the rest is waited
+// for.
+func (s *Server) stop(ctx context.Context, srv *http.Server, g *run.Group) {
+	s.stopping.Store(true)
+	s.endAll()
+	shutdown, closeNow := context.WithCancel(ctx)
+	defer closeNow()
+	g.Go(func(context.Context) {
+		// This closes the listeners at once and connections as they fall idle. It
+		// gives HTTP/2 clients a second to go away, which nobody needs to wait
+		// for: all answers are written by then.
+		_ = srv.Shutdown(shutdown)
+	})
+	wait, cancel := context.WithTimeout(ctx, s.opts.Grace)
+	defer cancel()
+	if n := s.flying.wait(wait); n > 0 {
+		s.opts.Log.WarnContext(ctx, "requests were cut off at the end", "requests", n)
+	}
+	pause := time.NewTimer(lastFlush) // for the last bytes of the last answers
+	defer pause.Stop()
+	<-pause.C
+	closeNow()
+	if err := srv.Close(); err != nil {
+		s.opts.Log.DebugContext(ctx, "closing connections", "err", err)
+	}
+}
+
+func (s *Server) tlsConfig() *tls.Config {
+	if s.opts.TLS == nil {
+		return nil
+	}
+	c := s.opts.TLS.Clone()
+	c.MinVersion = tls.VersionTLS13
+	c.NextProtos = []string{"h2", "http/1.1"}
+	return c
+}
+
+// inflight counts requests and lets one goroutine wait until there are none.
+type inflight struct {
+	n    atomic.Int64
+	none atomic.Pointer[chan struct{}]
+}
+
+func (f *inflight) enter() { f.n.Add(1) }
+
+func (f *inflight) leave() {
+	if f.n.Add(-1) > 0 {
+		return
+	}
+	if c := f.none.Load(); c != nil {
+		select {
+		case *c <- struct{}{}:
+		default:
+		}
+	}
+}
+
+// wait blocks until no request is left or ctx is over, and returns how many are.
+func (f *inflight) wait(ctx context.Context) int64 {
+	c := make(chan struct{}, 1)
+	f.none.Store(&c)
+	for {
+		n := f.n.Load()
+		if n == 0 {
+			return 0
+		}
+		select {
+		case <-c:
+		case <-ctx.Done():
+			return f.n.Load()
+		}
+	}
+}

@@ -1,0 +1,159 @@
+package apiserver
+
+import (
+	"bufio"
+	"math/rand/v2"
+	"net/http"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/watch"
+
+	"github.com/sampan-io/sampan/apiserver/codec"
+	"github.com/sampan-io/sampan/apiserver/table"
+	"github.com/sampan-io/sampan/catalog"
+)
+
+// A watch over HTTP that does not say how long it shall last ends after half an hour to
+// an hour, so that connections are spread anew from time to time, as in Kubernetes.
+const leastWatch = 1800 // seconds
+
+// eventBuffer collects the events that come at once into one piece.
+const eventBuffer = 16 << 10
+
+// serveWatch streams events until the client goes, the time is over or the server
+// stops.
+func (s *Server) serveWatch(x *exchange, t target) {
+	m, ok := x.media(codec.Offer{Forms: true, Watch: true})
+	if !ok {
+		return
+	}
+	q := x.query()
+	opts, err := listOptions(q)
+	if err != nil {
+		x.fail(err)
+		return
+	}
+	if t.name != "" { // a watch of one object by its path
+		opts.FieldSelector = joinSelectors(fieldName+"="+t.name, opts.FieldSelector)
+	}
+	if opts.TimeoutSeconds == nil || *opts.TimeoutSeconds <= 0 {
+		seconds := int64(leastWatch + rand.IntN(leastWatch))
+		opts.TimeoutSeconds = &seconds
+	}
+	e := events{kind: t.kind, media: m}
+	if m.Form == codec.Table {
+		if e.include, err = x.includeObject(); err != nil {
+			x.fail(err)
+			return
+		}
+	}
+	if m.Form == codec.MetadataList { // a watch is of single objects
+		x.fail(notThatForm())
+		return
+	}
+	ctx, stop := s.streamContext(x.r.Context())
+	defer stop()
+	changes, err := s.watch(ctx, t, opts)
+	if err != nil {
+		x.fail(err)
+		return
+	}
+	defer s.metrics.stream(x.subject)()
+	for c, err := range changes {
+		if err != nil {
+			if e.w == nil { // nothing was said yet: this is an answer like any other
+				x.fail(err)
+				return
+			}
+			if codec.WriteEvent(e.w, m.Encoding, watch.Error, asStatus(err)) != nil {
+				return
+			}
+			break
+		}
+		if e.w == nil {
+			h := x.Header()
+			h["Content-Type"] = []string{m.Encoding.WatchContentType()}
+			h["Cache-Control"] = noCache
+			x.WriteHeader(http.StatusOK)
+			e.w = bufio.NewWriterSize(x, eventBuffer)
+		}
+		if c.Type == "" {
+			if e.w.Flush() != nil {
+				return
+			}
+			x.Flush()
+			continue
+		}
+		if e.write(c) != nil {
+			return // the client is gone
+		}
+	}
+	if e.w != nil && e.w.Flush() == nil {
+		x.Flush()
+	}
+}
+
+func joinSelectors(a, b string) string {
+	if b == "" {
+		return a
+	}
+	return a + "," + b
+}
+
+// events writes changes in the form that a client wants.
+type events struct {
+	w       *bufio.Writer // nil until the answer has begun
+	kind    *catalog.Kind
+	media   codec.Media
+	include metav1.IncludeObjectPolicy
+	headed  bool // the columns of the table were told
+}
+
+func (e *events) write(c change) error {
+	if e.media.Form == codec.Whole {
+		if c.item != nil {
+			return codec.WriteItemEvent(e.w, e.media.Encoding, c.Type, c.item)
+		}
+		return codec.WriteEvent(e.w, e.media.Encoding, c.Type, codec.EmptyObject(e.kind, c.rv, c.annotations))
+	}
+	obj, err := e.reshape(c)
+	if err != nil {
+		return err
+	}
+	return codec.WriteEvent(e.w, e.media.Encoding, c.Type, obj)
+}
+
+// reshape makes of a change the table or the metadata that the client wants. Only the
+// first table names its columns.
+func (e *events) reshape(c change) (runtime.Object, error) {
+	if e.media.Form == codec.MetadataOnly {
+		if c.item != nil {
+			return table.Metadata(c.item.Object()), nil
+		}
+		return table.Metadata(codec.EmptyObject(e.kind, c.rv, c.annotations)), nil
+	}
+	var out *metav1.Table
+	if c.item == nil {
+		out = table.New(e.kind)
+		out.ResourceVersion = c.rv
+		if len(c.annotations) > 0 { // a table's own metadata has no annotations
+			row, err := table.Row(e.kind, codec.EmptyObject(e.kind, c.rv, c.annotations), now().Time, metav1.IncludeMetadata, nil)
+			if err != nil {
+				return nil, err
+			}
+			out.Rows = append(out.Rows, row)
+		}
+	} else {
+		var err error
+		if out, err = tableOf(e.kind, []catalog.Object{c.item.Object()}, metav1.ListMeta{ResourceVersion: c.item.ResourceVersion()}, e.include,
+			func(int) []byte { return c.item.JSON() }); err != nil {
+			return nil, err
+		}
+	}
+	if e.headed {
+		out.ColumnDefinitions = nil
+	}
+	e.headed = true
+	return out, nil
+}

@@ -1,0 +1,350 @@
+package apiserver
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+	"sync"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/sampan-io/sampan/apiserver/admission"
+	"github.com/sampan-io/sampan/apiserver/codec"
+	"github.com/sampan-io/sampan/apiserver/patch"
+)
+
+func standardVerbs() []string {
+	return []string{verbCreate, verbDelete, verbDeleteCollection, verbGet, verbList, verbPatch, verbUpdate, verbWatch}
+}
+
+func (s *Server) serveGet(x *exchange, t target) {
+	m, ok := x.media(codec.Offer{Forms: true})
+	if !ok {
+		return
+	}
+	var opts metav1.GetOptions
+	if q := x.query(); q != nil {
+		opts.ResourceVersion = q.Get("resourceVersion")
+	}
+	r, err := s.get(x.r.Context(), t, opts)
+	if err != nil {
+		x.fail(err)
+		return
+	}
+	s.answer(x, m, r, &t)
+}
+
+func (s *Server) serveList(x *exchange, t target) {
+	m, ok := x.media(codec.Offer{Forms: true})
+	if !ok {
+		return
+	}
+	opts, err := listOptions(x.query())
+	if err != nil {
+		x.fail(err)
+		return
+	}
+	l, err := s.list(x.r.Context(), t, opts)
+	if err != nil {
+		x.fail(err)
+		return
+	}
+	s.answerList(x, m, l, &t)
+}
+
+// listBuffer is the size of the pieces that a list is written in: enough to make the
+// cost of a piece small beside that of its bytes.
+const listBuffer = 64 << 10
+
+var listBuffers = sync.Pool{New: func() any { return bufio.NewWriterSize(io.Discard, listBuffer) }} //nolint:gochecknoglobals // a pool is state of the process by its nature
+
+func (s *Server) answerList(x *exchange, m codec.Media, l listing, t *target) {
+	if m.Form != codec.Whole {
+		obj, err := s.reshapeList(x, m.Form, l, t)
+		if err != nil {
+			x.fail(err)
+			return
+		}
+		body, err := codec.Encode(m, obj)
+		if err != nil {
+			x.fail(apierrors.NewInternalError(err))
+			return
+		}
+		x.send(http.StatusOK, m.Encoding, body)
+		return
+	}
+	h := x.Header()
+	h["Content-Type"] = contentTypes[m.Encoding]
+	h["Cache-Control"] = noCache
+	x.WriteHeader(http.StatusOK)
+	w := listBuffers.Get().(*bufio.Writer)
+	w.Reset(x)
+	defer func() {
+		w.Reset(io.Discard)
+		listBuffers.Put(w)
+	}()
+	// An error here is a client that has gone.
+	if err := codec.WriteList(w, m, t.kind, l.meta, l.items); err == nil {
+		_ = w.Flush()
+	}
+}
+
+var bodies = sync.Pool{New: func() any { return new(bytes.Buffer) }} //nolint:gochecknoglobals // as listBuffers
+
+// keptBody is the size up to which a body's buffer is used again.
+const keptBody = 256 << 10
+
+// body reads the request's body and gives it to use, whose argument is only good while
+// it runs.
+func (x *exchange) body(use func([]byte) error) error {
+	buf := bodies.Get().(*bytes.Buffer)
+	defer func() {
+		if buf.Cap() <= keptBody {
+			buf.Reset()
+			bodies.Put(buf)
+		}
+	}()
+	if x.r.ContentLength > maxBody {
+		return tooLargeBody()
+	}
+	if n := x.r.ContentLength; n > 0 {
+		buf.Grow(int(n) + bytes.MinRead)
+	}
+	if _, err := buf.ReadFrom(io.LimitReader(x.r.Body, maxBody+1)); err != nil {
+		return apierrors.NewBadRequest(fmt.Sprintf("reading the body: %v", err))
+	}
+	if buf.Len() > maxBody {
+		return tooLargeBody()
+	}
+	return use(buf.Bytes())
+}
+
+func tooLargeBody() error {
+	return apierrors.NewRequestEntityTooLargeError(fmt.Sprintf("limit is %d", maxBody))
+}
+
+// decode reads the body into obj; what validation warns of becomes headers.
+func (x *exchange) decode(obj runtime.Object, want schema.GroupVersionKind, validation string) error {
+	e, err := codec.BodyEncoding(x.r.Header.Get("Content-Type"))
+	if err != nil {
+		return err
+	}
+	return x.body(func(b []byte) error {
+		warnings, err := codec.Decode(e, b, obj, want, codec.ValidationOf(validation))
+		if err == nil {
+			x.warn(warnings)
+		}
+		return err
+	})
+}
+
+// newBody returns an empty body for t, and its kind.
+func (t *target) newBody() (runtime.Object, schema.GroupVersionKind) {
+	if t.sub != nil && t.sub.New != nil {
+		return t.sub.New(), t.sub.Kind
+	}
+	return t.kind.New(), t.kind.GroupVersionKind
+}
+
+func (s *Server) serveCreate(x *exchange, t target) {
+	m, ok := x.media(codec.Offer{Forms: true})
+	if !ok {
+		return
+	}
+	var opts metav1.CreateOptions
+	if q := x.query(); q != nil {
+		opts = metav1.CreateOptions{DryRun: q["dryRun"], FieldManager: q.Get("fieldManager"), FieldValidation: q.Get("fieldValidation")}
+	}
+	body, want := t.newBody()
+	if err := x.decode(body, want, opts.FieldValidation); err != nil {
+		s.failWrite(x, t, verbCreate, err)
+		return
+	}
+	r, err := s.create(x.r.Context(), t, body, opts)
+	if err != nil {
+		x.fail(err)
+		return
+	}
+	s.answer(x, m, r, &t)
+}
+
+// failWrite answers a write whose body is bad. Who may not write is told that and not
+// what is wrong with the body.
+func (s *Server) failWrite(x *exchange, t target, verb string, err error) {
+	if refused := s.allow(x.r.Context(), &t, verb, nil, t.name); refused != nil {
+		err = refused
+	}
+	x.fail(err)
+}
+
+// serveBindings serves POST .../namespaces/NS/bindings, the older path of a pod's
+// binding: the body names the pod.
+func (s *Server) serveBindings(x *exchange, t target, p path) {
+	t.kind = s.opts.Catalog.Resource(schema.GroupVersionResource{Group: p.group, Version: p.version, Resource: "pods"})
+	if t.kind != nil {
+		t.sub = t.kind.Subresource("binding")
+	}
+	if t.sub == nil || p.namespace == "" {
+		x.notFoundPage()
+		return
+	}
+	x.subject = subject{verb: verbCreate, resource: "pods", subresource: "binding"}
+	if x.r.Method != http.MethodPost {
+		x.fail(apierrors.NewMethodNotSupported(schema.GroupResource{Resource: p.resource}, s.verbOf(x, &p)))
+		return
+	}
+	m, ok := x.media(codec.Offer{})
+	if !ok || !s.takeSlot(x) {
+		return
+	}
+	defer s.giveSlot()
+	opts := metav1.CreateOptions{DryRun: x.query()["dryRun"]}
+	body, want := t.newBody()
+	err := x.decode(body, want, metav1.FieldValidationWarn)
+	if err == nil {
+		t, err = named(t, body)
+	}
+	if err != nil {
+		s.failWrite(x, t, verbCreate, err)
+		return
+	}
+	r, err := s.create(x.r.Context(), t, body, opts)
+	if err != nil {
+		x.fail(err)
+		return
+	}
+	s.answer(x, m, r, &t)
+}
+
+func (s *Server) serveUpdate(x *exchange, t target) {
+	m, ok := x.media(codec.Offer{Forms: true})
+	if !ok {
+		return
+	}
+	var opts metav1.UpdateOptions
+	if q := x.query(); q != nil {
+		opts = metav1.UpdateOptions{DryRun: q["dryRun"], FieldManager: q.Get("fieldManager"), FieldValidation: q.Get("fieldValidation")}
+	}
+	body, want := t.newBody()
+	if err := x.decode(body, want, opts.FieldValidation); err != nil {
+		s.failWrite(x, t, verbUpdate, err)
+		return
+	}
+	r, err := s.update(x.r.Context(), t, body, opts)
+	if err != nil {
+		x.fail(err)
+		return
+	}
+	s.answer(x, m, r, &t)
+}
+
+func (s *Server) servePatch(x *exchange, t target) {
+	m, ok := x.media(codec.Offer{Forms: true})
+	if !ok {
+		return
+	}
+	var opts metav1.PatchOptions
+	if q := x.query(); q != nil {
+		opts = metav1.PatchOptions{DryRun: q["dryRun"], FieldManager: q.Get("fieldManager"), FieldValidation: q.Get("fieldValidation")}
+		if q.Has("force") {
+			force := isTrue(q, "force")
+			opts.Force = &force
+		}
+	}
+	kind, err := patch.TypeOf(x.r.Header.Get("Content-Type"))
+	if err != nil {
+		s.failWrite(x, t, verbPatch, err)
+		return
+	}
+	var r result
+	err = x.body(func(b []byte) error {
+		var warnings []string
+		r, warnings, err = s.patch(x.r.Context(), t, kind, b, opts)
+		if err == nil {
+			x.warn(warnings)
+		}
+		return err
+	})
+	if err != nil {
+		x.fail(err)
+		return
+	}
+	s.answer(x, m, r, &t)
+}
+
+// readDeleteOptions reads a DELETE's options from its body or, if that is empty, from
+// the URL.
+func (x *exchange) readDeleteOptions() (opts metav1.DeleteOptions, err error) {
+	empty := true
+	err = x.body(func(b []byte) error {
+		if empty = len(b) == 0; empty {
+			return nil
+		}
+		e, err := codec.BodyEncoding(x.r.Header.Get("Content-Type"))
+		if err != nil {
+			return err
+		}
+		return codec.DecodeDeleteOptions(e, b, &opts)
+	})
+	if err == nil && empty {
+		err = deleteOptions(x.query(), &opts)
+	}
+	return opts, err
+}
+
+func (s *Server) serveDelete(x *exchange, t target) {
+	m, ok := x.media(codec.Offer{Forms: true})
+	if !ok {
+		return
+	}
+	opts, err := x.readDeleteOptions()
+	if err != nil {
+		s.failWrite(x, t, verbDelete, err)
+		return
+	}
+	r, err := s.remove(x.r.Context(), t, opts)
+	if err != nil {
+		x.fail(err)
+		return
+	}
+	s.answer(x, m, r, &t)
+}
+
+func (s *Server) serveDeleteCollection(x *exchange, t target) {
+	m, ok := x.media(codec.Offer{Forms: true})
+	if !ok {
+		return
+	}
+	opts, err := x.readDeleteOptions()
+	if err != nil {
+		s.failWrite(x, t, verbDeleteCollection, err)
+		return
+	}
+	list, err := listOptions(x.query())
+	if err != nil {
+		x.fail(err)
+		return
+	}
+	l, err := s.removeCollection(x.r.Context(), t, list, opts)
+	if err != nil {
+		x.fail(err)
+		return
+	}
+	s.answerList(x, m, l, &t)
+}
+
+// admitConnect asks admission about a stream.
+func (s *Server) admitConnect(ctx context.Context, t *target, item *codec.Item) error {
+	a := admission.Attributes{
+		Operation: admission.Connect, Kind: t.kind, Subresource: t.sub.Name, Namespace: t.namespace, Name: t.name,
+		User: t.user, Old: item.Object(),
+	}
+	defer a.Finish(false)
+	return s.admit(ctx, &a)
+}

@@ -1,0 +1,201 @@
+package apiserver
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"iter"
+	"strconv"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/watch"
+
+	"github.com/sampan-io/sampan/apiserver/codec"
+	"github.com/sampan-io/sampan/store"
+)
+
+// bookmarkPause is the least time between two bookmarks. Kubernetes sends one about
+// every minute; clients must not count on any.
+const bookmarkPause = time.Minute
+
+// A change is one thing that a watcher is told.
+type change struct {
+	// Type is that of the event. An empty type is no event: all events so far were
+	// told, and the next may take long, so that what was buffered is to be sent.
+	Type watch.EventType
+	item *codec.Item
+
+	// Of a bookmark.
+	rv          string
+	annotations map[string]string
+}
+
+// errTimeout ends a watch that asked for timeoutSeconds.
+var errTimeout = errors.New("the watch has lasted as long as it was asked to")
+
+// watch checks the options and returns the changes after the asked revision. They end
+// with an error, or without one when ctx is over or the asked time is.
+//
+//	sendInitialEvents=true        the state, a bookmark that says so, what comes then
+//	resourceVersion "" or "0"     the state, then what comes
+//	  with sendInitialEvents=false  what comes from now on
+//	resourceVersion N             what came after N
+func (s *Server) watch(ctx context.Context, t target, opts metav1.ListOptions) (iter.Seq2[change, error], error) {
+	c, err := choose(t.kind, t.namespace, opts.LabelSelector, opts.FieldSelector)
+	if err != nil {
+		return nil, err
+	}
+	if t.name != "" && c.name == "" {
+		c.name = t.name
+	}
+	if err := s.allow(ctx, &t, verbWatch, c.where, c.name); err != nil {
+		return nil, err
+	}
+	if err := checkListOptions(opts, true); err != nil {
+		return nil, err
+	}
+	w := watching{server: s, chosen: c, bookmarks: opts.AllowWatchBookmarks}
+	if w.after, err = parseRevision(opts.ResourceVersion); err != nil {
+		return nil, err
+	}
+	switch {
+	case opts.SendInitialEvents == nil:
+		w.initial = w.after == 0
+	case *opts.SendInitialEvents:
+		w.initial, w.markEnd = true, opts.AllowWatchBookmarks
+		// The state must not be older than N; it is the newest that there is.
+		if err := s.notOlder(opts.ResourceVersion); err != nil {
+			return nil, err
+		}
+	case w.after == 0:
+		w.after = s.opts.Store.Revision()
+	}
+	if opts.TimeoutSeconds != nil && *opts.TimeoutSeconds > 0 {
+		w.timeout = time.Duration(*opts.TimeoutSeconds) * time.Second
+	}
+	return w.changes(ctx), nil
+}
+
+// A watching is one watch under way.
+type watching struct {
+	server *Server
+	chosen chosen
+
+	initial   bool // tell the state first
+	markEnd   bool // and that this was it
+	bookmarks bool
+	timeout   time.Duration // 0: as long as ctx
+
+	after  store.Revision // everything up to here was told
+	marked time.Time      // when the client last heard of a revision
+}
+
+func (w *watching) changes(ctx context.Context) iter.Seq2[change, error] {
+	return func(yield func(change, error) bool) {
+		if w.timeout > 0 {
+			var cancel context.CancelFunc
+			ctx, cancel = context.WithTimeoutCause(ctx, w.timeout, errTimeout)
+			defer cancel()
+		}
+		if w.initial && !w.tellState(yield) {
+			return
+		}
+		w.marked = time.Now()
+		told := w.after // the last revision that the client knows
+		for ev, err := range w.server.opts.Store.Watch(ctx, w.chosen.query, w.after) {
+			switch {
+			case err != nil && ctx.Err() != nil:
+				// The end that was asked for. A last bookmark saves the client the
+				// way back to here.
+				if w.bookmarks && errors.Is(context.Cause(ctx), errTimeout) && w.after > told {
+					yield(bookmark(w.after, nil), nil)
+				}
+				return
+			case err != nil:
+				yield(change{}, storeFault(err))
+				return
+			case ev.Key == "":
+				w.after = max(w.after, ev.Revision)
+				if w.bookmarks && w.after > told && time.Since(w.marked) >= bookmarkPause {
+					told, w.marked = w.after, time.Now()
+					if !yield(bookmark(w.after, nil), nil) {
+						return
+					}
+				}
+				if !yield(change{}, nil) {
+					return
+				}
+			default:
+				w.after = ev.Revision
+				if c, concerns := w.chosen.change(&ev); concerns {
+					told, w.marked = w.after, time.Now()
+					if !yield(c, nil) {
+						return
+					}
+				}
+			}
+		}
+	}
+}
+
+// tellState yields the objects that there are and goes on from their revision. It
+// reports whether to go on.
+func (w *watching) tellState(yield func(change, error) bool) bool {
+	state, err := w.server.opts.Store.List(w.chosen.query, store.Page{})
+	if err != nil {
+		yield(change{}, storeFault(err))
+		return false
+	}
+	for _, rec := range state.Records {
+		item := rec.Value.(*codec.Item)
+		if w.chosen.everything() || w.chosen.matches(item) {
+			if !yield(change{Type: watch.Added, item: item}, nil) {
+				return false
+			}
+		}
+	}
+	w.after = state.Revision
+	if w.markEnd {
+		return yield(bookmark(w.after, map[string]string{metav1.InitialEventsAnnotationKey: "true"}), nil)
+	}
+	return true
+}
+
+func bookmark(rev store.Revision, annotations map[string]string) change {
+	return change{Type: watch.Bookmark, rv: strconv.FormatUint(uint64(rev), 10), annotations: annotations}
+}
+
+// change says what a write means to a watcher of the chosen objects: one that comes into
+// a selector is added, one that leaves it is deleted.
+func (c *chosen) change(ev *store.Event) (ch change, concerns bool) {
+	item := ev.Value.(*codec.Item)
+	var before *codec.Item
+	if ev.Prev.Value != nil {
+		before = ev.Prev.Value.(*codec.Item)
+	}
+	was := before != nil && (c.everything() || c.matches(before))
+	is := !ev.Deleted && (c.everything() || c.matches(item))
+	switch {
+	case is && was:
+		return change{Type: watch.Modified, item: item}, true
+	case is:
+		return change{Type: watch.Added, item: item}, true
+	case was && ev.Deleted:
+		return change{Type: watch.Deleted, item: item}, true
+	case was:
+		return change{Type: watch.Deleted, item: before.RestateAt(ev.Revision)}, true
+	}
+	return change{}, false
+}
+
+// String shows a change in a test or a log.
+func (c change) String() string {
+	switch {
+	case c.item != nil:
+		return fmt.Sprintf("%s %s@%s", c.Type, c.item.Object().GetName(), c.item.ResourceVersion())
+	case c.Type == "":
+		return "idle"
+	}
+	return fmt.Sprintf("%s @%s", c.Type, c.rv)
+}
