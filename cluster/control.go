@@ -101,7 +101,7 @@ func (c *cluster) newControlPlane(ctx context.Context) (_ *controlPlane, err err
 // newServer wires the API server: who asks, what they may do, what is changed or
 // refused on the way in, and the streams behind nodes and pods.
 func (c *cluster) newServer(p *controlPlane, listeners []net.Listener) (*apiserver.Server, error) {
-	objects := &admission.Late{}
+	objects := apiserver.NewReader(p.catalog, p.store)
 	tokens, err := auth.NewTokens(auth.TokensOptions{Key: c.authority.TokenKey(), Objects: objects})
 	if err != nil {
 		return nil, err
@@ -120,7 +120,7 @@ func (c *cluster) newServer(p *controlPlane, listeners []net.Listener) (*apiserv
 		return nil, err
 	}
 	serving := c.authority.Renewed(c.servingSubject())
-	server, err := apiserver.New(apiserver.Options{
+	return apiserver.New(apiserver.Options{
 		Store:     p.store,
 		Catalog:   p.catalog,
 		Listeners: listeners,
@@ -141,7 +141,7 @@ func (c *cluster) newServer(p *controlPlane, listeners []net.Listener) (*apiserv
 			addresses,
 		},
 		Discovery: discovery.New(p.catalog, versionInfo()),
-		OpenAPI:   openapi.New(p.catalog),
+		OpenAPI:   openapi.New(p.catalog, versionInfo().GitVersion),
 		Connect: map[string]apiserver.ConnectHandler{
 			"log": func(w http.ResponseWriter, r *http.Request, q apiserver.ConnectRequest) {
 				nodes.ServeLogs(w, r, q.Object.(*corev1.Pod))
@@ -157,11 +157,6 @@ func (c *cluster) newServer(p *controlPlane, listeners []net.Listener) (*apiserv
 		},
 		Log: c.Log,
 	})
-	if err != nil {
-		return nil, err
-	}
-	objects.Set(server.Reader())
-	return server, nil
 }
 
 // servingSubject is by what names and addresses clients reach the API server.

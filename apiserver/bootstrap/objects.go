@@ -27,7 +27,8 @@ type Options struct {
 	ServiceNetwork netip.Prefix
 
 	// Endpoints are the addresses where pods reach the API server: not loopback,
-	// and of the family of ServiceNetwork.
+	// and of the family of ServiceNetwork. Without any, where no pod runs that could
+	// ask, the service has no endpoints.
 	Endpoints []netip.Addr
 
 	Port int32 // where the API server listens
@@ -41,8 +42,6 @@ func (o Options) check() (Options, error) {
 		return o, errors.New("bootstrap: Options.API is nil")
 	case !o.ServiceNetwork.IsValid():
 		return o, errors.New("bootstrap: Options.ServiceNetwork is not a network")
-	case len(o.Endpoints) == 0:
-		return o, errors.New("bootstrap: Options.Endpoints is empty")
 	case o.Port < 1 || o.Port > 65535:
 		return o, fmt.Errorf("bootstrap: Options.Port is %d, want a port", o.Port)
 	}
@@ -107,6 +106,9 @@ const (
 // service returns the service of the API server and its endpoints, in both forms.
 func (o Options) service() []thing {
 	meta := metav1.ObjectMeta{Namespace: metav1.NamespaceDefault, Name: serviceName}
+	if len(o.Endpoints) == 0 {
+		return []thing{o.kubernetesService(meta)}
+	}
 	return []thing{o.kubernetesService(meta), o.endpoints(meta), o.endpointSlice(meta)}
 }
 
