@@ -1,0 +1,352 @@
+package workload
+
+import (
+	"cmp"
+	"flag"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+var update = flag.Bool("update", false, "write what happened into the stories")
+
+// TestStories plays the stories in testdata/*.txt. A story has a job or an rc and its pods,
+// which live in the test alone. Commands are
+//
+//	job name=value …       make or change the job (rc likewise)
+//	pod NAME STATE [k=v …] a pod becomes pending, running, ready, succeeded, failed,
+//	                       deleted (marked) or gone
+//	+DURATION              time passes
+//	plan                   plan and carry out; what happens stands below with ">"
+//
+// Run with -update after a change, then read the diff: it is the review.
+func TestStories(t *testing.T) {
+	files, err := filepath.Glob("testdata/*.txt")
+	if err != nil || len(files) == 0 {
+		t.Fatalf("no stories: %v", err)
+	}
+	for _, file := range files {
+		t.Run(strings.TrimSuffix(filepath.Base(file), ".txt"), func(t *testing.T) {
+			old, err := os.ReadFile(file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			s := &story{now: time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)}
+			told := s.tell(t, string(old))
+			if *update {
+				if err := os.WriteFile(file, []byte(told), 0o644); err != nil {
+					t.Fatal(err)
+				}
+			} else if told != string(old) {
+				t.Errorf("%s went differently; now:\n%s", file, told)
+			}
+		})
+	}
+}
+
+type story struct {
+	now  time.Time
+	job  *batchv1.Job
+	rc   *corev1.ReplicationController
+	pods []*corev1.Pod
+	made int
+	out  strings.Builder
+}
+
+func (s *story) tell(t *testing.T, text string) string {
+	for line := range strings.Lines(text) {
+		line = strings.TrimSpace(line)
+		if strings.HasPrefix(line, ">") {
+			continue
+		}
+		fmt.Fprintln(&s.out, line)
+		words := strings.Fields(line)
+		if len(words) == 0 || words[0] == "#" {
+			continue
+		}
+		switch {
+		case words[0] == "job":
+			s.setJob(t, words[1:])
+		case words[0] == "rc":
+			s.setRC(t, words[1:])
+		case words[0] == "pod":
+			s.setPod(t, words[1], words[2], words[3:])
+		case words[0] == "plan" && s.job != nil:
+			s.planJob()
+		case words[0] == "plan":
+			s.planRC()
+		case strings.HasPrefix(words[0], "+"):
+			d, err := time.ParseDuration(words[0][1:])
+			if err != nil {
+				t.Fatal(err)
+			}
+			s.now = s.now.Add(d)
+		default:
+			t.Fatalf("unknown command %q", line)
+		}
+	}
+	return s.out.String()
+}
+
+func (s *story) say(format string, args ...any) { fmt.Fprintf(&s.out, "> "+format+"\n", args...) }
+
+// pairs yields the name=value words.
+func pairs(t *testing.T, words []string, f func(name, value string, n int32)) {
+	for _, w := range words {
+		name, value, _ := strings.Cut(w, "=")
+		n, err := strconv.ParseInt(cmp.Or(value, "0"), 10, 32)
+		if err != nil {
+			n = 0
+		}
+		f(name, value, int32(n))
+	}
+}
+
+func (s *story) setJob(t *testing.T, words []string) {
+	if s.job == nil {
+		s.job = &batchv1.Job{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "job", UID: "job", CreationTimestamp: metav1.NewTime(s.now)}}
+		s.job.Spec.Template.Spec.RestartPolicy = corev1.RestartPolicyNever
+	}
+	spec := &s.job.Spec
+	pairs(t, words, func(name, value string, n int32) {
+		long, is := int64(n), value == "true"
+		switch name {
+		case "parallelism":
+			spec.Parallelism = &n
+		case "completions":
+			spec.Completions = &n
+		case "backoffLimit":
+			spec.BackoffLimit = &n
+		case "activeDeadlineSeconds":
+			spec.ActiveDeadlineSeconds = &long
+		case "ttl":
+			spec.TTLSecondsAfterFinished = &n
+		case "suspend":
+			spec.Suspend = &is
+		case "mode":
+			mode := batchv1.CompletionMode(value)
+			spec.CompletionMode = &mode
+		case "replace":
+			policy := batchv1.PodReplacementPolicy(value)
+			spec.PodReplacementPolicy = &policy
+		case "restart":
+			spec.Template.Spec.RestartPolicy = corev1.RestartPolicy(value)
+		case "deleted":
+			s.job.DeletionTimestamp = &metav1.Time{Time: s.now}
+		default:
+			t.Fatalf("unknown field %q of a job", name)
+		}
+	})
+}
+
+func (s *story) setRC(t *testing.T, words []string) {
+	if s.rc == nil {
+		labels := map[string]string{"app": "rc"}
+		s.rc = &corev1.ReplicationController{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "rc", UID: "rc"}}
+		s.rc.Spec.Selector = labels
+		s.rc.Spec.Template = &corev1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: labels}}
+	}
+	s.rc.Generation++
+	pairs(t, words, func(name, _ string, n int32) {
+		switch name {
+		case "replicas":
+			s.rc.Spec.Replicas = &n
+		case "minReadySeconds":
+			s.rc.Spec.MinReadySeconds = n
+		case "deleted":
+			s.rc.DeletionTimestamp = &metav1.Time{Time: s.now}
+		default:
+			t.Fatalf("unknown field %q of an rc", name)
+		}
+	})
+}
+
+func (s *story) setPod(t *testing.T, name, state string, words []string) {
+	i := slices.IndexFunc(s.pods, func(p *corev1.Pod) bool { return p.Name == name })
+	if i < 0 {
+		s.pods = append(s.pods, &corev1.Pod{ObjectMeta: metav1.ObjectMeta{
+			Namespace: "default", Name: name, UID: types.UID(name), CreationTimestamp: metav1.NewTime(s.now), Labels: map[string]string{"app": "rc"},
+		}})
+		i = len(s.pods) - 1
+	}
+	pod := s.pods[i].DeepCopy()
+	s.pods[i] = pod
+	at := metav1.NewTime(s.now)
+	ready := func(status corev1.ConditionStatus) {
+		pod.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodReady, Status: status, LastTransitionTime: at}}
+	}
+	end := func(code int32) {
+		ready(corev1.ConditionFalse)
+		pod.Status.ContainerStatuses = []corev1.ContainerStatus{{State: corev1.ContainerState{
+			Terminated: &corev1.ContainerStateTerminated{ExitCode: code, FinishedAt: at},
+		}}}
+	}
+	if state != "gone" && state != "deleted" && state != "pending" {
+		pod.Spec.NodeName = cmp.Or(pod.Spec.NodeName, "n1")
+	}
+	switch state {
+	case "pending":
+		pod.Status.Phase = corev1.PodPending
+	case "running":
+		pod.Status.Phase = corev1.PodRunning
+		ready(corev1.ConditionFalse)
+	case "ready":
+		pod.Status.Phase = corev1.PodRunning
+		ready(corev1.ConditionTrue)
+	case "succeeded":
+		pod.Status.Phase = corev1.PodSucceeded
+		end(0)
+	case "failed":
+		pod.Status.Phase = corev1.PodFailed
+		end(1)
+	case "deleted":
+		pod.DeletionTimestamp = &at
+	case "gone":
+		s.pods = slices.Delete(s.pods, i, i+1)
+	default:
+		t.Fatalf("unknown state %q of a pod", state)
+	}
+	pairs(t, words, func(name, value string, n int32) {
+		switch name {
+		case "node":
+			pod.Spec.NodeName = value
+		case "cost":
+			pod.Annotations = map[string]string{corev1.PodDeletionCost: value}
+		case "label":
+			pod.Labels = map[string]string{"app": "rc", "extra": value}
+		case "restarts":
+			pod.Status.ContainerStatuses = []corev1.ContainerStatus{{RestartCount: n}}
+		default:
+			t.Fatalf("unknown field %q of a pod", name)
+		}
+	})
+}
+
+func names(pods []*corev1.Pod) string {
+	var all []string
+	for _, p := range pods {
+		all = append(all, p.Name)
+	}
+	return strings.Join(all, " ")
+}
+
+func (s *story) planJob() {
+	plan := planJob(s.job, s.pods, s.now)
+	for _, index := range plan.create {
+		pod := jobPod(s.job, index)
+		pod.Name = fmt.Sprintf("p%d", s.made)
+		s.made++
+		pod.UID = types.UID(pod.Name)
+		pod.CreationTimestamp = metav1.NewTime(s.now)
+		pod.Status.Phase = corev1.PodPending
+		s.pods = append(s.pods, pod)
+		if index >= 0 {
+			s.say("create %s for index %d", pod.Name, index)
+		} else {
+			s.say("create %s", pod.Name)
+		}
+	}
+	if len(plan.create) > 0 { // as reconcile does
+		plan = planJob(s.job, s.pods, s.now)
+	}
+	if !equality.Semantic.DeepEqual(plan.status, s.job.Status) {
+		s.say("status %s", s.jobStatus(plan.status))
+		s.job = s.job.DeepCopy()
+		s.job.Status = plan.status
+		for _, e := range plan.events {
+			s.say("event %s %s: %s", e.kind, e.reason, e.message)
+		}
+	}
+	untrack := func(name string, f func(*corev1.Pod)) {
+		for i, p := range s.pods {
+			if p.Name == name {
+				s.pods[i] = p.DeepCopy()
+				s.pods[i].Finalizers = nil
+				f(s.pods[i])
+			}
+		}
+	}
+	if len(plan.release) > 0 {
+		s.say("release %s", names(plan.release))
+		for _, p := range plan.release {
+			untrack(p.Name, func(*corev1.Pod) {})
+		}
+	}
+	if len(plan.remove) > 0 {
+		s.say("remove %s", names(plan.remove))
+		for _, p := range plan.remove {
+			untrack(p.Name, func(p *corev1.Pod) { p.DeletionTimestamp = &metav1.Time{Time: s.now} })
+		}
+	}
+	if plan.after > 0 {
+		s.say("look again in %v", plan.after)
+	}
+	if left, limited := expiry(s.job, s.now); limited {
+		s.say("expires in %v", left)
+	}
+}
+
+func (s *story) jobStatus(st batchv1.JobStatus) string {
+	words := []string{fmt.Sprintf("active=%d ready=%d", st.Active, *st.Ready)}
+	if *st.Terminating > 0 {
+		words = append(words, fmt.Sprintf("terminating=%d", *st.Terminating))
+	}
+	words = append(words, fmt.Sprintf("succeeded=%d failed=%d", st.Succeeded, st.Failed))
+	if st.CompletedIndexes != "" {
+		words = append(words, "indexes="+st.CompletedIndexes)
+	}
+	if u := st.UncountedTerminatedPods; len(u.Succeeded)+len(u.Failed) > 0 {
+		words = append(words, fmt.Sprintf("uncounted=%v/%v", u.Succeeded, u.Failed))
+	}
+	if st.StartTime != nil {
+		words = append(words, "started="+st.StartTime.Sub(s.job.CreationTimestamp.Time).String())
+	}
+	if st.CompletionTime != nil {
+		words = append(words, "completed="+st.CompletionTime.Sub(s.job.CreationTimestamp.Time).String())
+	}
+	for _, c := range st.Conditions {
+		words = append(words, fmt.Sprintf("%s=%s(%s)", c.Type, c.Status, c.Reason))
+	}
+	return strings.Join(words, " ")
+}
+
+func (s *story) planRC() {
+	plan := planReplication(s.rc, s.pods, s.now)
+	for range plan.create {
+		pod := podFrom(s.rc, s.rc.Spec.Template)
+		pod.Name = fmt.Sprintf("p%d", s.made)
+		s.made++
+		pod.UID = types.UID(pod.Name)
+		pod.CreationTimestamp = metav1.NewTime(s.now)
+		pod.Status.Phase = corev1.PodPending
+		s.pods = append(s.pods, pod)
+		s.say("create %s", pod.Name)
+	}
+	if len(plan.remove) > 0 {
+		s.say("remove %s", names(plan.remove))
+		for _, gone := range plan.remove {
+			s.pods = slices.DeleteFunc(s.pods, func(p *corev1.Pod) bool { return p.Name == gone.Name })
+		}
+	}
+	status, after := replicationStatus(s.rc, s.pods, plan, nil, s.now)
+	if !equality.Semantic.DeepEqual(status, s.rc.Status) {
+		s.rc = s.rc.DeepCopy()
+		s.rc.Status = status
+		s.say("status replicas=%d labeled=%d ready=%d available=%d observed=%d",
+			status.Replicas, status.FullyLabeledReplicas, status.ReadyReplicas, status.AvailableReplicas, status.ObservedGeneration)
+	}
+	if after > 0 {
+		s.say("look again in %v", after)
+	}
+}
