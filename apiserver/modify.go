@@ -229,6 +229,7 @@ func (m *modification) complete(obj catalog.Object, old *codec.Item) error {
 	}
 	stored := old.Object()
 	obj.SetUID(stored.GetUID())
+	obj.SetResourceVersion(old.ResourceVersion())
 	if t := obj.GetCreationTimestamp(); t.IsZero() {
 		obj.SetCreationTimestamp(stored.GetCreationTimestamp())
 	}
