@@ -1,0 +1,126 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net"
+	"strings"
+	"syscall"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
+	"github.com/sampan-io/sampan/client"
+)
+
+// The exit codes; see the package comment.
+const (
+	exitDone        = 0
+	exitWrong       = 1
+	exitFailed      = 2
+	exitTimedOut    = 3
+	exitGone        = 4
+	exitRolledBack  = 5
+	exitInterrupted = 130
+)
+
+// An exitError has an exit code of its own. Without err there is nothing more to
+// say.
+type exitError struct {
+	code int
+	err  error
+}
+
+func (e *exitError) Error() string {
+	if e.err == nil {
+		return fmt.Sprintf("exit code %d", e.code)
+	}
+	return e.err.Error()
+}
+
+func (e *exitError) Unwrap() error { return e.err }
+
+// A usageError says that the command line itself is wrong.
+type usageError struct {
+	command string
+	err     error
+}
+
+func (e *usageError) Error() string { return e.err.Error() }
+func (e *usageError) Unwrap() error { return e.err }
+
+func exitCode(err error) int {
+	var exit *exitError
+	switch {
+	case errors.As(err, &exit):
+		return exit.code
+	case errors.Is(err, context.Canceled):
+		return exitInterrupted
+	}
+	return exitWrong
+}
+
+// explain says an error in lines, each of which stands alone: errors of the
+// server as kubectl prints them, failures to reach it with what to do.
+func explain(err error) []string {
+	if joined, ok := err.(interface{ Unwrap() []error }); ok { //nolint:errorlint // only a list at the top has lines
+		var lines []string
+		for _, e := range joined.Unwrap() {
+			lines = append(lines, explain(e)...)
+		}
+		return lines
+	}
+	var (
+		unreachable *client.UnreachableError
+		certificate *client.CertificateError
+		place       interface {
+			error
+			Unwrap() error
+		}
+	)
+	switch {
+	case errors.As(err, &certificate):
+		advice := "Check the clock of this machine and of the server"
+		if certificate.Client {
+			advice = "Get a new kubeconfig: 'sampan kubeconfig' writes one for a cluster on this machine"
+		}
+		return []string{fmt.Sprintf("error: %v. %s", certificate, advice)}
+	case errors.As(err, &unreachable):
+		return []string{fmt.Sprintf("error: the cluster at %s %s. %s", unreachable.Server, whyUnreachable(unreachable.Err),
+			"Is it up ('sampan status', 'sampan up')? Other clusters are chosen with --context or --kubeconfig")}
+	}
+	if status := apierrors.APIStatus(nil); errors.As(err, &status) {
+		s := status.Status()
+		message := s.Message
+		// Where in the input it happened stands in front, if that is known.
+		if errors.As(err, &place) && strings.HasSuffix(place.Error(), message) && place.Error() != message {
+			message = place.Error()
+		}
+		if s.Reason == "" {
+			return []string{"Error from server: " + message}
+		}
+		return []string{fmt.Sprintf("Error from server (%s): %s", s.Reason, message)}
+	}
+	return []string{"error: " + err.Error()}
+}
+
+func whyUnreachable(err error) string {
+	var (
+		dns     *net.DNSError
+		timeout interface{ Timeout() bool }
+	)
+	switch {
+	case errors.Is(err, syscall.ECONNREFUSED):
+		return "refused the connection: nothing listens there"
+	case errors.As(err, &dns):
+		return fmt.Sprintf("cannot be found: no address for %q", dns.Name)
+	case errors.Is(err, fs.ErrNotExist):
+		return "cannot be reached: " + err.Error()
+	case errors.As(err, &timeout) && timeout.Timeout():
+		return "did not answer in time"
+	case strings.Contains(err.Error(), "x509: "): // crypto/tls wraps some of these in plain errors
+		return "is not the one the kubeconfig trusts (" + err.Error() + ")"
+	}
+	return "cannot be reached: " + err.Error()
+}

@@ -1,0 +1,155 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"time"
+
+	"github.com/spf13/pflag"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+
+	"github.com/sampan-io/sampan/cli/resource"
+	"github.com/sampan-io/sampan/client"
+)
+
+// Globals are the flags that every verb has, and the streams.
+type Globals struct {
+	Name       string // which of the clusters on this machine
+	DataDir    string // where it keeps its data; empty means the default for Name
+	Kubeconfig string // path; empty means $KUBECONFIG or ~/.kube/config
+	Context    string // empty means the kubeconfig's current one
+	Namespace  string // empty means the context's, or "default"
+	Output     string // as given with -o
+
+	RequestTimeout time.Duration // 0 means none
+
+	In       io.Reader
+	Out, Err io.Writer
+	Version  string
+}
+
+func (g *Globals) flags(f *pflag.FlagSet) {
+	f.StringVar(&g.Name, "name", "sampan", "name of the cluster on this machine")
+	f.StringVar(&g.DataDir, "data-dir", "", "directory of that cluster's data")
+	f.StringVar(&g.Kubeconfig, "kubeconfig", "", "path of the kubeconfig file (default $KUBECONFIG or ~/.kube/config)")
+	f.StringVar(&g.Context, "context", "", "context of the kubeconfig to use")
+	f.StringVarP(&g.Namespace, "namespace", "n", "", "namespace to work in")
+	f.StringVarP(&g.Output, "output", "o", "", "how to print: json, yaml, name, wide, jsonpath=…, custom-columns=…")
+	f.DurationVar(&g.RequestTimeout, "request-timeout", 0, "how long one request to the server may take; 0 means any time")
+}
+
+func (g *Globals) loader() clientcmd.ClientConfig {
+	rules := clientcmd.NewDefaultClientConfigLoadingRules()
+	rules.ExplicitPath = g.Kubeconfig
+	rules.Warner = func(err error) { _, _ = fmt.Fprintln(g.Err, "warning:", err) }
+	overrides := &clientcmd.ConfigOverrides{CurrentContext: g.Context}
+	overrides.Context.Namespace = g.Namespace
+	return clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, overrides)
+}
+
+// Config returns the server and the user that the kubeconfig and the flags name.
+func (g *Globals) Config() (*rest.Config, error) {
+	cfg, err := g.loader().ClientConfig()
+	switch {
+	case clientcmd.IsEmptyConfig(err):
+		return nil, errors.New("there is no cluster to talk to: the kubeconfig is missing or empty. " +
+			"Bring one up with 'sampan up', or name a file with --kubeconfig")
+	case clientcmd.IsContextNotFound(err):
+		return nil, fmt.Errorf("the kubeconfig has no context %q; 'sampan kubeconfig' and --kubeconfig name others", g.contextName())
+	case err != nil:
+		return nil, fmt.Errorf("kubeconfig: %w", err)
+	}
+	cfg.Timeout = g.RequestTimeout
+	cfg.UserAgent = "sampan/" + g.Version
+	return cfg, nil
+}
+
+func (g *Globals) contextName() string {
+	if g.Context != "" {
+		return g.Context
+	}
+	raw, err := g.loader().RawConfig()
+	if err != nil {
+		return ""
+	}
+	return raw.CurrentContext
+}
+
+// A session is a connection for one verb.
+type session struct {
+	*Globals
+	*client.REST // objects come out unstructured
+	mapper       *resource.Mapper
+	namespace    string
+	enforced     bool // the namespace was chosen with a flag
+}
+
+// connect makes no request yet.
+func (g *Globals) connect() (*session, error) {
+	cfg, err := g.Config()
+	if err != nil {
+		return nil, err
+	}
+	c, err := client.NewREST(cfg, client.RESTOptions{Dynamic: true})
+	if err != nil {
+		return nil, err
+	}
+	s := &session{Globals: g, REST: c, mapper: resource.NewMapper(c)}
+	if s.namespace, s.enforced, err = g.loader().Namespace(); err != nil {
+		return nil, fmt.Errorf("kubeconfig: %w", err)
+	}
+	return s, nil
+}
+
+// typed returns a client whose built-in objects have their Go types.
+func (s *session) typed() (*client.REST, error) {
+	return client.NewREST(s.Config(), client.RESTOptions{})
+}
+
+// input is what flags and arguments say about objects.
+type input struct {
+	files         []string
+	labels        string
+	fields        string
+	all           bool
+	allNamespaces bool
+	lazy          bool
+}
+
+func (in *input) fileFlag(f *pflag.FlagSet) {
+	f.StringArrayVarP(&in.files, "filename", "f", nil, "file with objects, YAML or JSON; - is the standard input")
+}
+
+func (in *input) selectorFlags(f *pflag.FlagSet) {
+	f.StringVarP(&in.labels, "selector", "l", "", "label selector (a=b, a!=b, a in (b,c), a)")
+	f.StringVar(&in.fields, "field-selector", "", "field selector (metadata.name=x, status.phase!=Running)")
+	f.BoolVarP(&in.allNamespaces, "all-namespaces", "A", false, "look in all namespaces")
+}
+
+// infos collects what was meant. Errors of single documents are joined; the
+// objects of the others are returned beside them.
+func (s *session) infos(ctx context.Context, in input, args []string) ([]resource.Info, error) {
+	var (
+		infos []resource.Info
+		errs  []error
+	)
+	for info, err := range resource.Stream(ctx, s.mapper, s.request(in, args)) {
+		if err != nil {
+			errs = append(errs, err)
+			continue
+		}
+		infos = append(infos, info)
+	}
+	return infos, errors.Join(errs...)
+}
+
+func (s *session) request(in input, args []string) resource.Request {
+	return resource.Request{
+		Files: in.files, In: s.In, Args: args,
+		Labels: in.labels, Fields: in.fields, All: in.all, Lazy: in.lazy,
+		Namespace: s.namespace, Enforced: s.enforced, AllNamespaces: in.allNamespaces,
+	}
+}

@@ -1,0 +1,136 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"strings"
+	"syscall"
+
+	"github.com/spf13/cobra"
+	"k8s.io/client-go/rest"
+)
+
+// Options configures the command line. The zero value works, without the verbs
+// that need what is missing.
+type Options struct {
+	Version string // of this program; empty means "unknown"
+
+	In       io.Reader // nil means os.Stdin
+	Out, Err io.Writer // nil means os.Stdout, os.Stderr
+
+	// Extra makes further verbs, which may use the global flags once they run.
+	Extra func(*Globals) []*cobra.Command
+
+	// RuntimeSocket returns the path of the socket of the container runtime of
+	// a cluster on this machine, for the image verbs. Nil leaves them out.
+	RuntimeSocket func(*Globals) (string, error)
+
+	// RunScheduler schedules against a server until ctx is over. Nil leaves the
+	// verb out.
+	RunScheduler func(ctx context.Context, cfg *rest.Config) error
+}
+
+// New returns the root of the command tree. Each call returns a new one.
+func New(o Options) *cobra.Command {
+	if o.In == nil {
+		o.In = os.Stdin
+	}
+	if o.Out == nil {
+		o.Out = os.Stdout
+	}
+	if o.Err == nil {
+		o.Err = os.Stderr
+	}
+	if o.Version == "" {
+		o.Version = "unknown"
+	}
+	g := &Globals{In: o.In, Out: o.Out, Err: o.Err, Version: o.Version}
+	root := &cobra.Command{
+		Use:   "sampan",
+		Short: "Kubernetes for a small boat: a whole cluster in one program",
+		Long: "Sampan brings up a Kubernetes cluster in one program, and works with any other.\n\n" +
+			"Its verbs wait: they say what they wait for, end the moment it is true, and tell\n" +
+			"failure from timeout by their exit code.",
+		SilenceErrors: true,
+		SilenceUsage:  true,
+		Args:          cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return cmd.Help()
+		},
+	}
+	root.SetIn(o.In)
+	root.SetOut(o.Out)
+	root.SetErr(o.Err)
+	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error { return &usageError{cmd.CommandPath(), err} })
+	g.flags(root.PersistentFlags())
+	root.AddCommand(
+		createCommand(g), getCommand(g), deleteCommand(g), logsCommand(g), execCommand(g),
+		scaleCommand(g), waitCommand(g), rollingUpdateCommand(g), versionCommand(g),
+	)
+	if o.RuntimeSocket != nil {
+		root.AddCommand(imageCommand(g, o.RuntimeSocket))
+	}
+	if o.RunScheduler != nil {
+		root.AddCommand(schedulerCommand(g, o.RunScheduler))
+	}
+	if o.Extra != nil {
+		root.AddCommand(o.Extra(g)...)
+	}
+	for _, c := range root.Commands() {
+		wrapArgs(c)
+	}
+	return root
+}
+
+// wrapArgs makes wrong arguments usage errors.
+func wrapArgs(c *cobra.Command) {
+	if check := c.Args; check != nil {
+		c.Args = func(cmd *cobra.Command, args []string) error {
+			if err := check(cmd, args); err != nil {
+				return &usageError{cmd.CommandPath(), err}
+			}
+			return nil
+		}
+	}
+	for _, sub := range c.Commands() {
+		wrapArgs(sub)
+	}
+}
+
+// Main runs one command line, args without the program's name, and returns the
+// exit code. The first SIGINT or SIGTERM ends ctx for the verb, the second ends
+// the program.
+func Main(ctx context.Context, args []string, o Options) int {
+	ctx, stop := signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	context.AfterFunc(ctx, stop) // the second signal has its ordinary effect
+	root := New(o)
+	root.SetArgs(args)
+	err := root.ExecuteContext(ctx)
+	if err == nil {
+		return exitDone
+	}
+	var exit *exitError
+	if errors.As(err, &exit) && exit.err == nil {
+		return exit.code
+	}
+	if ctx.Err() != nil && (errors.Is(err, context.Canceled) || errors.Is(err, ctx.Err())) {
+		return exitInterrupted
+	}
+	w := root.ErrOrStderr()
+	for _, line := range explain(err) {
+		_, _ = fmt.Fprintln(w, line)
+	}
+	var usage *usageError
+	switch {
+	case errors.As(err, &usage):
+		_, _ = fmt.Fprintf(w, "usage: see '%s --help'\n", usage.command)
+	case strings.HasPrefix(err.Error(), "unknown command"):
+		_, _ = fmt.Fprintf(w, "usage: see '%s --help'\n", root.Name())
+	}
+	return exitCode(err)
+}
