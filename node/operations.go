@@ -73,7 +73,6 @@ func (w *worker) begin(a lifecycle.Action, now time.Time, bounded bool, f func(c
 	started := make(chan struct{})
 	ok := w.ops.Go(func(ctx context.Context) {
 		ctx, op.cancel = context.WithCancel(ctx)
-		defer op.cancel()
 		close(started)
 		done := func() {}
 		if !bounded || w.n.enter(ctx) {
@@ -86,7 +85,8 @@ func (w *worker) begin(a lifecycle.Action, now time.Time, bounded bool, f func(c
 			if w.busy[a.Key()] == op {
 				delete(w.busy, a.Key())
 			}
-			done()
+			done() // which may ask whether the operation was cancelled
+			op.cancel()
 		})
 	})
 	if ok {

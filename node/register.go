@@ -99,12 +99,15 @@ func (n *Node) register(ctx context.Context) error {
 
 	// The object is made as soon as the runtime has said how it is, so that it is
 	// made Ready.
-	select {
-	case <-n.health.changed:
-	case <-ctx.Done():
-		return nil
+	// And it is followed before, so that no deletion of it is missed.
+	for _, first := range []<-chan struct{}{n.health.changed, own.Ready()} {
+		select {
+		case <-first:
+		case <-ctx.Done():
+			return nil
+		}
 	}
-	var last *corev1.Node
+	last, _ := own.Get("", n.opts.Name)
 	ready := false
 	timer := time.NewTimer(0)
 	defer timer.Stop()
