@@ -134,6 +134,8 @@ type Node struct {
 	objects  *references
 	files    *files
 	slots    chan struct{} // one per pod that may be starting
+	// questions holds one per probe that is being asked.
+	questions chan struct{}
 
 	ready     chan struct{} // closed when the Node object is there and Ready
 	listening chan struct{} // closed when the runtime's events are heard
@@ -155,8 +157,8 @@ func New(opts Options) (*Node, error) {
 	n := &Node{
 		opts: opts, log: opts.Log.With("node", opts.Name),
 		recorder: client.NewRecorder(opts.Client, "kubelet", opts.Name, opts.Log),
-		slots:    make(chan struct{}, opts.Starts),
-		ready:    make(chan struct{}), listening: make(chan struct{}),
+		slots:    make(chan struct{}, opts.Starts), questions: make(chan struct{}, maxProbes),
+		ready: make(chan struct{}), listening: make(chan struct{}),
 		health:  health{changed: make(chan struct{}, 1)},
 		workers: map[types.UID]*worker{},
 	}
@@ -165,9 +167,9 @@ func New(opts Options) (*Node, error) {
 			n.hostIPs = append(n.hostIPs, a.Address)
 		}
 	}
-	n.pods = cache.New(opts.Client, client.Pods, cache.Options{FieldSelector: "spec.nodeName=" + opts.Name, Log: opts.Log})
+	n.pods = cache.New(opts.Client, client.Pods, cache.Options[*corev1.Pod]{FieldSelector: "spec.nodeName=" + opts.Name, Log: opts.Log})
 	n.pods.Subscribe(n.podChanged)
-	n.services = cache.New(opts.Client, client.Services, cache.Options{Log: opts.Log})
+	n.services = cache.New(opts.Client, client.Services, cache.Options[*corev1.Service]{Log: opts.Log})
 	n.objects = newReferences(opts.Client, opts.Log, n.referenceChanged)
 	n.files = newFiles(n)
 	return n, nil

@@ -73,7 +73,6 @@ func (w *worker) begin(a lifecycle.Action, now time.Time, bounded bool, f func(c
 	started := make(chan struct{})
 	ok := w.ops.Go(func(ctx context.Context) {
 		ctx, op.cancel = context.WithCancel(ctx)
-		defer op.cancel()
 		close(started)
 		done := func() {}
 		if !bounded || w.n.enter(ctx) {
@@ -86,7 +85,8 @@ func (w *worker) begin(a lifecycle.Action, now time.Time, bounded bool, f func(c
 			if w.busy[a.Key()] == op {
 				delete(w.busy, a.Key())
 			}
-			done()
+			done() // which may ask whether the operation was cancelled
+			op.cancel()
 		})
 	})
 	if ok {
@@ -96,7 +96,7 @@ func (w *worker) begin(a lifecycle.Action, now time.Time, bounded bool, f func(c
 
 // setUp makes the volumes and the sandbox.
 func (w *worker) setUp(ctx context.Context, pod *corev1.Pod, a lifecycle.Action) func() {
-	err := w.n.prepare(ctx, w, pod)
+	refresh, err := w.n.prepare(ctx, w, pod)
 	if err != nil {
 		return w.setUpFailed(ctx, "FailedMount", err)
 	}
@@ -106,6 +106,7 @@ func (w *worker) setUp(ctx context.Context, pod *corev1.Pod, a lifecycle.Action)
 	}
 	return func() {
 		w.setups, w.view.Memory.Setup = 0, lifecycle.Failure{}
+		w.refresh = refresh
 		w.sandboxes = append(slices.Clone(w.sandboxes), id)
 		w.look(ctx)
 	}
@@ -126,6 +127,59 @@ func (w *worker) setUpFailed(ctx context.Context, reason string, err error) func
 			w.find(ctx)
 		}
 	}
+}
+
+// referenceChanged says that something that the pod names has changed.
+func (w *worker) referenceChanged() {
+	w.volumesDue = true
+	m := &w.view.Memory
+	if m.Setup.Reason == "FailedMount" {
+		m.Setup.Retry = time.Time{}
+	}
+	for name, f := range m.Failures {
+		if f.Reason == configError {
+			f.Retry = time.Time{}
+			m.Failures[name] = f
+		}
+	}
+}
+
+// renew brings the volumes of a running pod up to date if that is due, and
+// returns when it will be.
+func (w *worker) renew(now time.Time) time.Time {
+	up := slices.ContainsFunc(w.view.Sandboxes, func(s lifecycle.Sandbox) bool { return s.Ready })
+	if !up || w.view.Deleting() || w.view.Finished() || w.busy["start"] != nil || w.busy["volumes"] != nil {
+		return time.Time{}
+	}
+	if !w.volumesDue && (w.refresh.IsZero() || now.Before(w.refresh)) {
+		return w.refresh
+	}
+	w.volumesDue = false
+	pod, op := w.view.Pod, &operation{cancel: func() {}}
+	w.busy["volumes"] = op
+	ips := podIPs(&w.view.Last)
+	w.ops.Go(func(ctx context.Context) {
+		limited, cancel := context.WithTimeout(ctx, lookup)
+		next, err := w.n.files.setUp(limited, pod, w.n.facts(limited, pod, ips))
+		cancel()
+		w.post(func() {
+			delete(w.busy, "volumes")
+			w.refresh = next
+			if err != nil && ctx.Err() == nil {
+				w.event(corev1.EventTypeWarning, "FailedMount", "%s", err)
+				w.refresh = time.Now().Add(retryPause)
+			}
+		})
+	})
+	return time.Time{}
+}
+
+func podIPs(s *corev1.PodStatus) []string {
+	var list []string
+	for _, ip := range s.PodIPs {
+		list = append(list, ip.IP)
+	}
+	return list
 }
 
 // find looks for sandboxes of the pod that its worker does not know.
@@ -209,6 +263,10 @@ type startError struct {
 // It counts as one that ended.
 const runError = "RunContainerError"
 
+// configError is the reason of a container that names something that is not
+// there, or contradicts itself.
+const configError = "CreateContainerConfigError"
+
 // start makes one attempt at a container.
 func (w *worker) start(ctx context.Context, o order) func() {
 	fail := w.launch(ctx, o)
@@ -253,7 +311,7 @@ func (w *worker) launch(ctx context.Context, o order) *startError {
 	config, err := w.n.containerConfig(ctx, o, image)
 	if err != nil {
 		w.containerEvent(name, corev1.EventTypeWarning, "Failed", "Error: %v", err)
-		return &startError{reason: "CreateContainerConfigError", message: err.Error()}
+		return &startError{reason: configError, message: err.Error()}
 	}
 	sandboxConfig := w.n.sandboxConfig(o.pod, int32(o.sandbox.Attempt))
 	if err := w.n.logDirectory(o.pod, name); err != nil {
@@ -300,7 +358,7 @@ func (w *worker) remove(ctx context.Context, gone bool, sandboxes []string) erro
 	w.mu.Lock()
 	pod := w.pod
 	w.mu.Unlock()
-	if err := w.n.unmount(pod); err != nil {
+	if err := w.n.files.unmount(pod.UID); err != nil {
 		return fmt.Errorf("volumes: %w", err)
 	}
 	if !gone {

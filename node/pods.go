@@ -155,7 +155,7 @@ func ended(pod *corev1.Pod) bool {
 func (n *Node) employ(pod *corev1.Pod, f *found) *worker {
 	w := newWorker(n, pod, time.Now())
 	if f != nil {
-		w.sandboxes, w.stale = f.ids, true
+		w.sandboxes, w.stale, w.volumesDue = f.ids, true, true
 	}
 	n.workers[pod.UID] = w
 	n.crew.Go(func(ctx context.Context) {

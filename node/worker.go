@@ -27,11 +27,11 @@ type worker struct {
 	wake chan struct{} // holds one: there is news
 
 	mu    sync.Mutex
-	pod   *corev1.Pod // guarded by mu; the newest
-	gone  bool        // guarded by mu; the API server has it no more
-	stale bool        // guarded by mu; the runtime has to be asked again
-	mail  []func()    // guarded by mu; to be called by the worker
-	told  sighting    // guarded by mu
+	pod   *corev1.Pod   // guarded by mu; the newest
+	gone  bool          // guarded by mu; the API server has it no more
+	stale bool          // guarded by mu; the runtime has to be asked again
+	mail  []func()      // guarded by mu; to be called by the worker
+	told  sighting      // guarded by mu
 	news  chan struct{} // guarded by mu; closed and replaced when told changes
 
 	ops       *run.Group
@@ -40,14 +40,26 @@ type worker struct {
 	busy      map[string]*operation
 	rep       reporter
 	probing   map[string]*probing // by container ID
-	held      map[string]time.Time
-	dnsTold   bool
-	setups    int               // failures in a row
-	unstarted map[string]string // by container ID: why it did not start
-	pulls     map[string]lifecycle.Backoff
-	published *corev1.Pod // the version that others see
-	over      bool
+	// adoptedReady are the containers that were ready when the agent started, by
+	// ID as statuses have it.
+	adoptedReady map[string]bool
+	held         map[string]time.Time
+	// volumesDue asks for another look at the volumes, refresh says when a token
+	// in them grows old.
+	volumesDue bool
+	refresh    time.Time
+	dnsMissing sync.Once         // the event about it
+	setups     int               // failures in a row
+	unstarted  map[string]string // by container ID: why it did not start
+	pulls      map[string]lifecycle.Backoff
+	published  *corev1.Pod // the version that others see
+	blind      bool        // the runtime did not answer: nothing is decided
+	over       bool
 }
+
+// blindPause is after what time a runtime that failed to answer is asked again, if
+// it was not heard to be back before.
+const blindPause = time.Second
 
 // A sighting is how a pod was when its worker last looked.
 type sighting struct {
@@ -61,24 +73,27 @@ type operation struct {
 	end    time.Time // of the grace, for stops
 }
 
-func newWorker(n *Node, pod *corev1.Pod, found seen, now time.Time) *worker {
+func newWorker(n *Node, pod *corev1.Pod, now time.Time) *worker {
 	w := &worker{
 		n: n, key: types.NamespacedName{Namespace: pod.Namespace, Name: pod.Name}, uid: pod.UID,
 		log:  n.log.With("pod", pod.Namespace+"/"+pod.Name),
-		wake: make(chan struct{}, 1), pod: pod,
+		wake: make(chan struct{}, 1),
+		pod:  pod, told: sighting{pod: pod}, news: make(chan struct{}),
 		view: lifecycle.View{
-			Pod: pod, Last: pod.Status, Sandboxes: found.sandboxes, Containers: found.containers, HostIPs: n.hostIPs,
+			Pod: pod, Last: pod.Status, HostIPs: n.hostIPs,
 			Memory: lifecycle.Memory{
 				Failures: map[string]lifecycle.Failure{}, Restarts: map[string]lifecycle.Backoff{}, Ready: map[string]bool{},
 			},
 		},
-		busy: map[string]*operation{}, probing: map[string]*probing{}, held: map[string]time.Time{}, pulls: map[string]lifecycle.Backoff{}, unstarted: map[string]string{},
+		busy: map[string]*operation{}, probing: map[string]*probing{}, adoptedReady: map[string]bool{}, held: map[string]time.Time{},
+		pulls: map[string]lifecycle.Backoff{}, unstarted: map[string]string{},
 		rep: reporter{sent: pod.Status, born: now},
 	}
-	for _, s := range found.sandboxes {
-		w.sandboxes = append(w.sandboxes, s.ID)
+	for _, c := range pod.Status.ContainerStatuses {
+		if c.Ready {
+			w.adoptedReady[c.ContainerID] = true
+		}
 	}
-	w.told, w.news = sighting{pod, found.containers}, make(chan struct{})
 	return w
 }
 
@@ -135,7 +150,12 @@ func (w *worker) run(ctx context.Context) bool {
 		if w.over {
 			return true
 		}
-		next := w.step(now)
+		var next time.Time
+		if w.blind {
+			next = now.Add(blindPause)
+		} else {
+			next = w.step(now)
+		}
 		timer.Stop()
 		var alarm <-chan time.Time
 		if !next.IsZero() {
@@ -166,7 +186,7 @@ func (w *worker) collect(ctx context.Context, now time.Time) {
 	for _, f := range mail {
 		f()
 	}
-	if stale {
+	if stale || w.blind {
 		w.look(ctx)
 	}
 	if w.view.Deleting() {
@@ -178,12 +198,13 @@ func (w *worker) collect(ctx context.Context, now time.Time) {
 func (w *worker) look(ctx context.Context) {
 	s, err := look(ctx, w.n.opts.Runtime, w.sandboxes)
 	if err != nil {
+		w.blind = true
 		if ctx.Err() == nil {
-			// The worker is told when the runtime is back.
 			w.log.Debug("runtime does not answer", "err", err)
 		}
 		return
 	}
+	w.blind = false
 	for i := range s.containers {
 		// Runtimes differ in what they make of a container that can't be started.
 		c := &s.containers[i]
@@ -233,6 +254,7 @@ func (w *worker) serves() bool {
 // latest; the zero time means only upon news.
 func (w *worker) step(now time.Time) time.Time {
 	w.view.Now = now
+	asked := w.probe(now)
 	last := w.n.scheme.Status(w.view)
 	w.publish(&last)
 	w.view.Last = last
@@ -254,7 +276,7 @@ func (w *worker) step(now time.Time) time.Time {
 			w.containerEvent(name, corev1.EventTypeWarning, "BackOff", "Back-off restarting failed container %s in pod %s_%s(%s)", name, w.key.Name, w.key.Namespace, w.uid)
 		}
 	}
-	return earliest(d.Wake, w.report(now), w.probe(now))
+	return earliest(d.Wake, w.report(now), w.renew(now), asked)
 }
 
 // blocked reports whether an action has to wait for what is under way.

@@ -93,7 +93,7 @@ func (r Runtime) container(v *View, c *corev1.Container, isInit, initialized, ov
 	sb, latest := v.sandbox(), all[0]
 	s.RestartCount = latest.Attempt
 	s.Image, s.ImageID = or(latest.Image, c.Image), latest.ImageID
-	s.ContainerID = r.id(latest.ID)
+	s.ContainerID = r.ID(latest.ID)
 	s.User = latest.User
 	s.LastTerminationState = r.before(v, c.Name, all)
 	switch latest.State {
@@ -172,7 +172,8 @@ func (r Runtime) held(v *View, name string, latest Container) (reason, message s
 	return "", ""
 }
 
-func (r Runtime) id(id string) string {
+// ID returns the ID of a container as statuses have it.
+func (r Runtime) ID(id string) string {
 	if strings.Contains(id, "://") { // recalled from a status
 		return id
 	}
@@ -181,7 +182,7 @@ func (r Runtime) id(id string) string {
 
 func (r Runtime) terminated(c Container) *corev1.ContainerStateTerminated {
 	t := &corev1.ContainerStateTerminated{
-		ExitCode: c.ExitCode, Reason: c.Reason, Message: c.Message, ContainerID: r.id(c.ID),
+		ExitCode: c.ExitCode, Reason: c.Reason, Message: c.Message, ContainerID: r.ID(c.ID),
 		StartedAt: seconds(c.StartedAt), FinishedAt: seconds(c.FinishedAt),
 	}
 	switch {

@@ -1,0 +1,434 @@
+package node
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/moby/sys/mountinfo"
+	"golang.org/x/sys/unix"
+	authenticationv1 "k8s.io/api/authentication/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/sampan-io/sampan/client"
+	"github.com/sampan-io/sampan/node/spec"
+	"github.com/sampan-io/sampan/node/volume"
+)
+
+// files keeps what pods have in the node's file system:
+//
+//	ROOT/pods/UID/volumes/NAME   volumes
+//	ROOT/pods/UID/hosts          the managed /etc/hosts
+//	ROOT/pods/UID/last/...       termination messages
+//	ROOT/pods/UID/parts/...      bind mounts of parts of volumes
+//	ROOT/memory/UID/NAME         volumes with secrets in them; a tmpfs
+type files struct {
+	n    *Node
+	root string // empty: nothing is written
+}
+
+func newFiles(n *Node) *files { return &files{n: n, root: n.opts.RootDir} }
+
+func (f *files) pod(uid types.UID) string { return filepath.Join(f.root, "pods", string(uid)) }
+
+func (f *files) memory(uid types.UID) string { return filepath.Join(f.root, "memory", string(uid)) }
+
+// open makes the directories. Secrets lie in memory where the process may mount.
+func (f *files) open() error {
+	if f.root == "" {
+		return nil
+	}
+	for _, dir := range []string{"pods", "memory"} {
+		if err := os.MkdirAll(filepath.Join(f.root, dir), 0o711); err != nil { //nolint:gosec // containers' users reach their own files
+			return err
+		}
+	}
+	memory := filepath.Join(f.root, "memory")
+	mounted, err := mountinfo.Mounted(memory)
+	if err != nil || mounted {
+		return err
+	}
+	err = unix.Mount("tmpfs", memory, "tmpfs", unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC, "mode=0711")
+	if errors.Is(err, unix.EPERM) {
+		f.n.log.Warn("no permission to mount a tmpfs: secrets of pods are kept on disk", "dir", memory)
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("tmpfs at %s: %w", memory, err)
+	}
+	return nil
+}
+
+// pods returns the pods that have files.
+func (f *files) pods() []types.UID {
+	if f.root == "" {
+		return nil
+	}
+	var list []types.UID
+	seen := map[types.UID]bool{}
+	for _, dir := range []string{"pods", "memory"} {
+		entries, _ := os.ReadDir(filepath.Join(f.root, dir)) // not there: none
+		for _, e := range entries {
+			if uid := types.UID(e.Name()); !seen[uid] {
+				seen[uid] = true
+				list = append(list, uid)
+			}
+		}
+	}
+	return list
+}
+
+// path returns where a volume lies.
+func (f *files) path(pod *corev1.Pod, v *corev1.Volume) string {
+	if v.Secret != nil || v.Projected != nil {
+		return filepath.Join(f.memory(pod.UID), v.Name)
+	}
+	return filepath.Join(f.pod(pod.UID), "volumes", v.Name)
+}
+
+// readOnly reports whether containers may only read a volume.
+func readOnly(v *corev1.Volume) bool {
+	return v.Secret != nil || v.Projected != nil || v.ConfigMap != nil || v.DownwardAPI != nil
+}
+
+// setUp makes the pod's volumes what they have to be, now or again, and returns
+// when a token in them has to be replaced (zero: never). Errors are for users.
+func (f *files) setUp(ctx context.Context, pod *corev1.Pod, facts spec.Facts) (time.Time, error) {
+	var next time.Time
+	for i := range pod.Spec.Volumes {
+		v := &pod.Spec.Volumes[i]
+		refresh, err := f.volume(ctx, pod, v, facts)
+		if err != nil {
+			return next, fmt.Errorf("MountVolume.SetUp failed for volume %q : %w", v.Name, err) // Kubernetes' words
+		}
+		next = earliest(next, refresh)
+	}
+	return next, nil
+}
+
+func (f *files) volume(ctx context.Context, pod *corev1.Pod, v *corev1.Volume, facts spec.Facts) (time.Time, error) {
+	gid := -1
+	if sc := pod.Spec.SecurityContext; sc != nil && sc.FSGroup != nil {
+		gid = int(*sc.FSGroup)
+	}
+	dir := f.path(pod, v)
+	if v.EmptyDir != nil {
+		return time.Time{}, f.emptyDir(dir, v.EmptyDir, gid)
+	}
+	if !readOnly(v) {
+		return time.Time{}, errors.New("volumes of this kind are not known to this node; it has emptyDir, configMap, secret, projected and downwardAPI")
+	}
+	p := volume.Payload{}
+	next, err := f.payload(ctx, pod, v, facts, p)
+	if err != nil || f.root == "" {
+		return next, err
+	}
+	if err := os.MkdirAll(dir, 0o755); err != nil { //nolint:gosec // containers run as any user
+		return next, err
+	}
+	_, err = volume.Write(dir, p, gid)
+	return next, err
+}
+
+// emptyDir makes an empty directory, once.
+func (f *files) emptyDir(dir string, e *corev1.EmptyDirVolumeSource, gid int) error {
+	if f.root == "" {
+		return nil
+	}
+	_, err := os.Stat(dir)
+	fresh := errors.Is(err, fs.ErrNotExist)
+	if err != nil && !fresh {
+		return err
+	}
+	if fresh {
+		if err := os.MkdirAll(dir, 0o755); err != nil { //nolint:gosec // see the next step
+			return err
+		}
+		if err := os.Chmod(dir, 0o777); err != nil { //nolint:gosec // containers run as any user
+			return err
+		}
+	}
+	if e.Medium == corev1.StorageMediumMemory {
+		// The directory may be there and the file system not: the machine was
+		// restarted, or the agent ended right here.
+		mounted, err := mountinfo.Mounted(dir)
+		if err != nil {
+			return err
+		}
+		if !mounted {
+			fresh = true
+			options := "mode=0777"
+			if e.SizeLimit != nil && !e.SizeLimit.IsZero() {
+				options += ",size=" + strconv.FormatInt(e.SizeLimit.Value(), 10)
+			}
+			if err := unix.Mount("tmpfs", dir, "tmpfs", unix.MS_NOSUID|unix.MS_NODEV, options); err != nil {
+				return fmt.Errorf("tmpfs at %s: %w", dir, err)
+			}
+		}
+	}
+	if gid >= 0 && fresh {
+		return volume.Own(dir, gid)
+	}
+	return nil
+}
+
+// payload collects what is in a volume.
+func (f *files) payload(ctx context.Context, pod *corev1.Pod, v *corev1.Volume, facts spec.Facts, p volume.Payload) (time.Time, error) {
+	mode := func(m *int32) int32 {
+		if m != nil {
+			return *m
+		}
+		return 0o644
+	}
+	switch {
+	case v.ConfigMap != nil:
+		return time.Time{}, addConfigMap(p, pod, facts, v.ConfigMap.LocalObjectReference, v.ConfigMap.Items, mode(v.ConfigMap.DefaultMode), v.ConfigMap.Optional)
+	case v.Secret != nil:
+		return time.Time{}, addSecret(p, pod, facts, v.Secret.SecretName, v.Secret.Items, mode(v.Secret.DefaultMode), v.Secret.Optional)
+	case v.DownwardAPI != nil:
+		return time.Time{}, p.AddFields(v.DownwardAPI.Items, pod, facts, mode(v.DownwardAPI.DefaultMode))
+	}
+	var next time.Time
+	for _, s := range v.Projected.Sources {
+		m := mode(v.Projected.DefaultMode)
+		var err error
+		switch {
+		case s.ConfigMap != nil:
+			err = addConfigMap(p, pod, facts, s.ConfigMap.LocalObjectReference, s.ConfigMap.Items, m, s.ConfigMap.Optional)
+		case s.Secret != nil:
+			err = addSecret(p, pod, facts, s.Secret.Name, s.Secret.Items, m, s.Secret.Optional)
+		case s.DownwardAPI != nil:
+			err = p.AddFields(s.DownwardAPI.Items, pod, facts, m)
+		case s.ServiceAccountToken != nil:
+			var refresh time.Time
+			refresh, err = f.token(ctx, pod, filepath.Join(f.path(pod, v), s.ServiceAccountToken.Path), s.ServiceAccountToken, m, p)
+			next = earliest(next, refresh)
+		default:
+			err = errors.New("a projected source is of a kind that this node does not know")
+		}
+		if err != nil {
+			return next, err
+		}
+	}
+	return next, nil
+}
+
+func addConfigMap(p volume.Payload, pod *corev1.Pod, facts spec.Facts, ref corev1.LocalObjectReference, items []corev1.KeyToPath, mode int32, optional *bool) error {
+	may := optional != nil && *optional
+	m, err := facts.Objects.ConfigMap(pod.Namespace, ref.Name)
+	switch {
+	case err != nil && may:
+		return nil
+	case err != nil:
+		return err
+	}
+	return p.Add("configmap", volume.OfConfigMap(m), items, mode, may)
+}
+
+func addSecret(p volume.Payload, pod *corev1.Pod, facts spec.Facts, name string, items []corev1.KeyToPath, mode int32, optional *bool) error {
+	may := optional != nil && *optional
+	s, err := facts.Objects.Secret(pod.Namespace, name)
+	switch {
+	case err != nil && may:
+		return nil
+	case err != nil:
+		return err
+	}
+	return p.Add("secret", s.Data, items, mode, may)
+}
+
+// token puts a service account token into p: the one that is in the volume until
+// it is time for a new one.
+func (f *files) token(ctx context.Context, pod *corev1.Pod, file string, s *corev1.ServiceAccountTokenProjection, mode int32, p volume.Payload) (time.Time, error) {
+	if f.root == "" {
+		return time.Time{}, nil // nobody would read it
+	}
+	if b, err := os.ReadFile(file); err == nil {
+		if refresh := volume.Refresh(string(b)); time.Now().Before(refresh) {
+			p[s.Path] = volume.File{Data: b, Mode: mode}
+			return refresh, nil
+		}
+	}
+	request := &authenticationv1.TokenRequest{Spec: authenticationv1.TokenRequestSpec{
+		ExpirationSeconds: s.ExpirationSeconds,
+		BoundObjectRef:    &authenticationv1.BoundObjectReference{APIVersion: "v1", Kind: "Pod", Name: pod.Name, UID: pod.UID},
+	}}
+	if s.Audience != "" {
+		request.Spec.Audiences = []string{s.Audience}
+	}
+	account := pod.Spec.ServiceAccountName
+	if account == "" {
+		account = "default"
+	}
+	o, err := f.n.opts.Client.Create(ctx, client.ServiceAccounts.GroupVersionResource, pod.Namespace, account, request, metav1.CreateOptions{}, "token")
+	if err != nil {
+		return time.Time{}, fmt.Errorf("failed to fetch token: %w", err) // Kubernetes' words
+	}
+	answer, ok := o.(*authenticationv1.TokenRequest)
+	if !ok || answer.Status.Token == "" {
+		return time.Time{}, fmt.Errorf("failed to fetch token: the server answered with a %T without one", o)
+	}
+	p[s.Path] = volume.File{Data: []byte(answer.Status.Token), Mode: mode}
+	refresh := volume.Refresh(answer.Status.Token)
+	if refresh.IsZero() {
+		refresh = time.Now().Add(time.Until(answer.Status.ExpirationTimestamp.Time) * 4 / 5)
+	}
+	return refresh, nil
+}
+
+// mounts returns what is mounted into one attempt at a container.
+func (f *files) mounts(pod *corev1.Pod, c *corev1.Container, attempt int32, ips []string, env func(string) (string, bool)) ([]*cri.Mount, error) {
+	if f.root == "" {
+		return nil, nil
+	}
+	var list []*cri.Mount
+	hosts := true
+	for i, vm := range c.VolumeMounts {
+		m, err := f.mount(pod, c, attempt, i, vm, env)
+		if err != nil {
+			return nil, err
+		}
+		hosts = hosts && filepath.Clean(vm.MountPath) != "/etc/hosts"
+		list = append(list, m)
+	}
+	if !hosts {
+		return list, nil
+	}
+	path := filepath.Join(f.pod(pod.UID), "hosts")
+	if err := os.MkdirAll(filepath.Dir(path), 0o711); err != nil { //nolint:gosec // containers' users reach their own files
+		return nil, err
+	}
+	own := ""
+	if pod.Spec.HostNetwork {
+		b, err := os.ReadFile("/etc/hosts")
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return nil, err
+		}
+		own = string(b)
+	}
+	// Written in place: running containers have this very file mounted.
+	if err := os.WriteFile(path, []byte(spec.Hosts(pod, ips, f.n.opts.ClusterDomain, own)), 0o644); err != nil { //nolint:gosec // everybody's
+		return nil, err
+	}
+	return append(list, &cri.Mount{ContainerPath: "/etc/hosts", HostPath: path}), nil
+}
+
+func (f *files) mount(pod *corev1.Pod, c *corev1.Container, attempt int32, index int, vm corev1.VolumeMount, env func(string) (string, bool)) (*cri.Mount, error) {
+	var v *corev1.Volume
+	for i := range pod.Spec.Volumes {
+		if pod.Spec.Volumes[i].Name == vm.Name {
+			v = &pod.Spec.Volumes[i]
+		}
+	}
+	if v == nil {
+		return nil, fmt.Errorf("container %q mounts volume %q, which the pod does not have", c.Name, vm.Name)
+	}
+	m := &cri.Mount{
+		ContainerPath: vm.MountPath, HostPath: f.path(pod, v), Readonly: vm.ReadOnly || readOnly(v),
+		RecursiveReadOnly: vm.RecursiveReadOnly != nil && *vm.RecursiveReadOnly == corev1.RecursiveReadOnlyEnabled,
+	}
+	if vm.MountPropagation != nil {
+		switch *vm.MountPropagation {
+		case corev1.MountPropagationHostToContainer:
+			m.Propagation = cri.MountPropagation_PROPAGATION_HOST_TO_CONTAINER
+		case corev1.MountPropagationBidirectional:
+			m.Propagation = cri.MountPropagation_PROPAGATION_BIDIRECTIONAL
+		case corev1.MountPropagationNone:
+		}
+	}
+	part := vm.SubPath
+	if vm.SubPathExpr != "" {
+		part = spec.Expand(vm.SubPathExpr, env)
+	}
+	if part == "" {
+		return m, nil
+	}
+	if !filepath.IsLocal(part) {
+		return nil, fmt.Errorf("subPath %q of volume %q leaves the volume", part, vm.Name)
+	}
+	source, err := volume.Subpath(m.HostPath, part, !readOnly(v))
+	if err != nil {
+		return nil, fmt.Errorf("failed to prepare subPath for volumeMount %q of container %q: %w", vm.Name, c.Name, err)
+	}
+	defer source.Close()
+	// The part is bind mounted through its descriptor, so that nothing can be put
+	// in its place between this look and the start of the container.
+	target := filepath.Join(f.pod(pod.UID), "parts", fmt.Sprintf("%s-%d-%d", c.Name, attempt, index))
+	if err := place(source, target); err != nil {
+		return nil, err
+	}
+	if err := unix.Mount(fmt.Sprintf("/proc/self/fd/%d", source.Fd()), target, "", unix.MS_BIND, ""); err != nil {
+		return nil, fmt.Errorf("subPath %q of volume %q: bind mount: %w", part, vm.Name, err)
+	}
+	m.HostPath = target
+	return m, nil
+}
+
+// place makes an empty file or directory to mount source on.
+func place(source *os.File, target string) error {
+	info, err := source.Stat()
+	if err != nil {
+		return err
+	}
+	if info.IsDir() {
+		return os.MkdirAll(target, 0o755) //nolint:gosec // is mounted over
+	}
+	if err := os.MkdirAll(filepath.Dir(target), 0o755); err != nil { //nolint:gosec // as above
+		return err
+	}
+	return os.WriteFile(target, nil, 0o600)
+}
+
+// lastWords makes the file into which a container may write its termination
+// message, and returns its path.
+func (f *files) lastWords(pod *corev1.Pod, c *corev1.Container, attempt int32) (string, error) {
+	if f.root == "" || c.TerminationMessagePath == "" {
+		return "", nil
+	}
+	path := filepath.Join(f.pod(pod.UID), "last", c.Name, strconv.Itoa(int(attempt)))
+	if err := os.MkdirAll(filepath.Dir(path), 0o711); err != nil { //nolint:gosec // containers' users reach their own files
+		return "", err
+	}
+	if err := os.WriteFile(path, nil, 0o666); err != nil { //nolint:gosec // containers run as any user
+		return "", err
+	}
+	return path, os.Chmod(path, 0o666) //nolint:gosec // whatever the umask says
+}
+
+// unmount gives back everything of the pod that is mounted, and its secrets.
+func (f *files) unmount(uid types.UID) error {
+	if f.root == "" {
+		return nil
+	}
+	dir := f.pod(uid)
+	if _, err := os.Stat(dir); err == nil {
+		mounts, err := mountinfo.GetMounts(mountinfo.PrefixFilter(dir))
+		if err != nil {
+			return err
+		}
+		for i := range mounts {
+			m := mounts[len(mounts)-1-i].Mountpoint // the newest first
+			if err := unix.Unmount(m, unix.UMOUNT_NOFOLLOW); err != nil && !errors.Is(err, unix.EINVAL) {
+				return fmt.Errorf("unmount %s: %w", m, err)
+			}
+		}
+	}
+	return os.RemoveAll(f.memory(uid))
+}
+
+// remove removes the pod's files. Everything is unmounted.
+func (f *files) remove(uid types.UID) error {
+	if f.root == "" || uid == "" || strings.ContainsRune(string(uid), '/') {
+		return nil
+	}
+	return os.RemoveAll(f.pod(uid))
+}

@@ -1,0 +1,5 @@
+package node
+
+import "context"
+
+func (n *Node) serve(ctx context.Context) error { <-ctx.Done(); return nil }

@@ -1,0 +1,108 @@
+package node
+
+import (
+	"bufio"
+	"fmt"
+	"maps"
+	"os"
+	"runtime"
+	"strconv"
+	"strings"
+
+	"golang.org/x/sys/unix"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+
+	"github.com/sampan-io/sampan/node/spec"
+)
+
+// machine is what the computer under the node is and has.
+type machine struct {
+	arch     string
+	capacity corev1.ResourceList
+	info     corev1.NodeSystemInfo
+}
+
+// inspect looks at the computer.
+func inspect(o Options, version versionResponse) (machine, error) {
+	memory, err := memoryTotal()
+	if err != nil {
+		return machine{}, err
+	}
+	m := machine{arch: runtime.GOARCH, capacity: corev1.ResourceList{
+		corev1.ResourceCPU:    *resource.NewQuantity(int64(runtime.NumCPU()), resource.DecimalSI),
+		corev1.ResourceMemory: *resource.NewQuantity(memory, resource.BinarySI),
+		corev1.ResourcePods:   *resource.NewQuantity(int64(o.MaxPods), resource.DecimalSI),
+	}}
+	dir := o.RootDir
+	if dir == "" {
+		dir = os.TempDir()
+	}
+	var fs unix.Statfs_t
+	if err := statfs(dir, &fs); err == nil {
+		m.capacity[corev1.ResourceEphemeralStorage] = *resource.NewQuantity(int64(fs.Blocks)*fs.Bsize, resource.BinarySI)
+	}
+	maps.Copy(m.capacity, o.Capacity)
+	m.info = corev1.NodeSystemInfo{
+		MachineID: oneOf("/etc/machine-id", "/var/lib/dbus/machine-id"), SystemUUID: oneOf("/sys/class/dmi/id/product_uuid", "/etc/machine-id"),
+		BootID: oneOf("/proc/sys/kernel/random/boot_id"), KernelVersion: oneOf("/proc/sys/kernel/osrelease"), OSImage: osImage(),
+		ContainerRuntimeVersion: fmt.Sprintf("%s://%s", version.GetRuntimeName(), version.GetRuntimeVersion()),
+		KubeletVersion:          o.Version, OperatingSystem: "linux", Architecture: runtime.GOARCH,
+	}
+	return m, nil
+}
+
+// statfs looks at the file system that dir is or will be on.
+func statfs(dir string, fs *unix.Statfs_t) error {
+	for {
+		err := unix.Statfs(dir, fs)
+		i := strings.LastIndexByte(dir, '/')
+		if err != unix.ENOENT || i < 0 || dir == "/" { //nolint:errorlint // a bare errno
+			return err
+		}
+		dir = dir[:max(i, 1)]
+	}
+}
+
+func (m machine) spec() spec.Capacity {
+	return spec.Capacity{MilliCPU: m.capacity.Cpu().MilliValue(), Memory: m.capacity.Memory().Value()}
+}
+
+func memoryTotal() (int64, error) {
+	f, err := os.Open("/proc/meminfo")
+	if err != nil {
+		return 0, fmt.Errorf("size of memory: %w", err)
+	}
+	defer f.Close()
+	for s := bufio.NewScanner(f); s.Scan(); {
+		if rest, ok := strings.CutPrefix(s.Text(), "MemTotal:"); ok {
+			kb, err := strconv.ParseInt(strings.TrimSuffix(strings.TrimSpace(rest), " kB"), 10, 64)
+			return kb * 1024, err
+		}
+	}
+	return 0, fmt.Errorf("/proc/meminfo does not say MemTotal")
+}
+
+// oneOf returns the content of the first of the files that can be read.
+func oneOf(paths ...string) string {
+	for _, p := range paths {
+		if b, err := os.ReadFile(p); err == nil {
+			if s := strings.TrimSpace(string(b)); s != "" {
+				return s
+			}
+		}
+	}
+	return ""
+}
+
+func osImage() string {
+	for line := range strings.Lines(oneOf("/etc/os-release", "/usr/lib/os-release")) {
+		if v, ok := strings.CutPrefix(strings.TrimSpace(line), "PRETTY_NAME="); ok {
+			if s, err := strconv.Unquote(v); err == nil {
+				return s
+			}
+			return v
+		}
+	}
+	return "Linux"
+}

@@ -1,0 +1,79 @@
+package probe
+
+import (
+	"math/rand/v2"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+)
+
+// Defaults of the API, for probes that did not pass through its defaulting.
+const (
+	defaultPeriod  = 10 * time.Second
+	defaultTimeout = time.Second
+)
+
+// Timeout returns how long one question may take.
+func Timeout(p *corev1.Probe) time.Duration {
+	if p.TimeoutSeconds > 0 {
+		return time.Duration(p.TimeoutSeconds) * time.Second
+	}
+	return defaultTimeout
+}
+
+// A Counter follows the answers of one container to one probe.
+type Counter struct {
+	// Verdict is what holds now. It begins as the zero value: a container is not
+	// ready before it has said so.
+	Verdict bool
+	// Next is when to ask again.
+	Next time.Time
+
+	probe *corev1.Probe
+	last  bool
+	run   int32 // answers like the last one in a row
+}
+
+// NewCounter returns the counter of a container that began to run at the given
+// time.
+func NewCounter(p *corev1.Probe, started time.Time) *Counter {
+	return &Counter{probe: p, Next: started.Add(time.Duration(p.InitialDelaySeconds) * time.Second)}
+}
+
+// Answer takes in one answer, given at the given time, and reports whether the
+// verdict changed by it.
+func (c *Counter) Answer(ok bool, at time.Time) bool {
+	if ok != c.last || c.run == 0 {
+		c.last, c.run = ok, 0
+	}
+	c.run++
+	c.Next = at.Add(c.period())
+	threshold := max(c.probe.SuccessThreshold, 1)
+	if !ok {
+		threshold = c.probe.FailureThreshold
+		if threshold <= 0 {
+			threshold = 3 // the API's default
+		}
+	}
+	if c.run < threshold || c.Verdict == ok {
+		return false
+	}
+	c.Verdict = ok
+	return true
+}
+
+func (c *Counter) period() time.Duration {
+	if c.probe.PeriodSeconds > 0 {
+		return time.Duration(c.probe.PeriodSeconds) * time.Second
+	}
+	return defaultPeriod
+}
+
+// Spread moves the first question of a container that has been running for long
+// to a random moment of the period: an agent that was restarted does not ask all
+// of them at once.
+func (c *Counter) Spread(now time.Time) {
+	if c.Next.Before(now) {
+		c.Next = now.Add(rand.N(c.period()))
+	}
+}

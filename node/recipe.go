@@ -1,0 +1,128 @@
+package node
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/sampan-io/sampan/node/lifecycle"
+	"github.com/sampan-io/sampan/node/spec"
+)
+
+// lookup is how long a container's start waits for the first answer about an
+// object that its pod names.
+const lookup = 10 * time.Second
+
+// The files that say which name servers the host uses: its own, and where a
+// stub resolver on the loopback address keeps what it asks itself.
+const (
+	hostResolver = "/etc/resolv.conf"
+	stubResolver = "/run/systemd/resolve/resolv.conf"
+)
+
+// facts returns what the pod may be told. It waits for the list of services.
+func (n *Node) facts(ctx context.Context, pod *corev1.Pod, ips []string) spec.Facts {
+	select {
+	case <-n.services.Ready():
+	case <-ctx.Done():
+	}
+	services := n.services.List(pod.Namespace)
+	if api, ok := n.services.Get("default", "kubernetes"); ok && pod.Namespace != "default" {
+		services = append(services, api)
+	}
+	return spec.Facts{
+		Pod: pod, IPs: ips, HostIPs: n.hostIPs, Allocatable: n.machine.capacity,
+		Services: services, Objects: objects{ctx, n.objects},
+	}
+}
+
+// prepare makes the pod's volumes, and tells once if it has to do without cluster
+// DNS.
+func (n *Node) prepare(ctx context.Context, w *worker, pod *corev1.Pod) (time.Time, error) {
+	if _, missing := n.dns(pod); missing {
+		w.dnsMissing.Do(func() {
+			w.event(corev1.EventTypeWarning, "MissingClusterDNS", "pod: %q. kubelet does not have ClusterDNS IP configured and cannot create Pod using %q policy. Falling back to %q policy.",
+				pod.Name+"_"+pod.Namespace+"("+string(pod.UID)+")", pod.Spec.DNSPolicy, corev1.DNSDefault)
+		})
+	}
+	ctx, cancel := context.WithTimeout(ctx, lookup)
+	defer cancel()
+	return n.files.setUp(ctx, pod, n.facts(ctx, pod, nil))
+}
+
+func (n *Node) dns(pod *corev1.Pod) (*cri.DNSConfig, bool) {
+	return spec.DNS(pod, n.resolver(), n.opts.ClusterDNS, n.opts.ClusterDomain)
+}
+
+// resolver reads the host's resolver configuration as it is now.
+func (n *Node) resolver() spec.Resolver {
+	path := n.opts.ResolvConf
+	if path == "" {
+		path = hostResolver
+	}
+	b, err := os.ReadFile(path)
+	if err != nil {
+		return spec.Resolver{} // a host without one resolves nothing
+	}
+	r, stub := spec.ParseResolver(string(b))
+	if stub && n.opts.ResolvConf == "" {
+		if b, err := os.ReadFile(stubResolver); err == nil {
+			r, _ = spec.ParseResolver(string(b))
+		}
+	}
+	return r
+}
+
+func (n *Node) sandboxConfig(pod *corev1.Pod, attempt int32) *cri.PodSandboxConfig {
+	dns, _ := n.dns(pod)
+	cgroup := ""
+	if n.opts.CgroupRoot != "" {
+		cgroup = filepath.Join("/", n.opts.CgroupRoot, "pods", string(pod.UID))
+	}
+	return spec.Sandbox(pod, attempt, n.logs(pod), cgroup, n.opts.ClusterDomain, dns)
+}
+
+// containerConfig returns the configuration for an attempt at a container, and
+// makes the files that it mounts.
+func (n *Node) containerConfig(ctx context.Context, o order, image *cri.Image) (*cri.ContainerConfig, error) {
+	ctx, cancel := context.WithTimeout(ctx, lookup)
+	defer cancel()
+	ips := o.sandbox.IPs
+	if o.pod.Spec.HostNetwork {
+		ips = n.hostIPs
+	}
+	facts := n.facts(ctx, o.pod, ips)
+	_, known, err := facts.Environment(o.container)
+	if err != nil {
+		return nil, err
+	}
+	mounts, err := n.files.mounts(o.pod, o.container, o.attempt, ips, func(name string) (string, bool) { v, ok := known[name]; return v, ok })
+	if err != nil {
+		return nil, err
+	}
+	last, err := n.files.lastWords(o.pod, o.container, o.attempt)
+	if err != nil {
+		return nil, err
+	}
+	qos := o.pod.Status.QOSClass
+	if qos == "" {
+		qos = lifecycle.QOS(o.pod)
+	}
+	return spec.Making{
+		Facts: facts, Container: o.container, Attempt: o.attempt, Hash: lifecycle.Hash(o.container), QOS: qos,
+		Node: n.machine.spec(), Image: image, Mounts: mounts, TerminationFile: last,
+	}.Config()
+}
+
+// logDirectory makes the directory of a container's logs.
+func (n *Node) logDirectory(pod *corev1.Pod, container string) error {
+	dir := n.logs(pod)
+	if dir == "" {
+		return nil
+	}
+	return os.MkdirAll(filepath.Join(dir, container), 0o755) //nolint:gosec // as Kubernetes has it: log collectors read it
+}

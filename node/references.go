@@ -1,0 +1,226 @@
+package node
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"slices"
+	"sync"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/sampan-io/sampan/client"
+	"github.com/sampan-io/sampan/client/cache"
+	"github.com/sampan-io/sampan/internal/run"
+)
+
+// A reference names a config map or a secret.
+type reference struct {
+	secret bool
+	types.NamespacedName
+}
+
+// references follows the config maps and secrets that the node's pods name, each
+// by a watch of its own, because a node may read no others.
+type references struct {
+	client  client.Interface
+	log     *slog.Logger
+	changed func(pods []types.UID)
+	running chan struct{} // closed when Run has begun
+
+	mu    sync.Mutex
+	start func(work func(ctx context.Context) error) context.CancelFunc // guarded by mu; nil outside of Run
+	held  map[reference]*follow                                         // guarded by mu
+}
+
+// follow is one object that is being followed.
+type follow struct {
+	users  []types.UID // pods; guarded by references.mu
+	cancel context.CancelFunc
+	// Exactly one of these is set.
+	configMaps *cache.Cache[*corev1.ConfigMap]
+	secrets    *cache.Cache[*corev1.Secret]
+}
+
+func newReferences(c client.Interface, log *slog.Logger, changed func([]types.UID)) *references {
+	return &references{client: c, log: log, changed: changed, running: make(chan struct{}), held: map[reference]*follow{}}
+}
+
+// Run follows until ctx is over.
+func (r *references) Run(ctx context.Context) error {
+	g := run.NewGroup(ctx, 0)
+	defer g.Stop()
+	r.mu.Lock()
+	r.start = func(work func(ctx context.Context) error) context.CancelFunc {
+		ctx, cancel := context.WithCancel(ctx)
+		g.Go(func(context.Context) { _ = work(ctx) }) // a cache ends only when told to
+		return cancel
+	}
+	r.mu.Unlock()
+	close(r.running)
+	<-ctx.Done()
+	r.mu.Lock()
+	r.start = nil // no Go beside Stop
+	r.mu.Unlock()
+	return nil
+}
+
+// hold begins to follow what the pod names.
+func (r *references) hold(pod *corev1.Pod) {
+	<-r.running
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, ref := range named(pod) {
+		f := r.held[ref]
+		if f == nil {
+			f = r.follow(ref)
+			r.held[ref] = f
+		}
+		f.users = append(f.users, pod.UID)
+	}
+}
+
+// release ends that.
+func (r *references) release(pod *corev1.Pod) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, ref := range named(pod) {
+		f := r.held[ref]
+		if f == nil {
+			continue
+		}
+		f.users = slices.DeleteFunc(f.users, func(uid types.UID) bool { return uid == pod.UID })
+		if len(f.users) == 0 {
+			f.cancel()
+			delete(r.held, ref)
+		}
+	}
+}
+
+// follow starts to follow one object. The caller holds mu.
+func (r *references) follow(ref reference) *follow {
+	f := &follow{cancel: func() {}}
+	tell := func() {
+		r.mu.Lock()
+		users := slices.Clone(f.users)
+		r.mu.Unlock()
+		r.changed(users)
+	}
+	var work func(ctx context.Context) error
+	name := "metadata.name=" + ref.Name
+	if ref.secret {
+		f.secrets = cache.New(r.client, client.Secrets, cache.Options[*corev1.Secret]{Namespace: ref.Namespace, FieldSelector: name, Log: r.log})
+		f.secrets.Subscribe(func(_, _ *corev1.Secret) { tell() })
+		work = f.secrets.Run
+	} else {
+		f.configMaps = cache.New(r.client, client.ConfigMaps, cache.Options[*corev1.ConfigMap]{Namespace: ref.Namespace, FieldSelector: name, Log: r.log})
+		f.configMaps.Subscribe(func(_, _ *corev1.ConfigMap) { tell() })
+		work = f.configMaps.Run
+	}
+	if r.start != nil {
+		f.cancel = r.start(work)
+	}
+	return f
+}
+
+// objects reads what is followed; it waits for what has not been read yet.
+type objects struct {
+	ctx context.Context //nolint:containedctx // lives for one call of package spec or volume, whose lookups have no context
+	r   *references
+}
+
+func (o objects) at(ref reference) *follow {
+	o.r.mu.Lock()
+	defer o.r.mu.Unlock()
+	return o.r.held[ref]
+}
+
+// ConfigMap returns the config map of that name.
+func (o objects) ConfigMap(namespace, name string) (*corev1.ConfigMap, error) {
+	f := o.at(reference{NamespacedName: types.NamespacedName{Namespace: namespace, Name: name}})
+	if f == nil {
+		return nil, fmt.Errorf("configmap %q is not followed", name)
+	}
+	select {
+	case <-f.configMaps.Ready():
+	case <-o.ctx.Done():
+		return nil, fmt.Errorf("configmap %q: %w", name, context.Cause(o.ctx))
+	}
+	if m, ok := f.configMaps.Get(namespace, name); ok {
+		return m, nil
+	}
+	return nil, fmt.Errorf("configmap %q not found", name)
+}
+
+// Secret returns the secret of that name.
+func (o objects) Secret(namespace, name string) (*corev1.Secret, error) {
+	f := o.at(reference{true, types.NamespacedName{Namespace: namespace, Name: name}})
+	if f == nil {
+		return nil, fmt.Errorf("secret %q is not followed", name)
+	}
+	select {
+	case <-f.secrets.Ready():
+	case <-o.ctx.Done():
+		return nil, fmt.Errorf("secret %q: %w", name, context.Cause(o.ctx))
+	}
+	if s, ok := f.secrets.Get(namespace, name); ok {
+		return s, nil
+	}
+	return nil, fmt.Errorf("secret %q not found", name)
+}
+
+// named returns the config maps and secrets that the pod names, each once.
+func named(pod *corev1.Pod) []reference {
+	var list []reference
+	add := func(secret bool, name string) {
+		ref := reference{secret, types.NamespacedName{Namespace: pod.Namespace, Name: name}}
+		if name != "" && !slices.Contains(list, ref) {
+			list = append(list, ref)
+		}
+	}
+	for i := range pod.Spec.Volumes {
+		v := &pod.Spec.Volumes[i]
+		if v.ConfigMap != nil {
+			add(false, v.ConfigMap.Name)
+		}
+		if v.Secret != nil {
+			add(true, v.Secret.SecretName)
+		}
+		if v.Projected == nil {
+			continue
+		}
+		for _, s := range v.Projected.Sources {
+			if s.ConfigMap != nil {
+				add(false, s.ConfigMap.Name)
+			}
+			if s.Secret != nil {
+				add(true, s.Secret.Name)
+			}
+		}
+	}
+	for _, containers := range [][]corev1.Container{pod.Spec.InitContainers, pod.Spec.Containers} {
+		for i := range containers {
+			for _, from := range containers[i].EnvFrom {
+				if from.ConfigMapRef != nil {
+					add(false, from.ConfigMapRef.Name)
+				}
+				if from.SecretRef != nil {
+					add(true, from.SecretRef.Name)
+				}
+			}
+			for _, e := range containers[i].Env {
+				if e.ValueFrom == nil {
+					continue
+				}
+				if e.ValueFrom.ConfigMapKeyRef != nil {
+					add(false, e.ValueFrom.ConfigMapKeyRef.Name)
+				}
+				if e.ValueFrom.SecretKeyRef != nil {
+					add(true, e.ValueFrom.SecretKeyRef.Name)
+				}
+			}
+		}
+	}
+	return list
+}

@@ -1,0 +1,330 @@
+package node
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"net"
+	"slices"
+	"strconv"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/sampan-io/sampan/client"
+	"github.com/sampan-io/sampan/client/cache"
+	"github.com/sampan-io/sampan/internal/run"
+)
+
+// heartbeat is how often a status that has not changed is written all the same.
+const heartbeat = 5 * time.Minute
+
+// recheck is how often a runtime that says that it is not ready is asked again:
+// CRI has no event for that.
+const recheck = 2 * time.Second
+
+// health is what keeps the node from being Ready.
+type health struct {
+	changed chan struct{} // holds one
+
+	mu    sync.Mutex
+	known bool   // guarded by mu; the runtime has said how it is
+	fault string // guarded by mu; empty: none
+}
+
+func (h *health) runtimeDown(why string) { h.put("container runtime is down: " + why) }
+
+func (h *health) put(fault string) {
+	h.mu.Lock()
+	news := !h.known || h.fault != fault
+	h.known, h.fault = true, fault
+	h.mu.Unlock()
+	if news {
+		select {
+		case h.changed <- struct{}{}:
+		default:
+		}
+	}
+}
+
+// set asks the runtime how it is.
+func (h *health) set(ctx context.Context, rt Runtime) {
+	s, err := rt.Status(ctx)
+	if err != nil {
+		h.runtimeDown(sentence(err))
+		return
+	}
+	for _, c := range s.GetConditions() {
+		if c.GetStatus() {
+			continue
+		}
+		switch c.GetType() {
+		case cri.RuntimeReady:
+			h.put(fmt.Sprintf("container runtime not ready: RuntimeReady=false reason:%s message:%s", c.GetReason(), c.GetMessage()))
+			return
+		case cri.NetworkReady:
+			h.put(fmt.Sprintf("container runtime network not ready: NetworkReady=false reason:%s message:%s", c.GetReason(), c.GetMessage()))
+			return
+		}
+	}
+	h.put("")
+}
+
+func (h *health) get() (known bool, fault string) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.known, h.fault
+}
+
+// register keeps the Node object there and true.
+func (n *Node) register(ctx context.Context) error {
+	seen := make(chan struct{}, 1)
+	own := cache.New(n.opts.Client, client.Nodes, cache.Options[*corev1.Node]{FieldSelector: "metadata.name=" + n.opts.Name, Log: n.opts.Log})
+	own.Subscribe(func(_, _ *corev1.Node) {
+		select {
+		case seen <- struct{}{}:
+		default:
+		}
+	})
+	g := run.NewGroup(ctx, 0)
+	defer g.Stop()
+	g.Go(func(ctx context.Context) { _ = own.Run(ctx) })
+
+	// The object is made as soon as the runtime has said how it is, so that it is
+	// made Ready.
+	// And it is followed before, so that no deletion of it is missed.
+	for _, first := range []<-chan struct{}{n.health.changed, own.Ready()} {
+		select {
+		case <-first:
+		case <-ctx.Done():
+			return nil
+		}
+	}
+	last, _ := own.Get("", n.opts.Name)
+	ready := false
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	for failures := 0; ctx.Err() == nil; {
+		node, err := n.publish(ctx, last)
+		pause := heartbeat
+		switch {
+		case err == nil:
+			failures = 0
+			if !ready && isReady(node) {
+				ready = true
+				close(n.ready)
+				n.recorder.EventFor(n.reference(), corev1.EventTypeNormal, "NodeReady", "Node %s status is now: NodeReady", n.opts.Name)
+			}
+		case ctx.Err() != nil:
+			return nil
+		default:
+			if failures++; failures == 1 {
+				n.log.Warn("node not registered, will try again", "err", err)
+			}
+			pause = pauseAfter(failures)
+		}
+		if _, fault := n.health.get(); fault != "" {
+			pause = min(pause, recheck)
+		}
+		timer.Reset(pause)
+		select {
+		case <-timer.C:
+			if _, fault := n.health.get(); fault != "" {
+				n.health.set(ctx, n.opts.Runtime) // it may have got well
+			}
+		case <-n.health.changed:
+		case <-seen: // somebody changed the object, or deleted it
+		case <-ctx.Done():
+		}
+		last, _ = own.Get("", n.opts.Name)
+	}
+	return nil
+}
+
+func isReady(node *corev1.Node) bool {
+	return slices.ContainsFunc(node.Status.Conditions, func(c corev1.NodeCondition) bool {
+		return c.Type == corev1.NodeReady && c.Status == corev1.ConditionTrue
+	})
+}
+
+// reference is what events about the node are about. Kubernetes has the name
+// where the UID belongs, and tools look for it there.
+func (n *Node) reference() corev1.ObjectReference {
+	return corev1.ObjectReference{Kind: "Node", Name: n.opts.Name, UID: types.UID(n.opts.Name)}
+}
+
+// publish makes the Node object or brings it up to date.
+func (n *Node) publish(ctx context.Context, node *corev1.Node) (*corev1.Node, error) {
+	if node == nil {
+		var err error
+		node, err = client.Nodes.Get(ctx, n.opts.Client, "", n.opts.Name)
+		if apierrors.IsNotFound(err) {
+			node, err = client.Nodes.Create(ctx, n.opts.Client, n.object(ctx))
+			if err == nil {
+				n.recorder.EventFor(n.reference(), corev1.EventTypeNormal, "Starting", "")
+			}
+		}
+		if err != nil {
+			return nil, err
+		}
+	}
+	if patch := n.metadata(node); patch != nil {
+		var err error
+		if node, err = client.Nodes.Patch(ctx, n.opts.Client, "", n.opts.Name, types.MergePatchType, patch, ""); err != nil {
+			return nil, err
+		}
+	}
+	want := node.DeepCopy()
+	n.status(ctx, &want.Status, time.Now())
+	if equality.Semantic.DeepEqual(want.Status, node.Status) {
+		return node, nil
+	}
+	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"uid": node.UID}, "status": nodeStatusFields(&want.Status)})
+	if err != nil {
+		return nil, err
+	}
+	return client.Nodes.Patch(ctx, n.opts.Client, "", n.opts.Name, types.StrategicMergePatchType, patch, "status")
+}
+
+// nodeStatusFields are the parts of the status that are the agent's.
+func nodeStatusFields(s *corev1.NodeStatus) map[string]any {
+	addresses := []any{map[string]string{"$patch": "replace"}}
+	for _, a := range s.Addresses {
+		addresses = append(addresses, a)
+	}
+	var conditions []map[string]any
+	for _, c := range s.Conditions {
+		conditions = append(conditions, map[string]any{
+			"type": c.Type, "status": c.Status, "reason": c.Reason, "message": c.Message,
+			"lastHeartbeatTime": c.LastHeartbeatTime, "lastTransitionTime": c.LastTransitionTime,
+		})
+	}
+	return map[string]any{
+		"addresses": addresses, "conditions": conditions,
+		"capacity": s.Capacity, "allocatable": s.Allocatable,
+		"daemonEndpoints": s.DaemonEndpoints, "nodeInfo": s.NodeInfo, "images": s.Images,
+	}
+}
+
+// object is the Node object of a node that is not there yet.
+func (n *Node) object(ctx context.Context) *corev1.Node {
+	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: n.opts.Name, Labels: n.labels()}}
+	node.Spec.Taints = n.opts.Taints
+	if n.opts.PodCIDR != "" {
+		node.Spec.PodCIDR, node.Spec.PodCIDRs = n.opts.PodCIDR, []string{n.opts.PodCIDR}
+	}
+	n.status(ctx, &node.Status, time.Now())
+	return node
+}
+
+func (n *Node) labels() map[string]string {
+	l := map[string]string{
+		corev1.LabelHostname: n.opts.Name, corev1.LabelOSStable: "linux", corev1.LabelArchStable: n.machine.arch,
+		"beta.kubernetes.io/os": "linux", "beta.kubernetes.io/arch": n.machine.arch,
+	}
+	maps.Copy(l, n.opts.Labels)
+	return l
+}
+
+// metadata returns a merge patch that adds what the object lacks, or nil. A pod
+// network that somebody else has given it stays.
+func (n *Node) metadata(node *corev1.Node) []byte {
+	patch := map[string]any{}
+	labels := map[string]string{}
+	for k, v := range n.labels() {
+		if node.Labels[k] != v {
+			labels[k] = v
+		}
+	}
+	if len(labels) > 0 {
+		patch["metadata"] = map[string]any{"labels": labels}
+	}
+	if n.opts.PodCIDR != "" && node.Spec.PodCIDR == "" {
+		patch["spec"] = map[string]any{"podCIDR": n.opts.PodCIDR, "podCIDRs": []string{n.opts.PodCIDR}}
+	}
+	if len(patch) == 0 {
+		return nil
+	}
+	b, err := json.Marshal(patch)
+	if err != nil {
+		return nil // strings always encode
+	}
+	return b
+}
+
+// maxImages is how many images a node tells of, as in Kubernetes: the largest.
+const maxImages = 50
+
+// status brings s up to date. Its conditions get a new heartbeat only together
+// with another change or when the last one is old.
+func (n *Node) status(ctx context.Context, s *corev1.NodeStatus, now time.Time) {
+	s.Capacity, s.Allocatable = n.machine.capacity, n.machine.capacity
+	s.Addresses = n.opts.Addresses
+	s.NodeInfo = n.machine.info
+	s.DaemonEndpoints.KubeletEndpoint.Port = 0
+	if n.opts.Listener != nil {
+		if a, ok := n.opts.Listener.Addr().(*net.TCPAddr); ok {
+			s.DaemonEndpoints.KubeletEndpoint.Port = int32(a.Port)
+		} else if _, port, err := net.SplitHostPort(n.opts.Listener.Addr().String()); err == nil {
+			p, _ := strconv.Atoi(port)
+			s.DaemonEndpoints.KubeletEndpoint.Port = int32(p)
+		}
+	}
+	if images, err := n.opts.Runtime.ListImages(ctx); err == nil {
+		s.Images = imageList(images)
+	}
+	conditions := []corev1.NodeCondition{
+		{Type: corev1.NodeMemoryPressure, Status: corev1.ConditionFalse, Reason: "KubeletHasSufficientMemory", Message: "kubelet has sufficient memory available"},
+		{Type: corev1.NodeDiskPressure, Status: corev1.ConditionFalse, Reason: "KubeletHasNoDiskPressure", Message: "kubelet has no disk pressure"},
+		{Type: corev1.NodePIDPressure, Status: corev1.ConditionFalse, Reason: "KubeletHasSufficientPID", Message: "kubelet has sufficient PID available"},
+		{Type: corev1.NodeReady, Status: corev1.ConditionTrue, Reason: "KubeletReady", Message: "kubelet is posting ready status"},
+	}
+	if known, fault := n.health.get(); !known || fault != "" {
+		c := &conditions[3]
+		c.Status, c.Reason, c.Message = corev1.ConditionFalse, "KubeletNotReady", fault
+	}
+	stamp := metav1.NewTime(now).Rfc3339Copy()
+	for _, c := range conditions {
+		c.LastTransitionTime, c.LastHeartbeatTime = stamp, stamp
+		i := slices.IndexFunc(s.Conditions, func(o corev1.NodeCondition) bool { return o.Type == c.Type })
+		if i < 0 {
+			s.Conditions = append(s.Conditions, c)
+			continue
+		}
+		old := s.Conditions[i]
+		if old.Status == c.Status {
+			c.LastTransitionTime = old.LastTransitionTime
+			if old.Reason == c.Reason && old.Message == c.Message && now.Sub(old.LastHeartbeatTime.Time) < heartbeat-time.Second {
+				c.LastHeartbeatTime = old.LastHeartbeatTime
+			}
+		}
+		s.Conditions[i] = c
+	}
+}
+
+func imageList(images []*cri.Image) []corev1.ContainerImage {
+	images = slices.SortedFunc(slices.Values(images), func(a, b *cri.Image) int {
+		switch {
+		case a.GetSize() != b.GetSize() && a.GetSize() > b.GetSize():
+			return -1
+		case a.GetSize() != b.GetSize():
+			return 1
+		}
+		return slices.Compare(a.GetRepoTags(), b.GetRepoTags())
+	})
+	var list []corev1.ContainerImage
+	for _, i := range images[:min(len(images), maxImages)] {
+		names := slices.Concat(i.GetRepoDigests(), i.GetRepoTags())
+		if len(names) > 0 {
+			list = append(list, corev1.ContainerImage{Names: names, SizeBytes: int64(i.GetSize())})
+		}
+	}
+	return list
+}

@@ -1,0 +1,191 @@
+package volume
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+)
+
+const (
+	dataLink = "..data"
+	nextLink = "..data_tmp"
+)
+
+// Write makes dir, which must exist, hold p and nothing else, in one step for its
+// readers (V1). It reports whether anything had to be done. A gid that is not
+// negative becomes the group of all files, which may then read them.
+func Write(dir string, p Payload, gid int) (changed bool, err error) {
+	for path := range p {
+		if !filepath.IsLocal(path) || strings.HasPrefix(path, "..") {
+			return false, fmt.Errorf("path %q leaves the volume", path) // V3
+		}
+	}
+	current, err := os.Readlink(filepath.Join(dir, dataLink))
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return false, err
+	}
+	if current != "" && holds(filepath.Join(dir, current), p) { // V2
+		return false, nil
+	}
+	fresh, err := os.MkdirTemp(dir, "..")
+	if err != nil {
+		return false, err
+	}
+	if err := fill(fresh, p, gid); err != nil {
+		return false, errors.Join(err, os.RemoveAll(fresh))
+	}
+	next := filepath.Join(dir, nextLink)
+	if err := os.Remove(next); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return false, err
+	}
+	if err := os.Symlink(filepath.Base(fresh), next); err != nil {
+		return false, err
+	}
+	if err := os.Rename(next, filepath.Join(dir, dataLink)); err != nil {
+		return false, err
+	}
+	if err := link(dir, p); err != nil {
+		return true, err
+	}
+	if current != "" {
+		return true, os.RemoveAll(filepath.Join(dir, current))
+	}
+	return true, nil
+}
+
+// holds reports whether dir has exactly the files of p.
+func holds(dir string, p Payload) bool {
+	n := 0
+	err := filepath.WalkDir(dir, func(path string, e fs.DirEntry, err error) error {
+		if err != nil || e.IsDir() {
+			return err
+		}
+		n++
+		rel, err := filepath.Rel(dir, path)
+		if err != nil {
+			return err
+		}
+		want, ok := p[rel]
+		if !ok {
+			return fs.ErrNotExist
+		}
+		have, err := os.ReadFile(path)
+		if err != nil {
+			return err
+		}
+		if !bytes.Equal(have, want.Data) {
+			return fs.ErrNotExist
+		}
+		return nil
+	})
+	return err == nil && n == len(p)
+}
+
+func fill(dir string, p Payload, gid int) error {
+	if err := os.Chmod(dir, 0o755); err != nil { //nolint:gosec // containers run as any user
+		return err
+	}
+	for path, file := range p {
+		full := filepath.Join(dir, path)
+		if err := os.MkdirAll(filepath.Dir(full), 0o755); err != nil { //nolint:gosec // as above
+			return err
+		}
+		mode := fs.FileMode(file.Mode) & fs.ModePerm
+		if gid >= 0 {
+			mode |= 0o440
+		}
+		if err := os.WriteFile(full, file.Data, mode); err != nil {
+			return err
+		}
+		if err := os.Chmod(full, mode); err != nil { // whatever the umask says
+			return err
+		}
+	}
+	if gid < 0 {
+		return nil
+	}
+	return filepath.WalkDir(dir, func(path string, e fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		if err := os.Lchown(path, -1, gid); err != nil {
+			return err
+		}
+		return nil
+	})
+}
+
+// link makes the names in the volume and removes those of earlier payloads.
+func link(dir string, p Payload) error {
+	want := map[string]bool{}
+	for path := range p {
+		top, _, _ := strings.Cut(path, string(filepath.Separator))
+		want[top] = true
+	}
+	for name := range want {
+		err := os.Symlink(filepath.Join(dataLink, name), filepath.Join(dir, name))
+		if err != nil && !errors.Is(err, fs.ErrExist) {
+			return err
+		}
+	}
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return err
+	}
+	for _, e := range entries {
+		if !strings.HasPrefix(e.Name(), "..") && !want[e.Name()] {
+			if err := os.Remove(filepath.Join(dir, e.Name())); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// Own gives everything in a writable volume to a group, and new files in it as
+// well.
+func Own(dir string, gid int) error {
+	return filepath.WalkDir(dir, func(path string, e fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		if err := os.Lchown(path, -1, gid); err != nil {
+			return err
+		}
+		info, err := e.Info()
+		if err != nil {
+			return err
+		}
+		switch {
+		case e.IsDir():
+			return os.Chmod(path, info.Mode().Perm()|0o770|fs.ModeSetgid)
+		case e.Type().IsRegular():
+			return os.Chmod(path, info.Mode().Perm()|0o660)
+		}
+		return nil
+	})
+}
+
+// Subpath opens the part of the volume at dir that path names. It is made, as a
+// directory, if it is not there and the volume may be written to. No link leads
+// out of the volume, whatever a container has put there. The caller closes the
+// file, and uses that rather than the path, which may change at any time.
+func Subpath(dir, path string, writable bool) (*os.File, error) {
+	root, err := os.OpenRoot(dir)
+	if err != nil {
+		return nil, err
+	}
+	defer root.Close()
+	f, err := root.Open(path)
+	if errors.Is(err, fs.ErrNotExist) && writable {
+		if err := root.MkdirAll(path, 0o755); err != nil { //nolint:gosec // containers run as any user
+			return nil, err
+		}
+		f, err = root.Open(path)
+	}
+	return f, err
+}
