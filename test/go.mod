@@ -3,9 +3,16 @@ module github.com/sampan-io/sampan/test
 go 1.26.0
 
 require (
-	k8s.io/client-go v0.37.2
+	github.com/rogpeppe/go-internal v1.14.1
+	github.com/vishvananda/netlink v1.3.1
 	k8s.io/component-base v0.37.2
 	k8s.io/kubectl v0.37.2
+)
+
+require (
+	github.com/vishvananda/netns v0.0.5 // indirect
+	golang.org/x/tools v0.47.0 // indirect
+	k8s.io/client-go v0.37.2 // indirect
 )
 
 require (
@@ -62,6 +69,7 @@ require (
 	github.com/prometheus/common v0.70.0 // indirect
 	github.com/prometheus/procfs v0.21.1 // indirect
 	github.com/russross/blackfriday/v2 v2.1.0 // indirect
+	github.com/sampan-io/sampan/clustertest v0.0.0
 	github.com/spf13/cobra v1.10.2 // indirect
 	github.com/spf13/pflag v1.0.10 // indirect
 	github.com/x448/float16 v0.8.4 // indirect
@@ -73,7 +81,7 @@ require (
 	golang.org/x/net v0.57.0 // indirect
 	golang.org/x/oauth2 v0.36.0 // indirect
 	golang.org/x/sync v0.22.0 // indirect
-	golang.org/x/sys v0.47.0 // indirect
+	golang.org/x/sys v0.47.0
 	golang.org/x/term v0.45.0 // indirect
 	golang.org/x/text v0.40.0 // indirect
 	golang.org/x/time v0.15.0 // indirect
@@ -97,3 +105,5 @@ require (
 	sigs.k8s.io/structured-merge-diff/v6 v6.4.2 // indirect
 	sigs.k8s.io/yaml v1.6.0 // indirect
 )
+
+replace github.com/sampan-io/sampan/clustertest => ../clustertest

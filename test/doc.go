@@ -1,0 +1,4 @@
+// Package test tests the program as its users use it: with an unmodified kubectl
+// and client-go, from the outside. It is a module of its own so that the product
+// never links these.
+package test
