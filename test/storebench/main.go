@@ -68,11 +68,12 @@ func main() {
 		_ = json.NewEncoder(os.Stdout).Encode(r)
 		return
 	}
-	table(*dir, *d)
+	names := []string{"log (store/disk)", "pebble", "bbolt", "tidwall/wal"}
+	table(*dir, names, *d)
+	crashes(*dir, names)
 }
 
-func table(root string, d time.Duration) {
-	names := []string{"log (store/disk)", "pebble", "bbolt", "tidwall/wal"}
+func table(root string, names []string, d time.Duration) {
 	fmt.Printf("| engine | commits/s with 1 / 32 / 128 writers | × bare fdatasync | bytes per %d-byte update, 1 / 32 writers | load %d | memory, 10,000 live | a byte flipped in the middle |\n|---|---|---|---|---|---|---|\n", valueSize, many)
 	for _, name := range names {
 		var rate, ratio, bytes []string
@@ -177,6 +178,11 @@ func do(j job) (r result) {
 		return fill(b)
 	case "load":
 		return load(b)
+	case "acknowledge":
+		acknowledge(b)
+	case "dump":
+		dump(b)
+		os.Exit(0)
 	}
 	return write(j, b)
 }
