@@ -375,7 +375,9 @@ func (d *directory) extend(need int64) error {
 	return fmt.Errorf("extending %s: %w", d.log.Name(), err)
 }
 
-var zeros [64 << 10]byte // only read
+// zeros is only read. It is a page, because the page cache remembers what was
+// written at once as one piece, and counts a commit as a write of all of it.
+var zeros [4 << 10]byte
 
 func (d *directory) zero(to int64) error {
 	// Asking for the space first fails early and all at once.
