@@ -176,11 +176,11 @@ func (n nodes) named(ctx context.Context, node string, a *Attributes, visit func
 	if err != nil {
 		return no("the pods of node '%s' cannot be looked up: %v", node, err)
 	}
-	related := false
+	related, asked := false, a.Name // captured alone, so that a stays on the stack
 	for _, o := range pods {
 		// The node name is looked at again: the rule must not rest on the index alone.
 		if pod, ok := o.(*corev1.Pod); ok && pod.Spec.NodeName == node {
-			visit(pod, func(name string) { related = related || name == a.Name })
+			visit(pod, func(name string) { related = related || name == asked })
 		}
 	}
 	if !related {
