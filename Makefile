@@ -33,7 +33,7 @@ tools:
 
 ## test: everything; installs what the tests need
 test: build
-	.ci/tools test
+	@.ci/tools test
 	go vet ./...
 	.ci/test
 
