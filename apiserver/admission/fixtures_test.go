@@ -1,0 +1,94 @@
+package admission_test
+
+import (
+	"context"
+	"sync"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/sampan-io/sampan/apiserver/admission"
+	"github.com/sampan-io/sampan/apiserver/auth"
+	"github.com/sampan-io/sampan/catalog"
+)
+
+// memory is a store for tests: a Reader with a way to write.
+type memory struct {
+	mu      sync.Mutex
+	objects map[string]catalog.Object // guarded by mu; by "resource/namespace/name"
+}
+
+func newMemory(objects map[string]catalog.Object) *memory {
+	if objects == nil {
+		objects = map[string]catalog.Object{}
+	}
+	return &memory{objects: objects}
+}
+
+func (m *memory) Get(_ context.Context, gvr schema.GroupVersionResource, namespace, name string) (catalog.Object, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if o := m.objects[gvr.Resource+"/"+namespace+"/"+name]; o != nil {
+		return o, nil
+	}
+	return nil, apierrors.NewNotFound(gvr.GroupResource(), name)
+}
+
+func (m *memory) List(_ context.Context, gvr schema.GroupVersionResource, namespace string, _ fields.Set) ([]catalog.Object, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	var found []catalog.Object
+	for key, o := range m.objects {
+		if key == gvr.Resource+"/"+o.GetNamespace()+"/"+o.GetName() && (namespace == "" || o.GetNamespace() == namespace) {
+			found = append(found, o)
+		}
+	}
+	return found, nil
+}
+
+func (m *memory) put(resource string, o catalog.Object) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.objects[resource+"/"+o.GetNamespace()+"/"+o.GetName()] = o
+}
+
+func (m *memory) remove(resource, namespace, name string) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	delete(m.objects, resource+"/"+namespace+"/"+name)
+}
+
+func kind(group, resource, name string, namespaced bool) *catalog.Kind {
+	return &catalog.Kind{
+		GroupVersionKind: schema.GroupVersionKind{Group: group, Version: "v1", Kind: name},
+		Resource:         resource, Namespaced: namespaced,
+	}
+}
+
+func podKind() *catalog.Kind       { return kind("", "pods", "Pod", true) }
+func serviceKind() *catalog.Kind   { return kind("", "services", "Service", true) }
+func namespaceKind() *catalog.Kind { return kind("", "namespaces", "Namespace", false) }
+func nodeKind() *catalog.Kind      { return kind("", "nodes", "Node", false) }
+func accountKind() *catalog.Kind   { return kind("", "serviceaccounts", "ServiceAccount", true) }
+func leaseKind() *catalog.Kind     { return kind("coordination.k8s.io", "leases", "Lease", true) }
+
+func meta(namespace, name string) metav1.ObjectMeta {
+	return metav1.ObjectMeta{Namespace: namespace, Name: name, UID: types.UID("uid-" + name)}
+}
+
+func creating(k *catalog.Kind, o catalog.Object) *admission.Attributes {
+	return &admission.Attributes{Operation: admission.Create, Kind: k, Namespace: o.GetNamespace(), Name: o.GetName(), Object: o, User: &auth.User{Name: "jane"}}
+}
+
+func updating(k *catalog.Kind, o, old catalog.Object) *admission.Attributes {
+	a := creating(k, o)
+	a.Operation, a.Old = admission.Update, old
+	return a
+}
+
+func deleting(k *catalog.Kind, old catalog.Object) *admission.Attributes {
+	return &admission.Attributes{Operation: admission.Delete, Kind: k, Namespace: old.GetNamespace(), Name: old.GetName(), Old: old, User: &auth.User{Name: "jane"}}
+}

@@ -1,0 +1,151 @@
+package admission_test
+
+import (
+	"strings"
+	"testing"
+
+	authenticationv1 "k8s.io/api/authentication/v1"
+	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/sampan-io/sampan/apiserver/admission"
+	"github.com/sampan-io/sampan/apiserver/auth"
+	"github.com/sampan-io/sampan/catalog"
+)
+
+func TestNodeRestriction(t *testing.T) {
+	yes := true
+	mine := &corev1.Pod{ObjectMeta: meta("ship", "mine"), Spec: corev1.PodSpec{NodeName: "n1", Volumes: []corev1.Volume{{VolumeSource: corev1.VolumeSource{
+		Projected: &corev1.ProjectedVolumeSource{Sources: []corev1.VolumeProjection{{ServiceAccountToken: &corev1.ServiceAccountTokenProjection{Audience: "vault"}}}},
+	}}}}}
+	theirs := &corev1.Pod{ObjectMeta: meta("ship", "theirs"), Spec: corev1.PodSpec{NodeName: "n2"}}
+	self := &corev1.Node{ObjectMeta: meta("", "n1")}
+	self.Labels = map[string]string{"disk": "ssd", "kubernetes.io/hostname": "n1", "example.kubernetes.io/x": "set by the admin"}
+	m := newMemory(map[string]catalog.Object{"pods/ship/mine": mine, "pods/ship/theirs": theirs, "nodes//n1": self})
+
+	mirror := func(change func(*corev1.Pod)) *admission.Attributes {
+		p := &corev1.Pod{ObjectMeta: meta("kube-system", "static-n1"), Spec: corev1.PodSpec{NodeName: "n1", Containers: []corev1.Container{{}}}}
+		p.Annotations = map[string]string{corev1.MirrorPodAnnotationKey: "x"}
+		p.OwnerReferences = []metav1.OwnerReference{{APIVersion: "v1", Kind: "Node", Name: "n1", UID: "uid-n1", Controller: &yes}}
+		change(p)
+		return creating(podKind(), p)
+	}
+	node := func(name string, change func(*corev1.Node)) *admission.Attributes {
+		n := self.DeepCopy()
+		n.Name = name
+		change(n)
+		return updating(nodeKind(), n, self)
+	}
+	status := func(old *corev1.Pod, change func(*corev1.Pod)) *admission.Attributes {
+		p := old.DeepCopy()
+		change(p)
+		a := updating(podKind(), p, old)
+		a.Subresource = "status"
+		return a
+	}
+	token := func(pod *corev1.Pod, change func(*authenticationv1.TokenRequest)) *admission.Attributes {
+		tr := &authenticationv1.TokenRequest{ObjectMeta: meta("ship", "cook")}
+		tr.Spec.BoundObjectRef = &authenticationv1.BoundObjectReference{APIVersion: "v1", Kind: "Pod", Name: pod.Name, UID: pod.UID}
+		change(tr)
+		a := creating(accountKind(), tr)
+		a.Subresource = "token"
+		return a
+	}
+	lease := func(ns, name string) *admission.Attributes {
+		return creating(leaseKind(), &coordinationv1.Lease{ObjectMeta: meta(ns, name)})
+	}
+	sub := func(a *admission.Attributes, name string) *admission.Attributes {
+		a.Subresource = name
+		return a
+	}
+	tests := []struct {
+		name   string
+		a      *admission.Attributes
+		refuse string
+	}{
+		{"a mirror pod", mirror(func(*corev1.Pod) {}), ""},
+		{"a pod of its own making", mirror(func(p *corev1.Pod) { p.Annotations = nil }), "can only create mirror pods"},
+		{"a mirror pod for another", mirror(func(p *corev1.Pod) { p.Spec.NodeName = "n2" }), "spec.nodeName set to itself"},
+		{"one that nobody owns", mirror(func(p *corev1.Pod) { p.OwnerReferences = nil }), "a single owner reference set to itself"},
+		{"one that another owns", mirror(func(p *corev1.Pod) { p.OwnerReferences[0].Name = "n2" }), "an owner reference set to itself"},
+		{"of a node made anew", mirror(func(p *corev1.Pod) { p.OwnerReferences[0].UID = "x" }), "UID mismatch"},
+		{"one with an account", mirror(func(p *corev1.Pod) { p.Spec.ServiceAccountName = "admin" }), "reference a service account"},
+		{"one with a secret", mirror(func(p *corev1.Pod) {
+			p.Spec.Volumes = []corev1.Volume{{Name: "v", VolumeSource: corev1.VolumeSource{Secret: &corev1.SecretVolumeSource{SecretName: "s"}}}}
+		}), `reference other objects (volume "v")`},
+		{"one with a directory", mirror(func(p *corev1.Pod) {
+			p.Spec.Volumes = []corev1.Volume{{Name: "v", VolumeSource: corev1.VolumeSource{HostPath: &corev1.HostPathVolumeSource{}}}}
+		}), ""},
+		{"one with a secret in its environment", mirror(func(p *corev1.Pod) {
+			p.Spec.Containers[0].Env = []corev1.EnvVar{{ValueFrom: &corev1.EnvVarSource{SecretKeyRef: &corev1.SecretKeySelector{}}}}
+		}), "reference secrets"},
+		{"deleting its pod", deleting(podKind(), mine), ""},
+		{"deleting another's", deleting(podKind(), theirs), "can only delete pods with spec.nodeName set to itself"},
+		{"changing its pod", updating(podKind(), mine, mine), `unexpected operation "UPDATE"`},
+		{"binding a pod", sub(creating(podKind(), mine), "binding"), "unexpected pod subresource"},
+		{"evicting its pod", sub(creating(podKind(), mine), "eviction"), ""},
+		{"evicting another's", sub(creating(podKind(), theirs), "eviction"), "can only evict pods"},
+
+		{"the status of its pod", status(mine, func(p *corev1.Pod) { p.Status.Phase = corev1.PodRunning }), ""},
+		{"the status of another's", status(theirs, func(*corev1.Pod) {}), "can only update pod status for pods with spec.nodeName set to itself"},
+		{"labels with the status", status(mine, func(p *corev1.Pod) { p.Labels = map[string]string{"app": "x"} }), "cannot update labels through pod status"},
+
+		{"its node", node("n1", func(*corev1.Node) {}), ""},
+		{"another node", node("n2", func(*corev1.Node) {}), `node "n1" is not allowed to modify node "n2"`},
+		{"its taints", node("n1", func(n *corev1.Node) { n.Spec.Taints = []corev1.Taint{{Key: "x"}} }), "is not allowed to modify taints"},
+		{"a label of its own", node("n1", func(n *corev1.Node) { n.Labels["disk"] = "hdd" }), ""},
+		{"a label that nodes set", node("n1", func(n *corev1.Node) { n.Labels["node.kubernetes.io/instance-type"] = "boat" }), ""},
+		{"a role", node("n1", func(n *corev1.Node) { n.Labels["node-role.kubernetes.io/control-plane"] = "" }), "is not allowed to modify labels: node-role.kubernetes.io/control-plane"},
+		{"a label that restricts it", node("n1", func(n *corev1.Node) { n.Labels["node-restriction.kubernetes.io/x"] = "" }), "is not allowed to modify labels"},
+		{"taking a label of the admin's away", node("n1", func(n *corev1.Node) { delete(n.Labels, "example.kubernetes.io/x") }), "is not allowed to modify labels: example.kubernetes.io/x"},
+		{"registering with a role", creating(nodeKind(), &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1", Labels: map[string]string{"node-role.kubernetes.io/x": ""}}}), "is not allowed to set the following labels"},
+
+		{"a token for its pod", token(mine, func(*authenticationv1.TokenRequest) {}), ""},
+		{"for an audience that the pod names", token(mine, func(tr *authenticationv1.TokenRequest) { tr.Spec.Audiences = []string{"vault"} }), ""},
+		{"for another audience", token(mine, func(tr *authenticationv1.TokenRequest) { tr.Spec.Audiences = []string{"bank"} }), `audience "bank" not found in pod spec volume`},
+		{"for another's pod", token(theirs, func(*authenticationv1.TokenRequest) {}), "bound to a pod scheduled on a different node"},
+		{"for no pod", token(mine, func(tr *authenticationv1.TokenRequest) { tr.Spec.BoundObjectRef = nil }), "not bound to a pod"},
+		{"without a UID", token(mine, func(tr *authenticationv1.TokenRequest) { tr.Spec.BoundObjectRef.UID = "" }), "without a uid"},
+		{"for a pod made anew", token(mine, func(tr *authenticationv1.TokenRequest) { tr.Spec.BoundObjectRef.UID = types.UID("x") }), "does not match the UID in record"},
+
+		{"its lease", lease("kube-node-lease", "n1"), ""},
+		{"another's lease", lease("kube-node-lease", "n2"), "same name as the requesting node"},
+		{"a lease elsewhere", lease("kube-system", "n1"), "can only access leases in the"},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			plugin := admission.NewNodeRestriction(m)
+			if err := plugin.Admit(t.Context(), tt.a); err != nil {
+				t.Errorf("somebody who is no node is refused: %v", err)
+			}
+			tt.a.User = &auth.User{Name: "system:node:n1", Groups: []string{auth.GroupNodes}}
+			err := plugin.Admit(t.Context(), tt.a)
+			switch {
+			case tt.refuse == "" && err != nil:
+				t.Error(err)
+			case tt.refuse != "" && (err == nil || !strings.Contains(err.Error(), tt.refuse)):
+				t.Errorf("err = %v, want %q", err, tt.refuse)
+			}
+		})
+	}
+}
+
+// TestFinishRunsBackwardsAndOnce checks the promise that plug-ins rely on.
+func TestFinishRunsBackwardsAndOnce(t *testing.T) {
+	var told []string
+	a := &admission.Attributes{}
+	for _, name := range []string{"first", "second"} {
+		a.Done = append(a.Done, func(committed bool) {
+			if committed {
+				told = append(told, name)
+			}
+		})
+	}
+	a.Finish(true)
+	a.Finish(true)
+	if got := strings.Join(told, " "); got != "second first" {
+		t.Errorf("told %q", got)
+	}
+}
