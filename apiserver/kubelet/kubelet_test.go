@@ -1,0 +1,298 @@
+package kubelet_test
+
+import (
+	"bufio"
+	"context"
+	"crypto/tls"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"strconv"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/sampan-io/sampan/apiserver/kubelet"
+	"github.com/sampan-io/sampan/catalog"
+)
+
+// nodes is a store that holds nodes.
+type nodes map[string]*corev1.Node
+
+func (n nodes) Get(_ context.Context, gvr schema.GroupVersionResource, _, name string) (catalog.Object, error) {
+	if node := n[name]; node != nil {
+		return node, nil
+	}
+	return nil, apierrors.NewNotFound(gvr.GroupResource(), name)
+}
+
+// fixture is an API server in front of a node whose kubelet is serve.
+type fixture struct {
+	front *httptest.Server
+	node  *corev1.Node
+}
+
+func newFixture(t *testing.T, serve http.HandlerFunc, pod *corev1.Pod) *fixture {
+	t.Helper()
+	back := httptest.NewTLSServer(serve)
+	t.Cleanup(back.Close)
+	f := &fixture{node: &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1"}}}
+	host, port, err := net.SplitHostPort(back.Listener.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	n, err := strconv.ParseInt(port, 10, 32)
+	if err != nil {
+		t.Fatal(err)
+	}
+	f.node.Status.Addresses = []corev1.NodeAddress{{Type: corev1.NodeHostName, Address: "unresolvable.invalid"}, {Type: corev1.NodeInternalIP, Address: host}}
+	f.node.Status.DaemonEndpoints.KubeletEndpoint.Port = int32(n)
+	roots := back.Client().Transport.(*http.Transport).TLSClientConfig.RootCAs
+	c, err := kubelet.New(kubelet.Options{TLS: &tls.Config{RootCAs: roots, MinVersion: tls.VersionTLS13}, Objects: nodes{"n1": f.node}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	f.front = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if path, ok := strings.CutPrefix(r.URL.Path, "/proxy"); ok {
+			c.ServeProxy(w, r, f.node, path)
+			return
+		}
+		c.ServeLogs(w, r, pod)
+	}))
+	t.Cleanup(f.front.Close)
+	return f
+}
+
+func (f *fixture) get(t *testing.T, path string, headers ...string) (*http.Response, string) {
+	t.Helper()
+	r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, f.front.URL+path, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := 0; i < len(headers); i += 2 {
+		r.Header.Set(headers[i], headers[i+1])
+	}
+	resp, err := f.front.Client().Do(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close() //nolint:errcheck // only read
+	body, err := io.ReadAll(resp.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return resp, string(body)
+}
+
+func podOf(node string, containers ...string) *corev1.Pod {
+	p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ship", Name: "p"}, Spec: corev1.PodSpec{NodeName: node}}
+	for _, c := range containers {
+		if init, ok := strings.CutPrefix(c, "init:"); ok {
+			p.Spec.InitContainers = append(p.Spec.InitContainers, corev1.Container{Name: init})
+			continue
+		}
+		p.Spec.Containers = append(p.Spec.Containers, corev1.Container{Name: c})
+	}
+	return p
+}
+
+func message(t *testing.T, body string) string {
+	t.Helper()
+	var s metav1.Status
+	if err := json.Unmarshal([]byte(body), &s); err != nil || s.Kind != "Status" {
+		t.Fatalf("not a status: %s", body)
+	}
+	return s.Message
+}
+
+func TestLogs(t *testing.T) {
+	echo := func(w http.ResponseWriter, r *http.Request) { fmt.Fprintf(w, "%s?%s", r.URL.Path, r.URL.RawQuery) }
+	annotated := podOf("n1", "a", "b")
+	annotated.Annotations = map[string]string{"kubectl.kubernetes.io/default-container": "b"}
+	since := url.QueryEscape("2026-01-31T15:04:05+01:00")
+	tests := []struct {
+		name  string
+		pod   *corev1.Pod
+		query string
+		serve http.HandlerFunc
+		code  int
+		want  string // of the body, or of the message of a status
+	}{
+		{"one container", podOf("n1", "a"), "", echo, 200, "/containerLogs/ship/p/a?"},
+		{"a container by name", podOf("n1", "a", "b"), "container=b", echo, 200, "/containerLogs/ship/p/b?"},
+		{"an init container", podOf("n1", "init:i", "a"), "container=i", echo, 200, "/containerLogs/ship/p/i?"},
+		{"the default container", annotated, "", echo, 200, "/containerLogs/ship/p/b?"},
+		{"all options", podOf("n1", "a"), "follow=true&previous=1&timestamps=&tailLines=0&limitBytes=5&sinceSeconds=7", echo, 200, "/containerLogs/ship/p/a?follow=true&limitBytes=5&previous=true&sinceSeconds=7&tailLines=0&timestamps=true"},
+		{"since a time", podOf("n1", "a"), "follow=false&sinceTime=" + since, echo, 200, "/containerLogs/ship/p/a?sinceTime=" + since},
+		{"only errors", podOf("n1", "a"), "stream=Stderr", echo, 200, "/containerLogs/ship/p/a?stream=Stderr"},
+		{"which container", podOf("n1", "init:i", "a", "b"), "", echo, 400, "a container name must be specified for pod p, choose one of: [i a b]"},
+		{"no such container", podOf("n1", "a"), "container=x", echo, 400, "container x is not valid for pod p"},
+		{"everything wrong", podOf("n1", "a"), "tailLines=-1&limitBytes=0&sinceSeconds=x", echo, 422, `PodLogOptions "p" is invalid: [tailLines: Invalid value: -1: must be greater than or equal to 0, limitBytes: Invalid value: 0: must be greater than 0, sinceSeconds: Invalid value: "x": must be a whole number]`},
+		{"on no node yet", podOf("", "a"), "", echo, 204, ""},
+		{"on a node that has gone", podOf("n9", "a"), "", echo, 404, `nodes "n9" not found`},
+		{"not started", podOf("n1", "a"), "", func(w http.ResponseWriter, _ *http.Request) {
+			http.Error(w, `container "a" in pod "p" is waiting to start: ContainerCreating`, http.StatusBadRequest)
+		}, 400, `container "a" in pod "p" is waiting to start: ContainerCreating`},
+		{"broken", podOf("n1", "a"), "", func(w http.ResponseWriter, _ *http.Request) {
+			http.Error(w, "disk on fire", http.StatusInternalServerError)
+		}, 500, "Internal error occurred: disk on fire"},
+		{"gone from the node", podOf("n1", "a"), "", func(w http.ResponseWriter, _ *http.Request) {
+			http.Error(w, `pod "p" not found`, http.StatusNotFound)
+		}, 404, `pod "p" not found`},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			resp, body := newFixture(t, tt.serve, tt.pod).get(t, "/log?"+tt.query)
+			if resp.StatusCode >= 400 {
+				body = message(t, body)
+			}
+			if resp.StatusCode != tt.code || body != tt.want {
+				t.Errorf("%d %s, want %d %s", resp.StatusCode, body, tt.code, tt.want)
+			}
+			if tt.code == 200 && resp.Header.Get("Content-Type") != "text/plain" {
+				t.Errorf("Content-Type = %q", resp.Header.Get("Content-Type"))
+			}
+		})
+	}
+}
+
+// TestFollowedLogsComeAtOnce has a container that writes a line, and the next
+// only when the reader has the one before.
+func TestFollowedLogsComeAtOnce(t *testing.T) {
+	next, gone := make(chan struct{}), make(chan struct{})
+	f := newFixture(t, func(w http.ResponseWriter, r *http.Request) {
+		defer close(gone)
+		for i := 0; ; i++ {
+			fmt.Fprintf(w, "line %d\n", i)
+			if err := http.NewResponseController(w).Flush(); err != nil {
+				return
+			}
+			select {
+			case <-next:
+			case <-r.Context().Done():
+				return
+			}
+		}
+	}, podOf("n1", "a"))
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	r, err := http.NewRequestWithContext(ctx, http.MethodGet, f.front.URL+"/log?follow=true", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	resp, err := f.front.Client().Do(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close() //nolint:errcheck // only read
+	lines := bufio.NewScanner(resp.Body)
+	for i := range 3 {
+		if !lines.Scan() || lines.Text() != fmt.Sprint("line ", i) {
+			t.Fatalf("read %q, %v, want line %d", lines.Text(), lines.Err(), i)
+		}
+		if i < 2 {
+			next <- struct{}{}
+		}
+	}
+	cancel() // the reader goes, and so must the request to the node
+	<-gone
+}
+
+// TestACutLogIsNotAWholeOne checks that the reader of a log sees that the node broke off.
+func TestACutLogIsNotAWholeOne(t *testing.T) {
+	f := newFixture(t, func(w http.ResponseWriter, _ *http.Request) {
+		fmt.Fprintln(w, "half a")
+		_ = http.NewResponseController(w).Flush()
+		panic(http.ErrAbortHandler)
+	}, podOf("n1", "a"))
+	r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, f.front.URL+"/log", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	resp, err := f.front.Client().Do(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close() //nolint:errcheck // only read
+	if body, err := io.ReadAll(resp.Body); err == nil {
+		t.Errorf("read %q to a clean end", body)
+	}
+}
+
+func TestProxy(t *testing.T) {
+	f := newFixture(t, func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("X-Path", r.URL.RequestURI())
+		for _, name := range []string{"Authorization", "Cookie", "Impersonate-User", "X-Remote-User", "Te", "X-Custom", "Sec-Websocket-Protocol"} {
+			w.Header().Set("Got-"+name, r.Header.Get(name))
+		}
+		w.WriteHeader(http.StatusTeapot)
+		fmt.Fprint(w, "short and stout")
+	}, nil)
+	resp, body := f.get(
+		t, "/proxy/metrics?a=b",
+		"Authorization", "Bearer secret", "Cookie", "x", "Impersonate-User", "root", "X-Remote-User", "root", "Te", "trailers", "X-Custom", "stays",
+		"Sec-Websocket-Protocol", "v4.channel.k8s.io, base64url.bearer.authorization.k8s.io.c2VjcmV0",
+	)
+	if resp.StatusCode != http.StatusTeapot || body != "short and stout" || resp.Header.Get("X-Path") != "/metrics?a=b" {
+		t.Errorf("%d %q at %q", resp.StatusCode, body, resp.Header.Get("X-Path"))
+	}
+	for _, name := range []string{"Authorization", "Cookie", "Impersonate-User", "X-Remote-User"} {
+		if got := resp.Header.Get("Got-" + name); got != "" {
+			t.Errorf("the node got %s: %s", name, got)
+		}
+	}
+	if got := resp.Header.Get("Got-X-Custom"); got != "stays" {
+		t.Errorf("the node got X-Custom %q", got)
+	}
+	if got := resp.Header.Get("Got-Sec-Websocket-Protocol"); got != "v4.channel.k8s.io" {
+		t.Errorf("the node got Sec-Websocket-Protocol %q", got)
+	}
+	if resp, _ := f.get(t, "/proxy"); resp.Header.Get("X-Path") != "/" {
+		t.Errorf("no path became %q", resp.Header.Get("X-Path"))
+	}
+}
+
+func TestANodeThatCannotBeReached(t *testing.T) {
+	serve := func(http.ResponseWriter, *http.Request) { t.Error("the request arrived") }
+	tests := []struct {
+		name   string
+		change func(*corev1.Node)
+		want   string
+	}{
+		{"nobody listens", func(n *corev1.Node) { n.Status.DaemonEndpoints.KubeletEndpoint.Port = 1 }, "error trying to reach service: dial tcp 127.0.0.1:1: connect: connection refused"},
+		{"without an address", func(n *corev1.Node) { n.Status.Addresses = nil }, `node "n1" has no address at which its kubelet can be reached; known addresses: []`},
+	}
+	for _, tt := range tests {
+		for _, path := range []string{"/log", "/proxy/pods"} {
+			t.Run(tt.name+path, func(t *testing.T) {
+				f := newFixture(t, serve, podOf("n1", "a"))
+				tt.change(f.node)
+				resp, body := f.get(t, path)
+				if got := message(t, body); resp.StatusCode != http.StatusServiceUnavailable || got != tt.want {
+					t.Errorf("%d %s, want 503 %s", resp.StatusCode, got, tt.want)
+				}
+			})
+		}
+	}
+	// A node with a certificate of somebody else is not talked to.
+	t.Run("an impostor", func(t *testing.T) {
+		f := newFixture(t, serve, podOf("n1", "a"))
+		c, err := kubelet.New(kubelet.Options{TLS: &tls.Config{MinVersion: tls.VersionTLS13}, Objects: nodes{"n1": f.node}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		w := httptest.NewRecorder()
+		c.ServeLogs(w, httptest.NewRequest(http.MethodGet, "/log", nil), podOf("n1", "a"))
+		if got := message(t, w.Body.String()); w.Code != http.StatusServiceUnavailable || !strings.Contains(got, "certificate") {
+			t.Errorf("%d %s", w.Code, got)
+		}
+	})
+}
