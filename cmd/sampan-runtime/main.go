@@ -1,3 +1,245 @@
+// Command sampan-runtime is the container runtime of a Sampan node: one process, the
+// parent of all containers, that serves CRI on a unix socket. See package runtime.
 package main
 
-func main() {}
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/netip"
+	"os"
+	"os/exec"
+	"os/signal"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/sampan-io/sampan/internal/run"
+	"github.com/sampan-io/sampan/runtime"
+	"github.com/sampan-io/sampan/runtime/container"
+	"github.com/sampan-io/sampan/runtime/image/demo"
+)
+
+// version is set by the linker: -X main.version=…
+var version = "dev"
+
+const usage = `usage: sampan-runtime COMMAND [FLAGS]
+
+  serve     serve CRI until SIGTERM, then stop all pods and leave nothing behind;
+            SIGHUP executes the program's file anew in the same process, with all
+            pods going on
+  clean     remove what a dead runtime with the same flags has left, except images
+  version   print the version
+
+flags of serve and clean:
+`
+
+func main() {
+	if len(os.Args) > 1 && os.Args[1] == "init" {
+		container.Init()
+	}
+	os.Exit(command(os.Args[1:], os.Stdout, os.Stderr))
+}
+
+// settings are the flags.
+type settings struct {
+	socket, root, state, cgroup, bridge, podCIDR, serviceCIDR, table, log string
+	debug                                                                 bool
+}
+
+func (s *settings) flags(out io.Writer) *flag.FlagSet {
+	f := flag.NewFlagSet("sampan-runtime", flag.ContinueOnError)
+	f.SetOutput(out)
+	f.StringVar(&s.socket, "socket", "/run/sampan/runtime.sock", "`path` of the socket; made with mode 0600")
+	f.StringVar(&s.root, "root", "/var/lib/sampan/runtime", "`directory` of images and of what containers write; survives")
+	f.StringVar(&s.state, "state", "/run/sampan/runtime", "`directory` of pods and containers; lives as long as they do")
+	f.StringVar(&s.cgroup, "cgroup", "sampan", "`name` of the cgroup above all containers")
+	f.StringVar(&s.bridge, "bridge", "sampan0", "`name` of the pods' bridge")
+	f.StringVar(&s.podCIDR, "pod-cidr", "10.88.0.0/24", "`network` of the pods; its first address is the bridge's")
+	f.StringVar(&s.serviceCIDR, "service-cidr", "", "`network` of the services, which gets a route to the bridge; none if empty")
+	f.StringVar(&s.table, "table", "sampan-runtime", "`name` of the nftables table")
+	f.StringVar(&s.log, "log", "", "append the log to this `file` instead of writing it to standard error")
+	f.BoolVar(&s.debug, "debug", false, "log more")
+	f.Usage = func() {
+		fmt.Fprint(out, usage)
+		f.PrintDefaults()
+	}
+	return f
+}
+
+func (s *settings) options(log *slog.Logger) (runtime.Options, error) {
+	o := runtime.Options{Cgroup: s.cgroup, Bridge: s.bridge, Table: s.table, Version: version, Log: log}
+	for _, p := range []struct {
+		flag, value string
+		to          *string
+	}{{"socket", s.socket, &o.Socket}, {"root", s.root, &o.Root}, {"state", s.state, &o.State}} {
+		abs, err := filepath.Abs(p.value)
+		if err != nil || p.value == "" {
+			return o, fmt.Errorf("--%s %q is not a path", p.flag, p.value)
+		}
+		*p.to = abs
+	}
+	for _, c := range []struct {
+		flag, value string
+		to          *netip.Prefix
+		needed      bool
+	}{{"pod-cidr", s.podCIDR, &o.PodCIDR, true}, {"service-cidr", s.serviceCIDR, &o.ServiceCIDR, false}} {
+		if c.value == "" && !c.needed {
+			continue
+		}
+		prefix, err := netip.ParsePrefix(c.value)
+		if err != nil {
+			return o, fmt.Errorf("--%s %q is not a network such as 10.88.0.0/24", c.flag, c.value)
+		}
+		*c.to = prefix
+	}
+	return o, nil
+}
+
+// command returns the exit code: 0 done, 1 it failed, 2 it was called wrongly.
+func command(args []string, out, errs io.Writer) int {
+	var s settings
+	flags := s.flags(errs)
+	if len(args) == 0 {
+		flags.Usage()
+		return 2
+	}
+	verb := args[0]
+	switch verb {
+	case "version", "--version":
+		fmt.Fprintln(out, "sampan-runtime", version)
+		return 0
+	case "help", "-h", "--help":
+		flags.SetOutput(out)
+		flags.Usage = func() { fmt.Fprint(out, usage); flags.PrintDefaults() }
+		flags.Usage()
+		return 0
+	case "serve", "clean":
+	default:
+		fmt.Fprintf(errs, "sampan-runtime: unknown command %q; there are serve, clean and version\n", verb)
+		return 2
+	}
+	if err := flags.Parse(args[1:]); err != nil {
+		if errors.Is(err, flag.ErrHelp) {
+			return 0
+		}
+		return 2
+	}
+	if flags.NArg() > 0 {
+		fmt.Fprintf(errs, "sampan-runtime: %s takes no arguments, but got %q\n", verb, flags.Args())
+		return 2
+	}
+	log, err := s.logger(errs)
+	if err == nil {
+		var o runtime.Options
+		if o, err = s.options(log); err != nil {
+			fmt.Fprintln(errs, "sampan-runtime:", err)
+			return 2
+		}
+		if verb == "clean" {
+			err = runtime.Clean(o)
+		} else {
+			err = serve(o)
+		}
+	}
+	if err != nil {
+		fmt.Fprintln(errs, "sampan-runtime:", err)
+		if s.log != "" {
+			log.Error(err.Error())
+		}
+		return 1
+	}
+	return 0
+}
+
+func (s *settings) logger(errs io.Writer) (*slog.Logger, error) {
+	to := errs
+	if s.log != "" {
+		f, err := os.OpenFile(s.log, os.O_WRONLY|os.O_APPEND|os.O_CREATE, 0o640)
+		if err != nil {
+			return nil, fmt.Errorf("--log: %w", err)
+		}
+		to = f
+	}
+	level := slog.LevelInfo
+	if s.debug {
+		level = slog.LevelDebug
+	}
+	return slog.New(slog.NewTextHandler(to, &slog.HandlerOptions{Level: level})), nil
+}
+
+// serve runs the server, and executes this program anew when it was asked to.
+func serve(o runtime.Options) error {
+	// Found out now: after the file was replaced the kernel calls it deleted.
+	program, err := os.Executable()
+	if err != nil {
+		return err
+	}
+	if o.Handed, err = runtime.HandedOver(); err != nil {
+		return err
+	}
+	if bytes, ok := demo.Program(); ok {
+		images, err := demo.New(bytes)
+		if err != nil {
+			return err
+		}
+		o.Images = []runtime.Builtin{{IDs: images.IDs, Archive: images.Archive}}
+	} else {
+		o.Log.Info("this program was built without the demo images (build tag embed)")
+	}
+	server, err := runtime.New(o)
+	if err != nil {
+		return err
+	}
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT)
+	defer stop()
+	group := run.NewGroup(ctx, 0)
+	defer group.Stop()
+	group.Go(func(ctx context.Context) { onHangup(ctx, o.Log, program, server.Restart) })
+	err = server.Run(ctx)
+	if !errors.Is(err, runtime.ErrRestart) {
+		return err
+	}
+	handover, err := server.Handover()
+	if err != nil {
+		return err
+	}
+	o.Log.Info("restarting in place", "program", program)
+	return handover.Execute(program, os.Args)
+}
+
+// onHangup calls restart at the first SIGHUP at which the program's file is one
+// that can be executed: a broken one would end the parent of all containers.
+func onHangup(ctx context.Context, log *slog.Logger, program string, restart func()) {
+	hangup := make(chan os.Signal, 1)
+	signal.Notify(hangup, syscall.SIGHUP)
+	defer signal.Stop(hangup)
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-hangup:
+		}
+		if err := try(ctx, program); err != nil {
+			log.Error("not restarting: the program's file can't be executed", "program", program, "err", err)
+			continue
+		}
+		restart()
+		return
+	}
+}
+
+// try asks the program at path for its version.
+func try(ctx context.Context, path string) error {
+	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
+	defer cancel()
+	out, err := exec.CommandContext(ctx, path, "version").Output()
+	if err == nil && !strings.HasPrefix(string(out), "sampan-runtime ") {
+		err = fmt.Errorf("it answers %q to \"version\"", strings.TrimSpace(string(out)))
+	}
+	return err
+}

@@ -236,3 +236,12 @@ func oomKills(path string) int {
 	}
 	return 0
 }
+
+// CgroupPlaces are where [CgroupParent] may have put the cgroup of that name.
+func CgroupPlaces(name string) []string {
+	places := []string{filepath.Join("/", name)}
+	if own, err := ownCgroup(); err == nil && own != "/" {
+		places = append(places, filepath.Join(own, name))
+	}
+	return places
+}

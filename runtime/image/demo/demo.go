@@ -21,49 +21,93 @@ const Repository = "sampan.local/demo"
 // Versions are the tags of the images.
 func Versions() []string { return []string{"v1", "v2"} }
 
-// Archive returns a docker-archive of both images around a static program. The
-// same program gives the same images, byte for byte.
-func Archive(program []byte) ([]byte, error) {
+// Images are the two images around one program.
+type Images struct {
+	// IDs are the images' ids by their names. The same program gives the same ones.
+	IDs map[string]string
+
+	archive segments
+}
+
+// New makes the images of a static program, which is not copied and must not be
+// changed.
+func New(program []byte) (*Images, error) {
 	layer, err := layerTar(program)
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("demo layer: %w", err)
 	}
-	diff := sum(layer)
+	diff := sum(layer...)
 	files := []file{{diff + "/layer.tar", layer}}
+	images := &Images{IDs: map[string]string{}}
 	var manifest []map[string]any
 	for _, version := range Versions() {
 		config, err := json.Marshal(configuration(version, diff))
 		if err != nil {
 			return nil, err
 		}
-		name := sum(config) + ".json"
-		files = append(files, file{name, config})
+		id := sum(config)
+		images.IDs[Repository+":"+version] = "sha256:" + id
+		files = append(files, file{id + ".json", segments{config}})
 		manifest = append(manifest, map[string]any{
-			"Config": name, "RepoTags": []string{Repository + ":" + version}, "Layers": []string{diff + "/layer.tar"},
+			"Config": id + ".json", "RepoTags": []string{Repository + ":" + version}, "Layers": []string{diff + "/layer.tar"},
 		})
 	}
 	list, err := json.Marshal(manifest)
 	if err != nil {
 		return nil, err
 	}
-	var out bytes.Buffer
-	err = write(&out, append(files, file{"manifest.json", list}))
-	return out.Bytes(), err
+	if err := write(&images.archive, append(files, file{"manifest.json", segments{list}})); err != nil {
+		return nil, fmt.Errorf("demo images: %w", err)
+	}
+	return images, nil
+}
+
+// Archive returns a docker-archive of the images.
+func (i *Images) Archive() io.Reader {
+	var parts []io.Reader
+	for _, p := range i.archive {
+		parts = append(parts, bytes.NewReader(p))
+	}
+	return io.MultiReader(parts...)
+}
+
+// segments are the parts of a file. The large one, the program, is in it without
+// having been copied.
+type segments [][]byte
+
+// Write implements [io.Writer]. It keeps a large p instead of copying it.
+func (s *segments) Write(p []byte) (int, error) {
+	const large = 64 << 10
+	if len(p) < large {
+		p = bytes.Clone(p)
+	}
+	*s = append(*s, p)
+	return len(p), nil
+}
+
+func (s segments) size() int64 {
+	var n int64
+	for _, p := range s {
+		n += int64(len(p))
+	}
+	return n
 }
 
 type file struct {
 	name string
-	data []byte
+	data segments
 }
 
 func write(w io.Writer, files []file) error {
 	t := tar.NewWriter(w)
 	for _, f := range files {
-		if err := t.WriteHeader(&tar.Header{Name: f.name, Typeflag: tar.TypeReg, Mode: 0o644, Size: int64(len(f.data)), ModTime: born()}); err != nil {
-			return fmt.Errorf("demo images: %w", err)
+		if err := t.WriteHeader(&tar.Header{Name: f.name, Typeflag: tar.TypeReg, Mode: 0o644, Size: f.data.size(), ModTime: born()}); err != nil {
+			return err
 		}
-		if _, err := t.Write(f.data); err != nil {
-			return fmt.Errorf("demo images: %w", err)
+		for _, p := range f.data {
+			if _, err := t.Write(p); err != nil {
+				return err
+			}
 		}
 	}
 	return t.Close()
@@ -75,36 +119,31 @@ func born() time.Time { return time.Unix(0, 0).UTC() }
 
 // layerTar is the whole file system: the program, a place for temporary files, and
 // who there is.
-func layerTar(program []byte) ([]byte, error) {
-	var out bytes.Buffer
+func layerTar(program []byte) (segments, error) {
+	var out segments
 	t := tar.NewWriter(&out)
-	add := func(name string, kind byte, mode int64, data string) error {
-		h := &tar.Header{Name: name, Typeflag: kind, Mode: mode, Size: int64(len(data)), ModTime: born()}
-		if err := t.WriteHeader(h); err != nil {
-			return err
-		}
-		_, err := io.WriteString(t, data)
-		return err
-	}
 	for _, f := range []struct {
 		name string
 		kind byte
 		mode int64
-		data string
+		data []byte
 	}{
-		{"bin/", tar.TypeDir, 0o755, ""},
-		{"bin/demo", tar.TypeReg, 0o755, string(program)},
-		{"etc/", tar.TypeDir, 0o755, ""},
-		{"etc/group", tar.TypeReg, 0o644, "root:x:0:\ndemo:x:1000:\nextra:x:2000:demo\n"},
-		{"etc/passwd", tar.TypeReg, 0o644, "root:x:0:0:root:/:/bin/demo\ndemo:x:1000:1000:demo:/:/bin/demo\n"},
-		{"tmp/", tar.TypeDir, 0o1777, ""},
+		{"bin/", tar.TypeDir, 0o755, nil},
+		{"bin/demo", tar.TypeReg, 0o755, program},
+		{"etc/", tar.TypeDir, 0o755, nil},
+		{"etc/group", tar.TypeReg, 0o644, []byte("root:x:0:\ndemo:x:1000:\nextra:x:2000:demo\n")},
+		{"etc/passwd", tar.TypeReg, 0o644, []byte("root:x:0:0:root:/:/bin/demo\ndemo:x:1000:1000:demo:/:/bin/demo\n")},
+		{"tmp/", tar.TypeDir, 0o1777, nil},
 	} {
-		if err := add(f.name, f.kind, f.mode, f.data); err != nil {
-			return nil, fmt.Errorf("demo layer: %w", err)
+		h := &tar.Header{Name: f.name, Typeflag: f.kind, Mode: f.mode, Size: int64(len(f.data)), ModTime: born()}
+		if err := t.WriteHeader(h); err != nil {
+			return nil, err
+		}
+		if _, err := t.Write(f.data); err != nil {
+			return nil, err
 		}
 	}
-	err := t.Close()
-	return out.Bytes(), err
+	return out, t.Close()
 }
 
 func configuration(version, diff string) ocispec.Image {
@@ -122,7 +161,10 @@ func configuration(version, diff string) ocispec.Image {
 	}
 }
 
-func sum(data []byte) string {
-	s := sha256.Sum256(data)
-	return hex.EncodeToString(s[:])
+func sum(parts ...[]byte) string {
+	h := sha256.New()
+	for _, p := range parts {
+		h.Write(p)
+	}
+	return hex.EncodeToString(h.Sum(nil))
 }

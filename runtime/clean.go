@@ -1,0 +1,70 @@
+package runtime
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+
+	"github.com/sampan-io/sampan/runtime/container"
+	"github.com/sampan-io/sampan/runtime/network"
+)
+
+// Clean removes everything that a dead server with these options has left, except
+// for images (R4): processes, mounts, namespaces, links, the route, the nftables
+// table, cgroups, state. It refuses while one is alive. What isn't there is no
+// error, and a fault doesn't keep it from the rest; all are reported.
+func Clean(opts Options) error {
+	opts, err := opts.check()
+	if err != nil {
+		return fmt.Errorf("runtime: %w", err)
+	}
+	if os.Geteuid() != 0 {
+		return errors.New("cleaning up after a container runtime needs to be done as root")
+	}
+	net, err := network.New(network.Options{
+		Bridge: opts.Bridge, PodCIDR: opts.PodCIDR, ServiceCIDR: opts.ServiceCIDR, Table: opts.Table, Dir: opts.State, Log: opts.Log,
+	})
+	if err != nil {
+		return fmt.Errorf("runtime: %w", err)
+	}
+	defer net.Close()
+	if err := os.MkdirAll(opts.State, 0o711); err != nil {
+		return fmt.Errorf("state directory: %w", err)
+	}
+	lock, err := lockState(opts.State, nil)
+	if err != nil {
+		return err
+	}
+	defer lock.Close()
+
+	var errs []error
+	cgroups := cgroupsOf(opts)
+	for _, c := range cgroups {
+		errs = append(errs, container.KillCgroup(c))
+	}
+	s := &Server{opts: opts, network: net}
+	errs = append(errs, unmountBelow(filepath.Join(opts.Root, "tmp")), unmountBelow(opts.State))
+	for _, c := range cgroups {
+		errs = append(errs, container.RemoveCgroup(c))
+	}
+	for _, dir := range []string{"tmp", "containers"} {
+		errs = append(errs, os.RemoveAll(filepath.Join(opts.Root, dir)))
+	}
+	return errors.Join(append(errs, s.vanish())...)
+}
+
+// cgroupsOf lists the cgroups of a server: its own, and where somebody else gave
+// pods a place, those of the containers.
+func cgroupsOf(opts Options) []string {
+	found := container.CgroupPlaces(opts.Cgroup)
+	files, _ := filepath.Glob(filepath.Join(opts.State, "containers", "*", "record.json"))
+	for _, file := range files {
+		var r container.Record
+		if data, err := os.ReadFile(file); err == nil && json.Unmarshal(data, &r) == nil && r.Spec.Cgroup != "" {
+			found = append([]string{r.Spec.Cgroup}, found...)
+		}
+	}
+	return found
+}

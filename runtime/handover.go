@@ -1,0 +1,73 @@
+package runtime
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+
+	"golang.org/x/sys/unix"
+)
+
+// A Handover is what a program leaves to the one that replaces it in the same
+// process: descriptors that stay open over execve.
+type Handover struct {
+	Listener int
+	Lock     int
+	FIFOs    map[string][]int // of running containers' output, by container id
+	Restarts int              // how many times it has happened in this process
+}
+
+// HandoverVariable names the environment variable that carries a [Handover].
+const HandoverVariable = "SAMPAN_RUNTIME_HANDOVER"
+
+// Handover returns what the next program in this process needs. It may be called
+// once, after Run has returned [ErrRestart].
+func (s *Server) Handover() (*Handover, error) {
+	h := &Handover{FIFOs: s.keeper.Handover(), Restarts: 1}
+	if s.opts.Handed != nil {
+		h.Restarts += s.opts.Handed.Restarts
+	}
+	f, err := s.listener.File() // a copy in blocking mode; execve doesn't mind
+	if err != nil {
+		return nil, fmt.Errorf("handing over: %w", err)
+	}
+	for _, keep := range []struct {
+		file *os.File
+		fd   *int
+	}{{f, &h.Listener}, {s.lock, &h.Lock}} {
+		fd := int(keep.file.Fd())
+		if _, err := unix.FcntlInt(uintptr(fd), unix.F_SETFD, 0); err != nil {
+			return nil, fmt.Errorf("handing over: %w", err)
+		}
+		*keep.fd = fd
+	}
+	return h, nil
+}
+
+// Execute replaces this process by the program, which gets args and the handover.
+// It returns only if that fails.
+func (h *Handover) Execute(program string, args []string) error {
+	data, err := json.Marshal(h)
+	if err != nil {
+		return err
+	}
+	env := append(os.Environ(), HandoverVariable+"="+string(data))
+	return fmt.Errorf("executing %s: %w", program, unix.Exec(program, args, env))
+}
+
+// HandedOver returns what the program before has left in the environment, and takes
+// it out of there. It is nil if there was none.
+func HandedOver() (*Handover, error) {
+	text, ok := os.LookupEnv(HandoverVariable)
+	if !ok {
+		return nil, nil //nolint:nilnil // no handover is the usual case
+	}
+	if err := os.Unsetenv(HandoverVariable); err != nil {
+		return nil, err
+	}
+	var h Handover
+	if err := json.Unmarshal([]byte(text), &h); err != nil {
+		return nil, fmt.Errorf("the environment variable %s is damaged: %w", HandoverVariable, err)
+	}
+	return &h, nil
+}

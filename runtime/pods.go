@@ -1,0 +1,490 @@
+package runtime
+
+import (
+	"cmp"
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
+	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/sampan-io/sampan/internal/run"
+	"github.com/sampan-io/sampan/runtime/container"
+	"github.com/sampan-io/sampan/runtime/network"
+)
+
+// A pod is what CRI calls a pod sandbox.
+type pod struct {
+	dir    string
+	config *cri.PodSandboxConfig // immutable
+
+	busy sync.Mutex // held while it is being made, stopped or removed, and while a container is being created in it
+
+	mu     sync.Mutex
+	record podRecord // guarded by mu
+	gone   bool      // guarded by mu; removed while somebody waited for busy
+}
+
+// podRecord is written to pod.json.
+type podRecord struct {
+	ID      string
+	Config  []byte // the PodSandboxConfig
+	Created time.Time
+	Ready   bool
+	Made    bool // false: the making was cut off (R2)
+
+	Pins    container.Pins
+	Address netip.Addr // invalid on the host's network
+	Link    string
+	HostNet bool
+	HostIPC bool
+	HostPID bool
+	Cgroup  string
+}
+
+func (p *pod) snapshot() podRecord {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.record
+}
+
+// update changes the record, on disk first.
+func (p *pod) update(change func(r *podRecord)) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	r := p.record
+	change(&r)
+	data, err := json.Marshal(&r)
+	if err != nil {
+		return err
+	}
+	if err := container.WriteFile(filepath.Join(p.dir, "pod.json"), data, 0o600); err != nil {
+		return err
+	}
+	p.record = r
+	return nil
+}
+
+func (p *pod) file(name string) string { return filepath.Join(p.dir, name) }
+
+// newID returns an id as other runtimes have them.
+func newID() string {
+	b := make([]byte, 32)
+	_, _ = rand.Read(b) // never fails
+	return hex.EncodeToString(b)
+}
+
+func (s *Server) podDir(id string) string { return filepath.Join(s.opts.State, "pods", id) }
+
+// findPod finds a pod by its id.
+func (s *Server) findPod(id string) (*pod, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if p, ok := s.pods[id]; ok {
+		return p, nil
+	}
+	return nil, status.Errorf(codes.NotFound, "there is no pod sandbox %q", id)
+}
+
+// checkSandbox reports everything in a request that can't be done.
+func checkSandbox(c *cri.PodSandboxConfig, handler string) error {
+	var faults []string
+	fault := func(format string, args ...any) { faults = append(faults, fmt.Sprintf(format, args...)) }
+	m := c.GetMetadata()
+	if m.GetName() == "" || m.GetUid() == "" || m.GetNamespace() == "" {
+		fault("metadata needs a name, a uid and a namespace")
+	}
+	if handler != "" {
+		fault("runtime handler %q is not known; there is only the default one", handler)
+	}
+	ns := c.GetLinux().GetSecurityContext().GetNamespaceOptions()
+	if ns.GetPid() != cri.NamespaceMode_CONTAINER && ns.GetPid() != cri.NamespaceMode_NODE && ns != nil {
+		fault("a process namespace shared by the containers of a pod (%s) is not supported; only one per container and the host's are", ns.GetPid())
+	}
+	if u := ns.GetUsernsOptions(); u != nil && u.GetMode() != cri.NamespaceMode_NODE {
+		fault("user namespaces are not supported")
+	}
+	if len(c.GetHostname()) > 64 {
+		fault("hostname %q is longer than the 64 characters that Linux allows", c.GetHostname())
+	}
+	spec := pinSpec(c)
+	if err := spec.Check(); err != nil {
+		fault("%v", err)
+	}
+	if len(faults) > 0 {
+		return invalid("pod sandbox: %s", strings.Join(faults, "; "))
+	}
+	return nil
+}
+
+// pinSpec says which namespaces a pod gets.
+func pinSpec(c *cri.PodSandboxConfig) container.PinSpec {
+	ns := c.GetLinux().GetSecurityContext().GetNamespaceOptions()
+	ownNet := ns.GetNetwork() != cri.NamespaceMode_NODE
+	return container.PinSpec{
+		Net: ownNet, IPC: ns.GetIpc() != cri.NamespaceMode_NODE, UTS: ownNet,
+		Hostname: c.GetHostname(), Sysctls: c.GetLinux().GetSysctls(),
+	}
+}
+
+// RunPodSandbox implements CRI.
+func (s *Server) RunPodSandbox(_ context.Context, req *cri.RunPodSandboxRequest) (*cri.RunPodSandboxResponse, error) {
+	config := req.GetConfig()
+	if err := checkSandbox(config, req.GetRuntimeHandler()); err != nil {
+		return nil, err
+	}
+	data, err := proto.Marshal(config)
+	if err != nil {
+		return nil, err
+	}
+	spec := pinSpec(config)
+	id := newID()
+	p := &pod{dir: s.podDir(id), config: config}
+	p.record = podRecord{
+		ID: id, Config: data, Created: time.Now(), HostNet: !spec.Net, HostIPC: !spec.IPC,
+		HostPID: config.GetLinux().GetSecurityContext().GetNamespaceOptions().GetPid() == cri.NamespaceMode_NODE,
+		Cgroup:  cmp.Or(config.GetLinux().GetCgroupParent(), filepath.Join(s.cgroup, id)),
+	}
+	p.busy.Lock()
+	defer p.busy.Unlock()
+	if err := s.enter(p); err != nil {
+		return nil, err
+	}
+	if err := s.makePod(p, spec); err != nil {
+		return nil, errors.Join(fmt.Errorf("making the pod sandbox: %w", err), s.dismantle(p))
+	}
+	s.events.tell(cri.ContainerEventType_CONTAINER_CREATED_EVENT, id, id)
+	s.events.tell(cri.ContainerEventType_CONTAINER_STARTED_EVENT, id, id)
+	return &cri.RunPodSandboxResponse{PodSandboxId: id}, nil
+}
+
+// enter puts a new pod into the table, unless there is one of this name and attempt.
+func (s *Server) enter(p *pod) error {
+	m := p.config.GetMetadata()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for id, other := range s.pods {
+		if proto.Equal(other.config.GetMetadata(), m) {
+			return status.Errorf(codes.AlreadyExists, "pod %s/%s (uid %s), attempt %d, has the sandbox %s already",
+				m.GetNamespace(), m.GetName(), m.GetUid(), m.GetAttempt(), id)
+		}
+	}
+	s.pods[p.record.ID] = p
+	return nil
+}
+
+func (s *Server) makePod(p *pod, spec container.PinSpec) error {
+	if err := os.MkdirAll(p.dir, 0o711); err != nil {
+		return err
+	}
+	id := p.record.ID
+	var at network.Attachment
+	if spec.Net {
+		var err error
+		if at, err = s.network.Reservation(id); err != nil {
+			return err
+		}
+		spec.Inside = func() error {
+			// Ports below 1024 of a pod's own address are nobody else's.
+			const lowest = "/proc/sys/net/ipv4/ip_unprivileged_port_start"
+			if _, set := spec.Sysctls["net.ipv4.ip_unprivileged_port_start"]; !set {
+				if err := os.WriteFile(lowest, []byte("0"), 0); err != nil {
+					return fmt.Errorf("unprivileged ports: %w", err)
+				}
+			}
+			return s.network.Attach(at)
+		}
+	}
+	// The record goes first, so that a server that is killed now leaves no riddle.
+	pins := container.Pins{}
+	for _, ns := range []struct {
+		want bool
+		name string
+		path *string
+	}{{spec.Net, "net", &pins.Net}, {spec.IPC, "ipc", &pins.IPC}, {spec.UTS, "uts", &pins.UTS}} {
+		if ns.want {
+			*ns.path = p.file(ns.name)
+		}
+	}
+	if err := p.update(func(r *podRecord) { r.Pins, r.Address, r.Link = pins, at.Address, at.Link }); err != nil {
+		return err
+	}
+	if err := s.podFiles(p, at.Address); err != nil {
+		return err
+	}
+	if _, err := container.Pin(p.dir, spec); err != nil {
+		return err
+	}
+	return p.update(func(r *podRecord) { r.Ready, r.Made = true, true })
+}
+
+// podFiles makes what the containers of a pod have in common on their file systems.
+func (s *Server) podFiles(p *pod, address netip.Addr) error {
+	resolv, err := resolvConf(p.config.GetDnsConfig())
+	if err != nil {
+		return err
+	}
+	hostname := p.config.GetHostname()
+	if p.record.HostNet {
+		if hostname, err = os.Hostname(); err != nil {
+			return err
+		}
+	}
+	hosts := "127.0.0.1\tlocalhost\n::1\tlocalhost ip6-localhost ip6-loopback\n"
+	if address.IsValid() && hostname != "" {
+		hosts += address.String() + "\t" + hostname + "\n"
+	}
+	if p.record.HostNet {
+		if own, err := os.ReadFile("/etc/hosts"); err == nil {
+			hosts = string(own)
+		}
+	}
+	for name, text := range map[string]string{"resolv.conf": resolv, "hostname": hostname + "\n", "hosts": hosts} {
+		if err := os.WriteFile(p.file(name), []byte(text), 0o644); err != nil {
+			return err
+		}
+	}
+	if p.record.HostIPC {
+		return nil // the host's /dev/shm
+	}
+	if err := os.Mkdir(p.file("shm"), 0o700); err != nil {
+		return err
+	}
+	const options = "mode=1777,size=65536k" // as everywhere else
+	if err := unix.Mount("shm", p.file("shm"), "tmpfs", unix.MS_NOEXEC|unix.MS_NOSUID|unix.MS_NODEV, options); err != nil {
+		return fmt.Errorf("shared memory: %w", err)
+	}
+	return nil
+}
+
+// resolvConf writes what CRI says about names as a resolver wants it. Without any
+// word about it the pod asks whom the host asks.
+func resolvConf(dns *cri.DNSConfig) (string, error) {
+	if dns == nil {
+		data, err := os.ReadFile("/etc/resolv.conf")
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return "", err
+		}
+		return string(data), nil
+	}
+	var b strings.Builder
+	if len(dns.GetSearches()) > 0 {
+		fmt.Fprintf(&b, "search %s\n", strings.Join(dns.GetSearches(), " "))
+	}
+	for _, server := range dns.GetServers() {
+		fmt.Fprintf(&b, "nameserver %s\n", server)
+	}
+	if len(dns.GetOptions()) > 0 {
+		fmt.Fprintf(&b, "options %s\n", strings.Join(dns.GetOptions(), " "))
+	}
+	return b.String(), nil
+}
+
+// StopPodSandbox implements CRI: it stops all containers of the pod and gives back
+// its network. To stop what has been stopped, or isn't there, is no error.
+func (s *Server) StopPodSandbox(ctx context.Context, req *cri.StopPodSandboxRequest) (*cri.StopPodSandboxResponse, error) {
+	p, err := s.findPod(req.GetPodSandboxId())
+	if err != nil {
+		return &cri.StopPodSandboxResponse{}, nil //nolint:nilerr // CRI: a pod that isn't there is stopped
+	}
+	p.busy.Lock()
+	defer p.busy.Unlock()
+	return &cri.StopPodSandboxResponse{}, s.stopPod(ctx, p, 0)
+}
+
+// stopPod stops a pod. The caller holds its busy lock.
+func (s *Server) stopPod(ctx context.Context, p *pod, grace time.Duration) error {
+	id := p.record.ID
+	if err := s.eachContainer(ctx, id, func(c string) error { return s.keeper.Stop(ctx, c, grace) }); err != nil {
+		return err
+	}
+	was := p.snapshot()
+	if err := s.release(&was, p); err != nil {
+		return fmt.Errorf("stopping pod sandbox %s: %w", id, err)
+	}
+	if !was.Ready {
+		return nil
+	}
+	if err := p.update(func(r *podRecord) { r.Ready = false }); err != nil {
+		return err
+	}
+	s.events.tell(cri.ContainerEventType_CONTAINER_STOPPED_EVENT, id, id)
+	return nil
+}
+
+// eachContainer does something with all containers of a pod at the same time.
+func (s *Server) eachContainer(ctx context.Context, podID string, do func(id string) error) error {
+	var mu sync.Mutex
+	var errs []error
+	group := run.NewGroup(ctx, 0)
+	for _, r := range s.keeper.List() {
+		if r.Pod != podID {
+			continue
+		}
+		group.Go(func(context.Context) {
+			err := do(r.ID)
+			mu.Lock()
+			defer mu.Unlock()
+			errs = append(errs, err)
+		})
+	}
+	group.Wait()
+	return errors.Join(errs...)
+}
+
+// release gives back what the kernel has of a pod.
+func (s *Server) release(r *podRecord, p *pod) error {
+	var errs []error
+	if !r.HostNet {
+		errs = append(errs, s.network.Detach(r.ID, network.Attachment{Address: r.Address, Link: r.Link}))
+	}
+	errs = append(errs, container.Unpin(r.Pins))
+	if !r.HostIPC {
+		err := unix.Unmount(p.file("shm"), unix.MNT_DETACH)
+		if err != nil && !errors.Is(err, unix.EINVAL) && !errors.Is(err, fs.ErrNotExist) {
+			errs = append(errs, fmt.Errorf("shared memory: %w", err))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// RemovePodSandbox implements CRI: it removes the pod with all its containers. What
+// isn't there is no error.
+func (s *Server) RemovePodSandbox(ctx context.Context, req *cri.RemovePodSandboxRequest) (*cri.RemovePodSandboxResponse, error) {
+	p, err := s.findPod(req.GetPodSandboxId())
+	if err != nil {
+		return &cri.RemovePodSandboxResponse{}, nil //nolint:nilerr // CRI: a pod that isn't there is removed
+	}
+	p.busy.Lock()
+	defer p.busy.Unlock()
+	return &cri.RemovePodSandboxResponse{}, s.removePod(ctx, p, 0)
+}
+
+// removePod removes a pod. The caller holds its busy lock.
+func (s *Server) removePod(ctx context.Context, p *pod, grace time.Duration) error {
+	if err := s.stopPod(ctx, p, grace); err != nil {
+		return err
+	}
+	id := p.record.ID
+	if err := s.eachContainer(ctx, id, func(c string) error { return s.removeContainer(ctx, c) }); err != nil {
+		return err
+	}
+	// Listeners hear of it while it can still be described.
+	s.events.tell(cri.ContainerEventType_CONTAINER_DELETED_EVENT, id, id)
+	if err := s.dismantle(p); err != nil {
+		return fmt.Errorf("removing pod sandbox %s: %w", id, err)
+	}
+	return nil
+}
+
+// dismantle removes the last of a pod, or all of one that couldn't be made.
+func (s *Server) dismantle(p *pod) error {
+	r := p.snapshot()
+	err := s.release(&r, p)
+	if p.config.GetLinux().GetCgroupParent() == "" {
+		err = errors.Join(err, container.RemoveCgroup(r.Cgroup))
+	}
+	if err = errors.Join(err, os.RemoveAll(p.dir)); err != nil {
+		return err
+	}
+	p.mu.Lock()
+	p.gone = true
+	p.mu.Unlock()
+	s.mu.Lock()
+	delete(s.pods, r.ID)
+	s.mu.Unlock()
+	return nil
+}
+
+// removeAllPods ends everything.
+func (s *Server) removeAllPods(ctx context.Context) error {
+	var mu sync.Mutex
+	var errs []error
+	group := run.NewGroup(ctx, 0)
+	for _, p := range s.listPods() {
+		group.Go(func(context.Context) {
+			p.busy.Lock()
+			defer p.busy.Unlock()
+			err := s.removePod(ctx, p, s.opts.Grace)
+			mu.Lock()
+			defer mu.Unlock()
+			errs = append(errs, err)
+		})
+	}
+	group.Wait()
+	return errors.Join(errs...)
+}
+
+// listPods returns all pods, the oldest first.
+func (s *Server) listPods() []*pod {
+	s.mu.Lock()
+	pods := make([]*pod, 0, len(s.pods))
+	for _, p := range s.pods {
+		pods = append(pods, p)
+	}
+	s.mu.Unlock()
+	slices.SortFunc(pods, func(a, b *pod) int { return a.snapshot().Created.Compare(b.snapshot().Created) })
+	return pods
+}
+
+// adoptPods takes up the pods of an earlier server. Containers have been found by
+// the keeper before.
+func (s *Server) adoptPods() error {
+	if err := os.MkdirAll(s.podDir(""), 0o711); err != nil {
+		return fmt.Errorf("state directory: %w", err)
+	}
+	entries, err := os.ReadDir(s.podDir(""))
+	if err != nil {
+		return fmt.Errorf("state directory: %w", err)
+	}
+	for _, e := range entries {
+		p := &pod{dir: s.podDir(e.Name()), config: &cri.PodSandboxConfig{}}
+		data, err := os.ReadFile(p.file("pod.json"))
+		if errors.Is(err, fs.ErrNotExist) {
+			if err := os.RemoveAll(p.dir); err != nil {
+				return err
+			}
+			continue
+		}
+		if err == nil {
+			err = json.Unmarshal(data, &p.record)
+		}
+		if err == nil {
+			err = proto.Unmarshal(p.record.Config, p.config)
+		}
+		if err != nil {
+			return fmt.Errorf("%s is damaged (%w): remove everything with the command clean", p.file("pod.json"), err)
+		}
+		if !p.record.Made {
+			if err := s.dismantle(p); err != nil { // R2
+				return err
+			}
+			continue
+		}
+		if p.record.Address.IsValid() && p.record.Ready {
+			if err := s.network.Reserve(p.record.ID, network.Attachment{Address: p.record.Address, Link: p.record.Link}); err != nil {
+				return err
+			}
+		}
+		s.mu.Lock()
+		s.pods[p.record.ID] = p
+		s.mu.Unlock()
+		s.adopted[0]++
+	}
+	return s.adoptContainers()
+}

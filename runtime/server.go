@@ -1,0 +1,405 @@
+package runtime
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"net"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/sys/unix"
+	"google.golang.org/grpc"
+	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/sampan-io/sampan/internal/run"
+	"github.com/sampan-io/sampan/runtime/api"
+	"github.com/sampan-io/sampan/runtime/container"
+	"github.com/sampan-io/sampan/runtime/image"
+	"github.com/sampan-io/sampan/runtime/network"
+)
+
+// Options configures a [Server]. All but the last group are required.
+type Options struct {
+	Socket string // where CRI is served; mode 0600
+	Root   string // images and what containers write; survives
+	State  string // pods and containers; lives as long as they do
+	Cgroup string // name of the cgroup above all containers
+
+	Bridge      string // see [network.Options]
+	PodCIDR     netip.Prefix
+	ServiceCIDR netip.Prefix
+	Table       string
+
+	Version string        // of this program, for CRI's Version
+	Images  []Builtin     // imported at the start unless they are there
+	Grace   time.Duration // what containers get between SIGTERM and SIGKILL at the end; 0 means two seconds
+	Handed  *Handover     // from the program that ran in this process before; nil means none
+	Log     *slog.Logger  // nil means slog.Default
+}
+
+func (o Options) check() (Options, error) {
+	var errs []error
+	for name, path := range map[string]string{"socket": o.Socket, "root": o.Root, "state": o.State} {
+		if !filepath.IsAbs(path) {
+			errs = append(errs, fmt.Errorf("%s %q is not an absolute path", name, path))
+		}
+	}
+	const longest = 107 // sun_path of struct sockaddr_un, with its zero byte
+	if len(o.Socket) > longest {
+		errs = append(errs, fmt.Errorf("socket path %q is longer than the %d bytes that Linux allows", o.Socket, longest))
+	}
+	if o.Cgroup == "" || o.Cgroup != filepath.Base(o.Cgroup) || o.Cgroup == ".." || o.Cgroup == "." {
+		errs = append(errs, fmt.Errorf("cgroup %q is not a plain name", o.Cgroup))
+	}
+	if o.Grace == 0 {
+		o.Grace = 2 * time.Second
+	}
+	if o.Log == nil {
+		o.Log = slog.Default()
+	}
+	return o, errors.Join(errs...)
+}
+
+// ErrRestart is returned by [Server.Run] when the server was asked to make place
+// for a newer program in the same process: call [Server.Handover], and execute it.
+var ErrRestart = errors.New("restart in place")
+
+// A Server is a container runtime. Make one with [New].
+type Server struct {
+	cri.UnimplementedRuntimeServiceServer
+	opts    Options
+	keeper  *container.Keeper
+	network *network.Network
+	events  *hub
+	started time.Time
+	ready   chan struct{}
+	restart chan struct{} // closed by the first Restart
+	once    sync.Once
+
+	imagesReady chan struct{} // closed when images is set and the built-in ones are imported
+	images      atomic.Pointer[image.Store]
+
+	cgroup   string // set by prepare, before anything is served
+	lock     *os.File
+	listener *net.UnixListener
+	limits   []string // what the surroundings lack; set by prepare
+	adopted  [2]int   // pods and containers; set by adoptPods
+
+	mu         sync.Mutex
+	pods       map[string]*pod             // guarded by mu
+	containers map[string]*containerConfig // guarded by mu; by container id
+}
+
+// New checks the options. It changes nothing on the machine yet.
+func New(opts Options) (*Server, error) {
+	opts, err := opts.check()
+	if err != nil {
+		return nil, fmt.Errorf("runtime: %w", err)
+	}
+	s := &Server{
+		opts: opts, started: time.Now(), ready: make(chan struct{}), restart: make(chan struct{}), imagesReady: make(chan struct{}),
+		pods: map[string]*pod{}, containers: map[string]*containerConfig{},
+	}
+	s.events = newHub(s)
+	s.network, err = network.New(network.Options{
+		Bridge: opts.Bridge, PodCIDR: opts.PodCIDR, ServiceCIDR: opts.ServiceCIDR, Table: opts.Table, Dir: opts.State, Log: opts.Log,
+	})
+	if err != nil {
+		return nil, fmt.Errorf("runtime: %w", err)
+	}
+	s.keeper, err = container.New(container.Options{Dir: opts.State, Changed: s.containerChanged, Log: opts.Log})
+	if err != nil {
+		return nil, fmt.Errorf("runtime: %w", err)
+	}
+	return s, nil
+}
+
+// Ready is closed when the server answers.
+func (s *Server) Ready() <-chan struct{} { return s.ready }
+
+// Restart asks Run to return [ErrRestart], with all pods going on.
+func (s *Server) Restart() { s.once.Do(func() { close(s.restart) }) }
+
+// Run takes up the pods that an earlier server left, and serves until ctx is over.
+// Then it stops all pods and removes everything of ours from the machine but the
+// image store (R4), and returns nil or what couldn't be removed. It may be called
+// once.
+func (s *Server) Run(ctx context.Context) error {
+	if err := s.prepare(); err != nil {
+		return err
+	}
+	defer s.network.Close()
+	asked, stop := context.WithCancel(ctx)
+	defer stop()
+	restarting := atomic.Bool{}
+	err := run.Stages(asked,
+		run.Stage{{Name: "containers", Run: s.keeper.Run, Ready: s.keeper.Ready()}},
+		run.Stage{
+			{Name: "images", Run: s.runImages},
+			{Name: "restart", Run: func(ctx context.Context) error {
+				select {
+				case <-s.restart:
+					restarting.Store(true)
+					stop()
+					<-ctx.Done()
+				case <-ctx.Done():
+				}
+				return nil
+			}},
+		},
+		run.Stage{{Name: "cri", Run: func(ctx context.Context) error { return s.serve(ctx, &restarting) }, Ready: s.ready}},
+	)
+	if restarting.Load() && err == nil {
+		return ErrRestart
+	}
+	s.listener.Close()
+	if ctx.Err() == nil {
+		// Something of ours broke. The pods are left to the next start.
+		return err
+	}
+	return errors.Join(err, s.vanish())
+}
+
+// prepare makes sure that nobody else serves here, and sets up what lives longer
+// than one connection.
+func (s *Server) prepare() error {
+	if os.Geteuid() != 0 {
+		return errors.New("a container runtime needs to run as root")
+	}
+	if err := os.MkdirAll(s.opts.State, 0o711); err != nil {
+		return fmt.Errorf("state directory: %w", err)
+	}
+	var err error
+	if s.lock, err = lockState(s.opts.State, s.opts.Handed); err != nil {
+		return err
+	}
+	if err := s.forgetOtherBoot(); err != nil {
+		return err
+	}
+	if err := privateMount(s.opts.State); err != nil {
+		return err
+	}
+	if s.cgroup, err = container.CgroupParent(s.opts.Cgroup); err != nil {
+		return err
+	}
+	if s.limits, err = s.network.Up(); err != nil {
+		return err
+	}
+	for _, l := range s.limits {
+		s.opts.Log.Warn(l)
+	}
+	if s.opts.Handed != nil {
+		s.keeper.TakeOver(s.opts.Handed.FIFOs)
+	}
+	s.listener, err = listen(s.opts.Socket, s.opts.Handed)
+	return err
+}
+
+// lockState makes this process the only runtime on the state directory, or says
+// which one is.
+func lockState(dir string, handed *Handover) (*os.File, error) {
+	path := filepath.Join(dir, "lock")
+	if handed != nil {
+		unix.CloseOnExec(handed.Lock)
+		return os.NewFile(uintptr(handed.Lock), path), nil
+	}
+	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
+	if err != nil {
+		return nil, fmt.Errorf("state directory: %w", err)
+	}
+	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
+		pid, _ := os.ReadFile(path)
+		f.Close()
+		return nil, fmt.Errorf("%s is in use by the runtime with process id %s: stop that one first", dir, pid)
+	}
+	if err := f.Truncate(0); err != nil {
+		return nil, err
+	}
+	if _, err := fmt.Fprint(f, os.Getpid()); err != nil {
+		return nil, fmt.Errorf("state directory: %w", err)
+	}
+	return f, nil
+}
+
+// forgetOtherBoot empties a state directory that was written before the machine was
+// last started: nothing in it lives any more.
+func (s *Server) forgetOtherBoot() error {
+	now, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
+	if err != nil {
+		return err
+	}
+	path := filepath.Join(s.opts.State, "boot")
+	then, err := os.ReadFile(path)
+	if err == nil && string(then) == string(now) {
+		return nil
+	}
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	if err == nil {
+		s.opts.Log.Info("the machine was started since; its pods are gone", "state", s.opts.State)
+		for _, name := range stateParts() {
+			if err := os.RemoveAll(filepath.Join(s.opts.State, name)); err != nil {
+				return fmt.Errorf("state of an earlier boot: %w", err)
+			}
+		}
+	}
+	return os.WriteFile(path, now, 0o600)
+}
+
+// stateParts are the names in the state directory, except for the lock.
+func stateParts() []string {
+	return []string{"pods", "containers", "libcontainer", "rootfs", "network.json", "boot"}
+}
+
+// listen opens the socket, or takes the open one over.
+func listen(path string, handed *Handover) (*net.UnixListener, error) {
+	if handed != nil {
+		unix.CloseOnExec(handed.Listener)
+		f := os.NewFile(uintptr(handed.Listener), path)
+		defer f.Close()
+		l, err := net.FileListener(f)
+		if err != nil {
+			return nil, fmt.Errorf("taking over %s: %w", path, err)
+		}
+		return l.(*net.UnixListener), nil
+	}
+	if err := os.MkdirAll(filepath.Dir(path), 0o711); err != nil {
+		return nil, fmt.Errorf("socket: %w", err)
+	}
+	// We hold the lock, so whoever left this socket is dead.
+	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, fmt.Errorf("socket: %w", err)
+	}
+	old := unix.Umask(0o177)
+	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"})
+	unix.Umask(old)
+	if err != nil {
+		return nil, fmt.Errorf("socket: %w", err)
+	}
+	l.SetUnlinkOnClose(false)
+	return l, nil
+}
+
+// runImages opens the image store and imports the built-in images. Calls that need
+// images wait for it; others don't.
+func (s *Server) runImages(ctx context.Context) error {
+	store, err := image.Open(image.Options{Dir: s.opts.Root, Log: s.opts.Log})
+	if err != nil {
+		return err
+	}
+	if err := store.Sweep(func(id string) bool { _, err := s.keeper.Get(id); return err == nil }); err != nil {
+		s.opts.Log.Warn("what removed containers wrote couldn't be removed", "err", err)
+	}
+	s.images.Store(store)
+	for _, b := range s.opts.Images {
+		if err := importOnce(ctx, store, b); err != nil {
+			// Only these images are missing. Everything else works.
+			s.opts.Log.Error("the built-in images are missing", "err", err)
+		}
+	}
+	close(s.imagesReady)
+	<-ctx.Done()
+	return nil
+}
+
+// store waits for the image store.
+func (s *Server) store(ctx context.Context) (*image.Store, error) {
+	select {
+	case <-s.imagesReady:
+		return s.images.Load(), nil
+	case <-ctx.Done():
+		return nil, fmt.Errorf("waiting for the image store: %w", context.Cause(ctx))
+	}
+}
+
+// serve answers until ctx is over, and then ends all pods, unless the program is
+// only being replaced.
+func (s *Server) serve(ctx context.Context, restarting *atomic.Bool) error {
+	if err := s.adoptPods(); err != nil {
+		return err
+	}
+	server := grpc.NewServer(
+		grpc.UnaryInterceptor(s.intercept), grpc.StreamInterceptor(s.interceptStream),
+		grpc.MaxRecvMsgSize(maxMessage), grpc.MaxSendMsgSize(maxMessage),
+		// Messages are small and clients few; the default buffers are for others.
+		grpc.ReadBufferSize(8<<10), grpc.WriteBufferSize(8<<10),
+	)
+	cri.RegisterRuntimeServiceServer(server, s)
+	cri.RegisterImageServiceServer(server, &imageService{server: s})
+	api.RegisterNodeServer(server, &nodeService{server: s})
+
+	listener, err := s.serving()
+	if err != nil {
+		return err
+	}
+	group := run.NewGroup(context.WithoutCancel(ctx), 0)
+	defer group.Stop()
+	ended := make(chan error, 1)
+	group.Go(func(context.Context) { ended <- server.Serve(listener) })
+	s.opts.Log.Info("serving CRI", "socket", s.opts.Socket, "for", "root on this machine",
+		"pods", s.opts.PodCIDR, "adoptedPods", s.adopted[0], "adoptedContainers", s.adopted[1])
+	close(s.ready)
+	select {
+	case err := <-ended:
+		return fmt.Errorf("serving %s: %w", s.opts.Socket, err)
+	case <-ctx.Done():
+	}
+	s.events.close() // or their streams would keep the server from ending
+	timer := time.AfterFunc(s.opts.Grace, server.Stop)
+	server.GracefulStop()
+	timer.Stop()
+	if restarting.Load() {
+		return nil
+	}
+	return s.removeAllPods(context.WithoutCancel(ctx))
+}
+
+// maxMessage bounds messages: the output of an exec, twice 16 MiB, is the largest.
+const maxMessage = 40 << 20
+
+// serving returns a listener that gRPC may close at the end: a copy, because the
+// socket itself must stay open over a restart in place.
+func (s *Server) serving() (net.Listener, error) {
+	f, err := s.listener.File()
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	l, err := net.FileListener(f)
+	if err != nil {
+		return nil, err
+	}
+	return l, nil
+}
+
+// vanish removes what is left when all pods are gone.
+func (s *Server) vanish() error {
+	errs := []error{
+		s.network.Down(),
+		container.RemoveCgroup(s.cgroup),
+		unmountBelow(s.opts.State),
+		remove(s.opts.Socket),
+	}
+	for _, name := range append(stateParts(), "lock") {
+		errs = append(errs, os.RemoveAll(filepath.Join(s.opts.State, name)))
+	}
+	if err := os.Remove(s.opts.State); err != nil && !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, unix.ENOTEMPTY) {
+		errs = append(errs, err)
+	}
+	return errors.Join(errs...)
+}
+
+func remove(path string) error {
+	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	return nil
+}
