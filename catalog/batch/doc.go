@@ -1,3 +1,8 @@
 // Package batch describes the Job, kind of the group batch, version v1: pods
 // that are to run until a number of them has ended well.
+//
+// A job whose selector is not its user's (manualSelector) gets one of its UID
+// when it is created, and its pod template the labels for it, so that no two jobs
+// count the same pods. What a job does can't change afterwards; where its pods
+// may run can, as long as it is suspended and has not begun.
 package batch

@@ -115,7 +115,8 @@ func completions(j *batchv1.Job) string {
 	return fmt.Sprintf("%d/1", j.Status.Succeeded)
 }
 
-// elapsed says how long a job took or, while it is not over, takes.
+// elapsed says how long a job took or, while it is not complete, takes. That of
+// a failed job goes on, as with Kubernetes.
 func elapsed(j *batchv1.Job, now time.Time) string {
 	if j.Status.StartTime == nil {
 		return ""
@@ -123,8 +124,6 @@ func elapsed(j *batchv1.Job, now time.Time) string {
 	end := now
 	if j.Status.CompletionTime != nil {
 		end = j.Status.CompletionTime.Time
-	} else if c := condition(j, batchv1.JobFailed); c != nil && !c.LastTransitionTime.IsZero() {
-		end = c.LastTransitionTime.Time
 	}
 	return duration.HumanDuration(end.Sub(j.Status.StartTime.Time))
 }

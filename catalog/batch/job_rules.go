@@ -279,6 +279,7 @@ func validateFailureRule(r *batchv1.PodFailurePolicyRule, s *batchv1.JobSpec, co
 		} else if n > maxExitCodes {
 			errs = append(errs, field.TooMany(at.Child("values"), n, maxExitCodes))
 		}
+		ordered := true
 		for i, v := range codes.Values {
 			at := at.Child("values").Index(i)
 			switch {
@@ -287,8 +288,11 @@ func validateFailureRule(r *batchv1.PodFailurePolicyRule, s *batchv1.JobSpec, co
 			case i > 0 && v == codes.Values[i-1]:
 				errs = append(errs, field.Duplicate(at, v))
 			case i > 0 && v < codes.Values[i-1]:
-				errs = append(errs, field.Invalid(at.Child(""), codes.Values, "must be ordered"))
+				ordered = false
 			}
+		}
+		if !ordered {
+			errs = append(errs, field.Invalid(at.Child("values"), codes.Values, "must be ordered"))
 		}
 	}
 	if len(r.OnPodConditions) > maxPodConditions {

@@ -48,7 +48,7 @@ func Kinds(t *testing.T, kinds []*catalog.Kind, examples string, keepsStatus ...
 			named(t, k)
 			empty(t, k)
 			for seed := range int64(rounds) {
-				strange(t, k, seed)
+				strange(t, k, Random(k, seed), Random(k, seed+rounds))
 			}
 			statusApart(t, k, contains(keepsStatus, k.Kind))
 		})
@@ -214,16 +214,25 @@ func empty(t *testing.T, k *catalog.Kind) { // K3
 	use(t, k, obj, k.New())
 }
 
-// strange tries an object of random content.
-func strange(t *testing.T, k *catalog.Kind, seed int64) {
+// Fuzz checks K2 and K3 on objects made of the fuzzer's bytes.
+func Fuzz(f *testing.F, kinds []*catalog.Kind) {
+	for i := range kinds {
+		f.Add(uint8(i), []byte("an object and the one before it"))
+	}
+	f.Fuzz(func(t *testing.T, i uint8, data []byte) {
+		k := kinds[int(i)%len(kinds)]
+		obj, old := k.New(), k.New()
+		fill := configured(randfill.NewFromGoFuzz(data))
+		fill.Fill(obj)
+		fill.Fill(old)
+		strange(t, k, obj, old)
+	})
+}
+
+// strange tries an object of random content as a new one, and as an update of
+// another.
+func strange(t *testing.T, k *catalog.Kind, obj, old catalog.Object) {
 	t.Helper()
-	defer func() {
-		if p := recover(); p != nil {
-			t.Errorf("K3: seed %d: panic: %v", seed, p)
-			panic(p)
-		}
-	}()
-	obj, old := Random(k, seed), Random(k, seed+rounds)
 	use(t, k, clone(obj), nil)
 	use(t, k, clone(obj), old)
 
@@ -231,7 +240,7 @@ func strange(t *testing.T, k *catalog.Kind, seed int64) {
 	once := clone(obj)
 	apply(k.Default, obj)
 	if !equality.Semantic.DeepEqual(once, obj) {
-		t.Fatalf("K2: seed %d: Default is not idempotent", seed)
+		t.Fatalf("K2: Default is not idempotent: %+v", once)
 	}
 	// A shallow copy shares everything with the original; the race detector
 	// sees a Default that writes.
@@ -359,8 +368,11 @@ func Random(k *catalog.Kind, seed int64) catalog.Object {
 	return obj
 }
 
-func filler(seed int64) *randfill.Filler {
-	return randfill.NewWithSeed(seed).NilChance(0.4).NumElements(0, 3).MaxDepth(12).Funcs(
+func filler(seed int64) *randfill.Filler { return configured(randfill.NewWithSeed(seed)) }
+
+// configured returns f, told how to make what has to have a form.
+func configured(f *randfill.Filler) *randfill.Filler {
+	return f.NilChance(0.4).NumElements(0, 3).MaxDepth(12).Funcs(
 		func(q *resource.Quantity, c randfill.Continue) {
 			*q = *resource.NewMilliQuantity(c.Int63n(1<<40)-10, resource.DecimalSI)
 		},

@@ -10,3 +10,5 @@ import (
 func TestKindsKeepTheLaws(t *testing.T) {
 	catalogtest.Kinds(t, coordination.Kinds(), "testdata/accepted")
 }
+
+func FuzzKinds(f *testing.F) { catalogtest.Fuzz(f, coordination.Kinds()) }

@@ -10,3 +10,5 @@ import (
 func TestKindsKeepTheLaws(t *testing.T) {
 	catalogtest.Kinds(t, core.Kinds(), "testdata/accepted", "Node")
 }
+
+func FuzzKinds(f *testing.F) { catalogtest.Fuzz(f, core.Kinds()) }

@@ -52,6 +52,9 @@ func validatePodStatus(p, old *corev1.Pod) field.ErrorList {
 	errs = append(errs, apivalidation.ValidateNonnegativeField(s.ObservedGeneration, at.Child("observedGeneration"))...)
 	errs = append(errs, validateIPs(podIPs(s), at.Child("podIPs"))...)
 	errs = append(errs, validateIPs(hostIPs(s), at.Child("hostIPs"))...)
+	if len(s.HostIPs) > 0 && s.HostIPs[0].IP != s.HostIP {
+		errs = append(errs, field.Invalid(at.Child("hostIPs").Index(0).Child("ip"), s.HostIPs[0].IP, "must be equal to `hostIP`"))
+	}
 	for i, c := range s.Conditions {
 		at := at.Child("conditions").Index(i)
 		// Types without a domain are Kubernetes' own.

@@ -29,7 +29,7 @@ func services() *catalog.Kind {
 		Default:          catalog.Default(defaultService),
 		Prepare:          catalog.Prepare(prepareService),
 		Validate:         catalog.Validate(validateService),
-		ValidateName:     apivalidation.NameIsDNS1035Label,
+		ValidateName:     apivalidation.NameIsDNSLabel, // since v1.37 a name may begin with a digit
 		Columns: []catalog.Column{
 			catalog.Text("Type", spec["type"], func(s *corev1.Service) string { return string(s.Spec.Type) }),
 			catalog.Text("Cluster-IP", spec["clusterIP"], func(s *corev1.Service) string {

@@ -261,13 +261,14 @@ func (c *checker) checkRestartRules(ctr *corev1.Container, at *field.Path) {
 		requiredOf(&c.report, at.Child("restartPolicy"), *ctr.RestartPolicy,
 			corev1.ContainerRestartPolicyAlways, corev1.ContainerRestartPolicyNever, corev1.ContainerRestartPolicyOnFailure)
 	}
-	rules, at := ctr.RestartPolicyRules, at.Child("restartPolicyRules")
+	rules := ctr.RestartPolicyRules
 	if len(rules) == 0 {
 		return
 	}
 	if ctr.RestartPolicy == nil {
 		c.add(field.Required(at.Child("restartPolicy"), "must specify restartPolicy when restart rules are used"))
 	}
+	at = at.Child("restartPolicyRules")
 	if len(rules) > maxRestartRules {
 		c.add(field.TooMany(at, len(rules), maxRestartRules))
 	}

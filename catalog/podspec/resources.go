@@ -149,8 +149,8 @@ func (c *checker) checkResizePolicy(ctr *corev1.Container, at *field.Path) {
 }
 
 // checkPodResources checks what a pod asks for as a whole, and its claims.
-func (c *checker) checkPodResources(at *field.Path) {
-	s := c.spec
+func (c *checker) checkPodResources(spec *field.Path) {
+	s, at := c.spec, spec
 	for _, name := range slices.Sorted(maps.Keys(s.Overhead)) {
 		at := at.Child("overhead").Key(string(name))
 		checkContainerResourceName(&c.report, name, at)
@@ -190,13 +190,13 @@ func (c *checker) checkPodResources(at *field.Path) {
 			c.add(ValidateQuantity(name, q, at)...)
 		}
 	}
-	c.checkWholeAgainstParts(at)
+	c.checkWholeAgainstParts(spec)
 }
 
 // checkWholeAgainstParts checks that a pod asks for no less than its containers
 // ask for together, and that none of them may use more than the pod.
-func (c *checker) checkWholeAgainstParts(at *field.Path) {
-	s, sum := c.spec, Requests(c.spec)
+func (c *checker) checkWholeAgainstParts(spec *field.Path) {
+	s, sum, at := c.spec, Requests(c.spec), spec.Child("resources")
 	for _, name := range slices.Sorted(maps.Keys(s.Resources.Requests)) {
 		q := s.Resources.Requests[name]
 		if limit, ok := s.Resources.Limits[name]; ok && q.Cmp(limit) > 0 {
@@ -214,7 +214,7 @@ func (c *checker) checkWholeAgainstParts(at *field.Path) {
 			for _, name := range slices.Sorted(maps.Keys(list.of[i].Resources.Limits)) {
 				q, whole := list.of[i].Resources.Limits[name], s.Resources.Limits[name]
 				if _, ok := s.Resources.Limits[name]; ok && q.Cmp(whole) > 0 {
-					c.invalid(field.NewPath("spec", list.name).Index(i).Child("resources", "limits"), q.String(),
+					c.invalid(spec.Child(list.name).Index(i).Child("resources", "limits"), q.String(),
 						fmt.Sprintf("must be less than or equal to pod limits of %s", whole.String()))
 				}
 			}

@@ -1,0 +1,271 @@
+package catalogtest
+
+import (
+	"encoding/json"
+	"flag"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	jsonpatch "github.com/evanphx/json-patch/v5"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	utilerrors "k8s.io/apimachinery/pkg/util/errors"
+	"sigs.k8s.io/yaml"
+
+	"github.com/sampan-io/sampan/catalog"
+)
+
+// longest is how much of a fault a story repeats.
+const longest = 400
+
+// now is when the stories play, an hour after their objects were created.
+var now = metav1.Unix(1_700_003_600, 0)
+
+// Stories plays the stories in dir, whose manifests are in examples. A story is a
+// list of commands and, under each, lines beginning with ">" that say what came
+// of it. With -update the stories are written anew; then read the difference.
+//
+//	load FILE        takes a manifest from examples
+//	create [PATCH]   creates the manifest, changed by a merge patch in YAML
+//	update PATCH     updates what was last created or updated
+//	SUB: PATCH       does so through a subresource: "status: {…}", "finalize: {…}"
+//	apply SUB BODY   applies a body to the object: "apply binding {…}"
+//	delete           marks the object as being deleted
+//	show FIELD       prints a field: "show spec.selector"
+//	row              prints the cells of the object's row, wide ones after a bar
+//
+// What is refused changes nothing. Stories say which faults there are, so their
+// order does not count.
+func Stories(t *testing.T, kinds []*catalog.Kind, dir, examples string) {
+	c, err := catalog.New(kinds)
+	if err != nil {
+		t.Fatal(err)
+	}
+	files, err := filepath.Glob(filepath.Join(dir, "*.txt"))
+	if err != nil || len(files) == 0 {
+		t.Fatalf("no stories in %s: %v", dir, err)
+	}
+	for _, file := range files {
+		t.Run(strings.TrimSuffix(filepath.Base(file), ".txt"), func(t *testing.T) {
+			old, err := os.ReadFile(file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			s := story{t: t, catalog: c, examples: examples}
+			told := s.tell(string(old))
+			switch {
+			case told == string(old):
+			case updating():
+				if err := os.WriteFile(file, []byte(told), 0o644); err != nil {
+					t.Fatal(err)
+				}
+			default:
+				t.Errorf("%s went differently; now:\n%s", file, told)
+			}
+		})
+	}
+}
+
+// updating says whether the test was told to write the stories anew. The flag is
+// the test package's to define.
+func updating() bool {
+	f := flag.Lookup("update")
+	return f != nil && f.Value.String() == "true"
+}
+
+type story struct {
+	t        *testing.T
+	catalog  *catalog.Catalog
+	examples string
+
+	kind     *catalog.Kind
+	manifest catalog.Object // as loaded
+	obj      catalog.Object // as created or last updated
+}
+
+func (s *story) tell(text string) string {
+	var out strings.Builder
+	for line := range strings.Lines(text) {
+		line = strings.TrimSuffix(line, "\n")
+		if strings.HasPrefix(line, ">") {
+			continue
+		}
+		out.WriteString(line + "\n")
+		if line == "" || strings.HasPrefix(line, "#") {
+			continue
+		}
+		for _, said := range s.do(line) {
+			out.WriteString("> " + said + "\n")
+		}
+	}
+	return out.String()
+}
+
+func (s *story) do(line string) []string {
+	s.t.Helper()
+	verb, rest, _ := strings.Cut(line, " ")
+	if verb != "load" && s.kind == nil {
+		s.t.Fatalf("%q before load", line)
+	}
+	if verb != "load" && verb != "create" && s.obj == nil {
+		s.t.Fatalf("%q before create", line)
+	}
+	switch verb {
+	case "load":
+		s.kind, s.manifest = Load(s.t, s.catalog, filepath.Join(s.examples, rest))
+		return nil
+	case "create":
+		obj := s.patched(s.manifest, rest)
+		return s.outcome(obj, Create(s.kind, obj))
+	case "update":
+		obj := s.patched(s.obj, rest)
+		return s.outcome(obj, Update(s.kind, obj, s.obj))
+	case "apply":
+		name, body, _ := strings.Cut(rest, " ")
+		return s.apply(name, body)
+	case "delete":
+		s.obj.SetDeletionTimestamp(&now)
+		apply(s.kind.Terminating, s.obj)
+		return nil
+	case "show":
+		return []string{s.show(rest)}
+	case "row":
+		return []string{s.row()}
+	}
+	if sub, ok := strings.CutSuffix(verb, ":"); ok && s.kind.Subresource(sub) != nil {
+		obj := s.patched(s.obj, rest)
+		return s.outcome(obj, UpdateSub(s.kind, sub, obj, s.obj))
+	}
+	s.t.Fatalf("unknown command %q", line)
+	return nil
+}
+
+func (s *story) patched(obj catalog.Object, patch string) catalog.Object {
+	s.t.Helper()
+	if strings.TrimSpace(patch) == "" {
+		return clone(obj)
+	}
+	p, err := yaml.YAMLToJSON([]byte(patch))
+	if err != nil {
+		s.t.Fatalf("patch %s: %v", patch, err)
+	}
+	doc, err := json.Marshal(obj)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	doc, err = jsonpatch.MergePatch(doc, p)
+	if err != nil {
+		s.t.Fatalf("patch %s: %v", patch, err)
+	}
+	changed := s.kind.New()
+	if err := yaml.UnmarshalStrict(doc, changed); err != nil {
+		s.t.Fatalf("patch %s: %v", patch, err)
+	}
+	return changed
+}
+
+func (s *story) outcome(obj catalog.Object, err error) []string {
+	if err == nil {
+		s.obj = obj
+		return []string{"ok"}
+	}
+	all := []error{err}
+	if many, ok := err.(utilerrors.Aggregate); ok {
+		all = many.Errors()
+	}
+	var lines []string
+	for _, e := range all {
+		text := strings.ReplaceAll(e.Error(), "\n", " / ")
+		if len(text) > longest {
+			text = text[:longest] + "…"
+		}
+		lines = append(lines, text)
+	}
+	slices.Sort(lines)
+	return lines
+}
+
+func (s *story) apply(name, body string) []string {
+	s.t.Helper()
+	sub := s.kind.Subresource(name)
+	if sub == nil || sub.Apply == nil {
+		s.t.Fatalf("%s has no subresource %q to apply", s.kind.Kind, name)
+	}
+	b := sub.New()
+	if err := yaml.UnmarshalStrict([]byte(body), b); err != nil {
+		s.t.Fatalf("body %s: %v", body, err)
+	}
+	obj := clone(s.obj)
+	err := sub.Apply(obj, b)
+	if err == nil && sub.Validate != nil {
+		err = sub.Validate(obj, s.obj).ToAggregate()
+	}
+	return s.outcome(obj, err)
+}
+
+// show prints a field, without the times that the clock gave it.
+func (s *story) show(path string) string {
+	s.t.Helper()
+	doc, err := json.Marshal(s.obj)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	var v any
+	if err := json.Unmarshal(doc, &v); err != nil {
+		s.t.Fatal(err)
+	}
+	for name := range strings.SplitSeq(path, ".") {
+		switch at := v.(type) {
+		case map[string]any:
+			v = at[name]
+		case []any:
+			i := 0
+			if _, err := fmt.Sscan(name, &i); err != nil || i >= len(at) {
+				return "none"
+			}
+			v = at[i]
+		default:
+			return "none"
+		}
+	}
+	if v == nil {
+		return "none"
+	}
+	dropTimes(v)
+	text, err := json.Marshal(v)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	return string(text)
+}
+
+func dropTimes(v any) {
+	switch at := v.(type) {
+	case map[string]any:
+		delete(at, "lastTransitionTime")
+		for _, child := range at {
+			dropTimes(child)
+		}
+	case []any:
+		for _, child := range at {
+			dropTimes(child)
+		}
+	}
+}
+
+func (s *story) row() string {
+	var plain, wide []string
+	for _, c := range s.kind.Columns {
+		cell := fmt.Sprint(c.Cell(s.obj, now.Time.In(time.UTC)))
+		if c.Priority == 0 {
+			plain = append(plain, cell)
+		} else {
+			wide = append(wide, cell)
+		}
+	}
+	return strings.Join(append(append(plain, "|"), wide...), "  ")
+}
