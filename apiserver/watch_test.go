@@ -312,7 +312,7 @@ func TestTheServerEndsWatches(t *testing.T) {
 	w := f.watch(configMaps + "?watch=1")
 	timed := f.watch(configMaps + "?watch=1&timeoutSeconds=1")
 	timed.expect("END")
-	f.Go(func() { ran <- f.server.Run(ctx) })
+	defer f.Go(func() { ran <- f.server.Run(ctx) })()
 	<-f.server.Ready()
 	cancel()
 	w.expect("END")
@@ -324,11 +324,11 @@ func TestTheServerEndsWatches(t *testing.T) {
 	}
 }
 
-// Go runs work that must have ended before the test does.
-func (f *fixture) Go(work func()) {
+// Go runs work beside the test, which waits for it.
+func (f *fixture) Go(work func()) (wait func()) {
 	g := run.NewGroup(f.Context(), 0)
 	g.Go(func(context.Context) { work() })
-	f.Cleanup(g.Wait)
+	return g.Wait
 }
 
 func TestBookmarks(t *testing.T) {
@@ -345,7 +345,7 @@ func TestBookmarks(t *testing.T) {
 			}
 		}
 		create("a")
-		time.AfterFunc(30*time.Second, func() { create("b") })  // progress, told at 1 m
+		time.AfterFunc(30*time.Second, func() { create("b") }) // progress, told at 1 m
 		var got []string
 		timeout := int64(170)
 		for ev, err := range local.Watch(t.Context(), cmGVR, "default", metav1.ListOptions{AllowWatchBookmarks: true, TimeoutSeconds: &timeout, ResourceVersion: "1"}) {

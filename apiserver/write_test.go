@@ -24,7 +24,7 @@ import (
 
 func (f *fixture) mate() auth.User { return auth.User{Name: "mate"} }
 
-func second[T any](_ T, err error) error       { return err }
+func second[T any](_ T, err error) error        { return err }
 func third[T, U any](_ T, _ U, err error) error { return err }
 
 const (
