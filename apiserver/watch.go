@@ -2,7 +2,6 @@ package apiserver
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"iter"
 	"strconv"
@@ -30,9 +29,6 @@ type change struct {
 	rv          string
 	annotations map[string]string
 }
-
-// errTimeout ends a watch that asked for timeoutSeconds.
-var errTimeout = errors.New("the watch has lasted as long as it was asked to")
 
 // watch checks the options and returns the changes after the asked revision. They end
 // with an error, or without one when ctx is over or the asked time is.
@@ -95,7 +91,7 @@ func (w *watching) changes(ctx context.Context) iter.Seq2[change, error] {
 	return func(yield func(change, error) bool) {
 		if w.timeout > 0 {
 			var cancel context.CancelFunc
-			ctx, cancel = context.WithTimeoutCause(ctx, w.timeout, errTimeout)
+			ctx, cancel = context.WithTimeout(ctx, w.timeout)
 			defer cancel()
 		}
 		if w.initial && !w.tellState(yield) {
@@ -106,12 +102,7 @@ func (w *watching) changes(ctx context.Context) iter.Seq2[change, error] {
 		for ev, err := range w.server.opts.Store.Watch(ctx, w.chosen.query, w.after) {
 			switch {
 			case err != nil && ctx.Err() != nil:
-				// The end that was asked for. A last bookmark saves the client the
-				// way back to here.
-				if w.bookmarks && errors.Is(context.Cause(ctx), errTimeout) && w.after > told {
-					yield(bookmark(w.after, nil), nil)
-				}
-				return
+				return // the end that was asked for
 			case err != nil:
 				yield(change{}, storeFault(err))
 				return

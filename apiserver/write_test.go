@@ -1,0 +1,555 @@
+package apiserver_test
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	autoscalingv1 "k8s.io/api/autoscaling/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/sampan-io/sampan/apiserver"
+	"github.com/sampan-io/sampan/apiserver/admission"
+	"github.com/sampan-io/sampan/apiserver/auth"
+	"github.com/sampan-io/sampan/internal/run"
+	"github.com/sampan-io/sampan/store"
+)
+
+func (f *fixture) mate() auth.User { return auth.User{Name: "mate"} }
+
+func second[T any](_ T, err error) error        { return err }
+func third[T, U any](_ T, _ U, err error) error { return err }
+
+const (
+	pods  = "/api/v1/namespaces/default/pods"
+	rcs   = "/api/v1/namespaces/default/replicationcontrollers"
+	merge = "Content-Type: application/merge-patch+json"
+)
+
+func replicationController(name string) *corev1.ReplicationController {
+	two := int32(2)
+	return &corev1.ReplicationController{
+		ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: "default"},
+		Spec: corev1.ReplicationControllerSpec{Replicas: &two, Selector: map[string]string{"app": name}, Template: &corev1.PodTemplateSpec{
+			ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{"app": name}}, Spec: pod("x").Spec,
+		}},
+	}
+}
+
+func TestGenerateName(t *testing.T) {
+	f := serve(t)
+	seen := map[string]bool{}
+	for range 20 {
+		m := f.create(configMaps, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{GenerateName: "web-"}})
+		if len(m.Name) != len("web-")+5 || !strings.HasPrefix(m.Name, "web-") || seen[m.Name] {
+			t.Errorf("name %q", m.Name)
+		}
+		seen[m.Name] = true
+	}
+	long := f.create(configMaps, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{GenerateName: strings.Repeat("x", 100)}})
+	if len(long.Name) != 63 {
+		t.Errorf("a long prefix makes a name of %d letters, want 63", len(long.Name))
+	}
+	f.refused(f.do("POST", configMaps, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{GenerateName: "A_"}}), 422, metav1.StatusReasonInvalid, "metadata.generateName: Invalid value")
+}
+
+func TestATakenGeneratedNameIsTriedAgain(t *testing.T) {
+	w := &watchdog{}
+	taken := 0
+	w.change = func(a *admission.Attributes) error {
+		if taken++; taken <= 2 {
+			return apierrors.NewAlreadyExists(a.Kind.GR(), a.Name)
+		}
+		return nil
+	}
+	f := serve(t, func(o *apiserver.Options) { o.Admission = []admission.Plugin{w} })
+	f.create(configMaps, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{GenerateName: "web-"}})
+	if diff := cmp.Diff([]bool{false, false, true}, w.ends); diff != "" {
+		t.Errorf("what became of the tries (-want +got):\n%s", diff)
+	}
+}
+
+func TestDryRunWritesNothing(t *testing.T) {
+	w := &watchdog{}
+	f := serve(t, func(o *apiserver.Options) { o.Admission = []admission.Plugin{w} })
+	f.create(configMaps, configMap("a"))
+	w.ends = nil
+	before := f.store.Revision()
+	made := into[corev1.ConfigMap](f, f.do("POST", configMaps+"?dryRun=All", configMap("b")), 201)
+	if made.Name != "b" || made.UID == "" || made.ResourceVersion != "" {
+		t.Errorf("created %+v", made)
+	}
+	f.refused(f.do("POST", configMaps+"?dryRun=All", configMap("a")), 409, metav1.StatusReasonAlreadyExists, "already exists")
+	patched := into[corev1.ConfigMap](f, f.do("PATCH", configMaps+"/a?dryRun=All", `{"data":{"x":"y"}}`, merge), 200)
+	if patched.Data["x"] != "y" || patched.ResourceVersion != "1" {
+		t.Errorf("patched %+v", patched)
+	}
+	f.do("PUT", configMaps+"/a?dryRun=All", configMap("a", "x=y"))
+	f.do("DELETE", configMaps+"/a?dryRun=All", nil)
+	f.do("DELETE", configMaps+"/a", `{"dryRun":["All"]}`)
+	if got := f.store.Revision(); got != before {
+		t.Errorf("revision %d, was %d", got, before)
+	}
+	if slices.Contains(w.ends, true) || len(w.ends) != 6 {
+		t.Errorf("admission was told %v, want six times that nothing was written", w.ends)
+	}
+}
+
+func TestFieldValidation(t *testing.T) {
+	f := serve(t)
+	f.create(configMaps, configMap("a"))
+	const body = `{"metadata":{"name":"%s","nam":"x"},"dat":{}}`
+	tests := []struct {
+		method, path, body string
+		headers            []string
+	}{
+		{"POST", configMaps, fmt.Sprintf(body, "b"), nil},
+		{"PUT", configMaps + "/a", fmt.Sprintf(body, "a"), nil},
+		{"PATCH", configMaps + "/a", `{"metadata":{"nam":"x"},"dat":{}}`, []string{merge}},
+	}
+	want := []string{`299 - "unknown field \"metadata.nam\""`, `299 - "unknown field \"dat\""`}
+	for _, tt := range tests {
+		t.Run(tt.method, func(t *testing.T) {
+			sub := *f
+			sub.T = t
+			sub.refused(sub.do(tt.method, tt.path+"?fieldValidation=Strict", tt.body, tt.headers...), 400, metav1.StatusReasonBadRequest, `strict decoding error: unknown field`)
+			for _, mode := range []string{"", "?fieldValidation=Warn", "?fieldValidation=Ignore"} {
+				a := sub.do(tt.method, tt.path+mode, strings.ReplaceAll(tt.body, `"b"`, `"b`+fmt.Sprint(len(mode))+`"`), tt.headers...)
+				got := a.header.Values("Warning")
+				slices.Sort(got)
+				expect := slices.Sorted(slices.Values(want))
+				if strings.HasSuffix(mode, "Ignore") {
+					expect = nil
+				}
+				if diff := cmp.Diff(expect, got); a.code >= 300 || diff != "" {
+					t.Errorf("%q: %d %s; warnings (-want +got):\n%s", mode, a.code, a.body, diff)
+				}
+			}
+		})
+	}
+}
+
+func TestYAMLBody(t *testing.T) {
+	f := serve(t)
+	a := f.do("POST", configMaps, "apiVersion: v1\nkind: ConfigMap\nmetadata:\n  name: a\ndata:\n  k: v\n", "Content-Type: application/yaml", "Accept: application/yaml")
+	if a.code != 201 || !strings.Contains(string(a.body), "data:\n  k: v\n") {
+		t.Errorf("%d %s", a.code, a.body)
+	}
+}
+
+func TestPatchTypes(t *testing.T) {
+	f := serve(t)
+	f.create(pods, pod("a"))
+	image := func(a answer) string { return into[corev1.Pod](f, a, 200).Spec.Containers[0].Image }
+	const strategic, operations = "Content-Type: application/strategic-merge-patch+json", "Content-Type: application/json-patch+json"
+	if got := image(f.do("PATCH", pods+"/a", `{"spec":{"containers":[{"name":"c","image":"i:2"}]}}`, strategic)); got != "i:2" {
+		t.Errorf("strategic: image %s", got)
+	}
+	if got := image(f.do("PATCH", pods+"/a", `[{"op":"replace","path":"/spec/containers/0/image","value":"i:3"}]`, operations)); got != "i:3" {
+		t.Errorf("operations: image %s", got)
+	}
+	f.refused(f.do("PATCH", pods+"/a", `[{"op":"test","path":"/spec/containers/0/image","value":"i:2"}]`, operations), 422, metav1.StatusReasonInvalid, "")
+	f.refused(f.do("PATCH", pods+"/a", `{"spec":{"containers":[{"name":"c","image":""}]}}`, strategic), 422, metav1.StatusReasonInvalid, `Pod "a" is invalid: spec.containers[0].image: Required value`)
+	f.refused(f.do("PATCH", pods+"/x", `{}`, strategic), 404, metav1.StatusReasonNotFound, `pods "x" not found`)
+	before := f.store.Revision()
+	if f.do("PATCH", pods+"/a", `{"spec":{"containers":[{"name":"c","image":"i:3"}]}}`, strategic); f.store.Revision() != before {
+		t.Error("a patch that changes nothing wrote")
+	}
+}
+
+func TestMetadataIsTheServers(t *testing.T) {
+	f := serve(t)
+	rc := replicationController("a")
+	rc.UID, rc.Generation, rc.SelfLink = "mine", 7, "/x"
+	rc.ManagedFields = []metav1.ManagedFieldsEntry{{Manager: "m"}}
+	rc.DeletionTimestamp = &metav1.Time{Time: time.Now()}
+	rc.Status.Replicas = 9
+	made := into[corev1.ReplicationController](f, f.do("POST", rcs, rc), 201)
+	if made.UID == "mine" || made.Generation != 1 || made.SelfLink != "" || made.ManagedFields != nil || made.DeletionTimestamp != nil || made.Status.Replicas != 0 {
+		t.Errorf("created %+v", made)
+	}
+	steps := []struct {
+		name, path, patch string
+		generation        int64
+	}{
+		{"labels do not count", "", `{"metadata":{"labels":{"x":"y"}}}`, 1},
+		{"the spec counts", "", `{"spec":{"replicas":3}}`, 2},
+		{"the status does not, nor does it change here", "", `{"status":{"replicas":3}}`, 2},
+		{"the status does not count", "/status", `{"status":{"replicas":3,"observedGeneration":2}}`, 2},
+		{"the spec does not change there", "/status", `{"spec":{"replicas":7}}`, 2},
+		{"nobody sets it", "", `{"metadata":{"generation":9}}`, 2},
+		{"scale counts", "/scale", `{"spec":{"replicas":5}}`, 3},
+	}
+	for _, s := range steps {
+		if a := f.do("PATCH", rcs+"/a"+s.path, s.patch, merge); a.code != 200 {
+			t.Fatalf("%s: %s", s.name, a.body)
+		}
+		if got := into[corev1.ReplicationController](f, f.do("GET", rcs+"/a", nil), 200); got.Generation != s.generation {
+			t.Errorf("%s: generation %d, want %d", s.name, got.Generation, s.generation)
+		}
+	}
+	end := into[corev1.ReplicationController](f, f.do("GET", rcs+"/a", nil), 200)
+	if *end.Spec.Replicas != 5 || end.Status.Replicas != 3 {
+		t.Errorf("%d wanted, %d there; want 5 and 3", *end.Spec.Replicas, end.Status.Replicas)
+	}
+	f.refused(f.do("PATCH", rcs+"/a", `{"metadata":{"creationTimestamp":"2001-01-01T00:00:00Z"}}`, merge), 422, metav1.StatusReasonInvalid, "metadata.creationTimestamp: Invalid value")
+}
+
+func TestScale(t *testing.T) {
+	f := serve(t)
+	f.create(rcs, replicationController("a"))
+	scale := into[autoscalingv1.Scale](f, f.do("GET", rcs+"/a/scale", nil), 200)
+	if scale.Kind != "Scale" || scale.APIVersion != "autoscaling/v1" || scale.Spec.Replicas != 2 || scale.ResourceVersion != "1" || scale.Status.Selector != "app=a" {
+		t.Errorf("scale %+v", scale)
+	}
+	scale.Spec.Replicas = 4
+	if got := into[autoscalingv1.Scale](f, f.do("PUT", rcs+"/a/scale", scale), 200); got.Spec.Replicas != 4 || got.ResourceVersion != "2" {
+		t.Errorf("scaled %+v", got)
+	}
+	f.refused(f.do("PUT", rcs+"/a/scale", scale), 409, metav1.StatusReasonConflict, "the object has been modified")
+	f.refused(f.do("PATCH", rcs+"/a/scale", `{"spec":{"replicas":-1}}`, merge), 422, metav1.StatusReasonInvalid, "spec.replicas")
+	f.refused(f.do("DELETE", rcs+"/a/scale", nil), 405, metav1.StatusReasonMethodNotAllowed, "")
+}
+
+func TestBinding(t *testing.T) {
+	f := serve(t)
+	for _, name := range []string{"a", "b"} {
+		f.create(pods, pod(name))
+	}
+	binding := func(name, node string) *corev1.Binding {
+		return &corev1.Binding{ObjectMeta: metav1.ObjectMeta{Name: name}, Target: corev1.ObjectReference{Kind: "Node", Name: node}}
+	}
+	for _, a := range []answer{
+		f.do("POST", pods+"/a/binding", binding("a", "n1")),
+		f.do("POST", "/api/v1/namespaces/default/bindings", binding("b", "n1")),
+	} {
+		if got := into[metav1.Status](f, a, 201); got.Status != "Success" {
+			t.Errorf("bound: %s", a.body)
+		}
+	}
+	for _, name := range []string{"a", "b"} {
+		if got := into[corev1.Pod](f, f.do("GET", pods+"/"+name, nil), 200); got.Spec.NodeName != "n1" {
+			t.Errorf("%s is on %q", name, got.Spec.NodeName)
+		}
+	}
+	f.refused(f.do("POST", pods+"/a/binding", binding("a", "n2")), 409, metav1.StatusReasonConflict, "already assigned to node")
+	f.refused(f.do("POST", pods+"/x/binding", binding("x", "n2")), 404, metav1.StatusReasonNotFound, "not found")
+	f.refused(f.do("POST", "/api/v1/namespaces/default/bindings", binding("", "n2")), 422, metav1.StatusReasonInvalid, "metadata.name: Required value: names the pod")
+	if names, _ := f.names(pods, "fieldSelector=spec.nodeName=n1"); len(names) != 2 {
+		t.Errorf("on n1: %v", names)
+	}
+	// In process it is the same.
+	f.create(pods, pod("c"))
+	if _, err := f.local.Create(t.Context(), pdGVR, "default", "c", binding("c", "n1"), metav1.CreateOptions{}, "binding"); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestToken(t *testing.T) {
+	f := serve(t)
+	f.create("/api/v1/namespaces/default/serviceaccounts", &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: "sa"}})
+	const token = "/api/v1/namespaces/default/serviceaccounts/%s/token"
+	a := f.do("POST", fmt.Sprintf(token, "sa"), `{"apiVersion":"authentication.k8s.io/v1","kind":"TokenRequest","spec":{"audiences":["x"]}}`)
+	if got := into[metav1.PartialObjectMetadata](f, a, 201); got.Kind != "TokenRequest" || got.Name != "sa for boss" {
+		t.Errorf("issued %s", a.body)
+	}
+	f.refused(f.do("POST", fmt.Sprintf(token, "x"), `{}`), 404, metav1.StatusReasonNotFound, `serviceaccounts "x" not found`)
+}
+
+func TestDelete(t *testing.T) {
+	tests := []struct {
+		name       string
+		finalizers []string
+		options    string // bodies of the DELETEs, one after the other
+		want       string // how the object is after each
+	}{
+		{"at once", nil, `{}`, "gone"},
+		{"held by a finalizer", []string{"a/b"}, `{}`, "a/b grace 0"},
+		{"asked twice", []string{"a/b"}, `{} {}`, "a/b grace 0, unchanged"},
+		{"orphan", nil, `{"propagationPolicy":"Orphan"}`, "orphan grace 0"},
+		{"orphan as it was once said", nil, `{"orphanDependents":true}`, "orphan grace 0"},
+		{"foreground", []string{"a/b"}, `{"propagationPolicy":"Foreground"}`, "a/b foregroundDeletion grace 0"},
+		{"foreground, then in the background", nil, `{"propagationPolicy":"Foreground"} {"propagationPolicy":"Background"}`, "foregroundDeletion grace 0, gone"},
+		{"foreground, then nothing said", nil, `{"propagationPolicy":"Foreground"} {}`, "foregroundDeletion grace 0, unchanged"},
+		{"the uid is right", nil, `{"preconditions":{"uid":"UID"}}`, "gone"},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			f := serve(t)
+			cm := configMap("a")
+			cm.Finalizers = tt.finalizers
+			made := f.create(configMaps, cm)
+			var got []string
+			last := ""
+			for o := range strings.FieldsSeq(tt.options) {
+				a := f.do("DELETE", configMaps+"/a", strings.ReplaceAll(o, "UID", string(made.UID)))
+				m := into[metav1.PartialObjectMetadata](f, a, 200)
+				switch {
+				case m.Kind == "Status":
+					got = append(got, "gone")
+				case m.ResourceVersion == last:
+					got = append(got, "unchanged")
+				default:
+					got = append(got, fmt.Sprint(strings.Join(m.Finalizers, " "), " grace ", *m.DeletionGracePeriodSeconds))
+					if m.DeletionTimestamp == nil {
+						t.Error("no deletionTimestamp")
+					}
+				}
+				last = m.ResourceVersion
+			}
+			if diff := cmp.Diff(tt.want, strings.Join(got, ", ")); diff != "" {
+				t.Errorf("(-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+func TestTheLastFinalizerTakesTheObjectAlong(t *testing.T) {
+	f := serve(t)
+	cm := configMap("a", "app=web")
+	cm.Finalizers = []string{"a/b", "c/d"}
+	f.create(configMaps, cm)
+	w := f.watch(configMaps + "?watch=1&resourceVersion=1&labelSelector=app%3Dweb")
+	f.remove(configMaps + "/a")
+	f.refused(f.do("PATCH", configMaps+"/a", `{"metadata":{"finalizers":["a/b","c/d","e/f"]}}`, merge), 422, metav1.StatusReasonInvalid, "no new finalizers can be added if the object is being deleted")
+	f.merge(configMaps+"/a", `{"metadata":{"finalizers":["c/d"]}}`)
+	f.merge(configMaps+"/a", `{"metadata":{"finalizers":null}}`)
+	f.refused(f.do("GET", configMaps+"/a", nil), 404, metav1.StatusReasonNotFound, "")
+	w.expect("MODIFIED a@2", "MODIFIED a@3", "DELETED a@4")
+}
+
+func TestAPodGoesGracefully(t *testing.T) {
+	f := serve(t)
+	p := pod("a")
+	p.Spec.NodeName = "n1"
+	f.create(pods, p)
+	first := into[corev1.Pod](f, f.do("DELETE", pods+"/a", nil), 200)
+	if first.DeletionGracePeriodSeconds == nil || *first.DeletionGracePeriodSeconds != 30 || first.DeletionTimestamp == nil {
+		t.Fatalf("after the first DELETE: %+v", first.ObjectMeta)
+	}
+	shorter := into[corev1.Pod](f, f.do("DELETE", pods+"/a?gracePeriodSeconds=10", nil), 200)
+	if *shorter.DeletionGracePeriodSeconds != 10 || shorter.DeletionTimestamp.Sub(first.DeletionTimestamp.Time) != -20*time.Second {
+		t.Errorf("after a shorter grace: %+v", shorter.ObjectMeta)
+	}
+	longer := into[corev1.Pod](f, f.do("DELETE", pods+"/a?gracePeriodSeconds=20", nil), 200)
+	if longer.ResourceVersion != shorter.ResourceVersion {
+		t.Errorf("a longer grace changed the pod: %+v", longer.ObjectMeta)
+	}
+	f.merge(pods+"/a/status", `{"status":{"phase":"Succeeded"}}`) // still there, and can be written
+	uid := types.UID("other")
+	if err := f.local.Delete(t.Context(), pdGVR, "default", "a", metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &uid}}); !apierrors.IsConflict(err) {
+		t.Errorf("another uid: %v", err)
+	}
+	zero := int64(0)
+	if err := f.local.Delete(t.Context(), pdGVR, "default", "a", metav1.DeleteOptions{GracePeriodSeconds: &zero, Preconditions: &metav1.Preconditions{UID: &first.UID}}); err != nil {
+		t.Error(err)
+	}
+	f.refused(f.do("GET", pods+"/a", nil), 404, metav1.StatusReasonNotFound, "")
+	f.create(pods, pod("b")) // bound to no node: nobody is there to be graceful
+	if s := into[metav1.Status](f, f.do("DELETE", pods+"/b", nil), 200); s.Status != "Success" {
+		t.Errorf("an unbound pod: %+v", s)
+	}
+}
+
+func TestANamespaceIsFinalized(t *testing.T) {
+	f := serve(t)
+	const namespaces = "/api/v1/namespaces"
+	made := into[corev1.Namespace](f, f.do("POST", namespaces, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "x"}}), 201)
+	if made.Status.Phase != corev1.NamespaceActive || len(made.Spec.Finalizers) != 1 {
+		t.Errorf("created %+v", made)
+	}
+	going := into[corev1.Namespace](f, f.do("DELETE", namespaces+"/x", nil), 200)
+	if going.Status.Phase != corev1.NamespaceTerminating || going.DeletionTimestamp == nil {
+		t.Errorf("going %+v", going)
+	}
+	again := into[corev1.Namespace](f, f.do("DELETE", namespaces+"/x", nil), 200)
+	if again.ResourceVersion != going.ResourceVersion {
+		t.Errorf("asked again: %+v", again)
+	}
+	going.Spec.Finalizers = nil
+	f.do("PUT", namespaces+"/x", going) // not the place to finalize
+	if a := f.do("GET", namespaces+"/x", nil); a.code != 200 {
+		t.Errorf("an update of the namespace itself: %d", a.code)
+	}
+	going.ResourceVersion = ""
+	if a := f.do("PUT", namespaces+"/x/finalize", going); a.code != 200 {
+		t.Errorf("finalize: %s", a.body)
+	}
+	f.refused(f.do("GET", namespaces+"/x", nil), 404, metav1.StatusReasonNotFound, `namespaces "x" not found`)
+}
+
+func TestDeleteCollection(t *testing.T) {
+	f := serve(t)
+	for n := range 4 {
+		f.create(configMaps, configMap(fmt.Sprint("cm-", n), fmt.Sprint("odd=", n%2 == 1)))
+	}
+	a := f.do("DELETE", configMaps+"?labelSelector=odd%3Dtrue", nil)
+	if got := into[corev1.ConfigMapList](f, a, 200); len(got.Items) != 2 {
+		t.Errorf("deleted %s", a.body)
+	}
+	if names, _ := f.names(configMaps); !slices.Equal(names, []string{"cm-0", "cm-2"}) {
+		t.Errorf("left %v", names)
+	}
+}
+
+func TestAdmission(t *testing.T) {
+	w := &watchdog{}
+	f := serve(t, func(o *apiserver.Options) { o.Admission = []admission.Plugin{w} })
+	var seen []string
+	w.change = func(a *admission.Attributes) error {
+		old := ""
+		if a.Old != nil {
+			old = " of " + a.Old.GetName()
+		}
+		seen = append(seen, fmt.Sprintf("%s %s/%s %T%s", a.Operation, a.Kind.Resource, a.Subresource, a.Object, old))
+		if a.Object != nil && a.Subresource == "" {
+			a.Object.SetAnnotations(map[string]string{"seen": "yes"})
+		}
+		return nil
+	}
+	m := f.create(pods, pod("a"))
+	if m.Annotations["seen"] != "yes" {
+		t.Errorf("what admission changed was not stored: %+v", m)
+	}
+	f.merge(pods+"/a/status", `{"status":{"phase":"Running"}}`)
+	f.do("POST", pods+"/a/binding", &corev1.Binding{ObjectMeta: metav1.ObjectMeta{Name: "a"}, Target: corev1.ObjectReference{Kind: "Node", Name: "n"}})
+	f.do("GET", pods+"/a/log", nil)
+	f.do("DELETE", pods+"/a?gracePeriodSeconds=0", nil)
+	want := []string{
+		"CREATE pods/ *v1.Pod", "UPDATE pods/status *v1.Pod of a", "CREATE pods/binding *v1.Binding of a",
+		"CONNECT pods/log <nil> of a", "DELETE pods/ <nil> of a",
+	}
+	if diff := cmp.Diff(want, seen); diff != "" {
+		t.Errorf("admission saw (-want +got):\n%s", diff)
+	}
+	if diff := cmp.Diff([]bool{true, true, true, false, true}, w.ends); diff != "" {
+		t.Errorf("admission was told (-want +got):\n%s", diff)
+	}
+
+	w.ends, w.change = nil, nil
+	f.refused(f.do("POST", configMaps, configMap("A_")), 422, metav1.StatusReasonInvalid, "")
+	w.change = func(a *admission.Attributes) error {
+		return apierrors.NewForbidden(a.Kind.GR(), a.Name, fmt.Errorf("no more of them"))
+	}
+	f.refused(f.do("POST", configMaps, configMap("b")), 403, metav1.StatusReasonForbidden, "no more of them")
+	if diff := cmp.Diff([]bool{false, false}, w.ends); diff != "" {
+		t.Errorf("after refusals admission was told (-want +got):\n%s", diff)
+	}
+}
+
+// TestNoUpdateIsLost is the promise of optimistic concurrency: with a version, and with
+// patches that are tried again by the server.
+func TestNoUpdateIsLost(t *testing.T) {
+	f := serve(t)
+	f.create(configMaps, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "a"}, Data: map[string]string{"n": "0"}})
+	const writers, rounds = 8, 25
+	g := run.NewGroup(t.Context(), 0)
+	for w := range writers {
+		g.Go(func(ctx context.Context) {
+			for range rounds {
+				for {
+					obj, err := f.local.Get(ctx, cmGVR, "default", "a", "")
+					if err != nil {
+						t.Error(err)
+						return
+					}
+					cm := obj.DeepCopyObject().(*corev1.ConfigMap)
+					var n int
+					fmt.Sscan(cm.Data["n"], &n)
+					cm.Data["n"] = fmt.Sprint(n + 1)
+					if _, err = f.local.Update(ctx, cmGVR, "default", "a", cm, metav1.UpdateOptions{}, ""); err == nil {
+						break
+					} else if !apierrors.IsConflict(err) {
+						t.Error(err)
+						return
+					}
+				}
+				patch := fmt.Sprintf(`{"data":{"writer-%d-%d":"x"}}`, w, len(f.Name()))
+				if _, err := f.local.Patch(ctx, cmGVR, "default", "a", types.MergePatchType, []byte(patch), metav1.PatchOptions{}, ""); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	g.Wait()
+	got := into[corev1.ConfigMap](f, f.do("GET", configMaps+"/a", nil), 200)
+	if got.Data["n"] != fmt.Sprint(writers*rounds) || len(got.Data) != 1+writers {
+		t.Errorf("counted to %s with %d keys, want %d and %d", got.Data["n"], len(got.Data), writers*rounds, 1+writers)
+	}
+}
+
+func TestObjectsComeBackFromDisk(t *testing.T) {
+	c := allKinds(t)
+	b := &backend{entries: map[string]store.Entry{}}
+	open := func() (*apiserver.Local, func()) {
+		st, err := store.Open(t.Context(), b, store.Options{Decode: apiserver.Decode(c), Terms: apiserver.Terms(c)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		g := run.NewGroup(ctx, 0)
+		g.Go(func(ctx context.Context) {
+			if err := st.Run(ctx); err != nil {
+				t.Error(err)
+			}
+		})
+		<-st.Ready()
+		s, err := apiserver.New(options(t, st))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return s.As(boss), func() { cancel(); g.Wait() }
+	}
+	local, stop := open()
+	p := pod("a")
+	p.Labels = map[string]string{"app": "web"}
+	made, err := local.Create(t.Context(), pdGVR, "default", "", p, metav1.CreateOptions{}, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	stop()
+	local, stop = open()
+	defer stop()
+	objs, _, err := local.List(t.Context(), pdGVR, "default", metav1.ListOptions{LabelSelector: "app=web", FieldSelector: "spec.nodeName="})
+	if err != nil || len(objs) != 1 {
+		t.Fatalf("List = %v, %v", objs, err)
+	}
+	if diff := cmp.Diff(made, objs[0]); diff != "" {
+		t.Errorf("(-before +after):\n%s", diff)
+	}
+}
+
+// backend is a medium that lives as long as the test.
+type backend struct{ entries map[string]store.Entry }
+
+func (b *backend) Load(_ context.Context, each func(store.Entry) error) (store.Revision, error) {
+	var last store.Revision
+	for _, e := range b.entries {
+		last = max(last, e.Revision)
+		if err := each(e); err != nil {
+			return 0, err
+		}
+	}
+	return last, nil
+}
+
+func (b *backend) Commit(_ context.Context, batch []store.Entry) error {
+	for _, e := range batch {
+		if e.Data == nil {
+			delete(b.entries, e.Key)
+		} else {
+			b.entries[e.Key] = e
+		}
+	}
+	return nil
+}
+
+func (*backend) Reserve(context.Context, store.Revision) error { return nil }
+func (*backend) Close() error                                  { return nil }
