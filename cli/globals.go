@@ -13,6 +13,7 @@ import (
 
 	"github.com/sampan-io/sampan/cli/resource"
 	"github.com/sampan-io/sampan/client"
+	"github.com/sampan-io/sampan/cluster/local"
 )
 
 // Globals are the flags that every verb has, and the streams.
@@ -32,7 +33,7 @@ type Globals struct {
 }
 
 func (g *Globals) flags(f *pflag.FlagSet) {
-	f.StringVar(&g.Name, "name", "sampan", "name of the cluster on this machine")
+	f.StringVar(&g.Name, "name", local.DefaultName, "name of the cluster on this machine")
 	f.StringVar(&g.DataDir, "data-dir", "", "directory of that cluster's data")
 	f.StringVar(&g.Kubeconfig, "kubeconfig", "", "path of the kubeconfig file (default $KUBECONFIG or ~/.kube/config)")
 	f.StringVar(&g.Context, "context", "", "context of the kubeconfig to use")
@@ -106,7 +107,7 @@ func (g *Globals) connect() (*session, error) {
 
 // typed returns a client whose built-in objects have their Go types.
 func (s *session) typed() (*client.REST, error) {
-	return client.NewREST(s.Config(), client.RESTOptions{})
+	return client.NewREST(s.REST.Config(), client.RESTOptions{})
 }
 
 // input is what flags and arguments say about objects.

@@ -6,9 +6,7 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"os/signal"
 	"strings"
-	"syscall"
 
 	"github.com/spf13/cobra"
 	"k8s.io/client-go/rest"
@@ -22,12 +20,8 @@ type Options struct {
 	In       io.Reader // nil means os.Stdin
 	Out, Err io.Writer // nil means os.Stdout, os.Stderr
 
-	// Extra makes further verbs, which may use the global flags once they run.
-	Extra func(*Globals) []*cobra.Command
-
-	// RuntimeSocket returns the path of the socket of the container runtime of
-	// a cluster on this machine, for the image verbs. Nil leaves them out.
-	RuntimeSocket func(*Globals) (string, error)
+	// Extra are further verbs; the root's global flags are theirs, too.
+	Extra []*cobra.Command
 
 	// RunScheduler schedules against a server until ctx is over. Nil leaves the
 	// verb out.
@@ -69,17 +63,12 @@ func New(o Options) *cobra.Command {
 	g.flags(root.PersistentFlags())
 	root.AddCommand(
 		createCommand(g), getCommand(g), deleteCommand(g), logsCommand(g), execCommand(g),
-		scaleCommand(g), waitCommand(g), rollingUpdateCommand(g), versionCommand(g),
+		scaleCommand(g), waitCommand(g), imageCommand(g), versionCommand(g),
 	)
-	if o.RuntimeSocket != nil {
-		root.AddCommand(imageCommand(g, o.RuntimeSocket))
-	}
 	if o.RunScheduler != nil {
 		root.AddCommand(schedulerCommand(g, o.RunScheduler))
 	}
-	if o.Extra != nil {
-		root.AddCommand(o.Extra(g)...)
-	}
+	root.AddCommand(o.Extra...)
 	for _, c := range root.Commands() {
 		wrapArgs(c)
 	}
@@ -102,12 +91,8 @@ func wrapArgs(c *cobra.Command) {
 }
 
 // Main runs one command line, args without the program's name, and returns the
-// exit code. The first SIGINT or SIGTERM ends ctx for the verb, the second ends
-// the program.
+// exit code. The end of ctx is an interruption.
 func Main(ctx context.Context, args []string, o Options) int {
-	ctx, stop := signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM)
-	defer stop()
-	context.AfterFunc(ctx, stop) // the second signal has its ordinary effect
 	root := New(o)
 	root.SetArgs(args)
 	err := root.ExecuteContext(ctx)

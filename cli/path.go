@@ -1,0 +1,48 @@
+package cli
+
+import (
+	"net/url"
+	"strings"
+
+	"github.com/sampan-io/sampan/cli/resource"
+)
+
+// pathOf returns the path of a collection, of an object, or of a subresource of
+// it.
+func pathOf(m resource.Mapping, namespace, name, subresource string) string {
+	p := "/api/" + m.Version
+	if m.Group != "" {
+		p = "/apis/" + m.Group + "/" + m.Version
+	}
+	if namespace != "" {
+		p += "/namespaces/" + namespace
+	}
+	p += "/" + m.Resource
+	if name != "" {
+		p += "/" + name
+	}
+	if subresource != "" {
+		p += "/" + subresource
+	}
+	return p
+}
+
+// selection returns the query of a list or watch.
+func selection(labels, fields string) url.Values {
+	q := url.Values{}
+	if labels != "" {
+		q.Set("labelSelector", labels)
+	}
+	if fields != "" {
+		q.Set("fieldSelector", fields)
+	}
+	return q
+}
+
+// cutLast cuts s around the last separator.
+func cutLast(s, sep string) (before, after string, found bool) {
+	if i := strings.LastIndex(s, sep); i >= 0 {
+		return s[:i], s[i+len(sep):], true
+	}
+	return s, "", false
+}

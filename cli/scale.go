@@ -1,0 +1,119 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/spf13/cobra"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/sampan-io/sampan/cli/resource"
+)
+
+type scale struct {
+	*Globals
+	in       input
+	replicas int64
+	current  int64
+	version  string
+	dryRun   dryRun
+}
+
+func scaleCommand(g *Globals) *cobra.Command {
+	s := &scale{Globals: g}
+	cmd := &cobra.Command{
+		Use:     "scale --replicas=N TYPE/NAME…",
+		Short:   "Set how many pods a controller keeps",
+		Example: "  sampan scale --replicas=5 rc/web\n  sampan scale --current-replicas=3 --replicas=5 rc/web",
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if !cmd.Flags().Changed("replicas") || s.replicas < 0 {
+				return &usageError{cmd.CommandPath(), errors.New("the --replicas=COUNT flag is required, and COUNT must be greater than or equal to 0")}
+			}
+			return s.run(cmd.Context(), args)
+		},
+	}
+	f := cmd.Flags()
+	s.in.fileFlag(f)
+	s.in.selectorFlags(f)
+	f.BoolVar(&s.in.all, "all", false, "everything of the type in the namespace")
+	f.Int64Var(&s.replicas, "replicas", 0, "how many (required)")
+	f.Int64Var(&s.current, "current-replicas", -1, "change nothing unless there are this many now")
+	f.StringVar(&s.version, "resource-version", "", "change nothing unless the object has this version")
+	s.dryRun.flag(cmd)
+	return cmd
+}
+
+func (s *scale) run(ctx context.Context, args []string) error {
+	c, err := s.connect()
+	if err != nil {
+		return err
+	}
+	infos, err := c.infos(ctx, s.in, args)
+	if err != nil {
+		return err
+	}
+	var errs []error
+	found := 0
+	for _, i := range infos {
+		objs, err := c.present(ctx, i)
+		if err != nil {
+			errs = append(errs, err)
+		}
+		for _, o := range objs {
+			found++
+			i.Name, i.Namespace = o.GetName(), o.GetNamespace()
+			if err := s.one(ctx, c, i); err != nil {
+				errs = append(errs, err)
+				continue
+			}
+			_, _ = fmt.Fprintf(s.Out, "%s scaled%s\n", i, s.dryRun.note())
+		}
+	}
+	if found == 0 && len(errs) == 0 {
+		return &exitError{exitGone, errors.New("no objects passed to scale: nothing matches")}
+	}
+	return errors.Join(errs...)
+}
+
+// scaleTries is how often a scale that lost a race is tried. Each attempt needs
+// somebody else's write in the moment between two requests to fail.
+const scaleTries = 10
+
+func (s *scale) one(ctx context.Context, c *session, i resource.Info) error {
+	var err error
+	for range scaleTries {
+		var now any
+		if now, err = c.Get(ctx, i.Mapping.GroupVersionResource, i.Namespace, i.Name, "scale"); err != nil {
+			if apierrors.IsNotFound(err) {
+				return fmt.Errorf("%s cannot be scaled: the server has no number of replicas for a %s", i, i.Mapping.Kind)
+			}
+			return err
+		}
+		u, ok := now.(*unstructured.Unstructured)
+		if !ok {
+			return fmt.Errorf("%s: the server answered with a %T, want a Scale", i, now)
+		}
+		u = u.DeepCopy()
+		replicas, _, _ := unstructured.NestedInt64(u.Object, "spec", "replicas") // absent is 0
+		if s.current >= 0 && replicas != s.current {
+			return fmt.Errorf("expected replicas to be %d, was %d", s.current, replicas)
+		}
+		if s.version != "" && s.version != u.GetResourceVersion() {
+			return fmt.Errorf("expected resource version to be %s, was %s", s.version, u.GetResourceVersion())
+		}
+		if err := unstructured.SetNestedField(u.Object, s.replicas, "spec", "replicas"); err != nil {
+			return fmt.Errorf("%s: %w", i, err)
+		}
+		if s.dryRun == "client" {
+			return nil
+		}
+		_, err = c.Update(ctx, i.Mapping.GroupVersionResource, i.Namespace, i.Name, u, metav1.UpdateOptions{DryRun: s.dryRun.option()}, "scale")
+		if !apierrors.IsConflict(err) {
+			return err
+		}
+	}
+	return err
+}
