@@ -32,6 +32,9 @@ func (p Profile) KubeconfigOf(c Credentials) *clientcmdapi.Config {
 // Other contexts stay as they are. It returns the file it wrote.
 func (p Profile) Merge(file string) (string, error) {
 	own, err := clientcmd.LoadFromFile(p.Kubeconfig())
+	if err == nil && (own.Clusters[p.Context()] == nil || own.AuthInfos[p.Context()] == nil || own.Contexts[p.Context()] == nil) {
+		err = fmt.Errorf("%s has no context %q", p.Kubeconfig(), p.Context())
+	}
 	if err != nil {
 		return "", fmt.Errorf("reading the cluster's credentials: %w", err)
 	}
@@ -40,6 +43,10 @@ func (p Profile) Merge(file string) (string, error) {
 		cfg.Clusters[name] = own.Clusters[name]
 		cfg.AuthInfos[name] = own.AuthInfos[name]
 		cfg.Contexts[name] = own.Contexts[name]
+		// clientcmd writes each of these back to where it came from.
+		for _, origin := range []*string{&cfg.Clusters[name].LocationOfOrigin, &cfg.AuthInfos[name].LocationOfOrigin, &cfg.Contexts[name].LocationOfOrigin} {
+			*origin = ""
+		}
 		cfg.CurrentContext = name
 	})
 }

@@ -1,0 +1,252 @@
+package local
+
+import (
+	"context"
+	"errors"
+	"net/netip"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"k8s.io/client-go/tools/clientcmd"
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+)
+
+func profile(t *testing.T) Profile {
+	t.Helper()
+	dir := t.TempDir()
+	return Profile{Name: "test", DataDir: filepath.Join(dir, "data"), RunDir: filepath.Join(dir, "run")}
+}
+
+func TestNamesDoNotCollideAndFitTheKernel(t *testing.T) {
+	seen := map[string]string{}
+	for _, name := range []string{"", "a", "b", "a-cluster-with-a-long-name-1", "a-cluster-with-a-long-name-2"} {
+		p, err := NewProfile(name, "")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(p.Bridge()) > 15 {
+			t.Errorf("bridge %q has %d bytes, Linux takes 15", p.Bridge(), len(p.Bridge()))
+		}
+		for _, derived := range []string{p.Context(), "bridge " + p.Bridge(), p.NetworkTable(), p.ServiceTable(), "cgroup " + p.Cgroup(), p.DataDir, p.RunDir} {
+			if other, taken := seen[derived]; taken {
+				t.Errorf("%q is derived from %q and from %q", derived, other, p.Name)
+			}
+			seen[derived] = p.Name
+		}
+	}
+	for _, bad := range []string{"UPPER", "a/b", "../up", "a b", strings.Repeat("x", 64)} {
+		if _, err := NewProfile(bad, ""); err == nil || !strings.Contains(err.Error(), "cluster name") {
+			t.Errorf("NewProfile(%q) = %v, want an error about the name", bad, err)
+		}
+	}
+}
+
+func TestSettleKeepsWhatWasChosen(t *testing.T) {
+	p := profile(t)
+	if err := os.MkdirAll(p.DataDir, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	first, err := p.Settle(Settings{NodeName: "boat", APIPort: 7000})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !first.Pods.IsValid() || !first.Services.IsValid() || first.Pods.Overlaps(first.Services) {
+		t.Errorf("networks %v and %v, want two that do not overlap", first.Pods, first.Services)
+	}
+	if err := p.Keep(first); err != nil {
+		t.Fatal(err)
+	}
+	if again, err := p.Settle(Settings{}); err != nil || again != first {
+		t.Errorf("Settle again = %+v, %v, want %+v", again, err, first)
+	}
+	if moved, err := p.Settle(Settings{APIPort: 7001}); err != nil || moved.APIPort != 7001 {
+		t.Errorf("Settle with another port = %+v, %v", moved, err)
+	}
+	for flag, asked := range map[string]Settings{
+		"--node-name":       {NodeName: "other"},
+		"--pod-network":     {Networks: Networks{Pods: netip.MustParsePrefix("10.77.0.0/16")}},
+		"--service-network": {Networks: Networks{Services: netip.MustParsePrefix("10.78.0.0/16")}},
+		"simulated":         {SimulatedNodes: 2},
+	} {
+		if _, err := p.Settle(asked); err == nil || !strings.Contains(err.Error(), flag) {
+			t.Errorf("Settle(%+v) = %v, want an error that names %s", asked, err, flag)
+		}
+	}
+}
+
+func TestBadSettingsAreNamedAllAtOnce(t *testing.T) {
+	_, err := profile(t).Settle(Settings{
+		APIPort: 70000, SimulatedNodes: -1, NodeName: "Not_A_Name",
+		Networks: Networks{Pods: netip.MustParsePrefix("10.1.0.0/28"), Services: netip.MustParsePrefix("fd00::/64")},
+	})
+	if err == nil {
+		t.Fatal("Settle succeeded")
+	}
+	for _, flag := range []string{"--api-port", "--simulated-nodes", "--node-name", "--pod-network", "--service-network"} {
+		if !strings.Contains(err.Error(), flag) {
+			t.Errorf("error does not name %s:\n%v", flag, err)
+		}
+	}
+}
+
+func TestFreeNetworksAvoidTheHosts(t *testing.T) {
+	taken := prefixes("10.244.3.0/24", "10.0.0.0/12", "10.96.0.0/16")
+	n, err := FreeNetworks(taken)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, x := range taken {
+		if n.Pods.Overlaps(x) || n.Services.Overlaps(x) {
+			t.Errorf("%+v overlaps %v", n, x)
+		}
+	}
+	if _, err := FreeNetworks(prefixes("10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16")); err == nil || !strings.Contains(err.Error(), "--pod-network") {
+		t.Errorf("FreeNetworks = %v, want an error that says what to do", err)
+	}
+}
+
+func TestAnInstanceIsAliveAsLongAsItsProcess(t *testing.T) {
+	p := profile(t)
+	if i, running, err := p.Instance(); running || err != nil || i.Name != "" {
+		t.Errorf("Instance before any start = %+v, %v, %v", i, running, err)
+	}
+	cmd := exec.CommandContext(t.Context(), "sleep", "1000")
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	process, err := ProcessOf(cmd.Process.Pid)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := p.Save(Instance{Name: "test", Process: process}); err != nil {
+		t.Fatal(err)
+	}
+	if _, running, err := p.Instance(); !running || err != nil {
+		t.Errorf("running %v, %v, want true", running, err)
+	}
+	if is, err := p.Instances(); err != nil || len(is) != 1 {
+		t.Errorf("Instances = %v, %v, want one", is, err)
+	}
+	other := process
+	other.Start++ // the pid was given to somebody else
+	if err := End(t.Context(), other, time.Minute); err != nil || !process.Alive() {
+		t.Errorf("End of another process with the same pid = %v; ours is alive: %v", err, process.Alive())
+	}
+	reaped := make(chan struct{})
+	waitDone := cmd.Wait
+	defer func() { <-reaped }()
+	time.AfterFunc(0, func() { _ = waitDone(); close(reaped) })
+	if err := End(t.Context(), process, time.Minute); err != nil {
+		t.Errorf("End = %v", err)
+	}
+	if _, running, _ := p.Instance(); running {
+		t.Error("running after its end")
+	}
+}
+
+func TestStartTellsWhyItFailed(t *testing.T) {
+	for _, tt := range []struct{ script, want string }{
+		{`echo '{"error":"port 6443 is in use"}' >&3; exit 1`, "port 6443 is in use"},
+		{`exit 1`, "ended before it was ready"},
+		{`echo nonsense >&3`, "nonsense"},
+	} {
+		_, err := Start(t.Context(), profile(t), "/bin/sh", []string{"-c", tt.script}, nil)
+		if err == nil || !strings.Contains(err.Error(), tt.want) {
+			t.Errorf("Start(%s) = %v, want an error with %q", tt.script, err, tt.want)
+		}
+	}
+}
+
+func TestStartReturnsWhenReady(t *testing.T) {
+	var steps []string
+	i, err := Start(t.Context(), profile(t), "/bin/sh", []string{"-c",
+		`echo '{"step":"making keys"}' >&3; echo '{"ready":{"name":"test","server":"https://x"}}' >&3; exec 3>&-; exec sleep 0`,
+	}, func(s string) { steps = append(steps, s) })
+	if err != nil || i.Name != "test" || i.Server != "https://x" {
+		t.Errorf("Start = %+v, %v", i, err)
+	}
+	if strings.Join(steps, "|") != "making keys" {
+		t.Errorf("steps %q", steps)
+	}
+}
+
+func TestTheKubeconfigOfTheUserIsKept(t *testing.T) {
+	p := profile(t)
+	if err := os.MkdirAll(p.DataDir, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := clientcmd.WriteToFile(*p.KubeconfigOf(Credentials{Server: "https://127.0.0.1:1", CA: []byte("ca"), Cert: []byte("c"), Key: []byte("k")}), p.Kubeconfig()); err != nil {
+		t.Fatal(err)
+	}
+	file := filepath.Join(t.TempDir(), "config")
+	theirs := clientcmdapi.NewConfig()
+	theirs.Contexts["work"] = &clientcmdapi.Context{Cluster: "work", Namespace: "x"}
+	theirs.CurrentContext = "work"
+	if err := clientcmd.WriteToFile(*theirs, file); err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		if where, err := p.Merge(file); err != nil || where != file {
+			t.Fatalf("Merge = %q, %v", where, err)
+		}
+	}
+	cfg, err := clientcmd.LoadFromFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if cfg.CurrentContext != "sampan-test" || cfg.Contexts["work"] == nil || cfg.Clusters["sampan-test"].Server != "https://127.0.0.1:1" {
+		t.Errorf("after Merge: %+v", cfg)
+	}
+	if err := p.Forget(file); err != nil {
+		t.Fatal(err)
+	}
+	cfg, err = clientcmd.LoadFromFile(file)
+	if err != nil || len(cfg.Contexts) != 1 || cfg.Contexts["work"] == nil || cfg.CurrentContext != "" {
+		t.Errorf("after Forget: %+v, %v", cfg, err)
+	}
+	if err := os.WriteFile(file, []byte("{half"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := p.Merge(file); err == nil || !strings.Contains(err.Error(), "kubeconfig") {
+		t.Errorf("Merge into half a file = %v", err)
+	}
+}
+
+func TestPurgeRefusesWhatIsNoCluster(t *testing.T) {
+	p := profile(t)
+	if holds, err := p.Holds(); holds || err != nil {
+		t.Errorf("Holds without a directory = %v, %v", holds, err)
+	}
+	if err := os.MkdirAll(filepath.Join(p.DataDir, "photos"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if holds, err := p.Holds(); holds || err == nil {
+		t.Errorf("Holds of a directory with photos = %v, %v, want an error", holds, err)
+	}
+	if err := p.Keep(Settings{}); err != nil {
+		t.Fatal(err)
+	}
+	if holds, err := p.Holds(); !holds || err != nil {
+		t.Errorf("Holds = %v, %v, want true", holds, err)
+	}
+}
+
+func TestWaitEndsWithItsContext(t *testing.T) {
+	self, err := Self()
+	if err != nil {
+		t.Fatal(err)
+	}
+	gone := errors.New("gone")
+	ctx, cancel := context.WithCancelCause(t.Context())
+	cancel(gone)
+	if err := self.Wait(ctx); !errors.Is(err, gone) {
+		t.Errorf("Wait = %v, want the cause", err)
+	}
+	if err := (Process{PID: self.PID, Start: self.Start + 1}).Wait(t.Context()); err != nil {
+		t.Errorf("Wait for a process that is gone = %v", err)
+	}
+}
