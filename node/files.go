@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -411,18 +412,50 @@ func (f *files) unmount(uid types.UID) error {
 	}
 	dir := f.pod(uid)
 	if _, err := os.Stat(dir); err == nil {
-		mounts, err := mountinfo.GetMounts(mountinfo.PrefixFilter(dir))
-		if err != nil {
+		if err := unmountBelow(dir); err != nil {
 			return err
-		}
-		for i := range mounts {
-			m := mounts[len(mounts)-1-i].Mountpoint // the newest first
-			if err := unix.Unmount(m, unix.UMOUNT_NOFOLLOW); err != nil && !errors.Is(err, unix.EINVAL) {
-				return fmt.Errorf("unmount %s: %w", m, err)
-			}
 		}
 	}
 	return os.RemoveAll(f.memory(uid))
+}
+
+func unmountBelow(dir string) error {
+	mounts, err := mountinfo.GetMounts(mountinfo.PrefixFilter(dir))
+	if err != nil {
+		return err
+	}
+	for _, m := range slices.Backward(mounts) { // the newest first
+		if err := unix.Unmount(m.Mountpoint, unix.UMOUNT_NOFOLLOW); err != nil && !errors.Is(err, unix.EINVAL) {
+			return fmt.Errorf("unmount %s: %w", m.Mountpoint, err)
+		}
+	}
+	return nil
+}
+
+// Clean removes what agents have left in the file system under Options.RootDir:
+// mounts, volumes, secrets. No pod of the node may be running any more. It may be
+// called again.
+func Clean(rootDir string) error {
+	if !filepath.IsAbs(rootDir) {
+		return fmt.Errorf("node: directory %q is not absolute", rootDir)
+	}
+	if _, err := os.Stat(rootDir); errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	real, err := filepath.EvalSymlinks(rootDir) // as the kernel names mounts
+	if err != nil {
+		return err
+	}
+	for _, dir := range []string{"pods", "memory"} {
+		dir = filepath.Join(real, dir)
+		if err := unmountBelow(dir); err != nil {
+			return err
+		}
+		if err := os.RemoveAll(dir); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // remove removes the pod's files. Everything is unmounted.

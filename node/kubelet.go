@@ -1,5 +1,346 @@
 package node
 
-import "context"
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"net"
+	"net/http"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
 
-func (n *Node) serve(ctx context.Context) error { <-ctx.Done(); return nil }
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/sampan-io/sampan/internal/run"
+	"github.com/sampan-io/sampan/node/lifecycle"
+	"github.com/sampan-io/sampan/node/logs"
+	"github.com/sampan-io/sampan/node/spec"
+)
+
+// Who may use the kubelet API: the API server under its own name, and
+// administrators.
+const (
+	apiServerName = "kube-apiserver-kubelet-client"
+	adminGroup    = "system:masters"
+)
+
+// ExitCodeHeader carries the exit code of a command that POST /run executed.
+const ExitCodeHeader = "X-Sampan-Exit-Code"
+
+const (
+	execLimit    = 10 * time.Minute // of one command
+	headerLimit  = 10 * time.Second
+	closingPause = time.Second // for answers that are under way when the agent stops
+)
+
+// serve answers the kubelet API until ctx is over. It closes the listener.
+func (n *Node) serve(ctx context.Context) error {
+	server := &http.Server{
+		Handler: n.authenticated(n.routes()), ReadHeaderTimeout: headerLimit,
+		// Logs that are being followed end with the agent.
+		BaseContext: func(net.Listener) context.Context { return ctx },
+		ErrorLog:    slog.NewLogLogger(n.log.Handler(), slog.LevelDebug),
+	}
+	listener := tls.NewListener(n.opts.Listener, n.tls())
+	n.log.Info("kubelet API serves the API server and administrators", "address", listener.Addr().String())
+	g := run.NewGroup(context.WithoutCancel(ctx), 0)
+	failed := make(chan error, 1)
+	g.Go(func(context.Context) { failed <- server.Serve(listener) })
+	defer g.Wait()
+	select {
+	case err := <-failed:
+		return err
+	case <-ctx.Done():
+	}
+	last, cancel := context.WithTimeout(context.WithoutCancel(ctx), closingPause)
+	defer cancel()
+	if server.Shutdown(last) != nil {
+		_ = server.Close()
+	}
+	<-failed
+	return nil
+}
+
+// tls asks for client certificates and checks them against the authorities of
+// the moment.
+func (n *Node) tls() *tls.Config {
+	c := n.opts.TLS.Clone()
+	c.MinVersion = tls.VersionTLS13
+	c.NextProtos = []string{"http/1.1"}
+	c.ClientAuth = tls.RequestClientCert
+	c.VerifyConnection = func(s tls.ConnectionState) error {
+		if len(s.PeerCertificates) == 0 {
+			return nil // answered with 401
+		}
+		between := x509.NewCertPool()
+		for _, cert := range s.PeerCertificates[1:] {
+			between.AddCert(cert)
+		}
+		_, err := s.PeerCertificates[0].Verify(x509.VerifyOptions{
+			Roots: n.opts.ClientCAs(), Intermediates: between, KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
+		})
+		return err
+	}
+	return c
+}
+
+// authenticated lets only those through who may use the kubelet API.
+func (n *Node) authenticated(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.TLS == nil || len(r.TLS.PeerCertificates) == 0 {
+			http.Error(w, "Unauthorized: a client certificate is needed", http.StatusUnauthorized)
+			return
+		}
+		who := r.TLS.PeerCertificates[0].Subject // verified in the handshake
+		if who.CommonName != apiServerName && !slices.Contains(who.Organization, adminGroup) {
+			http.Error(w, fmt.Sprintf("Forbidden: user %q may not use the API of node %s", who.CommonName, n.opts.Name), http.StatusForbidden)
+			return
+		}
+		next.ServeHTTP(w, r)
+	})
+}
+
+func (n *Node) routes() http.Handler {
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /healthz", n.healthz)
+	mux.HandleFunc("GET /pods", n.listPods)
+	mux.HandleFunc("GET /pods/", n.listPods)
+	mux.HandleFunc("GET /containerLogs/{namespace}/{pod}/{container}", n.containerLogs)
+	mux.HandleFunc("POST /run/{namespace}/{pod}/{container}", n.runCommand)
+	return mux
+}
+
+func (n *Node) healthz(w http.ResponseWriter, _ *http.Request) {
+	if _, fault := n.health.get(); fault != "" {
+		http.Error(w, fault, http.StatusInternalServerError)
+		return
+	}
+	_, _ = w.Write([]byte("ok"))
+}
+
+// listPods answers with the pods of this node as their workers see them.
+func (n *Node) listPods(w http.ResponseWriter, _ *http.Request) {
+	list := corev1.PodList{TypeMeta: metav1.TypeMeta{Kind: "PodList", APIVersion: "v1"}, Items: []corev1.Pod{}}
+	for _, worker := range n.staff() {
+		told, _ := worker.status()
+		if told.pod.Name != "" && !told.over {
+			list.Items = append(list.Items, *told.pod)
+		}
+	}
+	slices.SortFunc(list.Items, func(a, b corev1.Pod) int {
+		return strings.Compare(a.Namespace+"/"+a.Name, b.Namespace+"/"+b.Name)
+	})
+	w.Header().Set("Content-Type", "application/json")
+	_ = json.NewEncoder(w).Encode(&list)
+}
+
+// A refusal is an error with an HTTP code.
+type refusal struct {
+	code int
+	text string
+}
+
+func (r *refusal) Error() string { return r.text }
+
+func refuse(code int, format string, args ...any) error {
+	return &refusal{code, fmt.Sprintf(format, args...)}
+}
+
+func answer(w http.ResponseWriter, err error) {
+	code := http.StatusInternalServerError
+	if r := (*refusal)(nil); errors.As(err, &r) {
+		code = r.code
+	}
+	http.Error(w, err.Error(), code)
+}
+
+// find returns the worker of the pod in the request, and the container's state.
+func (n *Node) find(r *http.Request) (*worker, sighting, *corev1.ContainerStatus, error) {
+	namespace, name, container := r.PathValue("namespace"), r.PathValue("pod"), r.PathValue("container")
+	w := n.worker(namespace, name)
+	if w == nil {
+		return nil, sighting{}, nil, refuse(http.StatusNotFound, "pod %q does not exist", name)
+	}
+	told, _ := w.status()
+	for _, list := range [][]corev1.ContainerStatus{told.pod.Status.ContainerStatuses, told.pod.Status.InitContainerStatuses} {
+		for i := range list {
+			if list[i].Name == container {
+				return w, told, &list[i], nil
+			}
+		}
+	}
+	return nil, sighting{}, nil, refuse(http.StatusNotFound, "container %q not found in pod %q", container, name)
+}
+
+// containerLogs prints a log, and follows it if asked to.
+func (n *Node) containerLogs(w http.ResponseWriter, r *http.Request) {
+	worker, told, status, err := n.find(r)
+	if err != nil {
+		answer(w, err)
+		return
+	}
+	o, previous, err := logOptions(r)
+	if err != nil {
+		answer(w, err)
+		return
+	}
+	c, err := attempt(told, status, previous)
+	if err != nil {
+		answer(w, err)
+		return
+	}
+	if n.opts.LogDir == "" {
+		answer(w, refuse(http.StatusBadRequest, "node %s keeps no logs", n.opts.Name))
+		return
+	}
+	if r.URL.Query().Get("follow") == "true" {
+		o.Follow = func() (bool, <-chan struct{}) { return worker.runs(c.ID) }
+	}
+	path := filepath.Join(n.logs(told.pod), spec.LogPath(c.Name, c.Attempt))
+	w.Header().Set("Content-Type", "text/plain")
+	out := &flushing{w: w, c: http.NewResponseController(w)}
+	err = logs.Read(r.Context(), out, path, o)
+	switch {
+	case err == nil:
+	case errors.Is(err, fs.ErrNotExist):
+		answer(w, refuse(http.StatusNotFound, "the log of container %q in pod %q is not there", c.Name, told.pod.Name))
+	case !out.begun:
+		answer(w, err)
+	default:
+		panic(http.ErrAbortHandler) // the reader must not take half a log for all of it
+	}
+}
+
+// flushing sends on what was written when it is asked to.
+type flushing struct {
+	w     http.ResponseWriter
+	c     *http.ResponseController
+	begun bool
+}
+
+func (f *flushing) Write(p []byte) (int, error) {
+	f.begun = true
+	return f.w.Write(p)
+}
+
+func (f *flushing) Flush() {
+	f.begun = true
+	_ = f.c.Flush()
+}
+
+// attempt returns the attempt at a container whose log is meant.
+func attempt(told sighting, status *corev1.ContainerStatus, previous bool) (lifecycle.Container, error) {
+	var all []lifecycle.Container
+	for _, c := range told.containers {
+		if c.Name == status.Name && c.State != lifecycle.Created {
+			all = append(all, c)
+		}
+	}
+	slices.SortFunc(all, func(a, b lifecycle.Container) int { return int(b.Attempt - a.Attempt) })
+	switch {
+	case previous && len(all) > 0 && all[0].State == lifecycle.Exited && status.State.Waiting != nil:
+		return all[0], nil // the next one has not begun
+	case previous && len(all) > 1:
+		return all[1], nil
+	case previous:
+		return lifecycle.Container{}, refuse(http.StatusBadRequest, "previous terminated container %q in pod %q not found", status.Name, told.pod.Name)
+	case len(all) > 0:
+		return all[0], nil
+	}
+	reason := "ContainerCreating"
+	if w := status.State.Waiting; w != nil && w.Reason != "" {
+		reason = w.Reason
+		if reason == "ErrImagePull" || reason == "ImagePullBackOff" || reason == "ErrImageNeverPull" || reason == "InvalidImageName" {
+			return lifecycle.Container{}, refuse(http.StatusBadRequest, "container %q in pod %q is waiting to start: trying and failing to pull image", status.Name, told.pod.Name)
+		}
+	}
+	return lifecycle.Container{}, refuse(http.StatusBadRequest, "container %q in pod %q is waiting to start: %s", status.Name, told.pod.Name, reason)
+}
+
+// runs reports whether a container runs, and returns a channel that is closed when
+// that may have changed.
+func (w *worker) runs(id string) (bool, <-chan struct{}) {
+	told, news := w.status()
+	if told.over {
+		return false, news
+	}
+	return slices.ContainsFunc(told.containers, func(c lifecycle.Container) bool { return c.ID == id && c.State == lifecycle.Running }), news
+}
+
+func logOptions(r *http.Request) (o logs.Options, previous bool, err error) {
+	q := r.URL.Query()
+	number := func(name string) *int64 {
+		text := q.Get(name)
+		if text == "" || err != nil {
+			return nil
+		}
+		v, perr := strconv.ParseInt(text, 10, 64)
+		if perr != nil || v < 0 {
+			err = refuse(http.StatusBadRequest, "%s=%q: want a number that is not negative", name, text)
+			return nil
+		}
+		return &v
+	}
+	o.Tail = number("tailLines")
+	if v := number("limitBytes"); v != nil {
+		o.Limit = *v
+	}
+	if v := number("sinceSeconds"); v != nil {
+		o.Since = time.Now().Add(-time.Duration(*v) * time.Second)
+	}
+	if text := q.Get("sinceTime"); text != "" && err == nil {
+		if o.Since, err = time.Parse(time.RFC3339, text); err != nil {
+			err = refuse(http.StatusBadRequest, "sinceTime=%q: want a time as in RFC 3339", text)
+		}
+	}
+	switch s := q.Get("stream"); s {
+	case "", "All":
+	case "Stdout", "Stderr":
+		o.Stream = strings.ToLower(s)
+	default:
+		err = refuse(http.StatusBadRequest, "stream=%q: want All, Stdout or Stderr", s)
+	}
+	o.Timestamps = q.Get("timestamps") == "true"
+	return o, q.Get("previous") == "true", err
+}
+
+// runCommand runs a command in a container and answers with its output. Each cmd
+// is one word of it; one alone may hold several, as in Kubernetes' old form.
+func (n *Node) runCommand(w http.ResponseWriter, r *http.Request) {
+	_, told, status, err := n.find(r)
+	if err != nil {
+		answer(w, err)
+		return
+	}
+	cmd := r.URL.Query()["cmd"]
+	if len(cmd) == 1 {
+		cmd = strings.Fields(cmd[0])
+	}
+	if len(cmd) == 0 {
+		answer(w, refuse(http.StatusBadRequest, "no command: give it word by word as cmd"))
+		return
+	}
+	i := slices.IndexFunc(told.containers, func(c lifecycle.Container) bool { return c.Name == status.Name && c.State == lifecycle.Running })
+	if i < 0 {
+		answer(w, refuse(http.StatusBadRequest, "container %q in pod %q is not running", status.Name, told.pod.Name))
+		return
+	}
+	resp, err := n.opts.Runtime.ExecSync(r.Context(), told.containers[i].ID, cmd, execLimit)
+	if err != nil {
+		answer(w, errors.New(sentence(err)))
+		return
+	}
+	w.Header().Set(ExitCodeHeader, strconv.Itoa(int(resp.GetExitCode())))
+	w.Header().Set("Content-Type", "text/plain")
+	_, _ = w.Write(resp.GetStdout())
+	_, _ = w.Write(resp.GetStderr())
+}

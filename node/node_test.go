@@ -103,7 +103,9 @@ func (r *rig) create(p *corev1.Pod) *corev1.Pod {
 	return stored
 }
 
-func (r *rig) pod(name string) *corev1.Pod { return clienttest.Find(r.api, client.Pods, "default", name) }
+func (r *rig) pod(name string) *corev1.Pod {
+	return clienttest.Find(r.api, client.Pods, "default", name)
+}
 
 // await waits until the pod is as told; nil stands for a pod that is gone.
 func (r *rig) await(name, what string, is func(*corev1.Pod) bool) *corev1.Pod {

@@ -53,8 +53,10 @@ type worker struct {
 	unstarted  map[string]string // by container ID: why it did not start
 	pulls      map[string]lifecycle.Backoff
 	published  *corev1.Pod // the version that others see
-	blind      bool        // the runtime did not answer: nothing is decided
-	over       bool
+	// looks counts the looks at the runtime, shown is the one that others see.
+	looks, shown int
+	blind        bool // the runtime did not answer: nothing is decided
+	over         bool
 }
 
 // blindPause is after what time a runtime that failed to answer is asked again, if
@@ -65,6 +67,7 @@ const blindPause = time.Second
 type sighting struct {
 	pod        *corev1.Pod // with the status that the worker has for it
 	containers []lifecycle.Container
+	over       bool // the worker has ended
 }
 
 // An operation is something that a worker has started and not seen the end of.
@@ -141,6 +144,7 @@ func (w *worker) touch() {
 // containers alone (N5). It reports whether the pod has been removed.
 func (w *worker) run(ctx context.Context) bool {
 	w.ops = run.NewGroup(ctx, 0)
+	defer w.sayGoodbye()
 	defer w.ops.Stop()
 	timer := time.NewTimer(0)
 	defer timer.Stop()
@@ -213,6 +217,7 @@ func (w *worker) look(ctx context.Context) {
 		}
 	}
 	w.view.Sandboxes, w.view.Containers = s.sandboxes, s.containers
+	w.looks++
 	w.sandboxes = w.sandboxes[:0:0]
 	for _, sb := range s.sandboxes {
 		w.sandboxes = append(w.sandboxes, sb.ID)
@@ -302,15 +307,24 @@ func (w *worker) blocked(a lifecycle.Action) bool {
 
 // publish lets others see how the pod is.
 func (w *worker) publish(last *corev1.PodStatus) {
-	if w.published == w.view.Pod && equality.Semantic.DeepEqual(&w.view.Last, last) {
+	if w.published == w.view.Pod && w.shown == w.looks && equality.Semantic.DeepEqual(&w.view.Last, last) {
 		return
 	}
-	w.published = w.view.Pod
+	w.published, w.shown = w.view.Pod, w.looks
 	pod := *w.view.Pod
 	pod.Status = *last
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.told = sighting{&pod, w.view.Containers}
+	w.told = sighting{pod: &pod, containers: w.view.Containers}
+	close(w.news)
+	w.news = make(chan struct{})
+}
+
+// sayGoodbye tells whoever looks that there will be no more news.
+func (w *worker) sayGoodbye() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.told.over = true
 	close(w.news)
 	w.news = make(chan struct{})
 }

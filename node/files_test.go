@@ -1,0 +1,232 @@
+package node_test
+
+import (
+	"context"
+	"encoding/base64"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/moby/sys/mountinfo"
+	authenticationv1 "k8s.io/api/authentication/v1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/sampan-io/sampan/client"
+	"github.com/sampan-io/sampan/client/clienttest"
+	"github.com/sampan-io/sampan/node"
+)
+
+// issuer is an API server that also issues tokens.
+type issuer struct {
+	*clienttest.Server
+	issued atomic.Int64
+}
+
+func (i *issuer) Create(ctx context.Context, gvr schema.GroupVersionResource, namespace, name string, obj runtime.Object, opts metav1.CreateOptions, subresource string) (runtime.Object, error) {
+	if subresource != "token" {
+		return i.Server.Create(ctx, gvr, namespace, name, obj, opts, subresource)
+	}
+	r := obj.DeepCopyObject().(*authenticationv1.TokenRequest)
+	now := time.Now()
+	claims := fmt.Sprintf(`{"iat":%d,"exp":%d,"n":%d,"sa":%q,"pod":%q}`, now.Unix(), now.Unix()+*r.Spec.ExpirationSeconds, i.issued.Add(1), name, r.Spec.BoundObjectRef.Name)
+	r.Status.Token = "e30." + base64.RawURLEncoding.EncodeToString([]byte(claims)) + ".sig"
+	return r, nil
+}
+
+// mountOf returns what is mounted at a path in the pod's container.
+func (r *rig) mountOf(pod, path string) *cri.Mount {
+	r.Helper()
+	p := r.pod(pod)
+	s, err := r.rt.ContainerStatus(r.Context(), strings.TrimPrefix(p.Status.ContainerStatuses[0].ContainerID, "simulated://"))
+	if err != nil {
+		r.Fatal(err)
+	}
+	for _, m := range s.GetMounts() {
+		if m.GetContainerPath() == path {
+			return m
+		}
+	}
+	r.Fatalf("nothing is mounted at %s of %s, only %v", path, pod, s.GetMounts())
+	return nil
+}
+
+func (r *rig) read(path string) string {
+	r.Helper()
+	b, err := os.ReadFile(path)
+	if err != nil {
+		r.Fatal(err)
+	}
+	return string(b)
+}
+
+func TestVolumes(t *testing.T) {
+	root := t.TempDir()
+	t.Cleanup(func() {
+		if err := node.Clean(root); err != nil {
+			t.Error(err)
+		}
+	})
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t)
+		r.opts.RootDir = root
+		api := &issuer{Server: r.api}
+		r.opts.Client = api
+		settings := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "settings"}, Data: map[string]string{"a": "1", "b": "2", "d": "4"}}
+		r.api.Set(t, settings, &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "key"}, Data: map[string][]byte{"k": []byte("hidden")}})
+		stop := r.start()
+		<-r.node.Ready()
+		hour, mode, yes := int64(3600), int32(0o400), true
+		size := resource.MustParse("1Mi")
+		r.create(webPod("web", func(p *corev1.Pod) {
+			p.Annotations = map[string]string{"note": "n"}
+			p.Spec.HostAliases = []corev1.HostAlias{{IP: "192.0.2.7", Hostnames: []string{"db", "db.local"}}}
+			p.Spec.ServiceAccountName = "robot"
+			ref := corev1.LocalObjectReference{Name: "settings"}
+			p.Spec.Volumes = []corev1.Volume{
+				{Name: "config", VolumeSource: corev1.VolumeSource{ConfigMap: &corev1.ConfigMapVolumeSource{LocalObjectReference: ref, Items: []corev1.KeyToPath{{Key: "a", Path: "deep/a.txt", Mode: &mode}}}}},
+				{Name: "maybe", VolumeSource: corev1.VolumeSource{ConfigMap: &corev1.ConfigMapVolumeSource{LocalObjectReference: corev1.LocalObjectReference{Name: "none"}, Optional: &yes}}},
+				{Name: "secret", VolumeSource: corev1.VolumeSource{Secret: &corev1.SecretVolumeSource{SecretName: "key"}}},
+				{Name: "scratch", VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}},
+				{Name: "fast", VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{Medium: corev1.StorageMediumMemory, SizeLimit: &size}}},
+				{Name: "all", VolumeSource: corev1.VolumeSource{Projected: &corev1.ProjectedVolumeSource{Sources: []corev1.VolumeProjection{
+					{ServiceAccountToken: &corev1.ServiceAccountTokenProjection{Path: "token", ExpirationSeconds: &hour}},
+					{ConfigMap: &corev1.ConfigMapProjection{LocalObjectReference: ref}},
+					{DownwardAPI: &corev1.DownwardAPIProjection{Items: []corev1.DownwardAPIVolumeFile{{Path: "labels", FieldRef: &corev1.ObjectFieldSelector{FieldPath: "metadata.labels"}}}}},
+				}}}},
+			}
+			p.Spec.Containers[0].VolumeMounts = []corev1.VolumeMount{
+				{Name: "config", MountPath: "/config"},
+				{Name: "maybe", MountPath: "/maybe"},
+				{Name: "secret", MountPath: "/secret"},
+				{Name: "scratch", MountPath: "/scratch"},
+				{Name: "scratch", MountPath: "/part", SubPath: "inner/dir"},
+				{Name: "all", MountPath: "/one", SubPath: "b"},
+				{Name: "fast", MountPath: "/fast"},
+				{Name: "all", MountPath: "/all"},
+			}
+			p.Spec.Containers[0].TerminationMessagePath = "/dev/termination-log"
+		}))
+		p := r.await("web", "ready", isReady)
+
+		config := r.mountOf("web", "/config")
+		if !config.GetReadonly() || r.read(config.GetHostPath()+"/deep/a.txt") != "1" {
+			t.Errorf("config volume is %v", config)
+		}
+		if info, err := os.Stat(config.GetHostPath() + "/deep/a.txt"); err != nil || info.Mode().Perm() != 0o400 {
+			t.Errorf("mode of the file is %v, %v", info, err)
+		}
+		if left, err := os.ReadDir(r.mountOf("web", "/maybe").GetHostPath()); err != nil || len(left) > 2 { // the data directory and its link
+			t.Errorf("the optional volume has %v, %v", left, err)
+		}
+		secret := r.mountOf("web", "/secret").GetHostPath()
+		if r.read(secret+"/k") != "hidden" || !strings.HasPrefix(secret, filepath.Join(root, "memory")) {
+			t.Errorf("the secret is at %s", secret)
+		}
+		if mounted, err := mountinfo.Mounted(filepath.Join(root, "memory")); err != nil || !mounted {
+			t.Errorf("secrets are not in memory: %v %v", mounted, err)
+		}
+		scratch := r.mountOf("web", "/scratch")
+		if info, err := os.Stat(scratch.GetHostPath()); err != nil || scratch.GetReadonly() || info.Mode().Perm() != 0o777 {
+			t.Errorf("emptyDir is %v %v", info, err)
+		}
+		part := r.mountOf("web", "/part").GetHostPath()
+		if err := os.WriteFile(part+"/f", []byte("x"), 0o600); err != nil || r.read(scratch.GetHostPath()+"/inner/dir/f") != "x" {
+			t.Errorf("subPath is not a part of its volume: %v", err)
+		}
+		if got := r.read(r.mountOf("web", "/one").GetHostPath()); got != "2" {
+			t.Errorf("subPath of a file has %q", got)
+		}
+		if mounted, err := mountinfo.Mounted(r.mountOf("web", "/fast").GetHostPath()); err != nil || !mounted {
+			t.Errorf("emptyDir in memory is not mounted: %v %v", mounted, err)
+		}
+		all := r.mountOf("web", "/all").GetHostPath()
+		if got := r.read(all + "/labels"); got != `app="web"` {
+			t.Errorf("labels are %q", got)
+		}
+		token := r.read(all + "/token")
+		if hosts := r.read(r.mountOf("web", "/etc/hosts").GetHostPath()); !strings.Contains(hosts, p.Status.PodIP+"\tweb\n") || !strings.Contains(hosts, "192.0.2.7\tdb\tdb.local\n") {
+			t.Errorf("hosts are:\n%s", hosts)
+		}
+
+		// A change arrives in whole, and only where it belongs.
+		changed := settings.DeepCopy()
+		changed.Data = map[string]string{"a": "one", "b": "2", "c": "3"}
+		if _, err := client.ConfigMaps.Update(t.Context(), r.api, changed, ""); err != nil {
+			t.Fatal(err)
+		}
+		synctest.Wait()
+		if got := r.read(config.GetHostPath()+"/deep/a.txt") + r.read(all+"/c"); got != "one3" {
+			t.Errorf("after the change the volumes have %q", got)
+		}
+		if _, err := os.Lstat(all + "/d"); !os.IsNotExist(err) {
+			t.Errorf("the key that went is still there: %v", err)
+		}
+		if r.read(all+"/token") != token {
+			t.Error("a change of a config map replaced the token")
+		}
+
+		// A restarted agent keeps the token, and renews it in its time.
+		stop()
+		stop = r.start()
+		time.Sleep(47 * time.Minute)
+		synctest.Wait()
+		if r.read(all+"/token") != token || api.issued.Load() != 1 {
+			t.Errorf("the token was renewed early: %d were issued", api.issued.Load())
+		}
+		time.Sleep(2 * time.Minute)
+		synctest.Wait()
+		if r.read(all+"/token") == token {
+			t.Error("the token was not renewed after 80 % of its life")
+		}
+
+		// What the container leaves as its last words is told.
+		words := r.mountOf("web", "/dev/termination-log").GetHostPath()
+		if err := os.WriteFile(words, []byte("out of luck"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		r.rt.Exit("default", "web", "web", 1)
+		p = r.await("web", "restarted", func(p *corev1.Pod) bool { return p.Status.ContainerStatuses[0].RestartCount == 1 })
+		if last := p.Status.ContainerStatuses[0].LastTerminationState.Terminated; last == nil || last.Message != "out of luck" {
+			t.Errorf("last words are %+v", last)
+		}
+
+		if err := client.Pods.Delete(t.Context(), r.api, "default", "web", metav1.DeleteOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		r.await("web", "gone", gone)
+		synctest.Wait()
+		mounts, err := mountinfo.GetMounts(mountinfo.PrefixFilter(root))
+		if err != nil || len(mounts) != 1 {
+			t.Errorf("mounts left: %v %v", mounts, err)
+		}
+		for _, dir := range []string{"pods", "memory"} {
+			if left, err := os.ReadDir(filepath.Join(root, dir)); err != nil || len(left) != 0 {
+				t.Errorf("left in %s: %v %v", dir, left, err)
+			}
+		}
+		stop()
+	})
+}
+
+func TestUnknownVolumeKindIsSaid(t *testing.T) {
+	inBubble(t, func(r *rig) {
+		r.create(webPod("web", func(p *corev1.Pod) {
+			p.Spec.Volumes = []corev1.Volume{{Name: "h", VolumeSource: corev1.VolumeSource{HostPath: &corev1.HostPathVolumeSource{Path: "/"}}}}
+		}))
+		r.await("web", "waiting", waits("ContainerCreating"))
+		synctest.Wait()
+		if e := r.events(); len(e) != 1 || !strings.Contains(e[0].Message, `volume "h"`) || !strings.Contains(e[0].Message, "are not known to this node") {
+			t.Errorf("events are %v", e)
+		}
+	})
+}

@@ -1,0 +1,13 @@
+// Package logs reads the log of a container as container runtimes write it for
+// Kubernetes: one file per attempt, one entry per line,
+//
+//	2030-01-02T15:04:05.123456789Z stdout F what was printed
+//
+// where P instead of F says that the line goes on in the next entry.
+//
+// [Read] prints all of a log or its end, and can follow it until the container
+// has ended. The end is found by reading backwards, so it costs no more for a
+// long log than for a short one; following sleeps on inotify and asks nobody.
+//
+// It does not know pods, and does not rotate.
+package logs
