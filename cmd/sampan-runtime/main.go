@@ -15,6 +15,7 @@ import (
 	"os/signal"
 	"path/filepath"
 	"strings"
+	"sync"
 	"syscall"
 	"time"
 
@@ -49,6 +50,7 @@ func main() {
 type settings struct {
 	socket, root, state, cgroup, bridge, podCIDR, serviceCIDR, table, log string
 	debug                                                                 bool
+	readyFD                                                               int
 }
 
 func (s *settings) flags(out io.Writer) *flag.FlagSet {
@@ -63,6 +65,7 @@ func (s *settings) flags(out io.Writer) *flag.FlagSet {
 	f.StringVar(&s.serviceCIDR, "service-cidr", "", "`network` of the services, which gets a route to the bridge; none if empty")
 	f.StringVar(&s.table, "table", "sampan-runtime", "`name` of the nftables table")
 	f.StringVar(&s.log, "log", "", "append the log to this `file` instead of writing it to standard error")
+	f.IntVar(&s.readyFD, "ready-fd", 0, "say on this file `descriptor` that the socket is served, or why it is not, and close it")
 	f.BoolVar(&s.debug, "debug", false, "log more")
 	f.Usage = func() {
 		fmt.Fprint(out, usage)
@@ -143,7 +146,7 @@ func command(args []string, out, errs io.Writer) int {
 		if verb == "clean" {
 			err = runtime.Clean(o)
 		} else {
-			err = serve(o)
+			err = s.report(o, serve)
 		}
 	}
 	if err != nil {
@@ -172,8 +175,30 @@ func (s *settings) logger(errs io.Writer) (*slog.Logger, error) {
 	return slog.New(slog.NewTextHandler(to, &slog.HandlerOptions{Level: level})), nil
 }
 
-// serve runs the server, and executes this program anew when it was asked to.
-func serve(o runtime.Options) error {
+// report calls serve and tells whoever started the program, on the descriptor they
+// asked for, how that went.
+func (s *settings) report(o runtime.Options, serve func(runtime.Options, func()) error) error {
+	if s.readyFD <= 2 {
+		return serve(o, func() {})
+	}
+	syscall.CloseOnExec(s.readyFD)
+	to := os.NewFile(uintptr(s.readyFD), "ready")
+	var once sync.Once
+	tell := func(what string) {
+		once.Do(func() {
+			_, _ = fmt.Fprintln(to, what) // they may have lost interest
+			_ = to.Close()
+		})
+	}
+	err := serve(o, func() { tell("ready") })
+	if err != nil {
+		tell(err.Error())
+	}
+	return err
+}
+
+// serve runs the server, calls ready when it serves, and executes this program anew when it was asked to.
+func serve(o runtime.Options, ready func()) error {
 	// Found out now: after the file was replaced the kernel calls it deleted.
 	program, err := os.Executable()
 	if err != nil {
@@ -181,6 +206,9 @@ func serve(o runtime.Options) error {
 	}
 	if o.Handed, err = runtime.HandedOver(); err != nil {
 		return err
+	}
+	if o.Handed != nil {
+		ready = func() {} // it was said before the restart, and the descriptor is another by now
 	}
 	if bytes, ok := demo.Program(); ok {
 		images, err := demo.New(bytes)
@@ -200,6 +228,13 @@ func serve(o runtime.Options) error {
 	group := run.NewGroup(ctx, 0)
 	defer group.Stop()
 	group.Go(func(ctx context.Context) { onHangup(ctx, o.Log, program, server.Restart) })
+	group.Go(func(ctx context.Context) {
+		select {
+		case <-server.Ready():
+			ready()
+		case <-ctx.Done():
+		}
+	})
 	err = server.Run(ctx)
 	if !errors.Is(err, runtime.ErrRestart) {
 		return err
