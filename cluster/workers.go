@@ -114,7 +114,7 @@ func (c *cluster) simulatedNode(p *controlPlane, name string, i int) (*node.Node
 	o.PodCIDR = network.String()
 	o.LogDir = filepath.Join(c.Profile.RunDir, "logs", name)
 	o.DrainPause = -1
-	o.Runtime, err = simulated.New(simulated.Options{PodCIDR: network.String()})
+	o.Runtime, err = simulated.New(simulated.Options{PodCIDR: network})
 	if err != nil {
 		return nil, err
 	}

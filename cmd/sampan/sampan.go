@@ -5,14 +5,12 @@ import (
 	"io"
 	"log/slog"
 
-	"github.com/spf13/cobra"
 	"k8s.io/client-go/rest"
 
 	"github.com/sampan-io/sampan/cli"
 	"github.com/sampan-io/sampan/cli/machine"
 	"github.com/sampan-io/sampan/client"
 	"github.com/sampan-io/sampan/cluster"
-	"github.com/sampan-io/sampan/cluster/local"
 	"github.com/sampan-io/sampan/internal/run"
 	"github.com/sampan-io/sampan/scheduler"
 	"github.com/sampan-io/sampan/scheduler/builtin"
@@ -30,13 +28,12 @@ func sampan(ctx context.Context, in io.Reader, out, errOut io.Writer, args ...st
 		},
 	}
 	return cli.Main(ctx, args, cli.Options{
-		Version:       version,
-		In:            in,
-		Out:           out,
-		Err:           errOut,
-		Extra:         func(*cli.Globals) []*cobra.Command { return machine.Commands(verbs) },
-		RuntimeSocket: runtimeSocket,
-		RunScheduler:  runScheduler,
+		Version:      version,
+		In:           in,
+		Out:          out,
+		Err:          errOut,
+		Extra:        machine.Commands(verbs),
+		RunScheduler: runScheduler,
 	})
 }
 
@@ -49,11 +46,6 @@ func serve(ctx context.Context, s machine.Service) error {
 		Report:   s.Report,
 		Log:      s.Log,
 	})
-}
-
-func runtimeSocket(g *cli.Globals) (string, error) {
-	p, err := local.NewProfile(g.Name, g.DataDir)
-	return p.RuntimeSocket(), err
 }
 
 // runScheduler schedules for a cluster that may be somebody else's.
