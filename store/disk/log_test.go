@@ -348,7 +348,7 @@ func FuzzLog(f *testing.F) {
 		dir := filepath.Dir(name)
 		length := ends[len(ends)-1]
 		cutAt := max(headerSize, min(int64(cut), length))
-		torn := append(log[:cutAt:cutAt], junk...)
+		torn := slices.Concat(log[:cutAt], junk)
 		if int64(at) >= headerSize && int64(at) < cutAt {
 			torn[at] ^= xor
 		}
