@@ -44,6 +44,7 @@ type directory struct {
 	segments []entry // by number, without gaps; what Load reads
 
 	log       *os.File // the newest segment
+	name      string   // its path
 	head      header
 	end       int64  // where the next frame goes
 	allocated int64  // the file has zeros from end to here
@@ -232,7 +233,7 @@ func (d *directory) resume(last end) error {
 	if err != nil {
 		return errors.Join(fmt.Errorf("opening %s for writing: %w", e.name, err), f.Close())
 	}
-	d.log, d.head, d.end, d.allocated, d.seq = f, e.header, last.at, size, last.seq
+	d.log, d.name, d.head, d.end, d.allocated, d.seq = f, e.name, e.header, last.at, size, last.seq
 	return nil
 }
 
@@ -255,7 +256,7 @@ func (d *directory) begin(h header) error {
 		return err
 	}
 	d.rollAt = 0
-	d.log, d.head, d.end, d.allocated, d.seq = f, h, headerSize, headerSize, h.first
+	d.log, d.name, d.head, d.end, d.allocated, d.seq = f, name, h, headerSize, headerSize, h.first
 	return nil
 }
 
@@ -329,7 +330,7 @@ func (d *directory) record(ctx context.Context, frame []byte) error {
 // write puts a frame behind the last one and makes it durable. ErrFull means
 // that nothing was written.
 func (d *directory) write(frame []byte) error {
-	name, size := d.log.Name(), int64(len(frame))
+	name, size := d.name, int64(len(frame))
 	if err := d.extend(d.end + size); err != nil {
 		return err
 	}
@@ -367,12 +368,12 @@ func (d *directory) extend(need int64) error {
 		return nil
 	}
 	if terr := d.log.Truncate(d.allocated); terr != nil {
-		return fmt.Errorf("extending %s: %w", d.log.Name(), errors.Join(err, terr))
+		return fmt.Errorf("extending %s: %w", d.name, errors.Join(err, terr))
 	}
 	if full(err) {
-		return fmt.Errorf("extending %s: %w: make room on its file system", d.log.Name(), store.ErrFull)
+		return fmt.Errorf("extending %s: %w: make room on its file system", d.name, store.ErrFull)
 	}
-	return fmt.Errorf("extending %s: %w", d.log.Name(), err)
+	return fmt.Errorf("extending %s: %w", d.name, err)
 }
 
 // zeros is only read. It is a page, because the page cache remembers what was

@@ -152,7 +152,7 @@ func readSnapshot(e entry, each func(payload []byte) error) (int64, error) {
 // roll begins a new segment and has the older files folded into a snapshot. What
 // goes wrong is no fault of the write that caused it: the log goes on as it is.
 func (d *directory) roll(ctx context.Context) {
-	old, at, was := d.log, d.end, d.head
+	old, at, was := d.log, d.end, entry{d.name, d.head}
 	if err := d.begin(header{version: FormatVersion, kind: kindLog, number: was.number + 1, first: d.seq}); err != nil {
 		d.opts.Log.WarnContext(ctx, "no new segment of the log; it is tried again when this one has grown", "err", err)
 		d.rollAt = d.end + d.opts.Segment
@@ -162,9 +162,9 @@ func (d *directory) roll(ctx context.Context) {
 	// housekeeping and may fail.
 	_ = old.Truncate(at)
 	if err := old.Close(); err != nil {
-		d.opts.Log.WarnContext(ctx, "closing a full segment", "file", old.Name(), "err", err)
+		d.opts.Log.WarnContext(ctx, "closing a full segment", "file", was.name, "err", err)
 	}
-	d.sealed = append(d.sealed, entry{old.Name(), was})
+	d.sealed = append(d.sealed, was)
 	d.busy.Store(true)
 	if d.folding == nil {
 		d.folding = run.NewGroup(context.WithoutCancel(ctx), 0)
