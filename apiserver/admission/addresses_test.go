@@ -61,15 +61,15 @@ func service(name, text string) *corev1.Service {
 		case "local":
 			s.Spec.ExternalTrafficPolicy = corev1.ServiceExternalTrafficPolicyLocal
 		case "health":
-			fmt.Sscan(value, &s.Spec.HealthCheckNodePort) //nolint:errcheck // written in this file
+			fmt.Sscan(value, &s.Spec.HealthCheckNodePort)
 		case "ports":
 			for _, p := range strings.Split(value, ",") {
 				var sp corev1.ServicePort
 				ends, node, _ := strings.Cut(p, ":")
 				port, protocol, _ := strings.Cut(ends, "/")
 				sp.Protocol = corev1.Protocol(protocol)
-				fmt.Sscan(port, &sp.Port)     //nolint:errcheck // the same
-				fmt.Sscan(node, &sp.NodePort) //nolint:errcheck // the same
+				fmt.Sscan(port, &sp.Port)
+				fmt.Sscan(node, &sp.NodePort)
 				s.Spec.Ports = append(s.Spec.Ports, sp)
 			}
 		}

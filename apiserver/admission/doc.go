@@ -3,7 +3,7 @@
 // taken. (What follows from the object alone is in package catalog.)
 //
 // A [Plugin] sees the write as [Attributes], may change the object and may refuse.
-// Plug-ins run in the order of the [Chain], after the object was defaulted and before
+// Plug-ins run in the order in which they were given, after the object was defaulted and before
 // it is validated, so that what they add is checked like what the user wrote.
 //
 // A plug-in that hands out something scarce (an address, a port) reserves it

@@ -83,7 +83,7 @@ func (p pool) scan(from, to uint64, taken func(netip.Addr) bool) (netip.Addr, bo
 	if n == 0 {
 		return netip.Addr{}, false
 	}
-	start := rand.Uint64N(n) //nolint:gosec // nothing is to be kept secret
+	start := rand.Uint64N(n) // nothing is to be kept secret
 	for i := range n {
 		if a := p.at(from + (start+i)%n); !taken(a) {
 			return a, true
@@ -114,7 +114,7 @@ func (r PortRange) next(taken func(int32) bool) (int32, error) {
 		if size <= 0 {
 			continue
 		}
-		start := rand.Int32N(size) //nolint:gosec // nothing is to be kept secret
+		start := rand.Int32N(size) // nothing is to be kept secret
 		for i := range size {
 			if port := r.First + part[0] + (start+i)%size; !taken(port) {
 				return port, nil

@@ -18,7 +18,7 @@ import (
 	"github.com/sampan-io/sampan/catalog"
 )
 
-// Options configures a [Keeper]. All but Log are required.
+// Options configures a [Keeper]. API, ServiceNetwork and Port are required.
 type Options struct {
 	API API
 
@@ -154,10 +154,9 @@ func (o Options) endpoints(meta metav1.ObjectMeta) thing {
 	for _, a := range o.Endpoints {
 		subset.Addresses = append(subset.Addresses, corev1.EndpointAddress{IP: a.String()})
 	}
-	want := &corev1.Endpoints{
-		TypeMeta:   metav1.TypeMeta{APIVersion: "v1", Kind: "Endpoints"},
-		ObjectMeta: meta,
-		Subsets:    []corev1.EndpointSubset{subset},
+	want := &corev1.Endpoints{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Endpoints"}, ObjectMeta: meta}
+	if len(subset.Addresses) > 0 {
+		want.Subsets = []corev1.EndpointSubset{subset}
 	}
 	return thing{corev1.SchemeGroupVersion.WithResource("endpoints"), want, func(found runtime.Object) (runtime.Object, remedy) {
 		have, ok := found.(*corev1.Endpoints)

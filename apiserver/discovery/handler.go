@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	goruntime "runtime"
 	"strings"
 	"sync"
 
@@ -22,26 +21,6 @@ import (
 
 	"github.com/sampan-io/sampan/catalog"
 )
-
-// Version returns what /version says of a program with this version:
-// "v1.37.2+sampan.0.1.0".
-func Version(gitVersion string) version.Info {
-	major, rest, _ := strings.Cut(strings.TrimPrefix(gitVersion, "v"), ".")
-	minor, _, _ := strings.Cut(rest, ".")
-	return version.Info{
-		Major:                 major,
-		Minor:                 minor,
-		EmulationMajor:        major,
-		EmulationMinor:        minor,
-		MinCompatibilityMajor: major,
-		MinCompatibilityMinor: minor,
-		GitVersion:            gitVersion,
-		GitTreeState:          "clean",
-		GoVersion:             goruntime.Version(),
-		Compiler:              goruntime.Compiler,
-		Platform:              goruntime.GOOS + "/" + goruntime.GOARCH,
-	}
-}
 
 // New returns a handler for /api, /api/VERSION, /apis, /apis/GROUP,
 // /apis/GROUP/VERSION and /version. A trailing slash does not matter.

@@ -68,8 +68,6 @@ func New(opts Options) (*Client, error) {
 }
 
 // addressTypes are the addresses of a node by which it is reached, best first.
-//
-//nolint:gochecknoglobals // a list that nothing changes
 var addressTypes = []corev1.NodeAddressType{
 	corev1.NodeInternalIP, corev1.NodeInternalDNS, corev1.NodeHostName, corev1.NodeExternalIP, corev1.NodeExternalDNS,
 }

@@ -84,7 +84,7 @@ func (f *fixture) get(t *testing.T, path string, headers ...string) (*http.Respo
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer resp.Body.Close() //nolint:errcheck // only read
+	defer resp.Body.Close()
 	body, err := io.ReadAll(resp.Body)
 	if err != nil {
 		t.Fatal(err)
@@ -192,7 +192,7 @@ func TestFollowedLogsComeAtOnce(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer resp.Body.Close() //nolint:errcheck // only read
+	defer resp.Body.Close()
 	lines := bufio.NewScanner(resp.Body)
 	for i := range 3 {
 		if !lines.Scan() || lines.Text() != fmt.Sprint("line ", i) {
@@ -221,7 +221,7 @@ func TestACutLogIsNotAWholeOne(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer resp.Body.Close() //nolint:errcheck // only read
+	defer resp.Body.Close()
 	if body, err := io.ReadAll(resp.Body); err == nil {
 		t.Errorf("read %q to a clean end", body)
 	}

@@ -100,10 +100,10 @@ func copyStream(w http.ResponseWriter, from io.Reader) error {
 		n, err := from.Read(buf)
 		if n > 0 {
 			if _, werr := w.Write(buf[:n]); werr != nil {
-				return nil //nolint:nilerr // the client has gone, as it may
+				return nil // the client has gone, as it may
 			}
 			if ferr := flusher.Flush(); ferr != nil && !errors.Is(ferr, http.ErrNotSupported) {
-				return nil //nolint:nilerr // the same
+				return nil // the same
 			}
 		}
 		switch {

@@ -7,7 +7,6 @@ import (
 	"github.com/sampan-io/sampan/apiserver/auth"
 )
 
-//nolint:gochecknoglobals // lists that nothing changes
 var (
 	read  = []string{"get", "list", "watch"}
 	core  = []string{""}

@@ -32,8 +32,6 @@ func (n nodes) decide(ctx context.Context, node string, a *Attributes) Decision 
 }
 
 // nodeRules are the same for every node.
-//
-//nolint:gochecknoglobals // a table that nothing changes
 var nodeRules = []rbacv1.PolicyRule{
 	{Verbs: read, APIGroups: []string{""}, Resources: []string{"services"}},
 	{Verbs: read, APIGroups: []string{"discovery.k8s.io"}, Resources: []string{"endpointslices"}},
