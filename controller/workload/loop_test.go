@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -146,11 +147,11 @@ func TestAControllerMakesWhatItWantsOnce(t *testing.T) {
 func TestAnIdleControllerWritesNothing(t *testing.T) {
 	controlling(t, func(t *testing.T, s *clienttest.Server) {
 		synctest.Wait()
-		asked := 0
-		s.Intercept(func(clienttest.Request) error { asked++; return nil })
+		var asked atomic.Int32
+		s.Intercept(func(clienttest.Request) error { asked.Add(1); return nil })
 		time.Sleep(24 * time.Hour)
-		if asked != 0 {
-			t.Errorf("%d requests on an idle day", asked)
+		if asked.Load() != 0 {
+			t.Errorf("%d requests on an idle day", asked.Load())
 		}
 	}, rc(2), job(nil))
 }
@@ -220,10 +221,10 @@ func TestAControllerThatIsDeletedLeavesItsPodsAlone(t *testing.T) {
 func TestAQuotaCostsOneRefusalAtATime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := clienttest.New(t, rc(100))
-		refused := 0
+		var refused atomic.Int32
 		s.Intercept(func(r clienttest.Request) error {
 			if r.Verb == "create" && r.Resource == "pods" {
-				refused++
+				refused.Add(1)
 				return apierrors.NewForbidden(corev1.Resource("pods"), "", fmt.Errorf("exceeded quota"))
 			}
 			return nil
@@ -233,16 +234,16 @@ func TestAQuotaCostsOneRefusalAtATime(t *testing.T) {
 		g.Go(func(ctx context.Context) { _ = run.Stages(ctx, workload.Tasks(workload.Options{Client: s})) })
 		synctest.Wait()
 		// The first try wakes the controller once more by its status.
-		if refused > 2 {
-			t.Errorf("%d creates were refused at once, want 1 or 2", refused)
+		if refused.Load() > 2 {
+			t.Errorf("%d creates were refused at once, want 1 or 2", refused.Load())
 		}
 		c := theRC(s).Status.Conditions
 		if len(c) != 1 || c[0].Type != corev1.ReplicationControllerReplicaFailure || c[0].Reason != "FailedCreate" || !strings.Contains(c[0].Message, "exceeded quota") {
 			t.Errorf("conditions = %+v", c)
 		}
 		time.Sleep(time.Hour)
-		if refused > 60 {
-			t.Errorf("%d creates were refused in an hour, want few", refused)
+		if refused.Load() > 60 {
+			t.Errorf("%d creates were refused in an hour, want few", refused.Load())
 		}
 		s.Intercept(nil)
 		time.Sleep(time.Hour)

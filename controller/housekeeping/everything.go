@@ -1,0 +1,147 @@
+package housekeeping
+
+import (
+	"slices"
+	"strings"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/sampan-io/sampan/client"
+	"github.com/sampan-io/sampan/client/cache"
+	"github.com/sampan-io/sampan/controller"
+	"github.com/sampan-io/sampan/internal/run"
+)
+
+// everything is a cache of each resource, with indexes by which one finds who
+// depends on whom and what is in a namespace. In process the objects are shared with
+// the server, so this costs little more than the indexes.
+type everything struct {
+	kinds []*kindCache
+}
+
+type kindCache struct {
+	res                         client.Resource[client.Object]
+	*cache.Cache[client.Object] // nil for Events, which own nothing and are too many to follow
+}
+
+const (
+	byOwner = "owner" // UID, of every owner
+	byUID   = "uid"
+	inSpace = "namespace"
+)
+
+func newEverything(opts Options) *everything {
+	e := &everything{}
+	for _, r := range opts.Resources {
+		k := &kindCache{res: r}
+		if r.Resource != client.Events.Resource {
+			k.Cache = cache.New(opts.Client, r, cache.Options[client.Object]{
+				Indexes: map[string]func(client.Object) []string{
+					byOwner: func(o client.Object) (uids []string) {
+						for _, ref := range o.GetOwnerReferences() {
+							if !slices.Contains(uids, string(ref.UID)) {
+								uids = append(uids, string(ref.UID))
+							}
+						}
+						return uids
+					},
+					byUID: func(o client.Object) []string { return []string{string(o.GetUID())} },
+					inSpace: func(o client.Object) []string {
+						if o.GetNamespace() == "" {
+							return nil
+						}
+						return []string{o.GetNamespace()}
+					},
+				},
+				Log: opts.Log,
+			})
+		}
+		e.kinds = append(e.kinds, k)
+	}
+	return e
+}
+
+func (e *everything) tasks() (tasks []run.Task) {
+	for _, k := range e.kinds {
+		if k.Cache != nil {
+			tasks = append(tasks, cacheTask("everything-"+k.name(), k.Cache))
+		}
+	}
+	return tasks
+}
+
+func (e *everything) ready() (needs []<-chan struct{}) {
+	for _, k := range e.kinds {
+		if k.Cache != nil {
+			needs = append(needs, k.Ready())
+		}
+	}
+	return needs
+}
+
+// name is "pods" or "jobs.batch".
+func (k *kindCache) name() string { return k.res.GroupResource().String() }
+
+// An item is an object and the resource that it is of.
+type item struct {
+	kind *kindCache
+	client.Object
+}
+
+// key is how the loop of the garbage collector names an item.
+func (i item) key() controller.Key {
+	return controller.Key{Namespace: i.GetNamespace(), Name: i.kind.name() + "/" + i.GetName()}
+}
+
+// find returns the item of a key, as the cache has it.
+func (e *everything) find(key controller.Key) (item, bool) {
+	resource, name, _ := strings.Cut(key.Name, "/")
+	for _, k := range e.kinds {
+		if k.Cache != nil && k.name() == resource {
+			obj, ok := k.Get(key.Namespace, name)
+			return item{k, obj}, ok
+		}
+	}
+	return item{}, false
+}
+
+// dependents returns the items that name an owner of that UID.
+func (e *everything) dependents(uid string) (items []item) {
+	for _, k := range e.kinds {
+		if k.Cache == nil {
+			continue
+		}
+		for _, o := range k.ByIndex(byOwner, uid) {
+			items = append(items, item{k, o})
+		}
+	}
+	return items
+}
+
+// byUID returns the item of that UID.
+func (e *everything) byUID(uid string) (item, bool) {
+	for _, k := range e.kinds {
+		if k.Cache == nil {
+			continue
+		}
+		if found := k.ByIndex(byUID, uid); len(found) > 0 {
+			return item{k, found[0]}, true
+		}
+	}
+	return item{}, false
+}
+
+// kindOf returns the kind that a reference names, in whatever version.
+func (e *everything) kindOf(ref metav1.OwnerReference) *kindCache {
+	gv, err := schema.ParseGroupVersion(ref.APIVersion)
+	if err != nil {
+		return nil
+	}
+	for _, k := range e.kinds {
+		if k.res.Group == gv.Group && k.res.Kind == ref.Kind {
+			return k
+		}
+	}
+	return nil
+}

@@ -1,0 +1,112 @@
+package housekeeping
+
+import (
+	"log/slog"
+	"slices"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/sampan-io/sampan/client"
+	"github.com/sampan-io/sampan/client/cache"
+	"github.com/sampan-io/sampan/internal/run"
+)
+
+// Options configures the controllers. Client is required.
+type Options struct {
+	Client client.Interface
+
+	// Resources are all resources that the cluster serves (without subresources):
+	// what a namespace is emptied of, and among what owners and dependents are found.
+	Resources []client.Resource[client.Object]
+
+	// RootCA is the PEM certificate that pods trust the API server by. Empty means
+	// that none is published.
+	RootCA []byte
+
+	// NodeGrace is how long a node may be silent before it counts as lost; 0 means
+	// 40 s, four times the interval at which nodes renew their Lease.
+	NodeGrace time.Duration
+
+	// FinishedPods is the number of finished pods that are kept; the oldest go first. 0
+	// means 12,500, as upstream.
+	FinishedPods int
+
+	Workers int          // objects of one kind worked on at the same time; 0 means 4
+	Log     *slog.Logger // nil means slog.Default
+}
+
+// Tasks returns the controllers and the caches that they read, to be run together as
+// one stage.
+func Tasks(opts Options) []run.Task {
+	if opts.Log == nil {
+		opts.Log = slog.Default()
+	}
+	if opts.NodeGrace == 0 {
+		opts.NodeGrace = 40 * time.Second
+	}
+	if opts.FinishedPods == 0 {
+		opts.FinishedPods = 12500
+	}
+	pods := cache.New(opts.Client, client.Pods, cache.Options[*corev1.Pod]{
+		Indexes: map[string]func(*corev1.Pod) []string{
+			byNamespace: func(p *corev1.Pod) []string { return []string{p.Namespace} },
+			byNode:      nodeOf,
+			byFinish:    finishedOf,
+		},
+		Log: opts.Log,
+	})
+	namespaces := cache.New(opts.Client, client.Namespaces, cache.Options[*corev1.Namespace]{Log: opts.Log})
+	tasks := slices.Concat(
+		newEndpoints(opts, pods),
+		newAccounts(opts, namespaces),
+		newOwnersAndNamespaces(opts, namespaces),
+		newNodes(opts, pods),
+	)
+	return append(tasks, cacheTask("housekeeping-pods", pods), cacheTask("housekeeping-namespaces", namespaces))
+}
+
+// The indexes of pods.
+const (
+	byNamespace = "namespace"
+	byNode      = "node"
+	byFinish    = "finish" // under finished, pods that have
+	finished    = "finished"
+)
+
+func nodeOf(pod *corev1.Pod) []string {
+	if pod.Spec.NodeName == "" {
+		return nil
+	}
+	return []string{pod.Spec.NodeName}
+}
+
+func finishedOf(pod *corev1.Pod) []string {
+	if isFinished(pod) {
+		return []string{finished}
+	}
+	return nil
+}
+
+func isFinished(pod *corev1.Pod) bool {
+	return pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed
+}
+
+func cacheTask[T client.Object](name string, c *cache.Cache[T]) run.Task {
+	return run.Task{Name: name, Run: c.Run, Ready: c.Ready()}
+}
+
+// podCondition returns the condition of that type, or nil.
+func podCondition(pod *corev1.Pod, kind corev1.PodConditionType) *corev1.PodCondition {
+	for i := range pod.Status.Conditions {
+		if c := &pod.Status.Conditions[i]; c.Type == kind {
+			return c
+		}
+	}
+	return nil
+}
+
+func isReady(pod *corev1.Pod) bool {
+	c := podCondition(pod, corev1.PodReady)
+	return c != nil && c.Status == corev1.ConditionTrue
+}

@@ -1,0 +1,231 @@
+package housekeeping
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/sampan-io/sampan/client"
+	"github.com/sampan-io/sampan/client/cache"
+	"github.com/sampan-io/sampan/controller"
+	"github.com/sampan-io/sampan/internal/run"
+)
+
+// namespaces empties namespaces that were deleted, and ends them.
+type namespaces struct {
+	client client.Interface
+	all    *everything
+	spaces *cache.Cache[*corev1.Namespace]
+	loop   *controller.Loop
+}
+
+func newNamespaces(opts Options, all *everything, spaces *cache.Cache[*corev1.Namespace]) []run.Task {
+	n := &namespaces{client: opts.Client, all: all, spaces: spaces}
+	n.loop = controller.New(controller.Options{
+		Name: "namespaces", Reconcile: n.reconcile, Workers: opts.Workers, Log: opts.Log,
+		Needs: append(all.ready(), spaces.Ready()),
+	})
+	spaces.Subscribe(func(_, after *corev1.Namespace) {
+		if after != nil && after.DeletionTimestamp != nil {
+			n.loop.Add(controller.Key{Name: after.Name})
+		}
+	})
+	for _, k := range all.kinds {
+		if k.Cache == nil || !k.res.Namespaced {
+			continue
+		}
+		k.Subscribe(func(before, after client.Object) {
+			obj := after
+			if obj == nil {
+				obj = before
+			}
+			if ns, ok := spaces.Get("", obj.GetNamespace()); ok && ns.DeletionTimestamp != nil {
+				n.loop.Add(controller.Key{Name: ns.Name})
+			}
+		})
+	}
+	return []run.Task{n.loop.Task()}
+}
+
+func (n *namespaces) reconcile(ctx context.Context, key controller.Key) (controller.Result, error) {
+	ns, ok := n.spaces.Get("", key.Name)
+	if !ok || ns.DeletionTimestamp == nil || !slices.Contains(ns.Spec.Finalizers, corev1.FinalizerKubernetes) {
+		return controller.Result{}, nil
+	}
+	var errs []error
+	left := map[string][]client.Object{} // by resource
+	for _, k := range n.all.kinds {
+		if !k.res.Namespaced {
+			continue
+		}
+		rest, err := n.empty(ctx, k, ns.Name)
+		errs = append(errs, err)
+		if len(rest) > 0 {
+			left[k.name()] = rest
+		}
+	}
+	failure := errors.Join(errs...)
+	if ctx.Err() != nil {
+		return controller.Result{}, nil
+	}
+	if failure == nil && len(left) == 0 {
+		return controller.Result{}, n.finalize(ctx, ns)
+	}
+	err := n.writeConditions(ctx, ns, failure, left)
+	if _, ok := left[client.Events.Resource]; ok && failure == nil {
+		failure = controller.Again("events are left") // nobody tells when they go
+	}
+	return controller.Result{}, errors.Join(failure, err)
+}
+
+// empty asks for the deletion of what a namespace has of a kind and returns what is
+// then left. That nothing is left is believed only when the server says so (H1).
+func (n *namespaces) empty(ctx context.Context, k *kindCache, namespace string) ([]client.Object, error) {
+	objs := k.cached(namespace)
+	if len(objs) == 0 {
+		var err error
+		if objs, err = n.list(ctx, k, namespace); err != nil || len(objs) == 0 {
+			return nil, err
+		}
+	}
+	background := metav1.DeletePropagationBackground // the default of some kinds would orphan
+	var errs []error
+	for _, o := range objs {
+		if o.GetDeletionTimestamp() != nil {
+			continue
+		}
+		uid := o.GetUID()
+		err := n.client.Delete(ctx, k.res.GroupVersionResource, namespace, o.GetName(), metav1.DeleteOptions{
+			PropagationPolicy: &background, Preconditions: &metav1.Preconditions{UID: &uid},
+		})
+		if err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) {
+			errs = append(errs, fmt.Errorf("delete %s %s: %w", k.name(), o.GetName(), err))
+			continue
+		}
+		if k.Cache != nil {
+			errs = append(errs, k.AwaitDeletion(ctx, o))
+		}
+	}
+	if err := errors.Join(errs...); err != nil {
+		return nil, err
+	}
+	if left := k.cached(namespace); len(left) > 0 {
+		return left, nil
+	}
+	return n.list(ctx, k, namespace)
+}
+
+// cached returns what the cache has in a namespace, if there is a cache.
+func (k *kindCache) cached(namespace string) []client.Object {
+	if k.Cache == nil {
+		return nil
+	}
+	return k.ByIndex(inSpace, namespace)
+}
+
+func (n *namespaces) list(ctx context.Context, k *kindCache, namespace string) ([]client.Object, error) {
+	objs, _, err := k.res.List(ctx, n.client, namespace, metav1.ListOptions{})
+	if err != nil {
+		return nil, fmt.Errorf("list %s: %w", k.name(), err)
+	}
+	return objs, nil
+}
+
+func (n *namespaces) finalize(ctx context.Context, ns *corev1.Namespace) error {
+	fresh := ns.DeepCopy()
+	fresh.Spec.Finalizers = slices.DeleteFunc(fresh.Spec.Finalizers, func(f corev1.FinalizerName) bool { return f == corev1.FinalizerKubernetes })
+	_, err := client.Namespaces.Update(ctx, n.client, fresh, "finalize")
+	if apierrors.IsNotFound(err) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("finalize namespace %s: %w", ns.Name, err)
+	}
+	return nil
+}
+
+func (n *namespaces) writeConditions(ctx context.Context, ns *corev1.Namespace, failure error, left map[string][]client.Object) error {
+	fresh := ns.DeepCopy()
+	fresh.Status.Conditions = namespaceConditions(ns.Status.Conditions, failure, left, time.Now())
+	if equality.Semantic.DeepEqual(fresh.Status, ns.Status) {
+		return nil
+	}
+	now, err := client.Namespaces.Update(ctx, n.client, fresh, "status")
+	if apierrors.IsNotFound(err) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("write status of namespace %s: %w", ns.Name, err)
+	}
+	return n.spaces.Await(ctx, now.ResourceVersion)
+}
+
+// namespaceConditions says, in the words that users of Kubernetes know, what holds up
+// the end of a namespace.
+func namespaceConditions(have []corev1.NamespaceCondition, failure error, left map[string][]client.Object, now time.Time) []corev1.NamespaceCondition {
+	var remaining []string
+	held := map[string]int{} // objects per finalizer
+	for _, name := range slices.Sorted(maps.Keys(left)) {
+		remaining = append(remaining, fmt.Sprintf("%s has %d resource instances", withDot(name), len(left[name])))
+		for _, o := range left[name] {
+			for _, f := range o.GetFinalizers() {
+				held[f]++
+			}
+		}
+	}
+	var finalizers []string
+	for _, f := range slices.Sorted(maps.Keys(held)) {
+		finalizers = append(finalizers, fmt.Sprintf("%s in %d resource instances", f, held[f]))
+	}
+	failed := ""
+	if failure != nil {
+		failed = "Failed to delete all resource types: " + failure.Error()
+	}
+	conditions := slices.Clone(have)
+	set := func(kind corev1.NamespaceConditionType, trouble, troubleReason, fineReason, fine string) {
+		c := corev1.NamespaceCondition{Type: kind, Status: corev1.ConditionFalse, Reason: fineReason, Message: fine, LastTransitionTime: metav1.NewTime(now.Truncate(time.Second))}
+		if trouble != "" {
+			c.Status, c.Reason, c.Message = corev1.ConditionTrue, troubleReason, trouble
+		}
+		i := slices.IndexFunc(conditions, func(c corev1.NamespaceCondition) bool { return c.Type == kind })
+		if i < 0 {
+			conditions = append(conditions, c)
+			return
+		}
+		if conditions[i].Status == c.Status {
+			c.LastTransitionTime = conditions[i].LastTransitionTime
+		}
+		conditions[i] = c
+	}
+	set(corev1.NamespaceDeletionDiscoveryFailure, "", "", "ResourcesDiscovered", "All resources successfully discovered")
+	set(corev1.NamespaceDeletionGVParsingFailure, "", "", "ParsedGroupVersions", "All legacy kube types successfully parsed")
+	set(corev1.NamespaceDeletionContentFailure, failed, "ContentDeletionFailed", "ContentDeleted", "All content successfully deleted, may be waiting on finalization")
+	set(corev1.NamespaceContentRemaining, prefixed("Some resources are remaining: ", remaining), "SomeResourcesRemain", "ContentRemoved", "All content successfully removed")
+	set(corev1.NamespaceFinalizersRemaining, prefixed("Some content in the namespace has finalizers remaining: ", finalizers), "SomeFinalizersRemain", "ContentHasNoFinalizers", "All content-preserving finalizers finished")
+	return conditions
+}
+
+func prefixed(prefix string, parts []string) string {
+	if len(parts) == 0 {
+		return ""
+	}
+	return prefix + strings.Join(parts, ", ")
+}
+
+// withDot writes a resource as upstream does here: "pods." and "jobs.batch".
+func withDot(resource string) string {
+	if strings.Contains(resource, ".") {
+		return resource
+	}
+	return cmp.Or(resource, "?") + "."
+}

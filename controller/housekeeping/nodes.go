@@ -1,0 +1,351 @@
+package housekeeping
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/sampan-io/sampan/client"
+	"github.com/sampan-io/sampan/client/cache"
+	"github.com/sampan-io/sampan/controller"
+	"github.com/sampan-io/sampan/internal/run"
+)
+
+// goneGrace is how long the pods of a node that does not exist are left alone: it may be
+// about to be registered again.
+const goneGrace = 40 * time.Second
+
+// nodes watches over nodes and the pods on them.
+//
+// Whether a node is alive is told by the renewals of its Lease, in the time in which
+// they are seen here: the clocks of nodes may be wrong. A renewal only moves
+// the moment at which the node counts as lost, and costs no reconcile.
+type nodes struct {
+	client client.Interface
+	nodes  *cache.Cache[*corev1.Node]
+	leases *cache.Cache[*coordinationv1.Lease]
+	pods   *cache.Cache[*corev1.Pod]
+	events *client.Recorder
+	loop   *controller.Loop
+	grace  time.Duration
+	limit  int // of finished pods
+	finish *controller.Loop
+
+	mu      sync.Mutex
+	heard   map[string]time.Time // guarded by mu; of a node, by its name
+	missing map[string]time.Time // guarded by mu; since when a node that has pods does not exist
+}
+
+func newNodes(opts Options, pods *cache.Cache[*corev1.Pod]) []run.Task {
+	n := &nodes{
+		client: opts.Client,
+		nodes:  cache.New(opts.Client, client.Nodes, cache.Options[*corev1.Node]{Log: opts.Log}),
+		leases: cache.New(opts.Client, client.Leases, cache.Options[*coordinationv1.Lease]{
+			Namespace: corev1.NamespaceNodeLease, Log: opts.Log,
+		}),
+		pods:    pods,
+		events:  client.NewRecorder(opts.Client, "node-controller", "", opts.Log),
+		grace:   opts.NodeGrace,
+		limit:   opts.FinishedPods,
+		heard:   map[string]time.Time{},
+		missing: map[string]time.Time{},
+	}
+	n.loop = controller.New(controller.Options{
+		Name: "nodes", Reconcile: n.reconcile, Workers: opts.Workers, Log: opts.Log,
+		Needs: []<-chan struct{}{n.nodes.Ready(), n.leases.Ready(), pods.Ready()},
+	})
+	n.finish = controller.New(controller.Options{
+		Name: "finished-pods", Reconcile: n.removeFinished, Workers: 1, Log: opts.Log,
+		Needs: []<-chan struct{}{pods.Ready()},
+	})
+	n.nodes.Subscribe(func(before, after *corev1.Node) {
+		key := keyOfEither(before, after)
+		if after != nil && nodeReady(after) != corev1.ConditionUnknown &&
+			(before == nil || !equality.Semantic.DeepEqual(before.Status, after.Status)) {
+			n.hear(key.Name) // nodes write their status, too
+		}
+		if after == nil {
+			n.forget(key.Name)
+		}
+		n.loop.Add(controller.Key{Name: key.Name})
+	})
+	n.leases.Subscribe(func(before, after *coordinationv1.Lease) {
+		if after == nil || before != nil && equality.Semantic.DeepEqual(before.Spec.RenewTime, after.Spec.RenewTime) {
+			return
+		}
+		n.hear(after.Name)
+		// A node that was lost is alive again when it says itself that it is ready.
+	})
+	pods.Subscribe(func(before, after *corev1.Pod) {
+		if after == nil {
+			return
+		}
+		if after.Spec.NodeName != "" && (before == nil || before.Spec.NodeName == "" || isReady(after) != isReady(before)) && n.troubled(after.Spec.NodeName) {
+			n.loop.Add(controller.Key{Name: after.Spec.NodeName})
+		}
+		if isFinished(after) && (before == nil || !isFinished(before)) {
+			n.finish.Add(controller.Key{Name: finished})
+		}
+	})
+	return []run.Task{
+		cacheTask("nodes-nodes", n.nodes),
+		cacheTask("nodes-leases", n.leases),
+		{Name: "nodes-events", Run: n.events.Run},
+		n.loop.Task(),
+		n.finish.Task(),
+	}
+}
+
+func (n *nodes) hear(name string) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.heard[name] = time.Now()
+}
+
+func (n *nodes) forget(name string) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	delete(n.heard, name)
+}
+
+// troubled says that the pods of a node need to be looked at one by one.
+func (n *nodes) troubled(name string) bool {
+	node, ok := n.nodes.Get("", name)
+	return !ok || nodeReady(node) != corev1.ConditionTrue || slices.ContainsFunc(node.Spec.Taints, func(t corev1.Taint) bool {
+		return t.Effect == corev1.TaintEffectNoExecute
+	})
+}
+
+// silence returns for how much longer a node may be silent.
+func (n *nodes) silence(name string, now time.Time) time.Duration {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	heard, ok := n.heard[name]
+	if !ok {
+		heard = now // it begins now
+		n.heard[name] = now
+	}
+	return heard.Add(n.grace).Sub(now)
+}
+
+func (n *nodes) reconcile(ctx context.Context, key controller.Key) (controller.Result, error) {
+	node, ok := n.nodes.Get("", key.Name)
+	if !ok {
+		return n.gone(ctx, key.Name)
+	}
+	n.mu.Lock()
+	delete(n.missing, key.Name)
+	n.mu.Unlock()
+
+	now := time.Now()
+	left := n.silence(node.Name, now)
+	var err error
+	if left <= 0 && nodeReady(node) != corev1.ConditionUnknown {
+		if node, err = n.lose(ctx, node, now); err != nil || node == nil {
+			return controller.Result{}, err
+		}
+	}
+	if node, err = n.taint(ctx, node, now); err != nil || node == nil {
+		return controller.Result{}, err
+	}
+	after, err := n.lookAfterPods(ctx, node)
+	if left > 0 && (after == 0 || left < after) {
+		after = left
+	}
+	return controller.Result{After: after}, err
+}
+
+// lose writes that a node is not heard of. It returns the node as it is then, or nil if it
+// is gone.
+func (n *nodes) lose(ctx context.Context, node *corev1.Node, now time.Time) (*corev1.Node, error) {
+	fresh := node.DeepCopy()
+	fresh.Status.Conditions = lost(node, now)
+	return n.written(ctx, node, func() (*corev1.Node, error) {
+		written, err := client.Nodes.Update(ctx, n.client, fresh, "status")
+		if err == nil {
+			n.events.Event(node, corev1.EventTypeNormal, "NodeNotReady", "Node %s status is now: NodeNotReady", node.Name)
+		}
+		return written, err
+	})
+}
+
+// taint writes the taints that follow from the conditions.
+func (n *nodes) taint(ctx context.Context, node *corev1.Node, now time.Time) (*corev1.Node, error) {
+	taints := taintsFor(node, now)
+	if equality.Semantic.DeepEqual(taints, node.Spec.Taints) {
+		return node, nil
+	}
+	fresh := node.DeepCopy()
+	fresh.Spec.Taints = taints
+	return n.written(ctx, node, func() (*corev1.Node, error) { return client.Nodes.Update(ctx, n.client, fresh, "") })
+}
+
+func (n *nodes) written(ctx context.Context, node *corev1.Node, write func() (*corev1.Node, error)) (*corev1.Node, error) {
+	fresh, err := write()
+	switch {
+	case apierrors.IsNotFound(err):
+		return nil, nil
+	case err != nil:
+		return nil, fmt.Errorf("write node %s: %w", node.Name, err)
+	}
+	return fresh, n.nodes.Await(ctx, fresh.ResourceVersion)
+}
+
+// lookAfterPods takes the pods of a failing node out of service and evicts those whose time
+// has come. It returns when the next one's comes.
+func (n *nodes) lookAfterPods(ctx context.Context, node *corev1.Node) (after time.Duration, err error) {
+	if !n.troubled(node.Name) {
+		return 0, nil
+	}
+	unready := nodeReady(node) == corev1.ConditionUnknown || nodeReady(node) == corev1.ConditionFalse
+	var errs []error
+	for _, pod := range n.pods.ByIndex(byNode, node.Name) {
+		if isFinished(pod) {
+			continue
+		}
+		if unready && isReady(pod) {
+			errs = append(errs, n.setCondition(ctx, pod, corev1.PodCondition{Type: corev1.PodReady, Status: corev1.ConditionFalse}))
+			n.events.Event(pod, corev1.EventTypeWarning, "NodeNotReady", "Node is not ready")
+		}
+		if pod.DeletionTimestamp != nil {
+			continue
+		}
+		now := time.Now()
+		due, ever := evictAt(pod, node.Spec.Taints, now)
+		switch wait := due.Sub(now); {
+		case !ever:
+		case wait > 0:
+			if after == 0 || wait < after {
+				after = wait
+			}
+		default:
+			errs = append(errs, n.evict(ctx, pod))
+		}
+	}
+	return after, errors.Join(errs...)
+}
+
+func (n *nodes) evict(ctx context.Context, pod *corev1.Pod) error {
+	n.events.Event(pod, corev1.EventTypeNormal, "TaintManagerEviction", "Marking for deletion Pod %s/%s", pod.Namespace, pod.Name)
+	err := n.setCondition(ctx, pod, corev1.PodCondition{
+		Type: corev1.DisruptionTarget, Status: corev1.ConditionTrue,
+		Reason: "DeletionByTaintManager", Message: "Taint manager: deleting due to NoExecute taint",
+	})
+	if err != nil {
+		return err
+	}
+	return n.remove(ctx, pod, nil)
+}
+
+// setCondition patches one condition of a pod's status.
+func (n *nodes) setCondition(ctx context.Context, pod *corev1.Pod, c corev1.PodCondition) error {
+	return n.patchStatus(ctx, pod, map[string]any{"conditions": []any{patchOf(c)}})
+}
+
+func patchOf(c corev1.PodCondition) map[string]any {
+	m := map[string]any{"type": c.Type, "status": c.Status, "lastTransitionTime": metav1.NewTime(time.Now().Truncate(time.Second))}
+	if c.Reason != "" {
+		m["reason"], m["message"] = c.Reason, c.Message
+	}
+	return m
+}
+
+func (n *nodes) patchStatus(ctx context.Context, pod *corev1.Pod, status map[string]any) error {
+	data, err := json.Marshal(map[string]any{"metadata": map[string]any{"uid": pod.UID}, "status": status})
+	if err != nil {
+		return err
+	}
+	now, err := client.Pods.Patch(ctx, n.client, pod.Namespace, pod.Name, types.StrategicMergePatchType, data, "status")
+	switch {
+	case apierrors.IsNotFound(err), apierrors.IsConflict(err):
+		return nil // it is gone, or another by now
+	case err != nil:
+		return fmt.Errorf("patch status of pod %s/%s: %w", pod.Namespace, pod.Name, err)
+	}
+	return n.pods.Await(ctx, now.ResourceVersion)
+}
+
+// remove deletes a pod with the given grace; nil leaves that to the pod.
+func (n *nodes) remove(ctx context.Context, pod *corev1.Pod, grace *int64) error {
+	err := client.Pods.Delete(ctx, n.client, pod.Namespace, pod.Name, metav1.DeleteOptions{
+		GracePeriodSeconds: grace, Preconditions: metav1.NewUIDPreconditions(string(pod.UID)),
+	})
+	if err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) {
+		return fmt.Errorf("delete pod %s/%s: %w", pod.Namespace, pod.Name, err)
+	}
+	return n.pods.AwaitDeletion(ctx, pod)
+}
+
+// gone removes the pods of a node that does not exist, after a while: nobody else
+// will.
+func (n *nodes) gone(ctx context.Context, name string) (controller.Result, error) {
+	pods := n.pods.ByIndex(byNode, name)
+	n.mu.Lock()
+	since, known := n.missing[name]
+	switch {
+	case len(pods) == 0:
+		delete(n.missing, name)
+	case !known:
+		since = time.Now()
+		n.missing[name] = since
+	}
+	n.mu.Unlock()
+	if len(pods) == 0 {
+		return controller.Result{}, nil
+	}
+	if left := time.Until(since.Add(goneGrace)); left > 0 {
+		return controller.Result{After: left}, nil
+	}
+	if _, err := client.Nodes.Get(ctx, n.client, "", name); !apierrors.IsNotFound(err) { // H1
+		return controller.Result{}, cmp.Or(err, controller.Again("the node exists"))
+	}
+	none := int64(0)
+	var errs []error
+	for _, pod := range pods {
+		var err error
+		if !isFinished(pod) {
+			err = n.patchStatus(ctx, pod, map[string]any{
+				"phase": corev1.PodFailed,
+				"conditions": []any{patchOf(corev1.PodCondition{
+					Type: corev1.DisruptionTarget, Status: corev1.ConditionTrue,
+					Reason: "DeletionByPodGC", Message: "PodGC: node no longer exists",
+				})},
+			})
+		}
+		if err == nil {
+			err = n.remove(ctx, pod, &none)
+		}
+		errs = append(errs, err)
+	}
+	return controller.Result{}, errors.Join(errs...)
+}
+
+// removeFinished deletes the oldest finished pods beyond the limit.
+func (n *nodes) removeFinished(ctx context.Context, _ controller.Key) (controller.Result, error) {
+	pods := n.pods.ByIndex(byFinish, finished)
+	surplus := len(pods) - n.limit
+	if surplus <= 0 {
+		return controller.Result{}, nil
+	}
+	slices.SortFunc(pods, func(a, b *corev1.Pod) int {
+		return cmp.Or(a.CreationTimestamp.Compare(b.CreationTimestamp.Time), cmp.Compare(a.Name, b.Name))
+	})
+	none := int64(0)
+	var errs []error
+	for _, pod := range pods[:surplus] {
+		errs = append(errs, n.remove(ctx, pod, &none))
+	}
+	return controller.Result{}, errors.Join(errs...)
+}

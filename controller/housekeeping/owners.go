@@ -1,0 +1,256 @@
+package housekeeping
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/sampan-io/sampan/client"
+	"github.com/sampan-io/sampan/client/cache"
+	"github.com/sampan-io/sampan/controller"
+	"github.com/sampan-io/sampan/internal/run"
+)
+
+// owners collects the garbage: objects whose owners are gone, and the dependents of
+// owners that are being deleted.
+type owners struct {
+	client client.Interface
+	all    *everything
+	events *client.Recorder
+	loop   *controller.Loop
+}
+
+func newOwnersAndNamespaces(opts Options, spaces *cache.Cache[*corev1.Namespace]) []run.Task {
+	all := newEverything(opts)
+	return slices.Concat(newOwners(opts, all), newNamespaces(opts, all, spaces), all.tasks())
+}
+
+func newOwners(opts Options, all *everything) []run.Task {
+	g := &owners{client: opts.Client, all: all, events: client.NewRecorder(opts.Client, "garbage-collector", "", opts.Log)}
+	g.loop = controller.New(controller.Options{
+		Name: "garbage-collector", Reconcile: g.reconcile, Workers: max(opts.Workers, 8), Log: opts.Log, Needs: all.ready(),
+	})
+	for _, k := range all.kinds {
+		if k.Cache == nil {
+			continue
+		}
+		k.Subscribe(func(before, after client.Object) { g.changed(k, before, after) })
+	}
+	return []run.Task{{Name: "garbage-collector-events", Run: g.events.Run}, g.loop.Task()}
+}
+
+// changed wakes whoever a change concerns.
+func (g *owners) changed(k *kindCache, before, after client.Object) {
+	switch {
+	case after == nil:
+		for _, d := range g.all.dependents(string(before.GetUID())) {
+			g.loop.Add(d.key())
+		}
+		g.wakeOwners(before.GetOwnerReferences())
+	case before == nil:
+		if len(after.GetOwnerReferences()) > 0 || deletingDependents(after) || orphaning(after) {
+			g.loop.Add(item{k, after}.key())
+		}
+	default:
+		moved := !equality.Semantic.DeepEqual(before.GetOwnerReferences(), after.GetOwnerReferences())
+		if moved {
+			g.wakeOwners(before.GetOwnerReferences()) // one that waited may not have to any longer
+		}
+		if moved || deletingDependents(after) != deletingDependents(before) || orphaning(after) != orphaning(before) {
+			g.loop.Add(item{k, after}.key())
+		}
+	}
+}
+
+func (g *owners) wakeOwners(refs []metav1.OwnerReference) {
+	for _, ref := range refs {
+		if owner, ok := g.all.byUID(string(ref.UID)); ok && owner.GetDeletionTimestamp() != nil {
+			g.loop.Add(owner.key())
+		}
+	}
+}
+
+func (g *owners) reconcile(ctx context.Context, key controller.Key) (controller.Result, error) {
+	it, ok := g.all.find(key)
+	if !ok {
+		return controller.Result{}, nil
+	}
+	if orphaning(it) {
+		return controller.Result{}, g.orphan(ctx, it)
+	}
+	if deletingDependents(it) {
+		done, err := g.foreground(ctx, it)
+		if done || err != nil {
+			return controller.Result{}, err
+		}
+	} else if it.GetDeletionTimestamp() != nil {
+		return controller.Result{}, nil // it is going; nothing more can be done to it
+	}
+	return controller.Result{}, g.collect(ctx, it)
+}
+
+// orphan frees the dependents of an object and then the object.
+func (g *owners) orphan(ctx context.Context, owner item) error {
+	var errs []error
+	for _, d := range g.all.dependents(string(owner.GetUID())) {
+		errs = append(errs, g.setOwners(ctx, d, withoutOwner(d, string(owner.GetUID()))))
+	}
+	if err := errors.Join(errs...); err != nil {
+		return err
+	}
+	return g.patch(ctx, owner, map[string]any{"finalizers": without(owner, metav1.FinalizerOrphanDependents)})
+}
+
+// foreground wakes the dependents of an object that waits for them, and frees it when
+// none holds it up any more. It reports whether it did that.
+func (g *owners) foreground(ctx context.Context, owner item) (done bool, err error) {
+	held := false
+	for _, d := range g.all.dependents(string(owner.GetUID())) {
+		held = held || blocks(d, string(owner.GetUID()))
+		if d.GetDeletionTimestamp() == nil {
+			g.loop.Add(d.key())
+		}
+	}
+	if held {
+		return false, nil
+	}
+	return true, g.patch(ctx, owner, map[string]any{"finalizers": without(owner, metav1.FinalizerDeleteDependents)})
+}
+
+// collect deletes an object that no owner holds, or drops the references to owners
+// that are no more.
+func (g *owners) collect(ctx context.Context, it item) error {
+	refs := it.GetOwnerReferences()
+	if len(refs) == 0 || it.GetDeletionTimestamp() != nil && !deletingDependents(it) {
+		return nil
+	}
+	states := make([]ownerState, len(refs))
+	for i, ref := range refs {
+		var err error
+		if states[i], err = g.stateOf(ctx, it, ref); err != nil {
+			return err
+		}
+	}
+	dependents := g.all.dependents(string(it.GetUID()))
+	v := judge(it, states, len(dependents) > 0)
+	if !v.delete {
+		if len(v.keep) == len(refs) {
+			return nil
+		}
+		return g.setOwners(ctx, it, v.keep)
+	}
+	if it.GetDeletionTimestamp() != nil {
+		return nil // it waits for its own dependents
+	}
+	if v.foreground && slices.ContainsFunc(dependents, func(d item) bool { return deletingDependents(d) }) {
+		// Owners in a circle would wait for each other for ever.
+		if err := g.setOwners(ctx, it, unblocked(it)); err != nil {
+			return err
+		}
+		it, _ = g.all.find(it.key())
+		if it.Object == nil {
+			return nil
+		}
+	}
+	policy := v.policy(it)
+	uid, version := it.GetUID(), it.GetResourceVersion()
+	err := g.client.Delete(ctx, it.kind.res.GroupVersionResource, it.GetNamespace(), it.GetName(), metav1.DeleteOptions{
+		PropagationPolicy: &policy,
+		Preconditions:     &metav1.Preconditions{UID: &uid, ResourceVersion: &version}, // H1
+	})
+	switch {
+	case apierrors.IsNotFound(err):
+	case err != nil:
+		return fmt.Errorf("collect %s %s/%s: %w", it.kind.name(), it.GetNamespace(), it.GetName(), err)
+	}
+	return it.kind.AwaitDeletion(ctx, it.Object)
+}
+
+// stateOf finds out how an owner is doing. That it does not exist is believed only
+// when the server says so.
+func (g *owners) stateOf(ctx context.Context, dependent item, ref metav1.OwnerReference) (ownerState, error) {
+	if owner, ok := g.all.byUID(string(ref.UID)); ok {
+		namespace := owner.GetNamespace()
+		if namespace != "" && dependent.GetNamespace() == "" {
+			return solid, nil // what belongs to the cluster cannot depend on a namespace's; better to keep it
+		}
+		if namespace != "" && namespace != dependent.GetNamespace() {
+			g.events.Event(typed(dependent), corev1.EventTypeWarning, "OwnerRefInvalidNamespace",
+				"ownerRef [%s/%s, namespace: %s, name: %s, uid: %s] does not exist in namespace %q",
+				ref.APIVersion, ref.Kind, dependent.GetNamespace(), ref.Name, ref.UID, dependent.GetNamespace())
+			return absent, nil
+		}
+		if deletingDependents(owner) {
+			return waiting, nil
+		}
+		return solid, nil
+	}
+	kind := g.all.kindOf(ref)
+	if kind == nil {
+		return solid, nil // nobody here knows such owners
+	}
+	namespace := ""
+	if kind.res.Namespaced {
+		if namespace = dependent.GetNamespace(); namespace == "" {
+			return solid, nil // as above
+		}
+	}
+	obj, err := g.client.Get(ctx, kind.res.GroupVersionResource, namespace, ref.Name, "")
+	switch {
+	case apierrors.IsNotFound(err):
+		return absent, nil
+	case err != nil:
+		return solid, fmt.Errorf("look for owner %s %s/%s: %w", kind.name(), namespace, ref.Name, err)
+	}
+	owner, ok := obj.(client.Object)
+	switch {
+	case !ok || owner.GetUID() != ref.UID:
+		return absent, nil
+	case deletingDependents(owner):
+		return waiting, nil
+	}
+	return solid, nil
+}
+
+// typed returns the object of an item with its kind.
+func typed(it item) client.Object {
+	if client.KindOf(it.Object).Kind != "" {
+		return it.Object
+	}
+	obj := it.DeepCopyObject().(client.Object) //nolint:errcheck // a copy has the same type
+	obj.GetObjectKind().SetGroupVersionKind(it.kind.res.GVK())
+	return obj
+}
+
+func (g *owners) setOwners(ctx context.Context, it item, refs []metav1.OwnerReference) error {
+	return g.patch(ctx, it, map[string]any{"ownerReferences": refs})
+}
+
+// patch merges meta into the metadata of an item, if that is still what it was.
+func (g *owners) patch(ctx context.Context, it item, meta map[string]any) error {
+	meta["uid"], meta["resourceVersion"] = it.GetUID(), it.GetResourceVersion()
+	data, err := json.Marshal(map[string]any{"metadata": meta})
+	if err != nil {
+		return err
+	}
+	obj, err := g.client.Patch(ctx, it.kind.res.GroupVersionResource, it.GetNamespace(), it.GetName(), types.MergePatchType, data, metav1.PatchOptions{}, "")
+	switch {
+	case apierrors.IsNotFound(err):
+		return nil
+	case err != nil:
+		return fmt.Errorf("patch %s %s/%s: %w", it.kind.name(), it.GetNamespace(), it.GetName(), err)
+	}
+	now, ok := obj.(client.Object)
+	if !ok || now.GetDeletionTimestamp() != nil && len(now.GetFinalizers()) == 0 {
+		return nil // it went with its last finalizer, at a revision that the answer need not tell
+	}
+	return it.kind.Await(ctx, now.GetResourceVersion())
+}
