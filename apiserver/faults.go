@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/http"
 	"strconv"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -28,6 +29,11 @@ func storeFault(err error) error {
 		return apierrors.NewResourceExpired("too old resource version: " + err.Error())
 	case errors.Is(err, store.ErrFuture):
 		return tooLarge(err.Error())
+	case errors.Is(err, store.ErrFull):
+		return &apierrors.StatusError{ErrStatus: metav1.Status{
+			Status: metav1.StatusFailure, Code: http.StatusInsufficientStorage, Reason: "InsufficientStorage",
+			Message: "nothing was changed: " + err.Error() + "; free some space in the data directory's file system",
+		}}
 	case errors.Is(err, store.ErrStopped):
 		return apierrors.NewServiceUnavailable("the server is shutting down")
 	case errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):

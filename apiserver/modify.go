@@ -50,11 +50,15 @@ func (s *Server) update(ctx context.Context, t target, body runtime.Object, opts
 	if !ok {
 		return result{}, apierrors.NewBadRequest(fmt.Sprintf("a %T is no %s", body, t.kind.Kind))
 	}
-	// With a resource version it is tried once, so that the body need not be kept.
+	// With a resource version a lost race is a conflict, so the body need not be kept.
 	once := obj.GetResourceVersion() != "" && obj.GetResourceVersion() != "0"
+	tried := false
 	return s.modify(ctx, &modification{target: t, operation: admission.Update, dryRun: dryRun,
 		propose: func(*codec.Item) (catalog.Object, runtime.Object, error) {
-			if once {
+			if once && tried {
+				return nil, nil, modified(t.kind.GR(), t.name)
+			}
+			if tried = true; once {
 				return obj, nil, nil
 			}
 			return obj.DeepCopyObject().(catalog.Object), nil, nil
@@ -132,25 +136,13 @@ func (s *Server) patch(ctx context.Context, t target, kind types.PatchType, p []
 	return r, warnings, err
 }
 
-// errRaced means that the object changed between the read and the write.
-var errRaced = errors.New("the object changed in the meantime")
-
 // modify makes a change and answers with what the object, or the view of it, is then.
-// Whoever loses a race tries again from what is stored then; where the request says which
-// version it was made from, that ends in a conflict.
 func (s *Server) modify(ctx context.Context, m *modification) (result, error) {
-	for {
-		r, err := s.modifyOnce(ctx, m)
-		switch {
-		case errors.Is(err, errRaced) && ctx.Err() == nil:
-			continue
-		case errors.Is(err, errRaced):
-			return result{}, modified(m.kind.GR(), m.name)
-		case err == nil && m.sub != nil && m.sub.Get != nil:
-			return result{obj: view(m.sub, r.object().(catalog.Object))}, nil
-		}
-		return r, err
+	r, err := s.untilWon(ctx, &m.target, func() (result, error) { return s.modifyOnce(ctx, m) })
+	if err == nil && m.sub != nil && m.sub.Get != nil {
+		return result{obj: view(m.sub, r.object().(catalog.Object))}, nil
 	}
+	return r, err
 }
 
 func (s *Server) modifyOnce(ctx context.Context, m *modification) (result, error) {
@@ -207,7 +199,7 @@ func (s *Server) modifyOnce(ctx context.Context, m *modification) (result, error
 	item, err = s.commit(ctx, w)
 	switch {
 	case errors.Is(err, store.ErrConflict), errors.Is(err, store.ErrNotFound):
-		return result{}, errRaced
+		return result{}, &racedError{seen: old.Revision()}
 	case err != nil:
 		return result{}, storeFault(err)
 	}

@@ -31,16 +31,7 @@ func (s *Server) remove(ctx context.Context, t target, opts metav1.DeleteOptions
 }
 
 func (s *Server) removeAllowed(ctx context.Context, t *target, opts metav1.DeleteOptions) (result, error) {
-	for {
-		r, err := s.removeOnce(ctx, t, opts)
-		switch {
-		case errors.Is(err, errRaced) && ctx.Err() == nil:
-			continue
-		case errors.Is(err, errRaced):
-			return result{}, modified(t.kind.GR(), t.name)
-		}
-		return r, err
-	}
+	return s.untilWon(ctx, t, func() (result, error) { return s.removeOnce(ctx, t, opts) })
 }
 
 // removeCollection deletes the objects that the options choose and answers with what
@@ -114,7 +105,7 @@ func (s *Server) removeOnce(ctx context.Context, t *target, opts metav1.DeleteOp
 	item, err = s.commit(ctx, w)
 	switch {
 	case errors.Is(err, store.ErrConflict), errors.Is(err, store.ErrNotFound):
-		return result{}, errRaced
+		return result{}, &racedError{seen: old.Revision()}
 	case err != nil:
 		return result{}, storeFault(err)
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -13,6 +14,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/sampan-io/sampan/apiserver"
@@ -445,85 +447,111 @@ func TestAdmission(t *testing.T) {
 }
 
 // TestNoUpdateIsLost is the promise of optimistic concurrency: with a version, and with
-// patches that are tried again by the server.
+// patches that the server tries again. On a medium, writes are accepted before they can
+// be read.
 func TestNoUpdateIsLost(t *testing.T) {
-	f := serve(t)
+	for name, durable := range map[string]bool{"in memory": false, "on a medium": true} {
+		t.Run(name, func(t *testing.T) {
+			f := serve(t, func(o *apiserver.Options) {
+				if durable {
+					o.Store = onMedium(t, &backend{entries: map[string]store.Entry{}})
+				}
+			})
+			f.noUpdateIsLost()
+		})
+	}
+}
+
+func (f *fixture) noUpdateIsLost() {
 	f.create(configMaps, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "a"}, Data: map[string]string{"n": "0"}})
 	const writers, rounds = 8, 25
-	g := run.NewGroup(t.Context(), 0)
+	g := run.NewGroup(f.Context(), 0)
 	for w := range writers {
 		g.Go(func(ctx context.Context) {
 			for range rounds {
-				for {
-					obj, err := f.local.Get(ctx, cmGVR, "default", "a", "")
-					if err != nil {
-						t.Error(err)
-						return
-					}
-					cm := obj.DeepCopyObject().(*corev1.ConfigMap)
-					var n int
-					fmt.Sscan(cm.Data["n"], &n)
-					cm.Data["n"] = fmt.Sprint(n + 1)
-					if _, err = f.local.Update(ctx, cmGVR, "default", "a", cm, metav1.UpdateOptions{}, ""); err == nil {
-						break
-					} else if !apierrors.IsConflict(err) {
-						t.Error(err)
-						return
-					}
+				if err := f.countUp(ctx); err != nil {
+					f.Error(err)
 				}
-				patch := fmt.Sprintf(`{"data":{"writer-%d-%d":"x"}}`, w, len(f.Name()))
+				patch := fmt.Sprintf(`{"data":{"writer-%d":"x"}}`, w)
 				if _, err := f.local.Patch(ctx, cmGVR, "default", "a", types.MergePatchType, []byte(patch), metav1.PatchOptions{}, ""); err != nil {
-					t.Error(err)
+					f.Error(err)
 				}
 			}
 		})
 	}
 	g.Wait()
 	got := into[corev1.ConfigMap](f, f.do("GET", configMaps+"/a", nil), 200)
-	if got.Data["n"] != fmt.Sprint(writers*rounds) || len(got.Data) != 1+writers {
-		t.Errorf("counted to %s with %d keys, want %d and %d", got.Data["n"], len(got.Data), writers*rounds, 1+writers)
+	if got.Data["n"] != strconv.Itoa(writers*rounds) || len(got.Data) != 1+writers {
+		f.Errorf("counted to %s with %d keys, want %d and %d", got.Data["n"], len(got.Data), writers*rounds, 1+writers)
 	}
 }
 
-func TestObjectsComeBackFromDisk(t *testing.T) {
-	c := allKinds(t)
-	b := &backend{entries: map[string]store.Entry{}}
-	open := func() (*apiserver.Local, func()) {
-		st, err := store.Open(t.Context(), b, store.Options{Decode: apiserver.Decode(c), Terms: apiserver.Terms(c)})
+// countUp adds one in a read-modify-write, again and again until it loses no race.
+func (f *fixture) countUp(ctx context.Context) error {
+	for {
+		obj, err := f.local.Get(ctx, cmGVR, "default", "a", "")
 		if err != nil {
-			t.Fatal(err)
+			return err
 		}
-		ctx, cancel := context.WithCancel(t.Context())
-		g := run.NewGroup(ctx, 0)
-		g.Go(func(ctx context.Context) {
-			if err := st.Run(ctx); err != nil {
-				t.Error(err)
-			}
-		})
-		<-st.Ready()
-		s, err := apiserver.New(options(t, st))
+		cm := obj.DeepCopyObject().(*corev1.ConfigMap)
+		n, err := strconv.Atoi(cm.Data["n"])
 		if err != nil {
-			t.Fatal(err)
+			return err
 		}
-		return s.As(boss), func() { cancel(); g.Wait() }
+		cm.Data["n"] = strconv.Itoa(n + 1)
+		if _, err = f.local.Update(ctx, cmGVR, "default", "a", cm, metav1.UpdateOptions{}, ""); !apierrors.IsConflict(err) {
+			return err
+		}
 	}
-	local, stop := open()
-	p := pod("a")
-	p.Labels = map[string]string{"app": "web"}
-	made, err := local.Create(t.Context(), pdGVR, "default", "", p, metav1.CreateOptions{}, "")
+}
+
+// onMedium returns a store over b that works until the test ends.
+func onMedium(t testing.TB, b store.Backend) *store.Store {
+	t.Helper()
+	c := allKinds(t)
+	st, err := store.Open(t.Context(), b, store.Options{Decode: apiserver.Decode(c), Terms: apiserver.Terms(c)})
 	if err != nil {
 		t.Fatal(err)
 	}
-	stop()
-	local, stop = open()
-	defer stop()
-	objs, _, err := local.List(t.Context(), pdGVR, "default", metav1.ListOptions{LabelSelector: "app=web", FieldSelector: "spec.nodeName="})
-	if err != nil || len(objs) != 1 {
-		t.Fatalf("List = %v, %v", objs, err)
+	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
+	g := run.NewGroup(ctx, 0)
+	g.Go(func(ctx context.Context) {
+		if err := st.Run(ctx); err != nil {
+			t.Error(err)
+		}
+	})
+	t.Cleanup(func() { cancel(); g.Wait() })
+	<-st.Ready()
+	return st
+}
+
+func TestObjectsComeBackFromTheMedium(t *testing.T) {
+	b := &backend{entries: map[string]store.Entry{}}
+	local := func(t *testing.T) *apiserver.Local {
+		s, err := apiserver.New(options(t, onMedium(t, b)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return s.As(boss)
 	}
-	if diff := cmp.Diff(made, objs[0]); diff != "" {
-		t.Errorf("(-before +after):\n%s", diff)
-	}
+	var made runtime.Object
+	t.Run("before", func(t *testing.T) {
+		p := pod("a")
+		p.Labels = map[string]string{"app": "web"}
+		var err error
+		if made, err = local(t).Create(t.Context(), pdGVR, "default", "", p, metav1.CreateOptions{}, ""); err != nil {
+			t.Fatal(err)
+		}
+	})
+	t.Run("after", func(t *testing.T) {
+		objs, _, err := local(t).List(t.Context(), pdGVR, "default", metav1.ListOptions{LabelSelector: "app=web", FieldSelector: "spec.nodeName="})
+		if err != nil || len(objs) != 1 {
+			t.Fatalf("List = %v, %v", objs, err)
+		}
+		if diff := cmp.Diff(made, objs[0]); diff != "" {
+			t.Errorf("(-before +after):\n%s", diff)
+		}
+	})
 }
 
 // backend is a medium that lives as long as the test.
