@@ -10,8 +10,8 @@ import (
 	"strconv"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 
+	"github.com/sampan-io/sampan/client"
 	"github.com/sampan-io/sampan/cluster/pki"
 	"github.com/sampan-io/sampan/controller/housekeeping"
 	"github.com/sampan-io/sampan/controller/workload"
@@ -35,14 +35,13 @@ func (c *cluster) workers(p *controlPlane) (run.Stage, []string, error) {
 		return nil, nil, err
 	}
 	manager := p.as("system:kube-controller-manager")
-	var kinds []schema.GroupVersionResource
+	var served []client.Resource[client.Object]
 	stage := run.Stage{{Name: "scheduler", Run: sched.Run, Ready: sched.Ready()}}
 	for _, k := range p.catalog.Kinds() {
-		kinds = append(kinds, k.GVR())
+		served = append(served, client.Resource[client.Object]{GroupVersionResource: k.GVR(), Kind: k.Kind, Namespaced: k.Namespaced})
 	}
-	_ = kinds
 	stage = append(stage, workload.Tasks(workload.Options{Client: manager, Log: c.Log})...)
-	stage = append(stage, housekeeping.Tasks(housekeeping.Options{Client: manager, RootCA: c.authority.CertificatePEM(), Log: c.Log})...)
+	stage = append(stage, housekeeping.Tasks(housekeeping.Options{Client: manager, Resources: served, RootCA: c.authority.CertificatePEM(), Log: c.Log})...)
 	nodes, names, err := c.nodes(p)
 	return append(stage, nodes...), names, err
 }
