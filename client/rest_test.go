@@ -248,3 +248,22 @@ func TestStreamGivesTheBodyAsItIs(t *testing.T) {
 		t.Errorf("Stream of nothing = %v, want NotFound", err)
 	}
 }
+
+func TestThePathHasNoEmptySegment(t *testing.T) {
+	for _, suffix := range []string{"", "/", "/prefix", "/prefix/"} {
+		got := make(chan string, 1)
+		server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			got <- r.URL.Path
+			w.WriteHeader(http.StatusNotFound)
+		}))
+		c, err := client.NewREST(&rest.Config{Host: server.URL + suffix}, client.RESTOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, _, _ = c.List(t.Context(), client.Pods.GroupVersionResource, "default", metav1.ListOptions{})
+		if path, want := <-got, strings.TrimSuffix(suffix, "/")+"/api/v1/namespaces/default/pods"; path != want {
+			t.Errorf("server at %q is asked for %q, want %q", suffix, path, want)
+		}
+		server.Close()
+	}
+}
