@@ -1,0 +1,310 @@
+package openapi_test
+
+import (
+	"encoding/json"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"strings"
+	"testing"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/strategicpatch"
+	clientdiscovery "k8s.io/client-go/discovery"
+	"k8s.io/client-go/openapi3"
+	"k8s.io/client-go/rest"
+	"k8s.io/kube-openapi/pkg/spec3"
+	"k8s.io/kube-openapi/pkg/validation/spec"
+
+	"github.com/sampan-io/sampan/apiserver/openapi"
+	"github.com/sampan-io/sampan/catalog"
+	"github.com/sampan-io/sampan/catalog/batch"
+	"github.com/sampan-io/sampan/catalog/coordination"
+	"github.com/sampan-io/sampan/catalog/core"
+	"github.com/sampan-io/sampan/catalog/discovery"
+)
+
+func newCatalog(t testing.TB) *catalog.Catalog {
+	t.Helper()
+	c, err := catalog.New(core.Kinds(), batch.Kinds(), discovery.Kinds(), coordination.Kinds())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+// root reads the documents as kubectl does.
+func root(t *testing.T) openapi3.Root {
+	t.Helper()
+	s := httptest.NewServer(openapi.New(newCatalog(t), "v1.37.0"))
+	t.Cleanup(s.Close)
+	c, err := clientdiscovery.NewDiscoveryClientForConfig(&rest.Config{Host: s.URL})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return openapi3.NewRoot(c.OpenAPIV3())
+}
+
+func document(t *testing.T, group string) *spec3.OpenAPI {
+	t.Helper()
+	doc, err := root(t).GVSpec(schema.GroupVersion{Group: group, Version: "v1"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return doc
+}
+
+func TestEveryVersionHasADocument(t *testing.T) {
+	gvs, err := root(t).GroupVersions()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got []string
+	for _, gv := range gvs {
+		got = append(got, gv.String())
+	}
+	if want := []string{"batch/v1", "coordination.k8s.io/v1", "discovery.k8s.io/v1", "v1"}; !slices.Equal(got, want) {
+		t.Errorf("documents of %q, want %q", got, want)
+	}
+}
+
+// TestFieldsAreCheckedByTheServer checks what kubectl looks for before it leaves
+// validation to the server and merges lists as the document says: every PATCH of a
+// kind takes fieldValidation and strategic merge patches. Whichever it finds first counts.
+func TestFieldsAreCheckedByTheServer(t *testing.T) {
+	for _, k := range newCatalog(t).Kinds() {
+		doc, found := document(t, k.Group), 0
+		for path, item := range doc.Paths.Paths {
+			if item.Patch == nil || kindOf(t, item.Patch.Extensions) != k.GroupVersionKind {
+				continue
+			}
+			found++
+			if !slices.ContainsFunc(item.Patch.Parameters, func(p *spec3.Parameter) bool { return p.Name == "fieldValidation" && p.In == "query" }) {
+				t.Errorf("PATCH %s does not say that it takes fieldValidation", path)
+			}
+			if item.Patch.RequestBody == nil || item.Patch.RequestBody.Content["application/strategic-merge-patch+json"] == nil {
+				t.Errorf("PATCH %s does not take strategic merge patches", path)
+			}
+		}
+		if patches := k.Verbs == nil || slices.Contains(k.Verbs, "patch"); patches && found == 0 {
+			t.Errorf("%s has no PATCH", k.Kind)
+		}
+	}
+}
+
+func kindOf(t *testing.T, extensions spec.Extensions) schema.GroupVersionKind {
+	t.Helper()
+	var kind map[string]string
+	if err := extensions.GetObject("x-kubernetes-group-version-kind", &kind); err != nil {
+		t.Fatal(err)
+	}
+	return schema.GroupVersionKind{Group: kind["group"], Version: kind["version"], Kind: kind["kind"]}
+}
+
+// TestReferencesLeadSomewhere follows every reference of every document.
+func TestReferencesLeadSomewhere(t *testing.T) {
+	for _, group := range []string{"", "batch", "discovery.k8s.io", "coordination.k8s.io"} {
+		doc := document(t, group)
+		data, err := json.Marshal(doc)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, part := range strings.Split(string(data), `"$ref":"`)[1:] {
+			ref, _, _ := strings.Cut(part, `"`)
+			name := ref[strings.LastIndex(ref, "/")+1:]
+			switch {
+			case strings.HasPrefix(ref, "#/components/schemas/") && doc.Components.Schemas[name] != nil:
+			case strings.HasPrefix(ref, "#/components/parameters/") && doc.Components.Parameters[name] != nil:
+			default:
+				t.Errorf("%s leads nowhere", ref)
+			}
+		}
+		ids := map[string]string{}
+		for path, item := range doc.Paths.Paths {
+			for _, op := range []*spec3.Operation{item.Get, item.Post, item.Put, item.Patch, item.Delete} {
+				if op == nil {
+					continue
+				}
+				if other := ids[op.OperationId]; other != "" {
+					t.Errorf("%s and %s have the operation id %s", path, other, op.OperationId)
+				}
+				ids[op.OperationId] = path
+			}
+		}
+	}
+}
+
+// explain finds the schema of a field as kubectl explain does.
+func explain(t *testing.T, doc *spec3.OpenAPI, kind, path string) *spec.Schema {
+	t.Helper()
+	var at *spec.Schema
+	for _, s := range doc.Components.Schemas {
+		var kinds []map[string]string
+		if err := s.Extensions.GetObject("x-kubernetes-group-version-kind", &kinds); err != nil {
+			t.Fatal(err)
+		}
+		if slices.ContainsFunc(kinds, func(k map[string]string) bool { return k["kind"] == kind }) {
+			at = s
+		}
+	}
+	if at == nil {
+		t.Fatalf("no schema of %s", kind)
+	}
+	follow := func(s *spec.Schema) *spec.Schema {
+		for {
+			switch {
+			case len(s.AllOf) == 1:
+				s = &s.AllOf[0]
+			case s.Items != nil:
+				s = s.Items.Schema
+			case s.AdditionalProperties != nil:
+				s = s.AdditionalProperties.Schema
+			case s.Ref.String() != "":
+				name := strings.TrimPrefix(s.Ref.String(), "#/components/schemas/")
+				if s = doc.Components.Schemas[name]; s == nil {
+					t.Fatalf("no schema %s", name)
+				}
+			default:
+				return s
+			}
+		}
+	}
+	var field *spec.Schema
+	for _, name := range strings.Split(path, ".") {
+		p, ok := follow(at).Properties[name]
+		if !ok {
+			t.Fatalf("%s: no field %s", path, name)
+		}
+		field = &p
+		at = &p
+	}
+	return field
+}
+
+func TestExplain(t *testing.T) {
+	doc := document(t, "")
+	tests := []struct {
+		kind, path string
+		check      func(*spec.Schema) bool
+	}{
+		{"Pod", "spec.containers", func(s *spec.Schema) bool {
+			return s.Type.Contains("array") && s.Items.Schema.Ref.String() == "#/components/schemas/io.k8s.api.core.v1.Container" &&
+				s.Extensions["x-kubernetes-patch-merge-key"] == "name" && s.Extensions["x-kubernetes-patch-strategy"] == "merge" &&
+				strings.HasPrefix(s.Description, "List of containers belonging to the pod.")
+		}},
+		{"Pod", "spec.containers.livenessProbe.httpGet.port", func(s *spec.Schema) bool {
+			return s.AllOf[0].Ref.String() == "#/components/schemas/io.k8s.apimachinery.pkg.util.intstr.IntOrString"
+		}},
+		{"Pod", "metadata.creationTimestamp", func(s *spec.Schema) bool {
+			return s.AllOf[0].Ref.String() == "#/components/schemas/io.k8s.apimachinery.pkg.apis.meta.v1.Time"
+		}},
+		{"Pod", "spec.volumes.configMap.name", func(s *spec.Schema) bool { return s.Type.Contains("string") }}, // of embedded structs twice
+		{"Pod", "spec.volumes", func(s *spec.Schema) bool {
+			return s.Extensions["x-kubernetes-patch-strategy"] == "merge,retainKeys"
+		}},
+		{"Pod", "spec.nodeSelector", func(s *spec.Schema) bool { return s.AdditionalProperties.Schema.Type.Contains("string") }},
+		{"Pod", "spec.terminationGracePeriodSeconds", func(s *spec.Schema) bool { return s.Format == "int64" }},
+		{"Secret", "data", func(s *spec.Schema) bool { return s.AdditionalProperties.Schema.Format == "byte" }},
+		{"Service", "spec.ports.nodePort", func(s *spec.Schema) bool { return s.Format == "int32" }},
+		{"ConfigMap", "immutable", func(s *spec.Schema) bool { return s.Type.Contains("boolean") }},
+		{"Pod", "apiVersion", func(s *spec.Schema) bool { return strings.HasPrefix(s.Description, "APIVersion defines") }},
+	}
+	for _, tt := range tests {
+		t.Run(tt.kind+"."+tt.path, func(t *testing.T) {
+			if s := explain(t, doc, tt.kind, tt.path); !tt.check(s) {
+				data, err := json.MarshalIndent(s, "", " ")
+				t.Errorf("%s, %v", data, err)
+			}
+		})
+	}
+	models := doc.Components.Schemas
+	if s := models["io.k8s.apimachinery.pkg.util.intstr.IntOrString"]; s.Format != "int-or-string" || len(s.OneOf) != 2 {
+		t.Errorf("IntOrString = %v", s)
+	}
+	if s := models["io.k8s.apimachinery.pkg.apis.meta.v1.Time"]; s.Format != "date-time" || !s.Type.Contains("string") {
+		t.Errorf("Time = %v", s)
+	}
+	if s := models["io.k8s.apimachinery.pkg.api.resource.Quantity"]; len(s.OneOf) != 2 {
+		t.Errorf("Quantity = %v", s)
+	}
+	if got := models["io.k8s.api.core.v1.Container"].Required; !slices.Equal(got, []string{"name"}) {
+		t.Errorf("a container needs %q, want its name", got)
+	}
+	if got := models["io.k8s.api.core.v1.EnvVarSource"].Required; got != nil {
+		t.Errorf("the source of a variable needs %q", got)
+	}
+}
+
+// TestApplyMergesLists makes the patch that kubectl apply makes with the document:
+// containers are merged by name.
+func TestApplyMergesLists(t *testing.T) {
+	doc := document(t, "")
+	meta := strategicpatch.PatchMetaFromOpenAPIV3{Schema: doc.Components.Schemas["io.k8s.api.core.v1.Pod"], SchemaList: doc.Components.Schemas}
+	pod := func(image string) []byte {
+		return []byte(`{"metadata":{"name":"p"},"spec":{"containers":[{"name":"a","image":"` + image + `"},{"name":"b","image":"x","env":[{"name":"E","value":"1"}]}],"tolerations":[{"key":"k"}]}}`)
+	}
+	patch, err := strategicpatch.CreateThreeWayMergePatch(pod("old"), pod("new"), pod("old"), meta, true)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := `{"spec":{"$setElementOrder/containers":[{"name":"a"},{"name":"b"}],"containers":[{"image":"new","name":"a"}]}}`
+	if string(patch) != want {
+		t.Errorf("patch = %s, want %s", patch, want)
+	}
+}
+
+func TestServing(t *testing.T) {
+	h := openapi.New(newCatalog(t), "v1.37.0")
+	get := func(path string, headers ...string) *httptest.ResponseRecorder {
+		r := httptest.NewRequest(http.MethodGet, path, nil)
+		for i := 0; i < len(headers); i += 2 {
+			r.Header.Set(headers[i], headers[i+1])
+		}
+		w := httptest.NewRecorder()
+		h.ServeHTTP(w, r)
+		return w
+	}
+	var index struct {
+		Paths map[string]struct{ ServerRelativeURL string }
+	}
+	if err := json.Unmarshal(get("/openapi/v3").Body.Bytes(), &index); err != nil {
+		t.Fatal(err)
+	}
+	url := index.Paths["apis/batch/v1"].ServerRelativeURL
+	if !strings.HasPrefix(url, "/openapi/v3/apis/batch/v1?hash=") {
+		t.Fatalf("index = %v", index)
+	}
+	if w := get(url); w.Code != http.StatusOK || w.Header().Get("Cache-Control") != "public, immutable" || w.Header().Get("Content-Type") != "application/json" || !json.Valid(w.Body.Bytes()) {
+		t.Errorf("%d %v", w.Code, w.Header())
+	}
+	if w := get("/openapi/v3/apis/batch/v1"); w.Code != http.StatusOK || w.Header().Get("Cache-Control") != "" {
+		t.Errorf("without a hash: %d %v", w.Code, w.Header())
+	}
+	if w := get("/openapi/v3/apis/batch/v1?hash=OLD"); w.Code != http.StatusMovedPermanently || w.Header().Get("Location") != url {
+		t.Errorf("with an old hash: %d to %s", w.Code, w.Header().Get("Location"))
+	}
+	if w := get(url, "Accept-Encoding", "gzip"); w.Header().Get("Content-Encoding") != "gzip" || w.Body.Len() > 100_000 {
+		t.Errorf("compressed: %v, %d bytes", w.Header(), w.Body.Len())
+	}
+	if w := get(url, "If-None-Match", get(url).Header().Get("ETag")); w.Code != http.StatusNotModified {
+		t.Errorf("unchanged: %d", w.Code)
+	}
+	if w := get(url, "Accept", "application/com.github.proto-openapi.spec.v3.v1.0+protobuf"); w.Code != http.StatusNotAcceptable {
+		t.Errorf("protobuf: %d", w.Code)
+	}
+	for _, path := range []string{"/openapi/v3/apis/none/v1", "/openapi/v2", "/openapi"} {
+		if w := get(path); w.Code != http.StatusNotFound {
+			t.Errorf("%s: %d", path, w.Code)
+		}
+	}
+}
+
+// BenchmarkFirstRequest measures what the first one to ask pays, and what is kept.
+func BenchmarkFirstRequest(b *testing.B) {
+	c := newCatalog(b)
+	b.ReportAllocs()
+	for b.Loop() {
+		w := httptest.NewRecorder()
+		openapi.New(c, "v1.37.0").ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/openapi/v3", nil))
+	}
+}
