@@ -389,7 +389,7 @@ func (c *REST) send(ctx context.Context, r *request) (resp *http.Response, proto
 		}
 	}
 	u := *c.base
-	u.Path = strings.TrimSuffix(u.Path, "/") + r.path()
+	u.Path = strings.TrimRight(u.Path, "/") + r.path()
 	if p, err := url.PathUnescape(u.Path); err == nil {
 		u.RawPath, u.Path = u.Path, p
 	}

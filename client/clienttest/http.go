@@ -44,6 +44,9 @@ type target struct {
 }
 
 func parsePath(path string) (t target, ok bool) {
+	if strings.Contains(path, "//") {
+		return t, false // servers differ in what they make of it
+	}
 	parts := strings.Split(strings.Trim(path, "/"), "/")
 	switch {
 	case len(parts) > 2 && parts[0] == "api":

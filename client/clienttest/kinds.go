@@ -134,3 +134,11 @@ func field(obj client.Object, path string) (string, error) {
 
 // protected are the namespaces that every cluster has.
 var protected = [...]string{metav1.NamespaceDefault, metav1.NamespaceSystem, metav1.NamespacePublic, corev1.NamespaceNodeLease}
+
+// Resources returns the resources that a [Server] serves.
+func Resources() (all []client.Resource[client.Object]) {
+	for _, k := range kinds() {
+		all = append(all, client.Resource[client.Object]{GroupVersionResource: k.gvr, Kind: k.gvk.Kind, Namespaced: k.namespaced})
+	}
+	return all
+}
