@@ -116,7 +116,8 @@ func namesAreTakenOnce(t *testing.T, k *Kit) {
 func idempotence(t *testing.T, k *Kit) {
 	p := k.PodConfig("again")
 	pod := k.Pod(p)
-	id, _ := k.ContainerIn(pod, p, k.ContainerConfig("main", "sleep"))
+	id, _ := k.ContainerIn(pod, p, k.ContainerConfig("main", "serve"))
+	k.listening(id) // before that it may not have said yet what SIGTERM means to it
 	for range 2 {
 		if _, err := k.Runtime.StopContainer(k.Context(), &cri.StopContainerRequest{ContainerId: id, Timeout: 20}); err != nil {
 			t.Error("StopContainer:", err)
