@@ -164,7 +164,7 @@ func (s *Server) Run(ctx context.Context) error {
 		// Something of ours broke. The pods are left to the next start.
 		return err
 	}
-	return errors.Join(err, s.vanish())
+	return errors.Join(err, container.RemoveCgroup(s.cgroup), s.vanish())
 }
 
 // prepare makes sure that nobody else serves here, and sets up what lives longer
@@ -384,7 +384,6 @@ func (s *Server) serving() (net.Listener, error) {
 func (s *Server) vanish() error {
 	errs := []error{
 		s.network.Down(),
-		container.RemoveCgroup(s.cgroup),
 		unmountBelow(s.opts.State),
 		remove(s.opts.Socket),
 	}

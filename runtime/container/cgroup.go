@@ -98,9 +98,21 @@ func ownCgroup() (string, error) {
 	return paths["memory"], nil
 }
 
+// notRoot refuses the cgroup of everybody: what is done to a whole cgroup must never
+// be done to that one.
+func notRoot(path string) error {
+	if clean := filepath.Clean("/" + path); clean == "/" || !filepath.IsAbs(path) {
+		return fmt.Errorf("cgroup %q is not the path of one below the root", path)
+	}
+	return nil
+}
+
 // RemoveCgroup removes the cgroup at path and all below it from every hierarchy.
 // One that still holds processes stays, and is reported.
 func RemoveCgroup(path string) error {
+	if err := notRoot(path); err != nil {
+		return err
+	}
 	roots, err := hierarchies()
 	if err != nil {
 		return err
@@ -116,6 +128,9 @@ func RemoveCgroup(path string) error {
 // waits until they are gone from it. Processes that are not our children can only
 // be seen to leave; that is bounded by ten seconds.
 func KillCgroup(path string) error {
+	if err := notRoot(path); err != nil {
+		return err
+	}
 	roots, err := hierarchies()
 	if err != nil {
 		return err
@@ -205,7 +220,7 @@ func LeastOOMScoreAdj() int {
 // signalCgroup sends a signal to all processes in a container's cgroup.
 func signalCgroup(path string, sig unix.Signal) {
 	roots, err := hierarchies()
-	if err != nil {
+	if err != nil || notRoot(path) != nil {
 		return
 	}
 	pids, err := cgroups.GetAllPids(filepath.Join(roots[0], path))

@@ -10,6 +10,7 @@ import (
 	"sync"
 	"time"
 
+	_ "github.com/opencontainers/cgroups/devices" // teaches the cgroup manager to restrict devices
 	"github.com/opencontainers/cgroups/manager"
 	"github.com/opencontainers/runc/libcontainer"
 	_ "github.com/opencontainers/runc/libcontainer/nsenter" // enters the namespaces before Go's runtime starts, when executed as "init"
