@@ -23,6 +23,7 @@ type exchange struct {
 
 	code    int // of the answer; 0 until its header is written
 	subject subject
+	busy    bool // half of the slots for requests were taken when it got its own
 }
 
 // Header implements [http.ResponseWriter].
@@ -76,9 +77,8 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
 		}
 		s.metrics.observe(x.subject, x.code, time.Since(start))
 	}()
-	if s.stopping.Load() {
-		w.Header().Set("Connection", "close")
-		x.fail(apierrors.NewServiceUnavailable("the server is shutting down"))
+	if err := s.turnAway(x); err != nil {
+		x.fail(err)
 		return
 	}
 	var err error
@@ -96,6 +96,24 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	s.servePath(x)
+}
+
+// turnAway says why a request is not looked at, whoever sends it.
+func (s *Server) turnAway(x *exchange) error {
+	if s.stopping.Load() {
+		x.Header().Set("Connection", "close")
+		return apierrors.NewServiceUnavailable("the server is shutting down")
+	}
+	switch x.r.Method {
+	case http.MethodGet, http.MethodHead, http.MethodPost, http.MethodPut, http.MethodPatch, http.MethodDelete:
+	default:
+		return apierrors.NewMethodNotSupported(schema.GroupResource{Resource: x.r.URL.Path}, x.r.Method)
+	}
+	if len(x.r.Header["Impersonate-User"])+len(x.r.Header["Impersonate-Uid"])+len(x.r.Header["Impersonate-Group"]) > 0 {
+		// To go on as the user who asks would be more than was asked for.
+		return apierrors.NewBadRequest("impersonation is not supported by this server: leave out --as, --as-uid and --as-group")
+	}
+	return nil
 }
 
 // servePath serves what is no resource.
@@ -133,6 +151,7 @@ func (s *Server) servePath(x *exchange) {
 func (s *Server) takeSlot(x *exchange) bool {
 	select {
 	case s.slots <- struct{}{}:
+		x.busy = len(s.slots) > cap(s.slots)/2
 		return true
 	default:
 		x.fail(apierrors.NewTooManyRequests("too many requests are in flight, please try again later", 1))
@@ -194,6 +213,14 @@ func (s *Server) serveResource(x *exchange, p path) {
 		return
 	}
 	defer s.giveSlot()
+	if writes(verb) {
+		// Nobody makes us read a body who may not write.
+		if err := s.allow(x.r.Context(), &t, verb, nil, t.name); err != nil {
+			x.fail(err)
+			return
+		}
+		t.allowed = true
+	}
 	switch verb {
 	case verbGet:
 		s.serveGet(x, t)
@@ -211,6 +238,9 @@ func (s *Server) serveResource(x *exchange, p path) {
 		s.serveDeleteCollection(x, t)
 	}
 }
+
+// writes reports whether a request of that verb has a body that says what to do.
+func writes(verb string) bool { return verb != verbGet && verb != verbList && verb != verbWatch }
 
 // fits reports whether the path has a namespace where the kind has one. All
 // namespaces together can be listed and watched, and nothing else.
@@ -240,13 +270,11 @@ func (s *Server) verbOf(x *exchange, p *path) string {
 		return verbUpdate
 	case http.MethodPatch:
 		return verbPatch
-	case http.MethodDelete:
-		if p.name == "" {
-			return verbDeleteCollection
-		}
-		return verbDelete
 	}
-	return strings.ToLower(x.r.Method)
+	if p.name == "" {
+		return verbDeleteCollection
+	}
+	return verbDelete
 }
 
 // serves reports whether the kind or subresource has that verb on such a path.

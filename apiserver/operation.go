@@ -41,6 +41,7 @@ type target struct {
 	sub       *catalog.Subresource // nil: the object itself
 	namespace string               // empty for cluster-scoped kinds and all namespaces
 	name      string               // empty for creations and collections
+	allowed   bool                 // the handler has asked the authorizer already
 }
 
 func (t *target) subName() string {
@@ -79,8 +80,11 @@ func success(details *metav1.StatusDetails) *metav1.Status {
 	}
 }
 
-// allow asks the authorizer.
+// allow asks the authorizer, once for each request.
 func (s *Server) allow(ctx context.Context, t *target, verb string, where fields.Selector, name string) error {
+	if t.allowed {
+		return nil
+	}
 	return s.authorize(ctx, rbac.Attributes{
 		User: t.user, Verb: verb,
 		Group: t.kind.Group, Version: t.kind.Version, Resource: t.kind.Resource, Subresource: t.subName(),

@@ -81,7 +81,6 @@ func (s *Server) Run(ctx context.Context) error {
 	ended := make(chan error, len(s.opts.Listeners))
 	for _, l := range s.opts.Listeners {
 		g.Go(func(context.Context) { ended <- serveOn(srv, l) })
-		s.opts.Log.InfoContext(ctx, "serving the Kubernetes API", "address", l.Addr().String(), "for", "clients with a certificate or token of this cluster")
 	}
 	close(s.ready)
 	var failure error

@@ -8,6 +8,7 @@ import (
 	"io"
 	"net/http"
 	"sync"
+	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -23,8 +24,11 @@ func standardVerbs() []string {
 	return []string{verbCreate, verbDelete, verbDeleteCollection, verbGet, verbList, verbPatch, verbUpdate, verbWatch}
 }
 
+// offer says in which forms t can be shown: a body of a subresource in none but its own.
+func (t *target) offer() codec.Offer { return codec.Offer{Forms: t.sub == nil || t.sub.New == nil} }
+
 func (s *Server) serveGet(x *exchange, t target) {
-	m, ok := x.media(codec.Offer{Forms: true})
+	m, ok := x.media(t.offer())
 	if !ok {
 		return
 	}
@@ -41,7 +45,7 @@ func (s *Server) serveGet(x *exchange, t target) {
 }
 
 func (s *Server) serveList(x *exchange, t target) {
-	m, ok := x.media(codec.Offer{Forms: true})
+	m, ok := x.media(t.offer())
 	if !ok {
 		return
 	}
@@ -97,6 +101,14 @@ func (s *Server) answerList(x *exchange, m codec.Media, l listing, t *target) {
 
 var bodies = sync.Pool{New: func() any { return new(bytes.Buffer) }} //nolint:gochecknoglobals // as listBuffers
 
+// A client may take bodyTimeout to send a body that is larger than slowBody, or any if the
+// server is busy. Watching the clock costs a fifth of a small write (HTTP/2 does it on
+// another goroutine), so it is not done for each; who is let that far may write anyhow.
+const (
+	bodyTimeout = 30 * time.Second
+	slowBody    = 64 << 10
+)
+
 // keptBody is the size up to which a body's buffer is used again.
 const keptBody = 256 << 10
 
@@ -115,6 +127,10 @@ func (x *exchange) body(use func([]byte) error) error {
 	}
 	if n := x.r.ContentLength; n > 0 {
 		buf.Grow(int(n) + bytes.MinRead)
+	}
+	if x.r.ContentLength < 0 || x.r.ContentLength > slowBody || x.busy {
+		// Where the connection has no deadlines, in tests, nobody is slow either.
+		_ = http.NewResponseController(x.w).SetReadDeadline(time.Now().Add(bodyTimeout))
 	}
 	if _, err := buf.ReadFrom(io.LimitReader(x.r.Body, maxBody+1)); err != nil {
 		return apierrors.NewBadRequest(fmt.Sprintf("reading the body: %v", err))
@@ -153,7 +169,7 @@ func (t *target) newBody() (runtime.Object, schema.GroupVersionKind) {
 }
 
 func (s *Server) serveCreate(x *exchange, t target) {
-	m, ok := x.media(codec.Offer{Forms: true})
+	m, ok := x.media(t.offer())
 	if !ok {
 		return
 	}
@@ -163,7 +179,7 @@ func (s *Server) serveCreate(x *exchange, t target) {
 	}
 	body, want := t.newBody()
 	if err := x.decode(body, want, opts.FieldValidation); err != nil {
-		s.failWrite(x, t, verbCreate, err)
+		x.fail(err)
 		return
 	}
 	r, err := s.create(x.r.Context(), t, body, opts)
@@ -172,15 +188,6 @@ func (s *Server) serveCreate(x *exchange, t target) {
 		return
 	}
 	s.answer(x, m, r, &t)
-}
-
-// failWrite answers a write whose body is bad. Who may not write is told that and not
-// what is wrong with the body.
-func (s *Server) failWrite(x *exchange, t target, verb string, err error) {
-	if refused := s.allow(x.r.Context(), &t, verb, nil, t.name); refused != nil {
-		err = refused
-	}
-	x.fail(err)
 }
 
 // serveBindings serves POST .../namespaces/NS/bindings, the older path of a pod's
@@ -204,6 +211,10 @@ func (s *Server) serveBindings(x *exchange, t target, p path) {
 		return
 	}
 	defer s.giveSlot()
+	if err := s.allow(x.r.Context(), &t, verbCreate, nil, ""); err != nil {
+		x.fail(err)
+		return
+	}
 	opts := metav1.CreateOptions{DryRun: x.query()["dryRun"]}
 	body, want := t.newBody()
 	err := x.decode(body, want, metav1.FieldValidationWarn)
@@ -211,7 +222,7 @@ func (s *Server) serveBindings(x *exchange, t target, p path) {
 		t, err = named(t, body)
 	}
 	if err != nil {
-		s.failWrite(x, t, verbCreate, err)
+		x.fail(err)
 		return
 	}
 	r, err := s.create(x.r.Context(), t, body, opts)
@@ -223,7 +234,7 @@ func (s *Server) serveBindings(x *exchange, t target, p path) {
 }
 
 func (s *Server) serveUpdate(x *exchange, t target) {
-	m, ok := x.media(codec.Offer{Forms: true})
+	m, ok := x.media(t.offer())
 	if !ok {
 		return
 	}
@@ -233,7 +244,7 @@ func (s *Server) serveUpdate(x *exchange, t target) {
 	}
 	body, want := t.newBody()
 	if err := x.decode(body, want, opts.FieldValidation); err != nil {
-		s.failWrite(x, t, verbUpdate, err)
+		x.fail(err)
 		return
 	}
 	r, err := s.update(x.r.Context(), t, body, opts)
@@ -245,7 +256,7 @@ func (s *Server) serveUpdate(x *exchange, t target) {
 }
 
 func (s *Server) servePatch(x *exchange, t target) {
-	m, ok := x.media(codec.Offer{Forms: true})
+	m, ok := x.media(t.offer())
 	if !ok {
 		return
 	}
@@ -259,7 +270,7 @@ func (s *Server) servePatch(x *exchange, t target) {
 	}
 	kind, err := patch.TypeOf(x.r.Header.Get("Content-Type"))
 	if err != nil {
-		s.failWrite(x, t, verbPatch, err)
+		x.fail(err)
 		return
 	}
 	var r result
@@ -299,13 +310,13 @@ func (x *exchange) readDeleteOptions() (opts metav1.DeleteOptions, err error) {
 }
 
 func (s *Server) serveDelete(x *exchange, t target) {
-	m, ok := x.media(codec.Offer{Forms: true})
+	m, ok := x.media(t.offer())
 	if !ok {
 		return
 	}
 	opts, err := x.readDeleteOptions()
 	if err != nil {
-		s.failWrite(x, t, verbDelete, err)
+		x.fail(err)
 		return
 	}
 	r, err := s.remove(x.r.Context(), t, opts)
@@ -317,13 +328,13 @@ func (s *Server) serveDelete(x *exchange, t target) {
 }
 
 func (s *Server) serveDeleteCollection(x *exchange, t target) {
-	m, ok := x.media(codec.Offer{Forms: true})
+	m, ok := x.media(t.offer())
 	if !ok {
 		return
 	}
 	opts, err := x.readDeleteOptions()
 	if err != nil {
-		s.failWrite(x, t, verbDeleteCollection, err)
+		x.fail(err)
 		return
 	}
 	list, err := listOptions(x.query())
