@@ -1,0 +1,17 @@
+package builtin
+
+import "github.com/sampan-io/sampan/scheduler/plugin"
+
+// NodeName keeps a pod that names its node off all others.
+type NodeName struct{}
+
+// Name implements [plugin.Filter].
+func (NodeName) Name() string { return "NodeName" }
+
+// Filter implements [plugin.Filter].
+func (NodeName) Filter(pod *plugin.Pod, node *plugin.Node) plugin.Verdict {
+	if pod.Spec.NodeName == "" || pod.Spec.NodeName == node.Name {
+		return plugin.Verdict{}
+	}
+	return plugin.Verdict{Refusal: "node(s) didn't match the requested node name", Final: true}
+}

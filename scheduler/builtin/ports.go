@@ -1,0 +1,21 @@
+package builtin
+
+import "github.com/sampan-io/sampan/scheduler/plugin"
+
+// NodePorts keeps pods apart that want the same port of their node.
+type NodePorts struct{}
+
+// Name implements [plugin.Filter].
+func (NodePorts) Name() string { return "NodePorts" }
+
+// Filter implements [plugin.Filter].
+func (NodePorts) Filter(pod *plugin.Pod, node *plugin.Node) plugin.Verdict {
+	for _, want := range pod.Ports {
+		for _, used := range node.Ports {
+			if want.Collides(used) {
+				return plugin.Verdict{Refusal: "node(s) didn't have free ports for the requested pod ports"}
+			}
+		}
+	}
+	return plugin.Verdict{}
+}

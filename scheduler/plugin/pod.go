@@ -1,0 +1,133 @@
+package plugin
+
+import (
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// A Pod is a pod with what is counted about it once. It does not change.
+type Pod struct {
+	*corev1.Pod
+	Requests Resources
+	Presumed Resources // as Requests, but a container that asks for no CPU or memory counts for a little
+	Ports    []HostPort
+	Owner    types.UID // of the controller; empty if it has none
+}
+
+// What a container is presumed to use that does not say, for scores only. The
+// numbers are upstream's.
+const (
+	presumedMilliCPU = 100
+	presumedMemory   = 200 << 20
+)
+
+// NewPod counts what plug-ins want to know of a pod, which must not change
+// afterwards.
+func NewPod(p *corev1.Pod) *Pod {
+	out := &Pod{
+		Pod:      p,
+		Requests: podResources(p, func(*corev1.Container, *Resources) {}),
+		Presumed: podResources(p, func(_ *corev1.Container, r *Resources) {
+			if r.MilliCPU == 0 {
+				r.MilliCPU = presumedMilliCPU
+			}
+			if r.Memory == 0 {
+				r.Memory = presumedMemory
+			}
+		}),
+	}
+	for i := range p.Spec.Containers {
+		out.addPorts(&p.Spec.Containers[i])
+	}
+	for i := range p.Spec.InitContainers {
+		if c := &p.Spec.InitContainers[i]; sidecar(c) {
+			out.addPorts(c)
+		}
+	}
+	for i := range p.OwnerReferences {
+		if o := &p.OwnerReferences[i]; o.Controller != nil && *o.Controller {
+			out.Owner = o.UID
+		}
+	}
+	return out
+}
+
+func (p *Pod) addPorts(c *corev1.Container) {
+	for i := range c.Ports {
+		port := &c.Ports[i]
+		if port.HostPort <= 0 {
+			continue
+		}
+		h := HostPort{IP: port.HostIP, Protocol: port.Protocol, Port: port.HostPort}
+		if h.IP == "" {
+			h.IP = anyIP
+		}
+		if h.Protocol == "" {
+			h.Protocol = corev1.ProtocolTCP
+		}
+		p.Ports = append(p.Ports, h)
+	}
+}
+
+const anyIP = "0.0.0.0"
+
+// A HostPort is a port of the node that a pod wants for itself.
+type HostPort struct {
+	IP       string // "0.0.0.0" means every address
+	Protocol corev1.Protocol
+	Port     int32
+}
+
+// Collides reports whether two pods cannot both have their port.
+func (h HostPort) Collides(other HostPort) bool {
+	return h.Port == other.Port && h.Protocol == other.Protocol &&
+		(h.IP == other.IP || h.IP == anyIP || other.IP == anyIP)
+}
+
+// sidecar reports whether an init container goes on running beside the others.
+func sidecar(c *corev1.Container) bool {
+	return c.RestartPolicy != nil && *c.RestartPolicy == corev1.ContainerRestartPolicyAlways
+}
+
+// podResources sums up what a pod needs at its most demanding moment: all
+// containers and sidecars together, or one init container beside the sidecars
+// started before it. Requests of the pod as a whole go before those of its
+// containers; the overhead comes on top.
+func podResources(p *corev1.Pod, complete func(*corev1.Container, *Resources)) Resources {
+	of := func(c *corev1.Container) Resources {
+		r := NewResources(c.Resources.Requests)
+		complete(c, &r)
+		return r
+	}
+	var sidecars, peak Resources
+	for i := range p.Spec.InitContainers {
+		c := &p.Spec.InitContainers[i]
+		r := of(c)
+		if sidecar(c) {
+			sidecars.Add(r)
+			peak.atLeast(sidecars)
+		} else {
+			r.Add(sidecars)
+			peak.atLeast(r)
+		}
+	}
+	sum := sidecars
+	sum.own()
+	for i := range p.Spec.Containers {
+		sum.Add(of(&p.Spec.Containers[i]))
+	}
+	sum.atLeast(peak)
+	if whole := p.Spec.Resources; whole != nil {
+		r := NewResources(whole.Requests)
+		if _, ok := whole.Requests[corev1.ResourceCPU]; ok {
+			sum.MilliCPU = r.MilliCPU
+		}
+		if _, ok := whole.Requests[corev1.ResourceMemory]; ok {
+			sum.Memory = r.Memory
+		}
+	}
+	if p.Spec.Overhead != nil {
+		sum.Add(NewResources(p.Spec.Overhead))
+	}
+	return sum
+}

@@ -1,0 +1,76 @@
+package plugin
+
+import (
+	"maps"
+
+	corev1 "k8s.io/api/core/v1"
+)
+
+// Resources are amounts of what nodes have and pods ask for.
+type Resources struct {
+	MilliCPU  int64
+	Memory    int64 // bytes
+	Ephemeral int64 // bytes of ephemeral storage
+	Pods      int64 // of a node: how many may run; of a pod: nothing
+
+	// Other resources (extended ones, huge pages) by name; nil if there are none.
+	Other map[corev1.ResourceName]int64
+}
+
+// NewResources reads a list of the API. CPU is rounded up to thousandths,
+// everything else to whole units, as the API says.
+func NewResources(l corev1.ResourceList) Resources {
+	var r Resources
+	for name, q := range l {
+		switch name {
+		case corev1.ResourceCPU:
+			r.MilliCPU = q.MilliValue()
+		case corev1.ResourceMemory:
+			r.Memory = q.Value()
+		case corev1.ResourceEphemeralStorage:
+			r.Ephemeral = q.Value()
+		case corev1.ResourcePods:
+			r.Pods = q.Value()
+		default:
+			if r.Other == nil {
+				r.Other = map[corev1.ResourceName]int64{}
+			}
+			r.Other[name] = q.Value()
+		}
+	}
+	return r
+}
+
+// Add adds o to r.
+func (r *Resources) Add(o Resources) { r.add(o, 1) }
+
+// Sub takes o away from r.
+func (r *Resources) Sub(o Resources) { r.add(o, -1) }
+
+func (r *Resources) add(o Resources, times int64) {
+	r.MilliCPU += times * o.MilliCPU
+	r.Memory += times * o.Memory
+	r.Ephemeral += times * o.Ephemeral
+	if len(o.Other) > 0 && r.Other == nil {
+		r.Other = map[corev1.ResourceName]int64{}
+	}
+	for name, n := range o.Other {
+		r.Other[name] += times * n
+	}
+}
+
+// atLeast raises r to o where o is more.
+func (r *Resources) atLeast(o Resources) {
+	r.MilliCPU = max(r.MilliCPU, o.MilliCPU)
+	r.Memory = max(r.Memory, o.Memory)
+	r.Ephemeral = max(r.Ephemeral, o.Ephemeral)
+	if len(o.Other) > 0 && r.Other == nil {
+		r.Other = map[corev1.ResourceName]int64{}
+	}
+	for name, n := range o.Other {
+		r.Other[name] = max(r.Other[name], n)
+	}
+}
+
+// own makes r share nothing.
+func (r *Resources) own() { r.Other = maps.Clone(r.Other) }

@@ -1,0 +1,154 @@
+package scheduler
+
+import (
+	"container/heap"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/sampan-io/sampan/scheduler/plugin"
+)
+
+// Where an item is.
+type place int
+
+const (
+	inLine  place = iota // waits for its turn
+	parked               // fits nowhere; waits for something that can help (S2)
+	later                // something failed; waits for its time
+	binding              // decided; the answer of the server is awaited
+)
+
+// An item is a pod that needs a node.
+type item struct {
+	pod      *plugin.Pod
+	arrived  int64 // order among pods of one priority
+	at       place
+	index    int       // in the heap that at names
+	due      time.Time // while later
+	failures int       // errors in a row
+	told     string    // the refusal that was told (S4)
+	hopeless bool      // while parked: the end of other pods will not help
+	missed   bool      // while binding: something happened that could help
+}
+
+// A queue holds the pods that need a node, each once. It has no lock of its own.
+type queue struct {
+	items    map[types.UID]*item
+	line     line
+	delayed  delayed
+	arrivals int64
+}
+
+func newQueue() *queue { return &queue{items: map[types.UID]*item{}} }
+
+// add puts a pod in line that is not known yet.
+func (q *queue) add(pod *plugin.Pod) {
+	q.arrivals++
+	it := &item{pod: pod, arrived: q.arrivals}
+	q.items[pod.UID] = it
+	heap.Push(&q.line, it)
+}
+
+// drop forgets a pod.
+func (q *queue) drop(uid types.UID) {
+	if it := q.items[uid]; it != nil {
+		q.take(it)
+		delete(q.items, uid)
+	}
+}
+
+// take takes an item out of the heap that it is in.
+func (q *queue) take(it *item) {
+	switch it.at {
+	case inLine:
+		heap.Remove(&q.line, it.index)
+	case later:
+		heap.Remove(&q.delayed, it.index)
+	case parked, binding:
+	}
+	it.at = parked
+}
+
+// enqueue puts a known item in line.
+func (q *queue) enqueue(it *item) {
+	q.take(it)
+	it.at = inLine
+	heap.Push(&q.line, it)
+}
+
+// delay lets an item wait until due.
+func (q *queue) delay(it *item, due time.Time) {
+	q.take(it)
+	it.at, it.due = later, due
+	heap.Push(&q.delayed, it)
+}
+
+// next returns the item whose turn it is, in state binding, or nil and when the
+// first of those that wait for their time is due; zero: never.
+func (q *queue) next(now time.Time) (*item, time.Time) {
+	for len(q.delayed) > 0 && !q.delayed[0].due.After(now) {
+		q.enqueue(q.delayed[0])
+	}
+	if len(q.line) > 0 {
+		it := q.line[0]
+		q.take(it)
+		it.at, it.missed = binding, false
+		return it, time.Time{}
+	}
+	if len(q.delayed) > 0 {
+		return nil, q.delayed[0].due
+	}
+	return nil, time.Time{}
+}
+
+// wake puts in line what is parked and could be helped. ended says that it was
+// the end of a pod that happened, and nothing more.
+func (q *queue) wake(ended bool) {
+	for _, it := range q.items {
+		switch {
+		case it.at == binding:
+			it.missed = true
+		case it.at == parked && !(ended && it.hopeless):
+			q.enqueue(it)
+		}
+	}
+}
+
+// line is a heap: more important pods first, then those that came first.
+type line []*item
+
+func (l line) Len() int { return len(l) }
+func (l line) Less(i, j int) bool {
+	if a, b := priority(l[i].pod), priority(l[j].pod); a != b {
+		return a > b
+	}
+	return l[i].arrived < l[j].arrived
+}
+func (l line) Swap(i, j int) { l[i], l[j] = l[j], l[i]; l[i].index, l[j].index = i, j }
+func (l *line) Push(x any)   { it := x.(*item); it.index = len(*l); *l = append(*l, it) }
+func (l *line) Pop() any     { return popItem((*[]*item)(l)) }
+
+func priority(p *plugin.Pod) int32 {
+	if p.Spec.Priority == nil {
+		return 0
+	}
+	return *p.Spec.Priority
+}
+
+// delayed is a heap by due time.
+type delayed []*item
+
+func (d delayed) Len() int           { return len(d) }
+func (d delayed) Less(i, j int) bool { return d[i].due.Before(d[j].due) }
+func (d delayed) Swap(i, j int)      { d[i], d[j] = d[j], d[i]; d[i].index, d[j].index = i, j }
+func (d *delayed) Push(x any)        { it := x.(*item); it.index = len(*d); *d = append(*d, it) }
+func (d *delayed) Pop() any          { return popItem((*[]*item)(d)) }
+
+func popItem(h *[]*item) *item {
+	old := *h
+	it := old[len(old)-1]
+	old[len(old)-1] = nil
+	*h = old[:len(old)-1]
+	return it
+}
