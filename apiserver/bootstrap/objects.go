@@ -106,9 +106,6 @@ const (
 // service returns the service of the API server and its endpoints, in both forms.
 func (o Options) service() []thing {
 	meta := metav1.ObjectMeta{Namespace: metav1.NamespaceDefault, Name: serviceName}
-	if len(o.Endpoints) == 0 {
-		return []thing{o.kubernetesService(meta)}
-	}
 	return []thing{o.kubernetesService(meta), o.endpoints(meta), o.endpointSlice(meta)}
 }
 

@@ -1,0 +1,281 @@
+package bootstrap_test
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"net/netip"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/watch"
+
+	"github.com/sampan-io/sampan/apiserver"
+	"github.com/sampan-io/sampan/apiserver/admission"
+	"github.com/sampan-io/sampan/apiserver/auth"
+	"github.com/sampan-io/sampan/apiserver/bootstrap"
+	"github.com/sampan-io/sampan/apiserver/rbac"
+	"github.com/sampan-io/sampan/catalog"
+	"github.com/sampan-io/sampan/catalog/batch"
+	"github.com/sampan-io/sampan/catalog/coordination"
+	"github.com/sampan-io/sampan/catalog/core"
+	"github.com/sampan-io/sampan/catalog/discovery"
+	"github.com/sampan-io/sampan/internal/run"
+	"github.com/sampan-io/sampan/store"
+)
+
+func noStream(w http.ResponseWriter, _ *http.Request, _ apiserver.ConnectRequest) {
+	w.WriteHeader(http.StatusNoContent)
+}
+
+// ship is a real API server on a store in memory, with the admission of the
+// program.
+type ship struct {
+	*testing.T
+	api   *apiserver.Local
+	tasks *run.Group
+}
+
+func launch(t *testing.T, network string) *ship {
+	t.Helper()
+	c, err := catalog.New(core.Kinds(), batch.Kinds(), discovery.Kinds(), coordination.Kinds())
+	if err != nil {
+		t.Fatal(err)
+	}
+	st, err := store.Open(t.Context(), nil, store.Options{Decode: apiserver.Decode(c), Terms: apiserver.Terms(c)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	objects := apiserver.NewReader(c, st)
+	addresses, err := admission.NewServiceAddresses(admission.AddressesOptions{Reader: objects, Networks: []netip.Prefix{netip.MustParsePrefix(network)}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	nothing := func(_ context.Context, _ catalog.Object, body runtime.Object) (runtime.Object, error) {
+		return body, nil
+	}
+	s, err := apiserver.New(apiserver.Options{
+		Store: st, Catalog: c, Authorizer: rbac.New(rbac.Options{Objects: objects}),
+		Admission: []admission.Plugin{admission.NewNamespaceLifecycle(objects), addresses},
+		Connect:   map[string]apiserver.ConnectHandler{"log": noStream, "proxy": noStream},
+		Issue:     map[string]apiserver.IssueHandler{"token": nothing},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	tasks := run.NewGroup(t.Context(), 0)
+	t.Cleanup(tasks.Stop)
+	tasks.Go(func(ctx context.Context) {
+		if err := st.Run(ctx); err != nil {
+			t.Error(err)
+		}
+	})
+	return &ship{t, s.As(auth.User{Name: "system:apiserver", Groups: []string{auth.GroupMasters}}), tasks}
+}
+
+// keep starts a keeper and returns when it is ready; stop ends it.
+func (s *ship) keep(network string, endpoints ...string) (stop func()) {
+	s.Helper()
+	opts := bootstrap.Options{API: s.api, ServiceNetwork: netip.MustParsePrefix(network), Port: 6443, Log: slog.New(slog.NewTextHandler(s.Output(), nil))}
+	for _, e := range endpoints {
+		opts.Endpoints = append(opts.Endpoints, netip.MustParseAddr(e))
+	}
+	k, err := bootstrap.New(opts)
+	if err != nil {
+		s.Fatal(err)
+	}
+	group := run.NewGroup(s.Context(), 0)
+	group.Go(func(ctx context.Context) {
+		if err := k.Run(ctx); err != nil {
+			s.Error(err)
+		}
+	})
+	select {
+	case <-k.Ready():
+	case <-s.Context().Done():
+		s.Fatal("not ready")
+	}
+	s.Cleanup(group.Stop)
+	return group.Stop
+}
+
+func resource(name string) schema.GroupVersionResource {
+	if name == "endpointslices" {
+		return discoveryv1.SchemeGroupVersion.WithResource(name)
+	}
+	return corev1.SchemeGroupVersion.WithResource(name)
+}
+
+// shown prints what matters of the objects that are kept.
+func shown(o runtime.Object) string {
+	switch o := o.(type) {
+	case *corev1.Namespace:
+		return o.Name + " " + string(o.Status.Phase)
+	case *corev1.Service:
+		p := o.Spec.Ports[0]
+		return fmt.Sprintf("%s %s:%d/%s>%s", o.Spec.Type, o.Spec.ClusterIP, p.Port, p.Name, p.TargetPort.String())
+	case *corev1.Endpoints: //nolint:staticcheck // deprecated, and still what many clients read
+		if len(o.Subsets) == 0 {
+			return "nothing"
+		}
+		return fmt.Sprintf("%s:%d/%s", o.Subsets[0].Addresses[0].IP, o.Subsets[0].Ports[0].Port, o.Subsets[0].Ports[0].Name)
+	case *discoveryv1.EndpointSlice:
+		if len(o.Endpoints) == 0 {
+			return "nothing"
+		}
+		return fmt.Sprintf("%s %s:%d/%s of %s", o.AddressType, o.Endpoints[0].Addresses[0], *o.Ports[0].Port, *o.Ports[0].Name, o.Labels["kubernetes.io/service-name"])
+	}
+	return fmt.Sprintf("%T", o)
+}
+
+// until waits on a watch until the object is shown as wanted.
+func (s *ship) until(kind, namespace, name, want string) {
+	s.Helper()
+	last := "not there"
+	opts := metav1.ListOptions{FieldSelector: "metadata.name=" + name}
+	for event, err := range s.api.Watch(s.Context(), resource(kind), namespace, opts) {
+		if err != nil {
+			s.Fatalf("%s/%s: %v; last: %s", kind, name, err, last)
+		}
+		if event.Type == watch.Added || event.Type == watch.Modified {
+			last = shown(event.Object)
+			if last == want {
+				return
+			}
+		}
+	}
+	s.Fatalf("%s/%s is %s, want %s", kind, name, last, want)
+}
+
+func TestEveryClusterHasThese(t *testing.T) {
+	s := launch(t, "10.1.0.0/16")
+	s.keep("10.1.0.0/16", "192.0.2.1")
+	for _, tt := range []struct{ kind, namespace, name, want string }{
+		{"namespaces", "", "default", "default Active"},
+		{"namespaces", "", "kube-system", "kube-system Active"},
+		{"namespaces", "", "kube-public", "kube-public Active"},
+		{"namespaces", "", "kube-node-lease", "kube-node-lease Active"},
+		{"services", "default", "kubernetes", "ClusterIP 10.1.0.1:443/https>6443"},
+		{"endpoints", "default", "kubernetes", "192.0.2.1:6443/https"},
+		{"endpointslices", "default", "kubernetes", "IPv4 192.0.2.1:6443/https of kubernetes"},
+	} {
+		o, err := s.api.Get(t.Context(), resource(tt.kind), tt.namespace, tt.name, "")
+		if err != nil || shown(o) != tt.want {
+			t.Errorf("%s/%s is %v, %v, want %s", tt.kind, tt.name, o, err, tt.want)
+		}
+	}
+}
+
+// TestASecondStartChangesNothing checks that what is as it should be is not
+// written again: a start must not cost a sync of the disk.
+func TestASecondStartChangesNothing(t *testing.T) {
+	s := launch(t, "10.1.0.0/16")
+	revisions := func() string {
+		var all []string
+		for _, kind := range []string{"namespaces", "services", "endpoints", "endpointslices"} {
+			objs, _, err := s.api.List(t.Context(), resource(kind), "", metav1.ListOptions{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, o := range objs {
+				m := o.(metav1.Object)
+				all = append(all, m.GetName()+"@"+m.GetResourceVersion())
+			}
+		}
+		return strings.Join(all, " ")
+	}
+	s.keep("10.1.0.0/16", "192.0.2.1")()
+	before := revisions()
+	s.keep("10.1.0.0/16", "192.0.2.1")()
+	if after := revisions(); after != before {
+		t.Errorf("before %s\nafter  %s", before, after)
+	}
+}
+
+func TestWhatIsDeletedComesBack(t *testing.T) {
+	s := launch(t, "10.1.0.0/16")
+	s.keep("10.1.0.0/16", "192.0.2.1")
+	for kind, want := range map[string]string{
+		"services":       "ClusterIP 10.1.0.1:443/https>6443",
+		"endpoints":      "192.0.2.1:6443/https",
+		"endpointslices": "IPv4 192.0.2.1:6443/https of kubernetes",
+	} {
+		for range 3 {
+			if err := s.api.Delete(t.Context(), resource(kind), "default", "kubernetes", metav1.DeleteOptions{}); err != nil && !apierrors.IsNotFound(err) {
+				t.Fatal(err)
+			}
+			s.until(kind, "default", "kubernetes", want)
+		}
+	}
+}
+
+func TestWhatIsBentIsPutRight(t *testing.T) {
+	s := launch(t, "10.1.0.0/16")
+	s.keep("10.1.0.0/16", "192.0.2.1")
+	for kind, patch := range map[string]string{
+		"services":       `{"metadata":{"labels":{"mine":"stays"}},"spec":{"ports":[{"name":"other","port":80}]}}`,
+		"endpoints":      `{"metadata":{"labels":{"mine":"stays"}},"subsets":null}`,
+		"endpointslices": `{"metadata":{"labels":{"mine":"stays"}},"endpoints":[]}`,
+	} {
+		before, err := s.api.Get(t.Context(), resource(kind), "default", "kubernetes", "")
+		if err != nil {
+			t.Fatal(err)
+		}
+		bent, err := s.api.Patch(t.Context(), resource(kind), "default", "kubernetes", types.MergePatchType, []byte(patch), metav1.PatchOptions{}, "")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if shown(bent) == shown(before) {
+			t.Fatalf("%s was not bent", kind)
+		}
+		s.until(kind, "default", "kubernetes", shown(before))
+		after, err := s.api.Get(t.Context(), resource(kind), "default", "kubernetes", "")
+		if err != nil || after.(metav1.Object).GetLabels()["mine"] != "stays" {
+			t.Errorf("%s: a label of somebody else is gone: %v, %v", kind, after, err)
+		}
+	}
+}
+
+func TestTheAddressOfTheServerMoves(t *testing.T) {
+	s := launch(t, "10.1.0.0/16")
+	s.keep("10.1.0.0/16", "192.0.2.1")()
+	s.keep("10.1.0.0/16", "192.0.2.2")()
+	s.until("endpoints", "default", "kubernetes", "192.0.2.2:6443/https")
+	s.keep("10.1.0.0/16")()
+	s.until("endpointslices", "default", "kubernetes", "nothing")
+	s.until("endpoints", "default", "kubernetes", "nothing")
+}
+
+func TestOptions(t *testing.T) {
+	good := bootstrap.Options{API: &apiserver.Local{}, ServiceNetwork: netip.MustParsePrefix("10.1.0.0/16"), Port: 6443}
+	tests := []struct {
+		name   string
+		change func(*bootstrap.Options)
+		want   string
+	}{
+		{"good", func(*bootstrap.Options) {}, ""},
+		{"no API", func(o *bootstrap.Options) { o.API = nil }, "API is nil"},
+		{"no network", func(o *bootstrap.Options) { o.ServiceNetwork = netip.Prefix{} }, "is not a network"},
+		{"no port", func(o *bootstrap.Options) { o.Port = 0 }, "want a port"},
+		{"loopback", func(o *bootstrap.Options) { o.Endpoints = []netip.Addr{netip.MustParseAddr("127.0.0.1")} }, "loopback"},
+		{"another family", func(o *bootstrap.Options) { o.Endpoints = []netip.Addr{netip.MustParseAddr("2001:db8::1")} }, "another IP family"},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			o := good
+			tt.change(&o)
+			_, err := bootstrap.New(o)
+			if (err == nil) != (tt.want == "") || err != nil && !strings.Contains(err.Error(), tt.want) {
+				t.Errorf("err = %v, want %q", err, tt.want)
+			}
+		})
+	}
+}
