@@ -7,6 +7,9 @@
 // both.
 //
 // [Resource] ties a Go type to a resource and gives typed calls over either.
+// [Recorder] writes Events about objects without holding anybody up. A local copy of
+// objects, kept current by a watch, is in package cache; a model of an API server for
+// tests in package clienttest.
 //
 //	C1  Objects that come out are shared and must not be changed; DeepCopy to
 //	    change one. Objects that go in must not be changed afterwards.

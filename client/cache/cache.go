@@ -47,10 +47,10 @@ type Cache[T client.Object] struct {
 	plain bool // of Run alone: the server has no WatchList
 
 	mu       sync.RWMutex
-	objects  map[types.NamespacedName]T                       // guarded by mu
-	indexes  map[string]map[string]map[types.NamespacedName]T // guarded by mu; by index, value
-	revision uint64                                           // guarded by mu; 0 before the first sync
-	moved    chan struct{}                                    // guarded by mu; if somebody waits: closed by the next change
+	objects  map[types.NamespacedName]T // guarded by mu
+	indexes  map[string]*index[T]       // guarded by mu; by name
+	revision uint64                     // guarded by mu; 0 before the first sync
+	moved    chan struct{}              // guarded by mu; if somebody waits: closed by the next change
 }
 
 // New returns a cache that is empty until [Cache.Run].
@@ -62,10 +62,10 @@ func New[T client.Object](c client.Interface, r client.Resource[T], opts Options
 		client: c, resource: r, opts: opts,
 		ready:   make(chan struct{}),
 		objects: map[types.NamespacedName]T{},
-		indexes: map[string]map[string]map[types.NamespacedName]T{},
+		indexes: map[string]*index[T]{},
 	}
-	for name := range opts.Indexes {
-		k.indexes[name] = map[string]map[types.NamespacedName]T{}
+	for name, values := range opts.Indexes {
+		k.indexes[name] = &index[T]{values: values, buckets: map[string]*bucket[T]{}}
 	}
 	return k
 }
@@ -130,17 +130,12 @@ func (c *Cache[T]) List(namespace string) []T {
 	return list
 }
 
-// ByIndex returns the objects that the index of that name has under value, in no
-// particular order. The objects must not be changed; the slice is the caller's.
+// ByIndex returns the objects that the index of that name, which must be one of
+// Options.Indexes, has under value, in no particular order. The objects must not be changed; the slice is the caller's.
 func (c *Cache[T]) ByIndex(index, value string) []T {
 	c.mu.RLock()
 	defer c.mu.RUnlock()
-	found := c.indexes[index][value]
-	list := make([]T, 0, len(found))
-	for _, obj := range found {
-		list = append(list, obj)
-	}
-	return list
+	return c.indexes[index].find(value)
 }
 
 // Len returns the number of objects.

@@ -197,12 +197,16 @@ func (c *Cache[T]) set(key types.NamespacedName, obj T, present bool, revision u
 	var none T
 	c.mu.Lock()
 	old, existed := c.objects[key]
-	if existed {
-		c.unindex(key, old)
+	for _, i := range c.indexes {
+		if existed {
+			i.remove(old)
+		}
+		if present {
+			i.add(obj)
+		}
 	}
 	if present {
 		c.objects[key] = obj
-		c.index(key, obj)
 	} else {
 		delete(c.objects, key)
 	}
@@ -229,30 +233,5 @@ func (c *Cache[T]) set(key types.NamespacedName, obj T, present bool, revision u
 func (c *Cache[T]) tell(before, after T) {
 	for _, f := range c.subs {
 		f(before, after)
-	}
-}
-
-// index and unindex keep the indexes. mu is held.
-func (c *Cache[T]) index(key types.NamespacedName, obj T) {
-	for name, values := range c.opts.Indexes {
-		for _, v := range values(obj) {
-			set := c.indexes[name][v]
-			if set == nil {
-				set = map[types.NamespacedName]T{}
-				c.indexes[name][v] = set
-			}
-			set[key] = obj
-		}
-	}
-}
-
-func (c *Cache[T]) unindex(key types.NamespacedName, obj T) {
-	for name, values := range c.opts.Indexes {
-		for _, v := range values(obj) {
-			set := c.indexes[name][v]
-			if delete(set, key); len(set) == 0 {
-				delete(c.indexes[name], v)
-			}
-		}
 	}
 }

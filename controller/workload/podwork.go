@@ -1,6 +1,7 @@
 package workload
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -57,9 +58,7 @@ func planClaim(owner client.Object, selector labels.Selector, pods []*corev1.Pod
 			c.adopt = append(c.adopt, p)
 		}
 	}
-	byName := func(a, b *corev1.Pod) int {
-		return slices.Compare([]string{a.Name}, []string{b.Name})
-	}
+	byName := func(a, b *corev1.Pod) int { return cmp.Compare(a.Name, b.Name) }
 	slices.SortFunc(c.mine, byName) // plans do not depend on the order of a map
 	slices.SortFunc(c.adopt, byName)
 	slices.SortFunc(c.release, byName)
