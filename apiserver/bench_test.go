@@ -19,8 +19,10 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/sampan-io/sampan/apiserver"
+	"github.com/sampan-io/sampan/apiserver/codec"
 	"github.com/sampan-io/sampan/internal/run"
 	"github.com/sampan-io/sampan/store"
+	"github.com/sampan-io/sampan/store/disk"
 )
 
 // The benchmarks measure the server beside a bare one: Go's TLS and HTTP/2 answering the
@@ -158,20 +160,48 @@ func BenchmarkGetPod(b *testing.B) {
 	}
 }
 
-func BenchmarkCreateConfigMap(b *testing.B) {
-	s := benchServer(b, memory(b, store.Options{}))
-	body := bytes.Repeat([]byte("x"), 200)
-	floor, ours := newRival(b, bare(201, "application/json", bytes.Repeat([]byte("x"), 420))), newRival(b, s.Handler())
-	requests := 0
-	for b.Loop() {
-		send := func(i int) (string, string, []byte) {
-			return "POST", configMaps, fmt.Appendf(nil, `{"kind":"ConfigMap","apiVersion":"v1","metadata":{"name":"cm-%d"},"data":{"k":"%s"}}`, requests+i, body)
-		}
-		floor.round(b, 2000, send, "application/json")
-		ours.round(b, 2000, send, "application/json")
-		requests += 2000
+func BenchmarkCreate(b *testing.B) {
+	value := bytes.Repeat([]byte("x"), 200)
+	objects := map[string]func(i int) (path string, body []byte){
+		"ConfigMap": func(i int) (string, []byte) {
+			return configMaps, fmt.Appendf(nil, `{"kind":"ConfigMap","apiVersion":"v1","metadata":{"name":"cm-%d"},"data":{"k":"%s"}}`, i, value)
+		},
+		"Pod": func(i int) (string, []byte) {
+			p := bigPod(i)
+			p.TypeMeta = metav1.TypeMeta{Kind: "Pod", APIVersion: "v1"}
+			body, err := codec.Encode(codec.Media{}, p)
+			if err != nil {
+				b.Fatal(err)
+			}
+			return pods, body
+		},
 	}
-	report(b, floor, ours, requests)
+	for _, kind := range []string{"ConfigMap", "Pod"} {
+		for _, medium := range []string{"memory", "disk"} {
+			b.Run(kind+"/"+medium, func(b *testing.B) {
+				st := memory(b, store.Options{})
+				if medium == "disk" {
+					d, err := disk.Open(b.TempDir(), disk.Options{})
+					if err != nil {
+						b.Fatal(err)
+					}
+					st = onMedium(b, d)
+				}
+				floor, ours := newRival(b, bare(201, "application/json", bytes.Repeat([]byte("x"), 420))), newRival(b, benchServer(b, st).Handler())
+				requests := 0
+				for b.Loop() {
+					send := func(i int) (string, string, []byte) {
+						path, body := objects[kind](requests + i)
+						return "POST", path, body
+					}
+					floor.round(b, 2000, send, "application/json")
+					ours.round(b, 2000, send, "application/json")
+					requests += 2000
+				}
+				report(b, floor, ours, requests)
+			})
+		}
+	}
 }
 
 func BenchmarkList10000Pods(b *testing.B) {

@@ -145,7 +145,7 @@ type Subresource struct {
 }
 
 // StandardVerbs are the verbs of a kind that says nothing else.
-var StandardVerbs = []string{"create", "delete", "get", "list", "patch", "update", "watch"}
+var StandardVerbs = []string{"create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"}
 
 // GVR returns the resource as clients name it.
 func (k *Kind) GVR() schema.GroupVersionResource {
