@@ -1,0 +1,222 @@
+package rollout
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/sampan-io/sampan/client"
+)
+
+// intro prints what kubectl prints before an action.
+func (r *running) intro(v view, act action) {
+	switch act.kind {
+	case scaleOld, scaleNew:
+		r.introScale(v)
+	case release, takeOver:
+		r.once("Update succeeded. Deleting old controller: %s", r.old)
+		r.once("Renaming %s to %s", v.new.Name, r.old)
+	case deleteOld:
+		r.once("Update succeeded. Deleting %s", r.old)
+	}
+}
+
+func (r *running) introScale(v view) {
+	from, to, desiredMark, holder := v.old, v.new, markDesired, v.new
+	undoing := r.back || !r.made(v.new)
+	if undoing {
+		from, to, desiredMark, holder = v.new, v.old, markOriginal, v.old
+	}
+	desired, _ := marked(holder, desiredMark) // next has checked that it is there
+	if undoing {
+		r.once("Setting %q replicas to %d", to.Name, desired)
+	} else if !r.said["created"] {
+		r.once("Found existing update in progress (%s), resuming.", v.new.Name)
+	}
+	if limits, err := LimitsOf(desired, r.surge, r.unavailable); err == nil && !r.said["scaling "+to.Name] {
+		r.said["scaling "+to.Name] = true
+		r.once("Scaling up %s from %d to %d, scaling down %s from %d to 0 (keep %d pods available, don't exceed %d pods)",
+			to.Name, replicas(to), desired, from.Name, replicas(from), limits.Min, limits.Max)
+	}
+}
+
+// do makes the call of an action and waits until the caches show it.
+func (r *running) do(ctx context.Context, v view, act action) error {
+	switch act.kind {
+	case announce:
+		return r.announce(ctx, v.old)
+	case labelPods:
+		return r.labelPods(ctx, v.old)
+	case createNew:
+		return r.create(ctx, v.old)
+	case acceptOld:
+		if v.new != nil {
+			if n, _ := marked(v.new, markDesired); n != act.replicas {
+				return r.update(ctx, v.new, func(rc *corev1.ReplicationController) { markNumber(rc, markDesired, act.replicas) })
+			}
+		}
+		return r.update(ctx, v.old, func(rc *corev1.ReplicationController) {
+			markNumber(rc, markOriginal, act.replicas)
+			markNumber(rc, markWritten, act.replicas)
+		})
+	case acceptNew:
+		return r.update(ctx, v.new, func(rc *corev1.ReplicationController) {
+			markNumber(rc, markDesired, act.replicas)
+			markNumber(rc, markWritten, act.replicas)
+		})
+	case scaleOld:
+		return r.scale(ctx, v.old, act.replicas)
+	case scaleNew:
+		return r.scale(ctx, v.new, act.replicas)
+	case release:
+		return r.update(ctx, v.new, func(rc *corev1.ReplicationController) {
+			none := int32(0)
+			rc.Spec.Replicas = &none
+			rc.Spec.Selector = with(rc.Spec.Selector, labelReleased, "true")
+			rc.Spec.Template.Labels = with(rc.Spec.Template.Labels, labelReleased, "true")
+			markNumber(rc, markWritten, 0)
+		})
+	case takeOver:
+		return r.takeOver(ctx, v)
+	case deleteNew:
+		return r.delete(ctx, v.new)
+	case deleteOld:
+		return r.delete(ctx, v.old)
+	case forgetOld:
+		return r.update(ctx, v.old, unmark)
+	case forgetNew:
+		return r.update(ctx, v.new, unmark)
+	case wait, finished, replaceForeign:
+	}
+	return fmt.Errorf("rollout: nothing can be done for action %d", act.kind) // a bug
+}
+
+// update changes a controller as it was seen (R4).
+func (r *running) update(ctx context.Context, rc *corev1.ReplicationController, change func(*corev1.ReplicationController)) error {
+	rc = rc.DeepCopy()
+	change(rc)
+	written, err := client.ReplicationControllers.Update(ctx, r.opts.Client, rc, "")
+	if err != nil {
+		return fmt.Errorf("updating replicationcontroller %s: %w", rc.Name, err)
+	}
+	return r.controllers.Await(ctx, written.ResourceVersion)
+}
+
+func (r *running) scale(ctx context.Context, rc *corev1.ReplicationController, n int32) error {
+	more, direction := n > replicas(rc), "down"
+	if more {
+		direction = "up"
+	}
+	err := r.update(ctx, rc, func(rc *corev1.ReplicationController) {
+		rc.Spec.Replicas = &n
+		markNumber(rc, markWritten, n)
+	})
+	if err != nil {
+		return err
+	}
+	_, _ = fmt.Fprintf(r.opts.Out, "Scaling %s %s to %d\n", rc.Name, direction, n)
+	if more {
+		r.up = time.Now()
+	}
+	return nil
+}
+
+// announce writes on the old controller what is going to happen, and gives its
+// future pods the label that tells them from the new ones.
+func (r *running) announce(ctx context.Context, old *corev1.ReplicationController) error {
+	h, err := hash(old.Spec, r.key)
+	if err != nil {
+		return err
+	}
+	return r.update(ctx, old, func(rc *corev1.ReplicationController) {
+		mark(rc, markNext, r.new)
+		if _, found := marked(rc, markOriginal); !found {
+			markNumber(rc, markOriginal, replicas(rc))
+			markNumber(rc, markWritten, replicas(rc))
+		}
+		if rc.Spec.Template != nil && rc.Spec.Template.Labels[r.key] == "" {
+			rc.Spec.Template.Labels = with(rc.Spec.Template.Labels, r.key, h)
+		}
+	})
+}
+
+// labelPods labels the pods of the old controller, which has seen its labelled
+// template, so that no pod without the label is made any more; and when all have
+// it, its selector.
+func (r *running) labelPods(ctx context.Context, old *corev1.ReplicationController) error {
+	value := old.Spec.Template.Labels[r.key]
+	// A list, not the cache: it is sure to show every pod made from the template
+	// as it was before.
+	pods, _, err := client.Pods.List(ctx, r.opts.Client, old.Namespace,
+		metav1.ListOptions{LabelSelector: labels.SelectorFromSet(old.Spec.Selector).String()})
+	if err != nil {
+		return fmt.Errorf("listing the pods of %s: %w", old.Name, err)
+	}
+	for _, p := range pods {
+		if !metav1.IsControlledBy(p, old) || p.Labels[r.key] == value {
+			continue
+		}
+		patch, err := json.Marshal(map[string]any{"metadata": map[string]any{
+			"uid": p.UID, "labels": map[string]string{r.key: value},
+		}})
+		if err != nil {
+			return fmt.Errorf("labelling pod %s: %w", p.Name, err)
+		}
+		if _, err := client.Pods.Patch(ctx, r.opts.Client, p.Namespace, p.Name, types.MergePatchType, patch, ""); err != nil {
+			if isGone(err) {
+				continue
+			}
+			return fmt.Errorf("labelling pod %s: %w", p.Name, err)
+		}
+	}
+	return r.update(ctx, old, func(rc *corev1.ReplicationController) {
+		rc.Spec.Selector = with(rc.Spec.Selector, r.key, value)
+	})
+}
+
+func (r *running) create(ctx context.Context, old *corev1.ReplicationController) error {
+	desired, _ := marked(old, markOriginal) // announce has written it
+	made, err := client.ReplicationControllers.Create(ctx, r.opts.Client, r.newController(r.goal, old, desired))
+	if err != nil {
+		return fmt.Errorf("creating replicationcontroller %s: %w", r.new, err)
+	}
+	r.once("Created %s", made.Name)
+	r.said["created"] = true
+	return r.controllers.Await(ctx, made.ResourceVersion)
+}
+
+// takeOver makes the old controller what the new one was, so that it adopts the
+// pods, which nobody controls at the moment (R5).
+func (r *running) takeOver(ctx context.Context, v view) error {
+	desired, _ := marked(v.new, markDesired)
+	return r.update(ctx, v.old, func(rc *corev1.ReplicationController) {
+		rc.Spec = *v.new.Spec.DeepCopy()
+		rc.Spec.Selector = without(rc.Spec.Selector, labelReleased)
+		rc.Spec.Template.Labels = without(rc.Spec.Template.Labels, labelReleased)
+		rc.Spec.Replicas = &desired
+		markNumber(rc, markOriginal, desired)
+		markNumber(rc, markWritten, desired)
+		mark(rc, markTaken, v.new.Name)
+	})
+}
+
+// delete deletes exactly this controller, which has no pods any more.
+func (r *running) delete(ctx context.Context, rc *corev1.ReplicationController) error {
+	uid, policy := rc.UID, metav1.DeletePropagationBackground
+	err := client.ReplicationControllers.Delete(ctx, r.opts.Client, rc.Namespace, rc.Name, metav1.DeleteOptions{
+		Preconditions: &metav1.Preconditions{UID: &uid}, PropagationPolicy: &policy,
+	})
+	if err != nil && !isGone(err) {
+		return fmt.Errorf("deleting replicationcontroller %s: %w", rc.Name, err)
+	}
+	return r.controllers.AwaitDeletion(ctx, rc)
+}
+
+func isGone(err error) bool { return apierrors.IsNotFound(err) }

@@ -1,0 +1,127 @@
+package rollout
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"strconv"
+
+	corev1 "k8s.io/api/core/v1"
+	apiequality "k8s.io/apimachinery/pkg/api/equality"
+)
+
+// What is written on the controllers. The first four are kubectl's.
+const (
+	markNext     = "kubectl.kubernetes.io/next-controller-id" // on the old one: name of the new one
+	markOriginal = "kubectl.kubernetes.io/original-replicas"  // on the old one
+	markDesired  = "kubectl.kubernetes.io/desired-replicas"   // on the new one
+	markSource   = "kubectl.kubernetes.io/update-source-id"   // on the new one: NAME:UID of the old one
+
+	markWritten = "sampan.dev/rollout-replicas" // on both: the replicas that an updater wrote last
+	markHash    = "sampan.dev/rollout-hash"     // on the new one: what its pods shall be like
+	markTaken   = "sampan.dev/rollout-taken"    // on the old one: it has the pods of this new one
+
+	// labelReleased is on the new controller's selector and template once it has
+	// let go of its pods: it fits none.
+	labelReleased = "sampan.dev/rollout-released"
+)
+
+var marks = []string{markNext, markOriginal, markDesired, markSource, markWritten, markHash, markTaken} // never changed
+
+// mark sets an annotation of a controller that is the caller's own.
+func mark(rc *corev1.ReplicationController, key, value string) {
+	if rc.Annotations == nil {
+		rc.Annotations = map[string]string{}
+	}
+	rc.Annotations[key] = value
+}
+
+func markNumber(rc *corev1.ReplicationController, key string, n int32) {
+	mark(rc, key, strconv.FormatInt(int64(n), 10))
+}
+
+// marked returns a number that stands on a controller.
+func marked(rc *corev1.ReplicationController, key string) (n int32, found bool) {
+	text, found := rc.Annotations[key]
+	v, err := strconv.ParseInt(text, 10, 32)
+	return int32(v), found && err == nil && v >= 0
+}
+
+func unmark(rc *corev1.ReplicationController) {
+	for _, key := range marks {
+		delete(rc.Annotations, key)
+	}
+	if len(rc.Annotations) == 0 {
+		rc.Annotations = nil
+	}
+}
+
+// underWay reports whether an update of the controller has begun and not ended.
+func underWay(rc *corev1.ReplicationController) bool { return rc.Annotations[markNext] != "" }
+
+func sourceID(rc *corev1.ReplicationController) string { return rc.Name + ":" + string(rc.UID) }
+
+func replicas(rc *corev1.ReplicationController) int32 {
+	if rc.Spec.Replicas == nil {
+		return 1 // the API's default
+	}
+	return *rc.Spec.Replicas
+}
+
+func released(rc *corev1.ReplicationController) bool {
+	_, is := rc.Spec.Selector[labelReleased]
+	return is
+}
+
+// without returns a copy of m that lacks the keys.
+func without(m map[string]string, keys ...string) map[string]string {
+	c := maps.Clone(m)
+	for _, k := range keys {
+		delete(c, k)
+	}
+	return c
+}
+
+func with(m map[string]string, key, value string) map[string]string {
+	c := maps.Clone(m)
+	if c == nil {
+		c = map[string]string{}
+	}
+	c[key] = value
+	return c
+}
+
+// bare returns what a controller's pods are like, without what an update adds to
+// tell old from new.
+func bare(spec corev1.ReplicationControllerSpec, key string) (selector map[string]string, t *corev1.PodTemplateSpec) {
+	t = spec.Template.DeepCopy()
+	if t == nil {
+		t = &corev1.PodTemplateSpec{}
+	}
+	t.Labels = without(t.Labels, key, labelReleased)
+	return without(spec.Selector, key, labelReleased), t
+}
+
+// samePods reports whether two controllers make the same pods.
+func samePods(a, b corev1.ReplicationControllerSpec, key string) bool {
+	selectorA, a1 := bare(a, key)
+	selectorB, b1 := bare(b, key)
+	return apiequality.Semantic.DeepEqual(selectorA, selectorB) && apiequality.Semantic.DeepEqual(a1, b1)
+}
+
+// hash names what a controller's pods are like. It stays the same while an update
+// goes on.
+func hash(spec corev1.ReplicationControllerSpec, key string) (string, error) {
+	selector, template := bare(spec, key)
+	text, err := json.Marshal(struct {
+		S map[string]string
+		T *corev1.PodTemplateSpec
+	}{selector, template})
+	if err != nil {
+		return "", fmt.Errorf("hash of a pod template: %w", err)
+	}
+	sum := sha256.Sum256(text)
+	return hex.EncodeToString(sum[:5]), nil // 40 bits tell a handful of templates apart
+}

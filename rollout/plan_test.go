@@ -1,0 +1,237 @@
+package rollout_test
+
+import (
+	"bufio"
+	"flag"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"k8s.io/apimachinery/pkg/util/intstr"
+	"pgregory.net/rapid"
+
+	"github.com/sampan-io/sampan/rollout"
+)
+
+var update = flag.Bool("update", false, "write what happens into the stories")
+
+// TestPlan plays the stories in testdata/*.txt. "update FROM to TO surge=S
+// unavailable=U" is played to its end, each new pod becoming ready at once; "state"
+// asks for one step. Run with -update after a change, then read the diff.
+func TestPlan(t *testing.T) {
+	stories, err := filepath.Glob("testdata/*.txt")
+	if err != nil || len(stories) == 0 {
+		t.Fatalf("no stories: %v", err)
+	}
+	for _, file := range stories {
+		t.Run(strings.TrimSuffix(filepath.Base(file), ".txt"), func(t *testing.T) {
+			old, err := os.ReadFile(file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			told := tell(t, string(old))
+			if *update {
+				if err := os.WriteFile(file, []byte(told), 0o644); err != nil {
+					t.Fatal(err)
+				}
+			} else if told != string(old) {
+				t.Errorf("%s went differently; now:\n%s", file, told)
+			}
+		})
+	}
+}
+
+func tell(t *testing.T, story string) string {
+	var out strings.Builder
+	sc := bufio.NewScanner(strings.NewReader(story))
+	for sc.Scan() {
+		line := sc.Text()
+		if strings.HasPrefix(line, ">") {
+			continue
+		}
+		fmt.Fprintln(&out, line)
+		var (
+			from, to           int32
+			surge, unavailable string
+			s                  rollout.State
+		)
+		switch {
+		case strings.HasPrefix(line, "update "):
+			if _, err := fmt.Sscanf(line, "update %d to %d surge=%s unavailable=%s", &from, &to, &surge, &unavailable); err != nil {
+				t.Fatalf("%q: %v", line, err)
+			}
+			limits, err := rollout.LimitsOf(to, intstr.Parse(surge), intstr.Parse(unavailable))
+			if err != nil {
+				fmt.Fprintln(&out, "> error: "+err.Error())
+				continue
+			}
+			fmt.Fprintf(&out, "> keep %d, don't exceed %d:", limits.Min, limits.Max)
+			s = rollout.State{Desired: to, Limits: limits, From: rollout.Side{Want: from, Pods: from, Ready: from}}
+			for step := rollout.Plan(s); step.Kind != rollout.Finished; step = rollout.Plan(s) {
+				switch step.Kind {
+				case rollout.SetTo:
+					s.To = rollout.Side{Want: step.Replicas, Pods: step.Replicas, Ready: step.Replicas}
+					fmt.Fprintf(&out, " new %d", step.Replicas)
+				case rollout.SetFrom:
+					s.From = rollout.Side{Want: step.Replicas, Pods: step.Replicas, Ready: step.Replicas}
+					fmt.Fprintf(&out, " old %d", step.Replicas)
+				case rollout.Wait, rollout.Finished:
+					t.Fatalf("%q: %s", line, step.Why)
+				}
+			}
+			fmt.Fprintln(&out)
+		case strings.HasPrefix(line, "state "):
+			if _, err := fmt.Sscanf(line, "state desired=%d min=%d max=%d old=%d/%d/%d new=%d/%d/%d",
+				&s.Desired, &s.Min, &s.Max, &s.From.Want, &s.From.Pods, &s.From.Ready, &s.To.Want, &s.To.Pods, &s.To.Ready); err != nil {
+				t.Fatalf("%q: %v", line, err)
+			}
+			switch step := rollout.Plan(s); step.Kind {
+			case rollout.Wait:
+				fmt.Fprintln(&out, "> wait: "+step.Why)
+			case rollout.Finished:
+				fmt.Fprintln(&out, "> finished")
+			case rollout.SetTo, rollout.SetFrom:
+				fmt.Fprintf(&out, "> %s to %d\n", step.Kind, step.Replicas)
+			}
+		}
+	}
+	return out.String()
+}
+
+// model is a cluster in which an update goes on: pods of both sides, each ready or
+// not, and some that are being deleted.
+type model struct {
+	s        rollout.State
+	from, to side
+}
+
+type side struct{ want, ready, unready, dying int32 }
+
+func (m *model) state() rollout.State {
+	m.s.From = rollout.Side{Want: m.from.want, Pods: m.from.ready + m.from.unready, Ready: m.from.ready}
+	m.s.To = rollout.Side{Want: m.to.want, Pods: m.to.ready + m.to.unready, Ready: m.to.ready}
+	return m.s
+}
+
+// control does one thing of what a replication controller and its pods do, and
+// reports whether there was anything to do.
+func (s *side) control(choice int) bool {
+	switch pods := s.ready + s.unready; {
+	case choice%3 == 0 && s.dying > 0:
+		s.dying--
+	case choice%3 == 1 && s.unready > 0 && pods <= s.want:
+		s.unready--
+		s.ready++
+	case pods < s.want:
+		s.unready++
+	case pods > s.want && s.unready > 0: // those that are not ready go first
+		s.unready--
+		s.dying++
+	case pods > s.want:
+		s.ready--
+		s.dying++
+	case s.unready > 0:
+		s.unready--
+		s.ready++
+	case s.dying > 0:
+		s.dying--
+	default:
+		return false
+	}
+	return true
+}
+
+func (m *model) check(t *rapid.T, what string, readyBefore int32) {
+	ready := m.from.ready + m.to.ready
+	if ready < readyBefore && ready < m.s.Min {
+		t.Fatalf("after %s: %d ready pods, want at least %d: %+v", what, ready, m.s.Min, *m)
+	}
+	if pods := m.from.ready + m.from.unready + m.to.ready + m.to.unready; pods > m.s.Max {
+		t.Fatalf("after %s: %d pods, want at most %d: %+v", what, pods, m.s.Max, *m)
+	}
+}
+
+// TestPlanKeepsItsPromises checks R1, R2 and R3 from any state that lies within
+// the maximum, with pods that come, become ready and go in any order.
+func TestPlanKeepsItsPromises(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		desired := rapid.Int32Range(0, 12).Draw(t, "desired")
+		surge := rapid.SampledFrom([]string{"0", "1", "3", "30%", "100%"}).Draw(t, "surge")
+		unavailable := rapid.SampledFrom([]string{"0", "1", "2", "25%", "100%"}).Draw(t, "unavailable")
+		limits, err := rollout.LimitsOf(desired, intstr.Parse(surge), intstr.Parse(unavailable))
+		if err != nil {
+			return
+		}
+		m := &model{s: rollout.State{Desired: desired, Limits: limits}}
+		m.from.want = rapid.Int32Range(0, limits.Max).Draw(t, "old")
+		m.to.want = rapid.Int32Range(0, min(desired, limits.Max-m.from.want)).Draw(t, "new")
+		m.from.ready = rapid.Int32Range(0, m.from.want).Draw(t, "old ready")
+		m.to.ready = rapid.Int32Range(0, m.to.want).Draw(t, "new ready")
+		for steps := 0; ; steps++ {
+			if steps > 5000 {
+				t.Fatalf("it does not end: %+v", *m)
+			}
+			before := m.from.ready + m.to.ready
+			step := rollout.Plan(m.state())
+			switch step.Kind {
+			case rollout.SetTo:
+				m.to.want = step.Replicas
+			case rollout.SetFrom:
+				m.from.want = step.Replicas
+			case rollout.Finished:
+				if m.from.want != 0 || m.from.ready+m.from.unready != 0 || m.to.ready != desired || m.to.unready != 0 {
+					t.Fatalf("finished in %+v, want %d new pods", *m, desired)
+				}
+				return
+			case rollout.Wait:
+			}
+			// The cluster does some of what is to be done, in any order; all of it
+			// when the plan can only wait.
+			n := rapid.IntRange(0, 4).Draw(t, "cluster steps")
+			if step.Kind == rollout.Wait {
+				n = max(n, 1)
+			}
+			moved := false
+			for range n {
+				choice := rapid.IntRange(0, 5).Draw(t, "choice")
+				first, second := &m.from, &m.to
+				if choice >= 3 {
+					first, second = second, first
+				}
+				did := first.control(choice) || second.control(choice)
+				moved = moved || did
+				m.check(t, step.Kind.String(), before)
+				before = m.from.ready + m.to.ready
+			}
+			if step.Kind == rollout.Wait && !moved {
+				t.Fatalf("it waits (%s) and nothing can happen: %+v", step.Why, *m)
+			}
+		}
+	})
+}
+
+func TestLimits(t *testing.T) {
+	for _, tt := range []struct {
+		desired            int32
+		surge, unavailable string
+		want               rollout.Limits
+		fails              bool
+	}{
+		{desired: 3, surge: "1", unavailable: "0", want: rollout.Limits{Min: 3, Max: 4}},
+		{desired: 10, surge: "30%", unavailable: "0", want: rollout.Limits{Min: 10, Max: 13}},
+		{desired: 3, surge: "25%", unavailable: "25%", want: rollout.Limits{Min: 3, Max: 4}},
+		{desired: 3, surge: "0", unavailable: "25%", want: rollout.Limits{Min: 2, Max: 3}}, // or nothing could move
+		{desired: 0, surge: "1", unavailable: "1", want: rollout.Limits{Min: 0, Max: 1}},
+		{desired: 3, surge: "0", unavailable: "0", fails: true},
+		{desired: 3, surge: "0", unavailable: "0%", fails: true},
+		{desired: 3, surge: "-1", unavailable: "1", fails: true},
+		{desired: 3, surge: "many", unavailable: "1", fails: true},
+	} {
+		got, err := rollout.LimitsOf(tt.desired, intstr.Parse(tt.surge), intstr.Parse(tt.unavailable))
+		if got != tt.want || (err != nil) != tt.fails {
+			t.Errorf("LimitsOf(%d, %s, %s) = %+v, %v, want %+v (error: %v)", tt.desired, tt.surge, tt.unavailable, got, err, tt.want, tt.fails)
+		}
+	}
+}
