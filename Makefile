@@ -6,7 +6,7 @@ SHELL       := /bin/bash
 
 VERSION := $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
 LDFLAGS := -s -w
-EMBED   := cmd/sampan/sampan-runtime.gz
+EMBED   := cmd/sampan/sampan-runtime.zst
 DEMO    := runtime/image/demo/demo.bin
 GO_FILES := $(shell git ls-files -co --exclude-standard '*.go' go.mod go.sum 2>/dev/null)
 
@@ -22,7 +22,7 @@ bin/sampan-runtime: $(DEMO) $(GO_FILES) | tools
 	CGO_ENABLED=1 go build -trimpath -tags 'seccomp netgo osusergo embed' -ldflags '$(LDFLAGS) -extldflags -static' -o $@ ./cmd/sampan-runtime
 
 $(EMBED): bin/sampan-runtime
-	gzip -9nc $< > $@
+	zstd -q -19 -f $< -o $@
 
 $(DEMO): $(wildcard cmd/sampan-demo/*.go)
 	CGO_ENABLED=0 go build -trimpath -ldflags '$(LDFLAGS)' -o $@ ./cmd/sampan-demo

@@ -4,7 +4,6 @@ package main
 
 import (
 	"bytes"
-	"compress/gzip"
 	"crypto/sha256"
 	_ "embed"
 	"encoding/hex"
@@ -14,9 +13,11 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+
+	"github.com/klauspost/compress/zstd"
 )
 
-//go:embed sampan-runtime.gz
+//go:embed sampan-runtime.zst
 var packed []byte
 
 // runtimeProgram unpacks the container runtime into dir, once per version of it.
@@ -26,10 +27,11 @@ func runtimeProgram(dir string) (string, error) {
 	if _, err := os.Stat(path); !errors.Is(err, fs.ErrNotExist) {
 		return path, err
 	}
-	r, err := gzip.NewReader(bytes.NewReader(packed))
+	r, err := zstd.NewReader(bytes.NewReader(packed))
 	if err != nil {
 		return "", fmt.Errorf("unpacking the container runtime: %w", err)
 	}
+	defer r.Close()
 	f, err := os.CreateTemp(dir, ".sampan-runtime-*")
 	if err != nil {
 		return "", fmt.Errorf("unpacking the container runtime: %w", err)
