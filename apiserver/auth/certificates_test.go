@@ -161,6 +161,15 @@ func TestARenewedAuthorityCounts(t *testing.T) {
 	}
 }
 
+// TestNoAuthorityBelievesNobody checks that a missing pool does not mean the
+// authorities of the operating system.
+func TestNoAuthorityBelievesNobody(t *testing.T) {
+	a := auth.New(auth.Options{ClientCAs: func() *x509.CertPool { return nil }})
+	if _, err := a.Authenticate(request(newAuthority(t).sign(t, client("jane"), nil), "")); !apierrors.IsUnauthorized(err) || !strings.Contains(err.Error(), "no authority") {
+		t.Errorf("err = %v, want that there is no authority", err)
+	}
+}
+
 // TestAKnownCertificateCostsNothing pins that signatures are checked once per
 // connection and not once per request.
 func TestAKnownCertificateCostsNothing(t *testing.T) {

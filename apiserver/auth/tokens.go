@@ -9,6 +9,7 @@ import (
 	"encoding/base64"
 	"errors"
 	"fmt"
+	"math/big"
 	"slices"
 	"strings"
 	"time"
@@ -146,11 +147,28 @@ func (t *Tokens) sign(b binding, audiences []string, life time.Duration) (string
 		Kubernetes: b,
 	})
 	token.Header["kid"] = t.keyID
-	signed, err := token.SignedString(t.opts.Key)
-	if err != nil {
-		return "", time.Time{}, fmt.Errorf("signing a token: %w", err)
+	for {
+		signed, err := token.SignedString(t.opts.Key)
+		if err != nil {
+			return "", time.Time{}, fmt.Errorf("signing a token: %w", err)
+		}
+		// Every other signature has a large s; see low.
+		if low(signed) {
+			return signed, expires.Truncate(time.Second), nil
+		}
 	}
-	return signed, expires.Truncate(time.Second), nil
+}
+
+// low reports whether the number s of a token's signature is in the lower half of its
+// range. If (r, s) is a signature so is (r, -s), and anybody can turn one into
+// the other. Only the lower one is made and believed, so that a token has one spelling.
+func low(token string) bool {
+	signature, err := base64.RawURLEncoding.Strict().DecodeString(token[strings.LastIndexByte(token, '.')+1:])
+	if err != nil || len(signature) != 64 {
+		return false
+	}
+	half := new(big.Int).Rsh(elliptic.P256().Params().N, 1)
+	return new(big.Int).SetBytes(signature[32:]).Cmp(half) <= 0
 }
 
 // longestToken is far above what a token with many audiences takes, and keeps a
@@ -194,6 +212,9 @@ type identity struct {
 }
 
 func (t *Tokens) parse(token string) (*identity, error) {
+	if !low(token) {
+		return nil, apierrors.NewUnauthorized("the bearer token is not good: its signature is not written as this cluster writes it")
+	}
 	var c claims
 	_, err := t.parser.ParseWithClaims(token, &c, func(tok *jwt.Token) (any, error) {
 		id, _ := tok.Header["kid"].(string)

@@ -3,7 +3,10 @@ package auth_test
 import (
 	"context"
 	"crypto/ecdsa"
+	"crypto/elliptic"
+	"encoding/base64"
 	"maps"
+	"math/big"
 	"slices"
 	"strings"
 	"testing"
@@ -236,6 +239,7 @@ func TestTokensOfOthers(t *testing.T) {
 		{"of another issuer", ours, issue(t, elsewhere, ask(0, nil)), "is not good"},
 		{"for another audience", ours, issue(t, ours, ask(0, nil, "vault")), `for the audiences ["vault"]`},
 		{"of a former key", rotated, issue(t, former, ask(0, nil)), ""},
+		{"with the other half of its signature", ours, mirrored(t, issue(t, ours, ask(0, nil))), "not written as this cluster writes it"},
 		{"nonsense", ours, "nonsense", "is not good"},
 		{"unsigned", ours, "eyJhbGciOiJub25lIn0.eyJpc3MiOiJodHRwczovL2t1YmVybmV0ZXMuZGVmYXVsdC5zdmMuY2x1c3Rlci5sb2NhbCJ9.", "is not good"},
 		{"huge", ours, strings.Repeat("x", 1<<20), "too long"},
@@ -251,6 +255,20 @@ func TestTokensOfOthers(t *testing.T) {
 			}
 		})
 	}
+}
+
+// mirrored returns the token with the signature (r, -s) instead of (r, s), which
+// mathematics holds to be as good.
+func mirrored(t *testing.T, token string) string {
+	t.Helper()
+	at := strings.LastIndexByte(token, '.') + 1
+	signature, err := base64.RawURLEncoding.DecodeString(token[at:])
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := new(big.Int).SetBytes(signature[32:])
+	s.Sub(elliptic.P256().Params().N, s).FillBytes(signature[32:])
+	return token[:at] + base64.RawURLEncoding.EncodeToString(signature)
 }
 
 // FuzzVerify checks the law that a token is believed only as it was issued:

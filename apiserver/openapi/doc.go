@@ -9,7 +9,7 @@
 // defaults, list types.
 //
 // The documents are made when somebody first asks, and kept compressed, a few
-// tens of kilobytes each; until then they cost nothing. The document is written from plain
-// structs of this package: kube-openapi's types bring in a protobuf description of OpenAPI
-// itself that every start would pay for. For the same reason there is JSON only.
+// tens of kilobytes each; until then they cost nothing. They are written, as JSON and as
+// protobuf, from plain structs of this package: kube-openapi's types bring in gnostic's
+// protobuf description of OpenAPI itself, whose registration every start would pay for.
 package openapi

@@ -70,7 +70,6 @@ type (
 		Additional    *model            `json:"additionalProperties,omitempty"`
 		AllOf         []*model          `json:"allOf,omitempty"`
 		OneOf         []*model          `json:"oneOf,omitempty"`
-		UniqueItems   bool              `json:"uniqueItems,omitempty"`
 		Kinds         []kindName        `json:"x-kubernetes-group-version-kind,omitempty"`
 		PatchMergeKey string            `json:"x-kubernetes-patch-merge-key,omitempty"`
 		PatchStrategy string            `json:"x-kubernetes-patch-strategy,omitempty"`

@@ -31,16 +31,26 @@ type handler struct {
 	catalog *catalog.Catalog
 	version string
 
-	mu    sync.Mutex
-	built map[string]*packed // guarded by mu; by the path of the group version; nil until asked for
+	mu       sync.Mutex
+	built    map[string]*packed // guarded by mu; in JSON, by the path of the group version; nil until asked for
+	protobuf map[string]*packed // guarded by mu; the same in protobuf, each when it is asked for
 }
 
 // packed is a document as it is kept.
 type packed struct {
-	zipped []byte // gzip of the JSON
-	size   int    // of the JSON
-	hash   string
+	gv     schema.GroupVersion
+	form   string // media type
+	zipped []byte // gzip of the encoded document
+	size   int    // of the encoded document
+	hash   string // of the JSON form, by which the index names all forms
 }
+
+// The forms of a document. Clients ask for protobuf under an older name, too.
+const (
+	inJSON      = "application/json"
+	inProtobuf  = "application/com.github.proto-openapi.spec.v3.v1.0+protobuf"
+	oldProtobuf = "application/com.github.proto-openapi.spec.v3@v1.0+protobuf"
+)
 
 const prefix = "/openapi/v3"
 
@@ -72,8 +82,9 @@ func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	w.Header().Set("Vary", "Accept, Accept-Encoding")
-	if !acceptsJSON(r.Header.Values("Accept")) {
-		http.Error(w, "OpenAPI documents are served as application/json", http.StatusNotAcceptable)
+	form := negotiate(r.Header.Values("Accept"))
+	if form == "" {
+		http.Error(w, "OpenAPI documents are served as "+inJSON+" and "+inProtobuf, http.StatusNotAcceptable)
 		return
 	}
 	if hash := r.URL.Query().Get("hash"); hash != "" {
@@ -85,7 +96,32 @@ func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Cache-Control", "public, immutable")
 		w.Header().Set("Expires", time.Now().AddDate(1, 0, 0).UTC().Format(http.TimeFormat))
 	}
+	if form == inProtobuf {
+		if doc, err = h.inProtobuf(name, doc); err != nil {
+			http.Error(w, err.Error(), http.StatusInternalServerError)
+			return
+		}
+	}
 	doc.serve(w, r)
+}
+
+// inProtobuf returns the protobuf form of a document, made if nobody asked before.
+func (h *handler) inProtobuf(name string, doc *packed) (*packed, error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if p := h.protobuf[name]; p != nil {
+		return p, nil
+	}
+	p, err := pack(build(h.catalog, doc.gv, h.version).protobuf())
+	if err != nil {
+		return nil, err
+	}
+	p.gv, p.form, p.hash = doc.gv, inProtobuf, doc.hash
+	if h.protobuf == nil {
+		h.protobuf = map[string]*packed{}
+	}
+	h.protobuf[name] = p
+	return p, nil
 }
 
 func serveIndex(w http.ResponseWriter, docs map[string]*packed) {
@@ -114,8 +150,11 @@ func relativeURL(name string, doc *packed) string {
 // serve writes the document, compressed if the client takes that.
 func (d *packed) serve(w http.ResponseWriter, r *http.Request) {
 	etag := `"` + d.hash + `"`
+	if d.form == inProtobuf {
+		etag = `"` + d.hash + `-protobuf"`
+	}
 	header := w.Header()
-	header.Set("Content-Type", "application/json")
+	header.Set("Content-Type", d.form)
 	header.Set("ETag", etag)
 	if r.Header.Get("If-None-Match") == etag {
 		w.WriteHeader(http.StatusNotModified)
@@ -153,21 +192,24 @@ func (h *handler) documents() (map[string]*packed, error) {
 			continue
 		}
 		done = append(done, gv)
-		doc, err := pack(build(h.catalog, gv, h.version))
+		data, err := json.Marshal(build(h.catalog, gv, h.version))
 		if err != nil {
 			return nil, fmt.Errorf("openapi of %s: %w", gv, err)
 		}
+		doc, err := pack(data)
+		if err != nil {
+			return nil, fmt.Errorf("openapi of %s: %w", gv, err)
+		}
+		sum := sha256.Sum256(data)
+		doc.gv, doc.form, doc.hash = gv, inJSON, strings.ToUpper(hex.EncodeToString(sum[:]))
 		built[root(gv)] = doc
 	}
 	h.built = built
 	return built, nil
 }
 
-func pack(doc *document) (*packed, error) {
-	data, err := json.Marshal(doc)
-	if err != nil {
-		return nil, err
-	}
+// pack compresses an encoded document.
+func pack(data []byte) (*packed, error) {
 	var zipped bytes.Buffer
 	zw := gzip.NewWriter(&zipped)
 	if _, err := zw.Write(data); err != nil {
@@ -176,19 +218,26 @@ func pack(doc *document) (*packed, error) {
 	if err := zw.Close(); err != nil {
 		return nil, err
 	}
-	sum := sha256.Sum256(data)
-	return &packed{zipped: bytes.Clone(zipped.Bytes()), size: len(data), hash: strings.ToUpper(hex.EncodeToString(sum[:]))}, nil
+	return &packed{zipped: bytes.Clone(zipped.Bytes()), size: len(data)}, nil
 }
 
-func acceptsJSON(accept []string) bool {
-	if len(accept) == 0 {
-		return true
+// negotiate returns the first form that the Accept headers name, or "".
+func negotiate(accept []string) string {
+	if strings.TrimSpace(strings.Join(accept, "")) == "" {
+		return inJSON
 	}
 	for _, clause := range strings.Split(strings.Join(accept, ","), ",") {
 		media, _, err := mime.ParseMediaType(clause)
-		if err == nil && (media == "application/json" || media == "application/*" || media == "*/*") {
-			return true
+		if err != nil {
+			// The older name has a character that media types cannot have.
+			media, _, _ = strings.Cut(strings.TrimSpace(clause), ";")
+		}
+		switch media {
+		case inJSON, "application/*", "*/*":
+			return inJSON
+		case inProtobuf, oldProtobuf:
+			return inProtobuf
 		}
 	}
-	return false
+	return ""
 }

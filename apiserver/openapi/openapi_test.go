@@ -8,6 +8,8 @@ import (
 	"strings"
 	"testing"
 
+	gnostic "github.com/google/gnostic-models/openapiv3"
+	"google.golang.org/protobuf/proto"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/strategicpatch"
 	clientdiscovery "k8s.io/client-go/discovery"
@@ -15,6 +17,7 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/kube-openapi/pkg/spec3"
 	"k8s.io/kube-openapi/pkg/validation/spec"
+	"sigs.k8s.io/yaml"
 
 	"github.com/sampan-io/sampan/apiserver/openapi"
 	"github.com/sampan-io/sampan/catalog"
@@ -289,12 +292,60 @@ func TestServing(t *testing.T) {
 	if w := get(url, "If-None-Match", get(url).Header().Get("ETag")); w.Code != http.StatusNotModified {
 		t.Errorf("unchanged: %d", w.Code)
 	}
-	if w := get(url, "Accept", "application/com.github.proto-openapi.spec.v3.v1.0+protobuf"); w.Code != http.StatusNotAcceptable {
-		t.Errorf("protobuf: %d", w.Code)
+	if w := get(url, "Accept", "text/html"); w.Code != http.StatusNotAcceptable {
+		t.Errorf("HTML: %d", w.Code)
 	}
 	for _, path := range []string{"/openapi/v3/apis/none/v1", "/openapi/v2", "/openapi"} {
 		if w := get(path); w.Code != http.StatusNotFound {
 			t.Errorf("%s: %d", path, w.Code)
+		}
+	}
+}
+
+// TestProtobufSaysTheSame reads the protobuf form with the library that its
+// clients use, and compares it with the JSON form, document by document.
+func TestProtobufSaysTheSame(t *testing.T) {
+	h := openapi.New(newCatalog(t), "v1.37.0")
+	get := func(path, accept string) []byte {
+		t.Helper()
+		r := httptest.NewRequest(http.MethodGet, "/openapi/v3/"+path, nil)
+		r.Header.Set("Accept", accept)
+		w := httptest.NewRecorder()
+		h.ServeHTTP(w, r)
+		if w.Code != http.StatusOK {
+			t.Fatalf("%s: %d %s", path, w.Code, w.Body)
+		}
+		return w.Body.Bytes()
+	}
+	for _, path := range []string{"api/v1", "apis/batch/v1", "apis/discovery.k8s.io/v1", "apis/coordination.k8s.io/v1"} {
+		for _, name := range []string{"spec.v3.v1.0", "spec.v3@v1.0"} {
+			var got, want spec3.OpenAPI
+			var doc gnostic.Document
+			if err := proto.Unmarshal(get(path, "application/com.github.proto-openapi."+name+"+protobuf"), &doc); err != nil {
+				t.Fatal(err)
+			}
+			text, err := doc.YAMLValue("")
+			if err != nil {
+				t.Fatal(err)
+			}
+			if text, err = yaml.YAMLToJSON(text); err != nil {
+				t.Fatal(err)
+			}
+			if err := json.Unmarshal(text, &got); err != nil {
+				t.Fatal(err)
+			}
+			if err := json.Unmarshal(get(path, "application/json"), &want); err != nil {
+				t.Fatal(err)
+			}
+			a, errA := json.Marshal(&want)
+			b, errB := json.Marshal(&got)
+			if errA != nil || errB != nil || string(a) != string(b) {
+				at := 0
+				for at < min(len(a), len(b)) && a[at] == b[at] {
+					at++
+				}
+				t.Errorf("%s differs at %d (%v, %v):\njson     …%.200s\nprotobuf …%.200s", path, at, errA, errB, a[at:], b[at:])
+			}
 		}
 	}
 }
