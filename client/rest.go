@@ -24,6 +24,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
+	utilnet "k8s.io/apimachinery/pkg/util/net"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/rest"
 )
@@ -51,6 +52,11 @@ type RESTOptions struct {
 	// UserAgent is what the server logs; empty means the configuration's, or
 	// "sampan".
 	UserAgent string
+
+	// Warn is told the warnings that a server adds to an answer (an unknown field, a
+	// deprecated version). It may be called from several goroutines. Nil means
+	// that they are dropped.
+	Warn func(text string)
 }
 
 // REST is the [Interface] to any Kubernetes API server over HTTP(S). Built-in kinds
@@ -68,6 +74,7 @@ type REST struct {
 	timeout     time.Duration // of requests that end by themselves; 0 means none
 	certificate *x509.Certificate
 	dynamic     bool
+	warn        func(string)
 	jsonOnly    atomic.Bool // the server refused a protobuf body
 }
 
@@ -83,7 +90,7 @@ func NewREST(cfg *rest.Config, opts RESTOptions) (*REST, error) {
 	if cfg.UserAgent == "" {
 		cfg.UserAgent = "sampan"
 	}
-	c := &REST{config: cfg, timeout: cfg.Timeout, dynamic: opts.Dynamic}
+	c := &REST{config: cfg, timeout: cfg.Timeout, dynamic: opts.Dynamic, warn: opts.Warn}
 	tls := cfg.TLSClientConfig.CAFile != "" || len(cfg.TLSClientConfig.CAData) != 0 ||
 		cfg.TLSClientConfig.CertFile != "" || len(cfg.TLSClientConfig.CertData) != 0 || cfg.Insecure
 	host := cfg.Host
@@ -413,6 +420,14 @@ func (c *REST) send(ctx context.Context, r *request) (resp *http.Response, proto
 	resp, err = c.http.Do(req)
 	if err != nil {
 		return nil, false, c.unreachable(ctx, err)
+	}
+	if c.warn != nil {
+		warnings, _ := utilnet.ParseWarningHeaders(resp.Header.Values("Warning")) // what cannot be read is not for people
+		for _, w := range warnings {
+			if w.Code == 299 {
+				c.warn(w.Text)
+			}
+		}
 	}
 	return resp, protobuf, nil
 }

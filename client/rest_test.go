@@ -267,3 +267,18 @@ func TestThePathHasNoEmptySegment(t *testing.T) {
 		server.Close()
 	}
 }
+
+func TestWarningsAreToldToWhoeverWantsThem(t *testing.T) {
+	inner := clienttest.Handler(clienttest.New(t, configMap("a")), clienttest.HandlerOptions{})
+	var told []string
+	c := dial(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Add("Warning", `299 - "unknown field \"spec.colour\""`)
+		inner.ServeHTTP(w, r)
+	}), client.RESTOptions{Warn: func(text string) { told = append(told, text) }})
+	if _, err := client.ConfigMaps.Get(t.Context(), c, "default", "a"); err != nil {
+		t.Fatal(err)
+	}
+	if len(told) != 1 || told[0] != `unknown field "spec.colour"` {
+		t.Errorf("told %q", told)
+	}
+}

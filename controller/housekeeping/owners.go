@@ -97,11 +97,24 @@ func (g *owners) reconcile(ctx context.Context, key controller.Key) (controller.
 	return controller.Result{}, g.collect(ctx, it)
 }
 
-// orphan frees the dependents of an object and then the object.
+// orphan frees the dependents of an object and then the object. The caches may not have
+// the youngest dependents yet, and to miss one is to kill it: the server is asked.
 func (g *owners) orphan(ctx context.Context, owner item) error {
+	uid := string(owner.GetUID())
 	var errs []error
-	for _, d := range g.all.dependents(string(owner.GetUID())) {
-		errs = append(errs, g.setOwners(ctx, d, withoutOwner(d, string(owner.GetUID()))))
+	for _, k := range g.all.kinds {
+		if k.Cache == nil || owner.GetNamespace() != "" && !k.res.Namespaced {
+			continue
+		}
+		objs, _, err := k.res.List(ctx, g.client, owner.GetNamespace(), metav1.ListOptions{})
+		if err != nil {
+			return fmt.Errorf("list %s: %w", k.name(), err)
+		}
+		for _, o := range objs {
+			if refs := withoutOwner(o, uid); len(refs) < len(o.GetOwnerReferences()) {
+				errs = append(errs, g.setOwners(ctx, item{k, o}, refs))
+			}
+		}
 	}
 	if err := errors.Join(errs...); err != nil {
 		return err
