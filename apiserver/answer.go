@@ -2,13 +2,12 @@ package apiserver
 
 import (
 	"errors"
-	"fmt"
 	"io"
 	"net/http"
 	"strconv"
-	"strings"
 
 	"k8s.io/apimachinery/pkg/runtime"
+	utilnet "k8s.io/apimachinery/pkg/util/net"
 
 	"github.com/sampan-io/sampan/apiserver/codec"
 )
@@ -43,9 +42,10 @@ func (x *exchange) writeText(text string) { _, _ = io.WriteString(x, text) }
 // fail answers with the status of err.
 func (x *exchange) fail(err error) {
 	status := asStatus(err)
-	m, negotiationErr := codec.Negotiate(x.r.Header.Get("Accept"), codec.Offer{Forms: true, Watch: true})
+	accept := x.r.Header.Get("Accept")
+	m, negotiationErr := codec.Negotiate(accept, codec.Offer{Forms: true})
 	if negotiationErr != nil {
-		m = codec.Media{}
+		m, _ = codec.Negotiate(accept, codec.Offer{Forms: true, Watch: true}) // or else plain JSON
 	}
 	m.Form, m.Pretty = codec.Whole, m.Encoding == codec.JSON && x.wantsPretty()
 	if d := status.Details; d != nil && d.RetryAfterSeconds > 0 {
@@ -88,12 +88,8 @@ func (s *Server) answer(x *exchange, m codec.Media, r result, t *target) {
 // warn adds Warning headers (RFC 7234, 5.5), which clients show their users.
 func (x *exchange) warn(warnings []string) {
 	for _, text := range warnings {
-		text = strings.Map(func(r rune) rune {
-			if r < ' ' || r == 0x7f {
-				return ' '
-			}
-			return r
-		}, text)
-		x.Header().Add("Warning", fmt.Sprintf("299 - %s", strconv.Quote(text)))
+		if h, err := utilnet.NewWarningHeader(299, "-", text); err == nil {
+			x.Header().Add("Warning", h)
+		}
 	}
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/sampan-io/sampan/apiserver/auth"
 	"github.com/sampan-io/sampan/apiserver/codec"
 	"github.com/sampan-io/sampan/apiserver/rbac"
+	"github.com/sampan-io/sampan/catalog"
 )
 
 // An exchange is one HTTP request and its answer.
@@ -284,9 +285,9 @@ func serves(t *target, verb string) bool {
 	}
 	verbs := t.kind.Verbs
 	if verbs == nil {
-		verbs = standardVerbs()
+		verbs = catalog.StandardVerbs
 	}
-	if !contains(verbs, verb) && (verb != verbDeleteCollection || !contains(verbs, verbDelete)) {
+	if !contains(verbs, verb) {
 		return false
 	}
 	switch verb {

@@ -26,40 +26,36 @@ func parsePath(p string) path {
 		if rest, ok = strings.CutPrefix(p, "/apis/"); !ok {
 			return path{}
 		}
-		out.group, rest = segment(rest)
-		if out.group == "" {
+		if out.group, rest, ok = segment(rest); !ok || out.group == "" {
 			return path{}
 		}
 	}
-	out.version, rest = segment(rest)
-	if out.version == "" || rest == "" {
+	if out.version, rest, ok = segment(rest); !ok {
 		return path{}
 	}
-	out.resource, rest = segment(rest)
+	if out.resource, rest, ok = segment(rest); !ok || out.resource == "" {
+		return path{}
+	}
 	if out.resource == "namespaces" {
-		name, behind := segment(rest)
-		next, behindNext := segment(behind)
-		if name != "" && next != "" && next != "status" && next != "finalize" {
-			out.namespace, out.resource, rest = name, next, behindNext
+		if name, behind, ok := segment(rest); ok && name != "" {
+			if next, behind, ok := segment(behind); ok && next != "" && next != "status" && next != "finalize" {
+				out.namespace, out.resource, rest = name, next, behind
+			}
 		}
 	}
-	out.name, rest = segment(rest)
-	if out.name == "" && rest != "" {
-		return path{} // "/api/v1/pods//x"
-	}
-	sub, behind := segment(rest)
-	if sub == "" && behind != "" {
+	if out.name, rest, ok = segment(rest); !ok {
 		return path{}
 	}
-	out.subresource = sub
-	if len(rest) > len(sub) {
-		out.rest = rest[len(sub):]
+	if out.subresource, _, ok = segment(rest); !ok {
+		return path{}
 	}
+	out.rest = rest[len(out.subresource):]
 	return out
 }
 
-// segment splits off what is before the first slash.
-func segment(p string) (first, rest string) {
+// segment splits off what is before the first slash. It is empty at the end of the
+// path; an empty segment before that ("a//b") is not ok.
+func segment(p string) (first, rest string, ok bool) {
 	first, rest, _ = strings.Cut(p, "/")
-	return first, rest
+	return first, rest, first != "" || p == ""
 }

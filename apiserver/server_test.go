@@ -338,6 +338,28 @@ func TestRefusals(t *testing.T) {
 	}
 }
 
+func TestAFailureSpeaksTheEncodingOfTheRequest(t *testing.T) {
+	f := serve(t)
+	for accept, want := range map[string]string{
+		"application/json":                                 "application/json",
+		"application/yaml":                                 "application/yaml",
+		"application/vnd.kubernetes.protobuf":              "application/vnd.kubernetes.protobuf",
+		"application/vnd.kubernetes.protobuf;stream=watch": "application/vnd.kubernetes.protobuf",
+		"application/json;as=Table;g=meta.k8s.io;v=v1":     "application/json",
+		"text/html": "application/json",
+	} {
+		a := f.do("GET", configMaps+"/x?watch=1&resourceVersion=x", nil, "Accept: "+accept)
+		if got := a.header.Get("Content-Type"); got != want || a.code != 400 && a.code != 406 {
+			t.Errorf("%s: %d in %s, want %s: %q", accept, a.code, got, want, a.body)
+		}
+	}
+	if a := f.do("GET", configMaps+"/x", nil, "Accept: application/yaml"); !strings.HasPrefix(string(a.body), "apiVersion: v1\ncode: 404\n") {
+		t.Errorf("YAML: %s", a.body)
+	}
+	f.refused(f.do("GET", configMaps, nil, "Impersonate-User: mate"), 400, metav1.StatusReasonBadRequest, "impersonation is not supported")
+	f.refused(f.do("BREW", configMaps, nil), 405, metav1.StatusReasonMethodNotAllowed, "BREW")
+}
+
 func TestWhatIsNotThereIsAPlainPage(t *testing.T) {
 	f := serve(t)
 	for _, p := range []string{

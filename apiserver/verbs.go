@@ -20,10 +20,6 @@ import (
 	"github.com/sampan-io/sampan/apiserver/patch"
 )
 
-func standardVerbs() []string {
-	return []string{verbCreate, verbDelete, verbDeleteCollection, verbGet, verbList, verbPatch, verbUpdate, verbWatch}
-}
-
 // offer says in which forms t can be shown: a body of a subresource in none but its own.
 func (t *target) offer() codec.Offer { return codec.Offer{Forms: t.sub == nil || t.sub.New == nil} }
 
