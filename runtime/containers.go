@@ -245,6 +245,9 @@ func (s *Server) containerSpec(p *pod, id string, c *cri.ContainerConfig, img *i
 		Stdin:           c.GetStdin(),
 		StopSignal:      img.Config.Config.StopSignal,
 	}
+	if len(spec.Args) > 0 {
+		spec.Compat32 = container.Runs32Bit(rootfs, spec.Args[0])
+	}
 	if c.GetStopSignal() != cri.Signal_SIGNAL_RUNTIME_DEFAULT {
 		name := strings.TrimPrefix(c.GetStopSignal().String(), "SIGNAL_")
 		spec.StopSignal = strings.NewReplacer("MINPLUS", "MIN+", "MAXMINUS", "MAX-").Replace(name)

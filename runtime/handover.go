@@ -1,9 +1,13 @@
 package runtime
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"os"
+	"os/exec"
+	"strings"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -70,4 +74,16 @@ func HandedOver() (*Handover, error) {
 		return nil, fmt.Errorf("the environment variable %s is damaged: %w", HandoverVariable, err)
 	}
 	return &h, nil
+}
+
+// tryProgram asks the program at path for its version.
+func tryProgram(ctx context.Context, path string) error {
+	const patience = 5 * time.Second
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	out, err := exec.CommandContext(ctx, path, "version").Output()
+	if err == nil && !strings.HasPrefix(string(out), "sampan-runtime ") {
+		err = fmt.Errorf("it answers %q to \"version\"", strings.TrimSpace(string(out)))
+	}
+	return err
 }

@@ -162,8 +162,10 @@ func (n *nodeService) Info(context.Context, *api.InfoRequest) (*api.InfoResponse
 }
 
 // Restart implements the service of package api.
-func (n *nodeService) Restart(context.Context, *api.RestartRequest) (*api.RestartResponse, error) {
-	n.server.Restart()
+func (n *nodeService) Restart(ctx context.Context, _ *api.RestartRequest) (*api.RestartResponse, error) {
+	if err := n.server.Restart(ctx); err != nil {
+		return nil, status.Error(codes.FailedPrecondition, err.Error())
+	}
 	return &api.RestartResponse{}, nil
 }
 

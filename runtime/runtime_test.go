@@ -9,13 +9,13 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"slices"
-	"strings"
 	"sync"
 	"syscall"
 	"testing"
+	"time"
 
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/backoff"
 	"google.golang.org/grpc/credentials/insecure"
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 
@@ -168,7 +168,12 @@ func (n *node) over() bool {
 // start runs the process and waits until it answers.
 func (n *node) start() *node {
 	n.t.Helper()
-	n.proc = n.command("serve")
+	return n.startProgram(built.runtime)
+}
+
+func (n *node) startProgram(program string) *node {
+	n.t.Helper()
+	n.proc = exec.Command(program, append([]string{"serve"}, n.flags...)...)
 	n.proc.Stderr = n.log
 	if err := n.proc.Start(); err != nil {
 		n.t.Fatal(err)
@@ -185,7 +190,8 @@ func (n *node) connect() {
 	n.t.Helper()
 	if n.conn == nil {
 		conn, err := grpc.NewClient("unix://"+n.path("s"), grpc.WithTransportCredentials(insecure.NewCredentials()),
-			grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(64<<20)))
+			grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(64<<20)),
+			grpc.WithConnectParams(grpc.ConnectParams{Backoff: backoff.Config{BaseDelay: 5 * time.Millisecond, Multiplier: 1, MaxDelay: 5 * time.Millisecond}}))
 		if err != nil {
 			n.t.Fatal(err)
 		}
@@ -270,7 +276,3 @@ func TestRuntime(t *testing.T) {
 	})
 }
 
-var (
-	_ = slices.Sort[[]string]
-	_ = strings.Contains
-)

@@ -38,6 +38,7 @@ type Options struct {
 	Table       string
 
 	Version string        // of this program, for CRI's Version
+	Program string        // its file, for a restart in place; "" means that there is none
 	Images  []Builtin     // imported at the start unless they are there
 	Grace   time.Duration // what containers get between SIGTERM and SIGKILL at the end; 0 means two seconds
 	Handed  *Handover     // from the program that ran in this process before; nil means none
@@ -124,8 +125,19 @@ func New(opts Options) (*Server, error) {
 // Ready is closed when the server answers.
 func (s *Server) Ready() <-chan struct{} { return s.ready }
 
-// Restart asks Run to return [ErrRestart], with all pods going on.
-func (s *Server) Restart() { s.once.Do(func() { close(s.restart) }) }
+// Restart asks Run to return [ErrRestart], with all pods going on. It refuses, and
+// everything stays as it is, if the program's file is not one that can be executed:
+// that would end the parent of all containers.
+func (s *Server) Restart(ctx context.Context) error {
+	if s.opts.Program == "" {
+		return errors.New("a restart in place is not possible: nobody has said where the program's file is")
+	}
+	if err := s.keeper.Spawning(func() error { return tryProgram(ctx, s.opts.Program) }); err != nil {
+		return fmt.Errorf("not restarting, because %s can't be executed: %w", s.opts.Program, err)
+	}
+	s.once.Do(func() { close(s.restart) })
+	return nil
+}
 
 // Run takes up the pods that an earlier server left, and serves until ctx is over.
 // Then it stops all pods and removes everything of ours from the machine but the

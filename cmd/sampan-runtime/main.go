@@ -11,13 +11,10 @@ import (
 	"log/slog"
 	"net/netip"
 	"os"
-	"os/exec"
 	"os/signal"
 	"path/filepath"
-	"strings"
 	"sync"
 	"syscall"
-	"time"
 
 	"github.com/sampan-io/sampan/internal/run"
 	"github.com/sampan-io/sampan/runtime"
@@ -200,8 +197,8 @@ func (s *settings) report(o runtime.Options, serve func(runtime.Options, func())
 // serve runs the server, calls ready when it serves, and executes this program anew when it was asked to.
 func serve(o runtime.Options, ready func()) error {
 	// Found out now: after the file was replaced the kernel calls it deleted.
-	program, err := os.Executable()
-	if err != nil {
+	var err error
+	if o.Program, err = os.Executable(); err != nil {
 		return err
 	}
 	if o.Handed, err = runtime.HandedOver(); err != nil {
@@ -227,7 +224,7 @@ func serve(o runtime.Options, ready func()) error {
 	defer stop()
 	group := run.NewGroup(ctx, 0)
 	defer group.Stop()
-	group.Go(func(ctx context.Context) { onHangup(ctx, o.Log, program, server.Restart) })
+	group.Go(func(ctx context.Context) { onHangup(ctx, o.Log, server) })
 	group.Go(func(ctx context.Context) {
 		select {
 		case <-server.Ready():
@@ -243,13 +240,15 @@ func serve(o runtime.Options, ready func()) error {
 	if err != nil {
 		return err
 	}
-	o.Log.Info("restarting in place", "program", program)
-	return handover.Execute(program, os.Args)
+	// The next program hears of it once it listens for it; until then a second
+	// SIGHUP must not be its death.
+	signal.Ignore(syscall.SIGHUP)
+	o.Log.Info("restarting in place", "program", o.Program)
+	return handover.Execute(o.Program, os.Args)
 }
 
-// onHangup calls restart at the first SIGHUP at which the program's file is one
-// that can be executed: a broken one would end the parent of all containers.
-func onHangup(ctx context.Context, log *slog.Logger, program string, restart func()) {
+// onHangup restarts the server at the first SIGHUP at which that is possible.
+func onHangup(ctx context.Context, log *slog.Logger, server *runtime.Server) {
 	hangup := make(chan os.Signal, 1)
 	signal.Notify(hangup, syscall.SIGHUP)
 	defer signal.Stop(hangup)
@@ -259,22 +258,10 @@ func onHangup(ctx context.Context, log *slog.Logger, program string, restart fun
 			return
 		case <-hangup:
 		}
-		if err := try(ctx, program); err != nil {
-			log.Error("not restarting: the program's file can't be executed", "program", program, "err", err)
+		if err := server.Restart(ctx); err != nil {
+			log.Error(err.Error())
 			continue
 		}
-		restart()
 		return
 	}
-}
-
-// try asks the program at path for its version.
-func try(ctx context.Context, path string) error {
-	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
-	defer cancel()
-	out, err := exec.CommandContext(ctx, path, "version").Output()
-	if err == nil && !strings.HasPrefix(string(out), "sampan-runtime ") {
-		err = fmt.Errorf("it answers %q to \"version\"", strings.TrimSpace(string(out)))
-	}
-	return err
 }

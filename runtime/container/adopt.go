@@ -152,6 +152,14 @@ func (k *Keeper) reapStrangers(ctx context.Context) {
 	}
 }
 
+// Spawning runs f, which may start processes of its own and wait for them: while it
+// runs nobody else waits for children that are not containers.
+func (k *Keeper) Spawning(f func() error) error {
+	k.spawn.RLock()
+	defer k.spawn.RUnlock()
+	return f()
+}
+
 // children lists the processes whose parent this one is.
 func children() []int {
 	files, _ := filepath.Glob("/proc/self/task/*/children")

@@ -2,9 +2,11 @@ package container
 
 import (
 	"bufio"
+	"debug/elf"
 	_ "embed"
 	"errors"
 	"fmt"
+	"io"
 	"runtime"
 	"slices"
 	"strconv"
@@ -124,10 +126,25 @@ func parseRule(words []string) ([]specs.LinuxSyscall, error) {
 	return nil, fmt.Errorf("condition %q is not known", words[3])
 }
 
-// seccomp makes the filter of a container with these capabilities.
-func (p *Profile) seccomp(caps []string) *specs.LinuxSeccomp {
+// seccomp makes the filter of a container with these capabilities. Programs of the
+// machine's 32-bit predecessor are killed unless compat is set: compiling the
+// filter for a second architecture takes longer than everything else that starting
+// a container does in this program.
+func (p *Profile) seccomp(caps []string, compat bool) *specs.LinuxSeccomp {
 	eperm := uint(1)
-	out := &specs.LinuxSeccomp{DefaultAction: specs.ActErrno, DefaultErrnoRet: &eperm, Architectures: architectures()}
+	out := &specs.LinuxSeccomp{DefaultAction: specs.ActErrno, DefaultErrnoRet: &eperm}
+	switch runtime.GOARCH {
+	case "amd64":
+		out.Architectures = []specs.Arch{specs.ArchX86_64}
+		if compat {
+			out.Architectures = append(out.Architectures, specs.ArchX86)
+		}
+	case "arm64":
+		out.Architectures = []specs.Arch{specs.ArchAARCH64}
+		if compat {
+			out.Architectures = append(out.Architectures, specs.ArchARM)
+		}
+	}
 	for _, s := range p.sections {
 		if s.capability == "" || slices.Contains(caps, s.capability) != s.without {
 			out.Syscalls = append(out.Syscalls, s.syscalls...)
@@ -136,13 +153,23 @@ func (p *Profile) seccomp(caps []string) *specs.LinuxSeccomp {
 	return out
 }
 
-// architectures are the machine's and those whose programs it runs, too.
-func architectures() []specs.Arch {
-	switch runtime.GOARCH {
-	case "amd64":
-		return []specs.Arch{specs.ArchX86_64, specs.ArchX86, specs.ArchX32}
-	case "arm64":
-		return []specs.Arch{specs.ArchAARCH64, specs.ArchARM}
+// Runs32Bit reports whether a root file system can run programs of the machine's
+// 32-bit predecessor: it has the loader of dynamic ones, or its command is one.
+func Runs32Bit(rootfs, command string) bool {
+	for _, loader := range []string{"/lib/ld-linux.so.2", "/lib/ld-musl-i386.so.1", "/lib/ld-linux-armhf.so.3", "/lib/ld-musl-armhf.so.1"} {
+		if f, err := openInRoot(rootfs, loader); err == nil {
+			f.Close()
+			return true
+		}
 	}
-	return nil // only the native one
+	f, err := openInRoot(rootfs, command)
+	if err != nil {
+		return false
+	}
+	defer f.Close()
+	head := make([]byte, elf.EI_NIDENT)
+	if _, err := io.ReadFull(f, head); err != nil {
+		return false
+	}
+	return string(head[:len(elf.ELFMAG)]) == elf.ELFMAG && elf.Class(head[elf.EI_CLASS]) == elf.ELFCLASS32
 }

@@ -39,6 +39,7 @@ type Spec struct {
 	DropCaps        []string
 	AmbientCaps     []string
 	Unconfined      bool     // no seccomp profile
+	Compat32        bool     // its 32-bit programs may make system calls; see [Runs32Bit]
 	MaskedPaths     []string // nil means the default ones
 	ReadOnlyPaths   []string // nil means the default ones
 
@@ -185,7 +186,7 @@ func (s *Spec) config(profile *Profile) (*configs.Config, error) {
 			oci.Linux.ReadonlyPaths = defaultReadOnly()
 		}
 		if !s.Unconfined && profile != nil {
-			oci.Linux.Seccomp = profile.seccomp(caps.Bounding)
+			oci.Linux.Seccomp = profile.seccomp(caps.Bounding, s.Compat32)
 		}
 	}
 	c, err := specconv.CreateLibcontainerConfig(&specconv.CreateOpts{Spec: oci, NoNewKeyring: true})

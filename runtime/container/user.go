@@ -65,9 +65,9 @@ func NumericUser(spec string) (uid int64, name string, numeric bool) {
 	return n, who, err == nil
 }
 
-// readInRoot reads a file as a process in the container would find it: links don't
-// lead out. A file that isn't there is empty.
-func readInRoot(rootfs, path string) ([]byte, error) {
+// openInRoot opens a file as a process in the container would find it: links don't
+// lead out.
+func openInRoot(rootfs, path string) (*os.File, error) {
 	root, err := unix.Open(rootfs, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return nil, fmt.Errorf("root file system %s: %w", rootfs, err)
@@ -77,13 +77,21 @@ func readInRoot(rootfs, path string) ([]byte, error) {
 		Flags:   unix.O_RDONLY | unix.O_CLOEXEC | unix.O_NONBLOCK,
 		Resolve: unix.RESOLVE_IN_ROOT | unix.RESOLVE_NO_MAGICLINKS,
 	})
+	if err != nil {
+		return nil, fmt.Errorf("%s of the image: %w", path, err)
+	}
+	return os.NewFile(uintptr(fd), path), nil
+}
+
+// readInRoot reads a file of the image. One that isn't there is empty.
+func readInRoot(rootfs, path string) ([]byte, error) {
+	f, err := openInRoot(rootfs, path)
 	if errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ENOTDIR) {
 		return nil, nil
 	}
 	if err != nil {
-		return nil, fmt.Errorf("%s of the image: %w", path, err)
+		return nil, err
 	}
-	f := os.NewFile(uintptr(fd), path)
 	defer f.Close()
 	const enough = 4 << 20 // a user database larger than this is an attack
 	return io.ReadAll(io.LimitReader(f, enough))

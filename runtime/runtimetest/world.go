@@ -2,10 +2,15 @@ package runtimetest
 
 import (
 	"fmt"
+	"io/fs"
 	"os"
 	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
 	"syscall"
 
+	"github.com/google/nftables"
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 )
@@ -61,4 +66,58 @@ func NeedRoot(t interface {
 	if os.Geteuid() != 0 {
 		t.Skip("this test makes namespaces, mounts and cgroups: it needs root")
 	}
+}
+
+// World describes what a runtime could leave behind: mounts, links, routes, nftables
+// tables, settings, and cgroups with the given name. Compare it before and after.
+func World(cgroup string) (string, error) {
+	var lines []string
+	mounts, err := os.ReadFile("/proc/self/mounts")
+	if err != nil {
+		return "", err
+	}
+	for line := range strings.Lines(string(mounts)) {
+		lines = append(lines, "mount "+strings.TrimSpace(line))
+	}
+	links, err := netlink.LinkList()
+	if err != nil {
+		return "", err
+	}
+	for _, l := range links {
+		lines = append(lines, "link "+l.Attrs().Name)
+	}
+	routes, err := netlink.RouteList(nil, netlink.FAMILY_V4)
+	if err != nil {
+		return "", err
+	}
+	for _, r := range routes {
+		lines = append(lines, "route "+r.String())
+	}
+	c, err := nftables.New()
+	if err != nil {
+		return "", err
+	}
+	tables, err := c.ListTables()
+	if err != nil {
+		return "", err
+	}
+	for _, t := range tables {
+		lines = append(lines, "table "+t.Name)
+	}
+	forward, err := os.ReadFile("/proc/sys/net/ipv4/ip_forward")
+	if err != nil {
+		return "", err
+	}
+	lines = append(lines, "ip_forward "+strings.TrimSpace(string(forward)))
+	err = filepath.WalkDir("/sys/fs/cgroup", func(p string, d fs.DirEntry, err error) error {
+		if err == nil && d.IsDir() && strings.HasPrefix(d.Name(), cgroup) {
+			lines = append(lines, "cgroup "+p)
+		}
+		return nil //nolint:nilerr // others' cgroups come and go
+	})
+	if err != nil {
+		return "", err
+	}
+	slices.Sort(lines)
+	return strings.Join(lines, "\n"), nil
 }
