@@ -53,6 +53,12 @@ func (f *files) open() error {
 			return err
 		}
 	}
+	// The kernel names mounts by their real paths.
+	real, err := filepath.EvalSymlinks(f.root)
+	if err != nil {
+		return err
+	}
+	f.root = real
 	memory := filepath.Join(f.root, "memory")
 	mounted, err := mountinfo.Mounted(memory)
 	if err != nil || mounted {

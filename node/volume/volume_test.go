@@ -1,0 +1,188 @@
+package volume_test
+
+import (
+	"encoding/base64"
+	"errors"
+	"io/fs"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"pgregory.net/rapid"
+
+	"github.com/sampan-io/sampan/node/volume"
+)
+
+// content returns what a reader finds in a volume, by path.
+func content(t interface{ Fatal(args ...any) }, dir string) map[string]string {
+	found := map[string]string{}
+	var walk func(rel string)
+	walk = func(rel string) {
+		entries, err := os.ReadDir(filepath.Join(dir, rel))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, e := range entries {
+			if rel == "" && strings.HasPrefix(e.Name(), "..") {
+				continue
+			}
+			path := filepath.Join(rel, e.Name())
+			info, err := os.Stat(filepath.Join(dir, path)) // follows links
+			if err != nil {
+				t.Fatal(err)
+			}
+			if info.IsDir() {
+				walk(path)
+				continue
+			}
+			b, err := os.ReadFile(filepath.Join(dir, path))
+			if err != nil {
+				t.Fatal(err)
+			}
+			found[path] = string(b)
+		}
+	}
+	walk("")
+	return found
+}
+
+func payload(files map[string]string) volume.Payload {
+	p := volume.Payload{}
+	for path, data := range files {
+		p[path] = volume.File{Data: []byte(data), Mode: 0o644}
+	}
+	return p
+}
+
+func TestWriteBringsAnyVolumeToAnyPayload(t *testing.T) {
+	base := t.TempDir()
+	rapid.Check(t, func(t *rapid.T) {
+		dir, err := os.MkdirTemp(base, "v")
+		if err != nil {
+			t.Fatal(err)
+		}
+		payloads := rapid.SliceOfN(rapid.MapOfN(rapid.SampledFrom([]string{"a", "b", "c/d", "c/e", "f/g/h", ".hidden"}), rapid.StringMatching("[xyz]{0,3}"), 0, 5), 1, 5).Draw(t, "payloads")
+		var before map[string]string
+		for i, files := range payloads {
+			changed, err := volume.Write(dir, payload(files), -1)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if want := i == 0 || !maps.Equal(files, before); changed != want {
+				t.Errorf("Write says changed=%t from %v to %v", changed, before, files)
+			}
+			if got := content(t, dir); !maps.Equal(got, files) {
+				t.Errorf("volume has %v, want %v", got, files)
+			}
+			before = files
+		}
+		// Nothing is left of earlier payloads.
+		entries, err := os.ReadDir(dir)
+		if err != nil {
+			t.Fatal(err)
+		}
+		hidden := 0
+		for _, e := range entries {
+			if strings.HasPrefix(e.Name(), "..") {
+				hidden++
+			}
+		}
+		if hidden != 2 { // the directory of the data and the link to it
+			t.Errorf("volume has %v", entries)
+		}
+	})
+}
+
+func TestAnOpenDirectoryKeepsTheOldState(t *testing.T) {
+	dir := t.TempDir()
+	if _, err := volume.Write(dir, payload(map[string]string{"a": "1", "b": "1"}), -1); err != nil {
+		t.Fatal(err)
+	}
+	target, err := os.Readlink(filepath.Join(dir, "..data"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := volume.Write(dir, payload(map[string]string{"a": "2", "b": "2"}), -1); err != nil {
+		t.Fatal(err)
+	}
+	// V1: the new state is in another directory, the old one was not written to.
+	if now, err := os.Readlink(filepath.Join(dir, "..data")); err != nil || now == target {
+		t.Errorf("..data leads to %s before and after, %v", now, err)
+	}
+}
+
+func TestNoPathLeavesTheVolume(t *testing.T) {
+	for _, path := range []string{"../x", "/etc/x", "a/../../x", "..data/x", "..", ""} {
+		if _, err := volume.Write(t.TempDir(), payload(map[string]string{path: "x"}), -1); err == nil {
+			t.Errorf("path %q was written", path)
+		}
+	}
+}
+
+func TestSubpathFollowsNoLinkOut(t *testing.T) {
+	outside, dir := t.TempDir(), t.TempDir()
+	for link, target := range map[string]string{"out": outside, "up": "../..", "in": "real"} {
+		if err := os.Symlink(target, filepath.Join(dir, link)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.Mkdir(filepath.Join(dir, "real"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	for path, ok := range map[string]bool{"out": false, "out/x": false, "up": false, "in": true, "real": true, "new/deep": true} {
+		f, err := volume.Subpath(dir, path, true)
+		if (err == nil) != ok {
+			t.Errorf("Subpath(%q) = %v, want ok=%t", path, err, ok)
+		}
+		if err == nil {
+			if err := f.Close(); err != nil {
+				t.Error(err)
+			}
+		}
+	}
+	if _, err := volume.Subpath(dir, "missing", false); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("what is not there in a read-only volume is %v", err)
+	}
+}
+
+func TestRefresh(t *testing.T) {
+	token := func(claims string) string {
+		return "e30." + base64.RawURLEncoding.EncodeToString([]byte(claims)) + ".x"
+	}
+	tests := []struct {
+		name, token string
+		want        time.Time
+	}{
+		{"an hour", token(`{"iat":1000,"exp":4600}`), time.Unix(1000+2880, 0)},
+		{"a year is replaced every day", token(`{"iat":1000,"exp":31537000}`), time.Unix(1000+86400, 0)},
+		{"no claims", token(`{}`), time.Time{}},
+		{"no token", "hello", time.Time{}},
+		{"no base64", "a.!.c", time.Time{}},
+	}
+	for _, tt := range tests {
+		if got := volume.Refresh(tt.token); !got.Equal(tt.want) {
+			t.Errorf("%s: Refresh = %v, want %v", tt.name, got, tt.want)
+		}
+	}
+}
+
+func TestAdd(t *testing.T) {
+	d := volume.Data{"k": []byte("v"), "l": []byte("w")}
+	p := volume.Payload{}
+	if err := p.Add("configmap", d, nil, 0o644, false); err != nil || len(p) != 2 {
+		t.Errorf("all keys: %v %v", slices.Collect(maps.Keys(p)), err)
+	}
+	if err := (volume.Payload{}).Add("configmap", d, item("x"), 0, false); err == nil || err.Error() != "configmap references non-existent key: x" {
+		t.Errorf("a key that is not there: %v", err)
+	}
+	if err := (volume.Payload{}).Add("configmap", d, item("x"), 0, true); err != nil {
+		t.Errorf("a key that may lack: %v", err)
+	}
+}
+
+func item(key string) []corev1.KeyToPath { return []corev1.KeyToPath{{Key: key, Path: key}} }
