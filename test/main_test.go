@@ -16,8 +16,9 @@ import (
 // The programs under test, built once.
 var sampanProgram, kubectlProgram string
 
-// TestMain runs everything in network and mount namespaces of its own, with no way
-// out, when it is root; others test simulated nodes alone.
+// TestMain runs everything in network, mount and process namespaces of its own,
+// with no way out, when it is root; others test simulated nodes alone. Whatever
+// becomes of the tests, no process of theirs outlives them.
 func TestMain(m *testing.M) {
 	code, err := prepareAndRun(m)
 	if err != nil {
@@ -27,18 +28,24 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
+// isolated says how far inside this process is: not set, then the first process
+// of the namespaces, then the tests.
 const isolated = "SAMPAN_TEST_ISOLATED"
 
 func prepareAndRun(m *testing.M) (int, error) {
-	if os.Getenv(isolated) == "" {
+	switch os.Getenv(isolated) {
+	case "":
 		if err := build(); err != nil {
 			return 1, err
 		}
 		if os.Getuid() == 0 {
-			return again()
+			return enter()
 		}
-	} else if err := isolate(); err != nil {
-		return 1, err
+	case "first":
+		if err := isolate(); err != nil {
+			return 1, err
+		}
+		return reap()
 	}
 	sampanProgram, kubectlProgram = os.Getenv("SAMPAN"), os.Getenv("KUBECTL")
 	return m.Run(), nil
@@ -70,13 +77,28 @@ func build() error {
 	return nil
 }
 
-// again runs this program once more in namespaces of its own.
-func again() (int, error) {
+// homes are where clusters live on a machine. The tests see empty ones.
+var homes = []string{"/run/sampan", "/var/lib/sampan"}
+
+// homesDir says where the empty ones are.
+const homesDir = "SAMPAN_TEST_HOMES"
+
+// enter runs this program once more as the first process of namespaces of its
+// own, and removes what the tests wrote.
+func enter() (code int, err error) {
+	dir, err := os.MkdirTemp("", "sampan-test-homes-")
+	if err != nil {
+		return 1, err
+	}
+	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
 	cmd := exec.Command("/proc/self/exe", os.Args[1:]...)
-	cmd.Env = append(os.Environ(), isolated+"=1")
+	cmd.Env = append(os.Environ(), isolated+"=first", homesDir+"="+dir)
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
-	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNET | syscall.CLONE_NEWNS, Pdeathsig: syscall.SIGKILL}
-	err := cmd.Run()
+	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNET | syscall.CLONE_NEWNS | syscall.CLONE_NEWPID, Pdeathsig: syscall.SIGKILL}
+	return exitCode(cmd.Run())
+}
+
+func exitCode(err error) (int, error) {
 	var exit *exec.ExitError
 	if errors.As(err, &exit) {
 		return exit.ExitCode(), nil
@@ -88,9 +110,52 @@ func isolate() error {
 	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
 		return fmt.Errorf("making mounts private: %w", err)
 	}
+	if err := unix.Mount("proc", "/proc", "proc", 0, ""); err != nil {
+		return fmt.Errorf("mounting /proc: %w", err)
+	}
+	for _, home := range homes {
+		empty := filepath.Join(os.Getenv(homesDir), filepath.Base(filepath.Dir(home)))
+		for _, dir := range []string{home, empty} {
+			if err := os.MkdirAll(dir, 0o755); err != nil {
+				return err
+			}
+		}
+		if err := unix.Mount(empty, home, "", unix.MS_BIND, ""); err != nil {
+			return fmt.Errorf("mounting an empty %s: %w", home, err)
+		}
+	}
 	lo, err := netlink.LinkByName("lo")
 	if err != nil {
 		return err
 	}
 	return netlink.LinkSetUp(lo)
+}
+
+// reap runs the tests and, as the first process of a machine does, takes in the
+// processes that lost their parent. What still runs after the tests ends with
+// this process.
+func reap() (int, error) {
+	if err := os.Setenv(isolated, "yes"); err != nil {
+		return 1, err
+	}
+	tests, err := os.StartProcess("/proc/self/exe", os.Args, &os.ProcAttr{
+		Files: []*os.File{os.Stdin, os.Stdout, os.Stderr},
+	})
+	if err != nil {
+		return 1, err
+	}
+	for {
+		var status unix.WaitStatus
+		pid, err := unix.Wait4(-1, &status, 0, nil)
+		switch {
+		case errors.Is(err, unix.EINTR):
+		case err != nil:
+			return 1, fmt.Errorf("waiting for the tests: %w", err)
+		case pid != tests.Pid:
+		case status.Signaled():
+			return 1, fmt.Errorf("the tests were ended by signal %v", status.Signal())
+		default:
+			return status.ExitStatus(), nil
+		}
+	}
 }

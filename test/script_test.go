@@ -1,7 +1,9 @@
 package test
 
 import (
+	"crypto/rand"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -11,10 +13,14 @@ import (
 	"github.com/sampan-io/sampan/clustertest"
 )
 
-// TestScripts plays the terminal sessions in testdata/script, each with a cluster
-// of its own: with one real node if its name begins with "real", otherwise with
-// two simulated ones, and none if it begins with "bare". The commands sampan and
-// kubectl are the programs under test.
+// TestScripts plays the terminal sessions in testdata/script. The commands sampan
+// and kubectl are the programs under test; the others are in commands_test.go.
+//
+// A session whose name begins with "real" has a cluster with one real node and
+// needs root, one with "bare" or "root" has none, and all others have one with
+// two simulated nodes. A "root" session needs root. NAME is a cluster name that
+// is free, DATA and RUN are its directories if it is brought up; it is taken down
+// in the end.
 func TestScripts(t *testing.T) {
 	bin := t.TempDir()
 	for name, program := range map[string]string{"sampan": sampanProgram, "kubectl": kubectlProgram} {
@@ -25,6 +31,7 @@ func TestScripts(t *testing.T) {
 	testscript.Run(t, testscript.Params{
 		Dir:                 "testdata/script",
 		RequireExplicitExec: true,
+		Cmds:                commands,
 		Setup: func(e *testscript.Env) error {
 			e.Setenv("PATH", bin+string(os.PathListSeparator)+e.Getenv("PATH"))
 			e.Setenv("HOME", e.WorkDir)
@@ -33,15 +40,40 @@ func TestScripts(t *testing.T) {
 				return err
 			}
 			e.Setenv("EXAMPLES", examples)
+			tt := e.T().(testing.TB) //nolint:errcheck // testscript runs on tests
 			script := strings.TrimPrefix(filepath.Base(e.WorkDir), "script-")
-			if strings.HasPrefix(script, "bare") {
+			root := strings.HasPrefix(script, "root")
+			switch {
+			case root && os.Getuid() != 0:
+				tt.Skip("needs root")
+			case root || strings.HasPrefix(script, "bare"):
+				setupName(e)
 				return nil
 			}
-			tt := e.T().(testing.TB) //nolint:errcheck // testscript runs on tests
 			c := clustertest.New(tt, clustertest.Options{Program: sampanProgram, Nodes: 2, Real: strings.HasPrefix(script, "real")})
 			e.Setenv("KUBECONFIG", c.Kubeconfig)
 			e.Setenv("CLUSTER", c.Name)
 			return nil
 		},
+	})
+}
+
+// setupName gives a session the name of a cluster that it may bring up.
+func setupName(e *testscript.Env) {
+	name := "s-" + strings.ToLower(rand.Text()[:8])
+	e.Setenv("NAME", name)
+	e.Setenv("DATA", filepath.Join("/var/lib/sampan", name))
+	e.Setenv("RUN", filepath.Join("/run/sampan", name))
+	if os.Getuid() != 0 {
+		e.Setenv("DATA", filepath.Join(e.WorkDir, ".local/share/sampan", name))
+		e.Setenv("RUN", filepath.Join(e.WorkDir, "run/sampan-run", name))
+		e.Setenv("XDG_RUNTIME_DIR", filepath.Join(e.WorkDir, "run"))
+	}
+	e.Defer(func() {
+		down := exec.Command(sampanProgram, "down", "--name="+name)
+		down.Env = e.Vars
+		if out, err := down.CombinedOutput(); err != nil {
+			e.T().Log("cluster ", name, " was left behind: ", err, "\n", string(out))
+		}
 	})
 }
