@@ -27,6 +27,7 @@ type writes struct {
 type pending struct {
 	rec     *record
 	deleted bool
+	outcome *outcome // of the batch that it is in
 }
 
 // A queued is an accepted write in a batch.
@@ -97,42 +98,59 @@ func (s *Store) Commit(ctx context.Context, w Write) (Record, error) {
 			q.data = []byte{} // nil deletes
 		}
 	}
-	o, err := s.take(w, q)
-	if err != nil {
-		return Record{}, err
-	}
-	if o != nil {
-		select {
-		case <-o.known:
-			if o.err != nil {
-				return Record{}, o.err
+	for {
+		o, taken, err := s.take(w, q)
+		if err != nil {
+			return Record{}, err
+		}
+		if o != nil {
+			select {
+			case <-o.known:
+			case <-ctx.Done():
+				return Record{}, context.Cause(ctx)
 			}
-		case <-ctx.Done():
-			return Record{}, context.Cause(ctx)
+		}
+		switch {
+		case !taken:
+			// What stood in the way is decided now.
+		case o != nil && o.err != nil:
+			return Record{}, o.err
+		default:
+			return q.rec.Record, nil
 		}
 	}
-	return q.rec.Record, nil
 }
 
-// take accepts a write or says why not. Without an outcome to wait for, the
-// write is published already.
-func (s *Store) take(w Write, q queued) (*outcome, error) {
+// take accepts a write or says why not. If there is an outcome, it has to be
+// waited for: that of the write, if it was taken, and otherwise that of an
+// earlier one to the same key, which will make the expectation fail if it
+// succeeds. To answer before would tell of a write that nobody can read yet, and
+// have the caller read and fail again and again until it can be.
+func (s *Store) take(w Write, q queued) (o *outcome, taken bool, err error) {
 	a := &s.accept
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if a.refuse != nil {
-		return nil, a.refuse
+		return nil, false, a.refuse
 	}
-	now, exists := s.newest(w.Key)
-	var have Revision
-	if exists {
-		have = now.Revision
+	now, exists := s.published(w.Key)
+	p, inFlight := a.pending[w.Key]
+	if inFlight {
+		if expected(w, p.rec, !p.deleted) {
+			now, exists = p.rec, !p.deleted
+		} else if expected(w, now, exists) {
+			return p.outcome, false, nil
+		}
 	}
 	switch {
-	case have != w.Expect:
-		return nil, &ConflictError{Key: w.Key, Expect: w.Expect, Have: have}
+	case !expected(w, now, exists):
+		c := &ConflictError{Key: w.Key, Expect: w.Expect}
+		if exists {
+			c.Have = now.Revision
+		}
+		return nil, false, c
 	case w.Delete && !exists:
-		return nil, fmt.Errorf("%s: %w", w.Key, ErrNotFound)
+		return nil, false, fmt.Errorf("%s: %w", w.Key, ErrNotFound)
 	}
 	a.last++
 	q.rec.Revision, q.rec.Created = a.last, a.last
@@ -142,16 +160,21 @@ func (s *Store) take(w Write, q queued) (*outcome, error) {
 	}
 	if s.backend == nil {
 		s.publish(q)
-		return nil, nil
+		return nil, true, nil
 	}
 	if w.Volatile && !a.flying && len(a.open.items) == 0 && a.last <= a.ceiling {
 		s.publish(q)
 		a.unsaved.add(q)
-		return nil, nil
+		return nil, true, nil
 	}
 	b := a.open
+	o = b.done
+	if w.Volatile && b.early == len(b.items) {
+		b.early++
+		o = b.seen
+	}
+	q.outcome = o
 	a.pending[q.rec.Key] = q.pending
-	early := w.Volatile && b.early == len(b.items)
 	b.items = append(b.items, q)
 	if len(b.items) == 1 {
 		select {
@@ -159,19 +182,19 @@ func (s *Store) take(w Write, q queued) (*outcome, error) {
 		default:
 		}
 	}
-	if early {
-		b.early++
-		return b.seen, nil
-	}
-	return b.done, nil
+	return o, true, nil
 }
 
-// newest returns the record of a key including accepted writes that are not
-// published. The caller holds accept.mu.
-func (s *Store) newest(key string) (*record, bool) {
-	if p, ok := s.accept.pending[key]; ok {
-		return p.rec, !p.deleted
+// expected reports whether what stands at its key is what a write expects.
+func expected(w Write, rec *record, exists bool) bool {
+	if !exists {
+		return w.Expect == 0
 	}
+	return w.Expect == rec.Revision
+}
+
+// published returns what readers see at a key.
+func (s *Store) published(key string) (*record, bool) {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
 	if r := s.resources[resourceOf(key)]; r != nil {

@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"iter"
 	"log/slog"
 	"sync"
 	"time"
@@ -141,8 +140,6 @@ type Options struct {
 
 	Log *slog.Logger // nil means slog.Default
 }
-
-var _ Interface = (*Store)(nil)
 
 // A Store is the history and the image of the live records. It is safe for
 // concurrent use. Make one with [Open]; its writes are made durable by [Store.Run].
@@ -326,40 +323,6 @@ func (s *Store) prepare(name string, c *collector) (img *image, done bool, err e
 		return r.frozen, false, nil
 	}
 	return nil, c.collect(&r.image, readerBudget), nil
-}
-
-// Interface is what callers use of a [*Store]. It is safe for concurrent use.
-type Interface interface {
-	// Revision returns the newest revision that readers can see.
-	Revision() Revision
-
-	// Get returns the record at key at the newest revision, or ErrNotFound.
-	Get(key string) (Record, error)
-
-	// List returns the matching records in key order. A revision that is no
-	// longer in the history is ErrExpired, one that was never written ErrFuture.
-	List(q Query, p Page) (Listing, error)
-
-	// Commit makes one write and returns the record as written; after a deletion
-	// this is the last state, with the revision of the deletion. It blocks until
-	// the write is durable (or, if volatile, visible). A failed expectation is
-	// a *ConflictError. If ctx ends first the write may still happen. Any other
-	// error means that the backend is broken; the store then refuses all
-	// further writes.
-	Commit(ctx context.Context, w Write) (Record, error)
-
-	// Watch yields the events after the given revision that match q (before or
-	// after the write: the caller sees records come into and go out of a term),
-	// waiting for more until ctx is over or the caller leaves the loop. It
-	// starts no goroutine: a caller that stops reading holds up nobody, falls
-	// behind, and past the history gets ErrExpired. An error is the last thing
-	// yielded; the end of ctx is context.Cause(ctx).
-	//
-	// Between events it yields an Event with an empty Key whenever it is about to
-	// wait, and every Options.Progress while revisions move without an event for
-	// it: its Revision says that everything up to there was told. Callers use it
-	// to flush what they buffered and for bookmarks.
-	Watch(ctx context.Context, q Query, after Revision) iter.Seq2[Event, error]
 }
 
 // A Backend keeps the history on a durable medium. Its methods are called from

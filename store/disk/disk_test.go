@@ -1,6 +1,7 @@
 package disk_test
 
 import (
+	"log/slog"
 	"testing"
 
 	"github.com/sampan-io/sampan/store"
@@ -8,16 +9,18 @@ import (
 	"github.com/sampan-io/sampan/store/storetest"
 )
 
-func TestStore(t *testing.T) {
-	storetest.Run(t, func(t *testing.T) storetest.Medium {
+// medium returns a maker of directories whose log is folded when it is longer than
+// segment bytes.
+func medium(segment int64) func(t *testing.T) storetest.Medium {
+	return func(t *testing.T) storetest.Medium {
 		dir := t.TempDir()
-		return func() (store.Backend, error) { return disk.Open(dir, disk.Options{}) }
-	})
+		return func() (store.Backend, error) {
+			return disk.Open(dir, disk.Options{Segment: segment, Log: slog.New(slog.DiscardHandler)})
+		}
+	}
 }
 
-func TestStoreThatFoldsAllTheTime(t *testing.T) {
-	storetest.Run(t, func(t *testing.T) storetest.Medium {
-		dir := t.TempDir()
-		return func() (store.Backend, error) { return disk.Open(dir, disk.Options{Segment: 200}) }
-	})
-}
+func TestStore(t *testing.T)                    { storetest.Run(t, medium(0)) }
+func TestStoreThatFoldsAllTheTime(t *testing.T) { storetest.Run(t, medium(200)) }
+func TestStoreIsAMap(t *testing.T)              { storetest.Model(t, medium(500)) }
+func TestStoreIsLinear(t *testing.T)            { storetest.Linear(t, medium(0)) }

@@ -151,11 +151,16 @@ func expectationsSeeAccepted(t *testing.T, m Medium) {
 	g := run.NewGroup(t.Context(), 0)
 	g.Go(func(ctx context.Context) { s.put(t, "pods/a", "first") })
 	<-s.tap.atGate
-	// The key is taken though nobody can see it yet.
-	_, err := s.Commit(t.Context(), store.Write{Key: "pods/a", Value: &Text{Text: "second"}})
-	if !errors.Is(err, store.ErrConflict) {
-		t.Errorf("creating what is being created: %v, want a conflict", err)
-	}
+	// The key is taken though nobody can see it yet. The answer to a second
+	// creation is the conflict that its caller can then read about, not sooner.
+	early := make(chan error, 1)
+	g.Go(func(ctx context.Context) {
+		_, err := s.Commit(ctx, store.Write{Key: "pods/a", Value: &Text{Text: "second"}})
+		if r, gerr := s.Get("pods/a"); gerr != nil || r.Value.(*Text).Text == "second" {
+			t.Errorf("after the conflict the key holds %+v, %v", r, gerr)
+		}
+		early <- err
+	})
 	g.Go(func(ctx context.Context) {
 		if _, err := s.Commit(ctx, store.Write{Key: "pods/a", Value: &Text{Text: "third"}, Expect: 1}); err != nil {
 			t.Errorf("an update of what is being created: %v", err)
@@ -163,6 +168,9 @@ func expectationsSeeAccepted(t *testing.T, m Medium) {
 	})
 	release()
 	g.Wait()
+	if err := <-early; !errors.Is(err, store.ErrConflict) {
+		t.Errorf("creating what is being created: %v, want a conflict", err)
+	}
 	if got := s.text(t, "pods/a"); got != "third" {
 		t.Errorf("got %q, want third", got)
 	}
