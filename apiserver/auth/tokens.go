@@ -212,9 +212,6 @@ type identity struct {
 }
 
 func (t *Tokens) parse(token string) (*identity, error) {
-	if !low(token) {
-		return nil, apierrors.NewUnauthorized("the bearer token is not good: its signature is not written as this cluster writes it")
-	}
 	var c claims
 	_, err := t.parser.ParseWithClaims(token, &c, func(tok *jwt.Token) (any, error) {
 		id, _ := tok.Header["kid"].(string)
@@ -228,6 +225,9 @@ func (t *Tokens) parse(token string) (*identity, error) {
 		return nil, apierrors.NewUnauthorized("the bearer token expired at " + c.ExpiresAt.UTC().Format(time.RFC3339))
 	case err != nil:
 		return nil, apierrors.NewUnauthorized("the bearer token is not good: " + err.Error())
+	}
+	if !low(token) {
+		return nil, apierrors.NewUnauthorized("the bearer token is not good: its signature is not written as this cluster writes it")
 	}
 	if !slices.ContainsFunc(c.Audience, func(a string) bool { return slices.Contains(t.opts.Audiences, a) }) {
 		return nil, apierrors.NewUnauthorized(fmt.Sprintf("the bearer token is for the audiences %q and not for this API server", []string(c.Audience)))
