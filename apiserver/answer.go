@@ -60,7 +60,7 @@ func (x *exchange) fail(err error) {
 }
 
 // answer writes the result of an operation in the form that the client wants.
-func (s *Server) answer(x *exchange, m codec.Media, r result, t *target) {
+func (x *exchange) answer(m codec.Media, r result, t *target) {
 	code := http.StatusOK
 	if r.created {
 		code = http.StatusCreated
@@ -70,7 +70,7 @@ func (s *Server) answer(x *exchange, m codec.Media, r result, t *target) {
 	switch {
 	case m.Form != codec.Whole:
 		var obj runtime.Object
-		if obj, err = s.reshape(x, m.Form, r, t); err == nil {
+		if obj, err = x.reshape(m.Form, r, t); err == nil {
 			body, err = codec.Encode(m, obj)
 		}
 	case r.item != nil:

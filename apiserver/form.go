@@ -20,7 +20,7 @@ func (x *exchange) includeObject() (metav1.IncludeObjectPolicy, error) {
 }
 
 // reshape turns the result of an operation into the form that the client wants.
-func (s *Server) reshape(x *exchange, f codec.Form, r result, t *target) (runtime.Object, error) {
+func (x *exchange) reshape(f codec.Form, r result, t *target) (runtime.Object, error) {
 	if status, ok := r.obj.(*metav1.Status); ok {
 		return status, nil // how it went is told as it is
 	}
@@ -64,7 +64,7 @@ func wholeJSON(r result) []byte {
 	return b
 }
 
-func (s *Server) reshapeList(x *exchange, f codec.Form, l listing, t *target) (runtime.Object, error) {
+func (x *exchange) reshapeList(f codec.Form, l listing, t *target) (runtime.Object, error) {
 	objs := make([]catalog.Object, len(l.items))
 	for i, item := range l.items {
 		objs[i] = item.Object()

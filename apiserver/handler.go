@@ -4,6 +4,7 @@ import (
 	"context"
 	"net/http"
 	"runtime/debug"
+	"slices"
 	"strings"
 	"time"
 
@@ -174,7 +175,7 @@ func (s *Server) serveResource(x *exchange, p path) {
 	if t.kind != nil && p.subresource != "" {
 		t.sub = t.kind.Subresource(p.subresource)
 	}
-	verb := s.verbOf(x, &p)
+	verb := verbOf(x.r, &p)
 	x.subject = subject{verb: verb, group: p.group, resource: p.resource, subresource: p.subresource}
 	if t.kind == nil || p.subresource != "" && t.sub == nil || !fits(&t, &p) {
 		// Whether a resource exists is told only to who could use it if it did.
@@ -253,13 +254,13 @@ func fits(t *target, p *path) bool {
 }
 
 // verbOf returns the verb, as authorization knows it, of a request.
-func (s *Server) verbOf(x *exchange, p *path) string {
-	switch x.r.Method {
+func verbOf(r *http.Request, p *path) string {
+	switch r.Method {
 	case http.MethodGet, http.MethodHead:
 		switch {
 		case p.subresource != "":
 			return verbGet
-		case x.r.URL.RawQuery != "" && isTrue(x.r.URL.Query(), "watch"):
+		case r.URL.RawQuery != "" && isTrue(r.URL.Query(), "watch"):
 			return verbWatch
 		case p.name == "":
 			return verbList
@@ -281,13 +282,13 @@ func (s *Server) verbOf(x *exchange, p *path) string {
 // serves reports whether the kind or subresource has that verb on such a path.
 func serves(t *target, verb string) bool {
 	if t.sub != nil {
-		return contains(t.sub.Verbs, verb)
+		return slices.Contains(t.sub.Verbs, verb)
 	}
 	verbs := t.kind.Verbs
 	if verbs == nil {
 		verbs = catalog.StandardVerbs
 	}
-	if !contains(verbs, verb) {
+	if !slices.Contains(verbs, verb) {
 		return false
 	}
 	switch verb {
@@ -303,22 +304,13 @@ func serves(t *target, verb string) bool {
 	return true
 }
 
-func contains(verbs []string, verb string) bool {
-	for _, v := range verbs {
-		if v == verb {
-			return true
-		}
-	}
-	return false
-}
-
 // connect hands a stream to its handler.
 func (s *Server) connect(x *exchange, t target, verb, rest string) {
 	if err := s.allow(x.r.Context(), &t, verb, nil, t.name); err != nil {
 		x.fail(err)
 		return
 	}
-	if !contains(t.sub.Verbs, verb) {
+	if !slices.Contains(t.sub.Verbs, verb) {
 		x.fail(apierrors.NewMethodNotSupported(t.kind.GR(), verb))
 		return
 	}

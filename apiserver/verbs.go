@@ -37,7 +37,7 @@ func (s *Server) serveGet(x *exchange, t target) {
 		x.fail(err)
 		return
 	}
-	s.answer(x, m, r, &t)
+	x.answer(m, r, &t)
 }
 
 func (s *Server) serveList(x *exchange, t target) {
@@ -55,7 +55,7 @@ func (s *Server) serveList(x *exchange, t target) {
 		x.fail(err)
 		return
 	}
-	s.answerList(x, m, l, &t)
+	x.answerList(m, l, &t)
 }
 
 // listBuffer is the size of the pieces that a list is written in: enough to make the
@@ -64,9 +64,9 @@ const listBuffer = 64 << 10
 
 var listBuffers = sync.Pool{New: func() any { return bufio.NewWriterSize(io.Discard, listBuffer) }} //nolint:gochecknoglobals // a pool is state of the process by its nature
 
-func (s *Server) answerList(x *exchange, m codec.Media, l listing, t *target) {
+func (x *exchange) answerList(m codec.Media, l listing, t *target) {
 	if m.Form != codec.Whole {
-		obj, err := s.reshapeList(x, m.Form, l, t)
+		obj, err := x.reshapeList(m.Form, l, t)
 		if err != nil {
 			x.fail(err)
 			return
@@ -183,7 +183,7 @@ func (s *Server) serveCreate(x *exchange, t target) {
 		x.fail(err)
 		return
 	}
-	s.answer(x, m, r, &t)
+	x.answer(m, r, &t)
 }
 
 // serveBindings serves POST .../namespaces/NS/bindings, the older path of a pod's
@@ -199,7 +199,7 @@ func (s *Server) serveBindings(x *exchange, t target, p path) {
 	}
 	x.subject = subject{verb: verbCreate, resource: "pods", subresource: "binding"}
 	if x.r.Method != http.MethodPost {
-		x.fail(apierrors.NewMethodNotSupported(schema.GroupResource{Resource: p.resource}, s.verbOf(x, &p)))
+		x.fail(apierrors.NewMethodNotSupported(schema.GroupResource{Resource: p.resource}, verbOf(x.r, &p)))
 		return
 	}
 	m, ok := x.media(codec.Offer{})
@@ -226,7 +226,7 @@ func (s *Server) serveBindings(x *exchange, t target, p path) {
 		x.fail(err)
 		return
 	}
-	s.answer(x, m, r, &t)
+	x.answer(m, r, &t)
 }
 
 func (s *Server) serveUpdate(x *exchange, t target) {
@@ -248,7 +248,7 @@ func (s *Server) serveUpdate(x *exchange, t target) {
 		x.fail(err)
 		return
 	}
-	s.answer(x, m, r, &t)
+	x.answer(m, r, &t)
 }
 
 func (s *Server) servePatch(x *exchange, t target) {
@@ -282,7 +282,7 @@ func (s *Server) servePatch(x *exchange, t target) {
 		x.fail(err)
 		return
 	}
-	s.answer(x, m, r, &t)
+	x.answer(m, r, &t)
 }
 
 // readDeleteOptions reads a DELETE's options from its body or, if that is empty, from
@@ -320,7 +320,7 @@ func (s *Server) serveDelete(x *exchange, t target) {
 		x.fail(err)
 		return
 	}
-	s.answer(x, m, r, &t)
+	x.answer(m, r, &t)
 }
 
 func (s *Server) serveDeleteCollection(x *exchange, t target) {
@@ -343,7 +343,7 @@ func (s *Server) serveDeleteCollection(x *exchange, t target) {
 		x.fail(err)
 		return
 	}
-	s.answerList(x, m, l, &t)
+	x.answerList(m, l, &t)
 }
 
 // admitConnect asks admission about a stream.
