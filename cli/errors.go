@@ -57,6 +57,8 @@ func exitCode(err error) int {
 		return exit.code
 	case errors.Is(err, context.Canceled):
 		return exitInterrupted
+	case apierrors.IsNotFound(err):
+		return exitGone
 	}
 	return exitWrong
 }

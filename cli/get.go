@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"slices"
 	"strings"
 
@@ -145,8 +144,9 @@ type serverTable struct {
 	metav1.Table
 }
 
-// An asker is a selection or an object of which a table is wanted.
-func (c *get) table(ctx context.Context, s *session, i resource.Info, whole bool) (serverTable, error) {
+// ask asks for the table of a selection or an object, with the whole objects in it
+// if they are wanted.
+func (c *get) ask(ctx context.Context, s *session, i resource.Info, whole bool) (serverTable, error) {
 	query := selection(i.Labels, i.Fields)
 	if whole {
 		query.Set("includeObject", string(metav1.IncludeObject))
@@ -178,7 +178,7 @@ func (c *get) tables(ctx context.Context, s *session, f format, order *jsonpath.
 		rows   int
 	)
 	for _, i := range infos {
-		t, err := c.table(ctx, s, i, order != nil)
+		t, err := c.ask(ctx, s, i, order != nil)
 		if err != nil {
 			if !c.ignoreNotFound || !apierrors.IsNotFound(err) {
 				errs = append(errs, err)
@@ -203,13 +203,13 @@ func (c *get) tables(ctx context.Context, s *session, f format, order *jsonpath.
 				return compareValues(valueAt(order, rowObject(a)), valueAt(order, rowObject(b)))
 			})
 		}
-		p := tablePrinter{get: c, wide: f.kind == "wide", prefix: len(tables) > 1}
-		errs = append(errs, p.print(c.Out, t, !c.noHeaders))
+		p := tablePrinter{get: c, table: newTable(c.Out), wide: f.kind == "wide", prefix: len(tables) > 1}
+		errs = append(errs, p.print(t, !c.noHeaders))
 	}
 	if rows == 0 && len(errs) == 0 && !c.ignoreNotFound {
 		where := ""
 		if i := infos[0]; i.Mapping.Namespaced && !c.in.allNamespaces {
-			where = fmt.Sprintf(" in %s namespace", s.namespace)
+			where = fmt.Sprintf(" in %s namespace.", s.namespace)
 		}
 		_, _ = fmt.Fprintf(c.Err, "No resources found%s\n", where)
 	}
@@ -225,16 +225,16 @@ func rowObject(r metav1.TableRow) map[string]any {
 // A tablePrinter lays out tables; it remembers the columns of the first.
 type tablePrinter struct {
 	*get
+	*table
 	wide    bool
 	prefix  bool // names say their type
 	columns []metav1.TableColumnDefinition
 }
 
-func (p *tablePrinter) print(w io.Writer, t serverTable, heads bool) error {
+func (p *tablePrinter) print(t serverTable, heads bool) error {
 	if len(t.ColumnDefinitions) > 0 {
 		p.columns = t.ColumnDefinitions
 	}
-	tw := newTable(w)
 	var cells []string
 	row := func(namespace, labels string, cell func(i int, d metav1.TableColumnDefinition) string) {
 		cells = cells[:0]
@@ -249,7 +249,7 @@ func (p *tablePrinter) print(w io.Writer, t serverTable, heads bool) error {
 		if p.showLabels {
 			cells = append(cells, labels)
 		}
-		tw.row(cells)
+		p.table.row(cells)
 	}
 	if heads {
 		row("NAMESPACE", "LABELS", func(_ int, d metav1.TableColumnDefinition) string { return strings.ToUpper(d.Name) })
@@ -272,7 +272,7 @@ func (p *tablePrinter) print(w io.Writer, t serverTable, heads bool) error {
 			return line
 		})
 	}
-	return tw.Flush()
+	return p.Flush()
 }
 
 func labelsOf(m map[string]string) string {

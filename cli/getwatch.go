@@ -37,21 +37,21 @@ func (c *get) follow(ctx context.Context, s *session, f format, i resource.Info)
 	if !f.table() {
 		return c.followObjects(ctx, s, f, i)
 	}
-	p := &tablePrinter{get: c, wide: f.kind == "wide"}
-	t, err := c.table(ctx, s, i, false)
+	p := &tablePrinter{get: c, table: newTable(c.Out), wide: f.kind == "wide"}
+	t, err := c.ask(ctx, s, i, false)
 	if err != nil {
 		return err
 	}
 	heads := !c.noHeaders
 	if !c.watchOnly && len(t.Rows) > 0 {
-		if err := p.print(c.Out, t, heads); err != nil {
+		if err := p.print(t, heads); err != nil {
 			return err
 		}
 		heads = false
 	}
 	p.columns = t.ColumnDefinitions
 	return s.tables(ctx, i, t.ResourceVersion, func(rows metav1.Table) error {
-		err := p.print(c.Out, serverTable{i.Mapping, rows}, heads)
+		err := p.print(serverTable{i.Mapping, rows}, heads)
 		heads = false
 		return err
 	})

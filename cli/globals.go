@@ -1,10 +1,14 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io"
+	"maps"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/spf13/pflag"
@@ -53,30 +57,30 @@ func (g *Globals) loader() clientcmd.ClientConfig {
 
 // Config returns the server and the user that the kubeconfig and the flags name.
 func (g *Globals) Config() (*rest.Config, error) {
-	cfg, err := g.loader().ClientConfig()
+	loader := g.loader()
+	raw, err := loader.RawConfig()
+	if err != nil {
+		return nil, fmt.Errorf("kubeconfig: %w", err)
+	}
+	name := cmp.Or(g.Context, raw.CurrentContext)
+	if _, found := raw.Contexts[name]; name != "" && !found {
+		others := "it has none"
+		if len(raw.Contexts) > 0 {
+			others = "it has " + strings.Join(slices.Sorted(maps.Keys(raw.Contexts)), ", ")
+		}
+		return nil, fmt.Errorf("the kubeconfig has no context %q: %s. Choose with --context, or name another file with --kubeconfig", name, others)
+	}
+	cfg, err := loader.ClientConfig()
 	switch {
 	case clientcmd.IsEmptyConfig(err):
-		return nil, errors.New("there is no cluster to talk to: the kubeconfig is missing or empty. " +
-			"Bring one up with 'sampan up', or name a file with --kubeconfig")
-	case clientcmd.IsContextNotFound(err):
-		return nil, fmt.Errorf("the kubeconfig has no context %q; 'sampan kubeconfig' and --kubeconfig name others", g.contextName())
+		return nil, errors.New("there is no cluster to talk to: the kubeconfig is missing, empty or has no current context. " +
+			"Bring one up with 'sampan up', or choose with --kubeconfig and --context")
 	case err != nil:
 		return nil, fmt.Errorf("kubeconfig: %w", err)
 	}
 	cfg.Timeout = g.RequestTimeout
 	cfg.UserAgent = "sampan/" + g.Version
 	return cfg, nil
-}
-
-func (g *Globals) contextName() string {
-	if g.Context != "" {
-		return g.Context
-	}
-	raw, err := g.loader().RawConfig()
-	if err != nil {
-		return ""
-	}
-	return raw.CurrentContext
 }
 
 // A session is a connection for one verb.

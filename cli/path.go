@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	"github.com/sampan-io/sampan/cli/resource"
+	"github.com/sampan-io/sampan/client"
 )
 
 // pathOf returns the path of a collection, of an object, or of a subresource of
@@ -45,4 +46,9 @@ func cutLast(s, sep string) (before, after string, found bool) {
 		return s[:i], s[i+len(sep):], true
 	}
 	return s, "", false
+}
+
+// mappingOf returns what is known of a built-in resource without asking.
+func mappingOf[T client.Object](r client.Resource[T]) resource.Mapping {
+	return resource.Mapping{GroupVersionResource: r.GroupVersionResource, Kind: r.Kind, Namespaced: r.Namespaced}
 }

@@ -5,8 +5,9 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
-	"text/tabwriter"
+	"unicode/utf8"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/client-go/util/jsonpath"
@@ -158,13 +159,45 @@ func (f format) printAll(w io.Writer, mappings []resource.Mapping, objs []*unstr
 	return f.print(w, resource.Mapping{}, list)
 }
 
-// A table aligns columns the way kubectl does.
-type table struct{ *tabwriter.Writer }
-
-func newTable(w io.Writer) table {
-	return table{tabwriter.NewWriter(w, 6, 4, 3, ' ', 0)}
+// A table aligns columns the way kubectl does. It remembers how wide they were, so
+// that rows that come later stand under those before, and writes whole rows.
+type table struct {
+	w      io.Writer
+	widths []int
+	rows   [][]string
 }
 
-func (t table) row(cells []string) {
-	_, _ = fmt.Fprintln(t, strings.Join(cells, "\t")) // Flush reports what went wrong
+// Kubectl's: the space after a column, and the least width of one with its space.
+const (
+	columnSpace = 3
+	columnWidth = 6
+)
+
+func newTable(w io.Writer) *table { return &table{w: w} }
+
+func (t *table) row(cells []string) { t.rows = append(t.rows, slices.Clone(cells)) }
+
+// Flush writes the rows since the last one.
+func (t *table) Flush() error {
+	for _, cells := range t.rows {
+		for i, c := range cells {
+			if i == len(t.widths) {
+				t.widths = append(t.widths, columnWidth)
+			}
+			t.widths[i] = max(t.widths[i], utf8.RuneCountInString(c)+columnSpace)
+		}
+	}
+	var b strings.Builder
+	for _, cells := range t.rows {
+		for i, c := range cells {
+			b.WriteString(c)
+			if i < len(cells)-1 {
+				b.WriteString(strings.Repeat(" ", t.widths[i]-utf8.RuneCountInString(c)))
+			}
+		}
+		b.WriteByte('\n')
+	}
+	t.rows = nil
+	_, err := io.WriteString(t.w, b.String())
+	return err
 }

@@ -63,7 +63,7 @@ func New(o Options) *cobra.Command {
 	g.flags(root.PersistentFlags())
 	root.AddCommand(
 		createCommand(g), getCommand(g), deleteCommand(g), logsCommand(g), execCommand(g),
-		scaleCommand(g), waitCommand(g), imageCommand(g), versionCommand(g),
+		scaleCommand(g), waitCommand(g), rollingUpdateCommand(g), imageCommand(g), versionCommand(g),
 	)
 	if o.RunScheduler != nil {
 		root.AddCommand(schedulerCommand(g, o.RunScheduler))

@@ -1,0 +1,430 @@
+package cli_test
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	"go.uber.org/goleak"
+	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/rest"
+
+	"github.com/sampan-io/sampan/cli"
+	"github.com/sampan-io/sampan/client"
+	"github.com/sampan-io/sampan/client/clienttest"
+)
+
+func TestMain(m *testing.M) {
+	// Idle connections of HTTP clients that live as long as a command does.
+	goleak.VerifyTestMain(m,
+		goleak.IgnoreAnyFunction("net/http.(*persistConn).readLoop"),
+		goleak.IgnoreAnyFunction("net/http.(*persistConn).writeLoop"),
+		goleak.IgnoreTopFunction("net/http.(*http2clientConnReadLoop).run"),
+	)
+}
+
+// A terminal runs command lines against one server.
+type terminal struct {
+	t          *testing.T
+	kubeconfig string
+	in         string
+	onLine     func(string) // called with each write to either stream
+}
+
+type result struct {
+	code     int
+	out, err string
+}
+
+func newTerminal(t *testing.T, url string) *terminal {
+	path := filepath.Join(t.TempDir(), "config")
+	write(t, path, fmt.Sprintf(`apiVersion: v1
+kind: Config
+current-context: test
+clusters: [{name: test, cluster: {server: %q}}]
+users: [{name: test, user: {}}]
+contexts: [{name: test, context: {cluster: test, user: test}}]
+`, url))
+	return &terminal{t: t, kubeconfig: path}
+}
+
+func write(t *testing.T, path, text string) string {
+	t.Helper()
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+type tee struct {
+	mu  sync.Mutex
+	buf bytes.Buffer // guarded by mu
+	on  func(string)
+}
+
+func (w *tee) Write(b []byte) (int, error) {
+	w.mu.Lock()
+	n, err := w.buf.Write(b)
+	w.mu.Unlock()
+	if w.on != nil {
+		w.on(string(b))
+	}
+	return n, err
+}
+
+func (c *terminal) run(args ...string) result {
+	c.t.Helper()
+	return c.runIn(c.t.Context(), args...)
+}
+
+func (c *terminal) runIn(ctx context.Context, args ...string) result {
+	out, errs := &tee{on: c.onLine}, &tee{on: c.onLine}
+	code := cli.Main(ctx, append([]string{"--kubeconfig", c.kubeconfig}, args...), cli.Options{
+		Version: "v0", In: strings.NewReader(c.in), Out: out, Err: errs,
+		RunScheduler: func(context.Context, *rest.Config) error { return nil },
+	})
+	return result{code, out.buf.String(), errs.buf.String()}
+}
+
+func (c *terminal) want(code int, out, errs string, args ...string) {
+	c.t.Helper()
+	got := c.run(args...)
+	if got.code != code || got.out != out || got.err != errs {
+		c.t.Errorf("sampan %s: exit code %d\nstdout:\n%sstderr:\n%swant %d\nstdout:\n%sstderr:\n%s",
+			strings.Join(args, " "), got.code, got.out, got.err, code, out, errs)
+	}
+}
+
+const webYAML = `# two objects
+apiVersion: v1
+kind: ReplicationController
+metadata: {name: web}
+spec:
+  replicas: 3
+  selector: {app: web}
+  template:
+    metadata: {labels: {app: web}}
+    spec: {containers: [{name: main, image: demo}]}
+---
+apiVersion: v1
+kind: Service
+metadata: {name: web}
+spec: {selector: {app: web}, ports: [{port: 80}]}
+`
+
+func pod(name string, change func(*corev1.Pod)) *corev1.Pod {
+	p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name, Labels: map[string]string{"app": "web"}}}
+	p.Spec.Containers = []corev1.Container{{Name: "main"}}
+	p.Spec.NodeName = "n1"
+	if change != nil {
+		change(p)
+	}
+	return p
+}
+
+func isReady(p *corev1.Pod) {
+	p.Status.Phase = corev1.PodRunning
+	p.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue}}
+}
+
+func TestCreate(t *testing.T) {
+	w, url := serve(t)
+	c := newTerminal(t, url)
+	file := write(t, filepath.Join(t.TempDir(), "web.yaml"), webYAML)
+	c.want(0, "replicationcontroller/web created (dry run)\nservice/web created (dry run)\n", "", "create", "-f", file, "--dry-run=client")
+	c.want(0, "replicationcontroller/web created (server dry run)\nservice/web created (server dry run)\n", "", "create", "-f", file, "--dry-run=server")
+	c.want(0, "replicationcontroller/web created\nservice/web created\n", "", "create", "-f", file)
+	if rc := clienttest.Find(w.Server, client.ReplicationControllers, "default", "web"); rc == nil || *rc.Spec.Replicas != 3 {
+		t.Errorf("the server has %+v", rc)
+	}
+	c.want(1, "", fmt.Sprintf("Error from server (AlreadyExists): %s, document 1 (line 1): replicationcontrollers \"web\" already exists\n", file)+
+		fmt.Sprintf("Error from server (AlreadyExists): %s, document 2 (line 11): services \"web\" already exists\n", file), "create", "-f", file)
+	c.in = `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"generateName":"conf-"}}`
+	if got := c.run("create", "-f", "-", "-o", "name"); got.code != 0 || !strings.HasPrefix(got.out, "configmap/conf-") {
+		t.Errorf("create -o name: %+v", got)
+	}
+}
+
+func TestOneBadDocumentDoesNotHideTheOthers(t *testing.T) {
+	_, url := serve(t)
+	c := newTerminal(t, url)
+	c.in = "apiVersion: v1\nkind: Boat\nmetadata: {name: a}\n---\nkind: [\n---\napiVersion: v1\nkind: ConfigMap\nmetadata: {name: good}\n"
+	c.want(1, "configmap/good created\n", "error: standard input, document 1 (line 1): no matches for kind \"Boat\" in version \"v1\"\n"+
+		"error: standard input, document 2 (line 4): YAML: line 5: did not find expected node content\n", "create", "-f", "-")
+}
+
+func TestGet(t *testing.T) {
+	three := int32(3)
+	_, url := serve(
+		t, pod("b", nil), pod("a", isReady),
+		&corev1.ReplicationController{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "web", UID: "u"}, Spec: corev1.ReplicationControllerSpec{Replicas: &three}},
+	)
+	c := newTerminal(t, url)
+	c.want(0, "NAME   REPLICAS\na      0\nb      0\n", "", "get", "pods")
+	c.want(0, "a     0\nb     0\n", "", "get", "po", "-l", "app=web", "--no-headers")
+	c.want(0, "NAME   REPLICAS   UID\nweb    3          u\n", "", "get", "rc/web", "-o", "wide")
+	c.want(0, "NAMESPACE   NAME   REPLICAS\ndefault     a      0\ndefault     b      0\n", "", "get", "pod", "-A")
+	c.want(0, "NAME    REPLICAS\npod/a   0\n\nNAME                        REPLICAS\nreplicationcontroller/web   3\n", "", "get", "pod/a", "rc/web")
+	c.want(0, "pod/a\npod/b\n", "", "get", "pods", "-o", "name")
+	c.want(0, "3", "", "get", "rc", "web", "-o", "jsonpath={.spec.replicas}")
+	c.want(0, "NAME   N\nweb    3\n", "", "get", "rc", "-o", "custom-columns=NAME:.metadata.name,N:.spec.replicas")
+	c.want(0, "pod/b\npod/a\n", "", "get", "pods", "-o", "name", "--sort-by", "{.status.phase}")
+	c.want(4, "", "Error from server (NotFound): pods \"x\" not found\n", "get", "pod", "x")
+	c.want(0, "", "", "get", "pod", "x", "--ignore-not-found")
+	c.want(0, "", "No resources found in default namespace.\n", "get", "cm")
+	c.want(1, "", "error: the server doesn't have a resource type \"boats\"\n", "get", "boats")
+	if got := c.run("get", "rc", "-o", "json"); !strings.Contains(got.out, `"kind": "List"`) {
+		t.Errorf("get -o json is no List:\n%s", got.out)
+	}
+	if got := c.run("get", "rc", "web", "-o", "yaml"); !strings.HasPrefix(got.out, "apiVersion: v1\nkind: ReplicationController\n") {
+		t.Errorf("get -o yaml:\n%s", got.out)
+	}
+}
+
+func TestGetWatches(t *testing.T) {
+	w, url := serve(t, pod("a", nil))
+	c := newTerminal(t, url)
+	ctx, cancel := context.WithCancel(t.Context())
+	seen := 0
+	c.onLine = func(s string) {
+		seen++
+		switch {
+		case strings.HasPrefix(s, "b "):
+			cancel()
+		case seen == 1:
+			w.Set(t, pod("b", nil))
+		}
+	}
+	if got := c.runIn(ctx, "get", "pods", "-w"); got.code != 130 || got.out != "NAME   REPLICAS\na      0\nb      0\n" {
+		t.Errorf("get -w: %+v", got)
+	}
+}
+
+func TestDelete(t *testing.T) {
+	w, url := serve(t, pod("a", nil), pod("b", nil), pod("c", nil))
+	c := newTerminal(t, url)
+	c.want(0, "pod \"a\" deleted from default namespace (dry run)\n", "", "delete", "pod/a", "--dry-run=client")
+	c.want(4, "", "Error from server (NotFound): pods \"x\" not found\n", "delete", "pod", "x")
+	c.want(0, "", "", "delete", "pod", "x", "--ignore-not-found")
+	c.want(1, "", "error: --cascade=maybe: want background, foreground or orphan\nusage: see 'sampan delete --help'\n", "delete", "pod", "a", "--cascade=maybe")
+	got := c.run("delete", "pod", "a", "--force")
+	if got.code != 0 || got.out != "pod \"a\" force deleted from default namespace\n" || !strings.HasPrefix(got.err, "Warning: ") {
+		t.Errorf("delete --force: %+v", got)
+	}
+	// A pod that takes its time: delete returns when it is gone, not before.
+	gone := false
+	c.onLine = func(s string) {
+		if strings.Contains(s, `"b" deleted`) {
+			gone = true
+			w.Remove(t, pod("b", nil))
+		}
+	}
+	c.want(0, "pod \"b\" deleted from default namespace\n", "", "delete", "pod/b", "--timeout=20s")
+	if !gone || clienttest.Find(w.Server, client.Pods, "default", "b") != nil {
+		t.Error("delete did not wait")
+	}
+	c.onLine = nil
+	c.want(0, "pod/c\n", "", "delete", "pods", "-l", "app=web", "-o", "name", "--wait=false")
+	if p := clienttest.Find(w.Server, client.Pods, "default", "c"); p == nil || p.DeletionTimestamp == nil {
+		t.Errorf("c is %v, want it being deleted", p)
+	}
+}
+
+func TestWait(t *testing.T) {
+	w, url := serve(t, pod("a", nil), pod("b", isReady))
+	c := newTerminal(t, url)
+	c.want(0, "pod/b is ready\n", "", "wait", "pod/b", "--for=ready")
+	c.want(0, "pod/b condition met\n", "", "wait", "pod/b", "--for=condition=Ready")
+	c.want(0, "pod/b condition met\n", "", "wait", "pod", "b", "--for=jsonpath={.status.phase}=Running")
+	c.want(3, "", "waiting for pod/a to be ready: starting on node n1\nerror: timed out waiting for pod/a to be ready: starting on node n1\n", "wait", "pod/a", "--for=ready", "--timeout=0")
+	c.want(4, "", "Error from server (NotFound): pods \"x\" not found\n", "wait", "pod/x", "--for=ready")
+	c.want(4, "", "error: no matching resources found\n", "wait", "pod", "-l", "app=none", "--for=ready")
+	c.want(0, "pod/x condition met\n", "", "wait", "pod/x", "--for=delete")
+	c.onLine = func(s string) {
+		if strings.HasPrefix(s, "waiting for pod/a") {
+			w.Set(t, pod("a", isReady))
+		}
+	}
+	c.want(0, "pod/b is ready\npod/a is ready\n", "waiting for pod/a to be ready: starting on node n1\n", "wait", "pods", "--all", "--for=ready")
+	c.onLine = nil
+	w.Set(t, &batchv1.Job{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "build"}, Status: batchv1.JobStatus{
+		Conditions: []batchv1.JobCondition{{Type: batchv1.JobFailed, Status: "True", Reason: "BackoffLimitExceeded"}},
+	}})
+	if got := c.run("wait", "job/build", "--for=finished"); got.code != 2 || !strings.Contains(got.err, "error: job.batch/build will not finish: the job failed: BackoffLimitExceeded") {
+		t.Errorf("wait for a failed job: %+v", got)
+	}
+	for _, args := range [][]string{
+		{"wait", "pod/a"}, {"wait", "pod/a", "--for=redy"}, {"wait", "--for=ready"}, {"wait", "pod", "--for=ready"},
+		{"wait", "pod/a", "--for=ready", "--fail=maybe"}, {"wait", "rc/x/y", "--for=ready"},
+	} {
+		if got := c.run(args...); got.code != 1 || !strings.HasPrefix(got.err, "error: ") {
+			t.Errorf("%v: %+v, want a sentence and exit code 1", args, got)
+		}
+	}
+}
+
+func TestWaitIsInterrupted(t *testing.T) {
+	_, url := serve(t, pod("a", nil))
+	c := newTerminal(t, url)
+	ctx, cancel := context.WithCancel(t.Context())
+	c.onLine = func(string) { cancel() }
+	if got := c.runIn(ctx, "wait", "pod/a", "--for=ready"); got.code != 130 {
+		t.Errorf("an interrupted wait: %+v, want exit code 130", got)
+	}
+}
+
+func TestScale(t *testing.T) {
+	three := int32(3)
+	w, url := serve(t, &corev1.ReplicationController{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "web"}, Spec: corev1.ReplicationControllerSpec{Replicas: &three},
+	})
+	c := newTerminal(t, url)
+	c.want(1, "", "error: expected replicas to be 2, was 3\n", "scale", "rc/web", "--replicas=5", "--current-replicas=2")
+	c.want(0, "replicationcontroller/web scaled\n", "", "scale", "--replicas", "5", "rc", "web", "--current-replicas=3")
+	if n := *clienttest.Find(w.Server, client.ReplicationControllers, "default", "web").Spec.Replicas; n != 5 {
+		t.Errorf("it has %d replicas, want 5", n)
+	}
+	c.want(1, "", "error: the --replicas=COUNT flag is required, and COUNT must be greater than or equal to 0\nusage: see 'sampan scale --help'\n", "scale", "rc/web")
+	c.want(4, "", "Error from server (NotFound): replicationcontrollers \"x\" not found\n", "scale", "rc/x", "--replicas=1")
+}
+
+func TestLogs(t *testing.T) {
+	job := &batchv1.Job{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "build", UID: "job"}}
+	job.Spec.Selector = &metav1.LabelSelector{MatchLabels: map[string]string{"app": "web"}}
+	of := func(p *corev1.Pod) {
+		p.OwnerReferences = []metav1.OwnerReference{*metav1.NewControllerRef(job, client.Jobs.GVK())}
+	}
+	w, url := serve(t, job, pod("build-x", of), pod("two", func(p *corev1.Pod) {
+		p.Spec.Containers = append(p.Spec.Containers, corev1.Container{Name: "side"})
+	}))
+	for _, p := range []string{"build-x", "two"} {
+		w.extra["/api/v1/namespaces/default/pods/"+p+"/log"] = func(rw http.ResponseWriter, r *http.Request) {
+			_, _ = fmt.Fprintf(rw, "%s\n", r.URL.RawQuery)
+		}
+	}
+	c := newTerminal(t, url)
+	c.want(0, "container=main\n", "", "logs", "job/build")
+	c.want(0, "container=main&tailLines=5&timestamps=true\n", "", "logs", "build-x", "--tail=5", "--timestamps")
+	c.want(0, "container=main&previous=true&sinceSeconds=120\n", "", "logs", "pod/build-x", "--previous", "--since=2m")
+	c.want(0, "container=main\n", "Defaulted container \"main\" out of: main, side\n", "logs", "two")
+	c.want(0, "container=side\n", "", "logs", "two", "-c", "side")
+	c.want(0, "[pod/two/main] container=main\n[pod/two/side] container=side\n", "", "logs", "two", "--all-containers", "--prefix")
+	c.want(1, "", "error: container x is not valid for pod two: it has main, side\n", "logs", "two", "-c", "x")
+	c.want(4, "", "Error from server (NotFound): pods \"none\" not found\n", "logs", "none")
+	got := c.run("logs", "-l", "app=web", "-f", "--all-containers")
+	lines := strings.Split(strings.TrimSpace(got.out), "\n")
+	slices.Sort(lines)
+	if got.code != 0 || len(lines) != 3 || lines[2] != "container=side&follow=true&tailLines=10" {
+		t.Errorf("logs -f of several: %+v", got)
+	}
+}
+
+func TestExec(t *testing.T) {
+	w, url := serve(t, pod("a", isReady))
+	w.extra["/api/v1/nodes/n1/proxy/run/default/a/main"] = func(rw http.ResponseWriter, r *http.Request) {
+		cmd := r.URL.Query()["cmd"]
+		if cmd[0] == "false" {
+			rw.Header().Set("X-Sampan-Exit-Code", "7")
+		}
+		_, _ = io.WriteString(rw, r.Method+" "+strings.Join(cmd, "|")+"\n")
+	}
+	c := newTerminal(t, url)
+	c.want(0, "POST echo|a b|-x\n", "", "exec", "a", "--", "echo", "a b", "-x")
+	c.want(7, "POST false\n", "command terminated with exit code 7\n", "exec", "a", "-c", "main", "--", "false")
+	for _, args := range [][]string{{"exec", "a", "ls"}, {"exec", "-it", "a", "--", "sh"}, {"exec", "a", "--"}} {
+		if got := c.run(args...); got.code != 1 || !strings.HasPrefix(got.err, "error: ") {
+			t.Errorf("%v: %+v, want a sentence and exit code 1", args, got)
+		}
+	}
+}
+
+func TestRollingUpdateTellsWhatIsWrong(t *testing.T) {
+	_, url := serve(t)
+	c := newTerminal(t, url)
+	c.want(4, "", "Error from server (NotFound): replicationcontrollers \"web\" not found\n", "rolling-update", "web", "--image=v2")
+	c.want(1, "", "error: say what to update to: one of --image, -f and --rollback\nusage: see 'sampan rolling-update --help'\n", "rollingupdate", "web")
+}
+
+func TestRollingUpdateDryRunWritesNothing(t *testing.T) {
+	three := int32(3)
+	w, url := serve(t, &corev1.ReplicationController{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "web"}, Spec: corev1.ReplicationControllerSpec{
+		Replicas: &three, Selector: map[string]string{"app": "web"},
+		Template: &corev1.PodTemplateSpec{
+			ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{"app": "web"}},
+			Spec:       corev1.PodSpec{Containers: []corev1.Container{{Name: "main", Image: "v1"}}},
+		},
+	}})
+	c := newTerminal(t, url)
+	if got := c.run("rolling-update", "web", "--image=v2", "--dry-run", "-o", "jsonpath={.spec.template.spec.containers[0].image}"); got.code != 0 || got.out != "v2" {
+		t.Errorf("rolling-update --dry-run: %+v", got)
+	}
+	if writes := w.Writes(); len(writes) > 0 {
+		t.Errorf("it wrote %v", writes)
+	}
+}
+
+func TestVersion(t *testing.T) {
+	_, url := serve(t)
+	c := newTerminal(t, url)
+	c.want(0, "sampan v0\nserver v1.37.0\n", "", "version")
+	c.want(0, "sampan v0\n", "", "version", "--client")
+	c.kubeconfig = write(t, filepath.Join(t.TempDir(), "empty"), "")
+	c.want(0, "sampan v0\n", "", "version")
+}
+
+func TestWrongUseIsOneSentence(t *testing.T) {
+	_, url := serve(t)
+	c := newTerminal(t, url)
+	dir := t.TempDir()
+	secret := write(t, filepath.Join(dir, "secret"), webYAML)
+	empty := write(t, filepath.Join(dir, "empty.yaml"), "# nothing\n---\n")
+	for _, tt := range []struct {
+		args []string
+		want string
+	}{
+		{[]string{"no-such-verb"}, "unknown command \"no-such-verb\" for \"sampan\""},
+		{[]string{"get", "--no-such-flag"}, "unknown flag: --no-such-flag"},
+		{[]string{"get"}, "you must provide one or more resources"},
+		{[]string{"get", "pods", "-o", "pdf"}, "unable to match a printer suitable for the output format \"pdf\""},
+		{[]string{"create"}, "must specify -f FILE"},
+		{[]string{"create", "-f", dir + "/none.yaml"}, "does not exist"},
+		{[]string{"create", "-f", dir}, "is a directory"},
+		{[]string{"create", "-f", "https://example.com/a.yaml"}, "addresses are not read"},
+		{[]string{"create", "-f", empty}, "there is no object in it"},
+		{[]string{"create", "-f", secret, "-n", "other", "--validate=maybe"}, "want strict, warn or ignore"},
+		{[]string{"get", "pods", "--context", "none"}, "the kubeconfig has no context \"none\""},
+		{[]string{"get", "pod", "pod/a"}, "there is no need to give a type"},
+		{[]string{"delete", "pods"}, "no name was specified"},
+		{[]string{"delete", "pod", "a", "--all"}, "name cannot be provided when a selector is specified"},
+		{[]string{"image", "list"}, "no container runtime runs"},
+	} {
+		args := append(tt.args, "--data-dir", dir, "--name", "test-none")
+		got := c.run(args...)
+		first, _, _ := strings.Cut(got.err, "\n")
+		if got.code != 1 || got.out != "" || !strings.HasPrefix(first, "error: ") || !strings.Contains(first, tt.want) {
+			t.Errorf("sampan %s: %+v, want exit code 1 and %q", strings.Join(tt.args, " "), got, tt.want)
+		}
+	}
+}
+
+func TestAServerThatIsNotThere(t *testing.T) {
+	c := newTerminal(t, "http://127.0.0.1:1")
+	got := c.run("get", "pods")
+	if got.code != 1 || !strings.Contains(got.err, "refused the connection") || !strings.Contains(got.err, "sampan up") {
+		t.Errorf("get: %+v, want a sentence that says what to do", got)
+	}
+	c.kubeconfig = filepath.Join(t.TempDir(), "none")
+	if got := c.run("get", "pods"); got.code != 1 || !strings.HasPrefix(got.err, "error: ") {
+		t.Errorf("without a kubeconfig: %+v", got)
+	}
+}
