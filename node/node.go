@@ -69,7 +69,9 @@ type Options struct {
 	// 200 ms, less than 0 means not at all.
 	DrainPause time.Duration
 
-	Prober probe.Prober // nil means that of package probe
+	// Prober asks containers whether they are well; nil means the Runtime, if it
+	// can (a simulated one), and else over the network.
+	Prober probe.Prober
 	Log    *slog.Logger // nil means slog.Default
 }
 
@@ -115,6 +117,9 @@ func (o Options) check() (Options, error) {
 	}
 	if o.Prober == nil {
 		o.Prober = probe.Network{}
+		if p, can := o.Runtime.(probe.Prober); can {
+			o.Prober = p
+		}
 	}
 	if o.Log == nil {
 		o.Log = slog.Default()

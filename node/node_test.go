@@ -41,7 +41,7 @@ func newRig(t *testing.T, objs ...client.Object) *rig {
 	}
 	r := &rig{T: t, api: clienttest.New(t, objs...), rt: rt}
 	r.opts = node.Options{
-		Client: r.api, Name: "n1", Runtime: rt, PodCIDR: "10.1.0.0/16", Prober: simulated.Prober{},
+		Client: r.api, Name: "n1", Runtime: rt, PodCIDR: "10.1.0.0/16",
 		Addresses: []corev1.NodeAddress{{Type: corev1.NodeInternalIP, Address: "192.0.2.1"}, {Type: corev1.NodeHostName, Address: "n1"}},
 		Log:       slog.New(slog.DiscardHandler),
 	}
@@ -434,6 +434,35 @@ func TestMissingConfigMapHoldsThePodUntilItAppears(t *testing.T) {
 		r.await("web", "ready", isReady)
 		if took := time.Since(before); took > time.Second {
 			t.Errorf("what appeared was noticed after %v", took)
+		}
+	})
+}
+
+func TestReadinessProbeHoldsThePodBack(t *testing.T) {
+	inBubble(t, func(r *rig) {
+		r.create(webPod("web", func(p *corev1.Pod) {
+			p.Annotations = map[string]string{simulated.Unready: "not yet"}
+			p.Spec.Containers[0].ReadinessProbe = &corev1.Probe{PeriodSeconds: 2, FailureThreshold: 1}
+		}))
+		r.create(webPod("slow", func(p *corev1.Pod) {
+			p.Spec.Containers[0].ReadinessProbe = &corev1.Probe{InitialDelaySeconds: 20, PeriodSeconds: 2}
+		}))
+		before := time.Now()
+		r.await("slow", "ready", isReady)
+		if took := time.Since(before); took < 20*time.Second || took > 21*time.Second {
+			t.Errorf("ready after %v", took)
+		}
+		p := r.await("web", "running", inPhase(corev1.PodRunning))
+		if isReady(p) {
+			t.Error("ready although its probe fails")
+		}
+		synctest.Wait()
+		r.wantEvents("Pulled", "Created", "Started", "Pulled", "Created", "Started", "Unhealthy")
+		if e := r.events()[6]; e.Message != "Readiness probe failed: not yet" || e.Count < 10 {
+			t.Errorf("event is %v", e)
+		}
+		if n := clienttest.Find(r.api, client.Pods, "default", "web"); n.Status.ContainerStatuses[0].Ready {
+			t.Error("the container is told as ready")
 		}
 	})
 }

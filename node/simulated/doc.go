@@ -9,7 +9,9 @@
 //
 //	sampan.dev/simulated-run-seconds  its containers end after so long
 //	sampan.dev/simulated-exit-code    with this code (0)
-//	sampan.dev/simulated-pull-error   its images can't be pulled: this is why
+//	sampan.dev/simulated-pull-error   its images can't be pulled, where the pull
+//	                                  policy asks for it: this is why
+//	sampan.dev/simulated-unready      its probes fail: this is why
 //
 // Each container writes one line to its log, if the agent gives it one. ExecSync
 // answers with the command itself. Nothing survives the process.

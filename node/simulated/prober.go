@@ -2,14 +2,27 @@ package simulated
 
 import (
 	"context"
+	"errors"
 
 	corev1 "k8s.io/api/core/v1"
+	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// Prober is a prober that finds every container well.
-type Prober struct{}
+// Unready is the annotation that makes a pod's probes fail, with its value as the
+// reason.
+const Unready = "sampan.dev/simulated-unready"
 
-// Probe returns nil.
-func (Prober) Probe(context.Context, *corev1.Probe, *corev1.Container, string, string) error {
+// Probe answers the probes of the node agent: every container is well, unless its
+// pod says otherwise.
+func (r *Runtime) Probe(_ context.Context, _ *corev1.Probe, _ *corev1.Container, id, _ string) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	c := r.containers[id]
+	if c == nil || c.status.GetState() != cri.ContainerState_CONTAINER_RUNNING {
+		return errors.New("the container is not running")
+	}
+	if why := c.sandbox.config.GetAnnotations()[Unready]; why != "" {
+		return errors.New(why)
+	}
 	return nil
 }
