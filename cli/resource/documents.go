@@ -38,7 +38,7 @@ func documents(r io.Reader) iter.Seq2[document, error] {
 		if bom, _ := in.Peek(3); string(bom) == "\xef\xbb\xbf" {
 			_, _ = in.Discard(3)
 		}
-		if beginsWithBrace(in) {
+		if looksLikeJSON(in) {
 			jsonDocuments(in, yield)
 			return
 		}
@@ -46,22 +46,23 @@ func documents(r io.Reader) iter.Seq2[document, error] {
 	}
 }
 
-// beginsWithBrace reports whether the first character that is no blank is a
-// brace: then the input is a sequence of JSON values, or YAML that looks like
-// one.
-func beginsWithBrace(in *bufio.Reader) bool {
+// looksLikeJSON reports whether the input begins with a brace and then a quote or
+// another brace: then it is a sequence of JSON values. Anything else is YAML, which
+// has braces, too.
+func looksLikeJSON(in *bufio.Reader) bool {
+	brace := false
 	for n := 1; ; n++ {
 		head, err := in.Peek(n)
 		if err != nil {
-			return false
+			return brace
 		}
-		switch head[n-1] {
-		case ' ', '\t', '\r', '\n':
-			continue
-		case '{':
-			return true
+		switch c := head[n-1]; {
+		case c == ' ', c == '\t', c == '\r', c == '\n':
+		case !brace && c == '{':
+			brace = true
+		default:
+			return brace && (c == '"' || c == '}')
 		}
-		return false
 	}
 }
 
@@ -264,7 +265,7 @@ var lineNumber = regexp.MustCompile(`line (\d+)`)
 // explain makes the lines in a parser's error those of the file.
 func (d document) explain(err error) error {
 	text := err.Error()
-	for _, prefix := range []string{"error converting YAML to JSON: ", "yaml: "} {
+	for _, prefix := range []string{"error converting YAML to JSON: ", "yaml: ", "unmarshal errors:"} {
 		text = strings.TrimPrefix(text, prefix)
 	}
 	text = lineNumber.ReplaceAllStringFunc(text, func(s string) string {
