@@ -112,7 +112,6 @@ func (c *cluster) simulatedNode(p *controlPlane, name string, i int) (*node.Node
 	network := c.nodeNetwork(i)
 	o.PodCIDR = network.String()
 	o.LogDir = filepath.Join(c.Profile.RunDir, "logs", name)
-	o.Prober = simulated.Prober{}
 	o.DrainPause = -1
 	o.Runtime, err = simulated.New(simulated.Options{PodCIDR: network})
 	if err != nil {

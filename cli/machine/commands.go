@@ -43,9 +43,18 @@ func Commands(o Options) []*cobra.Command {
 	return []*cobra.Command{upCommand(o), downCommand(o), statusCommand(o), kubeconfigCommand(), serveCommand(o), demoCommand(o)}
 }
 
-// profileOf returns the cluster that the global flags name.
+// profileOf returns the cluster that the global flags name. One that was started
+// with a data directory of its own is known by its name alone from then on.
 func profileOf(cmd *cobra.Command) (local.Profile, error) {
-	return local.NewProfile(flag(cmd, "name"), flag(cmd, "data-dir"))
+	p, err := local.NewProfile(flag(cmd, "name"), flag(cmd, "data-dir"))
+	if err != nil || flag(cmd, "data-dir") != "" {
+		return p, err
+	}
+	i, _, err := p.Instance()
+	if err == nil && i.DataDir != "" {
+		p.DataDir = i.DataDir
+	}
+	return p, err
 }
 
 // flag returns a global flag's value, or "" where the root has no such flag.
