@@ -26,15 +26,15 @@ func Clean(ctx context.Context, p local.Profile, i local.Instance) error {
 		return nil
 	}
 	err := errors.Join(nft.Remove(p.ServiceTable()), unmountBelow(filepath.Join(p.DataDir, "pods")))
-	if i.RuntimeProgram == "" {
+	if i.Runtime.Program == "" {
 		return err
 	}
-	pods := i.PodNetwork
+	pods := i.Runtime.PodNetwork
 	if n, parseErr := netip.ParsePrefix(pods); parseErr == nil {
 		pods = netip.PrefixFrom(n.Addr(), 24).String()
 	}
-	args := append([]string{"clean"}, runtimeFlags(p, pods, i.ServiceNetwork)...)
-	out, runErr := exec.CommandContext(ctx, i.RuntimeProgram, args...).CombinedOutput()
+	args := append([]string{"clean"}, runtimeFlags(p, pods, i.Runtime.ServiceNetwork)...)
+	out, runErr := exec.CommandContext(ctx, i.Runtime.Program, args...).CombinedOutput()
 	if errors.Is(runErr, os.ErrNotExist) {
 		runErr = fmt.Errorf("%w; run `sampan up` once more and then `sampan down`", runErr)
 	}

@@ -147,8 +147,7 @@ func (c *cluster) announce(ctx context.Context, url string, nodes []string) erro
 		ReadyAfter:     time.Since(c.started),
 	}
 	if c.runtime != nil {
-		i.PodNetwork = c.Settings.Pods.String()
-		i.Runtime, i.RuntimeProgram = c.runtime.process(), c.runtime.program
+		i.Runtime = c.runtime.current()
 	}
 	if err := c.Profile.Save(i); err != nil {
 		return err

@@ -24,7 +24,7 @@ type runtimeProcess struct {
 	ready   chan struct{}
 
 	mu  sync.Mutex
-	now local.Process // guarded by mu
+	now local.Runtime // guarded by mu
 }
 
 func (c *cluster) newRuntime() (*runtimeProcess, error) {
@@ -42,16 +42,20 @@ func (c *cluster) newRuntime() (*runtimeProcess, error) {
 // Ready is closed when the runtime answers.
 func (r *runtimeProcess) Ready() <-chan struct{} { return r.ready }
 
-func (r *runtimeProcess) process() local.Process {
+func (r *runtimeProcess) current() local.Runtime {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.now
 }
 
-func (r *runtimeProcess) set(p local.Process) {
+// set notes which process it is, and writes it down: it is found by that after our
+// own death.
+func (r *runtimeProcess) set(p local.Process) error {
+	now := local.Runtime{Process: p, Program: r.program, PodNetwork: r.c.Settings.Pods.String(), ServiceNetwork: r.c.Settings.Services.String()}
 	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.now = p
+	r.now = now
+	r.mu.Unlock()
+	return r.c.Profile.SaveRuntime(now)
 }
 
 // Run finds the runtime that an earlier run left, or starts one, and starts it
@@ -63,7 +67,9 @@ func (r *runtimeProcess) Run(ctx context.Context) error {
 	}
 	if old.PID != 0 {
 		r.c.Log.InfoContext(ctx, "container runtime goes on", "pid", old.PID)
-		r.set(old)
+		if err := r.set(old); err != nil {
+			return err
+		}
 		close(r.ready)
 		if err := old.Wait(ctx); err != nil {
 			return nil // ctx is over
@@ -79,7 +85,7 @@ func (r *runtimeProcess) Run(ctx context.Context) error {
 		if fresh {
 			close(r.ready)
 		}
-		if err := r.process().Wait(ctx); err != nil {
+		if err := r.current().Wait(ctx); err != nil {
 			return nil // ctx is over
 		}
 		r.c.Log.WarnContext(ctx, "container runtime ended, starting it again", "err", cmd.Wait())
@@ -98,7 +104,7 @@ func (r *runtimeProcess) adopt() (local.Process, error) {
 	if err != nil || !i.Runtime.Alive() {
 		return local.Process{}, err
 	}
-	return i.Runtime, nil
+	return i.Runtime.Process, nil
 }
 
 // runtimeFlags are what the runtime is told, to serve or to clean up.
@@ -150,6 +156,5 @@ func (r *runtimeProcess) start() (*exec.Cmd, error) {
 	if err != nil {
 		return nil, fmt.Errorf("container runtime: %w", err)
 	}
-	r.set(p)
-	return cmd, nil
+	return cmd, r.set(p)
 }

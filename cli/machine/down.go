@@ -58,7 +58,7 @@ func down(cmd *cobra.Command, o Options, p local.Profile) (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	if i.Process.PID == 0 {
+	if !i.Exists() {
 		return false, nil
 	}
 	return true, end(cmd, o, p, i)
@@ -70,7 +70,7 @@ func end(cmd *cobra.Command, o Options, p local.Profile, i local.Instance) error
 	if err := local.End(cmd.Context(), i.Process, patience); err != nil {
 		return err
 	}
-	if err := local.End(cmd.Context(), i.Runtime, patience); err != nil {
+	if err := local.End(cmd.Context(), i.Runtime.Process, patience); err != nil {
 		return err
 	}
 	if err := o.Clean(cmd.Context(), p, i); err != nil {

@@ -87,7 +87,7 @@ func serveBriefly(cmd *cobra.Command, o Options, s Service) error {
 	// goroutine above is left to end with the process if the input goes on.
 	cmd.SetContext(context.WithoutCancel(ctx))
 	i, _, instanceErr := s.Profile.Instance()
-	if instanceErr == nil && i.Process.PID != 0 {
+	if instanceErr == nil && i.Exists() {
 		// Our own process is about to end anyway.
 		i.Process = local.Process{}
 		instanceErr = end(cmd, o, s.Profile, i)

@@ -62,7 +62,7 @@ func describe(cmd *cobra.Command, i local.Instance) {
 	row("API server", "%s", i.Server)
 	row("Nodes", "%s", strings.Join(i.Nodes, ", "))
 	if !i.Simulated {
-		row("Pod network", "%s", i.PodNetwork)
+		row("Pod network", "%s", i.Runtime.PodNetwork)
 	}
 	row("Service network", "%s", i.ServiceNetwork)
 	row("Data", "%s", i.DataDir)

@@ -17,17 +17,25 @@ type Instance struct {
 	Name    string  `json:"name"`
 	Version string  `json:"version"`
 	Process Process `json:"process"`
-	Runtime Process `json:"runtime"` // the container runtime; zero if there is none
+	Runtime Runtime `json:"runtime"` // the container runtime; zero if there is none
 
 	Server         string        `json:"server"` // URL of the API server
 	Nodes          []string      `json:"nodes"`
 	Simulated      bool          `json:"simulated,omitempty"`
-	PodNetwork     string        `json:"podNetwork,omitempty"`
 	ServiceNetwork string        `json:"serviceNetwork"`
-	RuntimeProgram string        `json:"runtimeProgram,omitempty"` // path, to clean up with
 	DataDir        string        `json:"dataDir"`
 	Started        time.Time     `json:"started"`
 	ReadyAfter     time.Duration `json:"readyAfter"` // nanoseconds
+}
+
+// A Runtime is the container runtime of a cluster, and what it takes to clean up
+// after it. It is written down by itself, each time that one starts, because it
+// may outlive the cluster that started it.
+type Runtime struct {
+	Process
+	Program        string `json:"program,omitempty"` // path
+	PodNetwork     string `json:"podNetwork,omitempty"`
+	ServiceNetwork string `json:"serviceNetwork,omitempty"`
 }
 
 // A Process names a process so that a later one with the same pid is not taken
@@ -68,36 +76,61 @@ func (p Process) Alive() bool {
 
 func (p Profile) instanceFile() string { return filepath.Join(p.RunDir, "instance.json") }
 
+func (p Profile) runtimeFile() string { return filepath.Join(p.RunDir, "runtime.json") }
+
 // Instance returns what the cluster wrote down about itself, and whether it runs.
-// A cluster that was never started, or was stopped, has none.
+// A cluster that was never started, or was stopped, has none; one that died
+// while it started may have nothing but its Runtime.
 func (p Profile) Instance() (i Instance, running bool, err error) {
-	data, err := os.ReadFile(p.instanceFile())
-	if errors.Is(err, fs.ErrNotExist) {
-		return Instance{}, false, nil
-	}
-	if err != nil {
+	if err := read(p.instanceFile(), &i); err != nil {
 		return Instance{}, false, fmt.Errorf("reading about cluster %s: %w", p.Name, err)
 	}
-	if err := json.Unmarshal(data, &i); err != nil {
-		return Instance{}, false, fmt.Errorf("reading about cluster %s: %s: %w", p.Name, p.instanceFile(), err)
+	if err := read(p.runtimeFile(), &i.Runtime); err != nil {
+		return Instance{}, false, fmt.Errorf("reading about the container runtime of cluster %s: %w", p.Name, err)
 	}
 	return i, i.Process.Alive(), nil
 }
 
-// Save writes an instance down.
+// Exists reports whether the cluster has left anything that can be stopped.
+func (i Instance) Exists() bool { return i.Process.PID != 0 || i.Runtime.PID != 0 }
+
+// Save writes an instance down, but for its Runtime.
 func (p Profile) Save(i Instance) error {
-	data, err := json.MarshalIndent(i, "", "  ")
+	i.Runtime = Runtime{}
+	return p.write(p.instanceFile(), i)
+}
+
+// SaveRuntime writes down which process is the container runtime.
+func (p Profile) SaveRuntime(r Runtime) error { return p.write(p.runtimeFile(), r) }
+
+// read fills in v from a file; one that is not there changes nothing.
+func read(file string, v any) error {
+	data, err := os.ReadFile(file)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err == nil {
+		err = json.Unmarshal(data, v)
+	}
+	if err != nil {
+		return fmt.Errorf("%s: %w", file, err)
+	}
+	return nil
+}
+
+// write makes a file that a reader sees whole or not at all.
+func (p Profile) write(file string, v any) error {
+	data, err := json.MarshalIndent(v, "", "  ")
 	if err != nil {
 		return err
 	}
 	if err := os.MkdirAll(p.RunDir, 0o700); err != nil {
 		return fmt.Errorf("making the run directory: %w", err)
 	}
-	tmp := p.instanceFile() + ".new"
-	if err := os.WriteFile(tmp, data, 0o600); err != nil {
+	if err := os.WriteFile(file+".new", data, 0o600); err != nil {
 		return fmt.Errorf("writing about the cluster: %w", err)
 	}
-	return os.Rename(tmp, p.instanceFile())
+	return os.Rename(file+".new", file)
 }
 
 // Instances returns the running clusters whose run directories are beside that
@@ -125,7 +158,7 @@ func (p Profile) Instances() ([]Instance, error) {
 // are not counted.
 func (i Instance) Memory() (int64, error) {
 	var sum int64
-	for _, p := range []Process{i.Process, i.Runtime} {
+	for _, p := range []Process{i.Process, i.Runtime.Process} {
 		if p.PID == 0 {
 			continue
 		}

@@ -122,7 +122,7 @@ func TestAnInstanceIsAliveAsLongAsItsProcess(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := p.Save(Instance{Name: "test", Process: process}); err != nil {
+	if err := p.Save(Instance{Name: "test", Process: process, Runtime: Runtime{Process: process}}); err != nil {
 		t.Fatal(err)
 	}
 	if _, running, err := p.Instance(); !running || err != nil {

@@ -67,15 +67,17 @@ func (b *bench) starts(ctx context.Context) error {
 	return err
 }
 
-// instance is what the cluster wrote down about itself.
+// instance returns the processes of the cluster, as it wrote them down.
 func (b *bench) instance() (pids []int, err error) {
-	data, err := os.ReadFile(filepath.Join("/run/sampan", name, "instance.json"))
-	if err != nil {
-		return nil, err
-	}
 	var i struct{ Process, Runtime struct{ PID int } }
-	if err := json.Unmarshal(data, &i); err != nil {
-		return nil, err
+	for file, into := range map[string]any{"instance.json": &i, "runtime.json": &i.Runtime} {
+		data, err := os.ReadFile(filepath.Join("/run/sampan", name, file))
+		if err == nil {
+			err = json.Unmarshal(data, into)
+		}
+		if err != nil {
+			return nil, err
+		}
 	}
 	return []int{i.Process.PID, i.Runtime.PID}, nil
 }
