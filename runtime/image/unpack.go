@@ -164,7 +164,13 @@ func (u *unpacker) entry(h *tar.Header, content io.Reader) error {
 
 // openDir opens a directory of the tree as a process in the container would find
 // it; missing ones are made.
-func (u *unpacker) openDir(dir string) (int, error) {
+func (u *unpacker) openDir(dir string) (int, error) { return u.openOrMake(dir, 0) }
+
+func (u *unpacker) openOrMake(dir string, depth int) (int, error) {
+	const deepest = 255 // directories, and links to what isn't there yet
+	if depth > deepest {
+		return -1, fmt.Errorf("directory %s: %w", dir, unix.ELOOP)
+	}
 	how := &unix.OpenHow{
 		Flags:   unix.O_PATH | unix.O_DIRECTORY | unix.O_CLOEXEC,
 		Resolve: unix.RESOLVE_IN_ROOT | unix.RESOLVE_NO_MAGICLINKS,
@@ -180,12 +186,21 @@ func (u *unpacker) openDir(dir string) (int, error) {
 		return fd, nil
 	}
 	upper, base := path.Split(path.Clean(dir))
-	parent, err := u.openDir(upper)
+	parent, err := u.openOrMake(upper, depth+1)
 	if err != nil {
 		return -1, err
 	}
 	defer unix.Close(parent)
-	if err := unix.Mkdirat(parent, base, 0o755); err != nil {
+	if err := unix.Mkdirat(parent, base, 0o755); errors.Is(err, unix.EEXIST) {
+		to, err := os.Readlink(under(parent, base))
+		if err != nil {
+			return -1, fmt.Errorf("directory %s: %w", dir, err)
+		}
+		if !path.IsAbs(to) {
+			to = path.Join("/", upper, to)
+		}
+		return u.openOrMake(strings.TrimLeft(path.Clean(to), "/"), depth+1)
+	} else if err != nil {
 		return -1, fmt.Errorf("directory %s: %w", dir, err)
 	}
 	return unix.Openat2(parent, base, &unix.OpenHow{Flags: how.Flags | unix.O_NOFOLLOW, Resolve: unix.RESOLVE_BENEATH})
