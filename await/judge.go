@@ -56,6 +56,9 @@ func judgeKind(d Degree, obj client.Object, v View) (Verdict, error) {
 	case *corev1.Node:
 		return judgeNode(d, o)
 	}
+	if groupOf(obj) == appsGroup {
+		return judgeApp(d, obj)
+	}
 	return judgeGeneric(d, obj)
 }
 

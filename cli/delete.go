@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -174,7 +175,7 @@ func (d *deletion) one(ctx context.Context, s *session, i resource.Info, o clien
 	case f.kind == "name":
 		_, _ = fmt.Fprintln(d.Out, i.Mapping.Called(i.Name))
 	default:
-		kind, _, _ := cutLast(i.Mapping.Called(i.Name), "/")
+		kind, _, _ := strings.Cut(i.Mapping.Called(i.Name), "/")
 		where, verb := "", "deleted"
 		if i.Mapping.Namespaced {
 			where = fmt.Sprintf(" from %s namespace", i.Namespace)

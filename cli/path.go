@@ -2,7 +2,6 @@ package cli
 
 import (
 	"net/url"
-	"strings"
 
 	"github.com/sampan-io/sampan/cli/resource"
 	"github.com/sampan-io/sampan/client"
@@ -38,14 +37,6 @@ func selection(labels, fields string) url.Values {
 		q.Set("fieldSelector", fields)
 	}
 	return q
-}
-
-// cutLast cuts s around the last separator.
-func cutLast(s, sep string) (before, after string, found bool) {
-	if i := strings.LastIndex(s, sep); i >= 0 {
-		return s[:i], s[i+len(sep):], true
-	}
-	return s, "", false
 }
 
 // mappingOf returns what is known of a built-in resource without asking.
