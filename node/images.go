@@ -16,20 +16,17 @@ import (
 // says.
 func (w *worker) image(ctx context.Context, o order) (*cri.Image, *startError) {
 	c := o.container
-	warn := func(reason, format string, args ...any) {
-		w.containerEvent(c.Name, corev1.EventTypeWarning, reason, format, args...)
-	}
 	if _, err := name.ParseReference(c.Image, name.WeakValidation); err != nil {
 		message := fmt.Sprintf("Failed to apply default image tag %q: couldn't parse image name %q: invalid reference format", c.Image, c.Image)
-		warn("InspectFailed", "%s", message)
-		warn("Failed", "Error: InvalidImageName")
-		return nil, &startError{reason: "InvalidImageName", message: message}
+		return nil, &startError{
+			reason: "InvalidImageName", message: message,
+			events: append([]warning{{"InspectFailed", message}}, failed("Error: InvalidImageName")...),
+		}
 	}
 	image, err := w.n.opts.Runtime.ImageStatus(ctx, c.Image)
 	if err != nil {
 		message := fmt.Sprintf("Failed to inspect image %q: %s", c.Image, sentence(err))
-		warn("InspectFailed", "%s", message)
-		return nil, &startError{reason: "ImageInspectError", message: message}
+		return nil, &startError{reason: "ImageInspectError", message: message, events: []warning{{"InspectFailed", message}}}
 	}
 	if image != nil && c.ImagePullPolicy != corev1.PullAlways {
 		w.containerEvent(c.Name, corev1.EventTypeNormal, "Pulled", "Container image %q already present on machine and can be accessed by the pod", c.Image)
@@ -37,9 +34,10 @@ func (w *worker) image(ctx context.Context, o order) (*cri.Image, *startError) {
 	}
 	if c.ImagePullPolicy == corev1.PullNever {
 		message := fmt.Sprintf("Container image %q is not present with pull policy of Never", c.Image)
-		warn("ErrImageNeverPull", "%s", message)
-		warn("Failed", "Error: ErrImageNeverPull")
-		return nil, &startError{reason: "ErrImageNeverPull", message: message}
+		return nil, &startError{
+			reason: "ErrImageNeverPull", message: message,
+			events: append([]warning{{"ErrImageNeverPull", message}}, failed("Error: ErrImageNeverPull")...),
+		}
 	}
 	w.containerEvent(c.Name, corev1.EventTypeNormal, "Pulling", "Pulling image %q", c.Image)
 	began := time.Now()
@@ -51,12 +49,9 @@ func (w *worker) image(ctx context.Context, o order) (*cri.Image, *startError) {
 		err = errors.New("the runtime has pulled it and does not have it")
 	}
 	if err != nil {
-		if ctx.Err() == nil {
-			warn("Failed", "Failed to pull image %q: %s", c.Image, sentence(err))
-			warn("Failed", "Error: ErrImagePull")
-		}
 		return nil, &startError{
 			reason: "ErrImagePull", message: sentence(err), pulled: true,
+			events:      append(failed("Failed to pull image %q: %s", c.Image, sentence(err)), failed("Error: ErrImagePull")...),
 			laterReason: "ImagePullBackOff", laterMessage: fmt.Sprintf("Back-off pulling image %q: ErrImagePull: %s", c.Image, sentence(err)),
 		}
 	}

@@ -230,7 +230,7 @@ func (n *Node) awaitRuntime(ctx context.Context) (version versionResponse, err e
 			n.log.Warn("container runtime does not answer, waiting for it", "err", err)
 		}
 		select {
-		case <-time.After(pauseAfter(failures)):
+		case <-time.After(min(firstRedial<<min(failures-1, 10), lastRedial)):
 		case <-ctx.Done():
 			return nil, nil
 		}

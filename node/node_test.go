@@ -14,6 +14,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/sampan-io/sampan/client"
 	"github.com/sampan-io/sampan/client/clienttest"
@@ -403,7 +404,7 @@ func TestPodsGoOnWithoutTheAPIServer(t *testing.T) {
 		time.Sleep(time.Minute)
 		synctest.Wait()
 		list, err := r.rt.ListContainers(t.Context(), nil)
-		if err != nil || !slices.ContainsFunc(list, func(c *container) bool { return c.GetMetadata().GetAttempt() == 1 && c.GetState() == 1 }) {
+		if err != nil || !slices.ContainsFunc(list, func(c *cri.Container) bool { return c.GetMetadata().GetAttempt() == 1 && c.GetState() == 1 }) {
 			t.Errorf("not restarted without the API server: %v %v", list, err)
 		}
 		r.api.Intercept(nil)

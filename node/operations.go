@@ -257,6 +257,14 @@ type startError struct {
 	laterReason, laterMessage string
 	pulled                    bool   // the image is what lacks
 	id                        string // of the container that was made and did not start
+	events                    []warning
+}
+
+// warning is an event that tells of a failure.
+type warning struct{ reason, message string }
+
+func failed(format string, args ...any) []warning {
+	return []warning{{"Failed", fmt.Sprintf(format, args...)}}
 }
 
 // runError is the reason of a container that was made and could not be started.
@@ -270,6 +278,11 @@ const configError = "CreateContainerConfigError"
 // start makes one attempt at a container.
 func (w *worker) start(ctx context.Context, o order) func() {
 	fail := w.launch(ctx, o)
+	if fail != nil && ctx.Err() == nil {
+		for _, e := range fail.events {
+			w.containerEvent(o.container.Name, corev1.EventTypeWarning, e.reason, "%s", e.message)
+		}
+	}
 	// What is not needed any more goes last, so that it delays nothing.
 	for i := range max(len(o.old)-keptAttempts, 0) {
 		if err := w.n.opts.Runtime.RemoveContainer(ctx, o.old[i].ID); err == nil {
@@ -310,23 +323,19 @@ func (w *worker) launch(ctx context.Context, o order) *startError {
 	}
 	config, err := w.n.containerConfig(ctx, o, image)
 	if err != nil {
-		w.containerEvent(name, corev1.EventTypeWarning, "Failed", "Error: %v", err)
-		return &startError{reason: configError, message: err.Error()}
+		return &startError{reason: configError, message: err.Error(), events: failed("Error: %v", err)}
 	}
 	sandboxConfig := w.n.sandboxConfig(o.pod, int32(o.sandbox.Attempt))
 	if err := w.n.logDirectory(o.pod, name); err != nil {
-		w.containerEvent(name, corev1.EventTypeWarning, "Failed", "Error: %v", err)
-		return &startError{reason: "CreateContainerError", message: err.Error()}
+		return &startError{reason: "CreateContainerError", message: err.Error(), events: failed("Error: %v", err)}
 	}
 	id, err := w.n.opts.Runtime.CreateContainer(ctx, o.sandbox.ID, config, sandboxConfig)
 	if err != nil {
-		w.containerEvent(name, corev1.EventTypeWarning, "Failed", "Error: %s", sentence(err))
-		return &startError{reason: "CreateContainerError", message: sentence(err)}
+		return &startError{reason: "CreateContainerError", message: sentence(err), events: failed("Error: %s", sentence(err))}
 	}
 	w.containerEvent(name, corev1.EventTypeNormal, "Created", "Container created")
 	if err := w.n.opts.Runtime.StartContainer(ctx, id); err != nil {
-		w.containerEvent(name, corev1.EventTypeWarning, "Failed", "Error: %s", sentence(err))
-		return &startError{reason: runError, message: sentence(err), id: id}
+		return &startError{reason: runError, message: sentence(err), id: id, events: failed("Error: %s", sentence(err))}
 	}
 	w.containerEvent(name, corev1.EventTypeNormal, "Started", "Container started")
 	return nil

@@ -153,7 +153,7 @@ func ended(pod *corev1.Pod) bool {
 
 // employ gives the pod a worker. The caller holds mu.
 func (n *Node) employ(pod *corev1.Pod, f *found) *worker {
-	w := newWorker(n, pod, time.Now())
+	w := newWorker(n, pod)
 	if f != nil {
 		w.sandboxes, w.stale, w.volumesDue = f.ids, true, true
 	}

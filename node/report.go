@@ -16,8 +16,8 @@ import (
 )
 
 const (
-	// patience is how long a first "it is being made" waits for something
-	// better to tell: most pods are up by then, and one write is saved.
+	// patience is how long a status waits when a better one is about to follow.
+	// Most pods are up, or gone, by then, and a write is saved.
 	patience = 100 * time.Millisecond
 
 	firstRetry, lastRetry = 200 * time.Millisecond, 15 * time.Second
@@ -31,7 +31,7 @@ type reporter struct {
 	writing  bool
 	failures int
 	retry    time.Time // not before; zero if nothing failed
-	born     time.Time
+	since    time.Time // when what is to be told began to differ from what is known
 }
 
 // settled reports whether the API server knows the status.
@@ -47,17 +47,27 @@ func (r *reporter) saw(pod *corev1.Pod) {
 	}
 }
 
-// due returns when s is to be written: the zero time if it needs not be.
-func (r *reporter) due(s *corev1.PodStatus, now time.Time) time.Time {
-	switch {
-	case r.writing, equality.Semantic.DeepEqual(&r.sent, s):
+// due returns when s is to be written: the zero time if it needs not be. Patient
+// says that something better is about to follow.
+func (r *reporter) due(s *corev1.PodStatus, now time.Time, patient bool) time.Time {
+	if r.writing {
 		return time.Time{}
-	case now.Before(r.retry):
-		return r.retry
-	case r.sent.StartTime == nil && beginning(s):
-		return r.born.Add(patience)
 	}
-	return now
+	if equality.Semantic.DeepEqual(&r.sent, s) {
+		r.since = time.Time{}
+		return time.Time{}
+	}
+	if r.since.IsZero() {
+		r.since = now
+	}
+	due := now
+	if patient {
+		due = r.since.Add(patience)
+	}
+	if due.Before(r.retry) {
+		due = r.retry
+	}
+	return due
 }
 
 // beginning reports whether s says no more than that the pod is being made.
@@ -79,7 +89,10 @@ func beginning(s *corev1.PodStatus) bool {
 // report writes the status if it is due, and returns when to look again.
 func (w *worker) report(now time.Time) time.Time {
 	s := w.view.Last
-	due := w.rep.due(&s, now)
+	// A pod that is being made or ended has more to tell in a moment: when it is
+	// up, when everything of it is stopped.
+	patient := w.rep.sent.StartTime == nil && beginning(&s) || w.view.Deleting() && !w.view.Stopped()
+	due := w.rep.due(&s, now, patient)
 	if due.IsZero() || w.view.Gone {
 		return time.Time{}
 	}
@@ -91,7 +104,7 @@ func (w *worker) report(now time.Time) time.Time {
 		w.log.Error("status can't be encoded", "err", err)
 		return time.Time{}
 	}
-	w.rep.writing = true
+	w.rep.writing, w.rep.since = true, time.Time{}
 	w.ops.Go(func(ctx context.Context) {
 		pod, err := client.Pods.Patch(ctx, w.n.opts.Client, w.key.Namespace, w.key.Name, types.StrategicMergePatchType, patch, "status")
 		w.post(func() { w.reported(ctx, pod, s, err) })

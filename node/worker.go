@@ -76,7 +76,7 @@ type operation struct {
 	end    time.Time // of the grace, for stops
 }
 
-func newWorker(n *Node, pod *corev1.Pod, now time.Time) *worker {
+func newWorker(n *Node, pod *corev1.Pod) *worker {
 	w := &worker{
 		n: n, key: types.NamespacedName{Namespace: pod.Namespace, Name: pod.Name}, uid: pod.UID,
 		log:  n.log.With("pod", pod.Namespace+"/"+pod.Name),
@@ -90,7 +90,7 @@ func newWorker(n *Node, pod *corev1.Pod, now time.Time) *worker {
 		},
 		busy: map[string]*operation{}, probing: map[string]*probing{}, adoptedReady: map[string]bool{}, held: map[string]time.Time{},
 		pulls: map[string]lifecycle.Backoff{}, unstarted: map[string]string{},
-		rep: reporter{sent: pod.Status, born: now},
+		rep: reporter{sent: pod.Status},
 	}
 	for _, c := range pod.Status.ContainerStatuses {
 		if c.Ready {
@@ -214,6 +214,16 @@ func (w *worker) look(ctx context.Context) {
 		c := &s.containers[i]
 		if message, failed := w.unstarted[c.ID]; failed && (c.State == lifecycle.Created || c.Reason == "") {
 			c.State, c.ExitCode, c.Reason, c.Message, c.FinishedAt = lifecycle.Exited, 128, "StartError", message, c.CreatedAt
+		}
+	}
+	if w.looks == 0 {
+		// What runs from before is adopted with its back-off.
+		newest := map[string]int32{}
+		for _, c := range s.containers {
+			if c.Attempt >= newest[c.Name] {
+				newest[c.Name] = c.Attempt
+				w.view.Memory.Restarts[c.Name] = lifecycle.Recalled(c)
+			}
 		}
 	}
 	w.view.Sandboxes, w.view.Containers = s.sandboxes, s.containers

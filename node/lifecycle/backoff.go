@@ -41,6 +41,15 @@ func (b Backoff) Next(event, now time.Time) Backoff {
 	return Backoff{Pause: min(2*b.Pause, LongestPause), At: now}
 }
 
+// Recalled returns the back-off of a container of which nothing is known but its
+// latest attempt: as if all attempts before had ended quickly.
+func Recalled(c Container) Backoff {
+	if c.Attempt == 0 {
+		return Backoff{}
+	}
+	return Backoff{Pause: min(FirstPause<<min(c.Attempt-1, 10), LongestPause), At: c.CreatedAt}
+}
+
 // Hash tells two definitions of a container apart where the difference means
 // that it has to be started again. Of a running pod only the image may change.
 func Hash(c *corev1.Container) string {

@@ -136,7 +136,7 @@ func (r Runtime) before(v *View, name string, all []Container) corev1.ContainerS
 		return corev1.ContainerState{}
 	case last.RestartCount < all[0].Attempt && last.State.Terminated != nil:
 		return corev1.ContainerState{Terminated: last.State.Terminated}
-	case last.RestartCount == all[0].Attempt && last.State.Waiting != nil:
+	case last.LastTerminationState.Terminated != nil && last.LastTerminationState.Terminated.ContainerID == r.ID(all[0].ID):
 		return corev1.ContainerState{} // what it tells of is the latest attempt
 	default:
 		return last.LastTerminationState
@@ -155,8 +155,16 @@ func (r Runtime) unborn(v *View, c *corev1.Container, s *corev1.ContainerStatus,
 	}
 	if f, failed := v.Memory.Failures[c.Name]; failed {
 		reason, message, _ = f.at(v.Now)
+	} else if last := find(v.Last, c.Name); last != nil && last.ContainerID == "" && last.State.Waiting != nil && !empty(last.State.Waiting.Reason) {
+		// The agent before this one knew what is wrong; we shall know in a moment.
+		reason, message = last.State.Waiting.Reason, last.State.Waiting.Message
 	}
 	s.State.Waiting = &corev1.ContainerStateWaiting{Reason: reason, Message: message}
+}
+
+// empty reports whether a waiting container's reason tells nothing.
+func empty(reason string) bool {
+	return reason == "" || reason == "ContainerCreating" || reason == "PodInitializing"
 }
 
 // held says why an ended container has not been started again yet.

@@ -203,3 +203,9 @@ func (v *View) Deleting() bool { return v.Gone || v.Pod.DeletionTimestamp != nil
 func (v *View) Alive() bool {
 	return slices.ContainsFunc(v.Containers, func(c Container) bool { return c.State == Running || c.State == Unknown })
 }
+
+// Stopped reports whether nothing of the pod holds anything any more: no process
+// and no address.
+func (v *View) Stopped() bool {
+	return !v.Alive() && !slices.ContainsFunc(v.Sandboxes, func(s Sandbox) bool { return s.Ready })
+}
