@@ -6,11 +6,15 @@ import (
 	"fmt"
 	"io/fs"
 	"net"
+	"regexp"
+	"strconv"
 	"strings"
 	"syscall"
 
+	"github.com/spf13/pflag"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
+	"github.com/sampan-io/sampan/cli/resource"
 	"github.com/sampan-io/sampan/client"
 )
 
@@ -50,6 +54,31 @@ type usageError struct {
 func (e *usageError) Error() string { return e.err.Error() }
 func (e *usageError) Unwrap() error { return e.err }
 
+// flagError says what is wrong with a flag in words of the user, not of Go.
+func flagError(err error) error {
+	var (
+		invalid *pflag.InvalidValueError
+		number  *strconv.NumError
+	)
+	if !errors.As(err, &invalid) {
+		return err
+	}
+	want := ""
+	switch kind := invalid.GetFlag().Value.Type(); {
+	case kind == "duration":
+		want = "a duration such as 30s, 5m or 1h30m"
+	case kind == "bool":
+		want = "true or false"
+	case errors.As(err, &number) && errors.Is(number.Err, strconv.ErrRange):
+		want = "a smaller number"
+	case errors.As(err, &number):
+		want = "a whole number"
+	default:
+		return err
+	}
+	return fmt.Errorf("invalid argument %q for \"--%s\" flag: want %s", invalid.GetValue(), invalid.GetFlag().Name, want)
+}
+
 func exitCode(err error) int {
 	var exit *exitError
 	switch {
@@ -57,10 +86,26 @@ func exitCode(err error) int {
 		return exit.code
 	case errors.Is(err, context.Canceled):
 		return exitInterrupted
-	case apierrors.IsNotFound(err):
+	case isGone(err):
 		return exitGone
 	}
 	return exitWrong
+}
+
+// isGone reports whether all that went wrong is that objects which the command
+// line names are not there. What an object in a file lacks is the file's fault.
+func isGone(err error) bool {
+	var source *resource.SourceError
+	if joined, ok := err.(interface{ Unwrap() []error }); ok { //nolint:errorlint // every one of the list counts
+		errs := joined.Unwrap()
+		for _, e := range errs {
+			if !isGone(e) {
+				return false
+			}
+		}
+		return len(errs) > 0
+	}
+	return apierrors.IsNotFound(err) && !errors.As(err, &source)
 }
 
 // explain says an error in lines, each of which stands alone: errors of the
@@ -99,12 +144,46 @@ func explain(err error) []string {
 		if errors.As(err, &place) && strings.HasSuffix(place.Error(), message) && place.Error() != message {
 			message = place.Error()
 		}
+		message = wrongType.ReplaceAllStringFunc(message, explainType)
 		if s.Reason == "" {
 			return []string{"Error from server: " + message}
 		}
 		return []string{fmt.Sprintf("Error from server (%s): %s", s.Reason, message)}
 	}
 	return []string{"error: " + err.Error()}
+}
+
+// wrongType is what API servers say about a field of the wrong type: the words of
+// encoding/json.
+var wrongType = regexp.MustCompile(`json: cannot unmarshal (\S+) into Go struct field [^.\s]+\.(\S+) of type (\S+)`)
+
+func explainType(text string) string {
+	m := wrongType.FindStringSubmatch(text)
+	is, field, goType := m[1], m[2], m[3]
+	switch is {
+	case "array":
+		is = "list"
+	case "object":
+		is = "map"
+	case "bool":
+		is = "boolean"
+	}
+	want := "a " + goType
+	switch {
+	case strings.HasPrefix(goType, "[]"):
+		want = "a list"
+	case strings.HasPrefix(goType, "map["):
+		want = "a map"
+	case strings.HasPrefix(goType, "int"), strings.HasPrefix(goType, "uint"):
+		want = "a whole number"
+	case goType == "bool":
+		want = "true or false"
+	case goType == "string", is == "map": // it would do for anything else with a name
+		want = "a string"
+	case is == "string":
+		want = "a map of fields"
+	}
+	return fmt.Sprintf("field %q is a %s, want %s", field, is, want)
 }
 
 func whyUnreachable(err error) string {

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"maps"
 	"slices"
 	"strings"
@@ -57,30 +58,54 @@ func (g *Globals) loader() clientcmd.ClientConfig {
 
 // Config returns the server and the user that the kubeconfig and the flags name.
 func (g *Globals) Config() (*rest.Config, error) {
-	loader := g.loader()
-	raw, err := loader.RawConfig()
-	if err != nil {
-		return nil, fmt.Errorf("kubeconfig: %w", err)
+	if err := g.checkContext(); err != nil {
+		return nil, err
 	}
-	name := cmp.Or(g.Context, raw.CurrentContext)
-	if _, found := raw.Contexts[name]; name != "" && !found {
-		others := "it has none"
-		if len(raw.Contexts) > 0 {
-			others = "it has " + strings.Join(slices.Sorted(maps.Keys(raw.Contexts)), ", ")
-		}
-		return nil, fmt.Errorf("the kubeconfig has no context %q: %s. Choose with --context, or name another file with --kubeconfig", name, others)
-	}
-	cfg, err := loader.ClientConfig()
+	cfg, err := g.loader().ClientConfig()
 	switch {
 	case clientcmd.IsEmptyConfig(err):
-		return nil, errors.New("there is no cluster to talk to: the kubeconfig is missing, empty or has no current context. " +
-			"Bring one up with 'sampan up', or choose with --kubeconfig and --context")
+		return nil, errors.New("there is no cluster to talk to: the kubeconfig is missing or empty. " +
+			"Bring one up with 'sampan up', or name a file with --kubeconfig")
 	case err != nil:
 		return nil, fmt.Errorf("kubeconfig: %w", err)
 	}
 	cfg.Timeout = g.RequestTimeout
 	cfg.UserAgent = "sampan/" + g.Version
 	return cfg, nil
+}
+
+// checkContext says what the kubeconfig lacks to choose a server. One that has
+// nothing in it is no error: a pod has a server without one.
+func (g *Globals) checkContext() error {
+	raw, err := g.loader().RawConfig()
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return fmt.Errorf("the kubeconfig %q does not exist; --kubeconfig names the file, 'sampan kubeconfig' prints that of a cluster on this machine", g.Kubeconfig)
+	case errors.Is(err, fs.ErrPermission):
+		return fmt.Errorf("the kubeconfig may not be read: %w", err)
+	case err != nil:
+		return fmt.Errorf("kubeconfig: %w", err)
+	}
+	name := cmp.Or(g.Context, raw.CurrentContext)
+	if name == "" && len(raw.Contexts) == 0 {
+		return nil
+	}
+	others := "it has none"
+	if len(raw.Contexts) > 0 {
+		others = "it has " + strings.Join(slices.Sorted(maps.Keys(raw.Contexts)), ", ")
+	}
+	chosen := raw.Contexts[name]
+	switch {
+	case name == "":
+		return fmt.Errorf("the kubeconfig has no current context: %s. Choose with --context, or name another file with --kubeconfig", others)
+	case chosen == nil:
+		return fmt.Errorf("the kubeconfig has no context %q: %s. Choose with --context, or name another file with --kubeconfig", name, others)
+	case raw.Clusters[chosen.Cluster] == nil:
+		return fmt.Errorf("the context %q of the kubeconfig wants a cluster %q, which is not in it: choose another context with --context, or another file with --kubeconfig", name, chosen.Cluster)
+	case chosen.AuthInfo != "" && raw.AuthInfos[chosen.AuthInfo] == nil:
+		return fmt.Errorf("the context %q of the kubeconfig wants a user %q, who is not in it: choose another context with --context, or another file with --kubeconfig", name, chosen.AuthInfo)
+	}
+	return nil
 }
 
 // A session is a connection for one verb.

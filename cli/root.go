@@ -59,7 +59,7 @@ func New(o Options) *cobra.Command {
 	root.SetIn(o.In)
 	root.SetOut(o.Out)
 	root.SetErr(o.Err)
-	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error { return &usageError{cmd.CommandPath(), err} })
+	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error { return &usageError{cmd.CommandPath(), flagError(err)} })
 	g.flags(root.PersistentFlags())
 	root.AddCommand(
 		createCommand(g), getCommand(g), deleteCommand(g), logsCommand(g), execCommand(g),

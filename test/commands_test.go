@@ -252,4 +252,3 @@ func nothing(ts *testscript.TestScript, neg bool, args []string) {
 		ts.Fatalf("this is left of cluster %s:\n%s", ts.Getenv("NAME"), strings.Join(left, "\n"))
 	}
 }
-

@@ -33,10 +33,15 @@ func downCommand(o Options) *cobra.Command {
 			}
 			out := cmd.OutOrStdout()
 			if purge {
-				if err := purgeData(p); err != nil {
+				had, err := purgeData(p)
+				if err != nil {
 					return err
 				}
-				_, _ = fmt.Fprintf(out, "cluster %s is stopped, its data is removed\n", p.Name)
+				if had {
+					_, _ = fmt.Fprintf(out, "cluster %s is stopped, its data is removed\n", p.Name)
+				} else {
+					_, _ = fmt.Fprintf(out, "cluster %s is not running and has no data in %s\n", p.Name, p.DataDir)
+				}
 				return p.Forget(flag(cmd, "kubeconfig"))
 			}
 			if !was {
@@ -82,13 +87,15 @@ func end(cmd *cobra.Command, o Options, p local.Profile, i local.Instance) error
 	return nil
 }
 
-// purgeData removes the data of a cluster, and nothing that is not one.
-func purgeData(p local.Profile) error {
-	if holds, err := p.Holds(); err != nil || !holds {
-		return err
+// purgeData removes the data of a cluster, and nothing that is not one. It reports
+// whether there was any.
+func purgeData(p local.Profile) (bool, error) {
+	holds, err := p.Holds()
+	if err != nil || !holds {
+		return false, err
 	}
 	if err := os.RemoveAll(p.DataDir); err != nil {
-		return fmt.Errorf("removing the data directory: %w", err)
+		return true, fmt.Errorf("removing the data directory: %w", err)
 	}
-	return nil
+	return true, nil
 }

@@ -92,5 +92,6 @@ func serveBriefly(cmd *cobra.Command, o Options, s Service) error {
 		i.Process = local.Process{}
 		instanceErr = end(cmd, o, s.Profile, i)
 	}
-	return errors.Join(err, instanceErr, purgeData(s.Profile))
+	_, purgeErr := purgeData(s.Profile)
+	return errors.Join(err, instanceErr, purgeErr)
 }

@@ -1,7 +1,9 @@
 package machine
 
 import (
+	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"strings"
 	"text/tabwriter"
@@ -93,8 +95,11 @@ func kubeconfigCommand() *cobra.Command {
 				return err
 			}
 			data, err := os.ReadFile(p.Kubeconfig())
+			if errors.Is(err, fs.ErrNotExist) {
+				return fmt.Errorf("cluster %s has no credentials in %s, because it was never up; `sampan up` makes them", p.Name, p.DataDir)
+			}
 			if err != nil {
-				return fmt.Errorf("cluster %s has no credentials yet: %w; `sampan up` makes them", p.Name, err)
+				return fmt.Errorf("reading the credentials of cluster %s: %w", p.Name, err)
 			}
 			if !merge {
 				_, err := cmd.OutOrStdout().Write(data)

@@ -24,6 +24,10 @@ func upCommand(o Options) *cobra.Command {
 			if err != nil {
 				return err
 			}
+			// Before anything is started: it would be there and nobody could use it.
+			if err := local.Mergeable(flag(cmd, "kubeconfig")); err != nil {
+				return err
+			}
 			out := cmd.OutOrStdout()
 			i, running, err := p.Instance()
 			if err != nil {
@@ -38,7 +42,7 @@ func upCommand(o Options) *cobra.Command {
 			}
 			file, err := p.Merge(flag(cmd, "kubeconfig"))
 			if err != nil {
-				return err
+				return fmt.Errorf("cluster %s runs, but %w; `sampan kubeconfig` prints what should have been written", p.Name, err)
 			}
 			_, _ = fmt.Fprintf(out, "API server %s, context %q in %s\n", i.Server, p.Context(), file)
 			return nil

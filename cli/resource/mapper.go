@@ -74,7 +74,7 @@ var core = schema.GroupVersion{Version: "v1"}
 type NoKindError struct{ Kind schema.GroupVersionKind }
 
 func (e *NoKindError) Error() string {
-	return fmt.Sprintf("no matches for kind %q in version %q", e.Kind.Kind, e.Kind.GroupVersion())
+	return fmt.Sprintf("no matches for kind %q in version %q: check both, the server does not serve it", e.Kind.Kind, e.Kind.GroupVersion())
 }
 
 // A NoTypeError says that the server serves nothing by this name.

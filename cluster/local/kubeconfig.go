@@ -1,7 +1,6 @@
 package local
 
 import (
-	"errors"
 	"fmt"
 
 	"k8s.io/client-go/tools/clientcmd"
@@ -65,12 +64,23 @@ func (p Profile) Forget(file string) error {
 	return err
 }
 
+// Mergeable reports what is wrong with the user's kubeconfig (see [Profile.Merge])
+// so that nothing can be written to it. One that is not there yet is fine.
+func Mergeable(file string) error {
+	paths := clientcmd.NewDefaultPathOptions()
+	paths.LoadingRules.ExplicitPath = file
+	if _, err := paths.GetStartingConfig(); err != nil {
+		return fmt.Errorf("reading the kubeconfig, where the cluster's context shall be written: %w; mend it, or name another file with --kubeconfig", err)
+	}
+	return nil
+}
+
 func modify(file string, change func(*clientcmdapi.Config)) (string, error) {
 	paths := clientcmd.NewDefaultPathOptions()
 	paths.LoadingRules.ExplicitPath = file
 	cfg, err := paths.GetStartingConfig()
 	if err != nil {
-		return "", fmt.Errorf("reading the kubeconfig: %w", errors.Unwrap(err))
+		return "", fmt.Errorf("reading the kubeconfig: %w", err)
 	}
 	change(cfg)
 	if err := clientcmd.ModifyConfig(paths, *cfg, false); err != nil {

@@ -39,7 +39,7 @@ func TestNamesDoNotCollideAndFitTheKernel(t *testing.T) {
 		}
 	}
 	for _, bad := range []string{"UPPER", "a/b", "../up", "a b", strings.Repeat("x", 64)} {
-		if _, err := NewProfile(bad, ""); err == nil || !strings.Contains(err.Error(), "cluster name") {
+		if _, err := NewProfile(bad, ""); err == nil || !strings.Contains(err.Error(), "--name is") {
 			t.Errorf("NewProfile(%q) = %v, want an error about the name", bad, err)
 		}
 	}

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"strings"
 
 	"k8s.io/apimachinery/pkg/util/validation"
 )
@@ -29,7 +28,7 @@ func NewProfile(name, dataDir string) (Profile, error) {
 		name = DefaultName
 	}
 	if errs := validation.IsDNS1123Label(name); len(errs) > 0 {
-		return Profile{}, fmt.Errorf("cluster name %q: %s", name, strings.Join(errs, "; "))
+		return Profile{}, fmt.Errorf("--name is %q, want 1 to %d lower-case letters, digits and '-', beginning and ending with a letter or digit", name, validation.DNS1123LabelMaxLength)
 	}
 	data, run := "/var/lib/sampan", "/run/sampan"
 	if os.Getuid() != 0 {
