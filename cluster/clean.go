@@ -9,12 +9,9 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"slices"
-
-	"github.com/moby/sys/mountinfo"
-	"golang.org/x/sys/unix"
 
 	"github.com/sampan-io/sampan/cluster/local"
+	"github.com/sampan-io/sampan/node"
 	"github.com/sampan-io/sampan/proxy/nft"
 )
 
@@ -25,7 +22,7 @@ func Clean(ctx context.Context, p local.Profile, i local.Instance) error {
 	if i.Simulated {
 		return nil
 	}
-	err := errors.Join(nft.Remove(p.ServiceTable()), unmountBelow(filepath.Join(p.DataDir, "pods")))
+	err := errors.Join(nft.Remove(p.ServiceTable()), node.Clean(filepath.Join(p.DataDir, "pods")))
 	if i.Runtime.Program == "" {
 		return err
 	}
@@ -42,20 +39,4 @@ func Clean(ctx context.Context, p local.Profile, i local.Instance) error {
 		runErr = fmt.Errorf("cleaning up after the containers: %w: %s", runErr, bytes.TrimSpace(out))
 	}
 	return errors.Join(err, runErr)
-}
-
-// unmountBelow unmounts what the node agent mounted for volumes in memory, the
-// innermost first. What is still in use goes with its last user.
-func unmountBelow(dir string) error {
-	mounts, err := mountinfo.GetMounts(mountinfo.PrefixFilter(dir))
-	if err != nil {
-		return fmt.Errorf("reading the mounts: %w", err)
-	}
-	var errs []error
-	for _, m := range slices.Backward(mounts) {
-		if err := unix.Unmount(m.Mountpoint, unix.MNT_DETACH); err != nil {
-			errs = append(errs, fmt.Errorf("unmounting %s: %w", m.Mountpoint, err))
-		}
-	}
-	return errors.Join(errs...)
 }
