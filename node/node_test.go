@@ -459,7 +459,7 @@ func TestReadinessProbeHoldsThePodBack(t *testing.T) {
 		}
 		synctest.Wait()
 		r.wantEvents("Pulled", "Created", "Started", "Pulled", "Created", "Started", "Unhealthy")
-		if e := r.events()[6]; e.Message != "Readiness probe failed: not yet" || e.Count < 10 {
+		if e := r.events()[6]; e.Message != "Readiness probe failed: not yet" || e.Count < 8 {
 			t.Errorf("event is %v", e)
 		}
 		if n := clienttest.Find(r.api, client.Pods, "default", "web"); n.Status.ContainerStatuses[0].Ready {

@@ -110,7 +110,7 @@ func (w *worker) answered(ctx context.Context, id string, err error) {
 		return
 	}
 	p.asking = false
-	if err != nil {
+	if err != nil && !p.counter.Starting() {
 		w.containerEvent(p.container.Name, corev1.EventTypeWarning, "Unhealthy", "Readiness probe failed: %v", err)
 	}
 	p.counter.Answer(err == nil, time.Now())

@@ -31,13 +31,34 @@ type Counter struct {
 
 	probe *corev1.Probe
 	last  bool
-	run   int32 // answers like the last one in a row
+	run   int32         // answers like the last one in a row
+	eager time.Duration // pause after the next bad answer, until there was a good one; 0 means the period
 }
+
+// eagerStart is the first pause of a container that has just begun to run. A server
+// takes some milliseconds until it listens, and a whole period is long to wait for
+// the next look; the pause doubles with each look up to the period.
+const eagerStart = 20 * time.Millisecond
 
 // NewCounter returns the counter of a container that began to run at the given
 // time.
 func NewCounter(p *corev1.Probe, started time.Time) *Counter {
-	return &Counter{probe: p, Next: started.Add(time.Duration(p.InitialDelaySeconds) * time.Second)}
+	return &Counter{probe: p, Next: started.Add(time.Duration(p.InitialDelaySeconds) * time.Second), eager: eagerStart}
+}
+
+// Starting reports whether the container is still being looked at more often than
+// its period says, because it has just begun to run.
+func (c *Counter) Starting() bool { return c.eager > 0 }
+
+// pause returns how long to wait after an answer.
+func (c *Counter) pause(ok bool) time.Duration {
+	if ok || c.eager == 0 || c.eager >= c.period() {
+		c.eager = 0
+		return c.period()
+	}
+	d := c.eager
+	c.eager *= 2
+	return d
 }
 
 // Answer takes in one answer, given at the given time, and reports whether the
@@ -47,7 +68,7 @@ func (c *Counter) Answer(ok bool, at time.Time) bool {
 		c.last, c.run = ok, 0
 	}
 	c.run++
-	c.Next = at.Add(c.period())
+	c.Next = at.Add(c.pause(ok))
 	threshold := max(c.probe.SuccessThreshold, 1)
 	if !ok {
 		threshold = c.probe.FailureThreshold
@@ -73,6 +94,7 @@ func (c *Counter) period() time.Duration {
 // to a random moment of the period: an agent that was restarted does not ask all
 // of them at once.
 func (c *Counter) Spread(now time.Time) {
+	c.eager = 0
 	if c.Next.Before(now) {
 		c.Next = now.Add(rand.N(c.period()))
 	}

@@ -137,3 +137,36 @@ func TestNetwork(t *testing.T) {
 		})
 	}
 }
+
+func TestAStartingContainerIsLookedAtMoreOften(t *testing.T) {
+	began := time.Unix(1000, 0)
+	c := probe.NewCounter(&corev1.Probe{PeriodSeconds: 1, InitialDelaySeconds: 3}, began)
+	if got := c.Next.Sub(began); got != 3*time.Second {
+		t.Errorf("first look after %v, want the initial delay", got)
+	}
+	now := c.Next
+	next := func(ok bool) time.Duration {
+		c.Answer(ok, now)
+		d := c.Next.Sub(now)
+		now = c.Next
+		return d
+	}
+	for _, want := range []time.Duration{20, 40, 80, 160, 320, 640} {
+		if got := next(false); got != want*time.Millisecond || !c.Starting() {
+			t.Errorf("pause %v (starting %v), want %v", got, c.Starting(), want*time.Millisecond)
+		}
+	}
+	if got := next(false); got != time.Second || c.Starting() {
+		t.Errorf("pause %v (starting %v), want the period", got, c.Starting())
+	}
+
+	c = probe.NewCounter(&corev1.Probe{PeriodSeconds: 1}, began)
+	now = c.Next
+	next(false)
+	if got := next(true); got != time.Second || c.Starting() {
+		t.Errorf("pause after the first good answer %v, want the period", got)
+	}
+	if got := next(false); got != time.Second {
+		t.Errorf("pause after a later bad answer %v, want the period", got)
+	}
+}
