@@ -79,6 +79,12 @@ func (d *demo) run(ctx context.Context) error {
 	began = time.Now()
 	err = d.verb(ctx, nil, "rolling-update", "web", "--image=sampan.local/demo:v2", "--update-period=0s")
 	rolled := time.Since(began)
+	// The last of the old pods are still on their way out, and requests may be on
+	// their way to them.
+	select {
+	case <-ctx.Done():
+	case <-time.After(oldPodsEnd):
+	}
 	sent, failed, versions, first := load.stop()
 	if err != nil {
 		return err
@@ -101,7 +107,7 @@ func (d *demo) run(ctx context.Context) error {
 	row("time to ready", "%v", ready.Round(time.Millisecond))
 	row("create to all pods ready", "%v", allReady.Round(time.Millisecond))
 	row("rolling update", "%v", rolled.Round(time.Millisecond))
-	row("requests sent during it", "%d (%s)", sent, versions)
+	row("requests sent meanwhile", "%d (%s)", sent, versions)
 	row("requests failed", "%d", failed)
 	if mem, err := d.memory(); err == nil {
 		row("memory of our processes", "%.1f MiB", float64(mem)/(1<<20))
@@ -201,6 +207,10 @@ type load struct {
 }
 
 const loadClients = 4
+
+// oldPodsEnd is longer than the pods of the example take to end: they drain for a
+// second.
+const oldPodsEnd = 2 * time.Second
 
 func startLoad(ctx context.Context, url string) *load {
 	l := &load{versions: map[string]int{}}
