@@ -275,4 +275,3 @@ func TestRuntime(t *testing.T) {
 		Runtime: n.runtime, Images: n.images, Image: demo.Repository + ":v1", LogDir: n.path("logs"),
 	})
 }
-

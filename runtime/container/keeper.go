@@ -9,6 +9,8 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
+	"strings"
 	"sync"
 	"time"
 
@@ -307,11 +309,28 @@ func (k *Keeper) Stop(ctx context.Context, id string, grace time.Duration) error
 	}
 }
 
+// stopSignal understands SIGTERM, TERM, 15, SIGRTMIN+3 and SIGRTMAX-1. Whatever else
+// an image says means SIGTERM.
 func stopSignal(name string) unix.Signal {
-	if s := unix.SignalNum(name); s != 0 {
+	const rtMin, rtMax = 34, 64 // as the C library counts
+	full := "SIG" + strings.TrimPrefix(strings.ToUpper(name), "SIG")
+	if s := unix.SignalNum(full); s != 0 {
 		return s
 	}
-	return unix.SIGTERM
+	number := 0
+	if rest, ok := strings.CutPrefix(full, "SIGRTMIN"); ok {
+		plus, _ := strconv.Atoi(rest)
+		number = rtMin + plus
+	} else if rest, ok := strings.CutPrefix(full, "SIGRTMAX"); ok {
+		minus, _ := strconv.Atoi(rest)
+		number = rtMax + minus
+	} else {
+		number, _ = strconv.Atoi(name)
+	}
+	if number < 1 || number > rtMax {
+		return unix.SIGTERM
+	}
+	return unix.Signal(number)
 }
 
 // ReopenLog makes the container's log anew at its path, for a rotation.

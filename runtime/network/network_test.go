@@ -1,0 +1,163 @@
+package network
+
+import (
+	"fmt"
+	"net/netip"
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/vishvananda/netlink"
+
+	"github.com/sampan-io/sampan/runtime/runtimetest"
+)
+
+func TestMain(m *testing.M) {
+	os.Exit(runtimetest.Main(func() int {
+		if err := runtimetest.Settle(); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			return 1
+		}
+		return m.Run()
+	}))
+}
+
+func options(t *testing.T) Options {
+	return Options{
+		Bridge: "spn0", PodCIDR: netip.MustParsePrefix("10.97.0.0/24"), ServiceCIDR: netip.MustParsePrefix("10.96.0.0/24"), Table: "sampan-network-test", Dir: t.TempDir(),
+	}
+}
+
+func newNetwork(t *testing.T, o Options) *Network {
+	t.Helper()
+	n, err := New(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(n.Close)
+	return n
+}
+
+func TestUpAndDownMayBeRepeated(t *testing.T) {
+	runtimetest.NeedRoot(t)
+	if err := os.WriteFile(forwarding, []byte("0"), 0); err != nil {
+		t.Fatal(err)
+	}
+	before, err := runtimetest.World("-")
+	if err != nil {
+		t.Fatal(err)
+	}
+	o := options(t)
+	n := newNetwork(t, o)
+	var hardware string
+	for range 2 {
+		if _, err := n.Up(); err != nil {
+			t.Fatal(err)
+		}
+		link, err := netlink.LinkByName("spn0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if h := link.Attrs().HardwareAddr.String(); hardware != "" && h != hardware { // N3
+			t.Errorf("the bridge's link address changed from %s to %s", hardware, h)
+		} else {
+			hardware = h
+		}
+		up, err := runtimetest.World("-")
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, want := range []string{"link spn0", "ip_forward 1", "table sampan-network-test", "10.96.0.0/24", "10.97.0.0/24"} {
+			if !strings.Contains(up, want) {
+				t.Errorf("no %s in\n%s", want, up)
+			}
+		}
+	}
+	// Another process may take it down (N4).
+	other := newNetwork(t, o)
+	for range 2 {
+		if err := other.Down(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	after, err := runtimetest.World("-")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if after != before {
+		t.Errorf("after:\n%s\nbefore:\n%s", after, before)
+	}
+}
+
+func TestALinkOfAnotherKindIsNotTouched(t *testing.T) {
+	runtimetest.NeedRoot(t)
+	attrs := netlink.NewLinkAttrs()
+	attrs.Name = "spn1"
+	veth := &netlink.Veth{LinkAttrs: attrs, PeerName: "spn2"}
+	if err := netlink.LinkAdd(veth); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = netlink.LinkDel(veth) })
+	o := options(t)
+	o.Bridge = "spn1"
+	n := newNetwork(t, o)
+	if _, err := n.Up(); err == nil || !strings.Contains(err.Error(), "is a veth") {
+		t.Errorf("Up = %v, want an error that says what the link is", err)
+	}
+	if err := n.Down(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := netlink.LinkByName("spn1"); err != nil {
+		t.Errorf("the other link: %v", err)
+	}
+}
+
+func TestAddressesGoRound(t *testing.T) {
+	runtimetest.NeedRoot(t)
+	o := options(t)
+	o.PodCIDR = netip.MustParsePrefix("10.97.0.0/29")
+	n := newNetwork(t, o)
+	take := func(id string) string {
+		a, err := n.Reservation(id)
+		if err != nil {
+			return err.Error()
+		}
+		return a.Address.String()
+	}
+	if err := n.Reserve("old", Attachment{Address: netip.MustParseAddr("10.97.0.3")}); err != nil {
+		t.Fatal(err)
+	}
+	if err := n.Reserve("thief", Attachment{Address: netip.MustParseAddr("10.97.0.3")}); err == nil { // N1
+		t.Error("an address was reserved twice")
+	}
+	if err := n.Reserve("foreign", Attachment{Address: netip.MustParseAddr("10.1.0.3")}); err == nil {
+		t.Error("an address of another network was reserved")
+	}
+	for i, want := range []string{"10.97.0.4", "10.97.0.5", "10.97.0.6", "10.97.0.2"} {
+		if got := take(fmt.Sprint("p", i)); got != want {
+			t.Errorf("address %d is %s, want %s", i, got, want)
+		}
+	}
+	if got := take("late"); !strings.Contains(got, "is full") {
+		t.Errorf("a sixth: %s", got)
+	}
+	for _, id := range []string{"p1", "p0"} {
+		if err := n.Detach(id, Attachment{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	// The next free one after the last that was given, not the one just freed.
+	if got := take("p5"); got != "10.97.0.4" {
+		t.Errorf("after two were freed: %s, want 10.97.0.4", got)
+	}
+}
+
+func TestOptionsAreChecked(t *testing.T) {
+	o := Options{Bridge: "a-name-that-is-too-long", PodCIDR: netip.MustParsePrefix("fd00::/64"), ServiceCIDR: netip.MustParsePrefix("fd00::/112")}
+	_, err := New(o)
+	for _, want := range []string{"bridge name", "pod network", "service network", "overlap", "no name"} {
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%v; want it to mention %s", err, want)
+		}
+	}
+}
