@@ -113,7 +113,7 @@ type View struct {
 func (v View) warning(of client.Object) string {
 	var newest *corev1.Event
 	for _, e := range v.Warnings {
-		if e.InvolvedObject.UID != of.GetUID() {
+		if e.InvolvedObject.UID != of.GetUID() || harmless(e.Reason) {
 			continue
 		}
 		if newest == nil || cmp.Or(lastSeen(e).Compare(lastSeen(newest)), strings.Compare(e.Name, newest.Name)) > 0 {
@@ -124,6 +124,11 @@ func (v View) warning(of client.Object) string {
 		return ""
 	}
 	return newest.Reason + ": " + oneLine(newest.Message)
+}
+
+// harmless reports whether a warning is about something that holds nobody up.
+func harmless(reason string) bool {
+	return reason == "MissingClusterDNS" || reason == "DNSConfigForming"
 }
 
 // oneLine makes a message that came from elsewhere fit into a line.
