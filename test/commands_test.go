@@ -35,6 +35,8 @@ var commands = map[string]func(ts *testscript.TestScript, neg bool, args []strin
 	"flip":      flip,
 	"format":    format,
 	"tear":      tear,
+	"follow":    follow,
+	"seen":      seen,
 }
 
 // exits CODE PROGRAM ARG… runs a program, which must end with that code.

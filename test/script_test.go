@@ -35,6 +35,7 @@ func TestScripts(t *testing.T) {
 		Setup: func(e *testscript.Env) error {
 			e.Setenv("PATH", bin+string(os.PathListSeparator)+e.Getenv("PATH"))
 			e.Setenv("HOME", e.WorkDir)
+			e.Values[followed{}] = new(*follower)
 			examples, err := filepath.Abs("../examples")
 			if err != nil {
 				return err
