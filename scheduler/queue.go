@@ -29,7 +29,14 @@ type item struct {
 	failures int       // errors in a row
 	told     string    // the refusal that was told (S4)
 	hopeless bool      // while parked: the end of other pods will not help
-	missed   bool      // while binding: something happened that could help
+	changed  bool      // while binding: its pod changed
+	decided  helps     // what had happened when it was decided about
+}
+
+// helps counts what can help pods that fit nowhere.
+type helps struct {
+	offers int // nodes came or changed
+	ends   int // pods ended
 }
 
 // A queue holds the pods that need a node, each once. It has no lock of its own.
@@ -37,10 +44,14 @@ type queue struct {
 	items    map[types.UID]*item
 	line     line
 	delayed  delayed
+	parked   map[*item]struct{}
+	helps    helps
 	arrivals int64
 }
 
-func newQueue() *queue { return &queue{items: map[types.UID]*item{}} }
+func newQueue() *queue {
+	return &queue{items: map[types.UID]*item{}, parked: map[*item]struct{}{}}
+}
 
 // add puts a pod in line that is not known yet.
 func (q *queue) add(pod *plugin.Pod) {
@@ -58,16 +69,18 @@ func (q *queue) drop(uid types.UID) {
 	}
 }
 
-// take takes an item out of the heap that it is in.
+// take takes an item out of where it is.
 func (q *queue) take(it *item) {
 	switch it.at {
 	case inLine:
 		heap.Remove(&q.line, it.index)
 	case later:
 		heap.Remove(&q.delayed, it.index)
-	case parked, binding:
+	case parked:
+		delete(q.parked, it)
+	case binding:
 	}
-	it.at = parked
+	it.at = binding
 }
 
 // enqueue puts a known item in line.
@@ -75,6 +88,19 @@ func (q *queue) enqueue(it *item) {
 	q.take(it)
 	it.at = inLine
 	heap.Push(&q.line, it)
+}
+
+// park lets an item that was decided about wait for something that can help, or
+// puts it in line at once if that happened in the meantime.
+func (q *queue) park(it *item, hopeless bool) {
+	it.failures, it.hopeless = 0, hopeless
+	if it.changed || it.decided.offers != q.helps.offers || !hopeless && it.decided.ends != q.helps.ends {
+		q.enqueue(it)
+		return
+	}
+	q.take(it)
+	it.at = parked
+	q.parked[it] = struct{}{}
 }
 
 // delay lets an item wait until due.
@@ -93,7 +119,7 @@ func (q *queue) next(now time.Time) (*item, time.Time) {
 	if len(q.line) > 0 {
 		it := q.line[0]
 		q.take(it)
-		it.at, it.missed = binding, false
+		it.changed, it.decided = false, q.helps
 		return it, time.Time{}
 	}
 	if len(q.delayed) > 0 {
@@ -102,16 +128,21 @@ func (q *queue) next(now time.Time) (*item, time.Time) {
 	return nil, time.Time{}
 }
 
-// wake puts in line what is parked and could be helped. ended says that it was
-// the end of a pod that happened, and nothing more.
-func (q *queue) wake(ended bool) {
-	for _, it := range q.items {
-		switch {
-		case it.at == binding:
-			it.missed = true
-		case it.at == parked && !(ended && it.hopeless):
+// podEnded puts in line what the end of a pod can help.
+func (q *queue) podEnded() {
+	q.helps.ends++
+	for it := range q.parked {
+		if !it.hopeless {
 			q.enqueue(it)
 		}
+	}
+}
+
+// nodeOffered puts in line what a new or changed node can help: everything.
+func (q *queue) nodeOffered() {
+	q.helps.offers++
+	for it := range q.parked {
+		q.enqueue(it)
 	}
 }
 

@@ -178,7 +178,7 @@ func (s *Scheduler) settle(it *item, pod *plugin.Pod, err error) {
 		return // in the meantime the watch has told what became of it
 	}
 	s.ledger.remove(pod.UID)
-	s.queue.wake(true) // others may take the place
+	s.queue.podEnded() // others may take the place
 	if apierrors.IsConflict(err) || apierrors.IsNotFound(err) {
 		// Somebody was faster, and the watch is about to say so.
 		s.opts.Log.Debug("lost a race", "pod", pod.Name, "err", err)
@@ -195,7 +195,9 @@ func (s *Scheduler) refuse(talk *run.Group, it *item, pod *plugin.Pod, d Decisio
 	s.mu.Lock()
 	tell := it.told != why
 	it.told = why
-	s.park(it, d.Hopeless())
+	if s.queue.items[pod.UID] == it {
+		s.queue.park(it, d.Hopeless())
+	}
 	s.mu.Unlock()
 	if !tell {
 		return
@@ -214,18 +216,6 @@ func (s *Scheduler) refuse(talk *run.Group, it *item, pod *plugin.Pod, d Decisio
 			s.later(it)
 		}
 	})
-}
-
-// park leaves an item to wait for something that can help. The caller holds mu.
-func (s *Scheduler) park(it *item, hopeless bool) {
-	if s.queue.items[it.pod.UID] != it {
-		return
-	}
-	it.failures, it.hopeless = 0, hopeless
-	if s.queue.take(it); it.missed {
-		s.queue.enqueue(it)
-	}
-	s.nudge()
 }
 
 // later lets an item try again after a pause. The caller holds mu.
@@ -251,7 +241,7 @@ func (s *Scheduler) podChanged(before, after *corev1.Pod) {
 	if before != nil && (after == nil || after.UID != before.UID) {
 		s.queue.drop(before.UID)
 		if s.ledger.remove(before.UID) {
-			s.queue.wake(true)
+			s.queue.podEnded()
 		}
 	}
 	switch {
@@ -259,7 +249,7 @@ func (s *Scheduler) podChanged(before, after *corev1.Pod) {
 	case ended(after):
 		s.queue.drop(after.UID)
 		if s.ledger.remove(after.UID) {
-			s.queue.wake(true)
+			s.queue.podEnded()
 		}
 	case after.Spec.NodeName != "":
 		s.queue.drop(after.UID)
@@ -278,7 +268,7 @@ func (s *Scheduler) placed(pod *corev1.Pod) {
 	}
 	s.ledger.place(plugin.NewPod(pod), pod.Spec.NodeName)
 	if ok { // it may need less now
-		s.queue.wake(true)
+		s.queue.podEnded()
 	}
 }
 
@@ -295,7 +285,7 @@ func (s *Scheduler) waiting(pod *corev1.Pod) {
 		s.queue.add(plugin.NewPod(pod))
 	case it.at == binding:
 		// The decision is under way. A later one looks at the new object.
-		it.missed = it.missed || !sameNeeds(it.pod.Pod, pod)
+		it.changed = it.changed || !sameNeeds(it.pod.Pod, pod)
 		it.pod = plugin.NewPod(pod)
 	case sameNeeds(it.pod.Pod, pod):
 		// Its status, most likely because we wrote it.
@@ -317,7 +307,9 @@ func ended(pod *corev1.Pod) bool {
 
 // sameNeeds reports whether a decision would be the same for both states.
 func sameNeeds(a, b *corev1.Pod) bool {
-	return equality.Semantic.DeepEqual(&a.Spec, &b.Spec) && equality.Semantic.DeepEqual(a.Labels, b.Labels)
+	spec := a.Spec
+	spec.NodeName = b.Spec.NodeName
+	return equality.Semantic.DeepEqual(&spec, &b.Spec) && equality.Semantic.DeepEqual(a.Labels, b.Labels)
 }
 
 // nodeChanged hears of every change of a node.
@@ -330,7 +322,7 @@ func (s *Scheduler) nodeChanged(before, after *corev1.Node) {
 	}
 	s.ledger.setNode(after)
 	if before == nil || !sameOffer(before, after) {
-		s.queue.wake(false)
+		s.queue.nodeOffered()
 		s.nudge()
 	}
 }

@@ -77,8 +77,8 @@ const reserveBlock = 1 << 20
 // this is the last state, with the revision of the deletion. It blocks until the
 // write is durable (or, if volatile, visible).
 //
-// A failed expectation is a [*ConflictError]; to delete a key that does not exist
-// is ErrNotFound. If ctx ends first the write may still happen. ErrFull means
+// A failed expectation is a [*ConflictError], told once the caller can read what it
+// lost against; to delete a key that does not exist is ErrNotFound. If ctx ends first the write may still happen. ErrFull means
 // that there was no space and that nothing was written. Any other error means
 // that the backend is broken; the store then refuses all further writes.
 func (s *Store) Commit(ctx context.Context, w Write) (Record, error) {
@@ -283,9 +283,16 @@ func (s *Store) drain(ctx context.Context) error {
 		a.mu.Unlock()
 
 		err := s.commit(ctx, b)
+		if full := errors.Is(err, ErrFull); full != s.full {
+			s.full = full
+			if full {
+				s.opts.Log.ErrorContext(ctx, "the store has no space left: writes fail, reads go on", "err", err)
+			} else {
+				s.opts.Log.InfoContext(ctx, "the store has space again")
+			}
+		}
 		switch {
-		case errors.Is(err, ErrFull):
-			s.opts.Log.ErrorContext(ctx, "the store has no space left: writes fail, reads go on", "err", err)
+		case s.full:
 			s.fail(b, err, nil)
 		case err != nil:
 			err = fmt.Errorf("the store is broken: %w", err)

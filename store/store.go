@@ -149,6 +149,7 @@ type Store struct {
 	ready   chan struct{}
 	stopped chan struct{}
 	kick    chan struct{} // has one place; filled when a batch is open
+	full    bool          // of Run alone: the last batch failed for lack of space
 
 	mu        sync.RWMutex
 	resources map[string]*resource // guarded by mu

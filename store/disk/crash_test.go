@@ -128,10 +128,10 @@ func writeForever(dir string) error {
 	return nil
 }
 
-// TestKill kills a process that writes at full speed with SIGKILL at random
+// TestCrashLosesNothingAcknowledged kills a process that writes at full speed with SIGKILL at random
 // moments: every write that was acknowledged is there, and no half of one that
 // was not. SAMPAN_CRASH_ROUNDS sets the number of kills.
-func TestKill(t *testing.T) {
+func TestCrashLosesNothingAcknowledged(t *testing.T) {
 	rounds := 10
 	if s := os.Getenv("SAMPAN_CRASH_ROUNDS"); s != "" {
 		var err error
