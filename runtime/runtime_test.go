@@ -191,7 +191,7 @@ func (n *node) connect() {
 	if n.conn == nil {
 		conn, err := grpc.NewClient("unix://"+n.path("s"), grpc.WithTransportCredentials(insecure.NewCredentials()),
 			grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(64<<20)),
-			grpc.WithConnectParams(grpc.ConnectParams{Backoff: backoff.Config{BaseDelay: 5 * time.Millisecond, Multiplier: 1, MaxDelay: 5 * time.Millisecond}}))
+			grpc.WithConnectParams(grpc.ConnectParams{MinConnectTimeout: 20 * time.Second, Backoff: backoff.Config{BaseDelay: 5 * time.Millisecond, Multiplier: 1, MaxDelay: 5 * time.Millisecond}}))
 		if err != nil {
 			n.t.Fatal(err)
 		}
@@ -200,9 +200,10 @@ func (n *node) connect() {
 	}
 	ctx, cancel := context.WithCancelCause(n.kit().Context())
 	defer cancel(nil)
+	ended := n.ended
 	go func() {
 		select {
-		case <-n.ended:
+		case <-ended:
 			cancel(errors.New("the runtime has ended"))
 		case <-ctx.Done():
 		}

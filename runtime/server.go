@@ -10,6 +10,7 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"runtime/debug"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -318,6 +319,15 @@ func (s *Server) runImages(ctx context.Context) error {
 		}
 	}
 	close(s.imagesReady)
+	select {
+	case <-s.ready:
+	case <-ctx.Done():
+		return nil
+	}
+	debug.FreeOSMemory() // what starting needed, too
+	if err := forgetProgram(); err != nil {
+		s.opts.Log.Debug("memory of the program's start is kept", "err", err)
+	}
 	<-ctx.Done()
 	return nil
 }

@@ -134,17 +134,19 @@ func command(args []string, out, errs io.Writer) int {
 		return 2
 	}
 	log, err := s.logger(errs)
-	if err == nil {
-		var o runtime.Options
-		if o, err = s.options(log); err != nil {
-			fmt.Fprintln(errs, "sampan-runtime:", err)
-			return 2
-		}
-		if verb == "clean" {
-			err = runtime.Clean(o)
-		} else {
-			err = s.report(o, serve)
-		}
+	if err != nil {
+		fmt.Fprintln(errs, "sampan-runtime:", err)
+		return 1
+	}
+	o, err := s.options(log)
+	if err != nil {
+		fmt.Fprintln(errs, "sampan-runtime:", err)
+		return 2
+	}
+	if verb == "clean" {
+		err = runtime.Clean(o)
+	} else {
+		err = s.report(o, serve)
 	}
 	if err != nil {
 		fmt.Fprintln(errs, "sampan-runtime:", err)
@@ -175,7 +177,9 @@ func (s *settings) logger(errs io.Writer) (*slog.Logger, error) {
 // report calls serve and tells whoever started the program, on the descriptor they
 // asked for, how that went.
 func (s *settings) report(o runtime.Options, serve func(runtime.Options, func()) error) error {
-	if s.readyFD <= 2 {
+	if _, restarted := os.LookupEnv(runtime.HandoverVariable); restarted || s.readyFD <= 2 {
+		// After a restart in place it was said before, and the descriptor of this
+		// number is another.
 		return serve(o, func() {})
 	}
 	syscall.CloseOnExec(s.readyFD)
@@ -203,9 +207,6 @@ func serve(o runtime.Options, ready func()) error {
 	}
 	if o.Handed, err = runtime.HandedOver(); err != nil {
 		return err
-	}
-	if o.Handed != nil {
-		ready = func() {} // it was said before the restart, and the descriptor is another by now
 	}
 	if bytes, ok := demo.Program(); ok {
 		images, err := demo.New(bytes)

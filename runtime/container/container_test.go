@@ -261,7 +261,7 @@ func TestExitCodesOfChildren(t *testing.T) {
 func TestExitCodesOfOthers(t *testing.T) {
 	// The shell prints its child's number, waits for it, and goes on until its
 	// input ends.
-	parent := exec.Command("/bin/sh", "-c", "(read x <&3; exit 7) 3<&0 & echo $!; wait; read y")
+	parent := exec.Command("/bin/sh", "-c", "exec 3<&0; (read x <&3; exit 7) & echo $!; wait; read y")
 	in, err := parent.StdinPipe()
 	if err != nil {
 		t.Fatal(err)
