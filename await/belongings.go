@@ -121,6 +121,19 @@ func (w *watcher) lookInto(m *member) error {
 	return nil
 }
 
+// heard notes that a source has been listed, or never will be.
+func (w *watcher) heard(s source) {
+	if !w.unheard[s] {
+		return
+	}
+	delete(w.unheard, s)
+	for _, m := range w.members {
+		if !m.said {
+			w.dirty[m] = true
+		}
+	}
+}
+
 // belong takes in a report about belongings.
 func (w *watcher) belong(r report) error {
 	known := w.followed[r.from]

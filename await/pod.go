@@ -61,12 +61,13 @@ func podTrouble(d Degree, p *corev1.Pod, v View) Verdict {
 	if p.Status.Phase == corev1.PodRunning && (d == Running || podReady(p) && d == Ready) {
 		return done()
 	}
+	if p.Status.Phase == corev1.PodRunning && d.isOneOf(Finished, Complete) {
+		return waiting("running")
+	}
 	if warning := v.warning(p); warning != "" {
 		return waiting("%s", warning)
 	}
 	switch {
-	case p.Status.Phase == corev1.PodRunning && d.isOneOf(Finished, Complete):
-		return waiting("running")
 	case p.Status.Phase == corev1.PodRunning:
 		for _, c := range p.Status.Conditions {
 			if c.Type == corev1.PodReady && c.Message != "" {

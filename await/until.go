@@ -198,7 +198,7 @@ func (w *watcher) hear(r report) error {
 	case r.err != nil && p == nil:
 		// What belongs to an object only explains; a wait goes on without it.
 		if r.final {
-			delete(w.unheard, r.from)
+			w.heard(r.from)
 		} else {
 			w.lose(r.err)
 		}
@@ -212,7 +212,7 @@ func (w *watcher) hear(r report) error {
 	w.lost = nil
 	switch {
 	case p == nil:
-		delete(w.unheard, r.from)
+		w.heard(r.from)
 		return w.belong(r)
 	case r.listed:
 		p.synced = true
@@ -379,6 +379,10 @@ func (w *watcher) judge(m *member, now time.Time) error {
 		m.failing = time.Time{}
 	case m.failing.IsZero():
 		m.failing = now
+	}
+	if !m.said && verdict.State == Waiting && len(w.unheard) > 0 {
+		m.verdict = verdict // why it waits is about to be known
+		return nil
 	}
 	if !m.said || verdict != m.verdict {
 		m.verdict, m.said = verdict, true

@@ -113,7 +113,7 @@ type View struct {
 func (v View) warning(of client.Object) string {
 	var newest *corev1.Event
 	for _, e := range v.Warnings {
-		if e.InvolvedObject.UID != of.GetUID() || harmless[e.Reason] {
+		if e.InvolvedObject.UID != of.GetUID() || harmless(e.Reason) {
 			continue
 		}
 		if newest == nil || cmp.Or(lastSeen(e).Compare(lastSeen(newest)), strings.Compare(e.Name, newest.Name)) > 0 {
@@ -126,9 +126,10 @@ func (v View) warning(of client.Object) string {
 	return newest.Reason + ": " + oneLine(newest.Message)
 }
 
-// harmless are the reasons of warnings that hold nothing up, and so are no cause of
-// waiting: the pod goes on with the resolvers of its node.
-var harmless = map[string]bool{"MissingClusterDNS": true}
+// harmless reports whether a warning is about something that holds nobody up.
+func harmless(reason string) bool {
+	return reason == "MissingClusterDNS" || reason == "DNSConfigForming"
+}
 
 // oneLine makes a message that came from elsewhere fit into a line.
 func oneLine(s string) string { return strings.Join(strings.Fields(s), " ") }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -122,8 +123,9 @@ func (r *running) loop(ctx context.Context) error {
 		case err == nil:
 			r.progress = time.Now()
 		case apierrors.IsConflict(err), apierrors.IsAlreadyExists(err):
-			// Somebody was faster; the caches will show it.
-			if err := r.wait(ctx, v, err.Error()); err != nil {
+			// Somebody was faster, its own controller with a status mostly; the
+			// caches will show it.
+			if err := r.pause(ctx, r.changed, err.Error()); err != nil {
 				return err
 			}
 		case errors.As(err, new(*client.UnreachableError)):
@@ -209,8 +211,9 @@ func (r *running) wait(ctx context.Context, v view, why string) error {
 	}
 	if fill != nil {
 		verdict := r.verdict(fill)
-		if verdict.State != await.Done && verdict.Cause != "" {
-			why += "; " + fill.Name + ": " + verdict.Cause
+		// Its first part counts pods, as why does.
+		if _, cause, found := strings.Cut(verdict.Cause, "; "); found && verdict.State != await.Done {
+			why += "; " + cause
 		}
 		if verdict.State == await.Failed && verdict.Certainty == await.Certain && !r.back && r.made(fill) {
 			return &FailedError{Why: why}
