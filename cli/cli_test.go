@@ -159,7 +159,7 @@ func TestOneBadDocumentDoesNotHideTheOthers(t *testing.T) {
 	_, url := serve(t)
 	c := newTerminal(t, url)
 	c.in = "apiVersion: v1\nkind: Boat\nmetadata: {name: a}\n---\nkind: [\n---\napiVersion: v1\nkind: ConfigMap\nmetadata: {name: good}\n"
-	c.want(1, "configmap/good created\n", "error: standard input, document 1 (line 1): no matches for kind \"Boat\" in version \"v1\"\n"+
+	c.want(1, "configmap/good created\n", "error: standard input, document 1 (line 1): no matches for kind \"Boat\" in version \"v1\": check both, the server does not serve it\n"+
 		"error: standard input, document 2 (line 4): YAML: line 5: did not find expected node content\n", "create", "-f", "-")
 }
 

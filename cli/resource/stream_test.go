@@ -168,7 +168,7 @@ func TestInput(t *testing.T) {
 				`pod/good in "default" from ` + src + "9 (line 22)",
 			},
 		},
-		{"an unknown kind", "apiVersion: sea/v1\nkind: Boat\nmetadata: {name: a}", []string{"error: " + src + `1 (line 1): no matches for kind "Boat" in version "sea/v1"`}},
+		{"an unknown kind", "apiVersion: sea/v1\nkind: Boat\nmetadata: {name: a}", []string{"error: " + src + `1 (line 1): no matches for kind "Boat" in version "sea/v1": check both, the server does not serve it`}},
 		{"half a JSON", `{"apiVersion":"v1","kind":"Pod"`, []string{"error: " + src + "1 (line 1): JSON: it ends in the middle of an object; a closing brace is missing"}},
 		{"nothing", "", []string{"error: standard input: there is no object in it"}},
 		{"flow YAML that is no JSON", "{apiVersion: v1, kind: Pod, metadata: {name: a}}", nil},
