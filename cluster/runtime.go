@@ -67,6 +67,9 @@ func (r *runtimeProcess) Run(ctx context.Context) error {
 	}
 	if old.PID != 0 {
 		r.c.Log.InfoContext(ctx, "container runtime goes on", "pid", old.PID)
+		if err := r.upgrade(ctx, old); err != nil {
+			return err
+		}
 		if err := r.set(old); err != nil {
 			return err
 		}
@@ -96,6 +99,21 @@ func (r *runtimeProcess) Run(ctx context.Context) error {
 		case <-time.After(time.Second - time.Since(began)):
 		}
 	}
+}
+
+// upgrade tells a runtime whose program was replaced on disk since it started to
+// execute the new one, in place: it stays the parent of its containers.
+func (r *runtimeProcess) upgrade(ctx context.Context, p local.Process) error {
+	const replaced = " (deleted)" // proc(5), /proc/PID/exe
+	runs, err := os.Readlink(fmt.Sprintf("/proc/%d/exe", p.PID))
+	if err != nil || !strings.HasSuffix(runs, replaced) {
+		return nil //nolint:nilerr // it has just ended, and will be started again
+	}
+	r.c.Log.InfoContext(ctx, "container runtime is replaced by a newer one in place", "pid", p.PID)
+	if err := syscall.Kill(p.PID, syscall.SIGHUP); err != nil {
+		return fmt.Errorf("upgrading the container runtime: %w", err)
+	}
+	return nil
 }
 
 // adopt returns the runtime that is running already, or the zero Process.

@@ -10,7 +10,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"os"
 	"path/filepath"
 
@@ -20,30 +19,47 @@ import (
 //go:embed sampan-runtime.zst
 var packed []byte
 
-// runtimeProgram unpacks the container runtime into dir, once per version of it.
+// runtimeProgram unpacks the container runtime into dir. Its path is always the
+// same, so that a runtime that runs already can replace itself by what stands there
+// now; which one that is, is noted beside it.
 func runtimeProgram(dir string) (string, error) {
-	sum := sha256.Sum256(packed)
-	path := filepath.Join(dir, "sampan-runtime-"+hex.EncodeToString(sum[:6]))
-	if _, err := os.Stat(path); !errors.Is(err, fs.ErrNotExist) {
-		return path, err
+	path := filepath.Join(dir, "sampan-runtime")
+	digest := sha256.Sum256(packed)
+	want := hex.EncodeToString(digest[:])
+	if have, err := os.ReadFile(path + ".sha256"); err == nil && string(have) == want {
+		if _, err := os.Stat(path); err == nil {
+			return path, nil
+		}
 	}
+	if err := unpack(path); err != nil {
+		return "", fmt.Errorf("unpacking the container runtime into %s: %w", dir, err)
+	}
+	// Written last: a crash in between unpacks once more.
+	if err := os.WriteFile(path+".sha256", []byte(want), 0o600); err != nil {
+		return "", fmt.Errorf("unpacking the container runtime into %s: %w", dir, err)
+	}
+	return path, nil
+}
+
+// unpack makes the file whole or not at all; one that is being executed is
+// replaced, not changed.
+func unpack(path string) error {
 	r, err := zstd.NewReader(bytes.NewReader(packed))
 	if err != nil {
-		return "", fmt.Errorf("unpacking the container runtime: %w", err)
+		return err
 	}
 	defer r.Close()
-	f, err := os.CreateTemp(dir, ".sampan-runtime-*")
+	f, err := os.CreateTemp(filepath.Dir(path), ".sampan-runtime-*")
 	if err != nil {
-		return "", fmt.Errorf("unpacking the container runtime: %w", err)
+		return err
 	}
-	defer func() { _ = os.Remove(f.Name()) }() // gone already when all went well
 	_, err = io.Copy(f, r)
 	err = errors.Join(err, f.Chmod(0o755), f.Close())
 	if err == nil {
 		err = os.Rename(f.Name(), path)
 	}
 	if err != nil {
-		return "", fmt.Errorf("unpacking the container runtime into %s: %w", dir, err)
+		_ = os.Remove(f.Name()) // what went wrong is said already
 	}
-	return path, nil
+	return err
 }
