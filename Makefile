@@ -19,7 +19,7 @@ bin/sampan: $(EMBED) $(GO_FILES)
 	CGO_ENABLED=0 go build -trimpath -tags embed -ldflags '$(LDFLAGS) -X main.version=$(VERSION)' -o $@ ./cmd/sampan
 
 bin/sampan-runtime: $(DEMO) $(GO_FILES) | tools
-	CGO_ENABLED=1 go build -trimpath -tags 'seccomp netgo osusergo embed' -ldflags '$(LDFLAGS) -extldflags -static' -o $@ ./cmd/sampan-runtime
+	CGO_ENABLED=1 go build -trimpath -tags 'seccomp netgo osusergo embed' -ldflags "$(LDFLAGS) -extldflags -static -X main.version=$(VERSION)" -o $@ ./cmd/sampan-runtime
 
 $(EMBED): bin/sampan-runtime
 	zstd -q -19 -f $< -o $@
