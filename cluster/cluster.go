@@ -2,6 +2,7 @@ package cluster
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"net/netip"
@@ -14,6 +15,8 @@ import (
 	"github.com/sampan-io/sampan/cluster/local"
 	"github.com/sampan-io/sampan/cluster/pki"
 	"github.com/sampan-io/sampan/internal/run"
+	"github.com/sampan-io/sampan/store"
+	"github.com/sampan-io/sampan/store/disk"
 )
 
 // Options configures [Run]. All fields but Log and Report are required; Runtime
@@ -47,20 +50,20 @@ func Run(ctx context.Context, o Options) error {
 		o.Log = slog.Default()
 	}
 	c := &cluster{Options: o, started: time.Now()}
-	if err := c.claim(); err != nil {
+	backend, err := c.claim()
+	if err != nil {
 		return err
 	}
-	var err error
-	if c.authority, err = pki.Open(filepath.Join(o.Profile.DataDir, "pki"), c.started); err != nil {
-		return err
-	}
-	if c.real() {
-		c.bridge = c.nodeNetwork(0).Addr().Next()
-		if c.runtime, err = c.newRuntime(); err != nil {
-			return err
+	running := false
+	defer func() {
+		if !running { // otherwise the store has closed it
+			_ = backend.Close()
 		}
+	}()
+	if err := c.prepare(); err != nil {
+		return err
 	}
-	control, err := c.newControlPlane(ctx)
+	control, err := c.newControlPlane(ctx, backend)
 	if err != nil {
 		return err
 	}
@@ -92,6 +95,7 @@ func Run(ctx context.Context, o Options) error {
 	stages = append(stages, run.Stage{{Name: "announcement", Run: func(ctx context.Context) error {
 		return c.announce(ctx, control.url(), names)
 	}}})
+	running = true
 	err = run.Stages(ctx, stages...)
 	o.Log.InfoContext(ctx, "cluster stopped", "name", o.Profile.Name, "err", err)
 	return err
@@ -109,22 +113,40 @@ func (c *cluster) nodeNetwork(i int) netip.Prefix {
 	return netip.PrefixFrom(netip.AddrFrom4([4]byte{byte(n >> 24), byte(n >> 16), byte(n >> 8), byte(n)}), bits)
 }
 
-// claim makes the directories and refuses to run a second time over the same run
-// directory; the data directory is locked by the store.
-func (c *cluster) claim() error {
-	for _, dir := range []string{c.Profile.DataDir, c.Profile.RunDir} {
-		if err := os.MkdirAll(dir, 0o700); err != nil {
-			return fmt.Errorf("making the directories of the cluster: %w", err)
-		}
-	}
+// claim makes this process the only one of the cluster's name, which is the run
+// directory, and the only one that works on its data. Until it has both it changes
+// nothing of what is there.
+func (c *cluster) claim() (store.Backend, error) {
 	i, running, err := c.Profile.Instance()
 	if err != nil {
-		return err
+		return nil, err
 	}
 	if self, err := local.Self(); err == nil && running && i.Process != self {
-		return fmt.Errorf("cluster %s is running already, as process %d; `sampan down --name=%s` stops it", c.Profile.Name, i.Process.PID, c.Profile.Name)
+		return nil, fmt.Errorf("cluster %s is running already, as process %d; `sampan down --name=%s` stops it", c.Profile.Name, i.Process.PID, c.Profile.Name)
 	}
-	return nil
+	if other := c.Profile.At(i).DataDir; other != c.Profile.DataDir && i.Runtime.Alive() {
+		return nil, fmt.Errorf("pods of cluster %s are running still, with the data in %s; `sampan down --name=%s` ends them", c.Profile.Name, other, c.Profile.Name)
+	}
+	backend, err := disk.Open(filepath.Join(c.Profile.DataDir, "store"), disk.Options{Log: c.Log})
+	if err != nil {
+		return nil, err
+	}
+	if err := os.MkdirAll(c.Profile.RunDir, 0o700); err != nil {
+		return nil, errors.Join(fmt.Errorf("making the run directory of the cluster: %w", err), backend.Close())
+	}
+	return backend, nil
+}
+
+// prepare makes what the parts are made from.
+func (c *cluster) prepare() (err error) {
+	if c.authority, err = pki.Open(filepath.Join(c.Profile.DataDir, "pki"), c.started); err != nil {
+		return err
+	}
+	if c.real() {
+		c.bridge = c.nodeNetwork(0).Addr().Next()
+		c.runtime, err = c.newRuntime()
+	}
+	return err
 }
 
 // announce writes down that the cluster is ready, tells who started it, and

@@ -9,7 +9,6 @@ import (
 	"net"
 	"net/http"
 	"net/netip"
-	"path/filepath"
 	"runtime"
 	"strconv"
 	"syscall"
@@ -37,7 +36,6 @@ import (
 	"github.com/sampan-io/sampan/client"
 	"github.com/sampan-io/sampan/cluster/pki"
 	"github.com/sampan-io/sampan/store"
-	"github.com/sampan-io/sampan/store/disk"
 )
 
 // KubernetesVersion is the version of the Kubernetes API that is served.
@@ -62,7 +60,7 @@ func (p *controlPlane) as(name string, groups ...string) client.Interface {
 	return p.server.As(auth.User{Name: name, Groups: append(groups, "system:authenticated")})
 }
 
-func (c *cluster) newControlPlane(ctx context.Context) (_ *controlPlane, err error) {
+func (c *cluster) newControlPlane(ctx context.Context, backend store.Backend) (_ *controlPlane, err error) {
 	p := &controlPlane{}
 	if p.catalog, err = catalog.New(core.Kinds(), batch.Kinds(), catalogdiscovery.Kinds(), coordination.Kinds()); err != nil {
 		return nil, err
@@ -79,10 +77,6 @@ func (c *cluster) newControlPlane(ctx context.Context) (_ *controlPlane, err err
 			}
 		}
 	}()
-	backend, err := disk.Open(filepath.Join(c.Profile.DataDir, "store"), disk.Options{Log: c.Log})
-	if err != nil {
-		return nil, err
-	}
 	p.store, err = store.Open(ctx, backend, store.Options{Decode: apiserver.Decode(p.catalog), Terms: apiserver.Terms(p.catalog), Log: c.Log})
 	if err != nil {
 		return nil, err

@@ -51,7 +51,7 @@ func (r *runtimeProcess) current() local.Runtime {
 // set notes which process it is, and writes it down: it is found by that after our
 // own death.
 func (r *runtimeProcess) set(p local.Process) error {
-	now := local.Runtime{Process: p, Program: r.program, PodNetwork: r.c.Settings.Pods.String(), ServiceNetwork: r.c.Settings.Services.String()}
+	now := local.Runtime{Process: p, Program: r.program, DataDir: r.c.Profile.DataDir, PodNetwork: r.c.Settings.Pods.String(), ServiceNetwork: r.c.Settings.Services.String()}
 	r.mu.Lock()
 	r.now = now
 	r.mu.Unlock()
@@ -81,7 +81,10 @@ func (r *runtimeProcess) Run(ctx context.Context) error {
 	}
 	for fresh := old.PID == 0; ; fresh = false {
 		began := time.Now()
-		cmd, err := r.start()
+		cmd, err := r.start(ctx)
+		if ctx.Err() != nil {
+			return nil // it goes on, and is found by what was written down
+		}
 		if err != nil {
 			return err
 		}
@@ -139,8 +142,8 @@ func runtimeFlags(p local.Profile, pods, services string) []string {
 	}
 }
 
-// start runs the runtime and returns when it answers.
-func (r *runtimeProcess) start() (*exec.Cmd, error) {
+// start runs the runtime and returns when it answers, or ctx is over.
+func (r *runtimeProcess) start(ctx context.Context) (*exec.Cmd, error) {
 	log, err := os.OpenFile(filepath.Join(r.c.Profile.DataDir, "runtime.log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
 	if err != nil {
 		return nil, fmt.Errorf("opening the log of the container runtime: %w", err)
@@ -162,17 +165,26 @@ func (r *runtimeProcess) start() (*exec.Cmd, error) {
 	if err != nil {
 		return nil, fmt.Errorf("starting the container runtime: %w", err)
 	}
+	// Before it is ready: should we be killed now, it must be found.
+	p, err := local.ProcessOf(cmd.Process.Pid)
+	if err == nil {
+		err = r.set(p)
+	}
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("container runtime: %w (log: %s)", err, log.Name()), cmd.Process.Signal(syscall.SIGTERM), cmd.Wait())
+	}
+	stop := context.AfterFunc(ctx, func() { _ = told.SetReadDeadline(time.Now()) })
+	defer stop()
 	said, err := io.ReadAll(told) // "ready" or what is wrong, then the end
 	if err == nil && strings.TrimSpace(string(said)) != "ready" {
 		err = errors.New(strings.TrimSpace(string(said)))
+	}
+	if ctx.Err() != nil {
+		return nil, context.Cause(ctx)
 	}
 	if err != nil {
 		_ = cmd.Wait() // it has closed its end of the pipe because it ends
 		return nil, fmt.Errorf("container runtime: %w (log: %s)", err, log.Name())
 	}
-	p, err := local.ProcessOf(cmd.Process.Pid)
-	if err != nil {
-		return nil, fmt.Errorf("container runtime: %w", err)
-	}
-	return cmd, r.set(p)
+	return cmd, nil
 }

@@ -30,27 +30,52 @@ const heartbeat = 5 * time.Minute
 // CRI has no event for that.
 const recheck = 2 * time.Second
 
+// tolerance is how long a runtime that has been well may be silent before the node is
+// not Ready, as in Kubernetes: its containers go on, and one that is restarted is
+// back before anybody needs to look for other endpoints.
+const tolerance = 30 * time.Second
+
 // health is what keeps the node from being Ready.
 type health struct {
 	changed chan struct{} // holds one
 
-	mu    sync.Mutex
-	known bool   // guarded by mu; the runtime has said how it is
-	fault string // guarded by mu; empty: none
+	mu     sync.Mutex
+	known  bool      // guarded by mu; the runtime has said how it is, or cannot
+	fault  string    // guarded by mu; what it said; empty: none
+	silent time.Time // guarded by mu; since when it says nothing; zero: it does
+	why    string    // guarded by mu; it is silent
 }
 
-func (h *health) runtimeDown(why string) { h.put("container runtime is down: " + why) }
+func (h *health) runtimeDown(why string) {
+	h.mu.Lock()
+	why = "container runtime is down: " + why
+	news := h.silent.IsZero() || h.why != why
+	if h.silent.IsZero() {
+		h.silent = time.Now()
+		if !h.known {
+			h.silent = h.silent.Add(-tolerance) // it has never been well
+		}
+	}
+	h.known, h.why = true, why
+	h.mu.Unlock()
+	h.tell(news)
+}
 
 func (h *health) put(fault string) {
 	h.mu.Lock()
-	news := !h.known || h.fault != fault
-	h.known, h.fault = true, fault
+	news := !h.known || h.fault != fault || !h.silent.IsZero()
+	h.known, h.fault, h.silent = true, fault, time.Time{}
 	h.mu.Unlock()
-	if news {
-		select {
-		case h.changed <- struct{}{}:
-		default:
-		}
+	h.tell(news)
+}
+
+func (h *health) tell(news bool) {
+	if !news {
+		return
+	}
+	select {
+	case h.changed <- struct{}{}:
+	default:
 	}
 }
 
@@ -80,7 +105,21 @@ func (h *health) set(ctx context.Context, rt Runtime) {
 func (h *health) get() (known bool, fault string) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
+	if !h.silent.IsZero() && time.Since(h.silent) >= tolerance {
+		return h.known, h.why
+	}
 	return h.known, h.fault
+}
+
+// tolerated returns how long a silent runtime is still taken for well; 0 if it is
+// not silent, or has been for too long.
+func (h *health) tolerated() time.Duration {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.silent.IsZero() {
+		return 0
+	}
+	return max(0, tolerance-time.Since(h.silent))
 }
 
 // register keeps the Node object there and true.
@@ -132,6 +171,9 @@ func (n *Node) register(ctx context.Context) error {
 		}
 		if _, fault := n.health.get(); fault != "" {
 			pause = min(pause, recheck)
+		}
+		if left := n.health.tolerated(); left > 0 {
+			pause = min(pause, left)
 		}
 		timer.Reset(pause)
 		select {

@@ -29,6 +29,7 @@ type reporter struct {
 	sent     corev1.PodStatus // what the API server has
 	revision uint64           // of the pod as it was last written
 	writing  bool
+	seen     *corev1.Pod // while writing: the newest that came meanwhile
 	failures int
 	retry    time.Time // not before; zero if nothing failed
 	since    time.Time // when what is to be told began to differ from what is known
@@ -41,8 +42,12 @@ func (r *reporter) settled(s *corev1.PodStatus) bool {
 
 // saw takes over what the API server has from a newer version of the pod.
 func (r *reporter) saw(pod *corev1.Pod) {
+	if r.writing {
+		r.seen = pod // whether it is newer is known when the answer is there
+		return
+	}
 	rev, err := strconv.ParseUint(pod.ResourceVersion, 10, 64)
-	if err == nil && rev > r.revision && !r.writing {
+	if err == nil && rev > r.revision {
 		r.sent, r.revision = pod.Status, rev
 	}
 }
@@ -118,7 +123,8 @@ func (w *worker) reported(ctx context.Context, pod *corev1.Pod, s corev1.PodStat
 	r.writing = false
 	switch {
 	case err == nil:
-		r.sent, r.failures, r.retry = s, 0, time.Time{}
+		// As it is there, not as it was meant: others write conditions, too.
+		r.sent, r.failures, r.retry = pod.Status, 0, time.Time{}
 		if rev, err := strconv.ParseUint(pod.ResourceVersion, 10, 64); err == nil {
 			r.revision = rev
 		}
@@ -132,6 +138,10 @@ func (w *worker) reported(ctx context.Context, pod *corev1.Pod, s corev1.PodStat
 			w.log.Warn("pod status not written, will try again", "err", err)
 		}
 		r.retry = time.Now().Add(pauseAfter(r.failures))
+	}
+	if seen := r.seen; seen != nil {
+		r.seen = nil
+		r.saw(seen)
 	}
 }
 

@@ -114,32 +114,38 @@ func fill(ts *testscript.TestScript, neg bool, args []string) {
 	}
 }
 
-// An instance is what a running cluster has written down about itself.
-type instance struct {
-	Process, Runtime struct{ PID int }
-}
-
-func readInstance(run string) (instance, error) {
-	var i instance
-	data, err := os.ReadFile(filepath.Join(run, "instance.json"))
+// processOf returns the process that a running cluster has written down in a file.
+func processOf(run, file, field string) (int, error) {
+	var notes map[string]any
+	data, err := os.ReadFile(filepath.Join(run, file))
 	if err == nil {
-		err = json.Unmarshal(data, &i)
+		err = json.Unmarshal(data, &notes)
 	}
-	return i, err
+	if inner, ok := notes[field].(map[string]any); ok {
+		notes = inner
+	}
+	pid, _ := notes["pid"].(float64)
+	return int(pid), err
 }
 
 // kill9 sampan|runtime kills a process of the cluster NAME as kill -9 does, and
-// waits until it is gone.
+// waits until it is gone; kill9 container COMMAND that of a container.
 func kill9(ts *testscript.TestScript, neg bool, args []string) {
-	if neg || len(args) != 1 {
-		ts.Fatalf("usage: kill9 sampan|runtime")
+	var pid int
+	var err error
+	switch {
+	case neg:
+		ts.Fatalf("unsupported: ! kill9")
+	case slices.Equal(args, []string{"sampan"}):
+		pid, err = processOf(ts.Getenv("RUN"), "instance.json", "process")
+	case slices.Equal(args, []string{"runtime"}):
+		pid, err = processOf(ts.Getenv("RUN"), "runtime.json", "")
+	case len(args) == 2 && args[0] == "container":
+		pid, err = containerOf(ts.Getenv("NAME"), args[1])
+	default:
+		ts.Fatalf("usage: kill9 sampan|runtime|container COMMAND")
 	}
-	i, err := readInstance(ts.Getenv("RUN"))
 	ts.Check(err)
-	pid := i.Process.PID
-	if args[0] == "runtime" {
-		pid = i.Runtime.PID
-	}
 	ts.Check(killAndWait(pid))
 }
 

@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 
 	"github.com/vishvananda/netlink"
@@ -46,6 +47,22 @@ func processesOf(name string) ([]string, error) {
 		}
 	}
 	return found, nil
+}
+
+// containerOf returns the process of the container of a cluster that runs a
+// command.
+func containerOf(name, command string) (int, error) {
+	all, err := processesOf(name)
+	if err != nil {
+		return 0, err
+	}
+	for _, line := range all {
+		pid, args, _ := strings.Cut(strings.TrimPrefix(line, "process "), ": ")
+		if args == command {
+			return strconv.Atoi(pid)
+		}
+	}
+	return 0, fmt.Errorf("no process of cluster %s runs %q; there is\n%s", name, command, strings.Join(all, "\n"))
 }
 
 func cgroupsOf(name string) ([]string, error) {

@@ -57,6 +57,23 @@ func profileOf(cmd *cobra.Command) (local.Profile, error) {
 	return p, err
 }
 
+// found returns the cluster that the global flags name, what it wrote down about
+// itself, and whether it runs. The data are where it has them; to say with
+// --data-dir that they are elsewhere is an error.
+func found(cmd *cobra.Command) (p local.Profile, i local.Instance, running bool, err error) {
+	if p, err = profileOf(cmd); err != nil {
+		return p, i, false, err
+	}
+	if i, running, err = p.Instance(); err != nil {
+		return p, i, false, err
+	}
+	at := p.At(i)
+	if at.DataDir != p.DataDir && flag(cmd, "data-dir") != "" {
+		return p, i, false, fmt.Errorf("cluster %s has its data in %s and not in %s; say so with --data-dir, or name another cluster with --name", p.Name, at.DataDir, p.DataDir)
+	}
+	return at, i, running, nil
+}
+
 // flag returns a global flag's value, or "" where the root has no such flag.
 func flag(cmd *cobra.Command, name string) string {
 	if f := cmd.Flag(name); f != nil {

@@ -264,7 +264,7 @@ func (l *load) stop() (sent, failed int64, versions string, first error) {
 
 // serviceURL asks the API for the address of the service.
 func (d *demo) serviceURL(ctx context.Context) (string, error) {
-	p, err := profileOf(d.cmd)
+	p, _, _, err := found(d.cmd)
 	if err != nil {
 		return "", err
 	}

@@ -1,6 +1,7 @@
 package machine
 
 import (
+	"context"
 	"fmt"
 	"os"
 	"time"
@@ -23,17 +24,19 @@ func downCommand(o Options) *cobra.Command {
 			"The data stays, so that `sampan up` goes on with it; --purge removes that, too.",
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			p, err := profileOf(cmd)
+			p, i, _, err := found(cmd)
 			if err != nil {
 				return err
 			}
-			was, err := down(cmd, o, p)
-			if err != nil {
-				return err
+			was := i.Exists()
+			if was {
+				if err := end(cmd.Context(), o, p, i); err != nil {
+					return err
+				}
 			}
 			out := cmd.OutOrStdout()
 			if purge {
-				had, err := purgeData(p)
+				had, err := p.Remove()
 				if err != nil {
 					return err
 				}
@@ -56,46 +59,20 @@ func downCommand(o Options) *cobra.Command {
 	return cmd
 }
 
-// down ends the processes of a cluster and removes what they made in the kernel.
-// It reports whether there was anything to do.
-func down(cmd *cobra.Command, o Options, p local.Profile) (bool, error) {
-	i, _, err := p.Instance()
-	if err != nil {
-		return false, err
-	}
-	if !i.Exists() {
-		return false, nil
-	}
-	return true, end(cmd, o, p, i)
-}
-
-// end ends what is left of an instance.
-func end(cmd *cobra.Command, o Options, p local.Profile, i local.Instance) error {
+// end ends the processes of a cluster and removes what they made in the kernel.
+func end(ctx context.Context, o Options, p local.Profile, i local.Instance) error {
 	// The cluster first: it would take the end of its containers for a fault.
-	if err := local.End(cmd.Context(), i.Process, patience); err != nil {
+	if err := local.End(ctx, i.Process, patience); err != nil {
 		return err
 	}
-	if err := local.End(cmd.Context(), i.Runtime.Process, patience); err != nil {
+	if err := local.End(ctx, i.Runtime.Process, patience); err != nil {
 		return err
 	}
-	if err := o.Clean(cmd.Context(), p, i); err != nil {
+	if err := o.Clean(ctx, p, i); err != nil {
 		return fmt.Errorf("cluster %s is stopped, but something is left: %w", p.Name, err)
 	}
 	if err := os.RemoveAll(p.RunDir); err != nil {
 		return fmt.Errorf("removing the run directory: %w", err)
 	}
 	return nil
-}
-
-// purgeData removes the data of a cluster, and nothing that is not one. It reports
-// whether there was any.
-func purgeData(p local.Profile) (bool, error) {
-	holds, err := p.Holds()
-	if err != nil || !holds {
-		return false, err
-	}
-	if err := os.RemoveAll(p.DataDir); err != nil {
-		return true, fmt.Errorf("removing the data directory: %w", err)
-	}
-	return true, nil
 }

@@ -73,7 +73,12 @@ func serve(cmd *cobra.Command, o Options, asked local.Settings, r local.Reporter
 // serveBriefly serves until standard input ends, and removes everything.
 func serveBriefly(cmd *cobra.Command, o Options, s Service) error {
 	if holds, err := s.Profile.Holds(); holds || err != nil {
-		return errors.Join(err, fmt.Errorf("--ephemeral wants a data directory of its own, and %s is in use", s.Profile.DataDir))
+		return fmt.Errorf("--ephemeral removes its data directory in the end and wants one that is not there yet, but there is something in %s; nothing was changed", s.Profile.DataDir)
+	}
+	if i, _, err := s.Profile.Instance(); err != nil {
+		return err
+	} else if i.Exists() {
+		return fmt.Errorf("--ephemeral wants a cluster name of its own, and %s is one of this machine already; nothing was changed", s.Profile.Name)
 	}
 	ctx, cancel := context.WithCancel(cmd.Context())
 	defer cancel()
@@ -83,15 +88,14 @@ func serveBriefly(cmd *cobra.Command, o Options, s Service) error {
 		cancel()
 	})
 	err := o.Serve(ctx, s)
-	// What follows must happen although the command was told to stop. The
-	// goroutine above is left to end with the process if the input goes on.
-	cmd.SetContext(context.WithoutCancel(ctx))
+	// The goroutine above is left to end with the process if the input goes on.
 	i, _, instanceErr := s.Profile.Instance()
 	if instanceErr == nil && i.Exists() {
 		// Our own process is about to end anyway.
 		i.Process = local.Process{}
-		instanceErr = end(cmd, o, s.Profile, i)
+		// Told to stop, or not: it must be gone.
+		instanceErr = end(context.WithoutCancel(ctx), o, s.Profile, i)
 	}
-	_, purgeErr := purgeData(s.Profile)
+	_, purgeErr := s.Profile.Remove()
 	return errors.Join(err, instanceErr, purgeErr)
 }

@@ -21,11 +21,11 @@ func statusCommand(Options) *cobra.Command {
 		Short: "Show the cluster of this machine, or with --all each that runs",
 		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			p, err := profileOf(cmd)
-			if err != nil {
-				return err
-			}
 			if all {
+				p, err := profileOf(cmd)
+				if err != nil {
+					return err
+				}
 				is, err := p.Instances()
 				if err != nil {
 					return err
@@ -38,7 +38,7 @@ func statusCommand(Options) *cobra.Command {
 				}
 				return nil
 			}
-			i, running, err := p.Instance()
+			p, i, running, err := found(cmd)
 			if err != nil {
 				return err
 			}
@@ -90,7 +90,7 @@ func kubeconfigCommand() *cobra.Command {
 		Short: "Print the administrator's kubeconfig of a cluster, or merge it into yours",
 		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			p, err := profileOf(cmd)
+			p, _, _, err := found(cmd)
 			if err != nil {
 				return err
 			}

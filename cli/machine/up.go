@@ -1,6 +1,8 @@
 package machine
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"os"
 	"time"
@@ -20,22 +22,21 @@ func upCommand(o Options) *cobra.Command {
 			"runs already is left as it is.",
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			p, err := profileOf(cmd)
-			if err != nil {
-				return err
-			}
 			// Before anything is started: it would be there and nobody could use it.
 			if err := local.Mergeable(flag(cmd, "kubeconfig")); err != nil {
 				return err
 			}
 			out := cmd.OutOrStdout()
-			i, running, err := p.Instance()
+			p, i, running, err := found(cmd)
 			if err != nil {
 				return err
 			}
 			if running {
+				if err := p.Differ(s); err != nil {
+					return err
+				}
 				_, _ = fmt.Fprintf(out, "cluster %s is running already\n", p.Name)
-			} else if i, err = start(cmd, p, s); err != nil {
+			} else if i, err = start(cmd, o, p, s); err != nil {
 				return err
 			} else {
 				_, _ = fmt.Fprintf(out, "cluster %s is ready after %v\n", p.Name, i.ReadyAfter.Round(time.Millisecond))
@@ -52,8 +53,10 @@ func upCommand(o Options) *cobra.Command {
 	return cmd
 }
 
-// start runs a cluster in the background and waits until it is ready.
-func start(cmd *cobra.Command, p local.Profile, asked local.Settings) (local.Instance, error) {
+// start runs a cluster in the background and waits until it is ready. What a start
+// that failed, or was interrupted, has made in the kernel is removed, unless pods
+// were running before.
+func start(cmd *cobra.Command, o Options, p local.Profile, asked local.Settings) (local.Instance, error) {
 	s, err := p.Settle(asked)
 	if err != nil {
 		return local.Instance{}, err
@@ -65,12 +68,25 @@ func start(cmd *cobra.Command, p local.Profile, asked local.Settings) (local.Ins
 	if err != nil {
 		return local.Instance{}, err
 	}
+	before, _, err := p.Instance()
+	if err != nil {
+		return local.Instance{}, err
+	}
 	args := append([]string{"serve", "--report", "--name=" + p.Name, "--data-dir=" + p.DataDir}, settingsArgs(s)...)
 	i, err := local.Start(cmd.Context(), p, program, args, func(step string) {
 		_, _ = fmt.Fprintf(cmd.ErrOrStderr(), "%s\n", step)
 	})
-	if err != nil {
-		return i, fmt.Errorf("cluster %s did not start: %w (log: %s)", p.Name, err, p.Log())
+	if err == nil {
+		return i, nil
 	}
-	return i, nil
+	if ctx := cmd.Context(); ctx.Err() != nil {
+		err = context.Cause(ctx)
+	} else {
+		err = fmt.Errorf("cluster %s did not start: %w (log: %s)", p.Name, err, p.Log())
+	}
+	after, running, lookErr := p.Instance()
+	if lookErr != nil || running || before.Runtime.Alive() || !after.Exists() {
+		return i, errors.Join(err, lookErr)
+	}
+	return i, errors.Join(err, end(context.WithoutCancel(cmd.Context()), o, p, after))
 }

@@ -1,6 +1,7 @@
 package local
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -34,6 +35,7 @@ type Instance struct {
 type Runtime struct {
 	Process
 	Program        string `json:"program,omitempty"` // path
+	DataDir        string `json:"dataDir,omitempty"` // of the cluster
 	PodNetwork     string `json:"podNetwork,omitempty"`
 	ServiceNetwork string `json:"serviceNetwork,omitempty"`
 }
@@ -48,7 +50,9 @@ type Process struct {
 // Self returns the calling process.
 func Self() (Process, error) { return ProcessOf(os.Getpid()) }
 
-// ProcessOf returns the process that has the pid now.
+// ProcessOf returns the process that has the pid now. One that has ended and that
+// its parent has not asked about (which may be never, in a container whose first
+// process takes no interest) is none.
 func ProcessOf(pid int) (Process, error) {
 	data, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	if err != nil {
@@ -60,6 +64,9 @@ func ProcessOf(pid int) (Process, error) {
 	const startTime = 22 - 3 // counted from the third field
 	if len(fields) <= startTime {
 		return Process{}, fmt.Errorf("/proc/%d/stat has %d fields", pid, len(fields)+2)
+	}
+	if state := fields[0]; state == "Z" || state == "X" {
+		return Process{}, os.ErrProcessDone
 	}
 	start, err := strconv.ParseUint(fields[startTime], 10, 64)
 	if err != nil {
@@ -93,6 +100,13 @@ func (p Profile) Instance() (i Instance, running bool, err error) {
 
 // Exists reports whether the cluster has left anything that can be stopped.
 func (i Instance) Exists() bool { return i.Process.PID != 0 || i.Runtime.PID != 0 }
+
+// At returns the profile with the data directory that the instance uses, wherever
+// that was.
+func (p Profile) At(i Instance) Profile {
+	p.DataDir = cmp.Or(i.DataDir, i.Runtime.DataDir, p.DataDir)
+	return p
+}
 
 // Save writes an instance down, but for its Runtime.
 func (p Profile) Save(i Instance) error {

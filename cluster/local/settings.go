@@ -131,6 +131,29 @@ func (s Settings) with(asked Settings, dir string) (Settings, error) {
 	return s, nil
 }
 
+// Differ says how what is asked for differs from what a cluster runs with, or
+// nil.
+func (p Profile) Differ(asked Settings) error {
+	now, found, err := p.savedSettings()
+	if err != nil || !found {
+		return err
+	}
+	wanted, err := p.Settle(asked)
+	if err != nil {
+		return err
+	}
+	refuse := func(what string, is, wanted int) error {
+		return fmt.Errorf("cluster %s is running already, with %s=%d and not %d; `sampan down` stops it, then `sampan up` can start it with that", p.Name, what, is, wanted)
+	}
+	switch {
+	case wanted.APIPort != now.APIPort:
+		return refuse("--api-port", now.APIPort, wanted.APIPort)
+	case wanted.SimulatedNodes != now.SimulatedNodes:
+		return refuse("--simulated-nodes", now.SimulatedNodes, wanted.SimulatedNodes)
+	}
+	return nil
+}
+
 func (s Settings) check() error {
 	var errs []error
 	if s.APIPort < 0 || s.APIPort > 65535 {
@@ -178,11 +201,16 @@ func (p Profile) Holds() (bool, error) {
 	case err != nil:
 		return false, fmt.Errorf("reading the data directory: %w", err)
 	}
-	ours := map[string]bool{filepath.Base(p.settingsFile()): true, filepath.Base(p.Log()): true}
-	for _, e := range entries {
-		if ours[e.Name()] {
+	// A first start that failed may have got no further than the log, or the lock
+	// of the store.
+	ours := []string{p.settingsFile(), p.Log(), filepath.Join(p.DataDir, "store", "lock")}
+	for _, name := range ours {
+		if _, err := os.Lstat(name); err == nil {
 			return true, nil
 		}
 	}
-	return false, fmt.Errorf("%s does not look like the data of a cluster (no cluster.json in it); remove it yourself if that is what you want", p.DataDir)
+	if len(entries) == 0 {
+		return false, nil
+	}
+	return false, fmt.Errorf("%s does not look like the data of a cluster (no cluster.json in it); nothing was removed, do it yourself if that is what you want", p.DataDir)
 }

@@ -44,6 +44,10 @@ func Open(dir string, now time.Time) (*Authority, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, fmt.Errorf("making the directory of the cluster's keys: %w", err)
 	}
+	// A new key beside an old certificate would help nobody.
+	if noKey, noCert := absent(dir, "ca.key"), absent(dir, "ca.crt"); noKey && !noCert {
+		return nil, fmt.Errorf("%s is missing, though its ca.crt is there; restore it from a copy, or start over with `sampan down --purge`", filepath.Join(dir, "ca.key"))
+	}
 	a := &Authority{}
 	var err error
 	if a.key, err = keyAt(filepath.Join(dir, "ca.key")); err != nil {
@@ -67,6 +71,11 @@ func Open(dir string, now time.Time) (*Authority, error) {
 		return nil, err
 	}
 	return a, nil
+}
+
+func absent(dir, name string) bool {
+	_, err := os.Lstat(filepath.Join(dir, name))
+	return errors.Is(err, fs.ErrNotExist)
 }
 
 // parse fills in what follows from the certificate, and checks that it is ours.

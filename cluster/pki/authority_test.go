@@ -77,13 +77,28 @@ func TestDamagedFilesAreNamed(t *testing.T) {
 		})
 	}
 	t.Run("a key of another cluster", func(t *testing.T) {
-		dir := t.TempDir()
+		dir, other := t.TempDir(), t.TempDir()
 		open(t, dir)
-		if err := os.Remove(filepath.Join(dir, "ca.key")); err != nil {
+		open(t, other)
+		if err := os.Rename(filepath.Join(other, "ca.key"), filepath.Join(dir, "ca.key")); err != nil {
 			t.Fatal(err)
 		}
 		if _, err := pki.Open(dir, time.Now()); err == nil || !strings.Contains(err.Error(), "does not belong") {
 			t.Errorf("Open = %v, want an error about the pair", err)
+		}
+	})
+	t.Run("a key that is gone", func(t *testing.T) {
+		dir := t.TempDir()
+		open(t, dir)
+		key := filepath.Join(dir, "ca.key")
+		if err := os.Remove(key); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := pki.Open(dir, time.Now()); err == nil || !strings.Contains(err.Error(), key+" is missing") {
+			t.Errorf("Open = %v, want an error that names %s", err, key)
+		}
+		if _, err := os.Stat(key); err == nil {
+			t.Error("a new key was made for the old certificate")
 		}
 	})
 	t.Run("expired", func(t *testing.T) {

@@ -1,0 +1,53 @@
+package local
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// Remove removes the data of the cluster, unless a process works on it (perhaps of
+// a cluster of another name), or it is not the data of a cluster. It reports
+// whether there was any.
+func (p Profile) Remove() (bool, error) {
+	holds, err := p.Holds()
+	if err != nil || !holds {
+		return false, err
+	}
+	release, err := p.lock()
+	if err != nil {
+		return false, err
+	}
+	defer release()
+	if err := os.RemoveAll(p.DataDir); err != nil {
+		return true, fmt.Errorf("removing the data directory: %w", err)
+	}
+	return true, nil
+}
+
+// lock takes the lock that the store of a running cluster holds (see package
+// store/disk), so that none begins to run meanwhile.
+func (p Profile) lock() (release func(), err error) {
+	f, err := os.OpenFile(filepath.Join(p.DataDir, "store", "lock"), os.O_RDONLY, 0)
+	if errors.Is(err, fs.ErrNotExist) {
+		return func() {}, nil // it was never started so far
+	}
+	if err != nil {
+		return nil, fmt.Errorf("locking the data directory: %w", err)
+	}
+	err = unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
+	if err == nil {
+		return func() { _ = f.Close() }, nil
+	}
+	owner, _ := os.ReadFile(f.Name())
+	_ = f.Close()
+	if !errors.Is(err, unix.EWOULDBLOCK) {
+		return nil, fmt.Errorf("locking the data directory %s: %w", p.DataDir, err)
+	}
+	return nil, fmt.Errorf("the data directory %s is in use by process %s; `sampan status --all` says which cluster that is, nothing was removed", p.DataDir, strings.TrimSpace(string(owner)))
+}

@@ -1,0 +1,134 @@
+package node_test
+
+import (
+	"context"
+	"errors"
+	"iter"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/sampan-io/sampan/client"
+	"github.com/sampan-io/sampan/client/clienttest"
+	"github.com/sampan-io/sampan/node/simulated"
+)
+
+// unset writes that a condition of a pod is false, as a controller may.
+func (r *rig) unset(name string, c corev1.PodConditionType) {
+	pod := r.pod(name).DeepCopy()
+	for i := range pod.Status.Conditions {
+		if pod.Status.Conditions[i].Type == c {
+			pod.Status.Conditions[i].Status = corev1.ConditionFalse
+		}
+	}
+	if _, err := client.Pods.Update(r.Context(), r.api, pod, "status"); err != nil {
+		r.Error(err)
+	}
+}
+
+func TestAConditionThatOthersWriteMeanwhileIsMended(t *testing.T) {
+	inBubble(t, func(r *rig) {
+		r.create(webPod("web"))
+		r.await("web", "ready", isReady)
+		synctest.Wait()
+		var once sync.Once
+		r.api.Intercept(func(q clienttest.Request) error {
+			if q.Verb == "patch" && q.Resource == "pods" {
+				// Between what the agent saw and what it writes.
+				once.Do(func() { r.unset("web", corev1.PodReady) })
+			}
+			return nil
+		})
+		r.unset("web", corev1.ContainersReady)
+		synctest.Wait()
+		time.Sleep(time.Second)
+		synctest.Wait()
+		if p := r.pod("web"); !isReady(p) {
+			t.Errorf("what others wrote is still there: %s", brief(p))
+		}
+	})
+}
+
+// mute is a runtime that can be silenced.
+type mute struct {
+	*simulated.Runtime
+
+	mu     sync.Mutex
+	silent bool   // guarded by mu
+	cut    func() // guarded by mu; ends the stream of events
+}
+
+var errSilent = errors.New("connection refused")
+
+func (m *mute) silence(on bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.silent = on
+	m.cut()
+}
+
+func (m *mute) isSilent() bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.silent
+}
+
+func (m *mute) Status(ctx context.Context) (*cri.RuntimeStatus, error) {
+	if m.isSilent() {
+		return nil, errSilent
+	}
+	return m.Runtime.Status(ctx)
+}
+
+func (m *mute) Events(ctx context.Context) iter.Seq2[*cri.ContainerEventResponse, error] {
+	return func(yield func(*cri.ContainerEventResponse, error) bool) {
+		if m.isSilent() {
+			yield(nil, errSilent)
+			return
+		}
+		inner, cancel := context.WithCancel(ctx)
+		defer cancel()
+		m.mu.Lock()
+		m.cut = cancel
+		m.mu.Unlock()
+		m.Runtime.Events(inner)(yield)
+	}
+}
+
+func TestARuntimeThatIsSilentForAMomentLeavesTheNodeReady(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t)
+		rt := &mute{Runtime: r.rt}
+		r.opts.Runtime = rt
+		stop := r.start()
+		defer stop()
+		<-r.node.Ready()
+		ready := func(at string, want bool) {
+			t.Helper()
+			synctest.Wait()
+			n := clienttest.Find(r.api, client.Nodes, "", "n1")
+			for _, c := range n.Status.Conditions {
+				if c.Type == corev1.NodeReady && (c.Status == corev1.ConditionTrue) != want {
+					t.Errorf("%s the node's Ready is %s (%s), want %v", at, c.Status, c.Message, want)
+				}
+			}
+		}
+		rt.silence(true)
+		ready("at once", true)
+		time.Sleep(29 * time.Second)
+		ready("after 29 s", true)
+		rt.silence(false)
+		time.Sleep(time.Minute)
+		ready("when it is heard again", true)
+		rt.silence(true)
+		time.Sleep(31 * time.Second)
+		ready("after 31 s", false)
+		rt.silence(false)
+		time.Sleep(20 * time.Second)
+		ready("when it is heard again", true)
+	})
+}
