@@ -38,6 +38,8 @@ var commands = map[string]func(ts *testscript.TestScript, neg bool, args []strin
 	"follow":    follow,
 	"seen":      seen,
 	"capture":   capture,
+	"ask":       ask,
+	"different": different,
 }
 
 // exits CODE PROGRAM ARG… runs a program, which must end with that code.
