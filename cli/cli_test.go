@@ -91,7 +91,7 @@ func (c *terminal) runIn(ctx context.Context, args ...string) result {
 	out, errs := &tee{on: c.onLine}, &tee{on: c.onLine}
 	code := cli.Main(ctx, append([]string{"--kubeconfig", c.kubeconfig}, args...), cli.Options{
 		Version: "v0", In: strings.NewReader(c.in), Out: out, Err: errs,
-		RunScheduler: func(context.Context, *rest.Config) error { return nil },
+		RunScheduler: func(context.Context, *rest.Config, string) error { return nil },
 	})
 	return result{code, out.buf.String(), errs.buf.String()}
 }

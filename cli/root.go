@@ -23,9 +23,9 @@ type Options struct {
 	// Extra are further verbs; the root's global flags are theirs, too.
 	Extra []*cobra.Command
 
-	// RunScheduler schedules against a server until ctx is over. Nil leaves the
-	// verb out.
-	RunScheduler func(ctx context.Context, cfg *rest.Config) error
+	// RunScheduler schedules the pods that name this scheduler against a server, until
+	// ctx is over. Nil leaves the verb out.
+	RunScheduler func(ctx context.Context, cfg *rest.Config, name string) error
 }
 
 // New returns the root of the command tree. Each call returns a new one.

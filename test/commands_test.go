@@ -37,6 +37,9 @@ var commands = map[string]func(ts *testscript.TestScript, neg bool, args []strin
 	"tear":      tear,
 	"follow":    follow,
 	"seen":      seen,
+	"capture":   capture,
+	"ask":       ask,
+	"different": different,
 }
 
 // exits CODE PROGRAM ARG… runs a program, which must end with that code.
@@ -49,6 +52,15 @@ func exits(ts *testscript.TestScript, neg bool, args []string) {
 	if strconv.Itoa(code) != args[0] {
 		ts.Fatalf("%s exited with code %d, want %s", strings.Join(args[1:], " "), code, args[0])
 	}
+}
+
+// capture VARIABLE PROGRAM ARG… puts what a program prints into a variable.
+func capture(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) < 2 {
+		ts.Fatalf("usage: capture VARIABLE PROGRAM ARG…")
+	}
+	ts.Check(ts.Exec(args[1], args[2:]...))
+	ts.Setenv(args[0], strings.TrimSpace(ts.ReadFile("stdout")))
 }
 
 // public opens the session's directory to every user, and puts sampan into it as

@@ -4,6 +4,8 @@ package main
 
 import (
 	"context"
+	"crypto/tls"
+	"crypto/x509"
 	"errors"
 	"fmt"
 	"io"
@@ -24,7 +26,7 @@ const usage = `usage: demo [COMMAND]
                         after SIGTERM go on for $DRAIN_SECONDS (1)
   build                 print progress for two seconds, then end
   sleep [SECONDS]       do nothing, for ever if no time is given
-  exit [CODE]           end with this exit code (0)
+  exit [CODE [WORD…]]   print words, if there are any, and end with this exit code (0)
   echo WORD…            print words to standard output
   complain WORD…        print words to standard error
   write FILE WORD…      put words into a file
@@ -32,6 +34,7 @@ const usage = `usage: demo [COMMAND]
   list DIRECTORY…       print what is in directories
   id                    print user, groups, capabilities, directory and hostname
   get URL               print what a web server answers
+  api PATH              print what the cluster's API server answers this pod
   resolve NAME          print the addresses of a name
   memory MIB            take memory, and hold it
   flood BYTES           print lines of the alphabet
@@ -47,7 +50,7 @@ func run(args []string) int {
 	}
 	verbs := map[string]func([]string) error{
 		"serve": serve, "build": build, "sleep": sleep, "echo": echo, "complain": complain, "write": write, "read": read,
-		"list": list, "id": identity, "get": get, "resolve": resolve, "memory": memory, "flood": flood, "spawn": spawn,
+		"list": list, "id": identity, "get": get, "api": api, "resolve": resolve, "memory": memory, "flood": flood, "spawn": spawn,
 		"unshare": unshare,
 	}
 	if args[0] == "exit" {
@@ -55,6 +58,9 @@ func run(args []string) int {
 		if err != nil {
 			fmt.Fprintln(os.Stderr, "demo: exit:", err)
 			return 2
+		}
+		if len(args) > 2 {
+			fmt.Println(strings.Join(args[2:], " "))
 		}
 		return code
 	}
@@ -245,7 +251,42 @@ func get(args []string) error {
 	if err != nil {
 		return err
 	}
-	answer, err := http.DefaultClient.Do(request)
+	return ask(http.DefaultClient, request)
+}
+
+// account is where a pod finds its token and the certificate of the cluster.
+const account = "/var/run/secrets/kubernetes.io/serviceaccount/"
+
+func api(args []string) error {
+	if len(args) != 1 {
+		return errors.New("want one path")
+	}
+	token, err := os.ReadFile(account + "token")
+	if err != nil {
+		return err
+	}
+	authority, err := os.ReadFile(account + "ca.crt")
+	if err != nil {
+		return err
+	}
+	roots := x509.NewCertPool()
+	if !roots.AppendCertsFromPEM(authority) {
+		return errors.New(account + "ca.crt holds no certificate")
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	defer cancel()
+	server := net.JoinHostPort(os.Getenv("KUBERNETES_SERVICE_HOST"), os.Getenv("KUBERNETES_SERVICE_PORT"))
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "https://"+server+args[0], nil)
+	if err != nil {
+		return err
+	}
+	request.Header.Set("Authorization", "Bearer "+string(token))
+	return ask(&http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{RootCAs: roots}}}, request)
+}
+
+// ask prints the answer to a request.
+func ask(client *http.Client, request *http.Request) error {
+	answer, err := client.Do(request)
 	if err != nil {
 		return err
 	}

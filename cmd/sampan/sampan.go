@@ -49,12 +49,12 @@ func serve(ctx context.Context, s machine.Service) error {
 }
 
 // runScheduler schedules for a cluster that may be somebody else's.
-func runScheduler(ctx context.Context, cfg *rest.Config) error {
+func runScheduler(ctx context.Context, cfg *rest.Config, name string) error {
 	api, err := client.NewREST(cfg, client.RESTOptions{UserAgent: "sampan-scheduler/" + version})
 	if err != nil {
 		return err
 	}
-	s, err := scheduler.New(scheduler.Options{Client: api, Plugins: builtin.Default(), Log: slog.Default()})
+	s, err := scheduler.New(scheduler.Options{Client: api, Plugins: builtin.Default(), Name: name, Log: slog.Default()})
 	if err != nil {
 		return err
 	}
