@@ -184,7 +184,7 @@ func (t *timeline) Swap(i, j int) {
 }
 
 func (t *timeline) Push(x any) {
-	key := x.(Key) //nolint:errcheck // only keys are pushed
+	key := x.(Key) // only keys are pushed
 	t.keys[key].index = len(t.order)
 	t.order = append(t.order, key)
 }
