@@ -61,8 +61,10 @@ func house(t *testing.T) *fixture {
 		o.Auth = byName{}
 		o.Authorizer = rbac.New(rbac.Options{Objects: objects})
 		o.Admission = []admission.Plugin{
-			admission.NewNamespaceLifecycle(objects), admission.NewServiceAccount(objects), admission.Priority{},
-			admission.DefaultTolerationSeconds{}, admission.NewNodeRestriction(objects), addresses,
+			admission.NewNamespaceLifecycle(objects), admission.NewServiceAccount(objects),
+			admission.Priority{},
+			admission.DefaultTolerationSeconds{},
+			admission.NewNodeRestriction(objects), addresses,
 		}
 		o.Discovery = discovery.New(o.Catalog, version.Info{Major: "1", Minor: "37", GitVersion: "v1.37.0"})
 		o.OpenAPI = openapi.New(o.Catalog, "v1.37.0")

@@ -53,7 +53,8 @@ func (s *Server) update(ctx context.Context, t target, body runtime.Object, opts
 	// With a resource version a lost race is a conflict, so the body need not be kept.
 	once := obj.GetResourceVersion() != "" && obj.GetResourceVersion() != "0"
 	tried := false
-	return s.modify(ctx, &modification{target: t, operation: admission.Update, dryRun: dryRun,
+	return s.modify(ctx, &modification{
+		target: t, operation: admission.Update, dryRun: dryRun,
 		propose: func(*codec.Item) (catalog.Object, runtime.Object, error) {
 			if once && tried {
 				return nil, nil, modified(t.kind.GR(), t.name)
@@ -62,15 +63,18 @@ func (s *Server) update(ctx context.Context, t target, body runtime.Object, opts
 				return obj, nil, nil
 			}
 			return obj.DeepCopyObject().(catalog.Object), nil, nil
-		}})
+		},
+	})
 }
 
 // putView changes an object to what the body of a subresource says.
 func (s *Server) putView(ctx context.Context, t target, body runtime.Object, op admission.Operation, dryRun bool) (result, error) {
-	return s.modify(ctx, &modification{target: t, operation: op, dryRun: dryRun,
+	return s.modify(ctx, &modification{
+		target: t, operation: op, dryRun: dryRun,
 		propose: func(old *codec.Item) (catalog.Object, runtime.Object, error) {
 			return t.apply(old, body)
-		}})
+		},
+	})
 }
 
 // apply puts the body of a subresource into a copy of its parent.

@@ -1,6 +1,7 @@
 package await
 
 import (
+	"maps"
 	"strings"
 
 	batchv1 "k8s.io/api/batch/v1"
@@ -140,9 +141,7 @@ func (w *watcher) belong(r report) error {
 	switch {
 	case r.listed:
 		gone := make(map[types.UID]client.Object, len(known))
-		for id, o := range known {
-			gone[id] = o
-		}
+		maps.Copy(gone, known)
 		for _, o := range r.list {
 			delete(gone, o.GetUID())
 			if err := w.place(r.from, o); err != nil {

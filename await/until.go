@@ -360,8 +360,7 @@ func (w *watcher) judge(m *member, now time.Time) error {
 	v := w.view(m)
 	verdict, err := Judge(w.req.For, v)
 	if err != nil {
-		var misuse *MisuseError
-		if errors.As(err, &misuse) {
+		if _, ok := errors.AsType[*MisuseError](err); ok {
 			return err
 		}
 		return fmt.Errorf("%s: %w", m.ref, err)

@@ -381,8 +381,7 @@ func TestInterruption(t *testing.T) {
 func TestMisuse(t *testing.T) {
 	v := newVoyage(t, controller(1, 1))
 	_, err := v.until(t.Context(), await.Request{For: await.Finished, Targets: []await.Target{target(client.ReplicationControllers, "web")}})
-	var misuse *await.MisuseError
-	if !errors.As(err, &misuse) {
+	if _, ok := errors.AsType[*await.MisuseError](err); !ok {
 		t.Errorf("Until = %v, want a MisuseError", err)
 	}
 	for _, req := range []await.Request{

@@ -264,8 +264,12 @@ func TestWait(t *testing.T) {
 		t.Errorf("wait for a failed job: %+v", got)
 	}
 	for _, args := range [][]string{
-		{"wait", "pod/a"}, {"wait", "pod/a", "--for=redy"}, {"wait", "--for=ready"}, {"wait", "pod", "--for=ready"},
-		{"wait", "pod/a", "--for=ready", "--fail=maybe"}, {"wait", "rc/x/y", "--for=ready"},
+		{"wait", "pod/a"},
+		{"wait", "pod/a", "--for=redy"},
+		{"wait", "--for=ready"},
+		{"wait", "pod", "--for=ready"},
+		{"wait", "pod/a", "--for=ready", "--fail=maybe"},
+		{"wait", "rc/x/y", "--for=ready"},
 	} {
 		if got := c.run(args...); got.code != 1 || !strings.HasPrefix(got.err, "error: ") {
 			t.Errorf("%v: %+v, want a sentence and exit code 1", args, got)

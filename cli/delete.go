@@ -150,12 +150,12 @@ func (s *session) present(ctx context.Context, i resource.Info) ([]client.Object
 		if err != nil {
 			return nil, err
 		}
-		return []client.Object{o.(client.Object)}, nil //nolint:errcheck // every object of the API has metadata
+		return []client.Object{o.(client.Object)}, nil // every object of the API has metadata
 	}
 	list, _, err := s.List(ctx, i.Mapping.GroupVersionResource, i.Namespace, metav1.ListOptions{LabelSelector: i.Labels, FieldSelector: i.Fields})
 	objs := make([]client.Object, len(list))
 	for n, o := range list {
-		objs[n] = o.(client.Object) //nolint:errcheck // every object of the API has metadata
+		objs[n] = o.(client.Object) // every object of the API has metadata
 	}
 	return objs, err
 }

@@ -96,7 +96,7 @@ func exitCode(err error) int {
 // line names are not there. What an object in a file lacks is the file's fault.
 func isGone(err error) bool {
 	var source *resource.SourceError
-	if joined, ok := err.(interface{ Unwrap() []error }); ok { //nolint:errorlint // every one of the list counts
+	if joined, ok := err.(interface{ Unwrap() []error }); ok { // every one of the list counts
 		errs := joined.Unwrap()
 		for _, e := range errs {
 			if !isGone(e) {
@@ -111,7 +111,7 @@ func isGone(err error) bool {
 // explain says an error in lines, each of which stands alone: errors of the
 // server as kubectl prints them, failures to reach it with what to do.
 func explain(err error) []string {
-	if joined, ok := err.(interface{ Unwrap() []error }); ok { //nolint:errorlint // only a list at the top has lines
+	if joined, ok := err.(interface{ Unwrap() []error }); ok { // only a list at the top has lines
 		var lines []string
 		for _, e := range joined.Unwrap() {
 			lines = append(lines, explain(e)...)

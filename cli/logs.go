@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net/url"
 	"slices"
 	"strconv"
@@ -293,9 +294,7 @@ func containerOf(p *corev1.Pod, asked string, notes io.Writer) (string, error) {
 // one prints the log of one container.
 func (l *logs) one(ctx context.Context, c *client.REST, query url.Values, src logSource, w io.Writer) error {
 	q := url.Values{"container": {src.container}}
-	for k, v := range query {
-		q[k] = v
-	}
+	maps.Copy(q, query)
 	path := "/api/v1/namespaces/" + src.pod.Namespace + "/pods/" + src.pod.Name + "/log"
 	resp, err := c.Do(ctx, client.RawRequest{Path: path, Query: q})
 	if err != nil {

@@ -186,7 +186,7 @@ func (w *wire) watch(rw http.ResponseWriter, r *http.Request, gvr schema.GroupVe
 	for e, err := range w.Watch(r.Context(), gvr, namespace, opts) {
 		if err != nil {
 			var status apierrors.APIStatus
-			if s, ok := err.(apierrors.APIStatus); ok { //nolint:errorlint // the model returns them bare
+			if s, ok := err.(apierrors.APIStatus); ok { // the model returns them bare
 				status = s
 				answer(rw, 0, map[string]any{"type": watch.Error, "object": status.Status()})
 			}
@@ -219,7 +219,7 @@ func tableOf(revision string, objs ...runtime.Object) metav1.Table {
 		},
 	}
 	for _, o := range objs {
-		m := o.(client.Object) //nolint:errcheck // every object of the model has metadata
+		m := o.(client.Object) // every object of the model has metadata
 		replicas := 0
 		if rc, ok := o.(*corev1.ReplicationController); ok && rc.Spec.Replicas != nil {
 			replicas = int(*rc.Spec.Replicas)
@@ -235,7 +235,7 @@ func tableOf(revision string, objs ...runtime.Object) metav1.Table {
 }
 
 func fail(rw http.ResponseWriter, err error) {
-	s, ok := err.(apierrors.APIStatus) //nolint:errorlint // the model returns them bare
+	s, ok := err.(apierrors.APIStatus) // the model returns them bare
 	if !ok {
 		s = apierrors.NewInternalError(err)
 	}

@@ -176,15 +176,16 @@ type timeline struct {
 	order []Key
 }
 
-func (t *timeline) Len() int           { return len(t.order) }
+func (t *timeline) Len() int { return len(t.order) }
 func (t *timeline) Less(i, j int) bool { return t.keys[t.order[i]].due.Before(t.keys[t.order[j]].due) }
+
 func (t *timeline) Swap(i, j int) {
 	t.order[i], t.order[j] = t.order[j], t.order[i]
 	t.keys[t.order[i]].index, t.keys[t.order[j]].index = i, j
 }
 
 func (t *timeline) Push(x any) {
-	key := x.(Key) //nolint:errcheck // only keys are pushed
+	key := x.(Key) // only keys are pushed
 	t.keys[key].index = len(t.order)
 	t.order = append(t.order, key)
 }

@@ -57,7 +57,7 @@ func statfs(dir string, fs *unix.Statfs_t) error {
 	for {
 		err := unix.Statfs(dir, fs)
 		i := strings.LastIndexByte(dir, '/')
-		if err != unix.ENOENT || i < 0 || dir == "/" { //nolint:errorlint // a bare errno
+		if err != unix.ENOENT || i < 0 || dir == "/" { // a bare errno
 			return err
 		}
 		dir = dir[:max(i, 1)]

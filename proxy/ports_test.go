@@ -15,8 +15,6 @@ import (
 	"github.com/sampan-io/sampan/proxy"
 )
 
-func ptr[T any](v T) *T { return &v }
-
 // service is web in default at 10.0.0.1, port http 80.
 func service(change func(*corev1.Service)) *corev1.Service {
 	s := &corev1.Service{
@@ -38,10 +36,10 @@ func endpoint(addr, conditions string) discoveryv1.Endpoint {
 	has := func(c rune) *bool {
 		for _, x := range conditions {
 			if x == c {
-				return ptr(true)
+				return new(true)
 			}
 		}
-		return ptr(false)
+		return new(false)
 	}
 	if conditions != "unset" {
 		e.Conditions = discoveryv1.EndpointConditions{Ready: has('r'), Serving: has('s'), Terminating: has('t')}
@@ -53,7 +51,7 @@ func slice(port string, number int32, es ...discoveryv1.Endpoint) *discoveryv1.E
 	return &discoveryv1.EndpointSlice{
 		ObjectMeta:  metav1.ObjectMeta{Namespace: "default", Name: "web-1", Labels: map[string]string{discoveryv1.LabelServiceName: "web"}},
 		AddressType: discoveryv1.AddressTypeIPv4,
-		Ports:       []discoveryv1.EndpointPort{{Name: ptr(port), Port: ptr(number), Protocol: ptr(corev1.ProtocolTCP)}},
+		Ports:       []discoveryv1.EndpointPort{{Name: new(port), Port: new(number), Protocol: new(corev1.ProtocolTCP)}},
 		Endpoints:   es,
 	}
 }
@@ -128,7 +126,7 @@ func TestPorts(t *testing.T) {
 			"affinity with its timeout",
 			service(func(s *corev1.Service) {
 				s.Spec.SessionAffinity = corev1.ServiceAffinityClientIP
-				s.Spec.SessionAffinityConfig = &corev1.SessionAffinityConfig{ClientIP: &corev1.ClientIPConfig{TimeoutSeconds: ptr(int32(7))}}
+				s.Spec.SessionAffinityConfig = &corev1.SessionAffinityConfig{ClientIP: &corev1.ClientIPConfig{TimeoutSeconds: new(int32(7))}}
 			}), nil,
 			[]proxy.Port{port(func(p *proxy.Port) { p.Affinity = 7 * time.Second })},
 		},

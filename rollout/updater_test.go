@@ -241,7 +241,7 @@ func web(n int32) *corev1.ReplicationController {
 }
 
 // update runs an update and returns what it printed.
-func (h *harbour) update(c client.Interface, ctx context.Context, change func(*rollout.Options)) (string, error) { //nolint:revive // a client to break comes first
+func (h *harbour) update(c client.Interface, ctx context.Context, change func(*rollout.Options)) (string, error) { // a client to break comes first
 	var out bytes.Buffer
 	o := rollout.Options{
 		Client: c, Namespace: "default", Old: "web", Image: "v2", Timeout: 20 * time.Second,

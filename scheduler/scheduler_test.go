@@ -255,7 +255,7 @@ func TestManyPodsFillManyNodesExactly(t *testing.T) {
 	}
 	scheduling(t, func(t *testing.T, s *clienttest.Server) {
 		count := map[string]int{}
-		for _, w := range strings.Fields(where(t, s)) {
+		for w := range strings.FieldsSeq(where(t, s)) {
 			_, n, _ := strings.Cut(w, ":")
 			count[n]++
 		}

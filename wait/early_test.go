@@ -242,7 +242,7 @@ func TestRow10IntervalsThatAreNotPositive(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		start, calls := time.Now(), 0
 		done := make(chan struct{})
-		go func() { //nolint:forbidigo // Forever ends by Goexit alone
+		go func() { // Forever ends by Goexit alone
 			defer close(done)
 			wait.Forever(func() {
 				if calls++; calls == 1000 {
@@ -257,7 +257,7 @@ func TestRow10IntervalsThatAreNotPositive(t *testing.T) {
 	})
 	synctest.Test(t, func(t *testing.T) {
 		l, done := newLog(), make(chan struct{})
-		go func() { //nolint:forbidigo // Forever ends by Goexit alone
+		go func() { // Forever ends by Goexit alone
 			defer close(done)
 			wait.Forever(func() {
 				if _, _ = l.never(); len(l.at) == 3 {

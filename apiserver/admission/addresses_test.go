@@ -36,7 +36,7 @@ func newAddresses(t testing.TB, m *memory, ports admission.PortRange, networks .
 // policy=PreferDualStack families=IPv4 selector lb=no health=30001 local".
 func service(name, text string) *corev1.Service {
 	s := &corev1.Service{ObjectMeta: meta("ship", name), Spec: corev1.ServiceSpec{Type: corev1.ServiceTypeClusterIP}}
-	for _, word := range strings.Fields(text) {
+	for word := range strings.FieldsSeq(text) {
 		key, value, _ := strings.Cut(word, "=")
 		switch key {
 		case "type":
@@ -50,7 +50,7 @@ func service(name, text string) *corev1.Service {
 			policy := corev1.IPFamilyPolicy(value)
 			s.Spec.IPFamilyPolicy = &policy
 		case "families":
-			for _, f := range strings.Split(value, ",") {
+			for f := range strings.SplitSeq(value, ",") {
 				s.Spec.IPFamilies = append(s.Spec.IPFamilies, corev1.IPFamily(f))
 			}
 		case "selector":
@@ -63,7 +63,7 @@ func service(name, text string) *corev1.Service {
 		case "health":
 			fmt.Sscan(value, &s.Spec.HealthCheckNodePort)
 		case "ports":
-			for _, p := range strings.Split(value, ",") {
+			for p := range strings.SplitSeq(value, ",") {
 				var sp corev1.ServicePort
 				ends, node, _ := strings.Cut(p, ":")
 				port, protocol, _ := strings.Cut(ends, "/")

@@ -2,6 +2,7 @@ package admission
 
 import (
 	"context"
+	"slices"
 
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -53,8 +54,8 @@ type Attributes struct {
 func (a *Attributes) Finish(committed bool) {
 	done := a.Done
 	a.Done = nil
-	for i := len(done) - 1; i >= 0; i-- {
-		done[i](committed)
+	for _, d := range slices.Backward(done) {
+		d(committed)
 	}
 }
 

@@ -65,8 +65,10 @@ func serve(t *testing.T) *served {
 		Store: st, Catalog: c,
 		Auth: auth.New(auth.Options{Tokens: tokens}), Authorizer: rbac.New(rbac.Options{Objects: objects}),
 		Admission: []admission.Plugin{
-			admission.NewNamespaceLifecycle(objects), admission.NewServiceAccount(objects), admission.Priority{},
-			admission.DefaultTolerationSeconds{}, admission.NewNodeRestriction(objects), addresses,
+			admission.NewNamespaceLifecycle(objects), admission.NewServiceAccount(objects),
+			admission.Priority{},
+			admission.DefaultTolerationSeconds{},
+			admission.NewNodeRestriction(objects), addresses,
 		},
 		Connect: map[string]apiserver.ConnectHandler{"log": stream, "proxy": stream},
 		Issue: map[string]apiserver.IssueHandler{"token": func(ctx context.Context, parent catalog.Object, body runtime.Object) (runtime.Object, error) {

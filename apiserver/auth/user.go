@@ -1,5 +1,7 @@
 package auth
 
+import "slices"
+
 import "context"
 
 // A User is who asks. It must not be changed once it was handed out: requests
@@ -26,12 +28,7 @@ const (
 
 // In reports whether u belongs to the group.
 func (u *User) In(group string) bool {
-	for _, g := range u.Groups {
-		if g == group {
-			return true
-		}
-	}
-	return false
+	return slices.Contains(u.Groups, group)
 }
 
 // Node returns the name of the node that u is the agent of: its name is

@@ -28,7 +28,7 @@ func negotiate(accept []string, whole bool) (form, bool) {
 	}
 	var best form
 	bestWeight := 0.0
-	for _, clause := range strings.Split(strings.Join(accept, ","), ",") {
+	for clause := range strings.SplitSeq(strings.Join(accept, ","), ",") {
 		media, params, err := mime.ParseMediaType(clause)
 		if err != nil {
 			continue

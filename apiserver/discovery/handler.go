@@ -172,7 +172,7 @@ func (h *handler) object(path string, f form) runtime.Object {
 // refuse answers with an error, always in JSON: who asks for discovery can read it.
 func refuse(w http.ResponseWriter, err error) {
 	status := metav1.Status{Status: metav1.StatusFailure, Reason: metav1.StatusReasonInternalError, Code: http.StatusInternalServerError, Message: err.Error()}
-	if s, ok := err.(apierrors.APIStatus); ok { //nolint:errorlint // made here, never wrapped
+	if s, ok := err.(apierrors.APIStatus); ok { // made here, never wrapped
 		status = s.Status()
 	}
 	status.TypeMeta = metav1.TypeMeta{Kind: "Status", APIVersion: "v1"}

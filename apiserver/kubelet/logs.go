@@ -6,6 +6,7 @@ import (
 	"io"
 	"net/http"
 	"net/url"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -148,12 +149,7 @@ func pickContainer(asked string, pod *corev1.Pod) (string, error) {
 		names = append(names, c.Name)
 	}
 	has := func(name string) bool {
-		for _, n := range names {
-			if n == name {
-				return true
-			}
-		}
-		return false
+		return slices.Contains(names, name)
 	}
 	if asked != "" {
 		if !has(asked) {

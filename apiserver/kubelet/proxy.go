@@ -52,7 +52,7 @@ func dropIdentity(h http.Header) {
 	if protocols := h.Values("Sec-Websocket-Protocol"); len(protocols) > 0 {
 		// Browsers hand over their token as a protocol.
 		var kept []string
-		for _, p := range strings.Split(strings.Join(protocols, ","), ",") {
+		for p := range strings.SplitSeq(strings.Join(protocols, ","), ",") {
 			if p = strings.TrimSpace(p); !strings.HasPrefix(p, "base64url.bearer.authorization.k8s.io.") {
 				kept = append(kept, p)
 			}

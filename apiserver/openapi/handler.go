@@ -226,7 +226,7 @@ func negotiate(accept []string) string {
 	if strings.TrimSpace(strings.Join(accept, "")) == "" {
 		return inJSON
 	}
-	for _, clause := range strings.Split(strings.Join(accept, ","), ",") {
+	for clause := range strings.SplitSeq(strings.Join(accept, ","), ",") {
 		media, _, err := mime.ParseMediaType(clause)
 		if err != nil {
 			// The older name has a character that media types cannot have.

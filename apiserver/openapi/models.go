@@ -61,8 +61,7 @@ func (ms models) of(t reflect.Type) *model {
 // they were t's own, as encoding/json does.
 func (ms models) fields(m *model, t reflect.Type) {
 	texts := docs(t)
-	for i := range t.NumField() {
-		f := t.Field(i)
+	for f := range t.Fields() {
 		name, options, _ := strings.Cut(f.Tag.Get("json"), ",")
 		if name == "-" || !f.IsExported() {
 			continue
@@ -120,7 +119,7 @@ func specialModel(t reflect.Type) (*model, bool) {
 // modelName returns the name of a type's schema: what the type says, or its
 // package path with the domain turned round and its name.
 func modelName(t reflect.Type) string {
-	if n, ok := reflect.New(t).Interface().(interface{ OpenAPIModelName() string }); ok {
+	if n, ok := reflect.TypeAssert[interface{ OpenAPIModelName() string }](reflect.New(t)); ok {
 		return n.OpenAPIModelName()
 	}
 	domain, path, _ := strings.Cut(t.PkgPath(), "/")
@@ -134,7 +133,7 @@ func modelName(t reflect.Type) string {
 
 // docs returns the texts of a type, by field, and its own under "".
 func docs(t reflect.Type) map[string]string {
-	if d, ok := reflect.New(t).Interface().(interface{ SwaggerDoc() map[string]string }); ok {
+	if d, ok := reflect.TypeAssert[interface{ SwaggerDoc() map[string]string }](reflect.New(t)); ok {
 		return d.SwaggerDoc()
 	}
 	return nil

@@ -173,7 +173,7 @@ func explain(t *testing.T, doc *spec3.OpenAPI, kind, path string) *spec.Schema {
 		}
 	}
 	var field *spec.Schema
-	for _, name := range strings.Split(path, ".") {
+	for name := range strings.SplitSeq(path, ".") {
 		p, ok := follow(at).Properties[name]
 		if !ok {
 			t.Fatalf("%s: no field %s", path, name)

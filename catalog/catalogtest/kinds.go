@@ -5,6 +5,7 @@ import (
 	"os"
 	"path/filepath"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -56,12 +57,7 @@ func Kinds(t *testing.T, kinds []*catalog.Kind, examples string, keepsStatus ...
 }
 
 func contains(all []string, s string) bool {
-	for _, a := range all {
-		if a == s {
-			return true
-		}
-	}
-	return false
+	return slices.Contains(all, s)
 }
 
 func manifests(t *testing.T, dir string) []string {

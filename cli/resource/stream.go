@@ -172,10 +172,8 @@ func fileError(name string, err error) error {
 
 // readable takes the path out of an error of reading, where it already stands.
 func readable(name string, err error) error {
-	var path *fs.PathError
-	if errors.As(err, &path) {
-		var errno syscall.Errno
-		if errors.As(err, &errno) {
+	if _, ok := errors.AsType[*fs.PathError](err); ok {
+		if errno, ok := errors.AsType[syscall.Errno](err); ok {
 			return fmt.Errorf("cannot be read: %w", errno)
 		}
 	}

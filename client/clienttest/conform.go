@@ -259,7 +259,7 @@ func take(t *testing.T, c client.Interface, opts metav1.ListOptions, n int) (tol
 		if err != nil {
 			t.Fatal(err)
 		}
-		obj := e.Object.(client.Object) //nolint:errcheck // C1: an object of the watched type
+		obj := e.Object.(client.Object) // C1: an object of the watched type
 		name := obj.GetName()
 		if e.Type == watch.Bookmark {
 			if obj.GetAnnotations()[metav1.InitialEventsAnnotationKey] != "true" {

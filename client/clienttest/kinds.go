@@ -52,7 +52,7 @@ func (k *kind) new() client.Object {
 	if err != nil {
 		panic(err) // every kind of the table is in the scheme
 	}
-	return obj.(client.Object) //nolint:errcheck // every kind of the table has metadata
+	return obj.(client.Object) // every kind of the table has metadata
 }
 
 // copyField sets a field of the struct behind to to what it is behind from, if there

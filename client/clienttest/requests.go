@@ -218,7 +218,7 @@ func (s *Server) Create(ctx context.Context, gvr schema.GroupVersionResource, na
 	if !ok || subresource != "" || client.KindOf(obj) != sh.gvk {
 		return nil, notServed("create", gvr, name)
 	}
-	o = o.DeepCopyObject().(client.Object) //nolint:errcheck // a copy has the same type
+	o = o.DeepCopyObject().(client.Object) // a copy has the same type
 	if err := s.prepareCreate(sh, namespace, o); err != nil {
 		return nil, err
 	}
@@ -291,7 +291,7 @@ func (s *Server) bind(sh *shelf, namespace, name string, body runtime.Object) (r
 	if err != nil {
 		return nil, err
 	}
-	pod := old.DeepCopyObject().(*corev1.Pod) //nolint:errcheck // the shelf holds pods
+	pod := old.DeepCopyObject().(*corev1.Pod) // the shelf holds pods
 	conflict := func(format string, args ...any) error {
 		return apierrors.NewConflict(corev1.Resource("pods/binding"), name, fmt.Errorf(format, args...))
 	}
@@ -370,7 +370,7 @@ func (s *Server) replace(sh *shelf, old client.Object, in runtime.Object, subres
 	if uid := meta.GetUID(); uid != "" && uid != old.GetUID() {
 		return nil, conflict(fmt.Errorf("Precondition failed: UID in precondition: %v, UID in object meta: %v", uid, old.GetUID())) //nolint:staticcheck // the server's words
 	}
-	now := old.DeepCopyObject().(client.Object) //nolint:errcheck // a copy has the same type
+	now := old.DeepCopyObject().(client.Object) // a copy has the same type
 	switch {
 	case subresource == "scale":
 		scale, isScale := in.(*autoscalingv1.Scale)
@@ -382,7 +382,7 @@ func (s *Server) replace(sh *shelf, old client.Object, in runtime.Object, subres
 	case client.KindOf(in) != sh.gvk:
 		return nil, apierrors.NewBadRequest(fmt.Sprintf("the body is a %v", client.KindOf(in)))
 	case subresource == "":
-		now = in.DeepCopyObject().(client.Object) //nolint:errcheck // a copy has the same type
+		now = in.DeepCopyObject().(client.Object) // a copy has the same type
 		now.GetObjectKind().SetGroupVersionKind(sh.gvk)
 		now.SetName(old.GetName())
 		now.SetNamespace(old.GetNamespace())
@@ -396,12 +396,12 @@ func (s *Server) replace(sh *shelf, old client.Object, in runtime.Object, subres
 			copyField(now, old, "Status")
 		}
 		if ns, ok := now.(*corev1.Namespace); ok {
-			ns.Spec.Finalizers = old.(*corev1.Namespace).Spec.Finalizers //nolint:errcheck // the shelf holds namespaces
+			ns.Spec.Finalizers = old.(*corev1.Namespace).Spec.Finalizers // the shelf holds namespaces
 		}
 	case subresource == "status" && sh.status:
 		copyField(now, meta, "Status")
 	case subresource == "finalize" && sh.gvr == client.Namespaces.GroupVersionResource:
-		now.(*corev1.Namespace).Spec.Finalizers = slices.Clone(in.(*corev1.Namespace).Spec.Finalizers) //nolint:errcheck // checked by kind above
+		now.(*corev1.Namespace).Spec.Finalizers = slices.Clone(in.(*corev1.Namespace).Spec.Finalizers) // checked by kind above
 	default:
 		return nil, notServed("update", sh.gvr, old.GetName())
 	}
@@ -431,7 +431,7 @@ func answer(subresource string, obj client.Object) runtime.Object {
 // intent is what generation counts the changes of: everything but metadata and
 // status.
 func intent(obj client.Object) client.Object {
-	o := obj.DeepCopyObject().(client.Object) //nolint:errcheck // a copy has the same type
+	o := obj.DeepCopyObject().(client.Object) // a copy has the same type
 	clearField(o, "ObjectMeta")
 	clearField(o, "Status")
 	return o
@@ -471,7 +471,7 @@ func (s *Server) Delete(ctx context.Context, gvr schema.GroupVersionResource, na
 	if len(opts.DryRun) > 0 {
 		return nil
 	}
-	now := old.DeepCopyObject().(client.Object) //nolint:errcheck // a copy has the same type
+	now := old.DeepCopyObject().(client.Object) // a copy has the same type
 	grace := graceOf(now, opts.GracePeriodSeconds)
 	if t := now.GetDeletionTimestamp(); t != nil {
 		if g := now.GetDeletionGracePeriodSeconds(); g != nil {

@@ -125,7 +125,7 @@ func (s *Server) Set(t testing.TB, objs ...client.Object) {
 	t.Helper()
 	for _, o := range objs {
 		sh := s.shelfOf(t, o)
-		obj := o.DeepCopyObject().(client.Object) //nolint:errcheck // a copy has the same type
+		obj := o.DeepCopyObject().(client.Object) // a copy has the same type
 		s.mu.Lock()
 		old := sh.objects[keyOf(obj)]
 		s.born(sh.kind, obj)
@@ -249,7 +249,7 @@ func All[T client.Object](s *Server, r client.Resource[T], namespace string) []T
 	defer s.mu.Unlock()
 	var all []T
 	for _, o := range s.shelves[r.GroupVersionResource].sorted(namespace) {
-		all = append(all, o.(T)) //nolint:errcheck // a shelf holds one type
+		all = append(all, o.(T)) // a shelf holds one type
 	}
 	return all
 }
@@ -323,7 +323,7 @@ func (s *Server) commit(sh *shelf, obj, prev client.Object) client.Object {
 
 // drop removes an object and returns its last state. mu is held.
 func (s *Server) drop(sh *shelf, old client.Object) client.Object {
-	last := old.DeepCopyObject().(client.Object) //nolint:errcheck // a copy has the same type
+	last := old.DeepCopyObject().(client.Object) // a copy has the same type
 	s.revision++
 	last.SetResourceVersion(strconv.FormatUint(s.revision, 10))
 	delete(sh.objects, keyOf(old))
@@ -372,7 +372,7 @@ func eventOf(c change, match func(client.Object) bool) (watch.Event, bool) {
 	case was && c.deleted:
 		return watch.Event{Type: watch.Deleted, Object: c.obj}, true
 	case was: // it is told with the last state that matched, at the new revision
-		last := c.prev.DeepCopyObject().(client.Object) //nolint:errcheck // a copy has the same type
+		last := c.prev.DeepCopyObject().(client.Object) // a copy has the same type
 		last.SetResourceVersion(c.obj.GetResourceVersion())
 		return watch.Event{Type: watch.Deleted, Object: last}, true
 	}

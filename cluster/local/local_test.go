@@ -163,7 +163,8 @@ func TestStartTellsWhyItFailed(t *testing.T) {
 
 func TestStartReturnsWhenReady(t *testing.T) {
 	var steps []string
-	i, err := Start(t.Context(), profile(t), "/bin/sh", []string{"-c",
+	i, err := Start(t.Context(), profile(t), "/bin/sh", []string{
+		"-c",
 		`echo '{"step":"making keys"}' >&3; echo '{"ready":{"name":"test","server":"https://x"}}' >&3; exec 3>&-; exec sleep 0`,
 	}, func(s string) { steps = append(steps, s) })
 	if err != nil || i.Name != "test" || i.Server != "https://x" {

@@ -140,8 +140,10 @@ func serve([]string) error {
 }
 
 func build([]string) error {
-	steps := []string{"fetching sources", "resolving dependencies", "compiling ground", "compiling keepers", "compiling doors",
-		"compiling workers", "linking", "testing", "packing", "done"}
+	steps := []string{
+		"fetching sources", "resolving dependencies", "compiling ground", "compiling keepers", "compiling doors",
+		"compiling workers", "linking", "testing", "packing", "done",
+	}
 	for i, step := range steps {
 		fmt.Printf("[%d/%d] %s\n", i+1, len(steps), step)
 		if i < len(steps)-1 {

@@ -238,7 +238,7 @@ func typed(it item) client.Object {
 	if client.KindOf(it.Object).Kind != "" {
 		return it.Object
 	}
-	obj := it.DeepCopyObject().(client.Object) //nolint:errcheck // a copy has the same type
+	obj := it.DeepCopyObject().(client.Object) // a copy has the same type
 	obj.GetObjectKind().SetGroupVersionKind(it.kind.res.GVK())
 	return obj
 }

@@ -98,11 +98,14 @@ func TestWhereAServiceLeads(t *testing.T) {
 		{"not to those that are being deleted, from that moment on", service(nil), []*corev1.Pod{servingPod("a", "10.1.0.1", deleted)}, []string{
 			"slice IPv4 [http/8080/TCP/] 10.1.0.1(ready=false serving=true terminating=true)",
 		}},
-		{"to all of them if it wants to see them", service(func(s *corev1.Service) { s.Spec.PublishNotReadyAddresses = true }),
-			[]*corev1.Pod{servingPod("a", "10.1.0.1", unready), servingPod("b", "10.1.0.2", deleted)}, []string{
+		{
+			"to all of them if it wants to see them", service(func(s *corev1.Service) { s.Spec.PublishNotReadyAddresses = true }),
+			[]*corev1.Pod{servingPod("a", "10.1.0.1", unready), servingPod("b", "10.1.0.2", deleted)},
+			[]string{
 				"slice IPv4 [http/8080/TCP/] 10.1.0.1(ready=true serving=false terminating=false) 10.1.0.2(ready=true serving=true terminating=true)",
 				"subset http:8080/TCP +10.1.0.1 +10.1.0.2",
-			}},
+			},
+		},
 		{"not to pods that ended, have no address or other labels", service(nil), []*corev1.Pod{
 			servingPod("a", "10.1.0.1", func(p *corev1.Pod) { p.Status.Phase = corev1.PodSucceeded }),
 			servingPod("b", "", nil),
@@ -294,18 +297,39 @@ func TestTaintsFollowConditions(t *testing.T) {
 		want       []string
 	}{
 		{"ready", []corev1.NodeCondition{ready("True")}, false, nil, nil},
-		{"not ready", []corev1.NodeCondition{ready("False")}, false, nil,
-			[]string{"node.kubernetes.io/not-ready:NoSchedule@1000", "node.kubernetes.io/not-ready:NoExecute@1000"}},
-		{"lost, after it was not ready", []corev1.NodeCondition{ready("Unknown")}, false,
+		{
+			"not ready",
+			[]corev1.NodeCondition{ready("False")},
+			false, nil,
+			[]string{"node.kubernetes.io/not-ready:NoSchedule@1000", "node.kubernetes.io/not-ready:NoExecute@1000"},
+		},
+		{
+			"lost, after it was not ready",
+			[]corev1.NodeCondition{ready("Unknown")},
+			false,
 			[]corev1.Taint{{Key: corev1.TaintNodeNotReady, Effect: corev1.TaintEffectNoExecute}, {Key: "mine", Effect: corev1.TaintEffectNoSchedule}},
-			[]string{"mine:NoSchedule@0", "node.kubernetes.io/unreachable:NoSchedule@1000", "node.kubernetes.io/unreachable:NoExecute@1000"}},
-		{"lost for a while", []corev1.NodeCondition{ready("Unknown")}, false,
+			[]string{"mine:NoSchedule@0", "node.kubernetes.io/unreachable:NoSchedule@1000", "node.kubernetes.io/unreachable:NoExecute@1000"},
+		},
+		{
+			"lost for a while",
+			[]corev1.NodeCondition{ready("Unknown")},
+			false,
 			[]corev1.Taint{{Key: corev1.TaintNodeUnreachable, Effect: corev1.TaintEffectNoExecute, TimeAdded: &before}},
-			[]string{"node.kubernetes.io/unreachable:NoExecute@500", "node.kubernetes.io/unreachable:NoSchedule@1000"}},
-		{"cordoned and short of memory", []corev1.NodeCondition{ready("True"), {Type: corev1.NodeMemoryPressure, Status: "True"}}, true, nil,
-			[]string{"node.kubernetes.io/unschedulable:NoSchedule@1000", "node.kubernetes.io/memory-pressure:NoSchedule@1000"}},
-		{"well again", []corev1.NodeCondition{ready("True")}, false,
-			[]corev1.Taint{{Key: corev1.TaintNodeUnreachable, Effect: corev1.TaintEffectNoExecute}}, nil},
+			[]string{"node.kubernetes.io/unreachable:NoExecute@500", "node.kubernetes.io/unreachable:NoSchedule@1000"},
+		},
+		{
+			"cordoned and short of memory",
+			[]corev1.NodeCondition{ready("True"), {Type: corev1.NodeMemoryPressure, Status: "True"}},
+			true, nil,
+			[]string{"node.kubernetes.io/unschedulable:NoSchedule@1000", "node.kubernetes.io/memory-pressure:NoSchedule@1000"},
+		},
+		{
+			"well again",
+			[]corev1.NodeCondition{ready("True")},
+			false,
+			[]corev1.Taint{{Key: corev1.TaintNodeUnreachable, Effect: corev1.TaintEffectNoExecute}},
+			nil,
+		},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"time"
 )
 
@@ -172,8 +173,8 @@ func tail(f io.ReaderAt, n int64) (int64, error) {
 		if _, err := f.ReadAt(part, start); err != nil && !errors.Is(err, io.EOF) {
 			return 0, err
 		}
-		for i := len(part) - 1; i >= 0; i-- {
-			if part[i] != '\n' || start+int64(i) == size-1 {
+		for i, p := range slices.Backward(part) {
+			if p != '\n' || start+int64(i) == size-1 {
 				continue // the last byte ends the last line, it begins none
 			}
 			if n--; n == 0 {

@@ -27,8 +27,6 @@ const sample = `2030-01-01T00:00:00.000000001Z stdout F one
 2030-01-01T00:00:04Z stdout F last
 `
 
-func ptr(n int64) *int64 { return &n }
-
 func TestRead(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "0.log")
 	if err := os.WriteFile(path, []byte(sample), 0o600); err != nil {
@@ -40,11 +38,11 @@ func TestRead(t *testing.T) {
 		want string
 	}{
 		{"all of it", logs.Options{}, "one\ntwo\nthree, and more\n\nlast\n"},
-		{"two lines", logs.Options{Tail: ptr(2)}, "\nlast\n"},
-		{"no line", logs.Options{Tail: ptr(0)}, ""},
-		{"more lines than there are", logs.Options{Tail: ptr(100)}, "one\ntwo\nthree, and more\n\nlast\n"},
+		{"two lines", logs.Options{Tail: new(int64(2))}, "\nlast\n"},
+		{"no line", logs.Options{Tail: new(int64(0))}, ""},
+		{"more lines than there are", logs.Options{Tail: new(int64(100))}, "one\ntwo\nthree, and more\n\nlast\n"},
 		{"since", logs.Options{Since: time.Date(2030, 1, 1, 0, 0, 2, 0, time.UTC)}, "three, and more\n\nlast\n"},
-		{"timestamps", logs.Options{Tail: ptr(1), Timestamps: true}, "2030-01-01T00:00:04Z last\n"},
+		{"timestamps", logs.Options{Tail: new(int64(1)), Timestamps: true}, "2030-01-01T00:00:04Z last\n"},
 		{"limit", logs.Options{Limit: 6}, "one\ntw"},
 		{"limit on a border", logs.Options{Limit: 4}, "one\n"},
 		{"one stream", logs.Options{Stream: "stderr"}, "two\n"},
@@ -74,7 +72,7 @@ func TestTailOfALongLogAgreesWithTheWhole(t *testing.T) {
 	lines = lines[:len(lines)-1]
 	for _, n := range []int{1, 7, 300, 5000, 20_000} {
 		var b bytes.Buffer
-		if err := logs.Read(t.Context(), &b, path, logs.Options{Tail: ptr(int64(n))}); err != nil {
+		if err := logs.Read(t.Context(), &b, path, logs.Options{Tail: new(int64(n))}); err != nil {
 			t.Fatal(err)
 		}
 		if want := strings.Join(lines[len(lines)-n:], ""); b.String() != want {
@@ -181,7 +179,7 @@ func FuzzRead(f *testing.F) {
 		if err := logs.Read(t.Context(), &whole, path, logs.Options{}); err != nil {
 			t.Fatal(err)
 		}
-		if err := logs.Read(t.Context(), &end, path, logs.Options{Tail: ptr(max(n, 0))}); err != nil {
+		if err := logs.Read(t.Context(), &end, path, logs.Options{Tail: new(max(n, 0))}); err != nil {
 			t.Fatal(err)
 		}
 		if !bytes.HasSuffix(whole.Bytes(), end.Bytes()) {

@@ -4,12 +4,12 @@ import (
 	"errors"
 	"fmt"
 	"path/filepath"
+	"slices"
 	"strconv"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
-
-	"strings"
 )
 
 // A Making is one attempt at a container: what its configuration depends on
@@ -51,7 +51,7 @@ func (m Making) Config() (*cri.ContainerConfig, error) {
 	mounts := m.Mounts
 	if m.TerminationFile != "" {
 		annotations[TerminationFile] = m.TerminationFile
-		mounts = append(mounts[:len(mounts):len(mounts)], &cri.Mount{ContainerPath: c.TerminationMessagePath, HostPath: m.TerminationFile})
+		mounts = append(slices.Clip(mounts), &cri.Mount{ContainerPath: c.TerminationMessagePath, HostPath: m.TerminationFile})
 	}
 	if g := pod.Spec.TerminationGracePeriodSeconds; g != nil {
 		annotations[TerminationGrace] = strconv.FormatInt(*g, 10)

@@ -4,6 +4,7 @@ import (
 	"encoding/base64"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"strings"
 	"time"
 
@@ -28,9 +29,7 @@ func OfConfigMap(m *corev1.ConfigMap) Data {
 	for k, v := range m.Data {
 		d[k] = []byte(v)
 	}
-	for k, v := range m.BinaryData {
-		d[k] = v
-	}
+	maps.Copy(d, m.BinaryData)
 	return d
 }
 

@@ -60,8 +60,10 @@ func TestCapabilities(t *testing.T) {
 
 func TestMountsAreInOrderAndReplaceDefaults(t *testing.T) {
 	s := Spec{Mounts: []Mount{
-		{Source: "/a", Destination: "/data/deep"}, {Source: "/b", Destination: "/data/"},
-		{Source: "/c", Destination: "/dev/mqueue", ReadOnly: true}, {Source: "/d", Destination: "/x", Propagation: "rslave", RecursiveReadOnly: true},
+		{Source: "/a", Destination: "/data/deep"},
+		{Source: "/b", Destination: "/data/"},
+		{Source: "/c", Destination: "/dev/mqueue", ReadOnly: true},
+		{Source: "/d", Destination: "/x", Propagation: "rslave", RecursiveReadOnly: true},
 	}}
 	var got []string
 	for _, m := range s.mounts() {

@@ -11,6 +11,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"path"
 	"path/filepath"
@@ -530,9 +531,7 @@ func (im *importer) commit(images []*Image) error {
 			return err
 		}
 	}
-	for id, img := range next {
-		s.images[id] = img
-	}
+	maps.Copy(s.images, next)
 	return nil
 }
 

@@ -16,6 +16,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"golang.org/x/sys/unix"
@@ -328,9 +329,9 @@ func unmountBelow(dir string) error {
 		}
 	}
 	var errs []error
-	for i := len(points) - 1; i >= 0; i-- { // the last one made is the first to go
-		if err := unix.Unmount(points[i], unix.MNT_DETACH); err != nil && !errors.Is(err, unix.EINVAL) && !errors.Is(err, fs.ErrNotExist) {
-			errs = append(errs, fmt.Errorf("unmounting %s: %w", points[i], err))
+	for _, point := range slices.Backward(points) { // the last one made is the first to go
+		if err := unix.Unmount(point, unix.MNT_DETACH); err != nil && !errors.Is(err, unix.EINVAL) && !errors.Is(err, fs.ErrNotExist) {
+			errs = append(errs, fmt.Errorf("unmounting %s: %w", point, err))
 		}
 	}
 	return errors.Join(errs...)

@@ -52,8 +52,8 @@ func Normalize(name string) (string, error) {
 
 // repository cuts the tag or digest off a normalized name.
 func repository(name string) string {
-	if at := strings.IndexByte(name, '@'); at >= 0 {
-		return name[:at]
+	if bare, _, digested := strings.Cut(name, "@"); digested {
+		return bare
 	}
 	if colon := strings.LastIndexByte(name, ':'); colon > strings.LastIndexByte(name, '/') {
 		return name[:colon]

@@ -42,15 +42,21 @@ func users(t *testing.T, k *Kit) {
 		{"root", &cri.LinuxContainerSecurityContext{}, []string{"uid 0", "gid 0"}},
 		{"number", &cri.LinuxContainerSecurityContext{RunAsUser: &cri.Int64Value{Value: 4711}}, []string{"uid 4711", "gid 0"}},
 		{"name", &cri.LinuxContainerSecurityContext{RunAsUsername: "demo"}, []string{"uid 1000", "gid 1000", "groups [2000]", "CapEff:	0000000000000000"}},
-		{"known-number", &cri.LinuxContainerSecurityContext{RunAsUser: &cri.Int64Value{Value: 1000}, RunAsGroup: group, SupplementalGroups: []int64{50}},
-			[]string{"uid 1000", "gid 3000", "groups [50 2000]"}},
+		{
+			"known-number", &cri.LinuxContainerSecurityContext{RunAsUser: &cri.Int64Value{Value: 1000}, RunAsGroup: group, SupplementalGroups: []int64{50}},
+			[]string{"uid 1000", "gid 3000", "groups [50 2000]"},
+		},
 		{"strict", &cri.LinuxContainerSecurityContext{
 			RunAsUsername: "demo", SupplementalGroups: []int64{50}, SupplementalGroupsPolicy: cri.SupplementalGroupsPolicy_Strict,
 		}, []string{"uid 1000", "groups [50]"}},
-		{"nothing", &cri.LinuxContainerSecurityContext{Capabilities: &cri.Capability{DropCapabilities: []string{"ALL"}}, NoNewPrivs: true},
-			[]string{"CapEff:	0000000000000000", "CapBnd:	0000000000000000", "NoNewPrivs:	1"}},
-		{"all-but-one", &cri.LinuxContainerSecurityContext{Capabilities: &cri.Capability{DropCapabilities: []string{"ALL"}, AddCapabilities: []string{"NET_ADMIN"}}},
-			[]string{"CapEff:	0000000000001000"}}, // CAP_NET_ADMIN is number 12
+		{
+			"nothing", &cri.LinuxContainerSecurityContext{Capabilities: &cri.Capability{DropCapabilities: []string{"ALL"}}, NoNewPrivs: true},
+			[]string{"CapEff:	0000000000000000", "CapBnd:	0000000000000000", "NoNewPrivs:	1"},
+		},
+		{
+			"all-but-one", &cri.LinuxContainerSecurityContext{Capabilities: &cri.Capability{DropCapabilities: []string{"ALL"}, AddCapabilities: []string{"NET_ADMIN"}}},
+			[]string{"CapEff:	0000000000001000"},
+		}, // CAP_NET_ADMIN is number 12
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {

@@ -1,5 +1,7 @@
 package builtin
 
+import "slices"
+
 import "github.com/sampan-io/sampan/scheduler/plugin"
 
 // NodePorts keeps pods apart that want the same port of their node.
@@ -11,10 +13,8 @@ func (NodePorts) Name() string { return "NodePorts" }
 // Filter implements [plugin.Filter].
 func (NodePorts) Filter(pod *plugin.Pod, node *plugin.Node) plugin.Verdict {
 	for _, want := range pod.Ports {
-		for _, used := range node.Ports {
-			if want.Collides(used) {
-				return plugin.Verdict{Refusal: "node(s) didn't have free ports for the requested pod ports"}
-			}
+		if slices.ContainsFunc(node.Ports, want.Collides) {
+			return plugin.Verdict{Refusal: "node(s) didn't have free ports for the requested pod ports"}
 		}
 	}
 	return plugin.Verdict{}

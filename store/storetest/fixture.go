@@ -47,7 +47,7 @@ func Decode(_ string, data []byte) (store.Value, error) { return &Text{Text: str
 // Terms finds the index terms of a [*Text], as store.Options.Terms wants.
 func Terms(_ string, v store.Value) []string {
 	var terms []string
-	for _, w := range strings.Fields(v.(*Text).Text) {
+	for w := range strings.FieldsSeq(v.(*Text).Text) {
 		if strings.HasPrefix(w, "#") {
 			terms = append(terms, w)
 		}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"testing"
@@ -101,9 +102,7 @@ func (m *model) crash(t *rapid.T) {
 
 func copyOf(m map[string]store.Record) map[string]store.Record {
 	out := map[string]store.Record{}
-	for k, v := range m {
-		out[k] = v
-	}
+	maps.Copy(out, m)
 	return out
 }
 
