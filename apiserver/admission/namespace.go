@@ -11,11 +11,15 @@ import (
 )
 
 // NamespaceLifecycle refuses to make objects in namespaces that do not exist or
-// are being deleted, and to delete the namespaces that a cluster cannot do without.
-type NamespaceLifecycle struct{ reader Reader }
+// are being deleted, and to delete the namespaces that a cluster cannot do without. A
+// creation that it lets through ends before the deletion of its namespace begins.
+type NamespaceLifecycle struct {
+	reader Reader
+	gates  gates
+}
 
 // NewNamespaceLifecycle returns the plug-in.
-func NewNamespaceLifecycle(r Reader) *NamespaceLifecycle { return &NamespaceLifecycle{r} }
+func NewNamespaceLifecycle(r Reader) *NamespaceLifecycle { return &NamespaceLifecycle{reader: r} }
 
 // Name implements [Plugin].
 func (*NamespaceLifecycle) Name() string { return "NamespaceLifecycle" }
@@ -24,13 +28,19 @@ func (*NamespaceLifecycle) Name() string { return "NamespaceLifecycle" }
 func (p *NamespaceLifecycle) Admit(ctx context.Context, a *Attributes) error {
 	if a.is("namespaces", "") {
 		immortal := []string{metav1.NamespaceDefault, metav1.NamespaceSystem, metav1.NamespacePublic, corev1.NamespaceNodeLease}
-		if a.Operation == Delete && slices.Contains(immortal, a.Name) {
+		if a.Operation != Delete {
+			return nil
+		}
+		if slices.Contains(immortal, a.Name) {
 			return refuse(a, "this namespace may not be deleted")
 		}
-		return nil
+		return a.through(ctx, a.Name, p.gates.remove)
 	}
 	if !a.Kind.Namespaced || a.Operation != Create || a.Subresource != "" {
 		return nil
+	}
+	if err := a.through(ctx, a.Namespace, p.gates.create); err != nil {
+		return err
 	}
 	o, err := p.reader.Get(ctx, core("namespaces"), "", a.Namespace)
 	if err != nil {
@@ -50,4 +60,17 @@ func (p *NamespaceLifecycle) Admit(ctx context.Context, a *Attributes) error {
 		Field:   "metadata.namespace",
 	})
 	return refusal
+}
+
+// through enters a gate and leaves it once the fate of the write is known. What writes
+// nothing does not go through.
+func (a *Attributes) through(ctx context.Context, namespace string, enter func(context.Context, string) (func(), error)) error {
+	if a.DryRun {
+		return nil
+	}
+	leave, err := enter(ctx, namespace)
+	if err == nil {
+		a.Done = append(a.Done, func(bool) { leave() })
+	}
+	return err
 }
