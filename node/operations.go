@@ -37,7 +37,7 @@ func (w *worker) perform(a lifecycle.Action, now time.Time) {
 	case lifecycle.Start:
 		m := w.making(a)
 		if a.Attempt > 0 {
-			w.restarting(a.Container, now)
+			w.restarting(a.Container, a.Attempt, now)
 		}
 		w.begin(a, now, true, func(ctx context.Context) func() { return w.start(ctx, m) })
 	case lifecycle.Stop:
@@ -231,8 +231,9 @@ func (w *worker) making(a lifecycle.Action) order {
 	return o
 }
 
-// restarting counts a restart for the back-off.
-func (w *worker) restarting(name string, now time.Time) {
+// restarting counts a restart for the back-off; attempt is that of the container
+// that is being made.
+func (w *worker) restarting(name string, attempt int32, now time.Time) {
 	if f, failed := w.view.Memory.Failures[name]; failed && f.Reason != runError {
 		return // the attempt has been counted
 	}
@@ -244,7 +245,7 @@ func (w *worker) restarting(name string, now time.Time) {
 					ended = d.FinishedAt
 				}
 			}
-			w.view.Memory.Restarts[name] = w.view.Memory.Restarts[name].Next(ended, now)
+			w.view.Memory.Restarts[name] = w.view.Memory.Restarts[name].Next(ended, now).For(attempt)
 			return
 		}
 	}

@@ -22,6 +22,16 @@ const (
 type Backoff struct {
 	Pause time.Duration
 	At    time.Time // when the pause last grew
+
+	// Attempt is that of the container for which it last grew; 0 for what has no
+	// attempts.
+	Attempt int32
+}
+
+// For returns the back-off as that of an attempt.
+func (b Backoff) For(attempt int32) Backoff {
+	b.Attempt = attempt
+	return b
 }
 
 // Until returns the end of the pause that follows an event, which has passed
@@ -47,7 +57,7 @@ func Recalled(c Container) Backoff {
 	if c.Attempt == 0 {
 		return Backoff{}
 	}
-	return Backoff{Pause: min(FirstPause<<min(c.Attempt-1, 10), LongestPause), At: c.CreatedAt}
+	return Backoff{Pause: min(FirstPause<<min(c.Attempt-1, 10), LongestPause), At: c.CreatedAt, Attempt: c.Attempt}
 }
 
 // Hash tells two definitions of a container apart where the difference means

@@ -173,10 +173,10 @@ func (r Runtime) held(v *View, name string, latest Container) (reason, message s
 		reason, message, _ = f.at(v.Now)
 		return reason, message
 	}
-	// A back-off that grew after the container ended belongs to the attempt that is
-	// being made right now.
+	// A back-off that knows of a later attempt grew because that one is being made
+	// right now.
 	b := v.Memory.Restarts[name]
-	if b.At.Before(latest.FinishedAt) && v.Now.Before(b.Until(latest.FinishedAt)) {
+	if b.Attempt <= latest.Attempt && v.Now.Before(b.Until(latest.FinishedAt)) {
 		return "CrashLoopBackOff", fmt.Sprintf("back-off %s restarting failed container=%s pod=%s_%s(%s)", b.Pause, name, v.Pod.Name, v.Pod.Namespace, v.Pod.UID)
 	}
 	return "", ""
