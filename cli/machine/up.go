@@ -54,7 +54,9 @@ func upCommand(o Options) *cobra.Command {
 
 // start runs a cluster in the background and waits until it is ready.
 func start(cmd *cobra.Command, p local.Profile, asked local.Settings) (local.Instance, error) {
-	s, err := p.Settle(asked)
+	// What is wrong with the settings is said here. The program in the background
+	// settles them itself, because it must hold the networks that it chooses.
+	s, err := p.Settle(asked, nil)
 	if err != nil {
 		return local.Instance{}, err
 	}
@@ -65,7 +67,7 @@ func start(cmd *cobra.Command, p local.Profile, asked local.Settings) (local.Ins
 	if err != nil {
 		return local.Instance{}, err
 	}
-	args := append([]string{"serve", "--report", "--name=" + p.Name, "--data-dir=" + p.DataDir}, settingsArgs(s)...)
+	args := append([]string{"serve", "--report", "--name=" + p.Name, "--data-dir=" + p.DataDir}, settingsArgs(asked)...)
 	i, err := local.Start(cmd.Context(), p, program, args, func(step string) {
 		_, _ = fmt.Fprintf(cmd.ErrOrStderr(), "%s\n", step)
 	})
