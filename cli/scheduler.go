@@ -13,9 +13,9 @@ func schedulerCommand(g *Globals, schedule func(context.Context, *rest.Config, s
 	cmd := &cobra.Command{
 		Use:   "scheduler",
 		Short: "Run a scheduler against a cluster, until interrupted",
-		Long:  "Run Sampan's scheduler, alone, against the cluster that the kubeconfig names, until it is interrupted.\n" +
+		Long: "Run Sampan's scheduler, alone, against the cluster that the kubeconfig names, until it is interrupted.\n" +
 			"It places the pods whose schedulerName is its name, so that it can work beside others.",
-		Args:  cobra.NoArgs,
+		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			cfg, err := g.Config()
 			if err != nil {

@@ -291,7 +291,7 @@ func TestImageThatCannotBePulled(t *testing.T) {
 			t.Errorf("message is %q, want %q", p.Status.ContainerStatuses[0].State.Waiting.Message, want)
 		}
 		synctest.Wait()
-		r.wantEvents("Pulling", "Failed", "Failed", "BackOff")
+		r.wantEvents("Pulling", "Failed", "Failed", "BackOff", "Failed")
 		if err := client.Pods.Delete(t.Context(), r.api, "default", "web", metav1.DeleteOptions{}); err != nil {
 			t.Fatal(err)
 		}

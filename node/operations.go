@@ -308,6 +308,7 @@ func (w *worker) start(ctx context.Context, o order) func() {
 				w.pulls[o.container.Image] = b
 				f.Retry, f.LaterReason, f.LaterMessage = now.Add(b.Pause), fail.laterReason, fail.laterMessage
 				w.containerEvent(name, corev1.EventTypeNormal, "BackOff", "Back-off pulling image %q", o.container.Image)
+				w.containerEvent(name, corev1.EventTypeWarning, "Failed", "Error: %s", fail.laterReason)
 			}
 			w.view.Memory.Failures[name] = f
 		}

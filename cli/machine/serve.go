@@ -51,7 +51,9 @@ func serve(cmd *cobra.Command, o Options, asked local.Settings, r local.Reporter
 	if err != nil {
 		return err
 	}
-	s, err := p.Settle(asked)
+	var networks local.Claims
+	defer networks.Release()
+	s, err := p.Settle(asked, &networks)
 	if err != nil {
 		return err
 	}

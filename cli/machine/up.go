@@ -57,7 +57,9 @@ func upCommand(o Options) *cobra.Command {
 // that failed, or was interrupted, has made in the kernel is removed, unless pods
 // were running before.
 func start(cmd *cobra.Command, o Options, p local.Profile, asked local.Settings) (local.Instance, error) {
-	s, err := p.Settle(asked)
+	// What is wrong with the settings is said here. The program in the background
+	// settles them itself, because it must hold the networks that it chooses.
+	s, err := p.Settle(asked, nil)
 	if err != nil {
 		return local.Instance{}, err
 	}
@@ -72,7 +74,7 @@ func start(cmd *cobra.Command, o Options, p local.Profile, asked local.Settings)
 	if err != nil {
 		return local.Instance{}, err
 	}
-	args := append([]string{"serve", "--report", "--name=" + p.Name, "--data-dir=" + p.DataDir}, settingsArgs(s)...)
+	args := append([]string{"serve", "--report", "--name=" + p.Name, "--data-dir=" + p.DataDir}, settingsArgs(asked)...)
 	i, err := local.Start(cmd.Context(), p, program, args, func(step string) {
 		_, _ = fmt.Fprintf(cmd.ErrOrStderr(), "%s\n", step)
 	})

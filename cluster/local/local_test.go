@@ -50,7 +50,7 @@ func TestSettleKeepsWhatWasChosen(t *testing.T) {
 	if err := os.MkdirAll(p.DataDir, 0o700); err != nil {
 		t.Fatal(err)
 	}
-	first, err := p.Settle(Settings{NodeName: "boat", APIPort: 7000})
+	first, err := p.Settle(Settings{NodeName: "boat", APIPort: 7000}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -60,10 +60,10 @@ func TestSettleKeepsWhatWasChosen(t *testing.T) {
 	if err := p.Keep(first); err != nil {
 		t.Fatal(err)
 	}
-	if again, err := p.Settle(Settings{}); err != nil || again != first {
+	if again, err := p.Settle(Settings{}, nil); err != nil || again != first {
 		t.Errorf("Settle again = %+v, %v, want %+v", again, err, first)
 	}
-	if moved, err := p.Settle(Settings{APIPort: 7001}); err != nil || moved.APIPort != 7001 {
+	if moved, err := p.Settle(Settings{APIPort: 7001}, nil); err != nil || moved.APIPort != 7001 {
 		t.Errorf("Settle with another port = %+v, %v", moved, err)
 	}
 	for flag, asked := range map[string]Settings{
@@ -72,7 +72,7 @@ func TestSettleKeepsWhatWasChosen(t *testing.T) {
 		"--service-network": {Networks: Networks{Services: netip.MustParsePrefix("10.78.0.0/16")}},
 		"simulated":         {SimulatedNodes: 2},
 	} {
-		if _, err := p.Settle(asked); err == nil || !strings.Contains(err.Error(), flag) {
+		if _, err := p.Settle(asked, nil); err == nil || !strings.Contains(err.Error(), flag) {
 			t.Errorf("Settle(%+v) = %v, want an error that names %s", asked, err, flag)
 		}
 	}
@@ -82,7 +82,7 @@ func TestBadSettingsAreNamedAllAtOnce(t *testing.T) {
 	_, err := profile(t).Settle(Settings{
 		APIPort: 70000, SimulatedNodes: -1, NodeName: "Not_A_Name",
 		Networks: Networks{Pods: netip.MustParsePrefix("10.1.0.0/28"), Services: netip.MustParsePrefix("fd00::/64")},
-	})
+	}, nil)
 	if err == nil {
 		t.Fatal("Settle succeeded")
 	}
@@ -95,7 +95,7 @@ func TestBadSettingsAreNamedAllAtOnce(t *testing.T) {
 
 func TestFreeNetworksAvoidTheHosts(t *testing.T) {
 	taken := prefixes("10.244.3.0/24", "10.0.0.0/12", "10.96.0.0/16")
-	n, err := FreeNetworks(taken)
+	n, err := FreeNetworks(taken, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -104,7 +104,7 @@ func TestFreeNetworksAvoidTheHosts(t *testing.T) {
 			t.Errorf("%+v overlaps %v", n, x)
 		}
 	}
-	if _, err := FreeNetworks(prefixes("10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16")); err == nil || !strings.Contains(err.Error(), "--pod-network") {
+	if _, err := FreeNetworks(prefixes("10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16"), nil); err == nil || !strings.Contains(err.Error(), "--pod-network") {
 		t.Errorf("FreeNetworks = %v, want an error that says what to do", err)
 	}
 }
@@ -249,5 +249,26 @@ func TestWaitEndsWithItsContext(t *testing.T) {
 	}
 	if err := (Process{PID: self.PID, Start: self.Start + 1}).Wait(t.Context()); err != nil {
 		t.Errorf("Wait for a process that is gone = %v", err)
+	}
+}
+
+func TestClustersThatStartTogetherChooseDifferentNetworks(t *testing.T) {
+	var one, other Claims
+	defer one.Release()
+	defer other.Release()
+	first, err := FreeNetworks(nil, &one)
+	if err != nil {
+		t.Fatal(err)
+	}
+	second, err := FreeNetworks(nil, &other)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if first.Pods == second.Pods || first.Services == second.Services {
+		t.Errorf("both chose from %v and %v", first, second)
+	}
+	one.Release()
+	if again, err := FreeNetworks(nil, &one); err != nil || again != first {
+		t.Errorf("after the release: %v, %v, want %v", again, err, first)
 	}
 }

@@ -2,6 +2,7 @@ package local
 
 import (
 	"fmt"
+	"net"
 	"net/netip"
 
 	"github.com/vishvananda/netlink"
@@ -28,20 +29,50 @@ func prefixes(list ...string) []netip.Prefix {
 	return ps
 }
 
-// FreeNetworks returns networks that overlap none of the given ones.
-func FreeNetworks(taken []netip.Prefix) (Networks, error) {
-	pods, ok := firstFree(podCandidates, taken)
+// Claims hold networks that were chosen and have no route yet, so that clusters
+// that start at the same time choose different ones. The zero Claims hold none; nil
+// ones get whatever they ask for. They end with the process.
+//
+// A claim is a listening unix socket with an abstract name: such a name is taken by one
+// process at a time, in one network namespace, as a route is.
+type Claims struct{ held []net.Listener }
+
+// claim reports whether the network was nobody's and is held now.
+func (c *Claims) claim(n netip.Prefix) bool {
+	if c == nil {
+		return true
+	}
+	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: "@sampan-network-" + n.String(), Net: "unix"})
+	if err != nil {
+		return false
+	}
+	c.held = append(c.held, l)
+	return true
+}
+
+// Release gives all networks back.
+func (c *Claims) Release() {
+	for _, l := range c.held {
+		_ = l.Close() // it has done nothing that could go wrong
+	}
+	c.held = nil
+}
+
+// FreeNetworks returns networks that overlap none of the given ones, and that the
+// claims got; nil claims none.
+func FreeNetworks(taken []netip.Prefix, claims *Claims) (Networks, error) {
+	pods, ok := firstFree(podCandidates, taken, claims)
 	if !ok {
 		return Networks{}, fmt.Errorf("no free network for pods: each of %v overlaps a route of this host; say one with --pod-network", podCandidates)
 	}
-	services, ok := firstFree(serviceCandidates, append(taken, pods))
+	services, ok := firstFree(serviceCandidates, append(taken, pods), claims)
 	if !ok {
 		return Networks{}, fmt.Errorf("no free network for services: each of %v overlaps a route of this host; say one with --service-network", serviceCandidates)
 	}
 	return Networks{Pods: pods, Services: services}, nil
 }
 
-func firstFree(candidates, taken []netip.Prefix) (netip.Prefix, bool) {
+func firstFree(candidates, taken []netip.Prefix, claims *Claims) (netip.Prefix, bool) {
 next:
 	for _, c := range candidates {
 		for _, t := range taken {
@@ -49,7 +80,9 @@ next:
 				continue next
 			}
 		}
-		return c, true
+		if claims.claim(c) {
+			return c, true
+		}
 	}
 	return netip.Prefix{}, false
 }

@@ -38,8 +38,9 @@ func (p Profile) settingsFile() string { return filepath.Join(p.DataDir, "cluste
 
 // Settle returns what the cluster shall be started with: what was chosen before,
 // or else what is asked for, or else the defaults. To ask for something other
-// than what the data was made with is an error that names it.
-func (p Profile) Settle(asked Settings) (Settings, error) {
+// than what the data was made with is an error that names it. Claims, if not nil,
+// keep the networks that were chosen for a real node.
+func (p Profile) Settle(asked Settings, claims *Claims) (Settings, error) {
 	if err := asked.check(); err != nil {
 		return Settings{}, err
 	}
@@ -65,7 +66,10 @@ func (p Profile) Settle(asked Settings) (Settings, error) {
 				taken = append(taken, n)
 			}
 		}
-		free, err := FreeNetworks(taken)
+		if asked.SimulatedNodes > 0 {
+			claims = nil // their networks are imagined: all may have the same
+		}
+		free, err := FreeNetworks(taken, claims)
 		if err != nil {
 			return Settings{}, err
 		}
@@ -138,7 +142,7 @@ func (p Profile) Differ(asked Settings) error {
 	if err != nil || !found {
 		return err
 	}
-	wanted, err := p.Settle(asked)
+	wanted, err := p.Settle(asked, nil)
 	if err != nil {
 		return err
 	}
