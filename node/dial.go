@@ -17,6 +17,10 @@ const (
 	// containers.
 	maxMessage = 16 << 20
 
+	// maxOutput is what a runtime may keep of a command's output: so much of each
+	// of its two streams, and the frame around them.
+	maxOutput = 2*maxMessage + 1<<10
+
 	// A runtime that is being restarted is tried again at pauses between these.
 	firstRedial, lastRedial = 20 * time.Millisecond, 2 * time.Second
 )
@@ -134,7 +138,7 @@ func (c *CRI) ListContainers(ctx context.Context, filter *cri.ContainerFilter) (
 // ExecSync runs a command in a container; zero timeout means no end.
 func (c *CRI) ExecSync(ctx context.Context, id string, cmd []string, timeout time.Duration) (*cri.ExecSyncResponse, error) {
 	s := int64((timeout + time.Second - 1) / time.Second)
-	return c.runtime.ExecSync(ctx, &cri.ExecSyncRequest{ContainerId: id, Cmd: cmd, Timeout: s})
+	return c.runtime.ExecSync(ctx, &cri.ExecSyncRequest{ContainerId: id, Cmd: cmd, Timeout: s}, grpc.MaxCallRecvMsgSize(maxOutput))
 }
 
 // Events yields the runtime's events. It waits for a runtime that is not there.

@@ -369,8 +369,10 @@ func (f *files) mount(pod *corev1.Pod, c *corev1.Container, attempt int32, index
 	defer source.Close()
 	// The part is bind mounted through its descriptor, so that nothing can be put
 	// in its place between this look and the start of the container.
-	target := filepath.Join(f.pod(pod.UID), "parts", fmt.Sprintf("%s-%d-%d", c.Name, attempt, index))
-	if err := place(source, target); err != nil {
+	target := f.part(pod, c, attempt, index)
+	// An earlier try may have got this far: what it mounted is the volume's, and no
+	// place to write to.
+	if err := errors.Join(unplace(target), place(source, target)); err != nil {
 		return nil, err
 	}
 	if err := unix.Mount(fmt.Sprintf("/proc/self/fd/%d", source.Fd()), target, "", unix.MS_BIND, ""); err != nil {
@@ -378,6 +380,57 @@ func (f *files) mount(pod *corev1.Pod, c *corev1.Container, attempt int32, index
 	}
 	m.HostPath = target
 	return m, nil
+}
+
+// part returns where the part of a volume is mounted for one attempt at a container.
+func (f *files) part(pod *corev1.Pod, c *corev1.Container, attempt int32, index int) string {
+	return filepath.Join(f.pod(pod.UID), "parts", fmt.Sprintf("%s-%d-%d", c.Name, attempt, index))
+}
+
+// lastWordsFile returns where the termination message of one attempt at a container
+// lies.
+func (f *files) lastWordsFile(pod *corev1.Pod, c *corev1.Container, attempt int32) string {
+	return filepath.Join(f.pod(pod.UID), "last", c.Name, strconv.Itoa(int(attempt)))
+}
+
+// forget gives back what one attempt at a container had, which has been removed: a
+// container may be restarted for ever.
+func (f *files) forget(pod *corev1.Pod, c *corev1.Container, attempt int32) error {
+	if f.root == "" {
+		return nil
+	}
+	var errs []error
+	for i, vm := range c.VolumeMounts {
+		if vm.SubPath == "" && vm.SubPathExpr == "" {
+			continue
+		}
+		errs = append(errs, unplace(f.part(pod, c, attempt, i)))
+	}
+	errs = append(errs, remove(f.lastWordsFile(pod, c, attempt)))
+	return errors.Join(errs...)
+}
+
+// unplace undoes place and the mount on it, as often as it was done.
+func unplace(target string) error {
+	for {
+		err := unix.Unmount(target, unix.UMOUNT_NOFOLLOW|unix.MNT_DETACH)
+		switch {
+		case errors.Is(err, unix.ENOENT):
+			return nil
+		case errors.Is(err, unix.EINVAL): // nothing is mounted there
+			return remove(target)
+		case err != nil:
+			return fmt.Errorf("unmount %s: %w", target, err)
+		}
+	}
+}
+
+// remove removes a file or an empty directory, if it is there.
+func remove(path string) error {
+	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	return nil
 }
 
 // place makes an empty file or directory to mount source on.
@@ -401,7 +454,7 @@ func (f *files) lastWords(pod *corev1.Pod, c *corev1.Container, attempt int32) (
 	if f.root == "" || c.TerminationMessagePath == "" {
 		return "", nil
 	}
-	path := filepath.Join(f.pod(pod.UID), "last", c.Name, strconv.Itoa(int(attempt)))
+	path := f.lastWordsFile(pod, c, attempt)
 	if err := os.MkdirAll(filepath.Dir(path), 0o711); err != nil { //nolint:gosec // containers' users reach their own files
 		return "", err
 	}

@@ -218,6 +218,79 @@ func TestVolumes(t *testing.T) {
 	})
 }
 
+// mountsAt returns how many mounts there are at or below a directory.
+func (r *rig) mountsAt(dir string) int {
+	r.Helper()
+	mounts, err := mountinfo.GetMounts(mountinfo.PrefixFilter(dir))
+	if err != nil {
+		r.Fatal(err)
+	}
+	return len(mounts)
+}
+
+func TestPartsOfVolumesAreMountedOnce(t *testing.T) {
+	root := t.TempDir()
+	t.Cleanup(func() {
+		if err := node.Clean(root); err != nil {
+			t.Error(err)
+		}
+	})
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t)
+		r.opts.RootDir = root
+		settings := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "settings"}, Data: map[string]string{"a": "1"}}
+		r.api.Set(t, settings)
+		stop := r.start()
+		defer func() { stop() }()
+		<-r.node.Ready()
+		r.create(webPod("web", func(p *corev1.Pod) {
+			p.Spec.Volumes = []corev1.Volume{{Name: "config", VolumeSource: corev1.VolumeSource{ConfigMap: &corev1.ConfigMapVolumeSource{LocalObjectReference: corev1.LocalObjectReference{Name: "settings"}}}}}
+			p.Spec.Containers[0].VolumeMounts = []corev1.VolumeMount{
+				{Name: "config", MountPath: "/a", SubPath: "a"},
+				{Name: "config", MountPath: "/b", SubPath: "b"},
+			}
+			p.Spec.Containers[0].TerminationMessagePath = "/dev/termination-log"
+		}))
+		r.await("web", "waiting", waits("CreateContainerConfigError"))
+		time.Sleep(time.Minute) // some more tries
+		settings = settings.DeepCopy()
+		settings.Data["b"] = "2"
+		if _, err := client.ConfigMaps.Update(t.Context(), r.api, settings, ""); err != nil {
+			t.Fatal(err)
+		}
+		p := r.await("web", "ready", isReady)
+		a := r.mountOf("web", "/a").GetHostPath()
+		if n := r.mountsAt(a); n != 1 {
+			t.Errorf("%d mounts at %s after some tries, want 1", n, a)
+		}
+		if got := r.read(a) + r.read(r.mountOf("web", "/b").GetHostPath()); got != "12" {
+			t.Errorf("the parts hold %q, want 12: a try destroyed what an earlier one had mounted", got)
+		}
+
+		for restarts := range int32(4) {
+			r.rt.Exit("default", "web", "web", 1)
+			time.Sleep(time.Minute) // longer than the back-off becomes
+			p = r.await("web", "restarted", func(p *corev1.Pod) bool {
+				return p.Status.ContainerStatuses[0].RestartCount == restarts+1 && isReady(p)
+			})
+		}
+		synctest.Wait()
+		dir := filepath.Join(root, "pods", string(p.UID))
+		const kept = 2 // attempts: the one that runs, and the one whose log can still be read
+		if n := r.mountsAt(filepath.Join(dir, "parts")); n > kept*2 {
+			t.Errorf("%d mounts of parts after four restarts, want at most %d", n, kept*2)
+		}
+		for _, sub := range []string{"parts", "last/web"} {
+			if left, err := os.ReadDir(filepath.Join(dir, sub)); err != nil || len(left) > kept*2 {
+				t.Errorf("%s has %v, %v after four restarts, want what two attempts need", sub, left, err)
+			}
+		}
+		if got := r.read(r.mountOf("web", "/a").GetHostPath()); got != "1" {
+			t.Errorf("after restarts the part holds %q", got)
+		}
+	})
+}
+
 func TestUnknownVolumeKindIsSaid(t *testing.T) {
 	inBubble(t, func(r *rig) {
 		r.create(webPod("web", func(p *corev1.Pod) {

@@ -39,13 +39,14 @@ const ExitCodeHeader = "X-Sampan-Exit-Code"
 const (
 	execLimit    = 10 * time.Minute // of one command
 	headerLimit  = 10 * time.Second
-	closingPause = time.Second // for answers that are under way when the agent stops
+	idleLimit    = 2 * time.Minute // of a connection without a request
+	closingPause = time.Second     // for answers that are under way when the agent stops
 )
 
 // serve answers the kubelet API until ctx is over. It closes the listener.
 func (n *Node) serve(ctx context.Context) error {
 	server := &http.Server{
-		Handler: n.authenticated(n.routes()), ReadHeaderTimeout: headerLimit,
+		Handler: n.authenticated(n.routes()), ReadHeaderTimeout: headerLimit, IdleTimeout: idleLimit,
 		// Logs that are being followed end with the agent.
 		BaseContext: func(net.Listener) context.Context { return ctx },
 		ErrorLog:    slog.NewLogLogger(n.log.Handler(), slog.LevelDebug),
@@ -97,6 +98,7 @@ func (n *Node) tls() *tls.Config {
 func (n *Node) authenticated(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.TLS == nil || len(r.TLS.PeerCertificates) == 0 {
+			w.Header().Set("Connection", "close") // anybody may knock, nobody may stay
 			http.Error(w, "Unauthorized: a client certificate is needed", http.StatusUnauthorized)
 			return
 		}

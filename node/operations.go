@@ -288,6 +288,9 @@ func (w *worker) start(ctx context.Context, o order) func() {
 	for i := range max(len(o.old)-keptAttempts, 0) {
 		if err := w.n.opts.Runtime.RemoveContainer(ctx, o.old[i].ID); err == nil {
 			_ = os.Remove(filepath.Join(w.n.logs(o.pod), spec.LogPath(o.old[i].Name, o.old[i].Attempt)))
+			if err := w.n.files.forget(o.pod, o.container, o.old[i].Attempt); err != nil {
+				w.log.Warn("files of an old attempt at a container stay", "container", o.old[i].Name, "attempt", o.old[i].Attempt, "err", err)
+			}
 		}
 	}
 	return func() {

@@ -40,6 +40,7 @@ var commands = map[string]func(ts *testscript.TestScript, neg bool, args []strin
 	"capture":   capture,
 	"ask":       ask,
 	"different": different,
+	"archive":   archive,
 }
 
 // exits CODE PROGRAM ARG… runs a program, which must end with that code.

@@ -119,7 +119,7 @@ func startLoad(url string) *load {
 
 func (l *load) request() {
 	began := time.Now()
-	version, err := fetch(l.url)
+	version, err := answeredBy(l.url)
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.sent++
@@ -130,8 +130,8 @@ func (l *load) request() {
 	l.answers[version]++
 }
 
-// fetch returns the version that the demo server at url says it has.
-func fetch(url string) (string, error) {
+// answeredBy asks the demo server at url, and returns the version that it says it has.
+func answeredBy(url string) (string, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
 	defer cancel()
 	t := &http.Transport{DisableKeepAlives: true, DialContext: (&net.Dialer{}).DialContext}

@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
 	corev1 "k8s.io/api/core/v1"
 	"pgregory.net/rapid"
 
@@ -147,6 +148,25 @@ func TestSubpathFollowsNoLinkOut(t *testing.T) {
 	}
 	if _, err := volume.Subpath(dir, "missing", false); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("what is not there in a read-only volume is %v", err)
+	}
+}
+
+// A container may leave anything where another will have a subPath.
+func TestSubpathOpensNothing(t *testing.T) {
+	dir := t.TempDir()
+	if err := unix.Mkfifo(filepath.Join(dir, "fifo"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	f, err := volume.Subpath(dir, "fifo", true) // opened for reading, it would wait for a writer
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	if _, err := f.Read(make([]byte, 1)); !errors.Is(err, unix.EBADF) {
+		t.Errorf("reading from what stands for the FIFO: %v, want %v", err, unix.EBADF)
+	}
+	if info, err := f.Stat(); err != nil || info.Mode().Type() != fs.ModeNamedPipe {
+		t.Errorf("what was found is %v, %v, want a FIFO", info, err)
 	}
 }
 

@@ -8,6 +8,8 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+
+	"golang.org/x/sys/unix"
 )
 
 const (
@@ -170,22 +172,49 @@ func Own(dir string, gid int) error {
 	})
 }
 
-// Subpath opens the part of the volume at dir that path names. It is made, as a
+// Subpath finds the part of the volume at dir that path names. It is made, as a
 // directory, if it is not there and the volume may be written to. No link leads
-// out of the volume, whatever a container has put there. The caller closes the
-// file, and uses that rather than the path, which may change at any time.
+// out of the volume, whatever a container has put there, and what is found is not
+// opened: it may be a FIFO that nobody writes to, or a device. The file that is
+// returned only stands for it, to be mounted; the caller closes it, and uses that
+// rather than the path, which may change at any time.
 func Subpath(dir, path string, writable bool) (*os.File, error) {
 	root, err := os.OpenRoot(dir)
 	if err != nil {
 		return nil, err
 	}
 	defer root.Close()
-	f, err := root.Open(path)
+	f, err := handle(dir, path)
 	if errors.Is(err, fs.ErrNotExist) && writable {
 		if err := root.MkdirAll(path, 0o755); err != nil { //nolint:gosec // containers run as any user
 			return nil, err
 		}
-		f, err = root.Open(path)
+		f, err = handle(dir, path)
 	}
 	return f, err
 }
+
+// handle finds a file below dir without opening it.
+func handle(dir, path string) (*os.File, error) {
+	top, err := unix.Open(dir, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return nil, &fs.PathError{Op: "open", Path: dir, Err: err}
+	}
+	defer func() { _ = unix.Close(top) }()
+	how := &unix.OpenHow{Flags: unix.O_PATH | unix.O_CLOEXEC, Resolve: unix.RESOLVE_BENEATH | unix.RESOLVE_NO_MAGICLINKS}
+	for range lookups {
+		fd, err := unix.Openat2(top, path, how)
+		switch {
+		case errors.Is(err, unix.EAGAIN), errors.Is(err, unix.EINTR):
+		case err != nil:
+			return nil, &fs.PathError{Op: "openat2", Path: path, Err: err}
+		default:
+			return os.NewFile(uintptr(fd), path), nil
+		}
+	}
+	return nil, &fs.PathError{Op: "openat2", Path: path, Err: unix.EAGAIN}
+}
+
+// lookups bounds how often a path is looked up that is being renamed all the time,
+// when the kernel can't tell whether it has stayed in the volume.
+const lookups = 100

@@ -35,8 +35,9 @@ type Options struct {
 
 // A Forwarder implements [proxy.Forwarder]. Set and Remove work while Run does.
 type Forwarder struct {
-	opts  Options
-	ready chan struct{}
+	opts    Options
+	ready   chan struct{}
+	packets sync.Pool // of *packet
 
 	mu    sync.Mutex
 	group *run.Group               // guarded by mu; nil before and after Run
@@ -62,7 +63,7 @@ func New(o Options) (*Forwarder, error) {
 	if o.Log == nil {
 		o.Log = slog.Default()
 	}
-	return &Forwarder{opts: o, ready: make(chan struct{}), ports: map[proxy.PortID]*socket{}}, nil
+	return &Forwarder{opts: o, ready: make(chan struct{}), ports: map[proxy.PortID]*socket{}, packets: sync.Pool{New: func() any { return new(packet) }}}, nil
 }
 
 // Ready is closed when Set may be called.

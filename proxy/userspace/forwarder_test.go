@@ -6,6 +6,7 @@ import (
 	"io"
 	"net"
 	"net/netip"
+	"runtime"
 	"testing"
 	"time"
 
@@ -244,6 +245,43 @@ func TestUDPFlowsComeBackToTheirClient(t *testing.T) {
 			}
 		}
 		_ = c.Close()
+	}
+}
+
+// A thousand flows that wait need no thousand packets' worth of memory.
+func TestAWaitingUDPFlowIsSmall(t *testing.T) {
+	f := start(t, userspace.Options{})
+	server, err := net.ListenUDP("udp4", &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = server.Close() }()
+	at := set(t, f, web(corev1.ProtocolUDP, server.LocalAddr().(*net.UDPAddr).AddrPort()))
+	const clients = 200
+	heap := func() uint64 {
+		var m runtime.MemStats
+		runtime.GC()
+		runtime.GC() // what lay in pools is given up the second time
+		runtime.ReadMemStats(&m)
+		return m.HeapAlloc
+	}
+	before := heap()
+	for range clients {
+		c, err := net.DialUDP("udp4", nil, net.UDPAddrFromAddrPort(at))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer func() { _ = c.Close() }()
+		if _, err := c.Write([]byte("x")); err != nil {
+			t.Fatal(err)
+		}
+		if _, _, err := server.ReadFromUDPAddrPort(make([]byte, 10)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	const most = 16 << 10 // of a flow; its buffer alone would be 64 KiB
+	if after := heap(); after > before+clients*most {
+		t.Errorf("%d flows that wait take %d bytes, want at most %d each", clients, after-before, most)
 	}
 }
 

@@ -2,10 +2,13 @@ package userspace
 
 import (
 	"context"
+	"errors"
 	"net"
 	"net/netip"
 	"sync"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/sampan-io/sampan/internal/run"
 )
@@ -87,18 +90,39 @@ func (f *Forwarder) answers(ctx context.Context, fs *flows, in *net.UDPConn, cli
 	defer fs.remove(client, fl)
 	stop := context.AfterFunc(ctx, func() { _ = fl.conn.Close() })
 	defer stop()
-	buf := make([]byte, 65535)
+	raw, err := fl.conn.SyscallConn()
+	if err != nil {
+		return
+	}
 	for {
-		n, err := fl.conn.Read(buf)
-		if err != nil {
+		// Memory for a packet is taken only when there is one: most flows wait
+		// most of the time, and there may be many.
+		var carried error
+		err := raw.Read(func(fd uintptr) bool {
+			buf := f.packets.Get().(*packet) //nolint:errcheck // there is nothing else in it
+			defer f.packets.Put(buf)
+			n, _, err := unix.Recvfrom(int(fd), buf[:], 0)
+			for errors.Is(err, unix.EINTR) {
+				n, _, err = unix.Recvfrom(int(fd), buf[:], 0)
+			}
+			switch {
+			case errors.Is(err, unix.EAGAIN):
+				return false
+			case err == nil:
+				_, err = in.WriteToUDPAddrPort(buf[:n], client)
+			}
+			carried = err
+			return true
+		})
+		if err != nil || carried != nil {
 			return
 		}
 		_ = fl.conn.SetReadDeadline(time.Now().Add(f.opts.IdleTimeout))
-		if _, err := in.WriteToUDPAddrPort(buf[:n], client); err != nil {
-			return
-		}
 	}
 }
+
+// A packet has room for the largest one that UDP knows.
+type packet [65535]byte
 
 func (fs *flows) remove(client netip.AddrPort, fl *flow) {
 	_ = fl.conn.Close()

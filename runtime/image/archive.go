@@ -25,11 +25,20 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// maxDocument bounds the JSON documents of an archive.
-const maxDocument = 8 << 20
+const (
+	// maxDocument bounds the JSON documents of an archive.
+	maxDocument = 8 << 20
+
+	// maxEntries and maxName bound what is remembered of an archive. An image has
+	// a file for each of its at most some hundred layers, and few beside them.
+	maxEntries = 100_000
+	maxName    = 4096
+)
 
 // Import reads an archive, compressed with gzip or not, to its end and stores its
 // images (M2). An image without a name in the archive gets the given one, if any.
+// The images that it returns have the names that came with the archive; those that
+// they had before stay theirs, too.
 func (s *Store) Import(ctx context.Context, archive io.Reader, name string) ([]Image, error) {
 	if name != "" {
 		full, err := Normalize(name)
@@ -60,13 +69,13 @@ func (s *Store) Import(ctx context.Context, archive io.Reader, name string) ([]I
 	if err := im.unpack(images); err != nil {
 		return nil, s.explain(err)
 	}
+	out := make([]Image, 0, len(images)) // with the names of this archive alone
+	for _, img := range images {
+		out = append(out, *img)
+	}
 	if err := im.commit(images); err != nil {
 		s.sweepLayers()
 		return nil, s.explain(err)
-	}
-	out := make([]Image, 0, len(images))
-	for _, img := range images {
-		out = append(out, *img)
 	}
 	return out, nil
 }
@@ -114,6 +123,9 @@ func (im *importer) spool(archive io.Reader) error {
 	for {
 		h, err := entries.Next()
 		if errors.Is(err, io.EOF) {
+			if last == "" {
+				return errors.New("the archive is empty")
+			}
 			break
 		}
 		if err != nil {
@@ -137,6 +149,12 @@ func (im *importer) spool(archive io.Reader) error {
 }
 
 func (im *importer) spoolEntry(name string, h *tar.Header, content io.Reader) error {
+	switch {
+	case len(im.files) >= maxEntries:
+		return fmt.Errorf("the archive has more than %d entries, which no image needs", maxEntries)
+	case len(name) > maxName || len(h.Linkname) > maxName:
+		return fmt.Errorf("its name or what it links to is longer than %d bytes", maxName)
+	}
 	switch h.Typeflag {
 	case tar.TypeDir, tar.TypeXGlobalHeader:
 		return nil

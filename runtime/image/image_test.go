@@ -389,7 +389,7 @@ func TestHostileArchivesAreRefused(t *testing.T) {
 		{"archive links in a circle", layer(t, tar.Header{Name: "manifest.json", Typeflag: tar.TypeSymlink, Linkname: "manifest.json"}), []string{"leads nowhere"}},
 		{"not an image", tarOf(t, entry{"hello", []byte("x")}), []string{"manifest.json", "index.json"}},
 		{"not a tar", []byte(strings.Repeat("hello", 1000)), []string{"not a tar"}},
-		{"empty", nil, []string{"neither"}},
+		{"empty", nil, []string{"archive is empty"}},
 		{"cut off", docker(t, "web:v1", good)[:700], []string{"cut off"}},
 		{"bad JSON", tarOf(t, entry{"manifest.json", []byte("[{")}), []string{`"manifest.json"`}},
 		{"a layer is missing", tarOf(t, entry{"c", configOf(t, good)}, entry{"manifest.json", []byte(`[{"Config":"c","Layers":["nope"]}]`)}), []string{`"nope"`}},

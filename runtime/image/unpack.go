@@ -77,8 +77,8 @@ type unpacker struct {
 }
 
 type dirTime struct {
-	name string
-	h    *tar.Header
+	name     string
+	modified time.Time
 }
 
 // inside cleans a name from an archive, and refuses one that leads out.
@@ -329,7 +329,7 @@ func (u *unpacker) attributes(parent int, base, name string, h *tar.Header) erro
 		}
 	}
 	if h.Typeflag == tar.TypeDir {
-		u.dirs = append(u.dirs, dirTime{name, h}) // its time changes with what is put into it
+		u.dirs = append(u.dirs, dirTime{name, h.ModTime}) // its time changes with what is put into it
 		return nil
 	}
 	return setTime(parent, base, h.ModTime)
@@ -355,7 +355,7 @@ func (u *unpacker) finishDirs() error {
 			}
 			return err
 		}
-		err = setTime(fd, ".", d.h.ModTime)
+		err = setTime(fd, ".", d.modified)
 		unix.Close(fd)
 		if err != nil {
 			return fmt.Errorf("entry %q: %w", d.name, err)
