@@ -134,8 +134,8 @@ func (r *Recorder) EventFor(ref corev1.ObjectReference, kind, reason, format str
 		ReportingController: r.source.Component,
 		ReportingInstance:   r.source.Host,
 		Count:               1,
-		FirstTimestamp:      metav1.NewTime(now),
-		LastTimestamp:       metav1.NewTime(now),
+		FirstTimestamp:      metav1.NewTime(now).Rfc3339Copy(),
+		LastTimestamp:       metav1.NewTime(now).Rfc3339Copy(),
 	}
 	select {
 	case r.queue <- e:

@@ -30,14 +30,25 @@ type reporter struct {
 	revision uint64           // of the pod as it was last written
 	writing  bool
 	seen     *corev1.Pod // while writing: the newest that came meanwhile
+
+	// What was told last, if the API server keeps it in other words, and the
+	// revision at which it does. To tell it again would change nothing.
+	told   *corev1.PodStatus
+	toldAt uint64
+
 	failures int
 	retry    time.Time // not before; zero if nothing failed
 	since    time.Time // when what is to be told began to differ from what is known
 }
 
 // settled reports whether the API server knows the status.
-func (r *reporter) settled(s *corev1.PodStatus) bool {
-	return !r.writing && equality.Semantic.DeepEqual(&r.sent, s)
+func (r *reporter) settled(s *corev1.PodStatus) bool { return !r.writing && r.knows(s) }
+
+// knows reports whether the API server has been told of s, and nothing about the
+// pod was changed since.
+func (r *reporter) knows(s *corev1.PodStatus) bool {
+	return equality.Semantic.DeepEqual(&r.sent, s) ||
+		r.told != nil && r.toldAt == r.revision && equality.Semantic.DeepEqual(r.told, s)
 }
 
 // saw takes over what the API server has from a newer version of the pod.
@@ -58,7 +69,7 @@ func (r *reporter) due(s *corev1.PodStatus, now time.Time, patient bool) time.Ti
 	if r.writing {
 		return time.Time{}
 	}
-	if equality.Semantic.DeepEqual(&r.sent, s) {
+	if r.knows(s) {
 		r.since = time.Time{}
 		return time.Time{}
 	}
@@ -124,8 +135,12 @@ func (w *worker) reported(ctx context.Context, pod *corev1.Pod, s corev1.PodStat
 	switch {
 	case err == nil:
 		// As it is there, not as it was meant: others write conditions, too.
-		r.sent, r.failures, r.retry = pod.Status, 0, time.Time{}
-		if rev, err := strconv.ParseUint(pod.ResourceVersion, 10, 64); err == nil {
+		r.sent, r.failures, r.retry, r.told = pod.Status, 0, time.Time{}, nil
+		rev, err := strconv.ParseUint(pod.ResourceVersion, 10, 64)
+		if err == nil && rev == r.revision && !equality.Semantic.DeepEqual(&r.sent, &s) {
+			r.told, r.toldAt = &s, rev // our write changed nothing
+		}
+		if err == nil {
 			r.revision = rev
 		}
 	case ctx.Err() != nil:

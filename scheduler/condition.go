@@ -3,7 +3,6 @@ package scheduler
 import (
 	"context"
 	"encoding/json"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -19,7 +18,7 @@ func (s *Scheduler) mark(ctx context.Context, pod *corev1.Pod, why string) error
 		Status:             corev1.ConditionFalse,
 		Reason:             corev1.PodReasonUnschedulable,
 		Message:            why,
-		LastTransitionTime: metav1.NewTime(time.Now()),
+		LastTransitionTime: metav1.Now().Rfc3339Copy(), // as it comes back over HTTP
 	}
 	for _, c := range pod.Status.Conditions {
 		if c.Type != condition.Type {

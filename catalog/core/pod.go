@@ -160,7 +160,7 @@ func bind(parent catalog.Object, body runtime.Object) error {
 	p.Spec.NodeName = b.Target.Name
 	p.Labels = merged(p.Labels, b.Labels)
 	p.Annotations = merged(p.Annotations, b.Annotations)
-	setScheduled(&p.Status, metav1.Now())
+	setScheduled(&p.Status, metav1.Now().Rfc3339Copy())
 	return nil
 }
 
