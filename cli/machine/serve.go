@@ -57,7 +57,7 @@ func serve(cmd *cobra.Command, o Options, asked local.Settings, r local.Reporter
 	if err != nil {
 		return err
 	}
-	if err := needRoot(s); err != nil {
+	if err := checkSurroundings(s); err != nil {
 		return err
 	}
 	service := Service{
