@@ -22,6 +22,7 @@ import (
 // commands are what sessions can say besides the commands of testscript.
 var commands = map[string]func(ts *testscript.TestScript, neg bool, args []string){
 	"exits":     exits,
+	"interrupt": interrupt,
 	"public":    public,
 	"occupy":    occupy,
 	"smalldisk": smalldisk,

@@ -31,6 +31,9 @@ func upCommand(o Options) *cobra.Command {
 			if err != nil {
 				return err
 			}
+			if running && i.Starting() {
+				return fmt.Errorf("cluster %s is being started already, by process %d; wait for that, or stop it with `sampan down`", p.Name, i.Process.PID)
+			}
 			if running {
 				if err := p.Differ(s); err != nil {
 					return err
