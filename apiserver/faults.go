@@ -32,7 +32,7 @@ func storeFault(err error) error {
 	case errors.Is(err, store.ErrFull):
 		return &apierrors.StatusError{ErrStatus: metav1.Status{
 			Status: metav1.StatusFailure, Code: http.StatusInsufficientStorage, Reason: "InsufficientStorage",
-			Message: "nothing was changed: " + err.Error() + "; free some space in the data directory's file system",
+			Message: "nothing was changed: " + err.Error() + "; it goes on when there is room on the file system of the data directory",
 		}}
 	case errors.Is(err, store.ErrStopped):
 		return apierrors.NewServiceUnavailable("the server is shutting down")

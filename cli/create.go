@@ -63,7 +63,7 @@ func (c *create) run(ctx context.Context) error {
 			errs = append(errs, err)
 		}
 		if ctx.Err() != nil {
-			break
+			return errors.Join(append(errs, context.Cause(ctx))...)
 		}
 	}
 	return errors.Join(errs...)

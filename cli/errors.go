@@ -111,6 +111,9 @@ func isGone(err error) bool {
 // explain says an error in lines, each of which stands alone: errors of the
 // server as kubectl prints them, failures to reach it with what to do.
 func explain(err error) []string {
+	if exit, ok := err.(*exitError); ok && exit.err != nil { //nolint:errorlint // what is around it would be lost
+		return explain(exit.err)
+	}
 	if joined, ok := err.(interface{ Unwrap() []error }); ok { // only a list at the top has lines
 		var lines []string
 		for _, e := range joined.Unwrap() {
@@ -136,6 +139,9 @@ func explain(err error) []string {
 	case errors.As(err, &unreachable):
 		return []string{fmt.Sprintf("error: the cluster at %s %s. %s", unreachable.Server, whyUnreachable(unreachable.Err),
 			"Is it up ('sampan status', 'sampan up')? Other clusters are chosen with --context or --kubeconfig")}
+	}
+	if apierrors.IsUnauthorized(err) {
+		return []string{"error: the cluster does not accept the credentials in the kubeconfig (Unauthorized). Get a new kubeconfig: 'sampan kubeconfig' writes one for a cluster on this machine"}
 	}
 	if status := apierrors.APIStatus(nil); errors.As(err, &status) {
 		s := status.Status()

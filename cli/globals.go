@@ -81,8 +81,6 @@ func (g *Globals) checkContext() error {
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
 		return fmt.Errorf("the kubeconfig %q does not exist; --kubeconfig names the file, 'sampan kubeconfig' prints that of a cluster on this machine", g.Kubeconfig)
-	case errors.Is(err, fs.ErrPermission):
-		return fmt.Errorf("the kubeconfig may not be read: %w", err)
 	case err != nil:
 		return fmt.Errorf("kubeconfig: %w", err)
 	}

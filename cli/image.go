@@ -146,7 +146,7 @@ func (i *images) load(ctx context.Context, conn *grpc.ClientConn, file, name str
 	}
 	answer, err := stream.CloseAndRecv()
 	if err != nil {
-		return err
+		return fmt.Errorf("%s: %w", file, i.explain(err))
 	}
 	for _, image := range answer.GetImages() {
 		for _, n := range orID(image.GetNames(), image.GetId()) {

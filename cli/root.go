@@ -93,6 +93,10 @@ func wrapArgs(c *cobra.Command) {
 // Main runs one command line, args without the program's name, and returns the
 // exit code. The end of ctx is an interruption.
 func Main(ctx context.Context, args []string, o Options) int {
+	if o.In == nil {
+		o.In = os.Stdin
+	}
+	o.In = untilOver(ctx, o.In)
 	root := New(o)
 	root.SetArgs(args)
 	err := root.ExecuteContext(ctx)

@@ -121,7 +121,11 @@ func (c *cluster) claim() (store.Backend, error) {
 	if err != nil {
 		return nil, err
 	}
-	if self, err := local.Self(); err == nil && running && i.Process != self {
+	self, err := local.Self()
+	if err != nil {
+		return nil, fmt.Errorf("reading about this process: %w", err)
+	}
+	if running && i.Process != self {
 		return nil, fmt.Errorf("cluster %s is running already, as process %d; `sampan down --name=%s` stops it", c.Profile.Name, i.Process.PID, c.Profile.Name)
 	}
 	if other := c.Profile.At(i).DataDir; other != c.Profile.DataDir && i.Runtime.Alive() {
@@ -133,6 +137,12 @@ func (c *cluster) claim() (store.Backend, error) {
 	}
 	if err := os.MkdirAll(c.Profile.RunDir, 0o700); err != nil {
 		return nil, errors.Join(fmt.Errorf("making the run directory of the cluster: %w", err), backend.Close())
+	}
+	err = c.Profile.Save(local.Instance{
+		Name: c.Profile.Name, Version: c.Version, Process: self, Simulated: !c.real(), DataDir: c.Profile.DataDir, Started: c.started,
+	})
+	if err != nil {
+		return nil, errors.Join(err, backend.Close())
 	}
 	return backend, nil
 }

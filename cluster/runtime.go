@@ -171,20 +171,26 @@ func (r *runtimeProcess) start(ctx context.Context) (*exec.Cmd, error) {
 		err = r.set(p)
 	}
 	if err != nil {
-		return nil, errors.Join(fmt.Errorf("container runtime: %w (log: %s)", err, log.Name()), cmd.Process.Signal(syscall.SIGTERM), cmd.Wait())
+		return nil, errors.Join(err, cmd.Process.Signal(syscall.SIGTERM), cmd.Wait())
 	}
 	stop := context.AfterFunc(ctx, func() { _ = told.SetReadDeadline(time.Now()) })
 	defer stop()
 	said, err := io.ReadAll(told) // "ready" or what is wrong, then the end
-	if err == nil && strings.TrimSpace(string(said)) != "ready" {
-		err = errors.New(strings.TrimSpace(string(said)))
+	if err == nil {
+		switch what := strings.TrimSpace(string(said)); what {
+		case "ready":
+		case "":
+			err = fmt.Errorf("it ended before it was ready (log: %s)", log.Name())
+		default:
+			err = errors.New(what)
+		}
 	}
 	if ctx.Err() != nil {
 		return nil, context.Cause(ctx)
 	}
 	if err != nil {
 		_ = cmd.Wait() // it has closed its end of the pipe because it ends
-		return nil, fmt.Errorf("container runtime: %w (log: %s)", err, log.Name())
+		return nil, err
 	}
 	return cmd, nil
 }

@@ -22,6 +22,7 @@ import (
 // commands are what sessions can say besides the commands of testscript.
 var commands = map[string]func(ts *testscript.TestScript, neg bool, args []string){
 	"exits":     exits,
+	"interrupt": interrupt,
 	"public":    public,
 	"occupy":    occupy,
 	"smalldisk": smalldisk,
@@ -175,6 +176,11 @@ func killAndWait(pid int) error {
 	if err := unix.PidfdSendSignal(fd, unix.SIGKILL, nil, 0); err != nil {
 		return fmt.Errorf("killing process %d: %w", pid, err)
 	}
+	return awaitEnd(fd)
+}
+
+// awaitEnd waits for the end of the process behind a pidfd.
+func awaitEnd(fd int) error {
 	for {
 		_, err := unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}, -1)
 		if !errors.Is(err, unix.EINTR) {

@@ -6,7 +6,6 @@ import (
 	"io"
 	"log/slog"
 	"net/netip"
-	"os"
 
 	"github.com/spf13/cobra"
 
@@ -134,11 +133,3 @@ func (p prefixFlag) Set(text string) error {
 }
 
 func (prefixFlag) Type() string { return "network" }
-
-// needRoot says what to do when a real node can't be run.
-func needRoot(s local.Settings) error {
-	if os.Getuid() == 0 || s.SimulatedNodes > 0 {
-		return nil
-	}
-	return fmt.Errorf("a real node needs root: it makes network interfaces, mounts and cgroups for the containers; use sudo, or --simulated-nodes=1 for a cluster whose pods go through their life without containers")
-}

@@ -6,6 +6,9 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"os"
+	"os/signal"
+	"syscall"
 
 	"github.com/spf13/cobra"
 
@@ -27,6 +30,9 @@ func serveCommand(o Options) *cobra.Command {
 			"Pods go on running then and are found again at the next start; `sampan down` ends them, too.",
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			// Nobody may read the log any more; that must not end a cluster. Asking
+			// for the signal is enough, and unlike ignoring it is not inherited.
+			signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE)
 			var r local.Reporter
 			if report {
 				r = local.NewReporter()
@@ -57,7 +63,7 @@ func serve(cmd *cobra.Command, o Options, asked local.Settings, r local.Reporter
 	if err != nil {
 		return err
 	}
-	if err := needRoot(s); err != nil {
+	if err := checkSurroundings(s); err != nil {
 		return err
 	}
 	service := Service{

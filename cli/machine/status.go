@@ -59,7 +59,11 @@ func describe(cmd *cobra.Command, i local.Instance) {
 		_, _ = fmt.Fprintf(w, "%s:\t%s\n", name, fmt.Sprintf(format, args...))
 	}
 	row("Cluster", "%s", i.Name)
-	row("State", "running for %v", time.Since(i.Started).Round(time.Second))
+	state := "running"
+	if i.Starting() {
+		state = "starting"
+	}
+	row("State", "%s for %v", state, time.Since(i.Started).Round(time.Second))
 	row("Version", "%s", i.Version)
 	row("API server", "%s", i.Server)
 	row("Nodes", "%s", strings.Join(i.Nodes, ", "))

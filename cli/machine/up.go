@@ -31,6 +31,9 @@ func upCommand(o Options) *cobra.Command {
 			if err != nil {
 				return err
 			}
+			if running && i.Starting() {
+				return fmt.Errorf("cluster %s is being started already, by process %d; wait for that, or stop it with `sampan down`", p.Name, i.Process.PID)
+			}
 			if running {
 				if err := p.Differ(s); err != nil {
 					return err
@@ -53,6 +56,14 @@ func upCommand(o Options) *cobra.Command {
 	return cmd
 }
 
+// seeAlso points to a log, if there is one.
+func seeAlso(log string) string {
+	if info, err := os.Stat(log); err != nil || info.Size() == 0 {
+		return ""
+	}
+	return fmt.Sprintf(" (log: %s)", log)
+}
+
 // start runs a cluster in the background and waits until it is ready. What a start
 // that failed, or was interrupted, has made in the kernel is removed, unless pods
 // were running before.
@@ -63,7 +74,7 @@ func start(cmd *cobra.Command, o Options, p local.Profile, asked local.Settings)
 	if err != nil {
 		return local.Instance{}, err
 	}
-	if err := needRoot(s); err != nil {
+	if err := checkSurroundings(s); err != nil {
 		return local.Instance{}, err
 	}
 	program, err := os.Executable()
@@ -84,7 +95,7 @@ func start(cmd *cobra.Command, o Options, p local.Profile, asked local.Settings)
 	if ctx := cmd.Context(); ctx.Err() != nil {
 		err = context.Cause(ctx)
 	} else {
-		err = fmt.Errorf("cluster %s did not start: %w (log: %s)", p.Name, err, p.Log())
+		err = fmt.Errorf("cluster %s did not start: %w%s", p.Name, err, seeAlso(p.Log()))
 	}
 	after, running, lookErr := p.Instance()
 	if lookErr != nil || running || before.Runtime.Alive() || !after.Exists() {

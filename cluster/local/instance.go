@@ -101,6 +101,9 @@ func (p Profile) Instance() (i Instance, running bool, err error) {
 // Exists reports whether the cluster has left anything that can be stopped.
 func (i Instance) Exists() bool { return i.Process.PID != 0 || i.Runtime.PID != 0 }
 
+// Starting reports whether the cluster, if it runs, is not ready yet.
+func (i Instance) Starting() bool { return i.ReadyAfter == 0 }
+
 // At returns the profile with the data directory that the instance uses, wherever
 // that was.
 func (p Profile) At(i Instance) Profile {

@@ -27,6 +27,8 @@ func swapAccounting() bool {
 	return err == nil
 }
 
+var errNoCgroups = errors.New("cgroups: nothing is mounted below " + cgroupMount + "; containers need it: mount cgroup2 there")
+
 // hierarchies are the mount points below which a cgroup has a directory.
 func hierarchies() ([]string, error) {
 	if unified() {
@@ -48,7 +50,7 @@ func hierarchies() ([]string, error) {
 		}
 	}
 	if len(found) == 0 {
-		return nil, errors.New("cgroups: nothing is mounted below " + cgroupMount + "; containers need it")
+		return nil, errNoCgroups
 	}
 	return found, nil
 }
@@ -98,11 +100,27 @@ func ownCgroup() (string, error) {
 	return paths["memory"], nil
 }
 
-// notRoot refuses the cgroup of everybody: what is done to a whole cgroup must never
-// be done to that one.
+// notRoot refuses the cgroup of everybody, and any that this process is in: what is
+// done to a whole cgroup must never be done to those.
 func notRoot(path string) error {
-	if clean := filepath.Clean("/" + path); clean == "/" || !filepath.IsAbs(path) {
+	clean := filepath.Clean("/" + path)
+	if clean == "/" || !filepath.IsAbs(path) {
 		return fmt.Errorf("cgroup %q is not the path of one below the root", path)
+	}
+	own, err := cgroups.ParseCgroupFile("/proc/self/cgroup")
+	if err != nil {
+		return err
+	}
+	return notOurs(path, own)
+}
+
+// notOurs refuses a cgroup that is, or is above, one of a process' own.
+func notOurs(path string, own map[string]string) error {
+	clean := filepath.Clean("/" + path)
+	for _, p := range own {
+		if p == clean || strings.HasPrefix(p, clean+"/") {
+			return fmt.Errorf("cgroup %q holds this process itself", path)
+		}
 	}
 	return nil
 }
@@ -114,6 +132,9 @@ func RemoveCgroup(path string) error {
 		return err
 	}
 	roots, err := hierarchies()
+	if errors.Is(err, errNoCgroups) {
+		return nil
+	}
 	if err != nil {
 		return err
 	}
@@ -132,6 +153,9 @@ func KillCgroup(path string) error {
 		return err
 	}
 	roots, err := hierarchies()
+	if errors.Is(err, errNoCgroups) {
+		return nil
+	}
 	if err != nil {
 		return err
 	}

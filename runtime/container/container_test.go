@@ -382,6 +382,20 @@ func TestTheRootCgroupIsNeverTouched(t *testing.T) {
 	if err := notRoot("/sampan/x"); err != nil {
 		t.Error(err)
 	}
+	for _, touch := range []func(string) error{KillCgroup, RemoveCgroup} {
+		if err := touch(""); err == nil {
+			t.Error("a cgroup without a name was touched")
+		}
+	}
+}
+
+func TestTheCgroupsOfTheProcessItselfAreNeverTouched(t *testing.T) {
+	own := map[string]string{"memory": "/user/session", "": "/init"}
+	for path, want := range map[string]bool{"/user": false, "/user/session": false, "/init/": false, "/user/session/sampan": true, "/us": true, "/other": true} {
+		if err := notOurs(path, own); (err == nil) != want {
+			t.Errorf("notOurs(%q) = %v, want harmless: %v", path, err, want)
+		}
+	}
 }
 
 func TestStopSignals(t *testing.T) {

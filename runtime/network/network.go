@@ -365,8 +365,11 @@ func (n *Network) restoreForwarding() error {
 	if err := json.Unmarshal(data, &b); err != nil || !slices.Contains([]string{"0", "1"}, b.IPForward) {
 		return fmt.Errorf("%s is damaged; ip_forward stays as it is", n.beforeFile())
 	}
-	if err := os.WriteFile(forwarding, []byte(b.IPForward), 0); err != nil {
-		return fmt.Errorf("putting ip_forward back: %w", err)
+	// It may not have come to a change.
+	if now, err := os.ReadFile(forwarding); err != nil || strings.TrimSpace(string(now)) != b.IPForward {
+		if err := os.WriteFile(forwarding, []byte(b.IPForward), 0); err != nil {
+			return fmt.Errorf("putting ip_forward back: %w", err)
+		}
 	}
 	return os.Remove(n.beforeFile())
 }

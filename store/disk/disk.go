@@ -371,7 +371,7 @@ func (d *directory) extend(need int64) error {
 		return fmt.Errorf("extending %s: %w", d.name, errors.Join(err, terr))
 	}
 	if full(err) {
-		return fmt.Errorf("extending %s: %w: make room on its file system", d.name, store.ErrFull)
+		return fmt.Errorf("extending %s: %w", d.name, store.ErrFull)
 	}
 	return fmt.Errorf("extending %s: %w", d.name, err)
 }
