@@ -261,7 +261,7 @@ func attempt(told sighting, status *corev1.ContainerStatus, previous bool) (life
 	reason := "ContainerCreating"
 	if w := status.State.Waiting; w != nil && w.Reason != "" {
 		reason = w.Reason
-		if reason == "ErrImagePull" || reason == "ImagePullBackOff" || reason == "ErrImageNeverPull" || reason == "InvalidImageName" {
+		if reason == "ErrImagePull" || reason == "ImagePullBackOff" {
 			return lifecycle.Container{}, refuse(http.StatusBadRequest, "container %q in pod %q is waiting to start: trying and failing to pull image", status.Name, told.pod.Name)
 		}
 	}

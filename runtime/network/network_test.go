@@ -2,6 +2,7 @@ package network
 
 import (
 	"fmt"
+	"net"
 	"net/netip"
 	"os"
 	"strings"
@@ -159,5 +160,37 @@ func TestOptionsAreChecked(t *testing.T) {
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%v; want it to mention %s", err, want)
 		}
+	}
+}
+
+func TestConnectionsWithinTheHostKeepTheirAddresses(t *testing.T) {
+	runtimetest.NeedRoot(t)
+	other := options(t) // whose address would be chosen, as that of the first link
+	other.Bridge, other.Table, other.PodCIDR, other.ServiceCIDR = "spn1", "sampan-network-other", netip.MustParsePrefix("10.98.0.0/24"), netip.MustParsePrefix("10.95.0.0/24")
+	for _, o := range []Options{other, options(t)} {
+		n := newNetwork(t, o)
+		if _, err := n.Up(); err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = n.Down() })
+	}
+	own := net.IP(options(t).PodCIDR.Addr().Next().AsSlice())
+	l, err := net.ListenTCP("tcp4", &net.TCPAddr{IP: own})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	out, err := net.DialTCP("tcp4", &net.TCPAddr{IP: own}, l.Addr().(*net.TCPAddr))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer out.Close()
+	in, err := l.AcceptTCP()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer in.Close()
+	if got := in.RemoteAddr().String(); got != out.LocalAddr().String() {
+		t.Errorf("a connection from %v seems to come from %s", out.LocalAddr(), got)
 	}
 }

@@ -10,6 +10,8 @@ import (
 
 // upTable makes our nftables table. Its one rule hides the addresses of pods from
 // the world outside: what leaves by another link than the bridge gets the host's.
+// What stays on the host does not: it would get the address of any link, and its
+// connections would break when that link goes.
 func (n *Network) upTable() error {
 	c, err := nftables.New()
 	if err != nil {
@@ -31,6 +33,7 @@ func (n *Network) upTable() error {
 		&expr.Cmp{Op: expr.CmpOpEq, Register: 1, Data: pods.IP.To4()},
 		&expr.Meta{Key: expr.MetaKeyOIFNAME, Register: 1},
 		&expr.Cmp{Op: expr.CmpOpNeq, Register: 1, Data: linkData(n.opts.Bridge)},
+		&expr.Cmp{Op: expr.CmpOpNeq, Register: 1, Data: linkData("lo")},
 		&expr.Masq{},
 	}})
 	return c.Flush()
