@@ -43,6 +43,9 @@ func (b *bench) starts(ctx context.Context) error {
 		*to = append(*to, time.Since(began))
 		return err
 	}
+	if err := b.down(ctx); err != nil {
+		return err
+	}
 	for range n {
 		if err := timed(&floor, "version", "--client"); err != nil {
 			return err
@@ -107,7 +110,6 @@ func (b *bench) idle(ctx context.Context) error {
 		return err
 	}
 	b.row("memory at idle (PSS), all processes", fmt.Sprintf("%.1f MiB", float64(pss)/(1<<20)), "", "", "<= 64 MiB")
-	const ticksPerSecond = 100 // USER_HZ, proc(5)
 	cpu := float64(ticksAfter-ticks) / ticksPerSecond / window.Seconds()
 	b.row("CPU at idle", fmt.Sprintf("%.2f %% of a core", 100*cpu), "0", "", "<= 0.3 %")
 	b.row("bytes written at idle", fmt.Sprintf("%d per minute", writtenAfter-written), "0", "", "0")
@@ -122,6 +124,8 @@ func pause(ctx context.Context, d time.Duration) error {
 		return nil
 	}
 }
+
+const ticksPerSecond = 100 // USER_HZ, proc(5)
 
 // usage returns the clock ticks and the bytes sent to a disk of processes.
 func usage(pids []int) (ticks, written int64, err error) {

@@ -2,12 +2,15 @@
 // figure beside the floor that it can't beat on this machine, taken in the same
 // run. Times in milliseconds belong to the machine, ratios to the program.
 //
-// It takes the path of sampan, and needs root for real nodes; run it in network and
+// It takes the path of sampan and, to take only some of the measurements, the names of
+// steps (see steps). It needs root for real nodes; run it in network and
 // mount namespaces of its own (unshare --net --mount), as `make bench` does.
 package main
 
 import (
+	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"os/signal"
@@ -18,12 +21,16 @@ import (
 )
 
 func main() {
-	if len(os.Args) != 2 {
-		fmt.Fprintln(os.Stderr, "usage: bench PATH-OF-SAMPAN")
-		os.Exit(1)
-	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
-	err := measure(ctx, os.Args[1])
+	var err error
+	switch {
+	case len(os.Args) < 2:
+		err = errors.New("usage: bench PATH-OF-SAMPAN [STEP...]")
+	case os.Args[1] == bareVerb:
+		err = serveBare(ctx)
+	default:
+		err = measure(ctx, os.Args[1], os.Args[2:])
+	}
 	stop()
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "bench:", err)
@@ -31,22 +38,55 @@ func main() {
 	}
 }
 
-func measure(ctx context.Context, program string) error {
+// A step is a part of the measurements. It finds the cluster up and leaves it so.
+type step struct {
+	name    string
+	measure func(*bench, context.Context) error
+}
+
+func steps() []step {
+	return []step{
+		{"starts", (*bench).starts},
+		{"size", (*bench).size},
+		{"idle", (*bench).idle},
+		{"pods", (*bench).pods},
+		{"wait", (*bench).waiting},
+		{"lists", (*bench).lists},
+		{"watches", (*bench).watches},
+		{"requests", (*bench).requests}, // last, because it leaves many objects
+	}
+}
+
+// measure takes the steps that were asked for, or all of them.
+func measure(ctx context.Context, program string, asked []string) (err error) {
+	for _, name := range asked {
+		if !slices.ContainsFunc(steps(), func(s step) bool { return s.name == name }) {
+			return fmt.Errorf("there is no step %q", name)
+		}
+	}
 	dir, err := os.MkdirTemp("", "sampan-bench-")
 	if err != nil {
 		return err
 	}
 	defer func() { _ = os.RemoveAll(dir) }()
 	b := &bench{program: program, dir: dir, out: tabwriter.NewWriter(os.Stdout, 0, 0, 2, ' ', 0)}
+	// Whatever happens, nothing of the cluster is left.
+	defer func() { err = errors.Join(err, b.down(ctx)) }()
+	if _, err := b.sampan(ctx, "up"); err != nil {
+		return err
+	}
 	b.row("what", "measured", "floor", "ratio", "goal")
 	defer func() { _ = b.out.Flush() }()
-	for _, step := range []func(context.Context) error{b.starts, b.size, b.idle, b.pods, b.waiting, b.requests} {
-		if err := step(ctx); err != nil {
-			return err
+	for _, s := range steps() {
+		if len(asked) > 0 && !slices.Contains(asked, s.name) {
+			continue
+		}
+		if err := s.measure(b, ctx); err != nil {
+			return fmt.Errorf("%s: %w", s.name, err)
 		}
 		_ = b.out.Flush()
 	}
-	return b.down(ctx)
+	return nil
 }
 
 // A bench is one run of all measurements, on one cluster.
@@ -73,7 +113,7 @@ func (b *bench) against(what string, measured, floor time.Duration, goal string)
 
 func ms(d time.Duration) string { return fmt.Sprintf("%.1f ms", float64(d.Microseconds())/1000) }
 
-func median(ds []time.Duration) time.Duration {
+func median[T cmp.Ordered](ds []T) T {
 	ds = slices.Clone(ds)
 	slices.Sort(ds)
 	return ds[len(ds)/2]

@@ -1,0 +1,244 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"strconv"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// lists measures the LIST of many pods and what they cost in memory. The floor is
+// the copy of as many bytes through the bare server.
+func (b *bench) lists(ctx context.Context) error {
+	const many = 10_000
+	ours, err := b.ours()
+	if err != nil {
+		return err
+	}
+	bare, err := startBare(ctx)
+	if err != nil {
+		return err
+	}
+	defer bare.stop()
+	before, err := b.serverMemory()
+	if err != nil {
+		return err
+	}
+	if err := createMany(ctx, ours, many); err != nil {
+		return err
+	}
+	if err := pause(ctx, 3*time.Second); err != nil {
+		return err
+	}
+	after, err := b.serverMemory()
+	if err != nil {
+		return err
+	}
+	b.row("memory of the server with 10,000 pods (PSS)", mib(after), mib(before), "", "<= 120 MiB")
+	for _, t := range []struct{ what, accept, goal string }{
+		{"JSON", "application/json", "<= 40 ms"},
+		{"protobuf", "application/vnd.kubernetes.protobuf", "<= 30 ms"},
+	} {
+		var got, floor []time.Duration
+		var size int64
+		for i := range turns + 1 {
+			began := time.Now()
+			if size, err = ours.send(ctx, podsPath, t.accept, nil); err != nil {
+				return err
+			}
+			took := time.Since(began)
+			began = time.Now()
+			if _, err := bare.send(ctx, "/?size="+strconv.FormatInt(size, 10), "", nil); err != nil {
+				return err
+			}
+			if i > 0 { // the first turn warms up
+				got, floor = append(got, took), append(floor, time.Since(began))
+			}
+		}
+		b.against(fmt.Sprintf("LIST of 10,000 pods, %s (%.0f MB), p50", t.what, float64(size)/1e6), median(got), median(floor), t.goal)
+	}
+	if after, err = b.serverMemory(); err != nil {
+		return err
+	}
+	b.row("memory of the server after the LISTs (PSS)", mib(after), mib(before), "", "")
+	return b.removePods(ctx)
+}
+
+// createMany makes pods that nobody runs, with many clients at once.
+func createMany(ctx context.Context, s *server, n int64) error {
+	pod, err := json.Marshal(largePod())
+	if err != nil {
+		return err
+	}
+	var made atomic.Int64
+	var group errgroup.Group
+	for range clients {
+		group.Go(func() error {
+			for made.Add(1) <= n {
+				if _, err := s.send(ctx, podsPath, "", pod); err != nil {
+					return err
+				}
+			}
+			return nil
+		})
+	}
+	return group.Wait()
+}
+
+func (b *bench) removePods(ctx context.Context) error {
+	api, err := b.client()
+	if err != nil {
+		return err
+	}
+	now := int64(0)
+	return api.CoreV1().Pods("default").DeleteCollection(ctx, metav1.DeleteOptions{GracePeriodSeconds: &now}, metav1.ListOptions{})
+}
+
+// serverMemory returns the memory of the process that serves the API.
+func (b *bench) serverMemory() (int64, error) {
+	pids, err := b.instance()
+	if err != nil {
+		return 0, err
+	}
+	return memory(pids[:1])
+}
+
+func mib(n int64) string { return fmt.Sprintf("%.1f MiB", float64(n)/(1<<20)) }
+
+// watches measures how fast changes reach many watchers. The floor is as many
+// streams of as many lines of the same size from the bare server.
+func (b *bench) watches(ctx context.Context) error {
+	const watchers, connections, patches, rounds = 100, 10, 1000, 5
+	ours, err := b.ours()
+	if err != nil {
+		return err
+	}
+	bare, err := startBare(ctx)
+	if err != nil {
+		return err
+	}
+	defer bare.stop()
+	for i := range clients {
+		body, err := json.Marshal(namedPod(fmt.Sprintf("watched-%d", i)))
+		if err != nil {
+			return err
+		}
+		if _, err := ours.send(ctx, podsPath, "", body); err != nil {
+			return err
+		}
+	}
+	var got, floor []float64
+	for range rounds {
+		streams, err := open(ctx, &bare.server, fmt.Sprintf("/?events=%d", patches), watchers, connections)
+		if err != nil {
+			return err
+		}
+		rate, err := follow(streams, patches, func() error { return nil })
+		if err != nil {
+			return err
+		}
+		floor = append(floor, rate)
+		if streams, err = ours.watch(ctx, watchers, connections); err != nil {
+			return err
+		}
+		if rate, err = follow(streams, patches, func() error { return ours.patchStatus(ctx, patches) }); err != nil {
+			return err
+		}
+		got = append(got, rate)
+	}
+	b.row(fmt.Sprintf("%d watchers of %d status patches", watchers, patches),
+		fmt.Sprintf("%.0f deliveries/s", median(got)), fmt.Sprintf("%.0f/s", median(floor)), fmt.Sprintf("%.2f", median(got)/median(floor)), ">= 200,000/s")
+	return b.removePods(ctx)
+}
+
+// watch opens watches of the pods from now on.
+func (s *server) watch(ctx context.Context, watchers, connections int) ([]*http.Response, error) {
+	resp, err := s.ask(ctx, s.client, podsPath+"?limit=1", "", nil)
+	if err != nil {
+		return nil, err
+	}
+	var l metav1.PartialObjectMetadataList
+	if err := errors.Join(json.NewDecoder(resp.Body).Decode(&l), resp.Body.Close()); err != nil {
+		return nil, err
+	}
+	return open(ctx, s, podsPath+"?watch=true&resourceVersion="+l.ResourceVersion, watchers, connections)
+}
+
+// open asks for the same stream many times, over several connections.
+func open(ctx context.Context, s *server, path string, n, connections int) ([]*http.Response, error) {
+	var streams []*http.Response
+	var c *http.Client
+	for i := range n {
+		if i%(n/connections) == 0 {
+			c = &http.Client{Transport: s.transport()}
+		}
+		resp, err := s.ask(ctx, c, path, "", nil)
+		if err != nil {
+			return nil, err
+		}
+		streams = append(streams, resp)
+	}
+	return streams, nil
+}
+
+// follow counts lines until every stream has given its share, and returns how many
+// came a second since start was called.
+func follow(streams []*http.Response, lines int, start func() error) (float64, error) {
+	began := time.Now()
+	var group errgroup.Group
+	group.Go(start)
+	for _, s := range streams {
+		group.Go(func() error {
+			in := bufio.NewReaderSize(s.Body, 16<<10)
+			for range lines {
+				// A line may be longer than the buffer; only its end counts.
+				_, err := in.ReadSlice('\n')
+				for errors.Is(err, bufio.ErrBufferFull) {
+					_, err = in.ReadSlice('\n')
+				}
+				if err != nil {
+					return fmt.Errorf("a stream of %d lines ended early: %w", lines, err)
+				}
+			}
+			return nil
+		})
+	}
+	err := group.Wait()
+	rate := float64(lines*len(streams)) / time.Since(began).Seconds()
+	for _, s := range streams {
+		err = errors.Join(err, s.Body.Close())
+	}
+	return rate, err
+}
+
+// patchStatus patches the status of the watched pods, with many clients at once.
+func (s *server) patchStatus(ctx context.Context, n int64) error {
+	var sent atomic.Int64
+	var group errgroup.Group
+	for i := range clients {
+		path := fmt.Sprintf("%s/watched-%d/status", podsPath, i)
+		group.Go(func() error {
+			for {
+				k := sent.Add(1)
+				if k > n {
+					return nil
+				}
+				body := fmt.Appendf(nil, `{"status":{"message":"%d of %d"}}`, k, time.Now().UnixNano())
+				resp, err := s.do(ctx, s.client, http.MethodPatch, path, "", "application/merge-patch+json", body)
+				if err != nil {
+					return err
+				}
+				_ = resp.Body.Close()
+			}
+		})
+	}
+	return group.Wait()
+}
