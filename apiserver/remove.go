@@ -84,8 +84,8 @@ func (s *Server) removeOnce(ctx context.Context, t *target, opts metav1.DeleteOp
 	obj := deleting(t.kind, stored, &opts, now())
 	w := store.Write{Key: t.key(), Expect: old.Revision(), Volatile: t.kind.Volatile}
 	var item *codec.Item
-	switch {
-	case obj == nil: // it goes now, as it is
+	switch obj {
+	case nil: // it goes now, as it is
 		w.Delete, w.Value = true, old.Restate()
 	default:
 		if item, err = codec.NewItem(t.kind, obj); err != nil {
@@ -184,7 +184,7 @@ func mark(obj catalog.Object, until metav1.Time, grace int64) {
 // otherwise what a finalizer from an earlier request says, otherwise what is usual for
 // the kind.
 func propagation(kind *catalog.Kind, obj catalog.Object, opts *metav1.DeleteOptions) metav1.DeletionPropagation {
-	//nolint:staticcheck // old clients still send orphanDependents
+	// old clients still send orphanDependents
 	if orphan := opts.OrphanDependents; orphan != nil {
 		if *orphan {
 			return metav1.DeletePropagationOrphan

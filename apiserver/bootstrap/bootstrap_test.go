@@ -122,7 +122,7 @@ func shown(o runtime.Object) string {
 	case *corev1.Service:
 		p := o.Spec.Ports[0]
 		return fmt.Sprintf("%s %s:%d/%s>%s", o.Spec.Type, o.Spec.ClusterIP, p.Port, p.Name, p.TargetPort.String())
-	case *corev1.Endpoints: //nolint:staticcheck // deprecated, and still what many clients read
+	case *corev1.Endpoints:
 		if len(o.Subsets) == 0 {
 			return "nothing"
 		}
