@@ -2,6 +2,7 @@ package catalogtest
 
 import (
 	"encoding/json"
+	"errors"
 	"flag"
 	"fmt"
 	"os"
@@ -174,7 +175,7 @@ func (s *story) outcome(obj catalog.Object, err error) []string {
 		return []string{"ok"}
 	}
 	all := []error{err}
-	if many, ok := err.(utilerrors.Aggregate); ok {
+	if many, ok := errors.AsType[utilerrors.Aggregate](err); ok {
 		all = many.Errors()
 	}
 	var lines []string
@@ -260,7 +261,7 @@ func dropTimes(v any) {
 func (s *story) row() string {
 	var plain, wide []string
 	for _, c := range s.kind.Columns {
-		cell := fmt.Sprint(c.Cell(s.obj, now.Time.In(time.UTC)))
+		cell := fmt.Sprint(c.Cell(s.obj, now.In(time.UTC)))
 		if c.Priority == 0 {
 			plain = append(plain, cell)
 		} else {
