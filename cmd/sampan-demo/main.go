@@ -106,12 +106,12 @@ func serve([]string) error {
 		drain = time.Duration(seconds * float64(time.Second))
 	}
 	mux := http.NewServeMux()
-	mux.HandleFunc("/", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, who()) })
-	mux.HandleFunc("/healthz", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, "ok") })
+	mux.HandleFunc("/", func(w http.ResponseWriter, _ *http.Request) { _, _ = fmt.Fprintln(w, who()) })
+	mux.HandleFunc("/healthz", func(w http.ResponseWriter, _ *http.Request) { _, _ = fmt.Fprintln(w, "ok") })
 	mux.HandleFunc("/env", func(w http.ResponseWriter, _ *http.Request) {
 		env := os.Environ()
 		slices.Sort(env)
-		fmt.Fprintln(w, strings.Join(env, "\n"))
+		_, _ = fmt.Fprintln(w, strings.Join(env, "\n"))
 	})
 	stop, forget := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT)
 	defer forget()
