@@ -40,7 +40,7 @@ func (nobody) Authenticate(*http.Request) (*auth.User, error) { return nil, nil 
 type harbour struct {
 	*testing.T
 	boss client.Interface
-	ctx  context.Context
+	ctx  context.Context //nolint:containedctx // as in testing.T: the test's own, with a limit
 }
 
 func openHarbour(t *testing.T) *harbour {
@@ -203,7 +203,7 @@ func TestTheControllersOnTheRealServer(t *testing.T) {
 	await(h, client.ReplicationControllers, "port", "three replicas that are ready", func(all []*corev1.ReplicationController) bool {
 		return all[0].Status.ReadyReplicas == 3 && all[0].Status.AvailableReplicas == 3 && all[0].Status.ObservedGeneration == 1
 	})
-	await(h, client.Endpoints, "port", "three addresses", func(all []*corev1.Endpoints) bool { //nolint:staticcheck // deprecated, and still served
+	await(h, client.Endpoints, "port", "three addresses", func(all []*corev1.Endpoints) bool {
 		return len(all) == 1 && len(all[0].Subsets) == 1 && len(all[0].Subsets[0].Addresses) == 3
 	})
 
