@@ -66,7 +66,6 @@ func (n *Node) serve(ctx context.Context) error {
 	if server.Shutdown(last) != nil {
 		_ = server.Close()
 	}
-	<-failed
 	return nil
 }
 
