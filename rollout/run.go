@@ -106,10 +106,10 @@ func (r *running) loop(ctx context.Context) error {
 			r.progress = time.Now() // nothing was due meanwhile
 			continue
 		}
-		switch act.kind {
-		case finished:
+		if act.kind == finished {
 			return nil
-		case wait:
+		}
+		if act.kind == wait {
 			if err := r.wait(ctx, v, act.why); err != nil {
 				return err
 			}
