@@ -132,7 +132,7 @@ func send(ctx context.Context, c *http.Client, url string, body []byte) error {
 	if err != nil {
 		return err
 	}
-	defer func() { _ = resp.Body.Close() }()
+	defer resp.Body.Close()
 	text, err := io.ReadAll(resp.Body)
 	if err == nil && resp.StatusCode >= 300 {
 		err = fmt.Errorf("%s %s: %s: %s", method, url, resp.Status, text)
