@@ -3,9 +3,7 @@ package catalogtest
 import (
 	"encoding/json"
 	"errors"
-	"flag"
 	"fmt"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -18,6 +16,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/sampan-io/sampan/catalog"
+	"github.com/sampan-io/sampan/internal/storytest"
 )
 
 // longest is how much of a fault a story repeats.
@@ -46,36 +45,15 @@ func Stories(t *testing.T, kinds []*catalog.Kind, dir, examples string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	files, err := filepath.Glob(filepath.Join(dir, "*.txt"))
-	if err != nil || len(files) == 0 {
-		t.Fatalf("no stories in %s: %v", dir, err)
-	}
-	for _, file := range files {
-		t.Run(strings.TrimSuffix(filepath.Base(file), ".txt"), func(t *testing.T) {
-			old, err := os.ReadFile(file)
-			if err != nil {
-				t.Fatal(err)
+	storytest.Play(t, dir, func(t *testing.T) func(string) []string {
+		s := story{t: t, catalog: c, examples: examples}
+		return func(line string) []string {
+			if line == "" {
+				return nil
 			}
-			s := story{t: t, catalog: c, examples: examples}
-			told := s.tell(string(old))
-			switch {
-			case told == string(old):
-			case updating():
-				if err := os.WriteFile(file, []byte(told), 0o644); err != nil {
-					t.Fatal(err)
-				}
-			default:
-				t.Errorf("%s went differently; now:\n%s", file, told)
-			}
-		})
-	}
-}
-
-// updating says whether the test was told to write the stories anew. The flag is
-// the test package's to define.
-func updating() bool {
-	f := flag.Lookup("update")
-	return f != nil && f.Value.String() == "true"
+			return s.do(line)
+		}
+	})
 }
 
 type story struct {
@@ -86,24 +64,6 @@ type story struct {
 	kind     *catalog.Kind
 	manifest catalog.Object // as loaded
 	obj      catalog.Object // as created or last updated
-}
-
-func (s *story) tell(text string) string {
-	var out strings.Builder
-	for line := range strings.Lines(text) {
-		line = strings.TrimSuffix(line, "\n")
-		if strings.HasPrefix(line, ">") {
-			continue
-		}
-		out.WriteString(line + "\n")
-		if line == "" || strings.HasPrefix(line, "#") {
-			continue
-		}
-		for _, said := range s.do(line) {
-			out.WriteString("> " + said + "\n")
-		}
-	}
-	return out.String()
 }
 
 func (s *story) do(line string) []string {
