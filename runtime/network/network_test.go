@@ -9,17 +9,12 @@ import (
 
 	"github.com/vishvananda/netlink"
 
+	"github.com/sampan-io/sampan/internal/nstest"
 	"github.com/sampan-io/sampan/runtime/runtimetest"
 )
 
 func TestMain(m *testing.M) {
-	os.Exit(runtimetest.Main(func() int {
-		if err := runtimetest.Settle(); err != nil {
-			fmt.Fprintln(os.Stderr, err)
-			return 1
-		}
-		return m.Run()
-	}))
+	os.Exit(nstest.Main(m.Run))
 }
 
 func options(t *testing.T) Options {
@@ -39,7 +34,7 @@ func newNetwork(t *testing.T, o Options) *Network {
 }
 
 func TestUpAndDownMayBeRepeated(t *testing.T) {
-	runtimetest.NeedRoot(t)
+	nstest.NeedRoot(t)
 	if err := os.WriteFile(forwarding, []byte("0"), 0); err != nil {
 		t.Fatal(err)
 	}
@@ -90,7 +85,7 @@ func TestUpAndDownMayBeRepeated(t *testing.T) {
 }
 
 func TestALinkOfAnotherKindIsNotTouched(t *testing.T) {
-	runtimetest.NeedRoot(t)
+	nstest.NeedRoot(t)
 	attrs := netlink.NewLinkAttrs()
 	attrs.Name = "spn1"
 	veth := &netlink.Veth{LinkAttrs: attrs, PeerName: "spn2"}
@@ -113,7 +108,7 @@ func TestALinkOfAnotherKindIsNotTouched(t *testing.T) {
 }
 
 func TestAddressesGoRound(t *testing.T) {
-	runtimetest.NeedRoot(t)
+	nstest.NeedRoot(t)
 	o := options(t)
 	o.PodCIDR = netip.MustParsePrefix("10.97.0.0/29")
 	n := newNetwork(t, o)
