@@ -27,6 +27,8 @@ import (
 	utilnet "k8s.io/apimachinery/pkg/util/net"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/rest"
+
+	"github.com/sampan-io/sampan/internal/run"
 )
 
 const (
@@ -316,7 +318,7 @@ func (c *REST) Stream(ctx context.Context, method, urlPath string, query url.Val
 		if again < 0 || !rewind {
 			return nil, err
 		}
-		if !pause(ctx, again) {
+		if !run.Pause(ctx, again) {
 			return nil, context.Cause(ctx)
 		}
 	}
@@ -379,7 +381,7 @@ func (c *REST) do(ctx context.Context, r *request, read func(*http.Response) err
 		if again < 0 {
 			return err
 		}
-		if !pause(ctx, again) {
+		if !run.Pause(ctx, again) {
 			return context.Cause(outer)
 		}
 	}
@@ -457,18 +459,6 @@ func busy(resp *http.Response, try int) time.Duration {
 		seconds = 1
 	}
 	return min(time.Duration(seconds)*time.Second, busyPause)
-}
-
-// pause waits for d and reports whether ctx still holds.
-func pause(ctx context.Context, d time.Duration) bool {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-		return ctx.Err() == nil
-	case <-ctx.Done():
-		return false
-	}
 }
 
 func needName(verb string, gvr schema.GroupVersionResource, name string) error {

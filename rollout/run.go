@@ -255,14 +255,10 @@ func (r *running) overdue() bool {
 
 // rest lets time pass.
 func (r *running) rest(ctx context.Context, d time.Duration) error {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-		return nil
-	case <-ctx.Done():
+	if !run.Pause(ctx, d) {
 		return context.Cause(ctx)
 	}
+	return nil
 }
 
 // note tells why nothing happens, if that is news.
