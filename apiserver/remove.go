@@ -2,7 +2,6 @@ package apiserver
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -102,12 +101,8 @@ func (s *Server) removeOnce(ctx context.Context, t *target, opts metav1.DeleteOp
 	case !w.Delete && item.Same(old):
 		return result{item: old}, nil
 	}
-	item, err = s.commit(ctx, w)
-	switch {
-	case errors.Is(err, store.ErrConflict), errors.Is(err, store.ErrNotFound):
-		return result{}, &racedError{seen: old.Revision()}
-	case err != nil:
-		return result{}, storeFault(err)
+	if item, err = s.replace(ctx, w); err != nil {
+		return result{}, err
 	}
 	committed = true
 	if w.Delete {

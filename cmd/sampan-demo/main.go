@@ -147,7 +147,7 @@ func build([]string) error {
 	for i, step := range steps {
 		fmt.Printf("[%d/%d] %s\n", i+1, len(steps), step)
 		if i < len(steps)-1 {
-			time.Sleep(220 * time.Millisecond)
+			<-time.After(220 * time.Millisecond)
 		}
 	}
 	return nil
