@@ -1,5 +1,3 @@
-// Command sampan-demo is the program in the demo images: a small web server that
-// says who answers, and a few other things to try a cluster with.
 package main
 
 import (

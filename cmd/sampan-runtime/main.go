@@ -1,5 +1,3 @@
-// Command sampan-runtime is the container runtime of a Sampan node: one process, the
-// parent of all containers, that serves CRI on a unix socket. See package runtime.
 package main
 
 import (
