@@ -5,6 +5,7 @@ import (
 	"bytes"
 	"context"
 	"crypto/tls"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -265,7 +266,7 @@ func BenchmarkWatch(b *testing.B) {
 					if err == nil {
 						break
 					}
-					if err != bufio.ErrBufferFull {
+					if !errors.Is(err, bufio.ErrBufferFull) {
 						return
 					}
 				}

@@ -2,7 +2,6 @@ package apiserver
 
 import (
 	"context"
-	"errors"
 	"fmt"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -200,12 +199,8 @@ func (s *Server) modifyOnce(ctx context.Context, m *modification) (result, error
 	case !w.Delete && item.Same(old):
 		return result{item: old}, nil // S2
 	}
-	item, err = s.commit(ctx, w)
-	switch {
-	case errors.Is(err, store.ErrConflict), errors.Is(err, store.ErrNotFound):
-		return result{}, &racedError{seen: old.Revision()}
-	case err != nil:
-		return result{}, storeFault(err)
+	if item, err = s.replace(ctx, w); err != nil {
+		return result{}, err
 	}
 	committed = true
 	return result{item: item}, nil

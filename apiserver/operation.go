@@ -2,6 +2,7 @@ package apiserver
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"reflect"
 	"time"
@@ -120,6 +121,19 @@ func (s *Server) commit(ctx context.Context, w store.Write) (*codec.Item, error)
 		return nil, err
 	}
 	return rec.Value.(*codec.Item), nil
+}
+
+// replace makes a write over what was read at the revision that it expects. Its error
+// is for the client, or a [racedError] if somebody was faster.
+func (s *Server) replace(ctx context.Context, w store.Write) (*codec.Item, error) {
+	item, err := s.commit(ctx, w)
+	switch {
+	case errors.Is(err, store.ErrConflict), errors.Is(err, store.ErrNotFound):
+		return nil, &racedError{seen: w.Expect}
+	case err != nil:
+		return nil, storeFault(err)
+	}
+	return item, nil
 }
 
 func (s *Server) admit(ctx context.Context, a *admission.Attributes) error {

@@ -84,7 +84,7 @@ func deleteOptions(q url.Values, opts *metav1.DeleteOptions) error {
 	}
 	if q.Has("orphanDependents") {
 		orphan := isTrue(q, "orphanDependents")
-		opts.OrphanDependents = &orphan //nolint:staticcheck // old clients still send it
+		opts.OrphanDependents = &orphan
 	}
 	return nil
 }

@@ -199,6 +199,6 @@ func expiredContinue(after string) error {
 	err := apierrors.NewResourceExpired("The provided continue parameter is too old to display a consistent list result. " +
 		"You can start a new list without the continue parameter, or use the continue token in this response to retrieve the remainder of the results. " +
 		"Continuing with the provided token results in an inconsistent list - objects that were created, modified, or deleted between the time the first chunk was returned and now may show up in the list.")
-	err.ErrStatus.ListMeta.Continue = encodeContinue(-1, after)
+	err.ErrStatus.Continue = encodeContinue(-1, after)
 	return err
 }

@@ -2,7 +2,6 @@ package apiserver
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -84,8 +83,8 @@ func (s *Server) removeOnce(ctx context.Context, t *target, opts metav1.DeleteOp
 	obj := deleting(t.kind, stored, &opts, now())
 	w := store.Write{Key: t.key(), Expect: old.Revision(), Volatile: t.kind.Volatile}
 	var item *codec.Item
-	switch {
-	case obj == nil: // it goes now, as it is
+	switch obj {
+	case nil: // it goes now, as it is
 		w.Delete, w.Value = true, old.Restate()
 	default:
 		if item, err = codec.NewItem(t.kind, obj); err != nil {
@@ -102,12 +101,8 @@ func (s *Server) removeOnce(ctx context.Context, t *target, opts metav1.DeleteOp
 	case !w.Delete && item.Same(old):
 		return result{item: old}, nil
 	}
-	item, err = s.commit(ctx, w)
-	switch {
-	case errors.Is(err, store.ErrConflict), errors.Is(err, store.ErrNotFound):
-		return result{}, &racedError{seen: old.Revision()}
-	case err != nil:
-		return result{}, storeFault(err)
+	if item, err = s.replace(ctx, w); err != nil {
+		return result{}, err
 	}
 	committed = true
 	if w.Delete {
@@ -184,7 +179,7 @@ func mark(obj catalog.Object, until metav1.Time, grace int64) {
 // otherwise what a finalizer from an earlier request says, otherwise what is usual for
 // the kind.
 func propagation(kind *catalog.Kind, obj catalog.Object, opts *metav1.DeleteOptions) metav1.DeletionPropagation {
-	//nolint:staticcheck // old clients still send orphanDependents
+	// old clients still send orphanDependents
 	if orphan := opts.OrphanDependents; orphan != nil {
 		if *orphan {
 			return metav1.DeletePropagationOrphan

@@ -18,25 +18,12 @@ import (
 
 	"github.com/sampan-io/sampan/apiserver"
 	"github.com/sampan-io/sampan/apiserver/admission"
+	"github.com/sampan-io/sampan/apiserver/apiservertest"
 	"github.com/sampan-io/sampan/apiserver/auth"
 	"github.com/sampan-io/sampan/apiserver/rbac"
 	"github.com/sampan-io/sampan/catalog"
-	"github.com/sampan-io/sampan/catalog/batch"
-	"github.com/sampan-io/sampan/catalog/coordination"
-	"github.com/sampan-io/sampan/catalog/core"
-	"github.com/sampan-io/sampan/catalog/discovery"
 	"github.com/sampan-io/sampan/store"
 )
-
-// allKinds is the catalog that the program serves.
-func allKinds(t testing.TB) *catalog.Catalog {
-	t.Helper()
-	c, err := catalog.New(core.Kinds(), batch.Kinds(), discovery.Kinds(), coordination.Kinds())
-	if err != nil {
-		t.Fatal(err)
-	}
-	return c
-}
 
 // byHeader believes the header X-User; without it nobody asks.
 type byHeader struct{}
@@ -73,7 +60,7 @@ func options(t testing.TB, st *store.Store) apiserver.Options {
 		fmt.Fprintf(w, "%s of %s/%s for %s at %q", c.Subresource, c.Namespace, c.Name, c.User.Name, c.Path)
 	}
 	return apiserver.Options{
-		Store: st, Catalog: allKinds(t), Auth: byHeader{}, Authorizer: onlyBoss{},
+		Store: st, Catalog: apiservertest.Kinds(t), Auth: byHeader{}, Authorizer: onlyBoss{},
 		Connect: map[string]apiserver.ConnectHandler{"log": nothing, "proxy": nothing},
 		Issue: map[string]apiserver.IssueHandler{"token": func(ctx context.Context, parent catalog.Object, body runtime.Object) (runtime.Object, error) {
 			u, _ := auth.UserFrom(ctx)
@@ -86,7 +73,7 @@ func options(t testing.TB, st *store.Store) apiserver.Options {
 
 func memory(t testing.TB, opts store.Options) *store.Store {
 	t.Helper()
-	opts.Decode, opts.Terms = apiserver.Decode(allKinds(t)), apiserver.Terms(allKinds(t))
+	opts.Decode, opts.Terms = apiserver.Decode(apiservertest.Kinds(t)), apiserver.Terms(apiservertest.Kinds(t))
 	st, err := store.Open(t.Context(), nil, opts)
 	if err != nil {
 		t.Fatal(err)

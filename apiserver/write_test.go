@@ -19,6 +19,7 @@ import (
 
 	"github.com/sampan-io/sampan/apiserver"
 	"github.com/sampan-io/sampan/apiserver/admission"
+	"github.com/sampan-io/sampan/apiserver/apiservertest"
 	"github.com/sampan-io/sampan/apiserver/auth"
 	"github.com/sampan-io/sampan/internal/run"
 	"github.com/sampan-io/sampan/store"
@@ -508,7 +509,7 @@ func (f *fixture) countUp(ctx context.Context) error {
 // onMedium returns a store over b that works until the test ends.
 func onMedium(t testing.TB, b store.Backend) *store.Store {
 	t.Helper()
-	c := allKinds(t)
+	c := apiservertest.Kinds(t)
 	st, err := store.Open(t.Context(), b, store.Options{Decode: apiserver.Decode(c), Terms: apiserver.Terms(c)})
 	if err != nil {
 		t.Fatal(err)

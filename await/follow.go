@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 
 	"github.com/sampan-io/sampan/client"
+	"github.com/sampan-io/sampan/internal/run"
 )
 
 // A source is what one list and watch is about.
@@ -147,12 +148,5 @@ func hopeless(err error) bool {
 // rest pauses for d, stretched by up to a half so that many waiters do not come
 // back in step, and reports whether ctx still holds.
 func rest(ctx context.Context, d time.Duration) bool {
-	t := time.NewTimer(d + rand.N(d/2))
-	defer t.Stop()
-	select {
-	case <-t.C:
-		return ctx.Err() == nil
-	case <-ctx.Done():
-		return false
-	}
+	return run.Pause(ctx, d+rand.N(d/2))
 }

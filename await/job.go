@@ -20,6 +20,7 @@ func judgeJob(d Degree, j *batchv1.Job, v View) Verdict {
 			return done()
 		case batchv1.JobSuspended:
 			return waiting("the job is suspended")
+		default: // says nothing about the end
 		}
 	}
 	running := int32(0)

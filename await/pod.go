@@ -21,6 +21,7 @@ func judgePod(d Degree, p *corev1.Pod, v View) Verdict {
 		if d == Running || d == Ready && podReady(p) && p.DeletionTimestamp == nil {
 			return done()
 		}
+	default: // not there yet
 	}
 	if p.DeletionTimestamp != nil {
 		return waiting("the pod is being deleted")

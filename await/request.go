@@ -49,6 +49,7 @@ func (r Ref) String() string {
 // A FailMode says what likely failures do to a wait. Certain ones always end it.
 type FailMode int
 
+// The modes.
 const (
 	FailAfterGrace FailMode = iota // end it when they have lasted for Request.Grace
 	FailAtOnce                     // end it
@@ -112,6 +113,7 @@ type Progress struct {
 // A Result says how a wait ended.
 type Result int
 
+// The ends of a wait.
 const (
 	AllDone        Result = iota // every object reached the degree
 	SomeFailed                   // at least one object failed for good

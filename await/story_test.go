@@ -1,12 +1,8 @@
 package await_test
 
 import (
-	"bufio"
 	"errors"
-	"flag"
 	"fmt"
-	"os"
-	"path/filepath"
 	"strconv"
 	"strings"
 	"testing"
@@ -22,9 +18,8 @@ import (
 
 	"github.com/sampan-io/sampan/await"
 	"github.com/sampan-io/sampan/client"
+	"github.com/sampan-io/sampan/internal/storytest"
 )
-
-var update = flag.Bool("update", false, "write what happens into the stories")
 
 var deletion = metav1.Unix(1, 0)
 
@@ -44,48 +39,20 @@ var deletion = metav1.Unix(1, 0)
 // The first object of a paragraph is the one that is judged; further pods are its
 // own. An empty line begins anew.
 func TestJudge(t *testing.T) {
-	stories, err := filepath.Glob("testdata/*.txt")
-	if err != nil || len(stories) == 0 {
-		t.Fatalf("no stories: %v", err)
-	}
-	for _, file := range stories {
-		t.Run(strings.TrimSuffix(filepath.Base(file), ".txt"), func(t *testing.T) {
-			old, err := os.ReadFile(file)
-			if err != nil {
-				t.Fatal(err)
-			}
-			told := tell(t, string(old))
-			if *update {
-				if err := os.WriteFile(file, []byte(told), 0o644); err != nil {
-					t.Fatal(err)
-				}
-			} else if told != string(old) {
-				t.Errorf("%s went differently; now:\n%s", file, told)
-			}
-		})
-	}
+	storytest.Play(t, "testdata", tell)
 }
 
-func tell(t *testing.T, story string) string {
-	var out strings.Builder
+func tell(t *testing.T) func(string) []string {
 	v := await.View{}
 	var doc []string
-	sc := bufio.NewScanner(strings.NewReader(story))
-	for n := 1; sc.Scan(); n++ {
-		line := sc.Text()
-		if strings.HasPrefix(line, ">") {
-			continue
-		}
-		fmt.Fprintln(&out, line)
+	return func(line string) []string {
 		switch words := split(line); {
 		case doc != nil && strings.HasPrefix(line, " "):
 			doc = append(doc, line[2:])
-			continue
 		case len(words) == 0:
 			v, doc = await.View{}, nil
 		case words[0] == "yaml":
 			doc = []string{}
-		case strings.HasPrefix(line, "#"):
 		case words[0] == "judge":
 			if len(doc) > 0 {
 				u := &unstructured.Unstructured{}
@@ -94,18 +61,18 @@ func tell(t *testing.T, story string) string {
 					err = u.UnmarshalJSON(data)
 				}
 				if err != nil {
-					t.Fatalf("line %d: %v", n, err)
+					t.Fatalf("before %q: %v", line, err)
 				}
 				v.Object = u
 			}
-			fmt.Fprintln(&out, "> "+answer(t, words[1], v))
+			return []string{answer(t, words[1], v)}
 		default:
 			if err := describe(&v, words); err != nil {
-				t.Fatalf("line %d: %v", n, err)
+				t.Fatalf("%q: %v", line, err)
 			}
 		}
+		return nil
 	}
-	return out.String()
 }
 
 // answer judges the object as it is and unstructured: both must say the same.

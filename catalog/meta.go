@@ -1,8 +1,8 @@
 package catalog
 
 import (
+	"k8s.io/apimachinery/pkg/api/validate/content"
 	"k8s.io/apimachinery/pkg/api/validation"
-	"k8s.io/apimachinery/pkg/api/validation/path"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
@@ -30,7 +30,11 @@ func (k *Kind) checkName(name string, prefix bool) []string {
 	if rule == nil {
 		rule = validation.NameIsDNSSubdomain
 	}
-	if faults := path.ValidatePathSegmentName(name, prefix); len(faults) > 0 {
+	fits := content.IsPathSegmentName
+	if prefix {
+		fits = content.IsPathSegmentPrefix
+	}
+	if faults := fits(name); len(faults) > 0 {
 		return faults
 	}
 	return rule(name, prefix)

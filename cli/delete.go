@@ -171,8 +171,8 @@ func (d *deletion) one(ctx context.Context, s *session, i resource.Info, o clien
 			return await.Target{}, err
 		}
 	}
-	switch {
-	case f.kind == "name":
+	switch f.kind {
+	case "name":
 		_, _ = fmt.Fprintln(d.Out, i.Mapping.Called(i.Name))
 	default:
 		kind, _, _ := strings.Cut(i.Mapping.Called(i.Name), "/")

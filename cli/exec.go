@@ -92,7 +92,7 @@ func (e *exec) run(ctx context.Context, name string, command []string) error {
 	if err != nil {
 		return err
 	}
-	defer resp.Body.Close() //nolint:errcheck // only read from
+	defer resp.Body.Close()
 	if _, err := io.Copy(e.Out, resp.Body); err != nil {
 		return fmt.Errorf("reading the output: %w", err)
 	}

@@ -157,7 +157,7 @@ func (c *get) ask(ctx context.Context, s *session, i resource.Info, whole bool) 
 	if err != nil {
 		return serverTable{}, err
 	}
-	defer resp.Body.Close() //nolint:errcheck // only read from
+	defer resp.Body.Close()
 	t := serverTable{mapping: i.Mapping}
 	if err := json.NewDecoder(resp.Body).Decode(&t.Table); err != nil {
 		return t, fmt.Errorf("reading the table of %s: %w", i.Mapping.Resource, err)
@@ -249,7 +249,7 @@ func (p *tablePrinter) print(t serverTable, heads bool) error {
 		if p.showLabels {
 			cells = append(cells, labels)
 		}
-		p.table.row(cells)
+		p.row(cells)
 	}
 	if heads {
 		row("NAMESPACE", "LABELS", func(_ int, d metav1.TableColumnDefinition) string { return strings.ToUpper(d.Name) })

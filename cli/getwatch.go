@@ -130,7 +130,7 @@ func (s *session) tables(ctx context.Context, i resource.Info, revision string, 
 		case ctx.Err() != nil:
 			return context.Cause(ctx)
 		case errors.Is(err, io.EOF):
-		case err != nil:
+		default:
 			return err
 		}
 	}

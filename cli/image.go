@@ -41,7 +41,7 @@ func imageCommand(g *Globals) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			defer conn.Close() //nolint:errcheck // nothing is left to be sent
+			defer conn.Close()
 			return i.explain(f(cmd.Context(), conn, args))
 		}}
 	}
@@ -97,8 +97,9 @@ func (i *images) explain(err error) error {
 		return context.Canceled
 	case codes.Unimplemented:
 		return fmt.Errorf("the container runtime at %s cannot do that; it is not Sampan's", i.socket)
+	default:
+		return errors.New(s.Message())
 	}
-	return errors.New(s.Message())
 }
 
 // importChunk is below the 1 MiB that the service takes in one message.
@@ -114,7 +115,7 @@ func (i *images) load(ctx context.Context, conn *grpc.ClientConn, file, name str
 		case err != nil:
 			return fmt.Errorf("the file %q cannot be read: %w", file, err)
 		}
-		defer f.Close() //nolint:errcheck // only read from
+		defer f.Close()
 		in = f
 	}
 	ctx, cancel := context.WithCancel(ctx)

@@ -300,7 +300,7 @@ func (l *logs) one(ctx context.Context, c *client.REST, query url.Values, src lo
 	if err != nil {
 		return err
 	}
-	defer resp.Body.Close() //nolint:errcheck // only read from
+	defer resp.Body.Close()
 	if l.prefix {
 		return prefixed(resp.Body, w, fmt.Sprintf("[pod/%s/%s] ", src.pod.Name, src.container))
 	}

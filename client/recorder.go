@@ -14,6 +14,8 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/sampan-io/sampan/internal/run"
 )
 
 // Upstream's event correlation has these limits, and users know them: how many
@@ -208,7 +210,7 @@ func (r *Recorder) write(ctx context.Context, key string, e corev1.Event, tries 
 			r.log.Debug("event not written", "event", e.Namespace+"/"+e.Name, "reason", e.Reason, "err", err)
 			return true
 		}
-		if !pause(ctx, backoff) {
+		if !run.Pause(ctx, backoff) {
 			return false
 		}
 		backoff *= 2

@@ -36,7 +36,7 @@ func core[T Object](resource, kind string, namespaced bool) Resource[T] {
 // The resources that parts of this program work with.
 var (
 	ConfigMaps             = core[*corev1.ConfigMap]("configmaps", "ConfigMap", true)
-	Endpoints              = core[*corev1.Endpoints]("endpoints", "Endpoints", true) //nolint:staticcheck // deprecated, and still what many clients read
+	Endpoints              = core[*corev1.Endpoints]("endpoints", "Endpoints", true)
 	Events                 = core[*corev1.Event]("events", "Event", true)
 	Namespaces             = core[*corev1.Namespace]("namespaces", "Namespace", false)
 	Nodes                  = core[*corev1.Node]("nodes", "Node", false)

@@ -27,6 +27,8 @@ import (
 	utilnet "k8s.io/apimachinery/pkg/util/net"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/rest"
+
+	"github.com/sampan-io/sampan/internal/run"
 )
 
 const (
@@ -91,8 +93,8 @@ func NewREST(cfg *rest.Config, opts RESTOptions) (*REST, error) {
 		cfg.UserAgent = "sampan"
 	}
 	c := &REST{config: cfg, timeout: cfg.Timeout, dynamic: opts.Dynamic, warn: opts.Warn}
-	tls := cfg.TLSClientConfig.CAFile != "" || len(cfg.TLSClientConfig.CAData) != 0 ||
-		cfg.TLSClientConfig.CertFile != "" || len(cfg.TLSClientConfig.CertData) != 0 || cfg.Insecure
+	tls := cfg.CAFile != "" || len(cfg.CAData) != 0 ||
+		cfg.CertFile != "" || len(cfg.CertData) != 0 || cfg.Insecure
 	host := cfg.Host
 	if host == "" {
 		host = "localhost"
@@ -140,7 +142,6 @@ type request struct {
 	namespace, name, subresource string
 
 	query       url.Values
-	accept      string         // empty means what the client prefers
 	object      runtime.Object // the body, if not nil
 	body        []byte         // the body as it is, if object is nil
 	contentType string         // of body
@@ -317,7 +318,7 @@ func (c *REST) Stream(ctx context.Context, method, urlPath string, query url.Val
 		if again < 0 || !rewind {
 			return nil, err
 		}
-		if !pause(ctx, again) {
+		if !run.Pause(ctx, again) {
 			return nil, context.Cause(ctx)
 		}
 	}
@@ -343,7 +344,7 @@ func (c *REST) object(ctx context.Context, r *request) (obj runtime.Object, err 
 // body is closed. It is the one place where requests are repeated.
 func (c *REST) do(ctx context.Context, r *request, read func(*http.Response) error) error {
 	outer := ctx
-	cancel := context.CancelFunc(func() {})
+	var cancel context.CancelFunc
 	if c.timeout > 0 && !r.endless {
 		ctx, cancel = context.WithTimeoutCause(ctx, c.timeout, &UnreachableError{
 			Server: c.base.Scheme + "://" + c.base.Host,
@@ -359,7 +360,7 @@ func (c *REST) do(ctx context.Context, r *request, read func(*http.Response) err
 			return err
 		}
 		if resp.StatusCode < 300 {
-			defer resp.Body.Close() //nolint:errcheck // it was read to the end or is given up
+			defer resp.Body.Close()
 			err := read(resp)
 			if err != nil && ctx.Err() != nil {
 				return context.Cause(ctx)
@@ -380,7 +381,7 @@ func (c *REST) do(ctx context.Context, r *request, read func(*http.Response) err
 		if again < 0 {
 			return err
 		}
-		if !pause(ctx, again) {
+		if !run.Pause(ctx, again) {
 			return context.Cause(outer)
 		}
 	}
@@ -434,7 +435,7 @@ func (c *REST) send(ctx context.Context, r *request) (resp *http.Response, proto
 
 // failure turns an unsuccessful answer into an API status error and closes it.
 func (c *REST) failure(resp *http.Response, r *request) error {
-	defer resp.Body.Close() //nolint:errcheck // only read from
+	defer resp.Body.Close()
 	body, _ := io.ReadAll(io.LimitReader(resp.Body, maxStatus))
 	if obj, err := c.decode(mediaType(resp), body, schema.GroupVersionKind{}); err == nil {
 		if err := statusError(obj); err != nil {
@@ -458,18 +459,6 @@ func busy(resp *http.Response, try int) time.Duration {
 		seconds = 1
 	}
 	return min(time.Duration(seconds)*time.Second, busyPause)
-}
-
-// pause waits for d and reports whether ctx still holds.
-func pause(ctx context.Context, d time.Duration) bool {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-		return ctx.Err() == nil
-	case <-ctx.Done():
-		return false
-	}
 }
 
 func needName(verb string, gvr schema.GroupVersionResource, name string) error {

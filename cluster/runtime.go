@@ -32,7 +32,7 @@ func (c *cluster) newRuntime() (*runtimeProcess, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, fmt.Errorf("making the directory of the container runtime: %w", err)
 	}
-	program, err := c.Options.Runtime(dir)
+	program, err := c.Runtime(dir)
 	if err != nil {
 		return nil, err
 	}
@@ -148,12 +148,12 @@ func (r *runtimeProcess) start(ctx context.Context) (*exec.Cmd, error) {
 	if err != nil {
 		return nil, fmt.Errorf("opening the log of the container runtime: %w", err)
 	}
-	defer func() { _ = log.Close() }()
+	defer log.Close()
 	told, tell, err := os.Pipe()
 	if err != nil {
 		return nil, err
 	}
-	defer func() { _ = told.Close() }()
+	defer told.Close()
 	args := append([]string{"serve", "--ready-fd=3"}, runtimeFlags(r.c.Profile, r.c.nodeNetwork(0).String(), r.c.Settings.Services.String())...)
 	cmd := exec.Command(r.program, args...) //nolint:noctx // it must outlive us
 	cmd.Stdout, cmd.Stderr = log, log

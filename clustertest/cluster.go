@@ -118,7 +118,7 @@ func (c *Cluster) start(program string, args []string) error {
 	if err != nil {
 		return err
 	}
-	defer func() { _ = told.Close() }()
+	defer told.Close()
 	// The program stops when its standard input ends, which the system sees to
 	// when this process dies.
 	alive, life, err := os.Pipe()

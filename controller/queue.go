@@ -176,7 +176,7 @@ type timeline struct {
 	order []Key
 }
 
-func (t *timeline) Len() int { return len(t.order) }
+func (t *timeline) Len() int           { return len(t.order) }
 func (t *timeline) Less(i, j int) bool { return t.keys[t.order[i]].due.Before(t.keys[t.order[j]].due) }
 
 func (t *timeline) Swap(i, j int) {

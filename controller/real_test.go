@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
-	"net/http"
 	"testing"
 	"time"
 
@@ -12,66 +11,41 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/intstr"
 
 	"github.com/sampan-io/sampan/apiserver"
 	"github.com/sampan-io/sampan/apiserver/admission"
+	"github.com/sampan-io/sampan/apiserver/apiservertest"
 	"github.com/sampan-io/sampan/apiserver/auth"
-	"github.com/sampan-io/sampan/apiserver/rbac"
 	"github.com/sampan-io/sampan/catalog"
-	"github.com/sampan-io/sampan/catalog/batch"
-	"github.com/sampan-io/sampan/catalog/coordination"
-	"github.com/sampan-io/sampan/catalog/core"
-	"github.com/sampan-io/sampan/catalog/discovery"
 	"github.com/sampan-io/sampan/client"
 	"github.com/sampan-io/sampan/controller/housekeeping"
 	"github.com/sampan-io/sampan/controller/workload"
 	"github.com/sampan-io/sampan/internal/run"
-	"github.com/sampan-io/sampan/store"
 )
-
-type nobody struct{}
-
-func (nobody) Authenticate(*http.Request) (*auth.User, error) { return nil, nil } //nolint:nilnil // no credentials
 
 // A harbour is the real API server in memory with all controllers, who have the rights
 // that they have in a cluster, and a stand-in for the scheduler and the nodes.
 type harbour struct {
 	*testing.T
 	boss client.Interface
-	ctx  context.Context
+	ctx  context.Context //nolint:containedctx // as in testing.T: the test's own, with a limit
 }
 
 func openHarbour(t *testing.T) *harbour {
 	t.Helper()
-	c, err := catalog.New(core.Kinds(), batch.Kinds(), discovery.Kinds(), coordination.Kinds())
-	if err != nil {
-		t.Fatal(err)
-	}
-	st, err := store.Open(t.Context(), nil, store.Options{Decode: apiserver.Decode(c), Terms: apiserver.Terms(c)})
-	if err != nil {
-		t.Fatal(err)
-	}
-	objects := apiserver.NewReader(c, st)
-	nowhere := func(w http.ResponseWriter, r *http.Request, _ apiserver.ConnectRequest) { http.NotFound(w, r) }
 	log := slog.New(slog.NewTextHandler(t.Output(), nil))
-	s, err := apiserver.New(apiserver.Options{
-		Store: st, Catalog: c, Auth: nobody{}, Authorizer: rbac.New(rbac.Options{Objects: objects}),
-		Admission: []admission.Plugin{admission.NewNamespaceLifecycle(objects), admission.NewServiceAccount(objects)},
-		Connect:   map[string]apiserver.ConnectHandler{"log": nowhere, "nodes/proxy": nowhere},
-		Issue: map[string]apiserver.IssueHandler{"token": func(_ context.Context, _ catalog.Object, body runtime.Object) (runtime.Object, error) {
-			return body, nil
-		}},
-		Log: log,
+	var kinds []*catalog.Kind
+	s := apiservertest.Open(t, func(o *apiserver.Options) {
+		kinds = o.Catalog.Kinds()
+		objects := apiserver.NewReader(o.Catalog, o.Store)
+		o.Log = log
+		o.Admission = []admission.Plugin{admission.NewNamespaceLifecycle(objects), admission.NewServiceAccount(objects)}
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
 	h := &harbour{T: t, boss: s.As(auth.User{Name: "boss", Groups: []string{"system:masters"}})}
 	manager := s.As(auth.User{Name: "system:kube-controller-manager", Groups: []string{"system:authenticated"}})
 	var served []client.Resource[client.Object]
-	for _, k := range c.Kinds() {
+	for _, k := range kinds {
 		served = append(served, client.Resource[client.Object]{GroupVersionResource: k.GVR(), Kind: k.Kind, Namespaced: k.Namespaced})
 	}
 	work := append(
@@ -82,7 +56,6 @@ func openHarbour(t *testing.T) *harbour {
 	g := run.NewGroup(context.WithoutCancel(t.Context()), 0)
 	g.Go(func(ctx context.Context) {
 		err := run.Stages(ctx,
-			run.Stage{{Name: "store", Run: st.Run, Ready: st.Ready()}},
 			run.Stage{{Name: "system namespaces", Run: func(ctx context.Context) error {
 				for _, name := range []string{"default", "kube-node-lease"} {
 					create(h, client.Namespaces, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}})
@@ -203,7 +176,7 @@ func TestTheControllersOnTheRealServer(t *testing.T) {
 	await(h, client.ReplicationControllers, "port", "three replicas that are ready", func(all []*corev1.ReplicationController) bool {
 		return all[0].Status.ReadyReplicas == 3 && all[0].Status.AvailableReplicas == 3 && all[0].Status.ObservedGeneration == 1
 	})
-	await(h, client.Endpoints, "port", "three addresses", func(all []*corev1.Endpoints) bool { //nolint:staticcheck // deprecated, and still served
+	await(h, client.Endpoints, "port", "three addresses", func(all []*corev1.Endpoints) bool {
 		return len(all) == 1 && len(all[0].Subsets) == 1 && len(all[0].Subsets[0].Addresses) == 3
 	})
 

@@ -1,4 +1,3 @@
-// Package examples holds the manifests that the README and `sampan demo` use.
 package examples
 
 import _ "embed"

@@ -67,7 +67,6 @@ func (n *Node) serve(ctx context.Context) error {
 	if server.Shutdown(last) != nil {
 		_ = server.Close()
 	}
-	<-failed
 	return nil
 }
 

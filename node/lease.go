@@ -10,6 +10,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/sampan-io/sampan/client"
+	"github.com/sampan-io/sampan/internal/run"
 )
 
 // The node's lease lasts as long as Kubernetes has it, and is renewed four times
@@ -42,12 +43,7 @@ func (n *Node) renewLease(ctx context.Context) error {
 			}
 			pause = min(pauseAfter(failures), leaseRenewal)
 		}
-		t := time.NewTimer(pause)
-		select {
-		case <-t.C:
-		case <-ctx.Done():
-			t.Stop()
-		}
+		run.Pause(ctx, pause)
 	}
 	return nil
 }

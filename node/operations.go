@@ -31,6 +31,7 @@ const (
 // perform starts an action beside the worker. Its end comes back by post.
 func (w *worker) perform(a lifecycle.Action, now time.Time) {
 	switch a.Verb {
+	case lifecycle.Fail: // the worker only remembers it
 	case lifecycle.SetUp:
 		pod := w.view.Pod
 		w.begin(a, now, true, func(ctx context.Context) func() { return w.setUp(ctx, pod, a) })

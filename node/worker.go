@@ -303,11 +303,8 @@ func (w *worker) blocked(a lifecycle.Action) bool {
 		}
 		return true
 	}
-	switch a.Verb {
-	case lifecycle.Release, lifecycle.Remove:
-		if w.busy["start"] != nil {
-			return true // it may be making something
-		}
+	if (a.Verb == lifecycle.Release || a.Verb == lifecycle.Remove) && w.busy["start"] != nil {
+		return true // it may be making something
 	}
 	if a.Verb == lifecycle.Remove {
 		return !w.view.Gone && !w.rep.settled(&w.view.Last)

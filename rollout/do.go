@@ -25,6 +25,7 @@ func (r *running) intro(v view, act action) {
 		r.once("Renaming %s to %s", v.new.Name, r.old)
 	case deleteOld:
 		r.once("Update succeeded. Deleting %s", r.old)
+	default: // kubectl does it in silence
 	}
 }
 

@@ -67,6 +67,7 @@ func scaled(name string, v intstr.IntOrString, of int32, up bool) (int32, error)
 // A Kind is what a step does.
 type Kind int
 
+// The kinds of steps.
 const (
 	Wait     Kind = iota // nothing can be done before something changes
 	SetTo                // set To to Replicas

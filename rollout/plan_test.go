@@ -1,103 +1,71 @@
 package rollout_test
 
 import (
-	"bufio"
-	"flag"
 	"fmt"
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 
 	"k8s.io/apimachinery/pkg/util/intstr"
 	"pgregory.net/rapid"
 
+	"github.com/sampan-io/sampan/internal/storytest"
 	"github.com/sampan-io/sampan/rollout"
 )
-
-var update = flag.Bool("update", false, "write what happens into the stories")
 
 // TestPlan plays the stories in testdata/*.txt. "update FROM to TO surge=S
 // unavailable=U" is played to its end, each new pod becoming ready at once; "state"
 // asks for one step. Run with -update after a change, then read the diff.
 func TestPlan(t *testing.T) {
-	stories, err := filepath.Glob("testdata/*.txt")
-	if err != nil || len(stories) == 0 {
-		t.Fatalf("no stories: %v", err)
-	}
-	for _, file := range stories {
-		t.Run(strings.TrimSuffix(filepath.Base(file), ".txt"), func(t *testing.T) {
-			old, err := os.ReadFile(file)
-			if err != nil {
-				t.Fatal(err)
-			}
-			told := tell(t, string(old))
-			if *update {
-				if err := os.WriteFile(file, []byte(told), 0o644); err != nil {
-					t.Fatal(err)
-				}
-			} else if told != string(old) {
-				t.Errorf("%s went differently; now:\n%s", file, told)
-			}
-		})
-	}
+	storytest.Play(t, "testdata", func(t *testing.T) func(string) []string {
+		return func(line string) []string { return answer(t, line) }
+	})
 }
 
-func tell(t *testing.T, story string) string {
-	var out strings.Builder
-	sc := bufio.NewScanner(strings.NewReader(story))
-	for sc.Scan() {
-		line := sc.Text()
-		if strings.HasPrefix(line, ">") {
-			continue
+func answer(t *testing.T, line string) []string {
+	var (
+		from, to           int32
+		surge, unavailable string
+		s                  rollout.State
+	)
+	switch {
+	case strings.HasPrefix(line, "update "):
+		if _, err := fmt.Sscanf(line, "update %d to %d surge=%s unavailable=%s", &from, &to, &surge, &unavailable); err != nil {
+			t.Fatalf("%q: %v", line, err)
 		}
-		fmt.Fprintln(&out, line)
-		var (
-			from, to           int32
-			surge, unavailable string
-			s                  rollout.State
-		)
-		switch {
-		case strings.HasPrefix(line, "update "):
-			if _, err := fmt.Sscanf(line, "update %d to %d surge=%s unavailable=%s", &from, &to, &surge, &unavailable); err != nil {
-				t.Fatalf("%q: %v", line, err)
+		limits, err := rollout.LimitsOf(to, intstr.Parse(surge), intstr.Parse(unavailable))
+		if err != nil {
+			return []string{"error: " + err.Error()}
+		}
+		told := fmt.Sprintf("keep %d, don't exceed %d:", limits.Min, limits.Max)
+		s = rollout.State{Desired: to, Limits: limits, From: rollout.Side{Want: from, Pods: from, Ready: from}}
+		for step := rollout.Plan(s); step.Kind != rollout.Finished; step = rollout.Plan(s) {
+			switch step.Kind {
+			case rollout.SetTo:
+				s.To = rollout.Side{Want: step.Replicas, Pods: step.Replicas, Ready: step.Replicas}
+				told += fmt.Sprintf(" new %d", step.Replicas)
+			case rollout.SetFrom:
+				s.From = rollout.Side{Want: step.Replicas, Pods: step.Replicas, Ready: step.Replicas}
+				told += fmt.Sprintf(" old %d", step.Replicas)
+			case rollout.Wait, rollout.Finished:
+				t.Fatalf("%q: %s", line, step.Why)
 			}
-			limits, err := rollout.LimitsOf(to, intstr.Parse(surge), intstr.Parse(unavailable))
-			if err != nil {
-				fmt.Fprintln(&out, "> error: "+err.Error())
-				continue
-			}
-			fmt.Fprintf(&out, "> keep %d, don't exceed %d:", limits.Min, limits.Max)
-			s = rollout.State{Desired: to, Limits: limits, From: rollout.Side{Want: from, Pods: from, Ready: from}}
-			for step := rollout.Plan(s); step.Kind != rollout.Finished; step = rollout.Plan(s) {
-				switch step.Kind {
-				case rollout.SetTo:
-					s.To = rollout.Side{Want: step.Replicas, Pods: step.Replicas, Ready: step.Replicas}
-					fmt.Fprintf(&out, " new %d", step.Replicas)
-				case rollout.SetFrom:
-					s.From = rollout.Side{Want: step.Replicas, Pods: step.Replicas, Ready: step.Replicas}
-					fmt.Fprintf(&out, " old %d", step.Replicas)
-				case rollout.Wait, rollout.Finished:
-					t.Fatalf("%q: %s", line, step.Why)
-				}
-			}
-			fmt.Fprintln(&out)
-		case strings.HasPrefix(line, "state "):
-			if _, err := fmt.Sscanf(line, "state desired=%d min=%d max=%d old=%d/%d/%d new=%d/%d/%d",
-				&s.Desired, &s.Min, &s.Max, &s.From.Want, &s.From.Pods, &s.From.Ready, &s.To.Want, &s.To.Pods, &s.To.Ready); err != nil {
-				t.Fatalf("%q: %v", line, err)
-			}
-			switch step := rollout.Plan(s); step.Kind {
-			case rollout.Wait:
-				fmt.Fprintln(&out, "> wait: "+step.Why)
-			case rollout.Finished:
-				fmt.Fprintln(&out, "> finished")
-			case rollout.SetTo, rollout.SetFrom:
-				fmt.Fprintf(&out, "> %s to %d\n", step.Kind, step.Replicas)
-			}
+		}
+		return []string{told}
+	case strings.HasPrefix(line, "state "):
+		if _, err := fmt.Sscanf(line, "state desired=%d min=%d max=%d old=%d/%d/%d new=%d/%d/%d",
+			&s.Desired, &s.Min, &s.Max, &s.From.Want, &s.From.Pods, &s.From.Ready, &s.To.Want, &s.To.Pods, &s.To.Ready); err != nil {
+			t.Fatalf("%q: %v", line, err)
+		}
+		switch step := rollout.Plan(s); step.Kind {
+		case rollout.Wait:
+			return []string{"wait: " + step.Why}
+		case rollout.Finished:
+			return []string{"finished"}
+		case rollout.SetTo, rollout.SetFrom:
+			return []string{fmt.Sprintf("%s to %d", step.Kind, step.Replicas)}
 		}
 	}
-	return out.String()
+	return nil
 }
 
 // model is a cluster in which an update goes on: pods of both sides, each ready or

@@ -106,10 +106,10 @@ func (r *running) loop(ctx context.Context) error {
 			r.progress = time.Now() // nothing was due meanwhile
 			continue
 		}
-		switch act.kind {
-		case finished:
+		if act.kind == finished {
 			return nil
-		case wait:
+		}
+		if act.kind == wait {
 			if err := r.wait(ctx, v, act.why); err != nil {
 				return err
 			}
@@ -255,14 +255,10 @@ func (r *running) overdue() bool {
 
 // rest lets time pass.
 func (r *running) rest(ctx context.Context, d time.Duration) error {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-		return nil
-	case <-ctx.Done():
+	if !run.Pause(ctx, d) {
 		return context.Cause(ctx)
 	}
+	return nil
 }
 
 // note tells why nothing happens, if that is news.

@@ -147,10 +147,10 @@ func (h *harbour) make(ctx context.Context, rc *corev1.ReplicationController) {
 	h.mu.Unlock()
 	h.check("a pod of " + rc.Name + " came")
 	p = p.DeepCopy()
-	switch image := p.Spec.Containers[0].Image; {
-	case image == "slow":
+	switch image := p.Spec.Containers[0].Image; image {
+	case "slow":
 		return
-	case image == "bad":
+	case "bad":
 		p.Status.ContainerStatuses = []corev1.ContainerStatus{{State: corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: "InvalidImageName"}}}}
 	default:
 		p.Status.Phase = corev1.PodRunning

@@ -6,13 +6,13 @@ import (
 	"os"
 	"testing"
 
+	"github.com/sampan-io/sampan/internal/nstest"
 	"github.com/sampan-io/sampan/runtime/image"
 	"github.com/sampan-io/sampan/runtime/image/demo"
-	"github.com/sampan-io/sampan/runtime/runtimetest"
 )
 
 func TestBuiltInImagesAreImportedOnce(t *testing.T) {
-	runtimetest.NeedRoot(t)
+	nstest.NeedRoot(t)
 	program, err := os.ReadFile("/proc/self/exe") // any will do
 	if err != nil {
 		t.Fatal(err)

@@ -345,6 +345,7 @@ func (s *Server) containerMounts(p *pod, c *cri.ContainerConfig) ([]container.Mo
 			mount.Propagation = "rslave"
 		case cri.MountPropagation_PROPAGATION_BIDIRECTIONAL:
 			mount.Propagation = "rshared"
+		case cri.MountPropagation_PROPAGATION_PRIVATE: // the rule, if nothing is asked for
 		}
 		out = append(out, mount)
 	}

@@ -19,6 +19,7 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"github.com/sampan-io/sampan/internal/nstest"
 	"github.com/sampan-io/sampan/runtime/api"
 	"github.com/sampan-io/sampan/runtime/container"
 	"github.com/sampan-io/sampan/runtime/image/demo"
@@ -40,11 +41,7 @@ func TestMain(m *testing.M) {
 	if len(os.Args) > 1 && os.Args[1] == "init" {
 		container.Init() // for the benchmark's floor
 	}
-	os.Exit(runtimetest.Main(func() int {
-		if err := runtimetest.Settle(); err != nil {
-			fmt.Fprintln(os.Stderr, err)
-			return 1
-		}
+	os.Exit(nstest.Main(func() int {
 		defer func() { _ = os.RemoveAll(built.dir) }()
 		return m.Run()
 	}))
@@ -54,7 +51,7 @@ func TestMain(m *testing.M) {
 // there, and the demo.
 func build(t testing.TB) {
 	t.Helper()
-	runtimetest.NeedRoot(t)
+	nstest.NeedRoot(t)
 	built.once.Do(func() {
 		built.err = func() error {
 			var err error

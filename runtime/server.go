@@ -172,7 +172,7 @@ func (s *Server) Run(ctx context.Context) error {
 	if restarting.Load() && err == nil {
 		return ErrRestart
 	}
-	s.listener.Close()
+	_ = s.listener.Close()
 	if ctx.Err() == nil {
 		// Something of ours broke. The pods are left to the next start.
 		return err
@@ -206,7 +206,7 @@ func (s *Server) prepare() error {
 		return err
 	}
 	for _, l := range s.limits {
-		s.opts.Log.Warn(l)
+		s.opts.Log.Warn("the machine limits the network", "limitation", l)
 	}
 	if s.opts.Handed != nil {
 		s.keeper.TakeOver(s.opts.Handed.FIFOs)
@@ -229,7 +229,7 @@ func lockState(dir string, handed *Handover) (*os.File, error) {
 	}
 	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
 		pid, _ := os.ReadFile(path)
-		f.Close()
+		_ = f.Close()
 		return nil, fmt.Errorf("%s is in use by the runtime with process id %s: stop that one first", dir, pid)
 	}
 	if err := f.Truncate(0); err != nil {

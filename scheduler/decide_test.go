@@ -1,10 +1,7 @@
 package scheduler_test
 
 import (
-	"flag"
 	"fmt"
-	"os"
-	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -16,12 +13,11 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/sampan-io/sampan/internal/storytest"
 	"github.com/sampan-io/sampan/scheduler"
 	"github.com/sampan-io/sampan/scheduler/builtin"
 	"github.com/sampan-io/sampan/scheduler/plugin"
 )
-
-var update = flag.Bool("update", false, "write what the stories tell now into their files")
 
 // TestDecide plays the stories in testdata/*.txt. A story is a list of commands
 // and, under each "schedule", a line starting with ">" that says what came of
@@ -31,31 +27,10 @@ var update = flag.Bool("update", false, "write what the stories tell now into th
 //	schedule NAME [cpu=N] [memory=N] [port=N] [owner=UID] [on=NODE] [select=KEY=VALUE…] [tolerate=KEY…] [never-preempts]
 //	end NAME
 func TestDecide(t *testing.T) {
-	stories, err := filepath.Glob("testdata/*.txt")
-	if err != nil || len(stories) == 0 {
-		t.Fatalf("no stories: %v", err)
-	}
-	for _, file := range stories {
-		t.Run(strings.TrimSuffix(filepath.Base(file), ".txt"), func(t *testing.T) {
-			old, err := os.ReadFile(file)
-			if err != nil {
-				t.Fatal(err)
-			}
-			told := tell(t, string(old))
-			if *update {
-				if err := os.WriteFile(file, []byte(told), 0o600); err != nil {
-					t.Fatal(err)
-				}
-			} else if told != string(old) {
-				t.Errorf("%s went differently; now:\n%s", file, told)
-			}
-		})
-	}
+	storytest.Play(t, "testdata", tell)
 }
 
-func tell(t *testing.T, story string) string {
-	t.Helper()
-	var out strings.Builder
+func tell(t *testing.T) func(string) []string {
 	var nodes []*plugin.Node
 	where := map[string]string{}
 	pods := map[string]*plugin.Pod{}
@@ -67,21 +42,17 @@ func tell(t *testing.T, story string) string {
 		}
 		return nil
 	}
-	for line := range strings.Lines(story) {
+	return func(line string) []string {
 		words := strings.Fields(line)
-		if strings.HasPrefix(line, ">") {
-			continue
-		}
-		out.WriteString(line)
-		if len(words) == 0 || words[0] == "#" {
-			continue
+		if len(words) == 0 {
+			return nil
 		}
 		switch words[0] {
 		case "node":
 			obj := nodeOf(words[1:])
 			if n := find(obj.Name); n != nil {
 				n.Set(obj)
-				continue
+				break
 			}
 			n := &plugin.Node{}
 			n.Set(obj)
@@ -94,14 +65,14 @@ func tell(t *testing.T, story string) string {
 				find(d.Node).Add(p)
 				where[p.Name], pods[p.Name] = d.Node, p
 			}
-			fmt.Fprintf(&out, "> %s\n", d.String())
+			return []string{d.String()}
 		case "end":
 			find(where[words[1]]).Remove(pods[words[1]])
 		default:
 			t.Fatalf("no command %q", words[0])
 		}
+		return nil
 	}
-	return out.String()
 }
 
 func list(milliCPU, memory, pods string) corev1.ResourceList {

@@ -172,7 +172,7 @@ func killAndWait(pid int) error {
 	if err != nil {
 		return fmt.Errorf("process %d: %w", pid, err)
 	}
-	defer func() { _ = unix.Close(fd) }()
+	defer unix.Close(fd)
 	if err := unix.PidfdSendSignal(fd, unix.SIGKILL, nil, 0); err != nil {
 		return fmt.Errorf("killing process %d: %w", pid, err)
 	}

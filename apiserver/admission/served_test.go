@@ -21,15 +21,9 @@ import (
 
 	"github.com/sampan-io/sampan/apiserver"
 	"github.com/sampan-io/sampan/apiserver/admission"
+	"github.com/sampan-io/sampan/apiserver/apiservertest"
 	"github.com/sampan-io/sampan/apiserver/auth"
-	"github.com/sampan-io/sampan/apiserver/rbac"
 	"github.com/sampan-io/sampan/catalog"
-	"github.com/sampan-io/sampan/catalog/batch"
-	"github.com/sampan-io/sampan/catalog/coordination"
-	catalogcore "github.com/sampan-io/sampan/catalog/core"
-	"github.com/sampan-io/sampan/catalog/discovery"
-	"github.com/sampan-io/sampan/internal/run"
-	"github.com/sampan-io/sampan/store"
 )
 
 // served is a real API server with everything that stands at its doors.
@@ -47,40 +41,27 @@ func serve(t *testing.T) *served {
 			t.Fatal(err)
 		}
 	}
-	c, err := catalog.New(catalogcore.Kinds(), batch.Kinds(), discovery.Kinds(), coordination.Kinds())
-	must(err)
-	st, err := store.Open(t.Context(), nil, store.Options{Decode: apiserver.Decode(c), Terms: apiserver.Terms(c)})
-	must(err)
-	objects := apiserver.NewReader(c, st)
-	addresses, err := admission.NewServiceAddresses(admission.AddressesOptions{Reader: objects, Networks: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/24")}})
-	must(err)
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	must(err)
-	tokens, err := auth.NewTokens(auth.TokensOptions{Key: key, Objects: objects})
-	must(err)
-	stream := func(w http.ResponseWriter, _ *http.Request, _ apiserver.ConnectRequest) {
-		w.WriteHeader(http.StatusNoContent)
-	}
-	s, err := apiserver.New(apiserver.Options{
-		Store: st, Catalog: c,
-		Auth: auth.New(auth.Options{Tokens: tokens}), Authorizer: rbac.New(rbac.Options{Objects: objects}),
-		Admission: []admission.Plugin{
+	s := apiservertest.Open(t, func(o *apiserver.Options) {
+		objects := apiserver.NewReader(o.Catalog, o.Store)
+		addresses, err := admission.NewServiceAddresses(admission.AddressesOptions{Reader: objects, Networks: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/24")}})
+		must(err)
+		key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+		must(err)
+		tokens, err := auth.NewTokens(auth.TokensOptions{Key: key, Objects: objects})
+		must(err)
+		o.Auth = auth.New(auth.Options{Tokens: tokens})
+		o.Admission = []admission.Plugin{
 			admission.NewNamespaceLifecycle(objects), admission.NewServiceAccount(objects),
 			admission.Priority{},
 			admission.DefaultTolerationSeconds{},
 			admission.NewNodeRestriction(objects), addresses,
-		},
-		Connect: map[string]apiserver.ConnectHandler{"log": stream, "proxy": stream},
-		Issue: map[string]apiserver.IssueHandler{"token": func(ctx context.Context, parent catalog.Object, body runtime.Object) (runtime.Object, error) {
+		}
+		stream := func(w http.ResponseWriter, _ *http.Request, _ apiserver.ConnectRequest) {
+			w.WriteHeader(http.StatusNoContent)
+		}
+		o.Connect = map[string]apiserver.ConnectHandler{"log": stream, "proxy": stream}
+		o.Issue["token"] = func(ctx context.Context, parent catalog.Object, body runtime.Object) (runtime.Object, error) {
 			return tokens.Request(ctx, parent.GetNamespace(), parent.GetName(), body.(*authenticationv1.TokenRequest))
-		}},
-	})
-	must(err)
-	group := run.NewGroup(t.Context(), 0)
-	t.Cleanup(group.Stop)
-	group.Go(func(ctx context.Context) {
-		if err := st.Run(ctx); err != nil {
-			t.Error(err)
 		}
 	})
 	f := &served{t, s, s.As(auth.User{Name: "admin", Groups: []string{auth.GroupMasters}})}

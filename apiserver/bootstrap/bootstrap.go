@@ -94,11 +94,7 @@ func (k *Keeper) persist(ctx context.Context, what string, do func(context.Conte
 			return
 		}
 		k.opts.Log.WarnContext(ctx, "an object of the cluster itself could not be kept; trying again", "object", what, "err", err)
-		timer := time.NewTimer(pause + time.Duration(rand.Int64N(int64(pause)))) // jitter
-		select {
-		case <-timer.C:
-		case <-ctx.Done():
-			timer.Stop()
+		if !run.Pause(ctx, pause+time.Duration(rand.Int64N(int64(pause)))) { // jitter
 			return
 		}
 	}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
-	"net/http"
 	"net/netip"
 	"strings"
 	"testing"
@@ -20,65 +19,30 @@ import (
 
 	"github.com/sampan-io/sampan/apiserver"
 	"github.com/sampan-io/sampan/apiserver/admission"
+	"github.com/sampan-io/sampan/apiserver/apiservertest"
 	"github.com/sampan-io/sampan/apiserver/auth"
 	"github.com/sampan-io/sampan/apiserver/bootstrap"
-	"github.com/sampan-io/sampan/apiserver/rbac"
-	"github.com/sampan-io/sampan/catalog"
-	"github.com/sampan-io/sampan/catalog/batch"
-	"github.com/sampan-io/sampan/catalog/coordination"
-	"github.com/sampan-io/sampan/catalog/core"
-	"github.com/sampan-io/sampan/catalog/discovery"
 	"github.com/sampan-io/sampan/internal/run"
-	"github.com/sampan-io/sampan/store"
 )
-
-func noStream(w http.ResponseWriter, _ *http.Request, _ apiserver.ConnectRequest) {
-	w.WriteHeader(http.StatusNoContent)
-}
 
 // ship is a real API server on a store in memory, with the admission of the
 // program.
 type ship struct {
 	*testing.T
-	api   *apiserver.Local
-	tasks *run.Group
+	api *apiserver.Local
 }
 
 func launch(t *testing.T, network string) *ship {
 	t.Helper()
-	c, err := catalog.New(core.Kinds(), batch.Kinds(), discovery.Kinds(), coordination.Kinds())
-	if err != nil {
-		t.Fatal(err)
-	}
-	st, err := store.Open(t.Context(), nil, store.Options{Decode: apiserver.Decode(c), Terms: apiserver.Terms(c)})
-	if err != nil {
-		t.Fatal(err)
-	}
-	objects := apiserver.NewReader(c, st)
-	addresses, err := admission.NewServiceAddresses(admission.AddressesOptions{Reader: objects, Networks: []netip.Prefix{netip.MustParsePrefix(network)}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	nothing := func(_ context.Context, _ catalog.Object, body runtime.Object) (runtime.Object, error) {
-		return body, nil
-	}
-	s, err := apiserver.New(apiserver.Options{
-		Store: st, Catalog: c, Authorizer: rbac.New(rbac.Options{Objects: objects}),
-		Admission: []admission.Plugin{admission.NewNamespaceLifecycle(objects), addresses},
-		Connect:   map[string]apiserver.ConnectHandler{"log": noStream, "proxy": noStream},
-		Issue:     map[string]apiserver.IssueHandler{"token": nothing},
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	tasks := run.NewGroup(t.Context(), 0)
-	t.Cleanup(tasks.Stop)
-	tasks.Go(func(ctx context.Context) {
-		if err := st.Run(ctx); err != nil {
-			t.Error(err)
+	s := apiservertest.Open(t, func(o *apiserver.Options) {
+		objects := apiserver.NewReader(o.Catalog, o.Store)
+		addresses, err := admission.NewServiceAddresses(admission.AddressesOptions{Reader: objects, Networks: []netip.Prefix{netip.MustParsePrefix(network)}})
+		if err != nil {
+			t.Fatal(err)
 		}
+		o.Admission = []admission.Plugin{admission.NewNamespaceLifecycle(objects), addresses}
 	})
-	return &ship{t, s.As(auth.User{Name: "system:apiserver", Groups: []string{auth.GroupMasters}}), tasks}
+	return &ship{t, s.As(auth.User{Name: "system:apiserver", Groups: []string{auth.GroupMasters}})}
 }
 
 // keep starts a keeper and returns when it is ready; stop ends it.
@@ -122,7 +86,7 @@ func shown(o runtime.Object) string {
 	case *corev1.Service:
 		p := o.Spec.Ports[0]
 		return fmt.Sprintf("%s %s:%d/%s>%s", o.Spec.Type, o.Spec.ClusterIP, p.Port, p.Name, p.TargetPort.String())
-	case *corev1.Endpoints: //nolint:staticcheck // deprecated, and still what many clients read
+	case *corev1.Endpoints:
 		if len(o.Subsets) == 0 {
 			return "nothing"
 		}

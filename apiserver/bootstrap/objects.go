@@ -144,7 +144,6 @@ func (o Options) kubernetesService(meta metav1.ObjectMeta) thing {
 	}}
 }
 
-//nolint:staticcheck // Endpoints are deprecated, and still what many clients read
 func (o Options) endpoints(meta metav1.ObjectMeta) thing {
 	meta.Labels = map[string]string{discoveryv1.LabelSkipMirror: "true"}
 	subset := corev1.EndpointSubset{Ports: []corev1.EndpointPort{{Name: portName, Port: o.Port, Protocol: corev1.ProtocolTCP}}}

@@ -17,12 +17,8 @@ import (
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/yaml"
 
+	"github.com/sampan-io/sampan/apiserver/apiservertest"
 	"github.com/sampan-io/sampan/apiserver/discovery"
-	"github.com/sampan-io/sampan/catalog"
-	"github.com/sampan-io/sampan/catalog/batch"
-	"github.com/sampan-io/sampan/catalog/coordination"
-	"github.com/sampan-io/sampan/catalog/core"
-	catalogdiscovery "github.com/sampan-io/sampan/catalog/discovery"
 )
 
 const (
@@ -32,11 +28,7 @@ const (
 
 func newHandler(t *testing.T) http.Handler {
 	t.Helper()
-	c, err := catalog.New(core.Kinds(), batch.Kinds(), catalogdiscovery.Kinds(), coordination.Kinds())
-	if err != nil {
-		t.Fatal(err)
-	}
-	return discovery.New(c, version.Info{Major: "1", Minor: "37", GitVersion: "v1.37.0+sampan"})
+	return discovery.New(apiservertest.Kinds(t), version.Info{Major: "1", Minor: "37", GitVersion: "v1.37.0+sampan"})
 }
 
 func get(h http.Handler, path string, headers ...string) *httptest.ResponseRecorder {

@@ -76,7 +76,7 @@ func (c *Client) ServeLogs(w http.ResponseWriter, r *http.Request, pod *corev1.P
 		refuse(w, unreachable(err))
 		return
 	}
-	defer resp.Body.Close() //nolint:errcheck // only read
+	defer resp.Body.Close()
 	if resp.StatusCode >= http.StatusMultipleChoices {
 		refuse(w, nodeRefusal(resp, pod.Name))
 		return

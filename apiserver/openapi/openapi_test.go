@@ -19,27 +19,14 @@ import (
 	"k8s.io/kube-openapi/pkg/validation/spec"
 	"sigs.k8s.io/yaml"
 
+	"github.com/sampan-io/sampan/apiserver/apiservertest"
 	"github.com/sampan-io/sampan/apiserver/openapi"
-	"github.com/sampan-io/sampan/catalog"
-	"github.com/sampan-io/sampan/catalog/batch"
-	"github.com/sampan-io/sampan/catalog/coordination"
-	"github.com/sampan-io/sampan/catalog/core"
-	"github.com/sampan-io/sampan/catalog/discovery"
 )
-
-func newCatalog(t testing.TB) *catalog.Catalog {
-	t.Helper()
-	c, err := catalog.New(core.Kinds(), batch.Kinds(), discovery.Kinds(), coordination.Kinds())
-	if err != nil {
-		t.Fatal(err)
-	}
-	return c
-}
 
 // root reads the documents as kubectl does.
 func root(t *testing.T) openapi3.Root {
 	t.Helper()
-	s := httptest.NewServer(openapi.New(newCatalog(t), "v1.37.0"))
+	s := httptest.NewServer(openapi.New(apiservertest.Kinds(t), "v1.37.0"))
 	t.Cleanup(s.Close)
 	c, err := clientdiscovery.NewDiscoveryClientForConfig(&rest.Config{Host: s.URL})
 	if err != nil {
@@ -75,7 +62,7 @@ func TestEveryVersionHasADocument(t *testing.T) {
 // validation to the server and merges lists as the document says: every PATCH of a
 // kind takes fieldValidation and strategic merge patches. Whichever it finds first counts.
 func TestFieldsAreCheckedByTheServer(t *testing.T) {
-	for _, k := range newCatalog(t).Kinds() {
+	for _, k := range apiservertest.Kinds(t).Kinds() {
 		doc, found := document(t, k.Group), 0
 		for path, item := range doc.Paths.Paths {
 			if item.Patch == nil || kindOf(t, item.Patch.Extensions) != k.GroupVersionKind {
@@ -257,7 +244,7 @@ func TestApplyMergesLists(t *testing.T) {
 }
 
 func TestServing(t *testing.T) {
-	h := openapi.New(newCatalog(t), "v1.37.0")
+	h := openapi.New(apiservertest.Kinds(t), "v1.37.0")
 	get := func(path string, headers ...string) *httptest.ResponseRecorder {
 		r := httptest.NewRequest(http.MethodGet, path, nil)
 		for i := 0; i < len(headers); i += 2 {
@@ -305,7 +292,7 @@ func TestServing(t *testing.T) {
 // TestProtobufSaysTheSame reads the protobuf form with the library that its
 // clients use, and compares it with the JSON form, document by document.
 func TestProtobufSaysTheSame(t *testing.T) {
-	h := openapi.New(newCatalog(t), "v1.37.0")
+	h := openapi.New(apiservertest.Kinds(t), "v1.37.0")
 	get := func(path, accept string) []byte {
 		t.Helper()
 		r := httptest.NewRequest(http.MethodGet, "/openapi/v3/"+path, nil)
@@ -352,7 +339,7 @@ func TestProtobufSaysTheSame(t *testing.T) {
 
 // BenchmarkFirstRequest measures what the first one to ask pays, and what is kept.
 func BenchmarkFirstRequest(b *testing.B) {
-	c := newCatalog(b)
+	c := apiservertest.Kinds(b)
 	b.ReportAllocs()
 	for b.Loop() {
 		w := httptest.NewRecorder()

@@ -57,9 +57,10 @@ func Apply(t types.PatchType, patch, original []byte, schema any) ([]byte, error
 		return applyMerge(patch, original)
 	case types.StrategicMergePatchType:
 		return applyStrategic(patch, original, schema)
+	default: // apply patches are not served
+		_, err := TypeOf(string(t))
+		return nil, err
 	}
-	_, err := TypeOf(string(t))
-	return nil, err
 }
 
 func applyOperations(patch, original []byte) ([]byte, error) {

@@ -240,7 +240,7 @@ func strange(t *testing.T, k *catalog.Kind, obj, old catalog.Object) {
 	}
 	// A shallow copy shares everything with the original; the race detector
 	// sees a Default that writes.
-	g := run.NewGroup(context.Background(), 0)
+	g := run.NewGroup(t.Context(), 0)
 	for range 2 {
 		g.Go(func(context.Context) { apply(k.Default, shallow(obj)) })
 	}
@@ -379,7 +379,7 @@ func configured(f *randfill.Filler) *randfill.Filler {
 		},
 		func(tm *metav1.Time, c randfill.Continue) { *tm = metav1.Unix(c.Int63n(2_000_000_000), 0) },
 		func(tm *metav1.MicroTime, c randfill.Continue) { tm.Time = time.Unix(c.Int63n(2_000_000_000), 0) },
-		func(f *metav1.FieldsV1, _ randfill.Continue) { f.Raw = []byte("{}") },
+		func(f *metav1.FieldsV1, _ randfill.Continue) { f.SetRawString("{}") },
 	)
 }
 

@@ -2,9 +2,8 @@ package catalogtest
 
 import (
 	"encoding/json"
-	"flag"
+	"errors"
 	"fmt"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -17,6 +16,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/sampan-io/sampan/catalog"
+	"github.com/sampan-io/sampan/internal/storytest"
 )
 
 // longest is how much of a fault a story repeats.
@@ -45,36 +45,15 @@ func Stories(t *testing.T, kinds []*catalog.Kind, dir, examples string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	files, err := filepath.Glob(filepath.Join(dir, "*.txt"))
-	if err != nil || len(files) == 0 {
-		t.Fatalf("no stories in %s: %v", dir, err)
-	}
-	for _, file := range files {
-		t.Run(strings.TrimSuffix(filepath.Base(file), ".txt"), func(t *testing.T) {
-			old, err := os.ReadFile(file)
-			if err != nil {
-				t.Fatal(err)
+	storytest.Play(t, dir, func(t *testing.T) func(string) []string {
+		s := story{t: t, catalog: c, examples: examples}
+		return func(line string) []string {
+			if line == "" {
+				return nil
 			}
-			s := story{t: t, catalog: c, examples: examples}
-			told := s.tell(string(old))
-			switch {
-			case told == string(old):
-			case updating():
-				if err := os.WriteFile(file, []byte(told), 0o644); err != nil {
-					t.Fatal(err)
-				}
-			default:
-				t.Errorf("%s went differently; now:\n%s", file, told)
-			}
-		})
-	}
-}
-
-// updating says whether the test was told to write the stories anew. The flag is
-// the test package's to define.
-func updating() bool {
-	f := flag.Lookup("update")
-	return f != nil && f.Value.String() == "true"
+			return s.do(line)
+		}
+	})
 }
 
 type story struct {
@@ -85,24 +64,6 @@ type story struct {
 	kind     *catalog.Kind
 	manifest catalog.Object // as loaded
 	obj      catalog.Object // as created or last updated
-}
-
-func (s *story) tell(text string) string {
-	var out strings.Builder
-	for line := range strings.Lines(text) {
-		line = strings.TrimSuffix(line, "\n")
-		if strings.HasPrefix(line, ">") {
-			continue
-		}
-		out.WriteString(line + "\n")
-		if line == "" || strings.HasPrefix(line, "#") {
-			continue
-		}
-		for _, said := range s.do(line) {
-			out.WriteString("> " + said + "\n")
-		}
-	}
-	return out.String()
 }
 
 func (s *story) do(line string) []string {
@@ -174,7 +135,7 @@ func (s *story) outcome(obj catalog.Object, err error) []string {
 		return []string{"ok"}
 	}
 	all := []error{err}
-	if many, ok := err.(utilerrors.Aggregate); ok {
+	if many, ok := errors.AsType[utilerrors.Aggregate](err); ok {
 		all = many.Errors()
 	}
 	var lines []string
@@ -260,7 +221,7 @@ func dropTimes(v any) {
 func (s *story) row() string {
 	var plain, wide []string
 	for _, c := range s.kind.Columns {
-		cell := fmt.Sprint(c.Cell(s.obj, now.Time.In(time.UTC)))
+		cell := fmt.Sprint(c.Cell(s.obj, now.In(time.UTC)))
 		if c.Priority == 0 {
 			plain = append(plain, cell)
 		} else {

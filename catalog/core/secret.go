@@ -110,6 +110,7 @@ func validateSecretType(s *corev1.Secret, data *field.Path) field.ErrorList {
 	case corev1.SecretTypeTLS:
 		need(corev1.TLSCertKey)
 		need(corev1.TLSPrivateKeyKey)
+	default: // the content is its user's affair
 	}
 	return errs
 }

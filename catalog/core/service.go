@@ -148,8 +148,9 @@ func fromOutside(s *corev1.Service) bool {
 		return true
 	case corev1.ServiceTypeClusterIP:
 		return len(s.Spec.ExternalIPs) > 0
+	default: // a name for something outside
+		return false
 	}
-	return false
 }
 
 func hasClusterIP(s *corev1.Service) bool { return s.Spec.Type != corev1.ServiceTypeExternalName }

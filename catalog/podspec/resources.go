@@ -44,9 +44,10 @@ func ValidateResourceName(name corev1.ResourceName, at *field.Path) field.ErrorL
 	switch name {
 	case corev1.ResourceCPU, corev1.ResourceMemory, corev1.ResourceEphemeralStorage, corev1.ResourceStorage, corev1.ResourcePods:
 		return nil
+	default:
+		r.invalid(at, string(name), "must be a standard resource type or fully qualified")
+		return r.errs
 	}
-	r.invalid(at, string(name), "must be a standard resource type or fully qualified")
-	return r.errs
 }
 
 // ValidateQuantity checks that an amount of a resource makes sense: it is not

@@ -24,19 +24,24 @@ func (c *checker) checkVolumes(at *field.Path) {
 	}
 }
 
-// checkVolume checks that a volume is of exactly one type, and that type.
-func (c *checker) checkVolume(name string, s *corev1.VolumeSource, at *field.Path) {
-	n := 0
-	for f, v := range reflect.ValueOf(s).Elem().Fields() {
+// types counts the fields of a source, a pointer to a struct of pointers, that are set,
+// and refuses all but the first of them.
+func (c *checker) types(source any, at *field.Path, tooMany string) (n int) {
+	for f, v := range reflect.ValueOf(source).Elem().Fields() {
 		if v.IsNil() {
 			continue
 		}
 		typ, _, _ := strings.Cut(f.Tag.Get("json"), ",")
 		if n++; n > 1 {
-			c.forbidden(at.Child(typ), "may not specify more than 1 volume type")
+			c.forbidden(at.Child(typ), tooMany)
 		}
 	}
-	if n == 0 {
+	return n
+}
+
+// checkVolume checks that a volume is of exactly one type, and that type.
+func (c *checker) checkVolume(name string, s *corev1.VolumeSource, at *field.Path) {
+	if c.types(s, at, "may not specify more than 1 volume type") == 0 {
 		c.add(field.Required(at, "must specify a volume type"))
 		return
 	}
@@ -158,17 +163,7 @@ func (c *checker) checkProjected(p *corev1.ProjectedVolumeSource, at *field.Path
 	}
 	for i := range p.Sources {
 		s, at := &p.Sources[i], at.Child("sources").Index(i)
-		n := 0
-		for f, v := range reflect.ValueOf(s).Elem().Fields() {
-			if v.IsNil() {
-				continue
-			}
-			typ, _, _ := strings.Cut(f.Tag.Get("json"), ",")
-			if n++; n > 1 {
-				c.forbidden(at.Child(typ), "may not specify more than 1 volume type per source")
-			}
-		}
-		if n == 0 {
+		if c.types(s, at, "may not specify more than 1 volume type per source") == 0 {
 			c.add(field.Required(at, "must specify one of: `secret`, `configMap`, `downwardAPI`, `serviceAccountToken`, `clusterTrustBundle` or `podCertificate`"))
 			continue
 		}

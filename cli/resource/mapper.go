@@ -250,7 +250,7 @@ func (m *Mapper) get(ctx context.Context, path, accept string, into any) error {
 	if err != nil {
 		return err
 	}
-	defer resp.Body.Close() //nolint:errcheck // only read from
+	defer resp.Body.Close()
 	if err := json.NewDecoder(io.LimitReader(resp.Body, maxDiscovery)).Decode(into); err != nil {
 		return fmt.Errorf("reading the server's %s: %w", path, err)
 	}

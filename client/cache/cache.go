@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/sampan-io/sampan/client"
+	"github.com/sampan-io/sampan/internal/run"
 )
 
 // A server that fails is tried again after firstPause, and each time after twice
@@ -98,11 +99,7 @@ func (c *Cache[T]) Run(ctx context.Context) error {
 			level = slog.LevelWarn
 		}
 		c.opts.Log.Log(ctx, level, "watch interrupted, trying again", "resource", c.resource.Resource, "pause", pause, "err", err)
-		t := time.NewTimer(pause)
-		select {
-		case <-t.C:
-		case <-ctx.Done():
-			t.Stop()
+		if !run.Pause(ctx, pause) {
 			return nil
 		}
 	}

@@ -192,7 +192,7 @@ func (h *handler) watch(w http.ResponseWriter, r *http.Request, t target, opts m
 			return err
 		}
 		var event bytes.Buffer
-		if err := stream.Serializer.Encode(&metav1.WatchEvent{Type: kind, Object: runtime.RawExtension{Raw: raw.Bytes()}}, &event); err != nil {
+		if err := stream.Encode(&metav1.WatchEvent{Type: kind, Object: runtime.RawExtension{Raw: raw.Bytes()}}, &event); err != nil {
 			return err
 		}
 		if _, err := frames.Write(event.Bytes()); err != nil {

@@ -22,6 +22,7 @@ func applyPatch(original, patch []byte, kind types.PatchType, like any) ([]byte,
 		return jsonpatch.MergePatch(original, patch)
 	case types.StrategicMergePatchType:
 		return strategicpatch.StrategicMergePatch(original, patch, like)
+	default:
+		return nil, fmt.Errorf("patches of type %s are not served", kind)
 	}
-	return nil, fmt.Errorf("patches of type %s are not served", kind)
 }

@@ -2,29 +2,21 @@ package clienttest_test
 
 import (
 	"context"
-	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/rest"
 
 	"github.com/sampan-io/sampan/apiserver"
 	"github.com/sampan-io/sampan/apiserver/admission"
+	"github.com/sampan-io/sampan/apiserver/apiservertest"
 	"github.com/sampan-io/sampan/apiserver/auth"
 	"github.com/sampan-io/sampan/apiserver/rbac"
-	"github.com/sampan-io/sampan/catalog"
-	"github.com/sampan-io/sampan/catalog/batch"
-	"github.com/sampan-io/sampan/catalog/coordination"
-	"github.com/sampan-io/sampan/catalog/core"
-	"github.com/sampan-io/sampan/catalog/discovery"
 	"github.com/sampan-io/sampan/client"
 	"github.com/sampan-io/sampan/client/clienttest"
-	"github.com/sampan-io/sampan/internal/run"
-	"github.com/sampan-io/sampan/store"
 )
 
 var boss = auth.User{Name: "boss", Groups: []string{"system:masters"}}
@@ -44,31 +36,10 @@ func (allowed) Authorize(context.Context, rbac.Attributes) rbac.Decision {
 // namespaces that every cluster has.
 func realServer(t *testing.T) *apiserver.Server {
 	t.Helper()
-	c, err := catalog.New(core.Kinds(), batch.Kinds(), discovery.Kinds(), coordination.Kinds())
-	if err != nil {
-		t.Fatal(err)
-	}
-	st, err := store.Open(t.Context(), nil, store.Options{Decode: apiserver.Decode(c), Terms: apiserver.Terms(c)})
-	if err != nil {
-		t.Fatal(err)
-	}
-	nowhere := func(w http.ResponseWriter, r *http.Request, _ apiserver.ConnectRequest) { http.NotFound(w, r) }
-	s, err := apiserver.New(apiserver.Options{
-		Store: st, Catalog: c, Auth: everybodyIsBoss{}, Authorizer: allowed{},
-		Connect: map[string]apiserver.ConnectHandler{"log": nowhere, "nodes/proxy": nowhere, "proxy": nowhere},
-		Issue: map[string]apiserver.IssueHandler{"token": func(_ context.Context, _ catalog.Object, body runtime.Object) (runtime.Object, error) {
-			return body, nil
-		}},
-		Admission: []admission.Plugin{admission.NewNamespaceLifecycle(apiserver.NewReader(c, st))},
-		Log:       slog.New(slog.NewTextHandler(t.Output(), nil)),
+	s := apiservertest.Open(t, func(o *apiserver.Options) {
+		o.Auth, o.Authorizer = everybodyIsBoss{}, allowed{}
+		o.Admission = []admission.Plugin{admission.NewNamespaceLifecycle(apiserver.NewReader(o.Catalog, o.Store))}
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	g := run.NewGroup(context.WithoutCancel(t.Context()), 0)
-	g.Go(func(ctx context.Context) { _ = st.Run(ctx) })
-	t.Cleanup(g.Stop)
-	<-st.Ready()
 	for _, name := range []string{"default", "kube-system", "kube-public", "kube-node-lease"} {
 		ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}
 		if _, err := client.Namespaces.Create(t.Context(), s.As(boss), ns); err != nil {

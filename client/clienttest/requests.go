@@ -520,8 +520,8 @@ func hold(obj client.Object, k *kind, opts metav1.DeleteOptions) {
 	switch {
 	case opts.PropagationPolicy != nil:
 		policy = *opts.PropagationPolicy
-	case opts.OrphanDependents != nil: //nolint:staticcheck // deprecated, and still sent
-		if *opts.OrphanDependents { //nolint:staticcheck // as above
+	case opts.OrphanDependents != nil:
+		if *opts.OrphanDependents {
 			policy = metav1.DeletePropagationOrphan
 		}
 	case slices.Contains(obj.GetFinalizers(), metav1.FinalizerOrphanDependents):
@@ -539,6 +539,7 @@ func hold(obj client.Object, k *kind, opts metav1.DeleteOptions) {
 		finalizers = append(finalizers, metav1.FinalizerOrphanDependents)
 	case metav1.DeletePropagationForeground:
 		finalizers = append(finalizers, metav1.FinalizerDeleteDependents)
+	case metav1.DeletePropagationBackground: // needs no mark
 	}
 	obj.SetFinalizers(finalizers)
 }

@@ -37,12 +37,12 @@ func Start(ctx context.Context, p Profile, program string, args []string, step f
 	if err != nil {
 		return Instance{}, fmt.Errorf("opening the log: %w", err)
 	}
-	defer func() { _ = log.Close() }()
+	defer log.Close()
 	r, w, err := os.Pipe()
 	if err != nil {
 		return Instance{}, err
 	}
-	defer func() { _ = r.Close() }()
+	defer r.Close()
 
 	// Not CommandContext: the program must outlive this one.
 	cmd := exec.Command(program, args...) //nolint:noctx // see above

@@ -25,7 +25,7 @@ func End(ctx context.Context, p Process, patience time.Duration) error {
 	if err != nil {
 		return fmt.Errorf("process %d: %w", p.PID, err)
 	}
-	defer func() { _ = unix.Close(fd) }()
+	defer unix.Close(fd)
 	if !p.Alive() {
 		return nil // the pid belongs to another process by now
 	}
@@ -51,7 +51,7 @@ func (p Process) Wait(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("process %d: %w", p.PID, err)
 	}
-	defer func() { _ = unix.Close(fd) }()
+	defer unix.Close(fd)
 	if !p.Alive() {
 		return nil
 	}
@@ -67,7 +67,7 @@ func awaitExit(ctx context.Context, fd int, patience time.Duration) (bool, error
 	if err != nil {
 		return false, err
 	}
-	defer func() { _ = r.Close() }()
+	defer r.Close()
 	stop := context.AfterFunc(ctx, func() { _ = w.Close() })
 	defer func() {
 		if stop() {

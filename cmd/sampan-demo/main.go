@@ -1,5 +1,3 @@
-// Command sampan-demo is the program in the demo images: a small web server that
-// says who answers, and a few other things to try a cluster with.
 package main
 
 import (
@@ -106,12 +104,12 @@ func serve([]string) error {
 		drain = time.Duration(seconds * float64(time.Second))
 	}
 	mux := http.NewServeMux()
-	mux.HandleFunc("/", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, who()) })
-	mux.HandleFunc("/healthz", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, "ok") })
+	mux.HandleFunc("/", func(w http.ResponseWriter, _ *http.Request) { _, _ = fmt.Fprintln(w, who()) })
+	mux.HandleFunc("/healthz", func(w http.ResponseWriter, _ *http.Request) { _, _ = fmt.Fprintln(w, "ok") })
 	mux.HandleFunc("/env", func(w http.ResponseWriter, _ *http.Request) {
 		env := os.Environ()
 		slices.Sort(env)
-		fmt.Fprintln(w, strings.Join(env, "\n"))
+		_, _ = fmt.Fprintln(w, strings.Join(env, "\n"))
 	})
 	stop, forget := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT)
 	defer forget()
@@ -147,7 +145,7 @@ func build([]string) error {
 	for i, step := range steps {
 		fmt.Printf("[%d/%d] %s\n", i+1, len(steps), step)
 		if i < len(steps)-1 {
-			time.Sleep(220 * time.Millisecond)
+			<-time.After(220 * time.Millisecond)
 		}
 	}
 	return nil

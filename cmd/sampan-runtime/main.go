@@ -1,5 +1,3 @@
-// Command sampan-runtime is the container runtime of a Sampan node: one process, the
-// parent of all containers, that serves CRI on a unix socket. See package runtime.
 package main
 
 import (
@@ -65,7 +63,7 @@ func (s *settings) flags(out io.Writer) *flag.FlagSet {
 	f.IntVar(&s.readyFD, "ready-fd", 0, "say on this file `descriptor` that the socket is served, or why it is not, and close it")
 	f.BoolVar(&s.debug, "debug", false, "log more")
 	f.Usage = func() {
-		fmt.Fprint(out, usage)
+		_, _ = fmt.Fprint(out, usage)
 		f.PrintDefaults()
 	}
 	return f
@@ -111,16 +109,16 @@ func command(args []string, out, errs io.Writer) int {
 	verb := args[0]
 	switch verb {
 	case "version", "--version":
-		fmt.Fprintln(out, "sampan-runtime", version)
+		_, _ = fmt.Fprintln(out, "sampan-runtime", version)
 		return 0
 	case "help", "-h", "--help":
 		flags.SetOutput(out)
-		flags.Usage = func() { fmt.Fprint(out, usage); flags.PrintDefaults() }
+		flags.Usage = func() { _, _ = fmt.Fprint(out, usage); flags.PrintDefaults() }
 		flags.Usage()
 		return 0
 	case "serve", "clean":
 	default:
-		fmt.Fprintf(errs, "sampan-runtime: unknown command %q; there are serve, clean and version\n", verb)
+		_, _ = fmt.Fprintf(errs, "sampan-runtime: unknown command %q; there are serve, clean and version\n", verb)
 		return 2
 	}
 	if err := flags.Parse(args[1:]); err != nil {
@@ -130,17 +128,17 @@ func command(args []string, out, errs io.Writer) int {
 		return 2
 	}
 	if flags.NArg() > 0 {
-		fmt.Fprintf(errs, "sampan-runtime: %s takes no arguments, but got %q\n", verb, flags.Args())
+		_, _ = fmt.Fprintf(errs, "sampan-runtime: %s takes no arguments, but got %q\n", verb, flags.Args())
 		return 2
 	}
 	log, err := s.logger(errs)
 	if err != nil {
-		fmt.Fprintln(errs, "sampan-runtime:", err)
+		_, _ = fmt.Fprintln(errs, "sampan-runtime:", err)
 		return 1
 	}
 	o, err := s.options(log)
 	if err != nil {
-		fmt.Fprintln(errs, "sampan-runtime:", err)
+		_, _ = fmt.Fprintln(errs, "sampan-runtime:", err)
 		return 2
 	}
 	if verb == "clean" {
@@ -149,9 +147,9 @@ func command(args []string, out, errs io.Writer) int {
 		err = s.report(o, serve)
 	}
 	if err != nil {
-		fmt.Fprintln(errs, "sampan-runtime:", err)
+		_, _ = fmt.Fprintln(errs, "sampan-runtime:", err)
 		if s.log != "" {
-			log.Error(err.Error())
+			log.Error("the runtime ended", "err", err)
 		}
 		return 1
 	}
@@ -260,7 +258,7 @@ func onHangup(ctx context.Context, log *slog.Logger, server *runtime.Server) {
 		case <-hangup:
 		}
 		if err := server.Restart(ctx); err != nil {
-			log.Error(err.Error())
+			log.Error("not restarted", "err", err)
 			continue
 		}
 		return

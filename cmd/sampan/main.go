@@ -1,5 +1,3 @@
-// Command sampan is a whole Kubernetes cluster in one program, and its command
-// line.
 package main
 
 import (

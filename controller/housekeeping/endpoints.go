@@ -27,7 +27,7 @@ type endpoints struct {
 	services  *cache.Cache[*corev1.Service]
 	pods      *cache.Cache[*corev1.Pod]
 	slices    *cache.Cache[*discoveryv1.EndpointSlice]
-	endpoints *cache.Cache[*corev1.Endpoints] //nolint:staticcheck // deprecated, and still what many clients read
+	endpoints *cache.Cache[*corev1.Endpoints]
 	loop      *controller.Loop
 	triggers  triggers
 }
@@ -50,7 +50,7 @@ func newEndpoints(opts Options, pods *cache.Cache[*corev1.Pod]) []run.Task {
 			Indexes:       map[string]func(*discoveryv1.EndpointSlice) []string{byService: serviceOf},
 			Log:           opts.Log,
 		}),
-		endpoints: cache.New(opts.Client, client.Endpoints, cache.Options[*corev1.Endpoints]{Log: opts.Log}), //nolint:staticcheck // as above
+		endpoints: cache.New(opts.Client, client.Endpoints, cache.Options[*corev1.Endpoints]{Log: opts.Log}),
 	}
 	e.loop = controller.New(controller.Options{
 		Name: "endpoints", Reconcile: e.reconcile, Workers: opts.Workers, Log: opts.Log,
@@ -65,7 +65,7 @@ func newEndpoints(opts Options, pods *cache.Cache[*corev1.Pod]) []run.Task {
 			}
 		}
 	})
-	e.endpoints.Subscribe(func(before, after *corev1.Endpoints) { e.loop.Add(keyOfEither(before, after)) }) //nolint:staticcheck // as above
+	e.endpoints.Subscribe(func(before, after *corev1.Endpoints) { e.loop.Add(keyOfEither(before, after)) })
 	return []run.Task{
 		cacheTask("endpoints-services", e.services),
 		cacheTask("endpoints-slices", e.slices),
@@ -180,7 +180,7 @@ func (e *endpoints) writeEndpoints(ctx context.Context, svc *corev1.Service, bac
 	subsets, truncated := planEndpoints(svc, backends)
 	labels := labelsFor(svc, map[string]string{labelEndpointsManaged: endpointsManager})
 	old, exists := e.endpoints.Get(svc.Namespace, svc.Name)
-	fresh := &corev1.Endpoints{ObjectMeta: metav1.ObjectMeta{Namespace: svc.Namespace, Name: svc.Name}} //nolint:staticcheck // see above
+	fresh := &corev1.Endpoints{ObjectMeta: metav1.ObjectMeta{Namespace: svc.Namespace, Name: svc.Name}}
 	if exists {
 		_, was := old.Annotations[corev1.EndpointsOverCapacity]
 		if equality.Semantic.DeepEqual(old.Subsets, subsets) && maps.Equal(old.Labels, labels) && was == truncated {
@@ -197,7 +197,7 @@ func (e *endpoints) writeEndpoints(ctx context.Context, svc *corev1.Service, bac
 		}
 		fresh.Annotations[corev1.EndpointsOverCapacity] = "truncated"
 	}
-	var now *corev1.Endpoints //nolint:staticcheck // see above
+	var now *corev1.Endpoints
 	var err error
 	if exists {
 		now, err = client.Endpoints.Update(ctx, e.client, fresh, "")

@@ -136,7 +136,7 @@ func TestEndpointsThatPeopleWroteAreLeftAlone(t *testing.T) {
 		if n := len(theSlices(s)); n != 0 {
 			t.Errorf("%d slices", n)
 		}
-	}, manual, &corev1.Endpoints{ObjectMeta: meta("web"), Subsets: []corev1.EndpointSubset{{Addresses: []corev1.EndpointAddress{{IP: "1.2.3.4"}}}}}) //nolint:staticcheck // deprecated, and still served
+	}, manual, &corev1.Endpoints{ObjectMeta: meta("web"), Subsets: []corev1.EndpointSubset{{Addresses: []corev1.EndpointAddress{{IP: "1.2.3.4"}}}}})
 }
 
 func TestEveryNamespaceHasItsAccountAndCertificate(t *testing.T) {

@@ -83,7 +83,7 @@ func taintsFor(node *corev1.Node, now time.Time) []corev1.Taint {
 			add(corev1.TaintNodePIDPressure, corev1.TaintEffectNoSchedule)
 		case corev1.NodeNetworkUnavailable:
 			add(corev1.TaintNodeNetworkUnavailable, corev1.TaintEffectNoSchedule)
-		case corev1.NodeReady:
+		default: // no trouble, or its taint depends on more than true
 		}
 	}
 	if node.Spec.Unschedulable {
@@ -170,6 +170,7 @@ func matches(t corev1.Toleration, taint corev1.Taint) bool {
 		return true
 	case "", corev1.TolerationOpEqual:
 		return t.Key != "" && t.Value == taint.Value
+	default: // an operator that is not served tolerates nothing
+		return false
 	}
-	return false
 }

@@ -89,8 +89,9 @@ func phaseRank(pod *corev1.Pod) int {
 		return 0
 	case corev1.PodRunning:
 		return 2
+	default:
+		return 1
 	}
-	return 1
 }
 
 // deletionCost is what users say about a pod (controller.kubernetes.io/pod-deletion-cost).

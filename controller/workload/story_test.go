@@ -2,10 +2,7 @@ package workload
 
 import (
 	"cmp"
-	"flag"
 	"fmt"
-	"os"
-	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -17,9 +14,9 @@ import (
 	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-)
 
-var update = flag.Bool("update", false, "write what happened into the stories")
+	"github.com/sampan-io/sampan/internal/storytest"
+)
 
 // TestStories plays the stories in testdata/*.txt. A story has a job or an rc and its pods,
 // which live in the test alone. Commands are
@@ -32,27 +29,14 @@ var update = flag.Bool("update", false, "write what happened into the stories")
 //
 // Run with -update after a change, then read the diff: it is the review.
 func TestStories(t *testing.T) {
-	files, err := filepath.Glob("testdata/*.txt")
-	if err != nil || len(files) == 0 {
-		t.Fatalf("no stories: %v", err)
-	}
-	for _, file := range files {
-		t.Run(strings.TrimSuffix(filepath.Base(file), ".txt"), func(t *testing.T) {
-			old, err := os.ReadFile(file)
-			if err != nil {
-				t.Fatal(err)
-			}
-			s := &story{now: time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)}
-			told := s.tell(t, string(old))
-			if *update {
-				if err := os.WriteFile(file, []byte(told), 0o644); err != nil {
-					t.Fatal(err)
-				}
-			} else if told != string(old) {
-				t.Errorf("%s went differently; now:\n%s", file, told)
-			}
-		})
-	}
+	storytest.Play(t, "testdata", func(t *testing.T) func(string) []string {
+		s := &story{now: time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)}
+		return func(line string) []string {
+			s.said = nil
+			s.do(t, strings.Fields(line))
+			return s.said
+		}
+	})
 }
 
 type story struct {
@@ -61,45 +45,36 @@ type story struct {
 	rc   *corev1.ReplicationController
 	pods []*corev1.Pod
 	made int
-	out  strings.Builder
+	said []string // in answer to the present line
 }
 
-func (s *story) tell(t *testing.T, text string) string {
-	for line := range strings.Lines(text) {
-		line = strings.TrimSpace(line)
-		if strings.HasPrefix(line, ">") {
-			continue
+func (s *story) do(t *testing.T, words []string) {
+	switch {
+	case len(words) == 0:
+	case words[0] == "job":
+		s.setJob(t, words[1:])
+	case words[0] == "rc":
+		s.setRC(t, words[1:])
+	case words[0] == "pod":
+		s.setPod(t, words[1], words[2], words[3:])
+	case words[0] == "plan" && s.job != nil:
+		s.planJob()
+	case words[0] == "plan":
+		s.planRC()
+	case strings.HasPrefix(words[0], "+"):
+		d, err := time.ParseDuration(words[0][1:])
+		if err != nil {
+			t.Fatal(err)
 		}
-		fmt.Fprintln(&s.out, line)
-		words := strings.Fields(line)
-		if len(words) == 0 || words[0] == "#" {
-			continue
-		}
-		switch {
-		case words[0] == "job":
-			s.setJob(t, words[1:])
-		case words[0] == "rc":
-			s.setRC(t, words[1:])
-		case words[0] == "pod":
-			s.setPod(t, words[1], words[2], words[3:])
-		case words[0] == "plan" && s.job != nil:
-			s.planJob()
-		case words[0] == "plan":
-			s.planRC()
-		case strings.HasPrefix(words[0], "+"):
-			d, err := time.ParseDuration(words[0][1:])
-			if err != nil {
-				t.Fatal(err)
-			}
-			s.now = s.now.Add(d)
-		default:
-			t.Fatalf("unknown command %q", line)
-		}
+		s.now = s.now.Add(d)
+	default:
+		t.Fatalf("unknown command %q", words[0])
 	}
-	return s.out.String()
 }
 
-func (s *story) say(format string, args ...any) { fmt.Fprintf(&s.out, "> "+format+"\n", args...) }
+func (s *story) say(format string, args ...any) {
+	s.said = append(s.said, fmt.Sprintf(format, args...))
+}
 
 // pairs yields the name=value words.
 func pairs(t *testing.T, words []string, f func(name, value string, n int32)) {

@@ -48,6 +48,7 @@ func (a Action) Key() string {
 		return "start"
 	case Stop, Release, Discard:
 		return string(a.Verb) + " " + a.ID
+	case Remove, Fail: // the pod has one of each
 	}
 	return string(a.Verb)
 }
@@ -65,6 +66,7 @@ func (a Action) String() string {
 		return "fail " + a.Verdict.Reason
 	case Remove:
 		return "remove"
+	case Release, Discard: // their ID says it all
 	}
 	return string(a.Verb) + " " + a.ID
 }

@@ -363,6 +363,7 @@ func containersCondition(s *corev1.PodStatus) corev1.PodCondition {
 		return condition(corev1.ContainersReady, false, "PodCompleted", "")
 	case corev1.PodFailed:
 		return condition(corev1.ContainersReady, false, "PodFailed", "")
+	default: // not ended: its containers decide
 	}
 	var open []string
 	for _, c := range s.ContainerStatuses {

@@ -1,10 +1,7 @@
 package lifecycle_test
 
 import (
-	"flag"
 	"fmt"
-	"os"
-	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -14,36 +11,25 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/sampan-io/sampan/internal/storytest"
 	"github.com/sampan-io/sampan/node/lifecycle"
 )
-
-var update = flag.Bool("update", false, "rewrite the stories with what happens now")
 
 // TestStories plays testdata/*.txt. A story is a list of commands that change
 // what is known about one pod; "look" decides and tells the status, and the lines
 // starting with ">" under it say what came of that. What is told is the last
 // status of the next look. Run with -update after a change, then read the diff.
 func TestStories(t *testing.T) {
-	stories, err := filepath.Glob("testdata/*.txt")
-	if err != nil || len(stories) == 0 {
-		t.Fatalf("no stories: %v", err)
-	}
-	for _, file := range stories {
-		t.Run(strings.TrimSuffix(filepath.Base(file), ".txt"), func(t *testing.T) {
-			old, err := os.ReadFile(file)
-			if err != nil {
-				t.Fatal(err)
+	storytest.Play(t, "testdata", func(t *testing.T) func(string) []string {
+		tl := &teller{t: t}
+		return func(line string) []string {
+			words := strings.Fields(line)
+			if len(words) == 0 {
+				return nil
 			}
-			told := tell(t, string(old))
-			if *update {
-				if err := os.WriteFile(file, []byte(told), 0o644); err != nil {
-					t.Fatal(err)
-				}
-			} else if told != string(old) {
-				t.Errorf("%s went differently; now:\n%s", file, told)
-			}
-		})
-	}
+			return tl.do(words[0], words[1:])
+		}
+	})
 }
 
 var epoch = time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC)
@@ -52,23 +38,6 @@ var epoch = time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC)
 type teller struct {
 	t    *testing.T
 	view lifecycle.View
-}
-
-func tell(t *testing.T, story string) string {
-	var out strings.Builder
-	tl := &teller{t: t}
-	for line := range strings.Lines(story) {
-		if strings.HasPrefix(line, ">") {
-			continue
-		}
-		out.WriteString(line)
-		if words := strings.Fields(line); len(words) > 0 && words[0] != "#" {
-			for _, l := range tl.do(words[0], words[1:]) {
-				out.WriteString("> " + l + "\n")
-			}
-		}
-	}
-	return out.String()
 }
 
 func (tl *teller) do(verb string, args []string) []string {

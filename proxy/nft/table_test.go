@@ -75,7 +75,7 @@ func fetch(addr string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	defer func() { _ = c.Close() }()
+	defer c.Close()
 	b, err := io.ReadAll(c)
 	return string(b), err
 }

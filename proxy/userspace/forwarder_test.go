@@ -76,7 +76,7 @@ func refuses(t *testing.T) netip.AddrPort {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer func() { _ = l.Close() }()
+	defer l.Close()
 	return l.Addr().(*net.TCPAddr).AddrPort()
 }
 

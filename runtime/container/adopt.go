@@ -79,7 +79,7 @@ func (k *Keeper) resume(e *entry, r *Record, fifos []int) error {
 	}
 	streams, err := k.openStreams(e, fifos)
 	if err != nil {
-		held.file.Close()
+		_ = held.file.Close()
 		return err
 	}
 	k.own(r.Pid, true)

@@ -46,7 +46,7 @@ func (k *Keeper) Exec(ctx context.Context, id string, args []string, timeout tim
 	ends := make([]*os.File, 0, len(outs))
 	closeEnds := func() {
 		for _, f := range ends {
-			f.Close()
+			_ = f.Close()
 		}
 		ends = nil
 	}

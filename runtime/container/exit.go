@@ -73,7 +73,7 @@ func holdProcess(pid int, start uint64) (*process, error) {
 	// Asked after the descriptor was opened: if the start time is right now, the
 	// descriptor is that of the process we mean.
 	if now, err := processStart(pid); err != nil || now != start {
-		p.file.Close()
+		_ = p.file.Close()
 		return nil, errGone
 	}
 	return p, nil

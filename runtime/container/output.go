@@ -163,7 +163,7 @@ func (s *stream) read(fd int) bool {
 			piece = data[:end]
 		}
 		if room := maxLine - len(s.part); len(piece) > room {
-			piece, whole = piece[:room], false
+			piece = piece[:room]
 			out = s.line(out, now, "P", piece)
 			data = data[room:]
 			continue

@@ -92,7 +92,7 @@ func Pin(dir string, spec PinSpec) (Pins, error) {
 	var home []*os.File
 	defer func() {
 		for _, f := range home {
-			f.Close()
+			_ = f.Close()
 		}
 	}()
 	for _, k := range kinds {
@@ -149,7 +149,7 @@ func pinOne(ns, path string) error {
 	if err != nil {
 		return err
 	}
-	f.Close()
+	_ = f.Close()
 	if err := unix.Mount(ns, path, "", unix.MS_BIND, ""); err != nil {
 		return fmt.Errorf("pinning %s at %s: %w", ns, path, err)
 	}

@@ -158,7 +158,7 @@ func (p *Profile) seccomp(caps []string, compat bool) *specs.LinuxSeccomp {
 func Runs32Bit(rootfs, command string) bool {
 	for _, loader := range []string{"/lib/ld-linux.so.2", "/lib/ld-musl-i386.so.1", "/lib/ld-linux-armhf.so.3", "/lib/ld-musl-armhf.so.1"} {
 		if f, err := openInRoot(rootfs, loader); err == nil {
-			f.Close()
+			_ = f.Close()
 			return true
 		}
 	}

@@ -78,7 +78,7 @@ func (k *Keeper) launch(e *entry, r *Record) error {
 	var ends []*os.File
 	defer func() {
 		for _, f := range ends {
-			f.Close()
+			_ = f.Close()
 		}
 	}()
 	for _, s := range streams {
@@ -135,7 +135,7 @@ func (k *Keeper) launch(e *entry, r *Record) error {
 	}
 	now, err := e.update(func(r *Record) { r.Started, r.Pid, r.PidStart = time.Now(), pid, start })
 	if err != nil {
-		held.file.Close()
+		_ = held.file.Close()
 		return fail(err)
 	}
 	keep = true
@@ -176,7 +176,7 @@ func (k *Keeper) openStreams(e *entry, handed []int) ([]*stream, error) {
 
 func closeStreams(streams []*stream) {
 	for _, s := range streams {
-		s.fifo.Close()
+		_ = s.fifo.Close()
 	}
 }
 
@@ -223,7 +223,7 @@ func (k *Keeper) attend(e *entry, held *process, streams []*stream) {
 			s.wake()
 		}
 		carriers.Wait()
-		held.file.Close()
+		_ = held.file.Close()
 		closeStreams(streams)
 		k.own(r.Pid, false)
 		k.removeLib(&r)

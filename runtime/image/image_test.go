@@ -19,17 +19,11 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/sampan-io/sampan/runtime/runtimetest"
+	"github.com/sampan-io/sampan/internal/nstest"
 )
 
 func TestMain(m *testing.M) {
-	os.Exit(runtimetest.Main(func() int {
-		if err := runtimetest.Settle(); err != nil {
-			fmt.Fprintln(os.Stderr, err)
-			return 1
-		}
-		return m.Run()
-	}))
+	os.Exit(nstest.Main(m.Run))
 }
 
 // layer makes a tar file of headers; a regular file's content is its Linkname.
@@ -159,7 +153,7 @@ func oci(t testing.TB, name string, layers ...[]byte) []byte {
 
 func open(t testing.TB, dir string, noOverlay bool) *Store {
 	t.Helper()
-	runtimetest.NeedRoot(t)
+	nstest.NeedRoot(t)
 	s, err := Open(Options{Dir: dir, NoOverlay: noOverlay})
 	if err != nil {
 		t.Fatal(err)
@@ -405,7 +399,7 @@ func TestHostileArchivesAreRefused(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			runtimetest.NeedRoot(t)
+			nstest.NeedRoot(t)
 			outer := t.TempDir()
 			s, err := Open(Options{Dir: filepath.Join(outer, "a", "b"), MaxSize: 4 << 20})
 			if err != nil {
@@ -461,7 +455,7 @@ func TestLinksAreFollowedWithinTheImage(t *testing.T) {
 }
 
 func TestAFullDiskKeepsWhatWasThere(t *testing.T) {
-	runtimetest.NeedRoot(t)
+	nstest.NeedRoot(t)
 	disk := t.TempDir()
 	if err := unix.Mount("disk", disk, "tmpfs", 0, "size=4m"); err != nil {
 		t.Fatal(err)
@@ -487,7 +481,7 @@ func TestAFullDiskKeepsWhatWasThere(t *testing.T) {
 
 // TestWithoutOverlayfs puts the store where an overlay can't be: on another one.
 func TestWithoutOverlayfs(t *testing.T) {
-	runtimetest.NeedRoot(t)
+	nstest.NeedRoot(t)
 	base := t.TempDir()
 	for _, d := range []string{"l", "u", "w", "m"} {
 		if err := os.Mkdir(filepath.Join(base, d), 0o755); err != nil {

@@ -356,7 +356,7 @@ func (u *unpacker) finishDirs() error {
 			return err
 		}
 		err = setTime(fd, ".", d.modified)
-		unix.Close(fd)
+		_ = unix.Close(fd)
 		if err != nil {
 			return fmt.Errorf("entry %q: %w", d.name, err)
 		}

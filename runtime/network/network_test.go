@@ -10,17 +10,12 @@ import (
 
 	"github.com/vishvananda/netlink"
 
+	"github.com/sampan-io/sampan/internal/nstest"
 	"github.com/sampan-io/sampan/runtime/runtimetest"
 )
 
 func TestMain(m *testing.M) {
-	os.Exit(runtimetest.Main(func() int {
-		if err := runtimetest.Settle(); err != nil {
-			fmt.Fprintln(os.Stderr, err)
-			return 1
-		}
-		return m.Run()
-	}))
+	os.Exit(nstest.Main(m.Run))
 }
 
 func options(t *testing.T) Options {
@@ -40,7 +35,7 @@ func newNetwork(t *testing.T, o Options) *Network {
 }
 
 func TestUpAndDownMayBeRepeated(t *testing.T) {
-	runtimetest.NeedRoot(t)
+	nstest.NeedRoot(t)
 	if err := os.WriteFile(forwarding, []byte("0"), 0); err != nil {
 		t.Fatal(err)
 	}
@@ -91,7 +86,7 @@ func TestUpAndDownMayBeRepeated(t *testing.T) {
 }
 
 func TestALinkOfAnotherKindIsNotTouched(t *testing.T) {
-	runtimetest.NeedRoot(t)
+	nstest.NeedRoot(t)
 	attrs := netlink.NewLinkAttrs()
 	attrs.Name = "spn1"
 	veth := &netlink.Veth{LinkAttrs: attrs, PeerName: "spn2"}
@@ -114,7 +109,7 @@ func TestALinkOfAnotherKindIsNotTouched(t *testing.T) {
 }
 
 func TestAddressesGoRound(t *testing.T) {
-	runtimetest.NeedRoot(t)
+	nstest.NeedRoot(t)
 	o := options(t)
 	o.PodCIDR = netip.MustParsePrefix("10.97.0.0/29")
 	n := newNetwork(t, o)
@@ -164,7 +159,7 @@ func TestOptionsAreChecked(t *testing.T) {
 }
 
 func TestConnectionsWithinTheHostKeepTheirAddresses(t *testing.T) {
-	runtimetest.NeedRoot(t)
+	nstest.NeedRoot(t)
 	other := options(t) // whose address would be chosen, as that of the first link
 	other.Bridge, other.Table, other.PodCIDR, other.ServiceCIDR = "spn1", "sampan-network-other", netip.MustParsePrefix("10.98.0.0/24"), netip.MustParsePrefix("10.95.0.0/24")
 	for _, o := range []Options{other, options(t)} {

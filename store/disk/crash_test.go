@@ -17,6 +17,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/sampan-io/sampan/internal/nstest"
 	"github.com/sampan-io/sampan/internal/run"
 	"github.com/sampan-io/sampan/store"
 	"github.com/sampan-io/sampan/store/disk"
@@ -220,11 +221,7 @@ func TestCrashLosesNothingAcknowledged(t *testing.T) {
 func TestFullDisk(t *testing.T) {
 	dir := t.TempDir()
 	cmd := again(t, "fill", dir)
-	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNS, Pdeathsig: syscall.SIGKILL}
-	if uid := os.Getuid(); uid != 0 {
-		cmd.SysProcAttr.Cloneflags |= syscall.CLONE_NEWUSER
-		cmd.SysProcAttr.UidMappings = []syscall.SysProcIDMap{{ContainerID: 0, HostID: uid, Size: 1}}
-	}
+	nstest.Mounts(cmd)
 	if out, err := cmd.Output(); err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
@@ -232,9 +229,6 @@ func TestFullDisk(t *testing.T) {
 
 // fillTheDisk is the part of TestFullDisk in a mount namespace of its own.
 func fillTheDisk(dir string) error {
-	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
-		return err
-	}
 	if err := unix.Mount("tmpfs", dir, "tmpfs", 0, "size=2m"); err != nil {
 		return err
 	}

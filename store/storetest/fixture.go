@@ -163,7 +163,7 @@ func start(t tester, m Medium, opts store.Options) *subject {
 	ctx, cancel := context.WithCancel(context.Background())
 	g := run.NewGroup(ctx, 0)
 	var end error
-	g.Go(func(ctx context.Context) { end = s.Store.Run(ctx) })
+	g.Go(func(ctx context.Context) { end = s.Run(ctx) })
 	s.stop = sync.OnceValue(func() error {
 		cancel()
 		g.Wait()

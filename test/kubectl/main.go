@@ -1,4 +1,3 @@
-// Command kubectl is upstream's kubectl, unmodified, for tests.
 package main
 
 import (

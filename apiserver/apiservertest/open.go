@@ -1,0 +1,70 @@
+package apiservertest
+
+import (
+	"context"
+	"log/slog"
+	"net/http"
+	"testing"
+
+	"k8s.io/apimachinery/pkg/runtime"
+
+	"github.com/sampan-io/sampan/apiserver"
+	"github.com/sampan-io/sampan/apiserver/rbac"
+	"github.com/sampan-io/sampan/catalog"
+	"github.com/sampan-io/sampan/catalog/batch"
+	"github.com/sampan-io/sampan/catalog/coordination"
+	"github.com/sampan-io/sampan/catalog/core"
+	"github.com/sampan-io/sampan/catalog/discovery"
+	"github.com/sampan-io/sampan/internal/run"
+	"github.com/sampan-io/sampan/store"
+)
+
+// Kinds returns the catalog that the program serves.
+func Kinds(t testing.TB) *catalog.Catalog {
+	t.Helper()
+	c, err := catalog.New(core.Kinds(), batch.Kinds(), discovery.Kinds(), coordination.Kinds())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+// Open returns an API server. Its store runs and is ready; the server is not run, and
+// serves in process and by its Handler. The roles are the program's, whatever is to be
+// connected to is not found, tokens are issued as they are asked for, and the log goes
+// to the test's. Change, which may be nil, changes and adds to that before the server
+// is made; the catalog and the store are set by then.
+func Open(t testing.TB, change func(*apiserver.Options)) *apiserver.Server {
+	t.Helper()
+	c := Kinds(t)
+	st, err := store.Open(t.Context(), nil, store.Options{Decode: apiserver.Decode(c), Terms: apiserver.Terms(c)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	nowhere := func(w http.ResponseWriter, r *http.Request, _ apiserver.ConnectRequest) { http.NotFound(w, r) }
+	o := apiserver.Options{
+		Store: st, Catalog: c, Authorizer: rbac.New(rbac.Options{Objects: apiserver.NewReader(c, st)}),
+		Connect: map[string]apiserver.ConnectHandler{"log": nowhere, "proxy": nowhere, "nodes/proxy": nowhere},
+		Issue: map[string]apiserver.IssueHandler{"token": func(_ context.Context, _ catalog.Object, body runtime.Object) (runtime.Object, error) {
+			return body, nil
+		}},
+		Log: slog.New(slog.NewTextHandler(t.Output(), nil)),
+	}
+	if change != nil {
+		change(&o)
+	}
+	s, err := apiserver.New(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	// It ends after all that the test itself started, whose cleanups come first.
+	g := run.NewGroup(context.WithoutCancel(t.Context()), 0)
+	g.Go(func(ctx context.Context) {
+		if err := st.Run(ctx); err != nil {
+			t.Errorf("the store ended with %v", err)
+		}
+	})
+	t.Cleanup(g.Stop)
+	<-st.Ready()
+	return s
+}
