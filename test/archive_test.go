@@ -168,7 +168,9 @@ var archiveFaults = map[string]struct {
 		}
 		return files
 	}},
-	"json":     {files: func(files []entry) []entry { return append(files, entry{name: "manifest.json", data: []byte(`[{"Config":`)}) }},
+	"json": {files: func(files []entry) []entry {
+		return append(files, entry{name: "manifest.json", data: []byte(`[{"Config":`)})
+	}},
 	"no-image": {files: func([]entry) []entry { return []entry{{name: "README", data: []byte("hello")}} }},
 	"cut":      {bytes: func(data []byte) []byte { return data[:len(data)/2] }},
 	"empty":    {bytes: func([]byte) []byte { return nil }},

@@ -9,10 +9,13 @@ import (
 	"net/http"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/sampan-io/sampan/clustertest"
 )
@@ -62,6 +65,66 @@ func TestNoRequestIsLostWhilePodsComeAndGo(t *testing.T) {
 	if len(failures) > 0 {
 		t.Errorf("%d of %d requests failed, want none; the first:\n%v", len(failures), sent, errors.Join(failures[:min(5, len(failures))]...))
 	}
+}
+
+// TestNoRequestIsLostWhileTheRuntimeIsReplaced replaces the container runtime in
+// place, as an upgrade does, and kills it, while pods answer requests. They go on,
+// and so do their logs.
+func TestNoRequestIsLostWhileTheRuntimeIsReplaced(t *testing.T) {
+	c := clustertest.New(t, clustertest.Options{Program: sampanProgram, Real: true})
+	s := &shell{t: t, kubeconfig: c.Kubeconfig}
+	s.sampan("create", "-f", "../examples/web.yaml")
+	s.sampan("wait", "rc/web", "--for=ready", "--timeout=60s")
+	pods := strings.Fields(s.kubectl("get", "pods", "-o", "jsonpath={.items[*].metadata.name}"))
+	l := startLoad("http://" + s.kubectl("get", "service", "web", "-o", "jsonpath={.spec.clusterIP}") + "/")
+	defer l.stop()
+
+	replace := map[string]func(pid int) error{
+		"replaced": func(pid int) error { return unix.Kill(pid, unix.SIGHUP) },
+		"killed":   killAndWait,
+	}
+	for i, how := range []string{"replaced", "replaced", "killed", "replaced", "killed"} {
+		pid, err := processOf(filepath.Join("/run/sampan", c.Name), "runtime.json", "")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := replace[how](pid); err != nil {
+			t.Fatal(err)
+		}
+		s.runtimeAnswers(c.Name)
+		for _, pod := range pods {
+			word := fmt.Sprintf("%s-%d", how, i)
+			s.sampan("exec", pod, "--", "/bin/demo", "write", "/proc/1/fd/1", word)
+			s.sampan("wait", "pod/"+pod, "--for=ready", "--timeout=60s")
+			if log := s.kubectl("logs", pod); !strings.Contains(log, word) || !strings.Contains(log, "listens on port") {
+				t.Errorf("after the runtime was %s, the log of %s is\n%s\nwant it to hold %s", how, pod, log, word)
+			}
+		}
+	}
+	if got := s.kubectl("get", "pods", "-o", "jsonpath={.items[*].metadata.name} {.items[*].status.containerStatuses[0].restartCount}"); got != strings.Join(pods, " ")+" 0 0 0" {
+		t.Errorf("pods and their restarts are %s, want %v without any", got, pods)
+	}
+	sent, _, failures := l.stop()
+	t.Logf("%d requests", sent)
+	if len(failures) > 0 {
+		t.Errorf("%d of %d requests failed, want none; the first:\n%v", len(failures), sent, errors.Join(failures[:min(5, len(failures))]...))
+	}
+}
+
+// runtimeAnswers waits until the container runtime of a cluster answers.
+func (s *shell) runtimeAnswers(cluster string) {
+	s.t.Helper()
+	pace := time.NewTicker(50 * time.Millisecond)
+	defer pace.Stop()
+	var out []byte
+	for range 600 {
+		var err error
+		if out, err = exec.CommandContext(s.t.Context(), sampanProgram, "image", "list", "--name="+cluster).CombinedOutput(); err == nil {
+			return
+		}
+		<-pace.C
+	}
+	s.t.Fatalf("the container runtime did not come back:\n%s", out)
 }
 
 // A shell runs commands on a cluster; one that fails fails the test.

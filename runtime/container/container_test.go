@@ -326,14 +326,14 @@ func TestUsers(t *testing.T) {
 		whom Whom
 		want string
 	}{
-		{Whom{}, "0:0 []"},
-		{Whom{User: "web"}, "33:34 [50 51]"},
-		{Whom{User: "33"}, "33:34 [50 51]"},
-		{Whom{User: "33:50"}, "33:50 []"},
-		{Whom{User: "web:extra"}, "33:50 []"},
-		{Whom{User: "4711"}, "4711:0 []"},
-		{Whom{User: "web", Group: &group, Groups: []uint32{60, 50}}, "33:7 [50 51 60]"},
-		{Whom{User: "web", Groups: []uint32{60}, OnlyGroups: true}, "33:34 [60]"},
+		{Whom{}, "0:0 [0]"},
+		{Whom{User: "web"}, "33:34 [34 50 51]"},
+		{Whom{User: "33"}, "33:34 [34 50 51]"},
+		{Whom{User: "33:50"}, "33:50 [50]"},
+		{Whom{User: "web:extra"}, "33:50 [50]"},
+		{Whom{User: "4711"}, "4711:0 [0]"},
+		{Whom{User: "web", Group: &group, Groups: []uint32{60, 50}}, "33:7 [7 50 51 60]"},
+		{Whom{User: "web", Groups: []uint32{60}, OnlyGroups: true}, "33:34 [34 60]"},
 		{Whom{User: "nobody"}, "error"},
 	}
 	for _, tt := range tests {

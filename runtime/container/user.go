@@ -20,7 +20,8 @@ type Whom struct {
 	Group  *uint32 // replaces the user's primary group; nil means that it stays
 	Groups []uint32
 
-	// OnlyGroups leaves out the groups that the image's /etc/group gives the user.
+	// OnlyGroups leaves out the groups that the image's /etc/group gives the user;
+	// only the primary one and Groups remain.
 	OnlyGroups bool
 }
 
@@ -48,7 +49,9 @@ func ResolveUser(rootfs string, w Whom) (User, error) {
 			out.Groups = append(out.Groups, uint32(gid))
 		}
 	}
-	out.Groups = append(out.Groups, w.Groups...)
+	// The primary group is one of them as well: files may be denied to a group, and a
+	// process that changes its primary group must not get out of that (CVE-2022-36109).
+	out.Groups = append(append(out.Groups, w.Groups...), out.GID)
 	slices.Sort(out.Groups)
 	out.Groups = slices.Compact(out.Groups)
 	return out, nil

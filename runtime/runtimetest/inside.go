@@ -41,14 +41,14 @@ func users(t *testing.T, k *Kit) {
 	}{
 		{"root", &cri.LinuxContainerSecurityContext{}, []string{"uid 0", "gid 0"}},
 		{"number", &cri.LinuxContainerSecurityContext{RunAsUser: &cri.Int64Value{Value: 4711}}, []string{"uid 4711", "gid 0"}},
-		{"name", &cri.LinuxContainerSecurityContext{RunAsUsername: "demo"}, []string{"uid 1000", "gid 1000", "groups [2000]", "CapEff:	0000000000000000"}},
+		{"name", &cri.LinuxContainerSecurityContext{RunAsUsername: "demo"}, []string{"uid 1000", "gid 1000", "groups [1000 2000]", "CapEff:	0000000000000000"}},
 		{
 			"known-number", &cri.LinuxContainerSecurityContext{RunAsUser: &cri.Int64Value{Value: 1000}, RunAsGroup: group, SupplementalGroups: []int64{50}},
-			[]string{"uid 1000", "gid 3000", "groups [50 2000]"},
+			[]string{"uid 1000", "gid 3000", "groups [50 2000 3000]"},
 		},
 		{"strict", &cri.LinuxContainerSecurityContext{
 			RunAsUsername: "demo", SupplementalGroups: []int64{50}, SupplementalGroupsPolicy: cri.SupplementalGroupsPolicy_Strict,
-		}, []string{"uid 1000", "groups [50]"}},
+		}, []string{"uid 1000", "groups [50 1000]"}},
 		{
 			"nothing", &cri.LinuxContainerSecurityContext{Capabilities: &cri.Capability{DropCapabilities: []string{"ALL"}}, NoNewPrivs: true},
 			[]string{"CapEff:	0000000000000000", "CapBnd:	0000000000000000", "NoNewPrivs:	1"},
