@@ -39,6 +39,8 @@ func (s *Server) create(ctx context.Context, t target, body runtime.Object, opts
 	}
 	dryRun := len(opts.DryRun) > 0
 	switch {
+	case t.kind.Answered:
+		return s.review(ctx, &t, body)
 	case t.sub != nil && t.sub.Issue:
 		return s.issue(ctx, &t, body, dryRun)
 	case t.sub != nil:
@@ -167,6 +169,26 @@ func (s *Server) issue(ctx context.Context, t *target, body runtime.Object, dryR
 		return result{}, err
 	}
 	answer.GetObjectKind().SetGroupVersionKind(t.sub.Kind)
+	return result{obj: answer, created: true}, nil
+}
+
+// review answers the creation of an object that is not stored. There is nothing to
+// admit, and a dry run is as good as any.
+func (s *Server) review(ctx context.Context, t *target, body runtime.Object) (result, error) {
+	obj, ok := body.(catalog.Object)
+	if !ok {
+		return result{}, apierrors.NewBadRequest(fmt.Sprintf("a %T is no %s", body, t.kind.Kind))
+	}
+	if t.kind.Validate != nil {
+		if errs := t.kind.Validate(obj, nil); len(errs) > 0 {
+			return result{}, invalid(t, errs)
+		}
+	}
+	answer, err := s.opts.Issue[t.kind.Resource](auth.WithUser(ctx, t.user), nil, obj)
+	if err != nil {
+		return result{}, err
+	}
+	answer.GetObjectKind().SetGroupVersionKind(t.kind.GroupVersionKind)
 	return result{obj: answer, created: true}, nil
 }
 

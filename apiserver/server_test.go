@@ -25,13 +25,14 @@ import (
 	"github.com/sampan-io/sampan/catalog/coordination"
 	"github.com/sampan-io/sampan/catalog/core"
 	"github.com/sampan-io/sampan/catalog/discovery"
+	"github.com/sampan-io/sampan/catalog/review"
 	"github.com/sampan-io/sampan/store"
 )
 
 // allKinds is the catalog that the program serves.
 func allKinds(t testing.TB) *catalog.Catalog {
 	t.Helper()
-	c, err := catalog.New(core.Kinds(), batch.Kinds(), discovery.Kinds(), coordination.Kinds())
+	c, err := catalog.New(core.Kinds(), batch.Kinds(), discovery.Kinds(), coordination.Kinds(), review.Kinds())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -72,14 +73,20 @@ func options(t testing.TB, st *store.Store) apiserver.Options {
 	nothing := func(w http.ResponseWriter, r *http.Request, c apiserver.ConnectRequest) {
 		fmt.Fprintf(w, "%s of %s/%s for %s at %q", c.Subresource, c.Namespace, c.Name, c.User.Name, c.Path)
 	}
+	authorizer := rbac.New(rbac.Options{Objects: apiserver.NewReader(allKinds(t), st)})
 	return apiserver.Options{
 		Store: st, Catalog: allKinds(t), Auth: byHeader{}, Authorizer: onlyBoss{},
 		Connect: map[string]apiserver.ConnectHandler{"log": nothing, "proxy": nothing},
-		Issue: map[string]apiserver.IssueHandler{"token": func(ctx context.Context, parent catalog.Object, body runtime.Object) (runtime.Object, error) {
-			u, _ := auth.UserFrom(ctx)
-			body.(metav1.Object).SetName(parent.GetName() + " for " + u.Name)
-			return body, nil
-		}},
+		Issue: map[string]apiserver.IssueHandler{
+			"token": func(ctx context.Context, parent catalog.Object, body runtime.Object) (runtime.Object, error) {
+				u, _ := auth.UserFrom(ctx)
+				body.(metav1.Object).SetName(parent.GetName() + " for " + u.Name)
+				return body, nil
+			},
+			"selfsubjectaccessreviews": apiserver.Answer(authorizer.MayI),
+			"selfsubjectrulesreviews":  apiserver.Answer(authorizer.MyRules),
+			"selfsubjectreviews":       apiserver.Answer(auth.WhoAmI),
+		},
 		Log: slog.New(slog.NewTextHandler(t.Output(), nil)),
 	}
 }

@@ -33,7 +33,12 @@ type Kind struct {
 	Verbs []string
 
 	New     func() Object
-	NewList func() runtime.Object
+	NewList func() runtime.Object // nil if Answered
+
+	// Answered says that no object of the kind is kept: the API server answers
+	// its creation, for which Verbs has "create" alone, and has a handler of the
+	// resource's name that makes the answer.
+	Answered bool
 
 	// Volatile objects may be lost in a crash (Lease, Event).
 	Volatile bool
