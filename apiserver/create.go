@@ -111,6 +111,10 @@ func (s *Server) createOnce(ctx context.Context, t target, obj catalog.Object, d
 	if len(errs) > 0 {
 		return result{}, invalid(&t, errs)
 	}
+	var warnings []string
+	if t.kind.Warn != nil {
+		warnings = t.kind.Warn(obj)
+	}
 	item, err := codec.NewItem(t.kind, obj)
 	if err != nil {
 		return result{}, apierrors.NewInternalError(err)
@@ -119,7 +123,7 @@ func (s *Server) createOnce(ctx context.Context, t target, obj catalog.Object, d
 		if _, err := s.opts.Store.Get(t.key()); err == nil {
 			return result{}, apierrors.NewAlreadyExists(t.kind.GR(), t.name)
 		}
-		return result{obj: obj, created: true}, nil
+		return result{obj: obj, created: true, warnings: warnings}, nil
 	}
 	item, err = s.commit(ctx, store.Write{Key: t.key(), Value: item, Volatile: t.kind.Volatile})
 	switch {
@@ -129,7 +133,7 @@ func (s *Server) createOnce(ctx context.Context, t target, obj catalog.Object, d
 		return result{}, storeFault(err)
 	}
 	committed = true
-	return result{item: item, created: true}, nil
+	return result{item: item, created: true, warnings: warnings}, nil
 }
 
 // fillNew sets the metadata that only the server sets.

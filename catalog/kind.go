@@ -61,6 +61,10 @@ type Kind struct {
 	// admission. Object metadata is checked by the caller: see [ValidateMeta].
 	Validate func(obj, old Object) field.ErrorList
 
+	// Warn returns what the user should know about obj, which is valid: what of
+	// it is kept and has no effect here. Nil means nothing.
+	Warn func(obj Object) []string
+
 	// ValidateName says what is wrong with a name or, with prefix, a
 	// generateName; nil means a DNS subdomain (RFC 1123).
 	ValidateName func(name string, prefix bool) []string
