@@ -209,7 +209,7 @@ func (s *Server) serveBindings(x *exchange, t target, p path) {
 	if !ok || !s.takeSlot(x) {
 		return
 	}
-	defer s.giveSlot()
+	defer s.giveSlot(x)
 	if err := s.allow(x.r.Context(), &t, verbCreate, nil, ""); err != nil {
 		x.fail(err)
 		return
