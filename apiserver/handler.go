@@ -136,9 +136,11 @@ func (s *Server) turnAway(x *exchange) error {
 	default:
 		return apierrors.NewMethodNotSupported(schema.GroupResource{Resource: x.r.URL.Path}, x.r.Method)
 	}
-	if len(x.r.Header["Impersonate-User"])+len(x.r.Header["Impersonate-Uid"])+len(x.r.Header["Impersonate-Group"]) > 0 {
-		// To go on as the user who asks would be more than was asked for.
-		return apierrors.NewBadRequest("impersonation is not supported by this server: leave out --as, --as-uid and --as-group")
+	for name := range x.r.Header {
+		if strings.HasPrefix(name, "Impersonate-") {
+			// To go on as the user who asks would be more than was asked for.
+			return apierrors.NewBadRequest("impersonation is not supported by this server: leave out --as, --as-uid and --as-group")
+		}
 	}
 	return nil
 }

@@ -363,7 +363,9 @@ func TestAFailureSpeaksTheEncodingOfTheRequest(t *testing.T) {
 	if a := f.do("GET", configMaps+"/x", nil, "Accept: application/yaml"); !strings.HasPrefix(string(a.body), "apiVersion: v1\ncode: 404\n") {
 		t.Errorf("YAML: %s", a.body)
 	}
-	f.refused(f.do("GET", configMaps, nil, "Impersonate-User: mate"), 400, metav1.StatusReasonBadRequest, "impersonation is not supported")
+	for _, h := range []string{"Impersonate-User: mate", "Impersonate-Group: crew", "Impersonate-Extra-Scopes: all"} {
+		f.refused(f.do("GET", configMaps, nil, h), 400, metav1.StatusReasonBadRequest, "impersonation is not supported")
+	}
 	f.refused(f.do("BREW", configMaps, nil), 405, metav1.StatusReasonMethodNotAllowed, "BREW")
 }
 
