@@ -61,6 +61,7 @@ func (x *exchange) fail(err error) {
 
 // answer writes the result of an operation in the form that the client wants.
 func (x *exchange) answer(m codec.Media, r result, t *target) {
+	x.warn(r.warnings)
 	code := http.StatusOK
 	if r.created {
 		code = http.StatusCreated

@@ -39,6 +39,8 @@ func (s *Server) create(ctx context.Context, t target, body runtime.Object, opts
 	}
 	dryRun := len(opts.DryRun) > 0
 	switch {
+	case t.kind.Answered:
+		return s.review(ctx, &t, body)
 	case t.sub != nil && t.sub.Issue:
 		return s.issue(ctx, &t, body, dryRun)
 	case t.sub != nil:
@@ -109,6 +111,10 @@ func (s *Server) createOnce(ctx context.Context, t target, obj catalog.Object, d
 	if len(errs) > 0 {
 		return result{}, invalid(&t, errs)
 	}
+	var warnings []string
+	if t.kind.Warn != nil {
+		warnings = t.kind.Warn(obj)
+	}
 	item, err := codec.NewItem(t.kind, obj)
 	if err != nil {
 		return result{}, apierrors.NewInternalError(err)
@@ -117,7 +123,7 @@ func (s *Server) createOnce(ctx context.Context, t target, obj catalog.Object, d
 		if _, err := s.opts.Store.Get(t.key()); err == nil {
 			return result{}, apierrors.NewAlreadyExists(t.kind.GR(), t.name)
 		}
-		return result{obj: obj, created: true}, nil
+		return result{obj: obj, created: true, warnings: warnings}, nil
 	}
 	item, err = s.commit(ctx, store.Write{Key: t.key(), Value: item, Volatile: t.kind.Volatile})
 	switch {
@@ -127,7 +133,7 @@ func (s *Server) createOnce(ctx context.Context, t target, obj catalog.Object, d
 		return result{}, storeFault(err)
 	}
 	committed = true
-	return result{item: item, created: true}, nil
+	return result{item: item, created: true, warnings: warnings}, nil
 }
 
 // fillNew sets the metadata that only the server sets.
@@ -167,6 +173,26 @@ func (s *Server) issue(ctx context.Context, t *target, body runtime.Object, dryR
 		return result{}, err
 	}
 	answer.GetObjectKind().SetGroupVersionKind(t.sub.Kind)
+	return result{obj: answer, created: true}, nil
+}
+
+// review answers the creation of an object that is not stored. There is nothing to
+// admit, and a dry run is as good as any.
+func (s *Server) review(ctx context.Context, t *target, body runtime.Object) (result, error) {
+	obj, ok := body.(catalog.Object)
+	if !ok {
+		return result{}, apierrors.NewBadRequest(fmt.Sprintf("a %T is no %s", body, t.kind.Kind))
+	}
+	if t.kind.Validate != nil {
+		if errs := t.kind.Validate(obj, nil); len(errs) > 0 {
+			return result{}, invalid(t, errs)
+		}
+	}
+	answer, err := s.opts.Issue[t.kind.Resource](auth.WithUser(ctx, t.user), nil, obj)
+	if err != nil {
+		return result{}, err
+	}
+	answer.GetObjectKind().SetGroupVersionKind(t.kind.GroupVersionKind)
 	return result{obj: answer, created: true}, nil
 }
 

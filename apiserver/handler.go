@@ -25,7 +25,10 @@ type exchange struct {
 
 	code    int // of the answer; 0 until its header is written
 	subject subject
-	busy    bool // half of the slots for requests were taken when it got its own
+	slotted bool // it holds one of the slots for requests
+	busy    bool // half of the slots were taken when it got its own
+	wrote   bool // a part of the answer
+	timed   bool // the connection has a deadline for writing
 }
 
 // Header implements [http.ResponseWriter].
@@ -44,8 +47,30 @@ func (x *exchange) Write(b []byte) (int, error) {
 	if x.code == 0 {
 		x.code = http.StatusOK
 	}
-	return x.w.Write(b)
+	if !x.slotted || !x.busy && !x.wrote && len(b) <= slowAnswer {
+		x.wrote = true
+		return x.w.Write(b)
+	}
+	x.timed = true
+	written := 0
+	for {
+		// Where the connection has no deadlines, in tests, nobody is slow either.
+		_ = http.NewResponseController(x.w).SetWriteDeadline(time.Now().Add(pieceTimeout))
+		n, err := x.w.Write(b[written:min(written+piece, len(b))])
+		if written += n; err != nil || written == len(b) {
+			return written, err
+		}
+	}
 }
+
+// A client may take pieceTimeout to read each piece of an answer that is larger than
+// slowAnswer, or of any if the server is busy: who reads nothing must not hold a slot for
+// ever. (The clock is not watched for each small answer, for the reason that holds for bodies.)
+const (
+	slowAnswer   = 32 << 10
+	piece        = 64 << 10
+	pieceTimeout = 30 * time.Second
+)
 
 // Unwrap lets an [http.ResponseController] reach what is below.
 func (x *exchange) Unwrap() http.ResponseWriter { return x.w }
@@ -111,9 +136,11 @@ func (s *Server) turnAway(x *exchange) error {
 	default:
 		return apierrors.NewMethodNotSupported(schema.GroupResource{Resource: x.r.URL.Path}, x.r.Method)
 	}
-	if len(x.r.Header["Impersonate-User"])+len(x.r.Header["Impersonate-Uid"])+len(x.r.Header["Impersonate-Group"]) > 0 {
-		// To go on as the user who asks would be more than was asked for.
-		return apierrors.NewBadRequest("impersonation is not supported by this server: leave out --as, --as-uid and --as-group")
+	for name := range x.r.Header {
+		if strings.HasPrefix(name, "Impersonate-") {
+			// To go on as the user who asks would be more than was asked for.
+			return apierrors.NewBadRequest("impersonation is not supported by this server: leave out --as, --as-uid and --as-group")
+		}
 	}
 	return nil
 }
@@ -145,7 +172,7 @@ func (s *Server) servePath(x *exchange) {
 	if !s.takeSlot(x) {
 		return
 	}
-	defer s.giveSlot()
+	defer s.giveSlot(x)
 	h.ServeHTTP(x, x.r)
 }
 
@@ -153,7 +180,7 @@ func (s *Server) servePath(x *exchange) {
 func (s *Server) takeSlot(x *exchange) bool {
 	select {
 	case s.slots <- struct{}{}:
-		x.busy = len(s.slots) > cap(s.slots)/2
+		x.slotted, x.busy = true, len(s.slots) > cap(s.slots)/2
 		return true
 	default:
 		x.fail(apierrors.NewTooManyRequests("too many requests are in flight, please try again later", 1))
@@ -161,7 +188,13 @@ func (s *Server) takeSlot(x *exchange) bool {
 	}
 }
 
-func (s *Server) giveSlot() { <-s.slots }
+func (s *Server) giveSlot(x *exchange) {
+	if x.timed { // the connection may carry a watch next
+		_ = http.NewResponseController(x.w).SetWriteDeadline(time.Time{})
+	}
+	x.slotted = false
+	<-s.slots
+}
 
 // serveResource finds the kind and subresource that a path names and hands over to the
 // verb.
@@ -214,7 +247,7 @@ func (s *Server) serveResource(x *exchange, p path) {
 	if !s.takeSlot(x) {
 		return
 	}
-	defer s.giveSlot()
+	defer s.giveSlot(x)
 	if writes(verb) {
 		// Nobody makes us read a body who may not write.
 		if err := s.allow(x.r.Context(), &t, verb, nil, t.name); err != nil {

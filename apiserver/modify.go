@@ -184,8 +184,12 @@ func (s *Server) modifyOnce(ctx context.Context, m *modification) (result, error
 	if errs := m.validate(obj, stored); len(errs) > 0 {
 		return result{}, invalid(&m.target, errs)
 	}
+	var warnings []string
 	if m.countsGeneration() && specChanged(obj, stored) {
 		obj.SetGeneration(stored.GetGeneration() + 1)
+		if m.sub == nil && m.kind.Warn != nil {
+			warnings = m.kind.Warn(obj)
+		}
 	}
 	item, err := codec.NewItem(m.kind, obj)
 	if err != nil {
@@ -195,7 +199,7 @@ func (s *Server) modifyOnce(ctx context.Context, m *modification) (result, error
 	switch {
 	case m.dryRun:
 		obj.SetResourceVersion(old.ResourceVersion())
-		return result{obj: obj}, nil
+		return result{obj: obj, warnings: warnings}, nil
 	case !w.Delete && item.Same(old):
 		return result{item: old}, nil // S2
 	}
@@ -203,7 +207,7 @@ func (s *Server) modifyOnce(ctx context.Context, m *modification) (result, error
 		return result{}, err
 	}
 	committed = true
-	return result{item: item}, nil
+	return result{item: item, warnings: warnings}, nil
 }
 
 // complete checks that obj is for the object that old is, fills in the metadata

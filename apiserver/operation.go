@@ -62,6 +62,8 @@ type result struct {
 	item    *codec.Item
 	obj     runtime.Object
 	created bool
+
+	warnings []string // for whoever asked
 }
 
 // object returns the decoded object, which is shared.

@@ -11,6 +11,7 @@ import (
 	"net/http"
 	"time"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime"
 
 	"github.com/sampan-io/sampan/apiserver/admission"
@@ -67,9 +68,22 @@ type ConnectRequest struct {
 // [WriteError].
 type ConnectHandler func(w http.ResponseWriter, r *http.Request, c ConnectRequest)
 
-// An IssueHandler answers a subresource whose body is not stored ("token"). The
-// parent is shared, the body belongs to the request. The context carries the user.
+// An IssueHandler answers a subresource whose body is not stored ("token"), or the
+// creation of an object that is not. The parent, which the latter has not, is shared,
+// the body belongs to the request. The context carries the user.
 type IssueHandler func(ctx context.Context, parent catalog.Object, body runtime.Object) (runtime.Object, error)
+
+// Answer makes an [IssueHandler] of a function that answers the creation of what is not
+// stored.
+func Answer[T runtime.Object](f func(ctx context.Context, body T) (T, error)) IssueHandler {
+	return func(ctx context.Context, _ catalog.Object, body runtime.Object) (runtime.Object, error) {
+		question, ok := body.(T)
+		if !ok {
+			return nil, apierrors.NewInternalError(fmt.Errorf("a %T where a %T answers", body, question))
+		}
+		return f(ctx, question)
+	}
+}
 
 // Options configures a [Server]. Store, Catalog and Authorizer are required.
 type Options struct {
@@ -97,7 +111,8 @@ type Options struct {
 	Connect map[string]ConnectHandler
 
 	// Issue has the handlers of subresources that are answered from their body,
-	// by name as in Connect ("token").
+	// by name as in Connect ("token"), and of the kinds whose creations are, by
+	// resource ("selfsubjectreviews").
 	Issue map[string]IssueHandler
 
 	// MaxInFlight bounds the requests, beside watches and streams, that are
@@ -123,6 +138,9 @@ func (o Options) check() (Options, error) {
 		return o, errors.New("apiserver: Options.Listeners need Options.TLS")
 	}
 	for _, k := range o.Catalog.Kinds() {
+		if k.Answered && o.Issue[k.Resource] == nil {
+			return o, fmt.Errorf("apiserver: Options.Issue has no handler for %s", k.Resource)
+		}
 		for i := range k.Subresources {
 			sub := &k.Subresources[i]
 			if sub.Connect && handlerOf(o.Connect, k, sub) == nil {

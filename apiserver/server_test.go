@@ -59,14 +59,20 @@ func options(t testing.TB, st *store.Store) apiserver.Options {
 	nothing := func(w http.ResponseWriter, r *http.Request, c apiserver.ConnectRequest) {
 		fmt.Fprintf(w, "%s of %s/%s for %s at %q", c.Subresource, c.Namespace, c.Name, c.User.Name, c.Path)
 	}
+	authorizer := rbac.New(rbac.Options{Objects: apiserver.NewReader(apiservertest.Kinds(t), st)})
 	return apiserver.Options{
 		Store: st, Catalog: apiservertest.Kinds(t), Auth: byHeader{}, Authorizer: onlyBoss{},
 		Connect: map[string]apiserver.ConnectHandler{"log": nothing, "proxy": nothing},
-		Issue: map[string]apiserver.IssueHandler{"token": func(ctx context.Context, parent catalog.Object, body runtime.Object) (runtime.Object, error) {
-			u, _ := auth.UserFrom(ctx)
-			body.(metav1.Object).SetName(parent.GetName() + " for " + u.Name)
-			return body, nil
-		}},
+		Issue: map[string]apiserver.IssueHandler{
+			"token": func(ctx context.Context, parent catalog.Object, body runtime.Object) (runtime.Object, error) {
+				u, _ := auth.UserFrom(ctx)
+				body.(metav1.Object).SetName(parent.GetName() + " for " + u.Name)
+				return body, nil
+			},
+			"selfsubjectaccessreviews": apiserver.Answer(authorizer.MayI),
+			"selfsubjectrulesreviews":  apiserver.Answer(authorizer.MyRules),
+			"selfsubjectreviews":       apiserver.Answer(auth.WhoAmI),
+		},
 		Log: slog.New(slog.NewTextHandler(t.Output(), nil)),
 	}
 }
@@ -343,7 +349,9 @@ func TestAFailureSpeaksTheEncodingOfTheRequest(t *testing.T) {
 	if a := f.do("GET", configMaps+"/x", nil, "Accept: application/yaml"); !strings.HasPrefix(string(a.body), "apiVersion: v1\ncode: 404\n") {
 		t.Errorf("YAML: %s", a.body)
 	}
-	f.refused(f.do("GET", configMaps, nil, "Impersonate-User: mate"), 400, metav1.StatusReasonBadRequest, "impersonation is not supported")
+	for _, h := range []string{"Impersonate-User: mate", "Impersonate-Group: crew", "Impersonate-Extra-Scopes: all"} {
+		f.refused(f.do("GET", configMaps, nil, h), 400, metav1.StatusReasonBadRequest, "impersonation is not supported")
+	}
 	f.refused(f.do("BREW", configMaps, nil), 405, metav1.StatusReasonMethodNotAllowed, "BREW")
 }
 

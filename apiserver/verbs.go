@@ -20,8 +20,11 @@ import (
 	"github.com/sampan-io/sampan/apiserver/patch"
 )
 
-// offer says in which forms t can be shown: a body of a subresource in none but its own.
-func (t *target) offer() codec.Offer { return codec.Offer{Forms: t.sub == nil || t.sub.New == nil} }
+// offer says in which forms t can be shown: a body of a subresource, and what is not
+// stored, in none but its own.
+func (t *target) offer() codec.Offer {
+	return codec.Offer{Forms: !t.kind.Answered && (t.sub == nil || t.sub.New == nil)}
+}
 
 func (s *Server) serveGet(x *exchange, t target) {
 	m, ok := x.media(t.offer())
@@ -206,7 +209,7 @@ func (s *Server) serveBindings(x *exchange, t target, p path) {
 	if !ok || !s.takeSlot(x) {
 		return
 	}
-	defer s.giveSlot()
+	defer s.giveSlot(x)
 	if err := s.allow(x.r.Context(), &t, verbCreate, nil, ""); err != nil {
 		x.fail(err)
 		return

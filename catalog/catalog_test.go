@@ -109,7 +109,10 @@ func TestValidateMetaOfNewObjects(t *testing.T) {
 			o := metav1.OwnerReference{APIVersion: "v1", Kind: "A", Name: "a", UID: "a", Controller: new(true)}
 			m.OwnerReferences = []metav1.OwnerReference{o, o}
 		}, []string{"metadata.ownerReferences: Invalid value"}},
-		{"finalizer", func(_ *catalog.Kind, m *metav1.ObjectMeta) { m.Finalizers = []string{"a b"} }, []string{"metadata.finalizers: Invalid value"}},
+		{"finalizer", func(_ *catalog.Kind, m *metav1.ObjectMeta) { m.Finalizers = []string{"a.io/a b"} }, []string{"metadata.finalizers: Invalid value"}},
+		{"finalizer of nobody", func(_ *catalog.Kind, m *metav1.ObjectMeta) {
+			m.Finalizers = []string{"kubernetes", "a.io/a", "mine"}
+		}, []string{"metadata.finalizers[2]: Invalid value"}},
 		{"finalizers that contradict each other", func(_ *catalog.Kind, m *metav1.ObjectMeta) {
 			m.Finalizers = []string{metav1.FinalizerOrphanDependents, metav1.FinalizerDeleteDependents}
 		}, []string{"metadata.finalizers: Invalid value"}},
@@ -152,7 +155,8 @@ func TestValidateMetaOfUpdates(t *testing.T) {
 		}},
 		{"generation goes back", false, func(m *metav1.ObjectMeta) { m.Generation-- }, []string{"metadata.generation: Invalid value"}},
 		{"no version", false, func(m *metav1.ObjectMeta) { m.ResourceVersion = "" }, []string{"metadata.resourceVersion: Invalid value"}},
-		{"finalizer", false, func(m *metav1.ObjectMeta) { m.Finalizers = []string{"a b"} }, []string{"metadata.finalizers: Invalid value"}},
+		{"finalizer", false, func(m *metav1.ObjectMeta) { m.Finalizers = []string{"a.io/a b"} }, []string{"metadata.finalizers: Invalid value"}},
+		{"finalizer of nobody", false, func(m *metav1.ObjectMeta) { m.Finalizers = []string{"mine"} }, []string{"metadata.finalizers[0]: Invalid value"}},
 		{"a finalizer goes while it is being deleted", true, func(m *metav1.ObjectMeta) { m.Finalizers = nil }, nil},
 		{"a finalizer comes while it is being deleted", true, func(m *metav1.ObjectMeta) {
 			m.Finalizers = append(m.Finalizers, "example.com/b")

@@ -33,7 +33,12 @@ type Kind struct {
 	Verbs []string
 
 	New     func() Object
-	NewList func() runtime.Object
+	NewList func() runtime.Object // nil if Answered
+
+	// Answered says that no object of the kind is kept: the API server answers
+	// its creation, for which Verbs has "create" alone, and has a handler of the
+	// resource's name that makes the answer.
+	Answered bool
 
 	// Volatile objects may be lost in a crash (Lease, Event).
 	Volatile bool
@@ -55,6 +60,10 @@ type Kind struct {
 	// (old is not nil) including changes of immutable fields. It runs after
 	// admission. Object metadata is checked by the caller: see [ValidateMeta].
 	Validate func(obj, old Object) field.ErrorList
+
+	// Warn returns what the user should know about obj, which is valid: what of
+	// it is kept and has no effect here. Nil means nothing.
+	Warn func(obj Object) []string
 
 	// ValidateName says what is wrong with a name or, with prefix, a
 	// generateName; nil means a DNS subdomain (RFC 1123).

@@ -1,8 +1,12 @@
 package catalog
 
 import (
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/validate/content"
 	"k8s.io/apimachinery/pkg/api/validation"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
@@ -16,11 +20,27 @@ import (
 // in what clients may leave out (uid, timestamps, generation) from old.
 func ValidateMeta(kind *Kind, obj, old Object) field.ErrorList {
 	at := field.NewPath("metadata")
+	errs := checkFinalizers(obj.GetFinalizers(), at.Child("finalizers"))
 	if old == nil {
-		return validation.ValidateObjectMetaAccessor(obj, kind.Namespaced, kind.checkName, at)
+		return append(errs, validation.ValidateObjectMetaAccessor(obj, kind.Namespaced, kind.checkName, at)...)
 	}
-	errs := validation.ValidateObjectMetaAccessorUpdate(obj, old, at)
+	errs = append(errs, validation.ValidateObjectMetaAccessorUpdate(obj, old, at)...)
 	return append(errs, validation.ValidateFinalizers(obj.GetFinalizers(), at.Child("finalizers"))...)
+}
+
+// checkFinalizers refuses names that nobody can be found by: one has the domain of whoever
+// takes it away, unless it is one of Kubernetes' own.
+func checkFinalizers(names []string, at *field.Path) (errs field.ErrorList) {
+	for i, name := range names {
+		switch name {
+		case string(corev1.FinalizerKubernetes), metav1.FinalizerOrphanDependents, metav1.FinalizerDeleteDependents:
+			continue
+		}
+		if !strings.Contains(name, "/") {
+			errs = append(errs, field.Invalid(at.Index(i), name, "name is neither a standard finalizer name nor is it fully qualified"))
+		}
+	}
+	return errs
 }
 
 // checkName applies the kind's own rule and the one that holds for every name:

@@ -21,6 +21,11 @@ func Validate[T Object](f func(obj, old T) field.ErrorList) func(obj, old Object
 	return func(obj, old Object) field.ErrorList { return f(obj.(T), orNil[T](old)) }
 }
 
+// Warn makes a [Kind.Warn] of f.
+func Warn[T Object](f func(obj T) []string) func(Object) []string {
+	return func(obj Object) []string { return f(obj.(T)) }
+}
+
 // Value makes one of [Kind.Fields] of f.
 func Value[T Object](f func(obj T) string) func(Object) string {
 	return func(obj Object) string { return f(obj.(T)) }

@@ -155,6 +155,17 @@ func TestCreate(t *testing.T) {
 	}
 }
 
+func TestWhatTheServerWarnsOfIsSaidOnce(t *testing.T) {
+	w, url := serve(t)
+	c := newTerminal(t, url)
+	w.extra["/api/v1/namespaces/default/configmaps"] = func(rw http.ResponseWriter, r *http.Request) {
+		rw.Header().Add("Warning", `299 - "unknown field \"colour\""`)
+		w.resource(rw, r)
+	}
+	c.in = "{kind: ConfigMap, apiVersion: v1, metadata: {name: a}}\n---\n{kind: ConfigMap, apiVersion: v1, metadata: {name: b}}\n"
+	c.want(0, "configmap/a created\nconfigmap/b created\n", "Warning: unknown field \"colour\"\n", "create", "-f", "-")
+}
+
 func TestOneBadDocumentDoesNotHideTheOthers(t *testing.T) {
 	_, url := serve(t)
 	c := newTerminal(t, url)

@@ -110,10 +110,14 @@ func (g *Globals) checkContext() error {
 type session struct {
 	*Globals
 	*client.REST // objects come out unstructured
+	warn         func(text string)
 	mapper       *resource.Mapper
 	namespace    string
 	enforced     bool // the namespace was chosen with a flag
 }
+
+// warningCode is that of the warnings that are for people (RFC 7234, 5.5.7).
+const warningCode = 299
 
 // connect makes no request yet.
 func (g *Globals) connect() (*session, error) {
@@ -121,11 +125,14 @@ func (g *Globals) connect() (*session, error) {
 	if err != nil {
 		return nil, err
 	}
-	c, err := client.NewREST(cfg, client.RESTOptions{Dynamic: true})
+	// What a server warns of is said once, however many requests it concerns.
+	warnings := rest.NewWarningWriter(g.Err, rest.WarningWriterOptions{Deduplicate: true})
+	warn := func(text string) { warnings.HandleWarningHeader(warningCode, "-", text) }
+	c, err := client.NewREST(cfg, client.RESTOptions{Dynamic: true, Warn: warn})
 	if err != nil {
 		return nil, err
 	}
-	s := &session{Globals: g, REST: c, mapper: resource.NewMapper(c)}
+	s := &session{Globals: g, REST: c, warn: warn, mapper: resource.NewMapper(c)}
 	if s.namespace, s.enforced, err = g.loader().Namespace(); err != nil {
 		return nil, fmt.Errorf("kubeconfig: %w", err)
 	}
@@ -134,7 +141,7 @@ func (g *Globals) connect() (*session, error) {
 
 // typed returns a client whose built-in objects have their Go types.
 func (s *session) typed() (*client.REST, error) {
-	return client.NewREST(s.REST.Config(), client.RESTOptions{})
+	return client.NewREST(s.REST.Config(), client.RESTOptions{Warn: s.warn})
 }
 
 // input is what flags and arguments say about objects.

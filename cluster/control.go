@@ -33,6 +33,7 @@ import (
 	"github.com/sampan-io/sampan/catalog/coordination"
 	"github.com/sampan-io/sampan/catalog/core"
 	catalogdiscovery "github.com/sampan-io/sampan/catalog/discovery"
+	"github.com/sampan-io/sampan/catalog/review"
 	"github.com/sampan-io/sampan/client"
 	"github.com/sampan-io/sampan/cluster/pki"
 	"github.com/sampan-io/sampan/store"
@@ -62,7 +63,7 @@ func (p *controlPlane) as(name string, groups ...string) client.Interface {
 
 func (c *cluster) newControlPlane(ctx context.Context, backend store.Backend) (_ *controlPlane, err error) {
 	p := &controlPlane{}
-	if p.catalog, err = catalog.New(core.Kinds(), batch.Kinds(), catalogdiscovery.Kinds(), coordination.Kinds()); err != nil {
+	if p.catalog, err = catalog.New(core.Kinds(), batch.Kinds(), catalogdiscovery.Kinds(), coordination.Kinds(), review.Kinds()); err != nil {
 		return nil, err
 	}
 	listeners, port, err := c.listen(ctx)
@@ -114,6 +115,7 @@ func (c *cluster) newServer(p *controlPlane, listeners []net.Listener) (*apiserv
 		return nil, err
 	}
 	serving := c.authority.Renewed(c.servingSubject())
+	authorizer := rbac.New(rbac.Options{Objects: objects})
 	return apiserver.New(apiserver.Options{
 		Store:     p.store,
 		Catalog:   p.catalog,
@@ -125,7 +127,7 @@ func (c *cluster) newServer(p *controlPlane, listeners []net.Listener) (*apiserv
 			ClientCAs:      c.authority.Pool(),
 		},
 		Auth:       auth.New(auth.Options{ClientCAs: c.authority.Pool, Tokens: tokens}),
-		Authorizer: rbac.New(rbac.Options{Objects: objects}),
+		Authorizer: authorizer,
 		Admission: []admission.Plugin{
 			admission.NewNamespaceLifecycle(objects),
 			admission.NewServiceAccount(objects),
@@ -148,6 +150,9 @@ func (c *cluster) newServer(p *controlPlane, listeners []net.Listener) (*apiserv
 			"token": func(ctx context.Context, parent catalog.Object, body kruntime.Object) (kruntime.Object, error) {
 				return tokens.Request(ctx, parent.GetNamespace(), parent.GetName(), body.(*authenticationv1.TokenRequest))
 			},
+			"selfsubjectaccessreviews": apiserver.Answer(authorizer.MayI),
+			"selfsubjectrulesreviews":  apiserver.Answer(authorizer.MyRules),
+			"selfsubjectreviews":       apiserver.Answer(auth.WhoAmI),
 		},
 		Log: c.Log,
 	})

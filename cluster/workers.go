@@ -38,6 +38,9 @@ func (c *cluster) workers(p *controlPlane) (run.Stage, []string, error) {
 	var served []client.Resource[client.Object]
 	stage := run.Stage{{Name: "scheduler", Run: sched.Run, Ready: sched.Ready()}}
 	for _, k := range p.catalog.Kinds() {
+		if k.Answered {
+			continue // there is none to be kept in order
+		}
 		served = append(served, client.Resource[client.Object]{GroupVersionResource: k.GVR(), Kind: k.Kind, Namespaced: k.Namespaced})
 	}
 	stage = append(stage, workload.Tasks(workload.Options{Client: manager, Log: c.Log})...)

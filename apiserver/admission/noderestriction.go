@@ -282,7 +282,11 @@ func (p *NodeRestriction) token(ctx context.Context, node string, a *Attributes)
 	case pod.Spec.NodeName != node:
 		return refuse(a, "node requested token bound to a pod scheduled on a different node")
 	}
-	for _, audience := range tr.Spec.Audiences {
+	audiences := tr.Spec.Audiences
+	if len(audiences) == 0 {
+		audiences = []string{""} // that of the API server, which a volume has to ask for, too
+	}
+	for _, audience := range audiences {
 		if !asksFor(pod, audience) {
 			return refuse(a, "audience %q not found in pod spec volume, %s is not authorized to request tokens for this audience", audience, a.User.Name)
 		}

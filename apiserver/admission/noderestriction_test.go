@@ -102,7 +102,7 @@ func TestNodeRestriction(t *testing.T) {
 		{"taking a label of the admin's away", node("n1", func(n *corev1.Node) { delete(n.Labels, "example.kubernetes.io/x") }), "is not allowed to modify labels: example.kubernetes.io/x"},
 		{"registering with a role", creating(nodeKind(), &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1", Labels: map[string]string{"node-role.kubernetes.io/x": ""}}}), "is not allowed to set the following labels"},
 
-		{"a token for its pod", token(mine, func(*authenticationv1.TokenRequest) {}), ""},
+		{"a token for the API server, which the pod does not ask for", token(mine, func(*authenticationv1.TokenRequest) {}), `audience "" not found in pod spec volume`},
 		{"for an audience that the pod names", token(mine, func(tr *authenticationv1.TokenRequest) { tr.Spec.Audiences = []string{"vault"} }), ""},
 		{"for another audience", token(mine, func(tr *authenticationv1.TokenRequest) { tr.Spec.Audiences = []string{"bank"} }), `audience "bank" not found in pod spec volume`},
 		{"for another's pod", token(theirs, func(*authenticationv1.TokenRequest) {}), "bound to a pod scheduled on a different node"},

@@ -9,12 +9,14 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 
 	"github.com/sampan-io/sampan/apiserver"
+	"github.com/sampan-io/sampan/apiserver/auth"
 	"github.com/sampan-io/sampan/apiserver/rbac"
 	"github.com/sampan-io/sampan/catalog"
 	"github.com/sampan-io/sampan/catalog/batch"
 	"github.com/sampan-io/sampan/catalog/coordination"
 	"github.com/sampan-io/sampan/catalog/core"
 	"github.com/sampan-io/sampan/catalog/discovery"
+	"github.com/sampan-io/sampan/catalog/review"
 	"github.com/sampan-io/sampan/internal/run"
 	"github.com/sampan-io/sampan/store"
 )
@@ -22,7 +24,7 @@ import (
 // Kinds returns the catalog that the program serves.
 func Kinds(t testing.TB) *catalog.Catalog {
 	t.Helper()
-	c, err := catalog.New(core.Kinds(), batch.Kinds(), discovery.Kinds(), coordination.Kinds())
+	c, err := catalog.New(core.Kinds(), batch.Kinds(), discovery.Kinds(), coordination.Kinds(), review.Kinds())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -42,12 +44,18 @@ func Open(t testing.TB, change func(*apiserver.Options)) *apiserver.Server {
 		t.Fatal(err)
 	}
 	nowhere := func(w http.ResponseWriter, r *http.Request, _ apiserver.ConnectRequest) { http.NotFound(w, r) }
+	authorizer := rbac.New(rbac.Options{Objects: apiserver.NewReader(c, st)})
 	o := apiserver.Options{
-		Store: st, Catalog: c, Authorizer: rbac.New(rbac.Options{Objects: apiserver.NewReader(c, st)}),
+		Store: st, Catalog: c, Authorizer: authorizer,
 		Connect: map[string]apiserver.ConnectHandler{"log": nowhere, "proxy": nowhere, "nodes/proxy": nowhere},
-		Issue: map[string]apiserver.IssueHandler{"token": func(_ context.Context, _ catalog.Object, body runtime.Object) (runtime.Object, error) {
-			return body, nil
-		}},
+		Issue: map[string]apiserver.IssueHandler{
+			"token": func(_ context.Context, _ catalog.Object, body runtime.Object) (runtime.Object, error) {
+				return body, nil
+			},
+			"selfsubjectaccessreviews": apiserver.Answer(authorizer.MayI),
+			"selfsubjectrulesreviews":  apiserver.Answer(authorizer.MyRules),
+			"selfsubjectreviews":       apiserver.Answer(auth.WhoAmI),
+		},
 		Log: slog.New(slog.NewTextHandler(t.Output(), nil)),
 	}
 	if change != nil {

@@ -98,7 +98,7 @@ func resourceList(c *catalog.Catalog, gv schema.GroupVersion) *metav1.APIResourc
 			Verbs:              verbs(k.Verbs),
 			ShortNames:         k.ShortNames,
 			Categories:         k.Categories,
-			StorageVersionHash: storageHash(k.GroupVersionKind),
+			StorageVersionHash: storageHash(k),
 		})
 		for _, s := range subresources(k) {
 			r := metav1.APIResource{Name: k.Resource + "/" + s.Name, Namespaced: k.Namespaced, Kind: s.Kind.Kind, Verbs: verbs(s.Verbs)}
@@ -126,8 +126,13 @@ func subresources(k *catalog.Kind) []catalog.Subresource {
 	return subs
 }
 
-// storageHash tells clients when the stored form of a kind may have changed.
-func storageHash(gvk schema.GroupVersionKind) string {
+// storageHash tells clients when the stored form of a kind, if there is one, may have
+// changed.
+func storageHash(k *catalog.Kind) string {
+	if k.Answered {
+		return ""
+	}
+	gvk := k.GroupVersionKind
 	sum := sha256.Sum256([]byte(gvk.Group + "/" + gvk.Version + "/" + gvk.Kind))
 	return base64.StdEncoding.EncodeToString(sum[:8])
 }

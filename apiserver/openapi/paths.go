@@ -72,7 +72,10 @@ func (v verbs) has(verb string) bool { return slices.Contains(v, verb) }
 
 func (b *builder) kind(k *catalog.Kind) {
 	one := b.object(k.New(), k.GroupVersionKind)
-	list := b.object(k.NewList(), b.gv.WithKind(k.Kind+"List"))
+	var list *model
+	if !k.Answered {
+		list = b.object(k.NewList(), b.gv.WithKind(k.Kind+"List"))
+	}
 	v := verbs(k.Verbs)
 	if v == nil {
 		v = catalog.StandardVerbs

@@ -39,6 +39,7 @@ func jobs() *catalog.Kind {
 		Default:          catalog.Default(defaultJob),
 		Prepare:          catalog.Prepare(prepareJob),
 		Validate:         catalog.Validate(validateJob),
+		Warn:             catalog.Warn(unheeded),
 		Generation:       true,
 		// In v1 the pods of a job have always stayed unless the request says
 		// otherwise.

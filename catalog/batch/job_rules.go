@@ -376,3 +376,19 @@ func withPlacement(t, was corev1.PodTemplateSpec, old *batchv1.Job) corev1.PodTe
 	}
 	return t
 }
+
+// unheeded tells what of a job the job controller of this version does not do.
+func unheeded(j *batchv1.Job) []string {
+	s, spec := &j.Spec, field.NewPath("spec")
+	sentences := podspec.Unheeded(&s.Template.Spec, spec.Child("template", "spec"))
+	say := func(there bool, name, instead string) {
+		if there {
+			sentences = append(sentences, podspec.NoEffect(spec.Child(name), instead))
+		}
+	}
+	say(s.PodFailurePolicy != nil, "podFailurePolicy", "every failed pod counts against backoffLimit")
+	say(s.SuccessPolicy != nil, "successPolicy", "the job is complete when all its completions are")
+	say(s.BackoffLimitPerIndex != nil, "backoffLimitPerIndex", "the failures of all indexes together count against backoffLimit")
+	say(s.MaxFailedIndexes != nil, "maxFailedIndexes", "no index fails by itself")
+	return sentences
+}

@@ -178,7 +178,11 @@ func named(t *testing.T, k *catalog.Kind) { // K1
 	if got := reflect.TypeOf(k.New()).Elem().Name(); got != k.Kind {
 		t.Errorf("K1: New makes a %s, want a %s", got, k.Kind)
 	}
-	if got := reflect.TypeOf(k.NewList()).Elem().Name(); got != k.Kind+"List" {
+	if k.Answered {
+		if len(k.Verbs) != 1 || k.Verbs[0] != "create" {
+			t.Errorf("K1: what is answered has the verbs %q, want create alone", k.Verbs)
+		}
+	} else if got := reflect.TypeOf(k.NewList()).Elem().Name(); got != k.Kind+"List" {
 		t.Errorf("K1: NewList makes a %s, want a %sList", got, k.Kind)
 	}
 	for _, f := range k.Indexed {

@@ -30,6 +30,7 @@ func pods() *catalog.Kind {
 		Default:          catalog.Default(defaultPod),
 		Prepare:          catalog.Prepare(preparePod),
 		Validate:         catalog.Validate(validatePod),
+		Warn:             catalog.Warn(func(p *corev1.Pod) []string { return podspec.Unheeded(&p.Spec, field.NewPath("spec")) }),
 		Generation:       true,
 		Grace:            podGrace,
 		Columns:          podColumns(),

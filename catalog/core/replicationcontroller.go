@@ -31,7 +31,10 @@ func replicationControllers() *catalog.Kind {
 		Default:          catalog.Default(defaultRC),
 		Prepare:          catalog.Prepare(prepareRC),
 		Validate:         catalog.Validate(validateRC),
-		Generation:       true,
+		Warn: catalog.Warn(func(rc *corev1.ReplicationController) []string {
+			return podspec.Unheeded(&rc.Spec.Template.Spec, field.NewPath("spec", "template", "spec"))
+		}),
+		Generation: true,
 		// Deleting a controller in v1 has always left its pods alone unless the
 		// request says otherwise.
 		DefaultPropagation: metav1.DeletePropagationOrphan,

@@ -1,7 +1,8 @@
 // Package housekeeping holds the controllers that keep a cluster consistent: what
 // nobody asked for by name and everybody expects.
 //
-//   - endpoints: the Endpoints and EndpointSlices of every Service with a selector
+//   - endpoints: the Endpoints and EndpointSlices of every Service with a selector, and
+//     the slices that mirror Endpoints which somebody else writes for one without
 //   - namespaces: everything in a namespace that was deleted, then the namespace
 //   - accounts: the default ServiceAccount and the root certificate in every namespace
 //   - owners: garbage collection by owner references, in the background, in the
@@ -15,6 +16,5 @@
 //	    looked at, and that an owner does not exist is asked of the server.
 //	H2  What time alone may change has a timer; nothing is looked at in intervals.
 //
-// What is not here: the mirroring of Endpoints that people write by hand into
-// EndpointSlices, and topology hints.
+// What is not here: topology hints.
 package housekeeping

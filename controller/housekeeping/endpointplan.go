@@ -67,6 +67,20 @@ func planSlices(svc *corev1.Service, backends []backend, have []*discoveryv1.End
 			groups[groupKey(family, nil)] = &group{family: family}
 		}
 	}
+	return arrange(groups, have, metav1.ObjectMeta{
+		Namespace:    svc.Namespace,
+		GenerateName: generated(svc.Name),
+		Labels: labelsFor(svc, map[string]string{
+			discoveryv1.LabelServiceName: svc.Name,
+			discoveryv1.LabelManagedBy:   sliceManager,
+		}),
+		OwnerReferences: []metav1.OwnerReference{*metav1.NewControllerRef(svc, corev1.SchemeGroupVersion.WithKind("Service"))},
+	})
+}
+
+// arrange compares the slices that there are with the groups that there shall be. New
+// slices begin with head, and all have its labels.
+func arrange(groups map[string]*group, have []*discoveryv1.EndpointSlice, head metav1.ObjectMeta) (plan slicePlan) {
 	byGroup := map[string][]*discoveryv1.EndpointSlice{}
 	for _, s := range have {
 		key := groupKey(s.AddressType, s.Ports)
@@ -79,23 +93,19 @@ func planSlices(svc *corev1.Service, backends []backend, have []*discoveryv1.End
 	for _, key := range slices.Sorted(maps.Keys(groups)) {
 		g := groups[key]
 		slices.SortFunc(byGroup[key], func(a, b *discoveryv1.EndpointSlice) int { return cmp.Compare(a.Name, b.Name) })
-		plan.fill(svc, g, byGroup[key])
+		plan.fill(&head, g, byGroup[key])
 	}
 	slices.SortFunc(plan.remove, func(a, b *discoveryv1.EndpointSlice) int { return cmp.Compare(a.Name, b.Name) })
 	return plan
 }
 
 // fill plans the slices of one group.
-func (plan *slicePlan) fill(svc *corev1.Service, g *group, have []*discoveryv1.EndpointSlice) {
-	labels := labelsFor(svc, map[string]string{
-		discoveryv1.LabelServiceName: svc.Name,
-		discoveryv1.LabelManagedBy:   sliceManager,
-	})
+func (plan *slicePlan) fill(head *metav1.ObjectMeta, g *group, have []*discoveryv1.EndpointSlice) {
 	left := maps.Clone(g.want)
 	fresh := make([]*discoveryv1.EndpointSlice, len(have))
 	for i, s := range have {
 		f := s.DeepCopy()
-		f.Labels = labels
+		f.Labels = head.Labels
 		f.Endpoints = nil
 		for _, e := range s.Endpoints {
 			for _, address := range e.Addresses {
@@ -138,21 +148,12 @@ func (plan *slicePlan) fill(svc *corev1.Service, g *group, have []*discoveryv1.E
 		case len(f.Endpoints) == 0:
 			kept++ // one empty slice stays
 		}
-		if !equality.Semantic.DeepEqual(f.Endpoints, have[i].Endpoints) || !maps.Equal(f.Labels, have[i].Labels) {
+		if !equality.Semantic.DeepEqual(f.Endpoints, have[i].Endpoints) || !maps.Equal(head.Labels, have[i].Labels) {
 			plan.update = append(plan.update, f)
 		}
 	}
 	for len(addresses) > 0 || kept == 0 {
-		f := &discoveryv1.EndpointSlice{
-			ObjectMeta: metav1.ObjectMeta{
-				Namespace:       svc.Namespace,
-				GenerateName:    generated(svc.Name),
-				Labels:          labels,
-				OwnerReferences: []metav1.OwnerReference{*metav1.NewControllerRef(svc, corev1.SchemeGroupVersion.WithKind("Service"))},
-			},
-			AddressType: g.family,
-			Ports:       g.ports,
-		}
+		f := &discoveryv1.EndpointSlice{ObjectMeta: *head.DeepCopy(), AddressType: g.family, Ports: g.ports}
 		add(f)
 		plan.create = append(plan.create, f)
 		kept++

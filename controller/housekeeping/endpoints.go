@@ -46,7 +46,7 @@ func newEndpoints(opts Options, pods *cache.Cache[*corev1.Pod]) []run.Task {
 			Log:     opts.Log,
 		}),
 		slices: cache.New(opts.Client, client.EndpointSlices, cache.Options[*discoveryv1.EndpointSlice]{
-			LabelSelector: discoveryv1.LabelManagedBy + "=" + sliceManager,
+			LabelSelector: discoveryv1.LabelManagedBy + " in (" + sliceManager + "," + mirrorManager + ")",
 			Indexes:       map[string]func(*discoveryv1.EndpointSlice) []string{byService: serviceOf},
 			Log:           opts.Log,
 		}),
@@ -86,8 +86,14 @@ func keyOfEither[T interface {
 	return controller.KeyOf(after)
 }
 
+// serviceOf names the service that a slice is of, and who keeps the slice.
 func serviceOf(s *discoveryv1.EndpointSlice) []string {
-	return []string{s.Namespace + "/" + s.Labels[discoveryv1.LabelServiceName]}
+	return []string{s.Labels[discoveryv1.LabelManagedBy] + "/" + s.Namespace + "/" + s.Labels[discoveryv1.LabelServiceName]}
+}
+
+// slicesOf returns the slices of a service that manager keeps.
+func (e *endpoints) slicesOf(manager string, key controller.Key) []*discoveryv1.EndpointSlice {
+	return e.slices.ByIndex(byService, manager+"/"+key.Namespace+"/"+key.Name)
 }
 
 // podChanged wakes the services that a change of a pod matters to.
@@ -119,7 +125,10 @@ func (e *endpoints) reconcile(ctx context.Context, key controller.Key) (controll
 	svc, ok := e.services.Get(key.Namespace, key.Name)
 	if !ok {
 		e.triggers.forget(key)
-		return controller.Result{}, e.removeEndpoints(ctx, key)
+		return controller.Result{}, errors.Join(e.removeEndpoints(ctx, key), e.mirror(ctx, key, nil))
+	}
+	if err := e.mirror(ctx, key, svc); err != nil {
+		return controller.Result{}, err
 	}
 	if len(svc.Spec.Selector) == 0 || svc.Spec.Type == corev1.ServiceTypeExternalName || svc.DeletionTimestamp != nil {
 		return controller.Result{}, nil // somebody else says where it leads
@@ -145,7 +154,12 @@ func stamp(annotations map[string]string, trigger time.Time) map[string]string {
 }
 
 func (e *endpoints) writeSlices(ctx context.Context, svc *corev1.Service, backends []backend, trigger time.Time) error {
-	plan := planSlices(svc, backends, e.slices.ByIndex(byService, svc.Namespace+"/"+svc.Name))
+	key := controller.KeyOf(svc)
+	return e.apply(ctx, key, planSlices(svc, backends, e.slicesOf(sliceManager, key)), trigger)
+}
+
+// apply writes what a plan says.
+func (e *endpoints) apply(ctx context.Context, key controller.Key, plan slicePlan, trigger time.Time) error {
 	var errs []error
 	note := func(s *discoveryv1.EndpointSlice, err error) {
 		if err == nil {
@@ -171,7 +185,7 @@ func (e *endpoints) writeSlices(ctx context.Context, svc *corev1.Service, backen
 		errs = append(errs, err)
 	}
 	if err := errors.Join(errs...); err != nil {
-		return fmt.Errorf("endpoint slices of service %s/%s: %w", svc.Namespace, svc.Name, err)
+		return fmt.Errorf("endpoint slices of service %s/%s: %w", key.Namespace, key.Name, err)
 	}
 	return nil
 }

@@ -126,17 +126,76 @@ func TestAServiceHasEndpointsInBothForms(t *testing.T) {
 	}, service(), pod("a", "10.1.0.1"))
 }
 
-func TestEndpointsThatPeopleWroteAreLeftAlone(t *testing.T) {
+// Proxies read slices alone, so Endpoints that people write are mirrored into slices, and
+// are themselves left alone.
+func TestEndpointsThatPeopleWroteAreMirrored(t *testing.T) {
 	manual := service()
 	manual.Spec.Selector = nil
+	written := &corev1.Endpoints{ObjectMeta: meta("web"), Subsets: []corev1.EndpointSubset{{ //nolint:staticcheck // deprecated, and still written
+		Addresses:         []corev1.EndpointAddress{{IP: "1.2.3.4"}, {IP: "fd00::1"}},
+		NotReadyAddresses: []corev1.EndpointAddress{{IP: "1.2.3.5", Hostname: "b"}},
+		Ports:             []corev1.EndpointPort{{Name: "z", Port: 443, Protocol: corev1.ProtocolTCP}, {Name: "a", Port: 80, Protocol: corev1.ProtocolTCP}},
+	}}}
+	written.Labels = map[string]string{"app": "old"}
+	told := func(s *clienttest.Server) (lines []string) {
+		for _, l := range theSlices(s) {
+			ref := metav1.GetControllerOf(l)
+			line := fmt.Sprintf("%s of %s %s for %s %v:", l.AddressType, ref.Kind, ref.UID, l.Labels[discoveryv1.LabelServiceName], l.Labels["app"])
+			for _, p := range l.Ports {
+				line += fmt.Sprintf(" %s=%d", *p.Name, *p.Port)
+			}
+			for _, e := range l.Endpoints {
+				line += fmt.Sprintf(" %s(%v)", e.Addresses[0], *e.Conditions.Ready)
+			}
+			lines = append(lines, line)
+		}
+		slices.Sort(lines)
+		return lines
+	}
 	keeping(t, func(t *testing.T, s *clienttest.Server) {
-		if e := clienttest.Find(s, client.Endpoints, "default", "web"); e == nil || len(e.Subsets) != 1 {
+		want := []string{
+			"IPv4 of Endpoints web-uid for web old: a=80 z=443 1.2.3.4(true) 1.2.3.5(false)",
+			"IPv6 of Endpoints web-uid for web old: a=80 z=443 fd00::1(true)",
+		}
+		if got := told(s); !slices.Equal(got, want) {
+			t.Errorf("slices:\n%s", strings.Join(got, "\n"))
+		}
+		e := clienttest.Find(s, client.Endpoints, "default", "web").DeepCopy()
+		if len(e.Subsets) != 1 || len(e.Subsets[0].Addresses) != 2 {
 			t.Errorf("endpoints = %+v", e)
 		}
-		if n := len(theSlices(s)); n != 0 {
-			t.Errorf("%d slices", n)
+
+		s.Writes()
+		e.Subsets[0].Addresses = e.Subsets[0].Addresses[:1]
+		e.Subsets[0].NotReadyAddresses[0].IP = "1.2.3.4" // in both: ready
+		s.Set(t, e)
+		synctest.Wait()
+		if got := told(s); !slices.Equal(got, []string{"IPv4 of Endpoints web-uid for web old: a=80 z=443 1.2.3.4(true)"}) {
+			t.Errorf("slices after a change:\n%s", strings.Join(got, "\n"))
 		}
-	}, manual, &corev1.Endpoints{ObjectMeta: meta("web"), Subsets: []corev1.EndpointSubset{{Addresses: []corev1.EndpointAddress{{IP: "1.2.3.4"}}}}})
+		if w := s.Writes(); len(w) != 2 {
+			t.Errorf("%d writes for one change, want 2: %v", len(w), w)
+		}
+
+		e = clienttest.Find(s, client.Endpoints, "default", "web").DeepCopy()
+		e.Labels[discoveryv1.LabelSkipMirror] = "true"
+		s.Set(t, e)
+		synctest.Wait()
+		if got := told(s); len(got) != 0 {
+			t.Errorf("slices of what shall not be mirrored:\n%s", strings.Join(got, "\n"))
+		}
+
+		delete(e.Labels, discoveryv1.LabelSkipMirror)
+		s.Set(t, e)
+		synctest.Wait()
+		selecting := service()
+		selecting.UID = clienttest.Find(s, client.Services, "default", "web").UID
+		s.Set(t, selecting)
+		synctest.Wait()
+		if got := told(s); len(got) != 1 || !strings.Contains(got[0], "of Service web-uid") {
+			t.Errorf("slices of a service that has a selector now:\n%s", strings.Join(got, "\n"))
+		}
+	}, manual, written)
 }
 
 func TestEveryNamespaceHasItsAccountAndCertificate(t *testing.T) {

@@ -1,0 +1,113 @@
+package rbac
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	authorizationv1 "k8s.io/api/authorization/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+
+	"github.com/sampan-io/sampan/apiserver/auth"
+)
+
+// MayI answers whether the user that ctx carries may do what r asks about.
+func (z *Authorizer) MayI(ctx context.Context, r *authorizationv1.SelfSubjectAccessReview) (*authorizationv1.SelfSubjectAccessReview, error) {
+	user, ok := auth.UserFrom(ctx)
+	if !ok {
+		return nil, apierrors.NewBadRequest("no user present on request")
+	}
+	a := Attributes{User: user}
+	if p := r.Spec.NonResourceAttributes; p != nil {
+		a.Verb, a.Path = p.Verb, p.Path
+	} else if o := r.Spec.ResourceAttributes; o != nil {
+		a.Verb, a.Group, a.Version, a.Resource, a.Subresource = o.Verb, o.Group, o.Version, o.Resource, o.Subresource
+		a.Namespace, a.Name = o.Namespace, o.Name
+		if o.FieldSelector != nil {
+			a.Fields = selected(o.FieldSelector)
+		}
+	}
+	d := z.Authorize(ctx, a)
+	answer := r.DeepCopy()
+	answer.Status = authorizationv1.SubjectAccessReviewStatus{Allowed: d.Allowed, Reason: d.Reason}
+	return answer, nil
+}
+
+// selected reads a field selector as far as it narrows a question; what is not understood
+// does not, as in Kubernetes.
+func selected(s *authorizationv1.FieldSelectorAttributes) fields.Selector {
+	if s.RawSelector != "" {
+		sel, err := fields.ParseSelector(s.RawSelector)
+		if err != nil {
+			return nil
+		}
+		return sel
+	}
+	var all []fields.Selector
+	for _, r := range s.Requirements {
+		if len(r.Values) != 1 {
+			continue
+		}
+		switch r.Operator {
+		case metav1.FieldSelectorOpIn:
+			all = append(all, fields.OneTermEqualSelector(r.Key, r.Values[0]))
+		case metav1.FieldSelectorOpNotIn:
+			all = append(all, fields.OneTermNotEqualSelector(r.Key, r.Values[0]))
+		case metav1.FieldSelectorOpExists, metav1.FieldSelectorOpDoesNotExist:
+		}
+	}
+	if len(all) == 0 {
+		return nil
+	}
+	return fields.AndSelectors(all...)
+}
+
+// MyRules answers what the user that ctx carries may do in the namespace that r names. What
+// a node may do because it is a node are no rules, so its answer says that it is not whole.
+func (z *Authorizer) MyRules(ctx context.Context, r *authorizationv1.SelfSubjectRulesReview) (*authorizationv1.SelfSubjectRulesReview, error) {
+	user, ok := auth.UserFrom(ctx)
+	if !ok {
+		return nil, apierrors.NewBadRequest("no user present on request")
+	}
+	answer := r.DeepCopy()
+	answer.Status = authorizationv1.SubjectRulesReviewStatus{
+		ResourceRules: []authorizationv1.ResourceRule{}, NonResourceRules: []authorizationv1.NonResourceRule{},
+	}
+	add := func(rules []rbacv1.PolicyRule) {
+		for _, rule := range rules {
+			if len(rule.Resources) > 0 {
+				answer.Status.ResourceRules = append(answer.Status.ResourceRules, authorizationv1.ResourceRule{
+					Verbs: rule.Verbs, APIGroups: rule.APIGroups, Resources: rule.Resources, ResourceNames: rule.ResourceNames,
+				})
+			}
+			if len(rule.NonResourceURLs) > 0 {
+				answer.Status.NonResourceRules = append(answer.Status.NonResourceRules, authorizationv1.NonResourceRule{
+					Verbs: rule.Verbs, NonResourceURLs: rule.NonResourceURLs,
+				})
+			}
+		}
+	}
+	z.policy.Load().rules(user, r.Spec.Namespace, add)
+	if node, ok := user.Node(); ok {
+		add(nodeRules)
+		answer.Status.Incomplete = true
+		answer.Status.EvaluationError = fmt.Sprintf("what node '%s' may do with its own objects is not said by rules", node)
+	}
+	return answer, nil
+}
+
+// rules tells what the policy gives to a user in a namespace, and what it gives everywhere.
+func (p *Policy) rules(user *auth.User, namespace string, tell func([]rbacv1.PolicyRule)) {
+	grants := slices.Clone(p.users[user.Name])
+	for _, g := range user.Groups {
+		grants = append(grants, p.groups[g]...)
+	}
+	for _, g := range grants {
+		if g.namespace == "" || g.namespace == namespace {
+			tell(g.rules)
+		}
+	}
+}

@@ -1,0 +1,86 @@
+package housekeeping
+
+import (
+	"cmp"
+	"context"
+	"maps"
+	"net/netip"
+	"slices"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/sampan-io/sampan/controller"
+)
+
+const mirrorManager = "endpointslicemirroring-controller.k8s.io"
+
+// mirror writes as slices what somebody else has written as Endpoints, because proxies
+// read slices alone. A service that is gone (nil), or has a selector and with it slices
+// of its own, has none.
+func (e *endpoints) mirror(ctx context.Context, key controller.Key, svc *corev1.Service) error {
+	have := e.slicesOf(mirrorManager, key)
+	written, ok := e.endpoints.Get(key.Namespace, key.Name)
+	if !ok || svc == nil || len(svc.Spec.Selector) > 0 || written.DeletionTimestamp != nil || written.Labels[discoveryv1.LabelSkipMirror] == "true" {
+		return e.apply(ctx, key, slicePlan{remove: have}, time.Time{})
+	}
+	return e.apply(ctx, key, planMirror(written, have), time.Time{})
+}
+
+// planMirror compares the slices that mirror an Endpoints object with what it says.
+func planMirror(written *corev1.Endpoints, have []*discoveryv1.EndpointSlice) slicePlan { //nolint:staticcheck // deprecated, and still written
+	groups := map[string]*group{}
+	for i := range written.Subsets {
+		s := &written.Subsets[i]
+		ports := slicePorts(s.Ports)
+		add := func(addresses []corev1.EndpointAddress, ready bool) {
+			for _, a := range addresses {
+				family := discoveryv1.AddressTypeIPv4
+				if ip, err := netip.ParseAddr(a.IP); err != nil {
+					continue // nobody could connect to it
+				} else if ip.Is6() {
+					family = discoveryv1.AddressTypeIPv6
+				}
+				key := groupKey(family, ports)
+				if groups[key] == nil {
+					groups[key] = &group{family, ports, map[string]discoveryv1.Endpoint{}}
+				}
+				endpoint := discoveryv1.Endpoint{
+					Addresses: []string{a.IP}, Conditions: discoveryv1.EndpointConditions{Ready: &ready},
+					NodeName: a.NodeName, TargetRef: a.TargetRef,
+				}
+				if a.Hostname != "" {
+					endpoint.Hostname = &a.Hostname
+				}
+				groups[key].want[a.IP] = endpoint
+			}
+		}
+		add(s.NotReadyAddresses, false)
+		add(s.Addresses, true) // what is in both is ready
+	}
+	labels := maps.Clone(written.Labels)
+	if labels == nil {
+		labels = map[string]string{}
+	}
+	delete(labels, corev1.IsHeadlessService)
+	labels[discoveryv1.LabelServiceName] = written.Name
+	labels[discoveryv1.LabelManagedBy] = mirrorManager
+	return arrange(groups, have, metav1.ObjectMeta{
+		Namespace:       written.Namespace,
+		GenerateName:    generated(written.Name),
+		Labels:          labels,
+		OwnerReferences: []metav1.OwnerReference{*metav1.NewControllerRef(written, corev1.SchemeGroupVersion.WithKind("Endpoints"))},
+	})
+}
+
+// slicePorts returns the ports of a subset as slices have them, sorted by name.
+func slicePorts(plain []corev1.EndpointPort) (ports []discoveryv1.EndpointPort) {
+	for i := range plain {
+		p := &plain[i]
+		ports = append(ports, discoveryv1.EndpointPort{Name: &p.Name, Port: &p.Port, Protocol: &p.Protocol, AppProtocol: p.AppProtocol})
+	}
+	slices.SortFunc(ports, func(a, b discoveryv1.EndpointPort) int { return cmp.Compare(*a.Name, *b.Name) })
+	return ports
+}
