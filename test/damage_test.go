@@ -39,6 +39,25 @@ func expire(ts *testscript.TestScript, neg bool, args []string) {
 
 // expired returns a certificate of an administrator that ended yesterday.
 func expired(pki string) (cert, key []byte, err error) {
+	own, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		return nil, nil, err
+	}
+	return issue(pki, own, subject{"kubernetes-admin", "system:masters"}, span{-2 * day, -day})
+}
+
+const day = 24 * time.Hour
+
+// A span is a time as seen from now.
+type span struct{ begin, end time.Duration }
+
+var valid = span{-time.Hour, day}
+
+// A subject is who a client's certificate names.
+type subject struct{ name, group string }
+
+// issue makes a client's certificate with the authority of a cluster.
+func issue(pki string, own *ecdsa.PrivateKey, who subject, when span) (cert, key []byte, err error) {
 	certPEM, err := os.ReadFile(filepath.Join(pki, "ca.crt"))
 	if err != nil {
 		return nil, nil, err
@@ -60,16 +79,11 @@ func expired(pki string) (cert, key []byte, err error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	own, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		return nil, nil, err
-	}
-	const day = 24 * time.Hour
 	der, err := x509.CreateCertificate(rand.Reader, &x509.Certificate{
 		SerialNumber: big.NewInt(1),
-		Subject:      pkix.Name{CommonName: "kubernetes-admin", Organization: []string{"system:masters"}},
-		NotBefore:    time.Now().Add(-2 * day),
-		NotAfter:     time.Now().Add(-day),
+		Subject:      pkix.Name{CommonName: who.name, Organization: []string{who.group}},
+		NotBefore:    time.Now().Add(when.begin),
+		NotAfter:     time.Now().Add(when.end),
 		KeyUsage:     x509.KeyUsageDigitalSignature,
 		ExtKeyUsage:  []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
 	}, authority, own.Public(), authorityKey)

@@ -1,0 +1,162 @@
+package clustertest_test
+
+import (
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+
+	"github.com/sampan-io/sampan/clustertest"
+)
+
+// needProgram skips the test where there is no sampan to run.
+func needProgram(t *testing.T) {
+	t.Helper()
+	if os.Getenv("SAMPAN") != "" {
+		return
+	}
+	if _, err := exec.LookPath("sampan"); err != nil {
+		t.Skip("there is no sampan in $SAMPAN or PATH; `make build` makes bin/sampan")
+	}
+}
+
+// ready asks a cluster whether it is.
+func ready(t *testing.T, c *clustertest.Cluster) error {
+	t.Helper()
+	// Anybody may ask; who answers is not the question here.
+	own := &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}, DisableKeepAlives: true}} //nolint:gosec // see above
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, c.Server+"/readyz", nil)
+	if err != nil {
+		return err
+	}
+	resp, err := own.Do(req)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = resp.Body.Close() }()
+	if resp.StatusCode != http.StatusOK {
+		return fmt.Errorf("%s/readyz answers %s", c.Server, resp.Status)
+	}
+	return nil
+}
+
+func TestEightBesideEachOther(t *testing.T) {
+	needProgram(t)
+	const clusters, nodes = 8, 2
+	var all []*clustertest.Cluster
+	seen := map[string]bool{}
+	for range clusters {
+		c := clustertest.New(t, clustertest.Options{Nodes: nodes})
+		all = append(all, c)
+		for _, own := range []string{c.Name, c.Server, c.Kubeconfig} {
+			if seen[own] {
+				t.Errorf("two clusters have %s", own)
+			}
+			seen[own] = true
+		}
+	}
+	for _, c := range all {
+		if err := ready(t, c); err != nil {
+			t.Error(err)
+		}
+		if len(c.Nodes) != nodes || c.ReadyAfter <= 0 {
+			t.Errorf("nodes %q ready after %v", c.Nodes, c.ReadyAfter)
+		}
+		if text, err := os.ReadFile(c.Kubeconfig); err != nil || !strings.Contains(string(text), c.Server) {
+			t.Errorf("kubeconfig %s does not name %s (%v)", c.Kubeconfig, c.Server, err)
+		}
+	}
+}
+
+func TestManyThatStartTogether(t *testing.T) {
+	needProgram(t)
+	for i := range 8 {
+		t.Run(fmt.Sprint(i), func(t *testing.T) {
+			t.Parallel()
+			if err := ready(t, clustertest.New(t, clustertest.Options{})); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
+
+func TestGoneWithTheTest(t *testing.T) {
+	needProgram(t)
+	var c *clustertest.Cluster
+	t.Run("cluster", func(t *testing.T) { c = clustertest.New(t, clustertest.Options{}) })
+	if err := syscall.Kill(c.PID(), 0); !errors.Is(err, syscall.ESRCH) {
+		t.Errorf("process %d: %v, want none", c.PID(), err)
+	}
+	if _, err := os.Stat(filepath.Dir(c.Kubeconfig)); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("its data is still there (%v)", err)
+	}
+	if err := ready(t, c); err == nil {
+		t.Error("it still answers")
+	}
+}
+
+func TestKill(t *testing.T) {
+	needProgram(t)
+	c := clustertest.New(t, clustertest.Options{})
+	if err := c.Kill(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// A failing stands for the test of somebody who does something wrong.
+type failing struct {
+	testing.TB
+	why string
+}
+
+func (f *failing) Helper() {}
+
+func (f *failing) Fatal(args ...any) {
+	f.why = fmt.Sprint(args...)
+	runtime.Goexit()
+}
+
+func (f *failing) Fatalf(format string, args ...any) { f.Fatal(fmt.Sprintf(format, args...)) }
+
+// failureOf returns why a test with such a cluster fails.
+func failureOf(t *testing.T, o clustertest.Options) string {
+	f := &failing{TB: t}
+	var done sync.WaitGroup
+	done.Go(func() { clustertest.New(f, o) })
+	done.Wait()
+	return f.why
+}
+
+func TestAMissingProgramIsNamed(t *testing.T) {
+	for _, tt := range []struct {
+		name    string
+		options clustertest.Options
+		want    string
+	}{
+		{"not there", clustertest.Options{Program: "/no/such/sampan"}, "/no/such/sampan"},
+		{"what to do", clustertest.Options{Program: "/no/such/sampan"}, "SAMPAN"},
+		{"another program", clustertest.Options{Program: "true"}, "ended before the cluster was ready"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			if got := failureOf(t, tt.options); !strings.Contains(got, tt.want) {
+				t.Errorf("the test fails with %q, want it to contain %q", got, tt.want)
+			}
+		})
+	}
+}
+
+func TestAWrongArgumentIsSaid(t *testing.T) {
+	needProgram(t)
+	if got := failureOf(t, clustertest.Options{Args: []string{"--pod-network=10.0.0.0/30"}}); !strings.Contains(got, "--pod-network") {
+		t.Errorf("the test fails with %q, want it to name --pod-network", got)
+	}
+}
