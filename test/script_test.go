@@ -2,10 +2,12 @@ package test
 
 import (
 	"crypto/rand"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"testing"
 
 	"github.com/rogpeppe/go-internal/testscript"
@@ -28,6 +30,7 @@ func TestScripts(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+	var reals atomic.Int32 // sessions with a real node so far
 	testscript.Run(t, testscript.Params{
 		Dir:                 "testdata/script",
 		RequireExplicitExec: true,
@@ -51,7 +54,15 @@ func TestScripts(t *testing.T) {
 				setupName(e)
 				return nil
 			}
-			c := clustertest.New(tt, clustertest.Options{Program: sampanProgram, Nodes: 2, Real: strings.HasPrefix(script, "real")})
+			o := clustertest.Options{Program: sampanProgram, Nodes: 2, Real: strings.HasPrefix(script, "real")}
+			if o.Real {
+				// Sessions that start at the same moment would find the same
+				// networks free.
+				const most = 50
+				n := reals.Add(1) % most
+				o.Args = []string{fmt.Sprintf("--pod-network=10.%d.0.0/16", 100+n), fmt.Sprintf("--service-network=10.%d.0.0/16", 150+n)}
+			}
+			c := clustertest.New(tt, o)
 			e.Setenv("KUBECONFIG", c.Kubeconfig)
 			e.Setenv("CLUSTER", c.Name)
 			return nil
