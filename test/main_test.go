@@ -3,9 +3,11 @@ package test
 import (
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"syscall"
 	"testing"
 
@@ -90,12 +92,39 @@ func enter() (code int, err error) {
 	if err != nil {
 		return 1, err
 	}
-	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
+	defer func() { err = errors.Join(err, sweep(filepath.Join(dir, "run")), os.RemoveAll(dir)) }()
 	cmd := exec.Command("/proc/self/exe", os.Args[1:]...)
 	cmd.Env = append(os.Environ(), isolated+"=first", homesDir+"="+dir)
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
 	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNET | syscall.CLONE_NEWNS | syscall.CLONE_NEWPID, Pdeathsig: syscall.SIGKILL}
 	return exitCode(cmd.Run())
+}
+
+// sweep removes the cgroups of the clusters that have a directory in run: those of
+// tests that were ended by force. Nothing is in them any more.
+func sweep(run string) error {
+	clusters, err := os.ReadDir(run)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	var errs []error
+	for _, c := range clusters {
+		roots, err := filepath.Glob("/sys/fs/cgroup/*/sampan-" + c.Name()) // version 1
+		errs = append(errs, err)
+		for _, root := range append(roots, "/sys/fs/cgroup/sampan-"+c.Name()) {
+			var dirs []string
+			_ = filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
+				if err == nil && d.IsDir() {
+					dirs = append(dirs, path)
+				}
+				return nil // what is not there needs not go
+			})
+			for _, d := range slices.Backward(dirs) {
+				errs = append(errs, os.Remove(d))
+			}
+		}
+	}
+	return errors.Join(errs...)
 }
 
 func exitCode(err error) (int, error) {
