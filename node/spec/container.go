@@ -1,7 +1,6 @@
 package spec
 
 import (
-	"errors"
 	"fmt"
 	"path/filepath"
 	"slices"
@@ -152,18 +151,19 @@ func (m Making) security() (*cri.LinuxContainerSecurityContext, error) {
 	return s, m.nonRoot(either(own.RunAsNonRoot, pod.RunAsNonRoot), user)
 }
 
-// nonRoot checks what runAsNonRoot promises.
+// nonRoot checks what runAsNonRoot promises, in Kubernetes' words.
 func (m Making) nonRoot(must *bool, user *int64) error {
+	who := fmt.Sprintf("(pod: %q, container: %s)", fmt.Sprintf("%s_%s(%s)", m.Pod.Name, m.Pod.Namespace, m.Pod.UID), m.Container.Name)
 	switch {
 	case !deref(must):
 	case user != nil && *user == 0:
-		return errors.New("container's runAsUser breaks non-root policy")
+		return fmt.Errorf("container's runAsUser breaks non-root policy %s", who)
 	case user != nil:
 	case m.Image.GetUid() != nil && m.Image.GetUid().GetValue() != 0:
 	case m.Image.GetUid() == nil && m.Image.GetUsername() != "":
-		return fmt.Errorf("container has runAsNonRoot and image has non-numeric user (%s), cannot verify user is non-root", m.Image.GetUsername())
+		return fmt.Errorf("container has runAsNonRoot and image has non-numeric user (%s), cannot verify user is non-root %s", m.Image.GetUsername(), who)
 	default:
-		return errors.New("container has runAsNonRoot and image will run as root")
+		return fmt.Errorf("container has runAsNonRoot and image will run as root %s", who)
 	}
 	return nil
 }

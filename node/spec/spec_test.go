@@ -390,8 +390,9 @@ func TestNonRootIsChecked(t *testing.T) {
 				p.Spec.Containers[0].SecurityContext = &corev1.SecurityContext{RunAsNonRoot: &yes, RunAsUser: tt.user}
 			})
 			_, err := making(p, tt.image).Config()
-			if got := fmt.Sprint(err); tt.want == "" && err != nil || tt.want != "" && got != tt.want {
-				t.Errorf("error is %v, want %q", err, tt.want)
+			want := tt.want + ` (pod: "web-1_shop(u1)", container: web)`
+			if got := fmt.Sprint(err); tt.want == "" && err != nil || tt.want != "" && got != want {
+				t.Errorf("error is %v, want %q", err, want)
 			}
 		})
 	}
