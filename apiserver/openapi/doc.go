@@ -2,7 +2,8 @@
 // for clients that check what they send, and for kubectl apply, which learns from it how
 // lists are merged.
 //
-// There is one document per group version. Its schemas are made by reflection over
+// There is one document per group version, and one in OpenAPI v2 of the models of all,
+// which kubectl needs to check a List. Its schemas are made by reflection over
 // the Go types: names and rules come from struct tags, texts from SwaggerDoc, names of
 // models and special types from the methods that the types have for this. Its
 // paths are derived from the catalog. What the tags do not say is left out: enumerations,

@@ -21,7 +21,7 @@ import (
 	"github.com/sampan-io/sampan/catalog"
 )
 
-// New returns a handler for /openapi/v3 and what is below. Version is what the
+// New returns a handler for /openapi/v3 and what is below, and for /openapi/v2. Version is what the
 // documents say about the server: "v1.37.2+sampan.0.1.0".
 func New(c *catalog.Catalog, version string) http.Handler {
 	return &handler{catalog: c, version: version}
@@ -34,6 +34,7 @@ type handler struct {
 	mu       sync.Mutex
 	built    map[string]*packed // guarded by mu; in JSON, by the path of the group version; nil until asked for
 	protobuf map[string]*packed // guarded by mu; the same in protobuf, each when it is asked for
+	older    map[string]*packed // guarded by mu; the document of OpenAPI v2, by form
 }
 
 // packed is a document as it is kept.
@@ -50,6 +51,10 @@ const (
 	inJSON      = "application/json"
 	inProtobuf  = "application/com.github.proto-openapi.spec.v3.v1.0+protobuf"
 	oldProtobuf = "application/com.github.proto-openapi.spec.v3@v1.0+protobuf"
+
+	// Those of the older document.
+	olderProtobuf  = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf"
+	oldestProtobuf = "application/com.github.proto-openapi.spec.v2@v1.0+protobuf"
 )
 
 const prefix = "/openapi/v3"
@@ -59,6 +64,10 @@ func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if r.Method != http.MethodGet && r.Method != http.MethodHead {
 		w.Header().Set("Allow", "GET, HEAD")
 		http.Error(w, "only GET is served here", http.StatusMethodNotAllowed)
+		return
+	}
+	if r.URL.Path == olderPath {
+		h.serveOlder(w, r)
 		return
 	}
 	path, ok := strings.CutPrefix(strings.TrimRight(r.URL.Path, "/"), prefix)
@@ -150,7 +159,7 @@ func relativeURL(name string, doc *packed) string {
 // serve writes the document, compressed if the client takes that.
 func (d *packed) serve(w http.ResponseWriter, r *http.Request) {
 	etag := `"` + d.hash + `"`
-	if d.form == inProtobuf {
+	if d.form != inJSON {
 		etag = `"` + d.hash + `-protobuf"`
 	}
 	header := w.Header()
@@ -200,12 +209,16 @@ func (h *handler) documents() (map[string]*packed, error) {
 		if err != nil {
 			return nil, fmt.Errorf("openapi of %s: %w", gv, err)
 		}
-		sum := sha256.Sum256(data)
-		doc.gv, doc.form, doc.hash = gv, inJSON, strings.ToUpper(hex.EncodeToString(sum[:]))
+		doc.gv, doc.form, doc.hash = gv, inJSON, hashOf(data)
 		built[root(gv)] = doc
 	}
 	h.built = built
 	return built, nil
+}
+
+func hashOf(data []byte) string {
+	sum := sha256.Sum256(data)
+	return strings.ToUpper(hex.EncodeToString(sum[:]))
 }
 
 // pack compresses an encoded document.
@@ -235,7 +248,7 @@ func negotiate(accept []string) string {
 		switch media {
 		case inJSON, "application/*", "*/*":
 			return inJSON
-		case inProtobuf, oldProtobuf:
+		case inProtobuf, oldProtobuf, olderProtobuf, oldestProtobuf:
 			return inProtobuf
 		}
 	}

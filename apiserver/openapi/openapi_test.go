@@ -16,6 +16,7 @@ import (
 	"k8s.io/client-go/openapi3"
 	"k8s.io/client-go/rest"
 	"k8s.io/kube-openapi/pkg/spec3"
+	openapiproto "k8s.io/kube-openapi/pkg/util/proto"
 	"k8s.io/kube-openapi/pkg/validation/spec"
 	"sigs.k8s.io/yaml"
 
@@ -282,7 +283,7 @@ func TestServing(t *testing.T) {
 	if w := get(url, "Accept", "text/html"); w.Code != http.StatusNotAcceptable {
 		t.Errorf("HTML: %d", w.Code)
 	}
-	for _, path := range []string{"/openapi/v3/apis/none/v1", "/openapi/v2", "/openapi"} {
+	for _, path := range []string{"/openapi/v3/apis/none/v1", "/openapi/v1", "/openapi"} {
 		if w := get(path); w.Code != http.StatusNotFound {
 			t.Errorf("%s: %d", path, w.Code)
 		}
@@ -344,5 +345,39 @@ func BenchmarkFirstRequest(b *testing.B) {
 	for b.Loop() {
 		w := httptest.NewRecorder()
 		openapi.New(c, "v1.37.0").ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/openapi/v3", nil))
+	}
+}
+
+func TestTheOlderDocumentIsReadAsKubectlReadsIt(t *testing.T) {
+	s := httptest.NewServer(openapi.New(apiservertest.Kinds(t), "v1.37.0"))
+	t.Cleanup(s.Close)
+	c, err := clientdiscovery.NewDiscoveryClientForConfig(&rest.Config{Host: s.URL})
+	if err != nil {
+		t.Fatal(err)
+	}
+	doc, err := c.OpenAPISchema()
+	if err != nil {
+		t.Fatal(err)
+	}
+	models, err := openapiproto.NewOpenAPIData(doc)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, path := range map[string][]string{
+		"io.k8s.api.core.v1.Pod":     {"spec", "containers"},
+		"io.k8s.api.core.v1.Service": {"spec", "ports"},
+		"io.k8s.api.batch.v1.Job":    {"metadata", "labels"},
+	} {
+		m := models.LookupModel(name)
+		for _, field := range path {
+			if r, ok := m.(openapiproto.Reference); ok {
+				m = r.SubSchema()
+			}
+			kind, ok := m.(*openapiproto.Kind)
+			if !ok || kind.Fields[field] == nil {
+				t.Fatalf("%s: no field %s in %v", name, field, m)
+			}
+			m = kind.Fields[field]
+		}
 	}
 }
