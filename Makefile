@@ -38,9 +38,12 @@ test: build
 	.ci/test
 
 ## lint: golangci-lint and gofumpt
+GOLANGCI := go run github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0 run --max-issues-per-linter 0 --max-same-issues 0
 lint:
 	go run mvdan.cc/gofumpt@v0.12.0 -l -d $$(git ls-files '*.go' | grep -v '\.pb\.go$$')
-	go run github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0 run ./... ./wait/... ./clustertest/...
+	$(GOLANGCI) ./... ./wait/... ./clustertest/...
+	cd test && GOWORK=off $(GOLANGCI) ./...
+	cd test/storebench && GOWORK=off $(GOLANGCI) ./...
 
 ## bench: ratios measured in one run, beside what cannot be beaten
 bench: build

@@ -31,7 +31,7 @@ func follow(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) == 0 {
 		ts.Fatalf("usage: follow PROGRAM ARG…")
 	}
-	box := ts.Value(followed{}).(**follower) //nolint:errcheck // put there by the set-up
+	box := ts.Value(followed{}).(**follower) // put there by the set-up
 	if *box != nil {
 		(*box).end()
 	}
@@ -69,7 +69,7 @@ func follow(ts *testscript.TestScript, neg bool, args []string) {
 // seen PATTERN reads what the followed program prints until a line matches. What
 // was read becomes the standard output.
 func seen(ts *testscript.TestScript, neg bool, args []string) {
-	f := *ts.Value(followed{}).(**follower) //nolint:errcheck // put there by the set-up
+	f := *ts.Value(followed{}).(**follower) // put there by the set-up
 	if neg || len(args) != 1 || f == nil {
 		ts.Fatalf("usage: seen PATTERN, after follow")
 	}

@@ -128,8 +128,7 @@ func sweep(run string) error {
 }
 
 func exitCode(err error) (int, error) {
-	var exit *exec.ExitError
-	if errors.As(err, &exit) {
+	if exit, ended := errors.AsType[*exec.ExitError](err); ended {
 		return exit.ExitCode(), nil
 	}
 	return 0, err

@@ -44,7 +44,7 @@ func TestScripts(t *testing.T) {
 				return err
 			}
 			e.Setenv("EXAMPLES", examples)
-			tt := e.T().(testing.TB) //nolint:errcheck // testscript runs on tests
+			tt := e.T().(testing.TB) // testscript runs on tests
 			script := strings.TrimPrefix(filepath.Base(e.WorkDir), "script-")
 			root := strings.HasPrefix(script, "root")
 			switch {

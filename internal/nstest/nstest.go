@@ -64,7 +64,7 @@ func Main(run func() int) int {
 	if os.Geteuid() != 0 {
 		return run()
 	}
-	cmd := exec.Command("/proc/self/exe", os.Args[1:]...)
+	cmd := exec.Command("/proc/self/exe", os.Args[1:]...) //nolint:noctx // it lives as long as this process
 	cmd.Args[0] = os.Args[0]
 	enter(cmd, everyTest)
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr

@@ -25,7 +25,7 @@ func crashes(root string, names []string) {
 		for range 5 {
 			dir := temp(root)
 			says = append(says, kill(name, dir))
-			os.RemoveAll(dir)
+			_ = os.RemoveAll(dir)
 		}
 		dir := temp(root)
 		must(spawn(job{Engine: name, What: "fill", Dir: dir}))
@@ -35,7 +35,7 @@ func crashes(root string, names []string) {
 		if r.Err != "" {
 			torn = r.Err
 		}
-		os.RemoveAll(dir)
+		_ = os.RemoveAll(dir)
 		fmt.Printf("| %s | %s | %s |\n", name, strings.Join(says, ", "), strings.ReplaceAll(torn, root, ""))
 	}
 }

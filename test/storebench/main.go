@@ -82,7 +82,7 @@ func table(root string, names []string, d time.Duration) {
 				bytes = append(bytes, fmt.Sprintf("%.0f", r.Bytes))
 			}
 			mem = r.MiB
-			os.RemoveAll(dir)
+			_ = os.RemoveAll(dir)
 		}
 		dir := temp(root)
 		must(spawn(job{Engine: name, What: "fill", Dir: dir}))
@@ -97,7 +97,7 @@ func table(root string, names []string, d time.Duration) {
 		says := cmp.Or(damaged.Err, fmt.Sprintf("nothing; %d of %d records loaded", damaged.Records, many))
 		fmt.Printf("| %s | %s | %s | %s | %.0f ms | %.1f MiB | %s |\n", name, strings.Join(rate, " / "), strings.Join(ratio, " / "),
 			strings.Join(bytes, " / "), 1000*load.Seconds, mem, strings.ReplaceAll(says, root, ""))
-		os.RemoveAll(dir)
+		_ = os.RemoveAll(dir)
 	}
 }
 
