@@ -99,7 +99,7 @@ func (f *Forwarder) answers(ctx context.Context, fs *flows, in *net.UDPConn, cli
 		// most of the time, and there may be many.
 		var carried error
 		err := raw.Read(func(fd uintptr) bool {
-			buf := f.packets.Get().(*packet) //nolint:errcheck // there is nothing else in it
+			buf := f.packets.Get().(*packet) // there is nothing else in it
 			defer f.packets.Put(buf)
 			n, _, err := unix.Recvfrom(int(fd), buf[:], 0)
 			for errors.Is(err, unix.EINTR) {
