@@ -101,7 +101,9 @@ func makeArchive(demo []byte, format string, o map[string]string) []byte {
 	var files []entry
 	if format == "docker" {
 		files = []entry{
-			{name: "config.json", data: encode(config)}, {name: "one/layer.tar", data: layers[0]}, {name: "two/layer.tar", data: layers[1]},
+			{name: "config.json", data: encode(config)},
+			{name: "one/layer.tar", data: layers[0]},
+			{name: "two/layer.tar", data: layers[1]},
 			{name: "manifest.json", data: encode([]any{map[string]any{
 				"Config": "config.json", "RepoTags": []string{o["name"]}, "Layers": []string{"one/layer.tar", "two/layer.tar"},
 			}})},
