@@ -91,7 +91,7 @@ func TestNoRequestIsLostWhileTheRuntimeIsReplaced(t *testing.T) {
 		if err := replace[how](pid); err != nil {
 			t.Fatal(err)
 		}
-		s.runtimeAnswers(c.Name)
+		s.runtimeAnswers(pods[0])
 		for _, pod := range pods {
 			word := fmt.Sprintf("%s-%d", how, i)
 			s.sampan("exec", pod, "--", "/bin/demo", "write", "/proc/1/fd/1", word)
@@ -111,15 +111,18 @@ func TestNoRequestIsLostWhileTheRuntimeIsReplaced(t *testing.T) {
 	}
 }
 
-// runtimeAnswers waits until the container runtime of a cluster answers.
-func (s *shell) runtimeAnswers(cluster string) {
+// runtimeAnswers waits until the container runtime answers the agent of the node that
+// a pod is on.
+func (s *shell) runtimeAnswers(pod string) {
 	s.t.Helper()
 	pace := time.NewTicker(50 * time.Millisecond)
 	defer pace.Stop()
 	var out []byte
 	for range 600 {
 		var err error
-		if out, err = exec.CommandContext(s.t.Context(), sampanProgram, "image", "list", "--name="+cluster).CombinedOutput(); err == nil {
+		cmd := exec.CommandContext(s.t.Context(), sampanProgram, "exec", pod, "--", "/bin/demo", "id")
+		cmd.Env = append(os.Environ(), "KUBECONFIG="+s.kubeconfig)
+		if out, err = cmd.CombinedOutput(); err == nil {
 			return
 		}
 		<-pace.C
