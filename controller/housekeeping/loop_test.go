@@ -131,7 +131,7 @@ func TestAServiceHasEndpointsInBothForms(t *testing.T) {
 func TestEndpointsThatPeopleWroteAreMirrored(t *testing.T) {
 	manual := service()
 	manual.Spec.Selector = nil
-	written := &corev1.Endpoints{ObjectMeta: meta("web"), Subsets: []corev1.EndpointSubset{{ //nolint:staticcheck // deprecated, and still written
+	written := &corev1.Endpoints{ObjectMeta: meta("web"), Subsets: []corev1.EndpointSubset{{
 		Addresses:         []corev1.EndpointAddress{{IP: "1.2.3.4"}, {IP: "fd00::1"}},
 		NotReadyAddresses: []corev1.EndpointAddress{{IP: "1.2.3.5", Hostname: "b"}},
 		Ports:             []corev1.EndpointPort{{Name: "z", Port: 443, Protocol: corev1.ProtocolTCP}, {Name: "a", Port: 80, Protocol: corev1.ProtocolTCP}},

@@ -30,7 +30,7 @@ func (e *endpoints) mirror(ctx context.Context, key controller.Key, svc *corev1.
 }
 
 // planMirror compares the slices that mirror an Endpoints object with what it says.
-func planMirror(written *corev1.Endpoints, have []*discoveryv1.EndpointSlice) slicePlan { //nolint:staticcheck // deprecated, and still written
+func planMirror(written *corev1.Endpoints, have []*discoveryv1.EndpointSlice) slicePlan {
 	groups := map[string]*group{}
 	for i := range written.Subsets {
 		s := &written.Subsets[i]
