@@ -439,15 +439,11 @@ func TestWhatIsTooOldIsGone(t *testing.T) {
 	ctx := soon(t)
 	_, cfg := simulated(t, 1)
 	cms := clientset(t, cfg).CoreV1().ConfigMaps("default")
-	page, err := cms.List(ctx, metav1.ListOptions{Limit: 1})
-	if err != nil {
-		t.Fatal(err)
-	}
 	first, err := cms.Create(ctx, configMap("first"), metav1.CreateOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	page, err = cms.List(ctx, metav1.ListOptions{Limit: 1})
+	page, err := cms.List(ctx, metav1.ListOptions{Limit: 1})
 	if err != nil {
 		t.Fatal(err)
 	}
