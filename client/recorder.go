@@ -45,7 +45,7 @@ type Recorder struct {
 	client Interface
 	source corev1.EventSource
 	log    *slog.Logger
-	queue  chan corev1.Event
+	queue  chan *corev1.Event
 	lost   atomic.Int64 // events dropped because the queue was full
 
 	mu      sync.Mutex
@@ -83,7 +83,7 @@ func NewRecorder(c Interface, component, host string, log *slog.Logger) *Recorde
 	}
 	return &Recorder{
 		client: c, source: corev1.EventSource{Component: component, Host: host}, log: log,
-		queue:   make(chan corev1.Event, eventQueue),
+		queue:   make(chan *corev1.Event, eventQueue),
 		written: map[string]*written{},
 		similar: map[string]*similar{},
 		budgets: map[string]*budget{},
@@ -126,7 +126,7 @@ func (r *Recorder) EventFor(ref corev1.ObjectReference, kind, reason, format str
 	if namespace == "" {
 		namespace = metav1.NamespaceDefault
 	}
-	e := corev1.Event{
+	e := &corev1.Event{
 		ObjectMeta:          metav1.ObjectMeta{Namespace: namespace, Name: fmt.Sprintf("%s.%x", ref.Name, stamp)},
 		InvolvedObject:      ref,
 		Type:                kind,
@@ -155,8 +155,8 @@ func (r *Recorder) Run(ctx context.Context) error {
 	for {
 		select {
 		case e := <-r.queue:
-			if c := r.correlate(&e); c != "" && !r.write(ctx, c, e, eventTries) {
-				r.flush(ctx, func(last context.Context) { r.write(last, c, e, 1) })
+			if c := r.correlate(e); c != "" && !r.write(ctx, c, *e, eventTries) {
+				r.flush(ctx, func(last context.Context) { r.write(last, c, *e, 1) })
 				return nil
 			}
 		case <-ctx.Done():
@@ -174,8 +174,8 @@ func (r *Recorder) flush(ctx context.Context, interrupted func(context.Context))
 	for last.Err() == nil {
 		select {
 		case e := <-r.queue:
-			if c := r.correlate(&e); c != "" {
-				r.write(last, c, e, 1)
+			if c := r.correlate(e); c != "" {
+				r.write(last, c, *e, 1)
 			}
 		default:
 			return

@@ -10,7 +10,6 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
-	"runtime/debug"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -19,6 +18,7 @@ import (
 	"google.golang.org/grpc"
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"github.com/sampan-io/sampan/internal/memory"
 	"github.com/sampan-io/sampan/internal/run"
 	"github.com/sampan-io/sampan/runtime/api"
 	"github.com/sampan-io/sampan/runtime/container"
@@ -324,12 +324,8 @@ func (s *Server) runImages(ctx context.Context) error {
 	case <-ctx.Done():
 		return nil
 	}
-	debug.FreeOSMemory() // what starting needed, too
-	if err := forgetProgram(); err != nil {
-		s.opts.Log.Debug("memory of the program's start is kept", "err", err)
-	}
-	<-ctx.Done()
-	return nil
+	// What starting needed, and later what each burst of pods did, is given back.
+	return memory.Run(ctx, memory.Options{Log: s.opts.Log})
 }
 
 // store waits for the image store.

@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	goruntime "runtime"
 	"strings"
 	"testing"
 	"time"
@@ -411,5 +412,25 @@ func TestWhatAGetAllocates(t *testing.T) {
 		}
 	}); got > 3 {
 		t.Errorf("protobuf of a stored item allocates %v times, want at most 3: two copies of the group version, one of the object", got)
+	}
+}
+
+// TestJSONIsSharedThenDroppedThenKept follows the JSON of an item through collections.
+// Two results are the same bytes if they begin at the same place: what the test holds
+// is not used again for others.
+func TestJSONIsSharedThenDroppedThenKept(t *testing.T) {
+	i := placed(t, samplePod("a"), pods, 3)
+	first := i.JSON()
+	if again := i.JSON(); &again[0] != &first[0] {
+		t.Error("who asks at the same time gets other bytes")
+	}
+	goruntime.GC()
+	second := i.JSON()
+	if &second[0] == &first[0] {
+		t.Error("the first JSON outlives a collection")
+	}
+	goruntime.GC()
+	if third := i.JSON(); &third[0] != &second[0] || !bytes.Equal(third, first) {
+		t.Errorf("the second JSON was not kept, or is another: %s, want %s", third, first)
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+	"weak"
 
 	"k8s.io/apimachinery/pkg/runtime"
 
@@ -31,9 +32,14 @@ type Item struct {
 
 	before *Item // the item that this one restates, or nil
 
-	mu   sync.Mutex // serialises the making of what is made once
+	mu   sync.Mutex // serialises the making of what is shared
 	obj  atomic.Pointer[catalog.Object]
 	json atomic.Pointer[[]byte]
+
+	// The first JSON is that of the answer to the writer, and mostly nobody asks
+	// again: it lasts until the next collection. The second one is kept.
+	first weak.Pointer[[]byte] // guarded by mu
+	asked bool                 // guarded by mu; there was a first
 }
 
 // marshaler is what the generated code of API types offers.
@@ -171,6 +177,9 @@ func (i *Item) JSON() []byte {
 	if b := i.json.Load(); b != nil {
 		return *b
 	}
+	if b := i.first.Value(); b != nil {
+		return *b
+	}
 	var b []byte
 	var err error
 	if i.before != nil {
@@ -181,7 +190,11 @@ func (i *Item) JSON() []byte {
 	if err != nil {
 		panic(fmt.Sprintf("codec: a stored %s has no JSON: %v", i.kind.Kind, err))
 	}
-	i.json.Store(&b)
+	if i.asked {
+		i.json.Store(&b)
+	} else {
+		i.asked, i.first = true, weak.Make(&b)
+	}
 	return b
 }
 

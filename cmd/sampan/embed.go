@@ -3,7 +3,6 @@
 package main
 
 import (
-	"bytes"
 	"crypto/sha256"
 	_ "embed"
 	"encoding/hex"
@@ -12,20 +11,28 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"strings"
 
 	"github.com/klauspost/compress/zstd"
 )
 
+// packed is a string because bytes would stand among what can be written, whose pages
+// the kernel can't be asked to forget.
+//
 //go:embed sampan-runtime.zst
-var packed []byte
+var packed string
 
 // runtimeProgram unpacks the container runtime into dir. Its path is always the
 // same, so that a runtime that runs already can replace itself by what stands there
 // now; which one that is, is noted beside it.
 func runtimeProgram(dir string) (string, error) {
 	path := filepath.Join(dir, "sampan-runtime")
-	digest := sha256.Sum256(packed)
-	want := hex.EncodeToString(digest[:])
+	digest := sha256.New()
+	// Not io.WriteString, which would copy all of it first.
+	if _, err := io.CopyBuffer(digest, struct{ io.Reader }{strings.NewReader(packed)}, make([]byte, 64<<10)); err != nil {
+		return "", err
+	}
+	want := hex.EncodeToString(digest.Sum(nil))
 	if have, err := os.ReadFile(path + ".sha256"); err == nil && string(have) == want {
 		if _, err := os.Stat(path); err == nil {
 			return path, nil
@@ -44,7 +51,7 @@ func runtimeProgram(dir string) (string, error) {
 // unpack makes the file whole or not at all; one that is being executed is
 // replaced, not changed.
 func unpack(path string) error {
-	r, err := zstd.NewReader(bytes.NewReader(packed))
+	r, err := zstd.NewReader(strings.NewReader(packed))
 	if err != nil {
 		return err
 	}

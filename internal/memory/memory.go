@@ -1,0 +1,123 @@
+package memory
+
+import (
+	"cmp"
+	"context"
+	"log/slog"
+	"os"
+	"runtime"
+	"runtime/debug"
+	"runtime/metrics"
+	"time"
+)
+
+// Options configures [Run].
+type Options struct {
+	// Headroom is how many bytes of garbage may pile up before the collector
+	// runs, however small the heap is. Where the heap is larger than that, Go's
+	// own rule holds, that it may double. 0 means no more than that rule. An
+	// environment with GOGC in it has decided already.
+	Headroom uint64
+
+	// Quiet is the time of next to no allocations after which memory is given
+	// back; 0 means three seconds.
+	Quiet time.Duration
+
+	Log *slog.Logger // nil means slog.Default
+}
+
+// Run follows the collector until ctx is over. One of them runs in a process.
+func Run(ctx context.Context, o Options) error {
+	o.Quiet = cmp.Or(o.Quiet, 3*time.Second)
+	if o.Log == nil {
+		o.Log = slog.Default()
+	}
+	if os.Getenv("GOGC") != "" {
+		o.Headroom = 0
+	}
+	collected := make(chan struct{}, 1)
+	arm(ctx, collected)
+	quiet := time.NewTimer(o.Quiet)
+	defer quiet.Stop()
+	percent, seen := usualPercent, look()
+	set := func(p int) {
+		if p != percent && o.Headroom > 0 {
+			percent = p
+			debug.SetGCPercent(p)
+		}
+	}
+	defer set(usualPercent)
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-collected:
+			now := look()
+			if now.cycles == seen.cycles {
+				continue // we made the collector run
+			}
+			seen = now
+			set(percentFor(now.live, o.Headroom))
+			quiet.Reset(o.Quiet)
+		case <-quiet.C:
+			// A large heap is collected seldom, however busy the process is.
+			if now := look(); now.allocated-seen.allocated > murmur {
+				seen.allocated = now.allocated
+				quiet.Reset(o.Quiet)
+				continue
+			}
+			set(usualPercent)
+			debug.FreeOSMemory()
+			if err := forgetProgram(); err != nil {
+				o.Log.DebugContext(ctx, "the pages of the program are kept", "err", err)
+			}
+		}
+	}
+}
+
+// murmur is how many bytes a process may allocate in the quiet time and still be called
+// idle. A single client at full speed makes it allocate many times as much.
+const murmur = 4 << 20
+
+const usualPercent = 100 // Go's own: the heap may double
+
+// percentFor returns the GOGC with which a heap of so many live bytes gets that
+// headroom.
+func percentFor(live, headroom uint64) int {
+	if live >= headroom {
+		return usualPercent
+	}
+	const most = 10_000 // of a heap of next to nothing
+	return int(min(most, headroom*usualPercent/max(live, 1)))
+}
+
+// A sight is what the runtime says about its heap.
+type sight struct {
+	live      uint64 // bytes that the last collection found alive
+	cycles    uint64 // collections that nobody asked for
+	allocated uint64 // bytes since the process began
+}
+
+func look() sight {
+	s := []metrics.Sample{{Name: "/gc/heap/live:bytes"}, {Name: "/gc/cycles/automatic:gc-cycles"}, {Name: "/gc/heap/allocs:bytes"}}
+	metrics.Read(s)
+	return sight{s[0].Value.Uint64(), s[1].Value.Uint64(), s[2].Value.Uint64()}
+}
+
+// A sentinel is garbage that tells when it is collected. It is too large for the
+// allocator to put it together with others.
+type sentinel [32]byte
+
+// arm fills collected after each collection from now on.
+func arm(ctx context.Context, collected chan<- struct{}) {
+	runtime.AddCleanup(new(sentinel), func(ctx context.Context) {
+		if ctx.Err() != nil {
+			return
+		}
+		select {
+		case collected <- struct{}{}:
+		default: // one that was not looked at yet does as well
+		}
+		arm(ctx, collected)
+	}, ctx)
+}

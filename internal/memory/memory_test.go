@@ -1,0 +1,84 @@
+package memory
+
+import (
+	"context"
+	"os"
+	"runtime"
+	"runtime/debug"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+)
+
+func TestPercentFor(t *testing.T) {
+	tests := []struct {
+		name           string
+		live, headroom uint64
+		want           int
+	}{
+		{"no headroom", 5 << 20, 0, 100},
+		{"a small heap gets all of it", 8 << 20, 64 << 20, 800},
+		{"a heap as large", 64 << 20, 64 << 20, 100},
+		{"a larger one may double", 500 << 20, 64 << 20, 100},
+		{"next to nothing", 1, 64 << 20, 10_000},
+		{"nothing at all", 0, 64 << 20, 10_000},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			if got := percentFor(tt.live, tt.headroom); got != tt.want {
+				t.Errorf("percentFor(%d, %d) = %d, want %d", tt.live, tt.headroom, got, tt.want)
+			}
+		})
+	}
+}
+
+// TestArm checks that every collection is told, not only the first.
+func TestArm(t *testing.T) {
+	collected := make(chan struct{}, 1)
+	arm(t.Context(), collected)
+	for range 3 {
+		runtime.GC()
+		<-collected
+	}
+}
+
+// TestRun fills the heap and sees it given back, the program's pages among it, by a
+// process that goes on working.
+func TestRun(t *testing.T) {
+	debug.SetGCPercent(usualPercent)
+	garbage := make([]byte, 64<<20)
+	for i := range garbage {
+		garbage[i] = 1
+	}
+	runtime.KeepAlive(garbage)
+	full := resident(t)
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error)
+	go func() { ended <- Run(ctx, Options{Quiet: time.Millisecond}) }()
+	for resident(t) > full-32<<20 {
+		if ctx.Err() != nil {
+			t.Fatal("nothing was given back")
+		}
+		runtime.Gosched()
+	}
+	cancel()
+	if err := <-ended; err != nil {
+		t.Errorf("Run = %v, want nil", err)
+	}
+}
+
+// resident returns the bytes of memory that this process has now.
+func resident(t *testing.T) int64 {
+	t.Helper()
+	data, err := os.ReadFile("/proc/self/smaps_rollup")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, rest, _ := strings.Cut(string(data), "Rss:")
+	kib, err := strconv.ParseInt(strings.Fields(rest)[0], 10, 64)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return kib << 10
+}
