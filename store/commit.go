@@ -123,8 +123,8 @@ func (s *Store) Commit(ctx context.Context, w Write) (Record, error) {
 
 // take accepts a write or says why not. If there is an outcome, it has to be
 // waited for: that of the write, if it was taken, and otherwise that of an
-// earlier one to the same key, which will make the expectation fail if it
-// succeeds. To answer before would tell of a write that nobody can read yet, and
+// earlier one to the same key, which will make the expectation fail, or leave
+// nothing to delete, if it succeeds. To answer before would tell of a write that nobody can read yet, and
 // have the caller read and fail again and again until it can be.
 func (s *Store) take(w Write, q queued) (o *outcome, taken bool, err error) {
 	a := &s.accept
@@ -136,10 +136,11 @@ func (s *Store) take(w Write, q queued) (o *outcome, taken bool, err error) {
 	now, exists := s.published(w.Key)
 	p, inFlight := a.pending[w.Key]
 	if inFlight {
-		if expected(w, p.rec, !p.deleted) {
-			now, exists = p.rec, !p.deleted
-		} else if expected(w, now, exists) {
+		switch fits := expected(w, p.rec, !p.deleted); {
+		case fits && w.Delete && p.deleted, !fits && expected(w, now, exists):
 			return p.outcome, false, nil
+		case fits:
+			now, exists = p.rec, !p.deleted
 		}
 	}
 	switch {
