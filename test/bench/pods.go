@@ -55,6 +55,11 @@ func (b *bench) pods(ctx context.Context) error {
 			return err
 		}
 		up := time.Since(began)
+		// The first process of a container doesn't hear a signal before it asks for
+		// it, and would be waited for through its whole grace period.
+		if err := pause(ctx, 200*time.Millisecond); err != nil {
+			return err
+		}
 		began = time.Now()
 		if err := api.CoreV1().Pods("default").Delete(ctx, name, metav1.DeleteOptions{}); err != nil {
 			return err
@@ -80,10 +85,7 @@ func (b *bench) pods(ctx context.Context) error {
 		return err
 	}
 	b.against("50 pods at once, all Running", time.Since(began), many*median(floor)/2, "<= 2 s")
-	if err := api.CoreV1().Pods("default").DeleteCollection(ctx, metav1.DeleteOptions{}, metav1.ListOptions{}); err != nil {
-		return err
-	}
-	return awaitPods(ctx, api, 0, nil)
+	return nil
 }
 
 func isRunning(p *corev1.Pod) bool { return p.Status.Phase == corev1.PodRunning }
