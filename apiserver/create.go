@@ -29,8 +29,9 @@ const (
 )
 
 // create stores a new object, which belongs to the request, or posts a body to a
-// subresource.
-func (s *Server) create(ctx context.Context, t target, body runtime.Object, opts metav1.CreateOptions) (result, error) {
+// subresource. again makes the same body once more: a name that was generated and is
+// taken makes another try necessary, and the first one has filled in its object.
+func (s *Server) create(ctx context.Context, t target, body runtime.Object, again func() (runtime.Object, error), opts metav1.CreateOptions) (result, error) {
 	if err := s.allow(ctx, &t, verbCreate, nil, t.name); err != nil {
 		return result{}, err
 	}
@@ -41,6 +42,8 @@ func (s *Server) create(ctx context.Context, t target, body runtime.Object, opts
 	switch {
 	case t.kind.Answered:
 		return s.review(ctx, &t, body)
+	case t.sub != nil && t.sub.Evict:
+		return s.evict(ctx, &t, body, opts)
 	case t.sub != nil && t.sub.Issue:
 		return s.issue(ctx, &t, body, dryRun)
 	case t.sub != nil:
@@ -65,12 +68,16 @@ func (s *Server) create(ctx context.Context, t target, body runtime.Object, opts
 		return s.createOnce(ctx, t, obj, dryRun)
 	}
 	for try := 1; ; try++ {
-		named := obj.DeepCopyObject().(catalog.Object)
-		named.SetName(generateName(obj.GetGenerateName()))
-		r, err := s.createOnce(ctx, t, named, dryRun)
+		obj.SetName(generateName(obj.GetGenerateName()))
+		r, err := s.createOnce(ctx, t, obj, dryRun)
 		if try == generateTries || !apierrors.IsAlreadyExists(err) {
 			return r, err
 		}
+		if body, err = again(); err != nil {
+			return result{}, err
+		}
+		obj = body.(catalog.Object)
+		obj.SetNamespace(t.namespace)
 	}
 }
 

@@ -87,6 +87,7 @@ func (x *exchange) Flush() {
 
 // serve is the life of a request: who asks, may it, what does it want.
 func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
+	growStack(0)
 	s.flying.enter()
 	defer s.flying.leave()
 	x := &exchange{w: w, r: r}
@@ -238,6 +239,10 @@ func (s *Server) serveResource(x *exchange, p path) {
 			return
 		}
 		x.fail(apierrors.NewMethodNotSupported(t.kind.GR(), verb))
+		return
+	}
+	if !writes(verb) && x.waits() {
+		s.serveUntil(x, t, verb)
 		return
 	}
 	if verb == verbWatch {
@@ -413,4 +418,14 @@ func (x *exchange) wantsPretty() bool {
 	}
 	agent := x.r.UserAgent()
 	return strings.HasPrefix(agent, "curl") || strings.HasPrefix(agent, "Wget") || strings.HasPrefix(agent, "Mozilla/5.0")
+}
+
+// growStack makes the stack of a goroutine as large as a request needs it, at once. HTTP/2 serves each
+// on a new goroutine, whose small stack would otherwise be copied into one of twice the
+// size again and again.
+//
+//go:noinline
+func growStack(i int) byte {
+	var room [12 << 10]byte
+	return room[i]
 }

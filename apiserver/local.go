@@ -162,7 +162,8 @@ func (l *Local) Create(ctx context.Context, gvr schema.GroupVersionResource, nam
 	if err != nil {
 		return nil, err
 	}
-	r, err := l.server.create(ctx, t, body, opts)
+	again := func() (runtime.Object, error) { return t.copyIn(obj) }
+	r, err := l.server.create(ctx, t, body, again, opts)
 	if err != nil {
 		return nil, err
 	}

@@ -44,11 +44,11 @@ func newMetrics() *metrics {
 			Name: "apiserver_request_total", Help: "Requests by verb, resource and HTTP status code.",
 		}, append(labels, "code")),
 		duration: prometheus.NewHistogramVec(prometheus.HistogramOpts{
-			Name: "apiserver_request_duration_seconds", Help: "Time from the request to the end of its answer, watches and streams apart.",
+			Name: "apiserver_request_duration_seconds", Help: "Time from the request to the end of its answer, watches, waits and streams apart.",
 			Buckets: []float64{.0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10},
 		}, labels),
 		streams: prometheus.NewGaugeVec(prometheus.GaugeOpts{
-			Name: "apiserver_longrunning_requests", Help: "Watches and streams under way.",
+			Name: "apiserver_longrunning_requests", Help: "Watches, waits (GET …?until=…) and streams under way.",
 		}, labels),
 		series: map[counted]*series{},
 	}
@@ -81,7 +81,7 @@ func (m *metrics) add(key counted) *series {
 		return known
 	}
 	s := &series{requests: m.requests.WithLabelValues(key.verb, key.group, key.resource, key.subresource, strconv.Itoa(key.code))}
-	if key.verb != verbWatch && key.subresource != "log" && key.subresource != "proxy" {
+	if key.verb != verbWatch && key.verb != verbWait && key.subresource != "log" && key.subresource != "proxy" {
 		s.duration = m.duration.WithLabelValues(key.verb, key.group, key.resource, key.subresource)
 	}
 	m.series[key] = s

@@ -119,6 +119,10 @@ type Options struct {
 	// served at the same time; more are told to come back. 0 means 400.
 	MaxInFlight int
 
+	// MaxWaiting bounds the blocking reads (GET …?until=…) of one user that wait at
+	// the same time; twice as many may wait of all users together. 0 means 10,000.
+	MaxWaiting int
+
 	// Grace is how long Run waits at the end for requests in flight. 0 means
 	// five seconds.
 	Grace time.Duration

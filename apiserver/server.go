@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/sampan-io/sampan/apiserver/auth"
+	"github.com/sampan-io/sampan/apiserver/until"
 	"github.com/sampan-io/sampan/internal/run"
 )
 
@@ -32,6 +33,7 @@ type Server struct {
 	metrics *metrics
 	slots   chan struct{} // one is taken by each request in flight that is no stream
 	nobody  *auth.User
+	desk    *until.Desk // where blocking reads wait
 
 	streams  context.Context //nolint:containedctx // the life of watches and streams, ended by Run before that of other requests
 	endAll   context.CancelFunc
@@ -51,6 +53,7 @@ func New(opts Options) (*Server, error) {
 		metrics: newMetrics(),
 		slots:   make(chan struct{}, opts.MaxInFlight),
 		nobody:  &auth.User{Name: auth.Anonymous, Groups: []string{auth.GroupUnauthenticated}},
+		desk:    newDesk(&opts),
 	}
 	s.streams, s.endAll = context.WithCancel(context.Background()) //nolint:forbidigo // ended by Run; a watch may come before
 	return s, nil

@@ -146,16 +146,26 @@ func tooLargeBody() error {
 
 // decode reads the body into obj; what validation warns of becomes headers.
 func (x *exchange) decode(obj runtime.Object, want schema.GroupVersionKind, validation string) error {
+	return x.decoded(obj, want, validation, func(func(runtime.Object) error) error { return nil })
+}
+
+// decoded reads the body into obj as decode does and then calls use, whose argument reads
+// it once more, into a new object.
+func (x *exchange) decoded(obj runtime.Object, want schema.GroupVersionKind, validation string, use func(again func(runtime.Object) error) error) error {
 	e, err := codec.BodyEncoding(x.r.Header.Get("Content-Type"))
 	if err != nil {
 		return err
 	}
 	return x.body(func(b []byte) error {
 		warnings, err := codec.Decode(e, b, obj, want, codec.ValidationOf(validation))
-		if err == nil {
-			x.warn(warnings)
+		if err != nil {
+			return err
 		}
-		return err
+		x.warn(warnings)
+		return use(func(obj runtime.Object) error {
+			_, err := codec.Decode(e, b, obj, want, codec.Ignore)
+			return err
+		})
 	})
 }
 
@@ -177,11 +187,15 @@ func (s *Server) serveCreate(x *exchange, t target) {
 		opts = metav1.CreateOptions{DryRun: q["dryRun"], FieldManager: q.Get("fieldManager"), FieldValidation: q.Get("fieldValidation")}
 	}
 	body, want := t.newBody()
-	if err := x.decode(body, want, opts.FieldValidation); err != nil {
-		x.fail(err)
-		return
-	}
-	r, err := s.create(x.r.Context(), t, body, opts)
+	var r result
+	err := x.decoded(body, want, opts.FieldValidation, func(decode func(runtime.Object) error) (err error) {
+		again := func() (runtime.Object, error) {
+			body, _ := t.newBody()
+			return body, decode(body)
+		}
+		r, err = s.create(x.r.Context(), t, body, again, opts)
+		return err
+	})
 	if err != nil {
 		x.fail(err)
 		return
@@ -224,7 +238,7 @@ func (s *Server) serveBindings(x *exchange, t target, p path) {
 		x.fail(err)
 		return
 	}
-	r, err := s.create(x.r.Context(), t, body, opts)
+	r, err := s.create(x.r.Context(), t, body, nil, opts) // its name is never generated
 	if err != nil {
 		x.fail(err)
 		return

@@ -1,157 +1,260 @@
 package await
 
 import (
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
-	"k8s.io/client-go/util/jsonpath"
+	"github.com/sampan-io/sampan/internal/fieldpath"
 )
 
 // A Degree says what counts as done. The zero Degree is not valid; use the
-// variables below, [Condition], [JSONPath] or [ParseDegree].
+// variables below, [Settled], [Condition], [JSONPath], [CEL], [All], [Any] or
+// [ParseDegree]. Degrees with a name, and conditions, may be compared.
 type Degree struct {
-	name  string
-	arg   string // the condition's type, or the path
-	value string // what the condition or path must be
-	any   bool   // a path need only have a value
+	name      string
+	settle    time.Duration // of settled
+	condition string        // its type
+	value     string        // what the condition must be
+	path      *fieldpath.Question
+	cel       *cel
+	all, any  *several
 }
 
-// The degrees with a name. What each means depends on the kind: see the file of
-// the kind in this package.
+type several struct{ of []Degree }
+
+// The degrees with a name. What each means exactly depends on the kind: see the
+// file of the kind in this package. What has no meaning for a kind is a
+// [*MisuseError].
 var (
-	Ready    = Degree{name: "ready"}    // it does what it is there for
-	Running  = Degree{name: "running"}  // it has started; whether it went on does not matter
-	Finished = Degree{name: "finished"} // it has ended, and well
-	Complete = Degree{name: "complete"} // the same, as Jobs call it
-	Deleted  = Degree{name: "deleted"}  // the object with this UID is gone
-	Created  = Degree{name: "created"}  // it exists
+	Accepted  = Degree{name: "accepted"}  // the server has it as it was written
+	Observed  = Degree{name: "observed"}  // and its controller or node has seen that
+	Scheduled = Degree{name: "scheduled"} // its pods have nodes
+	Running   = Degree{name: "running"}   // it has started; whether it went on does not matter
+	Ready     = Degree{name: "ready"}     // it does what it is there for; every kind has this
+	Serving   = Degree{name: "serving"}   // ready, and in the endpoints of the services that select it
+	OldGone   = Degree{name: "old-gone"}  // ready, and no pod of an older revision is left, not even one that is ending
+	Finished  = Degree{name: "finished"}  // it has ended, and well
+	Complete  = Degree{name: "complete"}  // the same, as Jobs call it
+	Deleted   = Degree{name: "deleted"}   // the object with this UID is gone
+	Created   = Degree{name: "created"}   // it exists
 )
 
+var named = []Degree{Accepted, Observed, Scheduled, Running, Ready, Serving, OldGone, Finished, Complete, Deleted, Created}
+
+// Settled is reached by what has been ready for this long without a break: the
+// time begins when the wait sees it ready, and anew when it is no longer ready or
+// one of its containers is restarted. A time of 0 or less is the same as [Ready].
+func Settled(d time.Duration) Degree {
+	if d <= 0 {
+		return Ready
+	}
+	return Degree{name: "settled", settle: d}
+}
+
 // Condition is reached when status.conditions has one of this type (compared
-// without regard to case) with this value; an empty value means True.
+// without regard to case) with this value; an empty value means True. A condition
+// that says by its observedGeneration that it is about an older object does not
+// count.
 func Condition(kind, value string) Degree {
 	if value == "" {
 		value = "True"
 	}
-	return Degree{name: "condition", arg: kind, value: value}
+	return Degree{name: "condition", condition: kind, value: value}
 }
 
-// JSONPath is reached when the path yields exactly one value, equal to this one;
-// with any, when it yields exactly one value whatever that is. The path has
-// kubectl's form, with or without braces and the leading dot.
-func JSONPath(path, value string, any bool) (Degree, error) {
-	relaxed, err := relax(path)
-	if err != nil {
-		return Degree{}, err
+// All is reached when every one of the degrees is.
+func All(of ...Degree) Degree { return join("all", of) }
+
+// Any is reached when one of the degrees is. It has failed when all of them
+// have: Any(Complete, Condition("Failed", "")) is a Job that ended, no matter how.
+func Any(of ...Degree) Degree { return join("any", of) }
+
+func join(name string, of []Degree) Degree {
+	if len(of) == 1 {
+		return of[0]
 	}
-	if _, err := jsonpath.Parse("await", relaxed); err != nil {
-		return Degree{}, fmt.Errorf("jsonpath %q: %w", path, err)
+	if len(of) == 0 || slices.ContainsFunc(of, Degree.isZero) {
+		return Degree{}
 	}
-	return Degree{name: "jsonpath", arg: relaxed, value: value, any: any}, nil
+	d := Degree{name: name}
+	if name == "all" {
+		d.all = &several{slices.Clone(of)}
+	} else {
+		d.any = &several{slices.Clone(of)}
+	}
+	return d
 }
 
-// relax gives a path the braces and the leading dot that the parser wants.
-func relax(path string) (string, error) {
-	p := strings.TrimSpace(path)
-	if inner, ok := strings.CutPrefix(p, "{"); ok {
-		if p, ok = strings.CutSuffix(inner, "}"); !ok {
-			return "", fmt.Errorf("jsonpath %q: the closing brace is missing", path)
+func (d Degree) isZero() bool { return d == Degree{} }
+
+// leaves returns the degrees that d is made of; d itself if it is simple.
+func (d Degree) leaves() []Degree {
+	var several *several
+	switch {
+	case d.all != nil:
+		several = d.all
+	case d.any != nil:
+		several = d.any
+	default:
+		return []Degree{d}
+	}
+	var all []Degree
+	for _, o := range several.of {
+		all = append(all, o.leaves()...)
+	}
+	return all
+}
+
+func (d Degree) has(which ...Degree) bool {
+	return slices.ContainsFunc(d.leaves(), func(o Degree) bool { return o.isOneOf(which...) })
+}
+
+// ofParts is what is asked of the objects that belong to one that shall reach d.
+func (d Degree) ofParts() Degree {
+	for _, o := range []Degree{Deleted, Finished, Complete, OldGone, Running, Scheduled} {
+		if d.has(o) {
+			return o
 		}
-	} else if strings.HasSuffix(p, "}") {
-		return "", fmt.Errorf("jsonpath %q: the opening brace is missing", path)
 	}
-	if strings.ContainsAny(p, "{}") {
-		return "", fmt.Errorf("jsonpath %q: want one expression", path)
-	}
-	if p == "" {
-		return "", errors.New("jsonpath: the path is empty")
-	}
-	if p[0] != '.' && p[0] != '[' && p[0] != '$' {
-		p = "." + p
-	}
-	return "{" + p + "}", nil
+	return Ready
 }
+
+// base is what a pod is judged by, time and its owner aside.
+func (d Degree) base() Degree {
+	if d.settle > 0 || d == OldGone {
+		return Ready
+	}
+	return d
+}
+
+// compact reports whether a judgement of a pod can be kept in the pod's stead.
+func (d Degree) compact() bool {
+	return d.all == nil && d.any == nil && d.path == nil && d.cel == nil && d.condition == "" && d != Serving
+}
+
+// asks reports whether a field of an object may matter that no kind's file knows.
+func (d Degree) asks() bool {
+	return slices.ContainsFunc(d.leaves(), func(o Degree) bool { return o.path != nil || o.cel != nil || o.condition != "" })
+}
+
+// settles returns the longest time that anything must have been ready for, 0 if
+// time does not matter, and all of them.
+func (d Degree) settles() (all []time.Duration) {
+	for _, o := range d.leaves() {
+		if o.settle > 0 {
+			all = append(all, o.settle)
+		}
+	}
+	return all
+}
+
+// needsParts reports whether a controller can't be done before its pods are known.
+func (d Degree) needsParts() bool { return d.has(Scheduled, Running, OldGone, Serving) }
+
+// needsSlices reports whether it matters who serves.
+func (d Degree) needsSlices() bool { return d.has(Serving) }
 
 // ParseDegree reads the text of a --for flag:
 //
-//	ready | running | finished | complete | deleted | created
+//	accepted | observed | scheduled | running | ready | serving | old-gone
+//	finished | complete | deleted | created
+//	settled=DURATION
 //	condition=NAME[=VALUE]
-//	jsonpath=PATH[=VALUE]
+//	jsonpath=PATH[=VALUE]          and != < > <= >= VALUE; PATH exists; PATH absent
+//	cel=EXPRESSION                 over object, e.g. object.status.replicas >= 3
 //	delete | create                (kubectl's words for deleted and created)
 func ParseDegree(text string) (Degree, error) {
 	word, rest, has := strings.Cut(text, "=")
-	word = strings.ToLower(word)
-	switch word {
-	case "condition":
+	word = strings.ToLower(strings.TrimSpace(word))
+	switch {
+	case word == "condition":
 		kind, value, valued := strings.Cut(rest, "=")
 		if kind == "" || valued && value == "" {
 			return Degree{}, fmt.Errorf("%q: want condition=NAME or condition=NAME=VALUE", text)
 		}
 		return Condition(kind, value), nil
-	case "jsonpath":
-		path, value, valued := cutPath(rest)
-		if path == "" || valued && value == "" {
-			return Degree{}, fmt.Errorf("%q: want jsonpath=PATH or jsonpath=PATH=VALUE", text)
+	case word == "jsonpath":
+		return onPath(fieldpath.Parse(rest))
+	case word == "cel" && has:
+		return CEL(rest)
+	case word == "settled":
+		d, err := time.ParseDuration(rest)
+		if err != nil || d <= 0 {
+			return Degree{}, fmt.Errorf("%q: want settled=DURATION, e.g. settled=30s", text)
 		}
-		return JSONPath(path, value, !valued)
-	case "delete":
+		return Settled(d), nil
+	case word == "delete":
 		word = Deleted.name
-	case "create":
+	case word == "create":
 		word = Created.name
 	}
-	for _, d := range []Degree{Ready, Running, Finished, Complete, Deleted, Created} {
+	var names []string
+	for _, d := range named {
 		if d.name == word && !has {
 			return d, nil
 		}
+		names = append(names, d.name)
 	}
-	return Degree{}, fmt.Errorf("nothing can be waited for that is called %q: want ready, running, finished, complete, deleted, created, condition=NAME[=VALUE] or jsonpath=PATH[=VALUE]", text)
+	return Degree{}, fmt.Errorf("nothing can be waited for that is called %q: want %s, settled=DURATION, condition=NAME[=VALUE], jsonpath=PATH[=VALUE] or cel=EXPRESSION",
+		text, strings.Join(names, ", "))
 }
 
-// cutPath splits PATH=VALUE, leaving alone the equals signs of filters inside
-// brackets or braces.
-func cutPath(s string) (path, value string, found bool) {
-	depth := 0
-	for i, r := range s {
-		switch r {
-		case '{', '[', '(':
-			depth++
-		case '}', ']', ')':
-			depth--
-		case '=':
-			if depth == 0 {
-				return s[:i], strings.Trim(s[i+1:], `"'`), true
-			}
-		}
-	}
-	return s, "", false
-}
-
-// String returns what ParseDegree reads.
+// String returns what ParseDegree reads; several degrees are all(…) or any(…),
+// which it does not.
 func (d Degree) String() string {
 	switch {
-	case d.name == "jsonpath" && d.any:
-		return "jsonpath=" + d.arg
-	case d.name == "jsonpath":
-		return "jsonpath=" + d.arg + "=" + d.value
-	case d.name == "condition" && d.value == "True":
-		return "condition=" + d.arg
-	case d.name == "condition":
-		return "condition=" + d.arg + "=" + d.value
+	case d.all != nil, d.any != nil:
+		return d.name + "(" + d.list(Degree.String, ", ") + ")"
+	case d.path != nil:
+		return "jsonpath=" + d.path.String()
+	case d.cel != nil:
+		return "cel=" + d.cel.text
+	case d.settle > 0:
+		return "settled=" + d.settle.String()
+	case d.condition != "" && d.value == "True":
+		return "condition=" + d.condition
+	case d.condition != "":
+		return "condition=" + d.condition + "=" + d.value
 	}
 	return d.name
+}
+
+func (d Degree) list(text func(Degree) string, between string) string {
+	var parts []string
+	for _, o := range append(slices.Clone(d.part(d.all)), d.part(d.any)...) {
+		parts = append(parts, text(o))
+	}
+	return strings.Join(parts, between)
+}
+
+func (d Degree) part(s *several) []Degree {
+	if s == nil {
+		return nil
+	}
+	return s.of
 }
 
 // Infinitive is the degree in a sentence that begins "waiting for it to …".
 func (d Degree) Infinitive() string {
 	switch d.name {
-	case "ready", "complete", "deleted", "created":
+	case "ready", "complete", "deleted", "created", "accepted", "observed", "scheduled":
 		return "be " + d.name
 	case "running":
 		return "run"
 	case "finished":
 		return "finish"
+	case "serving":
+		return "serve"
+	case "old-gone":
+		return "be ready and its old pods gone"
+	case "settled":
+		return "be ready for " + d.settle.String()
+	case "all":
+		return d.list(Degree.Infinitive, " and ")
+	case "any":
+		return d.list(Degree.Infinitive, " or ")
 	}
 	return "meet " + d.String()
 }
@@ -159,18 +262,21 @@ func (d Degree) Infinitive() string {
 // Reached is the degree in a sentence that begins with the object's name.
 func (d Degree) Reached() string {
 	switch d.name {
-	case "ready", "complete", "deleted", "created":
+	case "ready", "complete", "deleted", "created", "accepted", "observed", "scheduled":
 		return "is " + d.name
 	case "running":
 		return "is running or has run"
 	case "finished":
 		return "has finished"
+	case "serving":
+		return "is serving"
+	case "old-gone":
+		return "is ready and its old pods are gone"
+	case "settled":
+		return "has been ready for " + d.settle.String()
 	}
 	return "condition met"
 }
-
-// needsNoMembers reports whether a wait may begin although nothing is there.
-func (d Degree) needsNoMembers() bool { return d == Deleted || d == Created }
 
 func (d Degree) isOneOf(others ...Degree) bool { return slices.Contains(others, d) }
 
@@ -182,5 +288,18 @@ type MisuseError struct {
 }
 
 func (e *MisuseError) Error() string {
-	return fmt.Sprintf("a %s cannot %s: %s", e.Kind, e.Degree.Infinitive(), e.Hint)
+	article := "a"
+	if strings.ContainsRune("aeiou", []rune(e.Kind + "b")[0]) {
+		article = "an"
+	}
+	return fmt.Sprintf("%s %s cannot %s: %s", article, e.Kind, e.Degree.Infinitive(), e.Hint)
+}
+
+// misuse names what a kind can be waited for, beside what every object can.
+func misuse(d Degree, kind string, instead ...Degree) (Verdict, error) {
+	var names []string
+	for _, o := range instead {
+		names = append(names, o.name)
+	}
+	return Verdict{}, &MisuseError{d, words(kind), "wait for " + strings.Join(append(names, "deleted"), ", ")}
 }

@@ -1,16 +1,24 @@
 package await
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
 	"time"
 
+	appsv1 "k8s.io/api/apps/v1"
+	autoscalingv1 "k8s.io/api/autoscaling/v1"
+	autoscalingv2 "k8s.io/api/autoscaling/v2"
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
+	networkingv1 "k8s.io/api/networking/v1"
+	policyv1 "k8s.io/api/policy/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/sampan-io/sampan/client"
 )
@@ -18,61 +26,241 @@ import (
 // Judge says whether the object in v has reached the degree. It is a pure
 // function. The error is a [*MisuseError] when the degree means nothing for this
 // kind, or says that the object could not be read as what it claims to be.
+//
+// A degree that is about time ([Settled]) is never reached at once.
 func Judge(d Degree, v View) (Verdict, error) {
-	if d == Deleted {
-		return judgeDeleted(v), nil
+	p, err := Look(d, v)
+	return p.Verdict, err
+}
+
+// Look is [Judge] with the parts that hold the object up, and the last events.
+func Look(d Degree, v View) (Progress, error) {
+	if d.isZero() {
+		return Progress{}, errors.New("await: the degree is empty")
 	}
+	f := newForest(d)
+	var root *node
 	if v.Object == nil {
-		return waiting("it does not exist yet"), nil
+		root = &node{kind: &kind{}, uid: "none"}
+	} else {
+		o, err := typed(v.Object)
+		if err != nil {
+			return Progress{}, err
+		}
+		f.keep(f.node(f.guess(o), o), v.Object)
+		root = f.place(f.guess(o), o)
 	}
-	if d == Created {
-		return done(), nil
+	for _, p := range v.Pods {
+		f.place(f.guess(p), p, orphan(p, root)...)
 	}
-	obj, err := typed(v.Object)
+	for _, o := range v.Others {
+		o, err := typed(o)
+		if err != nil {
+			return Progress{}, err
+		}
+		switch o := o.(type) {
+		case *discoveryv1.EndpointSlice:
+			v.Slices = append(slices.Clip(v.Slices), o)
+		case *corev1.Event:
+			v.Warnings = append(slices.Clip(v.Warnings), o)
+		default:
+			f.place(f.guess(o), o, orphan(o, root)...)
+		}
+	}
+	for _, s := range v.Slices {
+		f.slice(s)
+	}
+	for _, e := range v.Warnings {
+		f.note(e, true, 0)
+	}
+	f.flush()
+	view := f.view(root)
+	verdict, err := judge(d, view)
 	if err != nil {
-		return Verdict{}, err
+		return Progress{}, err
 	}
-	switch d.name {
-	case "condition", "jsonpath":
-		return judgeExpression(d, obj, v)
+	p := Progress{Object: root.ref(), Verdict: verdict, Absent: !root.there, Events: f.eventsOf(root)}
+	if verdict.State != Done {
+		p.Parts, p.More = f.partsOf(root)
 	}
-	return judgeKind(d, obj, v)
+	return p, nil
+}
+
+// orphan is what an object that names no controller belongs to.
+func orphan(o client.Object, root *node) []types.UID {
+	if len(o.GetOwnerReferences()) > 0 && root.kind.name != "Service" {
+		return nil
+	}
+	return []types.UID{root.uid}
+}
+
+// A view is what a verdict is made from.
+type view struct {
+	*forest
+	node  *node
+	known bool      // what belongs to it has been listed
+	since time.Time // since when it has been ready, as far as was seen; zero if it is not
+	now   time.Time
+
+	awaited int64 // the generation that is waited for, or a later one; 0 outside of a wait
+}
+
+func (f *forest) view(n *node) *view { return &view{forest: f, node: n, known: true} }
+
+// A judged verdict is one that events may explain better.
+type judged struct {
+	Verdict
+	vague bool // a warning says more
+	known bool // it has been judged at all
+}
+
+func (j judged) final(notes []note) Verdict {
+	if n, some := newest(notes); j.vague && some {
+		j.Cause = n.text()
+	}
+	return j.Verdict
+}
+
+// judge says whether the node's object has reached the degree.
+func judge(d Degree, v *view) (Verdict, error) {
+	switch {
+	case d.all != nil:
+		return judgeAll(d.all.of, v)
+	case d.any != nil:
+		return judgeAny(d.any.of, v)
+	case d == Deleted:
+		return judgeDeleted(v), nil
+	case !v.node.there:
+		return waiting("it does not exist yet"), nil
+	case d == Created, d == Accepted:
+		return done(), nil
+	case d.settle > 0:
+		return judgeSettled(d, v)
+	case v.compact && v.node.isPod():
+		return v.node.own.final(v.notes[v.node.uid]), nil
+	case d.path != nil, d.cel != nil, d.condition != "":
+		return judgeExpression(d, v)
+	}
+	return judgeKind(d, v)
+}
+
+func judgeAll(of []Degree, v *view) (Verdict, error) {
+	worst := done()
+	for _, d := range of {
+		verdict, err := judge(d, v)
+		switch {
+		case err != nil:
+			return verdict, err
+		case verdict.State == Done:
+		case worst.State == Done:
+			worst = verdict
+		case verdict.severity() > worst.severity():
+			worst = verdict.because(worst.Cause)
+		default:
+			worst = worst.because(verdict.Cause)
+		}
+	}
+	return worst, nil
+}
+
+func judgeAny(of []Degree, v *view) (Verdict, error) {
+	var best Verdict
+	for i, d := range of {
+		verdict, err := judge(d, v)
+		switch {
+		case err != nil || verdict.State == Done:
+			return verdict, err
+		case i == 0:
+			best = verdict
+		case verdict.severity() < best.severity():
+			best = verdict.because(best.Cause)
+		default:
+			best = best.because(verdict.Cause)
+		}
+	}
+	return best, nil
+}
+
+func judgeSettled(d Degree, v *view) (Verdict, error) {
+	verdict, err := judge(Ready, v)
+	if err != nil || verdict.State != Done {
+		return verdict, err
+	}
+	if !v.since.IsZero() && v.now.Sub(v.since) >= d.settle {
+		return verdict, nil
+	}
+	return waiting("ready, but not for %v yet", d.settle), nil
 }
 
 // judgeKind asks the file of the kind. A kind without one is judged by its
 // conditions.
-func judgeKind(d Degree, obj client.Object, v View) (Verdict, error) {
-	switch o := obj.(type) {
+func judgeKind(d Degree, v *view) (Verdict, error) {
+	switch o := v.node.object.(type) {
 	case *corev1.Pod:
-		return judgePod(d, o, v), nil
+		return judgePodServing(d, o, v), nil
 	case *corev1.ReplicationController:
 		return judgeReplicationController(d, o, v)
+	case *appsv1.ReplicaSet:
+		return judgeReplicaSet(d, o, v)
+	case *appsv1.Deployment:
+		return judgeDeployment(d, o, v)
+	case *appsv1.StatefulSet:
+		return judgeStatefulSet(d, o, v)
+	case *appsv1.DaemonSet:
+		return judgeDaemonSet(d, o, v)
 	case *batchv1.Job:
-		return judgeJob(d, o, v), nil
+		return judgeJob(d, o, v)
+	case *batchv1.CronJob:
+		return judgeCronJob(d, o, v)
 	case *corev1.Service:
 		return judgeService(d, o, v)
+	case *corev1.PersistentVolumeClaim:
+		return judgeClaim(d, o, v)
 	case *corev1.Namespace:
 		return judgeNamespace(d, o)
 	case *corev1.Node:
 		return judgeNode(d, o)
+	case *networkingv1.Ingress:
+		return judgeIngress(d, o, v)
+	case *autoscalingv2.HorizontalPodAutoscaler:
+		return judgeAutoscaler(d, o, o.Status.Conditions, v)
+	case *autoscalingv1.HorizontalPodAutoscaler:
+		return judgeOldAutoscaler(d, o, v)
+	case *policyv1.PodDisruptionBudget:
+		return judgeDisruptionBudget(d, o)
+	case *unstructured.Unstructured:
+		switch o.GroupVersionKind().GroupKind() {
+		case schema.GroupKind{Group: "apiextensions.k8s.io", Kind: "CustomResourceDefinition"}:
+			return judgeDefinition(d, o)
+		case schema.GroupKind{Group: "apiregistration.k8s.io", Kind: "APIService"}:
+			return judgeAPIService(d, o)
+		}
 	}
-	if groupOf(obj) == appsGroup {
-		return judgeApp(d, obj)
-	}
-	return judgeGeneric(d, obj)
+	return judgeGeneric(d, v.node.object, v)
 }
 
-// judgeExpression adds to a condition or path what the kind knows: an object
-// that has certainly failed will not meet it any more.
-func judgeExpression(d Degree, obj client.Object, v View) (Verdict, error) {
+// judgeExpression adds to a condition, path or expression what the kind knows: an
+// object that has certainly failed will not meet it any more.
+func judgeExpression(d Degree, v *view) (Verdict, error) {
+	obj := v.node.object
+	object := v.node.fields
+	if object == nil {
+		var err error
+		if object, err = fields(obj); err != nil {
+			return Verdict{}, err
+		}
+	}
 	var (
 		got Verdict
 		err error
 	)
-	if d.name == "condition" {
-		got, err = judgeCondition(d, obj)
-	} else {
-		got, err = judgePath(d, obj)
+	switch {
+	case d.path != nil:
+		got, err = judgePath(d.path, object)
+	case d.cel != nil:
+		got, err = d.cel.judge(object)
+	default:
+		got, err = judgeCondition(d, obj, object)
 	}
 	if err != nil || got.State == Done {
 		return got, err
@@ -82,10 +270,10 @@ func judgeExpression(d Degree, obj client.Object, v View) (Verdict, error) {
 	}
 	// What holds up the object holds up the expression, too; misuse here only
 	// means that the kind has nothing to say.
-	why, err := judgeKind(Ready, obj, v)
+	why, err := judgeKind(Ready, v)
 	_, told, _ := strings.Cut(got.Cause, ": ")
-	if err == nil && why.Cause != "" && (told == "" || !strings.Contains(why.Cause, told)) {
-		got.Cause += "; " + why.Cause
+	if err == nil && (told == "" || !strings.Contains(why.Cause, told)) {
+		got = got.because(why.Cause)
 	}
 	return got, nil
 }
@@ -94,7 +282,8 @@ func judgeExpression(d Degree, obj client.Object, v View) (Verdict, error) {
 func ended(obj client.Object) (why string, over bool) {
 	switch o := obj.(type) {
 	case *corev1.Pod:
-		if o.Status.Phase == corev1.PodSucceeded || o.Status.Phase == corev1.PodFailed {
+		// One that is being deleted will be gone, and a selector will pick another.
+		if o.DeletionTimestamp == nil && (o.Status.Phase == corev1.PodSucceeded || o.Status.Phase == corev1.PodFailed) {
 			return "the pod has ended (" + string(o.Status.Phase) + ")", true
 		}
 	case *batchv1.Job:
@@ -107,17 +296,22 @@ func ended(obj client.Object) (why string, over bool) {
 	return "", false
 }
 
-func judgeDeleted(v View) Verdict {
-	switch {
-	case v.Object == nil:
-		return done()
-	case v.Object.GetDeletionTimestamp() == nil:
-		return waiting("nobody has asked for its deletion")
-	case len(v.Object.GetFinalizers()) > 0:
-		return waiting("held by finalizers %s", strings.Join(v.Object.GetFinalizers(), ", "))
-	default:
-		return waiting("being deleted")
+// builtin makes the Go type of a kind that comes with Kubernetes, nil for others.
+func builtin(gvk schema.GroupVersionKind) client.Object {
+	switch gvk { // those of which clients do not know the Go types
+	case networkingv1.SchemeGroupVersion.WithKind("Ingress"):
+		return &networkingv1.Ingress{}
+	case autoscalingv2.SchemeGroupVersion.WithKind("HorizontalPodAutoscaler"):
+		return &autoscalingv2.HorizontalPodAutoscaler{}
+	case policyv1.SchemeGroupVersion.WithKind("PodDisruptionBudget"):
+		return &policyv1.PodDisruptionBudget{}
 	}
+	obj, err := client.Scheme().New(gvk)
+	if err != nil {
+		return nil
+	}
+	o, _ := obj.(client.Object)
+	return o
 }
 
 // typed returns obj as the Go type of its kind where this package knows that.
@@ -126,25 +320,8 @@ func typed(obj client.Object) (client.Object, error) {
 	if !ok {
 		return obj, nil
 	}
-	var into client.Object
-	switch u.GroupVersionKind() {
-	case corev1.SchemeGroupVersion.WithKind("Pod"):
-		into = &corev1.Pod{}
-	case corev1.SchemeGroupVersion.WithKind("ReplicationController"):
-		into = &corev1.ReplicationController{}
-	case corev1.SchemeGroupVersion.WithKind("Service"):
-		into = &corev1.Service{}
-	case corev1.SchemeGroupVersion.WithKind("Namespace"):
-		into = &corev1.Namespace{}
-	case corev1.SchemeGroupVersion.WithKind("Node"):
-		into = &corev1.Node{}
-	case corev1.SchemeGroupVersion.WithKind("Event"):
-		into = &corev1.Event{}
-	case batchv1.SchemeGroupVersion.WithKind("Job"):
-		into = &batchv1.Job{}
-	case discoveryv1.SchemeGroupVersion.WithKind("EndpointSlice"):
-		into = &discoveryv1.EndpointSlice{}
-	default:
+	into := builtin(u.GroupVersionKind())
+	if into == nil {
 		return obj, nil
 	}
 	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(u.Object, into); err != nil {
@@ -166,61 +343,148 @@ func fields(obj client.Object) (map[string]any, error) {
 	return m, nil
 }
 
-// holdups tells which pods hold up their controller, the worst first: the first
-// trouble in full, the number of the others.
-func holdups(d Degree, v View) (Verdict, bool) {
-	type trouble struct {
-		pod     string
-		verdict Verdict
+// warning returns the newest warning about the object itself, or "".
+func (v *view) warning() string {
+	n, some := newest(v.notes[v.node.uid])
+	if !some {
+		return ""
 	}
-	var all []trouble
-	for _, p := range v.Pods {
-		if p.DeletionTimestamp != nil {
+	return n.text()
+}
+
+// refused returns what kept the controller from making its last pod, if the
+// controller has fewer than it wants. An event that was there before we looked may
+// be about a quota that has been raised since.
+func (v *view) refused() (verdict Verdict, some bool) {
+	for _, n := range slices.Backward(v.notes[v.node.uid]) {
+		if n.normal != "" || n.reason != "FailedCreate" {
 			continue
 		}
-		pv := podTrouble(d, p, v)
-		if pv.State != Done && pv.Cause != "" {
-			all = append(all, trouble{p.Name, pv})
+		certainty := Likely
+		if n.fresh && barred(n.message) {
+			certainty = Certain
+		}
+		return failed(certainty, "%s", n.text()), true
+	}
+	return verdict, false
+}
+
+// barred reports whether a message says that a pod may not be made until somebody
+// changes a quota or a rule.
+func barred(message string) bool {
+	return strings.Contains(message, "exceeded quota") || strings.Contains(message, "is forbidden")
+}
+
+// pods returns the sum of the pods of one revision.
+func (v *view) pods(revision string) tally {
+	if t := v.node.sums[revision]; t != nil {
+		return *t
+	}
+	return tally{}
+}
+
+// allPods returns the sum of the pods of every revision.
+func (v *view) allPods() (sum tally) {
+	for _, t := range v.node.sums {
+		sum.add(*t, 1)
+	}
+	return sum
+}
+
+// holdup tells which part holds up the object most, and how many more there are.
+// Parts that keep says no to are left out; a nil keep takes all.
+func (v *view) holdup(keep func(*node) bool) (Verdict, bool) {
+	var first *node
+	all := int32(0)
+	for _, n := range v.node.troubled {
+		if keep != nil && !keep(n) {
+			continue
+		}
+		if first == nil && n.given.troubled > 0 {
+			first = n
+		}
+		if all += n.given.troubled; keep == nil && first != nil {
+			all = v.allPods().troubled // without a look at each
+			break
 		}
 	}
-	if len(all) == 0 {
+	if first == nil {
 		return Verdict{}, false
 	}
-	slices.SortStableFunc(all, func(a, b trouble) int {
-		if c := worse(a.verdict, b.verdict); c != 0 {
-			return c
-		}
-		return strings.Compare(a.pod, b.pod)
-	})
-	first := all[0].verdict
-	first.Cause = "pod " + all[0].pod + ": " + first.Cause
-	if n := len(all) - 1; n > 0 {
-		first.Cause += fmt.Sprintf(" (and %d more)", n)
+	for len(first.troubled) > 0 && first.troubled[0].told.severity() == first.told.severity() {
+		first = first.troubled[0]
 	}
-	return first, true
+	verdict := first.told
+	verdict.Cause = words(first.kind.name) + " " + first.name + ": " + verdict.Cause
+	if all > 1 {
+		verdict.Cause += fmt.Sprintf(" (and %d more)", all-1)
+	}
+	return verdict, true
 }
 
-func reason(r, message string) string {
-	message = oneLine(message)
-	switch {
-	case r == "":
-		return message
-	case message == "":
-		return r
+// held puts what holds up the parts behind what is missing in their owner: first
+// the worst part, then the newest warning.
+func (v *view) held(missing Verdict, keep func(*node) bool) Verdict {
+	if why, some := v.holdup(keep); some {
+		why.Cause = missing.Cause + "; " + why.Cause
+		return why
 	}
-	return r + ": " + message
+	return missing.because(v.warning())
 }
 
-// lastSeen is when an event last happened, by whichever of its times says so.
-func lastSeen(e *corev1.Event) time.Time {
-	seen := e.EventTime.Time
-	for _, t := range []time.Time{e.CreationTimestamp.Time, e.FirstTimestamp.Time, e.LastTimestamp.Time} {
-		if t.After(seen) {
-			seen = t
+// partsOf returns what holds an object up, the worst first, and how many parts
+// are left out.
+func (f *forest) partsOf(n *node) (parts []Part, more int) {
+	troubled := n.troubled
+	if d, ok := n.object.(*appsv1.Deployment); ok && f.parts == Ready && d.Annotations[deploymentRevision] != "" {
+		troubled = slices.DeleteFunc(slices.Clone(troubled), func(t *node) bool { return t.revision != d.Annotations[deploymentRevision] })
+	}
+	for _, t := range troubled[:min(len(troubled), MaxParts)] {
+		p := Part{Object: t.ref(), Verdict: t.told}
+		p.Parts, p.More = f.partsOf(t)
+		parts = append(parts, p)
+	}
+	return parts, len(troubled) - len(parts)
+}
+
+// eventsOf returns the last events about an object and what is shown of its parts,
+// the oldest first.
+func (f *forest) eventsOf(n *node) []*corev1.Event {
+	type about struct {
+		note
+		uid types.UID
+	}
+	var all []about
+	var gather func(n *node)
+	gather = func(n *node) {
+		for _, e := range f.notes[n.uid] {
+			if e.normal != "" || !e.harmless() {
+				all = append(all, about{e, n.uid})
+			}
+		}
+		for _, t := range n.troubled[:min(len(n.troubled), MaxParts)] {
+			gather(t)
 		}
 	}
-	if e.Series != nil && e.Series.LastObservedTime.After(seen) {
-		seen = e.Series.LastObservedTime.Time
+	gather(n)
+	slices.SortStableFunc(all, func(a, b about) int { return older(a.note, b.note) })
+	all = all[max(0, len(all)-maxNotes):]
+	var events []*corev1.Event
+	for _, e := range all {
+		events = append(events, e.event(e.uid))
 	}
-	return seen
+	return events
+}
+
+// words is a kind in a sentence: "replica set".
+func words(kind string) string {
+	var s strings.Builder
+	upper := func(i int) bool { return i < len(kind) && kind[i] >= 'A' && kind[i] <= 'Z' }
+	for i, r := range kind {
+		if i > 0 && upper(i) && (!upper(i-1) || i+1 < len(kind) && !upper(i+1)) {
+			s.WriteByte(' ')
+		}
+		s.WriteRune(r)
+	}
+	return strings.ToLower(s.String())
 }

@@ -6,19 +6,26 @@ import (
 
 // judgeNamespace: ready means that it is active and takes objects.
 func judgeNamespace(d Degree, n *corev1.Namespace) (Verdict, error) {
-	if d != Ready {
-		return Verdict{}, &MisuseError{d, "namespace", "wait for ready or deleted"}
+	if !plain(d) {
+		return misuse(d, "Namespace", Ready)
 	}
 	if n.DeletionTimestamp != nil || n.Status.Phase == corev1.NamespaceTerminating {
-		for _, c := range n.Status.Conditions {
-			if c.Status == corev1.ConditionTrue && c.Message != "" {
-				return failed(Certain, "it is being deleted: %s", oneLine(c.Message)), nil
-			}
-		}
-		return failed(Certain, "it is being deleted"), nil
+		return failed(Certain, "it is being deleted").because(remaining(n)), nil
 	}
 	if n.Status.Phase == corev1.NamespaceActive {
 		return done(), nil
 	}
 	return waiting("it is not active yet"), nil
+}
+
+// remaining says what holds up the deletion of a namespace, in the words of its
+// controller.
+func remaining(n *corev1.Namespace) string {
+	verdict := Verdict{}
+	for _, c := range n.Status.Conditions {
+		if c.Status == corev1.ConditionTrue && c.Message != "" {
+			verdict = verdict.because(oneLine(c.Message))
+		}
+	}
+	return verdict.Cause
 }

@@ -2,86 +2,188 @@ package await
 
 import (
 	"fmt"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// judgePod: running is reached by a pod that runs or has ended well, ready by its
-// Ready condition, finished and complete by the phase Succeeded.
-func judgePod(d Degree, p *corev1.Pod, v View) Verdict {
+// judgePod: observed is reached by a pod that its node has taken, scheduled by one
+// that has a node, running by one that runs or has ended well, ready by the Ready
+// condition, finished and complete by the phase Succeeded. Whether it serves is
+// for judgePodServing.
+func judgePod(d Degree, p *corev1.Pod) judged {
+	say := func(v Verdict) judged { return judged{Verdict: v, known: true} }
+	switch d {
+	case Deleted:
+		return say(waiting("%s", ending(p)))
+	case Observed:
+		switch {
+		case p.Status.ObservedGeneration > 0 && p.Status.ObservedGeneration < p.Generation:
+			return say(waiting("its node has not seen the latest change yet"))
+		case p.Status.StartTime != nil || p.Status.ObservedGeneration > 0 || p.Status.Phase != corev1.PodPending && p.Status.Phase != "":
+			return say(done())
+		}
+		return podTrouble(d, p)
+	case Scheduled:
+		if p.Spec.NodeName != "" {
+			return say(done())
+		}
+		return podTrouble(d, p)
+	}
+	switch p.Status.Phase {
+	case corev1.PodFailed, corev1.PodSucceeded:
+		// It will be gone; a wait for it ends then, and a selector picks another.
+		if p.DeletionTimestamp != nil && (p.Status.Phase == corev1.PodFailed || d.isOneOf(Ready, Serving, OldGone)) {
+			return say(waiting("the pod is being deleted"))
+		}
+	default: // it is looked at below
+	}
 	switch p.Status.Phase {
 	case corev1.PodFailed:
-		return failed(Certain, "the pod failed: %s", podEnd(p))
+		return say(failed(Certain, "the pod failed: %s", podEnd(p)))
 	case corev1.PodSucceeded:
-		if d == Ready {
-			return failed(Certain, "the pod has ended, it will not be ready again")
+		if d.isOneOf(Ready, Serving, OldGone) {
+			return say(failed(Certain, "the pod has ended, it will not be ready again"))
 		}
-		return done()
+		return say(done())
 	case corev1.PodRunning:
-		if d == Running || d == Ready && podReady(p) && p.DeletionTimestamp == nil {
-			return done()
+		if p.Status.ObservedGeneration > 0 && p.Status.ObservedGeneration < p.Generation && d != Running {
+			return say(waiting("its node has not seen the latest change yet"))
+		}
+		if d == Running || !d.isOneOf(Finished, Complete) && podReady(p) && p.DeletionTimestamp == nil {
+			return say(done())
 		}
 	default: // not there yet
 	}
 	if p.DeletionTimestamp != nil {
-		return waiting("the pod is being deleted")
+		return say(waiting("the pod is being deleted"))
 	}
-	return podTrouble(d, p, v)
+	return podTrouble(d, p)
+}
+
+// judgePodServing adds what only the endpoints know.
+func judgePodServing(d Degree, p *corev1.Pod, v *view) Verdict {
+	verdict := judgePod(d, p).final(v.notes[v.node.uid])
+	if d != Serving || verdict.State != Done {
+		return verdict
+	}
+	s := v.serves[p.UID]
+	switch {
+	case !v.known:
+		return waiting("ready; who serves is not known yet")
+	case s == nil:
+		return waiting("ready, but no service has it among its endpoints")
+	case s.no > 0:
+		return waiting("ready, but not yet serving in all endpoints that have it")
+	}
+	return verdict
+}
+
+// partOfPod says how a pod holds up what it belongs to. One that has ended does not:
+// its controller knows what that means.
+func partOfPod(d Degree, p *corev1.Pod, owner *metav1.OwnerReference) judged {
+	say := func(v Verdict) judged { return judged{Verdict: v, known: true} }
+	switch {
+	case d == Deleted, d == OldGone && p.DeletionTimestamp != nil:
+		return say(waiting("%s", ending(p)))
+	case p.DeletionTimestamp != nil, p.Status.Phase == corev1.PodSucceeded:
+		return say(done())
+	case p.Status.Phase == corev1.PodFailed && owner != nil && owner.Kind == "Job":
+		return say(waiting("it failed: %s", podEnd(p)))
+	case p.Status.Phase == corev1.PodFailed, d == Scheduled && p.Spec.NodeName != "":
+		return say(done())
+	}
+	return podTrouble(d, p)
+}
+
+// ending says what a pod that is to go is waiting for.
+func ending(p *corev1.Pod) string {
+	switch {
+	case p.DeletionTimestamp == nil:
+		return "nobody has asked for its deletion"
+	case len(p.Finalizers) > 0:
+		return heldBy(p.Finalizers)
+	case p.Spec.NodeName != "" && p.Status.Phase != corev1.PodSucceeded && p.Status.Phase != corev1.PodFailed:
+		return "being deleted, node " + p.Spec.NodeName + " has not stopped it yet"
+	}
+	return "being deleted"
+}
+
+// likelyToFail are the reasons why containers wait that sometimes heal: a registry
+// that is back, a ConfigMap that comes later.
+func likelyToFail(reason string) bool {
+	switch reason {
+	case "ErrImagePull", "ImagePullBackOff", "ImageInspectError", "RegistryUnavailable", "SignatureValidationFailed",
+		"CreateContainerConfigError", "CreateContainerError", "RunContainerError", "PreStartHookError", "PostStartHookError":
+		return true
+	}
+	return false
 }
 
 // podTrouble says why a pod that has not ended is not further. Its verdict is
 // Done when nothing is wrong with it.
-func podTrouble(d Degree, p *corev1.Pod, v View) Verdict {
+func podTrouble(d Degree, p *corev1.Pod) judged {
+	say := func(v Verdict) judged { return judged{Verdict: v, known: true} }
 	for _, c := range p.Status.Conditions {
 		if c.Type == corev1.PodScheduled && c.Status == corev1.ConditionFalse {
-			return waiting("%s", reason(c.Reason, c.Message))
+			return say(waiting("%s", reason(c.Reason, c.Message)))
 		}
 	}
 	starting := ""
-	for _, statuses := range [][]corev1.ContainerStatus{p.Status.InitContainerStatuses, p.Status.ContainerStatuses} {
+	for i, statuses := range [][]corev1.ContainerStatus{p.Status.InitContainerStatuses, p.Status.ContainerStatuses} {
 		for _, s := range statuses {
+			if i == 0 && s.State.Running != nil && (s.Started == nil || !*s.Started) && starting == "" {
+				starting = "init container " + s.Name + " is running"
+			}
+			if t := s.State.Terminated; t != nil && t.ExitCode != 0 && starting == "" {
+				starting = fmt.Sprintf("container %s exited with code %d%s", s.Name, t.ExitCode, why(t))
+			}
 			w := s.State.Waiting
 			if w == nil {
 				continue
 			}
-			text := reason(w.Reason, w.Message)
-			switch w.Reason {
-			case "InvalidImageName":
-				return failed(Certain, "%s", text)
-			case "ErrImagePull", "ImagePullBackOff", "ErrImageNeverPull", "ImageInspectError", "RegistryUnavailable",
-				"CreateContainerConfigError", "CreateContainerError", "RunContainerError":
-				return failed(Likely, "%s", text)
-			case "CrashLoopBackOff":
-				return failed(Likely, "container %s: %s%s", s.Name, text, lastExit(s))
+			text := "container " + s.Name + ": " + reason(w.Reason, w.Message)
+			switch {
+			case w.Reason == "InvalidImageName", w.Reason == "ErrImageNeverPull":
+				return say(failed(Certain, "%s", text))
+			case likelyToFail(w.Reason):
+				return say(failed(Likely, "%s", text))
+			case w.Reason == "CrashLoopBackOff":
+				return say(failed(Likely, "%s%s", text, lastExit(s)))
 			}
 			if starting == "" {
-				starting = text
+				starting = reason(w.Reason, w.Message)
 			}
 		}
 	}
-	if p.Status.Phase == corev1.PodRunning && (d == Running || podReady(p) && d == Ready) {
-		return done()
-	}
-	if p.Status.Phase == corev1.PodRunning && d.isOneOf(Finished, Complete) {
-		return waiting("running")
-	}
-	if warning := v.warning(p); warning != "" {
-		return waiting("%s", warning)
+	running := p.Status.Phase == corev1.PodRunning
+	vague := func(format string, args ...any) judged {
+		return judged{Verdict: waiting(format, args...), vague: true, known: true}
 	}
 	switch {
-	case p.Status.Phase == corev1.PodRunning:
+	case running && (d == Running || podReady(p) && !d.isOneOf(Finished, Complete)):
+		return say(done())
+	case running && d.isOneOf(Finished, Complete):
+		return say(waiting("running"))
+	case running:
+		var text strings.Builder
+		text.WriteString("running, not ready")
 		for _, c := range p.Status.Conditions {
 			if c.Type == corev1.PodReady && c.Message != "" {
-				return waiting("running, not ready: %s", oneLine(c.Message))
+				text.WriteString(": " + oneLine(c.Message))
 			}
 		}
-		return waiting("running, not ready")
+		if starting != "" {
+			text.WriteString("; " + starting)
+		}
+		return vague("%s", text.String())
 	case starting != "":
-		return waiting("%s", starting)
+		return vague("%s", starting)
 	case p.Spec.NodeName == "":
-		return waiting("not yet on a node")
+		return vague("not yet on a node")
 	}
-	return waiting("starting on node %s", p.Spec.NodeName)
+	return vague("starting on node %s", p.Spec.NodeName)
 }
 
 func podReady(p *corev1.Pod) bool {
@@ -93,6 +195,39 @@ func podReady(p *corev1.Pod) bool {
 	return false
 }
 
+// tallyOf counts one pod.
+func tallyOf(p *corev1.Pod) (t tally) {
+	switch {
+	case p.DeletionTimestamp != nil:
+		t.ending = 1
+		return t
+	case p.Status.Phase == corev1.PodSucceeded, p.Status.Phase == corev1.PodFailed:
+		t.ended = 1
+		return t
+	}
+	t.live = 1
+	if p.Spec.NodeName != "" {
+		t.scheduled = 1
+	}
+	if p.Status.Phase == corev1.PodRunning {
+		t.running = 1
+		if podReady(p) {
+			t.ready = 1
+		}
+	}
+	return t
+}
+
+// restartsOf counts how often containers have been started again.
+func restartsOf(p *corev1.Pod) (n int32) {
+	for _, statuses := range [][]corev1.ContainerStatus{p.Status.InitContainerStatuses, p.Status.ContainerStatuses} {
+		for _, s := range statuses {
+			n += s.RestartCount
+		}
+	}
+	return n
+}
+
 // podEnd says how a failed pod ended: what the kubelet says, or the exit code of
 // the first container that had one.
 func podEnd(p *corev1.Pod) string {
@@ -102,7 +237,7 @@ func podEnd(p *corev1.Pod) string {
 	for _, statuses := range [][]corev1.ContainerStatus{p.Status.InitContainerStatuses, p.Status.ContainerStatuses} {
 		for _, s := range statuses {
 			if t := s.State.Terminated; t != nil && t.ExitCode != 0 {
-				return fmt.Sprintf("container %s exited with code %d", s.Name, t.ExitCode) + because(t)
+				return fmt.Sprintf("container %s exited with code %d", s.Name, t.ExitCode) + why(t)
 			}
 		}
 	}
@@ -114,10 +249,10 @@ func lastExit(s corev1.ContainerStatus) string {
 	if t == nil {
 		return ""
 	}
-	return fmt.Sprintf(" (it exited with code %d%s)", t.ExitCode, because(t))
+	return fmt.Sprintf(" (it exited with code %d%s)", t.ExitCode, why(t))
 }
 
-func because(t *corev1.ContainerStateTerminated) string {
+func why(t *corev1.ContainerStateTerminated) string {
 	if t.Reason == "" || t.Reason == "Error" {
 		return ""
 	}

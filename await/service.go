@@ -2,40 +2,43 @@ package await
 
 import (
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
 )
 
-// judgeService: ready means that at least one endpoint serves, and that a load
-// balancer that was asked for has an address. A Service without a selector or
-// that is only a name depends on nothing here.
-func judgeService(d Degree, s *corev1.Service, v View) (Verdict, error) {
-	if d != Ready {
-		return Verdict{}, &MisuseError{d, "service", "wait for ready or deleted"}
+// judgeService: ready, and serving, means that at least one endpoint serves, and
+// that a load balancer that was asked for has an address. A Service without a
+// selector or that is only a name depends on nothing here. Its parts are the pods
+// that it selects.
+func judgeService(d Degree, s *corev1.Service, v *view) (Verdict, error) {
+	if !plain(d) {
+		return misuse(d, "Service", Ready, Serving)
 	}
 	if s.DeletionTimestamp != nil {
 		return waiting("it is being deleted"), nil
 	}
+	if d == Observed {
+		return done(), nil
+	}
 	if s.Spec.Type == corev1.ServiceTypeLoadBalancer && len(s.Status.LoadBalancer.Ingress) == 0 {
-		return waiting("no load balancer has given it an address"), nil
+		return waiting("no load balancer has given it an address").because(v.warning()), nil
 	}
 	if s.Spec.Type == corev1.ServiceTypeExternalName || len(s.Spec.Selector) == 0 {
 		return done(), nil
 	}
-	all, serving := 0, 0
-	for _, slice := range v.Slices {
-		for _, e := range slice.Endpoints {
-			all++
-			switch {
-			case e.Conditions.Serving != nil && *e.Conditions.Serving,
-				e.Conditions.Serving == nil && (e.Conditions.Ready == nil || *e.Conditions.Ready):
-				serving++
-			}
-		}
-	}
+	e := v.ends[types.NamespacedName{Namespace: s.Namespace, Name: s.Name}]
 	switch {
-	case serving > 0:
+	case e != nil && e.serving > 0:
 		return done(), nil
-	case all > 0:
-		return waiting("none of its %d endpoints serves", all), nil
+	case e != nil && e.all == 1:
+		return v.held(waiting("its only endpoint does not serve"), nil), nil
+	case e != nil && e.all > 1:
+		return v.held(waiting("none of its %d endpoints serves", e.all), nil), nil
+	case v.allPods().live > 0:
+		return v.held(waiting("no endpoint yet, %s", counted(int(v.allPods().live), "pod")), nil), nil
 	}
-	return waiting("no pod matches its selector"), nil
+	return waiting("no pod matches its selector").because(v.warning()), nil
 }
+
+// plain reports whether a degree means something for kinds that have no pods, where
+// the degrees beyond ready are the same as ready.
+func plain(d Degree) bool { return d.isOneOf(Ready, Observed, Serving, OldGone) }

@@ -32,9 +32,10 @@ var deletion = metav1.Unix(1, 0)
 //	job NAME [active=N] [ready=N] [succeeded=N] [failed=N] [condition=TYPE[:REASON:MESSAGE]]
 //	service NAME [selector] [external] [balancer] · endpoint serving|unready
 //	namespace NAME phase=P [deleting] · node NAME ready=STATUS[:REASON:MESSAGE]
-//	yaml … (until an empty line)
+//	yaml … (what is indented below it)
 //	warning REASON:MESSAGE [pod=NAME]
 //	judge DEGREE
+//	look DEGREE (with what holds it up)
 //
 // The first object of a paragraph is the one that is judged; further pods are its
 // own. An empty line begins anew.
@@ -45,27 +46,42 @@ func TestJudge(t *testing.T) {
 func tell(t *testing.T) func(string) []string {
 	v := await.View{}
 	var doc []string
+	read := func(line string) {
+		if len(doc) == 0 {
+			return
+		}
+		u := &unstructured.Unstructured{}
+		data, err := yaml.YAMLToJSON([]byte(strings.Join(doc, "\n")))
+		if err == nil {
+			err = u.UnmarshalJSON(data)
+		}
+		if err != nil {
+			t.Fatalf("before %q: %v", line, err)
+		}
+		doc = nil
+		if v.Object == nil {
+			v.Object = u
+		} else {
+			v.Others = append(v.Others, u)
+		}
+	}
 	return func(line string) []string {
 		switch words := split(line); {
 		case doc != nil && strings.HasPrefix(line, " "):
 			doc = append(doc, line[2:])
 		case len(words) == 0:
+			read(line)
 			v, doc = await.View{}, nil
 		case words[0] == "yaml":
+			read(line)
 			doc = []string{}
 		case words[0] == "judge":
-			if len(doc) > 0 {
-				u := &unstructured.Unstructured{}
-				data, err := yaml.YAMLToJSON([]byte(strings.Join(doc, "\n")))
-				if err == nil {
-					err = u.UnmarshalJSON(data)
-				}
-				if err != nil {
-					t.Fatalf("before %q: %v", line, err)
-				}
-				v.Object = u
-			}
-			return []string{answer(t, words[1], v)}
+			read(line)
+			_, degree, _ := strings.Cut(line, " ")
+			return []string{answer(t, degree, v)}
+		case words[0] == "look":
+			read(line)
+			return look(t, words[1], v)
 		default:
 			if err := describe(&v, words); err != nil {
 				t.Fatalf("%q: %v", line, err)
@@ -73,6 +89,34 @@ func tell(t *testing.T) func(string) []string {
 		}
 		return nil
 	}
+}
+
+// look tells what holds an object up, and the last events.
+func look(t *testing.T, degree string, v await.View) []string {
+	d, err := await.ParseDegree(degree)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p, err := await.Look(d, v)
+	if err != nil {
+		t.Fatal(err)
+	}
+	lines := []string{p.Object.String() + " " + p.Verdict.String()}
+	var add func(indent string, parts []await.Part, more int)
+	add = func(indent string, parts []await.Part, more int) {
+		for _, part := range parts {
+			lines = append(lines, indent+part.Object.String()+" "+part.Verdict.String())
+			add(indent+"  ", part.Parts, part.More)
+		}
+		if more > 0 {
+			lines = append(lines, fmt.Sprintf("%s%d more", indent, more))
+		}
+	}
+	add("  ", p.Parts, p.More)
+	for _, e := range p.Events {
+		lines = append(lines, fmt.Sprintf("event %s %s: %s", e.InvolvedObject.Name, e.Reason, e.Message))
+	}
+	return lines
 }
 
 // answer judges the object as it is and unstructured: both must say the same.
@@ -216,7 +260,11 @@ func describe(v *await.View, words []string) error {
 		obj = s
 	case "endpoint":
 		yes := name == "serving"
-		v.Slices = append(v.Slices, &discoveryv1.EndpointSlice{Endpoints: []discoveryv1.Endpoint{
+		sliceMeta := metav1.ObjectMeta{
+			Name: "s" + strconv.Itoa(len(v.Slices)), Namespace: "default", UID: types.UID("slice-" + strconv.Itoa(len(v.Slices))),
+			Labels: map[string]string{discoveryv1.LabelServiceName: v.Object.GetName()},
+		}
+		v.Slices = append(v.Slices, &discoveryv1.EndpointSlice{ObjectMeta: sliceMeta, Endpoints: []discoveryv1.Endpoint{
 			{Conditions: discoveryv1.EndpointConditions{Ready: &yes, Serving: &yes}},
 		}})
 		return nil

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"go.uber.org/goleak"
+	appsv1 "k8s.io/api/apps/v1"
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -40,8 +41,13 @@ func newVoyage(t *testing.T, objs ...client.Object) *voyage {
 func (v *voyage) until(ctx context.Context, req await.Request) (await.Outcome, error) {
 	return await.Until(ctx, v.s, req, func(p await.Progress) {
 		line := fmt.Sprintf("%s %s", p.Object, p.Verdict)
-		if p.Lost != nil {
+		switch {
+		case p.Lost != nil:
 			line = "lost: " + p.Lost.Error()
+		case p.Back:
+			line = "back"
+		case p.Gone:
+			line = p.Object.String() + " gone"
 		}
 		v.lines = append(v.lines, line)
 		for text, f := range v.on {
@@ -135,7 +141,7 @@ func TestAControllerIsFollowedThroughTheTroublesOfItsPods(t *testing.T) {
 	if first := v.lines[0]; first != "replicationcontroller/web waiting: 0/1 pods ready" {
 		t.Errorf("first line %q", first)
 	}
-	if !slices.Contains(v.lines, "replicationcontroller/web failed (likely): 0/1 pods ready; pod web-a: ErrImagePull: no such image") {
+	if !slices.Contains(v.lines, "replicationcontroller/web failed (likely): 0/1 pods ready; pod web-a: container main: ErrImagePull: no such image") {
 		t.Errorf("the cause was not told: %q", v.lines)
 	}
 	if last := v.lines[len(v.lines)-1]; last != "replicationcontroller/web done" {
@@ -211,8 +217,8 @@ func TestAThousandReadyPodsAreOneListAndOneWatch(t *testing.T) {
 		{Resource: client.Pods.GroupVersionResource, Kind: "Pod", Namespace: "default", Labels: "app=web"},
 	}})
 	v.s.Intercept(nil)
-	if requests > 2 {
-		t.Errorf("%d requests, want at most 2", requests)
+	if requests > 5 { // four pages and a watch
+		t.Errorf("%d requests, want at most 5", requests)
 	}
 }
 
@@ -227,6 +233,28 @@ func TestSelectedPodsThatAreReplacedAreFollowed(t *testing.T) {
 	}})
 	if len(out.Objects) != 1 || out.Objects[0].Object.Name != "new" {
 		t.Errorf("outcome %+v, want the new pod alone", out.Objects)
+	}
+	if !slices.Contains(v.lines, "pod/old gone") {
+		t.Errorf("it said %q, and not that the old pod is gone", v.lines)
+	}
+}
+
+func TestASelectedPodThatEndsWhileItIsDeletedIsNoFailure(t *testing.T) {
+	for _, degree := range []await.Degree{await.Ready, await.Condition("Ready", "")} {
+		v := newVoyage(t, podOf(nil, "old", nil))
+		v.on["pod/old waiting"] = func() {
+			v.s.Set(t, podOf(nil, "old", func(p *corev1.Pod) {
+				p.DeletionTimestamp, p.Finalizers = &metav1.Time{Time: time.Unix(1, 0)}, []string{"example.com/hold"}
+				p.Status.Phase = corev1.PodFailed
+			}))
+		}
+		v.on["being deleted"] = func() {
+			v.s.Set(t, podOf(nil, "new", isReady))
+			v.s.Remove(t, podOf(nil, "old", nil))
+		}
+		v.want(await.AllDone, await.Request{For: degree, Targets: []await.Target{
+			{Resource: client.Pods.GroupVersionResource, Kind: "Pod", Namespace: "default", Labels: "app=web"},
+		}})
 	}
 }
 
@@ -312,6 +340,9 @@ func TestAWaitSurvivesARestartOfTheServer(t *testing.T) {
 			})
 		}
 		v.want(await.AllDone, await.Request{For: await.Ready, Targets: []await.Target{target(client.Pods, "web")}, Timeout: time.Minute})
+		if !slices.Contains(v.lines, "back") {
+			t.Errorf("it said %q, and not that the server is back", v.lines)
+		}
 		if !slices.Contains(v.lines, "lost: "+down.Error()) {
 			t.Errorf("nobody was told of the lost server: %q", v.lines)
 		}
@@ -394,4 +425,34 @@ func TestMisuse(t *testing.T) {
 			t.Errorf("Until(%+v) = nil, want an error", req)
 		}
 	}
+}
+
+// TestWhatIsRolledBackIsNotDone has a Deployment taken back in mid-wait: it is as good
+// as before, but not what was waited for. Who comes later finds it ready.
+func TestWhatIsRolledBackIsNotDone(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		replicas := int32(1)
+		d := &appsv1.Deployment{ObjectMeta: meta("web"), Spec: appsv1.DeploymentSpec{Replicas: &replicas}}
+		d.Generation = 2
+		d.Annotations = map[string]string{"sampan.dev/auto-rollback": "true", "sampan.dev/last-good": "abc"}
+		d.Status = appsv1.DeploymentStatus{ObservedGeneration: 2, Replicas: 1, Conditions: []appsv1.DeploymentCondition{
+			{Type: appsv1.DeploymentProgressing, Status: corev1.ConditionFalse, Reason: "ProgressDeadlineExceeded"},
+		}}
+		v := newVoyage(t, d)
+		v.on["ProgressDeadlineExceeded"] = func() {
+			back := d.DeepCopy()
+			back.Generation, back.Status = 3, appsv1.DeploymentStatus{ObservedGeneration: 3, Replicas: 1, UpdatedReplicas: 1, ReadyReplicas: 1, AvailableReplicas: 1}
+			back.Annotations["sampan.dev/rolled-back"] = `{"generation":2,"message":"Revision 2 was rolled back to revision 1"}`
+			v.s.Set(t, back)
+		}
+		req := await.Request{For: await.Ready, Targets: []await.Target{target(client.Deployments, "web")}}
+		out := v.want(await.SomeFailed, req)
+		want := await.Verdict{State: await.Failed, Certainty: await.Certain, RolledBack: true, Cause: "Revision 2 was rolled back to revision 1"}
+		if got := out.Objects[0].Verdict; got != want {
+			t.Errorf("verdict %+v, want %+v", got, want)
+		}
+		v.want(await.AllDone, req)
+		req.Targets[0].Generation = 2 // what the caller wrote
+		v.want(await.SomeFailed, req)
+	})
 }

@@ -1,7 +1,6 @@
 package await
 
 import (
-	"cmp"
 	"fmt"
 	"strings"
 
@@ -40,8 +39,8 @@ const (
 	// Likely failures sometimes heal: an image that can't be pulled now, a
 	// container that keeps crashing.
 	Likely Certainty = iota
-	// Certain failures stay until somebody changes the object: a failed Job, an
-	// image name that can't be parsed.
+	// Certain failures stay until somebody changes something: a failed Job, an
+	// image name that can't be parsed, a quota that is used up.
 	Certain
 )
 
@@ -58,6 +57,10 @@ type Verdict struct {
 	State     State
 	Certainty Certainty // of a failure
 	Cause     string    // why it is waiting or failed, in words; may be empty
+
+	// RolledBack says of a failure that what was waited for has been taken back, so
+	// that the object is as it was before. It is certain.
+	RolledBack bool
 }
 
 func (v Verdict) String() string {
@@ -81,11 +84,9 @@ func failed(c Certainty, format string, args ...any) Verdict {
 	return Verdict{State: Failed, Certainty: c, Cause: fmt.Sprintf(format, args...)}
 }
 
-// worse orders verdicts by how much they hold up a set: certain failures first,
-// then likely ones, then whatever has a cause.
-func worse(a, b Verdict) int { return severity(b) - severity(a) }
-
-func severity(v Verdict) int {
+// severity orders verdicts by how much they hold up a set: certain failures
+// first, then likely ones, then whatever has a cause.
+func (v Verdict) severity() int {
 	switch {
 	case v.State == Failed && v.Certainty == Certain:
 		return 3
@@ -98,38 +99,68 @@ func severity(v Verdict) int {
 	return 0
 }
 
-// A View is everything that a verdict is made from. [Judge] only reads it.
+// because adds a cause to a verdict that has one already.
+func (v Verdict) because(cause string) Verdict {
+	switch {
+	case cause == "" || strings.Contains(v.Cause, cause):
+	case v.Cause == "":
+		v.Cause = cause
+	default:
+		v.Cause += "; " + cause
+	}
+	return v
+}
+
+// A View is everything that a verdict is made from. [Judge] and [Look] only read
+// it.
 type View struct {
 	// Object is the object itself, of its Go type or unstructured; nil when
 	// there is none.
 	Object client.Object
 
-	Pods     []*corev1.Pod                // the pods that it controls
-	Slices   []*discoveryv1.EndpointSlice // the endpoints of a Service
-	Warnings []*corev1.Event              // warnings about it and its pods
+	Pods     []*corev1.Pod                // its pods; one that names no controller counts as its own
+	Slices   []*discoveryv1.EndpointSlice // the endpoints of a Service, or those that pods may be in
+	Warnings []*corev1.Event              // warnings about any of these objects
+
+	// Others is whatever else belongs to it, in any order and at any remove:
+	// the replica sets of a Deployment, the jobs of a CronJob.
+	Others []client.Object
 }
 
-// warning returns the newest warning about the object with this UID, or "".
-func (v View) warning(of client.Object) string {
-	var newest *corev1.Event
-	for _, e := range v.Warnings {
-		if e.InvolvedObject.UID != of.GetUID() || harmless(e.Reason) {
-			continue
-		}
-		if newest == nil || cmp.Or(lastSeen(e).Compare(lastSeen(newest)), strings.Compare(e.Name, newest.Name)) > 0 {
-			newest = e
-		}
-	}
-	if newest == nil {
-		return ""
-	}
-	return newest.Reason + ": " + oneLine(newest.Message)
+// A Part is an object that belongs to another and holds it up.
+type Part struct {
+	Object  Ref
+	Verdict Verdict
+	Parts   []Part // what holds it up itself, worst first; at most [MaxParts]
+	More    int    // how many further parts hold it up
 }
 
-// harmless reports whether a warning is about something that holds nobody up.
-func harmless(reason string) bool {
-	return reason == "MissingClusterDNS" || reason == "DNSConfigForming"
-}
+// MaxParts is how many parts of one object are told. Those left out are counted.
+const MaxParts = 10
 
 // oneLine makes a message that came from elsewhere fit into a line.
-func oneLine(s string) string { return strings.Join(strings.Fields(s), " ") }
+func oneLine(s string) string {
+	if !strings.ContainsAny(s, "\n\t\r") && !strings.Contains(s, "  ") {
+		return strings.TrimSpace(s) // as nearly all are: nothing to copy
+	}
+	return strings.Join(strings.Fields(s), " ")
+}
+
+func reason(r, message string) string {
+	message = oneLine(message)
+	switch {
+	case r == "":
+		return message
+	case message == "" || message == r:
+		return r
+	}
+	return r + ": " + message
+}
+
+// counted is "1 pod", "2 pods".
+func counted(n int, what string) string {
+	if n == 1 {
+		return "1 " + what
+	}
+	return fmt.Sprintf("%d %ss", n, what)
+}

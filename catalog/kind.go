@@ -115,11 +115,12 @@ type Column struct {
 	Cell func(obj Object, now time.Time) any
 }
 
-// A Subresource is served under the name of an object. Exactly one of four
+// A Subresource is served under the name of an object. Exactly one of five
 // shapes: an update of the parent that is written as the parent's kind (Kind is
 // zero; "status"), a view of the parent in another kind (Get and/or Apply;
-// "scale", "binding"), a body that the API server answers ("token": Issue), or a
-// stream that it connects ("log", "proxy": Connect).
+// "scale", "binding"), a body that the API server answers ("token": Issue), a
+// deletion that depends on more than the object ("eviction": Evict), or a stream
+// that the API server connects ("log", "proxy": Connect).
 type Subresource struct {
 	Name  string
 	Verbs []string
@@ -148,6 +149,10 @@ type Subresource struct {
 	// a handler of that name that gets the parent and the decoded body and
 	// returns the answer ("token").
 	Issue bool
+
+	// Evict marks the subresource by which a pod is asked to go: the API server
+	// deletes it if its disruption budget has room. Pod alone has it.
+	Evict bool
 
 	// Connect marks a stream; the API server has a handler of that name.
 	Connect bool

@@ -257,7 +257,7 @@ func TestWait(t *testing.T) {
 	c.want(0, "pod/b is ready\n", "", "wait", "pod/b", "--for=ready")
 	c.want(0, "pod/b condition met\n", "", "wait", "pod/b", "--for=condition=Ready")
 	c.want(0, "pod/b condition met\n", "", "wait", "pod", "b", "--for=jsonpath={.status.phase}=Running")
-	c.want(3, "", "waiting for pod/a to be ready: starting on node n1\nerror: timed out waiting for pod/a to be ready: starting on node n1\n", "wait", "pod/a", "--for=ready", "--timeout=0")
+	c.want(3, "", "waiting for pod/a to be ready: starting on node n1\nerror: timed out waiting for pod/a to be ready: starting on node n1\n  see: sampan logs -n default pod/a --all-containers\n", "wait", "pod/a", "--for=ready", "--timeout=0")
 	c.want(4, "", "Error from server (NotFound): pods \"x\" not found\n", "wait", "pod/x", "--for=ready")
 	c.want(4, "", "error: no matching resources found\n", "wait", "pod", "-l", "app=none", "--for=ready")
 	c.want(0, "pod/x condition met\n", "", "wait", "pod/x", "--for=delete")
@@ -266,7 +266,7 @@ func TestWait(t *testing.T) {
 			w.Set(t, pod("a", isReady))
 		}
 	}
-	c.want(0, "pod/b is ready\npod/a is ready\n", "waiting for pod/a to be ready: starting on node n1\n", "wait", "pods", "--all", "--for=ready")
+	c.want(0, "pod/b is ready\npod/a is ready\n", "waiting for pod/a to be ready: starting on node n1\npod/a no longer counts\n", "wait", "pods", "--all", "--for=ready")
 	c.onLine = nil
 	w.Set(t, &batchv1.Job{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "build"}, Status: batchv1.JobStatus{
 		Conditions: []batchv1.JobCondition{{Type: batchv1.JobFailed, Status: "True", Reason: "BackoffLimitExceeded"}},
@@ -304,7 +304,7 @@ func TestScale(t *testing.T) {
 		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "web"}, Spec: corev1.ReplicationControllerSpec{Replicas: &three},
 	})
 	c := newTerminal(t, url)
-	c.want(1, "", "error: expected replicas to be 2, was 3\n", "scale", "rc/web", "--replicas=5", "--current-replicas=2")
+	c.want(1, "", "error: Expected replicas to be 2, was 3\n", "scale", "rc/web", "--replicas=5", "--current-replicas=2")
 	c.want(0, "replicationcontroller/web scaled\n", "", "scale", "--replicas", "5", "rc", "web", "--current-replicas=3")
 	if n := *clienttest.Find(w.Server, client.ReplicationControllers, "default", "web").Spec.Replicas; n != 5 {
 		t.Errorf("it has %d replicas, want 5", n)
@@ -351,40 +351,32 @@ func TestExec(t *testing.T) {
 		if cmd[0] == "false" {
 			rw.Header().Set("X-Sampan-Exit-Code", "7")
 		}
+		if cmd[0] == "both" {
+			rw.Header().Set("X-Sampan-Stdout-Length", "4")
+			if len(cmd) > 1 {
+				rw.Header().Set("X-Sampan-Exit-Code", cmd[1])
+				rw.Header().Set("X-Sampan-Output-Limit-Reached", "stdout")
+			}
+			_, _ = io.WriteString(rw, "out\nerr\n")
+			return
+		}
+		if cmd[0] == "short" { // the connection breaks
+			rw.Header().Set("X-Sampan-Stdout-Length", "400")
+		}
 		_, _ = io.WriteString(rw, r.Method+" "+strings.Join(cmd, "|")+"\n")
 	}
 	c := newTerminal(t, url)
+	c.want(0, "out\n", "err\n", "exec", "a", "--", "both")
+	const lost = "stdout of the command reached the limit of 16 MiB for captured output; what came after that is lost. Let the command write to a file, or less\n"
+	c.want(1, "out\n", "err\nerror: "+lost, "exec", "a", "--", "both", "0")
+	c.want(3, "out\n", "err\ncommand terminated with exit code 3\nerror: "+lost, "exec", "a", "--", "both", "3")
+	c.want(1, "POST short\n", "error: reading the output: EOF\n", "exec", "a", "--", "short")
 	c.want(0, "POST echo|a b|-x\n", "", "exec", "a", "--", "echo", "a b", "-x")
 	c.want(7, "POST false\n", "command terminated with exit code 7\n", "exec", "a", "-c", "main", "--", "false")
 	for _, args := range [][]string{{"exec", "a", "ls"}, {"exec", "-it", "a", "--", "sh"}, {"exec", "a", "--"}} {
 		if got := c.run(args...); got.code != 1 || !strings.HasPrefix(got.err, "error: ") {
 			t.Errorf("%v: %+v, want a sentence and exit code 1", args, got)
 		}
-	}
-}
-
-func TestRollingUpdateTellsWhatIsWrong(t *testing.T) {
-	_, url := serve(t)
-	c := newTerminal(t, url)
-	c.want(4, "", "Error from server (NotFound): replicationcontrollers \"web\" not found\n", "rolling-update", "web", "--image=v2")
-	c.want(1, "", "error: say what to update to: one of --image, -f and --rollback\nusage: see 'sampan rolling-update --help'\n", "rollingupdate", "web")
-}
-
-func TestRollingUpdateDryRunWritesNothing(t *testing.T) {
-	three := int32(3)
-	w, url := serve(t, &corev1.ReplicationController{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "web"}, Spec: corev1.ReplicationControllerSpec{
-		Replicas: &three, Selector: map[string]string{"app": "web"},
-		Template: &corev1.PodTemplateSpec{
-			ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{"app": "web"}},
-			Spec:       corev1.PodSpec{Containers: []corev1.Container{{Name: "main", Image: "v1"}}},
-		},
-	}})
-	c := newTerminal(t, url)
-	if got := c.run("rolling-update", "web", "--image=v2", "--dry-run", "-o", "jsonpath={.spec.template.spec.containers[0].image}"); got.code != 0 || got.out != "v2" {
-		t.Errorf("rolling-update --dry-run: %+v", got)
-	}
-	if writes := w.Writes(); len(writes) > 0 {
-		t.Errorf("it wrote %v", writes)
 	}
 }
 
@@ -411,10 +403,10 @@ func TestWrongUseIsOneSentence(t *testing.T) {
 		{[]string{"get", "--no-such-flag"}, "unknown flag: --no-such-flag"},
 		{[]string{"get"}, "you must provide one or more resources"},
 		{[]string{"get", "pods", "-o", "pdf"}, "unable to match a printer suitable for the output format \"pdf\""},
-		{[]string{"create"}, "must specify -f FILE"},
+		{[]string{"create"}, "must specify one of -f and -k"},
 		{[]string{"create", "-f", dir + "/none.yaml"}, "does not exist"},
-		{[]string{"create", "-f", dir}, "is a directory"},
-		{[]string{"create", "-f", "https://example.com/a.yaml"}, "addresses are not read"},
+		{[]string{"create", "-f", t.TempDir()}, "recognized file extensions are [.json .yaml .yml]"},
+		{[]string{"create", "-f", "https:///a.yaml"}, "it has no host"},
 		{[]string{"create", "-f", empty}, "there is no object in it"},
 		{[]string{"create", "-f", secret, "-n", "other", "--validate=maybe"}, "want strict, warn or ignore"},
 		{[]string{"get", "pods", "--context", "none"}, "the kubeconfig has no context \"none\""},

@@ -5,13 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"strings"
-	"time"
 
 	"github.com/spf13/cobra"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/sampan-io/sampan/await"
 	"github.com/sampan-io/sampan/cli/resource"
 	"github.com/sampan-io/sampan/client"
 )
@@ -22,16 +20,16 @@ type deletion struct {
 	grace          int64
 	now, force     bool
 	cascade        string
-	wait           bool
-	timeout        time.Duration
 	ignoreNotFound bool
 	dryRun         dryRun
+
+	wrote writtenTo // nil if nobody wants to know
 }
 
 func deleteCommand(g *Globals) *cobra.Command {
 	d := &deletion{Globals: g}
 	cmd := &cobra.Command{
-		Use:   "delete TYPE/NAME… | TYPE NAME… | TYPE -l SELECTOR | TYPE --all | -f FILE",
+		Use:   "delete TYPE/NAME… | TYPE NAME… | TYPE -l SELECTOR | TYPE --all | -f FILE | -k DIRECTORY",
 		Short: "Delete objects and wait until they are gone",
 		Long: "Delete objects, and wait until exactly these objects are gone: one of the same name that is made meanwhile is\n" +
 			"another. --wait=false returns when the server has accepted the deletion.",
@@ -48,10 +46,9 @@ func deleteCommand(g *Globals) *cobra.Command {
 	f.BoolVar(&d.force, "force", false, "take pods out of the API at once, without knowing that they have ended")
 	f.StringVar(&d.cascade, "cascade", "background", "what happens to dependents: background, foreground, orphan")
 	f.Lookup("cascade").NoOptDefVal = "background"
-	f.BoolVar(&d.wait, "wait", true, "wait until the objects are gone")
-	f.DurationVar(&d.timeout, "timeout", 0, "how long to wait; 0 waits for ever")
 	f.BoolVar(&d.ignoreNotFound, "ignore-not-found", false, "what does not exist is no error")
 	d.dryRun.flag(cmd)
+	g.waits(cmd, &d.wrote, waitOptions{always: true, never: func() bool { return d.force || d.dryRun != "none" }})
 	return cmd
 }
 
@@ -71,8 +68,6 @@ func (d *deletion) options() (metav1.DeleteOptions, error) {
 		d.grace = 1 // 0 means not to wait for the node, which --force asks for
 	case d.force && d.grace > 0:
 		return o, errors.New("--force and --grace-period greater than 0 cannot be specified together")
-	case d.timeout < 0:
-		return o, fmt.Errorf("--timeout=%v: want 0 or more", d.timeout)
 	}
 	if d.now {
 		d.grace = 1
@@ -105,19 +100,36 @@ func (d *deletion) run(ctx context.Context, args []string) error {
 		return err
 	}
 	infos, err := s.infos(ctx, d.in, args)
-	if err != nil {
+	if err != nil && !d.in.given() {
 		return err // a deletion that was asked for wrongly is not begun
+	}
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
 	}
 	if d.force {
 		_, _ = fmt.Fprintln(d.Err, "Warning: Immediate deletion does not wait for confirmation that the running resource has been terminated. "+
 			"The resource may continue to run on the cluster indefinitely.")
 	}
 	var (
-		errs  []error
-		gone  []await.Target
-		found int
+		errs   []error
+		found  int
+		warned bool
 	)
+	for _, err := range listed(err) {
+		var none *resource.NoKindError
+		if !d.ignoreNotFound || !errors.As(err, &none) { // what no server knows does not exist
+			errs = append(errs, err)
+		}
+	}
 	for _, i := range infos {
+		if i.Object != nil && i.Name == "" {
+			errs = append(errs, i.Fault(errors.New("metadata.name is not set: an object that is deleted needs a name"), "metadata"))
+			continue
+		}
+		if s.enforced && !i.Mapping.Namespaced && !warned {
+			warned = true
+			s.warn("deleting cluster-scoped resources, not scoped to the provided namespace")
+		}
 		objs, err := s.present(ctx, i)
 		if err != nil && (!d.ignoreNotFound || !apierrors.IsNotFound(err)) {
 			errs = append(errs, err)
@@ -125,22 +137,26 @@ func (d *deletion) run(ctx context.Context, args []string) error {
 		found += len(objs)
 		for _, o := range objs {
 			i.Name, i.Namespace = o.GetName(), o.GetNamespace()
-			t, err := d.one(ctx, s, i, o, opts, f)
-			switch {
-			case err != nil:
+			if err := d.one(ctx, s, i, o, opts, f); err != nil {
 				errs = append(errs, err)
-			case t.Name != "":
-				gone = append(gone, t)
 			}
 		}
 	}
 	if found == 0 && len(errs) == 0 && !d.ignoreNotFound {
 		_, _ = fmt.Fprintln(d.Err, "No resources found")
 	}
-	if d.wait && !d.force && len(gone) > 0 {
-		errs = append(errs, s.await(ctx, await.Request{For: await.Deleted, Targets: gone, Timeout: d.timeout}, waitTalk{quiet: true, silent: true}))
-	}
 	return errors.Join(errs...)
+}
+
+// listed returns the errors that one joins.
+func listed(err error) []error {
+	if joined, ok := err.(interface{ Unwrap() []error }); ok {
+		return joined.Unwrap()
+	}
+	if err == nil {
+		return nil
+	}
+	return []error{err}
 }
 
 // present returns the objects that an input means, as they are now.
@@ -160,15 +176,15 @@ func (s *session) present(ctx context.Context, i resource.Info) ([]client.Object
 	return objs, err
 }
 
-// one deletes exactly this object and returns what is to be waited for.
-func (d *deletion) one(ctx context.Context, s *session, i resource.Info, o client.Object, opts metav1.DeleteOptions, f format) (await.Target, error) {
+// one deletes exactly this object.
+func (d *deletion) one(ctx context.Context, s *session, i resource.Info, o client.Object, opts metav1.DeleteOptions, f format) error {
 	uid := o.GetUID()
 	opts.Preconditions = &metav1.Preconditions{UID: &uid}
 	if d.dryRun != "client" {
 		switch err := s.Delete(ctx, i.Mapping.GroupVersionResource, i.Namespace, i.Name, opts); {
 		case apierrors.IsNotFound(err): // somebody was faster; it is what was wanted
 		case err != nil:
-			return await.Target{}, err
+			return err
 		}
 	}
 	switch f.kind {
@@ -185,10 +201,10 @@ func (d *deletion) one(ctx context.Context, s *session, i resource.Info, o clien
 		}
 		_, _ = fmt.Fprintf(d.Out, "%s %q %s%s%s\n", kind, i.Name, verb, where, d.dryRun.note())
 	}
-	if d.dryRun != "none" {
-		return await.Target{}, nil
+	if d.wrote != nil && d.dryRun == "none" {
+		w := i.Mapping.WrittenAs(o)
+		w.Deleted = true
+		d.wrote(w)
 	}
-	t := targetOf(resource.Info{Mapping: i.Mapping, Namespace: i.Namespace, Name: i.Name})
-	t.UID = uid
-	return t, nil
+	return nil
 }

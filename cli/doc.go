@@ -16,7 +16,12 @@
 //	5    rolled back without having been asked to
 //	130  interrupted
 //
-// A command that ran inside a container ends with that command's own code.
+// A command that ran inside a container ends with that command's own code; for run job,
+// 125 is a failure of ours.
+//
+// Verbs that write wait for what they wrote if --wait is given: exactly these objects
+// (UID), as they were written (generation, resource version). How a wait is told is
+// package progress; Ctrl-C ends the telling and changes nothing in the cluster.
 //
 // The verbs that start and stop a cluster on this machine belong to the program
 // that has one to start: it passes them in as Options.Extra.

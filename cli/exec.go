@@ -23,8 +23,13 @@ type exec struct {
 	quietOutput bool
 }
 
-// exitCodeHeader is where the node agent says how a command ended.
-const exitCodeHeader = "X-Sampan-Exit-Code"
+// Where the node agent says how a command ended, how much of the answer is its standard
+// output, and which of its streams were so long that they may have been cut off.
+const (
+	exitCodeHeader     = "X-Sampan-Exit-Code"
+	stdoutLengthHeader = "X-Sampan-Stdout-Length"
+	outputLimitHeader  = "X-Sampan-Output-Limit-Reached"
+)
 
 func execCommand(g *Globals) *cobra.Command {
 	e := &exec{Globals: g}
@@ -32,6 +37,7 @@ func execCommand(g *Globals) *cobra.Command {
 		Use:   "exec POD [-c CONTAINER] -- COMMAND [ARGUMENT…]",
 		Short: "Run a command in a container and print its output",
 		Long: "Run a command in a running container, print what it writes when it has ended, and end with its exit code.\n" +
+			"Of each of its two streams at most 16 MiB are captured; more than that is an error.\n" +
 			"The command gets no input and no terminal.",
 		Args: cobra.MinimumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -93,9 +99,18 @@ func (e *exec) run(ctx context.Context, name string, command []string) error {
 		return err
 	}
 	defer resp.Body.Close()
-	if _, err := io.Copy(e.Out, resp.Body); err != nil {
+	// Another kubelet doesn't tell the streams apart; then all is output.
+	if length, err := strconv.ParseInt(resp.Header.Get(stdoutLengthHeader), 10, 64); err == nil && length >= 0 {
+		if _, err := io.CopyN(e.Out, resp.Body, length); err != nil {
+			return fmt.Errorf("reading the output: %w", err)
+		}
+		if _, err := io.Copy(e.Err, resp.Body); err != nil {
+			return fmt.Errorf("reading the output: %w", err)
+		}
+	} else if _, err := io.Copy(e.Out, resp.Body); err != nil {
 		return fmt.Errorf("reading the output: %w", err)
 	}
+	full := resp.Header.Get(outputLimitHeader)
 	code, err := strconv.Atoi(resp.Header.Get(exitCodeHeader))
 	if err != nil {
 		code = 0 // another kubelet answers like this only when the command succeeded
@@ -104,7 +119,19 @@ func (e *exec) run(ctx context.Context, name string, command []string) error {
 		if !e.quietOutput {
 			_, _ = fmt.Fprintf(e.Err, "command terminated with exit code %d\n", code)
 		}
+		if full != "" {
+			_, _ = fmt.Fprintf(e.Err, "error: %s\n", limitReached(full))
+		}
 		return &exitError{code: code}
 	}
+	if full != "" {
+		return errors.New(limitReached(full))
+	}
 	return nil
+}
+
+// limitReached says what became of streams that were too long.
+func limitReached(streams string) string {
+	return fmt.Sprintf("%s of the command reached the limit of 16 MiB for captured output; what came after that is lost. "+
+		"Let the command write to a file, or less", streams)
 }

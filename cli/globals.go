@@ -17,6 +17,7 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 
 	"github.com/sampan-io/sampan/cli/resource"
+	"github.com/sampan-io/sampan/cli/schema"
 	"github.com/sampan-io/sampan/client"
 	"github.com/sampan-io/sampan/cluster/local"
 )
@@ -35,6 +36,8 @@ type Globals struct {
 	In       io.Reader
 	Out, Err io.Writer
 	Version  string
+
+	release func() // see Options.Release; may be nil
 }
 
 func (g *Globals) flags(f *pflag.FlagSet) {
@@ -112,6 +115,7 @@ type session struct {
 	*client.REST // objects come out unstructured
 	warn         func(text string)
 	mapper       *resource.Mapper
+	schemas      *schema.Schemas // nil until the first object is checked
 	namespace    string
 	enforced     bool // the namespace was chosen with a flag
 }
@@ -147,6 +151,8 @@ func (s *session) typed() (*client.REST, error) {
 // input is what flags and arguments say about objects.
 type input struct {
 	files         []string
+	recursive     bool
+	kustomize     string
 	labels        string
 	fields        string
 	all           bool
@@ -155,8 +161,26 @@ type input struct {
 }
 
 func (in *input) fileFlag(f *pflag.FlagSet) {
-	f.StringArrayVarP(&in.files, "filename", "f", nil, "file with objects, YAML or JSON; - is the standard input")
+	f.VarP((*fileNames)(&in.files), "filename", "f", "file, directory, pattern or address with objects, YAML or JSON; - is the standard input")
+	f.BoolVarP(&in.recursive, "recursive", "R", false, "read the directories in directories given with -f, too")
+	f.StringVarP(&in.kustomize, "kustomize", "k", "", "directory of a kustomization; cannot be used together with -f or -R")
 }
+
+// fileNames is the value of a flag that may be given several times, or once with names
+// separated by commas.
+type fileNames []string
+
+func (f *fileNames) String() string { return strings.Join(*f, ",") }
+func (f *fileNames) Type() string   { return "strings" }
+
+// Set implements pflag.Value.
+func (f *fileNames) Set(text string) error {
+	*f = append(*f, strings.Split(text, ",")...)
+	return nil
+}
+
+// given reports whether objects were given with -f or -k.
+func (in *input) given() bool { return len(in.files) > 0 || in.kustomize != "" }
 
 func (in *input) selectorFlags(f *pflag.FlagSet) {
 	f.StringVarP(&in.labels, "selector", "l", "", "label selector (a=b, a!=b, a in (b,c), a)")
@@ -183,7 +207,7 @@ func (s *session) infos(ctx context.Context, in input, args []string) ([]resourc
 
 func (s *session) request(in input, args []string) resource.Request {
 	return resource.Request{
-		Files: in.files, In: s.In, Args: args,
+		Files: in.files, Recursive: in.recursive, Kustomize: in.kustomize, In: s.In, Args: args,
 		Labels: in.labels, Fields: in.fields, All: in.all, Lazy: in.lazy,
 		Namespace: s.namespace, Enforced: s.enforced, AllNamespaces: in.allNamespaces,
 	}

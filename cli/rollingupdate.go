@@ -4,10 +4,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
+	"log/slog"
 	"time"
 
 	"github.com/spf13/cobra"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/intstr"
@@ -18,33 +22,45 @@ import (
 
 type rollingUpdate struct {
 	*Globals
-	in                 input
-	image, container   string
-	pullPolicy         string
-	surge, unavailable string
-	updatePeriod       time.Duration
-	pollInterval       time.Duration
-	timeout            time.Duration
-	key                string
-	rollback           bool
-	dryRun             dryRun
-	validate           string
+	in                    input
+	image, container      string
+	pullPolicy            string
+	surge, unavailable    string
+	updatePeriod          time.Duration
+	pollInterval          time.Duration
+	timeout               time.Duration
+	minReady              int32
+	canaries              int32
+	key, cleanup          string
+	rollback, promote     bool
+	replacePods, autoUndo bool
+	dryRun                dryRun
+	validate              strictness
+
+	limits bool // one of them was said
 }
 
 func rollingUpdateCommand(g *Globals) *cobra.Command {
 	u := &rollingUpdate{Globals: g}
 	cmd := &cobra.Command{
-		Use:     "rolling-update OLD [NEW] --image=IMAGE | -f NEW_SPEC | --rollback",
+		Use:     "rolling-update OLD [NEW] --image=IMAGE | -f NEW_SPEC | --rollback | --promote | --replace-pods",
 		Aliases: []string{"rollingupdate"},
 		Short:   "Replace the pods of a replication controller, a few at a time",
 		Long: "Replace the pods of a replication controller by others, a few at a time, so that enough of them are ready all\n" +
-			"the time. With one name the controller keeps it; with two, or -f, the new one has the new name.\n\n" +
-			"It blocks until the update is complete. Interrupted, killed or timed out, it is resumed by running the same\n" +
-			"command again, and undone with --rollback.\n\n" +
-			"Exit codes: 0 done, 1 wrong use or no connection, 2 the new pods cannot become ready, 3 no progress, 4 no such controller.",
-		Example: "  sampan rolling-update web --image=shop/web:v2\n  sampan rolling-update web --rollback",
-		Args:    cobra.RangeArgs(1, 2),
+			"the time. With one name the controller keeps it; with two, or -f, the new one has the new name. With\n" +
+			"--replace-pods, each pod is replaced by one of the same kind, with at most one missing.\n\n" +
+			"It blocks until the update is complete, or until the canaries are ready. Interrupted, killed or timed out, it is\n" +
+			"resumed by running the same command again, gone on with by --promote, and undone by --rollback. Of two at once,\n" +
+			"the second says who is at it and stops, unless the first is dead.\n\n" +
+			"Exit codes: 0 done, 1 wrong use, no connection or somebody else is at it, 2 the new pods cannot become ready,\n" +
+			"3 no progress, 4 no such controller, 5 it failed and was rolled back (--auto-rollback).",
+		Example: "  sampan rolling-update web --image=shop/web:v2\n" +
+			"  sampan rolling-update web --image=shop/web:v2 --canaries=1 && sampan rolling-update web --promote\n" +
+			"  sampan rolling-update web --rollback\n" +
+			"  sampan rolling-update web --replace-pods",
+		Args: cobra.RangeArgs(1, 2),
 		RunE: func(cmd *cobra.Command, args []string) error {
+			u.limits = cmd.Flags().Changed("max-surge") || cmd.Flags().Changed("max-unavailable")
 			return u.run(cmd.Context(), args)
 		},
 	}
@@ -53,31 +69,33 @@ func rollingUpdateCommand(g *Globals) *cobra.Command {
 	f.StringVar(&u.image, "image", "", "image for the new pods")
 	f.StringVar(&u.container, "container", "", "which container gets the image; needed where there are several")
 	f.StringVar(&u.pullPolicy, "image-pull-policy", "", "Always, IfNotPresent or Never; empty leaves it as it is")
-	f.StringVar(&u.surge, "max-surge", "1", "how many pods more than desired there may be, a number or a percentage")
-	f.StringVar(&u.unavailable, "max-unavailable", "0", "how many pods fewer than desired may be ready, a number or a percentage")
+	f.StringVar(&u.surge, "max-surge", "1", "how many pods more than desired there may be, a number or a percentage; with --replace-pods none")
+	f.StringVar(&u.unavailable, "max-unavailable", "0", "how many pods fewer than desired may be ready, a number or a percentage; with --replace-pods one")
+	f.Int32Var(&u.minReady, "min-ready-seconds", 0, "how long a pod must have been ready to count")
+	f.Int32Var(&u.canaries, "canaries", 0, "stop after so many new pods, to go on with --promote or back with --rollback; 0 means not to")
+	f.BoolVar(&u.autoUndo, "auto-rollback", false, "undo the update if the new pods are certain to fail or there is no progress for the timeout")
+	f.StringVar(&u.cleanup, "cleanup", "", "what becomes of the old controller: delete (the default with two names), rename (with one), preserve")
 	f.DurationVar(&u.updatePeriod, "update-period", time.Minute, "pause between adding new pods and removing old ones")
 	f.DurationVar(&u.pollInterval, "poll-interval", 3*time.Second, "accepted for old scripts; nothing is polled")
 	f.DurationVar(&u.timeout, "timeout", 5*time.Minute, "how long to go on without any progress; 0 means for ever")
 	f.StringVar(&u.key, "deployment-label-key", rollout.DefaultKey, "label that tells old pods from new")
 	f.BoolVar(&u.rollback, "rollback", false, "undo the update that is under way")
-	f.StringVar(&u.validate, "validate", "strict", "accepted for old scripts")
+	f.BoolVar(&u.promote, "promote", false, "go on with the update that is under way, whatever it is to")
+	f.BoolVar(&u.replacePods, "replace-pods", false, "replace each pod by one of the same kind")
+	u.validate.flag(cmd)
 	u.dryRun.flag(cmd)
 	return cmd
 }
+
+const rollingUpdateName = "sampan rolling-update"
 
 func (u *rollingUpdate) run(ctx context.Context, args []string) error {
 	f, err := formatOf(u.Output)
 	if err != nil {
 		return err
 	}
-	ways := 0
-	for _, chosen := range []bool{u.image != "", len(u.in.files) > 0, u.rollback} {
-		if chosen {
-			ways++
-		}
-	}
-	if ways != 1 {
-		return &usageError{"sampan rolling-update", errors.New("say what to update to: one of --image, -f and --rollback")}
+	if err := u.check(); err != nil {
+		return &usageError{rollingUpdateName, err}
 	}
 	s, err := u.connect()
 	if err != nil {
@@ -87,77 +105,139 @@ func (u *rollingUpdate) run(ctx context.Context, args []string) error {
 	if err != nil {
 		return err
 	}
-	surge, unavailable := intstr.Parse(u.surge), intstr.Parse(u.unavailable)
-	opts := rollout.Options{
-		Client: c, Namespace: s.namespace, Old: args[0],
-		Image: u.image, Container: u.container, PullPolicy: corev1.PullPolicy(u.pullPolicy), Rollback: u.rollback,
-		Surge: &surge, Unavailable: &unavailable, Key: u.key,
-		UpdatePeriod: u.updatePeriod, Timeout: u.timeout,
-		Out:      u.Out,
-		Progress: func(why string) { _, _ = fmt.Fprintf(u.Err, "waiting: %s\n", why) },
+	opts, err := u.options(ctx, s, c, args)
+	if err != nil {
+		return err
 	}
 	if !f.table() {
 		opts.Out = u.Err // the standard output is for the object alone
 	}
-	if len(args) == 2 {
-		opts.NewName = args[1]
-	}
-	if len(u.in.files) > 0 {
-		if opts.New, err = u.newSpec(ctx, s); err != nil {
-			return err
-		}
-		if opts.NewName != "" && opts.NewName != opts.New.Name {
-			return &usageError{"sampan rolling-update", fmt.Errorf("the file names the new controller %q, the command line %q", opts.New.Name, opts.NewName)}
-		}
-		opts.NewName = ""
-	}
 	up, err := rollout.New(opts)
 	if err != nil {
-		return &usageError{"sampan rolling-update", err}
+		return &usageError{rollingUpdateName, err}
 	}
 	if u.dryRun != "none" {
-		return u.preview(ctx, f, up)
+		return u.preview(ctx, c, f, up, args[0])
 	}
-	name := args[0]
-	if err := up.Run(ctx); err != nil {
-		return u.ending(ctx, name, err)
-	}
-	final := name
-	switch {
-	case opts.New != nil:
-		final = opts.New.Name
-	case opts.NewName != "" && !u.rollback:
-		final = opts.NewName
+	out, err := up.Run(ctx)
+	if err != nil {
+		return u.ending(ctx, s, args[0], err)
 	}
 	if !f.table() {
-		rc, err := client.ReplicationControllers.Get(ctx, c, s.namespace, final)
+		rc, err := client.ReplicationControllers.Get(ctx, c, s.namespace, out.Name)
 		if err != nil {
 			return err
 		}
+		if out.Canaries > 0 {
+			u.canariesReady(s, u.Err, args[0], out)
+		}
 		return u.print(f, rc)
 	}
-	to := ""
-	if final != name {
-		to = fmt.Sprintf(" to %q", final)
+	switch {
+	case out.Canaries > 0:
+		u.canariesReady(s, u.Out, args[0], out)
+	case u.replacePods:
+		_, err = fmt.Fprintf(u.Out, "replicationcontroller/%s pods replaced\n", out.Name)
+	case out.Name != args[0]:
+		_, err = fmt.Fprintf(u.Out, "replicationcontroller/%s rolling updated to %q\n", args[0], out.Name)
+	default:
+		_, err = fmt.Fprintf(u.Out, "replicationcontroller/%s rolling updated\n", args[0])
 	}
-	_, err = fmt.Fprintf(u.Out, "replicationcontroller/%s rolling updated%s\n", name, to)
 	return err
 }
 
+// check looks at the flags that package rollout does not know of.
+func (u *rollingUpdate) check() error {
+	ways := 0
+	for _, chosen := range []bool{u.image != "", u.in.given(), u.rollback, u.promote, u.replacePods} {
+		if chosen {
+			ways++
+		}
+	}
+	switch {
+	case ways != 1:
+		return errors.New("say what to update to: one of --image, -f, --rollback, --promote and --replace-pods")
+	case u.key == "":
+		return errors.New("--deployment-label-key must not be empty")
+	case u.minReady < 0:
+		return errors.New("--min-ready-seconds must not be negative")
+	case u.canaries < 0:
+		return errors.New("--canaries must not be negative")
+	}
+	return nil
+}
+
+func (u *rollingUpdate) options(ctx context.Context, s *session, c *client.REST, args []string) (rollout.Options, error) {
+	opts := rollout.Options{
+		Client: c, Namespace: s.namespace, Old: args[0],
+		Image: u.image, Container: u.container, PullPolicy: corev1.PullPolicy(u.pullPolicy),
+		Rollback: u.rollback, Promote: u.promote, ReplacePods: u.replacePods,
+		Canaries: u.canaries, AutoRollback: u.autoUndo, Cleanup: rollout.Cleanup(u.cleanup),
+		MinReady: time.Duration(u.minReady) * time.Second, Key: u.key,
+		UpdatePeriod: u.updatePeriod, Timeout: u.timeout,
+		Out:      u.Out,
+		Progress: func(why string) { _, _ = fmt.Fprintf(u.Err, "waiting: %s\n", why) },
+		Log:      slog.New(slog.DiscardHandler), // what matters of it is told as progress
+	}
+	if u.limits || !u.replacePods {
+		surge, unavailable := intstr.Parse(u.surge), intstr.Parse(u.unavailable)
+		opts.Surge, opts.Unavailable = &surge, &unavailable
+	}
+	if len(args) == 2 {
+		opts.NewName = args[1]
+	}
+	if !u.in.given() {
+		return opts, nil
+	}
+	var err error
+	if opts.New, err = u.newSpec(ctx, s); err != nil {
+		return opts, err
+	}
+	if opts.NewName != "" && opts.NewName != opts.New.Name {
+		return opts, &usageError{rollingUpdateName, fmt.Errorf("the file names the new controller %q, the command line %q", opts.New.Name, opts.NewName)}
+	}
+	opts.NewName = ""
+	return opts, nil
+}
+
+// again returns a command line on the same controller.
+func (s *session) again(name, flag string) string {
+	line := rollingUpdateName + " " + name
+	if s.enforced {
+		line += " -n " + s.namespace
+	}
+	return "'" + line + " " + flag + "'"
+}
+
+// canariesReady says how to go on.
+func (u *rollingUpdate) canariesReady(s *session, w io.Writer, name string, out rollout.Outcome) {
+	_, _ = fmt.Fprintf(w, "replicationcontroller/%s stopped at %d of %d pods new and ready (%s)\n%s goes on, %s goes back\n",
+		name, out.Canaries, out.Desired, out.Name, s.again(name, "--promote"), s.again(name, "--rollback"))
+}
+
 // ending says what an update that did not complete left, and picks the exit code.
-func (u *rollingUpdate) ending(ctx context.Context, name string, err error) error {
-	const advice = "the same command resumes it, 'sampan rolling-update %s --rollback' undoes it"
+func (u *rollingUpdate) ending(ctx context.Context, s *session, name string, err error) error {
+	advice := "the same command resumes it, " + s.again(name, "--rollback") + " undoes it"
+	if u.replacePods {
+		advice = "the same command resumes it, " + s.again(name, "--rollback") + " leaves the other pods as they are"
+	}
 	var (
+		back   *rollout.RolledBackError
 		late   *rollout.TimeoutError
 		failed *rollout.FailedError
+		busy   *rollout.BusyError
 	)
 	switch {
+	case errors.As(err, &back):
+		return &exitError{exitRolledBack, err}
 	case errors.As(err, &late):
-		return &exitError{exitTimedOut, fmt.Errorf("%w; "+advice, err, name)}
+		return &exitError{exitTimedOut, fmt.Errorf("%w; %s", err, advice)}
 	case errors.As(err, &failed):
-		return &exitError{exitFailed, fmt.Errorf("%w; "+advice, err, name)}
+		return &exitError{exitFailed, fmt.Errorf("%w; %s", err, advice)}
+	case errors.As(err, &busy):
+		return fmt.Errorf("%w: wait for that to end, or end it there", err)
 	case ctx.Err() != nil:
-		_, _ = fmt.Fprintf(u.Err, "interrupted: the update is where it was; "+advice+"\n", name)
+		_, _ = fmt.Fprintf(u.Err, "interrupted: the update is where it was; %s\n", advice)
 	}
 	return err
 }
@@ -171,7 +251,14 @@ func (u *rollingUpdate) newSpec(ctx context.Context, s *session) (*corev1.Replic
 		return nil, errors.New("the file must hold one ReplicationController and nothing else")
 	}
 	rc := &corev1.ReplicationController{}
-	if err := runtime.DefaultUnstructuredConverter.FromUnstructuredWithValidation(infos[0].Object.Object, rc, true); err != nil {
+	if err := s.check(ctx, u.validate, infos[0]); err != nil {
+		return nil, err
+	}
+	err = runtime.DefaultUnstructuredConverter.FromUnstructuredWithValidation(infos[0].Object.Object, rc, u.validate != metav1.FieldValidationIgnore)
+	switch {
+	case err != nil && runtime.IsStrictDecodingError(err) && u.validate == metav1.FieldValidationWarn:
+		s.warn(err.Error())
+	case err != nil:
 		return nil, fmt.Errorf("%s: %w", infos[0].Source, err)
 	}
 	if infos[0].Namespace != s.namespace {
@@ -181,19 +268,27 @@ func (u *rollingUpdate) newSpec(ctx context.Context, s *session) (*corev1.Replic
 }
 
 // preview shows what would be made and changes nothing.
-func (u *rollingUpdate) preview(ctx context.Context, f format, up *rollout.Updater) error {
+func (u *rollingUpdate) preview(ctx context.Context, c *client.REST, f format, up *rollout.Updater, old string) error {
 	rc, err := up.Target(ctx)
 	if err != nil {
 		return err
 	}
-	if !f.table() {
+	if u.dryRun == "server" && (u.image != "" || u.in.given()) {
+		_, err := c.Create(ctx, client.ReplicationControllers.GroupVersionResource, rc.Namespace, "", rc, metav1.CreateOptions{DryRun: u.dryRun.option()}, "")
+		if err != nil && !apierrors.IsAlreadyExists(err) { // it does when the update is under way
+			return err
+		}
+	}
+	switch {
+	case !f.table():
 		return u.print(f, rc)
+	case u.rollback:
+		_, err = fmt.Fprintf(u.Out, "Rolling back to:\n%s\n", rc.Name)
+	case u.replacePods:
+		_, err = fmt.Fprintf(u.Out, "Replacing %d pods of:\n%s\n", rc.Status.Replicas, rc.Name)
+	default: // kubectl's words
+		_, err = fmt.Fprintf(u.Out, "Rolling from:\n%s\nTo:\n%s\n", old, rc.Name)
 	}
-	verb := "be updated by way of"
-	if u.rollback {
-		verb = "be rolled back to"
-	}
-	_, err = fmt.Fprintf(u.Out, "would %s replicationcontroller/%s (dry run)\n", verb, rc.Name)
 	return err
 }
 

@@ -26,6 +26,10 @@ type Options struct {
 	// RunScheduler schedules the pods that name this scheduler against a server, until
 	// ctx is over. Nil leaves the verb out.
 	RunScheduler func(ctx context.Context, cfg *rest.Config, name string) error
+
+	// Release is called when a wait has been interrupted, so that the next
+	// interruption ends the program at once. Nil means that nothing is to be done.
+	Release func()
 }
 
 // New returns the root of the command tree. Each call returns a new one.
@@ -42,7 +46,7 @@ func New(o Options) *cobra.Command {
 	if o.Version == "" {
 		o.Version = "unknown"
 	}
-	g := &Globals{In: o.In, Out: o.Out, Err: o.Err, Version: o.Version}
+	g := &Globals{In: o.In, Out: o.Out, Err: o.Err, Version: o.Version, release: o.Release}
 	root := &cobra.Command{
 		Use:   "sampan",
 		Short: "Kubernetes for a small boat: a whole cluster in one program",
@@ -62,8 +66,9 @@ func New(o Options) *cobra.Command {
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error { return &usageError{cmd.CommandPath(), flagError(err)} })
 	g.flags(root.PersistentFlags())
 	root.AddCommand(
-		createCommand(g), getCommand(g), deleteCommand(g), logsCommand(g), execCommand(g),
-		scaleCommand(g), waitCommand(g), rollingUpdateCommand(g), imageCommand(g), versionCommand(g),
+		createCommand(g), applyCommand(g), runCommand(g), replaceCommand(g), getCommand(g), deleteCommand(g), logsCommand(g), execCommand(g),
+		scaleCommand(g), waitCommand(g), rollingUpdateCommand(g), rolloutCommand(g), cordonCommand(g), uncordonCommand(g), drainCommand(g),
+		imageCommand(g), versionCommand(g),
 	)
 	if o.RunScheduler != nil {
 		root.AddCommand(schedulerCommand(g, o.RunScheduler))

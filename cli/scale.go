@@ -20,6 +20,8 @@ type scale struct {
 	current  int64
 	version  string
 	dryRun   dryRun
+
+	wrote writtenTo // nil if nobody wants to know
 }
 
 func scaleCommand(g *Globals) *cobra.Command {
@@ -43,19 +45,24 @@ func scaleCommand(g *Globals) *cobra.Command {
 	f.Int64Var(&s.current, "current-replicas", -1, "change nothing unless there are this many now")
 	f.StringVar(&s.version, "resource-version", "", "change nothing unless the object has this version")
 	s.dryRun.flag(cmd)
+	g.waits(cmd, &s.wrote, waitOptions{done: "scaled", timeout: writeTimeout})
 	return cmd
 }
 
 func (s *scale) run(ctx context.Context, args []string) error {
+	f, err := formatOf(s.Output)
+	if err != nil {
+		return err
+	}
 	c, err := s.connect()
 	if err != nil {
 		return err
 	}
 	infos, err := c.infos(ctx, s.in, args)
-	if err != nil {
+	if err != nil && !s.in.given() {
 		return err
 	}
-	var errs []error
+	errs := listed(err)
 	found := 0
 	for _, i := range infos {
 		objs, err := c.present(ctx, i)
@@ -69,13 +76,32 @@ func (s *scale) run(ctx context.Context, args []string) error {
 				errs = append(errs, err)
 				continue
 			}
-			_, _ = fmt.Fprintf(s.Out, "%s scaled%s\n", i, s.dryRun.note())
+			if err := s.tell(ctx, c, f, i); err != nil {
+				errs = append(errs, err)
+			}
 		}
 	}
 	if found == 0 && len(errs) == 0 {
 		return &exitError{exitGone, errors.New("no objects passed to scale: nothing matches")}
 	}
 	return errors.Join(errs...)
+}
+
+// tell prints what was scaled, and tells who wants to know of it. The answer to a scale
+// is not the object itself, so that is read where it is needed.
+func (s *scale) tell(ctx context.Context, c *session, f format, i resource.Info) error {
+	if f.table() && (s.wrote == nil || s.dryRun != "none") {
+		_, err := fmt.Fprintf(s.Out, "%s scaled%s\n", i, s.dryRun.note())
+		return err
+	}
+	now, err := i.Latest(ctx, c.REST)
+	if err != nil {
+		return err
+	}
+	if s.dryRun == "none" {
+		s.wrote.tell(i.Mapping, now.Object)
+	}
+	return s.say(f, s.dryRun, i.Mapping, now.Object, "scaled")
 }
 
 // scaleTries is how often a scale that lost a race is tried. Each attempt needs
@@ -99,10 +125,10 @@ func (s *scale) one(ctx context.Context, c *session, i resource.Info) error {
 		u = u.DeepCopy()
 		replicas, _, _ := unstructured.NestedInt64(u.Object, "spec", "replicas") // absent is 0
 		if s.current >= 0 && replicas != s.current {
-			return fmt.Errorf("expected replicas to be %d, was %d", s.current, replicas)
+			return fmt.Errorf("Expected replicas to be %d, was %d", s.current, replicas) //nolint:staticcheck // kubectl's words
 		}
 		if s.version != "" && s.version != u.GetResourceVersion() {
-			return fmt.Errorf("expected resource version to be %s, was %s", s.version, u.GetResourceVersion())
+			return fmt.Errorf("Expected resource version to be %s, was %s", s.version, u.GetResourceVersion()) //nolint:staticcheck // kubectl's words
 		}
 		if err := unstructured.SetNestedField(u.Object, s.replicas, "spec", "replicas"); err != nil {
 			return fmt.Errorf("%s: %w", i, err)

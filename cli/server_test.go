@@ -25,6 +25,8 @@ import (
 type wire struct {
 	*clienttest.Server
 	extra map[string]http.HandlerFunc // by path
+
+	conflicts func() bool // whether a patch is to lose a race; nil means never
 }
 
 func serve(t *testing.T, objs ...client.Object) (*wire, string) {
@@ -162,6 +164,10 @@ func (w *wire) resource(rw http.ResponseWriter, r *http.Request) {
 		} else {
 			obj, err = w.Update(ctx, gvr, namespace, name, obj, metav1.UpdateOptions{DryRun: q["dryRun"]}, sub)
 		}
+	case r.Method == http.MethodPatch && r.Header.Get("Content-Type") == string(types.ApplyPatchType):
+		err = apierrors.NewGenericServerResponse(http.StatusUnsupportedMediaType, "patch", schema.GroupResource{}, "", "", 0, true)
+	case r.Method == http.MethodPatch && w.conflicts != nil && w.conflicts():
+		err = apierrors.NewConflict(gvr.GroupResource(), name, nil)
 	case r.Method == http.MethodPatch:
 		obj, err = w.Patch(ctx, gvr, namespace, name, types.PatchType(r.Header.Get("Content-Type")), body, metav1.PatchOptions{}, sub)
 	case r.Method == http.MethodDelete:

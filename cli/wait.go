@@ -1,7 +1,6 @@
 package cli
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -10,7 +9,9 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"github.com/spf13/pflag"
+	apimeta "k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/sampan-io/sampan/await"
 	"github.com/sampan-io/sampan/cli/resource"
@@ -19,29 +20,42 @@ import (
 type waitVerb struct {
 	*Globals
 	in      input
-	degree  string
+	degrees []string
+	any     anyOf
+	count   int
+	missing bool
 	timeout time.Duration
-	fail    string
-	grace   time.Duration
-	quiet   bool
+	patience
 }
 
 func waitCommand(g *Globals) *cobra.Command {
 	w := &waitVerb{Globals: g}
 	cmd := &cobra.Command{
-		Use:   "wait TYPE/NAME… | TYPE NAME… | TYPE -l SELECTOR | -f FILE --for=DEGREE",
+		Use:   "wait TYPE/NAME… | TYPE NAME… | TYPE -l SELECTOR | -f FILE --for=DEGREE…",
 		Short: "Wait until objects are ready, running, finished, gone, …, or certain to fail",
 		Long: "Wait until every object has reached a degree of being done, saying what is waited for and why it is not there\n" +
-			"yet, a line per change. The wait ends the moment it is decided.\n\n" +
-			"  --for=ready                    it does what it is there for\n" +
-			"  --for=running                  it has started; a Job that has run counts\n" +
+			"yet. The wait ends the moment it is decided.\n\n" +
+			"  --for=accepted, observed       the server has it as written; its controller has seen that\n" +
+			"  --for=scheduled, running       its pods have nodes; it has started, or has even ended\n" +
+			"  --for=ready                    it does what it is there for; every kind has this\n" +
+			"  --for=settled=30s              ready, and so for this long without a break\n" +
+			"  --for=serving                  ready, and in the endpoints of its services\n" +
+			"  --for=old-gone                 ready, and no pod of an older revision is left\n" +
 			"  --for=finished, complete       it has ended well; ending badly is a failure\n" +
 			"  --for=deleted, delete          the object (not one of the same name made later) is gone\n" +
-			"  --for=created, create          it exists\n" +
+			"  --for=created, create          it exists; beside another --for it means --wait-for-creation\n" +
 			"  --for=condition=NAME[=VALUE]   as status.conditions says\n" +
-			"  --for=jsonpath=PATH[=VALUE]    as a field says\n\n" +
-			"Exit codes: 0 done, 1 wrong use or no connection, 2 failed for good, 3 timed out, 4 nothing matched or gone.",
-		Example: "  sampan wait rc/web --for=ready\n  sampan wait job/build --for=finished --timeout=10m",
+			"  --for=jsonpath=PATH[=VALUE]    as a field says; also PATH!=V, <, >, <=, >=, 'PATH exists', 'PATH absent'\n" +
+			"  --for=cel=EXPRESSION           as an expression over object says: 'object.status.replicas >= 3'\n\n" +
+			"Several --for must all hold at the same time; with --any one of them is enough. With one --for, --any means that one\n" +
+			"object is enough. --count=N is for selectors: N objects are enough.\n\n" +
+			"On a terminal a tree shows what owns what and where it hangs; elsewhere there is a line per change. -o json prints a\n" +
+			"stream of events, one JSON object per line, the last with \"type\":\"result\".\n\n" +
+			"Exit codes: 0 done, 1 wrong use, no connection or no permission, 2 failed for good, 3 timed out, 4 nothing matched or\n" +
+			"gone, 5 rolled back, 130 interrupted.",
+		Example: "  sampan wait rc/web --for=ready\n" +
+			"  sampan wait job/build --for=complete --for=condition=Failed --any --timeout=10m\n" +
+			"  sampan wait pods -l app=web --for=ready --count=3 --wait-for-creation --logs",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return w.run(cmd.Context(), args)
 		},
@@ -50,61 +64,257 @@ func waitCommand(g *Globals) *cobra.Command {
 	w.in.fileFlag(f)
 	w.in.selectorFlags(f)
 	f.BoolVar(&w.in.all, "all", false, "everything of the type in the namespace")
-	f.StringVar(&w.degree, "for", "", "what to wait for (required)")
+	f.StringArrayVar(&w.degrees, "for", nil, "what to wait for (required)")
+	anyFlag := f.VarPF(&w.any, "any", "", "one is enough: of several --for, or else of several objects; --any=objects and --any=degrees say which")
+	anyFlag.NoOptDefVal = "true"
+	f.IntVar(&w.count, "count", 0, "how many of the selected objects must be done; 0 means all there are, and at least one")
+	f.BoolVar(&w.missing, "wait-for-creation", false, "objects, namespaces and kinds that do not exist yet are waited for, too")
 	f.DurationVar(&w.timeout, "timeout", 30*time.Second, "how long to wait for the whole set; 0 looks once, less than 0 waits for ever")
-	f.StringVar(&w.fail, "fail", "grace", "what a likely failure (image pull, crash loop) does: now ends the wait, grace ends it if it lasts, never")
-	f.DurationVar(&w.grace, "grace", await.DefaultGrace, "how long a likely failure may last")
-	f.BoolVarP(&w.quiet, "quiet", "q", false, "print the result only")
+	w.patience.flags(f)
 	return cmd
 }
 
-func (w *waitVerb) run(ctx context.Context, args []string) error {
-	if w.degree == "" {
-		return &usageError{"sampan wait", errors.New("say what to wait for: --for=ready, running, finished, deleted, condition=NAME, …")}
+// An anyOf says what one is enough of.
+type anyOf string
+
+func (a *anyOf) String() string { return string(*a) }
+func (a *anyOf) Type() string   { return "objects|degrees" }
+
+// Set implements pflag.Value.
+func (a *anyOf) Set(text string) error {
+	switch text {
+	case "true", "objects", "degrees":
+		*a = anyOf(text)
+	case "false":
+		*a = ""
+	default:
+		return errors.New("want objects or degrees")
 	}
-	degree, err := await.ParseDegree(w.degree)
-	if err != nil {
-		return &usageError{"sampan wait", fmt.Errorf("--for: %w", err)}
+	return nil
+}
+
+// A patience is how a wait takes trouble, and how it is talked about.
+type patience struct {
+	fail  string
+	grace time.Duration
+	logs  bool
+	quiet bool
+}
+
+func (p *patience) flags(f *pflag.FlagSet) {
+	f.StringVar(&p.fail, "fail", "grace", "what a likely failure (image pull, crash loop) does to a wait: now ends it, grace ends it if it lasts, never")
+	f.DurationVar(&p.grace, "grace", await.DefaultGrace, "how long a likely failure may last")
+	f.BoolVar(&p.logs, "logs", false, "print the logs of the pods that hold up a wait")
+	f.BoolVarP(&p.quiet, "quiet", "q", false, "print the result only")
+}
+
+// apply puts what was asked for into a request.
+func (p *patience) apply(req *await.Request) error {
+	switch p.fail {
+	case "now":
+		req.Fail = await.FailAtOnce
+	case "grace":
+		req.Fail = await.FailAfterGrace
+	case "never":
+		req.Fail = await.FailNever
+	default:
+		return fmt.Errorf("--fail=%s: want now, grace or never", p.fail)
 	}
-	req := await.Request{For: degree, Grace: w.grace, Timeout: w.timeout}
+	switch {
+	case p.grace < 0:
+		return fmt.Errorf("--grace=%v: want 0 or more", p.grace)
+	case p.grace == 0 && req.Fail == await.FailAfterGrace:
+		req.Fail = await.FailAtOnce
+	}
+	req.Grace = p.grace
+	return nil
+}
+
+// order reads the flags.
+func (w *waitVerb) order() (req await.Request, talk waitTalk, err error) {
+	if len(w.degrees) == 0 {
+		return req, talk, errors.New("say what to wait for: --for=ready, running, finished, deleted, condition=NAME, …")
+	}
+	talk = waitTalk{quiet: w.quiet, logs: w.logs}
+	var degrees []await.Degree
+	for _, text := range w.degrees {
+		d, err := await.ParseDegree(text)
+		if err != nil {
+			return req, talk, fmt.Errorf("--for: %w", err)
+		}
+		word, _, _ := strings.Cut(strings.ToLower(text), "=")
+		talk.kubectl = len(w.degrees) == 1 && (word == "delete" || word == "create") // kubectl's words get kubectl's answer
+		talk.exact = talk.exact || exact(text)
+		if d == await.Created && len(w.degrees) > 1 && (w.any == "" || w.any == "objects") {
+			w.missing = true // as in kubectl: it is waited for first
+			continue
+		}
+		degrees = append(degrees, d)
+	}
+	if len(degrees) == 0 {
+		degrees = []await.Degree{await.Created}
+	}
+	switch {
+	case w.any == "degrees", w.any == "true" && len(degrees) > 1:
+		req.For = await.Any(degrees...)
+	default:
+		req.For = await.All(degrees...)
+		req.Any = w.any != ""
+	}
+	if w.count < 0 {
+		return req, talk, fmt.Errorf("--count=%d: want 1 or more", w.count)
+	}
+	if w.count > 0 && req.Any {
+		return req, talk, errors.New("--count and --any were given: want one of them")
+	}
+	req.Count, req.Missing = w.count, w.missing
 	switch {
 	case w.timeout == 0:
 		req.Once = true
-	case w.timeout < 0:
-		req.Timeout = 0
+	case w.timeout > 0:
+		req.Timeout = w.timeout
 	}
-	var known bool
-	if req.Fail, known = failMode(w.fail); !known {
-		return &usageError{"sampan wait", fmt.Errorf("--fail=%s: want now, grace or never", w.fail)}
+	if talk.events, err = w.eventsOrText(); err != nil {
+		return req, talk, err
+	}
+	return req, talk, w.apply(&req)
+}
+
+// exact reports whether a degree looks at any field, so that objects are needed exactly
+// as the server writes them.
+func exact(degree string) bool {
+	word, _, _ := strings.Cut(strings.ToLower(degree), "=")
+	return word == "jsonpath" || word == "cel"
+}
+
+// eventsOrText reads -o of a verb that prints nothing but how a wait goes on.
+func (g *Globals) eventsOrText() (*eventStream, error) {
+	switch g.Output {
+	case "":
+		return nil, nil //nolint:nilnil // text is the absence of a stream
+	case "json":
+		return newEventStream(g.Out), nil
+	}
+	return nil, fmt.Errorf("-o %s: want json, for a stream of events, or nothing", g.Output)
+}
+
+func (w *waitVerb) run(ctx context.Context, args []string) error {
+	req, talk, err := w.order()
+	if err != nil {
+		return &usageError{"sampan wait", err}
 	}
 	s, err := w.connect()
 	if err != nil {
 		return err
 	}
-	infos, err := s.infos(ctx, w.in, args)
-	if err != nil {
+	if req.Targets, err = s.targets(ctx, w.in, args, req.Missing); err != nil {
 		return err
 	}
-	for _, i := range infos {
-		if i.Name == "" && !i.Selection {
-			return fmt.Errorf("%s: an object without a name cannot be waited for", i.Source)
+	if req.Count > 0 {
+		selects := false
+		for _, t := range req.Targets {
+			selects = selects || t.Name == ""
 		}
-		req.Targets = append(req.Targets, targetOf(i))
+		if !selects {
+			return &usageError{"sampan wait", errors.New("--count needs a selector: -l, --field-selector or --all")}
+		}
 	}
-	said := w.degree == "delete" || w.degree == "create" // kubectl's words get kubectl's answer
-	return s.await(ctx, req, waitTalk{quiet: w.quiet, kubectl: said})
+	if req.Missing {
+		req.Resolve = s.resolve
+	}
+	return s.await(ctx, req, talk)
 }
 
-func failMode(text string) (await.FailMode, bool) {
-	switch text {
-	case "now":
-		return await.FailAtOnce, true
-	case "grace":
-		return await.FailAfterGrace, true
-	case "never":
-		return await.FailNever, true
+// targets returns what is to be waited for. With missing, its kinds need not exist.
+func (s *session) targets(ctx context.Context, in input, args []string, missing bool) ([]await.Target, error) {
+	var (
+		targets []await.Target
+		errs    []error
+	)
+	each := [][]string{args}
+	if missing && len(args) > 1 && strings.Contains(args[0], "/") {
+		each = nil // one by one, to know which of them has an unknown kind
+		for _, a := range args {
+			each = append(each, []string{a})
+		}
 	}
-	return 0, false
+	for _, args := range each {
+		for i, err := range resource.Stream(ctx, s.mapper, s.request(in, args)) {
+			var (
+				noKind *resource.NoKindError
+				noType *resource.NoTypeError
+			)
+			switch {
+			case err == nil && i.Name == "" && !i.Selection:
+				errs = append(errs, fmt.Errorf("%s: an object without a name cannot be waited for", i.Source))
+			case err == nil:
+				targets = append(targets, targetOf(i))
+			case missing && errors.As(err, &noKind) && i.Object != nil && i.Object.GetName() != "":
+				t := await.Target{Kind: noKind.Kind.Kind, Namespace: i.Object.GetNamespace(), Name: i.Object.GetName()}
+				t.Resource.Group, t.Resource.Version = noKind.Kind.Group, noKind.Kind.Version
+				if t.Namespace == "" {
+					t.Namespace = s.namespace
+				}
+				targets = append(targets, t)
+			case missing && errors.As(err, &noType):
+				targets = append(targets, s.unknown(in, args, noType.Name)...)
+			default:
+				errs = append(errs, err)
+			}
+		}
+	}
+	return targets, errors.Join(errs...)
+}
+
+// unknown returns the targets that arguments name of a type that nobody knows yet.
+func (s *session) unknown(in input, args []string, word string) []await.Target {
+	t := await.Target{Kind: word, Namespace: s.namespace}
+	if _, name, found := strings.Cut(args[0], "/"); found {
+		t.Name = name
+		return []await.Target{t}
+	}
+	if len(args) == 1 {
+		t.Labels, t.Fields = in.labels, in.fields
+		if in.allNamespaces {
+			t.Namespace = ""
+		}
+		return []await.Target{t}
+	}
+	var all []await.Target
+	for _, name := range args[1:] {
+		t.Name = name
+		all = append(all, t)
+	}
+	return all
+}
+
+// resolve asks the server anew what it calls the kind of a target.
+func (s *session) resolve(ctx context.Context, t await.Target) (await.Target, error) {
+	m := resource.NewMapper(s.REST)
+	var (
+		mapping resource.Mapping
+		err     error
+	)
+	if t.Resource.Version != "" {
+		mapping, err = m.ByKind(ctx, schema.GroupVersionKind{Group: t.Resource.Group, Version: t.Resource.Version, Kind: t.Kind})
+	} else {
+		mapping, err = m.ByName(ctx, t.Kind)
+	}
+	var (
+		noKind *resource.NoKindError
+		noType *resource.NoTypeError
+	)
+	if errors.As(err, &noKind) || errors.As(err, &noType) {
+		return t, &apimeta.NoKindMatchError{GroupKind: schema.GroupKind{Group: t.Resource.Group, Kind: t.Kind}}
+	}
+	if err != nil {
+		return t, err
+	}
+	t.Resource, t.Kind = mapping.GroupVersionResource, mapping.Kind
+	if !mapping.Namespaced {
+		t.Namespace = ""
+	}
+	return t, nil
 }
 
 func targetOf(i resource.Info) await.Target {
@@ -112,93 +322,6 @@ func targetOf(i resource.Info) await.Target {
 		Resource: i.Mapping.GroupVersionResource, Kind: i.Mapping.Kind, Namespace: i.Namespace,
 		Name: i.Name, Labels: i.Labels, Fields: i.Fields,
 	}
-}
-
-// A waitTalk is how a wait is talked about.
-type waitTalk struct {
-	quiet   bool // no progress
-	silent  bool // not even the result of what went well
-	kubectl bool // "condition met", whatever the degree
-}
-
-// await waits, prints what it waits for and how it ended, and turns that into an
-// error with the right exit code.
-func (s *session) await(ctx context.Context, req await.Request, talk waitTalk) error {
-	reached := req.For.Reached()
-	if talk.kubectl {
-		reached = "condition met"
-	}
-	out, err := await.Until(ctx, s.REST, req, func(p await.Progress) {
-		switch {
-		case p.Lost != nil:
-			_, _ = fmt.Fprintf(s.Err, "lost the server, trying again: %v\n", p.Lost)
-		case p.Verdict.State == await.Done && !talk.silent:
-			_, _ = fmt.Fprintf(s.Out, "%s %s\n", p.Object, reached)
-		case p.Verdict.State == await.Done, talk.quiet, p.Absent && !reqWaitsForAbsent(req):
-		default:
-			_, _ = fmt.Fprintf(s.Err, "waiting for %s to %s: %s\n", p.Object, req.For.Infinitive(), cmp.Or(p.Verdict.Cause, "no word of it yet"))
-		}
-	})
-	var misuse *await.MisuseError
-	switch {
-	case errors.As(err, &misuse):
-		return fmt.Errorf("--for=%s: %w", req.For, err)
-	case err != nil:
-		return err
-	}
-	return endOf(req, out)
-}
-
-func reqWaitsForAbsent(req await.Request) bool { return req.For == await.Created }
-
-// endOf turns the outcome of a wait into an error, nil if all is done.
-func endOf(req await.Request, out await.Outcome) error {
-	var errs []error
-	switch out.Result {
-	case await.AllDone:
-		return nil
-	case await.NothingMatched:
-		return &exitError{exitGone, errors.New("no matching resources found")}
-	case await.Vanished:
-		for _, p := range out.Objects {
-			switch {
-			case !p.Absent:
-			case p.Object.UID == "":
-				errs = append(errs, apierrors.NewNotFound(p.Object.Resource.GroupResource(), p.Object.Name))
-			default:
-				errs = append(errs, fmt.Errorf("%s was deleted while it was waited for", p.Object))
-			}
-		}
-		return &exitError{exitGone, errors.Join(errs...)}
-	case await.SomeFailed:
-		for _, p := range out.Objects {
-			if p.Verdict.State == await.Failed {
-				errs = append(errs, fmt.Errorf("%s will not %s: %s%s", p.Object, req.For.Infinitive(), p.Verdict.Cause, lookAt(p.Object)))
-			}
-		}
-		return &exitError{exitFailed, errors.Join(errs...)}
-	case await.TimedOut:
-		for _, p := range out.Objects {
-			if p.Verdict.State != await.Done {
-				errs = append(errs, fmt.Errorf("timed out waiting for %s to %s: %s", p.Object, req.For.Infinitive(), cmp.Or(p.Verdict.Cause, "no word of it yet")))
-			}
-		}
-		if len(errs) == 0 {
-			errs = append(errs, errors.New("timed out waiting: nothing matches any more"))
-		}
-		return &exitError{exitTimedOut, errors.Join(errs...)}
-	}
-	return fmt.Errorf("the wait ended in an unknown way: %v", out.Result)
-}
-
-// lookAt is the command that shows more of a failure, where there is one.
-func lookAt(r await.Ref) string {
-	switch r.Kind {
-	case "Pod", "Job", "ReplicationController":
-		kind := map[string]string{"Pod": "pod", "Job": "job", "ReplicationController": "rc"}[r.Kind]
-		return fmt.Sprintf(" (see 'sampan logs -n %s %s/%s')", r.Namespace, kind, r.Name)
-	}
-	return ""
 }
 
 // durationOrSeconds reads kubectl's old way to say a number of seconds, too.

@@ -5,10 +5,12 @@ import (
 	"fmt"
 	"iter"
 
+	appsv1 "k8s.io/api/apps/v1"
 	batchv1 "k8s.io/api/batch/v1"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
+	policyv1 "k8s.io/api/policy/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -33,6 +35,10 @@ func core[T Object](resource, kind string, namespaced bool) Resource[T] {
 	return Resource[T]{corev1.SchemeGroupVersion.WithResource(resource), kind, namespaced}
 }
 
+func apps[T Object](resource, kind string) Resource[T] {
+	return Resource[T]{appsv1.SchemeGroupVersion.WithResource(resource), kind, true}
+}
+
 // The resources that parts of this program work with.
 var (
 	ConfigMaps             = core[*corev1.ConfigMap]("configmaps", "ConfigMap", true)
@@ -45,7 +51,13 @@ var (
 	Secrets                = core[*corev1.Secret]("secrets", "Secret", true)
 	ServiceAccounts        = core[*corev1.ServiceAccount]("serviceaccounts", "ServiceAccount", true)
 	Services               = core[*corev1.Service]("services", "Service", true)
+	Deployments            = apps[*appsv1.Deployment]("deployments", "Deployment")
+	ControllerRevisions    = apps[*appsv1.ControllerRevision]("controllerrevisions", "ControllerRevision")
+	DaemonSets             = apps[*appsv1.DaemonSet]("daemonsets", "DaemonSet")
+	StatefulSets           = apps[*appsv1.StatefulSet]("statefulsets", "StatefulSet")
+	ReplicaSets            = apps[*appsv1.ReplicaSet]("replicasets", "ReplicaSet")
 	Jobs                   = Resource[*batchv1.Job]{batchv1.SchemeGroupVersion.WithResource("jobs"), "Job", true}
+	PodDisruptionBudgets   = Resource[*policyv1.PodDisruptionBudget]{policyv1.SchemeGroupVersion.WithResource("poddisruptionbudgets"), "PodDisruptionBudget", true}
 	Leases                 = Resource[*coordinationv1.Lease]{coordinationv1.SchemeGroupVersion.WithResource("leases"), "Lease", true}
 	EndpointSlices         = Resource[*discoveryv1.EndpointSlice]{discoveryv1.SchemeGroupVersion.WithResource("endpointslices"), "EndpointSlice", true}
 )

@@ -67,7 +67,7 @@ type RESTOptions struct {
 // is spoken to in JSON.
 //
 // A request that the server puts off (429, or 5xx with Retry-After) is repeated
-// when the server asks for it. Failures to get an answer are [*UnreachableError]
+// when the server asks for it, all but an eviction. Failures to get an answer are [*UnreachableError]
 // or [*CertificateError].
 type REST struct {
 	config      *rest.Config
@@ -378,7 +378,7 @@ func (c *REST) do(ctx context.Context, r *request, read func(*http.Response) err
 			}
 		}
 		again := busy(resp, try)
-		if again < 0 {
+		if again < 0 || r.subresource == "eviction" { // there it is the answer: a budget has no room
 			return err
 		}
 		if !run.Pause(ctx, again) {

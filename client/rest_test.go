@@ -110,6 +110,18 @@ func TestABusyServerIsAskedAgain(t *testing.T) {
 	}
 }
 
+func TestAnEvictionThatIsRefusedIsNotRepeated(t *testing.T) {
+	var calls atomic.Int32
+	c := dial(t, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		calls.Add(1)
+		w.WriteHeader(http.StatusTooManyRequests)
+	}), client.RESTOptions{})
+	_, err := c.Create(t.Context(), client.Pods.GroupVersionResource, "default", "a", configMap("b"), metav1.CreateOptions{}, "eviction")
+	if !apierrors.IsTooManyRequests(err) || calls.Load() != 1 {
+		t.Errorf("Create = %v after %d calls, want the refusal after 1", err, calls.Load())
+	}
+}
+
 func TestAServerThatGoesAwayIsToldWithItsAddress(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

@@ -56,7 +56,7 @@ func Run(ctx context.Context, o Options) error {
 		o.Log = slog.Default()
 	}
 	c := &cluster{Options: o, started: time.Now()}
-	backend, err := c.claim()
+	backend, err := c.claim(ctx)
 	if err != nil {
 		return err
 	}
@@ -76,7 +76,7 @@ func Run(ctx context.Context, o Options) error {
 	if err := c.writeKubeconfig(control.url()); err != nil {
 		return err
 	}
-	if err := o.Profile.Keep(o.Settings); err != nil {
+	if err := o.Profile.Keep(c.Settings); err != nil {
 		return err
 	}
 	workers, names, err := c.workers(control)
@@ -122,10 +122,14 @@ func (c *cluster) nodeNetwork(i int) netip.Prefix {
 	return netip.PrefixFrom(netip.AddrFrom4([4]byte{byte(n >> 24), byte(n >> 16), byte(n >> 8), byte(n)}), bits)
 }
 
+// killedTimeout is far more than the kernel takes to give back what a process had.
+const killedTimeout = 30 * time.Second
+
 // claim makes this process the only one of the cluster's name, which is the run
 // directory, and the only one that works on its data. Until it has both it changes
-// nothing of what is there.
-func (c *cluster) claim() (store.Backend, error) {
+// nothing of what is there. A run before that was killed and is just ending holds
+// ports and locks, so that is waited for.
+func (c *cluster) claim(ctx context.Context) (store.Backend, error) {
 	i, running, err := c.Profile.Instance()
 	if err != nil {
 		return nil, err
@@ -136,6 +140,14 @@ func (c *cluster) claim() (store.Backend, error) {
 	}
 	if running && i.Process != self {
 		return nil, fmt.Errorf("cluster %s is running already, as process %d; `sampan down --name=%s` stops it", c.Profile.Name, i.Process.PID, c.Profile.Name)
+	}
+	if i.Process != self {
+		patience, cancel := context.WithTimeoutCause(ctx, killedTimeout, fmt.Errorf("process %d of cluster %s was killed and does not end", i.Process.PID, c.Profile.Name))
+		err := i.Process.Wait(patience)
+		cancel()
+		if err != nil {
+			return nil, err
+		}
 	}
 	if other := c.Profile.At(i).DataDir; other != c.Profile.DataDir && i.Runtime.Alive() {
 		return nil, fmt.Errorf("pods of cluster %s are running still, with the data in %s; `sampan down --name=%s` ends them", c.Profile.Name, other, c.Profile.Name)

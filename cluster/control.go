@@ -1,6 +1,7 @@
 package cluster
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"crypto/x509"
@@ -29,10 +30,12 @@ import (
 	"github.com/sampan-io/sampan/apiserver/openapi"
 	"github.com/sampan-io/sampan/apiserver/rbac"
 	"github.com/sampan-io/sampan/catalog"
+	"github.com/sampan-io/sampan/catalog/apps"
 	"github.com/sampan-io/sampan/catalog/batch"
 	"github.com/sampan-io/sampan/catalog/coordination"
 	"github.com/sampan-io/sampan/catalog/core"
 	catalogdiscovery "github.com/sampan-io/sampan/catalog/discovery"
+	"github.com/sampan-io/sampan/catalog/policy"
 	"github.com/sampan-io/sampan/catalog/review"
 	"github.com/sampan-io/sampan/client"
 	"github.com/sampan-io/sampan/cluster/pki"
@@ -63,7 +66,7 @@ func (p *controlPlane) as(name string, groups ...string) client.Interface {
 
 func (c *cluster) newControlPlane(ctx context.Context, backend store.Backend) (_ *controlPlane, err error) {
 	p := &controlPlane{}
-	if p.catalog, err = catalog.New(core.Kinds(), batch.Kinds(), catalogdiscovery.Kinds(), coordination.Kinds(), review.Kinds()); err != nil {
+	if p.catalog, err = catalog.New(core.Kinds(), apps.Kinds(), batch.Kinds(), catalogdiscovery.Kinds(), coordination.Kinds(), policy.Kinds(), review.Kinds()); err != nil {
 		return nil, err
 	}
 	listeners, port, err := c.listen(ctx)
@@ -207,24 +210,34 @@ var freebind = net.ListenConfig{Control: func(_, _ string, raw syscall.RawConn) 
 	return err
 }}
 
+// listenLoopback opens the port that was asked for, or else the one that the clients of
+// the last run know, or else the usual one, or else any.
 func (c *cluster) listenLoopback(ctx context.Context) (net.Listener, error) {
-	var lc net.ListenConfig
-	port := c.Settings.APIPort
-	if port == 0 {
-		port = defaultAPIPort
+	ports := []int{c.Settings.APIPort}
+	if c.Settings.APIPort == 0 {
+		ports = []int{cmp.Or(c.Settings.LastPort, defaultAPIPort), defaultAPIPort, 0}
 	}
-	l, err := lc.Listen(ctx, "tcp4", "127.0.0.1:"+strconv.Itoa(port))
-	if errors.Is(err, syscall.EADDRINUSE) && c.Settings.APIPort == 0 {
-		l, err = lc.Listen(ctx, "tcp4", "127.0.0.1:0")
+	var (
+		lc  net.ListenConfig
+		l   net.Listener
+		err error
+	)
+	for _, port := range ports {
+		if l, err = lc.Listen(ctx, "tcp4", "127.0.0.1:"+strconv.Itoa(port)); !errors.Is(err, syscall.EADDRINUSE) {
+			break
+		}
 	}
 	switch {
 	case errors.Is(err, syscall.EADDRINUSE):
-		return nil, fmt.Errorf("port %d of 127.0.0.1 is in use by another program; end it or choose another port with --api-port", port)
+		return nil, fmt.Errorf("port %d of 127.0.0.1 is in use by another program; end it or choose another port with --api-port", c.Settings.APIPort)
 	case err != nil:
 		return nil, fmt.Errorf("listening for the API: %w", err)
 	}
-	// What was found free is what the kubeconfig says from now on.
-	c.Settings.APIPort = l.Addr().(*net.TCPAddr).Port
+	port := l.Addr().(*net.TCPAddr).Port
+	if last := c.Settings.LastPort; last != 0 && last != port && c.Settings.APIPort == 0 {
+		c.Log.WarnContext(ctx, "the API server has another port than in the last run, which another program has taken", "port", port, "last", last)
+	}
+	c.Settings.LastPort = port
 	return l, nil
 }
 

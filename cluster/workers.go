@@ -13,6 +13,7 @@ import (
 
 	"github.com/sampan-io/sampan/client"
 	"github.com/sampan-io/sampan/cluster/pki"
+	"github.com/sampan-io/sampan/controller/disruption"
 	"github.com/sampan-io/sampan/controller/housekeeping"
 	"github.com/sampan-io/sampan/controller/workload"
 	"github.com/sampan-io/sampan/internal/run"
@@ -44,6 +45,7 @@ func (c *cluster) workers(p *controlPlane) (run.Stage, []string, error) {
 		served = append(served, client.Resource[client.Object]{GroupVersionResource: k.GVR(), Kind: k.Kind, Namespaced: k.Namespaced})
 	}
 	stage = append(stage, workload.Tasks(workload.Options{Client: manager, Log: c.Log})...)
+	stage = append(stage, disruption.Tasks(disruption.Options{Client: manager, Log: c.Log})...)
 	stage = append(stage, housekeeping.Tasks(housekeeping.Options{Client: manager, Resources: served, RootCA: c.authority.CertificatePEM(), Log: c.Log})...)
 	nodes, names, err := c.nodes(p)
 	return append(stage, nodes...), names, err
@@ -136,7 +138,7 @@ func (c *cluster) proxy(p *controlPlane) ([]run.Stage, error) {
 	if err != nil {
 		return nil, err
 	}
-	services, err := proxy.New(proxy.Options{Client: p.as("system:kube-proxy"), Forwarder: forwarder, Rules: rules, Log: c.Log})
+	services, err := proxy.New(proxy.Options{Client: p.as("system:kube-proxy"), Forwarder: forwarder, Rules: rules, Node: c.Settings.NodeName, Log: c.Log})
 	if err != nil {
 		return nil, err
 	}

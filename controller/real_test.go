@@ -19,6 +19,7 @@ import (
 	"github.com/sampan-io/sampan/apiserver/auth"
 	"github.com/sampan-io/sampan/catalog"
 	"github.com/sampan-io/sampan/client"
+	"github.com/sampan-io/sampan/controller/disruption"
 	"github.com/sampan-io/sampan/controller/housekeeping"
 	"github.com/sampan-io/sampan/controller/workload"
 	"github.com/sampan-io/sampan/internal/run"
@@ -49,20 +50,19 @@ func openHarbour(t *testing.T) *harbour {
 		served = append(served, client.Resource[client.Object]{GroupVersionResource: k.GVR(), Kind: k.Kind, Namespaced: k.Namespaced})
 	}
 	work := append(
-		workload.Tasks(workload.Options{Client: manager, Log: log}),
+		append(workload.Tasks(workload.Options{Client: manager, Log: log}), disruption.Tasks(disruption.Options{Client: manager, Log: log})...),
 		housekeeping.Tasks(housekeeping.Options{Client: manager, Resources: served, RootCA: []byte("PEM"), Log: log})...,
 	)
+	var cancel context.CancelFunc
+	h.ctx, cancel = context.WithTimeout(t.Context(), time.Minute)
+	t.Cleanup(cancel)
+	for _, name := range []string{"default", "kube-node-lease"} {
+		create(h, client.Namespaces, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}})
+	}
 	ready := make(chan struct{})
 	g := run.NewGroup(context.WithoutCancel(t.Context()), 0)
 	g.Go(func(ctx context.Context) {
 		err := run.Stages(ctx,
-			run.Stage{{Name: "system namespaces", Run: func(ctx context.Context) error {
-				for _, name := range []string{"default", "kube-node-lease"} {
-					create(h, client.Namespaces, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}})
-				}
-				<-ctx.Done()
-				return nil
-			}}},
 			run.Stage(work),
 			run.Stage{{Name: "test", Run: func(ctx context.Context) error { close(ready); <-ctx.Done(); return nil }}},
 		)
@@ -71,9 +71,6 @@ func openHarbour(t *testing.T) *harbour {
 		}
 	})
 	t.Cleanup(g.Stop)
-	var cancel context.CancelFunc
-	h.ctx, cancel = context.WithTimeout(t.Context(), time.Minute)
-	t.Cleanup(cancel)
 	select {
 	case <-ready:
 	case <-h.ctx.Done():
@@ -112,7 +109,7 @@ func await[T client.Object](h *harbour, r client.Resource[T], namespace, what st
 			return items
 		}
 	}
-	h.Fatalf("waiting for %s: the watch ended", what)
+	h.Fatalf("waiting for %s: the watch ended; there are %+v", what, items)
 	return nil
 }
 

@@ -20,10 +20,12 @@
 //	N4  The status of a pod is one patch per change, the newest wins, and what has
 //	    not changed is not written.
 //	N5  An agent that is told to stop leaves its pods running.
+//	N6  A pod that gets requests is sent its first signal when every proxy has said
+//	    that it sends none any more, or at a limit (docs/decisions/0008).
 //
 // Terms: a worker is not a pod's process but the agent's goroutine for it; to
-// adopt a pod is to find its containers at the start; draining is the moment
-// between taking a pod out of the services and the first signal.
+// adopt a pod is to find its containers at the start; draining is what
+// happens between a pod's deletion and the first signal.
 //
 // It pulls and keeps no images and makes no namespaces: the runtime does. It
 // evicts nothing, and has no liveness probes, hooks, sidecars, static pods or

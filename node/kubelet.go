@@ -36,6 +36,17 @@ const (
 // ExitCodeHeader carries the exit code of a command that POST /run executed.
 const ExitCodeHeader = "X-Sampan-Exit-Code"
 
+// StdoutLengthHeader says how many bytes of the answer to POST /run the command wrote to
+// its standard output. They come first; the rest is its standard error.
+const StdoutLengthHeader = "X-Sampan-Stdout-Length"
+
+// OutputLimitHeader lists the streams, "stdout" and "stderr", that reached the limit
+// for captured output, so that more may have been written than the answer has.
+const OutputLimitHeader = "X-Sampan-Output-Limit-Reached"
+
+// outputLimit is where CRI has a runtime cut each stream of a command.
+const outputLimit = 16 << 20
+
 const (
 	execLimit    = 10 * time.Minute // of one command
 	headerLimit  = 10 * time.Second
@@ -341,6 +352,17 @@ func (n *Node) runCommand(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	w.Header().Set(ExitCodeHeader, strconv.Itoa(int(resp.GetExitCode())))
+	w.Header().Set(StdoutLengthHeader, strconv.Itoa(len(resp.GetStdout())))
+	var full []string
+	if len(resp.GetStdout()) >= outputLimit {
+		full = append(full, "stdout")
+	}
+	if len(resp.GetStderr()) >= outputLimit {
+		full = append(full, "stderr")
+	}
+	if len(full) > 0 {
+		w.Header().Set(OutputLimitHeader, strings.Join(full, ", "))
+	}
 	w.Header().Set("Content-Type", "text/plain")
 	_, _ = w.Write(resp.GetStdout())
 	_, _ = w.Write(resp.GetStderr())

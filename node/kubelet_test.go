@@ -2,6 +2,7 @@ package node_test
 
 import (
 	"bufio"
+	"context"
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rand"
@@ -13,11 +14,13 @@ import (
 	"math/big"
 	"net"
 	"net/http"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/sampan-io/sampan/node"
 	"github.com/sampan-io/sampan/node/simulated"
@@ -111,6 +114,7 @@ func TestKubeletAPI(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	r.opts.Runtime = talkative{r.rt}
 	r.opts.Listener, r.opts.LogDir = l, t.TempDir()
 	r.opts.TLS = &tls.Config{Certificates: []tls.Certificate{ca.issue("system:node:n1", "system:nodes")}}
 	r.opts.ClientCAs = ca.pool
@@ -168,6 +172,18 @@ func TestKubeletAPI(t *testing.T) {
 		t.Errorf("run is answered with %d %s %v", code, body, header)
 	}
 
+	if got := header.Get(node.StdoutLengthHeader); got != strconv.Itoa(len(body)+1) || header.Get(node.OutputLimitHeader) != "" {
+		t.Errorf("of the output, %d bytes and a line feed, are said to be %s of standard output, limit %q", len(body), got, header.Get(node.OutputLimitHeader))
+	}
+	code, body, header = server.do("POST", "/run/default/web/web?cmd=both")
+	if code != 200 || body != "outerror" || header.Get(node.StdoutLengthHeader) != "3" || header.Get(node.ExitCodeHeader) != "3" {
+		t.Errorf("run is answered with %d %s %v", code, body, header)
+	}
+	code, body, header = server.do("POST", "/run/default/web/web?cmd=flood")
+	if code != 200 || len(body) != 3+16<<20 || header.Get(node.OutputLimitHeader) != "stderr" {
+		t.Errorf("run of a command that writes too much is answered with %d, %d bytes, %v", code, len(body), header)
+	}
+
 	// A log that is followed ends with its container; then it is the previous one.
 	req, err := http.NewRequestWithContext(t.Context(), "GET", server.base+"/containerLogs/default/web/web?follow=true", nil)
 	if err != nil {
@@ -194,4 +210,17 @@ func TestKubeletAPI(t *testing.T) {
 
 func codeAnd(code int, body string) string {
 	return strings.Join([]string{big.NewInt(int64(code)).String(), body}, " ")
+}
+
+// talkative is a runtime in which some commands write to both streams.
+type talkative struct{ node.Runtime }
+
+func (r talkative) ExecSync(ctx context.Context, id string, cmd []string, timeout time.Duration) (*cri.ExecSyncResponse, error) {
+	switch cmd[0] {
+	case "both":
+		return &cri.ExecSyncResponse{Stdout: []byte("out"), Stderr: []byte("error"), ExitCode: 3}, nil
+	case "flood":
+		return &cri.ExecSyncResponse{Stdout: []byte("out"), Stderr: make([]byte, 16<<20)}, nil
+	}
+	return r.Runtime.ExecSync(ctx, id, cmd, timeout)
 }

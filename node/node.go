@@ -13,7 +13,6 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/sampan-io/sampan/client"
@@ -64,9 +63,13 @@ type Options struct {
 
 	// Starts is how many pods may be starting at once; 0 means 10.
 	Starts int
-	// DrainPause is how long a ready pod that is behind a service goes on
-	// undisturbed after its deletion, so that proxies take it out first. 0 means
-	// 200 ms, less than 0 means not at all.
+	// DrainLimit is how long, at most, a ready pod that is behind a service goes on
+	// undisturbed after its deletion, until the proxies say that they have taken
+	// it out; 0 means 5 s. It is never more than half of the grace period.
+	DrainLimit time.Duration
+	// DrainPause is how long it goes on if nobody will say that: there is no proxy
+	// that does, or no other pod. 0 means 200 ms. Less than 0 means that pods
+	// never go on, whatever proxies say.
 	DrainPause time.Duration
 
 	// Prober asks containers whether they are well; nil means the Runtime, if it
@@ -78,6 +81,7 @@ type Options struct {
 const (
 	defaultMaxPods    = 110
 	defaultStarts     = 10
+	defaultDrainLimit = 5 * time.Second
 	defaultDrainPause = 200 * time.Millisecond
 	defaultVersion    = "v1.37.0"
 	defaultDomain     = "cluster.local"
@@ -106,6 +110,9 @@ func (o Options) check() (Options, error) {
 	if o.Starts == 0 {
 		o.Starts = defaultStarts
 	}
+	if o.DrainLimit == 0 {
+		o.DrainLimit = defaultDrainLimit
+	}
 	if o.DrainPause == 0 {
 		o.DrainPause = defaultDrainPause
 	}
@@ -129,16 +136,17 @@ func (o Options) check() (Options, error) {
 
 // A Node is the agent of one node.
 type Node struct {
-	opts     Options
-	log      *slog.Logger
-	hostIPs  []string
-	machine  machine
-	recorder *client.Recorder
-	pods     *cache.Cache[*corev1.Pod]
-	services *cache.Cache[*corev1.Service]
-	objects  *references
-	files    *files
-	slots    chan struct{} // one per pod that may be starting
+	opts       Options
+	log        *slog.Logger
+	hostIPs    []string
+	machine    machine
+	recorder   *client.Recorder
+	pods       *cache.Cache[*corev1.Pod]
+	services   *cache.Cache[*corev1.Service]
+	departures *departures
+	objects    *references
+	files      *files
+	slots      chan struct{} // one per pod that may be starting
 	// questions holds one per probe that is being asked.
 	questions chan struct{}
 
@@ -175,6 +183,7 @@ func New(opts Options) (*Node, error) {
 	n.pods = cache.New(opts.Client, client.Pods, cache.Options[*corev1.Pod]{FieldSelector: "spec.nodeName=" + opts.Name, Log: opts.Log})
 	n.pods.Subscribe(n.podChanged)
 	n.services = cache.New(opts.Client, client.Services, cache.Options[*corev1.Service]{Log: opts.Log})
+	n.departures = newDepartures(n)
 	n.objects = newReferences(opts.Client, opts.Log, n.referenceChanged)
 	n.files = newFiles(n)
 	return n, nil
@@ -209,14 +218,15 @@ func (n *Node) Run(ctx context.Context) error {
 	if n.opts.Listener != nil {
 		last = append(last, run.Task{Name: "kubelet API", Run: n.serve})
 	}
-	return run.Stages(ctx,
-		run.Stage{
-			{Name: "events", Run: n.recorder.Run},
-			{Name: "services", Run: n.services.Run},
-			{Name: "references", Run: n.objects.Run},
-		},
-		last,
-	)
+	first := run.Stage{
+		{Name: "events", Run: n.recorder.Run},
+		{Name: "services", Run: n.services.Run},
+		{Name: "references", Run: n.objects.Run},
+	}
+	if n.opts.DrainPause >= 0 {
+		first = append(first, run.Task{Name: "departures", Run: n.followDepartures})
+	}
+	return run.Stages(ctx, first, last)
 }
 
 // awaitRuntime returns the runtime's version when it answers.
@@ -248,16 +258,6 @@ func (n *Node) enter(ctx context.Context) bool {
 }
 
 func (n *Node) exit() { <-n.slots }
-
-// selected reports whether a service has the pod behind it.
-func (n *Node) selected(pod *corev1.Pod) bool {
-	for _, s := range n.services.List(pod.Namespace) {
-		if len(s.Spec.Selector) > 0 && labels.SelectorFromSet(s.Spec.Selector).Matches(labels.Set(pod.Labels)) {
-			return true
-		}
-	}
-	return false
-}
 
 // logs returns where the pod's logs lie.
 func (n *Node) logs(pod *corev1.Pod) string {

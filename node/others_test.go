@@ -9,11 +9,13 @@ import (
 	"testing/synctest"
 	"time"
 
+	"google.golang.org/protobuf/proto"
 	corev1 "k8s.io/api/core/v1"
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/sampan-io/sampan/client"
 	"github.com/sampan-io/sampan/client/clienttest"
+	"github.com/sampan-io/sampan/node"
 	"github.com/sampan-io/sampan/node/simulated"
 )
 
@@ -130,5 +132,40 @@ func TestARuntimeThatIsSilentForAMomentLeavesTheNodeReady(t *testing.T) {
 		rt.silence(false)
 		time.Sleep(20 * time.Second)
 		ready("when it is heard again", true)
+	})
+}
+
+// poor is a runtime on a machine that lacks something.
+type poor struct{ node.Runtime }
+
+func (p poor) Status(ctx context.Context) (*cri.RuntimeStatus, error) {
+	s, err := p.Runtime.Status(ctx)
+	if err != nil {
+		return nil, err
+	}
+	s = proto.Clone(s).(*cri.RuntimeStatus)
+	s.Conditions = append(s.Conditions, &cri.RuntimeCondition{Type: "NothingMissing", Reason: "MachineLacksSomething", Message: "no memory controller"})
+	return s, nil
+}
+
+func TestWhatTheMachineLacksIsAnEventOfTheNode(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t)
+		r.opts.Runtime = poor{r.rt}
+		stop := r.start()
+		defer stop()
+		<-r.node.Ready()
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		count := 0
+		for _, e := range clienttest.All(r.api, client.Events, "default") {
+			if e.Reason == "MachineLacksSomething" && e.Type == corev1.EventTypeWarning && e.InvolvedObject.Kind == "Node" &&
+				e.Message == "container runtime: no memory controller" {
+				count++
+			}
+		}
+		if count != 1 {
+			t.Errorf("%d events tell what the machine lacks, want 1", count)
+		}
 	})
 }

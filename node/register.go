@@ -1,6 +1,7 @@
 package node
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -42,6 +43,7 @@ type health struct {
 	mu     sync.Mutex
 	known  bool      // guarded by mu; the runtime has said how it is, or cannot
 	fault  string    // guarded by mu; what it said; empty: none
+	notes  []note    // guarded by mu; what it said that doesn't keep the node from being Ready
 	silent time.Time // guarded by mu; since when it says nothing; zero: it does
 	why    string    // guarded by mu; it is silent
 }
@@ -59,6 +61,22 @@ func (h *health) runtimeDown(why string) {
 	h.known, h.why = true, why
 	h.mu.Unlock()
 	h.tell(news)
+}
+
+// A note is a condition of the runtime that is not as it should be, and doesn't keep
+// pods from running.
+type note struct{ reason, message string }
+
+func (h *health) note(notes []note) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.notes = notes
+}
+
+func (h *health) noted() []note {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.notes
 }
 
 func (h *health) put(fault string) {
@@ -86,6 +104,13 @@ func (h *health) set(ctx context.Context, rt Runtime) {
 		h.runtimeDown(sentence(err))
 		return
 	}
+	var notes []note
+	for _, c := range s.GetConditions() {
+		if !c.GetStatus() && c.GetType() != cri.RuntimeReady && c.GetType() != cri.NetworkReady {
+			notes = append(notes, note{cmp.Or(c.GetReason(), c.GetType()), c.GetMessage()})
+		}
+	}
+	h.note(notes)
 	for _, c := range s.GetConditions() {
 		if c.GetStatus() {
 			continue
@@ -160,6 +185,9 @@ func (n *Node) register(ctx context.Context) error {
 				ready = true
 				close(n.ready)
 				n.recorder.EventFor(n.reference(), corev1.EventTypeNormal, "NodeReady", "Node %s status is now: NodeReady", n.opts.Name)
+				for _, note := range n.health.noted() {
+					n.recorder.EventFor(n.reference(), corev1.EventTypeWarning, note.reason, "container runtime: %s", note.message)
+				}
 			}
 		case ctx.Err() != nil:
 			return nil

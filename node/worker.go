@@ -55,7 +55,8 @@ type worker struct {
 	published  *corev1.Pod // the version that others see
 	// looks counts the looks at the runtime, shown is the one that others see.
 	looks, shown int
-	blind        bool // the runtime did not answer: nothing is decided
+	blind        bool      // the runtime did not answer: nothing is decided
+	drainLimit   time.Time // zero: no signal is held back
 	over         bool
 }
 
@@ -145,6 +146,7 @@ func (w *worker) touch() {
 func (w *worker) run(ctx context.Context) bool {
 	w.ops = run.NewGroup(ctx, 0)
 	defer w.sayGoodbye()
+	defer w.stopDraining(nil)
 	defer w.ops.Stop()
 	timer := time.NewTimer(0)
 	defer timer.Stop()
@@ -245,10 +247,9 @@ func (w *worker) deleting(now time.Time) {
 	grace := w.view.Grace()
 	if m.DeletionSeen.IsZero() {
 		m.DeletionSeen, m.KillBy = now, now.Add(grace)
-		if pause := w.n.opts.DrainPause; !w.view.Gone && grace > 2*pause && w.serves() {
-			m.DrainUntil = now.Add(pause)
-		}
+		w.drain(now, grace)
 	}
+	w.drained(now, grace)
 	if by := now.Add(grace); by.Before(m.KillBy) {
 		m.KillBy = by
 	}
@@ -262,7 +263,7 @@ func (w *worker) serves() bool {
 	ready := slices.ContainsFunc(w.view.Last.Conditions, func(c corev1.PodCondition) bool {
 		return c.Type == corev1.PodReady && c.Status == corev1.ConditionTrue
 	})
-	return ready && w.n.selected(w.view.Pod)
+	return ready && len(w.n.servicesOf(w.view.Pod)) > 0
 }
 
 // step decides, starts what is to be done, and returns when to look again at the

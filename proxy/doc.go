@@ -11,7 +11,9 @@
 // these; connections outlive both.
 //
 // Backends are the endpoints that are ready. When none is, those that are
-// terminating and still serve are used (KEP-1669).
+// terminating and still serve are used (KEP-1669). When an endpoint that is
+// terminating has been taken out, the proxy tells the agent that is to stop the pod
+// (package proxy/applied).
 //
 // What it does not do: topology hints, internalTrafficPolicy Local and
 // externalTrafficPolicy Local (traffic goes to every node's pods), SCTP, IPv6.

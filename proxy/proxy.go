@@ -5,8 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"net/netip"
 	"slices"
+	"strconv"
 	"sync"
 
 	corev1 "k8s.io/api/core/v1"
@@ -19,7 +21,8 @@ import (
 )
 
 // A Forwarder carries traffic from a socket of this node to the backends of a
-// port. Its methods are called from one goroutine.
+// port. Its methods are called from one goroutine,
+// all but Settle.
 type Forwarder interface {
 	// Set opens a socket for the port if there is none, makes its backends the
 	// ones to choose from for new connections, and returns where it listens.
@@ -27,6 +30,11 @@ type Forwarder interface {
 
 	// Remove closes the socket of a port. Connections go on.
 	Remove(id PortID)
+
+	// Settle blocks until no connection is on its way any more to a backend
+	// that is none any more, or until ctx is over. It is called from a
+	// goroutine of its own.
+	Settle(ctx context.Context)
 }
 
 // A Redirect sends what is addressed to a Service to a socket of this node.
@@ -51,11 +59,12 @@ type Rules interface {
 	Close() error
 }
 
-// Options configures a [Proxy]. All fields but Log are required.
+// Options configures a [Proxy]. Client, Forwarder and Rules are required.
 type Options struct {
 	Client    client.Interface
 	Forwarder Forwarder
 	Rules     Rules
+	Node      string       // whose proxy it is, see package applied; empty means that it tells nobody what it has applied
 	Log       *slog.Logger // nil means slog.Default
 }
 
@@ -67,8 +76,11 @@ type Proxy struct {
 	ready    chan struct{}
 	wake     chan struct{} // capacity 1
 
-	mu    sync.Mutex
-	dirty map[types.NamespacedName]bool // guarded by mu
+	reports *reporter // nil without Options.Node
+
+	mu      sync.Mutex
+	dirty   map[types.NamespacedName]bool // guarded by mu
+	awaited uint64                        // guarded by mu; the revision that is to be told when dirty is dealt with
 
 	// Below belongs to the goroutine of follow.
 	applied map[types.NamespacedName][]Port
@@ -94,10 +106,15 @@ func New(o Options) (*Proxy, error) {
 		applied: map[types.NamespacedName][]Port{},
 		rules:   map[PortID][]Redirect{},
 	}
+	if o.Node != "" {
+		p.reports = &reporter{
+			client: o.Client, node: o.Node, forwarder: o.Forwarder, log: o.Log, wake: make(chan struct{}, 1),
+		}
+	}
 	p.services = cache.New(o.Client, client.Services, cache.Options[*corev1.Service]{Log: o.Log})
 	p.services.Subscribe(func(old, now *corev1.Service) {
 		s := cmpNil(now, old)
-		p.touch(types.NamespacedName{Namespace: s.Namespace, Name: s.Name})
+		p.touch(types.NamespacedName{Namespace: s.Namespace, Name: s.Name}, 0)
 	})
 	p.slices = cache.New(o.Client, client.EndpointSlices, cache.Options[*discoveryv1.EndpointSlice]{
 		Log: o.Log,
@@ -106,10 +123,12 @@ func New(o Options) (*Proxy, error) {
 		},
 	})
 	p.slices.Subscribe(func(old, now *discoveryv1.EndpointSlice) {
-		for _, s := range []*discoveryv1.EndpointSlice{old, now} {
-			if s != nil {
-				p.touch(serviceOf(s))
-			}
+		if old != nil {
+			p.touch(serviceOf(old), 0)
+		}
+		if now != nil {
+			name := serviceOf(now)
+			p.touch(name, awaited(now, p.slices.ByIndex(byService, name.String())))
 		}
 	})
 	return p, nil
@@ -133,20 +152,22 @@ func (p *Proxy) Ready() <-chan struct{} { return p.ready }
 // the rules can't be made at the start; later faults of single Services are
 // logged and tried again with the next change.
 func (p *Proxy) Run(ctx context.Context) error {
-	return run.Stages(
-		ctx,
-		run.Stage{
-			{Name: "services", Run: p.services.Run, Ready: p.services.Ready()},
-			{Name: "endpointslices", Run: p.slices.Run, Ready: p.slices.Ready()},
-		},
-		run.Stage{{Name: "rules", Run: p.follow}},
-	)
+	caches := run.Stage{
+		{Name: "services", Run: p.services.Run, Ready: p.services.Ready()},
+		{Name: "endpointslices", Run: p.slices.Run, Ready: p.slices.Ready()},
+	}
+	if p.reports != nil {
+		caches = append(caches, run.Task{Name: "reports", Run: p.reports.run})
+	}
+	return run.Stages(ctx, caches, run.Stage{{Name: "rules", Run: p.follow}})
 }
 
-// touch marks a Service as changed.
-func (p *Proxy) touch(name types.NamespacedName) {
+// touch marks a Service as changed. Awaited is the revision of the change if an
+// agent may wait for that, or 0.
+func (p *Proxy) touch(name types.NamespacedName, awaited uint64) {
 	p.mu.Lock()
 	p.dirty[name] = true
+	p.awaited = max(p.awaited, awaited)
 	p.mu.Unlock()
 	select {
 	case p.wake <- struct{}{}:
@@ -155,7 +176,7 @@ func (p *Proxy) touch(name types.NamespacedName) {
 }
 
 func (p *Proxy) follow(ctx context.Context) error {
-	p.takeDirty()
+	_, awaited := p.changes(ctx)
 	for _, svc := range p.services.List("") {
 		p.converge(types.NamespacedName{Namespace: svc.Namespace, Name: svc.Name})
 	}
@@ -166,6 +187,7 @@ func (p *Proxy) follow(ctx context.Context) error {
 	if err := p.opts.Rules.Replace(all); err != nil {
 		return fmt.Errorf("making the rules of the service proxy: %w", err)
 	}
+	p.tell(awaited)
 	close(p.ready)
 	for {
 		select {
@@ -175,7 +197,8 @@ func (p *Proxy) follow(ctx context.Context) error {
 		}
 		var remove, add []Redirect
 		var closing []PortID
-		for name := range p.takeDirty() {
+		dirty, awaited := p.changes(ctx)
+		for name := range dirty {
 			r, a, c := p.converge(name)
 			remove, add, closing = append(remove, r...), append(add, a...), append(closing, c...)
 		}
@@ -188,6 +211,14 @@ func (p *Proxy) follow(ctx context.Context) error {
 		for _, id := range closing {
 			p.opts.Forwarder.Remove(id)
 		}
+		p.tell(awaited)
+	}
+}
+
+// tell reports a revision up to which everything is applied; 0 is none.
+func (p *Proxy) tell(revision uint64) {
+	if p.reports != nil && revision > 0 {
+		p.reports.note(revision)
 	}
 }
 
@@ -202,12 +233,33 @@ func (p *Proxy) repair(ctx context.Context) {
 	}
 }
 
-func (p *Proxy) takeDirty() map[types.NamespacedName]bool {
+// changes returns the Services to look at, and the revision of EndpointSlices that is
+// in effect once they are dealt with, or 0 if nobody waits for that.
+func (p *Proxy) changes(ctx context.Context) (dirty map[types.NamespacedName]bool, awaited uint64) {
+	dirty = map[types.NamespacedName]bool{}
+	for {
+		// What has been told up to a revision is told completely only once the
+		// cache has that revision: after a new list, changes come in any order.
+		complete, _ := strconv.ParseUint(p.slices.Revision(), 10, 64)
+		more, revision := p.takeDirty()
+		maps.Copy(dirty, more)
+		if awaited = max(awaited, revision); awaited <= complete {
+			return dirty, awaited
+		}
+		if p.slices.Await(ctx, strconv.FormatUint(awaited, 10)) != nil {
+			return dirty, 0
+		}
+	}
+}
+
+// takeDirty returns the Services that changed since it was called last, and the
+// revision up to which their EndpointSlices may be waited for, or 0.
+func (p *Proxy) takeDirty() (map[types.NamespacedName]bool, uint64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	d := p.dirty
-	p.dirty = map[types.NamespacedName]bool{}
-	return d
+	d, awaited := p.dirty, p.awaited
+	p.dirty, p.awaited = map[types.NamespacedName]bool{}, 0
+	return d, awaited
 }
 
 // converge brings the forwarder to what a Service wants now, and returns the

@@ -62,6 +62,8 @@ func (k *kernel) Remove(id proxy.PortID) {
 	k.note()
 }
 
+func (k *kernel) Settle(context.Context) {}
+
 func (k *kernel) Replace(all []proxy.Redirect) error {
 	k.mu.Lock()
 	clear(k.rules)

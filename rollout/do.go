@@ -3,6 +3,7 @@ package rollout
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"time"
 
@@ -20,6 +21,16 @@ func (r *running) intro(v view, act action) {
 	switch act.kind {
 	case scaleOld, scaleNew:
 		r.introScale(v)
+	case closeOld:
+		r.once("Update succeeded. Keeping %s without pods", r.old)
+	case deletePod:
+		left := 0
+		for _, p := range v.olds() {
+			if p.Old {
+				left++
+			}
+		}
+		_, _ = fmt.Fprintf(r.opts.Out, "Deleting pod %s (%d left to replace)\n", act.pod.Name, left)
 	case release, takeOver:
 		r.once("Update succeeded. Deleting old controller: %s", r.old)
 		r.once("Renaming %s to %s", v.new.Name, r.old)
@@ -30,6 +41,9 @@ func (r *running) intro(v view, act action) {
 }
 
 func (r *running) introScale(v view) {
+	if v.new == nil { // a replacement
+		return
+	}
 	from, to, desiredMark, holder := v.old, v.new, markDesired, v.new
 	undoing := r.back || !r.made(v.new)
 	if undoing {
@@ -69,7 +83,11 @@ func (r *running) do(ctx context.Context, v view, act action) error {
 		})
 	case acceptNew:
 		return r.update(ctx, v.new, func(rc *corev1.ReplicationController) {
-			markNumber(rc, markDesired, act.replicas)
+			// Fewer than all are more or fewer canaries, where there are any.
+			desired, known := marked(rc, markDesired)
+			if _, canaries := marked(v.old, markCanary); !known || !canaries || act.replicas > desired {
+				markNumber(rc, markDesired, act.replicas)
+			}
 			markNumber(rc, markWritten, act.replicas)
 		})
 	case scaleOld:
@@ -84,8 +102,17 @@ func (r *running) do(ctx context.Context, v view, act action) error {
 			rc.Spec.Template.Labels = with(rc.Spec.Template.Labels, labelReleased, "true")
 			markNumber(rc, markWritten, 0)
 		})
+	case closeOld:
+		return r.update(ctx, v.old, func(rc *corev1.ReplicationController) {
+			mark(rc, markTaken, v.new.Name)
+			mark(rc, markCleanup, string(CleanupPreserve))
+		})
 	case takeOver:
 		return r.takeOver(ctx, v)
+	case listOlds:
+		return r.listOlds(ctx, v)
+	case deletePod:
+		return r.deletePod(ctx, act.pod)
 	case deleteNew:
 		return r.delete(ctx, v.new)
 	case deleteOld:
@@ -94,20 +121,54 @@ func (r *running) do(ctx context.Context, v view, act action) error {
 		return r.update(ctx, v.old, unmark)
 	case forgetNew:
 		return r.update(ctx, v.new, unmark)
-	case wait, finished, replaceForeign:
+	case wait, finished, paused, replaceForeign:
 	}
 	return fmt.Errorf("rollout: nothing can be done for action %d", act.kind) // a bug
 }
 
-// update changes a controller as it was seen (R4).
+// update changes a controller as it was seen (R4) and, on the old one, says by the
+// way that this run is at it. A nil change does just that.
 func (r *running) update(ctx context.Context, rc *corev1.ReplicationController, change func(*corev1.ReplicationController)) error {
+	holds := false
+	err := r.write(ctx, rc, func(rc *corev1.ReplicationController) {
+		if change != nil {
+			change(rc)
+		}
+		if holds = rc.Name == r.old && (underWay(rc) || replacing(rc)); holds {
+			r.hold(rc)
+		}
+	})
+	if rc.Name == r.old && err == nil {
+		r.held, r.beat = holds, time.Now()
+	}
+	return err
+}
+
+// write changes a controller as it was seen and waits until the caches show it.
+func (r *running) write(ctx context.Context, rc *corev1.ReplicationController, change func(*corev1.ReplicationController)) error {
 	rc = rc.DeepCopy()
 	change(rc)
 	written, err := client.ReplicationControllers.Update(ctx, r.opts.Client, rc, "")
 	if err != nil {
 		return fmt.Errorf("updating replicationcontroller %s: %w", rc.Name, err)
 	}
-	return r.controllers.Await(ctx, written.ResourceVersion)
+	return r.see(ctx, func(ctx context.Context) error { return r.controllers.Await(ctx, written.ResourceVersion) })
+}
+
+// see waits for the caches to show what was written; they may have lost the server
+// meanwhile.
+func (r *running) see(ctx context.Context, await func(context.Context) error) error {
+	if r.opts.Timeout <= 0 {
+		return await(ctx)
+	}
+	late := &TimeoutError{After: r.opts.Timeout, Why: "what was written is not to be seen on the server"}
+	limited, cancel := context.WithTimeoutCause(ctx, r.opts.Timeout, late)
+	defer cancel()
+	err := await(limited)
+	if errors.Is(err, late) {
+		return r.blind(ctx, late)
+	}
+	return err
 }
 
 func (r *running) scale(ctx context.Context, rc *corev1.ReplicationController, n int32) error {
@@ -136,13 +197,19 @@ func (r *running) announce(ctx context.Context, old *corev1.ReplicationControlle
 	if err != nil {
 		return err
 	}
+	h = otherThan(h, r.value, "-orig")
 	return r.update(ctx, old, func(rc *corev1.ReplicationController) {
 		mark(rc, markNext, r.new)
+		mark(rc, markCleanup, string(r.cleanup))
+		if r.canaries > 0 {
+			markNumber(rc, markCanary, r.canaries)
+		}
+		delete(rc.Annotations, markOlds) // all pods are going to be replaced
 		if _, found := marked(rc, markOriginal); !found {
 			markNumber(rc, markOriginal, replicas(rc))
 			markNumber(rc, markWritten, replicas(rc))
 		}
-		if rc.Spec.Template != nil && rc.Spec.Template.Labels[r.key] == "" {
+		if r.key != "" && rc.Spec.Template != nil && rc.Spec.Template.Labels[r.key] == "" {
 			rc.Spec.Template.Labels = with(rc.Spec.Template.Labels, r.key, h)
 		}
 	})
@@ -190,7 +257,31 @@ func (r *running) create(ctx context.Context, old *corev1.ReplicationController)
 	}
 	r.once("Created %s", made.Name)
 	r.said["created"] = true
-	return r.controllers.Await(ctx, made.ResourceVersion)
+	return r.see(ctx, func(ctx context.Context) error { return r.controllers.Await(ctx, made.ResourceVersion) })
+}
+
+// listOlds writes on a controller which of its pods are to be replaced.
+func (r *running) listOlds(ctx context.Context, v view) error {
+	names, err := listNames(v.oldLive)
+	if err != nil {
+		return err
+	}
+	return r.update(ctx, v.old, func(rc *corev1.ReplicationController) {
+		mark(rc, markOlds, names)
+		markNumber(rc, markOriginal, replicas(rc))
+		markNumber(rc, markWritten, replicas(rc))
+	})
+}
+
+// deletePod deletes exactly this pod, in whose place its controller makes another.
+func (r *running) deletePod(ctx context.Context, p *corev1.Pod) error {
+	uid := p.UID
+	err := client.Pods.Delete(ctx, r.opts.Client, p.Namespace, p.Name, metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &uid}})
+	if err != nil && !isGone(err) {
+		return fmt.Errorf("deleting pod %s: %w", p.Name, err)
+	}
+	r.up = time.Now()
+	return r.see(ctx, func(ctx context.Context) error { return r.pods.AwaitDeletion(ctx, p) })
 }
 
 // takeOver makes the old controller what the new one was, so that it adopts the
@@ -208,16 +299,17 @@ func (r *running) takeOver(ctx context.Context, v view) error {
 	})
 }
 
-// delete deletes exactly this controller, which has no pods any more.
+// delete deletes exactly this controller, which has no pods any more, and is still
+// as it was seen: somebody may have scaled it.
 func (r *running) delete(ctx context.Context, rc *corev1.ReplicationController) error {
-	uid, policy := rc.UID, metav1.DeletePropagationBackground
+	uid, version, policy := rc.UID, rc.ResourceVersion, metav1.DeletePropagationBackground
 	err := client.ReplicationControllers.Delete(ctx, r.opts.Client, rc.Namespace, rc.Name, metav1.DeleteOptions{
-		Preconditions: &metav1.Preconditions{UID: &uid}, PropagationPolicy: &policy,
+		Preconditions: &metav1.Preconditions{UID: &uid, ResourceVersion: &version}, PropagationPolicy: &policy,
 	})
 	if err != nil && !isGone(err) {
 		return fmt.Errorf("deleting replicationcontroller %s: %w", rc.Name, err)
 	}
-	return r.controllers.AwaitDeletion(ctx, rc)
+	return r.see(ctx, func(ctx context.Context) error { return r.controllers.AwaitDeletion(ctx, rc) })
 }
 
 func isGone(err error) bool { return apierrors.IsNotFound(err) }

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"maps"
 	"strconv"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	apiequality "k8s.io/apimachinery/pkg/api/equality"
@@ -22,13 +23,21 @@ const (
 	markWritten = "sampan.dev/rollout-replicas" // on both: the replicas that an updater wrote last
 	markHash    = "sampan.dev/rollout-hash"     // on the new one: what its pods shall be like
 	markTaken   = "sampan.dev/rollout-taken"    // on the old one: it has the pods of this new one
+	markCleanup = "sampan.dev/rollout-cleanup"  // on the old one: what becomes of it in the end
+	markCanary  = "sampan.dev/rollout-canaries" // on the old one: after how many new pods it stops
+	markBack    = "sampan.dev/rollout-back"     // on the old one: why the update is being undone by itself
+	markOlds    = "sampan.dev/rollout-olds"     // on a controller whose pods are replaced: names of those to go
+	markHolder  = "sampan.dev/rollout-holder"   // on the old one: who is at it
 
 	// labelReleased is on the new controller's selector and template once it has
 	// let go of its pods: it fits none.
 	labelReleased = "sampan.dev/rollout-released"
 )
 
-var marks = []string{markNext, markOriginal, markDesired, markSource, markWritten, markHash, markTaken} // never changed
+var marks = []string{ // never changed
+	markNext, markOriginal, markDesired, markSource,
+	markWritten, markHash, markTaken, markCleanup, markCanary, markBack, markOlds, markHolder,
+}
 
 // mark sets an annotation of a controller that is the caller's own.
 func mark(rc *corev1.ReplicationController, key, value string) {
@@ -61,6 +70,19 @@ func unmark(rc *corev1.ReplicationController) {
 // underWay reports whether an update of the controller has begun and not ended.
 func underWay(rc *corev1.ReplicationController) bool { return rc.Annotations[markNext] != "" }
 
+// replacing reports whether the pods of a controller are being replaced by others
+// of the same kind.
+func replacing(rc *corev1.ReplicationController) bool {
+	_, found := rc.Annotations[markOlds]
+	return found
+}
+
+// sourceName returns whose pods a controller replaces, or "".
+func sourceName(rc *corev1.ReplicationController) string {
+	name, _, _ := strings.Cut(rc.Annotations[markSource], ":")
+	return name
+}
+
 func sourceID(rc *corev1.ReplicationController) string { return rc.Name + ":" + string(rc.UID) }
 
 func replicas(rc *corev1.ReplicationController) int32 {
@@ -68,6 +90,14 @@ func replicas(rc *corev1.ReplicationController) int32 {
 		return 1 // the API's default
 	}
 	return *rc.Spec.Replicas
+}
+
+// selector returns what a controller selects, which may be left to its template.
+func selector(spec corev1.ReplicationControllerSpec) map[string]string {
+	if len(spec.Selector) == 0 && spec.Template != nil {
+		return spec.Template.Labels
+	}
+	return spec.Selector
 }
 
 func released(rc *corev1.ReplicationController) bool {

@@ -5,36 +5,47 @@ import (
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
+	apiequality "k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/intstr"
 
 	"github.com/sampan-io/sampan/client"
 )
 
-// A goal is what an update wants; it never changes while one runs.
+// A goal is what an update wants. While one runs, only back may change.
 type goal struct {
-	old, new string // names; of a rename, new is the one it has on the way
-	rename   bool   // in the end the old name has the new pods
-	back     bool   // undo instead
-	key      string // label that tells old pods from new
-	hash     string // of the new pods: value of that label
+	old, new string  // names; of a rename, new is the one it has on the way
+	cleanup  Cleanup // what becomes of the old controller
+	back     bool    // undo instead
+	promote  bool    // go on with whatever is under way
+	replace  bool    // only replace the pods
+	canaries int32   // stop after so many new pods; 0: don't
+	key      string  // label that tells old pods from new; empty where selectors do that anyway
+	hash     string  // of what the new pods are like
+	value    string  // of the label, on the new pods
 
 	spec               corev1.ReplicationControllerSpec // of the new controller, without that label
 	surge, unavailable intstr.IntOrString
 }
 
+func (g goal) rename() bool { return g.cleanup == CleanupRename }
+
 // A view is what the cluster looks like.
 type view struct {
 	old, new         *corev1.ReplicationController // nil where there is none
 	oldPods, newPods Side                          // Want is not used
+	oldLive          []*corev1.Pod                 // by name
+	available        map[types.UID]bool            // pods that count as ready
 	held             int32                         // pods that the new controller still controls, of any kind
-	took             bool                          // the old controller has seen its latest spec
+	took, newTook    bool                          // the controller has seen its latest spec
 }
 
 // An action is one API call, or none.
 type action struct {
 	kind     actionKind
 	replicas int32
+	pod      *corev1.Pod
 	why      string // of waiting
 }
 
@@ -43,6 +54,7 @@ type actionKind int
 const (
 	wait           actionKind = iota
 	finished                  // nothing is left to do
+	paused                    // the canaries are ready
 	announce                  // write on the old controller that an update begins, and label its template
 	labelPods                 // label the old controller's pods, and then its selector
 	createNew                 // create the new controller, empty
@@ -51,12 +63,15 @@ const (
 	scaleOld                  // set the old controller's replicas
 	scaleNew                  // set the new controller's replicas
 	release                   // have the new controller let go of its pods
+	closeOld                  // write on the old controller, which is preserved, that it is done with
 	takeOver                  // make the old controller what the new one was
 	deleteNew                 // delete the empty new controller
 	deleteOld                 // delete the empty old controller
 	forgetOld                 // remove the marks from the old controller
 	forgetNew                 // remove the marks from the new controller
 	replaceForeign            // what is under way is another update: undo it first
+	listOlds                  // write on the controller which pods are to be replaced
+	deletePod                 // delete one of them
 )
 
 // next says what to do. It is a pure function of the cluster: that is why a killed
@@ -67,30 +82,33 @@ func next(g goal, v view) (action, error) {
 		return afterOld(g, v)
 	case v.old.DeletionTimestamp != nil:
 		return action{kind: wait, why: v.old.Name + " is being deleted"}, nil
+	case g.replace, g.back && replacing(v.old) && !underWay(v.old):
+		return nextReplacement(g, v)
 	case v.new != nil && v.new.DeletionTimestamp != nil:
 		return action{kind: wait, why: v.new.Name + " is being deleted"}, nil
-	case v.new != nil && v.new.Annotations[markSource] != sourceID(v.old):
+	case closing(v.old):
+		return afterTake(v)
+	case v.new != nil && !ours(v):
+		if g.preserved(v) {
+			return action{kind: finished}, nil
+		}
 		return action{}, fmt.Errorf("replicationcontroller %q exists and is not part of an update of %q: choose another name or delete it", v.new.Name, v.old.Name)
 	}
-	taken := v.old.Annotations[markTaken]
 	switch {
-	case taken != "" && taken == v.old.Annotations[markNext]:
-		return afterTake(g, v)
 	case g.back:
 		return backwards(g, v)
-	case v.new == nil && !underWay(v.old) && g.rename && samePods(v.old.Spec, g.spec, g.key):
+	case !underWay(v.old) && v.new == nil && g.rename() && samePods(v.old.Spec, g.spec, g.key):
+		return action{kind: finished}, nil
+	case !underWay(v.old) && g.promote:
 		return action{kind: finished}, nil
 	case !underWay(v.old):
 		return action{kind: announce}, nil
 	case v.new != nil && released(v.new):
 		// Whatever update it was, it has succeeded; its pods must not be left alone.
-		if v.held > 0 {
-			return action{kind: wait, why: fmt.Sprintf("%s still holds %d pods", v.new.Name, v.held)}, nil
-		}
-		return action{kind: takeOver}, nil
+		return beforeTake(v), nil
 	case v.old.Annotations[markNext] != g.new, v.new != nil && !g.made(v.new):
 		return action{kind: replaceForeign}, nil
-	case v.old.Spec.Selector[g.key] == "":
+	case g.key != "" && v.old.Spec.Selector[g.key] == "":
 		if v.old.Spec.Template == nil || v.old.Spec.Template.Labels[g.key] == "" {
 			return action{kind: announce}, nil
 		}
@@ -103,6 +121,9 @@ func next(g goal, v view) (action, error) {
 		return action{kind: acceptOld, replicas: replicas(v.old)}, nil
 	}
 	if v.new == nil {
+		if g.promote {
+			return action{}, fmt.Errorf("the update of %q has not made any pod yet: run it again with what it is to update to", v.old.Name)
+		}
 		return action{kind: createNew}, nil
 	}
 	return forwards(g, v)
@@ -121,7 +142,12 @@ func forwards(g goal, v view) (action, error) {
 	if err != nil {
 		return action{}, err
 	}
-	step := Plan(State{Desired: desired, Limits: limits, From: v.side(v.old, v.oldPods), To: v.side(v.new, v.newPods)})
+	s := State{Desired: desired, Limits: limits, From: v.side(v.old, v.oldPods), To: v.side(v.new, v.newPods)}
+	if g.canaries > 0 { // those that are there already stay
+		s.Desired = min(desired, max(g.canaries, s.To.Want))
+		s.Rest = desired - s.Desired
+	}
+	step := Plan(s)
 	switch step.Kind {
 	case SetTo:
 		return action{kind: scaleNew, replicas: step.Replicas}, nil
@@ -131,8 +157,13 @@ func forwards(g goal, v view) (action, error) {
 		return action{kind: wait, why: step.Why}, nil
 	case Finished:
 	}
-	if g.rename {
+	switch {
+	case g.canaries > 0:
+		return action{kind: paused}, nil
+	case g.rename():
 		return action{kind: release}, nil
+	case g.cleanup == CleanupPreserve:
+		return action{kind: closeOld}, nil
 	}
 	return action{kind: deleteOld}, nil
 }
@@ -171,11 +202,44 @@ func backwards(g goal, v view) (action, error) {
 	return action{kind: deleteNew}, nil
 }
 
-// afterTake tidies up when the old controller has taken the pods.
-func afterTake(g goal, v view) (action, error) {
+// beforeTake makes way for the old controller to take the pods that the new one
+// has let go of.
+func beforeTake(v view) action {
+	switch n, found := marked(v.old, markWritten); {
+	case found && n != replicas(v.old): // somebody scaled what had been emptied
+		return action{kind: acceptOld, replicas: replicas(v.old)}
+	case replicas(v.old) > 0:
+		return action{kind: scaleOld}
+	case v.oldPods.Pods > 0, !v.took, v.old.Status.Replicas > 0: // they would be left behind
+		return action{kind: wait, why: "old pods are still to go"}
+	case v.held > 0:
+		return action{kind: wait, why: fmt.Sprintf("%s still holds %d pods", v.new.Name, v.held)}
+	case !v.newTook:
+		return action{kind: wait, why: v.new.Name + " has not seen yet that it is to let go of its pods"}
+	}
+	return action{kind: takeOver}
+}
+
+// closing reports whether only traces of the update are left: the old controller
+// has the pods, or is to be kept without any.
+func closing(old *corev1.ReplicationController) bool {
+	taken := old.Annotations[markTaken]
+	return taken != "" && taken == old.Annotations[markNext]
+}
+
+// ours reports whether the new controller is part of an update of the old one.
+func ours(v view) bool { return v.new.Annotations[markSource] == sourceID(v.old) }
+
+// afterTake tidies up when the old controller has taken the pods, or is preserved.
+func afterTake(v view) (action, error) {
+	preserve := Cleanup(v.old.Annotations[markCleanup]) == CleanupPreserve
 	switch {
-	case v.new != nil:
+	case v.new != nil && ours(v) && preserve:
+		return action{kind: forgetNew}, nil
+	case v.new != nil && ours(v):
 		return action{kind: deleteNew}, nil
+	case preserve:
+		return action{kind: forgetOld}, nil
 	case !v.took, v.oldPods.Pods < replicas(v.old):
 		return action{kind: wait, why: v.old.Name + " is taking its pods over"}, nil
 	}
@@ -184,7 +248,7 @@ func afterTake(g goal, v view) (action, error) {
 
 // afterOld tidies up when the old controller has been deleted in the end.
 func afterOld(g goal, v view) (action, error) {
-	if v.new != nil && !g.rename && !g.back && strings.HasPrefix(v.new.Annotations[markSource], g.old+":") {
+	if v.new != nil && !g.rename() && !g.back && !g.replace && sourceName(v.new) == g.old {
 		return action{kind: forgetNew}, nil
 	}
 	return action{}, apierrors.NewNotFound(client.ReplicationControllers.GroupResource(), g.old)
@@ -192,14 +256,45 @@ func afterOld(g goal, v view) (action, error) {
 
 // made reports whether the new controller is of an update to this goal.
 func (g goal) made(rc *corev1.ReplicationController) bool {
+	if g.promote {
+		return true
+	}
 	if h, found := rc.Annotations[markHash]; found {
 		return h == g.hash
 	}
-	return samePods(rc.Spec, g.spec, g.key)
+	// The server has filled in what a file leaves open.
+	_, is := bare(rc.Spec, g.key)
+	_, want := bare(g.spec, g.key)
+	return apiequality.Semantic.DeepDerivative(want, is)
+}
+
+// preserved reports whether an update that keeps the old controller is complete,
+// and forgotten.
+func (g goal) preserved(v view) bool {
+	return g.cleanup == CleanupPreserve && !g.back && !underWay(v.old) && replicas(v.old) == 0 &&
+		v.new.Annotations[markSource] == "" && g.made(v.new)
 }
 
 // side completes what a controller has by what it is asked for.
 func (v view) side(rc *corev1.ReplicationController, pods Side) Side {
 	pods.Want = replicas(rc)
 	return pods
+}
+
+// apart reports whether two selectors can't fit the same pod.
+func apart(a, b map[string]string) bool {
+	for key, value := range a {
+		if other, found := b[key]; found && other != value {
+			return true
+		}
+	}
+	return false
+}
+
+// otherThan returns a value for a label that is not taken.
+func otherThan(value, taken, suffix string) string {
+	if value == taken {
+		return strings.TrimSuffix(value, suffix) + suffix
+	}
+	return value
 }

@@ -7,17 +7,19 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 )
 
-// A Side is what one controller has.
+// A Side is what one controller has. Pods that are being deleted are on no side:
+// they are neither capacity nor do they take up room, as with Deployments.
 type Side struct {
 	Want  int32 // replicas asked for
 	Pods  int32 // pods that exist, have not ended and are not being deleted
-	Ready int32 // those of them that are ready
+	Ready int32 // those of them that are ready, and have been for as long as is asked for
 }
 
 // A State is everything that [Plan] looks at. From is the side that is emptied, To
 // the one that is filled.
 type State struct {
-	Desired int32 // pods in the end
+	Desired int32 // pods of To in the end
+	Rest    int32 // pods of From in the end: none, but beside canaries
 	Limits
 	From, To Side
 }
@@ -108,7 +110,7 @@ func Plan(s State) Step {
 	// A controller that must lose pods loses those first that are not ready. So
 	// what From needs to keep is what To is short of, however many of From's own
 	// are ready.
-	if keep := max(0, s.Min-min(s.To.Ready, s.To.Want)); keep < s.From.Want {
+	if keep := max(s.Rest, s.Min-min(s.To.Ready, s.To.Want)); keep < s.From.Want {
 		return Step{Kind: SetFrom, Replicas: keep}
 	}
 	switch {
@@ -118,7 +120,7 @@ func Plan(s State) Step {
 		return Step{Kind: Wait, Why: fmt.Sprintf("%d old pods are still to go", s.From.Pods-s.From.Want)}
 	case s.To.Pods != s.To.Want:
 		return Step{Kind: Wait, Why: fmt.Sprintf("%d new pods, want %d", s.To.Pods, s.To.Want)}
-	case s.From.Want > 0 || s.To.Want < s.Desired:
+	case s.From.Want > s.Rest || s.To.Want < s.Desired:
 		return Step{Kind: Wait, Why: "no pod may go and none may come"} // only limits that LimitsOf refuses
 	}
 	return Step{Kind: Finished}

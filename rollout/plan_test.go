@@ -137,6 +137,10 @@ func TestPlanKeepsItsPromises(t *testing.T) {
 		m.to.want = rapid.Int32Range(0, min(desired, limits.Max-m.from.want)).Draw(t, "new")
 		m.from.ready = rapid.Int32Range(0, m.from.want).Draw(t, "old ready")
 		m.to.ready = rapid.Int32Range(0, m.to.want).Draw(t, "new ready")
+		if rapid.Bool().Draw(t, "canaries") { // those that are there already stay
+			m.s.Desired = rapid.Int32Range(m.to.want, desired).Draw(t, "canary count")
+			m.s.Rest = desired - m.s.Desired
+		}
 		for steps := 0; ; steps++ {
 			if steps > 5000 {
 				t.Fatalf("it does not end: %+v", *m)
@@ -149,8 +153,8 @@ func TestPlanKeepsItsPromises(t *testing.T) {
 			case rollout.SetFrom:
 				m.from.want = step.Replicas
 			case rollout.Finished:
-				if m.from.want != 0 || m.from.ready+m.from.unready != 0 || m.to.ready != desired || m.to.unready != 0 {
-					t.Fatalf("finished in %+v, want %d new pods", *m, desired)
+				if m.from.want > m.s.Rest || m.from.ready+m.from.unready > m.from.want || m.to.ready != m.s.Desired || m.to.unready != 0 {
+					t.Fatalf("finished in %+v, want %d new pods and at most %d old ones", *m, m.s.Desired, m.s.Rest)
 				}
 				return
 			case rollout.Wait:

@@ -37,14 +37,33 @@ type Options struct {
 	NewName    string
 
 	// New is the new controller as a whole, instead of Image. Its name must not
-	// be the old one's.
+	// be the old one's. Without replicas it gets as many as the old one has.
 	New *corev1.ReplicationController
 
-	// Rollback undoes the update that is under way.
+	// Rollback undoes the update that is under way; Promote goes on with it,
+	// whatever it is to.
 	Rollback bool
+	Promote  bool
 
-	Surge       *intstr.IntOrString // nil means 1
-	Unavailable *intstr.IntOrString // nil means 0
+	// ReplacePods replaces each pod by one of the same kind, all under the same
+	// controller.
+	ReplacePods bool
+
+	// Canaries is after how many new pods to stop, with as many old ones fewer; 0
+	// means not to.
+	Canaries int32
+
+	// AutoRollback undoes the update when the new pods are certain to fail or
+	// when the timeout is over.
+	AutoRollback bool
+
+	// Cleanup says what becomes of the old controller. Empty means to delete it
+	// where there is a new name and to rename the new one otherwise.
+	Cleanup Cleanup
+
+	Surge       *intstr.IntOrString // nil means 1, but 0 with ReplacePods alone
+	Unavailable *intstr.IntOrString // nil means 0, but 1 with ReplacePods alone
+	MinReady    time.Duration       // how long a pod must have been ready to count; 0: being ready is enough
 	Key         string              // empty means DefaultKey
 
 	// UpdatePeriod is the pause between adding new pods and removing old ones. 0
@@ -57,30 +76,44 @@ type Options struct {
 	Out      io.Writer         // the lines that kubectl prints; nil means nowhere
 	Progress func(line string) // called with why it is waiting, when that changes; may be nil
 	Log      *slog.Logger      // nil means slog.Default
+
+	// Self is how others are told who performs the update; the zero Holder is this
+	// process.
+	Self Holder
+}
+
+// A Cleanup is what becomes of the old controller when all pods are new.
+type Cleanup string
+
+// The clean-up policies, which are those of kubectl.
+const (
+	CleanupDelete   Cleanup = "delete"   // it is deleted; the new one has a name of its own
+	CleanupRename   Cleanup = "rename"   // the new one takes its name
+	CleanupPreserve Cleanup = "preserve" // it stays, without pods
+)
+
+// An Outcome is how an update went that did not go wrong.
+type Outcome struct {
+	Name     string // of the controller that has the new pods now; of the old one after a rollback
+	Canaries int32  // new pods that it stopped at; 0: it is complete
+	Desired  int32  // with Canaries: how many there are to be in the end
 }
 
 func (o Options) check() (Options, error) {
-	ways := 0
-	for _, chosen := range []bool{o.Image != "", o.New != nil, o.Rollback} {
-		if chosen {
-			ways++
-		}
-	}
-	switch {
-	case o.Client == nil:
+	if o.Client == nil {
 		return o, errors.New("rollout: Options.Client is nil")
-	case o.Old == "" || o.Namespace == "":
+	}
+	if o.Old == "" || o.Namespace == "" {
 		return o, errors.New("rollout: Options.Old or Options.Namespace is empty")
-	case ways != 1:
-		return o, errors.New("say what to update to: an image, a new controller, or back")
-	case o.New != nil && (o.New.Name == "" || o.New.Name == o.Old):
-		return o, fmt.Errorf("the new controller must have a name, another one than %q", o.Old)
-	case o.NewName == o.Old:
-		return o, fmt.Errorf("the new name is the old one, %q; leave it out to keep it", o.Old)
-	case o.New != nil && o.New.Spec.Template == nil:
-		return o, fmt.Errorf("the new controller %q has no pod template", o.New.Name)
-	case o.Timeout < 0 || o.UpdatePeriod < 0:
-		return o, errors.New("timeout and update period must not be negative")
+	}
+	if err := o.checkWay(); err != nil {
+		return o, err
+	}
+	if o.Timeout < 0 || o.UpdatePeriod < 0 || o.MinReady < 0 {
+		return o, errors.New("timeout, update period and the time that a pod must be ready must not be negative")
+	}
+	if o.Timeout > 0 && o.Timeout <= o.MinReady {
+		return o, fmt.Errorf("the timeout (%v) must be longer than pods must be ready to count (%v)", o.Timeout, o.MinReady)
 	}
 	if o.Key == "" {
 		o.Key = DefaultKey
@@ -89,6 +122,9 @@ func (o Options) check() (Options, error) {
 		return o, fmt.Errorf("label key %q: %s", o.Key, strings.Join(errs, "; "))
 	}
 	one, none := intstr.FromInt32(1), intstr.FromInt32(0)
+	if o.ReplacePods && o.Surge == nil && o.Unavailable == nil {
+		o.Surge, o.Unavailable = &none, &one
+	}
 	if o.Surge == nil {
 		o.Surge = &one
 	}
@@ -104,8 +140,62 @@ func (o Options) check() (Options, error) {
 	if o.Log == nil {
 		o.Log = slog.Default()
 	}
+	if o.Self == (Holder{}) {
+		o.Self = thisProcess()
+	}
 	_, err := LimitsOf(1, *o.Surge, *o.Unavailable)
 	return o, err
+}
+
+// checkWay checks what is to be done, and what goes with it.
+func (o Options) checkWay() error {
+	ways := 0
+	for _, chosen := range []bool{o.Image != "", o.New != nil, o.Rollback, o.Promote, o.ReplacePods} {
+		if chosen {
+			ways++
+		}
+	}
+	forward := o.Image != "" || o.New != nil
+	named := o.New != nil || o.NewName != ""
+	switch {
+	case ways != 1:
+		return errors.New("say what to update to: an image, a new controller, or one of back, on, and the same again")
+	case o.New != nil && (o.New.Name == "" || o.New.Name == o.Old):
+		return fmt.Errorf("the new controller must have a name, another one than %q", o.Old)
+	case o.NewName == o.Old:
+		return fmt.Errorf("the new name is the old one, %q; leave it out to keep it", o.Old)
+	case o.NewName != "" && o.ReplacePods:
+		return errors.New("pods that are replaced by the same stay with their controller: it needs no new name")
+	case o.New != nil && o.New.Spec.Template == nil:
+		return fmt.Errorf("the new controller %q has no pod template", o.New.Name)
+	case o.PullPolicy != "" && o.PullPolicy != corev1.PullAlways && o.PullPolicy != corev1.PullIfNotPresent && o.PullPolicy != corev1.PullNever:
+		return fmt.Errorf("image pull policy %q: want Always, IfNotPresent or Never", o.PullPolicy)
+	case o.PullPolicy != "" && o.Image == "", o.Container != "" && o.Image == "":
+		return errors.New("a container or an image pull policy is only of use with an image")
+	case o.Canaries < 0:
+		return fmt.Errorf("canaries %d: want 0 or more", o.Canaries)
+	case o.Canaries > 0 && !forward:
+		return errors.New("canaries are only of use with an image or a new controller")
+	case o.AutoRollback && !forward && !o.Promote:
+		return errors.New("only an update to something new can be rolled back by itself")
+	}
+	switch o.Cleanup {
+	case "":
+	case CleanupRename:
+		if named {
+			return errors.New("clean-up rename gives the new pods the old name: leave the new one out")
+		}
+	case CleanupDelete, CleanupPreserve:
+		if !named {
+			return fmt.Errorf("clean-up %s leaves the new controller the name that it has: say a new name", o.Cleanup)
+		}
+	default:
+		return fmt.Errorf("clean-up %q: want delete, rename or preserve", o.Cleanup)
+	}
+	if o.Cleanup != "" && !forward {
+		return errors.New("the clean-up is chosen with an image or a new controller")
+	}
+	return nil
 }
 
 // An Updater performs one rolling update.
@@ -136,6 +226,20 @@ type FailedError struct{ Why string }
 
 func (e *FailedError) Error() string { return "the new pods cannot become ready: " + e.Why }
 
+// A RolledBackError says that an update failed and has been undone by itself, as
+// Options.AutoRollback asks.
+type RolledBackError struct {
+	Name  string // of the controller
+	Cause error  // why; a *TimeoutError, a *FailedError, or what an earlier run wrote of one
+}
+
+func (e *RolledBackError) Error() string {
+	return fmt.Sprintf("the update of replicationcontroller %q was rolled back: %v", e.Name, e.Cause)
+}
+
+// Unwrap returns the cause.
+func (e *RolledBackError) Unwrap() error { return e.Cause }
+
 // Target returns the controller that the update is to make, as it will be named
 // on the way, without changing anything on the server.
 func (u *Updater) Target(ctx context.Context) (*corev1.ReplicationController, error) {
@@ -147,8 +251,11 @@ func (u *Updater) Target(ctx context.Context) (*corev1.ReplicationController, er
 	if err != nil {
 		return nil, err
 	}
-	if u.opts.Rollback {
+	if u.opts.Rollback || u.opts.ReplacePods {
 		return old.DeepCopy(), nil
+	}
+	if u.opts.Promote {
+		return client.ReplicationControllers.Get(ctx, u.opts.Client, u.opts.Namespace, g.new)
 	}
 	desired := replicas(old)
 	if n, found := marked(old, markOriginal); found {
@@ -162,21 +269,31 @@ func (u *Updater) Target(ctx context.Context) (*corev1.ReplicationController, er
 func (u *Updater) goalFor(old *corev1.ReplicationController) (goal, error) {
 	o := u.opts
 	g := goal{
-		old: o.Old, new: o.NewName, rename: o.NewName == "" && o.New == nil, back: o.Rollback,
-		key: o.Key, surge: *o.Surge, unavailable: *o.Unavailable,
+		old: o.Old, new: o.NewName, cleanup: o.Cleanup, back: o.Rollback, promote: o.Promote, replace: o.ReplacePods,
+		canaries: o.Canaries, key: o.Key, surge: *o.Surge, unavailable: *o.Unavailable,
+	}
+	if g.cleanup == "" {
+		g.cleanup = CleanupRename
+		if o.New != nil || o.NewName != "" {
+			g.cleanup = CleanupDelete
+		}
 	}
 	switch {
+	case o.ReplacePods:
+		return g, nil
 	case o.Rollback:
-		g.rename = false
-		if old != nil && !underWay(old) {
+		g.cleanup = CleanupDelete
+		if old != nil && !underWay(old) && !replacing(old) {
 			return g, fmt.Errorf("no update of replicationcontroller %q is under way: there is nothing to roll back", o.Old)
 		}
 		return g, nil
+	case o.Promote:
+		return g.promoted(old)
 	case o.New != nil:
 		g.new = o.New.Name
 		g.spec = *o.New.Spec.DeepCopy()
-		if old != nil && old.Namespace != o.Namespace {
-			return g, errors.New("the new controller must be in the old one's namespace")
+		if old != nil && apart(selector(old.Spec), selector(g.spec)) {
+			g.key = "" // they don't need a label to be told apart
 		}
 	case old == nil:
 		return g, nil
@@ -190,11 +307,33 @@ func (u *Updater) goalFor(old *corev1.ReplicationController) (goal, error) {
 	if g.hash, err = hash(g.spec, g.key); err != nil {
 		return g, err
 	}
-	if g.rename {
+	g.value = g.hash
+	if old != nil {
+		g.value = otherThan(g.hash, old.Spec.Selector[g.key], "-next")
+	}
+	if g.rename() {
 		g.new = o.Old + "-" + g.hash
 		if len(g.new) > validation.DNS1123SubdomainMaxLength {
 			return g, fmt.Errorf("the name %q is too long to be updated in place: say another name to update to", o.Old)
 		}
+	}
+	return g, nil
+}
+
+// promoted completes the goal of going on with what is under way.
+func (g goal) promoted(old *corev1.ReplicationController) (goal, error) {
+	switch {
+	case old == nil:
+		g.cleanup = CleanupDelete // that was the last thing but one
+		return g, nil
+	case !underWay(old):
+		return g, fmt.Errorf("no update of replicationcontroller %q is under way: there is nothing to promote", g.old)
+	case g.new != "" && g.new != old.Annotations[markNext]:
+		return g, fmt.Errorf("the update of replicationcontroller %q that is under way is to %q, not to %q", g.old, old.Annotations[markNext], g.new)
+	}
+	g.new = old.Annotations[markNext]
+	if noted := Cleanup(old.Annotations[markCleanup]); noted != "" {
+		g.cleanup = noted
 	}
 	return g, nil
 }
@@ -233,14 +372,15 @@ func (u *Updater) newController(g goal, old *corev1.ReplicationController, desir
 			desired = *u.opts.New.Spec.Replicas
 		}
 	} else {
-		rc.Labels = with(old.Labels, g.key, g.hash)
+		rc.Labels = with(old.Labels, g.key, g.value)
 	}
 	rc.Name, rc.Namespace, rc.ResourceVersion, rc.UID = g.new, u.opts.Namespace, "", ""
-	if len(rc.Spec.Selector) == 0 {
-		rc.Spec.Selector = rc.Spec.Template.Labels
+	rc.Spec.Selector = without(selector(rc.Spec), labelReleased)
+	rc.Spec.Template.Labels = without(rc.Spec.Template.Labels, labelReleased)
+	if g.key != "" {
+		rc.Spec.Selector = with(rc.Spec.Selector, g.key, g.value)
+		rc.Spec.Template.Labels = with(rc.Spec.Template.Labels, g.key, g.value)
 	}
-	rc.Spec.Selector = with(without(rc.Spec.Selector, labelReleased), g.key, g.hash)
-	rc.Spec.Template.Labels = with(without(rc.Spec.Template.Labels, labelReleased), g.key, g.hash)
 	none := int32(0)
 	rc.Spec.Replicas = &none
 	mark(rc, markSource, sourceID(old))

@@ -114,6 +114,9 @@ func (s *Server) makeContainer(p *pod, id string, cc *containerConfig, store *im
 	if err != nil {
 		return err
 	}
+	if err := addVolumes(spec, id, store, img); err != nil {
+		return err
+	}
 	cc.user = criUser(spec.User)
 	data, err := proto.Marshal(cc.config)
 	if err != nil {
@@ -355,6 +358,35 @@ func (s *Server) containerMounts(p *pod, c *cri.ContainerConfig) ([]container.Mo
 		}
 	}
 	return out, nil
+}
+
+// addVolumes mounts a directory of the container's own at each place that the image
+// declares as a volume and nobody has mounted anything at. As other runtimes have
+// them, these can be written to even if the root file system can't.
+func addVolumes(spec *container.Spec, id string, store *image.Store, img *image.Image) error {
+	if len(img.Config.Config.Volumes) == 0 {
+		return nil
+	}
+	taken := map[string]bool{}
+	for _, m := range spec.Mounts {
+		taken[image.Place(spec.Rootfs, m.Destination)] = true
+	}
+	var places []string
+	for place := range img.Config.Config.Volumes {
+		if place = image.Place(spec.Rootfs, place); !taken[place] {
+			taken[place] = true
+			places = append(places, place)
+		}
+	}
+	slices.Sort(places)
+	dirs, err := store.Volumes(id, spec.Rootfs, places)
+	if err != nil {
+		return err
+	}
+	for _, place := range places {
+		spec.Mounts = append(spec.Mounts, container.Mount{Destination: place, Source: dirs[place]})
+	}
+	return nil
 }
 
 func resources(r *cri.LinuxContainerResources) container.Resources {

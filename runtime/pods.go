@@ -38,6 +38,7 @@ type pod struct {
 	mu     sync.Mutex
 	record podRecord // guarded by mu
 	gone   bool      // guarded by mu; removed while somebody waited for busy
+	failed bool      // guarded by mu; it couldn't be made, and what was made of it couldn't be removed
 }
 
 // podRecord is written to pod.json.
@@ -162,15 +163,44 @@ func (s *Server) RunPodSandbox(_ context.Context, req *cri.RunPodSandboxRequest)
 	}
 	p.busy.Lock()
 	defer p.busy.Unlock()
+	s.clearFailed()
 	if err := s.enter(p); err != nil {
 		return nil, err
 	}
 	if err := s.makePod(p, spec); err != nil {
-		return nil, errors.Join(fmt.Errorf("making the pod sandbox: %w", err), s.dismantle(p))
+		err = fmt.Errorf("making the pod sandbox: %w", err)
+		if left := s.dismantle(p); left != nil {
+			p.mu.Lock()
+			p.failed = true
+			p.mu.Unlock()
+			err = errors.Join(err, fmt.Errorf("and removing what was made of it, which the next try does again: %w", left))
+		}
+		return nil, err
 	}
 	s.events.tell(cri.ContainerEventType_CONTAINER_CREATED_EVENT, id, id)
 	s.events.tell(cri.ContainerEventType_CONTAINER_STARTED_EVENT, id, id)
 	return &cri.RunPodSandboxResponse{PodSandboxId: id}, nil
+}
+
+// isFailed reports whether p is the remains of a pod that couldn't be made.
+func (p *pod) isFailed() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.failed
+}
+
+// clearFailed tries once more to remove what pods that couldn't be made have left.
+// Nobody else can: they are not listed.
+func (s *Server) clearFailed() {
+	for _, p := range s.listPods() {
+		if !p.isFailed() || !p.busy.TryLock() {
+			continue
+		}
+		if err := s.dismantle(p); err != nil {
+			s.opts.Log.Error("what is left of a pod that couldn't be made can't be removed", "pod", p.record.ID, "err", err)
+		}
+		p.busy.Unlock()
+	}
 }
 
 // enter puts a new pod into the table, unless there is one of this name and attempt.
@@ -179,7 +209,7 @@ func (s *Server) enter(p *pod) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for id, other := range s.pods {
-		if proto.Equal(other.config.GetMetadata(), m) {
+		if proto.Equal(other.config.GetMetadata(), m) && !other.isFailed() {
 			return status.Errorf(codes.AlreadyExists, "pod %s/%s (uid %s), attempt %d, has the sandbox %s already",
 				m.GetNamespace(), m.GetName(), m.GetUid(), m.GetAttempt(), id)
 		}

@@ -10,6 +10,7 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -111,7 +112,7 @@ func New(opts Options) (*Server, error) {
 	}
 	s.events = newHub(s)
 	s.network, err = network.New(network.Options{
-		Bridge: opts.Bridge, PodCIDR: opts.PodCIDR, ServiceCIDR: opts.ServiceCIDR, Table: opts.Table, Dir: opts.State, Log: opts.Log,
+		Bridge: opts.Bridge, PodCIDR: opts.PodCIDR, ServiceCIDR: opts.ServiceCIDR, Table: opts.Table, Log: opts.Log,
 	})
 	if err != nil {
 		return nil, fmt.Errorf("runtime: %w", err)
@@ -202,11 +203,17 @@ func (s *Server) prepare() error {
 	if s.cgroup, err = container.CgroupParent(s.opts.Cgroup); err != nil {
 		return err
 	}
-	if s.limits, err = s.network.Up(); err != nil {
+	unenforced, err := s.keeper.Unenforced(s.cgroup)
+	if err != nil {
 		return err
 	}
+	unreachable, err := s.network.Up()
+	if err != nil {
+		return err
+	}
+	s.limits = slices.Concat(unenforced, unreachable)
 	for _, l := range s.limits {
-		s.opts.Log.Warn("the machine limits the network", "limitation", l)
+		s.opts.Log.Warn("the machine lacks something", "limitation", l)
 	}
 	if s.opts.Handed != nil {
 		s.keeper.TakeOver(s.opts.Handed.FIFOs)
@@ -232,10 +239,12 @@ func lockState(dir string, handed *Handover) (*os.File, error) {
 		_ = f.Close()
 		return nil, fmt.Errorf("%s is in use by the runtime with process id %s: stop that one first", dir, pid)
 	}
-	if err := f.Truncate(0); err != nil {
-		return nil, err
+	err = f.Truncate(0)
+	if err == nil {
+		_, err = fmt.Fprint(f, os.Getpid())
 	}
-	if _, err := fmt.Fprint(f, os.Getpid()); err != nil {
+	if err != nil {
+		_ = f.Close() // or the next try would find it locked
 		return nil, fmt.Errorf("state directory: %w", err)
 	}
 	return f, nil
@@ -269,7 +278,7 @@ func (s *Server) forgetOtherBoot() error {
 
 // stateParts are the names in the state directory, except for the lock.
 func stateParts() []string {
-	return []string{"pods", "containers", "libcontainer", "rootfs", "network.json", "boot"}
+	return []string{"pods", "containers", "libcontainer", "rootfs", "boot"}
 }
 
 // listen opens the socket, or takes the open one over.

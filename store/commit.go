@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"runtime"
 	"slices"
 	"strings"
 	"sync"
@@ -273,6 +274,7 @@ func (s *Store) refuseWrites(why error) {
 func (s *Store) drain(ctx context.Context) error {
 	a := &s.accept
 	for {
+		s.gather()
 		a.mu.Lock()
 		b := a.open
 		a.flying = len(b.items) > 0
@@ -302,6 +304,24 @@ func (s *Store) drain(ctx context.Context) error {
 		default:
 			s.settle(b)
 		}
+	}
+}
+
+// gather lets the open batch grow for as long as others are at work on more: whoever can
+// run now may be about to write, and what they write shares the sync. Where nobody waits
+// to run it returns at once.
+func (s *Store) gather() {
+	const rounds = 8 // a batch must not wait for ever
+	a := &s.accept
+	for before, i := -1, 0; i < rounds; i++ {
+		a.mu.Lock()
+		n := len(a.open.items)
+		a.mu.Unlock()
+		if n == before || n == 0 {
+			return
+		}
+		before = n
+		runtime.Gosched()
 	}
 }
 

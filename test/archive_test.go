@@ -63,16 +63,16 @@ func buildDemo(dir string) ([]byte, error) {
 func makeArchive(demo []byte, format string, o map[string]string) []byte {
 	lower := []entry{
 		{name: "bin/demo", data: demo, mode: 0o755},
-		{name: "etc/passwd", data: []byte("root:x:0:0::/:/bin/demo\nada:x:1234:1235::/work:/bin/demo\n")},
+		{name: "etc/passwd", data: []byte("root:x:0:0::/:/bin/demo\nada:x:1234:1235::/home:/bin/demo\n")},
 		{name: "etc/group", data: []byte("root:x:0:\nada:x:1235:\nfriends:x:1300:ada\n")},
-		{name: "work/", uid: 1234},
-		{name: "work/gone", data: []byte("gone")},
-		{name: "work/kept", data: []byte("kept")},
+		{name: "home/", uid: 1234},
+		{name: "home/gone", data: []byte("gone")},
+		{name: "home/kept", data: []byte("kept")},
 		{name: "hidden/old", data: []byte("old")},
 		{name: "bin/link", link: "/bin/demo"},
 	}
 	upper := []entry{
-		{name: "work/.wh.gone"},
+		{name: "home/.wh.gone"},
 		{name: "hidden/.wh..wh..opq"},
 		{name: "hidden/new", data: []byte("new")},
 		{name: "seed/", uid: 1234},
@@ -90,7 +90,7 @@ func makeArchive(demo []byte, format string, o map[string]string) []byte {
 	config := map[string]any{
 		"architecture": runtime.GOARCH, "os": "linux",
 		"config": map[string]any{
-			"User": "ada", "WorkingDir": "/work", "Entrypoint": []string{"/bin/demo"}, "Cmd": []string{"echo", "from", "cmd"},
+			"User": "ada", "WorkingDir": "/home", "Entrypoint": []string{"/bin/demo"}, "Cmd": []string{"echo", "from", "cmd"},
 			"Env": []string{"DEMO_VERSION=image", "FROM=image"}, "Volumes": map[string]any{"/seed": struct{}{}}, "StopSignal": "SIGTERM",
 		},
 		"rootfs": map[string]any{"type": "layers", "diff_ids": diffIDs},

@@ -122,6 +122,34 @@ func TestDownLeavesTheHostAsItWas(t *testing.T) {
 	}
 }
 
+// TestForwardingStaysWhileAClusterNeedsIt has two clusters with real nodes on one host.
+// The first that goes leaves the other one's pods their way out.
+func TestForwardingStaysWhileAClusterNeedsIt(t *testing.T) {
+	if os.Getuid() != 0 {
+		return // there are no real nodes
+	}
+	if err := os.WriteFile(ipForward, []byte("0"), 0); err != nil {
+		t.Fatal(err)
+	}
+	config := filepath.Join(t.TempDir(), "config")
+	forwarding := func(step, want string, args ...string) {
+		t.Helper()
+		if out, err := exec.CommandContext(t.Context(), sampanProgram, append(args, "--kubeconfig="+config)...).CombinedOutput(); err != nil {
+			t.Fatalf("%s: %v\n%s", step, err, out)
+		}
+		if got, err := os.ReadFile(ipForward); err != nil || strings.TrimSpace(string(got)) != want {
+			t.Errorf("%s: ip_forward is %s (%v), want %s", step, got, err, want)
+		}
+	}
+	for _, first := range []string{"one", "two"} {
+		second := map[string]string{"one": "two", "two": "one"}[first]
+		forwarding("one starts", "1", "up", "--name=one")
+		forwarding("two starts", "1", "up", "--name=two")
+		forwarding(first+" goes first", "1", "down", "--purge", "--name="+first)
+		forwarding(second+" goes", "0", "down", "--purge", "--name="+second)
+	}
+}
+
 const ipForward = "/proc/sys/net/ipv4/ip_forward"
 
 // host describes what a node changes: every process of these namespaces, every mount,

@@ -1,7 +1,7 @@
 package test
 
 import (
-	"context"
+	"bufio"
 	"errors"
 	"fmt"
 	"io"
@@ -21,49 +21,170 @@ import (
 )
 
 const (
-	loadClients = 8
+	freshClients = 12 // which make a connection for each request
+	keptClients  = 4  // which keep theirs as long as the server does
 
-	// loadPause between two requests of a client leaves the machine to the pods
-	// and ports to the host: a request costs one of 28,000 for a minute.
-	loadPause = 12 * time.Millisecond
+	// loadPause between two requests of a client leaves the machine to the pods.
+	loadPause = 8 * time.Millisecond
 
-	// loadRequests is how many are sent at least.
+	// loadRequests is how many are sent at least, and on fresh connections at least
+	// half as many.
 	loadRequests = 20_000
 )
 
-// TestNoRequestIsLostWhilePodsComeAndGo sends requests on fresh connections
-// through a Service while its pods are replaced and scaled, again and again. Every
-// one of them has to be answered.
+// abruptWeb is a Deployment behind a Service whose pods do no more than to honour
+// SIGTERM: they close their listener at once, and end when what they are at is
+// answered.
+const abruptWeb = `
+apiVersion: v1
+kind: Service
+metadata: {name: abrupt}
+spec:
+  selector: {app: abrupt}
+  ports: [{port: 80}]
+---
+apiVersion: policy/v1
+kind: PodDisruptionBudget
+metadata: {name: abrupt}
+spec:
+  maxUnavailable: 1
+  selector: {matchLabels: {app: abrupt}}
+---
+apiVersion: apps/v1
+kind: Deployment
+metadata: {name: abrupt}
+spec:
+  replicas: 3
+  selector: {matchLabels: {app: abrupt}}
+  template:
+    metadata: {labels: {app: abrupt}}
+    spec:
+      containers:
+      - name: web
+        image: sampan.local/demo:v1
+        env: [{name: DRAIN_SECONDS, value: "0"}]
+        readinessProbe: {httpGet: {path: /healthz, port: 80}, periodSeconds: 1}
+`
+
+// A disturbance is one round of what is done to the pods under load.
+type disturbance func(s *shell, version string)
+
+// TestNoRequestIsLostWhilePodsComeAndGo sends requests through a Service, on
+// fresh connections and on kept ones, while its pods are replaced and scaled, again
+// and again. Every one of them has to be answered.
 func TestNoRequestIsLostWhilePodsComeAndGo(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes most of a minute")
 	}
-	c := clustertest.New(t, clustertest.Options{Program: sampanProgram, Real: true})
-	s := &shell{t: t, kubeconfig: c.Kubeconfig}
-	s.sampan("create", "-f", "../examples/web.yaml")
-	s.sampan("wait", "rc/web", "--for=ready", "--timeout=60s")
-	l := startLoad("http://" + s.kubectl("get", "service", "web", "-o", "jsonpath={.spec.clusterIP}") + "/")
-	defer l.stop()
+	web, err := filepath.Abs("../examples/web.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	abrupt := filepath.Join(t.TempDir(), "abrupt.yaml")
+	if err := os.WriteFile(abrupt, []byte(abruptWeb), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	ready := (*shell).ready
+	scale := func(s *shell, what string, replicas ...string) {
+		for _, n := range replicas {
+			s.sampan("scale", what, "--replicas="+n)
+			ready(s, what)
+		}
+	}
+	tests := []struct {
+		name, file, service, controller string
 
-	rounds := 0
-	for sent := 0; sent < loadRequests && !t.Failed(); rounds++ {
-		version := []string{"v2", "v1"}[rounds%2]
-		s.sampan("rolling-update", "web", "--image=sampan.local/demo:"+version, "--update-period=0s")
-		s.sampan("scale", "rc", "web", "--replicas=1")
-		s.sampan("wait", "rc/web", "--for=ready", "--timeout=60s")
-		s.sampan("scale", "rc", "web", "--replicas=4")
-		s.sampan("wait", "rc/web", "--for=ready", "--timeout=60s")
-		s.sampan("scale", "rc", "web", "--replicas=2")
-		s.sampan("wait", "rc/web", "--for=ready", "--timeout=60s")
-		sent = l.count()
+		disturb  disturbance
+		versions []string // that have to have answered
+	}{
+		{
+			"ReplicationController", web, "web", "rc/web",
+			func(s *shell, version string) {
+				s.sampan("rolling-update", "web", "--image=sampan.local/demo:"+version, "--update-period=0s")
+				scale(s, "rc/web", "1", "4", "2")
+			},
+			[]string{"v1", "v2"},
+		},
+		{
+			"Deployment", abrupt, "abrupt", "deployment/abrupt",
+			func(s *shell, version string) {
+				s.kubectl("set", "image", "deployment/abrupt", "web=sampan.local/demo:"+version)
+				s.sampan("rollout", "status", "deployment/abrupt", "--timeout=60s")
+				s.sampan("rollout", "restart", "deployment/abrupt")
+				s.sampan("rollout", "status", "deployment/abrupt", "--timeout=60s")
+				scale(s, "deployment/abrupt", "1", "4", "3")
+			},
+			[]string{"v1", "v2"},
+		},
+		{"sampan drain", abrupt, "abrupt", "deployment/abrupt", drainBy(sampanProgram), []string{"v1"}},
+		{"kubectl drain", abrupt, "abrupt", "deployment/abrupt", drainBy(kubectlProgram), []string{"v1"}},
+		{
+			// There is a moment when the only pod has to go and no other is there.
+			"the only pod", abrupt, "abrupt", "deployment/abrupt",
+			func(s *shell, _ string) {
+				scale(s, "deployment/abrupt", "1")
+				s.sampan("delete", "pods", "-l", "app=abrupt", "--timeout=60s")
+				ready(s, "deployment/abrupt")
+			},
+			[]string{"v1"},
+		},
 	}
-	sent, answers, failures := l.stop()
-	t.Logf("%d requests during %d rounds: %v", sent, rounds, answers)
-	if answers["v1"] == 0 || answers["v2"] == 0 {
-		t.Errorf("answers by version: %v, want some of v1 and of v2", answers)
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			c := clustertest.New(t, clustertest.Options{Program: sampanProgram, Real: true})
+			s := &shell{t: t, kubeconfig: c.Kubeconfig}
+			s.sampan("create", "-f", tt.file)
+			ready(s, tt.controller)
+			l := startLoad(net.JoinHostPort(s.kubectl("get", "service", tt.service, "-o", "jsonpath={.spec.clusterIP}"), "80"))
+			defer l.stop()
+
+			rounds := 0
+			for sent, fresh := 0, 0; (sent < loadRequests || fresh < loadRequests/2) && !t.Failed(); rounds++ {
+				tt.disturb(s, []string{"v2", "v1"}[rounds%2])
+				sent, fresh = l.count()
+			}
+			sent, answers, failures := l.stop()
+			t.Logf("%d requests during %d rounds: %v", sent, rounds, answers)
+			for _, v := range tt.versions {
+				if answers[v] == 0 {
+					t.Errorf("answers by version: %v, want some of %s", answers, v)
+				}
+			}
+			if len(failures) > 0 {
+				t.Errorf("%d of %d requests failed, want none; the first:\n%v", len(failures), sent, errors.Join(failures[:min(5, len(failures))]...))
+			}
+		})
 	}
-	if len(failures) > 0 {
-		t.Errorf("%d of %d requests failed, want none; the first:\n%v", len(failures), sent, errors.Join(failures[:min(5, len(failures))]...))
+}
+
+// drainBy drains the only node with a program, and opens it when the first pod has to
+// go, so that others have a place to come to. A pod goes when another has come.
+func drainBy(program string) disturbance {
+	return func(s *shell, _ string) {
+		s.t.Helper()
+		node := strings.TrimPrefix(s.kubectl("get", "nodes", "-o", "name"), "node/")
+		cmd := exec.CommandContext(s.t.Context(), program, "drain", node, "--timeout=120s")
+		cmd.Env = append(os.Environ(), "KUBECONFIG="+s.kubeconfig)
+		out, err := cmd.StdoutPipe()
+		if err != nil {
+			s.t.Fatal(err)
+		}
+		var complaints strings.Builder
+		cmd.Stderr = &complaints
+		if err := cmd.Start(); err != nil {
+			s.t.Fatal(err)
+		}
+		opened := false
+		for lines := bufio.NewScanner(out); lines.Scan(); {
+			if !opened && strings.HasPrefix(lines.Text(), "evicting pod ") {
+				opened = true
+				s.kubectl("uncordon", node)
+			}
+		}
+		if err := cmd.Wait(); err != nil || !opened {
+			s.t.Errorf("%s: %v (opened: %v)\n%s", strings.Join(cmd.Args, " "), err, opened, &complaints)
+		}
+		s.ready("deployment/abrupt")
 	}
 }
 
@@ -76,7 +197,7 @@ func TestNoRequestIsLostWhileTheRuntimeIsReplaced(t *testing.T) {
 	s.sampan("create", "-f", "../examples/web.yaml")
 	s.sampan("wait", "rc/web", "--for=ready", "--timeout=60s")
 	pods := strings.Fields(s.kubectl("get", "pods", "-o", "jsonpath={.items[*].metadata.name}"))
-	l := startLoad("http://" + s.kubectl("get", "service", "web", "-o", "jsonpath={.spec.clusterIP}") + "/")
+	l := startLoad(net.JoinHostPort(s.kubectl("get", "service", "web", "-o", "jsonpath={.spec.clusterIP}"), "80"))
 	defer l.stop()
 
 	replace := map[string]func(pid int) error{
@@ -139,6 +260,9 @@ type shell struct {
 func (s *shell) sampan(args ...string) string  { return s.run(sampanProgram, args...) }
 func (s *shell) kubectl(args ...string) string { return s.run(kubectlProgram, args...) }
 
+// ready waits until an object is.
+func (s *shell) ready(what string) { s.sampan("wait", what, "--for=ready", "--timeout=60s") }
+
 func (s *shell) run(program string, args ...string) string {
 	s.t.Helper()
 	cmd := exec.CommandContext(s.t.Context(), program, args...)
@@ -150,32 +274,34 @@ func (s *shell) run(program string, args ...string) string {
 	return strings.TrimSpace(string(out))
 }
 
-// A load is some clients that send requests on fresh connections until it is
-// stopped.
+// A load is some clients that send requests until it is stopped.
 type load struct {
-	url     string
+	address string
 	over    chan struct{}
 	stopped sync.Once
 	clients sync.WaitGroup
 
 	mu       sync.Mutex
 	sent     int            // guarded by mu
+	fresh    int            // guarded by mu; on connections of their own
 	answers  map[string]int // guarded by mu; by the version that gave them
 	failures []error        // guarded by mu
 }
 
-func startLoad(url string) *load {
-	l := &load{url: url, over: make(chan struct{}), answers: map[string]int{}}
-	for range loadClients {
+func startLoad(address string) *load {
+	l := &load{address: address, over: make(chan struct{}), answers: map[string]int{}}
+	for i := range freshClients + keptClients {
 		l.clients.Go(func() {
 			pace := time.NewTicker(loadPause)
 			defer pace.Stop()
+			c := &loadClient{address: address, keep: i >= freshClients}
+			defer c.close()
 			for {
 				select {
 				case <-l.over:
 					return
 				case <-pace.C:
-					l.request()
+					l.request(c)
 				}
 			}
 		})
@@ -183,12 +309,15 @@ func startLoad(url string) *load {
 	return l
 }
 
-func (l *load) request() {
+func (l *load) request(c *loadClient) {
 	began := time.Now()
-	version, err := answeredBy(l.url)
+	version, err := c.ask()
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.sent++
+	if !c.keep {
+		l.fresh++
+	}
 	if err != nil {
 		l.failures = append(l.failures, fmt.Errorf("%s after %v: %w", began.Format(time.StampMilli), time.Since(began), err))
 		return
@@ -196,36 +325,87 @@ func (l *load) request() {
 	l.answers[version]++
 }
 
-// answeredBy asks the demo server at url, and returns the version that it says it has.
-func answeredBy(url string) (string, error) {
-	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
-	defer cancel()
-	t := &http.Transport{DisableKeepAlives: true, DialContext: (&net.Dialer{}).DialContext}
-	defer t.CloseIdleConnections()
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
-	if err != nil {
-		return "", err
+// A loadClient asks the demo server. It does no more than has to be done, so that
+// many of them leave the machine to what is tested.
+type loadClient struct {
+	address string
+	keep    bool
+
+	conn net.Conn // kept from the last request, or nil
+	text *bufio.Reader
+}
+
+func (c *loadClient) close() {
+	if c.conn != nil {
+		_ = c.conn.Close()
+		c.conn = nil
 	}
-	resp, err := t.RoundTrip(req) // a client would try again on its own
+}
+
+// ask returns the version that the server says it has.
+func (c *loadClient) ask() (string, error) {
+	used := c.conn != nil
+	version, begun, err := c.try()
+	// A server may close a connection that nobody uses, and a request may cross that
+	// on its way: HTTP wants it to be sent again, on a fresh connection.
+	if err != nil && used && !begun {
+		version, _, err = c.try()
+	}
+	return version, err
+}
+
+// try sends one request. begun says whether any of an answer came.
+func (c *loadClient) try() (version string, begun bool, err error) {
+	defer func() {
+		if err != nil || !c.keep {
+			c.close()
+		}
+	}()
+	if c.conn == nil {
+		if c.conn, err = (&net.Dialer{Timeout: loadPatience}).Dial("tcp", c.address); err != nil {
+			return "", false, err
+		}
+		c.text = bufio.NewReader(c.conn)
+	}
+	if err := c.conn.SetDeadline(time.Now().Add(loadPatience)); err != nil {
+		return "", false, err
+	}
+	header := "Connection: close\r\n"
+	if c.keep {
+		header = ""
+	}
+	if _, err := io.WriteString(c.conn, "GET / HTTP/1.1\r\nHost: web\r\n"+header+"\r\n"); err != nil {
+		return "", false, err
+	}
+	if _, err := c.text.Peek(1); err != nil {
+		return "", false, err
+	}
+	resp, err := http.ReadResponse(c.text, nil)
 	if err != nil {
-		return "", err
+		return "", true, err
 	}
 	defer func() { _ = resp.Body.Close() }()
 	body, err := io.ReadAll(resp.Body)
 	if err != nil {
-		return "", err
+		return "", true, err
+	}
+	if resp.Close {
+		c.close()
 	}
 	words := strings.Fields(string(body)) // sampan demo v1 pod NAME
 	if resp.StatusCode != http.StatusOK || len(words) < 3 {
-		return "", fmt.Errorf("%s: %s", resp.Status, body)
+		return "", true, fmt.Errorf("%s: %s", resp.Status, body)
 	}
-	return words[2], nil
+	return words[2], true, nil
 }
 
-func (l *load) count() int {
+// loadPatience is how long an answer may take.
+const loadPatience = 30 * time.Second
+
+func (l *load) count() (sent, fresh int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.sent
+	return l.sent, l.fresh
 }
 
 // stop ends the clients, after their last requests, and returns what they saw.

@@ -135,10 +135,17 @@ func WaitFor(wait WaitFunc, condition ConditionFunc) error { //nolint:revive // 
 // less it calls f back to back. It does not return. A panic of f is not
 // recovered.
 func Forever(f func(), period time.Duration) {
+	var timer *time.Timer
 	for {
 		f()
-		if period > 0 {
-			<-time.After(period)
+		switch {
+		case period <= 0:
+			continue
+		case timer == nil:
+			timer = time.NewTimer(period)
+		default:
+			timer.Reset(period)
 		}
+		<-timer.C
 	}
 }

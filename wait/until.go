@@ -1,25 +1,33 @@
 package wait
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"math/rand/v2"
 	"time"
 )
 
-// A Pace says how long to pause between tries and when to give up. The zero Pace
-// tries once a second for as long as the context lives. In every field zero
-// means "not set", and negative values count as zero.
+// A Pace says when to try again and when to give up. The zero Pace tries once a second
+// for as long as the context lives. In every field zero means "not set", and negative
+// values count as zero.
 type Pace struct {
-	First  time.Duration // pause after the first try; 0 means one second
+	First  time.Duration // pause after the first try; 0 means one second, or, with Wake, until woken
 	Factor float64       // growth of the pause per try; below 1 means 1
-	Max    time.Duration // longest pause, which then goes on; 0 means no limit
+	Max    time.Duration // longest pause before jitter, which then goes on; 0 means no limit
 	Jitter float64       // each pause is stretched by a random part of up to this fraction
 
 	Tries int           // give up after so many tries; 0 means never
 	Limit time.Duration // give up after the try made when this much time has passed; 0 means never
+
+	// Wake ends a pause: a try is made as soon as a value can be received from it, and
+	// the pauses begin again with First. So a condition is driven by events, by time,
+	// or by both, where events may be lost. Give the channel room for one value and
+	// send without blocking; what arrives during a try is then not missed. When it is
+	// closed, a last try is made for that, and the rest is a matter of time (of a
+	// second each if First is 0). nil means no events.
+	Wake <-chan struct{}
 }
 
 // An ExhaustedError says that a condition did not come to hold in time.
@@ -41,8 +49,11 @@ func (e *ExhaustedError) Error() string {
 	return s
 }
 
-// Is makes an exhausted wait match [ErrWaitTimeout].
-func (e *ExhaustedError) Is(target error) bool { return target == ErrWaitTimeout }
+// Is makes an exhausted wait match [ErrWaitTimeout], and, unless it was stopped from
+// outside, context.DeadlineExceeded.
+func (e *ExhaustedError) Is(target error) bool {
+	return target == ErrWaitTimeout || target == context.DeadlineExceeded && e.Cause == nil
+}
 
 // Unwrap gives the cause and the last reason to errors.Is and errors.As.
 func (e *ExhaustedError) Unwrap() []error {
@@ -62,18 +73,29 @@ func (n *notYet) Error() string { return n.reason.Error() }
 func (n *notYet) Unwrap() error { return n.reason }
 
 // NotYet returns an error with which a condition says why it does not hold yet.
-// It does not end the wait; the last one is the Reason of an [ExhaustedError].
-func NotYet(reason error) error { return &notYet{reason} }
+// It does not end the wait; the last one is the Reason of an [ExhaustedError], with
+// the text of whatever it was wrapped in. NotYet(nil) is nil, so that
+//
+//	return err == nil, wait.NotYet(err)
+//
+// tries until there is no error.
+func NotYet(reason error) error {
+	if reason == nil {
+		return nil
+	}
+	return &notYet{reason}
+}
 
 // Until calls done until it returns true or an error, pausing by p in between.
 //
 // It looks first and last: once before any pause, even if ctx is already over,
 // and once more exactly when p.Limit is reached, however long the pause before
-// would have been. The end of ctx is a request to stop: done is not called after
-// it, and a pause is cut short at once.
+// would have been. The end of ctx, even by its deadline, is a request to stop: done
+// is not called after it, and a pause is cut short at once.
 //
-// An error from done ends the wait and is returned as it is, unless it was made
-// by [NotYet]. Every other failure is an [*ExhaustedError].
+// All calls are made on the caller's goroutine; there is no other. An error from done
+// ends the wait and is returned as it is (even beside true), unless it was made by
+// [NotYet]. Every other failure is an [*ExhaustedError].
 func Until(ctx context.Context, p Pace, done func(context.Context) (bool, error)) error {
 	_, err := For(ctx, p, func(ctx context.Context) (struct{}, bool, error) {
 		ok, err := done(ctx)
@@ -82,9 +104,10 @@ func Until(ctx context.Context, p Pace, done func(context.Context) (bool, error)
 	return err
 }
 
-// For is [Until] with a result: what done returned on its last call.
+// For is [Until] with a result: what done returned on its last call, also when the
+// wait failed.
 func For[T any](ctx context.Context, p Pace, done func(context.Context) (T, bool, error)) (T, error) {
-	start, pause := time.Now(), max(cmp.Or(max(p.First, 0), time.Second), 1)
+	start, pause := time.Now(), p.first()
 	var timer *time.Timer
 	defer func() {
 		if timer != nil {
@@ -92,8 +115,7 @@ func For[T any](ctx context.Context, p Pace, done func(context.Context) (T, bool
 		}
 	}()
 	for try := 1; ; try++ {
-		elapsed := time.Since(start)
-		last := p.Tries > 0 && try >= p.Tries || p.Limit > 0 && elapsed >= p.Limit
+		last := p.Tries > 0 && try >= p.Tries || p.Limit > 0 && time.Since(start) >= p.Limit
 		v, ok, err := done(ctx)
 		why := reasonIn(err)
 		switch {
@@ -113,26 +135,71 @@ func For[T any](ctx context.Context, p Pace, done func(context.Context) (T, bool
 		} else {
 			timer.Reset(d)
 		}
+		woken := false
 		select {
 		case <-timer.C:
+		case _, open := <-p.Wake:
+			if woken = true; !open {
+				p.Wake = nil
+			}
 		case <-ctx.Done():
 		}
-		// Timer and cancellation may be ready together and select picks either.
+		// Timer, event and cancellation may be ready together and select picks any.
 		if ctx.Err() != nil {
 			return v, exhausted(try, start, why, context.Cause(ctx))
 		}
-		pause = p.next(pause)
+		if woken {
+			pause = p.first()
+		} else {
+			pause = p.next(pause)
+		}
 	}
 }
 
 // reasonIn returns what a condition said with NotYet, or nil.
-func reasonIn(err error) *notYet {
+func reasonIn(err error) error {
 	if err == nil {
 		return nil // kept apart so that a plain "no" allocates nothing
 	}
-	var why *notYet
-	errors.As(err, &why)
-	return why
+	if why, ok := err.(*notYet); ok { //nolint:errorlint // the usual case, which allocates nothing; the other follows
+		return why.reason
+	}
+	if why, ok := errors.AsType[*notYet](err); ok {
+		return &wrapped{err.Error(), why.reason}
+	}
+	return nil
+}
+
+// wrapped is a reason with the text of the errors around its NotYet. It hides that
+// mark, or else a wait within a wait would hand it on: the failure of the inner one
+// would be a mere "not yet" to the outer.
+type wrapped struct {
+	text   string
+	reason error
+}
+
+func (w *wrapped) Error() string { return w.text }
+func (w *wrapped) Unwrap() error { return w.reason }
+
+// forever is a pause that time does not end: 292 years.
+const forever = time.Duration(math.MaxInt64)
+
+func (p Pace) first() time.Duration {
+	pause := time.Second
+	switch {
+	case p.First > 0:
+		pause = p.First
+	case p.Wake != nil:
+		pause = forever
+	}
+	return p.capped(pause)
+}
+
+func (p Pace) capped(pause time.Duration) time.Duration {
+	if p.Max > 0 {
+		return min(pause, p.Max)
+	}
+	return pause
 }
 
 // next returns the pause that follows one of the given length.
@@ -141,23 +208,21 @@ func (p Pace) next(pause time.Duration) time.Duration {
 	if f := float64(pause) * max(p.Factor, 1); f < float64(1<<62) {
 		pause = time.Duration(f)
 	}
-	if p.Max > 0 {
-		pause = min(pause, p.Max)
-	}
-	return pause
+	return p.capped(pause)
 }
 
 func stretch(d time.Duration, jitter float64) time.Duration {
-	if jitter <= 0 {
-		return d
+	// Written so that what is no number stretches nothing, and infinity no further
+	// than a Duration goes.
+	if more := rand.Float64() * jitter * float64(d); more > 0 {
+		if sum := more + float64(d); sum < float64(forever) {
+			return time.Duration(sum)
+		}
+		return forever
 	}
-	return d + time.Duration(rand.Float64()*jitter*float64(d))
+	return d
 }
 
-func exhausted(tries int, start time.Time, why *notYet, cause error) error {
-	e := &ExhaustedError{Tries: tries, Elapsed: time.Since(start), Cause: cause}
-	if why != nil {
-		e.Reason = why.reason
-	}
-	return e
+func exhausted(tries int, start time.Time, why, cause error) error {
+	return &ExhaustedError{Tries: tries, Elapsed: time.Since(start), Reason: why, Cause: cause}
 }

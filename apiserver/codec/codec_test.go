@@ -434,3 +434,51 @@ func TestJSONIsSharedThenDroppedThenKept(t *testing.T) {
 		t.Errorf("the second JSON was not kept, or is another: %s, want %s", third, first)
 	}
 }
+
+// TestProtobufIsDroppedAndMadeAnew checks that what went to disk is not kept beside the
+// object, and that what is made in its place is the same (E2, E3).
+func TestProtobufIsDroppedAndMadeAnew(t *testing.T) {
+	written := placed(t, samplePod("a"), pods, 5)
+	loaded, err := codec.LoadItem(pods, bytes.Clone(written.Bytes()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	loaded.Place(5, 5)
+	for name, i := range map[string]*codec.Item{"written": written, "loaded": loaded, "restated": written.RestateAt(5)} {
+		t.Run(name, func(t *testing.T) {
+			want := i.AppendProtobuf(nil)
+			i.Object()
+			var seen [][]byte
+			for range 4 {
+				first := i.Bytes()
+				seen = append(seen, bytes.Clone(first))
+				if &i.Bytes()[0] != &first[0] {
+					t.Error("the bytes are not shared by those who ask at the same time")
+				}
+				goruntime.KeepAlive(first)
+				goruntime.GC()
+				if got := i.AppendProtobuf(nil); !bytes.Equal(got, want) {
+					t.Errorf("protobuf %q, want %q", got, want)
+				}
+			}
+			for _, b := range seen {
+				if !bytes.Equal(b, seen[0]) {
+					t.Errorf("saved bytes %q, want %q", b, seen[0])
+				}
+			}
+			if got := i.Object().GetResourceVersion(); got != "5" {
+				t.Errorf("the object's resource version became %q", got)
+			}
+		})
+	}
+}
+
+// TestProtobufOfManyObjectsIsLetGo checks that items hold their objects alone.
+func TestProtobufOfManyObjectsIsLetGo(t *testing.T) {
+	i := placed(t, samplePod("a"), pods, 5)
+	gone := make(chan struct{})
+	goruntime.AddCleanup(&i.Bytes()[0], func(struct{}) { close(gone) }, struct{}{})
+	goruntime.GC()
+	<-gone
+	goruntime.KeepAlive(i)
+}

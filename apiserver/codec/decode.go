@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"reflect"
 	"strings"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -12,6 +13,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	kjson "sigs.k8s.io/json"
 	"sigs.k8s.io/yaml"
+
+	"github.com/sampan-io/sampan/internal/typedjson"
 )
 
 // A Validation says what happens to fields in a body that are unknown or there
@@ -103,6 +106,10 @@ func unmarshal(e Encoding, body []byte, obj runtime.Object, v Validation) (got s
 		}
 	case JSON:
 	}
+	if typedjson.Unmarshal(body, obj) {
+		return obj.GetObjectKind().GroupVersionKind(), faults, nil
+	}
+	reflect.ValueOf(obj).Elem().SetZero() // read it anew, to say what is wrong
 	var more []error
 	if v == Ignore {
 		err = kjson.UnmarshalCaseSensitivePreserveInts(body, obj)

@@ -3,10 +3,11 @@
 //
 // An [Item] is one state of one object as the store keeps it. It is made with its
 // protobuf bytes, which are also what goes to disk; its decoded form is made when
-// somebody asks for the first time, and kept. Its JSON is shared by all who ask at about
-// the same time, above all the writer and the watchers, then dropped, and kept from
-// the second time on: most objects are written as JSON and never read so again, and their
-// JSON would be a quarter of the memory of a cluster. The revision is known
+// somebody asks for the first time, and kept. Its encodings are shared by all who ask at
+// about the same time, above all the writer, the disk and the watchers, then dropped, and
+// kept once somebody asks again and again: most objects are written and never read so,
+// since parts of this program share the decoded object, and each encoding would be a
+// quarter of the memory of a cluster. The revision is known
 // only after the commit, when the bytes exist already, so it is put in by
 // splicing ([Item.AppendProtobuf], [SpliceJSON]) and never by encoding again. A list
 // is a concatenation of such bytes, and a watch event is a frame around them.

@@ -13,6 +13,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/sampan-io/sampan/catalog"
+	"github.com/sampan-io/sampan/internal/typedjson"
 )
 
 // Encode writes an object that is not stored (a status, a table, a view) whose kind
@@ -27,7 +28,7 @@ func Encode(m Media, obj runtime.Object) ([]byte, error) {
 		data, _, err := sealEnvelope(gvk.GroupVersion().String(), gvk.Kind, p)
 		return data, err
 	}
-	b, err := json.Marshal(obj)
+	b, err := typedjson.Marshal(obj)
 	if err != nil {
 		return nil, err
 	}
@@ -122,19 +123,21 @@ func writeProtobufList(w io.Writer, kind *catalog.Kind, meta metav1.ListMeta, it
 		return err
 	}
 	size := 1 + uvarintSize(len(m)) + len(m)
-	for _, i := range items {
-		n := i.bodySize()
-		size += 1 + uvarintSize(n) + n
+	bodies := make([]*encoded, len(items)) // none may go between the two rounds
+	for n, i := range items {
+		bodies[n] = i.encoded()
+		length := bodies[n].size(i.rv)
+		size += 1 + uvarintSize(length) + length
 	}
 	t := listType(kind)
 	buf := appendEnvelopeStart(make([]byte, 0, 4096), t.APIVersion, t.Kind, size)
 	buf = append(buf, tagListMeta)
 	buf = binary.AppendUvarint(buf, uint64(len(m)))
 	buf = append(buf, m...)
-	for _, i := range items {
+	for n, i := range items {
 		buf = append(buf, tagListItem)
-		buf = binary.AppendUvarint(buf, uint64(i.bodySize()))
-		buf = i.appendBody(buf)
+		buf = binary.AppendUvarint(buf, uint64(bodies[n].size(i.rv)))
+		buf = bodies[n].append(buf, i.rv)
 		if len(buf) >= 64<<10 {
 			if _, err := w.Write(buf); err != nil {
 				return err

@@ -3,7 +3,6 @@ package codec
 import (
 	"bytes"
 	"encoding/binary"
-	"encoding/json"
 	"fmt"
 	"reflect"
 	"strconv"
@@ -15,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 
 	"github.com/sampan-io/sampan/catalog"
+	"github.com/sampan-io/sampan/internal/typedjson"
 	"github.com/sampan-io/sampan/store"
 )
 
@@ -22,9 +22,6 @@ import (
 // store has placed it, and is safe for concurrent use (E1).
 type Item struct {
 	kind *catalog.Kind
-	data []byte // what is saved: the envelope, without a revision
-	meta []byte // of the object in data: its metadata
-	rest []byte // and everything after it
 
 	// Set by Place, before any reader can see the item.
 	created, revision store.Revision
@@ -32,14 +29,25 @@ type Item struct {
 
 	before *Item // the item that this one restates, or nil
 
-	mu   sync.Mutex // serialises the making of what is shared
-	obj  atomic.Pointer[catalog.Object]
-	json atomic.Pointer[[]byte]
+	mu    sync.Mutex // serialises the making of what is shared
+	obj   atomic.Pointer[catalog.Object]
+	proto atomic.Pointer[encoded] // always there while obj is not
+	json  atomic.Pointer[[]byte]
 
-	// The first JSON is that of the answer to the writer, and mostly nobody asks
-	// again: it lasts until the next collection. The second one is kept.
-	first weak.Pointer[[]byte] // guarded by mu
-	asked bool                 // guarded by mu; there was a first
+	// The first JSON is that of the answer to the writer, the first protobuf what went
+	// to disk, and mostly nobody asks again: they last until the next collection. The
+	// second JSON is kept, and so is the protobuf that was made anew twice.
+	firstJSON  weak.Pointer[[]byte]  // guarded by mu
+	askedJSON  bool                  // guarded by mu; there was a first
+	firstProto weak.Pointer[encoded] // guarded by mu, once there are readers
+	askedProto bool                  // guarded by mu; the first was made anew
+}
+
+// An encoded is the protobuf of an object.
+type encoded struct {
+	data []byte // what is saved: the envelope, without a revision
+	meta []byte // of the object in data: its metadata
+	rest []byte // and everything after it
 }
 
 // marshaler is what the generated code of API types offers.
@@ -51,22 +59,33 @@ type marshaler interface {
 // NewItem encodes obj, which becomes the item's own: its kind is set, its resource
 // version is taken out and put back when the store places the item.
 func NewItem(kind *catalog.Kind, obj catalog.Object) (*Item, error) {
+	obj.GetObjectKind().SetGroupVersionKind(kind.GroupVersionKind)
+	obj.SetResourceVersion("")
+	e, err := encode(kind, obj)
+	if err != nil {
+		return nil, err
+	}
+	i := &Item{kind: kind}
+	i.obj.Store(&obj)
+	i.proto.Store(e)
+	return i, nil
+}
+
+// encode encodes an object without a resource version.
+func encode(kind *catalog.Kind, obj catalog.Object) (*encoded, error) {
 	m, ok := obj.(marshaler)
 	if !ok {
 		return nil, fmt.Errorf("%T has no protobuf encoding", obj)
 	}
-	obj.GetObjectKind().SetGroupVersionKind(kind.GroupVersionKind)
-	obj.SetResourceVersion("")
 	data, at, err := sealEnvelope(kind.GroupVersionKind.GroupVersion().String(), kind.Kind, m)
 	if err != nil {
 		return nil, fmt.Errorf("encoding %s %q: %w", kind.Kind, obj.GetName(), err)
 	}
-	i := &Item{kind: kind, data: data}
-	if i.meta, i.rest, err = splitBody(data[at : len(data)-len(envelopeEnd)]); err != nil {
+	e := &encoded{data: data}
+	if e.meta, e.rest, err = splitBody(data[at : len(data)-len(envelopeEnd)]); err != nil {
 		return nil, fmt.Errorf("encoding %s %q: %w", kind.Kind, obj.GetName(), err)
 	}
-	i.obj.Store(&obj)
-	return i, nil
+	return e, nil
 }
 
 // LoadItem returns the item that was saved as data. Decoding the object waits until
@@ -76,17 +95,19 @@ func LoadItem(kind *catalog.Kind, data []byte) (*Item, error) {
 	if err != nil {
 		return nil, err
 	}
-	i := &Item{kind: kind, data: data}
-	if i.meta, i.rest, err = splitBody(body); err != nil {
+	e := &encoded{data: data}
+	if e.meta, e.rest, err = splitBody(body); err != nil {
 		return nil, err
 	}
+	i := &Item{kind: kind}
+	i.proto.Store(e)
 	return i, nil
 }
 
 // Restate returns an item with the same object that is not placed yet: the last
 // state as a deletion tells it. Nothing is encoded or decoded again for it.
 func (i *Item) Restate() *Item {
-	return &Item{kind: i.kind, data: i.data, meta: i.meta, rest: i.rest, before: i}
+	return &Item{kind: i.kind, before: i}
 }
 
 // RestateAt returns the item as it looks at a later revision, for a watcher that
@@ -98,7 +119,7 @@ func (i *Item) RestateAt(revision store.Revision) *Item {
 }
 
 // Bytes implements [store.Value].
-func (i *Item) Bytes() []byte { return i.data }
+func (i *Item) Bytes() []byte { return i.encoded().data }
 
 // Place implements [store.Value].
 func (i *Item) Place(created, revision store.Revision) {
@@ -106,7 +127,46 @@ func (i *Item) Place(created, revision store.Revision) {
 	i.rv = strconv.FormatUint(uint64(revision), 10)
 	if obj := i.obj.Load(); obj != nil {
 		(*obj).SetResourceVersion(i.rv)
+		i.loosen()
 	}
+}
+
+// loosen lets go of the protobuf of an item that has its object.
+func (i *Item) loosen() {
+	if e := i.proto.Load(); e != nil {
+		i.firstProto = weak.Make(e)
+		i.proto.Store(nil)
+	}
+}
+
+// encoded returns the object's protobuf, which is shared and must not be changed.
+func (i *Item) encoded() *encoded {
+	if i.before != nil {
+		return i.before.encoded()
+	}
+	if e := i.proto.Load(); e != nil {
+		return e
+	}
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	if e := i.proto.Load(); e != nil {
+		return e
+	}
+	if e := i.firstProto.Value(); e != nil {
+		return e
+	}
+	obj := shallowCopy(i.object())
+	obj.SetResourceVersion("")
+	e, err := encode(i.kind, obj)
+	if err != nil {
+		panic(fmt.Sprintf("codec: a stored %s does not encode: %v", i.kind.Kind, err))
+	}
+	if i.askedProto {
+		i.proto.Store(e)
+	} else {
+		i.askedProto, i.firstProto = true, weak.Make(e)
+	}
+	return e
 }
 
 // Kind returns the kind of the object.
@@ -119,7 +179,7 @@ func (i *Item) Revision() store.Revision { return i.revision }
 func (i *Item) ResourceVersion() string { return i.rv }
 
 // Same reports whether both items hold the same object, whatever their revisions.
-func (i *Item) Same(other *Item) bool { return bytes.Equal(i.data, other.data) }
+func (i *Item) Same(other *Item) bool { return bytes.Equal(i.encoded().data, other.encoded().data) }
 
 // Object returns the decoded object, which is shared and must not be changed.
 //
@@ -144,7 +204,7 @@ func (i *Item) object() catalog.Object {
 		obj = shallowCopy(i.before.Object())
 	} else {
 		obj = i.kind.New()
-		body, err := openEnvelope(i.data)
+		body, err := openEnvelope(i.proto.Load().data)
 		if err == nil {
 			err = obj.(marshaler).Unmarshal(body)
 		}
@@ -155,6 +215,9 @@ func (i *Item) object() catalog.Object {
 	}
 	obj.SetResourceVersion(i.rv)
 	i.obj.Store(&obj)
+	if i.before == nil {
+		i.loosen()
+	}
 	return obj
 }
 
@@ -177,7 +240,7 @@ func (i *Item) JSON() []byte {
 	if b := i.json.Load(); b != nil {
 		return *b
 	}
-	if b := i.first.Value(); b != nil {
+	if b := i.firstJSON.Value(); b != nil {
 		return *b
 	}
 	var b []byte
@@ -185,36 +248,37 @@ func (i *Item) JSON() []byte {
 	if i.before != nil {
 		b, err = SpliceJSON(i.before.JSON(), i.rv)
 	} else {
-		b, err = json.Marshal(i.object())
+		b, err = typedjson.Marshal(i.object())
 	}
 	if err != nil {
 		panic(fmt.Sprintf("codec: a stored %s has no JSON: %v", i.kind.Kind, err))
 	}
-	if i.asked {
+	if i.askedJSON {
 		i.json.Store(&b)
 	} else {
-		i.asked, i.first = true, weak.Make(&b)
+		i.askedJSON, i.firstJSON = true, weak.Make(&b)
 	}
 	return b
 }
 
-// bodySize returns the length of what appendBody appends.
-func (i *Item) bodySize() int { return splicedSize(i.meta, i.rest, i.rv) }
-
-// appendBody appends the object's protobuf with its revision, without an envelope.
-func (i *Item) appendBody(dst []byte) []byte { return appendSpliced(dst, i.meta, i.rest, i.rv) }
-
 // ProtobufSize returns the length of what [Item.AppendProtobuf] appends.
 func (i *Item) ProtobufSize() int {
-	return envelopeSize(i.kind.GroupVersion().String(), i.kind.Kind, i.bodySize())
+	return envelopeSize(i.kind.GroupVersion().String(), i.kind.Kind, i.encoded().size(i.rv))
 }
 
 // AppendProtobuf appends the object in its envelope, with its revision.
 func (i *Item) AppendProtobuf(dst []byte) []byte {
-	dst = appendEnvelopeStart(dst, i.kind.GroupVersion().String(), i.kind.Kind, i.bodySize())
-	dst = i.appendBody(dst)
+	e := i.encoded()
+	dst = appendEnvelopeStart(dst, i.kind.GroupVersion().String(), i.kind.Kind, e.size(i.rv))
+	dst = e.append(dst, i.rv)
 	return append(dst, envelopeEnd...)
 }
+
+// size returns the length of what append appends.
+func (e *encoded) size(rv string) int { return splicedSize(e.meta, e.rest, rv) }
+
+// append appends the object's protobuf with a revision, without an envelope.
+func (e *encoded) append(dst []byte, rv string) []byte { return appendSpliced(dst, e.meta, e.rest, rv) }
 
 // envelopeEnd is what a runtime.Unknown ends with: no content encoding, no content
 // type.
@@ -322,8 +386,12 @@ func (i *Item) Labels() map[string]string {
 	if i.before != nil {
 		return i.before.Labels()
 	}
+	e := i.proto.Load()
+	if e == nil { // it has been decoded meanwhile
+		return (*i.obj.Load()).GetLabels()
+	}
 	var labels map[string]string
-	for rest := i.meta; len(rest) > 0; {
+	for rest := e.meta; len(rest) > 0; {
 		tag, payload, after, err := field(rest)
 		if err != nil {
 			panic(fmt.Sprintf("codec: the metadata of a stored %s does not decode: %v", i.kind.Kind, err))

@@ -148,7 +148,7 @@ func TestAllFormsSayTheSame(t *testing.T) {
 // compares them with the documents of each group version.
 func TestAggregatedSaysTheSame(t *testing.T) {
 	h := newHandler(t)
-	for path, versions := range map[string][]string{"/api": {"/api/v1"}, "/apis": {"/apis/batch/v1", "/apis/discovery.k8s.io/v1", "/apis/coordination.k8s.io/v1", "/apis/authentication.k8s.io/v1", "/apis/authorization.k8s.io/v1"}} {
+	for path, versions := range map[string][]string{"/api": {"/api/v1"}, "/apis": {"/apis/apps/v1", "/apis/batch/v1", "/apis/discovery.k8s.io/v1", "/apis/coordination.k8s.io/v1", "/apis/authentication.k8s.io/v1", "/apis/authorization.k8s.io/v1", "/apis/policy/v1"}} {
 		var doc apidiscovery.APIGroupDiscoveryList
 		if err := json.Unmarshal(get(h, path, "Accept", aggregatedType).Body.Bytes(), &doc); err != nil {
 			t.Fatal(err)
@@ -196,11 +196,11 @@ func TestClientGo(t *testing.T) {
 				t.Errorf("version = %v, %v", v, err)
 			}
 			groups, resources, err := c.ServerGroupsAndResources()
-			if err != nil || len(groups) != 6 || len(resources) != 6 {
-				t.Errorf("%d groups, %d lists of resources, %v, want 6 of each", len(groups), len(resources), err)
+			if err != nil || len(groups) != 8 || len(resources) != 8 {
+				t.Errorf("%d groups, %d lists of resources, %v, want 8 of each", len(groups), len(resources), err)
 			}
 			preferred, err := c.ServerPreferredNamespacedResources()
-			if err != nil || len(preferred) != 4 {
+			if err != nil || len(preferred) != 6 {
 				t.Errorf("%d lists of namespaced resources, %v", len(preferred), err)
 			}
 		})

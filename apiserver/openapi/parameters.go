@@ -30,7 +30,9 @@ func parameters() map[string]*parameter {
 	add("resourceVersion", text, "The resource version that is asked for; what that means depends on resourceVersionMatch.")
 	add("resourceVersionMatch", text, "How resourceVersion is meant: Exact or NotOlderThan.")
 	add("sendInitialEvents", truth, "Begin a watch with events for all objects that are there.")
-	add("timeoutSeconds", number, "How long a list or watch may last.")
+	add("timeoutSeconds", number, "How long a list, a watch or a wait (until) may last.")
+	add("until", text, "Wait until this CEL expression over the object holds (for a list: for each of them), and answer then. With NAME: before it the outcome is named in the header Sampan-Until; given several times, the first that comes true is answered. For a list, any: before the expression asks for one object only.")
+	add("untilMissing", text, "What it means for a wait that there is no object: fail, wait or done.")
 	add("watch", truth, "Watch for changes instead of listing.")
 	ps["namespace"] = &parameter{Name: "namespace", In: "path", Description: "object name and auth scope, such as for teams and projects", Required: true, Schema: text}
 	ps["name"] = &parameter{Name: "name", In: "path", Description: "name of the object", Required: true, Schema: text}

@@ -106,7 +106,9 @@ func (b *builder) kind(k *catalog.Kind) {
 
 	single := pathItem{}
 	if v.has("get") {
-		single["get"] = b.operation(k.GroupVersionKind, "get", "read", scoped, "read the specified "+k.Kind, one)
+		op := b.operation(k.GroupVersionKind, "get", "read", scoped, "read the specified "+k.Kind, one)
+		op.Parameters = refs("timeoutSeconds", "until", "untilMissing")
+		single["get"] = op
 	}
 	b.changing(single, k.GroupVersionKind, one, v, scoped, "the specified "+k.Kind)
 	if v.has("delete") {
@@ -206,6 +208,9 @@ func (b *builder) operation(gvk schema.GroupVersionKind, action, verb, scoped, t
 func (b *builder) listing(k *catalog.Kind, list *model, action, scoped string, watch bool) *operation {
 	op := b.operation(k.GroupVersionKind, action, action, scoped, "list or watch objects of kind "+k.Kind, list)
 	op.Parameters = refs("continue", "fieldSelector", "labelSelector", "limit", "resourceVersion", "resourceVersionMatch", "timeoutSeconds")
+	if action == "list" {
+		op.Parameters = append(op.Parameters, refs("until", "untilMissing")...)
+	}
 	if watch {
 		op.Parameters = append(op.Parameters, refs("allowWatchBookmarks", "sendInitialEvents", "watch")...)
 		for _, t := range []string{runtime.ContentTypeJSON, runtime.ContentTypeProtobuf} {

@@ -61,7 +61,22 @@ func Fixed() Objects {
 			})
 		}
 	}
+	serviceProxies(&o)
 	return o
+}
+
+// serviceProxies lets the proxies say, in Leases, which endpoints they have applied.
+func serviceProxies(o *Objects) {
+	meta := metav1.ObjectMeta{Namespace: metav1.NamespaceSystem, Name: "sampan:service-proxy"}
+	o.Roles = append(o.Roles, rbacv1.Role{
+		ObjectMeta: meta,
+		Rules:      []rbacv1.PolicyRule{rule([]string{"get", "create", "update"}, []string{"coordination.k8s.io"}, "leases")},
+	})
+	o.RoleBindings = append(o.RoleBindings, rbacv1.RoleBinding{
+		ObjectMeta: meta,
+		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: meta.Name},
+		Subjects:   []rbacv1.Subject{user("system:kube-proxy")},
+	})
 }
 
 // accessRoles are for people and for everybody.
@@ -152,6 +167,43 @@ func componentRoles() []role {
 			rule([]string{"get", "list", "watch", "update", "patch"}, core, "replicationcontrollers"),
 			rule([]string{"update", "patch"}, core, "replicationcontrollers/status", "replicationcontrollers/finalizers"),
 			rule([]string{"get", "list", "watch", "create", "delete", "patch"}, core, "pods"),
+		),
+		controller(
+			"replicaset-controller",
+			rule([]string{"get", "list", "watch", "update", "patch"}, []string{"apps"}, "replicasets"),
+			rule([]string{"update", "patch"}, []string{"apps"}, "replicasets/status", "replicasets/finalizers"),
+			rule([]string{"get", "list", "watch", "create", "delete", "patch"}, core, "pods"),
+		),
+		controller(
+			"deployment-controller",
+			rule([]string{"get", "list", "watch", "update", "patch"}, []string{"apps"}, "deployments"),
+			rule([]string{"update", "patch"}, []string{"apps"}, "deployments/status", "deployments/finalizers"),
+			rule(append([]string{"get", "list", "watch"}, write...), []string{"apps"}, "replicasets"),
+			rule([]string{"get", "list", "watch"}, core, "pods"),
+		),
+		controller(
+			"statefulset-controller",
+			rule([]string{"get", "list", "watch"}, []string{"apps"}, "statefulsets"),
+			rule([]string{"update", "patch"}, []string{"apps"}, "statefulsets/status", "statefulsets/finalizers"),
+			rule(append([]string{"get", "list", "watch"}, write...), []string{"apps"}, "controllerrevisions"),
+			rule(append([]string{"get", "list", "watch"}, write...), core, "pods"),
+			rule(append([]string{"get", "list", "watch"}, write...), core, "persistentvolumeclaims"),
+		),
+		controller(
+			"daemon-set-controller",
+			rule([]string{"get", "list", "watch"}, []string{"apps"}, "daemonsets"),
+			rule([]string{"update", "patch"}, []string{"apps"}, "daemonsets/status", "daemonsets/finalizers"),
+			rule(append([]string{"get", "list", "watch"}, write...), []string{"apps"}, "controllerrevisions"),
+			rule(read, core, "nodes"),
+			rule([]string{"create"}, core, "pods/binding"),
+			rule([]string{"get", "list", "watch", "create", "delete", "patch"}, core, "pods"),
+		),
+		controller(
+			"disruption-controller",
+			rule(read, []string{"apps"}, "deployments", "replicasets", "statefulsets"),
+			rule(read, core, "replicationcontrollers", "pods"),
+			rule(read, []string{"policy"}, "poddisruptionbudgets"),
+			rule([]string{"update"}, []string{"policy"}, "poddisruptionbudgets/status"),
 		),
 		controller(
 			"job-controller",

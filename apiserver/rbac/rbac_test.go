@@ -142,6 +142,9 @@ func TestWhoMayDoWhat(t *testing.T) {
 		{proxy, "watch services *", true},
 		{proxy, "watch endpointslices.discovery.k8s.io *", true},
 		{proxy, "get pods a/mine", false},
+		{proxy, "update leases.coordination.k8s.io kube-system/service-proxy-n1", true},
+		{proxy, "update leases.coordination.k8s.io kube-node-lease/n1", false},
+		{proxy, "delete leases.coordination.k8s.io kube-system/kube-scheduler", false},
 		{proxy, "update services a/x", false},
 
 		{account, "get /version", true},
@@ -184,6 +187,8 @@ func TestWhoMayDoWhat(t *testing.T) {
 		{node, "update leases.coordination.k8s.io kube-node-lease/n2", false},
 		{node, "update leases.coordination.k8s.io kube-system/n1", false},
 		{node, "list leases.coordination.k8s.io kube-node-lease/*", false},
+		{node, "watch leases.coordination.k8s.io kube-system/*", true},
+		{node, "create leases.coordination.k8s.io kube-system/*", false},
 		{node, "get secrets a/pull", true},
 		{node, "get secrets a/init-env", true},
 		{node, "get secrets a/env-from", true},

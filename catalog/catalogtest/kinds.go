@@ -383,6 +383,12 @@ func configured(f *randfill.Filler) *randfill.Filler {
 		},
 		func(tm *metav1.Time, c randfill.Continue) { *tm = metav1.Unix(c.Int63n(2_000_000_000), 0) },
 		func(tm *metav1.MicroTime, c randfill.Continue) { tm.Time = time.Unix(c.Int63n(2_000_000_000), 0) },
+		func(e *runtime.RawExtension, c randfill.Continue) {
+			*e = runtime.RawExtension{}
+			if c.Bool() {
+				e.Raw = []byte(`{"a":"b"}`)
+			}
+		},
 		func(f *metav1.FieldsV1, _ randfill.Continue) { f.SetRawString("{}") },
 	)
 }

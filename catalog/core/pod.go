@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -45,7 +46,7 @@ func pods() *catalog.Kind {
 			"status.nominatedNodeName": text(func(p *corev1.Pod) string { return p.Status.NominatedNodeName }),
 		},
 		Indexed: []string{"spec.nodeName"},
-		// exec, attach, portforward, proxy, eviction, resize and
+		// exec, attach, portforward, proxy, resize and
 		// ephemeralcontainers would stand here too.
 		Subresources: []catalog.Subresource{
 			{
@@ -61,6 +62,13 @@ func pods() *catalog.Kind {
 				New:             func() runtime.Object { return &corev1.Binding{} },
 				Apply:           bind,
 				KeepsGeneration: true,
+			},
+			{
+				Name:  "eviction",
+				Verbs: create,
+				Kind:  policyv1.SchemeGroupVersion.WithKind("Eviction"),
+				New:   func() runtime.Object { return &policyv1.Eviction{} },
+				Evict: true,
 			},
 			{
 				Name:    "log",

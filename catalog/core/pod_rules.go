@@ -29,16 +29,18 @@ func validatePod(p, old *corev1.Pod) field.ErrorList {
 // validateMirror checks the annotation by which a node says that a pod only
 // shows one that it runs by itself.
 func validateMirror(p, old *corev1.Pod) field.ErrorList {
-	at := field.NewPath("metadata", "annotations").Key(corev1.MirrorPodAnnotationKey)
+	invalid := func(value, why string) field.ErrorList {
+		return field.ErrorList{field.Invalid(field.NewPath("metadata", "annotations").Key(corev1.MirrorPodAnnotationKey), value, why)}
+	}
 	value, is := p.Annotations[corev1.MirrorPodAnnotationKey]
 	if old != nil {
 		if was, had := old.Annotations[corev1.MirrorPodAnnotationKey]; is != had || value != was {
-			return field.ErrorList{field.Invalid(at, value, "may not be changed, removed, or added on update")}
+			return invalid(value, "may not be changed, removed, or added on update")
 		}
 		return nil
 	}
 	if is && p.Spec.NodeName == "" {
-		return field.ErrorList{field.Invalid(at, value, "must set spec.nodeName if mirror pod annotation is set")}
+		return invalid(value, "must set spec.nodeName if mirror pod annotation is set")
 	}
 	return nil
 }

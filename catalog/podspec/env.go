@@ -11,11 +11,11 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
-func (c *checker) checkEnv(ctr *corev1.Container, at *field.Path) {
+func (c *checker) checkEnv(ctr *corev1.Container, at where) {
 	for i, from := range ctr.EnvFrom {
-		at := at.Child("envFrom").Index(i)
+		at := at.child("envFrom").index(i)
 		if from.Prefix != "" {
-			c.each(at.Child("prefix"), from.Prefix, validation.IsRelaxedEnvVarName(from.Prefix))
+			c.each(at.child("prefix"), from.Prefix, validation.IsRelaxedEnvVarName(from.Prefix))
 		}
 		switch {
 		case from.ConfigMapRef == nil && from.SecretRef == nil:
@@ -24,17 +24,17 @@ func (c *checker) checkEnv(ctr *corev1.Container, at *field.Path) {
 			c.invalid(at, "", "may not have more than one field specified at a time")
 		}
 		if from.ConfigMapRef != nil && from.ConfigMapRef.Name == "" {
-			c.required(at.Child("configMapRef", "name"))
+			c.required(at.child("configMapRef", "name"))
 		}
 		if from.SecretRef != nil && from.SecretRef.Name == "" {
-			c.required(at.Child("secretRef", "name"))
+			c.required(at.child("secretRef", "name"))
 		}
 	}
 	for i, e := range ctr.Env {
-		at := at.Child("env").Index(i)
-		c.name(at.Child("name"), e.Name, validation.IsRelaxedEnvVarName)
+		at := at.child("env").index(i)
+		c.name(at.child("name"), e.Name, validation.IsRelaxedEnvVarName)
 		if e.ValueFrom != nil {
-			c.checkEnvSource(e.Value, e.ValueFrom, at.Child("valueFrom"))
+			c.checkEnvSource(e.Value, e.ValueFrom, at.child("valueFrom"))
 		}
 	}
 }
@@ -46,27 +46,27 @@ var envFields = sets.New("metadata.name", "metadata.namespace", "metadata.uid", 
 // Fields of its pod that a file may hold.
 var fileFields = sets.New("metadata.name", "metadata.namespace", "metadata.labels", "metadata.annotations", "metadata.uid")
 
-func (c *checker) checkEnvSource(value string, from *corev1.EnvVarSource, at *field.Path) {
+func (c *checker) checkEnvSource(value string, from *corev1.EnvVarSource, at where) {
 	n := 0
 	if from.FieldRef != nil {
 		n++
-		c.checkFieldRef(from.FieldRef, envFields, at.Child("fieldRef"))
+		c.checkFieldRef(from.FieldRef, envFields, at.child("fieldRef"))
 	}
 	if from.ResourceFieldRef != nil {
 		n++
-		c.checkResourceRef(from.ResourceFieldRef, false, at.Child("resourceFieldRef"))
+		c.checkResourceRef(from.ResourceFieldRef, false, at.child("resourceFieldRef"))
 	}
 	if ref := from.ConfigMapKeyRef; ref != nil {
 		n++
-		c.checkKeyRef(ref.Name, ref.Key, at.Child("configMapKeyRef"))
+		c.checkKeyRef(ref.Name, ref.Key, at.child("configMapKeyRef"))
 	}
 	if ref := from.SecretKeyRef; ref != nil {
 		n++
-		c.checkKeyRef(ref.Name, ref.Key, at.Child("secretKeyRef"))
+		c.checkKeyRef(ref.Name, ref.Key, at.child("secretKeyRef"))
 	}
 	if ref := from.FileKeyRef; ref != nil {
 		n++
-		c.checkFileRef(ref, at.Child("fileKeyRef"))
+		c.checkFileRef(ref, at.child("fileKeyRef"))
 	}
 	switch {
 	case n == 0:
@@ -78,38 +78,38 @@ func (c *checker) checkEnvSource(value string, from *corev1.EnvVarSource, at *fi
 	}
 }
 
-func (c *checker) checkKeyRef(name, key string, at *field.Path) {
+func (c *checker) checkKeyRef(name, key string, at where) {
 	if name == "" {
-		c.required(at.Child("name"))
+		c.required(at.child("name"))
 	}
-	c.name(at.Child("key"), key, validation.IsConfigMapKey)
+	c.name(at.child("key"), key, validation.IsConfigMapKey)
 }
 
-func (c *checker) checkFileRef(ref *corev1.FileKeySelector, at *field.Path) {
-	c.name(at.Child("key"), ref.Key, validation.IsRelaxedEnvVarName)
+func (c *checker) checkFileRef(ref *corev1.FileKeySelector, at where) {
+	c.name(at.child("key"), ref.Key, validation.IsRelaxedEnvVarName)
 	if ref.Path == "" {
-		c.required(at.Child("path"))
+		c.required(at.child("path"))
 	} else {
-		c.checkDescending(ref.Path, at.Child("path"))
+		c.checkDescending(ref.Path, at.child("path"))
 	}
-	c.checkVolumeName(ref.VolumeName, at.Child("volumeName"))
+	c.checkVolumeName(ref.VolumeName, at.child("volumeName"))
 	if v := c.volumes[ref.VolumeName]; v != nil && v.EmptyDir == nil {
-		c.invalid(at.Child("volumeName"), ref.VolumeName, "referenced volume must be of type emptyDir")
+		c.invalid(at.child("volumeName"), ref.VolumeName, "referenced volume must be of type emptyDir")
 	}
 }
 
 // checkFieldRef checks a reference to a field of the pod: one of the allowed
 // ones or one label or annotation, as in metadata.labels['app'].
-func (c *checker) checkFieldRef(ref *corev1.ObjectFieldSelector, allowed sets.Set[string], at *field.Path) {
+func (c *checker) checkFieldRef(ref *corev1.ObjectFieldSelector, allowed sets.Set[string], at where) {
 	if ref.APIVersion == "" {
-		c.required(at.Child("apiVersion"))
+		c.required(at.child("apiVersion"))
 		return
 	}
 	if ref.FieldPath == "" {
-		c.required(at.Child("fieldPath"))
+		c.required(at.child("fieldPath"))
 		return
 	}
-	p := at.Child("fieldPath")
+	p := at.child("fieldPath")
 	if ref.APIVersion != "v1" {
 		c.invalid(p, ref.FieldPath, "error converting fieldPath: pod does not support field label conversion of version "+ref.APIVersion)
 		return
@@ -121,7 +121,7 @@ func (c *checker) checkFieldRef(ref *corev1.ObjectFieldSelector, allowed sets.Se
 				c.invalid(p, ref.FieldPath, "error converting fieldPath: field label not supported: "+ref.FieldPath)
 				return
 			}
-			c.add(field.NotSupported(p, ref.FieldPath, sets.List(allowed)))
+			c.add(field.NotSupported(p.path, ref.FieldPath, sets.List(allowed)))
 		}
 		return
 	}
@@ -148,21 +148,21 @@ func subscript(path string) (base, key string, ok bool) {
 var containerFields = sets.New("limits.cpu", "limits.memory", "limits.ephemeral-storage",
 	"requests.cpu", "requests.memory", "requests.ephemeral-storage")
 
-func (c *checker) checkResourceRef(ref *corev1.ResourceFieldSelector, inVolume bool, at *field.Path) {
+func (c *checker) checkResourceRef(ref *corev1.ResourceFieldSelector, inVolume bool, at where) {
 	if inVolume && ref.ContainerName == "" {
-		c.required(at.Child("containerName"))
+		c.required(at.child("containerName"))
 		return
 	}
 	if ref.Resource == "" {
-		c.required(at.Child("resource"))
+		c.required(at.child("resource"))
 		return
 	}
 	huge := strings.HasPrefix(ref.Resource, "limits."+corev1.ResourceHugePagesPrefix) || strings.HasPrefix(ref.Resource, "requests."+corev1.ResourceHugePagesPrefix)
 	if !containerFields.Has(ref.Resource) && !huge {
-		c.add(field.NotSupported(at.Child("resource"), ref.Resource, sets.List(containerFields)))
+		c.add(field.NotSupported(at.child("resource").path, ref.Resource, sets.List(containerFields)))
 		return
 	}
-	c.checkDivisor(ref, at.Child("divisor"))
+	c.checkDivisor(ref, at.child("divisor"))
 }
 
 var (
@@ -170,7 +170,7 @@ var (
 	byteDivisors = sets.New("1", "1k", "1M", "1G", "1T", "1P", "1E", "1Ki", "1Mi", "1Gi", "1Ti", "1Pi", "1Ei")
 )
 
-func (c *checker) checkDivisor(ref *corev1.ResourceFieldSelector, at *field.Path) {
+func (c *checker) checkDivisor(ref *corev1.ResourceFieldSelector, at where) {
 	if ref.Divisor.Cmp(resource.Quantity{}) == 0 {
 		return
 	}

@@ -13,23 +13,23 @@ import (
 )
 
 // checkPlacement checks what decides on which node a pod runs.
-func (c *checker) checkPlacement(at *field.Path) {
+func (c *checker) checkPlacement(at where) {
 	s := c.spec
-	c.add(metav1validation.ValidateLabels(s.NodeSelector, at.Child("nodeSelector"))...)
-	c.checkTolerations(at.Child("tolerations"))
-	c.checkSpread(at.Child("topologySpreadConstraints"))
-	a, at := s.Affinity, at.Child("affinity")
+	c.add(metav1validation.ValidateLabels(s.NodeSelector, at.child("nodeSelector").path)...)
+	c.checkTolerations(at.child("tolerations"))
+	c.checkSpread(at.child("topologySpreadConstraints"))
+	a, at := s.Affinity, at.child("affinity")
 	if a == nil {
 		return
 	}
 	if a.NodeAffinity != nil {
-		c.checkNodeAffinity(a.NodeAffinity, at.Child("nodeAffinity"))
+		c.checkNodeAffinity(a.NodeAffinity, at.child("nodeAffinity"))
 	}
 	if a.PodAffinity != nil {
-		c.checkPodAffinity(a.PodAffinity.RequiredDuringSchedulingIgnoredDuringExecution, a.PodAffinity.PreferredDuringSchedulingIgnoredDuringExecution, at.Child("podAffinity"))
+		c.checkPodAffinity(a.PodAffinity.RequiredDuringSchedulingIgnoredDuringExecution, a.PodAffinity.PreferredDuringSchedulingIgnoredDuringExecution, at.child("podAffinity"))
 	}
 	if a.PodAntiAffinity != nil {
-		c.checkPodAffinity(a.PodAntiAffinity.RequiredDuringSchedulingIgnoredDuringExecution, a.PodAntiAffinity.PreferredDuringSchedulingIgnoredDuringExecution, at.Child("podAntiAffinity"))
+		c.checkPodAffinity(a.PodAntiAffinity.RequiredDuringSchedulingIgnoredDuringExecution, a.PodAntiAffinity.PreferredDuringSchedulingIgnoredDuringExecution, at.child("podAntiAffinity"))
 	}
 }
 
@@ -38,148 +38,148 @@ const (
 	preferred = "preferredDuringSchedulingIgnoredDuringExecution"
 )
 
-func (c *checker) checkNodeAffinity(a *corev1.NodeAffinity, at *field.Path) {
+func (c *checker) checkNodeAffinity(a *corev1.NodeAffinity, at where) {
 	if sel := a.RequiredDuringSchedulingIgnoredDuringExecution; sel != nil {
-		terms := at.Child(required, "nodeSelectorTerms")
+		terms := at.child(required, "nodeSelectorTerms")
 		if len(sel.NodeSelectorTerms) == 0 {
-			c.add(field.Required(terms, "must have at least one node selector term"))
+			c.add(field.Required(terms.path, "must have at least one node selector term"))
 		}
 		for i := range sel.NodeSelectorTerms {
-			c.checkNodeTerm(&sel.NodeSelectorTerms[i], terms.Index(i))
+			c.checkNodeTerm(&sel.NodeSelectorTerms[i], terms.index(i))
 		}
 	}
 	for i := range a.PreferredDuringSchedulingIgnoredDuringExecution {
-		t, at := &a.PreferredDuringSchedulingIgnoredDuringExecution[i], at.Child(preferred).Index(i)
-		c.checkWeight(t.Weight, at.Child("weight"))
-		c.checkNodeTerm(&t.Preference, at.Child("preference"))
+		t, at := &a.PreferredDuringSchedulingIgnoredDuringExecution[i], at.child(preferred).index(i)
+		c.checkWeight(t.Weight, at.child("weight"))
+		c.checkNodeTerm(&t.Preference, at.child("preference"))
 	}
 }
 
-func (c *checker) checkWeight(w int32, at *field.Path) {
+func (c *checker) checkWeight(w int32, at where) {
 	if w <= 0 || w > 100 {
 		c.invalid(at, w, "must be in the range 1-100")
 	}
 }
 
-func (c *checker) checkNodeTerm(t *corev1.NodeSelectorTerm, at *field.Path) {
+func (c *checker) checkNodeTerm(t *corev1.NodeSelectorTerm, at where) {
 	for i, r := range t.MatchExpressions {
-		at := at.Child("matchExpressions").Index(i)
+		at := at.child("matchExpressions").index(i)
 		switch r.Operator {
 		case corev1.NodeSelectorOpIn, corev1.NodeSelectorOpNotIn:
 			if len(r.Values) == 0 {
-				c.add(field.Required(at.Child("values"), "must be specified when `operator` is 'In' or 'NotIn'"))
+				c.add(field.Required(at.child("values").path, "must be specified when `operator` is 'In' or 'NotIn'"))
 			}
 		case corev1.NodeSelectorOpExists, corev1.NodeSelectorOpDoesNotExist:
 			if len(r.Values) > 0 {
-				c.forbidden(at.Child("values"), "may not be specified when `operator` is 'Exists' or 'DoesNotExist'")
+				c.forbidden(at.child("values"), "may not be specified when `operator` is 'Exists' or 'DoesNotExist'")
 			}
 		case corev1.NodeSelectorOpGt, corev1.NodeSelectorOpLt:
 			if len(r.Values) != 1 {
-				c.add(field.Required(at.Child("values"), "must be specified single value when `operator` is 'Lt' or 'Gt'"))
+				c.add(field.Required(at.child("values").path, "must be specified single value when `operator` is 'Lt' or 'Gt'"))
 			}
 		default:
-			c.invalid(at.Child("operator"), r.Operator, "not a valid selector operator")
+			c.invalid(at.child("operator"), r.Operator, "not a valid selector operator")
 		}
-		c.add(metav1validation.ValidateLabelName(r.Key, at.Child("key"))...)
+		c.add(metav1validation.ValidateLabelName(r.Key, at.child("key").path)...)
 		if r.Operator == corev1.NodeSelectorOpIn || r.Operator == corev1.NodeSelectorOpNotIn {
 			for j, v := range r.Values {
-				c.each(at.Child("values").Index(j), v, validation.IsValidLabelValue(v))
+				c.each(at.child("values").index(j), v, validation.IsValidLabelValue(v))
 			}
 		}
 	}
 	for i, r := range t.MatchFields {
-		at := at.Child("matchFields").Index(i)
+		at := at.child("matchFields").index(i)
 		switch r.Operator {
 		case corev1.NodeSelectorOpIn, corev1.NodeSelectorOpNotIn:
 			if len(r.Values) != 1 {
-				c.add(field.Required(at.Child("values"), "must be only one value when `operator` is 'In' or 'NotIn' for node field selector"))
+				c.add(field.Required(at.child("values").path, "must be only one value when `operator` is 'In' or 'NotIn' for node field selector"))
 			}
 		default:
-			c.invalid(at.Child("operator"), r.Operator, "not a valid selector operator")
+			c.invalid(at.child("operator"), r.Operator, "not a valid selector operator")
 		}
 		if r.Key != metav1.ObjectNameField {
-			c.invalid(at.Child("key"), r.Key, "not a valid field selector key")
+			c.invalid(at.child("key"), r.Key, "not a valid field selector key")
 			continue
 		}
 		for j, v := range r.Values {
-			c.each(at.Child("values").Index(j), v, validation.IsDNS1123Subdomain(v))
+			c.each(at.child("values").index(j), v, validation.IsDNS1123Subdomain(v))
 		}
 	}
 }
 
-func (c *checker) checkPodAffinity(need []corev1.PodAffinityTerm, want []corev1.WeightedPodAffinityTerm, at *field.Path) {
+func (c *checker) checkPodAffinity(need []corev1.PodAffinityTerm, want []corev1.WeightedPodAffinityTerm, at where) {
 	for i := range need {
-		c.checkPodTerm(&need[i], at.Child(required).Index(i))
+		c.checkPodTerm(&need[i], at.child(required).index(i))
 	}
 	for i := range want {
-		at := at.Child(preferred).Index(i)
-		c.checkWeight(want[i].Weight, at.Child("weight"))
-		c.checkPodTerm(&want[i].PodAffinityTerm, at.Child("podAffinityTerm"))
+		at := at.child(preferred).index(i)
+		c.checkWeight(want[i].Weight, at.child("weight"))
+		c.checkPodTerm(&want[i].PodAffinityTerm, at.child("podAffinityTerm"))
 	}
 }
 
-func (c *checker) checkPodTerm(t *corev1.PodAffinityTerm, at *field.Path) {
+func (c *checker) checkPodTerm(t *corev1.PodAffinityTerm, at where) {
 	opts := metav1validation.LabelSelectorValidationOptions{}
-	c.add(metav1validation.ValidateLabelSelector(t.LabelSelector, opts, at.Child("labelSelector"))...)
-	c.add(metav1validation.ValidateLabelSelector(t.NamespaceSelector, opts, at.Child("namespaceSelector"))...)
+	c.add(metav1validation.ValidateLabelSelector(t.LabelSelector, opts, at.child("labelSelector").path)...)
+	c.add(metav1validation.ValidateLabelSelector(t.NamespaceSelector, opts, at.child("namespaceSelector").path)...)
 	for i, ns := range t.Namespaces {
-		c.each(at.Child("namespaces").Index(i), ns, validation.IsDNS1123Label(ns))
+		c.each(at.child("namespaces").index(i), ns, validation.IsDNS1123Label(ns))
 	}
-	c.checkTopologyKey(t.TopologyKey, at.Child("topologyKey"))
-	c.checkLabelKeys(t.MatchLabelKeys, t.LabelSelector, at.Child("matchLabelKeys"))
-	c.checkLabelKeys(t.MismatchLabelKeys, t.LabelSelector, at.Child("mismatchLabelKeys"))
+	c.checkTopologyKey(t.TopologyKey, at.child("topologyKey"))
+	c.checkLabelKeys(t.MatchLabelKeys, t.LabelSelector, at.child("matchLabelKeys"))
+	c.checkLabelKeys(t.MismatchLabelKeys, t.LabelSelector, at.child("mismatchLabelKeys"))
 	for i, key := range t.MatchLabelKeys {
 		if slices.Contains(t.MismatchLabelKeys, key) {
-			c.invalid(at.Child("matchLabelKeys").Index(i), key, "exists in both matchLabelKeys and mismatchLabelKeys")
+			c.invalid(at.child("matchLabelKeys").index(i), key, "exists in both matchLabelKeys and mismatchLabelKeys")
 		}
 	}
 }
 
-func (c *checker) checkTopologyKey(key string, at *field.Path) {
+func (c *checker) checkTopologyKey(key string, at where) {
 	if key == "" {
-		c.add(field.Required(at, "can not be empty"))
+		c.add(field.Required(at.path, "can not be empty"))
 		return
 	}
-	c.add(metav1validation.ValidateLabelName(key, at)...)
+	c.add(metav1validation.ValidateLabelName(key, at.path)...)
 }
 
-func (c *checker) checkLabelKeys(keys []string, sel *metav1.LabelSelector, at *field.Path) {
+func (c *checker) checkLabelKeys(keys []string, sel *metav1.LabelSelector, at where) {
 	if len(keys) > 0 && sel == nil {
 		c.forbidden(at, "must not be specified when labelSelector is not set")
 		return
 	}
 	for i, key := range keys {
-		c.add(metav1validation.ValidateLabelName(key, at.Index(i))...)
+		c.add(metav1validation.ValidateLabelName(key, at.index(i).path)...)
 	}
 }
 
-func (c *checker) checkTolerations(at *field.Path) {
+func (c *checker) checkTolerations(at where) {
 	for i, t := range c.spec.Tolerations {
-		at := at.Index(i)
+		at := at.index(i)
 		if t.Key != "" {
-			c.add(metav1validation.ValidateLabelName(t.Key, at.Child("key"))...)
+			c.add(metav1validation.ValidateLabelName(t.Key, at.child("key").path)...)
 		}
 		if t.Key == "" && t.Operator != corev1.TolerationOpExists {
-			c.invalid(at.Child("operator"), t.Operator, "operator must be Exists when `key` is empty, which means \"match all values and all keys\"")
+			c.invalid(at.child("operator"), t.Operator, "operator must be Exists when `key` is empty, which means \"match all values and all keys\"")
 		}
 		if t.TolerationSeconds != nil && t.Effect != corev1.TaintEffectNoExecute {
-			c.invalid(at.Child("effect"), t.Effect, "effect must be 'NoExecute' when `tolerationSeconds` is set")
+			c.invalid(at.child("effect"), t.Effect, "effect must be 'NoExecute' when `tolerationSeconds` is set")
 		}
 		switch t.Operator {
 		case corev1.TolerationOpEqual, "":
-			c.each(at.Child("operator"), t.Value, validation.IsValidLabelValue(t.Value))
+			c.each(at.child("operator"), t.Value, validation.IsValidLabelValue(t.Value))
 		case corev1.TolerationOpExists:
 			if t.Value != "" {
-				c.invalid(at.Child("operator"), t, "value must be empty when `operator` is 'Exists'")
+				c.invalid(at.child("operator"), t, "value must be empty when `operator` is 'Exists'")
 			}
 		case corev1.TolerationOpLt, corev1.TolerationOpGt:
 			if _, err := strconv.ParseInt(t.Value, 10, 64); err != nil {
-				c.invalid(at.Child("value"), t.Value, fmt.Sprintf("must be an integer when `operator` is '%s'", t.Operator))
+				c.invalid(at.child("value"), t.Value, fmt.Sprintf("must be an integer when `operator` is '%s'", t.Operator))
 			}
 		default:
-			c.add(field.NotSupported(at.Child("operator"), t.Operator, []corev1.TolerationOperator{corev1.TolerationOpEqual, corev1.TolerationOpExists, corev1.TolerationOpGt, corev1.TolerationOpLt}))
+			c.add(field.NotSupported(at.child("operator").path, t.Operator, []corev1.TolerationOperator{corev1.TolerationOpEqual, corev1.TolerationOpExists, corev1.TolerationOpGt, corev1.TolerationOpLt}))
 		}
-		c.add(ValidateTaintEffect(t.Effect, true, at.Child("effect"))...)
+		c.add(ValidateTaintEffect(t.Effect, true, at.child("effect").path)...)
 	}
 }
 
@@ -190,46 +190,46 @@ func ValidateTaintEffect(effect corev1.TaintEffect, mayBeEmpty bool, at *field.P
 	if effect == "" && mayBeEmpty {
 		return nil
 	}
-	requiredOf(&r, at, effect, corev1.TaintEffectNoSchedule, corev1.TaintEffectPreferNoSchedule, corev1.TaintEffectNoExecute)
+	requiredOf(&r, where{at}, effect, corev1.TaintEffectNoSchedule, corev1.TaintEffectPreferNoSchedule, corev1.TaintEffectNoExecute)
 	return r.errs
 }
 
-func (c *checker) checkSpread(at *field.Path) {
+func (c *checker) checkSpread(at where) {
 	type key struct {
 		topology string
 		action   corev1.UnsatisfiableConstraintAction
 	}
 	seen := map[key]bool{}
 	for i, t := range c.spec.TopologySpreadConstraints {
-		at := at.Index(i)
+		at := at.index(i)
 		if t.MaxSkew <= 0 {
-			c.invalid(at.Child("maxSkew"), t.MaxSkew, "must be greater than zero")
+			c.invalid(at.child("maxSkew"), t.MaxSkew, "must be greater than zero")
 		}
-		c.checkTopologyKey(t.TopologyKey, at.Child("topologyKey"))
+		c.checkTopologyKey(t.TopologyKey, at.child("topologyKey"))
 		if t.WhenUnsatisfiable != corev1.DoNotSchedule && t.WhenUnsatisfiable != corev1.ScheduleAnyway {
-			c.add(field.NotSupported(at.Child("whenUnsatisfiable"), t.WhenUnsatisfiable, []corev1.UnsatisfiableConstraintAction{corev1.DoNotSchedule, corev1.ScheduleAnyway}))
+			c.add(field.NotSupported(at.child("whenUnsatisfiable").path, t.WhenUnsatisfiable, []corev1.UnsatisfiableConstraintAction{corev1.DoNotSchedule, corev1.ScheduleAnyway}))
 		}
 		k := key{t.TopologyKey, t.WhenUnsatisfiable}
 		if seen[k] {
-			c.add(field.Duplicate(at.Child("{topologyKey, whenUnsatisfiable}"), fmt.Sprintf("{%v, %v}", t.TopologyKey, t.WhenUnsatisfiable)))
+			c.add(field.Duplicate(at.child("{topologyKey, whenUnsatisfiable}").path, fmt.Sprintf("{%v, %v}", t.TopologyKey, t.WhenUnsatisfiable)))
 		}
 		seen[k] = true
 		if t.MinDomains != nil {
 			if *t.MinDomains <= 0 {
-				c.invalid(at.Child("minDomains"), *t.MinDomains, "must be greater than zero")
+				c.invalid(at.child("minDomains"), *t.MinDomains, "must be greater than zero")
 			}
 			if t.WhenUnsatisfiable != corev1.DoNotSchedule {
-				c.invalid(at.Child("minDomains"), *t.MinDomains, fmt.Sprintf("can only use minDomains if whenUnsatisfiable=%s, not %s", corev1.DoNotSchedule, t.WhenUnsatisfiable))
+				c.invalid(at.child("minDomains"), *t.MinDomains, fmt.Sprintf("can only use minDomains if whenUnsatisfiable=%s, not %s", corev1.DoNotSchedule, t.WhenUnsatisfiable))
 			}
 		}
 		if p := t.NodeAffinityPolicy; p != nil {
-			requiredOf(&c.report, at.Child("nodeAffinityPolicy"), *p, corev1.NodeInclusionPolicyHonor, corev1.NodeInclusionPolicyIgnore)
+			requiredOf(&c.report, at.child("nodeAffinityPolicy"), *p, corev1.NodeInclusionPolicyHonor, corev1.NodeInclusionPolicyIgnore)
 		}
 		if p := t.NodeTaintsPolicy; p != nil {
-			requiredOf(&c.report, at.Child("nodeTaintsPolicy"), *p, corev1.NodeInclusionPolicyHonor, corev1.NodeInclusionPolicyIgnore)
+			requiredOf(&c.report, at.child("nodeTaintsPolicy"), *p, corev1.NodeInclusionPolicyHonor, corev1.NodeInclusionPolicyIgnore)
 		}
-		c.add(metav1validation.ValidateLabelSelector(t.LabelSelector, metav1validation.LabelSelectorValidationOptions{}, at.Child("labelSelector"))...)
-		c.checkLabelKeys(t.MatchLabelKeys, t.LabelSelector, at.Child("matchLabelKeys"))
+		c.add(metav1validation.ValidateLabelSelector(t.LabelSelector, metav1validation.LabelSelectorValidationOptions{}, at.child("labelSelector").path)...)
+		c.checkLabelKeys(t.MatchLabelKeys, t.LabelSelector, at.child("matchLabelKeys"))
 	}
 }
 

@@ -11,39 +11,41 @@ type report struct{ errs field.ErrorList }
 
 func (r *report) add(errs ...*field.Error) { r.errs = append(r.errs, errs...) }
 
-func (r *report) required(at *field.Path) { r.add(field.Required(at, "")) }
+func (r *report) required(at where) { r.add(field.Required(at.path, "")) }
 
-func (r *report) invalid(at *field.Path, value any, why string) {
-	r.add(field.Invalid(at, value, why))
+func (r *report) invalid(at where, value any, why string) {
+	r.add(field.Invalid(at.path, value, why))
 }
 
-func (r *report) forbidden(at *field.Path, why string) { r.add(field.Forbidden(at, why)) }
+func (r *report) forbidden(at where, why string) { r.add(field.Forbidden(at.path, why)) }
 
 // each adds a fault for each sentence that says what is wrong with value.
-func (r *report) each(at *field.Path, value any, sentences []string) {
+func (r *report) each(at where, value any, sentences []string) {
 	for _, s := range sentences {
 		r.invalid(at, value, s)
 	}
 }
 
 // name checks a name that has to be there.
-func (r *report) name(at *field.Path, value string, rule func(string) []string) {
+func (r *report) name(at where, value string, rule func(string) []string) {
 	if value == "" {
 		r.required(at)
 		return
 	}
-	r.each(at, value, rule(value))
+	if sentences := rule(value); len(sentences) > 0 { // in an interface value would take memory
+		r.each(at, value, sentences)
+	}
 }
 
 // supported checks that value, if it is there, is one of those.
-func supported[T ~string](r *report, at *field.Path, value T, those ...T) {
+func supported[T ~string](r *report, at where, value T, those ...T) {
 	if value != "" && !slices.Contains(those, value) {
-		r.add(field.NotSupported(at, value, those))
+		r.add(field.NotSupported(at.path, value, those))
 	}
 }
 
 // requiredOf checks that value is there and one of those.
-func requiredOf[T ~string](r *report, at *field.Path, value T, those ...T) {
+func requiredOf[T ~string](r *report, at where, value T, those ...T) {
 	if value == "" {
 		r.required(at)
 		return

@@ -37,7 +37,7 @@ func canShare(name corev1.ResourceName) bool { return isNative(name) && !isHugeP
 // ValidateResourceName checks the name of something that nodes have.
 func ValidateResourceName(name corev1.ResourceName, at *field.Path) field.ErrorList {
 	var r report
-	r.each(at, string(name), validation.IsQualifiedName(string(name)))
+	r.each(where{at}, string(name), validation.IsQualifiedName(string(name)))
 	if len(r.errs) > 0 || strings.Contains(string(name), "/") || isHugePages(name) {
 		return r.errs
 	}
@@ -45,7 +45,7 @@ func ValidateResourceName(name corev1.ResourceName, at *field.Path) field.ErrorL
 	case corev1.ResourceCPU, corev1.ResourceMemory, corev1.ResourceEphemeralStorage, corev1.ResourceStorage, corev1.ResourcePods:
 		return nil
 	default:
-		r.invalid(at, string(name), "must be a standard resource type or fully qualified")
+		r.invalid(where{at}, string(name), "must be a standard resource type or fully qualified")
 		return r.errs
 	}
 }
@@ -55,15 +55,15 @@ func ValidateResourceName(name corev1.ResourceName, at *field.Path) field.ErrorL
 func ValidateQuantity(name corev1.ResourceName, q resource.Quantity, at *field.Path) field.ErrorList {
 	var r report
 	if q.Sign() < 0 {
-		r.invalid(at, q.String(), apivalidation.IsNegativeErrorMsg)
+		r.invalid(where{at}, q.String(), apivalidation.IsNegativeErrorMsg)
 	}
 	if (isExtended(name) || name == corev1.ResourcePods) && q.MilliValue()%1000 != 0 {
-		r.invalid(at, q.String(), "must be an integer")
+		r.invalid(where{at}, q.String(), "must be an integer")
 	}
 	return r.errs
 }
 
-func checkContainerResourceName(r *report, name corev1.ResourceName, at *field.Path) {
+func checkContainerResourceName(r *report, name corev1.ResourceName, at where) {
 	if bad := validation.IsQualifiedName(string(name)); len(bad) > 0 {
 		r.each(at, string(name), bad)
 		return
@@ -79,23 +79,23 @@ func checkContainerResourceName(r *report, name corev1.ResourceName, at *field.P
 	}
 }
 
-func (c *checker) checkResources(res *corev1.ResourceRequirements, at *field.Path) {
-	limits, requests := at.Child("limits"), at.Child("requests")
+func (c *checker) checkResources(res *corev1.ResourceRequirements, at where) {
+	limits, requests := at.child("limits"), at.child("requests")
 	huge, ordinary := false, false
 	note := func(name corev1.ResourceName) {
 		huge = huge || isHugePages(name)
 		ordinary = ordinary || name == corev1.ResourceCPU || name == corev1.ResourceMemory
 	}
 	for _, name := range slices.Sorted(maps.Keys(res.Limits)) {
-		at := limits.Key(string(name))
+		at := limits.key(string(name))
 		checkContainerResourceName(&c.report, name, at)
-		c.add(ValidateQuantity(name, res.Limits[name], at)...)
+		c.add(ValidateQuantity(name, res.Limits[name], at.path)...)
 		note(name)
 	}
 	for _, name := range slices.Sorted(maps.Keys(res.Requests)) {
-		at, q := requests.Key(string(name)), res.Requests[name]
+		at, q := requests.key(string(name)), res.Requests[name]
 		checkContainerResourceName(&c.report, name, at)
-		c.add(ValidateQuantity(name, q, at)...)
+		c.add(ValidateQuantity(name, q, at.path)...)
 		note(name)
 		limit, limited := res.Limits[name]
 		switch {
@@ -104,41 +104,41 @@ func (c *checker) checkResources(res *corev1.ResourceRequirements, at *field.Pat
 		case limited && q.Cmp(limit) > 0:
 			c.invalid(requests, q.String(), fmt.Sprintf("must be less than or equal to %s limit of %s", name, limit.String()))
 		case !limited && !canShare(name):
-			c.add(field.Required(limits, "Limit must be set for non overcommitable resources"))
+			c.add(field.Required(limits.path, "Limit must be set for non overcommitable resources"))
 		}
 	}
 	if huge && !ordinary && c.spec.Resources == nil {
 		c.forbidden(at, "HugePages require cpu or memory")
 	}
-	c.checkClaims(res.Claims, at.Child("claims"))
+	c.checkClaims(res.Claims, at.child("claims"))
 }
 
-func (c *checker) checkClaims(claims []corev1.ResourceClaim, at *field.Path) {
+func (c *checker) checkClaims(claims []corev1.ResourceClaim, at where) {
 	known := map[string]bool{}
 	for _, claim := range c.spec.ResourceClaims {
 		known[claim.Name] = true
 	}
 	seen := map[corev1.ResourceClaim]bool{}
 	for i, claim := range claims {
-		at := at.Index(i)
+		at := at.index(i)
 		switch {
 		case claim.Name == "":
-			c.required(at.Child("name"))
+			c.required(at.child("name"))
 		case seen[claim]:
-			c.add(field.Duplicate(at, claim.Name))
+			c.add(field.Duplicate(at.path, claim.Name))
 		case !known[claim.Name]:
 			// What containers may use is the list of the pod.
-			c.add(field.NotFound(at.Child("name"), claim.Name))
+			c.add(field.NotFound(at.child("name").path, claim.Name))
 		}
 		seen[claim] = true
 	}
 }
 
-func (c *checker) checkResizePolicy(ctr *corev1.Container, at *field.Path) {
+func (c *checker) checkResizePolicy(ctr *corev1.Container, at where) {
 	seen := map[corev1.ResourceName]bool{}
 	for i, p := range ctr.ResizePolicy {
 		if seen[p.ResourceName] {
-			c.add(field.Duplicate(at.Index(i), p.ResourceName))
+			c.add(field.Duplicate(at.index(i).path, p.ResourceName))
 		}
 		seen[p.ResourceName] = true
 		requiredOf(&c.report, at, p.ResourceName, corev1.ResourceCPU, corev1.ResourceMemory)
@@ -150,19 +150,19 @@ func (c *checker) checkResizePolicy(ctr *corev1.Container, at *field.Path) {
 }
 
 // checkPodResources checks what a pod asks for as a whole, and its claims.
-func (c *checker) checkPodResources(spec *field.Path) {
+func (c *checker) checkPodResources(spec where) {
 	s, at := c.spec, spec
 	for _, name := range slices.Sorted(maps.Keys(s.Overhead)) {
-		at := at.Child("overhead").Key(string(name))
+		at := at.child("overhead").key(string(name))
 		checkContainerResourceName(&c.report, name, at)
-		c.add(ValidateQuantity(name, s.Overhead[name], at)...)
+		c.add(ValidateQuantity(name, s.Overhead[name], at.path)...)
 	}
 	names := map[string]bool{}
 	for i, claim := range s.ResourceClaims {
-		at := at.Child("resourceClaims").Index(i)
-		c.name(at.Child("name"), claim.Name, validation.IsDNS1123Label)
+		at := at.child("resourceClaims").index(i)
+		c.name(at.child("name"), claim.Name, validation.IsDNS1123Label)
 		if names[claim.Name] {
-			c.add(field.Duplicate(at.Child("name"), claim.Name))
+			c.add(field.Duplicate(at.child("name").path, claim.Name))
 		}
 		names[claim.Name] = true
 		switch {
@@ -175,20 +175,20 @@ func (c *checker) checkPodResources(spec *field.Path) {
 	if s.Resources == nil {
 		return
 	}
-	at = at.Child("resources")
+	at = at.child("resources")
 	if len(s.Resources.Claims) > 0 {
-		c.forbidden(at.Child("claims"), "claims cannot be set for Resources at pod-level")
+		c.forbidden(at.child("claims"), "claims cannot be set for Resources at pod-level")
 	}
 	for _, list := range []struct {
 		name string
 		r    corev1.ResourceList
 	}{{"limits", s.Resources.Limits}, {"requests", s.Resources.Requests}} {
 		for _, name := range slices.Sorted(maps.Keys(list.r)) {
-			at, q := at.Child(list.name).Key(string(name)), list.r[name]
+			at, q := at.child(list.name).key(string(name)), list.r[name]
 			if !forWholePod(name) {
-				c.add(field.NotSupported(at, name, []corev1.ResourceName{corev1.ResourceCPU, corev1.ResourceMemory}))
+				c.add(field.NotSupported(at.path, name, []corev1.ResourceName{corev1.ResourceCPU, corev1.ResourceMemory}))
 			}
-			c.add(ValidateQuantity(name, q, at)...)
+			c.add(ValidateQuantity(name, q, at.path)...)
 		}
 	}
 	c.checkWholeAgainstParts(spec)
@@ -196,15 +196,15 @@ func (c *checker) checkPodResources(spec *field.Path) {
 
 // checkWholeAgainstParts checks that a pod asks for no less than its containers
 // ask for together, and that none of them may use more than the pod.
-func (c *checker) checkWholeAgainstParts(spec *field.Path) {
-	s, sum, at := c.spec, Requests(c.spec), spec.Child("resources")
+func (c *checker) checkWholeAgainstParts(spec where) {
+	s, sum, at := c.spec, Requests(c.spec), spec.child("resources")
 	for _, name := range slices.Sorted(maps.Keys(s.Resources.Requests)) {
 		q := s.Resources.Requests[name]
 		if limit, ok := s.Resources.Limits[name]; ok && q.Cmp(limit) > 0 {
-			c.invalid(at.Child("requests"), q.String(), fmt.Sprintf("must be less than or equal to %s limit of %s", name, limit.String()))
+			c.invalid(at.child("requests"), q.String(), fmt.Sprintf("must be less than or equal to %s limit of %s", name, limit.String()))
 		}
 		if parts, ok := sum[name]; ok && parts.Cmp(q) > 0 {
-			c.invalid(at.Child("requests").Key(string(name)), q.String(), fmt.Sprintf("must be greater than or equal to aggregate container requests of %s", parts.String()))
+			c.invalid(at.child("requests").key(string(name)), q.String(), fmt.Sprintf("must be greater than or equal to aggregate container requests of %s", parts.String()))
 		}
 	}
 	for _, list := range []struct {
@@ -215,7 +215,7 @@ func (c *checker) checkWholeAgainstParts(spec *field.Path) {
 			for _, name := range slices.Sorted(maps.Keys(list.of[i].Resources.Limits)) {
 				q, whole := list.of[i].Resources.Limits[name], s.Resources.Limits[name]
 				if _, ok := s.Resources.Limits[name]; ok && q.Cmp(whole) > 0 {
-					c.invalid(spec.Child(list.name).Index(i).Child("resources", "limits"), q.String(),
+					c.invalid(spec.child(list.name).index(i).child("resources", "limits"), q.String(),
 						fmt.Sprintf("must be less than or equal to pod limits of %s", whole.String()))
 				}
 			}

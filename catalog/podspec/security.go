@@ -23,10 +23,10 @@ const (
 // people with dots.
 var sysctlName = regexp.MustCompile(sysctlPattern)
 
-func (c *checker) checkPodSecurity(at *field.Path) {
+func (c *checker) checkPodSecurity(at where) {
 	s := c.spec
 	if s.ShareProcessNamespace != nil && *s.ShareProcessNamespace && s.HostPID {
-		c.invalid(at.Child("shareProcessNamespace"), true, "ShareProcessNamespace and HostPID cannot both be enabled")
+		c.invalid(at.child("shareProcessNamespace"), true, "ShareProcessNamespace and HostPID cannot both be enabled")
 	}
 	if s.HostUsers != nil && !*s.HostUsers {
 		for _, f := range []struct {
@@ -34,7 +34,7 @@ func (c *checker) checkPodSecurity(at *field.Path) {
 			set  bool
 		}{{"hostNetwork", s.HostNetwork}, {"hostPID", s.HostPID}, {"hostIPC", s.HostIPC}} {
 			if f.set {
-				c.forbidden(at.Child(f.name), withOwnUsers)
+				c.forbidden(at.child(f.name), withOwnUsers)
 			}
 		}
 	}
@@ -42,49 +42,49 @@ func (c *checker) checkPodSecurity(at *field.Path) {
 	if sc == nil {
 		return
 	}
-	at = at.Child("securityContext")
+	at = at.child("securityContext")
 	c.checkIDs(sc.RunAsUser, sc.RunAsGroup, at)
 	if sc.FSGroup != nil {
-		c.each(at.Child("fsGroup"), *sc.FSGroup, validation.IsValidGroupID(*sc.FSGroup))
+		c.each(at.child("fsGroup"), *sc.FSGroup, validation.IsValidGroupID(*sc.FSGroup))
 	}
 	for i, g := range sc.SupplementalGroups {
-		c.each(at.Child("supplementalGroups").Index(i), g, validation.IsValidGroupID(g))
+		c.each(at.child("supplementalGroups").index(i), g, validation.IsValidGroupID(g))
 	}
 	if p := sc.SupplementalGroupsPolicy; p != nil {
-		supported(&c.report, at.Child("supplementalGroupsPolicy"), *p, corev1.SupplementalGroupsPolicyMerge, corev1.SupplementalGroupsPolicyStrict)
+		supported(&c.report, at.child("supplementalGroupsPolicy"), *p, corev1.SupplementalGroupsPolicyMerge, corev1.SupplementalGroupsPolicyStrict)
 	}
 	if p := sc.FSGroupChangePolicy; p != nil {
-		requiredOf(&c.report, at.Child("fsGroupChangePolicy"), *p, corev1.FSGroupChangeAlways, corev1.FSGroupChangeOnRootMismatch)
+		requiredOf(&c.report, at.child("fsGroupChangePolicy"), *p, corev1.FSGroupChangeAlways, corev1.FSGroupChangeOnRootMismatch)
 	}
 	if p := sc.SELinuxChangePolicy; p != nil {
-		requiredOf(&c.report, at.Child("seLinuxChangePolicy"), *p, corev1.SELinuxChangePolicyMountOption, corev1.SELinuxChangePolicyRecursive)
+		requiredOf(&c.report, at.child("seLinuxChangePolicy"), *p, corev1.SELinuxChangePolicyMountOption, corev1.SELinuxChangePolicyRecursive)
 	}
-	c.checkSysctls(sc.Sysctls, at.Child("sysctls"))
-	c.checkSeccomp(sc.SeccompProfile, at.Child("seccompProfile"))
-	c.checkAppArmor(sc.AppArmorProfile, at.Child("appArmorProfile"))
-	c.checkWindows(sc.WindowsOptions, at.Child("windowsOptions"))
+	c.checkSysctls(sc.Sysctls, at.child("sysctls"))
+	c.checkSeccomp(sc.SeccompProfile, at.child("seccompProfile"))
+	c.checkAppArmor(sc.AppArmorProfile, at.child("appArmorProfile"))
+	c.checkWindows(sc.WindowsOptions, at.child("windowsOptions"))
 }
 
-func (c *checker) checkIDs(user, group *int64, at *field.Path) {
+func (c *checker) checkIDs(user, group *int64, at where) {
 	if user != nil {
-		c.each(at.Child("runAsUser"), *user, validation.IsValidUserID(*user))
+		c.each(at.child("runAsUser"), *user, validation.IsValidUserID(*user))
 	}
 	if group != nil {
-		c.each(at.Child("runAsGroup"), *group, validation.IsValidGroupID(*group))
+		c.each(at.child("runAsGroup"), *group, validation.IsValidGroupID(*group))
 	}
 }
 
-func (c *checker) checkSysctls(sysctls []corev1.Sysctl, at *field.Path) {
+func (c *checker) checkSysctls(sysctls []corev1.Sysctl, at where) {
 	seen := map[string]bool{}
 	for i, s := range sysctls {
-		at := at.Index(i).Child("name")
+		at := at.index(i).child("name")
 		switch {
 		case s.Name == "":
 			c.required(at)
 		case len(s.Name) > maxSysctlName || !sysctlName.MatchString(s.Name):
 			c.invalid(at, s.Name, fmt.Sprintf("must have at most %d characters and match regex %s", maxSysctlName, sysctlPattern))
 		case seen[s.Name]:
-			c.add(field.Duplicate(at, s.Name))
+			c.add(field.Duplicate(at.path, s.Name))
 		}
 		seen[s.Name] = true
 		name := strings.ReplaceAll(s.Name, "/", ".")
@@ -97,16 +97,16 @@ func (c *checker) checkSysctls(sysctls []corev1.Sysctl, at *field.Path) {
 	}
 }
 
-func (c *checker) checkSeccomp(p *corev1.SeccompProfile, at *field.Path) {
+func (c *checker) checkSeccomp(p *corev1.SeccompProfile, at where) {
 	if p == nil {
 		return
 	}
-	requiredOf(&c.report, at.Child("type"), p.Type,
+	requiredOf(&c.report, at.child("type"), p.Type,
 		corev1.SeccompProfileTypeLocalhost, corev1.SeccompProfileTypeRuntimeDefault, corev1.SeccompProfileTypeUnconfined)
-	local := at.Child("localhostProfile")
+	local := at.child("localhostProfile")
 	switch {
 	case p.Type == corev1.SeccompProfileTypeLocalhost && p.LocalhostProfile == nil:
-		c.add(field.Required(local, "must be set when seccomp type is Localhost"))
+		c.add(field.Required(local.path, "must be set when seccomp type is Localhost"))
 	case p.Type == corev1.SeccompProfileTypeLocalhost:
 		c.checkDescending(*p.LocalhostProfile, local)
 	case p.LocalhostProfile != nil:
@@ -114,29 +114,29 @@ func (c *checker) checkSeccomp(p *corev1.SeccompProfile, at *field.Path) {
 	}
 }
 
-func (c *checker) checkAppArmor(p *corev1.AppArmorProfile, at *field.Path) {
+func (c *checker) checkAppArmor(p *corev1.AppArmorProfile, at where) {
 	const maxProfile = 4095 // the longest path that the kernel takes
 	if p == nil {
 		return
 	}
-	requiredOf(&c.report, at.Child("type"), p.Type,
+	requiredOf(&c.report, at.child("type"), p.Type,
 		corev1.AppArmorProfileTypeLocalhost, corev1.AppArmorProfileTypeRuntimeDefault, corev1.AppArmorProfileTypeUnconfined)
-	local := at.Child("localhostProfile")
+	local := at.child("localhostProfile")
 	switch {
 	case p.Type != corev1.AppArmorProfileTypeLocalhost:
 		if p.LocalhostProfile != nil {
 			c.invalid(local, *p.LocalhostProfile, "can only be set when AppArmor type is Localhost")
 		}
 	case p.LocalhostProfile == nil || strings.TrimSpace(*p.LocalhostProfile) == "":
-		c.add(field.Required(local, "must be set when AppArmor type is Localhost"))
+		c.add(field.Required(local.path, "must be set when AppArmor type is Localhost"))
 	case strings.TrimSpace(*p.LocalhostProfile) != *p.LocalhostProfile:
 		c.invalid(local, *p.LocalhostProfile, "must not be padded with whitespace")
 	case len(*p.LocalhostProfile) > maxProfile:
-		c.add(field.TooLong(local, *p.LocalhostProfile, maxProfile))
+		c.add(field.TooLong(local.path, *p.LocalhostProfile, maxProfile))
 	}
 }
 
-func (c *checker) checkWindows(o *corev1.WindowsSecurityContextOptions, at *field.Path) {
+func (c *checker) checkWindows(o *corev1.WindowsSecurityContextOptions, at where) {
 	if o == nil {
 		return
 	}
@@ -144,30 +144,30 @@ func (c *checker) checkWindows(o *corev1.WindowsSecurityContextOptions, at *fiel
 		c.forbidden(at, "windows options cannot be set for a linux pod")
 	}
 	if o.GMSACredentialSpecName != nil {
-		c.each(at.Child("gmsaCredentialSpecName"), *o.GMSACredentialSpecName, validation.IsDNS1123Subdomain(*o.GMSACredentialSpecName))
+		c.each(at.child("gmsaCredentialSpecName"), *o.GMSACredentialSpecName, validation.IsDNS1123Subdomain(*o.GMSACredentialSpecName))
 	}
 	if o.RunAsUserName != nil && *o.RunAsUserName == "" {
-		c.invalid(at.Child("runAsUserName"), "", "runAsUserName cannot be an empty string")
+		c.invalid(at.child("runAsUserName"), "", "runAsUserName cannot be an empty string")
 	}
 	if o.HostProcess != nil && *o.HostProcess && !c.spec.HostNetwork {
-		c.invalid(at.Child("hostProcess"), true, "hostNetwork must be true if pod contains any hostProcess containers")
+		c.invalid(at.child("hostProcess"), true, "hostNetwork must be true if pod contains any hostProcess containers")
 	}
 }
 
-func (c *checker) checkSecurity(sc *corev1.SecurityContext, at *field.Path) {
+func (c *checker) checkSecurity(sc *corev1.SecurityContext, at where) {
 	if sc == nil {
 		return
 	}
 	c.checkIDs(sc.RunAsUser, sc.RunAsGroup, at)
 	if sc.ProcMount != nil {
-		requiredOf(&c.report, at.Child("procMount"), *sc.ProcMount, corev1.DefaultProcMount, corev1.UnmaskedProcMount)
+		requiredOf(&c.report, at.child("procMount"), *sc.ProcMount, corev1.DefaultProcMount, corev1.UnmaskedProcMount)
 		if *sc.ProcMount == corev1.UnmaskedProcMount && (c.spec.HostUsers == nil || *c.spec.HostUsers) {
-			c.invalid(at.Child("procMount"), *sc.ProcMount, "`hostUsers` must be false to use `Unmasked`")
+			c.invalid(at.child("procMount"), *sc.ProcMount, "`hostUsers` must be false to use `Unmasked`")
 		}
 	}
-	c.checkSeccomp(sc.SeccompProfile, at.Child("seccompProfile"))
-	c.checkAppArmor(sc.AppArmorProfile, at.Child("appArmorProfile"))
-	c.checkWindows(sc.WindowsOptions, at.Child("windowsOptions"))
+	c.checkSeccomp(sc.SeccompProfile, at.child("seccompProfile"))
+	c.checkAppArmor(sc.AppArmorProfile, at.child("appArmorProfile"))
+	c.checkWindows(sc.WindowsOptions, at.child("windowsOptions"))
 	if sc.AllowPrivilegeEscalation == nil || *sc.AllowPrivilegeEscalation {
 		return
 	}

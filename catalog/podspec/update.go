@@ -22,7 +22,8 @@ const mayChange = "`spec.containers[*].image`,`spec.initContainers[*].image`,`sp
 
 // ValidateUpdate returns what is wrong with the change from old to spec. A pod
 // on which a scheduling gate is still shut may also narrow down where it can run.
-func ValidateUpdate(spec, old *corev1.PodSpec, at *field.Path) field.ErrorList {
+func ValidateUpdate(spec, old *corev1.PodSpec, path *field.Path) field.ErrorList {
+	at := where{path}
 	var r report
 	fixed := true
 	for _, list := range []struct {
@@ -30,16 +31,16 @@ func ValidateUpdate(spec, old *corev1.PodSpec, at *field.Path) field.ErrorList {
 		now, was []corev1.Container
 	}{{"containers", spec.Containers, old.Containers}, {"initContainers", spec.InitContainers, old.InitContainers}} {
 		if len(list.now) != len(list.was) {
-			r.forbidden(at.Child(list.name), "pod updates may not add or remove containers")
+			r.forbidden(at.child(list.name), "pod updates may not add or remove containers")
 			fixed = false
 		}
 	}
 	if !fixed {
 		return r.errs
 	}
-	r.checkDeadline(spec, old, at.Child("activeDeadlineSeconds"))
-	r.checkAddedTolerations(spec, old, at.Child("tolerations"))
-	r.checkRemovedGates(spec, old, at.Child("schedulingGates"))
+	r.checkDeadline(spec, old, at.child("activeDeadlineSeconds"))
+	r.checkAddedTolerations(spec, old, at.child("tolerations"))
+	r.checkRemovedGates(spec, old, at.child("schedulingGates"))
 
 	// What may change is taken out of the comparison.
 	same := spec.DeepCopy()
@@ -64,7 +65,7 @@ func ValidateUpdate(spec, old *corev1.PodSpec, at *field.Path) field.ErrorList {
 	return r.errs
 }
 
-func (r *report) checkDeadline(spec, old *corev1.PodSpec, at *field.Path) {
+func (r *report) checkDeadline(spec, old *corev1.PodSpec, at where) {
 	now, was := spec.ActiveDeadlineSeconds, old.ActiveDeadlineSeconds
 	switch {
 	case now == nil && was != nil:
@@ -77,7 +78,7 @@ func (r *report) checkDeadline(spec, old *corev1.PodSpec, at *field.Path) {
 	}
 }
 
-func (r *report) checkAddedTolerations(spec, old *corev1.PodSpec, at *field.Path) {
+func (r *report) checkAddedTolerations(spec, old *corev1.PodSpec, at where) {
 	for _, was := range old.Tolerations {
 		kept := slices.ContainsFunc(spec.Tolerations, func(t corev1.Toleration) bool {
 			t.TolerationSeconds = was.TolerationSeconds
@@ -90,10 +91,10 @@ func (r *report) checkAddedTolerations(spec, old *corev1.PodSpec, at *field.Path
 	}
 }
 
-func (r *report) checkRemovedGates(spec, old *corev1.PodSpec, at *field.Path) {
+func (r *report) checkRemovedGates(spec, old *corev1.PodSpec, at where) {
 	for i, g := range spec.SchedulingGates {
 		if !slices.Contains(old.SchedulingGates, g) {
-			r.forbidden(at.Index(i), fmt.Sprintf("only deletion is allowed, but found new scheduling gate '%s'", g.Name))
+			r.forbidden(at.index(i), fmt.Sprintf("only deletion is allowed, but found new scheduling gate '%s'", g.Name))
 		}
 	}
 }
@@ -101,11 +102,11 @@ func (r *report) checkRemovedGates(spec, old *corev1.PodSpec, at *field.Path) {
 // checkNarrowed checks changes of a pod that the scheduler may not look at yet:
 // its node selector may gain labels, its required node affinity requirements.
 // What is in order is taken out of the comparison.
-func (r *report) checkNarrowed(same, old *corev1.PodSpec, at *field.Path) {
+func (r *report) checkNarrowed(same, old *corev1.PodSpec, at where) {
 	if !maps.Equal(same.NodeSelector, old.NodeSelector) {
 		for key, value := range old.NodeSelector {
 			if now, ok := same.NodeSelector[key]; !ok || now != value {
-				r.invalid(at.Child("nodeSelector"), same.NodeSelector, "only additions to spec.nodeSelector are allowed (no mutations or deletions)")
+				r.invalid(at.child("nodeSelector"), same.NodeSelector, "only additions to spec.nodeSelector are allowed (no mutations or deletions)")
 				break
 			}
 		}
@@ -115,15 +116,15 @@ func (r *report) checkNarrowed(same, old *corev1.PodSpec, at *field.Path) {
 	if equality.Semantic.DeepEqual(was, now) {
 		return
 	}
-	at = at.Child("affinity", "nodeAffinity")
+	at = at.child("affinity", "nodeAffinity")
 	if w := requiredTerms(was); len(w) > 0 {
 		n := requiredTerms(now)
 		if len(w) != len(n) {
-			r.invalid(at.Child(required, "nodeSelectorTerms"), n, "no additions/deletions to non-empty NodeSelectorTerms list are allowed")
+			r.invalid(at.child(required, "nodeSelectorTerms"), n, "no additions/deletions to non-empty NodeSelectorTerms list are allowed")
 		} else {
 			for i := range w {
 				if !startsWith(n[i].MatchExpressions, w[i].MatchExpressions) || !startsWith(n[i].MatchFields, w[i].MatchFields) {
-					r.invalid(at.Child(required, "nodeSelectorTerms").Index(i), n[i], "only additions are allowed (no mutations or deletions)")
+					r.invalid(at.child(required, "nodeSelectorTerms").index(i), n[i], "only additions are allowed (no mutations or deletions)")
 				}
 			}
 		}

@@ -15,22 +15,26 @@ import (
 // Validate returns everything that is wrong with the spec of a pod. The spec
 // must have been through [DefaultPod].
 func Validate(spec *corev1.PodSpec, at *field.Path) field.ErrorList {
-	c := checker{spec: spec, isPod: true}
-	c.check(at)
-	return c.errs
+	return faults(at, func(at where) field.ErrorList {
+		c := checker{spec: spec, isPod: true}
+		c.check(at)
+		return c.errs
+	})
 }
 
 // ValidateTemplate returns everything that is wrong with a template of pods. Its
 // spec must have been through [Default].
 func ValidateTemplate(t *corev1.PodTemplateSpec, at *field.Path) field.ErrorList {
-	c := checker{spec: &t.Spec}
-	c.errs = append(c.errs, metav1validation.ValidateLabels(t.Labels, at.Child("metadata", "labels"))...)
-	c.errs = append(c.errs, apivalidation.ValidateAnnotations(t.Annotations, at.Child("metadata", "annotations"))...)
-	c.check(at.Child("spec"))
-	if len(t.Spec.EphemeralContainers) > 0 {
-		c.forbidden(at.Child("spec", "ephemeralContainers"), "ephemeral containers not allowed in pod template")
-	}
-	return c.errs
+	return faults(at, func(at where) field.ErrorList {
+		c := checker{spec: &t.Spec}
+		c.errs = append(c.errs, metav1validation.ValidateLabels(t.Labels, at.child("metadata", "labels").path)...)
+		c.errs = append(c.errs, apivalidation.ValidateAnnotations(t.Annotations, at.child("metadata", "annotations").path)...)
+		c.check(at.child("spec"))
+		if len(t.Spec.EphemeralContainers) > 0 {
+			c.forbidden(at.child("spec", "ephemeralContainers"), "ephemeral containers not allowed in pod template")
+		}
+		return c.errs
+	})
 }
 
 // A checker checks one spec.
@@ -42,8 +46,8 @@ type checker struct {
 	volumes map[string]*corev1.VolumeSource // by name, from checkVolumes on
 }
 
-func (c *checker) check(at *field.Path) {
-	c.checkVolumes(at.Child("volumes"))
+func (c *checker) check(at where) {
+	c.checkVolumes(at.child("volumes"))
 	c.checkContainers(at)
 	c.checkLife(at)
 	c.checkIdentity(at)
@@ -54,38 +58,38 @@ func (c *checker) check(at *field.Path) {
 }
 
 // checkLife checks what decides when a pod starts and ends.
-func (c *checker) checkLife(at *field.Path) {
+func (c *checker) checkLife(at where) {
 	s := c.spec
-	requiredOf(&c.report, at.Child("restartPolicy"), s.RestartPolicy,
+	requiredOf(&c.report, at.child("restartPolicy"), s.RestartPolicy,
 		corev1.RestartPolicyAlways, corev1.RestartPolicyNever, corev1.RestartPolicyOnFailure)
 	if d := s.ActiveDeadlineSeconds; d != nil && (*d < 1 || *d > math.MaxInt32) {
-		c.invalid(at.Child("activeDeadlineSeconds"), *d, validation.InclusiveRangeError(1, math.MaxInt32))
+		c.invalid(at.child("activeDeadlineSeconds"), *d, validation.InclusiveRangeError(1, math.MaxInt32))
 	}
 	if s.TerminationGracePeriodSeconds == nil {
-		c.required(at.Child("terminationGracePeriodSeconds"))
+		c.required(at.child("terminationGracePeriodSeconds"))
 	}
 	for i, g := range s.ReadinessGates {
-		c.each(at.Child("readinessGates").Index(i).Child("conditionType"), string(g.ConditionType), validation.IsQualifiedName(string(g.ConditionType)))
+		c.each(at.child("readinessGates").index(i).child("conditionType"), string(g.ConditionType), validation.IsQualifiedName(string(g.ConditionType)))
 	}
 	gates := map[string]bool{}
 	for i, g := range s.SchedulingGates {
-		at := at.Child("schedulingGates").Index(i)
+		at := at.child("schedulingGates").index(i)
 		c.each(at, g.Name, validation.IsQualifiedName(g.Name))
 		if gates[g.Name] {
-			c.add(field.Duplicate(at, g.Name))
+			c.add(field.Duplicate(at.path, g.Name))
 		}
 		gates[g.Name] = true
 	}
 	if s.PreemptionPolicy != nil {
-		requiredOf(&c.report, at.Child("preemptionPolicy"), *s.PreemptionPolicy, corev1.PreemptLowerPriority, corev1.PreemptNever)
+		requiredOf(&c.report, at.child("preemptionPolicy"), *s.PreemptionPolicy, corev1.PreemptLowerPriority, corev1.PreemptNever)
 	}
 	if s.OS != nil {
-		requiredOf(&c.report, at.Child("os", "name"), s.OS.Name, corev1.Linux, corev1.Windows)
+		requiredOf(&c.report, at.child("os", "name"), s.OS.Name, corev1.Linux, corev1.Windows)
 	}
 }
 
 // checkIdentity checks the names that a pod has and uses.
-func (c *checker) checkIdentity(at *field.Path) {
+func (c *checker) checkIdentity(at where) {
 	s := c.spec
 	names := []struct {
 		field, value string
@@ -105,17 +109,17 @@ func (c *checker) checkIdentity(at *field.Path) {
 	}
 	for _, n := range names {
 		if n.value != "" {
-			c.each(at.Child(n.field), n.value, n.rule(n.value))
+			c.each(at.child(n.field), n.value, n.rule(n.value))
 		}
 	}
 	if s.RuntimeClassName != nil && *s.RuntimeClassName == "" {
-		c.each(at.Child("runtimeClassName"), "", validation.IsDNS1123Subdomain(""))
+		c.each(at.child("runtimeClassName"), "", validation.IsDNS1123Subdomain(""))
 	}
 	for i, a := range s.HostAliases {
-		at := at.Child("hostAliases").Index(i)
-		c.add(validation.IsValidIP(at.Child("ip"), a.IP)...)
+		at := at.child("hostAliases").index(i)
+		c.add(validation.IsValidIP(at.child("ip").path, a.IP)...)
 		for j, h := range a.Hostnames {
-			c.each(at.Child("hostnames").Index(j), h, validation.IsDNS1123Subdomain(h))
+			c.each(at.child("hostnames").index(j), h, validation.IsDNS1123Subdomain(h))
 		}
 	}
 	c.checkHostnameOverride(at)
@@ -123,14 +127,14 @@ func (c *checker) checkIdentity(at *field.Path) {
 
 const maxHostname = 64 // Linux's limit
 
-func (c *checker) checkHostnameOverride(at *field.Path) {
+func (c *checker) checkHostnameOverride(at where) {
 	name := c.spec.HostnameOverride
 	if name == nil {
 		return
 	}
-	at = at.Child("hostnameOverride")
+	at = at.child("hostnameOverride")
 	if len(*name) > maxHostname {
-		c.add(field.TooLong(at, *name, maxHostname))
+		c.add(field.TooLong(at.path, *name, maxHostname))
 	}
 	c.each(at, *name, validation.IsDNS1123Subdomain(*name))
 	if c.spec.SetHostnameAsFQDN != nil && *c.spec.SetHostnameAsFQDN {
@@ -148,13 +152,13 @@ const (
 	maxSearchListChars = 2048
 )
 
-func (c *checker) checkDNS(at *field.Path) {
+func (c *checker) checkDNS(at where) {
 	s := c.spec
-	requiredOf(&c.report, at.Child("dnsPolicy"), s.DNSPolicy,
+	requiredOf(&c.report, at.child("dnsPolicy"), s.DNSPolicy,
 		corev1.DNSClusterFirst, corev1.DNSClusterFirstWithHostNet, corev1.DNSDefault, corev1.DNSNone)
-	servers := at.Child("dnsConfig", "nameservers")
+	servers := at.child("dnsConfig", "nameservers")
 	if s.DNSPolicy == corev1.DNSNone && (s.DNSConfig == nil || len(s.DNSConfig.Nameservers) == 0) {
-		c.add(field.Required(servers, fmt.Sprintf("must provide at least one DNS nameserver when `dnsPolicy` is %s", corev1.DNSNone)))
+		c.add(field.Required(servers.path, fmt.Sprintf("must provide at least one DNS nameserver when `dnsPolicy` is %s", corev1.DNSNone)))
 	}
 	if s.DNSConfig == nil {
 		return
@@ -163,9 +167,9 @@ func (c *checker) checkDNS(at *field.Path) {
 		c.invalid(servers, n, fmt.Sprintf("must not have more than %v nameservers", maxNameservers))
 	}
 	for i, ip := range s.DNSConfig.Nameservers {
-		c.add(validation.IsValidIP(servers.Index(i), ip)...)
+		c.add(validation.IsValidIP(servers.index(i).path, ip)...)
 	}
-	searches := at.Child("dnsConfig", "searches")
+	searches := at.child("dnsConfig", "searches")
 	if n := s.DNSConfig.Searches; len(n) > maxSearchPaths {
 		c.invalid(searches, n, fmt.Sprintf("must not have more than %v search paths", maxSearchPaths))
 	}
@@ -176,11 +180,11 @@ func (c *checker) checkDNS(at *field.Path) {
 		if domain == "." {
 			continue
 		}
-		c.each(searches.Index(i), domain, validation.IsDNS1123SubdomainWithUnderscore(strings.TrimSuffix(domain, ".")))
+		c.each(searches.index(i), domain, validation.IsDNS1123SubdomainWithUnderscore(strings.TrimSuffix(domain, ".")))
 	}
 	for i, o := range s.DNSConfig.Options {
 		if o.Name == "" {
-			c.required(at.Child("dnsConfig", "options").Index(i))
+			c.required(at.child("dnsConfig", "options").index(i))
 		}
 	}
 }

@@ -11,13 +11,13 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
-func (c *checker) checkVolumes(at *field.Path) {
+func (c *checker) checkVolumes(at where) {
 	c.volumes = map[string]*corev1.VolumeSource{}
 	for i := range c.spec.Volumes {
-		v, at := &c.spec.Volumes[i], at.Index(i)
-		c.name(at.Child("name"), v.Name, validation.IsDNS1123Label)
+		v, at := &c.spec.Volumes[i], at.index(i)
+		c.name(at.child("name"), v.Name, validation.IsDNS1123Label)
 		if v.Name != "" && c.volumes[v.Name] != nil {
-			c.add(field.Duplicate(at.Child("name"), v.Name))
+			c.add(field.Duplicate(at.child("name").path, v.Name))
 		}
 		c.volumes[v.Name] = &v.VolumeSource
 		c.checkVolume(v.Name, &v.VolumeSource, at)
@@ -26,67 +26,68 @@ func (c *checker) checkVolumes(at *field.Path) {
 
 // types counts the fields of a source, a pointer to a struct of pointers, that are set,
 // and refuses all but the first of them.
-func (c *checker) types(source any, at *field.Path, tooMany string) (n int) {
-	for f, v := range reflect.ValueOf(source).Elem().Fields() {
-		if v.IsNil() {
+func (c *checker) types(source any, at where, tooMany string) (n int) {
+	all := reflect.ValueOf(source).Elem()
+	for i := range all.NumField() {
+		if all.Field(i).IsNil() {
 			continue
 		}
-		typ, _, _ := strings.Cut(f.Tag.Get("json"), ",")
 		if n++; n > 1 {
-			c.forbidden(at.Child(typ), tooMany)
+			typ, _, _ := strings.Cut(all.Type().Field(i).Tag.Get("json"), ",")
+			c.forbidden(at.child(typ), tooMany)
 		}
 	}
 	return n
 }
 
 // checkVolume checks that a volume is of exactly one type, and that type.
-func (c *checker) checkVolume(name string, s *corev1.VolumeSource, at *field.Path) {
+func (c *checker) checkVolume(name string, s *corev1.VolumeSource, at where) {
 	if c.types(s, at, "may not specify more than 1 volume type") == 0 {
-		c.add(field.Required(at, "must specify a volume type"))
+		c.add(field.Required(at.path, "must specify a volume type"))
 		return
 	}
 	switch {
 	case s.EmptyDir != nil:
 		if q := s.EmptyDir.SizeLimit; q != nil && q.Sign() < 0 {
-			c.forbidden(at.Child("emptyDir", "sizeLimit"), "SizeLimit field must be a valid resource quantity")
+			c.forbidden(at.child("emptyDir", "sizeLimit"), "SizeLimit field must be a valid resource quantity")
 		}
 	case s.HostPath != nil:
-		c.checkHostPath(s.HostPath, at.Child("hostPath"))
+		c.checkHostPath(s.HostPath, at.child("hostPath"))
 	case s.Secret != nil:
-		c.checkFiles(s.Secret.SecretName, "secretName", s.Secret.DefaultMode, s.Secret.Items, at.Child("secret"))
+		c.checkFiles(s.Secret.SecretName, "secretName", s.Secret.DefaultMode, s.Secret.Items, at.child("secret"))
 	case s.ConfigMap != nil:
-		c.checkFiles(s.ConfigMap.Name, "name", s.ConfigMap.DefaultMode, s.ConfigMap.Items, at.Child("configMap"))
+		c.checkFiles(s.ConfigMap.Name, "name", s.ConfigMap.DefaultMode, s.ConfigMap.Items, at.child("configMap"))
 	case s.DownwardAPI != nil:
-		c.checkMode(s.DownwardAPI.DefaultMode, at.Child("downwardAPI", "defaultMode"))
-		c.checkDownward(s.DownwardAPI.Items, at.Child("downwardAPI", "items"))
+		c.checkMode(s.DownwardAPI.DefaultMode, at.child("downwardAPI", "defaultMode"))
+		c.checkDownward(s.DownwardAPI.Items, at.child("downwardAPI", "items"))
 	case s.Projected != nil:
-		c.checkProjected(s.Projected, at.Child("projected"))
+		c.checkProjected(s.Projected, at.child("projected"))
 	case s.PersistentVolumeClaim != nil:
-		c.name(at.Child("persistentVolumeClaim", "claimName"), s.PersistentVolumeClaim.ClaimName, validation.IsDNS1123Subdomain)
+		c.name(at.child("persistentVolumeClaim", "claimName"), s.PersistentVolumeClaim.ClaimName, validation.IsDNS1123Subdomain)
 	case s.Ephemeral != nil:
-		c.checkEphemeral(s.Ephemeral, at.Child("ephemeral"))
+		c.checkEphemeral(s.Ephemeral, at.child("ephemeral"))
 	case s.Image != nil:
-		c.checkImageVolume(s.Image, at.Child("image"))
+		c.checkImageVolume(s.Image, at.child("image"))
 	case s.CSI != nil:
-		c.name(at.Child("csi", "driver"), s.CSI.Driver, func(d string) []string { return validation.IsDNS1123Subdomain(strings.ToLower(d)) })
+		c.name(at.child("csi", "driver"), s.CSI.Driver, func(d string) []string { return validation.IsDNS1123Subdomain(strings.ToLower(d)) })
 		if ref := s.CSI.NodePublishSecretRef; ref != nil && ref.Name == "" {
-			c.required(at.Child("csi", "nodePublishSecretRef", "name"))
+			c.required(at.child("csi", "nodePublishSecretRef", "name"))
 		}
 	default:
 		c.checkForeignVolume(s, at)
 	}
 }
 
-func (c *checker) checkHostPath(h *corev1.HostPathVolumeSource, at *field.Path) {
+func (c *checker) checkHostPath(h *corev1.HostPathVolumeSource, at where) {
 	if h.Path == "" {
-		c.required(at.Child("path"))
+		c.required(at.child("path"))
 		return
 	}
 	if hasBackstep(h.Path) {
-		c.invalid(at.Child("path"), h.Path, "must not contain '..'")
+		c.invalid(at.child("path"), h.Path, "must not contain '..'")
 	}
 	if h.Type != nil {
-		supported(&c.report, at.Child("type"), *h.Type,
+		supported(&c.report, at.child("type"), *h.Type,
 			corev1.HostPathBlockDev, corev1.HostPathCharDev, corev1.HostPathDirectory, corev1.HostPathDirectoryOrCreate,
 			corev1.HostPathFile, corev1.HostPathFileOrCreate, corev1.HostPathSocket)
 	}
@@ -94,35 +95,35 @@ func (c *checker) checkHostPath(h *corev1.HostPathVolumeSource, at *field.Path) 
 
 const badMode = "must be a number between 0 and 0777 (octal), both inclusive"
 
-func (c *checker) checkMode(mode *int32, at *field.Path) {
+func (c *checker) checkMode(mode *int32, at where) {
 	if mode != nil && (*mode < 0 || *mode > 0o777) {
 		c.invalid(at, *mode, badMode)
 	}
 }
 
 // checkFiles checks the files that a config map or secret gives.
-func (c *checker) checkFiles(name, nameField string, mode *int32, items []corev1.KeyToPath, at *field.Path) {
+func (c *checker) checkFiles(name, nameField string, mode *int32, items []corev1.KeyToPath, at where) {
 	if name == "" {
-		c.required(at.Child(nameField))
+		c.required(at.child(nameField))
 	}
-	c.checkMode(mode, at.Child("defaultMode"))
-	c.checkItems(items, at.Child("items"))
+	c.checkMode(mode, at.child("defaultMode"))
+	c.checkItems(items, at.child("items"))
 }
 
-func (c *checker) checkItems(items []corev1.KeyToPath, at *field.Path) {
+func (c *checker) checkItems(items []corev1.KeyToPath, at where) {
 	for i, item := range items {
-		at := at.Index(i)
+		at := at.index(i)
 		if item.Key == "" {
-			c.required(at.Child("key"))
+			c.required(at.child("key"))
 		}
-		c.checkFilePath(item.Path, at.Child("path"))
-		c.checkMode(item.Mode, at.Child("mode"))
+		c.checkFilePath(item.Path, at.child("path"))
+		c.checkMode(item.Mode, at.child("mode"))
 	}
 }
 
 // checkFilePath checks the path of a file within a volume. What begins with two
 // dots is kept for replacing all files at once.
-func (c *checker) checkFilePath(p string, at *field.Path) {
+func (c *checker) checkFilePath(p string, at where) {
 	if p == "" {
 		c.required(at)
 		return
@@ -133,92 +134,92 @@ func (c *checker) checkFilePath(p string, at *field.Path) {
 	}
 }
 
-func (c *checker) checkDownward(items []corev1.DownwardAPIVolumeFile, at *field.Path) {
+func (c *checker) checkDownward(items []corev1.DownwardAPIVolumeFile, at where) {
 	for i, f := range items {
-		at := at.Index(i)
-		c.checkFilePath(f.Path, at.Child("path"))
+		at := at.index(i)
+		c.checkFilePath(f.Path, at.child("path"))
 		switch {
 		case f.FieldRef != nil:
-			c.checkFieldRef(f.FieldRef, fileFields, at.Child("fieldRef"))
+			c.checkFieldRef(f.FieldRef, fileFields, at.child("fieldRef"))
 			if f.ResourceFieldRef != nil {
 				c.invalid(at, "resource", "fieldRef and resourceFieldRef can not be specified simultaneously")
 			}
 		case f.ResourceFieldRef != nil:
-			c.checkResourceRef(f.ResourceFieldRef, true, at.Child("resourceFieldRef"))
+			c.checkResourceRef(f.ResourceFieldRef, true, at.child("resourceFieldRef"))
 		default:
-			c.add(field.Required(at, "one of fieldRef and resourceFieldRef is required"))
+			c.add(field.Required(at.path, "one of fieldRef and resourceFieldRef is required"))
 		}
-		c.checkMode(f.Mode, at.Child("mode"))
+		c.checkMode(f.Mode, at.child("mode"))
 	}
 }
 
-func (c *checker) checkProjected(p *corev1.ProjectedVolumeSource, at *field.Path) {
-	c.checkMode(p.DefaultMode, at.Child("defaultMode"))
+func (c *checker) checkProjected(p *corev1.ProjectedVolumeSource, at where) {
+	c.checkMode(p.DefaultMode, at.child("defaultMode"))
 	paths := map[string]bool{}
-	place := func(p string, at *field.Path) {
+	claim := func(p string, at where) {
 		if p = path.Clean(p); p != "." && paths[p] {
 			c.invalid(at, p, "conflicting duplicate paths")
 		}
 		paths[p] = true
 	}
 	for i := range p.Sources {
-		s, at := &p.Sources[i], at.Child("sources").Index(i)
+		s, at := &p.Sources[i], at.child("sources").index(i)
 		if c.types(s, at, "may not specify more than 1 volume type per source") == 0 {
-			c.add(field.Required(at, "must specify one of: `secret`, `configMap`, `downwardAPI`, `serviceAccountToken`, `clusterTrustBundle` or `podCertificate`"))
+			c.add(field.Required(at.path, "must specify one of: `secret`, `configMap`, `downwardAPI`, `serviceAccountToken`, `clusterTrustBundle` or `podCertificate`"))
 			continue
 		}
-		c.checkSource(s, place, at)
+		c.checkSource(s, claim, at)
 	}
 }
 
-func (c *checker) checkSource(s *corev1.VolumeProjection, place func(string, *field.Path), at *field.Path) {
-	items := func(items []corev1.KeyToPath, at *field.Path) {
+func (c *checker) checkSource(s *corev1.VolumeProjection, claim func(string, where), at where) {
+	items := func(items []corev1.KeyToPath, at where) {
 		c.checkItems(items, at)
 		for i, item := range items {
 			if item.Path != "" {
-				place(item.Path, at.Index(i).Child("path"))
+				claim(item.Path, at.index(i).child("path"))
 			}
 		}
 	}
 	if s.Secret != nil {
 		if s.Secret.Name == "" {
-			c.required(at.Child("secret", "name"))
+			c.required(at.child("secret", "name"))
 		}
-		items(s.Secret.Items, at.Child("secret", "items"))
+		items(s.Secret.Items, at.child("secret", "items"))
 	}
 	if s.ConfigMap != nil {
 		if s.ConfigMap.Name == "" {
-			c.required(at.Child("configMap", "name"))
+			c.required(at.child("configMap", "name"))
 		}
-		items(s.ConfigMap.Items, at.Child("configMap", "items"))
+		items(s.ConfigMap.Items, at.child("configMap", "items"))
 	}
 	if s.DownwardAPI != nil {
-		at := at.Child("downwardAPI", "items")
+		at := at.child("downwardAPI", "items")
 		c.checkDownward(s.DownwardAPI.Items, at)
 		for i, f := range s.DownwardAPI.Items {
 			if f.Path != "" {
-				place(f.Path, at.Index(i).Child("path"))
+				claim(f.Path, at.index(i).child("path"))
 			}
 		}
 	}
 	if t := s.ServiceAccountToken; t != nil {
-		c.checkToken(t, at.Child("serviceAccountToken"))
+		c.checkToken(t, at.child("serviceAccountToken"))
 		if t.Path != "" {
-			place(t.Path, at.Child("serviceAccountToken", "path"))
+			claim(t.Path, at.child("serviceAccountToken", "path"))
 		}
 	}
 	if b := s.ClusterTrustBundle; b != nil {
-		c.checkTrustBundle(b, at.Child("clusterTrustBundle"))
+		c.checkTrustBundle(b, at.child("clusterTrustBundle"))
 		if b.Path != "" {
-			place(b.Path, at.Child("clusterTrustBundle", "path"))
+			claim(b.Path, at.child("clusterTrustBundle", "path"))
 		}
 	}
 	if p := s.PodCertificate; p != nil {
-		c.checkCertificate(p, at.Child("podCertificate"))
+		c.checkCertificate(p, at.child("podCertificate"))
 		for name, file := range map[string]string{"credentialBundlePath": p.CredentialBundlePath, "keyPath": p.KeyPath, "certificateChainPath": p.CertificateChainPath} {
 			if file != "" {
-				c.checkFilePath(file, at.Child("podCertificate", name))
-				place(file, at.Child("podCertificate", name))
+				c.checkFilePath(file, at.child("podCertificate", name))
+				claim(file, at.child("podCertificate", name))
 			}
 		}
 	}
@@ -229,30 +230,30 @@ const (
 	maxTokenSeconds = 1 << 32
 )
 
-func (c *checker) checkToken(t *corev1.ServiceAccountTokenProjection, at *field.Path) {
+func (c *checker) checkToken(t *corev1.ServiceAccountTokenProjection, at where) {
 	switch e := t.ExpirationSeconds; {
 	case e == nil:
-		c.required(at.Child("expirationSeconds"))
+		c.required(at.child("expirationSeconds"))
 	case *e < minTokenSeconds:
-		c.invalid(at.Child("expirationSeconds"), *e, "may not specify a duration less than 10 minutes")
+		c.invalid(at.child("expirationSeconds"), *e, "may not specify a duration less than 10 minutes")
 	case *e > maxTokenSeconds:
-		c.invalid(at.Child("expirationSeconds"), *e, "may not specify a duration larger than 2^32 seconds")
+		c.invalid(at.child("expirationSeconds"), *e, "may not specify a duration larger than 2^32 seconds")
 	}
-	c.checkFilePath(t.Path, at.Child("path"))
+	c.checkFilePath(t.Path, at.child("path"))
 }
 
-func (c *checker) checkTrustBundle(b *corev1.ClusterTrustBundleProjection, at *field.Path) {
+func (c *checker) checkTrustBundle(b *corev1.ClusterTrustBundleProjection, at where) {
 	named, signed := b.Name != nil && *b.Name != "", b.SignerName != nil && *b.SignerName != ""
 	switch {
 	case named && signed:
 		c.invalid(at, b, "only one of name and signerName may be used")
 	case !named && !signed:
-		c.add(field.Required(at, "either name or signerName must be specified"))
+		c.add(field.Required(at.path, "either name or signerName must be specified"))
 	case named && b.LabelSelector != nil:
-		c.invalid(at.Child("labelSelector"), b.LabelSelector, "labelSelector must be unset if name is specified")
+		c.invalid(at.child("labelSelector"), b.LabelSelector, "labelSelector must be unset if name is specified")
 	}
-	c.add(metav1validation.ValidateLabelSelector(b.LabelSelector, metav1validation.LabelSelectorValidationOptions{}, at.Child("labelSelector"))...)
-	c.checkFilePath(b.Path, at.Child("path"))
+	c.add(metav1validation.ValidateLabelSelector(b.LabelSelector, metav1validation.LabelSelectorValidationOptions{}, at.child("labelSelector").path)...)
+	c.checkFilePath(b.Path, at.child("path"))
 }
 
 const (
@@ -260,75 +261,75 @@ const (
 	maxCertSeconds = 91 * 24 * 60 * 60
 )
 
-func (c *checker) checkCertificate(p *corev1.PodCertificateProjection, at *field.Path) {
+func (c *checker) checkCertificate(p *corev1.PodCertificateProjection, at where) {
 	if p.SignerName == "" {
-		c.required(at.Child("signerName"))
+		c.required(at.child("signerName"))
 	}
-	requiredOf(&c.report, at.Child("keyType"), p.KeyType, "ECDSAP256", "ECDSAP384", "ECDSAP521", "ED25519", "RSA3072", "RSA4096")
+	requiredOf(&c.report, at.child("keyType"), p.KeyType, "ECDSAP256", "ECDSAP384", "ECDSAP521", "ED25519", "RSA3072", "RSA4096")
 	if s := p.MaxExpirationSeconds; s != nil && (*s < minCertSeconds || *s > maxCertSeconds) {
-		c.invalid(at.Child("maxExpirationSeconds"), *s, validation.InclusiveRangeError(minCertSeconds, maxCertSeconds))
+		c.invalid(at.child("maxExpirationSeconds"), *s, validation.InclusiveRangeError(minCertSeconds, maxCertSeconds))
 	}
 	if p.CredentialBundlePath == "" && p.KeyPath == "" && p.CertificateChainPath == "" {
-		c.add(field.Required(at, "specify at least one of credentialBundlePath, keyPath, and certificateChainPath"))
+		c.add(field.Required(at.path, "specify at least one of credentialBundlePath, keyPath, and certificateChainPath"))
 	}
 }
 
-func (c *checker) checkEphemeral(e *corev1.EphemeralVolumeSource, at *field.Path) {
+func (c *checker) checkEphemeral(e *corev1.EphemeralVolumeSource, at where) {
 	t := e.VolumeClaimTemplate
 	if t == nil {
-		c.required(at.Child("volumeClaimTemplate"))
+		c.required(at.child("volumeClaimTemplate"))
 		return
 	}
-	at = at.Child("volumeClaimTemplate")
-	c.add(metav1validation.ValidateLabels(t.Labels, at.Child("metadata", "labels"))...)
-	at = at.Child("spec")
+	at = at.child("volumeClaimTemplate")
+	c.add(metav1validation.ValidateLabels(t.Labels, at.child("metadata", "labels").path)...)
+	at = at.child("spec")
 	if len(t.Spec.AccessModes) == 0 {
-		c.add(field.Required(at.Child("accessModes"), "at least 1 access mode is required"))
+		c.add(field.Required(at.child("accessModes").path, "at least 1 access mode is required"))
 	}
 	for _, mode := range t.Spec.AccessModes {
-		supported(&c.report, at.Child("accessModes"), mode,
+		supported(&c.report, at.child("accessModes"), mode,
 			corev1.ReadOnlyMany, corev1.ReadWriteMany, corev1.ReadWriteOnce, corev1.ReadWriteOncePod)
 	}
 	size, ok := t.Spec.Resources.Requests[corev1.ResourceStorage]
 	switch {
 	case !ok:
-		c.required(at.Child("resources").Key(string(corev1.ResourceStorage)))
+		c.required(at.child("resources").key(string(corev1.ResourceStorage)))
 	case size.Sign() <= 0:
-		c.invalid(at.Child("resources").Key(string(corev1.ResourceStorage)), size.String(), "must be greater than zero")
+		c.invalid(at.child("resources").key(string(corev1.ResourceStorage)), size.String(), "must be greater than zero")
 	}
 }
 
-func (c *checker) checkImageVolume(s *corev1.ImageVolumeSource, at *field.Path) {
+func (c *checker) checkImageVolume(s *corev1.ImageVolumeSource, at where) {
 	if s.Reference == "" {
 		if c.isPod {
-			c.required(at.Child("reference"))
+			c.required(at.child("reference"))
 		}
 	} else if strings.TrimSpace(s.Reference) != s.Reference {
-		c.invalid(at.Child("reference"), s.Reference, "must not have leading or trailing whitespace")
+		c.invalid(at.child("reference"), s.Reference, "must not have leading or trailing whitespace")
 	}
-	supported(&c.report, at.Child("pullPolicy"), s.PullPolicy, corev1.PullAlways, corev1.PullIfNotPresent, corev1.PullNever)
+	supported(&c.report, at.child("pullPolicy"), s.PullPolicy, corev1.PullAlways, corev1.PullIfNotPresent, corev1.PullNever)
 }
 
 // checkForeignVolume checks that what names storage outside the cluster is
 // there. Whether it is right only that storage knows.
-func (c *checker) checkForeignVolume(s *corev1.VolumeSource, at *field.Path) {
+func (c *checker) checkForeignVolume(s *corev1.VolumeSource, at where) {
 	need := func(typ string, fields ...string) {
 		for i := 0; i+1 < len(fields); i += 2 {
 			if fields[i+1] == "" {
-				c.required(at.Child(typ, fields[i]))
+				c.required(at.child(typ, fields[i]))
 			}
 		}
 	}
 	list := func(typ, name string, n int) {
 		if n == 0 {
-			c.required(at.Child(typ, name))
+			c.required(at.child(typ, name))
 		}
 	}
 	switch {
 	case s.NFS != nil:
 		need("nfs", "server", s.NFS.Server, "path", s.NFS.Path)
 		if s.NFS.Path != "" && !path.IsAbs(s.NFS.Path) {
-			c.invalid(at.Child("nfs", "path"), s.NFS.Path, "must be an absolute path")
+			c.invalid(at.child("nfs", "path"), s.NFS.Path, "must be an absolute path")
 		}
 	case s.GCEPersistentDisk != nil:
 		need("gcePersistentDisk", "pdName", s.GCEPersistentDisk.PDName)
@@ -337,7 +338,7 @@ func (c *checker) checkForeignVolume(s *corev1.VolumeSource, at *field.Path) {
 	case s.GitRepo != nil:
 		need("gitRepo", "repository", s.GitRepo.Repository)
 		if s.GitRepo.Directory != "" {
-			c.checkDescending(s.GitRepo.Directory, at.Child("gitRepo", "directory"))
+			c.checkDescending(s.GitRepo.Directory, at.child("gitRepo", "directory"))
 		}
 	case s.ISCSI != nil:
 		need("iscsi", "targetPortal", s.ISCSI.TargetPortal, "iqn", s.ISCSI.IQN)
@@ -354,11 +355,11 @@ func (c *checker) checkForeignVolume(s *corev1.VolumeSource, at *field.Path) {
 		list("cephfs", "monitors", len(s.CephFS.Monitors))
 	case s.Flocker != nil:
 		if s.Flocker.DatasetName == "" && s.Flocker.DatasetUUID == "" {
-			c.add(field.Required(at.Child("flocker"), "one of datasetName and datasetUUID is required"))
+			c.add(field.Required(at.child("flocker").path, "one of datasetName and datasetUUID is required"))
 		}
 	case s.FC != nil:
 		if len(s.FC.TargetWWNs) == 0 && len(s.FC.WWIDs) == 0 {
-			c.add(field.Required(at.Child("fc", "targetWWNs"), "must specify either targetWWNs or wwids, but not both"))
+			c.add(field.Required(at.child("fc", "targetWWNs").path, "must specify either targetWWNs or wwids, but not both"))
 		}
 	case s.AzureFile != nil:
 		need("azureFile", "secretName", s.AzureFile.SecretName, "shareName", s.AzureFile.ShareName)

@@ -3,6 +3,7 @@ package resource
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -12,7 +13,8 @@ import (
 	"strconv"
 	"strings"
 
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	kjson "sigs.k8s.io/json"
 	"sigs.k8s.io/yaml"
 )
 
@@ -20,15 +22,30 @@ import (
 // objects.
 const maxDocument = 256 << 20
 
-// A document is one YAML document or JSON value of an input.
+// A document is one YAML document or JSON value of an input, or an item of a List
+// in JSON that is read item by item.
 type document struct {
 	text   []byte
 	number int // from 1
 	line   int // of the input, from 1, on which it starts
+
+	// Where text begins, if not at the beginning of line: that of an item.
+	textLine, textColumn int
+
+	item int    // its number in its List, from 1; 0 for a whole document
+	list header // of its List
 }
+
+// A header is what a List says of itself before its items.
+type header struct{ apiVersion, kind string }
 
 func (d document) place(file string) string {
 	return fmt.Sprintf("%s, document %d (line %d)", file, d.number, d.line)
+}
+
+// start returns where text begins in the input, from 1.
+func (d document) start() (line, column int) {
+	return cmp.Or(d.textLine, d.line), cmp.Or(d.textColumn, 1)
 }
 
 // documents cuts an input into documents. An error ends the stream.
@@ -89,7 +106,7 @@ func yamlDocuments(in *bufio.Reader, yield func(document, error) bool) {
 			}
 			doc.text, doc.line = nil, line
 			if c := bytes.TrimSpace(rest); len(c) > 0 && c[0] != '#' {
-				doc.text = append(doc.text, rest...) // "--- {a: 1}" begins its document
+				doc.text = append(append(doc.text, "   "...), rest...) // "--- {a: 1}" begins its document; columns stay
 			} else {
 				doc.text = append(doc.text, '\n') // so that lines count from the separator
 			}
@@ -117,68 +134,8 @@ func blank(text []byte) bool {
 	return true
 }
 
-// A lineCounter remembers where the lines of what was read begin.
-type lineCounter struct {
-	r      io.Reader
-	read   int64
-	breaks []int64 // offsets of line breaks that have not been counted
-	lines  int     // line breaks that have been
-}
-
-func (c *lineCounter) Read(p []byte) (int, error) {
-	n, err := c.r.Read(p)
-	for i, b := range p[:n] {
-		if b == '\n' {
-			c.breaks = append(c.breaks, c.read+int64(i))
-		}
-	}
-	c.read += int64(n)
-	return n, err
-}
-
-// at returns the line of an offset. Offsets must not fall.
-func (c *lineCounter) at(offset int64) int {
-	n := 0
-	for n < len(c.breaks) && c.breaks[n] < offset {
-		n++
-	}
-	c.lines += n
-	c.breaks = append(c.breaks[:0], c.breaks[n:]...)
-	return c.lines + 1
-}
-
-func jsonDocuments(in *bufio.Reader, yield func(document, error) bool) {
-	counter := &lineCounter{r: io.LimitReader(in, 1<<62)}
-	d := json.NewDecoder(counter)
-	for doc := (document{number: 1, line: 1}); ; doc.number++ {
-		// The offset is that of the end of the value before; blanks follow.
-		if !d.More() {
-			_, err := d.Token()
-			if errors.Is(err, io.EOF) {
-				return
-			}
-			doc.line = counter.at(d.InputOffset())
-			yield(doc, fmt.Errorf("JSON: %w", err))
-			return
-		}
-		doc.line = counter.at(d.InputOffset())
-		var raw json.RawMessage
-		if err := d.Decode(&raw); err != nil {
-			if errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, io.EOF) {
-				err = errors.New("it ends in the middle of an object; a closing brace is missing")
-			}
-			yield(doc, fmt.Errorf("JSON: %w", err))
-			return
-		}
-		doc.text = raw
-		if !yield(doc, nil) {
-			return
-		}
-	}
-}
-
-// object reads a document as one object.
-func (d document) object() (*unstructured.Unstructured, error) {
+// fields reads a document as one object.
+func (d document) fields() (map[string]any, error) {
 	data := d.text
 	if text := bytes.TrimSpace(data); len(text) == 0 || text[0] != '{' || !json.Valid(text) {
 		var err error
@@ -186,50 +143,52 @@ func (d document) object() (*unstructured.Unstructured, error) {
 			return nil, d.explain(err)
 		}
 	}
-	switch text := bytes.TrimSpace(data); {
-	case len(text) == 0 || text[0] != '{':
+	if text := bytes.TrimSpace(data); len(text) == 0 || text[0] != '{' {
 		return nil, fmt.Errorf("it is %s, want an object with apiVersion, kind and metadata", describe(text))
 	}
-	var head struct {
-		APIVersion any `json:"apiVersion"`
-		Kind       any `json:"kind"`
-	}
-	if err := json.Unmarshal(data, &head); err != nil {
+	var fields map[string]any
+	doubled, err := kjson.UnmarshalStrict(data, &fields)
+	if err != nil {
 		return nil, err
 	}
-	for _, f := range []struct {
-		name  string
-		value any
-	}{{"apiVersion", head.APIVersion}, {"kind", head.Kind}} {
-		switch v := f.value.(type) {
+	return fields, errors.Join(doubled...)
+}
+
+// check says whether fields can be those of an object: enough is there, and is what
+// it should be, to know where it goes.
+func check(fields map[string]any) error {
+	for _, name := range []string{"apiVersion", "kind"} {
+		switch v := fields[name].(type) {
 		case string:
-			if v != "" {
-				continue
+			if v == "" {
+				return fmt.Errorf("%s is empty", name)
 			}
-			return nil, fmt.Errorf("%s is empty", f.name)
 		case nil:
-			return nil, fmt.Errorf("%s is not set: an object needs apiVersion, kind and metadata", f.name)
+			return fmt.Errorf("%s is not set: an object needs apiVersion, kind and metadata", name)
 		default:
-			return nil, fmt.Errorf("%s is %s, want a string", f.name, describeValue(v))
+			return fmt.Errorf("%s is %s, want a string", name, describeValue(v))
 		}
 	}
-	u := &unstructured.Unstructured{}
-	if err := u.UnmarshalJSON(data); err != nil {
-		return nil, err
+	apiVersion, _ := fields["apiVersion"].(string)
+	if _, err := schema.ParseGroupVersion(apiVersion); err != nil {
+		return fmt.Errorf("apiVersion is %q, want VERSION or GROUP/VERSION", apiVersion)
 	}
-	if m, found := u.Object["metadata"]; found {
-		if _, ok := m.(map[string]any); !ok {
-			return nil, fmt.Errorf("metadata is %s, want a map", describeValue(m))
-		}
-		for _, key := range []string{"name", "namespace", "generateName"} {
-			if v, found, _ := unstructured.NestedFieldNoCopy(u.Object, "metadata", key); found && v != nil {
-				if _, ok := v.(string); !ok {
-					return nil, fmt.Errorf("metadata.%s is %s, want a string: put it in quotes", key, describeValue(v))
-				}
+	m, found := fields["metadata"]
+	if !found {
+		return nil
+	}
+	metadata, ok := m.(map[string]any)
+	if !ok {
+		return fmt.Errorf("metadata is %s, want a map", describeValue(m))
+	}
+	for _, key := range []string{"name", "namespace", "generateName"} {
+		if v := metadata[key]; v != nil {
+			if _, ok := v.(string); !ok {
+				return fmt.Errorf("metadata.%s is %s, want a string: put it in quotes", key, describeValue(v))
 			}
 		}
 	}
-	return u, nil
+	return nil
 }
 
 func describe(text []byte) string {

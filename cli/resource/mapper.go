@@ -3,6 +3,7 @@ package resource
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -71,17 +72,23 @@ func NewMapper(s Server) *Mapper {
 var core = schema.GroupVersion{Version: "v1"}
 
 // A NoKindError says that the server serves no such kind.
-type NoKindError struct{ Kind schema.GroupVersionKind }
+type NoKindError struct {
+	Kind schema.GroupVersionKind
+	Near []string // kinds that it does serve and that may have been meant
+}
 
 func (e *NoKindError) Error() string {
-	return fmt.Sprintf("no matches for kind %q in version %q: check both, the server does not serve it", e.Kind.Kind, e.Kind.GroupVersion())
+	return fmt.Sprintf("no matches for kind %q in version %q: check both, the server does not serve it", e.Kind.Kind, e.Kind.GroupVersion()) + didYouMean(e.Near)
 }
 
 // A NoTypeError says that the server serves nothing by this name.
-type NoTypeError struct{ Name string }
+type NoTypeError struct {
+	Name string
+	Near []string // names of types that it does serve and that may have been meant
+}
 
 func (e *NoTypeError) Error() string {
-	return fmt.Sprintf("the server doesn't have a resource type %q", e.Name)
+	return fmt.Sprintf("the server doesn't have a resource type %q", e.Name) + didYouMean(e.Near)
 }
 
 // ByKind returns the resource of a kind, or a [*NoKindError].
@@ -95,7 +102,53 @@ func (m *Mapper) ByKind(ctx context.Context, kind schema.GroupVersionKind) (Mapp
 			return r, nil
 		}
 	}
-	return Mapping{}, &NoKindError{kind}
+	return Mapping{}, &NoKindError{kind, m.kindsNear(ctx, kind)}
+}
+
+// Forget makes the mapper ask anew, as after a CustomResourceDefinition was made.
+func (m *Mapper) Forget() {
+	m.versions, m.groups, m.loaded = map[schema.GroupVersion][]Mapping{}, nil, false
+}
+
+// meant returns what a user means by a word: a resource, or those of a category.
+func (m *Mapper) meant(ctx context.Context, word string) ([]Mapping, error) {
+	if word == "all" { // asked for most; nothing else may be called that
+		return m.ByCategory(ctx, word)
+	}
+	mapping, err := m.ByName(ctx, word)
+	if _, ok := errors.AsType[*NoTypeError](err); !ok {
+		return []Mapping{mapping}, err
+	}
+	of, failure := m.ByCategory(ctx, strings.ToLower(word))
+	if failure != nil || len(of) == 0 {
+		return nil, err
+	}
+	return of, nil
+}
+
+// ByGroupKind returns the resource of a kind in the version of its group that the server
+// prefers, or a [*NoTypeError].
+func (m *Mapper) ByGroupKind(ctx context.Context, kind schema.GroupKind) (Mapping, error) {
+	if kind.Group != "" {
+		if err := m.load(ctx); err != nil {
+			return Mapping{}, err
+		}
+	}
+	for _, gv := range append([]schema.GroupVersion{core}, m.groups...) {
+		if gv.Group != kind.Group {
+			continue
+		}
+		served, err := m.version(ctx, gv)
+		if err != nil {
+			return Mapping{}, err
+		}
+		for _, r := range served {
+			if r.Kind == kind.Kind {
+				return r, nil
+			}
+		}
+	}
+	return Mapping{}, &NoTypeError{Name: kind.String()}
 }
 
 // ByName returns the resource that a user means by a plural, singular or short
@@ -119,7 +172,11 @@ func (m *Mapper) ByName(ctx context.Context, name string) (Mapping, error) {
 		return Mapping{}, err
 	}
 	version, versioned, _ := strings.Cut(group, ".")
-	for _, gv := range m.groups {
+	groups := m.groups
+	if qualified { // pods.v1. is the core group's
+		groups = append([]schema.GroupVersion{core}, groups...)
+	}
+	for _, gv := range groups {
 		if qualified && gv.Group != group && (gv.Group != versioned || gv.Version != version) {
 			continue
 		}
@@ -136,7 +193,7 @@ func (m *Mapper) ByName(ctx context.Context, name string) (Mapping, error) {
 			}
 		}
 	}
-	return Mapping{}, &NoTypeError{name}
+	return Mapping{}, &NoTypeError{name, m.typesNear(ctx, word)}
 }
 
 // ByCategory returns the resources of a category such as "all", in the server's
@@ -149,6 +206,9 @@ func (m *Mapper) ByCategory(ctx context.Context, category string) ([]Mapping, er
 	seen := map[schema.GroupResource]bool{}
 	for _, gv := range append([]schema.GroupVersion{core}, m.groups...) {
 		served, err := m.version(ctx, gv)
+		if apierrors.IsServiceUnavailable(err) {
+			continue
+		}
 		if err != nil {
 			return nil, err
 		}

@@ -5,20 +5,29 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"iter"
-	"os"
+	"net/http"
 	"slices"
 	"strings"
-	"syscall"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/labels"
 )
 
-// A Request says where objects come from: files, or arguments.
+// A Request says where objects come from: files, a kustomization, or arguments.
 type Request struct {
-	Files []string  // paths; "-" means In
-	In    io.Reader // standard input
+	// Files are paths of files and directories, patterns of such, http and https
+	// addresses, and "-", which means In. A directory stands for the files in it that
+	// end in .json, .yaml or .yml, with Recursive in those below as well.
+	Files     []string
+	Recursive bool
+	In        io.Reader // standard input
+
+	Kustomize string // directory of a kustomization
+
+	Transport  http.RoundTripper // to addresses; nil means one that has timeouts
+	FetchLimit int64             // bytes read from an address; 0 means DefaultFetchLimit
 
 	Args []string // TYPE/NAME…, or TYPE[,TYPE] [NAME…]
 
@@ -43,6 +52,7 @@ type Info struct {
 
 	Object *unstructured.Unstructured // from a file; nil otherwise
 	Source string                     // where it comes from, for messages
+	origin origin
 
 	Selection      bool
 	Labels, Fields string // of a selection
@@ -63,38 +73,63 @@ func (e *SourceError) Error() string { return e.Place + ": " + e.Err.Error() }
 func (e *SourceError) Unwrap() error { return e.Err }
 
 // Stream yields what the request names. An error stands for one document, file
-// or argument; the stream goes on after it unless the server could not be asked.
+// or argument; the stream goes on after it unless the server could not be asked. The
+// Info beside an error has the Object if there is one: a [*NoKindError] may be about
+// a kind that does not exist yet.
 func Stream(ctx context.Context, m *Mapper, r Request) iter.Seq2[Info, error] {
 	return func(yield func(Info, error) bool) {
+		if err := r.check(); err != nil {
+			yield(Info{}, err)
+			return
+		}
 		switch {
-		case len(r.Files) > 0 && len(r.Args) > 0:
-			yield(Info{}, errors.New("when files are given with -f, no types and names may be given as well"))
-		case len(r.Files) > 0 && (r.Labels != "" || r.Fields != "" || r.All):
-			yield(Info{}, errors.New("when files are given with -f, no selectors may be given as well"))
+		case r.Kustomize != "":
+			r.kustomization(ctx, m, yield)
 		case len(r.Files) > 0:
-			for _, f := range r.Files {
-				if !r.file(ctx, m, f, yield) {
+			for s, err := range r.sources() {
+				if err != nil && !yield(Info{}, err) || err == nil && !r.source(ctx, m, s, yield) {
 					return
 				}
 			}
-		case len(r.Args) == 0:
-			yield(Info{}, errors.New("you must provide one or more resources by argument or filename: TYPE/NAME, TYPE NAME, or -f FILE"))
 		default:
 			r.arguments(ctx, m, yield)
 		}
 	}
 }
 
-// file yields the objects of one file and reports whether to go on.
-func (r Request) file(ctx context.Context, m *Mapper, name string, yield func(Info, error) bool) bool {
-	in, closeIn, err := r.open(name)
+// check refuses what cannot be meant.
+func (r Request) check() error {
+	files := len(r.Files) > 0 || r.Kustomize != ""
+	switch {
+	case len(r.Files) > 0 && r.Kustomize != "":
+		return errors.New("only one of -f or -k can be specified")
+	case r.Kustomize != "" && r.Recursive:
+		return errors.New("the -k flag can't be used with -f or -R")
+	case files && len(r.Args) > 0:
+		return errors.New("when files are given with -f or -k, no types and names may be given as well")
+	case files && (r.Labels != "" || r.Fields != "" || r.All):
+		return errors.New("when files are given with -f or -k, no selectors may be given as well")
+	case !files && len(r.Args) == 0:
+		return errors.New("you must provide one or more resources by argument or filename: TYPE/NAME, TYPE NAME, or -f FILE")
+	case r.All && (r.Labels != "" || r.Fields != ""):
+		return errors.New("--all means everything: it cannot be given together with a selector")
+	}
+	if _, err := labels.Parse(r.Labels); err != nil {
+		return fmt.Errorf("the label selector %q is not valid: %w", r.Labels, err)
+	}
+	if _, err := fields.ParseSelector(r.Fields); err != nil {
+		return fmt.Errorf("the field selector %q is not valid: %w", r.Fields, err)
+	}
+	return nil
+}
+
+// source yields the objects of one source and reports whether to go on.
+func (r Request) source(ctx context.Context, m *Mapper, s source, yield func(Info, error) bool) bool {
+	in, err := s.open(ctx)
 	if err != nil {
 		return yield(Info{}, err)
 	}
-	defer closeIn()
-	if name == "-" {
-		name = "standard input"
-	}
+	defer in.Close()
 	empty := true
 	for doc, err := range documents(in) {
 		empty = false
@@ -102,88 +137,77 @@ func (r Request) file(ctx context.Context, m *Mapper, name string, yield func(In
 			yield(Info{}, context.Cause(ctx))
 			return false
 		}
-		place := doc.place(name)
+		place := doc.place(s.name)
+		if doc.item > 0 {
+			place += fmt.Sprintf(", item %d", doc.item)
+		}
 		var obj *unstructured.Unstructured
 		if err == nil {
 			obj, err = doc.object()
 		}
 		if err != nil {
-			if !yield(Info{}, &SourceError{place, readable(name, err)}) {
+			if !yield(Info{Source: place}, &SourceError{place, readable(err)}) {
 				return false
 			}
 			continue
 		}
-		for o, err := range flatten(obj) {
-			at := place
-			if o.item > 0 {
-				at += fmt.Sprintf(", item %d", o.item)
-			}
-			var info Info
-			if err == nil {
-				info, err = r.info(ctx, m, o.Unstructured)
-			}
-			info.Source = at
-			if err != nil {
-				err = &SourceError{at, err}
-			}
-			if !yield(info, err) {
-				return false
-			}
+		from := origin{text: doc.text}
+		from.line, from.column = doc.start()
+		if !r.objects(ctx, m, place, obj, from, yield) {
+			return false
 		}
 	}
 	if empty {
-		return yield(Info{}, &SourceError{name, errors.New("there is no object in it")})
+		return yield(Info{}, &SourceError{s.name, errors.New("there is no object in it")})
 	}
 	return true
 }
 
-func (r Request) open(name string) (io.Reader, func(), error) {
-	switch {
-	case name == "-":
-		if r.In == nil {
-			return nil, nil, errors.New("there is no standard input")
-		}
-		return r.In, func() {}, nil
-	case name == "":
-		return nil, nil, errors.New("a file name given with -f is empty")
-	case strings.HasPrefix(name, "http://"), strings.HasPrefix(name, "https://"):
-		return nil, nil, fmt.Errorf("%s: addresses are not read; fetch it and pass it with -f -", name)
-	}
-	f, err := os.Open(name)
+// object reads a document, or an item of a List, as an object.
+func (d document) object() (*unstructured.Unstructured, error) {
+	fields, err := d.fields()
 	if err != nil {
-		return nil, nil, fileError(name, err)
+		return nil, err
 	}
-	if st, err := f.Stat(); err == nil && st.IsDir() {
-		_ = f.Close()
-		return nil, nil, fmt.Errorf("%s is a directory; name the files in it, each with -f", name)
-	}
-	return f, func() { _ = f.Close() }, nil
-}
-
-func fileError(name string, err error) error {
-	switch {
-	case errors.Is(err, fs.ErrNotExist):
-		return fmt.Errorf("the path %q does not exist", name)
-	case errors.Is(err, fs.ErrPermission):
-		return fmt.Errorf("the file %q may not be read: permission denied", name)
-	}
-	return fmt.Errorf("the file %q cannot be read: %w", name, err)
-}
-
-// readable takes the path out of an error of reading, where it already stands.
-func readable(name string, err error) error {
-	if _, ok := errors.AsType[*fs.PathError](err); ok {
-		if errno, ok := errors.AsType[syscall.Errno](err); ok {
-			return fmt.Errorf("cannot be read: %w", errno)
+	if d.item > 0 {
+		if err := inherit(fields, d.list); err != nil {
+			return nil, err
 		}
 	}
-	return err
+	if err := check(fields); err != nil {
+		return nil, err
+	}
+	return &unstructured.Unstructured{Object: fields}, nil
 }
 
-// An item is an object, and its number if it stood in a List.
+// objects yields an object, or the items of a List, and reports whether to go on.
+func (r Request) objects(ctx context.Context, m *Mapper, place string, obj *unstructured.Unstructured, from origin, yield func(Info, error) bool) bool {
+	for o, err := range flatten(obj) {
+		at, in := place, from
+		if o.item > 0 {
+			at += fmt.Sprintf(", item %d", o.item)
+			in.path = o.path
+		}
+		var info Info
+		if err == nil {
+			info, err = r.info(ctx, m, o.Unstructured)
+		}
+		info.Source, info.origin = at, in
+		if err != nil {
+			err = &SourceError{at, err}
+		}
+		if !yield(info, err) {
+			return false
+		}
+	}
+	return true
+}
+
+// An item is an object, and its number and path if it stood in a List.
 type item struct {
 	*unstructured.Unstructured
 	item int
+	path string
 }
 
 // flatten yields an object, or the items of a List however deep.
@@ -191,7 +215,7 @@ func flatten(obj *unstructured.Unstructured) iter.Seq2[item, error] {
 	return func(yield func(item, error) bool) {
 		items, found := obj.Object["items"]
 		if !found || !strings.HasSuffix(obj.GetKind(), "List") {
-			yield(item{obj, 0}, nil)
+			yield(item{Unstructured: obj}, nil)
 			return
 		}
 		list, ok := items.([]any)
@@ -200,26 +224,30 @@ func flatten(obj *unstructured.Unstructured) iter.Seq2[item, error] {
 			return
 		}
 		for n, e := range list {
+			this := item{item: n + 1, path: fmt.Sprintf("items[%d]", n)}
 			m, ok := e.(map[string]any)
 			if !ok {
-				if !yield(item{nil, n + 1}, fmt.Errorf("it is %s, want an object", describeValue(e))) {
+				if !yield(this, fmt.Errorf("it is %s, want an object", describeValue(e))) {
 					return
 				}
 				continue
 			}
-			u := &unstructured.Unstructured{Object: m}
-			if kind := strings.TrimSuffix(obj.GetKind(), "List"); u.GetKind() == "" && kind != "" {
-				u.SetKind(kind) // a PodList's items need not say that they are Pods
-				u.SetAPIVersion(obj.GetAPIVersion())
+			err := inherit(m, header{obj.GetAPIVersion(), obj.GetKind()})
+			if err == nil {
+				err = check(m)
 			}
-			if u.GetKind() == "" || u.GetAPIVersion() == "" {
-				if !yield(item{nil, n + 1}, errors.New("apiVersion or kind is not set")) {
+			if err != nil {
+				if !yield(this, err) {
 					return
 				}
 				continue
 			}
-			for inner, err := range flatten(u) {
+			for inner, err := range flatten(&unstructured.Unstructured{Object: m}) {
 				inner.item = n + 1
+				if inner.path != "" {
+					inner.path = "." + inner.path
+				}
+				inner.path = this.path + inner.path
 				if !yield(inner, err) {
 					return
 				}
@@ -228,23 +256,48 @@ func flatten(obj *unstructured.Unstructured) iter.Seq2[item, error] {
 	}
 }
 
+// inherit gives an item of a List the kind that it need not say: a PodList's items
+// are Pods.
+func inherit(fields map[string]any, list header) error {
+	if kind := strings.TrimSuffix(list.kind, "List"); fields["kind"] == nil && kind != "" {
+		fields["kind"], fields["apiVersion"] = kind, list.apiVersion
+	}
+	for _, name := range []string{"kind", "apiVersion"} {
+		if v := fields[name]; v == nil || v == "" {
+			return errors.New("apiVersion or kind is not set")
+		}
+	}
+	return nil
+}
+
 // info says what an object from a file is.
 func (r Request) info(ctx context.Context, m *Mapper, obj *unstructured.Unstructured) (Info, error) {
-	mapping, err := m.ByKind(ctx, obj.GroupVersionKind())
-	if err != nil {
-		return Info{}, err
+	info := Info{Object: obj, Name: obj.GetName()}
+	return r.Resolve(ctx, m, info)
+}
+
+// Resolve finds out which resource the object of info is of and in which namespace.
+// [Stream] has done it already, unless it yielded a [*NoKindError].
+func (r Request) Resolve(ctx context.Context, m *Mapper, info Info) (Info, error) {
+	kind := info.Object.GroupVersionKind()
+	if kind.Group == "kustomize.config.k8s.io" {
+		return info, fmt.Errorf("a %s is for kustomize, not for a server: give its directory with -k", kind.Kind)
 	}
-	info := Info{Mapping: mapping, Name: obj.GetName(), Object: obj}
+	mapping, err := m.ByKind(ctx, kind)
+	if err != nil {
+		return info, err
+	}
+	info.Mapping = mapping
 	if !mapping.Namespaced {
 		return info, nil
 	}
-	info.Namespace = obj.GetNamespace()
+	info.Namespace = info.Object.GetNamespace()
 	switch {
 	case info.Namespace == "":
 		info.Namespace = r.Namespace
-		obj.SetNamespace(r.Namespace)
+		info.Object.SetNamespace(r.Namespace)
 	case r.Enforced && info.Namespace != r.Namespace:
-		return Info{}, fmt.Errorf("the namespace from the provided object %q does not match the namespace %q. You must pass '--namespace=%s' to perform this operation",
+		return info, fmt.Errorf("the namespace from the provided object %q does not match the namespace %q. You must pass '--namespace=%s' to perform this operation.", //nolint:revive,staticcheck // kubectl's words
 			info.Namespace, r.Namespace, info.Namespace)
 	}
 	return info, nil
@@ -267,21 +320,12 @@ func (r Request) arguments(ctx context.Context, m *Mapper, yield func(Info, erro
 	}
 	var mappings []Mapping
 	for word := range strings.SplitSeq(r.Args[0], ",") {
-		if word == "all" {
-			of, err := m.ByCategory(ctx, word)
-			if err != nil {
-				yield(Info{}, err)
-				return
-			}
-			mappings = append(mappings, of...)
-			continue
-		}
-		mapping, err := m.ByName(ctx, word)
+		of, err := m.meant(ctx, word)
 		if err != nil {
 			yield(Info{}, err)
 			return
 		}
-		mappings = append(mappings, mapping)
+		mappings = append(mappings, of...)
 	}
 	selects := r.Labels != "" || r.Fields != "" || r.All
 	switch {

@@ -69,7 +69,7 @@ func TestMapperFindsWhatIsMeant(t *testing.T) {
 			for word, want := range map[string]string{
 				"rc": "replicationcontrollers/v1", "pod": "pods/v1", "Pods": "pods/v1", "po": "pods/v1", "node": "nodes/v1",
 				"job": "jobs/batch/v1", "jobs.batch": "jobs/batch/v1", "job.v1.batch": "jobs/batch/v1", "cj": "cronjobs/batch/v1beta1",
-				"events": "events/v1", "event.events.k8s.io": "events/events.k8s.io/v1", "events.v1.events.k8s.io": "events/events.k8s.io/v1",
+				"events": "events/v1", "pods.v1.": "pods/v1", "event.events.k8s.io": "events/events.k8s.io/v1", "events.v1.events.k8s.io": "events/events.k8s.io/v1",
 			} {
 				got, err := m.ByName(t.Context(), word)
 				if err != nil || got.Resource+"/"+got.GroupVersion().String() != want {
@@ -168,6 +168,33 @@ func TestInput(t *testing.T) {
 				`pod/good in "default" from ` + src + "9 (line 22)",
 			},
 		},
+		{
+			"items of a List in JSON, one by one",
+			"{\"apiVersion\":\"v1\",\"items\":[\n {\"apiVersion\":\"v1\",\"kind\":\"Pod\",\"metadata\":{\"name\":\"a\"}},\n 7, {\"kind\":\"Pod\"}\n],\"kind\":\"List\"}\n{\"apiVersion\":\"v1\",\"kind\":\"Node\",\"metadata\":{\"name\":\"n\"}}",
+			[]string{
+				`pod/a in "default" from ` + src + "1 (line 1), item 1",
+				"error: " + src + "1 (line 1), item 2: it is the number 7, want an object with apiVersion, kind and metadata",
+				"error: " + src + "1 (line 1), item 3: apiVersion or kind is not set",
+				`node/n in "" from ` + src + "2 (line 5)",
+			},
+		},
+		{
+			"a PodList in JSON, its kind first and last", `{"kind":"PodList","apiVersion":"v1","items":[{"metadata":{"name":"a"}}]} {"apiVersion":"v1","items":[{"metadata":{"name":"b"}}],"kind":"PodList"}`,
+			[]string{`pod/a in "default" from ` + src + "1 (line 1), item 1", `pod/b in "default" from ` + src + "2 (line 1), item 1"},
+		},
+		{"a List in JSON that breaks off", `{"apiVersion":"v1","kind":"List","items":[{"apiVersion":"v1","kind":"Pod","metadata":{"name":"a"}},{"api`, []string{
+			`pod/a in "default" from ` + src + "1 (line 1), item 1",
+			"error: " + src + "1 (line 1): JSON: it ends in the middle of an object; a closing brace is missing",
+		}},
+		{"empty Lists", `{"apiVersion":"v1","kind":"List","items":[]} {"apiVersion":"v1","items":[],"kind":"List"} {"apiVersion":"v1","items":{"a":[1]},"kind":"List"}`, []string{
+			"error: " + src + "3 (line 1): items is a map, want a list",
+		}},
+		{"a field twice in JSON", `{"apiVersion":"v1","kind":"Pod","metadata":{"name":"a","name":"b"}}`, []string{
+			"error: " + src + `1 (line 1): duplicate field "metadata.name"`,
+		}},
+		{"a kustomization", "apiVersion: kustomize.config.k8s.io/v1beta1\nkind: Kustomization\n", []string{"error: " + src + "1 (line 1): a Kustomization is for kustomize, not for a server: give its directory with -k"}},
+		{"an apiVersion that is none", "apiVersion: a/b/c\nkind: Pod\n", []string{"error: " + src + `1 (line 1): apiVersion is "a/b/c", want VERSION or GROUP/VERSION`}},
+		{"a kind of another group", "apiVersion: v1\nkind: Job\nmetadata: {name: a}", []string{"error: " + src + `1 (line 1): no matches for kind "Job" in version "v1": check both, the server does not serve it; did you mean Job in batch/v1?`}},
 		{"an unknown kind", "apiVersion: sea/v1\nkind: Boat\nmetadata: {name: a}", []string{"error: " + src + `1 (line 1): no matches for kind "Boat" in version "sea/v1": check both, the server does not serve it`}},
 		{"half a JSON", `{"apiVersion":"v1","kind":"Pod"`, []string{"error: " + src + "1 (line 1): JSON: it ends in the middle of an object; a closing brace is missing"}},
 		{"nothing", "", []string{"error: standard input: there is no object in it"}},
@@ -199,11 +226,10 @@ func TestFiles(t *testing.T) {
 	if err := os.WriteFile(good, []byte("apiVersion: v1\nkind: Pod\nmetadata: {name: a, namespace: one}\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	got := read(t, resource.Request{Files: []string{dir + "/none", dir, "http://here/a.yaml", "", good}})
+	got := read(t, resource.Request{Files: []string{dir + "/none", "http://", "", good}})
 	want := []string{
 		fmt.Sprintf("error: the path %q does not exist", dir+"/none"),
-		fmt.Sprintf("error: %s is a directory; name the files in it, each with -f", dir),
-		"error: http://here/a.yaml: addresses are not read; fetch it and pass it with -f -",
+		`error: the URL passed to filename "http://" is not valid: it has no host`,
 		"error: a file name given with -f is empty",
 		fmt.Sprintf("pod/a in \"one\" from %s, document 1 (line 1)", good),
 	}
@@ -227,10 +253,17 @@ func TestArguments(t *testing.T) {
 		{resource.Request{Args: []string{"all"}, All: true, AllNamespaces: true}, []string{`pods in "" with ""`, `jobs in "" with ""`}},
 		{resource.Request{Args: []string{"pods"}, Lazy: true}, []string{`pods in "default" with ""`}},
 		{resource.Request{Args: []string{"boat/x", "rc/web"}}, []string{`error: the server doesn't have a resource type "boat"`, `replicationcontroller/web in "default"`}},
+		{resource.Request{Args: []string{"posd"}, Lazy: true}, []string{`error: the server doesn't have a resource type "posd"; did you mean pods?`}},
+		{resource.Request{Args: []string{"jobss.batch/x"}}, []string{`error: the server doesn't have a resource type "jobss.batch"; did you mean jobs.batch?`}},
+		{resource.Request{Args: []string{"pods"}, Labels: "a in b"}, []string{`error: the label selector "a in b" is not valid: unable to parse requirement: found 'b' expected: '('`}},
+		{resource.Request{Args: []string{"pods"}, Fields: "a"}, []string{`error: the field selector "a" is not valid: invalid selector: 'a'; can't understand 'a'`}},
+		{resource.Request{Args: []string{"pods"}, All: true, Labels: "a=b"}, []string{"error: --all means everything: it cannot be given together with a selector"}},
+		{resource.Request{Kustomize: "x", Files: []string{"-"}}, []string{"error: only one of -f or -k can be specified"}},
+		{resource.Request{Kustomize: "x", Recursive: true}, []string{"error: the -k flag can't be used with -f or -R"}},
 		{resource.Request{Args: []string{"rc/web/x"}}, []string{`error: arguments in TYPE/NAME form must have a single type and a single name, found "rc/web/x"`}},
 		{resource.Request{Args: []string{"rc/"}}, []string{`error: arguments in TYPE/NAME form must have a single type and a single name, found "rc/"`}},
 		{resource.Request{Args: []string{"pod", "a"}, AllNamespaces: true}, []string{"error: a resource cannot be retrieved by name across all namespaces"}},
-		{resource.Request{Args: []string{"pod/a"}, Files: []string{"-"}}, []string{"error: when files are given with -f, no types and names may be given as well"}},
+		{resource.Request{Args: []string{"pod/a"}, Files: []string{"-"}}, []string{"error: when files are given with -f or -k, no types and names may be given as well"}},
 	} {
 		if got := read(t, tt.r); !slices.Equal(got, tt.want) {
 			t.Errorf("%+v:\ngot\n%s\nwant\n%s", tt.r, strings.Join(got, "\n"), strings.Join(tt.want, "\n"))
@@ -283,6 +316,9 @@ func FuzzStream(f *testing.F) {
 		for info, err := range resource.Stream(t.Context(), m, resource.Request{Files: []string{"-"}, In: bytes.NewReader(in), Namespace: "default"}) {
 			if err != nil {
 				continue
+			}
+			if line, column, ok := info.Position("metadata.name"); ok && (line < 1 || column < 1 || line > 1+bytes.Count(in, []byte{'\n'})) {
+				t.Fatalf("metadata.name is in line %d column %d of %q", line, column, in)
 			}
 			text, err := json.Marshal(info.Object.Object)
 			if err != nil {

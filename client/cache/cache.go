@@ -48,10 +48,10 @@ type Cache[T client.Object] struct {
 	plain bool // of Run alone: the server has no WatchList
 
 	mu       sync.RWMutex
-	objects  map[types.NamespacedName]T // guarded by mu
-	indexes  map[string]*index[T]       // guarded by mu; by name
-	revision uint64                     // guarded by mu; 0 before the first sync
-	moved    chan struct{}              // guarded by mu; if somebody waits: closed by the next change
+	objects  map[types.NamespacedName]*entry[T] // guarded by mu
+	indexes  []*index[T]                        // guarded by mu
+	revision uint64                             // guarded by mu; 0 before the first sync
+	moved    chan struct{}                      // guarded by mu; if somebody waits: closed by the next change
 }
 
 // New returns a cache that is empty until [Cache.Run].
@@ -62,11 +62,10 @@ func New[T client.Object](c client.Interface, r client.Resource[T], opts Options
 	k := &Cache[T]{
 		client: c, resource: r, opts: opts,
 		ready:   make(chan struct{}),
-		objects: map[types.NamespacedName]T{},
-		indexes: map[string]*index[T]{},
+		objects: map[types.NamespacedName]*entry[T]{},
 	}
 	for name, values := range opts.Indexes {
-		k.indexes[name] = &index[T]{values: values, buckets: map[string]*bucket[T]{}}
+		k.indexes = append(k.indexes, &index[T]{name: name, values: values, buckets: map[string]*bucket[T]{}})
 	}
 	return k
 }
@@ -109,8 +108,11 @@ func (c *Cache[T]) Run(ctx context.Context) error {
 func (c *Cache[T]) Get(namespace, name string) (T, bool) {
 	c.mu.RLock()
 	defer c.mu.RUnlock()
-	obj, ok := c.objects[types.NamespacedName{Namespace: namespace, Name: name}]
-	return obj, ok
+	if e := c.objects[types.NamespacedName{Namespace: namespace, Name: name}]; e != nil {
+		return e.obj, true
+	}
+	var none T
+	return none, false
 }
 
 // List returns the objects of a namespace, or all if it is empty, in no particular
@@ -119,9 +121,9 @@ func (c *Cache[T]) List(namespace string) []T {
 	c.mu.RLock()
 	defer c.mu.RUnlock()
 	list := make([]T, 0, len(c.objects))
-	for key, obj := range c.objects {
+	for key, e := range c.objects {
 		if namespace == "" || key.Namespace == namespace {
-			list = append(list, obj)
+			list = append(list, e.obj)
 		}
 	}
 	return list
@@ -132,7 +134,12 @@ func (c *Cache[T]) List(namespace string) []T {
 func (c *Cache[T]) ByIndex(index, value string) []T {
 	c.mu.RLock()
 	defer c.mu.RUnlock()
-	return c.indexes[index].find(value)
+	for _, i := range c.indexes {
+		if i.name == index {
+			return i.find(value)
+		}
+	}
+	return nil
 }
 
 // Len returns the number of objects.
@@ -169,8 +176,8 @@ func (c *Cache[T]) Await(ctx context.Context, revision string) error {
 // subscriber.
 func (c *Cache[T]) AwaitDeletion(ctx context.Context, obj T) error {
 	return c.await(ctx, func() bool {
-		now, ok := c.objects[keyOf(obj)]
-		return !ok || now.GetUID() != obj.GetUID() || now.GetDeletionTimestamp() != nil
+		e := c.objects[keyOf(obj)]
+		return e == nil || e.obj.GetUID() != obj.GetUID() || e.obj.GetDeletionTimestamp() != nil
 	})
 }
 

@@ -1,9 +1,12 @@
 package cache
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"strconv"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -127,7 +130,9 @@ func (c *Cache[T]) object(e watch.Event) (T, error) {
 	return obj, nil
 }
 
-// replace makes fresh the content and tells the differences.
+// replace makes fresh the content and tells the differences: first what is gone, then
+// the rest from the oldest on, so that who serves in the order of arrival is fair after
+// a restart, too.
 func (c *Cache[T]) replace(fresh map[types.NamespacedName]T, revision string) error {
 	at, err := strconv.ParseUint(revision, 10, 64)
 	if err != nil {
@@ -143,8 +148,13 @@ func (c *Cache[T]) replace(fresh map[types.NamespacedName]T, revision string) er
 	for _, key := range gone {
 		c.set(key, none, false, 0)
 	}
-	for key, obj := range fresh {
-		if old, ok := c.objects[key]; !ok || old.GetUID() != obj.GetUID() || old.GetResourceVersion() != obj.GetResourceVersion() {
+	keys := slices.SortedFunc(maps.Keys(fresh), func(a, b types.NamespacedName) int {
+		first, second := fresh[a].GetCreationTimestamp(), fresh[b].GetCreationTimestamp()
+		return cmp.Or(first.Compare(second.Time), cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name))
+	})
+	for _, key := range keys {
+		obj := fresh[key]
+		if e := c.objects[key]; e == nil || e.obj.GetUID() != obj.GetUID() || e.obj.GetResourceVersion() != obj.GetResourceVersion() {
 			c.set(key, obj, true, 0)
 		}
 	}
@@ -196,18 +206,21 @@ func (c *Cache[T]) reach(revision uint64) {
 func (c *Cache[T]) set(key types.NamespacedName, obj T, present bool, revision uint64) {
 	var none T
 	c.mu.Lock()
-	old, existed := c.objects[key]
-	for _, i := range c.indexes {
-		if existed {
-			i.remove(old)
-		}
-		if present {
-			i.add(obj)
-		}
+	e := c.objects[key]
+	existed := e != nil
+	var old T
+	if existed {
+		old = e.obj
 	}
-	if present {
-		c.objects[key] = obj
-	} else {
+	switch {
+	case present && existed:
+		e.replace(obj, c.indexes)
+	case present:
+		e = &entry[T]{obj: obj}
+		e.put(c.indexes)
+		c.objects[key] = e
+	case existed:
+		e.leave()
 		delete(c.objects, key)
 	}
 	c.revision = max(c.revision, revision)

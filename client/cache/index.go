@@ -3,106 +3,116 @@ package cache
 import (
 	"slices"
 
-	"k8s.io/apimachinery/pkg/types"
-
 	"github.com/sampan-io/sampan/client"
 )
 
-// index finds objects by what a function says of them. Its owner guards it.
+// An index finds objects by what a function says of them. Its owner guards it.
 type index[T client.Object] struct {
+	name    string
 	values  func(T) []string
 	buckets map[string]*bucket[T]
 }
 
-// bucket holds the objects of one value. Most hold one or a few, and a slice is an
-// order of magnitude smaller than a map; large ones know where each object is.
+// A bucket holds the entries of one value.
 type bucket[T client.Object] struct {
-	list []T
-	at   map[types.NamespacedName]int // in list; nil while the list is small
+	index   *index[T]
+	value   string
+	entries []*entry[T]
 }
 
-// small is up to where looking through a list is no slower than a map.
-const small = 16
+// An entry is an object in the cache. It knows where it stands in the buckets of all
+// indexes, so that nothing is looked for when it leaves, and one whose values stay as
+// they are, which is what most changes leave, only gets another object.
+type entry[T client.Object] struct {
+	obj    T
+	places []place[T] // in the order of the indexes and of their values
+}
+
+// A place is where an entry stands in a bucket.
+type place[T client.Object] struct {
+	bucket *bucket[T]
+	at     int
+}
 
 func (i *index[T]) find(value string) []T {
-	if i == nil || i.buckets[value] == nil {
+	b := i.buckets[value]
+	if b == nil {
 		return nil
 	}
-	return slices.Clone(i.buckets[value].list)
+	found := make([]T, len(b.entries))
+	for n, e := range b.entries {
+		found[n] = e.obj
+	}
+	return found
 }
 
-func (i *index[T]) add(obj T) {
-	for _, v := range i.values(obj) {
-		b := i.buckets[v]
-		if b == nil {
-			b = &bucket[T]{}
-			i.buckets[v] = b
-		}
-		b.add(obj)
-	}
-}
-
-func (i *index[T]) remove(obj T) {
-	for _, v := range i.values(obj) {
-		b := i.buckets[v]
-		if b == nil {
-			continue // the value was named twice
-		}
-		if b.remove(obj); len(b.list) == 0 {
-			delete(i.buckets, v)
-		}
-	}
-}
-
-func (b *bucket[T]) add(obj T) {
-	if n := b.place(obj); n >= 0 { // the value was named twice
-		b.list[n] = obj
-		return
-	}
-	b.list = append(b.list, obj)
-	switch {
-	case b.at != nil:
-		b.at[keyOf(obj)] = len(b.list) - 1
-	case len(b.list) > small:
-		b.at = make(map[types.NamespacedName]int, 2*small)
-		for n, o := range b.list {
-			b.at[keyOf(o)] = n
+// put puts a new entry into the buckets of its object.
+func (e *entry[T]) put(indexes []*index[T]) {
+	for _, i := range indexes {
+		values := i.values(e.obj)
+		for n, v := range values {
+			if slices.Contains(values[:n], v) {
+				continue
+			}
+			b := i.buckets[v]
+			if b == nil {
+				b = &bucket[T]{index: i, value: v}
+				i.buckets[v] = b
+			}
+			e.places = append(e.places, place[T]{b, len(b.entries)})
+			b.entries = append(b.entries, e)
 		}
 	}
 }
 
-// remove fills the place of obj with the last one.
-func (b *bucket[T]) remove(obj T) {
-	n := b.place(obj)
-	if n < 0 {
-		return
+// leave takes an entry out of all buckets. Its place gets the last one.
+func (e *entry[T]) leave() {
+	for _, p := range e.places {
+		b := p.bucket
+		last := len(b.entries) - 1
+		moved := b.entries[last]
+		b.entries[last] = nil // the garbage collector shall have it
+		b.entries = b.entries[:last]
+		if last == 0 {
+			delete(b.index.buckets, b.value)
+		}
+		if moved == e {
+			continue
+		}
+		b.entries[p.at] = moved
+		for n := range moved.places {
+			if moved.places[n].bucket == b {
+				moved.places[n].at = p.at
+			}
+		}
 	}
-	var none T
-	last := len(b.list) - 1
-	moved := b.list[last]
-	b.list[last] = none // the garbage collector shall have it
-	b.list = b.list[:last]
-	if b.at != nil {
-		delete(b.at, keyOf(obj))
-	}
-	if n == last {
-		return
-	}
-	b.list[n] = moved
-	if b.at != nil {
-		b.at[keyOf(moved)] = n
+	e.places = nil
+}
+
+// replace gives an entry another object.
+func (e *entry[T]) replace(obj T, indexes []*index[T]) {
+	stays := e.fits(obj, indexes)
+	e.obj = obj
+	if !stays {
+		e.leave()
+		e.put(indexes)
 	}
 }
 
-// place returns where the object of obj's name is, or -1.
-func (b *bucket[T]) place(obj T) int {
-	if b.at != nil {
-		if n, ok := b.at[keyOf(obj)]; ok {
-			return n
+// fits reports whether obj belongs into the buckets that e is in.
+func (e *entry[T]) fits(obj T, indexes []*index[T]) bool {
+	k := 0
+	for _, i := range indexes {
+		values := i.values(obj)
+		for n, v := range values {
+			if slices.Contains(values[:n], v) {
+				continue
+			}
+			if k == len(e.places) || e.places[k].bucket.index != i || e.places[k].bucket.value != v {
+				return false
+			}
+			k++
 		}
-		return -1
 	}
-	return slices.IndexFunc(b.list, func(o T) bool {
-		return o.GetName() == obj.GetName() && o.GetNamespace() == obj.GetNamespace()
-	})
+	return k == len(e.places)
 }

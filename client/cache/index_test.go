@@ -9,41 +9,65 @@ import (
 	"pgregory.net/rapid"
 )
 
-// TestAnIndexFindsWhatIsInIt adds and removes objects at random, to buckets small and
-// large, and compares them with a map.
+// TestAnIndexFindsWhatIsInIt adds, changes and removes objects at random, in buckets small
+// and large, and compares them with a map.
 func TestAnIndexFindsWhatIsInIt(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		i := &index[*corev1.Pod]{
+		nodes := &index[*corev1.Pod]{
 			values:  func(p *corev1.Pod) []string { return []string{p.Spec.NodeName, "all", "all"} },
 			buckets: map[string]*bucket[*corev1.Pod]{},
 		}
-		model := map[string]*corev1.Pod{}
+		hosts := &index[*corev1.Pod]{
+			values: func(p *corev1.Pod) []string {
+				if p.Spec.Hostname == "" {
+					return nil
+				}
+				return []string{p.Spec.Hostname}
+			},
+			buckets: map[string]*bucket[*corev1.Pod]{},
+		}
+		indexes := []*index[*corev1.Pod]{nodes, hosts}
+		entries := map[string]*entry[*corev1.Pod]{}
 		for range rapid.IntRange(0, 300).Draw(t, "steps") {
 			name := fmt.Sprint("p", rapid.IntRange(0, 60).Draw(t, "name"))
-			if old := model[name]; old != nil {
-				i.remove(old)
-				delete(model, name)
-			}
-			if rapid.IntRange(0, 2).Draw(t, "what") > 0 {
-				p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: name}}
-				p.Spec.NodeName = rapid.SampledFrom([]string{"a", "b", "c"}).Draw(t, "node")
-				i.add(p)
-				model[name] = p
+			p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: name}}
+			p.Spec.NodeName = rapid.SampledFrom([]string{"a", "b", "c"}).Draw(t, "node")
+			p.Spec.Hostname = rapid.SampledFrom([]string{"", "a", "b"}).Draw(t, "host")
+			switch e := entries[name]; {
+			case e == nil:
+				e = &entry[*corev1.Pod]{obj: p}
+				e.put(indexes)
+				entries[name] = e
+			case rapid.Bool().Draw(t, "goes"):
+				e.leave()
+				delete(entries, name)
+			default:
+				e.replace(p, indexes)
 			}
 		}
-		total := 0
-		for _, node := range []string{"a", "b", "c"} {
-			for _, p := range i.find(node) {
-				if total++; model[p.Name] != p || p.Spec.NodeName != node {
-					t.Fatalf("%s is under %s", p.Name, node)
+		total, named := 0, 0
+		for _, value := range []string{"a", "b", "c"} {
+			for _, p := range nodes.find(value) {
+				if total++; entries[p.Name].obj != p || p.Spec.NodeName != value {
+					t.Fatalf("%s is under node %s", p.Name, value)
+				}
+			}
+			for _, p := range hosts.find(value) {
+				if named++; entries[p.Name].obj != p || p.Spec.Hostname != value {
+					t.Fatalf("%s is under host %s", p.Name, value)
 				}
 			}
 		}
-		if total != len(model) || len(i.find("all")) != len(model) {
-			t.Fatalf("%d under nodes, %d under all, want %d", total, len(i.find("all")), len(model))
+		for _, e := range entries {
+			if e.obj.Spec.Hostname != "" {
+				named--
+			}
 		}
-		if len(model) == 0 && len(i.buckets) != 0 {
-			t.Fatalf("%d empty buckets are kept", len(i.buckets))
+		if total != len(entries) || named != 0 || len(nodes.find("all")) != len(entries) {
+			t.Fatalf("%d under nodes, %d under all, want %d; %d too many under hosts", total, len(nodes.find("all")), len(entries), named)
+		}
+		if len(entries) == 0 && len(nodes.buckets)+len(hosts.buckets) != 0 {
+			t.Fatalf("empty buckets are kept: %v, %v", nodes.buckets, hosts.buckets)
 		}
 	})
 }

@@ -400,6 +400,9 @@ func (s *Server) replace(sh *shelf, old client.Object, in runtime.Object, subres
 		}
 	case subresource == "status" && sh.status:
 		copyField(now, meta, "Status")
+		if sh.gvr == client.Deployments.GroupVersionResource { // their revision is written that way
+			now.SetAnnotations(meta.GetAnnotations())
+		}
 	case subresource == "finalize" && sh.gvr == client.Namespaces.GroupVersionResource:
 		now.(*corev1.Namespace).Spec.Finalizers = slices.Clone(in.(*corev1.Namespace).Spec.Finalizers) // checked by kind above
 	default:

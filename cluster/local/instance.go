@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"syscall"
 	"time"
 )
 
@@ -52,32 +53,75 @@ func Self() (Process, error) { return ProcessOf(os.Getpid()) }
 
 // ProcessOf returns the process that has the pid now. One that has ended and that
 // its parent has not asked about (which may be never, in a container whose first
-// process takes no interest) is none.
+// process takes no interest) is none, and neither is one that is ending.
 func ProcessOf(pid int) (Process, error) {
+	p, ended, err := look(pid)
+	if err == nil && ended {
+		return Process{}, os.ErrProcessDone
+	}
+	return p, err
+}
+
+// look returns the process that has the pid, and whether it has ended or will do
+// nothing else any more.
+func look(pid int) (p Process, ended bool, err error) {
 	data, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	if err != nil {
-		return Process{}, err
+		return Process{}, false, err
 	}
 	// The second field is the name in parentheses and may hold anything.
 	_, rest, _ := strings.Cut(string(data[max(0, strings.LastIndexByte(string(data), ')')):]), " ")
 	fields := strings.Fields(rest)
-	const startTime = 22 - 3 // counted from the third field
+	const ( // the fields 3, 9 and 22, counted from the third
+		state     = 0
+		flags     = 6
+		startTime = 19
+	)
 	if len(fields) <= startTime {
-		return Process{}, fmt.Errorf("/proc/%d/stat has %d fields", pid, len(fields)+2)
+		return Process{}, false, fmt.Errorf("/proc/%d/stat has %d fields", pid, len(fields)+2)
 	}
-	if state := fields[0]; state == "Z" || state == "X" {
-		return Process{}, os.ErrProcessDone
+	bits, err := strconv.ParseUint(fields[flags], 10, 64)
+	if err != nil {
+		return Process{}, false, fmt.Errorf("/proc/%d/stat: %w", pid, err)
 	}
 	start, err := strconv.ParseUint(fields[startTime], 10, 64)
 	if err != nil {
-		return Process{}, fmt.Errorf("/proc/%d/stat: %w", pid, err)
+		return Process{}, false, fmt.Errorf("/proc/%d/stat: %w", pid, err)
 	}
-	return Process{PID: pid, Start: start}, nil
+	const exiting = 0x4 // PF_EXITING in the kernel's include/linux/sched.h
+	ended = fields[state] == "Z" || fields[state] == "X" || bits&exiting != 0
+	if !ended {
+		status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
+		ended = err == nil && killed(string(status))
+	}
+	return Process{PID: pid, Start: start}, ended, nil
 }
 
-// Alive reports whether the process is still there.
+// killed reports whether the status of a process (proc(5)) has a SIGKILL that it has not
+// obeyed yet.
+func killed(status string) bool {
+	for line := range strings.Lines(status) {
+		name, mask, _ := strings.Cut(line, ":")
+		if name != "SigPnd" && name != "ShdPnd" {
+			continue
+		}
+		bits, err := strconv.ParseUint(strings.TrimSpace(mask), 16, 64)
+		if err == nil && bits&(1<<(uint(syscall.SIGKILL)-1)) != 0 {
+			return true
+		}
+	}
+	return false
+}
+
+// Alive reports whether the process is still there, and not about to end.
 func (p Process) Alive() bool {
 	now, err := ProcessOf(p.PID)
+	return p.PID != 0 && err == nil && now == p
+}
+
+// there reports whether the process is there, be it ending.
+func (p Process) there() bool {
+	now, _, err := look(p.PID)
 	return p.PID != 0 && err == nil && now == p
 }
 

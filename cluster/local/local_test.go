@@ -3,11 +3,14 @@ package local
 import (
 	"context"
 	"errors"
+	"io"
 	"net/netip"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -60,6 +63,22 @@ func TestSettleKeepsWhatWasChosen(t *testing.T) {
 	if err := p.Keep(first); err != nil {
 		t.Fatal(err)
 	}
+	// The port of the last run is that of no flag, but known.
+	if err := p.Keep(Settings{NodeName: "boat", LastPort: 41000, Networks: first.Networks}); err != nil {
+		t.Fatal(err)
+	}
+	if s, err := p.Settle(Settings{}, nil); err != nil || s.APIPort != 0 || s.LastPort != 41000 {
+		t.Errorf("Settle = %+v, %v, want the port of the last run", s, err)
+	}
+	if err := p.Differ(Settings{APIPort: 41000}); err != nil {
+		t.Errorf("Differ with the port that it has = %v", err)
+	}
+	if err := p.Differ(Settings{APIPort: 41001}); err == nil || !strings.Contains(err.Error(), "--api-port=41000 and not 41001") {
+		t.Errorf("Differ with another port = %v", err)
+	}
+	if err := p.Keep(first); err != nil {
+		t.Fatal(err)
+	}
 	if again, err := p.Settle(Settings{}, nil); err != nil || again != first {
 		t.Errorf("Settle again = %+v, %v, want %+v", again, err, first)
 	}
@@ -74,6 +93,86 @@ func TestSettleKeepsWhatWasChosen(t *testing.T) {
 	} {
 		if _, err := p.Settle(asked, nil); err == nil || !strings.Contains(err.Error(), flag) {
 			t.Errorf("Settle(%+v) = %v, want an error that names %s", asked, err, flag)
+		}
+	}
+}
+
+// endingEnv makes the test binary a process that is ending: its first thread is gone,
+// and another holds what it held until standard input ends.
+const endingEnv = "SAMPAN_TEST_ENDING"
+
+func init() { // the only place that is surely on the first thread
+	if os.Getenv(endingEnv) != "" {
+		runtime.LockOSThread()
+	}
+}
+
+func TestMain(m *testing.M) {
+	if os.Getenv(endingEnv) == "" {
+		os.Exit(m.Run())
+	}
+	gone := make(chan struct{})
+	go func() {
+		<-gone
+		_, _ = io.Copy(io.Discard, os.Stdin)
+		os.Exit(0)
+	}()
+	close(gone)
+	_, _, _ = syscall.RawSyscall(syscall.SYS_EXIT, 0, 0, 0) // this thread alone
+}
+
+func TestAProcessThatIsEndingDoesNotRunButIsWaitedFor(t *testing.T) {
+	program, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.CommandContext(t.Context(), program)
+	cmd.Env = append(os.Environ(), endingEnv+"=yes")
+	hold, err := cmd.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	var process Process
+	for ended := false; !ended; { // until its first thread is gone
+		if process, ended, err = look(cmd.Process.Pid); err != nil {
+			t.Fatal(err)
+		}
+	}
+	p := profile(t)
+	if err := p.Save(Instance{Name: "test", Process: process}); err != nil {
+		t.Fatal(err)
+	}
+	if _, running, err := p.Instance(); running || err != nil {
+		t.Errorf("running %v, %v, want that it is over", running, err)
+	}
+	brief, cancel := context.WithCancelCause(t.Context())
+	cancel(io.ErrNoProgress)
+	if err := process.Wait(brief); !errors.Is(err, io.ErrNoProgress) {
+		t.Errorf("Wait = %v, want that it still holds what it has", err)
+	}
+	if err := hold.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if err := process.Wait(t.Context()); err != nil {
+		t.Errorf("Wait = %v", err)
+	}
+	if err := cmd.Wait(); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestAProcessThatWasKilledEnds(t *testing.T) {
+	for status, want := range map[string]bool{
+		"Name:\tx\nSigQ:\t0/1\nSigPnd:\t0000000000000000\nShdPnd:\t0000000000000100\n": true,
+		"Name:\tx\nSigPnd:\t0000000000000100\nShdPnd:\t0000000000000000\n":             true,
+		"Name:\tx\nSigPnd:\t0000000000000000\nShdPnd:\t0000000000004000\n":             false,
+		"": false,
+	} {
+		if got := killed(status); got != want {
+			t.Errorf("killed(%q) = %v", status, got)
 		}
 	}
 }
@@ -136,16 +235,32 @@ func TestAnInstanceIsAliveAsLongAsItsProcess(t *testing.T) {
 	if err := End(t.Context(), other, time.Minute); err != nil || !process.Alive() {
 		t.Errorf("End of another process with the same pid = %v; ours is alive: %v", err, process.Alive())
 	}
-	reaped := make(chan struct{})
-	waitDone := cmd.Wait
-	defer func() { <-reaped }()
-	time.AfterFunc(0, func() { _ = waitDone(); close(reaped) })
 	if err := End(t.Context(), process, time.Minute); err != nil {
 		t.Errorf("End = %v", err)
 	}
-	if _, running, _ := p.Instance(); running {
-		t.Error("running after its end")
+	// It has ended when its parent has not asked about it yet, and afterwards, and
+	// while that happens.
+	gone := func(when string) {
+		t.Helper()
+		if _, running, err := p.Instance(); running || err != nil {
+			t.Errorf("%s: running %v, %v, want that it is over", when, running, err)
+		}
+		if err := errors.Join(End(t.Context(), process, time.Minute), process.Wait(t.Context())); err != nil {
+			t.Errorf("%s: %v", when, err)
+		}
 	}
+	gone("nobody has asked")
+	reaped := make(chan struct{})
+	time.AfterFunc(0, func() { _ = cmd.Wait(); close(reaped) })
+	for asked := false; !asked; {
+		gone("somebody asks")
+		select {
+		case <-reaped:
+			asked = true
+		default:
+		}
+	}
+	gone("somebody has asked")
 }
 
 func TestStartTellsWhyItFailed(t *testing.T) {

@@ -1,6 +1,7 @@
 package local
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -16,8 +17,12 @@ import (
 // holds for the later ones.
 type Settings struct {
 	// APIPort is the port of the API server on 127.0.0.1; 0 means 6443 or, if
-	// that is taken at the first start, any that is free.
+	// that is taken, any that is free.
 	APIPort int `json:"apiPort,omitempty"`
+
+	// LastPort is the one that the API server had when it ran last. It is tried
+	// first when APIPort is 0: there are clients that know it.
+	LastPort int `json:"lastPort,omitempty"`
 
 	// SimulatedNodes is the number of nodes on which pods go through their life
 	// without containers; 0 means one real node.
@@ -150,8 +155,8 @@ func (p Profile) Differ(asked Settings) error {
 		return fmt.Errorf("cluster %s is running already, with %s=%d and not %d; `sampan down` stops it, then `sampan up` can start it with that", p.Name, what, is, wanted)
 	}
 	switch {
-	case wanted.APIPort != now.APIPort:
-		return refuse("--api-port", now.APIPort, wanted.APIPort)
+	case wanted.APIPort != now.APIPort && wanted.APIPort != now.LastPort:
+		return refuse("--api-port", cmp.Or(now.LastPort, now.APIPort), wanted.APIPort)
 	case wanted.SimulatedNodes != now.SimulatedNodes:
 		return refuse("--simulated-nodes", now.SimulatedNodes, wanted.SimulatedNodes)
 	}

@@ -18,17 +18,11 @@ func End(ctx context.Context, p Process, patience time.Duration) error {
 	if p.PID == 0 {
 		return nil
 	}
-	fd, err := unix.PidfdOpen(p.PID, 0)
-	if errors.Is(err, unix.ESRCH) {
-		return nil
-	}
-	if err != nil {
-		return fmt.Errorf("process %d: %w", p.PID, err)
+	fd, err := p.hold()
+	if fd < 0 {
+		return err
 	}
 	defer unix.Close(fd)
-	if !p.Alive() {
-		return nil // the pid belongs to another process by now
-	}
 	for _, sig := range []syscall.Signal{syscall.SIGTERM, syscall.SIGKILL} {
 		if err := unix.PidfdSendSignal(fd, sig, nil, 0); err != nil && !errors.Is(err, unix.ESRCH) {
 			return fmt.Errorf("stopping process %d: %w", p.PID, err)
@@ -41,20 +35,35 @@ func End(ctx context.Context, p Process, patience time.Duration) error {
 	return fmt.Errorf("process %d does not end, even killed", p.PID)
 }
 
-// Wait blocks until the process is gone, and returns nil, or until ctx is over, and
+// hold returns a descriptor of the process, or -1 if it is gone or can't be had.
+func (p Process) hold() (int, error) {
+	if p.PID == 0 {
+		return -1, nil
+	}
+	fd, err := unix.PidfdOpen(p.PID, 0)
+	if err != nil {
+		// Of a process that is being reaped just now the kernel says one thing
+		// or another, depending on its version.
+		if !p.Alive() {
+			return -1, nil
+		}
+		return -1, fmt.Errorf("process %d: %w", p.PID, err)
+	}
+	if !p.there() { // the pid belongs to another process by now
+		_ = unix.Close(fd)
+		return -1, nil
+	}
+	return fd, nil
+}
+
+// Wait blocks until the process is gone with all that it held, and returns nil, or until ctx is over, and
 // returns its cause.
 func (p Process) Wait(ctx context.Context) error {
-	fd, err := unix.PidfdOpen(p.PID, 0)
-	if errors.Is(err, unix.ESRCH) {
-		return nil
-	}
-	if err != nil {
-		return fmt.Errorf("process %d: %w", p.PID, err)
+	fd, err := p.hold()
+	if fd < 0 {
+		return err
 	}
 	defer unix.Close(fd)
-	if !p.Alive() {
-		return nil
-	}
 	_, err = awaitExit(ctx, fd, -1)
 	return err
 }

@@ -28,6 +28,7 @@ const usage = `usage: demo [COMMAND]
   echo WORD…            print words to standard output
   complain WORD…        print words to standard error
   write FILE WORD…      put words into a file
+  fill FILE             write to a file until there is no room
   read FILE…            print files
   list DIRECTORY…       print what is in directories
   id                    print user, groups, capabilities, directory and hostname
@@ -47,7 +48,7 @@ func run(args []string) int {
 		args = []string{"serve"}
 	}
 	verbs := map[string]func([]string) error{
-		"serve": serve, "build": build, "sleep": sleep, "echo": echo, "complain": complain, "write": write, "read": read,
+		"serve": serve, "build": build, "sleep": sleep, "echo": echo, "complain": complain, "write": write, "fill": fill, "read": read,
 		"list": list, "id": identity, "get": get, "api": api, "resolve": resolve, "memory": memory, "flood": flood, "spawn": spawn,
 		"unshare": unshare,
 	}
@@ -119,7 +120,14 @@ func serve([]string) error {
 		return err
 	}
 	fmt.Println(who(), "listens on port", port)
-	server := &http.Server{Handler: mux, ReadHeaderTimeout: 10 * time.Second}
+	// Who keeps a connection is told in time to open another one, elsewhere.
+	leaving := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if stop.Err() != nil {
+			w.Header().Set("Connection", "close")
+		}
+		mux.ServeHTTP(w, r)
+	})
+	server := &http.Server{Handler: leaving, ReadHeaderTimeout: 10 * time.Second}
 	// After the signal the server goes on for a moment: whoever routes requests
 	// here may not know yet that it should not.
 	context.AfterFunc(stop, func() {
@@ -184,6 +192,22 @@ func write(args []string) error {
 		return errors.New("want a file")
 	}
 	return os.WriteFile(args[0], []byte(strings.Join(args[1:], " ")+"\n"), 0o644)
+}
+
+func fill(args []string) error {
+	if len(args) != 1 {
+		return errors.New("want a file")
+	}
+	f, err := os.Create(args[0])
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	for block := make([]byte, 64<<10); ; {
+		if _, err := f.Write(block); err != nil {
+			return err
+		}
+	}
 }
 
 func read(args []string) error {

@@ -12,7 +12,7 @@ var version = "dev"
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
-	code := sampan(ctx, os.Stdin, os.Stdout, os.Stderr, os.Args[1:]...)
+	code := sampan(ctx, stop, os.Stdin, os.Stdout, os.Stderr, os.Args[1:]...)
 	stop()
 	os.Exit(code)
 }

@@ -18,13 +18,13 @@ import (
 
 // sampan runs the command line with the given arguments and returns its exit
 // code. It is here that the command line learns what a cluster is.
-func sampan(ctx context.Context, in io.Reader, out, errOut io.Writer, args ...string) int {
+func sampan(ctx context.Context, release func(), in io.Reader, out, errOut io.Writer, args ...string) int {
 	verbs := machine.Options{
 		Version: version,
 		Serve:   serve,
 		Clean:   cluster.Clean,
 		Verb: func(ctx context.Context, in io.Reader, args ...string) int {
-			return sampan(ctx, in, out, errOut, args...)
+			return sampan(ctx, release, in, out, errOut, args...)
 		},
 	}
 	return cli.Main(ctx, args, cli.Options{
@@ -34,6 +34,7 @@ func sampan(ctx context.Context, in io.Reader, out, errOut io.Writer, args ...st
 		Err:          errOut,
 		Extra:        machine.Commands(verbs),
 		RunScheduler: runScheduler,
+		Release:      release,
 	})
 }
 

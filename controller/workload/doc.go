@@ -1,13 +1,14 @@
-// Package workload holds the controllers that make pods: ReplicationController and
-// Job.
+// Package workload holds the controllers that make pods, ReplicationController,
+// ReplicaSet, StatefulSet, DaemonSet and Job, and the one that makes ReplicaSets,
+// Deployment.
 //
 // Each is a pure plan and a short reconcile around it. A plan is given the object,
-// its pods and the time, and says which pods to make and which to take away
+// what belongs to it and the time, and says what to make and what to take away
 // and what the status is; it is tested with stories. The reconcile fetches, carries
 // the plan out, and waits until the caches have seen it (see package controller).
 //
-//	W1  A controller touches only pods whose controller reference names it by UID. It
-//	    adopts orphans that its selector matches and releases pods that it no
+//	W1  A controller touches only objects whose controller reference names it by UID.
+//	    It adopts orphans that its selector matches and releases objects that it no
 //	    longer matches, and does neither while it is being deleted.
 //	W2  The status is written only when it differs, and after the pods were dealt
 //	    with, so that it says what is.
@@ -16,8 +17,31 @@
 //	W4  A pod of a Job is counted exactly once, whatever crashes when: it carries a
 //	    finalizer until its UID stands in the Job's status, and leaves the list of the
 //	    UIDs there when the finalizer is gone.
+//	W5  No step of a rollout takes a Deployment above size + maxSurge, or, as far as
+//	    statuses tell, below size - maxUnavailable pods that serve.
 //
-// What is not here: garbage collection of the pods of a deleted owner (package
-// housekeeping), Deployments and the other kinds of apps/v1, and of Job
-// podFailurePolicy, successPolicy and backoffLimitPerIndex.
+// A Deployment may ask for more than Kubernetes does, by annotations:
+//
+//	sampan.dev/auto-rollback: "true"  back to the template that last completed a rollout,
+//	    when the progress deadline passes or a new pod is certain to fail
+//	sampan.dev/canaries: "N"          N new pods replace N old ones, then it waits
+//	sampan.dev/promote: "REVISION"    it goes on, if that is the revision tried out
+//	sampan.dev/abort: "REVISION"      it goes back, likewise
+//
+// REVISION is that of annotation deployment.kubernetes.io/revision. While canaries wait
+// the condition Progressing is Unknown with reason CanariesHeld. A rollback changes the
+// template (the generation rises by one) and in the same update annotation
+// sampan.dev/rolled-back, JSON with generation, revision, template, to, reason and
+// message: whoever waits for a generation not above that one waits in vain. From then
+// until the next template the condition RolledBack is True with reason
+// ProgressDeadlineExceeded, PodsFail or CanariesAborted. A template is rolled back by
+// itself only once, and one that was gone back to never, so that there is no loop.
+//
+// A StatefulSet or DaemonSet may have annotation sampan.dev/progress-deadline-seconds:
+// "N"; then its condition Progressing is False with reason ProgressDeadlineExceeded after
+// so long without progress. A pod of an outdated template that is not ready is replaced
+// at once, so that a template that never works does not block the one that mends it.
+//
+// What is not here: garbage collection of what a deleted owner leaves (package
+// housekeeping), and of Job podFailurePolicy, successPolicy and backoffLimitPerIndex.
 package workload

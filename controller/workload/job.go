@@ -37,7 +37,7 @@ func newJobs(opts Options, pods *cache.Cache[*corev1.Pod]) (*jobs, []run.Task) {
 	j := &jobs{
 		client: opts.Client,
 		jobs:   cache.New(opts.Client, client.Jobs, cache.Options[*batchv1.Job]{Log: opts.Log}),
-		work:   &podWork{opts.Client, pods, events},
+		work:   newPodWork(opts.Client, pods, events),
 		events: events,
 	}
 	needs := []<-chan struct{}{j.jobs.Ready(), pods.Ready()}
@@ -194,7 +194,7 @@ func (j *jobs) expire(ctx context.Context, job *batchv1.Job) error {
 // freeOrphan takes the finalizer from a pod that no job will count: its job is gone, or
 // it was orphaned.
 func (j *jobs) freeOrphan(ctx context.Context, key controller.Key) (controller.Result, error) {
-	pod, ok := j.work.pods.Get(key.Namespace, key.Name)
+	pod, ok := j.work.cache.Get(key.Namespace, key.Name)
 	if !ok || !tracked(pod) {
 		return controller.Result{}, nil
 	}

@@ -298,7 +298,7 @@ func (p *jobPlanner) populate() {
 	}
 	have := len(active)
 	if surplus := have - want; surplus > 0 {
-		p.plan.remove = append(p.plan.remove, expendable(active, p.now)[:surplus]...)
+		p.plan.remove = append(p.plan.remove, expendable(active, nil, p.now)[:surplus]...)
 		return
 	}
 	if replacesOnlyFailed(p.job) {

@@ -48,10 +48,10 @@ func availableIn(pod *corev1.Pod, least time.Duration, now time.Time) time.Durat
 
 // expendable orders pods by which is to go first when there are too many, as users of
 // Kubernetes know it: what serves least, costs least and is youngest goes
-// first, and of pods that share a node one of the most.
-func expendable(pods []*corev1.Pod, now time.Time) []*corev1.Pod {
+// first, and of pods that share a node, with neighbours counted, one of the most.
+func expendable(pods, neighbours []*corev1.Pod, now time.Time) []*corev1.Pod {
 	perNode := map[string]int{}
-	for _, p := range pods {
+	for _, p := range slices.Concat(pods, neighbours) {
 		if isActive(p) {
 			perNode[p.Spec.NodeName]++
 		}

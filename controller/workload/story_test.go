@@ -297,7 +297,7 @@ func (s *story) jobStatus(st batchv1.JobStatus) string {
 }
 
 func (s *story) planRC() {
-	plan := planReplication(s.rc, s.pods, s.now)
+	plan := planReplicas(describeRC(s.rc), s.pods, nil, s.now)
 	for range plan.create {
 		pod := podFrom(s.rc, s.rc.Spec.Template)
 		pod.Name = fmt.Sprintf("p%d", s.made)
@@ -314,14 +314,14 @@ func (s *story) planRC() {
 			s.pods = slices.DeleteFunc(s.pods, func(p *corev1.Pod) bool { return p.Name == gone.Name })
 		}
 	}
-	status, after := replicationStatus(s.rc, s.pods, plan, nil, s.now)
-	if !equality.Semantic.DeepEqual(status, s.rc.Status) {
-		s.rc = s.rc.DeepCopy()
-		s.rc.Status = status
+	count := countReplicas(describeRC(s.rc), s.pods, s.now)
+	if told := reportRC(s.rc, count, plan, nil, s.now); told != s.rc {
+		s.rc = told
+		status := told.Status
 		s.say("status replicas=%d labeled=%d ready=%d available=%d observed=%d",
 			status.Replicas, status.FullyLabeledReplicas, status.ReadyReplicas, status.AvailableReplicas, status.ObservedGeneration)
 	}
-	if after > 0 {
-		s.say("look again in %v", after)
+	if count.after > 0 {
+		s.say("look again in %v", count.after)
 	}
 }

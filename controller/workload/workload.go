@@ -4,12 +4,11 @@ import (
 	"log/slog"
 	"slices"
 
+	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/sampan-io/sampan/client"
 	"github.com/sampan-io/sampan/client/cache"
-	"github.com/sampan-io/sampan/controller"
 	"github.com/sampan-io/sampan/internal/run"
 )
 
@@ -27,47 +26,34 @@ func Tasks(opts Options) []run.Task {
 		opts.Log = slog.Default()
 	}
 	pods := cache.New(opts.Client, client.Pods, cache.Options[*corev1.Pod]{
-		Indexes: map[string]func(*corev1.Pod) []string{byController: controllerOf, byOrphanage: orphanageOf},
+		Indexes: ownedIndexes[*corev1.Pod](),
 		Log:     opts.Log,
 	})
 	replication, replicationTasks := newReplication(opts, pods)
+	sets, setTasks := newReplicaSets(opts, pods)
+	deployments, deploymentTasks := newDeployments(opts, sets.objects, pods)
+	revisions := cache.New(opts.Client, client.ControllerRevisions, cache.Options[*appsv1.ControllerRevision]{
+		Indexes: ownedIndexes[*appsv1.ControllerRevision](), Log: opts.Log,
+	})
+	stateful, statefulTasks := newStatefulSets(opts, pods, revisions)
+	daemons, daemonTasks := newDaemonSets(opts, pods, revisions)
 	jobs, jobTasks := newJobs(opts, pods)
 	pods.Subscribe(func(before, after *corev1.Pod) {
 		replication.podChanged(before, after)
+		sets.podChanged(before, after)
+		deployments.podChanged(before, after)
+		stateful.podChanged(before, after)
+		daemons.podChanged(before, after)
 		jobs.podChanged(before, after)
 	})
 	return slices.Concat(
 		[]run.Task{{Name: "workload-pods", Run: pods.Run, Ready: pods.Ready()}},
 		replicationTasks,
+		setTasks,
+		deploymentTasks,
+		[]run.Task{{Name: "workload-revisions", Run: revisions.Run, Ready: revisions.Ready()}},
+		statefulTasks,
+		daemonTasks,
 		jobTasks,
 	)
-}
-
-// The indexes of pods.
-const (
-	byController = "controller" // UID of the controller reference
-	byOrphanage  = "orphanage"  // namespace, of pods without a controller
-)
-
-func controllerOf(pod *corev1.Pod) []string {
-	if ref := metav1.GetControllerOfNoCopy(pod); ref != nil {
-		return []string{string(ref.UID)}
-	}
-	return nil
-}
-
-func orphanageOf(pod *corev1.Pod) []string {
-	if metav1.GetControllerOfNoCopy(pod) == nil {
-		return []string{pod.Namespace}
-	}
-	return nil
-}
-
-// ownerKey returns the key of the controller of that kind which a pod names.
-func ownerKey(pod *corev1.Pod, kind string) (controller.Key, bool) {
-	ref := metav1.GetControllerOfNoCopy(pod)
-	if ref == nil || ref.Kind != kind {
-		return controller.Key{}, false
-	}
-	return controller.Key{Namespace: pod.Namespace, Name: ref.Name}, true
 }

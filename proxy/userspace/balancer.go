@@ -20,6 +20,11 @@ type balancer struct {
 	affinity time.Duration          // guarded by mu; 0 means none
 	clients  map[netip.Addr]session // guarded by mu
 	changed  chan struct{}          // guarded by mu; closed and replaced when the backends change
+
+	// young counts the connections on their way to each backend: picked, and not
+	// taken over by the server yet.
+	young map[netip.AddrPort]int // guarded by mu
+	grown chan struct{}          // guarded by mu; if somebody waits: closed when a backend has no young ones left
 }
 
 // A session ties a client to a backend.
@@ -29,7 +34,7 @@ type session struct {
 }
 
 func newBalancer() *balancer {
-	return &balancer{clients: map[netip.Addr]session{}, changed: make(chan struct{})}
+	return &balancer{clients: map[netip.Addr]session{}, changed: make(chan struct{}), young: map[netip.AddrPort]int{}}
 }
 
 // set makes these the backends. Sessions with others are forgotten.
@@ -64,6 +69,11 @@ func (b *balancer) set(backends []netip.AddrPort, affinity time.Duration) {
 func (b *balancer) pick(client netip.Addr, now time.Time, again bool) (backend netip.AddrPort, changed <-chan struct{}, ok bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	return b.choose(client, now, again)
+}
+
+// choose does the work of pick. b.mu is held.
+func (b *balancer) choose(client netip.Addr, now time.Time, again bool) (backend netip.AddrPort, changed <-chan struct{}, ok bool) {
 	if len(b.backends) == 0 {
 		return netip.AddrPort{}, b.changed, false
 	}
@@ -79,6 +89,49 @@ func (b *balancer) pick(client netip.Addr, now time.Time, again bool) (backend n
 		b.clients[client] = session{backend, now}
 	}
 	return backend, b.changed, true
+}
+
+// begin is pick for a connection, which is young until done is called, once, with
+// its backend.
+func (b *balancer) begin(client netip.Addr, now time.Time, again bool) (backend netip.AddrPort, changed <-chan struct{}, ok bool) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	backend, changed, ok = b.choose(client, now, again)
+	if ok {
+		b.young[backend]++
+	}
+	return backend, changed, ok
+}
+
+// done says that a connection to a backend is not young any more.
+func (b *balancer) done(backend netip.AddrPort) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.young[backend]--; b.young[backend] > 0 {
+		return
+	}
+	delete(b.young, backend)
+	if b.grown != nil {
+		close(b.grown)
+		b.grown = nil
+	}
+}
+
+// leaving returns those that are no backends any more and have young connections,
+// and a channel that is closed when one of them may have none left.
+func (b *balancer) leaving() ([]netip.AddrPort, <-chan struct{}) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	var left []netip.AddrPort
+	for backend := range b.young {
+		if !slices.Contains(b.backends, backend) {
+			left = append(left, backend)
+		}
+	}
+	if b.grown == nil {
+		b.grown = make(chan struct{})
+	}
+	return left, b.grown
 }
 
 // makeRoom forgets expired sessions, or else the oldest, once there are too many.

@@ -91,3 +91,32 @@ func TestAWaitingPickLearnsOfAChange(t *testing.T) {
 		t.Error("the channel is not closed after a change")
 	}
 }
+
+func TestABackendLeavesUntilItsYoungConnectionsAreGrown(t *testing.T) {
+	b, client, now := newBalancer(), netip.MustParseAddr("10.0.0.1"), time.Unix(0, 0)
+	b.set(backends(1), 0)
+	for range 2 {
+		if _, _, ok := b.begin(client, now, false); !ok {
+			t.Fatal("nothing was picked")
+		}
+	}
+	if left, _ := b.leaving(); left != nil {
+		t.Errorf("%v leave while they are backends", left)
+	}
+	b.set(backends(2), 0)
+	left, grown := b.leaving()
+	if !slices.Equal(left, backends(1)) {
+		t.Errorf("%v leave, want %v", left, backends(1))
+	}
+	b.done(backends(1)[0])
+	select {
+	case <-grown:
+		t.Error("one of two is not all")
+	default:
+	}
+	b.done(backends(1)[0])
+	<-grown
+	if left, _ := b.leaving(); left != nil {
+		t.Errorf("%v leave, want none", left)
+	}
+}

@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"net"
 	"net/netip"
+	"slices"
 	"sync"
 	"time"
 
@@ -115,6 +116,32 @@ func (f *Forwarder) Remove(id proxy.PortID) {
 	if s := f.ports[id]; s != nil {
 		_ = s.close() // it is being thrown away
 		delete(f.ports, id)
+	}
+}
+
+// Settle implements [proxy.Forwarder]. A connection is on its way until the server
+// has sent something, or 100 ms after it was made: only then is it known not to
+// stand in a queue that ends with the server's listener.
+func (f *Forwarder) Settle(ctx context.Context) {
+	f.mu.Lock()
+	var all []*balancer
+	for _, s := range f.ports {
+		all = append(all, s.balancer)
+	}
+	f.mu.Unlock()
+	for _, b := range all {
+		waiting, grown := b.leaving()
+		for len(waiting) > 0 {
+			select {
+			case <-grown:
+			case <-ctx.Done():
+				return
+			}
+			// Those that leave later are another call's.
+			var now []netip.AddrPort
+			now, grown = b.leaving()
+			waiting = slices.DeleteFunc(waiting, func(a netip.AddrPort) bool { return !slices.Contains(now, a) })
+		}
 	}
 }
 

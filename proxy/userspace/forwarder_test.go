@@ -292,3 +292,38 @@ func TestNewRefusesToListenEverywhere(t *testing.T) {
 		}
 	}
 }
+
+func TestSettleWaitsForConnectionsOnTheirWayToABackendThatLeaves(t *testing.T) {
+	f := start(t, userspace.Options{})
+	accepted, speak := make(chan struct{}), make(chan struct{})
+	old := backend(t, func(c *net.TCPConn) {
+		close(accepted)
+		<-speak
+		_, _ = io.WriteString(c, "old")
+	})
+	at := set(t, f, web(corev1.ProtocolTCP, old))
+	f.Settle(t.Context()) // nobody leaves
+	c := dial(t, at)
+	<-accepted
+	f.Settle(t.Context()) // it is a backend
+	set(t, f, web(corev1.ProtocolTCP, says(t, "new")))
+
+	settled := make(chan struct{})
+	g := run.NewGroup(t.Context(), 0)
+	g.Go(func(ctx context.Context) { f.Settle(ctx); close(settled) })
+	select {
+	case <-settled:
+		t.Log("the limit was faster than the test")
+	default:
+	}
+	close(speak)
+	if b, err := io.ReadAll(io.LimitReader(c, 3)); string(b) != "old" || err != nil {
+		t.Errorf("answer %q, %v, want old", b, err)
+	}
+	<-settled
+	g.Stop()
+
+	over, cancel := context.WithCancel(t.Context())
+	cancel()
+	f.Settle(over)
+}

@@ -6,6 +6,7 @@ import (
 	"io"
 	"net"
 	"net/netip"
+	"sync"
 	"time"
 
 	"github.com/sampan-io/sampan/internal/run"
@@ -36,7 +37,7 @@ func (f *Forwarder) acceptTCP(group *run.Group, l *net.TCPListener, b *balancer)
 // serveTCP carries one connection. It owns in.
 func (f *Forwarder) serveTCP(ctx context.Context, in *net.TCPConn, b *balancer) {
 	client := in.RemoteAddr().(*net.TCPAddr).AddrPort()
-	out, err := f.dial(ctx, client.Addr().Unmap(), b)
+	out, backend, err := f.dial(ctx, client.Addr().Unmap(), b)
 	if err != nil {
 		f.opts.Log.Debug("no backend of a service answered", "client", client, "err", err)
 		// A reset says that nothing was carried; a close would look like an
@@ -45,14 +46,41 @@ func (f *Forwarder) serveTCP(ctx context.Context, in *net.TCPConn, b *balancer) 
 		_ = in.Close()
 		return
 	}
-	join(ctx, in, out)
+	y := &youth{done: func() { b.done(backend) }}
+	y.timer = time.AfterFunc(youthLimit, y.end)
+	join(ctx, in, out, y.end)
+	y.end()
+}
+
+// youthLimit is after what time a connection counts as taken over by the server,
+// although that has not sent anything: it may be waiting for the client to speak, or
+// take its time to answer.
+const youthLimit = 100 * time.Millisecond
+
+// A youth is the time from the choice of a backend until its server is known to
+// have taken the connection over. Until then it stands in a queue of the kernel,
+// and is reset if the server closes its listener.
+type youth struct {
+	done  func()
+	timer *time.Timer
+	once  sync.Once
+}
+
+func (y *youth) end() {
+	y.once.Do(func() {
+		if y.timer != nil {
+			y.timer.Stop()
+		}
+		y.done()
+	})
 }
 
 // errNoBackend is the outcome of a dial when there was never one to try.
 var errNoBackend = errors.New("no backend")
 
-// dial connects to a backend, trying one after the other.
-func (f *Forwarder) dial(ctx context.Context, client netip.Addr, b *balancer) (*net.TCPConn, error) {
+// dial connects to a backend, trying one after the other. The caller says when the
+// connection to the one that it returns is not young any more.
+func (f *Forwarder) dial(ctx context.Context, client netip.Addr, b *balancer) (*net.TCPConn, netip.AddrPort, error) {
 	last := errNoBackend
 	again := false
 	for _, timeout := range f.opts.DialTimeouts {
@@ -60,7 +88,7 @@ func (f *Forwarder) dial(ctx context.Context, client netip.Addr, b *balancer) (*
 		roundCtx, cancel := context.WithTimeout(ctx, timeout)
 		var changed <-chan struct{}
 		for range max(1, b.count()) {
-			backend, c, ok := b.pick(client, time.Now(), again)
+			backend, c, ok := b.begin(client, time.Now(), again)
 			changed = c
 			if !ok {
 				break
@@ -69,8 +97,9 @@ func (f *Forwarder) dial(ctx context.Context, client netip.Addr, b *balancer) (*
 			conn, err := d.DialContext(roundCtx, "tcp4", backend.String())
 			if err == nil {
 				cancel()
-				return conn.(*net.TCPConn), nil
+				return conn.(*net.TCPConn), backend, nil
 			}
+			b.done(backend)
 			last, again = err, true
 			if roundCtx.Err() != nil {
 				break
@@ -83,24 +112,49 @@ func (f *Forwarder) dial(ctx context.Context, client netip.Addr, b *balancer) (*
 		}
 		cancel()
 		if ctx.Err() != nil {
-			return nil, context.Cause(ctx)
+			return nil, netip.AddrPort{}, context.Cause(ctx)
 		}
 	}
-	return nil, last
+	return nil, netip.AddrPort{}, last
 }
 
 // join copies in both directions until both have ended, one is broken, or ctx is
-// over; then it closes both.
-func join(ctx context.Context, a, b *net.TCPConn) {
+// over; then it closes both. It calls answered when b has sent something.
+func join(ctx context.Context, a, b *net.TCPConn, answered func()) {
 	closeBoth := func() { _ = a.Close(); _ = b.Close() }
 	stop := context.AfterFunc(ctx, closeBoth)
 	defer stop()
 	defer closeBoth()
 	back := run.NewGroup(ctx, 0)
-	back.Go(func(context.Context) { copyHalf(a, b) })
+	back.Go(func(context.Context) {
+		if copyFirst(a, b, answered) {
+			copyHalf(a, b)
+		}
+	})
 	copyHalf(b, a)
 	back.Wait()
 	back.Stop()
+}
+
+// copyFirst copies what comes first, calls answered, and reports whether there may
+// be more.
+func copyFirst(to, from *net.TCPConn, answered func()) bool {
+	var buf [4096]byte
+	n, err := from.Read(buf[:])
+	answered()
+	if n > 0 {
+		if _, failed := to.Write(buf[:n]); failed != nil {
+			err = failed
+		}
+	}
+	switch {
+	case errors.Is(err, io.EOF):
+		_ = to.CloseWrite()
+	case err != nil:
+		_ = to.Close()
+		_ = from.Close()
+	}
+	return err == nil
 }
 
 // copyHalf copies one direction. At its end the other side is told that no more

@@ -1,11 +1,13 @@
 package container
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -17,15 +19,6 @@ const cgroupMount = "/sys/fs/cgroup"
 
 // unified reports whether the machine has cgroup v2 alone.
 func unified() bool { return cgroups.IsCgroup2UnifiedMode() }
-
-// swapAccounting reports whether memory and swap can be limited together.
-func swapAccounting() bool {
-	if unified() {
-		return true
-	}
-	_, err := os.Stat(filepath.Join(cgroupMount, "memory", "memory.memsw.limit_in_bytes"))
-	return err == nil
-}
 
 var errNoCgroups = errors.New("cgroups: nothing is mounted below " + cgroupMount + "; containers need it: mount cgroup2 there")
 
@@ -63,6 +56,9 @@ func CgroupParent(name string) (string, error) {
 	if err != nil {
 		return "", err
 	}
+	if _, err := members(); err != nil {
+		return "", err
+	}
 	try := func(parent string) error {
 		for _, root := range roots {
 			if err := os.Mkdir(filepath.Join(root, parent), 0o755); err != nil && !errors.Is(err, fs.ErrExist) {
@@ -87,8 +83,28 @@ func CgroupParent(name string) (string, error) {
 	return "", fmt.Errorf("no place for the cgroup %s: %w", name, first)
 }
 
+// members is the mount point of the hierarchy that tells which processes are in a
+// container's cgroup. On v1 that is the one that keeps containers from the host's
+// devices: without it none is started.
+func members() (string, error) {
+	if unified() {
+		return cgroupMount, nil
+	}
+	mounts, err := cgroups.GetCgroupMounts(false)
+	if err != nil {
+		return "", fmt.Errorf("cgroups: %w", err)
+	}
+	for _, m := range mounts {
+		if slices.Contains(m.Subsystems, "devices") {
+			return m.Mountpoint, nil
+		}
+	}
+	return "", errors.New("cgroups: without the devices controller of cgroup v1 containers could use all devices of the machine; " +
+		"mount it at " + cgroupMount + "/devices (type cgroup, option devices), or cgroup2 at " + cgroupMount)
+}
+
 // ownCgroup is the path of this process' cgroup: the unified one, or on v1 that of
-// the memory controller.
+// the memory controller, or without it of the devices controller.
 func ownCgroup() (string, error) {
 	paths, err := cgroups.ParseCgroupFile("/proc/self/cgroup")
 	if err != nil {
@@ -97,7 +113,7 @@ func ownCgroup() (string, error) {
 	if unified() {
 		return paths[""], nil
 	}
-	return paths["memory"], nil
+	return cmp.Or(paths["memory"], paths["devices"]), nil
 }
 
 // notRoot refuses the cgroup of everybody, and any that this process is in: what is
@@ -243,17 +259,39 @@ func LeastOOMScoreAdj() int {
 
 // signalCgroup sends a signal to all processes in a container's cgroup.
 func signalCgroup(path string, sig unix.Signal) {
-	roots, err := hierarchies()
-	if err != nil || notRoot(path) != nil {
+	if notRoot(path) != nil {
 		return
 	}
-	pids, err := cgroups.GetAllPids(filepath.Join(roots[0], path))
-	if err != nil {
-		return
-	}
-	for _, pid := range pids {
+	for _, pid := range processes(path) {
 		_ = unix.Kill(pid, sig)
 	}
+}
+
+// processes lists those in the cgroup at path and in all below it.
+func processes(path string) []int {
+	root, err := members()
+	if err != nil {
+		return nil
+	}
+	pids, err := cgroups.GetAllPids(filepath.Join(root, path))
+	if err != nil {
+		return nil
+	}
+	return pids
+}
+
+// resident sums up the memory that processes have, for a kernel that doesn't count
+// it by cgroup. What several of them share is counted for each.
+func resident(pids []int) uint64 {
+	var pages uint64
+	for _, pid := range pids {
+		// size resident shared …
+		if f := words("/proc/" + strconv.Itoa(pid) + "/statm"); len(f) > 1 {
+			n, _ := strconv.ParseUint(f[1], 10, 64)
+			pages += n
+		}
+	}
+	return pages * uint64(os.Getpagesize())
 }
 
 // oomKills is how many processes of the cgroup the kernel has killed for want of

@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -15,6 +16,8 @@ import (
 
 	"github.com/opencontainers/runtime-spec/specs-go"
 	"golang.org/x/sys/unix"
+
+	"github.com/sampan-io/sampan/internal/nstest"
 )
 
 func TestCapabilities(t *testing.T) {
@@ -406,5 +409,80 @@ func TestStopSignals(t *testing.T) {
 		if got := stopSignal(name); got != want {
 			t.Errorf("%q: %d, want %d", name, got, want)
 		}
+	}
+}
+
+func TestLimitsWithinControllers(t *testing.T) {
+	all := Resources{
+		CPUShares: 512, CPUQuota: 1000, CPUPeriod: 100_000, Cpuset: "0", CpusetMems: "0", MemoryLimit: 1 << 20, SwapLimit: 1 << 20, PidsLimit: 7,
+		OOMScoreAdj: 5, Hugepages: map[string]uint64{"2MB": 0}, Unified: map[string]string{"memory.high": "1", "cgroup.freeze": "0", "io.weight": "9"},
+	}
+	tests := []struct {
+		name    string
+		asked   Resources
+		has     []string
+		want    Resources
+		missing string
+	}{
+		{"everything is there", all, []string{"cpu", "cpuset", "memory", "swap", "pids", "hugetlb", "io"}, all, ""},
+		{
+			"nothing is there", all, nil,
+			Resources{OOMScoreAdj: 5, Unified: map[string]string{"cgroup.freeze": "0"}},
+			"cpu cpuset hugetlb io memory pids",
+		},
+		{"nothing is asked for", Resources{OOMScoreAdj: 1}, nil, Resources{OOMScoreAdj: 1}, ""},
+		{"a word that means no limit", Resources{MemoryLimit: -1, CPUQuota: -1, PidsLimit: -1}, nil, Resources{}, ""},
+		{"no accounting of swap", Resources{MemoryLimit: 1, SwapLimit: 2}, []string{"memory"}, Resources{MemoryLimit: 1}, ""},
+		{"no memory", Resources{MemoryLimit: 1, CPUShares: 2}, []string{"cpu"}, Resources{CPUShares: 2}, "memory"},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			has := Controllers{}
+			for _, c := range tt.has {
+				has[c] = true
+			}
+			got, missing := tt.asked.Within(has)
+			if !reflect.DeepEqual(got, tt.want) || strings.Join(missing, " ") != tt.missing {
+				t.Errorf("Within = %+v, %v; want %+v, %s", got, missing, tt.want, tt.missing)
+			}
+		})
+	}
+}
+
+func TestALogOnAFullDiskHasWholeLines(t *testing.T) { nstest.Run(t, logOnAFullDisk) }
+
+func logOnAFullDisk(t *testing.T) {
+	dir := t.TempDir()
+	if err := unix.Mount("disk", dir, "tmpfs", 0, "size=8k"); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = unix.Unmount(dir, unix.MNT_DETACH) })
+	ballast := filepath.Join(dir, "ballast")
+	if err := os.WriteFile(ballast, make([]byte, 4096), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	var told bytes.Buffer
+	log := newLogFile(filepath.Join(dir, "log"), slog.New(slog.NewTextHandler(&told, nil)))
+	if err := log.reopen(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(log.close)
+	line := func(c string, length int) []byte { return []byte(strings.Repeat(c, length-1) + "\n") }
+	log.write(line("a", 3000))
+	log.write(slices.Concat(line("b", 1000), line("c", 1000))) // 96 bytes of the last one would fit
+	log.write(line("d", 1000))
+	if err := os.Remove(ballast); err != nil {
+		t.Fatal(err)
+	}
+	log.write(line("e", 1000))
+	data, err := os.ReadFile(log.path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if want := slices.Concat(line("a", 3000), line("b", 1000), line("e", 1000)); !bytes.Equal(data, want) {
+		t.Errorf("of the log %d bytes are there, want the %d of the lines that found room", len(data), len(want))
+	}
+	if n := strings.Count(told.String(), "output is being lost"); n != 1 {
+		t.Errorf("that output was lost is told %d times, want once", n)
 	}
 }

@@ -67,6 +67,7 @@ type Keeper struct {
 	containers map[string]*entry // guarded by mu
 	owned      map[int]bool      // guarded by mu; pids that somebody waits for
 	group      *run.Group        // guarded by mu; nil unless running
+	told       map[string]bool   // guarded by mu; missing controllers that the log has told of
 	fifos      map[string][]int  // guarded by mu; descriptors from before a restart in place
 }
 
@@ -110,6 +111,7 @@ func New(opts Options) (*Keeper, error) {
 		ready:      make(chan struct{}),
 		containers: map[string]*entry{},
 		owned:      map[int]bool{},
+		told:       map[string]bool{},
 	}, nil
 }
 

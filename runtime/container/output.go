@@ -32,6 +32,7 @@ type logFile struct {
 	mu     sync.Mutex
 	file   *os.File // guarded by mu; nil while it can't be opened
 	failed bool     // guarded by mu; told about it since the last success
+	torn   bool     // guarded by mu; the file ends within a line
 }
 
 func newLogFile(path string, log *slog.Logger) *logFile { return &logFile{path: path, log: log} }
@@ -66,11 +67,34 @@ func (l *logFile) write(lines []byte) {
 	if l.file == nil {
 		return
 	}
-	_, err := l.file.Write(lines)
+	if l.torn {
+		lines = append([]byte("\n"), lines...)
+	}
+	n, err := l.file.Write(lines)
+	if err != nil {
+		l.mend(lines[:n])
+	} else {
+		l.torn = false
+	}
 	if err != nil && !l.failed {
 		l.log.Error("container output is being lost", "log", l.path, "err", err)
 	}
 	l.failed = err != nil
+}
+
+// mend takes the beginning of a line off the file, which is all of it that found room,
+// so that the lines that come later are whole. The caller holds mu.
+func (l *logFile) mend(written []byte) {
+	rest := len(written) - 1 - bytes.LastIndexByte(written, '\n')
+	if rest == 0 {
+		l.torn = l.torn && len(written) == 0
+		return
+	}
+	st, err := l.file.Stat()
+	if err == nil {
+		err = l.file.Truncate(st.Size() - int64(rest))
+	}
+	l.torn = err != nil
 }
 
 func (l *logFile) close() {

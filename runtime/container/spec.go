@@ -64,7 +64,8 @@ type Mount struct {
 	Propagation         string // "" means private; otherwise rslave or rshared
 }
 
-// Resources limit a container. A zero value means no limit.
+// Resources limit a container. A zero value means no limit. A limit that the machine
+// can't enforce is left out; see [Keeper.Unenforced].
 type Resources struct {
 	CPUShares   uint64
 	CPUQuota    int64 // microseconds per period; negative means none
@@ -269,7 +270,7 @@ func (r *Resources) oci() *specs.LinuxResources {
 	if r.MemoryLimit != 0 {
 		out.Memory.Limit = &r.MemoryLimit
 	}
-	if r.SwapLimit != 0 && swapAccounting() {
+	if r.SwapLimit != 0 {
 		out.Memory.Swap = &r.SwapLimit
 	}
 	if r.PidsLimit != 0 {

@@ -56,7 +56,11 @@ func (k *Keeper) Start(ctx context.Context, id string) error {
 
 // launch makes the process and begins to look after it.
 func (k *Keeper) launch(e *entry, r *Record) error {
-	config, err := r.Spec.config(k.profile)
+	spec, err := k.enforceable(&r.Spec)
+	if err != nil {
+		return err
+	}
+	config, err := spec.config(k.profile)
 	if err != nil {
 		return err
 	}
@@ -278,7 +282,11 @@ func (k *Keeper) own(pid int, yes bool) {
 
 // applyLimits tells the kernel about new limits of a running container.
 func (k *Keeper) applyLimits(r *Record, spec *Spec) error {
-	config, err := spec.config(k.profile)
+	enforced, err := k.enforceable(spec)
+	if err != nil {
+		return err
+	}
+	config, err := enforced.config(k.profile)
 	if err != nil {
 		return err
 	}
@@ -306,7 +314,9 @@ func (k *Keeper) Stats(id string) (Usage, error) {
 	if r.State() != Running {
 		return Usage{}, fmt.Errorf("container %s is not running: %w", id, ErrState)
 	}
-	config, err := r.Spec.config(nil)
+	bare := r.Spec
+	bare.Resources = Resources{}
+	config, err := bare.config(nil)
 	if err != nil {
 		return Usage{}, err
 	}
@@ -327,6 +337,10 @@ func (k *Keeper) Stats(id string) (Usage, error) {
 	if unified() {
 		rss = s.MemoryStats.Stats["anon"]
 	}
+	if used == 0 { // nobody counts it by cgroup
+		used = resident(processes(r.Spec.Cgroup))
+		rss = used
+	}
 	return Usage{
 		At: time.Now(), CPU: s.CpuStats.CpuUsage.TotalUsage, Memory: used, WorkingSet: used - min(used, inactive), RSS: rss,
 		PageFaults: s.MemoryStats.Stats["pgfault"], MajorPageFaults: s.MemoryStats.Stats["pgmajfault"],
@@ -337,7 +351,7 @@ func (k *Keeper) Stats(id string) (Usage, error) {
 // Usage is what a container uses at one moment.
 type Usage struct {
 	At         time.Time
-	CPU        uint64 // nanoseconds of one core since the start
+	CPU        uint64 // nanoseconds of one core since the start; 0 if the kernel doesn't count them
 	Memory     uint64 // bytes
 	WorkingSet uint64 // bytes, without what could be dropped at once
 	RSS        uint64 // bytes

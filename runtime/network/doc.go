@@ -2,8 +2,8 @@
 //
 // A [Network] owns one bridge, one route, one nftables table and the veth pairs on
 // the bridge; it touches nothing else, with one exception: net.ipv4.ip_forward,
-// whose old value it writes down and puts back. Everything goes over netlink; no
-// outside program is run.
+// whose old value it notes on the bridge; the last such bridge that goes puts it
+// back. Everything goes over netlink; no outside program is run.
 //
 //	N1  An address belongs to at most one pod, across restarts.
 //	N2  Packets for the service network never leave by another route: the bridge
@@ -12,6 +12,8 @@
 //	    caches stay right when pods come and go.
 //	N4  [Network.Up] and [Network.Down] may be repeated, and find what was left by
 //	    a process that was killed in the middle of either.
+//	N5  ip_forward is on as long as any bridge of this kind stands in the network
+//	    namespace, and afterwards what it was before the first one.
 //
 // Which addresses are taken is not written down twice: whoever keeps the pods says
 // so with [Network.Reserve] after a restart.

@@ -1,16 +1,12 @@
 package network
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
-	"io/fs"
 	"log/slog"
 	"net"
 	"net/netip"
 	"os"
-	"path/filepath"
-	"slices"
 	"strings"
 	"sync"
 
@@ -24,7 +20,6 @@ type Options struct {
 	PodCIDR     netip.Prefix // its first address is the bridge's
 	ServiceCIDR netip.Prefix // zero means no route for services
 	Table       string       // name of the nftables table
-	Dir         string       // where the old value of ip_forward is written down
 	Log         *slog.Logger // nil means slog.Default
 }
 
@@ -90,20 +85,19 @@ func (n *Network) Gateway() netip.Addr { return n.gateway }
 // Up makes the bridge and what belongs to it, as far as it isn't there. It returns
 // what the surroundings lack, in sentences for an administrator.
 func (n *Network) Up() ([]string, error) {
-	if err := n.upBridge(); err != nil {
-		return nil, fmt.Errorf("bridge %s: %w", n.opts.Bridge, err)
-	}
-	if err := n.enableForwarding(); err != nil {
+	err := locked(func() error {
+		if err := n.upBridge(); err != nil {
+			return fmt.Errorf("bridge %s: %w", n.opts.Bridge, err)
+		}
+		return enableForwarding()
+	})
+	if err != nil {
 		return nil, err
 	}
 	if err := n.upTable(); err != nil {
 		return nil, fmt.Errorf("nftables table %s: %w", n.opts.Table, err)
 	}
-	var limits []string
-	if cure := foreignDrop(n.opts.Bridge); cure != "" {
-		limits = append(limits, cure)
-	}
-	return limits, nil
+	return n.foreignDrops(), nil
 }
 
 // hardware derives a link address from an IP address, in the range that anybody
@@ -118,7 +112,11 @@ func (n *Network) upBridge() error {
 	attrs.Name = n.opts.Bridge
 	attrs.HardwareAddr = hardware(n.gateway) // N3: without it the smallest of the ports' would be taken
 	attrs.Flags = net.FlagUp
-	err := n.link.LinkAdd(&netlink.Bridge{LinkAttrs: attrs})
+	var err error
+	if attrs.Alias, err = n.alias(); err != nil {
+		return err
+	}
+	err = n.link.LinkAdd(&netlink.Bridge{LinkAttrs: attrs})
 	if err != nil && !errors.Is(err, unix.EEXIST) {
 		return err
 	}
@@ -128,6 +126,11 @@ func (n *Network) upBridge() error {
 	}
 	if link.Type() != "bridge" {
 		return fmt.Errorf("a link of this name exists and is a %s; remove it or choose another name", link.Type())
+	}
+	if _, ok := claimed(link); !ok { // somebody has taken it off
+		if err := n.link.LinkSetAlias(link, attrs.Alias); err != nil {
+			return fmt.Errorf("alias: %w", err)
+		}
 	}
 	if err := n.link.LinkSetUp(link); err != nil {
 		return err
@@ -284,10 +287,19 @@ func (n *Network) Detach(id string, a Attachment) error {
 }
 
 // Down removes all that Up and Attach have made, in this process or in one before,
-// and puts ip_forward back. It goes on after a fault and reports all of them.
+// and puts ip_forward back if nobody else needs it. It goes on after a fault and
+// reports all of them.
 func (n *Network) Down() error {
+	err := locked(func() error { return errors.Join(n.downTable(), n.downBridge()) })
+	n.mu.Lock()
+	clear(n.owner)
+	n.bridge = 0
+	n.mu.Unlock()
+	return err
+}
+
+func (n *Network) downBridge() error {
 	var errs []error
-	errs = append(errs, n.downTable())
 	bridge, err := n.link.LinkByName(n.opts.Bridge)
 	var missing netlink.LinkNotFoundError
 	switch {
@@ -301,75 +313,15 @@ func (n *Network) Down() error {
 				}
 			}
 		}
+		errs = append(errs, n.restoreForwarding(bridge))
 		if err := n.link.LinkDel(bridge); err != nil { // its route goes with it
 			errs = append(errs, fmt.Errorf("removing bridge %s: %w", n.opts.Bridge, err))
 		}
 	case err != nil && !errors.As(err, &missing):
 		errs = append(errs, err)
 	}
-	errs = append(errs, n.restoreForwarding())
-	n.mu.Lock()
-	clear(n.owner)
-	n.bridge = 0
-	n.mu.Unlock()
 	return errors.Join(errs...)
 }
 
 // Close gives back the netlink socket.
 func (n *Network) Close() { n.link.Close() }
-
-const forwarding = "/proc/sys/net/ipv4/ip_forward"
-
-// before is what Up has changed of the host.
-type before struct {
-	IPForward string `json:"ipForward"`
-}
-
-func (n *Network) beforeFile() string { return filepath.Join(n.opts.Dir, "network.json") }
-
-// enableForwarding lets the host pass packets on, and writes down first what it
-// did before.
-func (n *Network) enableForwarding() error {
-	now, err := os.ReadFile(forwarding)
-	if err != nil {
-		return fmt.Errorf("ip_forward: %w", err)
-	}
-	old := strings.TrimSpace(string(now))
-	if _, err := os.Stat(n.beforeFile()); errors.Is(err, fs.ErrNotExist) {
-		data, err := json.Marshal(before{IPForward: old})
-		if err != nil {
-			return err
-		}
-		if err := os.WriteFile(n.beforeFile(), data, 0o600); err != nil {
-			return fmt.Errorf("remembering ip_forward: %w", err)
-		}
-	}
-	if old == "1" {
-		return nil
-	}
-	if err := os.WriteFile(forwarding, []byte("1"), 0); err != nil {
-		return fmt.Errorf("switching on net.ipv4.ip_forward, which pods need to reach anything but this host: %w", err)
-	}
-	return nil
-}
-
-func (n *Network) restoreForwarding() error {
-	data, err := os.ReadFile(n.beforeFile())
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil
-	}
-	if err != nil {
-		return err
-	}
-	var b before
-	if err := json.Unmarshal(data, &b); err != nil || !slices.Contains([]string{"0", "1"}, b.IPForward) {
-		return fmt.Errorf("%s is damaged; ip_forward stays as it is", n.beforeFile())
-	}
-	// It may not have come to a change.
-	if now, err := os.ReadFile(forwarding); err != nil || strings.TrimSpace(string(now)) != b.IPForward {
-		if err := os.WriteFile(forwarding, []byte(b.IPForward), 0); err != nil {
-			return fmt.Errorf("putting ip_forward back: %w", err)
-		}
-	}
-	return os.Remove(n.beforeFile())
-}

@@ -20,7 +20,7 @@ func TestMain(m *testing.M) {
 
 func options(t *testing.T) Options {
 	return Options{
-		Bridge: "spn0", PodCIDR: netip.MustParsePrefix("10.97.0.0/24"), ServiceCIDR: netip.MustParsePrefix("10.96.0.0/24"), Table: "sampan-network-test", Dir: t.TempDir(),
+		Bridge: "spn0", PodCIDR: netip.MustParsePrefix("10.97.0.0/24"), ServiceCIDR: netip.MustParsePrefix("10.96.0.0/24"), Table: "sampan-network-test",
 	}
 }
 
@@ -187,5 +187,59 @@ func TestConnectionsWithinTheHostKeepTheirAddresses(t *testing.T) {
 	defer in.Close()
 	if got := in.RemoteAddr().String(); got != out.LocalAddr().String() {
 		t.Errorf("a connection from %v seems to come from %s", out.LocalAddr(), got)
+	}
+}
+
+// Whoever goes last puts ip_forward back (N5), in whatever order they came.
+func TestForwardingStaysAsLongAsAnybodyNeedsIt(t *testing.T) {
+	nstest.NeedRoot(t)
+	two := options(t)
+	two.Bridge, two.Table, two.PodCIDR, two.ServiceCIDR = "spn1", "sampan-network-other", netip.MustParsePrefix("10.98.0.0/24"), netip.MustParsePrefix("10.95.0.0/24")
+	all := map[string]Options{"a": options(t), "b": two}
+	read := func() string {
+		t.Helper()
+		data, err := os.ReadFile(forwarding)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return strings.TrimSpace(string(data))
+	}
+	tests := []struct {
+		name, before, steps string // a step is + or - and a network
+		want                string // of ip_forward, after each step
+	}{
+		{"first come, first gone", "0", "+a +b -a -b", "1 1 1 0"},
+		{"first come, last gone", "0", "+a +b -b -a", "1 1 1 0"},
+		{"it was on", "1", "+a +b -a -b", "1 1 1 1"},
+		{"again while the other stands", "0", "+a +b -a +a -b -a", "1 1 1 1 1 0"},
+		{"repeated", "0", "+a +a +b -a -a -b -b", "1 1 1 1 1 0 0"},
+		{"one vanishes without a word", "0", "+a +b !a -b", "1 1 1 0"},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			if err := os.WriteFile(forwarding, []byte(tt.before), 0); err != nil {
+				t.Fatal(err)
+			}
+			var got []string
+			for step := range strings.FieldsSeq(tt.steps) {
+				n := newNetwork(t, all[step[1:]]) // as another process would
+				var err error
+				switch step[0] {
+				case '+':
+					_, err = n.Up()
+				case '-':
+					err = n.Down()
+				case '!':
+					err = netlink.LinkDel(&netlink.Bridge{LinkAttrs: netlink.LinkAttrs{Name: all[step[1:]].Bridge}})
+				}
+				if err != nil {
+					t.Fatalf("%s: %v", step, err)
+				}
+				got = append(got, read())
+			}
+			if strings.Join(got, " ") != tt.want {
+				t.Errorf("ip_forward after %s is %v, want %s", tt.steps, got, tt.want)
+			}
+		})
 	}
 }

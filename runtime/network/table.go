@@ -60,25 +60,36 @@ func (n *Network) downTable() error {
 	return nil
 }
 
-// foreignDrop looks for a chain of somebody else that drops forwarded packets by
-// default, as Docker's does, and says what to do about it.
-func foreignDrop(bridge string) string {
+// foreignDrops looks for chains of somebody else that drop forwarded packets by
+// default, as Docker's do, and says what to do about each. There may be one of either
+// packet filter of the kernel, and a packet has to get past both. Pods have IPv4
+// addresses alone, so the filters for IPv6 are nothing to them.
+func (n *Network) foreignDrops() []string {
+	var out []string
+	report := func(where, program, chain string) {
+		out = append(out, fmt.Sprintf("%s drops forwarded packets by default, so pods can't reach other hosts; "+
+			"to let them: %s -I %s -i %s -j ACCEPT && %s -I %s -o %s -j ACCEPT",
+			where, program, chain, n.opts.Bridge, program, chain, n.opts.Bridge))
+	}
+	if drops, err := legacyForwardDrops(); err != nil {
+		n.opts.Log.Warn("the policy of the legacy iptables can't be read", "err", err)
+	} else if drops {
+		report("chain FORWARD of the legacy iptables", "iptables-legacy", "FORWARD")
+	}
 	c, err := nftables.New()
 	if err != nil {
-		return ""
+		return out
 	}
 	chains, err := c.ListChainsOfTableFamily(nftables.TableFamilyIPv4)
 	if err != nil {
-		return ""
+		return out
 	}
 	for _, chain := range chains {
-		if chain.Hooknum == nil || *chain.Hooknum != *nftables.ChainHookForward || chain.Type != nftables.ChainTypeFilter ||
-			chain.Policy == nil || *chain.Policy != nftables.ChainPolicyDrop {
-			continue
+		if chain.Hooknum != nil && *chain.Hooknum == *nftables.ChainHookForward && chain.Type == nftables.ChainTypeFilter &&
+			chain.Policy != nil && *chain.Policy == nftables.ChainPolicyDrop {
+			report(fmt.Sprintf("chain %s of the nftables table ip %s", chain.Name, chain.Table.Name), "iptables", chain.Name)
+			break
 		}
-		return fmt.Sprintf("chain %s of the nftables table ip %s drops forwarded packets by default, so pods can't reach other hosts; "+
-			"to let them: iptables -I %s -i %s -j ACCEPT && iptables -I %s -o %s -j ACCEPT",
-			chain.Name, chain.Table.Name, chain.Name, bridge, chain.Name, bridge)
 	}
-	return ""
+	return out
 }

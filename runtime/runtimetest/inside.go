@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"golang.org/x/sys/unix"
 	"google.golang.org/grpc/codes"
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
@@ -136,6 +137,26 @@ func isolation(t *testing.T, k *Kit) {
 	}
 	status, _, _ := k.Exec(id, "id")
 	wantLines(t, status, "CapEff:	00000000a80425fb") // the fourteen default ones
+}
+
+func hostDevices(t *testing.T, k *Kit) {
+	dir := t.TempDir()
+	const null, kmsg = 1<<8 | 3, 1<<8 | 11
+	for name, number := range map[string]int{"null": null, "kmsg": kmsg} {
+		if err := unix.Mknod(filepath.Join(dir, name), unix.S_IFCHR|0o666, number); err != nil {
+			t.Fatal(err)
+		}
+	}
+	p := k.PodConfig("devices")
+	c := k.ContainerConfig("main", "sleep")
+	c.Mounts = []*cri.Mount{{HostPath: dir, ContainerPath: "/nodes"}}
+	id, _ := k.ContainerIn(k.Pod(p), p, c)
+	if _, errs, code := k.Exec(id, "read", "/nodes/null"); code != 0 {
+		t.Errorf("a device that everybody may use: %d %q", code, errs)
+	}
+	if _, errs, code := k.Exec(id, "write", "/nodes/kmsg", ""); code == 0 || !strings.Contains(errs, "operation not permitted") {
+		t.Errorf("a device of the host: %d %q, want that it is not permitted", code, errs)
+	}
 }
 
 func resolver(t *testing.T, k *Kit) {

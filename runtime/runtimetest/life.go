@@ -18,7 +18,8 @@ func versionAndStatus(t *testing.T, k *Kit) {
 		t.Fatal(err)
 	}
 	for _, c := range s.GetStatus().GetConditions() {
-		if !c.GetStatus() {
+		// Others are notes: what the machine lacks, what is out of date.
+		if !c.GetStatus() && (c.GetType() == cri.RuntimeReady || c.GetType() == cri.NetworkReady) {
 			t.Errorf("condition %s is false: %s", c.GetType(), c.GetMessage())
 		}
 	}

@@ -23,6 +23,10 @@ type Target struct {
 
 	Image  string // name of a demo image that is there
 	LogDir string // a directory for logs, on the runtime's machine, which is this one
+
+	// Unlimited says that the machine has no cgroup controllers for memory, cpu and
+	// processes: such limits are accepted, and nothing enforces them.
+	Unlimited bool
 }
 
 // Run tests a runtime. It removes the pods that it makes.
@@ -51,6 +55,7 @@ func Run(t *testing.T, target Target) {
 		{"files of the host are mounted", mounts},
 		{"a read-only root", readOnlyRoot},
 		{"nothing leads to the host", isolation},
+		{"devices of the host can't be used", hostDevices},
 		{"names are resolved as the pod wants", resolver},
 		{"pods reach each other", network},
 		{"containers of a pod share its network", sharedNetwork},

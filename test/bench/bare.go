@@ -15,6 +15,7 @@ import (
 	"os/exec"
 	"strconv"
 	"strings"
+	"sync"
 )
 
 // The bare server is the floor under everything that goes over HTTP: Go's own server
@@ -34,15 +35,21 @@ type greeting struct {
 //
 //	POST, GET         a pod
 //	GET ?size=N       N bytes
-//	GET ?events=N     N lines as long as an event of that pod, each sent at once
+//	GET ?events=N     N lines as long as an event of that pod, each sent at once, from
+//	                  the next POST ?begin on
 func serveBare(context.Context) error {
 	pod, err := json.Marshal(namedPod("one"))
 	if err != nil {
 		return err
 	}
+	var gate gate
 	s := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		_, _ = io.Copy(io.Discard, r.Body)
 		w.Header().Set("Content-Type", "application/json")
+		if r.URL.RawQuery == "begin" {
+			gate.open()
+			return
+		}
 		if r.URL.RawQuery == "" {
 			_, _ = w.Write(pod)
 			return
@@ -54,6 +61,15 @@ func serveBare(context.Context) error {
 			}
 		}
 		if n, err := strconv.Atoi(r.URL.Query().Get("events")); err == nil {
+			// What is sent before somebody takes the time would lie in the client's
+			// window already when the clock starts. The headers tell that we wait.
+			begun := gate.next()
+			w.(http.Flusher).Flush()
+			select {
+			case <-begun:
+			case <-r.Context().Done():
+				return
+			}
 			for range n {
 				_, _ = w.Write(append(pod, '\n'))
 				w.(http.Flusher).Flush()
@@ -69,6 +85,31 @@ func serveBare(context.Context) error {
 	}
 	_, err = io.Copy(io.Discard, os.Stdin)
 	return err
+}
+
+// A gate holds streams back until it is opened, which lets all go that wait then.
+type gate struct {
+	mu    sync.Mutex
+	begun chan struct{} // guarded by mu; nil: nobody waits
+}
+
+// next returns what the next opening closes.
+func (g *gate) next() <-chan struct{} {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.begun == nil {
+		g.begun = make(chan struct{})
+	}
+	return g.begun
+}
+
+func (g *gate) open() {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.begun != nil {
+		close(g.begun)
+		g.begun = nil
+	}
 }
 
 // A bareServer is that process, seen from outside.

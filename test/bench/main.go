@@ -35,18 +35,21 @@ func main() {
 type step struct {
 	name    string
 	measure func(*bench, context.Context) error
+	up      []string // arguments of `sampan up`
 }
 
 func steps() []step {
 	return []step{
-		{"starts", (*bench).starts},
-		{"size", (*bench).size},
-		{"idle", (*bench).idle},
-		{"pods", (*bench).pods},
-		{"wait", (*bench).waiting},
-		{"requests", (*bench).requests},
-		{"lists", (*bench).lists},
-		{"watches", (*bench).watches},
+		{name: "starts", measure: (*bench).starts},
+		{name: "size", measure: (*bench).size},
+		{name: "idle", measure: (*bench).idle},
+		{name: "pods", measure: (*bench).pods},
+		{name: "wait", measure: (*bench).waiting},
+		{name: "waits", measure: (*bench).waits},
+		{name: "rolling", measure: (*bench).rolling, up: []string{"--simulated-nodes=4"}},
+		{name: "requests", measure: (*bench).requests},
+		{name: "lists", measure: (*bench).lists},
+		{name: "watches", measure: (*bench).watches},
 	}
 }
 
@@ -69,7 +72,7 @@ func measure(ctx context.Context, program string, asked []string) error {
 		if len(asked) > 0 && !slices.Contains(asked, s.name) {
 			continue
 		}
-		_, err := b.sampan(ctx, "up")
+		_, err := b.sampan(ctx, append([]string{"up"}, s.up...)...)
 		if err == nil {
 			err = s.measure(b, ctx)
 		}

@@ -1,0 +1,191 @@
+package apiserver
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+
+	"github.com/sampan-io/sampan/apiserver/codec"
+	"github.com/sampan-io/sampan/apiserver/until"
+	"github.com/sampan-io/sampan/internal/expression"
+	"github.com/sampan-io/sampan/store"
+)
+
+// UntilHeader says how a blocking read ended: the name of the outcome that is true, or
+// one of the endings below. A server that does not know blocking reads answers at once
+// and without it.
+const UntilHeader = "Sampan-Until"
+
+// How a blocking read ends without an outcome.
+const (
+	endTimeout = "timeout" // 504
+	endMissing = "missing" // 404: the object does not exist
+	endDeleted = "deleted" // 404: it did when the wait began
+	endError   = "error"   // anything else
+)
+
+// verbWait counts blocking reads apart from others; for authorization they are reads.
+const verbWait = "wait"
+
+// waits reports whether a read is a blocking one.
+func (x *exchange) waits() bool {
+	return strings.Contains(x.r.URL.RawQuery, until.ParamUntil) && until.Asked(x.r.URL.Query())
+}
+
+func newDesk(o *Options) *until.Desk {
+	return until.New(until.Options{
+		Store: o.Store, PerUser: o.MaxWaiting,
+		Object: func(v store.Value) (map[string]any, error) {
+			return runtime.DefaultUnstructuredConverter.ToUnstructured(v.(*codec.Item).Object())
+		},
+	})
+}
+
+// serveUntil answers a GET or LIST when an expression over its result becomes true. Who
+// may read may wait: it tells nothing that reading again and again would not. It holds
+// no slot, as watches don't.
+func (s *Server) serveUntil(x *exchange, t target, verb string) {
+	x.subject.verb = verbWait
+	x.Header().Set(UntilHeader, endError)
+	m, ok := x.media(t.offer())
+	if !ok {
+		return
+	}
+	q := x.query()
+	if t.sub != nil || isTrue(q, "watch") {
+		x.fail(apierrors.NewBadRequest("until: only whole objects and lists can be waited for: leave out the subresource and watch"))
+		return
+	}
+	question, err := until.Parse(q, verb == verbList)
+	if err != nil {
+		x.fail(apierrors.NewBadRequest(err.Error()))
+		return
+	}
+	r, err := s.untilRequest(&t, verb, q.Get("labelSelector"), q.Get("fieldSelector"))
+	if err != nil {
+		x.fail(err)
+		return
+	}
+	r.Question, r.User = question, t.user.Name
+	if err := s.notOlder(q.Get("resourceVersion")); err != nil {
+		x.fail(err)
+		return
+	}
+	mayRead := func() error { return s.allow(x.r.Context(), &t, verb, r.where, r.name) }
+	if err := mayRead(); err != nil {
+		x.fail(err)
+		return
+	}
+	ctx, stop := s.streamContext(x.r.Context())
+	defer stop()
+	defer s.metrics.stream(x.subject)()
+	a, err := s.desk.Wait(ctx, r.Request)
+	if lost := mayRead(); lost != nil { // much may have happened in the meantime
+		x.fail(lost)
+		return
+	}
+	if err != nil {
+		end, err := s.untilFault(&t, err)
+		x.Header().Set(UntilHeader, end)
+		x.fail(err)
+		return
+	}
+	x.Header().Set(UntilHeader, a.Outcome)
+	switch {
+	case verb == verbList:
+		l := listing{meta: metav1.ListMeta{ResourceVersion: strconv.FormatUint(uint64(a.Revision), 10)}, items: make([]*codec.Item, len(a.Values))}
+		for i, v := range a.Values {
+			l.items[i] = v.(*codec.Item)
+		}
+		x.answerList(m, l, &t)
+	case a.Value == nil:
+		d := &metav1.StatusDetails{Name: t.name, Group: t.kind.Group, Kind: t.kind.Resource}
+		if a.Last != nil {
+			d.UID = a.Last.(*codec.Item).Object().GetUID()
+		}
+		x.answer(codec.Media{Encoding: m.Encoding, Pretty: m.Pretty}, result{obj: success(d)}, &t)
+	default:
+		x.answer(m, result{item: a.Value.(*codec.Item)}, &t)
+	}
+}
+
+// An untilRequest is what the desk is asked, and what the authorizer is.
+type untilRequest struct {
+	until.Request
+	chosen
+}
+
+func (s *Server) untilRequest(t *target, verb, labelSelector, fieldSelector string) (untilRequest, error) {
+	r := untilRequest{Request: until.Request{Scope: t.kind.Prefix(t.namespace)}}
+	if verb == verbGet {
+		r.name, r.Key = t.name, t.key()
+		return r, nil
+	}
+	c, err := choose(t.kind, t.namespace, labelSelector, fieldSelector)
+	if err != nil {
+		return r, err
+	}
+	r.chosen, r.Query = c, c.query
+	if !c.everything() {
+		r.Matches = func(v store.Value) bool { return c.matches(v.(*codec.Item)) }
+	}
+	return r, nil
+}
+
+// untilFault turns what the desk answers instead of a state into an API status error.
+func (s *Server) untilFault(t *target, err error) (end string, fault error) {
+	var (
+		timeout *until.TimeoutError
+		missing *until.MissingError
+		busy    *until.BusyError
+		invalid *until.InvalidError
+		eval    *expression.EvalError
+	)
+	switch {
+	case errors.As(err, &timeout):
+		status := apierrors.NewTimeoutError(fmt.Sprintf("%s: %s", t, timeout.Lacks()), 0)
+		d := status.ErrStatus.Details
+		d.Name, d.Group, d.Kind = t.name, t.kind.Group, t.kind.Resource
+		for _, u := range timeout.Unmet {
+			d.Causes = append(d.Causes, metav1.StatusCause{Type: "NotYet", Field: u.Outcome.Name, Message: u.Detail})
+		}
+		return endTimeout, status
+	case errors.As(err, &missing) && missing.Deleted:
+		status := apierrors.NewNotFound(t.kind.GR(), t.name)
+		status.ErrStatus.Message = fmt.Sprintf("%s %q was deleted while it was waited for", t.kind.GR(), t.name)
+		status.ErrStatus.Details.Causes = []metav1.StatusCause{{Type: "Deleted", Message: missing.Error()}}
+		if t.name != "" {
+			status.ErrStatus.Details.UID = missing.Last.(*codec.Item).Object().GetUID()
+		}
+		return endDeleted, status
+	case errors.As(err, &missing):
+		status := apierrors.NewNotFound(t.kind.GR(), t.name)
+		if t.name == "" {
+			status.ErrStatus.Message = fmt.Sprintf("no %s match", t.kind.GR())
+		}
+		return endMissing, status
+	case errors.As(err, &busy):
+		return endError, apierrors.NewTooManyRequests(busy.Error(), 1)
+	case errors.As(err, &invalid), errors.As(err, &eval):
+		return endError, apierrors.NewBadRequest(err.Error())
+	case errors.Is(err, context.Canceled) && s.streams.Err() != nil:
+		status := apierrors.NewServiceUnavailable("the server is shutting down")
+		status.ErrStatus.Details = &metav1.StatusDetails{RetryAfterSeconds: 1}
+		return endError, status
+	}
+	return endError, storeFault(err)
+}
+
+// String names what a target is about, for messages.
+func (t *target) String() string {
+	if t.name == "" {
+		return t.kind.GR().String()
+	}
+	return fmt.Sprintf("%s %q", t.kind.GR(), t.name)
+}

@@ -1,0 +1,25 @@
+package await
+
+import (
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+)
+
+// judgeAPIService: ready means that the server behind it answers.
+func judgeAPIService(d Degree, u *unstructured.Unstructured) (Verdict, error) {
+	if !plain(d) {
+		return misuse(d, "APIService", Ready)
+	}
+	if u.GetDeletionTimestamp() != nil {
+		return waiting("it is being deleted"), nil
+	}
+	for _, c := range conditions(u.Object) {
+		switch {
+		case c.kind != "Available":
+		case c.status == "True", d == Observed:
+			return done(), nil
+		default:
+			return waiting("%s", c), nil
+		}
+	}
+	return waiting("nobody has looked whether it answers yet"), nil
+}

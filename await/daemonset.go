@@ -1,0 +1,29 @@
+package await
+
+import (
+	appsv1 "k8s.io/api/apps/v1"
+)
+
+// judgeDaemonSet judges by the numbers in its status. What is asked for is what its
+// controller counts: a pod on each node that it is for. Pods that the strategy
+// OnDelete leaves at an older revision are none that is waited for.
+func judgeDaemonSet(d Degree, o *appsv1.DaemonSet, v *view) (Verdict, error) {
+	s := o.Status
+	r := replicas{
+		want: s.DesiredNumberScheduled, enough: s.DesiredNumberScheduled,
+		exist: s.CurrentNumberScheduled, updated: s.UpdatedNumberScheduled, ready: s.NumberReady, word: "ready",
+		seen: s.ObservedGeneration >= o.Generation && (s.ObservedGeneration > 0 || o.Generation == 0), ending: o.DeletionTimestamp != nil,
+		revisions: true, revision: o.Annotations[appsv1.DeprecatedTemplateGeneration],
+	}
+	if o.Spec.UpdateStrategy.Type == appsv1.OnDeleteDaemonSetStrategyType {
+		r.enough = 0
+	}
+	if o.Spec.MinReadySeconds > 0 {
+		r.ready, r.word = s.NumberAvailable, "available"
+	}
+	verdict, err := r.judge(d, "DaemonSet", v)
+	if err == nil && verdict.State == Done && d == Ready && s.NumberMisscheduled > 0 {
+		return waiting("%s on a node that it is not for", counted(int(s.NumberMisscheduled), "pod")), nil
+	}
+	return verdict, err
+}

@@ -1,0 +1,170 @@
+package await
+
+import (
+	"strings"
+
+	appsv1 "k8s.io/api/apps/v1"
+	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/sampan-io/sampan/client"
+)
+
+// fewMembers is up to how many members what belongs to each is watched by a
+// selector of its own; beyond, one watch of everything in the namespace is less.
+const fewMembers = 8
+
+// The resources between a controller and its pods.
+var (
+	replicaSets = appsv1.SchemeGroupVersion.WithResource("replicasets")
+	definitions = schema.GroupVersionResource{Group: "apiextensions.k8s.io", Version: "v1", Resource: "customresourcedefinitions"}
+)
+
+// lookInto follows what can explain why a member is not done, once for each
+// generation of it, since its selector may have changed.
+func (w *watcher) lookInto(m *member) {
+	n := m.node
+	if n == nil || w.req.For.has(Created) || m.looked && m.lookedAt == n.count {
+		return
+	}
+	m.looked, m.lookedAt, m.looks = true, n.count, nil
+	namespace := n.namespace
+	if m.target.Name == "" && m.feed.namespace == "" {
+		namespace = ""
+	}
+	many := len(w.members) > fewMembers
+	follow := func(r schema.GroupVersionResource, selector, fields string) {
+		m.looks = append(m.looks, w.explain(source{GroupVersionResource: r, namespace: namespace, labels: selector, fields: fields}))
+	}
+	selected := func(selector string) string {
+		if many {
+			return ""
+		}
+		return selector
+	}
+	pods := client.Pods.GroupVersionResource
+	events := "type=" + corev1.EventTypeWarning
+	if n.isPod() {
+		if w.req.For.needsSlices() {
+			follow(client.EndpointSlices.GroupVersionResource, discoveryv1.LabelServiceName, "")
+		}
+		follow(client.Events.GroupVersionResource, "", events)
+		return
+	}
+	switch o := n.object.(type) {
+	case *corev1.ReplicationController:
+		follow(pods, selected(labels.SelectorFromSet(o.Spec.Selector).String()), "")
+	case *appsv1.ReplicaSet:
+		follow(pods, selected(text(o.Spec.Selector)), "")
+	case *appsv1.Deployment:
+		follow(replicaSets, selected(text(o.Spec.Selector)), "")
+		follow(pods, selected(text(o.Spec.Selector)), "")
+	case *appsv1.StatefulSet:
+		follow(pods, selected(text(o.Spec.Selector)), "")
+	case *appsv1.DaemonSet:
+		follow(pods, selected(text(o.Spec.Selector)), "")
+	case *batchv1.Job:
+		follow(pods, selected(text(o.Spec.Selector)), "")
+	case *batchv1.CronJob: // its jobs may have any labels; their pods have this one
+		follow(client.Jobs.GroupVersionResource, "", "")
+		follow(pods, selected(batchv1.JobNameLabel), "")
+	case *corev1.Service:
+		if w.req.For.has(Deleted) || len(o.Spec.Selector) == 0 {
+			break
+		}
+		if many {
+			follow(client.EndpointSlices.GroupVersionResource, discoveryv1.LabelServiceName, "")
+		} else {
+			follow(client.EndpointSlices.GroupVersionResource, discoveryv1.LabelServiceName+"="+o.Name, "")
+			m.looks = append(m.looks, w.explain(source{
+				GroupVersionResource: pods, namespace: o.Namespace, labels: labels.SelectorFromSet(o.Spec.Selector).String(), of: o.UID,
+			}))
+		}
+	case *corev1.Namespace:
+		if w.req.For.has(Deleted) { // what is left in it
+			m.looks = append(m.looks, w.explain(source{GroupVersionResource: pods, namespace: o.Name, of: o.UID}))
+		}
+		return
+	case *corev1.PersistentVolumeClaim: // that nobody uses it is no warning
+		events = "involvedObject.kind=PersistentVolumeClaim"
+	}
+	if w.req.For.needsSlices() {
+		follow(client.EndpointSlices.GroupVersionResource, discoveryv1.LabelServiceName, "")
+	}
+	if n.namespace != "" {
+		follow(client.Events.GroupVersionResource, "", events)
+	}
+}
+
+// text is a selector as requests have it; one that selects nothing is empty.
+func text(s *metav1.LabelSelector) string {
+	return strings.TrimPrefix(strings.TrimPrefix(metav1.FormatLabelSelector(s), "<none>"), "<error>")
+}
+
+// knows reports whether all that belongs to a member has been listed.
+func (m *member) knows() bool {
+	for _, f := range m.looks {
+		if !f.synced {
+			return false
+		}
+	}
+	return m.looked
+}
+
+// spaceOf looks at the namespace of a feed that has nothing to show: it may be the
+// reason.
+func (w *watcher) spaceOf(f *feed) {
+	if f.namespace == "" || w.req.For.has(Deleted) || !f.synced || w.spaces[f.namespace] != nil {
+		return
+	}
+	if f.selecting() != nil && len(f.nodes) > 0 {
+		return
+	}
+	if f.selecting() == nil && (!w.req.Missing && !w.req.For.has(Created) || !f.lacks()) {
+		return
+	}
+	if f.selecting() != nil && !f.seen && !w.req.Missing && !w.req.For.has(Created) {
+		return // it is over anyway
+	}
+	w.spaces[f.namespace] = w.explain(source{GroupVersionResource: client.Namespaces.GroupVersionResource, fields: "metadata.name=" + f.namespace})
+}
+
+// lacks reports whether a named member is not there.
+func (f *feed) lacks() bool {
+	for _, m := range f.members {
+		if m.node == nil {
+			return true
+		}
+	}
+	return false
+}
+
+// spaceTrouble says why nothing can be in a namespace, or "".
+func (w *watcher) spaceTrouble(name string) string {
+	f := w.spaces[name]
+	if f == nil || !f.synced || f.failed {
+		return ""
+	}
+	for _, n := range f.nodes {
+		if n.name != name {
+			continue
+		}
+		if ns, ok := n.object.(*corev1.Namespace); ok && (ns.DeletionTimestamp != nil || ns.Status.Phase == corev1.NamespaceTerminating) {
+			return "the namespace " + name + " is being deleted"
+		}
+		return ""
+	}
+	return "the namespace " + name + " does not exist"
+}
+
+func (w *watcher) touchAbsent() {
+	for _, m := range w.members {
+		if m.node == nil {
+			w.touch(m)
+		}
+	}
+}

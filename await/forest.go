@@ -1,0 +1,564 @@
+package await
+
+import (
+	"cmp"
+	"slices"
+	"strings"
+
+	appsv1 "k8s.io/api/apps/v1"
+	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/sampan-io/sampan/client"
+)
+
+// A forest is what is known of objects and of what belongs to what. Each object
+// is a node under its owners, which keep sums of what is beneath them and a list of
+// what holds them up. So a change costs as much as the object has owners, however
+// many siblings there are; owners are judged again once for all that has come
+// (flush).
+//
+// Of a pod only the judgement is kept where that will do (compact): the objects
+// of ten thousand pods are a hundred times as much.
+type forest struct {
+	degree  Degree      // of members
+	parts   Degree      // of what belongs to them
+	compact bool        // pods are judged when they come, and let go
+	touched func(*node) // is told which nodes are to be judged again as members; may be nil
+
+	nodes  map[types.UID]*node
+	kinds  map[schema.GroupVersionResource]*kind
+	notes  map[types.UID][]note
+	ends   map[types.NamespacedName]*ends // of services
+	serves map[types.UID]*serving         // of pods
+	dirty  []*node
+	texts  map[string]string // what is said of many, each once
+}
+
+// A kind is what all nodes of a resource have in common.
+type kind struct {
+	resource schema.GroupVersionResource
+	name     string
+}
+
+// A node is one object, or what others say that there is.
+type node struct {
+	*kind
+	uid             types.UID
+	namespace, name string
+
+	object   client.Object  // nil when it is not there, and for pods in a compact forest
+	fields   map[string]any // the same as the server wrote it, where expressions ask and the client gave it
+	there    bool
+	version  string // resource version
+	revision string // which of its owner's revisions it is of
+	count    int64  // generation
+	restarts int32  // of its containers
+
+	part  judged  // how it stands as a part, but for warnings
+	told  Verdict // the same with them
+	own   judged  // how it stands as a member; in a compact forest only
+	tally tally   // of itself alone
+	given tally   // what it has added to its owners
+
+	owners    []*node
+	kids      int               // how many nodes have it as an owner
+	sums      map[string]*tally // by revision, what is beneath it
+	troubled  []*node           // what holds it up, worst first
+	sightings []sighting
+	members   []*member
+	restarted bool // a container beneath it has, since a member was judged
+	dirty     bool
+}
+
+// A sighting says that a feed has shown an object.
+type sighting struct {
+	by    *feed
+	epoch uint32
+}
+
+// A tally counts pods.
+type tally struct {
+	live, ending, ended       int32 // neither ended nor being deleted; being deleted; the rest
+	scheduled, running, ready int32 // of those that live
+	serving                   int32 // ready, and serving in every slice of endpoints that they are in
+	troubled                  int32
+}
+
+func (t *tally) add(o tally, sign int32) {
+	t.live += sign * o.live
+	t.ending += sign * o.ending
+	t.ended += sign * o.ended
+	t.scheduled += sign * o.scheduled
+	t.running += sign * o.running
+	t.ready += sign * o.ready
+	t.serving += sign * o.serving
+	t.troubled += sign * o.troubled
+}
+
+// ends are the endpoints of a service.
+type ends struct {
+	slices       map[types.UID]endpoints
+	all, serving int
+	service      *node // nil when it is not known
+}
+
+// endpoints are what one slice has.
+type endpoints struct {
+	all, serving int
+	pods         []endpoint
+}
+
+type endpoint struct {
+	pod    types.UID
+	serves bool
+}
+
+// serving counts the slices in which a pod does and does not serve.
+type serving struct{ yes, no int }
+
+func newForest(d Degree) *forest {
+	return &forest{
+		degree: d, parts: d.ofParts(), compact: d.compact(),
+		nodes: map[types.UID]*node{}, kinds: map[schema.GroupVersionResource]*kind{},
+		notes: map[types.UID][]note{}, ends: map[types.NamespacedName]*ends{}, serves: map[types.UID]*serving{},
+		texts: map[string]string{},
+	}
+}
+
+// kindOf returns what the nodes of a resource share.
+func (f *forest) kindOf(r schema.GroupVersionResource, name string) *kind {
+	k := f.kinds[r]
+	if k == nil {
+		k = &kind{r, name}
+		f.kinds[r] = k
+	}
+	if k.name == "" {
+		k.name = name
+	}
+	return k
+}
+
+func (f *forest) guess(o client.Object) *kind {
+	gvk := client.KindOf(o)
+	plural, _ := meta.UnsafeGuessKindToResource(gvk)
+	return f.kindOf(plural, gvk.Kind)
+}
+
+// maxTexts bounds how many texts are looked among for one that is there already:
+// many pods wait for few reasons.
+const maxTexts = 1000
+
+// once returns a text, of which there is one copy if many say it.
+func (f *forest) once(text string) string {
+	if s, ok := f.texts[text]; ok {
+		return s
+	}
+	if len(f.texts) >= maxTexts {
+		clear(f.texts)
+	}
+	f.texts[text] = text
+	return text
+}
+
+// idOf is an object's UID, or what stands for it in an object that was never stored.
+func idOf(o client.Object) types.UID {
+	if id := o.GetUID(); id != "" {
+		return id
+	}
+	return types.UID(client.KindOf(o).Kind + " " + o.GetNamespace() + "/" + o.GetName())
+}
+
+// node returns the node of an object, which it makes if need be.
+func (f *forest) node(k *kind, o client.Object) *node {
+	id := idOf(o)
+	n := f.nodes[id]
+	if n == nil {
+		n = &node{uid: id}
+		f.nodes[id] = n
+	}
+	if n.kind == nil {
+		n.kind, n.namespace, n.name = k, f.once(o.GetNamespace()), o.GetName()
+	}
+	return n
+}
+
+// place takes in an object as it is now; under is what it belongs to beside its
+// controller.
+func (f *forest) place(k *kind, o client.Object, under ...types.UID) *node {
+	n := f.node(k, o)
+	ref := metav1.GetControllerOfNoCopy(o)
+	n.there, n.version, n.count, n.object = true, o.GetResourceVersion(), o.GetGeneration(), o
+	var owners []*node
+	if ref != nil {
+		owners = f.own(owners, n, ref.UID)
+	}
+	for _, id := range under {
+		owners = f.own(owners, n, id)
+	}
+	switch o := o.(type) {
+	case *corev1.Pod:
+		restarts := restartsOf(o)
+		if restarts > n.restarts && n.part.known {
+			f.restarted(n)
+		}
+		n.restarts, n.part, n.tally = restarts, partOfPod(f.parts, o, ref), tallyOf(o)
+		if f.compact {
+			n.own, n.object = judgePod(f.degree.base(), o), nil
+			n.own.Cause = f.once(n.own.Cause)
+		}
+		n.part.Cause = f.once(n.part.Cause)
+	case *corev1.Service:
+		f.endsOf(types.NamespacedName{Namespace: o.Namespace, Name: o.Name}).service = n
+	}
+	f.link(n, owners, revisionOf(o, ref))
+	f.touch(n)
+	return n
+}
+
+// own adds the node with this UID to the owners of n.
+func (f *forest) own(owners []*node, n *node, id types.UID) []*node {
+	if id == "" || id == n.uid {
+		return owners
+	}
+	owner := f.nodes[id]
+	if owner == nil { // it may come later
+		owner = &node{uid: id}
+		f.nodes[id] = owner
+	}
+	if slices.Contains(owners, owner) {
+		return owners
+	}
+	return append(owners, owner)
+}
+
+// remove takes in that an object is gone.
+func (f *forest) remove(n *node) {
+	n.object, n.fields, n.there, n.tally, n.part, n.own = nil, nil, false, tally{}, judged{}, judged{}
+	f.link(n, nil, "")
+	f.touch(n)
+	f.forget(n)
+}
+
+// forget drops a node that nothing refers to any more.
+func (f *forest) forget(n *node) {
+	if n.there || len(n.members) > 0 || n.kids > 0 || f.nodes[n.uid] != n {
+		return
+	}
+	delete(f.nodes, n.uid)
+	if n.kind != nil && n.resource == client.Services.GroupVersionResource {
+		if e := f.ends[types.NamespacedName{Namespace: n.namespace, Name: n.name}]; e != nil && e.service == n {
+			e.service = nil
+		}
+	}
+}
+
+// link puts a node under its owners, with what it adds to them now. They are
+// judged again only if that is news to them.
+func (f *forest) link(n *node, owners []*node, revision string) {
+	told := Verdict{State: Done}
+	if n.part.known {
+		told = n.part.final(f.notes[n.uid])
+	}
+	given := n.tally
+	if s := f.serves[n.uid]; given.ready > 0 && s != nil && s.yes > 0 && s.no == 0 {
+		given.serving = 1
+	}
+	for _, t := range n.sums {
+		given.add(*t, 1)
+	}
+	if told.severity() > 0 && given.troubled == 0 && !(n.isBetween() && told.State == Waiting) {
+		given.troubled = 1
+	}
+	if told == n.told && given == n.given && revision == n.revision && slices.Equal(owners, n.owners) {
+		return
+	}
+	before := n.owners
+	for _, o := range before {
+		sum := o.sums[n.revision]
+		sum.add(n.given, -1)
+		if *sum == (tally{}) {
+			delete(o.sums, n.revision)
+		}
+		if i, found := slices.BinarySearchFunc(o.troubled, n, moreTrouble); found {
+			o.troubled = slices.Delete(o.troubled, i, i+1)
+		}
+		o.kids--
+		f.touch(o)
+	}
+	n.owners, n.revision, n.told, n.given = owners, revision, told, given
+	for _, o := range owners {
+		if o.sums == nil {
+			o.sums = map[string]*tally{}
+		}
+		if o.sums[revision] == nil {
+			o.sums[revision] = &tally{}
+		}
+		o.sums[revision].add(given, 1)
+		if told.severity() > 0 {
+			i, _ := slices.BinarySearchFunc(o.troubled, n, moreTrouble)
+			o.troubled = slices.Insert(o.troubled, i, n)
+		}
+		o.kids++
+		f.touch(o)
+	}
+	for _, o := range before {
+		f.forget(o)
+	}
+}
+
+// relink has what a node adds to its owners made anew.
+func (f *forest) relink(n *node) { f.link(n, n.owners, n.revision) }
+
+func moreTrouble(a, b *node) int {
+	return cmp.Or(b.told.severity()-a.told.severity(), strings.Compare(a.name, b.name), strings.Compare(string(a.uid), string(b.uid)))
+}
+
+func (f *forest) touch(n *node) {
+	if !n.dirty {
+		n.dirty = true
+		f.dirty = append(f.dirty, n)
+	}
+}
+
+// flush judges again what has changed, parts before their owners, and tells which
+// nodes are to be judged as members.
+func (f *forest) flush() {
+	for len(f.dirty) > 0 {
+		dirty := f.dirty
+		f.dirty = nil
+		for _, n := range dirty {
+			n.dirty = false
+			if n.there && len(n.owners) > 0 && !n.isPod() {
+				f.again(n)
+			}
+			if len(n.members) > 0 && f.touched != nil {
+				f.touched(n)
+			}
+		}
+	}
+}
+
+// again judges an object that has parts as a part of another.
+func (f *forest) again(n *node) {
+	verdict, err := judge(f.parts, f.view(n))
+	if err != nil {
+		verdict = done() // the kind has nothing to say about this degree
+	}
+	n.part = judged{Verdict: verdict, known: true}
+	f.relink(n)
+}
+
+func (n *node) isPod() bool { return n.kind != nil && n.resource == client.Pods.GroupVersionResource }
+
+// isBetween reports whether n only stands between a controller and its pods, and has
+// nothing to say as long as it waits for them.
+func (n *node) isBetween() bool { return n.kind != nil && n.resource == replicaSets }
+
+// restarted notes that a container has been, for all whom it concerns.
+func (f *forest) restarted(n *node) {
+	n.restarted = true
+	f.touch(n)
+	for _, o := range n.owners {
+		f.restarted(o)
+	}
+}
+
+// ref returns the name of the object in messages.
+func (n *node) ref() Ref {
+	return Ref{n.resource, n.kind.name, n.namespace, n.name, n.uid}
+}
+
+// note takes in an event. It is about an object that may come later.
+func (f *forest) note(e *corev1.Event, fresh bool, epoch uint32) {
+	n := noteOf(e, fresh)
+	n.epoch, n.namespace = epoch, f.once(n.namespace)
+	n.kind, n.reason, n.message, n.from = f.once(n.kind), f.once(n.reason), f.once(n.message), f.once(n.from)
+	about := e.InvolvedObject.UID
+	f.notes[about] = noted(f.notes[about], n)
+	f.renoted(about)
+}
+
+// unnote takes in that an event is gone.
+func (f *forest) unnote(e *corev1.Event) {
+	about := e.InvolvedObject.UID
+	f.dropNotes(about, func(n note) bool { return n.uid == e.UID && n.name == e.Name })
+}
+
+func (f *forest) dropNotes(about types.UID, which func(note) bool) {
+	before := len(f.notes[about])
+	f.notes[about] = slices.DeleteFunc(f.notes[about], which)
+	if len(f.notes[about]) == before {
+		return
+	}
+	if len(f.notes[about]) == 0 {
+		delete(f.notes, about)
+	}
+	f.renoted(about)
+}
+
+func (f *forest) renoted(about types.UID) {
+	if n := f.nodes[about]; n != nil {
+		f.relink(n)
+		f.touch(n)
+	}
+}
+
+func (f *forest) endsOf(service types.NamespacedName) *ends {
+	e := f.ends[service]
+	if e == nil {
+		e = &ends{slices: map[types.UID]endpoints{}}
+		f.ends[service] = e
+	}
+	return e
+}
+
+// slice takes in a slice of endpoints.
+func (f *forest) slice(s *discoveryv1.EndpointSlice) {
+	var now endpoints
+	for _, e := range s.Endpoints {
+		p := endpoint{serves: serves(e)}
+		if e.TargetRef != nil && e.TargetRef.Kind == client.Pods.Kind {
+			p.pod = e.TargetRef.UID
+		}
+		now.all++
+		if p.serves {
+			now.serving++
+		}
+		if p.pod != "" {
+			now.pods = append(now.pods, p)
+		}
+	}
+	f.reslice(s, now)
+}
+
+// unslice takes in that a slice of endpoints is gone.
+func (f *forest) unslice(s *discoveryv1.EndpointSlice) { f.reslice(s, endpoints{}) }
+
+func (f *forest) reslice(s *discoveryv1.EndpointSlice, now endpoints) {
+	key := types.NamespacedName{Namespace: s.Namespace, Name: s.Labels[discoveryv1.LabelServiceName]}
+	e := f.endsOf(key)
+	old := e.slices[s.UID]
+	e.all += now.all - old.all
+	e.serving += now.serving - old.serving
+	if now.all == 0 {
+		delete(e.slices, s.UID)
+	} else {
+		e.slices[s.UID] = now
+	}
+	for _, p := range old.pods {
+		f.serve(p, -1)
+	}
+	for _, p := range now.pods {
+		f.serve(p, 1)
+	}
+	for _, pods := range [][]endpoint{old.pods, now.pods} {
+		for _, p := range pods {
+			if n := f.nodes[p.pod]; n != nil {
+				f.relink(n)
+				f.touch(n)
+			}
+		}
+	}
+	if e.service != nil {
+		f.touch(e.service)
+	}
+}
+
+func (f *forest) serve(p endpoint, sign int) {
+	s := f.serves[p.pod]
+	if s == nil {
+		s = &serving{}
+		f.serves[p.pod] = s
+	}
+	if p.serves {
+		s.yes += sign
+	} else {
+		s.no += sign
+	}
+	if *s == (serving{}) {
+		delete(f.serves, p.pod)
+	}
+}
+
+// serves reports whether an endpoint does, by the rules of discovery.k8s.io/v1
+// for conditions that are not set.
+func serves(e discoveryv1.Endpoint) bool {
+	switch {
+	case e.Conditions.Serving != nil:
+		return *e.Conditions.Serving
+	case e.Conditions.Ready != nil:
+		return *e.Conditions.Ready
+	}
+	return true
+}
+
+// revisionOf says which revision of its controller an object is of; empty where
+// that has none.
+func revisionOf(o client.Object, owner *metav1.OwnerReference) string {
+	switch {
+	case owner == nil:
+		return ""
+	case owner.Kind == "Deployment":
+		return o.GetAnnotations()[deploymentRevision]
+	case owner.Kind == "StatefulSet":
+		return o.GetLabels()[appsv1.StatefulSetRevisionLabel]
+	case owner.Kind == "DaemonSet":
+		return o.GetLabels()[templateGeneration]
+	}
+	return ""
+}
+
+// The marks by which controllers of the group apps tell their revisions apart.
+const (
+	deploymentRevision = "deployment.kubernetes.io/revision" // annotation of a Deployment and its replica sets
+	templateGeneration = "pod-template-generation"           // label of the pods of a DaemonSet
+)
+
+// keep notes what expressions look into, which knows fields that Go types do not.
+func (f *forest) keep(n *node, o client.Object) {
+	if u, ok := o.(*unstructured.Unstructured); ok && f.degree.asks() {
+		n.fields = u.Object
+	}
+}
+
+// slim returns an object without what no verdict needs. It is a copy: objects
+// are shared.
+func (f *forest) slim(o client.Object) client.Object {
+	if f.degree.asks() {
+		return o // for anything
+	}
+	switch o := o.(type) {
+	case *appsv1.Deployment:
+		c := *o
+		c.ManagedFields, c.Spec.Template = nil, corev1.PodTemplateSpec{}
+		return &c
+	case *appsv1.ReplicaSet:
+		c := *o
+		c.ManagedFields, c.Spec.Template = nil, corev1.PodTemplateSpec{}
+		return &c
+	case *appsv1.StatefulSet:
+		c := *o
+		c.ManagedFields, c.Spec.Template = nil, corev1.PodTemplateSpec{}
+		return &c
+	case *appsv1.DaemonSet:
+		c := *o
+		c.ManagedFields, c.Spec.Template = nil, corev1.PodTemplateSpec{}
+		return &c
+	case *corev1.ReplicationController:
+		c := *o
+		c.ManagedFields, c.Spec.Template = nil, nil
+		return &c
+	case *batchv1.Job:
+		c := *o
+		c.ManagedFields, c.Spec.Template = nil, corev1.PodTemplateSpec{}
+		return &c
+	}
+	return o
+}

@@ -1,0 +1,592 @@
+package await
+
+import (
+	"cmp"
+	"container/heap"
+	"errors"
+	"fmt"
+	"reflect"
+	"slices"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/sampan-io/sampan/await/follow"
+)
+
+// A member is one object that is waited for.
+type member struct {
+	target *Target
+	feed   *feed
+	node   *node // nil when it does not exist
+
+	namespace, name string
+	uid             types.UID // empty until it has been seen
+	awaited         int64     // its generation that is waited for: the target's, or the first that was seen
+	order           int       // of appearance
+	index           int       // in watcher.members
+
+	verdict  Verdict
+	parts    []Part // what holds it up
+	more     int
+	said     bool // the verdict was told
+	standing standing
+	dirty    bool
+
+	failing time.Time // since when it has been failing, zero when it is not
+	since   time.Time // since when it has been ready, where that matters
+	wake    time.Time // when it is to be judged again, zero when only events matter
+
+	looked   bool // what belongs to it is followed
+	lookedAt int64
+	looks    []*feed
+}
+
+// A standing is what a member means for the decision.
+type standing int
+
+const (
+	isOpen standing = iota
+	isDone
+	isBad  // it has failed, and for long enough
+	isLost // it is not there and will not be waited for
+	standings
+)
+
+func (m *member) key() types.NamespacedName {
+	return types.NamespacedName{Namespace: m.namespace, Name: m.name}
+}
+
+func (m *member) picked() bool { return m.target.Name == "" }
+
+// unknown reports whether nothing has been said about it yet.
+func (m *member) unknown() bool { return m.node == nil && !m.feed.synced }
+
+func (m *member) ref() Ref {
+	return Ref{m.target.Resource, m.target.Kind, m.namespace, m.name, m.uid}
+}
+
+func (m *member) progress() Progress {
+	return Progress{Object: m.ref(), Verdict: m.verdict, Absent: m.node == nil, Parts: m.parts, More: m.more}
+}
+
+// A watcher holds what is known about the members and what belongs to them. One
+// goroutine works on it.
+type watcher struct {
+	req      Request
+	progress func(Progress)
+	start    func(*feed)         // follows a source
+	ask      func(*feed, Target) // asks of what kind a target is
+
+	forest    *forest
+	feeds     map[source]*feed
+	every     []*feed
+	primaries []*feed // those with targets, in the order of these
+	choosers  []*feed // those of them with a selector
+	spaces    map[string]*feed
+	kinds     *feed // CustomResourceDefinitions; nil while all kinds are known
+	pending   int   // feeds that only explain and are not listed yet
+	unsynced  int   // feeds of members that are not
+
+	members []*member
+	touched []*member // to be judged again
+	orders  int
+	named   [standings]int // how many of the targets with a name stand where
+	picked  [standings]int // and of what selectors picked
+	wakes   wakes
+
+	away      bool      // it was told that the server can't be reached
+	explainBy time.Time // when a failure is told, causes or not; zero while there is none
+}
+
+func newWatcher(req Request, progress func(Progress)) *watcher {
+	w := &watcher{
+		req: req, progress: progress, forest: newForest(req.For),
+		feeds: map[source]*feed{}, spaces: map[string]*feed{},
+	}
+	w.forest.touched = func(n *node) {
+		for _, m := range n.members {
+			w.touch(m)
+		}
+	}
+	return w
+}
+
+// begin starts the sources of the targets: one for each (resource, namespace,
+// selector), a single name being a selector, too.
+func (w *watcher) begin() {
+	named := map[source]int{}
+	for i := range w.req.Targets {
+		if t := &w.req.Targets[i]; t.Name != "" {
+			t.Labels, t.Fields = "", ""
+			named[sourceOf(t)]++
+		}
+	}
+	for i := range w.req.Targets {
+		t := &w.req.Targets[i]
+		s := sourceOf(t)
+		if t.Name != "" && named[s] == 1 {
+			s.fields = "metadata.name=" + t.Name
+		}
+		f := w.feeds[s]
+		if f == nil || s.Resource == "" {
+			f = &feed{source: s, members: map[types.NamespacedName]*member{}}
+			if w.req.Missing {
+				f.again = make(chan struct{}, 1)
+			}
+			if s.Resource != "" {
+				w.feeds[s] = f
+			}
+			w.every = append(w.every, f)
+			w.primaries = append(w.primaries, f)
+			w.unsynced++
+		}
+		if t.Name == "" && f.selecting() == nil {
+			w.choosers = append(w.choosers, f)
+		}
+		if f.targets = append(f.targets, t); t.Name == "" {
+			continue
+		}
+		if m := (&member{target: t, feed: f, namespace: t.Namespace, name: t.Name, uid: t.UID}); f.members[m.key()] == nil {
+			w.add(m)
+		}
+	}
+	for _, f := range w.primaries {
+		switch {
+		case f.Resource != "":
+			w.start(f)
+		case w.req.Resolve != nil:
+			w.ask(f, *f.targets[0])
+			f.unserved = true
+			w.watchDefinitions()
+		default:
+			f.unserved = true
+			w.listed(f)
+			w.watchDefinitions()
+		}
+	}
+}
+
+func (w *watcher) add(m *member) {
+	m.order, m.index = w.orders, len(w.members)
+	w.orders++
+	w.members = append(w.members, m)
+	m.feed.members[m.key()] = m
+	w.count(m, 1)
+	w.touch(m)
+}
+
+// drop forgets a member.
+func (w *watcher) drop(m *member) {
+	last := w.members[len(w.members)-1]
+	w.members[m.index], last.index = last, m.index
+	w.members = w.members[:len(w.members)-1]
+	m.index = -1
+	w.count(m, -1)
+	if m.said {
+		w.progress(Progress{Object: m.ref(), Absent: m.node == nil, Gone: true})
+	}
+}
+
+func (w *watcher) count(m *member, by int) {
+	if m.picked() {
+		w.picked[m.standing] += by
+	} else {
+		w.named[m.standing] += by
+	}
+}
+
+func (w *watcher) touch(m *member) {
+	if !m.dirty {
+		m.dirty = true
+		w.touched = append(w.touched, m)
+	}
+}
+
+// selecting returns the target of f that is a selector, or nil.
+func (f *feed) selecting() *Target {
+	for _, t := range f.targets {
+		if t.Name == "" {
+			return t
+		}
+	}
+	return nil
+}
+
+// enroll makes a node that a feed shows the member that it is.
+func (w *watcher) enroll(f *feed, n *node) {
+	key := types.NamespacedName{Namespace: n.namespace, Name: n.name}
+	m := f.members[key]
+	if m == nil {
+		t := f.selecting()
+		if t == nil || f.closed {
+			return
+		}
+		m = &member{target: t, feed: f, namespace: n.namespace, name: n.name}
+		w.add(m)
+	}
+	f.seen = true
+	if m.uid != "" && m.uid != n.uid {
+		w.absent(f, key, m) // a namesake (A1)
+		if f.members[key] == nil {
+			w.enroll(f, n) // which a selector picks as well
+		}
+		return
+	}
+	if m.node == nil {
+		m.uid, m.node, m.awaited = n.uid, n, cmp.Or(m.target.Generation, n.count)
+		n.members = append(n.members, m)
+	}
+	w.touch(m)
+}
+
+// absent takes in that a member does not exist. One that a selector picked no
+// longer counts (A3), unless its end is what is waited for.
+func (w *watcher) absent(f *feed, key types.NamespacedName, m *member) {
+	if n := m.node; n != nil {
+		n.members = slices.DeleteFunc(n.members, func(o *member) bool { return o == m })
+		m.node, m.looked, m.since = nil, false, time.Time{}
+		if w.req.Missing && m.target.UID == "" && !w.req.For.has(Deleted) {
+			m.uid = "" // whoever comes next
+		}
+		w.forest.forget(n)
+	}
+	if m.picked() {
+		delete(f.members, key)
+		if !w.req.For.has(Deleted) {
+			w.drop(m)
+			return
+		}
+	}
+	w.touch(m)
+}
+
+// looked reports whether the first look is over: every list has been seen.
+func (w *watcher) looked() bool { return w.unsynced == 0 && w.pending == 0 }
+
+// take takes in a report. If it is a state that may decide, that is judged now: the next
+// report may bring another (A7).
+func (w *watcher) take(r report) (result Result, decided bool, err error) {
+	if err := w.hear(r); err != nil || r.Object == nil && !r.Whole {
+		return TimedOut, false, err
+	}
+	if !w.decides(r.from) {
+		if r.Object == nil {
+			return TimedOut, false, nil
+		}
+		if n := r.from.nodes[idOf(r.Object)]; n == nil || len(n.members) == 0 {
+			return TimedOut, false, nil
+		}
+	}
+	return w.decide(time.Now())
+}
+
+// decide judges what has changed and says whether that settles the wait. A failure
+// does so only when what explains it has been seen, or has let itself be waited
+// for too long.
+func (w *watcher) decide(now time.Time) (Result, bool, error) {
+	result, decided, err := w.settled(now)
+	if err == nil && decided && result == SomeFailed && w.pending > 0 {
+		if w.explainBy.IsZero() {
+			w.explainBy = now.Add(explainLimit)
+		}
+		return result, !now.Before(w.explainBy), nil
+	}
+	w.explainBy = time.Time{}
+	return result, decided, err
+}
+
+// explainLimit is how long the report of a failure may wait for its causes.
+const explainLimit = 2 * time.Second
+
+// next returns when there is something to decide though nothing happens.
+func (w *watcher) next() (at time.Time, some bool) {
+	at, some = w.wakes.next()
+	if !w.explainBy.IsZero() && (!some || w.explainBy.Before(at)) {
+		return w.explainBy, true
+	}
+	return at, some
+}
+
+func (w *watcher) settled(now time.Time) (Result, bool, error) {
+	for _, m := range w.wakes.due(now) {
+		w.touch(m)
+	}
+	w.forest.flush()
+	for len(w.touched) > 0 {
+		touched := w.touched
+		w.touched = nil
+		for _, m := range touched {
+			m.dirty = false
+			if m.index < 0 {
+				continue
+			}
+			if err := w.judge(m, now); err != nil {
+				return 0, false, err
+			}
+		}
+	}
+	if w.unsynced > 0 {
+		return 0, false, nil
+	}
+	nothing, gone, open := w.empty()
+	open += w.named[isOpen] + w.picked[isOpen]
+	bad, lost := w.named[isBad]+w.picked[isBad], w.named[isLost]+w.picked[isLost]+gone
+	all := 0
+	for _, n := range w.picked {
+		all += n
+	}
+	switch {
+	case w.req.Any && w.named[isDone]+w.picked[isDone] > 0:
+		return AllDone, true, nil
+	case w.req.Any && open > 0:
+		return 0, false, nil
+	case w.req.Any, w.req.Count == 0:
+	case w.named[isBad] > 0 || w.picked[isBad] > 0 && all-w.picked[isBad] < w.req.Count:
+		return SomeFailed, true, nil
+	case w.named[isLost] > 0:
+		return Vanished, true, nil
+	case all == 0 && gone+nothing > 0 && open == 0:
+		return NothingMatched, true, nil
+	default:
+		return AllDone, w.named[isOpen] == 0 && w.picked[isDone] >= w.req.Count, nil
+	}
+	switch {
+	case bad > 0:
+		return SomeFailed, true, nil
+	case w.named[isLost] > 0:
+		return Vanished, true, nil
+	case nothing+lost > 0:
+		return NothingMatched, true, nil
+	}
+	return AllDone, open == 0, nil
+}
+
+// empty counts the selectors that pick nothing: those that never did, those whose
+// members went with their namespace, and those for whose next members it is worth
+// waiting.
+func (w *watcher) empty() (nothing, gone, open int) {
+	deleted := w.req.For.has(Deleted)
+	for _, f := range w.choosers {
+		t := f.selecting()
+		if deleted {
+			continue
+		}
+		if len(f.nodes) > 0 {
+			w.tellLacking(f, t, false)
+			continue
+		}
+		switch {
+		case w.req.Missing:
+			open++
+			w.tellLacking(f, t, true)
+		case !f.seen && !w.req.For.has(Created):
+			nothing++
+		case f.seen && w.spaceTrouble(f.namespace) != "":
+			gone++
+		default:
+			open++ // what was there is being replaced, or is still to come
+			w.tellLacking(f, t, true)
+		}
+	}
+	return nothing, gone, open
+}
+
+// tellLacking tells that a selector picks nothing, or no longer does so: a wait that says
+// nothing seems to hang.
+func (w *watcher) tellLacking(f *feed, t *Target, lacking bool) {
+	if lacking == f.lacking || w.pending > 0 {
+		return
+	}
+	f.lacking = lacking
+	p := Progress{Object: Ref{Resource: t.Resource, Kind: t.Kind, Namespace: t.Namespace}, Absent: true, Gone: !lacking}
+	if lacking {
+		p.Verdict = f.absence("nothing matches yet").because(w.spaceTrouble(f.namespace))
+	}
+	w.progress(p)
+}
+
+// absence is why nothing is there.
+func (f *feed) absence(what string) Verdict {
+	verdict := waiting("%s", what)
+	if f.unserved {
+		verdict = verdict.because("the server does not serve " + f.what() + " yet")
+	}
+	return verdict
+}
+
+func (w *watcher) judge(m *member, now time.Time) error {
+	verdict, err := w.verdict(m, now)
+	if err != nil {
+		if _, ok := errors.AsType[*MisuseError](err); ok {
+			return err
+		}
+		return fmt.Errorf("%s: %w", m.ref(), err)
+	}
+	w.stand(m, verdict, now)
+	var parts []Part
+	more := 0
+	if verdict.State != Done && m.node != nil {
+		w.lookInto(m)
+		parts, more = w.forest.partsOf(m.node)
+	}
+	if !m.said && verdict.State == Waiting && (w.pending > 0 || m.unknown()) {
+		m.verdict = verdict // why it waits is about to be known
+		return nil
+	}
+	if !m.said || verdict != m.verdict || more != m.more || !reflect.DeepEqual(parts, m.parts) {
+		m.verdict, m.parts, m.more, m.said = verdict, parts, more, true
+		w.progress(m.progress())
+	}
+	return nil
+}
+
+func (w *watcher) verdict(m *member, now time.Time) (Verdict, error) {
+	n := m.node
+	if n == nil {
+		if w.req.For.has(Deleted) {
+			return judge(w.req.For, w.forest.view(&node{}))
+		}
+		if m.unknown() {
+			return Verdict{}, nil
+		}
+		return m.feed.absence("it does not exist yet").because(w.spaceTrouble(m.namespace)), nil
+	}
+	if n.count < m.target.Generation || follow.Newer(m.target.ResourceVersion, n.version) {
+		m.since = time.Time{}
+		return waiting("the server has not shown the latest change yet"), nil
+	}
+	v := &view{forest: w.forest, node: n, known: m.knows(), now: now, awaited: m.awaited}
+	if settles := w.req.For.settles(); len(settles) > 0 {
+		ready, err := judge(Ready, v)
+		switch {
+		case err != nil:
+			return ready, err
+		case ready.State != Done:
+			m.since = time.Time{}
+		case m.since.IsZero() || n.restarted:
+			m.since = now
+		}
+		n.restarted = false
+		v.since = m.since
+	}
+	return judge(w.req.For, v)
+}
+
+// what is a resource in words: its name, or the one that it was asked by.
+func (f *feed) what() string {
+	if f.Resource == "" {
+		return f.targets[0].Kind
+	}
+	return f.GroupResource().String()
+}
+
+// stand says what a verdict means for the decision now, and when it may mean
+// something else.
+func (w *watcher) stand(m *member, verdict Verdict, now time.Time) {
+	var next time.Time
+	at := func(t time.Time) {
+		if t.After(now) && (next.IsZero() || t.Before(next)) {
+			next = t
+		}
+	}
+	switch {
+	case verdict.State != Failed:
+		m.failing = time.Time{}
+	case m.failing.IsZero():
+		m.failing = now
+	}
+	w.count(m, -1)
+	switch {
+	case verdict.State == Done:
+		m.standing = isDone
+	case m.node == nil && !w.req.Missing && !w.req.For.has(Created) && m.feed.synced:
+		m.standing = isLost
+	case verdict.State == Failed && (verdict.Certainty == Certain || w.req.Fail == FailAtOnce ||
+		w.req.Fail == FailAfterGrace && now.Sub(m.failing) >= w.req.Grace):
+		m.standing = isBad
+	default:
+		m.standing = isOpen
+		if verdict.State == Failed && w.req.Fail == FailAfterGrace {
+			at(m.failing.Add(w.req.Grace))
+		}
+		if !m.since.IsZero() {
+			for _, d := range w.req.For.settles() {
+				at(m.since.Add(d))
+			}
+		}
+	}
+	w.count(m, 1)
+	if !next.Equal(m.wake) && !next.IsZero() {
+		heap.Push(&w.wakes, wake{next, m})
+	}
+	m.wake = next
+}
+
+func (w *watcher) outcome(r Result) Outcome {
+	members := slices.SortedFunc(slices.Values(w.members), func(a, b *member) int {
+		if a.namespace != b.namespace {
+			if a.namespace < b.namespace {
+				return -1
+			}
+			return 1
+		}
+		return a.order - b.order
+	})
+	out := Outcome{Result: r, Objects: make([]Progress, len(members))}
+	for i, m := range members {
+		out.Objects[i] = m.progress()
+		if m.node != nil && m.verdict.State != Done {
+			out.Objects[i].Events = w.forest.eventsOf(m.node)
+		}
+	}
+	return out
+}
+
+// wakes are the times at which members are to be judged though nothing happens,
+// the next one first. A member that is judged before leaves its entry behind.
+type wakes []wake
+
+type wake struct {
+	at     time.Time
+	member *member
+}
+
+func (w wakes) Len() int           { return len(w) }
+func (w wakes) Less(i, j int) bool { return w[i].at.Before(w[j].at) }
+func (w wakes) Swap(i, j int)      { w[i], w[j] = w[j], w[i] }
+
+// Push implements [heap.Interface].
+func (w *wakes) Push(x any) { *w = append(*w, x.(wake)) } // only wakes are pushed
+
+// Pop implements [heap.Interface].
+func (w *wakes) Pop() any {
+	last := (*w)[len(*w)-1]
+	*w = (*w)[:len(*w)-1]
+	return last
+}
+
+// next returns the time of the next one that still holds.
+func (w *wakes) next() (at time.Time, some bool) {
+	for len(*w) > 0 {
+		if first := (*w)[0]; first.member.index >= 0 && first.member.wake.Equal(first.at) {
+			return first.at, true
+		}
+		heap.Pop(w)
+	}
+	return at, false
+}
+
+// due takes off those whose time has come.
+func (w *wakes) due(now time.Time) (members []*member) {
+	for {
+		at, some := w.next()
+		if !some || at.After(now) {
+			return members
+		}
+		m := (*w)[0].member
+		heap.Pop(w)
+		m.wake = time.Time{}
+		members = append(members, m)
+	}
+}

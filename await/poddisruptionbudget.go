@@ -1,0 +1,29 @@
+package await
+
+import (
+	policyv1 "k8s.io/api/policy/v1"
+)
+
+// judgeDisruptionBudget: ready means that as many pods are healthy as it asks for.
+func judgeDisruptionBudget(d Degree, b *policyv1.PodDisruptionBudget) (Verdict, error) {
+	if !plain(d) {
+		return misuse(d, "PodDisruptionBudget", Ready)
+	}
+	switch {
+	case b.DeletionTimestamp != nil:
+		return waiting("it is being deleted"), nil
+	case b.Status.ObservedGeneration < b.Generation:
+		return waiting(unseen), nil
+	case d == Observed:
+		return done(), nil
+	}
+	for _, c := range b.Status.Conditions {
+		if c.Type == policyv1.DisruptionAllowedCondition && c.Reason == policyv1.SyncFailedReason {
+			return failed(Likely, "%s", reason(c.Reason, c.Message)), nil
+		}
+	}
+	if b.Status.CurrentHealthy < b.Status.DesiredHealthy {
+		return waiting("%d/%d pods healthy", b.Status.CurrentHealthy, b.Status.DesiredHealthy), nil
+	}
+	return done(), nil
+}

@@ -1,0 +1,169 @@
+package await
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/sampan-io/sampan/await/follow"
+	"github.com/sampan-io/sampan/client"
+	"github.com/sampan-io/sampan/wait"
+)
+
+// PodsOnNodes asks the nodes themselves, through nodes/NAME/proxy/pods, whether they
+// have the pods that a label selector picks in a namespace (all of it if empty), and says
+// which one is missing where. No pods at all is not done. It is one look;
+// [WaitForPodsOnNodes] waits.
+func PodsOnNodes(ctx context.Context, c client.Interface, namespace, labels string) (Verdict, error) {
+	items, _, err := c.List(ctx, client.Pods.GroupVersionResource, namespace, metav1.ListOptions{LabelSelector: labels})
+	if err != nil {
+		return Verdict{}, err
+	}
+	pods, err := podsIn(items)
+	if err != nil {
+		return Verdict{}, err
+	}
+	if len(pods) == 0 {
+		return waiting("no pod matches"), nil
+	}
+	at := map[string][]*corev1.Pod{}
+	var nodes []string
+	for _, p := range pods {
+		if p.Spec.NodeName == "" {
+			return waiting("pod %s is not on a node yet", p.Name), nil
+		}
+		if at[p.Spec.NodeName] == nil {
+			nodes = append(nodes, p.Spec.NodeName)
+		}
+		at[p.Spec.NodeName] = append(at[p.Spec.NodeName], p)
+	}
+	slices.Sort(nodes)
+	for _, node := range nodes {
+		has, err := podsOf(ctx, c, node)
+		if err != nil {
+			return Verdict{}, fmt.Errorf("asking node %s: %w", node, err)
+		}
+		for _, p := range at[node] {
+			// A static pod has another UID on the node than its mirror here.
+			mirrored := p.Annotations[corev1.MirrorPodAnnotationKey] != "" && has[types.UID(p.Namespace+"/"+p.Name)]
+			if !has[p.UID] && !mirrored {
+				return waiting("node %s does not have pod %s yet", node, p.Name), nil
+			}
+		}
+	}
+	return done(), nil
+}
+
+// WaitForPodsOnNodes waits until [PodsOnNodes] is done. Nodes tell nobody what changes,
+// so they are asked again and again, less often with time. The deadline is as
+// [WaitForJobPodsRunning] has it. A node that does not answer is asked again; that the
+// caller may not ask it ends the wait.
+func WaitForPodsOnNodes(ctx context.Context, c client.Interface, namespace, labels string) error {
+	ctx, cancel := within(ctx)
+	defer cancel()
+	pace := wait.Pace{First: follow.FirstPause, Factor: 1.5, Max: follow.MaxPause, Jitter: 0.2}
+	return wait.Until(ctx, pace, func(ctx context.Context) (bool, error) {
+		verdict, err := PodsOnNodes(ctx, c, namespace, labels)
+		switch {
+		case err != nil && (follow.Hopeless(err) || ctx.Err() != nil):
+			return false, err
+		case err != nil:
+			return false, wait.NotYet(err)
+		case verdict.State == Done:
+			return true, nil
+		}
+		return false, wait.NotYet(errors.New(verdict.Cause))
+	})
+}
+
+// nodeLimit is how long a node may take to answer: the API server waits for it, too.
+const nodeLimit = 10 * time.Second
+
+// podsOf returns the UIDs of the pods that a node says it has, and their names.
+func podsOf(ctx context.Context, c client.Interface, node string) (map[types.UID]bool, error) {
+	ctx, cancel := context.WithTimeout(ctx, nodeLimit)
+	defer cancel()
+	answer, err := c.Get(ctx, client.Nodes.GroupVersionResource, "", node, "proxy/pods")
+	if err != nil {
+		return nil, err
+	}
+	has := map[types.UID]bool{}
+	add := func(o metav1.Object) {
+		has[o.GetUID()] = true
+		has[types.UID(o.GetNamespace()+"/"+o.GetName())] = true
+	}
+	switch list := answer.(type) {
+	case *corev1.PodList:
+		for i := range list.Items {
+			add(&list.Items[i])
+		}
+	case *unstructured.Unstructured:
+		err := list.EachListItem(func(o runtime.Object) error {
+			if o, ok := o.(metav1.Object); ok {
+				add(o)
+			}
+			return nil
+		})
+		if err != nil {
+			return nil, fmt.Errorf("reading its pods: %w", err)
+		}
+	default:
+		return nil, fmt.Errorf("it answered with a %T, want a list of pods", answer)
+	}
+	return has, nil
+}
+
+func podsIn(items []runtime.Object) ([]*corev1.Pod, error) {
+	pods := make([]*corev1.Pod, 0, len(items))
+	for _, item := range items {
+		o, ok := item.(client.Object)
+		if !ok {
+			continue
+		}
+		o, err := typed(o)
+		if err != nil {
+			return nil, err
+		}
+		if p, ok := o.(*corev1.Pod); ok {
+			pods = append(pods, p)
+		}
+	}
+	return pods, nil
+}
+
+// ControllerHasDesiredReplicas reports whether a controller has seen the latest change
+// of itself and its status counts as many replicas as its spec asks for, ready or not.
+// It is one look at a target with a name: a condition for a loop that one has already,
+// where [Until] would do better.
+func ControllerHasDesiredReplicas(ctx context.Context, c client.Interface, t Target) (bool, error) {
+	got, err := c.Get(ctx, t.Resource, t.Namespace, t.Name, "")
+	if err != nil {
+		return false, err
+	}
+	o, ok := got.(client.Object)
+	if !ok {
+		return false, fmt.Errorf("the server answered with a %T, want an object", got)
+	}
+	object, err := fields(o)
+	if err != nil {
+		return false, err
+	}
+	want, asked, _ := unstructured.NestedInt64(object, "spec", "replicas")
+	if !asked {
+		want = 1 // the API's default
+	}
+	have, _, _ := unstructured.NestedInt64(object, "status", "replicas")
+	seen, found := observedGeneration(object)
+	if !found && o.GetGeneration() > 0 {
+		return false, nil
+	}
+	return seen >= o.GetGeneration() && have == want, nil
+}

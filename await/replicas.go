@@ -1,0 +1,89 @@
+package await
+
+// replicas is what all controllers of pods that run for ever have in common.
+type replicas struct {
+	want      int32 // pods that are asked for
+	exist     int32 // that are there, of whatever revision
+	updated   int32 // that are of the latest revision
+	enough    int32 // of the latest revision that suffice: want, where others are not left on purpose
+	ready     int32 // that are ready, and have been for as long as asked
+	word      string
+	seen      bool // the controller has seen the latest change
+	ending    bool // the controller itself is being deleted
+	paused    bool
+	revisions bool             // it replaces pods by those of another revision
+	revision  string           // the latest; empty where pods have none
+	keep      func(*node) bool // whose trouble matters; nil means everybody's
+}
+
+const unseen = "its controller has not seen the latest change yet"
+
+// judge: scheduled and running mean that as many pods of the latest revision as are
+// asked for have got that far, ready that all of them are ready and no others are
+// left, old-gone that none is even ending, serving that all are among the
+// endpoints of services.
+func (r replicas) judge(d Degree, kind string, v *view) (Verdict, error) {
+	switch {
+	case d.isOneOf(Finished, Complete):
+		return misuse(d, kind, Ready, Running, Settled(1), OldGone, Serving)
+	case r.ending:
+		return waiting("it is being deleted"), nil
+	case !r.seen:
+		return waiting(unseen).because(v.warning()), nil
+	case d == Observed:
+		return done(), nil
+	case d.needsParts() && !v.known:
+		return waiting("its pods are not known yet"), nil
+	}
+	pods, all := v.pods(r.revision), v.allPods()
+	switch d {
+	case Scheduled:
+		return r.reach(d, pods.scheduled, "on a node", v), nil
+	case Running:
+		return r.reach(d, pods.running, "running", v), nil
+	}
+	switch {
+	case r.paused && r.updated < r.enough:
+		return waiting("it is paused; %d/%d pods are of the latest revision", r.updated, r.enough), nil
+	case r.updated < r.enough && r.exist > r.updated:
+		return r.lacking(v, waiting("%d/%d pods are of the latest revision", r.updated, r.enough)), nil
+	case r.exist > r.want && r.revisions && r.exist > r.updated:
+		return v.held(waiting("%s of an older revision left", counted(int(r.exist-r.updated), "pod")), r.keep), nil
+	case r.exist > r.want:
+		return v.held(waiting("%s too many", counted(int(r.exist-r.want), "pod")), r.keep), nil
+	case r.ready < r.want || r.updated < r.enough:
+		return r.reach(d, min(r.ready, r.want), r.word, v), nil
+	}
+	if old := all.live + all.ending - pods.live; d == OldGone && old > 0 {
+		return v.held(waiting("%s still there", counted(int(old), "old pod")), nil), nil
+	}
+	if d == Serving {
+		return r.reach(d, pods.serving, "serving", v), nil
+	}
+	return done(), nil
+}
+
+func (r replicas) reach(d Degree, have int32, word string, v *view) Verdict {
+	if have >= r.want && !(d == Ready && r.updated < r.enough) {
+		return done()
+	}
+	return r.lacking(v, waiting("%d/%d pods %s", have, r.want, word))
+}
+
+// lacking says why there are too few.
+func (r replicas) lacking(v *view, missing Verdict) Verdict {
+	if why, some := v.refused(); some && v.known && v.allPods().live < r.want {
+		why.Cause = missing.Cause + "; " + why.Cause
+		return why
+	}
+	return v.held(missing, r.keep)
+}
+
+// replicaFailure is the verdict on a condition ReplicaFailure.
+func replicaFailure(v *view, r replicas, reasonOf, message string) Verdict {
+	certainty := Likely
+	if barred(message) {
+		certainty = Certain
+	}
+	return failed(certainty, "%d/%d pods %s; %s", min(r.ready, r.want), r.want, r.word, reason(reasonOf, message))
+}

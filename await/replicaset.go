@@ -1,0 +1,31 @@
+package await
+
+import (
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+)
+
+// judgeReplicaSet judges by the numbers in its status. It has one revision only.
+func judgeReplicaSet(d Degree, rs *appsv1.ReplicaSet, v *view) (Verdict, error) {
+	r := replicas{
+		want:  1, // the API's default
+		exist: rs.Status.Replicas, ready: rs.Status.ReadyReplicas, word: "ready",
+		seen: rs.Status.ObservedGeneration >= rs.Generation, ending: rs.DeletionTimestamp != nil,
+	}
+	if rs.Spec.Replicas != nil {
+		r.want = *rs.Spec.Replicas
+	}
+	if rs.Spec.MinReadySeconds > 0 {
+		r.ready, r.word = rs.Status.AvailableReplicas, "available"
+	}
+	verdict, err := r.judge(d, "ReplicaSet", v)
+	if err != nil || verdict.State == Done || !r.seen || r.ending || r.ready >= r.want {
+		return verdict, err
+	}
+	for _, c := range rs.Status.Conditions {
+		if c.Type == appsv1.ReplicaSetReplicaFailure && c.Status == corev1.ConditionTrue {
+			return replicaFailure(v, r, c.Reason, c.Message), nil
+		}
+	}
+	return verdict, nil
+}

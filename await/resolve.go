@@ -1,0 +1,136 @@
+package await
+
+import (
+	"context"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/sampan-io/sampan/await/follow"
+	"github.com/sampan-io/sampan/internal/definition"
+)
+
+// resolvePause is the longest between two questions whether there is a kind now.
+const resolvePause = 10 * time.Second
+
+// resolve asks what a target is until that is known, at once when again says that
+// kinds have changed and with growing pauses otherwise.
+func resolve(ctx context.Context, ask func(context.Context, Target) (Target, error), t Target, again <-chan struct{}, tell func(report) bool) {
+	pause := follow.FirstPause
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	for first := true; ; first = false {
+		select {
+		case <-ctx.Done():
+			return
+		case <-again:
+			pause = follow.FirstPause
+		case <-timer.C:
+		}
+		found, err := ask(ctx, t)
+		switch {
+		case ctx.Err() != nil:
+			return
+		case err == nil && found.Resource.Resource != "":
+			tell(report{resolved: &found})
+			return
+		case err != nil && !meta.IsNoMatchError(err) && !apierrors.IsNotFound(err):
+			if !tell(report{Report: follow.Report{Err: err, Final: follow.Hopeless(err)}}) || follow.Hopeless(err) {
+				return
+			}
+		case first:
+			if !tell(report{Report: follow.Report{Unserved: true}}) {
+				return
+			}
+		}
+		timer.Reset(pause)
+		pause = min(2*pause, resolvePause)
+	}
+}
+
+// watchDefinitions follows CustomResourceDefinitions, which tell when kinds come.
+func (w *watcher) watchDefinitions() {
+	if w.kinds == nil {
+		w.kinds = &feed{source: source{GroupVersionResource: definitions}, late: true, news: true}
+		w.every = append(w.every, w.kinds)
+		w.pending++
+		w.start(w.kinds)
+	}
+}
+
+// kindsChanged takes in news of definitions: who asks for a kind asks again, and kinds
+// that are established now are found.
+func (w *watcher) kindsChanged(r report) {
+	if r.Whole {
+		w.listed(w.kinds)
+	}
+	changed := r.Page
+	if r.Object != nil {
+		changed = append(changed, r.Object)
+	}
+	for _, f := range w.primaries {
+		if !f.unserved {
+			continue
+		}
+		select {
+		case f.again <- struct{}{}:
+		default: // it is about to ask
+		}
+		if f.Resource != "" {
+			continue
+		}
+		for _, o := range changed {
+			if u, ok := o.(*unstructured.Unstructured); ok && !r.Deleted {
+				if t, found := defined(u, *f.targets[0]); found {
+					w.settleKind(f, t)
+					break
+				}
+			}
+		}
+	}
+}
+
+// defined returns what a target is if this definition is the one of its kind, and
+// established.
+func defined(u *unstructured.Unstructured, t Target) (Target, bool) {
+	verdict, err := judgeDefinition(Ready, u)
+	if err != nil || verdict.State != Done {
+		return t, false
+	}
+	found, is := definition.Find(u, t.Kind, t.Resource.GroupVersion())
+	if !is {
+		return t, false
+	}
+	t.Resource, t.Kind = found.Resource, found.Kind
+	if !found.Namespaced {
+		t.Namespace = ""
+	}
+	return t, true
+}
+
+// settleKind takes in what the targets of a feed are of which only the name was known.
+func (w *watcher) settleKind(f *feed, t Target) {
+	if f.Resource != "" || len(f.targets) == 0 {
+		return
+	}
+	target := f.targets[0]
+	target.Resource, target.Kind, target.Namespace = t.Resource, t.Kind, t.Namespace
+	f.source = sourceOf(target)
+	if target.Name != "" {
+		f.fields = "metadata.name=" + target.Name
+	}
+	for key, m := range f.members {
+		delete(f.members, key)
+		m.namespace = t.Namespace
+		f.members[m.key()] = m
+		w.touch(m)
+	}
+	w.start(f)
+}
+
+// sourceOf is where the objects are among which the target is.
+func sourceOf(t *Target) source {
+	return source{GroupVersionResource: t.Resource, namespace: t.Namespace, labels: t.Labels, fields: t.Fields}
+}

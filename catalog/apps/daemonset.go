@@ -1,0 +1,170 @@
+package apps
+
+import (
+	"maps"
+	"strconv"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	apivalidation "k8s.io/apimachinery/pkg/api/validation"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/intstr"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"github.com/sampan-io/sampan/catalog"
+	"github.com/sampan-io/sampan/catalog/podspec"
+)
+
+func daemonSets() *catalog.Kind {
+	spec, status := appsv1.DaemonSetSpec{}.SwaggerDoc(), appsv1.DaemonSetStatus{}.SwaggerDoc()
+	number := func(name, field string, f func(s *appsv1.DaemonSetStatus) int32) catalog.Column {
+		return catalog.Number(name, status[field], func(d *appsv1.DaemonSet) int64 { return int64(f(&d.Status)) })
+	}
+	columns := []catalog.Column{
+		number("Desired", "desiredNumberScheduled", func(s *appsv1.DaemonSetStatus) int32 { return s.DesiredNumberScheduled }),
+		number("Current", "currentNumberScheduled", func(s *appsv1.DaemonSetStatus) int32 { return s.CurrentNumberScheduled }),
+		number("Ready", "numberReady", func(s *appsv1.DaemonSetStatus) int32 { return s.NumberReady }),
+		number("Up-to-date", "updatedNumberScheduled", func(s *appsv1.DaemonSetStatus) int32 { return s.UpdatedNumberScheduled }),
+		number("Available", "numberAvailable", func(s *appsv1.DaemonSetStatus) int32 { return s.NumberAvailable }),
+		catalog.Text("Node Selector", corev1.PodSpec{}.SwaggerDoc()["nodeSelector"], func(d *appsv1.DaemonSet) string {
+			return labels.FormatLabels(d.Spec.Template.Spec.NodeSelector)
+		}),
+		catalog.Age(),
+	}
+	columns = append(columns, templateColumns(func(d *appsv1.DaemonSet) *corev1.PodTemplateSpec { return &d.Spec.Template })...)
+	columns = append(columns, selectorColumn(spec["selector"], func(d *appsv1.DaemonSet) *metav1.LabelSelector { return d.Spec.Selector }))
+	return &catalog.Kind{
+		GroupVersionKind: gvk("DaemonSet"),
+		Resource:         "daemonsets",
+		Singular:         "daemonset",
+		ShortNames:       []string{"ds"},
+		Categories:       []string{"all"},
+		Namespaced:       true,
+		New:              func() catalog.Object { return &appsv1.DaemonSet{} },
+		NewList:          func() runtime.Object { return &appsv1.DaemonSetList{} },
+		Default:          catalog.Default(defaultDaemonSet),
+		Prepare:          catalog.Prepare(prepareDaemonSet),
+		Validate:         catalog.Validate(validateDaemonSet),
+		Warn: catalog.Warn(func(d *appsv1.DaemonSet) []string {
+			return podspec.Unheeded(&d.Spec.Template.Spec, field.NewPath("spec", "template", "spec"))
+		}),
+		Generation: true,
+		Columns:    columns,
+		Subresources: []catalog.Subresource{{
+			Name:  "status",
+			Verbs: readWrite,
+			Prepare: catalog.Prepare(func(d, old *appsv1.DaemonSet) {
+				d.Spec = old.Spec
+			}),
+			Validate: catalog.Validate(validateDaemonSetStatus),
+		}},
+	}
+}
+
+func defaultDaemonSet(d *appsv1.DaemonSet) {
+	podspec.Default(&d.Spec.Template.Spec)
+	u := &d.Spec.UpdateStrategy
+	if u.Type == "" {
+		u.Type = appsv1.RollingUpdateDaemonSetStrategyType
+	}
+	if u.Type == appsv1.RollingUpdateDaemonSetStrategyType {
+		var rolling appsv1.RollingUpdateDaemonSet
+		if u.RollingUpdate != nil {
+			rolling = *u.RollingUpdate
+		}
+		orDefault(&rolling.MaxUnavailable, intstr.FromInt32(1))
+		orDefault(&rolling.MaxSurge, intstr.FromInt32(0))
+		if u.RollingUpdate == nil || *u.RollingUpdate != rolling {
+			u.RollingUpdate = &rolling
+		}
+	}
+	orDefault(&d.Spec.RevisionHistoryLimit, defaultHistory)
+}
+
+// prepareDaemonSet counts the changes of the template in an annotation, where it went
+// when it ceased to be a field.
+func prepareDaemonSet(d, old *appsv1.DaemonSet) {
+	podspec.DropClosed(&d.Spec.Template.Spec)
+	d.Status = appsv1.DaemonSetStatus{}
+	generation := int64(1)
+	if old != nil {
+		d.Status = old.Status
+		n, err := strconv.ParseInt(old.Annotations[appsv1.DeprecatedTemplateGeneration], 10, 64)
+		if err != nil {
+			n = 1
+		}
+		if generation = n; !equality.Semantic.DeepEqual(d.Spec.Template, old.Spec.Template) {
+			generation++
+		}
+	}
+	d.Annotations = maps.Clone(d.Annotations)
+	if d.Annotations == nil {
+		d.Annotations = map[string]string{}
+	}
+	d.Annotations[appsv1.DeprecatedTemplateGeneration] = strconv.FormatInt(generation, 10)
+}
+
+func validateDaemonSet(d, old *appsv1.DaemonSet) field.ErrorList {
+	at, s := field.NewPath("spec"), &d.Spec
+	c := counts{at: at}
+	c.number("minReadySeconds", int64(s.MinReadySeconds))
+	c.maybe("revisionHistoryLimit", s.RevisionHistoryLimit)
+	errs := append(c.errs, validateSelector(s.Selector, &s.Template, "daemonset", at)...)
+	errs = append(errs, validateTemplate(&s.Template, "DaemonSet", at.Child("template"))...)
+	errs = append(errs, validateWishes(d, progressDeadline)...)
+	errs = append(errs, validateDaemonStrategy(&s.UpdateStrategy, at.Child("updateStrategy"))...)
+	if old != nil {
+		errs = append(errs, apivalidation.ValidateImmutableField(s.Selector, old.Spec.Selector, at.Child("selector"))...)
+	}
+	return errs
+}
+
+func validateDaemonStrategy(u *appsv1.DaemonSetUpdateStrategy, at *field.Path) (errs field.ErrorList) {
+	rolling, r := at.Child("rollingUpdate"), u.RollingUpdate
+	switch {
+	case u.Type == appsv1.OnDeleteDaemonSetStrategyType:
+		return nil
+	case u.Type != appsv1.RollingUpdateDaemonSetStrategyType:
+		return field.ErrorList{field.NotSupported(at, u.Type, []appsv1.DaemonSetUpdateStrategyType{
+			appsv1.OnDeleteDaemonSetStrategyType, appsv1.RollingUpdateDaemonSetStrategyType,
+		})}
+	case r == nil:
+		return field.ErrorList{field.Required(rolling, "")}
+	}
+	unavailable, surge := rolling.Child("maxUnavailable"), rolling.Child("maxSurge")
+	errs = append(errs, validateShare(r.MaxUnavailable, unavailable)...)
+	errs = append(errs, validateShare(r.MaxSurge, surge)...)
+	errs = append(errs, validateAtMostAll(r.MaxUnavailable, unavailable)...)
+	errs = append(errs, validateAtMostAll(r.MaxSurge, surge)...)
+	if len(errs) > 0 {
+		return errs
+	}
+	switch {
+	case !isNothing(r.MaxUnavailable) && !isNothing(r.MaxSurge):
+		errs = append(errs, field.Invalid(surge, *r.MaxSurge, "may not be set when maxUnavailable is non-zero"))
+	case isNothing(r.MaxUnavailable) && isNothing(r.MaxSurge):
+		errs = append(errs, field.Required(unavailable, "cannot be 0 when maxSurge is 0"))
+	}
+	return errs
+}
+
+func validateDaemonSetStatus(d, old *appsv1.DaemonSet) field.ErrorList {
+	s := &d.Status
+	c := counts{at: field.NewPath("status")}
+	c.number("currentNumberScheduled", int64(s.CurrentNumberScheduled))
+	c.number("numberMisscheduled", int64(s.NumberMisscheduled))
+	c.number("desiredNumberScheduled", int64(s.DesiredNumberScheduled))
+	c.number("numberReady", int64(s.NumberReady))
+	c.number("observedGeneration", s.ObservedGeneration)
+	c.number("updatedNumberScheduled", int64(s.UpdatedNumberScheduled))
+	c.number("numberAvailable", int64(s.NumberAvailable))
+	c.number("numberUnavailable", int64(s.NumberUnavailable))
+	c.maybe("collisionCount", s.CollisionCount)
+	if old != nil {
+		c.notLess("collisionCount", s.CollisionCount, old.Status.CollisionCount)
+	}
+	return c.errs
+}

@@ -1,0 +1,166 @@
+package apps
+
+import (
+	"fmt"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	apivalidation "k8s.io/apimachinery/pkg/api/validation"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/intstr"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"github.com/sampan-io/sampan/catalog"
+	"github.com/sampan-io/sampan/catalog/podspec"
+)
+
+const defaultProgressDeadline = 600 // seconds
+
+func deployments() *catalog.Kind {
+	spec, status := appsv1.DeploymentSpec{}.SwaggerDoc(), appsv1.DeploymentStatus{}.SwaggerDoc()
+	template := func(d *appsv1.Deployment) *corev1.PodTemplateSpec { return &d.Spec.Template }
+	columns := []catalog.Column{
+		catalog.Text("Ready", "Number of the pod with ready state", func(d *appsv1.Deployment) string {
+			return fmt.Sprintf("%d/%d", d.Status.ReadyReplicas, numberOr(d.Spec.Replicas, 1))
+		}),
+		catalog.Number("Up-to-date", status["updatedReplicas"], func(d *appsv1.Deployment) int64 { return int64(d.Status.UpdatedReplicas) }),
+		catalog.Number("Available", status["availableReplicas"], func(d *appsv1.Deployment) int64 { return int64(d.Status.AvailableReplicas) }),
+		catalog.Age(),
+	}
+	columns = append(columns, templateColumns(template)...)
+	columns = append(columns, selectorColumn(spec["selector"], func(d *appsv1.Deployment) *metav1.LabelSelector { return d.Spec.Selector }))
+	return &catalog.Kind{
+		GroupVersionKind: gvk("Deployment"),
+		Resource:         "deployments",
+		Singular:         "deployment",
+		ShortNames:       []string{"deploy"},
+		Categories:       []string{"all"},
+		Namespaced:       true,
+		New:              func() catalog.Object { return &appsv1.Deployment{} },
+		NewList:          func() runtime.Object { return &appsv1.DeploymentList{} },
+		Default:          catalog.Default(defaultDeployment),
+		Prepare: catalog.Prepare(func(d, old *appsv1.Deployment) {
+			podspec.DropClosed(&d.Spec.Template.Spec)
+			d.Status = appsv1.DeploymentStatus{}
+			if old != nil {
+				d.Status = old.Status
+			}
+		}),
+		Validate: catalog.Validate(validateDeployment),
+		Warn: catalog.Warn(func(d *appsv1.Deployment) []string {
+			return podspec.Unheeded(&d.Spec.Template.Spec, field.NewPath("spec", "template", "spec"))
+		}),
+		Generation: true,
+		Columns:    columns,
+		Subresources: []catalog.Subresource{
+			{
+				Name:  "status",
+				Verbs: readWrite,
+				// Annotations are not carried over: the revision of a deployment
+				// is one, and is written together with the status.
+				Prepare: catalog.Prepare(func(d, old *appsv1.Deployment) {
+					d.Spec, d.Labels = old.Spec, old.Labels
+				}),
+				Validate: catalog.Validate(validateDeploymentStatus),
+			},
+			scaled[*appsv1.Deployment]{
+				resource: "deployments",
+				wanted:   func(d *appsv1.Deployment) **int32 { return &d.Spec.Replicas },
+				present:  func(d *appsv1.Deployment) int32 { return d.Status.Replicas },
+				selector: func(d *appsv1.Deployment) *metav1.LabelSelector { return d.Spec.Selector },
+				validate: validateDeployment,
+			}.subresource(),
+		},
+	}
+}
+
+func defaultDeployment(d *appsv1.Deployment) {
+	s := &d.Spec
+	podspec.Default(&s.Template.Spec)
+	orDefault(&s.Replicas, 1)
+	if s.Strategy.Type == "" {
+		s.Strategy.Type = appsv1.RollingUpdateDeploymentStrategyType
+	}
+	if s.Strategy.Type == appsv1.RollingUpdateDeploymentStrategyType {
+		var rolling appsv1.RollingUpdateDeployment
+		if s.Strategy.RollingUpdate != nil {
+			rolling = *s.Strategy.RollingUpdate
+		}
+		orDefault(&rolling.MaxUnavailable, intstr.FromString("25%"))
+		orDefault(&rolling.MaxSurge, intstr.FromString("25%"))
+		if s.Strategy.RollingUpdate == nil || *s.Strategy.RollingUpdate != rolling {
+			s.Strategy.RollingUpdate = &rolling
+		}
+	}
+	orDefault(&s.RevisionHistoryLimit, defaultHistory)
+	orDefault(&s.ProgressDeadlineSeconds, defaultProgressDeadline)
+}
+
+func validateDeployment(d, old *appsv1.Deployment) field.ErrorList {
+	at, s := field.NewPath("spec"), &d.Spec
+	c := counts{at: at}
+	c.maybe("replicas", s.Replicas)
+	c.number("minReadySeconds", int64(s.MinReadySeconds))
+	c.maybe("revisionHistoryLimit", s.RevisionHistoryLimit)
+	c.maybe("progressDeadlineSeconds", s.ProgressDeadlineSeconds)
+	errs := c.errs
+	if p := s.ProgressDeadlineSeconds; p != nil && *p <= s.MinReadySeconds {
+		errs = append(errs, field.Invalid(at.Child("progressDeadlineSeconds"), *p, "must be greater than minReadySeconds"))
+	}
+	errs = append(errs, validateSelector(s.Selector, &s.Template, "deployment", at)...)
+	errs = append(errs, validateTemplate(&s.Template, "ReplicaSet", at.Child("template"))...)
+	errs = append(errs, validateStrategy(&s.Strategy, at.Child("strategy"))...)
+	errs = append(errs, validateDeploymentWishes(d)...)
+	if old != nil {
+		errs = append(errs, apivalidation.ValidateImmutableField(s.Selector, old.Spec.Selector, at.Child("selector"))...)
+	}
+	return errs
+}
+
+func validateStrategy(s *appsv1.DeploymentStrategy, at *field.Path) field.ErrorList {
+	rolling := at.Child("rollingUpdate")
+	switch s.Type {
+	case appsv1.RecreateDeploymentStrategyType:
+		if s.RollingUpdate != nil {
+			return field.ErrorList{field.Forbidden(rolling, "may not be specified when strategy `type` is '"+string(appsv1.RecreateDeploymentStrategyType)+"'")}
+		}
+		return nil
+	case appsv1.RollingUpdateDeploymentStrategyType:
+		if s.RollingUpdate == nil {
+			return field.ErrorList{field.Required(rolling, "this should be defaulted and never be nil")}
+		}
+	default:
+		return field.ErrorList{field.NotSupported(at, s.Type, []appsv1.DeploymentStrategyType{
+			appsv1.RecreateDeploymentStrategyType, appsv1.RollingUpdateDeploymentStrategyType,
+		})}
+	}
+	unavailable, surge := s.RollingUpdate.MaxUnavailable, s.RollingUpdate.MaxSurge
+	errs := validateShare(unavailable, rolling.Child("maxUnavailable"))
+	errs = append(errs, validateShare(surge, rolling.Child("maxSurge"))...)
+	if len(errs) == 0 && isNothing(unavailable) && isNothing(surge) {
+		errs = append(errs, field.Invalid(rolling.Child("maxUnavailable"), unavailable, "may not be 0 when `maxSurge` is 0"))
+	}
+	return append(errs, validateAtMostAll(unavailable, rolling.Child("maxUnavailable"))...)
+}
+
+func validateDeploymentStatus(d, old *appsv1.Deployment) field.ErrorList {
+	s := &d.Status
+	c := counts{at: field.NewPath("status")}
+	c.number("observedGeneration", s.ObservedGeneration)
+	c.number("replicas", int64(s.Replicas))
+	c.number("updatedReplicas", int64(s.UpdatedReplicas))
+	c.number("readyReplicas", int64(s.ReadyReplicas))
+	c.number("availableReplicas", int64(s.AvailableReplicas))
+	c.number("unavailableReplicas", int64(s.UnavailableReplicas))
+	c.maybe("terminatingReplicas", s.TerminatingReplicas)
+	c.maybe("collisionCount", s.CollisionCount)
+	c.notAbove("updatedReplicas", s.UpdatedReplicas, s.Replicas, "status.replicas")
+	c.notAbove("readyReplicas", s.ReadyReplicas, s.Replicas, "status.replicas")
+	c.notAbove("availableReplicas", s.AvailableReplicas, s.Replicas, "status.replicas")
+	c.notAbove("availableReplicas", s.AvailableReplicas, s.ReadyReplicas, "readyReplicas")
+	if old != nil {
+		c.notLess("collisionCount", s.CollisionCount, old.Status.CollisionCount)
+	}
+	return c.errs
+}

@@ -1,0 +1,51 @@
+package apps
+
+import (
+	"maps"
+	"slices"
+	"strconv"
+
+	appsv1 "k8s.io/api/apps/v1"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"github.com/sampan-io/sampan/catalog"
+)
+
+// Annotations by which users ask for more than the API has; what they mean stands in
+// package controller/workload. A value that could not be understood would be no wish at
+// all, and nobody would notice.
+const (
+	autoRollback     = "sampan.dev/auto-rollback"
+	canaries         = "sampan.dev/canaries"
+	promote          = "sampan.dev/promote"
+	abort            = "sampan.dev/abort"
+	progressDeadline = "sampan.dev/progress-deadline-seconds"
+)
+
+// validateWishes checks those of the annotations that obj has.
+func validateWishes(obj catalog.Object, known ...string) (errs field.ErrorList) {
+	at := field.NewPath("metadata", "annotations")
+	annotations := obj.GetAnnotations()
+	for _, key := range slices.Sorted(maps.Keys(annotations)) {
+		value := annotations[key]
+		if !slices.Contains(known, key) {
+			continue
+		}
+		n, err := strconv.ParseInt(value, 10, 32)
+		switch {
+		case key == autoRollback && value != "true" && value != "false":
+			errs = append(errs, field.Invalid(at.Key(key), value, `must be "true" or "false"`))
+		case key != autoRollback && (err != nil || n <= 0):
+			errs = append(errs, field.Invalid(at.Key(key), value, "must be a whole number greater than 0"))
+		}
+	}
+	return errs
+}
+
+func validateDeploymentWishes(d *appsv1.Deployment) field.ErrorList {
+	errs := validateWishes(d, autoRollback, canaries, promote, abort)
+	if value, ok := d.Annotations[canaries]; ok && d.Spec.Strategy.Type == appsv1.RecreateDeploymentStrategyType {
+		errs = append(errs, field.Invalid(field.NewPath("metadata", "annotations").Key(canaries), value, "needs strategy type RollingUpdate: with Recreate no old pod runs beside a new one"))
+	}
+	return errs
+}

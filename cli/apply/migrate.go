@@ -1,0 +1,175 @@
+package apply
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/sets"
+	"k8s.io/client-go/util/csaupgrade"
+	"sigs.k8s.io/structured-merge-diff/v6/fieldpath"
+
+	"github.com/sampan-io/sampan/cli/resource"
+)
+
+// merged reports whether an object was last applied by a three-way merge.
+func merged(live *unstructured.Unstructured) bool {
+	_, found := live.GetAnnotations()[LastApplied]
+	return found
+}
+
+// migrate moves an object from three-way merges to server-side apply. It makes the
+// last merge, which removes what was applied once and is no more, and the annotation
+// with it; gives the fields of those who merged to the server-side manager; and applies
+// again, so that the server removes what of them is no more.
+//
+// Every step can be repeated: a migration that was interrupted goes on with the next
+// apply, because either the annotation is still there or there is nothing left to do.
+// A dry run ends with the merge, on which the other steps would stand.
+func (a *Applier) migrate(ctx context.Context, info resource.Info, live *unstructured.Unstructured, body []byte) (*unstructured.Unstructured, error) {
+	managers := mergers(live)
+	if a.opts.DryRun == ForReal {
+		upgraded, err := a.upgrade(ctx, info, live, managers)
+		if err != nil {
+			return nil, err
+		}
+		live = upgraded
+	}
+	for range tries {
+		text, err := encode(live)
+		if err != nil {
+			return nil, err
+		}
+		original, err := withAnnotation(live.GetAnnotations()[LastApplied])
+		if err != nil {
+			return nil, err
+		}
+		patch, err := Merge(info.Mapping.GVK(), original, body, text)
+		if err != nil {
+			return nil, err
+		}
+		opts := metav1.PatchOptions{DryRun: a.opts.DryRun.options(), FieldManager: a.manager(), FieldValidation: a.opts.Validation}
+		obj, err := answer(a.opts.Client.Patch(ctx, info.Mapping.GroupVersionResource, info.Namespace, info.Name, patch.Type, patch.Body, opts, ""))
+		switch {
+		case apierrors.IsConflict(err):
+			if live, err = a.get(ctx, info); err != nil {
+				return nil, err
+			}
+			continue
+		case err != nil:
+			return nil, err
+		case a.opts.DryRun != ForReal:
+			return obj, nil
+		}
+		// What the merge wrote belongs to an entry of its own for updates.
+		if _, err = a.upgrade(ctx, info, obj, sets.New(a.manager())); err != nil {
+			return nil, err
+		}
+		if obj, err = a.send(ctx, info, body); err != nil {
+			return nil, err
+		}
+		return a.disown(ctx, info, obj)
+	}
+	return nil, apierrors.NewConflict(info.Mapping.GroupResource(), info.Name, nil)
+}
+
+// mergers returns the names of those who merged: who wrote the annotation by an update.
+// Nobody is not among them: to that entry belongs what the server and controllers set as
+// well, and it would all go with the next apply.
+func mergers(live *unstructured.Unstructured) sets.Set[string] {
+	path := fieldpath.NewSet(fieldpath.MakePathOrDie("metadata", "annotations", LastApplied))
+	names := sets.New[string]()
+	for _, entry := range csaupgrade.FindFieldsOwners(live.GetManagedFields(), metav1.ManagedFieldsOperationUpdate, path) {
+		if entry.Manager != nobody {
+			names.Insert(entry.Manager)
+		}
+	}
+	return names
+}
+
+// upgrade gives the fields that managers own by updates to the server-side manager, and
+// returns the object as it then is.
+func (a *Applier) upgrade(ctx context.Context, info resource.Info, live *unstructured.Unstructured, managers sets.Set[string]) (*unstructured.Unstructured, error) {
+	var err error
+	for range tries {
+		patch, bad := csaupgrade.UpgradeManagedFieldsPatch(live, managers, a.manager())
+		if bad != nil || patch == nil {
+			return live, bad
+		}
+		var obj *unstructured.Unstructured
+		obj, err = answer(a.opts.Client.Patch(ctx, info.Mapping.GroupVersionResource, info.Namespace, info.Name, types.JSONPatchType, patch,
+			metav1.PatchOptions{FieldManager: a.manager()}, ""))
+		if !apierrors.IsConflict(err) {
+			return obj, err
+		}
+		if live, err = a.get(ctx, info); err != nil {
+			return nil, err
+		}
+	}
+	return nil, err
+}
+
+// withAnnotation returns what was applied last as if the annotation had been a part of
+// it, so that a merge with something that lacks it removes it.
+func withAnnotation(original string) ([]byte, error) {
+	obj := map[string]any{}
+	if original != "" {
+		if err := json.Unmarshal([]byte(original), &obj); err != nil {
+			return nil, fmt.Errorf("the annotation %s does not hold an object: %w", LastApplied, err)
+		}
+	}
+	if err := unstructured.SetNestedField(obj, "", "metadata", "annotations", LastApplied); err != nil {
+		return nil, fmt.Errorf("the annotation %s does not hold an object: %w", LastApplied, err)
+	}
+	return json.Marshal(obj)
+}
+
+// nobody is the manager to which a server counts all fields of an object that it had
+// not kept account of when the object was first applied.
+const nobody = "before-first-apply"
+
+// disown takes the fields that we own from the entry of nobody. They were ours before
+// there was an account, and as long as nobody owned them as well they would never be
+// removed.
+func (a *Applier) disown(ctx context.Context, info resource.Info, live *unstructured.Unstructured) (*unstructured.Unstructured, error) {
+	entries := live.GetManagedFields()
+	ours, theirs := -1, -1
+	for i, e := range entries {
+		switch {
+		case e.Manager == a.manager() && e.Operation == metav1.ManagedFieldsOperationApply && e.Subresource == "":
+			ours = i
+		case e.Manager == nobody && e.Operation == metav1.ManagedFieldsOperationUpdate && e.Subresource == "":
+			theirs = i
+		}
+	}
+	if ours < 0 || theirs < 0 || entries[ours].FieldsV1 == nil || entries[theirs].FieldsV1 == nil || entries[ours].APIVersion != entries[theirs].APIVersion {
+		return live, nil
+	}
+	var mine, rest fieldpath.Set
+	if err := errors.Join(mine.FromJSON(entries[ours].FieldsV1.GetRawReader()), rest.FromJSON(entries[theirs].FieldsV1.GetRawReader())); err != nil {
+		return nil, fmt.Errorf("reading who owns the fields of %s: %w", info, err)
+	}
+	left, err := rest.Difference(&mine).ToJSON()
+	if err != nil {
+		return nil, fmt.Errorf("writing who owns the fields of %s: %w", info, err)
+	}
+	entries[theirs].FieldsV1 = metav1.NewFieldsV1(string(left))
+	patch, err := json.Marshal([]map[string]any{
+		{"op": "replace", "path": "/metadata/managedFields", "value": entries},
+		{"op": "replace", "path": "/metadata/resourceVersion", "value": live.GetResourceVersion()},
+	})
+	if err != nil {
+		return nil, err
+	}
+	obj, err := answer(a.opts.Client.Patch(ctx, info.Mapping.GroupVersionResource, info.Namespace, info.Name, types.JSONPatchType, patch,
+		metav1.PatchOptions{FieldManager: a.manager()}, ""))
+	if apierrors.IsConflict(err) {
+		return live, nil // somebody writes; what is lost is a removal some day, not what was applied
+	}
+	return obj, err
+}

@@ -1,0 +1,94 @@
+package apply
+
+import (
+	"cmp"
+	"slices"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/sampan-io/sampan/cli/resource"
+)
+
+// A rank is when objects of a kind are applied. What stands on others comes after
+// them.
+type rank int
+
+// The ranks.
+const (
+	namespaces  rank = iota // everything is in one
+	definitions             // kinds, which are established before objects of theirs come
+	limits                  // quotas and defaults, which count what comes after them
+	identities              // whom pods run as
+	settings                // what pods mount and read
+	rights                  // what they may do
+	addresses               // where they are found, before they begin, because it is in their environment
+	workloads
+	others  // custom resources: whoever understands them runs by now
+	outside // what leads to workloads, or acts on them
+	guards  // what is asked before every write, so that it does not block those above
+)
+
+// ranks are those of the kinds that have one; all others are others.
+func ranks() map[schema.GroupKind]rank {
+	of := map[schema.GroupKind]rank{}
+	for _, r := range []struct {
+		rank  rank
+		group string
+		kinds []string
+	}{
+		{namespaces, "", []string{"Namespace"}},
+		{definitions, "apiextensions.k8s.io", []string{"CustomResourceDefinition"}},
+		{limits, "", []string{"ResourceQuota", "LimitRange"}},
+		{limits, "scheduling.k8s.io", []string{"PriorityClass"}},
+		{limits, "storage.k8s.io", []string{"StorageClass", "CSIDriver", "VolumeAttributesClass"}},
+		{limits, "node.k8s.io", []string{"RuntimeClass"}},
+		{limits, "networking.k8s.io", []string{"IngressClass", "NetworkPolicy"}},
+		{limits, "policy", []string{"PodDisruptionBudget"}},
+		{identities, "", []string{"ServiceAccount"}},
+		{settings, "", []string{"Secret", "ConfigMap", "PersistentVolume", "PersistentVolumeClaim", "PodTemplate"}},
+		{rights, "rbac.authorization.k8s.io", []string{"ClusterRole", "Role", "ClusterRoleBinding", "RoleBinding"}},
+		{addresses, "", []string{"Service", "Endpoints"}},
+		{addresses, "discovery.k8s.io", []string{"EndpointSlice"}},
+		{workloads, "", []string{"Pod", "ReplicationController"}},
+		{workloads, "apps", []string{"ReplicaSet", "Deployment", "StatefulSet", "DaemonSet", "ControllerRevision"}},
+		{workloads, "batch", []string{"Job", "CronJob"}},
+		{outside, "networking.k8s.io", []string{"Ingress"}},
+		{outside, "autoscaling", []string{"HorizontalPodAutoscaler"}},
+		{outside, "apiregistration.k8s.io", []string{"APIService"}},
+		{guards, "admissionregistration.k8s.io", []string{
+			"MutatingWebhookConfiguration", "ValidatingWebhookConfiguration", "ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding",
+			"MutatingAdmissionPolicy", "MutatingAdmissionPolicyBinding",
+		}},
+	} {
+		for _, k := range r.kinds {
+			of[schema.GroupKind{Group: r.group, Kind: k}] = r.rank
+		}
+	}
+	return of
+}
+
+func rankOf(of map[schema.GroupKind]rank, kind schema.GroupKind) rank {
+	if r, found := of[kind]; found {
+		return r
+	}
+	return others
+}
+
+// Order sorts objects into the order in which they are applied: namespaces and
+// definitions of kinds, then what pods need, workloads, custom resources, and what acts
+// on all of them. Objects of one rank stay in the order of the input. Deletion goes the
+// other way.
+func Order(infos []resource.Info) {
+	of := ranks()
+	slices.SortStableFunc(infos, func(a, b resource.Info) int {
+		return cmp.Compare(rankOf(of, kindOf(a)), rankOf(of, kindOf(b)))
+	})
+}
+
+// kindOf returns what an object is, if the server serves it yet or not.
+func kindOf(info resource.Info) schema.GroupKind {
+	if info.Mapping.Kind != "" {
+		return info.Mapping.GVK().GroupKind()
+	}
+	return info.Object.GroupVersionKind().GroupKind()
+}

@@ -1,0 +1,142 @@
+package manifest
+
+import (
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+
+	"github.com/spf13/pflag"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/validation"
+)
+
+// PodFlags say what a pod with one container is like. The zero value has no flags yet.
+type PodFlags struct {
+	image, pullPolicy string
+	env               []string
+	labels            string
+	annotations       []string
+	port              string
+	restart           string
+	command           bool
+	privileged        bool
+	stdin, tty        bool
+	expose            bool
+}
+
+// Add adds the flags, which set r.
+func (r *PodFlags) Add(f *pflag.FlagSet) {
+	f.StringVar(&r.image, "image", "", "image of the container (required)")
+	f.StringVar(&r.pullPolicy, "image-pull-policy", "", "when to pull it: Always, IfNotPresent, Never; the server decides if it is empty")
+	f.StringArrayVar(&r.env, "env", nil, "NAME=VALUE in the environment of the container")
+	f.StringVarP(&r.labels, "labels", "l", "", "labels of the pod, separated by commas (default run=NAME)")
+	f.StringArrayVar(&r.annotations, "annotations", nil, "NAME=VALUE, annotation of the pod")
+	f.StringVar(&r.port, "port", "", "port that the container serves")
+	f.StringVar(&r.restart, "restart", "Always", "when it is started again: Always, OnFailure, Never")
+	f.BoolVar(&r.command, "command", false, "what follows -- is the command instead of its arguments")
+	f.BoolVar(&r.privileged, "privileged", false, "run the container with all rights on its node")
+	f.BoolVarP(&r.stdin, "stdin", "i", false, "keep the standard input of the container open")
+	f.BoolVarP(&r.tty, "tty", "t", false, "give the container a terminal")
+	f.BoolVar(&r.expose, "expose", false, "create a Service for the port, too")
+}
+
+// Objects returns the pod and, if one is asked for, a Service for its port. Rest is what
+// stands behind the name on the command line. An error is the fault of that.
+func (r *PodFlags) Objects(name string, rest []string) (*corev1.Pod, *corev1.Service, error) {
+	pod, err := r.pod(name, rest)
+	if err != nil || !r.expose {
+		return pod, nil, err
+	}
+	port := pod.Spec.Containers[0].Ports[0].ContainerPort
+	service := serviceOf(name, corev1.ServiceTypeClusterIP, corev1.ServicePort{Port: port, Protocol: corev1.ProtocolTCP, TargetPort: portNumber(port)})
+	service.Labels, service.Spec.Selector = nil, pod.Labels
+	return pod, service, nil
+}
+
+func (r *PodFlags) pod(name string, rest []string) (*corev1.Pod, error) {
+	switch {
+	case r.image == "":
+		return nil, errors.New("--image is required")
+	case strings.ContainsAny(r.image, " \t\n"):
+		return nil, fmt.Errorf("invalid image name %q: invalid reference format", r.image)
+	case r.tty && !r.stdin:
+		return nil, errors.New("-i/--stdin is required for containers with -t/--tty=true")
+	case r.expose && r.port == "":
+		return nil, errors.New("--port must be set when exposing a service")
+	}
+	if r.command && len(rest) == 0 {
+		return nil, errors.New("--command needs a command: put it behind --")
+	}
+	c := corev1.Container{Name: name, Image: r.image, Stdin: r.stdin, TTY: r.tty}
+	if r.command {
+		c.Command = rest
+	} else {
+		c.Args = rest
+	}
+	if r.port != "" {
+		n, err := strconv.ParseInt(r.port, 10, 32)
+		if err != nil {
+			return nil, errors.New("--port must be a number")
+		}
+		if len(validation.IsValidPortNum(int(n))) > 0 {
+			return nil, fmt.Errorf("--port=%s: want a number from 1 to 65535", r.port)
+		}
+		c.Ports = []corev1.ContainerPort{{ContainerPort: int32(n)}} //nolint:gosec // it was checked
+	}
+	for _, e := range r.env {
+		key, value, ok := strings.Cut(e, "=")
+		if !ok || key == "" {
+			return nil, fmt.Errorf("invalid env: %s", e)
+		}
+		c.Env = append(c.Env, corev1.EnvVar{Name: key, Value: value})
+	}
+	switch p := corev1.PullPolicy(r.pullPolicy); p {
+	case "", corev1.PullAlways, corev1.PullIfNotPresent, corev1.PullNever:
+		c.ImagePullPolicy = p
+	default:
+		return nil, fmt.Errorf("invalid image pull policy: %s, valid values are: Always, IfNotPresent, Never", p)
+	}
+	if r.privileged {
+		c.SecurityContext = &corev1.SecurityContext{Privileged: &r.privileged}
+	}
+	restart := corev1.RestartPolicy(r.restart)
+	switch restart {
+	case corev1.RestartPolicyAlways, corev1.RestartPolicyOnFailure, corev1.RestartPolicyNever:
+	default:
+		return nil, fmt.Errorf("invalid restart policy: %s, valid values are: Always, OnFailure, Never", r.restart)
+	}
+	labels := map[string]string{"run": name}
+	if r.labels != "" {
+		var err error
+		if labels, err = Pairs("label spec", strings.Split(r.labels, ",")); err != nil {
+			return nil, err
+		}
+	}
+	annotations, err := Pairs("annotation", r.annotations)
+	if err != nil {
+		return nil, err
+	}
+	return &corev1.Pod{
+		TypeMeta:   metav1.TypeMeta{APIVersion: "v1", Kind: "Pod"},
+		ObjectMeta: metav1.ObjectMeta{Name: name, Labels: labels, Annotations: annotations},
+		Spec:       corev1.PodSpec{Containers: []corev1.Container{c}, DNSPolicy: corev1.DNSClusterFirst, RestartPolicy: restart},
+	}, nil
+}
+
+// Pairs reads NAME=VALUE texts; what names them in errors.
+func Pairs(what string, texts []string) (map[string]string, error) {
+	if len(texts) == 0 {
+		return nil, nil
+	}
+	m := map[string]string{}
+	for _, text := range texts {
+		key, value, ok := strings.Cut(text, "=")
+		if !ok || key == "" {
+			return nil, fmt.Errorf("unexpected %s: %q, want NAME=VALUE", what, text)
+		}
+		m[key] = value
+	}
+	return m, nil
+}

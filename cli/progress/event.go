@@ -1,0 +1,193 @@
+package progress
+
+import (
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/sampan-io/sampan/await"
+)
+
+// The types of an [Event], each with the fields that it has beside Time, Elapsed
+// and Type.
+const (
+	// TypeWritten: the command has written an object. Object, Operation.
+	TypeWritten = "written"
+	// TypeProgress: the verdict on an object has changed. Object, State, and
+	// Certainty, Cause, Absent and Parts where they say something.
+	TypeProgress = "progress"
+	// TypeLost: the server cannot be reached; the wait goes on. Error.
+	TypeLost = "lost"
+	// TypeBack: the server can be reached again.
+	TypeBack = "back"
+	// TypeDropped: an object no longer counts, because the selector picks it no more
+	// or it does not exist. Object.
+	TypeDropped = "dropped"
+	// TypeLog: a container has written a line. Object (the pod), Container, Line.
+	TypeLog = "log"
+	// TypeNote: something on the side went wrong; the wait goes on. Error.
+	TypeNote = "note"
+	// TypeResult: the wait is over. It is the last line. Result, ExitCode, Error,
+	// and Objects with what is known of each, unfinished ones with their events.
+	TypeResult = "result"
+)
+
+// The values of Event.Result.
+const (
+	ResultDone           = "done"
+	ResultFailed         = "failed"
+	ResultRolledBack     = "rolled-back"
+	ResultTimedOut       = "timed-out"
+	ResultGone           = "gone"
+	ResultNothingMatched = "nothing-matched"
+	ResultInterrupted    = "interrupted"
+	ResultError          = "error"
+)
+
+// An Event is a line of the stream for programs. Names and meanings of fields stay;
+// further fields and types may come.
+type Event struct {
+	Time    time.Time `json:"time"`           // UTC
+	Elapsed float64   `json:"elapsedSeconds"` // since the wait began
+	Type    string    `json:"type"`
+
+	Object    *Object `json:"object,omitempty"`
+	Operation string  `json:"operation,omitempty"` // what was done: created, configured, scaled, deleted, …
+	Container string  `json:"container,omitempty"`
+	Line      string  `json:"line,omitempty"` // without its end
+	State
+
+	Result   string   `json:"result,omitempty"`
+	ExitCode *int     `json:"exitCode,omitempty"`
+	Error    string   `json:"error,omitempty"`
+	Objects  []Status `json:"objects,omitempty"`
+}
+
+// An Object names one.
+type Object struct {
+	APIVersion string `json:"apiVersion"`
+	Resource   string `json:"resource,omitempty"`
+	Kind       string `json:"kind"`
+	Namespace  string `json:"namespace,omitempty"`
+	Name       string `json:"name"` // empty for what a selector is to pick
+	UID        string `json:"uid,omitempty"`
+}
+
+// A State is a verdict.
+type State struct {
+	State     string `json:"state,omitempty"`     // waiting, failed, done
+	Certainty string `json:"certainty,omitempty"` // of failed: likely, certain
+	Cause     string `json:"cause,omitempty"`     // in words, for people
+	Absent    bool   `json:"absent,omitempty"`    // it does not exist (any more)
+	Parts     []Part `json:"parts,omitempty"`     // what it owns and what holds that up, the worst first
+	More      int    `json:"moreParts,omitempty"` // how many parts are not among these
+}
+
+// A Part is an object that holds up another.
+type Part struct {
+	Object *Object `json:"object"`
+	State
+}
+
+// A Status is what is known of an object when a wait ends.
+type Status struct {
+	Object *Object `json:"object"`
+	State
+	Events []Happening `json:"events,omitempty"` // the last three, the oldest first
+	See    string      `json:"see,omitempty"`    // the command that shows more
+}
+
+// A Happening is an Event object of the cluster.
+type Happening struct {
+	Object  *Object   `json:"object"` // what it is about
+	Time    time.Time `json:"time"`   // of the last time
+	Type    string    `json:"type"`   // Normal, Warning
+	Reason  string    `json:"reason"`
+	Message string    `json:"message"`
+	Count   int32     `json:"count,omitempty"`
+}
+
+// ObjectOf names what a Ref names.
+func ObjectOf(r await.Ref) *Object {
+	return &Object{
+		APIVersion: r.Resource.GroupVersion().String(), Resource: r.Resource.Resource, Kind: r.Kind,
+		Namespace: r.Namespace, Name: r.Name, UID: string(r.UID),
+	}
+}
+
+// EventOf returns the line for a piece of news.
+func EventOf(p await.Progress) Event {
+	if p.Lost != nil {
+		return Event{Type: TypeLost, Error: p.Lost.Error()}
+	}
+	if p.Back {
+		return Event{Type: TypeBack}
+	}
+	if p.Gone {
+		return Event{Type: TypeDropped, Object: ObjectOf(p.Object), State: State{Absent: p.Absent}}
+	}
+	return Event{Type: TypeProgress, Object: ObjectOf(p.Object), State: stateOf(p)}
+}
+
+func stateOf(p await.Progress) State {
+	s := verdictOf(p.Verdict)
+	s.Absent = p.Absent
+	s.Parts, s.More = partsOf(p.Parts), p.More
+	return s
+}
+
+func verdictOf(v await.Verdict) State {
+	s := State{State: v.State.String(), Cause: v.Cause}
+	if v.State == await.Failed {
+		s.Certainty = v.Certainty.String()
+	}
+	return s
+}
+
+func partsOf(parts []await.Part) []Part {
+	var all []Part
+	for _, p := range parts {
+		s := verdictOf(p.Verdict)
+		s.Parts, s.More = partsOf(p.Parts), p.More
+		all = append(all, Part{Object: ObjectOf(p.Object), State: s})
+	}
+	return all
+}
+
+// StatusOf returns what is said of an object in the end.
+func StatusOf(p await.Progress) Status {
+	s := Status{Object: ObjectOf(p.Object), State: stateOf(p)}
+	if p.Verdict.State == await.Done {
+		return s
+	}
+	for _, e := range p.Events {
+		s.Events = append(s.Events, happeningOf(e))
+	}
+	s.See = More(p)
+	return s
+}
+
+func happeningOf(e *corev1.Event) Happening {
+	o := e.InvolvedObject
+	return Happening{
+		Object: &Object{APIVersion: o.APIVersion, Kind: o.Kind, Namespace: o.Namespace, Name: o.Name, UID: string(o.UID)},
+		Time:   lastSeen(e).UTC(), Type: e.Type, Reason: e.Reason, Message: e.Message, Count: times(e),
+	}
+}
+
+// ResultOf returns the word for the end of a wait.
+func ResultOf(r await.Result) string {
+	switch r {
+	case await.AllDone:
+		return ResultDone
+	case await.SomeFailed:
+		return ResultFailed
+	case await.TimedOut:
+		return ResultTimedOut
+	case await.Vanished:
+		return ResultGone
+	case await.NothingMatched:
+		return ResultNothingMatched
+	}
+	return ResultError
+}

@@ -1,0 +1,134 @@
+package progress
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/sampan-io/sampan/await"
+)
+
+// Name returns how an object is called, or, of a Ref without a name, what a selector is
+// to pick.
+func Name(r await.Ref) string {
+	if r.Name != "" {
+		return r.String()
+	}
+	name := cmp.Or(r.Resource.Resource, strings.ToLower(r.Kind))
+	if r.Resource.Group != "" {
+		name += "." + r.Resource.Group
+	}
+	return name
+}
+
+// Report returns what is said about an object that a wait ended without: the cause,
+// the worst of what holds it up, its last events, the command that shows more. The
+// first line stands alone; the others are indented.
+func Report(p await.Progress, result await.Result, words Words, now time.Time) []string {
+	cause := cmp.Or(Clean(p.Verdict.Cause), "no word of it yet")
+	first := fmt.Sprintf("timed out waiting for %s to %s: %s", p.Object, words.Infinitive, cause)
+	if result == await.SomeFailed {
+		first = fmt.Sprintf("%s will not %s: %s", p.Object, words.Infinitive, cause)
+	}
+	lines := []string{first}
+	const most = 3
+	for _, part := range p.Parts[:min(most, len(p.Parts))] {
+		if text := Clean(part.Verdict.Cause); len(p.Parts) > 1 || !strings.Contains(cause, text) {
+			lines = append(lines, fmt.Sprintf("  %s: %s", part.Object, cmp.Or(text, "no word of it yet")))
+		}
+	}
+	if left := len(p.Parts) + p.More - most; left > 0 {
+		lines = append(lines, fmt.Sprintf("  and %d more", left))
+	}
+	for _, e := range p.Events {
+		lines = append(lines, "  "+eventLine(e, p.Object, now))
+	}
+	if more := More(p); more != "" {
+		lines = append(lines, "  see: "+more)
+	}
+	return lines
+}
+
+func eventLine(e *corev1.Event, about await.Ref, now time.Time) string {
+	text := e.Reason + ": " + Clean(e.Message)
+	if e.InvolvedObject.Name != about.Name || e.InvolvedObject.Kind != about.Kind {
+		text = strings.ToLower(e.InvolvedObject.Kind) + "/" + e.InvolvedObject.Name + ": " + text
+	}
+	if n := times(e); n > 1 {
+		text += fmt.Sprintf(" (%d times)", n)
+	}
+	if at := lastSeen(e); !at.IsZero() {
+		text = Elapsed(now.Sub(at)) + " ago: " + text
+	}
+	return "event, " + text
+}
+
+func times(e *corev1.Event) int32 {
+	if e.Series != nil {
+		return max(e.Series.Count, e.Count)
+	}
+	return e.Count
+}
+
+// lastSeen is when an event last happened, by whichever of its times says so.
+func lastSeen(e *corev1.Event) time.Time {
+	seen := e.EventTime.Time
+	for _, t := range []time.Time{e.CreationTimestamp.Time, e.FirstTimestamp.Time, e.LastTimestamp.Time} {
+		if t.After(seen) {
+			seen = t
+		}
+	}
+	if e.Series != nil && e.Series.LastObservedTime.After(seen) {
+		seen = e.Series.LastObservedTime.Time
+	}
+	return seen
+}
+
+// unstarted are the reasons of events about pods whose containers have not run, so
+// that there is no log to look at.
+var unstarted = []string{
+	"FailedScheduling", "FailedMount", "FailedAttachVolume", "FailedCreatePodSandBox", "FailedCreate",
+	"ErrImageNeverPull", "InspectFailed", "Failed", "NetworkNotReady",
+}
+
+// More is the command that shows more of what holds up an object, as it is to be
+// typed, or empty.
+func More(p await.Progress) string {
+	if p.Absent {
+		return ""
+	}
+	worst := worstOf(p)
+	where := ""
+	if worst.Namespace != "" {
+		where = " -n " + worst.Namespace
+	}
+	if worst.Kind == "Pod" {
+		var last string
+		for _, e := range p.Events {
+			if e.InvolvedObject.UID == worst.UID {
+				last = e.Reason
+			}
+		}
+		if !slices.Contains(unstarted, last) {
+			return fmt.Sprintf("sampan logs%s pod/%s --all-containers", where, worst.Name)
+		}
+	}
+	if len(p.Events) > 0 {
+		return fmt.Sprintf("sampan get events%s --field-selector involvedObject.name=%s", where, worst.Name)
+	}
+	kind, _, _ := strings.Cut(worst.String(), "/")
+	return fmt.Sprintf("sampan get%s %s/%s -o yaml", where, kind, worst.Name)
+}
+
+// worstOf returns the object at the end of the worst branch.
+func worstOf(p await.Progress) await.Ref {
+	worst, parts := p.Object, p.Parts
+	for len(parts) > 0 {
+		worst, parts = parts[0].Object, parts[0].Parts
+	}
+	return worst
+}

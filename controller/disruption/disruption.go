@@ -1,0 +1,195 @@
+package disruption
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+
+	"github.com/sampan-io/sampan/client"
+	"github.com/sampan-io/sampan/client/cache"
+	"github.com/sampan-io/sampan/controller"
+	"github.com/sampan-io/sampan/internal/run"
+)
+
+const name = "disruption-controller"
+
+// Options configures the controller. Client is required.
+type Options struct {
+	Client  client.Interface
+	Workers int          // budgets worked on at the same time; 0 means 4
+	Log     *slog.Logger // nil means slog.Default
+}
+
+// budgets keeps the status of PodDisruptionBudgets.
+type budgets struct {
+	client  client.Interface
+	objects *cache.Cache[*policyv1.PodDisruptionBudget]
+	pods    *cache.Cache[*corev1.Pod]
+	rcs     *cache.Cache[*corev1.ReplicationController]
+	sets    *cache.Cache[*appsv1.ReplicaSet]
+	deploys *cache.Cache[*appsv1.Deployment]
+	ordered *cache.Cache[*appsv1.StatefulSet]
+	events  *client.Recorder
+	loop    *controller.Loop
+}
+
+// Tasks returns the controller and the caches that it reads, to be run together as one
+// stage.
+func Tasks(opts Options) []run.Task {
+	if opts.Log == nil {
+		opts.Log = slog.Default()
+	}
+	b := &budgets{
+		client:  opts.Client,
+		objects: cache.New(opts.Client, client.PodDisruptionBudgets, cache.Options[*policyv1.PodDisruptionBudget]{Log: opts.Log}),
+		pods:    cache.New(opts.Client, client.Pods, cache.Options[*corev1.Pod]{Log: opts.Log}),
+		rcs:     cache.New(opts.Client, client.ReplicationControllers, cache.Options[*corev1.ReplicationController]{Log: opts.Log}),
+		sets:    cache.New(opts.Client, client.ReplicaSets, cache.Options[*appsv1.ReplicaSet]{Log: opts.Log}),
+		deploys: cache.New(opts.Client, client.Deployments, cache.Options[*appsv1.Deployment]{Log: opts.Log}),
+		ordered: cache.New(opts.Client, client.StatefulSets, cache.Options[*appsv1.StatefulSet]{Log: opts.Log}),
+		events:  client.NewRecorder(opts.Client, name, "", opts.Log),
+	}
+	b.loop = controller.New(controller.Options{
+		Name: name, Reconcile: b.reconcile, Workers: opts.Workers, Log: opts.Log,
+		Needs: []<-chan struct{}{b.objects.Ready(), b.pods.Ready(), b.rcs.Ready(), b.sets.Ready(), b.deploys.Ready(), b.ordered.Ready()},
+	})
+	b.objects.Subscribe(func(_, after *policyv1.PodDisruptionBudget) {
+		if after != nil {
+			b.loop.Add(controller.KeyOf(after))
+		}
+	})
+	b.pods.Subscribe(b.podChanged)
+	follow(b, b.rcs, func(rc *corev1.ReplicationController) *int32 { return rc.Spec.Replicas })
+	follow(b, b.sets, func(rs *appsv1.ReplicaSet) *int32 { return rs.Spec.Replicas })
+	follow(b, b.deploys, func(d *appsv1.Deployment) *int32 { return d.Spec.Replicas })
+	follow(b, b.ordered, func(s *appsv1.StatefulSet) *int32 { return s.Spec.Replicas })
+	return []run.Task{
+		{Name: name + "-cache", Run: b.objects.Run, Ready: b.objects.Ready()},
+		{Name: name + "-pods", Run: b.pods.Run, Ready: b.pods.Ready()},
+		{Name: name + "-replicationcontrollers", Run: b.rcs.Run, Ready: b.rcs.Ready()},
+		{Name: name + "-replicasets", Run: b.sets.Run, Ready: b.sets.Ready()},
+		{Name: name + "-deployments", Run: b.deploys.Run, Ready: b.deploys.Ready()},
+		{Name: name + "-statefulsets", Run: b.ordered.Run, Ready: b.ordered.Ready()},
+		{Name: name + "-events", Run: b.events.Run},
+		b.loop.Task(),
+	}
+}
+
+// follow wakes the budgets of a namespace when a controller in it is made or gets another
+// size.
+func follow[T client.Object](b *budgets, sized *cache.Cache[T], replicas func(T) *int32) {
+	sized.Subscribe(func(before, after T) {
+		var none T
+		switch {
+		case client.Object(after) == client.Object(none):
+			return // its pods will follow
+		case client.Object(before) != client.Object(none) && equality.Semantic.DeepEqual(replicas(before), replicas(after)):
+			return
+		}
+		for _, one := range b.objects.List(after.GetNamespace()) {
+			b.loop.Add(controller.KeyOf(one))
+		}
+	})
+}
+
+// podChanged wakes the budgets that select a pod, or did before it changed.
+func (b *budgets) podChanged(before, after *corev1.Pod) {
+	pod := after
+	if pod == nil {
+		pod = before
+	}
+	for _, one := range b.objects.List(pod.Namespace) {
+		s := selectorOf(one)
+		if before != nil && s.Matches(labels.Set(before.Labels)) || after != nil && s.Matches(labels.Set(after.Labels)) {
+			b.loop.Add(controller.KeyOf(one))
+		}
+	}
+}
+
+// selectorOf returns what a budget selects: nothing without a selector.
+func selectorOf(b *policyv1.PodDisruptionBudget) labels.Selector {
+	s, err := metav1.LabelSelectorAsSelector(b.Spec.Selector)
+	if err != nil {
+		return labels.Nothing() // the API server does not let it through
+	}
+	return s
+}
+
+func (b *budgets) reconcile(ctx context.Context, key controller.Key) (controller.Result, error) {
+	one, ok := b.objects.Get(key.Namespace, key.Name)
+	if !ok || one.DeletionTimestamp != nil {
+		return controller.Result{}, nil
+	}
+	selector := selectorOf(one)
+	var pods []*corev1.Pod
+	for _, pod := range b.pods.List(key.Namespace) {
+		if selector.Matches(labels.Set(pod.Labels)) {
+			pods = append(pods, pod)
+		}
+	}
+	v := plan(one, pods, b.find, time.Now())
+	if equality.Semantic.DeepEqual(v.status, one.Status) {
+		return controller.Result{After: v.after}, nil
+	}
+	for _, e := range v.events {
+		if e.about != nil {
+			b.events.Event(e.about, e.kind, e.reason, "%s", e.message)
+		} else {
+			b.events.Event(one, e.kind, e.reason, "%s", e.message)
+		}
+	}
+	told := one.DeepCopy()
+	told.Status = v.status
+	now, err := client.PodDisruptionBudgets.Update(ctx, b.client, told, "status")
+	switch {
+	case apierrors.IsNotFound(err):
+		return controller.Result{}, nil
+	case err != nil:
+		return controller.Result{}, fmt.Errorf("write status of poddisruptionbudget %s: %w", key, err)
+	}
+	return controller.Result{After: v.after}, b.objects.Await(ctx, now.ResourceVersion)
+}
+
+// find is a [finder] that knows the kinds whose controllers are here.
+func (b *budgets) find(pod *corev1.Pod) (scale, bool, error) {
+	ref := metav1.GetControllerOfNoCopy(pod)
+	if ref == nil {
+		return scale{}, false, nil
+	}
+	is := func(obj client.Object, kind string) bool { return ref.Kind == kind && obj.GetUID() == ref.UID }
+	if rc, ok := b.rcs.Get(pod.Namespace, ref.Name); ok && is(rc, client.ReplicationControllers.Kind) {
+		return scale{rc.UID, sizeOf(rc.Spec.Replicas)}, true, nil
+	}
+	if rs, ok := b.sets.Get(pod.Namespace, ref.Name); ok && is(rs, client.ReplicaSets.Kind) {
+		if up := metav1.GetControllerOfNoCopy(rs); up != nil && up.Kind == client.Deployments.Kind {
+			if d, ok := b.deploys.Get(pod.Namespace, up.Name); ok && d.UID == up.UID {
+				return scale{d.UID, sizeOf(d.Spec.Replicas)}, true, nil
+			}
+		}
+		return scale{rs.UID, sizeOf(rs.Spec.Replicas)}, true, nil
+	}
+	if s, ok := b.ordered.Get(pod.Namespace, ref.Name); ok && is(s, client.StatefulSets.Kind) {
+		return scale{s.UID, sizeOf(s.Spec.Replicas)}, true, nil
+	}
+	switch ref.Kind {
+	case client.ReplicationControllers.Kind, client.ReplicaSets.Kind, client.StatefulSets.Kind:
+		return scale{}, false, nil // it is gone, and its pods will go
+	}
+	return scale{}, false, fmt.Errorf("%s %q, the controller of pod %q, has no size that is known", ref.Kind, ref.Name, pod.Name)
+}
+
+func sizeOf(replicas *int32) int32 {
+	if replicas == nil {
+		return 1
+	}
+	return *replicas
+}

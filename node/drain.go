@@ -1,0 +1,252 @@
+package node
+
+import (
+	"context"
+	"slices"
+	"strconv"
+	"time"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/sampan-io/sampan/client"
+	"github.com/sampan-io/sampan/client/cache"
+	"github.com/sampan-io/sampan/internal/run"
+	"github.com/sampan-io/sampan/proxy/applied"
+)
+
+// A departure says how far it is that no request comes to a pod any more.
+type departure int
+
+// The departures, in the order of how long they hold the signal back.
+const (
+	departed departure = iota // every proxy has taken it out
+	unknown                   // nobody will say: a moment has to do
+	awaited                   // somebody will say it
+)
+
+// behind is what is known of one service that has the pod behind it.
+type behind struct {
+	slices []*discoveryv1.EndpointSlice
+	// coming says that another pod of this node is going to serve.
+	coming bool
+}
+
+// departs says how far a pod has left the services, given what each proxy has
+// applied, and which proxies are missing.
+//
+// A pod that is the last one to serve gets requests until another is ready, for which
+// it is worth to wait if there is one to come.
+func departs(pod types.UID, services []behind, proxies map[string]uint64) (worst departure, missing []string) {
+	if len(proxies) == 0 {
+		return unknown, nil
+	}
+	for _, s := range services {
+		d, newest := s.departs(pod)
+		if d == departed {
+			for name, revision := range proxies {
+				if revision < newest {
+					d = awaited
+					if !slices.Contains(missing, name) {
+						missing = append(missing, name)
+					}
+				}
+			}
+		}
+		worst = max(worst, d)
+	}
+	slices.Sort(missing)
+	return worst, missing
+}
+
+// departs says whether the pod is out of the endpoints of one service, and by which
+// revision.
+func (s behind) departs(pod types.UID) (d departure, newest uint64) {
+	mine, others, coming := unknown, false, s.coming
+	for _, slice := range s.slices {
+		revision, err := strconv.ParseUint(slice.ResourceVersion, 10, 64)
+		if err != nil {
+			return unknown, 0
+		}
+		newest = max(newest, revision)
+		for i := range slice.Endpoints {
+			e := &slice.Endpoints[i]
+			leaving := e.Conditions.Terminating != nil && *e.Conditions.Terminating
+			ready := e.Conditions.Ready == nil || *e.Conditions.Ready
+			switch {
+			case e.TargetRef != nil && e.TargetRef.UID == pod:
+				if mine = departed; !leaving {
+					return awaited, 0 // its controller has not seen the deletion yet
+				}
+			case leaving:
+			case ready:
+				others = true
+			default:
+				coming = true
+			}
+		}
+	}
+	switch {
+	case mine == unknown, others:
+		return mine, newest
+	case coming:
+		return awaited, 0
+	}
+	return unknown, 0 // it is the last one: requests come as long as it answers
+}
+
+// departures follows what the agent has to know of services before it stops a pod.
+// Without it, an agent waits for a moment.
+type departures struct {
+	slices *cache.Cache[*discoveryv1.EndpointSlice]
+	leases *cache.Cache[*coordinationv1.Lease]
+	// silent are proxies that let a limit pass, and what they had told by then. They are
+	// not waited for again until they tell something. Guarded by Node.mu.
+	silent map[string]uint64
+	// waiting are the workers that hold a signal back. Guarded by Node.mu.
+	waiting map[*worker]bool
+}
+
+// serviceIndex is the index of slices under "namespace/service".
+const serviceIndex = "service"
+
+func newDepartures(n *Node) *departures {
+	d := &departures{
+		slices: cache.New(n.opts.Client, client.EndpointSlices, cache.Options[*discoveryv1.EndpointSlice]{
+			Log: n.opts.Log,
+			Indexes: map[string]func(*discoveryv1.EndpointSlice) []string{serviceIndex: func(s *discoveryv1.EndpointSlice) []string {
+				return []string{s.Namespace + "/" + s.Labels[discoveryv1.LabelServiceName]}
+			}},
+		}),
+		leases: cache.New(n.opts.Client, client.Leases, cache.Options[*coordinationv1.Lease]{
+			Namespace: applied.Namespace, LabelSelector: applied.Selector(), Log: n.opts.Log,
+		}),
+		silent: map[string]uint64{}, waiting: map[*worker]bool{},
+	}
+	wake := func() {
+		n.mu.Lock()
+		defer n.mu.Unlock()
+		for w := range d.waiting {
+			w.nudge()
+		}
+	}
+	d.slices.Subscribe(func(_, _ *discoveryv1.EndpointSlice) { wake() })
+	d.leases.Subscribe(func(_, _ *coordinationv1.Lease) { wake() })
+	return d
+}
+
+// followDepartures works until ctx is over.
+func (n *Node) followDepartures(ctx context.Context) error {
+	// A cluster that does not let its nodes read this is not asked again.
+	one := metav1.ListOptions{Limit: 1, LabelSelector: applied.Selector()}
+	_, _, err := client.Leases.List(ctx, n.opts.Client, applied.Namespace, one)
+	if err == nil || !apierrors.IsForbidden(err) {
+		_, _, err = client.EndpointSlices.List(ctx, n.opts.Client, "", metav1.ListOptions{Limit: 1})
+	}
+	if apierrors.IsForbidden(err) {
+		n.log.Info("what service proxies have applied may not be read: pods are stopped after a moment instead", "err", err)
+		<-ctx.Done()
+		return nil
+	}
+	return run.Stages(ctx, run.Stage{
+		{Name: "endpointslices", Run: n.departures.slices.Run},
+		{Name: "service proxies", Run: n.departures.leases.Run},
+	})
+}
+
+// servicesOf returns the services that have the pod behind them.
+func (n *Node) servicesOf(pod *corev1.Pod) []*corev1.Service {
+	return slices.DeleteFunc(n.services.List(pod.Namespace), func(s *corev1.Service) bool { return !selects(s, pod) })
+}
+
+func selects(s *corev1.Service, pod *corev1.Pod) bool {
+	return len(s.Spec.Selector) > 0 && labels.SelectorFromSet(s.Spec.Selector).Matches(labels.Set(pod.Labels))
+}
+
+// departs says how far a pod of this node has left its services.
+func (n *Node) departs(pod *corev1.Pod) (departure, []string) {
+	proxies := map[string]uint64{}
+	n.mu.Lock()
+	for _, l := range n.departures.leases.List(applied.Namespace) {
+		revision := applied.Revision(l)
+		if told, silent := n.departures.silent[l.Name]; silent && told == revision {
+			continue
+		}
+		proxies[l.Name] = revision
+	}
+	n.mu.Unlock()
+	var services []behind
+	for _, s := range n.servicesOf(pod) {
+		services = append(services, behind{
+			slices: n.departures.slices.ByIndex(serviceIndex, s.Namespace+"/"+s.Name),
+			coming: slices.ContainsFunc(n.pods.List(pod.Namespace), func(p *corev1.Pod) bool { return comes(s, p) }),
+		})
+	}
+	return departs(pod.UID, services, proxies)
+}
+
+// comes says that a pod is going to be behind a service.
+func comes(s *corev1.Service, p *corev1.Pod) bool {
+	over := p.Status.Phase == corev1.PodSucceeded || p.Status.Phase == corev1.PodFailed
+	return !over && p.DeletionTimestamp == nil && selects(s, p)
+}
+
+// drain begins to hold back the first signal, if the pod may get requests.
+func (w *worker) drain(now time.Time, grace time.Duration) {
+	limit := min(w.n.opts.DrainLimit, grace/2)
+	if w.n.opts.DrainPause < 0 || w.view.Gone || limit <= 0 || !w.serves() {
+		return
+	}
+	w.view.Memory.DrainUntil = now.Add(limit)
+	w.drainLimit = w.view.Memory.DrainUntil
+	w.n.mu.Lock()
+	w.n.departures.waiting[w] = true
+	w.n.mu.Unlock()
+}
+
+// drained ends that as soon as no request comes any more, or at the limit.
+func (w *worker) drained(now time.Time, grace time.Duration) {
+	if w.drainLimit.IsZero() {
+		return
+	}
+	m := &w.view.Memory
+	if by := now.Add(grace / 2); by.Before(w.drainLimit) {
+		w.drainLimit = by // less time than before
+	}
+	d, missing := w.n.departs(w.view.Pod)
+	switch m.DrainUntil = w.drainLimit; {
+	case d == departed || w.view.Gone:
+		m.DrainUntil = now
+	case d == unknown:
+		// What was a moment when the deletion was seen is over if that is long ago.
+		if by := m.DeletionSeen.Add(w.n.opts.DrainPause); by.Before(m.DrainUntil) {
+			m.DrainUntil = by
+		}
+	}
+	if now.Before(m.DrainUntil) {
+		return
+	}
+	if d == awaited {
+		w.log.Info("pod is stopped although requests may still come to it", "waited", now.Sub(m.DeletionSeen), "proxies", missing)
+	}
+	w.stopDraining(missing)
+}
+
+// stopDraining lets the signal go. Missing are the proxies that were waited for in
+// vain.
+func (w *worker) stopDraining(missing []string) {
+	w.drainLimit = time.Time{}
+	w.n.mu.Lock()
+	defer w.n.mu.Unlock()
+	delete(w.n.departures.waiting, w)
+	for _, l := range w.n.departures.leases.List(applied.Namespace) {
+		if slices.Contains(missing, l.Name) {
+			w.n.departures.silent[l.Name] = applied.Revision(l)
+		}
+	}
+}

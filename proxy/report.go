@@ -1,0 +1,150 @@
+package proxy
+
+import (
+	"context"
+	"log/slog"
+	"strconv"
+	"sync"
+	"time"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/sampan-io/sampan/client"
+	"github.com/sampan-io/sampan/internal/run"
+	"github.com/sampan-io/sampan/proxy/applied"
+)
+
+// A reporter tells the agents of all nodes which EndpointSlices this proxy has
+// applied, when one of them waits for that.
+type reporter struct {
+	client    client.Interface
+	node      string
+	forwarder Forwarder
+	log       *slog.Logger
+	wake      chan struct{} // capacity 1
+
+	mu      sync.Mutex
+	applied uint64 // guarded by mu; the newest revision that somebody may wait for
+}
+
+// A Lease that could not be written is tried again after firstReportPause, and each
+// time after twice as long, up to lastReportPause.
+const (
+	firstReportPause = 50 * time.Millisecond
+	lastReportPause  = 5 * time.Second
+)
+
+// note says that everything up to a revision is in effect for new connections, and
+// that somebody may wait for that. 0 is nothing. It never blocks.
+func (r *reporter) note(revision uint64) {
+	r.mu.Lock()
+	newer := revision > r.applied
+	r.applied = max(r.applied, revision)
+	r.mu.Unlock()
+	if !newer {
+		return
+	}
+	select {
+	case r.wake <- struct{}{}:
+	default:
+	}
+}
+
+func (r *reporter) newest() uint64 {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.applied
+}
+
+// run shows that there is a proxy to wait for, and then reports until ctx is over.
+// A server that does not let it leaves the agents to wait for a moment instead.
+func (r *reporter) run(ctx context.Context) error {
+	var lease *coordinationv1.Lease
+	var told uint64
+	for failures := 0; ctx.Err() == nil; {
+		revision := r.newest()
+		if lease != nil && revision <= told {
+			select {
+			case <-r.wake:
+			case <-ctx.Done():
+			}
+			continue
+		}
+		r.forwarder.Settle(ctx)
+		next, err := r.write(ctx, lease, revision)
+		switch {
+		case err == nil:
+			lease, told, failures = next, max(revision, applied.Revision(next)), 0
+			continue
+		case ctx.Err() != nil:
+			return nil
+		case apierrors.IsForbidden(err):
+			r.log.WarnContext(ctx, "the service proxy may not say what it has applied: pods are stopped after a moment instead", "err", err)
+			<-ctx.Done()
+			return nil
+		}
+		lease = nil // it is read again
+		if failures++; failures == 3 {
+			r.log.WarnContext(ctx, "saying which endpoints the service proxy has applied; trying again", "err", err)
+		}
+		run.Pause(ctx, min(firstReportPause<<min(failures-1, 10), lastReportPause))
+	}
+	return nil
+}
+
+// write stores the revision in the Lease; lease is how it was last seen, or nil.
+func (r *reporter) write(ctx context.Context, lease *coordinationv1.Lease, revision uint64) (*coordinationv1.Lease, error) {
+	if lease == nil {
+		found, err := client.Leases.Get(ctx, r.client, applied.Namespace, applied.Name(r.node))
+		if apierrors.IsNotFound(err) {
+			return client.Leases.Create(ctx, r.client, applied.Lease(r.node, revision, r.owner(ctx)))
+		}
+		if err != nil {
+			return nil, err
+		}
+		if applied.Revision(found) >= revision && revision == 0 {
+			return found, nil // from before a restart
+		}
+		lease = found
+	}
+	l := lease.DeepCopy()
+	if l.Labels == nil {
+		l.Labels = map[string]string{}
+	}
+	if l.Annotations == nil {
+		l.Annotations = map[string]string{}
+	}
+	l.Labels[applied.Label] = "true"
+	l.Annotations[applied.Annotation] = strconv.FormatUint(revision, 10)
+	return client.Leases.Update(ctx, r.client, l, "")
+}
+
+// owner refers to the node of the proxy, if that is registered already.
+func (r *reporter) owner(ctx context.Context) *metav1.OwnerReference {
+	n, err := client.Nodes.Get(ctx, r.client, "", r.node)
+	if err != nil {
+		return nil
+	}
+	return &metav1.OwnerReference{APIVersion: corev1.SchemeGroupVersion.String(), Kind: "Node", Name: n.Name, UID: n.UID}
+}
+
+// awaited returns the revision of a slice, or 0 if nobody waits for a change of
+// this service: none of its endpoints is terminating.
+func awaited(changed *discoveryv1.EndpointSlice, all []*discoveryv1.EndpointSlice) uint64 {
+	revision, err := strconv.ParseUint(changed.ResourceVersion, 10, 64)
+	if err != nil {
+		return 0
+	}
+	for _, s := range append(all, changed) {
+		for i := range s.Endpoints {
+			if is(s.Endpoints[i].Conditions.Terminating) {
+				return revision
+			}
+		}
+	}
+	return 0
+}

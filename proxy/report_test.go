@@ -1,0 +1,93 @@
+package proxy_test
+
+import (
+	"context"
+	"fmt"
+	"net/netip"
+	"strconv"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/sampan-io/sampan/client"
+	"github.com/sampan-io/sampan/client/clienttest"
+	"github.com/sampan-io/sampan/internal/run"
+	"github.com/sampan-io/sampan/proxy"
+	"github.com/sampan-io/sampan/proxy/applied"
+)
+
+// TestAProxyTellsWhatItHasAppliedWhenSomebodyWaits changes endpoints, and reads the
+// Lease. What concerns no pod that ends is not told.
+func TestAProxyTellsWhatItHasAppliedWhenSomebodyWaits(t *testing.T) {
+	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1"}}
+	api := clienttest.New(t, node)
+	k := &kernel{t: t, sockets: map[proxy.PortID]netip.AddrPort{}, rules: map[string]netip.AddrPort{}, changed: make(chan struct{})}
+	p, err := proxy.New(proxy.Options{Client: api, Forwarder: k, Rules: k, Node: "n1"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := client.Services.Create(t.Context(), api, service(nil)); err != nil {
+		t.Fatal(err)
+	}
+	stored, err := client.EndpointSlices.Create(t.Context(), api, slice("http", 8080, endpoint("10.1.0.2", "rs"), endpoint("10.1.0.3", "rs")))
+	if err != nil {
+		t.Fatal(err)
+	}
+	g := run.NewGroup(context.Background(), 0)
+	g.Go(func(ctx context.Context) {
+		if err := p.Run(ctx); err != nil {
+			t.Errorf("Run = %v", err)
+		}
+	})
+	defer g.Stop()
+	<-p.Ready()
+
+	told := func(want uint64) {
+		t.Helper()
+		api.Await(t, func() error {
+			l := clienttest.Find(api, client.Leases, applied.Namespace, applied.Name("n1"))
+			if l == nil {
+				return fmt.Errorf("there is no lease")
+			}
+			if l.Labels[applied.Label] != "true" || len(l.OwnerReferences) != 1 || l.OwnerReferences[0].Name != "n1" {
+				t.Fatalf("the lease is %+v", l.ObjectMeta)
+			}
+			if got := applied.Revision(l); got != want {
+				return fmt.Errorf("revision %d is told, want %d", got, want)
+			}
+			return nil
+		})
+	}
+	change := func(es ...discoveryv1.Endpoint) uint64 {
+		t.Helper()
+		next := stored.DeepCopy()
+		next.Endpoints = es
+		if stored, err = client.EndpointSlices.Update(t.Context(), api, next, ""); err != nil {
+			t.Fatal(err)
+		}
+		revision, err := strconv.ParseUint(stored.ResourceVersion, 10, 64)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return revision
+	}
+	told(0)
+	api.Writes()
+	change(endpoint("10.1.0.2", "rs"))
+	told(change(endpoint("10.1.0.2", "rs"), endpoint("10.1.0.3", "st")))
+	told(change(endpoint("10.1.0.2", "rs"), endpoint("10.1.0.3", "st"), endpoint("10.1.0.4", "")))
+	change(endpoint("10.1.0.2", "rs"), endpoint("10.1.0.4", ""))
+	change(endpoint("10.1.0.2", "rs"), endpoint("10.1.0.4", "rs"))
+	told(change(endpoint("10.1.0.2", "rs"), endpoint("10.1.0.4", "st")))
+	leases := 0
+	for _, w := range api.Writes() {
+		if w.Resource == "leases" {
+			leases++
+		}
+	}
+	if leases != 3 {
+		t.Errorf("the lease was written %d times, want once for each change that somebody waits for: 3", leases)
+	}
+}

@@ -1,0 +1,108 @@
+package rollout_test
+
+import (
+	"testing"
+
+	"k8s.io/apimachinery/pkg/util/intstr"
+	"pgregory.net/rapid"
+
+	"github.com/sampan-io/sampan/rollout"
+)
+
+// TestPlanReplacementKeepsItsPromises checks R1, R2 and R3 from any state, with pods
+// that come, become ready and fail to in any order.
+func TestPlanReplacementKeepsItsPromises(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		desired := rapid.Int32Range(0, 8).Draw(t, "desired")
+		surge := rapid.SampledFrom([]string{"0", "1", "50%"}).Draw(t, "surge")
+		unavailable := rapid.SampledFrom([]string{"0", "1", "2", "25%"}).Draw(t, "unavailable")
+		limits, err := rollout.LimitsOf(desired, intstr.Parse(surge), intstr.Parse(unavailable))
+		if err != nil {
+			return
+		}
+		s := rollout.Replacement{Desired: desired, Limits: limits, Want: rapid.Int32Range(desired, limits.Max).Draw(t, "want")}
+		for range rapid.Int32Range(0, s.Want).Draw(t, "pods") {
+			s.Pods = append(s.Pods, rollout.OnePod{Old: rapid.Bool().Draw(t, "old"), Ready: rapid.Bool().Draw(t, "ready")})
+		}
+		s.Stop = rapid.Bool().Draw(t, "stop")
+		ready := func() (n int32) {
+			for _, p := range s.Pods {
+				if p.Ready {
+					n++
+				}
+			}
+			return n
+		}
+		for steps := 0; ; steps++ {
+			if steps > 2000 {
+				t.Fatalf("it does not end: %+v", s)
+			}
+			before := ready()
+			step, victim := rollout.PlanReplacement(s)
+			switch step.Kind {
+			case rollout.SetTo:
+				s.Want = step.Replicas
+			case rollout.SetFrom:
+				if !s.Pods[victim].Old || s.Stop {
+					t.Fatalf("pod %d is deleted in %+v", victim, s)
+				}
+				s.Pods = append(s.Pods[:victim:victim], s.Pods[victim+1:]...)
+				if now := ready(); now < before && now < s.Min {
+					t.Fatalf("%d pods are ready, want at least %d: %+v", now, s.Min, s)
+				}
+			case rollout.Finished:
+				for _, p := range s.Pods {
+					if p.Old && !s.Stop {
+						t.Fatalf("finished with an old pod: %+v", s)
+					}
+				}
+				if int32(len(s.Pods)) != desired || s.Want != desired || !s.Stop && ready() != desired {
+					t.Fatalf("finished in %+v, want %d pods", s, desired)
+				}
+				return
+			case rollout.Wait:
+			}
+			if int32(len(s.Pods)) > s.Max {
+				t.Fatalf("%d pods, want at most %d: %+v", len(s.Pods), s.Max, s)
+			}
+			// Its controller and the pods do some of what is to be done.
+			n := rapid.IntRange(0, 2).Draw(t, "cluster steps")
+			if step.Kind == rollout.Wait {
+				n = max(n, 1)
+			}
+			moved := false
+			for range n {
+				moved = controlReplaced(t, &s) || moved
+			}
+			if step.Kind == rollout.Wait && !moved {
+				t.Fatalf("it waits (%s) and nothing can happen: %+v", step.Why, s)
+			}
+		}
+	})
+}
+
+// controlReplaced makes or deletes a pod, or has one become ready, and reports
+// whether there was anything to do.
+func controlReplaced(t *rapid.T, s *rollout.Replacement) bool {
+	var unready []int
+	for i, p := range s.Pods {
+		if !p.Ready {
+			unready = append(unready, i)
+		}
+	}
+	switch n := int32(len(s.Pods)); {
+	case n > s.Want: // those that are not ready go first
+		i := rapid.IntRange(0, len(s.Pods)-1).Draw(t, "too many")
+		if len(unready) > 0 {
+			i = unready[0]
+		}
+		s.Pods = append(s.Pods[:i:i], s.Pods[i+1:]...)
+	case n < s.Want && (len(unready) == 0 || rapid.Bool().Draw(t, "make one")):
+		s.Pods = append(s.Pods, rollout.OnePod{})
+	case len(unready) > 0:
+		s.Pods[rapid.SampledFrom(unready).Draw(t, "becomes ready")].Ready = true
+	default:
+		return false
+	}
+	return true
+}

@@ -1,0 +1,97 @@
+package network
+
+import (
+	"encoding/binary"
+	"errors"
+	"os"
+	"slices"
+	"strings"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
+
+// The older of the two packet filters of Linux is asked by options of a socket. This
+// is as much of it as tells what happens to forwarded packets that no rule is about.
+const (
+	iptGetInfo    = 64 // IPT_SO_GET_INFO
+	iptGetEntries = 65 // IPT_SO_GET_ENTRIES
+
+	iptNameLen   = 32 // of a table's name
+	hookForward  = 2  // NF_INET_FORWARD
+	verdictDrop  = -1 // -NF_DROP - 1
+	entryTarget  = 88 // where in struct ipt_entry the place of its target stands, as 16 bits
+	entryLen     = 112
+	targetHeader = 32 // of struct xt_entry_target; a verdict follows it
+)
+
+// iptInfo is struct ipt_getinfo.
+type iptInfo struct {
+	name       [iptNameLen]byte
+	validHooks uint32
+	hookEntry  [5]uint32
+	underflow  [5]uint32 // where the policy of each hook's chain stands
+	numEntries uint32
+	size       uint32
+}
+
+var errNotUnderstood = errors.New("the kernel's answer is not understood")
+
+// legacyForwardDrops reports whether the filter table of iptables-legacy drops
+// forwarded packets by default. A table that isn't there is not made by asking.
+func legacyForwardDrops() (bool, error) {
+	names, err := os.ReadFile("/proc/thread-self/net/ip_tables_names")
+	if errors.Is(err, os.ErrNotExist) || err == nil && !slices.Contains(strings.Fields(string(names)), "filter") {
+		return false, nil
+	}
+	if err != nil {
+		return false, err
+	}
+	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0) // any will do, and a raw one needs CAP_NET_RAW
+	if err != nil {
+		return false, err
+	}
+	defer unix.Close(fd)
+
+	var info iptInfo
+	copy(info.name[:], "filter")
+	if err := getsockopt(fd, iptGetInfo, unsafe.Slice((*byte)(unsafe.Pointer(&info)), unsafe.Sizeof(info))); err != nil {
+		return false, err
+	}
+	if info.validHooks&(1<<hookForward) == 0 {
+		return false, nil
+	}
+	// struct ipt_get_entries: the name, the size, and the entries, which are aligned
+	// as their 64-bit counters want it.
+	const sizeAt, entriesAt = iptNameLen, (iptNameLen + 4 + 7) / 8 * 8
+	buf := make([]byte, entriesAt+int(info.size))
+	copy(buf, "filter")
+	binary.NativeEndian.PutUint32(buf[sizeAt:], info.size)
+	if err := getsockopt(fd, iptGetEntries, buf); err != nil {
+		return false, err
+	}
+	return policyDrops(buf[entriesAt:], info.underflow[hookForward])
+}
+
+// policyDrops reads the verdict of the entry at a place in a table.
+func policyDrops(entries []byte, at uint32) (bool, error) {
+	if uint64(at)+entryLen > uint64(len(entries)) {
+		return false, errNotUnderstood
+	}
+	entry := entries[at:]
+	verdict := int(binary.NativeEndian.Uint16(entry[entryTarget:])) + targetHeader
+	if verdict < entryLen+targetHeader || verdict+4 > len(entry) {
+		return false, errNotUnderstood
+	}
+	return int32(binary.NativeEndian.Uint32(entry[verdict:])) == verdictDrop, nil
+}
+
+func getsockopt(fd, option int, buf []byte) error {
+	size := uint32(len(buf))
+	_, _, errno := unix.Syscall6(unix.SYS_GETSOCKOPT, uintptr(fd), unix.SOL_IP, uintptr(option),
+		uintptr(unsafe.Pointer(&buf[0])), uintptr(unsafe.Pointer(&size)), 0)
+	if errno != 0 {
+		return os.NewSyscallError("getsockopt", errno)
+	}
+	return nil
+}
