@@ -120,7 +120,7 @@ func (f *Forwarder) Remove(id proxy.PortID) {
 }
 
 // Settle implements [proxy.Forwarder]. A connection is on its way until the server
-// has sent something, or 100 ms after it was made: only then is it known not to
+// has sent something, or a second after it was made: only then is it known not to
 // stand in a queue that ends with the server's listener.
 func (f *Forwarder) Settle(ctx context.Context) {
 	f.mu.Lock()

@@ -55,7 +55,7 @@ func (f *Forwarder) serveTCP(ctx context.Context, in *net.TCPConn, b *balancer) 
 // youthLimit is after what time a connection counts as taken over by the server,
 // although that has not sent anything: it may be waiting for the client to speak, or
 // take its time to answer.
-const youthLimit = 100 * time.Millisecond
+const youthLimit = time.Second
 
 // A youth is the time from the choice of a backend until its server is known to
 // have taken the connection over. Until then it stands in a queue of the kernel,
