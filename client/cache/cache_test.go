@@ -103,7 +103,7 @@ func play(t *testing.T, actions []action, plain bool, selector string) (fault st
 	}
 	c := cache.New(s, client.ConfigMaps, cache.Options[*corev1.ConfigMap]{
 		LabelSelector: selector,
-		Indexes:       map[string]func(*corev1.ConfigMap) []string{"flavour": byFlavour},
+		Indexes:       cache.Indexes[*corev1.ConfigMap]{"flavour": byFlavour},
 	})
 	var d diary
 	c.Subscribe(d.hear)

@@ -7,47 +7,41 @@ import (
 )
 
 // An index finds objects by what a function says of them. Its owner guards it.
-type index[T client.Object] struct {
-	name    string
-	values  func(T) []string
-	buckets map[string]*bucket[T]
+type index struct {
+	values  func(client.Object) []string
+	buckets map[string]*bucket
 }
 
 // A bucket holds the entries of one value.
-type bucket[T client.Object] struct {
-	index   *index[T]
+type bucket struct {
+	index   *index
 	value   string
-	entries []*entry[T]
+	entries []*entry
 }
 
 // An entry is an object in the cache. It knows where it stands in the buckets of all
 // indexes, so that nothing is looked for when it leaves, and one whose values stay as
 // they are, which is what most changes leave, only gets another object.
-type entry[T client.Object] struct {
-	obj    T
-	places []place[T] // in the order of the indexes and of their values
+type entry struct {
+	obj    client.Object
+	places []place // in the order of the indexes and of their values
 }
 
 // A place is where an entry stands in a bucket.
-type place[T client.Object] struct {
-	bucket *bucket[T]
+type place struct {
+	bucket *bucket
 	at     int
 }
 
-func (i *index[T]) find(value string) []T {
-	b := i.buckets[value]
-	if b == nil {
-		return nil
+func (i *index) find(value string) []*entry {
+	if b := i.buckets[value]; b != nil {
+		return b.entries
 	}
-	found := make([]T, len(b.entries))
-	for n, e := range b.entries {
-		found[n] = e.obj
-	}
-	return found
+	return nil
 }
 
 // put puts a new entry into the buckets of its object.
-func (e *entry[T]) put(indexes []*index[T]) {
+func (e *entry) put(indexes []*index) {
 	for _, i := range indexes {
 		values := i.values(e.obj)
 		for n, v := range values {
@@ -56,17 +50,17 @@ func (e *entry[T]) put(indexes []*index[T]) {
 			}
 			b := i.buckets[v]
 			if b == nil {
-				b = &bucket[T]{index: i, value: v}
+				b = &bucket{index: i, value: v}
 				i.buckets[v] = b
 			}
-			e.places = append(e.places, place[T]{b, len(b.entries)})
+			e.places = append(e.places, place{b, len(b.entries)})
 			b.entries = append(b.entries, e)
 		}
 	}
 }
 
 // leave takes an entry out of all buckets. Its place gets the last one.
-func (e *entry[T]) leave() {
+func (e *entry) leave() {
 	for _, p := range e.places {
 		b := p.bucket
 		last := len(b.entries) - 1
@@ -90,7 +84,7 @@ func (e *entry[T]) leave() {
 }
 
 // replace gives an entry another object.
-func (e *entry[T]) replace(obj T, indexes []*index[T]) {
+func (e *entry) replace(obj client.Object, indexes []*index) {
 	stays := e.fits(obj, indexes)
 	e.obj = obj
 	if !stays {
@@ -100,7 +94,7 @@ func (e *entry[T]) replace(obj T, indexes []*index[T]) {
 }
 
 // fits reports whether obj belongs into the buckets that e is in.
-func (e *entry[T]) fits(obj T, indexes []*index[T]) bool {
+func (e *entry) fits(obj client.Object, indexes []*index) bool {
 	k := 0
 	for _, i := range indexes {
 		values := i.values(obj)

@@ -7,27 +7,29 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"pgregory.net/rapid"
+
+	"github.com/sampan-io/sampan/client"
 )
 
 // TestAnIndexFindsWhatIsInIt adds, changes and removes objects at random, in buckets small
 // and large, and compares them with a map.
 func TestAnIndexFindsWhatIsInIt(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		nodes := &index[*corev1.Pod]{
-			values:  func(p *corev1.Pod) []string { return []string{p.Spec.NodeName, "all", "all"} },
-			buckets: map[string]*bucket[*corev1.Pod]{},
+		nodes := &index{
+			values:  func(o client.Object) []string { return []string{o.(*corev1.Pod).Spec.NodeName, "all", "all"} },
+			buckets: map[string]*bucket{},
 		}
-		hosts := &index[*corev1.Pod]{
-			values: func(p *corev1.Pod) []string {
-				if p.Spec.Hostname == "" {
+		hosts := &index{
+			values: func(o client.Object) []string {
+				if o.(*corev1.Pod).Spec.Hostname == "" {
 					return nil
 				}
-				return []string{p.Spec.Hostname}
+				return []string{o.(*corev1.Pod).Spec.Hostname}
 			},
-			buckets: map[string]*bucket[*corev1.Pod]{},
+			buckets: map[string]*bucket{},
 		}
-		indexes := []*index[*corev1.Pod]{nodes, hosts}
-		entries := map[string]*entry[*corev1.Pod]{}
+		indexes := []*index{nodes, hosts}
+		entries := map[string]*entry{}
 		for range rapid.IntRange(0, 300).Draw(t, "steps") {
 			name := fmt.Sprint("p", rapid.IntRange(0, 60).Draw(t, "name"))
 			p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: name}}
@@ -35,7 +37,7 @@ func TestAnIndexFindsWhatIsInIt(t *testing.T) {
 			p.Spec.Hostname = rapid.SampledFrom([]string{"", "a", "b"}).Draw(t, "host")
 			switch e := entries[name]; {
 			case e == nil:
-				e = &entry[*corev1.Pod]{obj: p}
+				e = &entry{obj: p}
 				e.put(indexes)
 				entries[name] = e
 			case rapid.Bool().Draw(t, "goes"):
@@ -47,19 +49,21 @@ func TestAnIndexFindsWhatIsInIt(t *testing.T) {
 		}
 		total, named := 0, 0
 		for _, value := range []string{"a", "b", "c"} {
-			for _, p := range nodes.find(value) {
+			for _, e := range nodes.find(value) {
+				p := e.obj.(*corev1.Pod)
 				if total++; entries[p.Name].obj != p || p.Spec.NodeName != value {
 					t.Fatalf("%s is under node %s", p.Name, value)
 				}
 			}
-			for _, p := range hosts.find(value) {
+			for _, e := range hosts.find(value) {
+				p := e.obj.(*corev1.Pod)
 				if named++; entries[p.Name].obj != p || p.Spec.Hostname != value {
 					t.Fatalf("%s is under host %s", p.Name, value)
 				}
 			}
 		}
 		for _, e := range entries {
-			if e.obj.Spec.Hostname != "" {
+			if e.obj.(*corev1.Pod).Spec.Hostname != "" {
 				named--
 			}
 		}

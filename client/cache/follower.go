@@ -1,0 +1,186 @@
+package cache
+
+import (
+	"context"
+	"log/slog"
+	"math/rand/v2"
+	"sync"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/sampan-io/sampan/client"
+	"github.com/sampan-io/sampan/internal/run"
+)
+
+// A server that fails is tried again after firstPause, and each time after twice
+// as long, up to maxPause: a server that restarts is found again at once, one
+// that is gone costs nothing.
+const (
+	firstPause = 100 * time.Millisecond
+	maxPause   = 30 * time.Second
+)
+
+// A follower keeps the objects that caches show to their readers, whatever type each
+// of these knows them by. What is set up before its run is fixed from then on.
+type follower struct {
+	client   client.Interface
+	resource client.Resource[client.Object]
+	chosen   chosen
+	log      *slog.Logger
+	ready    chan struct{}
+	subs     []func(before, after client.Object)
+	types    []func(client.Object) error // what each cache asks of an object
+
+	plain bool // of run alone: the server has no WatchList
+
+	mu       sync.RWMutex
+	objects  map[string]map[string]*entry // guarded by mu; by namespace and name; no namespace is empty
+	count    int                          // guarded by mu
+	indexes  []*index                     // their contents are guarded by mu
+	revision uint64                       // guarded by mu; 0 before the first sync
+	moved    chan struct{}                // guarded by mu; if somebody waits: closed by the next change
+}
+
+// chosen is the part of a resource that is followed. Empty strings choose everything.
+type chosen struct{ Namespace, LabelSelector, FieldSelector string }
+
+func newFollower(c client.Interface, r client.Resource[client.Object], what chosen, log *slog.Logger) *follower {
+	if log == nil {
+		log = slog.Default()
+	}
+	return &follower{
+		client: c, resource: r, chosen: what, log: log,
+		ready:   make(chan struct{}),
+		objects: map[string]map[string]*entry{},
+	}
+}
+
+// run keeps the objects current until ctx is over and then returns nil.
+func (c *follower) run(ctx context.Context) error {
+	for failures := 0; ; failures++ {
+		progress, err := c.follow(ctx)
+		if ctx.Err() != nil {
+			return nil
+		}
+		if progress {
+			failures = 0
+		}
+		pause := min(maxPause, firstPause<<min(failures, 20))
+		pause = pause/2 + rand.N(pause/2) // many caches lose one server at the same time
+		level := slog.LevelDebug
+		if failures > 0 {
+			level = slog.LevelWarn
+		}
+		c.log.Log(ctx, level, "watch interrupted, trying again", "resource", c.resource.Resource, "pause", pause, "err", err)
+		if !run.Pause(ctx, pause) {
+			return nil
+		}
+	}
+}
+
+// entry returns what stands at key, or nil. mu is held, or the caller is run.
+func (c *follower) entry(key types.NamespacedName) *entry { return c.objects[key.Namespace][key.Name] }
+
+// set puts obj at key and tells subscribers. A revision of 0 is not noted.
+func (c *follower) set(key types.NamespacedName, obj client.Object, revision uint64) {
+	c.mu.Lock()
+	e := c.entry(key)
+	var old client.Object
+	if e != nil {
+		old = e.obj
+		e.replace(obj, c.indexes)
+	} else {
+		e = &entry{obj: obj}
+		e.put(c.indexes)
+		if c.objects[key.Namespace] == nil {
+			c.objects[key.Namespace] = map[string]*entry{}
+		}
+		c.objects[key.Namespace][key.Name] = e
+		c.count++
+	}
+	c.revision = max(c.revision, revision)
+	c.wake()
+	c.mu.Unlock()
+
+	if old != nil && old.GetUID() != obj.GetUID() {
+		c.tell(old, nil) // K1
+		old = nil
+	}
+	c.tell(old, obj)
+}
+
+// remove takes away what is at key, if anything, and tells subscribers. Last is the
+// state that it was deleted in, or nil if that is not known.
+func (c *follower) remove(key types.NamespacedName, last client.Object, revision uint64) {
+	c.mu.Lock()
+	e := c.entry(key)
+	if e != nil {
+		e.leave()
+		delete(c.objects[key.Namespace], key.Name)
+		if len(c.objects[key.Namespace]) == 0 {
+			delete(c.objects, key.Namespace)
+		}
+		c.count--
+	}
+	c.revision = max(c.revision, revision)
+	c.wake()
+	c.mu.Unlock()
+
+	if e == nil {
+		return
+	}
+	old := e.obj
+	if last != nil && last.GetUID() == old.GetUID() {
+		old = last
+	}
+	c.tell(old, nil)
+}
+
+func (c *follower) tell(before, after client.Object) {
+	for _, f := range c.subs {
+		f(before, after)
+	}
+}
+
+// reach notes that everything up to a revision is in the cache.
+func (c *follower) reach(revision uint64) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.revision = max(c.revision, revision)
+	c.wake()
+}
+
+// await waits until holds, which is called with mu held.
+func (c *follower) await(ctx context.Context, holds func() bool) error {
+	for {
+		c.mu.Lock()
+		if holds() {
+			c.mu.Unlock()
+			return nil
+		}
+		if c.moved == nil {
+			c.moved = make(chan struct{})
+		}
+		moved := c.moved
+		c.mu.Unlock()
+		select {
+		case <-moved:
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+}
+
+// wake lets everybody in await look again. mu is held.
+func (c *follower) wake() {
+	if c.moved != nil {
+		close(c.moved)
+		c.moved = nil
+	}
+}
+
+func keyOf(obj metav1.Object) types.NamespacedName {
+	return types.NamespacedName{Namespace: obj.GetNamespace(), Name: obj.GetName()}
+}
