@@ -25,8 +25,8 @@ const (
 )
 
 // ownedIndexes are what a cache needs for claims.
-func ownedIndexes[T client.Object]() map[string]func(T) []string {
-	return map[string]func(T) []string{byController: controllerOf[T], byOrphanage: orphanageOf[T]}
+func ownedIndexes[T client.Object]() cache.Indexes[T] {
+	return cache.Indexes[T]{byController: controllerOf[T], byOrphanage: orphanageOf[T]}
 }
 
 func controllerOf[T client.Object](obj T) []string {

@@ -39,8 +39,8 @@ func newDaemonSets(opts Options, pods *cache.Cache[*corev1.Pod], revisions *cach
 	events := client.NewRecorder(opts.Client, name, "", opts.Log)
 	d := &daemonSets{
 		client:  opts.Client,
-		objects: cache.New(opts.Client, client.DaemonSets, cache.Options[*appsv1.DaemonSet]{Log: opts.Log}),
-		nodes:   cache.New(opts.Client, client.Nodes, cache.Options[*corev1.Node]{Log: opts.Log}),
+		objects: cache.Of(opts.Caches, client.DaemonSets, nil),
+		nodes:   cache.Of(opts.Caches, client.Nodes, nil),
 		work:    newPodWork(opts.Client, pods, events),
 		history: newHistory(opts.Client, revisions),
 		events:  events,
@@ -54,8 +54,6 @@ func newDaemonSets(opts Options, pods *cache.Cache[*corev1.Pod], revisions *cach
 	d.nodes.Subscribe(d.nodeChanged)
 	d.history.wake(client.DaemonSets.Kind, d.loop, d.matching)
 	return d, []run.Task{
-		{Name: name + "-cache", Run: d.objects.Run, Ready: d.objects.Ready()},
-		{Name: name + "-nodes", Run: d.nodes.Run, Ready: d.nodes.Ready()},
 		{Name: name + "-events", Run: events.Run},
 		d.loop.Task(),
 	}

@@ -34,7 +34,7 @@ func newDeployments(opts Options, sets *cache.Cache[*appsv1.ReplicaSet], pods *c
 	const name = "deployment-controller"
 	d := &deployments{
 		client:  opts.Client,
-		objects: cache.New(opts.Client, client.Deployments, cache.Options[*appsv1.Deployment]{Log: opts.Log}),
+		objects: cache.Of(opts.Caches, client.Deployments, nil),
 		sets:    claims[*appsv1.ReplicaSet]{client: opts.Client, resource: client.ReplicaSets, cache: sets},
 		pods:    pods,
 		events:  client.NewRecorder(opts.Client, name, "", opts.Log),
@@ -47,7 +47,6 @@ func newDeployments(opts Options, sets *cache.Cache[*appsv1.ReplicaSet], pods *c
 	wakeBy(d.objects, d.loop)
 	sets.Subscribe(d.setChanged)
 	return d, []run.Task{
-		{Name: name + "-cache", Run: d.objects.Run, Ready: d.objects.Ready()},
 		{Name: name + "-events", Run: d.events.Run},
 		d.loop.Task(),
 	}

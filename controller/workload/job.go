@@ -36,7 +36,7 @@ func newJobs(opts Options, pods *cache.Cache[*corev1.Pod]) (*jobs, []run.Task) {
 	events := client.NewRecorder(opts.Client, "job-controller", "", opts.Log)
 	j := &jobs{
 		client: opts.Client,
-		jobs:   cache.New(opts.Client, client.Jobs, cache.Options[*batchv1.Job]{Log: opts.Log}),
+		jobs:   cache.Of(opts.Caches, client.Jobs, nil),
 		work:   newPodWork(opts.Client, pods, events),
 		events: events,
 	}
@@ -57,7 +57,6 @@ func newJobs(opts Options, pods *cache.Cache[*corev1.Pod]) (*jobs, []run.Task) {
 		}
 	})
 	return j, []run.Task{
-		{Name: "job-controller-cache", Run: j.jobs.Run, Ready: j.jobs.Ready()},
 		{Name: "job-controller-events", Run: events.Run},
 		j.loop.Task(),
 		j.orphans.Task(),

@@ -117,7 +117,7 @@ func newReplicas[T client.Object](opts Options, name string, resource client.Res
 	r := &replicas[T]{
 		client:   opts.Client,
 		resource: resource,
-		objects:  cache.New(opts.Client, resource, cache.Options[T]{Indexes: ownedIndexes[T](), Log: opts.Log}),
+		objects:  cache.Of(opts.Caches, resource, ownedIndexes[T]()),
 		work:     newPodWork(opts.Client, pods, events),
 	}
 	r.loop = controller.New(controller.Options{
@@ -126,7 +126,6 @@ func newReplicas[T client.Object](opts Options, name string, resource client.Res
 	})
 	wakeBy(r.objects, r.loop)
 	return r, []run.Task{
-		{Name: name + "-cache", Run: r.objects.Run, Ready: r.objects.Ready()},
 		{Name: name + "-events", Run: events.Run},
 		r.loop.Task(),
 	}

@@ -36,7 +36,7 @@ func newStatefulSets(opts Options, pods *cache.Cache[*corev1.Pod], revisions *ca
 	events := client.NewRecorder(opts.Client, name, "", opts.Log)
 	s := &statefulSets{
 		client:  opts.Client,
-		objects: cache.New(opts.Client, client.StatefulSets, cache.Options[*appsv1.StatefulSet]{Log: opts.Log}),
+		objects: cache.Of(opts.Caches, client.StatefulSets, nil),
 		work:    newPodWork(opts.Client, pods, events),
 		history: newHistory(opts.Client, revisions),
 		events:  events,
@@ -52,7 +52,6 @@ func newStatefulSets(opts Options, pods *cache.Cache[*corev1.Pod], revisions *ca
 	wakeBy(s.objects, s.loop)
 	s.history.wake(client.StatefulSets.Kind, s.loop, s.matching)
 	return s, []run.Task{
-		{Name: name + "-cache", Run: s.objects.Run, Ready: s.objects.Ready()},
 		{Name: name + "-events", Run: events.Run},
 		s.loop.Task(),
 	}

@@ -15,26 +15,23 @@ import (
 // Options configures the controllers. Client is required.
 type Options struct {
 	Client  client.Interface
-	Workers int          // objects of one kind worked on at the same time; 0 means 4
-	Log     *slog.Logger // nil means slog.Default
+	Caches  *cache.Shared // what the controllers read; nil means caches of their own, over Client
+	Workers int           // objects of one kind worked on at the same time; 0 means 4
+	Log     *slog.Logger  // nil means slog.Default
 }
 
-// Tasks returns the controllers and the caches that they read, to be run together as
-// one stage.
+// Tasks returns the controllers, to be run together as one stage.
 func Tasks(opts Options) []run.Task {
 	if opts.Log == nil {
 		opts.Log = slog.Default()
 	}
-	pods := cache.New(opts.Client, client.Pods, cache.Options[*corev1.Pod]{
-		Indexes: ownedIndexes[*corev1.Pod](),
-		Log:     opts.Log,
-	})
+	var caches run.Task
+	opts.Caches, caches = opts.Caches.Or(opts.Client, opts.Log)
+	pods := cache.Of(opts.Caches, client.Pods, ownedIndexes[*corev1.Pod]())
 	replication, replicationTasks := newReplication(opts, pods)
 	sets, setTasks := newReplicaSets(opts, pods)
 	deployments, deploymentTasks := newDeployments(opts, sets.objects, pods)
-	revisions := cache.New(opts.Client, client.ControllerRevisions, cache.Options[*appsv1.ControllerRevision]{
-		Indexes: ownedIndexes[*appsv1.ControllerRevision](), Log: opts.Log,
-	})
+	revisions := cache.Of(opts.Caches, client.ControllerRevisions, ownedIndexes[*appsv1.ControllerRevision]())
 	stateful, statefulTasks := newStatefulSets(opts, pods, revisions)
 	daemons, daemonTasks := newDaemonSets(opts, pods, revisions)
 	jobs, jobTasks := newJobs(opts, pods)
@@ -47,11 +44,10 @@ func Tasks(opts Options) []run.Task {
 		jobs.podChanged(before, after)
 	})
 	return slices.Concat(
-		[]run.Task{{Name: "workload-pods", Run: pods.Run, Ready: pods.Ready()}},
+		[]run.Task{caches},
 		replicationTasks,
 		setTasks,
 		deploymentTasks,
-		[]run.Task{{Name: "workload-revisions", Run: revisions.Run, Ready: revisions.Ready()}},
 		statefulTasks,
 		daemonTasks,
 		jobTasks,
