@@ -24,9 +24,10 @@ import (
 // Options configures a [Scheduler]. Only Client is required.
 type Options struct {
 	Client  client.Interface
-	Plugins plugin.Set   // empty means that every node fits and all are equal
-	Name    string       // of the scheduler, as pods name it; empty means "default-scheduler"
-	Log     *slog.Logger // nil means slog.Default
+	Caches  *cache.Shared // what the scheduler reads; nil means caches of its own, over Client
+	Plugins plugin.Set    // empty means that every node fits and all are equal
+	Name    string        // of the scheduler, as pods name it; empty means "default-scheduler"
+	Log     *slog.Logger  // nil means slog.Default
 }
 
 func (o Options) check() (Options, error) {
@@ -56,6 +57,7 @@ const (
 // A Scheduler assigns pods to nodes until told to stop; see the package comment.
 type Scheduler struct {
 	opts     Options
+	caches   run.Task
 	pods     *cache.Cache[*corev1.Pod]
 	nodes    *cache.Cache[*corev1.Node]
 	recorder *client.Recorder
@@ -74,10 +76,12 @@ func New(opts Options) (*Scheduler, error) {
 	if err != nil {
 		return nil, err
 	}
+	shared, caches := opts.Caches.Or(opts.Client, opts.Log)
 	s := &Scheduler{
 		opts:     opts,
-		pods:     cache.New(opts.Client, client.Pods, cache.Options[*corev1.Pod]{Log: opts.Log}),
-		nodes:    cache.New(opts.Client, client.Nodes, cache.Options[*corev1.Node]{Log: opts.Log}),
+		caches:   caches,
+		pods:     cache.Of(shared, client.Pods, nil),
+		nodes:    cache.Of(shared, client.Nodes, nil),
 		recorder: client.NewRecorder(opts.Client, opts.Name, "", opts.Log),
 		ready:    make(chan struct{}),
 		wake:     make(chan struct{}, 1),
@@ -98,8 +102,7 @@ func (s *Scheduler) Ready() <-chan struct{} { return s.ready }
 func (s *Scheduler) Run(ctx context.Context) error {
 	return run.Stages(ctx,
 		run.Stage{
-			{Name: "pods", Run: s.pods.Run, Ready: s.pods.Ready()},
-			{Name: "nodes", Run: s.nodes.Run, Ready: s.nodes.Ready()},
+			s.caches,
 			{Name: "events", Run: s.recorder.Run},
 		},
 		run.Stage{{Name: "decisions", Run: s.loop, Ready: s.ready}},
