@@ -12,6 +12,7 @@ import (
 
 	"k8s.io/client-go/tools/clientcmd"
 
+	"github.com/sampan-io/sampan/client/cache"
 	"github.com/sampan-io/sampan/cluster/local"
 	"github.com/sampan-io/sampan/cluster/pki"
 	"github.com/sampan-io/sampan/internal/memory"
@@ -79,11 +80,12 @@ func Run(ctx context.Context, o Options) error {
 	if err := o.Profile.Keep(c.Settings); err != nil {
 		return err
 	}
-	workers, names, err := c.workers(control)
+	caches := cache.NewShared(control.as(controllerManager), o.Log)
+	workers, names, err := c.workers(control, caches)
 	if err != nil {
 		return err
 	}
-	proxy, err := c.proxy(control)
+	proxy, err := c.proxy(control, caches)
 	if err != nil {
 		return err
 	}
@@ -98,6 +100,7 @@ func Run(ctx context.Context, o Options) error {
 		first,
 		{{Name: "API server", Run: control.server.Run, Ready: control.server.Ready()}},
 		{{Name: "bootstrap", Run: control.keeper.Run, Ready: control.keeper.Ready()}},
+		{{Name: "caches", Run: caches.Run, Ready: caches.Ready()}},
 		workers,
 	}
 	stages = append(stages, proxy...)

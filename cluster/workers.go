@@ -12,6 +12,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/sampan-io/sampan/client"
+	"github.com/sampan-io/sampan/client/cache"
 	"github.com/sampan-io/sampan/cluster/pki"
 	"github.com/sampan-io/sampan/controller/disruption"
 	"github.com/sampan-io/sampan/controller/housekeeping"
@@ -29,13 +30,18 @@ import (
 // kubeletPort is where clients of Kubernetes expect the node agent.
 const kubeletPort = 10250
 
-// workers returns the parts that work on objects, and the names of the nodes.
-func (c *cluster) workers(p *controlPlane) (run.Stage, []string, error) {
-	sched, err := scheduler.New(scheduler.Options{Client: p.as("system:kube-scheduler"), Plugins: builtin.Default(), Log: c.Log})
+// controllerManager is the user as whom controllers work. It may see everything, and so
+// the caches that it shares with scheduler and proxy are its own.
+const controllerManager = "system:kube-controller-manager"
+
+// workers returns the parts that work on objects, and the names of the nodes. What they
+// read of whole resources they read from caches.
+func (c *cluster) workers(p *controlPlane, caches *cache.Shared) (run.Stage, []string, error) {
+	sched, err := scheduler.New(scheduler.Options{Client: p.as("system:kube-scheduler"), Caches: caches, Plugins: builtin.Default(), Log: c.Log})
 	if err != nil {
 		return nil, nil, err
 	}
-	manager := p.as("system:kube-controller-manager")
+	manager := p.as(controllerManager)
 	var served []client.Resource[client.Object]
 	stage := run.Stage{{Name: "scheduler", Run: sched.Run, Ready: sched.Ready()}}
 	for _, k := range p.catalog.Kinds() {
@@ -44,9 +50,9 @@ func (c *cluster) workers(p *controlPlane) (run.Stage, []string, error) {
 		}
 		served = append(served, client.Resource[client.Object]{GroupVersionResource: k.GVR(), Kind: k.Kind, Namespaced: k.Namespaced})
 	}
-	stage = append(stage, workload.Tasks(workload.Options{Client: manager, Log: c.Log})...)
-	stage = append(stage, disruption.Tasks(disruption.Options{Client: manager, Log: c.Log})...)
-	stage = append(stage, housekeeping.Tasks(housekeeping.Options{Client: manager, Resources: served, RootCA: c.authority.CertificatePEM(), Log: c.Log})...)
+	stage = append(stage, workload.Tasks(workload.Options{Client: manager, Caches: caches, Log: c.Log})...)
+	stage = append(stage, disruption.Tasks(disruption.Options{Client: manager, Caches: caches, Log: c.Log})...)
+	stage = append(stage, housekeeping.Tasks(housekeeping.Options{Client: manager, Caches: caches, Resources: served, RootCA: c.authority.CertificatePEM(), Log: c.Log})...)
 	nodes, names, err := c.nodes(p)
 	return append(stage, nodes...), names, err
 }
@@ -126,7 +132,7 @@ func (c *cluster) simulatedNode(p *controlPlane, name string, i int) (*node.Node
 }
 
 // proxy returns the service proxy of a real node.
-func (c *cluster) proxy(p *controlPlane) ([]run.Stage, error) {
+func (c *cluster) proxy(p *controlPlane, caches *cache.Shared) ([]run.Stage, error) {
 	if !c.real() {
 		return nil, nil
 	}
@@ -138,7 +144,7 @@ func (c *cluster) proxy(p *controlPlane) ([]run.Stage, error) {
 	if err != nil {
 		return nil, err
 	}
-	services, err := proxy.New(proxy.Options{Client: p.as("system:kube-proxy"), Forwarder: forwarder, Rules: rules, Node: c.Settings.NodeName, Log: c.Log})
+	services, err := proxy.New(proxy.Options{Client: p.as("system:kube-proxy"), Caches: caches, Forwarder: forwarder, Rules: rules, Node: c.Settings.NodeName, Log: c.Log})
 	if err != nil {
 		return nil, err
 	}

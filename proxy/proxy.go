@@ -62,6 +62,7 @@ type Rules interface {
 // Options configures a [Proxy]. Client, Forwarder and Rules are required.
 type Options struct {
 	Client    client.Interface
+	Caches    *cache.Shared // what the proxy reads; nil means caches of its own, over Client
 	Forwarder Forwarder
 	Rules     Rules
 	Node      string       // whose proxy it is, see package applied; empty means that it tells nobody what it has applied
@@ -71,6 +72,7 @@ type Options struct {
 // A Proxy keeps forwarder and rules as the Services of the cluster are.
 type Proxy struct {
 	opts     Options
+	caches   run.Task
 	services *cache.Cache[*corev1.Service]
 	slices   *cache.Cache[*discoveryv1.EndpointSlice]
 	ready    chan struct{}
@@ -111,16 +113,14 @@ func New(o Options) (*Proxy, error) {
 			client: o.Client, node: o.Node, forwarder: o.Forwarder, log: o.Log, wake: make(chan struct{}, 1),
 		}
 	}
-	p.services = cache.New(o.Client, client.Services, cache.Options[*corev1.Service]{Log: o.Log})
+	o.Caches, p.caches = o.Caches.Or(o.Client, o.Log)
+	p.services = cache.Of(o.Caches, client.Services, nil)
 	p.services.Subscribe(func(old, now *corev1.Service) {
 		s := cmpNil(now, old)
 		p.touch(types.NamespacedName{Namespace: s.Namespace, Name: s.Name}, 0)
 	})
-	p.slices = cache.New(o.Client, client.EndpointSlices, cache.Options[*discoveryv1.EndpointSlice]{
-		Log: o.Log,
-		Indexes: map[string]func(*discoveryv1.EndpointSlice) []string{
-			byService: func(s *discoveryv1.EndpointSlice) []string { return []string{serviceOf(s).String()} },
-		},
+	p.slices = cache.Of(o.Caches, client.EndpointSlices, cache.Indexes[*discoveryv1.EndpointSlice]{
+		byService: func(s *discoveryv1.EndpointSlice) []string { return []string{serviceOf(s).String()} },
 	})
 	p.slices.Subscribe(func(old, now *discoveryv1.EndpointSlice) {
 		if old != nil {
@@ -152,14 +152,11 @@ func (p *Proxy) Ready() <-chan struct{} { return p.ready }
 // the rules can't be made at the start; later faults of single Services are
 // logged and tried again with the next change.
 func (p *Proxy) Run(ctx context.Context) error {
-	caches := run.Stage{
-		{Name: "services", Run: p.services.Run, Ready: p.services.Ready()},
-		{Name: "endpointslices", Run: p.slices.Run, Ready: p.slices.Ready()},
-	}
+	first := run.Stage{p.caches}
 	if p.reports != nil {
-		caches = append(caches, run.Task{Name: "reports", Run: p.reports.run})
+		first = append(first, run.Task{Name: "reports", Run: p.reports.run})
 	}
-	return run.Stages(ctx, caches, run.Stage{{Name: "rules", Run: p.follow}})
+	return run.Stages(ctx, first, run.Stage{{Name: "rules", Run: p.follow}})
 }
 
 // touch marks a Service as changed. Awaited is the revision of the change if an

@@ -25,8 +25,9 @@ const name = "disruption-controller"
 // Options configures the controller. Client is required.
 type Options struct {
 	Client  client.Interface
-	Workers int          // budgets worked on at the same time; 0 means 4
-	Log     *slog.Logger // nil means slog.Default
+	Caches  *cache.Shared // what the controller reads; nil means caches of its own, over Client
+	Workers int           // budgets worked on at the same time; 0 means 4
+	Log     *slog.Logger  // nil means slog.Default
 }
 
 // budgets keeps the status of PodDisruptionBudgets.
@@ -42,20 +43,21 @@ type budgets struct {
 	loop    *controller.Loop
 }
 
-// Tasks returns the controller and the caches that it reads, to be run together as one
-// stage.
+// Tasks returns the controller, to be run together as one stage.
 func Tasks(opts Options) []run.Task {
 	if opts.Log == nil {
 		opts.Log = slog.Default()
 	}
+	var caches run.Task
+	opts.Caches, caches = opts.Caches.Or(opts.Client, opts.Log)
 	b := &budgets{
 		client:  opts.Client,
-		objects: cache.New(opts.Client, client.PodDisruptionBudgets, cache.Options[*policyv1.PodDisruptionBudget]{Log: opts.Log}),
-		pods:    cache.New(opts.Client, client.Pods, cache.Options[*corev1.Pod]{Log: opts.Log}),
-		rcs:     cache.New(opts.Client, client.ReplicationControllers, cache.Options[*corev1.ReplicationController]{Log: opts.Log}),
-		sets:    cache.New(opts.Client, client.ReplicaSets, cache.Options[*appsv1.ReplicaSet]{Log: opts.Log}),
-		deploys: cache.New(opts.Client, client.Deployments, cache.Options[*appsv1.Deployment]{Log: opts.Log}),
-		ordered: cache.New(opts.Client, client.StatefulSets, cache.Options[*appsv1.StatefulSet]{Log: opts.Log}),
+		objects: cache.Of(opts.Caches, client.PodDisruptionBudgets, nil),
+		pods:    cache.Of(opts.Caches, client.Pods, nil),
+		rcs:     cache.Of(opts.Caches, client.ReplicationControllers, nil),
+		sets:    cache.Of(opts.Caches, client.ReplicaSets, nil),
+		deploys: cache.Of(opts.Caches, client.Deployments, nil),
+		ordered: cache.Of(opts.Caches, client.StatefulSets, nil),
 		events:  client.NewRecorder(opts.Client, name, "", opts.Log),
 	}
 	b.loop = controller.New(controller.Options{
@@ -73,12 +75,7 @@ func Tasks(opts Options) []run.Task {
 	follow(b, b.deploys, func(d *appsv1.Deployment) *int32 { return d.Spec.Replicas })
 	follow(b, b.ordered, func(s *appsv1.StatefulSet) *int32 { return s.Spec.Replicas })
 	return []run.Task{
-		{Name: name + "-cache", Run: b.objects.Run, Ready: b.objects.Ready()},
-		{Name: name + "-pods", Run: b.pods.Run, Ready: b.pods.Ready()},
-		{Name: name + "-replicationcontrollers", Run: b.rcs.Run, Ready: b.rcs.Ready()},
-		{Name: name + "-replicasets", Run: b.sets.Run, Ready: b.sets.Ready()},
-		{Name: name + "-deployments", Run: b.deploys.Run, Ready: b.deploys.Ready()},
-		{Name: name + "-statefulsets", Run: b.ordered.Run, Ready: b.ordered.Ready()},
+		caches,
 		{Name: name + "-events", Run: b.events.Run},
 		b.loop.Task(),
 	}

@@ -37,13 +37,9 @@ func newAccounts(opts Options, namespaces *cache.Cache[*corev1.Namespace]) []run
 	a := &accounts{
 		client:     opts.Client,
 		namespaces: namespaces,
-		accounts: cache.New(opts.Client, client.ServiceAccounts, cache.Options[*corev1.ServiceAccount]{
-			FieldSelector: "metadata.name=" + defaultAccount, Log: opts.Log,
-		}),
-		configs: cache.New(opts.Client, client.ConfigMaps, cache.Options[*corev1.ConfigMap]{
-			FieldSelector: "metadata.name=" + rootCAName, Log: opts.Log,
-		}),
-		rootCA: string(opts.RootCA),
+		accounts:   cache.Of(opts.Caches, client.ServiceAccounts, nil),
+		configs:    cache.Of(opts.Caches, client.ConfigMaps, nil),
+		rootCA:     string(opts.RootCA),
 	}
 	loop := controller.New(controller.Options{
 		Name: "accounts", Reconcile: a.reconcile, Workers: opts.Workers, Log: opts.Log,
@@ -56,18 +52,16 @@ func newAccounts(opts Options, namespaces *cache.Cache[*corev1.Namespace]) []run
 	})
 	// What is deleted or spoiled is put right.
 	a.accounts.Subscribe(func(before, after *corev1.ServiceAccount) {
-		if after == nil {
+		if after == nil && before.Name == defaultAccount {
 			loop.Add(controller.Key{Name: before.Namespace})
 		}
 	})
 	a.configs.Subscribe(func(before, after *corev1.ConfigMap) {
-		loop.Add(controller.Key{Name: keyOfEither(before, after).Namespace})
+		if key := keyOfEither(before, after); key.Name == rootCAName {
+			loop.Add(controller.Key{Name: key.Namespace})
+		}
 	})
-	return []run.Task{
-		cacheTask("accounts-accounts", a.accounts),
-		cacheTask("accounts-configmaps", a.configs),
-		loop.Task(),
-	}
+	return []run.Task{loop.Task()}
 }
 
 func (a *accounts) reconcile(ctx context.Context, key controller.Key) (controller.Result, error) {

@@ -32,25 +32,16 @@ type endpoints struct {
 	triggers  triggers
 }
 
-const (
-	bySpace   = "namespace"
-	byService = "service"
-)
+// byService is the index of slices that are kept here.
+const byService = "service"
 
 func newEndpoints(opts Options, pods *cache.Cache[*corev1.Pod]) []run.Task {
 	e := &endpoints{
-		client: opts.Client,
-		pods:   pods,
-		services: cache.New(opts.Client, client.Services, cache.Options[*corev1.Service]{
-			Indexes: map[string]func(*corev1.Service) []string{bySpace: func(s *corev1.Service) []string { return []string{s.Namespace} }},
-			Log:     opts.Log,
-		}),
-		slices: cache.New(opts.Client, client.EndpointSlices, cache.Options[*discoveryv1.EndpointSlice]{
-			LabelSelector: discoveryv1.LabelManagedBy + " in (" + sliceManager + "," + mirrorManager + ")",
-			Indexes:       map[string]func(*discoveryv1.EndpointSlice) []string{byService: serviceOf},
-			Log:           opts.Log,
-		}),
-		endpoints: cache.New(opts.Client, client.Endpoints, cache.Options[*corev1.Endpoints]{Log: opts.Log}),
+		client:    opts.Client,
+		pods:      pods,
+		services:  cache.Of(opts.Caches, client.Services, nil),
+		slices:    cache.Of(opts.Caches, client.EndpointSlices, cache.Indexes[*discoveryv1.EndpointSlice]{byService: serviceOf}),
+		endpoints: cache.Of(opts.Caches, client.Endpoints, nil),
 	}
 	e.loop = controller.New(controller.Options{
 		Name: "endpoints", Reconcile: e.reconcile, Workers: opts.Workers, Log: opts.Log,
@@ -60,18 +51,13 @@ func newEndpoints(opts Options, pods *cache.Cache[*corev1.Pod]) []run.Task {
 	pods.Subscribe(e.podChanged)
 	e.slices.Subscribe(func(before, after *discoveryv1.EndpointSlice) {
 		for _, s := range []*discoveryv1.EndpointSlice{before, after} {
-			if s != nil {
+			if s != nil && kept(s) {
 				e.loop.Add(controller.Key{Namespace: s.Namespace, Name: s.Labels[discoveryv1.LabelServiceName]})
 			}
 		}
 	})
 	e.endpoints.Subscribe(func(before, after *corev1.Endpoints) { e.loop.Add(keyOfEither(before, after)) })
-	return []run.Task{
-		cacheTask("endpoints-services", e.services),
-		cacheTask("endpoints-slices", e.slices),
-		cacheTask("endpoints-endpoints", e.endpoints),
-		e.loop.Task(),
-	}
+	return []run.Task{e.loop.Task()}
 }
 
 // keyOfEither returns the key of a changed object, of which one side may be nil.
@@ -86,8 +72,17 @@ func keyOfEither[T interface {
 	return controller.KeyOf(after)
 }
 
+// kept says that a slice is one of those that are written here.
+func kept(s *discoveryv1.EndpointSlice) bool {
+	by := s.Labels[discoveryv1.LabelManagedBy]
+	return by == sliceManager || by == mirrorManager
+}
+
 // serviceOf names the service that a slice is of, and who keeps the slice.
 func serviceOf(s *discoveryv1.EndpointSlice) []string {
+	if !kept(s) {
+		return nil
+	}
 	return []string{s.Labels[discoveryv1.LabelManagedBy] + "/" + s.Namespace + "/" + s.Labels[discoveryv1.LabelServiceName]}
 }
 
@@ -105,7 +100,7 @@ func (e *endpoints) podChanged(before, after *corev1.Pod) {
 	if pod == nil {
 		pod = before
 	}
-	for _, svc := range e.services.ByIndex(bySpace, pod.Namespace) {
+	for _, svc := range e.services.List(pod.Namespace) {
 		if before != nil && selects(svc, before.Labels) || after != nil && selects(svc, after.Labels) {
 			e.loop.Add(controller.KeyOf(svc))
 		}
@@ -133,7 +128,7 @@ func (e *endpoints) reconcile(ctx context.Context, key controller.Key) (controll
 	if len(svc.Spec.Selector) == 0 || svc.Spec.Type == corev1.ServiceTypeExternalName || svc.DeletionTimestamp != nil {
 		return controller.Result{}, nil // somebody else says where it leads
 	}
-	backends := backendsOf(svc, e.pods.ByIndex(byNamespace, key.Namespace))
+	backends := backendsOf(svc, e.pods.List(key.Namespace))
 	trigger := e.triggers.since(svc, backends)
 	// The slices come first: they are what proxies read.
 	err := errors.Join(e.writeSlices(ctx, svc, backends, trigger), e.writeEndpoints(ctx, svc, backends, trigger))

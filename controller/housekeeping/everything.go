@@ -10,12 +10,11 @@ import (
 	"github.com/sampan-io/sampan/client"
 	"github.com/sampan-io/sampan/client/cache"
 	"github.com/sampan-io/sampan/controller"
-	"github.com/sampan-io/sampan/internal/run"
 )
 
 // everything is a cache of each resource, with indexes by which one finds who
-// depends on whom and what is in a namespace. In process the objects are shared with
-// the server, so this costs little more than the indexes.
+// depends on whom. In process the objects are shared with the server, and the caches
+// with the other controllers, so this costs little more than the indexes.
 type everything struct {
 	kinds []*kindCache
 }
@@ -28,7 +27,6 @@ type kindCache struct {
 const (
 	byOwner = "owner" // UID, of every owner
 	byUID   = "uid"
-	inSpace = "namespace"
 )
 
 func newEverything(opts Options) *everything {
@@ -36,39 +34,21 @@ func newEverything(opts Options) *everything {
 	for _, r := range opts.Resources {
 		k := &kindCache{res: r}
 		if r.Resource != client.Events.Resource {
-			k.Cache = cache.New(opts.Client, r, cache.Options[client.Object]{
-				Indexes: map[string]func(client.Object) []string{
-					byOwner: func(o client.Object) (uids []string) {
-						for _, ref := range o.GetOwnerReferences() {
-							if !slices.Contains(uids, string(ref.UID)) {
-								uids = append(uids, string(ref.UID))
-							}
+			k.Cache = cache.Of(opts.Caches, r, cache.Indexes[client.Object]{
+				byOwner: func(o client.Object) (uids []string) {
+					for _, ref := range o.GetOwnerReferences() {
+						if !slices.Contains(uids, string(ref.UID)) {
+							uids = append(uids, string(ref.UID))
 						}
-						return uids
-					},
-					byUID: func(o client.Object) []string { return []string{string(o.GetUID())} },
-					inSpace: func(o client.Object) []string {
-						if o.GetNamespace() == "" {
-							return nil
-						}
-						return []string{o.GetNamespace()}
-					},
+					}
+					return uids
 				},
-				Log: opts.Log,
+				byUID: func(o client.Object) []string { return []string{string(o.GetUID())} },
 			})
 		}
 		e.kinds = append(e.kinds, k)
 	}
 	return e
-}
-
-func (e *everything) tasks() (tasks []run.Task) {
-	for _, k := range e.kinds {
-		if k.Cache != nil {
-			tasks = append(tasks, cacheTask("everything-"+k.name(), k.Cache))
-		}
-	}
-	return tasks
 }
 
 func (e *everything) ready() (needs []<-chan struct{}) {

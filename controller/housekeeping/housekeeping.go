@@ -15,6 +15,7 @@ import (
 // Options configures the controllers. Client is required.
 type Options struct {
 	Client client.Interface
+	Caches *cache.Shared // what the controllers read; nil means caches of their own, over Client
 
 	// Resources are all resources that the cluster serves (without subresources):
 	// what a namespace is emptied of, and among what owners and dependents are found.
@@ -36,8 +37,7 @@ type Options struct {
 	Log     *slog.Logger // nil means slog.Default
 }
 
-// Tasks returns the controllers and the caches that they read, to be run together as
-// one stage.
+// Tasks returns the controllers, to be run together as one stage.
 func Tasks(opts Options) []run.Task {
 	if opts.Log == nil {
 		opts.Log = slog.Default()
@@ -48,30 +48,24 @@ func Tasks(opts Options) []run.Task {
 	if opts.FinishedPods == 0 {
 		opts.FinishedPods = 12500
 	}
-	pods := cache.New(opts.Client, client.Pods, cache.Options[*corev1.Pod]{
-		Indexes: map[string]func(*corev1.Pod) []string{
-			byNamespace: func(p *corev1.Pod) []string { return []string{p.Namespace} },
-			byNode:      nodeOf,
-			byFinish:    finishedOf,
-		},
-		Log: opts.Log,
-	})
-	namespaces := cache.New(opts.Client, client.Namespaces, cache.Options[*corev1.Namespace]{Log: opts.Log})
-	tasks := slices.Concat(
+	var caches run.Task
+	opts.Caches, caches = opts.Caches.Or(opts.Client, opts.Log)
+	pods := cache.Of(opts.Caches, client.Pods, cache.Indexes[*corev1.Pod]{byNode: nodeOf, byFinish: finishedOf})
+	namespaces := cache.Of(opts.Caches, client.Namespaces, nil)
+	return slices.Concat(
+		[]run.Task{caches},
 		newEndpoints(opts, pods),
 		newAccounts(opts, namespaces),
 		newOwnersAndNamespaces(opts, namespaces),
 		newNodes(opts, pods),
 	)
-	return append(tasks, cacheTask("housekeeping-pods", pods), cacheTask("housekeeping-namespaces", namespaces))
 }
 
 // The indexes of pods.
 const (
-	byNamespace = "namespace"
-	byNode      = "node"
-	byFinish    = "finish" // under finished, pods that have
-	finished    = "finished"
+	byNode   = "node"
+	byFinish = "finish" // under finished, pods that have
+	finished = "finished"
 )
 
 func nodeOf(pod *corev1.Pod) []string {
@@ -90,10 +84,6 @@ func finishedOf(pod *corev1.Pod) []string {
 
 func isFinished(pod *corev1.Pod) bool {
 	return pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed
-}
-
-func cacheTask[T client.Object](name string, c *cache.Cache[T]) run.Task {
-	return run.Task{Name: name, Run: c.Run, Ready: c.Ready()}
 }
 
 // podCondition returns the condition of that type, or nil.

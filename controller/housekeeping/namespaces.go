@@ -130,7 +130,7 @@ func (k *kindCache) cached(namespace string) []client.Object {
 	if k.Cache == nil {
 		return nil
 	}
-	return k.ByIndex(inSpace, namespace)
+	return k.List(namespace)
 }
 
 func (n *namespaces) list(ctx context.Context, k *kindCache, namespace string) ([]client.Object, error) {

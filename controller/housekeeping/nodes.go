@@ -50,11 +50,9 @@ type nodes struct {
 
 func newNodes(opts Options, pods *cache.Cache[*corev1.Pod]) []run.Task {
 	n := &nodes{
-		client: opts.Client,
-		nodes:  cache.New(opts.Client, client.Nodes, cache.Options[*corev1.Node]{Log: opts.Log}),
-		leases: cache.New(opts.Client, client.Leases, cache.Options[*coordinationv1.Lease]{
-			Namespace: corev1.NamespaceNodeLease, Log: opts.Log,
-		}),
+		client:  opts.Client,
+		nodes:   cache.Of(opts.Caches, client.Nodes, nil),
+		leases:  cache.Of(opts.Caches, client.Leases, nil),
 		pods:    pods,
 		events:  client.NewRecorder(opts.Client, "node-controller", "", opts.Log),
 		grace:   opts.NodeGrace,
@@ -82,7 +80,7 @@ func newNodes(opts Options, pods *cache.Cache[*corev1.Pod]) []run.Task {
 		n.loop.Add(controller.Key{Name: key.Name})
 	})
 	n.leases.Subscribe(func(before, after *coordinationv1.Lease) {
-		if after == nil || before != nil && equality.Semantic.DeepEqual(before.Spec.RenewTime, after.Spec.RenewTime) {
+		if after == nil || after.Namespace != corev1.NamespaceNodeLease || before != nil && equality.Semantic.DeepEqual(before.Spec.RenewTime, after.Spec.RenewTime) {
 			return
 		}
 		n.hear(after.Name)
@@ -100,8 +98,6 @@ func newNodes(opts Options, pods *cache.Cache[*corev1.Pod]) []run.Task {
 		}
 	})
 	return []run.Task{
-		cacheTask("nodes-nodes", n.nodes),
-		cacheTask("nodes-leases", n.leases),
 		{Name: "nodes-events", Run: n.events.Run},
 		n.loop.Task(),
 		n.finish.Task(),

@@ -30,7 +30,7 @@ type owners struct {
 
 func newOwnersAndNamespaces(opts Options, spaces *cache.Cache[*corev1.Namespace]) []run.Task {
 	all := newEverything(opts)
-	return slices.Concat(newOwners(opts, all), newNamespaces(opts, all, spaces), all.tasks())
+	return slices.Concat(newOwners(opts, all), newNamespaces(opts, all, spaces))
 }
 
 func newOwners(opts Options, all *everything) []run.Task {
