@@ -1,9 +1,22 @@
 // Package cli is the command line.
 //
-// One verb is one file: it says its flags, turns its input into objects with
-// package resource, asks the server through package client, and prints what kubectl
-// would print where kubectl has the verb. It works against any Kubernetes cluster
-// that the kubeconfig names, not only our own.
+// The verbs live in rooms below, each a file there:
+//
+//	objects    create run replace apply delete get scale
+//	waiting    wait, and --wait of the others
+//	pods       logs exec, run job
+//	rollouts   rollout rolling-update
+//	nodes      cordon uncordon drain
+//	images     image
+//	machine    up down status kubeconfig serve demo: clusters of this machine
+//	here       version scheduler
+//
+// They stand on session (streams, flags, connection), show (-o), exit (how a command ends),
+// resource (any input as objects), and on apply, manifest, schema and progress.
+//
+// A verb says its flags, turns its input into objects, asks the server through package
+// client, and prints what kubectl would print where kubectl has the verb. It works against
+// any Kubernetes cluster that the kubeconfig names, not only our own.
 //
 // Verbs return errors and never exit; [Main] prints the error and picks the exit
 // code, so that every failure reads the same:
@@ -18,10 +31,6 @@
 //
 // A command that ran inside a container ends with that command's own code; for run job,
 // 125 is a failure of ours.
-//
-// Verbs that write wait for what they wrote if --wait is given: exactly these objects
-// (UID), as they were written (generation, resource version). How a wait is told is
-// package progress; Ctrl-C ends the telling and changes nothing in the cluster.
 //
 // The verbs that start and stop a cluster on this machine belong to the program
 // that has one to start: it passes them in as Options.Extra.

@@ -10,6 +10,15 @@ import (
 
 	"github.com/spf13/cobra"
 	"k8s.io/client-go/rest"
+
+	"github.com/sampan-io/sampan/cli/exit"
+	"github.com/sampan-io/sampan/cli/images"
+	"github.com/sampan-io/sampan/cli/nodes"
+	"github.com/sampan-io/sampan/cli/objects"
+	"github.com/sampan-io/sampan/cli/pods"
+	"github.com/sampan-io/sampan/cli/rollouts"
+	"github.com/sampan-io/sampan/cli/session"
+	"github.com/sampan-io/sampan/cli/waiting"
 )
 
 // Options configures the command line. The zero value works, without the verbs
@@ -46,7 +55,7 @@ func New(o Options) *cobra.Command {
 	if o.Version == "" {
 		o.Version = "unknown"
 	}
-	g := &Globals{In: o.In, Out: o.Out, Err: o.Err, Version: o.Version, release: o.Release}
+	g := &session.Globals{Streams: session.Streams{In: o.In, Out: o.Out, Err: o.Err, Release: o.Release}, Version: o.Version}
 	root := &cobra.Command{
 		Use:   "sampan",
 		Short: "Kubernetes for a small boat: a whole cluster in one program",
@@ -63,12 +72,14 @@ func New(o Options) *cobra.Command {
 	root.SetIn(o.In)
 	root.SetOut(o.Out)
 	root.SetErr(o.Err)
-	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error { return &usageError{cmd.CommandPath(), flagError(err)} })
-	g.flags(root.PersistentFlags())
+	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error { return exit.Usage(cmd.CommandPath(), exit.OfFlag(err)) })
+	g.AddFlags(root.PersistentFlags())
+	run := objects.Run(g)
+	run.AddCommand(pods.RunJob(g))
 	root.AddCommand(
-		createCommand(g), applyCommand(g), runCommand(g), replaceCommand(g), getCommand(g), deleteCommand(g), logsCommand(g), execCommand(g),
-		scaleCommand(g), waitCommand(g), rollingUpdateCommand(g), rolloutCommand(g), cordonCommand(g), uncordonCommand(g), drainCommand(g),
-		imageCommand(g), versionCommand(g),
+		objects.Create(g), objects.Apply(g), run, objects.Replace(g), objects.Get(g), objects.Delete(g), pods.Logs(g), pods.Exec(g),
+		objects.Scale(g), waiting.Command(g), rollouts.RollingUpdate(g), rollouts.Rollout(g), nodes.Cordon(g), nodes.Uncordon(g), nodes.Drain(g),
+		images.Command(g), versionCommand(g),
 	)
 	if o.RunScheduler != nil {
 		root.AddCommand(schedulerCommand(g, o.RunScheduler))
@@ -85,7 +96,7 @@ func wrapArgs(c *cobra.Command) {
 	if check := c.Args; check != nil {
 		c.Args = func(cmd *cobra.Command, args []string) error {
 			if err := check(cmd, args); err != nil {
-				return &usageError{cmd.CommandPath(), err}
+				return exit.Usage(cmd.CommandPath(), err)
 			}
 			return nil
 		}
@@ -106,25 +117,25 @@ func Main(ctx context.Context, args []string, o Options) int {
 	root.SetArgs(args)
 	err := root.ExecuteContext(ctx)
 	if err == nil {
-		return exitDone
+		return exit.Done
 	}
-	var exit *exitError
-	if errors.As(err, &exit) && exit.err == nil {
-		return exit.code
+	var ended *exit.Error
+	if errors.As(err, &ended) && ended.Err == nil {
+		return ended.Code
 	}
 	if ctx.Err() != nil && (errors.Is(err, context.Canceled) || errors.Is(err, ctx.Err())) {
-		return exitInterrupted
+		return exit.Interrupted
 	}
 	w := root.ErrOrStderr()
-	for _, line := range explain(err) {
+	for _, line := range exit.Explain(err) {
 		_, _ = fmt.Fprintln(w, line)
 	}
-	var usage *usageError
+	var usage *exit.UsageError
 	switch {
 	case errors.As(err, &usage):
-		_, _ = fmt.Fprintf(w, "usage: see '%s --help'\n", usage.command)
+		_, _ = fmt.Fprintf(w, "usage: see '%s --help'\n", usage.Command)
 	case strings.HasPrefix(err.Error(), "unknown command"):
 		_, _ = fmt.Fprintf(w, "usage: see '%s --help'\n", root.Name())
 	}
-	return exitCode(err)
+	return exit.Code(err)
 }

@@ -6,9 +6,11 @@ import (
 	"github.com/spf13/cobra"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/client-go/rest"
+
+	"github.com/sampan-io/sampan/cli/session"
 )
 
-func schedulerCommand(g *Globals, schedule func(context.Context, *rest.Config, string) error) *cobra.Command {
+func schedulerCommand(g *session.Globals, schedule func(context.Context, *rest.Config, string) error) *cobra.Command {
 	var name string
 	cmd := &cobra.Command{
 		Use:   "scheduler",

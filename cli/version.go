@@ -8,10 +8,11 @@ import (
 	"github.com/spf13/cobra"
 	"k8s.io/apimachinery/pkg/version"
 
+	"github.com/sampan-io/sampan/cli/session"
 	"github.com/sampan-io/sampan/client"
 )
 
-func versionCommand(g *Globals) *cobra.Command {
+func versionCommand(g *session.Globals) *cobra.Command {
 	only := false
 	cmd := &cobra.Command{
 		Use:   "version",
@@ -22,7 +23,7 @@ func versionCommand(g *Globals) *cobra.Command {
 			if cfg, err := g.Config(); only || err != nil || cfg.Host == "" {
 				return nil //nolint:nilerr // without a cluster there is no more to say
 			}
-			v, err := g.serverVersion(cmd.Context())
+			v, err := serverVersion(cmd.Context(), g)
 			if err != nil {
 				_, err = fmt.Fprintf(g.Out, "server: none (%v)\n", err)
 				return err
@@ -35,8 +36,8 @@ func versionCommand(g *Globals) *cobra.Command {
 	return cmd
 }
 
-func (g *Globals) serverVersion(ctx context.Context) (string, error) {
-	s, err := g.connect()
+func serverVersion(ctx context.Context, g *session.Globals) (string, error) {
+	s, err := g.Connect()
 	if err != nil {
 		return "", err
 	}

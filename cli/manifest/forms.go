@@ -48,15 +48,11 @@ func Forms() []Form {
 	}
 }
 
-func mappingOf[T client.Object](r client.Resource[T]) resource.Mapping {
-	return resource.Mapping{GroupVersionResource: r.GroupVersionResource, Kind: r.Kind, Namespaced: r.Namespaced}
-}
-
 func meta(name string) metav1.ObjectMeta { return metav1.ObjectMeta{Name: name} }
 
 func namespaceForm() Form {
 	return Form{
-		Use: "namespace NAME", Aliases: []string{"ns"}, Short: "Create a namespace", Mapping: mappingOf(client.Namespaces),
+		Use: "namespace NAME", Aliases: []string{"ns"}, Short: "Create a namespace", Mapping: resource.MappingOf(client.Namespaces),
 		Object: func(name string, _ []string) (runtime.Object, error) {
 			return &corev1.Namespace{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Namespace"}, ObjectMeta: meta(name)}, nil
 		},
@@ -65,7 +61,7 @@ func namespaceForm() Form {
 
 func accountForm() Form {
 	return Form{
-		Use: "serviceaccount NAME", Aliases: []string{"sa"}, Short: "Create a service account", Mapping: mappingOf(client.ServiceAccounts),
+		Use: "serviceaccount NAME", Aliases: []string{"sa"}, Short: "Create a service account", Mapping: resource.MappingOf(client.ServiceAccounts),
 		Object: func(name string, _ []string) (runtime.Object, error) {
 			return &corev1.ServiceAccount{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "ServiceAccount"}, ObjectMeta: meta(name)}, nil
 		},
@@ -76,7 +72,7 @@ func configMapForm() Form {
 	var in keyedInput
 	return Form{
 		Use: "configmap NAME [--from-file=[KEY=]PATH] [--from-literal=KEY=VALUE]", Aliases: []string{"cm"},
-		Short: "Create a ConfigMap from files, directories or literals", Mapping: mappingOf(client.ConfigMaps), Flags: in.flags,
+		Short: "Create a ConfigMap from files, directories or literals", Mapping: resource.MappingOf(client.ConfigMaps), Flags: in.flags,
 		Object: func(name string, _ []string) (runtime.Object, error) {
 			m := &corev1.ConfigMap{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "ConfigMap"}, ObjectMeta: meta(name)}
 			return m, in.read(fmt.Sprintf("ConfigMap %q", name), func(key string, value []byte, text bool) {
@@ -109,7 +105,7 @@ func secretForm() Form {
 	)
 	return Form{
 		Use: "generic NAME [--from-file=[KEY=]PATH] [--from-literal=KEY=VALUE]", Short: "Create a Secret from files, directories or literals",
-		Mapping: mappingOf(client.Secrets),
+		Mapping: resource.MappingOf(client.Secrets),
 		Flags: func(f *pflag.FlagSet) {
 			in.flags(f)
 			f.StringVar(&kind, "type", "", "type of the Secret")
@@ -141,7 +137,7 @@ func serviceForm(word string, kind corev1.ServiceType) Form {
 		nodePort  int32
 	)
 	return Form{
-		Use: word + " NAME --tcp=PORT[:TARGET]", Short: fmt.Sprintf("Create a Service of type %s", kind), Mapping: mappingOf(client.Services),
+		Use: word + " NAME --tcp=PORT[:TARGET]", Short: fmt.Sprintf("Create a Service of type %s", kind), Mapping: resource.MappingOf(client.Services),
 		Flags: func(f *pflag.FlagSet) {
 			f.StringSliceVar(&tcp, "tcp", nil, "PORT or PORT:TARGET; the target may be the name of a port")
 			switch kind {
@@ -202,7 +198,7 @@ func externalForm() Form {
 		tcp []string
 	)
 	return Form{
-		Use: "externalname NAME --external-name=HOST", Short: "Create a Service that is another name of a host", Mapping: mappingOf(client.Services),
+		Use: "externalname NAME --external-name=HOST", Short: "Create a Service that is another name of a host", Mapping: resource.MappingOf(client.Services),
 		Flags: func(f *pflag.FlagSet) {
 			f.StringVar(&to, "external-name", "", "the host (required)")
 			f.StringSliceVar(&tcp, "tcp", nil, "PORT or PORT:TARGET")
@@ -228,7 +224,7 @@ func externalForm() Form {
 func jobForm() Form {
 	var image string
 	return Form{
-		Use: "job NAME --image=IMAGE [-- COMMAND [ARGUMENT…]]", Short: "Create a Job", Mapping: mappingOf(client.Jobs), Command: true,
+		Use: "job NAME --image=IMAGE [-- COMMAND [ARGUMENT…]]", Short: "Create a Job", Mapping: resource.MappingOf(client.Jobs), Command: true,
 		Flags: func(f *pflag.FlagSet) {
 			f.StringVar(&image, "image", "", "image of the container (required)")
 		},

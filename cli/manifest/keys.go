@@ -18,6 +18,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/validation"
 
+	"github.com/sampan-io/sampan/cli/resource"
 	"github.com/sampan-io/sampan/client"
 )
 
@@ -142,7 +143,7 @@ func fromEnvFile(path string, put func(string, []byte) error) error {
 func tlsForm() Form {
 	var cert, key string
 	return Form{
-		Use: "tls NAME --cert=FILE --key=FILE", Short: "Create a Secret with a certificate and its key", Mapping: mappingOf(client.Secrets),
+		Use: "tls NAME --cert=FILE --key=FILE", Short: "Create a Secret with a certificate and its key", Mapping: resource.MappingOf(client.Secrets),
 		Flags: func(f *pflag.FlagSet) {
 			f.StringVar(&cert, "cert", "", "path of the certificate, PEM (required)")
 			f.StringVar(&key, "key", "", "path of its private key, PEM (required)")
@@ -172,7 +173,7 @@ func registryForm() Form {
 	var server, user, password, email string
 	var files []string
 	return Form{
-		Use: "docker-registry NAME --docker-username=USER --docker-password=PASSWORD", Short: "Create a Secret for an image registry", Mapping: mappingOf(client.Secrets),
+		Use: "docker-registry NAME --docker-username=USER --docker-password=PASSWORD", Short: "Create a Secret for an image registry", Mapping: resource.MappingOf(client.Secrets),
 		Flags: func(f *pflag.FlagSet) {
 			f.StringVar(&server, "docker-server", "https://index.docker.io/v1/", "address of the registry")
 			f.StringVar(&user, "docker-username", "", "who asks it")

@@ -57,10 +57,8 @@ func (r *PodFlags) Objects(name string, rest []string) (*corev1.Pod, *corev1.Ser
 
 func (r *PodFlags) pod(name string, rest []string) (*corev1.Pod, error) {
 	switch {
-	case r.image == "":
-		return nil, errors.New("--image is required")
-	case strings.ContainsAny(r.image, " \t\n"):
-		return nil, fmt.Errorf("invalid image name %q: invalid reference format", r.image)
+	case checkImage(r.image) != nil:
+		return nil, checkImage(r.image)
 	case r.tty && !r.stdin:
 		return nil, errors.New("-i/--stdin is required for containers with -t/--tty=true")
 	case r.expose && r.port == "":
@@ -85,18 +83,12 @@ func (r *PodFlags) pod(name string, rest []string) (*corev1.Pod, error) {
 		}
 		c.Ports = []corev1.ContainerPort{{ContainerPort: int32(n)}} //nolint:gosec // it was checked
 	}
-	for _, e := range r.env {
-		key, value, ok := strings.Cut(e, "=")
-		if !ok || key == "" {
-			return nil, fmt.Errorf("invalid env: %s", e)
-		}
-		c.Env = append(c.Env, corev1.EnvVar{Name: key, Value: value})
+	var err error
+	if c.Env, err = environment(r.env); err != nil {
+		return nil, err
 	}
-	switch p := corev1.PullPolicy(r.pullPolicy); p {
-	case "", corev1.PullAlways, corev1.PullIfNotPresent, corev1.PullNever:
-		c.ImagePullPolicy = p
-	default:
-		return nil, fmt.Errorf("invalid image pull policy: %s, valid values are: Always, IfNotPresent, Never", p)
+	if c.ImagePullPolicy, err = pullPolicy(r.pullPolicy); err != nil {
+		return nil, err
 	}
 	if r.privileged {
 		c.SecurityContext = &corev1.SecurityContext{Privileged: &r.privileged}
@@ -109,7 +101,6 @@ func (r *PodFlags) pod(name string, rest []string) (*corev1.Pod, error) {
 	}
 	labels := map[string]string{"run": name}
 	if r.labels != "" {
-		var err error
 		if labels, err = Pairs("label spec", strings.Split(r.labels, ",")); err != nil {
 			return nil, err
 		}
@@ -123,6 +114,38 @@ func (r *PodFlags) pod(name string, rest []string) (*corev1.Pod, error) {
 		ObjectMeta: metav1.ObjectMeta{Name: name, Labels: labels, Annotations: annotations},
 		Spec:       corev1.PodSpec{Containers: []corev1.Container{c}, DNSPolicy: corev1.DNSClusterFirst, RestartPolicy: restart},
 	}, nil
+}
+
+// checkImage says what is wrong with the text of --image.
+func checkImage(image string) error {
+	switch {
+	case image == "":
+		return errors.New("--image is required")
+	case strings.ContainsAny(image, " \t\n"):
+		return fmt.Errorf("invalid image name %q: invalid reference format", image)
+	}
+	return nil
+}
+
+// environment reads NAME=VALUE texts for a container.
+func environment(texts []string) ([]corev1.EnvVar, error) {
+	var env []corev1.EnvVar
+	for _, e := range texts {
+		key, value, ok := strings.Cut(e, "=")
+		if !ok || key == "" {
+			return nil, fmt.Errorf("invalid env: %s, want NAME=VALUE", e)
+		}
+		env = append(env, corev1.EnvVar{Name: key, Value: value})
+	}
+	return env, nil
+}
+
+func pullPolicy(text string) (corev1.PullPolicy, error) {
+	switch p := corev1.PullPolicy(text); p {
+	case "", corev1.PullAlways, corev1.PullIfNotPresent, corev1.PullNever:
+		return p, nil
+	}
+	return "", fmt.Errorf("invalid image pull policy: %s, valid values are: Always, IfNotPresent, Never", text)
 }
 
 // Pairs reads NAME=VALUE texts; what names them in errors.

@@ -30,6 +30,27 @@ type Mapping struct {
 	Verbs      []string
 }
 
+// MappingOf returns what is known of a built-in resource without asking.
+func MappingOf[T client.Object](r client.Resource[T]) Mapping {
+	return Mapping{GroupVersionResource: r.GroupVersionResource, Kind: r.Kind, Namespaced: r.Namespaced}
+}
+
+// Path returns the path of a collection, or of an object if name is not empty.
+func (m Mapping) Path(namespace, name string) string {
+	p := "/api/" + m.Version
+	if m.Group != "" {
+		p = "/apis/" + m.Group + "/" + m.Version
+	}
+	if namespace != "" {
+		p += "/namespaces/" + namespace
+	}
+	p += "/" + m.Resource
+	if name != "" {
+		p += "/" + name
+	}
+	return p
+}
+
 // GVK returns the kind of the resource's objects.
 func (m Mapping) GVK() schema.GroupVersionKind { return m.GroupVersion().WithKind(m.Kind) }
 

@@ -1,0 +1,233 @@
+package images
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/status"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/sampan-io/sampan/cli/exit"
+	"github.com/sampan-io/sampan/cli/session"
+	"github.com/sampan-io/sampan/cli/show"
+	"github.com/sampan-io/sampan/cluster/local"
+	"github.com/sampan-io/sampan/runtime/api"
+)
+
+// images are the verbs about the images of the node on this machine.
+type images struct {
+	*session.Globals
+	socket string // empty means that of the cluster called Name
+}
+
+// Command returns the verb image, with the verbs below it.
+func Command(g *session.Globals) *cobra.Command {
+	i := &images{Globals: g}
+	cmd := &cobra.Command{
+		Use:   "image",
+		Short: "Work with the container images of this machine's node",
+		Args:  cobra.NoArgs,
+		RunE:  func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+	}
+	cmd.PersistentFlags().StringVar(&i.socket, "runtime-endpoint", "", "socket of another container runtime (for list, remove and pull, any CRI runtime)")
+	verb := func(use, short string, args cobra.PositionalArgs, f func(context.Context, *grpc.ClientConn, []string) error) *cobra.Command {
+		return &cobra.Command{Use: use, Short: short, Args: args, RunE: func(cmd *cobra.Command, args []string) error {
+			conn, err := i.dial()
+			if err != nil {
+				return err
+			}
+			defer conn.Close()
+			return i.explain(f(cmd.Context(), conn, args))
+		}}
+	}
+	name := ""
+	load := verb("import FILE | -", "Import images from an archive (docker save, OCI layout as tar), or from the standard input", cobra.ExactArgs(1),
+		func(ctx context.Context, conn *grpc.ClientConn, args []string) error {
+			return i.load(ctx, conn, args[0], name)
+		})
+	load.Flags().StringVar(&name, "image", "", "name for an image that has none in the archive")
+	cmd.AddCommand(load,
+		verb("list", "List the images", cobra.NoArgs, i.list),
+		verb("remove IMAGE…", "Remove images", cobra.MinimumNArgs(1), i.remove),
+		verb("pull IMAGE…", "Have the runtime pull images", cobra.MinimumNArgs(1), i.pull),
+	)
+	return cmd
+}
+
+func (i *images) dial() (*grpc.ClientConn, error) {
+	path := strings.TrimPrefix(i.socket, "unix://")
+	if path == "" {
+		p, err := local.NewProfile(i.Name, i.DataDir)
+		if err != nil {
+			return nil, err
+		}
+		path = p.RuntimeSocket()
+	}
+	if _, err := os.Stat(path); err != nil {
+		if errors.Is(err, os.ErrPermission) {
+			return nil, fmt.Errorf("the container runtime's socket %s may not be used: permission denied; the image verbs need root", path)
+		}
+		return nil, fmt.Errorf("no container runtime runs for the cluster %q on this machine (%s does not exist): start one with 'sampan up'", i.Name, path)
+	}
+	i.socket = path
+	conn, err := grpc.NewClient("unix://"+path, grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		return nil, fmt.Errorf("container runtime at %s: %w", path, err)
+	}
+	return conn, nil
+}
+
+// explain takes gRPC's words out of an error.
+func (i *images) explain(err error) error {
+	s, ok := status.FromError(err)
+	if err == nil || !ok {
+		return err
+	}
+	switch s.Code() {
+	case codes.Unavailable:
+		return fmt.Errorf("the container runtime at %s does not answer; is it up ('sampan status')?", i.socket)
+	case codes.NotFound:
+		return exit.With(exit.Gone, errors.New(s.Message()))
+	case codes.Canceled:
+		return context.Canceled
+	case codes.Unimplemented:
+		return fmt.Errorf("the container runtime at %s cannot do that; it is not Sampan's", i.socket)
+	default:
+		return errors.New(s.Message())
+	}
+}
+
+// importChunk is below the 1 MiB that the service takes in one message.
+const importChunk = 256 << 10
+
+func (i *images) load(ctx context.Context, conn *grpc.ClientConn, file, name string) error {
+	in := i.In
+	if file != "-" {
+		f, err := os.Open(file)
+		switch {
+		case errors.Is(err, os.ErrNotExist):
+			return fmt.Errorf("the path %q does not exist", file)
+		case err != nil:
+			return fmt.Errorf("the file %q cannot be read: %w", file, err)
+		}
+		defer f.Close()
+		in = f
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	stream, err := api.NewNodeClient(conn).Import(ctx)
+	if err != nil {
+		return err
+	}
+	buf := make([]byte, importChunk)
+	for first := true; ; first = false {
+		n, readErr := io.ReadFull(in, buf)
+		if n > 0 || first {
+			req := &api.ImportRequest{Data: buf[:n]}
+			if first {
+				req.Name = name
+			}
+			// The runtime that has seen enough ends the stream; CloseAndRecv
+			// says why.
+			if err := stream.Send(req); err != nil {
+				break
+			}
+		}
+		if errors.Is(readErr, io.EOF) || errors.Is(readErr, io.ErrUnexpectedEOF) {
+			break
+		}
+		if readErr != nil {
+			return fmt.Errorf("%s cannot be read: %w", file, readErr)
+		}
+	}
+	answer, err := stream.CloseAndRecv()
+	if err != nil {
+		return fmt.Errorf("%s: %w", file, i.explain(err))
+	}
+	for _, image := range answer.GetImages() {
+		for _, n := range orID(image.GetNames(), image.GetId()) {
+			_, _ = fmt.Fprintf(i.Out, "%s imported\n", n)
+		}
+	}
+	return nil
+}
+
+func (i *images) list(ctx context.Context, conn *grpc.ClientConn, _ []string) error {
+	answer, err := runtimeapi.NewImageServiceClient(conn).ListImages(ctx, &runtimeapi.ListImagesRequest{})
+	if err != nil {
+		return err
+	}
+	type row struct{ name, id, size string }
+	var rows []row
+	for _, image := range answer.GetImages() {
+		for _, n := range orID(image.GetRepoTags(), image.GetId()) {
+			rows = append(rows, row{n, shortID(image.GetId()), megabytes(image.GetSize())})
+		}
+	}
+	slices.SortFunc(rows, func(a, b row) int { return strings.Compare(a.name, b.name) })
+	t := show.NewTable(i.Out)
+	t.Row([]string{"IMAGE", "ID", "SIZE"})
+	for _, r := range rows {
+		t.Row([]string{r.name, r.id, r.size})
+	}
+	return t.Flush()
+}
+
+func (i *images) remove(ctx context.Context, conn *grpc.ClientConn, names []string) error {
+	c := runtimeapi.NewImageServiceClient(conn)
+	var errs []error
+	for _, n := range names {
+		spec := &runtimeapi.ImageSpec{Image: n}
+		// CRI calls it no error to remove what is not there; a user who
+		// mistyped wants to know.
+		got, err := c.ImageStatus(ctx, &runtimeapi.ImageStatusRequest{Image: spec})
+		if err == nil && got.GetImage() == nil {
+			err = exit.With(exit.Gone, fmt.Errorf("there is no image %q", n))
+		}
+		if err == nil {
+			_, err = c.RemoveImage(ctx, &runtimeapi.RemoveImageRequest{Image: spec})
+		}
+		if err != nil {
+			errs = append(errs, i.explain(err))
+			continue
+		}
+		_, _ = fmt.Fprintf(i.Out, "%s removed\n", n)
+	}
+	return errors.Join(errs...)
+}
+
+func (i *images) pull(ctx context.Context, conn *grpc.ClientConn, names []string) error {
+	c := runtimeapi.NewImageServiceClient(conn)
+	var errs []error
+	for _, n := range names {
+		if _, err := c.PullImage(ctx, &runtimeapi.PullImageRequest{Image: &runtimeapi.ImageSpec{Image: n}}); err != nil {
+			errs = append(errs, i.explain(err))
+			continue
+		}
+		_, _ = fmt.Fprintf(i.Out, "%s pulled\n", n)
+	}
+	return errors.Join(errs...)
+}
+
+func orID(names []string, id string) []string {
+	if len(names) == 0 {
+		return []string{id}
+	}
+	return names
+}
+
+func shortID(id string) string {
+	id = strings.TrimPrefix(id, "sha256:")
+	return id[:min(12, len(id))]
+}
+
+func megabytes(n uint64) string { return fmt.Sprintf("%.1f MB", float64(n)/1e6) }

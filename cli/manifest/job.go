@@ -1,0 +1,77 @@
+package manifest
+
+import (
+	"fmt"
+	"maps"
+	"strings"
+
+	"github.com/spf13/pflag"
+	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// JobFlags are what run job says of a Job. The zero value has not been told anything.
+type JobFlags struct {
+	image, pullPolicy string
+	env               []string
+	labels            string
+	account           string
+	retries           int32
+}
+
+// Add adds the flags.
+func (j *JobFlags) Add(f *pflag.FlagSet) {
+	f.StringVar(&j.image, "image", "", "image of the container")
+	f.StringVar(&j.pullPolicy, "image-pull-policy", "", "when to pull it: Always, IfNotPresent, Never; the server decides if it is empty")
+	f.StringArrayVar(&j.env, "env", nil, "NAME=VALUE in the environment of the container")
+	f.StringVarP(&j.labels, "labels", "l", "", "labels of the Job and its pods, separated by commas")
+	f.StringVar(&j.account, "service-account", "", "service account that it runs as")
+	f.Int32Var(&j.retries, "retries", 0, "how often it is tried again after a failure")
+}
+
+// Given reports whether any of the flags was given.
+func (j *JobFlags) Given(f *pflag.FlagSet) bool {
+	for _, name := range []string{"image", "image-pull-policy", "env", "labels", "service-account", "retries"} {
+		if f.Changed(name) {
+			return true
+		}
+	}
+	return false
+}
+
+// Object makes the Job. An error is the fault of the command line.
+func (j *JobFlags) Object(name string, command []string) (*batchv1.Job, error) {
+	if err := checkImage(j.image); err != nil {
+		return nil, err
+	}
+	if j.retries < 0 {
+		return nil, fmt.Errorf("--retries=%d: want 0 or more", j.retries)
+	}
+	c := corev1.Container{Name: name, Image: j.image, Command: command}
+	var err error
+	if c.Env, err = environment(j.env); err != nil {
+		return nil, err
+	}
+	if c.ImagePullPolicy, err = pullPolicy(j.pullPolicy); err != nil {
+		return nil, err
+	}
+	var labels map[string]string
+	if j.labels != "" {
+		if labels, err = Pairs("label spec", strings.Split(j.labels, ",")); err != nil {
+			return nil, err
+		}
+	}
+	return &batchv1.Job{
+		TypeMeta: metav1.TypeMeta{APIVersion: "batch/v1", Kind: "Job"}, ObjectMeta: metav1.ObjectMeta{Name: name, Labels: labels},
+		Spec: batchv1.JobSpec{
+			BackoffLimit: &j.retries,
+			Template: corev1.PodTemplateSpec{
+				ObjectMeta: metav1.ObjectMeta{Labels: maps.Clone(labels)},
+				Spec: corev1.PodSpec{
+					Containers: []corev1.Container{c}, RestartPolicy: corev1.RestartPolicyNever, ServiceAccountName: j.account,
+				},
+			},
+		},
+	}, nil
+}

@@ -1,0 +1,240 @@
+package objects
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/sampan-io/sampan/cli/apply"
+	"github.com/sampan-io/sampan/cli/exit"
+	"github.com/sampan-io/sampan/cli/resource"
+	"github.com/sampan-io/sampan/cli/session"
+	"github.com/sampan-io/sampan/cli/show"
+	"github.com/sampan-io/sampan/cli/waiting"
+)
+
+type applyVerb struct {
+	*session.Globals
+	in         session.Input
+	serverSide way
+	force      bool
+	manager    string
+	dryRun     session.DryRun
+	validate   session.Strictness
+	prune      bool
+	set        string
+
+	wrote waiting.Listener // nil if nobody wants to know
+}
+
+// Apply returns the verb apply.
+func Apply(g *session.Globals) *cobra.Command {
+	a := &applyVerb{Globals: g}
+	cmd := &cobra.Command{
+		Use:   "apply -f FILE | -k DIRECTORY",
+		Short: "Bring objects to the state that files say, making those that do not exist",
+		Long: "Bring objects to the state that YAML or JSON files say. Those that do not exist are made. What others have written\n" +
+			"into them stays; what was applied once and is in the files no more goes.\n\n" +
+			"The server does it (server-side apply) where it can, and otherwise a three-way merge. An object that was applied by\n" +
+			"merges, by kubectl or by this program, moves to server-side apply by itself. --server-side=false makes merges only.\n\n" +
+			"Objects are applied in the order in which they depend on each other: namespaces and definitions of kinds first (until\n" +
+			"these are established), then what pods need, workloads, custom resources, and what acts on all of them.\n\n" +
+			"With --prune --applyset=NAME what belongs together is remembered in a Secret (or TYPE/NAME), and an object that was\n" +
+			"applied in the set and is in the files no more is deleted, after all others were applied.",
+		Example: "  sampan apply -f web.yaml\n  sampan apply -k overlays/test --dry-run=server\n" +
+			"  sampan apply -f . -R -n shop --prune --applyset=shop",
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := a.wrongUse(); err != nil {
+				return exit.Usage(cmd.CommandPath(), err)
+			}
+			return a.run(cmd.Context())
+		},
+	}
+	f := cmd.Flags()
+	a.in.FileFlags(f)
+	a.serverSide.flag(f)
+	f.BoolVar(&a.force, "force-conflicts", false, "take fields that others manage, instead of failing; for server-side apply")
+	f.StringVar(&a.manager, "field-manager", "", "name under which the server notes who wrote the fields (default "+
+		apply.ServerSideManager+", for merges "+apply.ThreeWayManager+")")
+	a.dryRun.AddFlag(cmd)
+	a.validate.AddFlag(cmd)
+	f.BoolVar(&a.prune, "prune", false, "delete objects of the set that are in the files no more; needs --applyset")
+	f.StringVar(&a.set, "applyset", "", "[TYPE[.GROUP]/]NAME of the object that remembers the set; a Secret if no type is given")
+	waiting.AddFlags(g, cmd, &a.wrote, waiting.Options{Done: "applied", Timeout: waiting.DefaultTimeout})
+	return cmd
+}
+
+func (a *applyVerb) wrongUse() error {
+	switch {
+	case !a.in.Given():
+		return errors.New("must specify one of -f and -k")
+	case a.set != "" && !a.prune:
+		return errors.New("--applyset requires --prune")
+	case a.prune && a.set == "":
+		return errors.New("--prune requires --applyset=NAME, which says what belongs together")
+	}
+	return nil
+}
+
+func (a *applyVerb) run(ctx context.Context) error {
+	f, err := show.Parse(a.Output)
+	if err != nil {
+		return err
+	}
+	s, err := a.Connect()
+	if err != nil {
+		return err
+	}
+	opts := apply.Options{
+		Client: s.REST, Mapper: s.Mapper, Way: apply.Way(a.serverSide), Manager: a.manager, Force: a.force,
+		DryRun: degreeOf(a.dryRun), Validation: string(a.validate), Warn: s.Warn,
+	}
+	applier, err := apply.New(opts)
+	if err != nil {
+		return exit.Usage("sampan apply", err)
+	}
+	p := &applying{applyVerb: a, format: f, list: !f.IsTable() && f.Kind != "name"}
+	set := &apply.Set{Applier: applier, Request: s.Request(a.in, nil), Check: func(ctx context.Context, i resource.Info) error { return s.Check(ctx, a.validate, i) }}
+	for info, err := range resource.Stream(ctx, s.Mapper, set.Request) {
+		p.fail(set.Add(info, err))
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
+	}
+	p.fail(set.Prepare())
+	if set.Len() == 0 && len(p.errs) == 0 && !a.prune {
+		return errors.New("no objects passed to apply")
+	}
+	var members *apply.ApplySet
+	if a.prune {
+		if members, err = a.open(ctx, s, opts, set); err != nil {
+			return errors.Join(append(p.errs, err)...)
+		}
+	}
+	for done, err := range set.Apply(ctx) {
+		p.take(done, err)
+	}
+	if members != nil && len(p.errs) > 0 {
+		p.fail(errors.New("nothing was pruned, because not everything was applied"))
+	} else if members != nil {
+		for done, err := range members.Prune(ctx, p.written) {
+			p.take(done, err)
+		}
+	}
+	return p.end()
+}
+
+// open makes the objects members of the set that was named.
+func (a *applyVerb) open(ctx context.Context, s *session.Session, opts apply.Options, set *apply.Set) (*apply.ApplySet, error) {
+	parent, err := apply.ParseParent(ctx, s.Mapper, a.set, s.Namespace)
+	if err != nil {
+		return nil, err
+	}
+	members, err := apply.OpenSet(ctx, opts, parent, a.Version)
+	if err != nil {
+		return nil, err
+	}
+	return members, members.Begin(ctx, set.Infos())
+}
+
+// applying collects what an apply did.
+type applying struct {
+	*applyVerb
+	format  show.Format
+	list    bool // objects are printed in the end
+	written []resource.Written
+	errs    []error
+
+	mappings []resource.Mapping // of what is to be printed
+	objs     []*unstructured.Unstructured
+}
+
+func (p *applying) fail(err error) {
+	if err != nil {
+		p.errs = append(p.errs, err)
+	}
+}
+
+// take notes and tells what became of one object.
+func (p *applying) take(done apply.Applied, err error) {
+	obj := done.Result.Object
+	if err != nil || obj == nil {
+		p.fail(err)
+		return
+	}
+	m := done.Info.Mapping
+	w := m.WrittenAs(obj)
+	w.Deleted = done.Result.Action == apply.Pruned
+	if !w.Deleted {
+		p.written = append(p.written, w)
+	}
+	if p.wrote != nil && p.dryRun == "none" {
+		p.wrote(w)
+	}
+	switch {
+	case p.list && w.Deleted:
+		_, _ = fmt.Fprintf(p.Err, "%s pruned%s\n", w, p.dryRun.Note())
+	case p.list:
+		p.mappings, p.objs = append(p.mappings, m), append(p.objs, obj)
+	default:
+		p.fail(p.Say(p.format, p.dryRun, m, obj, string(done.Result.Action)))
+	}
+}
+
+func (p *applying) end() error {
+	if p.list && len(p.objs) > 0 {
+		p.fail(p.format.PrintAll(p.Out, p.mappings, p.objs, true, true))
+	}
+	return errors.Join(p.errs...)
+}
+
+// A way is what --server-side says; not given means whatever the server can.
+type way apply.Way
+
+func (w *way) flag(f *pflag.FlagSet) {
+	flag := f.VarPF(w, "server-side", "", "have the server merge, and fail if it cannot; =false makes three-way merges (default: the server where it can)")
+	flag.NoOptDefVal = "true"
+	flag.DefValue = ""
+}
+
+func (w *way) String() string {
+	switch apply.Way(*w) {
+	case apply.ServerSide:
+		return "true"
+	case apply.ThreeWay:
+		return "false"
+	case apply.Auto:
+	}
+	return ""
+}
+
+func (w *way) Type() string { return "bool" }
+
+// Set implements pflag.Value.
+func (w *way) Set(text string) error {
+	switch text {
+	case "true":
+		*w = way(apply.ServerSide)
+	case "false":
+		*w = way(apply.ThreeWay)
+	default:
+		return errors.New("want true or false")
+	}
+	return nil
+}
+
+// degreeOf returns how far package apply goes.
+func degreeOf(d session.DryRun) apply.DryRun {
+	switch d {
+	case "client":
+		return apply.OnClient
+	case "server":
+		return apply.OnServer
+	}
+	return apply.ForReal
+}

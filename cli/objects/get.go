@@ -1,0 +1,304 @@
+package objects
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/url"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/util/jsonpath"
+
+	"github.com/sampan-io/sampan/cli/resource"
+	"github.com/sampan-io/sampan/cli/session"
+	"github.com/sampan-io/sampan/cli/show"
+	"github.com/sampan-io/sampan/client"
+)
+
+type get struct {
+	*session.Globals
+	in             session.Input
+	watch          bool
+	watchOnly      bool
+	noHeaders      bool
+	sortBy         string
+	ignoreNotFound bool
+	showLabels     bool
+}
+
+// Get returns the verb get.
+func Get(g *session.Globals) *cobra.Command {
+	c := &get{Globals: g}
+	c.in.Lazy = true
+	cmd := &cobra.Command{
+		Use:     "get TYPE[/NAME] [NAME…]",
+		Short:   "Show objects",
+		Example: "  sampan get pods -A\n  sampan get rc/web -o yaml\n  sampan get pods -l app=web -w",
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return c.run(cmd.Context(), args)
+		},
+	}
+	f := cmd.Flags()
+	c.in.FileFlags(f)
+	c.in.SelectorFlags(f)
+	f.BoolVarP(&c.watch, "watch", "w", false, "go on showing changes")
+	f.BoolVar(&c.watchOnly, "watch-only", false, "show changes only")
+	f.BoolVar(&c.noHeaders, "no-headers", false, "print no column headers")
+	f.StringVar(&c.sortBy, "sort-by", "", "jsonpath of the field to sort by ({.metadata.name})")
+	f.BoolVar(&c.ignoreNotFound, "ignore-not-found", false, "an object that does not exist is no error")
+	f.BoolVar(&c.showLabels, "show-labels", false, "a column with the labels")
+	return cmd
+}
+
+func (c *get) run(ctx context.Context, args []string) error {
+	f, err := show.Parse(c.Output)
+	if err != nil {
+		return err
+	}
+	var order *jsonpath.JSONPath
+	if c.sortBy != "" {
+		if order, err = show.Path("{" + strings.Trim(c.sortBy, "{}") + "}"); err != nil {
+			return err
+		}
+	}
+	s, err := c.Connect()
+	if err != nil {
+		return err
+	}
+	infos, err := s.Infos(ctx, c.in, args)
+	if len(infos) == 0 {
+		return err
+	}
+	if c.watch || c.watchOnly {
+		if len(infos) > 1 {
+			return errors.New("watch is only supported on individual resources and resource collections: name one type, or one object")
+		}
+		return errors.Join(err, c.follow(ctx, s, f, infos[0]))
+	}
+	if f.IsTable() {
+		return errors.Join(err, c.tables(ctx, s, f, order, infos))
+	}
+	return errors.Join(err, c.objects(ctx, s, f, order, infos))
+}
+
+// objects prints whole objects.
+func (c *get) objects(ctx context.Context, s *session.Session, f show.Format, order *jsonpath.JSONPath, infos []resource.Info) error {
+	var (
+		objs     []*unstructured.Unstructured
+		mappings []resource.Mapping
+		errs     []error
+	)
+	for _, i := range infos {
+		var got []runtime.Object
+		var err error
+		if i.Selection {
+			got, _, err = s.List(ctx, i.Mapping.GroupVersionResource, i.Namespace,
+				metav1.ListOptions{LabelSelector: i.Labels, FieldSelector: i.Fields})
+		} else {
+			var one runtime.Object
+			one, err = s.Get(ctx, i.Mapping.GroupVersionResource, i.Namespace, i.Name, "")
+			got = []runtime.Object{one}
+		}
+		if err != nil {
+			if !c.ignoreNotFound || !apierrors.IsNotFound(err) {
+				errs = append(errs, err)
+			}
+			continue
+		}
+		for _, o := range got {
+			if u, ok := o.(*unstructured.Unstructured); ok {
+				objs, mappings = append(objs, u), append(mappings, i.Mapping)
+			}
+		}
+	}
+	if order != nil {
+		sortObjects(objs, mappings, order)
+	}
+	single := len(infos) == 1 && !infos[0].Selection
+	if len(objs) > 0 || len(errs) == 0 && !single {
+		errs = append(errs, f.PrintAll(c.Out, mappings, objs, single, !c.noHeaders))
+	}
+	return errors.Join(errs...)
+}
+
+func sortObjects(objs []*unstructured.Unstructured, mappings []resource.Mapping, order *jsonpath.JSONPath) {
+	at := make([]int, len(objs))
+	for i := range at {
+		at[i] = i
+	}
+	slices.SortStableFunc(at, func(a, b int) int {
+		return compareValues(valueAt(order, objs[a].Object), valueAt(order, objs[b].Object))
+	})
+	sortedObjs, sortedMappings := slices.Clone(objs), slices.Clone(mappings)
+	for to, from := range at {
+		objs[to], mappings[to] = sortedObjs[from], sortedMappings[from]
+	}
+}
+
+// A serverTable is what the server made of objects for people to read.
+type serverTable struct {
+	mapping resource.Mapping
+	metav1.Table
+}
+
+// selection returns the query of a list or watch.
+func selection(labels, fields string) url.Values {
+	q := url.Values{}
+	if labels != "" {
+		q.Set("labelSelector", labels)
+	}
+	if fields != "" {
+		q.Set("fieldSelector", fields)
+	}
+	return q
+}
+
+// ask asks for the table of a selection or an object, with the whole objects in it
+// if they are wanted.
+func (c *get) ask(ctx context.Context, s *session.Session, i resource.Info, whole bool) (serverTable, error) {
+	query := selection(i.Labels, i.Fields)
+	if whole {
+		query.Set("includeObject", string(metav1.IncludeObject))
+	}
+	resp, err := s.Do(ctx, client.RawRequest{
+		Path: i.Mapping.Path(i.Namespace, i.Name), Query: query, Accept: tableAccept,
+	})
+	if err != nil {
+		return serverTable{}, err
+	}
+	defer resp.Body.Close()
+	t := serverTable{mapping: i.Mapping}
+	if err := json.NewDecoder(resp.Body).Decode(&t.Table); err != nil {
+		return t, fmt.Errorf("reading the table of %s: %w", i.Mapping.Resource, err)
+	}
+	if t.Kind != "Table" {
+		return t, fmt.Errorf("the server prints no tables (it answered with a %s); use -o yaml, json or name", t.Kind)
+	}
+	return t, nil
+}
+
+const tableAccept = "application/json;as=Table;v=v1;g=meta.k8s.io,application/json"
+
+// tables prints one table per type, as the server lays them out.
+func (c *get) tables(ctx context.Context, s *session.Session, f show.Format, order *jsonpath.JSONPath, infos []resource.Info) error {
+	var (
+		tables []serverTable
+		errs   []error
+		rows   int
+	)
+	for _, i := range infos {
+		t, err := c.ask(ctx, s, i, order != nil)
+		if err != nil {
+			if !c.ignoreNotFound || !apierrors.IsNotFound(err) {
+				errs = append(errs, err)
+			}
+			continue
+		}
+		rows += len(t.Rows)
+		// Objects of one type that were named one by one share a table.
+		if n := len(tables); n > 0 && tables[n-1].mapping.GroupVersionResource == t.mapping.GroupVersionResource {
+			tables[n-1].Rows = append(tables[n-1].Rows, t.Rows...)
+			continue
+		}
+		tables = append(tables, t)
+	}
+	tables = slices.DeleteFunc(tables, func(t serverTable) bool { return len(t.Rows) == 0 })
+	for n, t := range tables {
+		if n > 0 {
+			_, _ = fmt.Fprintln(c.Out)
+		}
+		if order != nil {
+			slices.SortStableFunc(t.Rows, func(a, b metav1.TableRow) int {
+				return compareValues(valueAt(order, rowObject(a)), valueAt(order, rowObject(b)))
+			})
+		}
+		p := tablePrinter{get: c, Table: show.NewTable(c.Out), wide: f.Kind == "wide", prefix: len(tables) > 1}
+		errs = append(errs, p.print(t, !c.noHeaders))
+	}
+	if rows == 0 && len(errs) == 0 && !c.ignoreNotFound {
+		where := ""
+		if i := infos[0]; i.Mapping.Namespaced && !c.in.AllNamespaces {
+			where = fmt.Sprintf(" in %s namespace.", s.Namespace)
+		}
+		_, _ = fmt.Fprintf(c.Err, "No resources found%s\n", where)
+	}
+	return errors.Join(errs...)
+}
+
+func rowObject(r metav1.TableRow) map[string]any {
+	var m map[string]any
+	_ = json.Unmarshal(r.Object.Raw, &m) // a row without an object sorts first
+	return m
+}
+
+// A tablePrinter lays out tables; it remembers the columns of the first.
+type tablePrinter struct {
+	*get
+	*show.Table
+	wide    bool
+	prefix  bool // names say their type
+	columns []metav1.TableColumnDefinition
+}
+
+func (p *tablePrinter) print(t serverTable, heads bool) error {
+	if len(t.ColumnDefinitions) > 0 {
+		p.columns = t.ColumnDefinitions
+	}
+	var cells []string
+	row := func(namespace, labels string, cell func(i int, d metav1.TableColumnDefinition) string) {
+		cells = cells[:0]
+		if p.in.AllNamespaces && t.mapping.Namespaced {
+			cells = append(cells, namespace)
+		}
+		for i, d := range p.columns {
+			if d.Priority == 0 || p.wide {
+				cells = append(cells, cell(i, d))
+			}
+		}
+		if p.showLabels {
+			cells = append(cells, labels)
+		}
+		p.Row(cells)
+	}
+	if heads {
+		row("NAMESPACE", "LABELS", func(_ int, d metav1.TableColumnDefinition) string { return strings.ToUpper(d.Name) })
+	}
+	for _, r := range t.Rows {
+		var object metav1.PartialObjectMetadata
+		_ = json.Unmarshal(r.Object.Raw, &object) // without it the cells beside have no values
+		row(object.Namespace, labelsOf(object.Labels), func(i int, d metav1.TableColumnDefinition) string {
+			if i >= len(r.Cells) || r.Cells[i] == nil {
+				return "<none>"
+			}
+			text := fmt.Sprint(r.Cells[i])
+			if f, ok := r.Cells[i].(float64); ok && f == float64(int64(f)) {
+				text = fmt.Sprint(int64(f)) // numbers in tables are whole
+			}
+			if p.prefix && d.Format == "name" {
+				text = t.mapping.Called(text)
+			}
+			line, _, _ := strings.Cut(text, "\n")
+			return line
+		})
+	}
+	return p.Flush()
+}
+
+func labelsOf(m map[string]string) string {
+	if len(m) == 0 {
+		return "<none>"
+	}
+	var pairs []string
+	for k, v := range m {
+		pairs = append(pairs, k+"="+v)
+	}
+	slices.Sort(pairs)
+	return strings.Join(pairs, ",")
+}

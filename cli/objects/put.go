@@ -1,0 +1,155 @@
+package objects
+
+import (
+	"context"
+	"errors"
+
+	"github.com/spf13/cobra"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+
+	"github.com/sampan-io/sampan/cli/apply"
+	"github.com/sampan-io/sampan/cli/exit"
+	"github.com/sampan-io/sampan/cli/resource"
+	"github.com/sampan-io/sampan/cli/session"
+	"github.com/sampan-io/sampan/cli/show"
+	"github.com/sampan-io/sampan/cli/waiting"
+)
+
+// A put writes whole objects: new ones, or over those that are there.
+type put struct {
+	*session.Globals
+	in         session.Input
+	dryRun     session.DryRun
+	validate   session.Strictness
+	manager    string
+	saveConfig bool
+
+	over  bool             // objects that are there are replaced
+	done  string           // what has been done to an object, in a word
+	wrote waiting.Listener // nil if nobody wants to know
+}
+
+func creating(g *session.Globals) put  { return put{Globals: g, done: "created"} }
+func replacing(g *session.Globals) put { return put{Globals: g, done: "replaced", over: true} }
+
+// flags adds those of all verbs that put objects; manager is who writes the fields
+// unless told otherwise.
+func (p *put) flags(cmd *cobra.Command, manager string) {
+	p.dryRun.AddFlag(cmd)
+	p.validate.AddFlag(cmd)
+	cmd.Flags().StringVar(&p.manager, "field-manager", manager, "name under which the server notes who wrote the fields")
+	cmd.Flags().BoolVar(&p.saveConfig, "save-config", false, "note in the object what it was made from, for an apply by three-way merge later")
+	waiting.AddFlags(p.Globals, cmd, &p.wrote, waiting.Options{Done: p.done, Timeout: waiting.DefaultTimeout})
+}
+
+// files makes a verb put the objects of files.
+func (p *put) files(cmd *cobra.Command, manager string) {
+	p.in.FileFlags(cmd.Flags())
+	p.flags(cmd, manager)
+}
+
+// fromFiles puts the objects of the files one by one; what is wrong with one of them
+// does not keep the others from being put.
+func (p *put) fromFiles(cmd *cobra.Command, _ []string) error {
+	if !p.in.Given() {
+		return exit.Usage(cmd.CommandPath(), errors.New("must specify one of -f and -k"))
+	}
+	f, err := show.Parse(p.Output)
+	if err != nil {
+		return err
+	}
+	s, err := p.Connect()
+	if err != nil {
+		return err
+	}
+	ctx := cmd.Context()
+	var errs []error
+	for info, err := range resource.Stream(ctx, s.Mapper, s.Request(p.in, nil)) {
+		if err == nil {
+			err = p.checked(ctx, s, f, info)
+		}
+		if err != nil {
+			errs = append(errs, err)
+		}
+		if ctx.Err() != nil {
+			return errors.Join(append(errs, context.Cause(ctx))...)
+		}
+	}
+	return errors.Join(errs...)
+}
+
+func (p *put) checked(ctx context.Context, s *session.Session, f show.Format, info resource.Info) error {
+	if p.over && info.Name == "" {
+		return info.Fault(errors.New("metadata.name is not set: an object that is replaced needs a name"), "metadata")
+	}
+	if err := s.Check(ctx, p.validate, info); err != nil {
+		return err
+	}
+	return p.one(ctx, s, f, info)
+}
+
+// made puts an object that was made of flags. In a dry run on the client it needs no
+// cluster.
+func (p *put) made(ctx context.Context, m resource.Mapping, obj runtime.Object) error {
+	f, err := show.Parse(p.Output)
+	if err != nil {
+		return err
+	}
+	u, err := resource.Unstructured(obj)
+	if err != nil {
+		return err
+	}
+	info := resource.Info{Mapping: m, Name: u.GetName(), Object: u, Source: m.Called(u.GetName())}
+	if m.Namespaced && p.Namespace != "" {
+		u.SetNamespace(p.Namespace)
+	}
+	if p.dryRun == "client" {
+		return p.one(ctx, nil, f, info)
+	}
+	s, err := p.Connect()
+	if err != nil {
+		return err
+	}
+	if m.Namespaced {
+		info.Namespace = s.Namespace
+		u.SetNamespace(s.Namespace)
+	}
+	return p.one(ctx, s, f, info)
+}
+
+// one puts an object and prints it. The session is not used in a dry run on the client.
+func (p *put) one(ctx context.Context, s *session.Session, f show.Format, info resource.Info) error {
+	obj := info.Object
+	if p.saveConfig {
+		var err error
+		if obj, err = apply.Annotated(obj); err != nil {
+			return info.Fault(err)
+		}
+	}
+	if p.dryRun != "client" {
+		got, err := p.send(ctx, s, info, obj)
+		if err != nil {
+			return info.Fault(err)
+		}
+		u, ok := got.(*unstructured.Unstructured)
+		if !ok {
+			return session.NotAnObject(info, got)
+		}
+		obj = u
+	}
+	if p.dryRun == "none" {
+		p.wrote.Tell(info.Mapping, obj)
+	}
+	return p.Say(f, p.dryRun, info.Mapping, obj, p.done)
+}
+
+func (p *put) send(ctx context.Context, s *session.Session, info resource.Info, obj *unstructured.Unstructured) (runtime.Object, error) {
+	if p.over {
+		return s.Update(ctx, info.Mapping.GroupVersionResource, info.Namespace, info.Name, obj,
+			metav1.UpdateOptions{DryRun: p.dryRun.Option(), FieldValidation: string(p.validate), FieldManager: p.manager}, "")
+	}
+	return s.Create(ctx, info.Mapping.GroupVersionResource, info.Namespace, "", obj,
+		metav1.CreateOptions{DryRun: p.dryRun.Option(), FieldValidation: string(p.validate), FieldManager: p.manager}, "")
+}

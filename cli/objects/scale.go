@@ -1,0 +1,150 @@
+package objects
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/spf13/cobra"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/sampan-io/sampan/cli/exit"
+	"github.com/sampan-io/sampan/cli/resource"
+	"github.com/sampan-io/sampan/cli/session"
+	"github.com/sampan-io/sampan/cli/show"
+	"github.com/sampan-io/sampan/cli/waiting"
+)
+
+type scale struct {
+	*session.Globals
+	in       session.Input
+	replicas int64
+	current  int64
+	version  string
+	dryRun   session.DryRun
+
+	wrote waiting.Listener // nil if nobody wants to know
+}
+
+// Scale returns the verb scale.
+func Scale(g *session.Globals) *cobra.Command {
+	s := &scale{Globals: g}
+	cmd := &cobra.Command{
+		Use:     "scale --replicas=N TYPE/NAME…",
+		Short:   "Set how many pods a controller keeps",
+		Example: "  sampan scale --replicas=5 rc/web\n  sampan scale --current-replicas=3 --replicas=5 rc/web",
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if !cmd.Flags().Changed("replicas") || s.replicas < 0 {
+				return exit.Usage(cmd.CommandPath(), errors.New("the --replicas=COUNT flag is required, and COUNT must be greater than or equal to 0"))
+			}
+			return s.run(cmd.Context(), args)
+		},
+	}
+	f := cmd.Flags()
+	s.in.FileFlags(f)
+	s.in.SelectorFlags(f)
+	f.BoolVar(&s.in.All, "all", false, "everything of the type in the namespace")
+	f.Int64Var(&s.replicas, "replicas", 0, "how many (required)")
+	f.Int64Var(&s.current, "current-replicas", -1, "change nothing unless there are this many now")
+	f.StringVar(&s.version, "resource-version", "", "change nothing unless the object has this version")
+	s.dryRun.AddFlag(cmd)
+	waiting.AddFlags(g, cmd, &s.wrote, waiting.Options{Done: "scaled", Timeout: waiting.DefaultTimeout})
+	return cmd
+}
+
+func (s *scale) run(ctx context.Context, args []string) error {
+	f, err := show.Parse(s.Output)
+	if err != nil {
+		return err
+	}
+	c, err := s.Connect()
+	if err != nil {
+		return err
+	}
+	infos, err := c.Infos(ctx, s.in, args)
+	if err != nil && !s.in.Given() {
+		return err
+	}
+	errs := session.Listed(err)
+	found := 0
+	for _, i := range infos {
+		objs, err := c.Present(ctx, i)
+		if err != nil {
+			errs = append(errs, err)
+		}
+		for _, o := range objs {
+			found++
+			i.Name, i.Namespace = o.GetName(), o.GetNamespace()
+			if err := s.one(ctx, c, i); err != nil {
+				errs = append(errs, err)
+				continue
+			}
+			if err := s.tell(ctx, c, f, i); err != nil {
+				errs = append(errs, err)
+			}
+		}
+	}
+	if found == 0 && len(errs) == 0 {
+		return exit.With(exit.Gone, errors.New("no objects passed to scale: nothing matches"))
+	}
+	return errors.Join(errs...)
+}
+
+// tell prints what was scaled, and tells who wants to know of it. The answer to a scale
+// is not the object itself, so that is read where it is needed.
+func (s *scale) tell(ctx context.Context, c *session.Session, f show.Format, i resource.Info) error {
+	if f.IsTable() && (s.wrote == nil || s.dryRun != "none") {
+		_, err := fmt.Fprintf(s.Out, "%s scaled%s\n", i, s.dryRun.Note())
+		return err
+	}
+	now, err := i.Latest(ctx, c.REST)
+	if err != nil {
+		return err
+	}
+	if s.dryRun == "none" {
+		s.wrote.Tell(i.Mapping, now.Object)
+	}
+	return s.Say(f, s.dryRun, i.Mapping, now.Object, "scaled")
+}
+
+// scaleTries is how often a scale that lost a race is tried. Each attempt needs
+// somebody else's write in the moment between two requests to fail.
+const scaleTries = 10
+
+func (s *scale) one(ctx context.Context, c *session.Session, i resource.Info) error {
+	var err error
+	for range scaleTries {
+		var now any
+		if now, err = c.Get(ctx, i.Mapping.GroupVersionResource, i.Namespace, i.Name, "scale"); err != nil {
+			if apierrors.IsNotFound(err) {
+				return fmt.Errorf("%s cannot be scaled: the server has no number of replicas for a %s", i, i.Mapping.Kind)
+			}
+			return err
+		}
+		u, ok := now.(*unstructured.Unstructured)
+		if !ok {
+			return fmt.Errorf("%s: the server answered with a %T, want a Scale", i, now)
+		}
+		u = u.DeepCopy()
+		replicas, _, _ := unstructured.NestedInt64(u.Object, "spec", "replicas") // absent is 0
+		if s.current >= 0 && replicas != s.current {
+			return fmt.Errorf("Expected replicas to be %d, was %d", s.current, replicas) //nolint:staticcheck // kubectl's words
+		}
+		if s.version != "" && s.version != u.GetResourceVersion() {
+			return fmt.Errorf("Expected resource version to be %s, was %s", s.version, u.GetResourceVersion()) //nolint:staticcheck // kubectl's words
+		}
+		if err := unstructured.SetNestedField(u.Object, s.replicas, "spec", "replicas"); err != nil {
+			return fmt.Errorf("%s: %w", i, err)
+		}
+		if s.dryRun == "client" {
+			return nil
+		}
+		_, err = c.Update(ctx, i.Mapping.GroupVersionResource, i.Namespace, i.Name, u, metav1.UpdateOptions{DryRun: s.dryRun.Option()}, "scale")
+		if !apierrors.IsConflict(err) {
+			return err
+		}
+	}
+	return err
+}

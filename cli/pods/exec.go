@@ -1,0 +1,140 @@
+package pods
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
+
+	"github.com/spf13/cobra"
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/sampan-io/sampan/cli/exit"
+	"github.com/sampan-io/sampan/cli/session"
+	"github.com/sampan-io/sampan/client"
+)
+
+type exec struct {
+	*session.Globals
+	container   string
+	stdin, tty  bool
+	quietOutput bool
+}
+
+// Where the node agent says how a command ended, how much of the answer is its standard
+// output, and which of its streams were so long that they may have been cut off.
+const (
+	exitCodeHeader     = "X-Sampan-Exit-Code"
+	stdoutLengthHeader = "X-Sampan-Stdout-Length"
+	outputLimitHeader  = "X-Sampan-Output-Limit-Reached"
+)
+
+// Exec returns the verb exec.
+func Exec(g *session.Globals) *cobra.Command {
+	e := &exec{Globals: g}
+	cmd := &cobra.Command{
+		Use:   "exec POD [-c CONTAINER] -- COMMAND [ARGUMENT…]",
+		Short: "Run a command in a container and print its output",
+		Long: "Run a command in a running container, print what it writes when it has ended, and end with its exit code.\n" +
+			"Of each of its two streams at most 16 MiB are captured; more than that is an error.\n" +
+			"The command gets no input and no terminal.",
+		Args: cobra.MinimumNArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			at := cmd.ArgsLenAtDash()
+			switch {
+			case e.stdin || e.tty:
+				return exit.Usage(cmd.CommandPath(), errors.New("exec gives commands no input and no terminal: leave out -i and -t, the output is printed when the command has ended"))
+			case at < 0:
+				return exit.Usage(cmd.CommandPath(), errors.New("put -- before the command: sampan exec POD -- COMMAND"))
+			case at != 1:
+				return exit.Usage(cmd.CommandPath(), fmt.Errorf("want one pod before the --, found %d arguments", at))
+			case len(args) == at:
+				return exit.Usage(cmd.CommandPath(), errors.New("you must specify at least one command for the container"))
+			}
+			return e.run(cmd.Context(), args[0], args[at:])
+		},
+	}
+	f := cmd.Flags()
+	f.StringVarP(&e.container, "container", "c", "", "which container of the pod")
+	f.BoolVarP(&e.stdin, "stdin", "i", false, "not supported")
+	f.BoolVarP(&e.tty, "tty", "t", false, "not supported")
+	f.BoolVarP(&e.quietOutput, "quiet", "q", false, "print only what the command writes")
+	return cmd
+}
+
+func (e *exec) run(ctx context.Context, name string, command []string) error {
+	s, err := e.Connect()
+	if err != nil {
+		return err
+	}
+	c, err := s.Typed()
+	if err != nil {
+		return err
+	}
+	pod, err := client.Pods.Get(ctx, c, s.Namespace, strings.TrimPrefix(strings.TrimPrefix(name, "pods/"), "pod/"))
+	if err != nil {
+		return err
+	}
+	switch {
+	case pod.Status.Phase == corev1.PodSucceeded, pod.Status.Phase == corev1.PodFailed:
+		return fmt.Errorf("cannot exec into a container in a completed pod; current phase is %s", pod.Status.Phase)
+	case pod.Spec.NodeName == "":
+		return fmt.Errorf("pod %s does not have a host assigned; 'sampan wait pod/%s --for=running' waits for it", pod.Name, pod.Name)
+	}
+	notes := e.Err
+	if e.quietOutput {
+		notes = io.Discard
+	}
+	container, err := containerOf(pod, e.container, notes)
+	if err != nil {
+		return err
+	}
+	resp, err := c.Do(ctx, client.RawRequest{
+		Method: http.MethodPost,
+		Path:   strings.Join([]string{"/api/v1/nodes", pod.Spec.NodeName, "proxy/run", pod.Namespace, pod.Name, container}, "/"),
+		Query:  url.Values{"cmd": command},
+	})
+	if err != nil {
+		return err
+	}
+	defer resp.Body.Close()
+	// Another kubelet doesn't tell the streams apart; then all is output.
+	if length, err := strconv.ParseInt(resp.Header.Get(stdoutLengthHeader), 10, 64); err == nil && length >= 0 {
+		if _, err := io.CopyN(e.Out, resp.Body, length); err != nil {
+			return fmt.Errorf("reading the output: %w", err)
+		}
+		if _, err := io.Copy(e.Err, resp.Body); err != nil {
+			return fmt.Errorf("reading the output: %w", err)
+		}
+	} else if _, err := io.Copy(e.Out, resp.Body); err != nil {
+		return fmt.Errorf("reading the output: %w", err)
+	}
+	full := resp.Header.Get(outputLimitHeader)
+	code, err := strconv.Atoi(resp.Header.Get(exitCodeHeader))
+	if err != nil {
+		code = 0 // another kubelet answers like this only when the command succeeded
+	}
+	if code != 0 {
+		if !e.quietOutput {
+			_, _ = fmt.Fprintf(e.Err, "command terminated with exit code %d\n", code)
+		}
+		if full != "" {
+			_, _ = fmt.Fprintf(e.Err, "error: %s\n", limitReached(full))
+		}
+		return exit.With(code, nil)
+	}
+	if full != "" {
+		return errors.New(limitReached(full))
+	}
+	return nil
+}
+
+// limitReached says what became of streams that were too long.
+func limitReached(streams string) string {
+	return fmt.Sprintf("%s of the command reached the limit of 16 MiB for captured output; what came after that is lost. "+
+		"Let the command write to a file, or less", streams)
+}

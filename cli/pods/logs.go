@@ -1,0 +1,409 @@
+package pods
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"math"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/spf13/cobra"
+	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+
+	"github.com/sampan-io/sampan/cli/exit"
+	"github.com/sampan-io/sampan/cli/resource"
+	"github.com/sampan-io/sampan/cli/session"
+	"github.com/sampan-io/sampan/client"
+	"github.com/sampan-io/sampan/internal/run"
+)
+
+type logs struct {
+	*session.Globals
+	labels        string
+	container     string
+	allContainers bool
+	allPods       bool
+	follow        bool
+	previous      bool
+	timestamps    bool
+	prefix        bool
+	since         string
+	sinceTime     string
+	tail          int64
+	limitBytes    int64
+	maxRequests   int
+}
+
+// Logs returns the verb logs.
+func Logs(g *session.Globals) *cobra.Command {
+	l := &logs{Globals: g}
+	cmd := &cobra.Command{
+		Use:   "logs POD | TYPE/NAME | -l SELECTOR",
+		Short: "Print what containers have written",
+		Long: "Print what the containers of a pod have written. job/NAME and rc/NAME stand for a pod of theirs: one that runs\n" +
+			"before one that has ended, the newest first; --all-pods prints all of them.",
+		Example: "  sampan logs job/build -f\n  sampan logs web-abc12 --previous\n  sampan logs -l app=web --prefix",
+		Args:    cobra.RangeArgs(0, 2),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if len(args) == 2 {
+				l.container = args[1]
+				args = args[:1]
+			}
+			return l.run(cmd.Context(), args)
+		},
+	}
+	f := cmd.Flags()
+	f.StringVarP(&l.labels, "selector", "l", "", "print the logs of all pods with these labels")
+	f.StringVarP(&l.container, "container", "c", "", "which container of the pod")
+	f.BoolVar(&l.allContainers, "all-containers", false, "all containers of the pod")
+	f.BoolVar(&l.allPods, "all-pods", false, "all pods of a controller")
+	f.BoolVarP(&l.follow, "follow", "f", false, "go on printing until the container ends")
+	f.BoolVarP(&l.previous, "previous", "p", false, "of the container before the last restart")
+	f.BoolVar(&l.timestamps, "timestamps", false, "each line with its time")
+	f.BoolVar(&l.prefix, "prefix", false, "each line with its pod and container")
+	f.StringVar(&l.since, "since", "", "only what is younger than this (5s, 2m, 3h)")
+	f.StringVar(&l.sinceTime, "since-time", "", "only what was written after this time (RFC 3339)")
+	f.Int64Var(&l.tail, "tail", -1, "only this many lines from the end; with -l the default is 10")
+	f.Int64Var(&l.limitBytes, "limit-bytes", 0, "at most this many bytes")
+	f.IntVar(&l.maxRequests, "max-log-requests", 5, "how many logs may be followed at the same time")
+	return cmd
+}
+
+// query returns what the server is asked, without the container.
+func (l *logs) query() (url.Values, error) {
+	q := url.Values{}
+	for name, on := range map[string]bool{"follow": l.follow, "previous": l.previous, "timestamps": l.timestamps} {
+		if on {
+			q.Set(name, "true")
+		}
+	}
+	if l.since != "" && l.sinceTime != "" {
+		return nil, errors.New("at most one of --since and --since-time may be used")
+	}
+	if l.since != "" {
+		d, err := durationOrSeconds(l.since)
+		if err != nil {
+			return nil, fmt.Errorf("--since=%s: want a duration such as 5s, 2m or 3h", l.since)
+		}
+		q.Set("sinceSeconds", strconv.FormatInt(int64((d+time.Second-1)/time.Second), 10))
+	}
+	if l.sinceTime != "" {
+		if _, err := time.Parse(time.RFC3339, l.sinceTime); err != nil {
+			return nil, fmt.Errorf("--since-time=%s: want a time such as 2006-01-02T15:04:05Z", l.sinceTime)
+		}
+		q.Set("sinceTime", l.sinceTime)
+	}
+	if l.tail < -1 {
+		return nil, fmt.Errorf("--tail=%d: want -1 for everything, or more", l.tail)
+	}
+	if l.tail == -1 && l.labels != "" {
+		l.tail = 10
+	}
+	if l.tail >= 0 {
+		q.Set("tailLines", strconv.FormatInt(l.tail, 10))
+	}
+	if l.limitBytes < 0 {
+		return nil, fmt.Errorf("--limit-bytes=%d: want more than 0", l.limitBytes)
+	}
+	if l.limitBytes > 0 {
+		q.Set("limitBytes", strconv.FormatInt(l.limitBytes, 10))
+	}
+	return q, nil
+}
+
+// A source is one container whose log is printed.
+type source struct {
+	pod       *corev1.Pod
+	container string
+}
+
+func (l *logs) run(ctx context.Context, args []string) error {
+	query, err := l.query()
+	switch {
+	case err != nil:
+		return exit.Usage("sampan logs", err)
+	case len(args) == 0 && l.labels == "":
+		return exit.Usage("sampan logs", errors.New("expected POD, TYPE/NAME or -l SELECTOR"))
+	case len(args) > 0 && l.labels != "":
+		return exit.Usage("sampan logs", errors.New("a name and a selector were given: want one of them"))
+	case l.container != "" && l.allContainers:
+		return exit.Usage("sampan logs", errors.New("--all-containers=true should not be specified with a container name"))
+	}
+	s, err := l.Connect()
+	if err != nil {
+		return err
+	}
+	c, err := s.Typed()
+	if err != nil {
+		return err
+	}
+	pods, err := l.pods(ctx, s, c, args)
+	if err != nil {
+		return err
+	}
+	var sources []source
+	for _, p := range pods {
+		names, err := l.containers(p)
+		if err != nil {
+			return err
+		}
+		for _, n := range names {
+			sources = append(sources, source{p, n})
+		}
+	}
+	if l.follow && len(sources) > 1 {
+		return l.followAll(ctx, c, query, sources)
+	}
+	for _, src := range sources {
+		if err := l.one(ctx, c, query, src, l.Out); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// pods returns the pods that are meant.
+func (l *logs) pods(ctx context.Context, s *session.Session, c client.Interface, args []string) ([]*corev1.Pod, error) {
+	if l.labels != "" {
+		pods, _, err := client.Pods.List(ctx, c, s.Namespace, metav1.ListOptions{LabelSelector: l.labels})
+		if err == nil && len(pods) == 0 {
+			_, _ = fmt.Fprintf(l.Err, "No resources found in %s namespace.\n", s.Namespace)
+		}
+		return pods, err
+	}
+	if !strings.Contains(args[0], "/") {
+		args = []string{"pod/" + args[0]}
+	}
+	infos, err := s.Infos(ctx, session.Input{}, args)
+	if err != nil {
+		return nil, err
+	}
+	i := infos[0]
+	if i.Mapping.GroupVersionResource == client.Pods.GroupVersionResource {
+		p, err := client.Pods.Get(ctx, c, i.Namespace, i.Name)
+		if err != nil {
+			return nil, err
+		}
+		return []*corev1.Pod{p}, nil
+	}
+	pods, err := podsOf(ctx, s, c, i)
+	if err != nil {
+		return nil, err
+	}
+	if len(pods) == 0 {
+		return nil, exit.With(exit.Gone, fmt.Errorf("%s has no pods yet; 'sampan wait %s --for=running' waits for one", i, i))
+	}
+	if !l.allPods && len(pods) > 1 {
+		_, _ = fmt.Fprintf(l.Err, "Found %d pods, using pod/%s\n", len(pods), pods[0].Name)
+		pods = pods[:1]
+	}
+	return pods, nil
+}
+
+// podsOf returns the pods that a controller owns, the most telling first: those
+// that run, then the newest.
+func podsOf(ctx context.Context, s *session.Session, c client.Interface, i resource.Info) ([]*corev1.Pod, error) {
+	var (
+		owner    client.Object
+		selector string
+		err      error
+	)
+	switch i.Mapping.GroupVersionResource {
+	case client.Jobs.GroupVersionResource:
+		var j *batchv1.Job
+		if j, err = client.Jobs.Get(ctx, c, i.Namespace, i.Name); err == nil {
+			owner, selector = j, metav1.FormatLabelSelector(j.Spec.Selector)
+		}
+	case client.ReplicationControllers.GroupVersionResource:
+		var rc *corev1.ReplicationController
+		if rc, err = client.ReplicationControllers.Get(ctx, c, i.Namespace, i.Name); err == nil {
+			owner, selector = rc, labels.SelectorFromSet(rc.Spec.Selector).String()
+		}
+	default:
+		return nil, fmt.Errorf("the logs of a %s cannot be printed: want a pod, a job or a replication controller", strings.ToLower(i.Mapping.Kind))
+	}
+	if err != nil {
+		return nil, err
+	}
+	pods, _, err := client.Pods.List(ctx, c, i.Namespace, metav1.ListOptions{LabelSelector: selector})
+	if err != nil {
+		return nil, err
+	}
+	pods = slices.DeleteFunc(pods, func(p *corev1.Pod) bool { return !metav1.IsControlledBy(p, owner) })
+	slices.SortStableFunc(pods, func(a, b *corev1.Pod) int {
+		if x, y := a.Status.Phase == corev1.PodRunning, b.Status.Phase == corev1.PodRunning; x != y {
+			if x {
+				return -1
+			}
+			return 1
+		}
+		return b.CreationTimestamp.Compare(a.CreationTimestamp.Time)
+	})
+	return pods, nil
+}
+
+// containers returns the containers of a pod that are meant.
+func (l *logs) containers(p *corev1.Pod) ([]string, error) {
+	if l.allContainers {
+		var names []string
+		for _, c := range p.Spec.InitContainers {
+			names = append(names, c.Name)
+		}
+		for _, c := range p.Spec.Containers {
+			names = append(names, c.Name)
+		}
+		return names, nil
+	}
+	name, err := containerOf(p, l.container, l.Err)
+	return []string{name}, err
+}
+
+// containerOf returns the container of a pod that a verb works on.
+func containerOf(p *corev1.Pod, asked string, notes io.Writer) (string, error) {
+	var all []string
+	for _, c := range p.Spec.Containers {
+		all = append(all, c.Name)
+	}
+	for _, c := range p.Spec.InitContainers {
+		all = append(all, c.Name)
+	}
+	switch {
+	case asked != "" && !slices.Contains(all, asked):
+		return "", fmt.Errorf("container %s is not valid for pod %s: it has %s", asked, p.Name, strings.Join(all, ", "))
+	case asked != "":
+		return asked, nil
+	case len(all) == 0:
+		return "", fmt.Errorf("pod %s has no containers", p.Name)
+	}
+	if name := p.Annotations["kubectl.kubernetes.io/default-container"]; slices.Contains(all, name) {
+		return name, nil
+	}
+	if len(all) > 1 {
+		_, _ = fmt.Fprintf(notes, "Defaulted container %q out of: %s\n", all[0], strings.Join(all, ", "))
+	}
+	return all[0], nil
+}
+
+// one prints the log of one container.
+func (l *logs) one(ctx context.Context, c *client.REST, query url.Values, src source, w io.Writer) error {
+	q := url.Values{"container": {src.container}}
+	maps.Copy(q, query)
+	path := "/api/v1/namespaces/" + src.pod.Namespace + "/pods/" + src.pod.Name + "/log"
+	resp, err := c.Do(ctx, client.RawRequest{Path: path, Query: q})
+	if err != nil {
+		return err
+	}
+	defer resp.Body.Close()
+	if l.prefix {
+		return prefixed(resp.Body, w, fmt.Sprintf("[pod/%s/%s] ", src.pod.Name, src.container))
+	}
+	_, err = io.Copy(w, resp.Body)
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	return err
+}
+
+// prefixed copies lines whole, each after a prefix.
+func prefixed(r io.Reader, w io.Writer, prefix string) error {
+	in := bufio.NewReader(r)
+	for {
+		line, err := in.ReadString('\n')
+		if line != "" {
+			if !strings.HasSuffix(line, "\n") {
+				line += "\n"
+			}
+			if _, err := io.WriteString(w, prefix+line); err != nil {
+				return err
+			}
+		}
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+	}
+}
+
+// followAll follows several logs; lines do not mix.
+func (l *logs) followAll(ctx context.Context, c *client.REST, query url.Values, sources []source) error {
+	if len(sources) > l.maxRequests {
+		return fmt.Errorf("you are attempting to follow %d log streams, but maximum allowed concurrency is %d, use --max-log-requests to increase the limit", len(sources), l.maxRequests)
+	}
+	out := &lineWriter{w: l.Out}
+	errs := make([]error, len(sources))
+	g := run.NewGroup(ctx, 0)
+	for i, src := range sources {
+		g.Go(func(ctx context.Context) {
+			part := out.part()
+			errs[i] = l.one(ctx, c, query, src, part)
+			part.flush()
+		})
+	}
+	g.Wait()
+	g.Stop()
+	return errors.Join(errs...)
+}
+
+// A lineWriter lets several writers share one by whole lines.
+type lineWriter struct {
+	mu sync.Mutex
+	w  io.Writer // guarded by mu
+}
+
+func (l *lineWriter) part() *linePart { return &linePart{to: l} }
+
+type linePart struct {
+	to   *lineWriter
+	rest []byte
+}
+
+// Write implements io.Writer.
+func (p *linePart) Write(b []byte) (int, error) {
+	p.rest = append(p.rest, b...)
+	end := slices.Index(p.rest, '\n')
+	if end < 0 {
+		return len(b), nil
+	}
+	for i := len(p.rest) - 1; i > end; i-- {
+		if p.rest[i] == '\n' {
+			end = i
+			break
+		}
+	}
+	p.to.mu.Lock()
+	defer p.to.mu.Unlock()
+	_, err := p.to.w.Write(p.rest[:end+1])
+	p.rest = append(p.rest[:0], p.rest[end+1:]...)
+	return len(b), err
+}
+
+func (p *linePart) flush() {
+	if len(p.rest) > 0 {
+		_, _ = p.Write([]byte("\n"))
+	}
+}
+
+// durationOrSeconds reads kubectl's old way to say a number of seconds, too.
+func durationOrSeconds(text string) (time.Duration, error) {
+	if strings.Trim(text, "0123456789") == "" && text != "" {
+		text += "s"
+	}
+	d, err := time.ParseDuration(text)
+	if err == nil && (d < 0 || d > math.MaxInt32*time.Second) {
+		err = errors.New("it is out of range")
+	}
+	return d, err
+}

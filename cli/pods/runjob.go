@@ -1,0 +1,285 @@
+package pods
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/spf13/cobra"
+	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+
+	"github.com/sampan-io/sampan/await"
+	"github.com/sampan-io/sampan/cli/exit"
+	"github.com/sampan-io/sampan/cli/manifest"
+	"github.com/sampan-io/sampan/cli/progress"
+	"github.com/sampan-io/sampan/cli/resource"
+	"github.com/sampan-io/sampan/cli/session"
+	"github.com/sampan-io/sampan/cli/waiting"
+	"github.com/sampan-io/sampan/client"
+)
+
+// runJob makes a Job and stands for it: its output, its exit code.
+type runJob struct {
+	*session.Globals
+	in       session.Input
+	validate session.Strictness
+	flags    manifest.JobFlags
+	remove   bool
+	timeout  time.Duration
+	waiting.Patience
+
+	events *waiting.Events
+}
+
+// RunJob returns the verb job, which is to stand below run.
+func RunJob(g *session.Globals) *cobra.Command {
+	r := &runJob{Globals: g}
+	cmd := &cobra.Command{
+		Use:   "job NAME --image=IMAGE [-- COMMAND [ARGUMENT…]] | job -f FILE",
+		Short: "Run a command as a Job: print its output, exit with its exit code",
+		Long: "Create a Job, print what its containers write as they write it, all of it however soon it ends, and exit with the\n" +
+			"exit code of the container. A Job made from flags runs once: --retries lets it be tried again.\n\n" +
+			"Exit code 125 is a failure that is not the command's: the Job could not be created or watched, its image could not be\n" +
+			"pulled, its container could not be started, or --timeout came first.\n\n" +
+			"Ctrl-C detaches: the Job goes on, and what is said then is how to come back to it (exit code 130). With --rm the\n" +
+			"Job is deleted, whether it has ended or was interrupted. A second Ctrl-C ends the command at once.",
+		Example: "  sampan run job hello --image=busybox --rm -- echo hello\n  sampan run job -f build-job.yaml --timeout=10m",
+		RunE: func(cmd *cobra.Command, args []string) error {
+			err := r.run(cmd, args)
+			var ended *exit.Error
+			if err == nil || errors.As(err, &ended) && ended.Err == nil {
+				return err
+			}
+			return exit.With(exit.Ours, err)
+		},
+	}
+	cmd.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
+		return exit.With(exit.Ours, exit.Usage(cmd.CommandPath(), exit.OfFlag(err)))
+	})
+	f := cmd.Flags()
+	r.in.FileFlags(f)
+	r.flags.Add(f)
+	f.BoolVar(&r.remove, "rm", false, "delete the Job in the end, and when interrupted")
+	f.DurationVar(&r.timeout, "timeout", 0, "how long to wait for its end; 0 waits for ever")
+	f.StringVar(&r.Fail, "fail", "grace", "what a likely failure (image pull) does: now ends the wait, grace ends it if it lasts, never")
+	f.DurationVar(&r.Grace, "grace", await.DefaultGrace, "how long a likely failure may last")
+	f.BoolVarP(&r.Quiet, "quiet", "q", false, "print nothing but the output of the containers")
+	r.validate.AddFlag(cmd)
+	return cmd
+}
+
+// command reads the command line: the Job that it describes, nil if it is in files.
+func (r *runJob) command(cmd *cobra.Command, args []string) (*batchv1.Job, error) {
+	dash := cmd.ArgsLenAtDash()
+	before := args
+	if dash >= 0 {
+		before = args[:dash]
+	}
+	switch {
+	case r.timeout < 0:
+		return nil, fmt.Errorf("--timeout=%v: want 0 or more", r.timeout)
+	case r.in.Given() && (len(args) > 0 || r.flags.Given(cmd.Flags())):
+		return nil, errors.New("with -f the Job is in the file: a NAME, a command and flags that describe a Job cannot be given as well")
+	case r.in.Given():
+		return nil, nil //nolint:nilnil // the file says it
+	case len(before) != 1:
+		return nil, fmt.Errorf("exactly one NAME is required, got %d; the command goes behind --", len(before))
+	}
+	return r.flags.Object(args[0], args[1:])
+}
+
+func (r *runJob) run(cmd *cobra.Command, args []string) error {
+	ctx := cmd.Context()
+	job, err := r.command(cmd, args)
+	if err == nil {
+		err = r.Apply(&await.Request{})
+	}
+	if err == nil {
+		r.events, err = waiting.EventsOf(r.Globals)
+	}
+	if err != nil {
+		return exit.Usage(cmd.CommandPath(), err)
+	}
+	s, err := r.Connect()
+	if err != nil {
+		return err
+	}
+	made, err := r.make(ctx, s, job)
+	if err != nil {
+		return err
+	}
+	ref := await.Ref{Resource: client.Jobs.GroupVersionResource, Kind: client.Jobs.Kind, Namespace: made.Namespace, Name: made.Name, UID: made.UID}
+	if r.events != nil {
+		r.events.Send(progress.Event{Type: progress.TypeWritten, Operation: "created", Object: progress.ObjectOf(ref)})
+	}
+	end, code, err := r.follow(ctx, s, made)
+	if ctx.Err() != nil {
+		code, err = exit.Interrupted, nil
+	}
+	err = errors.Join(err, r.leave(ctx, s, made, err != nil))
+	if err != nil && code != exit.Interrupted {
+		code = exit.Ours
+	}
+	if r.events != nil {
+		r.events.Ended(end, code, err)
+	}
+	if err == nil && code == exit.Done {
+		return nil
+	}
+	return exit.With(code, err)
+}
+
+// make creates the Job and returns what the server made of it.
+func (r *runJob) make(ctx context.Context, s *session.Session, job *batchv1.Job) (*batchv1.Job, error) {
+	info := resource.Info{Mapping: resource.MappingOf(client.Jobs), Namespace: s.Namespace}
+	if job != nil {
+		u, err := resource.Unstructured(job)
+		if err != nil {
+			return nil, err
+		}
+		u.SetNamespace(s.Namespace)
+		info.Name, info.Object, info.Source = u.GetName(), u, info.Mapping.Called(u.GetName())
+	} else {
+		infos, err := s.Infos(ctx, r.in, nil)
+		if err != nil {
+			return nil, err
+		}
+		if len(infos) != 1 || infos[0].Mapping.GroupVersionResource != client.Jobs.GroupVersionResource {
+			return nil, errors.New("the files must hold one Job and nothing else")
+		}
+		info = infos[0]
+		if err := s.Check(ctx, r.validate, info); err != nil {
+			return nil, err
+		}
+	}
+	got, err := s.Create(ctx, info.Mapping.GroupVersionResource, info.Namespace, "", info.Object,
+		metav1.CreateOptions{FieldValidation: string(r.validate), FieldManager: "kubectl-create"}, "")
+	if err != nil {
+		return nil, info.Fault(err)
+	}
+	u, ok := got.(*unstructured.Unstructured)
+	if !ok {
+		return nil, session.NotAnObject(info, got)
+	}
+	made := &batchv1.Job{}
+	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(u.Object, made); err != nil {
+		return nil, session.NotAnObject(info, got)
+	}
+	return made, nil
+}
+
+// follow prints the Job's output until it has ended, and returns its exit code, or
+// what of ours went wrong.
+func (r *runJob) follow(ctx context.Context, s *session.Session, job *batchv1.Job) (waiting.Ending, int, error) {
+	c, err := s.Typed()
+	if err != nil {
+		return waiting.Ending{}, exit.Ours, err
+	}
+	req := await.Request{
+		For: await.Complete, Timeout: r.timeout,
+		Targets: []await.Target{{
+			Resource: client.Jobs.GroupVersionResource, Kind: client.Jobs.Kind, Namespace: job.Namespace, Name: job.Name,
+			UID: job.UID, Generation: job.Generation, ResourceVersion: job.ResourceVersion,
+		}},
+	}
+	if err := r.Apply(&req); err != nil {
+		return waiting.Ending{}, exit.Ours, err
+	}
+	spec := job.Spec.Template.Spec
+	one := len(spec.Containers)+len(spec.InitContainers) == 1
+	e, readErr := waiting.Attend(ctx, s, c, req, waiting.Talk{Quiet: r.Quiet, Silent: true, Calm: true, Events: r.events}, one)
+	switch {
+	case ctx.Err() != nil:
+		return e, exit.Interrupted, nil
+	case e.Err == nil && e.Outcome.Result == await.AllDone:
+		return e, exit.Done, readErr
+	case e.Err == nil && e.Outcome.Result == await.SomeFailed:
+		code, known, err := jobExitCode(ctx, c, job)
+		if known || err != nil {
+			return e, code, errors.Join(err, readErr)
+		}
+	}
+	return e, exit.Ours, e.Failure(waiting.Talk{})
+}
+
+// jobExitCode returns the exit code of the container that failed a Job, if one did:
+// that of the pod that ended last.
+func jobExitCode(ctx context.Context, c client.Interface, job *batchv1.Job) (code int, known bool, err error) {
+	now, err := client.Jobs.Get(ctx, c, job.Namespace, job.Name)
+	if err != nil {
+		return exit.Ours, false, err
+	}
+	failed := slices.ContainsFunc(now.Status.Conditions, func(c batchv1.JobCondition) bool {
+		// The second is the first one's announcement: the decision has been made.
+		return (c.Type == batchv1.JobFailed || c.Type == batchv1.JobFailureTarget) && c.Status == corev1.ConditionTrue && c.Reason != batchv1.JobReasonDeadlineExceeded
+	})
+	if !failed || now.UID != job.UID {
+		return exit.Ours, false, nil // it has not ended by itself
+	}
+	pods, _, err := client.Pods.List(ctx, c, job.Namespace, metav1.ListOptions{LabelSelector: metav1.FormatLabelSelector(now.Spec.Selector)})
+	if err != nil {
+		return exit.Ours, false, err
+	}
+	var last time.Time
+	for _, p := range pods {
+		if !metav1.IsControlledBy(p, now) {
+			continue
+		}
+		for _, s := range slices.Concat(p.Status.InitContainerStatuses, p.Status.ContainerStatuses) {
+			t := s.State.Terminated
+			if t == nil {
+				t = s.LastTerminationState.Terminated
+			}
+			if t == nil || t.ExitCode == 0 || notStarted(t.Reason) || t.FinishedAt.Time.Before(last) {
+				continue
+			}
+			code, known, last = int(t.ExitCode), true, t.FinishedAt.Time
+		}
+	}
+	return code, known, nil
+}
+
+// notStarted reports whether a container has ended without having begun, so that its
+// exit code is one that the runtime made up.
+func notStarted(reason string) bool {
+	return reason == "StartError" || reason == "ContainerCannotRun" || reason == "ContainerStatusUnknown"
+}
+
+// leave deletes the Job or says what goes on.
+func (r *runJob) leave(ctx context.Context, s *session.Session, job *batchv1.Job, failed bool) error {
+	name := "job/" + job.Name
+	where := ""
+	if job.Namespace != "default" {
+		where = " -n " + job.Namespace
+	}
+	interrupted := ctx.Err() != nil
+	if !r.remove {
+		switch {
+		case interrupted:
+			_, _ = fmt.Fprintf(r.Err, "interrupted: %s goes on without this command; 'sampan logs%s %s -f' shows its output, 'sampan delete%s %s' ends it\n", name, where, name, where, name)
+		case failed && !r.Quiet:
+			_, _ = fmt.Fprintf(r.Err, "%s is still there; 'sampan delete%s %s' removes it\n", name, where, name)
+		}
+		return nil
+	}
+	const limit = 10 * time.Second // for one request
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), limit)
+	defer cancel()
+	background := metav1.DeletePropagationBackground
+	err := s.Delete(ctx, client.Jobs.GroupVersionResource, job.Namespace, job.Name, metav1.DeleteOptions{
+		PropagationPolicy: &background, Preconditions: &metav1.Preconditions{UID: &job.UID},
+	})
+	if exit.IsGone(err) {
+		err = nil // somebody was faster
+	}
+	if err == nil && interrupted {
+		_, _ = fmt.Fprintf(r.Err, "interrupted: %s is deleted\n", name)
+	}
+	return err
+}

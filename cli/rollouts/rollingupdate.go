@@ -1,0 +1,309 @@
+package rollouts
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"time"
+
+	"github.com/spf13/cobra"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/intstr"
+
+	"github.com/sampan-io/sampan/cli/exit"
+	"github.com/sampan-io/sampan/cli/resource"
+	"github.com/sampan-io/sampan/cli/session"
+	"github.com/sampan-io/sampan/cli/show"
+	"github.com/sampan-io/sampan/client"
+	"github.com/sampan-io/sampan/rollout"
+)
+
+type rollingUpdate struct {
+	*session.Globals
+	in                    session.Input
+	image, container      string
+	pullPolicy            string
+	surge, unavailable    string
+	updatePeriod          time.Duration
+	pollInterval          time.Duration
+	timeout               time.Duration
+	minReady              int32
+	canaries              int32
+	key, cleanup          string
+	rollback, promote     bool
+	replacePods, autoUndo bool
+	dryRun                session.DryRun
+	validate              session.Strictness
+
+	limits bool // one of them was said
+}
+
+// RollingUpdate returns the verb rolling-update.
+func RollingUpdate(g *session.Globals) *cobra.Command {
+	u := &rollingUpdate{Globals: g}
+	cmd := &cobra.Command{
+		Use:     "rolling-update OLD [NEW] --image=IMAGE | -f NEW_SPEC | --rollback | --promote | --replace-pods",
+		Aliases: []string{"rollingupdate"},
+		Short:   "Replace the pods of a replication controller, a few at a time",
+		Long: "Replace the pods of a replication controller by others, a few at a time, so that enough of them are ready all\n" +
+			"the time. With one name the controller keeps it; with two, or -f, the new one has the new name. With\n" +
+			"--replace-pods, each pod is replaced by one of the same kind, with at most one missing.\n\n" +
+			"It blocks until the update is complete, or until the canaries are ready. Interrupted, killed or timed out, it is\n" +
+			"resumed by running the same command again, gone on with by --promote, and undone by --rollback. Of two at once,\n" +
+			"the second says who is at it and stops, unless the first is dead.\n\n" +
+			"Exit codes: 0 done, 1 wrong use, no connection or somebody else is at it, 2 the new pods cannot become ready,\n" +
+			"3 no progress, 4 no such controller, 5 it failed and was rolled back (--auto-rollback).",
+		Example: "  sampan rolling-update web --image=shop/web:v2\n" +
+			"  sampan rolling-update web --image=shop/web:v2 --canaries=1 && sampan rolling-update web --promote\n" +
+			"  sampan rolling-update web --rollback\n" +
+			"  sampan rolling-update web --replace-pods",
+		Args: cobra.RangeArgs(1, 2),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			u.limits = cmd.Flags().Changed("max-surge") || cmd.Flags().Changed("max-unavailable")
+			return u.run(cmd.Context(), args)
+		},
+	}
+	f := cmd.Flags()
+	u.in.FileFlags(f)
+	f.StringVar(&u.image, "image", "", "image for the new pods")
+	f.StringVar(&u.container, "container", "", "which container gets the image; needed where there are several")
+	f.StringVar(&u.pullPolicy, "image-pull-policy", "", "Always, IfNotPresent or Never; empty leaves it as it is")
+	f.StringVar(&u.surge, "max-surge", "1", "how many pods more than desired there may be, a number or a percentage; with --replace-pods none")
+	f.StringVar(&u.unavailable, "max-unavailable", "0", "how many pods fewer than desired may be ready, a number or a percentage; with --replace-pods one")
+	f.Int32Var(&u.minReady, "min-ready-seconds", 0, "how long a pod must have been ready to count")
+	f.Int32Var(&u.canaries, "canaries", 0, "stop after so many new pods, to go on with --promote or back with --rollback; 0 means not to")
+	f.BoolVar(&u.autoUndo, "auto-rollback", false, "undo the update if the new pods are certain to fail or there is no progress for the timeout")
+	f.StringVar(&u.cleanup, "cleanup", "", "what becomes of the old controller: delete (the default with two names), rename (with one), preserve")
+	f.DurationVar(&u.updatePeriod, "update-period", time.Minute, "pause between adding new pods and removing old ones")
+	f.DurationVar(&u.pollInterval, "poll-interval", 3*time.Second, "accepted for old scripts; nothing is polled")
+	f.DurationVar(&u.timeout, "timeout", 5*time.Minute, "how long to go on without any progress; 0 means for ever")
+	f.StringVar(&u.key, "deployment-label-key", rollout.DefaultKey, "label that tells old pods from new")
+	f.BoolVar(&u.rollback, "rollback", false, "undo the update that is under way")
+	f.BoolVar(&u.promote, "promote", false, "go on with the update that is under way, whatever it is to")
+	f.BoolVar(&u.replacePods, "replace-pods", false, "replace each pod by one of the same kind")
+	u.validate.AddFlag(cmd)
+	u.dryRun.AddFlag(cmd)
+	return cmd
+}
+
+const rollingUpdateName = "sampan rolling-update"
+
+func (u *rollingUpdate) run(ctx context.Context, args []string) error {
+	f, err := show.Parse(u.Output)
+	if err != nil {
+		return err
+	}
+	if err := u.check(); err != nil {
+		return exit.Usage(rollingUpdateName, err)
+	}
+	s, err := u.Connect()
+	if err != nil {
+		return err
+	}
+	c, err := s.Typed()
+	if err != nil {
+		return err
+	}
+	opts, err := u.options(ctx, s, c, args)
+	if err != nil {
+		return err
+	}
+	if !f.IsTable() {
+		opts.Out = u.Err // the standard output is for the object alone
+	}
+	up, err := rollout.New(opts)
+	if err != nil {
+		return exit.Usage(rollingUpdateName, err)
+	}
+	if u.dryRun != "none" {
+		return u.preview(ctx, c, f, up, args[0])
+	}
+	out, err := up.Run(ctx)
+	if err != nil {
+		return u.ending(ctx, s, args[0], err)
+	}
+	if !f.IsTable() {
+		rc, err := client.ReplicationControllers.Get(ctx, c, s.Namespace, out.Name)
+		if err != nil {
+			return err
+		}
+		if out.Canaries > 0 {
+			u.canariesReady(s, u.Err, args[0], out)
+		}
+		return u.print(f, rc)
+	}
+	switch {
+	case out.Canaries > 0:
+		u.canariesReady(s, u.Out, args[0], out)
+	case u.replacePods:
+		_, err = fmt.Fprintf(u.Out, "replicationcontroller/%s pods replaced\n", out.Name)
+	case out.Name != args[0]:
+		_, err = fmt.Fprintf(u.Out, "replicationcontroller/%s rolling updated to %q\n", args[0], out.Name)
+	default:
+		_, err = fmt.Fprintf(u.Out, "replicationcontroller/%s rolling updated\n", args[0])
+	}
+	return err
+}
+
+// check looks at the flags that package rollout does not know of.
+func (u *rollingUpdate) check() error {
+	ways := 0
+	for _, chosen := range []bool{u.image != "", u.in.Given(), u.rollback, u.promote, u.replacePods} {
+		if chosen {
+			ways++
+		}
+	}
+	switch {
+	case ways != 1:
+		return errors.New("say what to update to: one of --image, -f, --rollback, --promote and --replace-pods")
+	case u.key == "":
+		return errors.New("--deployment-label-key must not be empty")
+	case u.minReady < 0:
+		return errors.New("--min-ready-seconds must not be negative")
+	case u.canaries < 0:
+		return errors.New("--canaries must not be negative")
+	}
+	return nil
+}
+
+func (u *rollingUpdate) options(ctx context.Context, s *session.Session, c *client.REST, args []string) (rollout.Options, error) {
+	opts := rollout.Options{
+		Client: c, Namespace: s.Namespace, Old: args[0],
+		Image: u.image, Container: u.container, PullPolicy: corev1.PullPolicy(u.pullPolicy),
+		Rollback: u.rollback, Promote: u.promote, ReplacePods: u.replacePods,
+		Canaries: u.canaries, AutoRollback: u.autoUndo, Cleanup: rollout.Cleanup(u.cleanup),
+		MinReady: time.Duration(u.minReady) * time.Second, Key: u.key,
+		UpdatePeriod: u.updatePeriod, Timeout: u.timeout,
+		Out:      u.Out,
+		Progress: func(why string) { _, _ = fmt.Fprintf(u.Err, "waiting: %s\n", why) },
+		Log:      slog.New(slog.DiscardHandler), // what matters of it is told as progress
+	}
+	if u.limits || !u.replacePods {
+		surge, unavailable := intstr.Parse(u.surge), intstr.Parse(u.unavailable)
+		opts.Surge, opts.Unavailable = &surge, &unavailable
+	}
+	if len(args) == 2 {
+		opts.NewName = args[1]
+	}
+	if !u.in.Given() {
+		return opts, nil
+	}
+	var err error
+	if opts.New, err = u.newSpec(ctx, s); err != nil {
+		return opts, err
+	}
+	if opts.NewName != "" && opts.NewName != opts.New.Name {
+		return opts, exit.Usage(rollingUpdateName, fmt.Errorf("the file names the new controller %q, the command line %q", opts.New.Name, opts.NewName))
+	}
+	opts.NewName = ""
+	return opts, nil
+}
+
+// again returns a command line on the same controller.
+func again(s *session.Session, name, flag string) string {
+	line := rollingUpdateName + " " + name
+	if s.Enforced {
+		line += " -n " + s.Namespace
+	}
+	return "'" + line + " " + flag + "'"
+}
+
+// canariesReady says how to go on.
+func (u *rollingUpdate) canariesReady(s *session.Session, w io.Writer, name string, out rollout.Outcome) {
+	_, _ = fmt.Fprintf(w, "replicationcontroller/%s stopped at %d of %d pods new and ready (%s)\n%s goes on, %s goes back\n",
+		name, out.Canaries, out.Desired, out.Name, again(s, name, "--promote"), again(s, name, "--rollback"))
+}
+
+// ending says what an update that did not complete left, and picks the exit code.
+func (u *rollingUpdate) ending(ctx context.Context, s *session.Session, name string, err error) error {
+	advice := "the same command resumes it, " + again(s, name, "--rollback") + " undoes it"
+	if u.replacePods {
+		advice = "the same command resumes it, " + again(s, name, "--rollback") + " leaves the other pods as they are"
+	}
+	var (
+		back   *rollout.RolledBackError
+		late   *rollout.TimeoutError
+		failed *rollout.FailedError
+		busy   *rollout.BusyError
+	)
+	switch {
+	case errors.As(err, &back):
+		return exit.With(exit.RolledBack, err)
+	case errors.As(err, &late):
+		return exit.With(exit.TimedOut, fmt.Errorf("%w; %s", err, advice))
+	case errors.As(err, &failed):
+		return exit.With(exit.Failed, fmt.Errorf("%w; %s", err, advice))
+	case errors.As(err, &busy):
+		return fmt.Errorf("%w: wait for that to end, or end it there", err)
+	case ctx.Err() != nil:
+		_, _ = fmt.Fprintf(u.Err, "interrupted: the update is where it was; %s\n", advice)
+	}
+	return err
+}
+
+func (u *rollingUpdate) newSpec(ctx context.Context, s *session.Session) (*corev1.ReplicationController, error) {
+	infos, err := s.Infos(ctx, u.in, nil)
+	if err != nil {
+		return nil, err
+	}
+	if len(infos) != 1 || infos[0].Mapping.GroupVersionResource != client.ReplicationControllers.GroupVersionResource {
+		return nil, errors.New("the file must hold one ReplicationController and nothing else")
+	}
+	rc := &corev1.ReplicationController{}
+	if err := s.Check(ctx, u.validate, infos[0]); err != nil {
+		return nil, err
+	}
+	err = runtime.DefaultUnstructuredConverter.FromUnstructuredWithValidation(infos[0].Object.Object, rc, u.validate != metav1.FieldValidationIgnore)
+	switch {
+	case err != nil && runtime.IsStrictDecodingError(err) && u.validate == metav1.FieldValidationWarn:
+		s.Warn(err.Error())
+	case err != nil:
+		return nil, fmt.Errorf("%s: %w", infos[0].Source, err)
+	}
+	if infos[0].Namespace != s.Namespace {
+		return nil, fmt.Errorf("%s: the controller is in namespace %q, the one to update in %q", infos[0].Source, infos[0].Namespace, s.Namespace)
+	}
+	return rc, nil
+}
+
+// preview shows what would be made and changes nothing.
+func (u *rollingUpdate) preview(ctx context.Context, c *client.REST, f show.Format, up *rollout.Updater, old string) error {
+	rc, err := up.Target(ctx)
+	if err != nil {
+		return err
+	}
+	if u.dryRun == "server" && (u.image != "" || u.in.Given()) {
+		_, err := c.Create(ctx, client.ReplicationControllers.GroupVersionResource, rc.Namespace, "", rc, metav1.CreateOptions{DryRun: u.dryRun.Option()}, "")
+		if err != nil && !apierrors.IsAlreadyExists(err) { // it does when the update is under way
+			return err
+		}
+	}
+	switch {
+	case !f.IsTable():
+		return u.print(f, rc)
+	case u.rollback:
+		_, err = fmt.Fprintf(u.Out, "Rolling back to:\n%s\n", rc.Name)
+	case u.replacePods:
+		_, err = fmt.Fprintf(u.Out, "Replacing %d pods of:\n%s\n", rc.Status.Replicas, rc.Name)
+	default: // kubectl's words
+		_, err = fmt.Fprintf(u.Out, "Rolling from:\n%s\nTo:\n%s\n", old, rc.Name)
+	}
+	return err
+}
+
+func (u *rollingUpdate) print(f show.Format, rc *corev1.ReplicationController) error {
+	rc = rc.DeepCopy()
+	rc.SetGroupVersionKind(client.ReplicationControllers.GVK())
+	m, err := runtime.DefaultUnstructuredConverter.ToUnstructured(rc)
+	if err != nil {
+		return fmt.Errorf("printing %s: %w", rc.Name, err)
+	}
+	mapping := resource.MappingOf(client.ReplicationControllers)
+	return f.Print(u.Out, mapping, &unstructured.Unstructured{Object: m})
+}

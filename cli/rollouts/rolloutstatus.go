@@ -1,0 +1,208 @@
+package rollouts
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"time"
+
+	"github.com/spf13/cobra"
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/labels"
+
+	"github.com/sampan-io/sampan/await"
+	"github.com/sampan-io/sampan/cli/exit"
+	"github.com/sampan-io/sampan/cli/resource"
+	"github.com/sampan-io/sampan/cli/session"
+	"github.com/sampan-io/sampan/cli/waiting"
+	"github.com/sampan-io/sampan/client"
+)
+
+type rolloutStatus struct {
+	rolloutVerb
+	waiting.Patience
+	watch   bool
+	timeout time.Duration
+}
+
+func rolloutStatusCommand(g *session.Globals) *cobra.Command {
+	r := &rolloutStatus{rolloutVerb: rolloutVerb{Globals: g, name: "status"}}
+	cmd := &cobra.Command{
+		Use:   "status TYPE/NAME…",
+		Short: "Follow a rollout to its end",
+		Long: "Follow a rollout, saying what holds it up, until it is done: all pods are new and ready, they are in the endpoints of\n" +
+			"their services, and the old ones are gone. It ends as well when canaries are ready and wait for a decision.\n\n" +
+			"Exit codes: 0 done, 1 wrong use or no connection, 2 failed for good, 3 timed out, 4 gone, 5 it was rolled back by itself.",
+		Example: "  sampan rollout status deployment/web --timeout=5m",
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return r.each(cmd.Context(), args, r.follow)
+		},
+	}
+	f := cmd.Flags()
+	r.in.FileFlags(f)
+	r.in.SelectorFlags(f)
+	f.BoolVarP(&r.watch, "watch", "w", true, "follow it to its end; false looks once")
+	f.DurationVar(&r.timeout, "timeout", 0, "how long to follow it; 0 means to the end")
+	r.AddFlags(f)
+	return cmd
+}
+
+// retreatTime is how long the controller may take to roll back what has failed.
+const retreatTime = 30 * time.Second
+
+func (r *rolloutStatus) follow(ctx context.Context, s *session.Session, i resource.Info, u *unstructured.Unstructured) (string, error) {
+	degree := await.OldGone
+	if is, err := served(ctx, s, u); err != nil {
+		return "", err
+	} else if is {
+		degree = await.All(await.OldGone, await.Serving)
+	}
+	req := await.Request{
+		For:     degree,
+		Targets: []await.Target{waiting.TargetOf(i)}, Timeout: max(0, r.timeout), Once: !r.watch,
+	}
+	if err := r.Apply(&req); err != nil {
+		return "", exit.Usage("sampan rollout status", err)
+	}
+	talk := waiting.Talk{Quiet: r.Quiet, Logs: r.Logs, Silent: true}
+	if !isDeployment(i) {
+		if err := waiting.For(ctx, s, req, talk); err != nil {
+			return "", err
+		}
+		return "", r.done(i)
+	}
+	before, err := deployment("status", i, u)
+	if err != nil {
+		return "", err
+	}
+	if c := conditionOf(before, "RolledBack"); c != nil && c.Status == corev1.ConditionTrue {
+		return "", r.wentBack(i, c.Reason, c.Message)
+	}
+	failure, err := decided(ctx, s, req, talk, before.Annotations[canariesAnnotation] != "")
+	if err != nil {
+		return "", err
+	}
+	if ctx.Err() != nil {
+		return "", failure
+	}
+	after, err := deploymentNow(ctx, s, req.Targets[0])
+	if err != nil {
+		return "", err
+	}
+	if failure != nil && exit.Code(failure) == exit.Failed && after.Annotations[autoRollback] == "true" && retreatOf(after) < before.Generation {
+		back, err := await.ParseDegree("condition=RolledBack")
+		if err != nil {
+			return "", err
+		}
+		// If it does not come to pass, the failure stands.
+		_ = waiting.For(ctx, s, await.Request{For: back, Targets: req.Targets, Timeout: retreatTime, Fail: await.FailNever}, waiting.Talk{Quiet: true, Silent: true})
+		if after, err = deploymentNow(ctx, s, req.Targets[0]); err != nil {
+			return "", err
+		}
+	}
+	switch {
+	case retreatOf(after) >= before.Generation:
+		if err := waiting.For(ctx, s, req, talk); err != nil {
+			return "", err
+		}
+		if after, err = deploymentNow(ctx, s, req.Targets[0]); err != nil {
+			return "", err
+		}
+		reason, message := "", "it was rolled back, see its events"
+		if c := conditionOf(after, "RolledBack"); c != nil {
+			reason, message = c.Reason, c.Message
+		}
+		return "", r.wentBack(i, reason, message)
+	case failure != nil:
+		return "", failure
+	case decides(after):
+		_, err := fmt.Fprintf(r.Out, "%s %q waits with its canaries: %s\n'sampan rollout promote %s' goes on, 'sampan rollout abort %s' goes back\n",
+			lower(i), i.Name, conditionOf(after, appsv1.DeploymentProgressing).Message, i, i)
+		return "", err
+	}
+	return "", r.done(i)
+}
+
+// decided waits until a rollout is done or has failed, which is the first result, or
+// waits with its canaries.
+func decided(ctx context.Context, s *session.Session, req await.Request, talk waiting.Talk, canaries bool) (failure, err error) {
+	if !canaries {
+		return waiting.For(ctx, s, req, talk), nil
+	}
+	// While it may still be that, no trouble of the pods is a failure of the wait: what
+	// the controller says of its progress is.
+	ends := []await.Degree{req.For}
+	for _, status := range []corev1.ConditionStatus{corev1.ConditionUnknown, corev1.ConditionFalse} {
+		d, err := await.ParseDegree("condition=" + string(appsv1.DeploymentProgressing) + "=" + string(status))
+		if err != nil {
+			return nil, err
+		}
+		ends = append(ends, d)
+	}
+	first := req
+	first.For = await.Any(ends...)
+	if failure = waiting.For(ctx, s, first, talk); failure != nil {
+		return failure, nil
+	}
+	d, err := deploymentNow(ctx, s, req.Targets[0])
+	if err != nil || decides(d) {
+		return nil, err
+	}
+	return waiting.For(ctx, s, req, talk), nil // it is decided: this says how
+}
+
+// served reports whether there is a service that selects the pods of an object.
+func served(ctx context.Context, s *session.Session, u *unstructured.Unstructured) (bool, error) {
+	pods, _, err := unstructured.NestedStringMap(u.Object, "spec", "template", "metadata", "labels")
+	if err != nil || len(pods) == 0 {
+		return false, nil //nolint:nilerr // it makes no pods that a service could select
+	}
+	c, err := s.Typed()
+	if err != nil {
+		return false, err
+	}
+	services, _, err := client.Services.List(ctx, c, u.GetNamespace(), metav1.ListOptions{})
+	for _, service := range services {
+		if len(service.Spec.Selector) > 0 && labels.SelectorFromSet(service.Spec.Selector).Matches(labels.Set(pods)) {
+			return true, nil
+		}
+	}
+	return false, err
+}
+
+func deploymentNow(ctx context.Context, s *session.Session, t await.Target) (*appsv1.Deployment, error) {
+	c, err := s.Typed()
+	if err != nil {
+		return nil, err
+	}
+	return client.Deployments.Get(ctx, c, t.Namespace, t.Name)
+}
+
+func (r *rolloutStatus) done(i resource.Info) error {
+	_, err := fmt.Fprintf(r.Out, "%s %q successfully rolled out\n", lower(i), i.Name)
+	return err
+}
+
+// wentBack says that there was a rollback, which is an error unless somebody asked
+// for it.
+func (r *rolloutStatus) wentBack(i resource.Info, reason, message string) error {
+	if reason == canariesAborted {
+		_, err := fmt.Fprintf(r.Out, "%s %q: %s\n", lower(i), i.Name, message)
+		return err
+	}
+	return exit.With(exit.RolledBack, fmt.Errorf("%s %q: %s", lower(i), i.Name, message))
+}
+
+// retreatOf returns the last generation that was rolled back; 0 is none.
+func retreatOf(d *appsv1.Deployment) int64 {
+	var note struct {
+		Generation int64 `json:"generation"`
+	}
+	if err := json.Unmarshal([]byte(d.Annotations[rolledBackAnnotation]), &note); err != nil {
+		return 0 // there is none
+	}
+	return note.Generation
+}

@@ -1,0 +1,114 @@
+package session
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/pflag"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+
+	"github.com/sampan-io/sampan/cluster/local"
+)
+
+// Streams are what a command reads and writes.
+type Streams struct {
+	In       io.Reader
+	Out, Err io.Writer
+
+	// Release is called when a wait has been interrupted, so that the next interruption
+	// ends the program at once; may be nil.
+	Release func()
+}
+
+// Globals are the flags that every verb has, and its streams.
+type Globals struct {
+	Streams
+	Version string // of this program
+
+	Name       string // which of the clusters on this machine
+	DataDir    string // where it keeps its data; empty means the default for Name
+	Kubeconfig string // path; empty means $KUBECONFIG or ~/.kube/config
+	Context    string // empty means the kubeconfig's current one
+	Namespace  string // empty means the context's, or "default"
+	Output     string // as given with -o
+
+	RequestTimeout time.Duration // 0 means none
+}
+
+// AddFlags adds the flags to the root of a command tree.
+func (g *Globals) AddFlags(f *pflag.FlagSet) {
+	f.StringVar(&g.Name, "name", local.DefaultName, "name of the cluster on this machine")
+	f.StringVar(&g.DataDir, "data-dir", "", "directory of that cluster's data")
+	f.StringVar(&g.Kubeconfig, "kubeconfig", "", "path of the kubeconfig file (default $KUBECONFIG or ~/.kube/config)")
+	f.StringVar(&g.Context, "context", "", "context of the kubeconfig to use")
+	f.StringVarP(&g.Namespace, "namespace", "n", "", "namespace to work in")
+	f.StringVarP(&g.Output, "output", "o", "", "how to print: json, yaml, name, wide, jsonpath=…, custom-columns=…")
+	f.DurationVar(&g.RequestTimeout, "request-timeout", 0, "how long one request to the server may take; 0 means any time")
+}
+
+func (g *Globals) loader() clientcmd.ClientConfig {
+	rules := clientcmd.NewDefaultClientConfigLoadingRules()
+	rules.ExplicitPath = g.Kubeconfig
+	rules.Warner = func(err error) { _, _ = fmt.Fprintln(g.Err, "warning:", err) }
+	overrides := &clientcmd.ConfigOverrides{CurrentContext: g.Context}
+	overrides.Context.Namespace = g.Namespace
+	return clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, overrides)
+}
+
+// Config returns the server and the user that the kubeconfig and the flags name.
+func (g *Globals) Config() (*rest.Config, error) {
+	if err := g.checkContext(); err != nil {
+		return nil, err
+	}
+	cfg, err := g.loader().ClientConfig()
+	switch {
+	case clientcmd.IsEmptyConfig(err):
+		return nil, errors.New("there is no cluster to talk to: the kubeconfig is missing or empty. " +
+			"Bring one up with 'sampan up', or name a file with --kubeconfig")
+	case err != nil:
+		return nil, fmt.Errorf("kubeconfig: %w", err)
+	}
+	cfg.Timeout = g.RequestTimeout
+	cfg.UserAgent = "sampan/" + g.Version
+	return cfg, nil
+}
+
+// checkContext says what the kubeconfig lacks to choose a server. One that has
+// nothing in it is no error: a pod has a server without one.
+func (g *Globals) checkContext() error {
+	raw, err := g.loader().RawConfig()
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return fmt.Errorf("the kubeconfig %q does not exist; --kubeconfig names the file, 'sampan kubeconfig' prints that of a cluster on this machine", g.Kubeconfig)
+	case err != nil:
+		return fmt.Errorf("kubeconfig: %w", err)
+	}
+	name := cmp.Or(g.Context, raw.CurrentContext)
+	if name == "" && len(raw.Contexts) == 0 {
+		return nil
+	}
+	others := "it has none"
+	if len(raw.Contexts) > 0 {
+		others = "it has " + strings.Join(slices.Sorted(maps.Keys(raw.Contexts)), ", ")
+	}
+	chosen := raw.Contexts[name]
+	switch {
+	case name == "":
+		return fmt.Errorf("the kubeconfig has no current context: %s. Choose with --context, or name another file with --kubeconfig", others)
+	case chosen == nil:
+		return fmt.Errorf("the kubeconfig has no context %q: %s. Choose with --context, or name another file with --kubeconfig", name, others)
+	case raw.Clusters[chosen.Cluster] == nil:
+		return fmt.Errorf("the context %q of the kubeconfig wants a cluster %q, which is not in it: choose another context with --context, or another file with --kubeconfig", name, chosen.Cluster)
+	case chosen.AuthInfo != "" && raw.AuthInfos[chosen.AuthInfo] == nil:
+		return fmt.Errorf("the context %q of the kubeconfig wants a user %q, who is not in it: choose another context with --context, or another file with --kubeconfig", name, chosen.AuthInfo)
+	}
+	return nil
+}

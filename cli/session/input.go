@@ -1,0 +1,49 @@
+package session
+
+import (
+	"strings"
+
+	"github.com/spf13/pflag"
+)
+
+// An Input is what flags and arguments say about objects. The zero value says nothing.
+type Input struct {
+	files         []string
+	recursive     bool
+	kustomize     string
+	Labels        string
+	Fields        string
+	All           bool
+	AllNamespaces bool
+	Lazy          bool
+}
+
+// FileFlags gives a verb -f, -R and -k.
+func (in *Input) FileFlags(f *pflag.FlagSet) {
+	f.VarP((*fileNames)(&in.files), "filename", "f", "file, directory, pattern or address with objects, YAML or JSON; - is the standard input")
+	f.BoolVarP(&in.recursive, "recursive", "R", false, "read the directories in directories given with -f, too")
+	f.StringVarP(&in.kustomize, "kustomize", "k", "", "directory of a kustomization; cannot be used together with -f or -R")
+}
+
+// fileNames is the value of a flag that may be given several times, or once with names
+// separated by commas.
+type fileNames []string
+
+func (f *fileNames) String() string { return strings.Join(*f, ",") }
+func (f *fileNames) Type() string   { return "strings" }
+
+// Set implements pflag.Value.
+func (f *fileNames) Set(text string) error {
+	*f = append(*f, strings.Split(text, ",")...)
+	return nil
+}
+
+// Given reports whether objects were given with -f or -k.
+func (in *Input) Given() bool { return len(in.files) > 0 || in.kustomize != "" }
+
+// SelectorFlags gives a verb -l, --field-selector and -A.
+func (in *Input) SelectorFlags(f *pflag.FlagSet) {
+	f.StringVarP(&in.Labels, "selector", "l", "", "label selector (a=b, a!=b, a in (b,c), a)")
+	f.StringVar(&in.Fields, "field-selector", "", "field selector (metadata.name=x, status.phase!=Running)")
+	f.BoolVarP(&in.AllNamespaces, "all-namespaces", "A", false, "look in all namespaces")
+}

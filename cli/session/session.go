@@ -1,0 +1,80 @@
+package session
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"k8s.io/client-go/rest"
+
+	"github.com/sampan-io/sampan/cli/resource"
+	"github.com/sampan-io/sampan/cli/schema"
+	"github.com/sampan-io/sampan/client"
+)
+
+// A Session is a connection for one verb: the server, and what is known of it. It is for
+// one goroutine, but for its client, which is for many.
+type Session struct {
+	Streams
+	*client.REST // objects come out unstructured
+	Warn         func(text string)
+	Mapper       *resource.Mapper
+	schemas      *schema.Schemas // nil until the first object is checked
+	Namespace    string
+	Enforced     bool // the namespace was chosen with a flag
+}
+
+// warningCode is that of the warnings that are for people (RFC 7234, 5.5.7).
+const warningCode = 299
+
+// Connect returns a connection to the server that the kubeconfig and the flags name. It
+// makes no request yet.
+func (g *Globals) Connect() (*Session, error) {
+	cfg, err := g.Config()
+	if err != nil {
+		return nil, err
+	}
+	// What a server warns of is said once, however many requests it concerns.
+	warnings := rest.NewWarningWriter(g.Err, rest.WarningWriterOptions{Deduplicate: true})
+	warn := func(text string) { warnings.HandleWarningHeader(warningCode, "-", text) }
+	c, err := client.NewREST(cfg, client.RESTOptions{Dynamic: true, Warn: warn})
+	if err != nil {
+		return nil, err
+	}
+	s := &Session{Streams: g.Streams, REST: c, Warn: warn, Mapper: resource.NewMapper(c)}
+	if s.Namespace, s.Enforced, err = g.loader().Namespace(); err != nil {
+		return nil, fmt.Errorf("kubeconfig: %w", err)
+	}
+	return s, nil
+}
+
+// Typed returns a client whose built-in objects have their Go types.
+func (s *Session) Typed() (*client.REST, error) {
+	return client.NewREST(s.REST.Config(), client.RESTOptions{Warn: s.Warn})
+}
+
+// Infos collects what was meant. Errors of single documents are joined; the
+// objects of the others are returned beside them.
+func (s *Session) Infos(ctx context.Context, in Input, args []string) ([]resource.Info, error) {
+	var (
+		infos []resource.Info
+		errs  []error
+	)
+	for info, err := range resource.Stream(ctx, s.Mapper, s.Request(in, args)) {
+		if err != nil {
+			errs = append(errs, err)
+			continue
+		}
+		infos = append(infos, info)
+	}
+	return infos, errors.Join(errs...)
+}
+
+// Request returns what flags and arguments ask for, as package resource wants it.
+func (s *Session) Request(in Input, args []string) resource.Request {
+	return resource.Request{
+		Files: in.files, Recursive: in.recursive, Kustomize: in.kustomize, In: s.In, Args: args,
+		Labels: in.Labels, Fields: in.Fields, All: in.All, Lazy: in.Lazy,
+		Namespace: s.Namespace, Enforced: s.Enforced, AllNamespaces: in.AllNamespaces,
+	}
+}

@@ -1,0 +1,207 @@
+package show
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"unicode/utf8"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/client-go/util/jsonpath"
+	"sigs.k8s.io/yaml"
+
+	"github.com/sampan-io/sampan/cli/resource"
+)
+
+// A Format is how -o wants objects printed. Make it with [Parse].
+type Format struct {
+	Kind    string // "" and "wide" are tables
+	path    *jsonpath.JSONPath
+	columns []column
+}
+
+// A column is one of -o custom-columns.
+type column struct {
+	head string
+	path *jsonpath.JSONPath
+}
+
+// IsTable reports whether the server's tables are printed.
+func (f Format) IsTable() bool { return f.Kind == "" || f.Kind == "wide" }
+
+// Parse reads the text of -o; empty is the server's table. An error says which formats there are.
+func Parse(text string) (Format, error) {
+	kind, arg, has := strings.Cut(text, "=")
+	switch kind {
+	case "", "wide", "json", "yaml", "name":
+		if has {
+			return Format{}, fmt.Errorf("-o %s takes no value", kind)
+		}
+		return Format{Kind: kind}, nil
+	case "jsonpath":
+		if arg == "" {
+			return Format{}, fmt.Errorf("-o jsonpath needs a template: -o jsonpath={.metadata.name}")
+		}
+		if !strings.Contains(arg, "{") {
+			arg = "{." + strings.TrimPrefix(arg, ".") + "}"
+		}
+		p, err := Path(arg)
+		return Format{Kind: kind, path: p}, err
+	case "custom-columns":
+		f := Format{Kind: kind}
+		for spec := range strings.SplitSeq(arg, ",") {
+			head, path, ok := strings.Cut(spec, ":")
+			if !ok || head == "" || path == "" {
+				return Format{}, fmt.Errorf("-o custom-columns: %q is not HEADER:PATH", spec)
+			}
+			p, err := Path("{." + strings.TrimPrefix(strings.Trim(path, "{}"), ".") + "}")
+			if err != nil {
+				return Format{}, err
+			}
+			f.columns = append(f.columns, column{head, p})
+		}
+		return f, nil
+	}
+	return Format{}, fmt.Errorf("unable to match a printer suitable for the output format %q, allowed formats are: json, yaml, name, wide, jsonpath=…, custom-columns=…", text)
+}
+
+// Path reads a JSONPath template; fields that are missing are no error.
+func Path(text string) (*jsonpath.JSONPath, error) {
+	p := jsonpath.New("output").AllowMissingKeys(true)
+	if err := p.Parse(text); err != nil {
+		return nil, fmt.Errorf("jsonpath %q: %w", text, err)
+	}
+	return p, nil
+}
+
+// Print writes one object. It is for the formats that print objects one by one: not for tables.
+func (f Format) Print(w io.Writer, mapping resource.Mapping, obj *unstructured.Unstructured) error {
+	switch f.Kind {
+	case "json":
+		text, err := json.MarshalIndent(obj.Object, "", "    ")
+		if err != nil {
+			return fmt.Errorf("printing %s: %w", obj.GetName(), err)
+		}
+		_, err = fmt.Fprintf(w, "%s\n", text)
+		return err
+	case "yaml":
+		text, err := yaml.Marshal(obj.Object)
+		if err != nil {
+			return fmt.Errorf("printing %s: %w", obj.GetName(), err)
+		}
+		_, err = w.Write(text)
+		return err
+	case "name":
+		_, err := fmt.Fprintln(w, mapping.Called(obj.GetName()))
+		return err
+	case "jsonpath":
+		return f.path.Execute(w, obj.Object)
+	}
+	return f.PrintColumns(w, []*unstructured.Unstructured{obj}, true)
+}
+
+// PrintColumns writes the columns of -o custom-columns, for no other format.
+func (f Format) PrintColumns(w io.Writer, objs []*unstructured.Unstructured, heads bool) error {
+	tw := NewTable(w)
+	row := make([]string, len(f.columns))
+	if heads {
+		for i, c := range f.columns {
+			row[i] = c.head
+		}
+		tw.Row(row)
+	}
+	for _, obj := range objs {
+		for i, c := range f.columns {
+			var cell bytes.Buffer
+			results, err := c.path.FindResults(obj.Object)
+			if err != nil || len(results) == 0 || len(results[0]) == 0 {
+				row[i] = "<none>"
+				continue
+			}
+			for j, r := range results[0] {
+				if j > 0 {
+					cell.WriteString(",")
+				}
+				fmt.Fprint(&cell, r.Interface())
+			}
+			row[i] = cell.String()
+		}
+		tw.Row(row)
+	}
+	return tw.Flush()
+}
+
+// PrintAll writes objects as get does: as they are when one was asked for by its
+// name, as a List otherwise.
+func (f Format) PrintAll(w io.Writer, mappings []resource.Mapping, objs []*unstructured.Unstructured, single, heads bool) error {
+	switch f.Kind {
+	case "name":
+		for i, o := range objs {
+			if err := f.Print(w, mappings[i], o); err != nil {
+				return err
+			}
+		}
+		return nil
+	case "custom-columns":
+		return f.PrintColumns(w, objs, heads)
+	}
+	if single && len(objs) == 1 {
+		return f.Print(w, mappings[0], objs[0])
+	}
+	items := make([]any, len(objs))
+	for i, o := range objs {
+		items[i] = o.Object
+	}
+	list := &unstructured.Unstructured{Object: map[string]any{
+		"apiVersion": "v1", "kind": "List", "metadata": map[string]any{"resourceVersion": ""}, "items": items,
+	}}
+	return f.Print(w, resource.Mapping{}, list)
+}
+
+// A Table aligns columns the way kubectl does. It remembers how wide they were, so
+// that rows that come later stand under those before, and writes whole rows.
+type Table struct {
+	w      io.Writer
+	widths []int
+	rows   [][]string
+}
+
+// Kubectl's: the space after a column, and the least width of one with its space.
+const (
+	columnSpace = 3
+	columnWidth = 6
+)
+
+// NewTable returns a table that is written to w.
+func NewTable(w io.Writer) *Table { return &Table{w: w} }
+
+// Row adds a row, which is copied; [Table.Flush] writes it.
+func (t *Table) Row(cells []string) { t.rows = append(t.rows, slices.Clone(cells)) }
+
+// Flush writes the rows since the last one.
+func (t *Table) Flush() error {
+	for _, cells := range t.rows {
+		for i, c := range cells {
+			if i == len(t.widths) {
+				t.widths = append(t.widths, columnWidth)
+			}
+			t.widths[i] = max(t.widths[i], utf8.RuneCountInString(c)+columnSpace)
+		}
+	}
+	var b strings.Builder
+	for _, cells := range t.rows {
+		for i, c := range cells {
+			b.WriteString(c)
+			if i < len(cells)-1 {
+				b.WriteString(strings.Repeat(" ", t.widths[i]-utf8.RuneCountInString(c)))
+			}
+		}
+		b.WriteByte('\n')
+	}
+	t.rows = nil
+	_, err := io.WriteString(t.w, b.String())
+	return err
+}

@@ -1,0 +1,59 @@
+package waiting
+
+import (
+	"context"
+	"io"
+	"sync"
+
+	"github.com/sampan-io/sampan/await"
+	"github.com/sampan-io/sampan/cli/progress"
+	"github.com/sampan-io/sampan/cli/session"
+	"github.com/sampan-io/sampan/client"
+)
+
+// Attend waits for one object and prints all that the containers of the pods that it
+// controls write, until it is decided: as it is if there is one container alone and no
+// stream of events, otherwise line by line, with the container before it. The error says
+// what of the output is missing.
+func Attend(ctx context.Context, s *session.Session, c *client.REST, req await.Request, talk Talk, alone bool) (Ending, error) {
+	e := Ending{words: progress.WordsOf(req.For), request: req}
+	told := newTelling(ctx, s.Streams, talk, e.words, req.Timeout)
+	output := &podOutput{told: told, plain: alone && talk.Events == nil}
+	logs := newPodLogs(ctx, c, output.of, told.note)
+	logs.ready = true
+	for _, t := range req.Targets {
+		logs.want(t.Namespace, t.UID)
+	}
+	e.Outcome, e.Err = await.Until(ctx, c, req, func(p await.Progress) { told.hear(p, e.words, req) })
+	err := logs.finish(ctx)
+	told.close([]Ending{e})
+	return e, err
+}
+
+// podOutput gives the output of containers to the user.
+type podOutput struct {
+	told  *telling
+	plain bool // as it is; otherwise line by line, with the container before it
+
+	mu sync.Mutex // one container at a time
+}
+
+func (o *podOutput) of(src logSource) io.WriteCloser {
+	if !o.plain {
+		return o.told.aLogOf(src)
+	}
+	return &rawLog{o}
+}
+
+type rawLog struct{ *podOutput }
+
+// Write implements io.Writer.
+func (o *rawLog) Write(b []byte) (int, error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.told.hush() // the output may leave the cursor anywhere
+	return o.told.Out.Write(b)
+}
+
+// Close implements io.Closer.
+func (o *rawLog) Close() error { return nil }

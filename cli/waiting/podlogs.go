@@ -1,0 +1,362 @@
+package waiting
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"maps"
+	"net/url"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/sampan-io/sampan/await"
+	"github.com/sampan-io/sampan/client"
+	"github.com/sampan-io/sampan/client/cache"
+	"github.com/sampan-io/sampan/internal/run"
+)
+
+// podLogs follows the logs of the pods that belong to what is waited for, as long
+// as they hold it up. A nil *podLogs does nothing. It is safe for concurrent use.
+type podLogs struct {
+	c     *client.REST
+	sink  func(src logSource) io.WriteCloser
+	note  func(text string) // of what could not be followed
+	ready bool              // pods that are ready are followed, too
+	group *run.Group
+	bytes atomic.Int64 // that were read
+
+	mu      sync.Mutex
+	wanted  map[types.UID]bool                   // guarded by mu; objects whose pods are meant, and pods
+	watched map[string]*cache.Cache[*corev1.Pod] // guarded by mu; by namespace
+	streams map[string]*logStream                // guarded by mu; by pod and container
+	active  int                                  // guarded by mu
+	full    bool                                 // guarded by mu; it was said that there are too many
+}
+
+// A logSource is one container whose log is printed.
+type logSource struct {
+	pod       *corev1.Pod
+	container string
+}
+
+// A logStream is one container that is followed, or was.
+type logStream struct {
+	id     string // of the container as it was started last
+	active bool
+	over   chan struct{} // closed when it is not active any more
+	stop   context.CancelFunc
+}
+
+const (
+	// maxStreams is how many logs are followed at once: more could not be read.
+	maxStreams = 20
+	// lastWords is how long the end of a wait is held up by the log of a container
+	// that has ended, if nothing comes.
+	lastWords = 10 * time.Second
+)
+
+func newPodLogs(ctx context.Context, c *client.REST, sink func(src logSource) io.WriteCloser, note func(string)) *podLogs {
+	return &podLogs{
+		c: c, sink: sink, note: note, group: run.NewGroup(ctx, 0),
+		wanted: map[types.UID]bool{}, watched: map[string]*cache.Cache[*corev1.Pod]{}, streams: map[string]*logStream{},
+	}
+}
+
+// hear takes in which objects are waited for and what holds them up.
+func (l *podLogs) hear(p await.Progress) {
+	if l == nil || p.Object.UID == "" || p.Verdict.State == await.Done || p.Gone {
+		return
+	}
+	uids := []types.UID{p.Object.UID}
+	var add func(parts []await.Part)
+	add = func(parts []await.Part) {
+		for _, part := range parts {
+			uids = append(uids, part.Object.UID)
+			add(part.Parts)
+		}
+	}
+	add(p.Parts)
+	l.want(p.Object.Namespace, uids...)
+}
+
+// want has the pods followed that these objects own or are.
+func (l *podLogs) want(namespace string, uids ...types.UID) {
+	l.mu.Lock()
+	news := false
+	for _, id := range uids {
+		news = news || !l.wanted[id]
+		l.wanted[id] = true
+	}
+	pods := l.watched[namespace]
+	if pods == nil && namespace != "" {
+		pods = cache.New(l.c, client.Pods, cache.Options[*corev1.Pod]{Namespace: namespace, Log: slog.New(slog.DiscardHandler)})
+		pods.Subscribe(func(_, pod *corev1.Pod) {
+			if pod != nil {
+				l.look(pod)
+			}
+		})
+		l.watched[namespace] = pods
+		l.group.Go(func(ctx context.Context) { _ = pods.Run(ctx) }) // nil, always
+		news = false                                                // all of them will be looked at
+	}
+	l.mu.Unlock()
+	if news && pods != nil {
+		for _, p := range pods.List(namespace) {
+			l.look(p)
+		}
+	}
+}
+
+// meant reports whether a pod's log is wanted; l.mu must be held.
+func (l *podLogs) meant(p *corev1.Pod) bool {
+	if l.wanted[p.UID] {
+		return true
+	}
+	owner := metav1.GetControllerOf(p)
+	return owner != nil && l.wanted[owner.UID]
+}
+
+// look follows the containers of a pod that have begun.
+func (l *podLogs) look(p *corev1.Pod) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if !l.meant(p) {
+		return
+	}
+	holdsUp := l.ready || p.Spec.RestartPolicy != corev1.RestartPolicyAlways || !isPodReady(p)
+	for name, s := range begun(p) {
+		key := string(p.UID) + "/" + name
+		known := l.streams[key]
+		switch {
+		case known != nil && known.active && !holdsUp:
+			known.stop()
+		case !holdsUp, known != nil && (known.active || known.id == s.id):
+		case l.active == maxStreams:
+			if !l.full {
+				l.full = true
+				l.note(fmt.Sprintf("the logs of more than %d containers are not followed at once; 'sampan logs' shows the others", maxStreams))
+			}
+		default:
+			l.begin(key, logSource{p, name}, s.id)
+		}
+	}
+}
+
+func isPodReady(p *corev1.Pod) bool {
+	for _, c := range p.Status.Conditions {
+		if c.Type == corev1.PodReady {
+			return c.Status == corev1.ConditionTrue
+		}
+	}
+	return false
+}
+
+// A run of a container.
+type containerRun struct {
+	id   string
+	over bool
+}
+
+// begun returns the containers of a pod that run or have run, by name.
+func begun(p *corev1.Pod) map[string]containerRun {
+	all := map[string]containerRun{}
+	for _, list := range [][]corev1.ContainerStatus{p.Status.InitContainerStatuses, p.Status.ContainerStatuses} {
+		for _, s := range list {
+			switch {
+			case s.State.Running != nil:
+				all[s.Name] = containerRun{id: s.ContainerID}
+			case s.State.Terminated != nil && s.State.Terminated.ContainerID != "":
+				all[s.Name] = containerRun{id: s.State.Terminated.ContainerID, over: true}
+			}
+		}
+	}
+	return all
+}
+
+// begin follows a container; l.mu must be held.
+func (l *podLogs) begin(key string, src logSource, id string) {
+	s := &logStream{id: id, active: true, over: make(chan struct{})}
+	l.streams[key] = s
+	l.active++
+	started := l.group.Go(func(ctx context.Context) {
+		ctx, cancel := context.WithCancel(ctx)
+		defer cancel()
+		l.mu.Lock()
+		s.stop = cancel
+		l.mu.Unlock()
+		out := l.sink(src)
+		err := copyLog(ctx, l.c, src, id, counting{out, &l.bytes})
+		_ = out.Close() // nothing is buffered but a last line
+		if err != nil && ctx.Err() == nil {
+			l.note(fmt.Sprintf("the log of pod/%s, container %s, cannot be followed: %v", src.pod.Name, src.container, err))
+		}
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		l.active--
+		s.active = false
+		close(s.over)
+	})
+	if !started {
+		l.active--
+		s.active = false
+		close(s.over)
+		return
+	}
+	if s.stop == nil {
+		s.stop = func() {} // it has not begun; the next look tells it
+	}
+}
+
+// counting counts what is written.
+type counting struct {
+	io.Writer
+	n *atomic.Int64
+}
+
+// Write implements io.Writer.
+func (c counting) Write(b []byte) (int, error) {
+	n, err := c.Writer.Write(b)
+	c.n.Add(int64(n))
+	return n, err
+}
+
+// copyLog writes the whole log of one run of a container, as it comes, until that is
+// over. A broken connection is made again and goes on where it was.
+func copyLog(ctx context.Context, c *client.REST, src logSource, id string, w io.Writer) error {
+	const firstPause, maxPause = 50 * time.Millisecond, 2 * time.Second
+	var written int64
+	for pause := firstPause; ; pause = min(2*pause, maxPause) {
+		n, err := readLog(ctx, c, src, written, w)
+		written += n
+		if n > 0 {
+			pause = firstPause
+		}
+		switch {
+		case ctx.Err() != nil:
+			return context.Cause(ctx)
+		case err == nil:
+			p, err := client.Pods.Get(ctx, c, src.pod.Namespace, src.pod.Name)
+			if apierrors.IsNotFound(err) || err == nil && p.UID != src.pod.UID {
+				return nil
+			}
+			if err == nil {
+				if now, known := begun(p)[src.container]; !known || now.over || now.id != id {
+					return nil
+				}
+			}
+		case apierrors.IsNotFound(err), apierrors.IsForbidden(err), apierrors.IsUnauthorized(err), errors.Is(err, errNoReader):
+			return err
+		}
+		if !run.Pause(ctx, pause) {
+			return context.Cause(ctx)
+		}
+	}
+}
+
+// errNoReader says that what a log is written to takes nothing any more.
+var errNoReader = errors.New("nobody reads it")
+
+// readLog copies a log until the server ends it, without the bytes that were written
+// before.
+func readLog(ctx context.Context, c *client.REST, src logSource, before int64, w io.Writer) (int64, error) {
+	resp, err := c.Do(ctx, client.RawRequest{
+		Path:  "/api/v1/namespaces/" + src.pod.Namespace + "/pods/" + src.pod.Name + "/log",
+		Query: url.Values{"container": {src.container}, "follow": {"true"}},
+	})
+	if err != nil {
+		return 0, err
+	}
+	defer resp.Body.Close()
+	if _, err := io.CopyN(io.Discard, resp.Body, before); err != nil {
+		if errors.Is(err, io.EOF) {
+			err = nil // it was cut meanwhile
+		}
+		return 0, err
+	}
+	t := &tracked{w: w}
+	_, err = io.Copy(t, resp.Body)
+	if t.failed {
+		err = errNoReader
+	}
+	return t.n, err
+}
+
+// tracked tells failures to write from failures to read.
+type tracked struct {
+	w      io.Writer
+	n      int64
+	failed bool
+}
+
+// Write implements io.Writer.
+func (t *tracked) Write(b []byte) (int, error) {
+	n, err := t.w.Write(b)
+	t.n += int64(n)
+	t.failed = t.failed || err != nil
+	return n, err
+}
+
+// finish reads what containers that have ended have written, and stops. It returns an
+// error if that could not be read.
+func (l *podLogs) finish(ctx context.Context) error {
+	if l == nil {
+		return nil
+	}
+	defer l.group.Stop()
+	l.mu.Lock()
+	namespaces := slices.Collect(maps.Keys(l.watched))
+	l.mu.Unlock()
+	for _, ns := range namespaces {
+		// What a wait has seen, the cache may yet have to.
+		pods, _, err := client.Pods.List(ctx, l.c, ns, metav1.ListOptions{})
+		if err != nil {
+			return fmt.Errorf("the end of the logs: %w", err)
+		}
+		for _, p := range pods {
+			l.look(p)
+		}
+		for _, p := range pods {
+			if err := l.drain(ctx, p); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// drain waits for the logs of a pod's containers that have ended.
+func (l *podLogs) drain(ctx context.Context, p *corev1.Pod) error {
+	for name, r := range begun(p) {
+		l.mu.Lock()
+		s := l.streams[string(p.UID)+"/"+name]
+		l.mu.Unlock()
+		if s == nil || !r.over {
+			continue
+		}
+		stalled := time.NewTicker(lastWords)
+		defer stalled.Stop()
+		for seen, waiting := int64(-1), true; waiting; {
+			select {
+			case <-s.over:
+				waiting = false
+			case <-ctx.Done():
+				return nil // whoever interrupts knows that it is not all
+			case <-stalled.C:
+				if now := l.bytes.Load(); now == seen {
+					return fmt.Errorf("the end of the log of pod/%s, container %s, could not be read within %v", p.Name, name, lastWords)
+				}
+				seen = l.bytes.Load()
+			}
+		}
+	}
+	return nil
+}

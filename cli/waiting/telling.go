@@ -1,0 +1,317 @@
+package waiting
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"golang.org/x/term"
+
+	"github.com/sampan-io/sampan/await"
+	"github.com/sampan-io/sampan/cli/exit"
+	"github.com/sampan-io/sampan/cli/progress"
+	"github.com/sampan-io/sampan/cli/session"
+	"github.com/sampan-io/sampan/internal/run"
+)
+
+// A telling tells how a wait goes on: as a picture on a terminal, as events for a
+// program, otherwise as a line per change. It is safe for concurrent use.
+type telling struct {
+	session.Streams
+	talk  Talk
+	group *run.Group
+	dirty chan struct{} // the picture is to be drawn
+
+	mu     sync.Mutex
+	lines  progress.Lines   // guarded by mu
+	held   []held           // guarded by mu; lines that are not told yet
+	loud   bool             // guarded by mu; lines are told as they come
+	hushed bool             // guarded by mu; nothing is told any more
+	tree   *progress.Tree   // guarded by mu; nil without a picture
+	screen *progress.Screen // guarded by mu; nil without a picture
+	drawn  bool             // guarded by mu; the picture stands there
+	size   func() (width, height int)
+}
+
+const (
+	// firstFrame is how long a wait must last to be worth a picture.
+	firstFrame = 100 * time.Millisecond
+	// frame is the shortest time between two pictures. More could not be seen.
+	frame = 50 * time.Millisecond
+)
+
+// calmFor is how long a calm wait says nothing.
+const calmFor = 2 * time.Second
+
+// A held line may never be told.
+type held struct{ object, text string }
+
+// newTelling begins to tell; close must be called.
+func newTelling(ctx context.Context, streams session.Streams, talk Talk, words progress.Words, timeout time.Duration) *telling {
+	if streams.Release != nil {
+		context.AfterFunc(ctx, streams.Release)
+	}
+	t := &telling{Streams: streams, talk: talk, group: run.NewGroup(ctx, 0), dirty: make(chan struct{}, 1), loud: !talk.Calm}
+	if talk.Quiet || talk.Events != nil {
+		return t
+	}
+	if style, size, ok := terminalOf(streams.Err); ok {
+		t.tree = progress.NewTree(words, style, time.Now(), timeout)
+		t.screen = progress.NewScreen(streams.Err)
+		t.size = size
+		t.group.Go(t.draw)
+	} else if talk.Calm {
+		t.group.Go(t.raise)
+	}
+	return t
+}
+
+// raise tells what was held back, once a calm wait has lasted.
+func (t *telling) raise(ctx context.Context) {
+	if !run.Pause(ctx, calmFor) {
+		return
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.loud = true
+	if t.hushed {
+		return
+	}
+	for _, h := range t.held {
+		_, _ = fmt.Fprintln(t.Err, h.text)
+	}
+	t.held = nil
+}
+
+// terminalOf returns what a stream can show if it is a terminal that can be drawn on.
+func terminalOf(w io.Writer) (style progress.Style, size func() (width, height int), ok bool) {
+	f, isFile := w.(*os.File)
+	if !isFile || !term.IsTerminal(int(f.Fd())) {
+		return style, nil, false
+	}
+	if kind := os.Getenv("TERM"); kind == "" || kind == "dumb" {
+		return style, nil, false
+	}
+	style.Color = os.Getenv("NO_COLOR") == ""                     // https://no-color.org
+	for _, name := range []string{"LC_ALL", "LC_CTYPE", "LANG"} { // the first one set decides (POSIX)
+		if locale := strings.ToLower(os.Getenv(name)); locale != "" {
+			style.Unicode = strings.Contains(locale, "utf-8") || strings.Contains(locale, "utf8")
+			break
+		}
+	}
+	size = func() (int, int) {
+		width, height, err := term.GetSize(int(f.Fd()))
+		if err != nil || width <= 1 || height <= 1 {
+			return 80, 24 // one that does not know
+		}
+		return width, height
+	}
+	return style, size, true
+}
+
+// draw keeps the picture current until ctx is over.
+func (t *telling) draw(ctx context.Context) {
+	resized := make(chan os.Signal, 1)
+	signal.Notify(resized, syscall.SIGWINCH)
+	defer signal.Stop(resized)
+	if !run.Pause(ctx, firstFrame) {
+		return
+	}
+	clock := time.NewTicker(time.Second) // the picture shows how long things last
+	defer clock.Stop()
+	for {
+		t.mu.Lock()
+		t.picture()
+		t.mu.Unlock()
+		if !run.Pause(ctx, frame) {
+			return
+		}
+		select {
+		case <-t.dirty:
+		case <-clock.C:
+		case <-resized:
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// picture draws; t.mu must be held. A terminal that can't be written to is not worth
+// an error of its own.
+func (t *telling) picture() {
+	if t.hushed {
+		return
+	}
+	width, height := t.size()
+	// The last column and line stay empty: writing there makes terminals scroll.
+	_ = t.screen.Draw(t.tree.Lines(time.Now(), width-1, height-1), width)
+	t.drawn = true
+}
+
+// hear takes in news of an object, of which these are the words.
+func (t *telling) hear(p await.Progress, words progress.Words, request await.Request) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.talk.Events != nil {
+		t.talk.Events.Send(progress.EventOf(p))
+		return
+	}
+	if t.tree != nil {
+		t.tree.Hear(p, words, time.Now())
+		select {
+		case t.dirty <- struct{}{}:
+		default:
+		}
+		return
+	}
+	if t.hushed {
+		return
+	}
+	text, done := t.lines.Line(p, words)
+	if !t.loud {
+		t.held = slices.DeleteFunc(t.held, func(h held) bool { return h.object == p.Object.String() })
+		if text != "" && !done {
+			t.held = append(t.held, held{p.Object.String(), text})
+		}
+		text = ""
+	}
+	switch {
+	case text == "", done && t.talk.Silent:
+	case done:
+		_, _ = fmt.Fprintln(t.Out, text)
+	case p.Lost != nil:
+		_, _ = fmt.Fprintln(t.Err, text)
+	case t.talk.Quiet, p.Absent && !p.Gone && p.Object.Name != "" && !request.Missing && request.For != await.Created:
+	default:
+		_, _ = fmt.Fprintln(t.Err, text)
+	}
+}
+
+// aside lets f write whole lines to the terminal, above the picture.
+func (t *telling) aside(f func()) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if !t.drawn {
+		f()
+		return
+	}
+	width, _ := t.size()
+	_ = t.screen.Clear(width) // see picture
+	f()
+	t.picture()
+}
+
+// hush ends the telling for good: others use the terminal now.
+func (t *telling) hush() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.hushed {
+		return
+	}
+	t.hushed = true
+	if t.drawn {
+		width, _ := t.size()
+		_ = t.screen.Close(width) // see picture
+		t.drawn = false
+	}
+}
+
+// close takes the picture away. What was done is told then, where a picture stood
+// for it.
+func (t *telling) close(ends []Ending) {
+	t.group.Stop()
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.tree == nil {
+		return
+	}
+	if t.drawn {
+		width, _ := t.size()
+		_ = t.screen.Close(width) // see picture
+	}
+	for _, e := range ends {
+		for _, p := range e.Outcome.Objects {
+			if p.Verdict.State == await.Done && !t.talk.Silent {
+				_, _ = fmt.Fprintf(t.Out, "%s %s\n", p.Object, e.words.Reached)
+			}
+		}
+	}
+	t.tree = nil
+}
+
+// Events is a stream of events for programs, one JSON object in a line each. It is safe for
+// concurrent use. A nil *Events stands for text for people.
+type Events struct {
+	began time.Time
+
+	mu sync.Mutex
+	w  io.Writer // guarded by mu
+}
+
+func newEventStream(w io.Writer) *Events { return &Events{w: w, began: time.Now()} }
+
+// Send writes one event, with the time and how long it took.
+func (s *Events) Send(e progress.Event) {
+	now := time.Now()
+	e.Time, e.Elapsed = now.UTC(), now.Sub(s.began).Round(time.Microsecond).Seconds()
+	line, err := json.Marshal(e)
+	if err != nil {
+		return // there is nothing in an event that can't be encoded
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	_, _ = s.w.Write(append(line, '\n')) // who does not listen is not told
+}
+
+// result ends the stream, with what an error means.
+func (s *Events) result(ends []Ending, err error) {
+	code := exit.Done
+	if err != nil {
+		code = exit.Code(err)
+	}
+	words := map[int]string{
+		exit.Done: progress.ResultDone, exit.Failed: progress.ResultFailed, exit.TimedOut: progress.ResultTimedOut,
+		exit.RolledBack: progress.ResultRolledBack, exit.Gone: progress.ResultGone, exit.Interrupted: progress.ResultInterrupted,
+	}
+	word := cmp.Or(words[code], progress.ResultError)
+	for _, e := range ends {
+		if code == exit.Gone && e.Outcome.Result == await.NothingMatched {
+			word = progress.ResultNothingMatched
+		}
+	}
+	s.end(word, code, ends, err)
+}
+
+// Ended ends the stream of a command that stands for a Job and ends with this exit code.
+func (s *Events) Ended(e Ending, code int, err error) {
+	word := progress.ResultOf(e.Outcome.Result)
+	switch {
+	case code == exit.Interrupted && err == nil:
+		word = progress.ResultInterrupted
+	case e.Err != nil, code == exit.Ours && word == progress.ResultDone:
+		word = progress.ResultError
+	}
+	s.end(word, code, []Ending{e}, err)
+}
+
+func (s *Events) end(word string, code int, ends []Ending, err error) {
+	e := progress.Event{Type: progress.TypeResult, Result: word, ExitCode: &code}
+	if err != nil && word != progress.ResultInterrupted {
+		e.Error = strings.Join(exit.Explain(err), "\n")
+	}
+	for _, end := range ends {
+		for _, p := range end.Outcome.Objects {
+			e.Objects = append(e.Objects, progress.StatusOf(p))
+		}
+	}
+	s.Send(e)
+}

@@ -1,0 +1,329 @@
+package waiting
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+	apimeta "k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/sampan-io/sampan/await"
+	"github.com/sampan-io/sampan/cli/exit"
+	"github.com/sampan-io/sampan/cli/resource"
+	"github.com/sampan-io/sampan/cli/session"
+)
+
+type waitVerb struct {
+	*session.Globals
+	in      session.Input
+	degrees []string
+	any     anyOf
+	count   int
+	missing bool
+	timeout time.Duration
+	Patience
+}
+
+// Command returns the verb wait.
+func Command(g *session.Globals) *cobra.Command {
+	w := &waitVerb{Globals: g}
+	cmd := &cobra.Command{
+		Use:   "wait TYPE/NAME… | TYPE NAME… | TYPE -l SELECTOR | -f FILE --for=DEGREE…",
+		Short: "Wait until objects are ready, running, finished, gone, …, or certain to fail",
+		Long: "Wait until every object has reached a degree of being done, saying what is waited for and why it is not there\n" +
+			"yet. The wait ends the moment it is decided.\n\n" +
+			"  --for=accepted, observed       the server has it as written; its controller has seen that\n" +
+			"  --for=scheduled, running       its pods have nodes; it has started, or has even ended\n" +
+			"  --for=ready                    it does what it is there for; every kind has this\n" +
+			"  --for=settled=30s              ready, and so for this long without a break\n" +
+			"  --for=serving                  ready, and in the endpoints of its services\n" +
+			"  --for=old-gone                 ready, and no pod of an older revision is left\n" +
+			"  --for=finished, complete       it has ended well; ending badly is a failure\n" +
+			"  --for=deleted, delete          the object (not one of the same name made later) is gone\n" +
+			"  --for=created, create          it exists; beside another --for it means --wait-for-creation\n" +
+			"  --for=condition=NAME[=VALUE]   as status.conditions says\n" +
+			"  --for=jsonpath=PATH[=VALUE]    as a field says; also PATH!=V, <, >, <=, >=, 'PATH exists', 'PATH absent'\n" +
+			"  --for=cel=EXPRESSION           as an expression over object says: 'object.status.replicas >= 3'\n\n" +
+			"Several --for must all hold at the same time; with --any one of them is enough. With one --for, --any means that one\n" +
+			"object is enough. --count=N is for selectors: N objects are enough.\n\n" +
+			"On a terminal a tree shows what owns what and where it hangs; elsewhere there is a line per change. -o json prints a\n" +
+			"stream of events, one JSON object per line, the last with \"type\":\"result\".\n\n" +
+			"Exit codes: 0 done, 1 wrong use, no connection or no permission, 2 failed for good, 3 timed out, 4 nothing matched or\n" +
+			"gone, 5 rolled back, 130 interrupted.",
+		Example: "  sampan wait rc/web --for=ready\n" +
+			"  sampan wait job/build --for=complete --for=condition=Failed --any --timeout=10m\n" +
+			"  sampan wait pods -l app=web --for=ready --count=3 --wait-for-creation --logs",
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return w.run(cmd.Context(), args)
+		},
+	}
+	f := cmd.Flags()
+	w.in.FileFlags(f)
+	w.in.SelectorFlags(f)
+	f.BoolVar(&w.in.All, "all", false, "everything of the type in the namespace")
+	f.StringArrayVar(&w.degrees, "for", nil, "what to wait for (required)")
+	anyFlag := f.VarPF(&w.any, "any", "", "one is enough: of several --for, or else of several objects; --any=objects and --any=degrees say which")
+	anyFlag.NoOptDefVal = "true"
+	f.IntVar(&w.count, "count", 0, "how many of the selected objects must be done; 0 means all there are, and at least one")
+	f.BoolVar(&w.missing, "wait-for-creation", false, "objects, namespaces and kinds that do not exist yet are waited for, too")
+	f.DurationVar(&w.timeout, "timeout", 30*time.Second, "how long to wait for the whole set; 0 looks once, less than 0 waits for ever")
+	w.Patience.AddFlags(f)
+	return cmd
+}
+
+// An anyOf says what one is enough of.
+type anyOf string
+
+func (a *anyOf) String() string { return string(*a) }
+func (a *anyOf) Type() string   { return "objects|degrees" }
+
+// Set implements pflag.Value.
+func (a *anyOf) Set(text string) error {
+	switch text {
+	case "true", "objects", "degrees":
+		*a = anyOf(text)
+	case "false":
+		*a = ""
+	default:
+		return errors.New("want objects or degrees")
+	}
+	return nil
+}
+
+// A Patience is how a wait takes trouble, and how it is talked about.
+type Patience struct {
+	Fail  string
+	Grace time.Duration
+	Logs  bool
+	Quiet bool
+}
+
+// AddFlags gives a verb --fail, --grace, --logs and --quiet.
+func (p *Patience) AddFlags(f *pflag.FlagSet) {
+	f.StringVar(&p.Fail, "fail", "grace", "what a likely failure (image pull, crash loop) does to a wait: now ends it, grace ends it if it lasts, never")
+	f.DurationVar(&p.Grace, "grace", await.DefaultGrace, "how long a likely failure may last")
+	f.BoolVar(&p.Logs, "logs", false, "print the logs of the pods that hold up a wait")
+	f.BoolVarP(&p.Quiet, "quiet", "q", false, "print the result only")
+}
+
+// Apply puts what was asked for into a request; an error names the flag that is wrong.
+func (p *Patience) Apply(req *await.Request) error {
+	switch p.Fail {
+	case "now":
+		req.Fail = await.FailAtOnce
+	case "grace":
+		req.Fail = await.FailAfterGrace
+	case "never":
+		req.Fail = await.FailNever
+	default:
+		return fmt.Errorf("--fail=%s: want now, grace or never", p.Fail)
+	}
+	switch {
+	case p.Grace < 0:
+		return fmt.Errorf("--grace=%v: want 0 or more", p.Grace)
+	case p.Grace == 0 && req.Fail == await.FailAfterGrace:
+		req.Fail = await.FailAtOnce
+	}
+	req.Grace = p.Grace
+	return nil
+}
+
+// order reads the flags.
+func (w *waitVerb) order() (req await.Request, talk Talk, err error) {
+	if len(w.degrees) == 0 {
+		return req, talk, errors.New("say what to wait for: --for=ready, running, finished, deleted, condition=NAME, …")
+	}
+	talk = Talk{Quiet: w.Quiet, Logs: w.Logs}
+	var degrees []await.Degree
+	for _, text := range w.degrees {
+		d, err := await.ParseDegree(text)
+		if err != nil {
+			return req, talk, fmt.Errorf("--for: %w", err)
+		}
+		word, _, _ := strings.Cut(strings.ToLower(text), "=")
+		talk.kubectl = len(w.degrees) == 1 && (word == "delete" || word == "create") // kubectl's words get kubectl's answer
+		talk.exact = talk.exact || exact(text)
+		if d == await.Created && len(w.degrees) > 1 && (w.any == "" || w.any == "objects") {
+			w.missing = true // as in kubectl: it is waited for first
+			continue
+		}
+		degrees = append(degrees, d)
+	}
+	if len(degrees) == 0 {
+		degrees = []await.Degree{await.Created}
+	}
+	switch {
+	case w.any == "degrees", w.any == "true" && len(degrees) > 1:
+		req.For = await.Any(degrees...)
+	default:
+		req.For = await.All(degrees...)
+		req.Any = w.any != ""
+	}
+	if w.count < 0 {
+		return req, talk, fmt.Errorf("--count=%d: want 1 or more", w.count)
+	}
+	if w.count > 0 && req.Any {
+		return req, talk, errors.New("--count and --any were given: want one of them")
+	}
+	req.Count, req.Missing = w.count, w.missing
+	switch {
+	case w.timeout == 0:
+		req.Once = true
+	case w.timeout > 0:
+		req.Timeout = w.timeout
+	}
+	if talk.Events, err = EventsOf(w.Globals); err != nil {
+		return req, talk, err
+	}
+	return req, talk, w.Apply(&req)
+}
+
+// exact reports whether a degree looks at any field, so that objects are needed exactly
+// as the server writes them.
+func exact(degree string) bool {
+	word, _, _ := strings.Cut(strings.ToLower(degree), "=")
+	return word == "jsonpath" || word == "cel"
+}
+
+// EventsOf reads -o of a verb that prints nothing but how a wait goes on.
+func EventsOf(g *session.Globals) (*Events, error) {
+	switch g.Output {
+	case "":
+		return nil, nil //nolint:nilnil // text is the absence of a stream
+	case "json":
+		return newEventStream(g.Out), nil
+	}
+	return nil, fmt.Errorf("-o %s: want json, for a stream of events, or nothing", g.Output)
+}
+
+func (w *waitVerb) run(ctx context.Context, args []string) error {
+	req, talk, err := w.order()
+	if err != nil {
+		return exit.Usage("sampan wait", err)
+	}
+	s, err := w.Connect()
+	if err != nil {
+		return err
+	}
+	if req.Targets, err = targets(ctx, s, w.in, args, req.Missing); err != nil {
+		return err
+	}
+	if req.Count > 0 {
+		selects := false
+		for _, t := range req.Targets {
+			selects = selects || t.Name == ""
+		}
+		if !selects {
+			return exit.Usage("sampan wait", errors.New("--count needs a selector: -l, --field-selector or --all"))
+		}
+	}
+	if req.Missing {
+		req.Resolve = func(ctx context.Context, t await.Target) (await.Target, error) { return resolve(ctx, s, t) }
+	}
+	return For(ctx, s, req, talk)
+}
+
+// targets returns what is to be waited for. With missing, its kinds need not exist.
+func targets(ctx context.Context, s *session.Session, in session.Input, args []string, missing bool) ([]await.Target, error) {
+	var (
+		targets []await.Target
+		errs    []error
+	)
+	each := [][]string{args}
+	if missing && len(args) > 1 && strings.Contains(args[0], "/") {
+		each = nil // one by one, to know which of them has an unknown kind
+		for _, a := range args {
+			each = append(each, []string{a})
+		}
+	}
+	for _, args := range each {
+		for i, err := range resource.Stream(ctx, s.Mapper, s.Request(in, args)) {
+			var (
+				noKind *resource.NoKindError
+				noType *resource.NoTypeError
+			)
+			switch {
+			case err == nil && i.Name == "" && !i.Selection:
+				errs = append(errs, fmt.Errorf("%s: an object without a name cannot be waited for", i.Source))
+			case err == nil:
+				targets = append(targets, TargetOf(i))
+			case missing && errors.As(err, &noKind) && i.Object != nil && i.Object.GetName() != "":
+				t := await.Target{Kind: noKind.Kind.Kind, Namespace: i.Object.GetNamespace(), Name: i.Object.GetName()}
+				t.Resource.Group, t.Resource.Version = noKind.Kind.Group, noKind.Kind.Version
+				if t.Namespace == "" {
+					t.Namespace = s.Namespace
+				}
+				targets = append(targets, t)
+			case missing && errors.As(err, &noType):
+				targets = append(targets, unknown(s, in, args, noType.Name)...)
+			default:
+				errs = append(errs, err)
+			}
+		}
+	}
+	return targets, errors.Join(errs...)
+}
+
+// unknown returns the targets that arguments name of a type that nobody knows yet.
+func unknown(s *session.Session, in session.Input, args []string, word string) []await.Target {
+	t := await.Target{Kind: word, Namespace: s.Namespace}
+	if _, name, found := strings.Cut(args[0], "/"); found {
+		t.Name = name
+		return []await.Target{t}
+	}
+	if len(args) == 1 {
+		t.Labels, t.Fields = in.Labels, in.Fields
+		if in.AllNamespaces {
+			t.Namespace = ""
+		}
+		return []await.Target{t}
+	}
+	var all []await.Target
+	for _, name := range args[1:] {
+		t.Name = name
+		all = append(all, t)
+	}
+	return all
+}
+
+// resolve asks the server anew what it calls the kind of a target.
+func resolve(ctx context.Context, s *session.Session, t await.Target) (await.Target, error) {
+	m := resource.NewMapper(s.REST)
+	var (
+		mapping resource.Mapping
+		err     error
+	)
+	if t.Resource.Version != "" {
+		mapping, err = m.ByKind(ctx, schema.GroupVersionKind{Group: t.Resource.Group, Version: t.Resource.Version, Kind: t.Kind})
+	} else {
+		mapping, err = m.ByName(ctx, t.Kind)
+	}
+	var (
+		noKind *resource.NoKindError
+		noType *resource.NoTypeError
+	)
+	if errors.As(err, &noKind) || errors.As(err, &noType) {
+		return t, &apimeta.NoKindMatchError{GroupKind: schema.GroupKind{Group: t.Resource.Group, Kind: t.Kind}}
+	}
+	if err != nil {
+		return t, err
+	}
+	t.Resource, t.Kind = mapping.GroupVersionResource, mapping.Kind
+	if !mapping.Namespaced {
+		t.Namespace = ""
+	}
+	return t, nil
+}
+
+// TargetOf returns the objects that an input means, as a wait names them.
+func TargetOf(i resource.Info) await.Target {
+	return await.Target{
+		Resource: i.Mapping.GroupVersionResource, Kind: i.Mapping.Kind, Namespace: i.Namespace,
+		Name: i.Name, Labels: i.Labels, Fields: i.Fields,
+	}
+}
