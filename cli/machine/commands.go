@@ -45,6 +45,13 @@ func Commands(o Options) []*cobra.Command {
 // profileOf returns the cluster that the global flags name. One that was started
 // with a data directory of its own is known by its name alone from then on.
 func profileOf(cmd *cobra.Command) (local.Profile, error) {
+	// A script's variable that is not set must not mean the default cluster: it
+	// could be purged.
+	for _, name := range []string{"name", "data-dir"} {
+		if f := cmd.Flag(name); f != nil && f.Changed && f.Value.String() == "" {
+			return local.Profile{}, fmt.Errorf("--%s is empty: leave it out or give it a value", name)
+		}
+	}
 	p, err := local.NewProfile(flag(cmd, "name"), flag(cmd, "data-dir"))
 	if err != nil || flag(cmd, "data-dir") != "" {
 		return p, err

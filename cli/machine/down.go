@@ -65,6 +65,14 @@ func end(ctx context.Context, o Options, p local.Profile, i local.Instance) erro
 	if err := local.End(ctx, i.Process, patience); err != nil {
 		return err
 	}
+	// One that was starting has perhaps started its runtime since it was looked for.
+	now, _, err := p.Instance()
+	if err != nil {
+		return err
+	}
+	if now.Runtime.PID != 0 {
+		i.Runtime = now.Runtime
+	}
 	if err := local.End(ctx, i.Runtime.Process, patience); err != nil {
 		return err
 	}

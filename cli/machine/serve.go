@@ -57,6 +57,11 @@ func serve(cmd *cobra.Command, o Options, asked local.Settings, r local.Reporter
 	if err != nil {
 		return err
 	}
+	if !brief { // then it must not even be empty
+		if err := checkDataDir(p); err != nil {
+			return err
+		}
+	}
 	var networks local.Claims
 	defer networks.Release()
 	s, err := p.Settle(asked, &networks)

@@ -1,6 +1,7 @@
 package machine
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"strings"
@@ -29,6 +30,16 @@ func needs() []need {
 		{unix.CAP_SETGID, "CAP_SETGID", "groups of containers"},
 		{unix.CAP_DAC_OVERRIDE, "CAP_DAC_OVERRIDE", "cgroups"},
 	}
+}
+
+// checkDataDir says that the data directory holds something else, before
+// anything is put there: `down --purge` removes all of it.
+func checkDataDir(p local.Profile) error {
+	_, err := p.Holds()
+	if foreign, ok := errors.AsType[*local.ForeignError](err); ok {
+		return fmt.Errorf("%w and is not empty; name a directory with --data-dir that is, or that is not there yet", foreign)
+	}
+	return err
 }
 
 // checkSurroundings says what a real node lacks, before anything is changed. That

@@ -77,6 +77,9 @@ func start(cmd *cobra.Command, o Options, p local.Profile, asked local.Settings)
 	if err := checkSurroundings(s); err != nil {
 		return local.Instance{}, err
 	}
+	if err := checkDataDir(p); err != nil {
+		return local.Instance{}, err
+	}
 	program, err := os.Executable()
 	if err != nil {
 		return local.Instance{}, err

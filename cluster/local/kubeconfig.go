@@ -1,10 +1,20 @@
 package local
 
 import (
+	"cmp"
+	"context"
+	"errors"
 	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"time"
 
+	"golang.org/x/sys/unix"
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+
+	"github.com/sampan-io/sampan/wait"
 )
 
 // Credentials are what a client needs to be somebody in the cluster.
@@ -75,19 +85,52 @@ func Mergeable(file string) error {
 	return nil
 }
 
+// lockPatience is how long another program (kubectl config, say) may take to write
+// the kubeconfig, which is a matter of milliseconds.
+const lockPatience = 5 * time.Second
+
+// modify changes the kubeconfig. Programs like this one take turns; the lock of others
+// is a file, so there is nothing to wait on but the clock.
 func modify(file string, change func(*clientcmdapi.Config)) (string, error) {
 	paths := clientcmd.NewDefaultPathOptions()
 	paths.LoadingRules.ExplicitPath = file
-	cfg, err := paths.GetStartingConfig()
+	written := cmp.Or(file, paths.GetDefaultFilename())
+	release, err := takeTurns(filepath.Dir(written))
 	if err != nil {
-		return "", fmt.Errorf("reading the kubeconfig: %w", err)
-	}
-	change(cfg)
-	if err := clientcmd.ModifyConfig(paths, *cfg, false); err != nil {
 		return "", fmt.Errorf("writing the kubeconfig: %w", err)
 	}
-	if file == "" {
-		file = paths.GetDefaultFilename()
+	defer release()
+	pace := wait.Pace{First: 10 * time.Millisecond, Limit: lockPatience}
+	err = wait.Until(context.Background(), pace, func(context.Context) (bool, error) {
+		cfg, err := paths.GetStartingConfig()
+		if err != nil {
+			return false, fmt.Errorf("reading the kubeconfig: %w", err)
+		}
+		change(cfg)
+		err = clientcmd.ModifyConfig(paths, *cfg, false)
+		if errors.Is(err, fs.ErrExist) {
+			return false, wait.NotYet(fmt.Errorf("writing the kubeconfig: %w: another program is at it; remove that file if none is", err))
+		}
+		if err != nil {
+			return false, fmt.Errorf("writing the kubeconfig: %w", err)
+		}
+		return true, nil
+	})
+	return written, err
+}
+
+// takeTurns blocks while another program like this one changes a kubeconfig in the
+// directory: without that, one of two that read it at the same time would undo
+// what the other writes.
+func takeTurns(dir string) (release func(), err error) {
+	if err := os.MkdirAll(dir, 0o755); err != nil { //nolint:gosec // as kubectl makes it
+		return nil, err
 	}
-	return file, nil
+	d, err := os.Open(dir)
+	if err != nil {
+		return nil, err
+	}
+	// A file system without locks (some network ones) is as good as it was.
+	_ = unix.Flock(int(d.Fd()), unix.LOCK_EX)
+	return func() { _ = d.Close() }, nil
 }

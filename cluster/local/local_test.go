@@ -3,15 +3,19 @@ package local
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
+	"io/fs"
 	"net/netip"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"runtime"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"k8s.io/client-go/tools/clientcmd"
@@ -332,6 +336,49 @@ func TestTheKubeconfigOfTheUserIsKept(t *testing.T) {
 	}
 }
 
+func TestKubeconfigsOfClustersThatStartTogetherAreAllWritten(t *testing.T) {
+	const clusters = 8
+	file := filepath.Join(t.TempDir(), "config")
+	// Another program has the lock, and gives it back in a moment.
+	lock := file + ".lock"
+	if err := os.WriteFile(lock, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	var all sync.WaitGroup
+	for i := range clusters {
+		p := Profile{Name: fmt.Sprintf("test-%d", i), DataDir: t.TempDir()}
+		if err := clientcmd.WriteToFile(*p.KubeconfigOf(Credentials{Server: "https://127.0.0.1:1"}), p.Kubeconfig()); err != nil {
+			t.Fatal(err)
+		}
+		all.Go(func() {
+			if _, err := p.Merge(file); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	if err := os.Remove(lock); err != nil {
+		t.Fatal(err)
+	}
+	all.Wait()
+	cfg, err := clientcmd.LoadFromFile(file)
+	if err != nil || len(cfg.Contexts) != clusters || len(cfg.Clusters) != clusters {
+		t.Errorf("%d contexts and %d clusters (%v), want %d of each", len(cfg.Contexts), len(cfg.Clusters), err, clusters)
+	}
+}
+
+func TestALockOfTheKubeconfigThatStaysIsNamed(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "config")
+	if err := os.WriteFile(file+".lock", nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	p := profile(t)
+	synctest.Test(t, func(t *testing.T) {
+		if err := p.Forget(file); err == nil || !strings.Contains(err.Error(), file+".lock") || !errors.Is(err, fs.ErrExist) {
+			t.Errorf("Forget = %v, want what names the lock", err)
+		}
+	})
+}
+
 func TestPurgeRefusesWhatIsNoCluster(t *testing.T) {
 	p := profile(t)
 	if holds, err := p.Holds(); holds || err != nil {
@@ -342,6 +389,9 @@ func TestPurgeRefusesWhatIsNoCluster(t *testing.T) {
 	}
 	if holds, err := p.Holds(); holds || err == nil {
 		t.Errorf("Holds of a directory with photos = %v, %v, want an error", holds, err)
+	}
+	if _, err := p.Remove(); err == nil || !strings.Contains(err.Error(), "nothing was removed") {
+		t.Errorf("Remove of a directory with photos = %v", err)
 	}
 	if err := p.Keep(Settings{}); err != nil {
 		t.Fatal(err)

@@ -16,6 +16,9 @@ import (
 // whether there was any.
 func (p Profile) Remove() (bool, error) {
 	holds, err := p.Holds()
+	if foreign, ok := errors.AsType[*ForeignError](err); ok {
+		return false, fmt.Errorf("%w; nothing was removed, do it yourself if that is what you want", foreign)
+	}
 	if err != nil || !holds {
 		return false, err
 	}

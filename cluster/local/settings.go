@@ -201,7 +201,7 @@ func hostName() (string, error) {
 }
 
 // Holds reports whether the data directory is there and holds a cluster. One
-// that is there and holds something else is an error: it must not be removed.
+// that is there and holds something else is a [*ForeignError].
 func (p Profile) Holds() (bool, error) {
 	entries, err := os.ReadDir(p.DataDir)
 	switch {
@@ -218,8 +218,18 @@ func (p Profile) Holds() (bool, error) {
 			return true, nil
 		}
 	}
-	if len(entries) == 0 {
-		return false, nil
+	for _, e := range entries {
+		if e.Name() != "lost+found" { // every new ext file system has that
+			return false, &ForeignError{Dir: p.DataDir}
+		}
 	}
-	return false, fmt.Errorf("%s does not look like the data of a cluster (no cluster.json in it); nothing was removed, do it yourself if that is what you want", p.DataDir)
+	return false, nil
+}
+
+// A ForeignError is about a directory that is in use, but not for the data of a cluster.
+// Nothing may be put there, because [Profile.Remove] removes all of it.
+type ForeignError struct{ Dir string }
+
+func (e *ForeignError) Error() string {
+	return e.Dir + " does not look like the data of a cluster (no cluster.json in it)"
 }

@@ -1,0 +1,76 @@
+package machine
+
+import (
+	"context"
+	"encoding/json"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"testing"
+
+	"github.com/sampan-io/sampan/cluster/local"
+)
+
+// process starts a shell script that ends with the test, and returns when the
+// script has said something.
+func process(t *testing.T, script string, args ...string) local.Process {
+	t.Helper()
+	cmd := exec.CommandContext(t.Context(), "sh", append([]string{"-c", script, "sh"}, args...)...)
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		_ = cmd.Process.Kill()
+		_ = cmd.Wait()
+	})
+	if _, err := io.ReadFull(out, make([]byte, 1)); err != nil {
+		t.Fatal(err)
+	}
+	p, err := local.ProcessOf(cmd.Process.Pid)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
+// A cluster that is still starting has perhaps no runtime yet when it is looked
+// for, and has one when it has ended.
+func TestEndFindsTheRuntimeThatWasStartedMeanwhile(t *testing.T) {
+	p := local.Profile{Name: "test", DataDir: t.TempDir(), RunDir: filepath.Join(t.TempDir(), "run")}
+	if err := os.Mkdir(p.RunDir, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	runtime := local.Runtime{Process: process(t, "echo; exec sleep 1000"), Program: "/x/sampan-runtime"}
+	data, err := json.Marshal(runtime)
+	if err != nil {
+		t.Fatal(err)
+	}
+	later, now := filepath.Join(p.DataDir, "later"), filepath.Join(p.RunDir, "runtime.json")
+	if err := os.WriteFile(later, data, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	starting := process(t, `trap 'mv "$1" "$2"; kill $!; exit' TERM; sleep 1000 & echo; wait`, later, now)
+
+	var cleaned local.Instance
+	o := Options{Clean: func(_ context.Context, _ local.Profile, i local.Instance) error {
+		cleaned = i
+		return nil
+	}}
+	if err := end(t.Context(), o, p, local.Instance{Process: starting}); err != nil {
+		t.Fatal(err)
+	}
+	if starting.Alive() || runtime.Alive() {
+		t.Errorf("after end the cluster runs: %v, its runtime: %v", starting.Alive(), runtime.Alive())
+	}
+	if cleaned.Runtime != runtime {
+		t.Errorf("Clean was told of the runtime %+v, want %+v", cleaned.Runtime, runtime)
+	}
+	if _, err := os.Stat(p.RunDir); err == nil {
+		t.Error("the run directory is left")
+	}
+}
