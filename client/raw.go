@@ -2,12 +2,14 @@ package client
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
 	"net/url"
 	"path"
 	"strings"
+	"time"
 )
 
 // A RawRequest is a request that does not go by resource, or whose answer is not
@@ -19,12 +21,24 @@ type RawRequest struct {
 	Accept      string // empty leaves the choice to the server
 	ContentType string // of Body
 	Body        io.Reader
+
+	// Limit bounds how long the whole answer may take if the client's own limit does not
+	// do so sooner; 0 leaves it to the client. Endless is for an answer that goes
+	// on until the context ends: then there is no limit.
+	Limit   time.Duration
+	Endless bool
 }
 
 // Do makes a raw request, once, and returns a successful answer, whose body the
 // caller must close; ctx ends it, too. A failure is an API status error, as
 // elsewhere.
-func (c *REST) Do(ctx context.Context, r RawRequest) (*http.Response, error) {
+func (c *REST) Do(ctx context.Context, r RawRequest) (resp *http.Response, err error) {
+	ctx, cancel := c.limited(ctx, r.Limit, r.Endless)
+	defer func() {
+		if err != nil {
+			cancel()
+		}
+	}()
 	if r.Method == "" {
 		r.Method = http.MethodGet
 	}
@@ -40,11 +54,12 @@ func (c *REST) Do(ctx context.Context, r RawRequest) (*http.Response, error) {
 			req.Header.Set(key, value)
 		}
 	}
-	resp, err := c.http.Do(req)
+	resp, err = c.http.Do(req)
 	if err != nil {
 		return nil, c.unreachable(ctx, err)
 	}
 	if resp.StatusCode < 300 {
+		resp.Body = &limitedBody{resp.Body, ctx, cancel}
 		return resp, nil
 	}
 	err = c.failure(resp, &request{verb: strings.ToLower(r.Method)})
@@ -54,4 +69,42 @@ func (c *REST) Do(ctx context.Context, r RawRequest) (*http.Response, error) {
 		}
 	}
 	return nil, err
+}
+
+// limited returns the context of a request, with the shorter of the client's limit and
+// another (if they are not 0) unless the request is endless. That a limit ended it is
+// an [*UnreachableError].
+func (c *REST) limited(ctx context.Context, other time.Duration, endless bool) (context.Context, context.CancelFunc) {
+	limit := c.timeout
+	if other > 0 && (limit == 0 || other < limit) {
+		limit = other
+	}
+	if limit == 0 || endless {
+		return context.WithCancel(ctx) // leaving a watch ends its stream at once
+	}
+	return context.WithTimeoutCause(ctx, limit, &UnreachableError{
+		Server: c.base.Scheme + "://" + c.base.Host,
+		Err:    fmt.Errorf("no answer within %v: %w", limit, context.DeadlineExceeded),
+	})
+}
+
+// A limitedBody is the body of an answer whose context ends with it.
+type limitedBody struct {
+	io.ReadCloser
+	ctx    context.Context //nolint:containedctx // of the request
+	cancel context.CancelFunc
+}
+
+func (b *limitedBody) Read(p []byte) (int, error) {
+	n, err := b.ReadCloser.Read(p)
+	if err != nil && !errors.Is(err, io.EOF) && b.ctx.Err() != nil {
+		err = context.Cause(b.ctx)
+	}
+	return n, err
+}
+
+func (b *limitedBody) Close() error {
+	err := b.ReadCloser.Close()
+	b.cancel()
+	return err
 }

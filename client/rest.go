@@ -19,6 +19,7 @@ import (
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	pathvalidation "k8s.io/apimachinery/pkg/api/validation/path"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/conversion/queryparams"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -164,6 +165,17 @@ func (r *request) path() string {
 		p += "/" + r.subresource // may have several segments (proxy/path)
 	}
 	return p
+}
+
+// check refuses names that would make the path that of something else.
+func (r *request) check() error {
+	if wrong := pathvalidation.IsValidPathSegmentName(r.namespace); len(wrong) > 0 {
+		return fmt.Errorf("invalid namespace %q: %v", r.namespace, wrong)
+	}
+	if wrong := pathvalidation.IsValidPathSegmentName(r.name); len(wrong) > 0 {
+		return fmt.Errorf("invalid resource name %q: %v", r.name, wrong)
+	}
+	return nil
 }
 
 // Get implements [Interface].
@@ -344,15 +356,7 @@ func (c *REST) object(ctx context.Context, r *request) (obj runtime.Object, err 
 // body is closed. It is the one place where requests are repeated.
 func (c *REST) do(ctx context.Context, r *request, read func(*http.Response) error) error {
 	outer := ctx
-	var cancel context.CancelFunc
-	if c.timeout > 0 && !r.endless {
-		ctx, cancel = context.WithTimeoutCause(ctx, c.timeout, &UnreachableError{
-			Server: c.base.Scheme + "://" + c.base.Host,
-			Err:    fmt.Errorf("no answer within %v: %w", c.timeout, context.DeadlineExceeded),
-		})
-	} else {
-		ctx, cancel = context.WithCancel(ctx) // leaving a watch ends its stream at once
-	}
+	ctx, cancel := c.limited(ctx, 0, r.endless)
 	defer cancel()
 	for try := 1; ; try++ {
 		resp, protobuf, err := c.send(ctx, r)
@@ -389,6 +393,9 @@ func (c *REST) do(ctx context.Context, r *request, read func(*http.Response) err
 
 // send makes one attempt. It reports whether protobuf was spoken or asked for.
 func (c *REST) send(ctx context.Context, r *request) (resp *http.Response, protobuf bool, err error) {
+	if err := r.check(); err != nil {
+		return nil, false, err
+	}
 	protobuf = !c.dynamic && !c.jsonOnly.Load()
 	body, contentType := r.body, r.contentType
 	if r.object != nil {

@@ -1,6 +1,7 @@
 package client_test
 
 import (
+	"context"
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rand"
@@ -292,5 +293,79 @@ func TestWarningsAreToldToWhoeverWantsThem(t *testing.T) {
 	}
 	if len(told) != 1 || told[0] != `unknown field "spec.colour"` {
 		t.Errorf("told %q", told)
+	}
+}
+
+// silent takes requests and says nothing until the test is over.
+func silent(t *testing.T) *rest.Config {
+	t.Helper()
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/half" { // an answer that begins
+			_, _ = io.WriteString(w, "{")
+			_ = http.NewResponseController(w).Flush()
+		}
+		<-r.Context().Done()
+	}))
+	t.Cleanup(s.Close)
+	return &rest.Config{Host: s.URL}
+}
+
+func TestASilentServerIsGivenUpOn(t *testing.T) {
+	limited := silent(t)
+	limited.Timeout = 20 * time.Millisecond
+	hasty, err := client.NewREST(limited, client.RESTOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	patient, err := client.NewREST(silent(t), client.RESTOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	read := func(c *client.REST, r client.RawRequest) error {
+		resp, err := c.Do(t.Context(), r)
+		if err != nil {
+			return err
+		}
+		defer func() { _ = resp.Body.Close() }()
+		_, err = io.ReadAll(resp.Body)
+		return err
+	}
+	for _, tt := range []struct {
+		name string
+		ask  func() error
+	}{
+		{"an object", func() error {
+			_, err := hasty.Get(t.Context(), corev1.SchemeGroupVersion.WithResource("configmaps"), "default", "a", "")
+			return err
+		}},
+		{"anything", func() error { return read(hasty, client.RawRequest{Path: "/apis"}) }},
+		{"the rest of an answer", func() error { return read(hasty, client.RawRequest{Path: "/half"}) }},
+		{"anything, with a limit of its own", func() error {
+			return read(patient, client.RawRequest{Path: "/apis", Limit: 20 * time.Millisecond})
+		}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			err := tt.ask()
+			if _, ok := errors.AsType[*client.UnreachableError](err); !ok || !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), "no answer within 20ms") {
+				t.Errorf("error = %v, want one about the time", err)
+			}
+		})
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	time.AfterFunc(time.Second, cancel)
+	if _, err := hasty.Do(ctx, client.RawRequest{Path: "/apis", Endless: true}); !errors.Is(err, context.Canceled) {
+		t.Errorf("an endless request ended with %v, want only what its context says", err)
+	}
+}
+
+func TestNamesAreNotPaths(t *testing.T) {
+	c := dial(t, http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		t.Errorf("the server was asked for %s", r.URL)
+	}), client.RESTOptions{})
+	pods := corev1.SchemeGroupVersion.WithResource("pods")
+	for _, tt := range []struct{ namespace, name string }{{"default", ".."}, {"..", "a"}, {"default", "a/b"}, {"a/../b", "c"}, {"default", "%2e"}} {
+		if err := c.Delete(t.Context(), pods, tt.namespace, tt.name, metav1.DeleteOptions{}); err == nil || !strings.Contains(err.Error(), "invalid") {
+			t.Errorf("Delete of %q in %q = %v, want it refused", tt.name, tt.namespace, err)
+		}
 	}
 }

@@ -71,6 +71,7 @@ func (d *drain) run(ctx context.Context, args []string) error {
 	if err := d.check(); err != nil {
 		return exit.Usage("sampan drain", err)
 	}
+	d.Within(d.timeout)
 	s, c, nodes, err := d.nodes(ctx, args)
 	if err != nil {
 		return err

@@ -122,7 +122,7 @@ func watchTables(ctx context.Context, s *session.Session, i resource.Info, revis
 		query.Set("watch", "true")
 		query.Set("allowWatchBookmarks", "true")
 		query.Set("resourceVersion", revision)
-		resp, err := s.Do(ctx, client.RawRequest{Path: i.Mapping.Path(i.Namespace, ""), Query: query, Accept: tableAccept})
+		resp, err := s.Do(ctx, client.RawRequest{Path: i.Mapping.Path(i.Namespace, ""), Query: query, Accept: tableAccept, Endless: true})
 		if err != nil {
 			return err
 		}

@@ -94,9 +94,10 @@ func (e *exec) run(ctx context.Context, name string, command []string) error {
 		return err
 	}
 	resp, err := c.Do(ctx, client.RawRequest{
-		Method: http.MethodPost,
-		Path:   strings.Join([]string{"/api/v1/nodes", pod.Spec.NodeName, "proxy/run", pod.Namespace, pod.Name, container}, "/"),
-		Query:  url.Values{"cmd": command},
+		Method:  http.MethodPost,
+		Path:    strings.Join([]string{"/api/v1/nodes", pod.Spec.NodeName, "proxy/run", pod.Namespace, pod.Name, container}, "/"),
+		Query:   url.Values{"cmd": command},
+		Endless: true, // a command may take any time
 	})
 	if err != nil {
 		return err

@@ -300,7 +300,7 @@ func (l *logs) one(ctx context.Context, c *client.REST, query url.Values, src so
 	q := url.Values{"container": {src.container}}
 	maps.Copy(q, query)
 	path := "/api/v1/namespaces/" + src.pod.Namespace + "/pods/" + src.pod.Name + "/log"
-	resp, err := c.Do(ctx, client.RawRequest{Path: path, Query: q})
+	resp, err := c.Do(ctx, client.RawRequest{Path: path, Query: q, Endless: l.follow})
 	if err != nil {
 		return err
 	}

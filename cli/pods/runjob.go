@@ -106,6 +106,7 @@ func (r *runJob) run(cmd *cobra.Command, args []string) error {
 	if err != nil {
 		return exit.Usage(cmd.CommandPath(), err)
 	}
+	r.Within(r.timeout)
 	s, err := r.Connect()
 	if err != nil {
 		return err

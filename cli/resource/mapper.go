@@ -1,6 +1,7 @@
 package resource
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -9,6 +10,7 @@ import (
 	"net/http"
 	"slices"
 	"strings"
+	"time"
 
 	discoveryv2 "k8s.io/api/apidiscovery/v2"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -83,7 +85,16 @@ type Mapper struct {
 	versions map[schema.GroupVersion][]Mapping // those that were asked for
 	groups   []schema.GroupVersion             // all that are served, the server's preference first
 	loaded   bool                              // groups is known
+
+	// Limit is how long an answer may take; 0 means discoveryLimit. It is not to be
+	// changed after the first question.
+	Limit time.Duration
 }
+
+// discoveryLimit is how long a server may take to say what it serves, as for
+// client-go's clients: nobody shall wait for ever for one that takes a connection and
+// says nothing.
+const discoveryLimit = 32 * time.Second
 
 // NewMapper returns a mapper that has asked nothing yet.
 func NewMapper(s Server) *Mapper {
@@ -327,7 +338,7 @@ func (m *Mapper) load(ctx context.Context) error {
 }
 
 func (m *Mapper) get(ctx context.Context, path, accept string, into any) error {
-	resp, err := m.server.Do(ctx, client.RawRequest{Path: path, Accept: accept})
+	resp, err := m.server.Do(ctx, client.RawRequest{Path: path, Accept: accept, Limit: cmp.Or(m.Limit, discoveryLimit)})
 	if err != nil {
 		return err
 	}

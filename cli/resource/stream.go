@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 
+	pathvalidation "k8s.io/apimachinery/pkg/api/validation/path"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/labels"
@@ -382,6 +383,9 @@ func (r Request) pair(ctx context.Context, m *Mapper, arg string) (Info, error) 
 func (r Request) named(mapping Mapping, name string) (Info, error) {
 	if name == "" {
 		return Info{}, errors.New("a name is empty")
+	}
+	if wrong := pathvalidation.IsValidPathSegmentName(name); len(wrong) > 0 {
+		return Info{}, fmt.Errorf("invalid resource name %q: it %s", name, strings.Join(wrong, " and "))
 	}
 	info := Info{Mapping: mapping, Namespace: r.Namespace, Name: name, Source: mapping.Called(name)}
 	if !mapping.Namespaced {

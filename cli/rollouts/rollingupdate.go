@@ -102,6 +102,7 @@ func (u *rollingUpdate) run(ctx context.Context, args []string) error {
 	if err := u.check(); err != nil {
 		return exit.Usage(rollingUpdateName, err)
 	}
+	u.Within(u.timeout)
 	s, err := u.Connect()
 	if err != nil {
 		return err

@@ -38,6 +38,7 @@ func rolloutStatusCommand(g *session.Globals) *cobra.Command {
 			"Exit codes: 0 done, 1 wrong use or no connection, 2 failed for good, 3 timed out, 4 gone, 5 it was rolled back by itself.",
 		Example: "  sampan rollout status deployment/web --timeout=5m",
 		RunE: func(cmd *cobra.Command, args []string) error {
+			r.Within(r.timeout)
 			return r.each(cmd.Context(), args, r.follow)
 		},
 	}

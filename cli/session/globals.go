@@ -41,6 +41,7 @@ type Globals struct {
 	Output     string // as given with -o
 
 	RequestTimeout time.Duration // 0 means none
+	contact        time.Duration // how long the server may take to say what it serves; 0 means the usual
 }
 
 // AddFlags adds the flags to the root of a command tree.
@@ -65,6 +66,9 @@ func (g *Globals) loader() clientcmd.ClientConfig {
 
 // Config returns the server and the user that the kubeconfig and the flags name.
 func (g *Globals) Config() (*rest.Config, error) {
+	if g.RequestTimeout < 0 {
+		return nil, fmt.Errorf("--request-timeout=%v: want 0 or more", g.RequestTimeout)
+	}
 	if err := g.checkContext(); err != nil {
 		return nil, err
 	}

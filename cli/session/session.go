@@ -4,7 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
+	"time"
 
+	pathvalidation "k8s.io/apimachinery/pkg/api/validation/path"
 	"k8s.io/client-go/rest"
 
 	"github.com/sampan-io/sampan/cli/resource"
@@ -42,10 +45,21 @@ func (g *Globals) Connect() (*Session, error) {
 		return nil, err
 	}
 	s := &Session{Streams: g.Streams, REST: c, Warn: warn, Mapper: resource.NewMapper(c)}
+	s.Mapper.Limit = g.contact
 	if s.Namespace, s.Enforced, err = g.loader().Namespace(); err != nil {
 		return nil, fmt.Errorf("kubeconfig: %w", err)
 	}
+	if wrong := pathvalidation.IsValidPathSegmentName(s.Namespace); len(wrong) > 0 {
+		return nil, fmt.Errorf("invalid namespace %q: it %s", s.Namespace, strings.Join(wrong, " and "))
+	}
 	return s, nil
+}
+
+// Within bounds how long a silent server holds up a verb that has a --timeout.
+func (g *Globals) Within(timeout time.Duration) {
+	if timeout > 0 {
+		g.contact = timeout
+	}
 }
 
 // Typed returns a client whose built-in objects have their Go types.

@@ -86,6 +86,7 @@ func AddFlags(g *session.Globals, cmd *cobra.Command, wrote *Listener, o Options
 		if w.degree == "false" || w.Never != nil && w.Never() {
 			return inner(cmd, args)
 		}
+		g.Within(w.timeout)
 		*wrote = w.note
 		if g.Output == "json" {
 			out := g.Out

@@ -269,8 +269,9 @@ var errNoReader = errors.New("nobody reads it")
 // before.
 func readLog(ctx context.Context, c *client.REST, src logSource, before int64, w io.Writer) (int64, error) {
 	resp, err := c.Do(ctx, client.RawRequest{
-		Path:  "/api/v1/namespaces/" + src.pod.Namespace + "/pods/" + src.pod.Name + "/log",
-		Query: url.Values{"container": {src.container}, "follow": {"true"}},
+		Path:    "/api/v1/namespaces/" + src.pod.Namespace + "/pods/" + src.pod.Name + "/log",
+		Query:   url.Values{"container": {src.container}, "follow": {"true"}},
+		Endless: true,
 	})
 	if err != nil {
 		return 0, err

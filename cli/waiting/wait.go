@@ -206,6 +206,7 @@ func (w *waitVerb) run(ctx context.Context, args []string) error {
 	if err != nil {
 		return exit.Usage("sampan wait", err)
 	}
+	w.Within(w.timeout)
 	s, err := w.Connect()
 	if err != nil {
 		return err
