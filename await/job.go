@@ -33,7 +33,12 @@ func judgeJob(d Degree, j *batchv1.Job, v *view) (Verdict, error) {
 	if j.Status.Ready != nil {
 		ready = *j.Status.Ready
 	}
-	ran := j.Status.Succeeded + j.Status.Failed
+	succeeded, failed := j.Status.Succeeded, j.Status.Failed
+	if u := j.Status.UncountedTerminatedPods; u != nil { // they have ended, and are counted in a moment
+		succeeded += int32(len(u.Succeeded))
+		failed += int32(len(u.Failed))
+	}
+	ran := succeeded + failed
 	switch {
 	case d == Observed && (suspended || j.Status.StartTime != nil || j.Status.Active > 0 || ran > 0):
 		return done(), nil
@@ -56,7 +61,7 @@ func judgeJob(d Degree, j *batchv1.Job, v *view) (Verdict, error) {
 			return why, nil
 		}
 	} else {
-		missing = waiting("%d of its pods active, %d succeeded, %d failed", j.Status.Active, j.Status.Succeeded, j.Status.Failed)
+		missing = waiting("%d of its pods active, %d succeeded, %d failed", j.Status.Active, succeeded, failed)
 	}
 	return v.held(missing, nil), nil
 }

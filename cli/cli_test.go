@@ -319,7 +319,10 @@ func TestLogs(t *testing.T) {
 	of := func(p *corev1.Pod) {
 		p.OwnerReferences = []metav1.OwnerReference{*metav1.NewControllerRef(job, client.Jobs.GVK())}
 	}
-	w, url := serve(t, job, pod("build-x", of), pod("two", func(p *corev1.Pod) {
+	service := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "web"}}
+	service.Spec.Selector = map[string]string{"app": "web"}
+	headless := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "kubernetes"}}
+	w, url := serve(t, job, service, headless, pod("build-x", of), pod("two", func(p *corev1.Pod) {
 		p.Spec.Containers = append(p.Spec.Containers, corev1.Container{Name: "side"})
 	}))
 	for _, p := range []string{"build-x", "two"} {
@@ -329,6 +332,8 @@ func TestLogs(t *testing.T) {
 	}
 	c := newTerminal(t, url)
 	c.want(0, "container=main\n", "", "logs", "job/build")
+	c.want(0, "container=main\n", "Found 2 pods, using pod/build-x\n", "logs", "svc/web")
+	c.want(1, "", "error: service/kubernetes selects no pods: want a pod, or what has a selector of pods\n", "logs", "svc/kubernetes")
 	c.want(0, "container=main&tailLines=5&timestamps=true\n", "", "logs", "build-x", "--tail=5", "--timestamps")
 	c.want(0, "container=main&previous=true&sinceSeconds=120\n", "", "logs", "pod/build-x", "--previous", "--since=2m")
 	c.want(0, "container=main\n", "Defaulted container \"main\" out of: main, side\n", "logs", "two")

@@ -37,7 +37,7 @@ const (
 func Exec(g *session.Globals) *cobra.Command {
 	e := &exec{Globals: g}
 	cmd := &cobra.Command{
-		Use:   "exec POD [-c CONTAINER] -- COMMAND [ARGUMENT…]",
+		Use:   "exec POD|TYPE/NAME [-c CONTAINER] -- COMMAND [ARGUMENT…]",
 		Short: "Run a command in a container and print its output",
 		Long: "Run a command in a running container, print what it writes when it has ended, and end with its exit code.\n" +
 			"Of each of its two streams at most 16 MiB are captured; more than that is an error.\n" +
@@ -75,10 +75,11 @@ func (e *exec) run(ctx context.Context, name string, command []string) error {
 	if err != nil {
 		return err
 	}
-	pod, err := client.Pods.Get(ctx, c, s.Namespace, strings.TrimPrefix(strings.TrimPrefix(name, "pods/"), "pod/"))
+	pods, err := podsNamed(ctx, s, c, []string{name}, false)
 	if err != nil {
 		return err
 	}
+	pod := pods[0]
 	switch {
 	case pod.Status.Phase == corev1.PodSucceeded, pod.Status.Phase == corev1.PodFailed:
 		return fmt.Errorf("cannot exec into a container in a completed pod; current phase is %s", pod.Status.Phase)

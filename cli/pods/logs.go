@@ -16,10 +16,11 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
-	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime"
 
 	"github.com/sampan-io/sampan/cli/exit"
 	"github.com/sampan-io/sampan/cli/resource"
@@ -51,8 +52,8 @@ func Logs(g *session.Globals) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "logs POD | TYPE/NAME | -l SELECTOR",
 		Short: "Print what containers have written",
-		Long: "Print what the containers of a pod have written. job/NAME and rc/NAME stand for a pod of theirs: one that runs\n" +
-			"before one that has ended, the newest first; --all-pods prints all of them.",
+		Long: "Print what the containers of a pod have written. deploy/NAME, job/NAME, svc/NAME and so on stand for a pod of\n" +
+			"theirs: one that runs before one that has ended, the newest first; --all-pods prints all of them.",
 		Example: "  sampan logs job/build -f\n  sampan logs web-abc12 --previous\n  sampan logs -l app=web --prefix",
 		Args:    cobra.RangeArgs(0, 2),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -96,7 +97,9 @@ func (l *logs) query() (url.Values, error) {
 		if err != nil {
 			return nil, fmt.Errorf("--since=%s: want a duration such as 5s, 2m or 3h", l.since)
 		}
-		q.Set("sinceSeconds", strconv.FormatInt(int64((d+time.Second-1)/time.Second), 10))
+		if d > 0 { // 0 is no limit, as without the flag
+			q.Set("sinceSeconds", strconv.FormatInt(int64((d+time.Second-1)/time.Second), 10))
+		}
 	}
 	if l.sinceTime != "" {
 		if _, err := time.Parse(time.RFC3339, l.sinceTime); err != nil {
@@ -182,6 +185,12 @@ func (l *logs) pods(ctx context.Context, s *session.Session, c client.Interface,
 		}
 		return pods, err
 	}
+	return podsNamed(ctx, s, c, args, l.allPods)
+}
+
+// podsNamed returns the pod with a name, or the one of a TYPE/NAME (all of them, if so
+// wanted).
+func podsNamed(ctx context.Context, s *session.Session, c client.Interface, args []string, all bool) ([]*corev1.Pod, error) {
 	if !strings.Contains(args[0], "/") {
 		args = []string{"pod/" + args[0]}
 	}
@@ -204,43 +213,39 @@ func (l *logs) pods(ctx context.Context, s *session.Session, c client.Interface,
 	if len(pods) == 0 {
 		return nil, exit.With(exit.Gone, fmt.Errorf("%s has no pods yet; 'sampan wait %s --for=running' waits for one", i, i))
 	}
-	if !l.allPods && len(pods) > 1 {
-		_, _ = fmt.Fprintf(l.Err, "Found %d pods, using pod/%s\n", len(pods), pods[0].Name)
+	if !all && len(pods) > 1 {
+		_, _ = fmt.Fprintf(s.Err, "Found %d pods, using pod/%s\n", len(pods), pods[0].Name)
 		pods = pods[:1]
 	}
 	return pods, nil
 }
 
-// podsOf returns the pods that a controller owns, the most telling first: those
-// that run, then the newest.
+// podsOf returns the pods that an object selects, the most telling first: those
+// that run, then the newest. Of a controller that makes pods itself only those that are its
+// own count.
 func podsOf(ctx context.Context, s *session.Session, c client.Interface, i resource.Info) ([]*corev1.Pod, error) {
-	var (
-		owner    client.Object
-		selector string
-		err      error
-	)
-	switch i.Mapping.GroupVersionResource {
-	case client.Jobs.GroupVersionResource:
-		var j *batchv1.Job
-		if j, err = client.Jobs.Get(ctx, c, i.Namespace, i.Name); err == nil {
-			owner, selector = j, metav1.FormatLabelSelector(j.Spec.Selector)
-		}
-	case client.ReplicationControllers.GroupVersionResource:
-		var rc *corev1.ReplicationController
-		if rc, err = client.ReplicationControllers.Get(ctx, c, i.Namespace, i.Name); err == nil {
-			owner, selector = rc, labels.SelectorFromSet(rc.Spec.Selector).String()
-		}
-	default:
-		return nil, fmt.Errorf("the logs of a %s cannot be printed: want a pod, a job or a replication controller", strings.ToLower(i.Mapping.Kind))
-	}
+	got, err := s.Get(ctx, i.Mapping.GroupVersionResource, i.Namespace, i.Name, "")
 	if err != nil {
 		return nil, err
 	}
-	pods, _, err := client.Pods.List(ctx, c, i.Namespace, metav1.ListOptions{LabelSelector: selector})
+	u, ok := got.(*unstructured.Unstructured)
+	if !ok {
+		return nil, session.NotAnObject(i, got)
+	}
+	selector, err := podSelector(u)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", i, err)
+	}
+	if selector.Empty() {
+		return nil, fmt.Errorf("%s selects no pods: want a pod, or what has a selector of pods", i)
+	}
+	pods, _, err := client.Pods.List(ctx, c, i.Namespace, metav1.ListOptions{LabelSelector: selector.String()})
 	if err != nil {
 		return nil, err
 	}
-	pods = slices.DeleteFunc(pods, func(p *corev1.Pod) bool { return !metav1.IsControlledBy(p, owner) })
+	if i.Mapping.Resource != "deployments" && i.Mapping.Resource != "services" {
+		pods = slices.DeleteFunc(pods, func(p *corev1.Pod) bool { return !metav1.IsControlledBy(p, u) })
+	}
 	slices.SortStableFunc(pods, func(a, b *corev1.Pod) int {
 		if x, y := a.Status.Phase == corev1.PodRunning, b.Status.Phase == corev1.PodRunning; x != y {
 			if x {
@@ -251,6 +256,26 @@ func podsOf(ctx context.Context, s *session.Session, c client.Interface, i resou
 		return b.CreationTimestamp.Compare(a.CreationTimestamp.Time)
 	})
 	return pods, nil
+}
+
+// podSelector returns the selector of an object's pods, which is empty if it has none. Old
+// kinds have labels there, newer ones a selector with operators.
+func podSelector(u *unstructured.Unstructured) (labels.Selector, error) {
+	fields, _, err := unstructured.NestedMap(u.Object, "spec", "selector")
+	if err != nil {
+		return nil, err
+	}
+	_, simple := fields["matchLabels"]
+	_, expressions := fields["matchExpressions"]
+	if simple || expressions {
+		var s metav1.LabelSelector
+		if err := runtime.DefaultUnstructuredConverter.FromUnstructured(fields, &s); err != nil {
+			return nil, err
+		}
+		return metav1.LabelSelectorAsSelector(&s)
+	}
+	set, _, err := unstructured.NestedStringMap(u.Object, "spec", "selector")
+	return labels.SelectorFromSet(set), err
 }
 
 // containers returns the containers of a pod that are meant.
