@@ -76,6 +76,14 @@ func end(ctx context.Context, o Options, p local.Profile, i local.Instance) erro
 	if err := local.End(ctx, i.Runtime.Process, patience); err != nil {
 		return err
 	}
+	release, left, err := p.Alone()
+	if err != nil {
+		return err
+	}
+	defer release()
+	if !left {
+		return nil // somebody else did the rest meanwhile
+	}
 	if err := o.Clean(ctx, p, i); err != nil {
 		return fmt.Errorf("cluster %s is stopped, but something is left: %w", p.Name, err)
 	}

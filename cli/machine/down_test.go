@@ -7,6 +7,8 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"sync"
+	"sync/atomic"
 	"testing"
 
 	"github.com/sampan-io/sampan/cluster/local"
@@ -72,5 +74,30 @@ func TestEndFindsTheRuntimeThatWasStartedMeanwhile(t *testing.T) {
 	}
 	if _, err := os.Stat(p.RunDir); err == nil {
 		t.Error("the run directory is left")
+	}
+}
+
+// Two that end the same cluster do not get into each other's way.
+func TestTwoThatEndAClusterCleanUpOnce(t *testing.T) {
+	p := local.Profile{Name: "test", DataDir: t.TempDir(), RunDir: filepath.Join(t.TempDir(), "run")}
+	if err := os.Mkdir(p.RunDir, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	var cleaned atomic.Int32
+	o := Options{Clean: func(context.Context, local.Profile, local.Instance) error {
+		cleaned.Add(1)
+		return nil
+	}}
+	var all sync.WaitGroup
+	for range 8 {
+		all.Go(func() {
+			if err := end(t.Context(), o, p, local.Instance{}); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	all.Wait()
+	if n := cleaned.Load(); n != 1 {
+		t.Errorf("cleaned up %d times, want once", n)
 	}
 }

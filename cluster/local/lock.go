@@ -33,6 +33,32 @@ func (p Profile) Remove() (bool, error) {
 	return true, nil
 }
 
+// Alone blocks while another process removes what the cluster left (`up` does it
+// after a start that failed, perhaps because of a `down`, which does it, too), and then keeps
+// others from it. It reports false if there is nothing to remove any more.
+func (p Profile) Alone() (release func(), left bool, err error) {
+	dir, err := os.Open(p.RunDir)
+	if errors.Is(err, fs.ErrNotExist) {
+		return func() {}, false, nil
+	}
+	if err != nil {
+		return nil, false, fmt.Errorf("locking the run directory: %w", err)
+	}
+	release = func() { _ = dir.Close() }
+	for {
+		if err = unix.Flock(int(dir.Fd()), unix.LOCK_EX); !errors.Is(err, unix.EINTR) {
+			break
+		}
+	}
+	mine, statErr := dir.Stat()
+	if err = errors.Join(err, statErr); err != nil {
+		release()
+		return nil, false, fmt.Errorf("locking the run directory: %w", err)
+	}
+	now, err := os.Stat(p.RunDir)
+	return release, err == nil && os.SameFile(mine, now), nil
+}
+
 // lock takes the lock that the store of a running cluster holds (see package
 // store/disk), so that none begins to run meanwhile.
 func (p Profile) lock() (release func(), err error) {
