@@ -390,6 +390,13 @@ func TestVersion(t *testing.T) {
 	c := newTerminal(t, url)
 	c.want(0, "sampan v0\nserver v1.37.0\n", "", "version")
 	c.want(0, "sampan v0\n", "", "version", "--client")
+	got := c.run("version", "-o", "json")
+	for _, want := range []string{`"clientVersion": {`, `"gitVersion": "v0"`, `"serverVersion": {`, `"gitVersion": "v1.37.0"`} {
+		if got.code != 0 || !strings.Contains(got.out, want) {
+			t.Errorf("version -o json: %+v, want %s in it", got, want)
+		}
+	}
+	c.want(1, "", "error: -o name: want json or yaml\nusage: see 'sampan version --help'\n", "version", "-o", "name")
 	c.kubeconfig = write(t, filepath.Join(t.TempDir(), "empty"), "")
 	c.want(0, "sampan v0\n", "", "version")
 }
@@ -434,6 +441,11 @@ func TestAServerThatIsNotThere(t *testing.T) {
 	got := c.run("get", "pods")
 	if got.code != 1 || !strings.Contains(got.err, "refused the connection") || !strings.Contains(got.err, "sampan up") {
 		t.Errorf("get: %+v, want a sentence that says what to do", got)
+	}
+	const two = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: a}\n---\napiVersion: v1\nkind: Pod\nmetadata: {name: a}\n"
+	got = c.run("create", "-f", write(t, filepath.Join(t.TempDir(), "two.yaml"), two))
+	if got.code != 1 || strings.Count(got.err, "refused the connection") != 1 {
+		t.Errorf("create of two: %+v, want to be told once", got)
 	}
 	c.kubeconfig = filepath.Join(t.TempDir(), "none")
 	if got := c.run("get", "pods"); got.code != 1 || !strings.HasPrefix(got.err, "error: ") {

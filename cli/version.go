@@ -1,13 +1,18 @@
 package cli
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"runtime"
 
 	"github.com/spf13/cobra"
 	"k8s.io/apimachinery/pkg/version"
+	"sigs.k8s.io/yaml"
 
+	"github.com/sampan-io/sampan/cli/exit"
 	"github.com/sampan-io/sampan/cli/session"
 	"github.com/sampan-io/sampan/client"
 )
@@ -19,6 +24,9 @@ func versionCommand(g *session.Globals) *cobra.Command {
 		Short: "Show the version of this program and of the server",
 		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			if g.Output != "" {
+				return versions(cmd.Context(), g, only)
+			}
 			_, _ = fmt.Fprintf(g.Out, "sampan %s\n", g.Version)
 			if cfg, err := g.Config(); only || err != nil || cfg.Host == "" {
 				return nil //nolint:nilerr // without a cluster there is no more to say
@@ -28,7 +36,7 @@ func versionCommand(g *session.Globals) *cobra.Command {
 				_, err = fmt.Fprintf(g.Out, "server: none (%v)\n", err)
 				return err
 			}
-			_, err = fmt.Fprintf(g.Out, "server %s\n", v)
+			_, err = fmt.Fprintf(g.Out, "server %s\n", v.GitVersion)
 			return err
 		},
 	}
@@ -36,19 +44,42 @@ func versionCommand(g *session.Globals) *cobra.Command {
 	return cmd
 }
 
-func serverVersion(ctx context.Context, g *session.Globals) (string, error) {
+// versions prints what kubectl's version prints with -o.
+func versions(ctx context.Context, g *session.Globals, only bool) error {
+	if g.Output != "json" && g.Output != "yaml" {
+		return exit.Usage("sampan version", fmt.Errorf("-o %s: want json or yaml", g.Output))
+	}
+	all := map[string]any{"clientVersion": map[string]any{"gitVersion": g.Version, "goVersion": runtime.Version(), "platform": runtime.GOOS + "/" + runtime.GOARCH}}
+	var unknown error
+	if !only {
+		server, err := serverVersion(ctx, g)
+		if unknown = err; err == nil {
+			all["serverVersion"] = server
+		}
+	}
+	data, err := json.MarshalIndent(all, "", "  ")
+	if err == nil && g.Output == "yaml" {
+		data, err = yaml.JSONToYAML(data)
+	}
+	if err != nil {
+		return err
+	}
+	_, err = fmt.Fprintf(g.Out, "%s\n", bytes.TrimSpace(data))
+	return errors.Join(err, unknown)
+}
+
+func serverVersion(ctx context.Context, g *session.Globals) (info version.Info, err error) {
 	s, err := g.Connect()
 	if err != nil {
-		return "", err
+		return info, err
 	}
 	resp, err := s.Do(ctx, client.RawRequest{Path: "/version"})
 	if err != nil {
-		return "", err
+		return info, err
 	}
 	defer resp.Body.Close()
-	var info version.Info
 	if err := json.NewDecoder(resp.Body).Decode(&info); err != nil {
-		return "", fmt.Errorf("reading the server's version: %w", err)
+		return info, fmt.Errorf("reading the server's version: %w", err)
 	}
-	return info.GitVersion, nil
+	return info, nil
 }

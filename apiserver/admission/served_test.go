@@ -154,13 +154,14 @@ func TestServicesThroughTheServer(t *testing.T) {
 			t.Errorf("%s: err = %v, want Invalid with %q", name, err, want)
 		}
 	}
-	// What was refused holds nothing: the address can be had.
-	taken := service("taken", "ip=10.0.0.200 type=NodePort ports=80/TCP:30500,81/TCP:1")
+	// What was refused holds nothing: the address can be had. (It is one of those that
+	// nobody gets by chance.)
+	taken := service("taken", "ip=10.0.0.9 type=NodePort ports=80/TCP:30500,81/TCP:1")
 	taken.UID = ""
 	if _, err := s.admin.Create(t.Context(), resourceOf(taken), "ship", "", taken, metav1.CreateOptions{}, ""); !apierrors.IsInvalid(err) {
 		t.Fatal(err)
 	}
-	free := service("free", "ip=10.0.0.200 type=NodePort ports=80/TCP:30500")
+	free := service("free", "ip=10.0.0.9 type=NodePort ports=80/TCP:30500")
 	free.UID, free.Spec.Selector = "", map[string]string{"a": "b"}
 	s.create(free)
 	if _, err := s.admin.Create(t.Context(), resourceOf(taken), "ship", "", free, metav1.CreateOptions{}, ""); !apierrors.IsAlreadyExists(err) {

@@ -1,6 +1,7 @@
 package machine
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -21,6 +22,14 @@ func statusCommand(Options) *cobra.Command {
 		Short: "Show the cluster of this machine, or with --all each that runs",
 		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			show := describe
+			switch o := flag(cmd, "output"); o {
+			case "":
+			case "json":
+				show = describeJSON
+			default:
+				return fmt.Errorf("-o %s: want json, or nothing", o)
+			}
 			if all {
 				p, err := profileOf(cmd)
 				if err != nil {
@@ -31,10 +40,10 @@ func statusCommand(Options) *cobra.Command {
 					return err
 				}
 				for n, i := range is {
-					if n > 0 {
+					if n > 0 && flag(cmd, "output") == "" {
 						_, _ = fmt.Fprintln(cmd.OutOrStdout())
 					}
-					describe(cmd, i)
+					show(cmd, i)
 				}
 				return nil
 			}
@@ -45,7 +54,7 @@ func statusCommand(Options) *cobra.Command {
 			if !running {
 				return fmt.Errorf("cluster %s is not running; `sampan up` starts it", p.Name)
 			}
-			describe(cmd, i)
+			show(cmd, i)
 			return nil
 		},
 	}
@@ -77,6 +86,17 @@ func describe(cmd *cobra.Command, i local.Instance) {
 	}
 	row("Processes", "%s", processes(i))
 	_ = w.Flush()
+}
+
+// describeJSON prints what the cluster wrote down about itself, and its memory, on
+// one line.
+func describeJSON(cmd *cobra.Command, i local.Instance) {
+	memory, _ := i.Memory() // 0: it cannot be read
+	_ = json.NewEncoder(cmd.OutOrStdout()).Encode(struct {
+		local.Instance
+		Starting    bool  `json:"starting"`
+		MemoryBytes int64 `json:"memoryBytes,omitempty"` // proportional set size
+	}{i, i.Starting(), memory})
 }
 
 func processes(i local.Instance) string {

@@ -14,6 +14,8 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/labels"
+
+	"github.com/sampan-io/sampan/client"
 )
 
 // A Request says where objects come from: files, a kustomization, or arguments.
@@ -78,10 +80,14 @@ func (e *SourceError) Unwrap() error { return e.Err }
 // Info beside an error has the Object if there is one: a [*NoKindError] may be about
 // a kind that does not exist yet.
 func Stream(ctx context.Context, m *Mapper, r Request) iter.Seq2[Info, error] {
-	return func(yield func(Info, error) bool) {
+	return func(give func(Info, error) bool) {
 		if err := r.check(); err != nil {
-			yield(Info{}, err)
+			give(Info{}, err)
 			return
+		}
+		yield := func(i Info, err error) bool {
+			_, unreachable := errors.AsType[*client.UnreachableError](err)
+			return give(i, err) && !unreachable // the next one would fare no better
 		}
 		switch {
 		case r.Kustomize != "":

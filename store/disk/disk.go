@@ -54,6 +54,8 @@ type directory struct {
 	rollAt    int64  // no new segment before the log is this long
 	buf       []byte
 
+	sync func(*os.File) error // fdatasync, but for tests
+
 	folding *run.Group  // nil before the first fold
 	busy    atomic.Bool // a fold is under way; what follows is its own as long
 	folded
@@ -85,7 +87,7 @@ func Open(dir string, opts Options) (store.Backend, error) {
 	if err != nil {
 		return nil, err
 	}
-	d := &directory{dir: dir, opts: opts, lock: lock}
+	d := &directory{dir: dir, opts: opts, lock: lock, sync: fdatasync}
 	if err := d.survey(); err != nil {
 		return nil, errors.Join(err, lock.Close())
 	}
@@ -346,7 +348,7 @@ func (d *directory) write(frame []byte) error {
 		d.allocated = d.end
 		return fmt.Errorf("writing %s: %w", name, errors.Join(store.ErrFull, err))
 	}
-	if err := fdatasync(d.log); err != nil {
+	if err := d.sync(d.log); err != nil {
 		// What is on disk now nobody knows, and asking again would lie
 		// (Linux forgets the error): there is no going on from here.
 		return fmt.Errorf("syncing %s: %w", name, err)

@@ -378,3 +378,47 @@ func FuzzLog(f *testing.F) {
 		}
 	})
 }
+
+// TestWhatIsAcknowledgedWasSynced checks the promise that no killed process can: that the bytes
+// were on the medium before Commit or Reserve returned, and that a sync that fails is
+// never taken for one that did not.
+func TestWhatIsAcknowledgedWasSynced(t *testing.T) {
+	b, err := Open(t.TempDir(), quiet)
+	if err != nil {
+		t.Fatal(err)
+	}
+	d := b.(*directory)
+	if _, err := d.Load(t.Context(), func(store.Entry) error { return nil }); err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = d.Close() }()
+	var synced []byte // what a power failure now would leave
+	d.sync = func(*os.File) (err error) {
+		synced, err = os.ReadFile(d.name)
+		return err
+	}
+	at := d.end
+	for i := range 5 {
+		data := fmt.Sprintf("value %d", i)
+		err := d.Commit(t.Context(), []store.Entry{{Key: "pods/a", Data: []byte(data), Created: 1, Revision: store.Revision(i + 1)}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if int64(len(synced)) < d.end || !strings.Contains(string(synced[at:d.end]), data) {
+			t.Fatalf("commit %d was acknowledged before it was synced", i)
+		}
+		at = d.end
+	}
+	synced = nil
+	if err := d.Reserve(t.Context(), 1000); err != nil || int64(len(synced)) < d.end {
+		t.Errorf("Reserve = %v, with %d of %d bytes synced", err, len(synced), d.end)
+	}
+	broken := errors.New("the disk is broken")
+	d.sync = func(*os.File) error { return broken }
+	for range 2 {
+		if err := d.Commit(t.Context(), []store.Entry{{Key: "pods/a", Data: []byte("lost"), Created: 1, Revision: 9}}); !errors.Is(err, broken) {
+			t.Fatalf("Commit with a broken disk = %v", err)
+		}
+		d.sync = func(*os.File) error { return nil } // Linux says it once: it must not be believed
+	}
+}
