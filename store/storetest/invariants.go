@@ -26,6 +26,7 @@ func Run(t *testing.T, make func(t *testing.T) Medium) {
 		{"I2 expectations see writes that are being synced", true, expectationsSeeAccepted},
 		{"I3 a watch tells everything in order", false, watchTellsAll},
 		{"I3 a watch sees records come into and go out of a term", false, watchTerm},
+		{"I3 a watch that waits is woken by what concerns it", false, watchWoken},
 		{"I3 a forgotten revision is expired", false, forgotten},
 		{"I3 a revision of the future is refused", false, future},
 		{"I3 a slow watch is expired, an idle one is not", false, slowAndIdle},
@@ -248,6 +249,43 @@ func watchTerm(t *testing.T, m Medium) {
 	equal(t, "node1", eventLines(s.told(t, store.Query{Prefix: "pods/", Term: "#node1"}, 0)), []string{
 		"+pods/a=#node1 pending", "~pods/a=#node1 running", "~pods/a=#node2", "~pods/a=#node1 back", "-pods/a=last words",
 	})
+}
+
+// watchWoken writes each time that the watch is about to wait.
+func watchWoken(t *testing.T, m Medium) {
+	s := open(t, m, store.Options{Progress: time.Millisecond})
+	s.put(t, "pods/x/a", "#node1")
+	put := func(text string) func() { return func() { s.put(t, "pods/x/a", text) } }
+	steps := []struct {
+		write func()
+		want  string
+	}{
+		{put("#node1 running"), "~pods/x/a=#node1 running"},
+		{put("#node2"), "~pods/x/a=#node2"}, // it leaves the term
+		{put("#node1 back"), "~pods/x/a=#node1 back"},
+		{func() { s.remove(t, "pods/x/a") }, "-pods/x/a=last words"},
+	}
+	for _, q := range []store.Query{{Prefix: "pods/", Term: "#node1"}, {Prefix: "pods/x/"}, {Prefix: "pods/x/a"}} {
+		s.put(t, "pods/x/a", "#node1")
+		n, written := 0, false
+		for e, err := range s.Watch(t.Context(), q, s.Revision()) {
+			switch {
+			case err != nil:
+				t.Fatalf("%+v: %v", q, err)
+			case e.Key == "" && written:
+				t.Fatalf("%+v: told of progress to %d, but not of %s", q, e.Revision, steps[n].want)
+			case e.Key == "":
+				steps[n].write()
+				written = true
+				continue
+			case line(e) != steps[n].want:
+				t.Fatalf("%+v: told %s, want %s", q, line(e), steps[n].want)
+			}
+			if n, written = n+1, false; n == len(steps) {
+				break
+			}
+		}
+	}
 }
 
 func forgotten(t *testing.T, m Medium) {
