@@ -47,7 +47,7 @@ func (p Profile) Merge(file string) (string, error) {
 	if err != nil {
 		return "", fmt.Errorf("reading the cluster's credentials: %w", err)
 	}
-	return modify(file, func(cfg *clientcmdapi.Config) {
+	return modify(file, func(cfg *clientcmdapi.Config) bool {
 		name := p.Context()
 		cfg.Clusters[name] = own.Clusters[name]
 		cfg.AuthInfos[name] = own.AuthInfos[name]
@@ -57,19 +57,24 @@ func (p Profile) Merge(file string) (string, error) {
 			*origin = ""
 		}
 		cfg.CurrentContext = name
+		return true
 	})
 }
 
 // Forget takes the context of the profile out of the user's kubeconfig.
 func (p Profile) Forget(file string) error {
-	_, err := modify(file, func(cfg *clientcmdapi.Config) {
+	_, err := modify(file, func(cfg *clientcmdapi.Config) bool {
 		name := p.Context()
+		if cfg.Clusters[name] == nil && cfg.AuthInfos[name] == nil && cfg.Contexts[name] == nil && cfg.CurrentContext != name {
+			return false
+		}
 		delete(cfg.Clusters, name)
 		delete(cfg.AuthInfos, name)
 		delete(cfg.Contexts, name)
 		if cfg.CurrentContext == name {
 			cfg.CurrentContext = ""
 		}
+		return true
 	})
 	return err
 }
@@ -89,24 +94,22 @@ func Mergeable(file string) error {
 // the kubeconfig, which is a matter of milliseconds.
 const lockPatience = 5 * time.Second
 
-// modify changes the kubeconfig. Programs like this one take turns; the lock of others
+// modify changes the kubeconfig, unless change says that there is nothing to. Programs like this one take turns; the lock of others
 // is a file, so there is nothing to wait on but the clock.
-func modify(file string, change func(*clientcmdapi.Config)) (string, error) {
+func modify(file string, change func(*clientcmdapi.Config) bool) (string, error) {
 	paths := clientcmd.NewDefaultPathOptions()
 	paths.LoadingRules.ExplicitPath = file
 	written := cmp.Or(file, paths.GetDefaultFilename())
-	release, err := takeTurns(filepath.Dir(written))
-	if err != nil {
-		return "", fmt.Errorf("writing the kubeconfig: %w", err)
-	}
-	defer release()
+	defer takeTurns(filepath.Dir(written))()
 	pace := wait.Pace{First: 10 * time.Millisecond, Limit: lockPatience}
-	err = wait.Until(context.Background(), pace, func(context.Context) (bool, error) {
+	err := wait.Until(context.Background(), pace, func(context.Context) (bool, error) {
 		cfg, err := paths.GetStartingConfig()
 		if err != nil {
 			return false, fmt.Errorf("reading the kubeconfig: %w", err)
 		}
-		change(cfg)
+		if !change(cfg) {
+			return true, nil
+		}
 		err = clientcmd.ModifyConfig(paths, *cfg, false)
 		if errors.Is(err, fs.ErrExist) {
 			return false, wait.NotYet(fmt.Errorf("writing the kubeconfig: %w: another program is at it; remove that file if none is", err))
@@ -121,16 +124,14 @@ func modify(file string, change func(*clientcmdapi.Config)) (string, error) {
 
 // takeTurns blocks while another program like this one changes a kubeconfig in the
 // directory: without that, one of two that read it at the same time would undo
-// what the other writes.
-func takeTurns(dir string) (release func(), err error) {
-	if err := os.MkdirAll(dir, 0o755); err != nil { //nolint:gosec // as kubectl makes it
-		return nil, err
-	}
+// what the other writes. Where a lock cannot be had, on some network file systems, it is as
+// without one; whether there is anything to write, and can be, is not said here.
+func takeTurns(dir string) (release func()) {
+	_ = os.MkdirAll(dir, 0o755) //nolint:gosec // as kubectl makes it
 	d, err := os.Open(dir)
 	if err != nil {
-		return nil, err
+		return func() {}
 	}
-	// A file system without locks (some network ones) is as good as it was.
 	_ = unix.Flock(int(d.Fd()), unix.LOCK_EX)
-	return func() { _ = d.Close() }, nil
+	return func() { _ = d.Close() }
 }

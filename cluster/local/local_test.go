@@ -368,15 +368,25 @@ func TestKubeconfigsOfClustersThatStartTogetherAreAllWritten(t *testing.T) {
 
 func TestALockOfTheKubeconfigThatStaysIsNamed(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "config")
+	p := profile(t)
+	if err := clientcmd.WriteToFile(*p.KubeconfigOf(Credentials{Server: "https://127.0.0.1:1"}), file); err != nil {
+		t.Fatal(err)
+	}
 	if err := os.WriteFile(file+".lock", nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	p := profile(t)
 	synctest.Test(t, func(t *testing.T) {
 		if err := p.Forget(file); err == nil || !strings.Contains(err.Error(), file+".lock") || !errors.Is(err, fs.ErrExist) {
 			t.Errorf("Forget = %v, want what names the lock", err)
 		}
 	})
+}
+
+func TestNothingToForgetIsNothingToWrite(t *testing.T) {
+	p := profile(t)
+	if err := p.Forget("/proc/none/config"); err != nil { // nothing can be made there
+		t.Errorf("Forget = %v, want nil", err)
+	}
 }
 
 func TestPurgeRefusesWhatIsNoCluster(t *testing.T) {
