@@ -27,6 +27,7 @@ func Run(t *testing.T, make func(t *testing.T) Medium) {
 		{"I3 a watch tells everything in order", false, watchTellsAll},
 		{"I3 a watch sees records come into and go out of a term", false, watchTerm},
 		{"I3 a watch that waits is woken by what concerns it", false, watchWoken},
+		{"I3 a watch is told what was written before the stop", false, watchLast},
 		{"I3 a forgotten revision is expired", false, forgotten},
 		{"I3 a revision of the future is refused", false, future},
 		{"I3 a slow watch is expired, an idle one is not", false, slowAndIdle},
@@ -284,6 +285,34 @@ func watchWoken(t *testing.T, m Medium) {
 			if n, written = n+1, false; n == len(steps) {
 				break
 			}
+		}
+	}
+}
+
+// watchLast has a watch find out at the same time that there is an event and that the
+// store has stopped. Which of them it sees first is left to chance, so there are some tries.
+func watchLast(t *testing.T, m Medium) {
+	for range 20 {
+		s := start(t, m, store.Options{})
+		s.put(t, "pods/a", "first")
+		stopped, told := false, false
+		for e, err := range s.Watch(t.Context(), store.Query{Prefix: "pods/"}, s.Revision()) {
+			switch {
+			case errors.Is(err, store.ErrStopped) && stopped:
+			case err != nil:
+				t.Fatal(err)
+			case e.Key != "":
+				told = true
+			case !stopped:
+				s.put(t, "pods/a", "last")
+				if err := s.stop(); err != nil {
+					t.Fatal(err)
+				}
+				stopped = true
+			}
+		}
+		if !told {
+			t.Fatal("the watch ended without the last write")
 		}
 	}
 }
