@@ -146,6 +146,19 @@ func TestABackendThatRefusesIsPassedOver(t *testing.T) {
 	}
 }
 
+// A client that is tied to a backend is tied to another one once that refuses it.
+func TestAffinityGivesWayToABackendThatAnswers(t *testing.T) {
+	f := start(t, userspace.Options{})
+	tied := web(corev1.ProtocolTCP, refuses(t), refuses(t), says(t, "c"))
+	tied.Affinity = time.Hour
+	at := set(t, f, tied)
+	for range 3 {
+		if got := ask(t, at, ""); got != "c" {
+			t.Errorf("answer %q, want c", got)
+		}
+	}
+}
+
 func TestAConnectionWaitsForABackendThatComes(t *testing.T) {
 	f := start(t, userspace.Options{DialTimeouts: []time.Duration{time.Minute, time.Minute}})
 	at := set(t, f, web(corev1.ProtocolTCP, refuses(t)))
