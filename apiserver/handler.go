@@ -29,6 +29,7 @@ type exchange struct {
 	busy    bool // half of the slots were taken when it got its own
 	wrote   bool // a part of the answer
 	timed   bool // the connection has a deadline for writing
+	allowed int  // bytes to be written until it is moved
 }
 
 // Header implements [http.ResponseWriter].
@@ -47,29 +48,32 @@ func (x *exchange) Write(b []byte) (int, error) {
 	if x.code == 0 {
 		x.code = http.StatusOK
 	}
-	if !x.slotted || !x.busy && !x.wrote && len(b) <= slowAnswer {
+	if !x.slotted || !x.busy && !x.wrote && len(b) < onePiece {
 		x.wrote = true
 		return x.w.Write(b)
 	}
 	x.timed = true
 	written := 0
 	for {
-		// Where the connection has no deadlines, in tests, nobody is slow either.
-		_ = http.NewResponseController(x.w).SetWriteDeadline(time.Now().Add(pieceTimeout))
-		n, err := x.w.Write(b[written:min(written+piece, len(b))])
+		if x.allowed <= 0 {
+			// Where the connection has no deadlines, in tests, nobody is slow either.
+			_ = http.NewResponseController(x.w).SetWriteDeadline(time.Now().Add(slowTimeout))
+			x.allowed = slowBytes
+		}
+		n, err := x.w.Write(b[written:min(written+slowBytes, len(b))])
+		x.allowed -= n
 		if written += n; err != nil || written == len(b) {
 			return written, err
 		}
 	}
 }
 
-// A client may take pieceTimeout to read each piece of an answer that is larger than
-// slowAnswer, or of any if the server is busy: who reads nothing must not hold a slot for
-// ever. (The clock is not watched for each small answer, for the reason that holds for bodies.)
+// A client may take slowTimeout to read slowBytes of an answer that does not fit into one
+// piece, or of any if the server is busy: who reads nothing must not hold a slot for ever.
+// (The clock is not watched for each small answer, for the reason that holds for bodies.)
 const (
-	slowAnswer   = 32 << 10
-	piece        = 64 << 10
-	pieceTimeout = 30 * time.Second
+	slowBytes   = 64 << 10
+	slowTimeout = 30 * time.Second
 )
 
 // Unwrap lets an [http.ResponseController] reach what is below.

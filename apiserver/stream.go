@@ -18,9 +18,6 @@ import (
 // an hour, so that connections are spread anew from time to time, as in Kubernetes.
 const leastWatch = 1800 // seconds
 
-// eventBuffer collects the events that come at once into one piece.
-const eventBuffer = 16 << 10
-
 // serveWatch streams events until the client goes, the time is over or the server
 // stops.
 func (s *Server) serveWatch(x *exchange, t target) {
@@ -76,7 +73,7 @@ func (s *Server) serveWatch(x *exchange, t target) {
 			h["Content-Type"] = []string{m.Encoding.WatchContentType()}
 			h["Cache-Control"] = noCache
 			x.WriteHeader(http.StatusOK)
-			e.w = bufio.NewWriterSize(x, eventBuffer)
+			e.w = bufio.NewWriterSize(x, onePiece)
 		}
 		if c.Type == "" {
 			if e.w.Flush() != nil {

@@ -61,11 +61,7 @@ func (s *Server) serveList(x *exchange, t target) {
 	x.answerList(m, l, &t)
 }
 
-// listBuffer is the size of the pieces that a list is written in: enough to make the
-// cost of a piece small beside that of its bytes.
-const listBuffer = 64 << 10
-
-var listBuffers = sync.Pool{New: func() any { return bufio.NewWriterSize(io.Discard, listBuffer) }} //nolint:gochecknoglobals // a pool is state of the process by its nature
+var listBuffers = sync.Pool{New: func() any { return bufio.NewWriterSize(io.Discard, onePiece) }} //nolint:gochecknoglobals // a pool is state of the process by its nature
 
 func (x *exchange) answerList(m codec.Media, l listing, t *target) {
 	if m.Form != codec.Whole {

@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	goruntime "runtime"
 	"strings"
 	"testing"
@@ -162,7 +163,7 @@ func TestAListIsAConcatenation(t *testing.T) {
 	for _, m := range []codec.Media{{}, {Pretty: true}, {Encoding: codec.YAML}, {Encoding: codec.Protobuf}} {
 		t.Run(fmt.Sprint(m), func(t *testing.T) {
 			var out bytes.Buffer
-			if err := codec.WriteList(&out, m, pods, meta, items); err != nil {
+			if err := writeList(&out, m, pods, meta, items); err != nil {
 				t.Fatal(err)
 			}
 			got := &corev1.PodList{}
@@ -182,13 +183,51 @@ func TestAListIsAConcatenation(t *testing.T) {
 	}
 	t.Run("empty", func(t *testing.T) {
 		var out bytes.Buffer
-		if err := codec.WriteList(&out, codec.Media{}, pods, metav1.ListMeta{ResourceVersion: "1"}, nil); err != nil {
+		if err := writeList(&out, codec.Media{}, pods, metav1.ListMeta{ResourceVersion: "1"}, nil); err != nil {
 			t.Fatal(err)
 		}
 		if got, want := out.String(), `{"kind":"PodList","apiVersion":"v1","metadata":{"resourceVersion":"1"},"items":[]}`+"\n"; got != want {
 			t.Errorf("got %s, want %s", got, want)
 		}
 	})
+}
+
+func writeList(out io.Writer, m codec.Media, kind *catalog.Kind, meta metav1.ListMeta, items []*codec.Item) error {
+	w := bufio.NewWriterSize(out, 64) // smaller than an object
+	return errors.Join(codec.WriteList(w, m, kind, meta, items), w.Flush())
+}
+
+// pieces notes how long the pieces are that somebody writes.
+type pieces []int
+
+func (p *pieces) Write(b []byte) (int, error) {
+	*p = append(*p, len(b))
+	return len(b), nil
+}
+
+// TestALongListIsWrittenInFullPieces checks that nothing goes around the buffer, whose
+// size is that of what is sent at once.
+func TestALongListIsWrittenInFullPieces(t *testing.T) {
+	var items []*codec.Item
+	for n := range 100 {
+		items = append(items, placed(t, samplePod(fmt.Sprint("pod-", n)), pods, store.Revision(n+1)))
+	}
+	for _, m := range []codec.Media{{}, {Encoding: codec.Protobuf}} {
+		var p pieces
+		w := bufio.NewWriterSize(&p, 5000) // larger than an object
+		if err := errors.Join(codec.WriteList(w, m, pods, metav1.ListMeta{}, items), w.Flush()); err != nil {
+			t.Fatal(err)
+		}
+		if len(p) < 3 {
+			t.Fatalf("%v: only %d pieces", m, len(p))
+		}
+		for _, n := range p[:len(p)-1] {
+			if n != 5000 {
+				t.Errorf("%v: pieces of %v bytes, want 5000 each but for the last", m, p)
+				break
+			}
+		}
+	}
 }
 
 func TestEventFrames(t *testing.T) {

@@ -1,6 +1,7 @@
 package codec
 
 import (
+	"bufio"
 	"bytes"
 	"encoding/binary"
 	"encoding/json"
@@ -60,8 +61,9 @@ func reshape(m Media, b []byte) ([]byte, error) {
 	return b, nil
 }
 
-// WriteList writes a list of stored objects: a concatenation of their bytes.
-func WriteList(w io.Writer, m Media, kind *catalog.Kind, meta metav1.ListMeta, items []*Item) error {
+// WriteList writes a list of stored objects: a concatenation of their bytes, in pieces of
+// the size of w's buffer. The caller flushes it.
+func WriteList(w *bufio.Writer, m Media, kind *catalog.Kind, meta metav1.ListMeta, items []*Item) error {
 	if m.Encoding == Protobuf {
 		return writeProtobufList(w, kind, meta, items)
 	}
@@ -117,7 +119,7 @@ const (
 	tagListItem = 2<<3 | 2
 )
 
-func writeProtobufList(w io.Writer, kind *catalog.Kind, meta metav1.ListMeta, items []*Item) error {
+func writeProtobufList(w *bufio.Writer, kind *catalog.Kind, meta metav1.ListMeta, items []*Item) error {
 	m, err := meta.Marshal()
 	if err != nil {
 		return err
@@ -130,22 +132,20 @@ func writeProtobufList(w io.Writer, kind *catalog.Kind, meta metav1.ListMeta, it
 		size += 1 + uvarintSize(length) + length
 	}
 	t := listType(kind)
-	buf := appendEnvelopeStart(make([]byte, 0, 4096), t.APIVersion, t.Kind, size)
-	buf = append(buf, tagListMeta)
-	buf = binary.AppendUvarint(buf, uint64(len(m)))
-	buf = append(buf, m...)
+	head := appendEnvelopeStart(make([]byte, 0, 256), t.APIVersion, t.Kind, size)
+	head = append(head, tagListMeta)
+	head = binary.AppendUvarint(head, uint64(len(m)))
+	_, _ = w.Write(append(head, m...))
 	for n, i := range items {
-		buf = append(buf, tagListItem)
-		buf = binary.AppendUvarint(buf, uint64(bodies[n].size(i.rv)))
-		buf = bodies[n].append(buf, i.rv)
-		if len(buf) >= 64<<10 {
-			if _, err := w.Write(buf); err != nil {
-				return err
-			}
-			buf = buf[:0]
+		head = append(head[:0], tagListItem)
+		head = binary.AppendUvarint(head, uint64(bodies[n].size(i.rv)))
+		_, _ = w.Write(bodies[n].appendMeta(head, i.rv))
+		// A bufio.Writer keeps its first error and gives it back every time.
+		if _, err := w.Write(bodies[n].rest); err != nil {
+			return err
 		}
 	}
-	_, err = w.Write(append(buf, envelopeEnd...))
+	_, err = w.WriteString(envelopeEnd)
 	return err
 }
 

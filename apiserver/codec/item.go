@@ -280,6 +280,9 @@ func (e *encoded) size(rv string) int { return splicedSize(e.meta, e.rest, rv) }
 // append appends the object's protobuf with a revision, without an envelope.
 func (e *encoded) append(dst []byte, rv string) []byte { return appendSpliced(dst, e.meta, e.rest, rv) }
 
+// appendMeta appends the part of it that rest follows.
+func (e *encoded) appendMeta(dst []byte, rv string) []byte { return appendSplicedMeta(dst, e.meta, rv) }
+
 // envelopeEnd is what a runtime.Unknown ends with: no content encoding, no content
 // type.
 const envelopeEnd = "\x1a\x00\x22\x00"

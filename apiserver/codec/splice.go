@@ -103,6 +103,11 @@ func splicedSize(meta, rest []byte, rv string) int {
 // field that is there twice the last counts (protobuf encoding, "last one wins"), so
 // the new one goes to the end of the metadata.
 func appendSpliced(dst, meta, rest []byte, rv string) []byte {
+	return append(appendSplicedMeta(dst, meta, rv), rest...)
+}
+
+// appendSplicedMeta appends the part up to rest.
+func appendSplicedMeta(dst, meta []byte, rv string) []byte {
 	inner := len(meta)
 	if rv != "" {
 		inner += 2 + len(rv)
@@ -115,7 +120,7 @@ func appendSpliced(dst, meta, rest []byte, rv string) []byte {
 		dst = append(dst, tagResourceVersion, byte(len(rv)))
 		dst = append(dst, rv...)
 	}
-	return append(dst, rest...)
+	return dst
 }
 
 func uvarintSize(n int) int {
