@@ -34,7 +34,7 @@ type chosen struct {
 }
 
 // choose reads selectors. A term of the store's index narrows the query where there is
-// one: of an indexed field, otherwise of a label that must have one value.
+// one: of an indexed field that must have a value, otherwise of a label that must have one value.
 func choose(kind *catalog.Kind, namespace, labelSelector, fieldSelector string) (chosen, error) {
 	c := chosen{kind: kind}
 	if labelSelector != "" {
@@ -94,7 +94,7 @@ func (c *chosen) equals(name string) (value string, ok bool) {
 
 func (c *chosen) term() string {
 	for _, name := range c.kind.Indexed {
-		if value, ok := c.equals(name); ok {
+		if value, ok := c.equals(name); ok && value != "" {
 			return codec.FieldTerm(name, value)
 		}
 	}

@@ -177,6 +177,22 @@ func TestAnObjectThatLeavesTheSelectorIsDeleted(t *testing.T) {
 	}
 }
 
+// A pod that gets a node leaves those that have none, which no index knows, and comes to
+// those of the node, which one does.
+func TestABoundPodMovesFromWatchToWatch(t *testing.T) {
+	f := serve(t)
+	waiting := f.watch(pods + "?watch=1&fieldSelector=spec.nodeName%3D")
+	placed := f.watch(pods + "?watch=1&fieldSelector=spec.nodeName%3Dn1")
+	f.create(pods, pod("a"))
+	if a := f.do("POST", pods+"/a/binding", &corev1.Binding{ObjectMeta: metav1.ObjectMeta{Name: "a"}, Target: corev1.ObjectReference{Kind: "Node", Name: "n1"}}); a.code != 201 {
+		t.Fatalf("binding: %s", a.body)
+	}
+	f.remove(pods + "/a?gracePeriodSeconds=0")
+	f.create(pods, pod("b"))
+	waiting.expect("ADDED a@1", "DELETED a@2", "ADDED b@4")
+	placed.expect("ADDED a@2", "DELETED a@3")
+}
+
 func TestWatchesAreOfOneResourceAndNamespace(t *testing.T) {
 	f := serve(t)
 	w := f.watch(configMaps + "?watch=1")

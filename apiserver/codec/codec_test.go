@@ -147,6 +147,11 @@ func TestTermsOfALoadedItemAreThoseOfAWrittenOne(t *testing.T) {
 			t.Errorf("terms (-want +got):\n%s", diff)
 		}
 	}
+	nowhere := samplePod("b")
+	nowhere.Labels, nowhere.Spec.NodeName = nil, ""
+	if got := codec.Terms("", placed(t, nowhere, pods, 2)); len(got) > 0 {
+		t.Errorf("terms of what has no labels and no node: %q", got)
+	}
 }
 
 func TestAListIsAConcatenation(t *testing.T) {

@@ -355,7 +355,9 @@ func byPrefix(c *catalog.Catalog) map[string]*catalog.Kind {
 }
 
 // Terms are the index terms of an item: its labels and the indexed fields of its
-// kind. See [LabelTerm] and [FieldTerm]. It is the Terms function of a store.
+// kind that are not empty, as spec.nodeName is in each new pod: to find what has no
+// value is not worth an entry of each. See [LabelTerm] and [FieldTerm]. It is the Terms
+// function of a store.
 func Terms(_ string, v store.Value) []string {
 	i := v.(*Item)
 	labels := i.Labels()
@@ -367,8 +369,12 @@ func Terms(_ string, v store.Value) []string {
 		terms = append(terms, LabelTerm(key, value))
 	}
 	for _, name := range i.kind.Indexed {
-		if value := i.kind.Fields[name]; value != nil {
-			terms = append(terms, FieldTerm(name, value(i.Object())))
+		field := i.kind.Fields[name]
+		if field == nil {
+			continue
+		}
+		if value := field(i.Object()); value != "" {
+			terms = append(terms, FieldTerm(name, value))
 		}
 	}
 	return terms
@@ -377,7 +383,8 @@ func Terms(_ string, v store.Value) []string {
 // LabelTerm is the index term of the items that carry a label.
 func LabelTerm(key, value string) string { return "l/" + key + "=" + value }
 
-// FieldTerm is the index term of the items whose field has that value.
+// FieldTerm is the index term of the items whose field has that value, which must not be
+// empty.
 func FieldTerm(name, value string) string { return "f/" + name + "=" + value }
 
 // Labels returns the object's labels, which are shared and must not be changed. It
