@@ -21,6 +21,7 @@ func judgeDaemonSet(d Degree, o *appsv1.DaemonSet, v *view) (Verdict, error) {
 	if o.Spec.MinReadySeconds > 0 {
 		r.ready, r.word = s.NumberAvailable, "available"
 	}
+	r.keep, r.tells = r.latest(), true
 	verdict, err := r.judge(d, "DaemonSet", v)
 	if err == nil && verdict.State == Done && d == Ready && s.NumberMisscheduled > 0 {
 		return waiting("%s on a node that it is not for", counted(int(s.NumberMisscheduled), "pod")), nil

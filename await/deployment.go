@@ -45,9 +45,7 @@ func judgeDeployment(d Degree, o *appsv1.Deployment, v *view) (Verdict, error) {
 	if o.Spec.MinReadySeconds > 0 {
 		r.ready, r.word = o.Status.AvailableReplicas, "available"
 	}
-	if r.revision != "" && d != OldGone {
-		r.keep = func(n *node) bool { return n.revision == r.revision }
-	}
+	r.keep = r.latest()
 	verdict, err := r.judge(d, "Deployment", v)
 	if verdict.State == Failed {
 		verdict.Certainty = min(verdict.Certainty, certainty)

@@ -14,6 +14,7 @@ type replicas struct {
 	revisions bool             // it replaces pods by those of another revision
 	revision  string           // the latest; empty where pods have none
 	keep      func(*node) bool // whose trouble matters; nil means everybody's
+	tells     bool             // what holds up others is told, but is no failure: they are on their way out
 }
 
 const unseen = "its controller has not seen the latest change yet"
@@ -36,6 +37,9 @@ func (r replicas) judge(d Degree, kind string, v *view) (Verdict, error) {
 		return waiting("its pods are not known yet"), nil
 	}
 	pods, all := v.pods(r.revision), v.allPods()
+	if d == OldGone {
+		r.tells = true
+	}
 	switch d {
 	case Scheduled:
 		return r.reach(d, pods.scheduled, "on a node", v), nil
@@ -48,9 +52,9 @@ func (r replicas) judge(d Degree, kind string, v *view) (Verdict, error) {
 	case r.updated < r.enough && r.exist > r.updated:
 		return r.lacking(v, waiting("%d/%d pods are of the latest revision", r.updated, r.enough)), nil
 	case r.exist > r.want && r.revisions && r.exist > r.updated:
-		return v.held(waiting("%s of an older revision left", counted(int(r.exist-r.updated), "pod")), r.keep), nil
+		return r.held(v, waiting("%s of an older revision left", counted(int(r.exist-r.updated), "pod"))), nil
 	case r.exist > r.want:
-		return v.held(waiting("%s too many", counted(int(r.exist-r.want), "pod")), r.keep), nil
+		return r.held(v, waiting("%s too many", counted(int(r.exist-r.want), "pod"))), nil
 	case r.ready < r.want || r.updated < r.enough:
 		return r.reach(d, min(r.ready, r.want), r.word, v), nil
 	}
@@ -76,7 +80,30 @@ func (r replicas) lacking(v *view, missing Verdict) Verdict {
 		why.Cause = missing.Cause + "; " + why.Cause
 		return why
 	}
-	return v.held(missing, r.keep)
+	return r.held(v, missing)
+}
+
+// held puts what holds up the pods behind what is missing.
+func (r replicas) held(v *view, missing Verdict) Verdict {
+	if why, some := v.holdup(r.keep); some {
+		why.Cause = missing.Cause + "; " + why.Cause
+		return why
+	}
+	if r.keep != nil && r.tells {
+		if why, some := v.holdup(nil); some {
+			return missing.because(why.Cause)
+		}
+	}
+	return missing.because(v.warning())
+}
+
+// latest keeps the pods of the latest revision, and all where that is not known or others
+// are left on purpose.
+func (r replicas) latest() func(*node) bool {
+	if r.revision == "" || r.enough < r.want {
+		return nil
+	}
+	return func(n *node) bool { return n.revision == r.revision }
 }
 
 // replicaFailure is the verdict on a condition ReplicaFailure.

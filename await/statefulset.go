@@ -26,5 +26,6 @@ func judgeStatefulSet(d Degree, o *appsv1.StatefulSet, v *view) (Verdict, error)
 	if o.Spec.MinReadySeconds > 0 {
 		r.ready, r.word = o.Status.AvailableReplicas, "available"
 	}
+	r.keep, r.tells = r.latest(), true
 	return r.judge(d, "StatefulSet", v)
 }

@@ -39,6 +39,7 @@ var commands = map[string]func(ts *testscript.TestScript, neg bool, args []strin
 	"follow":    follow,
 	"seen":      seen,
 	"capture":   capture,
+	"same":      same,
 	"ask":       ask,
 	"different": different,
 	"archive":   archive,
@@ -63,6 +64,22 @@ func capture(ts *testscript.TestScript, neg bool, args []string) {
 	}
 	ts.Check(ts.Exec(args[1], args[2:]...))
 	ts.Setenv(args[0], strings.TrimSpace(ts.ReadFile("stdout")))
+}
+
+// same ARG… runs kubectl and then sampan with these arguments: they must print the same, with
+// the same code. What they printed is left in stdout and stderr.
+func same(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) == 0 {
+		ts.Fatalf("usage: same ARG…")
+	}
+	want, err := exitCode(ts.Exec("kubectl", args...))
+	ts.Check(err)
+	out := ts.ReadFile("stdout")
+	code, err := exitCode(ts.Exec("sampan", args...))
+	ts.Check(err)
+	if got := ts.ReadFile("stdout"); got != out || code != want {
+		ts.Fatalf("%s: kubectl exited with code %d and printed\n%s\nsampan exited with code %d and printed\n%s", strings.Join(args, " "), want, out, code, got)
+	}
 }
 
 // public opens the session's directory to every user, and puts sampan into it as

@@ -26,8 +26,9 @@ import (
 // rolloutVerb is what the verbs under rollout have in common.
 type rolloutVerb struct {
 	*session.Globals
-	name string // of the verb, for messages
-	in   session.Input
+	name   string // of the verb, for messages
+	in     session.Input
+	prints bool // -o is for it
 }
 
 // A rolloutAct does something to one object and returns what has been done with it.
@@ -76,7 +77,7 @@ func (r *rolloutVerb) each(ctx context.Context, args []string, act rolloutAct) e
 	if err != nil {
 		return err
 	}
-	if !f.IsTable() {
+	if !f.IsTable() && !r.prints {
 		return exit.Usage("sampan rollout "+r.name, fmt.Errorf("-o %s: there is no object to print", r.Output))
 	}
 	s, err := r.Connect()
@@ -179,11 +180,18 @@ func restartRollout(ctx context.Context, s *session.Session, i resource.Info, u 
 		return "", fmt.Errorf("%s: restarting is of use with a Deployment, DaemonSet or StatefulSet", i)
 	}
 	if paused, _, _ := unstructured.NestedBool(u.Object, "spec", "paused"); paused {
-		return "", fmt.Errorf("%s: can't restart paused deployment (run rollout resume first)", i)
+		return "", fmt.Errorf("%s %q can't restart paused deployment (run rollout resume first)", i.Mapping.GroupResource(), i.Name)
 	}
-	return "restarted", patch(ctx, s, i, map[string]any{"spec": map[string]any{"template": map[string]any{"metadata": map[string]any{
-		"annotations": map[string]any{restartedAt: time.Now().UTC().Format(time.RFC3339)},
-	}}}})
+	now := time.Now().Format(time.RFC3339)
+	path := []string{"spec", "template", "metadata", "annotations", restartedAt}
+	if before, _, _ := unstructured.NestedString(u.Object, path...); before == now {
+		return "", fmt.Errorf("%s: it was restarted within the past second; wait before restarting it again", i)
+	}
+	change := map[string]any{}
+	if err := unstructured.SetNestedField(change, now, path...); err != nil {
+		return "", fmt.Errorf("%s: %w", i, err)
+	}
+	return "restarted", patch(ctx, s, i, change)
 }
 
 // What the controller of Deployments says and hears of canaries and rollbacks; see

@@ -24,14 +24,15 @@ import (
 
 // A Talk is how a wait is talked about.
 type Talk struct {
-	Quiet   bool    // no progress
-	Silent  bool    // not even the result of what went well
-	Calm    bool    // nothing in the first seconds
-	kubectl bool    // "condition met", whatever the degree
-	flag    string  // where the degree was asked for; empty means --for
-	Events  *Events // for programs; nil means text for people
-	Logs    bool    // the logs of the pods that hold it up are printed
-	exact   bool    // expressions see objects exactly as the server writes them
+	Quiet   bool           // no progress
+	Silent  bool           // not even the result of what went well
+	Calm    bool           // nothing in the first seconds
+	kubectl bool           // "condition met", whatever the degree
+	flag    string         // where the degree was asked for; empty means --for
+	Events  *Events        // for programs; nil means text for people
+	Logs    bool           // the logs of the pods that hold it up are printed
+	or      *await.Request // ends the wait as well, if it comes to be done
+	exact   bool           // expressions see objects exactly as the server writes them
 }
 
 // An Ending is how the wait for one request ended.
@@ -47,6 +48,13 @@ type Ending struct {
 // right exit code: nil if all is done.
 func For(ctx context.Context, s *session.Session, req await.Request, talk Talk) error {
 	return awaitAll(ctx, s, []await.Request{req}, talk, nil)
+}
+
+// Either waits as [For] does, and is over as well, without an error, when the objects reach
+// what the other request says, which may look at fewer things.
+func Either(ctx context.Context, s *session.Session, req, other await.Request, talk Talk) error {
+	talk.or = &other
+	return For(ctx, s, req, talk)
 }
 
 // awaitAll does that for several requests with one timeout. What went wrong before
@@ -108,9 +116,23 @@ func untilAll(ctx context.Context, s *session.Session, requests []await.Request,
 			logs.hear(p)
 		})
 	}
-	if len(ends) == 1 {
+	switch {
+	case talk.or != nil:
+		e := &ends[0]
+		either, cancel := context.WithCancel(ctx)
+		g := run.NewGroup(either, 0)
+		g.Go(func(inner context.Context) {
+			if out, err := await.Until(inner, c, *talk.or, nil); err == nil && out.Result == await.AllDone {
+				cancel()
+			}
+		})
+		wait(either, e)
+		e.aborted = e.Err != nil && either.Err() != nil && ctx.Err() == nil
+		g.Stop()
+		cancel()
+	case len(ends) == 1:
 		wait(ctx, &ends[0])
-	} else {
+	default:
 		var mu sync.Mutex
 		decided := false // guarded by mu
 		together, cancel := context.WithCancel(ctx)

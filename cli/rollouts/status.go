@@ -38,6 +38,13 @@ func rolloutStatusCommand(g *session.Globals) *cobra.Command {
 			"Exit codes: 0 done, 1 wrong use or no connection, 2 failed for good, 3 timed out, 4 gone, 5 it was rolled back by itself.",
 		Example: "  sampan rollout status deployment/web --timeout=5m",
 		RunE: func(cmd *cobra.Command, args []string) error {
+			err := r.Apply(&await.Request{})
+			if r.timeout < 0 {
+				err = fmt.Errorf("--timeout=%v: want 0 or more", r.timeout)
+			}
+			if err != nil {
+				return exit.Usage(cmd.CommandPath(), err)
+			}
 			r.Within(r.timeout)
 			return r.each(cmd.Context(), args, r.follow)
 		},
@@ -47,7 +54,7 @@ func rolloutStatusCommand(g *session.Globals) *cobra.Command {
 	r.in.SelectorFlags(f)
 	f.BoolVarP(&r.watch, "watch", "w", true, "follow it to its end; false looks once")
 	f.DurationVar(&r.timeout, "timeout", 0, "how long to follow it; 0 means to the end")
-	r.AddFlags(f)
+	r.Patience.AddFlags(f)
 	return cmd
 }
 
@@ -63,11 +70,9 @@ func (r *rolloutStatus) follow(ctx context.Context, s *session.Session, i resour
 	}
 	req := await.Request{
 		For:     degree,
-		Targets: []await.Target{waiting.TargetOf(i)}, Timeout: max(0, r.timeout), Once: !r.watch,
+		Targets: []await.Target{waiting.TargetOf(i)}, Timeout: r.timeout, Once: !r.watch,
 	}
-	if err := r.Apply(&req); err != nil {
-		return "", exit.Usage("sampan rollout status", err)
-	}
+	_ = r.Apply(&req) // it was checked
 	talk := waiting.Talk{Quiet: r.Quiet, Logs: r.Logs, Silent: true}
 	if !isDeployment(i) {
 		if err := waiting.For(ctx, s, req, talk); err != nil {
@@ -130,22 +135,19 @@ func (r *rolloutStatus) follow(ctx context.Context, s *session.Session, i resour
 // decided waits until a rollout is done or has failed, which is the first result, or
 // waits with its canaries.
 func decided(ctx context.Context, s *session.Session, req await.Request, talk waiting.Talk, canaries bool) (failure, err error) {
-	if !canaries {
-		return waiting.For(ctx, s, req, talk), nil
-	}
-	// While it may still be that, no trouble of the pods is a failure of the wait: what
-	// the controller says of its progress is.
-	ends := []await.Degree{req.For}
-	for _, status := range []corev1.ConditionStatus{corev1.ConditionUnknown, corev1.ConditionFalse} {
-		d, err := await.ParseDegree("condition=" + string(appsv1.DeploymentProgressing) + "=" + string(status))
-		if err != nil {
+	if canaries && req.Once {
+		d, err := deploymentNow(ctx, s, req.Targets[0])
+		if err != nil || decides(d) && d.Status.ObservedGeneration >= d.Generation {
 			return nil, err
 		}
-		ends = append(ends, d)
 	}
-	first := req
-	first.For = await.Any(ends...)
-	if failure = waiting.For(ctx, s, first, talk); failure != nil {
+	if !canaries || req.Once {
+		return waiting.For(ctx, s, req, talk), nil
+	}
+	held := req
+	held.Timeout, held.Fail = 0, await.FailNever
+	held.For = await.Condition(string(appsv1.DeploymentProgressing), string(corev1.ConditionUnknown))
+	if failure = waiting.Either(ctx, s, req, held, talk); failure != nil {
 		return failure, nil
 	}
 	d, err := deploymentNow(ctx, s, req.Targets[0])
