@@ -118,9 +118,21 @@ func (r *running) do(ctx context.Context, v view, act action) error {
 	case deleteOld:
 		return r.delete(ctx, v.old)
 	case forgetOld:
-		return r.update(ctx, v.old, unmark)
+		return r.update(ctx, v.old, func(rc *corev1.ReplicationController) {
+			unmark(rc)
+			switch {
+			case r.replace: // it was no update
+			case closing(v.old):
+				mark(rc, markLast, lastComplete+r.old)
+			default:
+				mark(rc, markLast, lastBack+r.old)
+			}
+		})
 	case forgetNew:
-		return r.update(ctx, v.new, unmark)
+		return r.update(ctx, v.new, func(rc *corev1.ReplicationController) {
+			unmark(rc)
+			mark(rc, markLast, lastComplete+r.old)
+		})
 	case wait, finished, paused, replaceForeign:
 	}
 	return fmt.Errorf("rollout: nothing can be done for action %d", act.kind) // a bug

@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -336,6 +337,14 @@ func (h *harbour) end(name, image string, want, made int) {
 	}
 }
 
+// leftOn returns the annotations of a controller but for the one that says what became of
+// its last update.
+func leftOn(rc *corev1.ReplicationController) map[string]string {
+	left := maps.Clone(rc.Annotations)
+	delete(left, "sampan.dev/rollout-last")
+	return left
+}
+
 // ends checks the same of one of several controllers; all pods must be its, but for
 // those of strangers.
 func (h *harbour) ends(name, image string, want, made int, strangers ...string) {
@@ -352,7 +361,7 @@ func (h *harbour) ends(name, image string, want, made int, strangers ...string) 
 		h.t.Errorf("%d pods were made in all, want %d", h.made, made)
 	}
 	rc := clienttest.Find(h.s, client.ReplicationControllers, "default", name)
-	if len(rc.Annotations) > 0 || rc.Spec.Template.Spec.Containers[0].Image != image || int(*rc.Spec.Replicas) != want {
+	if len(leftOn(rc)) > 0 || rc.Spec.Template.Spec.Containers[0].Image != image || int(*rc.Spec.Replicas) != want {
 		h.t.Errorf("left is %s, %v, %s, %d; want %s without annotations, %s, %d", rc.Name, rc.Annotations,
 			rc.Spec.Template.Spec.Containers[0].Image, *rc.Spec.Replicas, name, image, want)
 	}

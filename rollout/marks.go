@@ -29,6 +29,10 @@ const (
 	markOlds    = "sampan.dev/rollout-olds"     // on a controller whose pods are replaced: names of those to go
 	markHolder  = "sampan.dev/rollout-holder"   // on the old one: who is at it
 
+	// markLast stays when the others go: what became of the last update, and of which
+	// controller, for whoever asks again because the last answer was lost.
+	markLast = "sampan.dev/rollout-last"
+
 	// labelReleased is on the new controller's selector and template once it has
 	// let go of its pods: it fits none.
 	labelReleased = "sampan.dev/rollout-released"
@@ -66,6 +70,12 @@ func unmark(rc *corev1.ReplicationController) {
 		rc.Annotations = nil
 	}
 }
+
+// The values of markLast begin with one of these; behind it is the name of the old one.
+const (
+	lastComplete = "complete:"
+	lastBack     = "rolled-back:"
+)
 
 // underWay reports whether an update of the controller has begun and not ended.
 func underWay(rc *corev1.ReplicationController) bool { return rc.Annotations[markNext] != "" }

@@ -154,7 +154,7 @@ func (w way) well(err error, interrupted bool) bool {
 	case err == nil:
 		return true
 	}
-	return interrupted && (apierrors.IsNotFound(err) || strings.Contains(err.Error(), "there is nothing to"))
+	return interrupted && (apierrors.IsNotFound(err) || errors.As(err, new(*rollout.DoneError)))
 }
 
 // killedAt kills a command at one call.

@@ -24,12 +24,13 @@ import (
 // on watches in between. A *TimeoutError, a *FailedError, a *BusyError, the end of
 // ctx and errors of the server leave the update where it is, to be resumed by
 // running it again or undone with Options.Rollback. A *RolledBackError says that
-// it has been undone, as Options.AutoRollback asks.
+// it has been undone, as Options.AutoRollback asks; a *DoneError says that there was
+// nothing left to do.
 func (u *Updater) Run(ctx context.Context) (Outcome, error) {
 	// The first look is a plain request, because it tells at once what is wrong.
 	old, err := client.ReplicationControllers.Get(ctx, u.opts.Client, u.opts.Namespace, u.opts.Old)
 	if apierrors.IsNotFound(err) && (u.opts.New != nil || u.opts.NewName != "" || u.opts.Promote) {
-		old, err = nil, nil // maybe the last thing that was done is its deletion
+		old, err = nil, u.afterwards(ctx) // maybe the last thing that was done is its deletion
 	}
 	if err != nil {
 		return Outcome{}, err
@@ -76,6 +77,21 @@ func (u *Updater) Run(ctx context.Context) (Outcome, error) {
 		r.letGo(ctx, nil)
 	}
 	return out, err
+}
+
+// afterwards returns a *DoneError if the old controller is gone because an update that is
+// to be promoted was complete.
+func (u *Updater) afterwards(ctx context.Context) error {
+	if !u.opts.Promote {
+		return nil
+	}
+	all, _, err := client.ReplicationControllers.List(ctx, u.opts.Client, u.opts.Namespace, metav1.ListOptions{})
+	for _, rc := range all {
+		if rc.Annotations[markLast] == lastComplete+u.opts.Old && (u.opts.NewName == "" || u.opts.NewName == rc.Name) {
+			return &DoneError{Name: rc.Name, What: "updated"}
+		}
+	}
+	return err
 }
 
 // firstLook waits until a cache knows what there is. One that takes its time may

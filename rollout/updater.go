@@ -240,6 +240,17 @@ func (e *RolledBackError) Error() string {
 // Unwrap returns the cause.
 func (e *RolledBackError) Unwrap() error { return e.Cause }
 
+// A DoneError says that what is asked for, to undo an update or to go on with it, has been
+// done already: the answer to whoever asked before was lost, perhaps.
+type DoneError struct {
+	Name string // of the controller that is there now
+	What string // "rolled back" or "updated"
+}
+
+func (e *DoneError) Error() string {
+	return fmt.Sprintf("replicationcontroller %q has been %s already", e.Name, e.What)
+}
+
 // Target returns the controller that the update is to make, as it will be named
 // on the way, without changing anything on the server.
 func (u *Updater) Target(ctx context.Context) (*corev1.ReplicationController, error) {
@@ -284,6 +295,9 @@ func (u *Updater) goalFor(old *corev1.ReplicationController) (goal, error) {
 	case o.Rollback:
 		g.cleanup = CleanupDelete
 		if old != nil && !underWay(old) && !replacing(old) {
+			if old.Annotations[markLast] == lastBack+o.Old {
+				return g, &DoneError{Name: o.Old, What: "rolled back"}
+			}
 			return g, fmt.Errorf("no update of replicationcontroller %q is under way: there is nothing to roll back", o.Old)
 		}
 		return g, nil
@@ -326,6 +340,8 @@ func (g goal) promoted(old *corev1.ReplicationController) (goal, error) {
 	case old == nil:
 		g.cleanup = CleanupDelete // that was the last thing but one
 		return g, nil
+	case !underWay(old) && old.Annotations[markLast] == lastComplete+g.old:
+		return g, &DoneError{Name: g.old, What: "updated"}
 	case !underWay(old):
 		return g, fmt.Errorf("no update of replicationcontroller %q is under way: there is nothing to promote", g.old)
 	case g.new != "" && g.new != old.Annotations[markNext]:

@@ -86,7 +86,7 @@ func TestAnUpdateThatPreservesTheOldController(t *testing.T) {
 		h.mustUpdate(preserve)
 		h.ends("web2", "v2", 3, 6)
 		old := clienttest.Find(h.s, client.ReplicationControllers, "default", "web")
-		if old == nil || *old.Spec.Replicas != 0 || len(old.Annotations) > 0 {
+		if old == nil || *old.Spec.Replicas != 0 || len(leftOn(old)) > 0 {
 			t.Errorf("the old controller is %+v, want it empty and without annotations", old)
 		}
 		h.s.Writes()

@@ -13,6 +13,8 @@ import (
 const (
 	// TypeWritten: the command has written an object. Object, Operation.
 	TypeWritten = "written"
+	// TypeStep: the command says what it does on the way. Line.
+	TypeStep = "step"
 	// TypeProgress: the verdict on an object has changed. Object, State, and
 	// Certainty, Cause, Absent and Parts where they say something.
 	TypeProgress = "progress"

@@ -20,6 +20,7 @@ import (
 	"github.com/sampan-io/sampan/cli/resource"
 	"github.com/sampan-io/sampan/cli/session"
 	"github.com/sampan-io/sampan/cli/show"
+	"github.com/sampan-io/sampan/cli/waiting"
 	"github.com/sampan-io/sampan/client"
 	"github.com/sampan-io/sampan/rollout"
 )
@@ -41,7 +42,8 @@ type rollingUpdate struct {
 	dryRun                session.DryRun
 	validate              session.Strictness
 
-	limits bool // one of them was said
+	limits bool             // one of them was said
+	wrote  waiting.Listener // nil if nobody wants to know
 }
 
 // RollingUpdate returns the verb rolling-update.
@@ -57,6 +59,8 @@ func RollingUpdate(g *session.Globals) *cobra.Command {
 			"It blocks until the update is complete, or until the canaries are ready. Interrupted, killed or timed out, it is\n" +
 			"resumed by running the same command again, gone on with by --promote, and undone by --rollback. Of two at once,\n" +
 			"the second says who is at it and stops, unless the first is dead.\n\n" +
+			"With --wait=DEGREE the controller is waited for when the update is complete: --wait=serving, --wait=settled=1m. With\n" +
+			"--wait -o json all of it is a stream of events, one JSON object per line, the last with \"type\":\"result\".\n\n" +
 			"Exit codes: 0 done, 1 wrong use, no connection or somebody else is at it, 2 the new pods cannot become ready,\n" +
 			"3 no progress, 4 no such controller, 5 it failed and was rolled back (--auto-rollback).",
 		Example: "  sampan rolling-update web --image=shop/web:v2\n" +
@@ -89,6 +93,7 @@ func RollingUpdate(g *session.Globals) *cobra.Command {
 	f.BoolVar(&u.replacePods, "replace-pods", false, "replace each pod by one of the same kind")
 	u.validate.AddFlag(cmd)
 	u.dryRun.AddFlag(cmd)
+	waiting.AddFlags(g, cmd, &u.wrote, waiting.Options{Done: "rolling updated", Steps: true})
 	return cmd
 }
 
@@ -126,20 +131,31 @@ func (u *rollingUpdate) run(ctx context.Context, args []string) error {
 		return u.preview(ctx, c, f, up, args[0])
 	}
 	out, err := up.Run(ctx)
+	var before *rollout.DoneError
+	if errors.As(err, &before) { // the last answer of an earlier run was lost
+		out, err = rollout.Outcome{Name: before.Name}, nil
+	}
 	if err != nil {
 		return u.ending(ctx, s, args[0], err)
 	}
-	if !f.IsTable() {
+	if !f.IsTable() || u.wrote != nil {
 		rc, err := client.ReplicationControllers.Get(ctx, c, s.Namespace, out.Name)
 		if err != nil {
 			return err
 		}
-		if out.Canaries > 0 {
-			u.canariesReady(s, u.Err, args[0], out)
+		if out.Canaries == 0 { // they are to be looked at first
+			u.wrote.Tell(resource.MappingOf(client.ReplicationControllers), rc)
 		}
-		return u.print(f, rc)
+		if !f.IsTable() {
+			if out.Canaries > 0 {
+				u.canariesReady(s, u.Err, args[0], out)
+			}
+			return u.print(f, rc)
+		}
 	}
 	switch {
+	case before != nil:
+		_, err = fmt.Fprintf(u.Out, "replicationcontroller/%s has been %s already\n", before.Name, before.What)
 	case out.Canaries > 0:
 		u.canariesReady(s, u.Out, args[0], out)
 	case u.replacePods:

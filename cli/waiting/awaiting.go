@@ -322,13 +322,12 @@ func detached(s *session.Session, ends []Ending, talk Talk) {
 
 // aLogOf returns what takes the log of a container while a wait is told.
 func (t *telling) aLogOf(src logSource) io.WriteCloser {
-	return &logLines{told: t, src: src}
+	return &lineEvents{tell: func(line []byte) { t.logLine(src, line) }}
 }
 
-// logLines tells a log line by line.
-type logLines struct {
-	told *telling
-	src  logSource
+// lineEvents tells what is written to it line by line.
+type lineEvents struct {
+	tell func(line []byte)
 	rest []byte
 }
 
@@ -336,7 +335,7 @@ type logLines struct {
 const maxLine = 64 << 10
 
 // Write implements io.Writer.
-func (l *logLines) Write(b []byte) (int, error) {
+func (l *lineEvents) Write(b []byte) (int, error) {
 	l.rest = append(l.rest, b...)
 	for {
 		end := bytes.IndexByte(l.rest, '\n')
@@ -352,18 +351,18 @@ func (l *logLines) Write(b []byte) (int, error) {
 }
 
 // Close implements io.Closer.
-func (l *logLines) Close() error {
+func (l *lineEvents) Close() error {
 	if len(l.rest) > 0 {
 		l.tell(l.rest)
 	}
 	return nil
 }
 
-func (l *logLines) tell(line []byte) {
-	t, pod := l.told, l.src.pod
+func (t *telling) logLine(src logSource, line []byte) {
+	pod := src.pod
 	if t.talk.Events != nil {
 		t.talk.Events.Send(progress.Event{
-			Type: progress.TypeLog, Container: l.src.container, Line: strings.ToValidUTF8(string(line), "\uFFFD"),
+			Type: progress.TypeLog, Container: src.container, Line: strings.ToValidUTF8(string(line), "\uFFFD"),
 			Object: progress.ObjectOf(await.Ref{
 				Resource: client.Pods.GroupVersionResource, Kind: client.Pods.Kind,
 				Namespace: pod.Namespace, Name: pod.Name, UID: pod.UID,
@@ -371,7 +370,7 @@ func (l *logLines) tell(line []byte) {
 		})
 		return
 	}
-	t.aside(func() { _, _ = fmt.Fprintf(t.Out, "[%s/%s] %s\n", pod.Name, l.src.container, line) })
+	t.aside(func() { _, _ = fmt.Fprintf(t.Out, "[%s/%s] %s\n", pod.Name, src.container, line) })
 }
 
 // note tells something that went wrong on the side.

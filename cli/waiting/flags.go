@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -38,6 +39,7 @@ type Options struct {
 	Always  bool                 // it waits unless told not to
 	Timeout time.Duration        // if none is given; 0 means none
 	Never   func() (reason bool) // it does not wait after all; nil means it does
+	Steps   bool                 // what the verb prints on the way is told in the stream of events, too
 }
 
 // DefaultTimeout is how long a verb waits for what it wrote, unless told otherwise.
@@ -75,12 +77,24 @@ func AddFlags(g *session.Globals, cmd *cobra.Command, wrote *Listener, o Options
 	f := cmd.Flags()
 	flag := f.VarPF(&w.degree, "wait", "", help)
 	flag.NoOptDefVal = "true"
-	f.DurationVar(&w.timeout, "timeout", o.Timeout, "how long to wait for all of it; 0 waits for ever")
+	own := f.Lookup("timeout") == nil // a verb that has one of its own waits as long as that says
+	if own {
+		f.DurationVar(&w.timeout, "timeout", o.Timeout, "how long to wait for all of it; 0 waits for ever")
+	}
 	w.Patience.AddFlags(f)
 	inner := cmd.RunE
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		w.command = cmd.CommandPath()
-		if err := w.check(cmd.Flags().Changed("timeout") || cmd.Flags().Changed("logs")); err != nil {
+		if !own {
+			w.timeout, _ = cmd.Flags().GetDuration("timeout") // it is one
+		}
+		needless := ""
+		if own && cmd.Flags().Changed("timeout") {
+			needless = "--timeout"
+		} else if cmd.Flags().Changed("logs") {
+			needless = "--logs"
+		}
+		if err := w.check(needless); err != nil {
 			return exit.Usage(w.command, err)
 		}
 		if w.degree == "false" || w.Never != nil && w.Never() {
@@ -92,18 +106,23 @@ func AddFlags(g *session.Globals, cmd *cobra.Command, wrote *Listener, o Options
 			out := g.Out
 			w.events = newEventStream(out)
 			g.Out, g.Output = io.Discard, "" // the events say what was written
+			if o.Steps {
+				g.Out = &lineEvents{tell: func(line []byte) {
+					w.events.Send(progress.Event{Type: progress.TypeStep, Line: strings.ToValidUTF8(string(line), "\uFFFD")})
+				}}
+			}
 			defer func() { g.Out, g.Output = out, "json" }()
 		}
 		return w.finish(cmd.Context(), inner(cmd, args))
 	}
 }
 
-func (w *waiting) check(needsWait bool) error {
+func (w *waiting) check(needsWait string) error {
 	if w.timeout < 0 {
 		return fmt.Errorf("--timeout=%v: want 0 or more", w.timeout)
 	}
-	if needsWait && w.degree == "false" && !w.Always {
-		return errors.New("--timeout and --logs are about waiting: add --wait")
+	if needsWait != "" && w.degree == "false" && !w.Always {
+		return fmt.Errorf("%s is about waiting: add --wait", needsWait)
 	}
 	return w.Apply(&await.Request{})
 }
