@@ -40,7 +40,7 @@ func TestRollingUpdateTellsWhatIsWrong(t *testing.T) {
 		{"--image=v2 --max-surge=half", "surge \"half\": want a number or a percentage"},
 		{"--image=v2 --cleanup=burn", "want delete, rename or preserve"},
 		{"--image=v2 --cleanup=preserve", "say a new name"},
-		{"--image=v2 --timeout=-1s", "must not be negative"},
+		{"--image=v2 --timeout=-1s", "--timeout=-1s: want 0 or more"},
 		{"--image=v2 --timeout=10s --min-ready-seconds=20", "the timeout (10s) must be longer"},
 		{"--image=v2 --validate=maybe", "want strict, warn or ignore"},
 		{"--image=v2 --deployment-label-key=", "--deployment-label-key must not be empty"},

@@ -25,7 +25,8 @@ const (
 	// TypeDropped: an object no longer counts, because the selector picks it no more
 	// or it does not exist. Object.
 	TypeDropped = "dropped"
-	// TypeLog: a container has written a line. Object (the pod), Container, Line.
+	// TypeLog: a container has written a line. Object (the pod), Container, Line, and
+	// Stream where the server tells the streams apart.
 	TypeLog = "log"
 	// TypeNote: something on the side went wrong; the wait goes on. Error.
 	TypeNote = "note"
@@ -56,7 +57,8 @@ type Event struct {
 	Object    *Object `json:"object,omitempty"`
 	Operation string  `json:"operation,omitempty"` // what was done: created, configured, scaled, deleted, …
 	Container string  `json:"container,omitempty"`
-	Line      string  `json:"line,omitempty"` // without its end
+	Stream    string  `json:"stream,omitempty"` // stdout or stderr
+	Line      string  `json:"line,omitempty"`   // without its end
 	State
 
 	Result   string   `json:"result,omitempty"`

@@ -3,7 +3,11 @@ package waiting
 import (
 	"context"
 	"io"
+	"os"
 	"sync"
+
+	"golang.org/x/term"
+	corev1 "k8s.io/api/core/v1"
 
 	"github.com/sampan-io/sampan/await"
 	"github.com/sampan-io/sampan/cli/progress"
@@ -13,14 +17,17 @@ import (
 
 // Attend waits for one object and prints all that the containers of the pods that it
 // controls write, until it is decided: as it is if there is one container alone and no
-// stream of events, otherwise line by line, with the container before it. The error says
-// what of the output is missing.
+// stream of events, otherwise line by line, with the container before it. What they write to
+// their standard error goes to ours where the server can tell it apart, but for a terminal
+// that shows both: there the order in which they wrote counts. The error says what of the
+// output is missing.
 func Attend(ctx context.Context, s *session.Session, c *client.REST, req await.Request, talk Talk, alone bool) (Ending, error) {
 	e := Ending{words: progress.WordsOf(req.For), request: req}
 	told := newTelling(ctx, s.Streams, talk, e.words, req.Timeout)
 	output := &podOutput{told: told, plain: alone && talk.Events == nil}
 	logs := newPodLogs(ctx, c, output.of, told.note)
 	logs.ready = true
+	logs.apart = talk.Events != nil || !sameTerminal(s.Out, s.Err)
 	for _, t := range req.Targets {
 		logs.want(t.Namespace, t.UID)
 	}
@@ -42,18 +49,41 @@ func (o *podOutput) of(src logSource) io.WriteCloser {
 	if !o.plain {
 		return o.told.aLogOf(src)
 	}
-	return &rawLog{o}
+	return &rawLog{o, o.told.streamFor(src)}
 }
 
-type rawLog struct{ *podOutput }
+type rawLog struct {
+	*podOutput
+	to io.Writer
+}
 
 // Write implements io.Writer.
 func (o *rawLog) Write(b []byte) (int, error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.told.hush() // the output may leave the cursor anywhere
-	return o.told.Out.Write(b)
+	return o.to.Write(b)
 }
 
 // Close implements io.Closer.
 func (o *rawLog) Close() error { return nil }
+
+// streamFor returns where the log of a source belongs.
+func (t *telling) streamFor(src logSource) io.Writer {
+	if src.stream == corev1.LogStreamStderr {
+		return t.Err
+	}
+	return t.Out
+}
+
+// sameTerminal reports whether two streams are shown by one terminal.
+func sameTerminal(a, b io.Writer) bool {
+	x, isX := a.(*os.File)
+	y, isY := b.(*os.File)
+	if !isX || !isY || !term.IsTerminal(int(x.Fd())) || !term.IsTerminal(int(y.Fd())) {
+		return false
+	}
+	infoX, errX := x.Stat()
+	infoY, errY := y.Stat()
+	return errX == nil && errY == nil && os.SameFile(infoX, infoY)
+}

@@ -362,7 +362,7 @@ func (t *telling) logLine(src logSource, line []byte) {
 	pod := src.pod
 	if t.talk.Events != nil {
 		t.talk.Events.Send(progress.Event{
-			Type: progress.TypeLog, Container: src.container, Line: strings.ToValidUTF8(string(line), "\uFFFD"),
+			Type: progress.TypeLog, Container: src.container, Stream: strings.ToLower(src.stream), Line: strings.ToValidUTF8(string(line), "\uFFFD"),
 			Object: progress.ObjectOf(await.Ref{
 				Resource: client.Pods.GroupVersionResource, Kind: client.Pods.Kind,
 				Namespace: pod.Namespace, Name: pod.Name, UID: pod.UID,
@@ -370,7 +370,7 @@ func (t *telling) logLine(src logSource, line []byte) {
 		})
 		return
 	}
-	t.aside(func() { _, _ = fmt.Fprintf(t.Out, "[%s/%s] %s\n", pod.Name, src.container, line) })
+	t.aside(func() { _, _ = fmt.Fprintf(t.streamFor(src), "[%s/%s] %s\n", pod.Name, src.container, line) })
 }
 
 // note tells something that went wrong on the side.

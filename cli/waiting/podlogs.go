@@ -31,6 +31,7 @@ type podLogs struct {
 	sink  func(src logSource) io.WriteCloser
 	note  func(text string) // of what could not be followed
 	ready bool              // pods that are ready are followed, too
+	apart bool              // standard output and error are wanted apart, where the server can do that
 	group *run.Group
 	bytes atomic.Int64 // that were read
 
@@ -46,6 +47,7 @@ type podLogs struct {
 type logSource struct {
 	pod       *corev1.Pod
 	container string
+	stream    string // corev1.LogStreamStdout or LogStreamStderr; empty means both
 }
 
 // A logStream is one container that is followed, or was.
@@ -146,7 +148,7 @@ func (l *podLogs) look(p *corev1.Pod) {
 				l.note(fmt.Sprintf("the logs of more than %d containers are not followed at once; 'sampan logs' shows the others", maxStreams))
 			}
 		default:
-			l.begin(key, logSource{p, name}, s.id)
+			l.begin(key, logSource{pod: p, container: name}, s.id)
 		}
 	}
 }
@@ -193,12 +195,27 @@ func (l *podLogs) begin(key string, src logSource, id string) {
 		l.mu.Lock()
 		s.stop = cancel
 		l.mu.Unlock()
-		out := l.sink(src)
-		err := copyLog(ctx, l.c, src, id, counting{out, &l.bytes})
-		_ = out.Close() // nothing is buffered but a last line
-		if err != nil && ctx.Err() == nil {
-			l.note(fmt.Sprintf("the log of pod/%s, container %s, cannot be followed: %v", src.pod.Name, src.container, err))
+		sources := []logSource{src}
+		if l.apart && tellsApart(ctx, l.c, src) {
+			sources = nil
+			for _, stream := range []string{corev1.LogStreamStdout, corev1.LogStreamStderr} {
+				src.stream = stream
+				sources = append(sources, src)
+			}
 		}
+		parts := run.NewGroup(ctx, 0)
+		for _, src := range sources {
+			parts.Go(func(ctx context.Context) {
+				out := l.sink(src)
+				err := copyLog(ctx, l.c, src, id, counting{out, &l.bytes})
+				_ = out.Close() // nothing is buffered but a last line
+				if err != nil && ctx.Err() == nil {
+					l.note(fmt.Sprintf("the log of pod/%s, container %s, cannot be followed: %v", src.pod.Name, src.container, err))
+				}
+			})
+		}
+		parts.Wait()
+		parts.Stop()
 		l.mu.Lock()
 		defer l.mu.Unlock()
 		l.active--
@@ -268,11 +285,11 @@ var errNoReader = errors.New("nobody reads it")
 // readLog copies a log until the server ends it, without the bytes that were written
 // before.
 func readLog(ctx context.Context, c *client.REST, src logSource, before int64, w io.Writer) (int64, error) {
-	resp, err := c.Do(ctx, client.RawRequest{
-		Path:    "/api/v1/namespaces/" + src.pod.Namespace + "/pods/" + src.pod.Name + "/log",
-		Query:   url.Values{"container": {src.container}, "follow": {"true"}},
-		Endless: true,
-	})
+	query := url.Values{"container": {src.container}, "follow": {"true"}}
+	if src.stream != "" {
+		query.Set("stream", src.stream)
+	}
+	resp, err := c.Do(ctx, client.RawRequest{Path: logPath(src), Query: query, Endless: true})
 	if err != nil {
 		return 0, err
 	}
@@ -289,6 +306,30 @@ func readLog(ctx context.Context, c *client.REST, src logSource, before int64, w
 		err = errNoReader
 	}
 	return t.n, err
+}
+
+func logPath(src logSource) string {
+	return "/api/v1/namespaces/" + src.pod.Namespace + "/pods/" + src.pod.Name + "/log"
+}
+
+// tellsApart reports whether the server can give one stream of a log alone (KEP-3288). One
+// that can names its streams when it is asked for another; one that may not do so refuses
+// the option, and one that has never heard of it sends the log.
+func tellsApart(ctx context.Context, c *client.REST, src logSource) bool {
+	resp, err := c.Do(ctx, client.RawRequest{
+		Path: logPath(src), Query: url.Values{"container": {src.container}, "limitBytes": {"1"}, "stream": {"Which"}},
+	})
+	if err == nil {
+		_ = resp.Body.Close() // it is not needed
+		return false
+	}
+	var status apierrors.APIStatus
+	if !errors.As(err, &status) || status.Status().Details == nil {
+		return false
+	}
+	return slices.ContainsFunc(status.Status().Details.Causes, func(c metav1.StatusCause) bool {
+		return c.Field == "stream" && c.Type == metav1.CauseTypeFieldValueNotSupported
+	})
 }
 
 // tracked tells failures to write from failures to read.
