@@ -19,10 +19,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// commands are what sessions can say besides the commands of testscript.
+// commands are what sessions can say besides the commands of testscript and those
+// of the package session.
 var commands = map[string]func(ts *testscript.TestScript, neg bool, args []string){
-	"exits":     exits,
-	"interrupt": interrupt,
 	"public":    public,
 	"occupy":    occupy,
 	"smalldisk": smalldisk,
@@ -36,50 +35,9 @@ var commands = map[string]func(ts *testscript.TestScript, neg bool, args []strin
 	"flip":      flip,
 	"format":    format,
 	"tear":      tear,
-	"follow":    follow,
-	"seen":      seen,
-	"capture":   capture,
-	"same":      same,
 	"ask":       ask,
 	"different": different,
 	"archive":   archive,
-}
-
-// exits CODE PROGRAM ARG… runs a program, which must end with that code.
-func exits(ts *testscript.TestScript, neg bool, args []string) {
-	if neg || len(args) < 2 {
-		ts.Fatalf("usage: exits CODE PROGRAM ARG…")
-	}
-	code, err := exitCode(ts.Exec(args[1], args[2:]...))
-	ts.Check(err)
-	if strconv.Itoa(code) != args[0] {
-		ts.Fatalf("%s exited with code %d, want %s", strings.Join(args[1:], " "), code, args[0])
-	}
-}
-
-// capture VARIABLE PROGRAM ARG… puts what a program prints into a variable.
-func capture(ts *testscript.TestScript, neg bool, args []string) {
-	if neg || len(args) < 2 {
-		ts.Fatalf("usage: capture VARIABLE PROGRAM ARG…")
-	}
-	ts.Check(ts.Exec(args[1], args[2:]...))
-	ts.Setenv(args[0], strings.TrimSpace(ts.ReadFile("stdout")))
-}
-
-// same ARG… runs kubectl and then sampan with these arguments: they must print the same, with
-// the same code. What they printed is left in stdout and stderr.
-func same(ts *testscript.TestScript, neg bool, args []string) {
-	if neg || len(args) == 0 {
-		ts.Fatalf("usage: same ARG…")
-	}
-	want, err := exitCode(ts.Exec("kubectl", args...))
-	ts.Check(err)
-	out := ts.ReadFile("stdout")
-	code, err := exitCode(ts.Exec("sampan", args...))
-	ts.Check(err)
-	if got := ts.ReadFile("stdout"); got != out || code != want {
-		ts.Fatalf("%s: kubectl exited with code %d and printed\n%s\nsampan exited with code %d and printed\n%s", strings.Join(args, " "), want, out, code, got)
-	}
 }
 
 // public opens the session's directory to every user, and puts sampan into it as

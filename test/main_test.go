@@ -13,6 +13,8 @@ import (
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
+
+	"github.com/sampan-io/sampan/test/session"
 )
 
 // The programs under test, built once.
@@ -97,7 +99,7 @@ func enter() (code int, err error) {
 	cmd.Env = append(os.Environ(), isolated+"=first", homesDir+"="+dir)
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
 	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNET | syscall.CLONE_NEWNS | syscall.CLONE_NEWPID, Pdeathsig: syscall.SIGKILL}
-	return exitCode(cmd.Run())
+	return session.ExitCode(cmd.Run())
 }
 
 // sweep removes the cgroups of the clusters that have a directory in run: those of
@@ -125,13 +127,6 @@ func sweep(run string) error {
 		}
 	}
 	return errors.Join(errs...)
-}
-
-func exitCode(err error) (int, error) {
-	if exit, ended := errors.AsType[*exec.ExitError](err); ended {
-		return exit.ExitCode(), nil
-	}
-	return 0, err
 }
 
 func isolate() error {

@@ -13,10 +13,11 @@ import (
 	"github.com/rogpeppe/go-internal/testscript"
 
 	"github.com/sampan-io/sampan/clustertest"
+	"github.com/sampan-io/sampan/test/session"
 )
 
 // TestScripts plays the terminal sessions in testdata/script. The commands sampan
-// and kubectl are the programs under test; the others are in commands_test.go.
+// and kubectl are the programs under test; the others are in commands_test.go and in session.
 //
 // A session whose name begins with "real" has a cluster with one real node and
 // needs root, one with "bare" or "root" has none, and all others have one with
@@ -25,20 +26,16 @@ import (
 // in the end.
 func TestScripts(t *testing.T) {
 	bin := t.TempDir()
-	for name, program := range map[string]string{"sampan": sampanProgram, "kubectl": kubectlProgram} {
-		if err := os.Symlink(program, filepath.Join(bin, name)); err != nil {
-			t.Fatal(err)
-		}
+	if err := session.Link(bin, map[string]string{"sampan": sampanProgram, "kubectl": kubectlProgram}); err != nil {
+		t.Fatal(err)
 	}
 	var reals atomic.Int32 // sessions with a real node so far
 	testscript.Run(t, testscript.Params{
 		Dir:                 "testdata/script",
 		RequireExplicitExec: true,
-		Cmds:                commands,
+		Cmds:                session.Commands(commands),
 		Setup: func(e *testscript.Env) error {
-			e.Setenv("PATH", bin+string(os.PathListSeparator)+e.Getenv("PATH"))
-			e.Setenv("HOME", e.WorkDir)
-			e.Values[followed{}] = new(*follower)
+			session.Prepare(e, bin)
 			examples, err := filepath.Abs("../examples")
 			if err != nil {
 				return err

@@ -1,4 +1,4 @@
-package test
+package session
 
 import (
 	"bufio"
@@ -35,21 +35,12 @@ func follow(ts *testscript.TestScript, neg bool, args []string) {
 	if *box != nil {
 		(*box).end()
 	}
-	// The session's PATH decides, as it does with exec.
-	program := args[0]
-	switch program {
-	case "sampan":
-		program = sampanProgram
-	case "kubectl":
-		program = kubectlProgram
-	}
+	program, err := lookPath(ts, args[0])
+	ts.Check(err)
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	cmd := exec.CommandContext(ctx, program, args[1:]...)
 	f := &follower{name: strings.Join(args, " "), stderr: &strings.Builder{}}
-	cmd.Dir, cmd.Stderr = ts.Getenv("WORK"), f.stderr
-	for _, v := range []string{"PATH", "HOME", "KUBECONFIG"} {
-		cmd.Env = append(cmd.Env, v+"="+ts.Getenv(v))
-	}
+	cmd.Dir, cmd.Env, cmd.Stderr = ts.Getenv("WORK"), environ(ts), f.stderr
 	out, err := cmd.StdoutPipe()
 	ts.Check(err)
 	f.lines = bufio.NewScanner(out)

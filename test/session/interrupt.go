@@ -1,4 +1,4 @@
-package test
+package session
 
 import (
 	"bytes"
@@ -38,7 +38,7 @@ func interrupt(ts *testscript.TestScript, neg bool, args []string) {
 		<-said.heard
 	}
 	ts.Check(cmd.Process.Signal(os.Interrupt))
-	code, err := exitCode(cmd.Wait())
+	code, err := ExitCode(cmd.Wait())
 	ts.Check(err)
 	ts.Logf("[output]\n%s", said.all.String())
 	if strconv.Itoa(code) != args[0] {
