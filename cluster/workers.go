@@ -7,6 +7,7 @@ import (
 	"net"
 	"net/netip"
 	"path/filepath"
+	"slices"
 	"strconv"
 
 	corev1 "k8s.io/api/core/v1"
@@ -53,6 +54,14 @@ func (c *cluster) workers(p *controlPlane, caches *cache.Shared) (run.Stage, []s
 	stage = append(stage, workload.Tasks(workload.Options{Client: manager, Caches: caches, Log: c.Log})...)
 	stage = append(stage, disruption.Tasks(disruption.Options{Client: manager, Caches: caches, Log: c.Log})...)
 	stage = append(stage, housekeeping.Tasks(housekeeping.Options{Client: manager, Caches: caches, Resources: served, RootCA: c.authority.CertificatePEM(), Log: c.Log})...)
+	// What a controller reads and tells goes on without it: others may need it.
+	for _, loop := range c.Settings.Controllers.Off() {
+		i := slices.IndexFunc(stage, func(t run.Task) bool { return t.Name == loop })
+		if i < 0 {
+			return nil, nil, fmt.Errorf("cluster: there is no controller loop %q to leave out", loop)
+		}
+		stage = slices.Delete(stage, i, i+1)
+	}
 	nodes, names, err := c.nodes(p)
 	return append(stage, nodes...), names, err
 }

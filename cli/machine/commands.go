@@ -94,6 +94,7 @@ func settingsFlags(cmd *cobra.Command, s *local.Settings) {
 	f.IntVar(&s.APIPort, "api-port", 0, "port of the API server on 127.0.0.1 (default 6443, or a free one if that is taken)")
 	f.IntVar(&s.SimulatedNodes, "simulated-nodes", 0, "run so many nodes without containers instead of a real one; needs no root")
 	f.StringVar(&s.NodeName, "node-name", "", "name of the node (default the name of this host)")
+	f.Var(&s.Controllers, "controllers", "controllers to run, as kube-controller-manager has it: names, * for all, -NAME for all but that (default *)")
 	f.Var(prefixFlag{&s.Pods}, "pod-network", "IPv4 network for pods (default one that no route of this host overlaps)")
 	f.Var(prefixFlag{&s.Services}, "service-network", "IPv4 network for services (default one that no route of this host overlaps)")
 }
@@ -110,6 +111,9 @@ func settingsArgs(s local.Settings) []string {
 	}
 	if s.NodeName != "" {
 		add("node-name", s.NodeName)
+	}
+	if s.Controllers != "" {
+		add("controllers", s.Controllers)
 	}
 	if s.Pods.IsValid() {
 		add("pod-network", s.Pods)

@@ -32,6 +32,9 @@ type Settings struct {
 	// with; empty means the host's name.
 	NodeName string `json:"nodeName,omitempty"`
 
+	// Controllers are those that run; empty means all.
+	Controllers Controllers `json:"controllers,omitempty"`
+
 	// Networks of pods and services; zero prefixes mean free ones.
 	Networks
 }
@@ -137,6 +140,9 @@ func (s Settings) with(asked Settings, dir string) (Settings, error) {
 	if asked.APIPort != 0 {
 		s.APIPort = asked.APIPort
 	}
+	if asked.Controllers != "" {
+		s.Controllers = asked.Controllers
+	}
 	return s, nil
 }
 
@@ -151,14 +157,16 @@ func (p Profile) Differ(asked Settings) error {
 	if err != nil {
 		return err
 	}
-	refuse := func(what string, is, wanted int) error {
-		return fmt.Errorf("cluster %s is running already, with %s=%d and not %d; `sampan down` stops it, then `sampan up` can start it with that", p.Name, what, is, wanted)
+	refuse := func(what string, is, wanted any) error {
+		return fmt.Errorf("cluster %s is running already, with %s=%v and not %v; `sampan down` stops it, then `sampan up` can start it with that", p.Name, what, is, wanted)
 	}
 	switch {
 	case wanted.APIPort != now.APIPort && wanted.APIPort != now.LastPort:
 		return refuse("--api-port", cmp.Or(now.LastPort, now.APIPort), wanted.APIPort)
 	case wanted.SimulatedNodes != now.SimulatedNodes:
 		return refuse("--simulated-nodes", now.SimulatedNodes, wanted.SimulatedNodes)
+	case wanted.Controllers != now.Controllers:
+		return refuse("--controllers", cmp.Or(now.Controllers, "*"), wanted.Controllers)
 	}
 	return nil
 }
@@ -175,6 +183,9 @@ func (s Settings) check() error {
 		for _, e := range validation.IsDNS1123Subdomain(s.NodeName) {
 			errs = append(errs, fmt.Errorf("--node-name %q: %s", s.NodeName, e))
 		}
+	}
+	if err := s.Controllers.check(); err != nil {
+		errs = append(errs, err)
 	}
 	for flag, n := range map[string]netip.Prefix{"--pod-network": s.Pods, "--service-network": s.Services} {
 		switch {
