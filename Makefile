@@ -1,4 +1,4 @@
-# The verbs: build test lint bench fuzz demo (and clean). See CONTRIBUTING.md.
+# The verbs: build test lint bench fuzz upstream demo (and clean). See CONTRIBUTING.md.
 
 SHELL       := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
@@ -10,7 +10,7 @@ EMBED   := cmd/sampan/sampan-runtime.zst
 DEMO    := runtime/image/demo/demo.bin
 GO_FILES := $(shell git ls-files -co --exclude-standard '*.go' go.mod go.sum 2>/dev/null)
 
-.PHONY: build test lint bench fuzz demo clean tools
+.PHONY: build test lint bench fuzz upstream demo clean tools
 
 ## build: bin/sampan, with the container runtime and the demo image inside
 build: bin/sampan
@@ -45,6 +45,7 @@ lint:
 	cd test && GOWORK=off $(GOLANGCI) ./...
 	cd test/storebench && GOWORK=off $(GOLANGCI) ./...
 	cd test/waitbench && GOWORK=off $(GOLANGCI) ./...
+	cd test/upstream && GOWORK=off $(GOLANGCI) ./...
 
 ## bench: ratios measured in one run, beside what cannot be beaten
 bench: build
@@ -53,6 +54,10 @@ bench: build
 ## fuzz: the long runs: crash tests and fuzz targets
 fuzz:
 	.ci/fuzz
+
+## upstream: the program against upstream's servers, which it builds first; slow
+upstream: build
+	.ci/upstream
 
 ## demo: bring a cluster up and run the main job on it; leaves it running
 demo: build

@@ -47,6 +47,7 @@ func steps() []step {
 		{name: "wait", measure: (*bench).waiting},
 		{name: "waits", measure: (*bench).waits},
 		{name: "rolling", measure: (*bench).rolling, up: []string{"--simulated-nodes=4"}},
+		{name: "rollouts", measure: (*bench).rollouts, up: []string{fleetNodes}},
 		{name: "requests", measure: (*bench).requests},
 		{name: "lists", measure: (*bench).lists},
 		{name: "watches", measure: (*bench).watches},
