@@ -3,8 +3,10 @@ module github.com/sampan-io/sampan/test/upstream
 go 1.26.0
 
 require (
+	github.com/google/go-cmp v0.7.0
 	github.com/rogpeppe/go-internal v1.16.0
 	github.com/sampan-io/sampan v0.0.0
+	github.com/sampan-io/sampan/clustertest v0.0.0
 	github.com/sampan-io/sampan/test v0.0.0
 	k8s.io/api v0.37.2
 	k8s.io/client-go v0.37.2
@@ -35,7 +37,7 @@ require (
 	google.golang.org/grpc v1.85.0 // indirect
 	google.golang.org/protobuf v1.36.12 // indirect
 	gopkg.in/inf.v0 v0.9.1 // indirect
-	k8s.io/apimachinery v0.37.2 // indirect
+	k8s.io/apimachinery v0.37.2
 	k8s.io/cri-api v0.37.2 // indirect
 	k8s.io/klog/v2 v2.140.0 // indirect
 	k8s.io/kube-openapi v0.0.0-20260821135717-be32def86098 // indirect

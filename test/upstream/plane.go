@@ -204,7 +204,7 @@ func (p *Plane) kubeconfig(name string, s pki.Subject) string {
 	p.t.Helper()
 	p.issue(name, s)
 	c := clientcmdapi.NewConfig()
-	c.Clusters["upstream"] = &clientcmdapi.Cluster{Server: p.url, CertificateAuthority: p.file("ca.pem")}
+	c.Clusters["upstream"] = &clientcmdapi.Cluster{Server: p.url, CertificateAuthorityData: p.authority.CertificatePEM()}
 	c.AuthInfos[name] = &clientcmdapi.AuthInfo{ClientCertificate: p.file(name + ".pem"), ClientKey: p.file(name + ".key")}
 	c.Contexts["upstream"] = &clientcmdapi.Context{Cluster: "upstream", AuthInfo: name}
 	c.CurrentContext = "upstream"

@@ -25,7 +25,11 @@ func program(t *testing.T, variable string) string {
 
 // notHere are the sessions of ../testdata/script that are about Sampan's own server,
 // and why.
-var notHere = map[string]string{}
+var notHere = map[string]string{
+	"apply":                "a server without server-side apply; see apply_owners",
+	"kubectl_until":        "blocking reads",
+	"kubectl_rollout_auto": "annotations that our controllers know",
+}
 
 // ours returns the sessions of ../testdata/script that any cluster can play.
 func ours(t *testing.T) []string {
