@@ -1,10 +1,12 @@
 package cli_test
 
 import (
+	"net/http"
 	"strings"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/sampan-io/sampan/client"
@@ -51,4 +53,23 @@ func TestScaleSaysWhatItExpected(t *testing.T) {
 	term.want(0, "replicationcontroller/web scaled (server dry run)\n", "", "scale", "rc/web", "--replicas=1", "--dry-run=server")
 	term.want(0, "configmap/c created\n", "", "create", "configmap", "c")
 	term.want(1, "", "error: configmap/c cannot be scaled: the server has no number of replicas for a ConfigMap\n", "scale", "cm/c", "--replicas=1")
+}
+
+func TestAConflictSaysWhereAndWhatToDo(t *testing.T) {
+	w, url := serve(t)
+	const path = "/api/v1/namespaces/default/configmaps/conf"
+	w.extra[path] = func(rw http.ResponseWriter, r *http.Request) {
+		if r.Method == http.MethodPatch {
+			fail(rw, apierrors.NewApplyConflict([]metav1.StatusCause{{Type: metav1.CauseTypeFieldManagerConflict, Message: `conflict with "other"`, Field: ".data.a"}},
+				`Apply failed with 1 conflict: conflict with "other": .data.a`))
+			return
+		}
+		answer(rw, http.StatusOK, &corev1.ConfigMap{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "ConfigMap"}, ObjectMeta: metav1.ObjectMeta{Name: "conf", Namespace: "default"}})
+	}
+	got := newTerminal(t, url).run("apply", "-f", file(t, "conf.yaml", "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: conf}\ndata:\n  a: x\n"))
+	for _, part := range []string{"Error from server (Conflict): ", "conf.yaml, document 1 (line 1), line 5 column 3: Apply failed", `conflict with "other": .data.a`, "--force-conflicts"} {
+		if got.code != 1 || !strings.Contains(got.err, part) {
+			t.Errorf("exit code %d, want 1, without %q:\n%s", got.code, part, got.err)
+		}
+	}
 }

@@ -396,7 +396,8 @@ func (c *REST) send(ctx context.Context, r *request) (resp *http.Response, proto
 	if err := r.check(); err != nil {
 		return nil, false, err
 	}
-	protobuf = !c.dynamic && !c.jsonOnly.Load()
+	// Some servers have protobuf of kinds for which there is no Go type here.
+	protobuf = !c.dynamic && !c.jsonOnly.Load() && Scheme().IsVersionRegistered(r.GroupVersion())
 	body, contentType := r.body, r.contentType
 	if r.object != nil {
 		if body, contentType, err = encode(r.object, protobuf); err != nil {

@@ -22,10 +22,12 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/rest"
 
 	"github.com/sampan-io/sampan/client"
@@ -84,6 +86,32 @@ func TestADynamicClientGivesWhatTheServerWrote(t *testing.T) {
 	_, err = c.Get(t.Context(), gvr, "default", "b", "")
 	if !apierrors.IsNotFound(err) {
 		t.Errorf("Get of nothing = %v, want NotFound", err)
+	}
+}
+
+func TestKindsWithoutAGoTypeAreNotAskedForInProtobuf(t *testing.T) {
+	accepted := map[string]string{}
+	c := dial(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		accepted[r.URL.Path] = r.Header.Get("Accept")
+		w.Header().Set("Content-Type", "application/json")
+		_, _ = io.WriteString(w, `{"kind":"List","apiVersion":"v1","items":[]}`)
+	}), client.RESTOptions{})
+	for _, gvr := range []schema.GroupVersionResource{
+		client.Pods.GroupVersionResource,
+		{Group: "apiextensions.k8s.io", Version: "v1", Resource: "customresourcedefinitions"},
+		{Group: "autoscaling", Version: "v2", Resource: "horizontalpodautoscalers"},
+	} {
+		if _, _, err := c.List(t.Context(), gvr, "", metav1.ListOptions{}); err != nil {
+			t.Errorf("list of %s: %v", gvr.Resource, err)
+		}
+	}
+	want := map[string]string{
+		"/api/v1/pods": "application/vnd.kubernetes.protobuf,application/json",
+		"/apis/apiextensions.k8s.io/v1/customresourcedefinitions": "application/json",
+		"/apis/autoscaling/v2/horizontalpodautoscalers":           "application/json",
+	}
+	if diff := cmp.Diff(want, accepted); diff != "" {
+		t.Errorf("accepted (-want +got):\n%s", diff)
 	}
 }
 

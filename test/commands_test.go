@@ -13,7 +13,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"time"
 
 	"github.com/rogpeppe/go-internal/testscript"
 	"golang.org/x/sys/unix"
@@ -27,7 +26,6 @@ var commands = map[string]func(ts *testscript.TestScript, neg bool, args []strin
 	"smalldisk": smalldisk,
 	"fill":      fill,
 	"kill9":     kill9,
-	"await":     await,
 	"remember":  remember,
 	"unchanged": unchanged,
 	"nothing":   nothing,
@@ -162,23 +160,6 @@ func awaitEnd(fd int) error {
 			return err
 		}
 	}
-}
-
-// await PROGRAM ARG… runs a program again and again, for a minute at most, until
-// it succeeds. It is for what has no watch: everything in the cluster has one.
-func await(ts *testscript.TestScript, neg bool, args []string) {
-	if neg || len(args) == 0 {
-		ts.Fatalf("usage: await PROGRAM ARG…")
-	}
-	pace := time.NewTicker(100 * time.Millisecond)
-	defer pace.Stop()
-	for range 600 {
-		if ts.Exec(args[0], args[1:]...) == nil {
-			return
-		}
-		<-pace.C
-	}
-	ts.Fatalf("%s did not succeed within a minute", strings.Join(args, " "))
 }
 
 // remember DIR [NAME…] takes note of everything in the directory, but for what has

@@ -160,8 +160,9 @@ func Explain(err error) []string {
 	if status := apierrors.APIStatus(nil); errors.As(err, &status) {
 		s := status.Status()
 		message := s.Message
-		// Where in the input it happened stands in front, if that is known.
-		if errors.As(err, &place) && strings.HasSuffix(place.Error(), message) && place.Error() != message {
+		// Where in the input it happened stands in front, if that is known, and what to do
+		// about it behind.
+		if errors.As(err, &place) && strings.Contains(place.Error(), message) {
 			message = place.Error()
 		}
 		message = wrongType.ReplaceAllStringFunc(message, explainType)

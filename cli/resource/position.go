@@ -164,7 +164,7 @@ func fieldsOf(err error) []string {
 	if status.Details != nil {
 		for _, c := range status.Details.Causes {
 			if c.Field != "" {
-				fields = append(fields, c.Field)
+				fields = append(fields, strings.TrimPrefix(c.Field, ".")) // of conflicts they begin with a dot
 			}
 		}
 	}

@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/rogpeppe/go-internal/testscript"
 )
@@ -21,6 +22,7 @@ type Command = func(ts *testscript.TestScript, neg bool, args []string)
 func Commands(others map[string]Command) map[string]Command {
 	all := map[string]Command{
 		"exits":     exits,
+		"await":     await,
 		"capture":   capture,
 		"same":      same,
 		"interrupt": interrupt,
@@ -92,4 +94,21 @@ func same(ts *testscript.TestScript, neg bool, args []string) {
 	if got := ts.ReadFile("stdout"); got != out || code != want {
 		ts.Fatalf("%s: kubectl exited with code %d and printed\n%s\nsampan exited with code %d and printed\n%s", strings.Join(args, " "), want, out, code, got)
 	}
+}
+
+// await PROGRAM ARG… runs a program again and again, for a minute at most, until
+// it succeeds. It is for what has no watch: everything in the cluster has one.
+func await(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) == 0 {
+		ts.Fatalf("usage: await PROGRAM ARG…")
+	}
+	pace := time.NewTicker(100 * time.Millisecond)
+	defer pace.Stop()
+	for range 600 {
+		if ts.Exec(args[0], args[1:]...) == nil {
+			return
+		}
+		<-pace.C
+	}
+	ts.Fatalf("%s did not succeed within a minute", strings.Join(args, " "))
 }

@@ -67,14 +67,20 @@ type process struct {
 	name string
 	cmd  *exec.Cmd
 	log  string
-	end  func()
+	done chan struct{} // closed when it has ended
+}
+
+// end kills the server and returns when it has ended.
+func (s *process) end() {
+	_ = s.cmd.Process.Kill()
+	<-s.done
 }
 
 // run starts a server. It ends with the test, and then, if the test failed, the end of
 // its log is shown.
 func (p *Plane) run(name, program string, args ...string) *process {
 	p.t.Helper()
-	s := &process{name: name, log: filepath.Join(p.dir, name+".log")}
+	s := &process{name: name, log: filepath.Join(p.dir, name+".log"), done: make(chan struct{})}
 	log, err := os.OpenFile(s.log, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
 	if err != nil {
 		p.t.Fatal(err)
@@ -88,10 +94,10 @@ func (p *Plane) run(name, program string, args ...string) *process {
 	if err != nil {
 		p.t.Fatal(err)
 	}
-	s.end = sync.OnceFunc(func() {
-		_ = s.cmd.Process.Kill()
-		_ = s.cmd.Wait() // it was killed
-	})
+	go func() {
+		_ = s.cmd.Wait() // its log says why
+		close(s.done)
+	}()
 	p.t.Cleanup(func() {
 		s.end()
 		if p.t.Failed() {
@@ -154,7 +160,7 @@ func (p *Plane) startEtcd() {
 	p.etcd = "http://127.0.0.1:" + strconv.Itoa(p.freePort())
 	peers := "http://127.0.0.1:" + strconv.Itoa(p.freePort())
 	p.run("etcd", filepath.Join(p.opts.Programs, "etcd"),
-		"--data-dir="+filepath.Join(p.dir, "etcd"), "--unsafe-no-fsync",
+		"--data-dir="+filepath.Join(p.dir, "etcd"), "--unsafe-no-fsync", "--log-level=warn",
 		"--listen-client-urls="+p.etcd, "--advertise-client-urls="+p.etcd,
 		"--listen-peer-urls="+peers, "--initial-advertise-peer-urls="+peers, "--initial-cluster=default="+peers)
 }
@@ -172,7 +178,7 @@ func (p *Plane) writeFiles() {
 	p.issue("tokens", pki.Subject{CommonName: "service-accounts"})
 	p.issue("to-nodes", pki.Subject{CommonName: "kube-apiserver-kubelet-client", Organizations: []string{"system:masters"}})
 	p.issue("to-servers", pki.Subject{CommonName: "front-proxy-client"})
-	p.Kubeconfig = p.kubeconfig("admin", pki.Subject{CommonName: "admin", Organizations: []string{"system:masters"}})
+	p.Kubeconfig = p.kubeconfig("admin", pki.Subject{CommonName: "kubernetes-admin", Organizations: []string{"system:masters"}})
 	p.kubeconfig("manager", pki.Subject{CommonName: "system:kube-controller-manager"})
 	p.kubeconfig("scheduler", pki.Subject{CommonName: "system:kube-scheduler"})
 }
@@ -224,12 +230,12 @@ func (p *Plane) StartServer() {
 		p.t.Fatal(err)
 	}
 	p.server = p.run("kube-apiserver", filepath.Join(p.opts.Programs, "kube-apiserver"),
-		"--etcd-servers="+p.etcd, "--bind-address=127.0.0.1", "--advertise-address=127.0.0.1", "--secure-port="+port,
+		"--etcd-servers="+p.etcd, "--bind-address=127.0.0.1", "--secure-port="+port,
+		"--advertise-address=192.0.2.1", // of the service kubernetes; a server refuses loopback there
 		"--tls-cert-file="+p.file("server.pem"), "--tls-private-key-file="+p.file("server.key"), "--client-ca-file="+p.file("ca.pem"),
-		"--service-account-issuer=https://kubernetes.default.svc", "--service-account-key-file="+p.file("tokens.key"),
+		"--service-account-issuer=https://kubernetes.default.svc", "--service-account-key-file="+p.file("tokens.pem"),
 		"--service-account-signing-key-file="+p.file("tokens.key"),
 		"--authorization-mode=Node,RBAC", "--enable-admission-plugins=NodeRestriction", "--service-cluster-ip-range=10.0.0.0/16",
-		"--endpoint-reconciler-type=none", // it would refuse to be on loopback
 		"--kubelet-certificate-authority="+p.file("ca.pem"), "--kubelet-client-certificate="+p.file("to-nodes.pem"),
 		"--kubelet-client-key="+p.file("to-nodes.key"), "--kubelet-preferred-address-types=InternalIP",
 		"--proxy-client-cert-file="+p.file("to-servers.pem"), "--proxy-client-key-file="+p.file("to-servers.key"),
@@ -267,6 +273,8 @@ func (p *Plane) awaitServer() error {
 		select {
 		case <-ctx.Done():
 			return fmt.Errorf("the API server is not ready after %v: %w", serverTimeout, last)
+		case <-p.server.done:
+			return errors.New("the API server has ended")
 		case <-pace.C:
 		}
 		if last = ask(ctx, transport, p.url+"/readyz"); last == nil {

@@ -1,7 +1,9 @@
 package upstream
 
 import (
+	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -24,12 +26,14 @@ func program(t *testing.T, variable string) string {
 }
 
 // notHere are the sessions of ../testdata/script that are about Sampan's own server,
-// and why.
-var notHere = map[string]string{
-	"apply":                "a server without server-side apply; see apply_owners",
-	"kubectl_until":        "blocking reads",
-	"kubectl_rollout_auto": "annotations that our controllers know",
-}
+// and why. So are those that begin with "kubectl", but for two about the scheduler.
+var (
+	notHere = map[string]string{
+		"apply":               "a server without server-side apply; see apply_owners",
+		"rollout_annotations": "annotations that Sampan's controllers know",
+	}
+	scheduling = []string{"kubectl_nodes", "kubectl_schedule"}
+)
 
 // ours returns the sessions of ../testdata/script that any cluster can play.
 func ours(t *testing.T) []string {
@@ -38,44 +42,47 @@ func ours(t *testing.T) []string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	var files []string
+	var files, names []string
 	for _, f := range all {
 		name := strings.TrimSuffix(filepath.Base(f), ".txtar")
+		names = append(names, name)
 		kind, _, _ := strings.Cut(name, "_")
-		if _, not := notHere[name]; not || slices.Contains([]string{"real", "bare", "root"}, kind) {
+		_, not := notHere[name]
+		if not || slices.Contains([]string{"real", "bare", "root"}, kind) || kind == "kubectl" && !slices.Contains(scheduling, name) {
 			continue
 		}
 		files = append(files, f)
 	}
 	for name := range notHere {
-		if !slices.ContainsFunc(all, func(f string) bool { return filepath.Base(f) == name+".txtar" }) {
+		if !slices.Contains(names, name) {
 			t.Errorf("there is no session %s to leave out", name)
 		}
 	}
 	return files
 }
 
-// TestOurSessions plays the sessions that Sampan's own cluster is tested with.
-func TestOurSessions(t *testing.T) { play(t, ours(t)) }
+// TestOurSessions plays the sessions that Sampan's own cluster is tested with, with
+// Sampan's scheduler.
+func TestOurSessions(t *testing.T) { play(t, ours(t), program(t, "SAMPAN")) }
 
-// TestSessions plays those that say what only an upstream server can.
+// TestSessions plays those that say what only an upstream server can, with upstream's
+// scheduler.
 func TestSessions(t *testing.T) {
 	files, err := filepath.Glob("testdata/script/*.txtar")
 	if err != nil || len(files) == 0 {
 		t.Fatalf("no sessions: %v", err)
 	}
-	play(t, files)
+	play(t, files, "")
 }
 
 // plane is the cluster of a session, under this key.
 type plane struct{}
 
-// play plays each session on a cluster of its own with two nodes. Every other one
-// has Sampan's scheduler.
-func play(t *testing.T, files []string) {
+// play plays each session on a cluster of its own with two nodes and a scheduler: see
+// [Options].
+func play(t *testing.T, files []string, scheduler string) {
 	bin := t.TempDir()
-	sampan := program(t, "SAMPAN")
-	if err := session.Link(bin, map[string]string{"sampan": sampan, "kubectl": program(t, "KUBECTL")}); err != nil {
+	if err := session.Link(bin, map[string]string{"sampan": program(t, "SAMPAN"), "kubectl": program(t, "KUBECTL")}); err != nil {
 		t.Fatal(err)
 	}
 	examples, err := filepath.Abs("../../examples")
@@ -92,17 +99,31 @@ func play(t *testing.T, files []string) {
 		Setup: func(e *testscript.Env) error {
 			session.Prepare(e, bin)
 			e.Setenv("EXAMPLES", examples)
-			o := Options{Programs: program(t, "UPSTREAM"), Nodes: 2}
-			script := strings.TrimPrefix(filepath.Base(e.WorkDir), "script-")
-			if i := slices.IndexFunc(files, func(f string) bool { return filepath.Base(f) == script+".txtar" }); i%2 == 0 {
-				o.Scheduler = sampan
+			// testscript runs on tests
+			p := Start(e.T().(testing.TB), Options{Programs: program(t, "UPSTREAM"), Scheduler: scheduler, Nodes: 2})
+			if err := settle(p); err != nil {
+				return err
 			}
-			p := Start(e.T().(testing.TB), o) // testscript runs on tests
 			e.Values[plane{}] = p
 			e.Setenv("KUBECONFIG", p.Kubeconfig)
 			return nil
 		},
 	})
+}
+
+// settle blocks until the controllers have done what every new cluster needs: pods may
+// be made, and placed.
+func settle(p *Plane) error {
+	for _, what := range [][]string{
+		{"serviceaccount/default", "--for=created", "--wait-for-creation"},
+		{"nodes", "--all", "--for=jsonpath={.spec.taints} absent"},
+	} {
+		args := append([]string{"wait", "--kubeconfig=" + p.Kubeconfig, "--timeout=2m"}, what...)
+		if out, err := exec.Command(os.Getenv("SAMPAN"), args...).CombinedOutput(); err != nil {
+			return fmt.Errorf("sampan %s: %w\n%s", strings.Join(args, " "), err, out)
+		}
+	}
+	return nil
 }
 
 func killServer(ts *testscript.TestScript, neg bool, args []string) {
