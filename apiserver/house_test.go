@@ -62,7 +62,7 @@ func house(t *testing.T) *fixture {
 		o.Authorizer = rbac.New(rbac.Options{Objects: objects})
 		o.Admission = []admission.Plugin{
 			admission.NewNamespaceLifecycle(objects), admission.NewServiceAccount(objects),
-			admission.Priority{},
+			admission.NewPriority(objects),
 			admission.DefaultTolerationSeconds{},
 			admission.NewNodeRestriction(objects), addresses,
 		}

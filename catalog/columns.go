@@ -35,6 +35,14 @@ func Number[T Object](name, description string, cell func(obj T) int64) Column {
 	}
 }
 
+// Flag returns a column of true and false.
+func Flag[T Object](name, description string, cell func(obj T) bool) Column {
+	return Column{
+		TableColumnDefinition: metav1.TableColumnDefinition{Name: name, Type: "boolean", Description: description},
+		Cell:                  func(obj Object, _ time.Time) any { return cell(obj.(T)) },
+	}
+}
+
 // Wide returns the column as one that only "wide" output shows.
 func (c Column) Wide() Column {
 	c.Priority = 1

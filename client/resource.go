@@ -11,6 +11,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	policyv1 "k8s.io/api/policy/v1"
+	schedulingv1 "k8s.io/api/scheduling/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -57,6 +58,7 @@ var (
 	StatefulSets           = apps[*appsv1.StatefulSet]("statefulsets", "StatefulSet")
 	ReplicaSets            = apps[*appsv1.ReplicaSet]("replicasets", "ReplicaSet")
 	Jobs                   = Resource[*batchv1.Job]{batchv1.SchemeGroupVersion.WithResource("jobs"), "Job", true}
+	PriorityClasses        = Resource[*schedulingv1.PriorityClass]{schedulingv1.SchemeGroupVersion.WithResource("priorityclasses"), "PriorityClass", false}
 	PodDisruptionBudgets   = Resource[*policyv1.PodDisruptionBudget]{policyv1.SchemeGroupVersion.WithResource("poddisruptionbudgets"), "PodDisruptionBudget", true}
 	Leases                 = Resource[*coordinationv1.Lease]{coordinationv1.SchemeGroupVersion.WithResource("leases"), "Lease", true}
 	EndpointSlices         = Resource[*discoveryv1.EndpointSlice]{discoveryv1.SchemeGroupVersion.WithResource("endpointslices"), "EndpointSlice", true}

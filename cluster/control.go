@@ -37,6 +37,7 @@ import (
 	catalogdiscovery "github.com/sampan-io/sampan/catalog/discovery"
 	"github.com/sampan-io/sampan/catalog/policy"
 	"github.com/sampan-io/sampan/catalog/review"
+	"github.com/sampan-io/sampan/catalog/scheduling"
 	"github.com/sampan-io/sampan/client"
 	"github.com/sampan-io/sampan/cluster/pki"
 	"github.com/sampan-io/sampan/store"
@@ -66,7 +67,7 @@ func (p *controlPlane) as(name string, groups ...string) client.Interface {
 
 func (c *cluster) newControlPlane(ctx context.Context, backend store.Backend) (_ *controlPlane, err error) {
 	p := &controlPlane{}
-	if p.catalog, err = catalog.New(core.Kinds(), apps.Kinds(), batch.Kinds(), catalogdiscovery.Kinds(), coordination.Kinds(), policy.Kinds(), review.Kinds()); err != nil {
+	if p.catalog, err = catalog.New(core.Kinds(), apps.Kinds(), batch.Kinds(), catalogdiscovery.Kinds(), coordination.Kinds(), policy.Kinds(), scheduling.Kinds(), review.Kinds()); err != nil {
 		return nil, err
 	}
 	listeners, port, err := c.listen(ctx)
@@ -134,7 +135,7 @@ func (c *cluster) newServer(p *controlPlane, listeners []net.Listener) (*apiserv
 		Admission: []admission.Plugin{
 			admission.NewNamespaceLifecycle(objects),
 			admission.NewServiceAccount(objects),
-			admission.Priority{},
+			admission.NewPriority(objects),
 			admission.DefaultTolerationSeconds{},
 			admission.NewNodeRestriction(objects),
 			addresses,

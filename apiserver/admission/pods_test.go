@@ -9,11 +9,13 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
+	schedulingv1 "k8s.io/api/scheduling/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/sampan-io/sampan/apiserver/admission"
 	"github.com/sampan-io/sampan/catalog"
+	"github.com/sampan-io/sampan/catalog/scheduling"
 	"github.com/sampan-io/sampan/internal/run"
 )
 
@@ -230,10 +232,15 @@ func TestPriority(t *testing.T) {
 		{"another policy", corev1.PodSpec{PreemptionPolicy: &never}, 0, "the string value of PreemptionPolicy (Never) must not be provided"},
 		{"no such class", corev1.PodSpec{PriorityClassName: "vip"}, 0, "no PriorityClass with name vip was found"},
 	}
+	classes := newMemory(nil)
+	for _, c := range scheduling.System() {
+		classes.put("priorityclasses", c)
+	}
+	priority := admission.NewPriority(classes)
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			pod := &corev1.Pod{ObjectMeta: meta("ship", "p"), Spec: tt.spec}
-			err := admission.Priority{}.Admit(t.Context(), creating(podKind(), pod))
+			err := priority.Admit(t.Context(), creating(podKind(), pod))
 			if tt.refuse != "" {
 				if !apierrors.IsForbidden(err) || !strings.Contains(err.Error(), tt.refuse) {
 					t.Errorf("err = %v, want %q", err, tt.refuse)
@@ -246,10 +253,40 @@ func TestPriority(t *testing.T) {
 			// An update with the file that the pod was made from keeps what was set.
 			again := &corev1.Pod{ObjectMeta: meta("ship", "p"), Spec: tt.spec}
 			again.Spec.Priority = nil
-			if err := (admission.Priority{}).Admit(t.Context(), updating(podKind(), again, pod)); err != nil || *again.Spec.Priority != tt.want {
+			if err := priority.Admit(t.Context(), updating(podKind(), again, pod)); err != nil || *again.Spec.Priority != tt.want {
 				t.Errorf("after an update: priority = %v, %v", again.Spec.Priority, err)
 			}
 		})
+	}
+}
+
+func TestTheDefaultPriorityClass(t *testing.T) {
+	classes := newMemory(nil)
+	priority := admission.NewPriority(classes)
+	kind := scheduling.Kinds()[0]
+	class := func(name string, value int32) *schedulingv1.PriorityClass {
+		never := corev1.PreemptNever
+		return &schedulingv1.PriorityClass{ObjectMeta: metav1.ObjectMeta{Name: name}, Value: value, GlobalDefault: true, PreemptionPolicy: &never}
+	}
+	normal := class("normal", 7)
+	if err := priority.Admit(t.Context(), creating(kind, normal)); err != nil {
+		t.Fatal(err)
+	}
+	classes.put("priorityclasses", normal)
+	pod := &corev1.Pod{ObjectMeta: meta("ship", "p")}
+	if err := priority.Admit(t.Context(), creating(podKind(), pod)); err != nil || pod.Spec.PriorityClassName != "normal" || *pod.Spec.Priority != 7 || *pod.Spec.PreemptionPolicy != corev1.PreemptNever {
+		t.Errorf("a pod without a class: %q, %v, %v", pod.Spec.PriorityClassName, pod.Spec.Priority, err)
+	}
+	if err := priority.Admit(t.Context(), updating(kind, normal, normal)); err != nil {
+		t.Errorf("an update of the default: %v", err)
+	}
+	second := class("second", 9)
+	if err := priority.Admit(t.Context(), creating(kind, second)); !apierrors.IsForbidden(err) || !strings.Contains(err.Error(), "PriorityClass normal is already marked as default") {
+		t.Errorf("a second default: %v", err)
+	}
+	second.GlobalDefault = false
+	if err := priority.Admit(t.Context(), creating(kind, second)); err != nil {
+		t.Errorf("another class: %v", err)
 	}
 }
 

@@ -2,20 +2,30 @@ package admission
 
 import (
 	"context"
+	"fmt"
 
 	corev1 "k8s.io/api/core/v1"
+	schedulingv1 "k8s.io/api/scheduling/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
 // Priority turns the name of a pod's priority class into the number that
-// schedulers compare. Until priority classes are objects of their own there are the
-// two that every cluster has, and no class, which is priority 0.
-type Priority struct{}
+// schedulers compare, and gives pods that name none the class that is the default, if there is
+// one. It sees to it that there is one default at most.
+type Priority struct{ reader Reader }
+
+// NewPriority returns the plug-in.
+func NewPriority(r Reader) Priority { return Priority{r} }
 
 // Name implements [Plugin].
 func (Priority) Name() string { return "Priority" }
 
 // Admit implements [Plugin].
-func (Priority) Admit(_ context.Context, a *Attributes) error {
+func (p Priority) Admit(ctx context.Context, a *Attributes) error {
+	if class, ok := a.Object.(*schedulingv1.PriorityClass); ok {
+		return p.admitClass(ctx, a, class)
+	}
 	if a.Operation == Update && a.is("pods", "") {
 		pod, ok := a.Object.(*corev1.Pod)
 		old, had := a.Old.(*corev1.Pod)
@@ -33,31 +43,70 @@ func (Priority) Admit(_ context.Context, a *Attributes) error {
 	if pod == nil {
 		return nil
 	}
-	priority, known := classPriority(pod.Spec.PriorityClassName)
-	if !known {
+	class, err := p.class(ctx, pod.Spec.PriorityClassName)
+	if apierrors.IsNotFound(err) {
 		return refuse(a, "no PriorityClass with name %v was found", pod.Spec.PriorityClassName)
+	}
+	if err != nil {
+		return refuse(a, "looking up PriorityClass %v: %w", pod.Spec.PriorityClassName, err)
+	}
+	priority, policy := class.Value, corev1.PreemptLowerPriority
+	if class.PreemptionPolicy != nil {
+		policy = *class.PreemptionPolicy
 	}
 	if p := pod.Spec.Priority; p != nil && *p != priority {
 		return refuse(a, "the integer value of priority (%d) must not be provided in pod spec; priority admission controller computed %d from the given PriorityClass name", *p, priority)
 	}
-	policy := corev1.PreemptLowerPriority
 	if p := pod.Spec.PreemptionPolicy; p != nil && *p != policy {
 		return refuse(a, "the string value of PreemptionPolicy (%s) must not be provided in pod spec; priority admission controller computed %s from the given PriorityClass name", *p, policy)
 	}
-	pod.Spec.Priority, pod.Spec.PreemptionPolicy = &priority, &policy
+	pod.Spec.PriorityClassName, pod.Spec.Priority, pod.Spec.PreemptionPolicy = class.Name, &priority, &policy
 	return nil
 }
 
-func classPriority(class string) (priority int32, known bool) {
-	switch class {
-	case "":
-		return 0, true
-	case "system-cluster-critical":
-		return 2000000000, true
-	case "system-node-critical":
-		return 2000001000, true
+// class returns a class by name, or the default one, or one without a name and of no importance.
+func (p Priority) class(ctx context.Context, name string) (*schedulingv1.PriorityClass, error) {
+	if name != "" {
+		o, err := p.reader.Get(ctx, priorityClasses(), "", name)
+		if err != nil {
+			return nil, err
+		}
+		class, ok := o.(*schedulingv1.PriorityClass)
+		if !ok {
+			return nil, fmt.Errorf("it is a %T", o)
+		}
+		return class, nil
 	}
-	return 0, false
+	all, err := p.reader.List(ctx, priorityClasses(), "", nil)
+	if err != nil {
+		return nil, err
+	}
+	best := &schedulingv1.PriorityClass{}
+	for _, o := range all {
+		// There may be two if both were made at the same moment: the less important one counts.
+		if c, ok := o.(*schedulingv1.PriorityClass); ok && c.GlobalDefault && (best.Name == "" || c.Value < best.Value) {
+			best = c
+		}
+	}
+	return best, nil
+}
+
+func (p Priority) admitClass(ctx context.Context, a *Attributes, class *schedulingv1.PriorityClass) error {
+	if !class.GlobalDefault || a.Operation != Create && a.Operation != Update {
+		return nil
+	}
+	now, err := p.class(ctx, "")
+	if err != nil {
+		return refuse(a, "looking up the default PriorityClass: %w", err)
+	}
+	if now.Name != "" && now.Name != class.Name {
+		return refuse(a, "PriorityClass %v is already marked as default. Only one default can exist", now.Name)
+	}
+	return nil
+}
+
+func priorityClasses() schema.GroupVersionResource {
+	return schedulingv1.SchemeGroupVersion.WithResource("priorityclasses")
 }
 
 func clone[T any](p *T) *T {

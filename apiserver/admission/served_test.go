@@ -52,7 +52,7 @@ func serve(t *testing.T) *served {
 		o.Auth = auth.New(auth.Options{Tokens: tokens})
 		o.Admission = []admission.Plugin{
 			admission.NewNamespaceLifecycle(objects), admission.NewServiceAccount(objects),
-			admission.Priority{},
+			admission.NewPriority(objects),
 			admission.DefaultTolerationSeconds{},
 			admission.NewNodeRestriction(objects), addresses,
 		}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"log/slog"
 	"net/http"
+	"slices"
 	"testing"
 
 	"k8s.io/apimachinery/pkg/runtime"
@@ -19,6 +20,7 @@ import (
 	"github.com/sampan-io/sampan/catalog/discovery"
 	"github.com/sampan-io/sampan/catalog/policy"
 	"github.com/sampan-io/sampan/catalog/review"
+	"github.com/sampan-io/sampan/catalog/scheduling"
 	"github.com/sampan-io/sampan/internal/run"
 	"github.com/sampan-io/sampan/store"
 )
@@ -26,11 +28,22 @@ import (
 // Kinds returns the catalog that the program serves.
 func Kinds(t testing.TB) *catalog.Catalog {
 	t.Helper()
-	c, err := catalog.New(core.Kinds(), apps.Kinds(), batch.Kinds(), discovery.Kinds(), coordination.Kinds(), policy.Kinds(), review.Kinds())
+	c, err := catalog.New(core.Kinds(), apps.Kinds(), batch.Kinds(), discovery.Kinds(), coordination.Kinds(), policy.Kinds(), scheduling.Kinds(), review.Kinds())
 	if err != nil {
 		t.Fatal(err)
 	}
 	return c
+}
+
+// Versions returns the versions of groups that the catalog serves, sorted as text: "apps/v1", "v1".
+func Versions(t testing.TB) []string {
+	t.Helper()
+	var all []string
+	for _, k := range Kinds(t).Kinds() {
+		all = append(all, k.GroupVersion().String())
+	}
+	slices.Sort(all)
+	return slices.Compact(all)
 }
 
 // Open returns an API server. Its store runs and is ready; the server is not run, and

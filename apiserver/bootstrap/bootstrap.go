@@ -41,7 +41,7 @@ func New(opts Options) (*Keeper, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Keeper{opts: opts, first: [][]thing{namespaces(), opts.service()}, ready: make(chan struct{})}, nil
+	return &Keeper{opts: opts, first: [][]thing{append(namespaces(), priorities()...), opts.service()}, ready: make(chan struct{})}, nil
 }
 
 // Ready is closed when all objects are there.

@@ -9,6 +9,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
+	schedulingv1 "k8s.io/api/scheduling/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -16,6 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 
 	"github.com/sampan-io/sampan/catalog"
+	"github.com/sampan-io/sampan/catalog/scheduling"
 )
 
 // Options configures a [Keeper]. API, ServiceNetwork and Port are required.
@@ -91,6 +93,20 @@ func namespaces() []thing {
 		things = append(things, thing{
 			gvr:    corev1.SchemeGroupVersion.WithResource("namespaces"),
 			object: &corev1.Namespace{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Namespace"}, ObjectMeta: metav1.ObjectMeta{Name: name}},
+			fix:    func(found runtime.Object) (runtime.Object, remedy) { return found, asItShould },
+		})
+	}
+	return things
+}
+
+// priorities returns the system's priority classes. Their numbers cannot be changed, so there is nothing to
+// be mended.
+func priorities() []thing {
+	var things []thing
+	for _, c := range scheduling.System() {
+		things = append(things, thing{
+			gvr:    schedulingv1.SchemeGroupVersion.WithResource("priorityclasses"),
+			object: c,
 			fix:    func(found runtime.Object) (runtime.Object, remedy) { return found, asItShould },
 		})
 	}

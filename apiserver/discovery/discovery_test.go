@@ -148,7 +148,15 @@ func TestAllFormsSayTheSame(t *testing.T) {
 // compares them with the documents of each group version.
 func TestAggregatedSaysTheSame(t *testing.T) {
 	h := newHandler(t)
-	for path, versions := range map[string][]string{"/api": {"/api/v1"}, "/apis": {"/apis/apps/v1", "/apis/batch/v1", "/apis/discovery.k8s.io/v1", "/apis/coordination.k8s.io/v1", "/apis/authentication.k8s.io/v1", "/apis/authorization.k8s.io/v1", "/apis/policy/v1"}} {
+	paths := map[string][]string{}
+	for _, v := range apiservertest.Versions(t) {
+		root := "/apis"
+		if v == "v1" {
+			root = "/api"
+		}
+		paths[root] = append(paths[root], root+"/"+v)
+	}
+	for path, versions := range paths {
 		var doc apidiscovery.APIGroupDiscoveryList
 		if err := json.Unmarshal(get(h, path, "Accept", aggregatedType).Body.Bytes(), &doc); err != nil {
 			t.Fatal(err)
@@ -196,8 +204,8 @@ func TestClientGo(t *testing.T) {
 				t.Errorf("version = %v, %v", v, err)
 			}
 			groups, resources, err := c.ServerGroupsAndResources()
-			if err != nil || len(groups) != 8 || len(resources) != 8 {
-				t.Errorf("%d groups, %d lists of resources, %v, want 8 of each", len(groups), len(resources), err)
+			if want := len(apiservertest.Versions(t)); err != nil || len(groups) != want || len(resources) != want {
+				t.Errorf("%d groups, %d lists of resources, %v, want %d of each", len(groups), len(resources), err, want)
 			}
 			preferred, err := c.ServerPreferredNamespacedResources()
 			if err != nil || len(preferred) != 6 {
