@@ -186,6 +186,8 @@ func TestGet(t *testing.T) {
 	c.want(0, "NAME   REPLICAS   UID\nweb    3          u\n", "", "get", "rc/web", "-o", "wide")
 	c.want(0, "NAMESPACE   NAME   REPLICAS\ndefault     a      0\ndefault     b      0\n", "", "get", "pod", "-A")
 	c.want(0, "NAME    REPLICAS\npod/a   0\n\nNAME                        REPLICAS\nreplicationcontroller/web   3\n", "", "get", "pod/a", "rc/web")
+	c.want(0, "NAME   REPLICAS   APP   TIER   LABELS\na      0          web          app=web\nb      0          web          app=web\n", "", "get", "pods", "-L", "app,example.com/tier", "--show-labels")
+	c.want(0, "NAME    REPLICAS\npod/a   0\npod/b   0\n", "", "get", "pods", "--show-kind")
 	c.want(0, "pod/a\npod/b\n", "", "get", "pods", "-o", "name")
 	c.want(0, "3", "", "get", "rc", "web", "-o", "jsonpath={.spec.replicas}")
 	c.want(0, "NAME   N\nweb    3\n", "", "get", "rc", "-o", "custom-columns=NAME:.metadata.name,N:.spec.replicas")

@@ -31,6 +31,8 @@ type get struct {
 	sortBy         string
 	ignoreNotFound bool
 	showLabels     bool
+	labelColumns   []string
+	showKind       bool
 }
 
 // Get returns the verb get.
@@ -54,6 +56,8 @@ func Get(g *session.Globals) *cobra.Command {
 	f.StringVar(&c.sortBy, "sort-by", "", "jsonpath of the field to sort by ({.metadata.name})")
 	f.BoolVar(&c.ignoreNotFound, "ignore-not-found", false, "an object that does not exist is no error")
 	f.BoolVar(&c.showLabels, "show-labels", false, "a column with the labels")
+	f.StringSliceVarP(&c.labelColumns, "label-columns", "L", nil, "columns with the values of these labels, separated by commas")
+	f.BoolVar(&c.showKind, "show-kind", false, "names with their types")
 	return cmd
 }
 
@@ -219,7 +223,7 @@ func (c *get) tables(ctx context.Context, s *session.Session, f show.Format, ord
 				return compareValues(valueAt(order, rowObject(a)), valueAt(order, rowObject(b)))
 			})
 		}
-		p := tablePrinter{get: c, Table: show.NewTable(c.Out), wide: f.Kind == "wide", prefix: len(tables) > 1}
+		p := tablePrinter{get: c, Table: show.NewTable(c.Out), wide: f.Kind == "wide", prefix: c.showKind || len(tables) > 1}
 		errs = append(errs, p.print(t, !c.noHeaders))
 	}
 	if rows == 0 && len(errs) == 0 && !c.ignoreNotFound {
@@ -252,7 +256,7 @@ func (p *tablePrinter) print(t serverTable, heads bool) error {
 		p.columns = t.ColumnDefinitions
 	}
 	var cells []string
-	row := func(namespace, labels string, cell func(i int, d metav1.TableColumnDefinition) string) {
+	row := func(namespace string, labels []string, cell func(i int, d metav1.TableColumnDefinition) string) {
 		cells = cells[:0]
 		if p.in.AllNamespaces && t.mapping.Namespaced {
 			cells = append(cells, namespace)
@@ -262,18 +266,15 @@ func (p *tablePrinter) print(t serverTable, heads bool) error {
 				cells = append(cells, cell(i, d))
 			}
 		}
-		if p.showLabels {
-			cells = append(cells, labels)
-		}
-		p.Row(cells)
+		p.Row(append(cells, labels...))
 	}
 	if heads {
-		row("NAMESPACE", "LABELS", func(_ int, d metav1.TableColumnDefinition) string { return strings.ToUpper(d.Name) })
+		row("NAMESPACE", p.labelHeads(), func(_ int, d metav1.TableColumnDefinition) string { return strings.ToUpper(d.Name) })
 	}
 	for _, r := range t.Rows {
 		var object metav1.PartialObjectMetadata
 		_ = json.Unmarshal(r.Object.Raw, &object) // without it the cells beside have no values
-		row(object.Namespace, labelsOf(object.Labels), func(i int, d metav1.TableColumnDefinition) string {
+		row(object.Namespace, p.labelCells(object.Labels), func(i int, d metav1.TableColumnDefinition) string {
 			if i >= len(r.Cells) || r.Cells[i] == nil {
 				return "<none>"
 			}
@@ -289,6 +290,28 @@ func (p *tablePrinter) print(t serverTable, heads bool) error {
 		})
 	}
 	return p.Flush()
+}
+
+func (c *get) labelHeads() []string {
+	var heads []string
+	for _, name := range c.labelColumns {
+		heads = append(heads, strings.ToUpper(name[strings.LastIndex(name, "/")+1:]))
+	}
+	if c.showLabels {
+		heads = append(heads, "LABELS")
+	}
+	return heads
+}
+
+func (c *get) labelCells(labels map[string]string) []string {
+	var cells []string
+	for _, name := range c.labelColumns {
+		cells = append(cells, labels[name]) // empty without it, as kubectl has it
+	}
+	if c.showLabels {
+		cells = append(cells, labelsOf(labels))
+	}
+	return cells
 }
 
 func labelsOf(m map[string]string) string {

@@ -39,7 +39,7 @@ func (c *get) follow(ctx context.Context, s *session.Session, f show.Format, i r
 	if !f.IsTable() {
 		return c.followObjects(ctx, s, f, i)
 	}
-	p := &tablePrinter{get: c, Table: show.NewTable(c.Out), wide: f.Kind == "wide"}
+	p := &tablePrinter{get: c, Table: show.NewTable(c.Out), wide: f.Kind == "wide", prefix: c.showKind}
 	t, err := c.ask(ctx, s, i, false)
 	if err != nil {
 		return err
