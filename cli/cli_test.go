@@ -414,6 +414,8 @@ func TestWrongUseIsOneSentence(t *testing.T) {
 		want string
 	}{
 		{[]string{"no-such-verb"}, "unknown command \"no-such-verb\" for \"sampan\""},
+		{[]string{"help", "no-such-verb"}, "there is no help about \"no-such-verb\""},
+		{[]string{"completion", "no-such-shell"}, "unknown command \"no-such-shell\" for \"sampan completion\""},
 		{[]string{"get", "--no-such-flag"}, "unknown flag: --no-such-flag"},
 		{[]string{"get"}, "you must provide one or more resources"},
 		{[]string{"get", "pods", "-o", "pdf"}, "unable to match a printer suitable for the output format \"pdf\""},

@@ -85,10 +85,31 @@ func New(o Options) *cobra.Command {
 		root.AddCommand(schedulerCommand(g, o.RunScheduler))
 	}
 	root.AddCommand(o.Extra...)
+	root.InitDefaultCompletionCmd()
+	root.InitDefaultHelpCmd()
+	strict(root)
 	for _, c := range root.Commands() {
 		wrapArgs(c)
 	}
 	return root
+}
+
+// strict has the verbs that cobra adds refuse what they do not know, instead of printing
+// help about something else as if that had been asked for.
+func strict(root *cobra.Command) {
+	for _, c := range root.Commands() {
+		switch c.Name() {
+		case "completion":
+			c.RunE = func(cmd *cobra.Command, _ []string) error { return cmd.Help() }
+		case "help":
+			c.Args = func(_ *cobra.Command, args []string) error {
+				if _, rest, err := root.Find(args); err != nil || len(rest) > 0 {
+					return fmt.Errorf("there is no help about %q", strings.Join(args, " "))
+				}
+				return nil
+			}
+		}
+	}
 }
 
 // wrapArgs makes wrong arguments usage errors.
