@@ -6,11 +6,13 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
 	autoscalingv1 "k8s.io/api/autoscaling/v1"
+	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -524,6 +526,49 @@ func onMedium(t testing.TB, b store.Backend) *store.Store {
 	t.Cleanup(func() { cancel(); g.Wait() })
 	<-st.Ready()
 	return st
+}
+
+// counting counts the writes to a medium.
+type counting struct {
+	store.Backend
+	writes atomic.Int32
+}
+
+func (c *counting) Commit(ctx context.Context, batch []store.Entry) error {
+	c.writes.Add(1)
+	return c.Backend.Commit(ctx, batch)
+}
+
+func (c *counting) Reserve(ctx context.Context, ceiling store.Revision) error {
+	c.writes.Add(1)
+	return c.Backend.Reserve(ctx, ceiling)
+}
+
+// An idle cluster renews leases all the time, which must not wear its disk.
+func TestLeasesAndEventsWakeNoDisk(t *testing.T) {
+	b := &counting{Backend: &backend{entries: map[string]store.Entry{}}}
+	f := serve(t, func(o *apiserver.Options) { o.Store = onMedium(t, b) })
+	const leases, events = "/apis/coordination.k8s.io/v1/namespaces/default/leases", "/api/v1/namespaces/default/events"
+	f.create(leases, &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: "n1"}}) // revisions are reserved for it and those that follow
+	before := b.writes.Load()
+	for range 3 {
+		l := into[coordinationv1.Lease](f, f.do("GET", leases+"/n1", nil), 200)
+		now := metav1.NowMicro()
+		l.Spec.RenewTime = &now
+		into[coordinationv1.Lease](f, f.do("PUT", leases+"/n1", &l), 200)
+		into[coordinationv1.Lease](f, f.do("PATCH", leases+"/n1", []byte(`{"spec":{"holderIdentity":"n1"}}`), "Content-Type: application/merge-patch+json"), 200)
+		f.create(events, &corev1.Event{
+			ObjectMeta:     metav1.ObjectMeta{GenerateName: "a-"},
+			InvolvedObject: corev1.ObjectReference{Kind: "Pod", Namespace: "default", Name: "a"}, Reason: "Pulled", Type: "Normal",
+		})
+	}
+	if n := b.writes.Load() - before; n != 0 {
+		t.Errorf("the medium was written to %d times", n)
+	}
+	f.create(configMaps, configMap("a"))
+	if n := b.writes.Load() - before; n == 0 {
+		t.Error("what must not be lost was not written to the medium")
+	}
 }
 
 func TestObjectsComeBackFromTheMedium(t *testing.T) {
