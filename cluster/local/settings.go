@@ -110,11 +110,11 @@ func (p Profile) savedSettings() (Settings, bool, error) {
 	if errors.Is(err, fs.ErrNotExist) {
 		return s, false, nil
 	}
-	if err == nil {
-		err = json.Unmarshal(data, &s)
-	}
 	if err != nil {
 		return s, false, fmt.Errorf("reading the settings of the cluster in %s: %w", p.settingsFile(), err)
+	}
+	if err := json.Unmarshal(data, &s); err != nil {
+		return s, false, fmt.Errorf("reading the settings of the cluster in %s: %w; restore it from a copy, or start over with `sampan down --purge`", p.settingsFile(), err)
 	}
 	return s, true, nil
 }
