@@ -389,6 +389,29 @@ func TestNothingToForgetIsNothingToWrite(t *testing.T) {
 	}
 }
 
+func TestPurgeKeepsOffAStart(t *testing.T) {
+	p := profile(t)
+	started, err := p.starting()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(p.Log(), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	synctest.Test(t, func(t *testing.T) {
+		if had, err := p.Remove(); had || err == nil || !strings.Contains(err.Error(), "is just being started") {
+			t.Errorf("Remove during a start = %v, %v", had, err)
+		}
+		if _, err := os.Stat(p.Log()); err != nil {
+			t.Errorf("after Remove during a start: %v", err)
+		}
+		time.AfterFunc(time.Second, started) // as a start does whose cluster was stopped
+		if had, err := p.Remove(); !had || err != nil {
+			t.Errorf("Remove when the start ends = %v, %v, want true", had, err)
+		}
+	})
+}
+
 func TestPurgeRefusesWhatIsNoCluster(t *testing.T) {
 	p := profile(t)
 	if holds, err := p.Holds(); holds || err != nil {

@@ -1,14 +1,18 @@
 package local
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
+	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/sampan-io/sampan/wait"
 )
 
 // Remove removes the data of the cluster, unless a process works on it (perhaps of
@@ -22,6 +26,11 @@ func (p Profile) Remove() (bool, error) {
 	if err != nil || !holds {
 		return false, err
 	}
+	unstarted, err := p.unstarted()
+	if err != nil {
+		return false, err
+	}
+	defer unstarted()
 	release, err := p.lock()
 	if err != nil {
 		return false, err
@@ -57,6 +66,53 @@ func (p Profile) Alone() (release func(), left bool, err error) {
 	}
 	now, err := os.Stat(p.RunDir)
 	return release, err == nil && os.SameFile(mine, now), nil
+}
+
+// starting makes the data directory and keeps [Profile.Remove] from it until the result is
+// called: a cluster that is being started has no lock of its own yet.
+func (p Profile) starting() (release func(), err error) {
+	for {
+		if err := os.MkdirAll(p.DataDir, 0o700); err != nil {
+			return nil, fmt.Errorf("making the data directory: %w", err)
+		}
+		dir, err := os.Open(p.DataDir)
+		if errors.Is(err, fs.ErrNotExist) {
+			continue // it was removed in this moment
+		}
+		if err != nil {
+			return nil, fmt.Errorf("locking the data directory: %w", err)
+		}
+		_ = unix.Flock(int(dir.Fd()), unix.LOCK_SH) // some file systems have no locks
+		mine, err := dir.Stat()
+		now, nowErr := os.Stat(p.DataDir)
+		if err == nil && nowErr == nil && os.SameFile(mine, now) {
+			return func() { _ = dir.Close() }, nil
+		}
+		_ = dir.Close()
+	}
+}
+
+// startPatience is how long the end of a start is waited for: it ends in a moment when the
+// cluster that it was for was stopped.
+const startPatience = 5 * time.Second
+
+// unstarted blocks until no cluster is being started in the data directory, and keeps any
+// from it until the result is called.
+func (p Profile) unstarted() (release func(), err error) {
+	dir, err := os.Open(p.DataDir)
+	if err != nil {
+		return nil, fmt.Errorf("locking the data directory: %w", err)
+	}
+	pace := wait.Pace{First: 10 * time.Millisecond, Limit: startPatience}
+	err = wait.Until(context.Background(), pace, func(context.Context) (bool, error) {
+		err := unix.Flock(int(dir.Fd()), unix.LOCK_EX|unix.LOCK_NB)
+		return !errors.Is(err, unix.EWOULDBLOCK), nil
+	})
+	if err != nil {
+		_ = dir.Close()
+		return nil, fmt.Errorf("cluster %s is just being started in %s; `sampan down` stops it, nothing was removed", p.Name, p.DataDir)
+	}
+	return func() { _ = dir.Close() }, nil
 }
 
 // lock takes the lock that the store of a running cluster holds (see package

@@ -30,9 +30,11 @@ type Report struct {
 // ready or has failed. step, if not nil, is told what it is doing. When ctx ends
 // first, the program is told to stop.
 func Start(ctx context.Context, p Profile, program string, args []string, step func(string)) (Instance, error) {
-	if err := os.MkdirAll(p.DataDir, 0o700); err != nil {
-		return Instance{}, fmt.Errorf("making the data directory: %w", err)
+	started, err := p.starting()
+	if err != nil {
+		return Instance{}, err
 	}
+	defer started()
 	log, err := os.OpenFile(p.Log(), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
 	if err != nil {
 		return Instance{}, fmt.Errorf("opening the log: %w", err)
