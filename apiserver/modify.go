@@ -3,6 +3,7 @@ package apiserver
 import (
 	"context"
 	"fmt"
+	"maps"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -185,9 +186,12 @@ func (s *Server) modifyOnce(ctx context.Context, m *modification) (result, error
 		return result{}, invalid(&m.target, errs)
 	}
 	var warnings []string
-	if m.countsGeneration() && specChanged(obj, stored) {
-		obj.SetGeneration(stored.GetGeneration() + 1)
-		if m.sub == nil && m.kind.Warn != nil {
+	if m.countsGeneration() {
+		changed := specChanged(obj, stored)
+		if changed || m.kind.Counted != nil && !maps.Equal(m.kind.Counted(obj), m.kind.Counted(stored)) {
+			obj.SetGeneration(stored.GetGeneration() + 1)
+		}
+		if changed && m.sub == nil && m.kind.Warn != nil {
 			warnings = m.kind.Warn(obj)
 		}
 	}

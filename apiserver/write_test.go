@@ -11,9 +11,11 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	appsv1 "k8s.io/api/apps/v1"
 	autoscalingv1 "k8s.io/api/autoscaling/v1"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -205,6 +207,40 @@ func TestMetadataIsTheServers(t *testing.T) {
 		t.Errorf("%d wanted, %d there; want 5 and 3", *end.Spec.Replicas, end.Status.Replicas)
 	}
 	f.refused(f.do("PATCH", rcs+"/a", `{"metadata":{"creationTimestamp":"2001-01-01T00:00:00Z"}}`, merge), 422, metav1.StatusReasonInvalid, "metadata.creationTimestamp: Invalid value")
+}
+
+// TestMetadataThatCounts follows the strategies of upstream's registries: the annotations
+// of a Deployment and the labels of an EndpointSlice raise the generation, if changed
+// through the object itself.
+func TestMetadataThatCounts(t *testing.T) {
+	f := serve(t)
+	const deployments, eps = "/apis/apps/v1/namespaces/default/deployments", "/apis/discovery.k8s.io/v1/namespaces/default/endpointslices"
+	template := corev1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{"app": "a"}}, Spec: pod("a").Spec}
+	f.create(deployments, &appsv1.Deployment{
+		TypeMeta: metav1.TypeMeta{APIVersion: "apps/v1", Kind: "Deployment"}, ObjectMeta: metav1.ObjectMeta{Name: "a"},
+		Spec: appsv1.DeploymentSpec{Selector: &metav1.LabelSelector{MatchLabels: template.Labels}, Template: template},
+	})
+	f.create(eps, &discoveryv1.EndpointSlice{
+		TypeMeta: metav1.TypeMeta{APIVersion: "discovery.k8s.io/v1", Kind: "EndpointSlice"}, ObjectMeta: metav1.ObjectMeta{Name: "a"},
+		AddressType: discoveryv1.AddressTypeIPv4,
+	})
+	for _, s := range []struct {
+		name, path, patch string
+		generation        int64
+	}{
+		{"annotations of a deployment", deployments + "/a", `{"metadata":{"annotations":{"x":"y"}}}`, 2},
+		{"the same once more", deployments + "/a", `{"metadata":{"annotations":{"x":"y"}}}`, 2},
+		{"labels of a deployment", deployments + "/a", `{"metadata":{"labels":{"x":"y"}}}`, 2},
+		{"annotations with the status", deployments + "/a/status", `{"metadata":{"annotations":{"x":"z"}}}`, 2},
+		{"annotations and the spec", deployments + "/a", `{"metadata":{"annotations":{"x":"a"}},"spec":{"paused":true}}`, 3},
+		{"annotations of a slice", eps + "/a", `{"metadata":{"annotations":{"x":"y"}}}`, 1},
+		{"labels of a slice", eps + "/a", `{"metadata":{"labels":{"x":"y"}}}`, 2},
+	} {
+		a := f.do("PATCH", s.path, s.patch, merge)
+		if got := into[metav1.PartialObjectMetadata](f, a, 200); got.Generation != s.generation {
+			t.Errorf("%s: generation %d, want %d", s.name, got.Generation, s.generation)
+		}
+	}
 }
 
 func TestScale(t *testing.T) {

@@ -73,6 +73,11 @@ type Kind struct {
 	// and rises with each change outside metadata and status.
 	Generation bool
 
+	// Counted returns the part of the metadata with whose change the generation
+	// rises as well; nil means none. Of a Deployment it is the annotations, which
+	// its sets get; of an EndpointSlice the labels, which say whose it is.
+	Counted func(obj Object) map[string]string
+
 	// Columns of a table after Name, in the order in which kubectl prints them;
 	// Age is not added by itself. The table begins with a Name column of its own
 	// unless one of Columns has the Format "name" (events print theirs last).

@@ -61,6 +61,7 @@ var (
 	PriorityClasses        = Resource[*schedulingv1.PriorityClass]{schedulingv1.SchemeGroupVersion.WithResource("priorityclasses"), "PriorityClass", false}
 	PodDisruptionBudgets   = Resource[*policyv1.PodDisruptionBudget]{policyv1.SchemeGroupVersion.WithResource("poddisruptionbudgets"), "PodDisruptionBudget", true}
 	Leases                 = Resource[*coordinationv1.Lease]{coordinationv1.SchemeGroupVersion.WithResource("leases"), "Lease", true}
+	PersistentVolumeClaims = Resource[*corev1.PersistentVolumeClaim]{corev1.SchemeGroupVersion.WithResource("persistentvolumeclaims"), "PersistentVolumeClaim", true}
 	EndpointSlices         = Resource[*discoveryv1.EndpointSlice]{discoveryv1.SchemeGroupVersion.WithResource("endpointslices"), "EndpointSlice", true}
 )
 

@@ -38,6 +38,7 @@ import (
 	"github.com/sampan-io/sampan/catalog/policy"
 	"github.com/sampan-io/sampan/catalog/review"
 	"github.com/sampan-io/sampan/catalog/scheduling"
+	"github.com/sampan-io/sampan/catalog/storage"
 	"github.com/sampan-io/sampan/client"
 	"github.com/sampan-io/sampan/cluster/pki"
 	"github.com/sampan-io/sampan/store"
@@ -67,7 +68,7 @@ func (p *controlPlane) as(name string, groups ...string) client.Interface {
 
 func (c *cluster) newControlPlane(ctx context.Context, backend store.Backend) (_ *controlPlane, err error) {
 	p := &controlPlane{}
-	if p.catalog, err = catalog.New(core.Kinds(), apps.Kinds(), batch.Kinds(), catalogdiscovery.Kinds(), coordination.Kinds(), policy.Kinds(), scheduling.Kinds(), review.Kinds()); err != nil {
+	if p.catalog, err = catalog.New(core.Kinds(), apps.Kinds(), batch.Kinds(), catalogdiscovery.Kinds(), coordination.Kinds(), policy.Kinds(), scheduling.Kinds(), review.Kinds(), storage.Kinds()); err != nil {
 		return nil, err
 	}
 	listeners, port, err := c.listen(ctx)
@@ -137,6 +138,7 @@ func (c *cluster) newServer(p *controlPlane, listeners []net.Listener) (*apiserv
 			admission.NewServiceAccount(objects),
 			admission.NewPriority(objects),
 			admission.DefaultTolerationSeconds{},
+			admission.NewStorage(objects),
 			admission.NewNodeRestriction(objects),
 			addresses,
 		},

@@ -13,6 +13,7 @@ import (
 
 	authenticationv1 "k8s.io/api/authentication/v1"
 	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -54,6 +55,7 @@ func serve(t *testing.T) *served {
 			admission.NewNamespaceLifecycle(objects), admission.NewServiceAccount(objects),
 			admission.NewPriority(objects),
 			admission.DefaultTolerationSeconds{},
+			admission.NewStorage(objects),
 			admission.NewNodeRestriction(objects), addresses,
 		}
 		stream := func(w http.ResponseWriter, _ *http.Request, _ apiserver.ConnectRequest) {
@@ -80,6 +82,10 @@ func resourceOf(o runtime.Object) schema.GroupVersionResource {
 		return corev1.SchemeGroupVersion.WithResource("services")
 	case *corev1.Secret:
 		return corev1.SchemeGroupVersion.WithResource("secrets")
+	case *corev1.PersistentVolumeClaim:
+		return corev1.SchemeGroupVersion.WithResource("persistentvolumeclaims")
+	case *storagev1.StorageClass:
+		return storagev1.SchemeGroupVersion.WithResource("storageclasses")
 	}
 	return corev1.SchemeGroupVersion.WithResource("pods")
 }

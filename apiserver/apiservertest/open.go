@@ -21,6 +21,7 @@ import (
 	"github.com/sampan-io/sampan/catalog/policy"
 	"github.com/sampan-io/sampan/catalog/review"
 	"github.com/sampan-io/sampan/catalog/scheduling"
+	"github.com/sampan-io/sampan/catalog/storage"
 	"github.com/sampan-io/sampan/internal/run"
 	"github.com/sampan-io/sampan/store"
 )
@@ -28,7 +29,7 @@ import (
 // Kinds returns the catalog that the program serves.
 func Kinds(t testing.TB) *catalog.Catalog {
 	t.Helper()
-	c, err := catalog.New(core.Kinds(), apps.Kinds(), batch.Kinds(), discovery.Kinds(), coordination.Kinds(), policy.Kinds(), scheduling.Kinds(), review.Kinds())
+	c, err := catalog.New(core.Kinds(), apps.Kinds(), batch.Kinds(), discovery.Kinds(), coordination.Kinds(), policy.Kinds(), scheduling.Kinds(), review.Kinds(), storage.Kinds())
 	if err != nil {
 		t.Fatal(err)
 	}

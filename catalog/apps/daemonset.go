@@ -23,45 +23,30 @@ func daemonSets() *catalog.Kind {
 	number := func(name, field string, f func(s *appsv1.DaemonSetStatus) int32) catalog.Column {
 		return catalog.Number(name, status[field], func(d *appsv1.DaemonSet) int64 { return int64(f(&d.Status)) })
 	}
-	columns := []catalog.Column{
-		number("Desired", "desiredNumberScheduled", func(s *appsv1.DaemonSetStatus) int32 { return s.DesiredNumberScheduled }),
-		number("Current", "currentNumberScheduled", func(s *appsv1.DaemonSetStatus) int32 { return s.CurrentNumberScheduled }),
-		number("Ready", "numberReady", func(s *appsv1.DaemonSetStatus) int32 { return s.NumberReady }),
-		number("Up-to-date", "updatedNumberScheduled", func(s *appsv1.DaemonSetStatus) int32 { return s.UpdatedNumberScheduled }),
-		number("Available", "numberAvailable", func(s *appsv1.DaemonSetStatus) int32 { return s.NumberAvailable }),
-		catalog.Text("Node Selector", corev1.PodSpec{}.SwaggerDoc()["nodeSelector"], func(d *appsv1.DaemonSet) string {
-			return labels.FormatLabels(d.Spec.Template.Spec.NodeSelector)
-		}),
-		catalog.Age(),
-	}
-	columns = append(columns, templateColumns(func(d *appsv1.DaemonSet) *corev1.PodTemplateSpec { return &d.Spec.Template })...)
-	columns = append(columns, selectorColumn(spec["selector"], func(d *appsv1.DaemonSet) *metav1.LabelSelector { return d.Spec.Selector }))
-	return &catalog.Kind{
-		GroupVersionKind: gvk("DaemonSet"),
-		Resource:         "daemonsets",
-		Singular:         "daemonset",
-		ShortNames:       []string{"ds"},
-		Categories:       []string{"all"},
-		Namespaced:       true,
-		New:              func() catalog.Object { return &appsv1.DaemonSet{} },
-		NewList:          func() runtime.Object { return &appsv1.DaemonSetList{} },
-		Default:          catalog.Default(defaultDaemonSet),
-		Prepare:          catalog.Prepare(prepareDaemonSet),
-		Validate:         catalog.Validate(validateDaemonSet),
-		Warn: catalog.Warn(func(d *appsv1.DaemonSet) []string {
-			return podspec.Unheeded(&d.Spec.Template.Spec, field.NewPath("spec", "template", "spec"))
-		}),
-		Generation: true,
-		Columns:    columns,
-		Subresources: []catalog.Subresource{{
-			Name:  "status",
-			Verbs: readWrite,
-			Prepare: catalog.Prepare(func(d, old *appsv1.DaemonSet) {
-				d.Spec = old.Spec
+	selector := func(d *appsv1.DaemonSet) *metav1.LabelSelector { return d.Spec.Selector }
+	k := workload[*appsv1.DaemonSet, appsv1.DaemonSetStatus]{
+		kind: "DaemonSet", resource: "daemonsets", shortName: "ds",
+		template: func(d *appsv1.DaemonSet) *corev1.PodTemplateSpec { return &d.Spec.Template },
+		status:   func(d *appsv1.DaemonSet) *appsv1.DaemonSetStatus { return &d.Status },
+		columns: []catalog.Column{
+			number("Desired", "desiredNumberScheduled", func(s *appsv1.DaemonSetStatus) int32 { return s.DesiredNumberScheduled }),
+			number("Current", "currentNumberScheduled", func(s *appsv1.DaemonSetStatus) int32 { return s.CurrentNumberScheduled }),
+			number("Ready", "numberReady", func(s *appsv1.DaemonSetStatus) int32 { return s.NumberReady }),
+			number("Up-to-date", "updatedNumberScheduled", func(s *appsv1.DaemonSetStatus) int32 { return s.UpdatedNumberScheduled }),
+			number("Available", "numberAvailable", func(s *appsv1.DaemonSetStatus) int32 { return s.NumberAvailable }),
+			catalog.Text("Node Selector", corev1.PodSpec{}.SwaggerDoc()["nodeSelector"], func(d *appsv1.DaemonSet) string {
+				return labels.FormatLabels(d.Spec.Template.Spec.NodeSelector)
 			}),
-			Validate: catalog.Validate(validateDaemonSetStatus),
-		}},
-	}
+		},
+		selector: selector, validate: validateDaemonSet, validateStatus: validateDaemonSetStatus,
+		keepSpec: func(d, old *appsv1.DaemonSet) { d.Spec = old.Spec },
+	}.in(&catalog.Kind{
+		New:     func() catalog.Object { return &appsv1.DaemonSet{} },
+		NewList: func() runtime.Object { return &appsv1.DaemonSetList{} },
+		Default: catalog.Default(defaultDaemonSet), Prepare: catalog.Prepare(countTemplates),
+	})
+	k.Columns = append(k.Columns, selectorColumn(spec["selector"], selector))
+	return k
 }
 
 func defaultDaemonSet(d *appsv1.DaemonSet) {
@@ -84,14 +69,11 @@ func defaultDaemonSet(d *appsv1.DaemonSet) {
 	orDefault(&d.Spec.RevisionHistoryLimit, defaultHistory)
 }
 
-// prepareDaemonSet counts the changes of the template in an annotation, where it went
+// countTemplates counts the changes of the template in an annotation, where it went
 // when it ceased to be a field.
-func prepareDaemonSet(d, old *appsv1.DaemonSet) {
-	podspec.DropClosed(&d.Spec.Template.Spec)
-	d.Status = appsv1.DaemonSetStatus{}
+func countTemplates(d, old *appsv1.DaemonSet) {
 	generation := int64(1)
 	if old != nil {
-		d.Status = old.Status
 		n, err := strconv.ParseInt(old.Annotations[appsv1.DeprecatedTemplateGeneration], 10, 64)
 		if err != nil {
 			n = 1

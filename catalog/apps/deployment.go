@@ -1,8 +1,6 @@
 package apps
 
 import (
-	"fmt"
-
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	apivalidation "k8s.io/apimachinery/pkg/api/validation"
@@ -19,60 +17,31 @@ const defaultProgressDeadline = 600 // seconds
 
 func deployments() *catalog.Kind {
 	spec, status := appsv1.DeploymentSpec{}.SwaggerDoc(), appsv1.DeploymentStatus{}.SwaggerDoc()
-	template := func(d *appsv1.Deployment) *corev1.PodTemplateSpec { return &d.Spec.Template }
-	columns := []catalog.Column{
-		catalog.Text("Ready", "Number of the pod with ready state", func(d *appsv1.Deployment) string {
-			return fmt.Sprintf("%d/%d", d.Status.ReadyReplicas, numberOr(d.Spec.Replicas, 1))
-		}),
-		catalog.Number("Up-to-date", status["updatedReplicas"], func(d *appsv1.Deployment) int64 { return int64(d.Status.UpdatedReplicas) }),
-		catalog.Number("Available", status["availableReplicas"], func(d *appsv1.Deployment) int64 { return int64(d.Status.AvailableReplicas) }),
-		catalog.Age(),
-	}
-	columns = append(columns, templateColumns(template)...)
-	columns = append(columns, selectorColumn(spec["selector"], func(d *appsv1.Deployment) *metav1.LabelSelector { return d.Spec.Selector }))
-	return &catalog.Kind{
-		GroupVersionKind: gvk("Deployment"),
-		Resource:         "deployments",
-		Singular:         "deployment",
-		ShortNames:       []string{"deploy"},
-		Categories:       []string{"all"},
-		Namespaced:       true,
-		New:              func() catalog.Object { return &appsv1.Deployment{} },
-		NewList:          func() runtime.Object { return &appsv1.DeploymentList{} },
-		Default:          catalog.Default(defaultDeployment),
-		Prepare: catalog.Prepare(func(d, old *appsv1.Deployment) {
-			podspec.DropClosed(&d.Spec.Template.Spec)
-			d.Status = appsv1.DeploymentStatus{}
-			if old != nil {
-				d.Status = old.Status
-			}
-		}),
-		Validate: catalog.Validate(validateDeployment),
-		Warn: catalog.Warn(func(d *appsv1.Deployment) []string {
-			return podspec.Unheeded(&d.Spec.Template.Spec, field.NewPath("spec", "template", "spec"))
-		}),
-		Generation: true,
-		Columns:    columns,
-		Subresources: []catalog.Subresource{
-			{
-				Name:  "status",
-				Verbs: readWrite,
-				// Annotations are not carried over: the revision of a deployment
-				// is one, and is written together with the status.
-				Prepare: catalog.Prepare(func(d, old *appsv1.Deployment) {
-					d.Spec, d.Labels = old.Spec, old.Labels
-				}),
-				Validate: catalog.Validate(validateDeploymentStatus),
-			},
-			scaled[*appsv1.Deployment]{
-				resource: "deployments",
-				wanted:   func(d *appsv1.Deployment) **int32 { return &d.Spec.Replicas },
-				present:  func(d *appsv1.Deployment) int32 { return d.Status.Replicas },
-				selector: func(d *appsv1.Deployment) *metav1.LabelSelector { return d.Spec.Selector },
-				validate: validateDeployment,
-			}.subresource(),
+	selector := func(d *appsv1.Deployment) *metav1.LabelSelector { return d.Spec.Selector }
+	k := workload[*appsv1.Deployment, appsv1.DeploymentStatus]{
+		kind: "Deployment", resource: "deployments", shortName: "deploy",
+		template: func(d *appsv1.Deployment) *corev1.PodTemplateSpec { return &d.Spec.Template },
+		status:   func(d *appsv1.Deployment) *appsv1.DeploymentStatus { return &d.Status },
+		columns: []catalog.Column{
+			readyColumn(func(d *appsv1.Deployment) (ready, of int32) {
+				return d.Status.ReadyReplicas, numberOr(d.Spec.Replicas, 1)
+			}),
+			catalog.Number("Up-to-date", status["updatedReplicas"], func(d *appsv1.Deployment) int64 { return int64(d.Status.UpdatedReplicas) }),
+			catalog.Number("Available", status["availableReplicas"], func(d *appsv1.Deployment) int64 { return int64(d.Status.AvailableReplicas) }),
 		},
-	}
+		selector: selector, validate: validateDeployment, validateStatus: validateDeploymentStatus,
+		// Annotations are not carried over: the revision of a deployment is one, and is
+		// written together with the status.
+		keepSpec: func(d, old *appsv1.Deployment) { d.Spec, d.Labels = old.Spec, old.Labels },
+		size:     func(d *appsv1.Deployment) **int32 { return &d.Spec.Replicas },
+		sizeNow:  func(s *appsv1.DeploymentStatus) int32 { return s.Replicas },
+	}.in(&catalog.Kind{
+		New:     func() catalog.Object { return &appsv1.Deployment{} },
+		NewList: func() runtime.Object { return &appsv1.DeploymentList{} },
+		Default: catalog.Default(defaultDeployment), Counted: catalog.Object.GetAnnotations,
+	})
+	k.Columns = append(k.Columns, selectorColumn(spec["selector"], selector))
+	return k
 }
 
 func defaultDeployment(d *appsv1.Deployment) {

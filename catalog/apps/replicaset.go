@@ -16,62 +16,33 @@ import (
 
 func replicaSets() *catalog.Kind {
 	spec, status := appsv1.ReplicaSetSpec{}.SwaggerDoc(), appsv1.ReplicaSetStatus{}.SwaggerDoc()
-	template := func(rs *appsv1.ReplicaSet) *corev1.PodTemplateSpec { return &rs.Spec.Template }
-	columns := []catalog.Column{
-		catalog.Number("Desired", spec["replicas"], func(rs *appsv1.ReplicaSet) int64 { return int64(numberOr(rs.Spec.Replicas, 1)) }),
-		catalog.Number("Current", status["replicas"], func(rs *appsv1.ReplicaSet) int64 { return int64(rs.Status.Replicas) }),
-		catalog.Number("Ready", status["readyReplicas"], func(rs *appsv1.ReplicaSet) int64 { return int64(rs.Status.ReadyReplicas) }),
-		catalog.Age(),
-	}
-	columns = append(columns, templateColumns(template)...)
-	columns = append(columns, selectorColumn(spec["selector"], func(rs *appsv1.ReplicaSet) *metav1.LabelSelector { return rs.Spec.Selector }))
-	return &catalog.Kind{
-		GroupVersionKind: gvk("ReplicaSet"),
-		Resource:         "replicasets",
-		Singular:         "replicaset",
-		ShortNames:       []string{"rs"},
-		Categories:       []string{"all"},
-		Namespaced:       true,
-		New:              func() catalog.Object { return &appsv1.ReplicaSet{} },
-		NewList:          func() runtime.Object { return &appsv1.ReplicaSetList{} },
+	selector := func(rs *appsv1.ReplicaSet) *metav1.LabelSelector { return rs.Spec.Selector }
+	k := workload[*appsv1.ReplicaSet, appsv1.ReplicaSetStatus]{
+		kind: "ReplicaSet", resource: "replicasets", shortName: "rs",
+		template: func(rs *appsv1.ReplicaSet) *corev1.PodTemplateSpec { return &rs.Spec.Template },
+		status:   func(rs *appsv1.ReplicaSet) *appsv1.ReplicaSetStatus { return &rs.Status },
+		columns: []catalog.Column{
+			catalog.Number("Desired", spec["replicas"], func(rs *appsv1.ReplicaSet) int64 { return int64(numberOr(rs.Spec.Replicas, 1)) }),
+			catalog.Number("Current", status["replicas"], func(rs *appsv1.ReplicaSet) int64 { return int64(rs.Status.Replicas) }),
+			catalog.Number("Ready", status["readyReplicas"], func(rs *appsv1.ReplicaSet) int64 { return int64(rs.Status.ReadyReplicas) }),
+		},
+		selector: selector, validate: validateReplicaSet, validateStatus: validateReplicaSetStatus,
+		keepSpec: func(rs, old *appsv1.ReplicaSet) { rs.Spec = old.Spec },
+		size:     func(rs *appsv1.ReplicaSet) **int32 { return &rs.Spec.Replicas },
+		sizeNow:  func(s *appsv1.ReplicaSetStatus) int32 { return s.Replicas },
+	}.in(&catalog.Kind{
+		New:     func() catalog.Object { return &appsv1.ReplicaSet{} },
+		NewList: func() runtime.Object { return &appsv1.ReplicaSetList{} },
 		Default: catalog.Default(func(rs *appsv1.ReplicaSet) {
 			podspec.Default(&rs.Spec.Template.Spec)
 			orDefault(&rs.Spec.Replicas, 1)
 		}),
-		Prepare: catalog.Prepare(func(rs, old *appsv1.ReplicaSet) {
-			podspec.DropClosed(&rs.Spec.Template.Spec)
-			rs.Status = appsv1.ReplicaSetStatus{}
-			if old != nil {
-				rs.Status = old.Status
-			}
-		}),
-		Validate: catalog.Validate(validateReplicaSet),
-		Warn: catalog.Warn(func(rs *appsv1.ReplicaSet) []string {
-			return podspec.Unheeded(&rs.Spec.Template.Spec, field.NewPath("spec", "template", "spec"))
-		}),
-		Generation: true,
-		Columns:    columns,
 		Fields: map[string]func(catalog.Object) string{
 			"status.replicas": catalog.Value(func(rs *appsv1.ReplicaSet) string { return fmt.Sprint(rs.Status.Replicas) }),
 		},
-		Subresources: []catalog.Subresource{
-			{
-				Name:  "status",
-				Verbs: readWrite,
-				Prepare: catalog.Prepare(func(rs, old *appsv1.ReplicaSet) {
-					rs.Spec = old.Spec
-				}),
-				Validate: catalog.Validate(validateReplicaSetStatus),
-			},
-			scaled[*appsv1.ReplicaSet]{
-				resource: "replicasets",
-				wanted:   func(rs *appsv1.ReplicaSet) **int32 { return &rs.Spec.Replicas },
-				present:  func(rs *appsv1.ReplicaSet) int32 { return rs.Status.Replicas },
-				selector: func(rs *appsv1.ReplicaSet) *metav1.LabelSelector { return rs.Spec.Selector },
-				validate: validateReplicaSet,
-			}.subresource(),
-		},
-	}
+	})
+	k.Columns = append(k.Columns, selectorColumn(spec["selector"], selector))
+	return k
 }
 
 func validateReplicaSet(rs, old *appsv1.ReplicaSet) field.ErrorList {

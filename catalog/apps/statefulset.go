@@ -2,11 +2,13 @@ package apps
 
 import (
 	"fmt"
+	"slices"
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	metav1validation "k8s.io/apimachinery/pkg/apis/meta/v1/validation"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
@@ -16,53 +18,25 @@ import (
 )
 
 func statefulSets() *catalog.Kind {
-	columns := []catalog.Column{
-		catalog.Text("Ready", "Number of the pod with ready state", func(s *appsv1.StatefulSet) string {
-			return fmt.Sprintf("%d/%d", s.Status.ReadyReplicas, numberOr(s.Spec.Replicas, 1))
-		}),
-		catalog.Age(),
-	}
-	return &catalog.Kind{
-		GroupVersionKind: gvk("StatefulSet"),
-		Resource:         "statefulsets",
-		Singular:         "statefulset",
-		ShortNames:       []string{"sts"},
-		Categories:       []string{"all"},
-		Namespaced:       true,
-		New:              func() catalog.Object { return &appsv1.StatefulSet{} },
-		NewList:          func() runtime.Object { return &appsv1.StatefulSetList{} },
-		Default:          catalog.Default(defaultStatefulSet),
-		Prepare: catalog.Prepare(func(s, old *appsv1.StatefulSet) {
-			podspec.DropClosed(&s.Spec.Template.Spec)
-			s.Status = appsv1.StatefulSetStatus{}
-			if old != nil {
-				s.Status = old.Status
-			}
-		}),
-		Validate: catalog.Validate(validateStatefulSet),
-		Warn: catalog.Warn(func(s *appsv1.StatefulSet) []string {
-			return podspec.Unheeded(&s.Spec.Template.Spec, field.NewPath("spec", "template", "spec"))
-		}),
-		Generation: true,
-		Columns:    append(columns, templateColumns(func(s *appsv1.StatefulSet) *corev1.PodTemplateSpec { return &s.Spec.Template })...),
-		Subresources: []catalog.Subresource{
-			{
-				Name:  "status",
-				Verbs: readWrite,
-				Prepare: catalog.Prepare(func(s, old *appsv1.StatefulSet) {
-					s.Spec = old.Spec
-				}),
-				Validate: catalog.Validate(validateStatefulSetStatus),
-			},
-			scaled[*appsv1.StatefulSet]{
-				resource: "statefulsets",
-				wanted:   func(s *appsv1.StatefulSet) **int32 { return &s.Spec.Replicas },
-				present:  func(s *appsv1.StatefulSet) int32 { return s.Status.Replicas },
-				selector: func(s *appsv1.StatefulSet) *metav1.LabelSelector { return s.Spec.Selector },
-				validate: validateStatefulSet,
-			}.subresource(),
+	return workload[*appsv1.StatefulSet, appsv1.StatefulSetStatus]{
+		kind: "StatefulSet", resource: "statefulsets", shortName: "sts",
+		template: func(s *appsv1.StatefulSet) *corev1.PodTemplateSpec { return &s.Spec.Template },
+		status:   func(s *appsv1.StatefulSet) *appsv1.StatefulSetStatus { return &s.Status },
+		columns: []catalog.Column{
+			readyColumn(func(s *appsv1.StatefulSet) (ready, of int32) {
+				return s.Status.ReadyReplicas, numberOr(s.Spec.Replicas, 1)
+			}),
 		},
-	}
+		selector: func(s *appsv1.StatefulSet) *metav1.LabelSelector { return s.Spec.Selector },
+		validate: validateStatefulSet, validateStatus: validateStatefulSetStatus,
+		keepSpec: func(s, old *appsv1.StatefulSet) { s.Spec = old.Spec },
+		size:     func(s *appsv1.StatefulSet) **int32 { return &s.Spec.Replicas },
+		sizeNow:  func(s *appsv1.StatefulSetStatus) int32 { return s.Replicas },
+	}.in(&catalog.Kind{
+		New:     func() catalog.Object { return &appsv1.StatefulSet{} },
+		NewList: func() runtime.Object { return &appsv1.StatefulSetList{} },
+		Default: catalog.Default(defaultStatefulSet),
+	})
 }
 
 func defaultStatefulSet(set *appsv1.StatefulSet) {
@@ -95,6 +69,15 @@ func defaultStatefulSet(set *appsv1.StatefulSet) {
 	}
 	orDefault(&s.Replicas, 1)
 	orDefault(&s.RevisionHistoryLimit, defaultHistory)
+	s.VolumeClaimTemplates = slices.Clone(s.VolumeClaimTemplates)
+	for i := range s.VolumeClaimTemplates {
+		c := &s.VolumeClaimTemplates[i]
+		c.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("PersistentVolumeClaim"))
+		podspec.DefaultClaim(&c.Spec)
+		if c.Status.Phase == "" {
+			c.Status.Phase = corev1.ClaimPending // as the API has it, although it says nothing
+		}
+	}
 }
 
 func validateStatefulSet(set, old *appsv1.StatefulSet) field.ErrorList {
@@ -123,15 +106,58 @@ func validateStatefulSet(set, old *appsv1.StatefulSet) field.ErrorList {
 		}
 	}
 	errs = append(errs, validateSelector(s.Selector, &s.Template, "statefulset", at)...)
-	if len(s.VolumeClaimTemplates) > 0 {
-		errs = append(errs, field.Forbidden(at.Child("volumeClaimTemplates"), "persistent volume claims are not served by this version"))
-	}
-	errs = append(errs, validateTemplate(&s.Template, "StatefulSet", at.Child("template"))...)
+	errs = append(errs, validateClaims(s.VolumeClaimTemplates, at.Child("volumeClaimTemplates"))...)
+	errs = append(errs, validateTemplate(withClaims(s), "StatefulSet", at.Child("template"))...)
 	errs = append(errs, validateWishes(set, progressDeadline)...)
 	if old != nil && fixed(s, &old.Spec) {
 		errs = append(errs, field.Forbidden(at, "updates to statefulset spec for fields other than 'replicas', 'ordinals', 'template', 'updateStrategy', 'revisionHistoryLimit', 'persistentVolumeClaimRetentionPolicy' and 'minReadySeconds' are forbidden"))
 	}
 	return errs
+}
+
+// validateClaims checks templates of claims. A pod finds a claim as the volume of the
+// template's name.
+func validateClaims(templates []corev1.PersistentVolumeClaim, at *field.Path) (errs field.ErrorList) {
+	seen := map[string]bool{}
+	for i := range templates {
+		c, at := &templates[i], at.Index(i)
+		name := at.Child("metadata", "name")
+		switch {
+		case c.Name == "":
+			errs = append(errs, field.Required(name, ""))
+		case seen[c.Name]:
+			errs = append(errs, field.Duplicate(name, c.Name))
+		default:
+			for _, fault := range validation.IsDNS1123Label(c.Name) {
+				errs = append(errs, field.Invalid(name, c.Name, fault))
+			}
+		}
+		seen[c.Name] = true
+		errs = append(errs, metav1validation.ValidateLabels(c.Labels, at.Child("metadata", "labels"))...)
+		errs = append(errs, podspec.ValidateClaim(&c.Spec, at.Child("spec"))...)
+	}
+	return errs
+}
+
+// withClaims returns the template of the pods as they will be: what mounts a claim finds a
+// volume of its name. The order of the template's own volumes, by which faults name them,
+// stays.
+func withClaims(s *appsv1.StatefulSetSpec) *corev1.PodTemplateSpec {
+	if len(s.VolumeClaimTemplates) == 0 {
+		return &s.Template
+	}
+	t := s.Template
+	t.Spec.Volumes = slices.Clone(t.Spec.Volumes)
+	for i := range s.VolumeClaimTemplates {
+		name := s.VolumeClaimTemplates[i].Name
+		source := corev1.VolumeSource{PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: "claim"}}
+		if at := slices.IndexFunc(t.Spec.Volumes, func(v corev1.Volume) bool { return v.Name == name }); at >= 0 {
+			t.Spec.Volumes[at].VolumeSource = source // the claim is what the pod gets
+		} else if len(validation.IsDNS1123Label(name)) == 0 {
+			t.Spec.Volumes = append(t.Spec.Volumes, corev1.Volume{Name: name, VolumeSource: source})
+		}
+	}
+	return &t
 }
 
 // fixed says that something differs which cannot be changed.

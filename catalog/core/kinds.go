@@ -15,6 +15,8 @@ func Kinds() []*catalog.Kind {
 		events(),
 		namespaces(),
 		nodes(),
+		persistentVolumeClaims(),
+		persistentVolumes(),
 		pods(),
 		replicationControllers(),
 		secrets(),

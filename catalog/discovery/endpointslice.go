@@ -40,6 +40,7 @@ func endpointSlices() *catalog.Kind {
 		NewList:          func() runtime.Object { return &discoveryv1.EndpointSliceList{} },
 		Default:          catalog.Default(defaultSlice),
 		Generation:       true,
+		Counted:          catalog.Object.GetLabels,
 		Validate:         catalog.Validate(validateSlice),
 		Columns: []catalog.Column{
 			catalog.Text("AddressType", doc["addressType"], func(s *discoveryv1.EndpointSlice) string { return string(s.AddressType) }),

@@ -172,9 +172,7 @@ func defaultVolume(v *corev1.Volume) {
 		s.Image.PullPolicy = pullPolicy(s.Image.Reference)
 	}
 	if s.Ephemeral != nil && s.Ephemeral.VolumeClaimTemplate != nil {
-		setDefault(&s.Ephemeral.VolumeClaimTemplate.Spec.VolumeMode, corev1.PersistentVolumeFilesystem)
-		roundUp(s.Ephemeral.VolumeClaimTemplate.Spec.Resources.Limits)
-		roundUp(s.Ephemeral.VolumeClaimTemplate.Spec.Resources.Requests)
+		DefaultClaim(&s.Ephemeral.VolumeClaimTemplate.Spec)
 	}
 	defaultForeignVolume(s)
 }

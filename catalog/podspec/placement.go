@@ -40,18 +40,22 @@ const (
 
 func (c *checker) checkNodeAffinity(a *corev1.NodeAffinity, at where) {
 	if sel := a.RequiredDuringSchedulingIgnoredDuringExecution; sel != nil {
-		terms := at.child(required, "nodeSelectorTerms")
-		if len(sel.NodeSelectorTerms) == 0 {
-			c.add(field.Required(terms.path, "must have at least one node selector term"))
-		}
-		for i := range sel.NodeSelectorTerms {
-			c.checkNodeTerm(&sel.NodeSelectorTerms[i], terms.index(i))
-		}
+		c.checkNodeSelector(sel, at.child(required))
 	}
 	for i := range a.PreferredDuringSchedulingIgnoredDuringExecution {
 		t, at := &a.PreferredDuringSchedulingIgnoredDuringExecution[i], at.child(preferred).index(i)
 		c.checkWeight(t.Weight, at.child("weight"))
 		c.checkNodeTerm(&t.Preference, at.child("preference"))
+	}
+}
+
+func (c *checker) checkNodeSelector(sel *corev1.NodeSelector, at where) {
+	terms := at.child("nodeSelectorTerms")
+	if len(sel.NodeSelectorTerms) == 0 {
+		c.add(field.Required(terms.path, "must have at least one node selector term"))
+	}
+	for i := range sel.NodeSelectorTerms {
+		c.checkNodeTerm(&sel.NodeSelectorTerms[i], terms.index(i))
 	}
 }
 

@@ -282,21 +282,7 @@ func (c *checker) checkEphemeral(e *corev1.EphemeralVolumeSource, at where) {
 	}
 	at = at.child("volumeClaimTemplate")
 	c.add(metav1validation.ValidateLabels(t.Labels, at.child("metadata", "labels").path)...)
-	at = at.child("spec")
-	if len(t.Spec.AccessModes) == 0 {
-		c.add(field.Required(at.child("accessModes").path, "at least 1 access mode is required"))
-	}
-	for _, mode := range t.Spec.AccessModes {
-		supported(&c.report, at.child("accessModes"), mode,
-			corev1.ReadOnlyMany, corev1.ReadWriteMany, corev1.ReadWriteOnce, corev1.ReadWriteOncePod)
-	}
-	size, ok := t.Spec.Resources.Requests[corev1.ResourceStorage]
-	switch {
-	case !ok:
-		c.required(at.child("resources").key(string(corev1.ResourceStorage)))
-	case size.Sign() <= 0:
-		c.invalid(at.child("resources").key(string(corev1.ResourceStorage)), size.String(), "must be greater than zero")
-	}
+	c.checkClaim(&t.Spec, at.child("spec"))
 }
 
 func (c *checker) checkImageVolume(s *corev1.ImageVolumeSource, at where) {

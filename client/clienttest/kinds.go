@@ -47,6 +47,7 @@ func kinds() []*kind {
 		with(kindOf(client.StatefulSets), spec),
 		with(kindOf(client.ReplicaSets), spec),
 		with(kindOf(client.PodDisruptionBudgets), spec),
+		kindOf(client.PersistentVolumeClaims),
 		with(kindOf(client.Jobs), old),
 		kindOf(client.Leases),
 		with(kindOf(client.EndpointSlices), func(k *kind) { k.generation = true }),

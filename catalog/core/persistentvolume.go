@@ -1,0 +1,95 @@
+package core
+
+import (
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	apivalidation "k8s.io/apimachinery/pkg/api/validation"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"github.com/sampan-io/sampan/catalog"
+	"github.com/sampan-io/sampan/catalog/podspec"
+)
+
+func persistentVolumes() *catalog.Kind {
+	spec, status := corev1.PersistentVolumeSpec{}.SwaggerDoc(), corev1.PersistentVolumeStatus{}.SwaggerDoc()
+	text := func(name, description string, cell func(v *corev1.PersistentVolume) string) catalog.Column {
+		return catalog.Text(name, description, cell)
+	}
+	return &catalog.Kind{
+		GroupVersionKind: gvk("PersistentVolume"),
+		Resource:         "persistentvolumes",
+		Singular:         "persistentvolume",
+		ShortNames:       []string{"pv"},
+		New:              func() catalog.Object { return &corev1.PersistentVolume{} },
+		NewList:          func() runtime.Object { return &corev1.PersistentVolumeList{} },
+		Default:          catalog.Default(func(v *corev1.PersistentVolume) { podspec.DefaultVolume(&v.Spec) }),
+		Prepare: catalog.Prepare(func(v, old *corev1.PersistentVolume) {
+			if old != nil {
+				v.Status = old.Status
+				return
+			}
+			v.Status = corev1.PersistentVolumeStatus{Phase: corev1.VolumePending, LastPhaseTransitionTime: new(metav1.NewTime(time.Now()))}
+		}),
+		Validate: catalog.Validate(validateVolume),
+		Columns: []catalog.Column{
+			text("Capacity", spec["capacity"], func(v *corev1.PersistentVolume) string { return v.Spec.Capacity.Storage().String() }),
+			text("Access Modes", spec["accessModes"], func(v *corev1.PersistentVolume) string { return accessModes(v.Spec.AccessModes) }),
+			text("Reclaim Policy", spec["persistentVolumeReclaimPolicy"], func(v *corev1.PersistentVolume) string {
+				return string(v.Spec.PersistentVolumeReclaimPolicy)
+			}),
+			text("Status", status["phase"], func(v *corev1.PersistentVolume) string {
+				if v.DeletionTimestamp != nil {
+					return "Terminating"
+				}
+				return string(v.Status.Phase)
+			}),
+			text("Claim", spec["claimRef"], func(v *corev1.PersistentVolume) string {
+				if v.Spec.ClaimRef == nil {
+					return ""
+				}
+				return v.Spec.ClaimRef.Namespace + "/" + v.Spec.ClaimRef.Name
+			}),
+			text("StorageClass", spec["storageClassName"], func(v *corev1.PersistentVolume) string { return class(v.Annotations, &v.Spec.StorageClassName) }),
+			text("VolumeAttributesClass", spec["volumeAttributesClassName"], func(v *corev1.PersistentVolume) string {
+				return orUnset(v.Spec.VolumeAttributesClassName)
+			}),
+			text("Reason", status["reason"], func(v *corev1.PersistentVolume) string { return v.Status.Reason }),
+			catalog.Age(),
+			text("VolumeMode", spec["volumeMode"], func(v *corev1.PersistentVolume) string { return orUnset(v.Spec.VolumeMode) }).Wide(),
+		},
+		Fields: map[string]func(catalog.Object) string{"name": catalog.Object.GetName}, // from times before metadata.name
+		Subresources: []catalog.Subresource{{
+			Name:  "status",
+			Verbs: readWrite,
+			Prepare: catalog.Prepare(func(v, old *corev1.PersistentVolume) {
+				v.Spec = old.Spec
+				switch {
+				case v.Status.Phase == old.Status.Phase && v.Status.LastPhaseTransitionTime == nil:
+					v.Status.LastPhaseTransitionTime = old.Status.LastPhaseTransitionTime
+				case v.Status.Phase != old.Status.Phase && (v.Status.LastPhaseTransitionTime == nil || v.Status.LastPhaseTransitionTime.Equal(old.Status.LastPhaseTransitionTime)):
+					v.Status.LastPhaseTransitionTime = new(metav1.NewTime(time.Now()))
+				}
+			}),
+		}},
+	}
+}
+
+func validateVolume(v, old *corev1.PersistentVolume) field.ErrorList {
+	at := field.NewPath("spec")
+	errs := podspec.ValidateVolume(&v.Spec, at)
+	if old == nil {
+		return errs
+	}
+	if !equality.Semantic.DeepEqual(v.Spec.PersistentVolumeSource, old.Spec.PersistentVolumeSource) {
+		errs = append(errs, field.Forbidden(at.Child("persistentvolumesource"), "spec.persistentvolumesource is immutable after creation"))
+	}
+	errs = append(errs, apivalidation.ValidateImmutableField(v.Spec.VolumeMode, old.Spec.VolumeMode, field.NewPath("volumeMode"))...)
+	if old.Spec.NodeAffinity != nil {
+		errs = append(errs, apivalidation.ValidateImmutableField(v.Spec.NodeAffinity, old.Spec.NodeAffinity, field.NewPath("nodeAffinity"))...)
+	}
+	return errs
+}

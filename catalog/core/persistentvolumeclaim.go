@@ -1,0 +1,167 @@
+package core
+
+import (
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	apivalidation "k8s.io/apimachinery/pkg/api/validation"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"github.com/sampan-io/sampan/catalog"
+	"github.com/sampan-io/sampan/catalog/podspec"
+)
+
+func persistentVolumeClaims() *catalog.Kind {
+	spec, status := corev1.PersistentVolumeClaimSpec{}.SwaggerDoc(), corev1.PersistentVolumeClaimStatus{}.SwaggerDoc()
+	text := func(name, description string, cell func(c *corev1.PersistentVolumeClaim) string) catalog.Column {
+		return catalog.Text(name, description, cell)
+	}
+	return &catalog.Kind{
+		GroupVersionKind: gvk("PersistentVolumeClaim"),
+		Resource:         "persistentvolumeclaims",
+		Singular:         "persistentvolumeclaim",
+		ShortNames:       []string{"pvc"},
+		Namespaced:       true,
+		New:              func() catalog.Object { return &corev1.PersistentVolumeClaim{} },
+		NewList:          func() runtime.Object { return &corev1.PersistentVolumeClaimList{} },
+		Default:          catalog.Default(func(c *corev1.PersistentVolumeClaim) { podspec.DefaultClaim(&c.Spec) }),
+		Prepare: catalog.Prepare(func(c, old *corev1.PersistentVolumeClaim) {
+			c.Status = corev1.PersistentVolumeClaimStatus{Phase: corev1.ClaimPending}
+			if old != nil {
+				c.Status = old.Status
+			}
+		}),
+		Validate: catalog.Validate(validateClaim),
+		Columns: []catalog.Column{
+			text("Status", status["phase"], func(c *corev1.PersistentVolumeClaim) string {
+				if c.DeletionTimestamp != nil {
+					return "Terminating"
+				}
+				return string(c.Status.Phase)
+			}),
+			text("Volume", spec["volumeName"], func(c *corev1.PersistentVolumeClaim) string { return c.Spec.VolumeName }),
+			text("Capacity", status["capacity"], func(c *corev1.PersistentVolumeClaim) string {
+				if c.Spec.VolumeName == "" {
+					return ""
+				}
+				return c.Status.Capacity.Storage().String()
+			}),
+			text("Access Modes", status["accessModes"], func(c *corev1.PersistentVolumeClaim) string {
+				if c.Spec.VolumeName == "" {
+					return ""
+				}
+				return accessModes(c.Status.AccessModes)
+			}),
+			text("StorageClass", spec["storageClassName"], func(c *corev1.PersistentVolumeClaim) string { return class(c.Annotations, c.Spec.StorageClassName) }),
+			text("VolumeAttributesClass", spec["volumeAttributesClassName"], func(c *corev1.PersistentVolumeClaim) string {
+				return orUnset(c.Spec.VolumeAttributesClassName)
+			}),
+			catalog.Age(),
+			text("VolumeMode", spec["volumeMode"], func(c *corev1.PersistentVolumeClaim) string { return orUnset(c.Spec.VolumeMode) }).Wide(),
+		},
+		Fields: map[string]func(catalog.Object) string{"name": catalog.Object.GetName}, // from times before metadata.name
+		Subresources: []catalog.Subresource{{
+			Name:  "status",
+			Verbs: readWrite,
+			Prepare: catalog.Prepare(func(c, old *corev1.PersistentVolumeClaim) {
+				c.Spec = old.Spec
+			}),
+			Validate: catalog.Validate(validateClaimStatus),
+		}},
+	}
+}
+
+// accessModes says in short how a volume can be mounted, as kubectl does.
+func accessModes(modes []corev1.PersistentVolumeAccessMode) string {
+	var words []string
+	for _, known := range []struct {
+		mode corev1.PersistentVolumeAccessMode
+		word string
+	}{
+		{corev1.ReadWriteOnce, "RWO"},
+		{corev1.ReadOnlyMany, "ROX"},
+		{corev1.ReadWriteMany, "RWX"},
+		{corev1.ReadWriteOncePod, "RWOP"},
+	} {
+		for _, mode := range modes {
+			if mode == known.mode {
+				words = append(words, known.word)
+				break
+			}
+		}
+	}
+	return strings.Join(words, ",")
+}
+
+// class returns the class of storage, which was an annotation before it was a field.
+func class(annotations map[string]string, name *string) string {
+	if old, ok := annotations[corev1.BetaStorageClassAnnotation]; ok {
+		return old
+	}
+	if name == nil {
+		return ""
+	}
+	return *name
+}
+
+func orUnset[T ~string](v *T) string {
+	if v == nil {
+		return catalog.Unset
+	}
+	return string(*v)
+}
+
+func validateClaim(c, old *corev1.PersistentVolumeClaim) field.ErrorList {
+	at := field.NewPath("spec")
+	errs := podspec.ValidateClaim(&c.Spec, at)
+	if old == nil {
+		return errs
+	}
+	bound := old.Status.Phase == corev1.ClaimBound
+	allowed := old.Spec.DeepCopy()
+	if allowed.VolumeName == "" {
+		allowed.VolumeName = c.Spec.VolumeName // by whoever binds it, once
+	}
+	if class(old.Annotations, old.Spec.StorageClassName) == "" && old.Spec.StorageClassName == nil && !bound {
+		allowed.StorageClassName = c.Spec.StorageClassName // a default class that came later
+	}
+	if bound {
+		if allowed.Resources.Requests != nil && c.Spec.Resources.Requests != nil {
+			allowed.Resources.Requests[corev1.ResourceStorage] = c.Spec.Resources.Requests[corev1.ResourceStorage]
+		}
+		allowed.VolumeAttributesClassName = c.Spec.VolumeAttributesClassName
+	}
+	if !equality.Semantic.DeepEqual(*allowed, c.Spec) {
+		errs = append(errs, field.Forbidden(at, "spec is immutable after creation except resources.requests and volumeAttributesClassName for bound claims"))
+	}
+	size := at.Child("resources", "requests", "storage")
+	asked, before, has := c.Spec.Resources.Requests[corev1.ResourceStorage], old.Spec.Resources.Requests[corev1.ResourceStorage], old.Status.Capacity[corev1.ResourceStorage]
+	// What was asked for and could not be had may be taken back, down to what is there.
+	if asked.Cmp(before) < 0 && asked.Cmp(has) <= 0 {
+		errs = append(errs, field.Forbidden(size, "field can not be less than status.capacity"))
+	}
+	if was := old.Spec.VolumeAttributesClassName; bound && was != nil && c.Spec.VolumeAttributesClassName == nil {
+		errs = append(errs, field.Forbidden(at.Child("volumeAttributesClassName"), "update from non-nil value to nil is forbidden"))
+	}
+	errs = append(errs, apivalidation.ValidateImmutableField(c.Spec.VolumeMode, old.Spec.VolumeMode, field.NewPath("volumeMode"))...)
+	return errs
+}
+
+func validateClaimStatus(c, _ *corev1.PersistentVolumeClaim) (errs field.ErrorList) {
+	at := field.NewPath("status")
+	if c.ResourceVersion == "" {
+		errs = append(errs, field.Required(field.NewPath("resourceVersion"), ""))
+	}
+	if len(c.Spec.AccessModes) == 0 {
+		errs = append(errs, field.Required(field.NewPath("Spec", "accessModes"), ""))
+	}
+	for name, q := range c.Status.Capacity {
+		errs = append(errs, podspec.ValidateQuantity(name, q, at.Child("capacity").Key(string(name)))...)
+	}
+	for name, q := range c.Status.AllocatedResources {
+		errs = append(errs, podspec.ValidateQuantity(name, q, at.Child("allocatedResources").Key(string(name)))...)
+	}
+	return errs
+}

@@ -1,0 +1,181 @@
+package podspec
+
+import (
+	"maps"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1validation "k8s.io/apimachinery/pkg/apis/meta/v1/validation"
+	"k8s.io/apimachinery/pkg/util/validation"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+)
+
+// DefaultClaim fills in what a claim of storage may leave out.
+func DefaultClaim(s *corev1.PersistentVolumeClaimSpec) {
+	setDefault(&s.VolumeMode, corev1.PersistentVolumeFilesystem)
+	roundUp(s.Resources.Limits)
+	roundUp(s.Resources.Requests)
+}
+
+// DefaultVolume fills in what a persistent volume may leave out.
+func DefaultVolume(s *corev1.PersistentVolumeSpec) {
+	setDefault(&s.VolumeMode, corev1.PersistentVolumeFilesystem)
+	if s.PersistentVolumeReclaimPolicy == "" {
+		s.PersistentVolumeReclaimPolicy = corev1.PersistentVolumeReclaimRetain
+	}
+	if s.HostPath != nil {
+		setDefault(&s.HostPath.Type, corev1.HostPathUnset)
+	}
+	roundUp(s.Capacity)
+}
+
+// ValidateClaim returns what is wrong with a claim of storage: one of its own, or a
+// template of claims.
+func ValidateClaim(s *corev1.PersistentVolumeClaimSpec, at *field.Path) field.ErrorList {
+	return faults(at, func(at where) field.ErrorList {
+		var r report
+		r.checkClaim(s, at)
+		return r.errs
+	})
+}
+
+func (r *report) checkClaim(s *corev1.PersistentVolumeClaimSpec, at where) {
+	if len(s.AccessModes) == 0 {
+		r.add(field.Required(at.child("accessModes").path, "at least 1 access mode is required"))
+	}
+	r.checkAccessModes(s.AccessModes, at)
+	r.add(metav1validation.ValidateLabelSelector(s.Selector, metav1validation.LabelSelectorValidationOptions{}, at.child("selector").path)...)
+	if size, ok := s.Resources.Requests[corev1.ResourceStorage]; !ok {
+		r.required(at.child("resources").key(string(corev1.ResourceStorage)))
+	} else if size.Sign() <= 0 {
+		r.invalid(at.child("resources").key(string(corev1.ResourceStorage)), size.String(), "must be greater than zero")
+	}
+	if s.StorageClassName != nil && *s.StorageClassName != "" {
+		r.each(at.child("storageClassName"), *s.StorageClassName, validation.IsDNS1123Subdomain(*s.StorageClassName))
+	}
+	r.checkVolumeMode(s.VolumeMode, at)
+	if d := s.DataSource; d != nil {
+		r.checkDataSource(d.APIGroup, d.Kind, d.Name, at.child("dataSource"))
+	}
+	if d := s.DataSourceRef; d != nil {
+		r.checkDataSource(d.APIGroup, d.Kind, d.Name, at.child("dataSourceRef"))
+	}
+	if name := s.VolumeAttributesClassName; name != nil && *name != "" {
+		r.each(at.child("volumeAttributesClassName"), *name, validation.IsDNS1123Subdomain(*name))
+	}
+}
+
+func (r *report) checkAccessModes(modes []corev1.PersistentVolumeAccessMode, at where) {
+	for _, mode := range modes {
+		supported(r, at.child("accessModes"), mode,
+			corev1.ReadOnlyMany, corev1.ReadWriteMany, corev1.ReadWriteOnce, corev1.ReadWriteOncePod)
+	}
+	if slices.Contains(modes, corev1.ReadWriteOncePod) && slices.ContainsFunc(modes, func(m corev1.PersistentVolumeAccessMode) bool { return m != corev1.ReadWriteOncePod }) {
+		r.forbidden(at.child("accessModes"), "may not use ReadWriteOncePod with other access modes")
+	}
+}
+
+func (r *report) checkVolumeMode(mode *corev1.PersistentVolumeMode, at where) {
+	if mode != nil {
+		supported(r, at.child("volumeMode"), *mode, corev1.PersistentVolumeBlock, corev1.PersistentVolumeFilesystem)
+	}
+}
+
+func (r *report) checkDataSource(group *string, kind, name string, at where) {
+	if name == "" {
+		r.required(at.child("name"))
+	}
+	if kind == "" {
+		r.required(at.child("kind"))
+	}
+	if (group == nil || *group == "") && kind != "" && kind != "PersistentVolumeClaim" {
+		r.invalid(at, kind, "must be 'PersistentVolumeClaim' when referencing the default apiGroup")
+	}
+}
+
+// ValidateVolume returns what is wrong with a persistent volume. What names storage
+// outside the cluster only that storage can judge.
+func ValidateVolume(s *corev1.PersistentVolumeSpec, at *field.Path) field.ErrorList {
+	return faults(at, func(at where) field.ErrorList {
+		c := checker{}
+		c.checkPersistentVolume(s, at)
+		return c.errs
+	})
+}
+
+func (c *checker) checkPersistentVolume(s *corev1.PersistentVolumeSpec, at where) {
+	if len(s.AccessModes) == 0 {
+		c.required(at.child("accessModes"))
+	}
+	c.checkAccessModes(s.AccessModes, at)
+	if _, ok := s.Capacity[corev1.ResourceStorage]; len(s.Capacity) == 0 {
+		c.required(at.child("capacity"))
+	} else if !ok || len(s.Capacity) > 1 {
+		c.add(field.NotSupported(at.child("capacity").path, slices.Sorted(maps.Keys(s.Capacity)), []corev1.ResourceName{corev1.ResourceStorage}))
+	}
+	for name, q := range s.Capacity {
+		if q.Sign() <= 0 {
+			c.invalid(at.child("capacity").key(string(name)), q.String(), "must be greater than zero")
+		}
+	}
+	supported(&c.report, at.child("persistentVolumeReclaimPolicy"), s.PersistentVolumeReclaimPolicy,
+		corev1.PersistentVolumeReclaimDelete, corev1.PersistentVolumeReclaimRecycle, corev1.PersistentVolumeReclaimRetain)
+	if s.StorageClassName != "" {
+		c.each(at.child("storageClassName"), s.StorageClassName, validation.IsDNS1123Subdomain(s.StorageClassName))
+	}
+	c.checkVolumeMode(s.VolumeMode, at)
+	for i, option := range s.MountOptions {
+		if option == "" {
+			c.required(at.child("mountOptions").index(i))
+		}
+	}
+	if a := s.NodeAffinity; a != nil {
+		terms := at.child("nodeAffinity", "required")
+		if a.Required == nil {
+			c.add(field.Required(terms.path, "must specify required node constraints"))
+		} else {
+			c.checkNodeSelector(a.Required, terms)
+		}
+	}
+	if c.types(&s.PersistentVolumeSource, at, "may not specify more than 1 volume type") == 0 {
+		c.add(field.Required(at.path, "must specify a volume type"))
+		return
+	}
+	c.checkVolumeSource(s, at)
+}
+
+func (c *checker) checkVolumeSource(s *corev1.PersistentVolumeSpec, at where) {
+	switch {
+	case s.HostPath != nil:
+		c.checkHostPath(s.HostPath, at.child("hostPath"))
+		if s.HostPath.Path == "/" && s.PersistentVolumeReclaimPolicy == corev1.PersistentVolumeReclaimRecycle {
+			c.forbidden(at.child("persistentVolumeReclaimPolicy"), "may not be 'recycle' for a hostPath mount of '/'")
+		}
+	case s.Local != nil:
+		switch path := at.child("local", "path"); {
+		case s.Local.Path == "":
+			c.required(path)
+		case hasBackstep(s.Local.Path):
+			c.invalid(path, s.Local.Path, "must not contain '..'")
+		}
+		if s.NodeAffinity == nil {
+			c.add(field.Required(at.child("nodeAffinity").path, "Local volume requires node affinity"))
+		}
+	case s.CSI != nil:
+		if c.name(at.child("csi", "driver"), s.CSI.Driver, validation.IsDNS1123Subdomain); s.CSI.VolumeHandle == "" {
+			c.required(at.child("csi", "volumeHandle"))
+		}
+	case s.ISCSI != nil:
+		for name, value := range map[string]string{"targetPortal": s.ISCSI.TargetPortal, "iqn": s.ISCSI.IQN} {
+			if value == "" {
+				c.required(at.child("iscsi", name))
+			}
+		}
+	default: // those that look the same in a pod
+		c.checkForeignVolume(&corev1.VolumeSource{
+			NFS: s.NFS, FC: s.FC, GCEPersistentDisk: s.GCEPersistentDisk, AWSElasticBlockStore: s.AWSElasticBlockStore,
+			AzureDisk: s.AzureDisk, VsphereVolume: s.VsphereVolume, Quobyte: s.Quobyte, PhotonPersistentDisk: s.PhotonPersistentDisk,
+			PortworxVolume: s.PortworxVolume, Flocker: s.Flocker,
+		}, at)
+	}
+}

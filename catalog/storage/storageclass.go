@@ -1,0 +1,155 @@
+package storage
+
+import (
+	"maps"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
+	apivalidation "k8s.io/apimachinery/pkg/api/validation"
+	metav1validation "k8s.io/apimachinery/pkg/apis/meta/v1/validation"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/validation"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"github.com/sampan-io/sampan/catalog"
+)
+
+// Bounds of the parameters, as the API has them.
+const (
+	mostParameters     = 512
+	longestParameters  = 256 << 10 // keys and values together, in bytes
+	defaultAnnotation  = "storageclass.kubernetes.io/is-default-class"
+	defaultAnnotation0 = "storageclass.beta.kubernetes.io/is-default-class"
+)
+
+// Kinds returns the kinds of storage.k8s.io.
+func Kinds() []*catalog.Kind { return []*catalog.Kind{storageClasses()} }
+
+func storageClasses() *catalog.Kind {
+	doc := storagev1.StorageClass{}.SwaggerDoc()
+	name := catalog.NameColumn()
+	plain := name.Cell
+	name = catalog.Text("Name", name.Description, func(c *storagev1.StorageClass) string {
+		text, _ := plain(c, c.CreationTimestamp.Time).(string)
+		if c.Annotations[defaultAnnotation] == "true" || c.Annotations[defaultAnnotation0] == "true" {
+			text += " (default)"
+		}
+		return text
+	})
+	name.Format = "name"
+	return &catalog.Kind{
+		GroupVersionKind: storagev1.SchemeGroupVersion.WithKind("StorageClass"),
+		Resource:         "storageclasses",
+		Singular:         "storageclass",
+		ShortNames:       []string{"sc"},
+		New:              func() catalog.Object { return &storagev1.StorageClass{} },
+		NewList:          func() runtime.Object { return &storagev1.StorageClassList{} },
+		Default: catalog.Default(func(c *storagev1.StorageClass) {
+			if c.ReclaimPolicy == nil {
+				c.ReclaimPolicy = new(corev1.PersistentVolumeReclaimDelete)
+			}
+			if c.VolumeBindingMode == nil {
+				c.VolumeBindingMode = new(storagev1.VolumeBindingImmediate)
+			}
+		}),
+		Validate: catalog.Validate(validate),
+		Columns: []catalog.Column{
+			name,
+			catalog.Text("Provisioner", doc["provisioner"], func(c *storagev1.StorageClass) string { return c.Provisioner }),
+			catalog.Text("ReclaimPolicy", doc["reclaimPolicy"], func(c *storagev1.StorageClass) string { return orUnset(c.ReclaimPolicy, "Delete") }),
+			catalog.Text("VolumeBindingMode", doc["volumeBindingMode"], func(c *storagev1.StorageClass) string { return orUnset(c.VolumeBindingMode, "Immediate") }),
+			catalog.Text("AllowVolumeExpansion", doc["allowVolumeExpansion"], func(c *storagev1.StorageClass) string {
+				if c.AllowVolumeExpansion != nil && *c.AllowVolumeExpansion {
+					return "true"
+				}
+				return "false"
+			}),
+			catalog.Age(),
+		},
+	}
+}
+
+func orUnset[T ~string](v *T, otherwise string) string {
+	if v == nil {
+		return otherwise
+	}
+	return string(*v)
+}
+
+func validate(c, old *storagev1.StorageClass) (errs field.ErrorList) {
+	provisioner := field.NewPath("provisioner")
+	if c.Provisioner == "" {
+		errs = append(errs, field.Required(provisioner, ""))
+	} else {
+		for _, fault := range validation.IsQualifiedName(strings.ToLower(c.Provisioner)) {
+			errs = append(errs, field.Invalid(provisioner, c.Provisioner, fault))
+		}
+	}
+	errs = append(errs, validateParameters(c.Parameters, field.NewPath("parameters"))...)
+	if p := c.ReclaimPolicy; p != nil && *p != "" && *p != corev1.PersistentVolumeReclaimDelete && *p != corev1.PersistentVolumeReclaimRetain {
+		errs = append(errs, field.NotSupported(field.NewPath("reclaimPolicy"), *p, []corev1.PersistentVolumeReclaimPolicy{
+			corev1.PersistentVolumeReclaimDelete, corev1.PersistentVolumeReclaimRetain,
+		}))
+	}
+	switch m := c.VolumeBindingMode; {
+	case m == nil:
+		errs = append(errs, field.Required(field.NewPath("volumeBindingMode"), ""))
+	case *m != storagev1.VolumeBindingImmediate && *m != storagev1.VolumeBindingWaitForFirstConsumer:
+		errs = append(errs, field.NotSupported(field.NewPath("volumeBindingMode"), *m, []storagev1.VolumeBindingMode{
+			storagev1.VolumeBindingImmediate, storagev1.VolumeBindingWaitForFirstConsumer,
+		}))
+	}
+	errs = append(errs, validateTopologies(c.AllowedTopologies, field.NewPath("allowedTopologies"))...)
+	if old == nil {
+		return errs
+	}
+	if !maps.Equal(c.Parameters, old.Parameters) {
+		errs = append(errs, field.Forbidden(field.NewPath("parameters"), "updates to parameters are forbidden."))
+	}
+	if c.Provisioner != old.Provisioner {
+		errs = append(errs, field.Forbidden(provisioner, "updates to provisioner are forbidden."))
+	}
+	errs = append(errs, apivalidation.ValidateImmutableField(c.ReclaimPolicy, old.ReclaimPolicy, field.NewPath("reclaimPolicy"))...)
+	return append(errs, apivalidation.ValidateImmutableField(c.VolumeBindingMode, old.VolumeBindingMode, field.NewPath("volumeBindingMode"))...)
+}
+
+func validateParameters(parameters map[string]string, at *field.Path) (errs field.ErrorList) {
+	if len(parameters) > mostParameters {
+		return field.ErrorList{field.TooLong(at, "", mostParameters)}
+	}
+	size := 0
+	for key, value := range parameters {
+		if key == "" {
+			errs = append(errs, field.Invalid(at, key, "field can not be empty."))
+		}
+		size += len(key) + len(value)
+	}
+	if size > longestParameters {
+		errs = append(errs, field.TooLong(at, "", longestParameters))
+	}
+	return errs
+}
+
+func validateTopologies(terms []corev1.TopologySelectorTerm, at *field.Path) (errs field.ErrorList) {
+	for i, term := range terms {
+		seen := map[string]bool{}
+		for j, e := range term.MatchLabelExpressions {
+			at := at.Index(i).Child("matchLabelExpressions").Index(j)
+			if errs = append(errs, metav1validation.ValidateLabelName(e.Key, at.Child("key"))...); seen[e.Key] {
+				errs = append(errs, field.Duplicate(at.Child("key"), e.Key))
+			}
+			seen[e.Key] = true
+			if len(e.Values) == 0 {
+				errs = append(errs, field.Required(at.Child("values"), ""))
+			}
+			for k, v := range e.Values {
+				if slices.Contains(e.Values[:k], v) {
+					errs = append(errs, field.Duplicate(at.Child("values").Index(k), v))
+				}
+			}
+		}
+	}
+	return errs
+}
