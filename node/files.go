@@ -131,6 +131,9 @@ func (f *files) volume(ctx context.Context, pod *corev1.Pod, v *corev1.Volume, f
 	if v.EmptyDir != nil {
 		return time.Time{}, f.emptyDir(dir, v.EmptyDir, gid)
 	}
+	if claim := claimOf(pod, v); claim != "" {
+		return time.Time{}, fmt.Errorf("error processing PVC %s/%s: no storage for claims is known to this node", pod.Namespace, claim)
+	}
 	if !readOnly(v) {
 		return time.Time{}, errors.New("volumes of this kind are not known to this node; it has emptyDir, configMap, secret, projected and downwardAPI")
 	}
@@ -144,6 +147,17 @@ func (f *files) volume(ctx context.Context, pod *corev1.Pod, v *corev1.Volume, f
 	}
 	_, err = volume.Write(dir, p, gid)
 	return next, err
+}
+
+// claimOf returns the name of the claim that a volume stands for, or "".
+func claimOf(pod *corev1.Pod, v *corev1.Volume) string {
+	switch {
+	case v.PersistentVolumeClaim != nil:
+		return v.PersistentVolumeClaim.ClaimName
+	case v.Ephemeral != nil:
+		return pod.Name + "-" + v.Name
+	}
+	return ""
 }
 
 // emptyDir makes an empty directory, once.

@@ -292,14 +292,27 @@ func TestPartsOfVolumesAreMountedOnce(t *testing.T) {
 }
 
 func TestUnknownVolumeKindIsSaid(t *testing.T) {
-	inBubble(t, func(r *rig) {
-		r.create(webPod("web", func(p *corev1.Pod) {
-			p.Spec.Volumes = []corev1.Volume{{Name: "h", VolumeSource: corev1.VolumeSource{HostPath: &corev1.HostPathVolumeSource{Path: "/"}}}}
-		}))
-		r.await("web", "waiting", waits("ContainerCreating"))
-		synctest.Wait()
-		if e := r.events(); len(e) != 1 || !strings.Contains(e[0].Message, `volume "h"`) || !strings.Contains(e[0].Message, "are not known to this node") {
-			t.Errorf("events are %v", e)
-		}
-	})
+	for _, tt := range []struct {
+		name   string
+		source corev1.VolumeSource
+		want   string
+	}{
+		{"host path", corev1.VolumeSource{HostPath: &corev1.HostPathVolumeSource{Path: "/"}}, `volume "h" : volumes of this kind are not known to this node`},
+		{
+			"claim", corev1.VolumeSource{PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: "data"}},
+			`volume "h" : error processing PVC default/data: no storage for claims is known to this node`,
+		},
+		{"ephemeral", corev1.VolumeSource{Ephemeral: &corev1.EphemeralVolumeSource{}}, `volume "h" : error processing PVC default/web-h: no storage`},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			inBubble(t, func(r *rig) {
+				r.create(webPod("web", func(p *corev1.Pod) { p.Spec.Volumes = []corev1.Volume{{Name: "h", VolumeSource: tt.source}} }))
+				r.await("web", "waiting", waits("ContainerCreating"))
+				synctest.Wait()
+				if e := r.events(); len(e) != 1 || e[0].Reason != "FailedMount" || !strings.Contains(e[0].Message, tt.want) {
+					t.Errorf("events are %v, want one of %q", e, tt.want)
+				}
+			})
+		})
+	}
 }
