@@ -2,12 +2,14 @@ package controller_test
 
 import (
 	"context"
+	"slices"
 	"testing"
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	policyv1 "k8s.io/api/policy/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
 
@@ -169,4 +171,56 @@ func TestAppsOnTheRealServer(t *testing.T) {
 		t.Errorf("an eviction with room = %v", err)
 	}
 	await(h, client.Deployments, "default", "another pod", only(rolled("2")))
+}
+
+// TestClaimsGoAsTheirSetSays scales a StatefulSet down and deletes it; the garbage
+// collector takes the claims that are held by what is gone.
+func TestClaimsGoAsTheirSetSays(t *testing.T) {
+	h := openHarbour(t)
+	h.man()
+	selector, template := appTemplate("db")
+	retain := appsv1.StatefulSetPersistentVolumeClaimRetentionPolicy{
+		WhenDeleted: appsv1.DeletePersistentVolumeClaimRetentionPolicyType, WhenScaled: appsv1.DeletePersistentVolumeClaimRetentionPolicyType,
+	}
+	create(h, client.StatefulSets, &appsv1.StatefulSet{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "db"},
+		Spec: appsv1.StatefulSetSpec{
+			Replicas: new(int32(2)), Selector: selector, Template: template, PersistentVolumeClaimRetentionPolicy: &retain,
+			VolumeClaimTemplates: []corev1.PersistentVolumeClaim{{
+				ObjectMeta: metav1.ObjectMeta{Name: "data", Labels: map[string]string{"kept": "long"}},
+				Spec: corev1.PersistentVolumeClaimSpec{
+					AccessModes: []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce},
+					Resources:   corev1.VolumeResourceRequirements{Requests: corev1.ResourceList{corev1.ResourceStorage: resource.MustParse("1Gi")}},
+				},
+			}},
+		},
+	})
+	named := func(names ...string) func([]*corev1.PersistentVolumeClaim) bool {
+		return func(all []*corev1.PersistentVolumeClaim) bool {
+			var have []string
+			for _, c := range all {
+				have = append(have, c.Name)
+			}
+			slices.Sort(have)
+			return slices.Equal(have, names)
+		}
+	}
+	claims := await(h, client.PersistentVolumeClaims, "default", "two claims", named("data-db-0", "data-db-1"))
+	if c := claims[0]; c.Labels["kept"] != "long" || c.Labels["app"] != "db" || c.Status.Phase != corev1.ClaimPending {
+		t.Errorf("a claim is %+v", c)
+	}
+	await(h, client.StatefulSets, "default", "the set", only(func(s *appsv1.StatefulSet) bool { return s.Status.AvailableReplicas == 2 }))
+	pod, err := client.Pods.Get(h.ctx, h.boss, "default", "db-1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if v := pod.Spec.Volumes[0]; v.Name != "data" || v.PersistentVolumeClaim == nil || v.PersistentVolumeClaim.ClaimName != "data-db-1" {
+		t.Errorf("the first volume of a pod is %+v", v)
+	}
+	change(h, client.StatefulSets, "db", func(s *appsv1.StatefulSet) { s.Spec.Replicas = new(int32(1)) })
+	await(h, client.PersistentVolumeClaims, "default", "one claim", named("data-db-0"))
+	if err := client.StatefulSets.Delete(h.ctx, h.boss, "default", "db", metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	await(h, client.PersistentVolumeClaims, "default", "no claim", named())
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"slices"
 	"testing"
 	"time"
 
@@ -20,6 +21,7 @@ import (
 	"github.com/sampan-io/sampan/catalog"
 	"github.com/sampan-io/sampan/client"
 	"github.com/sampan-io/sampan/controller/disruption"
+	"github.com/sampan-io/sampan/controller/fleet"
 	"github.com/sampan-io/sampan/controller/housekeeping"
 	"github.com/sampan-io/sampan/controller/workload"
 	"github.com/sampan-io/sampan/internal/run"
@@ -49,9 +51,11 @@ func openHarbour(t *testing.T) *harbour {
 	for _, k := range kinds {
 		served = append(served, client.Resource[client.Object]{GroupVersionResource: k.GVR(), Kind: k.Kind, Namespaced: k.Namespaced})
 	}
-	work := append(
-		append(workload.Tasks(workload.Options{Client: manager, Log: log}), disruption.Tasks(disruption.Options{Client: manager, Log: log})...),
-		housekeeping.Tasks(housekeeping.Options{Client: manager, Resources: served, RootCA: []byte("PEM"), Log: log})...,
+	work := slices.Concat(
+		workload.Tasks(workload.Options{Client: manager, Log: log}),
+		fleet.Tasks(fleet.Options{Client: manager, Log: log}),
+		disruption.Tasks(disruption.Options{Client: manager, Log: log}),
+		housekeeping.Tasks(housekeeping.Options{Client: manager, Resources: served, RootCA: []byte("PEM"), Log: log}),
 	)
 	var cancel context.CancelFunc
 	h.ctx, cancel = context.WithTimeout(t.Context(), time.Minute)

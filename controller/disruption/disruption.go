@@ -4,6 +4,8 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"slices"
+	"strings"
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
@@ -13,10 +15,12 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/sampan-io/sampan/client"
 	"github.com/sampan-io/sampan/client/cache"
 	"github.com/sampan-io/sampan/controller"
+	"github.com/sampan-io/sampan/controller/owned"
 	"github.com/sampan-io/sampan/internal/run"
 )
 
@@ -133,6 +137,7 @@ func (b *budgets) reconcile(ctx context.Context, key controller.Key) (controller
 			pods = append(pods, pod)
 		}
 	}
+	slices.SortFunc(pods, func(a, b *corev1.Pod) int { return strings.Compare(a.Name, b.Name) }) // what is said does not change by itself
 	v := plan(one, pods, b.find, time.Now())
 	if equality.Semantic.DeepEqual(v.status, one.Status) {
 		return controller.Result{After: v.after}, nil
@@ -164,29 +169,23 @@ func (b *budgets) find(pod *corev1.Pod) (scale, bool, error) {
 	}
 	is := func(obj client.Object, kind string) bool { return ref.Kind == kind && obj.GetUID() == ref.UID }
 	if rc, ok := b.rcs.Get(pod.Namespace, ref.Name); ok && is(rc, client.ReplicationControllers.Kind) {
-		return scale{rc.UID, sizeOf(rc.Spec.Replicas)}, true, nil
+		return scale{rc.UID, owned.Size(rc.Spec.Replicas)}, true, nil
 	}
 	if rs, ok := b.sets.Get(pod.Namespace, ref.Name); ok && is(rs, client.ReplicaSets.Kind) {
 		if up := metav1.GetControllerOfNoCopy(rs); up != nil && up.Kind == client.Deployments.Kind {
 			if d, ok := b.deploys.Get(pod.Namespace, up.Name); ok && d.UID == up.UID {
-				return scale{d.UID, sizeOf(d.Spec.Replicas)}, true, nil
+				return scale{d.UID, owned.Size(d.Spec.Replicas)}, true, nil
 			}
 		}
-		return scale{rs.UID, sizeOf(rs.Spec.Replicas)}, true, nil
+		return scale{rs.UID, owned.Size(rs.Spec.Replicas)}, true, nil
 	}
 	if s, ok := b.ordered.Get(pod.Namespace, ref.Name); ok && is(s, client.StatefulSets.Kind) {
-		return scale{s.UID, sizeOf(s.Spec.Replicas)}, true, nil
+		return scale{s.UID, owned.Size(s.Spec.Replicas)}, true, nil
 	}
-	switch ref.Kind {
-	case client.ReplicationControllers.Kind, client.ReplicaSets.Kind, client.StatefulSets.Kind:
-		return scale{}, false, nil // it is gone, and its pods will go
+	for _, sizeless := range []schema.GroupVersionKind{client.DaemonSets.GVK(), client.Jobs.GVK()} {
+		if ref.Kind == sizeless.Kind && ref.APIVersion == sizeless.GroupVersion().String() {
+			return scale{}, false, fmt.Errorf("%ss.%s does not implement the scale subresource", strings.ToLower(ref.Kind), sizeless.Group)
+		}
 	}
-	return scale{}, false, fmt.Errorf("%s %q, the controller of pod %q, has no size that is known", ref.Kind, ref.Name, pod.Name)
-}
-
-func sizeOf(replicas *int32) int32 {
-	if replicas == nil {
-		return 1
-	}
-	return *replicas
+	return scale{}, false, fmt.Errorf("found no controllers for pod %q", pod.Name)
 }

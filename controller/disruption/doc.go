@@ -9,7 +9,11 @@
 //
 //	D1  A pod in disruptedPods does not count as serving, so that an eviction is never
 //	    granted twice. After two minutes without its deletion it counts again.
-//	D2  Where the size of a controller is not known no eviction is allowed.
+//	D2  maxUnavailable and percentages need to know how many pods their controllers
+//	    want. Where one has no scale (DaemonSet, Job) or is gone no eviction is allowed,
+//	    and the condition DisruptionAllowed says why, as upstream. Pods without a
+//	    controller are left out of that number, which an event tells. A minAvailable
+//	    that is a number needs none of this.
 //
 // Evictions themselves are a subresource of pods, in package apiserver.
 package disruption

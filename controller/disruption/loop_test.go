@@ -8,9 +8,12 @@ import (
 	"time"
 
 	"go.uber.org/goleak"
+	appsv1 "k8s.io/api/apps/v1"
+	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	policyv1 "k8s.io/api/policy/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/intstr"
 
 	"github.com/sampan-io/sampan/client"
@@ -72,4 +75,90 @@ func TestABudgetFollowsItsPods(t *testing.T) {
 			t.Errorf("%d requests on an idle day", asked.Load())
 		}
 	})
+}
+
+// TestPercentagesNeedControllersWithAScale has budgets over the pods of controllers of
+// several kinds: what needs the number of pods that there should be is refused where
+// nobody says it.
+func TestPercentagesNeedControllersWithAScale(t *testing.T) {
+	const unmanaged = "UnmanagedPods"
+	controlled := func(kind schema.GroupVersionKind, owner client.Object) []metav1.OwnerReference {
+		if owner == nil {
+			return nil
+		}
+		return []metav1.OwnerReference{*metav1.NewControllerRef(owner, kind)}
+	}
+	meta := metav1.ObjectMeta{Namespace: "default", Name: "web", UID: "web"}
+	rc := &corev1.ReplicationController{ObjectMeta: meta, Spec: corev1.ReplicationControllerSpec{Replicas: new(int32(2))}}
+	job, daemon := &batchv1.Job{ObjectMeta: meta}, &appsv1.DaemonSet{ObjectMeta: meta}
+	tests := []struct {
+		name   string
+		kind   schema.GroupVersionKind
+		owner  client.Object
+		gone   bool
+		spec   policyv1.PodDisruptionBudgetSpec
+		allows int32
+		reason string
+		says   string // in the condition
+		event  string
+	}{
+		{"scaled, percentage", client.ReplicationControllers.GVK(), rc, false, percent(true, "50%"), 1, policyv1.SufficientPodsReason, "", ""},
+		{"scaled and gone", client.ReplicationControllers.GVK(), rc, true, percent(true, "50%"), 0, policyv1.SyncFailedReason, `found no controllers for pod "a"`, "CalculateExpectedPodCountFailed"},
+		{"job, percentage", client.Jobs.GVK(), job, false, percent(true, "50%"), 0, policyv1.SyncFailedReason, "jobs.batch does not implement the scale subresource", "CalculateExpectedPodCountFailed"},
+		{"job, maxUnavailable", client.Jobs.GVK(), job, false, percent(false, "1"), 0, policyv1.SyncFailedReason, "jobs.batch does not implement the scale subresource", "CalculateExpectedPodCountFailed"},
+		{"job, a number", client.Jobs.GVK(), job, false, percent(true, "1"), 1, policyv1.SufficientPodsReason, "", ""},
+		{"daemon, percentage", client.DaemonSets.GVK(), daemon, false, percent(false, "50%"), 0, policyv1.SyncFailedReason, "daemonsets.apps does not implement the scale subresource", "CalculateExpectedPodCountFailed"},
+		{"daemon, a number", client.DaemonSets.GVK(), daemon, false, percent(true, "1"), 1, policyv1.SufficientPodsReason, "", ""},
+		{"foreign", schema.GroupVersionKind{Group: "example.com", Version: "v1", Kind: "Job"}, job, false, percent(true, "50%"), 0, policyv1.SyncFailedReason, `found no controllers for pod "a"`, "CalculateExpectedPodCountFailed"},
+		{"bare, percentage", schema.GroupVersionKind{}, nil, false, percent(true, "50%"), 0, policyv1.InsufficientPodsReason, "", unmanaged},
+		{"bare, maxUnavailable", schema.GroupVersionKind{}, nil, false, percent(false, "1"), 0, policyv1.InsufficientPodsReason, "", unmanaged},
+		{"bare, a number", schema.GroupVersionKind{}, nil, false, percent(true, "1"), 1, policyv1.SufficientPodsReason, "", ""},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				budget := &policyv1.PodDisruptionBudget{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "b", Generation: 1}, Spec: tt.spec}
+				objs := []client.Object{budget}
+				if tt.owner != nil && !tt.gone {
+					objs = append(objs, tt.owner)
+				}
+				for _, name := range []string{"a", "b"} {
+					pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name, OwnerReferences: controlled(tt.kind, tt.owner)}}
+					pod.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue}}
+					objs = append(objs, pod)
+				}
+				s := clienttest.New(t, objs...)
+				g := run.NewGroup(t.Context(), 0)
+				defer g.Stop()
+				g.Go(func(ctx context.Context) { _ = run.Stages(ctx, disruption.Tasks(disruption.Options{Client: s})) })
+				synctest.Wait()
+				st := clienttest.Find(s, client.PodDisruptionBudgets, "default", "b").Status
+				if len(st.Conditions) != 1 || st.DisruptionsAllowed != tt.allows || st.ObservedGeneration != 1 {
+					t.Fatalf("status = %+v, want %d allowed", st, tt.allows)
+				}
+				c := st.Conditions[0]
+				if c.Type != policyv1.DisruptionAllowedCondition || c.Reason != tt.reason || c.Message != tt.says || (c.Status == metav1.ConditionTrue) != (tt.allows > 0) {
+					t.Errorf("condition = %+v, want %s: %q", c, tt.reason, tt.says)
+				}
+				told := ""
+				for _, e := range clienttest.All(s, client.Events, "default") {
+					told = e.Reason
+				}
+				if told != tt.event {
+					t.Errorf("event %q, want %q", told, tt.event)
+				}
+			})
+		})
+	}
+}
+
+// percent returns a budget over all pods.
+func percent(least bool, v string) policyv1.PodDisruptionBudgetSpec {
+	spec, n := policyv1.PodDisruptionBudgetSpec{Selector: &metav1.LabelSelector{}}, intstr.Parse(v)
+	if least {
+		spec.MinAvailable = &n
+	} else {
+		spec.MaxUnavailable = &n
+	}
+	return spec
 }

@@ -13,6 +13,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/intstr"
+
+	"github.com/sampan-io/sampan/controller/podstate"
 )
 
 // deletionTimeout is how long a pod whose eviction was granted may go on without being
@@ -32,7 +34,7 @@ type scale struct {
 }
 
 // A finder returns the scale of the controller of a pod. It returns false for a pod
-// without one.
+// without one, and an error if the controller has no scale (DaemonSet, Job) or is gone.
 type finder func(pod *corev1.Pod) (s scale, managed bool, err error)
 
 // A verdict is what the status of a budget is to be.
@@ -57,7 +59,7 @@ func plan(b *policyv1.PodDisruptionBudget, pods []*corev1.Pod, find finder, now 
 	disrupted := v.disrupted(b, pods, now)
 	healthy := int32(0)
 	for _, pod := range pods {
-		if _, going := disrupted[pod.Name]; !going && pod.DeletionTimestamp == nil && ready(pod) {
+		if _, going := disrupted[pod.Name]; !going && pod.DeletionTimestamp == nil && podstate.Ready(pod) {
 			healthy++
 		}
 	}
@@ -168,10 +170,4 @@ func (v *verdict) disrupted(b *policyv1.PodDisruptionBudget, pods []*corev1.Pod,
 		return nil
 	}
 	return result
-}
-
-func ready(pod *corev1.Pod) bool {
-	return slices.ContainsFunc(pod.Status.Conditions, func(c corev1.PodCondition) bool {
-		return c.Type == corev1.PodReady && c.Status == corev1.ConditionTrue
-	})
 }

@@ -1,10 +1,7 @@
 package workload_test
 
 import (
-	"context"
-	"errors"
 	"fmt"
-	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -14,39 +11,14 @@ import (
 
 	"github.com/sampan-io/sampan/client"
 	"github.com/sampan-io/sampan/client/clienttest"
-	"github.com/sampan-io/sampan/controller/workload"
-	"github.com/sampan-io/sampan/internal/run"
+	"github.com/sampan-io/sampan/controller/controllertest"
 )
-
-// killAfter lets n writes through and then nothing at all, as if the program had been
-// killed.
-func killAfter(s *clienttest.Server, n int) {
-	killed := errors.New("killed")
-	var mu sync.Mutex
-	s.Intercept(func(r clienttest.Request) error {
-		mu.Lock()
-		defer mu.Unlock()
-		if n < 0 {
-			return killed
-		}
-		switch r.Verb {
-		case "create", "update", "patch", "delete":
-			if r.Resource == "events" {
-				return nil
-			}
-			if n--; n < 0 {
-				return killed
-			}
-		}
-		return nil
-	})
-}
 
 // finishPods makes every pod that is there succeed.
 func finishPods(t *testing.T, s *clienttest.Server) {
-	for _, p := range active(s) {
+	for _, p := range controllertest.Active(s) {
 		if p.Status.Phase != corev1.PodSucceeded {
-			become(t, s, p, corev1.PodSucceeded, false)
+			controllertest.Become(t, s, p, corev1.PodSucceeded, false)
 		}
 	}
 }
@@ -60,16 +32,15 @@ func TestAJobCountsEachPodOnceWhateverCrashesWhen(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				s := clienttest.New(t, job(func(spec *batchv1.JobSpec) { spec.Completions, spec.Parallelism = &three, &two }))
 				live := func(rounds int) {
-					g := run.NewGroup(t.Context(), 0)
-					defer g.Stop()
-					g.Go(func(ctx context.Context) { _ = run.Stages(ctx, workload.Tasks(workload.Options{Client: s})) })
-					for range rounds {
-						synctest.Wait()
-						finishPods(t, s)
-						time.Sleep(time.Minute)
-					}
+					controllertest.Live(t, tasks, s, func() {
+						for range rounds {
+							synctest.Wait()
+							finishPods(t, s)
+							time.Sleep(time.Minute)
+						}
+					})
 				}
-				killAfter(s, n)
+				controllertest.KillAfter(s, n)
 				live(4)
 				s.Intercept(nil)
 				live(8)

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
@@ -16,58 +15,29 @@ import (
 	"github.com/sampan-io/sampan/client"
 	"github.com/sampan-io/sampan/client/cache"
 	"github.com/sampan-io/sampan/controller"
-	"github.com/sampan-io/sampan/internal/run"
+	"github.com/sampan-io/sampan/controller/owned"
 )
 
 // deployments rolls Deployments out: it makes, sizes and removes ReplicaSets.
 type deployments struct {
-	client  client.Interface
-	objects *cache.Cache[*appsv1.Deployment]
-	sets    claims[*appsv1.ReplicaSet]
-	pods    *cache.Cache[*corev1.Pod]
-	events  *client.Recorder
-	loop    *controller.Loop
-	log     *slog.Logger
+	*owned.Keeper[*appsv1.Deployment]
+	sets owned.Claims[*appsv1.ReplicaSet]
+	pods *cache.Cache[*corev1.Pod]
 }
 
-func newDeployments(opts Options, sets *cache.Cache[*appsv1.ReplicaSet], pods *cache.Cache[*corev1.Pod]) (*deployments, []run.Task) {
-	const name = "deployment-controller"
+func newDeployments(opts Options, sets *cache.Cache[*appsv1.ReplicaSet], pods *cache.Cache[*corev1.Pod]) *deployments {
 	d := &deployments{
-		client:  opts.Client,
-		objects: cache.Of(opts.Caches, client.Deployments, nil),
-		sets:    claims[*appsv1.ReplicaSet]{client: opts.Client, resource: client.ReplicaSets, cache: sets},
-		pods:    pods,
-		events:  client.NewRecorder(opts.Client, name, "", opts.Log),
-		log:     opts.Log,
+		sets: owned.Claims[*appsv1.ReplicaSet]{Client: opts.Client, Resource: client.ReplicaSets, Cache: sets},
+		pods: pods,
 	}
-	d.loop = controller.New(controller.Options{
-		Name: name, Reconcile: d.reconcile, Workers: opts.Workers,
-		Needs: []<-chan struct{}{d.objects.Ready(), sets.Ready(), pods.Ready()}, Log: opts.Log,
+	d.Keeper = owned.NewKeeper(owned.Options[*appsv1.Deployment]{
+		Name: "deployment-controller", Client: opts.Client, Caches: opts.Caches, Resource: client.Deployments, Workers: opts.Workers, Log: opts.Log,
+		Selector: func(one *appsv1.Deployment) labels.Selector { return owned.Selector(one.Spec.Selector) },
+		Needs:    []<-chan struct{}{sets.Ready(), pods.Ready()}, Reconcile: d.reconcile,
 	})
-	wakeBy(d.objects, d.loop)
-	sets.Subscribe(d.setChanged)
-	return d, []run.Task{
-		{Name: name + "-events", Run: d.events.Run},
-		d.loop.Task(),
-	}
-}
-
-// setChanged wakes the Deployments that a changed ReplicaSet concerns.
-func (d *deployments) setChanged(before, after *appsv1.ReplicaSet) {
-	for _, set := range []*appsv1.ReplicaSet{before, after} {
-		if set == nil {
-			continue
-		}
-		if key, ok := ownerKey(set, client.Deployments.Kind); ok {
-			d.loop.Add(key)
-		} else if set == after && metav1.GetControllerOfNoCopy(set) == nil {
-			for _, one := range d.objects.List(set.Namespace) {
-				if labelSelector(one.Spec.Selector).Matches(labels.Set(set.Labels)) {
-					d.loop.Add(controller.KeyOf(one))
-				}
-			}
-		}
-	}
+	owned.Follow(d.Keeper, sets)
+	pods.Subscribe(d.podChanged)
+	return d
 }
 
 // podChanged wakes the Deployments that want to know of pods more than their sets tell:
@@ -77,25 +47,25 @@ func (d *deployments) podChanged(before, after *corev1.Pod) {
 	if pod == nil {
 		pod = before
 	}
-	of, ok := ownerKey(pod, client.ReplicaSets.Kind)
+	of, ok := owned.Key(pod, client.ReplicaSets.Kind)
 	if !ok {
 		return
 	}
-	set, ok := d.sets.cache.Get(of.Namespace, of.Name)
+	set, ok := d.sets.Cache.Get(of.Namespace, of.Name)
 	if !ok {
 		return
 	}
-	key, ok := ownerKey(set, client.Deployments.Kind)
+	key, ok := owned.Key(set, client.Deployments.Kind)
 	if !ok {
 		return
 	}
-	one, ok := d.objects.Get(key.Namespace, key.Name)
+	one, ok := d.Objects.Get(key.Namespace, key.Name)
 	if !ok {
 		return
 	}
 	recreated := after == nil && one.Spec.Strategy.Type == appsv1.RecreateDeploymentStrategyType
 	if recreated || one.Annotations[autoRollbackAnnotation] == "true" {
-		d.loop.Add(key)
+		d.Loop.Add(key)
 	}
 }
 
@@ -103,19 +73,12 @@ func (d *deployments) podsOf(set *appsv1.ReplicaSet) []*corev1.Pod {
 	if set.UID == "" {
 		return nil
 	}
-	return d.pods.ByIndex(byController, string(set.UID))
+	return d.pods.ByIndex(owned.ByController, string(set.UID))
 }
 
-func (d *deployments) reconcile(ctx context.Context, key controller.Key) (controller.Result, error) {
-	one, ok := d.objects.Get(key.Namespace, key.Name)
-	if !ok {
-		return controller.Result{}, nil
-	}
-	selector := labelSelector(one.Spec.Selector)
-	ownerNow := func(ctx context.Context) (client.Object, error) {
-		return client.Deployments.Get(ctx, d.client, key.Namespace, key.Name)
-	}
-	sets, err := d.sets.claim(ctx, one, ownerNow, selector, "")
+func (d *deployments) reconcile(ctx context.Context, one *appsv1.Deployment) (controller.Result, error) {
+	owner := d.Owner(one)
+	sets, err := d.sets.Claim(ctx, owner, "")
 	if err != nil {
 		return controller.Result{}, err
 	}
@@ -128,7 +91,7 @@ func (d *deployments) reconcile(ctx context.Context, key controller.Key) (contro
 		return controller.Result{}, err
 	}
 	// What is said is what is: the sets as they are after the changes.
-	now := newRollout(one, planClaim(one, selector, d.sets.candidates(one)).mine, d.podsOf, time.Now())
+	now := newRollout(one, d.sets.Mine(owner), d.podsOf, time.Now())
 	if now.current != nil && one.DeletionTimestamp == nil {
 		now.current.annotations = annotateSet(one, now.current.set, now.old)
 	}
@@ -172,7 +135,7 @@ func (d *deployments) change(ctx context.Context, one *appsv1.Deployment, p *par
 	if set == nil {
 		return nil
 	}
-	now, err := client.ReplicaSets.Update(ctx, d.client, set, "")
+	now, err := client.ReplicaSets.Update(ctx, d.Client, set, "")
 	switch {
 	case apierrors.IsNotFound(err):
 		return nil
@@ -184,11 +147,11 @@ func (d *deployments) change(ctx context.Context, one *appsv1.Deployment, p *par
 	} else if before > p.size {
 		d.scaledEvent(one, "down", set.Name, before, p.size)
 	}
-	return d.sets.cache.Await(ctx, now.ResourceVersion)
+	return d.sets.Cache.Await(ctx, now.ResourceVersion)
 }
 
 func (d *deployments) scaledEvent(one *appsv1.Deployment, way, name string, from, to int32) {
-	d.events.Event(one, corev1.EventTypeNormal, "ScalingReplicaSet", "Scaled %s replica set %s from %d to %d", way, name, from, to)
+	d.Events.Event(one, corev1.EventTypeNormal, "ScalingReplicaSet", "Scaled %s replica set %s from %d to %d", way, name, from, to)
 }
 
 // make creates the set of the present template.
@@ -196,7 +159,7 @@ func (d *deployments) make(ctx context.Context, r *rollout) (attempt, error) {
 	set := r.current.set.DeepCopy()
 	set.Spec.Replicas, set.Annotations = &r.current.size, r.current.annotations
 	made := attempt{name: set.Name}
-	now, err := client.ReplicaSets.Create(ctx, d.client, set)
+	now, err := client.ReplicaSets.Create(ctx, d.Client, set)
 	switch {
 	case apierrors.IsAlreadyExists(err):
 		return attempt{}, d.collided(ctx, r.d, set)
@@ -204,7 +167,7 @@ func (d *deployments) make(ctx context.Context, r *rollout) (attempt, error) {
 		return attempt{}, nil
 	case err != nil:
 		if ctx.Err() == nil {
-			d.events.Event(r.d, corev1.EventTypeWarning, reasonNotCreated, "Failed to create new replica set %q: %v", set.Name, err)
+			d.Events.Event(r.d, corev1.EventTypeWarning, reasonNotCreated, "Failed to create new replica set %q: %v", set.Name, err)
 		}
 		made.failure = fmt.Errorf("create replica set %s: %w", set.Name, err)
 		return made, nil
@@ -212,25 +175,21 @@ func (d *deployments) make(ctx context.Context, r *rollout) (attempt, error) {
 	if r.current.size > 0 {
 		d.scaledEvent(r.d, "up", set.Name, 0, r.current.size)
 	}
-	return made, d.sets.cache.Await(ctx, now.ResourceVersion)
+	return made, d.sets.Cache.Await(ctx, now.ResourceVersion)
 }
 
 // collided deals with a set that has the name of the one to be made: if it is not that
 // one, the hash of the template is another from now on.
 func (d *deployments) collided(ctx context.Context, one *appsv1.Deployment, set *appsv1.ReplicaSet) error {
-	there, err := client.ReplicaSets.Get(ctx, d.client, set.Namespace, set.Name)
+	there, err := client.ReplicaSets.Get(ctx, d.Client, set.Namespace, set.Name)
 	if err != nil {
 		return fmt.Errorf("replica set %s exists, and not: %w", set.Name, err)
 	}
 	if metav1.IsControlledBy(there, one) && sameTemplate(there, &set.Spec.Template) {
-		return d.sets.cache.Await(ctx, there.ResourceVersion)
+		return d.sets.Cache.Await(ctx, there.ResourceVersion)
 	}
 	told := one.DeepCopy()
-	count := int32(1)
-	if told.Status.CollisionCount != nil {
-		count = *told.Status.CollisionCount + 1
-	}
-	told.Status.CollisionCount = &count
+	told.Status.CollisionCount = owned.NextCollision(told.Status.CollisionCount)
 	if err := d.writeStatus(ctx, one, told); err != nil {
 		return err
 	}
@@ -243,34 +202,21 @@ func (d *deployments) goBack(ctx context.Context, one *appsv1.Deployment, back *
 	if err != nil {
 		return err
 	}
-	now, err := client.Deployments.Update(ctx, d.client, changed, "")
-	switch {
-	case apierrors.IsNotFound(err):
-		return nil
-	case err != nil:
-		return fmt.Errorf("roll deployment %s/%s back: %w", one.Namespace, one.Name, err)
+	if err := d.Write(ctx, changed); err != nil {
+		return fmt.Errorf("roll back: %w", err)
 	}
 	kind := corev1.EventTypeWarning
 	if back.note.Reason == reasonAborted {
 		kind = corev1.EventTypeNormal
 	}
-	d.events.Event(one, kind, string(conditionRolledBack), "%s", back.note.Message)
-	return d.objects.Await(ctx, now.ResourceVersion)
+	d.Events.Event(one, kind, string(conditionRolledBack), "%s", back.note.Message)
+	return nil
 }
 
 // forget removes sets that the history has no room for.
 func (d *deployments) forget(ctx context.Context, sets []*appsv1.ReplicaSet) error {
 	for _, set := range sets {
-		err := client.ReplicaSets.Delete(ctx, d.client, set.Namespace, set.Name, metav1.DeleteOptions{
-			Preconditions:     metav1.NewUIDPreconditions(string(set.UID)),
-			PropagationPolicy: new(metav1.DeletePropagationBackground),
-		})
-		switch {
-		case apierrors.IsNotFound(err), apierrors.IsConflict(err):
-		case err != nil:
-			return fmt.Errorf("delete replica set %s: %w", set.Name, err)
-		}
-		if err := d.sets.cache.AwaitDeletion(ctx, set); err != nil {
+		if _, err := d.sets.Delete(ctx, set, metav1.DeleteOptions{PropagationPolicy: new(metav1.DeletePropagationBackground)}); err != nil {
 			return err
 		}
 	}
@@ -281,12 +227,5 @@ func (d *deployments) writeStatus(ctx context.Context, one, told *appsv1.Deploym
 	if told == one {
 		return nil
 	}
-	now, err := client.Deployments.Update(ctx, d.client, told, "status")
-	switch {
-	case apierrors.IsNotFound(err):
-		return nil
-	case err != nil:
-		return fmt.Errorf("write status of deployment %s/%s: %w", one.Namespace, one.Name, err)
-	}
-	return d.objects.Await(ctx, now.ResourceVersion)
+	return d.WriteStatus(ctx, told)
 }

@@ -1,7 +1,6 @@
 package workload_test
 
 import (
-	"context"
 	"slices"
 	"sync/atomic"
 	"testing"
@@ -15,8 +14,7 @@ import (
 
 	"github.com/sampan-io/sampan/client"
 	"github.com/sampan-io/sampan/client/clienttest"
-	"github.com/sampan-io/sampan/controller/workload"
-	"github.com/sampan-io/sampan/internal/run"
+	"github.com/sampan-io/sampan/controller/controllertest"
 )
 
 func deployment(replicas int32) *appsv1.Deployment {
@@ -42,31 +40,6 @@ func theDeployment(s *clienttest.Server) *appsv1.Deployment {
 	return clienttest.Find(s, client.Deployments, "default", "web")
 }
 
-// serveAll lets all pods serve and all that is to go be gone, until nothing happens any
-// more.
-func serveAll(t *testing.T, s *clienttest.Server) {
-	t.Helper()
-	for range 100 {
-		synctest.Wait()
-		different := false
-		for _, p := range clienttest.All(s, client.Pods, "default") {
-			switch {
-			case p.DeletionTimestamp != nil:
-				s.Remove(t, p)
-			case p.Status.Phase != corev1.PodRunning:
-				become(t, s, p, corev1.PodRunning, true)
-			default:
-				continue
-			}
-			different = true
-		}
-		if !different {
-			return
-		}
-	}
-	t.Fatal("it does not come to rest")
-}
-
 func setImage(t *testing.T, s *clienttest.Server, image string) {
 	t.Helper()
 	d := theDeployment(s).DeepCopy()
@@ -78,15 +51,15 @@ func setImage(t *testing.T, s *clienttest.Server, image string) {
 
 func TestADeploymentRollsAndCostsNothingAtRest(t *testing.T) {
 	controlling(t, func(t *testing.T, s *clienttest.Server) {
-		serveAll(t, s)
+		controllertest.ServeAll(t, s)
 		st := theDeployment(s).Status
 		if st.AvailableReplicas != 3 || st.UpdatedReplicas != 3 || st.ObservedGeneration != 1 {
 			t.Errorf("status = %+v", st)
 		}
 		s.Writes()
 		setImage(t, s, "v2")
-		serveAll(t, s)
-		pods := active(s)
+		controllertest.ServeAll(t, s)
+		pods := controllertest.Active(s)
 		for _, p := range pods {
 			if p.Spec.Containers[0].Image != "v2" {
 				t.Errorf("pod %s has image %s", p.Name, p.Spec.Containers[0].Image)
@@ -143,7 +116,7 @@ func TestMinReadySecondsAreWaitedFor(t *testing.T) {
 	d := deployment(1)
 	d.Spec.MinReadySeconds = 30
 	controlling(t, func(t *testing.T, s *clienttest.Server) {
-		serveAll(t, s)
+		controllertest.ServeAll(t, s)
 		if st := theDeployment(s).Status; st.ReadyReplicas != 1 || st.AvailableReplicas != 0 {
 			t.Errorf("status = %+v, want ready and not available", st)
 		}
@@ -168,9 +141,9 @@ func TestAForeignSetOfTheSameNameIsAvoided(t *testing.T) {
 		},
 	}
 	controlling(t, func(t *testing.T, s *clienttest.Server) {
-		serveAll(t, s)
+		controllertest.ServeAll(t, s)
 		time.Sleep(time.Minute)
-		serveAll(t, s)
+		controllertest.ServeAll(t, s)
 		st := theDeployment(s).Status
 		if st.CollisionCount == nil || *st.CollisionCount != 1 || st.AvailableReplicas != 2 {
 			t.Errorf("status = %+v, want 2 available after one collision", st)
@@ -182,10 +155,10 @@ func TestAPodThatIsCertainToFailTakesTheDeploymentBack(t *testing.T) {
 	d := deployment(2)
 	d.Annotations = map[string]string{"sampan.dev/auto-rollback": "true"}
 	controlling(t, func(t *testing.T, s *clienttest.Server) {
-		serveAll(t, s)
+		controllertest.ServeAll(t, s)
 		setImage(t, s, "V2")
 		synctest.Wait()
-		for _, p := range active(s) {
+		for _, p := range controllertest.Active(s) {
 			if p.Spec.Containers[0].Image != "V2" {
 				continue
 			}
@@ -196,7 +169,7 @@ func TestAPodThatIsCertainToFailTakesTheDeploymentBack(t *testing.T) {
 			}}}
 			s.Set(t, broken)
 		}
-		serveAll(t, s)
+		controllertest.ServeAll(t, s)
 		now := theDeployment(s)
 		if image := now.Spec.Template.Spec.Containers[0].Image; image != "v1" || now.Generation != 3 {
 			t.Errorf("the template has image %s in generation %d, want v1 in 3", image, now.Generation)
@@ -220,31 +193,20 @@ func TestAPodThatIsCertainToFailTakesTheDeploymentBack(t *testing.T) {
 // TestARolloutEndsTheSameWhateverCrashesWhen kills the controllers after each of their
 // writes, starts them again, and wants the same end.
 func TestARolloutEndsTheSameWhateverCrashesWhen(t *testing.T) {
-	for n := range 30 {
-		synctest.Test(t, func(t *testing.T) {
-			s := clienttest.New(t, deployment(3))
-			live := func() {
-				g := run.NewGroup(t.Context(), 0)
-				defer g.Stop()
-				g.Go(func(ctx context.Context) { _ = run.Stages(ctx, workload.Tasks(workload.Options{Client: s})) })
-				serveAll(t, s)
-			}
-			live()
-			setImage(t, s, "v2")
-			killAfter(s, n)
-			live()
-			s.Intercept(nil)
-			live()
+	controllertest.CrashAnywhere(
+		t, tasks, 30, func() []client.Object { return []client.Object{deployment(3)} },
+		func(t *testing.T, s *clienttest.Server) { setImage(t, s, "v2") },
+		func(t *testing.T, s *clienttest.Server) {
 			st := theDeployment(s).Status
 			if st.AvailableReplicas != 3 || st.UpdatedReplicas != 3 || st.Replicas != 3 {
-				t.Errorf("after write %d: status = %+v, want 3 new pods", n, st)
+				t.Errorf("status = %+v, want 3 new pods", st)
 			}
 			if sets := clienttest.All(s, client.ReplicaSets, "default"); len(sets) != 2 {
-				t.Errorf("after write %d: %d sets, want 2", n, len(sets))
+				t.Errorf("%d sets, want 2", len(sets))
 			}
-			if pods := active(s); len(pods) != 3 {
-				t.Errorf("after write %d: %d pods, want 3", n, len(pods))
+			if pods := controllertest.Active(s); len(pods) != 3 {
+				t.Errorf("%d pods, want 3", len(pods))
 			}
-		})
-	}
+		},
+	)
 }

@@ -1,23 +1,18 @@
-// Package workload holds the controllers that make pods, ReplicationController,
-// ReplicaSet, StatefulSet, DaemonSet and Job, and the one that makes ReplicaSets,
+// Package workload holds the controllers of pods of which one is as good as another,
+// ReplicationController, ReplicaSet and Job, and the one that makes ReplicaSets,
 // Deployment.
 //
 // Each is a pure plan and a short reconcile around it. A plan is given the object,
 // what belongs to it and the time, and says what to make and what to take away
-// and what the status is; it is tested with stories. The reconcile fetches, carries
-// the plan out, and waits until the caches have seen it (see package controller).
+// and what the status is; it is tested with stories. What is common to everything that
+// has dependents is in package owned.
 //
-//	W1  A controller touches only objects whose controller reference names it by UID.
-//	    It adopts orphans that its selector matches and releases objects that it no
-//	    longer matches, and does neither while it is being deleted.
-//	W2  The status is written only when it differs, and after the pods were dealt
+//	W1  The status is written only when it differs, and after the pods were dealt
 //	    with, so that it says what is.
-//	W3  Pods are created in batches that begin with one and double, so that a
-//	    quota or a broken template costs one refusal and not a thousand.
-//	W4  A pod of a Job is counted exactly once, whatever crashes when: it carries a
+//	W2  A pod of a Job is counted exactly once, whatever crashes when: it carries a
 //	    finalizer until its UID stands in the Job's status, and leaves the list of the
 //	    UIDs there when the finalizer is gone.
-//	W5  No step of a rollout takes a Deployment above size + maxSurge, or, as far as
+//	W3  No step of a rollout takes a Deployment above size + maxSurge, or, as far as
 //	    statuses tell, below size - maxUnavailable pods that serve.
 //
 // A Deployment may ask for more than Kubernetes does, by annotations:
@@ -37,11 +32,7 @@
 // ProgressDeadlineExceeded, PodsFail or CanariesAborted. A template is rolled back by
 // itself only once, and one that was gone back to never, so that there is no loop.
 //
-// A StatefulSet or DaemonSet may have annotation sampan.dev/progress-deadline-seconds:
-// "N"; then its condition Progressing is False with reason ProgressDeadlineExceeded after
-// so long without progress. A pod of an outdated template that is not ready is replaced
-// at once, so that a template that never works does not block the one that mends it.
-//
-// What is not here: garbage collection of what a deleted owner leaves (package
-// housekeeping), and of Job podFailurePolicy, successPolicy and backoffLimitPerIndex.
+// What is not here: pods that each have a place of their own (package fleet), garbage
+// collection of what a deleted owner leaves (package housekeeping), and of Job
+// podFailurePolicy, successPolicy and backoffLimitPerIndex.
 package workload

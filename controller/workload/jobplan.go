@@ -10,6 +10,9 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/sampan-io/sampan/controller/owned"
+	"github.com/sampan-io/sampan/controller/podstate"
 )
 
 // After a failure a Job waits before it makes another pod: firstBackoff, then twice
@@ -26,7 +29,7 @@ type jobPlan struct {
 	create  []int // pods to make: completion indexes, or -1 for one without
 	status  batchv1.JobStatus
 	events  []jobEvent    // to be told when the status is written
-	release []*corev1.Pod // to lose the finalizer once the status, which counts them, is written (W4)
+	release []*corev1.Pod // to lose the finalizer once the status, which counts them, is written (W2)
 	remove  []*corev1.Pod
 	after   time.Duration // when time alone may ask for something; 0 means never
 }
@@ -109,7 +112,7 @@ func replacesOnlyFailed(job *batchv1.Job) bool {
 	return job.Spec.PodReplacementPolicy != nil && *job.Spec.PodReplacementPolicy == batchv1.Failed
 }
 
-// count brings the counters up to date (W4). Each UID goes from a finished pod with
+// count brings the counters up to date (W2). Each UID goes from a finished pod with
 // finalizer into the uncounted list, where it stays until no pod of that UID has the
 // finalizer, and then into the counter.
 func (p *jobPlanner) count() {
@@ -170,12 +173,12 @@ func (p *jobPlanner) count() {
 	s.Active, s.Ready, s.Terminating = 0, new(int32), new(int32)
 	for _, pod := range p.pods {
 		switch {
-		case isActive(pod):
+		case podstate.Active(pod):
 			p.active = append(p.active, pod)
-			if isReady(pod) {
+			if podstate.Ready(pod) {
 				*s.Ready++
 			}
-		case !isFinished(pod):
+		case !podstate.Finished(pod):
 			p.ending = append(p.ending, pod)
 		}
 	}
@@ -338,7 +341,7 @@ func (p *jobPlanner) distinct() []*corev1.Pod {
 
 // indexes returns what the n next pods are for.
 func (p *jobPlanner) indexes(n int) []int {
-	n = min(n, maxBurst)
+	n = min(n, owned.MaxBurst)
 	var next []int
 	if !indexed(p.job) {
 		for range n {
@@ -399,7 +402,7 @@ func endOf(pod *corev1.Pod) (end time.Time) {
 	if !end.IsZero() {
 		return end
 	}
-	if c := condition(pod, corev1.PodReady); c != nil && c.Status != corev1.ConditionTrue && !c.LastTransitionTime.IsZero() {
+	if c := podstate.Condition(pod, corev1.PodReady); c != nil && c.Status != corev1.ConditionTrue && !c.LastTransitionTime.IsZero() {
 		return c.LastTransitionTime.Time
 	}
 	if pod.DeletionTimestamp != nil {
@@ -477,7 +480,7 @@ func expiry(job *batchv1.Job, now time.Time) (left time.Duration, limited bool) 
 
 // jobPod returns a new pod of a job, for a completion index unless that is negative.
 func jobPod(job *batchv1.Job, index int) *corev1.Pod {
-	pod := podFrom(job, &job.Spec.Template)
+	pod := owned.PodFrom(job, &job.Spec.Template)
 	if !slices.Contains(pod.Finalizers, batchv1.JobTrackingFinalizer) {
 		pod.Finalizers = append(pod.Finalizers, batchv1.JobTrackingFinalizer)
 	}
@@ -489,8 +492,8 @@ func jobPod(job *batchv1.Job, index int) *corev1.Pod {
 	if pod.Spec.Hostname == "" {
 		pod.Spec.Hostname = fmt.Sprintf("%s-%d", job.Name, index)
 	}
-	pod.Annotations = with(pod.Annotations, batchv1.JobCompletionIndexAnnotation, text)
-	pod.Labels = with(pod.Labels, batchv1.JobCompletionIndexAnnotation, text)
+	pod.Annotations = owned.With(pod.Annotations, batchv1.JobCompletionIndexAnnotation, text)
+	pod.Labels = owned.With(pod.Labels, batchv1.JobCompletionIndexAnnotation, text)
 	env := corev1.EnvVar{
 		Name: "JOB_COMPLETION_INDEX",
 		ValueFrom: &corev1.EnvVarSource{FieldRef: &corev1.ObjectFieldSelector{
@@ -506,12 +509,4 @@ func jobPod(job *batchv1.Job, index int) *corev1.Pod {
 		}
 	}
 	return pod
-}
-
-func with(m map[string]string, key, value string) map[string]string {
-	if m == nil {
-		m = map[string]string{}
-	}
-	m[key] = value
-	return m
 }

@@ -1,7 +1,6 @@
 package workload_test
 
 import (
-	"context"
 	"fmt"
 	"slices"
 	"strings"
@@ -17,28 +16,22 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/sampan-io/sampan/client"
+	"github.com/sampan-io/sampan/client/cache"
 	"github.com/sampan-io/sampan/client/clienttest"
+	"github.com/sampan-io/sampan/controller/controllertest"
 	"github.com/sampan-io/sampan/controller/workload"
 	"github.com/sampan-io/sampan/internal/run"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// controlling runs the controllers on a server of the given objects while f looks at
-// it, in a bubble whose time is free.
+// tasks are the controllers under test.
+func tasks(c client.Interface, caches *cache.Shared) []run.Task {
+	return workload.Tasks(workload.Options{Client: c, Caches: caches})
+}
+
 func controlling(t *testing.T, f func(t *testing.T, s *clienttest.Server), objs ...client.Object) {
-	synctest.Test(t, func(t *testing.T) {
-		s := clienttest.New(t, objs...)
-		g := run.NewGroup(t.Context(), 0)
-		g.Go(func(ctx context.Context) {
-			if err := run.Stages(ctx, workload.Tasks(workload.Options{Client: s})); err != nil {
-				t.Errorf("the tasks ended with %v", err)
-			}
-		})
-		defer g.Stop()
-		synctest.Wait()
-		f(t, s)
-	})
+	controllertest.Controlling(t, tasks, f, objs...)
 }
 
 func rc(replicas int32) *corev1.ReplicationController {
@@ -74,28 +67,6 @@ func job(set func(*batchv1.JobSpec)) *batchv1.Job {
 	return j
 }
 
-// become sets the phase and readiness of a pod.
-func become(t *testing.T, s *clienttest.Server, pod *corev1.Pod, phase corev1.PodPhase, ready bool) {
-	t.Helper()
-	pod = clienttest.Find(s, client.Pods, pod.Namespace, pod.Name).DeepCopy()
-	pod.Status.Phase = phase
-	status := corev1.ConditionFalse
-	if ready {
-		status = corev1.ConditionTrue
-	}
-	pod.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodReady, Status: status, LastTransitionTime: metav1.Now()}}
-	s.Set(t, pod)
-}
-
-func active(s *clienttest.Server) (pods []*corev1.Pod) {
-	for _, p := range clienttest.All(s, client.Pods, "default") {
-		if p.DeletionTimestamp == nil {
-			pods = append(pods, p)
-		}
-	}
-	return pods
-}
-
 func theRC(s *clienttest.Server) *corev1.ReplicationController {
 	return clienttest.Find(s, client.ReplicationControllers, "default", "web")
 }
@@ -108,7 +79,7 @@ func TestAControllerMakesWhatItWantsOnce(t *testing.T) {
 				creates++
 			}
 		}
-		pods := active(s)
+		pods := controllertest.Active(s)
 		if len(pods) != 7 || creates != 7 {
 			t.Fatalf("%d pods after %d creates, want 7 and 7", len(pods), creates)
 		}
@@ -135,7 +106,7 @@ func TestAControllerMakesWhatItWantsOnce(t *testing.T) {
 		}
 
 		for _, p := range pods {
-			become(t, s, p, corev1.PodRunning, true)
+			controllertest.Become(t, s, p, corev1.PodRunning, true)
 		}
 		synctest.Wait()
 		if st := theRC(s).Status; st.ReadyReplicas != 7 || st.AvailableReplicas != 7 {
@@ -158,10 +129,10 @@ func TestAnIdleControllerWritesNothing(t *testing.T) {
 
 func TestAControllerReplacesAndScales(t *testing.T) {
 	controlling(t, func(t *testing.T, s *clienttest.Server) {
-		lost := active(s)[0]
+		lost := controllertest.Active(s)[0]
 		s.Remove(t, lost)
 		synctest.Wait()
-		if n := len(active(s)); n != 3 {
+		if n := len(controllertest.Active(s)); n != 3 {
 			t.Errorf("%d pods after one was lost, want 3", n)
 		}
 		one := theRC(s).DeepCopy()
@@ -170,7 +141,7 @@ func TestAControllerReplacesAndScales(t *testing.T) {
 			t.Fatal(err)
 		}
 		synctest.Wait()
-		if n := len(active(s)); n != 1 {
+		if n := len(controllertest.Active(s)); n != 1 {
 			t.Errorf("%d pods after scaling down, want 1", n)
 		}
 		if st := theRC(s).Status; st.Replicas != 1 || st.ObservedGeneration != 2 {
@@ -186,7 +157,7 @@ func TestOrphansAreAdoptedAndStrangersReleased(t *testing.T) {
 		if ref := metav1.GetControllerOf(got); ref == nil || ref.UID != theRC(s).UID {
 			t.Fatalf("the orphan's controller is %v", ref)
 		}
-		if n := len(active(s)); n != 2 {
+		if n := len(controllertest.Active(s)); n != 2 {
 			t.Errorf("%d pods, want the orphan and one more", n)
 		}
 		stranger := got.DeepCopy()
@@ -198,7 +169,7 @@ func TestOrphansAreAdoptedAndStrangersReleased(t *testing.T) {
 		if ref := metav1.GetControllerOf(clienttest.Find(s, client.Pods, "default", "orphan")); ref != nil {
 			t.Errorf("the pod with other labels still has the controller %v", ref)
 		}
-		if n := len(active(s)); n != 3 {
+		if n := len(controllertest.Active(s)); n != 3 {
 			t.Errorf("%d pods, want a new one instead of the released", n)
 		}
 	}, rc(2), orphan)
@@ -210,9 +181,9 @@ func TestAControllerThatIsDeletedLeavesItsPodsAlone(t *testing.T) {
 			t.Fatal(err)
 		}
 		synctest.Wait()
-		s.Remove(t, active(s)[0])
+		s.Remove(t, controllertest.Active(s)[0])
 		synctest.Wait()
-		if n := len(active(s)); n != 2 {
+		if n := len(controllertest.Active(s)); n != 2 {
 			t.Errorf("%d pods, want the 2 that were left", n)
 		}
 	}, rc(3))
@@ -229,27 +200,26 @@ func TestAQuotaCostsOneRefusalAtATime(t *testing.T) {
 			}
 			return nil
 		})
-		g := run.NewGroup(t.Context(), 0)
-		defer g.Stop()
-		g.Go(func(ctx context.Context) { _ = run.Stages(ctx, workload.Tasks(workload.Options{Client: s})) })
-		synctest.Wait()
-		// The first try wakes the controller once more by its status.
-		if refused.Load() > 2 {
-			t.Errorf("%d creates were refused at once, want 1 or 2", refused.Load())
-		}
-		c := theRC(s).Status.Conditions
-		if len(c) != 1 || c[0].Type != corev1.ReplicationControllerReplicaFailure || c[0].Reason != "FailedCreate" || !strings.Contains(c[0].Message, "exceeded quota") {
-			t.Errorf("conditions = %+v", c)
-		}
-		time.Sleep(time.Hour)
-		if refused.Load() > 60 {
-			t.Errorf("%d creates were refused in an hour, want few", refused.Load())
-		}
-		s.Intercept(nil)
-		time.Sleep(time.Hour)
-		if st := theRC(s).Status; st.Replicas != 100 || len(st.Conditions) != 0 {
-			t.Errorf("%d replicas and %v after the quota was raised", st.Replicas, st.Conditions)
-		}
+		controllertest.Live(t, tasks, s, func() {
+			synctest.Wait()
+			// The first try wakes the controller once more by its status.
+			if refused.Load() > 2 {
+				t.Errorf("%d creates were refused at once, want 1 or 2", refused.Load())
+			}
+			c := theRC(s).Status.Conditions
+			if len(c) != 1 || c[0].Type != corev1.ReplicationControllerReplicaFailure || c[0].Reason != "FailedCreate" || !strings.Contains(c[0].Message, "exceeded quota") {
+				t.Errorf("conditions = %+v", c)
+			}
+			time.Sleep(time.Hour)
+			if refused.Load() > 60 {
+				t.Errorf("%d creates were refused in an hour, want few", refused.Load())
+			}
+			s.Intercept(nil)
+			time.Sleep(time.Hour)
+			if st := theRC(s).Status; st.Replicas != 100 || len(st.Conditions) != 0 {
+				t.Errorf("%d replicas and %v after the quota was raised", st.Replicas, st.Conditions)
+			}
+		})
 	})
 }
 
@@ -269,17 +239,17 @@ func conditions(j *batchv1.Job) (names []string) {
 func TestAJobRunsToItsEnd(t *testing.T) {
 	ttl := int32(60)
 	controlling(t, func(t *testing.T, s *clienttest.Server) {
-		pods := active(s)
+		pods := controllertest.Active(s)
 		if len(pods) != 1 || !slices.Contains(pods[0].Finalizers, batchv1.JobTrackingFinalizer) {
 			t.Fatalf("pods = %v, want one with the finalizer", pods)
 		}
-		become(t, s, pods[0], corev1.PodRunning, true)
+		controllertest.Become(t, s, pods[0], corev1.PodRunning, true)
 		synctest.Wait()
 		if st := theJob(s).Status; st.Active != 1 || *st.Ready != 1 || st.StartTime == nil {
 			t.Errorf("status = %+v", st)
 		}
 		s.Writes()
-		become(t, s, pods[0], corev1.PodSucceeded, false)
+		controllertest.Become(t, s, pods[0], corev1.PodSucceeded, false)
 		synctest.Wait()
 		j := theJob(s)
 		if want := []string{"SuccessCriteriaMet:CompletionsReached", "Complete:CompletionsReached"}; !slices.Equal(conditions(j), want) {
@@ -314,20 +284,20 @@ func TestAJobRunsToItsEnd(t *testing.T) {
 func TestAFailedPodIsReplacedAfterAPause(t *testing.T) {
 	limit := int32(1)
 	controlling(t, func(t *testing.T, s *clienttest.Server) {
-		first := active(s)[0]
-		become(t, s, first, corev1.PodFailed, false)
+		first := controllertest.Active(s)[0]
+		controllertest.Become(t, s, first, corev1.PodFailed, false)
 		synctest.Wait()
-		if n := len(active(s)); n != 1 {
+		if n := len(controllertest.Active(s)); n != 1 {
 			t.Fatalf("%d pods at once after a failure, want the failed one alone", n)
 		}
 		time.Sleep(12 * time.Second)
-		pods := active(s)
+		pods := controllertest.Active(s)
 		if len(pods) != 2 {
 			t.Fatalf("%d pods after the pause, want 2", len(pods))
 		}
 		for _, p := range pods {
 			if p.Name != first.Name {
-				become(t, s, p, corev1.PodFailed, false)
+				controllertest.Become(t, s, p, corev1.PodFailed, false)
 			}
 		}
 		synctest.Wait()

@@ -3,19 +3,20 @@ package workload
 import (
 	"context"
 	"errors"
-	"fmt"
 	"slices"
 	"time"
 
+	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 
 	"github.com/sampan-io/sampan/client"
 	"github.com/sampan-io/sampan/client/cache"
 	"github.com/sampan-io/sampan/controller"
-	"github.com/sampan-io/sampan/internal/run"
+	"github.com/sampan-io/sampan/controller/owned"
+	"github.com/sampan-io/sampan/controller/podstate"
 )
 
 // A replicated is what a ReplicationController and a ReplicaSet ask for alike.
@@ -25,6 +26,9 @@ type replicated struct {
 	least    time.Duration // a pod has to be ready for so long to be available
 	selector labels.Selector
 	template *corev1.PodTemplateSpec // nil: no pods are made or taken away
+	status   appsv1.ReplicaSetStatus // as it is; conditions may be shared with the object
+
+	tellsTerminating bool // the status has a place for pods that are going
 }
 
 // A replicaPlan says how many pods to make, or which to delete.
@@ -39,7 +43,7 @@ func planReplicas(r replicated, pods, neighbours []*corev1.Pod, now time.Time) r
 	if r.GetDeletionTimestamp() != nil || r.template == nil {
 		return replicaPlan{}
 	}
-	active := slices.DeleteFunc(slices.Clone(pods), func(p *corev1.Pod) bool { return !isActive(p) })
+	active := slices.DeleteFunc(slices.Clone(pods), func(p *corev1.Pod) bool { return !podstate.Active(p) })
 	switch have := len(active); {
 	case have < r.want:
 		return replicaPlan{create: r.want - have}
@@ -63,8 +67,8 @@ func countReplicas(r replicated, pods []*corev1.Pod, now time.Time) (n replicaCo
 	}
 	full := labels.SelectorFromSet(template)
 	for _, p := range pods {
-		if !isActive(p) {
-			if !isFinished(p) {
+		if !podstate.Active(p) {
+			if !podstate.Finished(p) {
 				n.terminating++
 			}
 			continue
@@ -73,7 +77,7 @@ func countReplicas(r replicated, pods []*corev1.Pod, now time.Time) (n replicaCo
 		if full.Matches(labels.Set(p.Labels)) {
 			n.labeled++
 		}
-		wait := availableIn(p, r.least, now)
+		wait := podstate.AvailableIn(p, r.least, now)
 		if wait < 0 {
 			continue
 		}
@@ -95,95 +99,64 @@ func (p replicaPlan) failureReason() string {
 	return "FailedCreate"
 }
 
+// A replicaKind is what sets one kind of controllers of replicas apart. Their status is
+// that of a ReplicaSet.
+type replicaKind[T client.Object] struct {
+	name       string
+	resource   client.Resource[T]
+	describe   func(T) replicated
+	told       func(obj T, status appsv1.ReplicaSetStatus) T // a copy of obj with that status
+	neighbours func(r *replicas[T], obj T) []*corev1.Pod     // nil means none
+}
+
 // replicas keeps the pods of one kind of controllers.
 type replicas[T client.Object] struct {
-	client   client.Interface
-	resource client.Resource[T]
-	objects  *cache.Cache[T]
-	work     *podWork
-	loop     *controller.Loop
-
-	describe   func(T) replicated
-	neighbours func(T) []*corev1.Pod // nil means none
-
-	// report returns obj with the status that is right, or as it is.
-	report func(obj T, n replicaCount, plan replicaPlan, failure error, now time.Time) T
+	*owned.Keeper[T]
+	kind replicaKind[T]
+	work *owned.Pods
 }
 
-// newReplicas makes the parts of a controller of that name; its functions are left to
-// the caller.
-func newReplicas[T client.Object](opts Options, name string, resource client.Resource[T], pods *cache.Cache[*corev1.Pod]) (*replicas[T], []run.Task) {
-	events := client.NewRecorder(opts.Client, name, "", opts.Log)
-	r := &replicas[T]{
-		client:   opts.Client,
-		resource: resource,
-		objects:  cache.Of(opts.Caches, resource, ownedIndexes[T]()),
-		work:     newPodWork(opts.Client, pods, events),
-	}
-	r.loop = controller.New(controller.Options{
-		Name: name, Reconcile: r.reconcile, Workers: opts.Workers,
-		Needs: []<-chan struct{}{r.objects.Ready(), pods.Ready()}, Log: opts.Log,
+func newReplicas[T client.Object](opts Options, kind replicaKind[T], pods *cache.Cache[*corev1.Pod]) *replicas[T] {
+	r := &replicas[T]{kind: kind}
+	r.Keeper = owned.NewKeeper(owned.Options[T]{
+		Name: kind.name, Client: opts.Client, Caches: opts.Caches, Resource: kind.resource, Workers: opts.Workers, Log: opts.Log,
+		Selector: func(obj T) labels.Selector { return kind.describe(obj).selector },
+		Needs:    []<-chan struct{}{pods.Ready()}, Reconcile: r.reconcile,
 	})
-	wakeBy(r.objects, r.loop)
-	return r, []run.Task{
-		{Name: name + "-events", Run: events.Run},
-		r.loop.Task(),
-	}
+	r.work = owned.NewPods(r.Keeper, pods)
+	return r
 }
 
-// podChanged wakes the controllers that a changed pod concerns.
-func (r *replicas[T]) podChanged(before, after *corev1.Pod) {
-	for _, pod := range []*corev1.Pod{before, after} {
-		if pod == nil {
-			continue
-		}
-		if key, ok := ownerKey(pod, r.resource.Kind); ok {
-			r.loop.Add(key)
-		} else if pod == after && metav1.GetControllerOfNoCopy(pod) == nil {
-			for _, obj := range r.objects.List(pod.Namespace) {
-				if r.describe(obj).selector.Matches(labels.Set(pod.Labels)) {
-					r.loop.Add(controller.KeyOf(obj))
-				}
-			}
-		}
-	}
-}
-
-func (r *replicas[T]) reconcile(ctx context.Context, key controller.Key) (controller.Result, error) {
-	obj, ok := r.objects.Get(key.Namespace, key.Name)
-	if !ok {
-		return controller.Result{}, nil
-	}
-	wish := r.describe(obj)
-	ownerNow := func(ctx context.Context) (client.Object, error) {
-		return r.resource.Get(ctx, r.client, key.Namespace, key.Name)
-	}
-	pods, err := r.work.claim(ctx, obj, ownerNow, wish.selector, "")
+func (r *replicas[T]) reconcile(ctx context.Context, obj T) (controller.Result, error) {
+	wish, owner := r.kind.describe(obj), r.Owner(obj)
+	pods, err := r.work.Claim(ctx, owner, "")
 	if err != nil {
 		return controller.Result{}, err
 	}
 	var neighbours []*corev1.Pod
-	if r.neighbours != nil && len(pods) > wish.want {
-		neighbours = r.neighbours(obj)
+	if r.kind.neighbours != nil && len(pods) > wish.want {
+		neighbours = r.kind.neighbours(r, obj)
 	}
 	plan := planReplicas(wish, pods, neighbours, time.Now())
 	var failure error
 	switch {
 	case plan.create > 0:
-		failure = r.work.create(ctx, obj, plan.create, func(int) *corev1.Pod { return podFrom(obj, wish.template) })
+		failure = r.work.Create(ctx, obj, plan.create, func(int) *corev1.Pod { return owned.PodFrom(obj, wish.template) })
 	case len(plan.remove) > 0:
-		failure = r.work.remove(ctx, obj, plan.remove, "")
+		failure = r.work.Remove(ctx, obj, plan.remove, "")
 	}
 	if ctx.Err() != nil {
 		return controller.Result{}, nil
 	}
 	if plan.create > 0 || len(plan.remove) > 0 {
-		pods = planClaim(obj, wish.selector, r.work.candidates(obj)).mine
+		pods = r.work.Mine(owner)
 	}
 	now := time.Now()
 	n := countReplicas(wish, pods, now)
-	if err := r.write(ctx, obj, r.report(obj, n, plan, failure, now)); err != nil {
-		return controller.Result{}, errors.Join(failure, err)
+	if status := wish.statusNow(n, plan, failure, now); !equality.Semantic.DeepEqual(status, wish.status) {
+		if err := r.WriteStatus(ctx, r.kind.told(obj, status)); err != nil {
+			return controller.Result{}, errors.Join(failure, err)
+		}
 	}
 	if failure != nil {
 		return controller.Result{}, failure
@@ -191,17 +164,40 @@ func (r *replicas[T]) reconcile(ctx context.Context, key controller.Key) (contro
 	return controller.Result{After: n.after}, nil
 }
 
-// write writes the status of told, unless it is the object itself.
-func (r *replicas[T]) write(ctx context.Context, obj, told T) error {
-	if client.Object(told) == client.Object(obj) {
-		return nil
+// statusNow returns what the status is to be.
+func (r *replicated) statusNow(n replicaCount, plan replicaPlan, failure error, now time.Time) appsv1.ReplicaSetStatus {
+	status := *r.status.DeepCopy()
+	status.Replicas, status.FullyLabeledReplicas, status.ReadyReplicas, status.AvailableReplicas = n.all, n.labeled, n.ready, n.available
+	if r.tellsTerminating {
+		status.TerminatingReplicas = &n.terminating
 	}
-	now, err := r.resource.Update(ctx, r.client, told, "status")
-	switch {
-	case apierrors.IsNotFound(err):
-		return nil // it has been deleted
-	case err != nil:
-		return fmt.Errorf("write status of %s %s/%s: %w", r.resource.Kind, obj.GetNamespace(), obj.GetName(), err)
+	status.ObservedGeneration = r.GetGeneration()
+	conditions := owned.Conditions[appsv1.ReplicaSetCondition]{List: &status.Conditions, Pack: packCondition, Unpack: unpackCondition}
+	switch _, failing := conditions.Find(replicaFailure); {
+	case failure == nil:
+		conditions.Drop(replicaFailure)
+	case !failing:
+		conditions.Set(metav1.Condition{
+			Type: replicaFailure, Status: metav1.ConditionTrue,
+			Reason: plan.failureReason(), Message: failure.Error(), LastTransitionTime: metav1.NewTime(now.Truncate(time.Second)),
+		})
 	}
-	return r.objects.Await(ctx, now.GetResourceVersion())
+	return status
+}
+
+// replicaFailure is the type of the condition that tells of a failure.
+const replicaFailure = string(appsv1.ReplicaSetReplicaFailure)
+
+func packCondition(c metav1.Condition) appsv1.ReplicaSetCondition {
+	return appsv1.ReplicaSetCondition{
+		Type: appsv1.ReplicaSetConditionType(c.Type), Status: corev1.ConditionStatus(c.Status),
+		Reason: c.Reason, Message: c.Message, LastTransitionTime: c.LastTransitionTime,
+	}
+}
+
+func unpackCondition(c appsv1.ReplicaSetCondition) metav1.Condition {
+	return metav1.Condition{
+		Type: string(c.Type), Status: metav1.ConditionStatus(c.Status),
+		Reason: c.Reason, Message: c.Message, LastTransitionTime: c.LastTransitionTime,
+	}
 }

@@ -1,33 +1,50 @@
 package workload
 
 import (
-	"slices"
 	"time"
 
+	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/equality"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 
 	"github.com/sampan-io/sampan/client"
-	"github.com/sampan-io/sampan/client/cache"
-	"github.com/sampan-io/sampan/internal/run"
+	"github.com/sampan-io/sampan/controller/owned"
 )
 
-// newReplication returns what keeps the pods of ReplicationControllers.
-func newReplication(opts Options, pods *cache.Cache[*corev1.Pod]) (*replicas[*corev1.ReplicationController], []run.Task) {
-	r, tasks := newReplicas(opts, "replication-controller", client.ReplicationControllers, pods)
-	r.describe, r.report = describeRC, reportRC
-	return r, tasks
+// replication is the kind ReplicationController. Its status and conditions are those of
+// a ReplicaSet under other names.
+var replication = replicaKind[*corev1.ReplicationController]{
+	name: "replication-controller", resource: client.ReplicationControllers, describe: describeRC,
+	told: func(rc *corev1.ReplicationController, s appsv1.ReplicaSetStatus) *corev1.ReplicationController {
+		told := rc.DeepCopy()
+		told.Status = corev1.ReplicationControllerStatus{
+			Replicas: s.Replicas, FullyLabeledReplicas: s.FullyLabeledReplicas, ReadyReplicas: s.ReadyReplicas,
+			AvailableReplicas: s.AvailableReplicas, ObservedGeneration: s.ObservedGeneration,
+		}
+		for _, c := range s.Conditions {
+			told.Status.Conditions = append(told.Status.Conditions, corev1.ReplicationControllerCondition{
+				Type: corev1.ReplicationControllerConditionType(c.Type), Status: c.Status,
+				Reason: c.Reason, Message: c.Message, LastTransitionTime: c.LastTransitionTime,
+			})
+		}
+		return told
+	},
 }
 
 func describeRC(rc *corev1.ReplicationController) replicated {
 	r := replicated{
-		Object: rc, want: 1, least: time.Duration(rc.Spec.MinReadySeconds) * time.Second,
+		Object: rc, want: int(owned.Size(rc.Spec.Replicas)), least: time.Duration(rc.Spec.MinReadySeconds) * time.Second,
 		selector: selectorOf(rc), template: rc.Spec.Template,
+		status: appsv1.ReplicaSetStatus{
+			Replicas: rc.Status.Replicas, FullyLabeledReplicas: rc.Status.FullyLabeledReplicas, ReadyReplicas: rc.Status.ReadyReplicas,
+			AvailableReplicas: rc.Status.AvailableReplicas, ObservedGeneration: rc.Status.ObservedGeneration,
+		},
 	}
-	if rc.Spec.Replicas != nil {
-		r.want = int(*rc.Spec.Replicas)
+	for _, c := range rc.Status.Conditions {
+		r.status.Conditions = append(r.status.Conditions, appsv1.ReplicaSetCondition{
+			Type: appsv1.ReplicaSetConditionType(c.Type), Status: c.Status,
+			Reason: c.Reason, Message: c.Message, LastTransitionTime: c.LastTransitionTime,
+		})
 	}
 	return r
 }
@@ -43,31 +60,4 @@ func selectorOf(rc *corev1.ReplicationController) labels.Selector {
 		return labels.Nothing()
 	}
 	return labels.SelectorFromSet(set)
-}
-
-func reportRC(rc *corev1.ReplicationController, n replicaCount, plan replicaPlan, failure error, now time.Time) *corev1.ReplicationController {
-	status := *rc.Status.DeepCopy()
-	status.Replicas, status.FullyLabeledReplicas, status.ReadyReplicas, status.AvailableReplicas = n.all, n.labeled, n.ready, n.available
-	status.ObservedGeneration = rc.Generation
-	failing := slices.IndexFunc(status.Conditions, func(c corev1.ReplicationControllerCondition) bool {
-		return c.Type == corev1.ReplicationControllerReplicaFailure
-	})
-	switch {
-	case failure == nil && failing >= 0:
-		status.Conditions = slices.Delete(status.Conditions, failing, failing+1)
-	case failure != nil && failing < 0:
-		status.Conditions = append(status.Conditions, corev1.ReplicationControllerCondition{
-			Type: corev1.ReplicationControllerReplicaFailure, Status: corev1.ConditionTrue,
-			Reason: plan.failureReason(), Message: failure.Error(), LastTransitionTime: metav1.NewTime(now.Truncate(time.Second)),
-		})
-	}
-	if len(status.Conditions) == 0 {
-		status.Conditions = nil
-	}
-	if equality.Semantic.DeepEqual(rc.Status, status) {
-		return rc
-	}
-	told := rc.DeepCopy()
-	told.Status = status
-	return told
 }

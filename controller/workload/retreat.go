@@ -12,6 +12,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/sampan-io/sampan/await"
+	"github.com/sampan-io/sampan/controller/podstate"
 )
 
 // Annotations of a Deployment by which its user asks for more than a plain Deployment
@@ -221,7 +222,7 @@ func (r *rollout) retreat(s *appsv1.DeploymentStatus) *retreat {
 // certainFailure says why a pod of the present template will never work, or "".
 func (r *rollout) certainFailure() string {
 	for _, pod := range r.pods(r.current.set) {
-		if !isActive(pod) {
+		if !podstate.Active(pod) {
 			continue
 		}
 		v, err := await.Judge(await.Ready, await.View{Object: pod})

@@ -2,9 +2,6 @@ package workload
 
 import (
 	"cmp"
-	"encoding/json"
-	"fmt"
-	"hash/fnv"
 	"maps"
 	"slices"
 	"strconv"
@@ -14,7 +11,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/util/rand"
+
+	"github.com/sampan-io/sampan/controller/owned"
 )
 
 // Annotations of Deployments and their ReplicaSets, as kubectl knows them.
@@ -40,21 +38,6 @@ func notCopied(key string) bool {
 		return true
 	}
 	return false
-}
-
-// templateHash returns a short name for a template. A collision count above 0 gives
-// another one.
-func templateHash(t *corev1.PodTemplateSpec, collisions *int32) (string, error) {
-	h := fnv.New32a()
-	text, err := json.Marshal(t)
-	if err != nil {
-		return "", fmt.Errorf("hash of a pod template: %w", err)
-	}
-	_, _ = h.Write(text) // a hash takes everything
-	if collisions != nil {
-		_, _ = fmt.Fprint(h, *collisions)
-	}
-	return rand.SafeEncodeString(strconv.FormatUint(uint64(h.Sum32()), 10)), nil
 }
 
 // bareTemplate returns the template of a set without the label that made it one of
@@ -83,20 +66,20 @@ func revisionOf(annotations map[string]string) int64 {
 
 // newSet returns the ReplicaSet of the present template of d, of size 0.
 func newSet(d *appsv1.Deployment) (*appsv1.ReplicaSet, error) {
-	hash, err := templateHash(&d.Spec.Template, d.Status.CollisionCount)
+	hash, err := owned.TemplateHash(&d.Spec.Template, d.Status.CollisionCount)
 	if err != nil {
 		return nil, err
 	}
 	template := d.Spec.Template.DeepCopy()
-	template.Labels = withKey(template.Labels, hashLabel, hash)
+	template.Labels = owned.With(template.Labels, hashLabel, hash)
 	selector := d.Spec.Selector.DeepCopy()
-	selector.MatchLabels = withKey(selector.MatchLabels, hashLabel, hash)
+	selector.MatchLabels = owned.With(selector.MatchLabels, hashLabel, hash)
 	return &appsv1.ReplicaSet{
 		ObjectMeta: metav1.ObjectMeta{
 			Namespace:       d.Namespace,
 			Name:            d.Name + "-" + hash,
 			Labels:          maps.Clone(template.Labels),
-			OwnerReferences: []metav1.OwnerReference{ownerReference(d)},
+			OwnerReferences: []metav1.OwnerReference{owned.Reference(d)},
 		},
 		Spec: appsv1.ReplicaSetSpec{
 			Replicas:        new(int32(0)),
@@ -105,16 +88,6 @@ func newSet(d *appsv1.Deployment) (*appsv1.ReplicaSet, error) {
 			Template:        *template,
 		},
 	}, nil
-}
-
-// withKey returns a copy of m in which key has the value.
-func withKey(m map[string]string, key, value string) map[string]string {
-	m = maps.Clone(m)
-	if m == nil {
-		m = map[string]string{}
-	}
-	m[key] = value
-	return m
 }
 
 // annotateSet returns the annotations that the set of the present template is to have:

@@ -7,6 +7,8 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
 	"pgregory.net/rapid"
+
+	"github.com/sampan-io/sampan/internal/storytest"
 )
 
 // A fleet is the pods that the sets of a story really have, of which statuses tell with
@@ -62,7 +64,7 @@ func (f fleet) report(set *appsv1.ReplicaSet) {
 // it ends once all pods serve.
 func TestARolloutKeepsItsLimits(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
-		s := newRolloutStory(t)
+		s := newRolloutStory(storytest.NewStory(t))
 		s.setDeployment([]string{"replicas=" + rapid.SampledFrom([]string{"1", "2", "5", "10", "23"}).Draw(rt, "replicas"), "history=2"})
 		shares := []string{"0", "1", "3", "10%", "25%", "100%"}
 		s.d.Spec.Strategy.RollingUpdate = &appsv1.RollingUpdateDeployment{

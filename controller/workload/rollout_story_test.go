@@ -6,7 +6,6 @@ import (
 	"strconv"
 	"strings"
 	"testing"
-	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -15,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/intstr"
 
+	"github.com/sampan-io/sampan/controller/owned"
 	"github.com/sampan-io/sampan/internal/storytest"
 )
 
@@ -33,74 +33,46 @@ import (
 //	show                     the Deployment's annotations and conditions
 //	+DURATION                time passes
 func TestRollouts(t *testing.T) {
-	storytest.Play(t, "testdata/rollouts", func(t *testing.T) func(string) []string {
-		s := newRolloutStory(t)
-		return func(line string) []string {
-			s.said = nil
-			s.do(strings.Fields(line))
-			return s.said
+	storytest.Tell(t, "testdata/rollouts", func(told *storytest.Story) storytest.Commands {
+		s := newRolloutStory(told)
+		return storytest.Commands{
+			"deployment": s.setDeployment,
+			"plan":       func([]string) { s.plan() },
+			"obey":       func([]string) { s.obey() },
+			"serve": func(words []string) {
+				n, err := strconv.Atoi(words[1])
+				if err != nil {
+					s.T.Fatal(err)
+				}
+				s.serve(s.set(words[0]), int32(n))
+			},
+			"fail": func(words []string) {
+				s.set(words[0]).Status.Conditions = []appsv1.ReplicaSetCondition{{
+					Type: appsv1.ReplicaSetReplicaFailure, Status: corev1.ConditionTrue, Reason: "FailedCreate", Message: strings.Join(words[1:], " "),
+				}}
+			},
+			"break": func(words []string) {
+				s.addPod(s.set(words[0])).Status.ContainerStatuses = []corev1.ContainerStatus{{Name: "c", State: corev1.ContainerState{
+					Waiting: &corev1.ContainerStateWaiting{Reason: "InvalidImageName", Message: "no such name"},
+				}}}
+			},
+			"leave": func(words []string) { s.addPod(s.set(words[0])) },
+			"gone":  func(words []string) { s.pods[s.set(words[0]).UID] = nil },
+			"roll":  func([]string) { s.roll() },
+			"show":  func([]string) { s.show() },
 		}
 	})
 }
 
 type rolloutStory struct {
-	t    *testing.T
-	now  time.Time
+	*storytest.Story
 	d    *appsv1.Deployment
 	sets []*appsv1.ReplicaSet
 	pods map[types.UID][]*corev1.Pod
-	said []string
 }
 
-func newRolloutStory(t *testing.T) *rolloutStory {
-	return &rolloutStory{t: t, now: time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC), pods: map[types.UID][]*corev1.Pod{}}
-}
-
-func (s *rolloutStory) say(format string, args ...any) {
-	s.said = append(s.said, fmt.Sprintf(format, args...))
-}
-
-func (s *rolloutStory) do(words []string) {
-	switch {
-	case len(words) == 0:
-	case words[0] == "deployment":
-		s.setDeployment(words[1:])
-	case words[0] == "plan":
-		s.plan()
-	case words[0] == "obey":
-		s.obey()
-	case words[0] == "serve":
-		n, err := strconv.Atoi(words[2])
-		if err != nil {
-			s.t.Fatal(err)
-		}
-		s.serve(s.set(words[1]), int32(n))
-	case words[0] == "fail":
-		s.set(words[1]).Status.Conditions = []appsv1.ReplicaSetCondition{{
-			Type: appsv1.ReplicaSetReplicaFailure, Status: corev1.ConditionTrue, Reason: "FailedCreate", Message: strings.Join(words[2:], " "),
-		}}
-	case words[0] == "break":
-		pod := s.addPod(s.set(words[1]))
-		pod.Status.ContainerStatuses = []corev1.ContainerStatus{{Name: "c", State: corev1.ContainerState{
-			Waiting: &corev1.ContainerStateWaiting{Reason: "InvalidImageName", Message: "no such name"},
-		}}}
-	case words[0] == "leave":
-		s.addPod(s.set(words[1]))
-	case words[0] == "gone":
-		s.pods[s.set(words[1]).UID] = nil
-	case words[0] == "roll":
-		s.roll()
-	case words[0] == "show":
-		s.show()
-	case strings.HasPrefix(words[0], "+"):
-		d, err := time.ParseDuration(words[0][1:])
-		if err != nil {
-			s.t.Fatal(err)
-		}
-		s.now = s.now.Add(d)
-	default:
-		s.t.Fatalf("unknown command %q", words[0])
-	}
+func newRolloutStory(told *storytest.Story) *rolloutStory {
+	return &rolloutStory{Story: told, pods: map[types.UID][]*corev1.Pod{}}
 }
 
 func (s *rolloutStory) addPod(set *appsv1.ReplicaSet) *corev1.Pod {
@@ -114,7 +86,7 @@ func imageOf(set *appsv1.ReplicaSet) string { return set.Spec.Template.Spec.Cont
 func (s *rolloutStory) set(image string) *appsv1.ReplicaSet {
 	i := slices.IndexFunc(s.sets, func(set *appsv1.ReplicaSet) bool { return imageOf(set) == image })
 	if i < 0 {
-		s.t.Fatalf("no set of image %s", image)
+		s.T.Fatalf("no set of image %s", image)
 	}
 	s.sets[i] = s.sets[i].DeepCopy()
 	return s.sets[i]
@@ -136,8 +108,8 @@ func (s *rolloutStory) setDeployment(words []string) {
 	d := s.d.DeepCopy()
 	d.Generation++
 	s.d = d
-	annotate := func(key, value string) { d.Annotations = withKey(d.Annotations, key, value) }
-	pairs(s.t, words, func(name, value string, n int32) {
+	annotate := func(key, value string) { d.Annotations = owned.With(d.Annotations, key, value) }
+	storytest.Pairs(words, func(name, value string, n int32) {
 		switch name {
 		case "replicas":
 			d.Spec.Replicas = &n
@@ -162,9 +134,9 @@ func (s *rolloutStory) setDeployment(words []string) {
 		case "cause":
 			annotate("kubernetes.io/change-cause", value)
 		case "deleted":
-			d.DeletionTimestamp = &metav1.Time{Time: s.now}
+			d.DeletionTimestamp = &metav1.Time{Time: s.Now}
 		default:
-			s.t.Fatalf("unknown field %q of a deployment", name)
+			s.T.Fatalf("unknown field %q of a deployment", name)
 		}
 	})
 }
@@ -187,14 +159,14 @@ func (s *rolloutStory) serve(set *appsv1.ReplicaSet, n int32) {
 }
 
 func (s *rolloutStory) look() *rollout {
-	return newRollout(s.d, s.sets, func(set *appsv1.ReplicaSet) []*corev1.Pod { return s.pods[set.UID] }, s.now)
+	return newRollout(s.d, s.sets, func(set *appsv1.ReplicaSet) []*corev1.Pod { return s.pods[set.UID] }, s.Now)
 }
 
 // plan does what reconcile does, and tells it. It reports whether anything was different.
 func (s *rolloutStory) plan() (different bool) {
 	r := s.look()
 	if err := r.plan(); err != nil {
-		s.t.Fatal(err)
+		s.T.Fatal(err)
 	}
 	made := attempt{}
 	for _, p := range r.parts() {
@@ -203,18 +175,18 @@ func (s *rolloutStory) plan() (different bool) {
 			set := p.set
 			set.Spec.Replicas, set.Annotations = &p.size, p.annotations
 			set.UID, set.Generation = types.UID(set.Name), 1
-			set.CreationTimestamp = metav1.NewTime(s.now)
+			set.CreationTimestamp = metav1.NewTime(s.Now)
 			s.sets = append(s.sets, set)
 			made.name = set.Name
-			s.say("%s new: %d (revision %d)", imageOf(set), p.size, revisionOf(p.annotations))
+			s.Say("%s new: %d (revision %d)", imageOf(set), p.size, revisionOf(p.annotations))
 			different = true
 		case set != nil:
 			if p.size != sizeOf(p.set) {
 				set.Generation++
-				s.say("%s: %d to %d", imageOf(set), sizeOf(p.set), p.size)
+				s.Say("%s: %d to %d", imageOf(set), sizeOf(p.set), p.size)
 			}
 			if a, b := revisionOf(p.set.Annotations), revisionOf(p.annotations); a != b {
-				s.say("%s: revision %d to %d", imageOf(set), a, b)
+				s.Say("%s: revision %d to %d", imageOf(set), a, b)
 			}
 			i := slices.IndexFunc(s.sets, func(one *appsv1.ReplicaSet) bool { return one.UID == set.UID })
 			s.sets[i] = set
@@ -227,10 +199,10 @@ func (s *rolloutStory) plan() (different bool) {
 	}
 	status, after := now.status(made)
 	if back := now.retreat(&status); back != nil {
-		s.say("back to %s: %s", imageOf(back.to), back.note.Message)
+		s.Say("back to %s: %s", imageOf(back.to), back.note.Message)
 		d, err := back.apply(s.d)
 		if err != nil {
-			s.t.Fatal(err)
+			s.T.Fatal(err)
 		}
 		d.Generation++
 		s.d = d
@@ -240,19 +212,19 @@ func (s *rolloutStory) plan() (different bool) {
 	if told != s.d {
 		different = true
 		if !equality.Semantic.DeepEqual(told.Status, s.d.Status) {
-			s.say("%s", s.status(&told.Status))
+			s.Say("%s", s.status(&told.Status))
 		}
 		s.d = told
 	}
 	if s.d.DeletionTimestamp == nil && (s.d.Spec.Paused || now.complete(&status)) {
 		for _, set := range outdated(s.d, now.old) {
-			s.say("forget %s", imageOf(set))
+			s.Say("forget %s", imageOf(set))
 			s.sets = slices.DeleteFunc(s.sets, func(one *appsv1.ReplicaSet) bool { return one == set })
 			different = true
 		}
 	}
 	if after > 0 {
-		s.say("look again in %v", after)
+		s.Say("look again in %v", after)
 	}
 	return different
 }
@@ -278,11 +250,9 @@ func (s *rolloutStory) sizes() string {
 }
 
 func (s *rolloutStory) roll() {
-	for range 100 {
-		kept := s.said
-		different := s.plan()
-		s.said = kept
-		s.say("%s", s.sizes())
+	s.Roll(func() (different bool) {
+		s.Quietly(func() { different = s.plan() })
+		s.Say("%s", s.sizes())
 		s.obey()
 		for _, set := range s.sets {
 			if set.Status.AvailableReplicas != sizeOf(set) {
@@ -290,17 +260,13 @@ func (s *rolloutStory) roll() {
 			}
 			s.serve(s.set(imageOf(set)), sizeOf(set))
 		}
-		if !different {
-			s.said = slices.Compact(s.said)
-			return
-		}
-	}
-	s.t.Fatalf("the rollout does not end")
+		return different
+	})
 }
 
 func (s *rolloutStory) show() {
 	for _, c := range s.d.Status.Conditions {
-		s.say("%s=%s %s: %s", c.Type, c.Status, c.Reason, c.Message)
+		s.Say("%s=%s %s: %s", c.Type, c.Status, c.Reason, c.Message)
 	}
 	for _, key := range slices.Sorted(func(yield func(string) bool) {
 		for k := range s.d.Annotations {
@@ -309,6 +275,6 @@ func (s *rolloutStory) show() {
 			}
 		}
 	}) {
-		s.say("%s: %s", key, s.d.Annotations[key])
+		s.Say("%s: %s", key, s.d.Annotations[key])
 	}
 }

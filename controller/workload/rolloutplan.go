@@ -10,7 +10,9 @@ import (
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/util/intstr"
+
+	"github.com/sampan-io/sampan/controller/owned"
+	"github.com/sampan-io/sampan/controller/podstate"
 )
 
 // A part is one ReplicaSet of a Deployment and what is to become of it.
@@ -108,23 +110,11 @@ func margins(d *appsv1.Deployment, want int32) (surge, unavailable int32) {
 	if d.Spec.Strategy.Type != appsv1.RollingUpdateDeploymentStrategyType || rolling == nil {
 		return 0, 0
 	}
-	surge, unavailable = share(rolling.MaxSurge, want, true), share(rolling.MaxUnavailable, want, false)
+	surge, unavailable = owned.Share(rolling.MaxSurge, want, true), owned.Share(rolling.MaxUnavailable, want, false)
 	if surge == 0 && unavailable == 0 {
 		unavailable = 1
 	}
 	return surge, min(unavailable, want)
-}
-
-// share returns a number, or a percentage of all.
-func share(v *intstr.IntOrString, all int32, up bool) int32 {
-	if v == nil {
-		return 0
-	}
-	n, err := intstr.GetScaledValueFromIntOrPercent(v, int(all), up)
-	if err != nil {
-		return 0 // the API server lets only numbers and percentages through
-	}
-	return int32(min(n, math.MaxInt32))
 }
 
 // plan decides about the sizes and annotations of all sets. It does nothing for a
@@ -171,7 +161,7 @@ func (r *rollout) begin() error {
 func (r *rollout) resize(p *part, size int32) {
 	p.size = max(0, size)
 	surge, _ := margins(r.d, r.want())
-	p.annotations = withKey(p.annotations, desiredAnnotation, strconv.Itoa(int(r.want())))
+	p.annotations = owned.With(p.annotations, desiredAnnotation, strconv.Itoa(int(r.want())))
 	p.annotations[maxAnnotation] = strconv.Itoa(int(r.want() + surge))
 }
 
@@ -224,7 +214,7 @@ func (r *rollout) recreate() error {
 			r.resize(p, 0)
 			left = true
 		}
-		left = left || slices.ContainsFunc(r.pods(p.set), func(pod *corev1.Pod) bool { return !isFinished(pod) })
+		left = left || slices.ContainsFunc(r.pods(p.set), func(pod *corev1.Pod) bool { return !podstate.Finished(pod) })
 	}
 	if left {
 		return nil

@@ -4,10 +4,8 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
-	"strconv"
 	"strings"
 	"testing"
-	"time"
 
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -15,6 +13,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/sampan-io/sampan/controller/owned"
 	"github.com/sampan-io/sampan/internal/storytest"
 )
 
@@ -29,72 +28,38 @@ import (
 //
 // Run with -update after a change, then read the diff: it is the review.
 func TestStories(t *testing.T) {
-	storytest.Play(t, "testdata", func(t *testing.T) func(string) []string {
-		s := &story{now: time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)}
-		return func(line string) []string {
-			s.said = nil
-			s.do(t, strings.Fields(line))
-			return s.said
+	storytest.Tell(t, "testdata", func(told *storytest.Story) storytest.Commands {
+		s := &story{Story: told}
+		return storytest.Commands{
+			"job": s.setJob,
+			"rc":  s.setRC,
+			"pod": func(words []string) { s.setPod(words[0], words[1], words[2:]) },
+			"plan": func([]string) {
+				if s.job != nil {
+					s.planJob()
+				} else {
+					s.planRC()
+				}
+			},
 		}
 	})
 }
 
 type story struct {
-	now  time.Time
+	*storytest.Story
 	job  *batchv1.Job
 	rc   *corev1.ReplicationController
 	pods []*corev1.Pod
 	made int
-	said []string // in answer to the present line
 }
 
-func (s *story) do(t *testing.T, words []string) {
-	switch {
-	case len(words) == 0:
-	case words[0] == "job":
-		s.setJob(t, words[1:])
-	case words[0] == "rc":
-		s.setRC(t, words[1:])
-	case words[0] == "pod":
-		s.setPod(t, words[1], words[2], words[3:])
-	case words[0] == "plan" && s.job != nil:
-		s.planJob()
-	case words[0] == "plan":
-		s.planRC()
-	case strings.HasPrefix(words[0], "+"):
-		d, err := time.ParseDuration(words[0][1:])
-		if err != nil {
-			t.Fatal(err)
-		}
-		s.now = s.now.Add(d)
-	default:
-		t.Fatalf("unknown command %q", words[0])
-	}
-}
-
-func (s *story) say(format string, args ...any) {
-	s.said = append(s.said, fmt.Sprintf(format, args...))
-}
-
-// pairs yields the name=value words.
-func pairs(t *testing.T, words []string, f func(name, value string, n int32)) {
-	for _, w := range words {
-		name, value, _ := strings.Cut(w, "=")
-		n, err := strconv.ParseInt(cmp.Or(value, "0"), 10, 32)
-		if err != nil {
-			n = 0
-		}
-		f(name, value, int32(n))
-	}
-}
-
-func (s *story) setJob(t *testing.T, words []string) {
+func (s *story) setJob(words []string) {
 	if s.job == nil {
-		s.job = &batchv1.Job{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "job", UID: "job", CreationTimestamp: metav1.NewTime(s.now)}}
+		s.job = &batchv1.Job{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "job", UID: "job", CreationTimestamp: metav1.NewTime(s.Now)}}
 		s.job.Spec.Template.Spec.RestartPolicy = corev1.RestartPolicyNever
 	}
 	spec := &s.job.Spec
-	pairs(t, words, func(name, value string, n int32) {
+	storytest.Pairs(words, func(name, value string, n int32) {
 		long, is := int64(n), value == "true"
 		switch name {
 		case "parallelism":
@@ -118,14 +83,14 @@ func (s *story) setJob(t *testing.T, words []string) {
 		case "restart":
 			spec.Template.Spec.RestartPolicy = corev1.RestartPolicy(value)
 		case "deleted":
-			s.job.DeletionTimestamp = &metav1.Time{Time: s.now}
+			s.job.DeletionTimestamp = &metav1.Time{Time: s.Now}
 		default:
-			t.Fatalf("unknown field %q of a job", name)
+			s.T.Fatalf("unknown field %q of a job", name)
 		}
 	})
 }
 
-func (s *story) setRC(t *testing.T, words []string) {
+func (s *story) setRC(words []string) {
 	if s.rc == nil {
 		labels := map[string]string{"app": "rc"}
 		s.rc = &corev1.ReplicationController{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "rc", UID: "rc"}}
@@ -133,31 +98,31 @@ func (s *story) setRC(t *testing.T, words []string) {
 		s.rc.Spec.Template = &corev1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: labels}}
 	}
 	s.rc.Generation++
-	pairs(t, words, func(name, _ string, n int32) {
+	storytest.Pairs(words, func(name, _ string, n int32) {
 		switch name {
 		case "replicas":
 			s.rc.Spec.Replicas = &n
 		case "minReadySeconds":
 			s.rc.Spec.MinReadySeconds = n
 		case "deleted":
-			s.rc.DeletionTimestamp = &metav1.Time{Time: s.now}
+			s.rc.DeletionTimestamp = &metav1.Time{Time: s.Now}
 		default:
-			t.Fatalf("unknown field %q of an rc", name)
+			s.T.Fatalf("unknown field %q of an rc", name)
 		}
 	})
 }
 
-func (s *story) setPod(t *testing.T, name, state string, words []string) {
+func (s *story) setPod(name, state string, words []string) {
 	i := slices.IndexFunc(s.pods, func(p *corev1.Pod) bool { return p.Name == name })
 	if i < 0 {
 		s.pods = append(s.pods, &corev1.Pod{ObjectMeta: metav1.ObjectMeta{
-			Namespace: "default", Name: name, UID: types.UID(name), CreationTimestamp: metav1.NewTime(s.now), Labels: map[string]string{"app": "rc"},
+			Namespace: "default", Name: name, UID: types.UID(name), CreationTimestamp: metav1.NewTime(s.Now), Labels: map[string]string{"app": "rc"},
 		}})
 		i = len(s.pods) - 1
 	}
 	pod := s.pods[i].DeepCopy()
 	s.pods[i] = pod
-	at := metav1.NewTime(s.now)
+	at := metav1.NewTime(s.Now)
 	ready := func(status corev1.ConditionStatus) {
 		pod.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodReady, Status: status, LastTransitionTime: at}}
 	}
@@ -190,9 +155,9 @@ func (s *story) setPod(t *testing.T, name, state string, words []string) {
 	case "gone":
 		s.pods = slices.Delete(s.pods, i, i+1)
 	default:
-		t.Fatalf("unknown state %q of a pod", state)
+		s.T.Fatalf("unknown state %q of a pod", state)
 	}
-	pairs(t, words, func(name, value string, n int32) {
+	storytest.Pairs(words, func(name, value string, n int32) {
 		switch name {
 		case "node":
 			pod.Spec.NodeName = value
@@ -203,7 +168,7 @@ func (s *story) setPod(t *testing.T, name, state string, words []string) {
 		case "restarts":
 			pod.Status.ContainerStatuses = []corev1.ContainerStatus{{RestartCount: n}}
 		default:
-			t.Fatalf("unknown field %q of a pod", name)
+			s.T.Fatalf("unknown field %q of a pod", name)
 		}
 	})
 }
@@ -217,30 +182,30 @@ func names(pods []*corev1.Pod) string {
 }
 
 func (s *story) planJob() {
-	plan := planJob(s.job, s.pods, s.now)
+	plan := planJob(s.job, s.pods, s.Now)
 	for _, index := range plan.create {
 		pod := jobPod(s.job, index)
 		pod.Name = fmt.Sprintf("p%d", s.made)
 		s.made++
 		pod.UID = types.UID(pod.Name)
-		pod.CreationTimestamp = metav1.NewTime(s.now)
+		pod.CreationTimestamp = metav1.NewTime(s.Now)
 		pod.Status.Phase = corev1.PodPending
 		s.pods = append(s.pods, pod)
 		if index >= 0 {
-			s.say("create %s for index %d", pod.Name, index)
+			s.Say("create %s for index %d", pod.Name, index)
 		} else {
-			s.say("create %s", pod.Name)
+			s.Say("create %s", pod.Name)
 		}
 	}
 	if len(plan.create) > 0 { // as reconcile does
-		plan = planJob(s.job, s.pods, s.now)
+		plan = planJob(s.job, s.pods, s.Now)
 	}
 	if !equality.Semantic.DeepEqual(plan.status, s.job.Status) {
-		s.say("status %s", s.jobStatus(plan.status))
+		s.Say("status %s", s.jobStatus(plan.status))
 		s.job = s.job.DeepCopy()
 		s.job.Status = plan.status
 		for _, e := range plan.events {
-			s.say("event %s %s: %s", e.kind, e.reason, e.message)
+			s.Say("event %s %s: %s", e.kind, e.reason, e.message)
 		}
 	}
 	untrack := func(name string, f func(*corev1.Pod)) {
@@ -253,22 +218,22 @@ func (s *story) planJob() {
 		}
 	}
 	if len(plan.release) > 0 {
-		s.say("release %s", names(plan.release))
+		s.Say("release %s", names(plan.release))
 		for _, p := range plan.release {
 			untrack(p.Name, func(*corev1.Pod) {})
 		}
 	}
 	if len(plan.remove) > 0 {
-		s.say("remove %s", names(plan.remove))
+		s.Say("remove %s", names(plan.remove))
 		for _, p := range plan.remove {
-			untrack(p.Name, func(p *corev1.Pod) { p.DeletionTimestamp = &metav1.Time{Time: s.now} })
+			untrack(p.Name, func(p *corev1.Pod) { p.DeletionTimestamp = &metav1.Time{Time: s.Now} })
 		}
 	}
 	if plan.after > 0 {
-		s.say("look again in %v", plan.after)
+		s.Say("look again in %v", plan.after)
 	}
-	if left, limited := expiry(s.job, s.now); limited {
-		s.say("expires in %v", left)
+	if left, limited := expiry(s.job, s.Now); limited {
+		s.Say("expires in %v", left)
 	}
 }
 
@@ -297,31 +262,31 @@ func (s *story) jobStatus(st batchv1.JobStatus) string {
 }
 
 func (s *story) planRC() {
-	plan := planReplicas(describeRC(s.rc), s.pods, nil, s.now)
+	plan := planReplicas(describeRC(s.rc), s.pods, nil, s.Now)
 	for range plan.create {
-		pod := podFrom(s.rc, s.rc.Spec.Template)
+		pod := owned.PodFrom(s.rc, s.rc.Spec.Template)
 		pod.Name = fmt.Sprintf("p%d", s.made)
 		s.made++
 		pod.UID = types.UID(pod.Name)
-		pod.CreationTimestamp = metav1.NewTime(s.now)
+		pod.CreationTimestamp = metav1.NewTime(s.Now)
 		pod.Status.Phase = corev1.PodPending
 		s.pods = append(s.pods, pod)
-		s.say("create %s", pod.Name)
+		s.Say("create %s", pod.Name)
 	}
 	if len(plan.remove) > 0 {
-		s.say("remove %s", names(plan.remove))
+		s.Say("remove %s", names(plan.remove))
 		for _, gone := range plan.remove {
 			s.pods = slices.DeleteFunc(s.pods, func(p *corev1.Pod) bool { return p.Name == gone.Name })
 		}
 	}
-	count := countReplicas(describeRC(s.rc), s.pods, s.now)
-	if told := reportRC(s.rc, count, plan, nil, s.now); told != s.rc {
-		s.rc = told
-		status := told.Status
-		s.say("status replicas=%d labeled=%d ready=%d available=%d observed=%d",
+	wish := describeRC(s.rc)
+	count := countReplicas(wish, s.pods, s.Now)
+	if status := wish.statusNow(count, plan, nil, s.Now); !equality.Semantic.DeepEqual(status, wish.status) {
+		s.rc = replication.told(s.rc, status)
+		s.Say("status replicas=%d labeled=%d ready=%d available=%d observed=%d",
 			status.Replicas, status.FullyLabeledReplicas, status.ReadyReplicas, status.AvailableReplicas, status.ObservedGeneration)
 	}
 	if count.after > 0 {
-		s.say("look again in %v", count.after)
+		s.Say("look again in %v", count.after)
 	}
 }

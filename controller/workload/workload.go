@@ -4,11 +4,11 @@ import (
 	"log/slog"
 	"slices"
 
-	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/sampan-io/sampan/client"
 	"github.com/sampan-io/sampan/client/cache"
+	"github.com/sampan-io/sampan/controller/owned"
 	"github.com/sampan-io/sampan/internal/run"
 )
 
@@ -27,29 +27,10 @@ func Tasks(opts Options) []run.Task {
 	}
 	var caches run.Task
 	opts.Caches, caches = opts.Caches.Or(opts.Client, opts.Log)
-	pods := cache.Of(opts.Caches, client.Pods, ownedIndexes[*corev1.Pod]())
-	replication, replicationTasks := newReplication(opts, pods)
-	sets, setTasks := newReplicaSets(opts, pods)
-	deployments, deploymentTasks := newDeployments(opts, sets.objects, pods)
-	revisions := cache.Of(opts.Caches, client.ControllerRevisions, ownedIndexes[*appsv1.ControllerRevision]())
-	stateful, statefulTasks := newStatefulSets(opts, pods, revisions)
-	daemons, daemonTasks := newDaemonSets(opts, pods, revisions)
-	jobs, jobTasks := newJobs(opts, pods)
-	pods.Subscribe(func(before, after *corev1.Pod) {
-		replication.podChanged(before, after)
-		sets.podChanged(before, after)
-		deployments.podChanged(before, after)
-		stateful.podChanged(before, after)
-		daemons.podChanged(before, after)
-		jobs.podChanged(before, after)
-	})
-	return slices.Concat(
-		[]run.Task{caches},
-		replicationTasks,
-		setTasks,
-		deploymentTasks,
-		statefulTasks,
-		daemonTasks,
-		jobTasks,
-	)
+	pods := cache.Of(opts.Caches, client.Pods, owned.Indexes[*corev1.Pod]())
+	rcs := newReplicas(opts, replication, pods)
+	sets := newReplicas(opts, replicaSets, pods)
+	deployments := newDeployments(opts, sets.Objects, pods)
+	jobs := newJobs(opts, pods)
+	return slices.Concat([]run.Task{caches}, rcs.Tasks(), sets.Tasks(), deployments.Tasks(), jobs.tasks())
 }

@@ -9,42 +9,9 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/sampan-io/sampan/controller/podstate"
 )
-
-// isActive says that a pod does or will do its work: it has not ended and is not to
-// be deleted.
-func isActive(pod *corev1.Pod) bool { return !isFinished(pod) && pod.DeletionTimestamp == nil }
-
-func isFinished(pod *corev1.Pod) bool {
-	return pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed
-}
-
-// condition returns the condition of that type, or nil.
-func condition(pod *corev1.Pod, kind corev1.PodConditionType) *corev1.PodCondition {
-	for i := range pod.Status.Conditions {
-		if c := &pod.Status.Conditions[i]; c.Type == kind {
-			return c
-		}
-	}
-	return nil
-}
-
-func isReady(pod *corev1.Pod) bool {
-	c := condition(pod, corev1.PodReady)
-	return c != nil && c.Status == corev1.ConditionTrue
-}
-
-// availableIn returns how long it is until a ready pod has been so for min; 0 means
-// that it is available, less than 0 that it is not ready.
-func availableIn(pod *corev1.Pod, least time.Duration, now time.Time) time.Duration {
-	if !isReady(pod) {
-		return -1
-	}
-	if least == 0 {
-		return 0
-	}
-	return max(0, condition(pod, corev1.PodReady).LastTransitionTime.Add(least).Sub(now))
-}
 
 // expendable orders pods by which is to go first when there are too many, as users of
 // Kubernetes know it: what serves least, costs least and is youngest goes
@@ -52,16 +19,16 @@ func availableIn(pod *corev1.Pod, least time.Duration, now time.Time) time.Durat
 func expendable(pods, neighbours []*corev1.Pod, now time.Time) []*corev1.Pod {
 	perNode := map[string]int{}
 	for _, p := range slices.Concat(pods, neighbours) {
-		if isActive(p) {
+		if podstate.Active(p) {
 			perNode[p.Spec.NodeName]++
 		}
 	}
 	pods = slices.Clone(pods)
 	slices.SortStableFunc(pods, func(a, b *corev1.Pod) int {
 		return cmp.Or(
-			boolFirst(a.Spec.NodeName == "", b.Spec.NodeName == ""),
+			podstate.First(a.Spec.NodeName == "", b.Spec.NodeName == ""),
 			cmp.Compare(phaseRank(a), phaseRank(b)),
-			boolFirst(!isReady(a), !isReady(b)),
+			podstate.First(!podstate.Ready(a), !podstate.Ready(b)),
 			cmp.Compare(deletionCost(a), deletionCost(b)),
 			cmp.Compare(perNode[b.Spec.NodeName], perNode[a.Spec.NodeName]),
 			younger(readySince(a), readySince(b), a, b, now),
@@ -71,16 +38,6 @@ func expendable(pods, neighbours []*corev1.Pod, now time.Time) []*corev1.Pod {
 		)
 	})
 	return pods
-}
-
-func boolFirst(a, b bool) int {
-	switch {
-	case a && !b:
-		return -1
-	case b && !a:
-		return 1
-	}
-	return 0
 }
 
 func phaseRank(pod *corev1.Pod) int {
@@ -104,7 +61,7 @@ func deletionCost(pod *corev1.Pod) int32 {
 }
 
 func readySince(pod *corev1.Pod) metav1.Time {
-	if c := condition(pod, corev1.PodReady); c != nil && c.Status == corev1.ConditionTrue {
+	if c := podstate.Condition(pod, corev1.PodReady); c != nil && c.Status == corev1.ConditionTrue {
 		return c.LastTransitionTime
 	}
 	return metav1.Time{}

@@ -1,4 +1,4 @@
-package workload_test
+package fleet_test
 
 import (
 	"testing"
@@ -12,6 +12,7 @@ import (
 
 	"github.com/sampan-io/sampan/client"
 	"github.com/sampan-io/sampan/client/clienttest"
+	"github.com/sampan-io/sampan/controller/controllertest"
 )
 
 func daemonSet() *appsv1.DaemonSet {
@@ -43,12 +44,12 @@ func theDaemonSet(s *clienttest.Server) *appsv1.DaemonSet {
 
 func TestADaemonSetFollowsTheNodes(t *testing.T) {
 	controlling(t, func(t *testing.T, s *clienttest.Server) {
-		serveAll(t, s)
+		controllertest.ServeAll(t, s)
 		if st := theDaemonSet(s).Status; st.DesiredNumberScheduled != 2 || st.NumberAvailable != 2 || st.UpdatedNumberScheduled != 2 {
 			t.Errorf("status = %+v", st)
 		}
 		s.Set(t, node("c"))
-		serveAll(t, s)
+		controllertest.ServeAll(t, s)
 		if st := theDaemonSet(s).Status; st.NumberAvailable != 3 {
 			t.Errorf("status = %+v after a third node came", st)
 		}
@@ -58,7 +59,7 @@ func TestADaemonSetFollowsTheNodes(t *testing.T) {
 			if _, err := client.DaemonSets.Update(t.Context(), s, set, ""); err != nil {
 				t.Fatal(err)
 			}
-			serveAll(t, s)
+			controllertest.ServeAll(t, s)
 		}
 		if st := theDaemonSet(s).Status; st.NumberAvailable != 3 || st.UpdatedNumberScheduled != 3 {
 			t.Errorf("status = %+v after two updates", st)
@@ -82,10 +83,10 @@ func TestANodeWhosePodsFailIsSpared(t *testing.T) {
 		made := 0
 		for range 8 {
 			synctest.Wait()
-			for _, p := range active(s) {
+			for _, p := range controllertest.Active(s) {
 				if p.Status.Phase != corev1.PodFailed {
 					made++
-					become(t, s, p, corev1.PodFailed, false)
+					controllertest.Become(t, s, p, corev1.PodFailed, false)
 				}
 			}
 			synctest.Wait()

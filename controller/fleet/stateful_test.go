@@ -1,20 +1,33 @@
-package workload_test
+package fleet_test
 
 import (
-	"context"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"go.uber.org/goleak"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/sampan-io/sampan/client"
+	"github.com/sampan-io/sampan/client/cache"
 	"github.com/sampan-io/sampan/client/clienttest"
-	"github.com/sampan-io/sampan/controller/workload"
+	"github.com/sampan-io/sampan/controller/controllertest"
+	"github.com/sampan-io/sampan/controller/fleet"
 	"github.com/sampan-io/sampan/internal/run"
 )
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// tasks are the controllers under test.
+func tasks(c client.Interface, caches *cache.Shared) []run.Task {
+	return fleet.Tasks(fleet.Options{Client: c, Caches: caches})
+}
+
+func controlling(t *testing.T, f func(t *testing.T, s *clienttest.Server), objs ...client.Object) {
+	controllertest.Controlling(t, tasks, f, objs...)
+}
 
 func statefulSet(replicas int32) *appsv1.StatefulSet {
 	labels := map[string]string{"app": "db"}
@@ -47,11 +60,11 @@ func setSetImage(t *testing.T, s *clienttest.Server, image string) {
 
 func TestAStatefulSetKeepsItsHistory(t *testing.T) {
 	controlling(t, func(t *testing.T, s *clienttest.Server) {
-		serveAll(t, s)
+		controllertest.ServeAll(t, s)
 		first := theSet(s).Status.CurrentRevision
 		for _, image := range []string{"v2", "v3"} {
 			setSetImage(t, s, image)
-			serveAll(t, s)
+			controllertest.ServeAll(t, s)
 		}
 		st := theSet(s).Status
 		if st.UpdatedReplicas != 2 || st.AvailableReplicas != 2 || st.CurrentRevision != st.UpdateRevision || st.CurrentRevision == first {
@@ -61,8 +74,8 @@ func TestAStatefulSetKeepsItsHistory(t *testing.T) {
 			t.Errorf("%d revisions, want the present one and one before it", n)
 		}
 		setSetImage(t, s, "v2")
-		serveAll(t, s)
-		for _, p := range active(s) {
+		controllertest.ServeAll(t, s)
+		for _, p := range controllertest.Active(s) {
 			if p.Spec.Containers[0].Image != "v2" {
 				t.Errorf("pod %s has image %s", p.Name, p.Spec.Containers[0].Image)
 			}
@@ -86,7 +99,7 @@ func TestAPodThatIsInTheWayIsWaitedFor(t *testing.T) {
 	foreign := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "db-0", Labels: map[string]string{"app": "other"}}}
 	controlling(t, func(t *testing.T, s *clienttest.Server) {
 		synctest.Wait()
-		if n := len(active(s)); n != 1 {
+		if n := len(controllertest.Active(s)); n != 1 {
 			t.Errorf("%d pods, want the foreign one alone", n)
 		}
 		s.Remove(t, clienttest.Find(s, client.Pods, "default", "db-0"))
@@ -98,31 +111,79 @@ func TestAPodThatIsInTheWayIsWaitedFor(t *testing.T) {
 	}, statefulSet(1), foreign)
 }
 
+// TestClaimsAreMadeOnceWhateverCrashesWhen grows a set with claims, and crashes.
+func TestClaimsAreMadeOnceWhateverCrashesWhen(t *testing.T) {
+	set := statefulSet(1)
+	set.Spec.VolumeClaimTemplates = []corev1.PersistentVolumeClaim{{ObjectMeta: metav1.ObjectMeta{Name: "data"}}, {ObjectMeta: metav1.ObjectMeta{Name: "log"}}}
+	controllertest.CrashAnywhere(
+		t, tasks, 12, func() []client.Object { return []client.Object{set.DeepCopy()} },
+		func(t *testing.T, s *clienttest.Server) {
+			larger := theSet(s).DeepCopy()
+			*larger.Spec.Replicas = 3
+			if _, err := client.StatefulSets.Update(t.Context(), s, larger, ""); err != nil {
+				t.Fatal(err)
+			}
+		},
+		func(t *testing.T, s *clienttest.Server) {
+			claims := clienttest.All(s, client.PersistentVolumeClaims, "default")
+			if len(claims) != 6 || theSet(s).Status.AvailableReplicas != 3 {
+				t.Errorf("%d claims, status = %+v, want 6 and 3 available", len(claims), theSet(s).Status)
+			}
+			for _, c := range claims {
+				if len(c.OwnerReferences) != 0 || c.Labels["app"] != "db" {
+					t.Errorf("claim %s has owners %v and labels %v", c.Name, c.OwnerReferences, c.Labels)
+				}
+			}
+		},
+	)
+}
+
+// TestAClaimThatGoesIsWaitedFor deletes a pod whose claim is being deleted.
+func TestAClaimThatGoesIsWaitedFor(t *testing.T) {
+	set := statefulSet(1)
+	set.Spec.VolumeClaimTemplates = []corev1.PersistentVolumeClaim{{ObjectMeta: metav1.ObjectMeta{Name: "data"}}}
+	controlling(t, func(t *testing.T, s *clienttest.Server) {
+		controllertest.ServeAll(t, s)
+		claim := clienttest.Find(s, client.PersistentVolumeClaims, "default", "data-db-0").DeepCopy()
+		claim.DeletionTimestamp, claim.Finalizers = new(metav1.Now()), []string{"kubernetes.io/pvc-protection"}
+		s.Set(t, claim)
+		synctest.Wait() // the caches of claims and of pods are two
+		s.Remove(t, controllertest.Active(s)[0])
+		synctest.Wait()
+		if n := len(controllertest.Active(s)); n != 0 {
+			t.Errorf("%d pods are made while their claim goes", n)
+		}
+		s.Remove(t, clienttest.Find(s, client.PersistentVolumeClaims, "default", "data-db-0"))
+		synctest.Wait()
+		if n := len(controllertest.Active(s)); n != 1 {
+			t.Errorf("%d pods after the claim is gone, want 1", n)
+		}
+		told := 0
+		for _, e := range clienttest.All(s, client.Events, "default") {
+			if e.Reason == "FailedCreate" && e.Message == "create Pod db-0 in StatefulSet db failed error: pvc data-db-0 is being deleted" {
+				told++
+			}
+		}
+		if told == 0 {
+			t.Error("no event tells for what the pod waits")
+		}
+	}, set)
+}
+
 // TestAStatefulSetEndsTheSameWhateverCrashesWhen kills the controllers after each of
 // their writes, starts them again, and wants the same end.
 func TestAStatefulSetEndsTheSameWhateverCrashesWhen(t *testing.T) {
-	for n := range 20 {
-		synctest.Test(t, func(t *testing.T) {
-			s := clienttest.New(t, statefulSet(2))
-			live := func() {
-				g := run.NewGroup(t.Context(), 0)
-				defer g.Stop()
-				g.Go(func(ctx context.Context) { _ = run.Stages(ctx, workload.Tasks(workload.Options{Client: s})) })
-				serveAll(t, s)
-			}
-			live()
-			setSetImage(t, s, "v2")
-			killAfter(s, n)
-			live()
-			s.Intercept(nil)
-			live()
+	controllertest.CrashAnywhere(
+		t, tasks, 20, func() []client.Object { return []client.Object{statefulSet(2)} },
+		func(t *testing.T, s *clienttest.Server) { setSetImage(t, s, "v2") },
+		func(t *testing.T, s *clienttest.Server) {
 			st := theSet(s).Status
 			if st.AvailableReplicas != 2 || st.UpdatedReplicas != 2 || st.Replicas != 2 || st.CurrentRevision != st.UpdateRevision {
-				t.Errorf("after write %d: status = %+v, want 2 new pods", n, st)
+				t.Errorf("status = %+v, want 2 new pods", st)
 			}
 			if n := len(clienttest.All(s, client.ControllerRevisions, "default")); n != 2 {
 				t.Errorf("%d revisions, want 2", n)
 			}
-		})
-	}
+		},
+	)
 }

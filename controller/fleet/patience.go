@@ -1,4 +1,4 @@
-package workload
+package fleet
 
 import (
 	"fmt"
@@ -8,6 +8,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/sampan-io/sampan/client"
+	"github.com/sampan-io/sampan/controller/owned"
 )
 
 // deadlineAnnotation gives a StatefulSet or DaemonSet what a Deployment has in its spec:
@@ -20,29 +21,24 @@ type advance struct {
 	what, revision       string // for the message
 }
 
-// A progressSlot is where a kind keeps its condition Progressing.
-type progressSlot struct {
-	get func() (metav1.Condition, bool)
-	set func(*metav1.Condition) // nil takes it away
-}
-
 // deadlineAfter sets the condition Progressing of an object that has a deadline, and
 // returns how long it is until that passes (0: it does not run). The condition's
 // transition time is that of the last progress.
-func deadlineAfter(obj client.Object, now time.Time, a *advance, slot progressSlot) time.Duration {
+func deadlineAfter[C any](obj client.Object, now time.Time, a *advance, conditions owned.Conditions[C]) time.Duration {
 	seconds, err := strconv.ParseInt(obj.GetAnnotations()[deadlineAnnotation], 10, 32)
 	if err != nil || seconds <= 0 || obj.GetDeletionTimestamp() != nil {
-		slot.set(nil)
+		conditions.Drop(progressing)
 		return 0
 	}
 	limit := time.Duration(seconds) * time.Second
 	put := func(status metav1.ConditionStatus, reason, message string) {
-		slot.set(&metav1.Condition{
+		conditions.Set(metav1.Condition{
+			Type:   progressing,
 			Status: status, Reason: reason, Message: fmt.Sprintf("%s %q: revision %s %s", a.what, obj.GetName(), a.revision, message),
 			LastTransitionTime: metav1.NewTime(now.Truncate(time.Second)),
 		})
 	}
-	c, there := slot.get()
+	c, there := conditions.Find(progressing)
 	switch {
 	case a.complete:
 		if !there || c.Reason != reasonRolledOut {
@@ -62,8 +58,10 @@ func deadlineAfter(obj client.Object, now time.Time, a *advance, slot progressSl
 	return 0
 }
 
-// Reasons of the condition, beside reasonTimedOut.
+// The condition, and its reasons.
 const (
+	progressing      = "Progressing"
+	reasonTimedOut   = "ProgressDeadlineExceeded"
 	reasonRolledOut  = "RolledOut"
 	reasonRollingOut = "RollingOut"
 )

@@ -1,4 +1,4 @@
-package workload
+package fleet
 
 import (
 	"cmp"
@@ -10,6 +10,9 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/sampan-io/sampan/controller/owned"
+	"github.com/sampan-io/sampan/controller/podstate"
 )
 
 // ordinalOf returns the number of a pod of a StatefulSet; false if it has not the name
@@ -23,6 +26,11 @@ func ordinalOf(set, pod string) (int, bool) {
 	return n, true
 }
 
+// podName returns the name of the pod of an ordinal.
+func podName(set *appsv1.StatefulSet, ordinal int) string {
+	return set.Name + "-" + strconv.Itoa(ordinal)
+}
+
 // A statefulView is a StatefulSet, its pods, and the names of its revisions: the one
 // that its pods have and the one that they are to have.
 type statefulView struct {
@@ -30,6 +38,7 @@ type statefulView struct {
 	pods            []*corev1.Pod
 	current, update string
 	now             time.Time
+	claims          claimFinder // used if the set has templates of claims
 }
 
 // A statefulPlan is the next step of a StatefulSet.
@@ -38,6 +47,7 @@ type statefulPlan struct {
 	remove  []*corev1.Pod
 	restart []*corev1.Pod // have ended, and are removed to be made anew
 	label   []*corev1.Pod // lack the labels of their identity
+	claims  claimPlan     // what comes before all that
 	after   time.Duration // when to look again by the passing of time alone; 0 means never
 }
 
@@ -48,10 +58,7 @@ type statefulPod struct {
 }
 
 func (v *statefulView) want() int {
-	if v.set.Spec.Replicas == nil {
-		return 1
-	}
-	return int(*v.set.Spec.Replicas)
+	return int(owned.Size(v.set.Spec.Replicas))
 }
 
 func (v *statefulView) start() int {
@@ -110,19 +117,26 @@ func (v *statefulView) least() time.Duration {
 // serves says that a pod is available and not about to go; if it only has to be ready for
 // longer, plan looks again then.
 func (v *statefulView) serves(p *corev1.Pod, plan *statefulPlan) bool {
-	if p == nil || !isActive(p) || p.Status.Phase != corev1.PodRunning {
+	if p == nil || !podstate.Active(p) || p.Status.Phase != corev1.PodRunning {
 		return false
 	}
-	wait := availableIn(p, v.least(), v.now)
+	wait := podstate.AvailableIn(p, v.least(), v.now)
 	if wait > 0 && (plan.after == 0 || wait < plan.after) {
 		plan.after = wait
 	}
 	return wait == 0
 }
 
-// plan decides about the next step. In order means that a pod is touched only when all
+// plan decides about the next step, of pods and then of their claims.
+func (v *statefulView) plan() statefulPlan {
+	plan := v.planPods()
+	v.planClaims(&plan)
+	return plan
+}
+
+// planPods decides about the next step. In order means that a pod is touched only when all
 // before it serve, and one at a time; the others are touched at once.
-func (v *statefulView) plan() (plan statefulPlan) {
+func (v *statefulView) planPods() (plan statefulPlan) {
 	if v.set.DeletionTimestamp != nil {
 		return plan
 	}
@@ -152,7 +166,7 @@ func (v *statefulView) place(ordinal int, p *corev1.Pod, plan *statefulPlan) (wa
 		return true
 	case p.DeletionTimestamp != nil:
 		return true
-	case isFinished(p):
+	case podstate.Finished(p):
 		plan.restart = append(plan.restart, p)
 		return true
 	case !identified(v.set, p):
@@ -163,7 +177,7 @@ func (v *statefulView) place(ordinal int, p *corev1.Pod, plan *statefulPlan) (wa
 	}
 	// A pod that does not serve and is of an outdated template need not come up
 	// before it is replaced: it may be the reason for the new template.
-	if v.rolling() && ordinal >= v.first() && revisionOfPod(p) != v.update && !isReady(p) {
+	if v.rolling() && ordinal >= v.first() && revisionOfPod(p) != v.update && !podstate.Ready(p) {
 		plan.remove = append(plan.remove, p)
 	}
 	return true
@@ -186,23 +200,20 @@ func (v *statefulView) shrink(places, surplus []*corev1.Pod, ordered bool, plan 
 	return len(surplus) > 0
 }
 
-// replace removes pods of an outdated template, the last first, as many as may be
-// missing at a time.
+// replace removes pods of an outdated template that serve, the last first, as many as may
+// be missing at a time. Those that do not, place has removed.
 func (v *statefulView) replace(places []*corev1.Pod, plan *statefulPlan) {
 	room := int32(1)
 	if r := v.set.Spec.UpdateStrategy.RollingUpdate; r != nil && r.MaxUnavailable != nil {
-		room = max(1, share(r.MaxUnavailable, int32(v.want()), true))
+		room = max(1, owned.Share(r.MaxUnavailable, int32(v.want()), true))
 	}
 	var serving []*corev1.Pod // outdated
 	for i, p := range slices.Backward(places) {
-		old := p != nil && p.DeletionTimestamp == nil && !isFinished(p) &&
+		old := p != nil && p.DeletionTimestamp == nil && !podstate.Finished(p) &&
 			i+v.start() >= v.first() && revisionOfPod(p) != v.update
 		switch {
 		case !v.serves(p, plan):
 			room--
-			if old && !isReady(p) && !slices.Contains(plan.remove, p) {
-				plan.remove = append(plan.remove, p) // it is missing anyway
-			}
 		case old:
 			serving = append(serving, p)
 		}
@@ -220,13 +231,14 @@ func identified(set *appsv1.StatefulSet, p *corev1.Pod) bool {
 
 // statefulFrom returns the pod of an ordinal after a template.
 func statefulFrom(set *appsv1.StatefulSet, template *corev1.PodTemplateSpec, one statefulPod) *corev1.Pod {
-	pod := podFrom(set, template)
+	pod := owned.PodFrom(set, template)
 	pod.GenerateName = ""
-	pod.Name = set.Name + "-" + strconv.Itoa(one.ordinal)
-	pod.Labels = withKey(pod.Labels, appsv1.StatefulSetPodNameLabel, pod.Name)
+	pod.Name = podName(set, one.ordinal)
+	pod.Labels = owned.With(pod.Labels, appsv1.StatefulSetPodNameLabel, pod.Name)
 	pod.Labels[appsv1.PodIndexLabel] = strconv.Itoa(one.ordinal)
 	pod.Labels[revisionLabel] = one.revision
 	pod.Spec.Hostname, pod.Spec.Subdomain = pod.Name, set.Spec.ServiceName
+	mountClaims(set, pod, one.ordinal)
 	return pod
 }
 
@@ -253,14 +265,14 @@ func (v *statefulView) status() (s appsv1.StatefulSetStatus, after time.Duration
 				s.UpdatedReplicas++
 			}
 		}
-		if p.Status.Phase != corev1.PodRunning || !isReady(p) {
+		if p.Status.Phase != corev1.PodRunning || !podstate.Ready(p) {
 			continue
 		}
 		s.ReadyReplicas++
 		if p.DeletionTimestamp != nil {
 			continue
 		}
-		if wait := availableIn(p, v.least(), v.now); wait == 0 {
+		if wait := podstate.AvailableIn(p, v.least(), v.now); wait == 0 {
 			s.AvailableReplicas++
 		} else if after == 0 || wait < after {
 			after = wait
@@ -277,39 +289,28 @@ func (v *statefulView) status() (s appsv1.StatefulSetStatus, after time.Duration
 	}
 	before := &v.set.Status
 	wait := deadlineAfter(v.set, v.now, &advance{
-		progressed: before.UpdateRevision != s.UpdateRevision || s.ObservedGeneration > before.ObservedGeneration ||
+		progressed: s.ObservedGeneration > before.ObservedGeneration ||
 			s.UpdatedReplicas > before.UpdatedReplicas || s.ReadyReplicas > before.ReadyReplicas || s.AvailableReplicas > before.AvailableReplicas,
 		complete: s.UpdatedReplicas >= target && s.AvailableReplicas == want && s.Replicas == want,
 		what:     "StatefulSet", revision: s.UpdateRevision,
-	}, statefulProgress(&s))
-	if wait > 0 && (after == 0 || wait < after) {
-		after = wait
-	}
-	return s, after
+	}, statefulConditions(&s))
+	return s, sooner(after, wait)
 }
 
-// statefulProgress reads and writes the condition Progressing of a StatefulSet.
-func statefulProgress(s *appsv1.StatefulSetStatus) progressSlot {
-	find := func(c appsv1.StatefulSetCondition) bool { return c.Type == appsv1.StatefulSetProgressing }
-	return progressSlot{
-		get: func() (metav1.Condition, bool) {
-			i := slices.IndexFunc(s.Conditions, find)
-			if i < 0 {
-				return metav1.Condition{}, false
+// statefulConditions are those of a status.
+func statefulConditions(s *appsv1.StatefulSetStatus) owned.Conditions[appsv1.StatefulSetCondition] {
+	return owned.Conditions[appsv1.StatefulSetCondition]{
+		List: &s.Conditions,
+		Pack: func(c metav1.Condition) appsv1.StatefulSetCondition {
+			return appsv1.StatefulSetCondition{
+				Type: appsv1.StatefulSetConditionType(c.Type), Status: corev1.ConditionStatus(c.Status),
+				Reason: c.Reason, Message: c.Message, LastTransitionTime: c.LastTransitionTime,
 			}
-			c := s.Conditions[i]
-			return metav1.Condition{Status: metav1.ConditionStatus(c.Status), Reason: c.Reason, LastTransitionTime: c.LastTransitionTime}, true
 		},
-		set: func(c *metav1.Condition) {
-			s.Conditions = slices.DeleteFunc(s.Conditions, find)
-			if c != nil {
-				s.Conditions = append(s.Conditions, appsv1.StatefulSetCondition{
-					Type: appsv1.StatefulSetProgressing, Status: corev1.ConditionStatus(c.Status),
-					Reason: c.Reason, Message: c.Message, LastTransitionTime: c.LastTransitionTime,
-				})
-			}
-			if len(s.Conditions) == 0 {
-				s.Conditions = nil
+		Unpack: func(c appsv1.StatefulSetCondition) metav1.Condition {
+			return metav1.Condition{
+				Type: string(c.Type), Status: metav1.ConditionStatus(c.Status),
+				Reason: c.Reason, Message: c.Message, LastTransitionTime: c.LastTransitionTime,
 			}
 		},
 	}

@@ -1,4 +1,4 @@
-package workload
+package fleet
 
 import (
 	"fmt"
@@ -7,6 +7,10 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"pgregory.net/rapid"
+
+	"github.com/sampan-io/sampan/controller/owned"
+	"github.com/sampan-io/sampan/controller/podstate"
+	"github.com/sampan-io/sampan/internal/storytest"
 )
 
 // TestAnUpdateOfDaemonsKeepsItsLimits takes DaemonSets through random templates, with pods
@@ -14,7 +18,7 @@ import (
 // pods that serve than may be missing, or makes more of them than may be ahead.
 func TestAnUpdateOfDaemonsKeepsItsLimits(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
-		s := &daemonStory{t: t}
+		s := newDaemonStory(storytest.NewStory(t))
 		for i := range rapid.IntRange(1, 8).Draw(rt, "nodes") {
 			s.setNode(fmt.Sprint("n", i), nil)
 		}
@@ -26,7 +30,7 @@ func TestAnUpdateOfDaemonsKeepsItsLimits(t *testing.T) {
 			for _, p := range s.pods {
 				if p.DeletionTimestamp == nil {
 					all[meantFor(p)]++
-					if isReady(p) {
+					if podstate.Ready(p) {
 						serving[meantFor(p)]++
 					}
 				}
@@ -43,7 +47,7 @@ func TestAnUpdateOfDaemonsKeepsItsLimits(t *testing.T) {
 		}
 		step := func() {
 			before, ahead := without()
-			s.plan()
+			s.Quietly(func() { s.plan() })
 			after, now := without()
 			surge, unavailable, _ := s.view().margins(int32(len(s.nodes)))
 			if after > max(before, unavailable) {
@@ -61,13 +65,7 @@ func TestAnUpdateOfDaemonsKeepsItsLimits(t *testing.T) {
 			step()
 		}
 		for range 100 {
-			for _, p := range append([]*corev1.Pod(nil), s.pods...) {
-				if p.DeletionTimestamp != nil {
-					s.become("gone", p.Name)
-				} else {
-					s.become("ready", p.Name)
-				}
-			}
+			s.settle()
 			step()
 			if st := s.set.Status; st.UpdatedNumberScheduled == st.DesiredNumberScheduled && st.NumberAvailable == st.DesiredNumberScheduled && len(s.pods) == len(s.nodes) {
 				return
@@ -80,14 +78,14 @@ func TestAnUpdateOfDaemonsKeepsItsLimits(t *testing.T) {
 // TestAnUpdateOfAStatefulSetKeepsItsLimits does so with StatefulSets.
 func TestAnUpdateOfAStatefulSetKeepsItsLimits(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
-		s := &statefulStory{t: t}
+		s := newStatefulStory(storytest.NewStory(t))
 		s.setSet(strings.Fields(rapid.SampledFrom([]string{
 			"replicas=1", "replicas=4", "replicas=4 management=Parallel", "replicas=5 maxUnavailable=2",
 			"replicas=6 management=Parallel maxUnavailable=50%", "replicas=4 partition=2",
 		}).Draw(rt, "set")))
 		serving := func() (n int32) {
 			for _, p := range s.pods {
-				if p.DeletionTimestamp == nil && isReady(p) {
+				if p.DeletionTimestamp == nil && podstate.Ready(p) {
 					n++
 				}
 			}
@@ -95,11 +93,11 @@ func TestAnUpdateOfAStatefulSetKeepsItsLimits(t *testing.T) {
 		}
 		step := func() {
 			before := serving()
-			s.plan()
+			s.Quietly(func() { s.plan() })
 			want := *s.set.Spec.Replicas
 			room := int32(1)
 			if r := s.set.Spec.UpdateStrategy.RollingUpdate; r.MaxUnavailable != nil {
-				room = share(r.MaxUnavailable, want, true)
+				room = owned.Share(r.MaxUnavailable, want, true)
 			}
 			if after := serving(); after < min(before, want-room) {
 				rt.Fatalf("%d pods serve, want at least %d: %s", after, min(before, want-room), s.all())
@@ -121,13 +119,7 @@ func TestAnUpdateOfAStatefulSetKeepsItsLimits(t *testing.T) {
 		}
 		s.setSet([]string{"partition=0"})
 		for range 200 {
-			for _, p := range append([]*corev1.Pod(nil), s.pods...) {
-				if p.DeletionTimestamp != nil {
-					s.become("gone", p.Name)
-				} else {
-					s.become("ready", p.Name)
-				}
-			}
+			s.settle()
 			step()
 			if st := s.set.Status; st.UpdatedReplicas == *s.set.Spec.Replicas && st.AvailableReplicas == *s.set.Spec.Replicas && st.CurrentRevision == st.UpdateRevision {
 				return
@@ -144,7 +136,7 @@ func stir(rt *rapid.T, pods []*corev1.Pod, become func(state, name string)) {
 		case p.DeletionTimestamp != nil && n < 5:
 			become("gone", p.Name)
 		case p.DeletionTimestamp != nil:
-		case n < 5 && !isReady(p) && !isFinished(p):
+		case n < 5 && !podstate.Ready(p) && !podstate.Finished(p):
 			become("ready", p.Name)
 		case n == 8:
 			become("stop", p.Name)

@@ -1,4 +1,4 @@
-package workload
+package fleet
 
 import (
 	"bytes"
@@ -14,12 +14,10 @@ import (
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
 
-	"github.com/sampan-io/sampan/client"
-	"github.com/sampan-io/sampan/client/cache"
 	"github.com/sampan-io/sampan/controller"
+	"github.com/sampan-io/sampan/controller/owned"
 )
 
 // revisionLabel tells the pods, and ControllerRevisions, of one template from those of
@@ -31,8 +29,7 @@ const recordedHash = "controller.kubernetes.io/hash"
 
 // A recorded object keeps the history of its template in ControllerRevisions.
 type recorded struct {
-	client.Object
-	selector   *metav1.LabelSelector
+	owned.Owner
 	template   *corev1.PodTemplateSpec
 	limit      *int32
 	collisions *int32
@@ -41,11 +38,7 @@ type recorded struct {
 
 // A history carries out what is planned for ControllerRevisions.
 type history struct {
-	claims[*appsv1.ControllerRevision]
-}
-
-func newHistory(c client.Interface, revisions *cache.Cache[*appsv1.ControllerRevision]) *history {
-	return &history{claims[*appsv1.ControllerRevision]{client: c, resource: client.ControllerRevisions, cache: revisions}}
+	owned.Claims[*appsv1.ControllerRevision]
 }
 
 // revisionData returns the template as kubectl applies it to go back to it: a patch of
@@ -82,19 +75,19 @@ func newRevision(o recorded, number int64) (*appsv1.ControllerRevision, error) {
 	if err != nil {
 		return nil, err
 	}
-	hash, err := templateHash(o.template, o.collisions)
+	hash, err := owned.TemplateHash(o.template, o.collisions)
 	if err != nil {
 		return nil, err
 	}
 	annotations := maps.Clone(o.GetAnnotations())
-	delete(annotations, appliedAnnotation)
+	delete(annotations, corev1.LastAppliedConfigAnnotation)
 	return &appsv1.ControllerRevision{
 		ObjectMeta: metav1.ObjectMeta{
 			Namespace:       o.GetNamespace(),
 			Name:            o.GetName() + "-" + hash,
-			Labels:          withKey(o.template.Labels, o.hashLabel, hash),
+			Labels:          owned.With(o.template.Labels, o.hashLabel, hash),
 			Annotations:     annotations,
-			OwnerReferences: []metav1.OwnerReference{ownerReference(o.Object)},
+			OwnerReferences: []metav1.OwnerReference{owned.Reference(o.Object)},
 		},
 		Data:     runtime.RawExtension{Raw: data},
 		Revision: number,
@@ -130,9 +123,8 @@ func planRecord(o recorded, revisions []*appsv1.ControllerRevision) (r record) {
 // sync records the present template of o if it is new, or makes it the last one if it
 // has become the present one again. Collided is called when another object has the name
 // that the record is to have.
-func (h *history) sync(ctx context.Context, o recorded, ownerNow func(context.Context) (client.Object, error), collided func() error) (record, error) {
-	selector := labelSelector(o.selector)
-	mine, err := h.claim(ctx, o.Object, ownerNow, selector, "")
+func (h *history) sync(ctx context.Context, o recorded, collided func() error) (record, error) {
+	mine, err := h.Claim(ctx, o.Owner, "")
 	if err != nil {
 		return record{}, err
 	}
@@ -148,7 +140,7 @@ func (h *history) sync(ctx context.Context, o recorded, ownerNow func(context.Co
 	if err != nil {
 		return r, err
 	}
-	r = planRecord(o, planClaim(o.Object, selector, h.candidates(o.Object)).mine)
+	r = planRecord(o, h.Mine(o.Owner))
 	if r.present == nil {
 		return r, controller.Again("the record of the present template is not to be seen")
 	}
@@ -158,11 +150,11 @@ func (h *history) sync(ctx context.Context, o recorded, ownerNow func(context.Co
 func (h *history) renumber(ctx context.Context, r *appsv1.ControllerRevision, number int64) error {
 	changed := r.DeepCopy()
 	changed.Revision = number
-	now, err := h.resource.Update(ctx, h.client, changed, "")
+	now, err := h.Resource.Update(ctx, h.Client, changed, "")
 	if err != nil {
 		return fmt.Errorf("update controller revision %s/%s: %w", r.Namespace, r.Name, err)
 	}
-	return h.cache.Await(ctx, now.ResourceVersion)
+	return h.Cache.Await(ctx, now.ResourceVersion)
 }
 
 func (h *history) add(ctx context.Context, o recorded, number int64, collided func() error) error {
@@ -170,15 +162,15 @@ func (h *history) add(ctx context.Context, o recorded, number int64, collided fu
 	if err != nil {
 		return err
 	}
-	now, err := h.resource.Create(ctx, h.client, r)
+	now, err := h.Resource.Create(ctx, h.Client, r)
 	switch {
 	case apierrors.IsAlreadyExists(err):
-		there, err := h.resource.Get(ctx, h.client, r.Namespace, r.Name)
+		there, err := h.Resource.Get(ctx, h.Client, r.Namespace, r.Name)
 		if err != nil {
 			return fmt.Errorf("controller revision %s/%s exists, and not: %w", r.Namespace, r.Name, err)
 		}
 		if t, err := templateOf(there); err == nil && metav1.IsControlledBy(there, o.Object) && equality.Semantic.DeepEqual(t, o.template) {
-			return h.cache.Await(ctx, there.ResourceVersion)
+			return h.Cache.Await(ctx, there.ResourceVersion)
 		}
 		if err := collided(); err != nil {
 			return err
@@ -187,20 +179,14 @@ func (h *history) add(ctx context.Context, o recorded, number int64, collided fu
 	case err != nil:
 		return fmt.Errorf("create controller revision %s/%s: %w", r.Namespace, r.Name, err)
 	}
-	return h.cache.Await(ctx, now.ResourceVersion)
+	return h.Cache.Await(ctx, now.ResourceVersion)
 }
 
 // forget removes the oldest revisions beyond the limit that no pod has and that are not
 // in use.
 func (h *history) forget(ctx context.Context, o recorded, r record, inUse func(*appsv1.ControllerRevision) bool) error {
 	for _, old := range surplus(o, r, inUse) {
-		err := h.resource.Delete(ctx, h.client, old.Namespace, old.Name, metav1.DeleteOptions{Preconditions: metav1.NewUIDPreconditions(string(old.UID))})
-		switch {
-		case apierrors.IsNotFound(err), apierrors.IsConflict(err):
-		case err != nil:
-			return fmt.Errorf("delete controller revision %s/%s: %w", old.Namespace, old.Name, err)
-		}
-		if err := h.cache.AwaitDeletion(ctx, old); err != nil {
+		if _, err := h.Delete(ctx, old, metav1.DeleteOptions{}); err != nil {
 			return err
 		}
 	}
@@ -214,22 +200,4 @@ func surplus(o recorded, r record, inUse func(*appsv1.ControllerRevision) bool) 
 	}
 	old := slices.DeleteFunc(slices.Clone(r.all), func(one *appsv1.ControllerRevision) bool { return one == r.present || inUse(one) })
 	return old[:max(0, len(old)-int(*o.limit))]
-}
-
-// wake has a loop look at whoever owns, or could own, a revision that changed.
-func (h *history) wake(kind string, loop *controller.Loop, matching func(namespace string, set labels.Set) []controller.Key) {
-	h.cache.Subscribe(func(before, after *appsv1.ControllerRevision) {
-		for _, r := range []*appsv1.ControllerRevision{before, after} {
-			if r == nil {
-				continue
-			}
-			if key, ok := ownerKey(r, kind); ok {
-				loop.Add(key)
-			} else if r == after && metav1.GetControllerOfNoCopy(r) == nil {
-				for _, key := range matching(r.Namespace, labels.Set(r.Labels)) {
-					loop.Add(key)
-				}
-			}
-		}
-	})
 }

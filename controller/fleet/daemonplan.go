@@ -1,4 +1,4 @@
-package workload
+package fleet
 
 import (
 	"cmp"
@@ -9,6 +9,9 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/sampan-io/sampan/controller/owned"
+	"github.com/sampan-io/sampan/controller/podstate"
 )
 
 // A daemonView is a DaemonSet, its pods, the nodes, and the hash of the present template.
@@ -33,9 +36,7 @@ type daemonPlan struct {
 }
 
 func (p *daemonPlan) again(after time.Duration) {
-	if after > 0 && (p.after == 0 || after < p.after) {
-		p.after = after
-	}
+	p.after = sooner(p.after, after)
 }
 
 // A berth is a node and the set's pods on it or meant for it: those that go on first, of
@@ -66,8 +67,8 @@ func (v *daemonView) berths() (all []*berth, lost []*corev1.Pod) {
 	for _, b := range all {
 		slices.SortFunc(b.pods, func(x, y *corev1.Pod) int {
 			return cmp.Or(
-				boolFirst(x.DeletionTimestamp == nil, y.DeletionTimestamp == nil),
-				boolFirst(isReady(x), isReady(y)),
+				podstate.First(x.DeletionTimestamp == nil, y.DeletionTimestamp == nil),
+				podstate.First(podstate.Ready(x), podstate.Ready(y)),
 				x.CreationTimestamp.Compare(y.CreationTimestamp.Time), strings.Compare(x.Name, y.Name),
 			)
 		})
@@ -81,7 +82,7 @@ func (v *daemonView) berths() (all []*berth, lost []*corev1.Pod) {
 func (v *daemonView) living(b *berth) (present, outdated *corev1.Pod, surplus []*corev1.Pod) {
 	for _, pod := range b.pods {
 		switch {
-		case !isActive(pod):
+		case !podstate.Active(pod):
 		case pod.Labels[revisionLabel] == v.hash && present == nil:
 			present = pod
 		case pod.Labels[revisionLabel] != v.hash && outdated == nil:
@@ -94,7 +95,7 @@ func (v *daemonView) living(b *berth) (present, outdated *corev1.Pod, surplus []
 }
 
 func (v *daemonView) available(pod *corev1.Pod, plan *daemonPlan) bool {
-	wait := availableIn(pod, time.Duration(v.set.Spec.MinReadySeconds)*time.Second, v.now)
+	wait := podstate.AvailableIn(pod, time.Duration(v.set.Spec.MinReadySeconds)*time.Second, v.now)
 	plan.again(wait)
 	return wait == 0
 }
@@ -106,7 +107,7 @@ func (v *daemonView) margins(desired int32) (surge, unavailable int32, rolling b
 	if u.Type != appsv1.RollingUpdateDaemonSetStrategyType || u.RollingUpdate == nil {
 		return 0, 0, false
 	}
-	surge, unavailable = share(u.RollingUpdate.MaxSurge, desired, true), share(u.RollingUpdate.MaxUnavailable, desired, true)
+	surge, unavailable = owned.Share(u.RollingUpdate.MaxSurge, desired, true), owned.Share(u.RollingUpdate.MaxUnavailable, desired, true)
 	if surge == 0 && unavailable == 0 {
 		unavailable = 1
 	}
@@ -153,7 +154,7 @@ func (v *daemonView) keep(b *berth, surge bool, plan *daemonPlan) {
 		case pod.DeletionTimestamp != nil:
 		case !b.goOn:
 			plan.remove = append(plan.remove, pod)
-		case isFinished(pod):
+		case podstate.Finished(pod):
 			plan.failed = append(plan.failed, pod)
 		}
 	}
@@ -204,7 +205,7 @@ func (v *daemonView) replace(berths []*berth, room int32, plan *daemonPlan) {
 			serving = append(serving, outdated)
 		default:
 			room--
-			if !isReady(outdated) {
+			if !podstate.Ready(outdated) {
 				plan.remove = append(plan.remove, outdated)
 			}
 		}
@@ -227,7 +228,7 @@ func (v *daemonView) overtake(berths []*berth, room int32, plan *daemonPlan) {
 		case present != nil:
 			room--
 		case !b.run:
-		case isReady(outdated):
+		case podstate.Ready(outdated):
 			serving = append(serving, b)
 		default:
 			v.create(b, plan) // nobody is worse off
@@ -240,8 +241,8 @@ func (v *daemonView) overtake(berths []*berth, room int32, plan *daemonPlan) {
 
 // daemonFrom returns a new pod of a DaemonSet for a node.
 func daemonFrom(set *appsv1.DaemonSet, hash, node string) *corev1.Pod {
-	pod := podFrom(set, &set.Spec.Template)
-	pod.Labels = withKey(pod.Labels, revisionLabel, hash)
+	pod := owned.PodFrom(set, &set.Spec.Template)
+	pod.Labels = owned.With(pod.Labels, revisionLabel, hash)
 	if generation := set.Annotations[appsv1.DeprecatedTemplateGeneration]; generation != "" {
 		pod.Labels["pod-template-generation"] = generation
 	}
@@ -259,6 +260,7 @@ func (v *daemonView) status() (s appsv1.DaemonSetStatus, after time.Duration) {
 	}
 	var plan daemonPlan // for its clock alone
 	berths, _ := v.berths()
+	old := 0 // pods that another is to overtake
 	for _, b := range berths {
 		if !b.run {
 			if len(b.pods) > 0 {
@@ -275,9 +277,12 @@ func (v *daemonView) status() (s appsv1.DaemonSetStatus, after time.Duration) {
 		if present != nil {
 			s.UpdatedNumberScheduled++
 		}
+		if outdated != nil {
+			old++
+		}
 		ready, available := false, false
 		for _, pod := range []*corev1.Pod{present, outdated} {
-			if pod != nil && isReady(pod) {
+			if pod != nil && podstate.Ready(pod) {
 				ready = true
 				available = v.available(pod, &plan) || available
 			}
@@ -293,36 +298,26 @@ func (v *daemonView) status() (s appsv1.DaemonSetStatus, after time.Duration) {
 	plan.again(deadlineAfter(v.set, v.now, &advance{
 		progressed: s.ObservedGeneration > before.ObservedGeneration || s.UpdatedNumberScheduled > before.UpdatedNumberScheduled ||
 			s.NumberReady > before.NumberReady || s.NumberAvailable > before.NumberAvailable,
-		complete: s.UpdatedNumberScheduled == s.DesiredNumberScheduled && s.NumberAvailable == s.DesiredNumberScheduled,
+		complete: s.NumberAvailable == s.DesiredNumberScheduled && old == 0,
 		what:     "DaemonSet", revision: v.hash,
-	}, daemonProgress(&s)))
+	}, daemonConditions(&s)))
 	return s, plan.after
 }
 
-// daemonProgress reads and writes the condition Progressing of a DaemonSet.
-func daemonProgress(s *appsv1.DaemonSetStatus) progressSlot {
-	find := func(c appsv1.DaemonSetCondition) bool {
-		return c.Type == appsv1.DaemonSetConditionType(appsv1.DeploymentProgressing)
-	}
-	return progressSlot{
-		get: func() (metav1.Condition, bool) {
-			i := slices.IndexFunc(s.Conditions, find)
-			if i < 0 {
-				return metav1.Condition{}, false
+// daemonConditions are those of a status.
+func daemonConditions(s *appsv1.DaemonSetStatus) owned.Conditions[appsv1.DaemonSetCondition] {
+	return owned.Conditions[appsv1.DaemonSetCondition]{
+		List: &s.Conditions,
+		Pack: func(c metav1.Condition) appsv1.DaemonSetCondition {
+			return appsv1.DaemonSetCondition{
+				Type: appsv1.DaemonSetConditionType(c.Type), Status: corev1.ConditionStatus(c.Status),
+				Reason: c.Reason, Message: c.Message, LastTransitionTime: c.LastTransitionTime,
 			}
-			c := s.Conditions[i]
-			return metav1.Condition{Status: metav1.ConditionStatus(c.Status), Reason: c.Reason, LastTransitionTime: c.LastTransitionTime}, true
 		},
-		set: func(c *metav1.Condition) {
-			s.Conditions = slices.DeleteFunc(s.Conditions, find)
-			if c != nil {
-				s.Conditions = append(s.Conditions, appsv1.DaemonSetCondition{
-					Type: appsv1.DaemonSetConditionType(appsv1.DeploymentProgressing), Status: corev1.ConditionStatus(c.Status),
-					Reason: c.Reason, Message: c.Message, LastTransitionTime: c.LastTransitionTime,
-				})
-			}
-			if len(s.Conditions) == 0 {
-				s.Conditions = nil
+		Unpack: func(c appsv1.DaemonSetCondition) metav1.Condition {
+			return metav1.Condition{
+				Type: string(c.Type), Status: metav1.ConditionStatus(c.Status),
+				Reason: c.Reason, Message: c.Message, LastTransitionTime: c.LastTransitionTime,
 			}
 		},
 	}

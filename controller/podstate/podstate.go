@@ -1,0 +1,55 @@
+package podstate
+
+import (
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+)
+
+// Active says that a pod does or will do its work: it has not ended and is not to be
+// deleted.
+func Active(pod *corev1.Pod) bool { return !Finished(pod) && pod.DeletionTimestamp == nil }
+
+// Finished says that all containers of a pod have ended for good.
+func Finished(pod *corev1.Pod) bool {
+	return pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed
+}
+
+// Condition returns the condition of that type, which is a part of the pod, or nil.
+func Condition(pod *corev1.Pod, kind corev1.PodConditionType) *corev1.PodCondition {
+	for i := range pod.Status.Conditions {
+		if c := &pod.Status.Conditions[i]; c.Type == kind {
+			return c
+		}
+	}
+	return nil
+}
+
+// Ready says that a pod serves, as its condition Ready tells.
+func Ready(pod *corev1.Pod) bool {
+	c := Condition(pod, corev1.PodReady)
+	return c != nil && c.Status == corev1.ConditionTrue
+}
+
+// AvailableIn returns how long it is until a pod has been ready for least; 0 means that
+// it is available, less than 0 that it is not ready.
+func AvailableIn(pod *corev1.Pod, least time.Duration, now time.Time) time.Duration {
+	if !Ready(pod) {
+		return -1
+	}
+	if least == 0 {
+		return 0
+	}
+	return max(0, Condition(pod, corev1.PodReady).LastTransitionTime.Add(least).Sub(now))
+}
+
+// First orders what a condition holds for before what it does not hold for.
+func First(a, b bool) int {
+	switch {
+	case a && !b:
+		return -1
+	case b && !a:
+		return 1
+	}
+	return 0
+}
