@@ -32,10 +32,10 @@ const (
 	loadRequests = 20_000
 )
 
-// abruptWeb is a Deployment behind a Service whose pods do no more than to honour
-// SIGTERM: they close their listener at once, and end when what they are at is
-// answered.
-const abruptWeb = `
+// abruptPods is a Service and its pods, which do no more than to honour SIGTERM: they close
+// their listener at once, and end when what they are at is answered. KIND and SIZE are to
+// be filled in.
+const abruptPods = `
 apiVersion: v1
 kind: Service
 metadata: {name: abrupt}
@@ -51,10 +51,10 @@ spec:
   selector: {matchLabels: {app: abrupt}}
 ---
 apiVersion: apps/v1
-kind: Deployment
+kind: KIND
 metadata: {name: abrupt}
 spec:
-  replicas: 3
+  SIZE
   selector: {matchLabels: {app: abrupt}}
   template:
     metadata: {labels: {app: abrupt}}
@@ -73,16 +73,26 @@ type disturbance func(s *shell, version string)
 // fresh connections and on kept ones, while its pods are replaced and scaled, again
 // and again. Every one of them has to be answered.
 func TestNoRequestIsLostWhilePodsComeAndGo(t *testing.T) {
-	if testing.Short() {
-		t.Skip("takes most of a minute")
-	}
 	web, err := filepath.Abs("../examples/web.yaml")
 	if err != nil {
 		t.Fatal(err)
 	}
-	abrupt := filepath.Join(t.TempDir(), "abrupt.yaml")
-	if err := os.WriteFile(abrupt, []byte(abruptWeb), 0o600); err != nil {
-		t.Fatal(err)
+	pods := func(kind, size string) string {
+		file := filepath.Join(t.TempDir(), kind+".yaml")
+		if err := os.WriteFile(file, []byte(strings.NewReplacer("KIND", kind, "SIZE", size).Replace(abruptPods)), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return file
+	}
+	abrupt := pods("Deployment", "replicas: 3")
+	update := func(s *shell, what, image, strategy string) {
+		if strategy != "" {
+			s.kubectl("patch", what, "-p", `{"spec":{"updateStrategy":{"rollingUpdate":`+strategy+`}}}`)
+		}
+		if image != "" {
+			s.kubectl("set", "image", what, "web=sampan.local/demo:"+image)
+		}
+		s.kubectl("rollout", "status", what, "--timeout=60s")
 	}
 	ready := (*shell).ready
 	scale := func(s *shell, what string, replicas ...string) {
@@ -113,6 +123,33 @@ func TestNoRequestIsLostWhilePodsComeAndGo(t *testing.T) {
 				s.sampan("rollout", "restart", "deployment/abrupt")
 				s.sampan("rollout", "status", "deployment/abrupt", "--timeout=60s")
 				scale(s, "deployment/abrupt", "1", "4", "3")
+			},
+			[]string{"v1", "v2"},
+		},
+		{
+			"StatefulSet", pods("StatefulSet", "replicas: 3\n  serviceName: abrupt"), "abrupt", "statefulset/abrupt",
+			func(s *shell, version string) {
+				const set = "statefulset/abrupt"
+				update(s, set, version, `{"partition":2,"maxUnavailable":1}`) // the last alone is of that version
+				update(s, set, "", `{"partition":0}`)
+				s.kubectl("rollout", "restart", set)
+				update(s, set, "", `{"maxUnavailable":2}`)
+				scale(s, set, "1", "4", "3")
+			},
+			[]string{"v1", "v2"},
+		},
+		{
+			// There is one node, and so there is a moment when it has no pod.
+			"DaemonSet", pods("DaemonSet", "minReadySeconds: 0"), "abrupt", "daemonset/abrupt",
+			func(s *shell, version string) {
+				update(s, "daemonset/abrupt", version, `{"maxUnavailable":1,"maxSurge":0}`)
+			},
+			[]string{"v1", "v2"},
+		},
+		{
+			"DaemonSet that surges", pods("DaemonSet", "minReadySeconds: 0"), "abrupt", "daemonset/abrupt",
+			func(s *shell, version string) {
+				update(s, "daemonset/abrupt", version, `{"maxUnavailable":0,"maxSurge":1}`)
 			},
 			[]string{"v1", "v2"},
 		},
