@@ -32,10 +32,8 @@ const (
 	loadRequests = 20_000
 )
 
-// abruptPods is a Service and its pods, which do no more than to honour SIGTERM: they close
-// their listener at once, and end when what they are at is answered. KIND and SIZE are to
-// be filled in.
-const abruptPods = `
+// abruptService is a Service for abruptPods, with a budget.
+const abruptService = `
 apiVersion: v1
 kind: Service
 metadata: {name: abrupt}
@@ -49,15 +47,20 @@ metadata: {name: abrupt}
 spec:
   maxUnavailable: 1
   selector: {matchLabels: {app: abrupt}}
+`
+
+// abruptPods do no more than to honour SIGTERM: they close their listener at once, and end
+// when what they are at is answered. KIND, NAME and SIZE are to be filled in.
+const abruptPods = `
 ---
 apiVersion: apps/v1
 kind: KIND
-metadata: {name: abrupt}
+metadata: {name: NAME}
 spec:
   SIZE
-  selector: {matchLabels: {app: abrupt}}
+  selector: {matchLabels: {app: abrupt, of: NAME}}
   template:
-    metadata: {labels: {app: abrupt}}
+    metadata: {labels: {app: abrupt, of: NAME}}
     spec:
       containers:
       - name: web
@@ -77,9 +80,12 @@ func TestNoRequestIsLostWhilePodsComeAndGo(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	pods := func(kind, size string) string {
-		file := filepath.Join(t.TempDir(), kind+".yaml")
-		if err := os.WriteFile(file, []byte(strings.NewReplacer("KIND", kind, "SIZE", size).Replace(abruptPods)), 0o600); err != nil {
+	pods := func(kind, size string, more ...string) string {
+		file, text := filepath.Join(t.TempDir(), kind+".yaml"), abruptService
+		for _, name := range append(more, "abrupt") {
+			text += strings.NewReplacer("KIND", kind, "NAME", name, "SIZE", size).Replace(abruptPods)
+		}
+		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}
 		return file
@@ -139,10 +145,14 @@ func TestNoRequestIsLostWhilePodsComeAndGo(t *testing.T) {
 			[]string{"v1", "v2"},
 		},
 		{
-			// There is one node, and so there is a moment when it has no pod.
-			"DaemonSet", pods("DaemonSet", "minReadySeconds: 0"), "abrupt", "daemonset/abrupt",
+			// There is one node, and so there are moments when it has no pod of the set
+			// that is updated: that of the other serves.
+			"DaemonSets", pods("DaemonSet", "minReadySeconds: 0", "mate"), "abrupt", "daemonset/abrupt",
 			func(s *shell, version string) {
-				update(s, "daemonset/abrupt", version, `{"maxUnavailable":1,"maxSurge":0}`)
+				for _, set := range []string{"daemonset/abrupt", "daemonset/mate"} {
+					ready(s, set)
+					update(s, set, version, `{"maxUnavailable":1,"maxSurge":0}`)
+				}
 			},
 			[]string{"v1", "v2"},
 		},
