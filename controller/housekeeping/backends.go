@@ -11,6 +11,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
+
+	"github.com/sampan-io/sampan/controller/podstate"
 )
 
 // A backend is a pod behind a service, before it is written in either form.
@@ -28,10 +30,10 @@ type backend struct {
 func backendsOf(svc *corev1.Service, pods []*corev1.Pod) []backend {
 	var all []backend
 	for _, p := range pods {
-		if isFinished(p) || p.Status.PodIP == "" && len(p.Status.PodIPs) == 0 || !selects(svc, p.Labels) {
+		if podstate.Finished(p) || p.Status.PodIP == "" && len(p.Status.PodIPs) == 0 || !selects(svc, p.Labels) {
 			continue
 		}
-		b := backend{pod: p, serving: isReady(p), terminating: p.DeletionTimestamp != nil}
+		b := backend{pod: p, serving: podstate.Ready(p), terminating: p.DeletionTimestamp != nil}
 		b.ready = svc.Spec.PublishNotReadyAddresses || b.serving && !b.terminating
 		if p.Spec.Hostname != "" && p.Spec.Subdomain == svc.Name {
 			b.hostname = p.Spec.Hostname

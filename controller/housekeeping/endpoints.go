@@ -18,6 +18,7 @@ import (
 	"github.com/sampan-io/sampan/client"
 	"github.com/sampan-io/sampan/client/cache"
 	"github.com/sampan-io/sampan/controller"
+	"github.com/sampan-io/sampan/controller/podstate"
 	"github.com/sampan-io/sampan/internal/run"
 )
 
@@ -110,7 +111,7 @@ func (e *endpoints) podChanged(before, after *corev1.Pod) {
 // sameBackend says that nothing changed that endpoints tell of.
 func sameBackend(a, b *corev1.Pod) bool {
 	return maps.Equal(a.Labels, b.Labels) &&
-		isReady(a) == isReady(b) && isFinished(a) == isFinished(b) &&
+		podstate.Ready(a) == podstate.Ready(b) && podstate.Finished(a) == podstate.Finished(b) &&
 		(a.DeletionTimestamp != nil) == (b.DeletionTimestamp != nil) &&
 		a.Spec.NodeName == b.Spec.NodeName && a.Status.PodIP == b.Status.PodIP &&
 		equality.Semantic.DeepEqual(a.Status.PodIPs, b.Status.PodIPs)
@@ -256,7 +257,7 @@ type seen struct {
 func (t *triggers) since(svc *corev1.Service, backends []backend) (earliest time.Time) {
 	now := seen{svc.CreationTimestamp.Time, map[types.UID]time.Time{}}
 	for _, b := range backends {
-		if c := podCondition(b.pod, corev1.PodReady); c != nil {
+		if c := podstate.Condition(b.pod, corev1.PodReady); c != nil {
 			now.pods[b.pod.UID] = c.LastTransitionTime.Time
 		}
 	}

@@ -9,6 +9,7 @@ import (
 
 	"github.com/sampan-io/sampan/client"
 	"github.com/sampan-io/sampan/client/cache"
+	"github.com/sampan-io/sampan/controller/podstate"
 	"github.com/sampan-io/sampan/internal/run"
 )
 
@@ -76,27 +77,8 @@ func nodeOf(pod *corev1.Pod) []string {
 }
 
 func finishedOf(pod *corev1.Pod) []string {
-	if isFinished(pod) {
+	if podstate.Finished(pod) {
 		return []string{finished}
 	}
 	return nil
-}
-
-func isFinished(pod *corev1.Pod) bool {
-	return pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed
-}
-
-// podCondition returns the condition of that type, or nil.
-func podCondition(pod *corev1.Pod, kind corev1.PodConditionType) *corev1.PodCondition {
-	for i := range pod.Status.Conditions {
-		if c := &pod.Status.Conditions[i]; c.Type == kind {
-			return c
-		}
-	}
-	return nil
-}
-
-func isReady(pod *corev1.Pod) bool {
-	c := podCondition(pod, corev1.PodReady)
-	return c != nil && c.Status == corev1.ConditionTrue
 }

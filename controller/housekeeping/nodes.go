@@ -20,6 +20,7 @@ import (
 	"github.com/sampan-io/sampan/client"
 	"github.com/sampan-io/sampan/client/cache"
 	"github.com/sampan-io/sampan/controller"
+	"github.com/sampan-io/sampan/controller/podstate"
 	"github.com/sampan-io/sampan/internal/run"
 )
 
@@ -90,10 +91,10 @@ func newNodes(opts Options, pods *cache.Cache[*corev1.Pod]) []run.Task {
 		if after == nil {
 			return
 		}
-		if after.Spec.NodeName != "" && (before == nil || before.Spec.NodeName == "" || isReady(after) != isReady(before)) && n.troubled(after.Spec.NodeName) {
+		if after.Spec.NodeName != "" && (before == nil || before.Spec.NodeName == "" || podstate.Ready(after) != podstate.Ready(before)) && n.troubled(after.Spec.NodeName) {
 			n.loop.Add(controller.Key{Name: after.Spec.NodeName})
 		}
-		if isFinished(after) && (before == nil || !isFinished(before)) {
+		if podstate.Finished(after) && (before == nil || !podstate.Finished(before)) {
 			n.finish.Add(controller.Key{Name: finished})
 		}
 	})
@@ -208,10 +209,10 @@ func (n *nodes) lookAfterPods(ctx context.Context, node *corev1.Node) (after tim
 	unready := nodeReady(node) == corev1.ConditionUnknown || nodeReady(node) == corev1.ConditionFalse
 	var errs []error
 	for _, pod := range n.pods.ByIndex(byNode, node.Name) {
-		if isFinished(pod) {
+		if podstate.Finished(pod) {
 			continue
 		}
-		if unready && isReady(pod) {
+		if unready && podstate.Ready(pod) {
 			errs = append(errs, n.setCondition(ctx, pod, corev1.PodCondition{Type: corev1.PodReady, Status: corev1.ConditionFalse}))
 			n.events.Event(pod, corev1.EventTypeWarning, "NodeNotReady", "Node is not ready")
 		}
@@ -311,7 +312,7 @@ func (n *nodes) gone(ctx context.Context, name string) (controller.Result, error
 	var errs []error
 	for _, pod := range pods {
 		var err error
-		if !isFinished(pod) {
+		if !podstate.Finished(pod) {
 			err = n.patchStatus(ctx, pod, map[string]any{
 				"phase": corev1.PodFailed,
 				"conditions": []any{patchOf(corev1.PodCondition{

@@ -14,6 +14,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/intstr"
 	"pgregory.net/rapid"
+
+	"github.com/sampan-io/sampan/controller/podstate"
 )
 
 func service(set func(*corev1.Service)) *corev1.Service {
@@ -203,8 +205,8 @@ func TestSlicesHoldWhatTheyShould(t *testing.T) {
 				t.Fatalf("%d endpoints in %d slices, want %d", len(seen), len(have), len(pods))
 			}
 			for name, p := range pods {
-				if *seen[name].Conditions.Ready != isReady(p) {
-					t.Fatalf("%s is ready=%v", name, !isReady(p))
+				if *seen[name].Conditions.Ready != podstate.Ready(p) {
+					t.Fatalf("%s is ready=%v", name, !podstate.Ready(p))
 				}
 			}
 			if again := planSlices(svc, backends, have); len(again.create)+len(again.update)+len(again.remove) > 0 {
