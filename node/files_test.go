@@ -299,7 +299,8 @@ func TestUnknownVolumeKindIsSaid(t *testing.T) {
 	}{
 		{"host path", corev1.VolumeSource{HostPath: &corev1.HostPathVolumeSource{Path: "/"}}, `volume "h" : volumes of this kind are not known to this node`},
 		{
-			"claim", corev1.VolumeSource{PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: "data"}},
+			"claim",
+			corev1.VolumeSource{PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: "data"}},
 			`volume "h" : error processing PVC default/data: no storage for claims is known to this node`,
 		},
 		{"ephemeral", corev1.VolumeSource{Ephemeral: &corev1.EphemeralVolumeSource{}}, `volume "h" : error processing PVC default/web-h: no storage`},

@@ -1,6 +1,7 @@
 package core
 
 import (
+	"slices"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
@@ -85,11 +86,8 @@ func accessModes(modes []corev1.PersistentVolumeAccessMode) string {
 		{corev1.ReadWriteMany, "RWX"},
 		{corev1.ReadWriteOncePod, "RWOP"},
 	} {
-		for _, mode := range modes {
-			if mode == known.mode {
-				words = append(words, known.word)
-				break
-			}
+		if slices.Contains(modes, known.mode) {
+			words = append(words, known.word)
 		}
 	}
 	return strings.Join(words, ",")

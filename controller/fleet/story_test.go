@@ -2,6 +2,7 @@ package fleet
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -44,9 +45,7 @@ func (s *podStory) commands(more storytest.Commands) storytest.Commands {
 			}
 		}
 	}
-	for name, f := range more {
-		all[name] = f
-	}
+	maps.Copy(all, more)
 	return all
 }
 
