@@ -139,6 +139,12 @@ func (d Degree) asks() bool {
 	return slices.ContainsFunc(d.leaves(), func(o Degree) bool { return o.path != nil || o.cel != nil || o.condition != "" })
 }
 
+// LooksAtFields reports whether a path or an expression decides, which may be about any
+// field, so that objects are needed exactly as the server writes them.
+func (d Degree) LooksAtFields() bool {
+	return slices.ContainsFunc(d.leaves(), func(o Degree) bool { return o.path != nil || o.cel != nil })
+}
+
 // settles returns the longest time that anything must have been ready for, 0 if
 // time does not matter, and all of them.
 func (d Degree) settles() (all []time.Duration) {
@@ -161,11 +167,17 @@ func (d Degree) needsSlices() bool { return d.has(Serving) }
 //	accepted | observed | scheduled | running | ready | serving | old-gone
 //	finished | complete | deleted | created
 //	settled=DURATION
-//	condition=NAME[=VALUE]
+//	condition=NAME[=VALUE]         failed is condition=Failed, which Jobs have
 //	jsonpath=PATH[=VALUE]          and != < > <= >= VALUE; PATH exists; PATH absent
 //	cel=EXPRESSION                 over object, e.g. object.status.replicas >= 3
 //	delete | create                (kubectl's words for deleted and created)
+//	any(DEGREE, …), all(DEGREE, …) one of them, all of them at the same time
+//
+// A comma within brackets, braces, parentheses or quotes does not end a degree.
 func ParseDegree(text string) (Degree, error) {
+	if name, of, is := joined(text); is {
+		return parseJoined(text, name, of)
+	}
 	word, rest, has := strings.Cut(text, "=")
 	word = strings.ToLower(strings.TrimSpace(word))
 	switch {
@@ -185,6 +197,8 @@ func ParseDegree(text string) (Degree, error) {
 			return Degree{}, fmt.Errorf("%q: want settled=DURATION, e.g. settled=30s", text)
 		}
 		return Settled(d), nil
+	case word == "failed" && !has:
+		return Condition("Failed", ""), nil
 	case word == "delete":
 		word = Deleted.name
 	case word == "create":
@@ -197,16 +211,95 @@ func ParseDegree(text string) (Degree, error) {
 		}
 		names = append(names, d.name)
 	}
-	return Degree{}, fmt.Errorf("nothing can be waited for that is called %q: want %s, settled=DURATION, condition=NAME[=VALUE], jsonpath=PATH[=VALUE] or cel=EXPRESSION",
+	return Degree{}, fmt.Errorf("nothing can be waited for that is called %q: want %s, settled=DURATION, condition=NAME[=VALUE], jsonpath=PATH[=VALUE], cel=EXPRESSION, any(…) or all(…)",
 		text, strings.Join(names, ", "))
 }
 
-// String returns what ParseDegree reads; several degrees are all(…) or any(…),
-// which it does not.
+// joined returns what stands in the parentheses of any(…) or all(…).
+func joined(text string) (name, of string, is bool) {
+	text = strings.TrimSpace(text)
+	name, rest, found := strings.Cut(text, "(")
+	name = strings.ToLower(strings.TrimSpace(name))
+	if !found || name != "any" && name != "all" {
+		return "", "", false
+	}
+	return name, rest, true
+}
+
+func parseJoined(text, name, of string) (Degree, error) {
+	of, closed := strings.CutSuffix(of, ")")
+	if !closed {
+		return Degree{}, fmt.Errorf("%q: want a ) at its end", text)
+	}
+	parts, open := splitList(of)
+	if open != 0 {
+		return Degree{}, fmt.Errorf("%q: its %c has no counterpart", text, open)
+	}
+	var all []Degree
+	for _, p := range parts {
+		if p = strings.TrimSpace(p); p == "" {
+			return Degree{}, fmt.Errorf("%q: want degrees with commas between them, as in %s(complete, condition=Failed)", text, name)
+		}
+		d, err := ParseDegree(p)
+		if err != nil {
+			return Degree{}, err
+		}
+		if parts, open := splitList(d.among()); open != 0 || len(parts) != 1 {
+			return Degree{}, fmt.Errorf("%q: its value cannot stand within %s(…)", p, name)
+		}
+		all = append(all, d)
+	}
+	return join(name, all), nil
+}
+
+// splitList splits at the commas that are in no brackets and no quotes. Open is what was
+// opened or closed without its counterpart, 0 if nothing was.
+func splitList(text string) (parts []string, open rune) {
+	var (
+		stack []rune
+		quote rune
+		from  int
+		last  rune
+	)
+	closes := map[rune]rune{')': '(', ']': '[', '}': '{'}
+	for i, c := range text {
+		switch {
+		case quote != 0:
+			if c == quote && last != '\\' {
+				quote = 0
+			}
+		case c == '"' || c == '\'':
+			quote = c
+		case c == '(' || c == '[' || c == '{':
+			stack = append(stack, c)
+		case closes[c] != 0:
+			if len(stack) == 0 || stack[len(stack)-1] != closes[c] {
+				return nil, c
+			}
+			stack = stack[:len(stack)-1]
+		case c == ',' && len(stack) == 0:
+			parts = append(parts, text[from:i])
+			from = i + 1
+		}
+		if last == '\\' && c == '\\' {
+			c = 0 // it is escaped, and escapes nothing
+		}
+		last = c
+	}
+	switch {
+	case quote != 0:
+		return nil, quote
+	case len(stack) > 0:
+		return nil, stack[len(stack)-1]
+	}
+	return append(parts, text[from:]), 0
+}
+
+// String returns what ParseDegree reads.
 func (d Degree) String() string {
 	switch {
 	case d.all != nil, d.any != nil:
-		return d.name + "(" + d.list(Degree.String, ", ") + ")"
+		return d.name + "(" + d.list(Degree.among, ", ") + ")"
 	case d.path != nil:
 		return "jsonpath=" + d.path.String()
 	case d.cel != nil:
@@ -219,6 +312,15 @@ func (d Degree) String() string {
 		return "condition=" + d.condition + "=" + d.value
 	}
 	return d.name
+}
+
+// among is String where other degrees stand beside it.
+func (d Degree) among() string {
+	text := d.String()
+	if parts, open := splitList(text); d.path != nil && (open != 0 || len(parts) != 1) {
+		return "jsonpath=" + d.path.Quoted()
+	}
+	return text
 }
 
 func (d Degree) list(text func(Degree) string, between string) string {

@@ -1,6 +1,7 @@
 package await_test
 
 import (
+	"strings"
 	"testing"
 	"time"
 
@@ -12,6 +13,7 @@ func TestADegreeIsReadAsItIsPrinted(t *testing.T) {
 		"accepted", "observed", "scheduled", "running", "ready", "serving", "old-gone", "finished", "complete", "deleted", "created",
 		"settled=30s", "condition=Ready", "condition=Ready=False", "jsonpath={.a}", "jsonpath={.a} absent", "jsonpath={.a}=b", "jsonpath={.a}!=b",
 		"jsonpath={.a}<3", "jsonpath={.a}>3", "jsonpath={.a}<=3", "jsonpath={.a}>=3Gi", "cel=object.a == 'b'",
+		"any(complete, condition=Failed)", "all(ready, any(settled=30s, jsonpath={.a}=b))", "any(cel=object.a in ['x', ')'], deleted)",
 	} {
 		d, err := await.ParseDegree(text)
 		if err != nil || d.String() != text {
@@ -19,6 +21,32 @@ func TestADegreeIsReadAsItIsPrinted(t *testing.T) {
 		}
 		if d.Infinitive() == "" || d.Reached() == "" {
 			t.Errorf("%q has no words", text)
+		}
+	}
+}
+
+func TestSeveralDegreesInOneText(t *testing.T) {
+	for text, want := range map[string]string{
+		"any(complete,failed)":               "any(complete, condition=Failed)",
+		" ALL( ready , condition=A=B ) ":     "all(ready, condition=A=B)",
+		"any(ready)":                         "ready",
+		`any(cel=object.a == "a\")", ready)`: `any(cel=object.a == "a\")", ready)`,
+		"any()":                              `error: "any()": want degrees with commas between them, as in any(complete, condition=Failed)`,
+		"any(ready,)":                        `error: "any(ready,)": want degrees with commas between them, as in any(complete, condition=Failed)`,
+		"all(ready":                          `error: "all(ready": want a ) at its end`,
+		"all(ready))":                        `error: "all(ready))": its ) has no counterpart`,
+		"any(jsonpath={.a]=b)":               `error: "any(jsonpath={.a]=b)": its ] has no counterpart`,
+		"any(cel=object.a == 'b)":            `error: "any(cel=object.a == 'b)": its ' has no counterpart`,
+		"any(ready, redy)":                   `error: nothing can be waited for that is called "redy"`,
+		"any(ready, all(settled=soon, running), deleted)": `error: "settled=soon": want settled=DURATION`,
+	} {
+		d, err := await.ParseDegree(text)
+		got := d.String()
+		if err != nil {
+			got = "error: " + err.Error()
+		}
+		if !strings.HasPrefix(got, want) || err == nil && got != want {
+			t.Errorf("%s is read as %s, want %s", text, got, want)
 		}
 	}
 }
@@ -43,7 +71,7 @@ func TestDegreesInWords(t *testing.T) {
 }
 
 func FuzzParseDegree(f *testing.F) {
-	for _, seed := range []string{"ready", "jsonpath={.a}>=b", "jsonpath=.a[?(@.b=='c')].d exists", "cel=object.a", "settled=1h", "condition=A=B"} {
+	for _, seed := range []string{"ready", "jsonpath={.a}>=b", "jsonpath=.a[?(@.b=='c')].d exists", "cel=object.a", "settled=1h", "condition=A=B", "any(ready, all(cel=object.a[0], jsonpath={.a}=','))"} {
 		f.Add(seed)
 	}
 	f.Fuzz(func(t *testing.T, text string) {

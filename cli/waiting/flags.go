@@ -155,7 +155,7 @@ func (w *waiting) finish(ctx context.Context, before error) error {
 	talk := Talk{
 		Quiet: w.Quiet, Logs: w.Logs, Events: w.events, flag: "--wait",
 		Silent: w.Always, Calm: w.Always, // as kubectl's delete, which has said that it is deleted
-		exact: exact(string(w.degree)),
+		exact: w.exact(),
 	}
 	s, err := w.Connect()
 	if err != nil {
@@ -213,4 +213,10 @@ func (to Listener) Tell(m resource.Mapping, obj metav1.Object) {
 	if to != nil {
 		to(m.WrittenAs(obj))
 	}
+}
+
+// exact reports whether objects are needed exactly as the server writes them.
+func (w *waiting) exact() bool {
+	d, err := await.ParseDegree(string(w.degree))
+	return err == nil && d.LooksAtFields() // "true" is none
 }

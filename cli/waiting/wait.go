@@ -46,9 +46,10 @@ func Command(g *session.Globals) *cobra.Command {
 			"  --for=finished, complete       it has ended well; ending badly is a failure\n" +
 			"  --for=deleted, delete          the object (not one of the same name made later) is gone\n" +
 			"  --for=created, create          it exists; beside another --for it means --wait-for-creation\n" +
-			"  --for=condition=NAME[=VALUE]   as status.conditions says\n" +
+			"  --for=condition=NAME[=VALUE]   as status.conditions says; failed is condition=Failed\n" +
 			"  --for=jsonpath=PATH[=VALUE]    as a field says; also PATH!=V, <, >, <=, >=, 'PATH exists', 'PATH absent'\n" +
-			"  --for=cel=EXPRESSION           as an expression over object says: 'object.status.replicas >= 3'\n\n" +
+			"  --for=cel=EXPRESSION           as an expression over object says: 'object.status.replicas >= 3'\n" +
+			"  --for='any(complete, failed)'   one of them; all(…) means all of them at the same time\n\n" +
 			"Several --for must all hold at the same time; with --any one of them is enough. With one --for, --any means that one\n" +
 			"object is enough. --count=N is for selectors: N objects are enough.\n\n" +
 			"On a terminal a tree shows what owns what and where it hangs; elsewhere there is a line per change. -o json prints a\n" +
@@ -56,7 +57,7 @@ func Command(g *session.Globals) *cobra.Command {
 			"Exit codes: 0 done, 1 wrong use, no connection or no permission, 2 failed for good, 3 timed out, 4 nothing matched or\n" +
 			"gone, 5 rolled back, 130 interrupted.",
 		Example: "  sampan wait rc/web --for=ready\n" +
-			"  sampan wait job/build --for=complete --for=condition=Failed --any --timeout=10m\n" +
+			"  sampan wait job/build --for='any(complete, failed)' --timeout=10m\n" +
 			"  sampan wait pods -l app=web --for=ready --count=3 --wait-for-creation --logs",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return w.run(cmd.Context(), args)
@@ -147,7 +148,7 @@ func (w *waitVerb) order() (req await.Request, talk Talk, err error) {
 		}
 		word, _, _ := strings.Cut(strings.ToLower(text), "=")
 		talk.kubectl = len(w.degrees) == 1 && (word == "delete" || word == "create") // kubectl's words get kubectl's answer
-		talk.exact = talk.exact || exact(text)
+		talk.exact = talk.exact || d.LooksAtFields()
 		if d == await.Created && len(w.degrees) > 1 && (w.any == "" || w.any == "objects") {
 			w.missing = true // as in kubectl: it is waited for first
 			continue
@@ -181,13 +182,6 @@ func (w *waitVerb) order() (req await.Request, talk Talk, err error) {
 		return req, talk, err
 	}
 	return req, talk, w.Apply(&req)
-}
-
-// exact reports whether a degree looks at any field, so that objects are needed exactly
-// as the server writes them.
-func exact(degree string) bool {
-	word, _, _ := strings.Cut(strings.ToLower(degree), "=")
-	return word == "jsonpath" || word == "cel"
 }
 
 // EventsOf reads -o of a verb that prints nothing but how a wait goes on.

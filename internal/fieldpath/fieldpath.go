@@ -75,6 +75,19 @@ func (q *Question) String() string {
 	}
 }
 
+// Quoted is String with the value of a comparison in quotes, for where it stands among other
+// things.
+func (q *Question) Quoted() string {
+	if q.op == Exists || q.op == Absent {
+		return q.String()
+	}
+	quote := "'"
+	if strings.Contains(q.value, quote) {
+		quote = `"`
+	}
+	return q.text + string(q.op) + quote + q.value + quote
+}
+
 // relax gives a path the braces and the leading dot that the parser wants.
 func relax(text string) (string, error) {
 	p := strings.TrimSpace(text)
