@@ -157,6 +157,12 @@ func TestApplyMisuse(t *testing.T) {
 		{[]string{"-f", conf, "--server-side=perhaps"}, "want true or false"},
 		{[]string{"-f", conf, "--prune"}, "--prune requires --applyset=NAME"},
 		{[]string{"-f", conf, "--applyset=x"}, "--applyset requires --prune"},
+		{[]string{"-f", conf, "--prune", "--applyset=x", "-l", "a=b"}, "--selector is incompatible with --applyset"},
+		{[]string{"-f", conf, "--prune", "--applyset=x", "--force"}, "--force cannot be used with --prune"},
+		{[]string{"-f", conf, "--force", "--server-side"}, "--force cannot be used with --server-side"},
+		{[]string{"-f", conf, "--force", "--dry-run=server"}, "--dry-run=server cannot be used with --force"},
+		{[]string{"-f", conf, "-l", "a b"}, "--selector=a b: "},
+		{[]string{"-f", conf, "-l", "a=b"}, "no objects passed to apply"},
 		{[]string{"-f", conf, "--prune", "--applyset=a/b/c"}, `invalid parent reference "a/b/c": want NAME or TYPE[.GROUP]/NAME`},
 		{[]string{"-f", conf, "--prune", "--applyset=boats/x"}, `the server doesn't have a resource type "boats"`},
 		{[]string{"-f", conf, "-n", "default", "--prune", "--applyset=svc/x"}, `resource "services" is not permitted as an ApplySet parent`},
@@ -169,6 +175,57 @@ func TestApplyMisuse(t *testing.T) {
 		if got.code != 1 || got.out != "" || !strings.Contains(got.err, tt.want) {
 			t.Errorf("apply %s: %+v, want exit code 1 and %q", strings.Join(tt.args, " "), got, tt.want)
 		}
+	}
+}
+
+func TestApplyOfSomeObjects(t *testing.T) {
+	_, term := realServer(t)
+	labelled := func(name, labels string) string {
+		return strings.Replace(configMap(name), "name: "+name, "name: "+name+", labels: {"+labels+"}", 1)
+	}
+	in := file(t, "in.yaml", labelled("a", "tier: front")+"---\n"+labelled("b", "tier: back")+"---\n"+configMap("c"))
+	term.want(0, "configmap/a created\n", "", "apply", "-f", in, "-l", "tier=front")
+	term.want(0, "configmap/b created\nconfigmap/c created\n", "", "apply", "-f", in, "--selector=tier!=front")
+}
+
+func TestApplyMakesAnewWhatCannotBeChanged(t *testing.T) {
+	c, term := realServer(t)
+	fixed := configMap("fixed") + "immutable: true\n"
+	in := file(t, "in.yaml", fixed)
+	term.want(0, "configmap/fixed created\n", "", "apply", "-f", in)
+	before := getMap(t, c, "default", "fixed")
+
+	// Without --force it stays, and so it does if what is wanted cannot be made either.
+	write(t, in, strings.Replace(fixed, `a: "1"`, `a: "2"`, 1))
+	if got := term.run("apply", "-f", in); got.code != 1 || !strings.Contains(got.err, "Error from server (Invalid): "+in) || !strings.Contains(got.err, "immutable") {
+		t.Errorf("without --force: %+v", got)
+	}
+	write(t, in, strings.Replace(fixed, `a: "1"`, `"a b": "2"`, 1))
+	got := term.run("apply", "-f", in, "--force")
+	if got.code != 1 || !strings.Contains(got.err, `"a b"`) || !strings.Contains(got.err, "what was there has been made again, because it cannot be made anew: ConfigMap") {
+		t.Errorf("what cannot be made: %+v", got)
+	}
+	if m := getMap(t, c, "default", "fixed"); m.Data["a"] != "1" || m.Immutable == nil {
+		t.Errorf("it was not made again: %v", m)
+	}
+
+	write(t, in, strings.Replace(fixed, `a: "1"`, `a: "2"`, 1))
+	term.want(0, "configmap/fixed configured\n", "", "apply", "-f", in, "--force")
+	if m := getMap(t, c, "default", "fixed"); m.Data["a"] != "2" || m.UID == before.UID {
+		t.Errorf("it is %v", m)
+	}
+	// What can be changed is changed, and what is not there yet is made or not.
+	write(t, in, configMap("soft"))
+	term.want(0, "configmap/soft created\n", "", "apply", "-f", in, "--force")
+	uid := getMap(t, c, "default", "soft").UID
+	write(t, in, strings.Replace(configMap("soft"), `a: "1"`, `a: "2"`, 1))
+	term.want(0, "configmap/soft configured\n", "", "apply", "-f", in, "--force")
+	if m := getMap(t, c, "default", "soft"); m.Data["a"] != "2" || m.UID != uid {
+		t.Errorf("it is %v, want the same one changed", m)
+	}
+	write(t, in, strings.Replace(configMap("none"), `a: "1"`, `"a b": "2"`, 1))
+	if got := term.run("apply", "-f", in, "--force"); got.code != 1 || strings.Contains(got.err, "made again,") {
+		t.Errorf("what was never there: %+v", got)
 	}
 }
 

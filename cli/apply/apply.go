@@ -58,6 +58,7 @@ type Options struct {
 	Way        Way
 	Manager    string // who writes the fields; empty means the name of the way
 	Force      bool   // server-side: take fields that others own, instead of failing
+	Recreate   bool   // delete and make anew what the server refuses to change; not ServerSide, not in a dry run on the server
 	DryRun     DryRun
 	Validation string // one of metav1.FieldValidation…; empty leaves it to the server
 
@@ -96,6 +97,10 @@ func New(o Options) (*Applier, error) {
 		return nil, errors.New("apply: Options.Client or Options.Mapper is nil")
 	case o.Way == ServerSide && o.DryRun == OnClient:
 		return nil, errors.New("--dry-run=client doesn't work with --server-side (did you mean --dry-run=server instead?)")
+	case o.Way == ServerSide && o.Recreate:
+		return nil, errors.New("--force cannot be used with --server-side")
+	case o.DryRun == OnServer && o.Recreate:
+		return nil, errors.New("--dry-run=server cannot be used with --force")
 	case o.Way == ThreeWay && o.Force:
 		return nil, errors.New("--force-conflicts only works with --server-side")
 	}
@@ -119,6 +124,15 @@ func (a *Applier) Apply(ctx context.Context, info resource.Info) (Result, error)
 		}
 		return Result{}, info.Fault(errors.New("metadata.name is not set: an object that is applied needs a name"), "metadata")
 	}
+	r, err := a.once(ctx, info)
+	if apierrors.IsInvalid(err) && a.opts.Recreate && a.opts.DryRun == ForReal {
+		r, err = a.recreate(ctx, info, err)
+	}
+	return r, info.Fault(err)
+}
+
+// once applies an object in the way that the server has.
+func (a *Applier) once(ctx context.Context, info resource.Info) (Result, error) {
 	if a.opts.Way != ThreeWay && !a.without && a.opts.DryRun != OnClient {
 		r, err := a.serverSide(ctx, info)
 		switch {
@@ -126,14 +140,13 @@ func (a *Applier) Apply(ctx context.Context, info resource.Info) (Result, error)
 			if apierrors.IsConflict(err) {
 				err = fmt.Errorf("%w%s", err, conflictAdvice)
 			}
-			return r, info.Fault(err)
+			return r, err
 		case a.opts.Way == ServerSide:
-			return r, info.Fault(errors.New("the server has no server-side apply: leave out --server-side, and a three-way merge is made"))
+			return r, errors.New("the server has no server-side apply: leave out --server-side, and a three-way merge is made")
 		}
 		a.without = true
 	}
-	r, err := a.threeWay(ctx, info)
-	return r, info.Fault(err)
+	return a.threeWay(ctx, info)
 }
 
 // tries is how often a write that lost a race is made again. Each attempt needs

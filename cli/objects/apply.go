@@ -8,6 +8,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/labels"
 
 	"github.com/sampan-io/sampan/cli/apply"
 	"github.com/sampan-io/sampan/cli/exit"
@@ -21,7 +22,9 @@ type applyVerb struct {
 	*session.Globals
 	in         session.Input
 	serverSide way
-	force      bool
+	force      bool // take fields of others
+	recreate   bool
+	labels     string
 	manager    string
 	dryRun     session.DryRun
 	validate   session.Strictness
@@ -59,6 +62,8 @@ func Apply(g *session.Globals) *cobra.Command {
 	a.in.FileFlags(f)
 	a.serverSide.flag(f)
 	f.BoolVar(&a.force, "force-conflicts", false, "take fields that others manage, instead of failing; for server-side apply")
+	f.BoolVar(&a.recreate, "force", false, "delete and make anew what the server refuses to change, waiting until it is gone; not with --server-side")
+	f.StringVarP(&a.labels, "selector", "l", "", "only the objects of the files that have these labels (a=b, a!=b, a in (b,c), a)")
 	f.StringVar(&a.manager, "field-manager", "", "name under which the server notes who wrote the fields (default "+
 		apply.ServerSideManager+", for merges "+apply.ThreeWayManager+")")
 	a.dryRun.AddFlag(cmd)
@@ -77,6 +82,13 @@ func (a *applyVerb) wrongUse() error {
 		return errors.New("--applyset requires --prune")
 	case a.prune && a.set == "":
 		return errors.New("--prune requires --applyset=NAME, which says what belongs together")
+	case a.prune && a.labels != "":
+		return errors.New("--selector is incompatible with --applyset: all objects of the files belong together")
+	case a.prune && a.recreate:
+		return errors.New("--force cannot be used with --prune")
+	}
+	if _, err := labels.Parse(a.labels); err != nil {
+		return fmt.Errorf("--selector=%s: %w", a.labels, err)
 	}
 	return nil
 }
@@ -91,7 +103,7 @@ func (a *applyVerb) run(ctx context.Context) error {
 		return err
 	}
 	opts := apply.Options{
-		Client: s.REST, Mapper: s.Mapper, Way: apply.Way(a.serverSide), Manager: a.manager, Force: a.force,
+		Client: s.REST, Mapper: s.Mapper, Way: apply.Way(a.serverSide), Manager: a.manager, Force: a.force, Recreate: a.recreate,
 		DryRun: degreeOf(a.dryRun), Validation: string(a.validate), Warn: s.Warn,
 	}
 	applier, err := apply.New(opts)
@@ -100,8 +112,14 @@ func (a *applyVerb) run(ctx context.Context) error {
 	}
 	p := &applying{applyVerb: a, format: f, list: !f.IsTable() && f.Kind != "name"}
 	set := &apply.Set{Applier: applier, Request: s.Request(a.in, nil), Check: func(ctx context.Context, i resource.Info) error { return s.Check(ctx, a.validate, i) }}
+	selector, err := labels.Parse(a.labels)
+	if err != nil {
+		return err
+	}
 	for info, err := range resource.Stream(ctx, s.Mapper, set.Request) {
-		p.fail(set.Add(info, err))
+		if info.Object == nil || selector.Matches(labels.Set(info.Object.GetLabels())) {
+			p.fail(set.Add(info, err))
+		}
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
 		}

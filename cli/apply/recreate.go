@@ -1,0 +1,65 @@
+package apply
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/sampan-io/sampan/await"
+	"github.com/sampan-io/sampan/cli/resource"
+)
+
+// goneLimit is how long an object that is to be made anew may take to be gone.
+const goneLimit = 5 * time.Minute
+
+// recreate deletes an object that the server refuses to change, waits until it is gone, and
+// makes it as it is wanted. If that is refused as well, what was there is made again. The
+// reason is the refusal.
+func (a *Applier) recreate(ctx context.Context, info resource.Info, reason error) (Result, error) {
+	live, err := a.get(ctx, info)
+	if apierrors.IsNotFound(err) {
+		return Result{}, reason // it could not be made in the first place
+	}
+	if err != nil {
+		return Result{}, err
+	}
+	uid, background := live.GetUID(), metav1.DeletePropagationBackground
+	err = a.opts.Client.Delete(ctx, info.Mapping.GroupVersionResource, info.Namespace, info.Name, metav1.DeleteOptions{
+		Preconditions: &metav1.Preconditions{UID: &uid}, PropagationPolicy: &background,
+	})
+	if err != nil && !apierrors.IsNotFound(err) {
+		return Result{}, fmt.Errorf("deleting it to make it anew: %w", err)
+	}
+	out, err := await.Until(ctx, a.opts.Client, await.Request{For: await.Deleted, Timeout: goneLimit, Quiet: true, Targets: []await.Target{{
+		Resource: info.Mapping.GroupVersionResource, Kind: info.Mapping.Kind, Namespace: info.Namespace, Name: info.Name, UID: uid,
+	}}}, nil)
+	switch {
+	case err != nil:
+		return Result{}, fmt.Errorf("waiting until it is gone, to make it anew: %w", err)
+	case out.Result != await.AllDone:
+		return Result{}, fmt.Errorf("it is being deleted to be made anew, and is not gone after %v: apply it again when it is", goneLimit)
+	}
+	r, err := a.once(ctx, info)
+	if err == nil {
+		r.Action = Configured
+		return r, nil
+	}
+	if again := a.restore(ctx, info, live); again != nil {
+		return Result{}, fmt.Errorf("it was deleted to be made anew, which failed, and what was there could not be made again (%s): %w", again.Error(), err)
+	}
+	return Result{}, fmt.Errorf("what was there has been made again, because it cannot be made anew: %w", err)
+}
+
+// restore makes an object that was deleted again.
+func (a *Applier) restore(ctx context.Context, info resource.Info, was *unstructured.Unstructured) error {
+	was = was.DeepCopy()
+	for _, field := range []string{"resourceVersion", "uid", "creationTimestamp", "generation", "deletionTimestamp", "deletionGracePeriodSeconds", "managedFields"} {
+		unstructured.RemoveNestedField(was.Object, "metadata", field)
+	}
+	_, err := a.opts.Client.Create(ctx, info.Mapping.GroupVersionResource, info.Namespace, "", was, metav1.CreateOptions{}, "")
+	return err
+}
