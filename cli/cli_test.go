@@ -24,7 +24,14 @@ import (
 	"github.com/sampan-io/sampan/client/clienttest"
 )
 
+// asProgram is the variable with the command line that the test program is to run, when it
+// stands for the program itself: one argument per line.
+const asProgram = "SAMPAN_TEST_COMMAND_LINE"
+
 func TestMain(m *testing.M) {
+	if line := os.Getenv(asProgram); line != "" {
+		os.Exit(cli.Main(context.Background(), strings.Split(line, "\n"), cli.Options{}))
+	}
 	// Idle connections of HTTP clients that live as long as a command does.
 	goleak.VerifyTestMain(m,
 		goleak.IgnoreAnyFunction("net/http.(*persistConn).readLoop"),

@@ -11,6 +11,7 @@ import (
 	"regexp"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 
 	"golang.org/x/sys/unix"
@@ -155,6 +156,65 @@ func TestATerminalIsLeftAsItWasWhenInterrupted(t *testing.T) {
 	if code != 130 || !strings.Contains(out, "\x1b[33m•\x1b[0m pod/a: starting on node n1") || !strings.Contains(last, "\x1b[?25h") ||
 		!strings.Contains(last, "interrupted: nothing is undone") || !strings.Contains(last, "'sampan wait -n default pod/a --for=ready' waits again") {
 		t.Errorf("exit code %d: %q", code, out)
+	}
+}
+
+// TestAStoppedCommandLeavesTheTerminal presses Ctrl-Z: the cursor is shown while the command
+// is stopped, and the picture comes back with it.
+func TestAStoppedCommandLeavesTheTerminal(t *testing.T) {
+	w, url := serve(t, pod("a", nil))
+	c := newTerminal(t, url)
+	const hidden, shown = "\x1b[?25l", "\x1b[?25h"
+	drawn, erased, again := make(chan struct{}), make(chan struct{}), make(chan struct{})
+	s := newScreen(t, func(all string) {
+		for n, seen := range []chan struct{}{drawn, erased, again} {
+			is := strings.Count(all, hidden) >= 1+n/2 && strings.Contains(all, "pod/a")
+			if n == 1 {
+				is = strings.Contains(all, shown)
+			}
+			select {
+			case <-seen:
+			default:
+				if is {
+					close(seen)
+				}
+			}
+		}
+	})
+	p, err := os.StartProcess("/proc/self/exe", []string{"sampan"}, &os.ProcAttr{
+		Files: []*os.File{s.slave, s.slave, s.slave}, Sys: &syscall.SysProcAttr{Setsid: true, Setctty: true},
+		Env: append(os.Environ(), "TERM=xterm", asProgram+"="+strings.Join([]string{"--kubeconfig", c.kubeconfig, "wait", "pod/a", "--for=ready", "--timeout=1m"}, "\n")),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	status := func(options int) (ws syscall.WaitStatus) {
+		if _, err := syscall.Wait4(p.Pid, &ws, options, nil); err != nil {
+			t.Fatal(err)
+		}
+		return ws
+	}
+	<-drawn
+	if err := p.Signal(syscall.SIGTSTP); err != nil {
+		t.Fatal(err)
+	}
+	if ws := status(syscall.WUNTRACED); !ws.Stopped() {
+		t.Fatalf("it has not stopped: %v", ws)
+	}
+	<-erased
+	if err := p.Signal(syscall.SIGCONT); err != nil {
+		t.Fatal(err)
+	}
+	<-again
+	ready := clienttest.Find(w.Server, client.Pods, "default", "a").DeepCopy()
+	isReady(ready)
+	w.Set(t, ready)
+	if ws := status(0); ws.ExitStatus() != 0 {
+		t.Errorf("it ended with %v", ws)
+	}
+	out := s.close()
+	if strings.LastIndex(out, hidden) > strings.LastIndex(out, shown) || !strings.HasSuffix(out, "pod/a is ready\r\n") {
+		t.Errorf("the terminal is left with %q", out)
 	}
 }
 

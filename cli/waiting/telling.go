@@ -14,6 +14,7 @@ import (
 	"syscall"
 	"time"
 
+	"golang.org/x/sys/unix"
 	"golang.org/x/term"
 
 	"github.com/sampan-io/sampan/await"
@@ -121,10 +122,22 @@ func terminalOf(w io.Writer) (style progress.Style, size func() (width, height i
 // draw keeps the picture current until ctx is over.
 func (t *telling) draw(ctx context.Context) {
 	resized := make(chan os.Signal, 1)
-	signal.Notify(resized, syscall.SIGWINCH)
+	signal.Notify(resized, syscall.SIGWINCH, syscall.SIGCONT)
 	defer signal.Stop(resized)
-	if !run.Pause(ctx, firstFrame) {
-		return
+	stopped := make(chan os.Signal, 1)
+	signal.Notify(stopped, syscall.SIGTSTP)
+	defer signal.Stop(stopped)
+	first := time.NewTimer(firstFrame)
+	defer first.Stop()
+	for waiting := true; waiting; {
+		select {
+		case <-first.C:
+			waiting = false
+		case <-stopped:
+			t.suspend()
+		case <-ctx.Done():
+			return
+		}
 	}
 	clock := time.NewTicker(time.Second) // the picture shows how long things last
 	defer clock.Stop()
@@ -139,22 +152,49 @@ func (t *telling) draw(ctx context.Context) {
 		case <-t.dirty:
 		case <-clock.C:
 		case <-resized:
+		case <-stopped:
+			t.suspend()
 		case <-ctx.Done():
 			return
 		}
 	}
 }
 
+// suspend leaves the terminal as it was, and stops the process until somebody lets it go on.
+// It stops itself, because the runtime does not let the signal of the terminal do that once
+// it has been asked for.
+func (t *telling) suspend() {
+	t.mu.Lock()
+	defer t.mu.Unlock() // nothing is written meanwhile
+	if t.drawn {
+		width, _ := t.size()
+		_ = t.screen.Clear(width) // see picture
+		t.drawn = false
+	}
+	_ = syscall.Kill(syscall.Getpid(), syscall.SIGSTOP) // the process may stop itself
+}
+
 // picture draws; t.mu must be held. A terminal that can't be written to is not worth
 // an error of its own.
 func (t *telling) picture() {
-	if t.hushed {
+	if t.hushed || !inForeground(t.Err) {
 		return
 	}
 	width, height := t.size()
 	// The last column and line stay empty: writing there makes terminals scroll.
 	_ = t.screen.Draw(t.tree.Lines(time.Now(), width-1, height-1), width)
 	t.drawn = true
+}
+
+// inForeground reports whether a terminal is ours to draw on: not while its shell has it and
+// the command goes on in the background.
+func inForeground(w io.Writer) bool {
+	f, isFile := w.(*os.File)
+	if !isFile {
+		return true
+	}
+	group, err := unix.IoctlGetInt(int(f.Fd()), unix.TIOCGPGRP)
+	return err != nil || group == syscall.Getpgrp() // an error: it controls nobody
 }
 
 // hear takes in news of an object, of which these are the words.
