@@ -9,5 +9,6 @@
 // W1  The exit code is that of the verdict; see package exit.
 // W2  Ctrl-C ends the telling and changes nothing in the cluster; what goes on is said.
 // W3  A terminal is left as it was found, whatever ends the wait, and while it is stopped
-//     (Ctrl-Z); in the background nothing is drawn.
+//
+//	(Ctrl-Z); in the background nothing is drawn.
 package waiting

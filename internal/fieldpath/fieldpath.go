@@ -104,6 +104,18 @@ func relax(text string) (string, error) {
 	if p == "" {
 		return "", errors.New("jsonpath: the path is empty")
 	}
+	quote := rune(0)
+	for _, c := range p {
+		switch {
+		case quote == c:
+			quote = 0
+		case quote == 0 && (c == '\'' || c == '"'):
+			quote = c
+		}
+	}
+	if quote != 0 {
+		return "", fmt.Errorf("jsonpath %q: its %c has no counterpart", text, quote)
+	}
 	if p[0] != '.' && p[0] != '[' && p[0] != '$' {
 		p = "." + p
 	}

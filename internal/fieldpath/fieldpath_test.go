@@ -48,3 +48,39 @@ func TestAQuestionIsReadAsItIsPrinted(t *testing.T) {
 		}
 	}
 }
+
+func TestAPathWithHalfAPairOfQuotesIsRefused(t *testing.T) {
+	for text, want := range map[string]string{
+		`"a=b`:                `jsonpath "\"a": its " has no counterpart`,
+		`{.a['b]}`:            `jsonpath "{.a['b]}": its ' has no counterpart`,
+		`{.a[?(@=="b'c")]}=d`: "",
+	} {
+		_, err := fieldpath.Parse(text)
+		if got := errorText(err); got != want {
+			t.Errorf("%s: %q, want %q", text, got, want)
+		}
+	}
+}
+
+func errorText(err error) string {
+	if err == nil {
+		return ""
+	}
+	return err.Error()
+}
+
+func TestAValueInQuotesIsTheSameQuestion(t *testing.T) {
+	for text, want := range map[string]string{
+		".a=b,c": `{.a}='b,c'`, ".a!='x'": `{.a}!='x'`, `.a=it's,so`: `{.a}="it's,so"`, ".a absent": "{.a} absent",
+	} {
+		q, err := fieldpath.Parse(text)
+		if err != nil {
+			t.Errorf("%s: %v", text, err)
+			continue
+		}
+		again, err := fieldpath.Parse(q.Quoted())
+		if q.Quoted() != want || err != nil || again.String() != q.String() {
+			t.Errorf("%s is quoted as %s (%v), want %s", text, q.Quoted(), err, want)
+		}
+	}
+}
