@@ -19,6 +19,13 @@ import (
 // The caller has made the name from generateName, and on an update has filled
 // in what clients may leave out (uid, timestamps, generation) from old.
 func ValidateMeta(kind *Kind, obj, old Object) field.ErrorList {
+	if old == nil && len(obj.GetManagedFields()) == 0 && plainNames(kind, obj) {
+		if len(obj.GetOwnerReferences())+len(obj.GetFinalizers()) == 0 {
+			return nil
+		}
+		at := field.NewPath("metadata")
+		return append(checkFinalizers(obj.GetFinalizers(), at.Child("finalizers")), checkRest(obj, at)...)
+	}
 	at := field.NewPath("metadata")
 	errs := checkFinalizers(obj.GetFinalizers(), at.Child("finalizers"))
 	if old == nil {
