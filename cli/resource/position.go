@@ -5,11 +5,12 @@ import (
 	"fmt"
 	"regexp"
 	"slices"
-	"strconv"
 	"strings"
 
 	"go.yaml.in/yaml/v3"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
+	configuration "github.com/sampan-io/sampan/internal/document"
 )
 
 // An origin is the text that an object was read from.
@@ -40,76 +41,11 @@ func (i Info) position(path string) (line, column int, exact, ok bool) {
 	if i.origin.path != "" {
 		path = strings.TrimSuffix(i.origin.path+"."+path, ".")
 	}
-	line, column, exact = find(doc.Content[0], path)
+	line, column, exact = configuration.Find(doc.Content[0], path)
 	if line == 1 {
 		column += i.origin.column - 1
 	}
 	return line + i.origin.line - 1, column, exact, true
-}
-
-// find follows a path from a node as far as it goes. Of a field in a map it returns
-// the place of the key, which is where a person looks. Exact means that it went to the
-// end.
-func find(n *yaml.Node, path string) (line, column int, exact bool) {
-	line, column = n.Line, n.Column
-	for path != "" {
-		if n.Kind == yaml.AliasNode {
-			n = n.Alias
-		}
-		var key, value *yaml.Node
-		key, value, path = step(n, path)
-		if value == nil {
-			return line, column, false
-		}
-		line, column = key.Line, key.Column
-		n = value
-	}
-	return line, column, true
-}
-
-// step goes one step along a path. The key is the value itself in a list. A nil value
-// means that there is no such step.
-func step(n *yaml.Node, path string) (key, value *yaml.Node, rest string) {
-	switch n.Kind {
-	case yaml.SequenceNode:
-		inner, rest, ok := bracket(path)
-		index, err := strconv.Atoi(inner)
-		if !ok || err != nil || index < 0 || index >= len(n.Content) {
-			return nil, nil, ""
-		}
-		return n.Content[index], n.Content[index], rest
-	case yaml.MappingNode:
-		if inner, rest, ok := bracket(path); ok {
-			for i := 0; i+1 < len(n.Content); i += 2 {
-				if n.Content[i].Value == strings.Trim(inner, `"'`) {
-					return n.Content[i], n.Content[i+1], rest
-				}
-			}
-			return nil, nil, ""
-		}
-		// A key may have dots in it: the longest one that fits is meant.
-		longest := -1
-		for i := 0; i+1 < len(n.Content); i += 2 {
-			k := n.Content[i].Value
-			after, fits := strings.CutPrefix(path, k)
-			if fits && (after == "" || after[0] == '.' || after[0] == '[') && len(k) > longest {
-				longest, key, value, rest = len(k), n.Content[i], n.Content[i+1], strings.TrimPrefix(after, ".")
-			}
-		}
-		return key, value, rest
-	default: // nothing is inside of a scalar
-	}
-	return nil, nil, ""
-}
-
-// bracket reads [inner] from the front of a path.
-func bracket(path string) (inner, rest string, ok bool) {
-	path, ok = strings.CutPrefix(path, "[")
-	if !ok {
-		return "", "", false
-	}
-	inner, rest, ok = strings.Cut(path, "]")
-	return inner, strings.TrimPrefix(rest, "."), ok
 }
 
 // maxPlaces is how many places an error names; somebody who has that many faults

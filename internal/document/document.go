@@ -1,0 +1,271 @@
+package document
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+
+	"go.yaml.in/yaml/v3"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+	kjson "sigs.k8s.io/json"
+	kyaml "sigs.k8s.io/yaml"
+)
+
+// A Document is the text of a file and where its fields stand.
+type Document struct {
+	source string
+	root   *yaml.Node
+	json   []byte
+}
+
+// Parse reads a text. The source is what faults call it: the name of its file. An
+// empty text and more than one document are faults.
+func Parse(source string, text []byte) (*Document, error) {
+	in := yaml.NewDecoder(bytes.NewReader(text))
+	var first, second yaml.Node
+	if err := in.Decode(&first); err != nil {
+		if len(bytes.TrimSpace(text)) == 0 || err.Error() == "EOF" {
+			return nil, fmt.Errorf("%s: is empty", source)
+		}
+		return nil, fmt.Errorf("%s: %w", source, syntax(err))
+	}
+	if in.Decode(&second) == nil {
+		return nil, fmt.Errorf("%s: line %d: a second document; want one", source, second.Line)
+	}
+	data, err := kyaml.YAMLToJSONStrict(text)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", source, syntax(err))
+	}
+	d := &Document{source: source, json: data}
+	if len(first.Content) > 0 {
+		d.root = first.Content[0]
+	}
+	if d.root == nil || d.root.Kind != yaml.MappingNode {
+		return nil, fmt.Errorf("%s: line 1: want an object with apiVersion and kind", source)
+	}
+	return d, nil
+}
+
+// syntax drops the names of the libraries from a fault that begins with a line.
+func syntax(err error) error {
+	text := err.Error()
+	if i := strings.Index(text, "line "); i >= 0 {
+		return errors.New(strings.Join(strings.Fields(text[i:]), " "))
+	}
+	return err
+}
+
+// strictField finds the path in what the strict decoder says.
+var strictField = regexp.MustCompile(`^(unknown|duplicate) field "(.+)"$`)
+
+// Decode reads the document into a pointer. If it returns an error, what it points to
+// may have been filled in part.
+func (d *Document) Decode(into any) error {
+	strict, err := kjson.UnmarshalStrict(d.json, into)
+	if err != nil {
+		return d.Faults(d.mistyped(err))
+	}
+	var faults field.ErrorList
+	for _, err := range strict {
+		m := strictField.FindStringSubmatch(err.Error())
+		if m == nil {
+			faults = append(faults, &field.Error{Type: field.ErrorTypeInvalid, BadValue: field.OmitValueType{}, Detail: err.Error()})
+			continue
+		}
+		faults = append(faults, &field.Error{Type: field.ErrorTypeInvalid, Field: m[2], BadValue: field.OmitValueType{}, Detail: m[1] + " field"})
+	}
+	return d.Faults(faults)
+}
+
+// mistyped returns the fault of a value that has not the type of its field.
+func (d *Document) mistyped(err error) field.ErrorList {
+	fault := &field.Error{Type: field.ErrorTypeInvalid, BadValue: field.OmitValueType{}, Detail: err.Error()}
+	var t *json.UnmarshalTypeError
+	if errors.As(err, &t) {
+		fault.Field = pathAt(d.json, t.Offset)
+		fault.Detail = fmt.Sprintf("is %s, want %s", word(strings.SplitN(t.Value, " ", 2)[0]), word(t.Type.Kind().String()))
+	}
+	return field.ErrorList{fault}
+}
+
+// word returns what people call a type of JSON or of Go.
+func word(kind string) string {
+	switch strings.TrimRight(kind, "0123456789") {
+	case "string":
+		return "a string"
+	case "number", "int", "uint", "float":
+		return "a number"
+	case "bool":
+		return "true or false"
+	case "array", "slice":
+		return "a list"
+	default:
+		return "an object"
+	}
+}
+
+// pathAt returns the path of the value of a JSON text at or before which a decoder was
+// at offset.
+func pathAt(text []byte, offset int64) string {
+	type level struct {
+		list  bool
+		index int
+		key   string
+		value bool // the next token of an object is a value
+	}
+	var levels []level
+	path := func() string {
+		var b strings.Builder
+		for _, l := range levels {
+			switch {
+			case l.list:
+				fmt.Fprintf(&b, "[%d]", l.index)
+			case b.Len() > 0:
+				b.WriteString("." + l.key)
+			default:
+				b.WriteString(l.key)
+			}
+		}
+		return b.String()
+	}
+	begin := func() { // a value begins
+		if len(levels) > 0 && levels[len(levels)-1].list {
+			levels[len(levels)-1].index++
+		}
+	}
+	in := json.NewDecoder(bytes.NewReader(text))
+	for {
+		tok, err := in.Token()
+		if err != nil {
+			return path()
+		}
+		top := len(levels) - 1
+		switch delim, isDelim := tok.(json.Delim); {
+		case isDelim && (delim == '}' || delim == ']'):
+			levels = levels[:top]
+			if top > 0 && !levels[top-1].list {
+				levels[top-1].value = false
+			}
+			continue
+		case top >= 0 && !levels[top].list && !levels[top].value:
+			levels[top].key, _ = tok.(string)
+			levels[top].value = true
+			continue
+		case isDelim:
+			begin()
+			if in.InputOffset() >= offset {
+				return path()
+			}
+			levels = append(levels, level{list: delim == '[', index: -1})
+			continue
+		}
+		begin()
+		if in.InputOffset() >= offset {
+			return path()
+		}
+		if top >= 0 {
+			levels[top].value = false
+		}
+	}
+}
+
+// Faults returns an error that names the place of every fault in the order of the
+// text, or nil if there is none. It sorts list.
+func (d *Document) Faults(list field.ErrorList) error {
+	lineOf := func(e *field.Error) int {
+		line, _, _ := Find(d.root, e.Field)
+		return line
+	}
+	slices.SortStableFunc(list, func(a, b *field.Error) int { return lineOf(a) - lineOf(b) })
+	var lines []string
+	for _, e := range list {
+		place := d.source
+		line, column, _ := Find(d.root, e.Field)
+		place += fmt.Sprintf(": line %d column %d", line, column)
+		if e.Field != "" {
+			place += ": " + e.Field
+		}
+		said := strings.TrimPrefix(e.ErrorBody(), "Invalid value: ")
+		if _, bare := e.BadValue.(field.OmitValueType); bare {
+			said = e.Detail
+		}
+		if text := place + ": " + said; !slices.Contains(lines, text) {
+			lines = append(lines, text)
+		}
+	}
+	if len(lines) == 0 {
+		return nil
+	}
+	return errors.New(strings.Join(lines, "\n"))
+}
+
+// Find follows a path such as spec.containers[0].image or metadata.labels[a.b/c] from
+// a node as far as it goes, and returns the line and column, from 1, of where it got
+// to. Of a field in a map that is the place of the key, which is where a person looks.
+// Exact means that it went to the end.
+func Find(n *yaml.Node, path string) (line, column int, exact bool) {
+	line, column = n.Line, n.Column
+	for path != "" {
+		if n.Kind == yaml.AliasNode {
+			n = n.Alias
+		}
+		var key, value *yaml.Node
+		key, value, path = step(n, path)
+		if value == nil {
+			return line, column, false
+		}
+		line, column = key.Line, key.Column
+		n = value
+	}
+	return line, column, true
+}
+
+// step goes one step along a path. The key is the value itself in a list. A nil value
+// means that there is no such step.
+func step(n *yaml.Node, path string) (key, value *yaml.Node, rest string) {
+	switch n.Kind {
+	case yaml.SequenceNode:
+		inner, rest, ok := bracket(path)
+		index, err := strconv.Atoi(inner)
+		if !ok || err != nil || index < 0 || index >= len(n.Content) {
+			return nil, nil, ""
+		}
+		return n.Content[index], n.Content[index], rest
+	case yaml.MappingNode:
+		if inner, rest, ok := bracket(path); ok {
+			for i := 0; i+1 < len(n.Content); i += 2 {
+				if n.Content[i].Value == strings.Trim(inner, `"'`) {
+					return n.Content[i], n.Content[i+1], rest
+				}
+			}
+			return nil, nil, ""
+		}
+		// A key may have dots in it: the longest one that fits is meant.
+		longest := -1
+		for i := 0; i+1 < len(n.Content); i += 2 {
+			k := n.Content[i].Value
+			after, fits := strings.CutPrefix(path, k)
+			if fits && (after == "" || after[0] == '.' || after[0] == '[') && len(k) > longest {
+				longest, key, value, rest = len(k), n.Content[i], n.Content[i+1], strings.TrimPrefix(after, ".")
+			}
+		}
+		return key, value, rest
+	default: // nothing is inside of a scalar
+	}
+	return nil, nil, ""
+}
+
+// bracket reads [inner] from the front of a path.
+func bracket(path string) (inner, rest string, ok bool) {
+	path, ok = strings.CutPrefix(path, "[")
+	if !ok {
+		return "", "", false
+	}
+	inner, rest, ok = strings.Cut(path, "]")
+	return inner, strings.TrimPrefix(rest, "."), ok
+}

@@ -1,0 +1,84 @@
+package document_test
+
+import (
+	"strings"
+	"testing"
+
+	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"github.com/sampan-io/sampan/internal/document"
+)
+
+type boat struct {
+	Name  string            `json:"name"`
+	Masts []mast            `json:"masts"`
+	Flags map[string]string `json:"flags"`
+}
+
+type mast struct {
+	Height int      `json:"height"`
+	Sails  []string `json:"sails"`
+}
+
+func read(text string) error {
+	d, err := document.Parse("boat.yaml", []byte(text))
+	if err != nil {
+		return err
+	}
+	return d.Decode(&boat{})
+}
+
+func TestFaultsNameTheirPlace(t *testing.T) {
+	tests := []struct{ name, text, want string }{
+		{"well", "name: a\nmasts:\n- height: 3\n", ""},
+		{"empty", "# nothing\n", "boat.yaml: is empty"},
+		{"not an object", "- a\n", "boat.yaml: line 1: want an object with apiVersion and kind"},
+		{"two documents", "name: a\n---\nname: b\n", "boat.yaml: line 2: a second document; want one"},
+		{"unknown field", "name: a\nmasts:\n- height: 1\n- heigth: 3\n", "boat.yaml: line 4 column 3: masts[1].heigth: unknown field"},
+		{"two unknown fields", "nam: a\nmasts:\n- heigth: 3\n", "boat.yaml: line 1 column 1: nam: unknown field\nboat.yaml: line 3 column 3: masts[0].heigth: unknown field"},
+		{"twice", "name: a\nname: b\n", `boat.yaml: line 2: key "name" already set in map`},
+		{"a string for a number", "name: a\nmasts:\n- sails: [a, b]\n  height: high\n", "boat.yaml: line 4 column 3: masts[0].height: is a string, want a number"},
+		{"an object for a string", "flags:\n  a: {b: c}\n", "boat.yaml: line 2 column 3: flags.a: is an object, want a string"},
+		{"a number in a list of strings", "masts:\n- sails: [p, q]\n- sails: [p, 3]\n", "boat.yaml: line 3 column 14: masts[1].sails[1]: is a number, want a string"},
+		{"broken", "name: [a\n", "boat.yaml: line 1: did not find expected ',' or ']'"},
+		{"a tab", "name: a\n\tmasts: 3\n", "boat.yaml: line 2"},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			got := ""
+			if err := read(tt.text); err != nil {
+				got = err.Error()
+			}
+			if got != tt.want && (tt.want == "" || tt.name != "a tab" && tt.name != "broken" || !strings.HasPrefix(got, tt.want[:17])) {
+				t.Errorf("got  %s\nwant %s", got, tt.want)
+			}
+		})
+	}
+}
+
+func TestFaultsOfTheCallerNameTheirPlace(t *testing.T) {
+	d, err := document.Parse("boat.yaml", []byte("name: a\nflags:\n  a.b/c: red\n"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	err = d.Faults(field.ErrorList{
+		field.Invalid(field.NewPath("flags").Key("a.b/c"), "red", "want blue"),
+		field.Required(field.NewPath("masts"), "a boat has one"),
+	})
+	want := "boat.yaml: line 1 column 1: masts: Required value: a boat has one\nboat.yaml: line 3 column 3: flags[a.b/c]: \"red\": want blue"
+	if err == nil || err.Error() != want {
+		t.Errorf("got  %v\nwant %s", err, want)
+	}
+	if err := d.Faults(nil); err != nil {
+		t.Errorf("no faults are %v", err)
+	}
+}
+
+func FuzzParse(f *testing.F) {
+	for _, seed := range []string{"name: a\n", "masts:\n- height: x\n", "a: &b [1]\nc: *b\n", "{", "? [a]\n: b\n", "flags: {1: 2}\n"} {
+		f.Add(seed)
+	}
+	f.Fuzz(func(_ *testing.T, text string) {
+		_ = read(text) // whatever it is, it is an answer and no panic
+	})
+}
