@@ -113,7 +113,7 @@ func Run(ctx context.Context, o Options) error {
 	return err
 }
 
-func (c *cluster) real() bool { return c.Settings.SimulatedNodes == 0 }
+func (c *cluster) real() bool { return !c.Settings.Simulated() }
 
 // nodeNetwork returns the network of the pods of the i-th node: 256 addresses
 // each.

@@ -21,6 +21,7 @@ import (
 	"github.com/sampan-io/sampan/controller/workload"
 	"github.com/sampan-io/sampan/internal/run"
 	"github.com/sampan-io/sampan/node"
+	"github.com/sampan-io/sampan/node/fleet"
 	"github.com/sampan-io/sampan/node/simulated"
 	"github.com/sampan-io/sampan/proxy"
 	"github.com/sampan-io/sampan/proxy/nft"
@@ -76,11 +77,16 @@ func (c *cluster) nodes(p *controlPlane) (run.Stage, []string, error) {
 		}
 		return run.Stage{{Name: "node", Run: n.Run, Ready: n.Ready()}}, []string{c.Settings.NodeName}, nil
 	}
-	var stage run.Stage
+	reader := p.as("system:sampan:simulated-nodes")
+	if c.Settings.SimulatedNodeFile != "" || c.Settings.SimulatedNodes > fullAgents {
+		return c.fleet(p, reader)
+	}
+	links := simulated.NewLinks(reader, c.Log)
+	stage := run.Stage{{Name: "links of simulated nodes", Run: links.Run, Ready: links.Ready()}}
 	var names []string
 	for i := range c.Settings.SimulatedNodes {
 		name := c.Settings.NodeName + "-" + strconv.Itoa(i)
-		n, err := c.simulatedNode(p, name, i)
+		n, err := c.simulatedNode(p, links, name, i)
 		if err != nil {
 			return nil, nil, err
 		}
@@ -88,6 +94,34 @@ func (c *cluster) nodes(p *controlPlane) (run.Stage, []string, error) {
 		names = append(names, name)
 	}
 	return stage, names, nil
+}
+
+// fullAgents is up to how many simulated nodes, of which no file says more, have the
+// real agent each (decision 0009): it costs a hundred times what a node of a fleet does.
+const fullAgents = 100
+
+// fleet returns the one agent of many simulated nodes.
+func (c *cluster) fleet(p *controlPlane, reader client.Interface) (run.Stage, []string, error) {
+	plan, err := c.Settings.Plan()
+	if err != nil {
+		return nil, nil, err
+	}
+	f, err := fleet.New(fleet.Options{
+		Client:     reader,
+		As:         func(node string) client.Interface { return p.as("system:node:"+node, "system:nodes") },
+		Plan:       plan,
+		PodNetwork: c.Settings.Pods,
+		Version:    KubernetesVersion + "+sampan",
+		Log:        c.Log,
+	})
+	if err != nil {
+		return nil, nil, err
+	}
+	var names []string
+	for _, name := range plan.Names() {
+		names = append(names, name)
+	}
+	return run.Stage{{Name: "simulated nodes", Run: f.Run, Ready: f.Ready()}}, names, nil
 }
 
 func (c *cluster) nodeOptions(p *controlPlane, name string, l net.Listener, address netip.Addr) node.Options {
@@ -125,12 +159,13 @@ func (c *cluster) realNode(p *controlPlane) (*node.Node, error) {
 }
 
 // simulatedNode serves the agent's API on a free port of loopback.
-func (c *cluster) simulatedNode(p *controlPlane, name string, i int) (*node.Node, error) {
+func (c *cluster) simulatedNode(p *controlPlane, links *simulated.Links, name string, i int) (*node.Node, error) {
 	l, err := net.Listen("tcp4", "127.0.0.1:0") //nolint:noctx // it blocks for nothing
 	if err != nil {
 		return nil, fmt.Errorf("listening for a simulated node: %w", err)
 	}
 	o := c.nodeOptions(p, name, l, netip.MustParseAddr("127.0.0.1"))
+	o.Client = links.To(name, o.Client)
 	network := c.nodeNetwork(i)
 	o.PodCIDR = network.String()
 	o.LogDir = filepath.Join(c.Profile.RunDir, "logs", name)

@@ -137,6 +137,15 @@ func componentRoles() []role {
 			[]rbacv1.Subject{user("system:kube-proxy")},
 		},
 		{
+			"system:sampan:simulated-nodes",
+			[]rbacv1.PolicyRule{
+				rule([]string{"list", "watch", "create", "patch"}, core, "nodes"),
+				rule([]string{"list", "watch"}, core, "pods"),
+				events,
+			},
+			[]rbacv1.Subject{user("system:sampan:simulated-nodes")},
+		},
+		{
 			"system:kube-scheduler",
 			[]rbacv1.PolicyRule{
 				events,

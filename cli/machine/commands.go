@@ -2,10 +2,12 @@ package machine
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
 	"net/netip"
+	"path/filepath"
 
 	"github.com/spf13/cobra"
 
@@ -93,6 +95,7 @@ func settingsFlags(cmd *cobra.Command, s *local.Settings) {
 	f := cmd.Flags()
 	f.IntVar(&s.APIPort, "api-port", 0, "port of the API server on 127.0.0.1 (default 6443, or a free one if that is taken)")
 	f.IntVar(&s.SimulatedNodes, "simulated-nodes", 0, "run so many nodes without containers instead of a real one; needs no root")
+	f.Var(pathFlag{&s.SimulatedNodeFile}, "simulated-node-file", "what the simulated nodes are and how pods live there, a SimulatedNodes object; it is read at every start")
 	f.StringVar(&s.NodeName, "node-name", "", "name of the node (default the name of this host)")
 	f.Var(&s.Controllers, "controllers", "controllers to run, as kube-controller-manager has it: names, * for all, -NAME for all but that (default *)")
 	f.Var(prefixFlag{&s.Pods}, "pod-network", "IPv4 network for pods (default one that no route of this host overlaps)")
@@ -109,6 +112,9 @@ func settingsArgs(s local.Settings) []string {
 	if s.SimulatedNodes != 0 {
 		add("simulated-nodes", s.SimulatedNodes)
 	}
+	if s.SimulatedNodeFile != "" {
+		add("simulated-node-file", s.SimulatedNodeFile)
+	}
 	if s.NodeName != "" {
 		add("node-name", s.NodeName)
 	}
@@ -123,6 +129,26 @@ func settingsArgs(s local.Settings) []string {
 	}
 	return args
 }
+
+// pathFlag reads the path of a file, from wherever the command is run.
+type pathFlag struct{ to *string }
+
+func (p pathFlag) String() string {
+	if p.to == nil {
+		return ""
+	}
+	return *p.to
+}
+
+func (p pathFlag) Set(text string) (err error) {
+	if text == "" {
+		return errors.New("want a file")
+	}
+	*p.to, err = filepath.Abs(text)
+	return err
+}
+
+func (pathFlag) Type() string { return "file" }
 
 // prefixFlag reads a network in CIDR notation.
 type prefixFlag struct{ to *netip.Prefix }

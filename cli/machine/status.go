@@ -75,7 +75,7 @@ func describe(cmd *cobra.Command, i local.Instance) {
 	row("State", "%s for %v", state, time.Since(i.Started).Round(time.Second))
 	row("Version", "%s", i.Version)
 	row("API server", "%s", i.Server)
-	row("Nodes", "%s", strings.Join(i.Nodes, ", "))
+	row("Nodes", "%s", nodes(i.Nodes))
 	if !i.Simulated {
 		row("Pod network", "%s", i.Runtime.PodNetwork)
 	}
@@ -97,6 +97,15 @@ func describeJSON(cmd *cobra.Command, i local.Instance) {
 		Starting    bool  `json:"starting"`
 		MemoryBytes int64 `json:"memoryBytes,omitempty"` // proportional set size
 	}{i, i.Starting(), memory})
+}
+
+// nodes lists names, or says how many there are if they would fill a screen.
+func nodes(names []string) string {
+	const most = 12
+	if len(names) <= most {
+		return strings.Join(names, ", ")
+	}
+	return fmt.Sprintf("%d, %s to %s", len(names), names[0], names[len(names)-1])
 }
 
 func processes(i local.Instance) string {

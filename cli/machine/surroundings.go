@@ -45,7 +45,7 @@ func checkDataDir(p local.Profile) error {
 // checkSurroundings says what a real node lacks, before anything is changed. That
 // the kernel lacks something is found out by the container runtime.
 func checkSurroundings(s local.Settings) error {
-	if s.SimulatedNodes > 0 {
+	if s.Simulated() {
 		return nil
 	}
 	const instead = "--simulated-nodes=1 for a cluster whose pods go through their life without containers"

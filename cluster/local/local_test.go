@@ -198,7 +198,7 @@ func TestBadSettingsAreNamedAllAtOnce(t *testing.T) {
 
 func TestFreeNetworksAvoidTheHosts(t *testing.T) {
 	taken := prefixes("10.244.3.0/24", "10.0.0.0/12", "10.96.0.0/16")
-	n, err := FreeNetworks(taken, nil)
+	n, err := FreeNetworks(taken, nil, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -207,7 +207,7 @@ func TestFreeNetworksAvoidTheHosts(t *testing.T) {
 			t.Errorf("%+v overlaps %v", n, x)
 		}
 	}
-	if _, err := FreeNetworks(prefixes("10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16"), nil); err == nil || !strings.Contains(err.Error(), "--pod-network") {
+	if _, err := FreeNetworks(prefixes("10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16"), nil, nil); err == nil || !strings.Contains(err.Error(), "--pod-network") {
 		t.Errorf("FreeNetworks = %v, want an error that says what to do", err)
 	}
 }
@@ -454,11 +454,11 @@ func TestClustersThatStartTogetherChooseDifferentNetworks(t *testing.T) {
 	var one, other Claims
 	defer one.Release()
 	defer other.Release()
-	first, err := FreeNetworks(nil, &one)
+	first, err := FreeNetworks(nil, nil, &one)
 	if err != nil {
 		t.Fatal(err)
 	}
-	second, err := FreeNetworks(nil, &other)
+	second, err := FreeNetworks(nil, nil, &other)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -466,7 +466,7 @@ func TestClustersThatStartTogetherChooseDifferentNetworks(t *testing.T) {
 		t.Errorf("both chose from %v and %v", first, second)
 	}
 	one.Release()
-	if again, err := FreeNetworks(nil, &one); err != nil || again != first {
+	if again, err := FreeNetworks(nil, nil, &one); err != nil || again != first {
 		t.Errorf("after the release: %v, %v, want %v", again, err, first)
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+	"slices"
 
 	"github.com/vishvananda/netlink"
 )
@@ -19,6 +20,9 @@ type Networks struct {
 var (
 	podCandidates     = prefixes("10.244.0.0/16", "10.42.0.0/16", "10.245.0.0/16", "10.246.0.0/16", "10.247.0.0/16", "10.248.0.0/16", "172.30.0.0/16", "192.168.192.0/18")
 	serviceCandidates = prefixes("10.96.0.0/16", "10.43.0.0/16", "10.97.0.0/16", "10.98.0.0/16", "10.99.0.0/16", "10.100.0.0/16", "172.31.0.0/16", "192.168.128.0/18")
+	// For more nodes than the others have room for, which are simulated: the addresses
+	// are imagined.
+	wideCandidates = prefixes("100.64.0.0/10", "10.0.0.0/8")
 )
 
 func prefixes(list ...string) []netip.Prefix {
@@ -58,12 +62,17 @@ func (c *Claims) Release() {
 	c.held = nil
 }
 
-// FreeNetworks returns networks that overlap none of the given ones, and that the
-// claims got; nil claims none.
-func FreeNetworks(taken []netip.Prefix, claims *Claims) (Networks, error) {
-	pods, ok := firstFree(podCandidates, taken, claims)
+// FreeNetworks returns networks that overlap none of the given ones, that are large
+// enough for the pods (nil: of the nodes of this machine), and that the claims got; nil
+// claims none.
+func FreeNetworks(taken []netip.Prefix, fits func(pods netip.Prefix) bool, claims *Claims) (Networks, error) {
+	candidates := podCandidates
+	if fits != nil {
+		candidates = slices.DeleteFunc(slices.Concat(podCandidates, wideCandidates), func(n netip.Prefix) bool { return !fits(n) })
+	}
+	pods, ok := firstFree(candidates, taken, claims)
 	if !ok {
-		return Networks{}, fmt.Errorf("no free network for pods: each of %v overlaps a route of this host; say one with --pod-network", podCandidates)
+		return Networks{}, fmt.Errorf("no free network for pods: each of %v overlaps a route of this host; say one with --pod-network", candidates)
 	}
 	services, ok := firstFree(serviceCandidates, append(taken, pods), claims)
 	if !ok {

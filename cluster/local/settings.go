@@ -11,6 +11,8 @@ import (
 	"path/filepath"
 
 	"k8s.io/apimachinery/pkg/util/validation"
+
+	"github.com/sampan-io/sampan/node/simulation"
 )
 
 // Settings are what a cluster is started with. What was chosen at the first start
@@ -25,8 +27,13 @@ type Settings struct {
 	LastPort int `json:"lastPort,omitempty"`
 
 	// SimulatedNodes is the number of nodes on which pods go through their life
-	// without containers; 0 means one real node.
+	// without containers; 0 means one real node or, with SimulatedNodeFile, what the
+	// file says.
 	SimulatedNodes int `json:"simulatedNodes,omitempty"`
+
+	// SimulatedNodeFile says what simulated nodes are and how pods live there, see
+	// package simulation; empty means that all are equal. It is read at every start.
+	SimulatedNodeFile string `json:"simulatedNodeFile,omitempty"`
 
 	// NodeName is the name of the node, and what those of simulated ones begin
 	// with; empty means the host's name.
@@ -41,6 +48,29 @@ type Settings struct {
 
 // MaxSimulatedNodes bounds how many nodes one process simulates.
 const MaxSimulatedNodes = 5000
+
+// Simulated reports whether the nodes are.
+func (s Settings) Simulated() bool { return s.SimulatedNodes > 0 || s.SimulatedNodeFile != "" }
+
+// Plan returns what the simulated nodes are. NodeName must be settled.
+func (s Settings) Plan() (*simulation.Plan, error) {
+	if s.SimulatedNodeFile != "" {
+		return simulation.Read(s.SimulatedNodeFile, s.SimulatedNodes, MaxSimulatedNodes)
+	}
+	return simulation.Uniform(s.NodeName, s.SimulatedNodes), nil
+}
+
+// room returns an error if the simulated nodes are not as they can be.
+func (s Settings) room() error {
+	if !s.Simulated() {
+		return nil
+	}
+	plan, err := s.Plan()
+	if err != nil {
+		return err
+	}
+	return plan.Room(s.Pods)
+}
 
 func (p Profile) settingsFile() string { return filepath.Join(p.DataDir, "cluster.json") }
 
@@ -57,7 +87,11 @@ func (p Profile) Settle(asked Settings, claims *Claims) (Settings, error) {
 		return Settings{}, err
 	}
 	if found {
-		return saved.with(asked, p.DataDir)
+		s, err := saved.with(asked, p.DataDir)
+		if err == nil {
+			err = s.room()
+		}
+		return s, err
 	}
 	if asked.NodeName == "" {
 		if asked.NodeName, err = hostName(); err != nil {
@@ -74,10 +108,16 @@ func (p Profile) Settle(asked Settings, claims *Claims) (Settings, error) {
 				taken = append(taken, n)
 			}
 		}
-		if asked.SimulatedNodes > 0 {
+		var fits func(netip.Prefix) bool
+		if asked.Simulated() {
 			claims = nil // their networks are imagined: all may have the same
+			plan, err := asked.Plan()
+			if err != nil {
+				return Settings{}, err
+			}
+			fits = func(n netip.Prefix) bool { return plan.Room(n) == nil }
 		}
-		free, err := FreeNetworks(taken, claims)
+		free, err := FreeNetworks(taken, fits, claims)
 		if err != nil {
 			return Settings{}, err
 		}
@@ -88,7 +128,7 @@ func (p Profile) Settle(asked Settings, claims *Claims) (Settings, error) {
 			asked.Services = free.Services
 		}
 	}
-	return asked, nil
+	return asked, asked.room()
 }
 
 // Keep saves the settings of the first start.
@@ -125,7 +165,7 @@ func (s Settings) with(asked Settings, dir string) (Settings, error) {
 		return fmt.Errorf("%s of the cluster in %s is %v and can't become %v; `sampan down --purge` removes that cluster with its data, --name makes another one beside it", what, dir, is, wanted)
 	}
 	switch {
-	case asked.SimulatedNodes > 0 && s.SimulatedNodes == 0:
+	case asked.Simulated() && !s.Simulated():
 		return s, refuse("the kind of node", "real", "simulated")
 	case asked.NodeName != "" && asked.NodeName != s.NodeName:
 		return s, refuse("--node-name", s.NodeName, asked.NodeName)
@@ -133,6 +173,9 @@ func (s Settings) with(asked Settings, dir string) (Settings, error) {
 		return s, refuse("--pod-network", s.Pods, asked.Pods)
 	case asked.Services.IsValid() && asked.Services != s.Services:
 		return s, refuse("--service-network", s.Services, asked.Services)
+	}
+	if asked.SimulatedNodeFile != "" {
+		s.SimulatedNodeFile, s.SimulatedNodes = asked.SimulatedNodeFile, 0
 	}
 	if asked.SimulatedNodes > 0 {
 		s.SimulatedNodes = asked.SimulatedNodes
@@ -163,6 +206,8 @@ func (p Profile) Differ(asked Settings) error {
 	switch {
 	case wanted.APIPort != now.APIPort && wanted.APIPort != now.LastPort:
 		return refuse("--api-port", cmp.Or(now.LastPort, now.APIPort), wanted.APIPort)
+	case wanted.SimulatedNodeFile != now.SimulatedNodeFile:
+		return refuse("--simulated-node-file", now.SimulatedNodeFile, wanted.SimulatedNodeFile)
 	case wanted.SimulatedNodes != now.SimulatedNodes:
 		return refuse("--simulated-nodes", now.SimulatedNodes, wanted.SimulatedNodes)
 	case wanted.Controllers != now.Controllers:

@@ -86,6 +86,9 @@ func newNodes(opts Options, pods *cache.Cache[*corev1.Pod]) []run.Task {
 		}
 		n.hear(after.Name)
 		// A node that was lost is alive again when it says itself that it is ready.
+		if before != nil && leaseSeconds(before) != leaseSeconds(after) {
+			n.loop.Add(controller.Key{Name: after.Name}) // it counts as lost at another time
+		}
 	})
 	pods.Subscribe(func(before, after *corev1.Pod) {
 		if after == nil {
@@ -125,8 +128,21 @@ func (n *nodes) troubled(name string) bool {
 	})
 }
 
-// silence returns for how much longer a node may be silent.
+// leaseSeconds returns how long a lease lasts.
+func leaseSeconds(l *coordinationv1.Lease) int32 {
+	if l.Spec.LeaseDurationSeconds == nil {
+		return 0
+	}
+	return *l.Spec.LeaseDurationSeconds
+}
+
+// silence returns for how much longer a node may be silent: for the grace that all have,
+// or for as long as its Lease lasts, if that is longer.
 func (n *nodes) silence(name string, now time.Time) time.Duration {
+	grace := n.grace
+	if l, ok := n.leases.Get(corev1.NamespaceNodeLease, name); ok {
+		grace = max(grace, time.Duration(leaseSeconds(l))*time.Second)
+	}
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	heard, ok := n.heard[name]
@@ -134,7 +150,7 @@ func (n *nodes) silence(name string, now time.Time) time.Duration {
 		heard = now // it begins now
 		n.heard[name] = now
 	}
-	return heard.Add(n.grace).Sub(now)
+	return heard.Add(grace).Sub(now)
 }
 
 func (n *nodes) reconcile(ctx context.Context, key controller.Key) (controller.Result, error) {

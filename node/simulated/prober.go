@@ -6,11 +6,13 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/sampan-io/sampan/node/simulation"
 )
 
 // Unready is the annotation that makes a pod's probes fail, with its value as the
 // reason.
-const Unready = "sampan.dev/simulated-unready"
+const Unready = simulation.UnreadyAnnotation
 
 // Probe answers the probes of the node agent: every container is well, unless its
 // pod says otherwise.

@@ -20,13 +20,15 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/sampan-io/sampan/node/simulation"
 )
 
 // The annotations that say what a pod does.
 const (
-	RunSeconds = "sampan.dev/simulated-run-seconds"
-	ExitCode   = "sampan.dev/simulated-exit-code"
-	PullError  = "sampan.dev/simulated-pull-error"
+	RunSeconds = simulation.RunSecondsAnnotation
+	ExitCode   = simulation.ExitCodeAnnotation
+	PullError  = simulation.PullErrorAnnotation
 )
 
 // Options configures a [Runtime].
@@ -90,7 +92,7 @@ func New(opts Options) (*Runtime, error) {
 
 // Version says who this is.
 func (r *Runtime) Version(context.Context) (*cri.VersionResponse, error) {
-	return &cri.VersionResponse{Version: "0.1.0", RuntimeName: "simulated", RuntimeVersion: "1.0.0", RuntimeApiVersion: "v1"}, nil
+	return &cri.VersionResponse{Version: "0.1.0", RuntimeName: simulation.RuntimeName, RuntimeVersion: "1.0.0", RuntimeApiVersion: "v1"}, nil
 }
 
 // Status is always well.

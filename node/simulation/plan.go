@@ -105,6 +105,17 @@ func (p *Plan) Node(number int) *corev1.Node {
 	return nil
 }
 
+// Holds reports whether an image lies on the node with a number.
+func (p *Plan) Holds(number int, image string) bool {
+	for i := range p.groups {
+		if g := &p.groups[i]; number < g.count {
+			return slices.ContainsFunc(g.images, func(i corev1.ContainerImage) bool { return slices.Contains(i.Names, image) })
+		}
+		number -= p.groups[i].count
+	}
+	return false
+}
+
 func (g *group) node(n int) *corev1.Node {
 	name := g.nodeName(n)
 	l := map[string]string{
