@@ -211,9 +211,7 @@ func (f *Fleet) loop(ctx context.Context) error {
 		for name, node := range nodes {
 			f.members[name].changed(node, now)
 		}
-		for uid, pod := range pods {
-			f.hear(uid, pod, now)
-		}
+		f.hearAll(pods, now)
 		for r := f.timeline.due(now); r != nil; r = f.timeline.due(now) {
 			f.step(r, now)
 		}

@@ -18,9 +18,8 @@ import (
 const (
 	// A node's lease lasts as long as Kubernetes has it, and is renewed four times
 	// within that, in a fleet that is small enough.
-	leaseSeconds   = 40
-	leaseInterval  = 10 * time.Second
-	leasesPerLease = int(leaseSeconds * time.Second / leaseInterval)
+	leaseSeconds  = 40
+	leaseInterval = 10 * time.Second
 
 	// leasesPerSecond bounds what leases cost: in a larger fleet they last longer, and
 	// the lifecycle controller is as patient as a lease says.
@@ -29,17 +28,18 @@ const (
 	leasing = 16
 )
 
-// pace returns how often a lease is renewed, and how many seconds it lasts.
-func (f *Fleet) pace() (interval time.Duration, seconds int) {
-	interval = max(leaseInterval, time.Duration(len(f.order))*time.Second/leasesPerSecond).Round(time.Second)
-	return interval, leasesPerLease * int(interval/time.Second)
+// pace returns in how many rounds all leases are renewed, and how many seconds each
+// lasts.
+func (f *Fleet) pace() (rounds, seconds int) {
+	perRound := leasesPerSecond * int(leaseInterval/time.Second)
+	rounds = (len(f.order) + perRound - 1) / perRound
+	return rounds, rounds * leaseSeconds
 }
 
 // renewLeases shows that the nodes are alive: all at the start, then a few at a time,
 // so that there is a wake-up every leaseInterval and not one per node.
 func (f *Fleet) renewLeases(ctx context.Context) error {
-	interval, _ := f.pace()
-	rounds := int(interval / leaseInterval)
+	rounds, _ := f.pace()
 	n := len(f.order)
 	failing := f.renewSome(ctx, f.order, false)
 	for round := 0; run.Pause(ctx, leaseInterval); round = (round + 1) % rounds {

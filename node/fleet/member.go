@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"math/bits"
 	"net/netip"
 	"slices"
 	"sync/atomic"
@@ -35,7 +34,8 @@ type member struct {
 	// What follows belongs to the loop.
 	busy   bool                   // its status is being written
 	pods   map[types.UID]struct{} // nil without pods
-	taken  []uint64               // addresses in use, a bit for each; nil without pods
+	taken  []uint64               // addresses in use, a bit for each; nil before the first pod
+	last   int                    // address that was given out last
 	latest *corev1.Node           // that has come while busy
 }
 
@@ -48,7 +48,7 @@ func (m *member) settle(uid types.UID) {
 
 func (m *member) unsettle(uid types.UID) {
 	if delete(m.pods, uid); len(m.pods) == 0 {
-		m.pods, m.taken = nil, nil
+		m.pods = nil
 	}
 }
 
@@ -65,18 +65,31 @@ func plus(a netip.Addr, n uint32) netip.Addr {
 	return netip.AddrFrom4([4]byte{byte(v >> 24), byte(v >> 16), byte(v >> 8), byte(v)})
 }
 
-// address implements host.
-func (m *member) address() string {
-	size := 1 << (32 - m.fleet.bits)
+// reserved are the network's own address and the gateway's, at its beginning.
+const reserved = 2
+
+// table makes the table of addresses.
+func (m *member) table() {
 	if m.taken == nil {
+		size := 1 << (32 - m.fleet.bits)
 		m.taken = make([]uint64, (size+63)/64)
-		m.taken[0] = 0b11 // the network's own address, and the gateway's
-		m.taken[len(m.taken)-1] |= 1 << ((size - 1) % 64)
+		m.taken[0] = 1<<reserved - 1
+		m.taken[len(m.taken)-1] |= 1 << ((size - 1) % 64) // the broadcast address
+		m.last = reserved - 1
 	}
-	for i, w := range m.taken {
-		if free := bits.TrailingZeros64(^w); free < 64 && i*64+free < size {
-			m.taken[i] |= 1 << free
-			return plus(m.network().Addr(), uint32(i*64+free)).String()
+}
+
+// address implements host. It gives out addresses in turn, so that one that was given
+// back rests for as long as it can.
+func (m *member) address() string {
+	m.table()
+	size := 1 << (32 - m.fleet.bits)
+	for i := range size {
+		n := (m.last + 1 + i) % size
+		if m.taken[n/64]&(1<<(n%64)) == 0 {
+			m.taken[n/64] |= 1 << (n % 64)
+			m.last = n
+			return plus(m.network().Addr(), uint32(n)).String()
 		}
 	}
 	return ""
@@ -109,10 +122,9 @@ func (m *member) claim(ip string) {
 	if !ours {
 		return
 	}
-	if m.taken == nil {
-		m.release(m.address()) // makes the table
-	}
+	m.table()
 	m.taken[n/64] |= 1 << (n % 64)
+	m.last = max(m.last, n)
 }
 
 // holds implements host.
@@ -221,12 +233,14 @@ func (m *member) changed(node *corev1.Node, now time.Time) {
 // catchUp takes in what the node has missed (F3).
 func (m *member) catchUp(now time.Time) {
 	f := m.fleet
+	missed := map[types.UID]*corev1.Pod{}
 	for uid, a := range f.missed {
 		if a.member == m {
 			delete(f.missed, uid)
-			f.hear(uid, a.pod, now)
+			missed[uid] = a.pod
 		}
 	}
+	f.hearAll(missed, now)
 	for uid := range m.pods {
 		f.step(f.residents[uid], now)
 	}

@@ -42,6 +42,19 @@ type absent struct {
 	pod    *corev1.Pod // nil: it is gone
 }
 
+// hearAll takes in what became of pods. Addresses that are in use already are noted
+// before any is given out.
+func (f *Fleet) hearAll(pods map[types.UID]*corev1.Pod, now time.Time) {
+	for uid, pod := range pods {
+		if pod != nil && pod.Status.PodIP != "" && f.residents[uid] == nil && !over(pod) {
+			f.members[pod.Spec.NodeName].claim(pod.Status.PodIP)
+		}
+	}
+	for uid, pod := range pods {
+		f.hear(uid, pod, now)
+	}
+}
+
 // hear takes in what became of a pod; nil: it is gone.
 func (f *Fleet) hear(uid types.UID, pod *corev1.Pod, now time.Time) {
 	r := f.residents[uid]
