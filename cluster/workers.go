@@ -65,11 +65,11 @@ func (c *cluster) workers(p *controlPlane, caches *cache.Shared) (run.Stage, []s
 		}
 		stage = slices.Delete(stage, i, i+1)
 	}
-	nodes, names, err := c.nodes(p)
+	nodes, names, err := c.nodes(p, caches)
 	return append(stage, nodes...), names, err
 }
 
-func (c *cluster) nodes(p *controlPlane) (run.Stage, []string, error) {
+func (c *cluster) nodes(p *controlPlane, caches *cache.Shared) (run.Stage, []string, error) {
 	if c.real() {
 		n, err := c.realNode(p)
 		if err != nil {
@@ -77,12 +77,11 @@ func (c *cluster) nodes(p *controlPlane) (run.Stage, []string, error) {
 		}
 		return run.Stage{{Name: "node", Run: n.Run, Ready: n.Ready()}}, []string{c.Settings.NodeName}, nil
 	}
-	reader := p.as("system:sampan:simulated-nodes")
 	if c.Settings.SimulatedNodeFile != "" || c.Settings.SimulatedNodes > fullAgents {
-		return c.fleet(p, reader)
+		return c.fleet(p, caches)
 	}
-	links := simulated.NewLinks(reader, c.Log)
-	stage := run.Stage{{Name: "links of simulated nodes", Run: links.Run, Ready: links.Ready()}}
+	links := simulated.NewLinks(caches)
+	var stage run.Stage
 	var names []string
 	for i := range c.Settings.SimulatedNodes {
 		name := c.Settings.NodeName + "-" + strconv.Itoa(i)
@@ -101,13 +100,14 @@ func (c *cluster) nodes(p *controlPlane) (run.Stage, []string, error) {
 const fullAgents = 100
 
 // fleet returns the one agent of many simulated nodes.
-func (c *cluster) fleet(p *controlPlane, reader client.Interface) (run.Stage, []string, error) {
+func (c *cluster) fleet(p *controlPlane, caches *cache.Shared) (run.Stage, []string, error) {
 	plan, err := c.Settings.Plan()
 	if err != nil {
 		return nil, nil, err
 	}
 	f, err := fleet.New(fleet.Options{
-		Client:     reader,
+		Client:     p.as("system:sampan:simulated-nodes"),
+		Caches:     caches,
 		As:         func(node string) client.Interface { return p.as("system:node:"+node, "system:nodes") },
 		Plan:       plan,
 		PodNetwork: c.Settings.Pods,

@@ -20,8 +20,11 @@ import (
 
 // Options configures a [Fleet]. Client, As, Plan and PodNetwork are required.
 type Options struct {
-	// Client follows all nodes and all pods, and writes events.
+	// Client makes nodes, follows all of them and all pods, and writes events.
 	Client client.Interface
+	// Caches are those of the process, and are run by others; nil means that the fleet
+	// has its own.
+	Caches *cache.Shared
 	// As returns a client that acts as a node: system:node:NAME. It is called for each
 	// request and should cost little.
 	As func(node string) client.Interface
@@ -65,7 +68,7 @@ type Fleet struct {
 	opts     Options
 	log      *slog.Logger
 	nodes    *cache.Cache[*corev1.Node]
-	pods     *cache.Cache[*corev1.Pod]
+	caches   run.Task
 	recorder *client.Recorder
 	members  map[string]*member // never changed after New
 	order    []*member          // by number
@@ -93,11 +96,11 @@ func New(opts Options) (*Fleet, error) {
 	if err != nil {
 		return nil, err
 	}
+	caches, task := opts.Caches.Or(opts.Client, opts.Log)
 	n := opts.Plan.Len()
 	f := &Fleet{
 		opts: opts, log: opts.Log,
-		nodes:    cache.New(opts.Client, client.Nodes, cache.Options[*corev1.Node]{Log: opts.Log}),
-		pods:     cache.New(opts.Client, client.Pods, cache.Options[*corev1.Pod]{Log: opts.Log}),
+		nodes: cache.Of[*corev1.Node](caches, client.Nodes, nil), caches: task,
 		recorder: client.NewRecorder(opts.Client, "kubelet", "", opts.Log),
 		members:  make(map[string]*member, n), order: make([]*member, 0, n), bits: opts.Plan.NodeBits(),
 		ready: make(chan struct{}), wake: make(chan struct{}, 1),
@@ -110,7 +113,7 @@ func New(opts Options) (*Fleet, error) {
 		f.order = append(f.order, m)
 	}
 	f.nodes.Subscribe(f.nodeChanged)
-	f.pods.Subscribe(f.podChanged)
+	cache.Of[*corev1.Pod](caches, client.Pods, nil).Subscribe(f.podChanged)
 	return f, nil
 }
 
@@ -124,10 +127,9 @@ func (f *Fleet) Run(ctx context.Context) error {
 	return run.Stages(
 		ctx,
 		run.Stage{{Name: "events", Run: f.recorder.Run}},
-		run.Stage{{Name: "nodes", Run: f.nodes.Run, Ready: f.nodes.Ready()}},
+		run.Stage{f.caches},
 		run.Stage{
 			{Name: "registration", Run: f.register, Ready: f.ready},
-			{Name: "pods", Run: f.pods.Run},
 			{Name: "loop", Run: f.loop},
 		},
 		run.Stage{{Name: "leases", Run: f.renewLeases}},

@@ -1,12 +1,14 @@
 package fleet_test
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"flag"
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -161,8 +163,13 @@ type diary struct {
 	stop func()
 
 	mu    sync.Mutex
-	lines []string // guarded by mu
+	lines []entry // guarded by mu
 	last  map[string]string
+}
+
+type entry struct {
+	at        time.Duration
+	pod, text string
 }
 
 func watchPods(r *rig) *diary {
@@ -182,7 +189,7 @@ func watchPods(r *rig) *diary {
 			d.mu.Lock()
 			if d.last[p.Name] != text {
 				d.last[p.Name] = text
-				d.lines = append(d.lines, fmt.Sprintf("+%v %s %s", time.Since(began), p.Name, text))
+				d.lines = append(d.lines, entry{time.Since(began), p.Name, text})
 			}
 			d.mu.Unlock()
 		}
@@ -191,10 +198,15 @@ func watchPods(r *rig) *diary {
 	return d
 }
 
-func (d *diary) read() []string {
+// read returns what was seen since the last time. Different pods have no order at one
+// moment, so they are told by name.
+func (d *diary) read() (lines []string) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	lines := d.lines
+	slices.SortStableFunc(d.lines, func(a, b entry) int { return cmp.Or(cmp.Compare(a.at, b.at), cmp.Compare(a.pod, b.pod)) })
+	for _, e := range d.lines {
+		lines = append(lines, fmt.Sprintf("+%v %s %s", e.at, e.pod, e.text))
+	}
 	d.lines = nil
 	return lines
 }
