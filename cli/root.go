@@ -18,6 +18,7 @@ import (
 	"github.com/sampan-io/sampan/cli/pods"
 	"github.com/sampan-io/sampan/cli/rollouts"
 	"github.com/sampan-io/sampan/cli/session"
+	"github.com/sampan-io/sampan/cli/simulation"
 	"github.com/sampan-io/sampan/cli/waiting"
 )
 
@@ -76,10 +77,12 @@ func New(o Options) *cobra.Command {
 	g.AddFlags(root.PersistentFlags())
 	run := objects.Run(g)
 	run.AddCommand(pods.RunJob(g))
+	simulate := simulation.Simulate(g)
+	simulate.AddCommand(nodes.Cut(g), nodes.Restore(g))
 	root.AddCommand(
 		objects.Create(g), objects.Apply(g), run, objects.Replace(g), objects.Get(g), objects.Delete(g), pods.Logs(g), pods.Exec(g),
 		objects.Scale(g), waiting.Command(g), rollouts.RollingUpdate(g), rollouts.Rollout(g), nodes.Cordon(g), nodes.Uncordon(g), nodes.Drain(g),
-		images.Command(g), versionCommand(g),
+		images.Command(g), simulate, versionCommand(g),
 	)
 	if o.RunScheduler != nil {
 		root.AddCommand(schedulerCommand(g, o.RunScheduler))

@@ -101,6 +101,19 @@ func NewMapper(s Server) *Mapper {
 	return &Mapper{server: s, versions: map[schema.GroupVersion][]Mapping{}}
 }
 
+// NewStaticMapper returns a mapper that knows what is served, and asks nobody.
+func NewStaticMapper(served []Mapping) *Mapper {
+	m := &Mapper{versions: map[schema.GroupVersion][]Mapping{}, loaded: true}
+	for _, r := range served {
+		gv := r.GroupVersion()
+		if _, known := m.versions[gv]; !known && gv != core {
+			m.groups = append(m.groups, gv)
+		}
+		m.versions[gv] = append(m.versions[gv], r)
+	}
+	return m
+}
+
 var core = schema.GroupVersion{Version: "v1"}
 
 // A NoKindError says that the server serves no such kind.
@@ -256,7 +269,7 @@ func (m *Mapper) ByCategory(ctx context.Context, category string) ([]Mapping, er
 
 // version returns what one group version serves; nothing if there is no such.
 func (m *Mapper) version(ctx context.Context, gv schema.GroupVersion) ([]Mapping, error) {
-	if served, known := m.versions[gv]; known {
+	if served, known := m.versions[gv]; known || m.server == nil {
 		return served, nil
 	}
 	path := "/apis/" + gv.String()

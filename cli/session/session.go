@@ -1,6 +1,7 @@
 package session
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -8,6 +9,7 @@ import (
 	"time"
 
 	pathvalidation "k8s.io/apimachinery/pkg/api/validation/path"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
 
 	"github.com/sampan-io/sampan/cli/resource"
@@ -60,6 +62,12 @@ func (g *Globals) Within(timeout time.Duration) {
 	if timeout > 0 {
 		g.contact = timeout
 	}
+}
+
+// Offline returns a session without a server or a kubeconfig, for what a mapper knows by
+// itself. Only its [Session.Infos] and [Session.Request] may be used.
+func (g *Globals) Offline(m *resource.Mapper) *Session {
+	return &Session{Streams: g.Streams, Mapper: m, Namespace: cmp.Or(g.Namespace, metav1.NamespaceDefault), Enforced: g.Namespace != ""}
 }
 
 // Typed returns a client whose built-in objects have their Go types.

@@ -1,0 +1,159 @@
+package simulation
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/yaml"
+
+	"github.com/sampan-io/sampan/catalog"
+	"github.com/sampan-io/sampan/catalog/apps"
+	"github.com/sampan-io/sampan/catalog/batch"
+	"github.com/sampan-io/sampan/catalog/coordination"
+	"github.com/sampan-io/sampan/catalog/core"
+	"github.com/sampan-io/sampan/catalog/discovery"
+	"github.com/sampan-io/sampan/catalog/policy"
+	"github.com/sampan-io/sampan/cli/resource"
+	"github.com/sampan-io/sampan/cli/session"
+	"github.com/sampan-io/sampan/node/simulation"
+)
+
+// most bounds the nodes of a simulation, which are all in memory and cost a decision
+// each.
+const most = 100_000
+
+// kinds are what is known of without a server.
+type kinds struct{ *catalog.Catalog }
+
+func newKinds() (kinds, error) {
+	c, err := catalog.New(core.Kinds(), apps.Kinds(), batch.Kinds(), policy.Kinds(), discovery.Kinds(), coordination.Kinds())
+	return kinds{c}, err
+}
+
+// mapper answers what a server that serves these kinds would.
+func (k kinds) mapper() *resource.Mapper {
+	var served []resource.Mapping
+	for _, kind := range k.Kinds() {
+		served = append(served, resource.Mapping{GroupVersionResource: kind.GVR(), Kind: kind.Kind, Namespaced: kind.Namespaced})
+	}
+	return resource.NewStaticMapper(served)
+}
+
+// read returns an object as a server would have it: with its type and its defaults,
+// and nothing wrong with it.
+func (k kinds) read(info resource.Info) (catalog.Object, error) {
+	kind := k.Kind(info.Mapping.GVK())
+	obj := kind.New()
+	err := runtime.DefaultUnstructuredConverter.FromUnstructuredWithValidation(info.Object.Object, obj, true)
+	if err != nil {
+		return nil, info.Fault(err, unknownFields(err)...)
+	}
+	if obj.GetName() == "" && obj.GetGenerateName() != "" {
+		obj.SetName(obj.GetGenerateName() + "x")
+	}
+	obj.SetUID(types.UID(fmt.Sprintf("%s/%s/%s", kind.Resource, obj.GetNamespace(), obj.GetName())))
+	if kind.Default != nil {
+		kind.Default(obj)
+	}
+	if kind.Prepare != nil {
+		given := obj.DeepCopyObject()
+		kind.Prepare(obj, nil)
+		if node, ok := obj.(*corev1.Node); ok {
+			node.Status = given.(*corev1.Node).Status // it is what a node is about
+		}
+	}
+	faults := catalog.ValidateMeta(kind, obj, nil)
+	if kind.Validate != nil {
+		faults = append(faults, kind.Validate(obj, nil)...)
+	}
+	if len(faults) > 0 {
+		var fields, texts []string
+		for _, f := range faults {
+			fields, texts = append(fields, f.Field), append(texts, f.Error())
+		}
+		return nil, info.Fault(fmt.Errorf("%s is invalid: %s", info, strings.Join(texts, ", ")), fields...)
+	}
+	return obj, nil
+}
+
+// unknownFields returns the fields that a strict decoder did not know.
+func unknownFields(err error) (fields []string) {
+	strict, ok := runtime.AsStrictDecodingError(err)
+	if !ok {
+		return nil
+	}
+	for _, e := range strict.Errors() {
+		if _, rest, found := strings.Cut(e.Error(), `field "`); found {
+			fields = append(fields, strings.TrimSuffix(rest, `"`))
+		}
+	}
+	return fields
+}
+
+// nodesOf returns the nodes that --nodes names: a number of equal ones, a file of
+// simulated ones, or a file of Node objects as a cluster prints them.
+func (k kinds) nodesOf(ctx context.Context, s *session.Session, text string) ([]*corev1.Node, error) {
+	if n, err := strconv.Atoi(text); err == nil {
+		if n < 1 || n > most {
+			return nil, fmt.Errorf("--nodes is %d, want 1 to %d, or a file", n, most)
+		}
+		return planned(simulation.Uniform("node", n)), nil
+	}
+	if data, err := os.ReadFile(text); err == nil {
+		var head struct {
+			Kind string `json:"kind"`
+		}
+		if yaml.Unmarshal(data, &head) == nil && head.Kind == simulation.Kind {
+			plan, err := simulation.Parse(text, data, 0, most)
+			if err != nil {
+				return nil, err
+			}
+			return planned(plan), nil
+		}
+	}
+	var nodes []*corev1.Node
+	var errs []error
+	r := s.Request(session.Input{}, nil)
+	r.Files = []string{text}
+	for info, err := range resource.Stream(ctx, s.Mapper, r) {
+		if err != nil {
+			errs = append(errs, err)
+			continue
+		}
+		if info.Mapping.Kind != "Node" {
+			errs = append(errs, info.Fault(fmt.Errorf("it is a %s, want a Node or a %s", info.Mapping.Kind, simulation.Kind), "kind"))
+			continue
+		}
+		obj, err := k.read(info)
+		if err != nil {
+			errs = append(errs, err)
+			continue
+		}
+		node := obj.(*corev1.Node) // as its mapping says
+		if slices.ContainsFunc(nodes, func(n *corev1.Node) bool { return n.Name == node.Name }) {
+			errs = append(errs, info.Fault(fmt.Errorf("node %s is there twice", node.Name), "metadata.name"))
+			continue
+		}
+		nodes = append(nodes, node)
+	}
+	if len(nodes) == 0 && len(errs) == 0 {
+		errs = append(errs, fmt.Errorf("%s has no nodes in it", text))
+	}
+	return nodes, errors.Join(errs...)
+}
+
+func planned(p *simulation.Plan) []*corev1.Node {
+	nodes := make([]*corev1.Node, p.Len())
+	for i := range nodes {
+		nodes[i] = p.Node(i)
+	}
+	return nodes
+}

@@ -1,0 +1,270 @@
+package simulation
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+	"strconv"
+
+	"github.com/spf13/cobra"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	"sigs.k8s.io/yaml"
+
+	"github.com/sampan-io/sampan/cli/exit"
+	cliresource "github.com/sampan-io/sampan/cli/resource"
+	"github.com/sampan-io/sampan/cli/session"
+	"github.com/sampan-io/sampan/cli/show"
+	"github.com/sampan-io/sampan/controller/workload"
+	"github.com/sampan-io/sampan/node/simulation"
+	"github.com/sampan-io/sampan/scheduler/plugin"
+)
+
+// Simulate returns the verb simulate.
+func Simulate(g *session.Globals) *cobra.Command {
+	var in session.Input
+	var nodes string
+	cmd := &cobra.Command{
+		Use:   "simulate -f FILE --nodes=FILE|COUNT",
+		Short: "Would objects fit, where would they go, what is left: without a cluster",
+		Long: "Decide where the pods of objects would go on nodes that need not exist, as the scheduler would, and print that and what\n" +
+			"is left of each node. No server is asked.\n\n" +
+			"--nodes is a number of equal nodes (32 CPUs, 256Gi of memory, 110 pods), a file with a SimulatedNodes object as of\n" +
+			"'sampan up --simulated-node-file', or one with Node objects, such as 'sampan get nodes -o yaml' prints. Deployments,\n" +
+			"ReplicaSets, StatefulSets, DaemonSets, Jobs and ReplicationControllers stand for their pods.\n\n" +
+			"The exit code is 0 if everything fits and 2 if not.",
+		Example: "  sampan simulate -f app.yaml --nodes=3\n  sampan simulate -f app/ --nodes=nodes.yaml -o json",
+		Args:    cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if !in.Given() {
+				return exit.Usage(cmd.CommandPath(), errors.New("say with -f or -k what shall be placed"))
+			}
+			if nodes == "" {
+				return exit.Usage(cmd.CommandPath(), errors.New("say with --nodes on what: a number of nodes, or a file"))
+			}
+			switch g.Output {
+			case "", "wide", "json", "yaml":
+			default:
+				return exit.Usage(cmd.CommandPath(), fmt.Errorf("-o %s: want json or yaml, or leave it out for tables", g.Output))
+			}
+			return simulate(cmd.Context(), g, in, nodes)
+		},
+	}
+	in.FileFlags(cmd.Flags())
+	cmd.Flags().StringVar(&nodes, "nodes", "", "a number of nodes, or a file that says what they are")
+	return cmd
+}
+
+func simulate(ctx context.Context, g *session.Globals, in session.Input, nodesText string) error {
+	k, err := newKinds()
+	if err != nil {
+		return err
+	}
+	s := g.Offline(k.mapper())
+	nodes, err := k.nodesOf(ctx, s, nodesText)
+	if err != nil {
+		return err
+	}
+	pods, err := k.podsOf(ctx, s, in, nodes)
+	if err != nil {
+		return err
+	}
+	r := report(pods, place(pods, nodes))
+	switch g.Output {
+	case "json":
+		err = asJSON(g.Out, r)
+	case "yaml":
+		err = asYAML(g.Out, r)
+	default:
+		err = r.tables(g.Out)
+	}
+	if err != nil || r.Fits {
+		return err
+	}
+	return exit.With(exit.Failed, fmt.Errorf("%d of %d pods do not fit", r.Unplaced, len(r.Pods)))
+}
+
+// podsOf returns the pods that the input stands for. What has no pods is named on the
+// error output, unless everybody knows that it has none.
+func (k kinds) podsOf(ctx context.Context, s *session.Session, in session.Input, nodes []*corev1.Node) (pods []*placed, err error) {
+	var errs []error
+	for info, err := range cliresource.Stream(ctx, s.Mapper, s.Request(in, nil)) {
+		if unknown := (*cliresource.NoKindError)(nil); errors.As(err, &unknown) {
+			_, _ = fmt.Fprintf(s.Err, "note: %s: nothing is known of %s in %s, it counts for nothing\n", info.Source, unknown.Kind.Kind, unknown.Kind.GroupVersion())
+			continue
+		}
+		if err != nil {
+			errs = append(errs, err)
+			continue
+		}
+		obj, err := k.read(info)
+		if err != nil {
+			errs = append(errs, err)
+			continue
+		}
+		made, _ := workload.Expand(obj, nodes)
+		for _, p := range made {
+			p.Namespace = info.Namespace
+			pods = append(pods, &placed{pod: p, owner: info.Mapping.Called(obj.GetName())})
+		}
+	}
+	if len(pods) == 0 && len(errs) == 0 {
+		errs = append(errs, errors.New("there are no pods in that, and nothing that makes some"))
+	}
+	return pods, errors.Join(errs...)
+}
+
+// A result is what `-o json` prints.
+type result struct {
+	APIVersion string       `json:"apiVersion"`
+	Kind       string       `json:"kind"`
+	Fits       bool         `json:"fits"`
+	Unplaced   int          `json:"unplacedPods"`
+	Pods       []podResult  `json:"pods"`
+	Nodes      []nodeResult `json:"nodes"`
+}
+
+type podResult struct {
+	Namespace string `json:"namespace"`
+	Name      string `json:"name"`
+	Owner     string `json:"owner"`
+	NodeName  string `json:"nodeName,omitempty"`
+	Reason    string `json:"reason,omitempty"` // why it goes nowhere
+}
+
+type nodeResult struct {
+	Name        string              `json:"name"`
+	Pods        int                 `json:"pods"`
+	Allocatable corev1.ResourceList `json:"allocatable"`
+	Left        corev1.ResourceList `json:"left"`
+}
+
+func report(pods []*placed, nodes []*plugin.Node) result {
+	r := result{APIVersion: simulation.APIVersion, Kind: "SimulationResult", Fits: true, Pods: []podResult{}, Nodes: []nodeResult{}}
+	for _, p := range pods {
+		r.Pods = append(r.Pods, podResult{p.pod.Namespace, p.pod.Name, p.owner, p.node, p.why})
+		if p.node == "" {
+			r.Fits = false
+			r.Unplaced++
+		}
+	}
+	for _, n := range nodes {
+		one := nodeResult{Name: n.Name, Pods: n.Pods, Allocatable: n.Status.Allocatable, Left: corev1.ResourceList{}}
+		for name, has := range n.Status.Allocatable {
+			one.Left[name] = left(name, has, n)
+		}
+		r.Nodes = append(r.Nodes, one)
+	}
+	return r
+}
+
+// left returns what is left of a resource.
+func left(name corev1.ResourceName, has resource.Quantity, n *plugin.Node) resource.Quantity {
+	q := has.DeepCopy()
+	switch name {
+	case corev1.ResourceCPU:
+		q.Sub(*resource.NewMilliQuantity(n.Requested.MilliCPU, q.Format))
+	case corev1.ResourceMemory:
+		q.Sub(*resource.NewQuantity(n.Requested.Memory, q.Format))
+	case corev1.ResourceEphemeralStorage:
+		q.Sub(*resource.NewQuantity(n.Requested.Ephemeral, q.Format))
+	case corev1.ResourcePods:
+		q.Sub(*resource.NewQuantity(int64(n.Pods), q.Format))
+	default:
+		q.Sub(*resource.NewQuantity(n.Requested.Other[name], q.Format))
+	}
+	return q
+}
+
+func asJSON(w io.Writer, r result) error {
+	text, err := json.MarshalIndent(r, "", "    ")
+	if err == nil {
+		_, err = fmt.Fprintf(w, "%s\n", text)
+	}
+	return err
+}
+
+func asYAML(w io.Writer, r result) error {
+	text, err := yaml.Marshal(r)
+	if err == nil {
+		_, err = w.Write(text)
+	}
+	return err
+}
+
+// tables prints where pods go, and what is left of the nodes that have some. Of the
+// others it says how many there are.
+func (r result) tables(w io.Writer) error {
+	t := show.NewTable(w)
+	t.Row([]string{"NAMESPACE", "POD", "NODE", "WHY NOT"})
+	for _, p := range r.Pods {
+		node := p.NodeName
+		if node == "" {
+			node = "<none>"
+		}
+		t.Row([]string{p.Namespace, p.Name, node, p.Reason})
+	}
+	if err := t.Flush(); err != nil {
+		return err
+	}
+	names := map[corev1.ResourceName]bool{}
+	for _, n := range r.Nodes {
+		for name := range n.Allocatable {
+			names[name] = true
+		}
+	}
+	for _, first := range []corev1.ResourceName{corev1.ResourcePods, corev1.ResourceCPU, corev1.ResourceMemory} {
+		delete(names, first)
+	}
+	columns := append([]corev1.ResourceName{corev1.ResourceCPU, corev1.ResourceMemory}, slices.Sorted(maps.Keys(names))...)
+	if _, err := fmt.Fprintln(w); err != nil {
+		return err
+	}
+	t = show.NewTable(w)
+	head := []string{"NODE", "PODS", "PODS LEFT"}
+	for _, c := range columns {
+		head = append(head, columnName(c)+" LEFT")
+	}
+	t.Row(head)
+	empty := 0
+	for _, n := range r.Nodes {
+		if n.Pods == 0 && len(r.Nodes) > few {
+			empty++
+			continue
+		}
+		podsLeft := n.Left[corev1.ResourcePods]
+		row := []string{n.Name, strconv.Itoa(n.Pods), podsLeft.String()}
+		for _, c := range columns {
+			l, a := n.Left[c], n.Allocatable[c]
+			row = append(row, l.String()+"/"+a.String())
+		}
+		t.Row(row)
+	}
+	if err := t.Flush(); err != nil {
+		return err
+	}
+	if empty > 0 {
+		_, err := fmt.Fprintf(w, "(and %d nodes without pods)\n", empty)
+		return err
+	}
+	return nil
+}
+
+// few is how many nodes are listed though they are empty.
+const few = 20
+
+func columnName(r corev1.ResourceName) string {
+	switch r {
+	case corev1.ResourceCPU:
+		return "CPU"
+	case corev1.ResourceMemory:
+		return "MEMORY"
+	case corev1.ResourceEphemeralStorage:
+		return "STORAGE"
+	}
+	return string(r)
+}
