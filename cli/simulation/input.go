@@ -2,6 +2,8 @@ package simulation
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"os"
@@ -59,7 +61,9 @@ func (k kinds) read(info resource.Info) (catalog.Object, error) {
 	if obj.GetName() == "" && obj.GetGenerateName() != "" {
 		obj.SetName(obj.GetGenerateName() + "x")
 	}
-	obj.SetUID(types.UID(fmt.Sprintf("%s/%s/%s", kind.Resource, obj.GetNamespace(), obj.GetName())))
+	// A stand-in, the same each time, and fit for a label as real ones are.
+	sum := sha256.Sum256(fmt.Appendf(nil, "%s/%s/%s", kind.Resource, obj.GetNamespace(), obj.GetName()))
+	obj.SetUID(types.UID(hex.EncodeToString(sum[:16])))
 	if kind.Default != nil {
 		kind.Default(obj)
 	}
@@ -79,7 +83,7 @@ func (k kinds) read(info resource.Info) (catalog.Object, error) {
 		for _, f := range faults {
 			fields, texts = append(fields, f.Field), append(texts, f.Error())
 		}
-		return nil, info.Fault(fmt.Errorf("%s is invalid: %s", info, strings.Join(texts, ", ")), fields...)
+		return nil, info.Fault(fmt.Errorf("%s is invalid: %s", info, strings.Join(slices.Compact(texts), ", ")), fields...)
 	}
 	return obj, nil
 }
