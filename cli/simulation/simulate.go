@@ -107,8 +107,10 @@ func (k kinds) podsOf(ctx context.Context, s *session.Session, in session.Input,
 			continue
 		}
 		made, _ := workload.Expand(obj, nodes)
+		pod := k.Kind(corev1.SchemeGroupVersion.WithKind("Pod"))
 		for _, p := range made {
 			p.Namespace = info.Namespace
+			pod.Default(p) // more than templates get: requests that limits imply
 			pods = append(pods, &placed{pod: p, owner: info.Mapping.Called(obj.GetName())})
 		}
 	}
