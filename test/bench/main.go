@@ -48,6 +48,7 @@ func steps() []step {
 		{name: "waits", measure: (*bench).waits},
 		{name: "rolling", measure: (*bench).rolling, up: []string{"--simulated-nodes=4"}},
 		{name: "rollouts", measure: (*bench).rollouts, up: []string{fleetNodes}},
+		{name: "simulated", measure: (*bench).simulated, up: []string{"--simulated-nodes=1"}},
 		{name: "requests", measure: (*bench).requests},
 		{name: "lists", measure: (*bench).lists},
 		{name: "watches", measure: (*bench).watches},

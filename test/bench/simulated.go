@@ -1,0 +1,100 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// simulated measures a cluster of 5,000 simulated nodes: how long until all are Ready,
+// and what they cost while nobody asks for anything. The floor of the start is that of a
+// cluster with one such node, and what a node costs must not grow with their number.
+func (b *bench) simulated(ctx context.Context) error {
+	const few, many = 500, 5000
+	began := map[int]time.Duration{}
+	pss := map[int]int64{}
+	var pid int
+	for _, n := range []int{1, few, many} {
+		if err := b.down(ctx); err != nil {
+			return err
+		}
+		start := time.Now()
+		if _, err := b.sampan(ctx, "up", fmt.Sprintf("--simulated-nodes=%d", n)); err != nil {
+			return err
+		}
+		began[n] = time.Since(start)
+		if err := b.allReady(ctx, n); err != nil {
+			return err
+		}
+		var err error
+		if pid, err = b.process(); err != nil {
+			return err
+		}
+		// What a busy process holds it gives back when it is quiet.
+		if err := pause(ctx, 20*time.Second); err != nil {
+			return err
+		}
+		if pss[n], err = memory([]int{pid}); err != nil {
+			return err
+		}
+	}
+	b.against(fmt.Sprintf("sampan up of %d simulated nodes, until all are Ready", many), began[many], began[1], "<= 3 s")
+	per := func(n int) time.Duration { return (began[n] - began[1]) / time.Duration(n) }
+	b.row(fmt.Sprintf("a simulated node more, of %d and of %d", many, few), fmt.Sprintf("%d µs", per(many).Microseconds()), fmt.Sprintf("%d µs", per(few).Microseconds()), fmt.Sprintf("%.1f", float64(per(many))/float64(per(few))), "<= 1.5 times")
+	b.row(fmt.Sprintf("memory per idle simulated node of %d (PSS), its objects included", many), fmt.Sprintf("%.1f KiB", float64(pss[many]-pss[1])/many/1024), "", "", "<= 20 KiB")
+
+	const window = time.Minute
+	ticks, written, err := usage([]int{pid})
+	if err != nil {
+		return err
+	}
+	if err := pause(ctx, window); err != nil {
+		return err
+	}
+	ticksAfter, writtenAfter, err := usage([]int{pid})
+	if err != nil {
+		return err
+	}
+	b.row(fmt.Sprintf("CPU at idle with %d simulated nodes", many), fmt.Sprintf("%.2f %% of a core", 100*float64(ticksAfter-ticks)/ticksPerSecond/window.Seconds()), "0", "", "<= 3 %")
+	b.row(fmt.Sprintf("bytes written at idle with %d simulated nodes", many), fmt.Sprintf("%d per minute", writtenAfter-written), "0", "", "0")
+	return nil
+}
+
+// process returns the process of a cluster without a container runtime.
+func (b *bench) process() (int, error) {
+	var i struct{ Process struct{ PID int } }
+	data, err := os.ReadFile(filepath.Join("/run/sampan", name, "instance.json"))
+	if err == nil {
+		err = json.Unmarshal(data, &i)
+	}
+	return i.Process.PID, err
+}
+
+// allReady checks that so many nodes are.
+func (b *bench) allReady(ctx context.Context, n int) error {
+	api, err := b.client()
+	if err != nil {
+		return err
+	}
+	nodes, err := api.CoreV1().Nodes().List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return err
+	}
+	ready := 0
+	for i := range nodes.Items {
+		for _, c := range nodes.Items[i].Status.Conditions {
+			if c.Type == "Ready" && c.Status == "True" {
+				ready++
+			}
+		}
+	}
+	if ready != n {
+		return fmt.Errorf("%d of %d nodes are Ready after sampan up, want all of %d", ready, len(nodes.Items), n)
+	}
+	return nil
+}
