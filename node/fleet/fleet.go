@@ -194,17 +194,7 @@ func (f *Fleet) loop(ctx context.Context) error {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	for ctx.Err() == nil {
-		f.mu.Lock()
-		nodes, pods, done := f.newNodes, f.newPods, f.done
-		if len(nodes) > 0 {
-			f.newNodes = map[string]*corev1.Node{}
-		}
-		if len(pods) > 0 {
-			f.newPods = map[types.UID]*corev1.Pod{}
-		}
-		f.done = nil
-		f.mu.Unlock()
-
+		nodes, pods, done := f.news()
 		now := time.Now()
 		for _, then := range done {
 			f.working--
@@ -232,6 +222,21 @@ func (f *Fleet) loop(ctx context.Context) error {
 		}
 	}
 	return nil
+}
+
+// news takes what has come since the last time.
+func (f *Fleet) news() (nodes map[string]*corev1.Node, pods map[types.UID]*corev1.Pod, done []func()) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	// A map that is given away is the loop's alone: it gets no more entries.
+	if len(f.newNodes) > 0 {
+		nodes, f.newNodes = f.newNodes, map[string]*corev1.Node{}
+	}
+	if len(f.newPods) > 0 {
+		pods, f.newPods = f.newPods, map[types.UID]*corev1.Pod{}
+	}
+	done, f.done = f.done, nil
+	return nodes, pods, done
 }
 
 // dispatch gives out jobs.

@@ -111,9 +111,13 @@ func (m *member) sign(ctx context.Context, cut bool) error {
 	if !apierrors.IsNotFound(err) {
 		return err
 	}
-	node, there := f.nodes.Get("", m.name)
-	if !there {
-		return nil // somebody has deleted the node
+	// The cache may not have seen yet that the node was made.
+	node, err := client.Nodes.Get(ctx, as, "", m.name)
+	switch {
+	case apierrors.IsNotFound(err):
+		return nil // somebody has deleted it
+	case err != nil:
+		return err
 	}
 	duration, now := int32(seconds), metav1.NowMicro()
 	_, err = client.Leases.Create(ctx, as, &coordinationv1.Lease{
