@@ -267,6 +267,7 @@ func columnName(r corev1.ResourceName) string {
 		return "MEMORY"
 	case corev1.ResourceEphemeralStorage:
 		return "STORAGE"
+	default:
+		return string(r)
 	}
-	return string(r)
 }

@@ -144,15 +144,19 @@ func TestOtherInputs(t *testing.T) {
 		{"a number of nodes", map[string]string{"app.yaml": "apiVersion: v1\nkind: Pod\nmetadata: {name: p}\nspec: {containers: [{name: c, image: i}]}\n"}, []string{"-f", "app.yaml", "--nodes=30"}, 0, "(and 29 nodes without pods)"},
 		{"the standard input", map[string]string{"-": app, "nodes.yaml": nodes}, []string{"-f", "-", "--nodes=nodes.yaml"}, 0, "small-0"},
 		{
-			"nodes of a cluster", map[string]string{
+			"nodes of a cluster",
+			map[string]string{
 				"app.yaml":   "apiVersion: v1\nkind: Pod\nmetadata: {name: p}\nspec: {containers: [{name: c, image: i, resources: {requests: {cpu: 1}}}]}\n",
 				"nodes.yaml": "apiVersion: v1\nkind: List\nitems:\n- apiVersion: v1\n  kind: Node\n  metadata: {name: real}\n  status: {allocatable: {cpu: 2, memory: 1Gi, pods: 10}, capacity: {cpu: 2, memory: 1Gi, pods: 10}}\n",
 			},
-			[]string{"-f", "app.yaml", "--nodes=nodes.yaml"}, 0, "real   1      9           1/2",
+			[]string{"-f", "app.yaml", "--nodes=nodes.yaml"},
+			0, "real   1      9           1/2",
 		},
 		{
-			"a pod that names its node", map[string]string{"app.yaml": "apiVersion: v1\nkind: Pod\nmetadata: {name: p}\nspec: {nodeName: node-7, containers: [{name: c, image: i}]}\n"},
-			[]string{"-f", "app.yaml", "--nodes=2"}, 2, "there is no node node-7",
+			"a pod that names its node",
+			map[string]string{"app.yaml": "apiVersion: v1\nkind: Pod\nmetadata: {name: p}\nspec: {nodeName: node-7, containers: [{name: c, image: i}]}\n"},
+			[]string{"-f", "app.yaml", "--nodes=2"},
+			2, "there is no node node-7",
 		},
 		{"an unknown kind", map[string]string{"app.yaml": app + "---\napiVersion: example.com/v1\nkind: Boat\nmetadata: {name: b}\n", "nodes.yaml": nodes}, []string{"-f", "app.yaml", "--nodes=nodes.yaml"}, 0, "nothing is known of Boat in example.com/v1"},
 		{"nothing with pods", map[string]string{"app.yaml": "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: c}\n"}, []string{"-f", "app.yaml", "--nodes=1"}, 1, "there are no pods in that"},

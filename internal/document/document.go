@@ -85,8 +85,7 @@ func (d *Document) Decode(into any) error {
 // mistyped returns the fault of a value that has not the type of its field.
 func (d *Document) mistyped(err error) field.ErrorList {
 	fault := &field.Error{Type: field.ErrorTypeInvalid, BadValue: field.OmitValueType{}, Detail: err.Error()}
-	var t *json.UnmarshalTypeError
-	if errors.As(err, &t) {
+	if t, ok := errors.AsType[*json.UnmarshalTypeError](err); ok {
 		fault.Field = pathAt(d.json, t.Offset)
 		fault.Detail = fmt.Sprintf("is %s, want %s", word(strings.SplitN(t.Value, " ", 2)[0]), word(t.Type.Kind().String()))
 	}

@@ -247,10 +247,10 @@ func TestAnAgentThatComesBackFindsItsPods(t *testing.T) {
 			t.Errorf("pod is %+v, was %+v", now.Status, web.Status)
 		}
 		// Its address is its own still.
-		other := r.create(newPod("other", "n-0"))
+		r.create(newPod("other", "n-0"))
 		time.Sleep(29*time.Second + 999*time.Millisecond)
 		synctest.Wait()
-		if other = r.pod("other"); other.Status.PodIP == web.Status.PodIP || other.Status.PodIP == "" {
+		if other := r.pod("other"); other.Status.PodIP == web.Status.PodIP || other.Status.PodIP == "" {
 			t.Errorf("a new pod has the address %q, the old one %q", other.Status.PodIP, web.Status.PodIP)
 		}
 		if p := r.pod("job").Status.Phase; p != corev1.PodRunning {

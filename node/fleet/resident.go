@@ -200,7 +200,7 @@ func (f *Fleet) write(r *resident) {
 				// gone.
 				return
 			} else if !apierrors.IsConflict(err) {
-				f.failed(ctx, r, "pod status not written, will try again", err)
+				f.failed(ctx, r, "write its status", err)
 			}
 			f.again(r)
 		}
@@ -222,7 +222,7 @@ func (f *Fleet) remove(r *resident) {
 			case err == nil, apierrors.IsNotFound(err), apierrors.IsConflict(err):
 				r.removed = true // the watch says when it is gone
 			default:
-				f.failed(ctx, r, "pod not removed, will try again", err)
+				f.failed(ctx, r, "remove it", err)
 				f.again(r)
 			}
 		}
@@ -234,7 +234,7 @@ func (f *Fleet) failed(ctx context.Context, r *resident, what string, err error)
 		return
 	}
 	if r.failures++; r.failures == 1 {
-		f.log.WarnContext(ctx, what, "pod", r.view.Pod.Namespace+"/"+r.view.Pod.Name, "node", r.member.name, "err", err)
+		f.log.WarnContext(ctx, "request about a simulated pod failed, will try again", "to", what, "pod", r.view.Pod.Namespace+"/"+r.view.Pod.Name, "node", r.member.name, "err", err)
 	}
 	r.retry = time.Now().Add(min(firstRetry<<min(r.failures-1, 10), lastRetry))
 }

@@ -129,9 +129,10 @@ func (r *rig) podCommand(args []string) error {
 			if p.Annotations == nil {
 				p.Annotations = map[string]string{}
 			}
-			if key == "run" {
+			switch key {
+			case "run":
 				key = "run-seconds"
-			} else if key == "exit" {
+			case "exit":
 				key = "exit-code"
 			}
 			p.Annotations["sampan.dev/simulated-"+key] = value
@@ -139,7 +140,7 @@ func (r *rig) podCommand(args []string) error {
 			p.Spec.InitContainers = []corev1.Container{{Name: value, Image: "demo:v1"}}
 		case "containers":
 			p.Spec.Containers = nil
-			for _, name := range strings.Split(value, ",") {
+			for name := range strings.SplitSeq(value, ",") {
 				p.Spec.Containers = append(p.Spec.Containers, corev1.Container{Name: name, Image: "demo:v1"})
 			}
 		case "probe":

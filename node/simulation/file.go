@@ -283,8 +283,9 @@ func fractional(name string) bool {
 	switch corev1.ResourceName(name) {
 	case corev1.ResourceCPU, corev1.ResourceMemory, corev1.ResourceEphemeralStorage:
 		return true
+	default:
+		return false
 	}
-	return false
 }
 
 // names checks that no two nodes are called the same.
