@@ -1,6 +1,7 @@
 package cli_test
 
 import (
+	"io"
 	"net/http"
 	"strings"
 	"testing"
@@ -72,4 +73,30 @@ func TestAConflictSaysWhereAndWhatToDo(t *testing.T) {
 			t.Errorf("exit code %d, want 1, without %q:\n%s", got.code, part, got.err)
 		}
 	}
+}
+
+func TestAServerThatMakesNoTables(t *testing.T) {
+	w, url := serve(t)
+	term := newTerminal(t, url)
+	list := `{"kind":"ConfigMapList","apiVersion":"v1","metadata":{"resourceVersion":"7"},"items":[{"metadata":{"name":"a","namespace":"default"}},{"metadata":{"name":"b","labels":{"x":"y"}}}]}`
+	w.extra["/api/v1/namespaces/default/configmaps"] = func(rw http.ResponseWriter, r *http.Request) {
+		if r.URL.Query().Get("watch") == "" {
+			_, _ = io.WriteString(rw, list)
+			return
+		}
+		_, _ = io.WriteString(rw, `{"type":"BOOKMARK","object":{"kind":"ConfigMap","apiVersion":"v1","metadata":{"resourceVersion":"8"}}}
+{"type":"ADDED","object":{"kind":"ConfigMap","apiVersion":"v1","metadata":{"name":"c","resourceVersion":"9"}}}
+{"type":"ERROR","object":{"kind":"Status","apiVersion":"v1","status":"Failure","message":"enough","reason":"InternalError","code":500}}
+`)
+	}
+	w.extra["/api/v1/namespaces/default/configmaps/a"] = func(rw http.ResponseWriter, _ *http.Request) {
+		_, _ = io.WriteString(rw, `{"kind":"ConfigMap","apiVersion":"v1","metadata":{"name":"a"}}`)
+	}
+	term.want(0, "NAME   AGE         LABELS\na      <unknown>   <none>\nb      <unknown>   x=y\n", "", "get", "cm", "--show-labels")
+	term.want(0, "NAME   AGE\na      <unknown>\n", "", "get", "cm", "a")
+	term.want(1, "NAME   AGE\na      <unknown>\nb      <unknown>\nc      <unknown>\n", "Error from server (InternalError): enough\n", "get", "cm", "--watch")
+	list = `{"kind":"ConfigMapList","apiVersion":"v1","items":[]}`
+	term.want(0, "", "No resources found in default namespace.\n", "get", "cm")
+	list = `{"kind":"Nonsense"}`
+	term.want(1, "", "error: reading the table of configmaps: it is neither a table nor an object nor a list\n", "get", "cm")
 }

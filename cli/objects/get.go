@@ -5,9 +5,11 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"net/url"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -179,11 +181,12 @@ func (c *get) ask(ctx context.Context, s *session.Session, i resource.Info, whol
 	}
 	defer resp.Body.Close()
 	t := serverTable{mapping: i.Mapping}
-	if err := json.NewDecoder(resp.Body).Decode(&t.Table); err != nil {
-		return t, fmt.Errorf("reading the table of %s: %w", i.Mapping.Resource, err)
+	answer, err := io.ReadAll(resp.Body)
+	if err == nil {
+		t.Table, err = readTable(answer, time.Now())
 	}
-	if t.Kind != "Table" {
-		return t, fmt.Errorf("the server prints no tables (it answered with a %s); use -o yaml, json or name", t.Kind)
+	if err != nil {
+		return t, fmt.Errorf("reading the table of %s: %w", i.Mapping.Resource, err)
 	}
 	return t, nil
 }

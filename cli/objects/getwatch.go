@@ -9,6 +9,7 @@ import (
 	"io"
 	"strconv"
 	"strings"
+	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	quantity "k8s.io/apimachinery/pkg/api/resource"
@@ -155,7 +156,13 @@ func readTables(body io.Reader, revision string, show func(metav1.Table) error) 
 			return revision, apierrors.FromObject(&status)
 		}
 		var t metav1.Table
-		if err := json.Unmarshal(e.Object.Raw, &t); err != nil {
+		var err error
+		if e.Type == string(watch.Bookmark) { // it is of no object
+			err = json.Unmarshal(e.Object.Raw, &t)
+		} else {
+			t, err = readTable(e.Object.Raw, time.Now())
+		}
+		if err != nil {
 			return revision, fmt.Errorf("reading the watch: %w", err)
 		}
 		for _, r := range t.Rows {

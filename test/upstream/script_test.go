@@ -2,6 +2,7 @@ package upstream
 
 import (
 	"fmt"
+	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -95,6 +96,7 @@ func play(t *testing.T, files []string, scheduler string) {
 		Cmds: session.Commands(map[string]session.Command{
 			"kill-server":  killServer,
 			"start-server": startServer,
+			"serve-group":  serveGroup,
 		}),
 		Setup: func(e *testscript.Env) error {
 			session.Prepare(e, bin)
@@ -138,4 +140,14 @@ func startServer(ts *testscript.TestScript, neg bool, args []string) {
 		ts.Fatalf("usage: start-server")
 	}
 	ts.Value(plane{}).(*Plane).StartServer()
+}
+
+// serveGroup is serve-group VARIABLE GROUP: see [ServeGroup]. The variable is set to the port.
+func serveGroup(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) != 2 {
+		ts.Fatalf("usage: serve-group VARIABLE GROUP")
+	}
+	_, port, err := net.SplitHostPort(ServeGroup(ts.Value(plane{}).(*Plane).t, args[1]))
+	ts.Check(err)
+	ts.Setenv(args[0], port)
 }
