@@ -35,6 +35,7 @@ type get struct {
 	showLabels     bool
 	labelColumns   []string
 	showKind       bool
+	managers       bool
 }
 
 // Get returns the verb get.
@@ -60,6 +61,7 @@ func Get(g *session.Globals) *cobra.Command {
 	f.BoolVar(&c.showLabels, "show-labels", false, "a column with the labels")
 	f.StringSliceVarP(&c.labelColumns, "label-columns", "L", nil, "columns with the values of these labels, separated by commas")
 	f.BoolVar(&c.showKind, "show-kind", false, "names with their types")
+	f.BoolVar(&c.managers, "show-managed-fields", false, "print who wrote which field, too, in JSON and YAML")
 	return cmd
 }
 
@@ -68,6 +70,7 @@ func (c *get) run(ctx context.Context, args []string) error {
 	if err != nil {
 		return err
 	}
+	f.Managers = c.managers
 	var order *jsonpath.JSONPath
 	if c.sortBy != "" {
 		if order, err = show.Path("{" + strings.Trim(c.sortBy, "{}") + "}"); err != nil {

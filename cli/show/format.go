@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"maps"
 	"slices"
 	"strings"
 	"unicode/utf8"
@@ -18,7 +19,12 @@ import (
 
 // A Format is how -o wants objects printed. Make it with [Parse].
 type Format struct {
-	Kind    string // "" and "wide" are tables
+	Kind string // "" and "wide" are tables
+
+	// Managers keeps metadata.managedFields, who wrote which field, in JSON and YAML:
+	// it is longer than the rest, and few want it.
+	Managers bool
+
 	path    *jsonpath.JSONPath
 	columns []column
 }
@@ -81,14 +87,14 @@ func Path(text string) (*jsonpath.JSONPath, error) {
 func (f Format) Print(w io.Writer, mapping resource.Mapping, obj *unstructured.Unstructured) error {
 	switch f.Kind {
 	case "json":
-		text, err := json.MarshalIndent(obj.Object, "", "    ")
+		text, err := json.MarshalIndent(f.shown(obj.Object), "", "    ")
 		if err != nil {
 			return fmt.Errorf("printing %s: %w", obj.GetName(), err)
 		}
 		_, err = fmt.Fprintf(w, "%s\n", text)
 		return err
 	case "yaml":
-		text, err := yaml.Marshal(obj.Object)
+		text, err := yaml.Marshal(f.shown(obj.Object))
 		if err != nil {
 			return fmt.Errorf("printing %s: %w", obj.GetName(), err)
 		}
@@ -101,6 +107,30 @@ func (f Format) Print(w io.Writer, mapping resource.Mapping, obj *unstructured.U
 		return f.path.Execute(w, obj.Object)
 	}
 	return f.PrintColumns(w, []*unstructured.Unstructured{obj}, true)
+}
+
+// shown returns an object, or a list, as it is to be printed. It does not change it.
+func (f Format) shown(object map[string]any) map[string]any {
+	if f.Managers {
+		return object
+	}
+	if items, ok := object["items"].([]any); ok {
+		object = maps.Clone(object)
+		shown := slices.Clone(items)
+		for i, item := range items {
+			if one, ok := item.(map[string]any); ok {
+				shown[i] = f.shown(one)
+			}
+		}
+		object["items"] = shown
+	}
+	meta, ok := object["metadata"].(map[string]any)
+	if _, has := meta["managedFields"]; ok && has {
+		object, meta = maps.Clone(object), maps.Clone(meta)
+		delete(meta, "managedFields")
+		object["metadata"] = meta
+	}
+	return object
 }
 
 // PrintColumns writes the columns of -o custom-columns, for no other format.
