@@ -28,6 +28,7 @@ import (
 type Options struct {
 	Programs  string // directory of the programs of upstream
 	Scheduler string // program of Sampan, whose scheduler works; empty means upstream's
+	Features  string // feature gates of the API server, such as Name=true
 	Nodes     int    // simulated nodes
 }
 
@@ -241,7 +242,7 @@ func (p *Plane) StartServer() {
 		"--proxy-client-cert-file="+p.file("to-servers.pem"), "--proxy-client-key-file="+p.file("to-servers.key"),
 		"--requestheader-client-ca-file="+p.file("ca.pem"), "--requestheader-allowed-names=front-proxy-client",
 		"--requestheader-username-headers=X-Remote-User", "--requestheader-group-headers=X-Remote-Group",
-		"--requestheader-extra-headers-prefix=X-Remote-Extra-",
+		"--requestheader-extra-headers-prefix=X-Remote-Extra-", "--feature-gates="+p.opts.Features,
 	)
 	if err := p.awaitServer(); err != nil {
 		p.t.Fatalf("%v\n%s", err, tail(p.server.log))
