@@ -21,7 +21,7 @@ import (
 	"github.com/sampan-io/sampan/controller/workload"
 	"github.com/sampan-io/sampan/internal/run"
 	"github.com/sampan-io/sampan/node"
-	"github.com/sampan-io/sampan/node/fleet"
+	nodefleet "github.com/sampan-io/sampan/node/fleet"
 	"github.com/sampan-io/sampan/node/simulated"
 	"github.com/sampan-io/sampan/proxy"
 	"github.com/sampan-io/sampan/proxy/nft"
@@ -105,7 +105,7 @@ func (c *cluster) fleet(p *controlPlane, caches *cache.Shared) (run.Stage, []str
 	if err != nil {
 		return nil, nil, err
 	}
-	f, err := fleet.New(fleet.Options{
+	f, err := nodefleet.New(nodefleet.Options{
 		Client:     p.as("system:sampan:simulated-nodes"),
 		Caches:     caches,
 		As:         func(node string) client.Interface { return p.as("system:node:"+node, "system:nodes") },

@@ -11,6 +11,7 @@ import (
 	"strconv"
 
 	"github.com/spf13/cobra"
+	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	"sigs.k8s.io/yaml"
@@ -19,6 +20,7 @@ import (
 	cliresource "github.com/sampan-io/sampan/cli/resource"
 	"github.com/sampan-io/sampan/cli/session"
 	"github.com/sampan-io/sampan/cli/show"
+	"github.com/sampan-io/sampan/controller/fleet"
 	"github.com/sampan-io/sampan/controller/workload"
 	"github.com/sampan-io/sampan/node/simulation"
 	"github.com/sampan-io/sampan/scheduler/plugin"
@@ -106,7 +108,10 @@ func (k kinds) podsOf(ctx context.Context, s *session.Session, in session.Input,
 			errs = append(errs, err)
 			continue
 		}
-		made, _ := workload.Expand(obj, nodes)
+		made := workload.Expand(obj)
+		if set, ok := obj.(*appsv1.DaemonSet); ok {
+			made = fleet.Expand(set, nodes)
+		}
 		pod := k.Kind(corev1.SchemeGroupVersion.WithKind("Pod"))
 		for _, p := range made {
 			p.Namespace = info.Namespace

@@ -8,18 +8,18 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/sampan-io/sampan/client"
+	"github.com/sampan-io/sampan/controller/owned"
 )
 
 // Expand returns the pods that an object stands for once its controllers have done their
-// work on a cluster of the given nodes: a pod itself, the replicas of what has
-// replicas, the pods of a Job that run at the same time, one pod of a DaemonSet for each
-// node that it is for. They have names that tell them apart. Of an object of another kind
-// there are none, and known is false. The object has its defaults and a UID, and is
+// work: a pod itself, the replicas of what has replicas, the pods of a Job that run at the
+// same time. They have names that tell them apart. Of an object of another kind
+// there are none. The object has its defaults and a UID, and is
 // shared with the pods.
-func Expand(obj client.Object, nodes []*corev1.Node) (pods []*corev1.Pod, known bool) {
+func Expand(obj client.Object) (pods []*corev1.Pod) {
 	replicas := func(n *int32, template *corev1.PodTemplateSpec) []*corev1.Pod {
 		for i := range *n {
-			pod := podFrom(obj, template)
+			pod := owned.PodFrom(obj, template)
 			pod.Name = fmt.Sprintf("%s-%d", obj.GetName(), i)
 			pods = append(pods, pod)
 		}
@@ -27,15 +27,15 @@ func Expand(obj client.Object, nodes []*corev1.Node) (pods []*corev1.Pod, known 
 	}
 	switch o := obj.(type) {
 	case *corev1.Pod:
-		return []*corev1.Pod{o}, true
+		return []*corev1.Pod{o}
 	case *corev1.ReplicationController:
-		return replicas(o.Spec.Replicas, o.Spec.Template), true
+		return replicas(o.Spec.Replicas, o.Spec.Template)
 	case *appsv1.ReplicaSet:
-		return replicas(o.Spec.Replicas, &o.Spec.Template), true
+		return replicas(o.Spec.Replicas, &o.Spec.Template)
 	case *appsv1.Deployment:
-		return replicas(o.Spec.Replicas, &o.Spec.Template), true
+		return replicas(o.Spec.Replicas, &o.Spec.Template)
 	case *appsv1.StatefulSet:
-		return replicas(o.Spec.Replicas, &o.Spec.Template), true
+		return replicas(o.Spec.Replicas, &o.Spec.Template)
 	case *batchv1.Job:
 		n := *o.Spec.Parallelism
 		if o.Spec.Completions != nil {
@@ -44,17 +44,7 @@ func Expand(obj client.Object, nodes []*corev1.Node) (pods []*corev1.Pod, known 
 		if o.Spec.Suspend != nil && *o.Spec.Suspend {
 			n = 0
 		}
-		return replicas(&n, &o.Spec.Template), true
-	case *appsv1.DaemonSet:
-		for _, node := range nodes {
-			if run, _ := eligible(&o.Spec.Template, node); run {
-				pod := daemonFrom(o, "", node.Name)
-				delete(pod.Labels, revisionLabel)
-				pod.Name = o.Name + "-" + node.Name
-				pods = append(pods, pod)
-			}
-		}
-		return pods, true
+		return replicas(&n, &o.Spec.Template)
 	}
-	return nil, false
+	return nil
 }
