@@ -23,9 +23,6 @@ import (
 // notServed are the kinds that kube-scheduler lists before it begins, and that our server
 // does not have, by their paths.
 var notServed = map[string]string{
-	"/api/v1/persistentvolumeclaims":               "PersistentVolumeClaim",
-	"/api/v1/persistentvolumes":                    "PersistentVolume",
-	"/apis/storage.k8s.io/v1/storageclasses":       "StorageClass",
 	"/apis/storage.k8s.io/v1/csidrivers":           "CSIDriver",
 	"/apis/storage.k8s.io/v1/csinodes":             "CSINode",
 	"/apis/storage.k8s.io/v1/csistoragecapacities": "CSIStorageCapacity",
