@@ -12,6 +12,7 @@ require (
 	github.com/google/nftables v0.3.0
 	github.com/klauspost/compress v1.20.1
 	github.com/mdlayher/netlink v1.7.3-0.20250113171957-fbb4dce95f42
+	github.com/miekg/dns v1.1.73
 	github.com/moby/sys/capability v0.5.0
 	github.com/moby/sys/devices v0.1.0
 	github.com/moby/sys/mountinfo v0.7.3

@@ -9,6 +9,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"github.com/sampan-io/sampan/internal/resolvconf"
 	"github.com/sampan-io/sampan/node/lifecycle"
 	"github.com/sampan-io/sampan/node/spec"
 )
@@ -16,13 +17,6 @@ import (
 // lookup is how long a container's start waits for the first answer about an
 // object that its pod names.
 const lookup = 10 * time.Second
-
-// The files that say which name servers the host uses: its own, and where a
-// stub resolver on the loopback address keeps what it asks itself.
-const (
-	hostResolver = "/etc/resolv.conf"
-	stubResolver = "/run/systemd/resolve/resolv.conf"
-)
 
 // facts returns what the pod may be told. It waits for the list of services.
 func (n *Node) facts(ctx context.Context, pod *corev1.Pod, ips []string) spec.Facts {
@@ -59,22 +53,11 @@ func (n *Node) dns(pod *corev1.Pod) (*cri.DNSConfig, bool) {
 }
 
 // resolver reads the host's resolver configuration as it is now.
-func (n *Node) resolver() spec.Resolver {
-	path := n.opts.ResolvConf
-	if path == "" {
-		path = hostResolver
+func (n *Node) resolver() resolvconf.Config {
+	if n.opts.ResolvConf != "" {
+		return resolvconf.Read(n.opts.ResolvConf)
 	}
-	b, err := os.ReadFile(path)
-	if err != nil {
-		return spec.Resolver{} // a host without one resolves nothing
-	}
-	r, stub := spec.ParseResolver(string(b))
-	if stub && n.opts.ResolvConf == "" {
-		if b, err := os.ReadFile(stubResolver); err == nil {
-			r, _ = spec.ParseResolver(string(b))
-		}
-	}
-	return r
+	return resolvconf.Host()
 }
 
 func (n *Node) sandboxConfig(pod *corev1.Pod, attempt int32) *cri.PodSandboxConfig {

@@ -5,8 +5,10 @@ import (
 	"fmt"
 	"iter"
 	"math/rand/v2"
+	"slices"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -32,6 +34,7 @@ type API interface {
 type Keeper struct {
 	opts  Options
 	first [][]thing // made one set after the other: a namespace before what is in it
+	then  []thing   // tried once before it is ready, and kept: nothing stands on it
 	ready chan struct{}
 }
 
@@ -41,10 +44,15 @@ func New(opts Options) (*Keeper, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Keeper{opts: opts, first: [][]thing{append(namespaces(), priorities()...), opts.service()}, ready: make(chan struct{})}, nil
+	k := &Keeper{opts: opts, first: [][]thing{append(namespaces(), priorities()...), opts.kubernetes().things()}, ready: make(chan struct{})}
+	if opts.DNS.Address.IsValid() && DNSAddress(opts.ServiceNetwork).IsValid() {
+		k.then = opts.kubeDNS().things()
+	}
+	return k, nil
 }
 
-// Ready is closed when all objects are there.
+// Ready is closed when all objects are there. The service of the name server may be
+// missing if somebody else has its address.
 func (k *Keeper) Ready() <-chan struct{} { return k.ready }
 
 // Run makes the objects and keeps them until ctx is over, then returns nil. It
@@ -65,11 +73,12 @@ func (k *Keeper) Run(ctx context.Context) error {
 			return nil
 		}
 	}
+	k.attempt(ctx)
 	close(k.ready)
 
 	group := run.NewGroup(ctx, 0)
 	defer group.Stop()
-	for _, scope := range scopes(k.first) {
+	for _, scope := range scopes(append(slices.Clone(k.first), k.then)) {
 		group.Go(func(ctx context.Context) {
 			for ctx.Err() == nil {
 				k.persist(ctx, scope.gvr.Resource, func(ctx context.Context) error { return k.follow(ctx, scope) })
@@ -77,6 +86,50 @@ func (k *Keeper) Run(ctx context.Context) error {
 		})
 	}
 	<-ctx.Done()
+	return nil
+}
+
+// attempt makes what can wait, or takes it away if it is not wanted any more.
+func (k *Keeper) attempt(ctx context.Context) {
+	group := run.NewGroup(ctx, 0)
+	defer group.Stop()
+	for _, t := range k.then {
+		group.Go(func(ctx context.Context) {
+			if err := k.ensure(ctx, t); err != nil && ctx.Err() == nil {
+				k.opts.Log.WarnContext(ctx, "an object of the cluster itself could not be made", "object", t.String(), "err", err)
+			}
+		})
+	}
+	if len(k.then) == 0 {
+		group.Go(func(ctx context.Context) {
+			if err := k.withdrawDNS(ctx); err != nil && ctx.Err() == nil {
+				k.opts.Log.WarnContext(ctx, "the service of a name server that is not there any more could not be removed", "err", err)
+			}
+		})
+	}
+	group.Wait()
+}
+
+// withdrawDNS removes the service of the name server that an earlier run had. One with a
+// selector is somebody else's.
+func (k *Keeper) withdrawDNS(ctx context.Context) error {
+	things := k.opts.kubeDNS().things()
+	name := things[0].object
+	found, err := k.opts.API.Get(ctx, things[0].gvr, name.GetNamespace(), name.GetName(), "")
+	if apierrors.IsNotFound(err) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	if svc, ok := found.(*corev1.Service); !ok || len(svc.Spec.Selector) > 0 || svc.Spec.ClusterIP != k.opts.kubeDNS().address.String() {
+		return nil
+	}
+	for _, t := range things {
+		if err := k.opts.API.Delete(ctx, t.gvr, name.GetNamespace(), name.GetName(), metav1.DeleteOptions{}); err != nil && !apierrors.IsNotFound(err) {
+			return err
+		}
+	}
 	return nil
 }
 

@@ -138,6 +138,84 @@ func TestEveryClusterHasThese(t *testing.T) {
 	}
 }
 
+// TestTheNameServerHasAService checks that it comes with a name server and goes with it, and
+// that somebody else's service is left alone.
+func TestTheNameServerHasAService(t *testing.T) {
+	s := launch(t, "10.1.0.0/16")
+	keep := func(dns bootstrap.DNS) {
+		t.Helper()
+		k, err := bootstrap.New(bootstrap.Options{API: s.api, ServiceNetwork: netip.MustParsePrefix("10.1.0.0/16"), Port: 6443, DNS: dns})
+		if err != nil {
+			t.Fatal(err)
+		}
+		group := run.NewGroup(t.Context(), 0)
+		defer group.Stop()
+		group.Go(func(ctx context.Context) { _ = k.Run(ctx) })
+		<-k.Ready()
+	}
+	look := func() string {
+		var all []string
+		for _, kind := range []string{"services", "endpoints", "endpointslices"} {
+			o, err := s.api.Get(t.Context(), resource(kind), "kube-system", "kube-dns", "")
+			switch {
+			case apierrors.IsNotFound(err):
+				continue
+			case err != nil:
+				t.Fatal(err)
+			}
+			all = append(all, shown(o))
+		}
+		return strings.Join(all, ", ")
+	}
+	keep(bootstrap.DNS{Address: netip.MustParseAddr("192.0.2.1"), Port: 5353, Metrics: 9153})
+	if got, want := look(), "ClusterIP 10.1.0.10:53/dns>5353, 192.0.2.1:5353/dns, IPv4 192.0.2.1:5353/dns of kube-dns"; got != want {
+		t.Errorf("with a name server there is %q, want %q", got, want)
+	}
+	keep(bootstrap.DNS{})
+	if got := look(); got != "" {
+		t.Errorf("without one any more there is %q, want nothing", got)
+	}
+	own := &corev1.Service{
+		TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Service"}, ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: "kube-dns"},
+		Spec: corev1.ServiceSpec{ClusterIP: "10.1.0.10", Selector: map[string]string{"k8s-app": "kube-dns"}, Ports: []corev1.ServicePort{{Name: "dns", Port: 53, Protocol: "UDP"}}},
+	}
+	if _, err := s.api.Create(t.Context(), resource("services"), "kube-system", "", own, metav1.CreateOptions{}, ""); err != nil {
+		t.Fatal(err)
+	}
+	keep(bootstrap.DNS{})
+	if got := look(); !strings.HasPrefix(got, "ClusterIP 10.1.0.10:53/dns>") {
+		t.Errorf("somebody else's service is now %q", got)
+	}
+}
+
+// TestTheNameServersAddressMayBeTaken checks that a cluster starts although it is.
+func TestTheNameServersAddressMayBeTaken(t *testing.T) {
+	s := launch(t, "10.1.0.0/16")
+	s.keep("10.1.0.0/16", "192.0.2.1")()
+	other := &corev1.Service{
+		TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Service"}, ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "first"},
+		Spec: corev1.ServiceSpec{ClusterIP: "10.1.0.10", Ports: []corev1.ServicePort{{Port: 80}}},
+	}
+	if _, err := s.api.Create(t.Context(), resource("services"), "default", "", other, metav1.CreateOptions{}, ""); err != nil {
+		t.Fatal(err)
+	}
+	k, err := bootstrap.New(bootstrap.Options{
+		API: s.api, ServiceNetwork: netip.MustParsePrefix("10.1.0.0/16"), Port: 6443, Log: slog.New(slog.DiscardHandler),
+		DNS: bootstrap.DNS{Address: netip.MustParseAddr("192.0.2.1"), Port: 53},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	group := run.NewGroup(t.Context(), 0)
+	defer group.Stop()
+	group.Go(func(ctx context.Context) { _ = k.Run(ctx) })
+	<-k.Ready()
+	if err := s.api.Delete(t.Context(), resource("services"), "default", "first", metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	s.until("services", "kube-system", "kube-dns", "ClusterIP 10.1.0.10:53/dns>53")
+}
+
 // TestASecondStartChangesNothing checks that what is as it should be is not
 // written again: a start must not cost a sync of the disk.
 func TestASecondStartChangesNothing(t *testing.T) {
@@ -230,6 +308,7 @@ func TestOptions(t *testing.T) {
 		{"no network", func(o *bootstrap.Options) { o.ServiceNetwork = netip.Prefix{} }, "is not a network"},
 		{"no port", func(o *bootstrap.Options) { o.Port = 0 }, "want a port"},
 		{"loopback", func(o *bootstrap.Options) { o.Endpoints = []netip.Addr{netip.MustParseAddr("127.0.0.1")} }, "loopback"},
+		{"a name server on loopback", func(o *bootstrap.Options) { o.DNS = bootstrap.DNS{Address: netip.MustParseAddr("127.0.0.1"), Port: 53} }, "Options.DNS"},
 		{"another family", func(o *bootstrap.Options) { o.Endpoints = []netip.Addr{netip.MustParseAddr("2001:db8::1")} }, "another IP family"},
 	}
 	for _, tt := range tests {

@@ -35,7 +35,32 @@ type Options struct {
 
 	Port int32 // where the API server listens
 
+	// DNS is where pods reach the cluster's name server; the zero value means that
+	// there is none.
+	DNS DNS
+
 	Log *slog.Logger // nil means slog.Default
+}
+
+// DNS is where a name server is: at one address, and at ports that are its own.
+type DNS struct {
+	Address netip.Addr
+	Port    int32 // over UDP and TCP
+	Metrics int32 // over HTTP; 0 means nowhere
+}
+
+// DNSAddress returns the address of the service of the cluster's name server, the tenth
+// of the service network, as Kubernetes has it, or the zero Addr if the network has no
+// such.
+func DNSAddress(services netip.Prefix) netip.Addr {
+	a := services.Masked().Addr()
+	for range 10 {
+		a = a.Next()
+	}
+	if !services.Contains(a) || !services.Contains(a.Next()) { // the last may be the broadcast address
+		return netip.Addr{}
+	}
+	return a
 }
 
 func (o Options) check() (Options, error) {
@@ -46,6 +71,9 @@ func (o Options) check() (Options, error) {
 		return o, errors.New("bootstrap: Options.ServiceNetwork is not a network")
 	case o.Port < 1 || o.Port > 65535:
 		return o, fmt.Errorf("bootstrap: Options.Port is %d, want a port", o.Port)
+	}
+	if a := o.DNS.Address; a.IsValid() && (a.IsLoopback() || a.Is4() != o.ServiceNetwork.Addr().Is4() || o.DNS.Port < 1 || o.DNS.Port > 65535) {
+		return o, fmt.Errorf("bootstrap: Options.DNS is %v, want where pods reach a name server", o.DNS)
 	}
 	for _, a := range o.Endpoints {
 		if a.Is4() != o.ServiceNetwork.Addr().Is4() {
@@ -113,28 +141,70 @@ func priorities() []thing {
 	return things
 }
 
-const (
-	serviceName = "kubernetes"
-	portName    = "https"
-	servicePort = 443
-)
-
-// service returns the service of the API server and its endpoints, in both forms.
-func (o Options) service() []thing {
-	meta := metav1.ObjectMeta{Namespace: metav1.NamespaceDefault, Name: serviceName}
-	return []thing{o.kubernetesService(meta), o.endpoints(meta), o.endpointSlice(meta)}
+// A fixture is a service without pods: where it leads is known from the start.
+type fixture struct {
+	meta      metav1.ObjectMeta
+	address   netip.Addr
+	ports     []fixedPort
+	endpoints []netip.Addr
 }
 
-func (o Options) kubernetesService(meta metav1.ObjectMeta) thing {
+type fixedPort struct {
+	name     string
+	protocol corev1.Protocol
+	port     int32
+	target   int32
+}
+
+// kubernetes is the service of the API server.
+func (o Options) kubernetes() fixture {
+	const servicePort = 443
+	return fixture{
+		meta: metav1.ObjectMeta{
+			Namespace: metav1.NamespaceDefault, Name: "kubernetes",
+			Labels: map[string]string{"component": "apiserver", "provider": "kubernetes"},
+		},
+		address:   o.ServiceNetwork.Masked().Addr().Next(),
+		ports:     []fixedPort{{"https", corev1.ProtocolTCP, servicePort, o.Port}},
+		endpoints: o.Endpoints,
+	}
+}
+
+// kubeDNS is the service of the name server, under the name that charts and people know.
+func (o Options) kubeDNS() fixture {
+	const (
+		dnsPort     = 53
+		metricsPort = 9153 // of CoreDNS
+	)
+	f := fixture{
+		meta: metav1.ObjectMeta{
+			Namespace: metav1.NamespaceSystem, Name: "kube-dns", Labels: map[string]string{"k8s-app": "kube-dns"},
+		},
+		address: DNSAddress(o.ServiceNetwork),
+		ports: []fixedPort{
+			{"dns", corev1.ProtocolUDP, dnsPort, o.DNS.Port},
+			{"dns-tcp", corev1.ProtocolTCP, dnsPort, o.DNS.Port},
+		},
+		endpoints: []netip.Addr{o.DNS.Address},
+	}
+	if o.DNS.Metrics != 0 {
+		f.ports = append(f.ports, fixedPort{"metrics", corev1.ProtocolTCP, metricsPort, o.DNS.Metrics})
+	}
+	return f
+}
+
+// things returns the service and its endpoints, in both forms.
+func (f fixture) things() []thing { return []thing{f.service(), f.endpointsThing(), f.slice()} }
+
+func (f fixture) service() thing {
 	family := corev1.IPv4Protocol
-	if !o.ServiceNetwork.Addr().Is4() {
+	if !f.address.Is4() {
 		family = corev1.IPv6Protocol
 	}
-	single, address := corev1.IPFamilyPolicySingleStack, o.ServiceNetwork.Masked().Addr().Next().String()
-	meta.Labels = map[string]string{"component": "apiserver", "provider": "kubernetes"}
+	single, address := corev1.IPFamilyPolicySingleStack, f.address.String()
 	want := &corev1.Service{
 		TypeMeta:   metav1.TypeMeta{APIVersion: "v1", Kind: "Service"},
-		ObjectMeta: meta,
+		ObjectMeta: f.meta,
 		Spec: corev1.ServiceSpec{
 			Type:            corev1.ServiceTypeClusterIP,
 			ClusterIP:       address,
@@ -142,10 +212,10 @@ func (o Options) kubernetesService(meta metav1.ObjectMeta) thing {
 			IPFamilies:      []corev1.IPFamily{family},
 			IPFamilyPolicy:  &single,
 			SessionAffinity: corev1.ServiceAffinityNone,
-			Ports: []corev1.ServicePort{{
-				Name: portName, Protocol: corev1.ProtocolTCP, Port: servicePort, TargetPort: intstr.FromInt32(o.Port),
-			}},
 		},
+	}
+	for _, p := range f.ports {
+		want.Spec.Ports = append(want.Spec.Ports, corev1.ServicePort{Name: p.name, Protocol: p.protocol, Port: p.port, TargetPort: intstr.FromInt32(p.target)})
 	}
 	return thing{corev1.SchemeGroupVersion.WithResource("services"), want, func(found runtime.Object) (runtime.Object, remedy) {
 		have, ok := found.(*corev1.Service)
@@ -160,10 +230,14 @@ func (o Options) kubernetesService(meta metav1.ObjectMeta) thing {
 	}}
 }
 
-func (o Options) endpoints(meta metav1.ObjectMeta) thing {
+func (f fixture) endpointsThing() thing {
+	meta := *f.meta.DeepCopy()
 	meta.Labels = map[string]string{discoveryv1.LabelSkipMirror: "true"}
-	subset := corev1.EndpointSubset{Ports: []corev1.EndpointPort{{Name: portName, Port: o.Port, Protocol: corev1.ProtocolTCP}}}
-	for _, a := range o.Endpoints {
+	var subset corev1.EndpointSubset
+	for _, p := range f.ports {
+		subset.Ports = append(subset.Ports, corev1.EndpointPort{Name: p.name, Port: p.target, Protocol: p.protocol})
+	}
+	for _, a := range f.endpoints {
 		subset.Addresses = append(subset.Addresses, corev1.EndpointAddress{IP: a.String()})
 	}
 	want := &corev1.Endpoints{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Endpoints"}, ObjectMeta: meta}
@@ -182,19 +256,22 @@ func (o Options) endpoints(meta metav1.ObjectMeta) thing {
 	}}
 }
 
-func (o Options) endpointSlice(meta metav1.ObjectMeta) thing {
-	meta.Labels = map[string]string{discoveryv1.LabelServiceName: serviceName}
-	ready, name, protocol, port := true, portName, corev1.ProtocolTCP, o.Port
+func (f fixture) slice() thing {
+	meta := *f.meta.DeepCopy()
+	meta.Labels = map[string]string{discoveryv1.LabelServiceName: f.meta.Name}
 	want := &discoveryv1.EndpointSlice{
 		TypeMeta:    metav1.TypeMeta{APIVersion: "discovery.k8s.io/v1", Kind: "EndpointSlice"},
 		ObjectMeta:  meta,
 		AddressType: discoveryv1.AddressTypeIPv4,
-		Ports:       []discoveryv1.EndpointPort{{Name: &name, Protocol: &protocol, Port: &port}},
 	}
-	if !o.ServiceNetwork.Addr().Is4() {
+	if !f.address.Is4() {
 		want.AddressType = discoveryv1.AddressTypeIPv6
 	}
-	for _, a := range o.Endpoints {
+	for _, p := range f.ports {
+		want.Ports = append(want.Ports, discoveryv1.EndpointPort{Name: &p.name, Protocol: &p.protocol, Port: &p.target})
+	}
+	ready := true
+	for _, a := range f.endpoints {
 		want.Endpoints = append(want.Endpoints, discoveryv1.Endpoint{
 			Addresses:  []string{a.String()},
 			Conditions: discoveryv1.EndpointConditions{Ready: &ready},

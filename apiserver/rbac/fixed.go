@@ -146,6 +146,14 @@ func componentRoles() []role {
 			[]rbacv1.Subject{user("system:sampan:simulated-nodes")},
 		},
 		{
+			"system:kube-dns",
+			[]rbacv1.PolicyRule{
+				rule([]string{"list", "watch"}, core, "services", "namespaces"),
+				rule([]string{"list", "watch"}, []string{"discovery.k8s.io"}, "endpointslices"),
+			},
+			[]rbacv1.Subject{user("system:kube-dns")},
+		},
+		{
 			"system:kube-scheduler",
 			[]rbacv1.PolicyRule{
 				events,

@@ -20,6 +20,12 @@ type Options[T client.Object] struct {
 	// must be pure.
 	Indexes Indexes[T]
 
+	// Keep returns what to hold of an object, for who needs little of many that nobody
+	// else in the process holds: one that it makes, with at least name, namespace, UID
+	// and resource version of the one that it is given, which it must not change.
+	// Nil means the object.
+	Keep func(T) T
+
 	Log *slog.Logger // nil means slog.Default
 }
 
@@ -38,7 +44,11 @@ type Cache[T client.Object] struct {
 // New returns a cache that is empty until [Cache.Run].
 func New[T client.Object](c client.Interface, r client.Resource[T], opts Options[T]) *Cache[T] {
 	what := chosen{opts.Namespace, opts.LabelSelector, opts.FieldSelector}
-	return view(newFollower(c, untyped(r), what, opts.Log), opts.Indexes)
+	f := newFollower(c, untyped(r), what, opts.Log)
+	if opts.Keep != nil {
+		f.keep = func(obj client.Object) client.Object { return opts.Keep(typed[T](obj)) }
+	}
+	return view(f, opts.Indexes)
 }
 
 func untyped[T client.Object](r client.Resource[T]) client.Resource[client.Object] {

@@ -49,7 +49,7 @@ func (c *follower) start(ctx context.Context) (progress bool, err error) {
 		if err := c.check(obj); err != nil {
 			return false, err
 		}
-		fresh[keyOf(obj)] = obj
+		fresh[keyOf(obj)] = c.kept(obj)
 	}
 	if err := c.replace(fresh, meta.ResourceVersion); err != nil {
 		return false, err
@@ -130,7 +130,18 @@ func (c *follower) object(e watch.Event) (client.Object, error) {
 	if !ok {
 		return nil, fmt.Errorf("a %s event with a %T, which is no object", e.Type, e.Object)
 	}
-	return obj, c.check(obj)
+	if err := c.check(obj); err != nil || e.Type == watch.Bookmark {
+		return obj, err
+	}
+	return c.kept(obj), nil
+}
+
+// kept returns what is held of an object.
+func (c *follower) kept(obj client.Object) client.Object {
+	if c.keep == nil {
+		return obj
+	}
+	return c.keep(obj)
 }
 
 // check says no to an object that readers have no type for.

@@ -31,7 +31,8 @@ type follower struct {
 	log      *slog.Logger
 	ready    chan struct{}
 	subs     []func(before, after client.Object)
-	types    []func(client.Object) error // what each cache asks of an object
+	types    []func(client.Object) error       // what each cache asks of an object
+	keep     func(client.Object) client.Object // nil: objects are held as they are
 
 	plain bool // of run alone: the server has no WatchList
 

@@ -1,0 +1,154 @@
+package forward
+
+import (
+	"container/list"
+	"sync"
+	"time"
+
+	"github.com/miekg/dns"
+)
+
+// For how long answers are kept at most, whatever they say: as CoreDNS has it.
+const (
+	longest         = time.Hour
+	longestNegative = 30 * time.Minute
+)
+
+// overhead is about what an entry takes beside its message and name, in bytes.
+const overhead = 256
+
+// A cache keeps answers, as they came over the wire.
+type cache struct {
+	room int
+
+	mu      sync.Mutex
+	entries map[Question]*list.Element // guarded by mu; of *entry
+	order   list.List                  // guarded by mu; first what was asked for last
+	bytes   int                        // guarded by mu
+}
+
+type entry struct {
+	q       Question
+	wire    []byte // nil if there is only err
+	err     error
+	kept    time.Time
+	expires time.Time
+}
+
+func (e *entry) size() int { return len(e.wire) + len(e.q.Name) + overhead }
+
+func newCache(room int) *cache { return &cache{room: room, entries: map[Question]*list.Element{}} }
+
+// get returns what is known at a time.
+func (c *cache) get(q Question, now time.Time) (*dns.Msg, error, bool) { //nolint:revive,staticcheck // the error is what is known
+	c.mu.Lock()
+	at := c.entries[q]
+	if at == nil {
+		c.mu.Unlock()
+		return nil, nil, false
+	}
+	e := at.Value.(*entry)
+	if !now.Before(e.expires) {
+		c.drop(at)
+		c.mu.Unlock()
+		return nil, nil, false
+	}
+	c.order.MoveToFront(at)
+	c.mu.Unlock()
+	if e.err != nil {
+		return nil, e.err, true
+	}
+	m := new(dns.Msg)
+	if err := m.Unpack(e.wire); err != nil {
+		return nil, nil, false // it was packed by us
+	}
+	age := uint32(now.Sub(e.kept) / time.Second)
+	for _, section := range [][]dns.RR{m.Answer, m.Ns, m.Extra} {
+		for _, r := range section {
+			if h := r.Header(); h.Rrtype != dns.TypeOPT {
+				h.Ttl -= min(h.Ttl, age)
+			}
+		}
+	}
+	return m, nil, true
+}
+
+// put keeps an answer, or an error, for a time.
+func (c *cache) put(q Question, m *dns.Msg, err error, ttl time.Duration, now time.Time) {
+	if ttl <= 0 {
+		return
+	}
+	e := &entry{q: q, err: err, kept: now, expires: now.Add(ttl)}
+	if m != nil {
+		clean := *m
+		clean.Compress = true
+		clean.Extra = nil // addresses of other names are not what was asked
+		var failed error
+		if e.wire, failed = clean.Pack(); failed != nil {
+			return
+		}
+	}
+	if e.size() > c.room {
+		return
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if old := c.entries[q]; old != nil {
+		c.drop(old)
+	}
+	c.entries[q] = c.order.PushFront(e)
+	c.bytes += e.size()
+	for c.bytes > c.room {
+		c.drop(c.order.Back())
+	}
+}
+
+// drop lets go of an entry. mu is held.
+func (c *cache) drop(at *list.Element) {
+	e := c.order.Remove(at).(*entry)
+	delete(c.entries, e.q)
+	c.bytes -= e.size()
+}
+
+// stat returns the number of entries and their bytes.
+func (c *cache) stat() (entries, bytes int) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return len(c.entries), c.bytes
+}
+
+// lifetime returns for how long an answer holds; 0 is not at all.
+func lifetime(m *dns.Msg) time.Duration {
+	if !helpful(m) || m.Truncated {
+		return 0
+	}
+	ttl := uint32(longest / time.Second)
+	negative := m.Rcode == dns.RcodeNameError || !answered(m)
+	if negative {
+		// RFC 2308, 5: the SOA says it, with its own TTL as the bound.
+		known := false
+		for _, r := range m.Ns {
+			if soa, ok := r.(*dns.SOA); ok {
+				ttl, known = min(soa.Hdr.Ttl, soa.Minttl, uint32(longestNegative/time.Second)), true
+			}
+		}
+		if !known {
+			return 0
+		}
+	}
+	for _, r := range m.Answer {
+		ttl = min(ttl, r.Header().Ttl)
+	}
+	return time.Duration(ttl) * time.Second
+}
+
+// answered reports whether there is a record of the type that was asked for, and not at
+// most the aliases that lead to where there is none.
+func answered(m *dns.Msg) bool {
+	for _, r := range m.Answer {
+		if t := r.Header().Rrtype; t == m.Question[0].Qtype || m.Question[0].Qtype == dns.TypeANY {
+			return true
+		}
+	}
+	return false
+}

@@ -1,0 +1,299 @@
+package dns
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"strings"
+	"time"
+
+	"github.com/miekg/dns"
+
+	"github.com/sampan-io/sampan/dns/forward"
+	"github.com/sampan-io/sampan/dns/zone"
+)
+
+// A transport is how a question came.
+type transport int
+
+const (
+	overUDP transport = iota
+	overTCP
+)
+
+func (t transport) String() string { return [...]string{"udp", "tcp"}[t] }
+
+// maxUDP is the longest answer over UDP, in bytes, whoever can take more: fragments get
+// lost and can be forged (RFC 9715).
+const maxUDP = 1232
+
+// A worker answers one question at a time, and uses again what it used for the last.
+type worker struct {
+	server *Server
+	over   transport
+	began  time.Time
+	turn   uint32
+
+	in, out dns.Msg
+	found   zone.Answer
+	opt     dns.OPT
+	packed  []byte
+}
+
+func newWorker(s *Server, over transport) *worker {
+	// Four times what is sent over UDP: the library wants room for it before names are
+	// compressed. What is longer gets room of its own.
+	return &worker{server: s, over: over, turn: rand.Uint32(), packed: make([]byte, 4*maxUDP)}
+}
+
+// answer returns the answer to a message, which is valid until the next, or nil if there
+// is none to be given. If it is not known here, more is true: room for it is reserved
+// with the forwarder, and [worker.ask] gets it.
+func (w *worker) answer(packet []byte) (reply []byte, more bool) {
+	w.began = time.Now()
+	if refusal, ok := w.read(packet); !ok {
+		return refusal, false
+	}
+	return w.respond(nil, nil, false)
+}
+
+// ask is the same for a message that answer has read, and asks others.
+func (w *worker) ask(ctx context.Context, packet []byte) []byte {
+	if w.began.IsZero() {
+		w.began = time.Now()
+	}
+	if refusal, ok := w.read(packet); !ok {
+		return refusal
+	}
+	q := w.in.Question[0]
+	name := q.Name
+	if ours := w.server.zone.Answer(w.question(), &w.found); ours {
+		name = w.found.Chase
+	}
+	m, err := w.server.upstream.Ask(ctx, w.forwarded(name))
+	if ctx.Err() != nil {
+		return nil
+	}
+	reply, _ := w.respond(m, err, true)
+	return reply
+}
+
+// read takes in a message. If ok is false it is no question that is looked at further, and
+// refusal, which may be nil, is the answer.
+func (w *worker) read(packet []byte) (refusal []byte, ok bool) {
+	const header = 12
+	if len(packet) < header || packet[2]&0x80 != 0 {
+		return nil, false // an answer to an answer might go on for ever
+	}
+	w.out = dns.Msg{Answer: w.out.Answer[:0], Ns: w.out.Ns[:0], Extra: w.out.Extra[:0], Question: w.out.Question[:0]}
+	err := w.in.Unpack(packet)
+	w.out.Id, w.out.Opcode, w.out.Response = w.in.Id, w.in.Opcode, true
+	w.out.RecursionDesired, w.out.CheckingDisabled, w.out.RecursionAvailable = w.in.RecursionDesired, w.in.CheckingDisabled, true
+	switch {
+	case err != nil:
+		// What could be read of it may be anything.
+		w.out.Opcode = int(packet[2]>>3) & 0xf
+		w.in.Question, w.in.Extra = nil, nil
+		return w.fail(dns.RcodeFormatError, 0, ""), false
+	case w.in.Opcode != dns.OpcodeQuery:
+		w.in.Question = nil
+		return w.fail(dns.RcodeNotImplemented, 0, ""), false
+	case len(w.in.Question) != 1:
+		w.in.Question = nil
+		return w.fail(dns.RcodeFormatError, 0, ""), false
+	}
+	w.out.Question = append(w.out.Question, w.in.Question[0])
+	extensions := 0
+	for _, r := range w.in.Extra {
+		if r.Header().Rrtype == dns.TypeOPT {
+			extensions++
+		}
+	}
+	q := w.in.Question[0]
+	switch {
+	case extensions > 1: // RFC 6891, 6.1.1
+		w.in.Extra = nil
+		return w.fail(dns.RcodeFormatError, 0, ""), false
+	case extensions == 1 && w.in.IsEdns0().Version() != 0:
+		return w.fail(dns.RcodeBadVers, 0, ""), false
+	case q.Qclass != dns.ClassINET:
+		return w.fail(dns.RcodeRefused, dns.ExtendedErrorCodeNotSupported, "only class IN is answered"), false
+	case q.Qtype == dns.TypeAXFR || q.Qtype == dns.TypeIXFR || q.Qtype == dns.TypeMAILA || q.Qtype == dns.TypeMAILB:
+		return w.fail(dns.RcodeRefused, dns.ExtendedErrorCodeNotSupported, "zones are not transferred"), false
+	case q.Qtype == dns.TypeOPT || q.Qtype == dns.TypeTSIG || q.Qtype == dns.TypeTKEY:
+		return w.fail(dns.RcodeFormatError, 0, ""), false
+	}
+	return nil, true
+}
+
+func (w *worker) question() zone.Question {
+	w.turn++
+	return zone.Question{Name: w.in.Question[0].Name, Type: w.in.Question[0].Qtype, Room: w.room(), Turn: w.turn}
+}
+
+// forwarded is the question for others about a name.
+func (w *worker) forwarded(name string) forward.Question {
+	opt := w.in.IsEdns0()
+	return forward.Question{
+		Name: strings.ToLower(name), Type: w.in.Question[0].Qtype,
+		DNSSEC: opt != nil && opt.Do(), Checking: w.in.CheckingDisabled,
+	}
+}
+
+// room returns how long the answer may be, in bytes.
+func (w *worker) room() int {
+	if w.over == overTCP {
+		return dns.MaxMsgSize
+	}
+	if opt := w.in.IsEdns0(); opt != nil {
+		return min(max(int(opt.UDPSize()), dns.MinMsgSize), maxUDP)
+	}
+	return dns.MinMsgSize
+}
+
+// respond answers the question that was read. If asked, msg and err are what others say.
+func (w *worker) respond(msg *dns.Msg, err error, asked bool) (reply []byte, more bool) {
+	s := w.server
+	q := w.question()
+	ours := s.zone.Answer(q, &w.found)
+	select {
+	case <-s.complete:
+	default:
+		if ours && w.found.Rcode == dns.RcodeNameError { // D4
+			return w.fail(dns.RcodeServerFailure, dns.ExtendedErrorCodeNotReady, "the cluster's names are not known yet: the API server has not been reached"), false
+		}
+	}
+	if ours && w.found.Chase == "" {
+		return w.finish(), false
+	}
+	name := q.Name
+	switch {
+	case ours:
+		name = w.found.Chase
+	case s.upstream.Looped(name, q.Type):
+		return w.fail(dns.RcodeServerFailure, dns.ExtendedErrorCodeOther, "this question went round in a circle"), false
+	case !w.in.RecursionDesired:
+		return w.fail(dns.RcodeRefused, dns.ExtendedErrorCodeNotAuthoritative, "not a name of this cluster, and recursion is not desired"), false
+	case q.Type == dns.TypeANY:
+		w.out.Answer = append(w.out.Answer, &dns.HINFO{Hdr: dns.RR_Header{Name: q.Name, Rrtype: dns.TypeHINFO, Class: dns.ClassINET, Ttl: 3600}, Cpu: "RFC8482"})
+		return w.pack(), false
+	}
+	if !asked {
+		var known bool
+		if msg, err, known = s.upstream.Cached(w.forwarded(name)); !known {
+			if s.upstream.Reserve() {
+				return nil, true
+			}
+			err = forward.ErrBusy
+		}
+	}
+	return w.relay(name, msg, err), false
+}
+
+// finish packs what the zone says.
+func (w *worker) finish() []byte {
+	w.out.Authoritative, w.out.Rcode = true, w.found.Rcode
+	w.out.Answer = append(w.out.Answer, w.found.Records...)
+	w.out.Ns = append(w.out.Ns, w.found.Authority...)
+	w.out.Extra = append(w.out.Extra, w.found.Extra...)
+	return w.pack()
+}
+
+// relay packs what others say about a name, behind the alias of ours that led there.
+func (w *worker) relay(name string, msg *dns.Msg, err error) []byte {
+	w.out.Authoritative = len(w.found.Records) > 0
+	w.out.Answer = append(w.out.Answer, w.found.Records...)
+	if err != nil {
+		code := dns.ExtendedErrorCodeNoReachableAuthority
+		var missing *forward.MissingError
+		switch {
+		case errors.As(err, &missing):
+			code = dns.ExtendedErrorCodeNetworkError
+		case errors.Is(err, forward.ErrBusy):
+			code = dns.ExtendedErrorCodeOther
+		}
+		return w.fail(dns.RcodeServerFailure, code, err.Error())
+	}
+	w.out.Rcode = msg.Rcode
+	dnssec := w.forwarded(name).DNSSEC
+	for _, r := range msg.Answer {
+		w.out.Answer = append(w.out.Answer, renamed(r, name))
+	}
+	for _, r := range msg.Ns {
+		if t := r.Header().Rrtype; t == dns.TypeSOA || dnssec {
+			w.out.Ns = append(w.out.Ns, r)
+		}
+	}
+	w.out.AuthenticatedData = msg.AuthenticatedData && len(w.found.Records) == 0
+	return w.pack()
+}
+
+// renamed returns a record about a name with the name as it was asked for, so that
+// letters have the case that the client expects to see again.
+func renamed(r dns.RR, name string) dns.RR {
+	if h := r.Header(); h.Name == name || !strings.EqualFold(h.Name, name) {
+		return r
+	}
+	r = dns.Copy(r) // it is shared
+	r.Header().Name = name
+	return r
+}
+
+// maxText bounds what an answer says in words: it shall fit into the shortest one.
+const maxText = 200
+
+// fail packs an answer that says what is wrong, in words if code is not 0.
+func (w *worker) fail(rcode int, code uint16, text string) []byte {
+	w.out.Rcode = rcode
+	w.opt.Option = w.opt.Option[:0]
+	if text != "" {
+		w.opt.Option = append(w.opt.Option, &dns.EDNS0_EDE{InfoCode: code, ExtraText: strings.ToValidUTF8(text[:min(len(text), maxText)], "")})
+	}
+	reply := w.pack()
+	w.opt.Option = w.opt.Option[:0]
+	return reply
+}
+
+// pack makes the answer fit, and counts it.
+func (w *worker) pack() []byte {
+	rcode := w.out.Rcode
+	room := w.room()
+	if asked := w.in.IsEdns0(); asked != nil {
+		w.opt.Hdr = dns.RR_Header{Name: ".", Rrtype: dns.TypeOPT}
+		w.opt.SetUDPSize(maxUDP)
+		w.opt.SetDo(asked.Do())
+		w.opt.SetExtendedRcode(uint16(rcode))
+		w.out.Extra = append(w.out.Extra, &w.opt)
+	} else if rcode > 0xf {
+		rcode = dns.RcodeServerFailure
+		w.out.Rcode = rcode
+	}
+	w.out.Compress = true
+	reply, err := w.out.PackBuffer(w.packed)
+	if err == nil && len(reply) > room {
+		w.shorten(room)
+		reply, err = w.out.PackBuffer(w.packed)
+	}
+	if err != nil {
+		w.server.opts.Log.Error("packing an answer", "question", w.out.Question, "err", err)
+		w.out.Answer, w.out.Ns, w.out.Extra = nil, nil, nil
+		w.out.Rcode = dns.RcodeServerFailure
+		if reply, err = w.out.PackBuffer(w.packed); err != nil {
+			return nil
+		}
+	}
+	w.server.count.observe(w, rcode, len(reply))
+	return reply
+}
+
+// shorten makes the answer fit. Addresses of names that it tells of were not asked for
+// and can go without a word (RFC 2181, 9).
+func (w *worker) shorten(room int) {
+	extra := w.out.Extra
+	w.out.Extra = nil
+	if opt := w.in.IsEdns0(); opt != nil {
+		w.out.Extra = extra[len(extra)-1:]
+	}
+	w.out.Truncate(room)
+	w.out.Compress = true
+}

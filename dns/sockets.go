@@ -1,0 +1,192 @@
+package dns
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/netip"
+	"runtime"
+	"time"
+
+	"github.com/sampan-io/sampan/internal/run"
+)
+
+// Sockets are an address at which a server is asked, over UDP and over TCP.
+type Sockets struct {
+	udp *net.UDPConn
+	tcp *net.TCPListener
+}
+
+// portTries is how often a port that is free over UDP may be taken over TCP until that
+// is no accident.
+const portTries = 10
+
+// Listen opens the sockets of an address. Port 0 is any that is free. An address that
+// stands for all of this machine's is refused: a name server that anybody can reach is
+// used for attacks on others.
+func Listen(ctx context.Context, c *net.ListenConfig, at netip.AddrPort) (*Sockets, error) {
+	if !at.Addr().IsValid() || at.Addr().IsUnspecified() || at.Addr().IsMulticast() {
+		return nil, fmt.Errorf("a name server can't listen on %s: want one address of this machine", at)
+	}
+	for try := 1; ; try++ {
+		p, err := c.ListenPacket(ctx, "udp", at.String())
+		if err != nil {
+			return nil, err
+		}
+		udp := p.(*net.UDPConn)
+		port := udp.LocalAddr().(*net.UDPAddr).AddrPort().Port()
+		l, err := c.Listen(ctx, "tcp", netip.AddrPortFrom(at.Addr(), port).String())
+		if err == nil {
+			return &Sockets{udp, l.(*net.TCPListener)}, nil
+		}
+		_ = udp.Close()
+		if at.Port() != 0 || try == portTries {
+			return nil, err
+		}
+	}
+}
+
+// Addr returns where the sockets are.
+func (s *Sockets) Addr() netip.AddrPort {
+	at := s.udp.LocalAddr().(*net.UDPAddr).AddrPort()
+	return netip.AddrPortFrom(at.Addr().Unmap(), at.Port())
+}
+
+// Close closes them.
+func (s *Sockets) Close() error { return errors.Join(s.udp.Close(), s.tcp.Close()) }
+
+const (
+	maxQuery = 4096 // bytes of a question over UDP; what is longer is none
+
+	maxReaders = 4 // goroutines that read one socket: the kernel hands packets out one by one
+
+	maxConnections = 128              // at the same time
+	idle           = 10 * time.Second // until a connection that asks nothing is closed (RFC 7766, 6.2.3)
+
+	incomplete = 2 * time.Second // until questions are answered although the zone is not complete (D4)
+)
+
+// serve answers until ctx is over.
+func (s *Server) serve(ctx context.Context) error {
+	s.opts.Log.InfoContext(ctx, "cluster DNS listens", "address", s.opts.Sockets.Addr(), "for", "who can reach that address", "domain", s.zone.Domain())
+	defer s.opts.Sockets.Close()
+	wait := time.NewTimer(incomplete)
+	select {
+	case <-s.complete:
+	case <-wait.C:
+		s.opts.Log.WarnContext(ctx, "cluster DNS waits for the API server")
+	case <-ctx.Done():
+	}
+	wait.Stop()
+
+	group := run.NewGroup(ctx, 0)
+	later := run.NewGroup(ctx, 0) // bounded by what may be outstanding
+	broken := make(chan error, maxReaders+1)
+	for range min(maxReaders, runtime.GOMAXPROCS(0)) {
+		group.Go(func(ctx context.Context) { broken <- s.readPackets(ctx, later) })
+	}
+	group.Go(func(ctx context.Context) { broken <- s.accept(ctx) })
+	var err error
+	select {
+	case <-ctx.Done():
+	case err = <-broken:
+	}
+	err = errors.Join(err, s.opts.Sockets.Close())
+	group.Stop()
+	later.Stop()
+	if ctx.Err() != nil {
+		return nil
+	}
+	return err
+}
+
+// readPackets answers what comes over UDP, until the socket is closed.
+func (s *Server) readPackets(ctx context.Context, later *run.Group) error {
+	udp := s.opts.Sockets.udp
+	w := newWorker(s, overUDP)
+	in := make([]byte, maxQuery)
+	for {
+		n, from, err := udp.ReadFromUDPAddrPort(in)
+		switch {
+		case errors.Is(err, net.ErrClosed):
+			return nil
+		case err != nil:
+			s.opts.Log.WarnContext(ctx, "reading a packet", "err", err)
+			if !run.Pause(ctx, 100*time.Millisecond) {
+				return nil
+			}
+			continue
+		}
+		out, more := w.answer(in[:n])
+		if more {
+			packet := append([]byte(nil), in[:n]...)
+			later.Go(func(ctx context.Context) {
+				defer s.upstream.Release()
+				w := newWorker(s, overUDP)
+				if out := w.ask(ctx, packet); out != nil {
+					_, _ = udp.WriteToUDPAddrPort(out, from) // they ask again
+				}
+			})
+		}
+		if out != nil {
+			_, _ = udp.WriteToUDPAddrPort(out, from)
+		}
+	}
+}
+
+// accept answers who connects, until the socket is closed.
+func (s *Server) accept(ctx context.Context) error {
+	group := run.NewGroup(ctx, maxConnections)
+	defer group.Stop()
+	for {
+		c, err := s.opts.Sockets.tcp.Accept()
+		switch {
+		case errors.Is(err, net.ErrClosed):
+			return nil
+		case err != nil:
+			// Too many files are open, or they went away again.
+			s.opts.Log.WarnContext(ctx, "accepting a connection", "err", err)
+			if !run.Pause(ctx, 100*time.Millisecond) {
+				return nil
+			}
+			continue
+		}
+		if !group.Go(func(ctx context.Context) { s.converse(ctx, c) }) {
+			_ = c.Close()
+		}
+	}
+}
+
+// converse answers one question after the other that comes over a connection.
+func (s *Server) converse(ctx context.Context, c net.Conn) {
+	defer c.Close()
+	stop := context.AfterFunc(ctx, func() { _ = c.Close() })
+	defer stop()
+	w := newWorker(s, overTCP)
+	var length [2]byte
+	for {
+		_ = c.SetDeadline(time.Now().Add(idle)) // on a closed one, reading fails
+		if _, err := io.ReadFull(c, length[:]); err != nil {
+			return
+		}
+		in := make([]byte, binary.BigEndian.Uint16(length[:]))
+		if _, err := io.ReadFull(c, in); err != nil {
+			return
+		}
+		out, more := w.answer(in)
+		if more {
+			out = w.ask(ctx, in)
+			s.upstream.Release()
+		}
+		if out == nil {
+			return
+		}
+		_ = c.SetDeadline(time.Now().Add(idle))
+		if _, err := c.Write(append(binary.BigEndian.AppendUint16(make([]byte, 0, 2+len(out)), uint16(len(out))), out...)); err != nil {
+			return
+		}
+	}
+}

@@ -1,0 +1,505 @@
+package zone
+
+import (
+	"net"
+	"net/netip"
+	"strings"
+
+	"github.com/miekg/dns"
+)
+
+// Version is the version of the Kubernetes DNS specification that is followed.
+const Version = "1.1.0"
+
+// A Question asks for the records of a type, in class IN.
+type Question struct {
+	Name string // fully qualified, as it was asked
+	Type uint16
+
+	// Room is how many bytes the answer may have. Of more records than fit for sure
+	// only so many are given that they do not fit.
+	Room int
+
+	// Turn says with which of several records to begin: the next question gets the
+	// next one, so that clients that take the first are spread.
+	Turn uint32
+}
+
+// An Answer is what there is to say. It can be used again and again; what it holds is
+// valid until then.
+type Answer struct {
+	Rcode     int // dns.RcodeSuccess or dns.RcodeNameError
+	Records   []dns.RR
+	Authority []dns.RR
+	Extra     []dns.RR
+
+	// Chase is the name outside of the zone that the last of Records, a CNAME, points
+	// to; empty means that nothing is missing.
+	Chase string
+
+	// The records themselves, so that they need not be made anew for each answer.
+	a    []dns.A
+	aaaa []dns.AAAA
+	soa  dns.SOA
+}
+
+func (a *Answer) reset() {
+	a.Rcode, a.Chase = dns.RcodeSuccess, ""
+	a.Records, a.Authority, a.Extra = a.Records[:0], a.Authority[:0], a.Extra[:0]
+	a.a, a.aaaa = a.a[:0], a.aaaa[:0]
+}
+
+// Bytes that a record takes at least when its name is one that was there before: a
+// pointer, type, class, TTL, length; and the address.
+const (
+	leastA    = 12 + 4
+	leastAAAA = 12 + 16
+	leastSRV  = 12 + 6 + 2
+)
+
+// maxAliases bounds how many ExternalName Services may point to each other.
+const maxAliases = 8
+
+// Answer writes the answer to a question to into, and reports whether the name is one of
+// the zone's. If it is not, into is empty, and somebody else knows.
+func (z *Zone) Answer(q Question, into *Answer) (ours bool) {
+	into.reset()
+	name := strings.ToLower(q.Name)
+	z.mu.RLock()
+	defer z.mu.RUnlock()
+	rest, in := z.relative(name)
+	if !in {
+		return z.answerReverse(q, name, into)
+	}
+	exists := z.lookUp(q, q.Name, rest, into, 0)
+	if !exists {
+		into.Rcode = dns.RcodeNameError
+	}
+	if (len(into.Records) == 0 || !exists) && into.Chase == "" {
+		z.authority(into, z.domain)
+	}
+	return true
+}
+
+// relative returns what stands before the domain in a name, and whether that is its end.
+func (z *Zone) relative(name string) (string, bool) {
+	if name == z.domain {
+		return "", true
+	}
+	return strings.CutSuffix(name, z.suffix)
+}
+
+func (z *Zone) header(name string, kind uint16) dns.RR_Header {
+	return dns.RR_Header{Name: name, Rrtype: kind, Class: dns.ClassINET, Ttl: z.ttl}
+}
+
+// authority adds the SOA, with which a negative answer says how long it holds. mu is
+// held.
+func (z *Zone) authority(into *Answer, apex string) {
+	into.Authority = append(into.Authority, z.soa(into, apex))
+}
+
+// Times of the SOA that secondaries go by, of which there are none.
+const (
+	refresh = 7200  // seconds
+	retry   = 1800  // seconds
+	expire  = 86400 // seconds
+)
+
+func (z *Zone) soa(into *Answer, apex string) *dns.SOA {
+	into.soa = dns.SOA{
+		Hdr: z.header(apex, dns.TypeSOA), Ns: "ns.dns" + z.suffix, Mbox: "hostmaster" + z.suffix,
+		Serial: z.serial, Refresh: refresh, Retry: retry, Expire: expire, Minttl: z.ttl,
+	}
+	return &into.soa
+}
+
+// lookUp adds the records of a name and reports whether it exists. Rest is the name as
+// it is compared, without the domain; owner is the name as it was asked. mu is held.
+func (z *Zone) lookUp(q Question, owner, rest string, into *Answer, depth int) bool {
+	switch rest {
+	case "":
+		z.apex(q, owner, into)
+		return true
+	case "svc", "pod", "dns":
+		return true
+	case "ns.dns":
+		z.addresses(q, owner, z.v4, z.v6, into)
+		return true
+	case "dns-version":
+		if q.Type == dns.TypeTXT || q.Type == dns.TypeANY {
+			into.Records = append(into.Records, &dns.TXT{Hdr: z.header(owner, dns.TypeTXT), Txt: []string{Version}})
+		}
+		return true
+	}
+	if below, ok := strings.CutSuffix(rest, ".svc"); ok {
+		return z.lookUpService(q, owner, below, into, depth)
+	}
+	if below, ok := strings.CutSuffix(rest, ".pod"); ok {
+		return z.lookUpPod(q, owner, below, into)
+	}
+	return false
+}
+
+// apex adds what the domain itself has.
+func (z *Zone) apex(q Question, owner string, into *Answer) {
+	switch q.Type {
+	case dns.TypeSOA:
+		into.Records = append(into.Records, z.soa(into, owner))
+	case dns.TypeNS:
+		server := "ns.dns" + z.suffix
+		into.Records = append(into.Records, &dns.NS{Hdr: z.header(owner, dns.TypeNS), Ns: server})
+		into.Extra = z.glue(into.Extra, server, z.v4, z.v6)
+	case dns.TypeANY:
+		z.any(owner, into)
+	}
+}
+
+// any says the least that can be said to who asks for everything (RFC 8482, 4.2).
+func (z *Zone) any(owner string, into *Answer) {
+	into.Records = append(into.Records, &dns.HINFO{Hdr: z.header(owner, dns.TypeHINFO), Cpu: "RFC8482"})
+}
+
+// lookUpService answers for names that end with ".svc"; rest is what stands before. mu
+// is held.
+func (z *Zone) lookUpService(q Question, owner, rest string, into *Answer, depth int) bool {
+	at := strings.LastIndexByte(rest, '.')
+	if at < 0 {
+		return z.namespaces[rest] > 0
+	}
+	at = strings.LastIndexByte(rest[:at], '.') + 1
+	s := z.services[rest[at:]]
+	if !s.exists() {
+		return false
+	}
+	if at == 0 {
+		z.answerService(q, owner, s, into, depth)
+		return true
+	}
+	below := rest[:at-1]
+	if protocol, ok := strings.CutPrefix(below, "_"); ok {
+		if name, rest, ok := strings.Cut(protocol, "."); ok {
+			protocol, ok := strings.CutPrefix(rest, "_")
+			return ok && z.answerSRV(q, owner, s, name, protocol, into)
+		}
+		return s.speaks(protocol)
+	}
+	found := s.named(below)
+	for _, h := range found {
+		z.address(q, owner, h.address, into)
+	}
+	if len(found) > 0 && q.Type == dns.TypeANY {
+		z.any(owner, into)
+	}
+	return len(found) > 0
+}
+
+// speaks reports whether a port of that protocol has a name, so that there are names
+// below "_tcp".
+func (s *service) speaks(protocol string) bool {
+	for _, p := range s.ports {
+		if p.protocol == protocol {
+			return true
+		}
+	}
+	for _, h := range s.hosts {
+		for _, p := range h.ports {
+			if p.protocol == protocol {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// answerService answers for a Service's own name. mu is held.
+func (z *Zone) answerService(q Question, owner string, s *service, into *Answer, depth int) {
+	if s.alias == "" {
+		z.addresses(q, owner, s.v4, s.v6, into)
+		return
+	}
+	if q.Type == dns.TypeANY {
+		z.any(owner, into)
+		return
+	}
+	into.Records = append(into.Records, &dns.CNAME{Hdr: z.header(owner, dns.TypeCNAME), Target: s.alias})
+	if q.Type == dns.TypeCNAME || depth == maxAliases || into.tells(s.alias) {
+		return // of a circle of aliases, too, there stands what is known
+	}
+	rest, ours := z.relative(s.alias)
+	if !ours {
+		into.Chase = s.alias
+		return
+	}
+	before := len(into.Records)
+	if !z.lookUp(q, s.alias, rest, into, depth+1) {
+		into.Rcode = dns.RcodeNameError // of the name at the end of the chain (RFC 6604)
+	}
+	if len(into.Records) == before {
+		z.authority(into, z.domain)
+	}
+}
+
+// tells reports whether there are records of a name already.
+func (a *Answer) tells(name string) bool {
+	for _, r := range a.Records {
+		if strings.EqualFold(r.Header().Name, name) {
+			return true
+		}
+	}
+	return false
+}
+
+// addresses adds those that the question asks for, beginning where it is the turn.
+func (z *Zone) addresses(q Question, owner string, v4, v6 []byte, into *Answer) {
+	switch q.Type {
+	case dns.TypeA:
+		n := len(v4) / net.IPv4len
+		for i := range min(n, q.Room/leastA+1) {
+			into.addA(z.header(owner, dns.TypeA), part(v4, (i+int(q.Turn%uint32(n)))%n, net.IPv4len))
+		}
+	case dns.TypeAAAA:
+		n := len(v6) / net.IPv6len
+		for i := range min(n, q.Room/leastAAAA+1) {
+			into.addAAAA(z.header(owner, dns.TypeAAAA), part(v6, (i+int(q.Turn%uint32(n)))%n, net.IPv6len))
+		}
+	case dns.TypeANY:
+		z.any(owner, into)
+	}
+}
+
+// part returns the i-th address of so many bytes each.
+func part(all []byte, i, size int) net.IP { return all[i*size : (i+1)*size : (i+1)*size] }
+
+func (a *Answer) addA(h dns.RR_Header, ip net.IP) {
+	a.a = append(a.a, dns.A{Hdr: h, A: ip})
+	a.Records = append(a.Records, &a.a[len(a.a)-1])
+}
+
+func (a *Answer) addAAAA(h dns.RR_Header, ip net.IP) {
+	a.aaaa = append(a.aaaa, dns.AAAA{Hdr: h, AAAA: ip})
+	a.Records = append(a.Records, &a.aaaa[len(a.aaaa)-1])
+}
+
+// address adds one address if the question asks for its kind.
+func (z *Zone) address(q Question, owner string, ip netip.Addr, into *Answer) {
+	switch {
+	case q.Type == dns.TypeA && ip.Is4():
+		into.addA(z.header(owner, dns.TypeA), ip.AsSlice())
+	case q.Type == dns.TypeAAAA && ip.Is6():
+		into.addAAAA(z.header(owner, dns.TypeAAAA), ip.AsSlice())
+	}
+}
+
+// glue returns extra with the addresses of a name that an answer tells of.
+func (z *Zone) glue(extra []dns.RR, owner string, v4, v6 []byte) []dns.RR {
+	for i := range len(v4) / net.IPv4len {
+		extra = append(extra, &dns.A{Hdr: z.header(owner, dns.TypeA), A: part(v4, i, net.IPv4len)})
+	}
+	for i := range len(v6) / net.IPv6len {
+		extra = append(extra, &dns.AAAA{Hdr: z.header(owner, dns.TypeAAAA), AAAA: part(v6, i, net.IPv6len)})
+	}
+	return extra
+}
+
+// Of SRV records, all are tried first and as often as each other.
+const (
+	priority = 0
+	weight   = 100
+)
+
+// answerSRV answers for "_http._tcp" of a Service and reports whether it has that port.
+func (z *Zone) answerSRV(q Question, owner string, s *service, name, protocol string, into *Answer) bool {
+	asked := q.Type == dns.TypeSRV
+	found := false
+	for _, p := range s.ports {
+		if p.name != name || p.protocol != protocol {
+			continue
+		}
+		found = true
+		if asked {
+			target := s.name + ".svc" + z.suffix
+			z.addSRV(owner, p.number, target, into)
+			into.Extra = z.glue(into.Extra, target, s.v4, s.v6)
+		}
+	}
+	if n := len(s.hosts); n > 0 {
+		found = z.answerHostsSRV(q, owner, s, name, protocol, into) || found
+	}
+	if found && q.Type == dns.TypeANY {
+		z.any(owner, into)
+	}
+	return found
+}
+
+// answerHostsSRV adds a record for each endpoint of a headless Service and port number.
+func (z *Zone) answerHostsSRV(q Question, owner string, s *service, name, protocol string, into *Answer) (found bool) {
+	n := len(s.hosts)
+	first := int(q.Turn % uint32(n))
+	// What has the same name stands together: begin with the first of its name.
+	for first > 0 && s.hosts[first-1].name == s.hosts[first].name {
+		first--
+	}
+	most := q.Room/leastSRV + 1
+	var target string
+	var last *host
+	for i := range n {
+		h := &s.hosts[(first+i)%n]
+		for _, p := range h.ports {
+			if p.name != name || p.protocol != protocol {
+				continue
+			}
+			if found = true; q.Type != dns.TypeSRV {
+				return true
+			}
+			if last == nil || last.name != h.name {
+				target = h.name + "." + s.name + ".svc" + z.suffix
+			}
+			if !told(into.Records, target, p.number) {
+				z.addSRV(owner, p.number, target, into)
+			}
+			if last != h {
+				var one service
+				one.add(h.address)
+				into.Extra = z.glue(into.Extra, target, one.v4, one.v6)
+			}
+			last = h
+		}
+		if len(into.Records) >= most {
+			break
+		}
+	}
+	return found
+}
+
+// told reports whether the last records say so already: those of one name come one
+// after the other.
+func told(records []dns.RR, target string, number uint16) bool {
+	for i := len(records) - 1; i >= 0; i-- {
+		r, ok := records[i].(*dns.SRV)
+		if !ok || r.Target != target {
+			return false
+		}
+		if r.Port == number {
+			return true
+		}
+	}
+	return false
+}
+
+func (z *Zone) addSRV(owner string, number uint16, target string, into *Answer) {
+	into.Records = append(into.Records, &dns.SRV{
+		Hdr: z.header(owner, dns.TypeSRV), Priority: priority, Weight: weight, Port: number, Target: target,
+	})
+}
+
+// lookUpPod answers for names that end with ".pod": they say an address, which need not
+// be that of a pod. mu is held.
+func (z *Zone) lookUpPod(q Question, owner, rest string, into *Answer) bool {
+	said, namespace, ok := strings.Cut(rest, ".")
+	if !ok {
+		return z.namespaces[rest] > 0
+	}
+	if z.namespaces[namespace] == 0 {
+		return false
+	}
+	a, err := netip.ParseAddr(strings.ReplaceAll(said, "-", "."))
+	if err != nil {
+		if a, err = netip.ParseAddr(strings.ReplaceAll(said, "-", ":")); err != nil || a.Is4In6() || a.Zone() != "" {
+			return false
+		}
+	}
+	z.address(q, owner, a, into)
+	if q.Type == dns.TypeANY {
+		z.any(owner, into)
+	}
+	return true
+}
+
+// answerReverse answers for names of addresses. An address that nobody has is the zone's
+// if it is of the cluster's networks. mu is held.
+func (z *Zone) answerReverse(q Question, name string, into *Answer) (ours bool) {
+	a, apex, ok := addressOf(name)
+	if !ok {
+		return false
+	}
+	have := z.reverse[a]
+	if len(have) == 0 {
+		for _, n := range z.networks {
+			if n.Contains(a) {
+				into.Rcode = dns.RcodeNameError
+				z.authority(into, apex)
+				return true
+			}
+		}
+		return false
+	}
+	switch q.Type {
+	case dns.TypePTR:
+		for _, s := range have {
+			z.addPTR(q, s, a, into)
+		}
+	case dns.TypeANY:
+		z.any(q.Name, into)
+	}
+	if len(into.Records) == 0 {
+		z.authority(into, apex)
+	}
+	return true
+}
+
+// addPTR adds what an address is called in a Service.
+func (z *Zone) addPTR(q Question, s *service, a netip.Addr, into *Answer) {
+	add := func(target string) {
+		into.Records = append(into.Records, &dns.PTR{Hdr: z.header(q.Name, dns.TypePTR), Ptr: target + s.name + ".svc" + z.suffix})
+	}
+	if !s.headless {
+		add("")
+		return
+	}
+	for _, h := range s.hosts {
+		if h.address == a {
+			add(h.name + ".")
+		}
+	}
+}
+
+// addressOf returns the address that a name under in-addr.arpa or ip6.arpa stands for,
+// if it is that of a whole one, and the domain that it is under.
+func addressOf(name string) (a netip.Addr, apex string, ok bool) {
+	if rest, in := strings.CutSuffix(name, ".in-addr.arpa."); in {
+		var b [4]byte
+		for i := range b {
+			var label string
+			label, rest, _ = strings.Cut(rest, ".")
+			n := 0
+			for _, c := range []byte(label) {
+				if c < '0' || c > '9' || len(label) > 3 || label[0] == '0' && len(label) > 1 {
+					return a, "", false
+				}
+				n = 10*n + int(c-'0')
+			}
+			if label == "" || n > 255 {
+				return a, "", false
+			}
+			b[3-i] = byte(n)
+		}
+		return netip.AddrFrom4(b), "in-addr.arpa.", rest == ""
+	}
+	if rest, in := strings.CutSuffix(name, ".ip6.arpa."); in {
+		const digits = 2 * net.IPv6len
+		if len(rest) != 2*digits-1 {
+			return a, "", false
+		}
+		var b [net.IPv6len]byte
+		for i := range digits {
+			n := strings.IndexByte("0123456789abcdef", rest[2*i])
+			if n < 0 || i > 0 && rest[2*i-1] != '.' {
+				return a, "", false
+			}
+			b[net.IPv6len-1-i/2] |= byte(n) << (4 * (i % 2))
+		}
+		return netip.AddrFrom16(b), "ip6.arpa.", true
+	}
+	return a, "", false
+}

@@ -1,0 +1,211 @@
+package zone
+
+import (
+	"cmp"
+	"net/netip"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	"k8s.io/apimachinery/pkg/util/validation"
+
+	"github.com/miekg/dns"
+)
+
+// A service is what names under one Service mean. It is never changed.
+type service struct {
+	name  string // "web.shop"
+	v4    []byte // addresses, four bytes each
+	v6    []byte // addresses, sixteen bytes each
+	alias string // what a CNAME points to, fully qualified; or empty
+	ports []port // named ones, of a Service with addresses of its own
+	hosts []host // of a headless one, by name and then address, each pair once
+
+	headless bool
+}
+
+// A port is a named port.
+type port struct {
+	name     string
+	protocol string // "tcp"
+	number   uint16
+}
+
+// A host is an endpoint of a headless Service.
+type host struct {
+	name    string
+	address netip.Addr
+	ports   []port // shared by the endpoints of a slice
+}
+
+// newService returns what a Service and its EndpointSlices say, or nil if there is
+// nothing under its name.
+func newService(svc *corev1.Service, endpoints []*discoveryv1.EndpointSlice) *service {
+	if !isLabel(svc.Name) || !isLabel(svc.Namespace) {
+		return nil
+	}
+	s := &service{name: svc.Name + "." + svc.Namespace}
+	switch {
+	case svc.Spec.Type == corev1.ServiceTypeExternalName:
+		s.alias = alias(svc.Spec.ExternalName)
+	case svc.Spec.ClusterIP == corev1.ClusterIPNone:
+		s.headless = true
+		s.hosts = hosts(svc, endpoints)
+		var all []netip.Addr
+		for _, h := range s.hosts {
+			all = append(all, h.address)
+		}
+		slices.SortFunc(all, netip.Addr.Compare)
+		for _, a := range slices.Compact(all) {
+			s.add(a)
+		}
+	default:
+		for _, text := range addressesOf(svc) {
+			if a, ok := unicast(text); ok {
+				s.add(a)
+			}
+		}
+		s.ports = servicePorts(svc)
+		if len(s.v4)+len(s.v6) == 0 {
+			return nil // it has not got its address yet
+		}
+	}
+	return s
+}
+
+func addressesOf(svc *corev1.Service) []string {
+	if len(svc.Spec.ClusterIPs) > 0 {
+		return svc.Spec.ClusterIPs
+	}
+	return []string{svc.Spec.ClusterIP}
+}
+
+func (s *service) add(a netip.Addr) {
+	if a.Is4() {
+		b := a.As4()
+		s.v4 = append(s.v4, b[:]...)
+	} else {
+		b := a.As16()
+		s.v6 = append(s.v6, b[:]...)
+	}
+}
+
+// alias returns an external name, fully qualified, or "" if no CNAME can point to
+// it. What looks like an address is a name of digits to Kubernetes, which no resolver
+// can look up.
+func alias(name string) string {
+	name = strings.ToLower(strings.TrimSuffix(name, "."))
+	if _, err := netip.ParseAddr(name); err == nil || len(validation.IsDNS1123Subdomain(name)) > 0 {
+		return ""
+	}
+	for label := range strings.SplitSeq(name, ".") {
+		if len(label) > maxLabel {
+			return ""
+		}
+	}
+	return dns.Fqdn(name)
+}
+
+const maxLabel = 63 // bytes, RFC 1035, 2.3.4
+
+func isLabel(s string) bool { return len(validation.IsDNS1123Label(s)) == 0 }
+
+// unicast reads an address that another host can have.
+func unicast(text string) (netip.Addr, bool) {
+	a, err := netip.ParseAddr(text)
+	ok := err == nil && a.Zone() == "" && !a.Is4In6() && !a.IsUnspecified() && !a.IsLoopback() &&
+		!a.IsLinkLocalUnicast() && !a.IsMulticast() && a != netip.AddrFrom4([4]byte{255, 255, 255, 255})
+	return a, ok
+}
+
+func servicePorts(svc *corev1.Service) (ports []port) {
+	for i := range svc.Spec.Ports {
+		p := &svc.Spec.Ports[i]
+		if q, ok := newPort(p.Name, p.Protocol, p.Port); ok {
+			ports = append(ports, q)
+		}
+	}
+	return ports
+}
+
+// newPort returns a port that can have an SRV record: one with a name.
+func newPort(name string, protocol corev1.Protocol, number int32) (port, bool) {
+	// An underscore goes before it, which takes a byte of the label.
+	if len(name) >= maxLabel || !isLabel(name) || number < 1 || number > 65535 {
+		return port{}, false
+	}
+	switch protocol {
+	case corev1.ProtocolTCP, "":
+		return port{name, "tcp", uint16(number)}, true
+	case corev1.ProtocolUDP:
+		return port{name, "udp", uint16(number)}, true
+	case corev1.ProtocolSCTP:
+		return port{name, "sctp", uint16(number)}, true
+	}
+	return port{}, false
+}
+
+// hosts returns the endpoints that have names: the ready ones, or all if the Service
+// says so.
+func hosts(svc *corev1.Service, endpoints []*discoveryv1.EndpointSlice) (all []host) {
+	for _, slice := range endpoints {
+		var ports []port
+		for _, p := range slice.Ports {
+			if p.Name == nil || p.Port == nil {
+				continue
+			}
+			protocol := corev1.ProtocolTCP
+			if p.Protocol != nil {
+				protocol = *p.Protocol
+			}
+			if q, ok := newPort(*p.Name, protocol, *p.Port); ok {
+				ports = append(ports, q)
+			}
+		}
+		for i := range slice.Endpoints {
+			e := &slice.Endpoints[i]
+			if e.Conditions.Ready != nil && !*e.Conditions.Ready && !svc.Spec.PublishNotReadyAddresses {
+				continue
+			}
+			for _, text := range e.Addresses {
+				a, ok := unicast(text)
+				if !ok || a.Is4() != (slice.AddressType == discoveryv1.AddressTypeIPv4) || a.Is6() != (slice.AddressType == discoveryv1.AddressTypeIPv6) {
+					continue
+				}
+				all = append(all, host{hostname(e, a), a, ports})
+			}
+		}
+	}
+	slices.SortFunc(all, func(a, b host) int { return cmp.Or(cmp.Compare(a.name, b.name), a.address.Compare(b.address)) })
+	return slices.CompactFunc(all, func(a, b host) bool { return a.name == b.name && a.address == b.address })
+}
+
+// hostname returns an endpoint's hostname, or one made from its address.
+func hostname(e *discoveryv1.Endpoint, a netip.Addr) string {
+	if e.Hostname != nil && isLabel(*e.Hostname) {
+		return *e.Hostname
+	}
+	return strings.Map(func(r rune) rune {
+		if r == '.' || r == ':' {
+			return '-'
+		}
+		return r
+	}, a.String())
+}
+
+// named returns the endpoints of that hostname.
+func (s *service) named(name string) []host {
+	from, found := slices.BinarySearchFunc(s.hosts, name, func(h host, name string) int { return cmp.Compare(h.name, name) })
+	if !found {
+		return nil
+	}
+	to := from
+	for to < len(s.hosts) && s.hosts[to].name == name {
+		to++
+	}
+	return s.hosts[from:to]
+}
+
+// exists reports whether the Service's own name does (Z1).
+func (s *service) exists() bool { return s != nil && (!s.headless || len(s.hosts) > 0) }

@@ -1,0 +1,212 @@
+package zone
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	"k8s.io/apimachinery/pkg/util/validation"
+
+	"github.com/miekg/dns"
+)
+
+// DefaultDomain is the name under which the names of a cluster are, if nobody says
+// otherwise.
+const DefaultDomain = "cluster.local"
+
+// DefaultTTL is for how long answers hold. It bounds how stale a client can be that
+// keeps answers; what changes is known here at once.
+const DefaultTTL = 5 * time.Second
+
+// Options configures a [Zone]. The zero value works.
+type Options struct {
+	Domain string        // "" means [DefaultDomain]
+	TTL    time.Duration // of all records, in whole seconds; 0 means [DefaultTTL]
+
+	// Server are the addresses of the server itself, which is ns.dns in the domain.
+	Server []netip.Addr
+
+	// Networks are those of the cluster's pods and services: a name in in-addr.arpa or
+	// ip6.arpa of an address in there exists in the zone or nowhere.
+	Networks []netip.Prefix
+}
+
+// maxDomain leaves room for three labels and "svc" before the domain: a name has at most
+// 255 bytes on the wire (RFC 1035, 2.3.4).
+const maxDomain = 57
+
+// CheckDomain reports whether a cluster can have its names under domain, which may end
+// with a dot.
+func CheckDomain(domain string) error {
+	domain = strings.TrimSuffix(domain, ".")
+	if errs := validation.IsDNS1123Subdomain(domain); len(errs) > 0 {
+		return fmt.Errorf("cluster domain %q: %s", domain, errs[0])
+	}
+	if len(domain) > maxDomain {
+		return fmt.Errorf("cluster domain %q has %d characters, want at most %d: more leaves no room for the names in it", domain, len(domain), maxDomain)
+	}
+	for label := range strings.SplitSeq(domain, ".") {
+		if len(label) > maxLabel {
+			return fmt.Errorf("cluster domain %q has a part of %d characters, want at most %d", domain, len(label), maxLabel)
+		}
+	}
+	return nil
+}
+
+// A Zone is what the names of a cluster mean now. It is safe for concurrent use.
+type Zone struct {
+	domain   string // "cluster.local."
+	suffix   string // ".cluster.local."
+	ttl      uint32 // seconds
+	v4, v6   []byte // addresses of the server
+	networks []netip.Prefix
+
+	mu         sync.RWMutex
+	serial     uint32                    // guarded by mu; of the SOA
+	services   map[string]*service       // guarded by mu; by "web.shop"
+	namespaces map[string]int            // guarded by mu; services in them, and 1 for those that are known to exist
+	known      map[string]bool           // guarded by mu; namespaces that exist
+	reverse    map[netip.Addr][]*service // guarded by mu; who has an address, in the order of names
+}
+
+// New returns an empty zone. Serial is the first one of its SOA, which rises with each
+// change; the time in seconds does.
+func New(o Options, serial uint32) (*Zone, error) {
+	if o.Domain == "" {
+		o.Domain = DefaultDomain
+	}
+	if o.TTL == 0 {
+		o.TTL = DefaultTTL
+	}
+	if err := CheckDomain(o.Domain); err != nil {
+		return nil, err
+	}
+	if o.TTL < time.Second || o.TTL > 24*time.Hour {
+		return nil, errors.New("zone: Options.TTL is less than a second or more than a day")
+	}
+	domain := dns.Fqdn(o.Domain)
+	z := &Zone{
+		domain: domain, suffix: "." + domain,
+		ttl: uint32(o.TTL / time.Second), networks: o.Networks, serial: serial,
+		services: map[string]*service{}, namespaces: map[string]int{}, known: map[string]bool{}, reverse: map[netip.Addr][]*service{},
+	}
+	var own service
+	for _, a := range o.Server {
+		own.add(a.Unmap())
+	}
+	z.v4, z.v6 = own.v4, own.v6
+	return z, nil
+}
+
+// Domain returns the domain, fully qualified.
+func (z *Zone) Domain() string { return z.domain }
+
+// Put notes what a Service means. Endpoints are its EndpointSlices; they matter if it is
+// headless. Neither is changed, or kept longer than their strings are.
+func (z *Zone) Put(svc *corev1.Service, endpoints []*discoveryv1.EndpointSlice) {
+	s := newService(svc, endpoints)
+	z.mu.Lock()
+	defer z.mu.Unlock()
+	z.replace(svc.Name+"."+svc.Namespace, svc.Namespace, s)
+}
+
+// Remove forgets a Service.
+func (z *Zone) Remove(namespace, name string) {
+	z.mu.Lock()
+	defer z.mu.Unlock()
+	z.replace(name+"."+namespace, namespace, nil)
+}
+
+// Len returns the number of Services that have names.
+func (z *Zone) Len() int {
+	z.mu.RLock()
+	defer z.mu.RUnlock()
+	return len(z.services)
+}
+
+// PutNamespace notes that a namespace exists.
+func (z *Zone) PutNamespace(name string) {
+	z.mu.Lock()
+	defer z.mu.Unlock()
+	if isLabel(name) && !z.known[name] {
+		z.known[name] = true
+		z.namespaces[name]++
+		z.serial++
+	}
+}
+
+// RemoveNamespace forgets that.
+func (z *Zone) RemoveNamespace(name string) {
+	z.mu.Lock()
+	defer z.mu.Unlock()
+	if z.known[name] {
+		delete(z.known, name)
+		z.leave(name)
+		z.serial++
+	}
+}
+
+// leave takes one away from what holds a namespace up. mu is held.
+func (z *Zone) leave(namespace string) {
+	if z.namespaces[namespace]--; z.namespaces[namespace] <= 0 {
+		delete(z.namespaces, namespace)
+	}
+}
+
+// replace makes s what stands under key, or nothing if it is nil. mu is held.
+func (z *Zone) replace(key, namespace string, s *service) {
+	old := z.services[key]
+	if old == nil && s == nil {
+		return
+	}
+	z.serial++
+	if old != nil {
+		old.eachAddress(func(a netip.Addr) {
+			at := slices.Index(z.reverse[a], old)
+			if at < 0 {
+				return
+			}
+			if rest := slices.Delete(z.reverse[a], at, at+1); len(rest) > 0 {
+				z.reverse[a] = rest
+			} else {
+				delete(z.reverse, a)
+			}
+		})
+	}
+	switch {
+	case s == nil:
+		delete(z.services, key)
+		z.leave(namespace)
+		return
+	case old == nil:
+		z.namespaces[namespace]++
+	default:
+		s.name = old.name // so that the map's key and the name stay one string
+	}
+	z.services[s.name] = s
+	s.eachAddress(func(a netip.Addr) {
+		have := z.reverse[a]
+		at, _ := slices.BinarySearchFunc(have, s.name, func(o *service, name string) int { return strings.Compare(o.name, name) })
+		if have == nil {
+			z.reverse[a] = []*service{s} // no more room than for one, which most have
+			return
+		}
+		z.reverse[a] = slices.Insert(have, at, s)
+	})
+}
+
+// eachAddress calls f with each address once.
+func (s *service) eachAddress(f func(netip.Addr)) {
+	for at := 0; at < len(s.v4); at += 4 {
+		f(netip.AddrFrom4([4]byte(s.v4[at:])))
+	}
+	for at := 0; at < len(s.v6); at += 16 {
+		f(netip.AddrFrom16([16]byte(s.v6[at:])))
+	}
+}

@@ -1,0 +1,71 @@
+package resolvconf
+
+import (
+	"net/netip"
+	"os"
+	"strings"
+)
+
+// A Config is the content of a resolver configuration.
+type Config struct {
+	Servers, Searches, Options []string
+}
+
+// Parse reads a resolv.conf. Stub reports whether leaving out servers on the loopback
+// network left none although there were some.
+func Parse(text string) (c Config, stub bool) {
+	for line := range strings.Lines(text) {
+		words := strings.Fields(line)
+		if len(words) < 2 {
+			continue
+		}
+		switch words[0] {
+		case "nameserver":
+			if a, err := netip.ParseAddr(words[1]); err == nil && a.Unmap().IsLoopback() {
+				stub = true
+				continue
+			}
+			c.Servers = append(c.Servers, words[1])
+		case "search":
+			c.Searches = words[1:] // the last one counts
+		case "domain":
+			c.Searches = words[1:2]
+		case "options":
+			c.Options = append(c.Options, words[1:]...)
+		}
+	}
+	return c, stub && len(c.Servers) == 0
+}
+
+// The files that say which name servers the host uses: its own, and where a stub
+// resolver on the loopback address keeps what it asks itself.
+const (
+	File     = "/etc/resolv.conf"
+	StubFile = "/run/systemd/resolve/resolv.conf"
+)
+
+// Host returns the configuration of this host as it is now. A host without one resolves
+// nothing.
+func Host() Config {
+	c, stub := read(File)
+	if stub {
+		if behind, _ := read(StubFile); len(behind.Servers) > 0 {
+			return behind
+		}
+	}
+	return c
+}
+
+// Read returns what a file says, or nothing if there is none.
+func Read(path string) Config {
+	c, _ := read(path)
+	return c
+}
+
+func read(path string) (Config, bool) {
+	b, err := os.ReadFile(path)
+	if err != nil {
+		return Config{}, false
+	}
+	return Parse(string(b))
+}
