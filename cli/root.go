@@ -37,6 +37,9 @@ type Options struct {
 	// ctx is over. Nil leaves the verb out.
 	RunScheduler func(ctx context.Context, cfg *rest.Config, name string) error
 
+	// RunDNS answers for the names of a cluster until ctx is over. Nil leaves the verb out.
+	RunDNS func(ctx context.Context, cfg *rest.Config, o DNSOptions) error
+
 	// Release is called when a wait has been interrupted, so that the next
 	// interruption ends the program at once. Nil means that nothing is to be done.
 	Release func()
@@ -86,6 +89,9 @@ func New(o Options) *cobra.Command {
 	)
 	if o.RunScheduler != nil {
 		root.AddCommand(schedulerCommand(g, o.RunScheduler))
+	}
+	if o.RunDNS != nil {
+		root.AddCommand(dnsCommand(g, o.RunDNS))
 	}
 	root.AddCommand(o.Extra...)
 	root.InitDefaultCompletionCmd()

@@ -43,6 +43,7 @@ type cluster struct {
 	authority *pki.Authority
 	runtime   *runtimeProcess // nil with simulated nodes
 	bridge    netip.Addr      // this host's address among the pods; invalid with simulated nodes
+	names     *nameSockets    // nil without cluster DNS
 }
 
 // headroom is the garbage that a busy cluster may hold. With Go's own rule the heap of
@@ -81,11 +82,15 @@ func Run(ctx context.Context, o Options) error {
 		return err
 	}
 	caches := cache.NewShared(control.as(controllerManager), o.Log)
-	workers, names, err := c.workers(control, caches)
+	workers, nodes, err := c.workers(control, caches)
 	if err != nil {
 		return err
 	}
 	proxy, err := c.proxy(control, caches)
+	if err != nil {
+		return err
+	}
+	names, err := c.nameServer(control)
 	if err != nil {
 		return err
 	}
@@ -101,11 +106,11 @@ func Run(ctx context.Context, o Options) error {
 		{{Name: "API server", Run: control.server.Run, Ready: control.server.Ready()}},
 		{{Name: "bootstrap", Run: control.keeper.Run, Ready: control.keeper.Ready()}},
 		{{Name: "caches", Run: caches.Run, Ready: caches.Ready()}},
-		workers,
+		append(workers, names...),
 	}
 	stages = append(stages, proxy...)
 	stages = append(stages, run.Stage{{Name: "announcement", Run: func(ctx context.Context) error {
-		return c.announce(ctx, control.url(), names)
+		return c.announce(ctx, control.url(), nodes)
 	}}})
 	running = true
 	err = run.Stages(ctx, stages...)

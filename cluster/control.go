@@ -90,10 +90,14 @@ func (c *cluster) newControlPlane(ctx context.Context, backend store.Backend) (_
 	if p.server, err = c.newServer(p, listeners); err != nil {
 		return nil, err
 	}
+	if c.names, err = c.listenDNS(ctx); err != nil {
+		return nil, err
+	}
 	keep := bootstrap.Options{API: p.server.As(auth.User{Name: "system:apiserver", Groups: []string{"system:masters"}}), ServiceNetwork: c.Settings.Services, Port: int32(port), Log: c.Log}
 	if c.bridge.IsValid() {
 		keep.Endpoints = []netip.Addr{c.bridge}
 	}
+	keep.DNS = c.names.endpoint()
 	p.keeper, err = bootstrap.New(keep)
 	return p, err
 }
@@ -102,7 +106,7 @@ func (c *cluster) newControlPlane(ctx context.Context, backend store.Backend) (_
 // refused on the way in, and the streams behind nodes and pods.
 func (c *cluster) newServer(p *controlPlane, listeners []net.Listener) (*apiserver.Server, error) {
 	objects := apiserver.NewReader(p.catalog, p.store)
-	tokens, err := auth.NewTokens(auth.TokensOptions{Key: c.authority.TokenKey(), Objects: objects})
+	tokens, err := auth.NewTokens(auth.TokensOptions{Key: c.authority.TokenKey(), Objects: objects, Issuer: "https://kubernetes.default.svc." + c.domain()})
 	if err != nil {
 		return nil, err
 	}
@@ -172,7 +176,7 @@ func (c *cluster) servingSubject() pki.Subject {
 	}
 	return pki.Subject{
 		CommonName: "kube-apiserver",
-		DNSNames:   []string{"localhost", "kubernetes", "kubernetes.default", "kubernetes.default.svc", "kubernetes.default.svc.cluster.local"},
+		DNSNames:   []string{"localhost", "kubernetes", "kubernetes.default", "kubernetes.default.svc", "kubernetes.default.svc." + c.domain()},
 		IPs:        ips,
 	}
 }

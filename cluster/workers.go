@@ -136,7 +136,11 @@ func (c *cluster) nodeOptions(p *controlPlane, name string, l net.Listener, addr
 		ClientCAs: c.pool,
 		Addresses: []corev1.NodeAddress{{Type: corev1.NodeInternalIP, Address: address.String()}, {Type: corev1.NodeHostName, Address: name}},
 		Version:   KubernetesVersion + "+sampan",
-		Log:       c.Log,
+
+		ClusterDNS:    c.names.forPods(c.Settings.Services),
+		ClusterDomain: c.domain(),
+
+		Log: c.Log,
 	}
 }
 

@@ -100,6 +100,9 @@ func settingsFlags(cmd *cobra.Command, s *local.Settings) {
 	f.Var(&s.Controllers, "controllers", "controllers to run, as kube-controller-manager has it: names, * for all, -NAME for all but that (default *)")
 	f.Var(prefixFlag{&s.Pods}, "pod-network", "IPv4 network for pods (default one that no route of this host overlaps)")
 	f.Var(prefixFlag{&s.Services}, "service-network", "IPv4 network for services (default one that no route of this host overlaps)")
+	f.StringVar(&s.ClusterDomain, "cluster-domain", "", "domain of the services' names (default cluster.local)")
+	f.StringVar(&s.DNSListen, "cluster-dns-listen", "", "address of the cluster's name server, or none (default the pods' bridge; none with simulated nodes)")
+	f.StringVar(&s.DNSUpstream, "cluster-dns-upstream", "", "name servers for other names, with commas between, or none (default those of this host)")
 }
 
 // settingsArgs is the opposite: the arguments that make the flags what s is.
@@ -126,6 +129,11 @@ func settingsArgs(s local.Settings) []string {
 	}
 	if s.Services.IsValid() {
 		add("service-network", s.Services)
+	}
+	for name, value := range map[string]string{"cluster-domain": s.ClusterDomain, "cluster-dns-listen": s.DNSListen, "cluster-dns-upstream": s.DNSUpstream} {
+		if value != "" {
+			add(name, value)
+		}
 	}
 	return args
 }

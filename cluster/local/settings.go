@@ -9,9 +9,12 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"strings"
 
 	"k8s.io/apimachinery/pkg/util/validation"
 
+	"github.com/sampan-io/sampan/dns"
+	"github.com/sampan-io/sampan/dns/zone"
 	"github.com/sampan-io/sampan/node/simulation"
 )
 
@@ -41,6 +44,19 @@ type Settings struct {
 
 	// Controllers are those that run; empty means all.
 	Controllers Controllers `json:"controllers,omitempty"`
+
+	// ClusterDomain is the name under which services have theirs; empty means
+	// cluster.local.
+	ClusterDomain string `json:"clusterDomain,omitempty"`
+
+	// DNSListen is the address at which the cluster's name server listens, or
+	// [dns.None]. Empty means port 53 of the bridge, or another if that is taken; and
+	// nowhere with simulated nodes.
+	DNSListen string `json:"dnsListen,omitempty"`
+
+	// DNSUpstream are the name servers that it asks for other names, with commas
+	// between, or [dns.None]. Empty means those of the host.
+	DNSUpstream string `json:"dnsUpstream,omitempty"`
 
 	// Networks of pods and services; zero prefixes mean free ones.
 	Networks
@@ -169,6 +185,8 @@ func (s Settings) with(asked Settings, dir string) (Settings, error) {
 		return s, refuse("the kind of node", "real", "simulated")
 	case asked.NodeName != "" && asked.NodeName != s.NodeName:
 		return s, refuse("--node-name", s.NodeName, asked.NodeName)
+	case asked.ClusterDomain != "" && asked.domain() != s.domain():
+		return s, refuse("--cluster-domain", s.domain(), asked.domain())
 	case asked.Pods.IsValid() && asked.Pods != s.Pods:
 		return s, refuse("--pod-network", s.Pods, asked.Pods)
 	case asked.Services.IsValid() && asked.Services != s.Services:
@@ -186,7 +204,13 @@ func (s Settings) with(asked Settings, dir string) (Settings, error) {
 	if asked.Controllers != "" {
 		s.Controllers = asked.Controllers
 	}
+	s.DNSListen, s.DNSUpstream = cmp.Or(asked.DNSListen, s.DNSListen), cmp.Or(asked.DNSUpstream, s.DNSUpstream)
 	return s, nil
+}
+
+// domain returns the cluster domain, without a dot at its end.
+func (s Settings) domain() string {
+	return strings.TrimSuffix(cmp.Or(s.ClusterDomain, zone.DefaultDomain), ".")
 }
 
 // Differ says how what is asked for differs from what a cluster runs with, or
@@ -212,6 +236,10 @@ func (p Profile) Differ(asked Settings) error {
 		return refuse("--simulated-nodes", now.SimulatedNodes, wanted.SimulatedNodes)
 	case wanted.Controllers != now.Controllers:
 		return refuse("--controllers", cmp.Or(now.Controllers, "*"), wanted.Controllers)
+	case wanted.DNSListen != now.DNSListen:
+		return refuse("--cluster-dns-listen", cmp.Or(now.DNSListen, "its default"), wanted.DNSListen)
+	case wanted.DNSUpstream != now.DNSUpstream:
+		return refuse("--cluster-dns-upstream", cmp.Or(now.DNSUpstream, "its default"), wanted.DNSUpstream)
 	}
 	return nil
 }
@@ -232,6 +260,7 @@ func (s Settings) check() error {
 	if err := s.Controllers.check(); err != nil {
 		errs = append(errs, err)
 	}
+	errs = append(errs, s.checkDNS())
 	for flag, n := range map[string]netip.Prefix{"--pod-network": s.Pods, "--service-network": s.Services} {
 		switch {
 		case !n.IsValid():
@@ -241,6 +270,24 @@ func (s Settings) check() error {
 	}
 	if s.Pods.IsValid() && s.Services.IsValid() && s.Pods.Overlaps(s.Services) {
 		errs = append(errs, fmt.Errorf("--pod-network %v and --service-network %v overlap", s.Pods, s.Services))
+	}
+	return errors.Join(errs...)
+}
+
+func (s Settings) checkDNS() error {
+	var errs []error
+	if s.ClusterDomain != "" {
+		if err := zone.CheckDomain(s.ClusterDomain); err != nil {
+			errs = append(errs, fmt.Errorf("--cluster-domain: %w", err))
+		}
+	}
+	if s.DNSListen != "" && s.DNSListen != dns.None {
+		if _, err := dns.ParseAddress(s.DNSListen); err != nil {
+			errs = append(errs, fmt.Errorf("--cluster-dns-listen: %w, or none", err))
+		}
+	}
+	if _, err := dns.Upstream(s.DNSUpstream); err != nil {
+		errs = append(errs, fmt.Errorf("--cluster-dns-upstream: %w, or none", err))
 	}
 	return errors.Join(errs...)
 }

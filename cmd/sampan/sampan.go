@@ -2,8 +2,12 @@ package main
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"io"
 	"log/slog"
+	"net"
+	"net/netip"
 
 	"k8s.io/client-go/rest"
 
@@ -11,6 +15,9 @@ import (
 	"github.com/sampan-io/sampan/cli/machine"
 	"github.com/sampan-io/sampan/client"
 	"github.com/sampan-io/sampan/cluster"
+	"github.com/sampan-io/sampan/dns"
+	"github.com/sampan-io/sampan/dns/zone"
+	"github.com/sampan-io/sampan/internal/memory"
 	"github.com/sampan-io/sampan/internal/run"
 	"github.com/sampan-io/sampan/scheduler"
 	"github.com/sampan-io/sampan/scheduler/builtin"
@@ -34,6 +41,7 @@ func sampan(ctx context.Context, release func(), in io.Reader, out, errOut io.Wr
 		Err:          errOut,
 		Extra:        machine.Commands(verbs),
 		RunScheduler: runScheduler,
+		RunDNS:       runDNS,
 		Release:      release,
 	})
 }
@@ -60,4 +68,53 @@ func runScheduler(ctx context.Context, cfg *rest.Config, name string) error {
 		return err
 	}
 	return run.Stages(ctx, run.Stage{{Name: "scheduler", Run: s.Run, Ready: s.Ready()}})
+}
+
+// runDNS answers for the names of a cluster that may be somebody else's.
+func runDNS(ctx context.Context, cfg *rest.Config, o cli.DNSOptions) error {
+	at, err := dns.ParseAddress(o.Listen)
+	if err != nil {
+		return fmt.Errorf("--listen: %w", err)
+	}
+	upstream, err := dns.Upstream(o.Upstream)
+	if err != nil {
+		return fmt.Errorf("--cluster-dns-upstream: %w", err)
+	}
+	if err := zone.CheckDomain(o.Domain); err != nil {
+		return fmt.Errorf("--cluster-domain: %w", err)
+	}
+	var networks []netip.Prefix
+	for _, text := range o.Networks {
+		n, err := netip.ParsePrefix(text)
+		if err != nil {
+			return fmt.Errorf("--cluster-cidr: want a network such as 10.96.0.0/16: %w", err)
+		}
+		networks = append(networks, n)
+	}
+	api, err := client.NewREST(cfg, client.RESTOptions{UserAgent: "sampan-dns/" + version})
+	if err != nil {
+		return err
+	}
+	var lc net.ListenConfig
+	sockets, err := dns.Listen(ctx, &lc, at)
+	if err != nil {
+		return fmt.Errorf("--listen: %w", err)
+	}
+	var web net.Listener
+	if o.Metrics != "" {
+		if web, err = lc.Listen(ctx, "tcp", o.Metrics); err != nil {
+			return errors.Join(fmt.Errorf("--metrics-listen: %w", err), sockets.Close())
+		}
+	}
+	s, err := dns.New(dns.Options{
+		Client: api, Sockets: sockets, Upstream: upstream, Domain: o.Domain, Networks: networks, Web: web, Trim: true, Log: o.Log,
+	})
+	if err != nil {
+		return errors.Join(err, sockets.Close())
+	}
+	return run.Stages(
+		ctx,
+		run.Stage{{Name: "memory", Run: func(ctx context.Context) error { return memory.Run(ctx, memory.Options{Log: o.Log}) }}},
+		run.Stage{{Name: "DNS", Run: s.Run, Ready: s.Ready()}},
+	)
 }

@@ -1,0 +1,582 @@
+package dns_test
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/netip"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	wire "github.com/miekg/dns"
+	"go.uber.org/goleak"
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/sampan-io/sampan/client"
+	"github.com/sampan-io/sampan/client/clienttest"
+	"github.com/sampan-io/sampan/dns"
+	"github.com/sampan-io/sampan/internal/run"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// A harbour is a name server under test, and the API server and the resolver that it has.
+type harbour struct {
+	testing.TB
+	api *clienttest.Server
+	at  netip.AddrPort
+	web string
+	dns *dns.Server
+}
+
+// open runs a name server until the test ends. Upstream is the list of its resolvers.
+func open(t testing.TB, upstream string, objs ...client.Object) *harbour {
+	t.Helper()
+	h := &harbour{TB: t, api: clienttest.New(t, objs...)}
+	h.start(upstream)
+	select {
+	case <-h.dns.Ready():
+	case <-time.After(time.Minute):
+		t.Fatal("the name server is not ready")
+	}
+	return h
+}
+
+func (h *harbour) start(upstream string) {
+	h.Helper()
+	sockets, err := dns.Listen(h.Context(), &net.ListenConfig{}, netip.MustParseAddrPort("127.0.0.1:0"))
+	if err != nil {
+		h.Fatal(err)
+	}
+	h.at = sockets.Addr()
+	if upstream == "itself" {
+		upstream = h.at.String()
+	}
+	web, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		h.Fatal(err)
+	}
+	h.web = "http://" + web.Addr().String()
+	ask, err := dns.Upstream(upstream)
+	if err != nil {
+		h.Fatal(err)
+	}
+	h.dns, err = dns.New(dns.Options{
+		Client: h.api, Sockets: sockets, Upstream: ask, Web: web,
+		Networks: []netip.Prefix{netip.MustParsePrefix("10.96.0.0/16")}, Log: slog.New(slog.NewTextHandler(h.Output(), nil)),
+	})
+	if err != nil {
+		h.Fatal(err)
+	}
+	group := run.NewGroup(h.Context(), 0)
+	group.Go(func(ctx context.Context) {
+		if err := h.dns.Run(ctx); err != nil {
+			h.Error(err)
+		}
+	})
+	h.Cleanup(group.Stop)
+}
+
+// patience is far more than anything here takes.
+const patience = time.Minute
+
+// send sends a message over "udp" or "tcp" and returns the answer.
+func (h *harbour) send(network string, m *wire.Msg) *wire.Msg {
+	h.Helper()
+	c := wire.Client{Net: network, Timeout: patience, UDPSize: wire.MaxMsgSize}
+	r, _, err := c.Exchange(m, h.at.String())
+	if err != nil {
+		h.Fatalf("%s %v: %v", network, m.Question, err)
+	}
+	return r
+}
+
+func question(name string, kind uint16) *wire.Msg {
+	m := new(wire.Msg).SetQuestion(name, kind)
+	m.SetEdns0(wire.DefaultMsgSize, false)
+	return m
+}
+
+// told prints an answer: its code, what stands in it, and why it failed.
+func told(m *wire.Msg) string {
+	lines := []string{wire.RcodeToString[m.Rcode]}
+	for _, rr := range m.Answer {
+		lines = append(lines, strings.Join(strings.Fields(rr.String())[3:], " "))
+	}
+	if m.Truncated {
+		lines = append(lines, "truncated")
+	}
+	if o := m.IsEdns0(); o != nil {
+		for _, e := range o.Option {
+			if why, ok := e.(*wire.EDNS0_EDE); ok {
+				lines = append(lines, "because "+why.ExtraText)
+			}
+		}
+	}
+	return strings.Join(lines, "; ")
+}
+
+func (h *harbour) want(name string, kind uint16, want string) {
+	h.Helper()
+	if got := told(h.send("udp", question(name, kind))); got != want {
+		h.Errorf("%s %s: %s, want %s", wire.TypeToString[kind], name, got, want)
+	}
+}
+
+// until asks until the answer is as wanted.
+func (h *harbour) until(name string, kind uint16, want string) {
+	h.Helper()
+	for began := time.Now(); ; {
+		got := told(h.send("udp", question(name, kind)))
+		if got == want {
+			return
+		}
+		if time.Since(began) > patience {
+			h.Fatalf("%s %s: %s, want %s", wire.TypeToString[kind], name, got, want)
+		}
+	}
+}
+
+func service(name, ip string) *corev1.Service {
+	return &corev1.Service{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: name},
+		Spec:       corev1.ServiceSpec{ClusterIP: ip, ClusterIPs: []string{ip}, Ports: []corev1.ServicePort{{Name: "http", Port: 80}}},
+	}
+}
+
+func endpoints(name string, from, n int) *discoveryv1.EndpointSlice {
+	e := &discoveryv1.EndpointSlice{
+		ObjectMeta:  metav1.ObjectMeta{Namespace: "shop", Name: fmt.Sprint(name, "-", from), Labels: map[string]string{discoveryv1.LabelServiceName: name}},
+		AddressType: discoveryv1.AddressTypeIPv4,
+	}
+	http, port := "http", int32(8080)
+	e.Ports = []discoveryv1.EndpointPort{{Name: &http, Port: &port}}
+	for i := range n {
+		host := fmt.Sprint(name, "-", from+i)
+		e.Endpoints = append(e.Endpoints, discoveryv1.Endpoint{Addresses: []string{fmt.Sprintf("10.1.%d.%d", (from+i)/250, 1+(from+i)%250)}, Hostname: &host})
+	}
+	return e
+}
+
+func namespace(name string) *corev1.Namespace {
+	return &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}
+}
+
+// A resolver answers for whatever it is asked, or as the test says.
+type resolver struct {
+	at    string
+	asked atomic.Int32
+}
+
+func resolve(t testing.TB, answer func(w wire.ResponseWriter, m *wire.Msg)) *resolver {
+	t.Helper()
+	p, err := net.ListenPacket("udp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	l, err := net.Listen("tcp", p.LocalAddr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := &resolver{at: p.LocalAddr().String()}
+	handler := wire.HandlerFunc(func(w wire.ResponseWriter, m *wire.Msg) {
+		if m.Question[0].Qtype != wire.TypeHINFO { // probes
+			r.asked.Add(1)
+		}
+		answer(w, m)
+	})
+	servers := []*wire.Server{{PacketConn: p, Handler: handler}, {Listener: l, Handler: handler}}
+	group := run.NewGroup(t.Context(), 0)
+	for _, s := range servers {
+		started := make(chan struct{})
+		s.NotifyStartedFunc = func() { close(started) }
+		group.Go(func(context.Context) { _ = s.ActivateAndServe() })
+		<-started
+	}
+	t.Cleanup(func() {
+		for _, s := range servers {
+			_ = s.Shutdown()
+		}
+		group.Stop()
+	})
+	return r
+}
+
+// reply answers with records.
+func reply(w wire.ResponseWriter, m *wire.Msg, rcode int, records ...string) {
+	r := new(wire.Msg).SetRcode(m, rcode)
+	for _, text := range records {
+		rr, err := wire.NewRR(text)
+		if err != nil {
+			panic(err)
+		}
+		if rr.Header().Rrtype == wire.TypeSOA && m.Question[0].Qtype != wire.TypeSOA {
+			r.Ns = append(r.Ns, rr)
+		} else {
+			r.Answer = append(r.Answer, rr)
+		}
+	}
+	_ = w.WriteMsg(r)
+}
+
+func TestNamesFollowTheCluster(t *testing.T) {
+	h := open(t, dns.None, namespace("shop"), service("web", "10.96.0.7"), service("db", "None"), endpoints("db", 0, 1))
+	h.want("web.shop.svc.cluster.local.", wire.TypeA, "NOERROR; A 10.96.0.7")
+	h.want("db-0.db.shop.svc.cluster.local.", wire.TypeA, "NOERROR; A 10.1.0.1")
+	h.want("api.shop.svc.cluster.local.", wire.TypeA, "NXDOMAIN")
+
+	h.api.Set(t, service("api", "10.96.0.8"))
+	h.until("api.shop.svc.cluster.local.", wire.TypeA, "NOERROR; A 10.96.0.8")
+	h.api.Set(t, endpoints("db", 1, 1))
+	h.until("db-1.db.shop.svc.cluster.local.", wire.TypeA, "NOERROR; A 10.1.0.2")
+	h.api.Remove(t, endpoints("db", 0, 1))
+	h.until("db-0.db.shop.svc.cluster.local.", wire.TypeA, "NXDOMAIN")
+	h.api.Remove(t, service("web", ""))
+	h.until("web.shop.svc.cluster.local.", wire.TypeA, "NXDOMAIN")
+	// Endpoints may be there before their service is.
+	h.api.Set(t, endpoints("early", 7, 1))
+	h.api.Set(t, service("early", "None"))
+	h.until("early-7.early.shop.svc.cluster.local.", wire.TypeA, "NOERROR; A 10.1.0.8")
+	h.api.Set(t, namespace("empty"))
+	h.until("empty.svc.cluster.local.", wire.TypeA, "NOERROR")
+	h.api.Remove(t, namespace("empty"))
+	h.until("empty.svc.cluster.local.", wire.TypeA, "NXDOMAIN")
+
+	// The API server may go away and come back, and forget what it told.
+	h.api.Forget()
+	h.api.BreakWatches(errors.New("gone"))
+	h.api.Set(t, service("after", "10.96.0.9"))
+	h.until("after.shop.svc.cluster.local.", wire.TypeA, "NOERROR; A 10.96.0.9")
+}
+
+// TestMessages asks in ways that are not what a resolver of a pod does.
+func TestMessages(t *testing.T) {
+	h := open(t, dns.None, namespace("shop"), service("web", "10.96.0.7"))
+	const web = "wEB.shop.svc.cluster.local."
+	tests := []struct {
+		name   string
+		change func(*wire.Msg)
+		want   string
+	}{
+		{"as usual", func(*wire.Msg) {}, "NOERROR; A 10.96.0.7"},
+		{"class CHAOS", func(m *wire.Msg) {
+			m.Question[0] = wire.Question{Name: "version.bind.", Qtype: wire.TypeTXT, Qclass: wire.ClassCHAOS}
+		}, "REFUSED; because only class IN is answered"},
+		{"everything", func(m *wire.Msg) { m.Question[0].Qtype = wire.TypeANY }, `NOERROR; HINFO "RFC8482" ""`},
+		{"everything elsewhere", func(m *wire.Msg) {
+			m.Question[0] = wire.Question{Name: "example.com.", Qtype: wire.TypeANY, Qclass: wire.ClassINET}
+		}, `NOERROR; HINFO "RFC8482" ""`},
+		{"the zone", func(m *wire.Msg) { m.Question[0].Qtype = wire.TypeAXFR }, "REFUSED; because zones are not transferred"},
+		{"an unknown type", func(m *wire.Msg) { m.Question[0].Qtype = 65280 }, "NOERROR"},
+		{"a type that is none", func(m *wire.Msg) { m.Question[0].Qtype = wire.TypeOPT }, "FORMERR"},
+		{"no question", func(m *wire.Msg) { m.Question = nil }, "FORMERR"},
+		{"two questions", func(m *wire.Msg) { m.Question = append(m.Question, m.Question[0]) }, "FORMERR"},
+		{"an update", func(m *wire.Msg) { m.Opcode = wire.OpcodeUpdate }, "NOTIMP"},
+		{"EDNS of the future", func(m *wire.Msg) { m.IsEdns0().SetVersion(7) }, "BADVERS"},
+		{"EDNS twice", func(m *wire.Msg) { m.Extra = append(m.Extra, m.Extra[0]) }, "FORMERR"},
+		{"no EDNS, outside", func(m *wire.Msg) { m.Extra = nil; m.Question[0].Name = "example.com." }, "SERVFAIL"},
+		{"outside", func(m *wire.Msg) { m.Question[0].Name = "example.com." }, "SERVFAIL; because names outside of the cluster are not resolved here (--cluster-dns-upstream=none)"},
+		{"outside, no recursion", func(m *wire.Msg) { m.Question[0].Name = "example.com."; m.RecursionDesired = false }, "REFUSED; because not a name of this cluster, and recursion is not desired"},
+	}
+	for _, network := range []string{"udp", "tcp"} {
+		for _, tt := range tests {
+			t.Run(network+" "+tt.name, func(t *testing.T) {
+				m := question(web, wire.TypeA)
+				tt.change(m)
+				r := h.send(network, m)
+				if got := told(r); got != tt.want {
+					t.Errorf("%s, want %s", got, tt.want)
+				}
+				if r.Id != m.Id || !r.Response || r.Opcode != m.Opcode || len(m.Question) == 1 && (len(r.Question) != 1 || r.Question[0] != m.Question[0]) && !strings.HasPrefix(tt.want, "NOTIMP") {
+					t.Errorf("%v is no answer to %v", r, m)
+				}
+				if (r.IsEdns0() != nil) != (m.IsEdns0() != nil) && tt.name != "EDNS twice" {
+					t.Errorf("EDNS in the question: %v, in the answer: %v", m.IsEdns0(), r.IsEdns0())
+				}
+			})
+		}
+	}
+	for _, rr := range h.send("udp", question(web, wire.TypeA)).Answer {
+		if rr.Header().Name != web {
+			t.Errorf("the answer is about %s, want %s as it was asked", rr.Header().Name, web)
+		}
+	}
+}
+
+// TestWhatIsNoQuestionIsNotAnswered sends packets that are none, and then a question on the
+// same socket: the first answer is to that.
+func TestWhatIsNoQuestionIsNotAnswered(t *testing.T) {
+	h := open(t, dns.None, service("web", "10.96.0.7"))
+	c, err := net.Dial("udp", h.at.String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	answer := question("web.shop.svc.cluster.local.", wire.TypeA)
+	answer.Response = true
+	packed, _ := answer.Pack()
+	for _, p := range [][]byte{{}, {1}, make([]byte, 11), packed} {
+		if _, err := c.Write(p); err != nil {
+			t.Fatal(err)
+		}
+	}
+	m := question("web.shop.svc.cluster.local.", wire.TypeA)
+	conn := &wire.Conn{Conn: c, UDPSize: wire.DefaultMsgSize}
+	_ = c.SetDeadline(time.Now().Add(patience))
+	if err := conn.WriteMsg(m); err != nil {
+		t.Fatal(err)
+	}
+	if r, err := conn.ReadMsg(); err != nil || r.Id != m.Id {
+		t.Errorf("answer %v, %v, want one to question %d", r, err, m.Id)
+	}
+}
+
+// TestLongAnswers asks for a headless service with so many endpoints that an answer over
+// UDP has no room for them.
+func TestLongAnswers(t *testing.T) {
+	const n = 200
+	h := open(t, dns.None, service("db", "None"), endpoints("db", 0, n/2), endpoints("db", n/2, n/2))
+	for _, tt := range []struct {
+		kind      uint16
+		name      string
+		edns      uint16
+		room      int
+		all       int
+		truncated bool
+	}{
+		{wire.TypeA, "db.shop.svc.cluster.local.", 0, 512, n, true},
+		{wire.TypeA, "db.shop.svc.cluster.local.", 100, 512, n, true},
+		{wire.TypeA, "db.shop.svc.cluster.local.", 800, 800, n, true},
+		{wire.TypeA, "db.shop.svc.cluster.local.", 65535, 1232, n, true},
+		{wire.TypeSRV, "_http._tcp.db.shop.svc.cluster.local.", 4096, 1232, n, true},
+		{wire.TypeA, "db-7.db.shop.svc.cluster.local.", 0, 512, 1, false},
+	} {
+		m := new(wire.Msg).SetQuestion(tt.name, tt.kind)
+		if tt.edns > 0 {
+			m.SetEdns0(tt.edns, false)
+		}
+		r := h.send("udp", m)
+		r.Compress = true
+		if packed, err := r.Pack(); err != nil || len(packed) > tt.room || r.Truncated != tt.truncated || !tt.truncated && len(r.Answer) != tt.all {
+			t.Errorf("%s with %d bytes: %d records in %d bytes, truncated %t, %v", tt.name, tt.edns, len(r.Answer), len(packed), r.Truncated, err)
+		}
+		if r := h.send("tcp", m); len(r.Answer) != tt.all || r.Truncated {
+			t.Errorf("%s over TCP: %d records, truncated %t, want all %d", tt.name, len(r.Answer), r.Truncated, tt.all)
+		}
+	}
+	// What was not asked for goes without a word.
+	one := open(t, dns.None, service("db", "None"), endpoints("db", 0, 8))
+	m := new(wire.Msg).SetQuestion("_http._tcp.db.shop.svc.cluster.local.", wire.TypeSRV)
+	if r := one.send("udp", m); r.Truncated || len(r.Answer) != 8 || len(r.Extra) != 0 {
+		t.Errorf("%d records and %d more, truncated %t, want 8 and none", len(r.Answer), len(r.Extra), r.Truncated)
+	}
+	if r := one.send("tcp", m); len(r.Answer) != 8 || len(r.Extra) != 8 {
+		t.Errorf("over TCP %d records and %d more, want 8 and 8", len(r.Answer), len(r.Extra))
+	}
+}
+
+// TestAConnectionMayAskAgain asks twice over one connection, the second time before the
+// first answer is read.
+func TestAConnectionMayAskAgain(t *testing.T) {
+	h := open(t, dns.None, service("web", "10.96.0.7"))
+	c, err := net.Dial("tcp", h.at.String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	_ = c.SetDeadline(time.Now().Add(patience))
+	conn := &wire.Conn{Conn: c}
+	for range 2 {
+		if err := conn.WriteMsg(question("web.shop.svc.cluster.local.", wire.TypeA)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for range 2 {
+		if r, err := conn.ReadMsg(); err != nil || told(r) != "NOERROR; A 10.96.0.7" {
+			t.Fatalf("%v, %v", r, err)
+		}
+	}
+	// Half a message, and then nothing: the other end is not held up by it.
+	if _, err := c.Write(binary.BigEndian.AppendUint16(nil, 500)); err != nil {
+		t.Fatal(err)
+	}
+	h.want("web.shop.svc.cluster.local.", wire.TypeA, "NOERROR; A 10.96.0.7")
+}
+
+func TestOtherNamesAreAskedFor(t *testing.T) {
+	up := resolve(t, func(w wire.ResponseWriter, m *wire.Msg) {
+		switch m.Question[0].Name {
+		case "www.example.com.":
+			reply(w, m, wire.RcodeSuccess, "www.example.com. 300 IN A 192.0.2.80")
+		case "gone.example.com.":
+			reply(w, m, wire.RcodeNameError, "example.com. 60 IN SOA ns. m. 1 2 3 4 60")
+		case "long.example.com.":
+			if w.LocalAddr().Network() == "udp" {
+				r := new(wire.Msg).SetReply(m)
+				r.Truncated = true
+				_ = w.WriteMsg(r)
+				return
+			}
+			var all []string
+			for i := range 100 {
+				all = append(all, fmt.Sprintf("long.example.com. 300 IN A 192.0.2.%d", i))
+			}
+			reply(w, m, wire.RcodeSuccess, all...)
+		default:
+			reply(w, m, wire.RcodeServerFailure)
+		}
+	})
+	ext := func(name, target string) *corev1.Service {
+		return &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: name}, Spec: corev1.ServiceSpec{Type: corev1.ServiceTypeExternalName, ExternalName: target}}
+	}
+	h := open(t, up.at, namespace("shop"), ext("out", "www.example.com"), ext("nowhere", "gone.example.com"), ext("broken", "broken.example.com"))
+	h.want("www.example.com.", wire.TypeA, "NOERROR; A 192.0.2.80")
+	h.want("gone.example.com.", wire.TypeA, "NXDOMAIN")
+	h.want("broken.example.com.", wire.TypeA, "SERVFAIL")
+	// Whoever asks sees the letters that they sent, also from the cache.
+	before := up.asked.Load()
+	r := h.send("udp", question("WWW.example.COM.", wire.TypeA))
+	if len(r.Answer) != 1 || r.Answer[0].Header().Name != "WWW.example.COM." || r.Question[0].Name != "WWW.example.COM." {
+		t.Errorf("%v, want the name as it was asked", r)
+	}
+	if r.Authoritative || !r.RecursionAvailable {
+		t.Errorf("%v, want no authority", r)
+	}
+	// Names of the cluster that are none never leave.
+	h.want("nothing.shop.svc.cluster.local.", wire.TypeA, "NXDOMAIN")
+	h.want("9.0.96.10.in-addr.arpa.", wire.TypePTR, "NXDOMAIN")
+	if now := up.asked.Load(); now != before {
+		t.Errorf("the resolver was asked %d times more, want none", now-before)
+	}
+	// Over UDP what does not fit is cut, over TCP it is whole.
+	if r := h.send("udp", question("long.example.com.", wire.TypeA)); !r.Truncated {
+		t.Errorf("%d records over UDP, want them cut", len(r.Answer))
+	}
+	if r := h.send("tcp", question("long.example.com.", wire.TypeA)); r.Truncated || len(r.Answer) != 100 {
+		t.Errorf("%d records over TCP, want 100", len(r.Answer))
+	}
+	// External names are followed to where the resolver says they lead.
+	h.want("out.shop.svc.cluster.local.", wire.TypeA, "NOERROR; CNAME www.example.com.; A 192.0.2.80")
+	h.want("nowhere.shop.svc.cluster.local.", wire.TypeA, "NXDOMAIN; CNAME gone.example.com.")
+	h.want("broken.shop.svc.cluster.local.", wire.TypeA, "SERVFAIL; CNAME broken.example.com.")
+}
+
+// TestAResolverThatAsksUsIsFound gives the server a resolver that passes on what it is
+// asked to the server.
+func TestAResolverThatAsksUsIsFound(t *testing.T) {
+	var us atomic.Value // our address, once it is known
+	up := resolve(t, func(w wire.ResponseWriter, m *wire.Msg) {
+		if r, err := wire.Exchange(m, us.Load().(string)); err == nil {
+			_ = w.WriteMsg(r)
+		}
+	})
+	h := open(t, up.at)
+	us.Store(h.at.String())
+	got := told(h.send("udp", question("www.example.com.", wire.TypeA)))
+	if !strings.HasPrefix(got, "SERVFAIL") {
+		t.Errorf("%s, want SERVFAIL", got)
+	}
+	h.until("other.example.com.", wire.TypeA, "SERVFAIL; because the upstream resolver "+up.at+" asks this server in turn; name another one with --cluster-dns-upstream")
+}
+
+func TestItselfIsNotAsked(t *testing.T) {
+	h := open(t, "itself")
+	h.want("www.example.com.", wire.TypeA, "SERVFAIL; because the only upstream resolver is this server itself; name another one with --cluster-dns-upstream")
+}
+
+// TestNothingIsDeniedBeforeItIsKnown starts a server whose API server does not answer.
+func TestNothingIsDeniedBeforeItIsKnown(t *testing.T) {
+	h := &harbour{TB: t, api: clienttest.New(t, service("web", "10.96.0.7"))}
+	away := atomic.Bool{}
+	away.Store(true)
+	h.api.Intercept(func(r clienttest.Request) error {
+		if away.Load() {
+			return errors.New("not there")
+		}
+		return nil
+	})
+	h.start(dns.None)
+	h.want("web.shop.svc.cluster.local.", wire.TypeA, "SERVFAIL; because the cluster's names are not known yet: the API server has not been reached")
+	if code, _ := h.get("/ready"); code != http.StatusServiceUnavailable {
+		t.Errorf("/ready says %d, want 503", code)
+	}
+	away.Store(false)
+	h.until("web.shop.svc.cluster.local.", wire.TypeA, "NOERROR; A 10.96.0.7")
+	if code, _ := h.get("/ready"); code != http.StatusOK {
+		t.Errorf("/ready says %d, want 200", code)
+	}
+}
+
+func (h *harbour) get(path string) (int, string) {
+	h.Helper()
+	c := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
+	r, err := c.Get(h.web + path)
+	if err != nil {
+		h.Fatal(err)
+	}
+	defer r.Body.Close()
+	body, err := io.ReadAll(r.Body)
+	if err != nil {
+		h.Fatal(err)
+	}
+	return r.StatusCode, string(body)
+}
+
+func TestMetrics(t *testing.T) {
+	up := resolve(t, func(w wire.ResponseWriter, m *wire.Msg) {
+		reply(w, m, wire.RcodeSuccess, m.Question[0].Name+" 300 IN A 192.0.2.80")
+	})
+	h := open(t, up.at, service("web", "10.96.0.7"))
+	h.want("web.shop.svc.cluster.local.", wire.TypeA, "NOERROR; A 10.96.0.7")
+	for range 3 {
+		h.want("example.com.", wire.TypeA, "NOERROR; A 192.0.2.80")
+	}
+	_, text := h.get("/metrics")
+	for _, line := range []string{
+		`coredns_dns_requests_total{proto="udp",type="A",zone="cluster.local."} 1`,
+		`coredns_dns_requests_total{proto="udp",type="A",zone="."} 3`,
+		`coredns_dns_responses_total{rcode="NOERROR",zone="."} 3`,
+		`coredns_dns_request_duration_seconds_count{zone="cluster.local."} 1`,
+		`coredns_cache_hits_total{type="success"} 2`,
+		`coredns_cache_misses_total 1`,
+		`coredns_forward_outstanding 0`,
+		`sampan_dns_services 1`,
+	} {
+		if !strings.Contains(text, line+"\n") {
+			t.Errorf("/metrics has no line %s", line)
+		}
+	}
+	if code, body := h.get("/health"); code != 200 || body != "OK" {
+		t.Errorf("/health says %d %s", code, body)
+	}
+}
+
+func TestListen(t *testing.T) {
+	for _, at := range []string{"0.0.0.0:0", "[::]:0", "224.0.0.1:0"} {
+		if s, err := dns.Listen(t.Context(), &net.ListenConfig{}, netip.MustParseAddrPort(at)); err == nil {
+			t.Errorf("listens on %v, want a refusal", s.Addr())
+			_ = s.Close()
+		}
+	}
+	for text, want := range map[string]string{
+		"192.0.2.1": "192.0.2.1:53", " 192.0.2.1:99": "192.0.2.1:99", "2001:db8::1": "[2001:db8::1]:53", "[2001:db8::1]:7": "[2001:db8::1]:7",
+		"0.0.0.0": "", "": "", "example.com": "", "192.0.2.1:": "", "192.0.2.1:99999": "",
+	} {
+		got, err := dns.ParseAddress(text)
+		if (err == nil) != (want != "") || err == nil && got.String() != want {
+			t.Errorf("ParseAddress(%q) = %v, %v, want %q", text, got, err, want)
+		}
+	}
+	if _, err := dns.Upstream("192.0.2.1,what"); err == nil || !strings.Contains(err.Error(), `"what"`) {
+		t.Errorf("Upstream = %v, want an error about what is wrong", err)
+	}
+}
