@@ -14,6 +14,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/miekg/dns"
 	"github.com/rogpeppe/go-internal/testscript"
 	"golang.org/x/sys/unix"
 )
@@ -36,6 +37,7 @@ var commands = map[string]func(ts *testscript.TestScript, neg bool, args []strin
 	"ask":       ask,
 	"different": different,
 	"archive":   archive,
+	"dig":       dig,
 }
 
 // public opens the session's directory to every user, and puts sampan into it as
@@ -233,5 +235,32 @@ func nothing(ts *testscript.TestScript, neg bool, args []string) {
 	ts.Check(err)
 	if len(left) > 0 {
 		ts.Fatalf("this is left of cluster %s:\n%s", ts.Getenv("NAME"), strings.Join(left, "\n"))
+	}
+}
+
+// dig SERVER udp|tcp TYPE NAME asks a name server and prints its answer, a line for the
+// code and one for each record.
+func dig(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) != 4 {
+		ts.Fatalf("usage: dig SERVER udp|tcp TYPE NAME")
+	}
+	server := args[0]
+	if _, _, err := net.SplitHostPort(server); err != nil {
+		server = net.JoinHostPort(server, "53")
+	}
+	m := new(dns.Msg).SetQuestion(args[3], dns.StringToType[args[2]])
+	m.SetEdns0(dns.DefaultMsgSize, false)
+	c := dns.Client{Net: args[1], Timeout: time.Minute}
+	r, _, err := c.Exchange(m, server)
+	ts.Check(err)
+	out := ts.Stdout()
+	_, _ = fmt.Fprintln(out, dns.RcodeToString[r.Rcode])
+	for _, rr := range r.Answer {
+		_, _ = fmt.Fprintln(out, strings.Join(strings.Fields(rr.String()), " "))
+	}
+	for _, o := range r.IsEdns0().Option {
+		if why, ok := o.(*dns.EDNS0_EDE); ok {
+			_, _ = fmt.Fprintln(out, "because "+why.ExtraText)
+		}
 	}
 }
