@@ -4,7 +4,9 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -68,13 +70,20 @@ func (b *bench) starts(ctx context.Context) error {
 	return nil
 }
 
-// instance returns the processes of the cluster, as it wrote them down.
+// instance returns the processes of the cluster, as it wrote them down: one, or with a
+// real node two.
 func (b *bench) instance() (pids []int, err error) {
 	var i struct{ Process, Runtime struct{ PID int } }
-	for file, into := range map[string]any{"instance.json": &i, "runtime.json": &i.Runtime} {
-		data, err := os.ReadFile(filepath.Join("/run/sampan", name, file))
+	for _, from := range []struct {
+		file string
+		into any
+	}{{"instance.json", &i}, {"runtime.json", &i.Runtime}} {
+		data, err := os.ReadFile(filepath.Join("/run/sampan", name, from.file))
+		if errors.Is(err, fs.ErrNotExist) && from.into == &i.Runtime {
+			return []int{i.Process.PID}, nil
+		}
 		if err == nil {
-			err = json.Unmarshal(data, into)
+			err = json.Unmarshal(data, from.into)
 		}
 		if err != nil {
 			return nil, err

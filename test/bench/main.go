@@ -21,6 +21,8 @@ func main() {
 		err = errors.New("usage: bench PATH-OF-SAMPAN [STEP...]")
 	case os.Args[1] == bareVerb:
 		err = serveBare(ctx)
+	case os.Args[1] == bareNamesVerb:
+		err = serveBareNames(ctx)
 	default:
 		err = measure(ctx, os.Args[1], os.Args[2:])
 	}
@@ -52,6 +54,7 @@ func steps() []step {
 		{name: "requests", measure: (*bench).requests},
 		{name: "lists", measure: (*bench).lists},
 		{name: "watches", measure: (*bench).watches},
+		{name: "dns", measure: (*bench).names, up: []string{"--simulated-nodes=1"}},
 	}
 }
 
