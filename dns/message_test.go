@@ -14,6 +14,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/sampan-io/sampan/client/clienttest"
+	"github.com/sampan-io/sampan/dns/zone"
 )
 
 // quiet returns a server that is complete and is not run: its workers are asked directly.
@@ -36,17 +37,25 @@ func quiet(t testing.TB) *Server {
 	return s
 }
 
+func put(s *Server, svc *corev1.Service, slices ...*discoveryv1.EndpointSlice) {
+	var endpoints []*zone.Endpoints
+	for _, e := range slices {
+		endpoints = append(endpoints, zone.NewEndpoints(e))
+	}
+	s.zone.Put(svc.Namespace, svc.Name, zone.NewService(svc), endpoints)
+}
+
 func fill(s *Server) {
 	http, port := "http", int32(80)
 	meta := func(name string) metav1.ObjectMeta { return metav1.ObjectMeta{Namespace: "shop", Name: name} }
 	ports := []corev1.ServicePort{{Name: http, Port: port}}
-	s.zone.Put(&corev1.Service{ObjectMeta: meta("web"), Spec: corev1.ServiceSpec{ClusterIP: "10.96.0.7", ClusterIPs: []string{"10.96.0.7", "fd00::7"}, Ports: ports}}, nil)
-	s.zone.Put(&corev1.Service{ObjectMeta: meta("out"), Spec: corev1.ServiceSpec{Type: corev1.ServiceTypeExternalName, ExternalName: "example.com"}}, nil)
+	put(s, &corev1.Service{ObjectMeta: meta("web"), Spec: corev1.ServiceSpec{ClusterIP: "10.96.0.7", ClusterIPs: []string{"10.96.0.7", "fd00::7"}, Ports: ports}})
+	put(s, &corev1.Service{ObjectMeta: meta("out"), Spec: corev1.ServiceSpec{Type: corev1.ServiceTypeExternalName, ExternalName: "example.com"}})
 	slice := &discoveryv1.EndpointSlice{AddressType: discoveryv1.AddressTypeIPv4, Ports: []discoveryv1.EndpointPort{{Name: &http, Port: &port}}}
 	for i := range 100 {
 		slice.Endpoints = append(slice.Endpoints, discoveryv1.Endpoint{Addresses: []string{fmt.Sprintf("10.1.0.%d", i+1)}})
 	}
-	s.zone.Put(&corev1.Service{ObjectMeta: meta("db"), Spec: corev1.ServiceSpec{ClusterIP: "None"}}, []*discoveryv1.EndpointSlice{slice})
+	put(s, &corev1.Service{ObjectMeta: meta("db"), Spec: corev1.ServiceSpec{ClusterIP: "None"}}, slice)
 	s.zone.PutNamespace("shop")
 }
 
@@ -126,7 +135,7 @@ func FuzzEndpoints(f *testing.F) {
 			Endpoints:   []discoveryv1.Endpoint{{Addresses: []string{address, "10.9.9.9"}, Hostname: &hostname}},
 		}
 		svc := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "db"}, Spec: corev1.ServiceSpec{ClusterIP: "None"}}
-		s.zone.Put(svc, []*discoveryv1.EndpointSlice{slice})
+		put(s, svc, slice)
 		for _, q := range []dns.Question{
 			{Name: "db.shop.svc.cluster.local.", Qtype: dns.TypeA, Qclass: dns.ClassINET},
 			{Name: "db.shop.svc.cluster.local.", Qtype: dns.TypeAAAA, Qclass: dns.ClassINET},

@@ -109,6 +109,9 @@ func question(name string, kind uint16) *wire.Msg {
 // told prints an answer: its code, what stands in it, and why it failed.
 func told(m *wire.Msg) string {
 	lines := []string{wire.RcodeToString[m.Rcode]}
+	if m.Rcode == wire.RcodeBadVers {
+		lines[0] = "BADVERS" // a code with two names
+	}
 	for _, rr := range m.Answer {
 		lines = append(lines, strings.Join(strings.Fields(rr.String())[3:], " "))
 	}
@@ -557,6 +560,46 @@ func TestMetrics(t *testing.T) {
 	}
 	if code, body := h.get("/health"); code != 200 || body != "OK" {
 		t.Errorf("/health says %d %s", code, body)
+	}
+}
+
+// TestItStopsAtAnyMoment tells servers to stop before they have begun and just after.
+func TestItStopsAtAnyMoment(t *testing.T) {
+	for i := range 20 {
+		h := &harbour{TB: t, api: clienttest.New(t)}
+		sockets, err := dns.Listen(t.Context(), &net.ListenConfig{}, netip.MustParseAddrPort("127.0.0.1:0"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		web, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		nobody, _ := dns.Upstream(dns.None)
+		s, err := dns.New(dns.Options{Client: h.api, Sockets: sockets, Upstream: nobody, Web: web, Log: slog.New(slog.DiscardHandler)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		group := run.NewGroup(t.Context(), 0)
+		group.Go(func(context.Context) {
+			if i%2 == 1 {
+				<-s.Ready()
+			}
+			cancel()
+		})
+		if err := s.Run(ctx); err != nil {
+			t.Error(err)
+		}
+		cancel()
+		group.Stop()
+		for _, at := range []string{sockets.Addr().String(), web.Addr().String()} {
+			if l, err := net.Listen("tcp", at); err != nil {
+				t.Errorf("%s is still open: %v", at, err)
+			} else {
+				_ = l.Close()
+			}
+		}
 	}
 }
 

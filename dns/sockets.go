@@ -123,13 +123,15 @@ func (s *Server) readPackets(ctx context.Context, later *run.Group) error {
 		out, more := w.answer(in[:n])
 		if more {
 			packet := append([]byte(nil), in[:n]...)
-			later.Go(func(ctx context.Context) {
+			if !later.Go(func(ctx context.Context) {
 				defer s.upstream.Release()
 				w := newWorker(s, overUDP)
 				if out := w.ask(ctx, packet); out != nil {
 					_, _ = udp.WriteToUDPAddrPort(out, from) // they ask again
 				}
-			})
+			}) {
+				s.upstream.Release()
+			}
 		}
 		if out != nil {
 			_, _ = udp.WriteToUDPAddrPort(out, from)

@@ -11,8 +11,6 @@ import (
 	"github.com/miekg/dns"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
-
-	"github.com/sampan-io/sampan/internal/run"
 )
 
 // counters count questions, under the names that CoreDNS uses, which dashboards know, in a
@@ -106,12 +104,8 @@ func (s *Server) serveWeb(ctx context.Context) error {
 		Handler: mux, ReadHeaderTimeout: 10 * time.Second, IdleTimeout: time.Minute,
 		ErrorLog: slog.NewLogLogger(s.opts.Log.Handler(), slog.LevelDebug),
 	}
-	group := run.NewGroup(ctx, 0)
-	defer group.Stop()
-	group.Go(func(ctx context.Context) {
-		<-ctx.Done()
-		_ = server.Close()
-	})
+	stop := context.AfterFunc(ctx, func() { _ = server.Close() })
+	defer stop()
 	if err := server.Serve(s.opts.Web); !errors.Is(err, http.ErrServerClosed) {
 		return err
 	}

@@ -21,8 +21,9 @@ type Options[T client.Object] struct {
 	Indexes Indexes[T]
 
 	// Keep returns what to hold of an object, for who needs little of many that nobody
-	// else in the process holds: one that it makes, with at least name, namespace, UID
-	// and resource version of the one that it is given, which it must not change.
+	// else in the process holds: another one, which has at least name, namespace, UID
+	// and resource version of the one that it is given and is not asked for more. Nor
+	// must it change that.
 	// Nil means the object.
 	Keep func(T) T
 

@@ -306,12 +306,13 @@ func (f *Forwarder) ask(ctx context.Context, q Question, servers []*server) (*dn
 		if started++; silent[s].IsZero() {
 			silent[s] = time.Now()
 		}
-		running++
 		f.probe(group, s)
-		group.Go(func(ctx context.Context) {
+		if group.Go(func(ctx context.Context) {
 			m, err := f.askOne(ctx, s, q)
 			results <- result{s, m, err}
-		})
+		}) {
+			running++ // otherwise ctx is over
+		}
 	}
 	pause := func() time.Duration {
 		if started < len(servers) {
@@ -361,6 +362,9 @@ func (f *Forwarder) ask(ctx context.Context, q Question, servers []*server) (*dn
 	}
 	if unhelpful != nil {
 		return unhelpful, nil
+	}
+	if len(errs) == 0 {
+		return nil, context.Cause(ctx)
 	}
 	return nil, errors.Join(errs...)
 }

@@ -196,7 +196,7 @@ func (z *Zone) lookUpService(q Question, owner, rest string, into *Answer, depth
 
 // speaks reports whether a port of that protocol has a name, so that there are names
 // below "_tcp".
-func (s *service) speaks(protocol string) bool {
+func (s *Service) speaks(protocol string) bool {
 	for _, p := range s.ports {
 		if p.protocol == protocol {
 			return true
@@ -213,7 +213,7 @@ func (s *service) speaks(protocol string) bool {
 }
 
 // answerService answers for a Service's own name. mu is held.
-func (z *Zone) answerService(q Question, owner string, s *service, into *Answer, depth int) {
+func (z *Zone) answerService(q Question, owner string, s *Service, into *Answer, depth int) {
 	if s.alias == "" {
 		z.addresses(q, owner, s.v4, s.v6, into)
 		return
@@ -309,7 +309,7 @@ const (
 )
 
 // answerSRV answers for "_http._tcp" of a Service and reports whether it has that port.
-func (z *Zone) answerSRV(q Question, owner string, s *service, name, protocol string, into *Answer) bool {
+func (z *Zone) answerSRV(q Question, owner string, s *Service, name, protocol string, into *Answer) bool {
 	asked := q.Type == dns.TypeSRV
 	found := false
 	for _, p := range s.ports {
@@ -333,7 +333,7 @@ func (z *Zone) answerSRV(q Question, owner string, s *service, name, protocol st
 }
 
 // answerHostsSRV adds a record for each endpoint of a headless Service and port number.
-func (z *Zone) answerHostsSRV(q Question, owner string, s *service, name, protocol string, into *Answer) (found bool) {
+func (z *Zone) answerHostsSRV(q Question, owner string, s *Service, name, protocol string, into *Answer) (found bool) {
 	n := len(s.hosts)
 	first := int(q.Turn % uint32(n))
 	// What has the same name stands together: begin with the first of its name.
@@ -359,7 +359,7 @@ func (z *Zone) answerHostsSRV(q Question, owner string, s *service, name, protoc
 				z.addSRV(owner, p.number, target, into)
 			}
 			if last != h {
-				var one service
+				var one Service
 				one.add(h.address)
 				into.Extra = z.glue(into.Extra, target, one.v4, one.v6)
 			}
@@ -449,7 +449,7 @@ func (z *Zone) answerReverse(q Question, name string, into *Answer) (ours bool) 
 }
 
 // addPTR adds what an address is called in a Service.
-func (z *Zone) addPTR(q Question, s *service, a netip.Addr, into *Answer) {
+func (z *Zone) addPTR(q Question, s *Service, a netip.Addr, into *Answer) {
 	add := func(target string) {
 		into.Records = append(into.Records, &dns.PTR{Hdr: z.header(q.Name, dns.TypePTR), Ptr: target + s.name + ".svc" + z.suffix})
 	}

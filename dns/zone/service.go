@@ -13,16 +13,24 @@ import (
 	"github.com/miekg/dns"
 )
 
-// A service is what names under one Service mean. It is never changed.
-type service struct {
+// A Service is what a Service object says about names. It is never changed and holds
+// nothing of the object.
+type Service struct {
 	name  string // "web.shop"
 	v4    []byte // addresses, four bytes each
 	v6    []byte // addresses, sixteen bytes each
 	alias string // what a CNAME points to, fully qualified; or empty
 	ports []port // named ones, of a Service with addresses of its own
-	hosts []host // of a headless one, by name and then address, each pair once
+	hosts []host // of a headless one in a zone: by name and then address, each pair once
 
 	headless bool
+	publish  bool // endpoints that are not ready count as well
+}
+
+// Endpoints are what an EndpointSlice says about names. They are never changed.
+type Endpoints struct {
+	ports []port
+	all   []endpoint
 }
 
 // A port is a named port.
@@ -32,6 +40,13 @@ type port struct {
 	number   uint16
 }
 
+// An endpoint is one address of one.
+type endpoint struct {
+	name    string
+	address netip.Addr
+	ready   bool
+}
+
 // A host is an endpoint of a headless Service.
 type host struct {
 	name    string
@@ -39,27 +54,18 @@ type host struct {
 	ports   []port // shared by the endpoints of a slice
 }
 
-// newService returns what a Service and its EndpointSlices say, or nil if there is
-// nothing under its name.
-func newService(svc *corev1.Service, endpoints []*discoveryv1.EndpointSlice) *service {
+// NewService returns what a Service says, or nil if that is nothing: it has no address yet,
+// or a name that is none.
+func NewService(svc *corev1.Service) *Service {
 	if !isLabel(svc.Name) || !isLabel(svc.Namespace) {
 		return nil
 	}
-	s := &service{name: svc.Name + "." + svc.Namespace}
+	s := &Service{name: svc.Name + "." + svc.Namespace}
 	switch {
 	case svc.Spec.Type == corev1.ServiceTypeExternalName:
 		s.alias = alias(svc.Spec.ExternalName)
 	case svc.Spec.ClusterIP == corev1.ClusterIPNone:
-		s.headless = true
-		s.hosts = hosts(svc, endpoints)
-		var all []netip.Addr
-		for _, h := range s.hosts {
-			all = append(all, h.address)
-		}
-		slices.SortFunc(all, netip.Addr.Compare)
-		for _, a := range slices.Compact(all) {
-			s.add(a)
-		}
+		s.headless, s.publish = true, svc.Spec.PublishNotReadyAddresses
 	default:
 		for _, text := range addressesOf(svc) {
 			if a, ok := unicast(text); ok {
@@ -68,10 +74,29 @@ func newService(svc *corev1.Service, endpoints []*discoveryv1.EndpointSlice) *se
 		}
 		s.ports = servicePorts(svc)
 		if len(s.v4)+len(s.v6) == 0 {
-			return nil // it has not got its address yet
+			return nil
 		}
 	}
 	return s
+}
+
+// Headless reports whether what there is under the Service's name depends on its
+// endpoints.
+func (s *Service) Headless() bool { return s != nil && s.headless }
+
+// with returns the Service with its endpoints.
+func (s *Service) with(endpoints []*Endpoints) *Service {
+	full := *s
+	full.hosts = hosts(endpoints, s.publish)
+	addresses := make([]netip.Addr, len(full.hosts))
+	for i, h := range full.hosts {
+		addresses[i] = h.address
+	}
+	slices.SortFunc(addresses, netip.Addr.Compare)
+	for _, a := range slices.Compact(addresses) {
+		full.add(a)
+	}
+	return &full
 }
 
 func addressesOf(svc *corev1.Service) []string {
@@ -81,7 +106,7 @@ func addressesOf(svc *corev1.Service) []string {
 	return []string{svc.Spec.ClusterIP}
 }
 
-func (s *service) add(a netip.Addr) {
+func (s *Service) add(a netip.Addr) {
 	if a.Is4() {
 		b := a.As4()
 		s.v4 = append(s.v4, b[:]...)
@@ -146,34 +171,41 @@ func newPort(name string, protocol corev1.Protocol, number int32) (port, bool) {
 	return port{}, false
 }
 
-// hosts returns the endpoints that have names: the ready ones, or all if the Service
-// says so.
-func hosts(svc *corev1.Service, endpoints []*discoveryv1.EndpointSlice) (all []host) {
-	for _, slice := range endpoints {
-		var ports []port
-		for _, p := range slice.Ports {
-			if p.Name == nil || p.Port == nil {
-				continue
-			}
-			protocol := corev1.ProtocolTCP
-			if p.Protocol != nil {
-				protocol = *p.Protocol
-			}
-			if q, ok := newPort(*p.Name, protocol, *p.Port); ok {
-				ports = append(ports, q)
+// NewEndpoints returns what an EndpointSlice says.
+func NewEndpoints(slice *discoveryv1.EndpointSlice) *Endpoints {
+	var e Endpoints
+	for _, p := range slice.Ports {
+		if p.Name == nil || p.Port == nil {
+			continue
+		}
+		protocol := corev1.ProtocolTCP
+		if p.Protocol != nil {
+			protocol = *p.Protocol
+		}
+		if q, ok := newPort(*p.Name, protocol, *p.Port); ok {
+			e.ports = append(e.ports, q)
+		}
+	}
+	e.all = make([]endpoint, 0, len(slice.Endpoints))
+	for i := range slice.Endpoints {
+		from := &slice.Endpoints[i]
+		ready := from.Conditions.Ready == nil || *from.Conditions.Ready
+		for _, text := range from.Addresses {
+			a, ok := unicast(text)
+			if ok && a.Is4() == (slice.AddressType == discoveryv1.AddressTypeIPv4) && a.Is6() == (slice.AddressType == discoveryv1.AddressTypeIPv6) {
+				e.all = append(e.all, endpoint{hostname(from), a, ready})
 			}
 		}
-		for i := range slice.Endpoints {
-			e := &slice.Endpoints[i]
-			if e.Conditions.Ready != nil && !*e.Conditions.Ready && !svc.Spec.PublishNotReadyAddresses {
-				continue
-			}
-			for _, text := range e.Addresses {
-				a, ok := unicast(text)
-				if !ok || a.Is4() != (slice.AddressType == discoveryv1.AddressTypeIPv4) || a.Is6() != (slice.AddressType == discoveryv1.AddressTypeIPv6) {
-					continue
-				}
-				all = append(all, host{hostname(e, a), a, ports})
+	}
+	return &e
+}
+
+// hosts returns the endpoints that have names: the ready ones, or all of them.
+func hosts(endpoints []*Endpoints, publish bool) (all []host) {
+	for _, slice := range endpoints {
+		for _, e := range slice.all {
+			if e.ready || publish {
+				all = append(all, host{cmp.Or(e.name, dashed(e.address)), e.address, slice.ports})
 			}
 		}
 	}
@@ -181,11 +213,16 @@ func hosts(svc *corev1.Service, endpoints []*discoveryv1.EndpointSlice) (all []h
 	return slices.CompactFunc(all, func(a, b host) bool { return a.name == b.name && a.address == b.address })
 }
 
-// hostname returns an endpoint's hostname, or one made from its address.
-func hostname(e *discoveryv1.Endpoint, a netip.Addr) string {
+// hostname returns an endpoint's hostname, or "" if it has none.
+func hostname(e *discoveryv1.Endpoint) string {
 	if e.Hostname != nil && isLabel(*e.Hostname) {
 		return *e.Hostname
 	}
+	return ""
+}
+
+// dashed returns the name of an endpoint that has no hostname.
+func dashed(a netip.Addr) string {
 	return strings.Map(func(r rune) rune {
 		if r == '.' || r == ':' {
 			return '-'
@@ -195,7 +232,7 @@ func hostname(e *discoveryv1.Endpoint, a netip.Addr) string {
 }
 
 // named returns the endpoints of that hostname.
-func (s *service) named(name string) []host {
+func (s *Service) named(name string) []host {
 	from, found := slices.BinarySearchFunc(s.hosts, name, func(h host, name string) int { return cmp.Compare(h.name, name) })
 	if !found {
 		return nil
@@ -208,4 +245,4 @@ func (s *service) named(name string) []host {
 }
 
 // exists reports whether the Service's own name does (Z1).
-func (s *service) exists() bool { return s != nil && (!s.headless || len(s.hosts) > 0) }
+func (s *Service) exists() bool { return s != nil && (!s.headless || len(s.hosts) > 0) }

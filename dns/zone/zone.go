@@ -9,8 +9,6 @@ import (
 	"sync"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
-	discoveryv1 "k8s.io/api/discovery/v1"
 	"k8s.io/apimachinery/pkg/util/validation"
 
 	"github.com/miekg/dns"
@@ -69,10 +67,10 @@ type Zone struct {
 
 	mu         sync.RWMutex
 	serial     uint32                    // guarded by mu; of the SOA
-	services   map[string]*service       // guarded by mu; by "web.shop"
+	services   map[string]*Service       // guarded by mu; by "web.shop"
 	namespaces map[string]int            // guarded by mu; services in them, and 1 for those that are known to exist
 	known      map[string]bool           // guarded by mu; namespaces that exist
-	reverse    map[netip.Addr][]*service // guarded by mu; who has an address, in the order of names
+	reverse    map[netip.Addr][]*Service // guarded by mu; who has an address, in the order of names
 }
 
 // New returns an empty zone. Serial is the first one of its SOA, which rises with each
@@ -94,9 +92,9 @@ func New(o Options, serial uint32) (*Zone, error) {
 	z := &Zone{
 		domain: domain, suffix: "." + domain,
 		ttl: uint32(o.TTL / time.Second), networks: o.Networks, serial: serial,
-		services: map[string]*service{}, namespaces: map[string]int{}, known: map[string]bool{}, reverse: map[netip.Addr][]*service{},
+		services: map[string]*Service{}, namespaces: map[string]int{}, known: map[string]bool{}, reverse: map[netip.Addr][]*Service{},
 	}
-	var own service
+	var own Service
 	for _, a := range o.Server {
 		own.add(a.Unmap())
 	}
@@ -107,13 +105,15 @@ func New(o Options, serial uint32) (*Zone, error) {
 // Domain returns the domain, fully qualified.
 func (z *Zone) Domain() string { return z.domain }
 
-// Put notes what a Service means. Endpoints are its EndpointSlices; they matter if it is
-// headless. Neither is changed, or kept longer than their strings are.
-func (z *Zone) Put(svc *corev1.Service, endpoints []*discoveryv1.EndpointSlice) {
-	s := newService(svc, endpoints)
+// Put notes what a Service means; nil is nothing. Its endpoints matter if it is
+// headless.
+func (z *Zone) Put(namespace, name string, s *Service, endpoints []*Endpoints) {
+	if s.Headless() {
+		s = s.with(endpoints)
+	}
 	z.mu.Lock()
 	defer z.mu.Unlock()
-	z.replace(svc.Name+"."+svc.Namespace, svc.Namespace, s)
+	z.replace(name+"."+namespace, namespace, s)
 }
 
 // Remove forgets a Service.
@@ -160,7 +160,7 @@ func (z *Zone) leave(namespace string) {
 }
 
 // replace makes s what stands under key, or nothing if it is nil. mu is held.
-func (z *Zone) replace(key, namespace string, s *service) {
+func (z *Zone) replace(key, namespace string, s *Service) {
 	old := z.services[key]
 	if old == nil && s == nil {
 		return
@@ -186,15 +186,13 @@ func (z *Zone) replace(key, namespace string, s *service) {
 		return
 	case old == nil:
 		z.namespaces[namespace]++
-	default:
-		s.name = old.name // so that the map's key and the name stay one string
 	}
 	z.services[s.name] = s
 	s.eachAddress(func(a netip.Addr) {
 		have := z.reverse[a]
-		at, _ := slices.BinarySearchFunc(have, s.name, func(o *service, name string) int { return strings.Compare(o.name, name) })
+		at, _ := slices.BinarySearchFunc(have, s.name, func(o *Service, name string) int { return strings.Compare(o.name, name) })
 		if have == nil {
-			z.reverse[a] = []*service{s} // no more room than for one, which most have
+			z.reverse[a] = []*Service{s} // no more room than for one, which most have
 			return
 		}
 		z.reverse[a] = slices.Insert(have, at, s)
@@ -202,7 +200,7 @@ func (z *Zone) replace(key, namespace string, s *service) {
 }
 
 // eachAddress calls f with each address once.
-func (s *service) eachAddress(f func(netip.Addr)) {
+func (s *Service) eachAddress(f func(netip.Addr)) {
 	for at := 0; at < len(s.v4); at += 4 {
 		f(netip.AddrFrom4([4]byte(s.v4[at:])))
 	}

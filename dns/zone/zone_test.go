@@ -80,8 +80,16 @@ func (s *script) do(line string) []string {
 
 func (s *script) put(key string) {
 	if svc := s.services[key]; svc != nil {
-		s.zone.Put(svc, s.slices[key])
+		put(s.zone, svc, s.slices[key])
 	}
+}
+
+func put(z *zone.Zone, svc *corev1.Service, slices []*discoveryv1.EndpointSlice) {
+	var endpoints []*zone.Endpoints
+	for _, e := range slices {
+		endpoints = append(endpoints, zone.NewEndpoints(e))
+	}
+	z.Put(svc.Namespace, svc.Name, zone.NewService(svc), endpoints)
 }
 
 func (s *script) ask(words []string) (said []string) {
@@ -173,7 +181,7 @@ func TestEveryAddressGetsItsTurn(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	z.Put(newService("shop/db", []string{"none"}), []*discoveryv1.EndpointSlice{newSlice([]string{"IPv4", "10.1.0.1", "10.1.0.2", "10.1.0.3"})})
+	put(z, newService("shop/db", []string{"none"}), []*discoveryv1.EndpointSlice{newSlice([]string{"IPv4", "10.1.0.1", "10.1.0.2", "10.1.0.3"})})
 	var a zone.Answer
 	first := map[string]int{}
 	for turn := range uint32(6) {
@@ -237,7 +245,7 @@ func TestAZoneForgetsWithoutATrace(t *testing.T) {
 				for _, e := range rapid.SliceOfN(rapid.SampledFrom(ends), 0, 3).Draw(t, "slices") {
 					o.end = append(o.end, newSlice(e))
 				}
-				worn.Put(o.svc, o.end)
+				put(worn, o.svc, o.end)
 				left[key] = o
 			case "remove":
 				worn.Remove(ns, name)
@@ -255,7 +263,7 @@ func TestAZoneForgetsWithoutATrace(t *testing.T) {
 			t.Fatal(err)
 		}
 		for _, o := range left {
-			fresh.Put(o.svc, o.end)
+			put(fresh, o.svc, o.end)
 		}
 		for ns := range spaces {
 			fresh.PutNamespace(ns)
@@ -278,8 +286,8 @@ func TestAnswerAllocates(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	z.Put(newService("shop/web", []string{"ip=10.96.0.1,fd00::1"}), nil)
-	z.Put(newService("shop/db", []string{"none"}), []*discoveryv1.EndpointSlice{newSlice([]string{"IPv4", "10.1.0.1", "10.1.0.2", "10.1.0.3"})})
+	put(z, newService("shop/web", []string{"ip=10.96.0.1,fd00::1"}), nil)
+	put(z, newService("shop/db", []string{"none"}), []*discoveryv1.EndpointSlice{newSlice([]string{"IPv4", "10.1.0.1", "10.1.0.2", "10.1.0.3"})})
 	for name, most := range map[string]float64{
 		"web.shop.svc.cluster.local.": 0, "db.shop.svc.cluster.local.": 0, "none.shop.svc.cluster.local.": 0,
 		"Web.shop.svc.cluster.local.": 1, // for the name in lower case
