@@ -2,6 +2,7 @@ package dns
 
 import (
 	"context"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
@@ -136,12 +137,17 @@ func (f *facts) DeepCopyObject() runtime.Object           { return f }
 
 // keepFacts returns what stands for an object.
 func keepFacts(o client.Object) client.Object {
-	f := &facts{namespace: o.GetNamespace(), name: o.GetName(), uid: o.GetUID(), revision: o.GetResourceVersion()}
+	// Copied: what is read from a server may share memory with all that came with it.
+	name := o.GetName() + "/" + o.GetNamespace()
+	f := &facts{
+		namespace: name[len(o.GetName())+1:], name: name[:len(o.GetName())],
+		uid: types.UID(strings.Clone(string(o.GetUID()))), revision: strings.Clone(o.GetResourceVersion()),
+	}
 	switch o := o.(type) {
 	case *corev1.Service:
 		f.service = zone.NewService(o)
 	case *discoveryv1.EndpointSlice:
-		f.of, f.endpoints = o.Labels[discoveryv1.LabelServiceName], zone.NewEndpoints(o)
+		f.of, f.endpoints = strings.Clone(o.Labels[discoveryv1.LabelServiceName]), zone.NewEndpoints(o)
 	}
 	return f
 }

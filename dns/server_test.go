@@ -182,13 +182,19 @@ type resolver struct {
 
 func resolve(t testing.TB, answer func(w wire.ResponseWriter, m *wire.Msg)) *resolver {
 	t.Helper()
-	p, err := net.ListenPacket("udp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	l, err := net.Listen("tcp", p.LocalAddr().String())
-	if err != nil {
-		t.Fatal(err)
+	var p net.PacketConn
+	var l net.Listener
+	for try := 0; l == nil; try++ {
+		var err error
+		if p, err = net.ListenPacket("udp", "127.0.0.1:0"); err != nil {
+			t.Fatal(err)
+		}
+		if l, err = net.Listen("tcp", p.LocalAddr().String()); err != nil { // taken by somebody
+			_ = p.Close()
+			if try == 10 {
+				t.Fatal(err)
+			}
+		}
 	}
 	r := &resolver{at: p.LocalAddr().String()}
 	handler := wire.HandlerFunc(func(w wire.ResponseWriter, m *wire.Msg) {

@@ -313,7 +313,7 @@ func (z *Zone) answerSRV(q Question, owner string, s *Service, name, protocol st
 	asked := q.Type == dns.TypeSRV
 	found := false
 	for _, p := range s.ports {
-		if p.name != name || p.protocol != protocol {
+		if p.name.Value() != name || p.protocol != protocol {
 			continue
 		}
 		found = true
@@ -346,7 +346,7 @@ func (z *Zone) answerHostsSRV(q Question, owner string, s *Service, name, protoc
 	for i := range n {
 		h := &s.hosts[(first+i)%n]
 		for _, p := range h.ports {
-			if p.name != name || p.protocol != protocol {
+			if p.name.Value() != name || p.protocol != protocol {
 				continue
 			}
 			if found = true; q.Type != dns.TypeSRV {

@@ -5,6 +5,7 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
+	"unique"
 
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
@@ -35,7 +36,7 @@ type Endpoints struct {
 
 // A port is a named port.
 type port struct {
-	name     string
+	name     unique.Handle[string] // most are called alike
 	protocol string // "tcp"
 	number   uint16
 }
@@ -129,7 +130,7 @@ func alias(name string) string {
 			return ""
 		}
 	}
-	return dns.Fqdn(name)
+	return dns.Fqdn(strings.Clone(name))
 }
 
 const maxLabel = 63 // bytes, RFC 1035, 2.3.4
@@ -162,11 +163,11 @@ func newPort(name string, protocol corev1.Protocol, number int32) (port, bool) {
 	}
 	switch protocol {
 	case corev1.ProtocolTCP, "":
-		return port{name, "tcp", uint16(number)}, true
+		return port{unique.Make(name), "tcp", uint16(number)}, true
 	case corev1.ProtocolUDP:
-		return port{name, "udp", uint16(number)}, true
+		return port{unique.Make(name), "udp", uint16(number)}, true
 	case corev1.ProtocolSCTP:
-		return port{name, "sctp", uint16(number)}, true
+		return port{unique.Make(name), "sctp", uint16(number)}, true
 	}
 	return port{}, false
 }
@@ -216,7 +217,7 @@ func hosts(endpoints []*Endpoints, publish bool) (all []host) {
 // hostname returns an endpoint's hostname, or "" if it has none.
 func hostname(e *discoveryv1.Endpoint) string {
 	if e.Hostname != nil && isLabel(*e.Hostname) {
-		return *e.Hostname
+		return strings.Clone(*e.Hostname)
 	}
 	return ""
 }
