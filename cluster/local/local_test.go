@@ -94,9 +94,33 @@ func TestSettleKeepsWhatWasChosen(t *testing.T) {
 		"--pod-network":     {Networks: Networks{Pods: netip.MustParsePrefix("10.77.0.0/16")}},
 		"--service-network": {Networks: Networks{Services: netip.MustParsePrefix("10.78.0.0/16")}},
 		"simulated":         {SimulatedNodes: 2},
+		"--cluster-domain":  {ClusterDomain: "boat.example"},
 	} {
 		if _, err := p.Settle(asked, nil); err == nil || !strings.Contains(err.Error(), flag) {
 			t.Errorf("Settle(%+v) = %v, want an error that names %s", asked, err, flag)
+		}
+	}
+	if same, err := p.Settle(Settings{ClusterDomain: "cluster.local."}, nil); err != nil || same.ClusterDomain != "" {
+		t.Errorf("Settle with the domain that it has = %+v, %v", same, err)
+	}
+	asked := Settings{DNSListen: "192.0.2.1:5353", DNSUpstream: "192.0.2.53,192.0.2.54"}
+	if moved, err := p.Settle(asked, nil); err != nil || moved.DNSListen != asked.DNSListen || moved.DNSUpstream != asked.DNSUpstream {
+		t.Errorf("Settle with another name server = %+v, %v", moved, err)
+	}
+	for flag, asked := range map[string]Settings{"--cluster-dns-listen": {DNSListen: "none"}, "--cluster-dns-upstream": {DNSUpstream: "192.0.2.1"}} {
+		if err := p.Differ(asked); err == nil || !strings.Contains(err.Error(), flag+"=its default and not ") {
+			t.Errorf("Differ(%+v) of one that runs = %v, want an error that names %s", asked, err, flag)
+		}
+	}
+	for want, asked := range map[string]Settings{
+		`--cluster-domain: cluster domain "No"`:              {ClusterDomain: "No"},
+		`--cluster-dns-listen: "0.0.0.0"`:                    {DNSListen: "0.0.0.0"},
+		`--cluster-dns-upstream: "what" is no address`:       {DNSUpstream: "192.0.2.1,what"},
+		`--cluster-dns-upstream: "" is no address`:           {DNSUpstream: "192.0.2.1,"},
+		`want one such as 192.0.2.53 or 192.0.2.53:5353, or`: {DNSListen: "here"},
+	} {
+		if _, err := p.Settle(asked, nil); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("Settle(%+v) = %v, want an error with %s", asked, err, want)
 		}
 	}
 }

@@ -37,7 +37,7 @@ type Endpoints struct {
 // A port is a named port.
 type port struct {
 	name     unique.Handle[string] // most are called alike
-	protocol string // "tcp"
+	protocol string                // "tcp"
 	number   uint16
 }
 
