@@ -90,7 +90,7 @@ func Run(ctx context.Context, o Options) error {
 	if err != nil {
 		return err
 	}
-	names, err := c.nameServer(control)
+	names, err := c.nameServer(caches)
 	if err != nil {
 		return err
 	}

@@ -11,6 +11,7 @@ import (
 	"syscall"
 
 	"github.com/sampan-io/sampan/apiserver/bootstrap"
+	"github.com/sampan-io/sampan/client/cache"
 	"github.com/sampan-io/sampan/dns"
 	"github.com/sampan-io/sampan/dns/zone"
 	"github.com/sampan-io/sampan/internal/run"
@@ -92,7 +93,7 @@ func (n *nameSockets) forPods(services netip.Prefix) []string {
 }
 
 // nameServer returns the cluster's name server, if there is to be one.
-func (c *cluster) nameServer(p *controlPlane) (run.Stage, error) {
+func (c *cluster) nameServer(caches *cache.Shared) (run.Stage, error) {
 	if c.names == nil {
 		return nil, nil
 	}
@@ -101,7 +102,7 @@ func (c *cluster) nameServer(p *controlPlane) (run.Stage, error) {
 		return nil, err
 	}
 	s, err := dns.New(dns.Options{
-		Client:   p.as("system:kube-dns"),
+		Caches:   caches,
 		Sockets:  c.names.Sockets,
 		Upstream: upstream,
 		Domain:   c.domain(),

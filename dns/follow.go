@@ -14,25 +14,36 @@ import (
 	"github.com/sampan-io/sampan/client"
 	"github.com/sampan-io/sampan/client/cache"
 	"github.com/sampan-io/sampan/dns/zone"
+	"github.com/sampan-io/sampan/internal/run"
 )
 
 // byService is the index of slices under "namespace/service".
 const byService = "service"
 
+// cacheOf returns the cache of a resource, and sees to it that it is run.
+func (s *Server) cacheOf(r client.Resource[client.Object], indexes cache.Indexes[client.Object]) *cache.Cache[client.Object] {
+	if s.opts.Caches != nil {
+		return cache.Of(s.opts.Caches, r, indexes)
+	}
+	c := cache.New(s.opts.Client, r, cache.Options[client.Object]{Indexes: indexes, Keep: keepFacts, Log: s.opts.Log})
+	s.caches = append(s.caches, run.Task{Name: r.Resource, Run: c.Run, Ready: c.Ready()})
+	return c
+}
+
 // follow makes the caches.
 func (s *Server) follow() {
-	options := cache.Options[client.Object]{Log: s.opts.Log}
-	if s.opts.Trim {
-		options.Keep = keepFacts
+	if s.opts.Caches != nil {
+		_, others := s.opts.Caches.Or(nil, s.opts.Log)
+		s.caches = run.Stage{others}
 	}
-	s.services = cache.New(s.opts.Client, untyped(client.Services), options)
+	s.services = s.cacheOf(untyped(client.Services), nil)
 	s.services.Subscribe(func(old, now client.Object) {
 		if now == nil {
 			now = old
 		}
 		s.touch(types.NamespacedName{Namespace: now.GetNamespace(), Name: now.GetName()})
 	})
-	s.namespaces = cache.New(s.opts.Client, untyped(client.Namespaces), options)
+	s.namespaces = s.cacheOf(untyped(client.Namespaces), nil)
 	s.namespaces.Subscribe(func(old, now client.Object) {
 		if now != nil {
 			s.zone.PutNamespace(now.GetName())
@@ -40,10 +51,9 @@ func (s *Server) follow() {
 			s.zone.RemoveNamespace(old.GetName())
 		}
 	})
-	options.Indexes = map[string]func(client.Object) []string{
+	s.slices = s.cacheOf(untyped(client.EndpointSlices), cache.Indexes[client.Object]{
 		byService: func(o client.Object) []string { return []string{serviceOf(o).String()} },
-	}
-	s.slices = cache.New(s.opts.Client, untyped(client.EndpointSlices), options)
+	})
 	s.slices.Subscribe(func(old, now client.Object) {
 		for _, o := range []client.Object{old, now} {
 			if o == nil {

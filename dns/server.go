@@ -19,8 +19,11 @@ import (
 	"github.com/sampan-io/sampan/internal/run"
 )
 
-// Options configures a [Server]. Client, Sockets and Upstream are required.
+// Options configures a [Server]. Sockets and Upstream are required, and Caches or Client.
 type Options struct {
+	// Caches are what it reads. Nil means caches of its own, over Client, which hold of
+	// each object only what names need.
+	Caches *cache.Shared
 	Client client.Interface
 
 	// Sockets are where it is asked. Run closes them.
@@ -40,10 +43,6 @@ type Options struct {
 	// nowhere. Run closes it.
 	Web net.Listener
 
-	// Trim says that the client makes objects for us alone, so that only what names
-	// need of them is to be kept.
-	Trim bool
-
 	Log *slog.Logger // nil means slog.Default
 }
 
@@ -56,6 +55,7 @@ type Server struct {
 
 	// What they hold is read with the functions of follow.go alone.
 	services, slices, namespaces *cache.Cache[client.Object]
+	caches                       run.Stage
 
 	complete chan struct{} // closed when the zone is what the cluster was at the start
 	wake     chan struct{} // capacity 1
@@ -66,8 +66,8 @@ type Server struct {
 
 // New returns a server that has not started; call [Server.Run].
 func New(o Options) (*Server, error) {
-	if o.Client == nil || o.Sockets == nil || o.Upstream == nil {
-		return nil, errors.New("dns: Options.Client, Sockets and Upstream are required")
+	if o.Caches == nil && o.Client == nil || o.Sockets == nil || o.Upstream == nil {
+		return nil, errors.New("dns: Options.Sockets, Upstream, and Caches or Client are required")
 	}
 	if o.Log == nil {
 		o.Log = slog.Default()
@@ -98,12 +98,7 @@ func (s *Server) Ready() <-chan struct{} { return s.complete }
 // breaks. It goes on while the API server is away, with what it knows. It may be called
 // once.
 func (s *Server) Run(ctx context.Context) error {
-	first := run.Stage{
-		{Name: "services", Run: s.services.Run, Ready: s.services.Ready()},
-		{Name: "endpointslices", Run: s.slices.Run, Ready: s.slices.Ready()},
-		{Name: "namespaces", Run: s.namespaces.Run, Ready: s.namespaces.Ready()},
-		{Name: "questions", Run: s.serve},
-	}
+	first := append(run.Stage{{Name: "questions", Run: s.serve}}, s.caches...)
 	if s.opts.Web != nil {
 		first = append(first, run.Task{Name: "web", Run: s.serveWeb})
 	}

@@ -22,6 +22,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/sampan-io/sampan/client"
+	"github.com/sampan-io/sampan/client/cache"
 	"github.com/sampan-io/sampan/client/clienttest"
 	"github.com/sampan-io/sampan/dns"
 	"github.com/sampan-io/sampan/internal/run"
@@ -36,6 +37,8 @@ type harbour struct {
 	at  netip.AddrPort
 	web string
 	dns *dns.Server
+
+	shared bool // it reads the caches of others
 }
 
 // open runs a name server until the test ends. Upstream is the list of its resolvers.
@@ -70,14 +73,20 @@ func (h *harbour) start(upstream string) {
 	if err != nil {
 		h.Fatal(err)
 	}
-	h.dns, err = dns.New(dns.Options{
+	o := dns.Options{
 		Client: h.api, Sockets: sockets, Upstream: ask, Web: web,
 		Networks: []netip.Prefix{netip.MustParsePrefix("10.96.0.0/16")}, Log: slog.New(slog.NewTextHandler(h.Output(), nil)),
-	})
-	if err != nil {
-		h.Fatal(err)
 	}
 	group := run.NewGroup(h.Context(), 0)
+	if h.shared {
+		o.Client, o.Caches = nil, cache.NewShared(h.api, o.Log)
+	}
+	if h.dns, err = dns.New(o); err != nil {
+		h.Fatal(err)
+	}
+	if h.shared {
+		group.Go(func(ctx context.Context) { _ = o.Caches.Run(ctx) })
+	}
 	group.Go(func(ctx context.Context) {
 		if err := h.dns.Run(ctx); err != nil {
 			h.Error(err)
@@ -238,7 +247,16 @@ func reply(w wire.ResponseWriter, m *wire.Msg, rcode int, records ...string) {
 }
 
 func TestNamesFollowTheCluster(t *testing.T) {
-	h := open(t, dns.None, namespace("shop"), service("web", "10.96.0.7"), service("db", "None"), endpoints("db", 0, 1))
+	for name, shared := range map[string]bool{"alone": false, "with the caches of others": true} {
+		t.Run(name, func(t *testing.T) { namesFollowTheCluster(t, shared) })
+	}
+}
+
+func namesFollowTheCluster(t *testing.T, shared bool) {
+	api := clienttest.New(t, namespace("shop"), service("web", "10.96.0.7"), service("db", "None"), endpoints("db", 0, 1))
+	h := &harbour{TB: t, api: api, shared: shared}
+	h.start(dns.None)
+	<-h.dns.Ready()
 	h.want("web.shop.svc.cluster.local.", wire.TypeA, "NOERROR; A 10.96.0.7")
 	h.want("db-0.db.shop.svc.cluster.local.", wire.TypeA, "NOERROR; A 10.1.0.1")
 	h.want("api.shop.svc.cluster.local.", wire.TypeA, "NXDOMAIN")
