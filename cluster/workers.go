@@ -16,12 +16,12 @@ import (
 	"github.com/sampan-io/sampan/client/cache"
 	"github.com/sampan-io/sampan/cluster/pki"
 	"github.com/sampan-io/sampan/controller/disruption"
-	"github.com/sampan-io/sampan/controller/fleet"
 	"github.com/sampan-io/sampan/controller/housekeeping"
+	"github.com/sampan-io/sampan/controller/placed"
 	"github.com/sampan-io/sampan/controller/workload"
 	"github.com/sampan-io/sampan/internal/run"
 	"github.com/sampan-io/sampan/node"
-	nodefleet "github.com/sampan-io/sampan/node/fleet"
+	"github.com/sampan-io/sampan/node/fleet"
 	"github.com/sampan-io/sampan/node/simulated"
 	"github.com/sampan-io/sampan/proxy"
 	"github.com/sampan-io/sampan/proxy/nft"
@@ -54,7 +54,7 @@ func (c *cluster) workers(p *controlPlane, caches *cache.Shared) (run.Stage, []s
 		served = append(served, client.Resource[client.Object]{GroupVersionResource: k.GVR(), Kind: k.Kind, Namespaced: k.Namespaced})
 	}
 	stage = append(stage, workload.Tasks(workload.Options{Client: manager, Caches: caches, Log: c.Log})...)
-	stage = append(stage, fleet.Tasks(fleet.Options{Client: manager, Caches: caches, Log: c.Log})...)
+	stage = append(stage, placed.Tasks(placed.Options{Client: manager, Caches: caches, Log: c.Log})...)
 	stage = append(stage, disruption.Tasks(disruption.Options{Client: manager, Caches: caches, Log: c.Log})...)
 	stage = append(stage, housekeeping.Tasks(housekeeping.Options{Client: manager, Caches: caches, Resources: served, RootCA: c.authority.CertificatePEM(), Log: c.Log})...)
 	// What a controller reads and tells goes on without it: others may need it.
@@ -96,7 +96,7 @@ func (c *cluster) nodes(p *controlPlane, caches *cache.Shared) (run.Stage, []str
 }
 
 // fullAgents is up to how many simulated nodes, of which no file says more, have the
-// real agent each (decision 0009): it costs a hundred times what a node of a fleet does.
+// real agent each (decision 0010): it costs a hundred times what a node of a fleet does.
 const fullAgents = 100
 
 // fleet returns the one agent of many simulated nodes.
@@ -105,7 +105,7 @@ func (c *cluster) fleet(p *controlPlane, caches *cache.Shared) (run.Stage, []str
 	if err != nil {
 		return nil, nil, err
 	}
-	f, err := nodefleet.New(nodefleet.Options{
+	f, err := fleet.New(fleet.Options{
 		Client:     p.as("system:sampan:simulated-nodes"),
 		Caches:     caches,
 		As:         func(node string) client.Interface { return p.as("system:node:"+node, "system:nodes") },

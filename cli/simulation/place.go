@@ -11,8 +11,8 @@ import (
 	"github.com/sampan-io/sampan/scheduler/plugin"
 )
 
-// A placed is a pod and where it goes.
-type placed struct {
+// A placement is a pod and where it goes.
+type placement struct {
 	pod   *corev1.Pod
 	owner string // the object that it comes of
 	node  string // empty: nowhere, and why
@@ -22,7 +22,7 @@ type placed struct {
 // place decides for one pod after the other, those of higher priority first, and else in
 // the order given; pods that name their node are there before. It returns the nodes as
 // they are then.
-func place(pods []*placed, objs []*corev1.Node) []*plugin.Node {
+func place(pods []*placement, objs []*corev1.Node) []*plugin.Node {
 	nodes := make([]*plugin.Node, len(objs))
 	byName := make(map[string]*plugin.Node, len(objs))
 	for i, obj := range objs {
@@ -31,7 +31,7 @@ func place(pods []*placed, objs []*corev1.Node) []*plugin.Node {
 		byName[obj.Name] = nodes[i]
 	}
 	order := slices.Clone(pods)
-	slices.SortStableFunc(order, func(a, b *placed) int {
+	slices.SortStableFunc(order, func(a, b *placement) int {
 		if x, y := a.pod.Spec.NodeName != "", b.pod.Spec.NodeName != ""; x != y {
 			return map[bool]int{true: -1, false: 1}[x]
 		}

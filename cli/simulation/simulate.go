@@ -20,7 +20,7 @@ import (
 	cliresource "github.com/sampan-io/sampan/cli/resource"
 	"github.com/sampan-io/sampan/cli/session"
 	"github.com/sampan-io/sampan/cli/show"
-	"github.com/sampan-io/sampan/controller/fleet"
+	"github.com/sampan-io/sampan/controller/placed"
 	"github.com/sampan-io/sampan/controller/workload"
 	"github.com/sampan-io/sampan/node/simulation"
 	"github.com/sampan-io/sampan/scheduler/plugin"
@@ -92,7 +92,7 @@ func simulate(ctx context.Context, g *session.Globals, in session.Input, nodesTe
 
 // podsOf returns the pods that the input stands for. What has no pods is named on the
 // error output, unless everybody knows that it has none.
-func (k kinds) podsOf(ctx context.Context, s *session.Session, in session.Input, nodes []*corev1.Node) (pods []*placed, err error) {
+func (k kinds) podsOf(ctx context.Context, s *session.Session, in session.Input, nodes []*corev1.Node) (pods []*placement, err error) {
 	var errs []error
 	for info, err := range cliresource.Stream(ctx, s.Mapper, s.Request(in, nil)) {
 		if unknown := (*cliresource.NoKindError)(nil); errors.As(err, &unknown) {
@@ -110,13 +110,13 @@ func (k kinds) podsOf(ctx context.Context, s *session.Session, in session.Input,
 		}
 		made := workload.Expand(obj)
 		if set, ok := obj.(*appsv1.DaemonSet); ok {
-			made = fleet.Expand(set, nodes)
+			made = placed.Expand(set, nodes)
 		}
 		pod := k.Kind(corev1.SchemeGroupVersion.WithKind("Pod"))
 		for _, p := range made {
 			p.Namespace = info.Namespace
 			pod.Default(p) // more than templates get: requests that limits imply
-			pods = append(pods, &placed{pod: p, owner: info.Mapping.Called(obj.GetName())})
+			pods = append(pods, &placement{pod: p, owner: info.Mapping.Called(obj.GetName())})
 		}
 	}
 	if len(pods) == 0 && len(errs) == 0 {
@@ -150,7 +150,7 @@ type nodeResult struct {
 	Left        corev1.ResourceList `json:"left"`
 }
 
-func report(pods []*placed, nodes []*plugin.Node) result {
+func report(pods []*placement, nodes []*plugin.Node) result {
 	r := result{APIVersion: simulation.APIVersion, Kind: "SimulationResult", Fits: true, Pods: []podResult{}, Nodes: []nodeResult{}}
 	for _, p := range pods {
 		r.Pods = append(r.Pods, podResult{p.pod.Namespace, p.pod.Name, p.owner, p.node, p.why})

@@ -32,7 +32,7 @@
 // ProgressDeadlineExceeded, PodsFail or CanariesAborted. A template is rolled back by
 // itself only once, and one that was gone back to never, so that there is no loop.
 //
-// What is not here: pods that each have a place of their own (package fleet), garbage
+// What is not here: pods that each have a place of their own (package placed), garbage
 // collection of what a deleted owner leaves (package housekeeping), and of Job
 // podFailurePolicy, successPolicy and backoffLimitPerIndex.
 package workload

@@ -23,5 +23,5 @@
 // logs and no exec, and of events only warnings.
 //
 // A few simulated nodes are better served by a real agent each on the runtime of
-// package simulated; package cluster chooses (docs/decisions/0009).
+// package simulated; package cluster chooses (docs/decisions/0010).
 package fleet

@@ -1,4 +1,4 @@
-// Package fleet holds the controllers of pods that each have a place of their own:
+// Package placed holds the controllers of pods that each have a place of their own:
 // StatefulSet, whose places are numbers, and DaemonSet, whose places are nodes.
 //
 // Both are one reconcile (sets) around a plan that is the kind's own. A plan is a pure
@@ -23,4 +23,4 @@
 // What is not here: garbage collection of what a deleted set leaves (package
 // housekeeping), and the choice of a node (package scheduler): a pod of a DaemonSet says
 // by its affinity for which node it is meant.
-package fleet
+package placed

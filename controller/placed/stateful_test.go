@@ -1,4 +1,4 @@
-package fleet_test
+package placed_test
 
 import (
 	"testing"
@@ -14,7 +14,7 @@ import (
 	"github.com/sampan-io/sampan/client/cache"
 	"github.com/sampan-io/sampan/client/clienttest"
 	"github.com/sampan-io/sampan/controller/controllertest"
-	"github.com/sampan-io/sampan/controller/fleet"
+	"github.com/sampan-io/sampan/controller/placed"
 	"github.com/sampan-io/sampan/internal/run"
 )
 
@@ -22,7 +22,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // tasks are the controllers under test.
 func tasks(c client.Interface, caches *cache.Shared) []run.Task {
-	return fleet.Tasks(fleet.Options{Client: c, Caches: caches})
+	return placed.Tasks(placed.Options{Client: c, Caches: caches})
 }
 
 func controlling(t *testing.T, f func(t *testing.T, s *clienttest.Server), objs ...client.Object) {

@@ -1,4 +1,4 @@
-package fleet
+package placed
 
 import (
 	appsv1 "k8s.io/api/apps/v1"

@@ -1,4 +1,4 @@
-package fleet_test
+package placed_test
 
 import (
 	"testing"
