@@ -1,152 +1,575 @@
 package scheduler
 
 import (
+	"context"
 	"fmt"
-	"slices"
-	"strings"
+	"math"
+	"runtime/debug"
 
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/sampan-io/sampan/scheduler/plugin"
 )
 
-// enough is the number of nodes that fit after which no more are looked for. The
-// best of a hundred is good enough, and a decision costs the same in a cluster of
-// a hundred nodes and of five thousand.
-const enough = 100
+// Limits to how many nodes that fit are looked for; see [Decider.Share]. The numbers are upstream's.
+const (
+	enough      = 100 // in any case
+	mostShare   = 50  // per cent, of a small cluster
+	leastShare  = 5   // per cent, of the largest
+	shareFaller = 125 // nodes for which the share falls by one per cent
+)
 
-// A Decision says where a pod goes, or why nowhere.
-type Decision struct {
-	Node  string // empty: nowhere
-	Score int64  // of that node, from 0 to plugin.MaxScore
-	Nodes int    // in the cluster
-	Next  int    // where the next decision should begin to look, to be fair to all nodes
+// A Decider decides with one set of plug-ins. What it answers depends on the arguments alone: it
+// keeps what plug-ins answered about a node that has not changed since. It is not safe for
+// concurrent use.
+type Decider struct {
+	// Share is the part of the nodes, in per cent, that have to fit before no more are looked
+	// for, but always a hundred of them; 0 means that it depends on the size of the cluster, from
+	// 50 to 5 (percentageOfNodesToScore).
+	Share int
 
-	refusals []tally
-	final    int  // nodes that would refuse even if they had no other pods
-	never    bool // the pod must not preempt others
+	plugins []plugin.Entry // with a say in decisions; points below are indexes of it
+
+	preFilters  []named[plugin.PreFilter]
+	filters     []named[plugin.Filter] // asked about nodes by themselves
+	checkers    []int                  // asked through their Check
+	postFilters []named[plugin.PostFilter]
+	preScores   []named[plugin.PreScore]
+	scores      []named[plugin.Score]
+	scorers     []int
+
+	memos memos
+	work  work
+	ask   string // the plug-in that is being asked
 }
 
-// A tally counts nodes that refused for the same reason.
-type tally struct {
-	reason string
-	nodes  int
+// named is a plug-in at a point.
+type named[T any] struct {
+	p    T
+	at   int // in plugins
+	name string
 }
 
-// Decide chooses the node with the best score among those that no filter refuses,
-// the first of several equals. It looks at the nodes from the given index on,
-// around, until it has enough that fit. It changes nothing and its result depends
-// on the arguments alone.
-func Decide(set plugin.Set, pod *plugin.Pod, nodes []*plugin.Node, from int) Decision {
-	d := Decision{Nodes: len(nodes)}
-	d.never = pod.Spec.PreemptionPolicy != nil && *pod.Spec.PreemptionPolicy == corev1.PreemptNever
-	var candidates []*plugin.Node
-	for i := range nodes {
-		at := (from + i) % len(nodes)
-		d.Next = (at + 1) % len(nodes)
-		if v := filter(set, pod, nodes[at]); !v.Fits() {
-			d.refuse(v)
+// NewDecider returns a Decider for a valid set.
+func NewDecider(set plugin.Set) (*Decider, error) {
+	if err := set.Validate(); err != nil {
+		return nil, err
+	}
+	d := &Decider{plugins: set.Entries}
+	index := func(e plugin.Entry) int { return set.Find(e.Name()) }
+	for _, e := range set.At(plugin.AtPreFilter) {
+		if p, ok := e.Plugin.(plugin.PreFilter); ok {
+			d.preFilters = append(d.preFilters, named[plugin.PreFilter]{p, index(e), e.Name()})
+		}
+	}
+	for _, e := range set.At(plugin.AtFilter) {
+		if p, ok := e.Plugin.(plugin.Filter); ok {
+			d.filters = append(d.filters, named[plugin.Filter]{p, index(e), e.Name()})
+		}
+		if _, ok := e.Plugin.(plugin.PreFilter); ok {
+			d.checkers = append(d.checkers, index(e))
+		}
+	}
+	for _, e := range set.At(plugin.AtPostFilter) {
+		if p, ok := e.Plugin.(plugin.PostFilter); ok {
+			d.postFilters = append(d.postFilters, named[plugin.PostFilter]{p, index(e), e.Name()})
+		}
+	}
+	for _, e := range set.At(plugin.AtPreScore) {
+		if p, ok := e.Plugin.(plugin.PreScore); ok {
+			d.preScores = append(d.preScores, named[plugin.PreScore]{p, index(e), e.Name()})
+		}
+	}
+	for _, e := range set.At(plugin.AtScore) {
+		if p, ok := e.Plugin.(plugin.Score); ok {
+			d.scores = append(d.scores, named[plugin.Score]{p, index(e), e.Name()})
+		}
+		if _, ok := e.Plugin.(plugin.PreScore); ok {
+			d.scorers = append(d.scorers, index(e))
+		}
+	}
+	d.work.checks = make([]plugin.Check, len(d.plugins))
+	d.work.scorers = make([]plugin.Scorer, len(d.plugins))
+	d.work.skip = make([]bool, len(d.plugins))
+	return d, nil
+}
+
+// A Question is a pod to decide about.
+type Question struct {
+	Pod  *plugin.Pod
+	From int // index in [plugin.Snapshot.Nodes] where to begin to look, to be fair to all
+
+	// Signature is the pod's, if equal pods are likely to be asked about: then answers
+	// of plug-ins are kept. It makes no difference to the decision.
+	Signature plugin.Signature
+}
+
+// work is what one decision uses, kept to allocate it once.
+type work struct {
+	pod       *plugin.Pod
+	cluster   *plugin.Cluster
+	nodes     []*plugin.Node
+	checks    []plugin.Check  // by plug-in
+	scorers   []plugin.Scorer // by plug-in
+	skip      []bool          // by plug-in
+	asked     []int           // the checkers that have a check
+	memo      *memo
+	narrowed  map[string]bool // nil: not
+	narrowers []string
+	outside   int32 // memo's answer for nodes that narrowing excludes; 0: not known yet
+	counts    []int // nodes by refusal of memo.table
+	fit       []*plugin.Node
+	sums      []int64
+	column    []int64
+}
+
+// Decide chooses the node with the best score among those that no plug-in refuses, the first of several
+// equals. It looks at the nodes from q.From on, around, until it has enough that fit; but a node that
+// was promised to the pod is looked at first, and taken if it fits. It leaves the Cluster
+// as it is. It does not ask PostFilter: see [Decider.MakeRoom].
+func (d *Decider) Decide(ctx context.Context, c *plugin.Cluster, q Question) (out Decision) {
+	defer func() {
+		if r := recover(); r != nil {
+			out = Decision{Nodes: out.Nodes, Next: q.From, Err: &PanicError{d.ask, r, debug.Stack()}}
+		}
+	}()
+	s := &c.Snapshot
+	w := &d.work
+	w.pod, w.cluster, w.nodes = q.Pod, c, s.Nodes()
+	out = Decision{Nodes: len(w.nodes), Next: q.From}
+	if len(w.nodes) == 0 {
+		return out
+	}
+	if !d.prepare(ctx, &out) {
+		return out
+	}
+	w.memo = d.memos.get(d, s, q.Signature)
+	w.counts = append(w.counts[:0], make([]int, len(w.memo.table))...)
+	w.fit = w.fit[:0]
+	w.outside = 0
+	if name := s.Nomination(q.Pod.UID); name != "" {
+		if n := s.Node(name); n != nil {
+			answer, err := d.filter(n)
+			if err != nil {
+				out.Err = err
+				return out
+			}
+			if answer == 0 {
+				w.fit = append(w.fit, n)
+			}
+		}
+	}
+	if len(w.fit) == 0 {
+		if out.Err = d.search(&out, q.From); out.Err != nil {
+			return out
+		}
+	}
+	if len(w.fit) == 0 {
+		d.tally(&out)
+		return out
+	}
+	if out.Node, out.Score, out.Err = d.rank(ctx); out.Err == nil {
+		out.checks = d.keptChecks()
+	}
+	return out
+}
+
+// prepare asks the PreFilters and reports whether nodes have to be asked about.
+func (d *Decider) prepare(ctx context.Context, out *Decision) bool {
+	w := &d.work
+	clear(w.checks)
+	clear(w.skip)
+	w.asked, w.narrowed, w.narrowers = w.asked[:0], nil, w.narrowers[:0]
+	for i := range d.preFilters {
+		f := &d.preFilters[i]
+		d.ask = f.name
+		check, v := f.p.PreFilter(ctx, w.pod, &w.cluster.Snapshot)
+		switch v.Code {
+		case plugin.Success:
+			w.checks[f.at] = check
+			if narrower, ok := check.(plugin.Narrower); ok {
+				w.narrow(narrower, f.name)
+				if len(w.narrowed) == 0 && w.narrowed != nil {
+					out.before, out.refusers = fmt.Sprintf("node(s) didn't satisfy plugin(s) %v simultaneously", w.narrowers), bit(f.at)
+					if len(w.narrowers) == 1 {
+						out.before = fmt.Sprintf("node(s) didn't satisfy plugin(s) %v", w.narrowers)
+					}
+					out.final = out.Nodes
+					return false
+				}
+			}
+		case plugin.Skipped:
+			w.skip[f.at] = true
+		case plugin.Unschedulable, plugin.Unresolvable:
+			out.before, out.refusers = v.Reason, bit(f.at)
+			for _, r := range v.Also {
+				out.before += ", " + r
+			}
+			if v.Code == plugin.Unresolvable {
+				out.final = out.Nodes
+			}
+			return false
+		case plugin.Wait, plugin.Failed:
+			out.Err = failure(f.name, "PreFilter", v)
+			return false
+		}
+	}
+	for _, at := range d.checkers {
+		if w.checks[at] != nil {
+			w.asked = append(w.asked, at)
+		}
+	}
+	return true
+}
+
+// narrow notes the nodes that come into question.
+func (w *work) narrow(n plugin.Narrower, name string) {
+	nodes, narrow := n.Narrow()
+	if !narrow {
+		return
+	}
+	w.narrowers = append(w.narrowers, name)
+	fresh := make(map[string]bool, len(nodes))
+	for _, node := range nodes {
+		if (w.narrowed == nil || w.narrowed[node]) && w.cluster.Snapshot.Node(node) != nil {
+			fresh[node] = true
+		}
+	}
+	w.narrowed = fresh
+}
+
+// wanted returns the number of nodes that have to fit before no more are looked for.
+func (d *Decider) wanted(nodes int) int {
+	share := d.Share
+	if share == 0 {
+		share = max(leastShare, mostShare-nodes/shareFaller)
+	}
+	return max(enough, nodes*share/100)
+}
+
+// search fills w.fit.
+func (d *Decider) search(out *Decision, from int) error {
+	w := &d.work
+	wanted := d.wanted(len(w.nodes))
+	if len(d.scores)+len(d.scorers) == 0 {
+		wanted = 1 // all are equal
+	}
+	at := from % len(w.nodes)
+	for range w.nodes {
+		n := w.nodes[at]
+		if at++; at == len(w.nodes) {
+			at = 0
+		}
+		answer, err := d.filter(n)
+		if err != nil {
+			return err
+		}
+		if answer != 0 {
+			w.count(answer)
 			continue
 		}
-		if candidates == nil {
-			candidates = make([]*plugin.Node, 0, min(enough, len(nodes)-i))
-		}
-		if candidates = append(candidates, nodes[at]); len(candidates) == enough {
+		if w.fit = append(w.fit, n); len(w.fit) == wanted {
 			break
 		}
 	}
-	if len(candidates) > 0 {
-		best, score := rank(set, pod, candidates)
-		d.Node, d.Score = best.Name, score
-	}
-	return d
+	out.Next = at
+	return nil
 }
 
-// filter returns the first refusal.
-func filter(set plugin.Set, pod *plugin.Pod, n *plugin.Node) plugin.Verdict {
-	for _, f := range set.Filters {
-		if v := f.Filter(pod, n); !v.Fits() {
-			return v
-		}
+func (w *work) count(answer int32) {
+	for int(answer) > len(w.counts) {
+		w.counts = append(w.counts, 0)
 	}
-	return plugin.Verdict{}
+	w.counts[answer-1]++
 }
 
-// rank returns the best of the candidates.
-func rank(set plugin.Set, pod *plugin.Pod, candidates []*plugin.Node) (*plugin.Node, int64) {
-	if len(set.Scorers) == 0 {
-		return candidates[0], plugin.MaxScore
-	}
-	n := len(candidates)
-	buf := make([]int64, 2*n)
-	sums, scores := buf[:n], buf[n:]
-	var weights int64
-	for _, w := range set.Scorers {
-		w.Score(pod, candidates, scores)
-		weights += w.Weight
-		for i, s := range scores {
-			sums[i] += w.Weight * s
+// filter returns 0 if the node fits, and otherwise the number of the refusal in memo.table, from 1 on.
+// Pods of the same or higher priority that are promised room on the node count on it, if the pod does not
+// fit with them; but it must fit without them, too, since they may end up elsewhere.
+func (d *Decider) filter(n *plugin.Node) (int32, error) {
+	w := &d.work
+	if w.narrowed != nil && !w.narrowed[n.Name] {
+		if w.outside == 0 {
+			v := plugin.Never(fmt.Sprintf("node(s) didn't satisfy plugin(s) %v", w.narrowers))
+			w.outside = w.memo.number(v, d.pluginNamed(w.narrowers[0]))
 		}
+		return w.outside, nil
+	}
+	promised := w.cluster.Snapshot.Nominated(n)
+	if len(promised) == 0 {
+		return d.filterAsIs(n, true)
+	}
+	return d.filterPromised(n, promised)
+}
+
+func (d *Decider) pluginNamed(name string) int {
+	for i, e := range d.plugins {
+		if e.Name() == name {
+			return i
+		}
+	}
+	return 0
+}
+
+func (d *Decider) filterPromised(n *plugin.Node, promised []*plugin.Pod) (int32, error) {
+	w := &d.work
+	try := w.cluster.WhatIf()
+	defer func() {
+		try.Undo()
+	}()
+	added := false
+	for _, p := range promised {
+		if p.UID != w.pod.UID && p.Priority() >= w.pod.Priority() {
+			try.Add(p, n.Name)
+			d.follow(p, n, true)
+			added = true
+		}
+	}
+	if added {
+		answer, err := d.filterAsIs(n, false)
+		for _, p := range promised {
+			if p.UID != w.pod.UID && p.Priority() >= w.pod.Priority() {
+				try.Remove(p, n.Name)
+				d.follow(p, n, false)
+			}
+		}
+		if answer != 0 || err != nil {
+			return answer, err
+		}
+	}
+	return d.filterAsIs(n, false)
+}
+
+// follow tells the checks that count for themselves of a pod that came or went.
+func (d *Decider) follow(p *plugin.Pod, n *plugin.Node, came bool) {
+	for _, at := range d.work.asked {
+		if f, ok := d.work.checks[at].(plugin.Follower); ok {
+			d.ask = d.plugins[at].Name()
+			if came {
+				f.PodAdded(p, n)
+			} else {
+				f.PodRemoved(p, n)
+			}
+		}
+	}
+}
+
+// filterAsIs asks about a node as it is.
+func (d *Decider) filterAsIs(n *plugin.Node, keep bool) (int32, error) {
+	w := &d.work
+	answer, known := w.memo.answer(n)
+	if !known {
+		var err error
+		if answer, err = d.filterAlone(n); err != nil {
+			return 0, err
+		}
+		if keep {
+			w.memo.keep(n, answer)
+		}
+	}
+	if answer != 0 {
+		return answer, nil
+	}
+	for _, at := range w.asked {
+		d.ask = d.plugins[at].Name()
+		switch v := w.checks[at].Filter(n); v.Code {
+		case plugin.Success:
+		case plugin.Unschedulable, plugin.Unresolvable:
+			return w.memo.number(v, at), nil
+		case plugin.Wait, plugin.Skipped, plugin.Failed:
+			return 0, failure(d.ask, "Filter", v)
+		}
+	}
+	return 0, nil
+}
+
+// filterAlone asks what depends on the node and the pod alone.
+func (d *Decider) filterAlone(n *plugin.Node) (int32, error) {
+	w := &d.work
+	for i := range d.filters {
+		f := &d.filters[i]
+		if w.skip[f.at] || w.checks[f.at] != nil {
+			continue
+		}
+		d.ask = f.name
+		switch v := f.p.Filter(w.pod, n); v.Code {
+		case plugin.Success:
+		case plugin.Unschedulable, plugin.Unresolvable:
+			return w.memo.number(v, f.at), nil
+		case plugin.Wait, plugin.Skipped, plugin.Failed:
+			return 0, failure(f.name, "Filter", v)
+		}
+	}
+	return 0, nil
+}
+
+// rank returns the best of w.fit.
+func (d *Decider) rank(ctx context.Context) (string, int64, error) {
+	w := &d.work
+	if len(w.fit) == 1 || len(d.scores)+len(d.scorers) == 0 {
+		return w.fit[0].Name, plugin.MaxScore, nil
+	}
+	weights, err := d.score(ctx)
+	if err != nil {
+		return "", 0, err
 	}
 	best := 0
-	for i, s := range sums {
-		if s > sums[best] {
+	for i, s := range w.sums {
+		if s > w.sums[best] {
 			best = i
 		}
 	}
-	return candidates[best], sums[best] / weights
+	score := w.sums[best]
+	if weights > 0 {
+		score /= weights
+	}
+	return w.fit[best].Name, score, nil
 }
 
-func (d *Decision) refuse(v plugin.Verdict) {
-	d.count(v.Refusal)
-	for _, r := range v.Also {
-		d.count(r)
-	}
-	if v.Final {
-		d.final++
-	}
-}
-
-func (d *Decision) count(reason string) {
-	for i := range d.refusals {
-		if d.refusals[i].reason == reason {
-			d.refusals[i].nodes++
-			return
+// score fills w.sums and returns the sum of the weights that count.
+func (d *Decider) score(ctx context.Context) (weights int64, err error) {
+	w := &d.work
+	clear(w.scorers)
+	clear(w.skip)
+	for i := range d.preScores {
+		p := &d.preScores[i]
+		d.ask = p.name
+		scorer, v := p.p.PreScore(ctx, w.pod, &w.cluster.Snapshot, w.fit)
+		switch v.Code {
+		case plugin.Success:
+			w.scorers[p.at] = scorer
+		case plugin.Skipped:
+			w.skip[p.at] = true
+		case plugin.Unschedulable, plugin.Unresolvable, plugin.Wait, plugin.Failed:
+			return 0, failure(p.name, "PreScore", v)
 		}
 	}
-	d.refusals = append(d.refusals, tally{reason, 1})
+	n := len(w.fit)
+	w.sums = sized(w.sums, n)
+	clear(w.sums)
+	w.column = sized(w.column, n)
+	for i := range d.scores {
+		p := &d.scores[i]
+		if w.skip[p.at] || w.scorers[p.at] != nil {
+			continue
+		}
+		d.ask = p.name
+		w.memo.scores(i, p.p, w.pod, w.fit, w.column)
+		if err := d.weigh(p.p, p.at); err != nil {
+			return 0, err
+		}
+		weights += d.weight(p.at)
+	}
+	for _, at := range d.scorers {
+		scorer := w.scorers[at]
+		if scorer == nil {
+			continue
+		}
+		d.ask = d.plugins[at].Name()
+		for i, node := range w.fit {
+			w.column[i] = scorer.Score(node)
+		}
+		if err := d.weigh(scorer, at); err != nil {
+			return 0, err
+		}
+		weights += d.weight(at)
+	}
+	return weights, nil
 }
 
-// Hopeless reports whether the end of other pods would change nothing.
-func (d *Decision) Hopeless() bool { return d.final == d.Nodes }
+func (d *Decider) weight(at int) int64 { return max(1, d.plugins[at].Weight) }
 
-// String tells the decision in the words of Kubernetes' events.
-func (d *Decision) String() string {
-	switch {
-	case d.Node != "":
-		return fmt.Sprintf("assigned to %s (score %d)", d.Node, d.Score)
-	case d.Nodes == 0:
-		return "no nodes available to schedule pods"
+// weigh adds the scores of a plug-in, which are in w.column, to the sums.
+func (d *Decider) weigh(scorer any, at int) error {
+	w := &d.work
+	if n, ok := scorer.(plugin.Normalizer); ok {
+		n.Normalize(w.fit, w.column)
 	}
-	s := unavailable(d.Nodes, d.refusals) + " preemption: "
-	if d.never {
-		return s + "not eligible due to preemptionPolicy=Never."
+	weight := d.weight(at)
+	for i, s := range w.column {
+		if s < 0 || s > plugin.MaxScore {
+			return fmt.Errorf("plug-in %q gave node %s the score %d, want 0 to %d", d.plugins[at].Name(), w.fit[i].Name, s, plugin.MaxScore)
+		}
+		w.sums[i] += s * weight
 	}
-	var preemption []tally
-	if d.final > 0 {
-		preemption = append(preemption, tally{"Preemption is not helpful for scheduling", d.final})
-	}
-	if n := d.Nodes - d.final; n > 0 {
-		preemption = append(preemption, tally{"No preemption victims found for incoming pod", n})
-	}
-	return s + unavailable(d.Nodes, preemption)
+	return nil
 }
 
-func unavailable(nodes int, why []tally) string {
-	reasons := make([]string, 0, len(why))
-	for _, t := range why {
-		reasons = append(reasons, fmt.Sprintf("%d %s", t.nodes, t.reason))
+func sized(s []int64, n int) []int64 {
+	if cap(s) < n {
+		return make([]int64, n)
 	}
-	slices.Sort(reasons) // as text, as upstream does
-	return fmt.Sprintf("0/%d nodes are available: %s.", nodes, strings.Join(reasons, ", "))
+	return s[:n]
 }
+
+// tally tells the decision why nodes were refused.
+func (d *Decider) tally(out *Decision) {
+	w := &d.work
+	for i, n := range w.counts {
+		if n == 0 {
+			continue
+		}
+		r := &w.memo.table[i]
+		out.refusers |= bit(r.by)
+		r.verdict.Each(func(reason string) { out.count(reason, n) })
+		if r.verdict.Code == plugin.Unresolvable {
+			out.final += n
+		}
+	}
+}
+
+// keptChecks returns the checks that later points want back, by plug-in; nil if there are none.
+func (d *Decider) keptChecks() map[string]plugin.Check {
+	var kept map[string]plugin.Check
+	for at, c := range d.work.checks {
+		if c == nil {
+			continue
+		}
+		const later = plugin.AtReserve | plugin.AtPermit | plugin.AtPreBind | plugin.AtBind | plugin.AtPostBind
+		if e := d.plugins[at]; e.Points()&later != 0 {
+			if kept == nil {
+				kept = map[string]plugin.Check{}
+			}
+			kept[e.Name()] = c
+		}
+	}
+	return kept
+}
+
+// bit is a plug-in in a set of them. Sets with more than 64 plug-ins share the last.
+func bit(at int) uint64 { return 1 << min(at, 63) }
+
+// Refusers returns the names of the plug-ins that refused, for a decision of this Decider.
+func (d *Decider) Refusers(of *Decision) []string {
+	var names []string
+	for at, e := range d.plugins {
+		if of.refusers&bit(at) != 0 {
+			names = append(names, e.Name())
+		}
+	}
+	return names
+}
+
+func failure(name, point string, v plugin.Verdict) error {
+	if v.Code == plugin.Failed && v.Err != nil {
+		return fmt.Errorf("plug-in %q, %s: %w", name, point, v.Err)
+	}
+	return fmt.Errorf("plug-in %q, %s: answered %v, which means nothing there", name, point, v)
+}
+
+// A PanicError is a plug-in that panicked.
+type PanicError struct {
+	Plugin string
+	Value  any
+	Stack  []byte
+}
+
+func (e *PanicError) Error() string { return fmt.Sprintf("plug-in %q panicked: %v", e.Plugin, e.Value) }
+
+// never reports whether the pod must not make others end.
+func never(p *plugin.Pod) bool {
+	return p.Spec.PreemptionPolicy != nil && *p.Spec.PreemptionPolicy == corev1.PreemptNever
+}
+
+// maxAnswers is the number of different refusals that a memo knows.
+const maxAnswers = math.MaxInt16

@@ -64,10 +64,11 @@ type Scheduler struct {
 	ready    chan struct{}
 	wake     chan struct{} // has a token when the loop should look again
 
-	mu     sync.Mutex
-	ledger *ledger // guarded by mu
-	queue  *queue  // guarded by mu
-	from   int     // guarded by mu; where the next decision begins to look
+	mu      sync.Mutex
+	decider *Decider       // guarded by mu
+	cluster plugin.Cluster // guarded by mu
+	queue   *queue         // guarded by mu
+	from    int            // guarded by mu; where the next decision begins to look
 }
 
 // New returns a scheduler that has not started; call [Scheduler.Run].
@@ -76,16 +77,20 @@ func New(opts Options) (*Scheduler, error) {
 	if err != nil {
 		return nil, err
 	}
+	decider, err := NewDecider(opts.Plugins)
+	if err != nil {
+		return nil, err
+	}
 	shared, caches := opts.Caches.Or(opts.Client, opts.Log)
 	s := &Scheduler{
 		opts:     opts,
 		caches:   caches,
+		decider:  decider,
 		pods:     cache.Of(shared, client.Pods, nil),
 		nodes:    cache.Of(shared, client.Nodes, nil),
 		recorder: client.NewRecorder(opts.Client, opts.Name, "", opts.Log),
 		ready:    make(chan struct{}),
 		wake:     make(chan struct{}, 1),
-		ledger:   newLedger(),
 		queue:    newQueue(),
 	}
 	s.pods.Subscribe(s.podChanged)
@@ -148,10 +153,13 @@ func (s *Scheduler) decide() (*item, *plugin.Pod, Decision, time.Time) {
 	if it == nil {
 		return nil, nil, Decision{}, due
 	}
-	d := Decide(s.opts.Plugins, it.pod, s.ledger.nodes, s.from)
+	// This loop is to be replaced; see doc.go.
+	q := Question{Pod: it.pod, From: s.from}
+	d := s.decider.Decide(context.Background(), &s.cluster, q) //nolint:forbidigo // as above
+	s.decider.MakeRoom(context.Background(), q, &d)            //nolint:forbidigo // as above
 	s.from = d.Next
 	if d.Node != "" {
-		s.ledger.place(it.pod, d.Node)
+		s.cluster.Place(it.pod, d.Node)
 	}
 	return it, it.pod, d, time.Time{}
 }
@@ -180,7 +188,7 @@ func (s *Scheduler) settle(it *item, pod *plugin.Pod, err error) {
 	if s.queue.items[pod.UID] != it {
 		return // in the meantime the watch has told what became of it
 	}
-	s.ledger.remove(pod.UID)
+	s.cluster.Unplace(pod.UID)
 	s.queue.podEnded() // others may take the place
 	if apierrors.IsConflict(err) || apierrors.IsNotFound(err) {
 		// Somebody was faster, and the watch is about to say so.
@@ -243,7 +251,7 @@ func (s *Scheduler) podChanged(before, after *corev1.Pod) {
 	defer s.mu.Unlock()
 	if before != nil && (after == nil || after.UID != before.UID) {
 		s.queue.drop(before.UID)
-		if s.ledger.remove(before.UID) {
+		if s.cluster.Unplace(before.UID) {
 			s.queue.podEnded()
 		}
 	}
@@ -251,7 +259,7 @@ func (s *Scheduler) podChanged(before, after *corev1.Pod) {
 	case after == nil:
 	case ended(after):
 		s.queue.drop(after.UID)
-		if s.ledger.remove(after.UID) {
+		if s.cluster.Unplace(after.UID) {
 			s.queue.podEnded()
 		}
 	case after.Spec.NodeName != "":
@@ -265,11 +273,11 @@ func (s *Scheduler) podChanged(before, after *corev1.Pod) {
 
 // placed notes that a pod has a node. The caller holds mu.
 func (s *Scheduler) placed(pod *corev1.Pod) {
-	old, ok := s.ledger.placed[pod.UID]
-	if ok && old.node == pod.Spec.NodeName && sameNeeds(old.pod.Pod, pod) {
+	old, node, ok := s.cluster.Snapshot.Placed(pod.UID)
+	if ok && node == pod.Spec.NodeName && sameNeeds(old.Pod, pod) {
 		return
 	}
-	s.ledger.place(plugin.NewPod(pod), pod.Spec.NodeName)
+	s.cluster.Place(plugin.NewPod(pod), pod.Spec.NodeName)
 	if ok { // it may need less now
 		s.queue.podEnded()
 	}
@@ -282,7 +290,7 @@ func (s *Scheduler) waiting(pod *corev1.Pod) {
 	case !s.ours(pod):
 		if it != nil {
 			s.queue.drop(pod.UID)
-			s.ledger.remove(pod.UID)
+			s.cluster.Unplace(pod.UID)
 		}
 	case it == nil:
 		s.queue.add(plugin.NewPod(pod))
@@ -320,10 +328,10 @@ func (s *Scheduler) nodeChanged(before, after *corev1.Node) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if after == nil {
-		s.ledger.dropNode(before.Name)
+		s.cluster.DropNode(before.Name)
 		return
 	}
-	s.ledger.setNode(after)
+	s.cluster.SetNode(after)
 	if before == nil || !sameOffer(before, after) {
 		s.queue.nodeOffered()
 		s.nudge()

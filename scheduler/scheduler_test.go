@@ -21,6 +21,7 @@ import (
 	"github.com/sampan-io/sampan/scheduler"
 	"github.com/sampan-io/sampan/scheduler/builtin"
 	"github.com/sampan-io/sampan/scheduler/plugin"
+	"github.com/sampan-io/sampan/scheduler/plugin/plugintest"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -88,8 +89,8 @@ func events(t *testing.T, s *clienttest.Server, pod string) []string {
 	return out
 }
 
-func node(words ...string) *corev1.Node { return nodeOf(words) }
-func pod(words ...string) *corev1.Pod   { return podOf(words) }
+func node(words ...string) *corev1.Node { return plugintest.Node(words...) }
+func pod(words ...string) *corev1.Pod   { return plugintest.Pod(words...) }
 
 func TestPodsAreBoundAsTheyCome(t *testing.T) {
 	scheduling(t, func(t *testing.T, s *clienttest.Server) {
@@ -269,10 +270,9 @@ func TestManyPodsFillManyNodesExactly(t *testing.T) {
 
 func TestNewSaysEverythingThatIsWrong(t *testing.T) {
 	_, err := scheduler.New(scheduler.Options{Client: &clienttest.Server{}, Plugins: plugin.Set{
-		Filters: []plugin.Filter{builtin.NodeName{}, builtin.NodeName{}},
-		Scorers: []plugin.Weighted{{Scorer: builtin.Spread{}}},
+		Entries: []plugin.Entry{{Plugin: builtin.NodeName{}}, {Plugin: builtin.NodeName{}}, {Plugin: builtin.Spread{}, Weight: -1}},
 	}})
-	for _, want := range []string{`filter "NodeName" is listed twice`, `scorer "Spread" has weight 0`} {
+	for _, want := range []string{`plug-in "NodeName" is listed twice`, `plug-in "Spread" has weight -1`} {
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("New = %v, want an error that says %q", err, want)
 		}

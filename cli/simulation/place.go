@@ -2,6 +2,7 @@ package simulation
 
 import (
 	"cmp"
+	"context"
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
@@ -22,13 +23,14 @@ type placement struct {
 // place decides for one pod after the other, those of higher priority first, and else in
 // the order given; pods that name their node are there before. It returns the nodes as
 // they are then.
-func place(pods []*placement, objs []*corev1.Node) []*plugin.Node {
-	nodes := make([]*plugin.Node, len(objs))
-	byName := make(map[string]*plugin.Node, len(objs))
-	for i, obj := range objs {
-		nodes[i] = &plugin.Node{}
-		nodes[i].Set(obj)
-		byName[obj.Name] = nodes[i]
+func place(ctx context.Context, pods []*placement, objs []*corev1.Node) ([]*plugin.Node, error) {
+	decider, err := scheduler.NewDecider(builtin.Default())
+	if err != nil {
+		return nil, err
+	}
+	var c plugin.Cluster
+	for _, obj := range objs {
+		c.SetNode(obj)
 	}
 	order := slices.Clone(pods)
 	slices.SortStableFunc(order, func(a, b *placement) int {
@@ -37,32 +39,37 @@ func place(pods []*placement, objs []*corev1.Node) []*plugin.Node {
 		}
 		return cmp.Compare(priority(b.pod), priority(a.pod))
 	})
-	set, from := builtin.Default(), 0
+	from := 0
 	for _, p := range order {
 		pod := plugin.NewPod(p.pod)
 		if name := p.pod.Spec.NodeName; name != "" {
-			if n := byName[name]; n != nil {
-				p.node = name
-				n.Add(pod)
-			} else {
+			if c.Snapshot.Node(name) == nil {
 				p.why = "there is no node " + name
+				continue
 			}
+			p.node = name
+			c.Place(pod, name)
 			continue
 		}
 		if len(p.pod.Spec.SchedulingGates) > 0 {
 			p.why = "it has scheduling gates"
 			continue
 		}
-		d := scheduler.Decide(set, pod, nodes, from)
+		q := scheduler.Question{Pod: pod, From: from}
+		d := decider.Decide(ctx, &c, q)
 		from = d.Next
 		if d.Node == "" {
 			p.why = d.String()
 			continue
 		}
 		p.node = d.Node
-		byName[d.Node].Add(pod)
+		c.Place(pod, d.Node)
 	}
-	return nodes
+	nodes := make([]*plugin.Node, len(objs))
+	for i, obj := range objs {
+		nodes[i] = c.Snapshot.Node(obj.Name)
+	}
+	return nodes, nil
 }
 
 func priority(pod *corev1.Pod) int32 {

@@ -14,6 +14,7 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
+	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/yaml"
 
 	"github.com/sampan-io/sampan/cli/exit"
@@ -75,7 +76,11 @@ func simulate(ctx context.Context, g *session.Globals, in session.Input, nodesTe
 	if err != nil {
 		return err
 	}
-	r := report(pods, place(pods, nodes))
+	placed, err := place(ctx, pods, nodes)
+	if err != nil {
+		return err
+	}
+	r := report(pods, placed)
 	switch g.Output {
 	case "json":
 		err = asJSON(g.Out, r)
@@ -115,6 +120,7 @@ func (k kinds) podsOf(ctx context.Context, s *session.Session, in session.Input,
 		pod := k.Kind(corev1.SchemeGroupVersion.WithKind("Pod"))
 		for _, p := range made {
 			p.Namespace = info.Namespace
+			p.UID = types.UID(info.Namespace + "/" + p.Name)
 			pod.Default(p) // more than templates get: requests that limits imply
 			pods = append(pods, &placement{pod: p, owner: info.Mapping.Called(obj.GetName())})
 		}
@@ -160,7 +166,7 @@ func report(pods []*placement, nodes []*plugin.Node) result {
 		}
 	}
 	for _, n := range nodes {
-		one := nodeResult{Name: n.Name, Pods: n.Pods, Allocatable: n.Status.Allocatable, Left: corev1.ResourceList{}}
+		one := nodeResult{Name: n.Name, Pods: len(n.Pods), Allocatable: n.Status.Allocatable, Left: corev1.ResourceList{}}
 		for name, has := range n.Status.Allocatable {
 			one.Left[name] = left(name, has, n)
 		}
@@ -180,7 +186,7 @@ func left(name corev1.ResourceName, has resource.Quantity, n *plugin.Node) resou
 	case corev1.ResourceEphemeralStorage:
 		q.Sub(*resource.NewQuantity(n.Requested.Ephemeral, q.Format))
 	case corev1.ResourcePods:
-		q.Sub(*resource.NewQuantity(int64(n.Pods), q.Format))
+		q.Sub(*resource.NewQuantity(int64(len(n.Pods)), q.Format))
 	default:
 		q.Sub(*resource.NewQuantity(n.Requested.Other[name], q.Format))
 	}

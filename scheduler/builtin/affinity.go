@@ -13,7 +13,7 @@ import (
 // the required terms of node affinity.
 type NodeAffinity struct{}
 
-// Name implements [plugin.Filter].
+// Name implements [plugin.Plugin].
 func (NodeAffinity) Name() string { return "NodeAffinity" }
 
 // Filter implements [plugin.Filter].
@@ -21,7 +21,7 @@ func (NodeAffinity) Filter(pod *plugin.Pod, node *plugin.Node) plugin.Verdict {
 	if selects(&pod.Spec, node) {
 		return plugin.Verdict{}
 	}
-	return plugin.Verdict{Refusal: "node(s) didn't match Pod's node affinity/selector", Final: true}
+	return plugin.Never("node(s) didn't match Pod's node affinity/selector")
 }
 
 func selects(spec *corev1.PodSpec, node *plugin.Node) bool {

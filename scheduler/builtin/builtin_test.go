@@ -1,15 +1,18 @@
 package builtin_test
 
 import (
+	"fmt"
 	"slices"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/sampan-io/sampan/scheduler/builtin"
 	"github.com/sampan-io/sampan/scheduler/plugin"
+	"github.com/sampan-io/sampan/scheduler/plugin/plugintest"
 )
 
 func amounts(pairs ...string) corev1.ResourceList {
@@ -21,12 +24,15 @@ func amounts(pairs ...string) corev1.ResourceList {
 }
 
 func node(obj corev1.Node, pods ...*plugin.Pod) *plugin.Node {
-	n := &plugin.Node{}
-	n.Set(&obj)
-	for _, p := range pods {
-		n.Add(p)
+	var c plugin.Cluster
+	c.SetNode(&obj)
+	for i, p := range pods {
+		p := *p
+		p.Pod = p.DeepCopy()
+		p.UID = types.UID(fmt.Sprint(i))
+		c.Place(&p, obj.Name)
 	}
-	return n
+	return c.Snapshot.Node(obj.Name)
 }
 
 func asking(pairs ...string) *plugin.Pod {
@@ -64,18 +70,14 @@ func TestNodeResourcesFit(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			got := builtin.NodeResourcesFit{}.Filter(asking(tt.asks...), n)
-			if got.Refusal != tt.want || !slices.Equal(got.Also, tt.also) || got.Final != tt.final {
+			if got.Reason != tt.want || !slices.Equal(got.Also, tt.also) || (got.Code == plugin.Unresolvable) != tt.final {
 				t.Errorf("Filter = %+v, want %q %q final %v", got, tt.want, tt.also, tt.final)
 			}
 		})
 	}
 	full := node(corev1.Node{Status: corev1.NodeStatus{Allocatable: amounts("pods", "1")}}, asking())
-	if got := (builtin.NodeResourcesFit{}).Filter(asking(), full); got.Refusal != "Too many pods" || got.Final {
+	if got := (builtin.NodeResourcesFit{}).Filter(asking(), full); got.Reason != "Too many pods" || got.Code != plugin.Unschedulable {
 		t.Errorf("a full node: %+v", got)
-	}
-	full.Remove(asking())
-	if got := (builtin.NodeResourcesFit{}).Filter(asking(), full); !got.Fits() {
-		t.Errorf("after its pod ended: %+v", got)
 	}
 }
 
@@ -103,7 +105,7 @@ func TestTaintToleration(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			pod := plugin.NewPod(&corev1.Pod{Spec: corev1.PodSpec{Tolerations: []corev1.Toleration{tt.by}}})
-			if got := (builtin.TaintToleration{}).Filter(pod, n); got.Fits() != tt.fits {
+			if got := (builtin.TaintToleration{}).Filter(pod, n); got.OK() != tt.fits {
 				t.Errorf("Filter = %+v, want fits %v", got, tt.fits)
 			}
 		})
@@ -144,7 +146,7 @@ func TestNodeAffinity(t *testing.T) {
 			pod := plugin.NewPod(&corev1.Pod{Spec: corev1.PodSpec{Affinity: &corev1.Affinity{NodeAffinity: &corev1.NodeAffinity{
 				RequiredDuringSchedulingIgnoredDuringExecution: &corev1.NodeSelector{NodeSelectorTerms: tt.terms},
 			}}}})
-			if got := (builtin.NodeAffinity{}).Filter(pod, n); got.Fits() != tt.fits {
+			if got := (builtin.NodeAffinity{}).Filter(pod, n); got.OK() != tt.fits {
 				t.Errorf("Filter = %+v, want fits %v", got, tt.fits)
 			}
 		})
@@ -154,13 +156,24 @@ func TestNodeAffinity(t *testing.T) {
 func TestSpreadComparesCandidates(t *testing.T) {
 	owned := plugin.NewPod(&corev1.Pod{ObjectMeta: metav1.ObjectMeta{OwnerReferences: []metav1.OwnerReference{{UID: "rc", Controller: new(true)}}}})
 	nodes := []*plugin.Node{node(corev1.Node{}, owned, owned), node(corev1.Node{}, owned), node(corev1.Node{})}
-	scores := make([]int64, 3)
-	builtin.Spread{}.Score(owned, nodes, scores)
-	if !slices.Equal(scores, []int64{0, 50, 100}) {
-		t.Errorf("scores %v, want 0 50 100", scores)
+	scores := func(pod *plugin.Pod) []int64 {
+		var scores []int64
+		for _, n := range nodes {
+			scores = append(scores, builtin.Spread{}.Score(pod, n))
+		}
+		builtin.Spread{}.Normalize(nodes, scores)
+		return scores
 	}
-	builtin.Spread{}.Score(asking(), nodes, scores)
-	if !slices.Equal(scores, []int64{100, 100, 100}) {
-		t.Errorf("scores of a pod without an owner %v, want 100 each", scores)
+	if got := scores(owned); !slices.Equal(got, []int64{0, 50, 100}) {
+		t.Errorf("scores %v, want 0 50 100", got)
+	}
+	if got := scores(asking()); !slices.Equal(got, []int64{100, 100, 100}) {
+		t.Errorf("scores of a pod without an owner %v, want 100 each", got)
+	}
+}
+
+func TestPluginsKeepTheLaws(t *testing.T) {
+	for _, e := range builtin.Default().Entries {
+		t.Run(e.Name(), func(t *testing.T) { plugintest.Laws(t, e.Plugin) })
 	}
 }

@@ -7,18 +7,15 @@ import "github.com/sampan-io/sampan/scheduler/plugin"
 // Order matters: the first refusal of a node is the one that users read. It is
 // upstream's order, and the cheapest come first.
 func Default() plugin.Set {
-	return plugin.Set{
-		Filters: []plugin.Filter{
-			NodeUnschedulable{},
-			NodeName{},
-			TaintToleration{},
-			NodeAffinity{},
-			NodePorts{},
-			NodeResourcesFit{},
-		},
-		Scorers: []plugin.Weighted{
-			{Scorer: LeastAllocated{}, Weight: 1},
-			{Scorer: Spread{}, Weight: 2},
-		},
-	}
+	return plugin.Set{Entries: []plugin.Entry{
+		{Plugin: NodeUnschedulable{}},
+		{Plugin: NodeName{}},
+		{Plugin: TaintToleration{}},
+		{Plugin: NodeAffinity{}},
+		{Plugin: NodePorts{}},
+		{Plugin: NodeResourcesFit{}},
+		{Plugin: DefaultPreemption{}},
+		{Plugin: LeastAllocated{}},
+		{Plugin: Spread{}, Weight: 2},
+	}}
 }

@@ -12,27 +12,29 @@ import (
 // that run as many pods as they may.
 type NodeResourcesFit struct{}
 
-// Name implements [plugin.Filter].
+// Name implements [plugin.Plugin].
 func (NodeResourcesFit) Name() string { return "NodeResourcesFit" }
 
 // Filter implements [plugin.Filter].
 func (NodeResourcesFit) Filter(pod *plugin.Pod, node *plugin.Node) plugin.Verdict {
 	var v plugin.Verdict
 	refuse := func(why string) {
-		if v.Refusal == "" {
-			v.Refusal = why
+		if v.Code = max(v.Code, plugin.Unschedulable); v.Reason == "" {
+			v.Reason = why
 		} else {
 			v.Also = append(v.Also, why)
 		}
 	}
 	has, taken, asks := &node.Allocatable, &node.Requested, &pod.Requests
-	if int64(node.Pods) >= has.Pods {
+	if int64(len(node.Pods)) >= has.Pods {
 		refuse("Too many pods")
 	}
 	check := func(why string, asks, has, taken int64) {
 		if asks > 0 && asks > has-taken {
 			refuse(why)
-			v.Final = v.Final || asks > has
+			if asks > has {
+				v.Code = plugin.Unresolvable
+			}
 		}
 	}
 	check("Insufficient cpu", asks.MilliCPU, has.MilliCPU, taken.MilliCPU)
@@ -47,7 +49,9 @@ func (NodeResourcesFit) Filter(pod *plugin.Pod, node *plugin.Node) plugin.Verdic
 		for _, name := range names {
 			if n := asks.Other[name]; n > 0 && n > has.Other[name]-taken.Other[name] {
 				refuse("Insufficient " + string(name))
-				v.Final = v.Final || n > has.Other[name]
+				if n > has.Other[name] {
+					v.Code = plugin.Unresolvable
+				}
 			}
 		}
 	}
@@ -59,16 +63,14 @@ func (NodeResourcesFit) Filter(pod *plugin.Pod, node *plugin.Node) plugin.Verdic
 // that a hundred of them do not all go to one node.
 type LeastAllocated struct{}
 
-// Name implements [plugin.Scorer].
+// Name implements [plugin.Plugin].
 func (LeastAllocated) Name() string { return "NodeResourcesLeastAllocated" }
 
-// Score implements [plugin.Scorer].
-func (LeastAllocated) Score(pod *plugin.Pod, nodes []*plugin.Node, scores []int64) {
-	for i, n := range nodes {
-		cpu := left(n.Allocatable.MilliCPU, n.Presumed.MilliCPU+pod.Presumed.MilliCPU)
-		memory := left(n.Allocatable.Memory, n.Presumed.Memory+pod.Presumed.Memory)
-		scores[i] = (cpu + memory) / 2
-	}
+// Score implements [plugin.Score].
+func (LeastAllocated) Score(pod *plugin.Pod, n *plugin.Node) int64 {
+	cpu := left(n.Allocatable.MilliCPU, n.Presumed.MilliCPU+pod.Presumed.MilliCPU)
+	memory := left(n.Allocatable.Memory, n.Presumed.Memory+pod.Presumed.Memory)
+	return (cpu + memory) / 2
 }
 
 func left(has, taken int64) int64 {

@@ -5,7 +5,7 @@ import "github.com/sampan-io/sampan/scheduler/plugin"
 // NodeName keeps a pod that names its node off all others.
 type NodeName struct{}
 
-// Name implements [plugin.Filter].
+// Name implements [plugin.Plugin].
 func (NodeName) Name() string { return "NodeName" }
 
 // Filter implements [plugin.Filter].
@@ -13,5 +13,5 @@ func (NodeName) Filter(pod *plugin.Pod, node *plugin.Node) plugin.Verdict {
 	if pod.Spec.NodeName == "" || pod.Spec.NodeName == node.Name {
 		return plugin.Verdict{}
 	}
-	return plugin.Verdict{Refusal: "node(s) didn't match the requested node name", Final: true}
+	return plugin.Never("node(s) didn't match the requested node name")
 }

@@ -6,21 +6,16 @@ import "github.com/sampan-io/sampan/scheduler/plugin"
 // node takes few of them with it when it fails.
 type Spread struct{}
 
-// Name implements [plugin.Scorer].
+// Name implements [plugin.Plugin].
 func (Spread) Name() string { return "Spread" }
 
-// Score implements [plugin.Scorer].
-func (Spread) Score(pod *plugin.Pod, nodes []*plugin.Node, scores []int64) {
-	most := 0
-	if pod.Owner != "" {
-		for _, n := range nodes {
-			most = max(most, n.Owned[pod.Owner])
-		}
+// Score implements [plugin.Score]: the number of such pods, until it is normalised.
+func (Spread) Score(pod *plugin.Pod, node *plugin.Node) int64 {
+	if pod.Owner == "" {
+		return 0
 	}
-	for i, n := range nodes {
-		scores[i] = plugin.MaxScore
-		if most > 0 {
-			scores[i] = int64(most-n.Owned[pod.Owner]) * plugin.MaxScore / int64(most)
-		}
-	}
+	return int64(node.Owned[pod.Owner])
 }
+
+// Normalize implements [plugin.Normalizer].
+func (Spread) Normalize(_ []*plugin.Node, scores []int64) { plugin.Normalize(scores, true) }

@@ -10,7 +10,7 @@ import (
 // NodeUnschedulable keeps pods off cordoned nodes, unless they tolerate that.
 type NodeUnschedulable struct{}
 
-// Name implements [plugin.Filter].
+// Name implements [plugin.Plugin].
 func (NodeUnschedulable) Name() string { return "NodeUnschedulable" }
 
 // Filter implements [plugin.Filter].
@@ -18,14 +18,14 @@ func (NodeUnschedulable) Filter(pod *plugin.Pod, node *plugin.Node) plugin.Verdi
 	if !node.Spec.Unschedulable || tolerated(pod, &corev1.Taint{Key: corev1.TaintNodeUnschedulable, Effect: corev1.TaintEffectNoSchedule}) {
 		return plugin.Verdict{}
 	}
-	return plugin.Verdict{Refusal: "node(s) were unschedulable", Final: true}
+	return plugin.Never("node(s) were unschedulable")
 }
 
 // TaintToleration keeps pods off nodes with a NoSchedule or NoExecute taint that
 // they do not tolerate; a node that is not ready has one.
 type TaintToleration struct{}
 
-// Name implements [plugin.Filter].
+// Name implements [plugin.Plugin].
 func (TaintToleration) Name() string { return "TaintToleration" }
 
 // Filter implements [plugin.Filter].
@@ -33,7 +33,7 @@ func (TaintToleration) Filter(pod *plugin.Pod, node *plugin.Node) plugin.Verdict
 	for i := range node.Spec.Taints {
 		t := &node.Spec.Taints[i]
 		if t.Effect != corev1.TaintEffectPreferNoSchedule && !tolerated(pod, t) {
-			return plugin.Verdict{Refusal: "node(s) had untolerated taint(s)", Final: true}
+			return plugin.Never("node(s) had untolerated taint(s)")
 		}
 	}
 	return plugin.Verdict{}

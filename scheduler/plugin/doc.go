@@ -1,17 +1,52 @@
 // Package plugin is the contract between the scheduler and what decides for it.
 //
-// A [Filter] rules nodes out, a [Scorer] ranks those that are left. Both are plain
-// values in a [Set]; there is no registration. They are pure: what they answer
-// depends on the pod and the nodes that they are given, and on nothing else, so
-// that a decision can be told again from its inputs.
+// A plug-in is a value in a [Set]; there is no registration. It implements the
+// small interfaces of the points at which it has something to say: [QueueSort],
+// [PreEnqueue], [PreFilter], [Filter], [PostFilter], [PreScore], [Score], [Reserve],
+// [Permit], [PreBind], [Bind] and [PostBind]; and [Hinter], to say what can help the pods that
+// it refused. The points are those of Kubernetes' scheduling framework, and a Set
+// can enable a plug-in at some of them only.
 //
 // [Pod] and [Node] are the API objects with what plug-ins would otherwise count
-// again for each other: requests, ports, and what the pods of a node have
-// already taken. A Node includes pods that were bound a moment ago and have not
-// been seen in the watch yet.
+// again for each other. [Snapshot] is the cluster: nodes, placed pods (those that
+// were decided about a moment ago too), and counts per topology domain that are
+// kept current pod by pod, so that a question about 100,000 pods is answered by
+// looking one number up ([Snapshot.Count], [Snapshot.Carried]).
 //
-//	P1  A plug-in changes nothing that it is given and keeps none of it.
-//	P2  A plug-in is called from one goroutine at a time.
-//	P3  The text of a refusal is what users read behind "0/3 nodes are
-//	    available:". Equal texts are counted together, so they name no node.
+// There is no cycle state under string keys. What a plug-in works out once per pod
+// it returns as a value of its own type: a [Check] from PreFilter, which is then
+// asked about each node, and a [Scorer] from PreScore. The Check comes back to its
+// plug-in as [Placement].Check in all later points.
+//
+//	P1  A plug-in changes nothing that it is given, and keeps neither the Snapshot nor a
+//	    Node beyond the call; a Check or Scorer may hold both until it is asked for the
+//	    last time, which is before Reserve.
+//	P2  Decisions are pure. What PreEnqueue, PreFilter, Filter, PostFilter, PreScore, Score,
+//	    Less and hints answer depends on their arguments alone: not on time, chance,
+//	    earlier calls or the order of maps. They are called by one goroutine at a time. Reserve
+//	    and Unreserve are called by the same one; Permit, PreBind, Bind and PostBind
+//	    by many at once.
+//	P3  [Filter] and [Score] depend on the node and on what a [Signature] covers
+//	    of the pod, and on nothing else, so that their answers are kept for
+//	    equal pods for as long as the node does not change. What depends on other nodes, on
+//	    other objects or on the pod's name comes from PreFilter and PreScore.
+//	P4  A Check answers for the Snapshot as it is when it is asked. Pre-emption takes
+//	    pods out of the Snapshot and puts them back between two questions. A Check that
+//	    has counted something itself implements [Follower] to hear of it; one
+//	    that looks at Counts need not.
+//	P5  The text of a refusal is what users read behind "0/3 nodes are available:". Equal texts
+//	    are counted together, so they name no node and no amount. Amounts are told
+//	    by [Explainer].
+//	P6  After normalisation scores are from 0 to [MaxScore].
+//	P7  Reserve of all plug-ins happens before the next decision. If anything fails
+//	    afterwards, Unreserve is called for each of them, in reverse order, and also for the one that
+//	    failed; it must not fail and must not mind that Reserve did nothing.
+//	P8  A call that panics fails, and one that has not returned when its ctx is over
+//	    is given up: its pod is tried again later. Neither costs other pods anything.
+//
+// Nothing here allocates for a pod that a plug-in has nothing to do with: PreFilter and
+// PreScore answer [Skip]. A Check whose type is a struct of one pointer costs no
+// allocation either.
+//
+// Package plugintest checks these laws on a plug-in, and plays stories with it.
 package plugin

@@ -1,77 +1,270 @@
 package plugin
 
 import (
-	"errors"
-	"fmt"
+	"context"
+	"encoding/json"
+	"time"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/sampan-io/sampan/client"
 )
 
-// A Verdict is a filter's answer. The zero Verdict means that the pod fits.
-type Verdict struct {
-	Refusal string   // why not, in words for the pod's event (P3); empty means it fits
-	Also    []string // further reasons, each counted by itself
-	Final   bool     // the answer would be the same if the node had no other pods
+// A Plugin is anything with a name; what it does is said by the interfaces below
+// that it implements.
+type Plugin interface {
+	// Name is what the plug-in is called in KubeSchedulerConfiguration
+	// ("NodePorts"). It is the same for all values of the type.
+	Name() string
 }
 
-// Fits reports whether v lets the pod through.
-func (v Verdict) Fits() bool { return v.Refusal == "" }
+// A Queued is a pod that needs a node.
+type Queued struct {
+	*Pod
+	Since    time.Time // when it came into the queue for the first time
+	Attempts int       // decisions about it so far
+}
 
-// A Filter rules nodes out.
+// A QueueSort says which pod is decided about first. There is exactly one in use.
+type QueueSort interface {
+	Plugin
+
+	// Less reports whether a goes before b. It must be a strict weak order.
+	// Pods that are equal to it go in the order in which they came.
+	Less(a, b *Queued) bool
+}
+
+// A PreEnqueue keeps pods out of the queue that nobody should decide about yet.
+type PreEnqueue interface {
+	Plugin
+
+	// PreEnqueue answers Success, or Unresolvable or Wait for a pod that has to
+	// be left alone. It is asked again when the pod changes and when one
+	// of the plug-in's hints says so.
+	PreEnqueue(pod *Pod) Verdict
+}
+
+// A PreFilter looks at a pod and the cluster once, before the nodes are asked about.
+type PreFilter interface {
+	Plugin
+
+	// PreFilter answers Success, Skip (the plug-in is then not asked about nodes), a refusal
+	// (the pod fits nowhere) or Failed. With Success a Check that is not nil is asked
+	// about nodes; if it is nil, the plug-in's own Filter is, if it has one.
+	PreFilter(ctx context.Context, pod *Pod, s *Snapshot) (Check, Verdict)
+}
+
+// A Check is what a PreFilter knows about one pod. It is asked about nodes, by one goroutine at a
+// time, and not necessarily about all of them (P4).
+type Check interface {
+	// Filter says whether the node may run the pod: Success, Unschedulable,
+	// Unresolvable or Failed.
+	Filter(node *Node) Verdict
+}
+
+// A Narrower is a [Check] that knows which nodes come into question at all. All others are
+// refused as unresolvable and are not asked about.
+type Narrower interface {
+	Check
+
+	// Narrow returns the names of the nodes and true, or false if all come into question.
+	// Names that no node has are ignored.
+	Narrow() (nodes []string, narrow bool)
+}
+
+// A Follower is a [Check] that has counted pods of the Snapshot itself, and is told of
+// pods that are taken out and put in while it is asked (P4). The Snapshot and the
+// Node have been changed already.
+type Follower interface {
+	Check
+	PodAdded(pod *Pod, node *Node)
+	PodRemoved(pod *Pod, node *Node)
+}
+
+// A Filter rules nodes out by looking at the node and the pod alone (P3). All Filters are asked about a
+// node before the Checks are, each in the order of the [Set].
 type Filter interface {
-	// Name is what the plug-in is called in KubeSchedulerConfiguration, if
-	// upstream has it ("NodePorts").
-	Name() string
+	Plugin
 
-	// Filter says whether the node may run the pod.
+	// Filter says whether the node may run the pod: Success, Unschedulable,
+	// Unresolvable or Failed.
 	Filter(pod *Pod, node *Node) Verdict
 }
 
-// MaxScore is the best score that a Scorer gives.
+// An Explainer is a Filter (or a Check, without the pod: see [CheckExplainer]) that can say in
+// numbers what a node lacks. It is asked for explanations alone, about nodes that it refuses.
+type Explainer interface {
+	Explain(pod *Pod, node *Node) []Lack
+}
+
+// A CheckExplainer is a [Check] that can say in numbers what a node lacks.
+type CheckExplainer interface {
+	Explain(node *Node) []Lack
+}
+
+// A PostFilter looks for a way to make room for a pod that fits nowhere.
+type PostFilter interface {
+	Plugin
+
+	// PostFilter answers Success with a way, a refusal if there is none, whose
+	// reason ends the pod's event ("preemption: 0/3 nodes are available: …"), or Failed.
+	// It does nothing itself: the scheduler ends the victims and nominates the node.
+	PostFilter(ctx context.Context, f Failure) (Nomination, Verdict)
+}
+
+// A Nomination is a way to make room for a pod.
+type Nomination struct {
+	Node    string // where the pod will have room; empty: an earlier nomination no longer counts
+	Victims []*Pod // whom it has to make way, all on that node; they are in the Snapshot
+}
+
+// A Failure is a decision that found no node, and a place to ask "what if".
+type Failure interface {
+	Pod() *Pod
+	Snapshot() *Snapshot
+
+	// Verdict is why the node was refused, and Refuser the name of the plug-in that did it.
+	Verdict(n *Node) (v Verdict, refuser string)
+
+	// Fits asks all filters whether the node would take the pod now, with
+	// the pods of at least its priority that are nominated to the node counted in.
+	Fits(n *Node) Verdict
+
+	// Remove takes a placed pod out of the Snapshot and Restore puts it back. What
+	// is not restored at the end of PostFilter, the scheduler restores.
+	Remove(victim *Pod)
+	Restore(victim *Pod)
+}
+
+// A PreScore looks at a pod and the nodes that fit once, before they are ranked.
+type PreScore interface {
+	Plugin
+
+	// PreScore answers Success, Skip (the plug-in then scores nothing for this pod) or
+	// Failed. With Success a Scorer that is not nil ranks the nodes; if it is
+	// nil, the plug-in's own Score does, if it has one.
+	PreScore(ctx context.Context, pod *Pod, s *Snapshot, nodes []*Node) (Scorer, Verdict)
+}
+
+// A Scorer is what a PreScore knows about one pod. It is asked about each of the nodes that PreScore
+// was given.
+type Scorer interface {
+	Score(node *Node) int64
+}
+
+// A Score ranks nodes by looking at the node and the pod alone (P3).
+type Score interface {
+	Plugin
+
+	// Score returns a score, from 0 to [MaxScore] unless the plug-in is a [Normalizer].
+	Score(pod *Pod, node *Node) int64
+}
+
+// MaxScore is the best score that a node gets.
 const MaxScore = 100
 
-// A Scorer ranks nodes.
-type Scorer interface {
-	Name() string
-
-	// Score writes a score from 0 to MaxScore for each node into scores, which
-	// is as long as nodes. It sees all candidates at once so that it can
-	// compare them.
-	Score(pod *Pod, nodes []*Node, scores []int64)
+// A Normalizer is a [Score] or a [Scorer] whose scores mean something only beside each other.
+type Normalizer interface {
+	// Normalize brings scores, which belong to the nodes of the same index, to 0 to
+	// [MaxScore] (P6). See [Normalize] for the usual way.
+	Normalize(nodes []*Node, scores []int64)
 }
 
-// A Weighted is a scorer and how much it counts.
-type Weighted struct {
-	Scorer
-	Weight int64 // at least 1
+// A Placement is a pod with the node that was chosen for it.
+type Placement struct {
+	Pod    *Pod
+	Node   string
+	Check  Check            // what the plug-in's PreFilter returned for this pod; nil if nothing
+	Client client.Interface // of the scheduler
 }
 
-// A Set is what a scheduler decides with. The empty Set lets every pod run
-// everywhere.
-type Set struct {
-	// Filters are asked in this order. The first refusal ends the matter for a
-	// node and is the one that users read.
-	Filters []Filter
-	Scorers []Weighted
+// A Reserve is told of placements before anybody else can see them, and keeps account of what the
+// Snapshot does not count.
+type Reserve interface {
+	Plugin
+	Reserve(ctx context.Context, p Placement) Verdict
+	Unreserve(ctx context.Context, p Placement)
 }
 
-// Validate reports everything that is wrong with the set, not only the first.
-func (s Set) Validate() error {
-	var errs []error
-	seen := map[string]bool{}
-	for _, f := range s.Filters {
-		if seen[f.Name()] {
-			errs = append(errs, fmt.Errorf("filter %q is listed twice", f.Name()))
-		}
-		seen[f.Name()] = true
+// A Permit can hold or refuse a placement.
+type Permit interface {
+	Plugin
+
+	// Permit answers Success, a refusal, Failed, or Wait with a time after which the
+	// placement is refused if nobody has said anything (more than 15 minutes mean 15).
+	// Those that wait can be let go or refused by any Permit of the same plug-in.
+	Permit(ctx context.Context, p Placement, held Held) (Verdict, time.Duration)
+}
+
+// Held are the placements that a plug-in's Permit holds. It is safe for concurrent use, and may be used
+// after Permit has returned.
+type Held interface {
+	// Each calls f with those that are held now, until it returns false. The
+	// one that is being asked about is not among them.
+	Each(f func(p Placement) bool)
+
+	// Allow lets a placement go on, as far as this plug-in is concerned, and reports
+	// whether it was held.
+	Allow(pod types.UID) bool
+
+	// Reject refuses a placement, and reports whether it was held.
+	Reject(pod types.UID, reason string) bool
+}
+
+// A PreBind does what has to be done before a pod is bound, and blocks until it
+// is done.
+type PreBind interface {
+	Plugin
+	PreBind(ctx context.Context, p Placement) Verdict // Success, a refusal, Skip or Failed
+}
+
+// A Bind tells the cluster that a pod runs on its node. The first that does not answer Skip has
+// done it. If no plug-in is enabled here, the scheduler posts a Binding itself.
+type Bind interface {
+	Plugin
+	Bind(ctx context.Context, p Placement) Verdict
+}
+
+// A PostBind is told that a pod was bound.
+type PostBind interface {
+	Plugin
+	PostBind(ctx context.Context, p Placement)
+}
+
+// A Configurable is a plug-in that takes arguments: pluginConfig in KubeSchedulerConfiguration.
+type Configurable interface {
+	Plugin
+
+	// Configure returns the plug-in with the given arguments, the JSON object under
+	// "args", and leaves the receiver as it is. Use [DecodeArgs], whose errors name fields
+	// below "args".
+	Configure(args json.RawMessage) (Plugin, error)
+}
+
+// A Needer is a plug-in that looks at other objects than pods, nodes and namespaces.
+type Needer interface {
+	Plugin
+
+	// Needs lists the resources that have to be in the Snapshot: see [Find] and
+	// [All]. It must be the same at every call.
+	Needs() []schema.GroupVersionResource
+}
+
+// Normalize brings scores to 0 to MaxScore by dividing them by the best of them, which must not be
+// negative. With reverse the best is the worst.
+func Normalize(scores []int64, reverse bool) {
+	var best int64
+	for _, s := range scores {
+		best = max(best, s)
 	}
-	clear(seen)
-	for _, w := range s.Scorers {
-		if seen[w.Name()] {
-			errs = append(errs, fmt.Errorf("scorer %q is listed twice", w.Name()))
+	for i, s := range scores {
+		if best > 0 {
+			s = s * MaxScore / best
 		}
-		seen[w.Name()] = true
-		if w.Weight < 1 {
-			errs = append(errs, fmt.Errorf("scorer %q has weight %d, want at least 1", w.Name(), w.Weight))
+		if reverse {
+			s = MaxScore - s
 		}
+		scores[i] = s
 	}
-	return errors.Join(errs...)
 }

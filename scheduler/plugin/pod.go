@@ -12,6 +12,16 @@ type Pod struct {
 	Presumed Resources // as Requests, but a container that asks for no CPU or memory counts for a little
 	Ports    []HostPort
 	Owner    types.UID // of the controller; empty if it has none
+	Affinity *Affinity // nil if it says nothing about other pods
+	Spreads  []Spread  // its topology spread constraints
+}
+
+// Priority returns the pod's priority, 0 if it has none.
+func (p *Pod) Priority() int32 {
+	if p.Spec.Priority == nil {
+		return 0
+	}
+	return *p.Spec.Priority
 }
 
 // What a container is presumed to use that does not say, for scores only. The
@@ -36,6 +46,7 @@ func NewPod(p *corev1.Pod) *Pod {
 			}
 		}),
 	}
+	out.Affinity, out.Spreads = newAffinity(p), NewSpreads(p, p.Spec.TopologySpreadConstraints)
 	for i := range p.Spec.Containers {
 		out.addPorts(&p.Spec.Containers[i])
 	}

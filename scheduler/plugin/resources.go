@@ -55,7 +55,9 @@ func (r *Resources) add(o Resources, times int64) {
 		r.Other = map[corev1.ResourceName]int64{}
 	}
 	for name, n := range o.Other {
-		r.Other[name] += times * n
+		if r.Other[name] += times * n; r.Other[name] == 0 {
+			delete(r.Other, name)
+		}
 	}
 }
 

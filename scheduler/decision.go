@@ -1,0 +1,77 @@
+package scheduler
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/sampan-io/sampan/scheduler/plugin"
+)
+
+// A Decision says where a pod goes, or why nowhere.
+type Decision struct {
+	Node  string // empty: nowhere
+	Score int64  // of that node, from 0 to plugin.MaxScore
+	Nodes int    // in the cluster
+	Next  int    // where the next decision should begin to look, to be fair to all nodes
+	Err   error  // there is no decision, for an error of a plug-in
+
+	// After names what a PostFilter said: how the pod can get room, or why it can't.
+	Room  plugin.Nomination
+	After string
+
+	before   string  // why a PreFilter refused
+	refusals []tally // why nodes were refused otherwise
+	final    int     // nodes that would refuse even if they had no other pods
+	refusers uint64  // see Decider.Refusers
+	checks   map[string]plugin.Check
+}
+
+// A tally counts nodes that refused for the same reason.
+type tally struct {
+	reason string
+	nodes  int
+}
+
+func (d *Decision) count(reason string, nodes int) {
+	for i := range d.refusals {
+		if d.refusals[i].reason == reason {
+			d.refusals[i].nodes += nodes
+			return
+		}
+	}
+	d.refusals = append(d.refusals, tally{reason, nodes})
+}
+
+// Hopeless reports whether the end of other pods would change nothing.
+func (d *Decision) Hopeless() bool { return d.final == d.Nodes }
+
+// String tells the decision in the words of Kubernetes' events.
+func (d *Decision) String() string {
+	var s string
+	switch {
+	case d.Err != nil:
+		return d.Err.Error()
+	case d.Node != "":
+		return fmt.Sprintf("assigned to %s (score %d)", d.Node, d.Score)
+	case d.Nodes == 0:
+		return "no nodes available to schedule pods"
+	case d.before != "":
+		s = fmt.Sprintf("0/%d nodes are available: %s.", d.Nodes, d.before)
+	default:
+		s = unavailable(d.Nodes, d.refusals)
+	}
+	if d.After != "" {
+		s += " " + d.After
+	}
+	return s
+}
+
+func unavailable(nodes int, why []tally) string {
+	reasons := make([]string, 0, len(why))
+	for _, t := range why {
+		reasons = append(reasons, fmt.Sprintf("%d %s", t.nodes, t.reason))
+	}
+	slices.Sort(reasons) // as text, as upstream does
+	return fmt.Sprintf("0/%d nodes are available: %s.", nodes, strings.Join(reasons, ", "))
+}

@@ -1,0 +1,126 @@
+package scheduler
+
+import (
+	"context"
+	"fmt"
+	"runtime/debug"
+
+	"github.com/sampan-io/sampan/scheduler/plugin"
+)
+
+// MakeRoom asks the PostFilters how a pod could get room, right after [Decider.Decide] found none; the
+// Cluster must be unchanged since. The answer goes into the decision.
+func (d *Decider) MakeRoom(ctx context.Context, q Question, to *Decision) {
+	if to.Err != nil || to.Node != "" || to.Nodes == 0 {
+		return
+	}
+	try := d.work.cluster.WhatIf()
+	f := &failed{d: d, q: q, decision: to, try: try}
+	defer func() {
+		r := recover()
+		try.Undo()
+		if r != nil {
+			to.Err = &PanicError{d.ask, r, debug.Stack()}
+		}
+	}()
+	for i := range d.postFilters {
+		p := &d.postFilters[i]
+		d.ask = p.name
+		room, v := p.p.PostFilter(ctx, f)
+		f.undo()
+		switch v.Code {
+		case plugin.Success:
+			to.Room, to.After = room, v.Reason
+			return
+		case plugin.Unschedulable, plugin.Unresolvable:
+			if v.Reason != "" {
+				if to.After != "" {
+					to.After += ", "
+				}
+				to.After += v.Reason
+			}
+			if v.Code == plugin.Unresolvable {
+				return // no other need be asked
+			}
+		case plugin.Skipped:
+		case plugin.Wait, plugin.Failed:
+			to.Err = failure(p.name, "PostFilter", v)
+			return
+		}
+	}
+}
+
+// failed implements [plugin.Failure].
+type failed struct {
+	d        *Decider
+	q        Question
+	decision *Decision
+	try      *plugin.WhatIf
+	removed  []removal
+}
+
+type removal struct {
+	pod  *plugin.Pod
+	node string
+}
+
+func (f *failed) Pod() *plugin.Pod           { return f.q.Pod }
+func (f *failed) Snapshot() *plugin.Snapshot { return &f.d.work.cluster.Snapshot }
+
+func (f *failed) Verdict(n *plugin.Node) (plugin.Verdict, string) {
+	if f.decision.before != "" {
+		code := plugin.Unschedulable
+		if f.decision.Hopeless() {
+			code = plugin.Unresolvable
+		}
+		names := f.d.Refusers(f.decision)
+		return plugin.Verdict{Code: code, Reason: f.decision.before}, names[0]
+	}
+	answer, err := f.d.filter(n)
+	switch {
+	case err != nil:
+		return plugin.Fail(err), ""
+	case answer == 0:
+		return plugin.Verdict{}, ""
+	}
+	r := f.d.work.memo.table[answer-1]
+	return r.verdict, f.d.plugins[r.by].Name()
+}
+
+func (f *failed) Fits(n *plugin.Node) plugin.Verdict {
+	v, _ := f.Verdict(n)
+	return v
+}
+
+func (f *failed) Remove(victim *plugin.Pod) {
+	_, node, ok := f.Snapshot().Placed(victim.UID)
+	if !ok {
+		panic(fmt.Sprintf("pod %s/%s is not placed", victim.Namespace, victim.Name))
+	}
+	f.try.Remove(victim, node)
+	f.removed = append(f.removed, removal{victim, node})
+	if n := f.Snapshot().Node(node); n != nil {
+		f.d.follow(victim, n, false)
+	}
+}
+
+func (f *failed) Restore(victim *plugin.Pod) {
+	for i, r := range f.removed {
+		if r.pod == victim {
+			f.removed = append(f.removed[:i], f.removed[i+1:]...)
+			f.try.Add(r.pod, r.node)
+			if n := f.Snapshot().Node(r.node); n != nil {
+				f.d.follow(victim, n, true)
+			}
+			return
+		}
+	}
+	panic(fmt.Sprintf("pod %s/%s was not removed", victim.Namespace, victim.Name))
+}
+
+// undo restores what the plug-in has not.
+func (f *failed) undo() {
+	for len(f.removed) > 0 {
+		f.Restore(f.removed[len(f.removed)-1].pod)
+	}
+}
