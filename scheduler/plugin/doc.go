@@ -26,10 +26,11 @@
 //	    earlier calls or the order of maps. They are called by one goroutine at a time. Reserve
 //	    and Unreserve are called by the same one; Permit, PreBind, Bind and PostBind
 //	    by many at once.
-//	P3  [Filter] and [Score] depend on the node and on what a [Signature] covers
-//	    of the pod, and on nothing else, so that their answers are kept for
-//	    equal pods for as long as the node does not change. What depends on other nodes, on
-//	    other objects or on the pod's name comes from PreFilter and PreScore.
+//	P3  Of the pod, all of this depends on what its [Signature] covers and on nothing else: a
+//	    refusal holds for all equal pods until something changes. A plug-in that looks at more (at an
+//	    annotation, say) implements [Signer]. [Filter] and [Score], beyond that, look at
+//	    no other node and no other object, so that their answers are kept for as
+//	    long as the node does not change. What looks further comes from PreFilter and PreScore.
 //	P4  A Check answers for the Snapshot as it is when it is asked. Pre-emption takes
 //	    pods out of the Snapshot and puts them back between two questions. A Check that
 //	    has counted something itself implements [Follower] to hear of it; one

@@ -232,6 +232,14 @@ type PostBind interface {
 	PostBind(ctx context.Context, p Placement)
 }
 
+// A Signer is a plug-in that looks at more of a pod than its [Signature] covers otherwise.
+type Signer interface {
+	Plugin
+
+	// Sign returns what it looks at, as text; "" if there is nothing of it.
+	Sign(pod *Pod) string
+}
+
 // A Configurable is a plug-in that takes arguments: pluginConfig in KubeSchedulerConfiguration.
 type Configurable interface {
 	Plugin

@@ -8,15 +8,15 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// A Signature is the same for pods about which a [Filter] or [Score] gives the same answers (P3). It covers: namespace,
+// A Signature is the same for pods about which decisions in the same Snapshot are the same (P3). It covers: namespace,
 // labels, controller, priority and preemption policy, nodeName, nodeSelector, affinity, tolerations,
 // topology spread constraints, host network, operating system, scheduling gates, requests and overhead as [Pod]
 // counts them, host ports, images, and volumes and resource claims by what they name. It does not cover the pod's
-// name, annotations and status, nor commands, environments and probes.
+// name, annotations and status, nor commands, environments and probes; see [Signer].
 type Signature string
 
-// Signature works out the pod's signature.
-func (p *Pod) Signature() Signature {
+// Signature works out the pod's signature, with what signers add to it.
+func (p *Pod) Signature(signers ...Signer) Signature {
 	b := make([]byte, 0, 512)
 	text := func(parts ...string) {
 		for _, s := range parts {
@@ -122,6 +122,9 @@ func (p *Pod) Signature() Signature {
 		default:
 			message(v)
 		}
+	}
+	for _, one := range signers {
+		text(one.Sign(p))
 	}
 	return Signature(b)
 }
