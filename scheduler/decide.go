@@ -38,6 +38,12 @@ type Decider struct {
 	scores      []named[plugin.Score]
 	scorers     []int
 
+	// The last refusal.
+	refusedAt uint64
+	refusedOf plugin.Signature
+	refusedIn *plugin.Cluster
+	refusedAs Decision
+
 	memos memos
 	work  work
 	ask   string // the plug-in that is being asked
@@ -170,6 +176,26 @@ func (d *Decider) Decide(ctx context.Context, c *plugin.Cluster, q Question) (ou
 	}
 	if out.Node, out.Score, out.Err = d.rank(ctx); out.Err == nil {
 		out.checks = d.keptChecks()
+	}
+	return out
+}
+
+// DecideAll is [Decider.Decide] and, if that found no node, [Decider.MakeRoom]. A refusal is remembered: it
+// holds for every pod of the same signature until the Cluster changes (P3).
+func (d *Decider) DecideAll(ctx context.Context, c *plugin.Cluster, q Question) Decision {
+	remembered := q.Signature != "" && c.Snapshot.Nomination(q.Pod.UID) == ""
+	generation := c.Snapshot.Generation()
+	if remembered && d.refusedAt == generation && d.refusedOf == q.Signature && d.refusedIn == c {
+		return d.refusedAs
+	}
+	out := d.Decide(ctx, c, q)
+	if out.Node != "" || out.Err != nil {
+		return out
+	}
+	d.MakeRoom(ctx, q, &out)
+	if remembered && out.Err == nil && out.Room.Node == "" && !out.roomGone {
+		// What was tried and undone is another generation of the same.
+		d.refusedAt, d.refusedOf, d.refusedIn, d.refusedAs = c.Snapshot.Generation(), q.Signature, c, out
 	}
 	return out
 }

@@ -16,7 +16,7 @@ type Decision struct {
 	Next  int    // where the next decision should begin to look, to be fair to all nodes
 	Err   error  // there is no decision, for an error of a plug-in
 
-	// After names what a PostFilter said: how the pod can get room, or why it can't.
+	// Room and After are what a PostFilter said: how the pod can get room, or why it can't.
 	Room  plugin.Nomination
 	After string
 
@@ -25,6 +25,7 @@ type Decision struct {
 	final    int     // nodes that would refuse even if they had no other pods
 	refusers uint64  // see Decider.Refusers
 	checks   map[string]plugin.Check
+	roomGone bool // what was promised to the pod before no longer counts
 }
 
 // A tally counts nodes that refused for the same reason.

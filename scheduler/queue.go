@@ -13,158 +13,178 @@ import (
 type place int
 
 const (
-	inLine  place = iota // waits for its turn
-	parked               // fits nowhere; waits for something that can help (S2)
+	inHand  place = iota // is decided about, or was: the answer of the server is awaited
+	active               // waits for its turn
+	backoff              // something happened that can help, but it was tried a moment ago
 	later                // something failed; waits for its time
-	binding              // decided; the answer of the server is awaited
+	parked               // fits nowhere, or must not be tried; waits for something that can help (S2)
 )
 
 // An item is a pod that needs a node.
 type item struct {
-	pod      *plugin.Pod
-	arrived  int64 // order among pods of one priority
-	at       place
-	index    int       // in the heap that at names
-	due      time.Time // while later
-	failures int       // errors in a row
-	told     string    // the refusal that was told (S4)
-	hopeless bool      // while parked: the end of other pods will not help
-	changed  bool      // while binding: its pod changed
-	decided  helps     // what had happened when it was decided about
+	plugin.Queued
+	profile   *profile
+	signature plugin.Signature
+	arrived   int64 // order among pods that are equal to QueueSort
+	at        place
+	index     int // in the heap that at names
+	due       time.Time
+	failures  int    // errors in a row
+	told      string // the refusal that was told (S4)
+	changed   bool   // while in hand: the pod is another than was decided about
+	group     *group // where it is parked, or was until something happened that may help
+	tried     time.Time
 }
 
-// helps counts what can help pods that fit nowhere.
-type helps struct {
-	offers int // nodes came or changed
-	ends   int // pods ended
-}
-
-// A queue holds the pods that need a node, each once. It has no lock of its own.
+// A queue holds the pods that need a node, each once. It belongs to the keeper.
 type queue struct {
+	now      func() time.Time
+	first    time.Duration // of backing off after a refusal
+	most     time.Duration
 	items    map[types.UID]*item
-	line     line
-	delayed  delayed
-	parked   map[*item]struct{}
-	helps    helps
+	active   line
+	backoff  delayed
+	later    delayed
+	groups   map[groupKey]*group
+	interest map[interest]map[*group]struct{}
+	any      map[*group]struct{} // interested in everything
 	arrivals int64
+	count    func(event string) // of metrics
 }
 
-func newQueue() *queue {
-	return &queue{items: map[types.UID]*item{}, parked: map[*item]struct{}{}}
+func newQueue(now func() time.Time, first, most time.Duration) *queue {
+	return &queue{
+		now: now, first: first, most: most, count: func(string) {},
+		items: map[types.UID]*item{}, groups: map[groupKey]*group{},
+		interest: map[interest]map[*group]struct{}{}, any: map[*group]struct{}{},
+	}
 }
 
-// add puts a pod in line that is not known yet.
-func (q *queue) add(pod *plugin.Pod) {
+// add makes an item of a pod that is not known yet. It has to be put somewhere.
+func (q *queue) add(pod *plugin.Pod, p *profile) *item {
 	q.arrivals++
-	it := &item{pod: pod, arrived: q.arrivals}
+	it := &item{Queued: plugin.Queued{Pod: pod, Since: q.now()}, profile: p, arrived: q.arrivals}
 	q.items[pod.UID] = it
-	heap.Push(&q.line, it)
+	return it
 }
 
 // drop forgets a pod.
 func (q *queue) drop(uid types.UID) {
 	if it := q.items[uid]; it != nil {
+		others := 1 // may try in its place, if it was to
+		if it.at == parked {
+			others = 0
+		}
 		q.take(it)
 		delete(q.items, uid)
+		q.resolve(it, others)
 	}
 }
 
 // take takes an item out of where it is.
 func (q *queue) take(it *item) {
 	switch it.at {
-	case inLine:
-		heap.Remove(&q.line, it.index)
+	case active:
+		heap.Remove(&q.active, it.index)
+	case backoff:
+		heap.Remove(&q.backoff, it.index)
 	case later:
-		heap.Remove(&q.delayed, it.index)
+		heap.Remove(&q.later, it.index)
 	case parked:
-		delete(q.parked, it)
-	case binding:
+		q.leave(it)
+	case inHand:
 	}
-	it.at = binding
+	it.at = inHand
 }
 
-// enqueue puts a known item in line.
+// enqueue lets an item have its turn as soon as possible.
 func (q *queue) enqueue(it *item) {
 	q.take(it)
-	it.at = inLine
-	heap.Push(&q.line, it)
+	it.at = active
+	heap.Push(&q.active, it)
 }
 
-// park lets an item that was decided about wait for something that can help, or
-// puts it in line at once if that happened in the meantime.
-func (q *queue) park(it *item, hopeless bool) {
-	it.failures, it.hopeless = 0, hopeless
-	if it.changed || it.decided.offers != q.helps.offers || !hopeless && it.decided.ends != q.helps.ends {
+// again lets an item that may fit now have its turn, but not before its time unless nobody else waits.
+func (q *queue) again(it *item) {
+	due := it.tried.Add(q.pause(it.Attempts))
+	if it.Attempts == 0 || !due.After(q.now()) {
 		q.enqueue(it)
 		return
 	}
 	q.take(it)
-	it.at = parked
-	q.parked[it] = struct{}{}
+	it.at, it.due = backoff, due
+	heap.Push(&q.backoff, it)
+}
+
+// pause is how long an item waits after so many attempts: the first time, then twice as long each time.
+func (q *queue) pause(attempts int) time.Duration {
+	return min(q.most, q.first<<min(max(0, attempts-1), 10))
 }
 
 // delay lets an item wait until due.
 func (q *queue) delay(it *item, due time.Time) {
 	q.take(it)
 	it.at, it.due = later, due
-	heap.Push(&q.delayed, it)
+	heap.Push(&q.later, it)
+	q.resolve(it, 1)
 }
 
-// next returns the item whose turn it is, in state binding, or nil and when the
-// first of those that wait for their time is due; zero: never.
-func (q *queue) next(now time.Time) (*item, time.Time) {
-	for len(q.delayed) > 0 && !q.delayed[0].due.After(now) {
-		q.enqueue(q.delayed[0])
+// next returns the item whose turn it is, in hand, or nil and when the first of those that wait for
+// their time is due; zero: never.
+func (q *queue) next() (*item, time.Time) {
+	now := q.now()
+	for len(q.later) > 0 && !q.later[0].due.After(now) {
+		q.enqueue(q.later[0])
 	}
-	if len(q.line) > 0 {
-		it := q.line[0]
-		q.take(it)
-		it.changed, it.decided = false, q.helps
-		return it, time.Time{}
+	for len(q.backoff) > 0 && !q.backoff[0].due.After(now) {
+		q.enqueue(q.backoff[0])
 	}
-	if len(q.delayed) > 0 {
-		return nil, q.delayed[0].due
+	var it *item
+	switch {
+	case len(q.active) > 0:
+		it = q.active[0]
+	case len(q.backoff) > 0:
+		it = q.backoff[0] // there is nothing better to do
+	case len(q.later) > 0:
+		return nil, q.later[0].due
+	default:
+		return nil, time.Time{}
 	}
-	return nil, time.Time{}
+	q.take(it)
+	it.changed, it.tried = false, now
+	it.Attempts++
+	return it, time.Time{}
 }
 
-// podEnded puts in line what the end of a pod can help.
-func (q *queue) podEnded() {
-	q.helps.ends++
-	for it := range q.parked {
-		if !it.hopeless {
-			q.enqueue(it)
-		}
-	}
-}
-
-// nodeOffered puts in line what a new or changed node can help: everything.
-func (q *queue) nodeOffered() {
-	q.helps.offers++
-	for it := range q.parked {
-		q.enqueue(it)
-	}
-}
-
-// line is a heap: more important pods first, then those that came first.
+// line is a heap in the order of QueueSort, and then of arrival.
 type line []*item
 
-func (l line) Len() int { return len(l) }
-func (l line) Less(i, j int) bool {
-	if a, b := priority(l[i].pod), priority(l[j].pod); a != b {
-		return a > b
-	}
-	return l[i].arrived < l[j].arrived
-}
-func (l line) Swap(i, j int) { l[i], l[j] = l[j], l[i]; l[i].index, l[j].index = i, j }
-func (l *line) Push(x any)   { it := x.(*item); it.index = len(*l); *l = append(*l, it) }
-func (l *line) Pop() any     { return popItem((*[]*item)(l)) }
+func (l line) Len() int           { return len(l) }
+func (l line) Less(i, j int) bool { return before(l[i], l[j]) }
+func (l line) Swap(i, j int)      { l[i], l[j] = l[j], l[i]; l[i].index, l[j].index = i, j }
+func (l *line) Push(x any)        { it := x.(*item); it.index = len(*l); *l = append(*l, it) }
+func (l *line) Pop() any          { return popItem((*[]*item)(l)) }
 
-func priority(p *plugin.Pod) int32 {
-	if p.Spec.Priority == nil {
-		return 0
+func before(a, b *item) bool {
+	if a.profile.sort != nil {
+		if sorts(a.profile.sort, a, b) {
+			return true
+		}
+		if sorts(a.profile.sort, b, a) {
+			return false
+		}
 	}
-	return *p.Spec.Priority
+	return a.arrived < b.arrived
+}
+
+// sorts asks Less; one that panics knows no difference.
+func sorts(s plugin.QueueSort, a, b *item) (less bool) {
+	defer func() {
+		if recover() != nil {
+			less = false
+		}
+	}()
+	return s.Less(&a.Queued, &b.Queued)
 }
 
 // delayed is a heap by due time.

@@ -30,7 +30,7 @@ func (d *Decider) MakeRoom(ctx context.Context, q Question, to *Decision) {
 		f.undo()
 		switch v.Code {
 		case plugin.Success:
-			to.Room, to.After = room, v.Reason
+			to.Room, to.After, to.roomGone = room, v.Reason, room.Node == ""
 			return
 		case plugin.Unschedulable, plugin.Unresolvable:
 			if v.Reason != "" {

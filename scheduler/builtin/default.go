@@ -8,6 +8,8 @@ import "github.com/sampan-io/sampan/scheduler/plugin"
 // upstream's order, and the cheapest come first.
 func Default() plugin.Set {
 	return plugin.Set{Entries: []plugin.Entry{
+		{Plugin: PrioritySort{}},
+		{Plugin: SchedulingGates{}},
 		{Plugin: NodeUnschedulable{}},
 		{Plugin: NodeName{}},
 		{Plugin: TaintToleration{}},

@@ -160,6 +160,9 @@ func (s *Snapshot) Placed(uid types.UID) (pod *Pod, node string, ok bool) {
 	return p.pod, p.node, ok
 }
 
+// PlacedPods returns the number of pods that count on nodes.
+func (s *Snapshot) PlacedPods() int { return len(s.placed) }
+
 // Nominated returns the pods that are promised room on the node, most important first. They do
 // not count on it yet. The slice must not be changed.
 func (s *Snapshot) Nominated(n *Node) []*Pod { return s.nominees[n.Name] }

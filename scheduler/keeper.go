@@ -1,0 +1,249 @@
+package scheduler
+
+import (
+	"context"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/sampan-io/sampan/internal/run"
+	"github.com/sampan-io/sampan/scheduler/plugin"
+)
+
+// A keeper owns the queue and the cluster that decisions are about. It is one goroutine: it takes what happened
+// out of the inbox, hands the pods whose turn it is to a worker that decides about them, and what was
+// decided to goroutines that tell the server. While the worker is at work the cluster is the worker's.
+type keeper struct {
+	*Scheduler
+	queue   *queue
+	cluster *plugin.Cluster
+	worker  *worker
+	from    int          // where the next decision begins to look
+	undo    []*placement // that came to nothing; Unreserve is to be called
+	placed  map[types.UID]*placement
+	bind    *run.Group // bounded
+	talk    *run.Group // for what may block for long
+}
+
+// A placement is an item that was decided about, from then on until the server and all plug-ins have answered.
+type placement struct {
+	it      *item
+	profile *profile
+	pod     *plugin.Pod
+	obj     *corev1.Pod // of pod, when it was decided about
+	node    string
+	checks  map[string]plugin.Check
+	since   time.Time // when the decision began
+	queued  time.Time // when it came into the queue
+
+	attempts int
+	asked   int       // reserve plug-ins that were asked
+	done    bool      // the server and the plug-ins have answered
+	seen    bool      // the watch has told what became of it
+}
+
+// batch is the number of pods that are decided about before anything that happened is looked at. It is a matter of
+// some milliseconds.
+const batch = 64
+
+// keep runs the keeper.
+func (s *Scheduler) keep(ctx context.Context) error {
+	k := &keeper{
+		Scheduler: s, cluster: &plugin.Cluster{}, placed: map[types.UID]*placement{},
+		queue: newQueue(time.Now, s.opts.InitialBackoff, s.opts.MaxBackoff),
+		bind:  run.NewGroup(ctx, binders), talk: run.NewGroup(ctx, 0),
+	}
+	k.queue.count = s.metrics.incoming
+	k.worker = newWorker(ctx)
+	defer func() {
+		k.worker.stop(s.opts.Patience)
+		k.bind.Stop()
+		k.talk.Stop()
+	}()
+	close(s.ready)
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	var spare []func(*keeper)
+	for ctx.Err() == nil {
+		happened := s.posted(spare)
+		for i, what := range happened {
+			what(k)
+			happened[i] = nil
+		}
+		spare = happened[:0]
+		j, due := k.pick()
+		if len(j.tasks) > 0 || len(j.undo) > 0 {
+			k.decide(ctx, j)
+			continue
+		}
+		s.metrics.sizes(k)
+		var wait <-chan time.Time
+		if !due.IsZero() {
+			timer.Reset(time.Until(due))
+			wait = timer.C
+		}
+		select {
+		case <-s.wake:
+		case <-wait:
+		case <-ctx.Done():
+		}
+	}
+	return nil
+}
+
+// pick takes the pods whose turn it is.
+func (k *keeper) pick() (*job, time.Time) {
+	j := &job{cluster: k.cluster, from: k.from, undo: k.undo}
+	k.undo = nil
+	for len(j.tasks) < batch {
+		it, due := k.queue.next()
+		if it == nil {
+			return j, due
+		}
+		if it.group != nil && it.group.key.gated {
+			if it.Attempts--; !k.admit(it) {
+				continue
+			}
+			it.Attempts++
+		}
+		if it.signature == "" {
+			it.signature = it.Pod.Signature(it.profile.signers...)
+		}
+		j.tasks = append(j.tasks, task{it, it.Pod, it.profile, it.profile.decider, it.signature, it.Since, it.Attempts})
+	}
+	return j, time.Time{}
+}
+
+// admit asks the PreEnqueues about an item, and parks it if one says no.
+func (k *keeper) admit(it *item) bool {
+	v, by := it.profile.admit(it.Pod)
+	if v.OK() {
+		return true
+	}
+	if v.Code == plugin.Failed {
+		k.opts.Log.Warn("a pod is kept out of the queue, for an error", "pod", it.Pod.Name, "namespace", it.Pod.Namespace, "err", v.Err)
+	}
+	k.queue.park(it, []string{by}, true, "")
+	return false
+}
+
+// decide has a job done and sees to what comes of it.
+func (k *keeper) decide(ctx context.Context, j *job) {
+	done, given := k.worker.do(ctx, j, k.opts.Patience)
+	for i := range done {
+		k.decided(&done[i])
+	}
+	if k.worker.spent {
+		k.worker = newWorker(ctx)
+	}
+	if !given {
+		k.cluster.Trim()
+		return
+	}
+	// Somebody has not come back. The cluster is in his hands, so it is put together anew.
+	for i, t := range j.tasks[len(done):] {
+		if i == 0 && ctx.Err() == nil {
+			k.failed(t.it, t.pod, &StallError{Patience: k.opts.Patience})
+		} else {
+			k.queue.enqueue(t.it)
+		}
+		t.profile.renew()
+	}
+	k.rebuild()
+}
+
+// rebuild puts the cluster together from what is known by watch and what was decided.
+func (k *keeper) rebuild() {
+	k.cluster = &plugin.Cluster{}
+	for _, n := range k.spaces.List("") {
+		k.cluster.SetNamespace(n.Name, n.Labels)
+	}
+	for _, n := range k.nodes.List("") {
+		k.cluster.SetNode(n)
+	}
+	for _, o := range k.others {
+		for _, obj := range o.cache.List("") {
+			k.cluster.SetObject(o.resource, obj)
+		}
+	}
+	for _, p := range k.pods.List("") {
+		if p.Spec.NodeName != "" && !ended(p) {
+			k.cluster.Place(plugin.NewPod(p), p.Spec.NodeName)
+		}
+	}
+	for _, p := range k.placed {
+		k.cluster.Place(p.pod, p.node)
+	}
+	for _, it := range k.queue.items {
+		if name := it.Pod.Status.NominatedNodeName; name != "" && it.at != inHand {
+			k.cluster.Nominate(it.Pod, name)
+		}
+	}
+}
+
+// decided sees to what was decided about one pod.
+func (k *keeper) decided(o *outcome) {
+	it := o.task.it
+	known := k.queue.items[it.Pod.UID] == it
+	k.metrics.attempt(o)
+	switch {
+	case o.placement != nil:
+		p := o.placement
+		k.placed[p.pod.UID], k.from = p, o.decision.Next
+		k.queue.resolve(it, 2)
+		k.settle(p)
+	case !known:
+	case o.decision.Err != nil:
+		k.failed(it, o.task.pod, o.decision.Err)
+	case it.changed:
+		k.queue.resolve(it, 1)
+		k.queue.enqueue(it)
+	default:
+		k.refused(o)
+	}
+}
+
+// refused parks a pod and says why (S2, S4).
+func (k *keeper) refused(o *outcome) {
+	it, d := o.task.it, &o.decision
+	it.failures = 0
+	promised := types.UID("")
+	if k.cluster.Snapshot.Nomination(it.Pod.UID) != "" {
+		promised = it.Pod.UID
+	}
+	k.queue.park(it, o.refusers, false, promised)
+	why := d.String()
+	tell := it.told != why
+	it.told = why
+	if room := d.Room; room.Node != "" || d.roomGone {
+		it.told = "" // what it was promised has to be written, too
+		k.makeRoom(it, o.task.pod, d, why)
+		it.told = why
+	} else if tell {
+		k.tell(it, o.task.pod, corev1.PodReasonUnschedulable, why)
+	}
+}
+
+// failed lets a pod try again after a pause, and says why.
+func (k *keeper) failed(it *item, pod *plugin.Pod, err error) {
+	k.opts.Log.Warn("trying again later", "pod", pod.Name, "namespace", pod.Namespace, "err", err)
+	if why := err.Error(); it.told != why {
+		it.told = why
+		k.tell(it, pod, corev1.PodReasonSchedulerError, why)
+	}
+	k.later(it)
+}
+
+// later lets an item try again after a pause.
+func (k *keeper) later(it *item) {
+	it.failures++
+	k.queue.delay(it, time.Now().Add(jittered(k.queue.pause(it.failures))))
+}
+
+// happened tells those that wait for something of a change.
+func (k *keeper) happened(c plugin.Change) {
+	if c.Action != 0 {
+		k.queue.happened(c)
+	}
+}

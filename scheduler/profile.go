@@ -1,0 +1,88 @@
+package scheduler
+
+import (
+	"fmt"
+
+	"github.com/sampan-io/sampan/scheduler/plugin"
+)
+
+// A Profile is a set of plug-ins for the pods that name it.
+type Profile struct {
+	Name    string // spec.schedulerName of the pods
+	Plugins plugin.Set
+	Share   int // see [Decider.Share]
+}
+
+// A profile is a Profile in use.
+type profile struct {
+	Profile
+	decider    *Decider // used by one job at a time, made anew when one is given up
+	signers    []plugin.Signer
+	sort       plugin.QueueSort // nil: as they come
+	preEnqueue []plugin.PreEnqueue
+	reserve    []plugin.Reserve
+	permit     []plugin.Permit
+	preBind    []plugin.PreBind
+	bind       []plugin.Bind
+	postBind   []plugin.PostBind
+	hinters    map[string]plugin.Hinter
+}
+
+func newProfile(p Profile) (*profile, error) {
+	d, err := NewDecider(p.Plugins)
+	if err != nil {
+		return nil, fmt.Errorf("profile %q: %w", p.Name, err)
+	}
+	d.Share = p.Share
+	out := &profile{Profile: p, decider: d, hinters: map[string]plugin.Hinter{}}
+	for _, e := range p.Plugins.Entries {
+		if s, ok := e.Plugin.(plugin.Signer); ok {
+			out.signers = append(out.signers, s)
+		}
+		if h, ok := e.Plugin.(plugin.Hinter); ok {
+			out.hinters[e.Name()] = h
+		}
+	}
+	set := p.Plugins
+	for _, e := range set.At(plugin.AtQueueSort) {
+		out.sort, _ = e.Plugin.(plugin.QueueSort)
+	}
+	out.preEnqueue = at[plugin.PreEnqueue](set, plugin.AtPreEnqueue)
+	out.reserve = at[plugin.Reserve](set, plugin.AtReserve)
+	out.permit = at[plugin.Permit](set, plugin.AtPermit)
+	out.preBind = at[plugin.PreBind](set, plugin.AtPreBind)
+	out.bind = at[plugin.Bind](set, plugin.AtBind)
+	out.postBind = at[plugin.PostBind](set, plugin.AtPostBind)
+	return out, nil
+}
+
+func at[T any](set plugin.Set, point plugin.Points) []T {
+	var all []T
+	for _, e := range set.At(point) {
+		if p, ok := e.Plugin.(T); ok {
+			all = append(all, p)
+		}
+	}
+	return all
+}
+
+// renew gives the profile another decider, since somebody who was given up may still use this one.
+func (p *profile) renew() {
+	d, err := NewDecider(p.Plugins)
+	if err != nil {
+		return // it was valid before
+	}
+	d.Share = p.Share
+	p.decider = d
+}
+
+// admit asks whether a pod may come into the queue, and returns the name of the plug-in that says no.
+func (p *profile) admit(pod *plugin.Pod) (v plugin.Verdict, by string) {
+	for _, e := range p.preEnqueue {
+		by = e.Name()
+		if v = guarded(by, func() plugin.Verdict { return e.PreEnqueue(pod) }); !v.OK() {
+			return v, by
+		}
+	}
+	return plugin.Verdict{}, ""
+}
