@@ -26,27 +26,39 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// scheduling runs a scheduler on a server of the given objects while f looks at
+// scheduling runs a scheduler with the built-in plug-ins on a server of the given objects while f looks at
 // it, in a bubble whose time is free.
 func scheduling(t *testing.T, f func(t *testing.T, s *clienttest.Server), objs ...client.Object) {
 	t.Helper()
+	schedulingWith(t, scheduler.Options{Plugins: builtin.Default()}, f, objs...)
+}
+
+func schedulingWith(t *testing.T, o scheduler.Options, f func(t *testing.T, s *clienttest.Server), objs ...client.Object) {
+	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		s := clienttest.New(t, objs...)
-		sched, err := scheduler.New(scheduler.Options{Client: s, Plugins: builtin.Default()})
-		if err != nil {
-			t.Fatal(err)
-		}
-		g := run.NewGroup(t.Context(), 0)
-		g.Go(func(ctx context.Context) {
-			if err := sched.Run(ctx); err != nil {
-				t.Errorf("Run = %v, want nil after a plain stop", err)
-			}
-		})
-		defer g.Stop()
-		<-sched.Ready()
-		synctest.Wait()
+		beside(t, s, o)
 		f(t, s)
 	})
+}
+
+// beside runs a scheduler until the test ends.
+func beside(t *testing.T, s *clienttest.Server, o scheduler.Options) {
+	t.Helper()
+	o.Client = s
+	sched, err := scheduler.New(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	g := run.NewGroup(context.WithoutCancel(t.Context()), 0)
+	g.Go(func(ctx context.Context) {
+		if err := sched.Run(ctx); err != nil {
+			t.Errorf("Run = %v, want nil after a plain stop", err)
+		}
+	})
+	t.Cleanup(g.Stop)
+	<-sched.Ready()
+	synctest.Wait()
 }
 
 // where tells where the pods are, "web-1:a web-2:".
