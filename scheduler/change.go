@@ -68,6 +68,7 @@ func (k *keeper) hasNode(pod *corev1.Pod) {
 		change.OldPod = old
 	}
 	if it := k.queue.items[pod.UID]; it != nil {
+		k.queue.take(it)
 		k.queue.resolve(it, 2)
 		k.queue.drop(pod.UID)
 	}
