@@ -26,7 +26,7 @@ func (p *placement) of(who plugin.Plugin, c client.Interface) plugin.Placement {
 // settle has a placement bound.
 func (k *keeper) settle(p *placement) {
 	group := k.bind
-	if len(p.profile.permit)+len(p.profile.preBind)+len(p.profile.bind) > 0 {
+	if len(p.profile.permit)+len(p.profile.preBind)+len(p.profile.bind)+len(k.opts.Extenders) > 0 {
 		group = k.talk // plug-ins may block
 	}
 	group.Go(func(ctx context.Context) {
@@ -55,6 +55,18 @@ func (s *Scheduler) carryOut(ctx context.Context, p *placement) (v plugin.Verdic
 		}
 		done = true
 		break
+	}
+	if !done {
+		for _, e := range s.interested(p.obj) {
+			if !e.Binds() {
+				continue
+			}
+			if err := e.Bind(ctx, p.obj, p.node); err != nil {
+				return plugin.Fail(fmt.Errorf("extender %s: binding %s/%s to %s: %w", e.Name(), p.obj.Namespace, p.obj.Name, p.node, err)), ""
+			}
+			done = true
+			break
+		}
 	}
 	if !done {
 		if err := s.bind(ctx, p.obj, p.node); err != nil {

@@ -108,6 +108,9 @@ type Question struct {
 	// Signature is the pod's, if equal pods are likely to be asked about: then answers
 	// of plug-ins are kept. It makes no difference to the decision.
 	Signature plugin.Signature
+
+	asks     bool      // extenders are to be asked about the nodes that fit
+	opinions *opinions // or have been
 }
 
 // work is what one decision uses, kept to allocate it once.
@@ -122,6 +125,7 @@ type work struct {
 	memo      *memo
 	narrowed  map[string]bool // nil: not
 	narrowers []string
+	opinions  *opinions
 	outside   int32 // memo's answer for nodes that narrowing excludes; 0: not known yet
 	counts    []int // nodes by refusal of memo.table
 	fit       []*plugin.Node
@@ -141,7 +145,7 @@ func (d *Decider) Decide(ctx context.Context, c *plugin.Cluster, q Question) (ou
 	}()
 	s := &c.Snapshot
 	w := &d.work
-	w.pod, w.cluster, w.nodes = q.Pod, c, s.Nodes()
+	w.pod, w.cluster, w.nodes, w.opinions = q.Pod, c, s.Nodes(), q.opinions
 	out = Decision{Nodes: len(w.nodes), Next: q.From}
 	if len(w.nodes) == 0 {
 		return out
@@ -170,8 +174,17 @@ func (d *Decider) Decide(ctx context.Context, c *plugin.Cluster, q Question) (ou
 			return out
 		}
 	}
+	if q.opinions != nil {
+		d.heed(q.opinions)
+	}
 	if len(w.fit) == 0 {
 		d.tally(&out)
+		return out
+	}
+	if q.asks && q.opinions == nil {
+		for _, n := range w.fit {
+			out.ask = append(out.ask, n.Node)
+		}
 		return out
 	}
 	if out.Node, out.Score, out.Err = d.rank(ctx); out.Err == nil {
@@ -183,13 +196,13 @@ func (d *Decider) Decide(ctx context.Context, c *plugin.Cluster, q Question) (ou
 // DecideAll is [Decider.Decide] and, if that found no node, [Decider.MakeRoom]. A refusal is remembered: it
 // holds for every pod of the same signature until the Cluster changes (P3).
 func (d *Decider) DecideAll(ctx context.Context, c *plugin.Cluster, q Question) Decision {
-	remembered := q.Signature != "" && c.Snapshot.Nomination(q.Pod.UID) == ""
+	remembered := q.Signature != "" && !q.asks && c.Snapshot.Nomination(q.Pod.UID) == ""
 	generation := c.Snapshot.Generation()
 	if remembered && d.refusedAt == generation && d.refusedOf == q.Signature && d.refusedIn == c {
 		return d.refusedAs
 	}
 	out := d.Decide(ctx, c, q)
-	if out.Node != "" || out.Err != nil {
+	if out.Node != "" || out.Err != nil || out.ask != nil {
 		return out
 	}
 	d.MakeRoom(ctx, q, &out)
@@ -277,7 +290,7 @@ func (d *Decider) wanted(nodes int) int {
 func (d *Decider) search(out *Decision, from int) error {
 	w := &d.work
 	wanted := d.wanted(len(w.nodes))
-	if len(d.scores)+len(d.scorers) == 0 {
+	if len(d.scores)+len(d.scorers) == 0 && w.opinions == nil {
 		wanted = 1 // all are equal
 	}
 	at := from % len(w.nodes)
@@ -432,12 +445,17 @@ func (d *Decider) filterAlone(n *plugin.Node) (int32, error) {
 // rank returns the best of w.fit.
 func (d *Decider) rank(ctx context.Context) (string, int64, error) {
 	w := &d.work
-	if len(w.fit) == 1 || len(d.scores)+len(d.scorers) == 0 {
+	if len(w.fit) == 1 || len(d.scores)+len(d.scorers) == 0 && w.opinions == nil {
 		return w.fit[0].Name, plugin.MaxScore, nil
 	}
 	weights, err := d.score(ctx)
 	if err != nil {
 		return "", 0, err
+	}
+	if w.opinions != nil {
+		for i, n := range w.fit {
+			w.sums[i] += w.opinions.scores[n.Name]
+		}
 	}
 	best := 0
 	for i, s := range w.sums {
@@ -521,6 +539,26 @@ func (d *Decider) weigh(scorer any, at int) error {
 	return nil
 }
 
+// heed drops the nodes that extenders refuse, and those that they have not been asked about.
+func (d *Decider) heed(o *opinions) {
+	w := &d.work
+	left := w.fit[:0]
+	for _, n := range w.fit {
+		switch v, no := o.refused[n.Name]; {
+		case no:
+			w.count(w.memo.number(v, byExtender))
+		case o.nodes[n.Name]:
+			left = append(left, n)
+		default:
+			w.count(w.memo.number(plugin.Refuse("node(s) were not known to an extender yet"), byExtender))
+		}
+	}
+	w.fit = left
+}
+
+// byExtender is in the place of a plug-in's number.
+const byExtender = -1
+
 func sized(s []int64, n int) []int64 {
 	if cap(s) < n {
 		return make([]int64, n)
@@ -536,7 +574,11 @@ func (d *Decider) tally(out *Decision) {
 			continue
 		}
 		r := &w.memo.table[i]
-		out.refusers |= bit(r.by)
+		if r.by != byExtender {
+			out.refusers |= bit(r.by)
+		} else {
+			out.extended = true
+		}
 		r.verdict.Each(func(reason string) { out.count(reason, n) })
 		if r.verdict.Code == plugin.Unresolvable {
 			out.final += n

@@ -5,6 +5,8 @@ import (
 	"slices"
 	"strings"
 
+	corev1 "k8s.io/api/core/v1"
+
 	"github.com/sampan-io/sampan/scheduler/plugin"
 )
 
@@ -25,7 +27,9 @@ type Decision struct {
 	final    int     // nodes that would refuse even if they had no other pods
 	refusers uint64  // see Decider.Refusers
 	checks   map[string]plugin.Check
-	roomGone bool // what was promised to the pod before no longer counts
+	ask      []*corev1.Node // extenders have to be asked about these, and then the pod decided about again
+	extended bool           // an extender refused a node
+	roomGone bool           // what was promised to the pod before no longer counts
 }
 
 // A tally counts nodes that refused for the same reason.

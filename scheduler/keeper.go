@@ -38,9 +38,9 @@ type placement struct {
 	queued  time.Time // when it came into the queue
 
 	attempts int
-	asked   int       // reserve plug-ins that were asked
-	done    bool      // the server and the plug-ins have answered
-	seen    bool      // the watch has told what became of it
+	asked    int  // reserve plug-ins that were asked
+	done     bool // the server and the plug-ins have answered
+	seen     bool // the watch has told what became of it
 }
 
 // batch is the number of pods that are decided about before anything that happened is looked at. It is a matter of
@@ -110,7 +110,8 @@ func (k *keeper) pick() (*job, time.Time) {
 		if it.signature == "" {
 			it.signature = it.Pod.Signature(it.profile.signers...)
 		}
-		j.tasks = append(j.tasks, task{it, it.Pod, it.profile, it.profile.decider, it.signature, it.Since, it.Attempts})
+		j.tasks = append(j.tasks, task{it, it.Pod, it.profile, it.profile.decider, it.signature, it.Since, it.Attempts, len(k.interested(it.Pod.Pod)) > 0, it.opinions})
+		it.opinions = nil
 	}
 	return j, time.Time{}
 }
@@ -196,6 +197,9 @@ func (k *keeper) decided(o *outcome) {
 	case !known:
 	case o.decision.Err != nil:
 		k.failed(it, o.task.pod, o.decision.Err)
+	case o.decision.ask != nil:
+		it.Attempts--
+		k.consult(it, o.task.pod, o.decision.ask)
 	case it.changed:
 		k.queue.resolve(it, 1)
 		k.queue.enqueue(it)
@@ -212,7 +216,11 @@ func (k *keeper) refused(o *outcome) {
 	if k.cluster.Snapshot.Nomination(it.Pod.UID) != "" {
 		promised = it.Pod.UID
 	}
-	k.queue.park(it, o.refusers, false, promised)
+	refusers := o.refusers
+	if d.extended {
+		refusers = nil // nobody knows what could help
+	}
+	k.queue.park(it, refusers, false, promised)
 	why := d.String()
 	tell := it.told != why
 	it.told = why

@@ -59,7 +59,10 @@ func (p *probe) Reserve(_ context.Context, at plugin.Placement) plugin.Verdict {
 	p.note("reserve %s on %s", at.Pod.Name, at.Node)
 	return plugin.Verdict{}
 }
-func (p *probe) Unreserve(_ context.Context, at plugin.Placement) { p.note("unreserve %s", at.Pod.Name) }
+
+func (p *probe) Unreserve(_ context.Context, at plugin.Placement) {
+	p.note("unreserve %s", at.Pod.Name)
+}
 
 func (p *probe) Permit(_ context.Context, at plugin.Placement, held plugin.Held) (plugin.Verdict, time.Duration) {
 	if p.permit == nil {

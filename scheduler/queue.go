@@ -34,6 +34,7 @@ type item struct {
 	changed   bool   // while in hand: the pod is another than was decided about
 	group     *group // where it is parked, or was until something happened that may help
 	tried     time.Time
+	opinions  *opinions // of extenders, for the next decision
 }
 
 // A queue holds the pods that need a node, each once. It belongs to the keeper.

@@ -81,6 +81,9 @@ func (f *failed) Verdict(n *plugin.Node) (plugin.Verdict, string) {
 	case err != nil:
 		return plugin.Fail(err), ""
 	case answer == 0:
+		if o := f.q.opinions; o != nil {
+			return o.refused[n.Name], "" // the zero Verdict if they don't
+		}
 		return plugin.Verdict{}, ""
 	}
 	r := f.d.work.memo.table[answer-1]

@@ -36,6 +36,9 @@ type Options struct {
 	InitialBackoff time.Duration // of a pod that fits nowhere, twice as long each time; 0 means 1 s
 	MaxBackoff     time.Duration // 0 means 10 s
 
+	// Extenders are asked about pods that they are interested in, in this order.
+	Extenders []Extender
+
 	// Patience is how long plug-ins may take for one decision before they are given up; 0 means 10 s.
 	Patience time.Duration
 

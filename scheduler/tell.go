@@ -3,6 +3,7 @@ package scheduler
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 
 	corev1 "k8s.io/api/core/v1"
@@ -96,7 +97,13 @@ func (k *keeper) makeRoom(it *item, pod *plugin.Pod, d *Decision, why string) {
 	k.metrics.preempted(len(victims))
 	k.talk.Go(func(ctx context.Context) {
 		k.recorders[it.profile.Name].Event(obj, corev1.EventTypeWarning, "FailedScheduling", "%s", why)
-		err := mark(ctx, k.opts.Client, obj, corev1.PodScheduled, corev1.ConditionFalse, corev1.PodReasonUnschedulable, why, &room.Node)
+		ok, err := k.spared(ctx, obj, room.Node, victims)
+		if err == nil && !ok {
+			err = errors.New("an extender refuses that room is made")
+		}
+		if err == nil {
+			err = mark(ctx, k.opts.Client, obj, corev1.PodScheduled, corev1.ConditionFalse, corev1.PodReasonUnschedulable, why, &room.Node)
+		}
 		for _, p := range demoted {
 			if err := patchStatus(ctx, k.opts.Client, p, map[string]any{"nominatedNodeName": nil}); err != nil && !apierrors.IsNotFound(err) {
 				k.opts.Log.Warn("a nomination is not taken back", "pod", p.Name, "namespace", p.Namespace, "err", err)

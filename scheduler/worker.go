@@ -74,6 +74,8 @@ type task struct {
 	signature plugin.Signature
 	queued    time.Time
 	attempts  int
+	asks      bool
+	opinions  *opinions
 }
 
 // An outcome is what was decided about one pod.
@@ -138,13 +140,13 @@ func (j *job) run(ctx context.Context) {
 	for _, t := range j.tasks {
 		began := time.Now()
 		o := outcome{task: t}
-		o.decision = t.decider.DecideAll(ctx, j.cluster, Question{Pod: t.pod, From: j.from, Signature: t.signature})
+		o.decision = t.decider.DecideAll(ctx, j.cluster, Question{Pod: t.pod, From: j.from, Signature: t.signature, asks: t.asks, opinions: t.opinions})
 		d := &o.decision
 		switch {
 		case d.Node != "":
 			j.from = d.Next
 			j.reserve(ctx, &o, began)
-		case d.Err == nil:
+		case d.Err == nil && d.ask == nil:
 			o.refusers = t.decider.Refusers(d)
 			if d.Room.Node != "" {
 				j.cluster.Nominate(t.pod, d.Room.Node)
