@@ -18,6 +18,7 @@ type subject struct{ verb, group, resource, subresource string }
 // metrics counts requests, under the names that Kubernetes uses, in a registry of
 // its own.
 type metrics struct {
+	registry *prometheus.Registry
 	handler  http.Handler
 	requests *prometheus.CounterVec
 	duration *prometheus.HistogramVec
@@ -37,6 +38,9 @@ type series struct {
 	duration prometheus.Observer
 }
 
+// Measure adds what another part of the process counts to what /metrics tells.
+func (s *Server) Measure(c prometheus.Collector) error { return s.metrics.registry.Register(c) }
+
 func newMetrics() *metrics {
 	labels := []string{"verb", "group", "resource", "subresource"}
 	m := &metrics{
@@ -55,6 +59,7 @@ func newMetrics() *metrics {
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(m.requests, m.duration, m.streams,
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	m.registry = registry
 	m.handler = promhttp.HandlerFor(registry, promhttp.HandlerOpts{})
 	return m
 }

@@ -17,7 +17,6 @@ import (
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/client-go/rest"
 
 	"github.com/sampan-io/sampan/cli"
 	"github.com/sampan-io/sampan/client"
@@ -98,7 +97,7 @@ func (c *terminal) runIn(ctx context.Context, args ...string) result {
 	out, errs := &tee{on: c.onLine}, &tee{on: c.onLine}
 	code := cli.Main(ctx, append([]string{"--kubeconfig", c.kubeconfig}, args...), cli.Options{
 		Version: "v0", In: strings.NewReader(c.in), Out: out, Err: errs,
-		RunScheduler: func(context.Context, *rest.Config, string) error { return nil },
+		RunScheduler: func(context.Context, cli.Schedule) error { return nil },
 	})
 	return result{code, out.buf.String(), errs.buf.String()}
 }

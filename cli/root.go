@@ -33,9 +33,8 @@ type Options struct {
 	// Extra are further verbs; the root's global flags are theirs, too.
 	Extra []*cobra.Command
 
-	// RunScheduler schedules the pods that name this scheduler against a server, until
-	// ctx is over. Nil leaves the verb out.
-	RunScheduler func(ctx context.Context, cfg *rest.Config, name string) error
+	// RunScheduler schedules pods against a server, until ctx is over. Nil leaves the verb out.
+	RunScheduler func(ctx context.Context, s Schedule) error
 
 	// RunDNS answers for the names of a cluster until ctx is over. Nil leaves the verb out.
 	RunDNS func(ctx context.Context, cfg *rest.Config, o DNSOptions) error

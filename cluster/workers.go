@@ -28,6 +28,7 @@ import (
 	"github.com/sampan-io/sampan/proxy/userspace"
 	"github.com/sampan-io/sampan/scheduler"
 	"github.com/sampan-io/sampan/scheduler/builtin"
+	"github.com/sampan-io/sampan/scheduler/config"
 )
 
 // kubeletPort is where clients of Kubernetes expect the node agent.
@@ -40,7 +41,7 @@ const controllerManager = "system:kube-controller-manager"
 // workers returns the parts that work on objects, and the names of the nodes. What they
 // read of whole resources they read from caches.
 func (c *cluster) workers(p *controlPlane, caches *cache.Shared) (run.Stage, []string, error) {
-	sched, err := scheduler.New(scheduler.Options{Client: p.as("system:kube-scheduler"), Caches: caches, Plugins: builtin.Default(), Log: c.Log})
+	sched, err := c.scheduler(p, caches)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -67,6 +68,22 @@ func (c *cluster) workers(p *controlPlane, caches *cache.Shared) (run.Stage, []s
 	}
 	nodes, names, err := c.nodes(p, caches)
 	return append(stage, nodes...), names, err
+}
+
+// scheduler returns the scheduler, whose metrics are among the server's.
+func (c *cluster) scheduler(p *controlPlane, caches *cache.Shared) (*scheduler.Scheduler, error) {
+	conf := config.Default(builtin.Default())
+	if path := c.Settings.SchedulerConfig; path != "" {
+		var err error
+		if conf, err = config.Load(path, config.Available{Default: builtin.Default()}); err != nil {
+			return nil, fmt.Errorf("--scheduler-config: %w", err)
+		}
+	}
+	sched, err := scheduler.New(conf.Options(scheduler.Options{Client: p.as("system:kube-scheduler"), Caches: caches, Log: c.Log}))
+	if err != nil {
+		return nil, err
+	}
+	return sched, p.server.Measure(sched.Metrics())
 }
 
 func (c *cluster) nodes(p *controlPlane, caches *cache.Shared) (run.Stage, []string, error) {

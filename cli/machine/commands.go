@@ -7,6 +7,7 @@ import (
 	"io"
 	"log/slog"
 	"net/netip"
+	"os"
 	"path/filepath"
 
 	"github.com/spf13/cobra"
@@ -95,9 +96,10 @@ func settingsFlags(cmd *cobra.Command, s *local.Settings) {
 	f := cmd.Flags()
 	f.IntVar(&s.APIPort, "api-port", 0, "port of the API server on 127.0.0.1 (default 6443, or a free one if that is taken)")
 	f.IntVar(&s.SimulatedNodes, "simulated-nodes", 0, "run so many nodes without containers instead of a real one; needs no root")
-	f.Var(pathFlag{&s.SimulatedNodeFile}, "simulated-node-file", "what the simulated nodes are and how pods live there, a SimulatedNodes object; it is read at every start")
+	f.Var(pathFlag{to: &s.SimulatedNodeFile}, "simulated-node-file", "what the simulated nodes are and how pods live there, a SimulatedNodes object; it is read at every start")
 	f.StringVar(&s.NodeName, "node-name", "", "name of the node (default the name of this host)")
 	f.Var(&s.Controllers, "controllers", "controllers to run, as kube-controller-manager has it: names, * for all, -NAME for all but that (default *)")
+	f.Var(pathFlag{to: &s.SchedulerConfig, none: local.NoSchedulerConfig}, "scheduler-config", "file with a KubeSchedulerConfiguration for the cluster's scheduler, read at each start; \"none\" goes back to the default")
 	f.Var(prefixFlag{&s.Pods}, "pod-network", "IPv4 network for pods (default one that no route of this host overlaps)")
 	f.Var(prefixFlag{&s.Services}, "service-network", "IPv4 network for services (default one that no route of this host overlaps)")
 	f.StringVar(&s.ClusterDomain, "cluster-domain", "", "domain of the services' names (default cluster.local)")
@@ -124,6 +126,9 @@ func settingsArgs(s local.Settings) []string {
 	if s.Controllers != "" {
 		add("controllers", s.Controllers)
 	}
+	if s.SchedulerConfig != "" {
+		add("scheduler-config", s.SchedulerConfig)
+	}
 	if s.Pods.IsValid() {
 		add("pod-network", s.Pods)
 	}
@@ -138,8 +143,12 @@ func settingsArgs(s local.Settings) []string {
 	return args
 }
 
-// pathFlag reads the path of a file, from wherever the command is run.
-type pathFlag struct{ to *string }
+// pathFlag reads the path of a file, which stays the same file wherever the program is
+// started; or a word that stands for none.
+type pathFlag struct {
+	to   *string
+	none string // the word, if there is one
+}
 
 func (p pathFlag) String() string {
 	if p.to == nil {
@@ -148,15 +157,26 @@ func (p pathFlag) String() string {
 	return *p.to
 }
 
-func (p pathFlag) Set(text string) (err error) {
-	if text == "" {
-		return errors.New("want a file")
-	}
-	*p.to, err = filepath.Abs(text)
-	return err
-}
-
 func (pathFlag) Type() string { return "file" }
+
+func (p pathFlag) Set(text string) error {
+	switch text {
+	case "":
+		return errors.New("want the path of a file")
+	case p.none:
+		*p.to = text
+		return nil
+	}
+	path, err := filepath.Abs(text)
+	if err != nil {
+		return err
+	}
+	if _, err := os.Stat(path); err != nil {
+		return err
+	}
+	*p.to = path
+	return nil
+}
 
 // prefixFlag reads a network in CIDR notation.
 type prefixFlag struct{ to *netip.Prefix }

@@ -58,9 +58,16 @@ type Settings struct {
 	// between, or [dns.None]. Empty means those of the host.
 	DNSUpstream string `json:"dnsUpstream,omitempty"`
 
+	// SchedulerConfig is the path of a KubeSchedulerConfiguration, absolute, read at each start; empty means
+	// the default, NoSchedulerConfig does so in place of what was chosen before.
+	SchedulerConfig string `json:"schedulerConfig,omitempty"`
+
 	// Networks of pods and services; zero prefixes mean free ones.
 	Networks
 }
+
+// NoSchedulerConfig is the SchedulerConfig that takes an earlier one back.
+const NoSchedulerConfig = "none"
 
 // MaxSimulatedNodes bounds how many nodes one process simulates.
 const MaxSimulatedNodes = 5000
@@ -108,6 +115,9 @@ func (p Profile) Settle(asked Settings, claims *Claims) (Settings, error) {
 			err = s.room()
 		}
 		return s, err
+	}
+	if asked.SchedulerConfig == NoSchedulerConfig {
+		asked.SchedulerConfig = ""
 	}
 	if asked.NodeName == "" {
 		if asked.NodeName, err = hostName(); err != nil {
@@ -205,6 +215,13 @@ func (s Settings) with(asked Settings, dir string) (Settings, error) {
 		s.Controllers = asked.Controllers
 	}
 	s.DNSListen, s.DNSUpstream = cmp.Or(asked.DNSListen, s.DNSListen), cmp.Or(asked.DNSUpstream, s.DNSUpstream)
+	switch asked.SchedulerConfig {
+	case "":
+	case NoSchedulerConfig:
+		s.SchedulerConfig = ""
+	default:
+		s.SchedulerConfig = asked.SchedulerConfig
+	}
 	return s, nil
 }
 
@@ -234,6 +251,8 @@ func (p Profile) Differ(asked Settings) error {
 		return refuse("--simulated-node-file", now.SimulatedNodeFile, wanted.SimulatedNodeFile)
 	case wanted.SimulatedNodes != now.SimulatedNodes:
 		return refuse("--simulated-nodes", now.SimulatedNodes, wanted.SimulatedNodes)
+	case wanted.SchedulerConfig != now.SchedulerConfig:
+		return refuse("--scheduler-config", cmp.Or(now.SchedulerConfig, NoSchedulerConfig), cmp.Or(wanted.SchedulerConfig, NoSchedulerConfig))
 	case wanted.Controllers != now.Controllers:
 		return refuse("--controllers", cmp.Or(now.Controllers, "*"), wanted.Controllers)
 	case wanted.DNSListen != now.DNSListen:

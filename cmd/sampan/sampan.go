@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"log/slog"
 	"net"
 	"net/netip"
 
@@ -19,8 +18,9 @@ import (
 	"github.com/sampan-io/sampan/dns/zone"
 	"github.com/sampan-io/sampan/internal/memory"
 	"github.com/sampan-io/sampan/internal/run"
-	"github.com/sampan-io/sampan/scheduler"
+	"github.com/sampan-io/sampan/scheduler/alone"
 	"github.com/sampan-io/sampan/scheduler/builtin"
+	"github.com/sampan-io/sampan/scheduler/config"
 )
 
 // sampan runs the command line with the given arguments and returns its exit
@@ -58,16 +58,18 @@ func serve(ctx context.Context, s machine.Service) error {
 }
 
 // runScheduler schedules for a cluster that may be somebody else's.
-func runScheduler(ctx context.Context, cfg *rest.Config, name string) error {
-	api, err := client.NewREST(cfg, client.RESTOptions{UserAgent: "sampan-scheduler/" + version})
-	if err != nil {
-		return err
-	}
-	s, err := scheduler.New(scheduler.Options{Client: api, Plugins: builtin.Default(), Name: name, Log: slog.Default()})
-	if err != nil {
-		return err
-	}
-	return run.Stages(ctx, run.Stage{{Name: "scheduler", Run: s.Run, Ready: s.Ready()}})
+func runScheduler(ctx context.Context, s cli.Schedule) error {
+	return alone.Run(ctx, alone.Options{
+		Connect:        s.Connect,
+		Plugins:        config.Available{Default: builtin.Default()},
+		ConfigFile:     s.ConfigFile,
+		Name:           s.Name,
+		LeaderElect:    s.LeaderElect,
+		MetricsAddress: s.MetricsAddress,
+		CertFile:       s.CertFile,
+		KeyFile:        s.KeyFile,
+		UserAgent:      "sampan-scheduler/" + version,
+	})
 }
 
 // runDNS answers for the names of a cluster that may be somebody else's.
