@@ -1,21 +1,31 @@
 // Package scheduler assigns pods to nodes.
 //
-// [Decide] is a pure function of a pod, the nodes and a set of plug-ins: filters
-// rule nodes out, scorers rank the rest. [Scheduler] is the loop around it: it
-// follows pods and nodes by watch, takes the most important waiting pod, decides,
-// counts the pod in where it will run, and binds it while it already decides about
-// the next one.
+// [Decider] is a pure function of a set of plug-ins, a pod and a cluster: filters rule nodes out, scores rank the
+// rest, and if none is left a PostFilter may find how to make room. [Scheduler] is the loop around it.
+//
+// The loop is one goroutine, the keeper, which owns the queue and the cluster. What happens comes into its inbox: from
+// watches, from bindings, from extenders. It hands the pods whose turn it is to a worker, some dozens at a time, and what was
+// decided to goroutines that tell the server; it counts a pod where it will run and goes on.
 //
 //	S1  A pod counts on its node from the decision on, whether or not the
 //	    binding has come back in the watch. If binding fails it counts no more.
-//	S2  A pod that fits nowhere waits for something that can help: a node that
-//	    came or changed, a pod that ended, a change of its own. Nothing is tried
-//	    again by the clock, except what failed for an error, with back-off.
+//	S2  A pod that fits nowhere waits for something that can help, as the plug-ins that refused it say in
+//	    their hints, or for a change of its own. Nothing is tried again by the clock, except what failed for an
+//	    error, with back-off. What is woken before its back-off is over waits for that only while there is
+//	    something better to do.
 //	S3  A pod is left alone that has a node, is being deleted, has ended, names
-//	    another scheduler or has scheduling gates.
+//	    another scheduler or is kept out by a PreEnqueue.
 //	S4  A refusal is told once: as condition PodScheduled=False and as event
 //	    FailedScheduling, in Kubernetes' words, and again only when it changes.
+//	S5  What is kept to be fast makes no difference: answers of filters and scores for a node that has not
+//	    changed, and refusals of equal pods, are those that would be given again.
+//	S6  Equal pods that fit nowhere wait as a group. When something can help, one of them tries; the others
+//	    follow if it went well. Ten thousand of them cost no more than one.
+//	S7  A plug-in that panics, or does not come back within Options.Patience, costs the pod that it was asked about a
+//	    back-off, and nobody else anything. The worker that waits for it is given up, and the cluster, which it may still
+//	    read, is put together anew. (Less, PreEnqueue and hints are guarded against panics alone.)
+//	S8  An extender is asked on a goroutine of its own, and the pod is decided about once more with its answer.
 //
-// It does not preempt, and knows no volumes, pod affinity or topology constraints
-// yet: those are plug-ins to be written.
+// Two schedulers of one name do not count each other's decisions before the watch tells of them; let them elect
+// a leader (package election).
 package scheduler
