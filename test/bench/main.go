@@ -51,6 +51,7 @@ func steps() []step {
 		{name: "rolling", measure: (*bench).rolling, up: []string{"--simulated-nodes=4"}},
 		{name: "rollouts", measure: (*bench).rollouts, up: []string{fleetNodes}},
 		{name: "simulated", measure: (*bench).simulated, up: []string{"--simulated-nodes=1"}},
+		{name: "scheduling", measure: (*bench).scheduling, up: []string{"--simulated-nodes=1"}},
 		{name: "requests", measure: (*bench).requests},
 		{name: "lists", measure: (*bench).lists},
 		{name: "watches", measure: (*bench).watches},
