@@ -26,7 +26,7 @@ func (p *placement) of(who plugin.Plugin, c client.Interface) plugin.Placement {
 // settle has a placement bound.
 func (k *keeper) settle(p *placement) {
 	group := k.bind
-	if len(p.profile.permit)+len(p.profile.preBind)+len(p.profile.bind)+len(k.opts.Extenders) > 0 {
+	if len(p.profile.permit)+len(p.profile.preBind)+len(p.profile.bind)+len(k.interested(p.obj)) > 0 {
 		group = k.talk // plug-ins may block
 	}
 	group.Go(func(ctx context.Context) {
