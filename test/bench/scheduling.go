@@ -112,8 +112,10 @@ func (b *bench) idleBinding(ctx context.Context, api kubernetes.Interface) error
 		}
 		var began time.Time
 		seen, err := awaitBound(ctx, api, 1, func() error {
+			pod := pendingPod(fmt.Sprintf("idle-%d", i), "default-scheduler")
+			pod.Spec.Containers[0].Resources = corev1.ResourceRequirements{} // all of them fit on the one node
 			began = time.Now()
-			_, err := api.CoreV1().Pods("default").Create(ctx, pendingPod(fmt.Sprintf("idle-%d", i), "default-scheduler"), metav1.CreateOptions{})
+			_, err := api.CoreV1().Pods("default").Create(ctx, pod, metav1.CreateOptions{})
 			return err
 		})
 		if err != nil {
