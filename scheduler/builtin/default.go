@@ -12,12 +12,13 @@ func Default() plugin.Set {
 		{Plugin: SchedulingGates{}},
 		{Plugin: NodeUnschedulable{}},
 		{Plugin: NodeName{}},
-		{Plugin: TaintToleration{}},
-		{Plugin: NodeAffinity{}},
+		{Plugin: TaintToleration{}, Weight: 3},
+		{Plugin: NodeAffinity{}, Weight: 2},
 		{Plugin: NodePorts{}},
 		{Plugin: NodeResourcesFit{}},
 		{Plugin: DefaultPreemption{}},
-		{Plugin: LeastAllocated{}},
+		{Plugin: NodeResourcesBalancedAllocation{}},
+		{Plugin: ImageLocality{}},
 		{Plugin: Spread{}, Weight: 2},
 	}}
 }

@@ -1,81 +1,138 @@
 package builtin
 
 import (
+	"encoding/json"
 	"slices"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/validation"
+	"k8s.io/apimachinery/pkg/util/validation/field"
 
+	"github.com/sampan-io/sampan/client"
 	"github.com/sampan-io/sampan/scheduler/plugin"
 )
 
-// NodeResourcesFit keeps pods off nodes that have not what they request, or
-// that run as many pods as they may.
-type NodeResourcesFit struct{}
+// NodeResourcesFit keeps pods off nodes that have not what they request, or that run as many pods as they
+// may, and ranks the others by what share of their resources would be in use.
+type NodeResourcesFit struct {
+	IgnoredResources      []corev1.ResourceName // extended ones that are not looked at
+	IgnoredResourceGroups []string              // extended ones with these domains are not looked at either
+	Strategy              ScoringStrategy
+}
 
 // Name implements [plugin.Plugin].
 func (NodeResourcesFit) Name() string { return "NodeResourcesFit" }
 
+// Configure implements [plugin.Configurable].
+func (f NodeResourcesFit) Configure(args json.RawMessage) (plugin.Plugin, error) {
+	var a struct {
+		IgnoredResources      []corev1.ResourceName `json:"ignoredResources"`
+		IgnoredResourceGroups []string              `json:"ignoredResourceGroups"`
+		ScoringStrategy       ScoringStrategy       `json:"scoringStrategy"`
+	}
+	if err := plugin.DecodeArgs(args, &a); err != nil {
+		return nil, err
+	}
+	var errs field.ErrorList
+	for i, name := range a.IgnoredResources {
+		for _, why := range validation.IsQualifiedName(string(name)) {
+			errs = append(errs, field.Invalid(field.NewPath("ignoredResources").Index(i), name, why))
+		}
+	}
+	for i, group := range a.IgnoredResourceGroups {
+		at := field.NewPath("ignoredResourceGroups").Index(i)
+		if strings.Contains(group, "/") {
+			errs = append(errs, field.Invalid(at, group, `want the part of resources' names before the "/"`))
+			continue
+		}
+		for _, why := range validation.IsDNS1123Subdomain(group) {
+			errs = append(errs, field.Invalid(at, group, why))
+		}
+	}
+	errs = append(errs, a.ScoringStrategy.validate(field.NewPath("scoringStrategy"))...)
+	if len(errs) > 0 {
+		return nil, errs.ToAggregate()
+	}
+	a.ScoringStrategy.Resources = withDefaults(a.ScoringStrategy.Resources)
+	return NodeResourcesFit{a.IgnoredResources, a.IgnoredResourceGroups, a.ScoringStrategy}, nil
+}
+
 // Filter implements [plugin.Filter].
-func (NodeResourcesFit) Filter(pod *plugin.Pod, node *plugin.Node) plugin.Verdict {
+func (f NodeResourcesFit) Filter(pod *plugin.Pod, node *plugin.Node) plugin.Verdict {
 	var v plugin.Verdict
-	refuse := func(why string) {
-		if v.Code = max(v.Code, plugin.Unschedulable); v.Reason == "" {
+	f.lacking(pod, node, func(l plugin.Lack) {
+		why := "Insufficient " + l.What
+		if l.What == string(corev1.ResourcePods) {
+			why = "Too many pods"
+		}
+		code := plugin.Unschedulable
+		if l.Asked > l.Total {
+			code = plugin.Unresolvable
+		}
+		if v.Code = max(v.Code, code); v.Reason == "" {
 			v.Reason = why
 		} else {
 			v.Also = append(v.Also, why)
 		}
-	}
-	has, taken, asks := &node.Allocatable, &node.Requested, &pod.Requests
-	if int64(len(node.Pods)) >= has.Pods {
-		refuse("Too many pods")
-	}
-	check := func(why string, asks, has, taken int64) {
-		if asks > 0 && asks > has-taken {
-			refuse(why)
-			if asks > has {
-				v.Code = plugin.Unresolvable
-			}
-		}
-	}
-	check("Insufficient cpu", asks.MilliCPU, has.MilliCPU, taken.MilliCPU)
-	check("Insufficient memory", asks.Memory, has.Memory, taken.Memory)
-	check("Insufficient ephemeral-storage", asks.Ephemeral, has.Ephemeral, taken.Ephemeral)
-	if len(asks.Other) > 0 {
-		names := make([]corev1.ResourceName, 0, len(asks.Other))
-		for name := range asks.Other {
-			names = append(names, name)
-		}
-		slices.Sort(names)
-		for _, name := range names {
-			if n := asks.Other[name]; n > 0 && n > has.Other[name]-taken.Other[name] {
-				refuse("Insufficient " + string(name))
-				if n > has.Other[name] {
-					v.Code = plugin.Unresolvable
-				}
-			}
-		}
-	}
+	})
 	return v
 }
 
-// LeastAllocated prefers nodes that have more CPU and memory left, as a share of
-// what they have. A container that requests none is presumed to use a little, so
-// that a hundred of them do not all go to one node.
-type LeastAllocated struct{}
-
-// Name implements [plugin.Plugin].
-func (LeastAllocated) Name() string { return "NodeResourcesLeastAllocated" }
-
-// Score implements [plugin.Score].
-func (LeastAllocated) Score(pod *plugin.Pod, n *plugin.Node) int64 {
-	cpu := left(n.Allocatable.MilliCPU, n.Presumed.MilliCPU+pod.Presumed.MilliCPU)
-	memory := left(n.Allocatable.Memory, n.Presumed.Memory+pod.Presumed.Memory)
-	return (cpu + memory) / 2
+// Explain implements [plugin.Explainer].
+func (f NodeResourcesFit) Explain(pod *plugin.Pod, node *plugin.Node) []plugin.Lack {
+	var lacks []plugin.Lack
+	f.lacking(pod, node, func(l plugin.Lack) { lacks = append(lacks, l) })
+	return lacks
 }
 
-func left(has, taken int64) int64 {
-	if has == 0 || taken > has {
-		return 0
+// lacking calls f with everything that a node lacks, always in the same order.
+func (f NodeResourcesFit) lacking(pod *plugin.Pod, node *plugin.Node, report func(plugin.Lack)) {
+	if free := node.Allocatable.Pods - int64(len(node.Pods)); free < 1 {
+		report(plugin.Lack{What: string(corev1.ResourcePods), Asked: 1, Free: max(free, 0), Total: node.Allocatable.Pods})
 	}
-	return (has - taken) * plugin.MaxScore / has
+	check := func(name corev1.ResourceName) {
+		asked, total := pod.Requests.Amount(name), node.Allocatable.Amount(name)
+		if free := total - node.Requested.Amount(name); asked > 0 && asked > free {
+			report(plugin.Lack{What: string(name), Asked: asked, Free: max(free, 0), Total: total})
+		}
+	}
+	check(corev1.ResourceCPU)
+	check(corev1.ResourceMemory)
+	check(corev1.ResourceEphemeralStorage)
+	if len(pod.Requests.Other) == 0 {
+		return
+	}
+	names := make([]corev1.ResourceName, 0, len(pod.Requests.Other))
+	for name := range pod.Requests.Other {
+		names = append(names, name)
+	}
+	slices.Sort(names)
+	for _, name := range names {
+		if !f.ignores(name) {
+			check(name)
+		}
+	}
+}
+
+func (f NodeResourcesFit) ignores(name corev1.ResourceName) bool {
+	group, _, _ := strings.Cut(string(name), "/")
+	return slices.Contains(f.IgnoredResources, name) || slices.Contains(f.IgnoredResourceGroups, group)
+}
+
+// Score implements [plugin.Score].
+func (f NodeResourcesFit) Score(pod *plugin.Pod, node *plugin.Node) int64 {
+	return f.Strategy.score(pod, node)
+}
+
+// Hints implements [plugin.Hinter].
+func (f NodeResourcesFit) Hints() []plugin.Hint {
+	return []plugin.Hint{
+		{Resource: client.Pods.GroupVersionResource, Action: plugin.Deleted | plugin.PodScaledDown},
+		{Resource: client.Nodes.GroupVersionResource, Action: plugin.Added | plugin.NodeAllocatable, Helps: func(pod *plugin.Pod, c plugin.Change) bool {
+			has := plugin.NewResources(c.Node.Status.Allocatable)
+			empty := &plugin.Node{Node: c.Node, Allocatable: has}
+			return f.Filter(pod, empty).OK()
+		}},
+	}
 }

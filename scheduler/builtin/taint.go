@@ -4,6 +4,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 
+	"github.com/sampan-io/sampan/client"
 	"github.com/sampan-io/sampan/scheduler/plugin"
 )
 
@@ -15,14 +16,26 @@ func (NodeUnschedulable) Name() string { return "NodeUnschedulable" }
 
 // Filter implements [plugin.Filter].
 func (NodeUnschedulable) Filter(pod *plugin.Pod, node *plugin.Node) plugin.Verdict {
-	if !node.Spec.Unschedulable || tolerated(pod, &corev1.Taint{Key: corev1.TaintNodeUnschedulable, Effect: corev1.TaintEffectNoSchedule}) {
+	if open(pod, node.Node) {
 		return plugin.Verdict{}
 	}
 	return plugin.Never("node(s) were unschedulable")
 }
 
+func open(pod *plugin.Pod, node *corev1.Node) bool {
+	return !node.Spec.Unschedulable || tolerated(pod, &corev1.Taint{Key: corev1.TaintNodeUnschedulable, Effect: corev1.TaintEffectNoSchedule})
+}
+
+// Hints implements [plugin.Hinter].
+func (NodeUnschedulable) Hints() []plugin.Hint {
+	return []plugin.Hint{{Resource: client.Nodes.GroupVersionResource, Action: plugin.Added | plugin.NodeTaints, Helps: func(pod *plugin.Pod, c plugin.Change) bool {
+		return open(pod, c.Node)
+	}}}
+}
+
 // TaintToleration keeps pods off nodes with a NoSchedule or NoExecute taint that
-// they do not tolerate; a node that is not ready has one.
+// they do not tolerate; a node that is not ready has one. It prefers nodes with few PreferNoSchedule taints
+// that they do not tolerate.
 type TaintToleration struct{}
 
 // Name implements [plugin.Plugin].
@@ -30,13 +43,42 @@ func (TaintToleration) Name() string { return "TaintToleration" }
 
 // Filter implements [plugin.Filter].
 func (TaintToleration) Filter(pod *plugin.Pod, node *plugin.Node) plugin.Verdict {
+	if bears(pod, node.Node) {
+		return plugin.Verdict{}
+	}
+	return plugin.Never("node(s) had untolerated taint(s)")
+}
+
+// bears reports whether the pod tolerates all taints of the node that keep pods off.
+func bears(pod *plugin.Pod, node *corev1.Node) bool {
 	for i := range node.Spec.Taints {
 		t := &node.Spec.Taints[i]
-		if t.Effect != corev1.TaintEffectPreferNoSchedule && !tolerated(pod, t) {
-			return plugin.Never("node(s) had untolerated taint(s)")
+		if (t.Effect == corev1.TaintEffectNoSchedule || t.Effect == corev1.TaintEffectNoExecute) && !tolerated(pod, t) {
+			return false
 		}
 	}
-	return plugin.Verdict{}
+	return true
+}
+
+// Score implements [plugin.Score]: the number of taints, until it is normalised.
+func (TaintToleration) Score(pod *plugin.Pod, node *plugin.Node) int64 {
+	var disliked int64
+	for i := range node.Spec.Taints {
+		if t := &node.Spec.Taints[i]; t.Effect == corev1.TaintEffectPreferNoSchedule && !tolerated(pod, t) {
+			disliked++
+		}
+	}
+	return disliked
+}
+
+// Normalize implements [plugin.Normalizer].
+func (TaintToleration) Normalize(_ []*plugin.Node, scores []int64) { plugin.Normalize(scores, true) }
+
+// Hints implements [plugin.Hinter].
+func (TaintToleration) Hints() []plugin.Hint {
+	return []plugin.Hint{{Resource: client.Nodes.GroupVersionResource, Action: plugin.Added | plugin.NodeTaints, Helps: func(pod *plugin.Pod, c plugin.Change) bool {
+		return bears(pod, c.Node)
+	}}}
 }
 
 func tolerated(pod *plugin.Pod, t *corev1.Taint) bool {

@@ -1,6 +1,8 @@
 package plugin
 
 import (
+	"strconv"
+
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 )
@@ -87,6 +89,15 @@ type HostPort struct {
 	IP       string // "0.0.0.0" means every address
 	Protocol corev1.Protocol
 	Port     int32
+}
+
+// String tells the port as "80/TCP", with the address if there is one.
+func (h HostPort) String() string {
+	s := strconv.Itoa(int(h.Port)) + "/" + string(h.Protocol)
+	if h.IP != anyIP {
+		return h.IP + ":" + s
+	}
+	return s
 }
 
 // Collides reports whether two pods cannot both have their port.

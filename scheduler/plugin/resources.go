@@ -41,6 +41,21 @@ func NewResources(l corev1.ResourceList) Resources {
 	return r
 }
 
+// Amount returns how much there is of one resource, CPU in thousandths.
+func (r *Resources) Amount(name corev1.ResourceName) int64 {
+	switch name {
+	case corev1.ResourceCPU:
+		return r.MilliCPU
+	case corev1.ResourceMemory:
+		return r.Memory
+	case corev1.ResourceEphemeralStorage:
+		return r.Ephemeral
+	case corev1.ResourcePods:
+		return r.Pods
+	}
+	return r.Other[name]
+}
+
 // Add adds o to r.
 func (r *Resources) Add(o Resources) { r.add(o, 1) }
 
