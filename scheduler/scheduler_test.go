@@ -282,9 +282,9 @@ func TestManyPodsFillManyNodesExactly(t *testing.T) {
 
 func TestNewSaysEverythingThatIsWrong(t *testing.T) {
 	_, err := scheduler.New(scheduler.Options{Client: &clienttest.Server{}, Plugins: plugin.Set{
-		Entries: []plugin.Entry{{Plugin: builtin.NodeName{}}, {Plugin: builtin.NodeName{}}, {Plugin: builtin.Spread{}, Weight: -1}},
+		Entries: []plugin.Entry{{Plugin: builtin.NodeName{}}, {Plugin: builtin.NodeName{}}, {Plugin: builtin.ImageLocality{}, Weight: -1}},
 	}})
-	for _, want := range []string{`plug-in "NodeName" is listed twice`, `plug-in "Spread" has weight -1`} {
+	for _, want := range []string{`plug-in "NodeName" is listed twice`, `plug-in "ImageLocality" has weight -1`} {
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("New = %v, want an error that says %q", err, want)
 		}

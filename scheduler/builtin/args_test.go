@@ -130,3 +130,44 @@ func TestArgumentsAreChecked(t *testing.T) {
 		}
 	}
 }
+
+func TestStoriesOfSpreading(t *testing.T) { plugintest.Play(t, "testdata/spread", builtin.Default()) }
+
+func TestArgumentsOfSpreading(t *testing.T) {
+	for _, tt := range []struct {
+		args string
+		want []string
+	}{
+		{`{"defaultingType": "Some"}`, []string{"defaultingType", "List"}},
+		{`{"defaultConstraints": [{"maxSkew": 1, "topologyKey": "zone", "whenUnsatisfiable": "ScheduleAnyway"}]}`, []string{"defaultConstraints", "List"}},
+		{`{"defaultingType": "List", "defaultConstraints": [{}, {"maxSkew": 1, "topologyKey": "a", "whenUnsatisfiable": "DoNotSchedule", "labelSelector": {}}, {"maxSkew": 2, "topologyKey": "a", "whenUnsatisfiable": "DoNotSchedule"}]}`,
+			[]string{"[0].maxSkew", "[0].topologyKey", "[0].whenUnsatisfiable", "[1].labelSelector", "defaultConstraints[2]: Duplicate"}},
+	} {
+		_, err := builtin.PodTopologySpread{}.Configure(json.RawMessage(tt.args))
+		for _, want := range tt.want {
+			if err == nil || !strings.Contains(err.Error(), want) {
+				t.Errorf("%s: %v, want it to say %q", tt.args, err, want)
+			}
+		}
+	}
+	got := configured(t, builtin.PodTopologySpread{}, `{"defaultingType": "List", "defaultConstraints": [{"maxSkew": 1, "topologyKey": "zone", "whenUnsatisfiable": "DoNotSchedule"}]}`)
+	if !got.List || len(got.Defaults) != 1 {
+		t.Errorf("configured: %+v", got)
+	}
+	plugintest.Laws(t, got)
+}
+
+func TestStoriesOfPodAffinity(t *testing.T) { plugintest.Play(t, "testdata/affinity", builtin.Default()) }
+
+func TestArgumentsOfPodAffinity(t *testing.T) {
+	for _, args := range []string{`{"hardPodAffinityWeight": 101}`, `{"hardPodAffinityWeight": -1}`, `{"hardPodAffinityWeight": "1"}`} {
+		if _, err := (builtin.InterPodAffinity{}).Configure(json.RawMessage(args)); err == nil || !strings.Contains(err.Error(), "hardPodAffinityWeight") {
+			t.Errorf("%s: %v", args, err)
+		}
+	}
+	got := configured(t, builtin.InterPodAffinity{}, `{"hardPodAffinityWeight": 0, "ignorePreferredTermsOfExistingPods": true}`)
+	if *got.HardPodAffinityWeight != 0 || !got.IgnorePreferredTermsOfExistingPods {
+		t.Errorf("configured: %+v", got)
+	}
+	plugintest.Laws(t, got)
+}

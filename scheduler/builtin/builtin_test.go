@@ -153,25 +153,6 @@ func TestNodeAffinity(t *testing.T) {
 	}
 }
 
-func TestSpreadComparesCandidates(t *testing.T) {
-	owned := plugin.NewPod(&corev1.Pod{ObjectMeta: metav1.ObjectMeta{OwnerReferences: []metav1.OwnerReference{{UID: "rc", Controller: new(true)}}}})
-	nodes := []*plugin.Node{node(corev1.Node{}, owned, owned), node(corev1.Node{}, owned), node(corev1.Node{})}
-	scores := func(pod *plugin.Pod) []int64 {
-		var scores []int64
-		for _, n := range nodes {
-			scores = append(scores, builtin.Spread{}.Score(pod, n))
-		}
-		builtin.Spread{}.Normalize(nodes, scores)
-		return scores
-	}
-	if got := scores(owned); !slices.Equal(got, []int64{0, 50, 100}) {
-		t.Errorf("scores %v, want 0 50 100", got)
-	}
-	if got := scores(asking()); !slices.Equal(got, []int64{100, 100, 100}) {
-		t.Errorf("scores of a pod without an owner %v, want 100 each", got)
-	}
-}
-
 func TestPluginsKeepTheLaws(t *testing.T) {
 	for _, e := range builtin.Default().Entries {
 		t.Run(e.Name(), func(t *testing.T) { plugintest.Laws(t, e.Plugin) })

@@ -16,9 +16,10 @@ func Default() plugin.Set {
 		{Plugin: NodeAffinity{}, Weight: 2},
 		{Plugin: NodePorts{}},
 		{Plugin: NodeResourcesFit{}},
+		{Plugin: PodTopologySpread{}, Weight: 2},
+		{Plugin: InterPodAffinity{}, Weight: 2},
 		{Plugin: DefaultPreemption{}},
 		{Plugin: NodeResourcesBalancedAllocation{}},
 		{Plugin: ImageLocality{}},
-		{Plugin: Spread{}, Weight: 2},
 	}}
 }

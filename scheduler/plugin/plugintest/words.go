@@ -57,7 +57,7 @@ func Node(words ...string) *corev1.Node {
 // Pod makes a pod from words, the first of which is its name, with or without a namespace; it panics where
 // they make no sense.
 //
-//	[NAMESPACE/]NAME [cpu=N] [memory=N] [asks=RESOURCE:N…] [port=N…] [image=NAME] [owner=UID] [on=NODE]
+//	[NAMESPACE/]NAME [cpu=N] [memory=N] [asks=RESOURCE:N…] [port=N…] [image=NAME] [owner=[KIND/]NAME] [on=NODE]
 //	     [label=KEY=VALUE…] [select=KEY=VALUE…] [tolerate=KEY…] [priority=N] [never-preempts] [gate=NAME…]
 //	     [age=DURATION] [spec=YAML to the end of the line]
 //
@@ -94,7 +94,11 @@ func Pod(words ...string) *corev1.Pod {
 		case "image":
 			c.Image = v
 		case "owner":
-			p.OwnerReferences = []metav1.OwnerReference{{UID: types.UID(v), Controller: new(true)}}
+			kind, name, ok := strings.Cut(v, "/")
+			if !ok {
+				kind, name = "", v
+			}
+			p.OwnerReferences = []metav1.OwnerReference{{Kind: kind, Name: name, UID: types.UID(v), Controller: new(true)}}
 		case "on":
 			p.Spec.NodeName = v
 		case "label":
