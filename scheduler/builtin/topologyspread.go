@@ -154,40 +154,57 @@ func chosen(all []plugin.Spread, action corev1.UnsatisfiableConstraintAction) []
 // selectorOfOwners selects the pods that are selected by the same services and the same controller as a
 // pod; nil if there is neither.
 func selectorOfOwners(pod *plugin.Pod, s *plugin.Snapshot) *metav1.LabelSelector {
-	out := &metav1.LabelSelector{MatchLabels: map[string]string{}}
+	var out *metav1.LabelSelector
+	with := func(pairs map[string]string, expressions []metav1.LabelSelectorRequirement) {
+		switch {
+		case len(pairs)+len(expressions) == 0:
+			return
+		case out == nil:
+			out = &metav1.LabelSelector{MatchLabels: map[string]string{}}
+		}
+		maps.Copy(out.MatchLabels, pairs)
+		out.MatchExpressions = append(out.MatchExpressions, expressions...)
+	}
 	if len(pod.Labels) > 0 {
 		for _, service := range plugin.All(s, client.Services, pod.Namespace) {
-			if len(service.Spec.Selector) > 0 && labels.SelectorFromSet(service.Spec.Selector).Matches(labels.Set(pod.Labels)) {
-				maps.Copy(out.MatchLabels, service.Spec.Selector)
+			if selected(service.Spec.Selector, pod.Labels) {
+				with(service.Spec.Selector, nil)
 			}
 		}
 	}
-	with := func(selector *metav1.LabelSelector) {
-		if selector != nil {
-			maps.Copy(out.MatchLabels, selector.MatchLabels)
-			out.MatchExpressions = append(out.MatchExpressions, selector.MatchExpressions...)
+	owner := metav1.GetControllerOfNoCopy(pod.Pod)
+	if owner == nil {
+		return out
+	}
+	var selector *metav1.LabelSelector
+	switch owner.Kind {
+	case client.ReplicationControllers.Kind:
+		if rc, ok := plugin.Find(s, client.ReplicationControllers, pod.Namespace, owner.Name); ok {
+			with(rc.Spec.Selector, nil)
+		}
+	case client.ReplicaSets.Kind:
+		if rs, ok := plugin.Find(s, client.ReplicaSets, pod.Namespace, owner.Name); ok {
+			selector = rs.Spec.Selector
+		}
+	case client.StatefulSets.Kind:
+		if set, ok := plugin.Find(s, client.StatefulSets, pod.Namespace, owner.Name); ok {
+			selector = set.Spec.Selector
 		}
 	}
-	if owner := metav1.GetControllerOfNoCopy(pod.Pod); owner != nil {
-		switch owner.Kind {
-		case client.ReplicationControllers.Kind:
-			if rc, ok := plugin.Find(s, client.ReplicationControllers, pod.Namespace, owner.Name); ok {
-				maps.Copy(out.MatchLabels, rc.Spec.Selector)
-			}
-		case client.ReplicaSets.Kind:
-			if rs, ok := plugin.Find(s, client.ReplicaSets, pod.Namespace, owner.Name); ok {
-				with(rs.Spec.Selector)
-			}
-		case client.StatefulSets.Kind:
-			if set, ok := plugin.Find(s, client.StatefulSets, pod.Namespace, owner.Name); ok {
-				with(set.Spec.Selector)
-			}
-		}
-	}
-	if len(out.MatchLabels)+len(out.MatchExpressions) == 0 {
-		return nil
+	if selector != nil {
+		with(selector.MatchLabels, selector.MatchExpressions)
 	}
 	return out
+}
+
+// selected reports whether a service selects a pod; one without a selector selects none.
+func selected(selector, labels map[string]string) bool {
+	for k, v := range selector {
+		if have, ok := labels[k]; !ok || have != v {
+			return false
+		}
+	}
+	return len(selector) > 0
 }
 
 // PreFilter implements [plugin.PreFilter].
