@@ -2,6 +2,7 @@ package builtin
 
 import (
 	"context"
+	"slices"
 
 	"github.com/sampan-io/sampan/scheduler/plugin"
 )
@@ -23,34 +24,16 @@ func (ImageLocality) Name() string { return "ImageLocality" }
 
 // PreScore implements [plugin.PreScore].
 func (ImageLocality) PreScore(_ context.Context, pod *plugin.Pod, s *plugin.Snapshot, _ []*plugin.Node) (plugin.Scorer, plugin.Verdict) {
-	present := false
-	eachImage(pod, func(name string) { present = present || s.NodesWithImage(name) > 0 })
-	if !present {
+	if !slices.ContainsFunc(pod.Images, func(name string) bool { return s.NodesWithImage(name) > 0 }) {
 		return nil, plugin.Skip
 	}
-	scorer := &imageScorer{nodes: int64(len(s.Nodes()))}
-	eachImage(pod, func(name string) {
-		scorer.most += mostImage
+	scorer := &imageScorer{nodes: int64(len(s.Nodes())), most: mostImage * int64(len(pod.Images))}
+	for _, name := range pod.Images {
 		if nodes := s.NodesWithImage(name); nodes > 0 {
 			scorer.images = append(scorer.images, sharedImage{name, int64(nodes)})
 		}
-	})
+	}
 	return scorer, plugin.Verdict{}
-}
-
-// eachImage calls f with the image of each container and image volume, under the name that nodes use.
-func eachImage(pod *plugin.Pod, f func(name string)) {
-	for i := range pod.Spec.InitContainers {
-		f(plugin.ImageName(pod.Spec.InitContainers[i].Image))
-	}
-	for i := range pod.Spec.Containers {
-		f(plugin.ImageName(pod.Spec.Containers[i].Image))
-	}
-	for i := range pod.Spec.Volumes {
-		if v := pod.Spec.Volumes[i].Image; v != nil {
-			f(plugin.ImageName(v.Reference))
-		}
-	}
 }
 
 // sharedImage is an image with the number of nodes that have it, which is at least 1.

@@ -16,6 +16,7 @@ type Pod struct {
 	Owner    types.UID // of the controller; empty if it has none
 	Affinity *Affinity // nil if it says nothing about other pods
 	Spreads  []Spread  // its topology spread constraints
+	Images   []string  // of its containers and image volumes, named as in [Node].Images
 }
 
 // Priority returns the pod's priority, 0 if it has none.
@@ -57,12 +58,28 @@ func NewPod(p *corev1.Pod) *Pod {
 			out.addPorts(c)
 		}
 	}
+	out.addImages()
 	for i := range p.OwnerReferences {
 		if o := &p.OwnerReferences[i]; o.Controller != nil && *o.Controller {
 			out.Owner = o.UID
 		}
 	}
 	return out
+}
+
+func (p *Pod) addImages() {
+	p.Images = make([]string, 0, len(p.Spec.InitContainers)+len(p.Spec.Containers))
+	for i := range p.Spec.InitContainers {
+		p.Images = append(p.Images, ImageName(p.Spec.InitContainers[i].Image))
+	}
+	for i := range p.Spec.Containers {
+		p.Images = append(p.Images, ImageName(p.Spec.Containers[i].Image))
+	}
+	for i := range p.Spec.Volumes {
+		if v := p.Spec.Volumes[i].Image; v != nil {
+			p.Images = append(p.Images, ImageName(v.Reference))
+		}
+	}
 }
 
 func (p *Pod) addPorts(c *corev1.Container) {
