@@ -171,3 +171,17 @@ func TestArgumentsOfPodAffinity(t *testing.T) {
 	}
 	plugintest.Laws(t, got)
 }
+
+func TestStoriesOfPreemption(t *testing.T) { plugintest.Play(t, "testdata/preemption", builtin.Default()) }
+
+func TestArgumentsOfPreemption(t *testing.T) {
+	for args, want := range map[string]string{
+		`{"minCandidateNodesPercentage": 101}`:                               "minCandidateNodesPercentage",
+		`{"minCandidateNodesAbsolute": -1}`:                                  "minCandidateNodesAbsolute",
+		`{"minCandidateNodesPercentage": 0, "minCandidateNodesAbsolute": 0}`: "minCandidateNodesPercentage",
+	} {
+		if _, err := (builtin.DefaultPreemption{}).Configure(json.RawMessage(args)); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v, want it to say %q", args, err, want)
+		}
+	}
+}
