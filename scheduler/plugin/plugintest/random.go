@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"pgregory.net/rapid"
 
@@ -100,6 +101,7 @@ func randomPod(t *rapid.T, name string) *corev1.Pod {
 		one("cpu", "", "", "cpu=500m", "cpu=1"), one("memory", "", "", "memory=500Mi"), one("port", "", "", "", "port=80", "port=81"),
 		one("select", "", "", "", "", "select=disk=ssd"), one("tolerate", "", "tolerate=k"), one("app", "", "label=app=web", "label=app=db"),
 		one("gpu", "", "", "", "", "asks=x.io/gpu:1"), one("priority", "", "", "priority=10", "priority=-5"), one("owner", "", "owner=rs"),
+		one("version", "", "", "label=version=1", "label=version=2"),
 	} {
 		if w != "" {
 			words = append(words, w)
@@ -111,9 +113,13 @@ func randomPod(t *rapid.T, name string) *corev1.Pod {
 			TopologyKey:   one(what+" key", corev1.LabelHostname, corev1.LabelTopologyZone),
 			LabelSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": one(what+" app", "web", "db")}},
 		}
-		switch one(what+" namespaces", "own", "own", "other", "team") {
+		switch one(what+" namespaces", "own", "own", "own", "other", "team", "same version", "other version") {
 		case "other":
 			term.Namespaces = []string{"other"}
+		case "same version":
+			term.MatchLabelKeys = []string{"version"}
+		case "other version":
+			term.MismatchLabelKeys = []string{"version"}
 		case "team":
 			term.NamespaceSelector = &metav1.LabelSelector{MatchLabels: map[string]string{"team": one(what+" team", "a", "b")}}
 		}
@@ -132,16 +138,58 @@ func randomPod(t *rapid.T, name string) *corev1.Pod {
 	case "preferred":
 		a.PodAntiAffinity = &corev1.PodAntiAffinity{PreferredDuringSchedulingIgnoredDuringExecution: []corev1.WeightedPodAffinityTerm{{Weight: 3, PodAffinityTerm: term("anti-affinity")}}}
 	}
-	if a.PodAffinity != nil || a.PodAntiAffinity != nil {
+	if expr, some := map[string]corev1.NodeSelectorRequirement{
+		"in":  {Key: corev1.LabelTopologyZone, Operator: corev1.NodeSelectorOpIn, Values: []string{"a", "b"}},
+		"not": {Key: corev1.LabelTopologyZone, Operator: corev1.NodeSelectorOpNotIn, Values: []string{"a"}},
+		"no":  {Key: "disk", Operator: corev1.NodeSelectorOpDoesNotExist},
+	}[one("node affinity", "", "", "", "", "", "in", "not", "no")]; some {
+		a.NodeAffinity = &corev1.NodeAffinity{RequiredDuringSchedulingIgnoredDuringExecution: &corev1.NodeSelector{
+			NodeSelectorTerms: []corev1.NodeSelectorTerm{{MatchExpressions: []corev1.NodeSelectorRequirement{expr}}},
+		}}
+	}
+	if a != (corev1.Affinity{}) {
 		p.Spec.Affinity = &a
+	}
+	if a.PodAffinity != nil && len(a.PodAffinity.RequiredDuringSchedulingIgnoredDuringExecution) > 0 && one("second term", "", "", "yes") != "" {
+		a.PodAffinity.RequiredDuringSchedulingIgnoredDuringExecution = append(a.PodAffinity.RequiredDuringSchedulingIgnoredDuringExecution, term("second"))
+	}
+	if kind := one("init container", "", "", "", "", "plain", "sidecar"); kind != "" {
+		init := corev1.Container{Name: "init", Image: "i", Resources: corev1.ResourceRequirements{Requests: corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("700m")}}}
+		if kind == "sidecar" {
+			init.RestartPolicy = new(corev1.ContainerRestartPolicyAlways)
+		}
+		p.Spec.InitContainers = []corev1.Container{init}
 	}
 	for _, key := range []string{corev1.LabelTopologyZone, corev1.LabelHostname} {
 		if how := one("spread over "+key, "", "", "", "DoNotSchedule", "ScheduleAnyway"); how != "" {
-			p.Spec.TopologySpreadConstraints = append(p.Spec.TopologySpreadConstraints, corev1.TopologySpreadConstraint{
+			c := corev1.TopologySpreadConstraint{
 				MaxSkew: int32(rapid.IntRange(1, 2).Draw(t, "skew")), TopologyKey: key, WhenUnsatisfiable: corev1.UnsatisfiableConstraintAction(how),
 				LabelSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": one("spread app", "web", "db")}},
-			})
+			}
+			switch one("twist", "", "", "domains", "affinity", "taints", "keys") {
+			case "domains":
+				if how == string(corev1.DoNotSchedule) {
+					c.MinDomains = new(int32(rapid.IntRange(1, 4).Draw(t, "domains")))
+				}
+			case "affinity":
+				c.NodeAffinityPolicy = new(corev1.NodeInclusionPolicyIgnore)
+			case "taints":
+				c.NodeTaintsPolicy = new(corev1.NodeInclusionPolicyHonor)
+			case "keys":
+				c.MatchLabelKeys = []string{"version"}
+			}
+			p.Spec.TopologySpreadConstraints = append(p.Spec.TopologySpreadConstraints, c)
 		}
 	}
 	return p
+}
+
+// Pods generates pods that want to be placed, as those of [Worlds] do.
+func Pods(name string) *rapid.Generator[*corev1.Pod] {
+	return rapid.Custom(func(t *rapid.T) *corev1.Pod { return randomPod(t, name) })
+}
+
+// Nodes generates nodes as those of [Worlds].
+func Nodes(name string) *rapid.Generator[*corev1.Node] {
+	return rapid.Custom(func(t *rapid.T) *corev1.Node { return randomNode(t, name) })
 }
