@@ -43,7 +43,7 @@ func (InterPodAffinity) Configure(args json.RawMessage) (plugin.Plugin, error) {
 // PreFilter implements [plugin.PreFilter].
 func (InterPodAffinity) PreFilter(_ context.Context, pod *plugin.Pod, s *plugin.Snapshot) (plugin.Check, plugin.Verdict) {
 	carried := s.Carried(plugin.RequiredAntiAffinity, pod)
-	if len(carried) == 0 && (pod.Affinity == nil || len(pod.Affinity[plugin.RequiredAffinity])+len(pod.Affinity[plugin.RequiredAntiAffinity]) == 0) {
+	if len(carried) == 0 && !s.Promises(plugin.RequiredAntiAffinity) && (pod.Affinity == nil || len(pod.Affinity[plugin.RequiredAffinity])+len(pod.Affinity[plugin.RequiredAntiAffinity]) == 0) {
 		return nil, plugin.Skip
 	}
 	c := &affinityCheck{pod: pod, snapshot: s, carried: carried, generation: s.CarriedGeneration()}

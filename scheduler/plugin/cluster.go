@@ -219,6 +219,7 @@ func (c *Cluster) Nominate(pod *Pod, node string) {
 			delete(s.nominees, old.node)
 		}
 		delete(s.nominated, pod.UID)
+		s.promise(old.pod, -1)
 		s.touchNamed(old.node)
 	}
 	if node == "" {
@@ -228,10 +229,23 @@ func (c *Cluster) Nominate(pod *Pod, node string) {
 		s.nominated, s.nominees = map[types.UID]placed{}, map[string][]*Pod{}
 	}
 	s.nominated[pod.UID] = placed{pod, node}
+	s.promise(pod, 1)
 	list := append(slices.Clone(s.nominees[node]), pod)
 	slices.SortStableFunc(list, func(a, b *Pod) int { return int(int64(b.Priority()) - int64(a.Priority())) })
 	s.nominees[node] = list
 	s.touchNamed(node)
+}
+
+// promise counts the terms of a nominated pod.
+func (s *Snapshot) promise(pod *Pod, by int) {
+	if pod.Affinity == nil {
+		return
+	}
+	for kind, terms := range pod.Affinity {
+		if len(terms) > 0 {
+			s.promised[kind] += by
+		}
+	}
 }
 
 func (s *Snapshot) touchNamed(node string) {

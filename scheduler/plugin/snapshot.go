@@ -28,6 +28,7 @@ type Snapshot struct {
 	placed     map[types.UID]placed
 	nominated  map[types.UID]placed
 	nominees   map[string][]*Pod // by node, most important first
+	promised   [termKinds]int    // nominated pods that have such terms
 	namespaces map[string]map[string]string
 	images     map[string]int
 	objects    map[schema.GroupVersionResource]*objects
@@ -174,6 +175,10 @@ func (s *Snapshot) Nominated(n *Node) []*Pod {
 
 // Nomination returns the name of the node on which a pod is promised room, or "".
 func (s *Snapshot) Nomination(uid types.UID) string { return s.nominated[uid].node }
+
+// Promises reports whether pods that are promised room somewhere have terms of a kind: they are Carried while such a pod is
+// tried where it is to run.
+func (s *Snapshot) Promises(kind TermKind) bool { return s.promised[kind] > 0 }
 
 // Namespace returns the labels of a namespace; nil if it is not known.
 func (s *Snapshot) Namespace(name string) map[string]string { return s.namespaces[name] }
