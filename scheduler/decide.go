@@ -129,6 +129,9 @@ type work struct {
 	outside   int32 // memo's answer for nodes that narrowing excludes; 0: not known yet
 	counts    []int // nodes by refusal of memo.table
 	fit       []*plugin.Node
+	hopeful   []*plugin.Node // that refuse, but might not without other pods; in the order of the search
+	wrapped   int            // of hopeful, those before the search came to the first node
+	trying    bool           // pods are missing, for a while: answers are not kept
 	sums      []int64
 	column    []int64
 }
@@ -145,6 +148,7 @@ func (d *Decider) Decide(ctx context.Context, c *plugin.Cluster, q Question) (ou
 	}()
 	s := &c.Snapshot
 	w := &d.work
+	w.trying, w.hopeful = false, w.hopeful[:0]
 	w.pod, w.cluster, w.nodes, w.opinions = q.Pod, c, s.Nodes(), q.opinions
 	out = Decision{Nodes: len(w.nodes), Next: q.From}
 	if len(w.nodes) == 0 {
@@ -289,6 +293,7 @@ func (d *Decider) wanted(nodes int) int {
 // search fills w.fit.
 func (d *Decider) search(out *Decision, from int) error {
 	w := &d.work
+	w.hopeful, w.wrapped = w.hopeful[:0], 0
 	wanted := d.wanted(len(w.nodes))
 	if len(d.scores)+len(d.scorers) == 0 && w.opinions == nil {
 		wanted = 1 // all are equal
@@ -296,6 +301,9 @@ func (d *Decider) search(out *Decision, from int) error {
 	at := from % len(w.nodes)
 	for range w.nodes {
 		n := w.nodes[at]
+		if at == 0 {
+			w.wrapped = len(w.hopeful)
+		}
 		if at++; at == len(w.nodes) {
 			at = 0
 		}
@@ -305,6 +313,9 @@ func (d *Decider) search(out *Decision, from int) error {
 		}
 		if answer != 0 {
 			w.count(answer)
+			if w.memo.table[answer-1].verdict.Code == plugin.Unschedulable {
+				w.hopeful = append(w.hopeful, n)
+			}
 			continue
 		}
 		if w.fit = append(w.fit, n); len(w.fit) == wanted {
@@ -336,9 +347,20 @@ func (d *Decider) filter(n *plugin.Node) (int32, error) {
 	}
 	promised := w.cluster.Snapshot.Nominated(n)
 	if len(promised) == 0 {
-		return d.filterAsIs(n, true)
+		return d.filterAsIs(n, !w.trying)
 	}
-	return d.filterPromised(n, promised)
+	// If filters alone decide, their answer is as good as others for as long as the node does not change.
+	keep := len(w.asked) == 0 && !w.trying && w.cluster.Snapshot.Nomination(w.pod.UID) == ""
+	if keep {
+		if answer, known := w.memo.answer(n); known {
+			return answer, nil
+		}
+	}
+	answer, err := d.filterPromised(n, promised)
+	if keep && err == nil {
+		w.memo.keep(n, answer)
+	}
+	return answer, err
 }
 
 func (d *Decider) pluginNamed(name string) int {
@@ -393,16 +415,20 @@ func (d *Decider) follow(p *plugin.Pod, n *plugin.Node, came bool) {
 	}
 }
 
-// filterAsIs asks about a node as it is.
-func (d *Decider) filterAsIs(n *plugin.Node, keep bool) (int32, error) {
+// filterAsIs asks about a node as it is. With keeps, what filters said before is used. What is kept of a node where pods are
+// promised room is true with these alone.
+func (d *Decider) filterAsIs(n *plugin.Node, keeps bool) (int32, error) {
 	w := &d.work
-	answer, known := w.memo.answer(n)
+	answer, known := int32(0), false
+	if keeps {
+		answer, known = w.memo.answer(n)
+	}
 	if !known {
 		var err error
 		if answer, err = d.filterAlone(n); err != nil {
 			return 0, err
 		}
-		if keep {
+		if keeps {
 			w.memo.keep(n, answer)
 		}
 	}

@@ -12,6 +12,7 @@ type memo struct {
 	table   []refusal
 	filters []kept // by slot
 	scored  []column
+	rooms   []keptRoom // by slot; as far as PostFilters keep anything
 	used    uint64
 }
 
@@ -19,6 +20,13 @@ type memo struct {
 type kept struct {
 	generation uint64
 	answer     int32
+}
+
+// keptRoom is what a PostFilter keeps of a node.
+type keptRoom struct {
+	generation uint64
+	by         int // the PostFilter
+	what       any
 }
 
 // A column is the raw scores of one plug-in by slot.
@@ -127,7 +135,7 @@ func (m *memos) get(d *Decider, s *plugin.Snapshot, signature plugin.Signature) 
 	k.used = m.uses
 	if len(k.table) > 1000 {
 		// Texts that differ from time to time; nothing refers to them outside of filters.
-		k.table, k.filters = nil, nil
+		k.table, k.filters, k.rooms = nil, nil, nil
 	}
 	if short := s.Slots() - len(k.filters); short > 0 {
 		k.filters = append(k.filters, make([]kept, short)...)

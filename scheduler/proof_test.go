@@ -66,14 +66,17 @@ type life struct {
 
 // step lets something happen.
 func (l *life) step(i int) {
-	switch what := rapid.SampledFrom([]string{"pod", "pod", "pod", "twin", "promised", "node", "node goes", "pod ends", "pod dies", "relabel", "namespace"}).Draw(l.rt, "step"); what {
+	switch what := rapid.SampledFrom([]string{"pod", "pod", "pod", "twin", "promised", "promised", "node", "node goes", "pod ends", "pod dies", "relabel", "namespace"}).Draw(l.rt, "step"); what {
 	case "pod":
 		l.decide(plugintest.Pods(fmt.Sprint("new", i)).Draw(l.rt, "pod"))
 	case "twin":
-		if len(l.pods) > 0 {
-			twin := rapid.SampledFrom(l.pods).Draw(l.rt, "of").DeepCopy()
+		if like := append(l.promised[:len(l.promised):len(l.promised)], l.pods...); len(like) > 0 {
+			twin := rapid.SampledFrom(like).Draw(l.rt, "of").DeepCopy()
 			twin.Name, twin.Spec.NodeName, twin.DeletionTimestamp = fmt.Sprint("twin", i), "", nil
 			twin.UID = types.UID(twin.Namespace + "/" + twin.Name)
+			if rapid.Bool().Draw(l.rt, "not quite") {
+				twin.Spec.Tolerations = []corev1.Toleration{{Key: rapid.SampledFrom([]string{"k", "x"}).Draw(l.rt, "tolerates"), Operator: corev1.TolerationOpExists}}
+			}
 			l.decide(twin)
 		}
 	case "promised":

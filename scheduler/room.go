@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"runtime/debug"
+	"slices"
 
 	"github.com/sampan-io/sampan/scheduler/plugin"
 )
@@ -25,7 +26,7 @@ func (d *Decider) MakeRoom(ctx context.Context, q Question, to *Decision) {
 	}()
 	for i := range d.postFilters {
 		p := &d.postFilters[i]
-		d.ask = p.name
+		d.ask, f.by = p.name, p.at
 		room, v := p.p.PostFilter(ctx, f)
 		f.undo()
 		switch v.Code {
@@ -57,6 +58,7 @@ type failed struct {
 	decision *Decision
 	try      *plugin.WhatIf
 	removed  []removal
+	by       int // the PostFilter that is asked
 }
 
 type removal struct {
@@ -90,6 +92,49 @@ func (f *failed) Verdict(n *plugin.Node) (plugin.Verdict, string) {
 	return r.verdict, f.d.plugins[r.by].Name()
 }
 
+func (f *failed) Hopeful() []*plugin.Node {
+	w := &f.d.work
+	if f.decision.before == "" && f.q.opinions == nil {
+		return slices.Concat(w.hopeful[w.wrapped:], w.hopeful[:w.wrapped])
+	}
+	var out []*plugin.Node
+	for _, n := range w.nodes {
+		if v, _ := f.Verdict(n); v.Code == plugin.Unschedulable {
+			out = append(out, n)
+		}
+	}
+	return out
+}
+
+// keeps reports whether what is found out about nodes is true for as long as they do not change, and for all pods of the
+// signature: if nothing but filters was asked, which look at one node and the signature (P3).
+func (f *failed) keeps(n *plugin.Node) bool {
+	w := &f.d.work
+	return f.q.Signature != "" && f.decision.before == "" && len(w.asked) == 0 && w.narrowed == nil && f.q.opinions == nil &&
+		len(f.removed) == 0 && (len(f.Snapshot().Nominated(n)) == 0 || f.Snapshot().Nomination(f.q.Pod.UID) == "")
+}
+
+func (f *failed) Kept(n *plugin.Node) any {
+	rooms := f.d.work.memo.rooms
+	if n.Slot() < len(rooms) && f.keeps(n) {
+		if k := &rooms[n.Slot()]; k.generation == n.Generation() && k.by == f.by {
+			return k.what
+		}
+	}
+	return nil
+}
+
+func (f *failed) Keep(n *plugin.Node, what any) {
+	if !f.keeps(n) {
+		return
+	}
+	m := f.d.work.memo
+	if short := f.Snapshot().Slots() - len(m.rooms); short > 0 {
+		m.rooms = append(m.rooms, make([]keptRoom, short)...)
+	}
+	m.rooms[n.Slot()] = keptRoom{n.Generation(), f.by, what}
+}
+
 func (f *failed) Fits(n *plugin.Node) plugin.Verdict {
 	v, _ := f.Verdict(n)
 	return v
@@ -101,6 +146,7 @@ func (f *failed) Remove(victim *plugin.Pod) {
 		panic(fmt.Sprintf("pod %s/%s is not placed", victim.Namespace, victim.Name))
 	}
 	f.try.Remove(victim, node)
+	f.d.work.trying = true
 	f.removed = append(f.removed, removal{victim, node})
 	if n := f.Snapshot().Node(node); n != nil {
 		f.d.follow(victim, n, false)
@@ -112,6 +158,7 @@ func (f *failed) Restore(victim *plugin.Pod) {
 		if r.pod == victim {
 			f.removed = append(f.removed[:i], f.removed[i+1:]...)
 			f.try.Add(r.pod, r.node)
+			f.d.work.trying = len(f.removed) > 0
 			if n := f.Snapshot().Node(r.node); n != nil {
 				f.d.follow(victim, n, true)
 			}

@@ -230,7 +230,9 @@ func (s *affinityScorer) Normalize(_ []*plugin.Node, scores []int64) {
 
 // Hints implements [plugin.Hinter].
 func (InterPodAffinity) Hints() []plugin.Hint {
-	wants := func(pod *plugin.Pod, kind plugin.TermKind) bool { return pod.Affinity != nil && len(pod.Affinity[kind]) > 0 }
+	wants := func(pod *plugin.Pod, kind plugin.TermKind) bool {
+		return pod.Affinity != nil && len(pod.Affinity[kind]) > 0
+	}
 	return []plugin.Hint{
 		{Resource: client.Pods.GroupVersionResource, Action: plugin.Added, Helps: func(pod *plugin.Pod, _ plugin.Change) bool {
 			return wants(pod, plugin.RequiredAffinity)

@@ -84,24 +84,19 @@ func (p DefaultPreemption) PostFilter(_ context.Context, f plugin.Failure) (plug
 		return plugin.Nomination{}, plugin.Refuse("preemption: not eligible due to " + why)
 	}
 	s := f.Snapshot()
-	nodes := s.Nodes()
-	var hopeful []*plugin.Node
+	hopeful, nodes := f.Hopeful(), len(s.Nodes())
 	reasons := map[string]int{}
-	for _, n := range nodes {
-		if v, _ := f.Verdict(n); v.Code == plugin.Unschedulable {
-			hopeful = append(hopeful, n)
-		} else {
-			reasons["Preemption is not helpful for scheduling"]++
-		}
+	if n := nodes - len(hopeful); n > 0 {
+		reasons["Preemption is not helpful for scheduling"] = n
 	}
 	budgets := newBudgets(s)
 	enough := p.enough(len(hopeful))
 	var best *sacrifice
 	found, harmless := 0, false
 	for _, n := range hopeful {
-		one, why := try(f, n, budgets)
-		if one == nil {
-			why.Each(func(reason string) { reasons[reason]++ })
+		one := trial(f, n, budgets)
+		if one.victims == nil {
+			one.why.Each(func(reason string) { reasons[reason]++ })
 			continue
 		}
 		found, harmless = found+1, harmless || one.violations == 0
@@ -113,9 +108,9 @@ func (p DefaultPreemption) PostFilter(_ context.Context, f plugin.Failure) (plug
 		}
 	}
 	if best != nil {
-		return plugin.Nomination{Node: best.node.Name, Victims: best.victims}, plugin.Verdict{}
+		return plugin.Nomination{Node: best.node, Victims: best.victims}, plugin.Verdict{}
 	}
-	return plugin.Nomination{}, plugin.Refuse("preemption: " + unavailable(len(nodes), reasons))
+	return plugin.Nomination{}, plugin.Refuse("preemption: " + unavailable(nodes, reasons))
 }
 
 // unavailable tells how many of n nodes there is which reason for.
@@ -152,14 +147,28 @@ func ineligible(f plugin.Failure) string {
 
 // A sacrifice is a way to make room on a node.
 type sacrifice struct {
-	node       *plugin.Node
-	victims    []*plugin.Pod // the most important first; at least one
-	violations int           // of disruption budgets
+	node       string
+	victims    []*plugin.Pod  // the most important first; nil if there is no way
+	why        plugin.Verdict // there is none
+	violations int            // of disruption budgets
+}
+
+// trial is what try finds, or found before.
+func trial(f plugin.Failure, n *plugin.Node, budgets budgets) *sacrifice {
+	if len(budgets) > 0 {
+		return try(f, n, budgets) // budgets change, too
+	}
+	if known, ok := f.Kept(n).(*sacrifice); ok {
+		return known
+	}
+	out := try(f, n, nil)
+	f.Keep(n, out)
+	return out
 }
 
 // try finds the smallest sacrifice of a node, or why there is none: first all less important pods go, then
 // as many come back as possible, those first that a budget protects, and the more important ones.
-func try(f plugin.Failure, n *plugin.Node, budgets budgets) (*sacrifice, plugin.Verdict) {
+func try(f plugin.Failure, n *plugin.Node, budgets budgets) *sacrifice {
 	priority := f.Pod().Priority()
 	var lower []*plugin.Pod
 	for _, p := range n.Pods {
@@ -168,7 +177,7 @@ func try(f plugin.Failure, n *plugin.Node, budgets budgets) (*sacrifice, plugin.
 		}
 	}
 	if len(lower) == 0 {
-		return nil, plugin.Refuse(noVictims)
+		return &sacrifice{why: plugin.Refuse(noVictims)}
 	}
 	slices.SortFunc(lower, byImportance)
 	for _, p := range lower {
@@ -178,10 +187,10 @@ func try(f plugin.Failure, n *plugin.Node, budgets budgets) (*sacrifice, plugin.
 		for _, p := range slices.Backward(lower) {
 			f.Restore(p)
 		}
-		return nil, v
+		return &sacrifice{why: v}
 	}
 	protected, others := budgets.divide(lower)
-	out := &sacrifice{node: n}
+	out := &sacrifice{node: n.Name}
 	for i, p := range slices.Concat(protected, others) {
 		f.Restore(p)
 		if f.Fits(n).OK() {
@@ -198,10 +207,10 @@ func try(f plugin.Failure, n *plugin.Node, budgets budgets) (*sacrifice, plugin.
 	}
 	if len(out.victims) == 0 {
 		// It fits as it is: somebody else has made room since.
-		return nil, plugin.Refuse(noVictims)
+		return &sacrifice{why: plugin.Refuse(noVictims)}
 	}
 	slices.SortFunc(out.victims, byImportance)
-	return out, plugin.Verdict{}
+	return out
 }
 
 // byImportance puts pods of higher priority first, then those that have run longer.

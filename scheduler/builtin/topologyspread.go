@@ -295,7 +295,7 @@ func (c *spreadCheck) skew(i int, node *plugin.Node) int {
 // Filter implements [plugin.Check].
 func (c *spreadCheck) Filter(node *plugin.Node) plugin.Verdict {
 	for i := range c.spreads {
-		if _, ok := node.Labels[c.spreads[i].TopologyKey]; !ok {
+		if !c.counts[i].In(node) {
 			return plugin.Never(spreadWithoutIt)
 		}
 		if c.skew(i, node) > int(c.spreads[i].MaxSkew) {
@@ -424,7 +424,9 @@ func (p PodTopologySpread) Hints() []plugin.Hint {
 	for _, r := range p.Needs() {
 		hints = append(hints, plugin.Hint{
 			Resource: r, Action: plugin.Added | plugin.Updated | plugin.Deleted,
-			Helps: func(pod *plugin.Pod, _ plugin.Change) bool { return p.List && len(pod.Spec.TopologySpreadConstraints) == 0 },
+			Helps: func(pod *plugin.Pod, _ plugin.Change) bool {
+				return p.List && len(pod.Spec.TopologySpreadConstraints) == 0
+			},
 		})
 	}
 	return hints

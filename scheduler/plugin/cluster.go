@@ -25,7 +25,7 @@ func (s *Snapshot) node(name string) *Node {
 	if n := s.byName[name]; n != nil {
 		return n
 	}
-	n := &Node{}
+	n := &Node{promised: s.nominees[name]}
 	if last := len(s.free) - 1; last >= 0 {
 		n.slot = s.free[last]
 		s.free = s.free[:last]
@@ -216,7 +216,11 @@ func (c *Cluster) Nominate(pod *Pod, node string) {
 	if was {
 		left := slices.DeleteFunc(slices.Clone(s.nominees[old.node]), func(p *Pod) bool { return p.UID == pod.UID })
 		if s.nominees[old.node] = left; len(left) == 0 {
+			left = nil
 			delete(s.nominees, old.node)
+		}
+		if n := s.byName[old.node]; n != nil {
+			n.promised = left
 		}
 		delete(s.nominated, pod.UID)
 		s.promise(old.pod, -1)
@@ -233,6 +237,9 @@ func (c *Cluster) Nominate(pod *Pod, node string) {
 	list := append(slices.Clone(s.nominees[node]), pod)
 	slices.SortStableFunc(list, func(a, b *Pod) int { return int(int64(b.Priority()) - int64(a.Priority())) })
 	s.nominees[node] = list
+	if n := s.byName[node]; n != nil {
+		n.promised = list
+	}
 	s.touchNamed(node)
 }
 

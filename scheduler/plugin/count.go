@@ -76,7 +76,8 @@ type Counts struct {
 	nodes NodeQuery
 
 	perNode   map[int32]int32 // pods by slot, where there are any; on nodes that do not count, too
-	perDomain map[int32]int32 // pods by domain, where there are any
+	perDomain []int32         // pods by domain, as far as there are any
+	occupied  int             // domains with pods
 	total     int             // in all domains
 
 	domains map[int32]int32 // nodes that count, by domain; nil if all do
@@ -87,7 +88,7 @@ type Counts struct {
 }
 
 func newCounts(t *topology, nodes NodeQuery) *Counts {
-	c := &Counts{topo: t, nodes: nodes, perNode: map[int32]int32{}, perDomain: map[int32]int32{}, height: map[int32]int32{}}
+	c := &Counts{topo: t, nodes: nodes, perNode: map[int32]int32{}, height: map[int32]int32{}}
 	if nodes.Key != "" {
 		c.domains = map[int32]int32{}
 	}
@@ -96,14 +97,22 @@ func newCounts(t *topology, nodes NodeQuery) *Counts {
 
 // At returns the number of pods in the domain of the node, which is 0 if it is in none.
 func (c *Counts) At(n *Node) int {
-	if d := c.topo.domain(n.slot); d >= 0 {
-		return int(c.perDomain[d])
+	return int(c.in(c.topo.domain(n.slot)))
+}
+
+// in returns the number of pods in a domain; -1 is none.
+func (c *Counts) in(d int32) int32 {
+	if uint(d) < uint(len(c.perDomain)) {
+		return c.perDomain[d]
 	}
 	return 0
 }
 
 // Here returns the number of pods on the node itself, whether or not it counts.
 func (c *Counts) Here(n *Node) int { return int(c.perNode[n.slot]) }
+
+// In reports whether the node is in a domain, whether or not it counts.
+func (c *Counts) In(n *Node) bool { return c.topo.domain(n.slot) >= 0 }
 
 // Has reports whether the node is in a domain, and counts.
 func (c *Counts) Has(n *Node) bool {
@@ -123,22 +132,24 @@ func (c *Counts) Domains() int {
 
 // Min returns the number of pods in the domain that has the fewest; 0 if there is no domain.
 func (c *Counts) Min() int {
-	if c.Domains() > len(c.perDomain) {
+	if c.Domains() > c.occupied {
 		return 0
 	}
 	return int(c.least)
 }
 
-// Each yields the domains that have pods, by name. It costs as much as there are such domains.
+// Each yields the domains that have pods, by name. It costs as much as there are domains.
 func (c *Counts) Each() iter.Seq2[string, int] {
 	return func(yield func(string, int) bool) {
-		names := make([]string, 0, len(c.perDomain))
-		for d := range c.perDomain {
-			names = append(names, c.topo.names[d])
+		names := make([]string, 0, c.occupied)
+		for d, pods := range c.perDomain {
+			if pods != 0 {
+				names = append(names, c.topo.names[d])
+			}
 		}
 		slices.Sort(names)
 		for _, name := range names {
-			if !yield(name, int(c.perDomain[c.topo.ids[name]])) {
+			if !yield(name, int(c.in(c.topo.ids[name]))) {
 				return
 			}
 		}
@@ -164,15 +175,20 @@ func (c *Counts) move(slot, n int32) {
 		return
 	}
 	c.total += int(n)
+	if short := int(d) + 1 - len(c.perDomain); short > 0 {
+		c.perDomain = append(c.perDomain, make([]int32, short)...)
+	}
 	old := c.perDomain[d]
 	fresh := old + n
+	c.perDomain[d] = fresh
 	if fresh == 0 {
-		delete(c.perDomain, d)
+		c.occupied--
 	} else {
-		c.perDomain[d] = fresh
 		c.height[fresh]++
 	}
-	if old != 0 {
+	if old == 0 {
+		c.occupied++
+	} else {
 		if c.height[old]--; c.height[old] == 0 {
 			delete(c.height, old)
 		}

@@ -22,6 +22,7 @@ type Node struct {
 
 	slot       int32
 	generation uint64
+	promised   []*Pod // that are promised room here, most important first
 }
 
 // Slot is a small number that no other node of the Snapshot has now. It is not the index in

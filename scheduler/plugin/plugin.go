@@ -127,6 +127,15 @@ type Failure interface {
 	// Verdict is why the node was refused, and Refuser the name of the plug-in that did it.
 	Verdict(n *Node) (v Verdict, refuser string)
 
+	// Hopeful returns the nodes whose refusal the end of other pods may change (Unschedulable), in the order of
+	// [Snapshot.Nodes].
+	Hopeful() []*Node
+
+	// Keep remembers what the plug-in has found out about a node as it is now. Kept returns it for pods of the same Signature
+	// for as long as it is sure to be true as far as nodes and pods go; otherwise nil. It saves work, and makes no difference.
+	Keep(n *Node, what any)
+	Kept(n *Node) any
+
 	// Fits asks all filters whether the node would take the pod now, with
 	// the pods of at least its priority that are nominated to the node counted in.
 	Fits(n *Node) Verdict

@@ -166,12 +166,7 @@ func (s *Snapshot) PlacedPods() int { return len(s.placed) }
 
 // Nominated returns the pods that are promised room on the node, most important first. They do
 // not count on it yet. The slice must not be changed.
-func (s *Snapshot) Nominated(n *Node) []*Pod {
-	if len(s.nominees) == 0 {
-		return nil // as nearly always: the name is somewhere else in memory
-	}
-	return s.nominees[n.Name]
-}
+func (*Snapshot) Nominated(n *Node) []*Pod { return n.promised }
 
 // Nomination returns the name of the node on which a pod is promised room, or "".
 func (s *Snapshot) Nomination(uid types.UID) string { return s.nominated[uid].node }

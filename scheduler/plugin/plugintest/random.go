@@ -113,7 +113,7 @@ func randomPod(t *rapid.T, name string) *corev1.Pod {
 			TopologyKey:   one(what+" key", corev1.LabelHostname, corev1.LabelTopologyZone),
 			LabelSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": one(what+" app", "web", "db")}},
 		}
-		switch one(what+" namespaces", "own", "own", "own", "other", "team", "same version", "other version") {
+		switch one(what+" namespaces", "own", "own", "other", "team", "team", "same version", "other version") {
 		case "other":
 			term.Namespaces = []string{"other"}
 		case "same version":
@@ -150,7 +150,7 @@ func randomPod(t *rapid.T, name string) *corev1.Pod {
 	if a != (corev1.Affinity{}) {
 		p.Spec.Affinity = &a
 	}
-	if a.PodAffinity != nil && len(a.PodAffinity.RequiredDuringSchedulingIgnoredDuringExecution) > 0 && one("second term", "", "", "yes") != "" {
+	if a.PodAffinity != nil && len(a.PodAffinity.RequiredDuringSchedulingIgnoredDuringExecution) > 0 && one("second term", "", "yes") != "" {
 		a.PodAffinity.RequiredDuringSchedulingIgnoredDuringExecution = append(a.PodAffinity.RequiredDuringSchedulingIgnoredDuringExecution, term("second"))
 	}
 	if kind := one("init container", "", "", "", "", "plain", "sidecar"); kind != "" {
@@ -160,13 +160,15 @@ func randomPod(t *rapid.T, name string) *corev1.Pod {
 		}
 		p.Spec.InitContainers = []corev1.Container{init}
 	}
+	kinds := []string{"", "", "", "DoNotSchedule", "ScheduleAnyway"}
 	for _, key := range []string{corev1.LabelTopologyZone, corev1.LabelHostname} {
-		if how := one("spread over "+key, "", "", "", "DoNotSchedule", "ScheduleAnyway"); how != "" {
+		if how := one("spread over "+key, kinds...); how != "" {
+			kinds = []string{"", how} // two of them are likely
 			c := corev1.TopologySpreadConstraint{
 				MaxSkew: int32(rapid.IntRange(1, 2).Draw(t, "skew")), TopologyKey: key, WhenUnsatisfiable: corev1.UnsatisfiableConstraintAction(how),
 				LabelSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": one("spread app", "web", "db")}},
 			}
-			switch one("twist", "", "", "domains", "affinity", "taints", "keys") {
+			switch one("twist", "", "domains", "affinity", "taints", "taints", "keys") {
 			case "domains":
 				if how == string(corev1.DoNotSchedule) {
 					c.MinDomains = new(int32(rapid.IntRange(1, 4).Draw(t, "domains")))
