@@ -7,6 +7,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/sampan-io/sampan/client"
 	"github.com/sampan-io/sampan/internal/run"
 	"github.com/sampan-io/sampan/scheduler/plugin"
 )
@@ -50,7 +51,7 @@ const batch = 64
 // keep runs the keeper.
 func (s *Scheduler) keep(ctx context.Context) error {
 	k := &keeper{
-		Scheduler: s, cluster: &plugin.Cluster{}, placed: map[types.UID]*placement{},
+		Scheduler: s, cluster: &plugin.Cluster{KeepReleased: true}, placed: map[types.UID]*placement{},
 		queue: newQueue(time.Now, s.opts.InitialBackoff, s.opts.MaxBackoff),
 		bind:  run.NewGroup(ctx, binders), talk: run.NewGroup(ctx, 0),
 	}
@@ -72,6 +73,7 @@ func (s *Scheduler) keep(ctx context.Context) error {
 			happened[i] = nil
 		}
 		spare = happened[:0]
+		k.released()
 		j, due := k.pick()
 		if len(j.tasks) > 0 || len(j.undo) > 0 {
 			k.decide(ctx, j)
@@ -90,6 +92,13 @@ func (s *Scheduler) keep(ctx context.Context) error {
 		}
 	}
 	return nil
+}
+
+// released tells those that wait that promised room is free.
+func (k *keeper) released() {
+	for _, pod := range k.cluster.Released() {
+		k.happened(plugin.Change{Resource: client.Pods.GroupVersionResource, Action: plugin.Deleted, OldPod: pod})
+	}
 }
 
 // pick takes the pods whose turn it is.
@@ -156,7 +165,7 @@ func (k *keeper) decide(ctx context.Context, j *job) {
 
 // rebuild puts the cluster together from what is known by watch and what was decided.
 func (k *keeper) rebuild() {
-	k.cluster = &plugin.Cluster{}
+	k.cluster = &plugin.Cluster{KeepReleased: true}
 	for _, n := range k.spaces.List("") {
 		k.cluster.SetNamespace(n.Name, n.Labels)
 	}

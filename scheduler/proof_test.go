@@ -66,9 +66,13 @@ type life struct {
 
 // step lets something happen.
 func (l *life) step(i int) {
-	switch what := rapid.SampledFrom([]string{"pod", "pod", "pod", "twin", "promised", "promised", "node", "node goes", "pod ends", "pod dies", "relabel", "namespace"}).Draw(l.rt, "step"); what {
+	switch what := rapid.SampledFrom([]string{"pod", "pod", "pod", "twin", "twin", "promised", "promised", "node", "taints", "node goes", "pod ends", "pod dies", "relabel", "namespace"}).Draw(l.rt, "step"); what {
 	case "pod":
-		l.decide(plugintest.Pods(fmt.Sprint("new", i)).Draw(l.rt, "pod"))
+		p := plugintest.Pods(fmt.Sprint("new", i)).Draw(l.rt, "pod")
+		if rapid.Bool().Draw(l.rt, "important") {
+			p.Spec.Priority = new(int32(100))
+		}
+		l.decide(p)
 	case "twin":
 		if like := append(l.promised[:len(l.promised):len(l.promised)], l.pods...); len(like) > 0 {
 			twin := rapid.SampledFrom(like).Draw(l.rt, "of").DeepCopy()
@@ -89,6 +93,13 @@ func (l *life) step(i int) {
 		fresh := plugintest.Nodes(fmt.Sprint("n", rapid.IntRange(0, 6).Draw(l.rt, "which"))).Draw(l.rt, "node")
 		l.nodes = append(slices.DeleteFunc(l.nodes, func(n *corev1.Node) bool { return n.Name == fresh.Name }), fresh)
 		l.c.SetNode(fresh)
+	case "taints":
+		n := rapid.SampledFrom(l.nodes).Draw(l.rt, "which").DeepCopy()
+		if n.Spec.Taints = nil; rapid.Bool().Draw(l.rt, "tainted") {
+			n.Spec.Taints = []corev1.Taint{{Key: "k", Effect: corev1.TaintEffectNoSchedule}}
+		}
+		l.nodes = append(slices.DeleteFunc(l.nodes, func(o *corev1.Node) bool { return o.Name == n.Name }), n)
+		l.c.SetNode(n)
 	case "node goes":
 		if len(l.nodes) > 1 {
 			gone := rapid.SampledFrom(l.nodes).Draw(l.rt, "which")

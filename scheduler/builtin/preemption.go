@@ -110,7 +110,12 @@ func (p DefaultPreemption) PostFilter(_ context.Context, f plugin.Failure) (plug
 	if best != nil {
 		return plugin.Nomination{Node: best.node, Victims: best.victims}, plugin.Verdict{}
 	}
-	return plugin.Nomination{}, plugin.Refuse("preemption: " + unavailable(nodes, reasons))
+	v := plugin.Refuse("preemption: " + unavailable(nodes, reasons))
+	if s.Nomination(f.Pod().UID) != "" {
+		// It was promised room where it can't get any now: others may have it.
+		v.Code = plugin.Success
+	}
+	return plugin.Nomination{}, v
 }
 
 // unavailable tells how many of n nodes there is which reason for.

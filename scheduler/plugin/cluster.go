@@ -17,6 +17,18 @@ import (
 // Cluster is empty. It is not safe for concurrent use.
 type Cluster struct {
 	Snapshot Snapshot
+
+	// KeepReleased has the Cluster remember for [Cluster.Released] whose promised room became free.
+	KeepReleased bool
+	released     []*Pod
+}
+
+// Released returns the pods that are promised no room any more where they were, since it was called last, and did
+// not get it: others may fit now.
+func (c *Cluster) Released() []*Pod {
+	out := c.released
+	c.released = nil
+	return out
 }
 
 // node returns the node of that name; one that does not exist (yet, or any more) can have
@@ -134,7 +146,7 @@ func (s *Snapshot) regroup(n *Node, relabelled bool) {
 func (c *Cluster) Place(pod *Pod, node string) {
 	s := &c.Snapshot
 	c.Unplace(pod.UID)
-	c.Nominate(pod, "")
+	c.nominate(pod, "", node)
 	if s.placed == nil {
 		s.placed = map[types.UID]placed{}
 	}
@@ -207,7 +219,10 @@ func (s *Snapshot) carry(kind TermKind, t Term, n *Node, by int32) {
 }
 
 // Nominate promises a pod room on a node; an empty node ends the promise.
-func (c *Cluster) Nominate(pod *Pod, node string) {
+func (c *Cluster) Nominate(pod *Pod, node string) { c.nominate(pod, node, node) }
+
+// nominate is Nominate for a pod that takes something on a node now.
+func (c *Cluster) nominate(pod *Pod, node, takes string) {
 	s := &c.Snapshot
 	old, was := s.nominated[pod.UID]
 	if was && old.node == node && old.pod == pod || !was && node == "" {
@@ -224,6 +239,9 @@ func (c *Cluster) Nominate(pod *Pod, node string) {
 		}
 		delete(s.nominated, pod.UID)
 		s.promise(old.pod, -1)
+		if c.KeepReleased && old.node != takes {
+			c.released = append(c.released, old.pod)
+		}
 		s.touchNamed(old.node)
 	}
 	if node == "" {
