@@ -77,7 +77,7 @@ profiles:
     filter: {enabled: [{name: Tuned}], disabled: [{name: NodePorts}]}
     score:
       disabled: [{name: "*"}]
-      enabled: [{name: Tuned, weight: 5}, {name: Spread, weight: 3}]
+      enabled: [{name: Tuned, weight: 5}, {name: ImageLocality, weight: 3}]
   pluginConfig:
   - name: Tuned
     args: {apiVersion: kubescheduler.config.k8s.io/v1, kind: TunedArgs, level: 7}
@@ -91,7 +91,7 @@ profiles:
 		t.Fatal(err)
 	}
 	if got := said(c.Profiles[1].Plugins, plugin.AtFilter, plugin.AtScore); got !=
-		"filter: Tuned NodeUnschedulable NodeName TaintToleration NodeAffinity NodeResourcesFit\nscore: Tuned×5 Spread×3\n" {
+		"filter: Tuned NodeUnschedulable NodeName TaintToleration NodeAffinity NodeResourcesFit PodTopologySpread InterPodAffinity\nscore: Tuned×5 ImageLocality×3\n" {
 		t.Errorf("packing:\n%s", got)
 	}
 	if got := said(c.Profiles[2].Plugins, plugin.AtQueueSort, plugin.AtFilter, plugin.AtScore, plugin.AtPostFilter); got != "queueSort: PrioritySort\nfilter: Tuned\nscore: Tuned×2\npostFilter:\n" {
@@ -120,7 +120,7 @@ profiles:
 - schedulerName: a
   plugins:
     filter: {enabled: [{name: Nope}, {name: PrioritySort}]}
-    score: {disabled: [{name: Never}], enabled: [{name: Spread, weight: -1}]}
+    score: {disabled: [{name: Never}], enabled: [{name: ImageLocality, weight: -1}]}
   pluginConfig:
   - {name: Tuned, args: {level: high}}
   - {name: Tuned}
