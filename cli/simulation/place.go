@@ -5,8 +5,10 @@ import (
 	"context"
 	"slices"
 
+	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 
+	"github.com/sampan-io/sampan/client"
 	"github.com/sampan-io/sampan/scheduler"
 	"github.com/sampan-io/sampan/scheduler/builtin"
 	"github.com/sampan-io/sampan/scheduler/plugin"
@@ -21,9 +23,9 @@ type placement struct {
 }
 
 // place decides for one pod after the other, those of higher priority first, and else in
-// the order given; pods that name their node are there before. It returns the nodes as
-// they are then.
-func place(ctx context.Context, pods []*placement, objs []*corev1.Node) ([]*plugin.Node, error) {
+// the order given; pods that name their node are there before. Services and what has pods are
+// among others: they say which pods are to be spread. It returns the nodes as they are then.
+func place(ctx context.Context, pods []*placement, objs []*corev1.Node, others []client.Object) ([]*plugin.Node, error) {
 	decider, err := scheduler.NewDecider(builtin.Default())
 	if err != nil {
 		return nil, err
@@ -31,6 +33,18 @@ func place(ctx context.Context, pods []*placement, objs []*corev1.Node) ([]*plug
 	var c plugin.Cluster
 	for _, obj := range objs {
 		c.SetNode(obj)
+	}
+	for _, obj := range others {
+		switch obj.(type) {
+		case *corev1.Service:
+			c.SetObject(client.Services.GroupVersionResource, obj)
+		case *corev1.ReplicationController:
+			c.SetObject(client.ReplicationControllers.GroupVersionResource, obj)
+		case *appsv1.ReplicaSet:
+			c.SetObject(client.ReplicaSets.GroupVersionResource, obj)
+		case *appsv1.StatefulSet:
+			c.SetObject(client.StatefulSets.GroupVersionResource, obj)
+		}
 	}
 	order := slices.Clone(pods)
 	slices.SortStableFunc(order, func(a, b *placement) int {

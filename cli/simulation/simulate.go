@@ -14,6 +14,7 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/yaml"
 
@@ -21,6 +22,7 @@ import (
 	cliresource "github.com/sampan-io/sampan/cli/resource"
 	"github.com/sampan-io/sampan/cli/session"
 	"github.com/sampan-io/sampan/cli/show"
+	"github.com/sampan-io/sampan/client"
 	"github.com/sampan-io/sampan/controller/placed"
 	"github.com/sampan-io/sampan/controller/workload"
 	"github.com/sampan-io/sampan/node/simulation"
@@ -72,11 +74,11 @@ func simulate(ctx context.Context, g *session.Globals, in session.Input, nodesTe
 	if err != nil {
 		return err
 	}
-	pods, err := k.podsOf(ctx, s, in, nodes)
+	pods, others, err := k.podsOf(ctx, s, in, nodes)
 	if err != nil {
 		return err
 	}
-	placed, err := place(ctx, pods, nodes)
+	placed, err := place(ctx, pods, nodes, others)
 	if err != nil {
 		return err
 	}
@@ -95,9 +97,9 @@ func simulate(ctx context.Context, g *session.Globals, in session.Input, nodesTe
 	return exit.With(exit.Failed, fmt.Errorf("%d of %d pods do not fit", r.Unplaced, len(r.Pods)))
 }
 
-// podsOf returns the pods that the input stands for. What has no pods is named on the
-// error output, unless everybody knows that it has none.
-func (k kinds) podsOf(ctx context.Context, s *session.Session, in session.Input, nodes []*corev1.Node) (pods []*placement, err error) {
+// podsOf returns the pods that the input stands for, and the other objects, with a ReplicaSet in
+// place of each Deployment. What is of a kind that nobody knows is named on the error output.
+func (k kinds) podsOf(ctx context.Context, s *session.Session, in session.Input, nodes []*corev1.Node) (pods []*placement, others []client.Object, err error) {
 	var errs []error
 	for info, err := range cliresource.Stream(ctx, s.Mapper, s.Request(in, nil)) {
 		if unknown := (*cliresource.NoKindError)(nil); errors.As(err, &unknown) {
@@ -113,6 +115,12 @@ func (k kinds) podsOf(ctx context.Context, s *session.Session, in session.Input,
 			errs = append(errs, err)
 			continue
 		}
+		obj.SetNamespace(info.Namespace)
+		called := info.Mapping.Called(obj.GetName())
+		if d, ok := obj.(*appsv1.Deployment); ok {
+			obj = replicaSetOf(d)
+		}
+		others = append(others, obj)
 		made := workload.Expand(obj)
 		if set, ok := obj.(*appsv1.DaemonSet); ok {
 			made = placed.Expand(set, nodes)
@@ -122,13 +130,22 @@ func (k kinds) podsOf(ctx context.Context, s *session.Session, in session.Input,
 			p.Namespace = info.Namespace
 			p.UID = types.UID(info.Namespace + "/" + p.Name)
 			pod.Default(p) // more than templates get: requests that limits imply
-			pods = append(pods, &placement{pod: p, owner: info.Mapping.Called(obj.GetName())})
+			pods = append(pods, &placement{pod: p, owner: called})
 		}
 	}
 	if len(pods) == 0 && len(errs) == 0 {
 		errs = append(errs, errors.New("there are no pods in that, and nothing that makes some"))
 	}
-	return pods, errors.Join(errs...)
+	return pods, others, errors.Join(errs...)
+}
+
+// replicaSetOf returns the set that a Deployment would have its pods in.
+func replicaSetOf(d *appsv1.Deployment) *appsv1.ReplicaSet {
+	return &appsv1.ReplicaSet{
+		TypeMeta:   metav1.TypeMeta{APIVersion: appsv1.SchemeGroupVersion.String(), Kind: client.ReplicaSets.Kind},
+		ObjectMeta: d.ObjectMeta,
+		Spec:       appsv1.ReplicaSetSpec{Replicas: d.Spec.Replicas, Selector: d.Spec.Selector, Template: d.Spec.Template},
+	}
 }
 
 // A result is what `-o json` prints.
