@@ -44,7 +44,7 @@ type queue struct {
 	most     time.Duration
 	items    map[types.UID]*item
 	active   line
-	backoff  delayed
+	backoff  windowed
 	later    delayed
 	groups   map[groupKey]*group
 	interest map[interest]map[*group]struct{}
@@ -196,6 +196,23 @@ func (d delayed) Less(i, j int) bool { return d[i].due.Before(d[j].due) }
 func (d delayed) Swap(i, j int)      { d[i], d[j] = d[j], d[i]; d[i].index, d[j].index = i, j }
 func (d *delayed) Push(x any)        { it := x.(*item); it.index = len(*d); *d = append(*d, it) }
 func (d *delayed) Pop() any          { return popItem((*[]*item)(d)) }
+
+// windowed is a heap by the second in which items are due, and within it in the order of the line: what
+// happens to several at once does not let the less important go first.
+type windowed []*item
+
+const window = time.Second // upstream's
+
+func (w windowed) Len() int { return len(w) }
+func (w windowed) Less(i, j int) bool {
+	if a, b := w[i].due.Truncate(window), w[j].due.Truncate(window); !a.Equal(b) {
+		return a.Before(b)
+	}
+	return before(w[i], w[j])
+}
+func (w windowed) Swap(i, j int) { w[i], w[j] = w[j], w[i]; w[i].index, w[j].index = i, j }
+func (w *windowed) Push(x any)   { it := x.(*item); it.index = len(*w); *w = append(*w, it) }
+func (w *windowed) Pop() any     { return popItem((*[]*item)(w)) }
 
 func popItem(h *[]*item) *item {
 	old := *h
