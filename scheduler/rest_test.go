@@ -96,3 +96,22 @@ func liveAndRest(t *testing.T, seed int) {
 		}
 	}, objs...)
 }
+
+// TestPromisedRoomThatIsLetGo has a pod wait only because others are promised room; when these go, it is told.
+func TestPromisedRoomThatIsLetGo(t *testing.T) {
+	scheduling(t, func(t *testing.T, s *clienttest.Server) {
+		old := clienttest.Find(s, client.Pods, "default", "old").DeepCopy()
+		old.Finalizers = []string{"example.org/slow"} // it takes long to end
+		s.Set(t, old)
+		s.Set(t, pod("high", "cpu=6", "priority=10"))
+		synctest.Wait()
+		if at := clienttest.Find(s, client.Pods, "default", "high").Status.NominatedNodeName; at != "a" {
+			t.Fatalf("high is promised room on %q, want a", at)
+		}
+		s.Set(t, pod("mid", "cpu=4", "priority=5"))
+		expect(t, s, "high: mid: old:a")
+		s.Remove(t, pod("high"))
+		time.Sleep(time.Minute)
+		expect(t, s, "mid:a old:a")
+	}, node("a", "cpu=8"), pod("old", "cpu=4", "on=a"))
+}
