@@ -156,8 +156,8 @@ func TestHardDecisionsAllocate(t *testing.T) {
 			if d := h.DecideAll(t.Context(), h.c, q); d.Room.Node == "" {
 				t.Fatal(d.String())
 			}
-		}); got > 5 {
-			t.Errorf("making room on %d nodes allocates %v times, want at most 5", nodes, got)
+		}); got > 6 { // one of them with -race only
+			t.Errorf("making room on %d nodes allocates %v times, want at most 6", nodes, got)
 		}
 	}
 }
