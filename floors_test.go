@@ -189,6 +189,44 @@ func TestFloors(t *testing.T) {
 	}
 }
 
+// TestTheTableNamesEveryPackageOnce checks the table of packages in ARCHITECTURE.md.
+func TestTheTableNamesEveryPackageOnce(t *testing.T) {
+	data, err := os.ReadFile("ARCHITECTURE.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, table, ok := strings.Cut(string(data), "| package | one line |\n")
+	table, _, ok2 := strings.Cut(table, "\n\n")
+	if !ok || !ok2 {
+		t.Fatal("ARCHITECTURE.md has no table of packages")
+	}
+	named := map[string]int{}
+	for row := range strings.Lines(table) {
+		names, _, _ := strings.Cut(strings.TrimPrefix(row, "|"), "|")
+		for i, name := range strings.Split(names, "`") {
+			if i%2 == 1 {
+				named[name]++
+			}
+		}
+	}
+	there := map[string]bool{}
+	for _, file := range goFiles(t) {
+		if pkg := path.Dir(file); pkg != "." {
+			there[pkg] = true
+		}
+	}
+	for pkg := range there {
+		if named[pkg] != 1 {
+			t.Errorf("the table in ARCHITECTURE.md names package %s %d times, want once", pkg, named[pkg])
+		}
+	}
+	for name := range named {
+		if !there[name] {
+			t.Errorf("the table in ARCHITECTURE.md names %s, but there is no such package", name)
+		}
+	}
+}
+
 // TestTheFloorsCatchABreach makes sure that the test above can fail.
 func TestTheFloorsCatchABreach(t *testing.T) {
 	f := readFloors(t)
