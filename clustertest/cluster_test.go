@@ -18,15 +18,28 @@ import (
 	"github.com/sampan-io/sampan/clustertest"
 )
 
-// needProgram skips the test where there is no sampan to run.
-func needProgram(t *testing.T) {
-	t.Helper()
+// TestMain sees to a sampan that clusters can be made of: the one that is said to be
+// tested, or else one built of this tree.
+func TestMain(m *testing.M) {
 	if os.Getenv("SAMPAN") != "" {
-		return
+		os.Exit(m.Run())
 	}
-	if _, err := exec.LookPath("sampan"); err != nil {
-		t.Skip("there is no sampan in $SAMPAN or PATH; `make build` makes bin/sampan")
+	dir, err := os.MkdirTemp("", "clustertest")
+	if err == nil {
+		program := filepath.Join(dir, "sampan")
+		build := exec.Command("go", "build", "-o", program, "./cmd/sampan")
+		build.Dir = ".."
+		build.Stdout, build.Stderr = os.Stderr, os.Stderr
+		err = errors.Join(build.Run(), os.Setenv("SAMPAN", program))
 	}
+	code := 1
+	if err == nil {
+		code = m.Run()
+	} else {
+		fmt.Fprintln(os.Stderr, "building sampan:", err)
+	}
+	_ = os.RemoveAll(dir)
+	os.Exit(code)
 }
 
 // ready asks a cluster whether it is.
@@ -50,7 +63,6 @@ func ready(t *testing.T, c *clustertest.Cluster) error {
 }
 
 func TestEightBesideEachOther(t *testing.T) {
-	needProgram(t)
 	const clusters, nodes = 8, 2
 	var all []*clustertest.Cluster
 	seen := map[string]bool{}
@@ -78,7 +90,6 @@ func TestEightBesideEachOther(t *testing.T) {
 }
 
 func TestManyThatStartTogether(t *testing.T) {
-	needProgram(t)
 	for i := range 8 {
 		t.Run(fmt.Sprint(i), func(t *testing.T) {
 			t.Parallel()
@@ -90,7 +101,6 @@ func TestManyThatStartTogether(t *testing.T) {
 }
 
 func TestGoneWithTheTest(t *testing.T) {
-	needProgram(t)
 	var c *clustertest.Cluster
 	t.Run("cluster", func(t *testing.T) { c = clustertest.New(t, clustertest.Options{}) })
 	if err := syscall.Kill(c.PID(), 0); !errors.Is(err, syscall.ESRCH) {
@@ -105,7 +115,6 @@ func TestGoneWithTheTest(t *testing.T) {
 }
 
 func TestKill(t *testing.T) {
-	needProgram(t)
 	c := clustertest.New(t, clustertest.Options{})
 	if err := c.Kill(); err != nil {
 		t.Fatal(err)
@@ -155,7 +164,6 @@ func TestAMissingProgramIsNamed(t *testing.T) {
 }
 
 func TestAWrongArgumentIsSaid(t *testing.T) {
-	needProgram(t)
 	if got := failureOf(t, clustertest.Options{Args: []string{"--pod-network=10.0.0.0/30"}}); !strings.Contains(got, "--pod-network") {
 		t.Errorf("the test fails with %q, want it to name --pod-network", got)
 	}
