@@ -111,12 +111,16 @@ func TestArgumentsAreChecked(t *testing.T) {
 		{fit, `{"scoringStrategy": {"type": "Best"}}`, []string{"scoringStrategy.type", "LeastAllocated"}},
 		{fit, `{"scoringStrategy": {"resources": [{"name": "cpu", "weight": 101}, {"weight": -1}, {"name": "cpu"}]}}`, []string{"resources[0].weight", "resources[1].name", "resources[1].weight", "resources[2].name"}},
 		{fit, `{"scoringStrategy": {"type": "RequestedToCapacityRatio"}}`, []string{"scoringStrategy.requestedToCapacityRatio.shape"}},
-		{fit, `{"scoringStrategy": {"type": "RequestedToCapacityRatio", "requestedToCapacityRatio": {"shape": [{"utilization": 50, "score": 11}, {"utilization": 50, "score": 1}, {"utilization": 101, "score": 1}]}}}`,
-			[]string{"shape[0].score", "shape[1].utilization", "shape[2].utilization"}},
+		{
+			fit, `{"scoringStrategy": {"type": "RequestedToCapacityRatio", "requestedToCapacityRatio": {"shape": [{"utilization": 50, "score": 11}, {"utilization": 50, "score": 1}, {"utilization": 101, "score": 1}]}}}`,
+			[]string{"shape[0].score", "shape[1].utilization", "shape[2].utilization"},
+		},
 		{balanced, `{"resources": [{"name": "cpu", "weight": 2}]}`, []string{"resources[0].weight"}},
 		{affinity, `{"addedAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": []}}}`, []string{"nodeSelectorTerms"}},
-		{affinity, `{"addedAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": [{"weight": 0, "preference": {"matchExpressions": [{"key": "", "operator": "In"}, {"key": "a", "operator": "Gt", "values": ["x"]}, {"key": "a", "operator": "Is"}, {"key": "a", "operator": "Exists", "values": ["b"]}], "matchFields": [{"key": "metadata.uid", "operator": "In", "values": ["a", "b"]}]}}]}}`,
-			[]string{"[0].weight", "matchExpressions[0].key", "matchExpressions[0].values", "matchExpressions[1].values[0]", "matchExpressions[2].operator", "matchExpressions[3].values", "matchFields[0].key", "matchFields[0].values"}},
+		{
+			affinity, `{"addedAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": [{"weight": 0, "preference": {"matchExpressions": [{"key": "", "operator": "In"}, {"key": "a", "operator": "Gt", "values": ["x"]}, {"key": "a", "operator": "Is"}, {"key": "a", "operator": "Exists", "values": ["b"]}], "matchFields": [{"key": "metadata.uid", "operator": "In", "values": ["a", "b"]}]}}]}}`,
+			[]string{"[0].weight", "matchExpressions[0].key", "matchExpressions[0].values", "matchExpressions[1].values[0]", "matchExpressions[2].operator", "matchExpressions[3].values", "matchFields[0].key", "matchFields[0].values"},
+		},
 	} {
 		_, err := tt.plugin.Configure(json.RawMessage(tt.args))
 		if err == nil {
@@ -140,8 +144,10 @@ func TestArgumentsOfSpreading(t *testing.T) {
 	}{
 		{`{"defaultingType": "Some"}`, []string{"defaultingType", "List"}},
 		{`{"defaultConstraints": [{"maxSkew": 1, "topologyKey": "zone", "whenUnsatisfiable": "ScheduleAnyway"}]}`, []string{"defaultConstraints", "List"}},
-		{`{"defaultingType": "List", "defaultConstraints": [{}, {"maxSkew": 1, "topologyKey": "a", "whenUnsatisfiable": "DoNotSchedule", "labelSelector": {}}, {"maxSkew": 2, "topologyKey": "a", "whenUnsatisfiable": "DoNotSchedule"}]}`,
-			[]string{"[0].maxSkew", "[0].topologyKey", "[0].whenUnsatisfiable", "[1].labelSelector", "defaultConstraints[2]: Duplicate"}},
+		{
+			`{"defaultingType": "List", "defaultConstraints": [{}, {"maxSkew": 1, "topologyKey": "a", "whenUnsatisfiable": "DoNotSchedule", "labelSelector": {}}, {"maxSkew": 2, "topologyKey": "a", "whenUnsatisfiable": "DoNotSchedule"}]}`,
+			[]string{"[0].maxSkew", "[0].topologyKey", "[0].whenUnsatisfiable", "[1].labelSelector", "defaultConstraints[2]: Duplicate"},
+		},
 	} {
 		_, err := builtin.PodTopologySpread{}.Configure(json.RawMessage(tt.args))
 		for _, want := range tt.want {
@@ -157,7 +163,9 @@ func TestArgumentsOfSpreading(t *testing.T) {
 	plugintest.Laws(t, got)
 }
 
-func TestStoriesOfPodAffinity(t *testing.T) { plugintest.Play(t, "testdata/affinity", builtin.Default()) }
+func TestStoriesOfPodAffinity(t *testing.T) {
+	plugintest.Play(t, "testdata/affinity", builtin.Default())
+}
 
 func TestArgumentsOfPodAffinity(t *testing.T) {
 	for _, args := range []string{`{"hardPodAffinityWeight": 101}`, `{"hardPodAffinityWeight": -1}`, `{"hardPodAffinityWeight": "1"}`} {
@@ -172,7 +180,9 @@ func TestArgumentsOfPodAffinity(t *testing.T) {
 	plugintest.Laws(t, got)
 }
 
-func TestStoriesOfPreemption(t *testing.T) { plugintest.Play(t, "testdata/preemption", builtin.Default()) }
+func TestStoriesOfPreemption(t *testing.T) {
+	plugintest.Play(t, "testdata/preemption", builtin.Default())
+}
 
 func TestArgumentsOfPreemption(t *testing.T) {
 	for args, want := range map[string]string{
