@@ -36,7 +36,7 @@ func downCommand(o Options) *cobra.Command {
 			}
 			out := cmd.OutOrStdout()
 			if purge {
-				had, err := p.Remove()
+				had, err := p.Remove(cmd.Context())
 				if err != nil {
 					return err
 				}
@@ -45,7 +45,7 @@ func downCommand(o Options) *cobra.Command {
 				} else {
 					_, _ = fmt.Fprintf(out, "cluster %s is not running and has no data in %s\n", p.Name, p.DataDir)
 				}
-				return p.Forget(flag(cmd, "kubeconfig"))
+				return p.Forget(cmd.Context(), flag(cmd, "kubeconfig"))
 			}
 			if !was {
 				_, _ = fmt.Fprintf(out, "cluster %s is not running\n", p.Name)

@@ -109,6 +109,6 @@ func serveBriefly(cmd *cobra.Command, o Options, s Service) error {
 		// Told to stop, or not: it must be gone.
 		instanceErr = end(context.WithoutCancel(ctx), o, s.Profile, i)
 	}
-	_, purgeErr := s.Profile.Remove()
+	_, purgeErr := s.Profile.Remove(context.WithoutCancel(ctx))
 	return errors.Join(err, instanceErr, purgeErr)
 }

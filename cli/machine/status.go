@@ -138,7 +138,7 @@ func kubeconfigCommand() *cobra.Command {
 				_, err := cmd.OutOrStdout().Write(data)
 				return err
 			}
-			file, err := p.Merge(flag(cmd, "kubeconfig"))
+			file, err := p.Merge(cmd.Context(), flag(cmd, "kubeconfig"))
 			if err != nil {
 				return err
 			}

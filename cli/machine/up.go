@@ -44,7 +44,7 @@ func upCommand(o Options) *cobra.Command {
 			} else {
 				_, _ = fmt.Fprintf(out, "cluster %s is ready after %v\n", p.Name, i.ReadyAfter.Round(time.Millisecond))
 			}
-			file, err := p.Merge(flag(cmd, "kubeconfig"))
+			file, err := p.Merge(cmd.Context(), flag(cmd, "kubeconfig"))
 			if err != nil {
 				return fmt.Errorf("cluster %s runs, but %w; `sampan kubeconfig` prints what should have been written", p.Name, err)
 			}

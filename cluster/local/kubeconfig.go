@@ -38,8 +38,9 @@ func (p Profile) KubeconfigOf(c Credentials) *clientcmdapi.Config {
 
 // Merge writes the context of the profile into the user's kubeconfig (file, or
 // if that is empty $KUBECONFIG or ~/.kube/config) and makes it the current one.
-// Other contexts stay as they are. It returns the file it wrote.
-func (p Profile) Merge(file string) (string, error) {
+// Other contexts stay as they are. It blocks while another program writes the file, for
+// some seconds at most, and returns the file it wrote.
+func (p Profile) Merge(ctx context.Context, file string) (string, error) {
 	own, err := clientcmd.LoadFromFile(p.Kubeconfig())
 	if err == nil && (own.Clusters[p.Context()] == nil || own.AuthInfos[p.Context()] == nil || own.Contexts[p.Context()] == nil) {
 		err = fmt.Errorf("%s has no context %q", p.Kubeconfig(), p.Context())
@@ -47,7 +48,7 @@ func (p Profile) Merge(file string) (string, error) {
 	if err != nil {
 		return "", fmt.Errorf("reading the cluster's credentials: %w", err)
 	}
-	return modify(file, func(cfg *clientcmdapi.Config) bool {
+	return modify(ctx, file, func(cfg *clientcmdapi.Config) bool {
 		name := p.Context()
 		cfg.Clusters[name] = own.Clusters[name]
 		cfg.AuthInfos[name] = own.AuthInfos[name]
@@ -61,9 +62,10 @@ func (p Profile) Merge(file string) (string, error) {
 	})
 }
 
-// Forget takes the context of the profile out of the user's kubeconfig.
-func (p Profile) Forget(file string) error {
-	_, err := modify(file, func(cfg *clientcmdapi.Config) bool {
+// Forget takes the context of the profile out of the user's kubeconfig. It blocks as
+// [Profile.Merge] does.
+func (p Profile) Forget(ctx context.Context, file string) error {
+	_, err := modify(ctx, file, func(cfg *clientcmdapi.Config) bool {
 		name := p.Context()
 		if cfg.Clusters[name] == nil && cfg.AuthInfos[name] == nil && cfg.Contexts[name] == nil && cfg.CurrentContext != name {
 			return false
@@ -96,13 +98,13 @@ const lockPatience = 5 * time.Second
 
 // modify changes the kubeconfig, unless change says that there is nothing to. Programs like this one take turns; the lock of others
 // is a file, so there is nothing to wait on but the clock.
-func modify(file string, change func(*clientcmdapi.Config) bool) (string, error) {
+func modify(ctx context.Context, file string, change func(*clientcmdapi.Config) bool) (string, error) {
 	paths := clientcmd.NewDefaultPathOptions()
 	paths.LoadingRules.ExplicitPath = file
 	written := cmp.Or(file, paths.GetDefaultFilename())
 	defer takeTurns(filepath.Dir(written))()
 	pace := wait.Pace{First: 10 * time.Millisecond, Limit: lockPatience}
-	err := wait.Until(context.Background(), pace, func(context.Context) (bool, error) {
+	err := wait.Until(ctx, pace, func(context.Context) (bool, error) {
 		cfg, err := paths.GetStartingConfig()
 		if err != nil {
 			return false, fmt.Errorf("reading the kubeconfig: %w", err)

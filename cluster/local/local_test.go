@@ -334,7 +334,7 @@ func TestTheKubeconfigOfTheUserIsKept(t *testing.T) {
 		t.Fatal(err)
 	}
 	for range 2 {
-		if where, err := p.Merge(file); err != nil || where != file {
+		if where, err := p.Merge(t.Context(), file); err != nil || where != file {
 			t.Fatalf("Merge = %q, %v", where, err)
 		}
 	}
@@ -345,7 +345,7 @@ func TestTheKubeconfigOfTheUserIsKept(t *testing.T) {
 	if cfg.CurrentContext != "sampan-test" || cfg.Contexts["work"] == nil || cfg.Clusters["sampan-test"].Server != "https://127.0.0.1:1" {
 		t.Errorf("after Merge: %+v", cfg)
 	}
-	if err := p.Forget(file); err != nil {
+	if err := p.Forget(t.Context(), file); err != nil {
 		t.Fatal(err)
 	}
 	cfg, err = clientcmd.LoadFromFile(file)
@@ -355,7 +355,7 @@ func TestTheKubeconfigOfTheUserIsKept(t *testing.T) {
 	if err := os.WriteFile(file, []byte("{half"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := p.Merge(file); err == nil || !strings.Contains(err.Error(), "kubeconfig") {
+	if _, err := p.Merge(t.Context(), file); err == nil || !strings.Contains(err.Error(), "kubeconfig") {
 		t.Errorf("Merge into half a file = %v", err)
 	}
 }
@@ -375,7 +375,7 @@ func TestKubeconfigsOfClustersThatStartTogetherAreAllWritten(t *testing.T) {
 			t.Fatal(err)
 		}
 		all.Go(func() {
-			if _, err := p.Merge(file); err != nil {
+			if _, err := p.Merge(t.Context(), file); err != nil {
 				t.Error(err)
 			}
 		})
@@ -400,7 +400,7 @@ func TestALockOfTheKubeconfigThatStaysIsNamed(t *testing.T) {
 		t.Fatal(err)
 	}
 	synctest.Test(t, func(t *testing.T) {
-		if err := p.Forget(file); err == nil || !strings.Contains(err.Error(), file+".lock") || !errors.Is(err, fs.ErrExist) {
+		if err := p.Forget(t.Context(), file); err == nil || !strings.Contains(err.Error(), file+".lock") || !errors.Is(err, fs.ErrExist) {
 			t.Errorf("Forget = %v, want what names the lock", err)
 		}
 	})
@@ -408,7 +408,7 @@ func TestALockOfTheKubeconfigThatStaysIsNamed(t *testing.T) {
 
 func TestNothingToForgetIsNothingToWrite(t *testing.T) {
 	p := profile(t)
-	if err := p.Forget("/proc/none/config"); err != nil { // nothing can be made there
+	if err := p.Forget(t.Context(), "/proc/none/config"); err != nil { // nothing can be made there
 		t.Errorf("Forget = %v, want nil", err)
 	}
 }
@@ -423,14 +423,14 @@ func TestPurgeKeepsOffAStart(t *testing.T) {
 		t.Fatal(err)
 	}
 	synctest.Test(t, func(t *testing.T) {
-		if had, err := p.Remove(); had || err == nil || !strings.Contains(err.Error(), "is just being started") {
+		if had, err := p.Remove(t.Context()); had || err == nil || !strings.Contains(err.Error(), "is just being started") {
 			t.Errorf("Remove during a start = %v, %v", had, err)
 		}
 		if _, err := os.Stat(p.Log()); err != nil {
 			t.Errorf("after Remove during a start: %v", err)
 		}
 		time.AfterFunc(time.Second, started) // as a start does whose cluster was stopped
-		if had, err := p.Remove(); !had || err != nil {
+		if had, err := p.Remove(t.Context()); !had || err != nil {
 			t.Errorf("Remove when the start ends = %v, %v, want true", had, err)
 		}
 	})
@@ -447,7 +447,7 @@ func TestPurgeRefusesWhatIsNoCluster(t *testing.T) {
 	if holds, err := p.Holds(); holds || err == nil {
 		t.Errorf("Holds of a directory with photos = %v, %v, want an error", holds, err)
 	}
-	if _, err := p.Remove(); err == nil || !strings.Contains(err.Error(), "nothing was removed") {
+	if _, err := p.Remove(t.Context()); err == nil || !strings.Contains(err.Error(), "nothing was removed") {
 		t.Errorf("Remove of a directory with photos = %v", err)
 	}
 	if err := p.Keep(Settings{}); err != nil {

@@ -17,8 +17,8 @@ import (
 
 // Remove removes the data of the cluster, unless a process works on it (perhaps of
 // a cluster of another name), or it is not the data of a cluster. It reports
-// whether there was any.
-func (p Profile) Remove() (bool, error) {
+// whether there was any. It blocks while the cluster is being started, for some seconds at most.
+func (p Profile) Remove(ctx context.Context) (bool, error) {
 	holds, err := p.Holds()
 	if foreign, ok := errors.AsType[*ForeignError](err); ok {
 		return false, fmt.Errorf("%w; nothing was removed, do it yourself if that is what you want", foreign)
@@ -26,7 +26,7 @@ func (p Profile) Remove() (bool, error) {
 	if err != nil || !holds {
 		return false, err
 	}
-	unstarted, err := p.unstarted()
+	unstarted, err := p.unstarted(ctx)
 	if err != nil {
 		return false, err
 	}
@@ -98,18 +98,21 @@ const startPatience = 5 * time.Second
 
 // unstarted blocks until no cluster is being started in the data directory, and keeps any
 // from it until the result is called.
-func (p Profile) unstarted() (release func(), err error) {
+func (p Profile) unstarted(ctx context.Context) (release func(), err error) {
 	dir, err := os.Open(p.DataDir)
 	if err != nil {
 		return nil, fmt.Errorf("locking the data directory: %w", err)
 	}
 	pace := wait.Pace{First: 10 * time.Millisecond, Limit: startPatience}
-	err = wait.Until(context.Background(), pace, func(context.Context) (bool, error) {
+	err = wait.Until(ctx, pace, func(context.Context) (bool, error) {
 		err := unix.Flock(int(dir.Fd()), unix.LOCK_EX|unix.LOCK_NB)
 		return !errors.Is(err, unix.EWOULDBLOCK), nil
 	})
 	if err != nil {
 		_ = dir.Close()
+		if ctx.Err() != nil {
+			return nil, context.Cause(ctx)
+		}
 		return nil, fmt.Errorf("cluster %s is just being started in %s; `sampan down` stops it, nothing was removed", p.Name, p.DataDir)
 	}
 	return func() { _ = dir.Close() }, nil
