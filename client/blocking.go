@@ -80,7 +80,7 @@ func (c *REST) GetUntil(ctx context.Context, gvr schema.GroupVersionResource, na
 		if !apierrors.IsNotFound(err) || got.Ending != ReadMissing && got.Ending != ReadDeleted {
 			return got, err
 		}
-		if status, ok := err.(apierrors.APIStatus); ok && status.Status().Details != nil { //nolint:errorlint // failure makes it
+		if status, ok := err.(apierrors.APIStatus); ok && status.Status().Details != nil {
 			got.UID = status.Status().Details.UID
 		}
 		return got, nil

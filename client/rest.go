@@ -19,7 +19,7 @@ import (
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	pathvalidation "k8s.io/apimachinery/pkg/api/validation/path"
+	"k8s.io/apimachinery/pkg/api/validate/content"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/conversion/queryparams"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -169,10 +169,10 @@ func (r *request) path() string {
 
 // check refuses names that would make the path that of something else.
 func (r *request) check() error {
-	if wrong := pathvalidation.IsValidPathSegmentName(r.namespace); len(wrong) > 0 {
+	if wrong := content.IsPathSegmentName(r.namespace); len(wrong) > 0 {
 		return fmt.Errorf("invalid namespace %q: %v", r.namespace, wrong)
 	}
-	if wrong := pathvalidation.IsValidPathSegmentName(r.name); len(wrong) > 0 {
+	if wrong := content.IsPathSegmentName(r.name); len(wrong) > 0 {
 		return fmt.Errorf("invalid resource name %q: %v", r.name, wrong)
 	}
 	return nil

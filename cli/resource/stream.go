@@ -10,7 +10,7 @@ import (
 	"slices"
 	"strings"
 
-	pathvalidation "k8s.io/apimachinery/pkg/api/validation/path"
+	"k8s.io/apimachinery/pkg/api/validate/content"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/labels"
@@ -390,7 +390,7 @@ func (r Request) named(mapping Mapping, name string) (Info, error) {
 	if name == "" {
 		return Info{}, errors.New("a name is empty")
 	}
-	if wrong := pathvalidation.IsValidPathSegmentName(name); len(wrong) > 0 {
+	if wrong := content.IsPathSegmentName(name); len(wrong) > 0 {
 		return Info{}, fmt.Errorf("invalid resource name %q: it %s", name, strings.Join(wrong, " and "))
 	}
 	info := Info{Mapping: mapping, Namespace: r.Namespace, Name: name, Source: mapping.Called(name)}

@@ -8,7 +8,7 @@ import (
 	"strings"
 	"time"
 
-	pathvalidation "k8s.io/apimachinery/pkg/api/validation/path"
+	"k8s.io/apimachinery/pkg/api/validate/content"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
 
@@ -51,7 +51,7 @@ func (g *Globals) Connect() (*Session, error) {
 	if s.Namespace, s.Enforced, err = g.loader().Namespace(); err != nil {
 		return nil, fmt.Errorf("kubeconfig: %w", err)
 	}
-	if wrong := pathvalidation.IsValidPathSegmentName(s.Namespace); len(wrong) > 0 {
+	if wrong := content.IsPathSegmentName(s.Namespace); len(wrong) > 0 {
 		return nil, fmt.Errorf("invalid namespace %q: it %s", s.Namespace, strings.Join(wrong, " and "))
 	}
 	return s, nil
@@ -72,7 +72,7 @@ func (g *Globals) Offline(m *resource.Mapper) *Session {
 
 // Typed returns a client whose built-in objects have their Go types.
 func (s *Session) Typed() (*client.REST, error) {
-	return client.NewREST(s.REST.Config(), client.RESTOptions{Warn: s.Warn})
+	return client.NewREST(s.Config(), client.RESTOptions{Warn: s.Warn})
 }
 
 // Infos collects what was meant. Errors of single documents are joined; the

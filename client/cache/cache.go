@@ -53,7 +53,7 @@ func New[T client.Object](c client.Interface, r client.Resource[T], opts Options
 }
 
 func untyped[T client.Object](r client.Resource[T]) client.Resource[client.Object] {
-	return client.Resource[client.Object]{GroupVersionResource: r.GroupVersionResource, Kind: r.Kind, Namespaced: r.Namespaced}
+	return client.Resource[client.Object](r)
 }
 
 // view returns a cache that shows what f keeps.

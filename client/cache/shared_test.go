@@ -18,7 +18,7 @@ import (
 
 func anyConfigMaps() client.Resource[client.Object] {
 	r := client.ConfigMaps
-	return client.Resource[client.Object]{GroupVersionResource: r.GroupVersionResource, Kind: r.Kind, Namespaced: r.Namespaced}
+	return client.Resource[client.Object](r)
 }
 
 // TestSharedCachesFollowOnce has two parts that know one resource by different types and
