@@ -36,14 +36,14 @@ func (s *Server) follow() {
 		_, others := s.opts.Caches.Or(nil, s.opts.Log)
 		s.caches = run.Stage{others}
 	}
-	s.services = s.cacheOf(untyped(client.Services), nil)
+	s.services = s.cacheOf(client.Resource[client.Object](client.Services), nil)
 	s.services.Subscribe(func(old, now client.Object) {
 		if now == nil {
 			now = old
 		}
 		s.touch(types.NamespacedName{Namespace: now.GetNamespace(), Name: now.GetName()})
 	})
-	s.namespaces = s.cacheOf(untyped(client.Namespaces), nil)
+	s.namespaces = s.cacheOf(client.Resource[client.Object](client.Namespaces), nil)
 	s.namespaces.Subscribe(func(old, now client.Object) {
 		if now != nil {
 			s.zone.PutNamespace(now.GetName())
@@ -51,7 +51,7 @@ func (s *Server) follow() {
 			s.zone.RemoveNamespace(old.GetName())
 		}
 	})
-	s.slices = s.cacheOf(untyped(client.EndpointSlices), cache.Indexes[client.Object]{
+	s.slices = s.cacheOf(client.Resource[client.Object](client.EndpointSlices), cache.Indexes[client.Object]{
 		byService: func(o client.Object) []string { return []string{serviceOf(o).String()} },
 	})
 	s.slices.Subscribe(func(old, now client.Object) {
@@ -67,11 +67,6 @@ func (s *Server) follow() {
 			}
 		}
 	})
-}
-
-// untyped returns a resource whose objects may be kept as something else.
-func untyped[T client.Object](r client.Resource[T]) client.Resource[client.Object] {
-	return client.Resource[client.Object]{GroupVersionResource: r.GroupVersionResource, Kind: r.Kind, Namespaced: r.Namespaced}
 }
 
 // touch marks a Service as changed.

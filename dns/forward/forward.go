@@ -53,7 +53,7 @@ const (
 	lookAgain  = time.Second            // between looks at the list of servers
 )
 
-// Errors of [Forwarder.Ask] that are no fault of a server.
+// ErrBusy is the error of [Forwarder.Ask] that is no fault of a server.
 var ErrBusy = errors.New("too many questions are under way")
 
 // A MissingError says that there is nobody to ask. Its text says why.
@@ -134,7 +134,7 @@ func New(o Options) (*Forwarder, error) {
 
 // Cached returns the answer to a question if it is known. The message is the caller's;
 // its TTLs are what is left of them.
-func (f *Forwarder) Cached(q Question) (m *dns.Msg, err error, ok bool) { //nolint:revive,staticcheck // the error is what is known, not how the look-up went
+func (f *Forwarder) Cached(q Question) (m *dns.Msg, err error, ok bool) { //nolint:staticcheck // the error is what is known, not how the look-up went
 	m, err, ok = f.cache.get(q, time.Now())
 	switch {
 	case !ok:

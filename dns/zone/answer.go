@@ -3,6 +3,7 @@ package zone
 import (
 	"net"
 	"net/netip"
+	"slices"
 	"strings"
 
 	"github.com/miekg/dns"
@@ -375,8 +376,8 @@ func (z *Zone) answerHostsSRV(q Question, owner string, s *Service, name, protoc
 // told reports whether the last records say so already: those of one name come one
 // after the other.
 func told(records []dns.RR, target string, number uint16) bool {
-	for i := len(records) - 1; i >= 0; i-- {
-		r, ok := records[i].(*dns.SRV)
+	for _, record := range slices.Backward(records) {
+		r, ok := record.(*dns.SRV)
 		if !ok || r.Target != target {
 			return false
 		}

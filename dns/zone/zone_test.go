@@ -143,7 +143,7 @@ func newService(key string, words []string) *corev1.Service {
 }
 
 func ports(text string) (all []discoveryv1.EndpointPort) {
-	for _, p := range strings.Split(text, ",") {
+	for p := range strings.SplitSeq(text, ",") {
 		name, rest, _ := strings.Cut(p, ":")
 		number, protocol, _ := strings.Cut(rest, "/")
 		n, _ := strconv.Atoi(number)
