@@ -40,16 +40,16 @@ type Report struct {
 	Reached  bool // the server was there, though it has said nothing yet
 }
 
+// The pauses between attempts to reach a server. The longest one is short, because a wait
+// should end soon after its server is back.
 const (
-	// FirstPause and MaxPause are the pauses between attempts to reach a server. The
-	// longest one is short, because a wait should end soon after its server is back.
 	FirstPause = 50 * time.Millisecond
 	MaxPause   = 2 * time.Second
-
-	// pageSize bounds how many decoded objects there are at a time while a list is
-	// read: what is kept of each is much less.
-	pageSize = 250
 )
+
+// pageSize bounds how many decoded objects there are at a time while a list is read: what
+// is kept of each is much less.
+const pageSize = 250
 
 // A Follower follows one source. Client, Source and Tell are required.
 type Follower struct {

@@ -3,6 +3,7 @@ package manifest
 import (
 	"fmt"
 	"maps"
+	"slices"
 	"strings"
 
 	"github.com/spf13/pflag"
@@ -32,12 +33,7 @@ func (j *JobFlags) Add(f *pflag.FlagSet) {
 
 // Given reports whether any of the flags was given.
 func (j *JobFlags) Given(f *pflag.FlagSet) bool {
-	for _, name := range []string{"image", "image-pull-policy", "env", "labels", "service-account", "retries"} {
-		if f.Changed(name) {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc([]string{"image", "image-pull-policy", "env", "labels", "service-account", "retries"}, f.Changed)
 }
 
 // Object makes the Job. An error is the fault of the command line.

@@ -54,7 +54,7 @@ func rolloutStatusCommand(g *session.Globals) *cobra.Command {
 	r.in.SelectorFlags(f)
 	f.BoolVarP(&r.watch, "watch", "w", true, "follow it to its end; false looks once")
 	f.DurationVar(&r.timeout, "timeout", 0, "how long to follow it; 0 means to the end")
-	r.Patience.AddFlags(f)
+	r.AddFlags(f)
 	return cmd
 }
 

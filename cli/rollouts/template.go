@@ -24,7 +24,7 @@ type sheet struct{ strings.Builder }
 
 func (s *sheet) line(depth int, format string, args ...any) {
 	s.WriteString(strings.Repeat("  ", depth))
-	fmt.Fprintf(s, format, args...)
+	fmt.Fprintf(&s.Builder, format, args...)
 	s.WriteByte('\n')
 }
 

@@ -20,10 +20,12 @@ func (q *Question) CEL() (text string, ok bool) {
 	if m == nil {
 		return "", false
 	}
-	at := "object"
+	var path strings.Builder
+	path.WriteString("object")
 	for name := range strings.SplitSeq(m[1][1:], ".") {
-		at += "[?" + strconv.Quote(name) + "]"
+		path.WriteString("[?" + strconv.Quote(name) + "]")
 	}
+	at := path.String()
 	has, value := at+".hasValue()", "dyn("+at+".orValue(dyn(null)))"
 	switch q.op {
 	case Exists:
