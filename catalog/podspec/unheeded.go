@@ -29,15 +29,6 @@ func unheeded(spec *corev1.PodSpec, at where) (sentences []string) {
 	for i := range spec.Containers {
 		unheededHandlers(&spec.Containers[i], at.child("containers").index(i), say)
 	}
-	if a := spec.Affinity; a != nil && a.PodAffinity != nil {
-		say(at.child("affinity", "podAffinity"), "the scheduler does not look at other pods")
-	}
-	if a := spec.Affinity; a != nil && a.PodAntiAffinity != nil {
-		say(at.child("affinity", "podAntiAffinity"), "the scheduler does not look at other pods")
-	}
-	if len(spec.TopologySpreadConstraints) > 0 {
-		say(at.child("topologySpreadConstraints"), "the scheduler spreads pods over nodes alone")
-	}
 	if spec.RuntimeClassName != nil {
 		say(at.child("runtimeClassName"), "there is one container runtime")
 	}
