@@ -40,7 +40,7 @@ func (e *entry) size() int { return len(e.wire) + len(e.q.Name) + overhead }
 func newCache(room int) *cache { return &cache{room: room, entries: map[Question]*list.Element{}} }
 
 // get returns what is known at a time.
-func (c *cache) get(q Question, now time.Time) (*dns.Msg, error, bool) { //nolint:staticcheck // the error is what is known
+func (c *cache) get(q Question, now time.Time) (*dns.Msg, error, bool) {
 	c.mu.Lock()
 	at := c.entries[q]
 	if at == nil {
