@@ -26,6 +26,15 @@ func (t *target) offer() codec.Offer {
 	return codec.Offer{Forms: !t.kind.Answered && (t.sub == nil || t.sub.New == nil)}
 }
 
+// conclude answers with what came of an operation: its result, or its error.
+func (x *exchange) conclude(m codec.Media, r result, err error, t *target) {
+	if err != nil {
+		x.fail(err)
+		return
+	}
+	x.answer(m, r, t)
+}
+
 func (s *Server) serveGet(x *exchange, t target) {
 	m, ok := x.media(t.offer())
 	if !ok {
@@ -36,11 +45,7 @@ func (s *Server) serveGet(x *exchange, t target) {
 		opts.ResourceVersion = q.Get("resourceVersion")
 	}
 	r, err := s.get(x.r.Context(), t, opts)
-	if err != nil {
-		x.fail(err)
-		return
-	}
-	x.answer(m, r, &t)
+	x.conclude(m, r, err, &t)
 }
 
 func (s *Server) serveList(x *exchange, t target) {
@@ -192,11 +197,7 @@ func (s *Server) serveCreate(x *exchange, t target) {
 		r, err = s.create(x.r.Context(), t, body, again, opts)
 		return err
 	})
-	if err != nil {
-		x.fail(err)
-		return
-	}
-	x.answer(m, r, &t)
+	x.conclude(m, r, err, &t)
 }
 
 // serveBindings serves POST .../namespaces/NS/bindings, the older path of a pod's
@@ -235,11 +236,7 @@ func (s *Server) serveBindings(x *exchange, t target, p path) {
 		return
 	}
 	r, err := s.create(x.r.Context(), t, body, nil, opts) // its name is never generated
-	if err != nil {
-		x.fail(err)
-		return
-	}
-	x.answer(m, r, &t)
+	x.conclude(m, r, err, &t)
 }
 
 func (s *Server) serveUpdate(x *exchange, t target) {
@@ -257,11 +254,7 @@ func (s *Server) serveUpdate(x *exchange, t target) {
 		return
 	}
 	r, err := s.update(x.r.Context(), t, body, opts)
-	if err != nil {
-		x.fail(err)
-		return
-	}
-	x.answer(m, r, &t)
+	x.conclude(m, r, err, &t)
 }
 
 func (s *Server) servePatch(x *exchange, t target) {
@@ -291,11 +284,7 @@ func (s *Server) servePatch(x *exchange, t target) {
 		}
 		return err
 	})
-	if err != nil {
-		x.fail(err)
-		return
-	}
-	x.answer(m, r, &t)
+	x.conclude(m, r, err, &t)
 }
 
 // readDeleteOptions reads a DELETE's options from its body or, if that is empty, from
@@ -329,11 +318,7 @@ func (s *Server) serveDelete(x *exchange, t target) {
 		return
 	}
 	r, err := s.remove(x.r.Context(), t, opts)
-	if err != nil {
-		x.fail(err)
-		return
-	}
-	x.answer(m, r, &t)
+	x.conclude(m, r, err, &t)
 }
 
 func (s *Server) serveDeleteCollection(x *exchange, t target) {
