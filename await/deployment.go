@@ -33,18 +33,12 @@ func judgeDeployment(d Degree, o *appsv1.Deployment, v *view) (Verdict, error) {
 		certainty = Likely
 	}
 	r := replicas{
-		want:  1, // the API's default
 		exist: o.Status.Replicas, updated: o.Status.UpdatedReplicas, ready: o.Status.ReadyReplicas, word: "ready",
 		seen: o.Status.ObservedGeneration >= o.Generation, ending: o.DeletionTimestamp != nil, paused: o.Spec.Paused,
 		revisions: true, revision: o.Annotations[deploymentRevision],
 	}
-	if o.Spec.Replicas != nil {
-		r.want = *o.Spec.Replicas
-	}
+	r.asked(o.Spec.Replicas, o.Spec.MinReadySeconds, o.Status.AvailableReplicas)
 	r.enough = r.want
-	if o.Spec.MinReadySeconds > 0 {
-		r.ready, r.word = o.Status.AvailableReplicas, "available"
-	}
 	r.keep = r.latest()
 	verdict, err := r.judge(d, "Deployment", v)
 	if verdict.State == Failed {

@@ -17,6 +17,18 @@ type replicas struct {
 	tells     bool             // what holds up others is told, but is no failure: they are on their way out
 }
 
+// asked takes in what a spec asks for: so many pods (1 is the API's default), and that a
+// pod has been ready for a time before it counts, which the number of available ones tells.
+func (r *replicas) asked(want *int32, minReadySeconds, available int32) {
+	r.want = 1
+	if want != nil {
+		r.want = *want
+	}
+	if minReadySeconds > 0 {
+		r.ready, r.word = available, "available"
+	}
+}
+
 const unseen = "its controller has not seen the latest change yet"
 
 // judge: scheduled and running mean that as many pods of the latest revision as are

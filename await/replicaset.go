@@ -8,16 +8,10 @@ import (
 // judgeReplicaSet judges by the numbers in its status. It has one revision only.
 func judgeReplicaSet(d Degree, rs *appsv1.ReplicaSet, v *view) (Verdict, error) {
 	r := replicas{
-		want:  1, // the API's default
 		exist: rs.Status.Replicas, ready: rs.Status.ReadyReplicas, word: "ready",
 		seen: rs.Status.ObservedGeneration >= rs.Generation, ending: rs.DeletionTimestamp != nil,
 	}
-	if rs.Spec.Replicas != nil {
-		r.want = *rs.Spec.Replicas
-	}
-	if rs.Spec.MinReadySeconds > 0 {
-		r.ready, r.word = rs.Status.AvailableReplicas, "available"
-	}
+	r.asked(rs.Spec.Replicas, rs.Spec.MinReadySeconds, rs.Status.AvailableReplicas)
 	verdict, err := r.judge(d, "ReplicaSet", v)
 	if err != nil || verdict.State == Done || !r.seen || r.ending || r.ready >= r.want {
 		return verdict, err

@@ -8,16 +8,10 @@ import (
 // finishes.
 func judgeReplicationController(d Degree, rc *corev1.ReplicationController, v *view) (Verdict, error) {
 	r := replicas{
-		want:  1, // the API's default
 		exist: rc.Status.Replicas, ready: rc.Status.ReadyReplicas, word: "ready",
 		seen: rc.Status.ObservedGeneration >= rc.Generation, ending: rc.DeletionTimestamp != nil,
 	}
-	if rc.Spec.Replicas != nil {
-		r.want = *rc.Spec.Replicas
-	}
-	if rc.Spec.MinReadySeconds > 0 {
-		r.ready, r.word = rc.Status.AvailableReplicas, "available"
-	}
+	r.asked(rc.Spec.Replicas, rc.Spec.MinReadySeconds, rc.Status.AvailableReplicas)
 	verdict, err := r.judge(d, "ReplicationController", v)
 	if err != nil || verdict.State == Done || !r.seen || r.ending || r.ready >= r.want {
 		return verdict, err

@@ -8,23 +8,17 @@ import (
 // strategy OnDelete leaves at an older revision are none that is waited for.
 func judgeStatefulSet(d Degree, o *appsv1.StatefulSet, v *view) (Verdict, error) {
 	r := replicas{
-		want:  1, // the API's default
 		exist: o.Status.Replicas, updated: o.Status.UpdatedReplicas, ready: o.Status.ReadyReplicas, word: "ready",
 		seen: o.Status.ObservedGeneration >= o.Generation, ending: o.DeletionTimestamp != nil,
 		revisions: true, revision: o.Status.UpdateRevision,
 	}
-	if o.Spec.Replicas != nil {
-		r.want = *o.Spec.Replicas
-	}
+	r.asked(o.Spec.Replicas, o.Spec.MinReadySeconds, o.Status.AvailableReplicas)
 	r.enough = r.want
 	if p := o.Spec.UpdateStrategy.RollingUpdate; p != nil && p.Partition != nil {
 		r.enough = max(0, r.want-*p.Partition)
 	}
 	if o.Spec.UpdateStrategy.Type == appsv1.OnDeleteStatefulSetStrategyType {
 		r.enough = 0
-	}
-	if o.Spec.MinReadySeconds > 0 {
-		r.ready, r.word = o.Status.AvailableReplicas, "available"
 	}
 	r.keep, r.tells = r.latest(), true
 	return r.judge(d, "StatefulSet", v)
