@@ -9,7 +9,8 @@
 //	nodes      cordon uncordon drain
 //	images     image
 //	machine    up down status kubeconfig serve demo: clusters of this machine
-//	here       version scheduler
+//	scheduling scheduler, scheduler explain
+//	here       version
 //
 // They stand on session (streams, flags, connection), show (-o), exit (how a command ends),
 // resource (any input as objects), and on apply, manifest, schema and progress.

@@ -17,6 +17,7 @@ import (
 	"github.com/sampan-io/sampan/cli/objects"
 	"github.com/sampan-io/sampan/cli/pods"
 	"github.com/sampan-io/sampan/cli/rollouts"
+	"github.com/sampan-io/sampan/cli/scheduling"
 	"github.com/sampan-io/sampan/cli/session"
 	"github.com/sampan-io/sampan/cli/simulation"
 	"github.com/sampan-io/sampan/cli/waiting"
@@ -34,7 +35,7 @@ type Options struct {
 	Extra []*cobra.Command
 
 	// RunScheduler schedules pods against a server, until ctx is over. Nil leaves the verb out.
-	RunScheduler func(ctx context.Context, s Schedule) error
+	RunScheduler func(ctx context.Context, s scheduling.Schedule) error
 
 	// RunDNS answers for the names of a cluster until ctx is over. Nil leaves the verb out.
 	RunDNS func(ctx context.Context, cfg *rest.Config, o DNSOptions) error
@@ -87,7 +88,7 @@ func New(o Options) *cobra.Command {
 		images.Command(g), simulate, versionCommand(g),
 	)
 	if o.RunScheduler != nil {
-		root.AddCommand(schedulerCommand(g, o.RunScheduler))
+		root.AddCommand(scheduling.Command(g, o.RunScheduler))
 	}
 	if o.RunDNS != nil {
 		root.AddCommand(dnsCommand(g, o.RunDNS))

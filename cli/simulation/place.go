@@ -34,18 +34,7 @@ func place(ctx context.Context, pods []*placement, objs []*corev1.Node, others [
 	for _, obj := range objs {
 		c.SetNode(obj)
 	}
-	for _, obj := range others {
-		switch obj.(type) {
-		case *corev1.Service:
-			c.SetObject(client.Services.GroupVersionResource, obj)
-		case *corev1.ReplicationController:
-			c.SetObject(client.ReplicationControllers.GroupVersionResource, obj)
-		case *appsv1.ReplicaSet:
-			c.SetObject(client.ReplicaSets.GroupVersionResource, obj)
-		case *appsv1.StatefulSet:
-			c.SetObject(client.StatefulSets.GroupVersionResource, obj)
-		}
-	}
+	SetOthers(&c, others)
 	order := slices.Clone(pods)
 	slices.SortStableFunc(order, func(a, b *placement) int {
 		if x, y := a.pod.Spec.NodeName != "", b.pod.Spec.NodeName != ""; x != y {
@@ -84,6 +73,22 @@ func place(ctx context.Context, pods []*placement, objs []*corev1.Node, others [
 		nodes[i] = c.Snapshot.Node(obj.Name)
 	}
 	return nodes, nil
+}
+
+// SetOthers tells a cluster of the objects beside pods and nodes that say which pods are to be spread.
+func SetOthers(c *plugin.Cluster, others []client.Object) {
+	for _, obj := range others {
+		switch obj.(type) {
+		case *corev1.Service:
+			c.SetObject(client.Services.GroupVersionResource, obj)
+		case *corev1.ReplicationController:
+			c.SetObject(client.ReplicationControllers.GroupVersionResource, obj)
+		case *appsv1.ReplicaSet:
+			c.SetObject(client.ReplicaSets.GroupVersionResource, obj)
+		case *appsv1.StatefulSet:
+			c.SetObject(client.StatefulSets.GroupVersionResource, obj)
+		}
+	}
 }
 
 func priority(pod *corev1.Pod) int32 {

@@ -97,6 +97,28 @@ func simulate(ctx context.Context, g *session.Globals, in session.Input, nodesTe
 	return exit.With(exit.Failed, fmt.Errorf("%d of %d pods do not fit", r.Unplaced, len(r.Pods)))
 }
 
+// A Pod is one that an input stands for.
+type Pod struct {
+	*corev1.Pod
+	Owner string // the object that it comes of, as kind/name
+}
+
+// Pods returns the pods that an input stands for on these nodes once all controllers have done their work, and the
+// other objects. Of the session's server nothing is asked.
+func Pods(ctx context.Context, s *session.Session, in session.Input, nodes []*corev1.Node) ([]Pod, []client.Object, error) {
+	k, err := newKinds()
+	if err != nil {
+		return nil, nil, err
+	}
+	here := &session.Session{Streams: s.Streams, Mapper: k.mapper(), Namespace: s.Namespace, Enforced: s.Enforced}
+	found, others, err := k.podsOf(ctx, here, in, nodes)
+	pods := make([]Pod, len(found))
+	for i, p := range found {
+		pods[i] = Pod{p.pod, p.owner}
+	}
+	return pods, others, err
+}
+
 // podsOf returns the pods that the input stands for, and the other objects, with a ReplicaSet in
 // place of each Deployment. What is of a kind that nobody knows is named on the error output.
 func (k kinds) podsOf(ctx context.Context, s *session.Session, in session.Input, nodes []*corev1.Node) (pods []*placement, others []client.Object, err error) {

@@ -12,6 +12,7 @@ import (
 
 	"github.com/sampan-io/sampan/cli"
 	"github.com/sampan-io/sampan/cli/machine"
+	"github.com/sampan-io/sampan/cli/scheduling"
 	"github.com/sampan-io/sampan/client"
 	"github.com/sampan-io/sampan/cluster"
 	"github.com/sampan-io/sampan/dns"
@@ -58,7 +59,7 @@ func serve(ctx context.Context, s machine.Service) error {
 }
 
 // runScheduler schedules for a cluster that may be somebody else's.
-func runScheduler(ctx context.Context, s cli.Schedule) error {
+func runScheduler(ctx context.Context, s scheduling.Schedule) error {
 	return alone.Run(ctx, alone.Options{
 		Connect:        s.Connect,
 		Plugins:        config.Available{Default: builtin.Default()},

@@ -49,6 +49,18 @@ func (TaintToleration) Filter(pod *plugin.Pod, node *plugin.Node) plugin.Verdict
 	return plugin.Never("node(s) had untolerated taint(s)")
 }
 
+// Explain implements [plugin.Explainer].
+func (TaintToleration) Explain(pod *plugin.Pod, node *plugin.Node) []plugin.Lack {
+	var lacks []plugin.Lack
+	for i := range node.Spec.Taints {
+		t := &node.Spec.Taints[i]
+		if (t.Effect == corev1.TaintEffectNoSchedule || t.Effect == corev1.TaintEffectNoExecute) && !tolerated(pod, t) {
+			lacks = append(lacks, plugin.Lack{What: "toleration of " + t.ToString(), Asked: 1})
+		}
+	}
+	return lacks
+}
+
 // bears reports whether the pod tolerates all taints of the node that keep pods off.
 func bears(pod *plugin.Pod, node *corev1.Node) bool {
 	for i := range node.Spec.Taints {

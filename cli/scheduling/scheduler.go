@@ -1,4 +1,4 @@
-package cli
+package scheduling
 
 import (
 	"context"
@@ -22,7 +22,8 @@ type Schedule struct {
 	CertFile, KeyFile string
 }
 
-func schedulerCommand(g *session.Globals, schedule func(context.Context, Schedule) error) *cobra.Command {
+// Command returns the verb scheduler, which runs schedule, and the verbs below it.
+func Command(g *session.Globals, schedule func(context.Context, Schedule) error) *cobra.Command {
 	var s Schedule
 	var elect bool
 	cmd := &cobra.Command{
@@ -45,6 +46,7 @@ func schedulerCommand(g *session.Globals, schedule func(context.Context, Schedul
 			return schedule(cmd.Context(), s)
 		},
 	}
+	cmd.AddCommand(explainCommand(g))
 	f := cmd.Flags()
 	f.StringVar(&s.Name, "scheduler-name", "", "the schedulerName of the pods to place (default \"default-scheduler\"); not with --config")
 	f.StringVar(&s.ConfigFile, "config", "", "file with a KubeSchedulerConfiguration (kubescheduler.config.k8s.io/v1)")
