@@ -26,7 +26,7 @@ type explanation struct {
 	Fits          bool         `json:"fits"`
 	NodeName      string       `json:"nodeName,omitempty"` // where it would go
 	Message       string       `json:"message"`            // of the scheduler's event, if it fits nowhere
-	On            *where       `json:"on,omitempty"`       // of a pod that has a node
+	On            *where       `json:"current,omitempty"`  // of a pod that has a node
 	Phase         string       `json:"phase,omitempty"`    // of a pod that has ended
 	Terminating   bool         `json:"terminating,omitempty"`
 	Waiting       *waiting     `json:"waiting,omitempty"`  // what keeps it out of the queue
