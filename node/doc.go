@@ -29,5 +29,6 @@
 //
 // It pulls and keeps no images and makes no namespaces: the runtime does. It
 // evicts nothing, and has no liveness probes, hooks, sidecars, static pods or
-// hostPath volumes yet.
+// hostPath volumes yet. (On a runtime without files every volume that names no
+// object of the cluster is as good as there.)
 package node

@@ -306,13 +306,24 @@ func TestUnknownVolumeKindIsSaid(t *testing.T) {
 		{"ephemeral", corev1.VolumeSource{Ephemeral: &corev1.EphemeralVolumeSource{}}, `volume "h" : error processing PVC default/web-h: no storage`},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			inBubble(t, func(r *rig) {
+			root := t.TempDir()
+			t.Cleanup(func() {
+				if err := node.Clean(root); err != nil {
+					t.Error(err)
+				}
+			})
+			synctest.Test(t, func(t *testing.T) {
+				r := newRig(t)
+				r.opts.RootDir = root
+				stop := r.start()
+				<-r.node.Ready()
 				r.create(webPod("web", func(p *corev1.Pod) { p.Spec.Volumes = []corev1.Volume{{Name: "h", VolumeSource: tt.source}} }))
 				r.await("web", "waiting", waits("ContainerCreating"))
 				synctest.Wait()
 				if e := r.events(); len(e) != 1 || e[0].Reason != "FailedMount" || !strings.Contains(e[0].Message, tt.want) {
 					t.Errorf("events are %v, want one of %q", e, tt.want)
 				}
+				stop()
 			})
 		})
 	}

@@ -234,6 +234,28 @@ func TestPodRunsAndTellsEverything(t *testing.T) {
 	})
 }
 
+// TestPodOfASimulatedNodeWithInitContainersAndHostPath checks that such a pod becomes
+// ready: nothing would end an init container, and no file of the host is touched.
+func TestPodOfASimulatedNodeWithInitContainersAndHostPath(t *testing.T) {
+	inBubble(t, func(r *rig) {
+		r.create(webPod("web", func(p *corev1.Pod) {
+			p.Spec.Volumes = []corev1.Volume{{Name: "data", VolumeSource: corev1.VolumeSource{HostPath: &corev1.HostPathVolumeSource{Path: "/no/such/directory"}}}}
+			mounts := []corev1.VolumeMount{{Name: "data", MountPath: "/data"}}
+			p.Spec.InitContainers = []corev1.Container{{Name: "first", Image: "demo:v1", VolumeMounts: mounts}, {Name: "second", Image: "demo:v1"}}
+			p.Spec.Containers[0].VolumeMounts = mounts
+		}))
+		s := r.await("web", "ready", isReady).Status
+		for _, c := range s.InitContainerStatuses {
+			if end := c.State.Terminated; end == nil || end.ExitCode != 0 || c.RestartCount != 0 {
+				t.Errorf("init container %s is in state %+v after %d restarts", c.Name, c.State, c.RestartCount)
+			}
+		}
+		if len(s.InitContainerStatuses) != 2 || s.ContainerStatuses[0].State.Running == nil {
+			t.Errorf("status is %+v", s)
+		}
+	})
+}
+
 // wantEvents checks the reasons of all events about pods, in order.
 func (r *rig) wantEvents(reasons ...string) {
 	r.Helper()

@@ -13,6 +13,8 @@
 //	                                  policy asks for it: this is why
 //	sampan.dev/simulated-unready      its probes fail: this is why
 //
+// Init containers end at once, with code 0, as on the nodes of package fleet.
+//
 // Each container writes one line to its log, if the agent gives it one. ExecSync
 // answers with the command itself. Nothing survives the process.
 package simulated

@@ -22,6 +22,7 @@ import (
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/sampan-io/sampan/node/simulation"
+	"github.com/sampan-io/sampan/node/spec"
 )
 
 // The annotations that say what a pod does.
@@ -272,7 +273,8 @@ func copyStatus(s *cri.ContainerStatus) *cri.ContainerStatus {
 	}
 }
 
-// StartContainer makes a container run, for as long as its pod says.
+// StartContainer makes a container run, for as long as its pod says. An init container
+// has done at once what it is for.
 func (r *Runtime) StartContainer(_ context.Context, id string) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -282,6 +284,12 @@ func (r *Runtime) StartContainer(_ context.Context, id string) error {
 		return status.Errorf(codes.NotFound, "no container %s", id)
 	case c.status.GetState() != cri.ContainerState_CONTAINER_CREATED:
 		return status.Errorf(codes.FailedPrecondition, "container %s has been started before", id)
+	}
+	if c.status.GetAnnotations()[spec.InitContainer] == "true" {
+		r.run(c)
+		err := c.log()
+		r.exit(c, 0)
+		return err
 	}
 	annotations := c.sandbox.config.GetAnnotations()
 	if text, ends := annotations[RunSeconds]; ends {
@@ -297,11 +305,16 @@ func (r *Runtime) StartContainer(_ context.Context, id string) error {
 		}
 		c.end = time.AfterFunc(time.Duration(seconds*float64(time.Second)), func() { r.ended(id, int32(code)) })
 	}
+	r.run(c)
+	return c.log()
+}
+
+// run makes a container one that runs. The caller holds mu.
+func (r *Runtime) run(c *container) {
 	s := copyStatus(c.status)
 	s.State, s.StartedAt = cri.ContainerState_CONTAINER_RUNNING, time.Now().UnixNano()
 	c.status = s
 	r.tell(c, cri.ContainerEventType_CONTAINER_STARTED_EVENT)
-	return c.log()
 }
 
 // log writes the one line that a container has to say.

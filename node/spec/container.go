@@ -47,6 +47,9 @@ func (m Making) Config() (*cri.ContainerConfig, error) {
 		TerminationPath: c.TerminationMessagePath,
 		TerminationUse:  string(c.TerminationMessagePolicy),
 	}
+	if slices.ContainsFunc(pod.Spec.InitContainers, func(i corev1.Container) bool { return i.Name == c.Name }) {
+		annotations[InitContainer] = "true"
+	}
 	mounts := m.Mounts
 	if m.TerminationFile != "" {
 		annotations[TerminationFile] = m.TerminationFile

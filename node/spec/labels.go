@@ -15,4 +15,8 @@ const (
 	TerminationUse   = "io.kubernetes.container.terminationMessagePolicy"
 	TerminationFile  = "sampan.dev/termination-message-file"
 	TerminationGrace = "io.kubernetes.pod.terminationGracePeriod"
+
+	// InitContainer is "true" on containers that end before others start: a runtime
+	// without programs knows by it which ones have to end.
+	InitContainer = "sampan.dev/init-container"
 )
