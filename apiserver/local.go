@@ -273,3 +273,20 @@ func (r reader) List(_ context.Context, gvr schema.GroupVersionResource, namespa
 	}
 	return objs, nil
 }
+
+// Holders implements [admission.Reader].
+func (r reader) Holders(_ context.Context, gvr schema.GroupVersionResource, what string) ([]catalog.Object, error) {
+	kind := r.catalog.Resource(gvr)
+	if kind == nil {
+		return nil, apierrors.NewNotFound(gvr.GroupResource(), "")
+	}
+	got, err := r.store.List(store.Query{Prefix: kind.Prefix(""), Term: codec.SoleTerm(what)}, store.Page{})
+	if err != nil {
+		return nil, storeFault(err)
+	}
+	var objs []catalog.Object
+	for _, rec := range got.Records {
+		objs = append(objs, rec.Value.(*codec.Item).Object())
+	}
+	return objs, nil
+}

@@ -90,6 +90,11 @@ type Kind struct {
 	// Indexed lists the Fields for which the store keeps an index.
 	Indexed []string
 
+	// Sole returns what the object has that no other object of the kind may have as
+	// well, beside its name; the store keeps an index of it. Nil means nothing.
+	// Service alone uses it, for its addresses and node ports.
+	Sole func(obj Object) []string
+
 	// Grace returns how many seconds the object goes on existing after a
 	// deletion is asked for, given what the request says (nil: nothing); 0 means
 	// that it goes at once. Nil means always at once. Pod alone uses it.

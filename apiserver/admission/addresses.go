@@ -1,6 +1,7 @@
 package admission
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -13,6 +14,9 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"github.com/sampan-io/sampan/catalog"
+	corekinds "github.com/sampan-io/sampan/catalog/core"
 )
 
 // AddressesOptions configures [ServiceAddresses]. Reader and Networks are required.
@@ -130,14 +134,12 @@ func (p *ServiceAddresses) allocate(ctx context.Context, a *Attributes, svc, old
 	defer p.mu.Unlock()
 	// Read with the lock held: a commit that this does not show yet still has its
 	// reservation. Reading is from memory.
-	taken, err := p.taken(ctx, svc)
-	if err != nil {
-		return err
+	t := p.taken(ctx, r)
+	err := p.findAddresses(r, t)
+	if err == nil {
+		err = p.findPorts(r, t)
 	}
-	if err := p.findAddresses(r, taken); err != nil {
-		return err
-	}
-	if err := p.findPorts(r, taken); err != nil {
+	if err = cmp.Or(t.err, err); err != nil {
 		return err
 	}
 	if len(r.errs) > 0 {
@@ -180,21 +182,7 @@ func (r *request) asks() bool {
 
 // owns reports whether the service had the node port before.
 func (r *request) owns(port int32) bool {
-	return port != 0 && r.old != nil && slices.Contains(nodePorts(r.old), port)
-}
-
-// nodePorts returns all node ports of a service.
-func nodePorts(svc *corev1.Service) []int32 {
-	var ports []int32
-	for _, sp := range svc.Spec.Ports {
-		if sp.NodePort != 0 {
-			ports = append(ports, sp.NodePort)
-		}
-	}
-	if svc.Spec.HealthCheckNodePort != 0 {
-		ports = append(ports, svc.Spec.HealthCheckNodePort)
-	}
-	return ports
+	return port != 0 && r.old != nil && slices.Contains(corekinds.NodePorts(r.old), port)
 }
 
 // hasAddress reports whether the service has an address of its own: it is neither
@@ -211,50 +199,50 @@ func needsHealthPort(svc *corev1.Service) bool {
 	return svc.Spec.Type == corev1.ServiceTypeLoadBalancer && svc.Spec.ExternalTrafficPolicy == corev1.ServiceExternalTrafficPolicyLocal
 }
 
-// taken is what others have.
+// taken answers what a service cannot have, because others have it in the store or on
+// the way there, or it has just been given it. It is good while mu is held.
 type taken struct {
-	addresses map[netip.Addr]bool
-	ports     map[int32]bool
+	p    *ServiceAddresses
+	r    *request
+	held func(what string) bool // by another service in the store
+	err  error                  // of the first question that could not be answered
 }
 
-// taken is called with mu held.
-func (p *ServiceAddresses) taken(ctx context.Context, svc *corev1.Service) (taken, error) {
-	t := taken{addresses: map[netip.Addr]bool{}, ports: map[int32]bool{}}
-	objects, err := p.reader.List(ctx, core("services"), metav1.NamespaceAll, nil)
-	if err != nil {
-		return t, fmt.Errorf("listing services: %w", err)
-	}
-	for _, o := range objects {
-		other, ok := o.(*corev1.Service)
-		if !ok || other.Namespace == svc.Namespace && other.Name == svc.Name {
-			continue
+func (p *ServiceAddresses) taken(ctx context.Context, r *request) *taken {
+	t := &taken{p: p, r: r}
+	t.held = func(what string) bool {
+		holders, err := p.reader.Holders(ctx, core("services"), what)
+		if err != nil && t.err == nil {
+			t.err = fmt.Errorf("looking for services with %s: %w", what, err)
 		}
-		for _, s := range other.Spec.ClusterIPs {
-			if ip, err := netip.ParseAddr(s); err == nil {
-				t.addresses[ip] = true
+		return slices.ContainsFunc(holders, func(o catalog.Object) bool {
+			return o.GetNamespace() != r.svc.Namespace || o.GetName() != r.svc.Name
+		})
+	}
+	return t
+}
+
+func (t *taken) address(ip netip.Addr) bool {
+	if t.p.heldAddresses[ip] || slices.Contains(t.r.addresses, ip) {
+		return true
+	}
+	if t.r.svc.Namespace != metav1.NamespaceDefault || t.r.svc.Name != "kubernetes" {
+		for _, pool := range t.p.pools {
+			if pool.first == ip {
+				return true
 			}
 		}
-		for _, port := range nodePorts(other) {
-			t.ports[port] = true
-		}
 	}
-	for ip := range p.heldAddresses {
-		t.addresses[ip] = true
-	}
-	for port := range p.heldPorts {
-		t.ports[port] = true
-	}
-	if svc.Namespace != metav1.NamespaceDefault || svc.Name != "kubernetes" {
-		for _, pool := range p.pools {
-			t.addresses[pool.first] = true
-		}
-	}
-	return t, nil
+	return t.held(corekinds.ServiceAddress(ip))
+}
+
+func (t *taken) port(port int32) bool {
+	return t.p.heldPorts[port] || slices.Contains(t.r.ports, port) || t.held(corekinds.ServiceNodePort(port))
 }
 
 // findAddresses fills in and checks the service's addresses, one for each of its
 // families.
-func (p *ServiceAddresses) findAddresses(r *request, t taken) error {
+func (p *ServiceAddresses) findAddresses(r *request, t *taken) error {
 	if !hasAddress(r.svc) {
 		return nil
 	}
@@ -278,21 +266,21 @@ func (p *ServiceAddresses) findAddresses(r *request, t taken) error {
 				continue // validation says so
 			case !pool.holds(ip):
 				err = pool.refusal(ip)
-			case t.addresses[ip]:
+			case t.address(ip):
 				err = errAddressTaken
 			}
 			if err != nil {
 				r.errs = append(r.errs, field.Invalid(field.NewPath("spec", "clusterIPs"), asked, fmt.Sprintf("failed to allocate IP %v: %v", s, err)))
 				continue
 			}
-			r.takeAddress(t, ip)
+			r.addresses = append(r.addresses, ip)
 			continue
 		}
-		ip, err := pool.next(func(ip netip.Addr) bool { return t.addresses[ip] })
+		ip, err := pool.next(t.address)
 		if err != nil {
 			return apierrors.NewInternalError(fmt.Errorf("failed to allocate a serviceIP: %w; delete services that are not needed, or use a larger service network than %s", err, pool.prefix))
 		}
-		r.takeAddress(t, ip)
+		r.addresses = append(r.addresses, ip)
 		spec.ClusterIPs[i] = ip.String()
 	}
 	if len(spec.ClusterIPs) > 0 {
@@ -301,13 +289,8 @@ func (p *ServiceAddresses) findAddresses(r *request, t taken) error {
 	return nil
 }
 
-func (r *request) takeAddress(t taken, ip netip.Addr) {
-	t.addresses[ip] = true
-	r.addresses = append(r.addresses, ip)
-}
-
 // findPorts fills in and checks the service's node ports.
-func (p *ServiceAddresses) findPorts(r *request, t taken) error {
+func (p *ServiceAddresses) findPorts(r *request, t *taken) error {
 	spec := &r.svc.Spec
 	if hasNodePorts(r.svc) {
 		if err := p.findServicePorts(r, t); err != nil {
@@ -326,7 +309,7 @@ func (p *ServiceAddresses) findPorts(r *request, t taken) error {
 	return err
 }
 
-func (p *ServiceAddresses) findServicePorts(r *request, t taken) error {
+func (p *ServiceAddresses) findServicePorts(r *request, t *taken) error {
 	spec := &r.svc.Spec
 	// Ports with the same number and different protocols (DNS) share a node port.
 	shared := map[int32]int32{} // by port
@@ -362,30 +345,28 @@ func (p *ServiceAddresses) findServicePorts(r *request, t taken) error {
 }
 
 // claim takes a port that was asked for.
-func (p *ServiceAddresses) claim(r *request, t taken, port int32, path *field.Path) {
+func (p *ServiceAddresses) claim(r *request, t *taken, port int32, path *field.Path) {
 	var err error
 	switch {
 	case r.owns(port):
 		return
 	case !p.ports.holds(port):
 		err = p.ports.refusal()
-	case t.ports[port]:
+	case t.port(port):
 		err = errPortTaken
 	}
 	if err != nil {
 		r.errs = append(r.errs, field.Invalid(path, port, err.Error()))
 		return
 	}
-	t.ports[port] = true
 	r.ports = append(r.ports, port)
 }
 
-func (p *ServiceAddresses) nextPort(r *request, t taken) (int32, error) {
-	port, err := p.ports.next(func(port int32) bool { return t.ports[port] || r.owns(port) })
+func (p *ServiceAddresses) nextPort(r *request, t *taken) (int32, error) {
+	port, err := p.ports.next(func(port int32) bool { return r.owns(port) || t.port(port) })
 	if err != nil {
 		return 0, apierrors.NewInternalError(fmt.Errorf("failed to allocate a nodePort: %w; delete services that are not needed", err))
 	}
-	t.ports[port] = true
 	r.ports = append(r.ports, port)
 	return port, nil
 }

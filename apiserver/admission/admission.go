@@ -81,4 +81,8 @@ type Reader interface {
 	// the names of Kind.Fields, have these values (nil: all objects). A field
 	// in Kind.Indexed is answered from the index.
 	List(ctx context.Context, gvr schema.GroupVersionResource, namespace string, where fields.Set) ([]catalog.Object, error)
+
+	// Holders returns the objects of all namespaces that hold something, in the
+	// words of Kind.Sole: one, or none. It is answered from the index.
+	Holders(ctx context.Context, gvr schema.GroupVersionResource, what string) ([]catalog.Object, error)
 }

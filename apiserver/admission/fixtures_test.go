@@ -2,6 +2,8 @@ package admission_test
 
 import (
 	"context"
+	"slices"
+	"strings"
 	"sync"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -13,6 +15,7 @@ import (
 	"github.com/sampan-io/sampan/apiserver/admission"
 	"github.com/sampan-io/sampan/apiserver/auth"
 	"github.com/sampan-io/sampan/catalog"
+	"github.com/sampan-io/sampan/catalog/core"
 )
 
 // memory is a store for tests: a Reader with a way to write.
@@ -44,6 +47,23 @@ func (m *memory) List(_ context.Context, gvr schema.GroupVersionResource, namesp
 	for key, o := range m.objects {
 		if key == gvr.Resource+"/"+o.GetNamespace()+"/"+o.GetName() && (namespace == "" || o.GetNamespace() == namespace) {
 			found = append(found, o)
+		}
+	}
+	return found, nil
+}
+
+func (m *memory) Holders(_ context.Context, gvr schema.GroupVersionResource, what string) ([]catalog.Object, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	var found []catalog.Object
+	for _, k := range core.Kinds() {
+		if k.Resource != gvr.Resource || k.Sole == nil {
+			continue
+		}
+		for key, o := range m.objects {
+			if strings.HasPrefix(key, gvr.Resource+"/") && slices.Contains(k.Sole(o), what) {
+				found = append(found, o)
+			}
 		}
 	}
 	return found, nil

@@ -5,10 +5,12 @@ import (
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rand"
+	"fmt"
 	"net/http"
 	"net/http/httptest"
 	"net/netip"
 	"strings"
+	"sync/atomic"
 	"testing"
 
 	authenticationv1 "k8s.io/api/authentication/v1"
@@ -25,6 +27,7 @@ import (
 	"github.com/sampan-io/sampan/apiserver/apiservertest"
 	"github.com/sampan-io/sampan/apiserver/auth"
 	"github.com/sampan-io/sampan/catalog"
+	"github.com/sampan-io/sampan/store"
 )
 
 // served is a real API server with everything that stands at its doors.
@@ -300,5 +303,75 @@ func TestANodeSeesWhatIsItsOwn(t *testing.T) {
 		if err := try(); !apierrors.IsForbidden(err) {
 			t.Errorf("%s: err = %v, want Forbidden", what, err)
 		}
+	}
+}
+
+// counting is a store that counts the records that lists return.
+type counting struct {
+	apiserver.Store
+	records atomic.Int64
+}
+
+func (c *counting) List(q store.Query, p store.Page) (store.Listing, error) {
+	l, err := c.Store.List(q, p)
+	c.records.Add(int64(len(l.Records)))
+	return l, err
+}
+
+// TestAnAddressCostsTheSameHoweverManyThereAre counts what is read of the store for many
+// services, and that what is found there without reading all of it is the truth.
+func TestAnAddressCostsTheSameHoweverManyThereAre(t *testing.T) {
+	var counted *counting
+	server := apiservertest.Open(t, func(o *apiserver.Options) {
+		counted = &counting{Store: o.Store}
+		addresses, err := admission.NewServiceAddresses(admission.AddressesOptions{
+			Reader: apiserver.NewReader(o.Catalog, counted), Networks: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/16")},
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		o.Admission = []admission.Plugin{addresses}
+	})
+	s := &served{t, server, server.As(auth.User{Name: "admin", Groups: []string{auth.GroupMasters}})}
+	make := func(name, ip string, nodePort int32) (*corev1.Service, error) {
+		o, err := s.admin.Create(t.Context(), corev1.SchemeGroupVersion.WithResource("services"), "ship", "", &corev1.Service{
+			ObjectMeta: metav1.ObjectMeta{Namespace: "ship", Name: name},
+			Spec: corev1.ServiceSpec{
+				Type: corev1.ServiceTypeNodePort, ClusterIP: ip, Selector: map[string]string{"app": "web"},
+				Ports: []corev1.ServicePort{{Port: 80, NodePort: nodePort}},
+			},
+		}, metav1.CreateOptions{}, "")
+		made, _ := o.(*corev1.Service)
+		return made, err
+	}
+	const many = 400
+	seen := map[string]bool{}
+	var last *corev1.Service
+	for i := range many {
+		svc, err := make(fmt.Sprint("s", i), "", 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		last = svc
+		seen[svc.Spec.ClusterIP], seen[fmt.Sprint(svc.Spec.Ports[0].NodePort)] = true, true
+	}
+	if len(seen) != 2*many {
+		t.Errorf("%d services have %d different addresses and ports", many, len(seen))
+	}
+	// Most addresses and ports are free at the first try; one in use costs a record.
+	if n := counted.records.Load(); n > many {
+		t.Errorf("%d services were read to make %d", n, many)
+	}
+	if _, err := make("thief", last.Spec.ClusterIP, 0); !apierrors.IsInvalid(err) || !strings.Contains(err.Error(), "already allocated") {
+		t.Errorf("somebody else's address: %v", err)
+	}
+	if _, err := make("thief", "", last.Spec.Ports[0].NodePort); !apierrors.IsInvalid(err) || !strings.Contains(err.Error(), "already allocated") {
+		t.Errorf("somebody else's port: %v", err)
+	}
+	if err := s.admin.Delete(t.Context(), corev1.SchemeGroupVersion.WithResource("services"), "ship", last.Name, metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := make("heir", last.Spec.ClusterIP, last.Spec.Ports[0].NodePort); err != nil {
+		t.Errorf("what was given back: %v", err)
 	}
 }

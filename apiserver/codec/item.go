@@ -356,15 +356,20 @@ func byPrefix(c *catalog.Catalog) map[string]*catalog.Kind {
 
 // Terms are the index terms of an item: its labels and the indexed fields of its
 // kind that are not empty, as spec.nodeName is in each new pod: to find what has no
-// value is not worth an entry of each. See [LabelTerm] and [FieldTerm]. It is the Terms
+// value is not worth an entry of each; and what it holds alone. See [LabelTerm],
+// [FieldTerm] and [SoleTerm]. It is the Terms
 // function of a store.
 func Terms(_ string, v store.Value) []string {
 	i := v.(*Item)
 	labels := i.Labels()
-	if len(labels)+len(i.kind.Indexed) == 0 {
+	var held []string
+	if i.kind.Sole != nil {
+		held = i.kind.Sole(i.Object())
+	}
+	if len(labels)+len(i.kind.Indexed)+len(held) == 0 {
 		return nil
 	}
-	terms := make([]string, 0, len(labels)+len(i.kind.Indexed))
+	terms := make([]string, 0, len(labels)+len(i.kind.Indexed)+len(held))
 	for key, value := range labels {
 		terms = append(terms, LabelTerm(key, value))
 	}
@@ -377,6 +382,9 @@ func Terms(_ string, v store.Value) []string {
 			terms = append(terms, FieldTerm(name, value))
 		}
 	}
+	for _, what := range held {
+		terms = append(terms, SoleTerm(what))
+	}
 	return terms
 }
 
@@ -386,6 +394,10 @@ func LabelTerm(key, value string) string { return "l/" + key + "=" + value }
 // FieldTerm is the index term of the items whose field has that value, which must not be
 // empty.
 func FieldTerm(name, value string) string { return "f/" + name + "=" + value }
+
+// SoleTerm is the index term of the item that holds something alone; see
+// catalog.Kind.Sole.
+func SoleTerm(what string) string { return "h/" + what }
 
 // Labels returns the object's labels, which are shared and must not be changed. It
 // decodes nothing else.

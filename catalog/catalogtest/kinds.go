@@ -265,6 +265,9 @@ func use(t *testing.T, k *catalog.Kind, obj, old catalog.Object) {
 	if k.Held != nil {
 		k.Held(obj)
 	}
+	if k.Sole != nil {
+		k.Sole(obj)
+	}
 	for i := range k.Subresources {
 		s := &k.Subresources[i]
 		if s.Prepare != nil && old != nil {

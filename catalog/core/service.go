@@ -3,7 +3,9 @@ package core
 import (
 	"cmp"
 	"fmt"
+	"net/netip"
 	"slices"
+	"strconv"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
@@ -49,6 +51,7 @@ func services() *catalog.Kind {
 			"spec.clusterIP": catalog.Value(func(s *corev1.Service) string { return s.Spec.ClusterIP }),
 			"spec.type":      catalog.Value(func(s *corev1.Service) string { return string(s.Spec.Type) }),
 		},
+		Sole: soleOfService,
 		Subresources: []catalog.Subresource{{
 			Name:  "status",
 			Verbs: readWrite,
@@ -58,6 +61,44 @@ func services() *catalog.Kind {
 			Validate: catalog.Validate(validateServiceStatus),
 		}},
 	}
+}
+
+// soleOfService returns the addresses and node ports of a service. See
+// [ServiceAddress] and [ServiceNodePort].
+func soleOfService(obj catalog.Object) []string {
+	s := obj.(*corev1.Service)
+	var held []string
+	for _, text := range s.Spec.ClusterIPs {
+		if ip, err := netip.ParseAddr(text); err == nil { // "None" is nobody's alone
+			held = append(held, ServiceAddress(ip))
+		}
+	}
+	for _, port := range NodePorts(s) {
+		held = append(held, ServiceNodePort(port))
+	}
+	return held
+}
+
+// ServiceAddress is the word for holding a cluster IP, in Sole of the Service kind.
+func ServiceAddress(ip netip.Addr) string { return "clusterIP=" + ip.String() }
+
+// ServiceNodePort is the word for holding a node port, in Sole of the Service kind.
+func ServiceNodePort(port int32) string { return "nodePort=" + strconv.Itoa(int(port)) }
+
+// NodePorts returns all node ports of a service, each once: ports of several protocols may
+// share one.
+func NodePorts(s *corev1.Service) []int32 {
+	var ports []int32
+	add := func(port int32) {
+		if port != 0 && !slices.Contains(ports, port) {
+			ports = append(ports, port)
+		}
+	}
+	for i := range s.Spec.Ports {
+		add(s.Spec.Ports[i].NodePort)
+	}
+	add(s.Spec.HealthCheckNodePort)
+	return ports
 }
 
 // externalAddress says under which addresses a service can be reached from
