@@ -238,37 +238,59 @@ func whyNothing(e Ending) string {
 	return "nothing matches any more"
 }
 
-// Of so many unfinished objects all that is known is said, and of so many the cause.
+// Of so many unfinished objects each is reported by itself. Of more, those with the
+// same cause are reported together: so many causes with all that is known of the first
+// object, so many with their first line.
 const (
-	fullReports  = 20
-	shortReports = 200
+	eachReported = 5
+	fullReports  = 5
+	allReports   = 20
 )
 
 // reports joins what is said about the objects that are meant.
 func (e Ending) reports(meant func(await.Progress) bool) error {
+	all := slices.DeleteFunc(slices.Clone(e.Outcome.Objects), func(p await.Progress) bool { return !meant(p) })
+	if len(all) == 0 {
+		return nil
+	}
+	groups := progress.Alike(all, func(p await.Progress) (await.Ref, string) { return p.Object, progress.Clean(p.Verdict.Cause) })
+	if len(all) <= eachReported {
+		groups = slices.Collect(slices.Chunk(all, 1))
+	}
 	var (
 		errs []error
 		more int
 		now  = time.Now()
 	)
-	for _, p := range e.Outcome.Objects {
-		if !meant(p) {
+	for n, g := range groups {
+		if n >= allReports {
+			more += len(g)
 			continue
 		}
-		if len(errs) == shortReports {
-			more++
-			continue
-		}
-		lines := progress.Report(p, e.Outcome.Result, e.words, now)
-		if len(errs) >= fullReports {
+		lines := progress.Report(g[0], e.Outcome.Result, e.words, now)
+		if n >= fullReports {
 			lines = lines[:1]
+		}
+		if len(g) > 1 {
+			lines = slices.Insert(lines, 1, "  and the same of "+progress.Names(refsOf(g[1:]), namedOthers))
 		}
 		errs = append(errs, errors.New(strings.Join(lines, "\n")))
 	}
 	if more > 0 {
-		errs = append(errs, fmt.Errorf("and %d more, for which the same holds", more))
+		errs = append(errs, fmt.Errorf("and %d more, for other causes; -o json tells them all", more))
 	}
 	return errors.Join(errs...)
+}
+
+// namedOthers is how many objects of the same cause are named beside the first.
+const namedOthers = 3
+
+func refsOf(all []await.Progress) []await.Ref {
+	refs := make([]await.Ref, len(all))
+	for i, p := range all {
+		refs[i] = p.Object
+	}
+	return refs
 }
 
 // detached says what goes on without a command that was interrupted.

@@ -8,7 +8,6 @@ import (
 	"io"
 	"os"
 	"os/signal"
-	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -33,13 +32,14 @@ type telling struct {
 	dirty chan struct{} // the picture is to be drawn
 
 	mu     sync.Mutex
-	lines  progress.Lines   // guarded by mu
-	held   []held           // guarded by mu; lines that are not told yet
-	loud   bool             // guarded by mu; lines are told as they come
-	hushed bool             // guarded by mu; nothing is told any more
-	tree   *progress.Tree   // guarded by mu; nil without a picture
-	screen *progress.Screen // guarded by mu; nil without a picture
-	drawn  bool             // guarded by mu; the picture stands there
+	lines  progress.Lines              // guarded by mu
+	held   map[await.Ref]progress.Held // guarded by mu; lines that are not told yet
+	order  []await.Ref                 // guarded by mu; in which objects came to be held; may name some that are not
+	room   int                         // guarded by mu; how many lines may be told as they come
+	hushed bool                        // guarded by mu; nothing is told any more
+	tree   *progress.Tree              // guarded by mu; nil without a picture
+	screen *progress.Screen            // guarded by mu; nil without a picture
+	drawn  bool                        // guarded by mu; the picture stands there
 	size   func() (width, height int)
 }
 
@@ -53,15 +53,21 @@ const (
 // calmFor is how long a calm wait says nothing.
 const calmFor = 2 * time.Second
 
-// A held line may never be told.
-type held struct{ object, text string }
+// Lines are told as they come while they are few. When there are more, what has come is
+// told together after a pause; while that goes on, pauses grow.
+const (
+	lineRoom   = 10
+	firstLull  = time.Second
+	longLull   = 10 * time.Second
+	gatherMost = 10 // lines after a pause
+)
 
 // newTelling begins to tell; close must be called.
 func newTelling(ctx context.Context, streams session.Streams, talk Talk, words progress.Words, timeout time.Duration) *telling {
 	if streams.Release != nil {
 		context.AfterFunc(ctx, streams.Release)
 	}
-	t := &telling{Streams: streams, talk: talk, group: run.NewGroup(ctx, 0), dirty: make(chan struct{}, 1), loud: !talk.Calm}
+	t := &telling{Streams: streams, talk: talk, group: run.NewGroup(ctx, 0), dirty: make(chan struct{}, 1)}
 	if talk.Quiet || talk.Events != nil {
 		return t
 	}
@@ -70,27 +76,58 @@ func newTelling(ctx context.Context, streams session.Streams, talk Talk, words p
 		t.screen = progress.NewScreen(streams.Err)
 		t.size = size
 		t.group.Go(t.draw)
-	} else if talk.Calm {
-		t.group.Go(t.raise)
+		return t
 	}
+	if !talk.Calm {
+		t.room = lineRoom
+	}
+	t.group.Go(t.gather)
 	return t
 }
 
-// raise tells what was held back, once a calm wait has lasted.
-func (t *telling) raise(ctx context.Context) {
-	if !run.Pause(ctx, calmFor) {
-		return
+// gather tells what was held back, after a pause, until ctx is over.
+func (t *telling) gather(ctx context.Context) {
+	pause := firstLull
+	if t.talk.Calm {
+		pause = calmFor
 	}
+	for calm := t.talk.Calm; run.Pause(ctx, pause); calm = false {
+		if told := t.release(); told && !calm {
+			pause = min(2*pause, longLull)
+			continue
+		}
+		// It was quiet for so long, or is calm no more.
+		pause = firstLull
+		t.mu.Lock()
+		t.room = lineRoom
+		t.mu.Unlock()
+		select {
+		case <-t.dirty:
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// release tells what is held, and reports whether that was anything.
+func (t *telling) release() bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.loud = true
+	var all []progress.Held
+	for _, r := range t.order {
+		if h, is := t.held[r]; is {
+			all = append(all, h)
+			delete(t.held, r) // it may be named again
+		}
+	}
+	t.order = nil
 	if t.hushed {
-		return
+		return false
 	}
-	for _, h := range t.held {
-		_, _ = fmt.Fprintln(t.Err, h.text)
+	for _, line := range progress.Gather(all, gatherMost) {
+		_, _ = fmt.Fprintln(t.Err, line)
 	}
-	t.held = nil
+	return len(all) > 0
 }
 
 // terminalOf returns what a stream can show if it is a terminal that can be drawn on.
@@ -207,22 +244,16 @@ func (t *telling) hear(p await.Progress, words progress.Words, request await.Req
 	}
 	if t.tree != nil {
 		t.tree.Hear(p, words, time.Now())
-		select {
-		case t.dirty <- struct{}{}:
-		default:
-		}
+		t.mark()
 		return
 	}
 	if t.hushed {
 		return
 	}
 	text, done := t.lines.Line(p, words)
-	if !t.loud {
-		t.held = slices.DeleteFunc(t.held, func(h held) bool { return h.object == p.Object.String() })
-		if text != "" && !done {
-			t.held = append(t.held, held{p.Object.String(), text})
-		}
-		text = ""
+	_, named := t.held[p.Object] // in order
+	if text != "" || p.Gone {
+		delete(t.held, p.Object)
 	}
 	switch {
 	case text == "", done && t.talk.Silent:
@@ -231,8 +262,27 @@ func (t *telling) hear(p await.Progress, words progress.Words, request await.Req
 	case p.Lost != nil:
 		_, _ = fmt.Fprintln(t.Err, text)
 	case t.talk.Quiet, p.Absent && !p.Gone && p.Object.Name != "" && !request.Missing && request.For != await.Created:
-	default:
+	case t.room > 0 || p.Back:
 		_, _ = fmt.Fprintln(t.Err, text)
+		t.room--
+		t.mark()
+	default:
+		if t.held == nil {
+			t.held = map[await.Ref]progress.Held{}
+		}
+		t.held[p.Object] = progress.Held{Object: p.Object, Words: words, Cause: progress.Clean(p.Verdict.Cause), Gone: p.Gone, Text: text}
+		if !named {
+			t.order = append(t.order, p.Object)
+		}
+		t.mark()
+	}
+}
+
+// mark lets who tells what is held, or draws, know that there is something new.
+func (t *telling) mark() {
+	select {
+	case t.dirty <- struct{}{}:
+	default:
 	}
 }
 

@@ -1,0 +1,117 @@
+package progress
+
+import (
+	"cmp"
+	"fmt"
+	"strings"
+	"unicode"
+	"unicode/utf8"
+
+	"github.com/sampan-io/sampan/await"
+)
+
+// A Held is a line of a wait that can be told together with others.
+type Held struct {
+	Object await.Ref
+	Words  Words
+	Cause  string // as [Clean] leaves it
+	Gone   bool   // it no longer counts
+	Text   string // the line by itself
+}
+
+// named is how many objects are named of those that wait for the same.
+const named = 3
+
+// Gather returns lines for what is held, at most so many: objects that wait for the same
+// share one.
+func Gather(all []Held, most int) []string {
+	groups := Alike(all, func(h Held) (await.Ref, string) {
+		return h.Object, fmt.Sprint(h.Gone, h.Words.Infinitive, "\n", h.Cause)
+	})
+	var lines []string
+	left := 0
+	for i, g := range groups {
+		if i >= most-1 && len(groups) > most {
+			left += len(g)
+			continue
+		}
+		if len(g) <= named {
+			for _, h := range g {
+				lines = append(lines, h.Text)
+			}
+			continue
+		}
+		refs := make([]await.Ref, len(g))
+		for i := range g {
+			refs[i] = g[i].Object
+		}
+		h := g[0]
+		if h.Gone {
+			lines = append(lines, fmt.Sprintf("%d objects no longer count: %s", len(g), Names(refs, named)))
+			continue
+		}
+		about := cmp.Or(h.Cause, "no word of it yet")
+		lines = append(lines, fmt.Sprintf("waiting for %d objects to %s: %s: %s", len(g), h.Words.Infinitive, Names(refs, named), about))
+	}
+	if left > 0 {
+		lines = append(lines, fmt.Sprintf("waiting for %d more objects, for other causes", left))
+	}
+	return lines
+}
+
+// Names lists objects, at most so many by their names.
+func Names(refs []await.Ref, most int) string {
+	var list []string
+	for _, r := range refs[:min(most, len(refs))] {
+		list = append(list, r.String())
+	}
+	text := strings.Join(list, ", ")
+	if more := len(refs) - len(list); more > 0 {
+		text += fmt.Sprintf(" and %d more", more)
+	}
+	return text
+}
+
+// Alike puts together what is the same but for the name of the object that it is said of. The
+// groups are in the order of their first members.
+func Alike[T any](all []T, said func(T) (await.Ref, string)) [][]T {
+	index := map[string]int{}
+	var groups [][]T
+	for _, one := range all {
+		ref, text := said(one)
+		key := ref.Resource.Group + "/" + cmp.Or(ref.Kind, ref.Resource.Resource) + "\n" + nameless(nameless(text, ref.Name), string(ref.UID))
+		n, there := index[key]
+		if !there {
+			n = len(groups)
+			index[key] = n
+			groups = append(groups, nil)
+		}
+		groups[n] = append(groups[n], one)
+	}
+	return groups
+}
+
+// nameless returns text with a mark in place of a name, where that is a word.
+func nameless(text, name string) string {
+	if name == "" {
+		return text
+	}
+	inWord := func(r rune) bool { return unicode.IsLetter(r) || unicode.IsDigit(r) || r == '-' }
+	var b strings.Builder
+	for {
+		i := strings.Index(text, name)
+		if i < 0 {
+			b.WriteString(text)
+			return b.String()
+		}
+		before, _ := utf8.DecodeLastRuneInString(text[:i])
+		after, _ := utf8.DecodeRuneInString(text[i+len(name):])
+		b.WriteString(text[:i])
+		if inWord(before) || inWord(after) {
+			b.WriteString(name)
+		} else {
+			b.WriteString("\x00") // which no text has after Clean
+		}
+		text = text[i+len(name):]
+	}
+}
