@@ -208,9 +208,9 @@ func (f *forest) place(k *kind, o client.Object, under ...types.UID) *node {
 		if restarts > n.restarts && n.part.known {
 			f.restarted(n)
 		}
-		n.restarts, n.part, n.tally = restarts, partOfPod(f.parts, o, ref), tallyOf(o)
+		n.restarts, n.part, n.tally = restarts, partOfPod(f.parts, o, ref).logged(f.parts, o), tallyOf(o)
 		if f.compact {
-			n.own, n.object = judgePod(f.degree.base(), o), nil
+			n.own, n.object = judgePod(f.degree.base(), o).logged(f.degree.base(), o), nil
 			n.own.Cause = f.once(n.own.Cause)
 		}
 		n.part.Cause = f.once(n.part.Cause)

@@ -1,6 +1,7 @@
 package await
 
 import (
+	"cmp"
 	"fmt"
 	"strings"
 
@@ -62,9 +63,24 @@ func judgePod(d Degree, p *corev1.Pod) judged {
 	return podTrouble(d, p)
 }
 
+// logged adds whether there may be a log, of a pod that is not done.
+func (j judged) logged(d Degree, p *corev1.Pod) judged {
+	if d == Deleted || j.State == Done {
+		return j
+	}
+	for _, statuses := range [][]corev1.ContainerStatus{p.Status.InitContainerStatuses, p.Status.ContainerStatuses} {
+		for i := range statuses {
+			s := &statuses[i]
+			ended := cmp.Or(s.State.Terminated, s.LastTerminationState.Terminated)
+			j.Logged = j.Logged || s.State.Running != nil || ended != nil && ended.StartedAt.Unix() > 0 // the kubelet says 1970 of what did not start
+		}
+	}
+	return j
+}
+
 // judgePodServing adds what only the endpoints know.
 func judgePodServing(d Degree, p *corev1.Pod, v *view) Verdict {
-	verdict := judgePod(d, p).final(v.notes[v.node.uid])
+	verdict := judgePod(d, p).logged(d, p).final(v.notes[v.node.uid])
 	if d != Serving || verdict.State != Done {
 		return verdict
 	}

@@ -61,6 +61,10 @@ type Verdict struct {
 	// RolledBack says of a failure that what was waited for has been taken back, so
 	// that the object is as it was before. It is certain.
 	RolledBack bool
+
+	// Logged says of a pod that a container of it has run, so that there is a log that
+	// may say more. It is not said of one that is waited for to go.
+	Logged bool
 }
 
 func (v Verdict) String() string {

@@ -266,7 +266,7 @@ func TestWait(t *testing.T) {
 	c.want(0, "pod/b is ready\n", "", "wait", "pod/b", "--for=ready")
 	c.want(0, "pod/b condition met\n", "", "wait", "pod/b", "--for=condition=Ready")
 	c.want(0, "pod/b condition met\n", "", "wait", "pod", "b", "--for=jsonpath={.status.phase}=Running")
-	c.want(3, "", "waiting for pod/a to be ready: starting on node n1\nerror: timed out waiting for pod/a to be ready: starting on node n1\n  see: sampan logs -n default pod/a --all-containers\n", "wait", "pod/a", "--for=ready", "--timeout=0")
+	c.want(3, "", "waiting for pod/a to be ready: starting on node n1\nerror: timed out waiting for pod/a to be ready: starting on node n1\n  see: sampan get -n default pod/a -o yaml\n", "wait", "pod/a", "--for=ready", "--timeout=0")
 	c.want(4, "", "Error from server (NotFound): pods \"x\" not found\n", "wait", "pod/x", "--for=ready")
 	c.want(4, "", "error: no matching resources found\n", "wait", "pod", "-l", "app=none", "--for=ready")
 	c.want(0, "pod/x condition met\n", "", "wait", "pod/x", "--for=delete")

@@ -201,31 +201,37 @@ func (r *runJob) follow(ctx context.Context, s *session.Session, job *batchv1.Jo
 	case e.Err == nil && e.Outcome.Result == await.AllDone:
 		return e, exit.Done, readErr
 	case e.Err == nil && e.Outcome.Result == await.SomeFailed:
-		code, known, err := jobExitCode(ctx, c, job)
+		code, known, unborn, err := jobExitCode(ctx, c, job)
 		if known || err != nil {
 			return e, code, errors.Join(err, readErr)
+		}
+		if unborn != nil && len(e.Outcome.Objects) > 0 {
+			// The Job may have been told to have failed before its pod was.
+			p := &e.Outcome.Objects[0]
+			p.Parts, p.More = []await.Part{*unborn}, 0
 		}
 	}
 	return e, exit.Ours, e.Failure(waiting.Talk{})
 }
 
 // jobExitCode returns the exit code of the container that failed a Job, if one did:
-// that of the pod that ended last.
-func jobExitCode(ctx context.Context, c client.Interface, job *batchv1.Job) (code int, known bool, err error) {
+// that of the pod that ended last. Where no container has begun, unborn is the pod of the
+// last one that was tried, and why.
+func jobExitCode(ctx context.Context, c client.Interface, job *batchv1.Job) (code int, known bool, unborn *await.Part, err error) {
 	now, err := client.Jobs.Get(ctx, c, job.Namespace, job.Name)
 	if err != nil {
-		return exit.Ours, false, err
+		return exit.Ours, false, nil, err
 	}
 	failed := slices.ContainsFunc(now.Status.Conditions, func(c batchv1.JobCondition) bool {
 		// The second is the first one's announcement: the decision has been made.
 		return (c.Type == batchv1.JobFailed || c.Type == batchv1.JobFailureTarget) && c.Status == corev1.ConditionTrue && c.Reason != batchv1.JobReasonDeadlineExceeded
 	})
 	if !failed || now.UID != job.UID {
-		return exit.Ours, false, nil // it has not ended by itself
+		return exit.Ours, false, nil, nil // it has not ended by itself
 	}
 	pods, _, err := client.Pods.List(ctx, c, job.Namespace, metav1.ListOptions{LabelSelector: metav1.FormatLabelSelector(now.Spec.Selector)})
 	if err != nil {
-		return exit.Ours, false, err
+		return exit.Ours, false, nil, err
 	}
 	var last time.Time
 	for _, p := range pods {
@@ -237,13 +243,21 @@ func jobExitCode(ctx context.Context, c client.Interface, job *batchv1.Job) (cod
 			if t == nil {
 				t = s.LastTerminationState.Terminated
 			}
+			if t != nil && notStarted(t.Reason) {
+				unborn = &await.Part{
+					Object: await.Ref{
+						Resource: client.Pods.GroupVersionResource, Kind: client.Pods.Kind, Namespace: p.Namespace, Name: p.Name, UID: p.UID,
+					},
+					Verdict: await.Verdict{State: await.Failed, Certainty: await.Certain, Cause: fmt.Sprintf("container %s: %s: %s", s.Name, t.Reason, t.Message)},
+				}
+			}
 			if t == nil || t.ExitCode == 0 || notStarted(t.Reason) || t.FinishedAt.Time.Before(last) {
 				continue
 			}
 			code, known, last = int(t.ExitCode), true, t.FinishedAt.Time
 		}
 	}
-	return code, known, nil
+	return code, known, unborn, nil
 }
 
 // notStarted reports whether a container has ended without having begun, so that its

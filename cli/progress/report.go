@@ -3,7 +3,6 @@ package progress
 import (
 	"cmp"
 	"fmt"
-	"slices"
 	"strings"
 	"time"
 
@@ -88,34 +87,19 @@ func lastSeen(e *corev1.Event) time.Time {
 	return seen
 }
 
-// unstarted are the reasons of events about pods whose containers have not run, so
-// that there is no log to look at.
-var unstarted = []string{
-	"FailedScheduling", "FailedMount", "FailedAttachVolume", "FailedCreatePodSandBox", "FailedCreate",
-	"ErrImageNeverPull", "InspectFailed", "Failed", "NetworkNotReady",
-}
-
 // More is the command that shows more of what holds up an object, as it is to be
 // typed, or empty.
 func More(p await.Progress) string {
 	if p.Absent {
 		return ""
 	}
-	worst := worstOf(p)
+	worst, verdict := worstOf(p)
 	where := ""
 	if worst.Namespace != "" {
 		where = " -n " + worst.Namespace
 	}
-	if worst.Kind == "Pod" {
-		var last string
-		for _, e := range p.Events {
-			if e.InvolvedObject.UID == worst.UID {
-				last = e.Reason
-			}
-		}
-		if !slices.Contains(unstarted, last) {
-			return fmt.Sprintf("sampan logs%s pod/%s --all-containers", where, worst.Name)
-		}
+	if verdict.Logged {
+		return fmt.Sprintf("sampan logs%s pod/%s --all-containers", where, worst.Name)
 	}
 	if len(p.Events) > 0 {
 		return fmt.Sprintf("sampan get events%s --field-selector involvedObject.name=%s", where, worst.Name)
@@ -124,11 +108,11 @@ func More(p await.Progress) string {
 	return fmt.Sprintf("sampan get%s %s/%s -o yaml", where, kind, worst.Name)
 }
 
-// worstOf returns the object at the end of the worst branch.
-func worstOf(p await.Progress) await.Ref {
-	worst, parts := p.Object, p.Parts
+// worstOf returns the object at the end of the worst branch, and the verdict on it.
+func worstOf(p await.Progress) (await.Ref, await.Verdict) {
+	worst, verdict, parts := p.Object, p.Verdict, p.Parts
 	for len(parts) > 0 {
-		worst, parts = parts[0].Object, parts[0].Parts
+		worst, verdict, parts = parts[0].Object, parts[0].Verdict, parts[0].Parts
 	}
-	return worst
+	return worst, verdict
 }

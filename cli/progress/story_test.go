@@ -26,6 +26,7 @@ var began = time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC)
 //	wait [TIMEOUT] [ascii|unicode|color]     a new wait, to be ready
 //	at TIME KIND/NAME[@NAMESPACE] waiting|likely|certain|done|absent [CAUSE]
 //	part KIND/NAME waiting|likely|certain [CAUSE]     of the object in the line before; "part - …" of that part
+//	                                                  a state with "+log" is that of a pod that has a log
 //	event TIME REASON KIND/NAME [xN] MESSAGE
 //	gone KIND/NAME · lost TIME CAUSE · back
 //	show TIME [WIDTHxHEIGHT]                 the picture
@@ -99,7 +100,8 @@ func ref(text string) await.Ref {
 }
 
 func verdict(state string, cause []string) await.Verdict {
-	v := await.Verdict{Cause: unescape(strings.Join(cause, " "))}
+	state, logged := strings.CutSuffix(state, "+log")
+	v := await.Verdict{Cause: unescape(strings.Join(cause, " ")), Logged: logged}
 	switch state {
 	case "done":
 		v.State = await.Done
