@@ -2,6 +2,7 @@ package images
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -15,6 +16,7 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/status"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+	"sigs.k8s.io/yaml"
 
 	"github.com/sampan-io/sampan/cli/exit"
 	"github.com/sampan-io/sampan/cli/session"
@@ -166,18 +168,62 @@ func (i *images) list(ctx context.Context, conn *grpc.ClientConn, _ []string) er
 	if err != nil {
 		return err
 	}
-	type row struct{ name, id, size string }
-	var rows []row
-	for _, image := range answer.GetImages() {
-		for _, n := range orID(image.GetRepoTags(), image.GetId()) {
-			rows = append(rows, row{n, shortID(image.GetId()), megabytes(image.GetSize())})
+	images := []image{} // none is a list, too
+	for _, m := range answer.GetImages() {
+		images = append(images, image{Names: orID(m.GetRepoTags(), m.GetId()), Digests: m.GetRepoDigests(), ID: m.GetId(), Bytes: m.GetSize()})
+	}
+	slices.SortFunc(images, func(a, b image) int { return strings.Compare(a.Names[0], b.Names[0]) })
+	return printImages(i.Out, i.Output, images)
+}
+
+// An image is one as -o json and -o yaml print it.
+type image struct {
+	Names   []string `json:"names"` // its ID, if it has none
+	Digests []string `json:"digests,omitempty"`
+	ID      string   `json:"id"`
+	Bytes   uint64   `json:"sizeBytes"`
+}
+
+// printImages writes images as -o wants it; a name is a line in tables.
+func printImages(w io.Writer, format string, images []image) error {
+	switch format {
+	case "json":
+		text, err := json.MarshalIndent(images, "", "    ")
+		if err != nil {
+			return err
+		}
+		_, err = fmt.Fprintf(w, "%s\n", text)
+		return err
+	case "yaml":
+		text, err := yaml.Marshal(images)
+		if err != nil {
+			return err
+		}
+		_, err = w.Write(text)
+		return err
+	case "", "wide", "name":
+	default:
+		return fmt.Errorf("-o %s: want json, yaml, name or nothing", format)
+	}
+	var rows [][]string
+	for _, m := range images {
+		for _, n := range m.Names {
+			rows = append(rows, []string{n, shortID(m.ID), megabytes(m.Bytes)})
 		}
 	}
-	slices.SortFunc(rows, func(a, b row) int { return strings.Compare(a.name, b.name) })
-	t := show.NewTable(i.Out)
+	slices.SortFunc(rows, func(a, b []string) int { return strings.Compare(a[0], b[0]) })
+	if format == "name" {
+		for _, r := range rows {
+			if _, err := fmt.Fprintln(w, r[0]); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	t := show.NewTable(w)
 	t.Row([]string{"IMAGE", "ID", "SIZE"})
 	for _, r := range rows {
-		t.Row([]string{r.name, r.id, r.size})
+		t.Row(r)
 	}
 	return t.Flush()
 }

@@ -24,6 +24,9 @@ func downCommand(o Options) *cobra.Command {
 			"The data stays, so that `sampan up` goes on with it; --purge removes that, too.",
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			if o := flag(cmd, "output"); o != "" {
+				return fmt.Errorf("-o %s: there is no object to print", o)
+			}
 			p, i, _, err := found(cmd)
 			if err != nil {
 				return err

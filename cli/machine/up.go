@@ -2,8 +2,10 @@ package machine
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"time"
 
@@ -22,11 +24,18 @@ func upCommand(o Options) *cobra.Command {
 			"runs already is left as it is.",
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			asJSON := flag(cmd, "output") == "json"
+			if o := flag(cmd, "output"); o != "" && !asJSON {
+				return fmt.Errorf("-o %s: want json, or nothing", o)
+			}
 			// Before anything is started: it would be there and nobody could use it.
 			if err := local.Mergeable(flag(cmd, "kubeconfig")); err != nil {
 				return err
 			}
 			out := cmd.OutOrStdout()
+			if asJSON {
+				out = io.Discard // it is all in the object
+			}
 			p, i, running, err := found(cmd)
 			if err != nil {
 				return err
@@ -48,12 +57,23 @@ func upCommand(o Options) *cobra.Command {
 			if err != nil {
 				return fmt.Errorf("cluster %s runs, but %w; `sampan kubeconfig` prints what should have been written", p.Name, err)
 			}
+			if asJSON {
+				return json.NewEncoder(cmd.OutOrStdout()).Encode(started{i, running, file, p.Context()})
+			}
 			_, _ = fmt.Fprintf(out, "API server %s, context %q in %s\n", i.Server, p.Context(), file)
 			return nil
 		},
 	}
 	settingsFlags(cmd, &s)
 	return cmd
+}
+
+// started is what -o json prints of a cluster that is up.
+type started struct {
+	local.Instance
+	Already    bool   `json:"already,omitempty"` // it was running before
+	Kubeconfig string `json:"kubeconfig"`        // file
+	Context    string `json:"context"`           // in it
 }
 
 // seeAlso points to a log, if there is one.

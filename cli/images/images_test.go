@@ -1,0 +1,42 @@
+package images
+
+import (
+	"encoding/json"
+	"strings"
+	"testing"
+
+	"sigs.k8s.io/yaml"
+)
+
+func TestImagesArePrintedAsAsked(t *testing.T) {
+	images := []image{
+		{Names: []string{"web:v1", "app:v2"}, Digests: []string{"web@sha256:1"}, ID: "sha256:" + strings.Repeat("a", 64), Bytes: 6_400_000},
+		{Names: []string{"sha256:" + strings.Repeat("b", 64)}, ID: "sha256:" + strings.Repeat("b", 64)},
+	}
+	printed := func(format string) string {
+		t.Helper()
+		var out strings.Builder
+		if err := printImages(&out, format, images); err != nil {
+			t.Errorf("-o %s: %v", format, err)
+		}
+		return out.String()
+	}
+	if got, want := printed("name"), "app:v2\nsha256:"+strings.Repeat("b", 64)+"\nweb:v1\n"; got != want {
+		t.Errorf("names:\n%swant:\n%s", got, want)
+	}
+	if lines := strings.Split(printed(""), "\n"); len(lines) != 5 || strings.Join(strings.Fields(lines[1]), " ") != "app:v2 aaaaaaaaaaaa 6.4 MB" {
+		t.Errorf("table %q", lines)
+	}
+	for format, read := range map[string]func([]byte, any) error{
+		"json": json.Unmarshal, "yaml": func(b []byte, v any) error { return yaml.Unmarshal(b, v) },
+	} {
+		var got []map[string]any
+		if err := read([]byte(printed(format)), &got); err != nil || len(got) != 2 || got[0]["sizeBytes"] != 6.4e6 || got[1]["digests"] != nil {
+			t.Errorf("-o %s: %v, %v", format, got, err)
+		}
+	}
+	var out strings.Builder
+	if err := printImages(&out, "jsonpath={.id}", images); err == nil || out.String() != "" {
+		t.Errorf("-o jsonpath: %v, %q", err, &out)
+	}
+}
