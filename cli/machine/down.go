@@ -27,9 +27,18 @@ func downCommand(o Options) *cobra.Command {
 			if o := flag(cmd, "output"); o != "" {
 				return fmt.Errorf("-o %s: there is no object to print", o)
 			}
-			p, i, _, err := found(cmd)
+			p, i, running, err := found(cmd)
 			if err != nil {
 				return err
+			}
+			stopped := false
+			if !running {
+				if stopped, err = endStarters(cmd.Context(), p); err != nil {
+					return err
+				}
+				if p, i, _, err = found(cmd); err != nil {
+					return err
+				}
 			}
 			was := i.Exists()
 			if was {
@@ -43,14 +52,14 @@ func downCommand(o Options) *cobra.Command {
 				if err != nil {
 					return err
 				}
-				if had {
+				if had || stopped {
 					_, _ = fmt.Fprintf(out, "cluster %s is stopped, its data is removed\n", p.Name)
 				} else {
 					_, _ = fmt.Fprintf(out, "cluster %s is not running and has no data in %s\n", p.Name, p.DataDir)
 				}
 				return p.Forget(cmd.Context(), flag(cmd, "kubeconfig"))
 			}
-			if !was {
+			if !was && !stopped {
 				_, _ = fmt.Fprintf(out, "cluster %s is not running\n", p.Name)
 				return nil
 			}
@@ -60,6 +69,22 @@ func downCommand(o Options) *cobra.Command {
 	}
 	cmd.Flags().BoolVar(&purge, "purge", false, "remove the cluster's data and its context in the kubeconfig, too")
 	return cmd
+}
+
+// endStarters stops whoever is starting a cluster that has not written down anything about
+// itself yet, and waits for that. It reports whether there was anybody.
+func endStarters(ctx context.Context, p local.Profile) (bool, error) {
+	starters, err := p.Starters()
+	if err != nil {
+		return false, err
+	}
+	for _, s := range starters {
+		// It tells its cluster to stop, and removes what that has left.
+		if err := local.End(ctx, s, patience); err != nil {
+			return true, fmt.Errorf("stopping the start of cluster %s: %w", p.Name, err)
+		}
+	}
+	return len(starters) > 0, nil
 }
 
 // end ends the processes of a cluster and removes what they made in the kernel.

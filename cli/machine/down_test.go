@@ -101,3 +101,30 @@ func TestTwoThatEndAClusterCleanUpOnce(t *testing.T) {
 		t.Errorf("cleaned up %d times, want once", n)
 	}
 }
+
+// A start whose cluster has not written down anything is stopped all the same, and down
+// waits until it is over.
+func TestDownEndsAStartThatNobodyElseSees(t *testing.T) {
+	p := local.Profile{Name: "test", DataDir: t.TempDir(), RunDir: filepath.Join(t.TempDir(), "run")}
+	if err := os.Mkdir(p.RunDir, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if stopped, err := endStarters(t.Context(), p); stopped || err != nil {
+		t.Errorf("nobody starts it: %v, %v", stopped, err)
+	}
+	over := filepath.Join(p.DataDir, "over")
+	up := process(t, `trap 'echo > "$1"; kill $!; exit' TERM; sleep 1000 & echo; wait`, over)
+	data, err := json.Marshal(up)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(p.RunDir, "starter-1.json"), data, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if stopped, err := endStarters(t.Context(), p); !stopped || err != nil {
+		t.Errorf("endStarters = %v, %v, want that it stopped one", stopped, err)
+	}
+	if _, err := os.Stat(over); err != nil || up.Alive() {
+		t.Errorf("the start is alive: %v; its own end: %v", up.Alive(), err)
+	}
+}

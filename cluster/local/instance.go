@@ -155,6 +155,48 @@ func (p Profile) At(i Instance) Profile {
 	return p
 }
 
+// starterFile is where a process that starts the cluster is written down.
+func (p Profile) starterFile(pid int) string {
+	return filepath.Join(p.RunDir, fmt.Sprintf("starter-%d.json", pid))
+}
+
+// announce writes down that the calling process starts the cluster, until the result is
+// called: the cluster itself is not there yet, or has not written down anything.
+func (p Profile) announce() (end func(), err error) {
+	self, err := Self()
+	if err != nil {
+		return nil, err
+	}
+	file := p.starterFile(self.PID)
+	if err := p.write(file, self); err != nil {
+		return nil, err
+	}
+	return func() {
+		_ = os.Remove(file)
+		_ = os.Remove(p.RunDir) // unless there is anything in it
+	}, nil
+}
+
+// Starters returns the processes that start the cluster now, whether or not it has written
+// down anything about itself. Such a process ends its cluster when it is told to stop.
+func (p Profile) Starters() ([]Process, error) {
+	files, err := filepath.Glob(filepath.Join(p.RunDir, "starter-*.json"))
+	if err != nil {
+		return nil, err
+	}
+	var found []Process
+	for _, file := range files {
+		var s Process
+		if err := read(file, &s); err != nil {
+			return nil, fmt.Errorf("reading who starts cluster %s: %w", p.Name, err)
+		}
+		if s.Alive() {
+			found = append(found, s)
+		}
+	}
+	return found, nil
+}
+
 // Save writes an instance down, but for its Runtime.
 func (p Profile) Save(i Instance) error {
 	i.Runtime = Runtime{}

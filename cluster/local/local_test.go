@@ -318,6 +318,34 @@ func TestStartReturnsWhenReady(t *testing.T) {
 	}
 }
 
+// Whoever looks for a cluster that has written down nothing yet finds who starts it.
+func TestAStartIsSeenFromItsFirstMoment(t *testing.T) {
+	p := profile(t)
+	if s, err := p.Starters(); err != nil || len(s) > 0 {
+		t.Errorf("before: %v, %v", s, err)
+	}
+	self, err := Self()
+	if err != nil {
+		t.Fatal(err)
+	}
+	// One that was killed is none.
+	if err := p.write(p.starterFile(1<<30), Process{PID: 1 << 30, Start: 1}); err != nil {
+		t.Fatal(err)
+	}
+	var during []Process
+	_, err = Start(t.Context(), p, "/bin/sh", []string{"-c", `echo '{"step":"x"}' >&3; echo '{"error":"no"}' >&3`}, func(string) {
+		if during, err = p.Starters(); err != nil {
+			t.Error(err)
+		}
+	})
+	if err == nil || len(during) != 1 || during[0] != self {
+		t.Errorf("during a start that ended with %v: %v, want %v", err, during, self)
+	}
+	if s, err := p.Starters(); err != nil || len(s) > 0 {
+		t.Errorf("after: %v, %v", s, err)
+	}
+}
+
 func TestTheKubeconfigOfTheUserIsKept(t *testing.T) {
 	p := profile(t)
 	if err := os.MkdirAll(p.DataDir, 0o700); err != nil {

@@ -35,6 +35,11 @@ func Start(ctx context.Context, p Profile, program string, args []string, step f
 		return Instance{}, err
 	}
 	defer started()
+	told, err := p.announce()
+	if err != nil {
+		return Instance{}, err
+	}
+	defer told()
 	log, err := os.OpenFile(p.Log(), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
 	if err != nil {
 		return Instance{}, fmt.Errorf("opening the log: %w", err)
