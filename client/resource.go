@@ -12,6 +12,7 @@ import (
 	discoveryv1 "k8s.io/api/discovery/v1"
 	policyv1 "k8s.io/api/policy/v1"
 	schedulingv1 "k8s.io/api/scheduling/v1"
+	storagev1 "k8s.io/api/storage/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -61,6 +62,8 @@ var (
 	PriorityClasses        = Resource[*schedulingv1.PriorityClass]{schedulingv1.SchemeGroupVersion.WithResource("priorityclasses"), "PriorityClass", false}
 	PodDisruptionBudgets   = Resource[*policyv1.PodDisruptionBudget]{policyv1.SchemeGroupVersion.WithResource("poddisruptionbudgets"), "PodDisruptionBudget", true}
 	Leases                 = Resource[*coordinationv1.Lease]{coordinationv1.SchemeGroupVersion.WithResource("leases"), "Lease", true}
+	PersistentVolumes      = core[*corev1.PersistentVolume]("persistentvolumes", "PersistentVolume", false)
+	StorageClasses         = Resource[*storagev1.StorageClass]{storagev1.SchemeGroupVersion.WithResource("storageclasses"), "StorageClass", false}
 	PersistentVolumeClaims = Resource[*corev1.PersistentVolumeClaim]{corev1.SchemeGroupVersion.WithResource("persistentvolumeclaims"), "PersistentVolumeClaim", true}
 	EndpointSlices         = Resource[*discoveryv1.EndpointSlice]{discoveryv1.SchemeGroupVersion.WithResource("endpointslices"), "EndpointSlice", true}
 )

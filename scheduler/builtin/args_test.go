@@ -195,3 +195,5 @@ func TestArgumentsOfPreemption(t *testing.T) {
 		}
 	}
 }
+
+func TestStoriesOfVolumes(t *testing.T) { plugintest.Play(t, "testdata/volumes", builtin.Default()) }
