@@ -24,7 +24,7 @@ func (k *keeper) podChanged(before, after *corev1.Pod) {
 	case after.Spec.NodeName != "":
 		k.hasNode(after)
 	default:
-		k.needsNode(after)
+		k.needsNode(before, after)
 	}
 }
 
@@ -107,8 +107,8 @@ func sameAmounts(a, b corev1.ResourceList) bool {
 	return true
 }
 
-// needsNode notes that a pod has no node.
-func (k *keeper) needsNode(pod *corev1.Pod) {
+// needsNode notes that a pod has no node. Before is what was known of it, or nil.
+func (k *keeper) needsNode(before, pod *corev1.Pod) {
 	it := k.queue.items[pod.UID]
 	profile := k.profiles[pod.Spec.SchedulerName]
 	if profile == nil || pod.DeletionTimestamp != nil { // S3
@@ -120,7 +120,7 @@ func (k *keeper) needsNode(pod *corev1.Pod) {
 	fresh := plugin.NewPod(pod)
 	if it == nil {
 		it = k.queue.add(fresh, profile)
-		k.promise(it)
+		k.promise(it, nil)
 		k.metrics.incoming("PodAdd")
 		if k.admit(it) {
 			k.queue.enqueue(it)
@@ -136,7 +136,7 @@ func (k *keeper) needsNode(pod *corev1.Pod) {
 		return
 	}
 	it.Pod, it.signature = fresh, signature
-	k.promise(it)
+	k.promise(it, before)
 	if same {
 		return // its status, most likely because we wrote it
 	}
@@ -147,10 +147,21 @@ func (k *keeper) needsNode(pod *corev1.Pod) {
 	}
 }
 
-// promise notes the node on which a pod has been promised room, by this scheduler in an earlier life, say.
-func (k *keeper) promise(it *item) {
-	uid, name := it.Pod.UID, it.Pod.Status.NominatedNodeName
-	if name != "" && k.cluster.Snapshot.Nomination(uid) == "" || k.cluster.Snapshot.Nomination(uid) == name && name != "" {
+// promise notes what the watch tells of the node on which a pod has been promised room. Before is what it told
+// last, or nil. What we promise or take back is known here first: a status that has stayed the same is older
+// than that, and must not bring back what nobody would then take back again.
+func (k *keeper) promise(it *item, before *corev1.Pod) {
+	told, name, now := "", it.Pod.Status.NominatedNodeName, k.cluster.Snapshot.Nomination(it.Pod.UID)
+	if before != nil {
+		told = before.Status.NominatedNodeName
+	}
+	switch {
+	case name != "" && name == now: // the pod is another object now
+		k.cluster.Nominate(it.Pod, name)
+	case name == told:
+	case name == "" && told == now:
+		k.cluster.Nominate(it.Pod, "")
+	case now == "":
 		k.cluster.Nominate(it.Pod, name)
 	}
 }
