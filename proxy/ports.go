@@ -11,13 +11,6 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// A PortID names one port of one Service.
-type PortID struct {
-	Service  types.NamespacedName
-	Port     string // its name, which may be empty
-	Protocol corev1.Protocol
-}
-
 // A Port is what to do for one port of one Service.
 type Port struct {
 	PortID

@@ -24,12 +24,13 @@ import (
 // port. Its methods are called from one goroutine,
 // all but Settle.
 type Forwarder interface {
-	// Set opens a socket for the port if there is none, makes its backends the
-	// ones to choose from for new connections, and returns where it listens.
-	Set(p Port) (netip.AddrPort, error)
+	// Set opens a socket for the pool if there is none, makes its backends the
+	// ones to choose from for new connections, and returns where it listens: at an
+	// address of this node of the pool's family.
+	Set(p Pool) (netip.AddrPort, error)
 
-	// Remove closes the socket of a port. Connections go on.
-	Remove(id PortID)
+	// Remove closes the socket of a pool. Connections go on.
+	Remove(id PoolID)
 
 	// Settle blocks until no connection is on its way any more to a backend
 	// that is none any more, or until ctx is over. It is called from a
@@ -206,7 +207,7 @@ func (p *Proxy) follow(ctx context.Context) error {
 			}
 		}
 		for _, id := range closing {
-			p.opts.Forwarder.Remove(id)
+			p.opts.Forwarder.Remove(PoolID{PortID: id})
 		}
 		p.tell(awaited)
 	}
@@ -277,7 +278,7 @@ func (p *Proxy) converge(name types.NamespacedName) (remove, add []Redirect, clo
 			done = append(done, port)
 			continue
 		}
-		at, err := p.opts.Forwarder.Set(port)
+		at, err := p.opts.Forwarder.Set(Pool{PoolID: PoolID{PortID: port.PortID}, Backends: port.Backends, Affinity: port.Affinity})
 		if err != nil {
 			p.opts.Log.Error("opening a socket for a service", "service", name, "port", port.Number, "err", err)
 			continue

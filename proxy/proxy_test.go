@@ -26,7 +26,7 @@ type kernel struct {
 	t *testing.T
 
 	mu      sync.Mutex
-	sockets map[proxy.PortID]netip.AddrPort // guarded by mu
+	sockets map[proxy.PoolID]netip.AddrPort // guarded by mu
 	next    uint16                          // guarded by mu
 	rules   map[string]netip.AddrPort       // guarded by mu
 	closed  bool                            // guarded by mu
@@ -38,19 +38,19 @@ func (k *kernel) note() {
 	k.changed = make(chan struct{})
 }
 
-func (k *kernel) Set(p proxy.Port) (netip.AddrPort, error) {
+func (k *kernel) Set(p proxy.Pool) (netip.AddrPort, error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	at, ok := k.sockets[p.PortID]
+	at, ok := k.sockets[p.PoolID]
 	if !ok {
 		k.next++
 		at = netip.AddrPortFrom(netip.MustParseAddr("10.1.0.1"), k.next)
-		k.sockets[p.PortID] = at
+		k.sockets[p.PoolID] = at
 	}
 	return at, nil
 }
 
-func (k *kernel) Remove(id proxy.PortID) {
+func (k *kernel) Remove(id proxy.PoolID) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	for rule, to := range k.rules {
@@ -127,7 +127,7 @@ func (k *kernel) await(want ...string) {
 
 func TestTheRulesFollowTheCluster(t *testing.T) {
 	api := clienttest.New(t)
-	k := &kernel{t: t, sockets: map[proxy.PortID]netip.AddrPort{}, rules: map[string]netip.AddrPort{}, changed: make(chan struct{})}
+	k := &kernel{t: t, sockets: map[proxy.PoolID]netip.AddrPort{}, rules: map[string]netip.AddrPort{}, changed: make(chan struct{})}
 	p, err := proxy.New(proxy.Options{Client: api, Forwarder: k, Rules: k})
 	if err != nil {
 		t.Fatal(err)

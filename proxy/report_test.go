@@ -23,7 +23,7 @@ import (
 func TestAProxyTellsWhatItHasAppliedWhenSomebodyWaits(t *testing.T) {
 	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1"}}
 	api := clienttest.New(t, node)
-	k := &kernel{t: t, sockets: map[proxy.PortID]netip.AddrPort{}, rules: map[string]netip.AddrPort{}, changed: make(chan struct{})}
+	k := &kernel{t: t, sockets: map[proxy.PoolID]netip.AddrPort{}, rules: map[string]netip.AddrPort{}, changed: make(chan struct{})}
 	p, err := proxy.New(proxy.Options{Client: api, Forwarder: k, Rules: k, Node: "n1"})
 	if err != nil {
 		t.Fatal(err)

@@ -42,7 +42,7 @@ type Forwarder struct {
 
 	mu    sync.Mutex
 	group *run.Group               // guarded by mu; nil before and after Run
-	ports map[proxy.PortID]*socket // guarded by mu
+	ports map[proxy.PoolID]*socket // guarded by mu
 }
 
 // A socket is one listening port.
@@ -64,7 +64,7 @@ func New(o Options) (*Forwarder, error) {
 	if o.Log == nil {
 		o.Log = slog.Default()
 	}
-	return &Forwarder{opts: o, ready: make(chan struct{}), ports: map[proxy.PortID]*socket{}, packets: sync.Pool{New: func() any { return new(packet) }}}, nil
+	return &Forwarder{opts: o, ready: make(chan struct{}), ports: map[proxy.PoolID]*socket{}, packets: sync.Pool{New: func() any { return new(packet) }}}, nil
 }
 
 // Ready is closed when Set may be called.
@@ -91,26 +91,26 @@ func (f *Forwarder) Run(ctx context.Context) error {
 }
 
 // Set implements [proxy.Forwarder].
-func (f *Forwarder) Set(p proxy.Port) (netip.AddrPort, error) {
+func (f *Forwarder) Set(p proxy.Pool) (netip.AddrPort, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.group == nil {
 		return netip.AddrPort{}, errors.New("userspace: the forwarder is not running")
 	}
-	s := f.ports[p.PortID]
+	s := f.ports[p.PoolID]
 	if s == nil {
 		var err error
 		if s, err = f.open(p.Protocol); err != nil {
 			return netip.AddrPort{}, err
 		}
-		f.ports[p.PortID] = s
+		f.ports[p.PoolID] = s
 	}
 	s.balancer.set(p.Backends, p.Affinity)
 	return s.at, nil
 }
 
 // Remove implements [proxy.Forwarder].
-func (f *Forwarder) Remove(id proxy.PortID) {
+func (f *Forwarder) Remove(id proxy.PoolID) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if s := f.ports[id]; s != nil {

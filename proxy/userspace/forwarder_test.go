@@ -80,14 +80,14 @@ func refuses(t *testing.T) netip.AddrPort {
 	return l.Addr().(*net.TCPAddr).AddrPort()
 }
 
-func web(protocol corev1.Protocol, backends ...netip.AddrPort) proxy.Port {
-	return proxy.Port{
-		PortID:   proxy.PortID{Service: types.NamespacedName{Namespace: "default", Name: "web"}, Protocol: protocol},
+func web(protocol corev1.Protocol, backends ...netip.AddrPort) proxy.Pool {
+	return proxy.Pool{
+		PoolID:   proxy.PoolID{PortID: proxy.PortID{Service: types.NamespacedName{Namespace: "default", Name: "web"}, Protocol: protocol}},
 		Backends: backends,
 	}
 }
 
-func set(t *testing.T, f *userspace.Forwarder, p proxy.Port) netip.AddrPort {
+func set(t *testing.T, f *userspace.Forwarder, p proxy.Pool) netip.AddrPort {
 	t.Helper()
 	at, err := f.Set(p)
 	if err != nil {
@@ -215,7 +215,7 @@ func TestConnectionsOutliveTheirService(t *testing.T) {
 	if _, err := io.ReadFull(c, buf); err != nil {
 		t.Fatal(err)
 	}
-	f.Remove(p.PortID)
+	f.Remove(p.PoolID)
 	if _, err := net.DialTCP("tcp4", nil, net.TCPAddrFromAddrPort(at)); err == nil {
 		t.Error("the socket of a removed port still accepts")
 	}

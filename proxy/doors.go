@@ -1,0 +1,125 @@
+package proxy
+
+import (
+	"context"
+	"net/netip"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// A Door is an address and port of a Service, as clients write it on their packets.
+type Door struct {
+	// Address is 0.0.0.0 or :: for a node port, which is at every address of this
+	// node but those of loopback. It is never a 4-in-6 address.
+	Address  netip.Addr
+	Protocol corev1.Protocol // TCP, UDP or SCTP
+	Port     uint16
+}
+
+// A Rule says what becomes of a connection that comes to a Door.
+type Rule struct {
+	Door
+
+	// Backends to choose from, at random: ascending, each once, of the family of
+	// the Door. Without any the connection is refused at once (TCP by a reset, others
+	// by ICMP port unreachable), or dropped if Drop is set.
+	Backends []netip.AddrPort
+
+	// Inside, if not nil, is chosen from instead when the client is this node or one of
+	// its pods: an externalTrafficPolicy of Local is about clients outside.
+	Inside []netip.AddrPort
+
+	// Drop, without Backends: connections are dropped and not refused, so that a load
+	// balancer's client tries another node.
+	Drop bool
+
+	// Affinity says for how long after its last connection a client address goes
+	// back to the same backend, as long as that is one; 0 means not at all.
+	Affinity time.Duration
+
+	// Sources may connect, all others are dropped. None means that everybody may.
+	Sources []netip.Prefix
+
+	Masquerade Masquerade
+
+	// Relayed is true if the backend is a socket of this node, behind which a
+	// [Forwarder] chooses among those that serve. No address need be changed for it.
+	Relayed bool
+}
+
+// Masquerade says whose source address is replaced by that of the node, so that
+// answers come back through it. A pod that reaches itself through its Service is
+// masqueraded always.
+type Masquerade int
+
+const (
+	MasqueradeNobody    Masquerade = iota
+	MasqueradeForeign              // clients that are no pods: what comes to a cluster IP
+	MasqueradeEverybody            // what comes in from outside and may leave for another node
+)
+
+// A Change is a Rule as it was and as it is to be, for one and the same Door. The
+// zero Rule stands for none.
+type Change struct{ Was, Is Rule }
+
+// A Kernel makes the kernel of this node do what Rules say. Its methods are called
+// from one goroutine, all but Settle.
+type Kernel interface {
+	// Replace makes these all the rules that there are, in one step, whatever an
+	// earlier process left. Established connections are not touched, and there is no
+	// moment without rules.
+	Replace(ctx context.Context, all []Rule) error
+
+	// Update makes changes in one step, at a cost that depends on them and not on
+	// how many rules there are. After an error nothing is changed. Established
+	// connections are not touched, but for flows of UDP to a backend that is gone,
+	// which are forgotten.
+	Update(ctx context.Context, changes []Change) error
+
+	// Settle blocks until no connection stands any more in the queue of a server
+	// that was taken out by an earlier Update, or until ctx is over. It may be
+	// called from any goroutine.
+	Settle(ctx context.Context)
+
+	// Close removes all that was made.
+	Close() error
+}
+
+// A PoolID names a socket of a [Forwarder]: a port has a second one if clients from
+// outside get other backends than those inside.
+type PoolID struct {
+	PortID
+	Outside bool
+}
+
+// A Pool is what a [Forwarder] does at one socket.
+type Pool struct {
+	PoolID
+
+	// Backends in ascending order, each once.
+	Backends []netip.AddrPort
+
+	// Affinity is as in [Rule].
+	Affinity time.Duration
+
+	// MaxConnections of TCP at a time; those above are refused. 0 means as many as
+	// the forwarder allows to one Service.
+	MaxConnections int
+
+	// ProxyProtocol begins each connection to a backend with a header that says who
+	// the client is: version 1 or 2 of the PROXY protocol; 0 means none.
+	ProxyProtocol int
+
+	// Transparent connections to backends come from the address of the client.
+	Transparent bool
+}
+
+// A PortID names one port of one Service for one family of addresses.
+type PortID struct {
+	Service  types.NamespacedName
+	Port     string // its name, which may be empty
+	Protocol corev1.Protocol
+	IPv6     bool
+}
