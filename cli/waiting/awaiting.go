@@ -19,6 +19,7 @@ import (
 	"github.com/sampan-io/sampan/cli/progress"
 	"github.com/sampan-io/sampan/cli/session"
 	"github.com/sampan-io/sampan/client"
+	"github.com/sampan-io/sampan/internal/memory"
 	"github.com/sampan-io/sampan/internal/run"
 )
 
@@ -101,6 +102,10 @@ func untilAll(ctx context.Context, s *session.Session, requests []await.Request,
 			words = progress.Words{Infinitive: "be done", Reached: "is done"}
 		}
 	}
+	// What reading the first list took is given back once it is quiet: a wait may be long.
+	small := run.NewGroup(ctx, 0)
+	defer small.Stop()
+	small.Go(func(ctx context.Context) { _ = memory.Run(ctx, memory.Options{}) }) // nil once told to stop
 	told := newTelling(ctx, s.Streams, talk, words, requests[0].Timeout)
 	logs := (*podLogs)(nil)
 	if talk.Logs {
