@@ -127,8 +127,8 @@ func (k *keeper) needsNode(before, pod *corev1.Pod) {
 		}
 		return
 	}
-	signature := fresh.Signature(profile.signers...)
-	same := it.signature == signature || it.signature == "" && it.Pod.Signature(profile.signers...) == signature
+	signature := profile.sign(it, fresh)
+	same := it.signature == signature || it.signature == "" && profile.sign(it, it.Pod) == signature
 	if k.placed[pod.UID] != nil {
 		// The answer of the server is awaited. A later decision looks at the new object.
 		it.changed = it.changed || !same

@@ -64,7 +64,7 @@ func (k *keeper) consult(it *item, pod *plugin.Pod, nodes []*corev1.Node) {
 		o, err := k.ask(ctx, obj, nodes)
 		k.post(func(k *keeper) {
 			switch {
-			case k.queue.items[obj.UID] != it:
+			case k.queue.items[obj.UID] != it, k.placed[obj.UID] != nil: // it has changed since, and was asked about again
 			case err != nil:
 				k.failed(it, pod, err)
 			default:

@@ -2,6 +2,7 @@ package scheduler
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math"
 	"runtime/debug"
@@ -645,6 +646,9 @@ func (d *Decider) Refusers(of *Decision) []string {
 }
 
 func failure(name, point string, v plugin.Verdict) error {
+	if p := (*PanicError)(nil); errors.As(v.Err, &p) {
+		return p
+	}
 	if v.Code == plugin.Failed && v.Err != nil {
 		return fmt.Errorf("plug-in %q, %s: %w", name, point, v.Err)
 	}

@@ -2,6 +2,7 @@ package scheduler
 
 import (
 	"context"
+	"sync/atomic"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -25,6 +26,14 @@ type keeper struct {
 	placed  map[types.UID]*placement
 	bind    *run.Group // bounded
 	talk    *run.Group // for what may block for long
+
+	outcomes  []outcome       // that are to be seen to
+	happening []func(*keeper) // likewise
+	spare     []func(*keeper)
+	tries     int         // of the first of happening
+	stalls    int         // of Less
+	busy      *time.Timer // fires when the keeper has been busy for long
+	idle      atomic.Bool
 }
 
 // A placement is an item that was decided about, from then on until the server and all plug-ins have answered.
@@ -53,45 +62,75 @@ func (s *Scheduler) keep(ctx context.Context) error {
 	k := &keeper{
 		Scheduler: s, cluster: &plugin.Cluster{KeepReleased: true}, placed: map[types.UID]*placement{},
 		queue: newQueue(time.Now, s.opts.InitialBackoff, s.opts.MaxBackoff),
-		bind:  run.NewGroup(ctx, binders), talk: run.NewGroup(ctx, 0),
+		bind:  run.NewGroup(ctx, binders), talk: run.NewGroup(ctx, 0), busy: time.NewTimer(s.opts.Patience),
 	}
 	k.queue.count = s.metrics.incoming
 	k.worker = newWorker(ctx)
 	defer func() {
+		k.busy.Stop()
 		k.worker.stop(s.opts.Patience)
 		k.bind.Stop()
 		k.talk.Stop()
 	}()
 	close(s.ready)
+	k.attend(ctx)
+	return nil
+}
+
+// run works until ctx is over, where the goroutine that was given up has left off, if there was one.
+func (k *keeper) run(ctx context.Context, given *call) {
+	if given != nil {
+		k.resume(given)
+		if k.tries > 1 {
+			k.next()
+		}
+	}
 	timer := time.NewTimer(0)
 	defer timer.Stop()
-	var spare []func(*keeper)
 	for ctx.Err() == nil {
-		happened := s.posted(spare)
-		for i, what := range happened {
-			what(k)
-			happened[i] = nil
-		}
-		spare = happened[:0]
+		k.idle.Store(false)
+		k.busy.Reset(k.opts.Patience)
+		k.catchUp()
 		k.released()
 		j, due := k.pick()
 		if len(j.tasks) > 0 || len(j.undo) > 0 {
 			k.decide(ctx, j)
 			continue
 		}
-		s.metrics.sizes(k)
+		k.metrics.sizes(k)
 		var wait <-chan time.Time
 		if !due.IsZero() {
 			timer.Reset(time.Until(due))
 			wait = timer.C
 		}
+		k.idle.Store(true)
+		k.busy.Stop()
 		select {
-		case <-s.wake:
+		case <-k.wake:
 		case <-wait:
 		case <-ctx.Done():
 		}
 	}
-	return nil
+}
+
+// catchUp sees to what was decided, and to what happened.
+func (k *keeper) catchUp() {
+	k.settleAll()
+	if len(k.happening) == 0 {
+		k.happening = k.posted(k.spare)
+		k.spare = k.happening[:0]
+	}
+	for len(k.happening) > 0 {
+		k.tries++
+		k.happening[0](k) // this goroutine may be given up there: then once more, by another
+		k.next()
+	}
+}
+
+// next notes that something was seen to.
+func (k *keeper) next() {
+	k.happening[0] = nil
+	k.happening, k.tries = k.happening[1:], 0
 }
 
 // released tells those that wait that promised room is free.
@@ -104,20 +143,19 @@ func (k *keeper) released() {
 // pick takes the pods whose turn it is.
 func (k *keeper) pick() (*job, time.Time) {
 	j := &job{cluster: k.cluster, from: k.from, undo: k.undo}
-	k.undo = nil
 	for len(j.tasks) < batch {
 		it, due := k.queue.next()
 		if it == nil {
 			return j, due
 		}
-		if it.group != nil && it.group.key.gated {
+		if it.unadmitted || it.group != nil && it.group.key.gated {
 			if it.Attempts--; !k.admit(it) {
 				continue
 			}
 			it.Attempts++
 		}
 		if it.signature == "" {
-			it.signature = it.Pod.Signature(it.profile.signers...)
+			it.signature = it.profile.sign(it, it.Pod)
 		}
 		j.tasks = append(j.tasks, task{it, it.Pod, it.profile, it.profile.decider, it.signature, it.Since, it.Attempts, len(k.interested(it.Pod.Pod)) > 0, it.opinions})
 		it.opinions = nil
@@ -127,40 +165,56 @@ func (k *keeper) pick() (*job, time.Time) {
 
 // admit asks the PreEnqueues about an item, and parks it if one says no.
 func (k *keeper) admit(it *item) bool {
-	v, by := it.profile.admit(it.Pod)
-	if v.OK() {
-		return true
+	v, by := it.profile.admit(it)
+	if it.unadmitted = v.Code == plugin.Failed; it.unadmitted {
+		k.failed(it, it.Pod, failure(by, preEnqueuePoint, v))
+	} else if !v.OK() {
+		k.queue.park(it, []string{by}, true, "")
 	}
-	if v.Code == plugin.Failed {
-		k.opts.Log.Warn("a pod is kept out of the queue, for an error", "pod", it.Pod.Name, "namespace", it.Pod.Namespace, "err", v.Err)
-	}
-	k.queue.park(it, []string{by}, true, "")
-	return false
+	return v.OK()
 }
 
 // decide has a job done and sees to what comes of it.
 func (k *keeper) decide(ctx context.Context, j *job) {
+	k.undo = nil
 	done, given := k.worker.do(ctx, j, k.opts.Patience)
-	for i := range done {
-		k.decided(&done[i])
-	}
 	if k.worker.spent {
 		k.worker = newWorker(ctx)
 	}
+	k.outcomes = done
 	if !given {
+		k.settleAll()
 		k.cluster.Trim()
 		return
 	}
 	// Somebody has not come back. The cluster is in his hands, so it is put together anew.
-	for i, t := range j.tasks[len(done):] {
+	left := j.tasks[len(done):]
+	for _, t := range left {
+		t.profile.renew()
+	}
+	for i := range done {
+		if p := done[i].placement; p != nil {
+			k.placed[p.pod.UID] = p
+		}
+	}
+	k.rebuild()
+	k.settleAll()
+	for i, t := range left {
 		if i == 0 && ctx.Err() == nil {
 			k.failed(t.it, t.pod, &StallError{Patience: k.opts.Patience})
 		} else {
 			k.queue.enqueue(t.it)
 		}
-		t.profile.renew()
 	}
-	k.rebuild()
+}
+
+// settleAll sees to what was decided.
+func (k *keeper) settleAll() {
+	for len(k.outcomes) > 0 {
+		o := &k.outcomes[0]
+		k.outcomes = k.outcomes[1:]
+		k.decided(o)
+	}
 }
 
 // rebuild puts the cluster together from what is known by watch and what was decided.
@@ -201,8 +255,8 @@ func (k *keeper) decided(o *outcome) {
 	case o.placement != nil:
 		p := o.placement
 		k.placed[p.pod.UID], k.from = p, o.decision.Next
-		k.queue.resolve(it, 2)
 		k.settle(p)
+		k.queue.resolve(it, 2)
 	case !known:
 	case o.decision.Err != nil:
 		k.failed(it, o.task.pod, o.decision.Err)

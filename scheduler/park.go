@@ -16,7 +16,7 @@ type group struct {
 	key     groupKey
 	waiting line
 	out     int // items that were let go and of which nothing has been heard yet
-	hinters []plugin.Hinter
+	hinters []*hinter
 	all     bool // helped by anything, for all that is known
 }
 
@@ -46,7 +46,7 @@ func (q *queue) park(it *item, refusers []string, gated bool, promised types.UID
 	if g == nil {
 		g = &group{key: key, all: len(refusers) == 0}
 		for _, name := range refusers {
-			if h := it.profile.hinters[name]; h != nil {
+			if h := it.profile.hinters[name]; h != nil && !h.mute {
 				g.hinters = append(g.hinters, h)
 			} else {
 				g.all = true
@@ -122,7 +122,7 @@ func (q *queue) subscribe(g *group) {
 
 func (q *queue) eachInterest(g *group, do func(interest)) {
 	for _, h := range g.hinters {
-		for _, hint := range h.Hints() {
+		for _, hint := range h.hints {
 			for a := hint.Action; a != 0; a &= a - 1 {
 				do(interest{hint.Resource, a & -a})
 			}
@@ -156,21 +156,14 @@ func (q *queue) helped(g *group) {
 }
 
 func (g *group) helps(c plugin.Change) bool {
-	pod := g.waiting[0].Pod
+	it := g.waiting[0]
 	for _, h := range g.hinters {
-		if hinted(h, pod, c) {
-			return true
+		for i := range h.hints {
+			hint := &h.hints[i]
+			if hint.Resource == c.Resource && hint.Action&c.Action != 0 && (hint.Helps == nil || it.profile.helps(h, hint, it, c)) {
+				return true
+			}
 		}
 	}
 	return false
-}
-
-// hinted asks a hint; one that panics may help.
-func hinted(h plugin.Hinter, pod *plugin.Pod, c plugin.Change) (helps bool) {
-	defer func() {
-		if recover() != nil {
-			helps = true
-		}
-	}()
-	return plugin.Helps(h, pod, c)
 }

@@ -2,6 +2,7 @@ package scheduler
 
 import (
 	"fmt"
+	"strings"
 
 	"github.com/sampan-io/sampan/scheduler/plugin"
 )
@@ -16,36 +17,44 @@ type Profile struct {
 // A profile is a Profile in use.
 type profile struct {
 	Profile
-	decider    *Decider // used by one job at a time, made anew when one is given up
-	signers    []plugin.Signer
-	sort       plugin.QueueSort // nil: as they come
-	preEnqueue []plugin.PreEnqueue
-	reserve    []plugin.Reserve
-	permit     []plugin.Permit
-	preBind    []plugin.PreBind
-	bind       []plugin.Bind
-	postBind   []plugin.PostBind
-	hinters    map[string]plugin.Hinter
+	decider     *Decider // used by one job at a time, made anew when one is given up
+	signers     []plugin.Signer
+	signerNames string
+	sort        plugin.QueueSort // nil: as they come
+	sortName    string
+	preEnqueue  []plugin.PreEnqueue
+	reserve     []plugin.Reserve
+	permit      []plugin.Permit
+	preBind     []plugin.PreBind
+	bind        []plugin.Bind
+	postBind    []plugin.PostBind
+	hinters     map[string]*hinter
+	calls       *calls // of the keeper
 }
 
-func newProfile(p Profile) (*profile, error) {
+func newProfile(p Profile, c *calls) (*profile, error) {
 	d, err := NewDecider(p.Plugins)
 	if err != nil {
 		return nil, fmt.Errorf("profile %q: %w", p.Name, err)
 	}
 	d.Share = p.Share
-	out := &profile{Profile: p, decider: d, hinters: map[string]plugin.Hinter{}}
+	out := &profile{Profile: p, decider: d, hinters: map[string]*hinter{}, calls: c}
+	var signers []string
 	for _, e := range p.Plugins.Entries {
 		if s, ok := e.Plugin.(plugin.Signer); ok {
-			out.signers = append(out.signers, s)
+			out.signers, signers = append(out.signers, s), append(signers, e.Name())
 		}
 		if h, ok := e.Plugin.(plugin.Hinter); ok {
-			out.hinters[e.Name()] = h
+			if out.hinters[e.Name()], err = newHinter(h); err != nil {
+				return nil, fmt.Errorf("profile %q: %w", p.Name, err)
+			}
 		}
 	}
+	out.signerNames = strings.Join(signers, ", ")
 	set := p.Plugins
 	for _, e := range set.At(plugin.AtQueueSort) {
 		out.sort, _ = e.Plugin.(plugin.QueueSort)
+		out.sortName = e.Name()
 	}
 	out.preEnqueue = at[plugin.PreEnqueue](set, plugin.AtPreEnqueue)
 	out.reserve = at[plugin.Reserve](set, plugin.AtReserve)
@@ -74,15 +83,4 @@ func (p *profile) renew() {
 	}
 	d.Share = p.Share
 	p.decider = d
-}
-
-// admit asks whether a pod may come into the queue, and returns the name of the plug-in that says no.
-func (p *profile) admit(pod *plugin.Pod) (v plugin.Verdict, by string) {
-	for _, e := range p.preEnqueue {
-		by = e.Name()
-		if v = guarded(by, func() plugin.Verdict { return e.PreEnqueue(pod) }); !v.OK() {
-			return v, by
-		}
-	}
-	return plugin.Verdict{}, ""
 }

@@ -35,6 +35,10 @@ type item struct {
 	group     *group // where it is parked, or was until something happened that may help
 	tried     time.Time
 	opinions  *opinions // of extenders, for the next decision
+
+	unadmitted bool // PreEnqueue is to be asked before it is decided about
+	unsorted   bool // it goes after all that are sorted, since Less has stalled
+	unsigned   bool // it is like no other, since Sign has failed
 }
 
 // A queue holds the pods that need a node, each once. It belongs to the keeper.
@@ -167,25 +171,16 @@ func (l *line) Push(x any)        { it := x.(*item); it.index = len(*l); *l = ap
 func (l *line) Pop() any          { return popItem((*[]*item)(l)) }
 
 func before(a, b *item) bool {
-	if a.profile.sort != nil {
-		if sorts(a.profile.sort, a, b) {
-			return true
-		}
-		if sorts(a.profile.sort, b, a) {
-			return false
+	switch {
+	case a.profile.sort == nil:
+	case a.unsorted != b.unsorted:
+		return b.unsorted
+	case !a.unsorted:
+		if order := a.profile.compare(a, b); order != 0 {
+			return order < 0
 		}
 	}
 	return a.arrived < b.arrived
-}
-
-// sorts asks Less; one that panics knows no difference.
-func sorts(s plugin.QueueSort, a, b *item) (less bool) {
-	defer func() {
-		if recover() != nil {
-			less = false
-		}
-	}()
-	return s.Less(&a.Queued, &b.Queued)
 }
 
 // delayed is a heap by due time.

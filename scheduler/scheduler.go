@@ -109,7 +109,8 @@ type Scheduler struct {
 	mu    sync.Mutex
 	inbox []func(*keeper) // guarded by mu; what happened, for the keeper
 
-	held held
+	held  held
+	calls calls // of the keeper
 }
 
 // other is the objects of a resource that plug-ins need.
@@ -139,7 +140,7 @@ func New(opts Options) (*Scheduler, error) {
 	}
 	needs := map[schema.GroupVersionResource]bool{}
 	for _, p := range opts.Profiles {
-		if s.profiles[p.Name], err = newProfile(p); err != nil {
+		if s.profiles[p.Name], err = newProfile(p, &s.calls); err != nil {
 			return nil, fmt.Errorf("scheduler: %w", err)
 		}
 		s.recorders[p.Name] = client.NewRecorder(opts.Client, p.Name, "", opts.Log)

@@ -43,7 +43,8 @@
 //	    afterwards, Unreserve is called for each of them, in reverse order, and also for the one that
 //	    failed; it must not fail and must not mind that Reserve did nothing.
 //	P8  A call that panics fails, and one that has not returned when its ctx is over
-//	    is given up: its pod is tried again later. Neither costs other pods anything.
+//	    is given up: its pod is tried again later. Neither costs other pods anything. Less, PreEnqueue, hints
+//	    and Sign have no ctx, and are given up likewise.
 //
 // Nothing here allocates for a pod that a plug-in has nothing to do with: PreFilter and
 // PreScore answer [Skip]. A Check whose type is a struct of one pointer costs no
