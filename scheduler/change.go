@@ -151,7 +151,7 @@ func (k *keeper) needsNode(before, pod *corev1.Pod) {
 // last, or nil. What we promise or take back is known here first: a status that has stayed the same is older
 // than that, and must not bring back what nobody would then take back again.
 func (k *keeper) promise(it *item, before *corev1.Pod) {
-	told, name, now := "", it.Pod.Status.NominatedNodeName, k.cluster.Snapshot.Nomination(it.Pod.UID)
+	told, name, now := "", it.Status.NominatedNodeName, k.cluster.Snapshot.Nomination(it.UID)
 	if before != nil {
 		told = before.Status.NominatedNodeName
 	}

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -126,7 +127,7 @@ func model(nodes []*corev1.Node, pods []*corev1.Pod) []string {
 					continue next
 				}
 			}
-			if !n.Spec.Unschedulable && over(n, append(on[n.Name][:len(on[n.Name]):len(on[n.Name])], p)) == "" {
+			if !n.Spec.Unschedulable && over(n, append(slices.Clip(on[n.Name]), p)) == "" {
 				faults = append(faults, fmt.Sprintf("pod %s waits, and node %s could take it", p.Name, n.Name))
 			}
 		}

@@ -7,8 +7,6 @@ import (
 	"math"
 	"runtime/debug"
 
-	corev1 "k8s.io/api/core/v1"
-
 	"github.com/sampan-io/sampan/scheduler/plugin"
 )
 
@@ -663,11 +661,6 @@ type PanicError struct {
 }
 
 func (e *PanicError) Error() string { return fmt.Sprintf("plug-in %q panicked: %v", e.Plugin, e.Value) }
-
-// never reports whether the pod must not make others end.
-func never(p *plugin.Pod) bool {
-	return p.Spec.PreemptionPolicy != nil && *p.Spec.PreemptionPolicy == corev1.PreemptNever
-}
 
 // maxAnswers is the number of different refusals that a memo knows.
 const maxAnswers = math.MaxInt16

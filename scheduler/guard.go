@@ -168,21 +168,21 @@ func (k *keeper) resume(c *call) {
 	err := &StallError{Patience: k.opts.Patience, Plugin: c.plugin}
 	k.opts.Log.Error("a plug-in is given up", "err", err, "point", c.point)
 	it := c.items[0]
-	if k.queue.items[it.Pod.UID] != it {
+	if k.queue.items[it.UID] != it {
 		it = nil
 	}
 	switch c.point {
 	case lessPoint:
 		// One of the two is to blame, and both go last. The plug-in may still look at them, so others take their places.
 		for _, it := range c.items {
-			if k.queue.items[it.Pod.UID] == it {
+			if k.queue.items[it.UID] == it {
 				other := *it
 				other.unsorted = true
-				k.queue.items[it.Pod.UID] = &other
+				k.queue.items[it.UID] = &other
 			}
 		}
 		if k.stalls++; k.stalls == mostStalls {
-			k.opts.Log.Error("pods are taken in the order in which they come from now on", "plug-in", c.plugin)
+			k.opts.Log.Error("pods are taken in the order in which they come from now on", "plugIn", c.plugin)
 			for _, p := range k.profiles {
 				p.sort = nil
 			}
@@ -222,7 +222,7 @@ func (k *keeper) requeue() {
 		was := it.at
 		it.unadmitted = it.unadmitted || gated(it)
 		it.at, it.group = inHand, nil
-		if pod, ok := k.pods.Get(it.Pod.Namespace, it.Pod.Name); !ok || pod.UID != uid || pod.Spec.NodeName != "" || ended(pod) {
+		if pod, ok := k.pods.Get(it.Namespace, it.Name); !ok || pod.UID != uid || pod.Spec.NodeName != "" || ended(pod) {
 			delete(q.items, uid)
 			continue
 		}

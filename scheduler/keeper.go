@@ -240,7 +240,7 @@ func (k *keeper) rebuild() {
 		k.cluster.Place(p.pod, p.node)
 	}
 	for _, it := range k.queue.items {
-		if name := it.Pod.Status.NominatedNodeName; name != "" && it.at != inHand {
+		if name := it.Status.NominatedNodeName; name != "" && it.at != inHand {
 			k.cluster.Nominate(it.Pod, name)
 		}
 	}
@@ -249,7 +249,7 @@ func (k *keeper) rebuild() {
 // decided sees to what was decided about one pod.
 func (k *keeper) decided(o *outcome) {
 	it := o.task.it
-	known := k.queue.items[it.Pod.UID] == it
+	known := k.queue.items[it.UID] == it
 	k.metrics.attempt(o)
 	switch {
 	case o.placement != nil:
@@ -276,8 +276,8 @@ func (k *keeper) refused(o *outcome) {
 	it, d := o.task.it, &o.decision
 	it.failures = 0
 	promised := types.UID("")
-	if k.cluster.Snapshot.Nomination(it.Pod.UID) != "" {
-		promised = it.Pod.UID
+	if k.cluster.Snapshot.Nomination(it.UID) != "" {
+		promised = it.UID
 	}
 	refusers := o.refusers
 	if d.extended {

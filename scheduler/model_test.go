@@ -80,18 +80,21 @@ func wantsNode(p *corev1.Pod, n *corev1.Node) bool {
 func holds(r corev1.NodeSelectorRequirement, n *corev1.Node) bool {
 	v, ok := n.Labels[r.Key]
 	switch r.Operator {
-	case "In":
+	case corev1.NodeSelectorOpIn:
 		return ok && slices.Contains(r.Values, v)
-	case "NotIn":
+	case corev1.NodeSelectorOpNotIn:
 		return !ok || !slices.Contains(r.Values, v)
-	case "Exists":
+	case corev1.NodeSelectorOpExists:
 		return ok
-	case "DoesNotExist":
+	case corev1.NodeSelectorOpDoesNotExist:
 		return !ok
+	case corev1.NodeSelectorOpGt, corev1.NodeSelectorOpLt:
+		have, err := strconv.Atoi(v)
+		want, bad := strconv.Atoi(r.Values[0])
+		return err == nil && bad == nil && (r.Operator == corev1.NodeSelectorOpGt && have > want || r.Operator == corev1.NodeSelectorOpLt && have < want)
+	default:
+		return false
 	}
-	have, err := strconv.Atoi(v)
-	want, bad := strconv.Atoi(r.Values[0])
-	return err == nil && bad == nil && (r.Operator == "Gt" && have > want || r.Operator == "Lt" && have < want)
 }
 
 // full says what the node has too little of for one more pod.

@@ -74,7 +74,7 @@ func (l *life) step(i int) {
 		}
 		l.decide(p)
 	case "twin":
-		if like := append(l.promised[:len(l.promised):len(l.promised)], l.pods...); len(like) > 0 {
+		if like := append(slices.Clip(l.promised), l.pods...); len(like) > 0 {
 			twin := rapid.SampledFrom(like).Draw(l.rt, "of").DeepCopy()
 			twin.Name, twin.Spec.NodeName, twin.DeletionTimestamp = fmt.Sprint("twin", i), "", nil
 			twin.UID = types.UID(twin.Namespace + "/" + twin.Name)
@@ -247,7 +247,7 @@ func (l *life) judgeRoom(obj *corev1.Pod, room plugin.Nomination) {
 func (l *life) promise(obj *corev1.Pod, room plugin.Nomination) {
 	for _, v := range room.Victims {
 		if rapid.Bool().Draw(l.rt, "dies slowly") {
-			dying := v.Pod.DeepCopy()
+			dying := v.DeepCopy()
 			dying.DeletionTimestamp = &metav1.Time{}
 			l.place(dying, room.Node)
 		} else {

@@ -90,7 +90,7 @@ func TestAddedAffinity(t *testing.T) {
 	if v := a.Filter(asking(), ours); v.Reason != "node(s) didn't match scheduler-enforced node affinity" {
 		t.Errorf("a node of others: %v", v)
 	}
-	ours.Node.Labels = map[string]string{"team": "a"}
+	ours.Labels = map[string]string{"team": "a"}
 	if v := a.Filter(asking(), ours); !v.OK() {
 		t.Errorf("a node of ours: %v", v)
 	}

@@ -89,7 +89,7 @@ func (b *builder) configure(list []oneArgs, ignored []string, path *field.Path) 
 		}
 	}
 	for name, raw := range args {
-		configured, err := b.known[name].(plugin.Configurable).Configure(raw) //nolint:errcheck,forcetypeassert // looked at above
+		configured, err := b.known[name].(plugin.Configurable).Configure(raw) // looked at above
 		if err != nil {
 			b.fault(field.Invalid(at[name], field.OmitValueType{}, err.Error()))
 			continue

@@ -210,7 +210,7 @@ func (s *Snapshot) carry(kind TermKind, t Term, n *Node, by int32) {
 		s.termSet++
 		s.filedTerms[kind].add(t.Pods.pair, c)
 	}
-	c.Counts.add(n.slot, by)
+	c.add(n.slot, by)
 	if c.pods += int(by); c.pods == 0 {
 		delete(s.terms[kind], t.id)
 		s.termSet++

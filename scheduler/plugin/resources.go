@@ -52,8 +52,9 @@ func (r *Resources) Amount(name corev1.ResourceName) int64 {
 		return r.Ephemeral
 	case corev1.ResourcePods:
 		return r.Pods
+	default:
+		return r.Other[name]
 	}
-	return r.Other[name]
 }
 
 // Add adds o to r.

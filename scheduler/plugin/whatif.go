@@ -1,5 +1,7 @@
 package plugin
 
+import "slices"
+
 // A WhatIf takes pods out of a Snapshot and puts others in, for a while. It belongs to the
 // scheduler; plug-ins have [Failure].
 type WhatIf struct {
@@ -70,8 +72,7 @@ func (s *Snapshot) generationOf(node string) uint64 {
 // Undo makes the Cluster what it was when the WhatIf began.
 func (w *WhatIf) Undo() {
 	s := &w.c.Snapshot
-	for i := len(w.done) - 1; i >= 0; i-- {
-		d := w.done[i]
+	for _, d := range slices.Backward(w.done) {
 		if d.put {
 			s.take(d.pod, d.node)
 		} else {

@@ -70,7 +70,7 @@ type asked struct {
 func ask(p plugin.Plugin, pod *plugin.Pod, c *plugin.Cluster) *asked {
 	a := &asked{p: p, pod: pod, c: c}
 	if f, ok := p.(plugin.PreFilter); ok {
-		a.check, a.v = f.PreFilter(context.Background(), pod, &c.Snapshot) //nolint:forbidigo // a test kit
+		a.check, a.v = f.PreFilter(context.Background(), pod, &c.Snapshot)
 	}
 	return a
 }
@@ -127,7 +127,7 @@ func (a *asked) scores(fit []*plugin.Node) []int64 {
 		each = func(n *plugin.Node) int64 { return s.Score(a.pod, n) }
 	}
 	if p, ok := a.p.(plugin.PreScore); ok {
-		s, v := p.PreScore(context.Background(), a.pod, &a.c.Snapshot, fit) //nolint:forbidigo // a test kit
+		s, v := p.PreScore(context.Background(), a.pod, &a.c.Snapshot, fit)
 		if !v.OK() {
 			return nil
 		}
@@ -172,10 +172,10 @@ func fingerprint(c *plugin.Cluster) string {
 	for _, n := range c.Snapshot.Nodes() {
 		names := []string{}
 		for _, p := range n.Pods {
-			names = append(names, fmt.Sprintf("%s %v %v", p.Pod.String(), p.Requests, p.Ports))
+			names = append(names, fmt.Sprintf("%s %v %v", p.String(), p.Requests, p.Ports))
 		}
 		slices.Sort(names)
-		fmt.Fprintln(&b, n.Node.String(), n.Allocatable, n.Requested, n.Presumed, n.Ports, n.Owned, n.Images, names, n.Generation())
+		fmt.Fprintln(&b, n.String(), n.Allocatable, n.Requested, n.Presumed, n.Ports, n.Owned, n.Images, names, n.Generation())
 	}
 	return b.String()
 }
@@ -259,11 +259,11 @@ func follows(t *rapid.T, p plugin.Plugin, w World) {
 	if follower != nil {
 		follower.PodAdded(extra, c.Snapshot.Node(on))
 	}
-	more := extra.Pod.DeepCopy()
+	more := extra.DeepCopy()
 	more.Spec.NodeName = on
 	with := World{w.Nodes, append(slices.Clone(w.Pods), more), w.Pending, w.Namespaces}
 	if fresh := ask(p, pod, with.Cluster(false)); fresh.v.OK() {
-		compareVerdicts(t, w, "with one more pod on "+on+": "+extra.Pod.String(), codes(fresh.all().Verdicts), codes(a.all().Verdicts))
+		compareVerdicts(t, w, "with one more pod on "+on+": "+extra.String(), codes(fresh.all().Verdicts), codes(a.all().Verdicts))
 	}
 	try.Undo()
 	if follower != nil {

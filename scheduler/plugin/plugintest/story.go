@@ -105,16 +105,17 @@ func (s *teller) schedule(pod *plugin.Pod) []string {
 	d.MakeRoom(s.t.Context(), q, &got)
 	out := []string{got.String()}
 	if room := got.Room; room.Node != "" {
-		said := "nominated to " + room.Node
+		var said strings.Builder
+		said.WriteString("nominated to " + room.Node)
 		for i, v := range room.Victims {
 			if i == 0 {
-				said += ", preempting"
+				said.WriteString(", preempting")
 			}
-			said += " " + v.Name
+			said.WriteString(" " + v.Name)
 			s.cluster.Unplace(v.UID)
 		}
 		s.cluster.Nominate(pod, room.Node)
-		out = append(out, said)
+		out = append(out, said.String())
 	}
 	return out
 }
@@ -126,22 +127,23 @@ func (s *teller) ask(pod *plugin.Pod) []string {
 	}
 	var out []string
 	for _, n := range e.ByNode {
-		line := n.Node
+		var line strings.Builder
+		line.WriteString(n.Node)
 		if n.Verdict.OK() {
-			line += ": fits"
+			line.WriteString(": fits")
 			for _, score := range n.Scores {
-				line += fmt.Sprintf(" %s=%d", score.Plugin, score.Score)
+				fmt.Fprintf(&line, " %s=%d", score.Plugin, score.Score)
 				if score.Weight != 1 {
-					line += fmt.Sprintf("×%d", score.Weight)
+					fmt.Fprintf(&line, "×%d", score.Weight)
 				}
 			}
 		} else {
-			line += ": " + n.Verdict.String() + " (" + n.Plugin + ")"
+			line.WriteString(": " + n.Verdict.String() + " (" + n.Plugin + ")")
 			for _, l := range n.Lacks {
-				line += fmt.Sprintf("; %s: asked %d, free %d of %d", l.What, l.Asked, l.Free, l.Total)
+				fmt.Fprintf(&line, "; %s: asked %d, free %d of %d", l.What, l.Asked, l.Free, l.Total)
 			}
 		}
-		out = append(out, line)
+		out = append(out, line.String())
 	}
 	return out
 }

@@ -76,7 +76,7 @@ func Pod(words ...string) *corev1.Pod {
 		k, v, _ := strings.Cut(w, "=")
 		switch k {
 		case "cpu", "memory", "asks":
-			amount := resource.Quantity{}
+			var amount resource.Quantity
 			if k == "asks" {
 				var name corev1.ResourceName
 				name, amount = amountOf(v)
@@ -143,7 +143,7 @@ func Object(text string) client.Object {
 	obj, err := client.Scheme().New(head.GroupVersionKind())
 	must(err)
 	must(yaml.UnmarshalStrict([]byte(text), obj))
-	o := obj.(client.Object) //nolint:errcheck,forcetypeassert // all kinds have metadata
+	o := obj.(client.Object) // all kinds have metadata
 	if o.GetUID() == "" {
 		o.SetUID(types.UID(o.GetNamespace() + "/" + o.GetName()))
 	}
