@@ -44,6 +44,7 @@ type Plane struct {
 	url       string
 	etcd      string // URL
 	server    *process
+	scheduler *process
 }
 
 // Start starts a cluster and blocks until its nodes are registered.
@@ -317,10 +318,10 @@ func (p *Plane) startScheduler() {
 	p.t.Helper()
 	kubeconfig := p.file("scheduler.kubeconfig")
 	if p.opts.Scheduler != "" {
-		p.run("sampan-scheduler", p.opts.Scheduler, "scheduler", "--kubeconfig="+kubeconfig)
+		p.scheduler = p.run("sampan-scheduler", p.opts.Scheduler, "scheduler", "--kubeconfig="+kubeconfig)
 		return
 	}
-	p.run("kube-scheduler", filepath.Join(p.opts.Programs, "kube-scheduler"),
+	p.scheduler = p.run("kube-scheduler", filepath.Join(p.opts.Programs, "kube-scheduler"),
 		"--kubeconfig="+kubeconfig, "--authentication-kubeconfig="+kubeconfig, "--authorization-kubeconfig="+kubeconfig,
 		"--leader-elect=false", "--secure-port=0", "--kube-api-qps=200", "--kube-api-burst=400")
 }
