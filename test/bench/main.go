@@ -52,6 +52,8 @@ func steps() []step {
 		{name: "rollouts", measure: (*bench).rollouts, up: []string{fleetNodes}},
 		{name: "simulated", measure: (*bench).simulated, up: []string{"--simulated-nodes=1"}},
 		{name: "scheduling", measure: (*bench).scheduling, up: []string{"--simulated-nodes=1"}},
+		{name: "rules", measure: (*bench).rules, up: []string{"--simulated-nodes=1"}},
+		{name: "preemption", measure: (*bench).preemption, up: []string{"--simulated-nodes=1"}},
 		{name: "requests", measure: (*bench).requests},
 		{name: "lists", measure: (*bench).lists},
 		{name: "watches", measure: (*bench).watches},

@@ -32,41 +32,17 @@ func (b *bench) scheduling(ctx context.Context) error {
 	if err := b.idleBinding(ctx, api); err != nil {
 		return err
 	}
-	err = inParallel(manyNodes, func(i int) error {
-		_, err := api.CoreV1().Nodes().Create(ctx, bareNode(i), metav1.CreateOptions{})
+	if err := bareNodes(ctx, api, 0, manyNodes); err != nil {
 		return err
-	})
+	}
+	bound, err := b.waited(ctx, api, "waits", manyPods, nil)
 	if err != nil {
-		return err
-	}
-	err = inParallel(manyPods, func(i int) error {
-		_, err := api.CoreV1().Pods("default").Create(ctx, pendingPod(fmt.Sprintf("waits-%d", i), "later"), metav1.CreateOptions{})
-		return err
-	})
-	if err != nil {
-		return err
-	}
-	// A scheduler that knows their name comes with the next start.
-	if _, err := b.sampan(ctx, "down"); err != nil {
-		return err
-	}
-	file := filepath.Join(b.dir, "scheduler.yaml")
-	if err := os.WriteFile(file, []byte("apiVersion: kubescheduler.config.k8s.io/v1\nkind: KubeSchedulerConfiguration\nprofiles: [{schedulerName: default-scheduler}, {schedulerName: later}]\n"), 0o600); err != nil {
-		return err
-	}
-	started := make(chan error, 1)
-	go func() {
-		_, err := b.sampan(ctx, "up", "--simulated-nodes=1", "--scheduler-config="+file)
-		started <- err
-	}()
-	bound, err := awaitBound(ctx, api, manyPods, nil)
-	if err = errors.Join(err, <-started); err != nil {
 		return err
 	}
 	b.rate(fmt.Sprintf("%d pods that waited, %d nodes", manyPods, manyNodes), bound, 484, ">= 9000/s")
-	bound, err = awaitBound(ctx, api, manyPods, func() error {
+	bound, err = awaitBound(ctx, api, "live", manyPods, func() error {
 		return inParallel(manyPods, func(i int) error {
-			_, err := api.CoreV1().Pods("default").Create(ctx, pendingPod(fmt.Sprintf("live-%d", i), "default-scheduler"), metav1.CreateOptions{})
+			_, err := api.CoreV1().Pods("default").Create(ctx, pendingPod("live", i, corev1.DefaultSchedulerName), metav1.CreateOptions{})
 			return err
 		})
 	})
@@ -75,6 +51,44 @@ func (b *bench) scheduling(ctx context.Context) error {
 	}
 	b.rate(fmt.Sprintf("%d pods created by 32 clients, %d nodes", manyPods, manyNodes), bound, 307, ">= 2500/s")
 	return nil
+}
+
+// bareNodes makes nodes from first to last-1.
+func bareNodes(ctx context.Context, api kubernetes.Interface, first, last int) error {
+	return inParallel(last-first, func(i int) error {
+		_, err := api.CoreV1().Nodes().Create(ctx, bareNode(first+i), metav1.CreateOptions{})
+		return err
+	})
+}
+
+// waited has n pods of a crowd wait for a scheduler that knows their name, which comes with the next start, and watches it bind
+// them. Change, if there is one, gives them more than pendingPod does.
+func (b *bench) waited(ctx context.Context, api kubernetes.Interface, crowd string, n int, change func(*corev1.Pod)) (bindings, error) {
+	err := inParallel(n, func(i int) error {
+		p := pendingPod(crowd, i, crowd)
+		if change != nil {
+			change(p)
+		}
+		_, err := api.CoreV1().Pods("default").Create(ctx, p, metav1.CreateOptions{})
+		return err
+	})
+	if err != nil {
+		return bindings{}, err
+	}
+	if _, err := b.sampan(ctx, "down"); err != nil {
+		return bindings{}, err
+	}
+	file := filepath.Join(b.dir, "scheduler.yaml")
+	if err := os.WriteFile(file, []byte("apiVersion: kubescheduler.config.k8s.io/v1\nkind: KubeSchedulerConfiguration\nprofiles: [{schedulerName: default-scheduler}, {schedulerName: "+crowd+"}]\n"), 0o600); err != nil {
+		return bindings{}, err
+	}
+	started := make(chan error, 1)
+	go func() {
+		_, err := b.sampan(ctx, "up", "--simulated-nodes=1", "--scheduler-config="+file)
+		started <- err
+	}()
+	bound, err := awaitBound(ctx, api, crowd, n, nil)
+	return bound, errors.Join(err, <-started)
 }
 
 // fast returns a client without limits that asks for protobuf, whose decoding takes less of the two cores.
@@ -94,8 +108,11 @@ type bindings struct {
 	first, last time.Time
 }
 
+// perSecond is their rate.
+func (s bindings) perSecond() float64 { return float64(s.n-1) / s.last.Sub(s.first).Seconds() }
+
 func (b *bench) rate(what string, seen bindings, upstream float64, goal string) {
-	rate := float64(seen.n-1) / seen.last.Sub(seen.first).Seconds()
+	rate := seen.perSecond()
 	b.row("scheduling, "+what, fmt.Sprintf("%.0f pods/s", rate), fmt.Sprintf("upstream %.0f pods/s", upstream), fmt.Sprintf("%.1f times", rate/upstream), goal)
 }
 
@@ -111,8 +128,8 @@ func (b *bench) idleBinding(ctx context.Context, api kubernetes.Interface) error
 			return err
 		}
 		var began time.Time
-		seen, err := awaitBound(ctx, api, 1, func() error {
-			pod := pendingPod(fmt.Sprintf("idle-%d", i), "default-scheduler")
+		seen, err := awaitBound(ctx, api, "idle", 1, func() error {
+			pod := pendingPod("idle", i, corev1.DefaultSchedulerName)
 			pod.Spec.Containers[0].Resources = corev1.ResourceRequirements{} // all of them fit on the one node
 			began = time.Now()
 			_, err := api.CoreV1().Pods("default").Create(ctx, pod, metav1.CreateOptions{})
@@ -149,18 +166,19 @@ func syncTime(dir string) (time.Duration, error) {
 	return median(took), nil
 }
 
-// awaitBound watches until it has seen n pods get a node after it began to watch, which is before act is called. Those that
+// awaitBound watches until it has seen n pods of a crowd get a node after it began to watch, which is before act is called. Those that
 // had one by then count as seen, but not for the rate. A server that is not there yet is tried again.
-func awaitBound(ctx context.Context, api kubernetes.Interface, n int, act func() error) (bindings, error) {
+func awaitBound(ctx context.Context, api kubernetes.Interface, crowd string, n int, act func() error) (bindings, error) {
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Minute)
 	defer cancel()
 	var out bindings
 	var list *corev1.PodList
 	var w watch.Interface
 	var err error
+	of := crowdLabel + "=" + crowd
 	for {
-		if list, err = api.CoreV1().Pods("default").List(ctx, metav1.ListOptions{}); err == nil {
-			if w, err = api.CoreV1().Pods("default").Watch(ctx, metav1.ListOptions{ResourceVersion: list.ResourceVersion}); err == nil {
+		if list, err = api.CoreV1().Pods("default").List(ctx, metav1.ListOptions{LabelSelector: of}); err == nil {
+			if w, err = api.CoreV1().Pods("default").Watch(ctx, metav1.ListOptions{LabelSelector: of, ResourceVersion: list.ResourceVersion}); err == nil {
 				break
 			}
 		}
@@ -232,11 +250,14 @@ func inParallel(n int, f func(i int) error) error {
 	return errors.Join(errs...)
 }
 
+// bareLabel is what nodes without agents have.
+const bareLabel = "bare"
+
 // bareNode is a node without an agent, in one of a hundred zones.
 func bareNode(i int) *corev1.Node {
 	return &corev1.Node{
 		ObjectMeta: metav1.ObjectMeta{
-			Name: fmt.Sprintf("bare-%05d", i), Labels: map[string]string{corev1.LabelHostname: fmt.Sprintf("bare-%05d", i), corev1.LabelTopologyZone: fmt.Sprintf("zone-%02d", i%100)},
+			Name: fmt.Sprintf("bare-%05d", i), Labels: map[string]string{corev1.LabelHostname: fmt.Sprintf("bare-%05d", i), corev1.LabelTopologyZone: fmt.Sprintf("zone-%02d", i%100), bareLabel: "yes"},
 		},
 		Status: corev1.NodeStatus{Allocatable: corev1.ResourceList{
 			corev1.ResourceCPU: resource.MustParse("4"), corev1.ResourceMemory: resource.MustParse("32Gi"), corev1.ResourcePods: resource.MustParse("110"),
@@ -244,10 +265,13 @@ func bareNode(i int) *corev1.Node {
 	}
 }
 
-// pendingPod tolerates everything, since nobody keeps the nodes ready.
-func pendingPod(name, scheduler string) *corev1.Pod {
+// crowdLabel says of a pod with which others it is measured.
+const crowdLabel = "crowd"
+
+// pendingPod is the i-th pod of a crowd. It tolerates everything, since nobody keeps the nodes ready.
+func pendingPod(crowd string, i int, scheduler string) *corev1.Pod {
 	return &corev1.Pod{
-		ObjectMeta: metav1.ObjectMeta{Name: name},
+		ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("%s-%d", crowd, i), Labels: map[string]string{crowdLabel: crowd}},
 		Spec: corev1.PodSpec{
 			SchedulerName: scheduler,
 			Tolerations:   []corev1.Toleration{{Operator: corev1.TolerationOpExists}},
