@@ -64,6 +64,10 @@ var (
 	Leases                 = Resource[*coordinationv1.Lease]{coordinationv1.SchemeGroupVersion.WithResource("leases"), "Lease", true}
 	PersistentVolumes      = core[*corev1.PersistentVolume]("persistentvolumes", "PersistentVolume", false)
 	StorageClasses         = Resource[*storagev1.StorageClass]{storagev1.SchemeGroupVersion.WithResource("storageclasses"), "StorageClass", false}
+	CSIDrivers             = Resource[*storagev1.CSIDriver]{storagev1.SchemeGroupVersion.WithResource("csidrivers"), "CSIDriver", false}
+	CSINodes               = Resource[*storagev1.CSINode]{storagev1.SchemeGroupVersion.WithResource("csinodes"), "CSINode", false}
+	CSIStorageCapacities   = Resource[*storagev1.CSIStorageCapacity]{storagev1.SchemeGroupVersion.WithResource("csistoragecapacities"), "CSIStorageCapacity", true}
+	VolumeAttachments      = Resource[*storagev1.VolumeAttachment]{storagev1.SchemeGroupVersion.WithResource("volumeattachments"), "VolumeAttachment", false}
 	PersistentVolumeClaims = Resource[*corev1.PersistentVolumeClaim]{corev1.SchemeGroupVersion.WithResource("persistentvolumeclaims"), "PersistentVolumeClaim", true}
 	EndpointSlices         = Resource[*discoveryv1.EndpointSlice]{discoveryv1.SchemeGroupVersion.WithResource("endpointslices"), "EndpointSlice", true}
 )

@@ -47,8 +47,20 @@ func (p *NodeRestriction) Admit(ctx context.Context, a *Attributes) error {
 		return p.token(ctx, node, a)
 	case a.Kind.Group == "coordination.k8s.io" && a.Kind.Resource == "leases":
 		return lease(node, a)
+	case a.Kind.Group == "storage.k8s.io" && a.Kind.Resource == "csinodes":
+		if nameOf(a) != node {
+			return refuse(a, "can only access CSINode with the same name as the requesting node")
+		}
 	}
 	return nil
+}
+
+// nameOf returns the name of the object that a is about, which a creation has in its body alone.
+func nameOf(a *Attributes) string {
+	if a.Operation == Create && a.Object != nil {
+		return a.Object.GetName()
+	}
+	return a.Name
 }
 
 func (p *NodeRestriction) pod(ctx context.Context, node string, a *Attributes) error {
@@ -310,14 +322,10 @@ func asksFor(pod *corev1.Pod, audience string) bool {
 }
 
 func lease(node string, a *Attributes) error {
-	name := a.Name
-	if a.Operation == Create && a.Object != nil {
-		name = a.Object.GetName()
-	}
 	switch {
 	case a.Namespace != corev1.NamespaceNodeLease:
 		return refuse(a, "can only access leases in the %q system namespace", corev1.NamespaceNodeLease)
-	case name != node:
+	case nameOf(a) != node:
 		return refuse(a, "can only access node lease with the same name as the requesting node")
 	}
 	return nil

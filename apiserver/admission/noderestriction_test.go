@@ -7,6 +7,7 @@ import (
 	authenticationv1 "k8s.io/api/authentication/v1"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
@@ -55,6 +56,9 @@ func TestNodeRestriction(t *testing.T) {
 	}
 	lease := func(ns, name string) *admission.Attributes {
 		return creating(leaseKind(), &coordinationv1.Lease{ObjectMeta: meta(ns, name)})
+	}
+	drivers := func(name string) *admission.Attributes {
+		return creating(kind("storage.k8s.io", "csinodes", "CSINode", false), &storagev1.CSINode{ObjectMeta: metav1.ObjectMeta{Name: name}})
 	}
 	sub := func(a *admission.Attributes, name string) *admission.Attributes {
 		a.Subresource = name
@@ -113,6 +117,9 @@ func TestNodeRestriction(t *testing.T) {
 		{"its lease", lease("kube-node-lease", "n1"), ""},
 		{"another's lease", lease("kube-node-lease", "n2"), "same name as the requesting node"},
 		{"a lease elsewhere", lease("kube-system", "n1"), "can only access leases in the"},
+
+		{"its drivers", drivers("n1"), ""},
+		{"another's drivers", drivers("n2"), "can only access CSINode with the same name as the requesting node"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {

@@ -163,9 +163,17 @@ func componentRoles() []role {
 				rule([]string{"update", "patch"}, core, "pods/status"),
 				rule(read, []string{"apps"}, "replicasets", "statefulsets"),
 				rule(read, []string{"policy"}, "poddisruptionbudgets"),
-				rule(read, []string{"storage.k8s.io"}, "storageclasses", "csinodes", "csidrivers", "csistoragecapacities"),
+				rule(read, []string{"storage.k8s.io"}, "csinodes", "csidrivers", "csistoragecapacities", "volumeattachments"),
 				rule([]string{"create"}, []string{"coordination.k8s.io"}, "leases"),
 				{Verbs: []string{"get", "update", "patch"}, APIGroups: []string{"coordination.k8s.io"}, Resources: []string{"leases"}, ResourceNames: []string{"kube-scheduler"}},
+			},
+			[]rbacv1.Subject{user("system:kube-scheduler")},
+		},
+		{
+			"system:volume-scheduler",
+			[]rbacv1.PolicyRule{
+				rule([]string{"get", "list", "watch", "update", "patch"}, core, "persistentvolumes", "persistentvolumeclaims"),
+				rule(read, []string{"storage.k8s.io"}, "storageclasses"),
 			},
 			[]rbacv1.Subject{user("system:kube-scheduler")},
 		},

@@ -23,6 +23,8 @@ func (n nodes) decide(ctx context.Context, node string, a *Attributes) Decision 
 		return decideNode(node, a)
 	case schema.GroupResource{Group: "coordination.k8s.io", Resource: "leases"}:
 		return decideLease(node, a)
+	case schema.GroupResource{Group: "storage.k8s.io", Resource: "csinodes"}:
+		return decideCSINode(node, a)
 	case schema.GroupResource{Resource: "pods"}:
 		return n.decidePod(ctx, node, a)
 	case schema.GroupResource{Resource: "secrets"}, schema.GroupResource{Resource: "configmaps"}:
@@ -88,6 +90,21 @@ func decideLease(node string, a *Attributes) Decision {
 		return no("can only access leases in the %q system namespace", corev1.NamespaceNodeLease)
 	case a.Verb != "create" && a.Name != node: // the name of a creation: NodeRestriction
 		return no("can only access node lease with the same name as the requesting node")
+	}
+	return yes()
+}
+
+func decideCSINode(node string, a *Attributes) Decision {
+	if a.Subresource != "" {
+		return no("cannot authorize CSINode subresources")
+	}
+	switch a.Verb {
+	case "get", "create", "update", "patch", "delete":
+	default:
+		return no("can only get, create, update, patch, or delete a CSINode")
+	}
+	if a.Verb != "create" && a.Name != node { // the name of a creation: NodeRestriction
+		return no("can only access CSINode with the same name as the requesting node")
 	}
 	return yes()
 }

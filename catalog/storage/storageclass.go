@@ -25,7 +25,9 @@ const (
 )
 
 // Kinds returns the kinds of storage.k8s.io.
-func Kinds() []*catalog.Kind { return []*catalog.Kind{storageClasses()} }
+func Kinds() []*catalog.Kind {
+	return []*catalog.Kind{csiDrivers(), csiNodes(), csiStorageCapacities(), storageClasses(), volumeAttachments()}
+}
 
 func storageClasses() *catalog.Kind {
 	doc := storagev1.StorageClass{}.SwaggerDoc()

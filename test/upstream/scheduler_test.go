@@ -23,14 +23,10 @@ import (
 // notServed are the kinds that kube-scheduler lists before it begins, and that our server
 // does not have, by their paths.
 var notServed = map[string]string{
-	"/apis/storage.k8s.io/v1/csidrivers":           "CSIDriver",
-	"/apis/storage.k8s.io/v1/csinodes":             "CSINode",
-	"/apis/storage.k8s.io/v1/csistoragecapacities": "CSIStorageCapacity",
-	"/apis/storage.k8s.io/v1/volumeattachments":    "VolumeAttachment",
-	"/apis/resource.k8s.io/v1/resourceclaims":      "ResourceClaim",
-	"/apis/resource.k8s.io/v1/resourceslices":      "ResourceSlice",
-	"/apis/resource.k8s.io/v1/deviceclasses":       "DeviceClass",
-	"/apis/resource.k8s.io/v1/devicetaintrules":    "DeviceTaintRule",
+	"/apis/resource.k8s.io/v1/resourceclaims":   "ResourceClaim",
+	"/apis/resource.k8s.io/v1/resourceslices":   "ResourceSlice",
+	"/apis/resource.k8s.io/v1/deviceclasses":    "DeviceClass",
+	"/apis/resource.k8s.io/v1/devicetaintrules": "DeviceTaintRule",
 }
 
 // TestUpstreamSchedulesOnOurServer has kube-scheduler place pods of a cluster of ours. It

@@ -1,0 +1,116 @@
+package storage
+
+import (
+	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
+	apivalidation "k8s.io/apimachinery/pkg/api/validation"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/validation"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"github.com/sampan-io/sampan/catalog"
+)
+
+// Bounds of what an attacher tells, in bytes.
+const (
+	longestAttachment  = 256 << 10
+	longestVolumeError = 1024
+)
+
+func volumeAttachments() *catalog.Kind {
+	spec, source, status := storagev1.VolumeAttachmentSpec{}.SwaggerDoc(), storagev1.VolumeAttachmentSource{}.SwaggerDoc(), storagev1.VolumeAttachmentStatus{}.SwaggerDoc()
+	return &catalog.Kind{
+		GroupVersionKind: storagev1.SchemeGroupVersion.WithKind("VolumeAttachment"),
+		Resource:         "volumeattachments",
+		Singular:         "volumeattachment",
+		New:              func() catalog.Object { return &storagev1.VolumeAttachment{} },
+		NewList:          func() runtime.Object { return &storagev1.VolumeAttachmentList{} },
+		Prepare: catalog.Prepare(func(a, old *storagev1.VolumeAttachment) {
+			a.Status = storagev1.VolumeAttachmentStatus{}
+			if old != nil {
+				a.Status = old.Status
+			}
+		}),
+		Validate: catalog.Validate(validateAttachment),
+		Columns: []catalog.Column{
+			catalog.Text("Attacher", spec["attacher"], func(a *storagev1.VolumeAttachment) string { return a.Spec.Attacher }),
+			catalog.Text("PV", source["persistentVolumeName"], func(a *storagev1.VolumeAttachment) string {
+				return orUnset(a.Spec.Source.PersistentVolumeName, "")
+			}),
+			catalog.Text("Node", spec["nodeName"], func(a *storagev1.VolumeAttachment) string { return a.Spec.NodeName }),
+			catalog.Flag("Attached", status["attached"], func(a *storagev1.VolumeAttachment) bool { return a.Status.Attached }),
+			catalog.Age(),
+		},
+		Subresources: []catalog.Subresource{{
+			Name:     "status",
+			Verbs:    []string{"get", "patch", "update"},
+			Prepare:  catalog.Prepare(func(a, old *storagev1.VolumeAttachment) { a.Spec = old.Spec }),
+			Validate: catalog.Validate(validateAttachment),
+		}},
+	}
+}
+
+func validateAttachment(a, old *storagev1.VolumeAttachment) (errs field.ErrorList) {
+	at := field.NewPath("spec")
+	errs = append(errs, validateDriverName(a.Spec.Attacher, at.Child("attacher"))...)
+	errs = append(errs, validateAttached(&a.Spec.Source, at.Child("source"))...)
+	for _, fault := range validation.IsDNS1123Subdomain(a.Spec.NodeName) {
+		errs = append(errs, field.Invalid(at.Child("nodeName"), a.Spec.NodeName, fault))
+	}
+	status, size := field.NewPath("status"), 0
+	for k, v := range a.Status.AttachmentMetadata {
+		size += len(k) + len(v)
+	}
+	if size > longestAttachment {
+		errs = append(errs, field.TooLong(status.Child("attachmentMetadata"), "", longestAttachment))
+	}
+	errs = append(errs, validateVolumeError(a.Status.AttachError, status.Child("attachError"))...)
+	errs = append(errs, validateVolumeError(a.Status.DetachError, status.Child("detachError"))...)
+	if old != nil {
+		errs = append(errs, apivalidation.ValidateImmutableField(a.Spec, old.Spec, at)...)
+	}
+	return errs
+}
+
+func validateAttached(s *storagev1.VolumeAttachmentSource, at *field.Path) (errs field.ErrorList) {
+	const one = "must specify exactly one of inlineVolumeSpec and persistentVolumeName"
+	name := at.Child("persistentVolumeName")
+	switch {
+	case s.InlineVolumeSpec == nil && s.PersistentVolumeName == nil:
+		return field.ErrorList{field.Required(at, one)}
+	case s.InlineVolumeSpec != nil && s.PersistentVolumeName != nil:
+		return field.ErrorList{field.Forbidden(at, one)}
+	case s.InlineVolumeSpec != nil:
+		return validateInline(s.InlineVolumeSpec, at.Child("inlineVolumeSpec"))
+	case *s.PersistentVolumeName == "":
+		return field.ErrorList{field.Required(name, "must specify non empty persistentVolumeName")}
+	}
+	for _, fault := range validation.IsDNS1123Subdomain(*s.PersistentVolumeName) {
+		errs = append(errs, field.Invalid(name, *s.PersistentVolumeName, fault))
+	}
+	return errs
+}
+
+// validateInline checks a volume that is no object of its own. It says where it is, and nothing that only a claim would ask for.
+func validateInline(s *corev1.PersistentVolumeSpec, at *field.Path) (errs field.ErrorList) {
+	const inline = "may not be specified in the context of inline volumes"
+	for name, given := range map[string]bool{
+		"claimRef": s.ClaimRef != nil, "capacity": len(s.Capacity) > 0,
+		"persistentVolumeReclaimPolicy": s.PersistentVolumeReclaimPolicy != "", "storageClassName": s.StorageClassName != "",
+	} {
+		if given {
+			errs = append(errs, field.Forbidden(at.Child(name), inline))
+		}
+	}
+	if len(s.AccessModes) == 0 {
+		errs = append(errs, field.Required(at.Child("accessModes"), ""))
+	}
+	if s.CSI == nil {
+		return append(errs, field.Required(at.Child("csi"), "has to be specified in the context of inline volumes"))
+	}
+	errs = append(errs, validateDriverName(s.CSI.Driver, at.Child("csi", "driver"))...)
+	if s.CSI.VolumeHandle == "" {
+		errs = append(errs, field.Required(at.Child("csi", "volumeHandle"), ""))
+	}
+	return errs
+}
