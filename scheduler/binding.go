@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -26,7 +27,7 @@ func (p *placement) of(who plugin.Plugin, c client.Interface) plugin.Placement {
 // settle has a placement bound.
 func (k *keeper) settle(p *placement) {
 	group := k.bind
-	if len(p.profile.permit)+len(p.profile.preBind)+len(p.profile.bind)+len(k.interested(p.obj)) > 0 {
+	if len(p.profile.permit)+len(p.profile.bind)+len(k.interested(p.obj)) > 0 || slices.ContainsFunc(p.profile.preBind, p.keepsBusy) {
 		group = k.talk // plug-ins may block
 	}
 	group.Go(func(ctx context.Context) {
@@ -35,12 +36,26 @@ func (k *keeper) settle(p *placement) {
 	})
 }
 
+// keepsBusy reports whether a plug-in has something to do before a placement is bound.
+func (p *placement) keepsBusy(e plugin.PreBind) bool {
+	flight, ok := e.(plugin.PreFlight)
+	if !ok {
+		return true
+	}
+	busy := true // one that panics does so again, where it is an answer
+	guarded(e.Name(), func() plugin.Verdict { busy = flight.Busy(p.of(e, nil)); return plugin.Verdict{} })
+	return busy
+}
+
 // carryOut does all that is left to do for a placement; by is the plug-in that said no.
 func (s *Scheduler) carryOut(ctx context.Context, p *placement) (v plugin.Verdict, by string) {
 	if v, by = s.permitted(ctx, p); !v.OK() {
 		return v, by
 	}
 	for _, e := range p.profile.preBind {
+		if !p.keepsBusy(e) {
+			continue
+		}
 		if v = guarded(e.Name(), func() plugin.Verdict { return e.PreBind(ctx, p.of(e, s.opts.Client)) }); !v.OK() && v.Code != plugin.Skipped {
 			return v, e.Name()
 		}

@@ -92,11 +92,18 @@ func (s ScoringStrategy) validate(at *field.Path) field.ErrorList {
 		return append(errs, field.NotSupported(at.Child("type"), s.Type, []ScoringStrategyType{LeastAllocated, MostAllocated, RequestedToCapacityRatio}))
 	}
 	at = at.Child("requestedToCapacityRatio", "shape")
-	if s.RequestedToCapacityRatio == nil || len(s.RequestedToCapacityRatio.Shape) == 0 {
+	if s.RequestedToCapacityRatio == nil {
 		return append(errs, field.Required(at, "want at least one point"))
 	}
+	return append(errs, validateShape(s.RequestedToCapacityRatio.Shape, at)...)
+}
+
+func validateShape(shape []UtilizationShapePoint, at *field.Path) (errs field.ErrorList) {
+	if len(shape) == 0 {
+		return field.ErrorList{field.Required(at, "want at least one point")}
+	}
 	last := int32(-1)
-	for i, p := range s.RequestedToCapacityRatio.Shape {
+	for i, p := range shape {
 		if p.Utilization < 0 || p.Utilization > 100 {
 			errs = append(errs, field.Invalid(at.Index(i).Child("utilization"), p.Utilization, "want a percentage from 0 to 100"))
 		} else if p.Utilization <= last {

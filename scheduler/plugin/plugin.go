@@ -228,6 +228,13 @@ type PreBind interface {
 	PreBind(ctx context.Context, p Placement) Verdict // Success, a refusal, Skip or Failed
 }
 
+// A PreFlight is a [PreBind] that can say, at once, whether it has anything to do for a placement. One that has not is
+// not asked, and costs the pod no goroutine that may block.
+type PreFlight interface {
+	PreBind
+	Busy(p Placement) bool
+}
+
 // A Bind tells the cluster that a pod runs on its node. The first that does not answer Skip has
 // done it. If no plug-in is enabled here, the scheduler posts a Binding itself.
 type Bind interface {
