@@ -195,5 +195,3 @@ func TestArgumentsOfPreemption(t *testing.T) {
 		}
 	}
 }
-
-func TestStoriesOfVolumes(t *testing.T) { plugintest.Play(t, "testdata/volumes", builtin.Default()) }

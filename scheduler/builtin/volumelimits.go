@@ -235,7 +235,11 @@ func (NodeVolumeLimits) Hints() []plugin.Hint {
 		{Resource: client.VolumeAttachments.GroupVersionResource, Action: plugin.Updated | plugin.Deleted},
 		// A volume can turn out to be one that is on the node already, or of another kind.
 		{Resource: client.PersistentVolumes.GroupVersionResource, Action: plugin.Added | plugin.Updated | plugin.Deleted},
-		{Resource: client.StorageClasses.GroupVersionResource, Action: plugin.Added | plugin.Deleted},
+		{Resource: client.StorageClasses.GroupVersionResource, Action: plugin.Added | plugin.Updated | plugin.Deleted, Helps: func(_ *plugin.Pod, c plugin.Change) bool {
+			before, _ := c.OldObject.(*storagev1.StorageClass)
+			after, _ := c.Object.(*storagev1.StorageClass)
+			return before == nil || after == nil || before.Provisioner != after.Provisioner // made anew, while the watch was down
+		}},
 		{Resource: client.PersistentVolumeClaims.GroupVersionResource, Action: plugin.Updated | plugin.Deleted},
 		ownClaims(plugin.Added),
 		endOfUsers(),

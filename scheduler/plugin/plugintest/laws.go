@@ -241,7 +241,8 @@ func follows(t *rapid.T, p plugin.Plugin, w World) {
 	if follower != nil {
 		follower.PodRemoved(placed, c.Snapshot.Node(node))
 	}
-	without := World{w.Nodes, slices.DeleteFunc(slices.Clone(w.Pods), func(p *corev1.Pod) bool { return p == victim }), w.Pending, w.Namespaces}
+	without := w
+	without.Pods = slices.DeleteFunc(slices.Clone(w.Pods), func(p *corev1.Pod) bool { return p == victim })
 	fresh := ask(p, pod, without.Cluster(false))
 	if fresh.v.OK() {
 		compareVerdicts(t, w, "without pod "+victim.Name, codes(fresh.all().Verdicts), codes(a.all().Verdicts))
@@ -261,7 +262,8 @@ func follows(t *rapid.T, p plugin.Plugin, w World) {
 	}
 	more := extra.DeepCopy()
 	more.Spec.NodeName = on
-	with := World{w.Nodes, append(slices.Clone(w.Pods), more), w.Pending, w.Namespaces}
+	with := w
+	with.Pods = append(slices.Clone(w.Pods), more)
 	if fresh := ask(p, pod, with.Cluster(false)); fresh.v.OK() {
 		compareVerdicts(t, w, "with one more pod on "+on+": "+extra.String(), codes(fresh.all().Verdicts), codes(a.all().Verdicts))
 	}
@@ -320,7 +322,28 @@ func hintsMissNothing(t *rapid.T, p plugin.Plugin, w World) {
 	c := w.Cluster(false)
 	before := ask(p, pod, c).all().Verdicts
 	var change plugin.Change
-	switch kind := rapid.SampledFrom([]string{"node", "pod ends", "pod comes", "node comes"}).Draw(t, "what changes"); kind {
+	kinds := []string{"node", "pod ends", "pod comes", "node comes"}
+	if len(w.Changes) > 0 {
+		kinds = append(kinds, "object", "object")
+	}
+	switch kind := rapid.SampledFrom(kinds).Draw(t, "what changes"); kind {
+	case "object":
+		obj := rapid.SampledFrom(w.Changes).Draw(t, "which object")
+		change = plugin.Change{Resource: resourceOf(obj), Action: plugin.Added, Object: obj}
+		for _, old := range w.Objects {
+			if resourceOf(old) == change.Resource && old.GetNamespace() == obj.GetNamespace() && old.GetName() == obj.GetName() {
+				change.Action, change.OldObject = plugin.Updated, old
+			}
+		}
+		switch {
+		case obj.GetDeletionTimestamp() == nil:
+			c.SetObject(change.Resource, obj)
+		case change.OldObject == nil:
+			return
+		default:
+			change.Action, change.Object = plugin.Deleted, nil
+			c.DropObject(change.Resource, obj.GetNamespace(), obj.GetName())
+		}
 	case "node":
 		old := rapid.SampledFrom(w.Nodes).Draw(t, "which")
 		fresh := rapid.Custom(func(t *rapid.T) *corev1.Node { return randomNode(t, old.Name) }).Draw(t, "node")

@@ -11,6 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"pgregory.net/rapid"
 
+	"github.com/sampan-io/sampan/client"
 	"github.com/sampan-io/sampan/scheduler/plugin"
 )
 
@@ -20,6 +21,10 @@ type World struct {
 	Pods       []*corev1.Pod // that run
 	Pending    *corev1.Pod
 	Namespaces map[string]map[string]string
+
+	// Objects are of other kinds, and one of Changes can happen to them: an object that is new, replaces the one of its name, or takes
+	// it away if it has a deletion timestamp.
+	Objects, Changes []client.Object
 }
 
 // Cluster returns the world as a cluster; with backwards, put together in another order.
@@ -34,6 +39,9 @@ func (w World) Cluster(backwards bool) *plugin.Cluster {
 	}
 	for _, p := range w.Pods {
 		steps = append(steps, func() { c.Place(plugin.NewPod(p), p.Spec.NodeName) })
+	}
+	for _, obj := range w.Objects {
+		steps = append(steps, func() { c.SetObject(resourceOf(obj), obj) })
 	}
 	if backwards {
 		slices.Reverse(steps)
@@ -52,6 +60,9 @@ func (w World) String() string {
 	}
 	for _, n := range w.Nodes {
 		fmt.Fprintf(&b, "node %s %v unschedulable=%v taints=%v\n", n.Name, n.Labels, n.Spec.Unschedulable, n.Spec.Taints)
+	}
+	for _, o := range w.Objects {
+		fmt.Fprintf(&b, "%T %v\n", o, o)
 	}
 	for _, p := range append(slices.Clone(w.Pods), w.Pending) {
 		fmt.Fprintf(&b, "pod %s/%s on=%s %v priority=%v %v\n", p.Namespace, p.Name, p.Spec.NodeName, p.Labels, p.Spec.Priority, p.Spec.String())
