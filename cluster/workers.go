@@ -18,6 +18,7 @@ import (
 	"github.com/sampan-io/sampan/controller/disruption"
 	"github.com/sampan-io/sampan/controller/housekeeping"
 	"github.com/sampan-io/sampan/controller/placed"
+	"github.com/sampan-io/sampan/controller/volumes"
 	"github.com/sampan-io/sampan/controller/workload"
 	"github.com/sampan-io/sampan/internal/run"
 	"github.com/sampan-io/sampan/node"
@@ -56,6 +57,7 @@ func (c *cluster) workers(p *controlPlane, caches *cache.Shared) (run.Stage, []s
 	}
 	stage = append(stage, workload.Tasks(workload.Options{Client: manager, Caches: caches, Log: c.Log})...)
 	stage = append(stage, placed.Tasks(placed.Options{Client: manager, Caches: caches, Log: c.Log})...)
+	stage = append(stage, volumes.Tasks(volumes.Options{Client: manager, Caches: caches, Log: c.Log})...)
 	stage = append(stage, disruption.Tasks(disruption.Options{Client: manager, Caches: caches, Log: c.Log})...)
 	stage = append(stage, housekeeping.Tasks(housekeeping.Options{Client: manager, Caches: caches, Resources: served, RootCA: c.authority.CertificatePEM(), Log: c.Log})...)
 	// What a controller reads and tells goes on without it: others may need it.

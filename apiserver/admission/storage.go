@@ -13,24 +13,29 @@ import (
 	"github.com/sampan-io/sampan/catalog"
 )
 
-// Storage gives claims that name no class the default class, and lets a bound claim grow
-// only if its class says that its volumes can.
+// Storage gives claims that name no class the default class, lets a bound claim grow
+// only if its class says that its volumes can, and has claims and volumes protected while they are in use from their first
+// moment on: the controllers take that finalizer away.
 type Storage struct{ reader Reader }
 
 // NewStorage returns the plug-in.
 func NewStorage(r Reader) Storage { return Storage{r} }
 
-// Name implements [Plugin]. Upstream these are two, DefaultStorageClass and
-// PersistentVolumeClaimResize.
+// Name implements [Plugin]. Upstream these are three, DefaultStorageClass,
+// PersistentVolumeClaimResize and StorageObjectInUseProtection.
 func (Storage) Name() string { return "Storage" }
 
 // Admit implements [Plugin].
 func (p Storage) Admit(ctx context.Context, a *Attributes) error {
+	if volume, ok := a.Object.(*corev1.PersistentVolume); ok && a.is("persistentvolumes", "") && a.Operation == Create {
+		protect(volume, "kubernetes.io/pv-protection")
+	}
 	claim, ok := a.Object.(*corev1.PersistentVolumeClaim)
 	if !ok || !a.is("persistentvolumeclaims", "") {
 		return nil
 	}
 	if a.Operation == Create {
+		protect(claim, "kubernetes.io/pvc-protection")
 		return p.classify(ctx, claim)
 	}
 	old, ok := a.Old.(*corev1.PersistentVolumeClaim)
@@ -49,6 +54,12 @@ func (p Storage) Admit(ctx context.Context, a *Attributes) error {
 		return refuse(a, "only dynamically provisioned pvc can be resized and the storageclass that provisions the pvc must support resize")
 	}
 	return nil
+}
+
+func protect(obj catalog.Object, finalizer string) {
+	if !slices.Contains(obj.GetFinalizers(), finalizer) {
+		obj.SetFinalizers(append(slices.Clone(obj.GetFinalizers()), finalizer))
+	}
 }
 
 func storageClasses() schema.GroupVersionResource {

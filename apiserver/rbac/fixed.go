@@ -271,6 +271,30 @@ func componentRoles() []role {
 			rule([]string{"get", "list", "watch", "create", "update", "patch"}, core, "configmaps"),
 		),
 		controller(
+			"persistent-volume-binder",
+			rule([]string{"get", "list", "watch", "update", "create", "delete"}, core, "persistentvolumes"),
+			rule([]string{"update"}, core, "persistentvolumes/status"),
+			rule([]string{"get", "list", "watch", "update"}, core, "persistentvolumeclaims"),
+			rule([]string{"update"}, core, "persistentvolumeclaims/status"),
+			rule(read, []string{"storage.k8s.io"}, "storageclasses"),
+			rule([]string{"get", "list", "watch"}, core, "pods"),
+		),
+		controller(
+			"pvc-protection-controller",
+			rule([]string{"get", "list", "watch", "update"}, core, "persistentvolumeclaims"),
+			rule([]string{"get", "list", "watch"}, core, "pods"),
+		),
+		controller(
+			"pv-protection-controller",
+			rule([]string{"get", "list", "watch", "update"}, core, "persistentvolumes"),
+		),
+		controller(
+			"ephemeral-volume-controller",
+			rule([]string{"get", "list", "watch"}, core, "pods"),
+			rule([]string{"update"}, core, "pods/finalizers"),
+			rule([]string{"get", "list", "watch", "create"}, core, "persistentvolumeclaims"),
+		),
+		controller(
 			"generic-garbage-collector",
 			rule([]string{"get", "list", "watch", "patch", "update", "delete"}, all, "*"),
 		),

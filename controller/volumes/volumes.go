@@ -1,0 +1,115 @@
+package volumes
+
+import (
+	"context"
+	"log/slog"
+
+	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
+
+	"github.com/sampan-io/sampan/client"
+	"github.com/sampan-io/sampan/client/cache"
+	"github.com/sampan-io/sampan/controller"
+	"github.com/sampan-io/sampan/internal/claim"
+	"github.com/sampan-io/sampan/internal/run"
+)
+
+// The names of the loops, which are upstream's.
+const (
+	binderName           = "persistentvolume-binder-controller"
+	claimProtectionName  = "persistentvolumeclaim-protection-controller"
+	volumeProtectionName = "persistentvolume-protection-controller"
+	ephemeralName        = "ephemeral-volume-controller"
+)
+
+// Options configures the controllers. Client is required.
+type Options struct {
+	Client  client.Interface
+	Caches  *cache.Shared // what the controllers read; nil means caches of their own, over Client
+	Workers int           // objects worked on at the same time by each; 0 means 4
+	Log     *slog.Logger  // nil means slog.Default
+}
+
+// objects is what the controllers read.
+type objects struct {
+	client  client.Interface
+	claims  *cache.Cache[*corev1.PersistentVolumeClaim]
+	volumes *cache.Cache[*corev1.PersistentVolume]
+	classes *cache.Cache[*storagev1.StorageClass]
+	pods    *cache.Cache[*corev1.Pod]
+}
+
+// The indexes.
+const (
+	byClaim  = "claim"  // of pods and volumes: "namespace/name" of claims that they name
+	byVolume = "volume" // of claims: what they name
+	byState  = "state"  // of claims: under waiting, those that need a volume
+	waiting  = "waiting"
+)
+
+// Tasks returns the controllers, to be run together as one stage.
+func Tasks(opts Options) []run.Task {
+	if opts.Log == nil {
+		opts.Log = slog.Default()
+	}
+	var caches run.Task
+	opts.Caches, caches = opts.Caches.Or(opts.Client, opts.Log)
+	o := &objects{
+		client: opts.Client,
+		claims: cache.Of(opts.Caches, client.PersistentVolumeClaims, cache.Indexes[*corev1.PersistentVolumeClaim]{byVolume: named, byState: state}),
+		volumes: cache.Of(opts.Caches, client.PersistentVolumes, cache.Indexes[*corev1.PersistentVolume]{byClaim: func(v *corev1.PersistentVolume) []string {
+			if ref := v.Spec.ClaimRef; ref != nil {
+				return []string{ref.Namespace + "/" + ref.Name}
+			}
+			return nil
+		}}),
+		classes: cache.Of(opts.Caches, client.StorageClasses, nil),
+		pods:    cache.Of(opts.Caches, client.Pods, cache.Indexes[*corev1.Pod]{byClaim: claimsOf}),
+	}
+	loop := func(name string, reconcile func(context.Context, controller.Key) (controller.Result, error)) *controller.Loop {
+		return controller.New(controller.Options{
+			Name: name, Reconcile: reconcile, Workers: opts.Workers, Log: opts.Log,
+			Needs: []<-chan struct{}{o.claims.Ready(), o.volumes.Ready(), o.classes.Ready(), o.pods.Ready()},
+		})
+	}
+	b := &binder{objects: o, events: client.NewRecorder(opts.Client, "persistentvolume-controller", "", opts.Log), told: map[controller.Key]event{}}
+	b.loop = loop(binderName, b.reconcile)
+	b.subscribe()
+	p := &protector{objects: o}
+	p.claimLoop, p.volumeLoop = loop(claimProtectionName, p.claim), loop(volumeProtectionName, p.volume)
+	p.subscribe()
+	m := &maker{objects: o, events: client.NewRecorder(opts.Client, "ephemeral_volume", "", opts.Log)}
+	m.loop = loop(ephemeralName, m.reconcile)
+	m.subscribe()
+	return []run.Task{
+		caches,
+		{Name: binderName + "-events", Run: b.events.Run},
+		{Name: ephemeralName + "-events", Run: m.events.Run},
+		b.loop.Task(), p.claimLoop.Task(), p.volumeLoop.Task(), m.loop.Task(),
+	}
+}
+
+// claimsOf returns the claims that a pod names, as "namespace/name".
+func claimsOf(pod *corev1.Pod) []string {
+	var all []string
+	for i := range pod.Spec.Volumes {
+		if name, _ := claim.Named(pod, &pod.Spec.Volumes[i]); name != "" {
+			all = append(all, pod.Namespace+"/"+name)
+		}
+	}
+	return all
+}
+
+func named(c *corev1.PersistentVolumeClaim) []string {
+	if c.Spec.VolumeName == "" {
+		return nil
+	}
+	return []string{c.Spec.VolumeName}
+}
+
+func state(c *corev1.PersistentVolumeClaim) []string {
+	if c.Spec.VolumeName == "" && c.Status.Phase != corev1.ClaimLost {
+		return []string{waiting}
+	}
+	return nil
+}
