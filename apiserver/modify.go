@@ -194,6 +194,8 @@ func (s *Server) modifyOnce(ctx context.Context, m *modification) (result, error
 		if changed && m.sub == nil && m.kind.Warn != nil {
 			warnings = m.kind.Warn(obj)
 		}
+	} else if !m.kind.Generation && m.sub == nil && m.kind.Warn != nil {
+		warnings = m.kind.Warn(obj)
 	}
 	item, err := codec.NewItem(m.kind, obj)
 	if err != nil {

@@ -105,14 +105,34 @@ func (p *ServiceAddresses) Admit(ctx context.Context, a *Attributes) error {
 		dropUnneeded(svc, old)
 	}
 	alignClusterIPs(svc, old)
+	// What is written must make sense before anything is concluded from it.
+	if errs := corekinds.AddressFaults(svc, old); len(errs) > 0 {
+		return invalid(a, errs)
+	}
 	if errs := p.setFamilies(svc, old); len(errs) > 0 {
-		return invalid(svc, errs)
+		return invalid(a, errs)
 	}
 	return p.allocate(ctx, a, svc, old)
 }
 
-func invalid(svc *corev1.Service, errs field.ErrorList) error {
-	return apierrors.NewInvalid(schema.GroupKind{Kind: "Service"}, svc.Name, errs)
+// invalid refuses a service for what is wrong with it here, and tells what else is wrong
+// with it: whoever has to correct it wants to do so once. A field that has been spoken
+// of is not spoken of again.
+func invalid(a *Attributes, errs field.ErrorList) error {
+	told := map[string]bool{}
+	for _, e := range errs {
+		told[e.Field] = true
+	}
+	more := catalog.ValidateMeta(a.Kind, a.Object, a.Old)
+	if a.Kind.Validate != nil {
+		more = append(more, a.Kind.Validate(a.Object, a.Old)...)
+	}
+	for _, e := range more {
+		if !told[e.Field] {
+			errs = append(errs, e)
+		}
+	}
+	return apierrors.NewInvalid(schema.GroupKind{Kind: "Service"}, a.Object.GetName(), errs)
 }
 
 // A request is what one service asks for, and what has been found for it.
@@ -143,7 +163,7 @@ func (p *ServiceAddresses) allocate(ctx context.Context, a *Attributes, svc, old
 		return err
 	}
 	if len(r.errs) > 0 {
-		return invalid(svc, r.errs)
+		return invalid(a, r.errs)
 	}
 	if a.DryRun || len(r.addresses)+len(r.ports) == 0 {
 		return nil
@@ -193,6 +213,18 @@ func hasAddress(svc *corev1.Service) bool {
 
 func hasNodePorts(svc *corev1.Service) bool {
 	return svc.Spec.Type == corev1.ServiceTypeNodePort || svc.Spec.Type == corev1.ServiceTypeLoadBalancer
+}
+
+// wantsNodePorts reports whether the service gets a node port where it names none.
+func wantsNodePorts(svc *corev1.Service) bool {
+	switch svc.Spec.Type {
+	case corev1.ServiceTypeNodePort:
+		return true
+	case corev1.ServiceTypeLoadBalancer:
+		return svc.Spec.AllocateLoadBalancerNodePorts == nil || *svc.Spec.AllocateLoadBalancerNodePorts
+	default:
+		return false
+	}
 }
 
 func needsHealthPort(svc *corev1.Service) bool {
@@ -257,8 +289,8 @@ func (p *ServiceAddresses) findAddresses(r *request, t *taken) error {
 			continue // refused by setFamilies, unless the service had it before
 		}
 		if s := spec.ClusterIPs[i]; s != "" {
-			if r.old != nil && hasAddress(r.old) && slices.Contains(r.old.Spec.ClusterIPs, s) {
-				continue
+			if r.old != nil && r.old.Spec.Type != corev1.ServiceTypeExternalName && i < len(r.old.Spec.ClusterIPs) {
+				continue // it is the one that it had, or validation says that it must be
 			}
 			ip, err := netip.ParseAddr(s)
 			switch {
@@ -322,7 +354,7 @@ func (p *ServiceAddresses) findServicePorts(r *request, t *taken) error {
 			shared[sp.Port] = sp.NodePort
 		}
 	}
-	if spec.Type == corev1.ServiceTypeLoadBalancer && spec.AllocateLoadBalancerNodePorts != nil && !*spec.AllocateLoadBalancerNodePorts {
+	if !wantsNodePorts(r.svc) {
 		return nil
 	}
 	for i := range spec.Ports {

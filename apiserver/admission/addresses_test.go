@@ -44,6 +44,8 @@ func service(name, text string) *corev1.Service {
 		case "ip":
 			s.Spec.ClusterIPs = append(s.Spec.ClusterIPs, value)
 			s.Spec.ClusterIP = s.Spec.ClusterIPs[0]
+		case "ips":
+			s.Spec.ClusterIPs = append(s.Spec.ClusterIPs, value)
 		case "clusterIP":
 			s.Spec.ClusterIP = value
 		case "policy":
@@ -67,7 +69,7 @@ func service(name, text string) *corev1.Service {
 				var sp corev1.ServicePort
 				ends, node, _ := strings.Cut(p, ":")
 				port, protocol, _ := strings.Cut(ends, "/")
-				sp.Protocol = corev1.Protocol(protocol)
+				sp.Protocol, sp.Name = corev1.Protocol(protocol), strings.ToLower("p"+port+protocol)
 				fmt.Sscan(port, &sp.Port)
 				fmt.Sscan(node, &sp.NodePort)
 				s.Spec.Ports = append(s.Spec.Ports, sp)
@@ -163,6 +165,19 @@ func TestServiceAddresses(t *testing.T) {
 		{
 			name: "it is one no more", old: "type=NodePort ip=10.0.0.6 policy=SingleStack families=IPv4 ports=80/TCP:30003",
 			svc: "ip=10.0.0.6 policy=SingleStack families=IPv4 ports=80/TCP:30003", want: "type=ClusterIP ip=10.0.0.6 policy=SingleStack families=IPv4 ports=80/TCP:0",
+		},
+		{
+			name: "a load balancer that wants no node ports any more", old: "type=LoadBalancer ip=10.0.0.6 policy=SingleStack families=IPv4 ports=80/TCP:30003",
+			svc: "type=LoadBalancer lb=no ports=80/TCP", want: "type=LoadBalancer ip=10.0.0.6 policy=SingleStack families=IPv4 ports=80/TCP:0",
+		},
+		{
+			name: "a health check goes with its policy", old: "type=LoadBalancer lb=no local ip=10.0.0.6 policy=SingleStack families=IPv4 ports=80/TCP health=30003",
+			svc: "type=LoadBalancer lb=no ports=80/TCP health=30003", want: "type=LoadBalancer ip=10.0.0.6 policy=SingleStack families=IPv4 ports=80/TCP:0",
+		},
+		{name: "addresses without the first", svc: "ips=10.0.0.6", refuse: "must be empty when `clusterIP` is not specified"},
+		{
+			name: "the first address changes", old: "ip=10.0.0.6 policy=SingleStack families=IPv4",
+			svc: "clusterIP=10.0.0.3", want: "type=ClusterIP ip=10.0.0.3 policy=SingleStack families=IPv4", // which validation refuses
 		},
 		{
 			name: "it becomes another name", old: "ip=10.0.0.6 policy=SingleStack families=IPv4",

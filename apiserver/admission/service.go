@@ -7,6 +7,8 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	corekinds "github.com/sampan-io/sampan/catalog/core"
 )
 
 // keepGranted carries over what the service was given and an update leaves out:
@@ -16,19 +18,18 @@ func keepGranted(svc, old *corev1.Service) {
 		if svc.Spec.ClusterIP == "" {
 			svc.Spec.ClusterIP = old.Spec.ClusterIP
 		}
-		if len(svc.Spec.ClusterIPs) == 0 && svc.Spec.ClusterIP == old.Spec.ClusterIP {
+		if len(svc.Spec.ClusterIPs) == 0 {
 			svc.Spec.ClusterIPs = slices.Clone(old.Spec.ClusterIPs)
 		}
 	}
-	if hasNodePorts(svc) && hasNodePorts(old) {
+	if wantsNodePorts(svc) && wantsNodePorts(old) {
 		for i := range svc.Spec.Ports {
 			sp := &svc.Spec.Ports[i]
 			if sp.NodePort != 0 {
 				continue
 			}
-			j := slices.IndexFunc(old.Spec.Ports, func(o corev1.ServicePort) bool {
-				return o.Port == sp.Port && o.Protocol == sp.Protocol
-			})
+			// By name, as everything else of a port may change.
+			j := slices.IndexFunc(old.Spec.Ports, func(o corev1.ServicePort) bool { return o.Name == sp.Name })
 			if j >= 0 && !explicit(svc, old.Spec.Ports[j].NodePort, sp.Protocol) {
 				sp.NodePort = old.Spec.Ports[j].NodePort
 			}
@@ -70,9 +71,9 @@ func dropUnneeded(svc, old *corev1.Service) {
 				spec.Ports[i].NodePort = 0
 			}
 		}
-		if spec.ExternalTrafficPolicy == was.ExternalTrafficPolicy && len(spec.ExternalIPs) == 0 {
-			spec.ExternalTrafficPolicy = ""
-		}
+	}
+	if corekinds.FromOutside(old) && !corekinds.FromOutside(svc) && spec.ExternalTrafficPolicy == was.ExternalTrafficPolicy {
+		spec.ExternalTrafficPolicy = ""
 	}
 	if needsHealthPort(old) && !needsHealthPort(svc) && spec.HealthCheckNodePort == was.HealthCheckNodePort {
 		spec.HealthCheckNodePort = 0
@@ -95,9 +96,6 @@ func same[T comparable](a, b *T) bool {
 // same, for clients that know only one of them.
 func alignClusterIPs(svc, old *corev1.Service) {
 	spec := &svc.Spec
-	if spec.Type == corev1.ServiceTypeExternalName {
-		return
-	}
 	if old == nil || spec.ClusterIP != old.Spec.ClusterIP && slices.Equal(spec.ClusterIPs, old.Spec.ClusterIPs) {
 		switch {
 		case spec.ClusterIP == "" && old != nil:
@@ -105,9 +103,6 @@ func alignClusterIPs(svc, old *corev1.Service) {
 		case spec.ClusterIP != "" && (old != nil || len(spec.ClusterIPs) == 0):
 			spec.ClusterIPs = []string{spec.ClusterIP}
 		}
-	}
-	if spec.ClusterIP == "" && len(spec.ClusterIPs) > 0 {
-		spec.ClusterIP = spec.ClusterIPs[0]
 	}
 }
 

@@ -31,6 +31,7 @@ func services() *catalog.Kind {
 		Default:          catalog.Default(defaultService),
 		Prepare:          catalog.Prepare(prepareService),
 		Validate:         catalog.Validate(validateService),
+		Warn:             catalog.Warn(serviceWarnings),
 		ValidateName:     apivalidation.NameIsDNSLabel, // since v1.37 a name may begin with a digit
 		Columns: []catalog.Column{
 			catalog.Text("Type", spec["type"], func(s *corev1.Service) string { return string(s.Spec.Type) }),
@@ -164,7 +165,7 @@ func defaultService(s *corev1.Service) {
 			p.TargetPort = intstr.FromInt32(p.Port)
 		}
 	}
-	if fromOutside(s) {
+	if FromOutside(s) {
 		spec.ExternalTrafficPolicy = cmp.Or(spec.ExternalTrafficPolicy, corev1.ServiceExternalTrafficPolicyCluster)
 	}
 	if spec.Type != corev1.ServiceTypeExternalName && spec.InternalTrafficPolicy == nil {
@@ -182,8 +183,8 @@ func defaultService(s *corev1.Service) {
 	}
 }
 
-// fromOutside says whether the service can be reached from outside the cluster.
-func fromOutside(s *corev1.Service) bool {
+// FromOutside says whether the service can be reached from outside the cluster.
+func FromOutside(s *corev1.Service) bool {
 	switch s.Spec.Type {
 	case corev1.ServiceTypeNodePort, corev1.ServiceTypeLoadBalancer:
 		return true
@@ -204,6 +205,9 @@ func hasHealthPort(s *corev1.Service) bool {
 // What the cluster allocates for a service is carried over, and dropped after a
 // change of type, by the admission plug-in that allocates it.
 func prepareService(s, old *corev1.Service) {
+	if s.Spec.Type == corev1.ServiceTypeExternalName {
+		s.Spec.InternalTrafficPolicy = nil // no traffic goes through it
+	}
 	if old == nil {
 		s.Status = corev1.ServiceStatus{}
 		return

@@ -22,12 +22,16 @@ const maxAffinitySeconds = 24 * 60 * 60
 
 func validateService(s, old *corev1.Service) field.ErrorList {
 	spec := field.NewPath("spec")
-	errs := validateServicePorts(s, spec.Child("ports"))
+	was := &corev1.Service{}
+	if old != nil {
+		was = old
+	}
+	errs := validateTopology(s, field.NewPath("metadata", "annotations"))
+	errs = append(errs, validateServicePorts(s, spec.Child("ports"))...)
 	errs = append(errs, metav1validation.ValidateLabels(s.Spec.Selector, spec.Child("selector"))...)
 	errs = append(errs, validateAffinity(s, spec)...)
 	switch s.Spec.Type {
 	case corev1.ServiceTypeClusterIP, corev1.ServiceTypeNodePort, corev1.ServiceTypeLoadBalancer:
-		errs = append(errs, validateClusterIPs(s, spec)...)
 		if isHeadless(s) && s.Spec.Type != corev1.ServiceTypeClusterIP {
 			errs = append(errs, field.Invalid(spec.Child("clusterIPs").Index(0), corev1.ClusterIPNone,
 				fmt.Sprintf("may not be set to 'None' for %s services", s.Spec.Type)))
@@ -39,21 +43,34 @@ func validateService(s, old *corev1.Service) field.ErrorList {
 			corev1.ServiceTypeClusterIP, corev1.ServiceTypeExternalName, corev1.ServiceTypeLoadBalancer, corev1.ServiceTypeNodePort,
 		}))
 	}
+	errs = append(errs, AddressFaults(s, old)...)
 	for i, ip := range s.Spec.ExternalIPs {
 		at := spec.Child("externalIPs").Index(i)
-		if bad := validation.IsValidIP(at, ip); len(bad) > 0 {
+		if bad := validation.IsValidIPForLegacyField(at, ip, true, was.Spec.ExternalIPs); len(bad) > 0 {
 			errs = append(errs, bad...)
 			continue
 		}
 		errs = append(errs, apiAddress(ip, at)...)
 	}
-	errs = append(errs, validateFamilies(s, spec)...)
 	errs = append(errs, validateTraffic(s, spec)...)
-	errs = append(errs, validateLoadBalancer(s, old, spec)...)
+	errs = append(errs, validateLoadBalancer(s, spec)...)
+	errs = append(errs, validateSourceRanges(s, was, spec)...)
 	if old != nil {
 		errs = append(errs, validateServiceUpdate(s, old, spec)...)
 	}
 	return errs
+}
+
+// validateTopology checks that the annotation for topology hints says the same under its
+// old name, if it stands there as well.
+func validateTopology(s *corev1.Service, at *field.Path) field.ErrorList {
+	before, mode := corev1.DeprecatedAnnotationTopologyAwareHints, corev1.AnnotationTopologyMode
+	hints, both := s.Annotations[before]
+	value, set := s.Annotations[mode]
+	if !both || !set || hints == value {
+		return nil
+	}
+	return field.ErrorList{field.Invalid(at.Key(mode), value, fmt.Sprintf("must match annotations[%s] when both are specified", before))}
 }
 
 func isHeadless(s *corev1.Service) bool {
@@ -91,8 +108,8 @@ func validateServicePorts(s *corev1.Service, at *field.Path) field.ErrorList {
 		if s.Spec.Type == corev1.ServiceTypeClusterIP && p.NodePort != 0 {
 			errs = append(errs, field.Forbidden(at.Child("nodePort"), "may not be used when `type` is 'ClusterIP'"))
 		}
-		if p.NodePort != 0 && hasNodePortField(s) {
-			if p.NodePort < minNodePort || p.NodePort > maxNodePort {
+		if p.NodePort != 0 {
+			if hasNodePortField(s) && (p.NodePort < minNodePort || p.NodePort > maxNodePort) {
 				errs = append(errs, field.Invalid(at.Child("nodePort"), p.NodePort,
 					fmt.Sprintf("provided port is not in the valid range. The range of valid ports is %d-%d", minNodePort, maxNodePort)))
 			}
@@ -160,35 +177,57 @@ func validateAffinity(s *corev1.Service, spec *field.Path) field.ErrorList {
 		[]corev1.ServiceAffinity{corev1.ServiceAffinityClientIP, corev1.ServiceAffinityNone})}
 }
 
-func validateClusterIPs(s *corev1.Service, spec *field.Path) field.ErrorList {
+// AddressFaults returns what is wrong with the addresses and families that a service
+// has or asks for, as they are written. On an update old is what it was.
+func AddressFaults(s, old *corev1.Service) field.ErrorList {
+	if !hasClusterIP(s) {
+		return nil
+	}
+	was := &corev1.Service{}
+	if old != nil {
+		was = old
+	}
+	spec := field.NewPath("spec")
+	return append(validateClusterIPs(s, was, spec), validateFamilies(s, spec)...)
+}
+
+// validateClusterIPs checks the addresses of a service. What it had before may be
+// written in a way that is not allowed any more.
+func validateClusterIPs(s, was *corev1.Service, spec *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	at, ips := spec.Child("clusterIPs"), s.Spec.ClusterIPs
-	if s.Spec.ClusterIP != "" && len(ips) > 0 && ips[0] != s.Spec.ClusterIP {
+	switch {
+	case s.Spec.ClusterIP == "" && len(ips) > 0:
+		errs = append(errs, field.Invalid(at, ips, "must be empty when `clusterIP` is not specified"))
+	case s.Spec.ClusterIP != "" && len(ips) == 0:
+		errs = append(errs, field.Required(at, ""))
+	case len(ips) > 0 && ips[0] != s.Spec.ClusterIP:
 		errs = append(errs, field.Invalid(at, ips, "first value must match `clusterIP`"))
 	}
 	if len(ips) > 2 {
 		errs = append(errs, field.Invalid(at, ips, "may only hold up to 2 values"))
 	}
-	v6 := map[bool]bool{}
+	var bad field.ErrorList
+	six := make([]bool, len(ips))
 	for i, ip := range ips {
-		at := at.Index(i)
-		if ip == corev1.ClusterIPNone {
+		six[i] = strings.Contains(ip, ":")
+		if i == 0 && ip == corev1.ClusterIPNone {
 			if len(ips) > 1 {
-				errs = append(errs, field.Invalid(at, ip, "'None' must be the first and only value"))
+				bad = append(bad, field.Invalid(at, ips, "'None' must be the first and only value"))
 			}
 			continue
 		}
-		if bad := validation.IsValidIP(at, ip); len(bad) > 0 {
-			errs = append(errs, bad...)
-			continue
-		}
-		six := strings.Contains(ip, ":")
-		if v6[six] {
-			errs = append(errs, field.Invalid(spec.Child("clusterIPs"), ips, "may specify no more than one IP for each IP family"))
-		}
-		v6[six] = true
-		if i < len(s.Spec.IPFamilies) && (s.Spec.IPFamilies[i] == corev1.IPv6Protocol) != six {
-			errs = append(errs, field.Invalid(at, ip, fmt.Sprintf("expected an %s value as indicated by `ipFamilies[%d]`", s.Spec.IPFamilies[i], i)))
+		bad = append(bad, validation.IsValidIPForLegacyField(at.Index(i), ip, true, was.Spec.ClusterIPs)...)
+	}
+	if len(bad) > 0 || isHeadless(s) { // of what is no address there is no more to say
+		return append(errs, bad...)
+	}
+	if len(ips) > 1 && (len(ips) > 2 || six[0] == six[1]) {
+		errs = append(errs, field.Invalid(at, ips, "may specify no more than one IP for each IP family"))
+	}
+	for i, f := range s.Spec.IPFamilies[:min(len(ips), len(s.Spec.IPFamilies))] {
+		if f == corev1.IPv4Protocol && six[i] || f == corev1.IPv6Protocol && !six[i] {
+			errs = append(errs, field.Invalid(at.Index(i), ips[i], fmt.Sprintf("expected an %s value as indicated by `ipFamilies[%d]`", f, i)))
 		}
 	}
 	return errs
@@ -198,11 +237,11 @@ func validateExternalName(s *corev1.Service, spec *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	forbid := func(set bool, name string) {
 		if set {
-			errs = append(errs, field.Forbidden(spec.Child(name), "may not be set when `type` is 'ExternalName'"))
+			errs = append(errs, field.Forbidden(spec.Child(name), "may not be set for ExternalName services"))
 		}
 	}
 	if s.Spec.ClusterIP != "" || len(s.Spec.ClusterIPs) > 0 {
-		errs = append(errs, field.Forbidden(spec.Child("clusterIPs"), "may not be set when `type` is 'ExternalName'"))
+		errs = append(errs, field.Forbidden(spec.Child("clusterIPs"), "may not be set for ExternalName services"))
 	}
 	forbid(len(s.Spec.IPFamilies) > 0, "ipFamilies")
 	forbid(s.Spec.IPFamilyPolicy != nil, "ipFamilyPolicy")
@@ -213,31 +252,19 @@ func validateExternalName(s *corev1.Service, spec *field.Path) field.ErrorList {
 	return append(errs, faults(validation.IsDNS1123Subdomain(name), at, s.Spec.ExternalName)...)
 }
 
+// validateFamilies checks what is written. Whether it goes together, and with what the
+// cluster has, is for admission to say.
 func validateFamilies(s *corev1.Service, spec *field.Path) field.ErrorList {
 	var errs field.ErrorList
-	if p := s.Spec.IPFamilyPolicy; p != nil {
-		all := []corev1.IPFamilyPolicy{corev1.IPFamilyPolicyPreferDualStack, corev1.IPFamilyPolicyRequireDualStack, corev1.IPFamilyPolicySingleStack}
-		if !slices.Contains(all, *p) {
-			errs = append(errs, field.Invalid(spec.Child("ipFamilyPolicy"), *p, fmt.Sprintf("must be one of %v", all)))
-		}
-		if *p == corev1.IPFamilyPolicySingleStack {
-			for _, list := range []struct {
-				name string
-				n    int
-			}{{"ipFamilies", len(s.Spec.IPFamilies)}, {"clusterIPs", len(s.Spec.ClusterIPs)}} {
-				if list.n > 1 {
-					errs = append(errs, field.Invalid(spec.Child("ipFamilyPolicy"), *p,
-						fmt.Sprintf("must be RequireDualStack or PreferDualStack when multiple `%s` are specified", list.name)))
-				}
-			}
-		}
+	policies := []corev1.IPFamilyPolicy{corev1.IPFamilyPolicyPreferDualStack, corev1.IPFamilyPolicyRequireDualStack, corev1.IPFamilyPolicySingleStack}
+	if p := s.Spec.IPFamilyPolicy; p != nil && !slices.Contains(policies, *p) {
+		errs = append(errs, field.NotSupported(spec.Child("ipFamilyPolicy"), *p, policies))
 	}
 	seen := map[corev1.IPFamily]bool{}
 	for i, f := range s.Spec.IPFamilies {
 		at := spec.Child("ipFamilies").Index(i)
 		if f != corev1.IPv4Protocol && f != corev1.IPv6Protocol {
 			errs = append(errs, field.NotSupported(at, f, []corev1.IPFamily{corev1.IPv4Protocol, corev1.IPv6Protocol}))
-			continue
 		}
 		if seen[f] {
 			errs = append(errs, field.Duplicate(at, f))
@@ -252,7 +279,7 @@ func validateTraffic(s *corev1.Service, spec *field.Path) field.ErrorList {
 	at, policy := spec.Child("externalTrafficPolicy"), s.Spec.ExternalTrafficPolicy
 	local, cluster := corev1.ServiceExternalTrafficPolicyLocal, corev1.ServiceExternalTrafficPolicyCluster
 	switch {
-	case !fromOutside(s):
+	case !FromOutside(s):
 		if policy != "" {
 			errs = append(errs, field.Invalid(at, policy, "may only be set for externally-accessible services"))
 		}
@@ -286,18 +313,50 @@ func validateTraffic(s *corev1.Service, spec *field.Path) field.ErrorList {
 	return errs
 }
 
-func validateLoadBalancer(s, old *corev1.Service, spec *field.Path) field.ErrorList {
+// validateSourceRanges checks the ranges in their field or, if that is empty, in the
+// annotation that was there before it. What was there before stays allowed.
+func validateSourceRanges(s, was *corev1.Service, spec *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	balanced := s.Spec.Type == corev1.ServiceTypeLoadBalancer
+	const misplaced = "may only be used when `type` is 'LoadBalancer'"
+	trim := func(ranges []string) []string {
+		trimmed := make([]string, len(ranges)) // spaces around them are allowed
+		for i, r := range ranges {
+			trimmed[i] = strings.TrimSpace(r)
+		}
+		return trimmed
+	}
 	if len(s.Spec.LoadBalancerSourceRanges) > 0 {
 		at := spec.Child("loadBalancerSourceRanges")
 		if !balanced {
-			errs = append(errs, field.Forbidden(at, "may only be used when `type` is 'LoadBalancer'"))
+			errs = append(errs, field.Forbidden(at, misplaced))
 		}
-		for i, r := range s.Spec.LoadBalancerSourceRanges {
-			errs = append(errs, validation.IsValidCIDRForLegacyField(at.Index(i), strings.TrimSpace(r), false, nil)...)
+		before := trim(was.Spec.LoadBalancerSourceRanges)
+		for i, r := range trim(s.Spec.LoadBalancerSourceRanges) {
+			errs = append(errs, validation.IsValidCIDRForLegacyField(at.Index(i), r, true, before)...)
 		}
+		return errs
 	}
+	text, set := s.Annotations[corev1.AnnotationLoadBalancerSourceRangesKey]
+	if !set {
+		return nil
+	}
+	at := field.NewPath("metadata", "annotations").Key(corev1.AnnotationLoadBalancerSourceRangesKey)
+	if !balanced {
+		errs = append(errs, field.Forbidden(at, misplaced))
+	}
+	if strings.TrimSpace(text) == "" || was.Annotations[corev1.AnnotationLoadBalancerSourceRangesKey] == text {
+		return errs
+	}
+	for _, r := range trim(strings.Split(text, ",")) {
+		errs = append(errs, validation.IsValidCIDRForLegacyField(at, r, true, nil)...)
+	}
+	return errs
+}
+
+func validateLoadBalancer(s *corev1.Service, spec *field.Path) field.ErrorList {
+	var errs field.ErrorList
+	balanced := s.Spec.Type == corev1.ServiceTypeLoadBalancer
 	if s.Spec.AllocateLoadBalancerNodePorts != nil && !balanced {
 		errs = append(errs, field.Forbidden(spec.Child("allocateLoadBalancerNodePorts"), "may only be used when `type` is 'LoadBalancer'"))
 	}
@@ -305,60 +364,12 @@ func validateLoadBalancer(s, old *corev1.Service, spec *field.Path) field.ErrorL
 		errs = append(errs, field.Required(spec.Child("allocateLoadBalancerNodePorts"), ""))
 	}
 	at, class := spec.Child("loadBalancerClass"), s.Spec.LoadBalancerClass
-	if class != nil && !balanced {
+	switch {
+	case class == nil:
+	case !balanced:
 		errs = append(errs, field.Forbidden(at, "may only be used when `type` is 'LoadBalancer'"))
-	}
-	if class != nil {
+	default:
 		errs = append(errs, faults(validation.IsQualifiedName(*class), at, *class)...)
-	}
-	if old != nil && balanced && old.Spec.Type == corev1.ServiceTypeLoadBalancer && !same(class, old.Spec.LoadBalancerClass) {
-		errs = append(errs, field.Invalid(at, class, "may not change once set"))
-	}
-	return errs
-}
-
-// validateServiceUpdate keeps the first address of a service the same for as
-// long as it has one.
-func validateServiceUpdate(s, old *corev1.Service, spec *field.Path) field.ErrorList {
-	var errs field.ErrorList
-	if !hasClusterIP(s) || !hasClusterIP(old) || len(old.Spec.ClusterIPs) == 0 {
-		return errs
-	}
-	if len(s.Spec.ClusterIPs) == 0 || s.Spec.ClusterIPs[0] != old.Spec.ClusterIPs[0] {
-		errs = append(errs, field.Invalid(spec.Child("clusterIPs").Index(0), s.Spec.ClusterIPs, "may not change once set"))
-	}
-	if len(old.Spec.IPFamilies) > 0 && len(s.Spec.IPFamilies) > 0 && s.Spec.IPFamilies[0] != old.Spec.IPFamilies[0] {
-		errs = append(errs, field.Invalid(spec.Child("ipFamilies").Index(0), s.Spec.IPFamilies, "may not change once set"))
-	}
-	return errs
-}
-
-func validateServiceStatus(s, _ *corev1.Service) field.ErrorList {
-	var errs field.ErrorList
-	at := field.NewPath("status", "loadBalancer", "ingress")
-	if len(s.Status.LoadBalancer.Ingress) > 0 && s.Spec.Type != corev1.ServiceTypeLoadBalancer {
-		errs = append(errs, field.Forbidden(at, fmt.Sprintf("may only be used when `spec.type` is %q", corev1.ServiceTypeLoadBalancer)))
-	}
-	for i, in := range s.Status.LoadBalancer.Ingress {
-		at := at.Index(i)
-		if in.IP != "" {
-			errs = append(errs, validation.IsValidIP(at.Child("ip"), in.IP)...)
-		}
-		if in.Hostname != "" {
-			errs = append(errs, faults(validation.IsDNS1123Subdomain(in.Hostname), at.Child("hostname"), in.Hostname)...)
-			if strings.Trim(in.Hostname, "0123456789.") == "" {
-				errs = append(errs, field.Invalid(at.Child("hostname"), in.Hostname, "must be a DNS name, not an IP address"))
-			}
-		}
-		switch {
-		case in.IP != "" && in.IPMode == nil:
-			errs = append(errs, field.Required(at.Child("ipMode"), "must be specified when `ip` is set"))
-		case in.IP == "" && in.IPMode != nil:
-			errs = append(errs, field.Forbidden(at.Child("ipMode"), "may not be specified when `ip` is not set"))
-		case in.IPMode != nil && *in.IPMode != corev1.LoadBalancerIPModeVIP && *in.IPMode != corev1.LoadBalancerIPModeProxy:
-			errs = append(errs, field.NotSupported(at.Child("ipMode"), *in.IPMode,
-				[]corev1.LoadBalancerIPMode{corev1.LoadBalancerIPModeProxy, corev1.LoadBalancerIPModeVIP}))
-		}
 	}
 	return errs
 }
