@@ -15,6 +15,7 @@ import (
 	"github.com/sampan-io/sampan/client"
 	"github.com/sampan-io/sampan/client/cache"
 	"github.com/sampan-io/sampan/cluster/pki"
+	"github.com/sampan-io/sampan/controller/balancer"
 	"github.com/sampan-io/sampan/controller/disruption"
 	"github.com/sampan-io/sampan/controller/housekeeping"
 	"github.com/sampan-io/sampan/controller/placed"
@@ -59,6 +60,11 @@ func (c *cluster) workers(p *controlPlane, caches *cache.Shared) (run.Stage, []s
 	stage = append(stage, placed.Tasks(placed.Options{Client: manager, Caches: caches, Log: c.Log})...)
 	stage = append(stage, volumes.Tasks(volumes.Options{Client: manager, Caches: caches, Log: c.Log})...)
 	stage = append(stage, disruption.Tasks(disruption.Options{Client: manager, Caches: caches, Log: c.Log})...)
+	pool, err := c.Settings.Pool()
+	if err != nil {
+		return nil, nil, err
+	}
+	stage = append(stage, balancer.Tasks(balancer.Options{Client: manager, Caches: caches, Pool: pool, Log: c.Log})...)
 	stage = append(stage, housekeeping.Tasks(housekeeping.Options{Client: manager, Caches: caches, Resources: served, RootCA: c.authority.CertificatePEM(), Log: c.Log})...)
 	// What a controller reads and tells goes on without it: others may need it.
 	for _, loop := range c.Settings.Controllers.Off() {

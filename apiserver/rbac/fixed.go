@@ -255,6 +255,12 @@ func componentRoles() []role {
 			rule([]string{"create"}, []string{"discovery.k8s.io"}, "endpointslices/restricted"),
 		),
 		controller(
+			"service-controller",
+			rule([]string{"get", "list", "watch"}, core, "services"),
+			rule([]string{"patch", "update"}, core, "services/status"),
+			rule([]string{"list", "watch"}, core, "nodes"),
+		),
+		controller(
 			"namespace-controller",
 			rule([]string{"get", "list", "watch", "delete"}, core, "namespaces"),
 			rule([]string{"update", "patch"}, core, "namespaces/finalize", "namespaces/status"),

@@ -400,8 +400,12 @@ func (s *Server) replace(sh *shelf, old client.Object, in runtime.Object, subres
 		}
 	case subresource == "status" && sh.status:
 		copyField(now, meta, "Status")
-		if sh.gvr == client.Deployments.GroupVersionResource { // their revision is written that way
+		switch sh.gvr {
+		case client.Deployments.GroupVersionResource: // their revision is written that way
 			now.SetAnnotations(meta.GetAnnotations())
+		case client.Services.GroupVersionResource: // so are marks and finalizers of load balancers
+			now.SetAnnotations(meta.GetAnnotations())
+			now.SetFinalizers(meta.GetFinalizers())
 		}
 	case subresource == "finalize" && sh.gvr == client.Namespaces.GroupVersionResource:
 		now.(*corev1.Namespace).Spec.Finalizers = slices.Clone(in.(*corev1.Namespace).Spec.Finalizers) // checked by kind above

@@ -38,6 +38,7 @@ func parts() []part {
 		{"pod-garbage-collector-controller", "podgc", []string{"finished-pods"}},
 		{"replicaset-controller", "replicaset", []string{"replicaset-controller"}},
 		{"replicationcontroller-controller", "replicationcontroller", []string{"replication-controller"}},
+		{"service-lb-controller", "service", []string{"service-lb-controller"}},
 		// This one publishes the root certificate, too.
 		{"serviceaccount-controller", "serviceaccount", []string{"accounts"}},
 		{"statefulset-controller", "statefulset", []string{"statefulset-controller"}},

@@ -135,6 +135,53 @@ func init() { // the only place that is surely on the first thread
 	}
 }
 
+// The addresses of load balancers may change at each start, and be taken back.
+func TestSettleTheAddressesOfLoadBalancers(t *testing.T) {
+	p := profile(t)
+	if err := os.MkdirAll(p.DataDir, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	networks := Networks{Pods: netip.MustParsePrefix("10.77.0.0/16"), Services: netip.MustParsePrefix("10.78.0.0/16")}
+	with := func(addresses string) Settings {
+		return Settings{NodeName: "boat", LoadBalancerAddresses: addresses, Networks: networks}
+	}
+	for _, step := range []struct{ asked, want string }{
+		{"none", ""},
+		{"192.0.2.10-192.0.2.20,2001:db8::/120", "192.0.2.10-192.0.2.20,2001:db8::/120"},
+		{"", "192.0.2.10-192.0.2.20,2001:db8::/120"},
+		{"198.51.100.0/28", "198.51.100.0/28"},
+		{"none", ""},
+		{"", ""},
+		{"192.0.2.1", "192.0.2.1"},
+	} {
+		s, err := p.Settle(with(step.asked), nil)
+		if err != nil || s.LoadBalancerAddresses != step.want {
+			t.Fatalf("Settle(%q) = %q, %v, want %q", step.asked, s.LoadBalancerAddresses, err, step.want)
+		}
+		if err := p.Keep(s); err != nil {
+			t.Fatal(err)
+		}
+		pool, err := s.Pool()
+		if err != nil || pool.String() == "" != (step.want == "") {
+			t.Errorf("the pool is %q, %v", pool, err)
+		}
+	}
+	if err := p.Differ(with("none")); err == nil || !strings.Contains(err.Error(), "--load-balancer-addresses=192.0.2.1 and not none") {
+		t.Errorf("Differ = %v", err)
+	}
+	for asked, want := range map[string]string{
+		"192.0.2.1-here":        `--load-balancer-addresses: "192.0.2.1-here": want an address, a range such as`,
+		"10.77.3.0/24":          "--load-balancer-addresses 10.77.3.0/24: they overlap with the pod network 10.77.0.0/16",
+		"10.0.0.0-10.255.0.0":   "they overlap with the",
+		"10.78.0.9,192.0.2.7":   "they overlap with the service network 10.78.0.0/16",
+		"127.0.0.1,192.0.2.256": `"192.0.2.256": want an address`,
+	} {
+		if _, err := p.Settle(with(asked), nil); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("Settle(%q) = %v, want an error with %s", asked, err, want)
+		}
+	}
+}
+
 func TestMain(m *testing.M) {
 	if os.Getenv(endingEnv) == "" {
 		os.Exit(m.Run())

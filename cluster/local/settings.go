@@ -13,6 +13,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/util/validation"
 
+	"github.com/sampan-io/sampan/controller/balancer"
 	"github.com/sampan-io/sampan/dns"
 	"github.com/sampan-io/sampan/dns/zone"
 	"github.com/sampan-io/sampan/node/simulation"
@@ -62,12 +63,20 @@ type Settings struct {
 	// the default, NoSchedulerConfig does so in place of what was chosen before.
 	SchedulerConfig string `json:"schedulerConfig,omitempty"`
 
+	// LoadBalancerAddresses are what Services of type LoadBalancer are given, as
+	// package balancer reads them; empty means none, NoLoadBalancerAddresses does so in
+	// place of what was chosen before.
+	LoadBalancerAddresses string `json:"loadBalancerAddresses,omitempty"`
+
 	// Networks of pods and services; zero prefixes mean free ones.
 	Networks
 }
 
 // NoSchedulerConfig is the SchedulerConfig that takes an earlier one back.
 const NoSchedulerConfig = "none"
+
+// NoLoadBalancerAddresses are the LoadBalancerAddresses that take earlier ones back.
+const NoLoadBalancerAddresses = "none"
 
 // MaxSimulatedNodes bounds how many nodes one process simulates.
 const MaxSimulatedNodes = 5000
@@ -83,8 +92,30 @@ func (s Settings) Plan() (*simulation.Plan, error) {
 	return simulation.Uniform(s.NodeName, s.SimulatedNodes), nil
 }
 
-// room returns an error if the simulated nodes are not as they can be.
+// Pool returns the addresses of load balancers.
+func (s Settings) Pool() (balancer.Pool, error) {
+	if s.LoadBalancerAddresses == NoLoadBalancerAddresses {
+		return balancer.Pool{}, nil
+	}
+	p, err := balancer.ParsePool(s.LoadBalancerAddresses)
+	if err != nil {
+		err = fmt.Errorf("--load-balancer-addresses: %w", err)
+	}
+	return p, err
+}
+
+// room returns an error if the settled networks leave no room: for the addresses of load
+// balancers, or for simulated nodes that are not as they can be.
 func (s Settings) room() error {
+	pool, err := s.Pool()
+	if err != nil {
+		return err
+	}
+	for name, n := range map[string]netip.Prefix{"pod": s.Pods, "service": s.Services} {
+		if pool.Overlaps(n) {
+			return fmt.Errorf("--load-balancer-addresses %s: they overlap with the %s network %s", s.LoadBalancerAddresses, name, n)
+		}
+	}
 	if !s.Simulated() {
 		return nil
 	}
@@ -118,6 +149,9 @@ func (p Profile) Settle(asked Settings, claims *Claims) (Settings, error) {
 	}
 	if asked.SchedulerConfig == NoSchedulerConfig {
 		asked.SchedulerConfig = ""
+	}
+	if asked.LoadBalancerAddresses == NoLoadBalancerAddresses {
+		asked.LoadBalancerAddresses = ""
 	}
 	if asked.NodeName == "" {
 		if asked.NodeName, err = hostName(); err != nil {
@@ -222,6 +256,13 @@ func (s Settings) with(asked Settings, dir string) (Settings, error) {
 	default:
 		s.SchedulerConfig = asked.SchedulerConfig
 	}
+	switch asked.LoadBalancerAddresses {
+	case "":
+	case NoLoadBalancerAddresses:
+		s.LoadBalancerAddresses = ""
+	default:
+		s.LoadBalancerAddresses = asked.LoadBalancerAddresses
+	}
 	return s, nil
 }
 
@@ -253,6 +294,8 @@ func (p Profile) Differ(asked Settings) error {
 		return refuse("--simulated-nodes", now.SimulatedNodes, wanted.SimulatedNodes)
 	case wanted.SchedulerConfig != now.SchedulerConfig:
 		return refuse("--scheduler-config", cmp.Or(now.SchedulerConfig, NoSchedulerConfig), cmp.Or(wanted.SchedulerConfig, NoSchedulerConfig))
+	case wanted.LoadBalancerAddresses != now.LoadBalancerAddresses:
+		return refuse("--load-balancer-addresses", cmp.Or(now.LoadBalancerAddresses, NoLoadBalancerAddresses), cmp.Or(wanted.LoadBalancerAddresses, NoLoadBalancerAddresses))
 	case wanted.Controllers != now.Controllers:
 		return refuse("--controllers", cmp.Or(now.Controllers, "*"), wanted.Controllers)
 	case wanted.DNSListen != now.DNSListen:
@@ -280,6 +323,9 @@ func (s Settings) check() error {
 		errs = append(errs, err)
 	}
 	errs = append(errs, s.checkDNS())
+	if _, err := s.Pool(); err != nil {
+		errs = append(errs, err)
+	}
 	for flag, n := range map[string]netip.Prefix{"--pod-network": s.Pods, "--service-network": s.Services} {
 		switch {
 		case !n.IsValid():

@@ -1,0 +1,293 @@
+package balancer
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"maps"
+	"net/netip"
+	"slices"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
+	"github.com/sampan-io/sampan/client"
+	"github.com/sampan-io/sampan/client/cache"
+	"github.com/sampan-io/sampan/controller"
+	"github.com/sampan-io/sampan/internal/run"
+)
+
+const name = "service-lb-controller"
+
+// Options configures the controller. Client is required.
+type Options struct {
+	Client client.Interface
+	Caches *cache.Shared // what the controller reads; nil means caches of its own, over Client
+
+	// Pool is what there is to give. Without any the controller takes back what it
+	// gave, and says why services get no address.
+	Pool Pool
+
+	// Patience is for how long somebody else may give an address to a service of no
+	// class before an event says that there is none; 0 means ten seconds.
+	Patience time.Duration
+
+	Log *slog.Logger // nil means slog.Default
+}
+
+// byAddress is the index of services by the addresses of their load balancers.
+const byAddress = "load balancer address"
+
+// balancer gives and takes back addresses.
+type balancer struct {
+	client   client.Interface
+	services *cache.Cache[*corev1.Service]
+	events   *client.Recorder
+	loop     *controller.Loop
+	patience time.Duration
+
+	mu      sync.Mutex
+	book    book                    // guarded by mu
+	told    map[controller.Key]told // guarded by mu; about services whose wish is not met
+	pending map[controller.Key]bool // guarded by mu; services that wait for an address to become free
+}
+
+// told is what an event has said of a service, and since when there was reason to.
+type told struct {
+	since time.Time
+	words string
+}
+
+// Tasks returns the controller, to be run together as one stage.
+func Tasks(opts Options) []run.Task {
+	if opts.Log == nil {
+		opts.Log = slog.Default()
+	}
+	if opts.Patience == 0 {
+		opts.Patience = 10 * time.Second
+	}
+	var caches run.Task
+	opts.Caches, caches = opts.Caches.Or(opts.Client, opts.Log)
+	b := &balancer{
+		client: opts.Client,
+		services: cache.Of(opts.Caches, client.Services, cache.Indexes[*corev1.Service]{byAddress: func(svc *corev1.Service) (all []string) {
+			for _, a := range given(svc) {
+				all = append(all, a.String())
+			}
+			return all
+		}}),
+		events:   client.NewRecorder(opts.Client, name, "", opts.Log),
+		patience: opts.Patience,
+		told:     map[controller.Key]told{},
+		pending:  map[controller.Key]bool{},
+	}
+	b.book = book{pool: opts.Pool, holder: b.holder, full: map[corev1.IPFamily]netip.Addr{}}
+	b.loop = controller.New(controller.Options{
+		// One at a time: who has which address is read from the cache, which shows each
+		// write before the next service is looked at.
+		Name: name, Reconcile: b.reconcile, Workers: 1, Log: opts.Log,
+		Needs: []<-chan struct{}{b.services.Ready()},
+	})
+	b.services.Subscribe(b.changed)
+	return []run.Task{
+		caches,
+		{Name: name + "-events", Run: b.events.Run},
+		b.loop.Task(),
+	}
+}
+
+// changed wakes the loop for a service that is, or was, a load balancer, and for those
+// that wait for what it has given up.
+func (b *balancer) changed(before, after *corev1.Service) {
+	svc := after
+	if svc == nil {
+		svc = before
+	}
+	if balanced(svc) || marked(svc) || before != nil && balanced(before) {
+		b.loop.Add(controller.KeyOf(svc))
+	}
+	if before == nil {
+		return
+	}
+	freed := after == nil && balanced(before)
+	for _, a := range given(before) {
+		freed = freed || after == nil || !slices.Contains(given(after), a)
+	}
+	if !freed {
+		return
+	}
+	b.mu.Lock()
+	clear(b.book.full)
+	waiting := slices.Collect(maps.Keys(b.pending))
+	b.mu.Unlock()
+	for _, key := range waiting {
+		b.loop.Add(key)
+	}
+}
+
+// holder returns who has an address: of several that claim it, the oldest.
+func (b *balancer) holder(a netip.Addr) (controller.Key, bool) {
+	all := b.services.ByIndex(byAddress, a.String())
+	if len(all) == 0 {
+		return controller.Key{}, false
+	}
+	return controller.KeyOf(slices.MinFunc(all, func(x, y *corev1.Service) int {
+		if c := x.CreationTimestamp.Compare(y.CreationTimestamp.Time); c != 0 {
+			return c
+		}
+		return slices.Compare([]string{x.Namespace, x.Name}, []string{y.Namespace, y.Name})
+	})), true
+}
+
+func (b *balancer) reconcile(ctx context.Context, key controller.Key) (controller.Result, error) {
+	svc, ok := b.services.Get(key.Namespace, key.Name)
+	if !ok || !asks(svc) {
+		b.settle(key)
+		if !ok {
+			return controller.Result{}, nil
+		}
+		return controller.Result{}, b.release(ctx, svc)
+	}
+	if b.book.pool.Empty() {
+		if err := b.release(ctx, svc); err != nil {
+			return controller.Result{}, err
+		}
+		return b.without(svc), nil
+	}
+	if len(svc.Status.LoadBalancer.Ingress) > 0 && !marked(svc) && !chosen(svc) {
+		b.settle(key)
+		return controller.Result{}, nil // somebody else has given it
+	}
+	b.mu.Lock()
+	addresses, trouble := b.book.plan(svc)
+	if len(addresses) == 0 || trouble != "" {
+		b.pending[key] = true
+	}
+	b.mu.Unlock()
+	if err := b.write(ctx, svc, addresses); err != nil {
+		return controller.Result{}, err
+	}
+	if trouble == "" {
+		b.settle(key)
+		return controller.Result{}, nil
+	}
+	b.tell(svc, trouble)
+	return controller.Result{}, nil
+}
+
+// without says of a service that there is no pool, once others have had their time to
+// give it an address.
+func (b *balancer) without(svc *corev1.Service) controller.Result {
+	key := controller.KeyOf(svc)
+	if len(svc.Status.LoadBalancer.Ingress) > 0 {
+		b.settle(key)
+		return controller.Result{}
+	}
+	b.mu.Lock()
+	t, known := b.told[key]
+	if !known {
+		t.since = time.Now()
+		b.told[key] = t
+	}
+	b.mu.Unlock()
+	if wait := b.patience - time.Since(t.since); !chosen(svc) && wait > 0 {
+		return controller.Result{After: wait}
+	}
+	b.tell(svc, "this cluster has no load balancer addresses to give; `sampan up --load-balancer-addresses=…` says which there are")
+	return controller.Result{}
+}
+
+// tell writes an event about a service whose wish is not met, unless it has said just
+// that.
+func (b *balancer) tell(svc *corev1.Service, words string) {
+	key := controller.KeyOf(svc)
+	b.mu.Lock()
+	t := b.told[key]
+	fresh := t.words != words
+	t.words = words
+	b.told[key] = t
+	b.mu.Unlock()
+	if fresh {
+		b.events.Event(svc, corev1.EventTypeWarning, "SyncLoadBalancerFailed", "No load balancer address: %s", words)
+	}
+}
+
+// settle notes that there is nothing more to tell of a service.
+func (b *balancer) settle(key controller.Key) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	delete(b.told, key)
+	delete(b.pending, key)
+}
+
+// write gives a service its addresses.
+func (b *balancer) write(ctx context.Context, svc *corev1.Service, addresses []netip.Addr) error {
+	fresh := svc.DeepCopy()
+	fresh.Status.LoadBalancer = statusOf(svc, addresses)
+	setMarks(fresh, len(addresses) > 0)
+	if err := b.update(ctx, svc, fresh); err != nil {
+		return err
+	}
+	if had := given(svc); len(addresses) > 0 && !slices.Equal(had, addresses) {
+		b.events.Event(svc, corev1.EventTypeNormal, "EnsuredLoadBalancer", "Gave it the load balancer address %s", words(addresses))
+	}
+	return nil
+}
+
+// release takes back what a service was given here.
+func (b *balancer) release(ctx context.Context, svc *corev1.Service) error {
+	if !marked(svc) {
+		return nil
+	}
+	fresh := svc.DeepCopy()
+	setMarks(fresh, false)
+	if svc.DeletionTimestamp == nil { // otherwise all of it goes
+		fresh.Status.LoadBalancer = corev1.LoadBalancerStatus{}
+	}
+	if err := b.update(ctx, svc, fresh); err != nil {
+		return err
+	}
+	if svc.DeletionTimestamp == nil {
+		b.events.Event(svc, corev1.EventTypeNormal, "DeletedLoadBalancer", "Took back its load balancer address")
+	}
+	return nil
+}
+
+// setMarks sets or takes away what says that there is something to be taken back.
+func setMarks(svc *corev1.Service, on bool) {
+	if !on {
+		if marked(svc) {
+			delete(svc.Annotations, mark)
+			svc.Finalizers = slices.DeleteFunc(svc.Finalizers, func(f string) bool { return f == finalizer })
+		}
+		return
+	}
+	if svc.Annotations == nil {
+		svc.Annotations = map[string]string{}
+	}
+	svc.Annotations[mark] = markedBy
+	if !slices.Contains(svc.Finalizers, finalizer) {
+		svc.Finalizers = append(svc.Finalizers, finalizer)
+	}
+}
+
+// update writes what is different; the cache shows it afterwards. Its metadata may be
+// changed together with the status.
+func (b *balancer) update(ctx context.Context, svc, fresh *corev1.Service) error {
+	if equality.Semantic.DeepEqual(svc, fresh) {
+		return nil
+	}
+	now, err := client.Services.Update(ctx, b.client, fresh, "status")
+	switch {
+	case apierrors.IsNotFound(err):
+		return nil // it will be heard of
+	case err != nil:
+		return fmt.Errorf("the load balancer address of service %s/%s: %w", svc.Namespace, svc.Name, err)
+	case svc.DeletionTimestamp != nil:
+		return nil // with its last finalizer it is gone
+	}
+	return b.services.Await(ctx, now.ResourceVersion)
+}
