@@ -159,7 +159,7 @@ func TestTheControllersOnTheRealServer(t *testing.T) {
 	spec := corev1.PodSpec{Containers: []corev1.Container{{Name: "c", Image: "sampan.local/demo:v1"}}}
 	create(h, client.Services, &corev1.Service{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "port", Name: "web"},
-		Spec: corev1.ServiceSpec{Selector: labels, ClusterIP: corev1.ClusterIPNone, Ports: []corev1.ServicePort{{
+		Spec: corev1.ServiceSpec{Selector: labels, ClusterIP: corev1.ClusterIPNone, ClusterIPs: []string{corev1.ClusterIPNone}, Ports: []corev1.ServicePort{{
 			Name: "http", Port: 80, TargetPort: intstr.FromInt32(8080),
 		}}},
 	})
