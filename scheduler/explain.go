@@ -123,6 +123,7 @@ func (d *Decider) refusal(f *failed, n *plugin.Node, e *NodeExplanation) {
 		if entry.Name() != e.Plugin {
 			continue
 		}
+		d.ask = e.Plugin
 		if c, ok := d.work.checks[at].(plugin.CheckExplainer); ok {
 			e.Lacks = c.Explain(n)
 		} else if p, ok := entry.Plugin.(plugin.Explainer); ok {

@@ -26,7 +26,7 @@ func (d *Decider) MakeRoom(ctx context.Context, q Question, to *Decision) {
 	}()
 	for i := range d.postFilters {
 		p := &d.postFilters[i]
-		d.ask, f.by = p.name, p.at
+		d.ask, f.by, f.name = p.name, p.at, p.name
 		room, v := p.p.PostFilter(ctx, f)
 		f.undo()
 		switch v.Code {
@@ -58,7 +58,8 @@ type failed struct {
 	decision *Decision
 	try      *plugin.WhatIf
 	removed  []removal
-	by       int // the PostFilter that is asked
+	by       int    // the PostFilter that is asked
+	name     string // its
 }
 
 type removal struct {
@@ -70,6 +71,12 @@ func (f *failed) Pod() *plugin.Pod           { return f.q.Pod }
 func (f *failed) Snapshot() *plugin.Snapshot { return &f.d.work.cluster.Snapshot }
 
 func (f *failed) Verdict(n *plugin.Node) (plugin.Verdict, string) {
+	v, by := f.verdict(n)
+	f.d.ask = f.name // again
+	return v, by
+}
+
+func (f *failed) verdict(n *plugin.Node) (plugin.Verdict, string) {
 	if f.decision.before != "" {
 		code := plugin.Unschedulable
 		if f.decision.Hopeless() {
@@ -150,6 +157,7 @@ func (f *failed) Remove(victim *plugin.Pod) {
 	f.removed = append(f.removed, removal{victim, node})
 	if n := f.Snapshot().Node(node); n != nil {
 		f.d.follow(victim, n, false)
+		f.d.ask = f.name
 	}
 }
 
@@ -161,6 +169,7 @@ func (f *failed) Restore(victim *plugin.Pod) {
 			f.d.work.trying = len(f.removed) > 0
 			if n := f.Snapshot().Node(r.node); n != nil {
 				f.d.follow(victim, n, true)
+				f.d.ask = f.name
 			}
 			return
 		}
