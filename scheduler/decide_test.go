@@ -109,6 +109,50 @@ func TestKeptAnswersMakeNoDifference(t *testing.T) {
 	})
 }
 
+// saying is a Filter that refuses nodes with what their label of its name says.
+type saying string
+
+func (s saying) Name() string { return string(s) }
+func (s saying) Filter(_ *plugin.Pod, n *plugin.Node) plugin.Verdict {
+	if why := n.Labels[string(s)]; why != "" {
+		return plugin.Refuse("node(s) said " + why)
+	}
+	return plugin.Verdict{}
+}
+
+// TestEqualWordsOfTwoPlugins are counted together, and both have refused: what helps one of them may be all that it takes.
+func TestEqualWordsOfTwoPlugins(t *testing.T) {
+	d := deciderOf(t, plugin.Set{Entries: []plugin.Entry{{Plugin: saying("First")}, {Plugin: saying("Second")}}})
+	c := &plugin.Cluster{}
+	c.SetNode(plugintest.Node("a", "First=no"))
+	c.SetNode(plugintest.Node("b", "Second=no"))
+	pod := plugin.NewPod(plugintest.Pod("p"))
+	for _, sign := range []plugin.Signature{"", pod.Signature(), pod.Signature()} {
+		got := d.Decide(t.Context(), c, scheduler.Question{Pod: pod, Signature: sign})
+		if want := "0/2 nodes are available: 2 node(s) said no."; got.String() != want || len(d.Refusers(&got)) != 2 {
+			t.Errorf("%s, by %v; want %s, by both", got.String(), d.Refusers(&got), want)
+		}
+	}
+}
+
+// TestWordsThatChange has a plug-in say something else each time, more often than answers are kept. What another node said
+// long ago must still be told as it was.
+func TestWordsThatChange(t *testing.T) {
+	d := deciderOf(t, plugin.Set{Entries: []plugin.Entry{{Plugin: saying("First")}}})
+	c := &plugin.Cluster{}
+	c.SetNode(plugintest.Node("b", "First=no"))
+	pod := plugin.NewPod(plugintest.Pod("p"))
+	for i := range 2500 {
+		c.SetNode(plugintest.Node("a", fmt.Sprintf("First=%d", i)))
+		for range 2 {
+			got := d.Decide(t.Context(), c, scheduler.Question{Pod: pod, Signature: pod.Signature()})
+			if want := fmt.Sprintf("0/2 nodes are available: 1 node(s) said %d, 1 node(s) said no.", i); got.String() != want {
+				t.Fatalf("%s, want %s", got.String(), want)
+			}
+		}
+	}
+}
+
 // BenchmarkDecideGrowth measures how a decision grows with the cluster: it is content with a share of the nodes
 // that falls as the cluster grows; where nobody fits, all are asked. It counts processor time, which other programs on
 // the machine take less of than of the clock's.

@@ -158,5 +158,4 @@ func (m *memos) forget() {
 			delete(m.bySignature, key)
 		}
 	}
-	m.last, m.lastMemo = memoKey{}, nil
 }
