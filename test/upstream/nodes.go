@@ -72,7 +72,7 @@ func (p *Plane) newNode(name string, i int, log *slog.Logger) (*node.Node, error
 	if err != nil {
 		return nil, err
 	}
-	l, err := net.Listen("tcp4", netip.AddrPortFrom(loopback, 0).String()) //nolint:noctx // it blocks for nothing
+	l, err := net.Listen("tcp4", netip.AddrPortFrom(loopback, 0).String()) // it blocks for nothing
 	if err != nil {
 		return nil, err
 	}

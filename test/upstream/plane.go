@@ -87,7 +87,7 @@ func (p *Plane) run(name, program string, args ...string) *process {
 	if err != nil {
 		p.t.Fatal(err)
 	}
-	s.cmd = exec.Command(program, args...) //nolint:noctx // its life ends with end
+	s.cmd = exec.Command(program, args...) // its life ends with end
 	s.cmd.Stdout, s.cmd.Stderr, s.cmd.Dir = log, log, p.dir
 	// No test outlives its servers, and no server a test that was killed.
 	s.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
@@ -149,7 +149,7 @@ func start(cmd *exec.Cmd) error {
 // freePort returns a port of loopback that is free now.
 func (p *Plane) freePort() int {
 	p.t.Helper()
-	l, err := net.Listen("tcp4", "127.0.0.1:0") //nolint:noctx // it blocks for nothing
+	l, err := net.Listen("tcp4", "127.0.0.1:0") // it blocks for nothing
 	if err != nil {
 		p.t.Fatal(err)
 	}
