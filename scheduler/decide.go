@@ -37,15 +37,17 @@ type Decider struct {
 	scores      []named[plugin.Score]
 	scorers     []int
 
+	// What is kept is of one cluster: generations of another mean something else.
+	cluster *plugin.Cluster
+	memos   memos
+
 	// The last refusal.
 	refusedAt uint64
 	refusedOf plugin.Signature
-	refusedIn *plugin.Cluster
 	refusedAs Decision
 
-	memos memos
-	work  work
-	ask   string // the plug-in that is being asked
+	work work
+	ask  string // the plug-in that is being asked
 }
 
 // named is a plug-in at a point.
@@ -149,6 +151,7 @@ func (d *Decider) Decide(ctx context.Context, c *plugin.Cluster, q Question) (ou
 	w := &d.work
 	w.trying, w.hopeful = false, w.hopeful[:0]
 	w.pod, w.cluster, w.nodes, w.opinions = q.Pod, c, s.Nodes(), q.opinions
+	d.keepOf(c)
 	out = Decision{Nodes: len(w.nodes), Next: q.From}
 	if len(w.nodes) == 0 {
 		return out
@@ -199,9 +202,10 @@ func (d *Decider) Decide(ctx context.Context, c *plugin.Cluster, q Question) (ou
 // DecideAll is [Decider.Decide] and, if that found no node, [Decider.MakeRoom]. A refusal is remembered: it
 // holds for every pod of the same signature until the Cluster changes (P3).
 func (d *Decider) DecideAll(ctx context.Context, c *plugin.Cluster, q Question) Decision {
+	d.keepOf(c)
 	remembered := q.Signature != "" && !q.asks && c.Snapshot.Nomination(q.Pod.UID) == ""
 	generation := c.Snapshot.Generation()
-	if remembered && d.refusedAt == generation && d.refusedOf == q.Signature && d.refusedIn == c {
+	if remembered && d.refusedAt == generation && d.refusedOf == q.Signature {
 		return d.refusedAs
 	}
 	out := d.Decide(ctx, c, q)
@@ -211,9 +215,16 @@ func (d *Decider) DecideAll(ctx context.Context, c *plugin.Cluster, q Question) 
 	d.MakeRoom(ctx, q, &out)
 	if remembered && out.Err == nil && out.Room.Node == "" && !out.roomGone {
 		// What was tried and undone is another generation of the same.
-		d.refusedAt, d.refusedOf, d.refusedIn, d.refusedAs = c.Snapshot.Generation(), q.Signature, c, out
+		d.refusedAt, d.refusedOf, d.refusedAs = c.Snapshot.Generation(), q.Signature, out
 	}
 	return out
+}
+
+// keepOf forgets what was kept of another cluster.
+func (d *Decider) keepOf(c *plugin.Cluster) {
+	if d.cluster != c {
+		d.cluster, d.memos, d.refusedOf, d.refusedAs = c, memos{}, "", Decision{}
+	}
 }
 
 // prepare asks the PreFilters and reports whether nodes have to be asked about.
