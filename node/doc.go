@@ -28,7 +28,7 @@
 // happens between a pod's deletion and the first signal.
 //
 // It pulls and keeps no images and makes no namespaces: the runtime does. It
-// evicts nothing, and has no liveness probes, hooks, sidecars, static pods or
-// hostPath volumes yet. (On a runtime without files every volume that names no
+// evicts nothing, and has no liveness probes, hooks, sidecars or static pods yet. Of
+// volumes that claims stand for it knows those that are directories of the node. (On a runtime without files every volume that names no
 // object of the cluster is as good as there.)
 package node

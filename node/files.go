@@ -27,7 +27,7 @@ import (
 
 // files keeps what pods have in the node's file system:
 //
-//	ROOT/pods/UID/volumes/NAME   volumes
+//	ROOT/pods/UID/volumes/NAME   volumes; of one that lies elsewhere, a link to it
 //	ROOT/pods/UID/hosts          the managed /etc/hosts
 //	ROOT/pods/UID/last/...       termination messages
 //	ROOT/pods/UID/parts/...      bind mounts of parts of volumes
@@ -131,14 +131,11 @@ func (f *files) volume(ctx context.Context, pod *corev1.Pod, v *corev1.Volume, f
 	if v.EmptyDir != nil {
 		return time.Time{}, f.emptyDir(dir, v.EmptyDir, gid)
 	}
-	if claim := claimOf(pod, v); claim != "" {
-		return time.Time{}, fmt.Errorf("error processing PVC %s/%s: no storage for claims is known to this node", pod.Namespace, claim)
-	}
 	if !readOnly(v) {
 		if f.root == "" {
 			return time.Time{}, nil // there is nothing to find in a cluster, and nobody to see a file
 		}
-		return time.Time{}, errors.New("volumes of this kind are not known to this node; it has emptyDir, configMap, secret, projected and downwardAPI")
+		return time.Time{}, f.hosted(ctx, pod, v, gid)
 	}
 	p := volume.Payload{}
 	next, err := f.payload(ctx, pod, v, facts, p)
@@ -150,17 +147,6 @@ func (f *files) volume(ctx context.Context, pod *corev1.Pod, v *corev1.Volume, f
 	}
 	_, err = volume.Write(dir, p, gid)
 	return next, err
-}
-
-// claimOf returns the name of the claim that a volume stands for, or "".
-func claimOf(pod *corev1.Pod, v *corev1.Volume) string {
-	switch {
-	case v.PersistentVolumeClaim != nil:
-		return v.PersistentVolumeClaim.ClaimName
-	case v.Ephemeral != nil:
-		return pod.Name + "-" + v.Name
-	}
-	return ""
 }
 
 // emptyDir makes an empty directory, once.
@@ -368,6 +354,13 @@ func (f *files) mount(pod *corev1.Pod, c *corev1.Container, attempt int32, index
 			m.Propagation = cri.MountPropagation_PROPAGATION_BIDIRECTIONAL
 		case corev1.MountPropagationNone:
 		}
+	}
+	if isHosted(v) {
+		var err error
+		if m.HostPath, err = os.Readlink(m.HostPath); err != nil {
+			return nil, err
+		}
+		m.Readonly = m.Readonly || v.PersistentVolumeClaim != nil && v.PersistentVolumeClaim.ReadOnly
 	}
 	part := vm.SubPath
 	if vm.SubPathExpr != "" {

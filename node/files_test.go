@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -19,6 +20,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/sampan-io/sampan/client"
@@ -297,13 +299,13 @@ func TestUnknownVolumeKindIsSaid(t *testing.T) {
 		source corev1.VolumeSource
 		want   string
 	}{
-		{"host path", corev1.VolumeSource{HostPath: &corev1.HostPathVolumeSource{Path: "/"}}, `volume "h" : volumes of this kind are not known to this node`},
-		{
-			"claim",
-			corev1.VolumeSource{PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: "data"}},
-			`volume "h" : error processing PVC default/data: no storage for claims is known to this node`,
-		},
-		{"ephemeral", corev1.VolumeSource{Ephemeral: &corev1.EphemeralVolumeSource{}}, `volume "h" : error processing PVC default/web-h: no storage`},
+		{"nfs", corev1.VolumeSource{NFS: &corev1.NFSVolumeSource{Server: "x", Path: "/"}}, `volume "h" : volumes of this kind are not known to this node`},
+		{"a directory that is not there", corev1.VolumeSource{HostPath: &corev1.HostPathVolumeSource{Path: "/no/such", Type: new(corev1.HostPathDirectory)}}, `volume "h" : hostPath type check failed: /no/such is not a directory`},
+		{"a directory that is none", corev1.VolumeSource{HostPath: &corev1.HostPathVolumeSource{Path: "/proc/version", Type: new(corev1.HostPathDirectoryOrCreate)}}, `hostPath type check failed: /proc/version is not a directory`},
+		{"claim", corev1.VolumeSource{PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: "data"}}, `volume "h" : error processing PVC default/data: PVC is not bound`},
+		{"lost claim", corev1.VolumeSource{PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: "lost"}}, `error processing PVC default/lost: failed to fetch PV gone from API server`},
+		{"claim of another's disk", corev1.VolumeSource{PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: "theirs"}}, `error processing PVC default/theirs: PV disk is bound to another claim`},
+		{"ephemeral", corev1.VolumeSource{Ephemeral: &corev1.EphemeralVolumeSource{}}, `volume "h" : error processing PVC default/web-h: failed to fetch PVC from API server`},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			root := t.TempDir()
@@ -315,6 +317,7 @@ func TestUnknownVolumeKindIsSaid(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				r := newRig(t)
 				r.opts.RootDir = root
+				r.api.Set(t, boundTo("data", ""), boundTo("lost", "gone"), boundTo("theirs", "disk"), localDisk("disk", "/x", "another"))
 				stop := r.start()
 				<-r.node.Ready()
 				r.create(webPod("web", func(p *corev1.Pod) { p.Spec.Volumes = []corev1.Volume{{Name: "h", VolumeSource: tt.source}} }))
@@ -327,4 +330,83 @@ func TestUnknownVolumeKindIsSaid(t *testing.T) {
 			})
 		})
 	}
+}
+
+func boundTo(name, volume string) *corev1.PersistentVolumeClaim {
+	c := &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name, UID: types.UID(name)}}
+	if c.Spec.VolumeName = volume; volume != "" {
+		c.Status.Phase = corev1.ClaimBound
+	}
+	return c
+}
+
+func localDisk(name, path string, claim types.UID) *corev1.PersistentVolume {
+	return &corev1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: corev1.PersistentVolumeSpec{
+		PersistentVolumeSource: corev1.PersistentVolumeSource{Local: &corev1.LocalVolumeSource{Path: path}},
+		ClaimRef:               &corev1.ObjectReference{Namespace: "default", Name: string(claim), UID: claim},
+	}}
+}
+
+// TestHostedVolumes has volumes that lie where the node has them. They stay when the pod goes.
+func TestHostedVolumes(t *testing.T) {
+	root, host := t.TempDir(), t.TempDir()
+	disk := filepath.Join(host, "disk")
+	if err := os.MkdirAll(filepath.Join(disk, "part"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := node.Clean(root); err != nil {
+			t.Error(err)
+		}
+	})
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t)
+		r.opts.RootDir = root
+		r.api.Set(t, boundTo("data", "disk"), localDisk("disk", disk, "data"))
+		stop := r.start()
+		<-r.node.Ready()
+		r.create(webPod("web", func(p *corev1.Pod) {
+			p.Spec.SecurityContext = &corev1.PodSecurityContext{FSGroup: new(int64(4711))}
+			data := corev1.PersistentVolumeClaimVolumeSource{ClaimName: "data"}
+			read := data
+			read.ReadOnly = true
+			p.Spec.Volumes = []corev1.Volume{
+				{Name: "data", VolumeSource: corev1.VolumeSource{PersistentVolumeClaim: &data}},
+				{Name: "read", VolumeSource: corev1.VolumeSource{PersistentVolumeClaim: &read}},
+				{Name: "made", VolumeSource: corev1.VolumeSource{HostPath: &corev1.HostPathVolumeSource{Path: host + "/a/b", Type: new(corev1.HostPathDirectoryOrCreate)}}},
+				{Name: "file", VolumeSource: corev1.VolumeSource{HostPath: &corev1.HostPathVolumeSource{Path: host + "/f", Type: new(corev1.HostPathFileOrCreate)}}},
+			}
+			p.Spec.Containers[0].VolumeMounts = []corev1.VolumeMount{
+				{Name: "data", MountPath: "/data"},
+				{Name: "data", MountPath: "/part", SubPath: "part"},
+				{Name: "read", MountPath: "/read"},
+				{Name: "made", MountPath: "/made"},
+				{Name: "file", MountPath: "/file"},
+			}
+		}))
+		r.await("web", "running", func(p *corev1.Pod) bool { return p.Status.Phase == corev1.PodRunning })
+		for at, want := range map[string]string{"/data": disk, "/read": disk, "/made": host + "/a/b", "/file": host + "/f"} {
+			if m := r.mountOf("web", at); m.GetHostPath() != want || m.GetReadonly() != (at == "/read") {
+				t.Errorf("%s is %s, read only %v; want %s", at, m.GetHostPath(), m.GetReadonly(), want)
+			}
+		}
+		if err := os.WriteFile(r.mountOf("web", "/part").GetHostPath()+"/x", []byte("kept"), 0o600); err != nil {
+			t.Error(err)
+		}
+		if info, err := os.Stat(disk); err != nil || info.Sys().(*syscall.Stat_t).Gid != 4711 {
+			t.Errorf("the disk is not the group's: %v", err)
+		}
+		if err := client.Pods.Delete(t.Context(), r.api, "default", "web", metav1.DeleteOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		if got := r.read(disk + "/part/x"); got != "kept" {
+			t.Errorf("what was written is %q", got)
+		}
+		if left, err := os.ReadDir(filepath.Join(root, "pods")); err != nil || len(left) > 0 {
+			t.Errorf("files of the pod are left: %v %v", left, err)
+		}
+		stop()
+	})
 }

@@ -208,7 +208,7 @@ func TestClientGo(t *testing.T) {
 				t.Errorf("%d groups, %d lists of resources, %v, want %d of each", len(groups), len(resources), err, want)
 			}
 			preferred, err := c.ServerPreferredNamespacedResources()
-			if err != nil || len(preferred) != 6 {
+			if err != nil || len(preferred) != 7 {
 				t.Errorf("%d lists of namespaced resources, %v", len(preferred), err)
 			}
 		})

@@ -10,6 +10,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/sampan-io/sampan/internal/claim"
 )
 
 // nodes decides what the agents of nodes may do because of what they are the
@@ -29,6 +31,8 @@ func (n nodes) decide(ctx context.Context, node string, a *Attributes) Decision 
 		return n.decidePod(ctx, node, a)
 	case schema.GroupResource{Resource: "secrets"}, schema.GroupResource{Resource: "configmaps"}:
 		return n.decideRead(ctx, node, a)
+	case schema.GroupResource{Resource: "persistentvolumeclaims"}, schema.GroupResource{Resource: "persistentvolumes"}:
+		return n.decideStorage(ctx, node, a)
 	case schema.GroupResource{Resource: "serviceaccounts"}:
 		return n.decideServiceAccount(ctx, node, a)
 	}
@@ -174,6 +178,32 @@ func (n nodes) decideRead(ctx context.Context, node string, a *Attributes) Decis
 		visit = secrets
 	}
 	return n.named(ctx, node, a, visit)
+}
+
+// decideStorage lets a node get the claims that its pods name, and the volumes of these.
+func (n nodes) decideStorage(ctx context.Context, node string, a *Attributes) Decision {
+	if a.Verb != "get" || a.Subresource != "" || a.Name == "" || n.objects == nil {
+		return no("can only get individual resources of this type")
+	}
+	if a.Resource == "persistentvolumeclaims" {
+		return n.named(ctx, node, a, claims)
+	}
+	o, err := n.objects.Get(ctx, corev1.SchemeGroupVersion.WithResource("persistentvolumes"), "", a.Name)
+	volume, ok := o.(*corev1.PersistentVolume)
+	if err != nil || !ok || volume.Spec.ClaimRef == nil {
+		return unrelated(node)
+	}
+	of := *a
+	of.Namespace, of.Name = volume.Spec.ClaimRef.Namespace, volume.Spec.ClaimRef.Name
+	return n.named(ctx, node, &of, claims)
+}
+
+func claims(pod *corev1.Pod, found func(string)) {
+	for i := range pod.Spec.Volumes {
+		if name, _ := claim.Named(pod, &pod.Spec.Volumes[i]); name != "" {
+			found(name)
+		}
+	}
 }
 
 // decideServiceAccount lets a node get tokens for the service accounts that its
