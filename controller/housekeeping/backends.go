@@ -23,6 +23,7 @@ type backend struct {
 	serving     bool
 	terminating bool
 	hostname    string
+	portless    bool // it knows none of the ports that the service has
 }
 
 // backendsOf returns the pods behind a service in the order of their names. Pods that
@@ -49,9 +50,7 @@ func backendsOf(svc *corev1.Service, pods []*corev1.Pod) []backend {
 			}
 			b.ports = append(b.ports, discoveryv1.EndpointPort{Name: &sp.Name, Port: &number, Protocol: &protocol, AppProtocol: sp.AppProtocol})
 		}
-		if len(b.ports) == 0 && len(svc.Spec.Ports) > 0 {
-			continue // it serves none of the ports
-		}
+		b.portless = len(b.ports) == 0 && len(svc.Spec.Ports) > 0
 		slices.SortFunc(b.ports, func(x, y discoveryv1.EndpointPort) int { return cmp.Compare(*x.Name, *y.Name) })
 		all = append(all, b)
 	}

@@ -1,6 +1,7 @@
 package housekeeping
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -29,8 +30,13 @@ type endpoints struct {
 	pods      *cache.Cache[*corev1.Pod]
 	slices    *cache.Cache[*discoveryv1.EndpointSlice]
 	endpoints *cache.Cache[*corev1.Endpoints]
+	nodes     *cache.Cache[*corev1.Node]
+	members   *members
 	loop      *controller.Loop
+	events    *client.Recorder
 	triggers  triggers
+	unmatched *unmatched
+	hinted    hinted
 }
 
 // byService is the index of slices that are kept here.
@@ -40,15 +46,23 @@ func newEndpoints(opts Options, pods *cache.Cache[*corev1.Pod]) []run.Task {
 	e := &endpoints{
 		client:    opts.Client,
 		pods:      pods,
-		services:  cache.Of(opts.Caches, client.Services, nil),
+		services:  cache.Of(opts.Caches, client.Services, cache.Indexes[*corev1.Service]{bySelector: selectorOf, byMode: modeOf}),
+		nodes:     cache.Of(opts.Caches, client.Nodes, nil),
 		slices:    cache.Of(opts.Caches, client.EndpointSlices, cache.Indexes[*discoveryv1.EndpointSlice]{byService: serviceOf}),
 		endpoints: cache.Of(opts.Caches, client.Endpoints, nil),
 	}
+	e.events = client.NewRecorder(opts.Client, "endpoint-controller", "", opts.Log)
+	e.unmatched = &unmatched{events: e.events, client: opts.Client, empty: map[controller.Key]*emptiness{}}
+	e.members = &members{services: e.services, pods: pods}
 	e.loop = controller.New(controller.Options{
 		Name: "endpoints", Reconcile: e.reconcile, Workers: opts.Workers, Log: opts.Log,
-		Needs: []<-chan struct{}{e.services.Ready(), pods.Ready(), e.slices.Ready(), e.endpoints.Ready()},
+		Needs: []<-chan struct{}{e.services.Ready(), pods.Ready(), e.slices.Ready(), e.endpoints.Ready(), e.nodes.Ready()},
 	})
-	e.services.Subscribe(func(before, after *corev1.Service) { e.loop.Add(keyOfEither(before, after)) })
+	e.services.Subscribe(func(before, after *corev1.Service) {
+		e.members.serviceChanged(before, after)
+		e.loop.Add(keyOfEither(before, after))
+	})
+	e.nodes.Subscribe(e.nodeChanged)
 	pods.Subscribe(e.podChanged)
 	e.slices.Subscribe(func(before, after *discoveryv1.EndpointSlice) {
 		for _, s := range []*discoveryv1.EndpointSlice{before, after} {
@@ -58,7 +72,7 @@ func newEndpoints(opts Options, pods *cache.Cache[*corev1.Pod]) []run.Task {
 		}
 	})
 	e.endpoints.Subscribe(func(before, after *corev1.Endpoints) { e.loop.Add(keyOfEither(before, after)) })
-	return []run.Task{e.loop.Task()}
+	return []run.Task{{Name: "endpoints-events", Run: e.events.Run}, e.loop.Task()}
 }
 
 // keyOfEither returns the key of a changed object, of which one side may be nil.
@@ -94,17 +108,72 @@ func (e *endpoints) slicesOf(manager string, key controller.Key) []*discoveryv1.
 
 // podChanged wakes the services that a change of a pod matters to.
 func (e *endpoints) podChanged(before, after *corev1.Pod) {
+	e.members.podChanged(before, after)
 	if before != nil && after != nil && sameBackend(before, after) {
 		return
 	}
-	pod := after
-	if pod == nil {
-		pod = before
-	}
-	for _, svc := range e.services.List(pod.Namespace) {
-		if before != nil && selects(svc, before.Labels) || after != nil && selects(svc, after.Labels) {
+	for _, pod := range []*corev1.Pod{before, after} {
+		if pod == nil || pod == before && after != nil && maps.Equal(before.Labels, after.Labels) {
+			continue
+		}
+		for _, svc := range e.members.servicesFor(pod.Namespace, pod.Labels) {
 			e.loop.Add(controller.KeyOf(svc))
 		}
+	}
+}
+
+// byMode is the index of services that ask for hints by the CPU of zones, under autoMode.
+const (
+	byMode   = "topology mode"
+	autoMode = "Auto"
+)
+
+func modeOf(svc *corev1.Service) []string {
+	if selecting(svc) && byTopology(svc) {
+		return []string{autoMode}
+	}
+	return nil
+}
+
+// nodeChanged wakes the services that a change of a node matters to: those with pods there
+// when it is in another zone, and those that go by the CPU of zones.
+func (e *endpoints) nodeChanged(before, after *corev1.Node) {
+	if zoneOf(before) != zoneOf(after) {
+		for _, pod := range e.pods.ByIndex(byNode, keyOfEither(before, after).Name) {
+			for _, svc := range e.members.servicesFor(pod.Namespace, pod.Labels) {
+				e.loop.Add(controller.KeyOf(svc))
+			}
+		}
+	}
+	if before == nil || after == nil || !sameShare(before, after) {
+		for _, svc := range e.services.ByIndex(byMode, autoMode) {
+			e.loop.Add(controller.KeyOf(svc))
+		}
+	}
+}
+
+func zoneOf(node *corev1.Node) string {
+	if node == nil {
+		return ""
+	}
+	return node.Labels[corev1.LabelTopologyZone]
+}
+
+// sameShare reports whether two states of a node count the same for its zone.
+func sameShare(a, b *corev1.Node) bool {
+	x, xWhy := sharesOf([]*corev1.Node{a})
+	y, yWhy := sharesOf([]*corev1.Node{b})
+	return xWhy == yWhy && maps.Equal(x, y)
+}
+
+// where returns what is known of nodes.
+func (e *endpoints) where() topology {
+	return topology{
+		zone: func(name string) string {
+			node, _ := e.nodes.Get("", name)
+			return zoneOf(node)
+		},
+		shares: func() (map[string]int64, string) { return sharesOf(e.nodes.List("")) },
 	}
 }
 
@@ -121,19 +190,27 @@ func (e *endpoints) reconcile(ctx context.Context, key controller.Key) (controll
 	svc, ok := e.services.Get(key.Namespace, key.Name)
 	if !ok {
 		e.triggers.forget(key)
+		e.unmatched.forget(key)
+		e.hinted.forget(key)
 		return controller.Result{}, errors.Join(e.removeEndpoints(ctx, key), e.mirror(ctx, key, nil))
 	}
 	if err := e.mirror(ctx, key, svc); err != nil {
 		return controller.Result{}, err
 	}
-	if len(svc.Spec.Selector) == 0 || svc.Spec.Type == corev1.ServiceTypeExternalName || svc.DeletionTimestamp != nil {
+	if !selecting(svc) {
+		e.unmatched.forget(key)
 		return controller.Result{}, nil // somebody else says where it leads
 	}
-	backends := backendsOf(svc, e.pods.List(key.Namespace))
+	pods := e.members.podsOf(svc)
+	backends := backendsOf(svc, pods)
 	trigger := e.triggers.since(svc, backends)
 	// The slices come first: they are what proxies read.
 	err := errors.Join(e.writeSlices(ctx, svc, backends, trigger), e.writeEndpoints(ctx, svc, backends, trigger))
-	return controller.Result{}, err
+	if err != nil {
+		return controller.Result{}, err
+	}
+	again, err := e.unmatched.look(ctx, svc, pods, func() []*corev1.Pod { return e.pods.List(svc.Namespace) })
+	return controller.Result{After: again}, err
 }
 
 // stamp sets or removes the annotation that says which change is being told.
@@ -151,7 +228,59 @@ func stamp(annotations map[string]string, trigger time.Time) map[string]string {
 
 func (e *endpoints) writeSlices(ctx context.Context, svc *corev1.Service, backends []backend, trigger time.Time) error {
 	key := controller.KeyOf(svc)
-	return e.apply(ctx, key, planSlices(svc, backends, e.slicesOf(sliceManager, key)), trigger)
+	have := e.slicesOf(sliceManager, key)
+	plan := planSlices(svc, backends, have, e.where())
+	if svc.DeletionTimestamp != nil {
+		plan.create = nil // they would be in the way of those that clean up
+	}
+	if err := e.apply(ctx, key, plan, trigger); err != nil {
+		return err
+	}
+	e.hinted.tell(svc, plan.hints, have, e.events)
+	return nil
+}
+
+// hinted remembers what was told of the hints that services ask for by topology mode.
+type hinted struct {
+	mu   sync.Mutex
+	told map[controller.Key]map[discoveryv1.AddressType]string // guarded by mu; why there are none, or hintsGiven
+}
+
+const hintsGiven = "given"
+
+// tell writes an event when a service gets hints or can't have them.
+func (h *hinted) tell(svc *corev1.Service, missing map[discoveryv1.AddressType]string, had []*discoveryv1.EndpointSlice, events *client.Recorder) {
+	key := controller.KeyOf(svc)
+	if !byTopology(svc) {
+		h.forget(key)
+		return
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for _, family := range families(svc) {
+		now, before := cmp.Or(missing[family], hintsGiven), h.told[key][family]
+		if now == before || now == hintsGiven && before == "" && len(hintsOf(had)) > 0 {
+			continue
+		}
+		if h.told == nil {
+			h.told = map[controller.Key]map[discoveryv1.AddressType]string{}
+		}
+		if h.told[key] == nil {
+			h.told[key] = map[discoveryv1.AddressType]string{}
+		}
+		h.told[key][family] = now
+		if now != hintsGiven {
+			events.Event(svc, corev1.EventTypeWarning, "TopologyAwareHintsDisabled", "%s endpoints have no topology hints: %s", family, now)
+		} else if before != "" {
+			events.Event(svc, corev1.EventTypeNormal, "TopologyAwareHintsEnabled", "%s endpoints have topology hints", family)
+		}
+	}
+}
+
+func (h *hinted) forget(key controller.Key) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	delete(h.told, key)
 }
 
 // apply writes what a plan says.
@@ -190,6 +319,9 @@ func (e *endpoints) writeEndpoints(ctx context.Context, svc *corev1.Service, bac
 	subsets, truncated := planEndpoints(svc, backends)
 	labels := labelsFor(svc, map[string]string{labelEndpointsManaged: endpointsManager})
 	old, exists := e.endpoints.Get(svc.Namespace, svc.Name)
+	if !exists && svc.DeletionTimestamp != nil {
+		return nil
+	}
 	fresh := &corev1.Endpoints{ObjectMeta: metav1.ObjectMeta{Namespace: svc.Namespace, Name: svc.Name}}
 	if exists {
 		_, was := old.Annotations[corev1.EndpointsOverCapacity]

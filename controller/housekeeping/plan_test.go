@@ -46,6 +46,9 @@ func servingPod(name, ip string, set func(*corev1.Pod)) *corev1.Pod {
 	return p
 }
 
+// nowhere is a topology in which nothing is known.
+var nowhere = topology{zone: func(string) string { return "" }, shares: func() (map[string]int64, string) { return nil, "" }}
+
 func unready(p *corev1.Pod) { p.Status.Conditions[0].Status = corev1.ConditionFalse }
 
 func deleted(p *corev1.Pod) { p.DeletionTimestamp = &metav1.Time{Time: time.Unix(1, 0)} }
@@ -53,7 +56,7 @@ func deleted(p *corev1.Pod) { p.DeletionTimestamp = &metav1.Time{Time: time.Unix
 // tell writes slices and subsets as lines.
 func tell(svc *corev1.Service, pods ...*corev1.Pod) (lines []string) {
 	backends := backendsOf(svc, pods)
-	plan := planSlices(svc, backends, nil)
+	plan := planSlices(svc, backends, nil, nowhere)
 	for _, s := range plan.create {
 		line := fmt.Sprintf("slice %s [%s]", s.AddressType, portKey(s.Ports))
 		for _, e := range s.Endpoints {
@@ -118,6 +121,7 @@ func TestWhereAServiceLeads(t *testing.T) {
 			servingPod("b", "10.1.0.2", func(p *corev1.Pod) { p.Spec.Containers[0].Ports[0].ContainerPort = 9090 }),
 			servingPod("c", "10.1.0.3", func(p *corev1.Pod) { p.Spec.Containers[0].Ports = nil }),
 		}, []string{
+			"slice IPv4 [] 10.1.0.3(ready=true serving=true terminating=false)", // it has no such port
 			"slice IPv4 [http/8080/TCP/] 10.1.0.1(ready=true serving=true terminating=false)",
 			"slice IPv4 [http/9090/TCP/] 10.1.0.2(ready=true serving=true terminating=false)",
 			"subset http:8080/TCP +10.1.0.1",
@@ -178,7 +182,7 @@ func TestSlicesHoldWhatTheyShould(t *testing.T) {
 				})
 			}
 			backends := backendsOf(svc, slices.Collect(maps.Values(pods)))
-			plan := planSlices(svc, backends, have)
+			plan := planSlices(svc, backends, have, nowhere)
 			for _, s := range plan.update {
 				i := slices.IndexFunc(have, func(h *discoveryv1.EndpointSlice) bool { return h.Name == s.Name })
 				have[i] = s
@@ -209,7 +213,7 @@ func TestSlicesHoldWhatTheyShould(t *testing.T) {
 					t.Fatalf("%s is ready=%v", name, !podstate.Ready(p))
 				}
 			}
-			if again := planSlices(svc, backends, have); len(again.create)+len(again.update)+len(again.remove) > 0 {
+			if again := planSlices(svc, backends, have, nowhere); len(again.create)+len(again.update)+len(again.remove) > 0 {
 				t.Fatalf("the next plan is %+v, want nothing", again)
 			}
 		}
@@ -222,12 +226,12 @@ func TestAChangeTouchesOneSlice(t *testing.T) {
 	for i := range 250 {
 		pods = append(pods, servingPod(fmt.Sprintf("p%03d", i), fmt.Sprintf("10.1.0.%d", i), nil))
 	}
-	have := planSlices(svc, backendsOf(svc, pods), nil).create
+	have := planSlices(svc, backendsOf(svc, pods), nil, nowhere).create
 	for i, s := range have {
 		s.Name = fmt.Sprint("s", i)
 	}
 	pods[120] = servingPod("p120", "10.1.0.120", unready)
-	plan := planSlices(svc, backendsOf(svc, pods), have)
+	plan := planSlices(svc, backendsOf(svc, pods), have, nowhere)
 	if len(have) != 3 || len(plan.update) != 1 || len(plan.create)+len(plan.remove) != 0 {
 		t.Errorf("of %d slices %d are updated, %d created, %d removed", len(have), len(plan.update), len(plan.create), len(plan.remove))
 	}

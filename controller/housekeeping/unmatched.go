@@ -1,0 +1,148 @@
+package housekeeping
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+
+	"github.com/sampan-io/sampan/client"
+	"github.com/sampan-io/sampan/controller"
+	"github.com/sampan-io/sampan/controller/podstate"
+)
+
+// The reasons of events about selectors.
+const (
+	reasonUnmatched = "SelectorMatchesNothing"
+	reasonMatched   = "SelectorMatches"
+)
+
+// unmatchedPatience is how long a selector may match nothing before that is told: a
+// service is often made some moments before its pods, and they may all be replaced at once.
+const unmatchedPatience = 15 * time.Second
+
+// unmatched remembers the services whose selectors match no pod.
+type unmatched struct {
+	events *client.Recorder
+	client client.Interface
+
+	mu    sync.Mutex
+	empty map[controller.Key]*emptiness // guarded by mu
+}
+
+// emptiness is what is known of a service whose selector matches nothing.
+type emptiness struct {
+	since time.Time // when it began, or we did
+	told  bool      // an event says so
+}
+
+// look tells of a service whose selector matches nothing, and of one that does again. It
+// returns after what time to look again, 0 for not at all. It is called for one key at
+// a time.
+func (u *unmatched) look(ctx context.Context, svc *corev1.Service, pods []*corev1.Pod, others func() []*corev1.Pod) (time.Duration, error) {
+	key := controller.KeyOf(svc)
+	live := 0
+	for _, p := range pods {
+		if !podstate.Finished(p) {
+			live++
+		}
+	}
+	now, told := time.Now(), false
+	u.mu.Lock()
+	e := u.empty[key]
+	switch {
+	case live > 0 || svc.DeletionTimestamp != nil:
+		delete(u.empty, key)
+	case e == nil:
+		e = &emptiness{since: now}
+		u.empty[key] = e
+	}
+	if e != nil {
+		told = e.told
+	}
+	u.mu.Unlock()
+
+	switch {
+	case live > 0 && told:
+		u.events.Event(svc, corev1.EventTypeNormal, reasonMatched, "Its selector matches %s again", count(live, "pod"))
+		return 0, nil
+	case live > 0, svc.DeletionTimestamp != nil, told:
+		return 0, nil
+	}
+	if wait := unmatchedPatience - now.Sub(e.since); wait > 0 {
+		return wait, nil
+	}
+	// It may have been like that before this process was there, and told.
+	said, err := u.said(ctx, svc)
+	if err != nil {
+		return 0, err
+	}
+	if !said {
+		u.events.Event(svc, corev1.EventTypeWarning, reasonUnmatched, "%s", why(svc, others()))
+	}
+	u.mu.Lock()
+	e.told = true
+	u.mu.Unlock()
+	return 0, nil
+}
+
+// said reports whether the newest event about the selector of a service says that it
+// matches nothing.
+func (u *unmatched) said(ctx context.Context, svc *corev1.Service) (bool, error) {
+	about := fields.Set{"involvedObject.kind": "Service", "involvedObject.name": svc.Name, "involvedObject.uid": string(svc.UID)}
+	all, _, err := client.Events.List(ctx, u.client, svc.Namespace, metav1.ListOptions{FieldSelector: about.String()})
+	if err != nil {
+		return false, fmt.Errorf("events of service %s/%s: %w", svc.Namespace, svc.Name, err)
+	}
+	all = slices.DeleteFunc(all, func(e *corev1.Event) bool { return e.Reason != reasonUnmatched && e.Reason != reasonMatched })
+	if len(all) == 0 {
+		return false, nil
+	}
+	newest := slices.MaxFunc(all, func(a, b *corev1.Event) int {
+		// It is told after some time that there are none, and at once that there are.
+		return cmp.Or(a.LastTimestamp.Compare(b.LastTimestamp.Time), cmp.Compare(b.Reason, a.Reason))
+	})
+	return newest.Reason == reasonUnmatched, nil
+}
+
+func (u *unmatched) forget(key controller.Key) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	delete(u.empty, key)
+}
+
+// why says in words that no pod has the labels of a selector, and which of them is at
+// fault if the others are there.
+func why(svc *corev1.Service, pods []*corev1.Pod) string {
+	var all, missing []string
+	for _, key := range slices.Sorted(maps.Keys(svc.Spec.Selector)) {
+		label := key + "=" + svc.Spec.Selector[key]
+		all = append(all, label)
+		if !slices.ContainsFunc(pods, func(p *corev1.Pod) bool {
+			value, ok := p.Labels[key]
+			return ok && value == svc.Spec.Selector[key] && !podstate.Finished(p)
+		}) {
+			missing = append(missing, label)
+		}
+	}
+	text := fmt.Sprintf("No pod in namespace %s matches its selector %s", svc.Namespace, strings.Join(all, ","))
+	if len(missing) > 0 && len(missing) < len(all) {
+		text += "; none has " + strings.Join(missing, " or ")
+	}
+	return text
+}
+
+func count(n int, what string) string {
+	if n == 1 {
+		return "1 " + what
+	}
+	return fmt.Sprintf("%d %ss", n, what)
+}
