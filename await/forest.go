@@ -106,12 +106,17 @@ func (t *tally) add(o tally, sign int32) {
 type ends struct {
 	slices       map[types.UID]endpoints
 	all, serving int
+	portless     int   // endpoints that know none of the service's ports, and count for nothing
 	service      *node // nil when it is not known
 }
+
+// byController marks the slices that a cluster keeps for services with selectors.
+const byController = "endpointslice-controller.k8s.io"
 
 // endpoints are what one slice has.
 type endpoints struct {
 	all, serving int
+	portless     int
 	pods         []endpoint
 }
 
@@ -422,6 +427,11 @@ func (f *forest) endsOf(service types.NamespacedName) *ends {
 // slice takes in a slice of endpoints.
 func (f *forest) slice(s *discoveryv1.EndpointSlice) {
 	var now endpoints
+	if _, headless := s.Labels[corev1.IsHeadlessService]; len(s.Ports) == 0 && !headless && s.Labels[discoveryv1.LabelManagedBy] == byController {
+		now.portless = len(s.Endpoints)
+		f.reslice(s, now)
+		return
+	}
 	for _, e := range s.Endpoints {
 		p := endpoint{serves: serves(e)}
 		if e.TargetRef != nil && e.TargetRef.Kind == client.Pods.Kind {
@@ -447,7 +457,8 @@ func (f *forest) reslice(s *discoveryv1.EndpointSlice, now endpoints) {
 	old := e.slices[s.UID]
 	e.all += now.all - old.all
 	e.serving += now.serving - old.serving
-	if now.all == 0 {
+	e.portless += now.portless - old.portless
+	if now.all+now.portless == 0 {
 		delete(e.slices, s.UID)
 	} else {
 		e.slices[s.UID] = now

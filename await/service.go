@@ -33,6 +33,8 @@ func judgeService(d Degree, s *corev1.Service, v *view) (Verdict, error) {
 		return v.held(waiting("its only endpoint does not serve"), nil), nil
 	case e != nil && e.all > 1:
 		return v.held(waiting("none of its %d endpoints serves", e.all), nil), nil
+	case e != nil && e.portless > 0:
+		return v.held(waiting("no endpoint: %s has none of the ports that it names", counted(e.portless, "pod")), nil), nil
 	case v.allPods().live > 0:
 		return v.held(waiting("no endpoint yet, %s", counted(int(v.allPods().live), "pod")), nil), nil
 	}

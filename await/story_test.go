@@ -264,6 +264,9 @@ func describe(v *await.View, words []string) error {
 			Name: "s" + strconv.Itoa(len(v.Slices)), Namespace: "default", UID: types.UID("slice-" + strconv.Itoa(len(v.Slices))),
 			Labels: map[string]string{discoveryv1.LabelServiceName: v.Object.GetName()},
 		}
+		if len(words) > 2 && words[2] == "portless" {
+			sliceMeta.Labels[discoveryv1.LabelManagedBy] = "endpointslice-controller.k8s.io"
+		}
 		v.Slices = append(v.Slices, &discoveryv1.EndpointSlice{ObjectMeta: sliceMeta, Endpoints: []discoveryv1.Endpoint{
 			{Conditions: discoveryv1.EndpointConditions{Ready: &yes, Serving: &yes}},
 		}})
