@@ -210,6 +210,9 @@ func prepareService(s, old *corev1.Service) {
 	}
 	if old == nil {
 		s.Status = corev1.ServiceStatus{}
+		if s.Spec.ClusterIP != "" && len(s.Spec.ClusterIPs) == 0 {
+			s.Spec.ClusterIPs = []string{s.Spec.ClusterIP} // from a client that knows no more than one
+		}
 		return
 	}
 	s.Status = old.Status
