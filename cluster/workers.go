@@ -211,7 +211,7 @@ func (c *cluster) proxy(p *controlPlane, caches *cache.Shared) ([]run.Stage, err
 	if err != nil {
 		return nil, err
 	}
-	services, err := proxy.New(proxy.Options{Client: p.as("system:kube-proxy"), Caches: caches, Forwarder: forwarder, Rules: rules, Node: c.Settings.NodeName, Log: c.Log})
+	services, err := proxy.New(proxy.Options{Client: p.as("system:kube-proxy"), Caches: caches, Forwarder: forwarder, Kernel: redirects{rules}, Node: c.Settings.NodeName, Userspace: true, Services: []netip.Prefix{c.Settings.Services}, Log: c.Log})
 	if err != nil {
 		return nil, err
 	}

@@ -13,8 +13,6 @@ import (
 	"github.com/mdlayher/netlink"
 	"golang.org/x/sys/unix"
 	corev1 "k8s.io/api/core/v1"
-
-	"github.com/sampan-io/sampan/proxy"
 )
 
 // Options configures [Rules].
@@ -27,7 +25,15 @@ type Options struct {
 	ServiceCIDR netip.Prefix
 }
 
-// Rules implements [proxy.Rules] in the network namespace of the process. It
+// A Redirect sends what is addressed to a Service to a socket of this node.
+type Redirect struct {
+	Address  netip.Addr // the zero Addr stands for every address of this node (node ports)
+	Protocol corev1.Protocol
+	Port     uint16
+	To       netip.AddrPort
+}
+
+// Rules implements what there was before [proxy.Kernel] in the network namespace of the process. It
 // needs CAP_NET_ADMIN.
 type Rules struct {
 	opts  Options
@@ -65,8 +71,8 @@ func New(o Options) (*Rules, error) {
 	return &Rules{opts: o, table: &nftables.Table{Name: o.Table, Family: nftables.TableFamilyIPv4}}, nil
 }
 
-// Replace implements [proxy.Rules].
-func (r *Rules) Replace(all []proxy.Redirect) error {
+// Replace implements what there was before [proxy.Kernel].
+func (r *Rules) Replace(all []Redirect) error {
 	c, err := connect()
 	if err != nil {
 		return err
@@ -86,8 +92,8 @@ func (r *Rules) Replace(all []proxy.Redirect) error {
 	return flush(c, "table "+r.opts.Table)
 }
 
-// Update implements [proxy.Rules].
-func (r *Rules) Update(remove, add []proxy.Redirect) error {
+// Update implements what there was before [proxy.Kernel].
+func (r *Rules) Update(remove, add []Redirect) error {
 	c, err := connect()
 	if err != nil {
 		return err
@@ -101,7 +107,7 @@ func (r *Rules) Update(remove, add []proxy.Redirect) error {
 	return flush(c, "table "+r.opts.Table)
 }
 
-// Close implements [proxy.Rules].
+// Close implements what there was before [proxy.Kernel].
 func (r *Rules) Close() error { return Remove(r.opts.Table) }
 
 // Remove removes the table of that name; it is no error if there is none.
@@ -252,7 +258,7 @@ func maskOf(bits int) [4]byte {
 }
 
 // elements hands the elements of the redirects to f, map by map, in chunks.
-func (r *Rules) elements(redirects []proxy.Redirect, f func(*nftables.Set, []nftables.SetElement) error) error {
+func (r *Rules) elements(redirects []Redirect, f func(*nftables.Set, []nftables.SetElement) error) error {
 	by := map[mapKey][]nftables.SetElement{}
 	for _, d := range redirects {
 		k := mapKey{d.Protocol, !d.Address.IsValid()}

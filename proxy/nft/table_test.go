@@ -20,7 +20,6 @@ import (
 
 	"github.com/sampan-io/sampan/internal/nstest"
 	"github.com/sampan-io/sampan/internal/run"
-	"github.com/sampan-io/sampan/proxy"
 	"github.com/sampan-io/sampan/proxy/nft"
 )
 
@@ -104,8 +103,8 @@ func TestRedirectsLeadToTheSocket(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		to := func(addr string, port uint16, at netip.AddrPort) proxy.Redirect {
-			d := proxy.Redirect{Protocol: corev1.ProtocolTCP, Port: port, To: at}
+		to := func(addr string, port uint16, at netip.AddrPort) nft.Redirect {
+			d := nft.Redirect{Protocol: corev1.ProtocolTCP, Port: port, To: at}
 			if addr != "" {
 				d.Address = netip.MustParseAddr(addr)
 			}
@@ -127,7 +126,7 @@ func TestRedirectsLeadToTheSocket(t *testing.T) {
 		}
 
 		for range 2 { // the second one finds what an earlier process left
-			if err := r.Replace([]proxy.Redirect{a, node}); err != nil {
+			if err := r.Replace([]nft.Redirect{a, node}); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -136,7 +135,7 @@ func TestRedirectsLeadToTheSocket(t *testing.T) {
 		refused("10.2.0.1:81")
 		refused("10.2.7.7:80")
 
-		if err := r.Update([]proxy.Redirect{a}, []proxy.Redirect{b}); err != nil {
+		if err := r.Update([]nft.Redirect{a}, []nft.Redirect{b}); err != nil {
 			t.Fatal(err)
 		}
 		expect("10.2.0.1:81", "b")
@@ -145,12 +144,12 @@ func TestRedirectsLeadToTheSocket(t *testing.T) {
 		// A change and its opposite in one step: the socket behind an address moves.
 		moved := b
 		moved.To = a.To
-		if err := r.Update([]proxy.Redirect{b}, []proxy.Redirect{moved}); err != nil {
+		if err := r.Update([]nft.Redirect{b}, []nft.Redirect{moved}); err != nil {
 			t.Fatal(err)
 		}
 		expect("10.2.0.1:81", "a")
 
-		if err := r.Update([]proxy.Redirect{b, to("10.2.3.3", 1, a.To)}, nil); err == nil {
+		if err := r.Update([]nft.Redirect{b, to("10.2.3.3", 1, a.To)}, nil); err == nil {
 			t.Error("removing what is not there succeeded; the proxy would not know that it is out of step")
 		}
 		expect("10.2.0.1:81", "a") // and it changed nothing
@@ -175,15 +174,15 @@ func TestManyRedirectsGoInOneStep(t *testing.T) {
 			t.Fatal(err)
 		}
 		at := listen(t, "x")
-		var all []proxy.Redirect
+		var all []nft.Redirect
 		for i := range 20_000 {
 			a := netip.AddrFrom4([4]byte{10, 2, byte(i >> 8), byte(i)})
-			all = append(all, proxy.Redirect{Address: a, Protocol: corev1.ProtocolTCP, Port: 80, To: at})
+			all = append(all, nft.Redirect{Address: a, Protocol: corev1.ProtocolTCP, Port: 80, To: at})
 		}
 		if err := r.Replace(all); err != nil {
 			t.Fatal(err)
 		}
-		for _, d := range []proxy.Redirect{all[0], all[len(all)-1]} {
+		for _, d := range []nft.Redirect{all[0], all[len(all)-1]} {
 			if got, err := fetch(fmt.Sprintf("%s:80", d.Address)); got != "x" || err != nil {
 				t.Errorf("%s answers %q, %v", d.Address, got, err)
 			}
