@@ -93,7 +93,7 @@ func NewPlan(svc *corev1.Service, endpoints []*discoveryv1.EndpointSlice, here H
 	if svc == nil || svc.Spec.Type == corev1.ServiceTypeExternalName || ofOthers(svc.Labels) {
 		return Plan{}
 	}
-	p := planner{svc: svc, here: here, doors: map[Door]bool{}}
+	p := planner{svc: svc, here: here, doors: map[Door]bool{}, ports: map[PortID]bool{}}
 	p.wishes = p.readAnnotations()
 	for _, s := range endpoints {
 		if !ofOthers(s.Labels) {
@@ -123,6 +123,7 @@ type planner struct {
 	here   Here
 	wishes wishes
 	doors  map[Door]bool
+	ports  map[PortID]bool
 	plan   Plan
 
 	// Of the family that is being planned.
@@ -241,6 +242,10 @@ func (p *planner) port(f family, port *corev1.ServicePort, local map[netip.Addr]
 		return
 	}
 	id := PortID{Service: types.NamespacedName{Namespace: p.svc.Namespace, Name: p.svc.Name}, Port: port.Name, Protocol: protocol, IPv6: f.ipv6}
+	if p.ports[id] {
+		return // two ports of one name: no server lets that pass
+	}
+	p.ports[id] = true
 	spec := &p.svc.Spec
 	inLocal := spec.InternalTrafficPolicy != nil && *spec.InternalTrafficPolicy == corev1.ServiceInternalTrafficPolicyLocal
 	outLocal := spec.ExternalTrafficPolicy == corev1.ServiceExternalTrafficPolicyLocal
@@ -358,18 +363,17 @@ func (p *planner) health(local int) {
 // announce plans which addresses this node answers for: those of our own load
 // balancer, and with externalTrafficPolicy Local only if an endpoint is here.
 func (p *planner) announce() {
-	if p.svc.Spec.LoadBalancerClass != nil {
+	spec := &p.svc.Spec
+	if spec.LoadBalancerClass != nil || spec.Type != corev1.ServiceTypeLoadBalancer {
 		return
 	}
 	for _, in := range p.svc.Status.LoadBalancer.Ingress {
 		a, err := netip.ParseAddr(in.IP)
-		if err != nil || slices.Contains(p.plan.Announced, a) {
+		if err != nil || !usable(a) || in.IPMode != nil && *in.IPMode != corev1.LoadBalancerIPModeVIP ||
+			slices.Contains(p.plan.Announced, a) || slices.Contains(spec.ExternalIPs, in.IP) || slices.Contains(spec.ClusterIPs, in.IP) {
 			continue
 		}
-		if slices.ContainsFunc(p.plan.Rules, func(r PlannedRule) bool {
-			return r.Address == a && p.svc.Spec.Type == corev1.ServiceTypeLoadBalancer && (in.IPMode == nil || *in.IPMode == corev1.LoadBalancerIPModeVIP) &&
-				!r.Drop && !slices.Contains(p.svc.Spec.ExternalIPs, in.IP)
-		}) {
+		if slices.ContainsFunc(p.plan.Rules, func(r PlannedRule) bool { return r.Address == a && !r.Drop }) {
 			p.plan.Announced = append(p.plan.Announced, a)
 		}
 	}
