@@ -64,10 +64,14 @@ func (p *Proxy) follows() {
 	p.nodes = cacheOf(p, client.Nodes, cache.Options[*corev1.Node]{FieldSelector: "metadata.name=" + p.opts.Node, Keep: keepNode})
 	p.nodes.Subscribe(func(_, now *corev1.Node) {
 		if now != nil && now.Name == p.opts.Node {
+			p.leaving.Store(now.DeletionTimestamp != nil || slices.ContainsFunc(now.Spec.Taints, func(t corev1.Taint) bool { return t.Key == scaledAway }))
 			p.moveTo(func(h *Here) { h.Zone, h.Addresses = now.Labels[corev1.LabelTopologyZone], addressesOf(now) })
 		}
 	})
 }
+
+// scaledAway is the taint of a node that a cluster autoscaler is about to remove.
+const scaledAway = "ToBeDeletedByClusterAutoscaler"
 
 func serviceOf(s *discoveryv1.EndpointSlice) types.NamespacedName {
 	return types.NamespacedName{Namespace: s.Namespace, Name: s.Labels[discoveryv1.LabelServiceName]}
@@ -114,7 +118,11 @@ func keepService(s *corev1.Service) *corev1.Service {
 }
 
 func keepNode(n *corev1.Node) *corev1.Node {
-	return &corev1.Node{ObjectMeta: meta(&n.ObjectMeta, corev1.LabelTopologyZone), Status: corev1.NodeStatus{Addresses: n.Status.Addresses}}
+	kept := &corev1.Node{
+		ObjectMeta: meta(&n.ObjectMeta, corev1.LabelTopologyZone), Spec: corev1.NodeSpec{Taints: n.Spec.Taints}, Status: corev1.NodeStatus{Addresses: n.Status.Addresses},
+	}
+	kept.DeletionTimestamp = n.DeletionTimestamp
+	return kept
 }
 
 // A keeper says what is kept of EndpointSlices. What many endpoints have in common is

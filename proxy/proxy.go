@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strconv"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -67,6 +68,9 @@ type Proxy struct {
 	metrics  *metrics
 	ready    chan struct{}
 	wake     chan struct{} // capacity 1
+	sick     atomic.Bool   // the kernel refuses what is to be
+	leaving  atomic.Bool   // the node is about to go
+	updated  atomic.Int64  // when the kernel took something last, in nanoseconds since 1970
 
 	reports *reporter // nil without Options.Node
 
@@ -149,6 +153,25 @@ func (p *Proxy) Run(ctx context.Context) error {
 	return run.Stages(ctx, first, run.Stage{{Name: "rules", Run: p.follow}})
 }
 
+// Healthy reports whether the rules are what they are to be, or will be in a moment.
+func (p *Proxy) Healthy() bool { return !p.sick.Load() }
+
+// Eligible reports whether the node is to get new traffic: it is neither being deleted
+// nor about to be scaled away.
+func (p *Proxy) Eligible() bool { return !p.leaving.Load() }
+
+// Updated is when the rules were made or changed last.
+func (p *Proxy) Updated() time.Time { return time.Unix(0, p.updated.Load()) }
+
+// done notes what the kernel took.
+func (p *Proxy) done(start time.Time) {
+	p.book.done()
+	p.metrics.synced(start)
+	p.broken = false
+	p.sick.Store(false)
+	p.updated.Store(time.Now().UnixNano())
+}
+
 // SetNodePorts changes the addresses at which node ports are: nil means all but
 // loopback. It never blocks.
 func (p *Proxy) SetNodePorts(addresses []netip.Addr) {
@@ -194,10 +217,11 @@ const (
 
 func (p *Proxy) follow(ctx context.Context) error {
 	p.take(ctx)
+	start := time.Now()
 	if err := p.opts.Kernel.Replace(ctx, p.book.all()); err != nil {
 		return fmt.Errorf("making the rules of the service proxy: %w", err)
 	}
-	p.book.done()
+	p.done(start)
 	p.finish(ctx)
 	close(p.ready)
 	for failures := 0; ; {
@@ -252,8 +276,7 @@ func (p *Proxy) apply(ctx context.Context) bool {
 		}
 		err := p.opts.Kernel.Update(ctx, changes)
 		if err == nil {
-			p.book.done()
-			p.metrics.synced(start)
+			p.done(start)
 			return true
 		}
 		if ctx.Err() != nil {
@@ -267,12 +290,11 @@ func (p *Proxy) apply(ctx context.Context) bool {
 		if ctx.Err() == nil {
 			p.opts.Log.ErrorContext(ctx, "making the rules of the service proxy anew; trying again", "err", err)
 			p.metrics.failed()
+			p.sick.Store(true)
 		}
 		return false
 	}
-	p.broken = false
-	p.book.done()
-	p.metrics.synced(start)
+	p.done(start)
 	return true
 }
 
