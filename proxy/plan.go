@@ -20,9 +20,6 @@ type Here struct {
 	// Addresses of the Node.
 	Addresses []netip.Addr
 
-	// NodePorts are the addresses at which node ports are; nil means all but loopback.
-	NodePorts []netip.Addr
-
 	// Services are the networks of cluster IPs, as far as they are known. No endpoint
 	// is there.
 	Services []netip.Prefix
@@ -33,7 +30,6 @@ type Here struct {
 
 func (h Here) equal(o Here) bool {
 	return h.Node == o.Node && h.Zone == o.Zone && slices.Equal(h.Addresses, o.Addresses) &&
-		(h.NodePorts == nil) == (o.NodePorts == nil) && slices.Equal(h.NodePorts, o.NodePorts) &&
 		slices.Equal(h.Services, o.Services) && h.Userspace == o.Userspace
 }
 
@@ -273,27 +269,13 @@ func (p *planner) port(f family, port *corev1.ServicePort, local map[netip.Addr]
 		p.plan.Rules[sources+i].Sources = p.sources
 	}
 	if port.NodePort != 0 {
-		for _, a := range p.nodePortAddresses(f) {
-			r.door(a, port.NodePort, outLocal, true, outside)
+		all := netip.IPv4Unspecified()
+		if f.ipv6 {
+			all = netip.IPv6Unspecified()
 		}
+		r.door(all, port.NodePort, outLocal, true, outside)
 	}
 	r.pools(p.wishes)
-}
-
-func (p *planner) nodePortAddresses(f family) []netip.Addr {
-	if p.here.NodePorts == nil {
-		if f.ipv6 {
-			return []netip.Addr{netip.IPv6Unspecified()}
-		}
-		return []netip.Addr{netip.IPv4Unspecified()}
-	}
-	var as []netip.Addr
-	for _, a := range p.here.NodePorts {
-		if a.Is6() == f.ipv6 {
-			as = append(as, a)
-		}
-	}
-	return as
 }
 
 // A router makes the rules of one port for one family.

@@ -18,7 +18,7 @@ import (
 // TestPlan plays the stories in testdata. They have a node, Services and slices of
 // endpoints, and "plan" says what is to be done for the Service that was spoken of last.
 //
-//	node NAME [zone=Z] [addresses=A,…] [node-ports=A,…|none] [services=NET,…] [userspace]
+//	node NAME [zone=Z] [addresses=A,…] [services=NET,…] [userspace]
 //	service NAME ips=A,… port=[NAME:]NUMBER[/PROTOCOL][@NODEPORT] [external=A,…] [ingress=A[/Proxy],…] …
 //	slice [v6] port=[NAME:]NUMBER[/PROTOCOL] [label=NAME]
 //	endpoint ADDRESS [node=N] [zones=Z,…] [nodes=N,…] [rst]     (ready, serving, terminating)
@@ -65,11 +65,6 @@ func (s *planStory) node(words []string) {
 			s.here.Zone = value
 		case "addresses":
 			s.here.Addresses = addressesOf(value)
-		case "node-ports":
-			s.here.NodePorts = []netip.Addr{}
-			if value != "none" {
-				s.here.NodePorts = addressesOf(value)
-			}
 		case "services":
 			for _, n := range list(value) {
 				s.here.Services = append(s.here.Services, netip.MustParsePrefix(n))

@@ -35,7 +35,6 @@ type Options struct {
 
 	Userspace bool           // Services are relayed unless they say otherwise
 	Services  []netip.Prefix // networks of cluster IPs, as far as known; no endpoint is there
-	NodePorts []netip.Addr   // see [Here]; may be changed with [Proxy.SetNodePorts]
 
 	Health    HealthChecks // nil: health-check node ports are not served
 	Announcer Announcer    // nil: addresses of load balancers are not announced
@@ -120,12 +119,14 @@ func New(o Options) (*Proxy, error) {
 		ready:   make(chan struct{}),
 		wake:    make(chan struct{}, 1),
 		dirty:   map[types.NamespacedName]bool{},
-		here:    Here{Node: o.Node, NodePorts: o.NodePorts, Services: o.Services, Userspace: o.Userspace},
+		here:    Here{Node: o.Node, Services: o.Services, Userspace: o.Userspace},
 		states:  map[types.NamespacedName]*state{},
 		sockets: map[PoolID]netip.AddrPort{},
 		book:    newBook(),
 		closing: map[PoolID]bool{},
 		again:   map[types.NamespacedName]bool{},
+
+		announce: true, // an earlier process may have left some
 	}
 	if o.Node != "" {
 		p.reports = &reporter{
@@ -170,12 +171,6 @@ func (p *Proxy) done(start time.Time) {
 	p.broken = false
 	p.sick.Store(false)
 	p.updated.Store(time.Now().UnixNano())
-}
-
-// SetNodePorts changes the addresses at which node ports are: nil means all but
-// loopback. It never blocks.
-func (p *Proxy) SetNodePorts(addresses []netip.Addr) {
-	p.moveTo(func(h *Here) { h.NodePorts = slices.Clone(addresses) })
 }
 
 // moveTo changes what the proxy knows of its node.

@@ -443,7 +443,7 @@ func TestAServiceHearsOfItsFaults(t *testing.T) {
 	})
 }
 
-// TestTheNodeIsFollowed moves it to another zone, and changes where node ports are.
+// TestTheNodeIsFollowed moves it to another zone.
 func TestTheNodeIsFollowed(t *testing.T) {
 	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1", Labels: map[string]string{corev1.LabelTopologyZone: "a"}}}
 	api := clienttest.New(t, node)

@@ -3,10 +3,12 @@ package health
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 	"log/slog"
 	"net"
 	"net/http"
 	"net/netip"
+	"slices"
 	"strconv"
 	"sync"
 	"sync/atomic"
@@ -20,8 +22,9 @@ import (
 
 // Options configures a [Server].
 type Options struct {
-	// Addresses at which the ports are opened; nil means all of this host.
-	Addresses []netip.Addr
+	// Networks of the addresses of this host at which ports are opened; none means all
+	// addresses.
+	Networks []netip.Prefix
 
 	Log *slog.Logger // nil means slog.Default
 }
@@ -104,18 +107,12 @@ func (s *Server) Set(service types.NamespacedName, h *proxy.Health) {
 	p := &port{service: service, number: h.Port, group: run.NewGroup(s.life, 0)}
 	p.local.Store(int64(h.Local))
 	s.checks[service] = p
-	addresses := s.opts.Addresses
-	if addresses == nil {
-		addresses = []netip.Addr{{}}
-	}
-	for _, a := range addresses {
-		p.group.Go(func(ctx context.Context) { s.serve(ctx, p, a) })
-	}
+	p.group.Go(func(ctx context.Context) { s.serve(ctx, p) })
 }
 
-// serve answers at an address until ctx is over.
-func (s *Server) serve(ctx context.Context, p *port, a netip.Addr) {
-	l, err := listen(ctx, a, p.number)
+// serve answers at a port until ctx is over.
+func (s *Server) serve(ctx context.Context, p *port) {
+	ls, err := s.listen(ctx, p.number)
 	for failures := 0; err != nil; failures++ {
 		if failures == 0 {
 			s.opts.Log.WarnContext(ctx, "opening a health-check node port; trying again", "service", p.service, "port", p.number, "err", err)
@@ -123,12 +120,19 @@ func (s *Server) serve(ctx context.Context, p *port, a netip.Addr) {
 		if !run.Pause(ctx, min(firstPause<<min(failures, 20), lastPause)) {
 			return
 		}
-		l, err = listen(ctx, a, p.number)
+		ls, err = s.listen(ctx, p.number)
 	}
-	s.opts.Log.InfoContext(ctx, "health-check node port listens", "service", p.service, "address", l.Addr(), "for", "load balancers")
-	if err := Serve(ctx, l, s.handler(p)); err != nil {
-		s.opts.Log.ErrorContext(ctx, "serving a health-check node port", "service", p.service, "port", p.number, "err", err)
+	g := run.NewGroup(ctx, 0)
+	defer g.Stop()
+	for _, l := range ls {
+		s.opts.Log.InfoContext(ctx, "health-check node port listens", "service", p.service, "address", l.Addr(), "for", "load balancers")
+		g.Go(func(ctx context.Context) {
+			if err := Serve(ctx, l, s.handler(p)); err != nil {
+				s.opts.Log.ErrorContext(ctx, "serving a health-check node port", "service", p.service, "port", p.number, "err", err)
+			}
+		})
 	}
+	g.Wait()
 }
 
 // Serve serves on l until ctx is over, and then closes it and every connection.
@@ -186,11 +190,34 @@ func write(w http.ResponseWriter, ok bool, body any, more func(http.Header)) {
 	_, _ = w.Write(append(text, '\n'))
 }
 
-// listen opens a port on an address, or on all of this host.
-func listen(ctx context.Context, a netip.Addr, number uint16) (net.Listener, error) {
-	at := ":" + strconv.Itoa(int(number))
-	if a.IsValid() {
-		at = netip.AddrPortFrom(a, number).String()
+// listen opens a port on the addresses where it is to be.
+func (s *Server) listen(ctx context.Context, number uint16) ([]net.Listener, error) {
+	var lc net.ListenConfig
+	if len(s.opts.Networks) == 0 {
+		l, err := lc.Listen(ctx, "tcp", ":"+strconv.Itoa(int(number)))
+		return []net.Listener{l}, err
 	}
-	return new(net.ListenConfig).Listen(ctx, "tcp", at)
+	all, err := net.InterfaceAddrs()
+	if err != nil {
+		return nil, err
+	}
+	var ls []net.Listener
+	for _, text := range all {
+		n, err := netip.ParsePrefix(text.String())
+		if err != nil || !slices.ContainsFunc(s.opts.Networks, func(m netip.Prefix) bool { return m.Contains(n.Addr()) }) {
+			continue
+		}
+		l, err := lc.Listen(ctx, "tcp", netip.AddrPortFrom(n.Addr(), number).String())
+		if err != nil {
+			for _, l := range ls {
+				_ = l.Close()
+			}
+			return nil, err
+		}
+		ls = append(ls, l)
+	}
+	if len(ls) == 0 {
+		return nil, fmt.Errorf("no address of this host is in %v", s.opts.Networks)
+	}
+	return ls, nil
 }

@@ -54,7 +54,7 @@ func free(t *testing.T) (uint16, net.Listener) {
 }
 
 func TestHealthCheckNodePorts(t *testing.T) {
-	s := health.NewServer(health.Options{Addresses: []netip.Addr{netip.MustParseAddr("127.0.0.1")}})
+	s := health.NewServer(health.Options{Networks: []netip.Prefix{netip.MustParsePrefix("127.0.0.1/32")}})
 	var healthy atomic.Bool
 	healthy.Store(true)
 	s.Judge(healthy.Load)
