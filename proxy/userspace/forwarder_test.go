@@ -22,7 +22,7 @@ import (
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // start runs a forwarder on loopback until the test ends.
-func start(t *testing.T, o userspace.Options) *userspace.Forwarder {
+func start(t testing.TB, o userspace.Options) *userspace.Forwarder {
 	t.Helper()
 	o.Address = netip.MustParseAddr("127.0.0.1")
 	f, err := userspace.New(o)
@@ -41,7 +41,7 @@ func start(t *testing.T, o userspace.Options) *userspace.Forwarder {
 }
 
 // backend listens on loopback and hands each connection to serve.
-func backend(t *testing.T, serve func(c *net.TCPConn)) netip.AddrPort {
+func backend(t testing.TB, serve func(c *net.TCPConn)) netip.AddrPort {
 	t.Helper()
 	l, err := net.ListenTCP("tcp4", &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1)})
 	if err != nil {
@@ -62,7 +62,7 @@ func backend(t *testing.T, serve func(c *net.TCPConn)) netip.AddrPort {
 }
 
 // says is a backend that sends its name and then what it is sent.
-func says(t *testing.T, name string) netip.AddrPort {
+func says(t testing.TB, name string) netip.AddrPort {
 	return backend(t, func(c *net.TCPConn) {
 		_, _ = io.WriteString(c, name)
 		_, _ = io.Copy(c, c)
@@ -70,7 +70,7 @@ func says(t *testing.T, name string) netip.AddrPort {
 }
 
 // refuses is an address at which nobody listens.
-func refuses(t *testing.T) netip.AddrPort {
+func refuses(t testing.TB) netip.AddrPort {
 	t.Helper()
 	l, err := net.ListenTCP("tcp4", &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1)})
 	if err != nil {
@@ -87,7 +87,7 @@ func web(protocol corev1.Protocol, backends ...netip.AddrPort) proxy.Pool {
 	}
 }
 
-func set(t *testing.T, f *userspace.Forwarder, p proxy.Pool) netip.AddrPort {
+func set(t testing.TB, f *userspace.Forwarder, p proxy.Pool) netip.AddrPort {
 	t.Helper()
 	at, err := f.Set(p)
 	if err != nil {
@@ -96,7 +96,7 @@ func set(t *testing.T, f *userspace.Forwarder, p proxy.Pool) netip.AddrPort {
 	return at
 }
 
-func dial(t *testing.T, at netip.AddrPort) *net.TCPConn {
+func dial(t testing.TB, at netip.AddrPort) *net.TCPConn {
 	t.Helper()
 	c, err := net.DialTCP("tcp4", nil, net.TCPAddrFromAddrPort(at))
 	if err != nil {
@@ -107,7 +107,7 @@ func dial(t *testing.T, at netip.AddrPort) *net.TCPConn {
 }
 
 // ask sends text, ends its direction, and returns all that comes back.
-func ask(t *testing.T, at netip.AddrPort, text string) string {
+func ask(t testing.TB, at netip.AddrPort, text string) string {
 	t.Helper()
 	c := dial(t, at)
 	if _, err := io.WriteString(c, text); err != nil {

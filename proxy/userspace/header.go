@@ -4,8 +4,6 @@ import (
 	"encoding/binary"
 	"fmt"
 	"net/netip"
-
-	"golang.org/x/sys/unix"
 )
 
 // signature begins a header of version 2 of the PROXY protocol.
@@ -53,6 +51,6 @@ func (p *pool) introduce(c *conn) bool {
 	}
 	var room [128]byte
 	header := appendHeader(room[:0], version, c.client, to)
-	n, err := unix.SendmsgN(c.fds[serverSide], header, nil, nil, unix.MSG_DONTWAIT|unix.MSG_NOSIGNAL)
+	n, err := send(c.fds[serverSide], header)
 	return err == nil && n == len(header)
 }

@@ -28,7 +28,6 @@ type loop struct {
 	spare  int             // a descriptor to give up when there are no others, or -1; belongs to the goroutine of the loop
 	ctx    context.Context //nolint:containedctx // the life of the loop itself, which ends with it
 	events [128]unix.EpollEvent
-	n      int // how many events there are
 
 	// Below belongs to the goroutine of the loop.
 	now        time.Time // when it woke
@@ -121,18 +120,33 @@ func (alarm) close(*loop)              {}
 func (l *loop) run() {
 	stop := context.AfterFunc(l.ctx, l.wake)
 	defer stop()
-	wait := func(uintptr) bool { return l.poll() }
-	for {
-		l.n = 0
-		if err := l.raw.Read(wait); err != nil && !errors.Is(err, os.ErrDeadlineExceeded) {
+	work := func(uintptr) (over bool) { return l.work() }
+	for l.ctx.Err() == nil {
+		// All work is done while the poller is told that there is none, so that it
+		// remembers what comes meanwhile, and the loop need not look again before it waits.
+		if err := l.raw.Read(work); err != nil && !errors.Is(err, os.ErrDeadlineExceeded) {
 			l.f.opts.Log.Error("waiting for sockets of services", "err", err) // can't be: the file is open
 			break
 		}
+		l.now = time.Now()
+		l.deadlines()
+		l.answer()
+	}
+	l.closeAll()
+}
+
+// work does all that there is to do, and reports whether ctx is over.
+func (l *loop) work() (over bool) {
+	for {
+		n, err := unix.EpollWait(l.fd, l.events[:], 0)
+		if err == unix.EINTR { //nolint:errorlint // it is what the kernel said
+			continue
+		}
 		if l.ctx.Err() != nil {
-			break
+			return true
 		}
 		l.now = time.Now()
-		for i := range l.events[:l.n] {
+		for i := range l.events[:max(n, 0)] {
 			e := &l.events[i]
 			if h := l.owner(e.Fd>>1, e.Pad); h != nil {
 				h.ready(l, int(e.Fd&1), e.Events)
@@ -141,19 +155,9 @@ func (l *loop) run() {
 		l.finish()
 		l.answer()
 		l.deadlines()
-	}
-	l.closeAll()
-}
-
-// poll looks for events and reports whether there is something to do.
-func (l *loop) poll() bool {
-	for {
-		n, err := unix.EpollWait(l.fd, l.events[:], 0)
-		if err == unix.EINTR { //nolint:errorlint // it is what the kernel said
-			continue
+		if n < len(l.events) && len(l.unfinished) == 0 {
+			return false
 		}
-		l.n = max(n, 0)
-		return l.n > 0 || len(l.unfinished) > 0
 	}
 }
 

@@ -147,6 +147,34 @@ func splice(from, to, most int) (int, error) {
 	}
 }
 
+// receive reads from a socket without waiting.
+func receive(fd int, into []byte, flags int) (int, error) {
+	for {
+		n, _, errno := unix.Syscall6(unix.SYS_RECVFROM, uintptr(fd), uintptr(unsafe.Pointer(&into[0])), uintptr(len(into)), uintptr(flags|unix.MSG_DONTWAIT), 0, 0)
+		switch errno {
+		case 0:
+			return int(n), nil
+		case unix.EINTR:
+		default:
+			return 0, errno
+		}
+	}
+}
+
+// send writes to a socket without waiting.
+func send(fd int, what []byte) (int, error) {
+	for {
+		n, _, errno := unix.Syscall6(unix.SYS_SENDTO, uintptr(fd), uintptr(unsafe.Pointer(&what[0])), uintptr(len(what)), unix.MSG_DONTWAIT|unix.MSG_NOSIGNAL, 0, 0)
+		switch errno {
+		case 0:
+			return int(n), nil
+		case unix.EINTR:
+		default:
+			return 0, errno
+		}
+	}
+}
+
 // A pipe is where bytes are between two sockets. It belongs to one loop.
 type pipe struct {
 	read, write int
