@@ -198,7 +198,7 @@ func (f *Forwarder) Set(want proxy.Pool) (netip.AddrPort, error) {
 		return netip.AddrPort{}, errStopped
 	}
 	if want.Transparent && f.routes == nil {
-		r, err := makeRoutes()
+		r, err := f.makeRoutes()
 		if err != nil {
 			return netip.AddrPort{}, fmt.Errorf("userspace: routing answers to transparent connections: %w", err)
 		}

@@ -68,7 +68,7 @@ type handler interface {
 }
 
 const (
-	edges    = unix.EPOLLIN | unix.EPOLLOUT | unix.EPOLLRDHUP | unix.EPOLLET
+	edges    = unix.EPOLLIN | unix.EPOLLOUT | unix.EPOLLRDHUP | unix.EPOLLPRI | unix.EPOLLET
 	canRead  = unix.EPOLLIN | unix.EPOLLRDHUP | unix.EPOLLHUP | unix.EPOLLERR
 	canWrite = unix.EPOLLOUT | unix.EPOLLHUP | unix.EPOLLERR
 )

@@ -48,7 +48,7 @@ type conn struct {
 // An ability is what the kernel said last of one side.
 type ability struct {
 	read, write bool
-	ending      bool // reading comes to an end, perhaps after some more
+	uneven      bool // the stream ends, or is interrupted by urgent data, perhaps after some more
 	broken      bool
 }
 
@@ -230,7 +230,7 @@ func (c *conn) ready(l *loop, side int, events uint32) {
 	a := &c.able[side]
 	a.read = a.read || events&canRead != 0
 	a.write = a.write || events&canWrite != 0
-	a.ending = a.ending || events&(unix.EPOLLRDHUP|unix.EPOLLHUP|unix.EPOLLERR) != 0
+	a.uneven = a.uneven || events&(unix.EPOLLRDHUP|unix.EPOLLHUP|unix.EPOLLERR|unix.EPOLLPRI) != 0
 	a.broken = a.broken || events&unix.EPOLLERR != 0
 	switch {
 	case c.state == carrying:
@@ -561,7 +561,7 @@ func (c *conn) copyLittle(l *loop, side int) (moved, broken int) {
 		d.ended = true
 		return 0, neither
 	}
-	if d.bulk = n == len(buf); !d.bulk && !c.able[from].ending {
+	if d.bulk = n == len(buf); !d.bulk && !c.able[from].uneven {
 		c.able[from].read = false // that was all, and more is another event
 	}
 	moved, err = send(c.fds[to], buf[:n])

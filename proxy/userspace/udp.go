@@ -31,6 +31,7 @@ type flow struct {
 	fd           int
 	index        int32 // slot in the loop
 	seen         time.Time
+	checked      uint64 // the change of backends after which the endpoint was known to be one
 	older, newer *flow
 }
 
@@ -78,7 +79,13 @@ func (r *relay) ready(l *loop, _ int, _ uint32) {
 // forward sends packets of a client to its endpoint. Those that it can't send are dropped, as
 // UDP allows.
 func (r *relay) forward(l *loop, client netip.AddrPort, first, end int) {
-	fl := r.flows[client]
+	fl, changes := r.flows[client], r.pool.changes.Load()
+	if fl != nil && fl.checked != changes {
+		if fl.checked = changes; !r.pool.balancer.has(fl.endpoint) {
+			fl.end(l) // before prune came to it
+			fl = nil
+		}
+	}
 	if fl == nil {
 		if fl = r.begin(l, client); fl == nil {
 			r.pool.count.dropped.Add(uint64(end - first))
@@ -132,7 +139,7 @@ func (r *relay) begin(l *loop, client netip.AddrPort) *flow {
 			return nil
 		}
 	}
-	fl := &flow{relay: r, client: client, fd: -1, index: -1, seen: l.now}
+	fl := &flow{relay: r, client: client, fd: -1, seen: l.now, checked: p.changes.Load()}
 	fl.older, fl.newer = fl, fl
 	if !fl.open(l) {
 		if fl.fd >= 0 {
