@@ -207,7 +207,7 @@ func (c *cluster) proxy(p *controlPlane, caches *cache.Shared) ([]run.Stage, err
 	if err != nil {
 		return nil, err
 	}
-	rules, err := nft.New(nft.Options{Table: c.Profile.ServiceTable(), ServiceCIDR: c.Settings.Services})
+	rules, err := nft.NewRedirects(nft.RedirectOptions{Table: c.Profile.ServiceTable(), ServiceCIDR: c.Settings.Services})
 	if err != nil {
 		return nil, err
 	}

@@ -17,8 +17,8 @@ import (
 	"github.com/sampan-io/sampan/proxy"
 )
 
-// Options configures [Rules].
-type Options struct {
+// RedirectOptions configures [Redirects].
+type RedirectOptions struct {
 	// Table is the name of the table; it is required.
 	Table string
 
@@ -27,10 +27,10 @@ type Options struct {
 	ServiceCIDR netip.Prefix
 }
 
-// Rules implements [proxy.Rules] in the network namespace of the process. It
+// Redirects implements [proxy.Rules] in the network namespace of the process. It
 // needs CAP_NET_ADMIN.
-type Rules struct {
-	opts  Options
+type Redirects struct {
+	opts  RedirectOptions
 	table *nftables.Table
 	maps  map[mapKey]*nftables.Set
 }
@@ -57,16 +57,16 @@ const chunk = 500
 // A batch is one write to the socket, so its buffer bounds the size of a change.
 const socketBuffer = 16 << 20
 
-// New returns rules that are not in the kernel yet.
-func New(o Options) (*Rules, error) {
+// NewRedirects returns rules that are not in the kernel yet.
+func NewRedirects(o RedirectOptions) (*Redirects, error) {
 	if o.Table == "" {
-		return nil, errors.New("nft: Options.Table is empty")
+		return nil, errors.New("nft: RedirectOptions.Table is empty")
 	}
-	return &Rules{opts: o, table: &nftables.Table{Name: o.Table, Family: nftables.TableFamilyIPv4}}, nil
+	return &Redirects{opts: o, table: &nftables.Table{Name: o.Table, Family: nftables.TableFamilyIPv4}}, nil
 }
 
 // Replace implements [proxy.Rules].
-func (r *Rules) Replace(all []proxy.Redirect) error {
+func (r *Redirects) Replace(all []proxy.Redirect) error {
 	c, err := connect()
 	if err != nil {
 		return err
@@ -87,7 +87,7 @@ func (r *Rules) Replace(all []proxy.Redirect) error {
 }
 
 // Update implements [proxy.Rules].
-func (r *Rules) Update(remove, add []proxy.Redirect) error {
+func (r *Redirects) Update(remove, add []proxy.Redirect) error {
 	c, err := connect()
 	if err != nil {
 		return err
@@ -102,19 +102,7 @@ func (r *Rules) Update(remove, add []proxy.Redirect) error {
 }
 
 // Close implements [proxy.Rules].
-func (r *Rules) Close() error { return Remove(r.opts.Table) }
-
-// Remove removes the table of that name; it is no error if there is none.
-func Remove(table string) error {
-	c, err := connect()
-	if err != nil {
-		return err
-	}
-	t := &nftables.Table{Name: table, Family: nftables.TableFamilyIPv4}
-	c.AddTable(t)
-	c.DelTable(t)
-	return flush(c, "table "+table)
-}
+func (r *Redirects) Close() error { return Remove(r.opts.Table) }
 
 func connect() (*nftables.Conn, error) {
 	c, err := nftables.New(nftables.WithSockOptions(
@@ -138,7 +126,7 @@ func flush(c *nftables.Conn, what string) error {
 	return nil
 }
 
-func (r *Rules) addMaps(c *nftables.Conn) error {
+func (r *Redirects) addMaps(c *nftables.Conn) error {
 	r.maps = map[mapKey]*nftables.Set{}
 	to := nftables.MustConcatSetType(nftables.TypeIPAddr, nftables.TypeInetService)
 	for _, p := range protocols {
@@ -160,7 +148,7 @@ func (r *Rules) addMaps(c *nftables.Conn) error {
 	return nil
 }
 
-func (r *Rules) addChains(c *nftables.Conn) {
+func (r *Redirects) addChains(c *nftables.Conn) {
 	nat := func(name string, hook *nftables.ChainHook) {
 		chain := c.AddChain(&nftables.Chain{
 			Table: r.table, Name: name, Type: nftables.ChainTypeNAT, Hooknum: hook, Priority: nftables.ChainPriorityNATDest,
@@ -179,7 +167,7 @@ func (r *Rules) addChains(c *nftables.Conn) {
 		chain := c.AddChain(&nftables.Chain{
 			Table: r.table, Name: name, Type: nftables.ChainTypeFilter, Hooknum: hook, Priority: nftables.ChainPriorityFilter,
 		})
-		c.AddRule(&nftables.Rule{Table: r.table, Chain: chain, Exprs: refuse(r.opts.ServiceCIDR)})
+		c.AddRule(&nftables.Rule{Table: r.table, Chain: chain, Exprs: refuseNetwork(r.opts.ServiceCIDR)})
 	}
 }
 
@@ -192,7 +180,7 @@ const (
 )
 
 // serviceRule is: meta l4proto P dnat to ip daddr . th dport map @services-P.
-func (r *Rules) serviceRule(p corev1.Protocol, number byte) []expr.Any {
+func (r *Redirects) serviceRule(p corev1.Protocol, number byte) []expr.Any {
 	set := r.maps[mapKey{p, false}]
 	return slices.Concat(
 		isProtocol(number),
@@ -205,7 +193,7 @@ func (r *Rules) serviceRule(p corev1.Protocol, number byte) []expr.Any {
 }
 
 // nodePortRule is: fib daddr type local meta l4proto P dnat to th dport map @node-ports-P.
-func (r *Rules) nodePortRule(p corev1.Protocol, number byte) []expr.Any {
+func (r *Redirects) nodePortRule(p corev1.Protocol, number byte) []expr.Any {
 	set := r.maps[mapKey{p, true}]
 	return slices.Concat(
 		[]expr.Any{
@@ -232,8 +220,8 @@ func lookupAndNAT(set *nftables.Set) []expr.Any {
 	}
 }
 
-// refuse is: ip daddr NETWORK reject with icmp port-unreachable.
-func refuse(network netip.Prefix) []expr.Any {
+// refuseNetwork is: ip daddr NETWORK reject with icmp port-unreachable.
+func refuseNetwork(network netip.Prefix) []expr.Any {
 	addr, mask := network.Masked().Addr().As4(), maskOf(network.Bits())
 	return []expr.Any{
 		&expr.Payload{DestRegister: regKey, Base: expr.PayloadBaseNetworkHeader, Offset: 16, Len: 4},
@@ -252,7 +240,7 @@ func maskOf(bits int) [4]byte {
 }
 
 // elements hands the elements of the redirects to f, map by map, in chunks.
-func (r *Rules) elements(redirects []proxy.Redirect, f func(*nftables.Set, []nftables.SetElement) error) error {
+func (r *Redirects) elements(redirects []proxy.Redirect, f func(*nftables.Set, []nftables.SetElement) error) error {
 	by := map[mapKey][]nftables.SetElement{}
 	for _, d := range redirects {
 		k := mapKey{d.Protocol, !d.Address.IsValid()}

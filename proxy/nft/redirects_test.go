@@ -26,9 +26,9 @@ import (
 
 const bridgeAddress = "10.1.0.1"
 
-// host makes what a node has: a bridge with an address, and a route for the
+// oneHost makes what a node has: a bridge with an address, and a route for the
 // service network through it.
-func host(t *testing.T) {
+func oneHost(t *testing.T) {
 	t.Helper()
 	must := func(err error) {
 		t.Helper()
@@ -99,8 +99,8 @@ func tables(t *testing.T) []string {
 
 func TestRedirectsLeadToTheSocket(t *testing.T) {
 	nstest.Run(t, func(t *testing.T) {
-		host(t)
-		r, err := nft.New(nft.Options{Table: "sampan-test", ServiceCIDR: netip.MustParsePrefix("10.2.0.0/16")})
+		oneHost(t)
+		r, err := nft.NewRedirects(nft.RedirectOptions{Table: "sampan-test", ServiceCIDR: netip.MustParsePrefix("10.2.0.0/16")})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -169,8 +169,8 @@ func TestRedirectsLeadToTheSocket(t *testing.T) {
 
 func TestManyRedirectsGoInOneStep(t *testing.T) {
 	nstest.Run(t, func(t *testing.T) {
-		host(t)
-		r, err := nft.New(nft.Options{Table: "sampan-test"})
+		oneHost(t)
+		r, err := nft.NewRedirects(nft.RedirectOptions{Table: "sampan-test"})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -201,7 +201,7 @@ func TestOtherTablesAreLeftAlone(t *testing.T) {
 		if err := c.Flush(); err != nil {
 			t.Fatal(err)
 		}
-		r, err := nft.New(nft.Options{Table: "sampan-test"})
+		r, err := nft.NewRedirects(nft.RedirectOptions{Table: "sampan-test"})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -235,7 +235,7 @@ const asNobody = "SAMPAN_NFT_AS_NOBODY"
 // TestReplaceAsNobody is the process that TestWithoutRootTheErrorSaysSo starts;
 // on its own, as root, it has a table to make and no fault to show.
 func TestReplaceAsNobody(t *testing.T) {
-	r, err := nft.New(nft.Options{Table: "sampan-test"})
+	r, err := nft.NewRedirects(nft.RedirectOptions{Table: "sampan-test"})
 	if err != nil {
 		t.Fatal(err)
 	}
