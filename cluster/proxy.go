@@ -22,7 +22,9 @@ func (c *cluster) proxy(p *controlPlane, caches *cache.Shared) ([]run.Stage, err
 	if err != nil {
 		return nil, err
 	}
-	rules, err := nft.New(nft.Options{Table: c.Profile.ServiceTable(), ServiceCIDR: c.Settings.Services})
+	kernel, err := nft.New(nft.Options{
+		Table: c.Profile.ServiceTable(), ServiceCIDRs: []netip.Prefix{c.Settings.Services}, Pods: []netip.Prefix{c.Settings.Pods},
+	})
 	if err != nil {
 		return nil, err
 	}
@@ -35,9 +37,9 @@ func (c *cluster) proxy(p *controlPlane, caches *cache.Shared) ([]run.Stage, err
 		Client:    p.as("system:kube-proxy"),
 		Caches:    caches,
 		Forwarder: forwarder,
-		Kernel:    redirects{rules},
+		Kernel:    kernel,
 		Node:      c.Settings.NodeName,
-		Userspace: true || c.Settings.ProxyMode == local.UserspaceMode,
+		Userspace: c.Settings.ProxyMode == local.UserspaceMode,
 		Services:  []netip.Prefix{c.Settings.Services},
 		Health:    checks,
 		Announcer: announcer,
@@ -47,8 +49,10 @@ func (c *cluster) proxy(p *controlPlane, caches *cache.Shared) ([]run.Stage, err
 		return nil, err
 	}
 	checks.Judge(services.Healthy)
-	if err := p.server.Measure(services.Metrics()); err != nil {
-		return nil, err
+	for _, m := range append(forwarder.Collectors(), services.Metrics()) {
+		if err := p.server.Measure(m); err != nil {
+			return nil, err
+		}
 	}
 	return []run.Stage{
 		{
