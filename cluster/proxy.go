@@ -40,6 +40,7 @@ func (c *cluster) proxy(p *controlPlane, caches *cache.Shared) ([]run.Stage, err
 		Kernel:    kernel,
 		Node:      c.Settings.NodeName,
 		Userspace: c.Settings.ProxyMode == local.UserspaceMode,
+		Loopback:  true,
 		Services:  []netip.Prefix{c.Settings.Services},
 		Health:    checks,
 		Announcer: announcer,

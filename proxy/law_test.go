@@ -104,7 +104,7 @@ func anySlices(t *rapid.T) (all []*discoveryv1.EndpointSlice) {
 func TestLawsOfPlans(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		svc, all := anyService(t), anySlices(t)
-		here := proxy.Here{Node: "n1", Zone: rapid.SampledFrom([]string{"", "a", "c"}).Draw(t, "here"), Services: serviceNetworks, Userspace: rapid.Bool().Draw(t, "userspace")}
+		here := proxy.Here{Node: "n1", Zone: rapid.SampledFrom([]string{"", "a", "c"}).Draw(t, "here"), Services: serviceNetworks, Userspace: rapid.Bool().Draw(t, "userspace"), Loopback: rapid.Bool().Draw(t, "loopback")}
 		p := proxy.NewPlan(svc, all, here)
 
 		known := map[netip.Addr]bool{} // every address of an endpoint, and whether one of that address is here
@@ -140,11 +140,17 @@ func TestLawsOfPlans(t *testing.T) {
 			}
 			doors[r.Door] = true
 			nodePort := r.Address.IsUnspecified()
+			if r.Address.IsLoopback() {
+				if !here.Loopback || !r.Relayed || !doors[proxy.Door{Address: netip.IPv4Unspecified(), Protocol: r.Protocol, Port: r.Port}] {
+					t.Fatalf("a rule for %v, which is no node port", r.Door)
+				}
+				nodePort = true
+			}
 			if !nodePort && refusedAddress(r.Address) || r.Port == 0 {
 				t.Fatalf("P2: a rule for %v", r.Door)
 			}
 			cluster := slices.Contains(svc.Spec.ClusterIPs, r.Address.String())
-			local := !cluster && svc.Spec.ExternalTrafficPolicy == corev1.ServiceExternalTrafficPolicyLocal || cluster && svc.Spec.InternalTrafficPolicy != nil
+			local := !r.Address.IsLoopback() && !cluster && svc.Spec.ExternalTrafficPolicy == corev1.ServiceExternalTrafficPolicyLocal || cluster && svc.Spec.InternalTrafficPolicy != nil
 			backends("the backends", r.Door, r.Backends, local)
 			backends("what is inside", r.Door, r.Inside, false)
 			if r.Drop && (len(r.Backends) > 0 || !local) {

@@ -26,11 +26,15 @@ type Here struct {
 
 	// Userspace is how Services are proxied that do not say it themselves.
 	Userspace bool
+
+	// Loopback says that node ports are at 127.0.0.1 as well. Connections from there are
+	// relayed, since packets with that source must not leave the host.
+	Loopback bool
 }
 
 func (h Here) equal(o Here) bool {
 	return h.Node == o.Node && h.Zone == o.Zone && slices.Equal(h.Addresses, o.Addresses) &&
-		slices.Equal(h.Services, o.Services) && h.Userspace == o.Userspace
+		slices.Equal(h.Services, o.Services) && h.Userspace == o.Userspace && h.Loopback == o.Loopback
 }
 
 // A Plan is what to do on one node for one Service. The zero Plan is nothing.
@@ -164,6 +168,8 @@ func (p *planner) address(s string) (netip.Addr, bool) {
 	return a, true
 }
 
+var loopback = netip.AddrFrom4([4]byte{127, 0, 0, 1})
+
 var broadcast = netip.AddrFrom4([4]byte{255, 255, 255, 255})
 
 // usable reports whether an address may be that of a Service or endpoint. What
@@ -274,6 +280,10 @@ func (p *planner) port(f family, port *corev1.ServicePort, local map[netip.Addr]
 			all = netip.IPv6Unspecified()
 		}
 		r.door(all, port.NodePort, outLocal, true, outside)
+		if p.here.Loopback && !f.ipv6 && protocol != corev1.ProtocolSCTP {
+			r.relayed = true
+			r.door(loopback, port.NodePort, false, true, MasqueradeNobody)
+		}
 	}
 	r.pools(p.wishes)
 }
@@ -285,7 +295,7 @@ type router struct {
 	all, local []netip.AddrPort
 	affinity   time.Duration
 	relayed    bool
-	used       [2]bool // which pools rules lead to: all, local
+	used       [2]bool // which pools relayed rules lead to: all, local
 }
 
 // door adds the rule for an address. With local, connections go to endpoints of this
@@ -303,16 +313,14 @@ func (r *router) door(a netip.Addr, port int32, local, outside bool, m Masquerad
 	if local {
 		rule.Backends = r.local
 		rule.Drop = len(r.local) == 0 && len(r.all) > 0
-		if outside && len(r.all) > 0 {
+		if outside {
 			rule.Inside = r.all
-			r.used[0] = true
 		}
-		r.used[1] = true
-	} else {
-		r.used[0] = true
 	}
 	if r.relayed {
 		rule.Affinity, rule.Masquerade = 0, MasqueradeNobody
+		r.used[0] = r.used[0] || !local || len(rule.Inside) > 0
+		r.used[1] = r.used[1] || local
 	}
 	r.plan.Rules = append(r.plan.Rules, rule)
 }
@@ -320,7 +328,7 @@ func (r *router) door(a netip.Addr, port int32, local, outside bool, m Masquerad
 // pools adds the pools that relayed rules lead to.
 func (r *router) pools(w wishes) {
 	for i, backends := range [][]netip.AddrPort{r.all, r.local} {
-		if !r.relayed || !r.used[i] {
+		if !r.used[i] {
 			continue
 		}
 		pool := Pool{PoolID: PoolID{PortID: r.id, Local: i == 1}, Backends: backends, Affinity: r.affinity, Transparent: w.transparent}

@@ -18,7 +18,7 @@ import (
 // TestPlan plays the stories in testdata. They have a node, Services and slices of
 // endpoints, and "plan" says what is to be done for the Service that was spoken of last.
 //
-//	node NAME [zone=Z] [addresses=A,…] [services=NET,…] [userspace]
+//	node NAME [zone=Z] [addresses=A,…] [services=NET,…] [userspace] [loopback]
 //	service NAME ips=A,… port=[NAME:]NUMBER[/PROTOCOL][@NODEPORT] [external=A,…] [ingress=A[/Proxy],…] …
 //	slice [v6] port=[NAME:]NUMBER[/PROTOCOL] [label=NAME]
 //	endpoint ADDRESS [node=N] [zones=Z,…] [nodes=N,…] [rst]     (ready, serving, terminating)
@@ -71,6 +71,8 @@ func (s *planStory) node(words []string) {
 			}
 		case "userspace":
 			s.here.Userspace = true
+		case "loopback":
+			s.here.Loopback = true
 		default:
 			s.T.Fatalf("unknown word %q", name)
 		}

@@ -34,6 +34,7 @@ type Options struct {
 	Node string
 
 	Userspace bool           // Services are relayed unless they say otherwise
+	Loopback  bool           // node ports are at 127.0.0.1 as well
 	Services  []netip.Prefix // networks of cluster IPs, as far as known; no endpoint is there
 
 	Health    HealthChecks // nil: health-check node ports are not served
@@ -119,7 +120,7 @@ func New(o Options) (*Proxy, error) {
 		ready:   make(chan struct{}),
 		wake:    make(chan struct{}, 1),
 		dirty:   map[types.NamespacedName]bool{},
-		here:    Here{Node: o.Node, Services: o.Services, Userspace: o.Userspace},
+		here:    Here{Node: o.Node, Services: o.Services, Userspace: o.Userspace, Loopback: o.Loopback},
 		states:  map[types.NamespacedName]*state{},
 		sockets: map[PoolID]netip.AddrPort{},
 		book:    newBook(),

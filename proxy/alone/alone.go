@@ -157,9 +157,11 @@ func (o Options) parts(ctx context.Context, s settings, api client.Interface, no
 	if err != nil {
 		return nil, err
 	}
+	// Node ports are at 127.0.0.1, too, unless other addresses are named.
+	loopback := len(s.nodePorts) == 0 || slices.ContainsFunc(s.nodePorts, func(n netip.Prefix) bool { return n.Contains(netip.AddrFrom4([4]byte{127, 0, 0, 1})) })
 	checks := health.NewServer(health.Options{Networks: s.nodePorts, Log: o.Log})
 	p, err := proxy.New(proxy.Options{
-		Client: api, Forwarder: forwarder, Kernel: kernel, Node: o.Node, Userspace: s.userspace, Services: s.nets, Health: checks, Log: o.Log,
+		Client: api, Forwarder: forwarder, Kernel: kernel, Node: o.Node, Userspace: s.userspace, Loopback: loopback, Services: s.nets, Health: checks, Log: o.Log,
 	})
 	if err != nil {
 		return nil, err
