@@ -1,7 +1,6 @@
 package userspace
 
 import (
-	"context"
 	"fmt"
 	"net"
 	"net/netip"
@@ -27,7 +26,7 @@ func newBench(t *testing.T, maxFlows int, backends ...netip.AddrPort) *bench {
 	if err != nil {
 		t.Fatal(err)
 	}
-	l, err := newLoop(context.Background(), f)
+	l, err := newLoop(f)
 	if err != nil {
 		t.Fatal(err)
 	}
