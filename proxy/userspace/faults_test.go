@@ -38,7 +38,7 @@ func told(t testing.TB, f *userspace.Forwarder) map[string]float64 {
 	}
 	all := map[string]float64{}
 	for _, family := range families {
-		name := strings.TrimPrefix(family.GetName(), "sampan_service_proxy_")
+		name := strings.TrimPrefix(family.GetName(), "sampan_proxy_")
 		for _, m := range family.GetMetric() {
 			key := name
 			for _, l := range m.GetLabel() {
