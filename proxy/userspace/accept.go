@@ -41,18 +41,18 @@ func (s *listener) accept(l *loop, now time.Time) (more bool) {
 		s.mu.Unlock()
 		return false
 	}
-	fd, err := accept(s.fd, &from)
+	fd, errno := accept(s.fd, &from)
 	s.mu.Unlock()
 	switch {
-	case err == nil:
+	case errno == 0:
 		s.pool.serve(fd, from.addrPort(), now)
 		return true
-	case err == unix.EAGAIN: //nolint:errorlint // it is what the kernel said
+	case errno == unix.EAGAIN:
 		return false
-	case !ours(err):
+	case !ours(errno):
 		return true // a connection that broke before it was accepted: man 2 accept says to go on
 	case l != nil:
-		return s.turnAway(l, err)
+		return s.turnAway(l, errno)
 	}
 	return false
 }
@@ -63,18 +63,18 @@ const retryAccept = 50 * time.Millisecond
 
 // turnAway resets a connection that there is no descriptor for. Otherwise it would wait
 // for ever, and the listener be ready for ever. It reports whether that could be done.
-func (s *listener) turnAway(l *loop, why error) (more bool) {
+func (s *listener) turnAway(l *loop, why unix.Errno) (more bool) {
 	if l.spare >= 0 {
 		_ = unix.Close(l.spare)
 		l.spare = -1
 		var from address
 		s.mu.Lock()
-		fd, err := -1, error(unix.EAGAIN)
+		fd, errno := -1, unix.EAGAIN
 		if !s.closed {
-			fd, err = accept(s.fd, &from)
+			fd, errno = accept(s.fd, &from)
 		}
 		s.mu.Unlock()
-		if err == nil {
+		if errno == 0 {
 			s.pool.count.connections.Add(1)
 			s.pool.count.refused.Add(1)
 			reset(fd)
@@ -82,17 +82,14 @@ func (s *listener) turnAway(l *loop, why error) (more bool) {
 		if spare, again := unix.Open("/dev/null", unix.O_RDONLY|unix.O_CLOEXEC, 0); again == nil {
 			l.spare = spare
 		}
-		switch err {
-		case nil:
-			return true
-		case unix.EAGAIN: //nolint:errorlint // it is what the kernel said
-			return false
+		if errno == 0 || errno == unix.EAGAIN {
+			return errno == 0
 		}
 	} else if spare, err := unix.Open("/dev/null", unix.O_RDONLY|unix.O_CLOEXEC, 0); err == nil {
 		l.spare = spare
 		return true
 	}
-	s.pool.f.opts.Log.Warn("accepting a connection to a service", "service", s.pool.id.Service, "err", why)
+	s.pool.warn("accepting a connection to a service", why)
 	if !slices.Contains(l.stuck, s) {
 		l.stuck = append(l.stuck, s)
 	}

@@ -155,12 +155,10 @@ func (b *balancer) choose(client netip.Addr, now time.Time, tried []*endpoint) *
 		b.forget(s)
 		s = nil
 	}
+	var e *endpoint
 	if s != nil && !s.endpoint.suspect(now) && !slices.Contains(tried, s.endpoint) {
-		b.see(s, now)
-		return s.endpoint
-	}
-	e := b.turn(now, tried)
-	if e == nil {
+		e = s.endpoint
+	} else if e = b.turn(now, tried); e == nil {
 		return nil
 	}
 	if e.failures > 0 {

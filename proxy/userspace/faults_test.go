@@ -38,7 +38,7 @@ func told(t testing.TB, f *userspace.Forwarder) map[string]float64 {
 	}
 	all := map[string]float64{}
 	for _, family := range families {
-		name := strings.TrimPrefix(family.GetName(), "sampan_service_proxy_")
+		name := strings.TrimPrefix(family.GetName(), "sampan_proxy_")
 		for _, m := range family.GetMetric() {
 			key := name
 			for _, l := range m.GetLabel() {
@@ -75,12 +75,12 @@ func TestAResetIsPassedOn(t *testing.T) {
 	at := set(t, f, web(corev1.ProtocolTCP, backend(t, func(c *net.TCPConn) {
 		_, _ = io.ReadFull(c, make([]byte, 1))
 		_, _ = c.Write([]byte("y"))
-		if _, err := c.Read(make([]byte, 1)); err == nil {
-			_ = c.SetLinger(0) // the second byte
-			return
-		} else {
+		_, err := c.Read(make([]byte, 1))
+		if err != nil {
 			ended <- err
+			return
 		}
+		_ = c.SetLinger(0) // after the second byte
 	})))
 	t.Run("of the server", func(t *testing.T) {
 		c := dial(t, at)

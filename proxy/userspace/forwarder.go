@@ -87,6 +87,7 @@ type pool struct {
 	header      atomic.Int32 // version of the PROXY protocol, or 0
 	transparent atomic.Bool
 
+	warned  atomic.Int64  // when it was said last that something is wrong, in seconds
 	changes atomic.Uint64 // of the backends
 	paused  atomic.Int64  // connections that wait for one
 }
@@ -139,7 +140,7 @@ func (f *Forwarder) Run(ctx context.Context) error {
 	var err error
 	for range runtime.GOMAXPROCS(0) {
 		var l *loop
-		if l, err = newLoop(ctx, f); err != nil {
+		if l, err = newLoop(f); err != nil {
 			break
 		}
 		f.loops = append(f.loops, l)
@@ -151,7 +152,7 @@ func (f *Forwarder) Run(ctx context.Context) error {
 		return fmt.Errorf("userspace: %w", err)
 	}
 	for _, l := range f.loops {
-		group.Go(func(context.Context) { l.run() })
+		group.Go(l.run)
 	}
 	f.mu.Lock()
 	f.running = true
@@ -308,7 +309,7 @@ func (p *pool) open() error {
 		return fmt.Errorf("userspace: protocol %s is carried in kernel mode only, want TCP or UDP", p.id.Protocol)
 	}
 	if !f.take(1) {
-		return fmt.Errorf("userspace: all %d descriptors that the forwarder may have are taken (RLIMIT_NOFILE)", f.opts.Descriptors)
+		return fmt.Errorf("userspace: %w", errDescriptors)
 	}
 	fd, err := listen(address, kind)
 	if err == nil {
@@ -355,14 +356,22 @@ func (f *Forwarder) take(n int64) bool {
 
 func (f *Forwarder) give(n int64) { f.descriptors.Add(-n) }
 
+// Why connections are refused.
+var (
+	errTooMany     = errors.New("it has as many connections as it may have")
+	errDescriptors = errors.New("all descriptors that the service proxy may have are taken (RLIMIT_NOFILE)")
+)
+
 // admit takes what a connection needs, or reports false: then there are too many.
 func (p *pool) admit() bool {
 	if p.count.open.Add(1) > p.most.Load() {
 		p.count.open.Add(-1)
+		p.warn("refusing connections to a service", errTooMany)
 		return false
 	}
 	if !p.f.take(2) {
 		p.count.open.Add(-1)
+		p.warn("refusing connections to a service", errDescriptors)
 		return false
 	}
 	return true
@@ -375,16 +384,25 @@ func (p *pool) release() {
 }
 
 // prepare sets what the sockets to endpoints have in common.
-func (p *pool) prepare(fd int, e *endpoint, client netip.AddrPort) error {
+func (p *pool) prepare(fd int, e *endpoint, client netip.AddrPort) unix.Errno {
 	if mark := p.f.opts.Mark; mark != 0 {
-		if err := unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_MARK, int(mark)); err != nil {
-			return err
+		if errno := set(fd, unix.SOL_SOCKET, unix.SO_MARK, int32(mark)); errno != 0 {
+			return errno
 		}
 	}
 	if p.transparent.Load() && p.f.canImpersonate(client.Addr(), e.at.Addr()) {
 		return impersonate(fd, client.Addr())
 	}
-	return nil
+	return 0
+}
+
+// warn says what is wrong with a pool, at most once a second: it may be so with every
+// connection.
+func (p *pool) warn(what string, err error) {
+	now := time.Now().Unix()
+	if last := p.warned.Load(); now > last && p.warned.CompareAndSwap(last, now) {
+		p.f.opts.Log.Warn("a service is not served as it should be", "service", p.id.Service, "port", p.id.Port, "when", what, "err", err)
+	}
 }
 
 // backlog is how many connections may wait to be accepted; the kernel takes less if
@@ -393,26 +411,27 @@ const backlog = 4096
 
 // listen returns a socket on a free port.
 func listen(at netip.Addr, kind int) (int, error) {
-	fd, err := socket(family(at), kind)
-	if err != nil {
-		return -1, err
+	fd, errno := socket(family(at), kind)
+	if errno != 0 {
+		return -1, errno
 	}
 	if at.Is6() {
-		err = unix.SetsockoptInt(fd, unix.SOL_IPV6, unix.IPV6_V6ONLY, 1)
+		errno = set(fd, unix.SOL_IPV6, unix.IPV6_V6ONLY, 1)
 	}
-	if err == nil {
+	if errno == 0 {
 		a := addressOf(netip.AddrPortFrom(at, 0))
-		err = bind(fd, &a)
+		errno = bind(fd, &a)
 	}
+	err := asError(errno)
 	if err == nil && kind == unix.SOCK_STREAM {
 		// Connections that are accepted inherit these.
-		_ = unix.SetsockoptInt(fd, unix.SOL_TCP, unix.TCP_NODELAY, 1)
+		set(fd, unix.SOL_TCP, unix.TCP_NODELAY, 1)
 		keepAlive(fd)
 		err = unix.Listen(fd, backlog)
 	}
 	if err == nil && kind == unix.SOCK_DGRAM {
 		// Bursts wait here while the loop is elsewhere; what comes above is dropped.
-		_ = unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_RCVBUF, 1<<20)
+		set(fd, unix.SOL_SOCKET, unix.SO_RCVBUF, 1<<20)
 	}
 	if err != nil {
 		_ = unix.Close(fd)

@@ -51,6 +51,6 @@ func (p *pool) introduce(c *conn) bool {
 	}
 	var room [128]byte
 	header := appendHeader(room[:0], version, c.client, to)
-	n, err := send(c.fds[serverSide], header)
-	return err == nil && n == len(header)
+	n, errno := send(c.fds[serverSide], header)
+	return errno == 0 && n == len(header)
 }

@@ -23,10 +23,9 @@ type loop struct {
 	f      *Forwarder
 	epoll  *os.File
 	raw    syscall.RawConn
-	fd     int             // of epoll
-	alarm  int             // an eventfd that wakes the loop
-	spare  int             // a descriptor to give up when there are no others, or -1; belongs to the goroutine of the loop
-	ctx    context.Context //nolint:containedctx // the life of the loop itself, which ends with it
+	fd     int // of epoll
+	alarm  int // an eventfd that wakes the loop
+	spare  int // a descriptor to give up when there are no others, or -1; belongs to the goroutine of the loop
 	events [128]unix.EpollEvent
 
 	// Below belongs to the goroutine of the loop.
@@ -77,8 +76,8 @@ const (
 // because one side does not take them. Those above do without.
 const pipesPerLoop = 256
 
-func newLoop(ctx context.Context, f *Forwarder) (*loop, error) {
-	l := &loop{f: f, ctx: ctx, spare: -1, relays: map[*relay]bool{}, rounds: make([]ring, len(f.opts.DialTimeouts))}
+func newLoop(f *Forwarder) (*loop, error) {
+	l := &loop{f: f, spare: -1, relays: map[*relay]bool{}, rounds: make([]ring, len(f.opts.DialTimeouts))}
 	fd, err := unix.EpollCreate1(unix.EPOLL_CLOEXEC)
 	if err != nil {
 		return nil, fmt.Errorf("making an epoll instance: %w", err)
@@ -117,11 +116,11 @@ func (alarm) ready(*loop, int, uint32) {}
 func (alarm) close(*loop)              {}
 
 // run works until ctx is over, then closes all that the loop has.
-func (l *loop) run() {
-	stop := context.AfterFunc(l.ctx, l.wake)
+func (l *loop) run(ctx context.Context) {
+	stop := context.AfterFunc(ctx, l.wake)
 	defer stop()
-	work := func(uintptr) (over bool) { return l.work() }
-	for l.ctx.Err() == nil {
+	work := func(uintptr) (over bool) { return l.work(ctx) }
+	for ctx.Err() == nil {
 		// All work is done while the poller is told that there is none, so that it
 		// remembers what comes meanwhile, and the loop need not look again before it waits.
 		if err := l.raw.Read(work); err != nil && !errors.Is(err, os.ErrDeadlineExceeded) {
@@ -136,13 +135,13 @@ func (l *loop) run() {
 }
 
 // work does all that there is to do, and reports whether ctx is over.
-func (l *loop) work() (over bool) {
+func (l *loop) work(ctx context.Context) (over bool) {
 	for {
 		n, err := unix.EpollWait(l.fd, l.events[:], 0)
-		if err == unix.EINTR { //nolint:errorlint // it is what the kernel said
+		if errors.Is(err, unix.EINTR) {
 			continue
 		}
-		if l.ctx.Err() != nil {
+		if ctx.Err() != nil {
 			return true
 		}
 		l.now = time.Now()

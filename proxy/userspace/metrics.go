@@ -73,7 +73,7 @@ type collector struct {
 // Collectors returns what counts the forwarder's work.
 func (f *Forwarder) Collectors() []prometheus.Collector {
 	desc := func(name, help string, more ...string) *prometheus.Desc {
-		return prometheus.NewDesc("sampan_service_proxy_"+name, help, append([]string{"namespace", "service", "port", "protocol"}, more...), nil)
+		return prometheus.NewDesc("sampan_proxy_"+name, help, append([]string{"namespace", "service", "port", "protocol"}, more...), nil)
 	}
 	return []prometheus.Collector{&collector{
 		f:           f,

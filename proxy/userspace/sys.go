@@ -8,6 +8,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
+// asError makes an error of what the kernel said.
+func asError(errno unix.Errno) error {
+	if errno == 0 {
+		return nil
+	}
+	return errno
+}
+
 // The calls below are those of package unix without the memory that these take for
 // each address: they are made once or more per connection or packet.
 
@@ -52,19 +60,29 @@ func family(a netip.Addr) int {
 }
 
 // socket returns a new socket that does not block.
-func socket(domain, kind int) (int, error) {
-	return unix.Socket(domain, kind|unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC, 0)
+func socket(domain, kind int) (int, unix.Errno) {
+	fd, _, errno := unix.Syscall(unix.SYS_SOCKET, uintptr(domain), uintptr(kind|unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC), 0)
+	if errno != 0 {
+		return -1, errno
+	}
+	return int(fd), 0
+}
+
+// set sets an option of a socket.
+func set(fd, level, option int, value int32) unix.Errno {
+	_, _, errno := unix.Syscall6(unix.SYS_SETSOCKOPT, uintptr(fd), uintptr(level), uintptr(option), uintptr(unsafe.Pointer(&value)), unsafe.Sizeof(value), 0)
+	return errno
 }
 
 // accept returns the next connection of a listener and stores who made it.
-func accept(fd int, from *address) (int, error) {
+func accept(fd int, from *address) (int, unix.Errno) {
 	for {
 		from.len = uint32(unsafe.Sizeof(from.raw))
 		n, _, errno := unix.Syscall6(unix.SYS_ACCEPT4, uintptr(fd), uintptr(unsafe.Pointer(&from.raw)), uintptr(unsafe.Pointer(&from.len)),
 			unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC, 0, 0)
 		switch errno {
 		case 0:
-			return int(n), nil
+			return int(n), 0
 		case unix.EINTR, unix.ECONNABORTED:
 			// The second has gone again: the next one.
 		default:
@@ -73,16 +91,13 @@ func accept(fd int, from *address) (int, error) {
 	}
 }
 
-func connect(fd int, to *address) error { return named(unix.SYS_CONNECT, fd, to) }
+func connect(fd int, to *address) unix.Errno { return named(unix.SYS_CONNECT, fd, to) }
 
-func bind(fd int, at *address) error { return named(unix.SYS_BIND, fd, at) }
+func bind(fd int, at *address) unix.Errno { return named(unix.SYS_BIND, fd, at) }
 
-func named(call uintptr, fd int, a *address) error {
+func named(call uintptr, fd int, a *address) unix.Errno {
 	_, _, errno := unix.Syscall(call, uintptr(fd), uintptr(unsafe.Pointer(&a.raw)), uintptr(a.len))
-	if errno != 0 {
-		return errno
-	}
-	return nil
+	return errno
 }
 
 // localAddress returns where a socket is bound.
@@ -125,35 +140,27 @@ func reset(fd int) {
 	_ = unix.Close(fd)
 }
 
-// socketError returns and clears the error that a socket has.
-func socketError(fd int) error {
-	n, err := unix.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_ERROR)
-	switch {
-	case err != nil:
-		return err
-	case n != 0:
-		return unix.Errno(n)
-	}
-	return nil
-}
-
 // splice moves bytes between a pipe and a socket without waiting.
-func splice(from, to, most int) (int, error) {
+func splice(from, to, most int) (int, unix.Errno) {
 	for {
-		n, err := unix.Splice(from, nil, to, nil, most, unix.SPLICE_F_NONBLOCK|unix.SPLICE_F_MOVE)
-		if err != unix.EINTR { //nolint:errorlint // it is what the kernel said
-			return int(n), err
+		n, _, errno := unix.Syscall6(unix.SYS_SPLICE, uintptr(from), 0, uintptr(to), 0, uintptr(most), unix.SPLICE_F_NONBLOCK|unix.SPLICE_F_MOVE)
+		switch errno {
+		case 0:
+			return int(n), 0
+		case unix.EINTR:
+		default:
+			return 0, errno
 		}
 	}
 }
 
 // receive reads from a socket without waiting.
-func receive(fd int, into []byte, flags int) (int, error) {
+func receive(fd int, into []byte, flags int) (int, unix.Errno) {
 	for {
 		n, _, errno := unix.Syscall6(unix.SYS_RECVFROM, uintptr(fd), uintptr(unsafe.Pointer(&into[0])), uintptr(len(into)), uintptr(flags|unix.MSG_DONTWAIT), 0, 0)
 		switch errno {
 		case 0:
-			return int(n), nil
+			return int(n), 0
 		case unix.EINTR:
 		default:
 			return 0, errno
@@ -162,12 +169,12 @@ func receive(fd int, into []byte, flags int) (int, error) {
 }
 
 // send writes to a socket without waiting.
-func send(fd int, what []byte) (int, error) {
+func send(fd int, what []byte) (int, unix.Errno) {
 	for {
 		n, _, errno := unix.Syscall6(unix.SYS_SENDTO, uintptr(fd), uintptr(unsafe.Pointer(&what[0])), uintptr(len(what)), unix.MSG_DONTWAIT|unix.MSG_NOSIGNAL, 0, 0)
 		switch errno {
 		case 0:
-			return int(n), nil
+			return int(n), 0
 		case unix.EINTR:
 		default:
 			return 0, errno
@@ -231,7 +238,7 @@ func newBatch() *batch {
 }
 
 // receive reads packets, and from whom they are if named.
-func (b *batch) receive(fd int, named bool) (int, error) {
+func (b *batch) receive(fd int, named bool) (int, unix.Errno) {
 	for i := range b.messages {
 		h := &b.messages[i].header
 		b.vectors[i].SetLen(len(packet{}))
@@ -239,17 +246,17 @@ func (b *batch) receive(fd int, named bool) (int, error) {
 			h.Name, h.Namelen = (*byte)(unsafe.Pointer(&b.names[i].raw)), uint32(unsafe.Sizeof(b.names[i].raw))
 		}
 	}
-	n, err := b.call(unix.SYS_RECVMMSG, fd, 0, batchSize)
+	n, errno := b.call(unix.SYS_RECVMMSG, fd, 0, batchSize)
 	for i := range n {
 		b.names[i].len = b.messages[i].header.Namelen
 		b.vectors[i].SetLen(int(b.messages[i].length))
 	}
-	return n, err
+	return n, errno
 }
 
 // send writes packets [first, end) that were received, to the address if there is one, and
 // otherwise to whom the socket is connected. It returns how many were sent.
-func (b *batch) send(fd, first, end int, to *address) (int, error) {
+func (b *batch) send(fd, first, end int, to *address) (int, unix.Errno) {
 	for i := first; i < end; i++ {
 		h := &b.messages[i].header
 		if h.Name, h.Namelen = nil, 0; to != nil {
@@ -259,12 +266,12 @@ func (b *batch) send(fd, first, end int, to *address) (int, error) {
 	return b.call(unix.SYS_SENDMMSG, fd, first, end)
 }
 
-func (b *batch) call(call uintptr, fd, first, end int) (int, error) {
+func (b *batch) call(call uintptr, fd, first, end int) (int, unix.Errno) {
 	for {
 		n, _, errno := unix.Syscall6(call, uintptr(fd), uintptr(unsafe.Pointer(&b.messages[first])), uintptr(end-first), unix.MSG_DONTWAIT, 0, 0)
 		switch errno {
 		case 0:
-			return int(n), nil
+			return int(n), 0
 		case unix.EINTR:
 		default:
 			return 0, errno

@@ -162,19 +162,19 @@ func (c *conn) dial(now time.Time) {
 		if c.round > 0 || len(c.tried) > 0 {
 			p.count.retries.Add(1)
 		}
-		fd, err := p.connect(e, c.client)
-		if err == nil {
+		fd, errno := p.connect(e, c.client)
+		if errno == 0 {
 			c.endpoint, c.fds[serverSide], c.young = e, fd, true
 			return
 		}
 		p.balancer.done(e)
 		p.count.failures.Add(1)
-		if ours(err) {
-			p.f.opts.Log.Warn("connecting to a backend of a service", "service", p.id.Service, "backend", e.at, "err", err)
+		if ours(errno) {
+			p.warn("connecting to a backend of a service", errno)
 			c.state = over
 			return
 		}
-		if err != unix.EADDRNOTAVAIL { //nolint:errorlint // it is what the kernel said
+		if errno != unix.EADDRNOTAVAIL { // that is about our ports
 			p.balancer.failed(e, c.client.Addr(), now)
 		}
 		c.tried = append(c.tried, e)
@@ -183,34 +183,33 @@ func (c *conn) dial(now time.Time) {
 
 // ours reports whether a socket could not be had for a reason that no other endpoint
 // would change.
-func ours(err error) bool {
-	switch err { //nolint:errorlint // it is what the kernel said
-	case unix.EMFILE, unix.ENFILE, unix.ENOBUFS, unix.ENOMEM:
+func ours(errno unix.Errno) bool {
+	switch errno {
+	case unix.EMFILE, unix.ENFILE, unix.ENOBUFS, unix.ENOMEM, unix.EPERM:
 		return true
+	default:
+		return false
 	}
-	return false
 }
 
 // connect begins a connection to an endpoint.
-func (p *pool) connect(e *endpoint, client netip.AddrPort) (int, error) {
-	fd, err := socket(family(e.at.Addr()), unix.SOCK_STREAM)
-	if err != nil {
-		return -1, err
+func (p *pool) connect(e *endpoint, client netip.AddrPort) (int, unix.Errno) {
+	fd, errno := socket(family(e.at.Addr()), unix.SOCK_STREAM)
+	if errno != 0 {
+		return -1, errno
 	}
-	if err = p.prepare(fd, e, client); err == nil {
+	if errno = p.prepare(fd, e, client); errno == 0 {
 		// What comes in pieces goes on in pieces.
-		err = unix.SetsockoptInt(fd, unix.SOL_TCP, unix.TCP_NODELAY, 1)
+		errno = set(fd, unix.SOL_TCP, unix.TCP_NODELAY, 1)
 	}
-	if err == nil {
-		if err = connect(fd, &e.target); err == unix.EINPROGRESS { //nolint:errorlint // it is what the kernel said
-			err = nil
-		}
+	if errno == 0 {
+		errno = connect(fd, &e.target)
 	}
-	if err != nil {
+	if errno != 0 && errno != unix.EINPROGRESS {
 		_ = unix.Close(fd)
-		return -1, err
+		return -1, errno
 	}
-	return fd, nil
+	return fd, 0
 }
 
 // ready implements handler.
@@ -388,10 +387,10 @@ func (c *conn) settled() {
 // keepAlive finds out within some minutes that the other side is gone. It is what
 // package net does.
 func keepAlive(fd int) {
-	_ = unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_KEEPALIVE, 1)
-	_ = unix.SetsockoptInt(fd, unix.SOL_TCP, unix.TCP_KEEPIDLE, 15)
-	_ = unix.SetsockoptInt(fd, unix.SOL_TCP, unix.TCP_KEEPINTVL, 15)
-	_ = unix.SetsockoptInt(fd, unix.SOL_TCP, unix.TCP_KEEPCNT, 9)
+	set(fd, unix.SOL_SOCKET, unix.SO_KEEPALIVE, 1)
+	set(fd, unix.SOL_TCP, unix.TCP_KEEPIDLE, 15)
+	set(fd, unix.SOL_TCP, unix.TCP_KEEPINTVL, 15)
+	set(fd, unix.SOL_TCP, unix.TCP_KEEPCNT, 9)
 }
 
 // carry moves what can be moved in both directions.
@@ -491,16 +490,16 @@ func (c *conn) pump(l *loop, side int) (broken int) {
 				}
 				continue
 			}
-			n, err := splice(c.fds[from], p.write, pipeSize)
+			n, errno := splice(c.fds[from], p.write, pipeSize)
 			if p.held = max(n, 0); p.held == 0 {
 				l.givePipe(p)
 				d.pipe = nil
 			}
 			switch {
-			case err == unix.EAGAIN: //nolint:errorlint // it is what the kernel said
+			case errno == unix.EAGAIN:
 				c.able[from].read = false
 				return neither
-			case err != nil:
+			case errno != 0:
 				return from
 			case from == serverSide:
 				c.settled()
@@ -511,12 +510,12 @@ func (c *conn) pump(l *loop, side int) (broken int) {
 			}
 			d.bulk = n >= little
 		}
-		n, err := splice(d.pipe.read, c.fds[to], d.pipe.held)
+		n, errno := splice(d.pipe.read, c.fds[to], d.pipe.held)
 		switch {
-		case err == unix.EAGAIN: //nolint:errorlint // it is what the kernel said
+		case errno == unix.EAGAIN:
 			c.able[to].write = false
 			return neither
-		case err != nil:
+		case errno != 0:
 			return to
 		}
 		moved += n
@@ -547,12 +546,12 @@ func (c *conn) copyLittle(l *loop, side int) (moved, broken int) {
 		}
 	}()
 	buf := l.buffer()[:little]
-	n, err := receive(c.fds[from], buf, 0)
+	n, errno := receive(c.fds[from], buf, 0)
 	switch {
-	case err == unix.EAGAIN: //nolint:errorlint // it is what the kernel said
+	case errno == unix.EAGAIN:
 		c.able[from].read = false
 		return 0, neither
-	case err != nil:
+	case errno != 0:
 		return 0, from
 	case from == serverSide:
 		c.settled()
@@ -564,16 +563,17 @@ func (c *conn) copyLittle(l *loop, side int) (moved, broken int) {
 	if d.bulk = n == len(buf); !d.bulk && !c.able[from].uneven {
 		c.able[from].read = false // that was all, and more is another event
 	}
-	moved, err = send(c.fds[to], buf[:n])
+	moved, errno = send(c.fds[to], buf[:n])
 	switch {
-	case err == unix.EAGAIN: //nolint:errorlint // it is what the kernel said
+	case errno == unix.EAGAIN:
 		c.able[to].write = false
-	case err != nil:
+	case errno != 0:
 		return 0, to
 	}
 	if moved < n {
 		// It has room for much more than that.
-		if d.pipe.held, err = unix.Write(d.pipe.write, buf[moved:n]); err != nil || d.pipe.held < n-moved {
+		held, err := unix.Write(d.pipe.write, buf[moved:n])
+		if d.pipe.held = max(held, 0); err != nil || held < n-moved {
 			return moved, to
 		}
 	}
@@ -584,12 +584,12 @@ func (c *conn) copyLittle(l *loop, side int) (moved, broken int) {
 func (c *conn) bounce(l *loop, side int) (moved, broken int) {
 	from, to := c.fds[side], c.fds[1-side]
 	buf := l.buffer()
-	n, err := receive(from, buf, unix.MSG_PEEK)
+	n, errno := receive(from, buf, unix.MSG_PEEK)
 	switch {
-	case err == unix.EAGAIN: //nolint:errorlint // it is what the kernel said
+	case errno == unix.EAGAIN:
 		c.able[side].read = false
 		return 0, neither
-	case err != nil:
+	case errno != 0:
 		return 0, side
 	case side == serverSide:
 		c.settled()
@@ -598,15 +598,15 @@ func (c *conn) bounce(l *loop, side int) (moved, broken int) {
 		c.flows[side].ended = true
 		return 0, neither
 	}
-	moved, err = send(to, buf[:n])
+	moved, errno = send(to, buf[:n])
 	switch {
-	case err == unix.EAGAIN: //nolint:errorlint // it is what the kernel said
+	case errno == unix.EAGAIN:
 		c.able[1-side].write = false
 		return 0, neither
-	case err != nil:
+	case errno != 0:
 		return 0, 1 - side
 	}
-	if _, err := receive(from, buf[:moved], unix.MSG_TRUNC); err != nil {
+	if _, errno := receive(from, buf[:moved], unix.MSG_TRUNC); errno != 0 {
 		return moved, side
 	}
 	return moved, neither

@@ -24,20 +24,21 @@ func (f *Forwarder) canImpersonate(client, backend netip.Addr) bool {
 }
 
 // impersonate makes a socket come from an address that is not of this node.
-func impersonate(fd int, client netip.Addr) error {
+func impersonate(fd int, client netip.Addr) unix.Errno {
 	level, option := unix.SOL_IP, unix.IP_TRANSPARENT
 	if client.Is6() {
 		level, option = unix.SOL_IPV6, unix.IPV6_TRANSPARENT
 	}
-	if err := unix.SetsockoptInt(fd, level, option, 1); err != nil {
-		return err
+	errno := set(fd, level, option, 1)
+	if errno == 0 {
+		// The port is chosen when it is known where the connection goes: there are more.
+		errno = set(fd, unix.SOL_IP, unix.IP_BIND_ADDRESS_NO_PORT, 1)
 	}
-	// The port is chosen when it is known where the connection goes: there are more.
-	if err := unix.SetsockoptInt(fd, unix.SOL_IP, unix.IP_BIND_ADDRESS_NO_PORT, 1); err != nil {
-		return err
+	if errno == 0 {
+		a := addressOf(netip.AddrPortFrom(client, 0))
+		errno = bind(fd, &a)
 	}
-	a := addressOf(netip.AddrPortFrom(client, 0))
-	return bind(fd, &a)
+	return errno
 }
 
 // Answers to a connection that comes from somebody else's address are addressed to

@@ -57,7 +57,7 @@ func (r *relay) ready(l *loop, _ int, _ uint32) {
 			r.mu.Unlock()
 			return
 		}
-		n, err := b.receive(r.fd, true)
+		n, errno := b.receive(r.fd, true)
 		r.mu.Unlock()
 		for first := 0; first < n; {
 			// Packets of one client that come together go on together.
@@ -69,7 +69,7 @@ func (r *relay) ready(l *loop, _ int, _ uint32) {
 			r.forward(l, client, first, end)
 			first = end
 		}
-		if err != nil || n < batchSize {
+		if errno != 0 || n < batchSize {
 			return // that was all, and more would be another event
 		}
 	}
@@ -95,14 +95,14 @@ func (r *relay) forward(l *loop, client netip.AddrPort, first, end int) {
 	r.see(fl, l.now)
 	moved := false
 	for first < end {
-		n, err := l.batch.send(fl.fd, first, end, nil)
+		n, errno := l.batch.send(fl.fd, first, end, nil)
 		if n > 0 {
 			r.pool.count.bytes[clientSide].Add(uint64(l.batch.bytes(first, first+n)))
 			first += n
 		}
 		switch {
-		case err == nil && n > 0:
-		case refusal(err) && !moved:
+		case errno == 0 && n > 0:
+		case refusal(errno) && !moved:
 			// It is about packets before this one, which may still reach another.
 			if moved = true; !fl.move(l) {
 				r.pool.count.dropped.Add(uint64(end - first))
@@ -116,12 +116,13 @@ func (r *relay) forward(l *loop, client netip.AddrPort, first, end int) {
 }
 
 // refusal reports whether an error says that nobody receives at an endpoint.
-func refusal(err error) bool {
-	switch err { //nolint:errorlint // it is what the kernel said
+func refusal(errno unix.Errno) bool {
+	switch errno {
 	case unix.ECONNREFUSED, unix.EHOSTUNREACH, unix.ENETUNREACH, unix.EHOSTDOWN:
 		return true
+	default:
+		return false
 	}
-	return false
 }
 
 // begin makes a flow, or returns nil if there can't be one.
@@ -177,22 +178,22 @@ func (fl *flow) open(l *loop) bool {
 	if e == nil {
 		return false
 	}
-	var err error
-	if fl.fd, err = socket(family(e.at.Addr()), unix.SOCK_DGRAM); err != nil {
-		return false
+	var errno unix.Errno
+	if fl.fd, errno = socket(family(e.at.Addr()), unix.SOCK_DGRAM); errno == 0 {
+		errno = p.prepare(fl.fd, e, fl.client)
 	}
-	if err = p.prepare(fl.fd, e, fl.client); err == nil {
+	if errno == 0 {
 		fl.endpoint = e
-		err = connect(fl.fd, &e.target)
-		if refusal(err) && fl.move(l) {
-			err = nil
+		if errno = connect(fl.fd, &e.target); refusal(errno) && fl.move(l) {
+			errno = 0
 		}
 	}
+	err := asError(errno)
 	if err == nil {
 		fl.index, err = l.watch(fl, fl.fd)
 	}
 	if err != nil {
-		p.f.opts.Log.Debug("opening a flow to a backend", "service", p.id.Service, "backend", e.at, "err", err)
+		p.warn("opening a flow to a backend", err)
 	}
 	return err == nil
 }
@@ -213,7 +214,7 @@ func (fl *flow) move(l *loop) bool {
 		}
 		p.count.retries.Add(1)
 		fl.endpoint = e
-		if connect(fl.fd, &e.target) == nil {
+		if connect(fl.fd, &e.target) == 0 {
 			return true
 		}
 	}
@@ -224,21 +225,21 @@ func (fl *flow) ready(l *loop, _ int, events uint32) {
 	r, b := fl.relay, l.packets()
 	to := addressOf(fl.client)
 	for range batchesAtOnce {
-		n, err := b.receive(fl.fd, false)
+		n, errno := b.receive(fl.fd, false)
 		if n > 0 {
 			r.see(fl, l.now)
 			r.pool.balancer.answered(fl.endpoint)
 			r.reply(l, &to, n)
 		}
 		switch {
-		case err == unix.EAGAIN: //nolint:errorlint // it is what the kernel said
+		case errno == unix.EAGAIN:
 			return
-		case refusal(err):
+		case refusal(errno):
 			if !fl.move(l) {
 				fl.end(l)
 				return
 			}
-		case err != nil:
+		case errno != 0:
 			fl.end(l)
 			return
 		case n < batchSize && events&unix.EPOLLERR == 0:
