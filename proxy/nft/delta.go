@@ -146,12 +146,14 @@ func (d *delta) countClasses() {
 		case before == 0 && n > 0:
 			d.created = append(d.created, c)
 			listOf(d.add, classes).add(element{key: number(d.numbers[c]), verdict: goTo(c.chain())})
+			listOf(d.add, leaving).add(element{key: number(d.numbers[c]), verdict: c.verdict()})
 			if c.sources != "" {
 				d.users[c.sources]++
 			}
 		case before > 0 && before+n == 0:
 			d.removed = append(d.removed, c)
 			listOf(d.remove, classes).add(element{key: number(d.numbers[c])})
+			listOf(d.remove, leaving).add(element{key: number(d.numbers[c])})
 			if c.sources != "" {
 				d.users[c.sources]--
 			}
