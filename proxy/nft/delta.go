@@ -7,6 +7,7 @@ import (
 	"maps"
 	"net/netip"
 	"slices"
+	"time"
 
 	"github.com/sampan-io/sampan/proxy"
 )
@@ -40,12 +41,15 @@ type delta struct {
 	sources map[string][]netip.Prefix // what is in the sets of sources of these
 	pods    map[netip.Addr]int        // how many more rules lead to an address
 
+	flows forgetter
+	gone  []parting
+
 	created, removed []class
 	users            map[string]int // how many more classes use a set of sources
 }
 
 // plan works out what changes are for a table with a content, and changes nothing.
-func plan(before content, changes []proxy.Change, o Options) (*delta, error) {
+func plan(before content, changes []proxy.Change, o Options, at time.Time) (*delta, error) {
 	d := &delta{
 		before: before,
 		remove: map[string]*list{}, add: map[string]*list{},
@@ -57,6 +61,8 @@ func plan(before content, changes []proxy.Change, o Options) (*delta, error) {
 		if err := cmp.Or(check(was), check(is)); err != nil {
 			return nil, err
 		}
+		d.flows.note(was, is)
+		d.gone = append(d.gone, partings(was, is, at)...)
 		old, now := classOf(was), classOf(is)
 		if was.Port != 0 {
 			d.count(was, old, -1, o)

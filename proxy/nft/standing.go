@@ -64,6 +64,12 @@ func (b *batch) addStanding(o Options) {
 		b.addServices(f, o)
 		b.addLeave(f, o)
 	}
+	if o.Mark != 0 {
+		b.addRule(output,
+			&expr.Meta{Key: expr.MetaKeyMARK, Register: regBackend},
+			&expr.Cmp{Op: expr.CmpOpEq, Register: regBackend, Data: number(o.Mark)},
+			&expr.Verdict{Kind: expr.VerdictReturn})
+	}
 	for _, f := range families {
 		for _, chain := range []string{prerouting, output} {
 			b.addRule(chain, append(f.isFamily(), &expr.Verdict{Kind: expr.VerdictJump, Chain: f.services()})...)
