@@ -168,7 +168,7 @@ func (b *batch) addRule(chain string, exprs ...expr.Any) {
 		b.name(unix.NFTA_RULE_CHAIN, chain)
 		b.nest(unix.NFTA_RULE_EXPRESSIONS, func(to []byte) []byte {
 			for _, e := range exprs {
-				data, err := expr.Marshal(unix.NFPROTO_INET, e)
+				data, err := marshal(e)
 				if err != nil && b.err == nil {
 					b.err = fmt.Errorf("nftables: a rule of chain %s: %w", chain, err)
 				}
@@ -177,6 +177,19 @@ func (b *batch) addRule(chain string, exprs ...expr.Any) {
 			return to
 		})
 	})
+}
+
+// marshal is as that of the library, which leaves out the direction of keys that it does not know.
+func marshal(e expr.Any) ([]byte, error) {
+	ct, ok := e.(*expr.Ct)
+	if !ok || ct.Key != v4.originalAddress && ct.Key != v6.originalAddress {
+		return expr.Marshal(unix.NFPROTO_INET, e)
+	}
+	return appendNest(appendName(nil, unix.NFTA_EXPR_NAME, "ct"), unix.NFTA_EXPR_DATA, func(to []byte) []byte {
+		to = appendAttr32(to, unix.NFTA_CT_DREG, ct.Register)
+		to = appendAttr32(to, unix.NFTA_CT_KEY, uint32(ct.Key))
+		return appendAttr(to, unix.NFTA_CT_DIRECTION, byte(ct.Direction))
+	}), nil
 }
 
 // addSet adds a set or map if it is not there.

@@ -3,6 +3,7 @@ package nft
 import (
 	"encoding/binary"
 	"hash/fnv"
+	"net/netip"
 	"strconv"
 	"strings"
 	"time"
@@ -24,6 +25,44 @@ type class struct {
 	affinity time.Duration // in whole seconds
 	sources  string        // the name of a set, or "" for everybody
 	drop     bool
+	leaving  leave
+}
+
+// leave says whose source address is replaced.
+type leave string
+
+const (
+	leaveAll       leave = ""      // nobody's
+	leaveLocal     leave = "local" // this node's: how clients inside are dealt with if those outside keep their addresses
+	leaveForeign   leave = "foreign"
+	leaveEverybody leave = "masquerade"
+)
+
+func leaveOf(r *proxy.Rule) leave {
+	switch {
+	case r.Masquerade == proxy.MasqueradeEverybody:
+		return leaveEverybody
+	case r.Masquerade == proxy.MasqueradeForeign:
+		return leaveForeign
+	case r.Inside != nil && !r.Relayed:
+		return leaveLocal
+	default:
+		return leaveAll
+	}
+}
+
+// verdict is about the first packet of a connection that leaves.
+func (c class) verdict() *expr.Verdict {
+	switch c.leaving {
+	case leaveEverybody:
+		return goTo(masquerade)
+	case leaveForeign:
+		return goTo(c.family().foreign())
+	case leaveLocal:
+		return goTo(masqueradeLocal)
+	default:
+		return &expr.Verdict{Kind: expr.VerdictAccept}
+	}
 }
 
 // classOf returns the class of the door of a rule.
@@ -35,6 +74,9 @@ func classOf(r *proxy.Rule) class {
 		split:    r.Inside != nil,
 		inside:   len(r.Inside),
 		drop:     r.Drop && len(r.Backends) == 0,
+	}
+	if c.backends+c.inside > 0 {
+		c.leaving = leaveOf(r)
 	}
 	if c.backends+c.inside > 0 && r.Affinity > 0 {
 		c.affinity = max(r.Affinity.Truncate(time.Second), time.Second)
@@ -67,6 +109,9 @@ func (c class) chain() string {
 	}
 	if c.drop {
 		parts = append(parts, "drop")
+	}
+	if c.leaving != leaveAll {
+		parts = append(parts, string(c.leaving))
 	}
 	if c.sources != "" {
 		parts = append(parts, c.sources)
@@ -108,10 +153,7 @@ func (b *batch) addClass(c class, pods bool) {
 		b.addRule(chain, f.loadSource(regBackend), isNotIn(c.sources, regBackend), &expr.Verdict{Kind: expr.VerdictDrop})
 	}
 	if c.split {
-		b.addRule(chain,
-			&expr.Fib{Register: regBackend, FlagSADDR: true, ResultADDRTYPE: true},
-			&expr.Cmp{Op: expr.CmpOpEq, Register: regBackend, Data: number(unix.RTN_LOCAL)},
-			goTo(c.insideChain()))
+		b.addRule(chain, append(isLocal(&expr.Fib{FlagSADDR: true}), goTo(c.insideChain()))...)
 		if pods {
 			b.addRule(chain, f.loadSource(regBackend), isIn(f.pods(), regBackend), goTo(c.insideChain()))
 		}
@@ -137,7 +179,7 @@ func (b *batch) addChoice(c class, chain string, backends int, inside bool) {
 	to := &expr.NAT{Type: expr.NATTypeDestNAT, Family: f.number, RegAddrMin: regBackend, RegProtoMin: regBackend + f.words()}
 	remember := func(operation uint32) *expr.Dynset {
 		return &expr.Dynset{
-			SetName: f.affinity(), SrcRegKey: f.regDoor(), SrcRegData: regBackend, Operation: operation, Timeout: c.affinity,
+			SetName: f.affinity(), SrcRegKey: f.regDoor(), SrcRegData: regName, Operation: operation, Timeout: c.affinity,
 		}
 	}
 	var slot expr.Any = &expr.Immediate{Register: f.regTail(), Data: number(first)}
@@ -147,17 +189,24 @@ func (b *batch) addChoice(c class, chain string, backends int, inside bool) {
 	}
 	door := func(more ...expr.Any) []expr.Any { return append(f.loadDoor(c.node), more...) }
 
+	plain := func(slot expr.Any) []expr.Any {
+		return door(slot, find(f.endpoints(), f.regDoor(), regBackend), to)
+	}
+
 	if c.affinity > 0 {
-		b.addRule(chain, door(
+		// What is remembered of a client is the name of its backend. If that is one no more the rule ends there.
+		known := door(f.loadSource(f.regTail()))
+		known = append(known, findNumber(f.affinity(), f.regDoor(), f.regTail(), regName)...)
+		b.addRule(chain, append(known,
+			find(f.endpoints(), f.regDoor(), regBackend),
 			f.loadSource(f.regTail()),
-			find(f.affinity(), f.regDoor(), regBackend),
-			isIn(f.alive(inside), regBackend),
 			remember(unix.NFT_DYNSET_OP_UPDATE),
 			to,
 		)...)
-		// A backend that is gone is forgotten first: the kernel does not change the data of an element.
-		b.addRule(chain, door(
-			any,
+		// The old name is forgotten first: an update does not change the data of an element.
+		unknown := door(any)
+		unknown = append(unknown, findNumber(f.slots(), f.regDoor(), f.regTail(), regName)...)
+		b.addRule(chain, append(unknown,
 			find(f.endpoints(), f.regDoor(), regBackend),
 			f.loadSource(f.regTail()),
 			remember(dynsetDelete),
@@ -165,43 +214,56 @@ func (b *batch) addChoice(c class, chain string, backends int, inside bool) {
 			to,
 		)...)
 	}
-	b.addRule(chain, door(any, find(f.endpoints(), f.regDoor(), regBackend), to)...)
+	b.addRule(chain, plain(any)...)
 	if backends > 1 {
 		// A packet that is under way during a change may look for a slot that was the last one.
-		b.addRule(chain, door(slot, find(f.endpoints(), f.regDoor(), regBackend), to)...)
+		b.addRule(chain, plain(slot)...)
 	}
 	b.addRule(chain, goTo(refuse))
 }
 
 const dynsetDelete = 2 // NFT_DYNSET_OP_DELETE
 
-// elements hands what stands in the maps for the door of a rule to add, in any order.
-func (c class) elements(r *proxy.Rule, number uint32, add func(set string, e element)) {
-	f := c.family()
-	key := appendDoor(make([]byte, 0, 64), r.Door)
-	key = key[:len(key):len(key)]
-	value := binary.NativeEndian.AppendUint32(make([]byte, 0, 8), number)
-	add(f.doors(), element{key: key, data: binary.NativeEndian.AppendUint32(value, uint32(r.Masquerade))})
-	c.backendElements(r, func(set string, e element) { add(set, e) })
+// nameOf returns the name of a backend among those of a door. It does not depend on the others, and is
+// no number of a slot. Should two have the same, clients of the one go to the other.
+func nameOf(backend netip.AddrPort, inside bool) uint32 {
+	h := fnv.New32a()
+	_, _ = h.Write(appendBackend(nil, backend))
+	const names, namesInside = 1 << 30, 1 << 31
+	if inside {
+		return h.Sum32()&(names-1) | namesInside
+	}
+	return h.Sum32()&(names-1) | names
 }
 
-// backendElements are those of elements that are about backends.
-func (c class) backendElements(r *proxy.Rule, add func(set string, e element)) {
+// elements hands what stands in the maps for a rule whose door is of the class to add.
+func (c class) elements(r *proxy.Rule, class uint32, add func(set string, e element)) {
 	f := c.family()
-	door := appendDoor(nil, r.Door)
+	door := appendDoor(make([]byte, 0, 24), r.Door)
+	key := func(n uint32) []byte {
+		return binary.NativeEndian.AppendUint32(append(make([]byte, 0, len(door)+4), door...), n)
+	}
+	add(f.doors(), element{key: door, data: number(class)})
 	for _, inside := range []bool{false, true} {
 		backends, slot := r.Backends, uint32(0)
 		if inside {
 			backends, slot = r.Inside, insideSlots
 		}
+		var names map[uint32]bool
+		if c.affinity > 0 {
+			names = map[uint32]bool{}
+		}
 		for i, a := range backends {
-			backend := appendBackend(make([]byte, 0, 20+len(door)), a)
-			add(f.endpoints(), element{
-				key:  binary.NativeEndian.AppendUint32(append(make([]byte, 0, len(door)+4), door...), slot+uint32(i)),
-				data: backend[:len(backend):len(backend)],
-			})
-			if c.affinity > 0 {
-				add(f.alive(inside), element{key: append(backend, door...)})
+			backend := appendBackend(make([]byte, 0, 20), a)
+			add(f.endpoints(), element{key: key(slot + uint32(i)), data: backend})
+			if c.affinity == 0 {
+				continue
+			}
+			name := nameOf(a, inside)
+			add(f.slots(), element{key: key(slot + uint32(i)), data: number(name)})
+			if !names[name] {
+				names[name] = true
+				add(f.endpoints(), element{key: key(name), data: backend})
 			}
 		}
 	}

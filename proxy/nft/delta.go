@@ -7,6 +7,7 @@ import (
 	"maps"
 	"net/netip"
 	"slices"
+	"time"
 
 	"github.com/sampan-io/sampan/proxy"
 )
@@ -40,12 +41,15 @@ type delta struct {
 	sources map[string][]netip.Prefix // what is in the sets of sources of these
 	pods    map[netip.Addr]int        // how many more rules lead to an address
 
+	flows forgetter
+	gone  []parting
+
 	created, removed []class
 	users            map[string]int // how many more classes use a set of sources
 }
 
 // plan works out what changes are for a table with a content, and changes nothing.
-func plan(before content, changes []proxy.Change, o Options) (*delta, error) {
+func plan(before content, changes []proxy.Change, o Options, at time.Time) (*delta, error) {
 	d := &delta{
 		before: before,
 		remove: map[string]*list{}, add: map[string]*list{},
@@ -57,6 +61,8 @@ func plan(before content, changes []proxy.Change, o Options) (*delta, error) {
 		if err := cmp.Or(check(was), check(is)); err != nil {
 			return nil, err
 		}
+		d.flows.note(was, is)
+		d.gone = append(d.gone, partings(was, is, at)...)
 		old, now := classOf(was), classOf(is)
 		if was.Port != 0 {
 			d.count(was, old, -1, o)
@@ -146,12 +152,14 @@ func (d *delta) countClasses() {
 		case before == 0 && n > 0:
 			d.created = append(d.created, c)
 			listOf(d.add, classes).add(element{key: number(d.numbers[c]), verdict: goTo(c.chain())})
+			listOf(d.add, leaving).add(element{key: number(d.numbers[c]), verdict: c.verdict()})
 			if c.sources != "" {
 				d.users[c.sources]++
 			}
 		case before > 0 && before+n == 0:
 			d.removed = append(d.removed, c)
 			listOf(d.remove, classes).add(element{key: number(d.numbers[c])})
+			listOf(d.remove, leaving).add(element{key: number(d.numbers[c])})
 			if c.sources != "" {
 				d.users[c.sources]--
 			}

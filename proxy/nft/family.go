@@ -22,16 +22,20 @@ type family struct {
 	destination uint32
 	address     setType
 	loopback    netip.Prefix
+
+	originalAddress expr.CtKey // the destination of the first packet of a connection
 }
 
 var (
 	v4 = &family{
 		digit: "4", number: unix.NFPROTO_IPV4, bytes: 4, source: 12, destination: 16,
 		address: setType{7, 4}, loopback: netip.MustParsePrefix("127.0.0.0/8"),
+		originalAddress: 20, // NFT_CT_DST_IP
 	}
 	v6 = &family{
 		digit: "6", number: unix.NFPROTO_IPV6, bytes: 16, source: 8, destination: 24,
 		address: setType{8, 16}, loopback: netip.MustParsePrefix("::1/128"),
+		originalAddress: 22, // NFT_CT_DST_IP6
 	}
 	families = [2]*family{v4, v6}
 )
@@ -92,39 +96,36 @@ func (f *family) affinity() string  { return "affinity" + f.digit }
 func (f *family) hairpin() string   { return "hairpin" + f.digit }
 func (f *family) pods() string      { return "pods" + f.digit }
 func (f *family) nodePorts() string { return "node-port-addresses" + f.digit }
-func (f *family) leaving() string   { return "masquerade" + f.digit }
-func (f *family) alive(inside bool) string {
-	if inside {
-		return "alive-inside" + f.digit
-	}
-	return "alive" + f.digit
-}
+func (f *family) slots() string     { return "slots" + f.digit }
 
-const classes = "classes" // a map of both families
+// Maps of both families, from the number of a class.
+const (
+	classes = "classes"
+	leaving = "leaving"
+)
 
 // sets are those of a family that are there whatever the rules.
 func (f *family) sets() []set {
-	door, backend := concat(f.address, typeProtocol, typePort), concat(f.address, typePort)
+	door := concat(f.address, typeProtocol, typePort)
 	return []set{
-		{name: f.doors(), flags: unix.NFT_SET_MAP, key: door, data: concat(typeNumber, typeNumber)},
-		{name: f.endpoints(), flags: unix.NFT_SET_MAP, key: concat(door, typeNumber), data: backend},
-		{name: f.affinity(), flags: unix.NFT_SET_MAP | unix.NFT_SET_EVAL | unix.NFT_SET_TIMEOUT, key: concat(door, f.address), data: backend, size: affinitySize},
-		{name: f.alive(false), key: concat(backend, door)},
-		{name: f.alive(true), key: concat(backend, door)},
+		{name: f.doors(), flags: unix.NFT_SET_MAP, key: door, data: typeNumber},
+		{name: f.endpoints(), flags: unix.NFT_SET_MAP, key: concat(door, typeNumber), data: concat(f.address, typePort)},
+		{name: f.slots(), flags: unix.NFT_SET_MAP, key: concat(door, typeNumber), data: typeNumber},
+		{name: f.affinity(), flags: unix.NFT_SET_MAP | unix.NFT_SET_EVAL | unix.NFT_SET_TIMEOUT, key: concat(door, f.address), data: typeNumber, size: affinitySize},
 		{name: f.hairpin(), key: concat(f.address, f.address)},
 		{name: f.pods(), flags: unix.NFT_SET_INTERVAL, key: f.address},
 		{name: f.nodePorts(), flags: unix.NFT_SET_INTERVAL, key: f.address},
-		{name: f.leaving(), flags: unix.NFT_SET_MAP, key: typeNumber, data: typeVerdict},
 	}
 }
 
-// Registers have 32 bits, and the parts of a concatenation lie in consecutive ones.
-// They are laid out so that every key is in one piece, for IPv6 too, which takes 15 of
-// the 16: backend, door, and then a slot or a client. So "door . slot", "door . client"
-// and "backend . door" can all be looked up, and the backend that comes out goes where it belongs.
+// Registers have 32 bits, and the parts of a concatenation lie in consecutive ones. They
+// are laid out so that every key is in one piece: backend, door, and then the number
+// of a backend, or the address of the client.
 const (
-	regVerdict = 0 // NFT_REG_VERDICT
-	regBackend = 8 // NFT_REG32_00
+	regVerdict = 0  // NFT_REG_VERDICT
+	regBackend = 8  // NFT_REG32_00
+	regMark    = 9  // where a backend is not yet
+	regName    = 23 // NFT_REG32_15: the name of a backend
 )
 
 func (f *family) words() uint32   { return f.bytes / 4 }
@@ -149,9 +150,7 @@ func (f *family) loadDoor(node bool) []expr.Any {
 // first packet had it.
 func (f *family) loadOriginalDoor(node bool) []expr.Any {
 	const original = 0 // IP_CT_DIR_ORIGINAL
-	// In tables of both families the kernel takes 16 bytes for an address, the rest of which
-	// the others overwrite.
-	var address expr.Any = &expr.Ct{Key: expr.CtKeyDST, Direction: original, Register: f.regDoor()}
+	var address expr.Any = &expr.Ct{Key: f.originalAddress, Direction: original, Register: f.regDoor()}
 	if node {
 		address = &expr.Immediate{Register: f.regDoor(), Data: make([]byte, f.bytes)}
 	}
@@ -190,10 +189,35 @@ func find(in string, key, to uint32) expr.Any {
 	return &expr.Lookup{SourceRegister: key, DestRegister: to, IsDestRegSet: true, SetName: in}
 }
 
+// findNumber looks a number up that is itself to be looked for, and loads it into registers.
+// The kernel would take it from where the first map put it. But the program nft (1.0.6 at least) aborts
+// when it lists a rule that does that, and whoever runs it gets nothing. So the number
+// goes through the mark of the packet, which has its own value again before anything else sees it.
+func findNumber(in string, key uint32, to ...uint32) []expr.Any {
+	all := []expr.Any{
+		find(in, key, regBackend),
+		&expr.Meta{Key: expr.MetaKeyMARK, Register: regMark},
+		&expr.Meta{Key: expr.MetaKeyMARK, Register: regBackend, SourceRegister: true},
+	}
+	for _, reg := range to {
+		all = append(all, &expr.Meta{Key: expr.MetaKeyMARK, Register: reg})
+	}
+	return append(all, &expr.Meta{Key: expr.MetaKeyMARK, Register: regMark, SourceRegister: true})
+}
+
 func isIn(set string, key uint32) expr.Any { return &expr.Lookup{SourceRegister: key, SetName: set} }
 
 func isNotIn(set string, key uint32) expr.Any {
 	return &expr.Lookup{SourceRegister: key, SetName: set, Invert: true}
+}
+
+// isLocal is about an address of this node; f says which one, and where there is room to compare.
+func isLocal(f *expr.Fib) []expr.Any {
+	f.ResultADDRTYPE = true
+	if f.Register == 0 {
+		f.Register = regBackend
+	}
+	return []expr.Any{f, &expr.Cmp{Op: expr.CmpOpEq, Register: f.Register, Data: number(unix.RTN_LOCAL)}}
 }
 
 func goTo(chain string) *expr.Verdict { return &expr.Verdict{Kind: expr.VerdictGoto, Chain: chain} }

@@ -5,6 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"slices"
+	"sync"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -29,6 +32,10 @@ type Options struct {
 	// NodePortAddresses are the networks of those addresses of this node that have the
 	// node ports. None for a family means all addresses. Loopback never has any.
 	NodePortAddresses []netip.Prefix
+
+	// Mark is on packets of this node that are not looked at, which are those of a
+	// [proxy.Forwarder] to backends: it must not be sent back to itself. 0 means none.
+	Mark uint32
 }
 
 // A Kernel implements [proxy.Kernel] in the network namespace of the thread that calls
@@ -36,6 +43,9 @@ type Options struct {
 type Kernel struct {
 	opts Options
 	content
+
+	mu     sync.Mutex
+	parted []parting // guarded by mu; servers that were taken out not long ago
 }
 
 // New returns a Kernel that has made nothing yet.
@@ -62,7 +72,7 @@ func (k *Kernel) Replace(ctx context.Context, all []proxy.Rule) error {
 	for i := range all {
 		changes[i].Is = all[i]
 	}
-	d, err := plan(nothing(), changes, k.opts)
+	d, err := plan(nothing(), changes, k.opts, time.Now())
 	if err != nil {
 		return err
 	}
@@ -70,15 +80,18 @@ func (k *Kernel) Replace(ctx context.Context, all []proxy.Rule) error {
 	if err != nil {
 		return err
 	}
-	if err := send(k.replacement(left, d)); err != nil {
+	// The note that packets were not counted before we came outlives the table's contents.
+	wasOff := accounting() == "0" || left != nil && slices.Contains(left.chains, accountingWasOff)
+	if err := send(k.replacement(left, wasOff, d)); err != nil {
 		// A table that another version of this program left may be in the way: then
 		// it goes, in the same transaction, and with it the affinity of clients.
-		if left == nil || send(k.replacement(nil, d)) != nil {
+		if left == nil || send(k.replacement(nil, wasOff, d)) != nil {
 			return err
 		}
 	}
 	k.content = d.commit()
-	return nil
+	setAccounting("1")
+	return d.flows.forget()
 }
 
 // Update implements [proxy.Kernel].
@@ -86,7 +99,7 @@ func (k *Kernel) Update(ctx context.Context, changes []proxy.Change) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	d, err := plan(k.content, changes, k.opts)
+	d, err := plan(k.content, changes, k.opts, time.Now())
 	if err != nil {
 		return err
 	}
@@ -96,11 +109,9 @@ func (k *Kernel) Update(ctx context.Context, changes []proxy.Change) error {
 		return err
 	}
 	k.content = d.commit()
-	return nil
+	k.part(d.gone, changes, time.Now())
+	return d.flows.forget()
 }
-
-// Settle implements [proxy.Kernel].
-func (k *Kernel) Settle(context.Context) {}
 
 // Close implements [proxy.Kernel].
 func (k *Kernel) Close() error {
@@ -109,7 +120,7 @@ func (k *Kernel) Close() error {
 }
 
 // replacement is a transaction that makes the table anew, in place of what is left in it.
-func (k *Kernel) replacement(left *remains, d *delta) *batch {
+func (k *Kernel) replacement(left *remains, wasOff bool, d *delta) *batch {
 	b := newBatch(k.opts.Table)
 	b.addTable()
 	if left == nil {
@@ -117,7 +128,10 @@ func (k *Kernel) replacement(left *remains, d *delta) *batch {
 		b.addTable()
 		left = &remains{}
 	}
-	wanted := map[string]bool{}
+	if wasOff {
+		b.addChain(accountingWasOff, nil)
+	}
+	wanted := map[string]bool{accountingWasOff: true}
 	for name := range hooks {
 		wanted[name] = true
 	}
@@ -196,5 +210,12 @@ func Remove(table string) error {
 	b := newBatch(table)
 	b.addTable() // so that deleting it can't fail because it isn't there
 	b.deleteTable()
+	left, err := leftovers(table)
+	if err != nil {
+		return err
+	}
+	if left != nil && slices.Contains(left.chains, accountingWasOff) {
+		setAccounting("0") // first, so that whoever is killed in between can do it again
+	}
 	return send(b)
 }

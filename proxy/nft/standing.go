@@ -5,8 +5,6 @@ import (
 
 	"github.com/google/nftables/expr"
 	"golang.org/x/sys/unix"
-
-	"github.com/sampan-io/sampan/proxy"
 )
 
 // Chains that stand whatever the rules.
@@ -15,7 +13,10 @@ const (
 	output      = "output"
 	postrouting = "postrouting"
 	refuse      = "refuse"
-	masquerade  = "masquerade"
+
+	// nft of some versions can't list a chain by the name of a keyword.
+	masquerade      = "masquerade-it"
+	masqueradeLocal = "masquerade-local"
 )
 
 func (f *family) services() string { return "services" + f.digit }
@@ -30,7 +31,7 @@ var hooks = map[string]*hook{
 }
 
 func plainChains() []string {
-	names := []string{refuse, masquerade}
+	names := []string{refuse, masquerade, masqueradeLocal}
 	for _, f := range families {
 		names = append(names, f.services(), f.leave(), f.foreign())
 	}
@@ -38,9 +39,9 @@ func plainChains() []string {
 }
 
 func standingSets() []set {
-	return append(slices.Concat(v4.sets(), v6.sets()), set{
-		name: classes, flags: unix.NFT_SET_MAP, key: typeNumber, data: typeVerdict,
-	})
+	return append(slices.Concat(v4.sets(), v6.sets()),
+		set{name: classes, flags: unix.NFT_SET_MAP, key: typeNumber, data: typeVerdict},
+		set{name: leaving, flags: unix.NFT_SET_MAP, key: typeNumber, data: typeVerdict})
 }
 
 // addStanding adds to a table all that does not depend on rules; chains that were there are empty.
@@ -56,11 +57,18 @@ func (b *batch) addStanding(o Options) {
 	}
 	b.addRefusal()
 	b.addRule(masquerade, &expr.Masq{FullyRandom: true})
+	b.addRule(masqueradeLocal, slices.Concat(isLocal(&expr.Fib{FlagSADDR: true}), []expr.Any{goTo(masquerade)})...)
 	for _, f := range families {
 		b.elements(f.pods(), false, intervalList(intervals(f, o.Pods)))
 		b.elements(f.nodePorts(), false, intervalList(intervals(f, o.NodePortAddresses)))
 		b.addServices(f, o)
 		b.addLeave(f, o)
+	}
+	if o.Mark != 0 {
+		b.addRule(output,
+			&expr.Meta{Key: expr.MetaKeyMARK, Register: regBackend},
+			&expr.Cmp{Op: expr.CmpOpEq, Register: regBackend, Data: number(o.Mark)},
+			&expr.Verdict{Kind: expr.VerdictReturn})
 	}
 	for _, f := range families {
 		for _, chain := range []string{prerouting, output} {
@@ -91,7 +99,11 @@ func (b *batch) addRefusal() {
 // addServices adds the chain that finds the door that a first packet came to.
 func (b *batch) addServices(f *family, o Options) {
 	chain := f.services()
-	b.addRule(chain, append(f.loadDoor(false), find(f.doors(), f.regDoor(), regBackend), find(classes, regBackend, regVerdict))...)
+	b.addRule(chain, slices.Concat(
+		f.loadDoor(false),
+		findNumber(f.doors(), f.regDoor(), regBackend),
+		[]expr.Any{find(classes, regBackend, regVerdict)},
+	)...)
 	for _, p := range o.ServiceCIDRs {
 		if familyOf(p.Addr()) == f {
 			load := &expr.Payload{DestRegister: regBackend, Base: expr.PayloadBaseNetworkHeader, Offset: f.destination, Len: f.bytes}
@@ -102,12 +114,10 @@ func (b *batch) addServices(f *family, o Options) {
 	reg := f.regDoor()
 	destination := &expr.Payload{DestRegister: reg, Base: expr.PayloadBaseNetworkHeader, Offset: f.destination, Len: f.bytes}
 	rule := slices.Concat(
-		f.loadDoor(true), []expr.Any{
-			find(f.doors(), reg, regBackend),
-			&expr.Fib{Register: reg, FlagDADDR: true, ResultADDRTYPE: true},
-			&expr.Cmp{Op: expr.CmpOpEq, Register: reg, Data: number(unix.RTN_LOCAL)},
-			destination,
-		}, f.inPrefix(reg, f.loopback, expr.CmpOpNeq))
+		f.loadDoor(true),
+		findNumber(f.doors(), reg, regBackend),
+		isLocal(&expr.Fib{Register: reg, FlagDADDR: true}),
+		[]expr.Any{destination}, f.inPrefix(reg, f.loopback, expr.CmpOpNeq))
 	if f.has(o.NodePortAddresses) {
 		rule = append(rule, destination, isIn(f.nodePorts(), reg))
 	}
@@ -116,16 +126,6 @@ func (b *batch) addServices(f *family, o Options) {
 
 // addLeave adds the chains that decide whose source address is replaced.
 func (b *batch) addLeave(f *family, o Options) {
-	verdicts := &list{}
-	for m, v := range map[proxy.Masquerade]*expr.Verdict{
-		proxy.MasqueradeNobody:    {Kind: expr.VerdictAccept},
-		proxy.MasqueradeForeign:   goTo(f.foreign()),
-		proxy.MasqueradeEverybody: goTo(masquerade),
-	} {
-		verdicts.add(element{key: number(uint32(m)), verdict: v})
-	}
-	b.elements(f.leaving(), false, verdicts)
-
 	// A pod that reaches itself: it would drop what has its own address as the source.
 	b.addRule(f.leave(),
 		f.loadSource(regBackend),
@@ -133,9 +133,11 @@ func (b *batch) addLeave(f *family, o Options) {
 		isIn(f.hairpin(), regBackend),
 		goTo(masquerade))
 	for _, node := range []bool{false, true} {
-		b.addRule(f.leave(), append(f.loadOriginalDoor(node),
-			find(f.doors(), f.regDoor(), regBackend),
-			find(f.leaving(), regBackend+1, regVerdict))...)
+		b.addRule(f.leave(), slices.Concat(
+			f.loadOriginalDoor(node),
+			findNumber(f.doors(), f.regDoor(), regBackend),
+			[]expr.Any{find(leaving, regBackend, regVerdict)},
+		)...)
 	}
 	if f.has(o.Pods) {
 		b.addRule(f.foreign(), f.loadSource(regBackend), isNotIn(f.pods(), regBackend), goTo(masquerade))
