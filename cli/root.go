@@ -40,6 +40,10 @@ type Options struct {
 	// RunDNS answers for the names of a cluster until ctx is over. Nil leaves the verb out.
 	RunDNS func(ctx context.Context, cfg *rest.Config, o DNSOptions) error
 
+	// RunProxy proxies the services of a cluster on this node until ctx is over; connect says which cluster. Nil
+	// leaves the verb out.
+	RunProxy func(ctx context.Context, connect func() (*rest.Config, error), o ProxyOptions) error
+
 	// Release is called when a wait has been interrupted, so that the next
 	// interruption ends the program at once. Nil means that nothing is to be done.
 	Release func()
@@ -92,6 +96,9 @@ func New(o Options) *cobra.Command {
 	}
 	if o.RunDNS != nil {
 		root.AddCommand(dnsCommand(g, o.RunDNS))
+	}
+	if o.RunProxy != nil {
+		root.AddCommand(proxyCommand(g, o.RunProxy))
 	}
 	root.AddCommand(o.Extra...)
 	root.InitDefaultCompletionCmd()

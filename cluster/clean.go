@@ -12,17 +12,18 @@ import (
 
 	"github.com/sampan-io/sampan/cluster/local"
 	"github.com/sampan-io/sampan/node"
+	"github.com/sampan-io/sampan/proxy/announce"
 	"github.com/sampan-io/sampan/proxy/nft"
 )
 
 // Clean removes what the processes of a cluster left in the kernel: the rules of
-// the service proxy and, through the runtime's own program, containers, mounts,
+// the service proxy, the addresses of load balancers and, through the runtime's own program, containers, mounts,
 // links and cgroups. The processes must have ended. It is idempotent.
 func Clean(ctx context.Context, p local.Profile, i local.Instance) error {
 	if i.Simulated {
 		return nil
 	}
-	err := errors.Join(nft.Remove(p.ServiceTable()), node.Clean(filepath.Join(p.DataDir, "pods")))
+	err := errors.Join(nft.Remove(p.ServiceTable()), announce.Remove(p.BalancerLink()), node.Clean(filepath.Join(p.DataDir, "pods")))
 	if i.Runtime.Program == "" {
 		return err
 	}

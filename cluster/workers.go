@@ -25,9 +25,6 @@ import (
 	"github.com/sampan-io/sampan/node"
 	"github.com/sampan-io/sampan/node/fleet"
 	"github.com/sampan-io/sampan/node/simulated"
-	"github.com/sampan-io/sampan/proxy"
-	"github.com/sampan-io/sampan/proxy/nft"
-	"github.com/sampan-io/sampan/proxy/userspace"
 	"github.com/sampan-io/sampan/scheduler"
 	"github.com/sampan-io/sampan/scheduler/builtin"
 	"github.com/sampan-io/sampan/scheduler/config"
@@ -204,27 +201,4 @@ func (c *cluster) simulatedNode(p *controlPlane, links *simulated.Links, name st
 		return nil, err
 	}
 	return node.New(o)
-}
-
-// proxy returns the service proxy of a real node.
-func (c *cluster) proxy(p *controlPlane, caches *cache.Shared) ([]run.Stage, error) {
-	if !c.real() {
-		return nil, nil
-	}
-	forwarder, err := userspace.New(userspace.Options{Address: c.bridge, Log: c.Log})
-	if err != nil {
-		return nil, err
-	}
-	rules, err := nft.New(nft.Options{Table: c.Profile.ServiceTable(), ServiceCIDR: c.Settings.Services})
-	if err != nil {
-		return nil, err
-	}
-	services, err := proxy.New(proxy.Options{Client: p.as("system:kube-proxy"), Caches: caches, Forwarder: forwarder, Rules: rules, Node: c.Settings.NodeName, Log: c.Log})
-	if err != nil {
-		return nil, err
-	}
-	return []run.Stage{
-		{{Name: "service forwarder", Run: forwarder.Run, Ready: forwarder.Ready()}},
-		{{Name: "service proxy", Run: services.Run, Ready: services.Ready()}},
-	}, nil
 }

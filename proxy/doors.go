@@ -27,8 +27,9 @@ type Rule struct {
 	// by ICMP port unreachable), or dropped if Drop is set.
 	Backends []netip.AddrPort
 
-	// Inside, if not nil, is chosen from instead when the client is this node or one of
-	// its pods: an externalTrafficPolicy of Local is about clients outside.
+	// Inside, if there are any, is chosen from instead when the client is this node or one
+	// of its pods, because an externalTrafficPolicy of Local is about clients outside. Such
+	// clients are masqueraded as with MasqueradeForeign, whatever Masquerade says.
 	Inside []netip.AddrPort
 
 	// Drop, without Backends: connections are dropped and not refused, so that a load
@@ -45,7 +46,8 @@ type Rule struct {
 	Masquerade Masquerade
 
 	// Relayed is true if the backend is a socket of this node, behind which a
-	// [Forwarder] chooses among those that serve. No address need be changed for it.
+	// [Forwarder] chooses among those that serve. Of Backends and Inside each is then one, or none.
+	// No address need be changed for it.
 	Relayed bool
 }
 
@@ -87,11 +89,28 @@ type Kernel interface {
 	Close() error
 }
 
-// A PoolID names a socket of a [Forwarder]: a port has a second one if clients from
-// outside get other backends than those inside.
+// A Forwarder carries traffic from a socket of this node to the backends of a
+// port. Its methods are called from one goroutine, all but Settle.
+type Forwarder interface {
+	// Set opens a socket for the pool if there is none, makes its backends the
+	// ones to choose from for new connections, and returns where it listens: at an
+	// address of this node of the pool's family.
+	Set(p Pool) (netip.AddrPort, error)
+
+	// Remove closes the socket of a pool. Connections go on.
+	Remove(id PoolID)
+
+	// Settle blocks until no connection is on its way any more to a backend
+	// that is none any more, or until ctx is over. It is called from a
+	// goroutine of its own.
+	Settle(ctx context.Context)
+}
+
+// A PoolID names a socket of a [Forwarder]. A port has two if some of its clients get
+// the backends of this node alone.
 type PoolID struct {
 	PortID
-	Outside bool
+	Local bool
 }
 
 // A Pool is what a [Forwarder] does at one socket.

@@ -10,6 +10,8 @@ import (
 	"slices"
 	"strconv"
 	"sync"
+	"sync/atomic"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
@@ -20,74 +22,84 @@ import (
 	"github.com/sampan-io/sampan/internal/run"
 )
 
-// A Forwarder carries traffic from a socket of this node to the backends of a
-// port. Its methods are called from one goroutine,
-// all but Settle.
-type Forwarder interface {
-	// Set opens a socket for the pool if there is none, makes its backends the
-	// ones to choose from for new connections, and returns where it listens: at an
-	// address of this node of the pool's family.
-	Set(p Pool) (netip.AddrPort, error)
-
-	// Remove closes the socket of a pool. Connections go on.
-	Remove(id PoolID)
-
-	// Settle blocks until no connection is on its way any more to a backend
-	// that is none any more, or until ctx is over. It is called from a
-	// goroutine of its own.
-	Settle(ctx context.Context)
-}
-
-// A Redirect sends what is addressed to a Service to a socket of this node.
-type Redirect struct {
-	Address  netip.Addr // the zero Addr stands for every address of this node (node ports)
-	Protocol corev1.Protocol
-	Port     uint16
-	To       netip.AddrPort
-}
-
-// Rules are redirects in the kernel. Its methods are called from one goroutine.
-type Rules interface {
-	// Replace makes these all the rules that there are, in one step, whatever
-	// an earlier process left.
-	Replace(all []Redirect) error
-
-	// Update removes and adds rules in one step. Connections that are
-	// established are not touched.
-	Update(remove, add []Redirect) error
-
-	// Close removes all rules.
-	Close() error
-}
-
-// Options configures a [Proxy]. Client, Forwarder and Rules are required.
+// Options configures a [Proxy]. Client, Forwarder and Kernel are required.
 type Options struct {
 	Client    client.Interface
 	Caches    *cache.Shared // what the proxy reads; nil means caches of its own, over Client
 	Forwarder Forwarder
-	Rules     Rules
-	Node      string       // whose proxy it is, see package applied; empty means that it tells nobody what it has applied
-	Log       *slog.Logger // nil means slog.Default
+	Kernel    Kernel
+
+	// Node is whose proxy it is, see package applied. Empty means that it tells nobody what
+	// it has applied, and that no endpoint is on this node.
+	Node string
+
+	Userspace bool           // Services are relayed unless they say otherwise
+	Loopback  bool           // node ports are at 127.0.0.1 as well
+	Services  []netip.Prefix // networks of cluster IPs, as far as known; no endpoint is there
+
+	Health    HealthChecks // nil: health-check node ports are not served
+	Announcer Announcer    // nil: addresses of load balancers are not announced
+
+	Log *slog.Logger // nil means slog.Default
 }
 
-// A Proxy keeps forwarder and rules as the Services of the cluster are.
+// HealthChecks answer at health-check node ports (package proxy/health).
+type HealthChecks interface {
+	// Set makes this the answer for a Service, and opens its port if need be; nil
+	// ends it. A port that can't be opened is logged and tried again.
+	Set(service types.NamespacedName, h *Health)
+}
+
+// An Announcer makes this node answer for addresses.
+type Announcer interface {
+	// Announce makes these all the addresses that this node answers for. They are
+	// sorted, each once. After an error it is called again with all of them.
+	Announce(ctx context.Context, all []netip.Addr) error
+}
+
+// A Proxy keeps forwarder and kernel as the Services of the cluster are.
 type Proxy struct {
 	opts     Options
-	caches   run.Task
+	caches   run.Stage
 	services *cache.Cache[*corev1.Service]
 	slices   *cache.Cache[*discoveryv1.EndpointSlice]
+	nodes    *cache.Cache[*corev1.Node] // nil without Options.Node
+	events   *client.Recorder
+	metrics  *metrics
 	ready    chan struct{}
 	wake     chan struct{} // capacity 1
+	sick     atomic.Bool   // the kernel refuses what is to be
+	leaving  atomic.Bool   // the node is about to go
+	updated  atomic.Int64  // when the kernel took something last, in nanoseconds since 1970
 
 	reports *reporter // nil without Options.Node
 
 	mu      sync.Mutex
 	dirty   map[types.NamespacedName]bool // guarded by mu
 	awaited uint64                        // guarded by mu; the revision that is to be told when dirty is dealt with
+	here    Here                          // guarded by mu
+	moved   bool                          // guarded by mu; here is not what the rules were made for
 
 	// Below belongs to the goroutine of follow.
-	applied map[types.NamespacedName][]Port
-	rules   map[PortID][]Redirect
+	states   map[types.NamespacedName]*state
+	sockets  map[PoolID]netip.AddrPort
+	book     *book
+	closing  map[PoolID]bool               // sockets to which no rule is to lead any more
+	again    map[types.NamespacedName]bool // Services that lack a socket
+	due      uint64                        // what is to be told when all is done
+	broken   bool                          // the kernel refused a change, and has not been made anew since
+	announce bool                          // what is announced is to be looked at
+}
+
+// state is what is done for a Service.
+type state struct {
+	uid       types.UID
+	doors     []Door
+	pools     []Pool
+	announced []netip.Addr
+	faults    []Fault
+	refused   []string
+	health    *Health
 }
 
 // byService is the index of slices under "namespace/service".
@@ -95,69 +107,91 @@ const byService = "service"
 
 // New returns a proxy that has not started; call [Proxy.Run].
 func New(o Options) (*Proxy, error) {
-	if o.Client == nil || o.Forwarder == nil || o.Rules == nil {
-		return nil, errors.New("proxy: Options.Client, Forwarder and Rules are required")
+	if o.Client == nil || o.Forwarder == nil || o.Kernel == nil {
+		return nil, errors.New("proxy: Options.Client, Forwarder and Kernel are required")
 	}
 	if o.Log == nil {
 		o.Log = slog.Default()
 	}
 	p := &Proxy{
 		opts:    o,
+		events:  client.NewRecorder(o.Client, "service-proxy", o.Node, o.Log),
+		metrics: newMetrics(),
 		ready:   make(chan struct{}),
 		wake:    make(chan struct{}, 1),
 		dirty:   map[types.NamespacedName]bool{},
-		applied: map[types.NamespacedName][]Port{},
-		rules:   map[PortID][]Redirect{},
+		here:    Here{Node: o.Node, Services: o.Services, Userspace: o.Userspace, Loopback: o.Loopback},
+		states:  map[types.NamespacedName]*state{},
+		sockets: map[PoolID]netip.AddrPort{},
+		book:    newBook(),
+		closing: map[PoolID]bool{},
+		again:   map[types.NamespacedName]bool{},
+
+		announce: true, // an earlier process may have left some
 	}
 	if o.Node != "" {
 		p.reports = &reporter{
-			client: o.Client, node: o.Node, forwarder: o.Forwarder, log: o.Log, wake: make(chan struct{}, 1),
+			client: o.Client, node: o.Node, log: o.Log, wake: make(chan struct{}, 1),
+			settle: func(ctx context.Context) {
+				o.Kernel.Settle(ctx)
+				o.Forwarder.Settle(ctx)
+			},
 		}
 	}
-	o.Caches, p.caches = o.Caches.Or(o.Client, o.Log)
-	p.services = cache.Of(o.Caches, client.Services, nil)
-	p.services.Subscribe(func(old, now *corev1.Service) {
-		s := cmpNil(now, old)
-		p.touch(types.NamespacedName{Namespace: s.Namespace, Name: s.Name}, 0)
-	})
-	p.slices = cache.Of(o.Caches, client.EndpointSlices, cache.Indexes[*discoveryv1.EndpointSlice]{
-		byService: func(s *discoveryv1.EndpointSlice) []string { return []string{serviceOf(s).String()} },
-	})
-	p.slices.Subscribe(func(old, now *discoveryv1.EndpointSlice) {
-		if old != nil {
-			p.touch(serviceOf(old), 0)
-		}
-		if now != nil {
-			name := serviceOf(now)
-			p.touch(name, awaited(now, p.slices.ByIndex(byService, name.String())))
-		}
-	})
+	p.follows()
 	return p, nil
-}
-
-func cmpNil[T any](a, b *T) *T {
-	if a != nil {
-		return a
-	}
-	return b
-}
-
-func serviceOf(s *discoveryv1.EndpointSlice) types.NamespacedName {
-	return types.NamespacedName{Namespace: s.Namespace, Name: s.Labels[discoveryv1.LabelServiceName]}
 }
 
 // Ready is closed when the rules are as the cluster was when the proxy started.
 func (p *Proxy) Ready() <-chan struct{} { return p.ready }
 
 // Run proxies until ctx is over, then removes the rules. It returns an error if
-// the rules can't be made at the start; later faults of single Services are
-// logged and tried again with the next change.
+// the rules can't be made at the start; later faults are logged and tried again.
 func (p *Proxy) Run(ctx context.Context) error {
-	first := run.Stage{p.caches}
+	first := append(slices.Clone(p.caches), run.Task{Name: "events", Run: p.events.Run})
 	if p.reports != nil {
 		first = append(first, run.Task{Name: "reports", Run: p.reports.run})
 	}
 	return run.Stages(ctx, first, run.Stage{{Name: "rules", Run: p.follow}})
+}
+
+// Healthy reports whether the rules are what they are to be, or will be in a moment.
+func (p *Proxy) Healthy() bool { return !p.sick.Load() }
+
+// Eligible reports whether the node is to get new traffic: it is neither being deleted
+// nor about to be scaled away.
+func (p *Proxy) Eligible() bool { return !p.leaving.Load() }
+
+// Updated is when the rules were made or changed last.
+func (p *Proxy) Updated() time.Time { return time.Unix(0, p.updated.Load()) }
+
+// done notes what the kernel took.
+func (p *Proxy) done(start time.Time) {
+	p.book.done()
+	p.metrics.synced(start)
+	p.broken = false
+	p.sick.Store(false)
+	p.updated.Store(time.Now().UnixNano())
+}
+
+// moveTo changes what the proxy knows of its node.
+func (p *Proxy) moveTo(change func(*Here)) {
+	p.mu.Lock()
+	next := p.here
+	change(&next)
+	moved := !next.equal(p.here)
+	p.here, p.moved = next, p.moved || moved
+	p.mu.Unlock()
+	if moved {
+		p.nudge()
+	}
+}
+
+func (p *Proxy) nudge() {
+	select {
+	case p.wake <- struct{}{}:
+	default:
+	}
 }
 
 // touch marks a Service as changed. Awaited is the revision of the change if an
@@ -167,154 +201,261 @@ func (p *Proxy) touch(name types.NamespacedName, awaited uint64) {
 	p.dirty[name] = true
 	p.awaited = max(p.awaited, awaited)
 	p.mu.Unlock()
-	select {
-	case p.wake <- struct{}{}:
-	default:
-	}
+	p.nudge()
 }
+
+// What the kernel or the forwarder refused is tried again after firstPause, and each
+// time after twice as long, up to lastPause.
+const (
+	firstPause = 100 * time.Millisecond
+	lastPause  = 30 * time.Second
+)
 
 func (p *Proxy) follow(ctx context.Context) error {
-	_, awaited := p.changes(ctx)
-	for _, svc := range p.services.List("") {
-		p.converge(types.NamespacedName{Namespace: svc.Namespace, Name: svc.Name})
-	}
-	var all []Redirect
-	for _, rs := range p.rules {
-		all = append(all, rs...)
-	}
-	if err := p.opts.Rules.Replace(all); err != nil {
+	p.take(ctx)
+	start := time.Now()
+	if err := p.opts.Kernel.Replace(ctx, p.book.all()); err != nil {
 		return fmt.Errorf("making the rules of the service proxy: %w", err)
 	}
-	p.tell(awaited)
+	p.done(start)
+	p.finish(ctx)
 	close(p.ready)
-	for {
+	for failures := 0; ; {
+		var again <-chan time.Time
+		if p.broken || p.announce || len(p.again) > 0 {
+			again = time.After(min(firstPause<<min(failures, 20), lastPause))
+			failures++
+		} else {
+			failures = 0
+		}
 		select {
 		case <-ctx.Done():
-			return p.opts.Rules.Close()
+			return p.stop()
+		case <-again:
 		case <-p.wake:
 		}
-		var remove, add []Redirect
-		var closing []PortID
-		dirty, awaited := p.changes(ctx)
-		for name := range dirty {
-			r, a, c := p.converge(name)
-			remove, add, closing = append(remove, r...), append(add, a...), append(closing, c...)
+		p.take(ctx)
+		if p.apply(ctx) {
+			p.finish(ctx)
 		}
-		if len(remove)+len(add) > 0 {
-			if err := p.opts.Rules.Update(remove, add); err != nil {
-				p.opts.Log.ErrorContext(ctx, "changing the rules of the service proxy", "err", err)
-				p.repair(ctx)
-			}
-		}
-		for _, id := range closing {
-			p.opts.Forwarder.Remove(PoolID{PortID: id})
-		}
-		p.tell(awaited)
 	}
 }
 
-// tell reports a revision up to which everything is applied; 0 is none.
-func (p *Proxy) tell(revision uint64) {
-	if p.reports != nil && revision > 0 {
-		p.reports.note(revision)
+// stop takes everything back.
+func (p *Proxy) stop() error {
+	err := p.opts.Kernel.Close()
+	if p.opts.Announcer != nil {
+		err = errors.Join(err, p.opts.Announcer.Announce(context.Background(), nil)) //nolint:forbidigo // what is taken back is taken back to the end
+	}
+	return err
+}
+
+// take looks at the Services that changed.
+func (p *Proxy) take(ctx context.Context) {
+	dirty, here, awaited := p.changes(ctx)
+	p.due = max(p.due, awaited)
+	maps.Copy(dirty, p.again)
+	clear(p.again)
+	for name := range dirty {
+		p.converge(name, here)
 	}
 }
 
-// repair makes all rules anew after a change that was refused.
-func (p *Proxy) repair(ctx context.Context) {
-	var all []Redirect
-	for _, rs := range p.rules {
-		all = append(all, rs...)
+// apply makes the kernel's rules what they are to be, and reports whether they are.
+func (p *Proxy) apply(ctx context.Context) bool {
+	start := time.Now()
+	if !p.broken {
+		changes := p.book.changes()
+		if len(changes) == 0 {
+			p.book.done()
+			return true
+		}
+		err := p.opts.Kernel.Update(ctx, changes)
+		if err == nil {
+			p.done(start)
+			return true
+		}
+		if ctx.Err() != nil {
+			return false
+		}
+		p.opts.Log.WarnContext(ctx, "changing the rules of the service proxy; making all of them anew", "err", err)
+		p.metrics.failed()
+		p.broken = true
 	}
-	if err := p.opts.Rules.Replace(all); err != nil {
-		p.opts.Log.ErrorContext(ctx, "making the rules of the service proxy anew", "err", err)
+	if err := p.opts.Kernel.Replace(ctx, p.book.all()); err != nil {
+		if ctx.Err() == nil {
+			p.opts.Log.ErrorContext(ctx, "making the rules of the service proxy anew; trying again", "err", err)
+			p.metrics.failed()
+			p.sick.Store(true)
+		}
+		return false
+	}
+	p.done(start)
+	return true
+}
+
+// finish does what has to come after the rules.
+func (p *Proxy) finish(ctx context.Context) {
+	for id := range p.closing {
+		p.opts.Forwarder.Remove(id)
+		delete(p.sockets, id)
+	}
+	clear(p.closing)
+	if p.announce && p.opts.Announcer != nil {
+		var all []netip.Addr
+		for _, s := range p.states {
+			all = append(all, s.announced...)
+		}
+		slices.SortFunc(all, netip.Addr.Compare)
+		err := p.opts.Announcer.Announce(ctx, slices.Compact(all))
+		if err != nil && ctx.Err() == nil {
+			p.opts.Log.ErrorContext(ctx, "announcing the addresses of load balancers; trying again", "err", err)
+		}
+		p.announce = err != nil
+	} else {
+		p.announce = false
+	}
+	if p.reports != nil && p.due > 0 && len(p.again) == 0 {
+		p.reports.note(p.due)
+		p.due = 0
 	}
 }
 
-// changes returns the Services to look at, and the revision of EndpointSlices that is
-// in effect once they are dealt with, or 0 if nobody waits for that.
-func (p *Proxy) changes(ctx context.Context) (dirty map[types.NamespacedName]bool, awaited uint64) {
+// changes returns the Services to look at, what the node is, and the revision of
+// EndpointSlices that is in effect once they are dealt with, or 0 if nobody waits for that.
+func (p *Proxy) changes(ctx context.Context) (dirty map[types.NamespacedName]bool, here Here, awaited uint64) {
 	dirty = map[types.NamespacedName]bool{}
 	for {
 		// What has been told up to a revision is told completely only once the
 		// cache has that revision: after a new list, changes come in any order.
 		complete, _ := strconv.ParseUint(p.slices.Revision(), 10, 64)
-		more, revision := p.takeDirty()
+		more, now, moved, revision := p.takeDirty()
+		here = now
 		maps.Copy(dirty, more)
+		if moved {
+			for _, svc := range p.services.List("") {
+				dirty[types.NamespacedName{Namespace: svc.Namespace, Name: svc.Name}] = true
+			}
+		}
 		if awaited = max(awaited, revision); awaited <= complete {
-			return dirty, awaited
+			return dirty, here, awaited
 		}
 		if p.slices.Await(ctx, strconv.FormatUint(awaited, 10)) != nil {
-			return dirty, 0
+			return dirty, here, 0
 		}
 	}
 }
 
-// takeDirty returns the Services that changed since it was called last, and the
-// revision up to which their EndpointSlices may be waited for, or 0.
-func (p *Proxy) takeDirty() (map[types.NamespacedName]bool, uint64) {
+// takeDirty returns the Services that changed since it was called last, the node and
+// whether that did, and the revision up to which EndpointSlices may be waited for, or 0.
+func (p *Proxy) takeDirty() (dirty map[types.NamespacedName]bool, here Here, moved bool, awaited uint64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	d, awaited := p.dirty, p.awaited
-	p.dirty, p.awaited = map[types.NamespacedName]bool{}, 0
-	return d, awaited
+	dirty, moved, awaited = p.dirty, p.moved, p.awaited
+	p.dirty, p.moved, p.awaited = map[types.NamespacedName]bool{}, false, 0
+	return dirty, p.here, moved, awaited
 }
 
-// converge brings the forwarder to what a Service wants now, and returns the
-// change of rules and the ports whose sockets may be closed after it.
-func (p *Proxy) converge(name types.NamespacedName) (remove, add []Redirect, closing []PortID) {
+// converge brings sockets and books to what a Service wants now.
+func (p *Proxy) converge(name types.NamespacedName, here Here) {
 	svc, _ := p.services.Get(name.Namespace, name.Name)
-	want := Ports(svc, p.slices.ByIndex(byService, name.String()))
-	for _, old := range p.applied[name] {
-		if !slices.ContainsFunc(want, func(q Port) bool { return q.PortID == old.PortID }) {
-			remove = append(remove, p.rules[old.PortID]...)
-			delete(p.rules, old.PortID)
-			closing = append(closing, old.PortID)
+	plan := NewPlan(svc, p.slices.ByIndex(byService, name.String()), here)
+	s := p.states[name]
+	if s == nil {
+		if len(plan.Rules) == 0 && len(plan.Faults) == 0 && len(plan.Refused) == 0 {
+			return
 		}
+		s = &state{}
+		p.states[name] = s
 	}
-	var done []Port // what stands; a port that failed is tried again with the next change
-	for _, port := range want {
-		if i := slices.IndexFunc(p.applied[name], func(q Port) bool { return q.PortID == port.PortID }); i >= 0 && p.applied[name][i].equal(port) {
-			done = append(done, port)
-			continue
-		}
-		at, err := p.opts.Forwarder.Set(Pool{PoolID: PoolID{PortID: port.PortID}, Backends: port.Backends, Affinity: port.Affinity})
-		if err != nil {
-			p.opts.Log.Error("opening a socket for a service", "service", name, "port", port.Number, "err", err)
-			continue
-		}
-		now := redirects(port, at)
-		for _, r := range p.rules[port.PortID] {
-			if !slices.Contains(now, r) {
-				remove = append(remove, r)
-			}
-		}
-		for _, r := range now {
-			if !slices.Contains(p.rules[port.PortID], r) {
-				add = append(add, r)
-			}
-		}
-		p.rules[port.PortID] = now
-		done = append(done, port)
+	p.complain(svc, s, plan)
+	p.open(name, s, plan.Pools)
+	var created time.Time
+	if svc != nil {
+		created = svc.CreationTimestamp.Time
 	}
-	if p.applied[name] = done; len(done) == 0 {
-		delete(p.applied, name)
+	var conflicts []conflict
+	s.doors, conflicts = p.book.put(name, created, p.rules(name, plan.Rules), s.doors)
+	for _, c := range conflicts {
+		p.contested(c)
 	}
-	return remove, add, closing
+	if !sameHealth(s.health, plan.Health) && p.opts.Health != nil {
+		p.opts.Health.Set(name, plan.Health)
+	}
+	s.health = plan.Health
+	if !slices.Equal(s.announced, plan.Announced) {
+		p.announce = true
+	}
+	s.announced = plan.Announced
+	if svc == nil || len(s.doors)+len(s.pools)+len(s.faults)+len(s.refused) == 0 {
+		delete(p.states, name)
+	}
 }
 
-// redirects returns the rules of a port. A port without backends has none, so
-// that the kernel refuses connections to it.
-func redirects(p Port, to netip.AddrPort) []Redirect {
-	if len(p.Backends) == 0 {
-		return nil
+func sameHealth(a, b *Health) bool { return a == b || a != nil && b != nil && *a == *b }
+
+// open makes the pools of a Service those given. The sockets of others stay open
+// until no rule leads there.
+func (p *Proxy) open(name types.NamespacedName, s *state, pools []Pool) {
+	var have []Pool
+	for _, pool := range pools {
+		delete(p.closing, pool.PoolID)
+		i := slices.IndexFunc(s.pools, func(q Pool) bool { return q.PoolID == pool.PoolID })
+		if i >= 0 && s.pools[i].equal(pool) && p.sockets[pool.PoolID].IsValid() {
+			have = append(have, pool)
+			continue
+		}
+		at, err := p.opts.Forwarder.Set(pool)
+		if err != nil {
+			p.opts.Log.Error("opening a socket for a service; trying again", "service", name, "port", pool.Port, "err", err)
+			p.again[name] = true
+			if p.sockets[pool.PoolID].IsValid() {
+				have = append(have, s.pools[i]) // as it was
+			}
+			continue
+		}
+		p.sockets[pool.PoolID] = at
+		have = append(have, pool)
 	}
-	var rs []Redirect
-	for _, a := range p.Addresses {
-		rs = append(rs, Redirect{Address: a, Protocol: p.Protocol, Port: p.Number, To: to})
+	for _, old := range s.pools {
+		if !slices.ContainsFunc(have, func(q Pool) bool { return q.PoolID == old.PoolID }) {
+			p.closing[old.PoolID] = true
+		}
 	}
-	if p.NodePort != 0 {
-		rs = append(rs, Redirect{Protocol: p.Protocol, Port: p.NodePort, To: to})
+	s.pools = have
+}
+
+func (p Pool) equal(q Pool) bool {
+	return p.PoolID == q.PoolID && slices.Equal(p.Backends, q.Backends) && p.Affinity == q.Affinity && p.MaxConnections == q.MaxConnections &&
+		p.ProxyProtocol == q.ProxyProtocol && p.Transparent == q.Transparent
+}
+
+// rules returns the rules of a plan, with sockets for what is relayed. What lacks one
+// is left out.
+func (p *Proxy) rules(name types.NamespacedName, planned []PlannedRule) []Rule {
+	rules := make([]Rule, 0, len(planned))
+	for i := range planned {
+		r := planned[i].Rule
+		if r.Relayed {
+			all := planned[i].Pool
+			all.Local = false
+			if !p.relay(&r.Backends, planned[i].Pool) || !p.relay(&r.Inside, all) {
+				p.again[name] = true
+				continue
+			}
+			r.Relayed = len(r.Backends)+len(r.Inside) > 0
+		}
+		rules = append(rules, r)
 	}
-	return rs
+	return rules
+}
+
+// relay puts a socket in the place of backends, if there are any.
+func (p *Proxy) relay(backends *[]netip.AddrPort, id PoolID) bool {
+	if len(*backends) == 0 {
+		return true
+	}
+	at := p.sockets[id]
+	*backends = []netip.AddrPort{at}
+	return at.IsValid()
 }

@@ -1,15 +1,20 @@
 package proxy_test
 
 import (
-	"cmp"
 	"context"
+	"errors"
 	"fmt"
+	"log/slog"
+	"maps"
 	"net/netip"
 	"slices"
-	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
+	"time"
 
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -21,16 +26,24 @@ import (
 )
 
 // kernel is both sides of a node that a proxy works on: sockets and rules. It
-// fails the test when a rule leads to a socket that is not there.
+// fails the test when a rule leads to a socket that is not there, and when a change is
+// not about what is there.
 type kernel struct {
 	t *testing.T
 
-	mu      sync.Mutex
-	sockets map[proxy.PoolID]netip.AddrPort // guarded by mu
-	next    uint16                          // guarded by mu
-	rules   map[string]netip.AddrPort       // guarded by mu
-	closed  bool                            // guarded by mu
-	changed chan struct{}                   // guarded by mu; closed and replaced by each change
+	mu       sync.Mutex
+	sockets  map[proxy.PoolID]netip.AddrPort // guarded by mu
+	next     uint16                          // guarded by mu
+	rules    map[proxy.Door]proxy.Rule       // guarded by mu
+	closed   bool                            // guarded by mu
+	refuse   int                             // guarded by mu; how many more changes are refused
+	replaced int                             // guarded by mu
+	updates  []int                           // guarded by mu; how many changes each had
+	changed  chan struct{}                   // guarded by mu; closed and replaced by each change
+}
+
+func newKernel(t *testing.T) *kernel {
+	return &kernel{t: t, sockets: map[proxy.PoolID]netip.AddrPort{}, rules: map[proxy.Door]proxy.Rule{}, changed: make(chan struct{})}
 }
 
 func (k *kernel) note() {
@@ -53,9 +66,9 @@ func (k *kernel) Set(p proxy.Pool) (netip.AddrPort, error) {
 func (k *kernel) Remove(id proxy.PoolID) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	for rule, to := range k.rules {
-		if to == k.sockets[id] {
-			k.t.Errorf("socket of %v closed while %s leads to it", id, rule)
+	for _, r := range k.rules {
+		if slices.Contains(r.Backends, k.sockets[id]) {
+			k.t.Errorf("socket of %v closed while %s leads to it", id, doorText(r.Door))
 		}
 	}
 	delete(k.sockets, id)
@@ -64,24 +77,59 @@ func (k *kernel) Remove(id proxy.PoolID) {
 
 func (k *kernel) Settle(context.Context) {}
 
-func (k *kernel) Replace(all []proxy.Redirect) error {
-	k.mu.Lock()
-	clear(k.rules)
-	k.mu.Unlock()
-	return k.Update(nil, all)
+func (k *kernel) refuses() error {
+	if k.refuse > 0 {
+		k.refuse--
+		return errors.New("the kernel is busy")
+	}
+	return nil
 }
 
-func (k *kernel) Update(remove, add []proxy.Redirect) error {
+func (k *kernel) Replace(_ context.Context, all []proxy.Rule) error {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	for _, r := range remove {
-		if k.rules[ruleName(r)] != r.To {
-			k.t.Errorf("removing %s, which is not there", ruleName(r))
-		}
-		delete(k.rules, ruleName(r))
+	if err := k.refuses(); err != nil {
+		return err
 	}
-	for _, r := range add {
-		k.rules[ruleName(r)] = r.To
+	k.replaced++
+	clear(k.rules)
+	for _, r := range all {
+		k.add(r)
+	}
+	k.note()
+	return nil
+}
+
+func (k *kernel) add(r proxy.Rule) {
+	if _, twice := k.rules[r.Door]; twice {
+		k.t.Errorf("two rules for %s", doorText(r.Door))
+	}
+	for _, b := range slices.Concat(r.Backends, r.Inside) {
+		if r.Relayed && !slices.Contains(slices.Collect(maps.Values(k.sockets)), b) {
+			k.t.Errorf("%s leads to %v, where no socket is", doorText(r.Door), b)
+		}
+	}
+	k.rules[r.Door] = r
+}
+
+func (k *kernel) Update(_ context.Context, changes []proxy.Change) error {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if err := k.refuses(); err != nil {
+		return err
+	}
+	k.updates = append(k.updates, len(changes))
+	for _, c := range changes {
+		var none proxy.Door
+		if c.Was.Door != none {
+			if d := cmp.Diff(k.rules[c.Was.Door], c.Was, cmpopts.EquateComparable(netip.Addr{}, netip.AddrPort{}, netip.Prefix{})); d != "" {
+				k.t.Errorf("a change is about another rule than stands at %s:\n%s", doorText(c.Was.Door), d)
+			}
+			delete(k.rules, c.Was.Door)
+		}
+		if c.Is.Door != none {
+			k.add(c.Is)
+		}
 	}
 	k.note()
 	return nil
@@ -94,90 +142,327 @@ func (k *kernel) Close() error {
 	return nil
 }
 
-func ruleName(r proxy.Redirect) string {
-	if !r.Address.IsValid() {
-		return fmt.Sprintf("node:%d", r.Port)
-	}
-	return fmt.Sprintf("%v:%d", r.Address, r.Port)
-}
-
-// await blocks until the rules are the ones given; the test's timeout is the
-// limit.
+// await blocks until the rules are the ones given, in any order; the test's timeout is
+// the limit. Without any there must be no socket either.
 func (k *kernel) await(want ...string) {
 	k.t.Helper()
+	want = slices.Sorted(slices.Values(want))
 	for {
 		k.mu.Lock()
 		var have []string
-		for r := range k.rules {
-			have = append(have, r)
+		for _, r := range k.rules {
+			have = append(have, ruleText(proxy.PlannedRule{Rule: unrelayed(r)}))
 		}
 		changed, sockets := k.changed, len(k.sockets)
 		k.mu.Unlock()
-		slices.SortFunc(have, cmp.Compare)
-		if strings.Join(have, " ") == strings.Join(want, " ") && (len(want) > 0 || sockets == 0) {
+		slices.Sort(have)
+		if slices.Equal(have, want) && (len(want) > 0 || sockets == 0) {
 			return
 		}
 		select {
 		case <-changed:
-		case <-k.t.Context().Done():
-			k.t.Fatalf("rules are %v, want %v", have, want)
+		case <-time.After(30 * time.Second):
+			k.t.Fatalf("rules are %q, want %q", have, want)
 		}
 	}
 }
 
-func TestTheRulesFollowTheCluster(t *testing.T) {
-	api := clienttest.New(t)
-	k := &kernel{t: t, sockets: map[proxy.PoolID]netip.AddrPort{}, rules: map[string]netip.AddrPort{}, changed: make(chan struct{})}
-	p, err := proxy.New(proxy.Options{Client: api, Forwarder: k, Rules: k})
+// unrelayed is a rule for which its backends are told.
+func unrelayed(r proxy.Rule) proxy.Rule {
+	r.Relayed = false
+	return r
+}
+
+// service is web in default at 10.0.0.1, port http 80.
+func service(change func(*corev1.Service)) *corev1.Service {
+	s := &corev1.Service{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "web"},
+		Spec: corev1.ServiceSpec{
+			ClusterIP: "10.0.0.1",
+			Ports:     []corev1.ServicePort{{Name: "http", Port: 80, Protocol: corev1.ProtocolTCP}},
+		},
+	}
+	if change != nil {
+		change(s)
+	}
+	return s
+}
+
+// endpoint is one with the given conditions: r(eady), s(erving), t(erminating).
+func endpoint(addr, conditions string) discoveryv1.Endpoint {
+	e := discoveryv1.Endpoint{Addresses: []string{addr}}
+	has := func(c rune) *bool {
+		for _, x := range conditions {
+			if x == c {
+				return new(true)
+			}
+		}
+		return new(false)
+	}
+	if conditions != "unset" {
+		e.Conditions = discoveryv1.EndpointConditions{Ready: has('r'), Serving: has('s'), Terminating: has('t')}
+	}
+	return e
+}
+
+func slice(port string, number int32, es ...discoveryv1.Endpoint) *discoveryv1.EndpointSlice {
+	return &discoveryv1.EndpointSlice{
+		ObjectMeta:  metav1.ObjectMeta{Namespace: "default", Name: "web-1", Labels: map[string]string{discoveryv1.LabelServiceName: "web"}},
+		AddressType: discoveryv1.AddressTypeIPv4,
+		Ports:       []discoveryv1.EndpointPort{{Name: new(port), Port: new(number), Protocol: new(corev1.ProtocolTCP)}},
+		Endpoints:   es,
+	}
+}
+
+// harbour is a proxy that runs.
+type harbour struct {
+	*testing.T
+	*kernel
+	api *clienttest.Server
+}
+
+func start(t *testing.T, api *clienttest.Server, k *kernel, o proxy.Options) *harbour {
+	o.Client, o.Forwarder, o.Kernel, o.Log = api, k, k, slog.New(slog.DiscardHandler)
+	p, err := proxy.New(o)
 	if err != nil {
 		t.Fatal(err)
 	}
-	must := func(err error) {
-		t.Helper()
-		if err != nil {
-			t.Fatal(err)
-		}
-	}
-	create := func(svc *corev1.Service, s *discoveryv1.EndpointSlice) {
-		t.Helper()
-		_, err := client.Services.Create(t.Context(), api, svc)
-		must(err)
-		_, err = client.EndpointSlices.Create(t.Context(), api, s)
-		must(err)
-	}
-	create(service(nil), slice("http", 8080, endpoint("10.1.0.2", "rs"))) // before the proxy starts
-
 	g := run.NewGroup(context.Background(), 0)
 	g.Go(func(ctx context.Context) {
 		if err := p.Run(ctx); err != nil {
 			t.Errorf("Run = %v", err)
 		}
 	})
-	defer func() {
+	t.Cleanup(func() {
 		g.Stop()
 		if !k.closed {
 			t.Error("the rules are left behind")
 		}
-	}()
+	})
 	<-p.Ready()
-	k.await("10.0.0.1:80")
+	return &harbour{t, k, api}
+}
 
-	second := service(func(s *corev1.Service) { s.Name, s.Spec.ClusterIP, s.Spec.Ports[0].NodePort = "api", "10.0.0.2", 30080 })
-	their := slice("http", 8080, endpoint("10.1.0.3", "rs"))
-	their.Name, their.Labels = "api-1", map[string]string{discoveryv1.LabelServiceName: "api"}
-	create(second, their)
-	k.await("10.0.0.1:80", "10.0.0.2:80", "node:30080")
+func (h *harbour) create(svc *corev1.Service, ss ...*discoveryv1.EndpointSlice) {
+	h.T.Helper()
+	if svc != nil {
+		if _, err := client.Services.Create(h.Context(), h.api, svc); err != nil {
+			h.Fatal(err)
+		}
+	}
+	for _, s := range ss {
+		if _, err := client.EndpointSlices.Create(h.Context(), h.api, s); err != nil {
+			h.Fatal(err)
+		}
+	}
+}
 
-	// Without a backend there is no rule, so that the kernel refuses.
-	empty, err := client.EndpointSlices.Get(t.Context(), api, "default", "web-1")
-	must(err)
-	empty = empty.DeepCopy()
-	empty.Endpoints = nil
-	_, err = client.EndpointSlices.Update(t.Context(), api, empty, "")
-	must(err)
-	k.await("10.0.0.2:80", "node:30080")
+func (h *harbour) updateSlice(name string, change func(*discoveryv1.EndpointSlice)) {
+	h.T.Helper()
+	s, err := client.EndpointSlices.Get(h.Context(), h.api, "default", name)
+	if err != nil {
+		h.Fatal(err)
+	}
+	s = s.DeepCopy()
+	change(s)
+	if _, err := client.EndpointSlices.Update(h.Context(), h.api, s, ""); err != nil {
+		h.Fatal(err)
+	}
+}
 
-	must(client.Services.Delete(t.Context(), api, "default", "web", metav1.DeleteOptions{}))
-	must(client.Services.Delete(t.Context(), api, "default", "api", metav1.DeleteOptions{}))
-	k.await()
+func (h *harbour) updateService(name string, change func(*corev1.Service)) {
+	h.T.Helper()
+	s, err := client.Services.Get(h.Context(), h.api, "default", name)
+	if err != nil {
+		h.Fatal(err)
+	}
+	s = s.DeepCopy()
+	change(s)
+	if _, err := client.Services.Update(h.Context(), h.api, s, ""); err != nil {
+		h.Fatal(err)
+	}
+}
+
+func (h *harbour) delete(name string) {
+	h.T.Helper()
+	if err := client.Services.Delete(h.Context(), h.api, "default", name, metav1.DeleteOptions{}); err != nil {
+		h.Fatal(err)
+	}
+}
+
+// another is a slice of another Service than web.
+func another(name, address string) *discoveryv1.EndpointSlice {
+	s := slice("http", 8080, endpoint(address, "rs"))
+	s.Name, s.Labels = name+"-1", map[string]string{discoveryv1.LabelServiceName: name}
+	return s
+}
+
+func TestTheRulesFollowTheCluster(t *testing.T) {
+	for _, mode := range []string{"kernel", "userspace"} {
+		t.Run(mode, func(t *testing.T) {
+			api := clienttest.New(t)
+			before := &harbour{t, nil, api}
+			before.create(service(nil), slice("http", 8080, endpoint("10.1.0.2", "rs")))
+			h := start(t, api, newKernel(t), proxy.Options{Userspace: mode == "userspace"})
+			// to is an endpoint, or its socket and no masquerade.
+			to := func(endpoint, masquerade, socket string) string {
+				if mode == "userspace" {
+					return socket
+				}
+				return endpoint + ", " + masquerade
+			}
+			web := "10.0.0.1:80/TCP → " + to("10.1.0.2:8080", "masquerade foreign", "10.1.0.1:1")
+			h.await(web)
+
+			h.create(service(func(s *corev1.Service) { s.Name, s.Spec.ClusterIP, s.Spec.Ports[0].NodePort = "api", "10.0.0.2", 30080 }), another("api", "10.1.0.3"))
+			theirs := []string{
+				"10.0.0.2:80/TCP → " + to("10.1.0.3:8080", "masquerade foreign", "10.1.0.1:2"),
+				"0.0.0.0:30080/TCP → " + to("10.1.0.3:8080", "masquerade", "10.1.0.1:2"),
+			}
+			h.await(append(theirs, web)...)
+
+			// Without a backend the kernel refuses.
+			h.updateSlice("web-1", func(s *discoveryv1.EndpointSlice) { s.Endpoints = nil })
+			nobody := "10.0.0.1:80/TCP → nobody"
+			if mode == "kernel" {
+				nobody += ", masquerade foreign"
+			}
+			h.await(append(theirs, nobody)...)
+
+			h.delete("web")
+			h.delete("api")
+			h.await()
+		})
+	}
+}
+
+// TestOnlyWhatChangedIsChanged counts changes of doors.
+func TestOnlyWhatChangedIsChanged(t *testing.T) {
+	h := start(t, clienttest.New(t), newKernel(t), proxy.Options{})
+	var all []string
+	for i := range 20 {
+		name := fmt.Sprintf("web%d", i)
+		h.create(service(func(s *corev1.Service) { s.Name, s.Spec.ClusterIP = name, fmt.Sprintf("10.0.0.%d", i+1) }), another(name, "10.1.0.3"))
+		all = append(all, fmt.Sprintf("10.0.0.%d:80/TCP → 10.1.0.3:8080, masquerade foreign", i+1))
+	}
+	h.await(all...)
+	h.mu.Lock()
+	h.updates = nil
+	h.mu.Unlock()
+	h.updateSlice("web7-1", func(s *discoveryv1.EndpointSlice) { s.Endpoints[0].Addresses[0] = "10.1.0.4" })
+	all[7] = "10.0.0.8:80/TCP → 10.1.0.4:8080, masquerade foreign"
+	h.await(all...)
+	// What changes nothing that a rule says is no change.
+	h.updateService("web3", func(s *corev1.Service) { s.Labels = map[string]string{"a": "b"} })
+	h.delete("web19")
+	h.await(all[:19]...)
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if !slices.Equal(h.updates, []int{1, 1}) || h.replaced != 1 {
+		t.Errorf("updates had %v changes and %d times all was made anew, want [1 1] and 1", h.updates, h.replaced)
+	}
+}
+
+// TestAKernelThatRefusesGetsAll refuses a change and then everything for a while.
+func TestAKernelThatRefusesGetsAll(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := start(t, clienttest.New(t), newKernel(t), proxy.Options{Userspace: true})
+		h.create(service(nil), slice("http", 8080, endpoint("10.1.0.2", "rs")))
+		h.await("10.0.0.1:80/TCP → 10.1.0.1:1")
+		h.mu.Lock()
+		h.refuse = 5
+		h.mu.Unlock()
+		h.delete("web")
+		synctest.Wait()
+		h.mu.Lock()
+		if len(h.sockets) != 1 {
+			t.Errorf("there are %d sockets, want the one that a rule leads to", len(h.sockets))
+		}
+		h.mu.Unlock()
+		h.await()
+		h.mu.Lock()
+		if h.replaced != 2 {
+			t.Errorf("all was made anew %d times, want once after the start", h.replaced-1)
+		}
+		h.mu.Unlock()
+		// And then changes are changes again.
+		h.create(service(func(s *corev1.Service) { s.Name = "next" }), another("next", "10.1.0.9"))
+		h.await("10.0.0.1:80/TCP → 10.1.0.1:2")
+		h.mu.Lock()
+		defer h.mu.Unlock()
+		if h.replaced != 2 {
+			t.Error("a change after the repair made everything anew")
+		}
+	})
+}
+
+// TestTheOlderServiceHasAnAddress has two that want one, and the older one goes.
+func TestTheOlderServiceHasAnAddress(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := start(t, clienttest.New(t), newKernel(t), proxy.Options{})
+		wants := func(name, ip string) *corev1.Service {
+			return service(func(s *corev1.Service) {
+				s.Name, s.Spec.ClusterIP, s.Spec.ExternalIPs = name, ip, []string{"192.0.2.80"}
+			})
+		}
+		h.create(wants("first", "10.0.0.1"), another("first", "10.1.0.1"))
+		first := "10.0.0.1:80/TCP → 10.1.0.1:8080, masquerade foreign"
+		h.await(first, "192.0.2.80:80/TCP → 10.1.0.1:8080, masquerade")
+		time.Sleep(time.Minute)
+		h.create(wants("a-second", "10.0.0.2"), another("a-second", "10.1.0.2"))
+		second := "10.0.0.2:80/TCP → 10.1.0.2:8080, masquerade foreign"
+		h.await(first, second, "192.0.2.80:80/TCP → 10.1.0.1:8080, masquerade")
+		h.api.Await(t, func() error { return h.event("a-second", "AddressTaken") })
+		h.delete("first")
+		h.await(second, "192.0.2.80:80/TCP → 10.1.0.2:8080, masquerade")
+	})
+}
+
+// event returns an error unless there is an event of a Service with a reason.
+func (h *harbour) event(service, reason string) error {
+	var have []string
+	for _, e := range clienttest.All(h.api, client.Events, "") {
+		if e.InvolvedObject.Name == service && e.Reason == reason {
+			return nil
+		}
+		have = append(have, e.InvolvedObject.Name+" "+e.Reason)
+	}
+	return fmt.Errorf("there is no event %s of %s, but %q", reason, service, have)
+}
+
+// TestAServiceHearsOfItsFaults has an annotation and an endpoint that make no sense.
+func TestAServiceHearsOfItsFaults(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := start(t, clienttest.New(t), newKernel(t), proxy.Options{})
+		h.create(service(func(s *corev1.Service) {
+			s.Annotations = map[string]string{proxy.ModeAnnotation: "magic"}
+		}), slice("http", 8080, endpoint("127.0.0.1", "rs"), endpoint("10.1.0.2", "rs")))
+		h.await("10.0.0.1:80/TCP → 10.1.0.2:8080, masquerade foreign")
+		h.api.Await(t, func() error { return h.event("web", "InvalidAnnotation") })
+		h.api.Await(t, func() error { return h.event("web", "AddressRefused") })
+	})
+}
+
+// TestTheNodeIsFollowed moves it to another zone.
+func TestTheNodeIsFollowed(t *testing.T) {
+	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1", Labels: map[string]string{corev1.LabelTopologyZone: "a"}}}
+	api := clienttest.New(t, node)
+	h := start(t, api, newKernel(t), proxy.Options{Node: "n1"})
+	hinted := func(address, zone string) discoveryv1.Endpoint {
+		e := endpoint(address, "rs")
+		e.Hints = &discoveryv1.EndpointHints{ForZones: []discoveryv1.ForZone{{Name: zone}}}
+		return e
+	}
+	h.create(service(nil), slice("http", 8080, hinted("10.1.0.2", "a"), hinted("10.1.0.3", "b")))
+	h.await("10.0.0.1:80/TCP → 10.1.0.2:8080, masquerade foreign")
+	n, err := client.Nodes.Get(t.Context(), api, "", "n1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	n = n.DeepCopy()
+	n.Labels[corev1.LabelTopologyZone] = "b"
+	if _, err := client.Nodes.Update(t.Context(), api, n, ""); err != nil {
+		t.Fatal(err)
+	}
+	h.await("10.0.0.1:80/TCP → 10.1.0.3:8080, masquerade foreign")
 }

@@ -21,11 +21,11 @@ import (
 // A reporter tells the agents of all nodes which EndpointSlices this proxy has
 // applied, when one of them waits for that.
 type reporter struct {
-	client    client.Interface
-	node      string
-	forwarder Forwarder
-	log       *slog.Logger
-	wake      chan struct{} // capacity 1
+	client client.Interface
+	node   string
+	settle func(context.Context) // see [Kernel] and [Forwarder]
+	log    *slog.Logger
+	wake   chan struct{} // capacity 1
 
 	mu      sync.Mutex
 	applied uint64 // guarded by mu; the newest revision that somebody may wait for
@@ -74,7 +74,7 @@ func (r *reporter) run(ctx context.Context) error {
 			}
 			continue
 		}
-		r.forwarder.Settle(ctx)
+		r.settle(ctx)
 		next, err := r.write(ctx, lease, revision)
 		switch {
 		case err == nil:

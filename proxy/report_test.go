@@ -3,7 +3,6 @@ package proxy_test
 import (
 	"context"
 	"fmt"
-	"net/netip"
 	"strconv"
 	"testing"
 
@@ -23,8 +22,8 @@ import (
 func TestAProxyTellsWhatItHasAppliedWhenSomebodyWaits(t *testing.T) {
 	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1"}}
 	api := clienttest.New(t, node)
-	k := &kernel{t: t, sockets: map[proxy.PoolID]netip.AddrPort{}, rules: map[string]netip.AddrPort{}, changed: make(chan struct{})}
-	p, err := proxy.New(proxy.Options{Client: api, Forwarder: k, Rules: k, Node: "n1"})
+	k := newKernel(t)
+	p, err := proxy.New(proxy.Options{Client: api, Forwarder: k, Kernel: k, Node: "n1"})
 	if err != nil {
 		t.Fatal(err)
 	}

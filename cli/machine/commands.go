@@ -103,6 +103,7 @@ func settingsFlags(cmd *cobra.Command, s *local.Settings) {
 	f.Var(prefixFlag{&s.Pods}, "pod-network", "IPv4 network for pods (default one that no route of this host overlaps)")
 	f.Var(prefixFlag{&s.Services}, "service-network", "IPv4 network for services (default one that no route of this host overlaps)")
 	f.StringVar(&s.LoadBalancerAddresses, "load-balancer-addresses", "", "addresses for Services of type LoadBalancer, as ranges and prefixes with commas between, such as 192.0.2.10-192.0.2.20,2001:db8::/120; or none (default none)")
+	f.StringVar((*string)(&s.ProxyMode), "proxy-mode", "", "how services are proxied that do not say it themselves: kernel or userspace (default kernel)")
 	f.StringVar(&s.ClusterDomain, "cluster-domain", "", "domain of the services' names (default cluster.local)")
 	f.StringVar(&s.DNSListen, "cluster-dns-listen", "", "address of the cluster's name server, or none (default the pods' bridge; none with simulated nodes)")
 	f.StringVar(&s.DNSUpstream, "cluster-dns-upstream", "", "name servers for other names, with commas between, or none (default those of this host)")
@@ -136,7 +137,7 @@ func settingsArgs(s local.Settings) []string {
 	if s.Services.IsValid() {
 		add("service-network", s.Services)
 	}
-	for name, value := range map[string]string{"cluster-domain": s.ClusterDomain, "cluster-dns-listen": s.DNSListen, "cluster-dns-upstream": s.DNSUpstream, "load-balancer-addresses": s.LoadBalancerAddresses} {
+	for name, value := range map[string]string{"proxy-mode": string(s.ProxyMode), "cluster-domain": s.ClusterDomain, "cluster-dns-listen": s.DNSListen, "cluster-dns-upstream": s.DNSUpstream, "load-balancer-addresses": s.LoadBalancerAddresses} {
 		if value != "" {
 			add(name, value)
 		}

@@ -65,15 +65,20 @@ func (p Profile) Context() string {
 	return "sampan-" + p.Name
 }
 
-// Bridge returns the name of the cluster's link, which has at most 15 bytes as
-// Linux demands.
-func (p Profile) Bridge() string {
+// Bridge returns the name of the cluster's link.
+func (p Profile) Bridge() string { return p.link("spn-") }
+
+// BalancerLink returns the name of the link on which addresses of load balancers stand.
+func (p Profile) BalancerLink() string { return p.link("spl-") }
+
+// link returns the name of a link, which has at most 15 bytes as Linux demands.
+func (p Profile) link(prefix string) string {
 	const longest = 15
-	if b := "spn-" + p.Name; len(b) <= longest {
+	if b := prefix + p.Name; len(b) <= longest {
 		return b
 	}
 	sum := sha256.Sum256([]byte(p.Name))
-	return "spn-" + hex.EncodeToString(sum[:])[:longest-len("spn-")]
+	return prefix + hex.EncodeToString(sum[:])[:longest-len(prefix)]
 }
 
 // Cgroup returns the name of the cluster's cgroup below the root of each

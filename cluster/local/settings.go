@@ -68,8 +68,29 @@ type Settings struct {
 	// place of what was chosen before.
 	LoadBalancerAddresses string `json:"loadBalancerAddresses,omitempty"`
 
+	// ProxyMode is how Services are proxied that do not say it themselves; empty means
+	// by the kernel.
+	ProxyMode ProxyMode `json:"proxyMode,omitempty"`
+
 	// Networks of pods and services; zero prefixes mean free ones.
 	Networks
+}
+
+// A ProxyMode is how a Service is proxied.
+type ProxyMode string
+
+// The modes of the service proxy.
+const (
+	KernelMode    ProxyMode = "kernel"    // by rules of the kernel
+	UserspaceMode ProxyMode = "userspace" // by a relay that retries
+)
+
+func (m ProxyMode) check() error {
+	switch m {
+	case "", KernelMode, UserspaceMode:
+		return nil
+	}
+	return fmt.Errorf("--proxy-mode is %q, want %s or %s", string(m), KernelMode, UserspaceMode)
 }
 
 // NoSchedulerConfig is the SchedulerConfig that takes an earlier one back.
@@ -249,6 +270,7 @@ func (s Settings) with(asked Settings, dir string) (Settings, error) {
 		s.Controllers = asked.Controllers
 	}
 	s.DNSListen, s.DNSUpstream = cmp.Or(asked.DNSListen, s.DNSListen), cmp.Or(asked.DNSUpstream, s.DNSUpstream)
+	s.ProxyMode = cmp.Or(asked.ProxyMode, s.ProxyMode)
 	switch asked.SchedulerConfig {
 	case "":
 	case NoSchedulerConfig:
@@ -298,6 +320,8 @@ func (p Profile) Differ(asked Settings) error {
 		return refuse("--load-balancer-addresses", cmp.Or(now.LoadBalancerAddresses, NoLoadBalancerAddresses), cmp.Or(wanted.LoadBalancerAddresses, NoLoadBalancerAddresses))
 	case wanted.Controllers != now.Controllers:
 		return refuse("--controllers", cmp.Or(now.Controllers, "*"), wanted.Controllers)
+	case cmp.Or(wanted.ProxyMode, KernelMode) != cmp.Or(now.ProxyMode, KernelMode):
+		return refuse("--proxy-mode", cmp.Or(now.ProxyMode, KernelMode), cmp.Or(wanted.ProxyMode, KernelMode))
 	case wanted.DNSListen != now.DNSListen:
 		return refuse("--cluster-dns-listen", cmp.Or(now.DNSListen, "its default"), wanted.DNSListen)
 	case wanted.DNSUpstream != now.DNSUpstream:
@@ -322,7 +346,7 @@ func (s Settings) check() error {
 	if err := s.Controllers.check(); err != nil {
 		errs = append(errs, err)
 	}
-	errs = append(errs, s.checkDNS())
+	errs = append(errs, s.checkDNS(), s.ProxyMode.check())
 	if _, err := s.Pool(); err != nil {
 		errs = append(errs, err)
 	}

@@ -19,6 +19,7 @@ import (
 	"github.com/sampan-io/sampan/dns/zone"
 	"github.com/sampan-io/sampan/internal/memory"
 	"github.com/sampan-io/sampan/internal/run"
+	proxyalone "github.com/sampan-io/sampan/proxy/alone"
 	"github.com/sampan-io/sampan/scheduler/alone"
 	"github.com/sampan-io/sampan/scheduler/builtin"
 	"github.com/sampan-io/sampan/scheduler/config"
@@ -43,6 +44,7 @@ func sampan(ctx context.Context, release func(), in io.Reader, out, errOut io.Wr
 		Extra:        machine.Commands(verbs),
 		RunScheduler: runScheduler,
 		RunDNS:       runDNS,
+		RunProxy:     runProxy,
 		Release:      release,
 	})
 }
@@ -120,4 +122,28 @@ func runDNS(ctx context.Context, cfg *rest.Config, o cli.DNSOptions) error {
 		run.Stage{{Name: "memory", Run: func(ctx context.Context) error { return memory.Run(ctx, memory.Options{Log: o.Log}) }}},
 		run.Stage{{Name: "DNS", Run: s.Run, Ready: s.Ready()}},
 	)
+}
+
+// runProxy proxies the services of a cluster that may be somebody else's.
+func runProxy(ctx context.Context, connect func() (*rest.Config, error), o cli.ProxyOptions) error {
+	if o.Cleanup {
+		return proxyalone.Cleanup()
+	}
+	cfg, err := connect()
+	if err != nil {
+		return err
+	}
+	return proxyalone.Run(ctx, proxyalone.Options{
+		Config:            cfg,
+		Node:              o.Node,
+		BindAddress:       o.BindAddress,
+		Mode:              o.Mode,
+		NodePortAddresses: o.NodePortAddresses,
+		ClusterCIDR:       o.ClusterCIDR,
+		ServiceCIDR:       o.ServiceCIDR,
+		HealthzAddress:    o.HealthzAddress,
+		MetricsAddress:    o.MetricsAddress,
+		UserAgent:         "sampan-proxy/" + version,
+		Log:               o.Log,
+	})
 }

@@ -8,161 +8,322 @@ import (
 )
 
 // maxClients bounds how many clients of one port are remembered for session
-// affinity; when there are more, the one that was seen first is forgotten.
+// affinity; when there are more, the one that came last the longest ago is forgotten.
 const maxClients = 65536
 
-// A balancer chooses backends in turn. It is safe for concurrent use and reads
+// An endpoint that failed is avoided for firstSuspicion, and twice as long each time
+// that it fails again, up to maxSuspicion: long enough that few clients pay for one that
+// is dead, short enough that one that is back gets its share.
+const (
+	firstSuspicion = time.Second
+	maxSuspicion   = 10 * time.Second
+)
+
+// A balancer chooses endpoints in turn. It is safe for concurrent use and reads
 // no clock.
 type balancer struct {
-	mu       sync.Mutex
-	backends []netip.AddrPort       // guarded by mu; not changed in place
-	next     int                    // guarded by mu; index of the next choice
-	affinity time.Duration          // guarded by mu; 0 means none
-	clients  map[netip.Addr]session // guarded by mu
-	changed  chan struct{}          // guarded by mu; closed and replaced when the backends change
+	mu        sync.Mutex
+	endpoints []*endpoint             // guarded by mu; ascending, not changed in place
+	next      int                     // guarded by mu; index of the next choice
+	affinity  time.Duration           // guarded by mu; 0 means none
+	sessions  map[netip.Addr]*session // guarded by mu
+	recent    session                 // guarded by mu; ring of the sessions, from the oldest to the newest
+	suspects  int                     // guarded by mu; how many endpoints have failures
 
-	// young counts the connections on their way to each backend: picked, and not
-	// taken over by the server yet.
-	young map[netip.AddrPort]int // guarded by mu
-	grown chan struct{}          // guarded by mu; if somebody waits: closed when a backend has no young ones left
+	// leaving are those that are endpoints no more and have young connections.
+	leaving map[netip.AddrPort]*endpoint // guarded by mu
+	retired bool                         // guarded by mu; all endpoints count as leaving
+	grown   chan struct{}                // guarded by mu; if somebody waits: closed when one of them has no young ones left
 }
 
-// A session ties a client to a backend.
+// An endpoint is a backend and what is known of it.
+type endpoint struct {
+	at     netip.AddrPort
+	target address
+
+	// Below is guarded by the mu of its balancer.
+	gone     bool
+	young    int       // connections on their way: picked, and not taken over by the server yet
+	failures int       // in a row
+	until    time.Time // it is avoided, if it has failures
+	probing  bool      // somebody tries it again
+}
+
+// A session ties a client to an endpoint.
 type session struct {
-	backend netip.AddrPort
-	seen    time.Time // of the newest connection
+	client       netip.Addr
+	endpoint     *endpoint
+	seen         time.Time // when its newest connection was made
+	older, newer *session
 }
 
 func newBalancer() *balancer {
-	return &balancer{clients: map[netip.Addr]session{}, changed: make(chan struct{}), young: map[netip.AddrPort]int{}}
+	b := &balancer{sessions: map[netip.Addr]*session{}, leaving: map[netip.AddrPort]*endpoint{}}
+	b.recent.older, b.recent.newer = &b.recent, &b.recent
+	return b
 }
 
-// set makes these the backends. Sessions with others are forgotten.
-func (b *balancer) set(backends []netip.AddrPort, affinity time.Duration) {
+// set makes these the endpoints, which are ascending. What is known of those that stay
+// is kept. It reports whether anything changed.
+func (b *balancer) set(backends []netip.AddrPort, affinity time.Duration) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if b.affinity = affinity; affinity == 0 {
-		clear(b.clients)
+	if b.affinity = affinity; affinity == 0 && len(b.sessions) > 0 {
+		clear(b.sessions)
+		b.recent.older, b.recent.newer = &b.recent, &b.recent
 	}
-	if slices.Equal(b.backends, backends) {
-		return
+	if slices.EqualFunc(b.endpoints, backends, func(e *endpoint, at netip.AddrPort) bool { return e.at == at }) {
+		return false
 	}
-	// Go on after the backend whose turn it was, so that frequent changes don't
+	// Go on after the endpoint whose turn it was, so that frequent changes don't
 	// favour the first ones.
-	if len(b.backends) > 0 {
-		at, _ := slices.BinarySearchFunc(backends, b.backends[b.next%len(b.backends)], netip.AddrPort.Compare)
-		b.next = at
+	if len(b.endpoints) > 0 {
+		b.next, _ = slices.BinarySearchFunc(backends, b.endpoints[b.next%len(b.endpoints)].at, netip.AddrPort.Compare)
 	}
-	b.backends = slices.Clone(backends)
-	for client, s := range b.clients {
-		if !slices.Contains(b.backends, s.backend) {
-			delete(b.clients, client)
+	was := b.endpoints
+	b.endpoints = make([]*endpoint, 0, len(backends))
+	b.suspects = 0
+	for _, at := range backends {
+		for len(was) > 0 && was[0].at.Compare(at) < 0 {
+			b.leave(was[0])
+			was = was[1:]
 		}
+		var e *endpoint
+		switch {
+		case len(was) > 0 && was[0].at == at:
+			e, was = was[0], was[1:]
+		case b.leaving[at] != nil: // it is back, and may be another
+			e = b.leaving[at]
+			delete(b.leaving, at)
+			e.gone, e.failures, e.probing = false, 0, false
+		default:
+			e = &endpoint{at: at, target: addressOf(at)}
+		}
+		if e.failures > 0 {
+			b.suspects++
+		}
+		b.endpoints = append(b.endpoints, e)
 	}
-	close(b.changed)
-	b.changed = make(chan struct{})
+	for _, e := range was {
+		b.leave(e)
+	}
+	b.wake() // who waits for one that is back waits no more
+	return true
 }
 
-// pick returns the backend for a connection of a client, and a channel that is
-// closed when the backends change. With again, the one that was picked before did
-// not answer: its session is given up. ok is false when there is none.
-func (b *balancer) pick(client netip.Addr, now time.Time, again bool) (backend netip.AddrPort, changed <-chan struct{}, ok bool) {
+// leave makes an endpoint one no more. b.mu is held.
+func (b *balancer) leave(e *endpoint) {
+	e.gone = true
+	if e.young > 0 {
+		b.leaving[e.at] = e
+	}
+}
+
+// retire makes all endpoints count as leaving although they can be chosen still,
+// because nobody else comes.
+func (b *balancer) retire() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return b.choose(client, now, again)
+	b.retired = true
+}
+
+// pick returns the endpoint for a connection of a client, or nil if there is none but
+// those that were tried. A client that is tied to an endpoint goes there, unless
+// that has failed lately; others go in turn to those that have not, if there is one.
+func (b *balancer) pick(client netip.Addr, now time.Time, tried []*endpoint) *endpoint {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.choose(client, now, tried)
+}
+
+// begin is pick for a connection, which is young until [balancer.done] is called, once,
+// with its endpoint.
+func (b *balancer) begin(client netip.Addr, now time.Time, tried []*endpoint) *endpoint {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	e := b.choose(client, now, tried)
+	if e != nil {
+		e.young++
+	}
+	return e
 }
 
 // choose does the work of pick. b.mu is held.
-func (b *balancer) choose(client netip.Addr, now time.Time, again bool) (backend netip.AddrPort, changed <-chan struct{}, ok bool) {
-	if len(b.backends) == 0 {
-		return netip.AddrPort{}, b.changed, false
+func (b *balancer) choose(client netip.Addr, now time.Time, tried []*endpoint) *endpoint {
+	s := b.sessions[client]
+	if s != nil && (s.endpoint.gone || now.Sub(s.seen) >= b.affinity) {
+		b.forget(s)
+		s = nil
 	}
-	if s, known := b.clients[client]; known && !again && now.Sub(s.seen) < b.affinity {
-		b.clients[client] = session{s.backend, now}
-		return s.backend, b.changed, true
+	var e *endpoint
+	if s != nil && !s.endpoint.suspect(now) && !slices.Contains(tried, s.endpoint) {
+		e = s.endpoint
+	} else if e = b.turn(now, tried); e == nil {
+		return nil
 	}
-	b.next %= len(b.backends)
-	backend = b.backends[b.next]
-	b.next++
+	if e.failures > 0 {
+		// One client finds out whether it is back; until it has, others go elsewhere.
+		e.probing, e.until = true, now.Add(suspicion(e.failures))
+	}
 	if b.affinity > 0 {
-		b.makeRoom(now)
-		b.clients[client] = session{backend, now}
+		if s == nil {
+			s = b.remember(client, now)
+		}
+		s.endpoint = e
+		b.see(s, now)
 	}
-	return backend, b.changed, true
+	return e
 }
 
-// begin is pick for a connection, which is young until done is called, once, with
-// its backend.
-func (b *balancer) begin(client netip.Addr, now time.Time, again bool) (backend netip.AddrPort, changed <-chan struct{}, ok bool) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	backend, changed, ok = b.choose(client, now, again)
-	if ok {
-		b.young[backend]++
+// turn returns the endpoint whose turn it is. b.mu is held.
+func (b *balancer) turn(now time.Time, tried []*endpoint) *endpoint {
+	n := len(b.endpoints)
+	if n == 0 {
+		return nil
 	}
-	return backend, changed, ok
+	best := -1
+	for i := range n {
+		at := (b.next + i) % n
+		e := b.endpoints[at]
+		if len(tried) > 0 && slices.Contains(tried, e) {
+			continue
+		}
+		if b.suspects == 0 || !e.suspect(now) {
+			best = at
+			break
+		}
+		// If all have failed, then the one whose time is over first.
+		if best < 0 || e.until.Before(b.endpoints[best].until) {
+			best = at
+		}
+	}
+	if best < 0 {
+		return nil
+	}
+	b.next = (best + 1) % n
+	return b.endpoints[best]
 }
 
-// done says that a connection to a backend is not young any more.
-func (b *balancer) done(backend netip.AddrPort) {
+// suspect reports whether an endpoint is to be avoided. The mu of its balancer is held.
+func (e *endpoint) suspect(now time.Time) bool { return e.failures > 0 && now.Before(e.until) }
+
+func suspicion(failures int) time.Duration {
+	return min(firstSuspicion<<min(failures-1, 10), maxSuspicion)
+}
+
+// failed says that an endpoint did not answer a client, whose session with it is given up.
+func (b *balancer) failed(e *endpoint, client netip.Addr, now time.Time) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if b.young[backend]--; b.young[backend] > 0 {
+	if s := b.sessions[client]; s != nil && s.endpoint == e {
+		b.forget(s)
+	}
+	if e.gone || e.failures > 0 && !e.probing {
+		return // known: many that were under way when the first one failed count as one
+	}
+	if e.failures++; e.failures == 1 {
+		b.suspects++
+	}
+	e.probing, e.until = false, now.Add(suspicion(e.failures))
+}
+
+// answered says that an endpoint took a connection.
+func (b *balancer) answered(e *endpoint) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if e.failures == 0 {
 		return
 	}
-	delete(b.young, backend)
+	if e.failures, e.probing = 0, false; !e.gone {
+		b.suspects--
+	}
+}
+
+// done says that a connection to an endpoint is not young any more.
+func (b *balancer) done(e *endpoint) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if e.young--; e.young > 0 {
+		return
+	}
+	if e.gone && b.leaving[e.at] == e {
+		delete(b.leaving, e.at)
+	}
+	if e.gone || b.retired {
+		b.wake()
+	}
+}
+
+// wake tells those that wait for endpoints that leave. b.mu is held.
+func (b *balancer) wake() {
 	if b.grown != nil {
 		close(b.grown)
 		b.grown = nil
 	}
 }
 
-// leaving returns those that are no backends any more and have young connections,
-// and a channel that is closed when one of them may have none left.
-func (b *balancer) leaving() ([]netip.AddrPort, <-chan struct{}) {
+// left returns those that are endpoints no more and have young connections, and a
+// channel that is closed when one of them may have none left.
+func (b *balancer) left() ([]*endpoint, <-chan struct{}) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	var left []netip.AddrPort
-	for backend := range b.young {
-		if !slices.Contains(b.backends, backend) {
-			left = append(left, backend)
+	var left []*endpoint
+	for _, e := range b.leaving {
+		left = append(left, e)
+	}
+	for _, e := range b.endpoints {
+		if b.retired && e.young > 0 {
+			left = append(left, e)
 		}
 	}
-	if b.grown == nil {
+	if len(left) > 0 && b.grown == nil {
 		b.grown = make(chan struct{})
 	}
 	return left, b.grown
 }
 
-// makeRoom forgets expired sessions, or else the oldest, once there are too many.
-func (b *balancer) makeRoom(now time.Time) {
-	if len(b.clients) < maxClients {
-		return
-	}
-	var oldest netip.Addr
-	var at time.Time
-	for client, s := range b.clients {
-		if now.Sub(s.seen) >= b.affinity {
-			delete(b.clients, client)
-		} else if at.IsZero() || s.seen.Before(at) {
-			oldest, at = client, s.seen
-		}
-	}
-	if len(b.clients) >= maxClients {
-		delete(b.clients, oldest)
-	}
+// has reports whether an endpoint is still one.
+func (b *balancer) has(e *endpoint) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return !e.gone
 }
 
-// count returns the number of backends.
+// count returns the number of endpoints.
 func (b *balancer) count() int {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return len(b.backends)
+	return len(b.endpoints)
 }
 
-// has reports whether a backend is still one.
-func (b *balancer) has(backend netip.AddrPort) bool {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return slices.Contains(b.backends, backend)
+// remember makes a session, forgetting those whose time is over, or else the oldest
+// once there are too many. b.mu is held.
+func (b *balancer) remember(client netip.Addr, now time.Time) *session {
+	// Two for one that comes is enough to get to the end of them some time, and
+	// is never long.
+	for range 2 {
+		oldest := b.recent.newer
+		if oldest == &b.recent || len(b.sessions) < maxClients && now.Sub(oldest.seen) < b.affinity {
+			break
+		}
+		b.forget(oldest)
+	}
+	s := &session{client: client}
+	s.older, s.newer = s, s
+	b.sessions[client] = s
+	return s
+}
+
+// see makes a session the newest. b.mu is held.
+func (b *balancer) see(s *session, now time.Time) {
+	s.seen = now
+	s.older.newer, s.newer.older = s.newer, s.older
+	s.older, s.newer = b.recent.older, &b.recent
+	s.older.newer, s.newer.older = s, s
+}
+
+// forget ends a session. b.mu is held.
+func (b *balancer) forget(s *session) {
+	s.older.newer, s.newer.older = s.newer, s.older
+	delete(b.sessions, s.client)
 }

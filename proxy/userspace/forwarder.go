@@ -6,11 +6,14 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"net"
 	"net/netip"
+	"runtime"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	corev1 "k8s.io/api/core/v1"
 
@@ -18,104 +21,242 @@ import (
 	"github.com/sampan-io/sampan/proxy"
 )
 
-// Options configures a [Forwarder]. Only Address is required.
+// Options configures a [Forwarder]. Address or Address6 is required.
 type Options struct {
-	// Address of this node on which the sockets listen. It must not be
-	// unspecified: no socket listens on all addresses.
-	Address netip.Addr
+	// Address and Address6 of this node on which the sockets listen, for either family.
+	// They must not be unspecified: no socket listens on all addresses. Pools
+	// of a family without one are refused.
+	Address, Address6 netip.Addr
 
-	// DialTimeouts of the tries to reach a backend; after the last one the
-	// connection is given up. Nil means 250 ms, 500 ms, 1 s, 2 s, 4 s.
+	// DialTimeouts of the rounds in which a backend is looked for; after the last
+	// one the connection is refused. Nil means 250 ms, 500 ms, 1 s, 2 s.
 	DialTimeouts []time.Duration
 
 	// IdleTimeout ends a UDP flow that has been silent; 0 means one minute.
 	IdleTimeout time.Duration
+
+	// MaxFlows of UDP at a time for each pool; 0 means 4096.
+	MaxFlows int
+
+	// Descriptors that the forwarder may have at a time. A connection has two. 0
+	// means half of what the process may have (RLIMIT_NOFILE); one Service gets at
+	// most half of these, unless its pool says otherwise.
+	Descriptors int
+
+	// Mark of all packets to backends (SO_MARK), by which rules can tell that they
+	// have been through a Service already; 0 means none. Needs CAP_NET_ADMIN.
+	Mark uint32
+
+	// Reachable says which backends' answers to a client come back through this
+	// node, so that a transparent connection to them works: those that are pods of
+	// this node. Others see the address of the node although their pool is
+	// transparent. Nil means all.
+	Reachable func(backend netip.Addr) bool
 
 	Log *slog.Logger // nil means slog.Default
 }
 
 // A Forwarder implements [proxy.Forwarder]. Set and Remove work while Run does.
 type Forwarder struct {
-	opts    Options
-	ready   chan struct{}
-	packets sync.Pool // of *packet
+	opts  Options
+	ready chan struct{}
 
-	mu    sync.Mutex
-	group *run.Group               // guarded by mu; nil before and after Run
-	ports map[proxy.PoolID]*socket // guarded by mu
+	pipes       int          // of each loop
+	descriptors atomic.Int64 // that are taken
+	turn        atomic.Uint32
+	loops       []*loop // set by Run before ready is closed
+
+	mu      sync.Mutex
+	running bool                   // guarded by mu
+	pools   map[proxy.PoolID]*pool // guarded by mu
+	removed map[*balancer]bool     // guarded by mu; of pools that had young connections when they were removed
+	routes  *routes                // guarded by mu; nil unless there was a transparent pool
 }
 
-// A socket is one listening port.
-type socket struct {
-	balancer *balancer
+// A pool is one listening socket, and what its connections have in common.
+type pool struct {
+	f        *Forwarder
+	id       proxy.PoolID
 	at       netip.AddrPort
-	close    func() error // ends the goroutine that serves it
+	balancer *balancer
+	listener *listener // of TCP, or nil
+	relay    *relay    // of UDP, or nil
+	count    counters
+
+	most        atomic.Int64 // connections
+	header      atomic.Int32 // version of the PROXY protocol, or 0
+	transparent atomic.Bool
+
+	warned  atomic.Int64  // when it was said last that something is wrong, in seconds
+	changes atomic.Uint64 // of the backends
+	paused  atomic.Int64  // connections that wait for one
 }
 
 // New returns a forwarder that has not started; call [Forwarder.Run].
 func New(o Options) (*Forwarder, error) {
-	if !o.Address.IsValid() || o.Address.IsUnspecified() {
-		return nil, fmt.Errorf("userspace: Options.Address is %v, want an address of this node", o.Address)
+	if !o.Address.IsValid() && !o.Address6.IsValid() {
+		return nil, errors.New("userspace: neither Options.Address nor Options.Address6 is set, want an address of this node")
+	}
+	for name, a := range map[string]netip.Addr{"Address": o.Address, "Address6": o.Address6} {
+		if a.IsValid() && (a.IsUnspecified() || a.Is4() != (name == "Address") || a.Is4In6()) {
+			return nil, fmt.Errorf("userspace: Options.%s is %v, want an address of this node of that family", name, a)
+		}
 	}
 	if o.DialTimeouts == nil {
-		o.DialTimeouts = []time.Duration{250 * time.Millisecond, 500 * time.Millisecond, time.Second, 2 * time.Second, 4 * time.Second}
+		o.DialTimeouts = []time.Duration{250 * time.Millisecond, 500 * time.Millisecond, time.Second, 2 * time.Second}
+	}
+	if len(o.DialTimeouts) == 0 || len(o.DialTimeouts) > 100 {
+		return nil, fmt.Errorf("userspace: Options.DialTimeouts has %d rounds, want 1 to 100", len(o.DialTimeouts))
+	}
+	if o.Descriptors == 0 {
+		var limit unix.Rlimit
+		if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &limit); err != nil {
+			return nil, fmt.Errorf("userspace: asking for RLIMIT_NOFILE: %w", err)
+		}
+		o.Descriptors = int(min(limit.Cur, 1<<22)) / 2
 	}
 	o.IdleTimeout = cmp.Or(o.IdleTimeout, time.Minute)
+	o.MaxFlows = cmp.Or(o.MaxFlows, 4096)
 	if o.Log == nil {
 		o.Log = slog.Default()
 	}
-	return &Forwarder{opts: o, ready: make(chan struct{}), ports: map[proxy.PoolID]*socket{}, packets: sync.Pool{New: func() any { return new(packet) }}}, nil
+	// Pipes are no part of what connections are counted by: they get an eighth.
+	pipes := min(pipesPerLoop, o.Descriptors/8/2/runtime.GOMAXPROCS(0))
+	o.Descriptors -= 2 * pipes * runtime.GOMAXPROCS(0)
+	return &Forwarder{
+		opts: o, ready: make(chan struct{}), pipes: pipes,
+		pools: map[proxy.PoolID]*pool{}, removed: map[*balancer]bool{},
+	}, nil
 }
 
 // Ready is closed when Set may be called.
 func (f *Forwarder) Ready() <-chan struct{} { return f.ready }
 
-// Run forwards until ctx is over, then closes every socket and connection.
+// Run forwards until ctx is over, then closes every socket and resets every connection.
+// It returns an error if it can't begin. It may be called once.
 func (f *Forwarder) Run(ctx context.Context) error {
 	group := run.NewGroup(ctx, 0)
+	defer group.Stop()
+	var err error
+	for range runtime.GOMAXPROCS(0) {
+		var l *loop
+		if l, err = newLoop(f); err != nil {
+			break
+		}
+		f.loops = append(f.loops, l)
+	}
+	if err != nil {
+		for _, l := range f.loops {
+			l.closeAll()
+		}
+		return fmt.Errorf("userspace: %w", err)
+	}
+	for _, l := range f.loops {
+		group.Go(l.run)
+	}
 	f.mu.Lock()
-	f.group = group
+	f.running = true
 	f.mu.Unlock()
 	close(f.ready)
 	<-ctx.Done()
 
-	f.mu.Lock()
-	f.group = nil
-	for id, s := range f.ports {
-		_ = s.close() // it is being thrown away
-		delete(f.ports, id)
-	}
-	f.mu.Unlock()
 	group.Stop()
-	return nil
-}
-
-// Set implements [proxy.Forwarder].
-func (f *Forwarder) Set(p proxy.Pool) (netip.AddrPort, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if f.group == nil {
-		return netip.AddrPort{}, errors.New("userspace: the forwarder is not running")
+	f.running = false
+	for id, p := range f.pools {
+		p.stop()
+		delete(f.pools, id)
 	}
-	s := f.ports[p.PoolID]
-	if s == nil {
-		var err error
-		if s, err = f.open(p.Protocol); err != nil {
-			return netip.AddrPort{}, err
-		}
-		f.ports[p.PoolID] = s
+	if f.routes != nil {
+		err = f.routes.remove()
 	}
-	s.balancer.set(p.Backends, p.Affinity)
-	return s.at, nil
+	return err
 }
 
-// Remove implements [proxy.Forwarder].
+// anyLoop returns the loop whose turn it is.
+func (f *Forwarder) anyLoop() *loop { return f.loops[f.turn.Add(1)%uint32(len(f.loops))] }
+
+// Set implements [proxy.Forwarder].
+func (f *Forwarder) Set(want proxy.Pool) (netip.AddrPort, error) {
+	if want.ProxyProtocol < 0 || want.ProxyProtocol > 2 {
+		return netip.AddrPort{}, fmt.Errorf("userspace: version %d of the PROXY protocol, want 1, 2 or 0 for none", want.ProxyProtocol)
+	}
+	if want.ProxyProtocol != 0 && want.Protocol != corev1.ProtocolTCP {
+		return netip.AddrPort{}, fmt.Errorf("userspace: the PROXY protocol is for TCP, and not for %s", want.Protocol)
+	}
+	if want.MaxConnections < 0 {
+		return netip.AddrPort{}, fmt.Errorf("userspace: at most %d connections, want 0 or more", want.MaxConnections)
+	}
+	for _, b := range want.Backends {
+		if b.Addr().Is4() == want.IPv6 || !b.IsValid() || b.Port() == 0 {
+			return netip.AddrPort{}, fmt.Errorf("userspace: backend %v, want an address and port of the family of the pool", b)
+		}
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if !f.running {
+		return netip.AddrPort{}, errStopped
+	}
+	if want.Transparent && f.routes == nil {
+		r, err := f.makeRoutes()
+		if err != nil {
+			return netip.AddrPort{}, fmt.Errorf("userspace: routing answers to transparent connections: %w", err)
+		}
+		f.routes = r
+	}
+	p := f.pools[want.PoolID]
+	fresh := p == nil
+	if fresh {
+		p = &pool{f: f, id: want.PoolID, balancer: newBalancer()}
+	}
+	share := int64(max(1, f.opts.Descriptors/4)) // two descriptors each, and half of all
+	p.most.Store(cmp.Or(int64(want.MaxConnections), share))
+	p.header.Store(int32(want.ProxyProtocol))
+	p.transparent.Store(want.Transparent)
+	if p.balancer.set(want.Backends, want.Affinity) {
+		p.changes.Add(1)
+		if p.paused.Load() > 0 {
+			for _, l := range f.loops {
+				l.ask(func() { l.tryAgain(p) })
+			}
+		}
+		if r := p.relay; r != nil {
+			r.loop.ask(r.prune)
+		}
+	}
+	if fresh {
+		if err := p.open(); err != nil {
+			return netip.AddrPort{}, err
+		}
+		f.pools[want.PoolID] = p
+	}
+	return p.at, nil
+}
+
+// Remove implements [proxy.Forwarder]. UDP flows end with their socket.
 func (f *Forwarder) Remove(id proxy.PoolID) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if s := f.ports[id]; s != nil {
-		_ = s.close() // it is being thrown away
-		delete(f.ports, id)
+	p := f.pools[id]
+	if p == nil {
+		return
+	}
+	delete(f.pools, id)
+	p.stop()
+	p.balancer.retire()
+	f.forgetSettled()
+	if left, _ := p.balancer.left(); len(left) > 0 {
+		f.removed[p.balancer] = true
+	}
+}
+
+// forgetSettled forgets removed pools whose connections are grown up. f.mu is held.
+func (f *Forwarder) forgetSettled() {
+	for b := range f.removed {
+		if left, _ := b.left(); len(left) == 0 {
+			delete(f.removed, b)
+		}
 	}
 }
 
@@ -124,13 +265,17 @@ func (f *Forwarder) Remove(id proxy.PoolID) {
 // stand in a queue that ends with the server's listener.
 func (f *Forwarder) Settle(ctx context.Context) {
 	f.mu.Lock()
+	f.forgetSettled()
 	var all []*balancer
-	for _, s := range f.ports {
-		all = append(all, s.balancer)
+	for _, p := range f.pools {
+		all = append(all, p.balancer)
+	}
+	for b := range f.removed {
+		all = append(all, b)
 	}
 	f.mu.Unlock()
 	for _, b := range all {
-		waiting, grown := b.leaving()
+		waiting, grown := b.left()
 		for len(waiting) > 0 {
 			select {
 			case <-grown:
@@ -138,37 +283,159 @@ func (f *Forwarder) Settle(ctx context.Context) {
 				return
 			}
 			// Those that leave later are another call's.
-			var now []netip.AddrPort
-			now, grown = b.leaving()
-			waiting = slices.DeleteFunc(waiting, func(a netip.AddrPort) bool { return !slices.Contains(now, a) })
+			var now []*endpoint
+			now, grown = b.left()
+			waiting = slices.DeleteFunc(waiting, func(e *endpoint) bool { return !slices.Contains(now, e) })
 		}
 	}
 }
 
-// open makes a socket on a free port and serves it. f.mu is held.
-func (f *Forwarder) open(protocol corev1.Protocol) (*socket, error) {
-	s := &socket{balancer: newBalancer()}
-	group := f.group
-	at := netip.AddrPortFrom(f.opts.Address, 0)
-	switch protocol {
-	case corev1.ProtocolTCP:
-		l, err := net.ListenTCP("tcp4", net.TCPAddrFromAddrPort(at))
-		if err != nil {
-			return nil, err
-		}
-		s.at, s.close = l.Addr().(*net.TCPAddr).AddrPort(), l.Close
-		group.Go(func(context.Context) { f.acceptTCP(group, l, s.balancer) })
-	case corev1.ProtocolUDP:
-		c, err := net.ListenUDP("udp4", net.UDPAddrFromAddrPort(at))
-		if err != nil {
-			return nil, err
-		}
-		s.at, s.close = c.LocalAddr().(*net.UDPAddr).AddrPort(), c.Close
-		group.Go(func(context.Context) { f.serveUDP(group, c, s.balancer) })
-	default:
-		return nil, fmt.Errorf("protocol %s is not supported, want TCP or UDP", protocol)
+// open makes the socket of a pool on a free port and serves it.
+func (p *pool) open() error {
+	f := p.f
+	address := f.opts.Address
+	if p.id.IPv6 {
+		address = f.opts.Address6
 	}
-	// A 4-in-6 form would not compare equal to what the rules hold.
-	s.at = netip.AddrPortFrom(s.at.Addr().Unmap(), s.at.Port())
-	return s, nil
+	if !address.IsValid() {
+		return fmt.Errorf("userspace: this node has no address of the family of the pool (IPv6: %t)", p.id.IPv6)
+	}
+	kind := unix.SOCK_STREAM
+	switch p.id.Protocol {
+	case corev1.ProtocolTCP:
+	case corev1.ProtocolUDP:
+		kind = unix.SOCK_DGRAM
+	default:
+		return fmt.Errorf("userspace: protocol %s is carried in kernel mode only, want TCP or UDP", p.id.Protocol)
+	}
+	if !f.take(1) {
+		return fmt.Errorf("userspace: %w", errDescriptors)
+	}
+	fd, err := listen(address, kind)
+	if err == nil {
+		p.at, err = localAddress(fd)
+	}
+	if err == nil {
+		l := f.anyLoop()
+		if kind == unix.SOCK_STREAM {
+			p.listener = &listener{pool: p, loop: l, fd: fd}
+			p.listener.index, err = l.watch(p.listener, fd)
+		} else {
+			p.relay = newRelay(p, l, fd)
+			p.relay.index, err = l.watch(p.relay, fd)
+		}
+	}
+	if err != nil {
+		f.give(1)
+		if fd >= 0 {
+			_ = unix.Close(fd)
+		}
+		return fmt.Errorf("userspace: listening at %v: %w", address, err)
+	}
+	return nil
+}
+
+// stop closes the socket of a pool.
+func (p *pool) stop() {
+	if p.listener != nil {
+		p.listener.stop()
+	}
+	if p.relay != nil {
+		p.relay.stop()
+	}
+}
+
+// take takes descriptors from those that the forwarder may have, or reports false.
+func (f *Forwarder) take(n int64) bool {
+	if f.descriptors.Add(n) > int64(f.opts.Descriptors) {
+		f.descriptors.Add(-n)
+		return false
+	}
+	return true
+}
+
+func (f *Forwarder) give(n int64) { f.descriptors.Add(-n) }
+
+// Why connections are refused.
+var (
+	errTooMany     = errors.New("it has as many connections as it may have")
+	errDescriptors = errors.New("all descriptors that the service proxy may have are taken (RLIMIT_NOFILE)")
+)
+
+// admit takes what a connection needs, or reports false: then there are too many.
+func (p *pool) admit() bool {
+	if p.count.open.Add(1) > p.most.Load() {
+		p.count.open.Add(-1)
+		p.warn("refusing connections to a service", errTooMany)
+		return false
+	}
+	if !p.f.take(2) {
+		p.count.open.Add(-1)
+		p.warn("refusing connections to a service", errDescriptors)
+		return false
+	}
+	return true
+}
+
+// release gives back what admit took.
+func (p *pool) release() {
+	p.count.open.Add(-1)
+	p.f.give(2)
+}
+
+// prepare sets what the sockets to endpoints have in common.
+func (p *pool) prepare(fd int, e *endpoint, client netip.AddrPort) unix.Errno {
+	if mark := p.f.opts.Mark; mark != 0 {
+		if errno := set(fd, unix.SOL_SOCKET, unix.SO_MARK, int32(mark)); errno != 0 {
+			return errno
+		}
+	}
+	if p.transparent.Load() && p.f.canImpersonate(client.Addr(), e.at.Addr()) {
+		return impersonate(fd, client.Addr())
+	}
+	return 0
+}
+
+// warn says what is wrong with a pool, at most once a second: it may be so with every
+// connection.
+func (p *pool) warn(what string, err error) {
+	now := time.Now().Unix()
+	if last := p.warned.Load(); now > last && p.warned.CompareAndSwap(last, now) {
+		p.f.opts.Log.Warn("a service is not served as it should be", "service", p.id.Service, "port", p.id.Port, "when", what, "err", err)
+	}
+}
+
+// backlog is how many connections may wait to be accepted; the kernel takes less if
+// net.core.somaxconn says so.
+const backlog = 4096
+
+// listen returns a socket on a free port.
+func listen(at netip.Addr, kind int) (int, error) {
+	fd, errno := socket(family(at), kind)
+	if errno != 0 {
+		return -1, errno
+	}
+	if at.Is6() {
+		errno = set(fd, unix.SOL_IPV6, unix.IPV6_V6ONLY, 1)
+	}
+	if errno == 0 {
+		a := addressOf(netip.AddrPortFrom(at, 0))
+		errno = bind(fd, &a)
+	}
+	err := asError(errno)
+	if err == nil && kind == unix.SOCK_STREAM {
+		// Connections that are accepted inherit these.
+		set(fd, unix.SOL_TCP, unix.TCP_NODELAY, 1)
+		keepAlive(fd)
+		err = unix.Listen(fd, backlog)
+	}
+	if err == nil && kind == unix.SOCK_DGRAM {
+		// Bursts wait here while the loop is elsewhere; what comes above is dropped.
+		set(fd, unix.SOL_SOCKET, unix.SO_RCVBUF, 1<<20)
+	}
+	if err != nil {
+		_ = unix.Close(fd)
+		return -1, err
+	}
+	return fd, nil
 }

@@ -14,6 +14,8 @@
 //	    a process that was killed in the middle of either.
 //	N5  ip_forward is on as long as any bridge of this kind stands in the network
 //	    namespace, and afterwards what it was before the first one.
+//	N6  Rules of the network layer see what goes from pod to pod, and a pod to which they
+//	    lead its own packets gets these.
 //
 // Which addresses are taken is not written down twice: whoever keeps the pods says
 // so with [Network.Reserve] after a restart.

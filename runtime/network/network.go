@@ -97,7 +97,11 @@ func (n *Network) Up() ([]string, error) {
 	if err := n.upTable(); err != nil {
 		return nil, fmt.Errorf("nftables table %s: %w", n.opts.Table, err)
 	}
-	return n.foreignDrops(), nil
+	lacks := n.foreignDrops()
+	if said := hidesBridged(); said != "" {
+		lacks = append(lacks, said)
+	}
+	return lacks, nil
 }
 
 // hardware derives a link address from an IP address, in the range that anybody
@@ -131,6 +135,9 @@ func (n *Network) upBridge() error {
 		if err := n.link.LinkSetAlias(link, attrs.Alias); err != nil {
 			return fmt.Errorf("alias: %w", err)
 		}
+	}
+	if err := showBridged(link); err != nil {
+		return err
 	}
 	if err := n.link.LinkSetUp(link); err != nil {
 		return err
@@ -240,6 +247,9 @@ func (n *Network) Attach(a Attachment) error {
 	if err != nil {
 		return fmt.Errorf("veth pair %s: %w", a.Link, err)
 	}
+	if err := n.reflect(a.Link); err != nil {
+		return err
+	}
 	inside, err := netlink.NewHandle(unix.NETLINK_ROUTE)
 	if err != nil {
 		return err
@@ -261,6 +271,18 @@ func (n *Network) Attach(a Attachment) error {
 	}
 	if err := inside.RouteAdd(&netlink.Route{LinkIndex: eth0.Attrs().Index, Gw: n.gateway.AsSlice()}); err != nil {
 		return fmt.Errorf("default route by %v: %w", n.gateway, err)
+	}
+	return nil
+}
+
+// reflect lets a pod reach itself over its port of the bridge, through a service (N6).
+func (n *Network) reflect(name string) error {
+	port, err := n.link.LinkByName(name)
+	if err == nil {
+		err = n.link.LinkSetHairpin(port, true)
+	}
+	if err != nil {
+		return fmt.Errorf("hairpin mode of %s: %w", name, err)
 	}
 	return nil
 }

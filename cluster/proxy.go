@@ -1,0 +1,65 @@
+package cluster
+
+import (
+	"net/netip"
+
+	"github.com/sampan-io/sampan/client/cache"
+	"github.com/sampan-io/sampan/cluster/local"
+	"github.com/sampan-io/sampan/internal/run"
+	"github.com/sampan-io/sampan/proxy"
+	"github.com/sampan-io/sampan/proxy/announce"
+	"github.com/sampan-io/sampan/proxy/health"
+	"github.com/sampan-io/sampan/proxy/nft"
+	"github.com/sampan-io/sampan/proxy/userspace"
+)
+
+// proxy returns the service proxy of a real node.
+func (c *cluster) proxy(p *controlPlane, caches *cache.Shared) ([]run.Stage, error) {
+	if !c.real() {
+		return nil, nil
+	}
+	forwarder, err := userspace.New(userspace.Options{Address: c.bridge, Log: c.Log})
+	if err != nil {
+		return nil, err
+	}
+	kernel, err := nft.New(nft.Options{
+		Table: c.Profile.ServiceTable(), ServiceCIDRs: []netip.Prefix{c.Settings.Services}, Pods: []netip.Prefix{c.Settings.Pods},
+	})
+	if err != nil {
+		return nil, err
+	}
+	announcer, err := announce.New(announce.Options{Link: c.Profile.BalancerLink(), Log: c.Log})
+	if err != nil {
+		return nil, err
+	}
+	checks := health.NewServer(health.Options{Log: c.Log})
+	services, err := proxy.New(proxy.Options{
+		Client:    p.as("system:kube-proxy"),
+		Caches:    caches,
+		Forwarder: forwarder,
+		Kernel:    kernel,
+		Node:      c.Settings.NodeName,
+		Userspace: c.Settings.ProxyMode == local.UserspaceMode,
+		Loopback:  true,
+		Services:  []netip.Prefix{c.Settings.Services},
+		Health:    checks,
+		Announcer: announcer,
+		Log:       c.Log,
+	})
+	if err != nil {
+		return nil, err
+	}
+	checks.Judge(services.Healthy)
+	for _, m := range append(forwarder.Collectors(), services.Metrics()) {
+		if err := p.server.Measure(m); err != nil {
+			return nil, err
+		}
+	}
+	return []run.Stage{
+		{
+			{Name: "service forwarder", Run: forwarder.Run, Ready: forwarder.Ready()},
+			{Name: "service health checks", Run: checks.Run, Ready: checks.Ready()},
+		},
+		{{Name: "service proxy", Run: services.Run, Ready: services.Ready()}},
+	}, nil
+}

@@ -1,0 +1,208 @@
+package announce
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/netip"
+	"slices"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+)
+
+// Options configures an [Announcer]. Link is required.
+type Options struct {
+	Link string       // the name of the link on which the addresses stand; nobody else uses it
+	Log  *slog.Logger // nil means slog.Default
+}
+
+// An Announcer implements proxy.Announcer in the network namespace of the process. It
+// needs CAP_NET_ADMIN and CAP_NET_RAW.
+type Announcer struct{ opts Options }
+
+// New returns an announcer of nothing.
+func New(o Options) (*Announcer, error) {
+	if o.Link == "" || len(o.Link) >= unix.IFNAMSIZ {
+		return nil, fmt.Errorf("announce: Options.Link is %q, want 1 to %d bytes", o.Link, unix.IFNAMSIZ-1)
+	}
+	if o.Log == nil {
+		o.Log = slog.Default()
+	}
+	return &Announcer{o}, nil
+}
+
+// Announce implements proxy.Announcer.
+func (a *Announcer) Announce(ctx context.Context, all []netip.Addr) error {
+	if len(all) == 0 {
+		return Remove(a.opts.Link)
+	}
+	h, err := look(a.opts.Link)
+	if err != nil {
+		return err
+	}
+	if h.own == nil {
+		// A bridge without ports: every kernel that has pods has those.
+		l := &netlink.Bridge{LinkAttrs: netlink.LinkAttrs{Name: a.opts.Link}}
+		if err := netlink.LinkAdd(l); err != nil {
+			return fmt.Errorf("making the link %s: %w", a.opts.Link, err)
+		}
+		h.own = l
+	}
+	if err := netlink.LinkSetUp(h.own); err != nil {
+		return fmt.Errorf("setting up the link %s: %w", a.opts.Link, err)
+	}
+	var errs []error
+	for _, p := range h.places {
+		if p.link == h.own.Attrs().Index && single(p.net) && !slices.Contains(all, p.net.Addr()) {
+			errs = append(errs, h.remove(p.net.Addr()))
+		}
+	}
+	for _, addr := range all {
+		mine, others := h.has(addr)
+		switch {
+		case others && !mine: // A1
+			a.opts.Log.DebugContext(ctx, "this host has the address of a load balancer already", "address", addr)
+		case !mine:
+			if err := h.add(addr); err != nil {
+				errs = append(errs, err)
+				continue
+			}
+			links := h.neighbours(addr)
+			a.opts.Log.InfoContext(ctx, "the address of a load balancer is announced", "address", addr, "links", len(links))
+			for _, l := range links {
+				if err := tell(l, addr); err != nil {
+					a.opts.Log.WarnContext(ctx, "telling neighbours of the address of a load balancer", "address", addr, "link", l.Attrs().Name, "err", err)
+				}
+			}
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// Remove removes a link with all addresses that are there. It is no error if there is none.
+func Remove(link string) error {
+	h, err := look(link)
+	if err != nil || h.own == nil {
+		return err
+	}
+	var errs []error
+	for _, p := range h.places {
+		if p.link == h.own.Attrs().Index && single(p.net) {
+			errs = append(errs, h.remove(p.net.Addr()))
+		}
+	}
+	if err := netlink.LinkDel(h.own); err != nil && !errors.Is(err, unix.ENODEV) {
+		errs = append(errs, fmt.Errorf("removing the link %s: %w", link, err))
+	}
+	return errors.Join(errs...)
+}
+
+// A host is what there is.
+type host struct {
+	own    netlink.Link // nil if it is not there
+	links  []netlink.Link
+	places []place
+}
+
+// A place is an address on a link.
+type place struct {
+	link int
+	net  netip.Prefix
+}
+
+func single(n netip.Prefix) bool { return n.Bits() == n.Addr().BitLen() }
+
+func look(own string) (*host, error) {
+	links, err := netlink.LinkList()
+	if err != nil {
+		return nil, fmt.Errorf("asking for the links of this host: %w", err)
+	}
+	addrs, err := netlink.AddrList(nil, netlink.FAMILY_ALL)
+	if err != nil {
+		return nil, fmt.Errorf("asking for the addresses of this host: %w", err)
+	}
+	h := &host{links: links}
+	for _, l := range links {
+		if l.Attrs().Name == own {
+			h.own = l
+		}
+	}
+	for _, a := range addrs {
+		ip, ok := netip.AddrFromSlice(a.IP)
+		if !ok {
+			continue
+		}
+		ip = ip.Unmap()
+		bits, _ := a.Mask.Size()
+		h.places = append(h.places, place{a.LinkIndex, netip.PrefixFrom(ip, bits)})
+	}
+	return h, nil
+}
+
+// has reports whether an address is on the own link, and on others.
+func (h *host) has(addr netip.Addr) (mine, others bool) {
+	for _, p := range h.places {
+		if p.net.Addr() == addr {
+			if p.link == h.own.Attrs().Index {
+				mine = true
+			} else {
+				others = true
+			}
+		}
+	}
+	return mine, others
+}
+
+// neighbours returns the links in whose networks an address is.
+func (h *host) neighbours(addr netip.Addr) []netlink.Link {
+	var links []netlink.Link
+	for _, l := range h.links {
+		at := l.Attrs()
+		if at.Flags&net.FlagUp != 0 && at.Flags&net.FlagLoopback == 0 && len(at.HardwareAddr) == 6 && slices.ContainsFunc(h.places, func(p place) bool {
+			return p.link == at.Index && !single(p.net) && p.net.Contains(addr)
+		}) {
+			links = append(links, l)
+		}
+	}
+	return links
+}
+
+// address is what netlink calls one: without a search for others that have it, which would
+// take a second in which nothing works.
+func address(addr netip.Addr) *netlink.Addr {
+	a := &netlink.Addr{IPNet: &net.IPNet{IP: addr.AsSlice(), Mask: net.CIDRMask(addr.BitLen(), addr.BitLen())}}
+	if addr.Is6() {
+		a.Flags = unix.IFA_F_NODAD
+	}
+	return a
+}
+
+func (h *host) add(addr netip.Addr) error {
+	links := []netlink.Link{h.own}
+	if addr.Is6() {
+		links = append(links, h.neighbours(addr)...)
+	}
+	for _, l := range links {
+		if err := netlink.AddrAdd(l, address(addr)); err != nil && !errors.Is(err, unix.EEXIST) {
+			return fmt.Errorf("adding %v to %s: %w", addr, l.Attrs().Name, err)
+		}
+	}
+	return nil
+}
+
+// remove takes an address that is on the own link from there, last, and from where else
+// it stands because of that.
+func (h *host) remove(addr netip.Addr) error {
+	for _, l := range append(slices.DeleteFunc(slices.Clone(h.links), func(l netlink.Link) bool { return l.Attrs().Index == h.own.Attrs().Index }), h.own) {
+		if !slices.Contains(h.places, place{l.Attrs().Index, netip.PrefixFrom(addr, addr.BitLen())}) {
+			continue
+		}
+		if err := netlink.AddrDel(l, address(addr)); err != nil && !errors.Is(err, unix.EADDRNOTAVAIL) {
+			return fmt.Errorf("removing %v from %s: %w", addr, l.Attrs().Name, err)
+		}
+	}
+	return nil
+}

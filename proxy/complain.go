@@ -1,0 +1,46 @@
+package proxy
+
+import (
+	"net/netip"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+)
+
+// complain tells, once, of what is wrong with a Service and its endpoints.
+func (p *Proxy) complain(svc *corev1.Service, s *state, plan Plan) {
+	if svc != nil {
+		if s.uid != svc.UID {
+			s.faults, s.refused, s.uid = nil, nil, svc.UID
+		}
+		for _, f := range plan.Faults {
+			if !slices.Contains(s.faults, f) {
+				p.opts.Log.Warn("a service asks for what is not understood", "service", svc.Namespace+"/"+svc.Name, "fault", f.Message)
+				p.events.Event(svc, corev1.EventTypeWarning, f.Reason, "%s", f.Message)
+			}
+		}
+		var fresh []string
+		for _, a := range plan.Refused {
+			if !slices.Contains(s.refused, a) {
+				fresh = append(fresh, a)
+			}
+		}
+		if len(fresh) > 0 {
+			p.metrics.refusedAddresses.Add(float64(len(fresh)))
+			said := strings.Join(fresh[:min(len(fresh), 10)], ", ")
+			p.opts.Log.Warn("addresses of a service or its endpoints are refused", "service", svc.Namespace+"/"+svc.Name, "addresses", said, "number", len(fresh))
+			p.events.Event(svc, corev1.EventTypeWarning, "AddressRefused", "No traffic goes by %s: an address must not be of loopback, link-local, multicast, broadcast, unspecified, a 4-in-6 address, of another family, or an endpoint in the service network", said)
+		}
+	}
+	s.faults, s.refused = plan.Faults, plan.Refused
+}
+
+// contested tells of a Service that does not get a door.
+func (p *Proxy) contested(c conflict) {
+	at := netip.AddrPortFrom(c.door.Address, c.door.Port).String() + "/" + string(c.door.Protocol)
+	p.opts.Log.Warn("two services want the same address and port: the older one has it", "address", at, "has", c.holds, "lacks", c.loser)
+	if svc, ok := p.services.Get(c.loser.Namespace, c.loser.Name); ok {
+		p.events.Event(svc, corev1.EventTypeWarning, "AddressTaken", "%s is the address of the service %s, which is older: it is not proxied for this one", at, c.holds)
+	}
+}

@@ -1,0 +1,153 @@
+package proxy
+
+import (
+	"net/netip"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+)
+
+// An endpoint is one of a port, as its slice tells of it.
+type endpoint struct {
+	at      netip.AddrPort
+	ready   bool
+	leaving bool // it terminates, and serves
+	local   bool // it is on this node
+
+	zones, nodes   bool // it has hints of that kind
+	myZone, myNode bool // and is for this one
+}
+
+// endpoints returns those of a port, in the order of the slices. Addresses that are
+// refused are noted.
+func (p *planner) endpoints(id PortID) []endpoint {
+	kind := discoveryv1.AddressTypeIPv4
+	if id.IPv6 {
+		kind = discoveryv1.AddressTypeIPv6
+	}
+	n := 0
+	for _, s := range p.slices {
+		n += len(s.Endpoints)
+	}
+	es := make([]endpoint, 0, n)
+	for _, s := range p.slices {
+		if s.AddressType != kind {
+			continue
+		}
+		number, ok := endpointPort(s, id.Port, id.Protocol)
+		if !ok {
+			continue
+		}
+		for i := range s.Endpoints {
+			e := &s.Endpoints[i]
+			if len(e.Addresses) == 0 {
+				continue
+			}
+			// All addresses of an endpoint are interchangeable (EndpointSlice API), so
+			// the first will do.
+			a, ok := p.address(e.Addresses[0])
+			if !ok {
+				continue
+			}
+			if a.Is6() != id.IPv6 || slices.ContainsFunc(p.here.Services, func(n netip.Prefix) bool { return n.Contains(a) }) {
+				p.plan.Refused = append(p.plan.Refused, e.Addresses[0])
+				continue
+			}
+			es = append(es, describe(e, netip.AddrPortFrom(a, number), p.here))
+		}
+	}
+	return es
+}
+
+func describe(e *discoveryv1.Endpoint, at netip.AddrPort, here Here) endpoint {
+	c := e.Conditions
+	d := endpoint{
+		at:    at,
+		ready: c.Ready == nil || *c.Ready,
+		local: e.NodeName != nil && *e.NodeName == here.Node && here.Node != "",
+	}
+	d.leaving = !d.ready && is(c.Serving) && is(c.Terminating)
+	if h := e.Hints; h != nil {
+		d.zones, d.nodes = len(h.ForZones) > 0, len(h.ForNodes) > 0
+		d.myZone = here.Zone != "" && slices.ContainsFunc(h.ForZones, func(z discoveryv1.ForZone) bool { return z.Name == here.Zone })
+		d.myNode = here.Node != "" && slices.ContainsFunc(h.ForNodes, func(n discoveryv1.ForNode) bool { return n.Name == here.Node })
+	}
+	return d
+}
+
+// choose returns the backends wherever they are, and those of this node: the ready
+// ones, or where there are none those that serve while they terminate (KEP-1669).
+func choose(es []endpoint, here Here) (all, local []netip.AddrPort) {
+	near := nearest(es)
+	all = pick(es, func(e *endpoint) bool { return e.ready && near(e) })
+	if len(all) == 0 {
+		all = pick(es, func(e *endpoint) bool { return e.leaving })
+	}
+	local = pick(es, func(e *endpoint) bool { return e.local && e.ready })
+	if len(local) == 0 {
+		local = pick(es, func(e *endpoint) bool { return e.local && e.leaving })
+	}
+	if slices.Equal(all, local) {
+		local = all // held once
+	}
+	return all, local
+}
+
+// nearest says which of the ready endpoints hints choose. They are heeded if each of
+// these has one and at least one is for this node, or else for this zone; otherwise
+// they are from another time or incomplete, and all would be too few.
+func nearest(es []endpoint) func(*endpoint) bool {
+	allNodes, myNode, allZones, myZone := true, false, true, false
+	for i := range es {
+		if e := &es[i]; e.ready {
+			allNodes, myNode = allNodes && e.nodes, myNode || e.myNode
+			allZones, myZone = allZones && e.zones, myZone || e.myZone
+		}
+	}
+	switch {
+	case allNodes && myNode:
+		return func(e *endpoint) bool { return e.myNode }
+	case allZones && myZone:
+		return func(e *endpoint) bool { return e.myZone }
+	}
+	return func(*endpoint) bool { return true }
+}
+
+func pick(es []endpoint, which func(*endpoint) bool) []netip.AddrPort {
+	n := 0
+	for i := range es {
+		if which(&es[i]) {
+			n++
+		}
+	}
+	if n == 0 {
+		return nil
+	}
+	picked := make([]netip.AddrPort, 0, n)
+	for i := range es {
+		if which(&es[i]) {
+			picked = append(picked, es[i].at)
+		}
+	}
+	slices.SortFunc(picked, netip.AddrPort.Compare)
+	return slices.Compact(picked)
+}
+
+func endpointPort(slice *discoveryv1.EndpointSlice, name string, protocol corev1.Protocol) (uint16, bool) {
+	for _, p := range slice.Ports {
+		have, proto := "", corev1.ProtocolTCP
+		if p.Name != nil {
+			have = *p.Name
+		}
+		if p.Protocol != nil {
+			proto = *p.Protocol
+		}
+		if have == name && proto == protocol && p.Port != nil && *p.Port > 0 && *p.Port <= 65535 {
+			return uint16(*p.Port), true
+		}
+	}
+	return 0, false
+}
+
+func is(b *bool) bool { return b != nil && *b }

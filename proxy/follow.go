@@ -1,0 +1,185 @@
+package proxy
+
+import (
+	"net/netip"
+	"slices"
+	"sync"
+
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/sampan-io/sampan/client"
+	"github.com/sampan-io/sampan/client/cache"
+	"github.com/sampan-io/sampan/internal/run"
+)
+
+// cacheOf returns a cache, of those that others keep if there are such. One of the
+// proxy's own keeps and selects what o says.
+func cacheOf[T client.Object](p *Proxy, r client.Resource[T], o cache.Options[T]) *cache.Cache[T] {
+	if p.opts.Caches != nil {
+		return cache.Of(p.opts.Caches, r, o.Indexes)
+	}
+	o.Log = p.opts.Log
+	c := cache.New(p.opts.Client, r, o)
+	p.caches = append(p.caches, run.Task{Name: r.Resource, Run: c.Run, Ready: c.Ready()})
+	return c
+}
+
+// follows makes the caches, and hears of what changes in them.
+func (p *Proxy) follows() {
+	if p.opts.Caches != nil {
+		_, others := p.opts.Caches.Or(nil, p.opts.Log)
+		p.caches = run.Stage{others}
+	}
+	const ours = "!" + labelProxyName + ",!" + labelHeadless
+	p.services = cacheOf(p, client.Services, cache.Options[*corev1.Service]{LabelSelector: ours, Keep: keepService})
+	p.services.Subscribe(func(old, now *corev1.Service) {
+		s := now
+		if s == nil {
+			s = old
+		}
+		p.touch(types.NamespacedName{Namespace: s.Namespace, Name: s.Name}, 0)
+	})
+	p.slices = cacheOf(p, client.EndpointSlices, cache.Options[*discoveryv1.EndpointSlice]{
+		LabelSelector: ours,
+		Keep:          (&keeper{yes: true}).keep,
+		Indexes: cache.Indexes[*discoveryv1.EndpointSlice]{
+			byService: func(s *discoveryv1.EndpointSlice) []string { return []string{serviceOf(s).String()} },
+		},
+	})
+	p.slices.Subscribe(func(old, now *discoveryv1.EndpointSlice) {
+		if old != nil {
+			p.touch(serviceOf(old), 0)
+		}
+		if now != nil {
+			name := serviceOf(now)
+			p.touch(name, awaited(now, p.slices.ByIndex(byService, name.String())))
+		}
+	})
+	if p.opts.Node == "" {
+		return
+	}
+	p.nodes = cacheOf(p, client.Nodes, cache.Options[*corev1.Node]{FieldSelector: "metadata.name=" + p.opts.Node, Keep: keepNode})
+	p.nodes.Subscribe(func(_, now *corev1.Node) {
+		if now != nil && now.Name == p.opts.Node {
+			p.leaving.Store(now.DeletionTimestamp != nil || slices.ContainsFunc(now.Spec.Taints, func(t corev1.Taint) bool { return t.Key == scaledAway }))
+			p.moveTo(func(h *Here) { h.Zone, h.Addresses = now.Labels[corev1.LabelTopologyZone], addressesOf(now) })
+		}
+	})
+}
+
+// scaledAway is the taint of a node that a cluster autoscaler is about to remove.
+const scaledAway = "ToBeDeletedByClusterAutoscaler"
+
+func serviceOf(s *discoveryv1.EndpointSlice) types.NamespacedName {
+	return types.NamespacedName{Namespace: s.Namespace, Name: s.Labels[discoveryv1.LabelServiceName]}
+}
+
+func addressesOf(n *corev1.Node) []netip.Addr {
+	var as []netip.Addr
+	for _, a := range n.Status.Addresses {
+		if ip, err := netip.ParseAddr(a.Address); err == nil {
+			as = append(as, ip)
+		}
+	}
+	slices.SortFunc(as, netip.Addr.Compare)
+	return slices.Compact(as)
+}
+
+// meta is what is kept of an object's metadata.
+func meta(m *metav1.ObjectMeta, labels ...string) metav1.ObjectMeta {
+	kept := metav1.ObjectMeta{Namespace: m.Namespace, Name: m.Name, UID: m.UID, ResourceVersion: m.ResourceVersion, CreationTimestamp: m.CreationTimestamp}
+	for _, name := range labels {
+		if v, ok := m.Labels[name]; ok {
+			if kept.Labels == nil {
+				kept.Labels = map[string]string{}
+			}
+			kept.Labels[name] = v
+		}
+	}
+	return kept
+}
+
+// keepService returns what a plan needs of a Service.
+func keepService(s *corev1.Service) *corev1.Service {
+	kept := &corev1.Service{ObjectMeta: meta(&s.ObjectMeta, labelProxyName, labelHeadless), Spec: s.Spec, Status: corev1.ServiceStatus{LoadBalancer: s.Status.LoadBalancer}}
+	kept.Spec.Selector = nil
+	for _, name := range []string{ModeAnnotation, ProxyProtocolAnnotation, KeepClientAnnotation, MaxConnectionsAnnotation, corev1.AnnotationLoadBalancerSourceRangesKey} {
+		if v, ok := s.Annotations[name]; ok {
+			if kept.Annotations == nil {
+				kept.Annotations = map[string]string{}
+			}
+			kept.Annotations[name] = v
+		}
+	}
+	return kept
+}
+
+func keepNode(n *corev1.Node) *corev1.Node {
+	kept := &corev1.Node{
+		ObjectMeta: meta(&n.ObjectMeta, corev1.LabelTopologyZone), Spec: corev1.NodeSpec{Taints: n.Spec.Taints}, Status: corev1.NodeStatus{Addresses: n.Status.Addresses},
+	}
+	kept.DeletionTimestamp = n.DeletionTimestamp
+	return kept
+}
+
+// A keeper says what is kept of EndpointSlices. What many endpoints have in common is
+// there once.
+type keeper struct {
+	yes, no bool // true and false; never changed
+
+	mu    sync.Mutex
+	words map[string]*string // guarded by mu; names of nodes and ports: there are few
+}
+
+// maxWords bounds what a keeper remembers.
+const maxWords = 20000
+
+func (k *keeper) word(s *string) *string {
+	if s == nil {
+		return nil
+	}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if w := k.words[*s]; w != nil {
+		return w
+	}
+	if k.words == nil || len(k.words) >= maxWords {
+		k.words = map[string]*string{}
+	}
+	w := new(*s)
+	k.words[*s] = w
+	return w
+}
+
+func (k *keeper) condition(b *bool) *bool {
+	switch {
+	case b == nil:
+		return nil
+	case *b:
+		return &k.yes
+	}
+	return &k.no
+}
+
+// keep returns what a plan needs of a slice.
+func (k *keeper) keep(s *discoveryv1.EndpointSlice) *discoveryv1.EndpointSlice {
+	kept := &discoveryv1.EndpointSlice{ObjectMeta: meta(&s.ObjectMeta, discoveryv1.LabelServiceName, labelProxyName, labelHeadless), AddressType: s.AddressType, Ports: s.Ports}
+	kept.Endpoints = make([]discoveryv1.Endpoint, len(s.Endpoints))
+	addresses := make([]string, len(s.Endpoints))
+	for i := range s.Endpoints {
+		e := &s.Endpoints[i]
+		to := &kept.Endpoints[i]
+		if len(e.Addresses) > 0 {
+			addresses[i] = e.Addresses[0]
+			to.Addresses = addresses[i : i+1 : i+1]
+		}
+		to.Conditions = discoveryv1.EndpointConditions{
+			Ready: k.condition(e.Conditions.Ready), Serving: k.condition(e.Conditions.Serving), Terminating: k.condition(e.Conditions.Terminating),
+		}
+		to.NodeName, to.Hints = k.word(e.NodeName), e.Hints
+	}
+	return kept
+}

@@ -1,0 +1,143 @@
+package health_test
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"net/netip"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/sampan-io/sampan/internal/run"
+	"github.com/sampan-io/sampan/proxy"
+	"github.com/sampan-io/sampan/proxy/health"
+)
+
+// get asks until somebody listens, and returns code, weight and body.
+func get(t *testing.T, url string) (int, string, string) {
+	t.Helper()
+	c := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
+	for {
+		r, err := c.Get(url)
+		if err != nil {
+			if t.Context().Err() != nil {
+				t.Fatal(err)
+			}
+			time.Sleep(10 * time.Millisecond)
+			continue
+		}
+		body, err := io.ReadAll(r.Body)
+		_ = r.Body.Close()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return r.StatusCode, r.Header.Get("X-Load-Balancing-Endpoint-Weight"), string(body)
+	}
+}
+
+// free returns a port on which nobody listens, and who holds it until then.
+func free(t *testing.T) (uint16, net.Listener) {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = l.Close() })
+	return uint16(l.Addr().(*net.TCPAddr).Port), l
+}
+
+func TestHealthCheckNodePorts(t *testing.T) {
+	s := health.NewServer(health.Options{Networks: []netip.Prefix{netip.MustParsePrefix("127.0.0.1/32")}})
+	var healthy atomic.Bool
+	healthy.Store(true)
+	s.Judge(healthy.Load)
+	g := run.NewGroup(t.Context(), 0)
+	g.Go(func(ctx context.Context) { _ = s.Run(ctx) })
+	<-s.Ready()
+	name := types.NamespacedName{Namespace: "shop", Name: "web"}
+	number, holder := free(t)
+	check := func(wantCode, wantLocal int, wantHealthy bool) {
+		t.Helper()
+		code, weight, body := get(t, fmt.Sprintf("http://127.0.0.1:%d/anything", number))
+		want := fmt.Sprintf("{\n\t\"service\": {\n\t\t\"namespace\": \"shop\",\n\t\t\"name\": \"web\"\n\t},\n\t\"localEndpoints\": %d,\n\t\"serviceProxyHealthy\": %v\n}\n", wantLocal, wantHealthy)
+		if code != wantCode || weight != fmt.Sprint(wantLocal) || body != want {
+			t.Errorf("got %d, weight %q, body %s; want %d, %d, %s", code, weight, body, wantCode, wantLocal, want)
+		}
+	}
+	// Somebody has the port at first.
+	s.Set(name, &proxy.Health{Service: name, Port: number, Local: 2})
+	_ = holder.Close()
+	check(http.StatusOK, 2, true)
+	s.Set(name, &proxy.Health{Service: name, Port: number, Local: 0})
+	check(http.StatusServiceUnavailable, 0, true)
+	s.Set(name, &proxy.Health{Service: name, Port: number, Local: 1})
+	healthy.Store(false)
+	check(http.StatusServiceUnavailable, 1, false)
+	healthy.Store(true)
+
+	// Another port, at once.
+	first := number
+	number, holder = free(t)
+	_ = holder.Close()
+	s.Set(name, &proxy.Health{Service: name, Port: number, Local: 1})
+	check(http.StatusOK, 1, true)
+	closed := func(port uint16) {
+		t.Helper()
+		if c, err := net.Dial("tcp", fmt.Sprintf("127.0.0.1:%d", port)); err == nil {
+			_ = c.Close()
+			t.Errorf("port %d is open still", port)
+		}
+	}
+	closed(first)
+	s.Set(name, nil)
+	closed(number)
+	s.Set(name, &proxy.Health{Service: name, Port: number, Local: 1})
+	check(http.StatusOK, 1, true)
+	g.Stop()
+	closed(number)
+}
+
+type subject struct {
+	healthy, eligible bool
+	updated           time.Time
+}
+
+func (s subject) Healthy() bool      { return s.healthy }
+func (s subject) Eligible() bool     { return s.eligible }
+func (s subject) Updated() time.Time { return s.updated }
+
+func TestTheProxysOwnHealth(t *testing.T) {
+	updated := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+	for _, tt := range []struct {
+		healthy, eligible bool
+		healthz, livez    int
+	}{
+		{true, true, 200, 200},
+		{true, false, 503, 200},
+		{false, true, 503, 503},
+	} {
+		h := health.Handler(subject{tt.healthy, tt.eligible, updated})
+		ask := func(path string, want int, parts ...string) {
+			t.Helper()
+			w := httptest.NewRecorder()
+			h.ServeHTTP(w, httptest.NewRequest(http.MethodGet, path, nil))
+			if w.Code != want {
+				t.Errorf("%s of %+v: %d, want %d", path, tt, w.Code, want)
+			}
+			for _, part := range parts {
+				if !strings.Contains(w.Body.String(), part) {
+					t.Errorf("%s says %s, want %s in it", path, w.Body, part)
+				}
+			}
+		}
+		ask("/healthz", tt.healthz, `"lastUpdated": "2026-01-02 03:04:05 +0000 UTC"`, `"currentTime": "`, fmt.Sprintf(`"nodeEligible": %v`, tt.eligible))
+		ask("/livez", tt.livez, `"lastUpdated": "2026-01-02`)
+	}
+}

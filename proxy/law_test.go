@@ -1,0 +1,210 @@
+package proxy_test
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"pgregory.net/rapid"
+
+	"github.com/sampan-io/sampan/proxy"
+)
+
+var (
+	someAddresses = []string{
+		"10.244.1.1", "10.244.1.2", "10.244.2.1", "10.244.2.2", "fd00:244::1", "fd00:244::2", "10.96.3.3", "fd00:96::3",
+		"127.0.0.1", "::1", "169.254.169.254", "fe80::1", "0.0.0.0", "::", "224.0.0.1", "255.255.255.255", "::ffff:10.244.1.1", "fe80::1%eth0", "", "x",
+	}
+	serviceNetworks = []netip.Prefix{netip.MustParsePrefix("10.96.0.0/16"), netip.MustParsePrefix("fd00:96::/112")}
+)
+
+// refusedAddress says of an address, in other words than the plan, whether it is one that P2 is about.
+func refusedAddress(a netip.Addr) bool {
+	for _, n := range []string{"127.0.0.0/8", "::1/128", "169.254.0.0/16", "fe80::/10", "0.0.0.0/32", "::/128", "224.0.0.0/4", "ff00::/8", "255.255.255.255/32", "::ffff:0:0/96"} {
+		if netip.MustParsePrefix(n).Contains(a.WithZone("")) {
+			return true
+		}
+	}
+	return a.Zone() != ""
+}
+
+func anyService(t *rapid.T) *corev1.Service {
+	some := func(name string) []string {
+		return rapid.SliceOfN(rapid.SampledFrom(someAddresses), 0, 3).Draw(t, name)
+	}
+	s := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "web"}}
+	s.Spec.Type = rapid.SampledFrom([]corev1.ServiceType{corev1.ServiceTypeClusterIP, corev1.ServiceTypeNodePort, corev1.ServiceTypeLoadBalancer, corev1.ServiceTypeExternalName}).Draw(t, "type")
+	s.Spec.ClusterIPs = rapid.SliceOfN(rapid.SampledFrom([]string{"10.96.0.1", "fd00:96::1", "None", "", "127.0.0.1"}), 0, 2).Draw(t, "ips")
+	if len(s.Spec.ClusterIPs) > 0 {
+		s.Spec.ClusterIP = s.Spec.ClusterIPs[0]
+	}
+	s.Spec.ExternalIPs = some("external")
+	for _, ip := range some("ingress") {
+		s.Status.LoadBalancer.Ingress = append(s.Status.LoadBalancer.Ingress, corev1.LoadBalancerIngress{
+			IP: ip, IPMode: rapid.SampledFrom([]*corev1.LoadBalancerIPMode{nil, new(corev1.LoadBalancerIPModeVIP), new(corev1.LoadBalancerIPModeProxy)}).Draw(t, "mode"),
+		})
+	}
+	for range rapid.IntRange(0, 3).Draw(t, "ports") {
+		s.Spec.Ports = append(s.Spec.Ports, corev1.ServicePort{
+			Name:     rapid.SampledFrom([]string{"", "a"}).Draw(t, "port"),
+			Port:     rapid.SampledFrom([]int32{0, 80, 81, 70000}).Draw(t, "number"),
+			Protocol: rapid.SampledFrom([]corev1.Protocol{"", "TCP", "UDP", "SCTP", "ICMP"}).Draw(t, "protocol"),
+			NodePort: rapid.SampledFrom([]int32{0, 30080, 30081}).Draw(t, "nodePort"),
+		})
+	}
+	if rapid.Bool().Draw(t, "internalLocal") {
+		s.Spec.InternalTrafficPolicy = new(corev1.ServiceInternalTrafficPolicyLocal)
+	}
+	if rapid.Bool().Draw(t, "externalLocal") {
+		s.Spec.ExternalTrafficPolicy = corev1.ServiceExternalTrafficPolicyLocal
+		s.Spec.HealthCheckNodePort = 32000
+	}
+	if rapid.Bool().Draw(t, "affine") {
+		s.Spec.SessionAffinity = corev1.ServiceAffinityClientIP
+	}
+	s.Spec.LoadBalancerSourceRanges = rapid.SliceOfN(rapid.SampledFrom([]string{"198.51.100.0/24", "2001:db8::/32", "x"}), 0, 2).Draw(t, "sources")
+	s.Annotations = rapid.MapOfN(
+		rapid.SampledFrom([]string{proxy.ModeAnnotation, proxy.ProxyProtocolAnnotation, proxy.KeepClientAnnotation, proxy.MaxConnectionsAnnotation}),
+		rapid.SampledFrom([]string{"userspace", "kernel", "v1", "true", "17", "", "x"}), 0, 2,
+	).Draw(t, "annotations")
+	return s
+}
+
+func anySlices(t *rapid.T) (all []*discoveryv1.EndpointSlice) {
+	for i := range rapid.IntRange(0, 3).Draw(t, "slices") {
+		s := &discoveryv1.EndpointSlice{
+			ObjectMeta:  metav1.ObjectMeta{Namespace: "default", Name: fmt.Sprint("web-", i)},
+			AddressType: rapid.SampledFrom([]discoveryv1.AddressType{discoveryv1.AddressTypeIPv4, discoveryv1.AddressTypeIPv6, discoveryv1.AddressTypeFQDN}).Draw(t, "family"),
+		}
+		for _, p := range []corev1.Protocol{"TCP", "UDP", "SCTP"} {
+			s.Ports = append(s.Ports, discoveryv1.EndpointPort{
+				Name: new(rapid.SampledFrom([]string{"", "a"}).Draw(t, "port")), Protocol: &p, Port: new(rapid.SampledFrom([]int32{0, 8080, 8081, 70000}).Draw(t, "number")),
+			})
+		}
+		for range rapid.IntRange(0, 5).Draw(t, "endpoints") {
+			e := endpoint(rapid.SampledFrom(someAddresses).Draw(t, "address"), rapid.SampledFrom([]string{"unset", "rs", "st", "t", "s", ""}).Draw(t, "conditions"))
+			if n := rapid.SampledFrom([]string{"", "n1", "n2"}).Draw(t, "node"); n != "" {
+				e.NodeName = &n
+			}
+			if z := rapid.SampledFrom([]string{"", "a", "b"}).Draw(t, "zone"); z != "" {
+				e.Hints = &discoveryv1.EndpointHints{ForZones: []discoveryv1.ForZone{{Name: z}}}
+			}
+			s.Endpoints = append(s.Endpoints, e)
+		}
+		all = append(all, s)
+	}
+	return all
+}
+
+// TestLawsOfPlans holds whatever there is to the laws of the package.
+func TestLawsOfPlans(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		svc, all := anyService(t), anySlices(t)
+		here := proxy.Here{Node: "n1", Zone: rapid.SampledFrom([]string{"", "a", "c"}).Draw(t, "here"), Services: serviceNetworks, Userspace: rapid.Bool().Draw(t, "userspace"), Loopback: rapid.Bool().Draw(t, "loopback")}
+		p := proxy.NewPlan(svc, all, here)
+
+		known := map[netip.Addr]bool{} // every address of an endpoint, and whether one of that address is here
+		for _, s := range all {
+			for _, e := range s.Endpoints {
+				if a, err := netip.ParseAddr(e.Addresses[0]); err == nil {
+					known[a] = known[a] || e.NodeName != nil && *e.NodeName == "n1"
+				}
+			}
+		}
+		backends := func(what string, d proxy.Door, as []netip.AddrPort, local bool) {
+			if !slices.IsSortedFunc(as, netip.AddrPort.Compare) || len(slices.Compact(slices.Clone(as))) != len(as) {
+				t.Fatalf("%s of %v are not ascending, each once: %v", what, d, as)
+			}
+			for _, a := range as {
+				here, ok := known[a.Addr()]
+				switch {
+				case !ok:
+					t.Fatalf("%s of %v has %v, which is no endpoint", what, d, a)
+				case a.Addr().Is6() != d.Address.Is6():
+					t.Fatalf("%s of %v has %v, of another family", what, d, a)
+				case refusedAddress(a.Addr()), serviceNetworks[0].Contains(a.Addr()), serviceNetworks[1].Contains(a.Addr()), a.Port() == 0:
+					t.Fatalf("P2: %s of %v has %v", what, d, a)
+				case local && !here:
+					t.Fatalf("P3: %s of %v has %v, of another node", what, d, a)
+				}
+			}
+		}
+		doors := map[proxy.Door]bool{}
+		for _, r := range p.Rules {
+			if doors[r.Door] {
+				t.Fatalf("two rules for %v", r.Door)
+			}
+			doors[r.Door] = true
+			nodePort := r.Address.IsUnspecified()
+			if r.Address.IsLoopback() {
+				if !here.Loopback || !r.Relayed || !doors[proxy.Door{Address: netip.IPv4Unspecified(), Protocol: r.Protocol, Port: r.Port}] {
+					t.Fatalf("a rule for %v, which is no node port", r.Door)
+				}
+				nodePort = true
+			}
+			if !nodePort && refusedAddress(r.Address) || r.Port == 0 {
+				t.Fatalf("P2: a rule for %v", r.Door)
+			}
+			cluster := slices.Contains(svc.Spec.ClusterIPs, r.Address.String())
+			local := !r.Address.IsLoopback() && !cluster && svc.Spec.ExternalTrafficPolicy == corev1.ServiceExternalTrafficPolicyLocal || cluster && svc.Spec.InternalTrafficPolicy != nil
+			backends("the backends", r.Door, r.Backends, local)
+			backends("what is inside", r.Door, r.Inside, false)
+			if r.Drop && (len(r.Backends) > 0 || !local) {
+				t.Fatalf("%v is dropped with %v", r.Door, r.Backends)
+			}
+			if len(r.Inside) > 0 && (cluster || !local) {
+				t.Fatalf("%v has a choice for those inside", r.Door)
+			}
+			if r.Relayed {
+				if r.Protocol == corev1.ProtocolSCTP || r.Affinity != 0 || r.Masquerade != proxy.MasqueradeNobody {
+					t.Fatalf("relayed: %+v", r.Rule)
+				}
+				for _, id := range []proxy.PoolID{r.Pool, {PortID: r.Pool.PortID}} {
+					want := r.Inside
+					if id == r.Pool {
+						want = r.Backends
+					}
+					i := slices.IndexFunc(p.Pools, func(p proxy.Pool) bool { return p.PoolID == id })
+					if len(want) > 0 && (i < 0 || !slices.Equal(p.Pools[i].Backends, want)) {
+						t.Fatalf("the pool %+v of %v does not have %v", id, r.Door, want)
+					}
+				}
+			}
+			if balanced := !nodePort && slices.ContainsFunc(svc.Status.LoadBalancer.Ingress, func(in corev1.LoadBalancerIngress) bool { return in.IP == r.Address.String() }); balanced &&
+				!slices.Contains(svc.Spec.ExternalIPs, r.Address.String()) && !cluster && len(svc.Spec.LoadBalancerSourceRanges) > 0 && len(r.Sources) == 0 {
+				t.Fatalf("everybody may connect to %v", r.Door)
+			}
+			if nodePort && len(r.Sources) > 0 {
+				t.Fatalf("source ranges hold for the node port %v", r.Door)
+			}
+		}
+		for i, pool := range p.Pools {
+			if slices.ContainsFunc(p.Pools[:i], func(q proxy.Pool) bool { return q.PoolID == pool.PoolID }) {
+				t.Fatalf("two pools %+v", pool.PoolID)
+			}
+		}
+		for _, a := range p.Announced {
+			if refusedAddress(a) || !slices.ContainsFunc(p.Rules, func(r proxy.PlannedRule) bool { return r.Address == a }) {
+				t.Fatalf("%v is announced", a)
+			}
+		}
+		// The order of the slices, and of their endpoints, is nothing.
+		slices.Reverse(all)
+		for _, s := range all {
+			slices.Reverse(s.Endpoints)
+		}
+		again := proxy.NewPlan(svc, all, here)
+		if len(again.Rules) != len(p.Rules) {
+			t.Fatalf("%d rules, and %d in another order", len(p.Rules), len(again.Rules))
+		}
+		for i := range p.Rules {
+			if ruleText(p.Rules[i]) != ruleText(again.Rules[i]) || !slices.Equal(p.Rules[i].Backends, again.Rules[i].Backends) {
+				t.Fatalf("in another order %s becomes %s", ruleText(p.Rules[i]), ruleText(again.Rules[i]))
+			}
+		}
+	})
+}

@@ -1,0 +1,270 @@
+package nft
+
+import (
+	"encoding/binary"
+	"hash/fnv"
+	"net/netip"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/google/nftables/expr"
+	"golang.org/x/sys/unix"
+
+	"github.com/sampan-io/sampan/proxy"
+)
+
+// A class is what doors have in common that are dealt with by the same rules: there
+// is a chain for each class that is in use. The doors themselves are elements of maps.
+type class struct {
+	v6       bool
+	node     bool // the door is at every address of the node
+	backends int
+	split    bool          // clients inside have backends of their own,
+	inside   int           // and that many
+	affinity time.Duration // in whole seconds
+	sources  string        // the name of a set, or "" for everybody
+	drop     bool
+	leaving  leave
+}
+
+// leave says whose source address is replaced.
+type leave string
+
+const (
+	leaveAll       leave = ""      // nobody's
+	leaveLocal     leave = "local" // this node's: how clients inside are dealt with if those outside keep their addresses
+	leaveForeign   leave = "foreign"
+	leaveEverybody leave = "masquerade"
+)
+
+func leaveOf(r *proxy.Rule) leave {
+	switch {
+	case r.Masquerade == proxy.MasqueradeEverybody:
+		return leaveEverybody
+	case r.Masquerade == proxy.MasqueradeForeign:
+		return leaveForeign
+	case r.Inside != nil && !r.Relayed:
+		return leaveLocal
+	default:
+		return leaveAll
+	}
+}
+
+// verdict is about the first packet of a connection that leaves.
+func (c class) verdict() *expr.Verdict {
+	switch c.leaving {
+	case leaveEverybody:
+		return goTo(masquerade)
+	case leaveForeign:
+		return goTo(c.family().foreign())
+	case leaveLocal:
+		return goTo(masqueradeLocal)
+	default:
+		return &expr.Verdict{Kind: expr.VerdictAccept}
+	}
+}
+
+// classOf returns the class of the door of a rule.
+func classOf(r *proxy.Rule) class {
+	c := class{
+		v6:       r.Address.Is6(),
+		node:     r.Address.IsUnspecified(),
+		backends: len(r.Backends),
+		split:    r.Inside != nil,
+		inside:   len(r.Inside),
+		drop:     r.Drop && len(r.Backends) == 0,
+	}
+	if c.backends+c.inside > 0 {
+		c.leaving = leaveOf(r)
+	}
+	if c.backends+c.inside > 0 && r.Affinity > 0 {
+		c.affinity = max(r.Affinity.Truncate(time.Second), time.Second)
+	}
+	if len(r.Sources) > 0 {
+		c.sources = sourcesName(familyOf(r.Address), r.Sources)
+	}
+	return c
+}
+
+func (c class) family() *family {
+	if c.v6 {
+		return v6
+	}
+	return v4
+}
+
+// chain is the name of the class's chain. That of clients inside has a suffix more.
+func (c class) chain() string {
+	parts := []string{"door" + c.family().digit}
+	if c.node {
+		parts = append(parts, "node")
+	}
+	parts = append(parts, strconv.Itoa(c.backends))
+	if c.split {
+		parts = append(parts, "inside", strconv.Itoa(c.inside))
+	}
+	if c.affinity > 0 {
+		parts = append(parts, "affinity", strconv.Itoa(int(c.affinity/time.Second)))
+	}
+	if c.drop {
+		parts = append(parts, "drop")
+	}
+	if c.leaving != leaveAll {
+		parts = append(parts, string(c.leaving))
+	}
+	if c.sources != "" {
+		parts = append(parts, c.sources)
+	}
+	return strings.Join(parts, "-")
+}
+
+func (c class) insideChain() string { return c.chain() + "-inside" }
+
+// chains are those that belong to the class.
+func (c class) chains() []string {
+	if c.split {
+		return []string{c.chain(), c.insideChain()}
+	}
+	return []string{c.chain()}
+}
+
+// number returns the number that a class has unless another one has it: the same in
+// every process, so that a packet that is under way while one process takes over from another
+// does not fall into the chain of another class.
+func (c class) number() uint32 {
+	h := fnv.New32a()
+	_, _ = h.Write([]byte(c.chain()))
+	return h.Sum32()
+}
+
+// insideSlots is the first slot of the backends for clients inside.
+const insideSlots = 1 << 16
+
+// addClass adds the chains of a class. A packet comes there by a verdict of the map
+// of classes and never returns.
+func (b *batch) addClass(c class, pods bool) {
+	f, chain := c.family(), c.chain()
+	for _, name := range c.chains() {
+		b.addChain(name, nil)
+		b.flushChain(name)
+	}
+	if c.sources != "" {
+		b.addRule(chain, f.loadSource(regBackend), isNotIn(c.sources, regBackend), &expr.Verdict{Kind: expr.VerdictDrop})
+	}
+	if c.split {
+		b.addRule(chain, append(isLocal(&expr.Fib{FlagSADDR: true}), goTo(c.insideChain()))...)
+		if pods {
+			b.addRule(chain, f.loadSource(regBackend), isIn(f.pods(), regBackend), goTo(c.insideChain()))
+		}
+		b.addChoice(c, c.insideChain(), c.inside, true)
+	}
+	b.addChoice(c, chain, c.backends, false)
+}
+
+// addChoice adds rules that choose among backends, or refuse if there are none.
+func (b *batch) addChoice(c class, chain string, backends int, inside bool) {
+	if backends == 0 {
+		if c.drop && !inside {
+			b.addRule(chain, &expr.Verdict{Kind: expr.VerdictDrop})
+		}
+		b.addRule(chain, goTo(refuse))
+		return
+	}
+	f := c.family()
+	first := uint32(0)
+	if inside {
+		first = insideSlots
+	}
+	to := &expr.NAT{Type: expr.NATTypeDestNAT, Family: f.number, RegAddrMin: regBackend, RegProtoMin: regBackend + f.words()}
+	remember := func(operation uint32) *expr.Dynset {
+		return &expr.Dynset{
+			SetName: f.affinity(), SrcRegKey: f.regDoor(), SrcRegData: regName, Operation: operation, Timeout: c.affinity,
+		}
+	}
+	var slot expr.Any = &expr.Immediate{Register: f.regTail(), Data: number(first)}
+	var any expr.Any = slot
+	if backends > 1 {
+		any = &expr.Numgen{Register: f.regTail(), Modulus: uint32(backends), Type: unix.NFT_NG_RANDOM, Offset: first}
+	}
+	door := func(more ...expr.Any) []expr.Any { return append(f.loadDoor(c.node), more...) }
+
+	plain := func(slot expr.Any) []expr.Any {
+		return door(slot, find(f.endpoints(), f.regDoor(), regBackend), to)
+	}
+
+	if c.affinity > 0 {
+		// What is remembered of a client is the name of its backend. If that is one no more the rule ends there.
+		known := door(f.loadSource(f.regTail()))
+		known = append(known, findNumber(f.affinity(), f.regDoor(), f.regTail(), regName)...)
+		b.addRule(chain, append(known,
+			find(f.endpoints(), f.regDoor(), regBackend),
+			f.loadSource(f.regTail()),
+			remember(unix.NFT_DYNSET_OP_UPDATE),
+			to,
+		)...)
+		// The old name is forgotten first: an update does not change the data of an element.
+		unknown := door(any)
+		unknown = append(unknown, findNumber(f.slots(), f.regDoor(), f.regTail(), regName)...)
+		b.addRule(chain, append(unknown,
+			find(f.endpoints(), f.regDoor(), regBackend),
+			f.loadSource(f.regTail()),
+			remember(dynsetDelete),
+			remember(unix.NFT_DYNSET_OP_UPDATE),
+			to,
+		)...)
+	}
+	b.addRule(chain, plain(any)...)
+	if backends > 1 {
+		// A packet that is under way during a change may look for a slot that was the last one.
+		b.addRule(chain, plain(slot)...)
+	}
+	b.addRule(chain, goTo(refuse))
+}
+
+const dynsetDelete = 2 // NFT_DYNSET_OP_DELETE
+
+// nameOf returns the name of a backend among those of a door. It does not depend on the others, and is
+// no number of a slot. Should two have the same, clients of the one go to the other.
+func nameOf(backend netip.AddrPort, inside bool) uint32 {
+	h := fnv.New32a()
+	_, _ = h.Write(appendBackend(nil, backend))
+	const names, namesInside = 1 << 30, 1 << 31
+	if inside {
+		return h.Sum32()&(names-1) | namesInside
+	}
+	return h.Sum32()&(names-1) | names
+}
+
+// elements hands what stands in the maps for a rule whose door is of the class to add.
+func (c class) elements(r *proxy.Rule, class uint32, add func(set string, e element)) {
+	f := c.family()
+	door := appendDoor(make([]byte, 0, 24), r.Door)
+	key := func(n uint32) []byte {
+		return binary.NativeEndian.AppendUint32(append(make([]byte, 0, len(door)+4), door...), n)
+	}
+	add(f.doors(), element{key: door, data: number(class)})
+	for _, inside := range []bool{false, true} {
+		backends, slot := r.Backends, uint32(0)
+		if inside {
+			backends, slot = r.Inside, insideSlots
+		}
+		var names map[uint32]bool
+		if c.affinity > 0 {
+			names = map[uint32]bool{}
+		}
+		for i, a := range backends {
+			backend := appendBackend(make([]byte, 0, 20), a)
+			add(f.endpoints(), element{key: key(slot + uint32(i)), data: backend})
+			if c.affinity == 0 {
+				continue
+			}
+			name := nameOf(a, inside)
+			add(f.slots(), element{key: key(slot + uint32(i)), data: number(name)})
+			if !names[name] {
+				names[name] = true
+				add(f.endpoints(), element{key: key(name), data: backend})
+			}
+		}
+	}
+}

@@ -1,0 +1,272 @@
+package nft
+
+import (
+	"bytes"
+	"cmp"
+	"fmt"
+	"maps"
+	"net/netip"
+	"slices"
+	"time"
+
+	"github.com/sampan-io/sampan/proxy"
+)
+
+// A content is what is known of what is in the table; rules themselves are not.
+type content struct {
+	classes map[class]user     // those that have doors
+	numbers map[uint32]bool    // of the classes
+	sources map[string]int     // how many classes use a set of sources
+	pods    map[netip.Addr]int // how often rules lead to an address that may be that of a pod of this node
+}
+
+// A user is a class that is in use.
+type user struct {
+	number uint32
+	doors  int
+}
+
+func nothing() content {
+	return content{map[class]user{}, map[uint32]bool{}, map[string]int{}, map[netip.Addr]int{}}
+}
+
+// A delta is what a number of changes is for the table.
+type delta struct {
+	before      content
+	remove, add map[string]*list // elements, by set
+
+	doors   map[class]int             // how many more have a class
+	numbers map[class]uint32          // of the classes in doors
+	taken   map[uint32]bool           // numbers of those of them that are new
+	sources map[string][]netip.Prefix // what is in the sets of sources of these
+	pods    map[netip.Addr]int        // how many more rules lead to an address
+
+	flows forgetter
+	gone  []parting
+
+	created, removed []class
+	users            map[string]int // how many more classes use a set of sources
+}
+
+// plan works out what changes are for a table with a content, and changes nothing.
+func plan(before content, changes []proxy.Change, o Options, at time.Time) (*delta, error) {
+	d := &delta{
+		before: before,
+		remove: map[string]*list{}, add: map[string]*list{},
+		doors: map[class]int{}, numbers: map[class]uint32{}, taken: map[uint32]bool{},
+		sources: map[string][]netip.Prefix{}, pods: map[netip.Addr]int{}, users: map[string]int{},
+	}
+	for i := range changes {
+		was, is := &changes[i].Was, &changes[i].Is
+		if err := cmp.Or(check(was), check(is)); err != nil {
+			return nil, err
+		}
+		d.flows.note(was, is)
+		d.gone = append(d.gone, partings(was, is, at)...)
+		old, now := classOf(was), classOf(is)
+		if was.Port != 0 {
+			d.count(was, old, -1, o)
+		}
+		if is.Port != 0 {
+			d.count(is, now, +1, o)
+		}
+		if was.Port == 0 {
+			now.elements(is, d.numbers[now], func(set string, e element) { listOf(d.add, set).add(e) })
+		} else {
+			d.difference(was, old, is, now)
+		}
+	}
+	d.countClasses()
+	d.countPods()
+	return d, nil
+}
+
+func listOf(lists map[string]*list, set string) *list {
+	l := lists[set]
+	if l == nil {
+		l = &list{}
+		lists[set] = l
+	}
+	return l
+}
+
+// count counts what one rule more or less has in common with others.
+func (d *delta) count(r *proxy.Rule, c class, n int, o Options) {
+	d.doors[c] += n
+	if c.sources != "" {
+		d.sources[c.sources] = r.Sources
+	}
+	if _, known := d.numbers[c]; !known {
+		u, used := d.before.classes[c]
+		if !used {
+			u.number = c.number()
+			for d.before.numbers[u.number] || d.taken[u.number] {
+				u.number++
+			}
+			d.taken[u.number] = true
+		}
+		d.numbers[c] = u.number
+	}
+	if r.Relayed {
+		return
+	}
+	all := !c.family().has(o.Pods)
+	for _, backends := range [][]netip.AddrPort{r.Backends, r.Inside} {
+		for _, a := range backends {
+			if all || slices.ContainsFunc(o.Pods, func(p netip.Prefix) bool { return p.Contains(a.Addr()) }) {
+				d.pods[a.Addr()] += n
+			}
+		}
+	}
+}
+
+// difference finds the elements that change with a rule; is may be none.
+func (d *delta) difference(was *proxy.Rule, old class, is *proxy.Rule, now class) {
+	type place struct{ set, key string }
+	there := map[place][]byte{}
+	old.elements(was, d.numbers[old], func(set string, e element) { there[place{set, string(e.key)}] = e.data })
+	if is.Port != 0 {
+		now.elements(is, d.numbers[now], func(set string, e element) {
+			p := place{set, string(e.key)}
+			data, found := there[p]
+			if found {
+				delete(there, p)
+				if bytes.Equal(data, e.data) {
+					return
+				}
+				listOf(d.remove, set).add(element{key: e.key})
+			}
+			listOf(d.add, set).add(e)
+		})
+	}
+	for p := range there {
+		listOf(d.remove, p.set).add(element{key: []byte(p.key)})
+	}
+}
+
+// countClasses finds the classes, and sets of sources, that are used for the first time and no more.
+func (d *delta) countClasses() {
+	for c, n := range d.doors {
+		before := d.before.classes[c].doors
+		switch {
+		case before == 0 && n > 0:
+			d.created = append(d.created, c)
+			listOf(d.add, classes).add(element{key: number(d.numbers[c]), verdict: goTo(c.chain())})
+			listOf(d.add, leaving).add(element{key: number(d.numbers[c]), verdict: c.verdict()})
+			if c.sources != "" {
+				d.users[c.sources]++
+			}
+		case before > 0 && before+n == 0:
+			d.removed = append(d.removed, c)
+			listOf(d.remove, classes).add(element{key: number(d.numbers[c])})
+			listOf(d.remove, leaving).add(element{key: number(d.numbers[c])})
+			if c.sources != "" {
+				d.users[c.sources]--
+			}
+		}
+	}
+}
+
+// countPods finds the addresses that may reach themselves through a Service from now on, and no more.
+func (d *delta) countPods() {
+	for a, n := range d.pods {
+		before := d.before.pods[a]
+		e := element{key: append(a.AsSlice(), a.AsSlice()...)}
+		switch {
+		case before == 0 && n > 0:
+			listOf(d.add, familyOf(a).hairpin()).add(e)
+		case before > 0 && before+n == 0:
+			listOf(d.remove, familyOf(a).hairpin()).add(e)
+		}
+	}
+}
+
+// write appends the changes to a transaction.
+func (d *delta) write(b *batch, o Options) {
+	for name, n := range d.users {
+		if d.before.sources[name] == 0 && n > 0 {
+			b.addSources(name, d.sources[name])
+		}
+	}
+	for _, c := range d.created {
+		b.addClass(c, c.family().has(o.Pods))
+	}
+	for _, set := range slices.Sorted(maps.Keys(d.remove)) {
+		b.elements(set, true, d.remove[set])
+	}
+	for _, set := range slices.Sorted(maps.Keys(d.add)) {
+		b.elements(set, false, d.add[set])
+	}
+	for _, c := range d.removed {
+		for _, name := range c.chains() {
+			b.deleteChain(name)
+		}
+	}
+	for name, n := range d.users {
+		if before := d.before.sources[name]; before > 0 && before+n == 0 {
+			b.deleteSet(name)
+		}
+	}
+}
+
+// commit returns the content after the changes, which takes the place of that before.
+func (d *delta) commit() content {
+	c := d.before
+	for class, n := range d.doors {
+		u := user{d.numbers[class], c.classes[class].doors + n}
+		if u.doors == 0 {
+			delete(c.classes, class)
+			delete(c.numbers, u.number)
+		} else {
+			c.classes[class], c.numbers[u.number] = u, true
+		}
+	}
+	addCounts(c.sources, d.users)
+	addCounts(c.pods, d.pods)
+	return c
+}
+
+// addCounts adds counts to others, and leaves none that are 0.
+func addCounts[K comparable](to, more map[K]int) {
+	for k, n := range more {
+		if to[k] += n; to[k] == 0 {
+			delete(to, k)
+		}
+	}
+}
+
+// check says what is wrong with a rule; nothing is with the zero Rule.
+func check(r *proxy.Rule) error {
+	wrong := func(format string, args ...any) error {
+		return fmt.Errorf("nft: the rule for %s port %d of %s: %s", r.Protocol, r.Port, r.Address, fmt.Sprintf(format, args...))
+	}
+	switch {
+	case r.Port == 0 && !r.Address.IsValid() && r.Backends == nil:
+		return nil
+	case r.Port == 0:
+		return wrong("Port is 0, want 1 to 65535")
+	case !r.Address.IsValid() || r.Address.Is4In6() || r.Address.Zone() != "":
+		return wrong("Address is %s, want one of IPv4 or IPv6", r.Address)
+	case protocolNumber(r.Protocol) == 0:
+		return wrong("Protocol is %q, want TCP, UDP or SCTP", r.Protocol)
+	case r.Affinity < 0:
+		return wrong("Affinity is %s, want none that is negative", r.Affinity)
+	case r.Masquerade < proxy.MasqueradeNobody || r.Masquerade > proxy.MasqueradeEverybody:
+		return wrong("Masquerade is %d, want a value that package proxy names", r.Masquerade)
+	case len(r.Backends) > insideSlots || len(r.Inside) > insideSlots:
+		return wrong("it has more than %d Backends", insideSlots)
+	}
+	for _, backends := range [][]netip.AddrPort{r.Backends, r.Inside} {
+		for _, a := range backends {
+			if a.Port() == 0 || a.Addr().Is4In6() || a.Addr().Zone() != "" || a.Addr().BitLen() != r.Address.BitLen() {
+				return wrong("backend %s, want an address of the same family and a port", a)
+			}
+		}
+	}
+	for _, p := range r.Sources {
+		if !p.IsValid() || p.Addr().Is4In6() {
+			return wrong("source %s, want a network of IPv4 or IPv6", p)
+		}
+	}
+	return nil
+}

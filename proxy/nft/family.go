@@ -1,0 +1,251 @@
+package nft
+
+import (
+	"encoding/binary"
+	"net/netip"
+	"slices"
+
+	"github.com/google/nftables/expr"
+	"golang.org/x/sys/unix"
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/sampan-io/sampan/proxy"
+)
+
+// A family is what differs between IPv4 and IPv6. Each has maps, sets and chains of
+// its own, whose names end in its digit.
+type family struct {
+	digit       string
+	number      uint32 // NFPROTO_…
+	bytes       uint32 // of an address
+	source      uint32 // where the address of the source is in the header
+	destination uint32
+	address     setType
+	loopback    netip.Prefix
+
+	originalAddress expr.CtKey // the destination of the first packet of a connection
+}
+
+var (
+	v4 = &family{
+		digit: "4", number: unix.NFPROTO_IPV4, bytes: 4, source: 12, destination: 16,
+		address: setType{7, 4}, loopback: netip.MustParsePrefix("127.0.0.0/8"),
+		originalAddress: 20, // NFT_CT_DST_IP
+	}
+	v6 = &family{
+		digit: "6", number: unix.NFPROTO_IPV6, bytes: 16, source: 8, destination: 24,
+		address: setType{8, 16}, loopback: netip.MustParsePrefix("::1/128"),
+		originalAddress: 22, // NFT_CT_DST_IP6
+	}
+	families = [2]*family{v4, v6}
+)
+
+// has reports whether any of the prefixes is of the family.
+func (f *family) has(prefixes []netip.Prefix) bool {
+	return slices.ContainsFunc(prefixes, func(p netip.Prefix) bool { return familyOf(p.Addr()) == f })
+}
+
+func familyOf(a netip.Addr) *family {
+	if a.Is4() {
+		return v4
+	}
+	return v6
+}
+
+// A setType is a type of keys or data: its number is for those who list sets, the
+// kernel cares for its length.
+type setType struct{ number, bytes uint32 }
+
+// Types that both families have, as in datatype.h of nftables.
+var (
+	typeProtocol = setType{12, 4}
+	typePort     = setType{13, 4}
+	typeNumber   = setType{19, 4} // in the order of the machine's bytes: the type of marks
+	typeVerdict  = setType{0xffffff00, 0}
+)
+
+// concat is a type of which each part fills whole registers.
+func concat(types ...setType) (all setType) {
+	const bitsPerType = 6
+	for _, t := range types {
+		for n := t.number; n > 0; n >>= bitsPerType {
+			all.number <<= bitsPerType
+		}
+		all.number |= t.number
+		all.bytes += t.bytes
+	}
+	return all
+}
+
+// A set is a set or a map of ours.
+type set struct {
+	name      string
+	flags     uint32
+	key, data setType
+	size      uint32 // 0 means no limit
+}
+
+// affinitySize bounds the memory that clients with many addresses can take: those that
+// find it full are served without affinity. An element has some 150 bytes.
+const affinitySize = 1 << 18
+
+// Names of sets and maps of a family.
+func (f *family) doors() string     { return "doors" + f.digit }
+func (f *family) endpoints() string { return "endpoints" + f.digit }
+func (f *family) affinity() string  { return "affinity" + f.digit }
+func (f *family) hairpin() string   { return "hairpin" + f.digit }
+func (f *family) pods() string      { return "pods" + f.digit }
+func (f *family) nodePorts() string { return "node-port-addresses" + f.digit }
+func (f *family) slots() string     { return "slots" + f.digit }
+
+// Maps of both families, from the number of a class.
+const (
+	classes = "classes"
+	leaving = "leaving"
+)
+
+// sets are those of a family that are there whatever the rules.
+func (f *family) sets() []set {
+	door := concat(f.address, typeProtocol, typePort)
+	return []set{
+		{name: f.doors(), flags: unix.NFT_SET_MAP, key: door, data: typeNumber},
+		{name: f.endpoints(), flags: unix.NFT_SET_MAP, key: concat(door, typeNumber), data: concat(f.address, typePort)},
+		{name: f.slots(), flags: unix.NFT_SET_MAP, key: concat(door, typeNumber), data: typeNumber},
+		{name: f.affinity(), flags: unix.NFT_SET_MAP | unix.NFT_SET_EVAL | unix.NFT_SET_TIMEOUT, key: concat(door, f.address), data: typeNumber, size: affinitySize},
+		{name: f.hairpin(), key: concat(f.address, f.address)},
+		{name: f.pods(), flags: unix.NFT_SET_INTERVAL, key: f.address},
+		{name: f.nodePorts(), flags: unix.NFT_SET_INTERVAL, key: f.address},
+	}
+}
+
+// Registers have 32 bits, and the parts of a concatenation lie in consecutive ones. They
+// are laid out so that every key is in one piece: backend, door, and then the number
+// of a backend, or the address of the client.
+const (
+	regVerdict = 0  // NFT_REG_VERDICT
+	regBackend = 8  // NFT_REG32_00
+	regMark    = 9  // where a backend is not yet
+	regName    = 23 // NFT_REG32_15: the name of a backend
+)
+
+func (f *family) words() uint32   { return f.bytes / 4 }
+func (f *family) regDoor() uint32 { return regBackend + f.words() + 1 }
+func (f *family) regTail() uint32 { return f.regDoor() + f.words() + 2 }
+
+// loadDoor loads the door that a packet came to; node ports are doors at no address.
+func (f *family) loadDoor(node bool) []expr.Any {
+	var address expr.Any = &expr.Payload{DestRegister: f.regDoor(), Base: expr.PayloadBaseNetworkHeader, Offset: f.destination, Len: f.bytes}
+	if node {
+		address = &expr.Immediate{Register: f.regDoor(), Data: make([]byte, f.bytes)}
+	}
+	const portOffset, portLen = 2, 2 // of the destination, in the headers of TCP, UDP and SCTP
+	return []expr.Any{
+		address,
+		&expr.Meta{Key: expr.MetaKeyL4PROTO, Register: f.regDoor() + f.words()},
+		&expr.Payload{DestRegister: f.regDoor() + f.words() + 1, Base: expr.PayloadBaseTransportHeader, Offset: portOffset, Len: portLen},
+	}
+}
+
+// loadOriginalDoor loads the door that the connection of a packet came to, as its
+// first packet had it.
+func (f *family) loadOriginalDoor(node bool) []expr.Any {
+	const original = 0 // IP_CT_DIR_ORIGINAL
+	var address expr.Any = &expr.Ct{Key: f.originalAddress, Direction: original, Register: f.regDoor()}
+	if node {
+		address = &expr.Immediate{Register: f.regDoor(), Data: make([]byte, f.bytes)}
+	}
+	return []expr.Any{
+		address,
+		&expr.Meta{Key: expr.MetaKeyL4PROTO, Register: f.regDoor() + f.words()},
+		&expr.Ct{Key: expr.CtKeyPROTODST, Direction: original, Register: f.regDoor() + f.words() + 1},
+	}
+}
+
+// loadSource loads the address of the client.
+func (f *family) loadSource(reg uint32) expr.Any {
+	return &expr.Payload{DestRegister: reg, Base: expr.PayloadBaseNetworkHeader, Offset: f.source, Len: f.bytes}
+}
+
+func (f *family) isFamily() []expr.Any {
+	return []expr.Any{
+		&expr.Meta{Key: expr.MetaKeyNFPROTO, Register: regBackend},
+		&expr.Cmp{Op: expr.CmpOpEq, Register: regBackend, Data: []byte{byte(f.number)}},
+	}
+}
+
+// inPrefix compares an address in a register, which it overwrites, with a network.
+func (f *family) inPrefix(reg uint32, p netip.Prefix, op expr.CmpOp) []expr.Any {
+	mask := make([]byte, f.bytes)
+	for i := range p.Bits() {
+		mask[i/8] |= 0x80 >> (i % 8)
+	}
+	return []expr.Any{
+		&expr.Bitwise{SourceRegister: reg, DestRegister: reg, Len: f.bytes, Mask: mask, Xor: make([]byte, f.bytes)},
+		&expr.Cmp{Op: op, Register: reg, Data: p.Masked().Addr().AsSlice()},
+	}
+}
+
+func find(in string, key, to uint32) expr.Any {
+	return &expr.Lookup{SourceRegister: key, DestRegister: to, IsDestRegSet: true, SetName: in}
+}
+
+// findNumber looks a number up that is itself to be looked for, and loads it into registers.
+// The kernel would take it from where the first map put it. But the program nft (1.0.6 at least) aborts
+// when it lists a rule that does that, and whoever runs it gets nothing. So the number
+// goes through the mark of the packet, which has its own value again before anything else sees it.
+func findNumber(in string, key uint32, to ...uint32) []expr.Any {
+	all := []expr.Any{
+		find(in, key, regBackend),
+		&expr.Meta{Key: expr.MetaKeyMARK, Register: regMark},
+		&expr.Meta{Key: expr.MetaKeyMARK, Register: regBackend, SourceRegister: true},
+	}
+	for _, reg := range to {
+		all = append(all, &expr.Meta{Key: expr.MetaKeyMARK, Register: reg})
+	}
+	return append(all, &expr.Meta{Key: expr.MetaKeyMARK, Register: regMark, SourceRegister: true})
+}
+
+func isIn(set string, key uint32) expr.Any { return &expr.Lookup{SourceRegister: key, SetName: set} }
+
+func isNotIn(set string, key uint32) expr.Any {
+	return &expr.Lookup{SourceRegister: key, SetName: set, Invert: true}
+}
+
+// isLocal is about an address of this node; f says which one, and where there is room to compare.
+func isLocal(f *expr.Fib) []expr.Any {
+	f.ResultADDRTYPE = true
+	if f.Register == 0 {
+		f.Register = regBackend
+	}
+	return []expr.Any{f, &expr.Cmp{Op: expr.CmpOpEq, Register: f.Register, Data: number(unix.RTN_LOCAL)}}
+}
+
+func goTo(chain string) *expr.Verdict { return &expr.Verdict{Kind: expr.VerdictGoto, Chain: chain} }
+
+// Keys and data of elements.
+
+func number(n uint32) []byte { return binary.NativeEndian.AppendUint32(nil, n) }
+
+func appendPort(to []byte, p uint16) []byte { return append(to, byte(p>>8), byte(p), 0, 0) }
+
+func appendBackend(to []byte, a netip.AddrPort) []byte {
+	return appendPort(append(to, a.Addr().AsSlice()...), a.Port())
+}
+
+func appendDoor(to []byte, d proxy.Door) []byte {
+	return appendPort(append(append(to, d.Address.AsSlice()...), protocolNumber(d.Protocol), 0, 0, 0), d.Port)
+}
+
+// protocolNumber is 0 for those that doors can't have.
+func protocolNumber(p corev1.Protocol) byte {
+	switch p {
+	case corev1.ProtocolTCP:
+		return unix.IPPROTO_TCP
+	case corev1.ProtocolUDP:
+		return unix.IPPROTO_UDP
+	case corev1.ProtocolSCTP:
+		return unix.IPPROTO_SCTP
+	default:
+		return 0
+	}
+}

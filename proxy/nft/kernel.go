@@ -1,0 +1,221 @@
+package nft
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/sampan-io/sampan/proxy"
+)
+
+// Options configures a [Kernel].
+type Options struct {
+	// Table is the name of the table; it is required.
+	Table string
+
+	// ServiceCIDRs are the networks from which cluster IPs come, of either family.
+	// What is sent there and has no rule is refused at once. None means that nothing is.
+	ServiceCIDRs []netip.Prefix
+
+	// Pods are the networks of the pods of this node or, where these are not known, of
+	// the cluster. Clients there count as inside (see [proxy.Rule]) and not as foreign
+	// (see [proxy.MasqueradeForeign]). Without any for a family, only this node is
+	// inside, and no client of that family is foreign.
+	Pods []netip.Prefix
+
+	// NodePortAddresses are the networks of those addresses of this node that have the
+	// node ports. None for a family means all addresses. Loopback never has any.
+	NodePortAddresses []netip.Prefix
+
+	// Mark is on packets of this node that are not looked at, which are those of a
+	// [proxy.Forwarder] to backends: it must not be sent back to itself. 0 means none.
+	Mark uint32
+}
+
+// A Kernel implements [proxy.Kernel] in the network namespace of the thread that calls
+// it. It needs CAP_NET_ADMIN.
+type Kernel struct {
+	opts Options
+	content
+
+	mu     sync.Mutex
+	parted []parting // guarded by mu; servers that were taken out not long ago
+}
+
+// New returns a Kernel that has made nothing yet.
+func New(o Options) (*Kernel, error) {
+	if o.Table == "" {
+		return nil, errors.New("nft: Options.Table is empty")
+	}
+	for name, ps := range map[string][]netip.Prefix{"ServiceCIDRs": o.ServiceCIDRs, "Pods": o.Pods, "NodePortAddresses": o.NodePortAddresses} {
+		for _, p := range ps {
+			if !p.IsValid() || p.Addr().Is4In6() {
+				return nil, fmt.Errorf("nft: Options.%s has %q, want networks of IPv4 or IPv6", name, p)
+			}
+		}
+	}
+	return &Kernel{opts: o, content: nothing()}, nil
+}
+
+// Replace implements [proxy.Kernel].
+func (k *Kernel) Replace(ctx context.Context, all []proxy.Rule) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	changes := make([]proxy.Change, len(all))
+	for i := range all {
+		changes[i].Is = all[i]
+	}
+	d, err := plan(nothing(), changes, k.opts, time.Now())
+	if err != nil {
+		return err
+	}
+	left, err := leftovers(k.opts.Table)
+	if err != nil {
+		return err
+	}
+	// The note that packets were not counted before we came outlives the table's contents.
+	wasOff := accounting() == "0" || left != nil && slices.Contains(left.chains, accountingWasOff)
+	if err := send(k.replacement(left, wasOff, d)); err != nil {
+		// A table that another version of this program left may be in the way: then
+		// it goes, in the same transaction, and with it the affinity of clients.
+		if left == nil || send(k.replacement(nil, wasOff, d)) != nil {
+			return err
+		}
+	}
+	k.content = d.commit()
+	setAccounting("1")
+	return d.flows.forget()
+}
+
+// Update implements [proxy.Kernel].
+func (k *Kernel) Update(ctx context.Context, changes []proxy.Change) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	d, err := plan(k.content, changes, k.opts, time.Now())
+	if err != nil {
+		return err
+	}
+	b := newBatch(k.opts.Table)
+	d.write(b, k.opts)
+	if err := send(b); err != nil {
+		return err
+	}
+	k.content = d.commit()
+	k.part(d.gone, changes, time.Now())
+	return d.flows.forget()
+}
+
+// Close implements [proxy.Kernel].
+func (k *Kernel) Close() error {
+	k.content = nothing()
+	return Remove(k.opts.Table)
+}
+
+// replacement is a transaction that makes the table anew, in place of what is left in it.
+func (k *Kernel) replacement(left *remains, wasOff bool, d *delta) *batch {
+	b := newBatch(k.opts.Table)
+	b.addTable()
+	if left == nil {
+		b.deleteTable()
+		b.addTable()
+		left = &remains{}
+	}
+	if wasOff {
+		b.addChain(accountingWasOff, nil)
+	}
+	wanted := map[string]bool{accountingWasOff: true}
+	for name := range hooks {
+		wanted[name] = true
+	}
+	for _, name := range plainChains() {
+		wanted[name] = true
+	}
+	for c := range d.doors {
+		for _, name := range c.chains() {
+			wanted[name] = true
+		}
+	}
+	for name := range d.sources {
+		wanted[name] = true
+	}
+	for _, s := range standingSets() {
+		wanted[s.name] = true
+	}
+	for _, name := range left.chains {
+		b.flushChain(name)
+	}
+	for _, name := range left.sets {
+		if name != v4.affinity() && name != v6.affinity() {
+			b.flushSet(name)
+		}
+	}
+	for _, name := range left.chains {
+		if !wanted[name] {
+			b.deleteChain(name)
+		}
+	}
+	for _, name := range left.sets {
+		if !wanted[name] {
+			b.deleteSet(name)
+		}
+	}
+	b.addStanding(k.opts)
+	d.write(b, k.opts)
+	return b
+}
+
+// A remains is what is in a table already.
+type remains struct{ chains, sets []string }
+
+// leftovers reads what is in a table, or nil if there is none.
+func leftovers(table string) (*remains, error) {
+	chains, err := dump(unix.NFT_MSG_GETCHAIN, unix.NFPROTO_INET)
+	if err != nil {
+		return nil, err
+	}
+	sets, err := dump(unix.NFT_MSG_GETSET, unix.NFPROTO_INET)
+	if err != nil {
+		return nil, err
+	}
+	var r *remains
+	for _, x := range chains {
+		if x.table == table {
+			if r == nil {
+				r = &remains{}
+			}
+			r.chains = append(r.chains, x.name)
+		}
+	}
+	if r == nil {
+		return nil, nil
+	}
+	for _, x := range sets {
+		if x.table == table {
+			r.sets = append(r.sets, x.name)
+		}
+	}
+	return r, nil
+}
+
+// Remove removes the table of that name; it is no error if there is none.
+func Remove(table string) error {
+	b := newBatch(table)
+	b.addTable() // so that deleting it can't fail because it isn't there
+	b.deleteTable()
+	left, err := leftovers(table)
+	if err != nil {
+		return err
+	}
+	if left != nil && slices.Contains(left.chains, accountingWasOff) {
+		setAccounting("0") // first, so that whoever is killed in between can do it again
+	}
+	return send(b)
+}

@@ -1,0 +1,148 @@
+package nft
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"os"
+
+	"github.com/mdlayher/netlink"
+	"golang.org/x/sys/unix"
+)
+
+// send makes the kernel carry out a batch, in full or not at all. It does so while we
+// write: when that returns the answers are there.
+func send(b *batch) error {
+	messages, last, err := b.finish()
+	if err != nil {
+		return err
+	}
+	fd, err := unix.Socket(unix.AF_NETLINK, unix.SOCK_RAW|unix.SOCK_CLOEXEC, unix.NETLINK_NETFILTER)
+	if err != nil {
+		return fmt.Errorf("opening nftables: %w", os.NewSyscallError("socket", err))
+	}
+	defer unix.Close(fd)
+	// The kernel takes a batch in one write, which the buffer must hold. It answers each
+	// message that is wrong, with a copy of its header.
+	const answer, overhead = 1 << 10, 1 << 16
+	setBuffer(fd, unix.SO_SNDBUFFORCE, unix.SO_SNDBUF, len(messages)+overhead)
+	setBuffer(fd, unix.SO_RCVBUFFORCE, unix.SO_RCVBUF, answer*len(b.what)+overhead)
+	if err := errors.Join(
+		unix.SetsockoptInt(fd, unix.SOL_NETLINK, unix.NETLINK_CAP_ACK, 1),
+		unix.SetsockoptInt(fd, unix.SOL_NETLINK, unix.NETLINK_EXT_ACK, 1),
+		unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &unix.Timeval{Sec: 10}), // the answers are there, see above
+		unix.Bind(fd, &unix.SockaddrNetlink{Family: unix.AF_NETLINK}),
+	); err != nil {
+		return fmt.Errorf("opening nftables: %w", err)
+	}
+	if err := retry(func() error { return unix.Sendto(fd, messages, 0, &unix.SockaddrNetlink{Family: unix.AF_NETLINK}) }); err != nil {
+		return fmt.Errorf("nftables, table %s: sending %d bytes: %w", b.table, len(messages), err)
+	}
+	return answers(fd, b, last)
+}
+
+// setBuffer makes a buffer of a socket large enough, as far as we may: who is root of a user namespace
+// alone is limited by net.core.wmem_max and rmem_max.
+func setBuffer(fd, force, option, size int) {
+	if unix.SetsockoptInt(fd, unix.SOL_SOCKET, force, size) != nil {
+		_ = unix.SetsockoptInt(fd, unix.SOL_SOCKET, option, size) // too small shows when it is used
+	}
+}
+
+func retry(f func() error) error {
+	for {
+		if err := f(); !errors.Is(err, unix.EINTR) {
+			return err
+		}
+	}
+}
+
+// answers reads until the last message or the transaction as a whole is answered.
+func answers(fd int, b *batch, last uint32) error {
+	var wrong []error
+	buf := make([]byte, 1<<16)
+	for {
+		var n int
+		err := retry(func() (err error) { n, _, err = unix.Recvfrom(fd, buf, 0); return err })
+		switch {
+		case errors.Is(err, unix.ENOBUFS):
+			// Only answers to what is wrong can be that many.
+			return fmt.Errorf("nftables, table %s: more is wrong than there is room to say, among it: %w", b.table, errors.Join(append(wrong, err)...))
+		case err != nil:
+			return fmt.Errorf("nftables, table %s: no answer: %w", b.table, errors.Join(append(wrong, os.NewSyscallError("recvfrom", err))...))
+		}
+		for m := buf[:n]; len(m) >= unix.SizeofNlMsghdr+4; {
+			size := int(binary.NativeEndian.Uint32(m))
+			if size < unix.SizeofNlMsghdr+4 || size > len(m) {
+				return fmt.Errorf("nftables, table %s: the kernel's answer is not understood", b.table)
+			}
+			seq := binary.NativeEndian.Uint32(m[8:])
+			if binary.NativeEndian.Uint16(m[4:]) == unix.NLMSG_ERROR && seq < uint32(len(b.what)) {
+				code := int32(binary.NativeEndian.Uint32(m[unix.SizeofNlMsghdr:]))
+				if code != 0 {
+					wrong = append(wrong, b.explain(seq, unix.Errno(-code), m[:size]))
+				}
+				if seq == last || seq == 0 && code != 0 {
+					return errors.Join(wrong...)
+				}
+			}
+			m = m[min(len(m), (size+3)&^3):]
+		}
+	}
+}
+
+// explain says what the kernel did not like about a message.
+func (b *batch) explain(seq uint32, errno unix.Errno, _ []byte) error {
+	err := fmt.Errorf("nftables, table %s, %s: %w", b.table, b.what[seq], errno)
+	if errors.Is(err, os.ErrPermission) {
+		return fmt.Errorf("%w; this needs root (CAP_NET_ADMIN)", err)
+	}
+	return err
+}
+
+// An object is a table, a chain or a set that there is.
+type object struct {
+	family      byte
+	table, name string // of a table the name is ""
+}
+
+// dump reads which tables, chains or sets a family has; the family NFPROTO_UNSPEC has those of all.
+func dump(kind uint16, family byte) ([]object, error) {
+	nameAt := map[uint16]uint16{unix.NFT_MSG_GETTABLE: 0, unix.NFT_MSG_GETCHAIN: unix.NFTA_CHAIN_NAME, unix.NFT_MSG_GETSET: unix.NFTA_SET_NAME}[kind]
+	c, err := netlink.Dial(unix.NETLINK_NETFILTER, nil)
+	if err != nil {
+		return nil, fmt.Errorf("opening nftables: %w", err)
+	}
+	defer c.Close()
+	messages, err := c.Execute(netlink.Message{
+		Header: netlink.Header{Type: netlink.HeaderType(unix.NFNL_SUBSYS_NFTABLES<<8 | kind), Flags: netlink.Request | netlink.Dump},
+		Data:   []byte{family, 0, 0, 0},
+	})
+	if err != nil {
+		return nil, fmt.Errorf("reading nftables: %w", err)
+	}
+	var all []object
+	for _, m := range messages {
+		if len(m.Data) < 4 {
+			continue
+		}
+		o := object{family: m.Data[0]}
+		ad, err := netlink.NewAttributeDecoder(m.Data[4:])
+		if err != nil {
+			return nil, fmt.Errorf("reading nftables: %w", err)
+		}
+		for ad.Next() {
+			switch ad.Type() {
+			case 1: // NFTA_TABLE_NAME, NFTA_CHAIN_TABLE, NFTA_SET_TABLE
+				o.table = ad.String()
+			case nameAt:
+				o.name = ad.String()
+			}
+		}
+		if err := ad.Err(); err != nil {
+			return nil, fmt.Errorf("reading nftables: %w", err)
+		}
+		all = append(all, o)
+	}
+	return all, nil
+}

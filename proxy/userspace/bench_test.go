@@ -1,0 +1,184 @@
+package userspace_test
+
+import (
+	"context"
+	"io"
+	"net"
+	"net/netip"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/sampan-io/sampan/internal/run"
+	"github.com/sampan-io/sampan/proxy/userspace"
+)
+
+// The benchmarks measure the forwarder beside two others in the same run, in turns, so
+// that a slow moment slows all: bare is the shortest forwarder that can be written with
+// package net, which splices as well and does nothing else; direct is no forwarder at all.
+// Ratios are of rates: 1 is as fast, more is faster.
+
+// bare forwards to one address.
+func bare(tb testing.TB, to netip.AddrPort) netip.AddrPort {
+	return backend(tb, func(in *net.TCPConn) {
+		c, err := net.Dial("tcp4", to.String())
+		if err != nil {
+			return
+		}
+		out := c.(*net.TCPConn)
+		defer func() { _ = out.Close() }()
+		g := run.NewGroup(context.Background(), 0)
+		g.Go(func(context.Context) {
+			_, _ = io.Copy(out, in)
+			_ = out.CloseWrite()
+		})
+		_, _ = io.Copy(in, out)
+		_ = in.CloseWrite()
+		g.Wait()
+	})
+}
+
+// paths are the ways to a backend.
+type paths struct {
+	direct, bare, ours netip.AddrPort
+}
+
+func ways(b *testing.B, serve func(c *net.TCPConn)) paths {
+	b.Helper()
+	to := backend(b, serve)
+	return paths{to, bare(b, to), set(b, start(b, userspace.Options{}), web(corev1.ProtocolTCP, to))}
+}
+
+// measure has each way do its work in turn, as often as the benchmark goes on, and returns
+// how long each took in the median of its turns.
+func (p paths) measure(b *testing.B, work func(at netip.AddrPort)) (direct, bare, ours time.Duration) {
+	all := []netip.AddrPort{p.direct, p.bare, p.ours}
+	took := make([][]time.Duration, len(all))
+	for _, at := range all {
+		work(at) // what is made once is made
+	}
+	for turn := 0; b.Loop(); turn++ {
+		for i := range all {
+			which := (i + turn) % len(all)
+			began := time.Now()
+			work(all[which])
+			took[which] = append(took[which], time.Since(began))
+		}
+	}
+	median := func(d []time.Duration) time.Duration { slices.Sort(d); return d[len(d)/2] }
+	return median(took[0]), median(took[1]), median(took[2])
+}
+
+func report(b *testing.B, direct, bare, ours time.Duration) {
+	b.ReportMetric(0, "ns/op")
+	b.ReportMetric(float64(bare)/float64(ours), "x/bare")
+	b.ReportMetric(float64(direct)/float64(ours), "x/direct")
+}
+
+func benchmarkThroughput(b *testing.B, streams int) {
+	const total = 64 << 20
+	p := ways(b, func(c *net.TCPConn) {
+		buf := make([]byte, 256<<10)
+		for {
+			if _, err := c.Read(buf); err != nil {
+				return
+			}
+		}
+	})
+	chunk := make([]byte, 256<<10)
+	direct, bare, ours := p.measure(b, func(at netip.AddrPort) {
+		var all sync.WaitGroup
+		for range streams {
+			all.Go(func() {
+				c, err := net.DialTCP("tcp4", nil, net.TCPAddrFromAddrPort(at))
+				if err != nil {
+					b.Error(err)
+					return
+				}
+				defer func() { _ = c.Close() }()
+				for sent := 0; sent < total/streams; sent += len(chunk) {
+					if _, err := c.Write(chunk); err != nil {
+						b.Error(err)
+						return
+					}
+				}
+				_ = c.CloseWrite()
+				_, _ = io.Copy(io.Discard, c) // until the server has all of it
+			})
+		}
+		all.Wait()
+	})
+	report(b, direct, bare, ours)
+	b.ReportMetric(float64(total)/ours.Seconds()/(1<<30), "GiB/s")
+}
+
+func BenchmarkThroughputOf1Stream(b *testing.B)   { benchmarkThroughput(b, 1) }
+func BenchmarkThroughputOf64Streams(b *testing.B) { benchmarkThroughput(b, 64) }
+
+// echo is a backend that says each byte again, until there are no more.
+func echo(c *net.TCPConn) {
+	var one [1]byte
+	for {
+		if _, err := c.Read(one[:]); err != nil {
+			return
+		}
+		_, _ = c.Write(one[:])
+	}
+}
+
+func ping(b *testing.B, c *net.TCPConn) {
+	one := [1]byte{'x'}
+	if _, err := c.Write(one[:]); err != nil {
+		b.Error(err)
+	}
+	if _, err := io.ReadFull(c, one[:]); err != nil {
+		b.Error(err)
+	}
+}
+
+// BenchmarkConnections makes connections, each for one question and answer, eight at a time.
+func BenchmarkConnections(b *testing.B) {
+	const clients, each = 8, 100
+	p := ways(b, echo)
+	direct, bare, ours := p.measure(b, func(at netip.AddrPort) {
+		var all sync.WaitGroup
+		for range clients {
+			all.Go(func() {
+				for range each {
+					c, err := net.DialTCP("tcp4", nil, net.TCPAddrFromAddrPort(at))
+					if err != nil {
+						b.Error(err)
+						return
+					}
+					ping(b, c)
+					_ = c.SetLinger(0) // or there are no ports left soon
+					_ = c.Close()
+				}
+			})
+		}
+		all.Wait()
+	})
+	report(b, direct, bare, ours)
+	b.ReportMetric(clients*each/ours.Seconds(), "conns/s")
+}
+
+// BenchmarkLatency asks and waits for the answer, over and over on one connection.
+func BenchmarkLatency(b *testing.B) {
+	const times = 100
+	p := ways(b, echo)
+	conns := map[netip.AddrPort]*net.TCPConn{}
+	for _, at := range []netip.AddrPort{p.direct, p.bare, p.ours} {
+		conns[at] = dial(b, at)
+	}
+	direct, bare, ours := p.measure(b, func(at netip.AddrPort) {
+		for range times {
+			ping(b, conns[at])
+		}
+	})
+	report(b, direct, bare, ours)
+	b.ReportMetric(float64(ours-direct)/times/1e3, "added-µs")
+	b.ReportMetric(float64(bare-direct)/times/1e3, "added-by-bare-µs")
+}

@@ -1,0 +1,56 @@
+package userspace
+
+import (
+	"encoding/binary"
+	"fmt"
+	"net/netip"
+)
+
+// signature begins a header of version 2 of the PROXY protocol.
+const signature = "\r\n\r\n\x00\r\nQUIT\n"
+
+// appendHeader appends the header of a TCP connection from one address to another, of the
+// same family: version 1 or 2 of the PROXY protocol, as
+// https://www.haproxy.org/download/3.2/doc/proxy-protocol.txt has it.
+func appendHeader(b []byte, version int, from, to netip.AddrPort) []byte {
+	v4 := from.Addr().Is4()
+	if version == 1 {
+		name := "TCP6"
+		if v4 {
+			name = "TCP4"
+		}
+		return fmt.Appendf(b, "PROXY %s %s %s %d %d\r\n", name, from.Addr().WithZone(""), to.Addr().WithZone(""), from.Port(), to.Port())
+	}
+	const (
+		proxied    = 2<<4 | 1 // version 2, on behalf of somebody else
+		inet       = 1 << 4
+		inet6      = 2 << 4
+		streaming  = 1
+		portsBytes = 4
+	)
+	b = append(b, signature...)
+	if v4 {
+		b = binary.BigEndian.AppendUint16(append(b, proxied, inet|streaming), 4+4+portsBytes)
+	} else {
+		b = binary.BigEndian.AppendUint16(append(b, proxied, inet6|streaming), 16+16+portsBytes)
+	}
+	b = append(append(b, from.Addr().AsSlice()...), to.Addr().AsSlice()...)
+	return binary.BigEndian.AppendUint16(binary.BigEndian.AppendUint16(b, from.Port()), to.Port())
+}
+
+// introduce tells the endpoint who the client is, if the pool is to. It reports false if
+// that can't be done. Nothing was sent before, so there is room for all of it.
+func (p *pool) introduce(c *conn) bool {
+	version := int(p.header.Load())
+	if version == 0 {
+		return true
+	}
+	to, err := originalDestination(c.fds[clientSide])
+	if err != nil {
+		return false
+	}
+	var room [128]byte
+	header := appendHeader(room[:0], version, c.client, to)
+	n, errno := send(c.fds[serverSide], header)
+	return errno == 0 && n == len(header)
+}

@@ -1,0 +1,288 @@
+package userspace
+
+import (
+	"encoding/binary"
+	"net/netip"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
+
+// asError makes an error of what the kernel said.
+func asError(errno unix.Errno) error {
+	if errno == 0 {
+		return nil
+	}
+	return errno
+}
+
+// The calls below are those of package unix without the memory that these take for
+// each address: they are made once or more per connection or packet.
+
+// An address is a socket address as the kernel reads and writes it. The zero address
+// is empty.
+type address struct {
+	raw unix.RawSockaddrInet6 // or an Inet4, which is shorter
+	len uint32
+}
+
+func addressOf(a netip.AddrPort) address {
+	var s address
+	if a.Addr().Is4() {
+		in := (*unix.RawSockaddrInet4)(unsafe.Pointer(&s.raw))
+		in.Family, in.Addr, s.len = unix.AF_INET, a.Addr().As4(), unix.SizeofSockaddrInet4
+		binary.BigEndian.PutUint16((*[2]byte)(unsafe.Pointer(&in.Port))[:], a.Port())
+		return s
+	}
+	s.raw.Family, s.raw.Addr, s.len = unix.AF_INET6, a.Addr().As16(), unix.SizeofSockaddrInet6
+	binary.BigEndian.PutUint16((*[2]byte)(unsafe.Pointer(&s.raw.Port))[:], a.Port())
+	return s
+}
+
+// addrPort returns the address in its shortest form, or the zero AddrPort.
+func (s *address) addrPort() netip.AddrPort {
+	switch s.raw.Family {
+	case unix.AF_INET:
+		in := (*unix.RawSockaddrInet4)(unsafe.Pointer(&s.raw))
+		return netip.AddrPortFrom(netip.AddrFrom4(in.Addr), binary.BigEndian.Uint16((*[2]byte)(unsafe.Pointer(&in.Port))[:]))
+	case unix.AF_INET6:
+		return netip.AddrPortFrom(netip.AddrFrom16(s.raw.Addr).Unmap(), binary.BigEndian.Uint16((*[2]byte)(unsafe.Pointer(&s.raw.Port))[:]))
+	}
+	return netip.AddrPort{}
+}
+
+// family returns the domain of sockets for an address.
+func family(a netip.Addr) int {
+	if a.Is4() {
+		return unix.AF_INET
+	}
+	return unix.AF_INET6
+}
+
+// socket returns a new socket that does not block.
+func socket(domain, kind int) (int, unix.Errno) {
+	fd, _, errno := unix.Syscall(unix.SYS_SOCKET, uintptr(domain), uintptr(kind|unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC), 0)
+	if errno != 0 {
+		return -1, errno
+	}
+	return int(fd), 0
+}
+
+// set sets an option of a socket.
+func set(fd, level, option int, value int32) unix.Errno {
+	_, _, errno := unix.Syscall6(unix.SYS_SETSOCKOPT, uintptr(fd), uintptr(level), uintptr(option), uintptr(unsafe.Pointer(&value)), unsafe.Sizeof(value), 0)
+	return errno
+}
+
+// accept returns the next connection of a listener and stores who made it.
+func accept(fd int, from *address) (int, unix.Errno) {
+	for {
+		from.len = uint32(unsafe.Sizeof(from.raw))
+		n, _, errno := unix.Syscall6(unix.SYS_ACCEPT4, uintptr(fd), uintptr(unsafe.Pointer(&from.raw)), uintptr(unsafe.Pointer(&from.len)),
+			unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC, 0, 0)
+		switch errno {
+		case 0:
+			return int(n), 0
+		case unix.EINTR, unix.ECONNABORTED:
+			// The second has gone again: the next one.
+		default:
+			return -1, errno
+		}
+	}
+}
+
+func connect(fd int, to *address) unix.Errno { return named(unix.SYS_CONNECT, fd, to) }
+
+func bind(fd int, at *address) unix.Errno { return named(unix.SYS_BIND, fd, at) }
+
+func named(call uintptr, fd int, a *address) unix.Errno {
+	_, _, errno := unix.Syscall(call, uintptr(fd), uintptr(unsafe.Pointer(&a.raw)), uintptr(a.len))
+	return errno
+}
+
+// localAddress returns where a socket is bound.
+func localAddress(fd int) (netip.AddrPort, error) {
+	var a address
+	a.len = uint32(unsafe.Sizeof(a.raw))
+	_, _, errno := unix.Syscall(unix.SYS_GETSOCKNAME, uintptr(fd), uintptr(unsafe.Pointer(&a.raw)), uintptr(unsafe.Pointer(&a.len)))
+	if errno != 0 {
+		return netip.AddrPort{}, errno
+	}
+	return a.addrPort(), nil
+}
+
+// originalDestination returns what a client wrote on its packets before the kernel
+// changed that to this socket.
+func originalDestination(fd int) (netip.AddrPort, error) {
+	at, err := localAddress(fd)
+	if err != nil {
+		return netip.AddrPort{}, err
+	}
+	level := unix.SOL_IP
+	if at.Addr().Is6() {
+		level = unix.SOL_IPV6
+	}
+	var a address
+	a.len = uint32(unsafe.Sizeof(a.raw))
+	// SO_ORIGINAL_DST and IP6T_SO_ORIGINAL_DST have the same number.
+	_, _, errno := unix.Syscall6(unix.SYS_GETSOCKOPT, uintptr(fd), uintptr(level), unix.SO_ORIGINAL_DST,
+		uintptr(unsafe.Pointer(&a.raw)), uintptr(unsafe.Pointer(&a.len)), 0)
+	if to := a.addrPort(); errno == 0 && to.IsValid() {
+		return to, nil
+	}
+	return at, nil // nobody changed it
+}
+
+// reset closes a socket so that the other side sees a connection that broke and not
+// one that ended.
+func reset(fd int) {
+	_ = unix.SetsockoptLinger(fd, unix.SOL_SOCKET, unix.SO_LINGER, &unix.Linger{Onoff: 1})
+	_ = unix.Close(fd)
+}
+
+// splice moves bytes between a pipe and a socket without waiting.
+func splice(from, to, most int) (int, unix.Errno) {
+	for {
+		n, _, errno := unix.Syscall6(unix.SYS_SPLICE, uintptr(from), 0, uintptr(to), 0, uintptr(most), unix.SPLICE_F_NONBLOCK|unix.SPLICE_F_MOVE)
+		switch errno {
+		case 0:
+			return int(n), 0
+		case unix.EINTR:
+		default:
+			return 0, errno
+		}
+	}
+}
+
+// receive reads from a socket without waiting.
+func receive(fd int, into []byte, flags int) (int, unix.Errno) {
+	for {
+		n, _, errno := unix.Syscall6(unix.SYS_RECVFROM, uintptr(fd), uintptr(unsafe.Pointer(&into[0])), uintptr(len(into)), uintptr(flags|unix.MSG_DONTWAIT), 0, 0)
+		switch errno {
+		case 0:
+			return int(n), 0
+		case unix.EINTR:
+		default:
+			return 0, errno
+		}
+	}
+}
+
+// send writes to a socket without waiting.
+func send(fd int, what []byte) (int, unix.Errno) {
+	for {
+		n, _, errno := unix.Syscall6(unix.SYS_SENDTO, uintptr(fd), uintptr(unsafe.Pointer(&what[0])), uintptr(len(what)), unix.MSG_DONTWAIT|unix.MSG_NOSIGNAL, 0, 0)
+		switch errno {
+		case 0:
+			return int(n), 0
+		case unix.EINTR:
+		default:
+			return 0, errno
+		}
+	}
+}
+
+// A pipe is where bytes are between two sockets. It belongs to one loop.
+type pipe struct {
+	read, write int
+	held        int // bytes in it
+}
+
+// pipeSize is what the pipe is asked to hold: what package net uses as well.
+const pipeSize = 1 << 20
+
+func newPipe() (*pipe, error) {
+	var fds [2]int
+	if err := unix.Pipe2(fds[:], unix.O_CLOEXEC|unix.O_NONBLOCK); err != nil {
+		return nil, err
+	}
+	// Who may not have a large one works with a small one.
+	_, _ = unix.FcntlInt(uintptr(fds[0]), unix.F_SETPIPE_SZ, pipeSize)
+	return &pipe{read: fds[0], write: fds[1]}, nil
+}
+
+func (p *pipe) close() {
+	_ = unix.Close(p.read)
+	_ = unix.Close(p.write)
+}
+
+// batchSize is how many packets are read or written in one call.
+const batchSize = 16
+
+// A packet has room for the largest one that UDP knows.
+type packet [65535]byte
+
+// A message is the kernel's struct mmsghdr.
+type message struct {
+	header unix.Msghdr
+	length uint32
+	_      [4]byte
+}
+
+// A batch is memory for packets that come and go together.
+type batch struct {
+	messages [batchSize]message
+	vectors  [batchSize]unix.Iovec
+	names    [batchSize]address
+	packets  [batchSize]packet
+}
+
+func newBatch() *batch {
+	b := &batch{}
+	for i := range b.messages {
+		b.vectors[i].Base = &b.packets[i][0]
+		b.messages[i].header.Iov = &b.vectors[i]
+		b.messages[i].header.SetIovlen(1)
+	}
+	return b
+}
+
+// receive reads packets, and from whom they are if named.
+func (b *batch) receive(fd int, named bool) (int, unix.Errno) {
+	for i := range b.messages {
+		h := &b.messages[i].header
+		b.vectors[i].SetLen(len(packet{}))
+		if h.Name, h.Namelen = nil, 0; named {
+			h.Name, h.Namelen = (*byte)(unsafe.Pointer(&b.names[i].raw)), uint32(unsafe.Sizeof(b.names[i].raw))
+		}
+	}
+	n, errno := b.call(unix.SYS_RECVMMSG, fd, 0, batchSize)
+	for i := range n {
+		b.names[i].len = b.messages[i].header.Namelen
+		b.vectors[i].SetLen(int(b.messages[i].length))
+	}
+	return n, errno
+}
+
+// send writes packets [first, end) that were received, to the address if there is one, and
+// otherwise to whom the socket is connected. It returns how many were sent.
+func (b *batch) send(fd, first, end int, to *address) (int, unix.Errno) {
+	for i := first; i < end; i++ {
+		h := &b.messages[i].header
+		if h.Name, h.Namelen = nil, 0; to != nil {
+			h.Name, h.Namelen = (*byte)(unsafe.Pointer(&to.raw)), to.len
+		}
+	}
+	return b.call(unix.SYS_SENDMMSG, fd, first, end)
+}
+
+func (b *batch) call(call uintptr, fd, first, end int) (int, unix.Errno) {
+	for {
+		n, _, errno := unix.Syscall6(call, uintptr(fd), uintptr(unsafe.Pointer(&b.messages[first])), uintptr(end-first), unix.MSG_DONTWAIT, 0, 0)
+		switch errno {
+		case 0:
+			return int(n), 0
+		case unix.EINTR:
+		default:
+			return 0, errno
+		}
+	}
+}
+
+// bytes returns the size of packets [first, end).
+func (b *batch) bytes(first, end int) (n int) {
+	for i := first; i < end; i++ {
+		n += int(b.messages[i].length)
+	}
+	return n
+}

@@ -1,0 +1,238 @@
+package userspace
+
+import (
+	"fmt"
+	"net"
+	"net/netip"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/sampan-io/sampan/proxy"
+)
+
+// A bench is a relay whose loop the test plays, so that time is what the test says.
+type bench struct {
+	*relay
+	t    *testing.T
+	loop *loop
+}
+
+func newBench(t *testing.T, maxFlows int, backends ...netip.AddrPort) *bench {
+	t.Helper()
+	f, err := New(Options{Address: netip.MustParseAddr("127.0.0.1"), MaxFlows: maxFlows})
+	if err != nil {
+		t.Fatal(err)
+	}
+	l, err := newLoop(f)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(l.closeAll)
+	l.now = time.Unix(1_000_000, 0)
+	f.loops = []*loop{l}
+	p := &pool{f: f, balancer: newBalancer(), id: proxy.PoolID{PortID: proxy.PortID{Protocol: corev1.ProtocolUDP}}}
+	p.balancer.set(backends, 0)
+	if err := p.open(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(p.stop)
+	return &bench{p.relay, t, l}
+}
+
+// server is a socket of UDP that the test reads and writes itself.
+func server(t *testing.T) *net.UDPConn {
+	t.Helper()
+	c, err := net.ListenUDP("udp4", &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = c.Close() })
+	return c
+}
+
+func addr(c *net.UDPConn) netip.AddrPort { return c.LocalAddr().(*net.UDPAddr).AddrPort() }
+
+// send has a client send a packet, and the relay forward it.
+func (b *bench) send(from *net.UDPConn, text string) {
+	b.t.Helper()
+	if _, err := from.WriteToUDPAddrPort([]byte(text), b.pool.at); err != nil {
+		b.t.Fatal(err)
+	}
+	b.ready(b.loop, 0, unix.EPOLLIN)
+}
+
+// reply has the relay carry back what there is for a client.
+func (b *bench) reply(to *net.UDPConn, events uint32) {
+	b.t.Helper()
+	fl := b.flows[addr(to)]
+	if fl == nil {
+		b.t.Fatalf("%v has no flow", addr(to))
+	}
+	fl.ready(b.loop, 0, events)
+}
+
+// want fails unless a packet with this text comes next, and returns from where.
+func want(t *testing.T, c *net.UDPConn, text string) netip.AddrPort {
+	t.Helper()
+	buf := make([]byte, 100)
+	n, from, err := c.ReadFromUDPAddrPort(buf) // what was sent on loopback is there
+	if err != nil || string(buf[:n]) != text {
+		t.Fatalf("received %q, %v, want %q", buf[:n], err, text)
+	}
+	return from
+}
+
+func TestAFlowGoesToOneBackendAndItsAnswersComeFromWhereItWasSent(t *testing.T) {
+	s := []*net.UDPConn{server(t), server(t)}
+	b := newBench(t, 10, sortedAddrs(s)...)
+	client := server(t)
+	b.send(client, "one")
+	home := s[0]
+	if b.flows[addr(client)].endpoint.at != addr(home) {
+		home = s[1]
+	}
+	from := want(t, home, "one")
+	for i := range 40 { // more than a batch
+		_, _ = client.WriteToUDPAddrPort(fmt.Appendf(nil, "%d", i), b.pool.at)
+	}
+	b.ready(b.loop, 0, unix.EPOLLIN)
+	for i := range 40 {
+		if again := want(t, home, fmt.Sprint(i)); again != from {
+			t.Errorf("packet %d comes from %v, want %v", i, again, from)
+		}
+		_, _ = home.WriteToUDPAddrPort(fmt.Appendf(nil, "re %d", i), from)
+	}
+	b.reply(client, unix.EPOLLIN)
+	for i := range 40 {
+		if from := want(t, client, fmt.Sprint("re ", i)); from != b.pool.at {
+			t.Errorf("an answer comes from %v, want %v", from, b.pool.at)
+		}
+	}
+	if in, out := b.pool.count.bytes[0].Load(), b.pool.count.bytes[1].Load(); in != 3+10+60 || out != 40*3+10+60 {
+		t.Errorf("counted %d bytes in and %d out", in, out)
+	}
+}
+
+func sortedAddrs(s []*net.UDPConn) []netip.AddrPort {
+	a, b := addr(s[0]), addr(s[1])
+	if b.Compare(a) < 0 {
+		return []netip.AddrPort{b, a}
+	}
+	return []netip.AddrPort{a, b}
+}
+
+func TestASilentFlowEndsAndOneThatIsUsedDoesNot(t *testing.T) {
+	s := server(t)
+	b := newBench(t, 10, addr(s))
+	silent, busy := server(t), server(t)
+	b.send(silent, "a")
+	b.send(busy, "b")
+	for range 3 {
+		b.loop.now = b.loop.now.Add(40 * time.Second)
+		b.send(busy, "b")
+		b.loop.sweepFlows()
+	}
+	if len(b.flows) != 1 || b.flows[addr(busy)] == nil || b.pool.count.open.Load() != 1 {
+		t.Errorf("there are %d flows, %d counted, want that of the busy client", len(b.flows), b.pool.count.open.Load())
+	}
+	if b.loop.sweep.IsZero() {
+		t.Error("nobody looks again")
+	}
+	b.loop.now = b.loop.now.Add(61 * time.Second)
+	b.loop.sweepFlows()
+	if len(b.flows) != 0 || len(b.loop.relays) != 0 || !b.loop.sweep.IsZero() {
+		t.Errorf("there are %d flows; the next look is at %v", len(b.flows), b.loop.sweep)
+	}
+}
+
+func TestFlowsAreBoundedAndTheSilentMakeRoom(t *testing.T) {
+	s := server(t)
+	b := newBench(t, 2, addr(s))
+	c := []*net.UDPConn{server(t), server(t), server(t)}
+	b.send(c[0], "a")
+	b.send(c[1], "a")
+	b.send(c[2], "a")
+	if len(b.flows) != 2 || b.flows[addr(c[2])] != nil || b.pool.count.refused.Load() != 1 || b.pool.count.dropped.Load() != 1 {
+		t.Errorf("%d flows, %d refused: one that is in use was thrown out, or the third was not counted", len(b.flows), b.pool.count.refused.Load())
+	}
+	b.loop.now = b.loop.now.Add(2 * time.Second)
+	b.send(c[0], "a")
+	b.send(c[2], "a")
+	if len(b.flows) != 2 || b.flows[addr(c[0])] == nil || b.flows[addr(c[2])] == nil {
+		t.Errorf("%d flows; the one that was silent the longest did not make room", len(b.flows))
+	}
+}
+
+func TestFlowsToABackendThatIsGoneEnd(t *testing.T) {
+	old, next := server(t), server(t)
+	b := newBench(t, 10, addr(old))
+	client := server(t)
+	b.send(client, "one")
+	from := want(t, old, "one")
+
+	b.pool.balancer.set([]netip.AddrPort{addr(next)}, 0)
+	b.pool.changes.Add(1)
+	b.send(client, "two") // sooner than the loop was asked to prune
+	want(t, next, "two")
+	_, _ = old.WriteToUDPAddrPort([]byte("late"), from) // to nobody
+
+	b.pool.balancer.set(nil, 0)
+	b.prune()
+	if len(b.flows) != 0 {
+		t.Errorf("%d flows to no backend", len(b.flows))
+	}
+	b.pool.changes.Add(1)
+	b.send(client, "three")
+	if len(b.flows) != 0 || b.pool.count.dropped.Load() != 1 {
+		t.Errorf("%d flows without a backend, %d packets dropped, want 0 and 1", len(b.flows), b.pool.count.dropped.Load())
+	}
+}
+
+func TestAFlowMovesOnFromABackendThatRefuses(t *testing.T) {
+	dead, alive := server(t), server(t)
+	b := newBench(t, 10, sortedAddrs([]*net.UDPConn{dead, alive})...)
+	_ = dead.Close()
+	clients := []*net.UDPConn{server(t), server(t)} // one of them begins with the dead one
+	for _, c := range clients {
+		b.send(c, "one")
+	}
+	for _, c := range clients {
+		b.reply(c, unix.EPOLLIN|unix.EPOLLERR) // the refusal, if there is one
+		if got := b.flows[addr(c)].endpoint.at; got != addr(alive) {
+			t.Errorf("the flow still goes to %v", got)
+		}
+	}
+	want(t, alive, "one")
+	b.send(clients[0], "two")
+	b.send(clients[1], "two")
+	want(t, alive, "two")
+	from := want(t, alive, "two")
+	_, _ = alive.WriteToUDPAddrPort([]byte("re"), from)
+	b.reply(clients[1], unix.EPOLLIN)
+	want(t, clients[1], "re")
+	if n := b.pool.count.failures.Load(); n != 1 {
+		t.Errorf("%d failures, want 1", n)
+	}
+	b.send(server(t), "three")
+	want(t, alive, "three") // the next client does not pay
+}
+
+// A flow that has only backends that refuse goes on, for one may be back.
+func TestAFlowStaysWithTheOnlyBackend(t *testing.T) {
+	at := netip.MustParseAddrPort("127.77.61.8:7361") // which nobody else takes
+	b := newBench(t, 10, at)
+	client := server(t)
+	for range 3 {
+		b.send(client, "one")
+	}
+	back, err := net.ListenUDP("udp4", net.UDPAddrFromAddrPort(at))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = back.Close() }()
+	b.send(client, "two")
+	want(t, back, "two")
+}
