@@ -49,12 +49,22 @@ func (s *listener) accept(l *loop, now time.Time) (more bool) {
 		return true
 	case errno == unix.EAGAIN:
 		return false
-	case !ours(errno):
+	case !exhausted(errno):
 		return true // a connection that broke before it was accepted: man 2 accept says to go on
 	case l != nil:
 		return s.turnAway(l, errno)
 	}
 	return false
+}
+
+// exhausted reports whether a call failed for want of what others may give back.
+func exhausted(errno unix.Errno) bool {
+	switch errno {
+	case unix.EMFILE, unix.ENFILE, unix.ENOBUFS, unix.ENOMEM:
+		return true
+	default:
+		return false
+	}
 }
 
 // retryAccept is the pause after which a listener is tried again that could not accept for

@@ -108,6 +108,30 @@ func TestWithoutBackendsAConnectionIsRefusedAtOnce(t *testing.T) {
 	wantReset(t, set(t, f, web(corev1.ProtocolTCP)))
 }
 
+func TestTheForwarderDoesNotConnectToItself(t *testing.T) {
+	f := start(t, userspace.Options{DialTimeouts: []time.Duration{time.Millisecond}})
+	for _, protocol := range []corev1.Protocol{corev1.ProtocolTCP, corev1.ProtocolUDP} {
+		at := set(t, f, web(protocol))
+		set(t, f, web(protocol, at))
+		if protocol == corev1.ProtocolTCP {
+			wantReset(t, at)
+			continue
+		}
+		c, err := net.DialUDP("udp4", nil, net.UDPAddrFromAddrPort(at))
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, _ = c.Write([]byte("x"))
+		for told(t, f)["packets_dropped_total"] == 0 {
+			runtime.Gosched()
+		}
+		_ = c.Close()
+	}
+	if m := told(t, f); m["connections_total"] != 2 {
+		t.Errorf("%v connections, want that of the client and its flow", m["connections_total"])
+	}
+}
+
 func TestWhoWaitsIsRefusedWhenTheLastBackendGoes(t *testing.T) {
 	f := start(t, userspace.Options{DialTimeouts: []time.Duration{time.Hour}})
 	at := set(t, f, web(corev1.ProtocolTCP, refuses(t)))

@@ -64,7 +64,8 @@ type Forwarder struct {
 	pipes       int          // of each loop
 	descriptors atomic.Int64 // that are taken
 	turn        atomic.Uint32
-	loops       []*loop // set by Run before ready is closed
+	loops       []*loop  // set by Run before ready is closed
+	own         sync.Map // where the forwarder itself listens: netip.AddrPort to nothing
 
 	mu      sync.Mutex
 	running bool                   // guarded by mu
@@ -316,6 +317,9 @@ func (p *pool) open() error {
 		p.at, err = localAddress(fd)
 	}
 	if err == nil {
+		f.own.Store(p.at, nil)
+	}
+	if err == nil {
 		l := f.anyLoop()
 		if kind == unix.SOCK_STREAM {
 			p.listener = &listener{pool: p, loop: l, fd: fd}
@@ -327,6 +331,7 @@ func (p *pool) open() error {
 	}
 	if err != nil {
 		f.give(1)
+		f.own.Delete(p.at)
 		if fd >= 0 {
 			_ = unix.Close(fd)
 		}
@@ -337,6 +342,7 @@ func (p *pool) open() error {
 
 // stop closes the socket of a pool.
 func (p *pool) stop() {
+	defer p.f.own.Delete(p.at)
 	if p.listener != nil {
 		p.listener.stop()
 	}
@@ -383,17 +389,35 @@ func (p *pool) release() {
 	p.f.give(2)
 }
 
-// prepare sets what the sockets to endpoints have in common.
-func (p *pool) prepare(fd int, e *endpoint, client netip.AddrPort) unix.Errno {
+// socketTo returns a new socket for what comes from a client and goes to an endpoint.
+func (p *pool) socketTo(e *endpoint, kind int, client netip.AddrPort) (int, unix.Errno) {
+	fd, errno := socket(family(e.at.Addr()), kind)
+	if errno != 0 {
+		return -1, errno
+	}
 	if mark := p.f.opts.Mark; mark != 0 {
-		if errno := set(fd, unix.SOL_SOCKET, unix.SO_MARK, int32(mark)); errno != 0 {
-			return errno
+		errno = set(fd, unix.SOL_SOCKET, unix.SO_MARK, int32(mark))
+	}
+	if errno == 0 && p.transparent.Load() && p.f.canImpersonate(client.Addr(), e.at.Addr()) {
+		errno = impersonate(fd, client.Addr())
+	}
+	if errno != 0 {
+		_ = unix.Close(fd)
+		return -1, errno
+	}
+	return fd, 0
+}
+
+// connectTo connects a socket to an endpoint, unless that is a socket of the forwarder itself:
+// a hostile EndpointSlice would have it carry one connection in circles until there is no room
+// for others.
+func (p *pool) connectTo(fd int, e *endpoint) unix.Errno {
+	if a := e.at.Addr(); a == p.f.opts.Address || a == p.f.opts.Address6 {
+		if _, own := p.f.own.Load(e.at); own {
+			return unix.ECONNREFUSED
 		}
 	}
-	if p.transparent.Load() && p.f.canImpersonate(client.Addr(), e.at.Addr()) {
-		return impersonate(fd, client.Addr())
-	}
-	return 0
+	return connect(fd, &e.target)
 }
 
 // warn says what is wrong with a pool, at most once a second: it may be so with every

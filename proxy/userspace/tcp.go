@@ -162,14 +162,14 @@ func (c *conn) dial(now time.Time) {
 		if c.round > 0 || len(c.tried) > 0 {
 			p.count.retries.Add(1)
 		}
-		fd, errno := p.connect(e, c.client)
+		fd, errno, ours := p.connect(e, c.client)
 		if errno == 0 {
 			c.endpoint, c.fds[serverSide], c.young = e, fd, true
 			return
 		}
 		p.balancer.done(e)
 		p.count.failures.Add(1)
-		if ours(errno) {
+		if ours {
 			p.warn("connecting to a backend of a service", errno)
 			c.state = over
 			return
@@ -181,35 +181,20 @@ func (c *conn) dial(now time.Time) {
 	}
 }
 
-// ours reports whether a socket could not be had for a reason that no other endpoint
-// would change.
-func ours(errno unix.Errno) bool {
-	switch errno {
-	case unix.EMFILE, unix.ENFILE, unix.ENOBUFS, unix.ENOMEM, unix.EPERM:
-		return true
-	default:
-		return false
-	}
-}
-
-// connect begins a connection to an endpoint.
-func (p *pool) connect(e *endpoint, client netip.AddrPort) (int, unix.Errno) {
-	fd, errno := socket(family(e.at.Addr()), unix.SOCK_STREAM)
+// connect begins a connection to an endpoint. If it fails for a reason that no other endpoint
+// would change, ours is true.
+func (p *pool) connect(e *endpoint, client netip.AddrPort) (fd int, errno unix.Errno, ours bool) {
+	fd, errno = p.socketTo(e, unix.SOCK_STREAM, client)
 	if errno != 0 {
-		return -1, errno
+		return -1, errno, true
 	}
-	if errno = p.prepare(fd, e, client); errno == 0 {
-		// What comes in pieces goes on in pieces.
-		errno = set(fd, unix.SOL_TCP, unix.TCP_NODELAY, 1)
-	}
-	if errno == 0 {
-		errno = connect(fd, &e.target)
-	}
-	if errno != 0 && errno != unix.EINPROGRESS {
+	// What comes in pieces goes on in pieces.
+	set(fd, unix.SOL_TCP, unix.TCP_NODELAY, 1)
+	if errno = p.connectTo(fd, e); errno != 0 && errno != unix.EINPROGRESS {
 		_ = unix.Close(fd)
-		return -1, errno
+		return -1, errno, errno == unix.ENOBUFS || errno == unix.ENOMEM
 	}
-	return fd, 0
+	return fd, 0, false
 }
 
 // ready implements handler.

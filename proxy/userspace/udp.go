@@ -179,12 +179,9 @@ func (fl *flow) open(l *loop) bool {
 		return false
 	}
 	var errno unix.Errno
-	if fl.fd, errno = socket(family(e.at.Addr()), unix.SOCK_DGRAM); errno == 0 {
-		errno = p.prepare(fl.fd, e, fl.client)
-	}
-	if errno == 0 {
+	if fl.fd, errno = p.socketTo(e, unix.SOCK_DGRAM, fl.client); errno == 0 {
 		fl.endpoint = e
-		if errno = connect(fl.fd, &e.target); refusal(errno) && fl.move(l) {
+		if errno = p.connectTo(fl.fd, e); refusal(errno) && fl.move(l) {
 			errno = 0
 		}
 	}
@@ -214,7 +211,7 @@ func (fl *flow) move(l *loop) bool {
 		}
 		p.count.retries.Add(1)
 		fl.endpoint = e
-		if connect(fl.fd, &e.target) == 0 {
+		if p.connectTo(fl.fd, e) == 0 {
 			return true
 		}
 	}
