@@ -1,6 +1,7 @@
 package userspace_test
 
 import (
+	"bufio"
 	"context"
 	"errors"
 	"fmt"
@@ -238,17 +239,83 @@ func rules(t *testing.T) string {
 	return all.String()
 }
 
+func nft(t *testing.T, rules string) {
+	t.Helper()
+	if out, err := exec.Command("nft", rules).CombinedOutput(); err != nil {
+		t.Fatalf("nft %s: %v: %s", rules, err, out)
+	}
+}
+
+// Clients connect to a door; the kernel sends them to the forwarder's socket. The header says what
+// the client wrote on its packets.
+func TestTheHeaderNamesTheDoor(t *testing.T) {
+	nstest.Run(t, func(t *testing.T) {
+		client := newHost(t, "client", "10.1.1", "fd01")
+		for _, tt := range []struct {
+			six                bool
+			door, seen, socket string // socket is where to in the words of nft
+		}{
+			{false, "10.96.0.10:80", "PROXY TCP4 10.1.1.2 10.96.0.10 ", "ip daddr 10.96.0.10 tcp dport 80 dnat to 10.1.1.1"},
+			{true, "[fd96::10]:80", "PROXY TCP6 fd01::2 fd96::10 ", "ip6 daddr fd96::10 tcp dport 80 dnat to fd01::1"},
+		} {
+			p := web(corev1.ProtocolTCP)
+			p.IPv6, p.ProxyProtocol = tt.six, 1
+			g := run.NewGroup(t.Context(), 0)
+			l, err := net.Listen("tcp", ":0")
+			if err != nil {
+				t.Fatal(err)
+			}
+			g.Go(func(context.Context) {
+				c, err := l.Accept()
+				if err != nil {
+					return
+				}
+				line, _ := bufio.NewReader(c).ReadString('\n')
+				_, _ = io.WriteString(c, line)
+				_ = c.Close()
+			})
+			home := netip.MustParseAddr("127.0.0.1")
+			if tt.six {
+				home = netip.IPv6Loopback()
+			}
+			p.Backends = []netip.AddrPort{netip.AddrPortFrom(home, uint16(l.Addr().(*net.TCPAddr).Port))}
+
+			f, err := userspace.New(userspace.Options{Address: netip.MustParseAddr("10.1.1.1"), Address6: netip.MustParseAddr("fd01::1")})
+			if err != nil {
+				t.Fatal(err)
+			}
+			g.Go(func(ctx context.Context) { _ = f.Run(ctx) })
+			<-f.Ready()
+			at := set(t, f, p)
+			family := map[bool]string{false: "ip", true: "ip6"}[tt.six]
+			nft(t, fmt.Sprintf("add table %s door; add chain %s door pre { type nat hook prerouting priority dstnat; }; add rule %s door pre %s:%d",
+				family, family, family, strings.Replace(tt.socket, "fd01::1", "[fd01::1]", 1), at.Port()))
+			if got := client.asked(t, "tcp", netip.MustParseAddrPort(tt.door)); !strings.HasPrefix(got, tt.seen) || !strings.HasSuffix(got, " 80\r\n") {
+				t.Errorf("the backend gets %q, want %s… 80", got, tt.seen)
+			}
+			_ = l.Close()
+			g.Stop()
+		}
+	})
+}
+
+func TestPacketsToBackendsAreMarked(t *testing.T) {
+	nstest.Run(t, func(t *testing.T) {
+		nft(t, "add table ip seen; add chain ip seen out { type filter hook output priority 0; }; add rule ip seen out meta mark 7 drop")
+		to := says(t, "a")
+		if got := ask(t, set(t, start(t, userspace.Options{}), web(corev1.ProtocolTCP, to)), "!"); got != "a!" {
+			t.Errorf("without a mark the answer is %q, want a!", got)
+		}
+		wantReset(t, set(t, start(t, userspace.Options{Mark: 7, DialTimeouts: []time.Duration{time.Millisecond}}), web(corev1.ProtocolTCP, to)))
+	})
+}
+
 // blackhole drops all packets to a network, which is here, until light is called.
 func blackhole(t *testing.T, network string) (light func()) {
 	t.Helper()
 	ip(t, nil, "route add local "+network+" dev lo")
-	nft := func(rules string) {
-		if out, err := exec.Command("nft", rules).CombinedOutput(); err != nil {
-			t.Fatalf("nft %s: %v: %s", rules, err, out)
-		}
-	}
-	nft("add table ip dark; add chain ip dark in { type filter hook input priority 0; }; add rule ip dark in ip daddr " + network + " drop")
-	return func() { nft("delete table ip dark") }
+	nft(t, "add table ip dark; add chain ip dark in { type filter hook input priority 0; }; add rule ip dark in ip daddr "+network+" drop")
+	return func() { nft(t, "delete table ip dark") }
 }
 
 func TestABackendInABlackHoleCostsFewClientsOneRound(t *testing.T) {

@@ -216,7 +216,7 @@ type packet [65535]byte
 type message struct {
 	header unix.Msghdr
 	length uint32
-	_      [4]byte
+	_      [unsafe.Sizeof(uintptr(0)) - 4]byte
 }
 
 // A batch is memory for packets that come and go together.
