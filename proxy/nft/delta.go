@@ -247,7 +247,7 @@ func check(r *proxy.Rule) error {
 		return wrong("Port is 0, want 1 to 65535")
 	case !r.Address.IsValid() || r.Address.Is4In6() || r.Address.Zone() != "":
 		return wrong("Address is %s, want one of IPv4 or IPv6", r.Address)
-	case protocolNumber(r.Protocol) == 0:
+	case protocolNumbers[r.Protocol] == 0:
 		return wrong("Protocol is %q, want TCP, UDP or SCTP", r.Protocol)
 	case r.Affinity < 0:
 		return wrong("Affinity is %s, want none that is negative", r.Affinity)

@@ -233,19 +233,20 @@ func appendBackend(to []byte, a netip.AddrPort) []byte {
 }
 
 func appendDoor(to []byte, d proxy.Door) []byte {
-	return appendPort(append(append(to, d.Address.AsSlice()...), protocolNumber(d.Protocol), 0, 0, 0), d.Port)
+	return appendPort(append(append(to, d.Address.AsSlice()...), protocolNumbers[d.Protocol], 0, 0, 0), d.Port)
 }
 
-// protocolNumber is 0 for those that doors can't have.
-func protocolNumber(p corev1.Protocol) byte {
-	switch p {
-	case corev1.ProtocolTCP:
-		return unix.IPPROTO_TCP
-	case corev1.ProtocolUDP:
-		return unix.IPPROTO_UDP
-	case corev1.ProtocolSCTP:
-		return unix.IPPROTO_SCTP
-	default:
-		return 0
+var protocolNumbers = map[corev1.Protocol]byte{
+	corev1.ProtocolTCP:  unix.IPPROTO_TCP,
+	corev1.ProtocolUDP:  unix.IPPROTO_UDP,
+	corev1.ProtocolSCTP: unix.IPPROTO_SCTP,
+}
+
+func protocolName(number byte) corev1.Protocol {
+	for name, n := range protocolNumbers {
+		if n == number {
+			return name
+		}
 	}
+	return ""
 }

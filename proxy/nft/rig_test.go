@@ -57,6 +57,8 @@ type world struct {
 	t      testing.TB
 	nodes  []*node
 	client *host
+
+	options nft.Options // of the nodes' kernels; Pods are the node's own
 }
 
 type node struct {
@@ -94,7 +96,7 @@ func both(f func(v6 bool)) { f(false); f(true) }
 func newWorld(t testing.TB) *world {
 	t.Helper()
 	nstest.NeedRoot(t)
-	w := &world{t: t}
+	w := &world{t: t, options: nft.Options{Table: "sampan-test", ServiceCIDRs: serviceCIDRs}}
 	fabric := w.host("fabric")
 	fabric.do(func() {
 		w.must(netlink.LinkAdd(&netlink.Bridge{LinkAttrs: netlink.LinkAttrs{Name: "wire"}}))
@@ -121,6 +123,7 @@ func newWorld(t testing.TB) *world {
 			for _, s := range serviceCIDRs {
 				w.route("pods", s, netip.Addr{})
 			}
+			both(func(v6 bool) { w.route("eth0", everything(v6), netip.Addr{}) }) // where there is nobody
 		})
 		for j := range podsPerNode {
 			p := w.host(fmt.Sprintf("pod%d%c", i, 'a'+j))
@@ -247,17 +250,29 @@ func (w *world) cable(from *host, bridge, port string, to *host) {
 	})
 }
 
+// kernel is what a process that starts on a node has.
+func (w *world) kernel(node int) *nft.Kernel {
+	w.t.Helper()
+	o := w.options
+	o.Pods = []netip.Prefix{podNet(false, node+1, 0), podNet(true, node+1, 0)}
+	k, err := nft.New(o)
+	w.must(err)
+	return k
+}
+
 // start gives every node a kernel with these rules.
 func (w *world) start(rules ...proxy.Rule) {
 	w.t.Helper()
 	for i, n := range w.nodes {
-		k, err := nft.New(nft.Options{
-			Table: "sampan-test", ServiceCIDRs: serviceCIDRs,
-			Pods: []netip.Prefix{podNet(false, i+1, 0), podNet(true, i+1, 0)},
-		})
-		w.must(err)
-		n.kernel = k
-		n.do(func() { w.must(k.Replace(w.t.Context(), rules)) })
+		n.kernel = w.kernel(i)
+		n.do(func() { w.must(n.kernel.Replace(w.t.Context(), rules)) })
+	}
+}
+
+func (w *world) stop() {
+	w.t.Helper()
+	for _, n := range w.nodes {
+		n.do(func() { w.must(n.kernel.Close()) })
 	}
 }
 
@@ -339,13 +354,19 @@ func (h *host) ask(protocol corev1.Protocol, at netip.AddrPort) (string, error) 
 // patience is how long nothing has to come before a test takes it that nothing will.
 const patience = 500 * time.Millisecond
 
-func (h *host) dial(protocol corev1.Protocol, at netip.AddrPort) (c net.Conn, err error) {
-	h.do(func() { c, err = net.DialTimeout(strings.ToLower(string(protocol)), at.String(), 20*patience) })
+func (h *host) dial(protocol corev1.Protocol, at netip.AddrPort) (net.Conn, error) {
+	return h.dialFor(protocol, at, 20*patience)
+}
+
+func (h *host) dialFor(protocol corev1.Protocol, at netip.AddrPort, limit time.Duration) (c net.Conn, err error) {
+	h.do(func() { c, err = net.DialTimeout(strings.ToLower(string(protocol)), at.String(), limit) })
 	return c, err
 }
 
-func talk(c net.Conn) (string, error) {
-	_ = c.SetDeadline(time.Now().Add(20 * patience))
+func talk(c net.Conn) (string, error) { return talkFor(c, 20*patience) }
+
+func talkFor(c net.Conn, limit time.Duration) (string, error) {
+	_ = c.SetDeadline(time.Now().Add(limit))
 	if _, err := io.WriteString(c, "hello\n"); err != nil && !errors.Is(err, unix.EPERM) { // EPERM is what refusal of one's own datagram is
 		return "", err
 	}

@@ -4,7 +4,9 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"net/netip"
 	"os"
+	"strings"
 
 	"github.com/mdlayher/netlink"
 	"golang.org/x/sys/unix"
@@ -91,13 +93,51 @@ func answers(fd int, b *batch, last uint32) error {
 	}
 }
 
-// explain says what the kernel did not like about a message.
-func (b *batch) explain(seq uint32, errno unix.Errno, _ []byte) error {
-	err := fmt.Errorf("nftables, table %s, %s: %w", b.table, b.what[seq], errno)
+// explain says what the kernel did not like about a message. Its answer has the
+// header of that after its own, and then where in the message the trouble is.
+func (b *batch) explain(seq uint32, errno unix.Errno, answer []byte) error {
+	const attributes = unix.SizeofNlMsghdr + 4 + unix.SizeofNlMsghdr
+	what := b.what[seq]
+	if binary.NativeEndian.Uint16(answer[6:])&unix.NLM_F_ACK_TLVS != 0 && len(answer) > attributes {
+		if ad, err := netlink.NewAttributeDecoder(answer[attributes:]); err == nil {
+			for ad.Next() {
+				if ad.Type() == unix.NLMSGERR_ATTR_OFFS {
+					what += b.elementAt(seq, ad.Uint32())
+				}
+			}
+		}
+	}
+	return hint(fmt.Errorf("nftables, table %s, %s: %w", b.table, what, errno))
+}
+
+// hint tells who lacks rights what to do.
+func hint(err error) error {
 	if errors.Is(err, os.ErrPermission) {
 		return fmt.Errorf("%w; this needs root (CAP_NET_ADMIN)", err)
 	}
 	return err
+}
+
+// elementAt describes the element at a place in a message, if there is one that begins with a door.
+func (b *batch) elementAt(seq, offset uint32) string {
+	_, set, ok := strings.Cut(b.what[seq], "set ")
+	if !ok {
+		return ""
+	}
+	m := b.buf
+	for range seq {
+		m = m[binary.NativeEndian.Uint32(m):]
+	}
+	for _, f := range families {
+		const key = 4 + 4 + 4 // the headers of the element, of its key, and of the value of that
+		end := offset + key + f.bytes + 8
+		if (set == f.doors() || set == f.endpoints() || set == f.slots()) && uint64(end) <= uint64(len(m)) {
+			value := m[offset+key : end]
+			address, _ := netip.AddrFromSlice(value[:f.bytes])
+			return fmt.Sprintf(" (%s . %s . %d)", address, protocolName(value[f.bytes]), binary.BigEndian.Uint16(value[f.bytes+4:]))
+		}
+	}
+	return ""
 }
 
 // An object is a table, a chain or a set that there is.
@@ -119,7 +159,7 @@ func dump(kind uint16, family byte) ([]object, error) {
 		Data:   []byte{family, 0, 0, 0},
 	})
 	if err != nil {
-		return nil, fmt.Errorf("reading nftables: %w", err)
+		return nil, hint(fmt.Errorf("reading nftables: %w", err))
 	}
 	var all []object
 	for _, m := range messages {
