@@ -11,6 +11,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
+	"github.com/sampan-io/sampan/client"
 	"github.com/sampan-io/sampan/client/clienttest"
 	"github.com/sampan-io/sampan/scheduler"
 	"github.com/sampan-io/sampan/scheduler/builtin"
@@ -109,5 +110,25 @@ func TestAnExtenderThatBinds(t *testing.T) {
 			t.Errorf("told %q", told)
 		}
 		expect(t, s, "one:") // the extender has not kept its word
+	}, node("a"))
+}
+
+// TestARefusalOfAnExtenderIsItsOwn asks it about each pod, since it may answer otherwise about the next equal one.
+func TestARefusalOfAnExtenderIsItsOwn(t *testing.T) {
+	asked := 0
+	o := &outsider{ask: func(_ context.Context, nodes []*corev1.Node) (scheduler.Opinion, error) {
+		if asked++; asked == 1 {
+			return scheduler.Opinion{Refused: map[string]plugin.Verdict{nodes[0].Name: plugin.Never("no GPU")}}, nil
+		}
+		return scheduler.Opinion{}, nil
+	}}
+	schedulingWith(t, extended(o), func(t *testing.T, s *clienttest.Server) {
+		s.Set(t, pod("one", "label=app=gpu"))
+		expect(t, s, "one:")
+		s.Set(t, pod("two", "label=app=gpu"))
+		synctest.Wait()
+		if at := clienttest.Find(s, client.Pods, "default", "two").Spec.NodeName; at != "a" {
+			t.Errorf("two is on %q, want a; the extender was asked %d times", at, asked)
+		}
 	}, node("a"))
 }

@@ -3,8 +3,11 @@ package scheduler_test
 import (
 	"context"
 	"errors"
+	"fmt"
+	"sync"
 	"testing"
 
+	"github.com/sampan-io/sampan/client/clienttest"
 	"github.com/sampan-io/sampan/scheduler"
 	"github.com/sampan-io/sampan/scheduler/builtin"
 	"github.com/sampan-io/sampan/scheduler/plugin"
@@ -160,4 +163,48 @@ type failingFilter struct{}
 func (failingFilter) Name() string { return "Failing" }
 func (failingFilter) Filter(*plugin.Pod, *plugin.Node) plugin.Verdict {
 	return plugin.Fail(errors.New("oh"))
+}
+
+// worker is a plug-in whose PreFilter works something out for the points that come later.
+type worker struct {
+	mu   sync.Mutex
+	told []string // guarded by mu
+}
+
+type workedOut struct{ of string }
+
+func (workedOut) Filter(*plugin.Node) plugin.Verdict { return plugin.Verdict{} }
+
+func (*worker) Name() string { return "Worker" }
+func (*worker) PreFilter(_ context.Context, pod *plugin.Pod, _ *plugin.Snapshot) (plugin.Check, plugin.Verdict) {
+	return workedOut{pod.Name}, plugin.Verdict{}
+}
+
+func (w *worker) tell(point string, p plugin.Placement) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.told = append(w.told, fmt.Sprintf("%s %v", point, p.Check))
+}
+
+func (w *worker) Reserve(_ context.Context, p plugin.Placement) plugin.Verdict {
+	w.tell("reserve", p)
+	return plugin.Verdict{}
+}
+func (w *worker) Unreserve(_ context.Context, p plugin.Placement) { w.tell("unreserve", p) }
+func (w *worker) PreBind(_ context.Context, p plugin.Placement) plugin.Verdict {
+	w.tell("preBind", p)
+	return plugin.Verdict{}
+}
+func (w *worker) PostBind(_ context.Context, p plugin.Placement) { w.tell("postBind", p) }
+
+// TestWhatWasWorkedOutComesBack at all later points, to the plug-in whose it is.
+func TestWhatWasWorkedOutComesBack(t *testing.T) {
+	w := &worker{}
+	schedulingWith(t, scheduler.Options{Plugins: builtin.Default().With(plugin.Entry{Plugin: w})}, func(t *testing.T, s *clienttest.Server) {
+		s.Set(t, pod("one"))
+		expect(t, s, "one:a")
+		if got, want := fmt.Sprint(w.told), "[reserve {one} preBind {one} postBind {one}]"; got != want {
+			t.Errorf("told %s, want %s", got, want)
+		}
+	}, node("a"))
 }

@@ -83,3 +83,22 @@ func TestPromisesOfAnEarlierLife(t *testing.T) {
 		expect(t, s, "old:a promised: small:a")
 	}, node("a", "cpu=8"), dying("old", "cpu=4", "on=a"), promised)
 }
+
+// TestAPromiseThatCannotBeKept is taken back when room was made and the node takes the pod no longer; others have the room.
+func TestAPromiseThatCannotBeKept(t *testing.T) {
+	scheduling(t, func(t *testing.T, s *clienttest.Server) {
+		s.Set(t, pod("high", "cpu=6", "priority=10"))
+		if at := promisedTo(t, s, "high"); at != "a" {
+			t.Fatalf("high is promised room on %q, want a", at)
+		}
+		s.Set(t, pod("large", "cpu=8", "tolerate=node.kubernetes.io/unschedulable"))
+		expect(t, s, "high: large: old:a")
+		s.Set(t, node("a", "cpu=8", "cordoned"))
+		s.Remove(t, pod("old"))
+		time.Sleep(time.Minute)
+		if at := promisedTo(t, s, "high"); at != "" {
+			t.Errorf("high is promised room on %q, want none", at)
+		}
+		expect(t, s, "high: large:a")
+	}, node("a", "cpu=8"), dying("old", "cpu=4", "on=a"))
+}
