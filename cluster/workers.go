@@ -24,6 +24,7 @@ import (
 	"github.com/sampan-io/sampan/internal/run"
 	"github.com/sampan-io/sampan/node"
 	"github.com/sampan-io/sampan/node/fleet"
+	"github.com/sampan-io/sampan/node/localdisk"
 	"github.com/sampan-io/sampan/node/simulated"
 	"github.com/sampan-io/sampan/scheduler"
 	"github.com/sampan-io/sampan/scheduler/builtin"
@@ -63,6 +64,11 @@ func (c *cluster) workers(p *controlPlane, caches *cache.Shared) (run.Stage, []s
 	}
 	stage = append(stage, balancer.Tasks(balancer.Options{Client: manager, Caches: caches, Pool: pool, Log: c.Log})...)
 	stage = append(stage, housekeeping.Tasks(housekeeping.Options{Client: manager, Caches: caches, Resources: served, RootCA: c.authority.CertificatePEM(), Log: c.Log})...)
+	local, err := c.localDisk(p, caches)
+	if err != nil {
+		return nil, nil, err
+	}
+	stage = append(stage, local...)
 	// What a controller reads and tells goes on without it: others may need it.
 	for _, loop := range c.Settings.Controllers.Off() {
 		i := slices.IndexFunc(stage, func(t run.Task) bool { return t.Name == loop })
@@ -73,6 +79,15 @@ func (c *cluster) workers(p *controlPlane, caches *cache.Shared) (run.Stage, []s
 	}
 	nodes, names, err := c.nodes(p, caches)
 	return append(stage, nodes...), names, err
+}
+
+// localDisk returns the provisioner of local volumes.
+func (c *cluster) localDisk(p *controlPlane, caches *cache.Shared) ([]run.Task, error) {
+	o := localdisk.Options{Client: p.as("system:sampan:local-provisioner"), Caches: caches, Log: c.Log}
+	if c.real() {
+		o.Node, o.Root = c.Settings.NodeName, filepath.Join(c.Profile.DataDir, "volumes")
+	}
+	return localdisk.Tasks(o)
 }
 
 // scheduler returns the scheduler, whose metrics are among the server's.

@@ -146,6 +146,16 @@ func componentRoles() []role {
 			[]rbacv1.Subject{user("system:sampan:simulated-nodes")},
 		},
 		{
+			"system:sampan:local-provisioner",
+			[]rbacv1.PolicyRule{
+				rule([]string{"list", "watch", "create", "update", "delete"}, core, "persistentvolumes"),
+				rule([]string{"list", "watch"}, core, "persistentvolumeclaims", "nodes"),
+				rule([]string{"list", "watch", "create"}, []string{"storage.k8s.io"}, "storageclasses"),
+				events,
+			},
+			[]rbacv1.Subject{user("system:sampan:local-provisioner")},
+		},
+		{
 			"system:kube-dns",
 			[]rbacv1.PolicyRule{
 				rule([]string{"list", "watch"}, core, "services", "namespaces"),

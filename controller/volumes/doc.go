@@ -18,5 +18,5 @@
 //	V5  A claim that a pod with a node names stays until there is none; a volume, as long as it is Bound.
 //	V6  An event is told once, and again when there is something else to tell.
 //
-// Making volumes is for provisioners; package localdisk has one.
+// Making volumes is for provisioners; package node/localdisk is one.
 package volumes

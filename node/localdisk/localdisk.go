@@ -1,0 +1,266 @@
+package localdisk
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/sampan-io/sampan/client"
+	"github.com/sampan-io/sampan/client/cache"
+	"github.com/sampan-io/sampan/controller"
+	"github.com/sampan-io/sampan/internal/claim"
+	"github.com/sampan-io/sampan/internal/run"
+)
+
+// Provisioner is what classes call this provisioner.
+const Provisioner = "sampan.dev/local"
+
+// Class is the name of the class that a cluster without one gets.
+const Class = "local"
+
+const (
+	name   = "local-volume-provisioner"
+	prefix = "pvc-" // of names of volumes and their directories
+
+	// finalizer keeps a volume until its directory is gone. All external provisioners have it.
+	finalizer = "external-provisioner.volume.kubernetes.io/finalizer"
+)
+
+// Options configures the provisioner. Client is required.
+type Options struct {
+	Client client.Interface
+	Caches *cache.Shared // what the provisioner reads; nil means caches of its own, over Client
+
+	// Node is the one node for which volumes are made, and Root the absolute path of the directory that holds them there.
+	// Both empty means every node, and that no directories are made: the nodes have no files.
+	Node, Root string
+
+	Log *slog.Logger // nil means slog.Default
+}
+
+type provisioner struct {
+	Options
+	claims  *cache.Cache[*corev1.PersistentVolumeClaim]
+	volumes *cache.Cache[*corev1.PersistentVolume]
+	classes *cache.Cache[*storagev1.StorageClass]
+	nodes   *cache.Cache[*corev1.Node]
+	events  *client.Recorder
+	loop    *controller.Loop
+}
+
+// Tasks returns the provisioner, to be run together as one stage.
+func Tasks(opts Options) ([]run.Task, error) {
+	if (opts.Node == "") != (opts.Root == "") || opts.Root != "" && !filepath.IsAbs(opts.Root) {
+		return nil, fmt.Errorf("localdisk: node %q and directory %q: want both, the directory absolute, or neither", opts.Node, opts.Root)
+	}
+	if opts.Log == nil {
+		opts.Log = slog.Default()
+	}
+	var caches run.Task
+	opts.Caches, caches = opts.Caches.Or(opts.Client, opts.Log)
+	p := &provisioner{
+		Options: opts,
+		claims:  cache.Of(opts.Caches, client.PersistentVolumeClaims, nil),
+		volumes: cache.Of(opts.Caches, client.PersistentVolumes, nil),
+		classes: cache.Of(opts.Caches, client.StorageClasses, nil),
+		nodes:   cache.Of(opts.Caches, client.Nodes, nil),
+		events:  client.NewRecorder(opts.Client, Provisioner, "", opts.Log),
+	}
+	p.loop = controller.New(controller.Options{
+		Name: name, Reconcile: p.reconcile, Log: opts.Log,
+		Needs: []<-chan struct{}{p.claims.Ready(), p.volumes.Ready(), p.classes.Ready(), p.nodes.Ready()},
+	})
+	p.claims.Subscribe(func(_, after *corev1.PersistentVolumeClaim) {
+		if after != nil && p.ours(after) {
+			p.loop.Add(controller.KeyOf(after))
+		}
+	})
+	p.volumes.Subscribe(func(_, after *corev1.PersistentVolume) {
+		if after != nil && p.over(after) {
+			p.loop.Add(controller.KeyOf(after))
+		}
+	})
+	p.loop.Add(controller.Key{}) // the class
+	return []run.Task{caches, {Name: name + "-events", Run: p.events.Run}, p.loop.Task()}, nil
+}
+
+func (p *provisioner) reconcile(ctx context.Context, key controller.Key) (controller.Result, error) {
+	switch {
+	case key.Name == "":
+		return controller.Result{}, p.class(ctx)
+	case key.Namespace == "":
+		if v, ok := p.volumes.Get("", key.Name); ok && p.over(v) {
+			return controller.Result{}, p.remove(ctx, v)
+		}
+	default:
+		if c, ok := p.claims.Get(key.Namespace, key.Name); ok && p.ours(c) {
+			return controller.Result{}, p.provision(ctx, c)
+		}
+	}
+	return controller.Result{}, nil
+}
+
+// class makes the class of a cluster that has none.
+func (p *provisioner) class(ctx context.Context) error {
+	if p.classes.Len() > 0 {
+		return nil
+	}
+	_, err := client.StorageClasses.Create(ctx, p.Client, &storagev1.StorageClass{
+		ObjectMeta:        metav1.ObjectMeta{Name: Class, Annotations: map[string]string{"storageclass.kubernetes.io/is-default-class": "true"}},
+		Provisioner:       Provisioner,
+		ReclaimPolicy:     new(corev1.PersistentVolumeReclaimDelete),
+		VolumeBindingMode: new(storagev1.VolumeBindingWaitForFirstConsumer),
+	})
+	if apierrors.IsAlreadyExists(err) {
+		return nil
+	}
+	return err
+}
+
+// ours reports whether a volume is to be made for a claim, on a node of ours. It is the binder that asks, by an annotation.
+func (p *provisioner) ours(c *corev1.PersistentVolumeClaim) bool {
+	return c.DeletionTimestamp == nil && c.Spec.VolumeName == "" && c.Annotations[claim.Provisioner] == Provisioner && p.where(c) != ""
+}
+
+// where returns on which of our nodes a claim's volume is to be: where the first consumer will run, or, if the class does not wait for
+// that, on the only one; "" if on none.
+func (p *provisioner) where(c *corev1.PersistentVolumeClaim) string {
+	node := c.Annotations[claim.SelectedNode]
+	if node == "" || p.Node == "" || p.Node == node {
+		return cmp.Or(node, p.Node)
+	}
+	return ""
+}
+
+// over reports whether a volume is ours to be deleted, or to be let go.
+func (p *provisioner) over(v *corev1.PersistentVolume) bool {
+	if v.Annotations[claim.ProvisionedBy] != Provisioner || p.Node != "" && v.Annotations[claim.SelectedNode] != p.Node || v.Status.Phase == corev1.VolumeBound {
+		return false
+	}
+	released := v.Status.Phase == corev1.VolumeReleased && v.Spec.PersistentVolumeReclaimPolicy == corev1.PersistentVolumeReclaimDelete
+	return released || v.DeletionTimestamp != nil && slices.Contains(v.Finalizers, finalizer)
+}
+
+// provision makes the volume of a claim.
+func (p *provisioner) provision(ctx context.Context, c *corev1.PersistentVolumeClaim) error {
+	volume := prefix + string(c.UID)
+	if _, there := p.volumes.Get("", volume); there {
+		return nil
+	}
+	class, ok := p.classes.Get("", claim.Class(c))
+	if !ok || class.Provisioner != Provisioner {
+		return nil // the binder says so
+	}
+	if why := refusal(c); why != "" {
+		p.events.Event(c, corev1.EventTypeWarning, "ProvisioningFailed", "failed to provision volume with StorageClass %q: %s", class.Name, why)
+		return nil
+	}
+	on := p.where(c)
+	host := on
+	if n, ok := p.nodes.Get("", on); ok && n.Labels[corev1.LabelHostname] != "" {
+		host = n.Labels[corev1.LabelHostname]
+	}
+	p.events.Event(c, corev1.EventTypeNormal, "Provisioning", "External provisioner is provisioning volume for claim %q", c.Namespace+"/"+c.Name)
+	path := filepath.Join("/", volume)
+	if p.Root != "" {
+		path = filepath.Join(p.Root, volume)
+		if err := makeDir(path); err != nil {
+			p.events.Event(c, corev1.EventTypeWarning, "ProvisioningFailed", "failed to provision volume with StorageClass %q: %v", class.Name, err)
+			return err
+		}
+	}
+	v := &corev1.PersistentVolume{
+		ObjectMeta: metav1.ObjectMeta{Name: volume, Finalizers: []string{finalizer}, Annotations: map[string]string{claim.ProvisionedBy: Provisioner, claim.SelectedNode: on}},
+		Spec: corev1.PersistentVolumeSpec{
+			Capacity:                      corev1.ResourceList{corev1.ResourceStorage: c.Spec.Resources.Requests[corev1.ResourceStorage]},
+			AccessModes:                   c.Spec.AccessModes,
+			VolumeMode:                    c.Spec.VolumeMode,
+			MountOptions:                  class.MountOptions,
+			StorageClassName:              class.Name,
+			PersistentVolumeReclaimPolicy: corev1.PersistentVolumeReclaimDelete,
+			PersistentVolumeSource:        corev1.PersistentVolumeSource{Local: &corev1.LocalVolumeSource{Path: path}},
+			ClaimRef:                      &corev1.ObjectReference{APIVersion: "v1", Kind: client.PersistentVolumeClaims.Kind, Namespace: c.Namespace, Name: c.Name, UID: c.UID},
+			NodeAffinity: &corev1.VolumeNodeAffinity{Required: &corev1.NodeSelector{NodeSelectorTerms: []corev1.NodeSelectorTerm{{
+				MatchExpressions: []corev1.NodeSelectorRequirement{{Key: corev1.LabelHostname, Operator: corev1.NodeSelectorOpIn, Values: []string{host}}},
+			}}}},
+		},
+	}
+	if class.ReclaimPolicy != nil {
+		v.Spec.PersistentVolumeReclaimPolicy = *class.ReclaimPolicy
+	}
+	made, err := client.PersistentVolumes.Create(ctx, p.Client, v)
+	switch {
+	case apierrors.IsAlreadyExists(err):
+		return nil
+	case err != nil:
+		return fmt.Errorf("create persistentvolume %s: %w", volume, err)
+	}
+	p.events.Event(c, corev1.EventTypeNormal, "ProvisioningSucceeded", "Successfully provisioned volume %s", volume)
+	return p.volumes.Await(ctx, made.ResourceVersion)
+}
+
+// refusal says why no volume can be made for a claim; "" if one can.
+func refusal(c *corev1.PersistentVolumeClaim) string {
+	if c.Spec.VolumeMode != nil && *c.Spec.VolumeMode != corev1.PersistentVolumeFilesystem {
+		return fmt.Sprintf("volumeMode %s is not supported, want Filesystem", *c.Spec.VolumeMode)
+	}
+	if c.Spec.Selector != nil {
+		return "claim.spec.selector is not supported"
+	}
+	if c.Spec.DataSource != nil || c.Spec.DataSourceRef != nil {
+		return "data sources are not supported"
+	}
+	for _, mode := range c.Spec.AccessModes {
+		if !slices.Contains([]corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce, corev1.ReadWriteOncePod}, mode) {
+			return fmt.Sprintf("a directory of one node cannot be %s, want ReadWriteOnce or ReadWriteOncePod", mode)
+		}
+	}
+	return ""
+}
+
+func makeDir(path string) error {
+	if err := os.MkdirAll(path, 0o755); err != nil { //nolint:gosec // see the next step
+		return err
+	}
+	return os.Chmod(path, 0o777) //nolint:gosec // containers run as any user
+}
+
+// remove removes the directory of a volume, unless it is to be retained, and then the volume (D1, D3).
+func (p *provisioner) remove(ctx context.Context, v *corev1.PersistentVolume) error {
+	if p.Root != "" && v.Spec.PersistentVolumeReclaimPolicy == corev1.PersistentVolumeReclaimDelete {
+		if v.Spec.Local == nil || !strings.HasPrefix(v.Name, prefix) || v.Spec.Local.Path != filepath.Join(p.Root, v.Name) {
+			p.events.Event(v, corev1.EventTypeWarning, "VolumeFailedDelete", "the directory of volume %q is not where this provisioner makes them", v.Name)
+			return nil
+		}
+		if err := os.RemoveAll(v.Spec.Local.Path); err != nil {
+			p.events.Event(v, corev1.EventTypeWarning, "VolumeFailedDelete", "%v", err)
+			return err
+		}
+	}
+	if v.DeletionTimestamp == nil {
+		err := client.PersistentVolumes.Delete(ctx, p.Client, "", v.Name, metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &v.UID}})
+		if err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) {
+			return fmt.Errorf("delete persistentvolume %s: %w", v.Name, err)
+		}
+		return nil // it comes back, to be let go
+	}
+	next := v.DeepCopy()
+	next.Finalizers = slices.DeleteFunc(next.Finalizers, func(f string) bool { return f == finalizer })
+	if len(next.Finalizers) == len(v.Finalizers) {
+		return nil
+	}
+	if _, err := client.PersistentVolumes.Update(ctx, p.Client, next, ""); err != nil && !apierrors.IsNotFound(err) {
+		return fmt.Errorf("let persistentvolume %s go: %w", v.Name, err)
+	}
+	return nil
+}
