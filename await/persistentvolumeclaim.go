@@ -1,11 +1,14 @@
 package await
 
 import (
+	"slices"
+	"strings"
+
 	corev1 "k8s.io/api/core/v1"
 )
 
 // judgeClaim: ready means bound to a volume. Volumes of many classes are made only
-// when a pod uses the claim, which the claim's events say.
+// when a pod uses the claim, which the claim's events say: the newest one that is about binding counts.
 func judgeClaim(d Degree, c *corev1.PersistentVolumeClaim, v *view) (Verdict, error) {
 	if !plain(d) {
 		return misuse(d, "PersistentVolumeClaim", Ready)
@@ -20,14 +23,22 @@ func judgeClaim(d Degree, c *corev1.PersistentVolumeClaim, v *view) (Verdict, er
 	case c.Status.Phase == corev1.ClaimLost:
 		return failed(Certain, "its volume %s is lost", c.Spec.VolumeName), nil
 	}
-	for _, n := range v.notes[v.node.uid] {
-		if n.reason == "WaitForFirstConsumer" {
+	// The binder tells what it waits for, each time that it is something else.
+	for _, n := range slices.Backward(v.notes[v.node.uid]) {
+		switch n.reason {
+		case "WaitForFirstConsumer":
 			return waiting("not bound; no pod uses it yet, and its storage class waits for that").because(v.warning()), nil
+		case "WaitForPodScheduled":
+			return waiting("not bound; %s", n.message).because(v.warning()), nil
+		case "ExternalProvisioning":
+			return waiting("not bound; its provisioner was asked for a volume").because(v.warning()), nil
+		case "FailedBinding":
+			return waiting("not bound; %s", strings.TrimSuffix(n.message, ".")), nil
+		case "VolumeMismatch":
+			return failed(Likely, "not bound to a volume; %s", n.text()), nil
+		case "ProvisioningFailed":
+			return failed(Likely, "not bound to a volume; %s", n.text()), nil
 		}
 	}
-	missing := waiting("not bound to a volume")
-	if n, some := newest(v.notes[v.node.uid]); some && n.reason == "ProvisioningFailed" {
-		return failed(Likely, "%s; %s", missing.Cause, n.text()), nil
-	}
-	return missing.because(v.warning()), nil
+	return waiting("not bound to a volume").because(v.warning()), nil
 }
