@@ -2,6 +2,8 @@ package dns
 
 import (
 	"context"
+	"encoding/hex"
+	"math"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
@@ -17,7 +19,8 @@ import (
 	"github.com/sampan-io/sampan/internal/run"
 )
 
-// byService is the index of slices under "namespace/service".
+// byService is the index of slices by the name of their Service, in whatever namespace: it
+// is a part of what is kept of a slice and costs nothing.
 const byService = "service"
 
 // cacheOf returns the cache of a resource, and sees to it that it is run.
@@ -52,7 +55,7 @@ func (s *Server) follow() {
 		}
 	})
 	s.slices = s.cacheOf(client.Resource[client.Object](client.EndpointSlices), cache.Indexes[client.Object]{
-		byService: func(o client.Object) []string { return []string{serviceOf(o).String()} },
+		byService: func(o client.Object) []string { return []string{serviceOf(o).Name} },
 	})
 	s.slices.Subscribe(func(old, now client.Object) {
 		for _, o := range []client.Object{old, now} {
@@ -111,56 +114,99 @@ func (s *Server) tell(name types.NamespacedName) {
 	svc := serviceFacts(o)
 	var endpoints []*zone.Endpoints
 	if svc.Headless() {
-		for _, e := range s.slices.ByIndex(byService, name.String()) {
-			endpoints = append(endpoints, endpointFacts(e))
+		for _, e := range s.slices.ByIndex(byService, name.Name) {
+			if e.GetNamespace() == name.Namespace {
+				endpoints = append(endpoints, endpointFacts(e))
+			}
 		}
 	}
 	s.zone.Put(name.Namespace, name.Name, svc, endpoints)
 }
 
 // facts stand in a cache for an object of which only they are wanted. They are a
-// twentieth of it.
+// thirtieth of it: one string, in which one part stands behind the other.
 type facts struct {
 	metav1.Object // nil: caches ask for nothing else than what is below
 
-	namespace, name string
-	uid             types.UID
-	revision        string
-
-	service   *zone.Service // of a Service
-	of        string        // of an EndpointSlice: the name of its Service
-	endpoints *zone.Endpoints
+	text  string
+	ends  [4]uint16     // of name, namespace, revision and UID in text; then comes what a slice says
+	of    uint8         // of an EndpointSlice: how long the name of its Service is, which comes first there
+	about *zone.Service // of a Service
 }
 
-func (f *facts) GetNamespace() string                     { return f.namespace }
-func (f *facts) GetName() string                          { return f.name }
-func (f *facts) GetUID() types.UID                        { return f.uid }
-func (f *facts) GetResourceVersion() string               { return f.revision }
+func (f *facts) part(i int) string {
+	if i == 0 {
+		return f.text[:f.ends[0]]
+	}
+	return f.text[f.ends[i-1]:f.ends[i]]
+}
+
+func (f *facts) GetName() string                          { return f.part(0) }
+func (f *facts) GetNamespace() string                     { return f.part(1) }
+func (f *facts) GetResourceVersion() string               { return f.part(2) }
+func (f *facts) GetUID() types.UID                        { return types.UID(f.part(3)) }
 func (f *facts) GetCreationTimestamp() (none metav1.Time) { return none }
+func (f *facts) GetDeletionTimestamp() *metav1.Time       { return nil }
 func (f *facts) GetObjectKind() schema.ObjectKind         { return schema.EmptyObjectKind }
 func (f *facts) DeepCopyObject() runtime.Object           { return f }
 
-// keepFacts returns what stands for an object.
+// said returns what a slice says: the name of its Service, and its endpoints.
+func (f *facts) said() (service, endpoints string) {
+	rest := f.text[f.ends[3]:]
+	return rest[:f.of], rest[f.of:]
+}
+
+// keepFacts returns what stands for an object. Everything is copied: what is read from a
+// server may share memory with all that came with it.
 func keepFacts(o client.Object) client.Object {
-	// Copied: what is read from a server may share memory with all that came with it.
-	name := o.GetName() + "/" + o.GetNamespace()
-	f := &facts{
-		namespace: name[len(o.GetName())+1:], name: name[:len(o.GetName())],
-		uid: types.UID(strings.Clone(string(o.GetUID()))), revision: strings.Clone(o.GetResourceVersion()),
+	f := &facts{}
+	var text []byte
+	for i, part := range []string{o.GetName(), o.GetNamespace(), o.GetResourceVersion(), short(o.GetUID())} {
+		text = append(text, part...)
+		f.ends[i] = uint16(len(text))
 	}
 	switch o := o.(type) {
 	case *corev1.Service:
-		f.service = zone.NewService(o)
+		f.about = zone.NewService(o)
 	case *discoveryv1.EndpointSlice:
-		f.of, f.endpoints = strings.Clone(o.Labels[discoveryv1.LabelServiceName]), zone.NewEndpoints(o)
+		of := o.Labels[discoveryv1.LabelServiceName]
+		if len(of) > math.MaxUint8 {
+			of = "" // no Service has such a name
+		}
+		f.of = uint8(len(of))
+		text = append(text, of...)
+		if mayBeNamed(o) {
+			text = zone.NewEndpoints(o).AppendTo(text)
+		}
 	}
+	f.text = string(text)
 	return f
+}
+
+// mayBeNamed reports whether a slice may be of a headless Service, whose endpoints have
+// names. Who makes slices for Services with selectors marks those.
+func mayBeNamed(s *discoveryv1.EndpointSlice) bool {
+	_, headless := s.Labels[corev1.IsHeadlessService]
+	return headless || s.Labels[discoveryv1.LabelManagedBy] != "endpointslice-controller.k8s.io"
+}
+
+// short returns what stands for a UID: the sixteen bytes that it is, if it is one like
+// most. All that caches do with it is to see whether it is another one.
+func short(uid types.UID) string {
+	const dashed, plain = 36, 32
+	text := string(uid)
+	digits := strings.ReplaceAll(text, "-", "")
+	b, err := hex.DecodeString(digits)
+	if err != nil || len(text) != dashed || len(digits) != plain || text != strings.ToLower(text) {
+		return text[:min(len(text), math.MaxUint8)]
+	}
+	return string(b)
 }
 
 func serviceOf(o client.Object) types.NamespacedName {
 	name := types.NamespacedName{Namespace: o.GetNamespace()}
 	if f, ok := o.(*facts); ok {
-		name.Name = f.of
+		name.Name, _ = f.said()
 	} else {
 		name.Name = o.GetLabels()[discoveryv1.LabelServiceName]
 	}
@@ -169,7 +215,7 @@ func serviceOf(o client.Object) types.NamespacedName {
 
 func headless(o client.Object) bool {
 	if f, ok := o.(*facts); ok {
-		return f.service.Headless()
+		return f.about.Headless()
 	}
 	svc, ok := o.(*corev1.Service)
 	return ok && svc.Spec.ClusterIP == corev1.ClusterIPNone
@@ -178,7 +224,7 @@ func headless(o client.Object) bool {
 func serviceFacts(o client.Object) *zone.Service {
 	switch o := o.(type) {
 	case *facts:
-		return o.service
+		return o.about
 	case *corev1.Service:
 		return zone.NewService(o)
 	}
@@ -188,7 +234,8 @@ func serviceFacts(o client.Object) *zone.Service {
 func endpointFacts(o client.Object) *zone.Endpoints {
 	switch o := o.(type) {
 	case *facts:
-		return o.endpoints
+		_, packed := o.said()
+		return zone.ReadEndpoints(packed)
 	case *discoveryv1.EndpointSlice:
 		return zone.NewEndpoints(o)
 	}

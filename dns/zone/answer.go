@@ -424,8 +424,12 @@ func (z *Zone) answerReverse(q Question, name string, into *Answer) (ours bool) 
 	if !ok {
 		return false
 	}
-	have := z.reverse[a]
-	if len(have) == 0 {
+	held := z.holders(a, func(s *Service) {
+		if q.Type == dns.TypePTR {
+			z.addPTR(q, s, a, into)
+		}
+	})
+	if !held {
 		for _, n := range z.networks {
 			if n.Contains(a) {
 				into.Rcode = dns.RcodeNameError
@@ -435,12 +439,7 @@ func (z *Zone) answerReverse(q Question, name string, into *Answer) (ours bool) 
 		}
 		return false
 	}
-	switch q.Type {
-	case dns.TypePTR:
-		for _, s := range have {
-			z.addPTR(q, s, a, into)
-		}
-	case dns.TypeANY:
+	if q.Type == dns.TypeANY {
 		z.any(q.Name, into)
 	}
 	if len(into.Records) == 0 {

@@ -70,7 +70,8 @@ type Zone struct {
 	services   map[string]*Service       // guarded by mu; by "web.shop"
 	namespaces map[string]int            // guarded by mu; services in them, and 1 for those that are known to exist
 	known      map[string]bool           // guarded by mu; namespaces that exist
-	reverse    map[netip.Addr][]*Service // guarded by mu; who has an address, in the order of names
+	reverse    map[netip.Addr]*Service   // guarded by mu; who has an address
+	shared     map[netip.Addr][]*Service // guarded by mu; those of several, in the order of names: they are not in reverse
 }
 
 // New returns an empty zone. Serial is the first one of its SOA, which rises with each
@@ -92,7 +93,7 @@ func New(o Options, serial uint32) (*Zone, error) {
 	z := &Zone{
 		domain: domain, suffix: "." + domain,
 		ttl: uint32(o.TTL / time.Second), networks: o.Networks, serial: serial,
-		services: map[string]*Service{}, namespaces: map[string]int{}, known: map[string]bool{}, reverse: map[netip.Addr][]*Service{},
+		services: map[string]*Service{}, namespaces: map[string]int{}, known: map[string]bool{}, reverse: map[netip.Addr]*Service{}, shared: map[netip.Addr][]*Service{},
 	}
 	var own Service
 	for _, a := range o.Server {
@@ -167,17 +168,7 @@ func (z *Zone) replace(key, namespace string, s *Service) {
 	}
 	z.serial++
 	if old != nil {
-		old.eachAddress(func(a netip.Addr) {
-			at := slices.Index(z.reverse[a], old)
-			if at < 0 {
-				return
-			}
-			if rest := slices.Delete(z.reverse[a], at, at+1); len(rest) > 0 {
-				z.reverse[a] = rest
-			} else {
-				delete(z.reverse, a)
-			}
-		})
+		old.eachAddress(func(a netip.Addr) { z.release(a, old) })
 	}
 	switch {
 	case s == nil:
@@ -188,15 +179,56 @@ func (z *Zone) replace(key, namespace string, s *Service) {
 		z.namespaces[namespace]++
 	}
 	z.services[s.name] = s
-	s.eachAddress(func(a netip.Addr) {
-		have := z.reverse[a]
-		at, _ := slices.BinarySearchFunc(have, s.name, func(o *Service, name string) int { return strings.Compare(o.name, name) })
-		if have == nil {
-			z.reverse[a] = []*Service{s} // no more room than for one, which most have
+	s.eachAddress(func(a netip.Addr) { z.claim(a, s) })
+}
+
+// claim notes that a Service has an address. mu is held.
+func (z *Zone) claim(a netip.Addr, s *Service) {
+	have := z.shared[a]
+	if have == nil {
+		first := z.reverse[a]
+		if first == nil {
+			z.reverse[a] = s
 			return
 		}
-		z.reverse[a] = slices.Insert(have, at, s)
-	})
+		delete(z.reverse, a)
+		have = []*Service{first}
+	}
+	at, _ := slices.BinarySearchFunc(have, s.name, func(o *Service, name string) int { return strings.Compare(o.name, name) })
+	z.shared[a] = slices.Insert(have, at, s)
+}
+
+// release notes that a Service has an address no longer. mu is held.
+func (z *Zone) release(a netip.Addr, s *Service) {
+	if z.reverse[a] == s {
+		delete(z.reverse, a)
+		return
+	}
+	have := z.shared[a]
+	at := slices.Index(have, s)
+	if at < 0 {
+		return
+	}
+	switch have = slices.Delete(have, at, at+1); len(have) {
+	case 1:
+		z.reverse[a] = have[0]
+		delete(z.shared, a)
+	default:
+		z.shared[a] = have
+	}
+}
+
+// holders calls f with each Service that has an address, in the order of names, and
+// reports whether there is one. mu is held.
+func (z *Zone) holders(a netip.Addr, f func(*Service)) bool {
+	if s := z.reverse[a]; s != nil {
+		f(s)
+		return true
+	}
+	for _, s := range z.shared[a] {
+		f(s)
+	}
+	return len(z.shared[a]) > 0
 }
 
 // eachAddress calls f with each address once.
