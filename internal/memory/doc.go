@@ -7,6 +7,9 @@
 // while after one, garbage and the pages of the program's own file are given back to the
 // system once.
 //
+// Whoever works slowly is looked at in such intervals until it is still: it may end long
+// before the next collection.
+//
 // Nothing is polled while nothing happens: the runtime says when it has collected. It
 // collects every two minutes by itself, too, so an idle process works for some
 // milliseconds then.

@@ -40,6 +40,7 @@ func Run(ctx context.Context, o Options) error {
 	quiet := time.NewTimer(o.Quiet)
 	defer quiet.Stop()
 	percent, seen := usualPercent, look()
+	watch := vigil{seen: seen.allocated}
 	set := func(p int) {
 		if p != percent && o.Headroom > 0 {
 			percent = p
@@ -56,28 +57,56 @@ func Run(ctx context.Context, o Options) error {
 			if now.cycles == seen.cycles {
 				continue // we made the collector run
 			}
-			seen = now
+			seen, watch.seen = now, now.allocated
 			set(percentFor(now.live, o.Headroom))
 			quiet.Reset(o.Quiet)
 		case <-quiet.C:
-			// A large heap is collected seldom, however busy the process is.
-			if now := look(); now.allocated-seen.allocated > murmur {
-				seen.allocated = now.allocated
-				quiet.Reset(o.Quiet)
-				continue
+			give, again := watch.look(look())
+			if give {
+				set(usualPercent)
+				debug.FreeOSMemory()
+				watch.given = look().allocated
+				if err := forgetProgram(); err != nil {
+					o.Log.DebugContext(ctx, "the pages of the program are kept", "err", err)
+				}
 			}
-			set(usualPercent)
-			debug.FreeOSMemory()
-			if err := forgetProgram(); err != nil {
-				o.Log.DebugContext(ctx, "the pages of the program are kept", "err", err)
+			if again {
+				quiet.Reset(o.Quiet)
 			}
 		}
 	}
 }
 
+// A vigil decides when memory is given back. Whoever keeps it looks after each quiet time
+// in which nothing was collected.
+type vigil struct {
+	seen  uint64 // bytes that had been allocated at the last look or collection
+	given uint64 // and when memory was given back
+}
+
+// look returns whether memory is to be given back now, and whether to look again after
+// another quiet time. Large heaps are collected seldom, however busy the process is, and one
+// that works slowly may end without another collection, which is when its garbage
+// would be heard of.
+func (v *vigil) look(now sight) (give, again bool) {
+	lately := now.allocated - v.seen
+	v.seen = now.allocated
+	enough := uint64(scraps)
+	if lately > whisper {
+		enough = max(enough, now.live/4) // it is not over yet
+	}
+	return lately <= murmur && now.allocated-v.given > enough, lately > whisper
+}
+
 // murmur is how many bytes a process may allocate in the quiet time and still be called
 // idle. A single client at full speed makes it allocate many times as much.
 const murmur = 4 << 20
+
+// whisper is how many bytes it may allocate in that time and be idle for sure.
+const whisper = 64 << 10
+
+// scraps are so few bytes of garbage that they are not worth a collection.
+const scraps = 1 << 20
 
 const usualPercent = 100 // Go's own: the heap may double
 
