@@ -129,6 +129,36 @@ func (c class) chains() []string {
 	return []string{c.chain()}
 }
 
+func (c class) compare(d class) int { return strings.Compare(c.chain(), d.chain()) }
+
+// standingBackends is up to how many backends classes of plain cluster IPs and node ports are always there, so
+// that most changes need no new one.
+const standingBackends = 8
+
+func (c class) standing(o Options) bool {
+	plain := class{v6: c.v6, node: c.node, backends: c.backends, leaving: leaveForeign}
+	if c.node {
+		plain.leaving = leaveEverybody
+	}
+	return c == plain && c.backends >= 1 && c.backends <= standingBackends && c.family().has(o.ServiceCIDRs)
+}
+
+func standingClasses(o Options) (all []class) {
+	for _, v6 := range []bool{false, true} {
+		for n := range standingBackends {
+			for _, c := range []class{
+				{v6: v6, backends: n + 1, leaving: leaveForeign},
+				{v6: v6, node: true, backends: n + 1, leaving: leaveEverybody},
+			} {
+				if c.standing(o) {
+					all = append(all, c)
+				}
+			}
+		}
+	}
+	return all
+}
+
 // number returns the number that a class has unless another one has it: the same in
 // every process, so that a packet that is under way while one process takes over from another
 // does not fall into the chain of another class.

@@ -14,7 +14,8 @@ import (
 
 // A content is what is known of what is in the table; rules themselves are not.
 type content struct {
-	classes map[class]user     // those that have doors
+	classes map[class]user     // those that have chains, some without doors
+	idle    []class            // those without doors, the one longest so first; without those that always stay
 	numbers map[uint32]bool    // of the classes
 	sources map[string]int     // how many classes use a set of sources
 	pods    map[netip.Addr]int // how often rules lead to an address that may be that of a pod of this node
@@ -27,7 +28,7 @@ type user struct {
 }
 
 func nothing() content {
-	return content{map[class]user{}, map[uint32]bool{}, map[string]int{}, map[netip.Addr]int{}}
+	return content{classes: map[class]user{}, numbers: map[uint32]bool{}, sources: map[string]int{}, pods: map[netip.Addr]int{}}
 }
 
 // A delta is what a number of changes is for the table.
@@ -45,6 +46,7 @@ type delta struct {
 	gone  []parting
 
 	created, removed []class
+	idle             []class
 	users            map[string]int // how many more classes use a set of sources
 }
 
@@ -55,6 +57,9 @@ func plan(before content, changes []proxy.Change, o Options, at time.Time) (*del
 		remove: map[string]*list{}, add: map[string]*list{},
 		doors: map[class]int{}, numbers: map[class]uint32{}, taken: map[uint32]bool{},
 		sources: map[string][]netip.Prefix{}, pods: map[netip.Addr]int{}, users: map[string]int{},
+	}
+	if len(before.classes) == 0 {
+		d.stand(o)
 	}
 	for i := range changes {
 		was, is := &changes[i].Was, &changes[i].Is
@@ -76,7 +81,7 @@ func plan(before content, changes []proxy.Change, o Options, at time.Time) (*del
 			d.difference(was, old, is, now)
 		}
 	}
-	d.countClasses()
+	d.countClasses(o)
 	d.countPods()
 	return d, nil
 }
@@ -96,17 +101,7 @@ func (d *delta) count(r *proxy.Rule, c class, n int, o Options) {
 	if c.sources != "" {
 		d.sources[c.sources] = r.Sources
 	}
-	if _, known := d.numbers[c]; !known {
-		u, used := d.before.classes[c]
-		if !used {
-			u.number = c.number()
-			for d.before.numbers[u.number] || d.taken[u.number] {
-				u.number++
-			}
-			d.taken[u.number] = true
-		}
-		d.numbers[c] = u.number
-	}
+	d.enumerate(c)
 	if r.Relayed {
 		return
 	}
@@ -117,6 +112,30 @@ func (d *delta) count(r *proxy.Rule, c class, n int, o Options) {
 				d.pods[a.Addr()] += n
 			}
 		}
+	}
+}
+
+// enumerate gives a class a number if it has none.
+func (d *delta) enumerate(c class) {
+	if _, known := d.numbers[c]; known {
+		return
+	}
+	u, used := d.before.classes[c]
+	if !used {
+		u.number = c.number()
+		for d.before.numbers[u.number] || d.taken[u.number] {
+			u.number++
+		}
+		d.taken[u.number] = true
+	}
+	d.numbers[c] = u.number
+}
+
+// stand adds the classes that are there whatever the rules.
+func (d *delta) stand(o Options) {
+	for _, c := range standingClasses(o) {
+		d.doors[c] += 0
+		d.enumerate(c)
 	}
 }
 
@@ -144,25 +163,40 @@ func (d *delta) difference(was *proxy.Rule, old class, is *proxy.Rule, now class
 	}
 }
 
+// maxIdle is how many classes are kept that have no doors any more: making the chain of
+// one again takes time, because the kernel looks at each element of the maps that it refers to. Services
+// that grow and shrink come back to the same few classes.
+const maxIdle = 64
+
 // countClasses finds the classes, and sets of sources, that are used for the first time and no more.
-func (d *delta) countClasses() {
-	for c, n := range d.doors {
-		before := d.before.classes[c].doors
+func (d *delta) countClasses(o Options) {
+	d.idle = slices.Clone(d.before.idle)
+	for _, c := range slices.SortedFunc(maps.Keys(d.doors), class.compare) {
+		u, known := d.before.classes[c]
+		after := u.doors + d.doors[c]
 		switch {
-		case before == 0 && n > 0:
+		case !known && (after > 0 || c.standing(o)):
 			d.created = append(d.created, c)
 			listOf(d.add, classes).add(element{key: number(d.numbers[c]), verdict: goTo(c.chain())})
 			listOf(d.add, leaving).add(element{key: number(d.numbers[c]), verdict: c.verdict()})
 			if c.sources != "" {
 				d.users[c.sources]++
 			}
-		case before > 0 && before+n == 0:
-			d.removed = append(d.removed, c)
-			listOf(d.remove, classes).add(element{key: number(d.numbers[c])})
-			listOf(d.remove, leaving).add(element{key: number(d.numbers[c])})
-			if c.sources != "" {
-				d.users[c.sources]--
-			}
+		case c.standing(o):
+		case u.doors == 0 && after > 0:
+			d.idle = slices.DeleteFunc(d.idle, func(i class) bool { return i == c })
+		case u.doors > 0 && after == 0:
+			d.idle = append(d.idle, c)
+		}
+	}
+	for len(d.idle) > maxIdle {
+		c := d.idle[0]
+		d.idle, d.removed = d.idle[1:], append(d.removed, c)
+		key := number(d.before.classes[c].number)
+		listOf(d.remove, classes).add(element{key: key})
+		listOf(d.remove, leaving).add(element{key: key})
+		if c.sources != "" {
+			d.users[c.sources]--
 		}
 	}
 }
@@ -213,14 +247,14 @@ func (d *delta) write(b *batch, o Options) {
 func (d *delta) commit() content {
 	c := d.before
 	for class, n := range d.doors {
-		u := user{d.numbers[class], c.classes[class].doors + n}
-		if u.doors == 0 {
-			delete(c.classes, class)
-			delete(c.numbers, u.number)
-		} else {
-			c.classes[class], c.numbers[u.number] = u, true
-		}
+		number := d.numbers[class]
+		c.classes[class], c.numbers[number] = user{number, c.classes[class].doors + n}, true
 	}
+	for _, class := range d.removed {
+		delete(c.numbers, c.classes[class].number)
+		delete(c.classes, class)
+	}
+	c.idle = d.idle
 	addCounts(c.sources, d.users)
 	addCounts(c.pods, d.pods)
 	return c
