@@ -14,6 +14,7 @@ import (
 	"github.com/sampan-io/sampan/node"
 	"github.com/sampan-io/sampan/proxy/announce"
 	"github.com/sampan-io/sampan/proxy/nft"
+	"github.com/sampan-io/sampan/proxy/userspace"
 )
 
 // Clean removes what the processes of a cluster left in the kernel: the rules of
@@ -23,7 +24,7 @@ func Clean(ctx context.Context, p local.Profile, i local.Instance) error {
 	if i.Simulated {
 		return nil
 	}
-	err := errors.Join(nft.Remove(p.ServiceTable()), announce.Remove(p.BalancerLink()), node.Clean(filepath.Join(p.DataDir, "pods")))
+	err := errors.Join(nft.Remove(p.ServiceTable()), announce.Remove(p.BalancerLink()), userspace.RemoveTransparent(), node.Clean(filepath.Join(p.DataDir, "pods")))
 	if i.Runtime.Program == "" {
 		return err
 	}

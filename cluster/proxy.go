@@ -18,12 +18,14 @@ func (c *cluster) proxy(p *controlPlane, caches *cache.Shared) ([]run.Stage, err
 	if !c.real() {
 		return nil, nil
 	}
-	forwarder, err := userspace.New(userspace.Options{Address: c.bridge, Log: c.Log})
+	forwarder, err := userspace.New(userspace.Options{
+		Address: c.bridge, Mark: proxy.RelayMark, Reachable: c.nodeNetwork(0).Contains, Log: c.Log,
+	})
 	if err != nil {
 		return nil, err
 	}
 	kernel, err := nft.New(nft.Options{
-		Table: c.Profile.ServiceTable(), ServiceCIDRs: []netip.Prefix{c.Settings.Services}, Pods: []netip.Prefix{c.Settings.Pods},
+		Table: c.Profile.ServiceTable(), ServiceCIDRs: []netip.Prefix{c.Settings.Services}, Pods: []netip.Prefix{c.Settings.Pods}, Mark: proxy.RelayMark,
 	})
 	if err != nil {
 		return nil, err

@@ -106,6 +106,10 @@ type Forwarder interface {
 	Settle(ctx context.Context)
 }
 
+// RelayMark is on packets of a forwarder to backends: rules leave these alone, so that
+// what is relayed once is never relayed to itself, whatever an EndpointSlice says.
+const RelayMark = 0x736d
+
 // A PoolID names a socket of a [Forwarder]. A port has two if some of its clients get
 // the backends of this node alone.
 type PoolID struct {

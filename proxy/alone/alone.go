@@ -55,6 +55,12 @@ type settings struct {
 	userspace             bool
 	bind                  netip.Addr // may be invalid
 	nodePorts, pods, nets []netip.Prefix
+	near                  []netip.Prefix // pods of this node
+}
+
+// isNear reports whether an address is that of a pod of this node, as far as that is known.
+func (s settings) isNear(a netip.Addr) bool {
+	return slices.ContainsFunc(s.near, func(n netip.Prefix) bool { return n.Contains(a) })
 }
 
 // check reads the options. Every fault names its flag.
@@ -102,7 +108,7 @@ func (o Options) check() (s settings, err error) {
 }
 
 // Cleanup removes what a proxy that did not end by itself left in the kernel.
-func Cleanup() error { return nft.Remove(table) }
+func Cleanup() error { return errors.Join(nft.Remove(table), userspace.RemoveTransparent()) }
 
 // Run proxies until ctx is over, and takes everything back then.
 func Run(ctx context.Context, o Options) error {
@@ -128,12 +134,15 @@ func Run(ctx context.Context, o Options) error {
 	case err != nil:
 		return fmt.Errorf("reading the node %s: %w", o.Node, err)
 	}
-	if len(s.pods) == 0 && node != nil {
+	if node != nil {
 		for _, text := range node.Spec.PodCIDRs {
 			if n, err := netip.ParsePrefix(text); err == nil {
-				s.pods = append(s.pods, n)
+				s.near = append(s.near, n)
 			}
 		}
+	}
+	if len(s.pods) == 0 {
+		s.pods = s.near
 	}
 	stages, err := o.parts(ctx, s, api, node)
 	if err != nil {
@@ -149,11 +158,11 @@ func (o Options) parts(ctx context.Context, s settings, api client.Interface, no
 		return nil, err
 	}
 	o.Log.InfoContext(ctx, "relayed services have their sockets here", "IPv4", four, "IPv6", six)
-	forwarder, err := userspace.New(userspace.Options{Address: four, Address6: six, Log: o.Log})
+	forwarder, err := userspace.New(userspace.Options{Address: four, Address6: six, Mark: proxy.RelayMark, Reachable: s.isNear, Log: o.Log})
 	if err != nil {
 		return nil, err
 	}
-	kernel, err := nft.New(nft.Options{Table: table, ServiceCIDRs: s.nets, Pods: s.pods, NodePortAddresses: s.nodePorts})
+	kernel, err := nft.New(nft.Options{Table: table, ServiceCIDRs: s.nets, Pods: s.pods, NodePortAddresses: s.nodePorts, Mark: proxy.RelayMark})
 	if err != nil {
 		return nil, err
 	}
