@@ -94,6 +94,7 @@ func TestAPromiseThatCannotBeKept(t *testing.T) {
 		s.Set(t, pod("large", "cpu=8", "tolerate=node.kubernetes.io/unschedulable"))
 		expect(t, s, "high: large: old:a")
 		s.Set(t, node("a", "cpu=8", "cordoned"))
+		synctest.Wait() // or the end of old may be heard of first
 		s.Remove(t, pod("old"))
 		time.Sleep(time.Minute)
 		if at := promisedTo(t, s, "high"); at != "" {
