@@ -1,13 +1,59 @@
-// Package nft makes the kernel send what is addressed to a Service to the socket
-// that serves it, with nftables over netlink.
+// Package nft is [proxy.Kernel] over nftables: the kernel of the node chooses among the
+// backends of Services. It speaks netlink; no outside program is run.
 //
-// All of it lives in one table of the family ip with a name of the caller's; no
-// other table is read or touched. Two maps hold the redirects, from address and
-// port, and for node ports from the port alone, to the socket; a handful of rules
-// look them up where packets come in and where this host makes them. So a change
-// of a Service is a change of map elements, whatever the number of Services, and
-// a connection that is established never sees it.
+// There is one table, of the family inet, with a name of the caller's. In it a door
+// is an element of a map, and so is each of its backends. The rules are those of few classes of
+// doors, which have the number of backends, affinity, sources and masquerade in common. So a change of a
+// Service is a change of some elements, whatever the number of Services.
 //
-// What is addressed to the service network and has no redirect is refused at
-// once (ICMP port unreachable), as a closed port is.
+//	N1  Rules are in chains of type nat alone, which see the first packet of a
+//	    connection: the others cost nothing, and a change can't touch them. Refusal is
+//	    there too: what is refused is no connection, so the next packet is a first one again.
+//	N2  [Kernel.Replace] and [Kernel.Update] are one transaction each. What was there is
+//	    emptied and filled again, hooks stay: there is no moment without rules.
+//	N3  The table follows from the rules alone, however they came about: a process that
+//	    takes over finds what it would have made. Only the affinity of clients, and
+//	    classes that nobody uses any more (64 at most), tell of the past.
+//	N4  What an Update costs depends on the doors in it, but for the first door of a
+//	    new class: then the kernel looks at all backends once. Classes of plain cluster IPs
+//	    and node ports with up to 8 backends are always there.
+//	N5  Slot i of a door is its backend i. A packet that is under way during a change and
+//	    finds its slot gone takes slot 0, which is there as long as there is any.
+//	N6  Nothing else is touched, but for net.netfilter.nf_conntrack_acct of the network namespace
+//	    (for [Kernel.Settle]): a chain of the table notes if it was off, and who removes
+//	    the table then puts it back.
+//	N7  The program nft can list the table (see findNumber).
+//
+// Chains, of which those with a 4 have a twin with a 6:
+//
+//	prerouting, output   where packets come in and where this node makes them
+//	services4            which door is it? refuses the rest of the service networks
+//	door4-3-foreign, …   one for each class: drops by source, chooses, DNAT
+//	…-inside             the same for clients inside, where they have backends of their own
+//	refuse               TCP by a reset, others by ICMP port unreachable
+//	postrouting          connections that we have sent on, as they leave:
+//	leave4               hairpin, and what the class of the door says
+//	foreign4, masquerade-local, masquerade-it   whose address is replaced
+//
+// Maps and sets:
+//
+//	doors4       address . protocol . port → class; a node port is at address 0
+//	classes      class → chain
+//	leaving      class → what to do in postrouting
+//	endpoints4   door . slot → backend; with affinity also door . name → backend
+//	slots4       door . slot → name of the backend, for doors with affinity
+//	affinity4    door . client → name of its backend, with a timeout
+//	hairpin4     address . address of each backend that may be a pod of this node
+//	pods4, node-port-addresses4, sources4-…   networks
+//
+// A backend's name is a hash of its address. A client whose backend is gone finds no such name among the
+// endpoints, so nobody has to look for its element.
+//
+// Flows of UDP to a backend that is gone are deleted from conntrack; those of TCP and SCTP go
+// on, as their ends know when they are over. When the table is removed, connections through it
+// are cut: the kernel translates no addresses for rules that are not there.
+//
+// It needs Linux 5.9 (refusal in prerouting) with nf_tables, its nat, masq, fib, reject,
+// numgen and hash parts, and conntrack. Between pods on one bridge it needs br_netfilter, or
+// answers bypass the node; a pod reaches itself only if its port of the bridge is in hairpin mode.
 package nft

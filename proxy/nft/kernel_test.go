@@ -2,7 +2,9 @@ package nft_test
 
 import (
 	"context"
+	"encoding/binary"
 	"errors"
+	"hash/crc32"
 	"maps"
 	"net"
 	"net/netip"
@@ -15,6 +17,7 @@ import (
 	"time"
 
 	"github.com/google/nftables"
+	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 	corev1 "k8s.io/api/core/v1"
 
@@ -650,6 +653,101 @@ func TestWithoutRootTheErrorSaysSo(t *testing.T) {
 		}
 		if err := k.Replace(t.Context(), nil); err == nil || !strings.Contains(err.Error(), "this needs root (CAP_NET_ADMIN)") {
 			t.Errorf("%v", err)
+		}
+	})
+}
+
+func TestAForeignProxyIsFound(t *testing.T) {
+	w := newWorld(t)
+	n := w.nodes[0]
+	look := func() []string {
+		var found []string
+		n.do(func() {
+			var err error
+			found, err = nft.Foreign()
+			w.must(err)
+		})
+		return found
+	}
+	w.start(proxy.Rule{Door: proxy.Door{Address: clusterIP(false, 1), Protocol: corev1.ProtocolTCP, Port: port}})
+	if found := look(); len(found) != 0 {
+		t.Errorf("found %q where there is none", found)
+	}
+	n.do(func() {
+		c, err := nftables.New()
+		w.must(err)
+		c.AddTable(&nftables.Table{Name: "kube-proxy", Family: nftables.TableFamilyIPv6})
+		nat := c.AddTable(&nftables.Table{Name: "nat", Family: nftables.TableFamilyIPv4})
+		c.AddChain(&nftables.Chain{Name: "KUBE-SERVICES", Table: nat})
+		w.must(c.Flush())
+		w.must(netlink.LinkAdd(&netlink.Bridge{LinkAttrs: netlink.LinkAttrs{Name: "kube-ipvs0"}}))
+	})
+	want := []string{
+		"kube-proxy in nftables mode: table ip6 kube-proxy",
+		"kube-proxy in iptables mode: chain KUBE-SERVICES of table ip nat (iptables-nft)",
+		"kube-proxy in ipvs mode: interface kube-ipvs0",
+	}
+	if found := look(); !slices.Equal(found, want) {
+		t.Errorf("found %q, want %q", found, want)
+	}
+}
+
+// TestSCTPIsSentToABackend speaks no more of SCTP than its first packet: kernels that
+// forward it need not have it.
+func TestSCTPIsSentToABackend(t *testing.T) {
+	w := newWorld(t)
+	pod := w.nodes[1].pods[0]
+	r := proxy.Rule{
+		Door:     proxy.Door{Address: clusterIP(false, 1), Protocol: corev1.ProtocolSCTP, Port: port},
+		Backends: backends(false, pod), Masquerade: proxy.MasqueradeForeign,
+	}
+	w.start(r)
+	from := w.nodes[0].pods[1]
+	var server, client *net.IPConn
+	raw := func(h *host) (c *net.IPConn) {
+		h.do(func() {
+			var err error
+			c, err = net.ListenIP("ip4:132", &net.IPAddr{IP: h.ip[false].AsSlice()})
+			w.must(err)
+		})
+		t.Cleanup(func() { c.Close() })
+		return c
+	}
+	server, client = raw(pod), raw(from)
+	const source = 5000
+	// The common header, and a chunk INIT (RFC 9260, 3.3.2) with one stream each way.
+	p := []byte{source >> 8, source & 0xff, 0, port, 0, 0, 0, 0, 0, 0, 0, 0}
+	p = append(p, 1, 0, 0, 20, 1, 2, 3, 4, 0, 1, 0, 0, 0, 1, 0, 1, 0, 0, 0, 1)
+	binary.LittleEndian.PutUint32(p[8:], crc32.Checksum(p, crc32.MakeTable(crc32.Castagnoli)))
+	_, err := client.WriteTo(p, &net.IPAddr{IP: r.Address.AsSlice()})
+	w.must(err)
+	_ = server.SetReadDeadline(time.Now().Add(20 * patience))
+	buf := make([]byte, 1500)
+	k, _, err := server.ReadFromIP(buf)
+	w.must(err)
+	if got := buf[:k]; k < 4 || binary.BigEndian.Uint16(got) != source || binary.BigEndian.Uint16(got[2:]) != target {
+		t.Errorf("the server got % x, want a packet from port %d to %d", buf[:k], source, target)
+	}
+}
+
+func TestMarkedPacketsOfTheNodeAreLeftAlone(t *testing.T) {
+	w := newWorld(t)
+	w.servePods()
+	w.options.Mark = 0x77
+	n := w.nodes[0]
+	r := proxy.Rule{
+		Door: proxy.Door{Address: anyAddress(false), Protocol: corev1.ProtocolTCP, Port: nodePort}, Masquerade: proxy.MasqueradeEverybody,
+		Backends: backends(false, n.pods[0]),
+	}
+	w.start(r)
+	at := netip.AddrPortFrom(n.ip[false], nodePort)
+	n.wantAnswers(r.Protocol, at, "pod1a")
+	n.do(func() {
+		d := net.Dialer{Control: func(_, _ string, c syscall.RawConn) (err error) {
+			return errors.Join(c.Control(func(fd uintptr) { err = unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_MARK, 0x77) }), err)
+		}}
+		if c, err := d.DialContext(t.Context(), "tcp", at.String()); !errors.Is(err, unix.ECONNREFUSED) {
+			t.Errorf("%v, %v, want connection refused: nobody listens there", c, err)
 		}
 	})
 }
