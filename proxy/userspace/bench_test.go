@@ -79,7 +79,7 @@ func report(b *testing.B, direct, bare, ours time.Duration) {
 }
 
 func benchmarkThroughput(b *testing.B, streams int) {
-	const total = 64 << 20
+	const total = 32 << 20
 	p := ways(b, func(c *net.TCPConn) {
 		buf := make([]byte, 256<<10)
 		for {
@@ -141,7 +141,7 @@ func ping(b *testing.B, c *net.TCPConn) {
 
 // BenchmarkConnections makes connections, each for one question and answer, eight at a time.
 func BenchmarkConnections(b *testing.B) {
-	const clients, each = 8, 100
+	const clients, each = 8, 25 // many short turns, so that the median is of many
 	p := ways(b, echo)
 	direct, bare, ours := p.measure(b, func(at netip.AddrPort) {
 		var all sync.WaitGroup
