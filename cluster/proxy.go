@@ -45,6 +45,7 @@ func (c *cluster) proxy(p *controlPlane, caches *cache.Shared) ([]run.Stage, err
 		Loopback:  true,
 		Services:  []netip.Prefix{c.Settings.Services},
 		Health:    checks,
+		Foreign:   nft.Foreign,
 		Announcer: announcer,
 		Log:       c.Log,
 	})

@@ -1,6 +1,7 @@
 package proxy
 
 import (
+	"context"
 	"net/netip"
 	"slices"
 	"strings"
@@ -42,5 +43,25 @@ func (p *Proxy) contested(c conflict) {
 	p.opts.Log.Warn("two services want the same address and port: the older one has it", "address", at, "has", c.holds, "lacks", c.loser)
 	if svc, ok := p.services.Get(c.loser.Namespace, c.loser.Name); ok {
 		p.events.Event(svc, corev1.EventTypeWarning, "AddressTaken", "%s is the address of the service %s, which is older: it is not proxied for this one", at, c.holds)
+	}
+}
+
+// lookAround tells of other proxies on this node: two are in each other's way.
+func (p *Proxy) lookAround(ctx context.Context) {
+	if p.opts.Foreign == nil {
+		return
+	}
+	found, err := p.opts.Foreign()
+	if err != nil {
+		p.opts.Log.WarnContext(ctx, "looking for other service proxies on this node", "err", err)
+	}
+	for _, other := range found {
+		p.opts.Log.WarnContext(ctx, "another service proxy is or was at work on this node: stop it, and remove its rules", "found", other)
+		if p.nodes == nil {
+			continue
+		}
+		if node, ok := p.nodes.Get("", p.opts.Node); ok {
+			p.events.Event(node, corev1.EventTypeWarning, "ForeignServiceProxy", "Another service proxy is or was at work on this node: %s. Stop it, and remove its rules (kube-proxy --cleanup)", other)
+		}
 	}
 }

@@ -37,6 +37,10 @@ type Options struct {
 	Loopback  bool           // node ports are at 127.0.0.1 as well
 	Services  []netip.Prefix // networks of cluster IPs, as far as known; no endpoint is there
 
+	// Foreign looks for other proxies that work on this node, and says in words what it found.
+	// Nil looks for none. It is called once, at the start.
+	Foreign func() ([]string, error)
+
 	Health    HealthChecks // nil: health-check node ports are not served
 	Announcer Announcer    // nil: addresses of load balancers are not announced
 
@@ -219,6 +223,7 @@ func (p *Proxy) follow(ctx context.Context) error {
 	}
 	p.done(start)
 	p.finish(ctx)
+	p.lookAround(ctx)
 	close(p.ready)
 	for failures := 0; ; {
 		var again <-chan time.Time

@@ -466,3 +466,14 @@ func TestTheNodeIsFollowed(t *testing.T) {
 	}
 	h.await("10.0.0.1:80/TCP → 10.1.0.3:8080, masquerade foreign")
 }
+
+// TestAnotherProxyIsTold has one found on the node.
+func TestAnotherProxyIsTold(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		api := clienttest.New(t, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1"}})
+		h := start(t, api, newKernel(t), proxy.Options{Node: "n1", Foreign: func() ([]string, error) {
+			return []string{"kube-proxy in iptables mode"}, errors.New("and there may be more")
+		}})
+		api.Await(t, func() error { return h.event("n1", "ForeignServiceProxy") })
+	})
+}
