@@ -187,26 +187,23 @@ func BenchmarkConnections(b *testing.B) {
 			}()
 		})
 	}
-	const each = 100
 	rounds := 0
 	for b.Loop() {
 		for i, n := range order(rounds, ours, hand) {
 			i := (i + rounds) % 2
 			n.pods[1].do(func() {
 				start := time.Now()
-				for range each {
-					c, err := net.Dial("tcp", door.String())
-					w.must(err)
-					_ = c.(*net.TCPConn).SetLinger(0) // so that ports are not used up
-					c.Close()
-				}
+				c, err := net.Dial("tcp", door.String())
+				w.must(err)
+				_ = c.(*net.TCPConn).SetLinger(0) // so that ports are not used up
+				c.Close()
 				took[i] = append(took[i], time.Since(start))
 			})
 		}
 		rounds++
 	}
 	mine, theirs := median(took[0]), median(took[1])
-	b.ReportMetric(each/mine.Seconds(), "conn/s")
+	b.ReportMetric(1/mine.Seconds(), "conn/s")
 	b.ReportMetric(float64(theirs)/float64(mine), "x/hand-made")
 }
 
