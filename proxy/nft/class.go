@@ -213,9 +213,9 @@ func (b *batch) addChoice(c class, chain string, backends int, inside bool) {
 		}
 	}
 	var slot expr.Any = &expr.Immediate{Register: f.regTail(), Data: number(first)}
-	var any expr.Any = slot
+	chosen := slot
 	if backends > 1 {
-		any = &expr.Numgen{Register: f.regTail(), Modulus: uint32(backends), Type: unix.NFT_NG_RANDOM, Offset: first}
+		chosen = &expr.Numgen{Register: f.regTail(), Modulus: uint32(backends), Type: unix.NFT_NG_RANDOM, Offset: first}
 	}
 	door := func(more ...expr.Any) []expr.Any { return append(f.loadDoor(c.node), more...) }
 
@@ -234,7 +234,7 @@ func (b *batch) addChoice(c class, chain string, backends int, inside bool) {
 			to,
 		)...)
 		// The old name is forgotten first: an update does not change the data of an element.
-		unknown := door(any)
+		unknown := door(chosen)
 		unknown = append(unknown, findNumber(f.slots(), f.regDoor(), f.regTail(), regName)...)
 		b.addRule(chain, append(unknown,
 			find(f.endpoints(), f.regDoor(), regBackend),
@@ -244,7 +244,7 @@ func (b *batch) addChoice(c class, chain string, backends int, inside bool) {
 			to,
 		)...)
 	}
-	b.addRule(chain, plain(any)...)
+	b.addRule(chain, plain(chosen)...)
 	if backends > 1 {
 		// A packet that is under way during a change may look for a slot that was the last one.
 		b.addRule(chain, plain(slot)...)
