@@ -1,0 +1,406 @@
+package trace
+
+import (
+	"cmp"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+
+	"github.com/sampan-io/sampan/proxy"
+)
+
+// Explain puts a trace together. The error is a [NobodyError] if the Service does not have
+// what the target names.
+func Explain(w World) (*Trace, error) {
+	svc := w.Service
+	t := &Trace{
+		APIVersion: APIVersion, Kind: "ServiceTrace", Namespace: svc.Namespace, Name: svc.Name, Type: cmp.Or(svc.Spec.Type, corev1.ServiceTypeClusterIP),
+		Client: w.Client, Node: w.Here.Node, Paths: []PathTrace{},
+	}
+	plan := proxy.NewPlan(svc, w.Slices, w.Here)
+	paths, also, err := Paths(svc, &plan, w.Here, w.Target)
+	if err != nil {
+		return nil, err
+	}
+	t.AlsoAt = also
+	for _, o := range w.Others {
+		t.Notes = append(t.Notes, fmt.Sprintf("Service %s/%s wants the same address and does not get it: it is younger", o.Namespace, o.Name))
+	}
+	for _, f := range plan.Faults {
+		t.Hints = append(t.Hints, f.Message)
+	}
+	t.Hints = append(t.Hints, w.selection()...)
+	if w.NoPods != "" {
+		t.Notes = append(t.Notes, "pods are not known: "+w.NoPods)
+	}
+	if w.Unseen != "" {
+		t.Notes = append(t.Notes, "what the node has and what answers is not known: "+w.Unseen)
+	} else if w.Sighting != nil && !w.Sighting.Known && len(paths) > 0 {
+		t.Notes = append(t.Notes, fmt.Sprintf("the proxy of node %s does not know the Service yet", w.Sighting.Node))
+	}
+	for i := range paths {
+		t.Paths = append(t.Paths, w.path(&plan, &paths[i]))
+		for _, e := range t.Paths[i].Endpoints {
+			if e.Candidate {
+				t.candidates++
+			}
+		}
+	}
+	t.judge(&w, len(plan.Rules))
+	return t, nil
+}
+
+// SlicesOf returns those slices that a path is about: the ones of a headless Service are
+// labelled for proxies to leave them alone.
+func SlicesOf(p *Path, all []*discoveryv1.EndpointSlice) []*discoveryv1.EndpointSlice {
+	if p.Kind != Headless {
+		return all
+	}
+	bare := make([]*discoveryv1.EndpointSlice, len(all))
+	for i, s := range all {
+		c := *s
+		c.Labels = nil
+		bare[i] = &c
+	}
+	return bare
+}
+
+// Inside reports whether clients of a node are inside for the rules of another or the same one.
+func inside(c *Client, here proxy.Here) bool { return c.Node == here.Node }
+
+func (w *World) path(plan *proxy.Plan, p *Path) PathTrace {
+	r := &p.Rule
+	pt := PathTrace{Kind: p.Kind, Port: portName(p.Port), Protocol: protocolOf(p.Port), Endpoints: []EndpointTrace{}}
+	in := inside(&w.Client, w.Here)
+	seen := w.Sighting.Of(p)
+	if p.Kind != Headless {
+		pt.Address = portAt(r.Address, int32(r.Port), r.Protocol)
+		if p.At.IsValid() {
+			pt.Address = p.String()
+		}
+		if pt.Mode = "kernel"; r.Relayed {
+			pt.Mode = "userspace"
+		}
+		pool := poolOf(plan, r.Pool)
+		pt.Differs = w.differences(r, seen)
+		pt.Dropped = w.dropped(r)
+		pt.Policy = w.policy(p, in)
+		pt.SeenAs = w.seenAs(r, pool, in)
+		pt.Affinity = affinityOf(r, pool, seen)
+	}
+	for _, j := range proxy.JudgeEndpoints(w.Service, SlicesOf(p, w.Slices), w.Here, r, in) {
+		if j.Standing != proxy.OfAnotherFamily {
+			pt.Endpoints = append(pt.Endpoints, w.endpoint(p, j, seen))
+		}
+	}
+	slices.SortStableFunc(pt.Endpoints, func(a, b EndpointTrace) int {
+		if a.Candidate != b.Candidate {
+			return map[bool]int{true: -1, false: 1}[a.Candidate]
+		}
+		return cmp.Or(a.at.Compare(b.at), strings.Compare(a.Address, b.Address))
+	})
+	if seen != nil {
+		pt.Answer = seen.Door
+	}
+	pt.Cause = w.cause(p, &pt)
+	return pt
+}
+
+func poolOf(plan *proxy.Plan, id proxy.PoolID) *proxy.Pool {
+	for i := range plan.Pools {
+		if plan.Pools[i].PoolID == id {
+			return &plan.Pools[i]
+		}
+	}
+	return nil
+}
+
+// differences says what the node has otherwise than it is planned (T2).
+func (w *World) differences(r *proxy.PlannedRule, seen *DoorSeen) (all []string) {
+	if seen == nil {
+		return nil
+	}
+	for _, f := range seen.Faults {
+		all = append(all, f)
+	}
+	node := w.Sighting.Node
+	differ := func(whose string, want, has []netip.AddrPort) {
+		if lacks := without(want, has); len(lacks) > 0 {
+			all = append(all, fmt.Sprintf("%s of node %s does not lead to %s, which it is to", whose, node, some(lacks)))
+		}
+		if more := without(has, want); len(more) > 0 {
+			all = append(all, fmt.Sprintf("%s of node %s leads to %s, which it is not to", whose, node, some(more)))
+		}
+	}
+	if k := seen.Kernel; k != nil {
+		switch {
+		case !k.Found:
+			all = append(all, fmt.Sprintf("the kernel of node %s has no rule for it", node))
+		case r.Relayed:
+			if len(r.Backends) > 0 && len(k.Backends) != 1 {
+				all = append(all, fmt.Sprintf("the kernel of node %s leads to %s and not to the socket of the forwarder", node, some(k.Backends)))
+			}
+		default:
+			differ("the kernel", r.Backends, k.Backends)
+			if r.Inside != nil {
+				differ("the kernel, for clients inside,", r.Inside, k.Inside)
+			}
+		}
+	}
+	switch {
+	case r.Relayed && seen.Pool != nil:
+		differ("the forwarder", r.Backends, seen.Pool.Backends)
+	case r.Relayed && len(r.Backends) > 0 && seen.Kernel != nil:
+		all = append(all, fmt.Sprintf("the forwarder of node %s has no socket for it", node))
+	}
+	return all
+}
+
+// without returns those of all that others do not have.
+func without(all, others []netip.AddrPort) (left []netip.AddrPort) {
+	for _, a := range all {
+		if !slices.Contains(others, a) {
+			left = append(left, a)
+		}
+	}
+	return left
+}
+
+// few is how many of many are named.
+const few = 3
+
+func some[T fmt.Stringer](all []T) string {
+	var texts []string
+	for _, a := range all[:min(few, len(all))] {
+		texts = append(texts, a.String())
+	}
+	s := strings.Join(texts, ", ")
+	if n := len(all) - few; n > 0 {
+		s += fmt.Sprintf(" and %d more", n)
+	}
+	if s == "" {
+		return "nothing"
+	}
+	return s
+}
+
+// dropped says why the client may not connect.
+func (w *World) dropped(r *proxy.PlannedRule) string {
+	if len(r.Sources) == 0 {
+		return ""
+	}
+	as := w.Client.Addresses
+	if !w.Client.pod() {
+		as = append(slices.Clone(w.Here.Addresses), r.Address)
+	}
+	var mine []netip.Addr
+	for _, a := range as {
+		if slices.ContainsFunc(r.Sources, func(p netip.Prefix) bool { return p.Contains(a) }) {
+			return ""
+		}
+		if a.Is6() == r.Address.Is6() && a != r.Address {
+			mine = append(mine, a)
+		}
+	}
+	var nets []string
+	for _, p := range w.Service.Spec.LoadBalancerSourceRanges {
+		nets = append(nets, strings.TrimSpace(p))
+	}
+	return fmt.Sprintf("the client's address %s is in none of the networks that loadBalancerSourceRanges lets in (%s)", some(mine), strings.Join(nets, ", "))
+}
+
+// policy says which endpoints an address is about.
+func (w *World) policy(p *Path, in bool) string {
+	name := "externalTrafficPolicy"
+	if p.Kind == ClusterIP {
+		name = "internalTrafficPolicy"
+	}
+	switch {
+	case !p.Rule.Pool.Local:
+		return ""
+	case in && p.Rule.Inside != nil:
+		return name + " is Local, which is not about clients inside: those of all nodes"
+	}
+	return fmt.Sprintf("%s is Local: those of node %s alone", name, w.Here.Node)
+}
+
+// seenAs says whose address servers see.
+func (w *World) seenAs(r *proxy.PlannedRule, pool *proxy.Pool, in bool) string {
+	node := "the address of node " + w.Here.Node
+	if r.Relayed {
+		s := node
+		if pool != nil && pool.Transparent {
+			s = "the client's address (where the pod is of this node)"
+		}
+		if pool != nil && pool.ProxyProtocol > 0 {
+			s += fmt.Sprintf("; the client's address is in a header of the PROXY protocol, version %d", pool.ProxyProtocol)
+		}
+		return s
+	}
+	m := r.Masquerade
+	if in && r.Inside != nil {
+		m = proxy.MasqueradeForeign
+	}
+	switch {
+	case !w.Client.pod() && in:
+		return node
+	case m == proxy.MasqueradeEverybody, m == proxy.MasqueradeForeign && !w.Client.pod():
+		return node
+	case w.alone(r):
+		return node + ", because the pod reaches itself"
+	}
+	return "the client's address"
+}
+
+// alone reports whether the client is the only backend itself.
+func (w *World) alone(r *proxy.PlannedRule) bool {
+	return w.Client.pod() && len(r.Backends) == 1 && slices.Contains(w.Client.Addresses, r.Backends[0].Addr())
+}
+
+func affinityOf(r *proxy.PlannedRule, pool *proxy.Pool, seen *DoorSeen) *Affinity {
+	d := r.Affinity
+	if pool != nil {
+		d = pool.Affinity
+	}
+	if d == 0 {
+		return nil
+	}
+	a := &Affinity{Seconds: int64(d / time.Second)}
+	var bound netip.AddrPort
+	var left time.Duration
+	switch {
+	case seen == nil:
+	case seen.Pool != nil:
+		bound, left = seen.Pool.Bound, seen.Pool.Left
+	case seen.Kernel != nil && !r.Relayed:
+		bound, left = seen.Kernel.Bound, seen.Kernel.Left
+	}
+	if bound.IsValid() {
+		a.Bound, a.Left = bound.String(), int64(left/time.Second)
+	}
+	return a
+}
+
+// judge finds out what to say of it all.
+func (t *Trace) judge(w *World, rules int) {
+	name := t.Namespace + "/" + t.Name
+	svc := w.Service
+	switch {
+	case svc.Spec.Type == corev1.ServiceTypeExternalName:
+		t.Message = fmt.Sprintf("%s is another name for %s: nothing is proxied", name, svc.Spec.ExternalName)
+		return
+	case len(t.Paths) == 0 && svc.Labels["service.kubernetes.io/service-proxy-name"] != "":
+		t.Message = fmt.Sprintf("%s is left to the proxy %q, by its label service.kubernetes.io/service-proxy-name", name, svc.Labels["service.kubernetes.io/service-proxy-name"])
+		return
+	case len(t.Paths) == 0 && len(svc.Spec.Ports) == 0:
+		t.Message, t.Answers = fmt.Sprintf("%s has no ports: nothing leads there", name), truth(false)
+		return
+	case len(t.Paths) == 0 && rules == 0:
+		t.Message, t.Answers = fmt.Sprintf("%s has no usable address (yet): nothing leads there", name), truth(false)
+		return
+	case len(t.Paths) == 0:
+		t.Message, t.Answers = fmt.Sprintf("%s has no rule for %s on node %s", name, w.Target, t.Node), truth(false)
+		return
+	}
+	var good, bad, unknown []*PathTrace
+	for i := range t.Paths {
+		p := &t.Paths[i]
+		switch ok, known := p.answers(); {
+		case !known:
+			unknown = append(unknown, p)
+		case ok:
+			good = append(good, p)
+		default:
+			bad = append(bad, p)
+		}
+	}
+	switch {
+	case len(good) > 0 && len(bad) > 0:
+		t.Message = fmt.Sprintf("%s answers at %s, but not at %s: %s", name, names(good), names(bad), bad[0].Cause)
+		t.Answers = truth(true)
+	case len(good) > 0:
+		t.Message, t.Answers = fmt.Sprintf("%s answers at %s%s", name, names(good), good[0].except()), truth(true)
+	case len(bad) > 0:
+		t.Message, t.Answers = fmt.Sprintf("nothing answers at %s of %s: %s", names(bad), name, bad[0].Cause), truth(false)
+	default:
+		t.Message = fmt.Sprintf("%s leads from %s to %s; what answers is not known", name, names(unknown), counted(unknown[0].chosen(), "endpoint"))
+	}
+}
+
+// answers reports whether something answers, if that is known.
+func (p *PathTrace) answers() (ok, known bool) {
+	tried, some := 0, false
+	for i := range p.Endpoints {
+		if a := p.Endpoints[i].Answer; a != nil {
+			tried++
+			some = some || a.OK()
+		}
+	}
+	switch {
+	case p.Answer != nil:
+		// A forwarder takes connections before it knows who answers.
+		return p.Answer.OK() && (p.Mode != "userspace" || some || tried == 0), true
+	case p.Dropped != "", p.chosen() == 0:
+		return false, true
+	case p.Kind == Headless && tried > 0:
+		return some, true
+	}
+	return false, false
+}
+
+func (p *PathTrace) chosen() (n int) {
+	for i := range p.Endpoints {
+		if p.Endpoints[i].Candidate {
+			n++
+		}
+	}
+	return n
+}
+
+// except says which candidates do not answer although others do.
+func (p *PathTrace) except() string {
+	silent := 0
+	var first *EndpointTrace
+	for i := range p.Endpoints {
+		if e := &p.Endpoints[i]; e.Candidate && e.Answer != nil && !e.Answer.OK() {
+			if silent++; first == nil {
+				first = e
+			}
+		}
+	}
+	if silent == 0 {
+		return ""
+	}
+	return fmt.Sprintf(", but %d of %s does not: %s", silent, counted(p.chosen(), "candidate"), first.Why)
+}
+
+func names(ps []*PathTrace) string {
+	var texts []string
+	for _, p := range ps[:min(few, len(ps))] {
+		texts = append(texts, p.title())
+	}
+	s := strings.Join(texts, ", ")
+	if n := len(ps) - few; n > 0 {
+		s += fmt.Sprintf(" and %d more", n)
+	}
+	return s
+}
+
+func (p *PathTrace) title() string {
+	if p.Address == "" {
+		return "port " + p.Port
+	}
+	return p.Address
+}
+
+func counted(n int, what string) string {
+	if n == 1 {
+		return "1 " + what
+	}
+	return fmt.Sprintf("%d %ss", n, what)
+}

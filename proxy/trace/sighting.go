@@ -1,0 +1,146 @@
+package trace
+
+import (
+	"cmp"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/netip"
+	"net/url"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/sampan-io/sampan/proxy"
+)
+
+// AgentPath is where the agent of a node is asked, below its kubelet API.
+const AgentPath = "/sampan/service-trace"
+
+// A Question is what an agent is asked: what it has for a Service, and what answers.
+type Question struct {
+	Service types.NamespacedName
+	Target  Target
+	From    types.NamespacedName // the pod from which to dial; zero means from the node
+}
+
+// Query is the question as parameters of a GET.
+func (q Question) Query() url.Values {
+	v := url.Values{"namespace": {q.Service.Namespace}, "service": {q.Service.Name}, "target": {q.Target.String()}}
+	if q.From.Name != "" {
+		v.Set("fromNamespace", q.From.Namespace)
+		v.Set("fromPod", q.From.Name)
+	}
+	return v
+}
+
+// ParseQuestion is the other way around. It refuses what it does not know.
+func ParseQuestion(v url.Values) (Question, error) {
+	var q Question
+	fields := map[string]*string{
+		"namespace": &q.Service.Namespace, "service": &q.Service.Name, "target": nil,
+		"fromNamespace": &q.From.Namespace, "fromPod": &q.From.Name,
+	}
+	for name, values := range v {
+		field, known := fields[name]
+		if !known || len(values) != 1 {
+			return q, fmt.Errorf("parameter %q: want namespace, service, target, fromNamespace and fromPod, each at most once", name)
+		}
+		if field != nil {
+			*field = values[0]
+		}
+	}
+	if q.Service.Namespace == "" || q.Service.Name == "" {
+		return q, fmt.Errorf("the parameters namespace and service are missing")
+	}
+	if (q.From.Namespace == "") != (q.From.Name == "") {
+		return q, fmt.Errorf("want both of fromNamespace and fromPod, or none")
+	}
+	t, err := Parse(v.Get("target"))
+	if err != nil {
+		return q, fmt.Errorf("parameter target: %w", err)
+	}
+	q.Target = t
+	return q, nil
+}
+
+// A Sighting is what an agent answers.
+type Sighting struct {
+	Node  string     `json:"node"`
+	Here  proxy.Here `json:"here"`
+	Known bool       `json:"known"` // the proxy of the node has the Service
+	Doors []DoorSeen `json:"doors"`
+}
+
+// A DoorSeen is what the node has for one of the [Paths], in their order.
+type DoorSeen struct {
+	Address  netip.Addr      `json:"address"` // of the rule; none if headless
+	Port     uint16          `json:"port"`
+	PortName string          `json:"portName"`
+	Protocol corev1.Protocol `json:"protocol"`
+	IPv6     bool            `json:"ipv6,omitempty"`
+
+	Kernel *proxy.Seen     `json:"kernel,omitempty"` // nil: not looked at
+	Pool   *proxy.PoolSeen `json:"pool,omitempty"`   // nil: there is none
+	Faults []string        `json:"faults,omitempty"` // what could not be looked at, and why
+
+	Door      *Answer          `json:"door,omitempty"` // nil: not dialled
+	Endpoints []EndpointAnswer `json:"endpoints,omitempty"`
+}
+
+// An EndpointAnswer is what came of dialling an endpoint.
+type EndpointAnswer struct {
+	At     netip.AddrPort `json:"at"`
+	Answer Answer         `json:"answer"`
+}
+
+// A Result is what came of dialling.
+type Result string
+
+// What can come of it.
+const (
+	Answered Result = "Answers"  // a connection was made, or a packet came back
+	Silent   Result = "Silent"   // a packet was not refused: all that UDP says
+	Refused  Result = "Refused"  // at once
+	NoRoute  Result = "NoRoute"  // at once, by a host on the way or this one
+	TimedOut Result = "TimedOut" // nothing came back
+	Closed   Result = "Closed"   // a connection was made and closed at once
+	Failed   Result = "Failed"   // it could not be tried
+)
+
+// An Answer is what came of dialling one address.
+type Answer struct {
+	Result  Result  `json:"result"`
+	Seconds float64 `json:"seconds"`
+	Error   string  `json:"error,omitempty"`
+}
+
+// OK reports whether something is there.
+func (a *Answer) OK() bool { return a != nil && (a.Result == Answered || a.Result == Silent) }
+
+// maxSighting bounds what is read of an agent's answer.
+const maxSighting = 8 << 20
+
+// ReadSighting reads an agent's answer.
+func ReadSighting(r io.Reader) (*Sighting, error) {
+	var s Sighting
+	if err := json.NewDecoder(io.LimitReader(r, maxSighting)).Decode(&s); err != nil {
+		return nil, fmt.Errorf("the answer of the node's agent is not understood: %w", err)
+	}
+	return &s, nil
+}
+
+// Of returns what was seen of a path, or nil.
+func (s *Sighting) Of(p *Path) *DoorSeen {
+	if s == nil {
+		return nil
+	}
+	for i := range s.Doors {
+		d := &s.Doors[i]
+		if d.Address == p.Rule.Address && d.PortName == p.Port.Name && d.Protocol == protocolOf(p.Port) && d.IPv6 == p.Rule.Pool.IPv6 &&
+			cmp.Or(d.Port, p.Rule.Port) == p.Rule.Port {
+			return d
+		}
+	}
+	return nil
+}
