@@ -17,6 +17,7 @@ import (
 	"github.com/sampan-io/sampan/cluster/pki"
 	"github.com/sampan-io/sampan/internal/memory"
 	"github.com/sampan-io/sampan/internal/run"
+	"github.com/sampan-io/sampan/proxy/tracer"
 	"github.com/sampan-io/sampan/store"
 	"github.com/sampan-io/sampan/store/disk"
 )
@@ -44,6 +45,7 @@ type cluster struct {
 	runtime   *runtimeProcess // nil with simulated nodes
 	bridge    netip.Addr      // this host's address among the pods; invalid with simulated nodes
 	names     *nameSockets    // nil without cluster DNS
+	tracer    *tracer.Tracer  // nil with simulated nodes
 }
 
 // headroom is the garbage that a busy cluster may hold. With Go's own rule the heap of
@@ -82,11 +84,11 @@ func Run(ctx context.Context, o Options) error {
 		return err
 	}
 	caches := cache.NewShared(control.as(controllerManager), o.Log)
-	workers, nodes, err := c.workers(control, caches)
+	proxy, err := c.proxy(control, caches)
 	if err != nil {
 		return err
 	}
-	proxy, err := c.proxy(control, caches)
+	workers, nodes, err := c.workers(control, caches)
 	if err != nil {
 		return err
 	}

@@ -10,6 +10,7 @@ import (
 	"github.com/sampan-io/sampan/proxy/announce"
 	"github.com/sampan-io/sampan/proxy/health"
 	"github.com/sampan-io/sampan/proxy/nft"
+	"github.com/sampan-io/sampan/proxy/tracer"
 	"github.com/sampan-io/sampan/proxy/userspace"
 )
 
@@ -53,6 +54,13 @@ func (c *cluster) proxy(p *controlPlane, caches *cache.Shared) ([]run.Stage, err
 		return nil, err
 	}
 	checks.Judge(services.Healthy)
+	networks, err := c.podNetworks()
+	if err != nil {
+		return nil, err
+	}
+	if c.tracer, err = tracer.New(tracer.Options{Services: services.Service, Forwarder: forwarder, Pod: networks.of, Log: c.Log}); err != nil {
+		return nil, err
+	}
 	for _, m := range append(forwarder.Collectors(), services.Metrics()) {
 		if err := p.server.Measure(m); err != nil {
 			return nil, err

@@ -5,6 +5,7 @@ import (
 	"crypto/tls"
 	"fmt"
 	"net"
+	"net/http"
 	"net/netip"
 	"path/filepath"
 	"slices"
@@ -26,6 +27,7 @@ import (
 	"github.com/sampan-io/sampan/node/fleet"
 	"github.com/sampan-io/sampan/node/localdisk"
 	"github.com/sampan-io/sampan/node/simulated"
+	"github.com/sampan-io/sampan/proxy/trace"
 	"github.com/sampan-io/sampan/scheduler"
 	"github.com/sampan-io/sampan/scheduler/builtin"
 	"github.com/sampan-io/sampan/scheduler/config"
@@ -196,6 +198,7 @@ func (c *cluster) realNode(p *controlPlane) (*node.Node, error) {
 	o.PodCIDR = c.nodeNetwork(0).String()
 	o.RootDir = filepath.Join(c.Profile.DataDir, "pods")
 	o.LogDir = filepath.Join(c.Profile.DataDir, "logs")
+	o.Handlers = map[string]http.Handler{"GET " + trace.AgentPath: c.tracer}
 	return node.New(o)
 }
 

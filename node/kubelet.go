@@ -128,6 +128,9 @@ func (n *Node) routes() http.Handler {
 	mux.HandleFunc("GET /pods/", n.listPods)
 	mux.HandleFunc("GET /containerLogs/{namespace}/{pod}/{container}", n.containerLogs)
 	mux.HandleFunc("POST /run/{namespace}/{pod}/{container}", n.runCommand)
+	for pattern, h := range n.opts.Handlers {
+		mux.Handle(pattern, h)
+	}
 	return mux
 }
 

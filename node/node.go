@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+	"net/http"
 	"path/filepath"
 	"sync"
 	"time"
@@ -36,6 +37,9 @@ type Options struct {
 	TLS      *tls.Config
 	// ClientCAs returns the authorities whose client certificates are trusted.
 	ClientCAs func() *x509.CertPool
+	// Handlers are further parts of the kubelet API, by patterns of [http.ServeMux]
+	// ("GET /path"): for the same clients as all of it.
+	Handlers map[string]http.Handler
 
 	Addresses []corev1.NodeAddress // the first InternalIP is the pods' hostIP
 	PodCIDR   string               // network of the pods, for the Node object; may be empty

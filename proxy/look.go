@@ -3,7 +3,23 @@ package proxy
 import (
 	"net/netip"
 	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	"k8s.io/apimachinery/pkg/types"
 )
+
+// Service returns what the proxy knows of a Service, and of its node. It may be called
+// from any goroutine; what it returns must not be changed.
+func (p *Proxy) Service(name types.NamespacedName) (svc *corev1.Service, endpoints []*discoveryv1.EndpointSlice, here Here, known bool) {
+	p.mu.Lock()
+	here = p.here
+	p.mu.Unlock()
+	if svc, known = p.services.Get(name.Namespace, name.Name); known {
+		endpoints = p.slices.ByIndex(byService, name.String())
+	}
+	return svc, endpoints, here, known
+}
 
 // Seen is what a kernel really has for a [Door].
 type Seen struct {

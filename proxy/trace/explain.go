@@ -87,7 +87,7 @@ func (w *World) path(plan *proxy.Plan, p *Path) PathTrace {
 			pt.Mode = "userspace"
 		}
 		pool := poolOf(plan, r.Pool)
-		pt.Differs = w.differences(r, seen)
+		pt.Differs = w.differences(r, seen, in)
 		pt.Dropped = w.dropped(r)
 		pt.Policy = w.policy(p, in)
 		pt.SeenAs = w.seenAs(r, pool, in)
@@ -121,13 +121,11 @@ func poolOf(plan *proxy.Plan, id proxy.PoolID) *proxy.Pool {
 }
 
 // differences says what the node has otherwise than it is planned (T2).
-func (w *World) differences(r *proxy.PlannedRule, seen *DoorSeen) (all []string) {
+func (w *World) differences(r *proxy.PlannedRule, seen *DoorSeen, in bool) (all []string) {
 	if seen == nil {
 		return nil
 	}
-	for _, f := range seen.Faults {
-		all = append(all, f)
-	}
+	all = append(all, seen.Faults...)
 	node := w.Sighting.Node
 	differ := func(whose string, want, has []netip.AddrPort) {
 		if lacks := without(want, has); len(lacks) > 0 {
@@ -152,10 +150,14 @@ func (w *World) differences(r *proxy.PlannedRule, seen *DoorSeen) (all []string)
 			}
 		}
 	}
+	behind := r.Backends
+	if in && r.Inside != nil {
+		behind = r.Inside
+	}
 	switch {
 	case r.Relayed && seen.Pool != nil:
-		differ("the forwarder", r.Backends, seen.Pool.Backends)
-	case r.Relayed && len(r.Backends) > 0 && seen.Kernel != nil:
+		differ("the forwarder", behind, seen.Pool.Backends)
+	case r.Relayed && len(behind) > 0 && seen.Kernel != nil:
 		all = append(all, fmt.Sprintf("the forwarder of node %s has no socket for it", node))
 	}
 	return all

@@ -144,8 +144,6 @@ func pathOf(svc *corev1.Service, r *proxy.PlannedRule, here proxy.Here, t Target
 		p.Kind = ClusterIP
 	case slices.Contains(svc.Spec.ExternalIPs, address):
 		p.Kind = ExternalIP
-	case p.Port.NodePort == int32(r.Port) && slices.Contains(here.NodePorts, r.Address):
-		p.Kind = NodePort
 	default:
 		p.Kind = LoadBalancer
 	}

@@ -1,0 +1,63 @@
+package cluster
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+
+	"k8s.io/apimachinery/pkg/types"
+	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/sampan-io/sampan/node"
+	"github.com/sampan-io/sampan/node/spec"
+	"github.com/sampan-io/sampan/proxy/tracer"
+)
+
+// podNetworks finds the networks of pods, by what the container runtime says of them.
+type podNetworks struct{ runtime cri.RuntimeServiceClient }
+
+func (c *cluster) podNetworks() (podNetworks, error) {
+	conn, err := node.Dial(c.Profile.RuntimeSocket()) // it connects when it is used
+	if err != nil {
+		return podNetworks{}, err
+	}
+	return podNetworks{cri.NewRuntimeServiceClient(conn.Conn())}, nil
+}
+
+// of returns the network of a pod that runs.
+func (n podNetworks) of(ctx context.Context, name types.NamespacedName) (tracer.Pod, error) {
+	list, err := n.runtime.ListPodSandbox(ctx, &cri.ListPodSandboxRequest{Filter: &cri.PodSandboxFilter{
+		State:         &cri.PodSandboxStateValue{State: cri.PodSandboxState_SANDBOX_READY},
+		LabelSelector: map[string]string{spec.PodNamespace: name.Namespace, spec.PodName: name.Name},
+	}})
+	if err != nil {
+		return tracer.Pod{}, fmt.Errorf("asking the container runtime for pod %s: %w", name, err)
+	}
+	if len(list.GetItems()) == 0 {
+		return tracer.Pod{}, fmt.Errorf("pod %s does not run on this node", name)
+	}
+	res, err := n.runtime.PodSandboxStatus(ctx, &cri.PodSandboxStatusRequest{PodSandboxId: list.GetItems()[0].GetId(), Verbose: true})
+	if err != nil {
+		return tracer.Pod{}, fmt.Errorf("asking the container runtime for pod %s: %w", name, err)
+	}
+	s := res.GetStatus()
+	p := tracer.Pod{Namespace: res.GetInfo()["netns"]}
+	if s.GetLinux().GetNamespaces().GetOptions().GetNetwork() == cri.NamespaceMode_NODE {
+		p.Namespace = ""
+		return p, nil
+	}
+	if p.Namespace == "" {
+		return tracer.Pod{}, errors.New("the container runtime does not say where the network of the pod is")
+	}
+	ips := []string{s.GetNetwork().GetIp()}
+	for _, more := range s.GetNetwork().GetAdditionalIps() {
+		ips = append(ips, more.GetIp())
+	}
+	for _, ip := range ips {
+		if a, err := netip.ParseAddr(ip); err == nil {
+			p.Addresses = append(p.Addresses, a)
+		}
+	}
+	return p, nil
+}
