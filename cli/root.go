@@ -18,6 +18,7 @@ import (
 	"github.com/sampan-io/sampan/cli/pods"
 	"github.com/sampan-io/sampan/cli/rollouts"
 	"github.com/sampan-io/sampan/cli/scheduling"
+	"github.com/sampan-io/sampan/cli/services"
 	"github.com/sampan-io/sampan/cli/session"
 	"github.com/sampan-io/sampan/cli/simulation"
 	"github.com/sampan-io/sampan/cli/waiting"
@@ -89,7 +90,7 @@ func New(o Options) *cobra.Command {
 	root.AddCommand(
 		objects.Create(g), objects.Apply(g), run, objects.Replace(g), objects.Get(g), objects.Delete(g), pods.Logs(g), pods.Exec(g),
 		objects.Scale(g), waiting.Command(g), rollouts.RollingUpdate(g), rollouts.Rollout(g), nodes.Cordon(g), nodes.Uncordon(g), nodes.Drain(g),
-		images.Command(g), simulate, versionCommand(g),
+		images.Command(g), services.Command(g), simulate, versionCommand(g),
 	)
 	if o.RunScheduler != nil {
 		root.AddCommand(scheduling.Command(g, o.RunScheduler))

@@ -43,6 +43,9 @@ func Explain(w World) (*Trace, error) {
 	} else if w.Sighting != nil && !w.Sighting.Known && len(paths) > 0 {
 		t.Notes = append(t.Notes, fmt.Sprintf("the proxy of node %s does not know the Service yet", w.Sighting.Node))
 	}
+	if w.Elsewhere != "" && w.Sighting != nil {
+		t.Notes = append(t.Notes, fmt.Sprintf("the address is that of node %s, and the client is on node %s: it was tried from node %s itself", w.Elsewhere, w.Client.Node, w.Elsewhere))
+	}
 	for i := range paths {
 		t.Paths = append(t.Paths, w.path(&plan, &paths[i]))
 		for _, e := range t.Paths[i].Endpoints {
@@ -300,13 +303,13 @@ func (t *Trace) judge(w *World, rules int) {
 		t.Message = fmt.Sprintf("%s is left to the proxy %q, by its label service.kubernetes.io/service-proxy-name", name, svc.Labels["service.kubernetes.io/service-proxy-name"])
 		return
 	case len(t.Paths) == 0 && len(svc.Spec.Ports) == 0:
-		t.Message, t.Answers = fmt.Sprintf("%s has no ports: nothing leads there", name), truth(false)
+		t.Message, t.Answers = fmt.Sprintf("%s has no ports: nothing leads there", name), new(false)
 		return
 	case len(t.Paths) == 0 && rules == 0:
-		t.Message, t.Answers = fmt.Sprintf("%s has no usable address (yet): nothing leads there", name), truth(false)
+		t.Message, t.Answers = fmt.Sprintf("%s has no usable address (yet): nothing leads there", name), new(false)
 		return
 	case len(t.Paths) == 0:
-		t.Message, t.Answers = fmt.Sprintf("%s has no rule for %s on node %s", name, w.Target, t.Node), truth(false)
+		t.Message, t.Answers = fmt.Sprintf("%s has no rule for %s on node %s", name, w.Target, t.Node), new(false)
 		return
 	}
 	var good, bad, unknown []*PathTrace
@@ -324,11 +327,11 @@ func (t *Trace) judge(w *World, rules int) {
 	switch {
 	case len(good) > 0 && len(bad) > 0:
 		t.Message = fmt.Sprintf("%s answers at %s, but not at %s: %s", name, names(good), names(bad), bad[0].Cause)
-		t.Answers = truth(true)
+		t.Answers = new(true)
 	case len(good) > 0:
-		t.Message, t.Answers = fmt.Sprintf("%s answers at %s%s", name, names(good), good[0].except()), truth(true)
+		t.Message, t.Answers = fmt.Sprintf("%s answers at %s%s", name, names(good), good[0].except()), new(true)
 	case len(bad) > 0:
-		t.Message, t.Answers = fmt.Sprintf("nothing answers at %s of %s: %s", names(bad), name, bad[0].Cause), truth(false)
+		t.Message, t.Answers = fmt.Sprintf("nothing answers at %s of %s: %s", names(bad), name, bad[0].Cause), new(false)
 	default:
 		t.Message = fmt.Sprintf("%s leads from %s to %s; what answers is not known", name, names(unknown), counted(unknown[0].chosen(), "endpoint"))
 	}

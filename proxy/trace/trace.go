@@ -107,7 +107,16 @@ type World struct {
 	Here     proxy.Here // the node whose rules count
 	Sighting *Sighting  // what was seen there; nil: nothing
 	Unseen   string     // why there is none
+
+	// Elsewhere is the node from which was dialled, if the client is on another one.
+	Elsewhere string
 }
 
-// APIs of older servers leave out what is not set, and so may we.
-func truth(b bool) *bool { return &b }
+// Answered reports whether something answers or, where that is not known, there is an
+// endpoint to go to.
+func (t *Trace) Answered() bool {
+	if t.Answers != nil {
+		return *t.Answers
+	}
+	return t.candidates > 0 || len(t.Paths) == 0
+}

@@ -13,6 +13,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/sampan-io/sampan/internal/run"
@@ -89,7 +90,7 @@ func New(o Options) (*Tracer, error) {
 func (t *Tracer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	q, err := trace.ParseQuestion(r.URL.Query())
 	if err != nil {
-		http.Error(w, err.Error(), http.StatusBadRequest)
+		refuse(w, http.StatusBadRequest, metav1.StatusReasonBadRequest, err.Error())
 		return
 	}
 	select {
@@ -97,30 +98,40 @@ func (t *Tracer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		defer func() { <-t.slots }()
 	default:
 		w.Header().Set("Retry-After", "1")
-		http.Error(w, "too many traces at the same time, come again", http.StatusTooManyRequests)
+		refuse(w, http.StatusTooManyRequests, metav1.StatusReasonTooManyRequests, "too many traces at the same time, come again")
 		return
 	}
 	var from *Pod
 	if q.From.Name != "" {
 		if t.opts.Pod == nil {
-			http.Error(w, "this node has no pods to trace from", http.StatusUnprocessableEntity)
+			refuse(w, http.StatusUnprocessableEntity, metav1.StatusReasonInvalid, "this node has no pods to trace from")
 			return
 		}
 		p, err := t.opts.Pod(r.Context(), q.From)
 		if err != nil {
-			http.Error(w, err.Error(), http.StatusUnprocessableEntity)
+			refuse(w, http.StatusUnprocessableEntity, metav1.StatusReasonInvalid, err.Error())
 			return
 		}
 		from = &p
 	}
 	s, err := t.see(r.Context(), q, from)
 	if err != nil {
-		http.Error(w, err.Error(), http.StatusUnprocessableEntity)
+		refuse(w, http.StatusUnprocessableEntity, metav1.StatusReasonInvalid, err.Error())
 		return
 	}
 	t.opts.Log.Debug("traced a service", "service", q.Service, "target", q.Target, "from", q.From)
 	w.Header().Set("Content-Type", "application/json")
 	_ = json.NewEncoder(w).Encode(s)
+}
+
+// refuse answers with an error as API servers do, which pass it on.
+func refuse(w http.ResponseWriter, code int32, reason metav1.StatusReason, message string) {
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(int(code))
+	_ = json.NewEncoder(w).Encode(&metav1.Status{
+		TypeMeta: metav1.TypeMeta{Kind: "Status", APIVersion: "v1"},
+		Status:   metav1.StatusFailure, Reason: reason, Code: code, Message: message,
+	})
 }
 
 // see looks at what there is, and then dials.
