@@ -58,7 +58,7 @@ func (c *cluster) proxy(p *controlPlane, caches *cache.Shared) ([]run.Stage, err
 	if err != nil {
 		return nil, err
 	}
-	if c.tracer, err = tracer.New(tracer.Options{Services: services.Service, Forwarder: forwarder, Pod: networks.of, Log: c.Log}); err != nil {
+	if c.tracer, err = tracer.New(tracer.Options{Services: services.Service, Kernel: kernel, Forwarder: forwarder, Pod: networks.of, Log: c.Log}); err != nil {
 		return nil, err
 	}
 	for _, m := range append(forwarder.Collectors(), services.Metrics()) {

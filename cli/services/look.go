@@ -108,6 +108,9 @@ func (l *looker) client(ctx context.Context, w *trace.World, from, fromNode stri
 		if err != nil {
 			return pod, err
 		}
+		if w.Target.Address.IsLoopback() && !p.Spec.HostNetwork {
+			return pod, fmt.Errorf("--from: %s is, in pod %s/%s, the pod itself: no Service is there", w.Target.Address, p.Namespace, p.Name)
+		}
 		pod = types.NamespacedName{Namespace: p.Namespace, Name: p.Name}
 		w.Client = trace.Client{Node: p.Spec.NodeName, Namespace: p.Namespace, Pod: p.Name, Host: p.Spec.HostNetwork}
 		for _, ip := range p.Status.PodIPs {

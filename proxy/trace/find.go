@@ -51,7 +51,7 @@ func hasAddress(s *corev1.Service, t Target, nodes []*corev1.Node) bool {
 			continue
 		}
 		if (t.Port == "" || t.number() == p.Port) && slices.Contains(addressesOf(s), t.Address) ||
-			t.Port != "" && p.NodePort != 0 && t.number() == p.NodePort && isNode(t.Address, nodes) {
+			t.Port != "" && p.NodePort != 0 && t.number() == p.NodePort && (isNode(t.Address, nodes) || t.Address.IsLoopback()) {
 			return true
 		}
 	}
@@ -114,16 +114,6 @@ func nobody(t Target, all []*corev1.Service, nodes []*corev1.Node, pods []*corev
 		e.What = fmt.Sprintf("no Service has the node port %s, at node %s", portText(t), n.Name)
 		e.Near = nearPorts(t, all)
 		return e
-	}
-	if t.Address.IsLoopback() {
-		for _, s := range all {
-			for i := range s.Spec.Ports {
-				if p := &s.Spec.Ports[i]; p.NodePort != 0 && p.NodePort == t.number() {
-					e.What = fmt.Sprintf("no Service has the address %s: %d is the node port of %s/%s, and node ports are not at addresses of loopback, but at those of nodes", t, p.NodePort, s.Namespace, s.Name)
-					return e
-				}
-			}
-		}
 	}
 	type near struct {
 		text     string

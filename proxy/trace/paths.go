@@ -140,6 +140,8 @@ func pathOf(svc *corev1.Service, r *proxy.PlannedRule, here proxy.Here, t Target
 				p.At = netip.AddrPortFrom(a, r.Port)
 			}
 		}
+	case r.Address.IsLoopback():
+		p.Kind = NodePort
 	case svc.Spec.ClusterIP == address || slices.Contains(svc.Spec.ClusterIPs, address):
 		p.Kind = ClusterIP
 	case slices.Contains(svc.Spec.ExternalIPs, address):

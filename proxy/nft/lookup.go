@@ -1,0 +1,179 @@
+package nft
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"net/netip"
+	"time"
+
+	"github.com/mdlayher/netlink"
+	"golang.org/x/sys/unix"
+
+	"github.com/sampan-io/sampan/proxy"
+)
+
+// maxLooked bounds how many backends of a door are looked up: one request each.
+const maxLooked = 4096
+
+// Lookup returns what the kernel has for a door, whoever put it there, and the backend
+// that a client of it goes back to. It reads single elements, so that it costs the same
+// whatever the number of Services. It may be called from any goroutine.
+func (k *Kernel) Lookup(ctx context.Context, d proxy.Door, client netip.Addr) (proxy.Seen, error) {
+	c, err := netlink.Dial(unix.NETLINK_NETFILTER, nil)
+	if err != nil {
+		return proxy.Seen{}, fmt.Errorf("opening nftables: %w", err)
+	}
+	defer c.Close()
+	l := lookup{c, k.opts.Table}
+	f := familyOf(d.Address)
+	door := appendDoor(nil, d)
+	class, err := l.get(f.doors(), door)
+	if err != nil || class == nil {
+		return proxy.Seen{}, err
+	}
+	seen := proxy.Seen{Found: true}
+	if seen.Backends, err = l.backends(ctx, f, door, 0); err != nil {
+		return seen, err
+	}
+	if seen.Inside, err = l.backends(ctx, f, door, insideSlots); err != nil {
+		return seen, err
+	}
+	if client.BitLen() != d.Address.BitLen() {
+		return seen, nil
+	}
+	bound, err := l.get(f.affinity(), append(door[:len(door):len(door)], client.AsSlice()...))
+	if err != nil || bound == nil {
+		return seen, err
+	}
+	backend, err := l.get(f.endpoints(), append(door[:len(door):len(door)], bound.data...))
+	if backend != nil { // or else it is one no more
+		seen.Bound, seen.Left = f.readBackend(backend.data), bound.left
+	}
+	return seen, err
+}
+
+// A lookup reads elements of sets in a table.
+type lookup struct {
+	conn  *netlink.Conn
+	table string
+}
+
+// A found element has data, and so much time left if it has a timeout.
+type found struct {
+	data []byte
+	left time.Duration
+}
+
+// backends returns those in the slots from the first one on.
+func (l lookup) backends(ctx context.Context, f *family, door []byte, first uint32) ([]netip.AddrPort, error) {
+	var all []netip.AddrPort
+	for slot := first; slot < first+maxLooked; slot++ {
+		if err := ctx.Err(); err != nil {
+			return nil, err
+		}
+		e, err := l.get(f.endpoints(), binary.NativeEndian.AppendUint32(door[:len(door):len(door)], slot))
+		if err != nil || e == nil {
+			return all, err
+		}
+		all = append(all, f.readBackend(e.data))
+	}
+	return all, nil
+}
+
+func (f *family) readBackend(data []byte) netip.AddrPort {
+	a, ok := netip.AddrFromSlice(data[:min(int(f.bytes), len(data))])
+	if !ok || len(data) < int(f.bytes)+2 {
+		return netip.AddrPort{}
+	}
+	return netip.AddrPortFrom(a, binary.BigEndian.Uint16(data[f.bytes:]))
+}
+
+// Attributes of messages about elements, as in nf_tables.h.
+const (
+	attrTable    = 1 // NFTA_SET_ELEM_LIST_TABLE
+	attrSet      = 2 // NFTA_SET_ELEM_LIST_SET
+	attrElements = 3 // NFTA_SET_ELEM_LIST_ELEMENTS
+	attrElement  = 1 // NFTA_LIST_ELEM
+	attrKey      = 1 // NFTA_SET_ELEM_KEY
+	attrData     = 2 // NFTA_SET_ELEM_DATA
+	attrLeft     = 5 // NFTA_SET_ELEM_EXPIRATION, in ms
+	attrValue    = 1 // NFTA_DATA_VALUE
+)
+
+// get returns an element of a map, or nil if there is none, or no such map.
+func (l lookup) get(set string, key []byte) (*found, error) {
+	ae := netlink.NewAttributeEncoder()
+	ae.String(attrTable, l.table)
+	ae.String(attrSet, set)
+	ae.Nested(attrElements, func(ae *netlink.AttributeEncoder) error {
+		ae.Nested(attrElement, func(ae *netlink.AttributeEncoder) error {
+			ae.Nested(attrKey, func(ae *netlink.AttributeEncoder) error {
+				ae.Bytes(attrValue, key)
+				return nil
+			})
+			return nil
+		})
+		return nil
+	})
+	attrs, err := ae.Encode()
+	if err != nil {
+		return nil, err
+	}
+	messages, err := l.conn.Execute(netlink.Message{
+		Header: netlink.Header{Type: unix.NFNL_SUBSYS_NFTABLES<<8 | unix.NFT_MSG_GETSETELEM, Flags: netlink.Request},
+		Data:   append([]byte{unix.NFPROTO_INET, 0, 0, 0}, attrs...),
+	})
+	if errors.Is(err, unix.ENOENT) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("nftables, table %s: reading the map %s: %w", l.table, set, err)
+	}
+	e := &found{}
+	for _, m := range messages {
+		if len(m.Data) < 4 {
+			continue
+		}
+		ad, err := netlink.NewAttributeDecoder(m.Data[4:])
+		if err != nil {
+			return nil, fmt.Errorf("nftables, table %s: reading the map %s: %w", l.table, set, err)
+		}
+		for ad.Next() {
+			if ad.Type() == attrElements {
+				ad.Nested(func(ad *netlink.AttributeDecoder) error {
+					for ad.Next() {
+						ad.Nested(e.read)
+					}
+					return nil
+				})
+			}
+		}
+		if err := ad.Err(); err != nil {
+			return nil, fmt.Errorf("nftables, table %s: reading the map %s: %w", l.table, set, err)
+		}
+	}
+	return e, nil
+}
+
+func (e *found) read(ad *netlink.AttributeDecoder) error {
+	for ad.Next() {
+		switch ad.Type() {
+		case attrData:
+			ad.Nested(func(ad *netlink.AttributeDecoder) error {
+				for ad.Next() {
+					if ad.Type() == attrValue {
+						e.data = ad.Bytes()
+					}
+				}
+				return nil
+			})
+		case attrLeft:
+			if b := ad.Bytes(); len(b) == 8 {
+				e.left = time.Duration(binary.BigEndian.Uint64(b)) * time.Millisecond
+			}
+		}
+	}
+	return nil
+}
