@@ -115,6 +115,10 @@ func nobody(t Target, all []*corev1.Service, nodes []*corev1.Node, pods []*corev
 		e.Near = nearPorts(t, all)
 		return e
 	}
+	if t.Address.IsLoopback() {
+		e.Near = nearPorts(t, all)
+		return e
+	}
 	type near struct {
 		text     string
 		distance int
