@@ -4,6 +4,7 @@ import (
 	"net/netip"
 	"slices"
 	"sync"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
@@ -40,6 +41,7 @@ func (p *Proxy) follows() {
 		if s == nil {
 			s = old
 		}
+		p.metrics.serviceChanges.Inc()
 		p.touch(types.NamespacedName{Namespace: s.Namespace, Name: s.Name}, 0)
 	})
 	p.slices = cacheOf(p, client.EndpointSlices, cache.Options[*discoveryv1.EndpointSlice]{
@@ -49,7 +51,12 @@ func (p *Proxy) follows() {
 			byService: func(s *discoveryv1.EndpointSlice) []string { return []string{serviceOf(s).String()} },
 		},
 	})
+	started := time.Now()
 	p.slices.Subscribe(func(old, now *discoveryv1.EndpointSlice) {
+		p.metrics.endpointChanges.Inc()
+		if at := causeOf(now); at.After(started) && !at.Equal(causeOf(old)) {
+			p.caused(at)
+		}
 		if old != nil {
 			p.touch(serviceOf(old), 0)
 		}
@@ -72,6 +79,19 @@ func (p *Proxy) follows() {
 
 // scaledAway is the taint of a node that a cluster autoscaler is about to remove.
 const scaledAway = "ToBeDeletedByClusterAutoscaler"
+
+// causeOf returns when the change of a Service or pod happened that made a slice what it is, as
+// the controller of slices says; zero if that does not. The slice may be nil.
+func causeOf(s *discoveryv1.EndpointSlice) time.Time {
+	if s == nil {
+		return time.Time{}
+	}
+	at, err := time.Parse(time.RFC3339Nano, s.Annotations[corev1.EndpointsLastChangeTriggerTime])
+	if err != nil {
+		return time.Time{}
+	}
+	return at
+}
 
 func serviceOf(s *discoveryv1.EndpointSlice) types.NamespacedName {
 	return types.NamespacedName{Namespace: s.Namespace, Name: s.Labels[discoveryv1.LabelServiceName]}
@@ -167,6 +187,9 @@ func (k *keeper) condition(b *bool) *bool {
 // keep returns what a plan needs of a slice.
 func (k *keeper) keep(s *discoveryv1.EndpointSlice) *discoveryv1.EndpointSlice {
 	kept := &discoveryv1.EndpointSlice{ObjectMeta: meta(&s.ObjectMeta, discoveryv1.LabelServiceName, labelProxyName, labelHeadless), AddressType: s.AddressType, Ports: s.Ports}
+	if at, ok := s.Annotations[corev1.EndpointsLastChangeTriggerTime]; ok {
+		kept.Annotations = map[string]string{corev1.EndpointsLastChangeTriggerTime: at}
+	}
 	kept.Endpoints = make([]discoveryv1.Endpoint, len(s.Endpoints))
 	addresses := make([]string, len(s.Endpoints))
 	for i := range s.Endpoints {

@@ -32,7 +32,7 @@ func (forgetful) Remove(proxy.PoolID)                          {}
 func TestAnEndpointTakesLittleMemory(t *testing.T) {
 	const services, each, limit = 2000, 5, 1 << 10
 	api := clienttest.New(t)
-	before := &harbour{t, nil, api}
+	before := &harbour{t, nil, api, nil}
 	for i := range services {
 		name := fmt.Sprintf("service-%d", i)
 		svc := service(func(s *corev1.Service) {

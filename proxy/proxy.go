@@ -83,6 +83,7 @@ type Proxy struct {
 	awaited uint64                        // guarded by mu; the revision that is to be told when dirty is dealt with
 	here    Here                          // guarded by mu
 	moved   bool                          // guarded by mu; here is not what the rules were made for
+	causes  []time.Time                   // guarded by mu; when what changed endpoints happened, not dealt with yet
 
 	// Below belongs to the goroutine of follow.
 	states   map[types.NamespacedName]*state
@@ -91,6 +92,7 @@ type Proxy struct {
 	closing  map[PoolID]bool               // sockets to which no rule is to lead any more
 	again    map[types.NamespacedName]bool // Services that lack a socket
 	due      uint64                        // what is to be told when all is done
+	waiting  []time.Time                   // causes that are dealt with when all is done
 	broken   bool                          // the kernel refused a change, and has not been made anew since
 	announce bool                          // what is announced is to be looked at
 }
@@ -169,10 +171,11 @@ func (p *Proxy) Eligible() bool { return !p.leaving.Load() }
 // Updated is when the rules were made or changed last.
 func (p *Proxy) Updated() time.Time { return time.Unix(0, p.updated.Load()) }
 
-// done notes what the kernel took.
-func (p *Proxy) done(start time.Time) {
+// done notes what the kernel took: everything anew, or changes.
+func (p *Proxy) done(start time.Time, anew bool) {
 	p.book.done()
-	p.metrics.synced(start)
+	p.metrics.synced(start, anew)
+	p.metrics.hold(len(p.states), len(p.book.doors))
 	p.broken = false
 	p.sick.Store(false)
 	p.updated.Store(time.Now().UnixNano())
@@ -191,6 +194,18 @@ func (p *Proxy) moveTo(change func(*Here)) {
 	}
 }
 
+// caused notes when something happened that changed endpoints. It never blocks.
+func (p *Proxy) caused(at time.Time) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if len(p.causes) < maxCauses {
+		p.causes = append(p.causes, at)
+	}
+}
+
+// maxCauses bounds how many are remembered while the kernel refuses changes.
+const maxCauses = 1000
+
 func (p *Proxy) nudge() {
 	select {
 	case p.wake <- struct{}{}:
@@ -203,6 +218,7 @@ func (p *Proxy) nudge() {
 func (p *Proxy) touch(name types.NamespacedName, awaited uint64) {
 	p.mu.Lock()
 	p.dirty[name] = true
+	p.metrics.queued.SetToCurrentTime()
 	p.awaited = max(p.awaited, awaited)
 	p.mu.Unlock()
 	p.nudge()
@@ -221,7 +237,7 @@ func (p *Proxy) follow(ctx context.Context) error {
 	if err := p.opts.Kernel.Replace(ctx, p.book.all()); err != nil {
 		return fmt.Errorf("making the rules of the service proxy: %w", err)
 	}
-	p.done(start)
+	p.done(start, true)
 	p.finish(ctx)
 	p.lookAround(ctx)
 	close(p.ready)
@@ -277,7 +293,7 @@ func (p *Proxy) apply(ctx context.Context) bool {
 		}
 		err := p.opts.Kernel.Update(ctx, changes)
 		if err == nil {
-			p.done(start)
+			p.done(start, false)
 			return true
 		}
 		if ctx.Err() != nil {
@@ -295,7 +311,7 @@ func (p *Proxy) apply(ctx context.Context) bool {
 		}
 		return false
 	}
-	p.done(start)
+	p.done(start, true)
 	return true
 }
 
@@ -320,6 +336,10 @@ func (p *Proxy) finish(ctx context.Context) {
 	} else {
 		p.announce = false
 	}
+	for _, at := range p.waiting {
+		p.metrics.programmed(at)
+	}
+	p.waiting = p.waiting[:0]
 	if p.reports != nil && p.due > 0 && len(p.again) == 0 {
 		p.reports.note(p.due)
 		p.due = 0
@@ -357,6 +377,10 @@ func (p *Proxy) takeDirty() (dirty map[types.NamespacedName]bool, here Here, mov
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	dirty, moved, awaited = p.dirty, p.moved, p.awaited
+	if len(p.waiting) < maxCauses {
+		p.waiting = append(p.waiting, p.causes...)
+	}
+	p.causes = p.causes[:0]
 	p.dirty, p.moved, p.awaited = map[types.NamespacedName]bool{}, false, 0
 	return dirty, p.here, moved, awaited
 }

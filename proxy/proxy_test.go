@@ -218,7 +218,8 @@ func slice(port string, number int32, es ...discoveryv1.Endpoint) *discoveryv1.E
 type harbour struct {
 	*testing.T
 	*kernel
-	api *clienttest.Server
+	api   *clienttest.Server
+	proxy *proxy.Proxy
 }
 
 func start(t *testing.T, api *clienttest.Server, k *kernel, o proxy.Options) *harbour {
@@ -240,7 +241,7 @@ func start(t *testing.T, api *clienttest.Server, k *kernel, o proxy.Options) *ha
 		}
 	})
 	<-p.Ready()
-	return &harbour{t, k, api}
+	return &harbour{t, k, api, p}
 }
 
 func (h *harbour) create(svc *corev1.Service, ss ...*discoveryv1.EndpointSlice) {
@@ -301,7 +302,7 @@ func TestTheRulesFollowTheCluster(t *testing.T) {
 	for _, mode := range []string{"kernel", "userspace"} {
 		t.Run(mode, func(t *testing.T) {
 			api := clienttest.New(t)
-			before := &harbour{t, nil, api}
+			before := &harbour{t, nil, api, nil}
 			before.create(service(nil), slice("http", 8080, endpoint("10.1.0.2", "rs")))
 			h := start(t, api, newKernel(t), proxy.Options{Userspace: mode == "userspace"})
 			// to is an endpoint, or its socket and no masquerade.

@@ -119,7 +119,10 @@ func (l *looker) client(ctx context.Context, w *trace.World, from, fromNode stri
 			}
 		}
 	case fromNode != "":
-		if _, err := client.Nodes.Get(ctx, l.server, "", fromNode); err != nil {
+		switch _, err := client.Nodes.Get(ctx, l.server, "", fromNode); {
+		case apierrors.IsNotFound(err):
+			return pod, fmt.Errorf("--from-node: there is no node %s", fromNode)
+		case err != nil:
 			return pod, fmt.Errorf("--from-node: %w", err)
 		}
 		w.Client = trace.Client{Node: fromNode}

@@ -42,10 +42,12 @@ func TestTrace(t *testing.T) {
 			"here":    func(words []string) { object(st, words, &st.Here) },
 			"client":  func(words []string) { st.Client = trace.Client{}; object(st, words, &st.Client) },
 			"unseen":  func(words []string) { st.Unseen, st.Sighting = strings.Join(words, " "), nil },
-			"seen":    func(words []string) { st.Sighting, st.Unseen = object(st, words, &trace.Sighting{Node: "n1", Known: true}), "" },
-			"trace":   st.trace,
-			"find":    st.find,
-			"forget":  func([]string) { st.forget() },
+			"seen": func(words []string) {
+				st.Sighting, st.Unseen = object(st, words, &trace.Sighting{Node: "n1", Known: true}), ""
+			},
+			"trace":  st.trace,
+			"find":   st.find,
+			"forget": func([]string) { st.forget() },
 		}
 	})
 }
