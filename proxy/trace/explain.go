@@ -132,10 +132,10 @@ func (w *World) differences(r *proxy.PlannedRule, seen *DoorSeen, in bool) (all 
 	node := w.Sighting.Node
 	differ := func(whose string, want, has []netip.AddrPort) {
 		if lacks := without(want, has); len(lacks) > 0 {
-			all = append(all, fmt.Sprintf("%s of node %s does not lead to %s, which it is to", whose, node, some(lacks)))
+			all = append(all, fmt.Sprintf("%s of node %s lacks %s, which is planned", whose, node, some(lacks)))
 		}
 		if more := without(has, want); len(more) > 0 {
-			all = append(all, fmt.Sprintf("%s of node %s leads to %s, which it is not to", whose, node, some(more)))
+			all = append(all, fmt.Sprintf("%s of node %s leads to %s, which is not planned", whose, node, some(more)))
 		}
 	}
 	if k := seen.Kernel; k != nil {
@@ -372,6 +372,9 @@ func (p *PathTrace) chosen() (n int) {
 
 // except says which candidates do not answer although others do.
 func (p *PathTrace) except() string {
+	if len(p.Differs) > 0 {
+		return ", but " + p.Differs[0]
+	}
 	silent := 0
 	var first *EndpointTrace
 	for i := range p.Endpoints {
