@@ -333,10 +333,13 @@ func (t *Trace) judge(w *World, rules int) {
 		t.Answers = new(true)
 	case len(good) > 0:
 		t.Message, t.Answers = fmt.Sprintf("%s answers at %s%s", name, names(good), good[0].except()), new(true)
-	case len(bad) > 0:
-		t.Message, t.Answers = fmt.Sprintf("nothing answers at %s of %s: %s", names(bad), name, bad[0].Cause), new(false)
-	default:
+	case len(unknown) > 0:
 		t.Message = fmt.Sprintf("%s leads from %s to %s; what answers is not known", name, names(unknown), counted(unknown[0].chosen(), "endpoint"))
+		if len(bad) > 0 {
+			t.Message += fmt.Sprintf(", but that nothing does at %s: %s", names(bad), bad[0].Cause)
+		}
+	default:
+		t.Message, t.Answers = fmt.Sprintf("nothing answers at %s of %s: %s", names(bad), name, bad[0].Cause), new(false)
 	}
 }
 
