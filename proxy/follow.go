@@ -51,10 +51,10 @@ func (p *Proxy) follows() {
 			byService: func(s *discoveryv1.EndpointSlice) []string { return []string{serviceOf(s).String()} },
 		},
 	})
-	started := time.Now()
+	started := time.Now().Truncate(time.Second) // as fine as times of pods are
 	p.slices.Subscribe(func(old, now *discoveryv1.EndpointSlice) {
 		p.metrics.endpointChanges.Inc()
-		if at := causeOf(now); at.After(started) && !at.Equal(causeOf(old)) {
+		if at := causeOf(now); !at.Before(started) && !at.Equal(causeOf(old)) {
 			p.caused(at)
 		}
 		if old != nil {
