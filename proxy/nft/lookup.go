@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"slices"
 	"time"
 
 	"github.com/mdlayher/netlink"
@@ -43,11 +44,11 @@ func (k *Kernel) Lookup(ctx context.Context, d proxy.Door, client netip.Addr) (p
 	if client.BitLen() != d.Address.BitLen() {
 		return seen, nil
 	}
-	bound, err := l.get(f.affinity(), append(door[:len(door):len(door)], client.AsSlice()...))
+	bound, err := l.get(f.affinity(), append(slices.Clip(door), client.AsSlice()...))
 	if err != nil || bound == nil {
 		return seen, err
 	}
-	backend, err := l.get(f.endpoints(), append(door[:len(door):len(door)], bound.data...))
+	backend, err := l.get(f.endpoints(), append(slices.Clip(door), bound.data...))
 	if backend != nil { // or else it is one no more
 		seen.Bound, seen.Left = f.readBackend(backend.data), bound.left
 	}
@@ -73,7 +74,7 @@ func (l lookup) backends(ctx context.Context, f *family, door []byte, first uint
 		if err := ctx.Err(); err != nil {
 			return nil, err
 		}
-		e, err := l.get(f.endpoints(), binary.NativeEndian.AppendUint32(door[:len(door):len(door)], slot))
+		e, err := l.get(f.endpoints(), binary.NativeEndian.AppendUint32(slices.Clip(door), slot))
 		if err != nil || e == nil {
 			return all, err
 		}

@@ -48,10 +48,9 @@ func (p *PathTrace) tell(b *strings.Builder, t *Trace, wide bool) {
 		fmt.Fprintf(b, "├─ differs    %s\n", d)
 	}
 	fmt.Fprintf(b, "├─ client     %s\n", t.Client.told())
-	switch {
-	case p.Kind == Headless:
+	if p.Kind == Headless {
 		b.WriteString("├─ rule       none: the Service is headless, its names lead to its endpoints directly\n")
-	default:
+	} else {
 		fmt.Fprintf(b, "├─ rule       %s, port %s of %s/%s, in %s mode, on node %s\n", p.Kind.words(), p.Port, t.Namespace, t.Name, p.Mode, t.Node)
 	}
 	if p.Dropped != "" {
