@@ -110,4 +110,16 @@ endpoints: [{addresses: [192.0.2.1], conditions: {ready: true}}]
 	hears("second")
 	apply(serve("third"), "sampan.dev/proxy-mode: userspace")
 	hears("third")
+
+	// A trace knows the plan, and says that it knows no more.
+	traced := do(sampan, "--kubeconfig="+p.Kubeconfig, "service", "trace", "web:http")
+	for _, want := range []string{
+		"default/web leads from 10.0.0.77:80/TCP to 1 endpoint; what answers is not known\n",
+		"note: what the node has and what answers is not known: ",
+		"in userspace mode", "192.0.2.1:", "not tried",
+	} {
+		if !strings.Contains(traced, want) {
+			t.Errorf("the trace lacks %q:\n%s", want, traced)
+		}
+	}
 }
