@@ -35,6 +35,11 @@ func (c *cluster) proxy(p *controlPlane, caches *cache.Shared) ([]run.Stage, err
 	if err != nil {
 		return nil, err
 	}
+	relayed := c.Settings.ProxyMode == local.UserspaceMode
+	if c.Settings.ProxyMode == "" && !nft.SeesBridged() {
+		relayed = true
+		c.Log.Warn("services are relayed, as with --proxy-mode=userspace: without the kernel module br_netfilter pods of a node would not reach each other through them")
+	}
 	checks := health.NewServer(health.Options{Log: c.Log})
 	services, err := proxy.New(proxy.Options{
 		Client:    p.as("system:kube-proxy"),
@@ -42,7 +47,7 @@ func (c *cluster) proxy(p *controlPlane, caches *cache.Shared) ([]run.Stage, err
 		Forwarder: forwarder,
 		Kernel:    kernel,
 		Node:      c.Settings.NodeName,
-		Userspace: c.Settings.ProxyMode == local.UserspaceMode,
+		Userspace: relayed,
 		Loopback:  true,
 		Services:  []netip.Prefix{c.Settings.Services},
 		Health:    checks,

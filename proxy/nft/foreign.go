@@ -130,3 +130,10 @@ func getsockopt(fd, level, option int, buf []byte) error {
 	}
 	return nil
 }
+
+// SeesBridged reports whether packets between ports of one bridge pass by the rules of the network layer
+// on this host, so that pods of a node reach each other through Services. It takes the kernel module br_netfilter.
+func SeesBridged() bool {
+	_, err := os.Stat("/proc/sys/net/bridge/bridge-nf-call-iptables")
+	return err == nil
+}

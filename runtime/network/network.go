@@ -1,6 +1,7 @@
 package network
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -85,6 +86,7 @@ func (n *Network) Gateway() netip.Addr { return n.gateway }
 // Up makes the bridge and what belongs to it, as far as it isn't there. It returns
 // what the surroundings lack, in sentences for an administrator.
 func (n *Network) Up() ([]string, error) {
+	loadBridged(context.Background()) //nolint:forbidigo // it is bounded, and Up blocks for it
 	err := locked(func() error {
 		if err := n.upBridge(); err != nil {
 			return fmt.Errorf("bridge %s: %w", n.opts.Bridge, err)

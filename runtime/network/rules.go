@@ -1,10 +1,13 @@
 package network
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io/fs"
 	"os"
+	"os/exec"
+	"time"
 
 	"github.com/vishvananda/netlink"
 	"github.com/vishvananda/netlink/nl"
@@ -30,11 +33,29 @@ func showBridged(bridge netlink.Link) error {
 	return nil
 }
 
+// bridgedSetting is there if the kernel can have packets between ports of a bridge pass by rules.
+const bridgedSetting = "/proc/sys/net/bridge/bridge-nf-call-iptables"
+
+// loadBridged loads the kernel module br_netfilter where it is neither loaded nor built in. Nothing
+// that is asked of a bridge makes the kernel load it, so the host's own program does, which knows
+// where modules are and how they are packed.
+func loadBridged(ctx context.Context) {
+	if _, err := os.Stat(bridgedSetting); err == nil {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, loadPatience)
+	defer cancel()
+	_ = exec.CommandContext(ctx, "modprobe", "--quiet", "br_netfilter").Run() // hidesBridged says what is missing then
+}
+
+// loadPatience bounds how long the host may take to load a module.
+const loadPatience = 5 * time.Second
+
 // hidesBridged says what an administrator can do where packets from pod to pod do not pass
 // by the rules of the network layer, or "".
 func hidesBridged() string {
-	if _, err := os.Stat("/proc/sys/net/bridge/bridge-nf-call-iptables"); errors.Is(err, fs.ErrNotExist) {
-		return "the kernel module br_netfilter is not loaded: pods do not reach services by way of pods of the same node; load it with `modprobe br_netfilter`, or start the cluster with --proxy-mode=userspace"
+	if _, err := os.Stat(bridgedSetting); errors.Is(err, fs.ErrNotExist) {
+		return "the kernel module br_netfilter cannot be loaded (try `modprobe br_netfilter`): pods would not reach services by way of pods of the same node, so services are relayed unless --proxy-mode=kernel is given"
 	}
 	return ""
 }
