@@ -23,6 +23,8 @@ func main() {
 		err = serveBare(ctx)
 	case os.Args[1] == bareNamesVerb:
 		err = serveBareNames(ctx)
+	case os.Args[1] == bareForwardVerb && len(os.Args) == 4:
+		err = forwardBare(os.Args[2], os.Args[3])
 	default:
 		err = measure(ctx, os.Args[1], os.Args[2:])
 	}
@@ -38,6 +40,7 @@ type step struct {
 	name    string
 	measure func(*bench, context.Context) error
 	up      []string // arguments of `sampan up`
+	alone   bool     // it makes its cluster itself
 }
 
 func steps() []step {
@@ -58,6 +61,7 @@ func steps() []step {
 		{name: "lists", measure: (*bench).lists},
 		{name: "watches", measure: (*bench).watches},
 		{name: "dns", measure: (*bench).names, up: []string{"--simulated-nodes=1"}},
+		{name: "services", measure: (*bench).services, alone: true},
 	}
 }
 
@@ -80,16 +84,24 @@ func measure(ctx context.Context, program string, asked []string) error {
 		if len(asked) > 0 && !slices.Contains(asked, s.name) {
 			continue
 		}
-		_, err := b.sampan(ctx, append([]string{"up"}, s.up...)...)
-		if err == nil {
-			err = s.measure(b, ctx)
-		}
-		if err = errors.Join(err, b.down(ctx)); err != nil {
+		if err := b.take(ctx, s); err != nil {
 			return fmt.Errorf("%s: %w", s.name, err)
 		}
 		_ = b.out.Flush()
 	}
 	return nil
+}
+
+// take takes a step.
+func (b *bench) take(ctx context.Context, s step) error {
+	if s.alone {
+		return s.measure(b, ctx)
+	}
+	_, err := b.sampan(ctx, append([]string{"up"}, s.up...)...)
+	if err == nil {
+		err = s.measure(b, ctx)
+	}
+	return errors.Join(err, b.down(ctx))
 }
 
 // A bench is one run of all measurements, on one cluster.
