@@ -69,6 +69,28 @@ func TestABackendThatResetsIsPassedOverWhileNothingWasSaid(t *testing.T) {
 	}
 }
 
+// TestWhatAClientSaidIsNotLostWithARudeBackend has clients that speak first, and a backend that
+// breaks connections as soon as it has them: another one hears all that was said.
+func TestWhatAClientSaidIsNotLostWithARudeBackend(t *testing.T) {
+	rude := backend(t, func(c *net.TCPConn) { _ = c.SetLinger(0) })
+	kind := backend(t, func(c *net.TCPConn) { _, _ = io.Copy(c, c) })
+	for range 200 {
+		f := start(t, userspace.Options{}) // which does not know yet which is which
+		at := set(t, f, web(corev1.ProtocolTCP, rude, kind))
+		for range 2 {
+			c := dial(t, at)
+			_, _ = c.Write([]byte("hello"))
+			got := make([]byte, len("hello"))
+			_ = c.SetReadDeadline(time.Now().Add(time.Minute))
+			// One that had heard it already may not be followed by another.
+			if _, err := io.ReadFull(c, got); err != nil && !errors.Is(err, unix.ECONNRESET) || err == nil && string(got) != "hello" {
+				t.Fatalf("%q, %v, want what was said, or a reset", got, err)
+			}
+			_ = c.Close()
+		}
+	}
+}
+
 func TestAResetIsPassedOn(t *testing.T) {
 	f := start(t, userspace.Options{})
 	ended := make(chan error, 1)

@@ -548,21 +548,23 @@ func (c *conn) copyLittle(l *loop, side int) (moved, broken int) {
 	if d.bulk = n == len(buf); !d.bulk && !c.able[from].uneven {
 		c.able[from].read = false // that was all, and more is another event
 	}
+	broken = neither
 	moved, errno = send(c.fds[to], buf[:n])
 	switch {
 	case errno == unix.EAGAIN:
 		c.able[to].write = false
 	case errno != 0:
-		return 0, to
+		moved, broken = 0, to // what was read is kept: it may be for another endpoint
 	}
 	if moved < n {
 		// It has room for much more than that.
 		held, err := unix.Write(d.pipe.write, buf[moved:n])
 		if d.pipe.held = max(held, 0); err != nil || held < n-moved {
+			c.spoke = true // some is lost
 			return moved, to
 		}
 	}
-	return moved, neither
+	return moved, broken
 }
 
 // bounce moves bytes without a pipe: it takes from one side only what the other took.
