@@ -47,11 +47,11 @@ type Options struct {
 	// have been through a Service already; 0 means none. Needs CAP_NET_ADMIN.
 	Mark uint32
 
-	// Reachable says which backends' answers to a client come back through this
-	// node, so that a transparent connection to them works: those that are pods of
-	// this node. Others see the address of the node although their pool is
-	// transparent. Nil means all.
-	Reachable func(backend netip.Addr) bool
+	// Reachable says which addresses are of pods of this node. Answers of such backends to
+	// clients elsewhere come back through this node, so that a transparent connection to them
+	// works. Others see the address of the node although their pool is transparent. Nil
+	// means that all connections can be.
+	Reachable func(netip.Addr) bool
 
 	Log *slog.Logger // nil means slog.Default
 }

@@ -20,7 +20,11 @@ func (f *Forwarder) canImpersonate(client, backend netip.Addr) bool {
 	if client == backend || client.IsLoopback() {
 		return false
 	}
-	return f.opts.Reachable == nil || f.opts.Reachable(backend)
+	if f.opts.Reachable == nil {
+		return true
+	}
+	// Two pods of one node answer each other by their bridge, past this node's routes.
+	return f.opts.Reachable(backend) && !f.opts.Reachable(client)
 }
 
 // impersonate makes a socket come from an address that is not of this node.
