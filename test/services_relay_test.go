@@ -5,6 +5,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"maps"
 	"net"
 	"net/netip"
 	"strings"
@@ -22,9 +23,7 @@ func TestWhatRelayedServicesMayAskFor(t *testing.T) {
 		svc := &service{name: fmt.Sprintf("asks-%d", number), number: number, userspace: true, nodePort: true, members: members(pods...)}
 		o := svc.object(w.World, 2)
 		delete(o.Annotations, "sampan.dev/proxy-mode") // what is asked for needs it
-		for k, v := range annotations {
-			o.Annotations[k] = v
-		}
+		maps.Copy(o.Annotations, annotations)
 		w.post(o)
 		for f := range 2 {
 			slice := svc.slice(w.World, f)

@@ -1,7 +1,6 @@
 package test
 
 import (
-	"fmt"
 	"io/fs"
 	"maps"
 	"net/netip"
@@ -125,7 +124,7 @@ func traces(t *testing.T, h *hosts.Host) map[string]string {
 		t.Fatal(err)
 	}
 	if len(seen) < 100 {
-		t.Fatal(fmt.Sprintf("only %d parameters were found", len(seen)))
+		t.Fatalf("only %d parameters were found", len(seen))
 	}
 	return seen
 }

@@ -28,7 +28,7 @@ type standIn struct {
 	mu      sync.Mutex
 	rev     int                                   // guarded by mu
 	objects map[string]*unstructured.Unstructured // guarded by mu; by path
-	history []told                              // guarded by mu
+	history []told                                // guarded by mu
 	more    chan struct{}                         // guarded by mu; closed with the next change
 }
 

@@ -28,8 +28,11 @@ type API struct {
 	Config     *rest.Config // for this process, without a limit on the rate of requests
 
 	world   *World
+	host    *Host // where it runs
 	program string
 	data    string
+	args    []string         // that say what it serves
+	input   io.Closer        // of the program: one that is to leave nothing ends with that
 	listen  *net.TCPListener // where nodes connect; nil if that is the server itself
 	process *Process         // nil if it is none that we started
 }
@@ -49,13 +52,7 @@ func (w *World) Connect(cfg *clientcmdapi.Config, dir string) (*API, error) {
 		return nil, err
 	}
 	a.Config.QPS, a.Config.ContentType = -1, "application/json"
-	a.Config.Dial = func(_ context.Context, network, address string) (net.Conn, error) {
-		at, err := netip.ParseAddrPort(address)
-		if err != nil {
-			return nil, err
-		}
-		return w.Control.Dial(network, at, startPatience)
-	}
+	a.Config.Dial = w.Control.dialer
 	return a, nil
 }
 
@@ -78,7 +75,10 @@ const apiPort = 6443
 // StartAPI starts `sampan serve` on the control host, with data in dir and without nodes
 // that have proxies. It has cluster IPs of IPv4.
 func (w *World) StartAPI(program, dir string) (_ *API, err error) {
-	first := &API{world: w, program: program, data: filepath.Join(dir, "data")}
+	first := &API{
+		world: w, host: w.Control, program: program, data: filepath.Join(dir, "data"),
+		args: []string{"--simulated-nodes=1", "--service-network=" + Services[0].String(), "--pod-network=" + AllPods[0].String()},
+	}
 	defer func() {
 		if err != nil {
 			first.Close()
@@ -102,8 +102,37 @@ func (w *World) StartAPI(program, dir string) (_ *API, err error) {
 	if err != nil {
 		return nil, err
 	}
-	a.program, a.data, a.listen, a.process = first.program, first.data, first.listen, first.process
+	first.Kubeconfig, first.Config = a.Kubeconfig, a.Config
+	return first, nil
+}
+
+// StartCluster starts `sampan serve` with a real node, which is the n-th one counted from 1,
+// with data in dir and other arguments. Stop it with Process and Stop.
+func (w *World) StartCluster(program, dir string, n int, args ...string) (*API, error) {
+	h := w.Nodes[n-1].Host
+	a := &API{
+		Kubeconfig: filepath.Join(dir, "data", "admin.kubeconfig"), world: w, host: h, program: program, data: filepath.Join(dir, "data"),
+		args: append([]string{"--ephemeral", "--node-name=" + h.Name}, args...),
+	}
+	err := a.Start()
+	if err == nil {
+		a.Config, err = clientcmd.BuildConfigFromFlags("", a.Kubeconfig)
+	}
+	if err != nil {
+		a.Close()
+		return nil, err
+	}
+	a.Config.Dial = h.dialer
 	return a, nil
+}
+
+// dialer connects as the host does, for clients of an API.
+func (h *Host) dialer(_ context.Context, network, address string) (net.Conn, error) {
+	at, err := netip.ParseAddrPort(address)
+	if err != nil {
+		return nil, err
+	}
+	return h.Dial(network, at, startPatience)
 }
 
 // Start starts the program, again if it has been killed, and blocks until it is ready.
@@ -113,15 +142,20 @@ func (a *API) Start() error {
 		return err
 	}
 	defer func() { _ = told.Close() }()
-	cmd := exec.Command(a.program, "serve", "--report", "--simulated-nodes=1", "--name="+filepath.Base(filepath.Dir(a.data)), "--data-dir="+a.data,
-		fmt.Sprintf("--api-port=%d", apiPort), "--service-network="+Services[0].String(), "--pod-network="+AllPods[0].String())
+	cmd := exec.Command(a.program, append([]string{
+		"serve", "--report", "--name=" + filepath.Base(filepath.Dir(a.data)), "--data-dir=" + a.data, fmt.Sprintf("--api-port=%d", apiPort),
+	}, a.args...)...)
 	cmd.ExtraFiles = []*os.File{tell}
 	cmd.Env = append(os.Environ(), "XDG_RUNTIME_DIR="+filepath.Dir(a.data))
-	a.process, err = a.world.Control.Run(cmd)
+	if a.input, err = cmd.StdinPipe(); err != nil {
+		return errors.Join(err, tell.Close())
+	}
+	a.process, err = a.host.Run(cmd)
 	if err = errors.Join(err, tell.Close()); err != nil {
 		return err
 	}
-	for lines := bufio.NewScanner(told); lines.Scan(); {
+	var last string
+	for lines := bufio.NewScanner(told); lines.Scan(); last = lines.Text() {
 		var report map[string]any
 		if err := json.Unmarshal(lines.Bytes(), &report); err != nil {
 			return err
@@ -131,7 +165,7 @@ func (a *API) Start() error {
 		}
 	}
 	a.process.Kill()
-	return fmt.Errorf("sampan serve did not get ready:\n%s", a.process.Said())
+	return fmt.Errorf("sampan serve did not get ready: %s\n%s", last, a.process.Said())
 }
 
 // Kill ends the program as kill -9 does.
