@@ -27,8 +27,9 @@ const (
 // A member is a pod as an EndpointSlice tells of it.
 type member struct {
 	pod              string
-	unready, leaving bool // not ready; not ready, and it serves while it terminates
-	zone             string
+	unready, leaving bool   // not ready; not ready, and it serves while it terminates
+	zone             string // for which it is hinted at
+	node             int    // and for which node; 0 is none
 }
 
 // A service is one row of the table: a Service and who is behind it.
@@ -74,6 +75,7 @@ func table() []service {
 		{name: "some-leave", members: append(each(members("pod1a", "pod1b"), leave), member{pod: "pod2a"}, member{pod: "pod3a", unready: true})},
 		{name: "zones", members: []member{{pod: "pod1a", zone: "left"}, {pod: "pod2a", zone: "left"}, {pod: "pod3a", zone: "right"}}},
 		{name: "zones-half", members: []member{{pod: "pod1a", zone: "left"}, {pod: "pod3a"}}},
+		{name: "nodes", members: []member{{pod: "pod1a", node: 1, zone: "left"}, {pod: "pod2a", node: 3, zone: "left"}, {pod: "pod3a", node: 3, zone: "right"}}},
 		{name: "sticky", sticky: true, members: members(everywhere...)},
 		{name: "node-port", nodePort: true, members: members(everywhere...)},
 		{name: "node-port-local", nodePort: true, externalLocal: true, members: members("pod1a", "pod2a")},
@@ -221,6 +223,10 @@ func (s *service) serving(on, at int) []string {
 	}
 	ready := func(m member) bool { return !m.unready && !m.leaving }
 	if on == 0 {
+		noNode := slices.ContainsFunc(s.members, func(m member) bool { return ready(m) && m.node == 0 })
+		if nearest := pick(func(m member) bool { return ready(m) && m.node == at }); !noNode && len(nearest) > 0 {
+			return nearest
+		}
 		hinted := !slices.ContainsFunc(s.members, func(m member) bool { return ready(m) && m.zone == "" })
 		near := pick(func(m member) bool { return ready(m) && m.zone == zoneOf(at) })
 		if hinted && len(near) > 0 {
@@ -353,6 +359,9 @@ func (s *service) slice(w *hosts.World, f int) *discoveryv1.EndpointSlice {
 		}
 		if m.zone != "" {
 			e.Hints = &discoveryv1.EndpointHints{ForZones: []discoveryv1.ForZone{{Name: m.zone}}}
+		}
+		if m.node != 0 {
+			e.Hints.ForNodes = []discoveryv1.ForNode{{Name: fmt.Sprintf("node%d", m.node)}}
 		}
 		o.Endpoints = append(o.Endpoints, e)
 	}

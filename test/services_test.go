@@ -6,6 +6,7 @@ import (
 	"maps"
 	"net/http"
 	"net/netip"
+	"regexp"
 	"slices"
 	"strings"
 	"sync"
@@ -27,7 +28,42 @@ func TestServices(t *testing.T) {
 	w.caughtUp()
 	w.matrix(all)
 	w.healthChecks(all)
+	w.nothingElse(all)
 }
+
+// nothingElse looks for what is to be no door: node ports at loopback of IPv6, and whatever rules there are
+// besides those for the doors of these Services and of the one by which we know that all is there. Node ports
+// at loopback of IPv4 are for the node itself.
+func (s *servicesWorld) nothingElse(all []service) {
+	const protocols, marks = 2, 1
+	want := s.families * protocols * marks
+	node := s.Nodes[0]
+	for i := range all {
+		svc := &all[i]
+		for f := range s.families {
+			if !svc.foreign {
+				want += protocols * len(svc.doors(f, s.Nodes[:1]))
+			}
+		}
+		if !svc.nodePort {
+			continue
+		}
+		want += protocols
+		for _, network := range []string{"tcp", "udp"} {
+			own := door{kind: "node port at loopback", at: netip.AddrPortFrom(loopback, svc.nodePorts()), node: 1}
+			s.ask(svc, node.Host, 0, own, network)
+			if got, err := node.Ask(network, netip.AddrPortFrom(netip.IPv6Loopback(), svc.nodePorts()), patient); !errors.Is(err, hosts.ErrRefused) {
+				s.wrong(1, "%s: %s asks its node port at loopback of IPv6 over %s: %v, %v, want that it is refused", svc.name, node.Name, network, got, err)
+			}
+		}
+	}
+	_, metrics, err := s.get(node.Host, netip.AddrPortFrom(loopback, hosts.MetricsPort), "/metrics")
+	if line := fmt.Sprintf("\nsampan_proxy_rules %d\n", want); err != nil || !strings.Contains(metrics, line) {
+		s.wrong(1, "%s has other rules than these %d: %v\n%s", node.Name, want, err, regexp.MustCompile("(?m)^sampan_proxy_(rules|services) .*").FindAllString(metrics, -1))
+	}
+}
+
+var loopback = netip.AddrFrom4([4]byte{127, 0, 0, 1})
 
 // matrix asks each Service at each of its doors from each kind of place.
 func (s *servicesWorld) matrix(all []service) {
@@ -110,7 +146,7 @@ func (s *servicesWorld) healthChecks(all []service) {
 					want++
 				}
 			}
-			code, body, err := s.get(s.Client, netip.AddrPortFrom(node.IP[0], svc.healthPort()))
+			code, body, err := s.get(s.Client, netip.AddrPortFrom(node.IP[0], svc.healthPort()), "/")
 			wantCode := http.StatusOK
 			if want == 0 {
 				wantCode = http.StatusServiceUnavailable

@@ -329,12 +329,12 @@ func (l *asking) ask(a asker) {
 }
 
 // get asks by HTTP, from a host.
-func (s *servicesWorld) get(from *hosts.Host, at netip.AddrPort) (code int, body string, err error) {
+func (s *servicesWorld) get(from *hosts.Host, at netip.AddrPort, path string) (code int, body string, err error) {
 	c := &http.Client{Timeout: patient, Transport: &http.Transport{
 		DisableKeepAlives: true,
 		DialContext:       func(context.Context, string, string) (net.Conn, error) { return from.Dial("tcp", at, patient) },
 	}}
-	res, err := c.Get("http://" + at.String() + "/")
+	res, err := c.Get("http://" + at.String() + path)
 	if err != nil {
 		return 0, "", err
 	}
