@@ -52,6 +52,7 @@ lint:
 
 ## bench: ratios measured in one run, beside what cannot be beaten
 bench: build
+	@.ci/tools test
 	.ci/bench
 
 ## fuzz: the long runs: crash tests and fuzz targets
