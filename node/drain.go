@@ -2,6 +2,7 @@ package node
 
 import (
 	"context"
+	"math"
 	"slices"
 	"strconv"
 	"time"
@@ -38,13 +39,19 @@ type behind struct {
 }
 
 // departs says how far a pod has left the services, given what each proxy has
-// applied, and which proxies are missing.
+// applied, and which proxies are missing. Seen is the revision of slices that the services
+// are of: a proxy that has applied a newer one may use the pod again.
 //
 // A pod that is the last one to serve gets requests until another is ready, for which
 // it is worth to wait if there is one to come.
-func departs(pod types.UID, services []behind, proxies map[string]uint64) (worst departure, missing []string) {
+func departs(pod types.UID, services []behind, proxies map[string]uint64, seen uint64) (worst departure, missing []string) {
 	if len(proxies) == 0 {
 		return unknown, nil
+	}
+	for _, revision := range proxies {
+		if revision > seen && len(services) > 0 {
+			worst = awaited // the slices come in a moment
+		}
 	}
 	for _, s := range services {
 		d, newest := s.departs(pod)
@@ -180,6 +187,10 @@ func (n *Node) departs(pod *corev1.Pod) (departure, []string) {
 		proxies[l.Name] = revision
 	}
 	n.mu.Unlock()
+	seen, err := strconv.ParseUint(n.departures.slices.Revision(), 10, 64)
+	if err != nil {
+		seen = math.MaxUint64 // a server that counts otherwise
+	}
 	var services []behind
 	for _, s := range n.servicesOf(pod) {
 		services = append(services, behind{
@@ -187,7 +198,7 @@ func (n *Node) departs(pod *corev1.Pod) (departure, []string) {
 			coming: slices.ContainsFunc(n.pods.List(pod.Namespace), func(p *corev1.Pod) bool { return comes(s, p) }),
 		})
 	}
-	return departs(pod.UID, services, proxies)
+	return departs(pod.UID, services, proxies, seen)
 }
 
 // comes says that a pod is going to be behind a service.

@@ -48,6 +48,8 @@ func TestDeparts(t *testing.T) {
 		{"out of one service of two", []string{"7 me=t other=r", "8 me=r other=r"}, map[string]uint64{"a": 8}, awaited, ""},
 		{"out of both", []string{"7 me=t other=r", "8 me=t other=r"}, map[string]uint64{"a": 8}, departed, ""},
 		{"two proxies are missing for two services", []string{"7 me=t other=r", "9 me=t other=r"}, map[string]uint64{"b": 6, "a": 8}, awaited, "a b"},
+		{"a proxy has seen more than we", []string{"7 me=t other=r"}, map[string]uint64{"a": 10}, awaited, ""},
+		{"a proxy has seen more than we, of a pod without services", nil, map[string]uint64{"a": 10}, departed, ""},
 		{"revisions that are no numbers", []string{"x me=t other=r"}, map[string]uint64{"a": 7}, unknown, ""},
 	}
 	for _, tt := range tests {
@@ -61,7 +63,7 @@ func TestDeparts(t *testing.T) {
 				}
 				services = append(services, b)
 			}
-			got, missing := departs("me", services, tt.proxies)
+			got, missing := departs("me", services, tt.proxies, 9)
 			if got != tt.want || strings.Join(missing, " ") != tt.missing {
 				t.Errorf("departs = %v, %v, want %v, %q", got, missing, tt.want, tt.missing)
 			}

@@ -13,6 +13,7 @@ type endpoint struct {
 	at      netip.AddrPort
 	ready   bool
 	leaving bool // it terminates, and serves
+	spent   bool // it leaves and may have been told to stop since it said so
 	local   bool // it is on this node
 
 	zones, nodes   bool // it has hints of that kind
@@ -54,7 +55,14 @@ func (p *planner) endpoints(id PortID) []endpoint {
 				p.plan.Refused = append(p.plan.Refused, e.Addresses[0])
 				continue
 			}
-			es = append(es, describe(e, netip.AddrPortFrom(a, number), p.here))
+			d := describe(e, netip.AddrPortFrom(a, number), p.here)
+			if d.leaving {
+				d.spent = slices.Contains(p.spent, a)
+				if !slices.Contains(p.leaving, a) {
+					p.leaving = append(p.leaving, a)
+				}
+			}
+			es = append(es, d)
 		}
 	}
 	return es
@@ -77,16 +85,21 @@ func describe(e *discoveryv1.Endpoint, at netip.AddrPort, here Here) endpoint {
 }
 
 // choose returns the backends wherever they are, and those of this node: the ready
-// ones, or where there are none those that serve while they terminate (KEP-1669).
-func choose(es []endpoint, here Here) (all, local []netip.AddrPort) {
+// ones, or where there are none those that serve while they terminate (KEP-1669), and
+// of these first those that are not spent.
+func choose(es []endpoint) (all, local []netip.AddrPort) {
 	near := nearest(es)
-	all = pick(es, func(e *endpoint) bool { return e.ready && near(e) })
-	if len(all) == 0 {
-		all = pick(es, func(e *endpoint) bool { return e.leaving })
-	}
-	local = pick(es, func(e *endpoint) bool { return e.local && e.ready })
-	if len(local) == 0 {
-		local = pick(es, func(e *endpoint) bool { return e.local && e.leaving })
+	for _, which := range []func(*endpoint) bool{
+		func(e *endpoint) bool { return e.ready },
+		func(e *endpoint) bool { return e.leaving && !e.spent },
+		func(e *endpoint) bool { return e.leaving },
+	} {
+		if len(all) == 0 {
+			all = pick(es, func(e *endpoint) bool { return which(e) && (!e.ready || near(e)) })
+		}
+		if len(local) == 0 {
+			local = pick(es, func(e *endpoint) bool { return which(e) && e.local })
+		}
 	}
 	if slices.Equal(all, local) {
 		local = all // held once

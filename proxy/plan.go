@@ -49,6 +49,10 @@ type Plan struct {
 	// this node is to answer for.
 	Announced []netip.Addr
 
+	// Spent are endpoints that terminate and that no connection goes to any more, ascending,
+	// each once: their servers may have been told to stop. See [NextPlan].
+	Spent []netip.Addr
+
 	Faults  []Fault  // what the Service says and can't be heeded
 	Refused []string // addresses that no rule may lead from or to, ascending, each once
 }
@@ -90,10 +94,17 @@ func ofOthers(labels map[string]string) bool {
 // and one that is another proxy's have nothing. svc may be nil. It neither changes nor
 // keeps what it is given.
 func NewPlan(svc *corev1.Service, endpoints []*discoveryv1.EndpointSlice, here Here) Plan {
+	return NextPlan(nil, svc, endpoints, here)
+}
+
+// NextPlan is NewPlan after another one that found these endpoints spent. Where none is
+// ready, those that terminate serve, but not spent ones as long as there are others: what they
+// say of themselves is older than the signal that they were sent (decision 0008).
+func NextPlan(spent []netip.Addr, svc *corev1.Service, endpoints []*discoveryv1.EndpointSlice, here Here) Plan {
 	if svc == nil || svc.Spec.Type == corev1.ServiceTypeExternalName || ofOthers(svc.Labels) {
 		return Plan{}
 	}
-	p := planner{svc: svc, here: here, doors: map[Door]bool{}, ports: map[PortID]bool{}}
+	p := planner{svc: svc, here: here, doors: map[Door]bool{}, ports: map[PortID]bool{}, spent: spent}
 	p.wishes = p.readAnnotations()
 	for _, s := range endpoints {
 		if !ofOthers(s.Labels) {
@@ -111,6 +122,7 @@ func NewPlan(svc *corev1.Service, endpoints []*discoveryv1.EndpointSlice, here H
 		}
 	}
 	p.announce()
+	p.spend()
 	slices.Sort(p.plan.Refused)
 	p.plan.Refused = slices.Compact(p.plan.Refused)
 	return p.plan
@@ -122,9 +134,12 @@ type planner struct {
 	slices []*discoveryv1.EndpointSlice
 	here   Here
 	wishes wishes
+	spent  []netip.Addr // before
 	doors  map[Door]bool
 	ports  map[PortID]bool
 	plan   Plan
+
+	leaving []netip.Addr // endpoints that terminate, each once
 
 	// Of the family that is being planned.
 	external []netip.Addr
@@ -237,6 +252,21 @@ func (p *planner) sourceRanges(f family) []netip.Prefix {
 	return slices.Compact(sources)
 }
 
+// spend notes the endpoints that terminate and are spent, now or since before.
+func (p *planner) spend() {
+	for _, a := range p.leaving {
+		uses := func(at netip.AddrPort) bool { return at.Addr() == a }
+		used := slices.ContainsFunc(p.plan.Rules, func(r PlannedRule) bool {
+			return slices.ContainsFunc(r.Backends, uses) || slices.ContainsFunc(r.Inside, uses)
+		})
+		if !used || slices.Contains(p.spent, a) {
+			p.plan.Spent = append(p.plan.Spent, a)
+		}
+	}
+	slices.SortFunc(p.plan.Spent, netip.Addr.Compare)
+	p.plan.Spent = slices.Compact(p.plan.Spent)
+}
+
 // port plans a port for a family. Ready endpoints of this node are added to local.
 func (p *planner) port(f family, port *corev1.ServicePort, local map[netip.Addr]bool) {
 	protocol := cmp.Or(port.Protocol, corev1.ProtocolTCP)
@@ -258,7 +288,7 @@ func (p *planner) port(f family, port *corev1.ServicePort, local map[netip.Addr]
 		}
 	}
 	r := router{planner: p, id: id, affinity: affinity(p.svc), relayed: p.wishes.userspace && protocol != corev1.ProtocolSCTP}
-	r.all, r.local = choose(es, p.here)
+	r.all, r.local = choose(es)
 	r.door(f.cluster, port.Port, inLocal, false, MasqueradeForeign)
 	outside := MasqueradeEverybody
 	if outLocal {

@@ -291,3 +291,47 @@ func ruleText(r proxy.PlannedRule) string {
 		proxy.MasqueradeForeign: ", masquerade foreign", proxy.MasqueradeEverybody: ", masquerade",
 	}[r.Masquerade]
 }
+
+// TestSpentEndpointsAreNotBroughtBack has all endpoints terminate, one after the other: those
+// that went while another was ready may have been told to stop.
+func TestSpentEndpointsAreNotBroughtBack(t *testing.T) {
+	svc := service(nil)
+	slices := func(conditions ...string) []*discoveryv1.EndpointSlice {
+		s := slice("http", 8080)
+		for i, c := range conditions {
+			if c != "gone" {
+				s.Endpoints = append(s.Endpoints, endpoint(fmt.Sprintf("10.244.0.%d", i+1), c))
+			}
+		}
+		return []*discoveryv1.EndpointSlice{s}
+	}
+	var spent []netip.Addr
+	for _, step := range []struct {
+		conditions []string
+		want       string // last bytes of backends, and behind the bar of those that are spent
+	}{
+		{[]string{"rs", "rs", "rs"}, "1 2 3 |"},
+		{[]string{"rs", "st", "st"}, "1 | 2 3"},
+		{[]string{"st", "st", "st"}, "1 | 2 3"},
+		{[]string{"st", "st", "st", "rs"}, "4 | 1 2 3"},
+		{[]string{"st", "st", "gone", "st"}, "4 | 1 2"}, // 3 is forgotten
+		{[]string{"st", "st", "st"}, "3 | 1 2"},
+		{[]string{"st", "st", "t"}, "1 2 | 1 2"}, // better than none
+		{[]string{"rs", "st"}, "1 | 2"},          // another pod with the address of the first
+		{[]string{"t", "t"}, "|"},
+	} {
+		p := proxy.NextPlan(spent, svc, slices(step.conditions...), proxy.Here{})
+		var got []string
+		for _, b := range p.Rules[0].Backends {
+			got = append(got, fmt.Sprint(b.Addr().As4()[3]))
+		}
+		got = append(got, "|")
+		for _, a := range p.Spent {
+			got = append(got, fmt.Sprint(a.As4()[3]))
+		}
+		if strings.Join(got, " ") != step.want {
+			t.Errorf("%v after %v: %s, want %s", step.conditions, spent, strings.Join(got, " "), step.want)
+		}
+		spent = p.Spent
+	}
+}

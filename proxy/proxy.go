@@ -106,6 +106,7 @@ type state struct {
 	faults    []Fault
 	refused   []string
 	health    *Health
+	spent     []netip.Addr
 }
 
 // byService is the index of slices under "namespace/service".
@@ -388,8 +389,12 @@ func (p *Proxy) takeDirty() (dirty map[types.NamespacedName]bool, here Here, mov
 // converge brings sockets and books to what a Service wants now.
 func (p *Proxy) converge(name types.NamespacedName, here Here) {
 	svc, _ := p.services.Get(name.Namespace, name.Name)
-	plan := NewPlan(svc, p.slices.ByIndex(byService, name.String()), here)
 	s := p.states[name]
+	var spent []netip.Addr
+	if s != nil {
+		spent = s.spent
+	}
+	plan := NextPlan(spent, svc, p.slices.ByIndex(byService, name.String()), here)
 	if s == nil {
 		if len(plan.Rules) == 0 && len(plan.Faults) == 0 && len(plan.Refused) == 0 {
 			return
@@ -415,7 +420,7 @@ func (p *Proxy) converge(name types.NamespacedName, here Here) {
 	if !slices.Equal(s.announced, plan.Announced) {
 		p.announce = true
 	}
-	s.announced = plan.Announced
+	s.announced, s.spent = plan.Announced, plan.Spent
 	if svc == nil || len(s.doors)+len(s.pools)+len(s.faults)+len(s.refused) == 0 {
 		delete(p.states, name)
 	}
