@@ -33,6 +33,10 @@ func (b *bench) rules(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	// So that only the number of nodes differs.
+	if err := api.CoreV1().Pods("default").DeleteCollection(ctx, metav1.DeleteOptions{GracePeriodSeconds: new(int64)}, metav1.ListOptions{LabelSelector: crowdLabel + "=few-nodes"}); err != nil {
+		return err
+	}
 	if err := bareNodes(ctx, api, few, manyNodes); err != nil {
 		return err
 	}
