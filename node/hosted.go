@@ -93,14 +93,12 @@ func findHostPath(h *corev1.HostPathVolumeSource) error {
 	}
 	info, err := os.Stat(h.Path)
 	if errors.Is(err, fs.ErrNotExist) {
-		switch kind {
-		case corev1.HostPathUnset, corev1.HostPathDirectoryOrCreate:
+		if kind == corev1.HostPathUnset || kind == corev1.HostPathDirectoryOrCreate {
 			return os.MkdirAll(h.Path, 0o755) //nolint:gosec // as kubelet has it
-		case corev1.HostPathFileOrCreate:
+		}
+		if kind == corev1.HostPathFileOrCreate {
 			return os.WriteFile(h.Path, nil, 0o644) //nolint:gosec // as kubelet has it
 		}
-	}
-	if err != nil && kind != corev1.HostPathUnset && errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("hostPath type check failed: %s is not a %s", h.Path, hostPathWord(kind))
 	}
 	if err != nil {

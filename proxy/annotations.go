@@ -2,6 +2,7 @@ package proxy
 
 import (
 	"fmt"
+	"slices"
 	"strconv"
 )
 
@@ -30,12 +31,9 @@ type wishes struct {
 
 func (p *planner) fault(reason, format string, args ...any) {
 	f := Fault{Reason: reason, Message: fmt.Sprintf(format, args...)}
-	for _, g := range p.plan.Faults {
-		if f == g {
-			return
-		}
+	if !slices.Contains(p.plan.Faults, f) {
+		p.plan.Faults = append(p.plan.Faults, f)
 	}
-	p.plan.Faults = append(p.plan.Faults, f)
 }
 
 // readAnnotations returns what the annotations ask for. One that makes no sense is a

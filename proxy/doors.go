@@ -56,6 +56,7 @@ type Rule struct {
 // masqueraded always.
 type Masquerade int
 
+// Those that are masqueraded.
 const (
 	MasqueradeNobody    Masquerade = iota
 	MasqueradeForeign              // clients that are no pods: what comes to a cluster IP

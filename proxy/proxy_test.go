@@ -245,7 +245,7 @@ func start(t *testing.T, api *clienttest.Server, k *kernel, o proxy.Options) *ha
 }
 
 func (h *harbour) create(svc *corev1.Service, ss ...*discoveryv1.EndpointSlice) {
-	h.T.Helper()
+	h.Helper()
 	if svc != nil {
 		if _, err := client.Services.Create(h.Context(), h.api, svc); err != nil {
 			h.Fatal(err)
@@ -259,7 +259,7 @@ func (h *harbour) create(svc *corev1.Service, ss ...*discoveryv1.EndpointSlice) 
 }
 
 func (h *harbour) updateSlice(name string, change func(*discoveryv1.EndpointSlice)) {
-	h.T.Helper()
+	h.Helper()
 	s, err := client.EndpointSlices.Get(h.Context(), h.api, "default", name)
 	if err != nil {
 		h.Fatal(err)
@@ -272,7 +272,7 @@ func (h *harbour) updateSlice(name string, change func(*discoveryv1.EndpointSlic
 }
 
 func (h *harbour) updateService(name string, change func(*corev1.Service)) {
-	h.T.Helper()
+	h.Helper()
 	s, err := client.Services.Get(h.Context(), h.api, "default", name)
 	if err != nil {
 		h.Fatal(err)
@@ -285,7 +285,7 @@ func (h *harbour) updateService(name string, change func(*corev1.Service)) {
 }
 
 func (h *harbour) delete(name string) {
-	h.T.Helper()
+	h.Helper()
 	if err := client.Services.Delete(h.Context(), h.api, "default", name, metav1.DeleteOptions{}); err != nil {
 		h.Fatal(err)
 	}

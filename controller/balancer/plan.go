@@ -11,7 +11,7 @@ import (
 	"github.com/sampan-io/sampan/controller"
 )
 
-// A Class is the loadBalancerClass of services that want an address of the pool and of
+// Class is the loadBalancerClass of services that want an address of the pool and of
 // nobody else.
 const Class = "sampan.dev/pool"
 

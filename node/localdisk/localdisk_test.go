@@ -36,7 +36,7 @@ func provisioning(t *testing.T, root string) controllertest.Tasks {
 }
 
 func newClaim(name, node string, modes ...corev1.PersistentVolumeAccessMode) *corev1.PersistentVolumeClaim {
-	c := plugintest.Object(`{apiVersion: v1, kind: PersistentVolumeClaim, metadata: {namespace: default}, spec: {storageClassName: local, accessModes: [ReadWriteOnce], resources: {requests: {storage: 1Gi}}}}`).(*corev1.PersistentVolumeClaim) //nolint:errcheck,forcetypeassert // so it says
+	c := plugintest.Object(`{apiVersion: v1, kind: PersistentVolumeClaim, metadata: {namespace: default}, spec: {storageClassName: local, accessModes: [ReadWriteOnce], resources: {requests: {storage: 1Gi}}}}`).(*corev1.PersistentVolumeClaim) //nolint:forcetypeassert // so it says
 	c.Name, c.UID, c.Annotations = name, "", map[string]string{"volume.kubernetes.io/selected-node": node}
 	if len(modes) > 0 {
 		c.Spec.AccessModes = modes

@@ -157,7 +157,7 @@ func (o Options) parts(ctx context.Context, s settings, api client.Interface, no
 	if err != nil {
 		return nil, err
 	}
-	o.Log.InfoContext(ctx, "relayed services have their sockets here", "IPv4", four, "IPv6", six)
+	o.Log.InfoContext(ctx, "relayed services have their sockets here", "ipv4", four, "ipv6", six)
 	forwarder, err := userspace.New(userspace.Options{Address: four, Address6: six, Mark: proxy.RelayMark, Reachable: s.isNear, Log: o.Log})
 	if err != nil {
 		return nil, err

@@ -19,12 +19,8 @@ type batch struct {
 	sets  uint32   // how many sets were added, each with a number of its own
 }
 
-const (
-	headerLen = unix.SizeofNlMsghdr + 4 // with struct nfgenmsg
-
-	// An attribute has at most 64 KiB, and so has the list of the elements in a message.
-	maxElements = 60_000
-)
+// An attribute has at most 64 KiB, and so has the list of the elements in a message.
+const maxElements = 60_000
 
 func newBatch(table string) *batch {
 	b := &batch{table: table}

@@ -97,17 +97,17 @@ func answers(fd int, b *batch, last uint32) error {
 // header of that after its own, and then where in the message the trouble is.
 func (b *batch) explain(seq uint32, errno unix.Errno, answer []byte) error {
 	const attributes = unix.SizeofNlMsghdr + 4 + unix.SizeofNlMsghdr
-	what := b.what[seq]
+	at := "" // which element it is about
 	if binary.NativeEndian.Uint16(answer[6:])&unix.NLM_F_ACK_TLVS != 0 && len(answer) > attributes {
 		if ad, err := netlink.NewAttributeDecoder(answer[attributes:]); err == nil {
 			for ad.Next() {
 				if ad.Type() == unix.NLMSGERR_ATTR_OFFS {
-					what += b.elementAt(seq, ad.Uint32())
+					at = b.elementAt(seq, ad.Uint32())
 				}
 			}
 		}
 	}
-	return hint(fmt.Errorf("nftables, table %s, %s: %w", b.table, what, errno))
+	return hint(fmt.Errorf("nftables, table %s, %s%s: %w", b.table, b.what[seq], at, errno))
 }
 
 // hint tells who lacks rights what to do.
