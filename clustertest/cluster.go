@@ -68,7 +68,7 @@ func New(t testing.TB, o Options) *Cluster {
 	if !o.Real {
 		args = append(args, fmt.Sprintf("--simulated-nodes=%d", max(1, o.Nodes)))
 	}
-	if err := c.start(program, append(args, o.Args...)); err != nil {
+	if err := c.start(program, data, append(args, o.Args...)); err != nil {
 		t.Fatalf("clustertest: %v\n%s", err, c.log)
 	}
 	t.Cleanup(func() {
@@ -82,7 +82,8 @@ func New(t testing.TB, o Options) *Cluster {
 }
 
 // Kill ends the cluster's program as kill -9 does, for tests of what survives
-// that. The containers of a real node go on running.
+// that. The containers of a real node go on running; they, and what else is left, are
+// removed at the end of the test.
 func (c *Cluster) Kill() error { return c.cmd.Process.Kill() }
 
 // PID returns the process of the cluster.
@@ -112,8 +113,16 @@ type report struct {
 	Error string `json:"error"`
 }
 
+// remove removes what a program that was killed has left.
+func (c *Cluster) remove(program, data string) {
+	cmd := exec.Command(program, "down", "--purge", "--name="+c.Name, "--data-dir="+data, "--kubeconfig="+data+".kubeconfig") //nolint:noctx // it ends by itself
+	if out, err := cmd.CombinedOutput(); err != nil {
+		_, _ = fmt.Fprintf(c.log, "removing what is left of the cluster: %v\n%s", err, out)
+	}
+}
+
 // start runs the program and reads its reports until it is ready.
-func (c *Cluster) start(program string, args []string) error {
+func (c *Cluster) start(program, data string, args []string) error {
 	told, tell, err := os.Pipe()
 	if err != nil {
 		return err
@@ -137,6 +146,9 @@ func (c *Cluster) start(program string, args []string) error {
 	c.stop = sync.OnceFunc(func() {
 		_ = life.Close()
 		_ = c.cmd.Wait() // its exit status says nothing that the log does not
+		if !c.cmd.ProcessState.Exited() {
+			c.remove(program, data)
+		}
 	})
 	lines := bufio.NewScanner(told)
 	for lines.Scan() {

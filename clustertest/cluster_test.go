@@ -114,10 +114,20 @@ func TestGoneWithTheTest(t *testing.T) {
 	}
 }
 
-func TestKill(t *testing.T) {
-	c := clustertest.New(t, clustertest.Options{})
-	if err := c.Kill(); err != nil {
-		t.Fatal(err)
+// TestAKilledClusterLeavesNothing asks for what is left of it when its test is over.
+func TestAKilledClusterLeavesNothing(t *testing.T) {
+	var name, dir string
+	t.Run("killed", func(t *testing.T) {
+		c := clustertest.New(t, clustertest.Options{})
+		name, dir = c.Name, filepath.Dir(c.Kubeconfig)
+		if err := c.Kill(); err != nil {
+			t.Fatal(err)
+		}
+	})
+	program := os.Getenv("SAMPAN")
+	out, err := exec.CommandContext(t.Context(), program, "down", "--name="+name, "--data-dir="+dir).CombinedOutput()
+	if want := "cluster " + name + " is not running\n"; err != nil || string(out) != want {
+		t.Errorf("down says %q, %v, want %q", out, err, want)
 	}
 }
 
