@@ -2,6 +2,8 @@ package await
 
 import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/sampan-io/sampan/await/told"
 )
 
 // judgeAPIService: ready means that the server behind it answers.
@@ -12,10 +14,10 @@ func judgeAPIService(d Degree, u *unstructured.Unstructured) (Verdict, error) {
 	if u.GetDeletionTimestamp() != nil {
 		return waiting("it is being deleted"), nil
 	}
-	for _, c := range conditions(u.Object) {
+	for _, c := range told.Conditions(u.Object) {
 		switch {
-		case c.kind != "Available":
-		case c.status == "True", d == Observed:
+		case c.Kind != "Available":
+		case c.Status == "True", d == Observed:
 			return done(), nil
 		default:
 			return waiting("%s", c), nil

@@ -5,80 +5,35 @@ import (
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 
+	"github.com/sampan-io/sampan/await/told"
 	"github.com/sampan-io/sampan/client"
 )
 
-// A condition is one entry of status.conditions, of whatever kind.
-type condition struct {
-	kind, status, reason, message string
-	observed                      int64 // the generation that it is about, 0 if it does not say
-}
-
-// String is the condition in a cause: "Ready=False: Reason: message".
-func (c condition) String() string {
-	return strings.TrimSuffix(c.kind+"="+c.status+": "+reason(c.reason, c.message), ": ")
-}
-
-func conditions(object map[string]any) []condition {
-	list, _, _ := unstructured.NestedFieldNoCopy(object, "status", "conditions")
-	entries, _ := list.([]any)
-	var all []condition
-	for _, e := range entries {
-		m, ok := e.(map[string]any)
-		if !ok {
-			continue
-		}
-		text := func(key string) string { s, _ := m[key].(string); return s }
-		observed, _ := whole(m["observedGeneration"])
-		all = append(all, condition{text("type"), text("status"), text("reason"), text("message"), observed})
-	}
-	return all
-}
-
-func observedGeneration(object map[string]any) (int64, bool) {
-	v, found, err := unstructured.NestedFieldNoCopy(object, "status", "observedGeneration")
-	if !found || err != nil {
-		return 0, false
-	}
-	return whole(v)
-}
-
-func whole(v any) (int64, bool) {
-	switch n := v.(type) {
-	case int64:
-		return n, true
-	case float64: // an object that somebody made by hand
-		return int64(n), true
-	}
-	return 0, false
-}
-
+// judgeCondition judges by one entry of status.conditions, of whatever kind.
 func judgeCondition(d Degree, obj client.Object, object map[string]any) (Verdict, error) {
-	all := conditions(object)
+	all := told.Conditions(object)
 	var have []string
 	for _, c := range all {
-		have = append(have, c.kind)
-		if !strings.EqualFold(c.kind, d.condition) {
+		have = append(have, c.Kind)
+		if !strings.EqualFold(c.Kind, d.condition) {
 			continue
 		}
-		observed, found := observedGeneration(object)
-		if c.observed > 0 {
-			observed, found = c.observed, true
+		observed, found := told.ObservedGeneration(object)
+		if c.Observed > 0 {
+			observed, found = c.Observed, true
 		}
 		switch {
 		case found && observed < obj.GetGeneration():
 			return waiting(unseen), nil
-		case strings.EqualFold(c.status, d.value):
+		case strings.EqualFold(c.Status, d.value):
 			return done(), nil
 		}
 		return waiting("%s", c), nil
 	}
 	_, isPod := obj.(*corev1.Pod)
 	added := isPod && strings.Contains(d.condition, "/")
-	if known, closed := conditionsOf(obj); closed && !added && !slices.ContainsFunc(known, func(k string) bool { return strings.EqualFold(k, d.condition) }) {
+	if known, closed := told.KnownConditions(obj); closed && !added && !slices.ContainsFunc(known, func(k string) bool { return strings.EqualFold(k, d.condition) }) {
 		hint := "it has no conditions"
 		if len(known) > 0 {
 			hint = "its conditions are " + strings.Join(known, ", ")
@@ -89,51 +44,4 @@ func judgeCondition(d Degree, obj client.Object, object map[string]any) (Verdict
 		return waiting("it has no condition %s (it has %s)", d.condition, strings.Join(have, ", ")), nil
 	}
 	return waiting("it has no condition %s", d.condition), nil
-}
-
-// conditionsOf returns which conditions objects of a kind can have at all; closed is
-// false where anybody may add some. Nobody adds any to the kinds of Kubernetes itself but
-// to pods, where they have a domain in front or stand among the readiness gates,
-// and to nodes.
-func conditionsOf(obj client.Object) (known []string, closed bool) {
-	if p, ok := obj.(*corev1.Pod); ok {
-		known = []string{"Ready", "ContainersReady", "Initialized", "PodScheduled", "PodReadyToStartContainers", "DisruptionTarget", "PodResizePending", "PodResizeInProgress", "AllContainersRestarting"}
-		for _, g := range p.Spec.ReadinessGates {
-			known = append(known, string(g.ConditionType))
-		}
-		return known, true
-	}
-	switch client.KindOf(obj).GroupKind() {
-	case schema.GroupKind{Group: "apps", Kind: "Deployment"}:
-		return []string{"Available", "Progressing", "ReplicaFailure"}, true
-	case schema.GroupKind{Group: "apps", Kind: "ReplicaSet"}, schema.GroupKind{Kind: "ReplicationController"}:
-		return []string{"ReplicaFailure"}, true
-	case schema.GroupKind{Group: "apps", Kind: "StatefulSet"}:
-		return []string{"Progressing"}, true
-	case schema.GroupKind{Group: "batch", Kind: "Job"}:
-		return []string{"Complete", "Failed", "Suspended", "FailureTarget", "SuccessCriteriaMet"}, true
-	case schema.GroupKind{Kind: "Namespace"}:
-		return []string{
-			"NamespaceDeletionDiscoveryFailure", "NamespaceDeletionContentFailure", "NamespaceDeletionGroupVersionParsingFailure",
-			"NamespaceContentRemaining", "NamespaceFinalizersRemaining",
-		}, true
-	case schema.GroupKind{Kind: "PersistentVolumeClaim"}:
-		return []string{"Resizing", "FileSystemResizePending", "ControllerResizeError", "NodeResizeError", "ModifyVolumeError", "ModifyingVolume", "Unused"}, true
-	case schema.GroupKind{Group: "autoscaling", Kind: "HorizontalPodAutoscaler"}:
-		return []string{"AbleToScale", "ScalingActive", "ScalingLimited", "ScaledToZero"}, true
-	case schema.GroupKind{Group: "policy", Kind: "PodDisruptionBudget"}:
-		return []string{"DisruptionAllowed"}, true
-	case schema.GroupKind{Group: "apiextensions.k8s.io", Kind: "CustomResourceDefinition"}:
-		return []string{"Established", "NamesAccepted", "NonStructuralSchema", "Terminating", "KubernetesAPIApprovalPolicyConformant", "StorageMigrating"}, true
-	case schema.GroupKind{Group: "apiregistration.k8s.io", Kind: "APIService"}:
-		return []string{"Available"}, true
-	case schema.GroupKind{Group: "apps", Kind: "DaemonSet"}, schema.GroupKind{Group: "batch", Kind: "CronJob"},
-		schema.GroupKind{Group: "networking.k8s.io", Kind: "Ingress"}, schema.GroupKind{Group: "discovery.k8s.io", Kind: "EndpointSlice"},
-		schema.GroupKind{Group: "coordination.k8s.io", Kind: "Lease"},
-		schema.GroupKind{Kind: "ConfigMap"}, schema.GroupKind{Kind: "Secret"}, schema.GroupKind{Kind: "ServiceAccount"},
-		schema.GroupKind{Kind: "Endpoints"}, schema.GroupKind{Kind: "PersistentVolume"},
-		schema.GroupKind{Kind: "ResourceQuota"}, schema.GroupKind{Kind: "LimitRange"}:
-		return nil, true
-	}
-	return nil, false
 }

@@ -2,6 +2,8 @@ package await
 
 import (
 	batchv1 "k8s.io/api/batch/v1"
+
+	"github.com/sampan-io/sampan/await/told"
 )
 
 // judgeCronJob: it is ready as soon as it is there, for then it waits for its time,
@@ -14,10 +16,10 @@ func judgeCronJob(d Degree, c *batchv1.CronJob, v *view) (Verdict, error) {
 	if c.DeletionTimestamp != nil {
 		return waiting("it is being deleted"), nil
 	}
-	if n, some := newest(v.notes[v.node.uid]); some {
-		switch n.reason {
+	if n, some := told.Newest(v.notes[v.node.uid]); some {
+		switch n.Reason {
 		case "UnparseableSchedule", "InvalidSchedule", "UnknownTimeZone":
-			return failed(Likely, "%s", n.text()), nil
+			return failed(Likely, "%s", n.String()), nil
 		}
 	}
 	if d.isOneOf(Ready, Observed, OldGone) {

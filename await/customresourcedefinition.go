@@ -2,6 +2,8 @@ package await
 
 import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/sampan-io/sampan/await/told"
 )
 
 // judgeDefinition: ready means established, which is when objects of the kind can be
@@ -14,15 +16,15 @@ func judgeDefinition(d Degree, u *unstructured.Unstructured) (Verdict, error) {
 		return waiting("it is being deleted"), nil
 	}
 	verdict := waiting("it is not established yet")
-	for _, c := range conditions(u.Object) {
+	for _, c := range told.Conditions(u.Object) {
 		switch {
-		case c.kind == "NamesAccepted" && c.status == "False":
+		case c.Kind == "NamesAccepted" && c.Status == "False":
 			return failed(Certain, "%s", c), nil
-		case c.kind == "Terminating" && c.status == "True":
+		case c.Kind == "Terminating" && c.Status == "True":
 			return failed(Certain, "%s", c), nil
-		case c.kind == "Established" && c.status == "True":
+		case c.Kind == "Established" && c.Status == "True":
 			verdict = done()
-		case c.kind == "Established":
+		case c.Kind == "Established":
 			verdict = waiting("%s", c)
 		case d == Observed:
 			verdict = done()

@@ -15,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/sampan-io/sampan/await/told"
 	"github.com/sampan-io/sampan/client"
 )
 
@@ -34,7 +35,7 @@ type forest struct {
 
 	nodes  map[types.UID]*node
 	kinds  map[schema.GroupVersionResource]*kind
-	notes  map[types.UID][]note
+	notes  map[types.UID][]told.Note
 	ends   map[types.NamespacedName]*ends // of services
 	serves map[types.UID]*serving         // of pods
 	dirty  []*node
@@ -132,7 +133,7 @@ func newForest(d Degree) *forest {
 	return &forest{
 		degree: d, parts: d.ofParts(), compact: d.compact(),
 		nodes: map[types.UID]*node{}, kinds: map[schema.GroupVersionResource]*kind{},
-		notes: map[types.UID][]note{}, ends: map[types.NamespacedName]*ends{}, serves: map[types.UID]*serving{},
+		notes: map[types.UID][]told.Note{}, ends: map[types.NamespacedName]*ends{}, serves: map[types.UID]*serving{},
 		texts: map[string]string{},
 	}
 }
@@ -267,9 +268,9 @@ func (f *forest) forget(n *node) {
 // link puts a node under its owners, with what it adds to them now. They are
 // judged again only if that is news to them.
 func (f *forest) link(n *node, owners []*node, revision string) {
-	told := Verdict{State: Done}
+	verdict := Verdict{State: Done}
 	if n.part.known {
-		told = n.part.final(f.notes[n.uid])
+		verdict = n.part.final(f.notes[n.uid])
 	}
 	given := n.tally
 	if s := f.serves[n.uid]; given.ready > 0 && s != nil && s.yes > 0 && s.no == 0 {
@@ -278,10 +279,10 @@ func (f *forest) link(n *node, owners []*node, revision string) {
 	for _, t := range n.sums {
 		given.add(*t, 1)
 	}
-	if told.severity() > 0 && given.troubled == 0 && !(n.isBetween() && told.State == Waiting) {
+	if verdict.severity() > 0 && given.troubled == 0 && !(n.isBetween() && verdict.State == Waiting) {
 		given.troubled = 1
 	}
-	if told == n.told && given == n.given && revision == n.revision && slices.Equal(owners, n.owners) {
+	if verdict == n.told && given == n.given && revision == n.revision && slices.Equal(owners, n.owners) {
 		return
 	}
 	before := n.owners
@@ -297,7 +298,7 @@ func (f *forest) link(n *node, owners []*node, revision string) {
 		o.kids--
 		f.touch(o)
 	}
-	n.owners, n.revision, n.told, n.given = owners, revision, told, given
+	n.owners, n.revision, n.told, n.given = owners, revision, verdict, given
 	for _, o := range owners {
 		if o.sums == nil {
 			o.sums = map[string]*tally{}
@@ -306,7 +307,7 @@ func (f *forest) link(n *node, owners []*node, revision string) {
 			o.sums[revision] = &tally{}
 		}
 		o.sums[revision].add(given, 1)
-		if told.severity() > 0 {
+		if verdict.severity() > 0 {
 			i, _ := slices.BinarySearchFunc(o.troubled, n, moreTrouble)
 			o.troubled = slices.Insert(o.troubled, i, n)
 		}
@@ -382,21 +383,21 @@ func (n *node) ref() Ref {
 
 // note takes in an event. It is about an object that may come later.
 func (f *forest) note(e *corev1.Event, fresh bool, epoch uint32) {
-	n := noteOf(e, fresh)
-	n.epoch, n.namespace = epoch, f.once(n.namespace)
-	n.kind, n.reason, n.message, n.from = f.once(n.kind), f.once(n.reason), f.once(n.message), f.once(n.from)
+	n := told.NoteOf(e, fresh)
+	n.Epoch, n.Namespace = epoch, f.once(n.Namespace)
+	n.Kind, n.Reason, n.Message, n.From = f.once(n.Kind), f.once(n.Reason), f.once(n.Message), f.once(n.From)
 	about := e.InvolvedObject.UID
-	f.notes[about] = noted(f.notes[about], n)
+	f.notes[about] = told.Add(f.notes[about], n)
 	f.renoted(about)
 }
 
 // unnote takes in that an event is gone.
 func (f *forest) unnote(e *corev1.Event) {
 	about := e.InvolvedObject.UID
-	f.dropNotes(about, func(n note) bool { return n.uid == e.UID && n.name == e.Name })
+	f.dropNotes(about, func(n told.Note) bool { return n.UID == e.UID && n.Name == e.Name })
 }
 
-func (f *forest) dropNotes(about types.UID, which func(note) bool) {
+func (f *forest) dropNotes(about types.UID, which func(told.Note) bool) {
 	before := len(f.notes[about])
 	f.notes[about] = slices.DeleteFunc(f.notes[about], which)
 	if len(f.notes[about]) == before {

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/sampan-io/sampan/await/told"
 	"github.com/sampan-io/sampan/client"
 )
 
@@ -20,28 +21,28 @@ func judgeGeneric(d Degree, obj client.Object, v *view) (Verdict, error) {
 	if obj.GetDeletionTimestamp() != nil {
 		return waiting("it is being deleted"), nil
 	}
-	if observed, found := observedGeneration(object); found && observed < obj.GetGeneration() {
+	if observed, found := told.ObservedGeneration(object); found && observed < obj.GetGeneration() {
 		return waiting(unseen), nil
 	}
 	if d == Observed {
 		return done(), nil
 	}
 	verdict, said := done(), false
-	for _, c := range conditions(object) {
-		stale := c.observed > 0 && c.observed < obj.GetGeneration()
-		asked := d.isOneOf(Finished, Complete) && (c.kind == "Complete" || c.kind == "Completed" || c.kind == "Succeeded") ||
-			(plain(d) || d == Running) && (c.kind == "Ready" || c.kind == "Available")
+	for _, c := range told.Conditions(object) {
+		stale := c.Observed > 0 && c.Observed < obj.GetGeneration()
+		asked := d.isOneOf(Finished, Complete) && (c.Kind == "Complete" || c.Kind == "Completed" || c.Kind == "Succeeded") ||
+			(plain(d) || d == Running) && (c.Kind == "Ready" || c.Kind == "Available")
 		switch {
 		case stale && asked:
 			verdict, said = waiting(unseen), true
 		case stale:
-		case c.kind == "Failed" && c.status == "True":
+		case c.Kind == "Failed" && c.Status == "True":
 			return failed(Certain, "%s", c), nil
-		case c.kind == "Stalled" && c.status == "True":
+		case c.Kind == "Stalled" && c.Status == "True":
 			return failed(Likely, "%s", c), nil
-		case c.kind == "Reconciling" && c.status == "True":
+		case c.Kind == "Reconciling" && c.Status == "True":
 			return waiting("%s", c), nil
-		case asked && c.status != "True":
+		case asked && c.Status != "True":
 			verdict, said = waiting("%s", c), true
 		case asked:
 			said = true

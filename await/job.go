@@ -3,6 +3,8 @@ package await
 import (
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
+
+	"github.com/sampan-io/sampan/await/told"
 )
 
 // judgeJob: observed is reached when its controller has started or suspended it,
@@ -20,7 +22,7 @@ func judgeJob(d Degree, j *batchv1.Job, v *view) (Verdict, error) {
 		}
 		switch c.Type {
 		case batchv1.JobFailed, batchv1.JobFailureTarget:
-			return failed(Certain, "the job failed: %s", reason(c.Reason, c.Message)), nil
+			return failed(Certain, "the job failed: %s", told.Reason(c.Reason, c.Message)), nil
 		case batchv1.JobComplete:
 			return done(), nil
 		case batchv1.JobSuspended:

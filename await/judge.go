@@ -20,6 +20,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/sampan-io/sampan/await/told"
 	"github.com/sampan-io/sampan/client"
 )
 
@@ -114,9 +115,9 @@ type judged struct {
 	known bool // it has been judged at all
 }
 
-func (j judged) final(notes []note) Verdict {
-	if n, some := newest(notes); j.vague && some {
-		j.Cause = n.text()
+func (j judged) final(notes []told.Note) Verdict {
+	if n, some := told.Newest(notes); j.vague && some {
+		j.Cause = n.String()
 	}
 	return j.Verdict
 }
@@ -271,8 +272,8 @@ func judgeExpression(d Degree, v *view) (Verdict, error) {
 	// What holds up the object holds up the expression, too; misuse here only
 	// means that the kind has nothing to say.
 	why, err := judgeKind(Ready, v)
-	_, told, _ := strings.Cut(got.Cause, ": ")
-	if err == nil && (told == "" || !strings.Contains(why.Cause, told)) {
+	_, said, _ := strings.Cut(got.Cause, ": ")
+	if err == nil && (said == "" || !strings.Contains(why.Cause, said)) {
 		got = got.because(why.Cause)
 	}
 	return got, nil
@@ -289,7 +290,7 @@ func ended(obj client.Object) (why string, over bool) {
 	case *batchv1.Job:
 		for _, c := range o.Status.Conditions {
 			if c.Status == corev1.ConditionTrue && (c.Type == batchv1.JobComplete || c.Type == batchv1.JobFailed) {
-				return strings.TrimSuffix("the job has ended ("+string(c.Type)+"): "+reason(c.Reason, c.Message), ": "), true
+				return strings.TrimSuffix("the job has ended ("+string(c.Type)+"): "+told.Reason(c.Reason, c.Message), ": "), true
 			}
 		}
 	}
@@ -345,11 +346,11 @@ func fields(obj client.Object) (map[string]any, error) {
 
 // warning returns the newest warning about the object itself, or "".
 func (v *view) warning() string {
-	n, some := newest(v.notes[v.node.uid])
+	n, some := told.Newest(v.notes[v.node.uid])
 	if !some {
 		return ""
 	}
-	return n.text()
+	return n.String()
 }
 
 // refused returns what kept the controller from making its last pod, if the
@@ -357,14 +358,14 @@ func (v *view) warning() string {
 // be about a quota that has been raised since.
 func (v *view) refused() (verdict Verdict, some bool) {
 	for _, n := range slices.Backward(v.notes[v.node.uid]) {
-		if n.normal != "" || n.reason != "FailedCreate" {
+		if n.Normal != "" || n.Reason != "FailedCreate" {
 			continue
 		}
 		certainty := Likely
-		if n.fresh && barred(n.message) {
+		if n.Fresh && barred(n.Message) {
 			certainty = Certain
 		}
-		return failed(certainty, "%s", n.text()), true
+		return failed(certainty, "%s", n.String()), true
 	}
 	return verdict, false
 }
@@ -451,14 +452,14 @@ func (f *forest) partsOf(n *node) (parts []Part, more int) {
 // the oldest first.
 func (f *forest) eventsOf(n *node) []*corev1.Event {
 	type about struct {
-		note
+		told.Note
 		uid types.UID
 	}
 	var all []about
 	var gather func(n *node)
 	gather = func(n *node) {
 		for _, e := range f.notes[n.uid] {
-			if e.normal != "" || !e.harmless() {
+			if e.Normal != "" || !e.Harmless() {
 				all = append(all, about{e, n.uid})
 			}
 		}
@@ -467,11 +468,11 @@ func (f *forest) eventsOf(n *node) []*corev1.Event {
 		}
 	}
 	gather(n)
-	slices.SortStableFunc(all, func(a, b about) int { return older(a.note, b.note) })
-	all = all[max(0, len(all)-maxNotes):]
+	slices.SortStableFunc(all, func(a, b about) int { return told.Older(a.Note, b.Note) })
+	all = all[max(0, len(all)-told.MaxNotes):]
 	var events []*corev1.Event
 	for _, e := range all {
-		events = append(events, e.event(e.uid))
+		events = append(events, e.Event(e.uid))
 	}
 	return events
 }

@@ -2,6 +2,8 @@ package await
 
 import (
 	corev1 "k8s.io/api/core/v1"
+
+	"github.com/sampan-io/sampan/await/told"
 )
 
 // judgeNamespace: ready means that it is active and takes objects.
@@ -24,7 +26,7 @@ func remaining(n *corev1.Namespace) string {
 	verdict := Verdict{}
 	for _, c := range n.Status.Conditions {
 		if c.Status == corev1.ConditionTrue && c.Message != "" {
-			verdict = verdict.because(oneLine(c.Message))
+			verdict = verdict.because(told.Line(c.Message))
 		}
 	}
 	return verdict.Cause

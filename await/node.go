@@ -2,6 +2,8 @@ package await
 
 import (
 	corev1 "k8s.io/api/core/v1"
+
+	"github.com/sampan-io/sampan/await/told"
 )
 
 // judgeNode: observed means that its agent has reported, ready is the node's Ready
@@ -18,9 +20,9 @@ func judgeNode(d Degree, n *corev1.Node) (Verdict, error) {
 		case c.Status == corev1.ConditionTrue, d == Observed:
 			return done(), nil
 		case c.Status == corev1.ConditionUnknown:
-			return waiting("its agent does not answer: %s", reason(c.Reason, c.Message)), nil
+			return waiting("its agent does not answer: %s", told.Reason(c.Reason, c.Message)), nil
 		}
-		return waiting("%s", reason(c.Reason, c.Message)), nil
+		return waiting("%s", told.Reason(c.Reason, c.Message)), nil
 	}
 	return waiting("its agent has not reported yet"), nil
 }

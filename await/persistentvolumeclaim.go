@@ -25,19 +25,19 @@ func judgeClaim(d Degree, c *corev1.PersistentVolumeClaim, v *view) (Verdict, er
 	}
 	// The binder tells what it waits for, each time that it is something else.
 	for _, n := range slices.Backward(v.notes[v.node.uid]) {
-		switch n.reason {
+		switch n.Reason {
 		case "WaitForFirstConsumer":
 			return waiting("not bound; no pod uses it yet, and its storage class waits for that").because(v.warning()), nil
 		case "WaitForPodScheduled":
-			return waiting("not bound; %s", n.message).because(v.warning()), nil
+			return waiting("not bound; %s", n.Message).because(v.warning()), nil
 		case "ExternalProvisioning":
 			return waiting("not bound; its provisioner was asked for a volume").because(v.warning()), nil
 		case "FailedBinding":
-			return waiting("not bound; %s", strings.TrimSuffix(n.message, ".")), nil
+			return waiting("not bound; %s", strings.TrimSuffix(n.Message, ".")), nil
 		case "VolumeMismatch":
-			return failed(Likely, "not bound to a volume; %s", n.text()), nil
+			return failed(Likely, "not bound to a volume; %s", n.String()), nil
 		case "ProvisioningFailed":
-			return failed(Likely, "not bound to a volume; %s", n.text()), nil
+			return failed(Likely, "not bound to a volume; %s", n.String()), nil
 		}
 	}
 	return waiting("not bound to a volume").because(v.warning()), nil

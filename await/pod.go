@@ -7,6 +7,8 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/sampan-io/sampan/await/told"
 )
 
 // judgePod: observed is reached by a pod that its node has taken, scheduled by one
@@ -143,7 +145,7 @@ func podTrouble(d Degree, p *corev1.Pod) judged {
 	say := func(v Verdict) judged { return judged{Verdict: v, known: true} }
 	for _, c := range p.Status.Conditions {
 		if c.Type == corev1.PodScheduled && c.Status == corev1.ConditionFalse {
-			return say(waiting("%s", reason(c.Reason, c.Message)))
+			return say(waiting("%s", told.Reason(c.Reason, c.Message)))
 		}
 	}
 	starting := ""
@@ -159,7 +161,7 @@ func podTrouble(d Degree, p *corev1.Pod) judged {
 			if w == nil {
 				continue
 			}
-			text := "container " + s.Name + ": " + reason(w.Reason, w.Message)
+			text := "container " + s.Name + ": " + told.Reason(w.Reason, w.Message)
 			switch {
 			case w.Reason == "InvalidImageName", w.Reason == "ErrImageNeverPull":
 				return say(failed(Certain, "%s", text))
@@ -169,7 +171,7 @@ func podTrouble(d Degree, p *corev1.Pod) judged {
 				return say(failed(Likely, "%s%s", text, lastExit(s)))
 			}
 			if starting == "" {
-				starting = reason(w.Reason, w.Message)
+				starting = told.Reason(w.Reason, w.Message)
 			}
 		}
 	}
@@ -187,7 +189,7 @@ func podTrouble(d Degree, p *corev1.Pod) judged {
 		text.WriteString("running, not ready")
 		for _, c := range p.Status.Conditions {
 			if c.Type == corev1.PodReady && c.Message != "" {
-				text.WriteString(": " + oneLine(c.Message))
+				text.WriteString(": " + told.Line(c.Message))
 			}
 		}
 		if starting != "" {
@@ -247,7 +249,7 @@ func restartsOf(p *corev1.Pod) (n int32) {
 // podEnd says how a failed pod ended: what the kubelet says, or the exit code of
 // the first container that had one.
 func podEnd(p *corev1.Pod) string {
-	if s := reason(p.Status.Reason, p.Status.Message); s != "" {
+	if s := told.Reason(p.Status.Reason, p.Status.Message); s != "" {
 		return s
 	}
 	for _, statuses := range [][]corev1.ContainerStatus{p.Status.InitContainerStatuses, p.Status.ContainerStatuses} {

@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/sampan-io/sampan/await/follow"
+	"github.com/sampan-io/sampan/await/told"
 	"github.com/sampan-io/sampan/client"
 	"github.com/sampan-io/sampan/wait"
 )
@@ -161,7 +162,7 @@ func ControllerHasDesiredReplicas(ctx context.Context, c client.Interface, t Tar
 		want = 1 // the API's default
 	}
 	have, _, _ := unstructured.NestedInt64(object, "status", "replicas")
-	seen, found := observedGeneration(object)
+	seen, found := told.ObservedGeneration(object)
 	if !found && o.GetGeneration() > 0 {
 		return false, nil
 	}

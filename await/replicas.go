@@ -1,5 +1,7 @@
 package await
 
+import "github.com/sampan-io/sampan/await/told"
+
 // replicas is what all controllers of pods that run for ever have in common.
 type replicas struct {
 	want      int32 // pods that are asked for
@@ -124,5 +126,5 @@ func replicaFailure(v *view, r replicas, reasonOf, message string) Verdict {
 	if barred(message) {
 		certainty = Certain
 	}
-	return failed(certainty, "%d/%d pods %s; %s", min(r.ready, r.want), r.want, r.word, reason(reasonOf, message))
+	return failed(certainty, "%d/%d pods %s; %s", min(r.ready, r.want), r.want, r.word, told.Reason(reasonOf, message))
 }

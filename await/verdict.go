@@ -142,25 +142,6 @@ type Part struct {
 // MaxParts is how many parts of one object are told. Those left out are counted.
 const MaxParts = 10
 
-// oneLine makes a message that came from elsewhere fit into a line.
-func oneLine(s string) string {
-	if !strings.ContainsAny(s, "\n\t\r") && !strings.Contains(s, "  ") {
-		return strings.TrimSpace(s) // as nearly all are: nothing to copy
-	}
-	return strings.Join(strings.Fields(s), " ")
-}
-
-func reason(r, message string) string {
-	message = oneLine(message)
-	switch {
-	case r == "":
-		return message
-	case message == "" || message == r:
-		return r
-	}
-	return r + ": " + message
-}
-
 // counted is "1 pod", "2 pods".
 func counted(n int, what string) string {
 	if n == 1 {
