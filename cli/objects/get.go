@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net/http"
 	"net/url"
 	"slices"
 	"strings"
@@ -36,6 +37,7 @@ type get struct {
 	labelColumns   []string
 	showKind       bool
 	managers       bool
+	raw            string
 }
 
 // Get returns the verb get.
@@ -45,8 +47,11 @@ func Get(g *session.Globals) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:     "get TYPE[/NAME] [NAME…]",
 		Short:   "Show objects",
-		Example: "  sampan get pods -A\n  sampan get rc/web -o yaml\n  sampan get pods -l app=web -w",
+		Example: "  sampan get pods -A\n  sampan get rc/web -o yaml\n  sampan get pods -l app=web -w\n  sampan get --raw '/readyz?verbose'",
 		RunE: func(cmd *cobra.Command, args []string) error {
+			if cmd.Flags().Changed("raw") {
+				return c.path(cmd.Context(), args)
+			}
 			return c.run(cmd.Context(), args)
 		},
 	}
@@ -62,6 +67,7 @@ func Get(g *session.Globals) *cobra.Command {
 	f.StringSliceVarP(&c.labelColumns, "label-columns", "L", nil, "columns with the values of these labels, separated by commas")
 	f.BoolVar(&c.showKind, "show-kind", false, "names with their types")
 	f.BoolVar(&c.managers, "show-managed-fields", false, "print who wrote which field, too, in JSON and YAML")
+	f.StringVar(&c.raw, "raw", "", "print what the server answers at this path, as it is")
 	return cmd
 }
 
@@ -95,6 +101,27 @@ func (c *get) run(ctx context.Context, args []string) error {
 		return errors.Join(err, c.tables(ctx, s, f, order, infos))
 	}
 	return errors.Join(err, c.objects(ctx, s, f, order, infos))
+}
+
+// path prints what the server answers at the path of --raw.
+func (c *get) path(ctx context.Context, args []string) error {
+	if len(args) > 0 || c.in.Given() || c.watch || c.watchOnly || c.Output != "" {
+		return errors.New("--raw prints what the server answers: it goes with no arguments, files, -w or -o")
+	}
+	u, err := url.ParseRequestURI(c.raw)
+	if err != nil || !strings.HasPrefix(c.raw, "/") {
+		return fmt.Errorf("--raw: %q is no path on the server, want one such as /api/v1/nodes or /readyz?verbose", c.raw)
+	}
+	s, err := c.Connect()
+	if err != nil {
+		return err
+	}
+	answer, err := s.Stream(ctx, http.MethodGet, u.Path, u.Query(), nil)
+	if err != nil {
+		return err
+	}
+	_, err = io.Copy(c.Out, answer)
+	return errors.Join(err, answer.Close())
 }
 
 // objects prints whole objects.

@@ -40,6 +40,9 @@ type Globals struct {
 	Namespace  string // empty means the context's, or "default"
 	Output     string // as given with -o
 
+	server     server
+	credential credential
+
 	RequestTimeout time.Duration // 0 means none
 	contact        time.Duration // how long the server may take to say what it serves; 0 means the usual
 }
@@ -51,7 +54,9 @@ func (g *Globals) AddFlags(f *pflag.FlagSet) {
 	f.StringVar(&g.Kubeconfig, "kubeconfig", "", "path of the kubeconfig file (default $KUBECONFIG or ~/.kube/config)")
 	f.StringVar(&g.Context, "context", "", "context of the kubeconfig to use")
 	f.StringVarP(&g.Namespace, "namespace", "n", "", "namespace to work in")
-	f.StringVarP(&g.Output, "output", "o", "", "how to print: json, yaml, name, wide, jsonpath=…, custom-columns=…")
+	f.StringVarP(&g.Output, "output", "o", "", "how to print: json, yaml, name, wide, jsonpath=…, custom-columns=…, or jsonpath-file=…, custom-columns-file=…, jsonpath-as-json=…")
+	g.server.addFlags(f)
+	g.credential.addFlags(f)
 	f.DurationVar(&g.RequestTimeout, "request-timeout", 0, "how long one request to the server may take; 0 means any time")
 }
 
@@ -61,6 +66,8 @@ func (g *Globals) loader() clientcmd.ClientConfig {
 	rules.Warner = func(err error) { _, _ = fmt.Fprintln(g.Err, "warning:", err) }
 	overrides := &clientcmd.ConfigOverrides{CurrentContext: g.Context}
 	overrides.Context.Namespace = g.Namespace
+	g.server.override(overrides)
+	g.credential.override(overrides)
 	return clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, overrides)
 }
 
@@ -68,6 +75,9 @@ func (g *Globals) loader() clientcmd.ClientConfig {
 func (g *Globals) Config() (*rest.Config, error) {
 	if g.RequestTimeout < 0 {
 		return nil, fmt.Errorf("--request-timeout=%v: want 0 or more", g.RequestTimeout)
+	}
+	if err := errors.Join(g.server.check(), g.credential.check()); err != nil {
+		return nil, err
 	}
 	if err := g.checkContext(); err != nil {
 		return nil, err
@@ -104,7 +114,12 @@ func (g *Globals) checkContext() error {
 		others = "it has " + strings.Join(slices.Sorted(maps.Keys(raw.Contexts)), ", ")
 	}
 	chosen := raw.Contexts[name]
+	if chosen != nil {
+		chosen.Cluster, chosen.AuthInfo = cmp.Or(g.server.cluster, chosen.Cluster), cmp.Or(g.credential.user, chosen.AuthInfo)
+	}
 	switch {
+	case name == "" && (g.server.url != "" || g.server.cluster != ""): // which server is said without a context
+		return nil
 	case name == "":
 		return fmt.Errorf("the kubeconfig has no current context: %s. Choose with --context, or name another file with --kubeconfig", others)
 	case chosen == nil:

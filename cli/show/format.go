@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"maps"
+	"os"
 	"slices"
 	"strings"
 	"unicode/utf8"
@@ -47,15 +48,28 @@ func Parse(text string) (Format, error) {
 			return Format{}, fmt.Errorf("-o %s takes no value", kind)
 		}
 		return Format{Kind: kind}, nil
-	case "jsonpath":
+	case "jsonpath-file", "custom-columns-file":
+		text, err := readFile(kind, arg)
+		if err != nil {
+			return Format{}, err
+		}
+		return Parse(strings.TrimSuffix(kind, "-file") + "=" + text)
+	case "jsonpath", "jsonpath-as-json":
 		if arg == "" {
-			return Format{}, fmt.Errorf("-o jsonpath needs a template: -o jsonpath={.metadata.name}")
+			return Format{}, fmt.Errorf("-o %s needs a template: -o %s={.metadata.name}", kind, kind)
 		}
 		if !strings.Contains(arg, "{") {
 			arg = "{." + strings.TrimPrefix(arg, ".") + "}"
 		}
 		p, err := Path(arg)
-		return Format{Kind: kind, path: p}, err
+		if err != nil {
+			return Format{}, err
+		}
+		p.EnableJSONOutput(kind == "jsonpath-as-json")
+		return Format{Kind: "jsonpath", path: p}, nil
+	case "go-template", "go-template-file", "template", "templatefile":
+		// A Go template may call any method by its name, so the linker would keep every one that there is.
+		return Format{}, fmt.Errorf("-o %s: there are no Go templates here, use -o jsonpath=… or custom-columns=…", kind)
 	case "custom-columns":
 		f := Format{Kind: kind}
 		for spec := range strings.SplitSeq(arg, ",") {
@@ -71,7 +85,32 @@ func Parse(text string) (Format, error) {
 		}
 		return f, nil
 	}
-	return Format{}, fmt.Errorf("unable to match a printer suitable for the output format %q, allowed formats are: json, yaml, name, wide, jsonpath=…, custom-columns=…", text)
+	return Format{}, fmt.Errorf("unable to match a printer suitable for the output format %q, allowed formats are: json, yaml, name, wide, jsonpath=…, jsonpath-as-json=…, jsonpath-file=…, custom-columns=…, custom-columns-file=…", text)
+}
+
+// readFile reads the file that a format names. One of columns has the headers in its first line and
+// their paths in the second, as kubectl wants it; it becomes what -o custom-columns takes.
+func readFile(kind, name string) (string, error) {
+	if name == "" {
+		return "", fmt.Errorf("-o %s needs the name of a file: -o %s=FILE", kind, kind)
+	}
+	text, err := os.ReadFile(name)
+	if err != nil {
+		return "", fmt.Errorf("-o %s: %w", kind, err)
+	}
+	if kind == "jsonpath-file" {
+		return strings.TrimSuffix(string(text), "\n"), nil
+	}
+	heads, rest, _ := strings.Cut(string(text), "\n")
+	paths, more, _ := strings.Cut(rest, "\n")
+	h, p := strings.Fields(heads), strings.Fields(paths)
+	if len(h) == 0 || len(h) != len(p) || strings.TrimSpace(more) != "" {
+		return "", fmt.Errorf("-o %s: %s has %d headers in its first line and %d paths in its second one, want as many of both, and no other line", kind, name, len(h), len(p))
+	}
+	for i := range h {
+		h[i] += ":" + p[i]
+	}
+	return strings.Join(h, ","), nil
 }
 
 // Path reads a JSONPath template; fields that are missing are no error.
