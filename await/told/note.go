@@ -36,7 +36,7 @@ func NoteOf(e *corev1.Event, fresh bool) Note {
 	n := Note{
 		UID: e.UID, Kind: e.InvolvedObject.Kind, Reason: e.Reason, Message: Line(e.Message), From: cmp.Or(e.Source.Component, e.ReportingController),
 		Name: e.Name, Namespace: e.Namespace, About: e.InvolvedObject.Name,
-		Seen: lastSeen(e), Count: max(e.Count, 1), Fresh: fresh,
+		Seen: LastSeen(e), Count: max(e.Count, 1), Fresh: fresh,
 	}
 	if e.Type != corev1.EventTypeWarning {
 		n.Normal = e.Type
@@ -85,8 +85,8 @@ func Newest(notes []Note) (Note, bool) {
 	return Note{}, false
 }
 
-// lastSeen is when an event last happened, by whichever of its times says so.
-func lastSeen(e *corev1.Event) time.Time {
+// LastSeen is when an event last happened, by whichever of its times says so.
+func LastSeen(e *corev1.Event) time.Time {
 	seen := e.EventTime.Time
 	for _, t := range []time.Time{e.CreationTimestamp.Time, e.FirstTimestamp.Time, e.LastTimestamp.Time} {
 		if t.After(seen) {

@@ -9,6 +9,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/sampan-io/sampan/await"
+	"github.com/sampan-io/sampan/await/told"
 )
 
 // Name returns how an object is called, or, of a Ref without a name, what a selector is
@@ -60,7 +61,7 @@ func eventLine(e *corev1.Event, about await.Ref, now time.Time) string {
 	if n := times(e); n > 1 {
 		text += fmt.Sprintf(" (%d times)", n)
 	}
-	if at := lastSeen(e); !at.IsZero() {
+	if at := told.LastSeen(e); !at.IsZero() {
 		text = Elapsed(now.Sub(at)) + " ago: " + text
 	}
 	return "event, " + text
@@ -71,20 +72,6 @@ func times(e *corev1.Event) int32 {
 		return max(e.Series.Count, e.Count)
 	}
 	return e.Count
-}
-
-// lastSeen is when an event last happened, by whichever of its times says so.
-func lastSeen(e *corev1.Event) time.Time {
-	seen := e.EventTime.Time
-	for _, t := range []time.Time{e.CreationTimestamp.Time, e.FirstTimestamp.Time, e.LastTimestamp.Time} {
-		if t.After(seen) {
-			seen = t
-		}
-	}
-	if e.Series != nil && e.Series.LastObservedTime.After(seen) {
-		seen = e.Series.LastObservedTime.Time
-	}
-	return seen
 }
 
 // More is the command that shows more of what holds up an object, as it is to be

@@ -143,28 +143,25 @@ func notOurs(path string, own map[string]string) error {
 
 // RemoveCgroup removes the cgroup at path and all below it from every hierarchy.
 // One that still holds processes stays, and is reported.
-func RemoveCgroup(path string) error {
-	if err := notRoot(path); err != nil {
-		return err
-	}
-	roots, err := hierarchies()
-	if errors.Is(err, errNoCgroups) {
-		return nil
-	}
-	if err != nil {
-		return err
-	}
-	var errs []error
-	for _, root := range roots {
-		errs = append(errs, cgroups.RemovePath(filepath.Join(root, path)))
-	}
-	return errors.Join(errs...)
-}
+func RemoveCgroup(path string) error { return everywhere(path, cgroups.RemovePath) }
 
 // KillCgroup kills every process in the cgroup at path and in all below it, and
 // waits until they are gone from it. Processes that are not our children can only
 // be seen to leave; that is bounded by ten seconds.
 func KillCgroup(path string) error {
+	return everywhere(path, func(dir string) error {
+		return filepath.WalkDir(dir, func(p string, d fs.DirEntry, err error) error {
+			if err != nil || d.Name() != "cgroup.procs" {
+				return nil //nolint:nilerr // a cgroup that goes away meanwhile is what we want
+			}
+			return killAll(p)
+		})
+	})
+}
+
+// everywhere does something to the directory of a cgroup in every hierarchy; if there are no
+// cgroups at all, nothing.
+func everywhere(path string, do func(dir string) error) error {
 	if err := notRoot(path); err != nil {
 		return err
 	}
@@ -177,16 +174,7 @@ func KillCgroup(path string) error {
 	}
 	var errs []error
 	for _, root := range roots {
-		dir := filepath.Join(root, path)
-		err := filepath.WalkDir(dir, func(p string, d fs.DirEntry, err error) error {
-			if err != nil || d.Name() != "cgroup.procs" {
-				return nil //nolint:nilerr // a cgroup that goes away meanwhile is what we want
-			}
-			return killAll(p)
-		})
-		if err != nil {
-			errs = append(errs, err)
-		}
+		errs = append(errs, do(filepath.Join(root, path)))
 	}
 	return errors.Join(errs...)
 }
