@@ -149,7 +149,7 @@ func TestLawsOfPlans(t *testing.T) {
 			if !nodePort && refusedAddress(r.Address) || r.Port == 0 {
 				t.Fatalf("P2: a rule for %v", r.Door)
 			}
-			cluster := slices.Contains(svc.Spec.ClusterIPs, r.Address.String())
+			cluster := !nodePort && slices.Contains(svc.Spec.ClusterIPs, r.Address.String())
 			local := !r.Address.IsLoopback() && !cluster && svc.Spec.ExternalTrafficPolicy == corev1.ServiceExternalTrafficPolicyLocal || cluster && svc.Spec.InternalTrafficPolicy != nil
 			backends("the backends", r.Door, r.Backends, local)
 			backends("what is inside", r.Door, r.Inside, false)
