@@ -31,7 +31,7 @@ func (p *Proxy) complain(svc *corev1.Service, s *state, plan Plan) {
 			p.metrics.refusedAddresses.Add(float64(len(fresh)))
 			said := strings.Join(fresh[:min(len(fresh), 10)], ", ")
 			p.opts.Log.Warn("addresses of a service or its endpoints are refused", "service", svc.Namespace+"/"+svc.Name, "addresses", said, "number", len(fresh))
-			p.events.Event(svc, corev1.EventTypeWarning, "AddressRefused", "No traffic goes by %s: an address must not be of loopback, link-local, multicast, broadcast, unspecified, a 4-in-6 address, of another family, or an endpoint in the service network", said)
+			p.events.Event(svc, corev1.EventTypeWarning, "AddressRefused", "No traffic goes by %s: an address must not be of loopback, link-local, multicast, broadcast, unspecified, a 4-in-6 address, of another family, or in the service network", said)
 		}
 	}
 	s.faults, s.refused = plan.Faults, plan.Refused

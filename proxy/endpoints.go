@@ -51,7 +51,7 @@ func (p *planner) endpoints(id PortID) []endpoint {
 			if !ok {
 				continue
 			}
-			if a.Is6() != id.IPv6 || slices.ContainsFunc(p.here.Services, func(n netip.Prefix) bool { return n.Contains(a) }) {
+			if a.Is6() != id.IPv6 || p.here.inServices(a) {
 				p.plan.Refused = append(p.plan.Refused, e.Addresses[0])
 				continue
 			}
@@ -75,7 +75,7 @@ func describe(e *discoveryv1.Endpoint, at netip.AddrPort, here Here) endpoint {
 		ready: c.Ready == nil || *c.Ready,
 		local: e.NodeName != nil && *e.NodeName == here.Node && here.Node != "",
 	}
-	d.leaving = !d.ready && is(c.Serving) && is(c.Terminating)
+	d.leaving = !d.ready && (c.Serving == nil || *c.Serving) && is(c.Terminating)
 	if h := e.Hints; h != nil {
 		d.zones, d.nodes = len(h.ForZones) > 0, len(h.ForNodes) > 0
 		d.myZone = here.Zone != "" && slices.ContainsFunc(h.ForZones, func(z discoveryv1.ForZone) bool { return z.Name == here.Zone })

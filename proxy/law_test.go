@@ -86,7 +86,7 @@ func anySlices(t *rapid.T) (all []*discoveryv1.EndpointSlice) {
 			})
 		}
 		for range rapid.IntRange(0, 5).Draw(t, "endpoints") {
-			e := endpoint(rapid.SampledFrom(someAddresses).Draw(t, "address"), rapid.SampledFrom([]string{"unset", "rs", "st", "t", "s", ""}).Draw(t, "conditions"))
+			e := endpoint(rapid.SampledFrom(someAddresses).Draw(t, "address"), rapid.SampledFrom([]string{"unset", "rs", "st", "t", "s", "", "t?"}).Draw(t, "conditions"))
 			if n := rapid.SampledFrom([]string{"", "n1", "n2"}).Draw(t, "node"); n != "" {
 				e.NodeName = &n
 			}

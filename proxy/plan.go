@@ -21,7 +21,7 @@ type Here struct {
 	Addresses []netip.Addr
 
 	// Services are the networks of cluster IPs, as far as they are known. No endpoint
-	// is there.
+	// is there, and no other address of a Service.
 	Services []netip.Prefix
 
 	// Userspace is how Services are proxied that do not say it themselves.
@@ -35,6 +35,11 @@ type Here struct {
 func (h Here) equal(o Here) bool {
 	return h.Node == o.Node && h.Zone == o.Zone && slices.Equal(h.Addresses, o.Addresses) &&
 		slices.Equal(h.Services, o.Services) && h.Userspace == o.Userspace && h.Loopback == o.Loopback
+}
+
+// inServices reports whether an address is in the service network.
+func (h Here) inServices(a netip.Addr) bool {
+	return slices.ContainsFunc(h.Services, func(n netip.Prefix) bool { return n.Contains(a) })
 }
 
 // A Plan is what to do on one node for one Service. The zero Plan is nothing.
@@ -183,6 +188,17 @@ func (p *planner) address(s string) (netip.Addr, bool) {
 	return a, true
 }
 
+// outside is address for one that clients outside use. In the service network it would be,
+// now or later, the cluster IP of another Service, whose clients would come to this one.
+func (p *planner) outside(s string) (netip.Addr, bool) {
+	a, ok := p.address(s)
+	if ok && p.here.inServices(a) && !slices.Contains(p.svc.Spec.ClusterIPs, s) && s != p.svc.Spec.ClusterIP {
+		p.plan.Refused = append(p.plan.Refused, s)
+		return netip.Addr{}, false
+	}
+	return a, ok
+}
+
 var loopback = netip.AddrFrom4([4]byte{127, 0, 0, 1})
 
 var broadcast = netip.AddrFrom4([4]byte{255, 255, 255, 255})
@@ -200,7 +216,7 @@ func usable(a netip.Addr) bool {
 func (p *planner) addresses(f family) {
 	p.external, p.balanced, p.sources = nil, nil, nil
 	for _, s := range p.svc.Spec.ExternalIPs {
-		if a, ok := p.address(s); ok && a.Is6() == f.ipv6 {
+		if a, ok := p.outside(s); ok && a.Is6() == f.ipv6 {
 			p.external = append(p.external, a)
 		}
 	}
@@ -211,7 +227,7 @@ func (p *planner) addresses(f family) {
 		if in.IP == "" || in.IPMode != nil && *in.IPMode != corev1.LoadBalancerIPModeVIP {
 			continue // a name, or packets come with an address of this node
 		}
-		if a, ok := p.address(in.IP); ok && a.Is6() == f.ipv6 {
+		if a, ok := p.outside(in.IP); ok && a.Is6() == f.ipv6 {
 			p.balanced = append(p.balanced, a)
 		}
 	}
@@ -380,11 +396,15 @@ func (p *planner) health(local int) {
 	}
 }
 
+// poolClass is the loadBalancerClass of Services that want an address of this cluster's own
+// pool and of nobody else.
+const poolClass = "sampan.dev/pool"
+
 // announce plans which addresses this node answers for: those of our own load
 // balancer, and with externalTrafficPolicy Local only if an endpoint is here.
 func (p *planner) announce() {
 	spec := &p.svc.Spec
-	if spec.LoadBalancerClass != nil || spec.Type != corev1.ServiceTypeLoadBalancer {
+	if c := spec.LoadBalancerClass; c != nil && *c != poolClass || spec.Type != corev1.ServiceTypeLoadBalancer {
 		return
 	}
 	for _, in := range p.svc.Status.LoadBalancer.Ingress {

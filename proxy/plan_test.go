@@ -21,7 +21,7 @@ import (
 //	node NAME [zone=Z] [addresses=A,…] [services=NET,…] [userspace] [loopback]
 //	service NAME ips=A,… port=[NAME:]NUMBER[/PROTOCOL][@NODEPORT] [external=A,…] [ingress=A[/Proxy],…] …
 //	slice [v6] port=[NAME:]NUMBER[/PROTOCOL] [label=NAME]
-//	endpoint ADDRESS [node=N] [zones=Z,…] [nodes=N,…] [rst]     (ready, serving, terminating)
+//	endpoint ADDRESS [node=N] [zones=Z,…] [nodes=N,…] [rst?]    (ready, serving, terminating; ? leaves serving unset)
 //	annotate NAME=VALUE
 //	label NAME=VALUE
 func TestPlan(t *testing.T) {

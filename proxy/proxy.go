@@ -35,7 +35,7 @@ type Options struct {
 
 	Userspace bool           // Services are relayed unless they say otherwise
 	Loopback  bool           // node ports are at 127.0.0.1 as well
-	Services  []netip.Prefix // networks of cluster IPs, as far as known; no endpoint is there
+	Services  []netip.Prefix // networks of cluster IPs, as far as known; see Here
 
 	// Foreign looks for other proxies that work on this node, and says in words what it found.
 	// Nil looks for none. It is called once, at the start.

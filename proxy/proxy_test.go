@@ -202,6 +202,9 @@ func endpoint(addr, conditions string) discoveryv1.Endpoint {
 	if conditions != "unset" {
 		e.Conditions = discoveryv1.EndpointConditions{Ready: has('r'), Serving: has('s'), Terminating: has('t')}
 	}
+	if *has('?') {
+		e.Conditions.Serving = nil
+	}
 	return e
 }
 
