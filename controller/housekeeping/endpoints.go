@@ -385,7 +385,8 @@ type seen struct {
 }
 
 // since returns when the earliest of the changes happened that were not told yet, or
-// the zero time if that is not known.
+// the zero time if that is not known. Of a service that nothing was told of yet it is when
+// that was made: its pods may be much older.
 func (t *triggers) since(svc *corev1.Service, backends []backend) (earliest time.Time) {
 	now := seen{svc.CreationTimestamp.Time, map[types.UID]time.Time{}}
 	for _, b := range backends {
@@ -396,15 +397,17 @@ func (t *triggers) since(svc *corev1.Service, backends []backend) (earliest time
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	key := controller.KeyOf(svc)
-	old := t.seen[key]
+	old, known := t.seen[key]
 	note := func(at, before time.Time) {
 		if at.After(before) && (earliest.IsZero() || at.Before(earliest)) {
 			earliest = at
 		}
 	}
 	note(now.service, old.service)
-	for uid, at := range now.pods {
-		note(at, old.pods[uid])
+	if known {
+		for uid, at := range now.pods {
+			note(at, old.pods[uid])
+		}
 	}
 	if t.seen == nil {
 		t.seen = map[controller.Key]seen{}
