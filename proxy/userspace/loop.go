@@ -70,6 +70,7 @@ const (
 	edges    = unix.EPOLLIN | unix.EPOLLOUT | unix.EPOLLRDHUP | unix.EPOLLPRI | unix.EPOLLET
 	canRead  = unix.EPOLLIN | unix.EPOLLRDHUP | unix.EPOLLHUP | unix.EPOLLERR
 	canWrite = unix.EPOLLOUT | unix.EPOLLHUP | unix.EPOLLERR
+	uneven   = unix.EPOLLRDHUP | unix.EPOLLHUP | unix.EPOLLERR | unix.EPOLLPRI
 )
 
 // pipesPerLoop bounds how many connections can have bytes between their sockets,

@@ -204,6 +204,8 @@ func (c *conn) ready(l *loop, side int, events uint32) {
 		case events&(unix.EPOLLERR|unix.EPOLLHUP) != 0:
 			c.failed(l)
 		case events&unix.EPOLLOUT != 0:
+			// It may have said all already, and then that is not said again.
+			c.able[serverSide].uneven = events&uneven != 0
 			c.connected(l)
 		}
 		return
@@ -214,7 +216,7 @@ func (c *conn) ready(l *loop, side int, events uint32) {
 	a := &c.able[side]
 	a.read = a.read || events&canRead != 0
 	a.write = a.write || events&canWrite != 0
-	a.uneven = a.uneven || events&(unix.EPOLLRDHUP|unix.EPOLLHUP|unix.EPOLLERR|unix.EPOLLPRI) != 0
+	a.uneven = a.uneven || events&uneven != 0
 	a.broken = a.broken || events&unix.EPOLLERR != 0
 	switch {
 	case c.state == carrying:

@@ -13,33 +13,7 @@ import (
 // TestAConnectionAllocates pins what a connection may allocate, from the accept to the end:
 // what is known of it, and nothing else. The test plays the loop.
 func TestAConnectionAllocates(t *testing.T) {
-	home := netip.MustParseAddr("127.0.0.1")
-	f, err := New(Options{Address: home})
-	if err != nil {
-		t.Fatal(err)
-	}
-	l, err := newLoop(f)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.closeAll()
-	f.loops = []*loop{l}
-	server, err := listen(home, unix.SOCK_STREAM)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = unix.Close(server) }()
-	backend, err := localAddress(server)
-	if err != nil {
-		t.Fatal(err)
-	}
-	p := &pool{f: f, balancer: newBalancer(), id: proxy.PoolID{PortID: proxy.PortID{Protocol: corev1.ProtocolTCP}}}
-	p.most.Store(10)
-	p.balancer.set([]netip.AddrPort{backend}, 0)
-	if err := p.open(); err != nil {
-		t.Fatal(err)
-	}
-	defer p.stop()
+	l, p, server := newCarrier(t)
 	to, one := addressOf(p.at), make([]byte, 1)
 	check := func(errno unix.Errno) {
 		if errno != 0 {
@@ -85,5 +59,65 @@ func TestAConnectionAllocates(t *testing.T) {
 	once() // what is made once is made
 	if got := testing.AllocsPerRun(200, once); got > 1 {
 		t.Errorf("a connection allocates %v times, want once", got)
+	}
+}
+
+// newCarrier makes a pool of TCP whose loop the test plays, and its backend, a socket that listens.
+func newCarrier(t *testing.T) (l *loop, p *pool, server int) {
+	t.Helper()
+	home := netip.MustParseAddr("127.0.0.1")
+	f, err := New(Options{Address: home})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if l, err = newLoop(f); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(l.closeAll)
+	f.loops = []*loop{l}
+	if server, err = listen(home, unix.SOCK_STREAM); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = unix.Close(server) })
+	backend, err := localAddress(server)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p = &pool{f: f, balancer: newBalancer(), id: proxy.PoolID{PortID: proxy.PortID{Protocol: corev1.ProtocolTCP}}}
+	p.most.Store(10)
+	p.balancer.set([]netip.AddrPort{backend}, 0)
+	if err := p.open(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(p.stop)
+	return l, p, server
+}
+
+// A server may have said all, and ended, before the loop learns that it has taken the connection.
+func TestAServerMayBeFasterThanTheLoop(t *testing.T) {
+	l, p, server := newCarrier(t)
+	client, errno := socket(unix.AF_INET, unix.SOCK_STREAM)
+	if errno != 0 {
+		t.Fatal(errno)
+	}
+	defer func() { _ = unix.Close(client) }()
+	to := addressOf(p.at)
+	connect(client, &to)
+	p.listener.accept(l, l.now) // which dials
+	var from address
+	in, errno := accept(server, &from)
+	if errno != 0 {
+		t.Fatal(errno)
+	}
+	if _, errno := send(in, []byte("bye")); errno != 0 {
+		t.Fatal(errno)
+	}
+	_ = unix.Close(in)
+	buf := make([]byte, 10)
+	for _, want := range []int{3, 0} {
+		l.work(t.Context()) // once: nothing else is going to happen
+		if n, errno := receive(client, buf, 0); errno != 0 || n != want {
+			t.Errorf("the client reads %d bytes, %v, want %d", n, errno, want)
+		}
 	}
 }
