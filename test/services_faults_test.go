@@ -138,10 +138,8 @@ func TestWhenAllEndpointsAreGoneClientsAreTold(t *testing.T) {
 			for _, d := range svc.doors(0, w.Nodes[:1]) {
 				for _, from := range []*hosts.Host{w.Nodes[0].Pods[2], w.Nodes[0].Host, w.Client} {
 					for _, network := range []string{"tcp", "udp"} {
-						if dead && (network == "udp" || from != w.Client) {
-							// Of TCP that takes until all tries are made; of UDP the forwarder has no
-							// way to say what it was told.
-							continue
+						if dead && network == "tcp" && from != w.Client {
+							continue // it takes until all tries are made
 						}
 						if got, err := from.Ask(network, d.at, patient); !errors.Is(err, want) {
 							w.wrong(1, "%s: %s asks its %s over %s: %v, %v, want %v", svc.name, from.Name, d.kind, network, got, err, want)

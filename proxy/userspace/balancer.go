@@ -47,6 +47,7 @@ type endpoint struct {
 	failures int       // in a row
 	until    time.Time // it is avoided, if it has failures
 	probing  bool      // somebody tries it again
+	refused  time.Time // when it said last that nobody receives; zero if it has answered since
 }
 
 // A session ties a client to an endpoint.
@@ -95,7 +96,7 @@ func (b *balancer) set(backends []netip.AddrPort, affinity time.Duration) bool {
 		case b.leaving[at] != nil: // it is back, and may be another
 			e = b.leaving[at]
 			delete(b.leaving, at)
-			e.gone, e.failures, e.probing = false, 0, false
+			e.gone, e.failures, e.probing, e.refused = false, 0, false, time.Time{}
 		default:
 			e = &endpoint{at: at, target: addressOf(at)}
 		}
@@ -227,6 +228,27 @@ func (b *balancer) failed(e *endpoint, client netip.Addr, now time.Time) {
 	e.probing, e.until = false, now.Add(suspicion(e.failures))
 }
 
+// refuses says that an endpoint of UDP told that nobody receives there.
+func (b *balancer) refuses(e *endpoint, client netip.Addr, now time.Time) {
+	b.failed(e, client, now)
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	e.refused = now
+}
+
+// The kernel of an endpoint says only so often to this node that nobody receives, and then once
+// a second (net.ipv4.icmp_ratelimit), whoever the clients are. What it said holds for twice as long.
+const refusalHolds = 2 * time.Second
+
+// deserted reports whether all endpoints have said lately that nobody receives, and have not
+// answered since. It begins with this one.
+func (b *balancer) deserted(e *endpoint, now time.Time) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	receives := func(e *endpoint) bool { return now.Sub(e.refused) >= refusalHolds }
+	return !receives(e) && !slices.ContainsFunc(b.endpoints, receives)
+}
+
 // answered says that an endpoint took a connection.
 func (b *balancer) answered(e *endpoint) {
 	b.mu.Lock()
@@ -234,6 +256,7 @@ func (b *balancer) answered(e *endpoint) {
 	if e.failures == 0 {
 		return
 	}
+	e.refused = time.Time{}
 	if e.failures, e.probing = 0, false; !e.gone {
 		b.suspects--
 	}
@@ -287,6 +310,13 @@ func (b *balancer) has(e *endpoint) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return !e.gone
+}
+
+// doubted reports whether an endpoint has failed and not answered since.
+func (b *balancer) doubted(e *endpoint) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return e.failures > 0
 }
 
 // count returns the number of endpoints.

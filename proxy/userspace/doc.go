@@ -33,9 +33,11 @@
 //	    is given up to accept and reset.
 //	U9  A flow of UDP is a client's address and port, and has a socket of its own. It ends when
 //	    it was silent for a minute, when its backend leaves, and with its pool. When its backend
-//	    refuses (ICMP) it moves to another. When there are too many, the one that was silent the
-//	    longest makes room if that is a second at least; else the packets of the new one are
-//	    dropped, as are packets that the kernel does not take. Nothing waits for UDP.
+//	    refuses (ICMP) it moves to another, and takes the packet along if that is known whole. When
+//	    all have refused, or there are none, the client is told by ICMP what its kernel would be told
+//	    without a forwarder; so often and not more (see limiter). When there are too many flows, the one
+//	    that was silent the longest makes room if that is a second at least; else the packets of
+//	    the new one are dropped, as are packets that the kernel does not take. Nothing waits for UDP.
 //	U10 Answers come from the address and port that the client sent to.
 //	U11 Nothing wakes up while nothing is carried, but once for what ended within a second.
 //

@@ -72,6 +72,9 @@ type Forwarder struct {
 	pools   map[proxy.PoolID]*pool // guarded by mu
 	removed map[*balancer]bool     // guarded by mu; of pools that had young connections when they were removed
 	routes  *routes                // guarded by mu; nil unless there was a transparent pool
+
+	limit    *limiter
+	refusers map[bool]*refuser // guarded by mu; by whether it is that of IPv6; nil where there can't be one
 }
 
 // A pool is one listening socket, and what its connections have in common.
@@ -126,7 +129,7 @@ func New(o Options) (*Forwarder, error) {
 	o.Descriptors -= 2 * pipes * runtime.GOMAXPROCS(0)
 	return &Forwarder{
 		opts: o, ready: make(chan struct{}), pipes: pipes,
-		pools: map[proxy.PoolID]*pool{}, removed: map[*balancer]bool{},
+		pools: map[proxy.PoolID]*pool{}, removed: map[*balancer]bool{}, limit: newLimiter(), refusers: map[bool]*refuser{},
 	}, nil
 }
 
@@ -169,10 +172,29 @@ func (f *Forwarder) Run(ctx context.Context) error {
 		p.stop()
 		delete(f.pools, id)
 	}
+	for _, r := range f.refusers {
+		if r != nil {
+			r.close()
+		}
+	}
 	if f.routes != nil {
 		err = f.routes.remove()
 	}
 	return err
+}
+
+// refuser returns what tells clients of a family that nobody receives what they send, or nil if
+// this process may not. f.mu is held.
+func (f *Forwarder) refuser(from netip.Addr) *refuser {
+	if r, known := f.refusers[from.Is6()]; known {
+		return r
+	}
+	r, err := newRefuser(from, f.limit)
+	if err != nil {
+		f.opts.Log.Warn("clients of UDP services that nobody answers are not told so: that needs CAP_NET_RAW", "err", err)
+	}
+	f.refusers[from.Is6()] = r
+	return r
 }
 
 // anyLoop returns the loop whose turn it is.
@@ -291,7 +313,7 @@ func (f *Forwarder) Settle(ctx context.Context) {
 	}
 }
 
-// open makes the socket of a pool on a free port and serves it.
+// open makes the socket of a pool on a free port and serves it. f.mu is held.
 func (p *pool) open() error {
 	f := p.f
 	address := f.opts.Address
@@ -326,6 +348,7 @@ func (p *pool) open() error {
 			p.listener.index, err = l.watch(p.listener, fd)
 		} else {
 			p.relay = newRelay(p, l, fd)
+			p.relay.refuser = f.refuser(address)
 			p.relay.index, err = l.watch(p.relay, fd)
 		}
 	}

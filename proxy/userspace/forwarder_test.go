@@ -23,10 +23,12 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// start runs a forwarder on loopback until the test ends.
+// start runs a forwarder, on loopback unless o says otherwise, until the test ends.
 func start(t testing.TB, o userspace.Options) *userspace.Forwarder {
 	t.Helper()
-	o.Address = netip.MustParseAddr("127.0.0.1")
+	if !o.Address.IsValid() {
+		o.Address = netip.MustParseAddr("127.0.0.1")
+	}
 	f, err := userspace.New(o)
 	if err != nil {
 		t.Fatal(err)

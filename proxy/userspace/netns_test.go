@@ -231,7 +231,8 @@ func rules(t *testing.T) string {
 			t.Fatalf("%s: %v: %s", command, err, out)
 		}
 		for line := range strings.Lines(string(out)) {
-			if !strings.Contains(line, "fe80") { // they come when they come
+			// What the kernel itself makes of addresses comes when it comes.
+			if !strings.Contains(line, "fe80") && !strings.Contains(line, "proto kernel") {
 				all.WriteString(line)
 			}
 		}
@@ -435,4 +436,75 @@ func TestWithoutDescriptorsConnectionsAreReset(t *testing.T) {
 			t.Errorf("%v were refused, want %d", m["connections_refused_total"], clients)
 		}
 	})
+}
+
+// TestAClientWhomNobodyAnswersIsTold has endpoints that refuse, or none. What the forwarder is told, clients are
+// told, at the address that they know: outside, on this node and in a pod.
+func TestAClientWhomNobodyAnswersIsTold(t *testing.T) {
+	nstest.Run(t, func(t *testing.T) {
+		clients := map[string]*host{"outside": newHost(t, "client", "10.1.1", "fd01"), "pod": newHost(t, "pod", "10.1.2", "fd02"), "this node": nil}
+		forwarding(t)
+		clients["pod"].in(t, func() error { // or it would soon say no more
+			return errors.Join(os.WriteFile("/proc/sys/net/ipv4/icmp_ratelimit", []byte("0"), 0), os.WriteFile("/proc/sys/net/ipv6/icmp/ratelimit", []byte("0"), 0))
+		})
+		ip(t, nil, "route add 10.96.0.0/16 dev pod") // as a node has for its service network
+		ip(t, nil, "route add fd96::/64 dev pod")
+		isPod := func(a netip.Addr) bool { return a.Is4() && a.As4()[2] == 2 || a.Is6() && a.As16()[1] == 2 }
+		f := start(t, userspace.Options{Address: netip.MustParseAddr("10.1.2.1"), Address6: netip.MustParseAddr("fd02::1"), Reachable: isPod})
+		rules := "add table %[1]s door; flush table %[1]s door; add chain %[1]s door pre { type nat hook prerouting priority -100; }; add chain %[1]s door out { type nat hook output priority -100; }"
+		for _, chain := range []string{"pre", "out"} {
+			rules += "; add rule %[1]s door " + chain + " %[1]s daddr { %[2]s, %[3]s } udp dport 53 dnat to %[4]s"
+		}
+		for _, six := range []bool{false, true} {
+			for _, transparent := range []bool{false, true} {
+				for _, endpoints := range []int{0, 1, 3} {
+					p := web(corev1.ProtocolUDP)
+					family, vip, node := "ip", "10.96.0.10", "10.1.1.1"
+					if p.IPv6, p.Transparent = six, transparent; six {
+						family, vip, node = "ip6", "fd96::10", "fd01::1"
+					}
+					for i := range endpoints {
+						at := netip.AddrPortFrom(netip.MustParseAddr("10.1.2.2"), uint16(81+i))
+						if six {
+							at = netip.AddrPortFrom(netip.MustParseAddr("fd02::2"), at.Port())
+						}
+						p.Backends = append(p.Backends, at)
+					}
+					at := set(t, f, p)
+					nft(t, fmt.Sprintf(rules, family, vip, node, at))
+					for name, h := range clients {
+						for _, door := range []string{vip, node} {
+							for _, size := range []int{0, 5, 1400, 9000} {
+								if size > 1000 && endpoints > 1 {
+									continue // it is lost with the first one that refuses
+								}
+								at := netip.AddrPortFrom(netip.MustParseAddr(door), 53)
+								if err := h.refusal(t, at, size); !errors.Is(err, unix.ECONNREFUSED) {
+									t.Errorf("%d endpoints, transparent: %t, client %s, %d bytes to %s: %v, want that it is refused", endpoints, transparent, name, size, door, err)
+								}
+							}
+						}
+					}
+					f.Remove(p.PoolID)
+				}
+			}
+		}
+	})
+}
+
+// refusal sends a packet and returns what comes instead of an answer.
+func (h *host) refusal(t *testing.T, at netip.AddrPort, size int) (said error) {
+	t.Helper()
+	h.in(t, func() error {
+		c, err := net.Dial("udp", at.String())
+		if err != nil {
+			return err
+		}
+		defer func() { _ = c.Close() }()
+		_, _ = c.Write(make([]byte, size))
+		_ = c.SetReadDeadline(time.Now().Add(5 * time.Second))
+		_, said = c.Read(make([]byte, 1))
+		return nil
+	})
+	return said
 }

@@ -182,6 +182,37 @@ func send(fd int, what []byte) (int, unix.Errno) {
 	}
 }
 
+// hearErrors has a socket of UDP keep what ICMP says of its packets, and quote these.
+func hearErrors(fd int, of netip.Addr) unix.Errno {
+	if of.Is4() {
+		return set(fd, unix.SOL_IP, unix.IP_RECVERR, 1)
+	}
+	return set(fd, unix.SOL_IPV6, unix.IPV6_RECVERR, 1)
+}
+
+// receiveError returns the next of what hearErrors has kept: the payload of a packet, which need not
+// be all of it, and what became of that; false if there is none. It is no path that many packets
+// take.
+func receiveError(fd int, into []byte) (packet []byte, why unix.Errno, ok bool) {
+	var control [256]byte // a message, an extended error, and the address of who said it
+	n, m, _, _, err := unix.Recvmsg(fd, into, control[:], unix.MSG_ERRQUEUE|unix.MSG_DONTWAIT)
+	if err != nil {
+		return nil, 0, false
+	}
+	messages, err := unix.ParseSocketControlMessage(control[:m])
+	if err != nil {
+		return nil, 0, true
+	}
+	for _, c := range messages {
+		ip4 := c.Header.Level == unix.SOL_IP && c.Header.Type == unix.IP_RECVERR
+		ip6 := c.Header.Level == unix.SOL_IPV6 && c.Header.Type == unix.IPV6_RECVERR
+		if (ip4 || ip6) && len(c.Data) >= 4 {
+			why = unix.Errno(binary.NativeEndian.Uint32(c.Data)) // ee_errno of struct sock_extended_err
+		}
+	}
+	return into[:n], why, true
+}
+
 // A pipe is where bytes are between two sockets. It belongs to one loop.
 type pipe struct {
 	read, write int
@@ -278,6 +309,9 @@ func (b *batch) call(call uintptr, fd, first, end int) (int, unix.Errno) {
 		}
 	}
 }
+
+// payload returns packet i, until the next ones come.
+func (b *batch) payload(i int) []byte { return b.packets[i][:b.messages[i].length] }
 
 // bytes returns the size of packets [first, end).
 func (b *batch) bytes(first, end int) (n int) {

@@ -1,6 +1,7 @@
 package userspace
 
 import (
+	"errors"
 	"net/netip"
 	"sync"
 	"time"
@@ -13,6 +14,8 @@ type relay struct {
 	pool  *pool
 	loop  *loop
 	index int32 // slot in the loop
+
+	refuser *refuser // nil if clients can't be told that nobody receives
 
 	flows  map[netip.AddrPort]*flow // by client
 	recent flow                     // ring of the flows, from the one that is silent the longest
@@ -28,11 +31,20 @@ type flow struct {
 	relay        *relay
 	client       netip.AddrPort
 	endpoint     *endpoint
-	fd           int
+	fd           int   // -1 if there is none
 	index        int32 // slot in the loop
 	seen         time.Time
 	checked      uint64 // the change of backends after which the endpoint was known to be one
 	older, newer *flow
+
+	// Since an endpoint sent something, or the client was told that nobody receives:
+	unanswered int         // packets that went to an endpoint
+	size       int         // of the last one of them
+	tried      []*endpoint // those that refused
+
+	answered bool // and no endpoint has refused since
+	refused  bool // the client was told, and nothing has been received since
+	early    bool // the client was told of the last packet before that was refused
 }
 
 // A flow that was used so lately is not ended to make room for another: the packets of that
@@ -87,28 +99,30 @@ func (r *relay) forward(l *loop, client netip.AddrPort, first, end int) {
 		}
 	}
 	if fl == nil {
-		if fl = r.begin(l, client); fl == nil {
+		var none bool
+		if fl, none = r.begin(l, client); fl == nil {
 			r.pool.count.dropped.Add(uint64(end - first))
+			if none {
+				packet := l.batch.payload(first)
+				r.refuse(l, client, packet, len(packet))
+			}
 			return
 		}
 	}
 	r.see(fl, l.now)
-	moved := false
-	for first < end {
+	for tries := 0; first < end; {
 		n, errno := l.batch.send(fl.fd, first, end, nil)
 		if n > 0 {
 			r.pool.count.bytes[clientSide].Add(uint64(l.batch.bytes(first, first+n)))
 			first += n
-		}
-		switch {
-		case errno == 0 && n > 0:
-		case refusal(errno) && !moved:
-			// It is about packets before this one, which may still reach another.
-			if moved = true; !fl.move(l) {
-				r.pool.count.dropped.Add(uint64(end - first))
-				return
+			fl.unanswered, fl.size = fl.unanswered+n, int(l.batch.messages[first-1].length)
+			if fl.early = !fl.answered && r.pool.balancer.deserted(fl.endpoint, l.now); fl.early {
+				fl.refuse(l, l.batch.payload(first-1))
 			}
-		default:
+			continue
+		}
+		// An error may be about packets before this one, which may still be sent.
+		if tries++; tries > mostRefusals || errno == unix.EAGAIN || !fl.hear(l, errno) {
 			r.pool.count.dropped.Add(uint64(end - first))
 			return
 		}
@@ -118,37 +132,43 @@ func (r *relay) forward(l *loop, client netip.AddrPort, first, end int) {
 // refusal reports whether an error says that nobody receives at an endpoint.
 func refusal(errno unix.Errno) bool {
 	switch errno {
-	case unix.ECONNREFUSED, unix.EHOSTUNREACH, unix.ENETUNREACH, unix.EHOSTDOWN:
+	case unix.ECONNREFUSED, unix.EHOSTUNREACH, unix.ENETUNREACH, unix.EHOSTDOWN, unix.EACCES:
 		return true
 	default:
 		return false
 	}
 }
 
-// begin makes a flow, or returns nil if there can't be one.
-func (r *relay) begin(l *loop, client netip.AddrPort) *flow {
+// begin makes a flow, or returns nil if there can't be one; none reports that this is because
+// nobody receives.
+func (r *relay) begin(l *loop, client netip.AddrPort) (fl *flow, none bool) {
 	p := r.pool
 	p.count.connections.Add(1)
 	oldest := r.recent.newer
 	if len(r.flows) >= p.f.opts.MaxFlows && !r.makeRoom(l, oldest) {
 		p.count.refused.Add(1)
-		return nil
+		return nil, false
 	}
 	for !p.f.take(1) {
 		if oldest = r.recent.newer; !r.makeRoom(l, oldest) {
 			p.count.refused.Add(1)
-			return nil
+			return nil, false
 		}
 	}
-	fl := &flow{relay: r, client: client, fd: -1, seen: l.now, checked: p.changes.Load()}
+	fl = &flow{relay: r, client: client, fd: -1, seen: l.now, checked: p.changes.Load()}
 	fl.older, fl.newer = fl, fl
-	if !fl.open(l) {
-		if fl.fd >= 0 {
-			_ = unix.Close(fl.fd)
+	e := p.balancer.pick(client.Addr(), l.now, nil)
+	errno := unix.ECONNREFUSED
+	for e != nil {
+		if errno = fl.connect(l, e); !refusal(errno) {
+			break
 		}
+		e = fl.next(l)
+	}
+	if errno != 0 {
 		p.f.give(1)
 		p.count.refused.Add(1)
-		return nil
+		return nil, refusal(errno)
 	}
 	p.count.open.Add(1)
 	r.flows[client] = fl
@@ -159,7 +179,7 @@ func (r *relay) begin(l *loop, client netip.AddrPort) *flow {
 		l.sweep = l.now.Add(r.pool.f.opts.IdleTimeout)
 		l.armAt(l.sweep)
 	}
-	return fl
+	return fl, false
 }
 
 // makeRoom ends a flow if it has been silent for a moment, or reports false.
@@ -171,50 +191,160 @@ func (r *relay) makeRoom(l *loop, oldest *flow) bool {
 	return true
 }
 
-// open makes the socket of a flow to an endpoint. It reports false if that can't be done.
-func (fl *flow) open(l *loop) bool {
+// connect makes the socket of a flow to an endpoint, in the place of the one that it has: what
+// is still said of packets to that is about another endpoint, and is for nobody. Without an error
+// the flow has this endpoint; otherwise it has no socket.
+func (fl *flow) connect(l *loop, e *endpoint) unix.Errno {
 	p := fl.relay.pool
-	e := p.balancer.pick(fl.client.Addr(), l.now, nil)
-	if e == nil {
-		return false
+	fl.hangUp(l)
+	fl.endpoint = e
+	fd, errno := p.socketTo(e, unix.SOCK_DGRAM, fl.client)
+	if errno == 0 {
+		errno = hearErrors(fd, e.at.Addr())
 	}
-	var errno unix.Errno
-	if fl.fd, errno = p.socketTo(e, unix.SOCK_DGRAM, fl.client); errno == 0 {
-		fl.endpoint = e
-		if errno = p.connectTo(fl.fd, e); refusal(errno) && fl.move(l) {
-			errno = 0
+	if errno == 0 {
+		errno = p.connectTo(fd, e)
+	}
+	if errno == 0 {
+		var err error
+		if fl.index, err = l.watch(fl, fd); err != nil {
+			errno = unix.ENOMEM // or the loop has ended
 		}
 	}
-	err := asError(errno)
-	if err == nil {
-		fl.index, err = l.watch(fl, fl.fd)
+	if errno != 0 {
+		if fd >= 0 {
+			_ = unix.Close(fd)
+		}
+		if !refusal(errno) {
+			p.warn("opening a flow to a backend", errno)
+		}
+		return errno
 	}
-	if err != nil {
-		p.warn("opening a flow to a backend", err)
-	}
-	return err == nil
+	fl.fd = fd
+	return 0
 }
 
-// move connects a flow to another endpoint, because the one that it has refuses. It
-// reports false if there is none.
-func (fl *flow) move(l *loop) bool {
+// hangUp closes the socket of a flow, if it has one.
+func (fl *flow) hangUp(l *loop) {
+	if fl.fd >= 0 {
+		_ = unix.Close(fl.fd)
+		fl.fd = -1
+		l.leave(fl.index)
+	}
+}
+
+// mostRefusals is how many endpoints a packet is sent to one after the other. Those that refuse are
+// avoided afterwards, so that hardly one meets as many.
+const mostRefusals = 8
+
+// next notes that the endpoint of a flow refused, and returns another one, or nil if all that
+// there are did since something was received.
+func (fl *flow) next(l *loop) *endpoint {
 	p := fl.relay.pool
-	var tried []*endpoint
-	for {
-		p.count.failures.Add(1)
-		p.balancer.failed(fl.endpoint, fl.client.Addr(), l.now)
-		tried = append(tried, fl.endpoint)
-		e := p.balancer.pick(fl.client.Addr(), l.now, tried)
-		if e == nil {
-			// It goes on with this one: it may be back for the next packet.
-			return p.balancer.has(fl.endpoint)
-		}
+	p.count.failures.Add(1)
+	p.balancer.refuses(fl.endpoint, fl.client.Addr(), l.now)
+	fl.answered = false
+	if fl.tried = append(fl.tried, fl.endpoint); len(fl.tried) >= mostRefusals {
+		return nil
+	}
+	e := p.balancer.pick(fl.client.Addr(), l.now, fl.tried)
+	if e != nil {
 		p.count.retries.Add(1)
-		fl.endpoint = e
-		if p.connectTo(fl.fd, e) == 0 {
+	}
+	return e
+}
+
+// move takes a flow to another endpoint, because the one that it has refuses, and the packet as
+// well, if it is known. When all have refused, or one that is in doubt is all that is
+// left and would not get the packet, the client is told. It reports false if the flow has ended.
+func (fl *flow) move(l *loop, packet []byte, known bool) bool {
+	p := fl.relay.pool
+	for e := fl.next(l); e != nil; e = fl.next(l) {
+		doubted := p.balancer.doubted(e)
+		errno := fl.connect(l, e)
+		switch {
+		case errno == 0 && known:
+			errno, _ = errors.AsType[unix.Errno](unix.Send(fl.fd, packet, unix.MSG_DONTWAIT))
+			if !refusal(errno) {
+				return true
+			}
+		case errno == 0:
+			p.count.dropped.Add(1)
+			if doubted {
+				fl.tell(l, packet)
+			}
 			return true
+		case !refusal(errno):
+			fl.end(l)
+			return false
 		}
 	}
+	fl.tell(l, packet)
+	// It goes on with the last one, which may be back for the next packet.
+	if fl.fd < 0 || !p.balancer.has(fl.endpoint) {
+		fl.end(l)
+		return false
+	}
+	return true
+}
+
+// tell says to the client that nobody has received a packet, unless that was done already.
+func (fl *flow) tell(l *loop, packet []byte) {
+	fl.relay.pool.count.dropped.Add(1)
+	if !fl.early {
+		fl.refuse(l, packet)
+	}
+	fl.unanswered, fl.tried, fl.early = 0, nil, false
+}
+
+// refuse says to the client that nobody receives.
+func (fl *flow) refuse(l *loop, packet []byte) {
+	r := fl.relay
+	if !fl.refused {
+		fl.refused = true
+		r.pool.count.refused.Add(1)
+	}
+	r.refuse(l, fl.client, packet, fl.size)
+}
+
+// refuse says to a client that nobody receives its packet, if this process may.
+func (r *relay) refuse(l *loop, client netip.AddrPort, payload []byte, size int) {
+	if r.refuser != nil {
+		r.refuser.refuse(client, r.pool.at, payload, size, l.now)
+	}
+}
+
+// hear learns what became of packets of a flow, after an error of its socket. It reports false
+// if the flow has ended.
+func (fl *flow) hear(l *loop, errno unix.Errno) bool {
+	heard := false
+	for at := fl.endpoint; fl.endpoint == at; heard = true { // another one has another socket
+		packet, why, ok := receiveError(fl.fd, l.buffer())
+		if !ok {
+			break
+		}
+		if !refusal(why) {
+			continue // it was too large for the way: who sent it finds out as ever
+		}
+		// What is quoted is all of the packet if that is the only one, and as long.
+		known := fl.unanswered == 1 && len(packet) == fl.size
+		if !known {
+			packet = nil
+		}
+		if !fl.move(l, packet, known) {
+			return false
+		}
+	}
+	switch {
+	case heard:
+		return true
+	case refusal(errno):
+		return fl.move(l, nil, false)
+	case errno == unix.EMSGSIZE, errno == unix.EPERM, exhausted(errno):
+		return true
+	}
+	fl.end(l)
+	return false
 }
 
 // ready implements handler.
@@ -226,19 +356,16 @@ func (fl *flow) ready(l *loop, _ int, events uint32) {
 		if n > 0 {
 			r.see(fl, l.now)
 			r.pool.balancer.answered(fl.endpoint)
+			fl.unanswered, fl.tried, fl.answered, fl.refused = 0, nil, true, false
 			r.reply(l, &to, n)
 		}
 		switch {
 		case errno == unix.EAGAIN:
 			return
-		case refusal(errno):
-			if !fl.move(l) {
-				fl.end(l)
+		case errno != 0:
+			if !fl.hear(l, errno) {
 				return
 			}
-		case errno != 0:
-			fl.end(l)
-			return
 		case n < batchSize && events&unix.EPOLLERR == 0:
 			return // that was all, and more would be another event
 		}
@@ -277,9 +404,7 @@ func (fl *flow) end(l *loop) {
 	if delete(r.flows, fl.client); len(r.flows) == 0 {
 		delete(l.relays, r)
 	}
-	_ = unix.Close(fl.fd)
-	fl.fd = -1
-	l.leave(fl.index)
+	fl.hangUp(l)
 	r.pool.count.open.Add(-1)
 	r.pool.f.give(1)
 }

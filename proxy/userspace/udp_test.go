@@ -4,12 +4,16 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+	"slices"
+	"strings"
 	"testing"
 	"time"
 
 	"golang.org/x/sys/unix"
 	corev1 "k8s.io/api/core/v1"
+	"pgregory.net/rapid"
 
+	"github.com/sampan-io/sampan/internal/nstest"
 	"github.com/sampan-io/sampan/proxy"
 )
 
@@ -191,6 +195,7 @@ func TestFlowsToABackendThatIsGoneEnd(t *testing.T) {
 	}
 }
 
+// A packet that is refused is for another backend.
 func TestAFlowMovesOnFromABackendThatRefuses(t *testing.T) {
 	dead, alive := server(t), server(t)
 	b := newBench(t, 10, sortedAddrs([]*net.UDPConn{dead, alive})...)
@@ -205,6 +210,7 @@ func TestAFlowMovesOnFromABackendThatRefuses(t *testing.T) {
 			t.Errorf("the flow still goes to %v", got)
 		}
 	}
+	want(t, alive, "one")
 	want(t, alive, "one")
 	b.send(clients[0], "two")
 	b.send(clients[1], "two")
@@ -235,4 +241,215 @@ func TestAFlowStaysWithTheOnlyBackend(t *testing.T) {
 	defer func() { _ = back.Close() }()
 	b.send(client, "two")
 	want(t, back, "two")
+}
+
+// A caller is a client that hears what its kernel is told.
+func caller(t *testing.T, b *bench) *net.UDPConn {
+	t.Helper()
+	c, err := net.DialUDP("udp4", nil, net.UDPAddrFromAddrPort(b.pool.at))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = c.Close() })
+	return c
+}
+
+// call has a caller send a packet and the relay forward it. Whether the caller had been told something
+// before is lost.
+func (b *bench) call(from *net.UDPConn, text string) {
+	b.t.Helper()
+	if _, err := from.Write([]byte(text)); err != nil {
+		b.t.Fatal(err)
+	}
+	b.ready(b.loop, 0, unix.EPOLLIN)
+}
+
+// wantTold fails unless a caller has been told so often that nobody receives; what was said on loopback
+// is there.
+func wantTold(t *testing.T, c *net.UDPConn, want bool) {
+	t.Helper()
+	raw, err := c.SyscallConn()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var said int
+	if err := raw.Control(func(fd uintptr) { said, err = unix.GetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_ERROR) }); err != nil {
+		t.Fatal(err)
+	}
+	if errno := unix.Errno(said); err != nil || (errno == unix.ECONNREFUSED) != want || errno != 0 && !want {
+		t.Fatalf("the client was told %v, %v, want a refusal: %t", errno, err, want)
+	}
+}
+
+// nowhere are backends that refuse.
+func nowhere(t *testing.T, n int) (all []netip.AddrPort) {
+	for range n {
+		s := server(t)
+		all = append(all, addr(s))
+		_ = s.Close()
+	}
+	slices.SortFunc(all, netip.AddrPort.Compare)
+	return all
+}
+
+func TestAClientIsToldWhenAllBackendsRefuse(t *testing.T) {
+	nstest.NeedRoot(t)
+	for _, n := range []int{0, 1, 2, mostRefusals + 2} {
+		b := newBench(t, 10, nowhere(t, n)...)
+		c := caller(t, b)
+		for range 2 {
+			b.call(c, "one")
+			for range min(n, mostRefusals) {
+				b.reply(c, unix.EPOLLIN|unix.EPOLLERR)
+			}
+			wantTold(t, c, true)
+			b.loop.now = b.loop.now.Add(time.Minute) // what was heard holds no more
+		}
+		if n > 0 && b.flows[addr(c)] == nil {
+			t.Errorf("with %d backends the flow has ended", n)
+		}
+		if got := b.pool.count.dropped.Load(); got != 2 {
+			t.Errorf("with %d backends %d packets were dropped, want 2", n, got)
+		}
+	}
+}
+
+func TestAClientIsNotToldAsLongAsOneBackendDoesNotRefuse(t *testing.T) {
+	nstest.NeedRoot(t)
+	dead, alive := server(t), server(t)
+	b := newBench(t, 10, sortedAddrs([]*net.UDPConn{dead, alive})...)
+	_ = dead.Close()
+	large := strings.Repeat("x", 5000) // more than ICMP quotes
+	for range 4 {
+		for _, text := range []string{"one", large} {
+			c := caller(t, b)
+			b.call(c, text)
+			for range 3 {
+				b.reply(c, unix.EPOLLIN|unix.EPOLLERR)
+			}
+			wantTold(t, c, false)
+		}
+		b.loop.now = b.loop.now.Add(time.Minute)
+	}
+}
+
+// A packet that is not known whole is lost. The client is not told as long as it may find somebody by sending
+// it again, and is told when that is in doubt.
+func TestALargePacketIsSentAgainByItsClient(t *testing.T) {
+	nstest.NeedRoot(t)
+	b := newBench(t, 10, nowhere(t, 2)...)
+	large := strings.Repeat("x", 5000)
+	for i := range 6 {
+		c := caller(t, b) // each has a flow of its own
+		b.call(c, large)
+		b.reply(c, unix.EPOLLIN|unix.EPOLLERR)
+		switch i {
+		case 0:
+			wantTold(t, c, false)
+		case 5: // by now both have been tried
+			wantTold(t, c, true)
+		}
+		b.loop.now = b.loop.now.Add(refusalHolds)
+	}
+}
+
+// The kernel of a backend does not say to each client that nobody receives.
+func TestWhatBackendsSayHoldsForAMoment(t *testing.T) {
+	nstest.NeedRoot(t)
+	at := nowhere(t, 1)[0]
+	b := newBench(t, 10, at)
+	first := caller(t, b)
+	b.call(first, "one")
+	wantTold(t, first, false) // nobody has looked yet
+	b.reply(first, unix.EPOLLIN|unix.EPOLLERR)
+	wantTold(t, first, true)
+	second := caller(t, b)
+	b.call(second, "two")
+	wantTold(t, second, true)
+	b.reply(second, unix.EPOLLIN|unix.EPOLLERR)
+	wantTold(t, second, false) // once is enough
+
+	// Somebody is there again, who takes what comes and says nothing.
+	back, err := net.ListenUDP("udp4", net.UDPAddrFromAddrPort(at))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = back.Close() }()
+	b.call(first, "three")
+	want(t, back, "three") // it is sent on although the client is told
+	wantTold(t, first, true)
+	b.loop.now = b.loop.now.Add(refusalHolds)
+	b.call(first, "four")
+	b.call(caller(t, b), "five")
+	wantTold(t, first, false)
+	want(t, back, "four")
+	from := want(t, back, "five")
+	if n := b.pool.count.refused.Load(); n != 2 {
+		t.Errorf("%d flows were refused, want 2", n)
+	}
+
+	// And somebody who answers is believed at once.
+	b.loop.now = b.loop.now.Add(time.Minute)
+	_ = back.Close()
+	b.call(first, "six")
+	b.reply(first, unix.EPOLLIN|unix.EPOLLERR)
+	wantTold(t, first, true)
+	if back, err = net.ListenUDP("udp4", net.UDPAddrFromAddrPort(at)); err != nil {
+		t.Fatal(err)
+	}
+	b.call(first, "seven")
+	wantTold(t, first, true)
+	from = want(t, back, "seven")
+	_, _ = back.WriteToUDPAddrPort([]byte("re"), from)
+	b.reply(first, unix.EPOLLIN)
+	b.call(first, "eight")
+	b.call(second, "nine")
+	wantTold(t, first, false)
+	wantTold(t, second, false)
+}
+
+// TestRefusalsAreLimited checks the law of the limiter: whoever asks, in whatever order, is told at most as often
+// as he may be in any second, and so are all together; and one who asks seldom is told always, unless all together
+// are too many.
+func TestRefusalsAreLimited(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		l := newLimiter()
+		start := time.Unix(1_000_000, 0)
+		told := map[netip.Addr][]time.Duration{}
+		var all []time.Duration
+		asked := time.Duration(0)
+		clients := rapid.IntRange(1, 4).Draw(t, "clients")
+		gaps := rapid.SampledFrom([]time.Duration{0, 100 * time.Microsecond, time.Millisecond, 20 * time.Millisecond}).Draw(t, "gap")
+		for range 3000 {
+			asked += time.Duration(rapid.IntRange(0, 2).Draw(t, "pause")) * gaps
+			c := netip.AddrFrom4([4]byte{10, 0, 0, byte(rapid.IntRange(1, clients).Draw(t, "client"))})
+			if l.allow(c, start.Add(asked)) {
+				told[c] = append(told[c], asked)
+				all = append(all, asked)
+			} else if recent(told[c], asked) == 0 {
+				t.Fatalf("%v, which was told nothing for a second, is not told", c)
+			}
+		}
+		for c, when := range told {
+			for i := range when {
+				// What was saved before, and what comes meanwhile.
+				if n := recent(when[:i+1], when[i]); n > 2*refusalsPerClient {
+					t.Fatalf("%v was told %d times in a second", c, n)
+				}
+			}
+		}
+		for i := range all {
+			if n := recent(all[:i+1], all[i]); n > 2*refusalsPerSecond {
+				t.Fatalf("%d refusals in a second", n)
+			}
+		}
+	})
+}
+
+// recent counts those of the last second.
+func recent(when []time.Duration, now time.Duration) (n int) {
+	for i := len(when) - 1; i >= 0 && when[i] > now-time.Second; i-- {
+		n++
+	}
+	return n
 }
