@@ -24,7 +24,7 @@ func Clean(ctx context.Context, p local.Profile, i local.Instance) error {
 	if i.Simulated {
 		return nil
 	}
-	err := errors.Join(nft.Remove(p.ServiceTable()), announce.Remove(p.BalancerLink()), userspace.RemoveTransparent(), node.Clean(filepath.Join(p.DataDir, "pods")))
+	err := errors.Join(nft.Remove(p.ServiceTable()), announce.Remove(p.BalancerLink()), userspace.RemoveTransparent(p.RelayTable()), node.Clean(filepath.Join(p.DataDir, "pods")))
 	if i.Runtime.Program == "" {
 		return err
 	}

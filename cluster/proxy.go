@@ -20,7 +20,7 @@ func (c *cluster) proxy(p *controlPlane, caches *cache.Shared) ([]run.Stage, err
 		return nil, nil
 	}
 	forwarder, err := userspace.New(userspace.Options{
-		Address: c.bridge, Mark: proxy.RelayMark, Reachable: c.nodeNetwork(0).Contains, Log: c.Log,
+		Address: c.bridge, Mark: proxy.RelayMark, Table: c.Profile.RelayTable(), Reachable: c.nodeNetwork(0).Contains, Log: c.Log,
 	})
 	if err != nil {
 		return nil, err

@@ -91,6 +91,10 @@ func (p Profile) NetworkTable() string { return "sampan-" + p.Name + "-pods" }
 // ServiceTable returns the name of the nftables table of the service proxy.
 func (p Profile) ServiceTable() string { return "sampan-" + p.Name + "-services" }
 
+// RelayTable returns the name of the nftables table of relayed services that keep their
+// clients' addresses.
+func (p Profile) RelayTable() string { return "sampan-" + p.Name + "-relay" }
+
 // Log returns the file that a cluster in the background logs to.
 func (p Profile) Log() string { return filepath.Join(p.DataDir, "sampan.log") }
 

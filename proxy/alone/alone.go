@@ -29,8 +29,12 @@ import (
 	"github.com/sampan-io/sampan/proxy/userspace"
 )
 
-// table is the one in which the rules of a proxy that runs alone are.
-const table = "sampan-proxy"
+// The tables of a proxy that runs alone: of its rules, and of relayed services that keep their
+// clients' addresses. No cluster has these names: its own have two hyphens.
+const (
+	table      = "sampan-proxy"
+	relayTable = "sampan-relay"
+)
 
 // Options are what the flags of `sampan proxy` say, as the user wrote it. Only Config is required.
 type Options struct {
@@ -108,7 +112,7 @@ func (o Options) check() (s settings, err error) {
 }
 
 // Cleanup removes what a proxy that did not end by itself left in the kernel.
-func Cleanup() error { return errors.Join(nft.Remove(table), userspace.RemoveTransparent()) }
+func Cleanup() error { return errors.Join(nft.Remove(table), userspace.RemoveTransparent(relayTable)) }
 
 // Run proxies until ctx is over, and takes everything back then.
 func Run(ctx context.Context, o Options) error {
@@ -158,7 +162,7 @@ func (o Options) parts(ctx context.Context, s settings, api client.Interface, no
 		return nil, err
 	}
 	o.Log.InfoContext(ctx, "relayed services have their sockets here", "ipv4", four, "ipv6", six)
-	forwarder, err := userspace.New(userspace.Options{Address: four, Address6: six, Mark: proxy.RelayMark, Reachable: s.isNear, Log: o.Log})
+	forwarder, err := userspace.New(userspace.Options{Address: four, Address6: six, Mark: proxy.RelayMark, Table: relayTable, Reachable: s.isNear, Log: o.Log})
 	if err != nil {
 		return nil, err
 	}

@@ -40,12 +40,15 @@
 //	    the new one are dropped, as are packets that the kernel does not take. Nothing waits for UDP.
 //	U10 Answers come from the address and port that the client sent to.
 //	U11 Nothing wakes up while nothing is carried, but once for what ended within a second.
+//	U12 What transparent connections need of the network namespace is there as long as there is the
+//	    table ([Options.Table]) of any forwarder that has had a transparent pool. Whoever goes
+//	    last removes it. What a process that was killed left goes with the next one that has its table,
+//	    or by [RemoveTransparent].
 //
 // Terms: a pool is one socket and its backends ([proxy.Pool]). A connection is fresh for a second
 // after it was made, and young as long as it may stand in its server's queue. A round
 // is one turn through the backends.
 //
 // What it does not do: SCTP, which only the kernel carries. UDP has no PROXY header. A transparent
-// connection needs answers that come back through this node, see [Options.Reachable]; what is
-// needed for that is made with the first transparent pool, and removed when Run ends.
+// connection needs answers that come back through this node, see [Options.Reachable].
 package userspace

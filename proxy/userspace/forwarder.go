@@ -47,6 +47,10 @@ type Options struct {
 	// have been through a Service already; 0 means none. Needs CAP_NET_ADMIN.
 	Mark uint32
 
+	// Table of nftables (family inet) that transparent pools need. No other process has one of
+	// this name. Empty means that no pool can be transparent.
+	Table string
+
 	// Reachable says which addresses are of pods of this node. Answers of such backends to
 	// clients elsewhere come back through this node, so that a transparent connection to them
 	// works. Others see the address of the node although their pool is transparent. Nil
@@ -71,7 +75,7 @@ type Forwarder struct {
 	running bool                   // guarded by mu
 	pools   map[proxy.PoolID]*pool // guarded by mu
 	removed map[*balancer]bool     // guarded by mu; of pools that had young connections when they were removed
-	routes  *routes                // guarded by mu; nil unless there was a transparent pool
+	routed  bool                   // guarded by mu; there was a transparent pool, and what it needs is there
 
 	limit    *limiter
 	refusers map[bool]*refuser // guarded by mu; by whether it is that of IPv6; nil where there can't be one
@@ -139,9 +143,14 @@ func (f *Forwarder) Ready() <-chan struct{} { return f.ready }
 // Run forwards until ctx is over, then closes every socket and resets every connection.
 // It returns an error if it can't begin. It may be called once.
 func (f *Forwarder) Run(ctx context.Context) error {
+	var err error
+	if f.opts.Table != "" { // an earlier process may have been killed
+		if err := RemoveTransparent(f.opts.Table); err != nil {
+			f.opts.Log.WarnContext(ctx, "removing what an earlier service proxy left", "err", err)
+		}
+	}
 	group := run.NewGroup(ctx, 0)
 	defer group.Stop()
-	var err error
 	for range runtime.GOMAXPROCS(0) {
 		var l *loop
 		if l, err = newLoop(f); err != nil {
@@ -177,8 +186,8 @@ func (f *Forwarder) Run(ctx context.Context) error {
 			r.close()
 		}
 	}
-	if f.routes != nil {
-		err = f.routes.remove()
+	if f.routed {
+		err = RemoveTransparent(f.opts.Table)
 	}
 	return err
 }
@@ -221,12 +230,11 @@ func (f *Forwarder) Set(want proxy.Pool) (netip.AddrPort, error) {
 	if !f.running {
 		return netip.AddrPort{}, errStopped
 	}
-	if want.Transparent && f.routes == nil {
-		r, err := f.makeRoutes()
-		if err != nil {
+	if want.Transparent && !f.routed {
+		if err := f.makeTransparent(); err != nil {
 			return netip.AddrPort{}, fmt.Errorf("userspace: routing answers to transparent connections: %w", err)
 		}
-		f.routes = r
+		f.routed = true
 	}
 	p := f.pools[want.PoolID]
 	fresh := p == nil

@@ -172,11 +172,11 @@ func TestTransparentConnectionsComeFromTheClient(t *testing.T) {
 		client, pod := newHost(t, "client", "10.1.1", "fd01"), newHost(t, "pod", "10.1.2", "fd02")
 		forwarding(t)
 		pod.tells(t)
-		if err := userspace.RemoveTransparent(); err != nil {
+		if err := userspace.RemoveTransparent("relay"); err != nil {
 			t.Errorf("RemoveTransparent where there is nothing: %v", err)
 		}
 		before := rules(t)
-		f, err := userspace.New(userspace.Options{Address: netip.MustParseAddr("10.1.1.1"), Address6: netip.MustParseAddr("fd01::1")})
+		f, err := userspace.New(userspace.Options{Address: netip.MustParseAddr("10.1.1.1"), Address6: netip.MustParseAddr("fd01::1"), Table: "relay"})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -217,6 +217,87 @@ func TestTransparentConnectionsComeFromTheClient(t *testing.T) {
 		if after := rules(t); after != before {
 			t.Errorf("at the end there are\n%s\nwant\n%s", after, before)
 		}
+	})
+}
+
+// What transparent connections need is there as long as anybody needs it, and gone afterwards; also
+// what somebody left who was killed.
+func TestTransparentForwardersOfOneHost(t *testing.T) {
+	nstest.Run(t, func(t *testing.T) {
+		client, pod := newHost(t, "client", "10.1.1", "fd01"), newHost(t, "pod", "10.1.2", "fd02")
+		forwarding(t)
+		pod.tells(t)
+		before := rules(t)
+		begin := func(table string, transparent bool) (at netip.AddrPort, stop func()) {
+			f, err := userspace.New(userspace.Options{Address: netip.MustParseAddr("10.1.1.1"), Table: table})
+			if err != nil {
+				t.Fatal(err)
+			}
+			g := run.NewGroup(context.Background(), 0)
+			g.Go(func(ctx context.Context) {
+				if err := f.Run(ctx); err != nil {
+					t.Errorf("Run = %v", err)
+				}
+			})
+			<-f.Ready()
+			p := web(corev1.ProtocolTCP, netip.MustParseAddrPort("10.1.2.2:80"))
+			p.Transparent = transparent
+			return set(t, f, p), g.Stop
+		}
+		kept := func(at netip.AddrPort) {
+			t.Helper()
+			if got := client.asked(t, "tcp", at); got != "10.1.1.2" {
+				t.Errorf("the backend sees %s, want 10.1.1.2", got)
+			}
+		}
+		clean := func() {
+			t.Helper()
+			if after := rules(t); after != before {
+				t.Errorf("at the end there are\n%s\nwant\n%s", after, before)
+			}
+		}
+		_, stopOne := begin("one", true)
+		two, stopTwo := begin("two", true)
+		_, stopThree := begin("three", false)
+		kept(two)
+		stopOne()
+		kept(two)
+		stopThree()
+		kept(two)
+		if err := userspace.RemoveTransparent("one"); err != nil { // again
+			t.Error(err)
+		}
+		kept(two)
+		stopTwo()
+		clean()
+
+		// Two that were killed, one of them after it had removed its table.
+		left := func(tables ...string) {
+			for _, table := range tables {
+				nft(t, "add table inet "+table+"; add chain inet "+table+" sampan-answers { type filter hook prerouting priority -150; }; "+
+					"add rule inet "+table+" sampan-answers socket transparent 1 socket wildcard 0 meta mark set 0x73616d70")
+			}
+			ip(t, nil, "rule add fwmark 0x73616d70 lookup 7361 priority 7361")
+			ip(t, nil, "route add local 0.0.0.0/0 dev lo table 7361")
+		}
+		left("one")
+		_, stopOne = begin("one", false)
+		clean()
+		stopOne()
+		left()
+		if err := userspace.RemoveTransparent("one"); err != nil {
+			t.Error(err)
+		}
+		clean()
+		left("one", "two")
+		two, stopTwo = begin("two", true)
+		kept(two)
+		if err := userspace.RemoveTransparent("one"); err != nil {
+			t.Error(err)
+		}
+		kept(two)
+		stopTwo()
+		clean()
 	})
 }
 
@@ -450,7 +531,7 @@ func TestAClientWhomNobodyAnswersIsTold(t *testing.T) {
 		ip(t, nil, "route add 10.96.0.0/16 dev pod") // as a node has for its service network
 		ip(t, nil, "route add fd96::/64 dev pod")
 		isPod := func(a netip.Addr) bool { return a.Is4() && a.As4()[2] == 2 || a.Is6() && a.As16()[1] == 2 }
-		f := start(t, userspace.Options{Address: netip.MustParseAddr("10.1.2.1"), Address6: netip.MustParseAddr("fd02::1"), Reachable: isPod})
+		f := start(t, userspace.Options{Address: netip.MustParseAddr("10.1.2.1"), Address6: netip.MustParseAddr("fd02::1"), Table: "relay", Reachable: isPod})
 		rules := "add table %[1]s door; flush table %[1]s door; add chain %[1]s door pre { type nat hook prerouting priority -100; }; add chain %[1]s door out { type nat hook output priority -100; }"
 		for _, chain := range []string{"pre", "out"} {
 			rules += "; add rule %[1]s door " + chain + " %[1]s daddr { %[2]s, %[3]s } udp dport 53 dnat to %[4]s"

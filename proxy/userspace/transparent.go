@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+	"slices"
 
 	"github.com/google/nftables"
 	"github.com/google/nftables/binaryutil"
@@ -50,55 +51,53 @@ func impersonate(fd int, client netip.Addr) unix.Errno {
 // get answerMark, and what has that is for this node whatever its address says. In the
 // words of the usual programs, for IPv4:
 //
-//	nft add table inet sampan-transparent
-//	nft add chain inet sampan-transparent answers '{ type filter hook prerouting priority mangle; }'
-//	nft add rule inet sampan-transparent answers socket transparent 1 socket wildcard 0 meta mark set 0x73616d70
+//	nft add table inet TABLE
+//	nft add chain inet TABLE sampan-answers '{ type filter hook prerouting priority mangle; }'
+//	nft add rule inet TABLE sampan-answers socket transparent 1 socket wildcard 0 meta mark set 0x73616d70
 //	ip rule add fwmark 0x73616d70 lookup 7361 priority 7361
 //	ip route add local 0.0.0.0/0 dev lo table 7361
 //
-// That is all: nothing else on the node has this mark, table or priority.
+// That is all: nothing else on the node has this mark, table of routes or priority. Each forwarder has a
+// table of its own, and all share the rule and the route (U12).
 const (
-	transparentTable = "sampan-transparent"
-	answerMark       = 0x73616d70 // "samp"
-	answerRoutes     = 7361       // table of routes, and priority of the rule that leads to it
+	answerChain  = "sampan-answers"
+	answerMark   = 0x73616d70 // "samp"
+	answerRoutes = 7361       // table of routes, and priority of the rule that leads to it
 )
 
-// routes bring the answers to transparent connections back to this node.
-type routes struct{ families []int }
-
-// makeRoutes makes the routes for the families of the forwarder, whatever an earlier process
-// left of them. It needs CAP_NET_ADMIN.
-func (f *Forwarder) makeRoutes() (*routes, error) {
-	r := &routes{}
-	if f.opts.Address.IsValid() {
-		r.families = append(r.families, netlink.FAMILY_V4)
-	}
-	if f.opts.Address6.IsValid() {
-		r.families = append(r.families, netlink.FAMILY_V6)
-	}
-	lo, err := netlink.LinkByName("lo")
+// users returns which tables there are of forwarders with transparent pools.
+func users() ([]string, error) {
+	c, err := nftables.New()
 	if err != nil {
 		return nil, err
 	}
-	for _, family := range r.families {
-		route := answerRoute(family)
-		route.LinkIndex = lo.Attrs().Index
-		err := netlink.RouteReplace(route)
-		if err == nil {
-			err = netlink.RuleAdd(answerRule(family))
+	chains, err := c.ListChainsOfTableFamily(nftables.TableFamilyINet)
+	if err != nil {
+		return nil, fmt.Errorf("asking for chains of nftables: %w", err)
+	}
+	var tables []string
+	for _, chain := range chains {
+		if chain.Name == answerChain {
+			tables = append(tables, chain.Table.Name)
 		}
-		if err != nil && !errors.Is(err, unix.EEXIST) {
-			return nil, errors.Join(err, r.remove())
-		}
+	}
+	return tables, nil
+}
+
+// makeTransparent makes all that transparent pools need, whatever an earlier process
+// left of it. It needs CAP_NET_ADMIN.
+func (f *Forwarder) makeTransparent() error {
+	if f.opts.Table == "" {
+		return errors.New("Options.Table is empty")
 	}
 	c, err := nftables.New()
 	if err != nil {
-		return nil, errors.Join(err, r.remove())
+		return err
 	}
-	table := dropTable(c)
+	table := dropTable(c, f.opts.Table)
 	c.AddTable(table)
 	chain := c.AddChain(&nftables.Chain{
-		Name: "answers", Table: table, Type: nftables.ChainTypeFilter,
+		Name: answerChain, Table: table, Type: nftables.ChainTypeFilter,
 		Hooknum: nftables.ChainHookPrerouting, Priority: nftables.ChainPriorityMangle,
 	})
 	c.AddRule(&nftables.Rule{Table: table, Chain: chain, Exprs: []expr.Any{
@@ -110,43 +109,92 @@ func (f *Forwarder) makeRoutes() (*routes, error) {
 		&expr.Meta{Key: expr.MetaKeyMARK, SourceRegister: true, Register: 1},
 	}})
 	if err := c.Flush(); err != nil {
-		return nil, errors.Join(fmt.Errorf("making table %s: %w", transparentTable, err), r.remove())
+		return fmt.Errorf("making table %s: %w", f.opts.Table, err)
 	}
-	return r, nil
+	// Who removes the routes looks for our table afterwards.
+	var families []int
+	if f.opts.Address.IsValid() {
+		families = append(families, netlink.FAMILY_V4)
+	}
+	if f.opts.Address6.IsValid() {
+		families = append(families, netlink.FAMILY_V6)
+	}
+	if err := addRoutes(families); err != nil {
+		return errors.Join(err, RemoveTransparent(f.opts.Table))
+	}
+	return nil
 }
 
-// remove removes all that makeRoutes made.
-func (r *routes) remove() error { return removeRoutes(r.families) }
-
-// RemoveTransparent removes what transparent pools of a process need that was killed: a
-// table of rules and a policy route. It is no error if there is nothing. It needs
-// CAP_NET_ADMIN. A forwarder that ends does so itself.
-func RemoveTransparent() error { return removeRoutes([]int{netlink.FAMILY_V4, netlink.FAMILY_V6}) }
-
-func removeRoutes(families []int) error {
-	var errs []error
+// addRoutes makes what is the same for all forwarders, where it is missing.
+func addRoutes(families []int) error {
+	lo, err := netlink.LinkByName("lo")
+	if err != nil {
+		return err
+	}
 	for _, family := range families {
+		route := answerRoute(family)
+		route.LinkIndex = lo.Attrs().Index
+		err := netlink.RouteReplace(route)
+		if err == nil {
+			err = netlink.RuleAdd(answerRule(family))
+		}
+		if err != nil && !errors.Is(err, unix.EEXIST) {
+			return fmt.Errorf("making the policy route of transparent connections: %w", err)
+		}
+	}
+	return nil
+}
+
+// RemoveTransparent removes what the transparent pools of a process with this [Options.Table]
+// need, and what all such processes share if no other one is left. It is no error if there is nothing. It
+// needs CAP_NET_ADMIN. A forwarder does so itself when it ends; this is for one that was killed.
+func RemoveTransparent(table string) error {
+	tables, err := users()
+	if err != nil {
+		return err
+	}
+	if slices.Contains(tables, table) {
+		c, err := nftables.New()
+		if err == nil {
+			dropTable(c, table)
+			err = c.Flush()
+		}
+		if err != nil {
+			return fmt.Errorf("removing table %s: %w", table, err)
+		}
+		tables = slices.DeleteFunc(tables, func(t string) bool { return t == table })
+	}
+	if len(tables) > 0 {
+		return nil
+	}
+	removed, err := removeRoutes()
+	// Somebody may have come who found the routes when they were still there.
+	if tables, again := users(); len(tables) > 0 || again != nil {
+		err = errors.Join(err, again, addRoutes(removed))
+	}
+	return err
+}
+
+// removeRoutes removes what is the same for all forwarders, and returns the families that had it.
+func removeRoutes() (families []int, _ error) {
+	var errs []error
+	for _, family := range []int{netlink.FAMILY_V4, netlink.FAMILY_V6} {
 		for _, err := range []error{netlink.RuleDel(answerRule(family)), netlink.RouteDel(answerRoute(family))} {
-			// ESRCH and ENOENT: there was none. EAFNOSUPPORT: nor can there be.
-			if err != nil && !errors.Is(err, unix.ESRCH) && !errors.Is(err, unix.ENOENT) && !errors.Is(err, unix.EAFNOSUPPORT) {
+			switch {
+			case err == nil:
+				families = append(families, family)
+			case !errors.Is(err, unix.ESRCH) && !errors.Is(err, unix.ENOENT) && !errors.Is(err, unix.EAFNOSUPPORT):
+				// The first two: there was none. The last: nor can there be.
 				errs = append(errs, fmt.Errorf("removing the policy route of transparent connections: %w", err))
 			}
 		}
 	}
-	c, err := nftables.New()
-	if err == nil {
-		dropTable(c)
-		err = c.Flush()
-	}
-	if err != nil {
-		errs = append(errs, fmt.Errorf("removing table %s: %w", transparentTable, err))
-	}
-	return errors.Join(errs...)
+	return slices.Compact(families), errors.Join(errs...)
 }
 
-// dropTable deletes the table whether it is there or not.
-func dropTable(c *nftables.Conn) *nftables.Table {
-	table := &nftables.Table{Name: transparentTable, Family: nftables.TableFamilyINet}
+// dropTable deletes a table whether it is there or not.
+func dropTable(c *nftables.Conn, name string) *nftables.Table {
+	table := &nftables.Table{Name: name, Family: nftables.TableFamilyINet}
 	c.AddTable(table)
 	c.DelTable(table)
 	return table
