@@ -25,12 +25,14 @@ type cache struct {
 	entries map[Question]*list.Element // guarded by mu; of *entry
 	order   list.List                  // guarded by mu; first what was asked for last
 	bytes   int                        // guarded by mu
+	denials int                        // guarded by mu; entries that say that there is nothing
 }
 
 type entry struct {
 	q       Question
 	wire    []byte // nil if there is only err
 	err     error
+	denial  bool // there is no record, or no answer
 	kept    time.Time
 	expires time.Time
 }
@@ -78,7 +80,7 @@ func (c *cache) put(q Question, m *dns.Msg, err error, ttl time.Duration, now ti
 	if ttl <= 0 {
 		return
 	}
-	e := &entry{q: q, err: err, kept: now, expires: now.Add(ttl)}
+	e := &entry{q: q, err: err, kept: now, expires: now.Add(ttl), denial: denial(m)}
 	if m != nil {
 		clean := *m
 		clean.Compress = true
@@ -98,6 +100,9 @@ func (c *cache) put(q Question, m *dns.Msg, err error, ttl time.Duration, now ti
 	}
 	c.entries[q] = c.order.PushFront(e)
 	c.bytes += e.size()
+	if e.denial {
+		c.denials++
+	}
 	for c.bytes > c.room {
 		c.drop(c.order.Back())
 	}
@@ -108,19 +113,31 @@ func (c *cache) drop(at *list.Element) {
 	e := c.order.Remove(at).(*entry)
 	delete(c.entries, e.q)
 	c.bytes -= e.size()
+	if e.denial {
+		c.denials--
+	}
 }
 
-// stat returns the number of entries and their bytes.
-func (c *cache) stat() (entries, bytes int) {
+// stat returns the number of entries, of those among them that are denials, and their
+// bytes.
+func (c *cache) stat() (entries, denials, bytes int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return len(c.entries), c.bytes
+	return len(c.entries), c.denials, c.bytes
+}
+
+// denial reports whether an answer, nil if there was none, says that there is nothing.
+func denial(m *dns.Msg) bool {
+	return m == nil || m.Rcode != dns.RcodeSuccess || len(m.Answer) == 0
 }
 
 // lifetime returns for how long an answer holds; 0 is not at all.
 func lifetime(m *dns.Msg) time.Duration {
-	if !helpful(m) || m.Truncated {
+	switch {
+	case m.Truncated:
 		return 0
+	case !helpful(m):
+		return failureTTL
 	}
 	ttl := uint32(longest / time.Second)
 	negative := m.Rcode == dns.RcodeNameError || !answered(m)

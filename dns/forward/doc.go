@@ -10,14 +10,18 @@
 // that a laptop that changes its network needs no restart and an idle program does
 // nothing.
 //
-// A server that asks us in turn would go round for ever. So each server is sent, beside
-// the first question and after each time that it did not answer, a question with a name
-// that nobody else knows; if that name comes back to us ([Forwarder.Looped]), the server
-// is not asked any more until the list of servers changes.
+// A server that asks us in turn would go round for ever. So one that does not answer for a
+// moment is sent, beside the first question and when a question is sent to it again, one
+// with a name that nobody else knows; if that name comes back to us ([Forwarder.Looped]),
+// the server is not asked for half a minute, and then tried as the last.
+//
+// A server that is older than EDNS is asked without it. One that can't be asked over TCP
+// gives what it has over UDP.
 //
 // Answers are kept as RFC 2308 says, negative ones by the SOA that they bring; without
-// one they are not kept. That nobody answered in time is kept for a few seconds (RFC 9520).
-// The cache is bounded in bytes and lets go of what was asked for longest ago.
+// one they are not kept. That nobody answered in time, or only that they can't, is kept for
+// a few seconds (RFC 9520). The cache is bounded in bytes and lets go of what was asked for
+// longest ago.
 //
 // It does not validate: DNSSEC records are passed on to who asks for them.
 package forward

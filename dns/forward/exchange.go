@@ -16,11 +16,14 @@ import (
 const maxUDP = 1232
 
 // exchange asks a server over UDP, and over TCP if the answer is longer. Each question
-// has a socket of its own, with a port that cannot be guessed.
+// has a socket of its own, with a port that cannot be guessed. Of a server that can't be
+// asked over TCP the answer is as short as it was.
 func exchange(ctx context.Context, server netip.AddrPort, m *dns.Msg) (*dns.Msg, error) {
 	reply, err := exchangeOver(ctx, "udp", server, m)
 	if err == nil && reply.Truncated {
-		return exchangeOver(ctx, "tcp", server, m)
+		if whole, err := exchangeOver(ctx, "tcp", server, m); err == nil {
+			return whole, nil
+		}
 	}
 	return reply, err
 }
@@ -45,17 +48,14 @@ func exchangeOver(ctx context.Context, network string, server netip.AddrPort, m 
 			return nil, err
 		}
 		reply := new(dns.Msg)
-		if err := reply.Unpack(p); err != nil {
-			if network == "tcp" || reply.Id != m.Id {
-				if network == "tcp" {
-					return nil, fmt.Errorf("its answer: %w", err)
-				}
-				continue
-			}
-			return nil, fmt.Errorf("its answer: %w", err)
-		}
-		if answers(reply, m) {
+		err = reply.Unpack(p)
+		switch {
+		case err == nil && answers(reply, m):
 			return reply, nil
+		case err != nil && reply.Truncated && answers(reply, m):
+			return reply, nil // cut in the middle of a record
+		case err != nil && (network == "tcp" || reply.Id == m.Id):
+			return nil, fmt.Errorf("its answer: %w", err)
 		}
 		if network == "tcp" {
 			return nil, fmt.Errorf("it answered another question")
@@ -65,7 +65,14 @@ func exchangeOver(ctx context.Context, network string, server netip.AddrPort, m 
 
 // answers reports whether a message is the answer to a question.
 func answers(reply, m *dns.Msg) bool {
-	if !reply.Response || reply.Id != m.Id || reply.Opcode != dns.OpcodeQuery || len(reply.Question) != 1 {
+	if !reply.Response || reply.Id != m.Id || reply.Opcode != dns.OpcodeQuery {
+		return false
+	}
+	if len(reply.Question) == 0 {
+		// Who does not understand a question need not repeat it.
+		return reply.Rcode == dns.RcodeFormatError || reply.Rcode == dns.RcodeNotImplemented
+	}
+	if len(reply.Question) != 1 {
 		return false
 	}
 	a, b := reply.Question[0], m.Question[0]

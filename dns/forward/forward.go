@@ -1,6 +1,7 @@
 package forward
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -49,8 +50,10 @@ const (
 	resend     = time.Second            // until the same one is asked again
 	tries      = 2                      // of each server
 	shunned    = 10 * time.Second       // for which one that failed is asked last
-	failureTTL = 5 * time.Second        // for which it is known that nobody answers
+	failureTTL = 5 * time.Second        // for which it is known that nobody answers, or only that they can't (RFC 9520, 3.2)
 	lookAgain  = time.Second            // between looks at the list of servers
+	suspicion  = 25 * time.Millisecond  // without an answer, until a server is probed
+	loopRest   = 30 * time.Second       // until a server that asked us in turn is tried again
 )
 
 // ErrBusy is the error of [Forwarder.Ask] that is no fault of a server.
@@ -81,19 +84,23 @@ type Forwarder struct {
 	looked  time.Time            // guarded by mu; when Servers was called last
 	missing string               // guarded by mu
 	servers []*server            // guarded by mu; never changed in place
-	nonces  map[string]*server   // guarded by mu; who was sent the probe of that name
+	nonces  map[string]*server   // guarded by mu; who is sent the probes of that name
 }
 
 // A server is one that may be asked.
 type server struct {
 	address netip.AddrPort
-	name    string // of its probe
+	nonce   string // in the names of its probes
 
 	// Guarded by the Forwarder's mu.
-	probed  bool          // it has been sent its probe, and has answered since
+	probes  uint64        // that it was sent: each has a name of its own, which no cache on the way knows
+	probing bool          // one is under way
+	probed  bool          // it was sent one, and has answered what it was asked since
 	shunned time.Time     // it is asked last until then
 	looped  chan struct{} // closed when it leads back to us
 	isLoop  bool
+	since   time.Time // when that was found
+	told    bool      // it stands in the log
 }
 
 // A flight is a question that is being asked.
@@ -219,8 +226,12 @@ func (f *Forwarder) list() (order []*server, missing string) {
 	var later []*server
 	for _, s := range f.servers {
 		switch {
-		case s.isLoop:
+		case s.isLoop && now.Sub(s.since) < loopRest:
 			loops = s.address.String()
+		case s.isLoop:
+			// Somebody may have mended it.
+			s.isLoop, s.probed, s.looped = false, false, make(chan struct{})
+			later = append(later, s)
 		case now.Before(s.shunned):
 			later = append(later, s)
 		default:
@@ -247,12 +258,9 @@ func (f *Forwarder) refresh() {
 	}
 	f.servers, f.nonces = nil, map[string]*server{}
 	for _, a := range found {
-		s := &server{
-			address: a, looped: make(chan struct{}),
-			name: strconv.FormatUint(rand.Uint64(), 36) + "." + strconv.FormatUint(rand.Uint64(), 36) + ".",
-		}
+		s := &server{address: a, looped: make(chan struct{}), nonce: strconv.FormatUint(rand.Uint64(), 36)}
 		f.servers = append(f.servers, s)
-		f.nonces[s.name] = s
+		f.nonces[s.nonce] = s
 	}
 	f.opts.Log.Info("upstream resolvers", "servers", found, "missing", f.missing)
 }
@@ -263,25 +271,31 @@ func (f *Forwarder) Looped(name string, kind uint16) bool {
 	if kind != dns.TypeHINFO {
 		return false
 	}
+	nonce, _, _ := strings.Cut(strings.ToLower(name), "-")
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	s := f.nonces[strings.ToLower(name)]
+	s := f.nonces[nonce]
 	if s == nil {
 		return false
 	}
 	if !s.isLoop {
-		s.isLoop = true
+		s.isLoop, s.since = true, time.Now()
 		close(s.looped)
+	}
+	if !s.told {
+		s.told = true
 		f.opts.Log.Error("an upstream resolver asks this server what it is asked by it, and is left out; name another one with --cluster-dns-upstream", "server", s.address)
 	}
 	return true
 }
 
-// message returns what is sent.
-func (q Question) message() *dns.Msg {
+// message returns what is sent. Without EDNS an answer over UDP has 512 bytes at most.
+func (q Question) message(edns bool) *dns.Msg {
 	m := &dns.Msg{Question: []dns.Question{{Name: q.Name, Qtype: q.Type, Qclass: dns.ClassINET}}}
 	m.Id, m.RecursionDesired, m.CheckingDisabled = dns.Id(), true, q.Checking
-	m.SetEdns0(maxUDP, q.DNSSEC)
+	if edns {
+		m.SetEdns0(maxUDP, q.DNSSEC)
+	}
 	return m
 }
 
@@ -303,12 +317,12 @@ func (f *Forwarder) ask(ctx context.Context, q Question, servers []*server) (*dn
 	silent := map[*server]time.Time{} // since when a server owes us an answer
 	start := func() {
 		s := servers[started%len(servers)]
+		again := started >= len(servers)
 		if started++; silent[s].IsZero() {
 			silent[s] = time.Now()
 		}
-		f.probe(group, s)
 		if group.Go(func(ctx context.Context) {
-			m, err := f.askOne(ctx, s, q)
+			m, err := f.askOne(ctx, s, q, again)
 			results <- result{s, m, err}
 		}) {
 			running++ // otherwise ctx is over
@@ -343,9 +357,9 @@ func (f *Forwarder) ask(ctx context.Context, q Question, servers []*server) (*dn
 			if ctx.Err() == nil || errors.Is(context.Cause(ctx), errSilent) {
 				f.note(r.server, cmpErr(r.err, r.msg))
 			}
-			if r.err == nil {
+			if r.err == nil && (r.msg.Rcode == dns.RcodeServerFailure || r.msg.Rcode == dns.RcodeRefused) {
 				unhelpful = r.msg
-			} else if err := fmt.Errorf("%s: %w", r.server.address, r.err); !slices.ContainsFunc(errs, func(e error) bool { return e.Error() == err.Error() }) {
+			} else if err := fmt.Errorf("%s: %w", r.server.address, cmpErr(r.err, r.msg)); !slices.ContainsFunc(errs, func(e error) bool { return e.Error() == err.Error() }) {
 				errs = append(errs, err)
 			}
 			// A server that said no, or can't be reached, says so again.
@@ -372,9 +386,17 @@ func (f *Forwarder) ask(ctx context.Context, q Question, servers []*server) (*dn
 // cmpErr is what is wrong with an answer that does not help.
 func cmpErr(err error, m *dns.Msg) error {
 	if err == nil {
-		err = errors.New(dns.RcodeToString[m.Rcode])
+		err = fmt.Errorf("it answers %s", rcodeName(m.Rcode))
 	}
 	return err
+}
+
+// rcodeName returns what a code is called; a number of it stands for two.
+func rcodeName(rcode int) string {
+	if rcode == dns.RcodeBadVers {
+		return "BADVERS"
+	}
+	return cmp.Or(dns.RcodeToString[rcode], "other")
 }
 
 // helpful reports whether an answer is one, and not that there is none.
@@ -395,43 +417,69 @@ func (f *Forwarder) note(s *server, err error) {
 	s.probed = s.probed && !errors.Is(err, errSilent)
 }
 
-// askOne asks one server, unless it leads back to us.
-func (f *Forwarder) askOne(ctx context.Context, s *server, q Question) (*dns.Msg, error) {
+// askOne asks one server, unless it leads back to us. Again says that it did not answer
+// the same question before.
+func (f *Forwarder) askOne(ctx context.Context, s *server, q Question, again bool) (*dns.Msg, error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	done := make(chan struct{})
+	f.mu.Lock()
+	looped := s.looped
+	f.mu.Unlock()
 	watch := run.NewGroup(ctx, 0)
 	watch.Go(func(ctx context.Context) {
 		select {
-		case <-s.looped:
+		case <-looped:
 			cancel(errLoop)
-		case <-done:
+		case <-ctx.Done():
 		}
 	})
-	f.count.requests.Inc()
+	watch.Go(func(ctx context.Context) {
+		if run.Pause(ctx, suspicion) {
+			f.probe(ctx, s, again)
+		}
+	})
 	began := time.Now()
-	m, err := f.opts.Exchange(ctx, s.address, q.message())
-	f.count.duration.Observe(time.Since(began).Seconds())
-	close(done)
-	watch.Wait()
+	m, err := f.opts.Exchange(ctx, s.address, q.message(true))
+	if err == nil && unknownEDNS(m) { // RFC 6891, 7
+		m, err = f.opts.Exchange(ctx, s.address, q.message(false))
+	}
+	f.count.asked(s.address, m, err, time.Since(began))
+	watch.Stop()
 	if err != nil && ctx.Err() != nil {
 		err = context.Cause(ctx)
 	}
 	return m, err
 }
 
+// unknownEDNS reports whether an answer is that of a server that is older than EDNS, or
+// takes it for a mistake.
+func unknownEDNS(m *dns.Msg) bool {
+	switch m.Rcode {
+	case dns.RcodeBadVers:
+		return true // there is no version before the one that is asked with
+	case dns.RcodeFormatError, dns.RcodeNotImplemented:
+		return m.IsEdns0() == nil
+	}
+	return false
+}
+
 var errLoop = errors.New("it asks this server in turn")
 
 // probe sends a server the question that must not come back, if that is due. Nobody
-// waits for the answer.
-func (f *Forwarder) probe(group *run.Group, s *server) {
+// needs the answer.
+func (f *Forwarder) probe(ctx context.Context, s *server, again bool) {
 	f.mu.Lock()
-	due := !s.probed
-	s.probed = true
-	f.mu.Unlock()
-	if due {
-		group.Go(func(ctx context.Context) {
-			_, _ = f.opts.Exchange(ctx, s.address, Question{Name: s.name, Type: dns.TypeHINFO}.message())
-		})
+	due := !s.probing && (again || !s.probed)
+	if !due {
+		f.mu.Unlock()
+		return
 	}
+	s.probing, s.probed = true, true
+	s.probes++
+	name := s.nonce + "-" + strconv.FormatUint(s.probes, 36) + "."
+	f.mu.Unlock()
+	_, _ = f.opts.Exchange(ctx, s.address, Question{Name: name, Type: dns.TypeHINFO}.message(true))
+	f.mu.Lock()
+	s.probing = false
+	f.mu.Unlock()
 }

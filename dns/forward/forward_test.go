@@ -194,7 +194,13 @@ func TestNegativeAnswersAreKeptByTheirSOA(t *testing.T) {
 			{"long", code(dns.RcodeNameError, "86400 IN SOA a. b. 1 2 3 4 86400"), 30 * time.Minute},
 			{"plain", code(dns.RcodeNameError), 0},
 			{"empty", code(dns.RcodeSuccess), 0},
-			{"broken", code(dns.RcodeServerFailure, "20 IN SOA a. b. 1 2 3 4 300"), 0},
+			{"broken", code(dns.RcodeServerFailure, "20 IN SOA a. b. 1 2 3 4 300"), 5 * time.Second}, // RFC 9520
+			{"refused", code(dns.RcodeRefused), 5 * time.Second},
+			{"cut", func(ctx context.Context, m *dns.Msg) (*dns.Msg, error) {
+				r, err := records("300 IN A 192.0.2.80")(ctx, m)
+				r.Truncated = true
+				return r, err
+			}, 0},
 		} {
 			s.on(first, tt.answer)
 			s.ask(t, tt.name+".")
@@ -249,10 +255,49 @@ func TestAServerThatCannotIsNotTheLast(t *testing.T) {
 		s.on(first, code(dns.RcodeRefused))
 		s.on(second, code(dns.RcodeServerFailure))
 		want(t, "nobody can", s.ask(t, "a."), "SERVFAIL, 0s")
+		want(t, "nobody can, again", s.ask(t, "a."), "SERVFAIL, kept")
+		time.Sleep(5 * time.Second)
 		s.on(second, func(context.Context, *dns.Msg) (*dns.Msg, error) { return nil, errors.New("network is unreachable") })
 		s.on(first, func(context.Context, *dns.Msg) (*dns.Msg, error) { return nil, errors.New("network is unreachable") })
 		time.Sleep(time.Hour)
 		want(t, "no network", s.ask(t, "a."), "error after 0s: 192.0.2.1:53: network is unreachable\n192.0.2.2:53: network is unreachable")
+	})
+}
+
+// TestServersOlderThanEDNS are asked without it. What they say of it is no answer to the
+// question.
+func TestServersOlderThanEDNS(t *testing.T) {
+	story(t, func(t *testing.T) {
+		s := newSea(t, forward.Options{}, first)
+		old := func(rcode int, withEDNS bool) func(context.Context, *dns.Msg) (*dns.Msg, error) {
+			return func(ctx context.Context, m *dns.Msg) (*dns.Msg, error) {
+				if m.IsEdns0() == nil {
+					return records("300 IN A 192.0.2.80")(ctx, m)
+				}
+				r, err := code(rcode)(ctx, m)
+				if withEDNS {
+					r.SetEdns0(1232, false)
+				}
+				return r, err
+			}
+		}
+		for i, tt := range []struct {
+			answer      func(context.Context, *dns.Msg) (*dns.Msg, error)
+			want, asked string
+		}{
+			{old(dns.RcodeFormatError, false), "NOERROR A 300, 0s", "1 n0., 1 n0."},
+			{old(dns.RcodeNotImplemented, false), "NOERROR A 300, 0s", "1 n1., 1 n1."},
+			{old(dns.RcodeBadVers, true), "NOERROR A 300, 0s", "1 n2., 1 n2."},
+			// One that knows it means the question, which was ours: who asked is not told that theirs was wrong.
+			{old(dns.RcodeFormatError, true), "error after 0s: 192.0.2.1:53: it answers FORMERR", "1 n3."},
+			{code(dns.RcodeBadVers), "error after 0s: 192.0.2.1:53: it answers BADVERS", "1 n4., 1 n4."},
+			{old(dns.RcodeServerFailure, false), "SERVFAIL, 0s", "1 n5."},
+		} {
+			s.on(first, tt.answer)
+			name := fmt.Sprintf("n%d.", i)
+			want(t, name, s.ask(t, name), tt.want)
+			want(t, "asked for "+name, s.took(), tt.asked)
+		}
 	})
 }
 
@@ -351,24 +396,96 @@ func TestTheCacheIsBounded(t *testing.T) {
 func TestALoopIsFound(t *testing.T) {
 	story(t, func(t *testing.T) {
 		s := newSea(t, forward.Options{}, first, second)
-		s.on(first, func(ctx context.Context, m *dns.Msg) (*dns.Msg, error) {
-			if q := m.Question[0]; s.Looped(q.Name, q.Qtype) != (q.Qtype == dns.TypeHINFO) {
+		probes := map[string]int{}
+		loop := func(ctx context.Context, m *dns.Msg) (*dns.Msg, error) {
+			q := m.Question[0]
+			if q.Qtype == dns.TypeHINFO {
+				s.mu.Lock()
+				probes[q.Name]++
+				s.mu.Unlock()
+			}
+			if s.Looped(strings.ToUpper(q.Name), q.Qtype) != (q.Qtype == dns.TypeHINFO) {
 				t.Errorf("Looped(%v) is wrong", q)
 			}
 			return silent(ctx, m)
-		})
-		want(t, "question", s.ask(t, "a."), "NOERROR A 300, 0s")
+		}
+		s.on(first, loop)
+		want(t, "question", s.ask(t, "a."), "NOERROR A 300, 25ms")
 		s.took()
-		time.Sleep(time.Hour)
+		time.Sleep(29 * time.Second)
 		want(t, "later", s.ask(t, "b."), "NOERROR A 300, 0s")
 		want(t, "the servers", s.took(), "2 b.")
+		// After a while it is tried again: last, and found again.
+		time.Sleep(time.Second)
+		want(t, "another try", s.ask(t, "c."), "NOERROR A 300, 0s")
+		want(t, "the servers", s.took(), "2 c.")
 		s.mu.Lock()
 		s.servers = []netip.AddrPort{first}
 		s.mu.Unlock()
 		time.Sleep(time.Second)
 		// A list that has changed is tried anew: it may be another server by now.
-		want(t, "alone", s.ask(t, "c."), "error after 0s: 192.0.2.1:53: it asks this server in turn")
-		want(t, "alone, again", s.ask(t, "c."), "error after 0s: the upstream resolver 192.0.2.1:53 asks this server in turn; name another one with --cluster-dns-upstream")
+		want(t, "alone", s.ask(t, "d."), "error after 25ms: 192.0.2.1:53: it asks this server in turn")
+		want(t, "alone, again", s.ask(t, "d."), "error after 0s: the upstream resolver 192.0.2.1:53 asks this server in turn; name another one with --cluster-dns-upstream")
+		time.Sleep(30 * time.Second)
+		want(t, "alone, another try", s.ask(t, "e."), "error after 25ms: 192.0.2.1:53: it asks this server in turn")
+		// It was mended.
+		time.Sleep(30 * time.Second)
+		s.on(first, records("300 IN A 192.0.2.80"))
+		want(t, "mended", s.ask(t, "f."), "NOERROR A 300, 0s")
+		// And broken again, after it has answered: the question is sent again, and a probe with it.
+		s.on(first, loop)
+		want(t, "broken again", s.ask(t, "g."), "error after 25ms: 192.0.2.1:53: it asks this server in turn")
+		for name, n := range probes {
+			if n != 1 {
+				t.Errorf("the probe %s was sent %d times: a cache on the way may know it", name, n)
+			}
+		}
+	})
+}
+
+// TestALoopThatIsMadeLaterIsFound has a server that answered, its probe too, and then asks
+// us in turn.
+func TestALoopThatIsMadeLaterIsFound(t *testing.T) {
+	story(t, func(t *testing.T) {
+		s := newSea(t, forward.Options{}, first)
+		s.on(first, after(100*time.Millisecond, records("300 IN A 192.0.2.80")))
+		want(t, "question", s.ask(t, "a."), "NOERROR A 300, 100ms")
+		time.Sleep(time.Second)
+		want(t, "another", s.ask(t, "b."), "NOERROR A 300, 100ms")
+		s.on(first, func(ctx context.Context, m *dns.Msg) (*dns.Msg, error) {
+			s.Looped(m.Question[0].Name, m.Question[0].Qtype)
+			return silent(ctx, m)
+		})
+		want(t, "a loop", s.ask(t, "c."), "error after 1.025s: 192.0.2.1:53: it asks this server in turn")
+	})
+}
+
+// TestQuickServersAreNotProbed: nobody is sent questions that nobody asked, without need.
+func TestQuickServersAreNotProbed(t *testing.T) {
+	story(t, func(t *testing.T) {
+		s := newSea(t, forward.Options{}, first)
+		for _, tt := range []struct {
+			takes  time.Duration
+			probes int32
+		}{{24 * time.Millisecond, 0}, {60 * time.Millisecond, 1}, {61 * time.Millisecond, 0}} {
+			var probes atomic.Int32
+			s.on(first, func(ctx context.Context, m *dns.Msg) (*dns.Msg, error) {
+				if m.Question[0].Qtype == dns.TypeHINFO {
+					probes.Add(1)
+					return records()(ctx, m)
+				}
+				return after(tt.takes, records("300 IN A 192.0.2.80"))(ctx, m)
+			})
+			group := run.NewGroup(t.Context(), 0)
+			for i := range 10 { // at the same time
+				group.Go(func(context.Context) { s.ask(t, fmt.Sprint(tt.takes, i, ".")) })
+			}
+			group.Wait()
+			group.Stop()
+			if got := probes.Load(); got != tt.probes {
+				t.Errorf("a server that takes %v was sent %d probes, want %d", tt.takes, got, tt.probes)
+			}
+		}
 	})
 }
 
