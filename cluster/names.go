@@ -108,6 +108,7 @@ func (c *cluster) nameServer(caches *cache.Shared) (run.Stage, error) {
 		Domain:   c.domain(),
 		Networks: []netip.Prefix{c.Settings.Pods, c.Settings.Services},
 		Web:      c.names.web,
+		Version:  c.Version,
 		Log:      c.Log,
 	})
 	if err != nil {

@@ -14,7 +14,7 @@
 //	    here and never leave the machine.
 //	D3  What can be answered from memory is answered on the goroutine that read it. What has
 //	    to be asked for elsewhere has a goroutine of its own, and of these there is a
-//	    bounded number.
+//	    bounded number. Over TCP it does not hold up the questions behind it.
 //	D4  Until the zone is complete nobody is told that a name does not exist: questions
 //	    wait in their sockets, and are answered with SERVFAIL if that takes long.
 //	D5  Nothing runs while nobody asks and nothing changes.

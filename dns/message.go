@@ -32,6 +32,7 @@ type worker struct {
 	server *Server
 	over   transport
 	began  time.Time
+	length int // of the question, in bytes
 	turn   uint32
 
 	in, out dns.Msg
@@ -85,6 +86,7 @@ func (w *worker) read(packet []byte) (refusal []byte, ok bool) {
 	if len(packet) < header || packet[2]&0x80 != 0 {
 		return nil, false // an answer to an answer might go on for ever
 	}
+	w.length = len(packet)
 	w.out = dns.Msg{Answer: w.out.Answer[:0], Ns: w.out.Ns[:0], Extra: w.out.Extra[:0], Question: w.out.Question[:0]}
 	err := w.in.Unpack(packet)
 	w.out.Id, w.out.Opcode, w.out.Response = w.in.Id, w.in.Opcode, true
@@ -96,7 +98,9 @@ func (w *worker) read(packet []byte) (refusal []byte, ok bool) {
 		w.in.Question, w.in.Extra = nil, nil
 		return w.fail(dns.RcodeFormatError, 0, ""), false
 	case w.in.Opcode != dns.OpcodeQuery:
-		w.in.Question = nil
+		if len(w.in.Question) == 1 {
+			w.out.Question = append(w.out.Question, w.in.Question[0])
+		}
 		return w.fail(dns.RcodeNotImplemented, 0, ""), false
 	case len(w.in.Question) != 1:
 		w.in.Question = nil
@@ -163,7 +167,7 @@ func (w *worker) respond(msg *dns.Msg, err error, asked bool) (reply []byte, mor
 			return w.fail(dns.RcodeServerFailure, dns.ExtendedErrorCodeNotReady, "the cluster's names are not known yet: the API server has not been reached"), false
 		}
 	}
-	if ours && w.found.Chase == "" {
+	if ours && (w.found.Chase == "" || !w.in.RecursionDesired) {
 		return w.finish(), false
 	}
 	name := q.Name
@@ -214,7 +218,7 @@ func (w *worker) relay(name string, msg *dns.Msg, err error) []byte {
 		}
 		return w.fail(dns.RcodeServerFailure, code, err.Error())
 	}
-	w.out.Rcode = msg.Rcode
+	w.out.Rcode, w.out.Truncated = msg.Rcode, msg.Truncated
 	dnssec := w.forwarded(name).DNSSEC
 	for _, r := range msg.Answer {
 		w.out.Answer = append(w.out.Answer, renamed(r, name))
@@ -224,7 +228,8 @@ func (w *worker) relay(name string, msg *dns.Msg, err error) []byte {
 			w.out.Ns = append(w.out.Ns, r)
 		}
 	}
-	w.out.AuthenticatedData = msg.AuthenticatedData && len(w.found.Records) == 0
+	// It is told to who can read it (RFC 6840, 5.7).
+	w.out.AuthenticatedData = msg.AuthenticatedData && len(w.found.Records) == 0 && (dnssec || w.in.AuthenticatedData)
 	return w.pack()
 }
 

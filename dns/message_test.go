@@ -113,8 +113,27 @@ func FuzzMessage(f *testing.F) {
 		if len(answered.Question) != 1 || answered.Question[0] != asked.Question[0] {
 			t.Fatalf("asked %v, answered %v", asked.Question, answered.Question)
 		}
-		if size := dns.MinMsgSize; !tcp && asked.IsEdns0() == nil && len(reply) > size {
+		size := dns.MinMsgSize
+		if opt := asked.IsEdns0(); opt != nil {
+			size = max(size, int(opt.UDPSize()))
+		}
+		if !tcp && len(reply) > size {
 			t.Fatalf("%d bytes to who takes %d", len(reply), size)
+		}
+		if tcp && answered.Truncated {
+			t.Fatalf("cut, over TCP: %v", &answered)
+		}
+		if answered.Rcode != dns.RcodeSuccess && answered.Rcode != dns.RcodeNameError {
+			return
+		}
+		if (asked.IsEdns0() == nil) != (answered.IsEdns0() == nil) {
+			t.Fatalf("EDNS in the question: %v, in the answer: %v", asked.IsEdns0(), answered.IsEdns0())
+		}
+		if len(answered.Answer) > 0 && answered.Answer[0].Header().Name != asked.Question[0].Name {
+			t.Fatalf("asked for %v, told of %v", asked.Question[0], answered.Answer[0])
+		}
+		if answered.Authoritative && len(answered.Answer) == 0 && !answered.Truncated && len(answered.Ns) != 1 {
+			t.Fatalf("nothing, and no SOA: %v", &answered)
 		}
 	})
 }

@@ -43,6 +43,8 @@ type Options struct {
 	// nowhere. Run closes it.
 	Web net.Listener
 
+	Version string // of this program, for its metrics; "" means unknown
+
 	Log *slog.Logger // nil means slog.Default
 }
 
@@ -52,6 +54,7 @@ type Server struct {
 	zone     *zone.Zone
 	upstream *forward.Forwarder
 	count    *counters
+	talks    conversations
 
 	// What they hold is read with the functions of follow.go alone.
 	services, slices, namespaces *cache.Cache[client.Object]
@@ -74,6 +77,7 @@ func New(o Options) (*Server, error) {
 	}
 	s := &Server{
 		opts: o, complete: make(chan struct{}), wake: make(chan struct{}, 1),
+		talks: conversations{open: map[*conversation]bool{}},
 		dirty: map[types.NamespacedName]bool{},
 	}
 	at := o.Sockets.Addr()

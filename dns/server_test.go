@@ -10,6 +10,7 @@ import (
 	"net"
 	"net/http"
 	"net/netip"
+	"runtime"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -75,7 +76,7 @@ func (h *harbour) start(upstream string) {
 	}
 	o := dns.Options{
 		Client: h.api, Sockets: sockets, Upstream: ask, Web: web,
-		Networks: []netip.Prefix{netip.MustParsePrefix("10.96.0.0/16")}, Log: slog.New(slog.NewTextHandler(h.Output(), nil)),
+		Networks: []netip.Prefix{netip.MustParsePrefix("10.96.0.0/16")}, Version: "v0", Log: slog.New(slog.NewTextHandler(h.Output(), nil)),
 	}
 	group := run.NewGroup(h.Context(), 0)
 	if h.shared {
@@ -323,7 +324,7 @@ func TestMessages(t *testing.T) {
 				if got := told(r); got != tt.want {
 					t.Errorf("%s, want %s", got, tt.want)
 				}
-				if r.Id != m.Id || !r.Response || r.Opcode != m.Opcode || len(m.Question) == 1 && (len(r.Question) != 1 || r.Question[0] != m.Question[0]) && !strings.HasPrefix(tt.want, "NOTIMP") {
+				if r.Id != m.Id || !r.Response || r.Opcode != m.Opcode || len(m.Question) == 1 && (len(r.Question) != 1 || r.Question[0] != m.Question[0]) {
 					t.Errorf("%v is no answer to %v", r, m)
 				}
 				if (r.IsEdns0() != nil) != (m.IsEdns0() != nil) && tt.name != "EDNS twice" {
@@ -439,6 +440,92 @@ func TestAConnectionMayAskAgain(t *testing.T) {
 	h.want("web.shop.svc.cluster.local.", wire.TypeA, "NOERROR; A 10.96.0.7")
 }
 
+// TestOneQuestionDoesNotWaitForAnother asks over one connection for a name that others
+// have to be asked for, and then for one of the cluster.
+func TestOneQuestionDoesNotWaitForAnother(t *testing.T) {
+	release := make(chan struct{})
+	up := resolve(t, func(w wire.ResponseWriter, m *wire.Msg) {
+		<-release
+		reply(w, m, wire.RcodeSuccess, m.Question[0].Name+" 300 IN A 192.0.2.80")
+	})
+	h := open(t, up.at, service("web", "10.96.0.7"))
+	c, err := net.Dial("tcp", h.at.String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	_ = c.SetDeadline(time.Now().Add(patience))
+	conn := &wire.Conn{Conn: c}
+	for _, name := range []string{"slow.example.", "web.shop.svc.cluster.local."} {
+		if err := conn.WriteMsg(question(name, wire.TypeA)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	// Who says no more still wants the answers.
+	if err := c.(*net.TCPConn).CloseWrite(); err != nil {
+		t.Fatal(err)
+	}
+	for i, want := range []string{"NOERROR; A 10.96.0.7", "NOERROR; A 192.0.2.80"} {
+		if r, err := conn.ReadMsg(); err != nil || told(r) != want {
+			t.Fatalf("answer %d: %v, %v, want %s", i, r, err, want)
+		}
+		if i == 0 {
+			close(release)
+		}
+	}
+	if r, err := conn.ReadMsg(); err == nil {
+		t.Errorf("and then %v", r)
+	}
+}
+
+// TestNobodyKeepsTheOthersOut has one client open all connections that there may be, and
+// some more.
+func TestNobodyKeepsTheOthersOut(t *testing.T) {
+	h := open(t, dns.None, service("web", "10.96.0.7"))
+	dial := func(from string) *wire.Conn {
+		c, err := (&net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(from)}}).Dial("tcp", h.at.String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = c.Close() })
+		_ = c.SetDeadline(time.Now().Add(patience))
+		return &wire.Conn{Conn: c}
+	}
+	ask := func(c *wire.Conn) error {
+		if err := c.WriteMsg(question("web.shop.svc.cluster.local.", wire.TypeA)); err != nil {
+			return err
+		}
+		r, err := c.ReadMsg()
+		if err == nil && told(r) != "NOERROR; A 10.96.0.7" {
+			err = fmt.Errorf("%v", r)
+		}
+		return err
+	}
+	polite := dial("127.0.0.2")
+	if err := ask(polite); err != nil {
+		t.Fatal(err)
+	}
+	var greedy []*wire.Conn
+	for range 200 {
+		greedy = append(greedy, dial("127.0.0.3"))
+	}
+	if err := ask(dial("127.0.0.4")); err != nil {
+		t.Errorf("who comes late: %v", err)
+	}
+	if err := ask(polite); err != nil {
+		t.Errorf("who was there before: %v", err)
+	}
+	if err := ask(greedy[len(greedy)-1]); err != nil {
+		t.Errorf("the last of many: %v", err)
+	}
+	if err := ask(greedy[0]); err == nil {
+		t.Error("the first of many is still open")
+	}
+	if _, text := h.get("/metrics"); !strings.Contains(text, "sampan_dns_connections_closed_total 74\n") {
+		t.Errorf("/metrics does not tell of 74 that were closed (202 less 128)")
+	}
+}
+
 func TestOtherNamesAreAskedFor(t *testing.T) {
 	up := resolve(t, func(w wire.ResponseWriter, m *wire.Msg) {
 		switch m.Question[0].Name {
@@ -495,6 +582,74 @@ func TestOtherNamesAreAskedFor(t *testing.T) {
 	h.want("out.shop.svc.cluster.local.", wire.TypeA, "NOERROR; CNAME www.example.com.; A 192.0.2.80")
 	h.want("nowhere.shop.svc.cluster.local.", wire.TypeA, "NXDOMAIN; CNAME gone.example.com.")
 	h.want("broken.shop.svc.cluster.local.", wire.TypeA, "SERVFAIL; CNAME broken.example.com.")
+}
+
+// TestResolversWithFaults has resolvers that are old, or behind routers that are.
+func TestResolversWithFaults(t *testing.T) {
+	const record = " 300 IN A 192.0.2.80"
+	up := resolve(t, func(w wire.ResponseWriter, m *wire.Msg) {
+		name, over := m.Question[0].Name, w.LocalAddr().Network()
+		r := new(wire.Msg).SetReply(m)
+		switch {
+		case name == "bare.example." && m.IsEdns0() != nil: // a header, and nothing else
+			r.Rcode, r.Question = wire.RcodeNotImplemented, nil
+		case name == "shut.example." && over == "tcp":
+			_ = w.Close()
+			return
+		case name == "shut.example.", name == "torn.example." && over == "udp":
+			a, _ := wire.NewRR(name + record)
+			r.Answer, r.Truncated = []wire.RR{a, a}, true
+			packed, err := r.Pack()
+			if err != nil {
+				panic(err)
+			}
+			if name == "torn.example." {
+				packed = packed[:len(packed)-3]
+			}
+			_, _ = w.Write(packed)
+			return
+		case name == "signed.example.":
+			a, _ := wire.NewRR(name + record)
+			r.Answer, r.AuthenticatedData = []wire.RR{a}, m.AuthenticatedData
+		default:
+			a, _ := wire.NewRR(name + record)
+			r.Answer = []wire.RR{a}
+		}
+		_ = w.WriteMsg(r)
+	})
+	h := open(t, up.at)
+	h.want("bare.example.", wire.TypeA, "NOERROR; A 192.0.2.80")
+	h.want("torn.example.", wire.TypeA, "NOERROR; A 192.0.2.80")
+	for range 2 { // it is not kept
+		h.want("shut.example.", wire.TypeA, "NOERROR; A 192.0.2.80; A 192.0.2.80; truncated")
+	}
+	// That an answer was validated is told to who asks for that.
+	for _, asks := range []bool{true, false} {
+		m := question("signed.example.", wire.TypeA)
+		m.AuthenticatedData = asks
+		if r := h.send("udp", m); r.AuthenticatedData != asks {
+			t.Errorf("asked with AD %t, answered %v", asks, r)
+		}
+	}
+	m := question("signed.example.", wire.TypeA)
+	m.IsEdns0().SetDo()
+	if r := h.send("udp", m); !r.AuthenticatedData {
+		t.Errorf("asked with DO, answered %v", r)
+	}
+}
+
+// TestNobodyIsAskedWithoutNeed follows an alias only if that is wanted.
+func TestNobodyIsAskedWithoutNeed(t *testing.T) {
+	up := resolve(t, func(w wire.ResponseWriter, m *wire.Msg) {
+		reply(w, m, wire.RcodeSuccess, m.Question[0].Name+" 300 IN A 192.0.2.80")
+	})
+	h := open(t, up.at, &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "out"}, Spec: corev1.ServiceSpec{Type: corev1.ServiceTypeExternalName, ExternalName: "www.example.com"}})
+	m := question("out.shop.svc.cluster.local.", wire.TypeA)
+	m.RecursionDesired = false
+	if got := told(h.send("udp", m)); got != "NOERROR; CNAME www.example.com." || up.asked.Load() != 0 {
+		t.Errorf("%s, and the resolver was asked %d times, want the alias alone", got, up.asked.Load())
+	}
+	h.want("out.shop.svc.cluster.local.", wire.TypeA, "NOERROR; CNAME www.example.com.; A 192.0.2.80")
 }
 
 // TestAResolverThatAsksUsIsFound gives the server a resolver that passes on what it is
@@ -568,18 +723,33 @@ func TestMetrics(t *testing.T) {
 		h.want("example.com.", wire.TypeA, "NOERROR; A 192.0.2.80")
 	}
 	_, text := h.get("/metrics")
+	server := `server="dns://` + h.at.String() + `"`
 	for _, line := range []string{
-		`coredns_dns_requests_total{proto="udp",type="A",zone="cluster.local."} 1`,
-		`coredns_dns_requests_total{proto="udp",type="A",zone="."} 3`,
-		`coredns_dns_responses_total{rcode="NOERROR",zone="."} 3`,
-		`coredns_dns_request_duration_seconds_count{zone="cluster.local."} 1`,
-		`coredns_cache_hits_total{type="success"} 2`,
-		`coredns_cache_misses_total 1`,
-		`coredns_forward_outstanding 0`,
+		`coredns_build_info{goversion="` + runtime.Version() + `",revision="",version="sampan v0"} 1`,
+		`coredns_dns_requests_total{family="1",proto="udp",` + server + `,type="A",zone="cluster.local."} 1`,
+		`coredns_dns_requests_total{family="1",proto="udp",` + server + `,type="A",zone="."} 3`,
+		`coredns_dns_responses_total{rcode="NOERROR",` + server + `,zone="."} 3`,
+		`coredns_dns_do_requests_total{` + server + `,zone="cluster.local."} 0`,
+		`coredns_dns_request_duration_seconds_count{` + server + `,zone="cluster.local."} 1`,
+		`coredns_dns_request_size_bytes_count{proto="udp",` + server + `,zone="cluster.local."} 1`,
+		`coredns_dns_response_size_bytes_count{proto="udp",` + server + `,zone="."} 3`,
+		`coredns_cache_hits_total{` + server + `,type="success"} 2`,
+		`coredns_cache_entries{` + server + `,type="success"} 1`,
+		`coredns_cache_entries{` + server + `,type="denial"} 0`,
+		`coredns_cache_misses_total{` + server + `} 1`,
+		`coredns_forward_requests_total{` + server + `,to="` + up.at + `"} 1`,
+		`coredns_forward_responses_total{rcode="NOERROR",` + server + `,to="` + up.at + `"} 1`,
+		`coredns_forward_request_duration_seconds_count{` + server + `,to="` + up.at + `"} 1`,
+		`coredns_forward_outstanding{` + server + `} 0`,
 		`sampan_dns_services 1`,
 	} {
 		if !strings.Contains(text, line+"\n") {
 			t.Errorf("/metrics has no line %s", line)
+		}
+	}
+	for _, name := range []string{"process_resident_memory_bytes ", "process_cpu_seconds_total ", "go_goroutines "} {
+		if !strings.Contains(text, "\n"+name) {
+			t.Errorf("/metrics has no %s", name)
 		}
 	}
 	if code, body := h.get("/health"); code != 200 || body != "OK" {

@@ -2,10 +2,8 @@ package dns
 
 import (
 	"context"
-	"encoding/binary"
 	"errors"
 	"fmt"
-	"io"
 	"net"
 	"net/netip"
 	"runtime"
@@ -62,9 +60,6 @@ const (
 	maxQuery = 4096 // bytes of a question over UDP; what is longer is none
 
 	maxReaders = 4 // goroutines that read one socket: the kernel hands packets out one by one
-
-	maxConnections = 128              // at the same time
-	idle           = 10 * time.Second // until a connection that asks nothing is closed (RFC 7766, 6.2.3)
 
 	incomplete = 2 * time.Second // until questions are answered although the zone is not complete (D4)
 )
@@ -135,60 +130,6 @@ func (s *Server) readPackets(ctx context.Context, later *run.Group) error {
 		}
 		if out != nil {
 			_, _ = udp.WriteToUDPAddrPort(out, from)
-		}
-	}
-}
-
-// accept answers who connects, until the socket is closed.
-func (s *Server) accept(ctx context.Context) error {
-	group := run.NewGroup(ctx, maxConnections)
-	defer group.Stop()
-	for {
-		c, err := s.opts.Sockets.tcp.Accept()
-		switch {
-		case errors.Is(err, net.ErrClosed):
-			return nil
-		case err != nil:
-			// Too many files are open, or they went away again.
-			s.opts.Log.WarnContext(ctx, "accepting a connection", "err", err)
-			if !run.Pause(ctx, 100*time.Millisecond) {
-				return nil
-			}
-			continue
-		}
-		if !group.Go(func(ctx context.Context) { s.converse(ctx, c) }) {
-			_ = c.Close()
-		}
-	}
-}
-
-// converse answers one question after the other that comes over a connection.
-func (s *Server) converse(ctx context.Context, c net.Conn) {
-	defer c.Close()
-	stop := context.AfterFunc(ctx, func() { _ = c.Close() })
-	defer stop()
-	w := newWorker(s, overTCP)
-	var length [2]byte
-	for {
-		_ = c.SetDeadline(time.Now().Add(idle)) // on a closed one, reading fails
-		if _, err := io.ReadFull(c, length[:]); err != nil {
-			return
-		}
-		in := make([]byte, binary.BigEndian.Uint16(length[:]))
-		if _, err := io.ReadFull(c, in); err != nil {
-			return
-		}
-		out, more := w.answer(in)
-		if more {
-			out = w.ask(ctx, in)
-			s.upstream.Release()
-		}
-		if out == nil {
-			return
-		}
-		_ = c.SetDeadline(time.Now().Add(idle))
-		if _, err := c.Write(append(binary.BigEndian.AppendUint16(make([]byte, 0, 2+len(out)), uint16(len(out))), out...)); err != nil {
-			return
 		}
 	}
 }

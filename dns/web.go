@@ -1,15 +1,18 @@
 package dns
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"log/slog"
 	"net/http"
+	"runtime"
 	"time"
 
 	"github.com/miekg/dns"
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 )
 
@@ -20,7 +23,10 @@ type counters struct {
 	requests [2][2][]prometheus.Counter // by zone, transport and type
 	rcodes   [2][]prometheus.Counter    // by zone and code
 	duration [2]prometheus.Observer
-	sizes    [2]prometheus.Observer // by transport
+	asked    [2][2]prometheus.Observer // length of questions, by zone and transport
+	answered [2][2]prometheus.Observer // length of answers
+	secured  [2]prometheus.Counter     // questions for DNSSEC's records, too
+	closed   prometheus.Counter
 }
 
 // kinds are the types of record that are counted apart; clients can't make series.
@@ -30,40 +36,60 @@ const codes = 6 // NOERROR to REFUSED; all others together
 
 func newCounters(s *Server) *counters {
 	c := &counters{registry: prometheus.NewRegistry()}
-	requests := prometheus.NewCounterVec(prometheus.CounterOpts{
-		Name: "coredns_dns_requests_total", Help: "Questions by zone, transport and type.",
-	}, []string{"zone", "proto", "type"})
-	responses := prometheus.NewCounterVec(prometheus.CounterOpts{
-		Name: "coredns_dns_responses_total", Help: "Answers by zone and response code.",
-	}, []string{"zone", "rcode"})
-	duration := prometheus.NewHistogramVec(prometheus.HistogramOpts{
-		Name: "coredns_dns_request_duration_seconds", Help: "Time from a question to its answer.",
-		Buckets: []float64{.00001, .000025, .00005, .0001, .00025, .0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5},
-	}, []string{"zone"})
-	sizes := prometheus.NewHistogramVec(prometheus.HistogramOpts{
-		Name: "coredns_dns_response_size_bytes", Help: "Length of answers.",
-		Buckets: []float64{100, 200, 300, 512, 1232, 4096, 16384, 65535},
-	}, []string{"proto"})
+	at := s.opts.Sockets.Addr()
+	family := "1"
+	if at.Addr().Is6() {
+		family = "2"
+	}
+	counters := func(name, help string, labels ...string) *prometheus.CounterVec {
+		return prometheus.NewCounterVec(prometheus.CounterOpts{Name: name, Help: help}, labels)
+	}
+	histograms := func(name, help string, buckets []float64, labels ...string) *prometheus.HistogramVec {
+		return prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: name, Help: help, Buckets: buckets}, labels)
+	}
+	requests := counters("coredns_dns_requests_total", "Questions by zone, transport, family of addresses (1 is IPv4, 2 is IPv6) and type.", "zone", "proto", "family", "type")
+	responses := counters("coredns_dns_responses_total", "Answers by zone and response code.", "zone", "rcode")
+	secured := counters("coredns_dns_do_requests_total", "Questions that want the records of DNSSEC as well.", "zone")
+	duration := histograms(
+		"coredns_dns_request_duration_seconds", "Time from a question to its answer.",
+		[]float64{.00001, .000025, .00005, .0001, .00025, .0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5}, "zone",
+	)
+	bytes := []float64{100, 200, 300, 512, 1232, 4096, 16384, 65535}
+	asked := histograms("coredns_dns_request_size_bytes", "Length of questions.", bytes, "zone", "proto")
+	answered := histograms("coredns_dns_response_size_bytes", "Length of answers.", bytes, "zone", "proto")
 	for z, zone := range []string{s.zone.Domain(), "."} {
 		for over := range transport(2) {
 			for _, k := range kinds {
-				c.requests[z][over] = append(c.requests[z][over], requests.WithLabelValues(zone, over.String(), dns.TypeToString[k]))
+				c.requests[z][over] = append(c.requests[z][over], requests.WithLabelValues(zone, over.String(), family, dns.TypeToString[k]))
 			}
-			c.requests[z][over] = append(c.requests[z][over], requests.WithLabelValues(zone, over.String(), "other"))
-			c.sizes[over] = sizes.WithLabelValues(over.String())
+			c.requests[z][over] = append(c.requests[z][over], requests.WithLabelValues(zone, over.String(), family, "other"))
+			c.asked[z][over] = asked.WithLabelValues(zone, over.String())
+			c.answered[z][over] = answered.WithLabelValues(zone, over.String())
 		}
 		for code := range codes {
 			c.rcodes[z] = append(c.rcodes[z], responses.WithLabelValues(zone, dns.RcodeToString[code]))
 		}
 		c.rcodes[z] = append(c.rcodes[z], responses.WithLabelValues(zone, "other"))
 		c.duration[z] = duration.WithLabelValues(zone)
+		c.secured[z] = secured.WithLabelValues(zone)
 	}
-	c.registry.MustRegister(requests, responses, duration, sizes)
-	c.registry.MustRegister(prometheus.NewGaugeFunc(
+	c.closed = prometheus.NewCounter(prometheus.CounterOpts{
+		Name: "sampan_dns_connections_closed_total", Help: "Connections that were closed to make room for others.",
+	})
+	build := prometheus.NewGauge(prometheus.GaugeOpts{
+		Name: "coredns_build_info", Help: "A metric with the value 1: what this is.",
+		ConstLabels: prometheus.Labels{"version": "sampan " + cmp.Or(s.opts.Version, "unknown"), "goversion": runtime.Version(), "revision": ""},
+	})
+	build.Set(1)
+	services := prometheus.NewGaugeFunc(
 		prometheus.GaugeOpts{Name: "sampan_dns_services", Help: "Services that have names."},
 		func() float64 { return float64(s.zone.Len()) },
-	))
-	c.registry.MustRegister(s.upstream.Collectors()...)
+	)
+	// Dashboards tell name servers apart by where they are asked.
+	here := prometheus.WrapRegistererWith(prometheus.Labels{"server": "dns://" + at.String()}, c.registry)
+	here.MustRegister(requests, responses, secured, duration, asked, answered)
+	here.MustRegister(s.upstream.Collectors()...)
+	c.registry.MustRegister(build, services, c.closed, collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	return c
 }
 
@@ -83,7 +109,11 @@ func (c *counters) observe(w *worker, rcode, size int) {
 	c.requests[zone][w.over][kind].Inc()
 	c.rcodes[zone][min(rcode, codes)].Inc()
 	c.duration[zone].Observe(time.Since(w.began).Seconds())
-	c.sizes[w.over].Observe(float64(size))
+	c.asked[zone][w.over].Observe(float64(w.length))
+	c.answered[zone][w.over].Observe(float64(size))
+	if opt := w.in.IsEdns0(); opt != nil && opt.Do() {
+		c.secured[zone].Inc()
+	}
 }
 
 // serveWeb answers over HTTP until ctx is over.

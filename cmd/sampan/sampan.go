@@ -112,7 +112,7 @@ func runDNS(ctx context.Context, cfg *rest.Config, o cli.DNSOptions) error {
 		}
 	}
 	s, err := dns.New(dns.Options{
-		Client: api, Sockets: sockets, Upstream: upstream, Domain: o.Domain, Networks: networks, Web: web, Log: o.Log,
+		Client: api, Sockets: sockets, Upstream: upstream, Domain: o.Domain, Networks: networks, Web: web, Version: version, Log: o.Log,
 	})
 	if err != nil {
 		return errors.Join(err, sockets.Close())

@@ -293,6 +293,7 @@ func (f *Forwarder) Looped(name string, kind uint16) bool {
 func (q Question) message(edns bool) *dns.Msg {
 	m := &dns.Msg{Question: []dns.Question{{Name: q.Name, Qtype: q.Type, Qclass: dns.ClassINET}}}
 	m.Id, m.RecursionDesired, m.CheckingDisabled = dns.Id(), true, q.Checking
+	m.AuthenticatedData = true // whether an answer was validated is of interest (RFC 6840, 5.7)
 	if edns {
 		m.SetEdns0(maxUDP, q.DNSSEC)
 	}
