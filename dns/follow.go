@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/hex"
 	"math"
+	"slices"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
@@ -62,10 +63,10 @@ func (s *Server) follow() {
 			if o == nil {
 				continue
 			}
-			// Other Services than headless ones have no names that depend on their
-			// endpoints. If it is one, or is not known yet, it is looked at.
+			// Of other Services than headless ones only endpoints with hostnames have
+			// names. If it is one, or is not known yet, it is looked at.
 			name := serviceOf(o)
-			if svc, known := s.services.Get(name.Namespace, name.Name); !known || headless(svc) {
+			if svc, known := s.services.Get(name.Namespace, name.Name); !known || headless(svc) || hostnames(o) {
 				s.touch(name)
 			}
 		}
@@ -113,11 +114,9 @@ func (s *Server) tell(name types.NamespacedName) {
 	}
 	svc := serviceFacts(o)
 	var endpoints []*zone.Endpoints
-	if svc.Headless() {
-		for _, e := range s.slices.ByIndex(byService, name.Name) {
-			if e.GetNamespace() == name.Namespace {
-				endpoints = append(endpoints, endpointFacts(e))
-			}
+	for _, e := range s.slices.ByIndex(byService, name.Name) {
+		if e.GetNamespace() == name.Namespace && (svc.Headless() || hostnames(e)) {
+			endpoints = append(endpoints, endpointFacts(e))
 		}
 	}
 	s.zone.Put(name.Namespace, name.Name, svc, endpoints)
@@ -131,6 +130,7 @@ type facts struct {
 	text  string
 	ends  [4]uint16     // of name, namespace, revision and UID in text; then comes what a slice says
 	of    uint8         // of an EndpointSlice: how long the name of its Service is, which comes first there
+	named bool          // of an EndpointSlice: an endpoint has a hostname
 	about *zone.Service // of a Service
 }
 
@@ -175,12 +175,23 @@ func keepFacts(o client.Object) client.Object {
 		}
 		f.of = uint8(len(of))
 		text = append(text, of...)
-		if mayBeNamed(o) {
+		if f.named = hostnames(o); f.named || mayBeNamed(o) {
 			text = zone.NewEndpoints(o).AppendTo(text)
 		}
 	}
 	f.text = string(text)
 	return f
+}
+
+// hostnames reports whether an endpoint of a slice has one.
+func hostnames(o client.Object) bool {
+	switch o := o.(type) {
+	case *facts:
+		return o.named
+	case *discoveryv1.EndpointSlice:
+		return slices.ContainsFunc(o.Endpoints, func(e discoveryv1.Endpoint) bool { return e.Hostname != nil })
+	}
+	return false
 }
 
 // mayBeNamed reports whether a slice may be of a headless Service, whose endpoints have

@@ -274,6 +274,18 @@ func namesFollowTheCluster(t *testing.T, shared bool) {
 	h.api.Set(t, endpoints("early", 7, 1))
 	h.api.Set(t, service("early", "None"))
 	h.until("early-7.early.shop.svc.cluster.local.", wire.TypeA, "NOERROR; A 10.1.0.8")
+	// Behind a Service with an address of its own those with hostnames have names, also
+	// in the slices that the controllers make.
+	h.api.Set(t, service("front", "10.96.0.30"))
+	h.until("front.shop.svc.cluster.local.", wire.TypeA, "NOERROR; A 10.96.0.30")
+	slice := endpoints("front", 3, 2)
+	slice.Labels[discoveryv1.LabelManagedBy] = "endpointslice-controller.k8s.io"
+	h.api.Set(t, slice)
+	h.until("front-3.front.shop.svc.cluster.local.", wire.TypeA, "NOERROR; A 10.1.0.4")
+	slice = slice.DeepCopy()
+	slice.Endpoints[0].Hostname, slice.Endpoints[1].Hostname = nil, nil
+	h.api.Set(t, slice)
+	h.until("front-3.front.shop.svc.cluster.local.", wire.TypeA, "NXDOMAIN")
 	h.api.Set(t, namespace("empty"))
 	h.until("empty.svc.cluster.local.", wire.TypeA, "NOERROR")
 	h.api.Remove(t, namespace("empty"))

@@ -87,7 +87,17 @@ func (z *Zone) relative(name string) (string, bool) {
 	if name == z.domain {
 		return "", true
 	}
-	return strings.CutSuffix(name, z.suffix)
+	return under(name, z.suffix)
+}
+
+// under returns what stands before the end of a name. The dot that the end begins with may
+// be one within a label, before which a backslash stands.
+func under(name, end string) (rest string, ok bool) {
+	if rest, ok = strings.CutSuffix(name, end); !ok {
+		return "", false
+	}
+	escapes := len(rest) - len(strings.TrimRight(rest, `\`))
+	return rest, escapes%2 == 0
 }
 
 func (z *Zone) header(name string, kind uint16) dns.RR_Header {
@@ -202,6 +212,9 @@ func (s *Service) speaks(protocol string) bool {
 		if p.protocol == protocol {
 			return true
 		}
+	}
+	if !s.headless {
+		return false
 	}
 	for _, h := range s.hosts {
 		for _, p := range h.ports {
@@ -324,7 +337,7 @@ func (z *Zone) answerSRV(q Question, owner string, s *Service, name, protocol st
 			into.Extra = z.glue(into.Extra, target, s.v4, s.v6)
 		}
 	}
-	if n := len(s.hosts); n > 0 {
+	if s.headless && len(s.hosts) > 0 {
 		found = z.answerHostsSRV(q, owner, s, name, protocol, into) || found
 	}
 	if found && q.Type == dns.TypeANY {
@@ -417,27 +430,28 @@ func (z *Zone) lookUpPod(q Question, owner, rest string, into *Answer) bool {
 	return true
 }
 
-// answerReverse answers for names of addresses. An address that nobody has is the zone's
-// if it is of the cluster's networks. mu is held.
+// answerReverse answers for names of addresses, and of networks. What is of the cluster's
+// networks is the zone's, whether somebody has the address or not. mu is held.
 func (z *Zone) answerReverse(q Question, name string, into *Answer) (ours bool) {
-	a, apex, ok := addressOf(name)
+	of, apex, rest, ok := prefixOf(name)
 	if !ok {
 		return false
 	}
-	held := z.holders(a, func(s *Service) {
+	held := rest == "" && of.IsSingleIP() && z.holders(of.Addr(), func(s *Service) {
 		if q.Type == dns.TypePTR {
-			z.addPTR(q, s, a, into)
+			z.addPTR(q, s, of.Addr(), into)
 		}
 	})
 	if !held {
-		for _, n := range z.networks {
-			if n.Contains(a) {
-				into.Rcode = dns.RcodeNameError
-				z.authority(into, apex)
-				return true
-			}
+		if !slices.ContainsFunc(z.networks, func(n netip.Prefix) bool { return n.Bits() <= of.Bits() && n.Contains(of.Addr()) }) {
+			return false
 		}
-		return false
+		// Of a network that is not an address alone, there may be names below.
+		if rest != "" || of.IsSingleIP() {
+			into.Rcode = dns.RcodeNameError
+		}
+		z.authority(into, apex)
+		return true
 	}
 	if q.Type == dns.TypeANY {
 		z.any(q.Name, into)
@@ -464,42 +478,47 @@ func (z *Zone) addPTR(q Question, s *Service, a netip.Addr, into *Answer) {
 	}
 }
 
-// addressOf returns the address that a name under in-addr.arpa or ip6.arpa stands for,
-// if it is that of a whole one, and the domain that it is under.
-func addressOf(name string) (a netip.Addr, apex string, ok bool) {
-	if rest, in := strings.CutSuffix(name, ".in-addr.arpa."); in {
-		var b [4]byte
-		for i := range b {
-			var label string
-			label, rest, _ = strings.Cut(rest, ".")
-			n := 0
-			for _, c := range []byte(label) {
-				if c < '0' || c > '9' || len(label) > 3 || label[0] == '0' && len(label) > 1 {
-					return a, "", false
-				}
-				n = 10*n + int(c-'0')
+// prefixOf returns the network, or the address, that a name under in-addr.arpa or ip6.arpa
+// stands for, the domain that it is under, and what stands before that makes no address.
+func prefixOf(name string) (of netip.Prefix, apex, rest string, ok bool) {
+	if rest, ok = under(name, ".in-addr.arpa."); ok {
+		var b [net.IPv4len]byte
+		n := 0
+		for ; n < len(b) && rest != ""; n++ {
+			at := strings.LastIndexByte(rest, '.') + 1
+			part, ok := octet(rest[at:])
+			if !ok {
+				break
 			}
-			if label == "" || n > 255 {
-				return a, "", false
-			}
-			b[3-i] = byte(n)
+			b[n], rest = part, rest[:max(at-1, 0)]
 		}
-		return netip.AddrFrom4(b), "in-addr.arpa.", rest == ""
+		return netip.PrefixFrom(netip.AddrFrom4(b), 8*n), "in-addr.arpa.", rest, true
 	}
-	if rest, in := strings.CutSuffix(name, ".ip6.arpa."); in {
-		const digits = 2 * net.IPv6len
-		if len(rest) != 2*digits-1 {
-			return a, "", false
-		}
+	if rest, ok = under(name, ".ip6.arpa."); ok {
 		var b [net.IPv6len]byte
-		for i := range digits {
-			n := strings.IndexByte("0123456789abcdef", rest[2*i])
-			if n < 0 || i > 0 && rest[2*i-1] != '.' {
-				return a, "", false
+		n := 0
+		for ; n < 2*len(b) && rest != ""; n++ {
+			at := strings.LastIndexByte(rest, '.') + 1
+			part := strings.IndexByte("0123456789abcdef", rest[at])
+			if len(rest) != at+1 || part < 0 {
+				break
 			}
-			b[net.IPv6len-1-i/2] |= byte(n) << (4 * (i % 2))
+			b[n/2] |= byte(part) << (4 * (1 - n%2))
+			rest = rest[:max(at-1, 0)]
 		}
-		return netip.AddrFrom16(b), "ip6.arpa.", true
+		return netip.PrefixFrom(netip.AddrFrom16(b), 4*n), "ip6.arpa.", rest, true
 	}
-	return a, "", false
+	return of, "", "", false
+}
+
+// octet reads a number as it stands in names of addresses.
+func octet(label string) (byte, bool) {
+	n := 0
+	for _, c := range []byte(label) {
+		if c < '0' || c > '9' || len(label) > 3 || label[0] == '0' && len(label) > 1 {
+			return 0, false
+		}
+		n = 10*n + int(c-'0')
+	}
+	return byte(n), label != "" && n <= 255
 }

@@ -10,9 +10,11 @@
 //	                                       CNAME    the external name
 //	_http._tcp.web.shop.svc.cluster.local  SRV      the port of that name; headless: one for each endpoint
 //	db-0.db.shop.svc.cluster.local         A, AAAA  headless: the endpoint with that hostname, or,
-//	                                                of one that has none, its address with dashes
+//	                                                of one that has none, its address with dashes;
+//	                                                not headless: an endpoint with that hostname
 //	1-2-3-4.shop.pod.cluster.local         A, AAAA  the address that the name says
-//	10.0.96.10.in-addr.arpa                PTR      the way back, for cluster IPs and headless endpoints
+//	10.0.96.10.in-addr.arpa                PTR      the way back, for cluster IPs and headless endpoints;
+//	                                                whatever else is of the cluster's networks is nobody
 //	dns-version.cluster.local              TXT      1.1.0
 //
 // Invariants:

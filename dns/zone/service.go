@@ -22,7 +22,7 @@ type Service struct {
 	v6    []byte // addresses, sixteen bytes each
 	alias string // what a CNAME points to, fully qualified; or empty
 	ports []port // named ones, of a Service with addresses of its own
-	hosts []host // of a headless one in a zone: by name and then address, each pair once
+	hosts []host // of one in a zone, the endpoints that have names: by name and then address, each pair once
 
 	headless bool
 	publish  bool // endpoints that are not ready count as well
@@ -55,18 +55,25 @@ type host struct {
 	ports   []port // shared by the endpoints of a slice
 }
 
+// tolerateUnready is an annotation from before there was publishNotReadyAddresses
+// (specification, 2.1).
+const tolerateUnready = "service.alpha.kubernetes.io/tolerate-unready-endpoints"
+
 // NewService returns what a Service says, or nil if that is nothing: it has no address yet,
 // or a name that is none.
 func NewService(svc *corev1.Service) *Service {
 	if !isLabel(svc.Name) || !isLabel(svc.Namespace) {
 		return nil
 	}
-	s := &Service{name: svc.Name + "." + svc.Namespace}
+	s := &Service{
+		name:    svc.Name + "." + svc.Namespace,
+		publish: svc.Spec.PublishNotReadyAddresses || svc.Annotations[tolerateUnready] == "true",
+	}
 	switch {
 	case svc.Spec.Type == corev1.ServiceTypeExternalName:
 		s.alias = alias(svc.Spec.ExternalName)
 	case svc.Spec.ClusterIP == corev1.ClusterIPNone:
-		s.headless, s.publish = true, svc.Spec.PublishNotReadyAddresses
+		s.headless = true
 	default:
 		for _, text := range addressesOf(svc) {
 			if a, ok := unicast(text); ok {
@@ -85,10 +92,21 @@ func NewService(svc *corev1.Service) *Service {
 // endpoints.
 func (s *Service) Headless() bool { return s != nil && s.headless }
 
-// with returns the Service with its endpoints.
+// with returns the Service with its endpoints. Of one that has addresses of its own only
+// those have names that have a hostname.
 func (s *Service) with(endpoints []*Endpoints) *Service {
+	if s == nil || s.alias != "" {
+		return s
+	}
+	found := hosts(endpoints, s.publish, s.headless)
+	if len(found) == 0 {
+		return s
+	}
 	full := *s
-	full.hosts = hosts(endpoints, s.publish)
+	full.hosts = found
+	if !s.headless {
+		return &full
+	}
 	addresses := make([]netip.Addr, len(full.hosts))
 	for i, h := range full.hosts {
 		addresses[i] = h.address
@@ -201,11 +219,12 @@ func NewEndpoints(slice *discoveryv1.EndpointSlice) *Endpoints {
 	return &e
 }
 
-// hosts returns the endpoints that have names: the ready ones, or all of them.
-func hosts(endpoints []*Endpoints, publish bool) (all []host) {
+// hosts returns the endpoints that have names: the ready ones, or all of them. Nameless
+// ones are called after their address, if they count.
+func hosts(endpoints []*Endpoints, publish, nameless bool) (all []host) {
 	for _, slice := range endpoints {
 		for _, e := range slice.all {
-			if e.ready || publish {
+			if (e.ready || publish) && (e.name != "" || nameless) {
 				all = append(all, host{cmp.Or(e.name, dashed(e.address)), e.address, slice.ports})
 			}
 		}

@@ -107,11 +107,9 @@ func New(o Options, serial uint32) (*Zone, error) {
 func (z *Zone) Domain() string { return z.domain }
 
 // Put notes what a Service means; nil is nothing. Its endpoints matter if it is
-// headless.
+// headless, and otherwise those that have hostnames.
 func (z *Zone) Put(namespace, name string, s *Service, endpoints []*Endpoints) {
-	if s.Headless() {
-		s = s.with(endpoints)
-	}
+	s = s.with(endpoints)
 	z.mu.Lock()
 	defer z.mu.Unlock()
 	z.replace(name+"."+namespace, namespace, s)

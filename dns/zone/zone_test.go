@@ -28,7 +28,7 @@ type script struct {
 // TestZone plays the stories in testdata. Their lines:
 //
 //	namespace NAME | no-namespace NAME
-//	service NS/NAME [ip=A,B] [none] [external=NAME] [publish] [ports=http:80,dns:53/udp]
+//	service NS/NAME [ip=A,B] [none] [external=NAME] [publish] [tolerate] [ports=http:80,dns:53/udp]
 //	slice NS/NAME IPv4|IPv6 [ports=…] ADDRESS[=HOSTNAME][!]…     ! is not ready
 //	no-slices NS/NAME
 //	gone NS/NAME
@@ -133,6 +133,8 @@ func newService(key string, words []string) *corev1.Service {
 			svc.Spec.Type, svc.Spec.ExternalName = corev1.ServiceTypeExternalName, value
 		case "publish":
 			svc.Spec.PublishNotReadyAddresses = true
+		case "tolerate":
+			svc.Annotations = map[string]string{"service.alpha.kubernetes.io/tolerate-unready-endpoints": "true"}
 		case "ports":
 			for _, p := range ports(value) {
 				svc.Spec.Ports = append(svc.Spec.Ports, corev1.ServicePort{Name: *p.Name, Port: *p.Port, Protocol: *p.Protocol})
@@ -200,7 +202,7 @@ func TestEveryAddressGetsItsTurn(t *testing.T) {
 // with one that was told only of what is left.
 func TestAZoneForgetsWithoutATrace(t *testing.T) {
 	forms := [][]string{
-		{"ip=10.96.0.1"}, {"ip=10.96.0.2,fd00::2", "ports=http:80,dns:53/udp"}, {"none"}, {"external=a.example"}, {"external=s1.a.svc.cluster.local"}, {"ip="},
+		{"ip=10.96.0.1"}, {"none", "tolerate"}, {"ip=10.96.0.2,fd00::2", "ports=http:80,dns:53/udp"}, {"none"}, {"external=a.example"}, {"external=s1.a.svc.cluster.local"}, {"ip="},
 	}
 	ends := [][]string{{"IPv4", "ports=http:8080", "10.1.0.1=h1", "10.1.0.2!", "10.1.0.3"}, {"IPv4", "10.1.0.1=h2"}, {"IPv6", "ports=http:81", "fd01::1=h1"}}
 	var questions []zone.Question
