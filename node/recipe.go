@@ -35,20 +35,24 @@ func (n *Node) facts(ctx context.Context, pod *corev1.Pod, ips []string) spec.Fa
 }
 
 // prepare makes the pod's volumes, and tells once if it has to do without cluster
-// DNS.
+// DNS, or if its resolver has no room for all that it shall know.
 func (n *Node) prepare(ctx context.Context, w *worker, pod *corev1.Pod) (time.Time, error) {
-	if _, missing := n.dns(pod); missing {
-		w.dnsMissing.Do(func() {
+	w.dnsTold.Do(func() {
+		_, missing, omitted := n.dns(pod)
+		if missing {
 			w.event(corev1.EventTypeWarning, "MissingClusterDNS", "pod: %q. kubelet does not have ClusterDNS IP configured and cannot create Pod using %q policy. Falling back to %q policy.",
 				pod.Name+"_"+pod.Namespace+"("+string(pod.UID)+")", pod.Spec.DNSPolicy, corev1.DNSDefault)
-		})
-	}
+		}
+		for _, text := range omitted {
+			w.event(corev1.EventTypeWarning, "DNSConfigForming", "%s", text)
+		}
+	})
 	ctx, cancel := context.WithTimeout(ctx, lookup)
 	defer cancel()
 	return n.files.setUp(ctx, pod, n.facts(ctx, pod, nil))
 }
 
-func (n *Node) dns(pod *corev1.Pod) (*cri.DNSConfig, bool) {
+func (n *Node) dns(pod *corev1.Pod) (c *cri.DNSConfig, missing bool, omitted []string) {
 	return spec.DNS(pod, n.resolver(), n.opts.ClusterDNS, n.opts.ClusterDomain)
 }
 
@@ -61,7 +65,7 @@ func (n *Node) resolver() resolvconf.Config {
 }
 
 func (n *Node) sandboxConfig(pod *corev1.Pod, attempt int32) *cri.PodSandboxConfig {
-	dns, _ := n.dns(pod)
+	dns, _, _ := n.dns(pod)
 	cgroup := ""
 	if n.opts.CgroupRoot != "" {
 		cgroup = filepath.Join("/", n.opts.CgroupRoot, "pods", string(pod.UID))

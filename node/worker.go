@@ -48,7 +48,7 @@ type worker struct {
 	// in them grows old.
 	volumesDue bool
 	refresh    time.Time
-	dnsMissing sync.Once         // the event about it
+	dnsTold    sync.Once         // the events about the resolver
 	setups     int               // failures in a row
 	unstarted  map[string]string // by container ID: why it did not start
 	pulls      map[string]lifecycle.Backoff

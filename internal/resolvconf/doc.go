@@ -2,5 +2,5 @@
 //
 // Resolvers on the loopback network are left out: they answer for their own host alone, and
 // most of them only pass questions on. Where all are, the file is taken in which
-// systemd-resolved says whom it asks itself.
+// systemd-resolved, or NetworkManager, says whom the stub asks itself.
 package resolvconf

@@ -28,6 +28,11 @@ func Parse(text string) (c Config, stub bool) {
 			c.Servers = append(c.Servers, words[1])
 		case "search":
 			c.Searches = words[1:] // the last one counts
+			for i, s := range c.Searches {
+				if s != "." {
+					c.Searches[i] = strings.TrimSuffix(s, ".") // musl's resolver takes it for a part of the name
+				}
+			}
 		case "domain":
 			c.Searches = words[1:2]
 		case "options":
@@ -37,20 +42,25 @@ func Parse(text string) (c Config, stub bool) {
 	return c, stub && len(c.Servers) == 0
 }
 
-// The files that say which name servers the host uses: its own, and where a stub
-// resolver on the loopback address keeps what it asks itself.
-const (
-	File     = "/etc/resolv.conf"
-	StubFile = "/run/systemd/resolve/resolv.conf"
-)
+// File says which name servers the host uses.
+const File = "/etc/resolv.conf"
+
+// behind are where stub resolvers on the loopback address keep whom they ask themselves:
+// systemd-resolved, and dnsmasq as NetworkManager runs it.
+var behind = [...]string{"/run/systemd/resolve/resolv.conf", "/run/NetworkManager/no-stub-resolv.conf"}
 
 // Host returns the configuration of this host as it is now. A host without one resolves
 // nothing.
-func Host() Config {
-	c, stub := read(File)
+func Host() Config { return first(File, behind[:]) }
+
+// first returns what a file says, or, if there are stubs alone, what stands behind them.
+func first(file string, behind []string) Config {
+	c, stub := read(file)
 	if stub {
-		if behind, _ := read(StubFile); len(behind.Servers) > 0 {
-			return behind
+		for _, path := range behind {
+			if real, _ := read(path); len(real.Servers) > 0 {
+				return real
+			}
 		}
 	}
 	return c

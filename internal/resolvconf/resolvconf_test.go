@@ -23,6 +23,7 @@ func TestParse(t *testing.T) {
 		},
 		{"a stub alone", "nameserver 127.0.0.53\noptions trust-ad\n", resolvconf.Config{Options: []string{"trust-ad"}}, true},
 		{"the last search list counts, and a domain is one", "search a b\ndomain c\n", resolvconf.Config{Searches: []string{"c"}}, false},
+		{"dots at the end", "search lan. . corp.\n", resolvconf.Config{Searches: []string{"lan", ".", "corp"}}, false},
 		{"words without a value", "nameserver\nsearch\n", resolvconf.Config{}, false},
 	}
 	for _, tt := range tests {

@@ -10,16 +10,19 @@ import (
 	"github.com/sampan-io/sampan/internal/resolvconf"
 )
 
-// Resolver limits that resolvers keep and Kubernetes enforces.
+// Limits that resolvers have and Kubernetes keeps.
 const (
-	maxServers  = 3
-	maxSearches = 32
+	maxServers     = 3
+	maxSearches    = 32
+	maxSearch      = 253  // characters of a search path: resolvers may crash on longer ones
+	maxSearchChars = 2048 // characters of the list, with a space between any two
 )
 
 // DNS returns the pod's resolver configuration, given the host's and the
 // cluster's. Missing reports that the pod wants cluster DNS and there is none, so
-// that it got the host's.
-func DNS(pod *corev1.Pod, host resolvconf.Config, clusterServers []string, domain string) (c *cri.DNSConfig, missing bool) {
+// that it got the host's. Omitted says for users what was left out because a
+// resolver has no room for it.
+func DNS(pod *corev1.Pod, host resolvconf.Config, clusterServers []string, domain string) (c *cri.DNSConfig, missing bool, omitted []string) {
 	policy := pod.Spec.DNSPolicy
 	if policy == corev1.DNSClusterFirst && pod.Spec.HostNetwork {
 		policy = corev1.DNSDefault
@@ -55,9 +58,30 @@ func DNS(pod *corev1.Pod, host resolvconf.Config, clusterServers []string, domai
 			c.Options = append(c.Options, text)
 		}
 	}
-	c.Servers = c.Servers[:min(len(c.Servers), maxServers)]
-	c.Searches = c.Searches[:min(len(c.Searches), maxSearches)]
-	return c, missing
+	if len(c.Servers) > maxServers {
+		c.Servers = c.Servers[:maxServers]
+		omitted = append(omitted, "Nameserver limits were exceeded, some nameservers have been omitted, the applied nameserver line is: "+strings.Join(c.Servers, " "))
+	}
+	if fit := fitting(c.Searches); len(fit) < len(c.Searches) {
+		c.Searches = fit
+		omitted = append(omitted, "Search Line limits were exceeded, some search paths have been omitted, the applied search line is: "+strings.Join(fit, " "))
+	}
+	return c, missing, omitted
+}
+
+// fitting returns as many of the search paths as a resolver has room for.
+func fitting(searches []string) (fit []string) {
+	chars := -1
+	for _, s := range searches[:min(len(searches), maxSearches)] {
+		if len(s) > maxSearch {
+			continue
+		}
+		if chars += 1 + len(s); chars > maxSearchChars {
+			break
+		}
+		fit = append(fit, s)
+	}
+	return fit
 }
 
 func add(list, more []string) []string {

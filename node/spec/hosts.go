@@ -11,8 +11,17 @@ import (
 const maxHostname = 63
 
 // Hostname returns the pod's host name and, if it has a subdomain, its full name
-// in the cluster.
+// in the cluster. Both are one if the pod wants that.
 func Hostname(pod *corev1.Pod, domain string) (name, full string) {
+	name, full = names(pod, domain)
+	if full != "" && pod.Spec.SetHostnameAsFQDN != nil && *pod.Spec.SetHostnameAsFQDN {
+		name = full
+	}
+	return name, full
+}
+
+// names returns the pod's short name and, if it has a subdomain, its full one.
+func names(pod *corev1.Pod, domain string) (name, full string) {
 	name = pod.Name
 	if pod.Spec.Hostname != "" {
 		name = pod.Spec.Hostname
@@ -25,9 +34,6 @@ func Hostname(pod *corev1.Pod, domain string) (name, full string) {
 	}
 	if pod.Spec.Subdomain != "" {
 		full = fmt.Sprintf("%s.%s.%s.svc.%s", name, pod.Spec.Subdomain, pod.Namespace, domain)
-		if pod.Spec.SetHostnameAsFQDN != nil && *pod.Spec.SetHostnameAsFQDN {
-			name = full
-		}
 	}
 	return name, full
 }
@@ -47,9 +53,9 @@ func Hosts(pod *corev1.Pod, ips []string, domain string, hostFile string) string
 		b.WriteString("fe00::0\tip6-mcastprefix\n")
 		b.WriteString("fe00::1\tip6-allnodes\n")
 		b.WriteString("fe00::2\tip6-allrouters\n")
-		name, full := Hostname(pod, domain)
+		name, full := names(pod, domain)
 		for _, ip := range ips {
-			if full != "" && full != name {
+			if full != "" {
 				fmt.Fprintf(&b, "%s\t%s\t%s\n", ip, full, name)
 			} else {
 				fmt.Fprintf(&b, "%s\t%s\n", ip, name)

@@ -289,12 +289,66 @@ func TestDNS(t *testing.T) {
 			if tt.edit != nil {
 				tt.edit(p)
 			}
-			c, missing := spec.DNS(p, host, tt.cluster, "c")
+			c, missing, omitted := spec.DNS(p, host, tt.cluster, "c")
+			if len(omitted) > 0 {
+				t.Errorf("omitted: %q", omitted)
+			}
 			got := strings.Join(c.GetServers(), " ") + "; " + strings.Join(c.GetSearches(), " ") + "; " + strings.Join(c.GetOptions(), " ")
 			if got != tt.want || missing != tt.missing {
 				t.Errorf("DNS = %q, %t, want %q, %t", got, missing, tt.want, tt.missing)
 			}
 		})
+	}
+}
+
+// TestDNSLimits is what kubelet's formDNSSearchFitsLimits and its like do.
+func TestDNSLimits(t *testing.T) {
+	long := strings.Repeat("a", 253)
+	lists := func(n int, s string) (all []string) {
+		for i := range n {
+			all = append(all, fmt.Sprintf("%s%02d", s[2:], i))
+		}
+		return all
+	}
+	for _, tt := range []struct {
+		name             string
+		servers          []string
+		searches         []string
+		keepsServers     int
+		keeps            int
+		saysServers, say bool
+	}{
+		{"as many as there may be", lists(3, "192.0.2.1"), lists(32, "abcde"), 3, 32, false, false},
+		{"more", lists(4, "192.0.2.1"), lists(33, "abcde"), 3, 32, true, true},
+		{"2048 characters", nil, append(lists(8, long), "abcdefghijklmnop"), 0, 9, false, false},
+		{"2049 characters", nil, append(lists(8, long), "abcdefghijklmnopq"), 0, 8, false, true},
+		{"one that is too long", nil, []string{"a", long + "b", "c"}, 0, 2, false, true},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			p := pod(func(p *corev1.Pod) { p.Spec.DNSPolicy = corev1.DNSDefault })
+			c, _, omitted := spec.DNS(p, resolvconf.Config{Servers: tt.servers, Searches: tt.searches}, nil, "c")
+			if len(c.GetServers()) != tt.keepsServers || len(c.GetSearches()) != tt.keeps {
+				t.Errorf("%d servers and %d search paths, want %d and %d", len(c.GetServers()), len(c.GetSearches()), tt.keepsServers, tt.keeps)
+			}
+			said := strings.Join(omitted, "\n")
+			if strings.Contains(said, "nameserver line is: "+strings.Join(c.GetServers(), " ")) != tt.saysServers || strings.Contains(said, "search line is: "+strings.Join(c.GetSearches(), " ")) != tt.say {
+				t.Errorf("omitted: %q", omitted)
+			}
+		})
+	}
+}
+
+// TestHostsOfAFullHostname: the short name is known all the same.
+func TestHostsOfAFullHostname(t *testing.T) {
+	yes := true
+	p := pod(func(p *corev1.Pod) {
+		p.Spec.Hostname, p.Spec.Subdomain, p.Spec.SetHostnameAsFQDN = "front", "sites", &yes
+	})
+	if name, _ := spec.Hostname(p, "c"); name != "front.sites.shop.svc.c" {
+		t.Errorf("the host is called %s", name)
+	}
+	if got := spec.Hosts(p, []string{"10.1.0.1"}, "c", ""); !strings.Contains(got, "\n10.1.0.1\tfront.sites.shop.svc.c\tfront\n") {
+		t.Errorf("/etc/hosts is\n%s", got)
 	}
 }
 
