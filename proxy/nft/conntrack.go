@@ -1,7 +1,6 @@
 package nft
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"net"
@@ -9,13 +8,10 @@ import (
 	"os"
 	"slices"
 	"strings"
-	"time"
 
-	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 	corev1 "k8s.io/api/core/v1"
 
-	"github.com/sampan-io/sampan/internal/run"
 	"github.com/sampan-io/sampan/proxy"
 )
 
@@ -58,7 +54,7 @@ func backendsOf(r *proxy.Rule) []netip.AddrPort {
 	return slices.Concat(r.Backends, r.Inside)
 }
 
-// forget deletes those flows. It reads all flows of the families of the doors.
+// forget deletes those flows.
 func (f *forgetter) forget() error {
 	if len(f.doors) == 0 {
 		return nil
@@ -70,50 +66,76 @@ func (f *forgetter) forget() error {
 	f.local = map[netip.Addr]bool{}
 	for _, a := range addresses {
 		if n, ok := a.(*net.IPNet); ok {
-			f.local[address(n.IP)] = true
+			a, _ := netip.AddrFromSlice(n.IP)
+			f.local[a.Unmap()] = true
 		}
 	}
-	for family, v6 := range map[netlink.InetFamily]bool{unix.AF_INET: false, unix.AF_INET6: true} {
-		for d := range f.doors {
-			if d.Address.Is6() != v6 {
-				continue
+	awaitPackets()
+	for _, s := range f.selections() {
+		const tries = 5
+		for try := 1; ; try++ {
+			err := f.forgetSome(s)
+			if err == nil {
+				break
 			}
-			_, err := netlink.ConntrackDeleteFilters(netlink.ConntrackTable, family, f)
-			if err != nil && !errors.Is(err, netlink.ErrDumpInterrupted) { // what came meanwhile saw the new rules
+			if try == tries || !errors.Is(err, errMissed) {
 				return fmt.Errorf("forgetting flows of UDP to backends that are gone: %w", err)
 			}
-			break
 		}
 	}
 	return nil
 }
 
-// MatchConntrackFlow says whether a flow is to be deleted.
-func (f *forgetter) MatchConntrackFlow(flow *netlink.ConntrackFlow) bool {
-	if flow.Forward.Protocol != unix.IPPROTO_UDP {
+// selections are what has to be read, one for each family.
+func (f *forgetter) selections() (all []selection) {
+	for _, v6 := range []bool{false, true} {
+		var doors []netip.AddrPort
+		for d := range f.doors {
+			if d.Address.Is6() == v6 {
+				doors = append(doors, netip.AddrPortFrom(d.Address, d.Port))
+			}
+		}
+		if len(doors) > 0 {
+			all = append(all, selection{v6: v6, protocol: unix.IPPROTO_UDP, to: common(doors)})
+		}
+	}
+	return all
+}
+
+// forgetSome deletes those of one family.
+func (f *forgetter) forgetSome(s selection) error {
+	c, err := openConntrack()
+	if err != nil {
+		return err
+	}
+	defer c.close()
+	var keys []flowKey
+	missed := c.each(s, func(flow *flow) {
+		if f.stale(flow) {
+			keys = append(keys, flow.key.clone())
+		}
+	})
+	if missed != nil && !errors.Is(missed, errMissed) {
+		return missed
+	}
+	return errors.Join(missed, c.remove(s.v6, keys))
+}
+
+// stale reports whether a flow is to be deleted.
+func (f *forgetter) stale(flow *flow) bool {
+	if flow.protocol != unix.IPPROTO_UDP {
 		return false
 	}
-	to, served := netip.AddrPortFrom(address(flow.Forward.DstIP), flow.Forward.DstPort), served(flow)
-	door := proxy.Door{Address: to.Addr(), Protocol: corev1.ProtocolUDP, Port: to.Port()}
+	door := proxy.Door{Address: flow.to.Addr(), Protocol: corev1.ProtocolUDP, Port: flow.to.Port()}
 	backends, ours := f.doors[door]
 	if !ours {
-		door.Address = nowhere(to.Addr())
+		door.Address = nowhere(flow.to.Addr())
 		// What is not ours passes through this node to the same port of somebody else.
-		if backends, ours = f.doors[door]; !ours || !f.local[to.Addr()] {
+		if backends, ours = f.doors[door]; !ours || !f.local[flow.to.Addr()] {
 			return false
 		}
 	}
-	return !slices.Contains(backends, served)
-}
-
-// served is who answers in a flow.
-func served(flow *netlink.ConntrackFlow) netip.AddrPort {
-	return netip.AddrPortFrom(address(flow.Reverse.SrcIP), flow.Reverse.SrcPort)
-}
-
-func address(ip net.IP) netip.Addr {
-	a, _ := netip.AddrFromSlice(ip)
-	return a.Unmap()
+	return !slices.Contains(backends, flow.server)
 }
 
 // nowhere is the address of a door that is a node port.
@@ -124,128 +146,26 @@ func nowhere(like netip.Addr) netip.Addr {
 	return netip.IPv6Unspecified()
 }
 
-// A parting is a server that was taken out: connections that came to a door before
-// may still stand in its queue.
-type parting struct {
-	door    proxy.Door
-	backend netip.AddrPort
-	at      time.Time
+// awaitPackets waits for packets that found rules which there were until now, and are under way to where
+// that is remembered: it returns when all that was being done by every processor is done.
+func awaitPackets() {
+	const global = 1 // MEMBARRIER_CMD_GLOBAL
+	_, _, _ = unix.Syscall(unix.SYS_MEMBARRIER, global, 0, 0)
 }
 
-// young is for how long a connection may stand in a queue before we no longer wait for it.
-const young = time.Second
-
-// partings returns the servers of TCP that a change takes out.
-func partings(was, is *proxy.Rule, now time.Time) (all []parting) {
-	if was.Protocol != corev1.ProtocolTCP || was.Relayed {
-		return nil
-	}
-	stay := backendsOf(is)
-	for _, a := range backendsOf(was) {
-		if !slices.Contains(stay, a) {
-			all = append(all, parting{was.Door, a, now})
+// common is the address and port that all have: what some have not is missing, and so is an address that
+// stands for many.
+func common(all []netip.AddrPort) netip.AddrPort {
+	address, port := all[0].Addr(), all[0].Port()
+	for _, a := range all {
+		if a.Addr() != address || address.IsUnspecified() {
+			address = netip.Addr{}
+		}
+		if a.Port() != port {
+			port = 0
 		}
 	}
-	return all
-}
-
-// part notes servers that were taken out, and forgets those that are back or were taken out long ago.
-func (k *Kernel) part(gone []parting, changes []proxy.Change, now time.Time) {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	k.parted = slices.DeleteFunc(k.parted, func(p parting) bool {
-		return now.Sub(p.at) > young || slices.ContainsFunc(changes, func(c proxy.Change) bool {
-			return c.Is.Door == p.door && slices.Contains(backendsOf(&c.Is), p.backend)
-		})
-	})
-	k.parted = append(k.parted, gone...)
-}
-
-// Settle implements [proxy.Kernel]. It waits until each connection that was made to a server before it was taken
-// out has been answered by that, and so accepted, or has ended, or is a second old.
-//
-// Nothing tells when that is so, so it looks a few times, for a second at most, and
-// only if a server of TCP was taken out.
-func (k *Kernel) Settle(ctx context.Context) {
-	waiting := k.waiting()
-	if len(waiting) == 0 {
-		return
-	}
-	// Packets that found the old rules may be under way to where they are remembered. This
-	// waits for them: it returns when all that was being done by every processor is done.
-	_, _, _ = unix.Syscall(unix.SYS_MEMBARRIER, membarrierGlobal, 0, 0)
-	const first, longest, share = 5 * time.Millisecond, 100 * time.Millisecond, 5
-	for pause := first; ; pause = min(2*pause, longest) {
-		start := time.Now()
-		waiting = slices.DeleteFunc(waiting, func(p parting) bool { return start.Sub(p.at) > young })
-		if len(waiting) == 0 {
-			return
-		}
-		queued, err := queues(waiting)
-		if err == nil {
-			waiting = slices.DeleteFunc(waiting, func(p parting) bool { return !queued[p] })
-		}
-		if len(waiting) == 0 {
-			return
-		}
-		// With very many connections looking takes long: most of the time is not for that.
-		if !run.Pause(ctx, max(pause, share*time.Since(start))) {
-			return
-		}
-	}
-}
-
-const membarrierGlobal = 1 // MEMBARRIER_CMD_GLOBAL
-
-func (k *Kernel) waiting() []parting {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	return slices.Clone(k.parted)
-}
-
-// queues finds, among servers that were taken out, those in whose queues a connection may stand.
-func queues(of []parting) (map[parting]bool, error) {
-	counted := accounting() == "1"
-	queued := map[parting]bool{}
-	for family, v6 := range map[netlink.InetFamily]bool{unix.AF_INET: false, unix.AF_INET6: true} {
-		if !slices.ContainsFunc(of, func(p parting) bool { return p.door.Address.Is6() == v6 }) {
-			continue
-		}
-		flows, err := netlink.ConntrackTableList(netlink.ConntrackTable, family)
-		if err != nil {
-			return nil, fmt.Errorf("reading connections: %w", err)
-		}
-		for _, flow := range flows {
-			if flow.Forward.Protocol != unix.IPPROTO_TCP || !mayQueue(flow, counted) {
-				continue
-			}
-			to, server := address(flow.Forward.DstIP), served(flow)
-			for _, p := range of {
-				if p.backend == server && p.door.Port == flow.Forward.DstPort && (p.door.Address == to || p.door.Address.IsUnspecified()) {
-					queued[p] = true
-				}
-			}
-		}
-	}
-	return queued, nil
-}
-
-// mayQueue reports whether the server of a connection may not have accepted it yet: all that has
-// come from its host is what a kernel sends on its own.
-func mayQueue(flow *netlink.ConntrackFlow, counted bool) bool {
-	const lastAck = 6 // TCP_CONNTRACK_LAST_ACK, and behind it what has ended
-	if tcp, ok := flow.ProtoInfo.(*netlink.ProtoInfoTCP); ok && tcp.State >= lastAck && tcp.State <= 8 {
-		return false
-	}
-	if flow.Forward.Packets == 0 {
-		return !counted // it was made before packets were counted
-	}
-	// A packet without data has no more than this: the one that opens a connection has 40 bytes of TCP.
-	bare := uint64(20 + 40)
-	if address(flow.Forward.DstIP).Is6() {
-		bare = 40 + 40
-	}
-	return flow.Reverse.Bytes <= bare*flow.Reverse.Packets
+	return netip.AddrPortFrom(address, port)
 }
 
 // Whether packets of connections are counted is a setting of the network namespace.

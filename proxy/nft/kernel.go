@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
-	"sync"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -44,8 +43,7 @@ type Kernel struct {
 	opts Options
 	content
 
-	mu     sync.Mutex
-	parted []parting // guarded by mu; servers that were taken out not long ago
+	departed departures
 }
 
 // New returns a Kernel that has made nothing yet.
@@ -109,7 +107,7 @@ func (k *Kernel) Update(ctx context.Context, changes []proxy.Change) error {
 		return err
 	}
 	k.content = d.commit()
-	k.part(d.gone, changes, time.Now())
+	k.departed.part(d.gone, changes, time.Now())
 	return d.flows.forget()
 }
 

@@ -1,0 +1,501 @@
+package nft
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"net/netip"
+	"os"
+
+	"golang.org/x/sys/unix"
+)
+
+// A flow is what conntrack knows of a connection, as far as it matters here.
+type flow struct {
+	protocol   uint8
+	client, to netip.AddrPort // source and destination of its first packet
+	server     netip.AddrPort // who answers
+	state      uint8          // of TCP, see tcpLastAck; 0 of others
+	sent       traffic        // by the client
+	answered   traffic        // by the server
+
+	// key finds the flow again. It is part of what was read, and so must be copied if it is kept.
+	key flowKey
+}
+
+// traffic is counted if net.netfilter.nf_conntrack_acct was on when the flow began.
+type traffic struct{ packets, bytes uint64 }
+
+// A flowKey names one flow among all that were and will be.
+type flowKey struct {
+	tuple []byte // attributes: of the first packet, and of its zone if it has one
+	zone  []byte
+	id    uint32
+}
+
+func (k flowKey) clone() flowKey {
+	all := append(append(make([]byte, 0, len(k.tuple)+len(k.zone)), k.tuple...), k.zone...)
+	return flowKey{tuple: all[:len(k.tuple):len(k.tuple)], zone: all[len(k.tuple):], id: k.id}
+}
+
+// Attributes of flows: CTA_* of linux/netfilter/nfnetlink_conntrack.h.
+const (
+	ctaTupleOrig       = 1
+	ctaTupleReply      = 2
+	ctaProtoinfo       = 4
+	ctaCountersOrig    = 9
+	ctaCountersReply   = 10
+	ctaID              = 12
+	ctaZone            = 18
+	ctaFilter          = 25
+	ctaTupleIP         = 1
+	ctaTupleProto      = 2
+	ctaIPv4Src         = 1
+	ctaIPv4Dst         = 2
+	ctaIPv6Src         = 3
+	ctaIPv6Dst         = 4
+	ctaProtoNum        = 1
+	ctaProtoSrcPort    = 2
+	ctaProtoDstPort    = 3
+	ctaProtoinfoTCP    = 1
+	ctaTCPState        = 1
+	ctaCountersPackets = 1
+	ctaCountersBytes   = 2
+	ctaFilterOrig      = 1
+	ctaFilterReply     = 2
+)
+
+// Messages of conntrack: IPCTNL_MSG_CT_*, with the subsystem that they are of.
+const (
+	ctNew    = unix.NFNL_SUBSYS_CTNETLINK<<8 | 0
+	ctGet    = unix.NFNL_SUBSYS_CTNETLINK<<8 | 1
+	ctDelete = unix.NFNL_SUBSYS_CTNETLINK<<8 | 2
+)
+
+// genmsg is the length of what every message of netfilter begins with: its family is the first byte.
+const genmsg = 4
+
+// attribute splits the first attribute off b, and reports false if there is none.
+func attribute(b []byte) (kind uint16, value, rest []byte, ok bool) {
+	if len(b) < unix.SizeofNlAttr {
+		return 0, nil, nil, false
+	}
+	size := int(binary.NativeEndian.Uint16(b))
+	if size < unix.SizeofNlAttr || size > len(b) {
+		return 0, nil, nil, false
+	}
+	kind = binary.NativeEndian.Uint16(b[2:]) &^ (unix.NLA_F_NESTED | unix.NLA_F_NET_BYTEORDER)
+	return kind, b[unix.SizeofNlAttr:size], b[min(len(b), align(size)):], true
+}
+
+func align(n int) int { return (n + 3) &^ 3 }
+
+// read makes f the flow of a message, and reports whether that is one of IPv4 or IPv6 that has
+// addresses in both directions. What is missing otherwise is 0. It allocates nothing.
+func (f *flow) read(m []byte) bool {
+	*f = flow{}
+	if len(m) < genmsg {
+		return false
+	}
+	for b := m[genmsg:]; ; {
+		kind, value, rest, ok := attribute(b)
+		if !ok {
+			break
+		}
+		switch kind {
+		case ctaTupleOrig:
+			f.key.tuple = b[:len(b)-len(rest)]
+			f.client, f.to, f.protocol = readTuple(value)
+		case ctaTupleReply:
+			f.server, _, _ = readTuple(value)
+		case ctaZone:
+			f.key.zone = b[:len(b)-len(rest)]
+		case ctaProtoinfo:
+			f.state = readState(value)
+		case ctaCountersOrig:
+			f.sent = readTraffic(value)
+		case ctaCountersReply:
+			f.answered = readTraffic(value)
+		case ctaID:
+			if len(value) == 4 {
+				f.key.id = binary.BigEndian.Uint32(value)
+			}
+		}
+		b = rest
+	}
+	return f.client.IsValid() && f.to.IsValid() && f.server.IsValid()
+}
+
+// readTuple reads where packets of one direction come from and go to.
+func readTuple(b []byte) (from, to netip.AddrPort, protocol uint8) {
+	var addresses [2]netip.Addr
+	var ports [2]uint16
+	for kind, value, rest, ok := attribute(b); ok; kind, value, rest, ok = attribute(rest) {
+		for k, v, r, ok := attribute(value); ok; k, v, r, ok = attribute(r) {
+			switch {
+			case kind == ctaTupleIP && k >= ctaIPv4Src && k <= ctaIPv6Dst:
+				a, _ := netip.AddrFromSlice(v)
+				addresses[(k-ctaIPv4Src)%2] = a.Unmap()
+			case kind == ctaTupleProto && k == ctaProtoNum && len(v) == 1:
+				protocol = v[0]
+			case kind == ctaTupleProto && (k == ctaProtoSrcPort || k == ctaProtoDstPort) && len(v) == 2:
+				ports[k-ctaProtoSrcPort] = binary.BigEndian.Uint16(v)
+			}
+		}
+	}
+	return netip.AddrPortFrom(addresses[0], ports[0]), netip.AddrPortFrom(addresses[1], ports[1]), protocol
+}
+
+func readState(b []byte) uint8 {
+	for kind, value, rest, ok := attribute(b); ok; kind, value, rest, ok = attribute(rest) {
+		if kind != ctaProtoinfoTCP {
+			continue
+		}
+		for k, v, r, ok := attribute(value); ok; k, v, r, ok = attribute(r) {
+			if k == ctaTCPState && len(v) == 1 {
+				return v[0]
+			}
+		}
+	}
+	return 0
+}
+
+func readTraffic(b []byte) (t traffic) {
+	for kind, value, rest, ok := attribute(b); ok; kind, value, rest, ok = attribute(rest) {
+		switch {
+		case kind == ctaCountersPackets && len(value) == 8:
+			t.packets = binary.BigEndian.Uint64(value)
+		case kind == ctaCountersBytes && len(value) == 8:
+			t.bytes = binary.BigEndian.Uint64(value)
+		}
+	}
+	return t
+}
+
+// A selection are the flows with all that is set in it.
+type selection struct {
+	v6         bool
+	protocol   uint8 // 0: of any; then nothing else may be set
+	to, server netip.AddrPort
+}
+
+// append writes it as the kernel wants it. That passes over the rest, which costs a tenth of
+// writing it down, if it can (Linux 5.8). Which addresses of IPv6 it passes over is not sent: up to
+// Linux 6.18 at least it takes those that are equal for those that are not.
+func (s selection) append(m []byte) []byte {
+	if s.protocol == 0 {
+		return m
+	}
+	// CTA_FILTER_F_*, which are in no header for programs.
+	const source, destination, protocol, sourcePort, destinationPort = 1 << 0, 1 << 1, 1 << 3, 1 << 4, 1 << 5
+	tuple := func(m []byte, kind uint16, at netip.AddrPort, addressKind, portKind uint16) []byte {
+		m, all := begin(m, kind)
+		if at.Addr().Is4() {
+			var ip int
+			m, ip = begin(m, ctaTupleIP)
+			m = end(appendAttribute(m, addressKind, at.Addr().AsSlice()), ip)
+		}
+		m, proto := begin(m, ctaTupleProto)
+		m = appendAttribute(m, ctaProtoNum, []byte{s.protocol})
+		if at.Port() != 0 {
+			m = appendAttribute(m, portKind, binary.BigEndian.AppendUint16(nil, at.Port()))
+		}
+		return end(end(m, proto), all)
+	}
+	flags := func(at netip.AddrPort, address, port uint32) (f uint32) {
+		f = protocol
+		if at.Addr().Is4() {
+			f |= address
+		}
+		if at.Port() != 0 {
+			f |= port
+		}
+		return f
+	}
+	m = tuple(m, ctaTupleOrig, s.to, ctaIPv4Dst, ctaProtoDstPort)
+	m = tuple(m, ctaTupleReply, s.server, ctaIPv4Src, ctaProtoSrcPort)
+	m, filter := begin(m, ctaFilter)
+	m = appendAttribute(m, ctaFilterOrig, binary.NativeEndian.AppendUint32(nil, flags(s.to, destination, destinationPort)))
+	m = appendAttribute(m, ctaFilterReply, binary.NativeEndian.AppendUint32(nil, flags(s.server, source, sourcePort)))
+	return end(m, filter)
+}
+
+func appendAttribute(m []byte, kind uint16, value []byte) []byte {
+	m = binary.NativeEndian.AppendUint16(m, uint16(unix.SizeofNlAttr+len(value)))
+	m = append(binary.NativeEndian.AppendUint16(m, kind), value...)
+	return append(m, make([]byte, align(len(value))-len(value))...)
+}
+
+// begin opens an attribute that has others in it; end closes it.
+func begin(m []byte, kind uint16) (grown []byte, at int) {
+	return appendAttribute(m, kind|unix.NLA_F_NESTED, nil), len(m)
+}
+
+func end(m []byte, at int) []byte {
+	binary.NativeEndian.PutUint16(m[at:], uint16(len(m)-at))
+	return m
+}
+
+// errMissed says that the kernel could not tell everything: who needs all asks again.
+var errMissed = errors.New("the kernel could not tell everything")
+
+// A conntrack is a connection to what the kernel remembers of flows, in the network namespace of the thread
+// that opened it. It belongs to one goroutine. After an error it is of no more use.
+type conntrack struct {
+	fd  int
+	seq uint32
+	in  []byte // what was received last
+	out []byte // what is being sent
+}
+
+func openConntrack() (*conntrack, error) {
+	fd, err := unix.Socket(unix.AF_NETLINK, unix.SOCK_RAW|unix.SOCK_CLOEXEC, unix.NETLINK_NETFILTER)
+	if err != nil {
+		return nil, fmt.Errorf("opening conntrack: %w", os.NewSyscallError("socket", err))
+	}
+	// The kernel writes a list down as fast as it is read, in parts of up to 32 KiB. Answers to a batch of
+	// questions have to fit.
+	setBuffer(fd, unix.SO_RCVBUFFORCE, unix.SO_RCVBUF, 1<<20)
+	if err := errors.Join(
+		unix.SetsockoptInt(fd, unix.SOL_NETLINK, unix.NETLINK_CAP_ACK, 1),
+		unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &unix.Timeval{Sec: 10}), // answers are there when it was written
+		unix.Bind(fd, &unix.SockaddrNetlink{Family: unix.AF_NETLINK}),
+	); err != nil {
+		unix.Close(fd)
+		return nil, fmt.Errorf("opening conntrack: %w", err)
+	}
+	return &conntrack{fd: fd, in: make([]byte, 1<<15)}, nil
+}
+
+func (c *conntrack) close() { unix.Close(c.fd) }
+
+// message begins a message in c.out; sized ends it.
+func (c *conntrack) message(kind, flags uint16, v6 bool) (at int) {
+	at = len(c.out)
+	c.seq++
+	family := byte(unix.AF_INET)
+	if v6 {
+		family = unix.AF_INET6
+	}
+	m := binary.NativeEndian.AppendUint32(c.out, 0)
+	m = binary.NativeEndian.AppendUint16(m, kind)
+	m = binary.NativeEndian.AppendUint16(m, flags)
+	m = binary.NativeEndian.AppendUint32(m, c.seq)
+	m = binary.NativeEndian.AppendUint32(m, 0)
+	c.out = append(m, family, unix.NFNETLINK_V0, 0, 0)
+	return at
+}
+
+func (c *conntrack) sized(at int) {
+	binary.NativeEndian.PutUint32(c.out[at:], uint32(len(c.out)-at))
+	c.out = append(c.out, make([]byte, align(len(c.out))-len(c.out))...)
+}
+
+func (c *conntrack) send() error {
+	err := retry(func() error { return unix.Sendto(c.fd, c.out, 0, &unix.SockaddrNetlink{Family: unix.AF_NETLINK}) })
+	return hint(os.NewSyscallError("sendto", err))
+}
+
+func (c *conntrack) receive() ([]byte, error) {
+	var n int
+	err := retry(func() (err error) { n, _, err = unix.Recvfrom(c.fd, c.in, 0); return err })
+	if errors.Is(err, unix.ENOBUFS) {
+		return nil, errMissed
+	}
+	return c.in[:n], os.NewSyscallError("recvfrom", err)
+}
+
+// each calls f with each flow of a selection, and perhaps with others, which it has to tell from these
+// itself. What f gets holds until it returns. It returns errMissed if there may be flows that
+// f did not get.
+func (c *conntrack) each(s selection, f func(*flow)) error {
+	c.out = c.out[:0]
+	at := c.message(ctGet, unix.NLM_F_REQUEST|unix.NLM_F_DUMP, s.v6)
+	c.out = s.append(c.out)
+	c.sized(at)
+	if err := c.send(); err != nil {
+		return fmt.Errorf("reading conntrack: %w", err)
+	}
+	l := listing{seq: c.seq, flow: f}
+	for {
+		b, err := c.receive()
+		if err == nil {
+			err = l.take(b)
+		}
+		if err != nil {
+			return fmt.Errorf("reading conntrack: %w", err)
+		}
+		if l.over {
+			return nil
+		}
+	}
+}
+
+// A listing takes the parts of a list.
+type listing struct {
+	seq    uint32
+	flow   func(*flow)
+	last   flow
+	missed bool
+	over   bool
+}
+
+// take reads a part, and sets over with the last one. After an error no part is read any more.
+func (l *listing) take(b []byte) error {
+	for len(b) > 0 {
+		h, m, rest, ok := split(b)
+		if !ok {
+			return errNotUnderstood
+		}
+		b = rest
+		if h.seq != l.seq {
+			continue // an answer to what was asked before
+		}
+		l.missed = l.missed || h.flags&unix.NLM_F_DUMP_INTR != 0
+		switch h.kind {
+		case unix.NLMSG_ERROR, unix.NLMSG_DONE:
+			if err := result(m); err != nil {
+				return err
+			}
+			if l.over = true; l.missed {
+				return errMissed
+			}
+			return nil
+		case ctNew:
+			if l.last.read(m) {
+				l.flow(&l.last)
+			}
+		}
+	}
+	return nil
+}
+
+var errNotUnderstood = errors.New("the kernel's answer is not understood")
+
+// A header is that of a message.
+type header struct {
+	kind, flags uint16
+	seq         uint32
+}
+
+// split takes the first message off b.
+func split(b []byte) (h header, m, rest []byte, ok bool) {
+	if len(b) < unix.SizeofNlMsghdr {
+		return header{}, nil, nil, false
+	}
+	size := binary.NativeEndian.Uint32(b)
+	if size < unix.SizeofNlMsghdr || uint64(size) > uint64(len(b)) {
+		return header{}, nil, nil, false
+	}
+	h = header{binary.NativeEndian.Uint16(b[4:]), binary.NativeEndian.Uint16(b[6:]), binary.NativeEndian.Uint32(b[8:])}
+	return h, b[unix.SizeofNlMsghdr:size], b[min(len(b), align(int(size))):], true
+}
+
+// result is what the kernel says at the end: in an error, and of a list that it could not finish.
+func result(m []byte) error {
+	if len(m) < 4 {
+		return errNotUnderstood
+	}
+	switch code := int32(binary.NativeEndian.Uint32(m)); {
+	case code >= 0:
+		return nil
+	case unix.Errno(-code) == unix.ENOBUFS, unix.Errno(-code) == unix.EAGAIN, unix.Errno(-code) == unix.EINTR:
+		return errMissed
+	default:
+		return hint(unix.Errno(-code))
+	}
+}
+
+// atOnce is how many questions are asked in one go: the answers wait in the socket.
+const atOnce = 64
+
+// look calls f for those of some flows of a family that are still there, with the index that they have.
+func (c *conntrack) look(v6 bool, keys []flowKey, f func(i int, now *flow)) error {
+	err := c.ask(ctGet, 0, v6, keys, func(i int, now *flow) {
+		// The same addresses and ports may have been used again.
+		if now != nil && now.key.id == keys[i].id {
+			f(i, now)
+		}
+	})
+	if err != nil {
+		return fmt.Errorf("reading flows of conntrack: %w", err)
+	}
+	return nil
+}
+
+// remove makes the kernel forget flows of a family; it is no error if it has already.
+func (c *conntrack) remove(v6 bool, keys []flowKey) error {
+	if err := c.ask(ctDelete, unix.NLM_F_ACK, v6, keys, func(int, *flow) {}); err != nil {
+		return fmt.Errorf("deleting flows of conntrack: %w", err)
+	}
+	return nil
+}
+
+// ask sends a message for each key, and calls f for each that there is a flow of, which is
+// nil if the answer does not say more.
+func (c *conntrack) ask(kind, flags uint16, v6 bool, keys []flowKey, f func(i int, now *flow)) error {
+	for done := 0; done < len(keys); done += atOnce {
+		batch := keys[done:min(done+atOnce, len(keys))]
+		c.out = c.out[:0]
+		for _, k := range batch {
+			at := c.message(kind, unix.NLM_F_REQUEST|flags, v6)
+			c.out = append(append(c.out, k.tuple...), k.zone...)
+			if kind == ctDelete {
+				c.out = appendAttribute(c.out, ctaID, binary.BigEndian.AppendUint32(nil, k.id))
+			}
+			c.sized(at)
+		}
+		if err := c.send(); err != nil {
+			return err
+		}
+		a := replies{first: c.seq - uint32(len(batch)) + 1, asked: len(batch), left: len(batch), flow: func(i int, now *flow) { f(done+i, now) }}
+		for a.left > 0 {
+			b, err := c.receive()
+			if err == nil {
+				err = a.take(b)
+			}
+			if err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// replies takes the answers to a batch of questions: each has exactly one.
+type replies struct {
+	first uint32 // the number of the first question
+	asked int
+	left  int // how many answers are missing
+	flow  func(i int, now *flow)
+	last  flow
+}
+
+func (r *replies) take(b []byte) error {
+	for len(b) > 0 && r.left > 0 {
+		h, m, rest, ok := split(b)
+		if !ok {
+			return errNotUnderstood
+		}
+		b = rest
+		i := h.seq - r.first
+		if i >= uint32(r.asked) {
+			continue // an answer to what was asked before
+		}
+		r.left--
+		switch h.kind {
+		case unix.NLMSG_ERROR:
+			switch err := result(m); {
+			case err == nil:
+				r.flow(int(i), nil)
+			case !errors.Is(err, unix.ENOENT):
+				return err
+			}
+		case ctNew:
+			if r.last.read(m) {
+				r.flow(int(i), &r.last)
+			}
+		}
+	}
+	return nil
+}
