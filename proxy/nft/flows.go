@@ -249,13 +249,31 @@ type conntrack struct {
 }
 
 func openConntrack() (*conntrack, error) {
+	// The kernel writes a list down as fast as it is read, in parts of up to 32 KiB. Answers to a batch of
+	// questions have to fit.
+	return openSocket(1 << 20)
+}
+
+// listenConntrack opens one that gets a message for each flow that begins, of which there is room for
+// so many bytes.
+func listenConntrack(room int) (*conntrack, error) {
+	c, err := openSocket(room)
+	if err != nil {
+		return nil, err
+	}
+	if err := unix.SetsockoptInt(c.fd, unix.SOL_NETLINK, unix.NETLINK_ADD_MEMBERSHIP, unix.NFNLGRP_CONNTRACK_NEW); err != nil {
+		c.close()
+		return nil, fmt.Errorf("listening to conntrack: %w", err)
+	}
+	return c, nil
+}
+
+func openSocket(room int) (*conntrack, error) {
 	fd, err := unix.Socket(unix.AF_NETLINK, unix.SOCK_RAW|unix.SOCK_CLOEXEC, unix.NETLINK_NETFILTER)
 	if err != nil {
 		return nil, fmt.Errorf("opening conntrack: %w", os.NewSyscallError("socket", err))
 	}
-	// The kernel writes a list down as fast as it is read, in parts of up to 32 KiB. Answers to a batch of
-	// questions have to fit.
-	setBuffer(fd, unix.SO_RCVBUFFORCE, unix.SO_RCVBUF, 1<<20)
+	setBuffer(fd, unix.SO_RCVBUFFORCE, unix.SO_RCVBUF, room)
 	if err := errors.Join(
 		unix.SetsockoptInt(fd, unix.SOL_NETLINK, unix.NETLINK_CAP_ACK, 1),
 		unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &unix.Timeval{Sec: 10}), // answers are there when it was written
@@ -296,13 +314,16 @@ func (c *conntrack) send() error {
 	return hint(os.NewSyscallError("sendto", err))
 }
 
-func (c *conntrack) receive() ([]byte, error) {
+func (c *conntrack) receive(flags int) ([]byte, error) {
 	var n int
-	err := retry(func() (err error) { n, _, err = unix.Recvfrom(c.fd, c.in, 0); return err })
-	if errors.Is(err, unix.ENOBUFS) {
+	err := retry(func() (err error) { n, _, err = unix.Recvfrom(c.fd, c.in, flags); return err })
+	switch {
+	case errors.Is(err, unix.ENOBUFS):
 		return nil, errMissed
+	case err != nil:
+		return nil, os.NewSyscallError("recvfrom", err)
 	}
-	return c.in[:n], os.NewSyscallError("recvfrom", err)
+	return c.in[:n], nil
 }
 
 // each calls f with each flow of a selection, and perhaps with others, which it has to tell from these
@@ -318,7 +339,7 @@ func (c *conntrack) each(s selection, f func(*flow)) error {
 	}
 	l := listing{seq: c.seq, flow: f}
 	for {
-		b, err := c.receive()
+		b, err := c.receive(0)
 		if err == nil {
 			err = l.take(b)
 		}
@@ -406,6 +427,44 @@ func result(m []byte) error {
 	}
 }
 
+// hear calls f with each flow that began since it was called before, as it was then. It does not block. It
+// returns errMissed if there may be others.
+func (c *conntrack) hear(f func(*flow)) error {
+	const plenty = 1 << 20 // it ends even if flows begin faster than they are read
+	var missed error
+	var last flow
+	for range plenty {
+		b, err := c.receive(unix.MSG_DONTWAIT)
+		switch {
+		case errors.Is(err, unix.EAGAIN):
+			return missed
+		case errors.Is(err, errMissed):
+			missed = err // there is more to be read all the same
+			continue
+		case err != nil:
+			return fmt.Errorf("listening to conntrack: %w", err)
+		}
+		if !begun(b, &last, f) {
+			missed = errMissed
+		}
+	}
+	return errMissed
+}
+
+// begun calls f with each new flow of what was received, and reports whether all of it was understood.
+func begun(b []byte, last *flow, f func(*flow)) bool {
+	for len(b) > 0 {
+		h, m, rest, ok := split(b)
+		if !ok {
+			return false
+		}
+		if b = rest; h.kind == ctNew && last.read(m) {
+			f(last)
+		}
+	}
+	return true
+}
+
 // atOnce is how many questions are asked in one go: the answers wait in the socket.
 const atOnce = 64
 
@@ -450,7 +509,7 @@ func (c *conntrack) ask(kind, flags uint16, v6 bool, keys []flowKey, f func(i in
 		}
 		a := replies{first: c.seq - uint32(len(batch)) + 1, asked: len(batch), left: len(batch), flow: func(i int, now *flow) { f(done+i, now) }}
 		for a.left > 0 {
-			b, err := c.receive()
+			b, err := c.receive(0)
 			if err == nil {
 				err = a.take(b)
 			}

@@ -114,6 +114,7 @@ func (k *Kernel) Update(ctx context.Context, changes []proxy.Change) error {
 // Close implements [proxy.Kernel].
 func (k *Kernel) Close() error {
 	k.content = nothing()
+	k.departed.deafen()
 	return Remove(k.opts.Table)
 }
 

@@ -42,10 +42,9 @@ func partings(was, is *proxy.Rule, now time.Time) (all []parting) {
 	return all
 }
 
-// has reports whether a flow came to the door of p and was sent to its server.
-func (p *parting) has(f *flow) bool {
-	return f.protocol == unix.IPPROTO_TCP && p.backend == f.server && p.door.Port == f.to.Port() &&
-		(p.door.Address == f.to.Addr() || p.door.Address.IsUnspecified())
+// has reports whether a connection of TCP to an address was one to the door of p, and that to its server.
+func (p *parting) has(to, server netip.AddrPort) bool {
+	return p.backend == server && p.door.Port == to.Port() && (p.door.Address == to.Addr() || p.door.Address.IsUnspecified())
 }
 
 // mayQueue reports whether the server of a connection may not have accepted it yet: all that has
@@ -71,7 +70,13 @@ func mayQueue(f *flow, counted bool) bool {
 type departure struct {
 	parting
 	found  bool
-	queued []flowKey // that may stand in the queue, as far as found
+	queued []*queuer // as far as they are found
+}
+
+// A queuer is a connection that may stand in the queue of its server.
+type queuer struct {
+	flowKey
+	no bool // it does not, as was seen
 }
 
 // departures are the servers that were taken out not long ago.
@@ -79,8 +84,11 @@ type departures struct {
 	mu  sync.Mutex
 	all []*departure // guarded by mu
 
-	looking sync.Mutex // held while somebody looks, and held first; the departures' own fields are guarded by it
-	rest    time.Time  // guarded by looking; when all connections may be read the next time
+	looking  sync.Mutex  // held while somebody looks, and held first; the departures' own fields are guarded by it
+	read     time.Time   // guarded by looking; when all connections were read last
+	rest     time.Time   // guarded by looking; when they may be read the next time
+	arrivals arrivals    // guarded by looking
+	silence  *time.Timer // guarded by looking; ends listening
 }
 
 // part notes servers that were taken out, and forgets those that are back.
@@ -93,6 +101,7 @@ func (l *departures) part(gone []parting, changes []proxy.Change, now time.Time)
 		})
 	})
 	for _, p := range gone {
+		p.at = now
 		l.all = append(l.all, &departure{parting: p})
 	}
 }
@@ -140,20 +149,13 @@ func (l *departures) look(mine []*departure) (left []*departure, rest time.Durat
 	l.looking.Lock()
 	defer l.looking.Unlock()
 	counted := accounting() == "1"
-	known := slices.DeleteFunc(slices.Clone(mine), func(p *departure) bool { return !p.found })
-	if len(known) > 0 {
-		start := time.Now()
-		_ = recheck(known, counted) // after an error nothing is known to have changed
-		rest = share * time.Since(start)
+	// What can't be read is not known: then a second has to do.
+	if slices.ContainsFunc(mine, func(p *departure) bool { return !p.found }) {
+		rest, _ = l.find(counted)
 	}
-	if len(known) < len(mine) {
-		start := time.Now()
-		if wait := l.rest.Sub(start); wait <= 0 {
-			_ = search(slices.DeleteFunc(l.list(start), func(p *departure) bool { return p.found }), counted)
-			l.rest = time.Now().Add(share * time.Since(start))
-		} else if len(known) == 0 {
-			rest = wait
-		}
+	start := time.Now()
+	if asked, _ := recheck(mine, counted); asked {
+		rest = share * time.Since(start)
 	}
 	settled := func(p *departure) bool { return p.found && len(p.queued) == 0 }
 	l.mu.Lock()
@@ -162,24 +164,72 @@ func (l *departures) look(mine []*departure) (left []*departure, rest time.Durat
 	return slices.DeleteFunc(mine, settled), rest
 }
 
-// search reads all connections and notes those that may stand in the queue of one of these servers.
-func search(all []*departure, counted bool) error {
-	awaitPackets()
-	c, err := openConntrack()
-	if err != nil {
-		return err
+// find finds the connections of all that have left. It returns for how long it can't, if it can't.
+//
+// Those that began not long ago are heard of, if it was already listening; otherwise all are read.
+// Who reads them for a second time in short order listens from then on, for as long as that goes on:
+// it is a price on each connection that begins, of a hundredth of reading 1,000 of them, so it
+// is not paid for a single change.
+func (l *departures) find(counted bool) (rest time.Duration, err error) {
+	const hold = 3 * time.Second
+	start := time.Now()
+	all := slices.DeleteFunc(l.list(start), func(p *departure) bool { return p.found })
+	if !l.arrivals.listening() && start.Before(l.rest) {
+		return l.rest.Sub(start), nil
 	}
-	defer c.close()
+	awaitPackets()
+	if l.arrivals.listening() {
+		l.silence.Reset(hold)
+		l.arrivals.hear(time.Now())
+		l.arrivals.find(all)
+		all = slices.DeleteFunc(all, func(p *departure) bool { return p.found })
+	}
+	switch {
+	case len(all) == 0:
+		return 0, nil
+	case start.Before(l.rest):
+		return l.rest.Sub(start), nil
+	case !l.arrivals.listening() && start.Sub(l.read) < hold && l.arrivals.listen() == nil:
+		l.silence = time.AfterFunc(hold, l.deafen)
+	}
+	err = search(all, counted)
+	l.read = time.Now()
+	l.rest = l.read.Add(share * l.read.Sub(start))
+	return 0, err
+}
+
+// deafen ends listening.
+func (l *departures) deafen() {
+	l.looking.Lock()
+	defer l.looking.Unlock()
+	if l.arrivals.listening() {
+		l.silence.Stop()
+		l.arrivals.close()
+	}
+}
+
+func byServer(all []*departure) map[netip.AddrPort][]*departure {
 	by := map[netip.AddrPort][]*departure{}
 	for _, p := range all {
 		p.queued = nil
 		by[p.backend] = append(by[p.backend], p)
 	}
+	return by
+}
+
+// search reads all connections and notes those that may stand in the queue of one of these servers.
+func search(all []*departure, counted bool) error {
+	c, err := openConntrack()
+	if err != nil {
+		return err
+	}
+	defer c.close()
+	by := byServer(all)
 	for _, s := range selections(all, remembered()) {
 		if err := c.each(s, func(f *flow) {
 			for _, p := range by[f.server] {
-				if p.has(f) && mayQueue(f, counted) {
-					p.queued = append(p.queued, f.key.clone())
+				if f.protocol == unix.IPPROTO_TCP && p.has(f.to, f.server) && mayQueue(f, counted) {
+					p.queued = append(p.queued, &queuer{flowKey: f.key.clone()})
 				}
 			}
 		}); err != nil {
@@ -192,35 +242,40 @@ func search(all []*departure, counted bool) error {
 	return nil
 }
 
-// recheck looks again at connections that were found, and drops those that stand in no queue any more.
-func recheck(all []*departure, counted bool) error {
+// recheck looks again at connections that were found, drops those that stand in no queue any more, and
+// reports whether there were any.
+func recheck(all []*departure, counted bool) (asked bool, err error) {
+	if !slices.ContainsFunc(all, func(p *departure) bool { return p.found && len(p.queued) > 0 }) {
+		return false, nil
+	}
 	c, err := openConntrack()
 	if err != nil {
-		return err
+		return true, err
 	}
 	defer c.close()
 	for _, v6 := range []bool{false, true} {
-		some := slices.DeleteFunc(slices.Clone(all), func(p *departure) bool { return p.backend.Addr().Is6() != v6 })
+		var queued []*queuer
 		var keys []flowKey
-		for _, p := range some {
-			keys = append(keys, p.queued...)
+		for _, p := range all {
+			if p.found && p.backend.Addr().Is6() == v6 {
+				queued = append(queued, p.queued...)
+			}
+		}
+		for _, q := range queued {
+			keys = append(keys, q.flowKey)
 		}
 		waits := make([]bool, len(keys))
 		if err := c.look(v6, keys, func(i int, now *flow) { waits[i] = mayQueue(now, counted) }); err != nil {
-			return err
+			return true, err
 		}
-		for _, p := range some {
-			still := p.queued[:0]
-			for i, k := range p.queued {
-				if waits[i] {
-					still = append(still, k)
-				}
-			}
-			waits = waits[len(p.queued):]
-			p.queued = still
+		for i, q := range queued {
+			q.no = !waits[i]
 		}
 	}
-	return nil
+	for _, p := range all {
+		p.queued = slices.DeleteFunc(p.queued, func(q *queuer) bool { return q.no })
+	}
+	return true, nil
 }
 
 // selections are what has to be read for servers that were taken out, where so many flows are

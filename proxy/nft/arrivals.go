@@ -1,0 +1,89 @@
+package nft
+
+import (
+	"errors"
+	"net/netip"
+	"os"
+	"slices"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// arrivals are the connections of TCP that began not long ago and were sent to other addresses, while
+// somebody listened. The zero value does not listen.
+//
+// Nobody is woken by them: the kernel keeps the messages until they are asked for.
+type arrivals struct {
+	conn  *conntrack
+	since time.Time  // of all that began later it has heard
+	all   []*arrival // in the order in which they were heard of
+}
+
+type arrival struct {
+	queuer
+	to, server netip.AddrPort
+	heard      time.Time
+}
+
+func (a *arrivals) listening() bool { return a.conn != nil }
+
+// listen begins to listen.
+func (a *arrivals) listen() error {
+	switch b, err := os.ReadFile("/proc/sys/net/netfilter/nf_conntrack_events"); {
+	case err != nil:
+		return err
+	case strings.TrimSpace(string(b)) == "0":
+		return errors.New("the kernel tells nobody which flows begin: net.netfilter.nf_conntrack_events is 0")
+	}
+	const room = 8 << 20 // some 8,000, of which those of a moment are in it
+	conn, err := listenConntrack(room)
+	if err != nil {
+		return err
+	}
+	*a = arrivals{conn: conn, since: time.Now()}
+	return nil
+}
+
+// close ends listening.
+func (a *arrivals) close() {
+	a.conn.close()
+	*a = arrivals{}
+}
+
+// hear takes notice of all that began until now, and forgets those that are not young any more or are known to
+// stand in no queue.
+func (a *arrivals) hear(now time.Time) {
+	a.all = slices.DeleteFunc(a.all, func(x *arrival) bool { return x.no || now.Sub(x.heard) > young })
+	err := a.conn.hear(func(f *flow) {
+		if f.protocol == unix.IPPROTO_TCP && f.server != f.to {
+			a.all = append(a.all, &arrival{queuer{flowKey: f.key.clone()}, f.to, f.server, now})
+		}
+	})
+	switch {
+	case errors.Is(err, errMissed):
+		a.since = time.Now()
+	case err != nil:
+		a.close()
+	}
+}
+
+// find finds the connections of those of which it has heard all that were young when they left.
+func (a *arrivals) find(all []*departure) {
+	by := byServer(slices.DeleteFunc(slices.Clone(all), func(p *departure) bool {
+		return !a.listening() || a.since.After(p.at.Add(-young))
+	}))
+	for _, some := range by {
+		for _, p := range some {
+			p.found = true
+		}
+	}
+	for _, x := range a.all {
+		for _, p := range by[x.server] {
+			if p.has(x.to, x.server) {
+				p.queued = append(p.queued, &x.queuer)
+			}
+		}
+	}
+}
