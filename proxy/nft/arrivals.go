@@ -14,7 +14,8 @@ import (
 // arrivals are the connections of TCP that began not long ago and were sent to other addresses, while
 // somebody listened. The zero value does not listen.
 //
-// Nobody is woken by them: the kernel keeps the messages until they are asked for.
+// Nobody is woken by them: the kernel keeps the messages until they are asked for. Those that a rule of somebody else
+// keeps back ("ct event set", CT --ctevents) are not heard of.
 type arrivals struct {
 	conn  *conntrack
 	since time.Time  // of all that began later it has heard
@@ -29,15 +30,18 @@ type arrival struct {
 
 func (a *arrivals) listening() bool { return a.conn != nil }
 
+// told reports whether the kernel tells which flows begin.
+func told() bool {
+	b, err := os.ReadFile("/proc/sys/net/netfilter/nf_conntrack_events")
+	return err == nil && strings.TrimSpace(string(b)) != "0"
+}
+
 // listen begins to listen.
 func (a *arrivals) listen() error {
-	switch b, err := os.ReadFile("/proc/sys/net/netfilter/nf_conntrack_events"); {
-	case err != nil:
-		return err
-	case strings.TrimSpace(string(b)) == "0":
-		return errors.New("the kernel tells nobody which flows begin: net.netfilter.nf_conntrack_events is 0")
+	if !told() {
+		return errors.New("the kernel does not tell which flows begin: net.netfilter.nf_conntrack_events is 0")
 	}
-	const room = 8 << 20 // some 8,000, of which those of a moment are in it
+	const room = 8 << 20 // for some 10,000, of which those of a moment are in it
 	conn, err := listenConntrack(room)
 	if err != nil {
 		return err
@@ -64,7 +68,7 @@ func (a *arrivals) hear(now time.Time) {
 	switch {
 	case errors.Is(err, errMissed):
 		a.since = time.Now()
-	case err != nil:
+	case err != nil || !told():
 		a.close()
 	}
 }

@@ -20,20 +20,14 @@ import (
 // connection is over. A flow of UDP is over when it is silent, so a client that asks
 // for ever from the same port would for ever be sent to a backend that is gone.
 
-// A forgetter finds flows of UDP that don't lead to what they should: by door, the backends that there
-// are.
+// A forgetter finds flows of UDP that don't lead to what they should: by door, what is to become of them.
 type forgetter struct {
-	doors map[proxy.Door][]netip.AddrPort
+	doors map[proxy.Door]*proxy.Rule
 	local map[netip.Addr]bool // the addresses of this node
 }
 
 // note adds the door of a change to those whose flows are to be looked at.
 func (f *forgetter) note(was, is *proxy.Rule) {
-	old, now := backendsOf(was), backendsOf(is)
-	gone := slices.ContainsFunc(old, func(a netip.AddrPort) bool { return !slices.Contains(now, a) })
-	if !gone && (len(old) > 0 || len(now) == 0) {
-		return
-	}
 	door := is.Door
 	if is.Port == 0 {
 		door = was.Door
@@ -41,17 +35,35 @@ func (f *forgetter) note(was, is *proxy.Rule) {
 	if door.Protocol != corev1.ProtocolUDP {
 		return
 	}
-	if f.doors == nil {
-		f.doors = map[proxy.Door][]netip.AddrPort{}
+	began := !leads(was) && leads(is)
+	if began || len(goneFrom(was, is)) > 0 {
+		if f.doors == nil {
+			f.doors = map[proxy.Door]*proxy.Rule{}
+		}
+		f.doors[door] = is
 	}
-	f.doors[door] = now
 }
 
-func backendsOf(r *proxy.Rule) []netip.AddrPort {
-	if len(r.Inside) == 0 {
-		return r.Backends
+func leads(r *proxy.Rule) bool { return len(r.Backends)+len(r.Inside) > 0 }
+
+// goneFrom returns the backends that a change takes out.
+func goneFrom(was, is *proxy.Rule) (all []netip.AddrPort) {
+	for _, some := range [][]netip.AddrPort{was.Backends, was.Inside} {
+		for _, a := range some {
+			if !hasBackend(is, a) {
+				all = append(all, a)
+			}
+		}
 	}
-	return slices.Concat(r.Backends, r.Inside)
+	return all
+}
+
+func hasBackend(r *proxy.Rule, a netip.AddrPort) bool {
+	_, ok := slices.BinarySearchFunc(r.Backends, a, netip.AddrPort.Compare)
+	if !ok {
+		_, ok = slices.BinarySearchFunc(r.Inside, a, netip.AddrPort.Compare)
+	}
+	return ok
 }
 
 // forget deletes those flows.
@@ -127,15 +139,15 @@ func (f *forgetter) stale(flow *flow) bool {
 		return false
 	}
 	door := proxy.Door{Address: flow.to.Addr(), Protocol: corev1.ProtocolUDP, Port: flow.to.Port()}
-	backends, ours := f.doors[door]
+	rule, ours := f.doors[door]
 	if !ours {
 		door.Address = nowhere(flow.to.Addr())
 		// What is not ours passes through this node to the same port of somebody else.
-		if backends, ours = f.doors[door]; !ours || !f.local[flow.to.Addr()] {
+		if rule, ours = f.doors[door]; !ours || !f.local[flow.to.Addr()] {
 			return false
 		}
 	}
-	return !slices.Contains(backends, flow.server)
+	return !hasBackend(rule, flow.server)
 }
 
 // nowhere is the address of a door that is a node port.

@@ -33,11 +33,8 @@ func partings(was, is *proxy.Rule, now time.Time) (all []parting) {
 	if was.Protocol != corev1.ProtocolTCP || was.Relayed {
 		return nil
 	}
-	stay := backendsOf(is)
-	for _, a := range backendsOf(was) {
-		if !slices.Contains(stay, a) {
-			all = append(all, parting{was.Door, a, now})
-		}
+	for _, a := range goneFrom(was, is) {
+		all = append(all, parting{was.Door, a, now})
 	}
 	return all
 }
@@ -88,7 +85,7 @@ type departures struct {
 	read     time.Time   // guarded by looking; when all connections were read last
 	rest     time.Time   // guarded by looking; when they may be read the next time
 	arrivals arrivals    // guarded by looking
-	silence  *time.Timer // guarded by looking; ends listening
+	silence  *time.Timer // guarded by looking; ends listening when nobody has left for long
 }
 
 // part notes servers that were taken out, and forgets those that are back.
@@ -97,7 +94,7 @@ func (l *departures) part(gone []parting, changes []proxy.Change, now time.Time)
 	defer l.mu.Unlock()
 	l.all = slices.DeleteFunc(l.all, func(p *departure) bool {
 		return now.Sub(p.at) > young || slices.ContainsFunc(changes, func(c proxy.Change) bool {
-			return c.Is.Door == p.door && slices.Contains(backendsOf(&c.Is), p.backend)
+			return c.Is.Door == p.door && hasBackend(&c.Is, p.backend)
 		})
 	})
 	for _, p := range gone {
@@ -119,9 +116,8 @@ func (p *parting) old(now time.Time) bool { return now.Sub(p.at) >= young }
 // Settle implements [proxy.Kernel]. It waits until each connection that was made to a server before it was taken
 // out has been answered by that, and so accepted, or has ended, or is a second old.
 //
-// Nothing tells when that is so. It reads all connections once, for all servers that are gone by
-// then, and after that a few times the few that it found; for a second at most, and only if a
-// server of TCP was taken out.
+// Nothing tells when that is so. It finds those connections once, for all servers that are gone by then, and
+// looks at these few from time to time; for a second at most, and only if a server of TCP was taken out.
 func (k *Kernel) Settle(ctx context.Context) {
 	mine := k.departed.list(time.Now())
 	const first, longest = 2 * time.Millisecond, 50 * time.Millisecond
@@ -164,12 +160,11 @@ func (l *departures) look(mine []*departure) (left []*departure, rest time.Durat
 	return slices.DeleteFunc(mine, settled), rest
 }
 
-// find finds the connections of all that have left. It returns for how long it can't, if it can't.
+// find finds the connections of all that have left, or says for how long it is not to be tried again.
 //
-// Those that began not long ago are heard of, if it was already listening; otherwise all are read.
-// Who reads them for a second time in short order listens from then on, for as long as that goes on:
-// it is a price on each connection that begins, of a hundredth of reading 1,000 of them, so it
-// is not paid for a single change.
+// Those that began not long ago are heard of if it listens; otherwise all that there are have to be read.
+// Who reads them twice in short order listens from then on, until nobody has left for a while. That costs every
+// connection that begins some microseconds, so it is nothing for a single change.
 func (l *departures) find(counted bool) (rest time.Duration, err error) {
 	const hold = 3 * time.Second
 	start := time.Now()
