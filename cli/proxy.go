@@ -15,6 +15,7 @@ type ProxyOptions struct {
 	Node, BindAddress, Mode                     string
 	NodePortAddresses, ClusterCIDR, ServiceCIDR []string
 	HealthzAddress, MetricsAddress              string
+	Keep                                        bool // the rules stay when it ends
 	Cleanup                                     bool // only remove what an earlier one left
 	Log                                         *slog.Logger
 }
@@ -27,8 +28,8 @@ func proxyCommand(g *session.Globals, serve func(ctx context.Context, connect fu
 		Use:   "proxy",
 		Short: "Run the service proxy of this node for a cluster, until interrupted",
 		Long: "Run Sampan's service proxy, alone, on this node of the cluster that the kubeconfig names, until it is interrupted.\n" +
-			"It takes the place of kube-proxy: stop that first. It needs root, and what it made goes with it; --cleanup removes\n" +
-			"what one that was killed has left.",
+			"It takes the place of kube-proxy: stop that first. It needs root, and what it made goes with it, unless --keep-rules\n" +
+			"says otherwise; --cleanup removes what one that was killed, or kept its rules, has left.",
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			o.Log = slog.New(slog.NewTextHandler(cmd.ErrOrStderr(), &slog.HandlerOptions{Level: level}))
@@ -44,6 +45,7 @@ func proxyCommand(g *session.Globals, serve func(ctx context.Context, connect fu
 	f.StringSliceVar(&o.ServiceCIDR, "service-cluster-ip-range", nil, "networks of cluster IPs: what is sent there and has no service is refused, and no endpoint is there")
 	f.StringVar(&o.HealthzAddress, "healthz-bind-address", "", "where /healthz and /livez are served over HTTP, such as 0.0.0.0:10256 (default nowhere)")
 	f.StringVar(&o.MetricsAddress, "metrics-bind-address", "", "address of loopback at which /metrics is served over HTTP, such as 127.0.0.1:10249 (default nowhere)")
+	f.BoolVar(&o.Keep, "keep-rules", false, "when told to stop, leave the rules to the next one, which takes them over without a break")
 	f.BoolVar(&o.Cleanup, "cleanup", false, "remove what an earlier proxy has left on this node, and end")
 	f.TextVar(&level, "log-level", slog.LevelInfo, "least level of what is logged: debug, info, warn or error")
 	return cmd

@@ -41,6 +41,10 @@ type Options struct {
 	// Nil looks for none. It is called once, at the start.
 	Foreign func() ([]string, error)
 
+	// Keep leaves rules and announced addresses as they are when Run ends: what they lead to
+	// goes on, and the next process takes them over without a break.
+	Keep bool
+
 	Health    HealthChecks // nil: health-check node ports are not served
 	Announcer Announcer    // nil: addresses of load balancers are not announced
 
@@ -152,8 +156,9 @@ func New(o Options) (*Proxy, error) {
 // Ready is closed when the rules are as the cluster was when the proxy started.
 func (p *Proxy) Ready() <-chan struct{} { return p.ready }
 
-// Run proxies until ctx is over, then removes the rules. It returns an error if
-// the rules can't be made at the start; later faults are logged and tried again.
+// Run proxies until ctx is over, then removes the rules, unless Options.Keep says otherwise. It
+// returns an error if the rules can't be made at the start; later faults are logged and tried
+// again.
 func (p *Proxy) Run(ctx context.Context) error {
 	first := append(slices.Clone(p.caches), run.Task{Name: "events", Run: p.events.Run})
 	if p.reports != nil {
@@ -263,8 +268,11 @@ func (p *Proxy) follow(ctx context.Context) error {
 	}
 }
 
-// stop takes everything back.
+// stop takes everything back that is not to stay.
 func (p *Proxy) stop() error {
+	if p.opts.Keep {
+		return nil
+	}
 	err := p.opts.Kernel.Close()
 	if p.opts.Announcer != nil {
 		err = errors.Join(err, p.opts.Announcer.Announce(context.Background(), nil)) //nolint:forbidigo // what is taken back is taken back to the end

@@ -239,8 +239,8 @@ func start(t *testing.T, api *clienttest.Server, k *kernel, o proxy.Options) *ha
 	})
 	t.Cleanup(func() {
 		g.Stop()
-		if !k.closed {
-			t.Error("the rules are left behind")
+		if k.closed == o.Keep {
+			t.Errorf("the rules are removed: %v; and they are to stay: %v", k.closed, o.Keep)
 		}
 	})
 	<-p.Ready()
@@ -299,6 +299,35 @@ func another(name, address string) *discoveryv1.EndpointSlice {
 	s := slice("http", 8080, endpoint(address, "rs"))
 	s.Name, s.Labels = name+"-1", map[string]string{discoveryv1.LabelServiceName: name}
 	return s
+}
+
+// announced is an announcer that remembers what it was told last.
+type announced struct{ all []netip.Addr }
+
+func (a *announced) Announce(_ context.Context, all []netip.Addr) error {
+	a.all = slices.Clone(all)
+	return nil
+}
+
+// TestWhatIsToStayStaysAtTheEnd ends proxies: one that takes all back, and one after which
+// another comes.
+func TestWhatIsToStayStaysAtTheEnd(t *testing.T) {
+	for _, keep := range []bool{false, true} {
+		k, a := newKernel(t), &announced{}
+		t.Run(map[bool]string{false: "removed", true: "kept"}[keep], func(t *testing.T) {
+			balanced := service(func(s *corev1.Service) {
+				s.Spec.Type = corev1.ServiceTypeLoadBalancer
+				s.Status.LoadBalancer.Ingress = []corev1.LoadBalancerIngress{{IP: "192.0.2.80"}}
+			})
+			start(t, clienttest.New(t, balanced, slice("http", 8080, endpoint("10.1.0.2", "rs"))), k, proxy.Options{Keep: keep, Announcer: a})
+			if len(a.all) != 1 {
+				t.Errorf("announced: %v", a.all)
+			}
+		}) // which ends the proxy, and looks at the rules
+		if left := len(a.all) == 1; left != keep {
+			t.Errorf("keep %v: after the end this is announced: %v", keep, a.all)
+		}
+	}
 }
 
 func TestTheRulesFollowTheCluster(t *testing.T) {

@@ -224,7 +224,8 @@ func TestConnectionsOutliveTheirEndpoint(t *testing.T) {
 	}
 }
 
-// TestAProxyThatIsKilledIsNotMissed kills proxies under load and starts them again.
+// TestAProxyThatIsKilledIsNotMissed kills proxies under load and starts them again, or tells them to stop and
+// to leave their rules, as for another version.
 func TestAProxyThatIsKilledIsNotMissed(t *testing.T) {
 	svc := &service{name: "kernel", number: 1, nodePort: true, members: members("pod1a", "pod2a", "pod3a")}
 	w := faulty(t, svc)
@@ -251,14 +252,18 @@ func TestAProxyThatIsKilledIsNotMissed(t *testing.T) {
 	// It takes what comes slowly, and so goes on all the time.
 	chunk := make([]byte, 64<<10)
 	load := w.startLoad(askers...)
-	for round := range 3 {
-		w.proxies[0].Kill()
+	for round := range 4 {
+		if round%2 == 0 {
+			w.proxies[0].Kill()
+		} else if err := w.proxies[0].Stop(); err != nil {
+			t.Errorf("%v\n%s", err, w.proxies[0].Said())
+		}
 		<-time.After(longer(t, 200*time.Millisecond))
-		svc.members = members([][]string{{"pod1a", "pod2a"}, {"pod2a", "pod3a"}, {"pod1a", "pod3a"}}[round]...)
+		svc.members = members([][]string{{"pod1a", "pod2a"}, {"pod2a", "pod3a"}, {"pod1a", "pod3a"}}[round%3]...)
 		if err := w.change(svc); err != nil {
 			t.Fatal(err)
 		}
-		w.startProxy(0)
+		w.startProxy(0, "--keep-rules")
 		w.caughtUp()
 		_ = download.SetReadDeadline(time.Now().Add(patient))
 		if _, err := io.ReadFull(download, chunk); err != nil {

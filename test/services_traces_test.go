@@ -46,9 +46,13 @@ func TestAProxyLeavesNoTrace(t *testing.T) {
 		}
 	}
 	before := traces(t, n.Host)
-	for _, end := range []string{"SIGTERM", "SIGKILL and --cleanup", "SIGKILL, another one and SIGTERM"} {
+	for _, end := range []string{"SIGTERM", "SIGKILL and --cleanup", "SIGKILL, another one and SIGTERM", "--keep-rules, SIGTERM and --cleanup"} {
 		t.Run(end, func(t *testing.T) {
-			p := w.startProxy(0)
+			var args []string
+			if strings.HasPrefix(end, "--keep-rules") {
+				args = []string{"--keep-rules"}
+			}
+			p := w.startProxy(0, args...)
 			w.caughtUp()
 			at := netip.AddrPortFrom(n.IP[0], keeps.nodePorts())
 			for range 4 {
@@ -64,8 +68,12 @@ func TestAProxyLeavesNoTrace(t *testing.T) {
 				if err := p.Stop(); err != nil {
 					t.Errorf("%v\n%s", err, p.Said())
 				}
-			case "SIGKILL and --cleanup":
-				p.Kill()
+			case "SIGKILL and --cleanup", "--keep-rules, SIGTERM and --cleanup":
+				if args == nil {
+					p.Kill()
+				} else if err := p.Stop(); err != nil {
+					t.Errorf("%v\n%s", err, p.Said())
+				}
 				if out, err := n.Output(sampanProgram, "proxy", "--cleanup"); err != nil {
 					t.Errorf("sampan proxy --cleanup: %v: %s", err, out)
 				}

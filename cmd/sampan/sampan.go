@@ -141,6 +141,7 @@ func runProxy(ctx context.Context, connect func() (*rest.Config, error), o cli.P
 		NodePortAddresses: o.NodePortAddresses,
 		ClusterCIDR:       o.ClusterCIDR,
 		ServiceCIDR:       o.ServiceCIDR,
+		Keep:              o.Keep,
 		HealthzAddress:    o.HealthzAddress,
 		MetricsAddress:    o.MetricsAddress,
 		UserAgent:         "sampan-proxy/" + version,

@@ -47,6 +47,8 @@ type Options struct {
 	ClusterCIDR       []string // networks of pods; none means those of the node
 	ServiceCIDR       []string // networks of cluster IPs, as far as known
 
+	Keep bool // the rules stay when Run ends
+
 	HealthzAddress string // where /healthz and /livez are served; empty means nowhere
 	MetricsAddress string // where /metrics is; empty means nowhere
 
@@ -114,7 +116,8 @@ func (o Options) check() (s settings, err error) {
 // Cleanup removes what a proxy that did not end by itself left in the kernel.
 func Cleanup() error { return errors.Join(nft.Remove(table), userspace.RemoveTransparent(relayTable)) }
 
-// Run proxies until ctx is over, and takes everything back then.
+// Run proxies until ctx is over, and takes everything back then, unless Options.Keep says
+// otherwise.
 func Run(ctx context.Context, o Options) error {
 	o.Log = cmp.Or(o.Log, slog.Default())
 	s, err := o.check()
@@ -174,7 +177,7 @@ func (o Options) parts(ctx context.Context, s settings, api client.Interface, no
 	loopback := len(s.nodePorts) == 0 || slices.ContainsFunc(s.nodePorts, func(n netip.Prefix) bool { return n.Contains(netip.AddrFrom4([4]byte{127, 0, 0, 1})) })
 	checks := health.NewServer(health.Options{Networks: s.nodePorts, Log: o.Log})
 	p, err := proxy.New(proxy.Options{
-		Client: api, Forwarder: forwarder, Kernel: kernel, Node: o.Node, Userspace: s.userspace, Loopback: loopback, Services: s.nets, Health: checks, Foreign: nft.Foreign, Log: o.Log,
+		Client: api, Forwarder: forwarder, Kernel: kernel, Node: o.Node, Userspace: s.userspace, Loopback: loopback, Services: s.nets, Keep: o.Keep, Health: checks, Foreign: nft.Foreign, Log: o.Log,
 	})
 	if err != nil {
 		return nil, err
