@@ -3,6 +3,7 @@ package proxy_test
 import (
 	"fmt"
 	"net/netip"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -292,11 +293,43 @@ func ruleText(r proxy.PlannedRule) string {
 	}[r.Masquerade]
 }
 
+// TestWhatASliceDoesNotSayIsTheDefault has slices as no server of Sampan stores them: names,
+// protocols, ports, conditions and addresses that are not there.
+func TestWhatASliceDoesNotSayIsTheDefault(t *testing.T) {
+	nameless := &discoveryv1.EndpointSlice{
+		AddressType: discoveryv1.AddressTypeIPv4,
+		Ports:       []discoveryv1.EndpointPort{{Name: new("none")}, {Port: new(int32(8080))}},
+		Endpoints: []discoveryv1.Endpoint{
+			{},
+			{Addresses: []string{"10.244.0.3", "10.244.0.4"}},
+			{Addresses: []string{"10.244.0.5"}, Conditions: discoveryv1.EndpointConditions{Ready: new(false)}},
+			{Addresses: []string{"10.244.0.6"}, NodeName: new("")},
+		},
+	}
+	svc := service(func(s *corev1.Service) {
+		s.Spec.Ports = []corev1.ServicePort{{Port: 80}, {Name: "none", Port: 81}}
+		s.Spec.InternalTrafficPolicy = new(corev1.ServiceInternalTrafficPolicyLocal)
+		s.Spec.Ports[0].NodePort = 30080
+	})
+	var got []string
+	for _, r := range proxy.NewPlan(svc, []*discoveryv1.EndpointSlice{nameless}, proxy.Here{}).Rules {
+		got = append(got, ruleText(r))
+	}
+	want := []string{
+		"10.0.0.1:80/TCP → nobody, dropped, masquerade foreign",
+		"0.0.0.0:30080/TCP → 10.244.0.3:8080 10.244.0.6:8080, masquerade",
+		"10.0.0.1:81/TCP → nobody, masquerade foreign",
+	}
+	if !slices.Equal(got, want) {
+		t.Errorf("rules:\n%s\nwant:\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
+	}
+}
+
 // TestSpentEndpointsAreNotBroughtBack has all endpoints terminate, one after the other: those
 // that went while another was ready may have been told to stop.
 func TestSpentEndpointsAreNotBroughtBack(t *testing.T) {
 	svc := service(nil)
-	slices := func(conditions ...string) []*discoveryv1.EndpointSlice {
+	endpoints := func(conditions ...string) []*discoveryv1.EndpointSlice {
 		s := slice("http", 8080)
 		for i, c := range conditions {
 			if c != "gone" {
@@ -319,8 +352,10 @@ func TestSpentEndpointsAreNotBroughtBack(t *testing.T) {
 		{[]string{"st", "st", "t"}, "1 2 | 1 2"}, // better than none
 		{[]string{"rs", "st"}, "1 | 2"},          // another pod with the address of the first
 		{[]string{"t", "t"}, "|"},
+		{[]string{"rst", "rs", "st"}, "1 2 | 3"}, // published although not ready: it serves to the end
+		{[]string{"rst", "st", "st"}, "1 | 2 3"},
 	} {
-		p := proxy.NextPlan(spent, svc, slices(step.conditions...), proxy.Here{})
+		p := proxy.NextPlan(spent, svc, endpoints(step.conditions...), proxy.Here{})
 		var got []string
 		for _, b := range p.Rules[0].Backends {
 			got = append(got, fmt.Sprint(b.Addr().As4()[3]))
