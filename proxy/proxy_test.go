@@ -476,28 +476,49 @@ func TestAServiceHearsOfItsFaults(t *testing.T) {
 	})
 }
 
-// TestTheNodeIsFollowed moves it to another zone.
+// TestTheNodeIsFollowed moves it to another zone, and gives it an address from which it may
+// connect to a load balancer.
 func TestTheNodeIsFollowed(t *testing.T) {
 	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1", Labels: map[string]string{corev1.LabelTopologyZone: "a"}}}
-	api := clienttest.New(t, node)
+	balanced := service(func(s *corev1.Service) {
+		s.Name, s.Spec.ClusterIP, s.Spec.Type = "balanced", "10.0.0.2", corev1.ServiceTypeLoadBalancer
+		s.Spec.LoadBalancerSourceRanges = []string{"192.0.2.0/24"}
+		s.Status.LoadBalancer.Ingress = []corev1.LoadBalancerIngress{{IP: "203.0.113.80"}}
+	})
+	api := clienttest.New(t, node, balanced)
 	h := start(t, api, newKernel(t), proxy.Options{Node: "n1"})
 	hinted := func(address, zone string) discoveryv1.Endpoint {
 		e := endpoint(address, "rs")
 		e.Hints = &discoveryv1.EndpointHints{ForZones: []discoveryv1.ForZone{{Name: zone}}}
 		return e
 	}
+	change := func(part string, change func(*corev1.Node)) {
+		t.Helper()
+		n, err := client.Nodes.Get(t.Context(), api, "", "n1")
+		if err != nil {
+			t.Fatal(err)
+		}
+		n = n.DeepCopy()
+		change(n)
+		if _, err := client.Nodes.Update(t.Context(), api, n, part); err != nil {
+			t.Fatal(err)
+		}
+	}
+	const (
+		a       = "10.0.0.1:80/TCP → 10.1.0.2:8080, masquerade foreign"
+		b       = "10.0.0.1:80/TCP → 10.1.0.3:8080, masquerade foreign"
+		inside  = "10.0.0.2:80/TCP → nobody, masquerade foreign"
+		outside = "203.0.113.80:80/TCP → nobody, only [192.0.2.0/24], masquerade"
+		near    = "203.0.113.80:80/TCP → nobody, only [192.0.2.0/24 203.0.113.80/32], masquerade"
+	)
 	h.create(service(nil), slice("http", 8080, hinted("10.1.0.2", "a"), hinted("10.1.0.3", "b")))
-	h.await("10.0.0.1:80/TCP → 10.1.0.2:8080, masquerade foreign")
-	n, err := client.Nodes.Get(t.Context(), api, "", "n1")
-	if err != nil {
-		t.Fatal(err)
-	}
-	n = n.DeepCopy()
-	n.Labels[corev1.LabelTopologyZone] = "b"
-	if _, err := client.Nodes.Update(t.Context(), api, n, ""); err != nil {
-		t.Fatal(err)
-	}
-	h.await("10.0.0.1:80/TCP → 10.1.0.3:8080, masquerade foreign")
+	h.await(a, inside, outside)
+	change("", func(n *corev1.Node) { n.Labels[corev1.LabelTopologyZone] = "b" })
+	h.await(b, inside, outside)
+	change("status", func(n *corev1.Node) {
+		n.Status.Addresses = []corev1.NodeAddress{{Type: corev1.NodeInternalIP, Address: "192.0.2.1"}}
+	})
+	h.await(b, inside, near)
 }
 
 // TestAnotherProxyIsTold has one found on the node.
