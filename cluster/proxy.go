@@ -52,6 +52,7 @@ func (c *cluster) proxy(p *controlPlane, caches *cache.Shared) ([]run.Stage, err
 		Services:  []netip.Prefix{c.Settings.Services},
 		Health:    checks,
 		Keep:      true, // the pods go on as well; what is left goes with them (Clean)
+		Watch:     kernel.Watch,
 		Foreign:   nft.Foreign,
 		Announcer: announcer,
 		Log:       c.Log,

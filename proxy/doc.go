@@ -21,6 +21,7 @@
 //	P4  A door is the oldest Service's of those that want it; when that goes, the next one's.
 //	P5  A batch of changes is one change of the kernel. After a change that was refused
 //	    everything is made anew, again and again until it is done.
+//	    So it is if somebody else removes the rules.
 //	P6  Sockets are open before rules lead there, and closed after. Connections outlive
 //	    both.
 //	P7  That something is applied is told (package proxy/applied) when kernel and forwarder

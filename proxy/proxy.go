@@ -37,6 +37,10 @@ type Options struct {
 	Loopback  bool           // node ports are at 127.0.0.1 as well
 	Services  []netip.Prefix // networks of cluster IPs, as far as known; see Here
 
+	// Watch calls lost whenever somebody else has removed the kernel's rules, and blocks until ctx
+	// is over or it can't go on. Nil: that is not noticed before the next change.
+	Watch func(ctx context.Context, lost func()) error
+
 	// Foreign looks for other proxies that work on this node, and says in words what it found.
 	// Nil looks for none. It is called once, at the start.
 	Foreign func() ([]string, error)
@@ -87,6 +91,7 @@ type Proxy struct {
 	awaited uint64                        // guarded by mu; the revision that is to be told when dirty is dealt with
 	here    Here                          // guarded by mu
 	moved   bool                          // guarded by mu; here is not what the rules were made for
+	lost    bool                          // guarded by mu; somebody has removed the rules
 	causes  []time.Time                   // guarded by mu; when what changed endpoints happened, not dealt with yet
 
 	// Below belongs to the goroutine of follow.
@@ -164,7 +169,25 @@ func (p *Proxy) Run(ctx context.Context) error {
 	if p.reports != nil {
 		first = append(first, run.Task{Name: "reports", Run: p.reports.run})
 	}
+	if p.opts.Watch != nil {
+		first = append(first, run.Task{Name: "watch of the rules", Run: p.watch})
+	}
 	return run.Stages(ctx, first, run.Stage{{Name: "rules", Run: p.follow}})
+}
+
+// watch has rules that somebody else removes made anew.
+func (p *Proxy) watch(ctx context.Context) error {
+	err := p.opts.Watch(ctx, func() {
+		p.mu.Lock()
+		p.lost = true
+		p.mu.Unlock()
+		p.nudge()
+	})
+	if err != nil {
+		p.opts.Log.WarnContext(ctx, "rules of the service proxy that somebody else removes are not missed before the next change", "err", err)
+	}
+	<-ctx.Done()
+	return nil
 }
 
 // Healthy reports whether the rules are what they are to be, or will be in a moment.
@@ -284,6 +307,14 @@ func (p *Proxy) stop() error {
 func (p *Proxy) take(ctx context.Context) {
 	dirty, here, awaited := p.changes(ctx)
 	p.due = max(p.due, awaited)
+	p.mu.Lock()
+	lost := p.lost
+	p.lost = false
+	p.mu.Unlock()
+	if lost {
+		p.opts.Log.WarnContext(ctx, "somebody has removed the rules of the service proxy, perhaps by `nft flush ruleset`; making all of them anew")
+		p.broken = true
+	}
 	maps.Copy(dirty, p.again)
 	clear(p.again)
 	for name := range dirty {

@@ -429,6 +429,36 @@ func TestAKernelThatRefusesGetsAll(t *testing.T) {
 	})
 }
 
+// TestRulesThatSomebodyRemovedAreMadeAnew has them lost while nothing else changes.
+func TestRulesThatSomebodyRemovedAreMadeAnew(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		remove := make(chan struct{})
+		h := start(t, clienttest.New(t, service(nil), slice("http", 8080, endpoint("10.1.0.2", "rs"))), newKernel(t), proxy.Options{
+			Watch: func(ctx context.Context, lost func()) error {
+				for {
+					select {
+					case <-ctx.Done():
+						return nil
+					case <-remove:
+						lost()
+					}
+				}
+			},
+		})
+		for times := 1; times <= 3; times++ {
+			synctest.Wait()
+			h.mu.Lock()
+			if h.replaced != times || len(h.updates) > 0 {
+				t.Errorf("all was made anew %d times, want %d; and changed: %v", h.replaced, times, h.updates)
+			}
+			clear(h.rules)
+			h.mu.Unlock()
+			remove <- struct{}{}
+			h.await("10.0.0.1:80/TCP → 10.1.0.2:8080, masquerade foreign")
+		}
+	})
+}
+
 // TestTheOlderServiceHasAnAddress has two that want one, and the older one goes.
 func TestTheOlderServiceHasAnAddress(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

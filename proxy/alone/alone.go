@@ -177,7 +177,7 @@ func (o Options) parts(ctx context.Context, s settings, api client.Interface, no
 	loopback := len(s.nodePorts) == 0 || slices.ContainsFunc(s.nodePorts, func(n netip.Prefix) bool { return n.Contains(netip.AddrFrom4([4]byte{127, 0, 0, 1})) })
 	checks := health.NewServer(health.Options{Networks: s.nodePorts, Log: o.Log})
 	p, err := proxy.New(proxy.Options{
-		Client: api, Forwarder: forwarder, Kernel: kernel, Node: o.Node, Userspace: s.userspace, Loopback: loopback, Services: s.nets, Keep: o.Keep, Health: checks, Foreign: nft.Foreign, Log: o.Log,
+		Client: api, Forwarder: forwarder, Kernel: kernel, Node: o.Node, Userspace: s.userspace, Loopback: loopback, Services: s.nets, Keep: o.Keep, Health: checks, Watch: kernel.Watch, Foreign: nft.Foreign, Log: o.Log,
 	})
 	if err != nil {
 		return nil, err

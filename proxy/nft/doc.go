@@ -23,6 +23,8 @@
 //	    (for [Kernel.Settle]): a chain of the table notes if it was off, and who removes
 //	    the table then puts it back.
 //	N7  The program nft can list the table (see findNumber).
+//	N8  Who else removes the table is heard of at once ([Kernel.Watch]). While we change it ourselves
+//	    nobody listens, which would cost more than the change.
 //
 // Chains, of which those with a 4 have a twin with a 6:
 //

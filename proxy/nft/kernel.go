@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -44,6 +45,7 @@ type Kernel struct {
 	content
 
 	departed departures
+	watch    atomic.Pointer[watch] // nil while Watch does not run
 }
 
 // New returns a Kernel that has made nothing yet.
@@ -80,10 +82,10 @@ func (k *Kernel) Replace(ctx context.Context, all []proxy.Rule) error {
 	}
 	// The note that packets were not counted before we came outlives the table's contents.
 	wasOff := accounting() == "0" || left != nil && slices.Contains(left.chains, accountingWasOff)
-	if err := send(k.replacement(left, wasOff, d)); err != nil {
+	if err := k.send(k.replacement(left, wasOff, d)); err != nil {
 		// A table that another version of this program left may be in the way: then
 		// it goes, in the same transaction, and with it the affinity of clients.
-		if left == nil || send(k.replacement(nil, wasOff, d)) != nil {
+		if left == nil || k.send(k.replacement(nil, wasOff, d)) != nil {
 			return err
 		}
 	}
@@ -103,7 +105,7 @@ func (k *Kernel) Update(ctx context.Context, changes []proxy.Change) error {
 	}
 	b := newBatch(k.opts.Table)
 	d.write(b, k.opts)
-	if err := send(b); err != nil {
+	if err := k.send(b); err != nil {
 		return err
 	}
 	k.content = d.commit()

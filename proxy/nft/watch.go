@@ -1,0 +1,89 @@
+package nft
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/mdlayher/netlink"
+	"golang.org/x/sys/unix"
+)
+
+// A watch hears of changes of nftables.
+type watch struct {
+	conn *netlink.Conn
+	lost func()
+}
+
+// Watch calls lost whenever somebody else has removed the table, as `nft flush ruleset` does, and
+// blocks until ctx is over, or returns an error if it can't go on. It may be called once, from any
+// goroutine; what it calls must not block.
+func (k *Kernel) Watch(ctx context.Context, lost func()) error {
+	c, err := netlink.Dial(unix.NETLINK_NETFILTER, nil)
+	if err != nil {
+		return fmt.Errorf("watching nftables: %w", err)
+	}
+	defer c.Close()
+	stop := context.AfterFunc(ctx, func() { _ = c.SetReadDeadline(time.Unix(1, 0)) })
+	defer stop()
+	if err := c.JoinGroup(unix.NFNLGRP_NFTABLES); err != nil {
+		return hint(fmt.Errorf("watching nftables: %w", err))
+	}
+	k.watch.Store(&watch{c, lost})
+	defer k.watch.Store(nil)
+	for {
+		messages, err := c.Receive()
+		switch {
+		case ctx.Err() != nil:
+			return nil
+		case errors.Is(err, unix.ENOBUFS): // there were too many to be told of each
+		case err != nil:
+			return fmt.Errorf("watching nftables: %w", err)
+		case !slices.ContainsFunc(messages, k.removes):
+			continue
+		}
+		if !k.stands() {
+			lost()
+		}
+	}
+}
+
+// removes reports whether a message says that the table was removed.
+func (k *Kernel) removes(m netlink.Message) bool {
+	if m.Header.Type != unix.NFNL_SUBSYS_NFTABLES<<8|unix.NFT_MSG_DELTABLE || len(m.Data) < 4 || m.Data[0] != unix.NFPROTO_INET {
+		return false
+	}
+	ad, err := netlink.NewAttributeDecoder(m.Data[4:])
+	if err != nil {
+		return false
+	}
+	for ad.Next() {
+		if ad.Type() == unix.NFTA_TABLE_NAME && ad.String() == k.opts.Table {
+			return true
+		}
+	}
+	return false
+}
+
+// stands reports whether the table is there, as far as can be seen.
+func (k *Kernel) stands() bool {
+	tables, err := dump(unix.NFT_MSG_GETTABLE, unix.NFPROTO_INET)
+	return err != nil || slices.ContainsFunc(tables, func(o object) bool { return o.table == k.opts.Table })
+}
+
+// send is send for a change of ours. Nobody listens meanwhile: the kernel would make a message of
+// every element.
+func (k *Kernel) send(b *batch) error {
+	w := k.watch.Load()
+	if w == nil {
+		return send(b)
+	}
+	left := w.conn.LeaveGroup(unix.NFNLGRP_NFTABLES) == nil
+	err := send(b)
+	if left && w.conn.JoinGroup(unix.NFNLGRP_NFTABLES) == nil && err == nil && !k.stands() {
+		w.lost() // while nobody listened
+	}
+	return err
+}
