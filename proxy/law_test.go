@@ -14,9 +14,12 @@ import (
 	"github.com/sampan-io/sampan/proxy"
 )
 
+// What is drawn is mostly what servers store, or hardly ever would all of it go together, and
+// now and then something odd.
 var (
-	someAddresses = []string{
-		"10.244.1.1", "10.244.1.2", "10.244.2.1", "10.244.2.2", "fd00:244::1", "fd00:244::2", "10.96.3.3", "fd00:96::3",
+	goodAddresses = []string{"10.244.1.1", "10.244.1.2", "10.244.2.1", "10.244.2.2", "fd00:244::1", "fd00:244::2", "fd00:244::3"}
+	oddAddresses  = []string{
+		"10.96.3.3", "fd00:96::3",
 		"127.0.0.1", "::1", "169.254.169.254", "fe80::1", "0.0.0.0", "::", "224.0.0.1", "255.255.255.255", "::ffff:10.244.1.1", "fe80::1%eth0", "", "x",
 	}
 	serviceNetworks = []netip.Prefix{netip.MustParsePrefix("10.96.0.0/16"), netip.MustParsePrefix("fd00:96::/112")}
@@ -32,13 +35,25 @@ func refusedAddress(a netip.Addr) bool {
 	return a.Zone() != ""
 }
 
+// mostly draws one of good, and now and then one of odd.
+func mostly[T any](t *rapid.T, name string, good, odd []T) T {
+	if len(odd) > 0 && rapid.IntRange(0, 9).Draw(t, name+" odd") == 9 {
+		return rapid.SampledFrom(odd).Draw(t, name)
+	}
+	return rapid.SampledFrom(good).Draw(t, name)
+}
+
 func anyService(t *rapid.T) *corev1.Service {
-	some := func(name string) []string {
-		return rapid.SliceOfN(rapid.SampledFrom(someAddresses), 0, 3).Draw(t, name)
+	some := func(name string) (all []string) {
+		for range rapid.IntRange(0, 3).Draw(t, name+"s") {
+			all = append(all, mostly(t, name, goodAddresses, oddAddresses))
+		}
+		return all
 	}
 	s := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "web"}}
-	s.Spec.Type = rapid.SampledFrom([]corev1.ServiceType{corev1.ServiceTypeClusterIP, corev1.ServiceTypeNodePort, corev1.ServiceTypeLoadBalancer, corev1.ServiceTypeExternalName}).Draw(t, "type")
-	s.Spec.ClusterIPs = rapid.SliceOfN(rapid.SampledFrom([]string{"10.96.0.1", "fd00:96::1", "None", "", "127.0.0.1"}), 0, 2).Draw(t, "ips")
+	s.Spec.Type = mostly(t, "type", []corev1.ServiceType{corev1.ServiceTypeClusterIP, corev1.ServiceTypeNodePort, corev1.ServiceTypeLoadBalancer}, []corev1.ServiceType{corev1.ServiceTypeExternalName})
+	s.Spec.ClusterIPs = mostly(t, "ips", [][]string{{"10.96.0.1"}, {"fd00:96::1"}, {"10.96.0.1", "fd00:96::1"}, {"fd00:96::1", "10.96.0.1"}},
+		[][]string{nil, {""}, {"None"}, {"127.0.0.1"}, {"10.96.0.1", "10.96.0.2"}, {"10.96.0.1", "127.0.0.1"}, {"", "fd00:96::1"}})
 	if len(s.Spec.ClusterIPs) > 0 {
 		s.Spec.ClusterIP = s.Spec.ClusterIPs[0]
 	}
@@ -48,11 +63,11 @@ func anyService(t *rapid.T) *corev1.Service {
 			IP: ip, IPMode: rapid.SampledFrom([]*corev1.LoadBalancerIPMode{nil, new(corev1.LoadBalancerIPModeVIP), new(corev1.LoadBalancerIPModeProxy)}).Draw(t, "mode"),
 		})
 	}
-	for range rapid.IntRange(0, 3).Draw(t, "ports") {
+	for range rapid.IntRange(1, 3).Draw(t, "ports") {
 		s.Spec.Ports = append(s.Spec.Ports, corev1.ServicePort{
 			Name:     rapid.SampledFrom([]string{"", "a"}).Draw(t, "port"),
-			Port:     rapid.SampledFrom([]int32{0, 80, 81, 70000}).Draw(t, "number"),
-			Protocol: rapid.SampledFrom([]corev1.Protocol{"", "TCP", "UDP", "SCTP", "ICMP"}).Draw(t, "protocol"),
+			Port:     mostly(t, "number", []int32{80, 81}, []int32{0, 70000}),
+			Protocol: mostly(t, "protocol", []corev1.Protocol{"", "TCP", "UDP", "SCTP"}, []corev1.Protocol{"ICMP"}),
 			NodePort: rapid.SampledFrom([]int32{0, 30080, 30081}).Draw(t, "nodePort"),
 		})
 	}
@@ -75,23 +90,34 @@ func anyService(t *rapid.T) *corev1.Service {
 }
 
 func anySlices(t *rapid.T) (all []*discoveryv1.EndpointSlice) {
-	for i := range rapid.IntRange(0, 3).Draw(t, "slices") {
+	hinted, everyNode := rapid.Bool().Draw(t, "hinted"), rapid.Bool().Draw(t, "for nodes")
+	for i := range rapid.IntRange(0, 4).Draw(t, "slices") {
 		s := &discoveryv1.EndpointSlice{
 			ObjectMeta:  metav1.ObjectMeta{Namespace: "default", Name: fmt.Sprint("web-", i)},
-			AddressType: rapid.SampledFrom([]discoveryv1.AddressType{discoveryv1.AddressTypeIPv4, discoveryv1.AddressTypeIPv6, discoveryv1.AddressTypeFQDN}).Draw(t, "family"),
+			AddressType: mostly(t, "family", []discoveryv1.AddressType{discoveryv1.AddressTypeIPv4, discoveryv1.AddressTypeIPv6}, []discoveryv1.AddressType{discoveryv1.AddressTypeFQDN}),
+		}
+		if label := mostly(t, "label", []string{""}, []string{"service.kubernetes.io/headless", "service.kubernetes.io/service-proxy-name"}); label != "" {
+			s.Labels = map[string]string{label: ""}
+		}
+		good := goodAddresses[:4]
+		if s.AddressType == discoveryv1.AddressTypeIPv6 {
+			good = goodAddresses[4:]
 		}
 		for _, p := range []corev1.Protocol{"TCP", "UDP", "SCTP"} {
 			s.Ports = append(s.Ports, discoveryv1.EndpointPort{
-				Name: new(rapid.SampledFrom([]string{"", "a"}).Draw(t, "port")), Protocol: &p, Port: new(rapid.SampledFrom([]int32{0, 8080, 8081, 70000}).Draw(t, "number")),
+				Name: new(rapid.SampledFrom([]string{"", "a"}).Draw(t, "port")), Protocol: &p, Port: new(mostly(t, "number", []int32{8080, 8081}, []int32{0, 70000})),
 			})
 		}
 		for range rapid.IntRange(0, 5).Draw(t, "endpoints") {
-			e := endpoint(rapid.SampledFrom(someAddresses).Draw(t, "address"), rapid.SampledFrom([]string{"unset", "rs", "st", "t", "s", "", "t?"}).Draw(t, "conditions"))
+			e := endpoint(mostly(t, "address", good, slices.Concat(oddAddresses, goodAddresses)), rapid.SampledFrom([]string{"unset", "rs", "st", "t", "s", "", "t?"}).Draw(t, "conditions"))
 			if n := rapid.SampledFrom([]string{"", "n1", "n2"}).Draw(t, "node"); n != "" {
 				e.NodeName = &n
 			}
-			if z := rapid.SampledFrom([]string{"", "a", "b"}).Draw(t, "zone"); z != "" {
+			if z := mostly(t, "zone", []string{"a", "b"}, []string{""}); z != "" && hinted {
 				e.Hints = &discoveryv1.EndpointHints{ForZones: []discoveryv1.ForZone{{Name: z}}}
+				if n := mostly(t, "hint", []string{"n1", "n2"}, []string{""}); n != "" && everyNode {
+					e.Hints.ForNodes = []discoveryv1.ForNode{{Name: n}}
+				}
 			}
 			s.Endpoints = append(s.Endpoints, e)
 		}
