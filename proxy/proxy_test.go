@@ -481,6 +481,43 @@ func TestTheOlderServiceHasAnAddress(t *testing.T) {
 	})
 }
 
+// TestWhoIsOlderIsNotAMatterOfWhoIsHeardOfFirst has several Services that want one address, of which
+// the younger ones are heard of first, and two are of one age.
+func TestWhoIsOlderIsNotAMatterOfWhoIsHeardOfFirst(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ages := map[string]int64{"a-youngest": 3000, "c-twin": 2000, "b-twin": 2000, "d-oldest": 1000}
+		var objects []client.Object
+		for i, name := range slices.Sorted(maps.Keys(ages)) {
+			objects = append(objects, service(func(s *corev1.Service) {
+				s.Name, s.Spec.ClusterIP, s.Spec.ExternalIPs = name, fmt.Sprintf("10.0.0.%d", i+1), []string{"192.0.2.80"}
+				s.CreationTimestamp = metav1.NewTime(time.Unix(ages[name], 0))
+			}), another(name, fmt.Sprintf("10.1.0.%d", i+1)))
+		}
+		h := start(t, clienttest.New(t, objects...), newKernel(t), proxy.Options{})
+		own := map[string]string{}
+		for i, name := range slices.Sorted(maps.Keys(ages)) {
+			own[name] = fmt.Sprintf("10.0.0.%d:80/TCP → 10.1.0.%d:8080, masquerade foreign", i+1, i+1)
+		}
+		for _, turn := range []struct{ name, backend string }{{"d-oldest", "10.1.0.4"}, {"b-twin", "10.1.0.2"}, {"c-twin", "10.1.0.3"}, {"a-youngest", "10.1.0.1"}} {
+			h.await(append(slices.Collect(maps.Values(own)), "192.0.2.80:80/TCP → "+turn.backend+":8080, masquerade")...)
+			if turn.name == "d-oldest" {
+				for _, loser := range []string{"a-youngest", "b-twin", "c-twin"} {
+					h.api.Await(t, func() error { return h.event(loser, "AddressTaken") })
+				}
+				if h.event("d-oldest", "AddressTaken") == nil {
+					t.Error("the oldest is told that it lacks the address")
+				}
+			}
+			// What has no share in the address changes nothing of it.
+			h.updateService(turn.name, func(s *corev1.Service) { s.Spec.Ports[0].NodePort = 30080 })
+			h.await(append(slices.Collect(maps.Values(own)), "192.0.2.80:80/TCP → "+turn.backend+":8080, masquerade", "0.0.0.0:30080/TCP → "+turn.backend+":8080, masquerade")...)
+			h.delete(turn.name)
+			delete(own, turn.name)
+		}
+		h.await()
+	})
+}
+
 // event returns an error unless there is an event of a Service with a reason.
 func (h *harbour) event(service, reason string) error {
 	var have []string
