@@ -33,6 +33,7 @@ func TestPackedEndpoints(t *testing.T) {
 
 // FuzzReadEndpoints reads what nobody has written, and ends.
 func FuzzReadEndpoints(f *testing.F) {
+	f.Add("\x01\xff\xff\xff\xff\xff\xff\xff\xff\x7f") // a name that is longer than what there is
 	f.Add("\x01\x04http\x00\x00\x50\x00\x01\x04\x0a\x00\x00\x01")
 	f.Fuzz(func(_ *testing.T, packed string) { ReadEndpoints(packed) })
 }
@@ -74,7 +75,7 @@ func TestHoldersOfAnAddress(t *testing.T) {
 			t.Errorf("after step %d %v have the address, want %v", i, got, step.want)
 		}
 	}
-	if len(z.reverse)+len(z.shared) > 0 {
-		t.Errorf("left are %v and %v", z.reverse, z.shared)
+	if len(z.reverse)+len(z.shared)+len(z.namespaces) > 0 {
+		t.Errorf("left are %v, %v and %v", z.reverse, z.shared, z.namespaces)
 	}
 }

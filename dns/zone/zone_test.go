@@ -7,6 +7,7 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/miekg/dns"
 	corev1 "k8s.io/api/core/v1"
@@ -37,7 +38,7 @@ func TestZone(t *testing.T) {
 	storytest.Play(t, "testdata", func(t *testing.T) func(string) []string {
 		z, err := zone.New(zone.Options{
 			Server:   []netip.Addr{netip.MustParseAddr("10.244.0.1")},
-			Networks: []netip.Prefix{netip.MustParsePrefix("10.96.0.0/16"), netip.MustParsePrefix("10.244.0.0/16")},
+			Networks: []netip.Prefix{netip.MustParsePrefix("10.96.0.0/16"), netip.MustParsePrefix("10.244.0.0/16"), netip.MustParsePrefix("fd00:96::/32")},
 		}, 100)
 		if err != nil {
 			t.Fatal(err)
@@ -311,9 +312,85 @@ func TestDomains(t *testing.T) {
 	for domain, fault := range map[string]string{
 		"cluster.local": "", "c": "", "my-cluster.example.": "",
 		"-x": "lowercase RFC 1123", "a..b": "lowercase RFC 1123", strings.Repeat("a.", 40) + "b": "at most 57", strings.Repeat("a", 64): "at most",
+		strings.Repeat("a", 57): "", strings.Repeat("a", 58): "at most 57",
 	} {
 		if err := zone.CheckDomain(domain); (err == nil) != (fault == "") || err != nil && !strings.Contains(err.Error(), fault) {
 			t.Errorf("CheckDomain(%q) = %v, want %q", domain, err, fault)
+		}
+	}
+}
+
+func TestTimes(t *testing.T) {
+	for ttl, ok := range map[time.Duration]bool{
+		0: true, time.Second: true, 24 * time.Hour: true,
+		time.Second - 1: false, 24*time.Hour + 1: false, -time.Second: false,
+	} {
+		if _, err := zone.New(zone.Options{TTL: ttl}, 1); (err == nil) != ok {
+			t.Errorf("a zone with a TTL of %v: %v", ttl, err)
+		}
+	}
+}
+
+// TestWhatIsNotSaid makes objects in which fields are missing that an API server fills.
+func TestWhatIsNotSaid(t *testing.T) {
+	z, err := zone.New(zone.Options{}, 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	meta := func(name string) metav1.ObjectMeta { return metav1.ObjectMeta{Namespace: "shop", Name: name} }
+	z.Put("shop", "web", zone.NewService(&corev1.Service{ObjectMeta: meta("web"), Spec: corev1.ServiceSpec{ClusterIP: "10.96.0.7"}}), nil)
+	name, port := "http", int32(80)
+	slice := &discoveryv1.EndpointSlice{
+		AddressType: discoveryv1.AddressTypeIPv4,
+		Ports:       []discoveryv1.EndpointPort{{Port: &port}, {Name: &name}, {Name: &name, Port: &port}},
+		Endpoints:   []discoveryv1.Endpoint{{Addresses: []string{"10.1.0.1"}}},
+	}
+	put(z, &corev1.Service{ObjectMeta: meta("db"), Spec: corev1.ServiceSpec{ClusterIP: "None"}}, []*discoveryv1.EndpointSlice{slice})
+	var a zone.Answer
+	for asked, want := range map[string]string{
+		"web.shop.svc.cluster.local. A":              "web.shop.svc.cluster.local. 5 IN A 10.96.0.7",
+		"_http._tcp.db.shop.svc.cluster.local. SRV":  "_http._tcp.db.shop.svc.cluster.local. 5 IN SRV 0 100 80 10-1-0-1.db.shop.svc.cluster.local.",
+		"_http._udp.db.shop.svc.cluster.local. SRV":  "",
+		"10-1-0-1.db.shop.svc.cluster.local. A":      "10-1-0-1.db.shop.svc.cluster.local. 5 IN A 10.1.0.1",
+		"_http._tcp.web.shop.svc.cluster.local. SRV": "",
+	} {
+		name, kind, _ := strings.Cut(asked, " ")
+		z.Answer(zone.Question{Name: name, Type: dns.StringToType[kind], Room: 512}, &a)
+		got := ""
+		for _, r := range a.Records {
+			got += strings.Join(strings.Fields(r.String()), " ")
+		}
+		if got != want {
+			t.Errorf("%s: %q, want %q", asked, got, want)
+		}
+	}
+}
+
+// TestEachNameIsToldOnce begins with each endpoint in turn, of which two have one name.
+func TestEachNameIsToldOnce(t *testing.T) {
+	z, err := zone.New(zone.Options{}, 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	put(z, newService("shop/db", []string{"none"}), []*discoveryv1.EndpointSlice{newSlice([]string{"IPv4", "ports=http:80", "10.1.0.1=g", "10.1.0.2=h", "10.1.0.3=h", "10.1.0.4=i"})})
+	var a zone.Answer
+	for turn := range uint32(8) {
+		z.Answer(zone.Question{Name: "_http._tcp.db.shop.svc.cluster.local.", Type: dns.TypeSRV, Room: 512, Turn: turn}, &a)
+		var targets, addresses []string
+		for _, r := range a.Records {
+			targets = append(targets, r.(*dns.SRV).Target[:1])
+		}
+		for _, r := range a.Extra {
+			addresses = append(addresses, r.(*dns.A).A.String())
+		}
+		first := []string{"g", "h", "h", "i"}[turn%4]
+		if targets[0] != first {
+			t.Errorf("turn %d begins with %s, want %s", turn, targets[0], first)
+		}
+		slices.Sort(targets)
+		slices.Sort(addresses)
+		if fmt.Sprint(targets) != "[g h i]" || fmt.Sprint(addresses) != "[10.1.0.1 10.1.0.2 10.1.0.3 10.1.0.4]" {
+			t.Errorf("turn %d tells of %v at %v", turn, targets, addresses)
 		}
 	}
 }
