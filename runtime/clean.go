@@ -24,7 +24,7 @@ func Clean(opts Options) error {
 		return errors.New("cleaning up after a container runtime needs to be done as root")
 	}
 	net, err := network.New(network.Options{
-		Bridge: opts.Bridge, PodCIDR: opts.PodCIDR, ServiceCIDR: opts.ServiceCIDR, Table: opts.Table, Log: opts.Log,
+		Bridge: opts.Bridge, PodCIDRs: opts.PodCIDRs, ServiceCIDRs: opts.ServiceCIDRs, Table: opts.Table, Log: opts.Log,
 	})
 	if err != nil {
 		return fmt.Errorf("runtime: %w", err)

@@ -20,7 +20,7 @@ func TestAFailedPodMayBeTriedAgain(t *testing.T) {
 	dir := t.TempDir()
 	s, err := New(Options{
 		Socket: filepath.Join(dir, "s"), Root: filepath.Join(dir, "root"), State: dir, Cgroup: "sampan-test-failed",
-		Bridge: "spf0", PodCIDR: netip.MustParsePrefix("10.94.0.0/24"), Table: "sampan-test-failed",
+		Bridge: "spf0", PodCIDRs: []netip.Prefix{netip.MustParsePrefix("10.94.0.0/24")}, Table: "sampan-test-failed",
 	})
 	if err != nil {
 		t.Fatal(err)

@@ -150,10 +150,7 @@ func (n *nodeService) Info(context.Context, *api.InfoRequest) (*api.InfoResponse
 	res := &api.InfoResponse{
 		Version: s.opts.Version, Pid: int32(os.Getpid()), StartedAt: s.started.UnixNano(),
 		AdoptedPods: int32(s.adopted[0]), AdoptedContainers: int32(s.adopted[1]),
-		BridgeAddress: s.network.Gateway().String(), PodCidr: s.opts.PodCIDR.String(), Limitations: s.limitations(),
-	}
-	if s.opts.ServiceCIDR.IsValid() {
-		res.ServiceCidr = s.opts.ServiceCIDR.String()
+		BridgeAddress: commas(s.network.Gateways()), PodCidr: commas(s.opts.PodCIDRs), ServiceCidr: commas(s.opts.ServiceCIDRs), Limitations: s.limitations(),
 	}
 	if s.opts.Handed != nil {
 		res.Restarts = int32(s.opts.Handed.Restarts)

@@ -50,12 +50,25 @@ type podRecord struct {
 	Made    bool // false: the making was cut off (R2)
 
 	Pins    container.Pins
-	Address netip.Addr // invalid on the host's network
+	Address netip.Addr   // invalid on the host's network
+	Others  []netip.Addr `json:",omitempty"` // of the second IP family
 	Link    string
 	HostNet bool
 	HostIPC bool
 	HostPID bool
 	Cgroup  string
+}
+
+// addresses returns all of the pod's addresses, the primary one first.
+func (r *podRecord) addresses() []netip.Addr {
+	if !r.Address.IsValid() {
+		return nil
+	}
+	return append([]netip.Addr{r.Address}, r.Others...)
+}
+
+func (r *podRecord) attachment() network.Attachment {
+	return network.Attachment{Addresses: r.addresses(), Link: r.Link}
 }
 
 func (p *pod) snapshot() podRecord {
@@ -251,10 +264,16 @@ func (s *Server) makePod(p *pod, spec container.PinSpec) error {
 			*ns.path = p.file(ns.name)
 		}
 	}
-	if err := p.update(func(r *podRecord) { r.Pins, r.Address, r.Link = pins, at.Address, at.Link }); err != nil {
+	err := p.update(func(r *podRecord) {
+		r.Pins, r.Link = pins, at.Link
+		if len(at.Addresses) > 0 {
+			r.Address, r.Others = at.Addresses[0], at.Addresses[1:]
+		}
+	})
+	if err != nil {
 		return err
 	}
-	if err := s.podFiles(p, at.Address); err != nil {
+	if err := s.podFiles(p, at.Addresses); err != nil {
 		return err
 	}
 	if _, err := container.Pin(p.dir, spec); err != nil {
@@ -264,7 +283,7 @@ func (s *Server) makePod(p *pod, spec container.PinSpec) error {
 }
 
 // podFiles makes what the containers of a pod have in common on their file systems.
-func (s *Server) podFiles(p *pod, address netip.Addr) error {
+func (s *Server) podFiles(p *pod, addresses []netip.Addr) error {
 	resolv, err := resolvConf(p.config.GetDnsConfig())
 	if err != nil {
 		return err
@@ -276,8 +295,10 @@ func (s *Server) podFiles(p *pod, address netip.Addr) error {
 		}
 	}
 	hosts := "127.0.0.1\tlocalhost\n::1\tlocalhost ip6-localhost ip6-loopback\n"
-	if address.IsValid() && hostname != "" {
-		hosts += address.String() + "\t" + hostname + "\n"
+	if hostname != "" {
+		for _, a := range addresses {
+			hosts += a.String() + "\t" + hostname + "\n"
+		}
 	}
 	if p.record.HostNet {
 		if own, err := os.ReadFile("/etc/hosts"); err == nil {
@@ -381,7 +402,7 @@ func (s *Server) eachContainer(ctx context.Context, podID string, do func(id str
 func (s *Server) release(r *podRecord, p *pod) error {
 	var errs []error
 	if !r.HostNet {
-		errs = append(errs, s.network.Detach(r.ID, network.Attachment{Address: r.Address, Link: r.Link}))
+		errs = append(errs, s.network.Detach(r.ID, r.attachment()))
 	}
 	errs = append(errs, container.Unpin(r.Pins))
 	if !r.HostIPC {
@@ -507,7 +528,7 @@ func (s *Server) adoptPods() error {
 			continue
 		}
 		if p.record.Address.IsValid() && p.record.Ready {
-			if err := s.network.Reserve(p.record.ID, network.Attachment{Address: p.record.Address, Link: p.record.Link}); err != nil {
+			if err := s.network.Reserve(p.record.ID, p.record.attachment()); err != nil {
 				return err
 			}
 		}

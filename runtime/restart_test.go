@@ -342,6 +342,8 @@ func TestNothingIsLeft(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			n := newNode(t)
+			n.flag("--pod-cidr", "10.99.0.0/24,fd99::/64")
+			n.flag("--service-cidr", "10.98.0.0/24,fd98::/112")
 			before := world(t, n)
 			n.start().withDemo()
 			k := n.kit()
@@ -355,8 +357,9 @@ func TestNothingIsLeft(t *testing.T) {
 				id, _ := k.ContainerIn(pod.GetPodSandboxId(), p, k.ContainerConfig("main", "sleep"))
 				pids = append(pids, n.pidOf(id))
 			}
-			if w := world(t, n); !strings.Contains(w, "ip_forward 1") || !strings.Contains(w, "link spt0") || !strings.Contains(w, "table "+n.name) ||
-				!strings.Contains(w, "route {Ifindex") || !strings.Contains(w, "10.98.0.0/24") {
+			if w := world(t, n); !strings.Contains(w, "ip_forward 1") || !strings.Contains(w, "link spt0") || !strings.Contains(w, "table ip "+n.name) ||
+				!strings.Contains(w, "ip6_forward 1") || !strings.Contains(w, "table ip6 "+n.name) ||
+				!strings.Contains(w, "route {Ifindex") || !strings.Contains(w, "10.98.0.0/24") || !strings.Contains(w, "fd98::/112") {
 				t.Errorf("while it serves the world is\n%s", w)
 			}
 			end(t, n)

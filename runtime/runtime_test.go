@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"sync"
 	"syscall"
 	"testing"
@@ -146,6 +147,9 @@ func newNode(t testing.TB) *node {
 	})
 	return n
 }
+
+// flag changes the value of a flag.
+func (n *node) flag(name, value string) { n.flags[slices.Index(n.flags, name)+1] = value }
 
 func (n *node) path(name string) string { return filepath.Join(n.dir, name) }
 

@@ -34,10 +34,10 @@ type Options struct {
 	State  string // pods and containers; lives as long as they do
 	Cgroup string // name of the cgroup above all containers
 
-	Bridge      string // see [network.Options]
-	PodCIDR     netip.Prefix
-	ServiceCIDR netip.Prefix
-	Table       string
+	Bridge       string // see [network.Options]
+	PodCIDRs     []netip.Prefix
+	ServiceCIDRs []netip.Prefix
+	Table        string
 
 	Version string        // of this program, for CRI's Version
 	Program string        // its file, for a restart in place; "" means that there is none
@@ -112,7 +112,7 @@ func New(opts Options) (*Server, error) {
 	}
 	s.events = newHub(s)
 	s.network, err = network.New(network.Options{
-		Bridge: opts.Bridge, PodCIDR: opts.PodCIDR, ServiceCIDR: opts.ServiceCIDR, Table: opts.Table, Log: opts.Log,
+		Bridge: opts.Bridge, PodCIDRs: opts.PodCIDRs, ServiceCIDRs: opts.ServiceCIDRs, Table: opts.Table, Log: opts.Log,
 	})
 	if err != nil {
 		return nil, fmt.Errorf("runtime: %w", err)
@@ -372,7 +372,7 @@ func (s *Server) serve(ctx context.Context, restarting *atomic.Bool) error {
 	ended := make(chan error, 1)
 	group.Go(func(context.Context) { ended <- server.Serve(listener) })
 	s.opts.Log.Info("serving CRI", "socket", s.opts.Socket, "for", "root on this machine",
-		"pods", s.opts.PodCIDR, "adoptedPods", s.adopted[0], "adoptedContainers", s.adopted[1])
+		"pods", commas(s.opts.PodCIDRs), "adoptedPods", s.adopted[0], "adoptedContainers", s.adopted[1])
 	close(s.ready)
 	select {
 	case err := <-ended:

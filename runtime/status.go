@@ -3,6 +3,7 @@ package runtime
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 	"strings"
 	"time"
 
@@ -72,7 +73,7 @@ func (s *Server) RuntimeConfig(context.Context, *cri.RuntimeConfigRequest) (*cri
 // bridge stands, so one that differs is refused.
 func (s *Server) UpdateRuntimeConfig(_ context.Context, req *cri.UpdateRuntimeConfigRequest) (*cri.UpdateRuntimeConfigResponse, error) {
 	asked := req.GetRuntimeConfig().GetNetworkConfig().GetPodCidr()
-	if own := s.opts.PodCIDR.String(); asked != "" && asked != own {
+	if own := commas(s.opts.PodCIDRs); asked != "" && asked != own {
 		return nil, invalid("the pod network of this runtime is %s, set by --pod-cidr at its start; %s can't be taken up without a new start", own, asked)
 	}
 	return &cri.UpdateRuntimeConfigResponse{}, nil
@@ -94,10 +95,22 @@ func podStatus(p *pod) *cri.PodSandboxStatus {
 			Network: mode(r.HostNet, cri.NamespaceMode_POD), Ipc: mode(r.HostIPC, cri.NamespaceMode_POD), Pid: mode(r.HostPID, cri.NamespaceMode_CONTAINER),
 		}}},
 	}
-	if r.Ready && r.Address.IsValid() {
-		out.Network.Ip = r.Address.String()
+	if all := r.addresses(); r.Ready && len(all) > 0 {
+		out.Network.Ip = all[0].String()
+		for _, a := range all[1:] {
+			out.Network.AdditionalIps = append(out.Network.AdditionalIps, &cri.PodIP{Ip: a.String()})
+		}
 	}
 	return out
+}
+
+// commas writes networks or addresses of two IP families as Kubernetes does.
+func commas[T fmt.Stringer](all []T) string {
+	var texts []string
+	for _, one := range all {
+		texts = append(texts, one.String())
+	}
+	return strings.Join(texts, ",")
 }
 
 func mode(host bool, otherwise cri.NamespaceMode) cri.NamespaceMode {

@@ -53,8 +53,9 @@ func TestBadInputIsRefusedWithASentence(t *testing.T) {
 		{"unknown flag", []string{"serve", "--wings"}, 2, "wings"},
 		{"an argument", []string{"serve", "now"}, 2, `"now"`},
 		{"pod network", with("--pod-cidr", "10.99.0.0"), 2, "--pod-cidr"},
-		{"small pod network", with("--pod-cidr", "10.99.0.0/30"), 1, "29 bits"},
-		{"IPv6 pod network", with("--pod-cidr", "fd00::/64"), 1, "IPv4"},
+		{"small pod network", with("--pod-cidr", "10.99.0.0/30"), 1, "at least eight addresses"},
+		{"two pod networks of one family", with("--pod-cidr", "10.99.0.0/24,10.97.0.0/24"), 1, "one of this IP family already"},
+		{"a service network without pods", with("--service-cidr", "fd00::/112"), 1, "IP family of a pod network"},
 		{"overlapping networks", with("--service-cidr", "10.99.0.128/25"), 1, "overlap"},
 		{"long bridge name", with("--bridge", "a-very-long-bridge-name"), 1, "15 characters"},
 		{"long socket path", with("--socket", "/tmp/"+strings.Repeat("x", 120)), 1, "107 bytes"},
@@ -279,7 +280,7 @@ func TestHostNamespaces(t *testing.T) {
 
 func TestThePodNetworkCanBeFull(t *testing.T) {
 	n := newNode(t)
-	n.flags[slices.Index(n.flags, "--pod-cidr")+1] = "10.99.0.0/29" // eight addresses: network, bridge, five pods, broadcast
+	n.flag("--pod-cidr", "10.99.0.0/29") // eight addresses: network, bridge, five pods, broadcast
 	n.start()
 	k := n.kit()
 	seen := map[string]bool{}

@@ -11,6 +11,7 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
+	"strings"
 	"sync"
 	"syscall"
 
@@ -56,8 +57,8 @@ func (s *settings) flags(out io.Writer) *flag.FlagSet {
 	f.StringVar(&s.state, "state", "/run/sampan/runtime", "`directory` of pods and containers; lives as long as they do")
 	f.StringVar(&s.cgroup, "cgroup", "sampan", "`name` of the cgroup above all containers")
 	f.StringVar(&s.bridge, "bridge", "sampan0", "`name` of the pods' bridge")
-	f.StringVar(&s.podCIDR, "pod-cidr", "10.88.0.0/24", "`network` of the pods; its first address is the bridge's")
-	f.StringVar(&s.serviceCIDR, "service-cidr", "", "`network` of the services, which gets a route to the bridge; none if empty")
+	f.StringVar(&s.podCIDR, "pod-cidr", "10.88.0.0/24", "`network` of the pods, or one of each IP family with a comma between; the first address is the bridge's")
+	f.StringVar(&s.serviceCIDR, "service-cidr", "", "`network` of the services, or one of each IP family, which gets a route to the bridge; none if empty")
 	f.StringVar(&s.table, "table", "sampan-runtime", "`name` of the nftables table")
 	f.StringVar(&s.log, "log", "", "append the log to this `file` instead of writing it to standard error")
 	f.IntVar(&s.readyFD, "ready-fd", 0, "say on this file `descriptor` that the socket is served, or why it is not, and close it")
@@ -83,17 +84,19 @@ func (s *settings) options(log *slog.Logger) (runtime.Options, error) {
 	}
 	for _, c := range []struct {
 		flag, value string
-		to          *netip.Prefix
+		to          *[]netip.Prefix
 		needed      bool
-	}{{"pod-cidr", s.podCIDR, &o.PodCIDR, true}, {"service-cidr", s.serviceCIDR, &o.ServiceCIDR, false}} {
+	}{{"pod-cidr", s.podCIDR, &o.PodCIDRs, true}, {"service-cidr", s.serviceCIDR, &o.ServiceCIDRs, false}} {
 		if c.value == "" && !c.needed {
 			continue
 		}
-		prefix, err := netip.ParsePrefix(c.value)
-		if err != nil {
-			return o, fmt.Errorf("--%s %q is not a network such as 10.88.0.0/24", c.flag, c.value)
+		for text := range strings.SplitSeq(c.value, ",") {
+			prefix, err := netip.ParsePrefix(text)
+			if err != nil {
+				return o, fmt.Errorf("--%s %q is not a network such as 10.88.0.0/24, or one of each IP family with a comma between", c.flag, c.value)
+			}
+			*c.to = append(*c.to, prefix)
 		}
-		*c.to = prefix
 	}
 	return o, nil
 }

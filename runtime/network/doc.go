@@ -1,9 +1,10 @@
 // Package network gives pods an address on a bridge of the node.
 //
-// A [Network] owns one bridge, one route, one nftables table and the veth pairs on
-// the bridge; it touches nothing else, with one exception: net.ipv4.ip_forward,
-// whose old value it notes on the bridge; the last such bridge that goes puts it
-// back. Everything goes over netlink; no outside program is run.
+// A [Network] owns one bridge, the veth pairs on it and, for each IP family that the
+// pods have, a route and an nftables table. It touches nothing else, with one exception:
+// the settings by which the host passes packets on, net.ipv4.ip_forward and
+// net.ipv6.conf.all.forwarding, whose old values it notes on the bridge; the last such
+// bridge that goes puts them back. Everything goes over netlink; no outside program is run.
 //
 //	N1  An address belongs to at most one pod, across restarts.
 //	N2  Packets for the service network never leave by another route: the bridge
@@ -12,10 +13,13 @@
 //	    caches stay right when pods come and go.
 //	N4  [Network.Up] and [Network.Down] may be repeated, and find what was left by
 //	    a process that was killed in the middle of either.
-//	N5  ip_forward is on as long as any bridge of this kind stands in the network
-//	    namespace, and afterwards what it was before the first one.
+//	N5  Packets are passed on as long as any bridge of this kind stands in the network
+//	    namespace whose pods have addresses of the family, and afterwards if they were
+//	    before the first one. Where the host hears routers of IPv6 it goes on to.
 //	N6  Rules of the network layer see what goes from pod to pod, and a pod to which they
 //	    lead its own packets gets these.
+//	N7  An address can be used at once, whatever its family, and no pod can make itself
+//	    a router of the host or of other pods by saying that it is one.
 //
 // Which addresses are taken is not written down twice: whoever keeps the pods says
 // so with [Network.Reserve] after a restart.

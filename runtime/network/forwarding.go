@@ -1,7 +1,9 @@
 package network
 
 import (
+	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"slices"
 	"strings"
@@ -10,18 +12,82 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-const forwarding = "/proc/sys/net/ipv4/ip_forward"
+// A toggle is a setting by which this host passes on packets of an IP family.
+type toggle struct{ name, file string }
 
-// A bridge whose owner needs ip_forward says in its alias what that was before the
-// first such bridge came. The kernel keeps this exactly as long as it is of use: over
-// the death of every process, and not over a start of the machine.
-const claim = "sampan: ip_forward was "
+func (f *family) toggle() toggle {
+	if f.is6() {
+		return toggle{"ip6_forward", "/proc/sys/net/ipv6/conf/all/forwarding"}
+	}
+	return toggle{"ip_forward", "/proc/sys/net/ipv4/ip_forward"}
+}
+
+// A claim is what a bridge whose owner needs settings says of them in its alias: what they
+// were before the first such bridge came. The kernel keeps this exactly as long as it is
+// of use: over the death of every process, and not over a start of the machine.
+//
+//	sampan: ip_forward was 0, ip6_forward was 0, accept_ra was 1 of eth0 eth1
+//
+// A host that passes on packets of IPv6 takes no router's word unless it is told to do both
+// (accept_ra is 2): it would lose its own default route. So where the word of a router was
+// taken before, it is from then on (N5).
+type claim struct {
+	before  map[string]string // "0" or "1", by the name of a toggle
+	hearing []string          // links whose accept_ra was 1
+}
+
+const (
+	claimPrefix = "sampan: "
+	claimHears  = "accept_ra was 1 of "
+	claimMost   = 255 // bytes of an alias that the kernel keeps
+)
 
 // claimed reads what a bridge claims.
-func claimed(l netlink.Link) (before string, ok bool) {
-	before, ok = strings.CutPrefix(l.Attrs().Alias, claim)
-	return before, ok && l.Type() == "bridge" && slices.Contains([]string{"0", "1"}, before)
+func claimed(l netlink.Link) (c claim) {
+	text, ok := strings.CutPrefix(l.Attrs().Alias, claimPrefix)
+	if !ok || l.Type() != "bridge" {
+		return c
+	}
+	c.before = map[string]string{}
+	text, hears, _ := strings.Cut(text, ", "+claimHears)
+	c.hearing = strings.Fields(hears)
+	for part := range strings.SplitSeq(text, ", ") {
+		if name, value, ok := strings.Cut(part, " was "); ok && slices.Contains([]string{"0", "1"}, value) {
+			c.before[name] = value
+		}
+	}
+	return c
 }
+
+// text is c as an alias. Links that don't fit are left out; the setting of these stays
+// as we made it, which means what it was.
+func (c claim) text(families []*family) string {
+	var parts []string
+	for _, f := range families {
+		parts = append(parts, f.toggle().name+" was "+c.before[f.toggle().name])
+	}
+	text := claimPrefix + strings.Join(parts, ", ")
+	for i, l := range c.hearing {
+		more := " " + l
+		if i == 0 {
+			more = ", " + claimHears + l
+		}
+		if len(text)+len(more) > claimMost {
+			break
+		}
+		text += more
+	}
+	return text
+}
+
+// claims reports whether a bridge says what this network needs.
+func (n *Network) claims(l netlink.Link) bool {
+	c := claimed(l)
+	return !slices.ContainsFunc(n.families, func(f *family) bool { return c.before[f.toggle().name] == "" })
+}
+
+// six reports whether the pods have IPv6 addresses.
+func (n *Network) six() bool { return slices.ContainsFunc(n.families, (*family).is6) }
 
 // locked runs f while nobody else is in a function of this kind in this network
 // namespace.
@@ -37,65 +103,186 @@ func locked(f func() error) error {
 	return f()
 }
 
-// othersClaim looks for a claim of another bridge.
-func (n *Network) othersClaim() (before string, found bool, err error) {
+// othersClaim looks for a claim of another bridge on a setting.
+func (n *Network) othersClaim(t toggle) (c claim, found bool, err error) {
 	links, err := n.link.LinkList()
 	if err != nil {
-		return "", false, err
+		return c, false, err
 	}
 	for _, l := range links {
-		if b, ok := claimed(l); ok && l.Attrs().Name != n.opts.Bridge {
-			return b, true, nil
+		if c := claimed(l); c.before[t.name] != "" && l.Attrs().Name != n.opts.Bridge {
+			return c, true, nil
 		}
 	}
-	return "", false, nil
+	return c, false, nil
 }
 
 // alias is what the bridge is to claim.
 func (n *Network) alias() (string, error) {
-	before, found, err := n.othersClaim()
-	if err != nil {
-		return "", err
-	}
-	if !found {
-		now, err := os.ReadFile(forwarding)
+	c := claim{before: map[string]string{}}
+	for _, f := range n.families {
+		t := f.toggle()
+		others, found, err := n.othersClaim(t)
 		if err != nil {
-			return "", fmt.Errorf("ip_forward: %w", err)
+			return "", err
 		}
-		before = "1"
+		if found {
+			c.before[t.name] = others.before[t.name]
+			if f.is6() {
+				c.hearing = others.hearing
+			}
+			continue
+		}
+		now, err := os.ReadFile(t.file)
+		if err != nil {
+			return "", fmt.Errorf("%s: %w", t.name, err)
+		}
+		c.before[t.name] = "1"
 		if strings.TrimSpace(string(now)) == "0" {
-			before = "0"
+			c.before[t.name] = "0"
+			if f.is6() {
+				if c.hearing, err = n.hearing(); err != nil {
+					return "", err
+				}
+			}
 		}
 	}
-	return claim + before, nil
+	return c.text(n.families), nil
+}
+
+// hearing returns the links on which this host takes the word of routers as long as it is none.
+func (n *Network) hearing() ([]string, error) {
+	links, err := n.link.LinkList()
+	if err != nil {
+		return nil, err
+	}
+	var names []string
+	for _, l := range links {
+		a := l.Attrs()
+		// What a port of a bridge hears goes to the bridge.
+		if a.MasterIndex == 0 && a.Name != "lo" && a.Name != n.opts.Bridge && setting6(a.Name, "accept_ra") == "1" && setting6(a.Name, "forwarding") == "0" {
+			names = append(names, a.Name)
+		}
+	}
+	return names, nil
 }
 
 // enableForwarding lets the host pass packets on. The bridge has claimed it before.
-func enableForwarding() error {
-	if now, err := os.ReadFile(forwarding); err == nil && strings.TrimSpace(string(now)) == "1" {
-		return nil // perhaps it may not be written
-	}
-	if err := os.WriteFile(forwarding, []byte("1"), 0); err != nil {
-		return fmt.Errorf("switching on net.ipv4.ip_forward, which pods need to reach anything but this host: %w", err)
+func (n *Network) enableForwarding() error {
+	for _, f := range n.families {
+		t := f.toggle()
+		if now, err := os.ReadFile(t.file); err == nil && strings.TrimSpace(string(now)) == "1" {
+			continue // perhaps it may not be written
+		}
+		if f.is6() {
+			// All of them, even those for which there was no room in the claim.
+			links, err := n.hearing()
+			if err != nil {
+				return err
+			}
+			for _, l := range links {
+				if err := set6(l, "accept_ra", "2"); err != nil {
+					return fmt.Errorf("having routers be heard on %s: %w", l, err)
+				}
+			}
+		}
+		if err := os.WriteFile(t.file, []byte("1"), 0); err != nil {
+			return fmt.Errorf("switching on %s (%s), which pods need to reach anything but this host: %w", t.name, t.file, err)
+		}
 	}
 	return nil
 }
 
-// restoreForwarding puts ip_forward back if no other bridge claims it. It comes before
-// the bridge goes, so that whoever is killed in between can do it again.
+// restoreForwarding puts back what no other bridge claims. It comes before the bridge
+// goes, so that whoever is killed in between can do it again.
 func (n *Network) restoreForwarding(bridge netlink.Link) error {
-	before, ok := claimed(bridge)
-	if !ok {
+	c := claimed(bridge)
+	var errs []error
+	for _, f := range n.families {
+		t := f.toggle()
+		before := c.before[t.name]
+		if before == "" {
+			continue
+		}
+		if _, needed, err := n.othersClaim(t); needed || err != nil {
+			errs = append(errs, err)
+			continue
+		}
+		if now, err := os.ReadFile(t.file); err != nil || strings.TrimSpace(string(now)) != before {
+			if err := os.WriteFile(t.file, []byte(before), 0); err != nil {
+				errs = append(errs, fmt.Errorf("putting %s back: %w", t.name, err))
+			}
+		}
+		if !f.is6() {
+			continue
+		}
+		for _, l := range c.hearing {
+			if setting6(l, "accept_ra") != "2" {
+				continue // somebody else has set it, or it is gone
+			}
+			if err := set6(l, "accept_ra", "1"); err != nil {
+				errs = append(errs, fmt.Errorf("putting accept_ra of %s back: %w", l, err))
+			}
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// settings6 is where the settings of IPv6 are, of the network namespace of the calling thread.
+const settings6 = "/proc/sys/net/ipv6/conf/"
+
+// setting6 reads a setting of a link; "" if there is none.
+func setting6(link, name string) string {
+	data, _ := os.ReadFile(settings6 + link + "/" + name)
+	return strings.TrimSpace(string(data))
+}
+
+// set6 writes a setting of a link, unless it is so already. A link that has none is gone.
+func set6(link, name, value string) error {
+	if setting6(link, name) == value {
 		return nil
 	}
-	if _, needed, err := n.othersClaim(); needed || err != nil {
-		return err
-	}
-	if now, err := os.ReadFile(forwarding); err == nil && strings.TrimSpace(string(now)) == before {
+	err := os.WriteFile(settings6+link+"/"+name, []byte(value), 0)
+	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
-	if err := os.WriteFile(forwarding, []byte(before), 0); err != nil {
-		return fmt.Errorf("putting ip_forward back: %w", err)
+	return err
+}
+
+// IPv6 says why this host can't have pods with IPv6 addresses, or returns nil.
+func IPv6() error {
+	const instead = "--ip-family=ipv4 does without"
+	if _, err := os.Stat(settings6 + "all"); errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("this host has no IPv6: its kernel was started with ipv6.disable=1 or was built without; %s", instead)
+	}
+	if setting6("all", "disable_ipv6") == "1" {
+		return fmt.Errorf("IPv6 is switched off on this host (net.ipv6.conf.all.disable_ipv6 is 1); `sysctl -w net.ipv6.conf.all.disable_ipv6=0` switches it on, %s", instead)
+	}
+	return nil
+}
+
+// settleBridge has the bridge believe no pod that calls itself a router, and use its
+// addresses of IPv6 at once (N7).
+func (n *Network) settleBridge() error {
+	settings := [][2]string{{"accept_ra", "0"}}
+	if n.six() {
+		settings = append(settings, [2]string{"disable_ipv6", "0"}, [2]string{"accept_dad", "0"}, [2]string{"dad_transmits", "0"})
+	}
+	for _, s := range settings {
+		if err := set6(n.opts.Bridge, s[0], s[1]); err != nil {
+			return fmt.Errorf("%s: %w", s[0], err)
+		}
+	}
+	return nil
+}
+
+// settlePod prepares the network namespace of the calling thread, a pod's, for the link
+// that it gets: addresses of IPv6 are used at once, and routers are not heard (N7).
+func settlePod() error {
+	for _, s := range [][3]string{{"all", "disable_ipv6", "0"}, {"default", "accept_dad", "0"}, {"default", "accept_ra", "0"}} {
+		if err := set6(s[0], s[1], s[2]); err != nil {
+			return fmt.Errorf("net.ipv6.conf.%s.%s of the pod: %w", s[0], s[1], err)
+		}
 	}
 	return nil
 }

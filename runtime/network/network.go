@@ -17,29 +17,45 @@ import (
 
 // Options configures a [Network]. All but Log are required.
 type Options struct {
-	Bridge      string       // name of the bridge, at most 15 characters
-	PodCIDR     netip.Prefix // its first address is the bridge's
-	ServiceCIDR netip.Prefix // zero means no route for services
-	Table       string       // name of the nftables table
-	Log         *slog.Logger // nil means slog.Default
+	Bridge string // name of the bridge, at most 15 characters
+
+	// PodCIDRs are the network of the pods, or one of each IP family; the first address of
+	// each is the bridge's.
+	PodCIDRs []netip.Prefix
+
+	// ServiceCIDRs are those of the services, of the same families; none means no route
+	// for services.
+	ServiceCIDRs []netip.Prefix
+
+	Table string       // name of the nftables table, in each family
+	Log   *slog.Logger // nil means slog.Default
 }
 
 // A Network is safe for concurrent use.
 type Network struct {
-	opts    Options
-	gateway netip.Addr
-	link    *netlink.Handle // bound to the network namespace that New was called in
+	opts     Options
+	families []*family
+	link     *netlink.Handle // bound to the network namespace that New was called in
 
 	mu     sync.Mutex
 	owner  map[netip.Addr]string // guarded by mu; pod ids
-	cursor netip.Addr            // guarded by mu; the address given last
 	bridge int                   // guarded by mu; its index; 0 before Up
 }
 
+// A family is what a network is in one IP family.
+type family struct {
+	pods     netip.Prefix
+	services netip.Prefix // zero: there is no route for services
+	gateway  netip.Addr
+	cursor   netip.Addr // guarded by the network's mu; the address given last
+}
+
+func (f *family) is6() bool { return f.gateway.Is6() }
+
 // An Attachment is a pod's place on the network.
 type Attachment struct {
-	Address netip.Addr
-	Link    string // the host's end of the veth pair
+	Addresses []netip.Addr // one of each of [Options.PodCIDRs], in that order
+	Link      string       // the host's end of the veth pair
 }
 
 // New checks the options. It changes nothing yet.
@@ -48,26 +64,13 @@ func New(opts Options) (*Network, error) {
 	if opts.Bridge == "" || len(opts.Bridge) >= unix.IFNAMSIZ || strings.ContainsAny(opts.Bridge, "/ ") {
 		errs = append(errs, fmt.Errorf("bridge name %q: want 1 to %d characters without blanks and slashes", opts.Bridge, unix.IFNAMSIZ-1))
 	}
-	if !opts.PodCIDR.IsValid() || !opts.PodCIDR.Addr().Is4() || opts.PodCIDR.Bits() > 29 {
-		errs = append(errs, fmt.Errorf("pod network %v: want an IPv4 network with a prefix of at most 29 bits", opts.PodCIDR))
-	}
-	if opts.ServiceCIDR.IsValid() {
-		if !opts.ServiceCIDR.Addr().Is4() {
-			errs = append(errs, fmt.Errorf("service network %v: want an IPv4 network", opts.ServiceCIDR))
-		}
-		if opts.ServiceCIDR.Overlaps(opts.PodCIDR) {
-			errs = append(errs, fmt.Errorf("service network %v and pod network %v overlap", opts.ServiceCIDR, opts.PodCIDR))
-		}
-	}
+	families, err := familiesOf(opts)
+	errs = append(errs, err)
 	if opts.Table == "" {
 		errs = append(errs, errors.New("the nftables table has no name"))
 	}
-	if len(errs) > 0 {
-		return nil, fmt.Errorf("network: %w", errors.Join(errs...))
-	}
-	opts.PodCIDR = opts.PodCIDR.Masked()
-	if opts.ServiceCIDR.IsValid() {
-		opts.ServiceCIDR = opts.ServiceCIDR.Masked()
+	if err := errors.Join(errs...); err != nil {
+		return nil, fmt.Errorf("network: %w", err)
 	}
 	if opts.Log == nil {
 		opts.Log = slog.Default()
@@ -76,30 +79,86 @@ func New(opts Options) (*Network, error) {
 	if err != nil {
 		return nil, fmt.Errorf("network: %w", err)
 	}
-	first := opts.PodCIDR.Addr().Next()
-	return &Network{opts: opts, gateway: first, cursor: first, link: link, owner: map[netip.Addr]string{}}, nil
+	return &Network{opts: opts, families: families, link: link, owner: map[netip.Addr]string{}}, nil
 }
 
-// Gateway is the bridge's own address.
-func (n *Network) Gateway() netip.Addr { return n.gateway }
+// familiesOf brings together what belongs to each IP family.
+func familiesOf(opts Options) ([]*family, error) {
+	var errs []error
+	fault := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
+	var families []*family
+	find := func(n netip.Prefix) *family {
+		for _, f := range families {
+			if f.pods.Addr().Is4() == n.Addr().Is4() {
+				return f
+			}
+		}
+		return nil
+	}
+	for _, n := range opts.PodCIDRs {
+		switch {
+		case !n.IsValid() || n.Addr().Is4In6() || n.Bits() > n.Addr().BitLen()-3:
+			fault("pod network %v: want a network with room for at least eight addresses", n)
+		case find(n) != nil:
+			fault("pod network %v: there is one of this IP family already", n)
+		default:
+			first := n.Masked().Addr().Next()
+			families = append(families, &family{pods: n.Masked(), gateway: first, cursor: first})
+		}
+	}
+	if len(opts.PodCIDRs) == 0 {
+		fault("there is no pod network")
+	}
+	for _, n := range opts.ServiceCIDRs {
+		f := find(n)
+		switch {
+		case !n.IsValid() || f == nil:
+			fault("service network %v: want one of the IP family of a pod network", n)
+		case f.services.IsValid():
+			fault("service network %v: there is one of this IP family already", n)
+		case f.pods.Overlaps(n):
+			fault("service network %v and pod network %v overlap", n, f.pods)
+		default:
+			f.services = n.Masked()
+		}
+	}
+	return families, errors.Join(errs...)
+}
+
+// Gateways are the bridge's own addresses, one of each family.
+func (n *Network) Gateways() []netip.Addr {
+	var all []netip.Addr
+	for _, f := range n.families {
+		all = append(all, f.gateway)
+	}
+	return all
+}
 
 // Up makes the bridge and what belongs to it, as far as it isn't there. It returns
 // what the surroundings lack, in sentences for an administrator.
 func (n *Network) Up() ([]string, error) {
+	if n.six() {
+		if err := IPv6(); err != nil {
+			return nil, err
+		}
+	}
 	loadBridged(context.Background()) //nolint:forbidigo // it is bounded, and Up blocks for it
 	err := locked(func() error {
 		if err := n.upBridge(); err != nil {
 			return fmt.Errorf("bridge %s: %w", n.opts.Bridge, err)
 		}
-		return enableForwarding()
+		return n.enableForwarding()
 	})
 	if err != nil {
 		return nil, err
 	}
-	if err := n.upTable(); err != nil {
-		return nil, fmt.Errorf("nftables table %s: %w", n.opts.Table, err)
+	var lacks []string
+	for _, f := range n.families {
+		if err := n.upTable(f); err != nil {
+			return nil, fmt.Errorf("nftables table %s: %w", n.opts.Table, err)
+		}
+		lacks = append(lacks, n.foreignDrops(f)...)
 	}
-	lacks := n.foreignDrops()
 	if said := hidesBridged(); said != "" {
 		lacks = append(lacks, said)
 	}
@@ -109,14 +168,14 @@ func (n *Network) Up() ([]string, error) {
 // hardware derives a link address from an IP address, in the range that anybody
 // may use.
 func hardware(a netip.Addr) net.HardwareAddr {
-	ip := a.As4()
-	return net.HardwareAddr{0x0a, 0x58, ip[0], ip[1], ip[2], ip[3]}
+	ip := a.AsSlice()
+	return append(net.HardwareAddr{0x0a, 0x58}, ip[len(ip)-4:]...)
 }
 
 func (n *Network) upBridge() error {
 	attrs := netlink.NewLinkAttrs()
 	attrs.Name = n.opts.Bridge
-	attrs.HardwareAddr = hardware(n.gateway) // N3: without it the smallest of the ports' would be taken
+	attrs.HardwareAddr = hardware(n.families[0].gateway) // N3: without it the smallest of the ports' would be taken
 	attrs.Flags = net.FlagUp
 	var err error
 	if attrs.Alias, err = n.alias(); err != nil {
@@ -133,25 +192,30 @@ func (n *Network) upBridge() error {
 	if link.Type() != "bridge" {
 		return fmt.Errorf("a link of this name exists and is a %s; remove it or choose another name", link.Type())
 	}
-	if _, ok := claimed(link); !ok { // somebody has taken it off
+	if !n.claims(link) { // somebody has taken it off
 		if err := n.link.LinkSetAlias(link, attrs.Alias); err != nil {
 			return fmt.Errorf("alias: %w", err)
 		}
 	}
-	if err := showBridged(link); err != nil {
+	if err := showBridged(link, n.six()); err != nil {
+		return err
+	}
+	if err := n.settleBridge(); err != nil {
 		return err
 	}
 	if err := n.link.LinkSetUp(link); err != nil {
 		return err
 	}
-	addr := &netlink.Addr{IPNet: ipNet(netip.PrefixFrom(n.gateway, n.opts.PodCIDR.Bits()))}
-	if err := n.link.AddrReplace(link, addr); err != nil {
-		return fmt.Errorf("address %v: %w", addr, err)
-	}
-	if n.opts.ServiceCIDR.IsValid() {
-		route := &netlink.Route{LinkIndex: link.Attrs().Index, Dst: ipNet(n.opts.ServiceCIDR), Scope: netlink.SCOPE_LINK}
+	for _, f := range n.families {
+		if err := n.link.AddrReplace(link, f.address(f.gateway)); err != nil {
+			return fmt.Errorf("address %v: %w", f.gateway, err)
+		}
+		if !f.services.IsValid() {
+			continue
+		}
+		route := &netlink.Route{LinkIndex: link.Attrs().Index, Dst: ipNet(f.services), Scope: netlink.SCOPE_LINK}
 		if err := n.link.RouteReplace(route); err != nil { // N2
-			return fmt.Errorf("route for %v: %w", n.opts.ServiceCIDR, err)
+			return fmt.Errorf("route for %v: %w", f.services, err)
 		}
 	}
 	n.mu.Lock()
@@ -164,38 +228,62 @@ func ipNet(p netip.Prefix) *net.IPNet {
 	return &net.IPNet{IP: p.Addr().AsSlice(), Mask: net.CIDRMask(p.Bits(), p.Addr().BitLen())}
 }
 
+// address is one of the family's as a link has it. It is the pod's alone (N1), so nobody is
+// asked whether it is taken: for an IPv6 address that would take a second, in which
+// it can't be used (N7).
+func (f *family) address(a netip.Addr) *netlink.Addr {
+	out := &netlink.Addr{IPNet: ipNet(netip.PrefixFrom(a, f.pods.Bits()))}
+	if f.is6() {
+		out.Flags = unix.IFA_F_NODAD
+	}
+	return out
+}
+
 // Reserve says that a pod which was found after a restart has this address.
-func (n *Network) Reserve(id string, a Attachment) error {
+func (n *Network) Reserve(id string, at Attachment) error {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	if other, taken := n.owner[a.Address]; taken && other != id {
-		return fmt.Errorf("address %v of pod %s belongs to pod %s", a.Address, id, other)
+	for _, a := range at.Addresses {
+		f := n.familyOf(a)
+		if f == nil {
+			return fmt.Errorf("address %v of pod %s is not in the pod network %v", a, id, n.opts.PodCIDRs)
+		}
+		if other, taken := n.owner[a]; taken && other != id {
+			return fmt.Errorf("address %v of pod %s belongs to pod %s", a, id, other)
+		}
 	}
-	if !n.opts.PodCIDR.Contains(a.Address) {
-		return fmt.Errorf("address %v of pod %s is not in the pod network %v", a.Address, id, n.opts.PodCIDR)
-	}
-	n.owner[a.Address] = id
-	if n.cursor.Less(a.Address) {
-		n.cursor = a.Address
+	for _, a := range at.Addresses {
+		n.owner[a] = id
+		if f := n.familyOf(a); f.cursor.Less(a) {
+			f.cursor = a
+		}
 	}
 	return nil
 }
 
-// take finds an address that nobody has. It goes round, so that one that has just
-// become free isn't given again at once.
-func (n *Network) take(id string) (netip.Addr, error) {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	for a := n.cursor.Next(); ; a = a.Next() {
-		if !n.opts.PodCIDR.Contains(a) || !n.opts.PodCIDR.Contains(a.Next()) { // past the end, or the broadcast address
-			a = n.gateway
+// familyOf returns the family in whose pod network an address is, or nil.
+func (n *Network) familyOf(a netip.Addr) *family {
+	for _, f := range n.families {
+		if f.pods.Contains(a) {
+			return f
 		}
-		if _, taken := n.owner[a]; !taken && a != n.gateway {
-			n.owner[a], n.cursor = id, a
+	}
+	return nil
+}
+
+// take finds an address of a family that nobody has. It goes round, so that one that has
+// just become free isn't given again at once. The caller holds mu.
+func (n *Network) take(f *family, id string) (netip.Addr, error) {
+	for a := f.cursor.Next(); ; a = a.Next() {
+		if !f.pods.Contains(a) || !f.pods.Contains(a.Next()) { // past the end, or the broadcast address
+			a = f.gateway
+		}
+		if _, taken := n.owner[a]; !taken && a != f.gateway {
+			n.owner[a], f.cursor = id, a
 			return a, nil
 		}
-		if a == n.cursor {
-			return netip.Addr{}, fmt.Errorf("the pod network %v is full: all of its %d addresses are taken", n.opts.PodCIDR, len(n.owner))
+		if a == f.cursor {
+			return netip.Addr{}, fmt.Errorf("the pod network %v is full: all of its addresses are taken", f.pods)
 		}
 	}
 }
@@ -203,6 +291,11 @@ func (n *Network) take(id string) (netip.Addr, error) {
 func (n *Network) release(id string) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
+	n.forget(id)
+}
+
+// forget is release. The caller holds mu.
+func (n *Network) forget(id string) {
 	for a, owner := range n.owner {
 		if owner == id {
 			delete(n.owner, a)
@@ -214,17 +307,24 @@ func (n *Network) release(id string) {
 // them are as good as all.
 func linkName(id string) string { return "sp" + id[:min(13, len(id))] }
 
-// Reservation takes an address for the pod; [Network.Attach] or [Network.Detach]
+// Reservation takes an address of each family for the pod; [Network.Attach] or [Network.Detach]
 // must follow.
 func (n *Network) Reservation(id string) (Attachment, error) {
-	a, err := n.take(id)
-	if err != nil {
-		return Attachment{}, err
+	at := Attachment{Link: linkName(id)}
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	for _, f := range n.families {
+		a, err := n.take(f, id)
+		if err != nil {
+			n.forget(id)
+			return Attachment{}, err
+		}
+		at.Addresses = append(at.Addresses, a)
 	}
-	return Attachment{Address: a, Link: linkName(id)}, nil
+	return at, nil
 }
 
-// Attach gives the calling thread's network namespace the address of a: it is
+// Attach gives the calling thread's network namespace the addresses of a: it is
 // called on a thread that is in the pod's namespace, and makes eth0, the way to
 // the bridge and the loopback device.
 func (n *Network) Attach(a Attachment) error {
@@ -234,17 +334,25 @@ func (n *Network) Attach(a Attachment) error {
 	if bridge == 0 {
 		return errors.New("the network is not up")
 	}
+	if len(a.Addresses) != len(n.families) {
+		return fmt.Errorf("a pod needs %d addresses and has %v", len(n.families), a.Addresses)
+	}
 	here, err := os.Open("/proc/thread-self/ns/net")
 	if err != nil {
 		return err
 	}
 	defer here.Close()
+	if n.six() {
+		if err := settlePod(); err != nil {
+			return err
+		}
+	}
 	attrs := netlink.NewLinkAttrs()
 	attrs.Name = a.Link
 	attrs.Flags = net.FlagUp
 	attrs.MasterIndex = bridge
 	err = n.link.LinkAdd(&netlink.Veth{
-		LinkAttrs: attrs, PeerName: "eth0", PeerNamespace: netlink.NsFd(here.Fd()), PeerHardwareAddr: hardware(a.Address),
+		LinkAttrs: attrs, PeerName: "eth0", PeerNamespace: netlink.NsFd(here.Fd()), PeerHardwareAddr: hardware(a.Addresses[0]),
 	})
 	if err != nil {
 		return fmt.Errorf("veth pair %s: %w", a.Link, err)
@@ -265,14 +373,18 @@ func (n *Network) Attach(a Attachment) error {
 	if err != nil {
 		return fmt.Errorf("eth0: %w", err)
 	}
-	if err := inside.AddrAdd(eth0, &netlink.Addr{IPNet: ipNet(netip.PrefixFrom(a.Address, n.opts.PodCIDR.Bits()))}); err != nil {
-		return fmt.Errorf("address %v of eth0: %w", a.Address, err)
+	for i, f := range n.families {
+		if err := inside.AddrAdd(eth0, f.address(a.Addresses[i])); err != nil {
+			return fmt.Errorf("address %v of eth0: %w", a.Addresses[i], err)
+		}
 	}
 	if err := inside.LinkSetUp(eth0); err != nil {
 		return fmt.Errorf("eth0: %w", err)
 	}
-	if err := inside.RouteAdd(&netlink.Route{LinkIndex: eth0.Attrs().Index, Gw: n.gateway.AsSlice()}); err != nil {
-		return fmt.Errorf("default route by %v: %w", n.gateway, err)
+	for _, f := range n.families {
+		if err := inside.RouteAdd(&netlink.Route{LinkIndex: eth0.Attrs().Index, Gw: f.gateway.AsSlice()}); err != nil {
+			return fmt.Errorf("default route by %v: %w", f.gateway, err)
+		}
 	}
 	return nil
 }
@@ -294,7 +406,7 @@ func Loopback() error {
 	return netlink.LinkSetUp(&netlink.Device{LinkAttrs: netlink.LinkAttrs{Index: 1}})
 }
 
-// Detach removes the pod's pair and frees its address. What isn't there is no error.
+// Detach removes the pod's pair and frees its addresses. What isn't there is no error.
 func (n *Network) Detach(id string, a Attachment) error {
 	if a.Link != "" {
 		link, err := n.link.LinkByName(a.Link)
@@ -311,10 +423,16 @@ func (n *Network) Detach(id string, a Attachment) error {
 }
 
 // Down removes all that Up and Attach have made, in this process or in one before,
-// and puts ip_forward back if nobody else needs it. It goes on after a fault and
+// and puts settings back that nobody else needs. It goes on after a fault and
 // reports all of them.
 func (n *Network) Down() error {
-	err := locked(func() error { return errors.Join(n.downTable(), n.downBridge()) })
+	err := locked(func() error {
+		var errs []error
+		for _, f := range n.families {
+			errs = append(errs, n.downTable(f))
+		}
+		return errors.Join(append(errs, n.downBridge())...)
+	})
 	n.mu.Lock()
 	clear(n.owner)
 	n.bridge = 0

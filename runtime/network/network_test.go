@@ -14,14 +14,42 @@ import (
 	"github.com/sampan-io/sampan/runtime/runtimetest"
 )
 
+// What is switched on for each family.
+const (
+	forwarding  = "/proc/sys/net/ipv4/ip_forward"
+	forwarding6 = "/proc/sys/net/ipv6/conf/all/forwarding"
+)
+
 func TestMain(m *testing.M) {
 	os.Exit(nstest.Main(m.Run))
 }
 
 func options(t *testing.T) Options {
 	return Options{
-		Bridge: "spn0", PodCIDR: netip.MustParsePrefix("10.97.0.0/24"), ServiceCIDR: netip.MustParsePrefix("10.96.0.0/24"), Table: "sampan-network-test",
+		Bridge: "spn0", PodCIDRs: prefixes("10.97.0.0/24"), ServiceCIDRs: prefixes("10.96.0.0/24"), Table: "sampan-network-test",
 	}
+}
+
+// dual are options for both IP families.
+func dual(t *testing.T) Options {
+	o := options(t)
+	o.PodCIDRs, o.ServiceCIDRs = prefixes("10.97.0.0/24", "fd97::/64"), prefixes("10.96.0.0/24", "fd96::/112")
+	return o
+}
+
+// six are options for IPv6 alone.
+func six(t *testing.T) Options {
+	o := options(t)
+	o.PodCIDRs, o.ServiceCIDRs = prefixes("fd97::/64"), prefixes("fd96::/112")
+	return o
+}
+
+func prefixes(texts ...string) []netip.Prefix {
+	var all []netip.Prefix
+	for _, text := range texts {
+		all = append(all, netip.MustParsePrefix(text))
+	}
+	return all
 }
 
 func newNetwork(t *testing.T, o Options) *Network {
@@ -36,14 +64,29 @@ func newNetwork(t *testing.T, o Options) *Network {
 
 func TestUpAndDownMayBeRepeated(t *testing.T) {
 	nstest.NeedRoot(t)
-	if err := os.WriteFile(forwarding, []byte("0"), 0); err != nil {
-		t.Fatal(err)
+	for name, tt := range map[string]struct {
+		o     Options
+		want  []string
+		never []string
+	}{
+		"IPv4": {options(t), []string{"ip_forward 1", "10.96.0.0/24", "10.97.0.0/24", "table ip sampan-network-test"}, []string{"ip6_forward 1", "table ip6", "fd97::"}},
+		"both": {dual(t), []string{"ip_forward 1", "ip6_forward 1", "10.96.0.0/24", "10.97.0.0/24", "fd96::/112", "fd97::/64", "table ip sampan-network-test", "table ip6 sampan-network-test"}, nil},
+		"IPv6": {six(t), []string{"ip6_forward 1", "fd96::/112", "fd97::/64", "table ip6 sampan-network-test"}, []string{"ip_forward 1", "table ip ", "10.97."}},
+	} {
+		t.Run(name, func(t *testing.T) { upAndDown(t, tt.o, tt.want, tt.never) })
+	}
+}
+
+func upAndDown(t *testing.T, o Options, want, never []string) {
+	for _, file := range []string{forwarding, forwarding6} {
+		if err := os.WriteFile(file, []byte("0"), 0); err != nil {
+			t.Fatal(err)
+		}
 	}
 	before, err := runtimetest.World("-")
 	if err != nil {
 		t.Fatal(err)
 	}
-	o := options(t)
 	n := newNetwork(t, o)
 	var hardware string
 	for range 2 {
@@ -63,9 +106,14 @@ func TestUpAndDownMayBeRepeated(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		for _, want := range []string{"link spn0", "ip_forward 1", "table sampan-network-test", "10.96.0.0/24", "10.97.0.0/24"} {
-			if !strings.Contains(up, want) {
-				t.Errorf("no %s in\n%s", want, up)
+		for _, w := range append(want, "link spn0") {
+			if !strings.Contains(up, w) {
+				t.Errorf("no %s in\n%s", w, up)
+			}
+		}
+		for _, w := range never {
+			if strings.Contains(up, w) {
+				t.Errorf("there is %s in\n%s", w, up)
 			}
 		}
 	}
@@ -110,26 +158,36 @@ func TestALinkOfAnotherKindIsNotTouched(t *testing.T) {
 
 func TestAddressesGoRound(t *testing.T) {
 	nstest.NeedRoot(t)
-	o := options(t)
-	o.PodCIDR = netip.MustParsePrefix("10.97.0.0/29")
+	o := dual(t)
+	o.PodCIDRs[0] = netip.MustParsePrefix("10.97.0.0/29")
 	n := newNetwork(t, o)
 	take := func(id string) string {
 		a, err := n.Reservation(id)
 		if err != nil {
 			return err.Error()
 		}
-		return a.Address.String()
+		return fmt.Sprint(a.Addresses)
 	}
-	if err := n.Reserve("old", Attachment{Address: netip.MustParseAddr("10.97.0.3")}); err != nil {
+	at := func(texts ...string) (a Attachment) {
+		for _, text := range texts {
+			a.Addresses = append(a.Addresses, netip.MustParseAddr(text))
+		}
+		return a
+	}
+	if err := n.Reserve("old", at("10.97.0.3", "fd97::3")); err != nil {
 		t.Fatal(err)
 	}
-	if err := n.Reserve("thief", Attachment{Address: netip.MustParseAddr("10.97.0.3")}); err == nil { // N1
-		t.Error("an address was reserved twice")
+	for _, taken := range []string{"10.97.0.3", "fd97::3"} {
+		if err := n.Reserve("thief", at(taken)); err == nil { // N1
+			t.Errorf("%s was reserved twice", taken)
+		}
 	}
-	if err := n.Reserve("foreign", Attachment{Address: netip.MustParseAddr("10.1.0.3")}); err == nil {
-		t.Error("an address of another network was reserved")
+	for _, foreign := range []string{"10.1.0.3", "fd98::3"} {
+		if err := n.Reserve("foreign", at("10.97.0.5", foreign)); err == nil {
+			t.Errorf("%s, of another network, was reserved", foreign)
+		}
 	}
-	for i, want := range []string{"10.97.0.4", "10.97.0.5", "10.97.0.6", "10.97.0.2"} {
+	for i, want := range []string{"[10.97.0.4 fd97::4]", "[10.97.0.5 fd97::5]", "[10.97.0.6 fd97::6]", "[10.97.0.2 fd97::7]"} {
 		if got := take(fmt.Sprint("p", i)); got != want {
 			t.Errorf("address %d is %s, want %s", i, got, want)
 		}
@@ -142,18 +200,32 @@ func TestAddressesGoRound(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	// The next free one after the last that was given, not the one just freed.
-	if got := take("p5"); got != "10.97.0.4" {
-		t.Errorf("after two were freed: %s, want 10.97.0.4", got)
+	// The next free one after the last that was given, not the one just freed. Of the family
+	// that had room nothing was kept for the pod that found none.
+	if got := take("p5"); got != "[10.97.0.4 fd97::8]" {
+		t.Errorf("after two were freed: %s, want 10.97.0.4 and fd97::8", got)
 	}
 }
 
 func TestOptionsAreChecked(t *testing.T) {
-	o := Options{Bridge: "a-name-that-is-too-long", PodCIDR: netip.MustParsePrefix("fd00::/64"), ServiceCIDR: netip.MustParsePrefix("fd00::/112")}
-	_, err := New(o)
-	for _, want := range []string{"bridge name", "pod network", "service network", "overlap", "no name"} {
-		if err == nil || !strings.Contains(err.Error(), want) {
-			t.Errorf("%v; want it to mention %s", err, want)
+	for _, tt := range []struct {
+		o    Options
+		want []string
+	}{
+		{
+			Options{Bridge: "a-name-that-is-too-long", PodCIDRs: prefixes("fd00::/64"), ServiceCIDRs: prefixes("fd00::/112")},
+			[]string{"bridge name", "service network", "overlap", "no name"},
+		},
+		{Options{PodCIDRs: prefixes("10.1.0.0/30", "fd00::/126", "::ffff:10.0.0.0/112")}, []string{"10.1.0.0/30: want", "fd00::/126: want", "::ffff:10.0.0.0/112: want"}},
+		{Options{PodCIDRs: prefixes("10.1.0.0/24", "10.2.0.0/24")}, []string{"10.2.0.0/24: there is one of this IP family"}},
+		{Options{PodCIDRs: prefixes("10.1.0.0/24"), ServiceCIDRs: prefixes("10.3.0.0/24", "10.2.0.0/24", "fd00::/112")}, []string{"10.2.0.0/24: there is one", "fd00::/112: want one of the IP family"}},
+		{Options{}, []string{"no pod network"}},
+	} {
+		_, err := New(tt.o)
+		for _, want := range tt.want {
+			if err == nil || !strings.Contains(err.Error(), want) {
+				t.Errorf("%v; want it to mention %s", err, want)
+			}
 		}
 	}
 }
@@ -161,7 +233,7 @@ func TestOptionsAreChecked(t *testing.T) {
 func TestConnectionsWithinTheHostKeepTheirAddresses(t *testing.T) {
 	nstest.NeedRoot(t)
 	other := options(t) // whose address would be chosen, as that of the first link
-	other.Bridge, other.Table, other.PodCIDR, other.ServiceCIDR = "spn1", "sampan-network-other", netip.MustParsePrefix("10.98.0.0/24"), netip.MustParsePrefix("10.95.0.0/24")
+	other.Bridge, other.Table, other.PodCIDRs, other.ServiceCIDRs = "spn1", "sampan-network-other", prefixes("10.98.0.0/24"), prefixes("10.95.0.0/24")
 	for _, o := range []Options{other, options(t)} {
 		n := newNetwork(t, o)
 		if _, err := n.Up(); err != nil {
@@ -169,7 +241,7 @@ func TestConnectionsWithinTheHostKeepTheirAddresses(t *testing.T) {
 		}
 		t.Cleanup(func() { _ = n.Down() })
 	}
-	own := net.IP(options(t).PodCIDR.Addr().Next().AsSlice())
+	own := net.IP(options(t).PodCIDRs[0].Addr().Next().AsSlice())
 	l, err := net.ListenTCP("tcp4", &net.TCPAddr{IP: own})
 	if err != nil {
 		t.Fatal(err)
@@ -193,9 +265,15 @@ func TestConnectionsWithinTheHostKeepTheirAddresses(t *testing.T) {
 // Whoever goes last puts ip_forward back (N5), in whatever order they came.
 func TestForwardingStaysAsLongAsAnybodyNeedsIt(t *testing.T) {
 	nstest.NeedRoot(t)
-	two := options(t)
-	two.Bridge, two.Table, two.PodCIDR, two.ServiceCIDR = "spn1", "sampan-network-other", netip.MustParsePrefix("10.98.0.0/24"), netip.MustParsePrefix("10.95.0.0/24")
-	all := map[string]Options{"a": options(t), "b": two}
+	for file, one := range map[string]Options{forwarding: options(t), forwarding6: six(t)} {
+		forwardingStays(t, file, one)
+	}
+}
+
+func forwardingStays(t *testing.T, forwarding string, one Options) {
+	two := dual(t)
+	two.Bridge, two.Table, two.PodCIDRs, two.ServiceCIDRs = "spn1", "sampan-network-other", prefixes("10.98.0.0/24", "fd98::/64"), prefixes("10.95.0.0/24", "fd95::/112")
+	all := map[string]Options{"a": one, "b": two}
 	read := func() string {
 		t.Helper()
 		data, err := os.ReadFile(forwarding)
@@ -241,5 +319,85 @@ func TestForwardingStaysAsLongAsAnybodyNeedsIt(t *testing.T) {
 				t.Errorf("ip_forward after %s is %v, want %s", tt.steps, got, tt.want)
 			}
 		})
+	}
+}
+
+// A host that passes on packets hears no routers by default, and would lose what it has learned
+// of them (N5).
+func TestRoutersAreHeardAsBefore(t *testing.T) {
+	nstest.NeedRoot(t)
+	for _, name := range []string{"up0", "deaf0", "both0"} {
+		attrs := netlink.NewLinkAttrs()
+		attrs.Name = name
+		if err := netlink.LinkAdd(&netlink.Bridge{LinkAttrs: attrs}); err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = netlink.LinkDel(&netlink.Bridge{LinkAttrs: attrs}) })
+	}
+	set := func(link, name, value string) {
+		t.Helper()
+		if err := os.WriteFile(settings6+link+"/"+name, []byte(value), 0); err != nil {
+			t.Fatal(err)
+		}
+	}
+	set("all", "forwarding", "0")
+	for link, value := range map[string]string{"up0": "1", "deaf0": "0", "both0": "2"} {
+		set(link, "accept_ra", value)
+	}
+	want := func(when string, up0 string) {
+		t.Helper()
+		for link, value := range map[string]string{"up0": up0, "deaf0": "0", "both0": "2"} {
+			if got := setting6(link, "accept_ra"); got != value {
+				t.Errorf("%s: accept_ra of %s is %s, want %s", when, link, got, value)
+			}
+		}
+	}
+	one, two := dual(t), six(t)
+	two.Bridge, two.Table, two.PodCIDRs, two.ServiceCIDRs = "spn1", "sampan-network-other", prefixes("fd98::/64"), prefixes("fd95::/112")
+	first, second := newNetwork(t, one), newNetwork(t, two)
+	for _, n := range []*Network{first, second} {
+		if _, err := n.Up(); err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = n.Down() })
+	}
+	want("while both are up", "2")
+	for _, bridge := range []string{"spn0", "spn1"} {
+		if got := setting6(bridge, "accept_ra"); got != "0" {
+			t.Errorf("accept_ra of %s is %s, want 0: a pod is no router", bridge, got)
+		}
+	}
+	if err := first.Down(); err != nil {
+		t.Fatal(err)
+	}
+	want("while one is up", "2")
+	if err := newNetwork(t, two).Down(); err != nil { // as another process would
+		t.Fatal(err)
+	}
+	want("afterwards", "1")
+}
+
+func TestAHostWithoutIPv6(t *testing.T) {
+	nstest.NeedRoot(t)
+	if err := set6("all", "disable_ipv6", "1"); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = set6("all", "disable_ipv6", "0") })
+	before, err := runtimetest.World("-")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, o := range []Options{dual(t), six(t)} {
+		if _, err := newNetwork(t, o).Up(); err == nil || !strings.Contains(err.Error(), "IPv6 is switched off on this host") {
+			t.Errorf("Up = %v", err)
+		}
+	}
+	if after, err := runtimetest.World("-"); err != nil || after != before {
+		t.Errorf("after:\n%s\nbefore:\n%s\n%v", after, before, err)
+	}
+	four := newNetwork(t, options(t))
+	t.Cleanup(func() { _ = four.Down() })
+	if _, err := four.Up(); err != nil {
+		t.Errorf("without IPv6: %v", err)
 	}
 }

@@ -17,7 +17,7 @@ import (
 // showBridged has what goes over the bridge from pod to pod pass by the rules of the
 // network layer, so that answers to a connection whose destination was changed there
 // find the way back (N6). It is the bridge's own setting, whatever holds for others.
-func showBridged(bridge netlink.Link) error {
+func showBridged(bridge netlink.Link, ipv6 bool) error {
 	req := nl.NewNetlinkRequest(unix.RTM_NEWLINK, unix.NLM_F_ACK)
 	msg := nl.NewIfInfomsg(unix.AF_UNSPEC)
 	msg.Index = int32(bridge.Attrs().Index)
@@ -26,6 +26,9 @@ func showBridged(bridge netlink.Link) error {
 	info.AddRtAttr(nl.IFLA_INFO_KIND, nl.NonZeroTerminated("bridge"))
 	data := info.AddRtAttr(nl.IFLA_INFO_DATA, nil)
 	data.AddRtAttr(unix.IFLA_BR_NF_CALL_IPTABLES, nl.Uint8Attr(1))
+	if ipv6 {
+		data.AddRtAttr(unix.IFLA_BR_NF_CALL_IP6TABLES, nl.Uint8Attr(1))
+	}
 	req.AddData(info)
 	if _, err := req.Execute(unix.NETLINK_ROUTE, 0); err != nil {
 		return fmt.Errorf("having packets between its ports pass by rules: %w", err)

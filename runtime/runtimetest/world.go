@@ -1,6 +1,7 @@
 package runtimetest
 
 import (
+	"errors"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -29,11 +30,14 @@ func World(cgroup string) (string, error) {
 	for _, l := range links {
 		lines = append(lines, "link "+l.Attrs().Name)
 	}
-	routes, err := netlink.RouteList(nil, netlink.FAMILY_V4)
+	routes, err := netlink.RouteList(nil, netlink.FAMILY_ALL)
 	if err != nil {
 		return "", err
 	}
 	for _, r := range routes {
+		if r.Dst != nil && r.Dst.IP.IsLinkLocalUnicast() {
+			continue // the kernel has it as long as the link, and adds it when it likes
+		}
 		lines = append(lines, "route "+r.String())
 	}
 	c, err := nftables.New()
@@ -45,13 +49,16 @@ func World(cgroup string) (string, error) {
 		return "", err
 	}
 	for _, t := range tables {
-		lines = append(lines, "table "+t.Name)
+		family := map[nftables.TableFamily]string{nftables.TableFamilyIPv4: "ip", nftables.TableFamilyIPv6: "ip6"}[t.Family]
+		lines = append(lines, "table "+family+" "+t.Name)
 	}
-	forward, err := os.ReadFile("/proc/sys/net/ipv4/ip_forward")
-	if err != nil {
-		return "", err
+	for name, file := range map[string]string{"ip_forward": "ipv4/ip_forward", "ip6_forward": "ipv6/conf/all/forwarding"} {
+		forward, err := os.ReadFile("/proc/sys/net/" + file)
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return "", err
+		}
+		lines = append(lines, name+" "+strings.TrimSpace(string(forward)))
 	}
-	lines = append(lines, "ip_forward "+strings.TrimSpace(string(forward)))
 	err = filepath.WalkDir("/sys/fs/cgroup", func(p string, d fs.DirEntry, err error) error {
 		if err == nil && d.IsDir() && strings.HasPrefix(d.Name(), cgroup) {
 			lines = append(lines, "cgroup "+p)
