@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net/netip"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -29,8 +28,8 @@ func Clean(ctx context.Context, p local.Profile, i local.Instance) error {
 		return err
 	}
 	pods := i.Runtime.PodNetwork
-	if n, parseErr := netip.ParsePrefix(pods); parseErr == nil {
-		pods = netip.PrefixFrom(n.Addr(), 24).String()
+	if n, parseErr := local.ParsePair(pods); parseErr == nil {
+		pods = nodeNetwork(n)
 	}
 	args := append([]string{"clean"}, runtimeFlags(p, pods, i.Runtime.ServiceNetwork)...)
 	out, runErr := exec.CommandContext(ctx, i.Runtime.Program, args...).CombinedOutput()

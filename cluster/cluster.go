@@ -8,6 +8,7 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"strings"
 	"time"
 
 	"k8s.io/client-go/tools/clientcmd"
@@ -17,6 +18,7 @@ import (
 	"github.com/sampan-io/sampan/cluster/pki"
 	"github.com/sampan-io/sampan/internal/memory"
 	"github.com/sampan-io/sampan/internal/run"
+	"github.com/sampan-io/sampan/node/simulation"
 	"github.com/sampan-io/sampan/proxy/tracer"
 	"github.com/sampan-io/sampan/store"
 	"github.com/sampan-io/sampan/store/disk"
@@ -43,7 +45,7 @@ type cluster struct {
 	started   time.Time
 	authority *pki.Authority
 	runtime   *runtimeProcess // nil with simulated nodes
-	bridge    netip.Addr      // this host's address among the pods; invalid with simulated nodes
+	bridge    []netip.Addr    // this host's addresses among the pods, the primary one first; none with simulated nodes
 	names     *nameSockets    // nil without cluster DNS
 	tracer    *tracer.Tracer  // nil with simulated nodes
 }
@@ -122,14 +124,26 @@ func Run(ctx context.Context, o Options) error {
 
 func (c *cluster) real() bool { return !c.Settings.Simulated() }
 
-// nodeNetwork returns the network of the pods of the i-th node: 256 addresses
-// each.
-func (c *cluster) nodeNetwork(i int) netip.Prefix {
-	const bits = 24
-	a := c.Settings.Pods.Addr().As4()
-	n := uint32(a[0])<<24 | uint32(a[1])<<16 | uint32(a[2])<<8 | uint32(a[3])
-	n += uint32(i) << (32 - bits)
-	return netip.PrefixFrom(netip.AddrFrom4([4]byte{byte(n >> 24), byte(n >> 16), byte(n >> 8), byte(n)}), bits)
+// nodeNetworks returns the networks of the pods of the i-th node, of each IP family that the
+// pods have, the primary one first.
+func nodeNetworks(pods local.Pair, i int) []netip.Prefix {
+	var all []netip.Prefix
+	for _, n := range pods.All() {
+		all = append(all, simulation.NodeNetwork(n, simulation.NodeBits(n), i))
+	}
+	return all
+}
+
+// nodeNetwork returns the networks of the pods of the node of this host, as programs are told.
+func nodeNetwork(pods local.Pair) string { return strings.Join(texts(nodeNetworks(pods, 0)), ",") }
+
+// texts returns what things are called.
+func texts[T fmt.Stringer](all []T) []string {
+	names := make([]string, 0, len(all))
+	for _, one := range all {
+		names = append(names, one.String())
+	}
+	return names
 }
 
 // killedTimeout is far more than the kernel takes to give back what a process had.
@@ -184,7 +198,9 @@ func (c *cluster) prepare() (err error) {
 		return err
 	}
 	if c.real() {
-		c.bridge = c.nodeNetwork(0).Addr().Next()
+		for _, n := range nodeNetworks(c.Settings.Pods, 0) {
+			c.bridge = append(c.bridge, n.Addr().Next())
+		}
 		c.runtime, err = c.newRuntime()
 	}
 	return err

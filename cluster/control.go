@@ -12,6 +12,7 @@ import (
 	"net/netip"
 	"runtime"
 	"strconv"
+	"strings"
 	"syscall"
 
 	authenticationv1 "k8s.io/api/authentication/v1"
@@ -93,11 +94,11 @@ func (c *cluster) newControlPlane(ctx context.Context, backend store.Backend) (_
 	if c.names, err = c.listenDNS(ctx); err != nil {
 		return nil, err
 	}
-	keep := bootstrap.Options{API: p.server.As(auth.User{Name: "system:apiserver", Groups: []string{"system:masters"}}), ServiceNetwork: c.Settings.Services, Port: int32(port), Log: c.Log}
-	if c.bridge.IsValid() {
-		keep.Endpoints = []netip.Addr{c.bridge}
+	keep := bootstrap.Options{API: p.server.As(auth.User{Name: "system:apiserver", Groups: []string{"system:masters"}}), ServiceNetworks: c.Settings.Services.All(), Port: int32(port), Log: c.Log}
+	if len(c.bridge) > 0 {
+		keep.Endpoints = c.bridge[:1]
 	}
-	keep.DNS = c.names.endpoint()
+	keep.DNS = c.names.endpoints(c.Settings.Services)
 	p.keeper, err = bootstrap.New(keep)
 	return p, err
 }
@@ -110,7 +111,7 @@ func (c *cluster) newServer(p *controlPlane, listeners []net.Listener) (*apiserv
 	if err != nil {
 		return nil, err
 	}
-	addresses, err := admission.NewServiceAddresses(admission.AddressesOptions{Reader: objects, Networks: []netip.Prefix{c.Settings.Services}})
+	addresses, err := admission.NewServiceAddresses(admission.AddressesOptions{Reader: objects, Networks: c.Settings.Services.All()})
 	if err != nil {
 		return nil, err
 	}
@@ -170,9 +171,12 @@ func (c *cluster) newServer(p *controlPlane, listeners []net.Listener) (*apiserv
 
 // servingSubject is by what names and addresses clients reach the API server.
 func (c *cluster) servingSubject() pki.Subject {
-	ips := []net.IP{net.IPv4(127, 0, 0, 1), c.Settings.Services.Addr().Next().AsSlice()}
-	if c.bridge.IsValid() {
-		ips = append(ips, c.bridge.AsSlice())
+	ips := []net.IP{net.IPv4(127, 0, 0, 1)}
+	for _, n := range c.Settings.Services.All() {
+		ips = append(ips, n.Addr().Next().AsSlice())
+	}
+	for _, a := range c.bridge {
+		ips = append(ips, a.AsSlice())
 	}
 	return pki.Subject{
 		CommonName: "kube-apiserver",
@@ -193,14 +197,12 @@ func (c *cluster) listen(ctx context.Context) ([]net.Listener, int, error) {
 	}
 	port := first.Addr().(*net.TCPAddr).Port
 	listeners := []net.Listener{first}
-	if c.bridge.IsValid() {
-		l, err := freebind.Listen(ctx, "tcp4", netip.AddrPortFrom(c.bridge, uint16(port)).String())
-		if err != nil {
-			_ = first.Close()
-			return nil, 0, fmt.Errorf("listening for pods: %w", err)
-		}
-		listeners = append(listeners, l)
+	forPods, err := listenOn(ctx, c.bridge, port)
+	if err != nil {
+		_ = first.Close()
+		return nil, 0, fmt.Errorf("listening for pods: %w", err)
 	}
+	listeners = append(listeners, forPods...)
 	for _, l := range listeners {
 		c.Log.Info("API server listens", "address", l.Addr(), "for", "clients with a certificate or token of this cluster")
 	}
@@ -209,13 +211,33 @@ func (c *cluster) listen(ctx context.Context) ([]net.Listener, int, error) {
 
 // freebind opens sockets on an address that this host does not have yet: the
 // bridge comes up at the same time.
-var freebind = net.ListenConfig{Control: func(_, _ string, raw syscall.RawConn) error {
+var freebind = net.ListenConfig{Control: func(network, _ string, raw syscall.RawConn) error {
+	level, option := unix.SOL_IP, unix.IP_FREEBIND
+	if strings.HasSuffix(network, "6") {
+		level, option = unix.SOL_IPV6, unix.IPV6_FREEBIND
+	}
 	var err error
-	if ctl := raw.Control(func(fd uintptr) { err = unix.SetsockoptInt(int(fd), unix.SOL_IP, unix.IP_FREEBIND, 1) }); ctl != nil {
+	if ctl := raw.Control(func(fd uintptr) { err = unix.SetsockoptInt(int(fd), level, option, 1) }); ctl != nil {
 		return ctl
 	}
 	return err
 }}
+
+// listenOn opens a port of each of these addresses.
+func listenOn(ctx context.Context, addresses []netip.Addr, port int) ([]net.Listener, error) {
+	var all []net.Listener
+	for _, a := range addresses {
+		l, err := freebind.Listen(ctx, "tcp", netip.AddrPortFrom(a, uint16(port)).String())
+		if err != nil {
+			for _, l := range all {
+				_ = l.Close()
+			}
+			return nil, err
+		}
+		all = append(all, l)
+	}
+	return all, nil
+}
 
 // listenLoopback opens the port that was asked for, or else the one that the clients of
 // the last run know, or else the usual one, or else any.

@@ -7,11 +7,13 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+	"slices"
 	"strings"
 	"syscall"
 
 	"github.com/sampan-io/sampan/apiserver/bootstrap"
 	"github.com/sampan-io/sampan/client/cache"
+	"github.com/sampan-io/sampan/cluster/local"
 	"github.com/sampan-io/sampan/dns"
 	"github.com/sampan-io/sampan/dns/zone"
 	"github.com/sampan-io/sampan/internal/run"
@@ -26,7 +28,7 @@ const (
 // nameSockets are those of the cluster's name server. A nil one is none.
 type nameSockets struct {
 	*dns.Sockets
-	web net.Listener
+	web []net.Listener // one for each address
 }
 
 // domain returns the cluster domain.
@@ -38,56 +40,93 @@ func (c *cluster) domain() string {
 // before pods are, so that a question that comes while the cluster starts is answered.
 func (c *cluster) listenDNS(ctx context.Context) (*nameSockets, error) {
 	asked := c.Settings.DNSListen
-	if asked == dns.None || asked == "" && !c.bridge.IsValid() {
+	if asked == dns.None || asked == "" && len(c.bridge) == 0 {
 		return nil, nil
 	}
-	at := netip.AddrPortFrom(c.bridge, dnsPort)
+	var places []netip.AddrPort
+	for _, a := range c.bridge {
+		places = append(places, netip.AddrPortFrom(a, dnsPort))
+	}
 	if asked != "" {
-		var err error
-		if at, err = dns.ParseAddress(asked); err != nil {
+		at, err := dns.ParseAddress(asked)
+		if err != nil {
 			return nil, err
 		}
+		places = []netip.AddrPort{at}
 	}
+	n := &nameSockets{Sockets: dns.Join()}
+	for _, at := range places {
+		sockets, web, err := c.listenDNSAt(ctx, at, asked == "")
+		if err != nil {
+			return nil, errors.Join(err, n.close())
+		}
+		n.Sockets, n.web = dns.Join(n.Sockets, sockets), append(n.web, web)
+	}
+	return n, nil
+}
+
+// listenDNSAt opens the sockets of one address. If the port is not what somebody asked
+// for it may be another.
+func (c *cluster) listenDNSAt(ctx context.Context, at netip.AddrPort, anyPort bool) (*dns.Sockets, net.Listener, error) {
 	sockets, err := dns.Listen(ctx, &freebind, at)
-	if asked == "" && errors.Is(err, syscall.EADDRINUSE) {
+	if anyPort && errors.Is(err, syscall.EADDRINUSE) {
 		// A resolver of the host may listen on all its addresses. Pods are told the
 		// address of the service instead, which leads to whatever port it is.
 		c.Log.WarnContext(ctx, "another program has the port of cluster DNS: pods reach it through its service alone", "address", at)
 		sockets, err = dns.Listen(ctx, &freebind, netip.AddrPortFrom(at.Addr(), 0))
 	}
 	if err != nil {
-		return nil, fmt.Errorf("listening for cluster DNS: %w; choose another address with --cluster-dns-listen, or none", err)
+		return nil, nil, fmt.Errorf("listening for cluster DNS: %w; choose another address with --cluster-dns-listen, or none", err)
 	}
 	web, err := freebind.Listen(ctx, "tcp", netip.AddrPortFrom(at.Addr(), dnsMetricsPort).String())
 	if errors.Is(err, syscall.EADDRINUSE) {
 		web, err = freebind.Listen(ctx, "tcp", netip.AddrPortFrom(at.Addr(), 0).String())
 	}
 	if err != nil {
-		return nil, errors.Join(fmt.Errorf("listening for the metrics of cluster DNS: %w", err), sockets.Close())
+		return nil, nil, errors.Join(fmt.Errorf("listening for the metrics of cluster DNS: %w", err), sockets.Close())
 	}
-	return &nameSockets{sockets, web}, nil
+	return sockets, web, nil
 }
 
-// endpoint returns where the service of the name server leads; to loopback it can't.
-func (n *nameSockets) endpoint() bootstrap.DNS {
-	if n == nil || n.Addr().Addr().IsLoopback() || !n.Addr().Addr().Is4() {
-		return bootstrap.DNS{}
+func (n *nameSockets) close() error {
+	errs := []error{n.Close()}
+	for _, l := range n.web {
+		errs = append(errs, l.Close())
 	}
-	return bootstrap.DNS{
-		Address: n.Addr().Addr(), Port: int32(n.Addr().Port()), Metrics: int32(n.web.Addr().(*net.TCPAddr).Port),
-	}
+	return errors.Join(errs...)
 }
 
-// forPods returns the name servers of pods: a resolver configuration can't say a port, so
-// it is the service if there is another one.
-func (n *nameSockets) forPods(services netip.Prefix) []string {
+// endpoints returns where the service of the name server leads, in each IP family that
+// services have; to loopback it can't.
+func (n *nameSockets) endpoints(services local.Pair) []bootstrap.DNS {
+	if n == nil {
+		return nil
+	}
+	var all []bootstrap.DNS
+	for i, at := range n.Addrs() {
+		served := slices.ContainsFunc(services.All(), func(s netip.Prefix) bool {
+			return s.Addr().Is4() == at.Addr().Is4() && bootstrap.DNSAddress(s).IsValid()
+		})
+		if served && !at.Addr().IsLoopback() {
+			all = append(all, bootstrap.DNS{Address: at.Addr(), Port: int32(at.Port()), Metrics: int32(n.web[i].Addr().(*net.TCPAddr).Port)})
+		}
+	}
+	return all
+}
+
+// forPods returns the name server of pods, one of the primary family: a resolver configuration
+// can't say a port, so it is the service if there is another one.
+func (n *nameSockets) forPods(services local.Pair) []string {
 	switch {
 	case n == nil:
 		return nil
 	case n.Addr().Port() == dnsPort:
 		return []string{n.Addr().Addr().String()}
-	case n.endpoint().Address.IsValid() && bootstrap.DNSAddress(services).IsValid():
-		return []string{bootstrap.DNSAddress(services).String()}
+	}
+	for _, s := range services.All() {
+		if slices.ContainsFunc(n.endpoints(services), func(d bootstrap.DNS) bool { return d.Address.Is4() == s.Addr().Is4() }) {
+			return []string{bootstrap.DNSAddress(s).String()}
+		}
 	}
 	return nil
 }
@@ -106,7 +145,7 @@ func (c *cluster) nameServer(caches *cache.Shared) (run.Stage, error) {
 		Sockets:  c.names.Sockets,
 		Upstream: upstream,
 		Domain:   c.domain(),
-		Networks: []netip.Prefix{c.Settings.Pods, c.Settings.Services},
+		Networks: slices.Concat(c.Settings.Pods.All(), c.Settings.Services.All()),
 		Web:      c.names.web,
 		Version:  c.Version,
 		Log:      c.Log,

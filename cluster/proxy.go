@@ -2,6 +2,7 @@ package cluster
 
 import (
 	"net/netip"
+	"slices"
 
 	"github.com/sampan-io/sampan/client/cache"
 	"github.com/sampan-io/sampan/cluster/local"
@@ -19,14 +20,26 @@ func (c *cluster) proxy(p *controlPlane, caches *cache.Shared) ([]run.Stage, err
 	if !c.real() {
 		return nil, nil
 	}
-	forwarder, err := userspace.New(userspace.Options{
-		Address: c.bridge, Mark: proxy.RelayMark, Table: c.Profile.RelayTable(), Reachable: c.nodeNetwork(0).Contains, Log: c.Log,
-	})
+	own := nodeNetworks(c.Settings.Pods, 0)
+	relay := userspace.Options{
+		Mark: proxy.RelayMark, Table: c.Profile.RelayTable(), Log: c.Log,
+		Reachable: func(a netip.Addr) bool {
+			return slices.ContainsFunc(own, func(n netip.Prefix) bool { return n.Contains(a) })
+		},
+	}
+	for _, a := range c.bridge {
+		if a.Is4() {
+			relay.Address = a
+		} else {
+			relay.Address6 = a
+		}
+	}
+	forwarder, err := userspace.New(relay)
 	if err != nil {
 		return nil, err
 	}
 	kernel, err := nft.New(nft.Options{
-		Table: c.Profile.ServiceTable(), ServiceCIDRs: []netip.Prefix{c.Settings.Services}, Pods: []netip.Prefix{c.Settings.Pods}, Mark: proxy.RelayMark,
+		Table: c.Profile.ServiceTable(), ServiceCIDRs: c.Settings.Services.All(), Pods: c.Settings.Pods.All(), Mark: proxy.RelayMark,
 	})
 	if err != nil {
 		return nil, err
@@ -49,7 +62,7 @@ func (c *cluster) proxy(p *controlPlane, caches *cache.Shared) ([]run.Stage, err
 		Node:      c.Settings.NodeName,
 		Userspace: relayed,
 		Loopback:  true,
-		Services:  []netip.Prefix{c.Settings.Services},
+		Services:  c.Settings.Services.All(),
 		Health:    checks,
 		Keep:      true, // the pods go on as well; what is left goes with them (Clean)
 		Watch:     kernel.Watch,

@@ -145,13 +145,13 @@ func (c *cluster) fleet(p *controlPlane, caches *cache.Shared) (run.Stage, []str
 		return nil, nil, err
 	}
 	f, err := fleet.New(fleet.Options{
-		Client:     p.as("system:sampan:simulated-nodes"),
-		Caches:     caches,
-		As:         func(node string) client.Interface { return p.as("system:node:"+node, "system:nodes") },
-		Plan:       plan,
-		PodNetwork: c.Settings.Pods,
-		Version:    KubernetesVersion + "+sampan",
-		Log:        c.Log,
+		Client:      p.as("system:sampan:simulated-nodes"),
+		Caches:      caches,
+		As:          func(node string) client.Interface { return p.as("system:node:"+node, "system:nodes") },
+		Plan:        plan,
+		PodNetworks: c.Settings.Pods.All(),
+		Version:     KubernetesVersion + "+sampan",
+		Log:         c.Log,
 	})
 	if err != nil {
 		return nil, nil, err
@@ -163,17 +163,21 @@ func (c *cluster) fleet(p *controlPlane, caches *cache.Shared) (run.Stage, []str
 	return run.Stage{{Name: "simulated nodes", Run: f.Run, Ready: f.Ready()}}, names, nil
 }
 
-func (c *cluster) nodeOptions(p *controlPlane, name string, l net.Listener, address netip.Addr) node.Options {
-	serving := c.authority.Renewed(pki.Subject{
-		CommonName: "system:node:" + name, Organizations: []string{"system:nodes"}, DNSNames: []string{name}, IPs: []net.IP{address.AsSlice()},
-	})
+func (c *cluster) nodeOptions(p *controlPlane, name string, listeners []net.Listener, addresses ...netip.Addr) node.Options {
+	subject := pki.Subject{CommonName: "system:node:" + name, Organizations: []string{"system:nodes"}, DNSNames: []string{name}}
+	var told []corev1.NodeAddress
+	for _, a := range addresses {
+		subject.IPs = append(subject.IPs, a.AsSlice())
+		told = append(told, corev1.NodeAddress{Type: corev1.NodeInternalIP, Address: a.String()})
+	}
+	serving := c.authority.Renewed(subject)
 	return node.Options{
 		Client:    p.as("system:node:"+name, "system:nodes"),
 		Name:      name,
-		Listener:  l,
+		Listeners: listeners,
 		TLS:       &tls.Config{MinVersion: tls.VersionTLS13, GetCertificate: serving.Server},
 		ClientCAs: c.pool,
-		Addresses: []corev1.NodeAddress{{Type: corev1.NodeInternalIP, Address: address.String()}, {Type: corev1.NodeHostName, Address: name}},
+		Addresses: append(told, corev1.NodeAddress{Type: corev1.NodeHostName, Address: name}),
 		Version:   KubernetesVersion + "+sampan",
 
 		ClusterDNS:    c.names.forPods(c.Settings.Services),
@@ -188,14 +192,16 @@ func (c *cluster) realNode(p *controlPlane) (*node.Node, error) {
 	if err != nil {
 		return nil, err
 	}
-	l, err := freebind.Listen(context.Background(), "tcp4", netip.AddrPortFrom(c.bridge, kubeletPort).String()) //nolint:forbidigo // it blocks for nothing
+	listeners, err := listenOn(context.Background(), c.bridge, kubeletPort) //nolint:forbidigo // it blocks for nothing
 	if err != nil {
 		return nil, fmt.Errorf("listening for the node agent: %w", err)
 	}
-	c.Log.Info("node agent listens", "address", l.Addr(), "for", "the API server")
-	o := c.nodeOptions(p, c.Settings.NodeName, l, c.bridge)
+	for _, l := range listeners {
+		c.Log.Info("node agent listens", "address", l.Addr(), "for", "the API server")
+	}
+	o := c.nodeOptions(p, c.Settings.NodeName, listeners, c.bridge...)
 	o.Runtime = cri
-	o.PodCIDR = c.nodeNetwork(0).String()
+	o.PodCIDRs = texts(nodeNetworks(c.Settings.Pods, 0))
 	o.RootDir = filepath.Join(c.Profile.DataDir, "pods")
 	o.LogDir = filepath.Join(c.Profile.DataDir, "logs")
 	o.Handlers = map[string]http.Handler{"GET " + trace.AgentPath: c.tracer}
@@ -208,13 +214,13 @@ func (c *cluster) simulatedNode(p *controlPlane, links *simulated.Links, name st
 	if err != nil {
 		return nil, fmt.Errorf("listening for a simulated node: %w", err)
 	}
-	o := c.nodeOptions(p, name, l, netip.MustParseAddr("127.0.0.1"))
+	o := c.nodeOptions(p, name, []net.Listener{l}, netip.MustParseAddr("127.0.0.1"))
 	o.Client = links.To(name, o.Client)
-	network := c.nodeNetwork(i)
-	o.PodCIDR = network.String()
+	networks := nodeNetworks(c.Settings.Pods, i)
+	o.PodCIDRs = texts(networks)
 	o.LogDir = filepath.Join(c.Profile.RunDir, "logs", name)
 	o.DrainPause = -1
-	o.Runtime, err = simulated.New(simulated.Options{PodCIDR: network})
+	o.Runtime, err = simulated.New(simulated.Options{PodCIDRs: networks})
 	if err != nil {
 		return nil, err
 	}

@@ -81,13 +81,13 @@ func (all *conversations) end(t *conversation) {
 	_ = t.Close()
 }
 
-// accept answers who connects, until the socket is closed.
-func (s *Server) accept(ctx context.Context) error {
+// accept answers who connects to a socket, until that is closed.
+func (s *Server) accept(ctx context.Context, l *net.TCPListener) error {
 	// One more: what is closed to make room may take a moment to end.
 	group := run.NewGroup(ctx, maxConnections+1)
 	defer group.Stop()
 	for {
-		c, err := s.opts.Sockets.tcp.Accept()
+		c, err := l.Accept()
 		switch {
 		case errors.Is(err, net.ErrClosed):
 			return nil
@@ -117,7 +117,9 @@ func (s *Server) converse(ctx context.Context, t *conversation) {
 	defer stop()
 	later := run.NewGroup(ctx, maxPipelined)
 	defer later.Stop()
+	family := familyOf(t.LocalAddr().(*net.TCPAddr).AddrPort())
 	w := newWorker(s, overTCP)
+	w.family = family
 	var length [2]byte
 	for {
 		_ = t.SetReadDeadline(time.Now().Add(idle)) // on a closed one, reading fails
@@ -137,7 +139,9 @@ func (s *Server) converse(ctx context.Context, t *conversation) {
 		case more:
 			if !later.Go(func(ctx context.Context) {
 				defer s.upstream.Release()
-				if out := newWorker(s, overTCP).ask(ctx, in); out != nil {
+				w := newWorker(s, overTCP)
+				w.family = family
+				if out := w.ask(ctx, in); out != nil {
 					t.say(out)
 				}
 			}) {

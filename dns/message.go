@@ -31,6 +31,7 @@ const maxUDP = 1232
 type worker struct {
 	server *Server
 	over   transport
+	family int // of the address that was asked, see familyOf
 	began  time.Time
 	length int // of the question, in bytes
 	turn   uint32

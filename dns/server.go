@@ -39,9 +39,9 @@ type Options struct {
 	// Networks are those of pods and services: the names of their addresses are ours.
 	Networks []netip.Prefix
 
-	// Web is where /metrics, /ready and /health are served over HTTP; nil means
-	// nowhere. Run closes it.
-	Web net.Listener
+	// Web is where /metrics, /ready and /health are served over HTTP; none means
+	// nowhere. Run closes them.
+	Web []net.Listener
 
 	Version string // of this program, for its metrics; "" means unknown
 
@@ -80,13 +80,16 @@ func New(o Options) (*Server, error) {
 		talks: conversations{open: map[*conversation]bool{}},
 		dirty: map[types.NamespacedName]bool{},
 	}
-	at := o.Sockets.Addr()
+	var own []netip.Addr
+	for _, at := range o.Sockets.Addrs() {
+		own = append(own, at.Addr())
+	}
 	var err error
-	s.zone, err = zone.New(zone.Options{Domain: o.Domain, TTL: o.TTL, Server: []netip.Addr{at.Addr()}, Networks: o.Networks}, uint32(time.Now().Unix()))
+	s.zone, err = zone.New(zone.Options{Domain: o.Domain, TTL: o.TTL, Server: own, Networks: o.Networks}, uint32(time.Now().Unix()))
 	if err != nil {
 		return nil, fmt.Errorf("dns: %w", err)
 	}
-	if s.upstream, err = forward.New(forward.Options{Servers: o.Upstream, Own: []netip.AddrPort{at}, Log: o.Log}); err != nil {
+	if s.upstream, err = forward.New(forward.Options{Servers: o.Upstream, Own: o.Sockets.Addrs(), Log: o.Log}); err != nil {
 		return nil, fmt.Errorf("dns: %w", err)
 	}
 	s.count = newCounters(s)
@@ -103,7 +106,7 @@ func (s *Server) Ready() <-chan struct{} { return s.complete }
 // once.
 func (s *Server) Run(ctx context.Context) error {
 	first := append(run.Stage{{Name: "questions", Run: s.serve}}, s.caches...)
-	if s.opts.Web != nil {
+	if len(s.opts.Web) > 0 {
 		first = append(first, run.Task{Name: "web", Run: s.serveWeb})
 	}
 	return run.Stages(ctx, first, run.Stage{{Name: "zone", Run: s.keep}})

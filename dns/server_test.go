@@ -75,7 +75,7 @@ func (h *harbour) start(upstream string) {
 		h.Fatal(err)
 	}
 	o := dns.Options{
-		Client: h.api, Sockets: sockets, Upstream: ask, Web: web,
+		Client: h.api, Sockets: sockets, Upstream: ask, Web: []net.Listener{web},
 		Networks: []netip.Prefix{netip.MustParsePrefix("10.96.0.0/16")}, Version: "v0", Log: slog.New(slog.NewTextHandler(h.Output(), nil)),
 	}
 	group := run.NewGroup(h.Context(), 0)
@@ -782,7 +782,7 @@ func TestItStopsAtAnyMoment(t *testing.T) {
 			t.Fatal(err)
 		}
 		nobody, _ := dns.Upstream(dns.None)
-		s, err := dns.New(dns.Options{Client: h.api, Sockets: sockets, Upstream: nobody, Web: web, Log: slog.New(slog.DiscardHandler)})
+		s, err := dns.New(dns.Options{Client: h.api, Sockets: sockets, Upstream: nobody, Web: []net.Listener{web}, Log: slog.New(slog.DiscardHandler)})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -12,10 +12,20 @@ import (
 	"github.com/sampan-io/sampan/internal/run"
 )
 
-// Sockets are an address at which a server is asked, over UDP and over TCP.
+// Sockets are an address at which a server is asked, over UDP and over TCP; or several, see
+// [Join].
 type Sockets struct {
-	udp *net.UDPConn
-	tcp *net.TCPListener
+	udp []*net.UDPConn
+	tcp []*net.TCPListener
+}
+
+// Join returns all of these as one. The first address is that of the first.
+func Join(all ...*Sockets) *Sockets {
+	var s Sockets
+	for _, one := range all {
+		s.udp, s.tcp = append(s.udp, one.udp...), append(s.tcp, one.tcp...)
+	}
+	return &s
 }
 
 // portTries is how often a port that is free over UDP may be taken over TCP until that
@@ -38,7 +48,7 @@ func Listen(ctx context.Context, c *net.ListenConfig, at netip.AddrPort) (*Socke
 		port := udp.LocalAddr().(*net.UDPAddr).AddrPort().Port()
 		l, err := c.Listen(ctx, "tcp", netip.AddrPortFrom(at.Addr(), port).String())
 		if err == nil {
-			return &Sockets{udp, l.(*net.TCPListener)}, nil
+			return &Sockets{[]*net.UDPConn{udp}, []*net.TCPListener{l.(*net.TCPListener)}}, nil
 		}
 		_ = udp.Close()
 		if at.Port() != 0 || try == portTries {
@@ -47,14 +57,27 @@ func Listen(ctx context.Context, c *net.ListenConfig, at netip.AddrPort) (*Socke
 	}
 }
 
-// Addr returns where the sockets are.
-func (s *Sockets) Addr() netip.AddrPort {
-	at := s.udp.LocalAddr().(*net.UDPAddr).AddrPort()
-	return netip.AddrPortFrom(at.Addr().Unmap(), at.Port())
+// Addr returns the first address.
+func (s *Sockets) Addr() netip.AddrPort { return s.Addrs()[0] }
+
+// Addrs returns all addresses.
+func (s *Sockets) Addrs() []netip.AddrPort {
+	var all []netip.AddrPort
+	for _, udp := range s.udp {
+		at := udp.LocalAddr().(*net.UDPAddr).AddrPort()
+		all = append(all, netip.AddrPortFrom(at.Addr().Unmap(), at.Port()))
+	}
+	return all
 }
 
 // Close closes them.
-func (s *Sockets) Close() error { return errors.Join(s.udp.Close(), s.tcp.Close()) }
+func (s *Sockets) Close() error {
+	var errs []error
+	for i := range s.udp {
+		errs = append(errs, s.udp[i].Close(), s.tcp[i].Close())
+	}
+	return errors.Join(errs...)
+}
 
 const (
 	maxQuery = 4096 // bytes of a question over UDP; what is longer is none
@@ -66,7 +89,7 @@ const (
 
 // serve answers until ctx is over.
 func (s *Server) serve(ctx context.Context) error {
-	s.opts.Log.InfoContext(ctx, "cluster DNS listens", "address", s.opts.Sockets.Addr(), "for", "who can reach that address", "domain", s.zone.Domain())
+	s.opts.Log.InfoContext(ctx, "cluster DNS listens", "address", s.opts.Sockets.Addrs(), "for", "who can reach that address", "domain", s.zone.Domain())
 	defer s.opts.Sockets.Close()
 	wait := time.NewTimer(incomplete)
 	select {
@@ -79,11 +102,14 @@ func (s *Server) serve(ctx context.Context) error {
 
 	group := run.NewGroup(ctx, 0)
 	later := run.NewGroup(ctx, 0) // bounded by what may be outstanding
-	broken := make(chan error, maxReaders+1)
-	for range min(maxReaders, runtime.GOMAXPROCS(0)) {
-		group.Go(func(ctx context.Context) { broken <- s.readPackets(ctx, later) })
+	sockets := s.opts.Sockets
+	broken := make(chan error, len(sockets.udp)*(maxReaders+1))
+	for i := range sockets.udp {
+		for range min(maxReaders, runtime.GOMAXPROCS(0)) {
+			group.Go(func(ctx context.Context) { broken <- s.readPackets(ctx, sockets.udp[i], later) })
+		}
+		group.Go(func(ctx context.Context) { broken <- s.accept(ctx, sockets.tcp[i]) })
 	}
-	group.Go(func(ctx context.Context) { broken <- s.accept(ctx) })
 	var err error
 	select {
 	case <-ctx.Done():
@@ -98,10 +124,11 @@ func (s *Server) serve(ctx context.Context) error {
 	return err
 }
 
-// readPackets answers what comes over UDP, until the socket is closed.
-func (s *Server) readPackets(ctx context.Context, later *run.Group) error {
-	udp := s.opts.Sockets.udp
+// readPackets answers what comes over a socket of UDP, until the socket is closed.
+func (s *Server) readPackets(ctx context.Context, udp *net.UDPConn, later *run.Group) error {
+	family := familyOf(udp.LocalAddr().(*net.UDPAddr).AddrPort())
 	w := newWorker(s, overUDP)
+	w.family = family
 	in := make([]byte, maxQuery)
 	for {
 		n, from, err := udp.ReadFromUDPAddrPort(in)
@@ -121,6 +148,7 @@ func (s *Server) readPackets(ctx context.Context, later *run.Group) error {
 			if !later.Go(func(ctx context.Context) {
 				defer s.upstream.Release()
 				w := newWorker(s, overUDP)
+				w.family = family
 				if out := w.ask(ctx, packet); out != nil {
 					_, _ = udp.WriteToUDPAddrPort(out, from) // they ask again
 				}

@@ -7,21 +7,25 @@ import (
 	"fmt"
 	"log/slog"
 	"net/http"
+	"net/netip"
 	"runtime"
+	"strconv"
 	"time"
 
 	"github.com/miekg/dns"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
+
+	"github.com/sampan-io/sampan/internal/run"
 )
 
 // counters count questions, under the names that CoreDNS uses, which dashboards know, in a
 // registry of their own.
 type counters struct {
 	registry *prometheus.Registry
-	requests [2][2][]prometheus.Counter // by zone, transport and type
-	rcodes   [2][]prometheus.Counter    // by zone and code
+	requests [2][2][2][]prometheus.Counter // by zone, transport, family of addresses and type
+	rcodes   [2][]prometheus.Counter       // by zone and code
 	duration [2]prometheus.Observer
 	asked    [2][2]prometheus.Observer // length of questions, by zone and transport
 	answered [2][2]prometheus.Observer // length of answers
@@ -36,10 +40,9 @@ const codes = 6 // NOERROR to REFUSED; all others together
 
 func newCounters(s *Server) *counters {
 	c := &counters{registry: prometheus.NewRegistry()}
-	at := s.opts.Sockets.Addr()
-	family := "1"
-	if at.Addr().Is6() {
-		family = "2"
+	var families [2]bool // in which it is asked
+	for _, at := range s.opts.Sockets.Addrs() {
+		families[familyOf(at)] = true
 	}
 	counters := func(name, help string, labels ...string) *prometheus.CounterVec {
 		return prometheus.NewCounterVec(prometheus.CounterOpts{Name: name, Help: help}, labels)
@@ -59,10 +62,16 @@ func newCounters(s *Server) *counters {
 	answered := histograms("coredns_dns_response_size_bytes", "Length of answers.", bytes, "zone", "proto")
 	for z, zone := range []string{s.zone.Domain(), "."} {
 		for over := range transport(2) {
-			for _, k := range kinds {
-				c.requests[z][over] = append(c.requests[z][over], requests.WithLabelValues(zone, over.String(), family, dns.TypeToString[k]))
+			for f, used := range families {
+				if !used {
+					continue
+				}
+				into := &c.requests[z][over][f]
+				for _, k := range kinds {
+					*into = append(*into, requests.WithLabelValues(zone, over.String(), strconv.Itoa(f+1), dns.TypeToString[k]))
+				}
+				*into = append(*into, requests.WithLabelValues(zone, over.String(), strconv.Itoa(f+1), "other"))
 			}
-			c.requests[z][over] = append(c.requests[z][over], requests.WithLabelValues(zone, over.String(), family, "other"))
 			c.asked[z][over] = asked.WithLabelValues(zone, over.String())
 			c.answered[z][over] = answered.WithLabelValues(zone, over.String())
 		}
@@ -86,11 +95,19 @@ func newCounters(s *Server) *counters {
 		func() float64 { return float64(s.zone.Len()) },
 	)
 	// Dashboards tell name servers apart by where they are asked.
-	here := prometheus.WrapRegistererWith(prometheus.Labels{"server": "dns://" + at.String()}, c.registry)
+	here := prometheus.WrapRegistererWith(prometheus.Labels{"server": "dns://" + s.opts.Sockets.Addr().String()}, c.registry)
 	here.MustRegister(requests, responses, secured, duration, asked, answered)
 	here.MustRegister(s.upstream.Collectors()...)
 	c.registry.MustRegister(build, services, c.closed, collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	return c
+}
+
+// familyOf returns 0 for an address of IPv4 and 1 for one of IPv6.
+func familyOf(at netip.AddrPort) int {
+	if at.Addr().Unmap().Is6() {
+		return 1
+	}
+	return 0
 }
 
 // observe counts an answer.
@@ -106,7 +123,7 @@ func (c *counters) observe(w *worker, rcode, size int) {
 			}
 		}
 	}
-	c.requests[zone][w.over][kind].Inc()
+	c.requests[zone][w.over][w.family][kind].Inc()
 	c.rcodes[zone][min(rcode, codes)].Inc()
 	c.duration[zone].Observe(time.Since(w.began).Seconds())
 	c.asked[zone][w.over].Observe(float64(w.length))
@@ -129,14 +146,22 @@ func (s *Server) serveWeb(ctx context.Context) error {
 			http.Error(w, "the cluster's names are not known yet: the API server has not been reached", http.StatusServiceUnavailable)
 		}
 	})
-	s.opts.Log.InfoContext(ctx, "cluster DNS serves metrics", "address", s.opts.Web.Addr(), "for", "who can reach that address")
 	server := &http.Server{
 		Handler: mux, ReadHeaderTimeout: 10 * time.Second, IdleTimeout: time.Minute,
 		ErrorLog: slog.NewLogLogger(s.opts.Log.Handler(), slog.LevelDebug),
 	}
 	stop := context.AfterFunc(ctx, func() { _ = server.Close() })
 	defer stop()
-	if err := server.Serve(s.opts.Web); !errors.Is(err, http.ErrServerClosed) {
+	group := run.NewGroup(context.WithoutCancel(ctx), 0)
+	defer group.Wait()
+	ended := make(chan error, len(s.opts.Web))
+	for _, l := range s.opts.Web {
+		s.opts.Log.InfoContext(ctx, "cluster DNS serves metrics", "address", l.Addr(), "for", "who can reach that address")
+		group.Go(func(context.Context) { ended <- server.Serve(l) })
+	}
+	err := <-ended
+	_ = server.Close() // the others
+	if !errors.Is(err, http.ErrServerClosed) {
 		return err
 	}
 	return nil

@@ -22,7 +22,7 @@ import (
 // first: what a pod costs must not grow with the number of them. The other figures
 // belong to the machine: from creation to the status Running, through the agent.
 func BenchmarkPodsAtOnce(b *testing.B) {
-	rt, err := simulated.New(simulated.Options{PodCIDR: netip.MustParsePrefix("10.0.0.0/8")})
+	rt, err := simulated.New(simulated.Options{PodCIDRs: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")}})
 	if err != nil {
 		b.Fatal(err)
 	}

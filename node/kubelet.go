@@ -54,7 +54,7 @@ const (
 	closingPause = time.Second     // for answers that are under way when the agent stops
 )
 
-// serve answers the kubelet API until ctx is over. It closes the listener.
+// serve answers the kubelet API until ctx is over. It closes the listeners.
 func (n *Node) serve(ctx context.Context) error {
 	server := &http.Server{
 		Handler: n.authenticated(n.routes()), ReadHeaderTimeout: headerLimit, IdleTimeout: idleLimit,
@@ -62,14 +62,16 @@ func (n *Node) serve(ctx context.Context) error {
 		BaseContext: func(net.Listener) context.Context { return ctx },
 		ErrorLog:    slog.NewLogLogger(n.log.Handler(), slog.LevelDebug),
 	}
-	listener := tls.NewListener(n.opts.Listener, n.tls())
-	n.log.Info("kubelet API serves the API server and administrators", "address", listener.Addr().String())
 	g := run.NewGroup(context.WithoutCancel(ctx), 0)
-	failed := make(chan error, 1)
-	g.Go(func(context.Context) { failed <- server.Serve(listener) })
+	failed := make(chan error, len(n.opts.Listeners))
+	for _, l := range n.opts.Listeners {
+		n.log.Info("kubelet API serves the API server and administrators", "address", l.Addr().String())
+		g.Go(func(context.Context) { failed <- server.Serve(tls.NewListener(l, n.tls())) })
+	}
 	defer g.Wait()
 	select {
 	case err := <-failed:
+		_ = server.Close() // the others
 		return err
 	case <-ctx.Done():
 	}

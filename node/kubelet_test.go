@@ -115,7 +115,7 @@ func TestKubeletAPI(t *testing.T) {
 		t.Fatal(err)
 	}
 	r.opts.Runtime = talkative{r.rt}
-	r.opts.Listener, r.opts.LogDir = l, t.TempDir()
+	r.opts.Listeners, r.opts.LogDir = []net.Listener{l}, t.TempDir()
 	r.opts.TLS = &tls.Config{Certificates: []tls.Certificate{ca.issue("system:node:n1", "system:nodes")}}
 	r.opts.ClientCAs = ca.pool
 	stop := r.start()

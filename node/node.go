@@ -30,19 +30,19 @@ type Options struct {
 	Name    string           // of the Node object
 	Runtime Runtime
 
-	// Listener and TLS serve the kubelet API (logs, pods). A nil Listener means
-	// that there is none. TLS needs a certificate; client certificates are asked
-	// for whatever it says.
-	Listener net.Listener
-	TLS      *tls.Config
+	// Listeners and TLS serve the kubelet API (logs, pods); clients are told the port of the
+	// first. Without any there is none. TLS needs a certificate; client certificates are
+	// asked for whatever it says.
+	Listeners []net.Listener
+	TLS       *tls.Config
 	// ClientCAs returns the authorities whose client certificates are trusted.
 	ClientCAs func() *x509.CertPool
 	// Handlers are further parts of the kubelet API, by patterns of [http.ServeMux]
 	// ("GET /path"): for the same clients as all of it.
 	Handlers map[string]http.Handler
 
-	Addresses []corev1.NodeAddress // the first InternalIP is the pods' hostIP
-	PodCIDR   string               // network of the pods, for the Node object; may be empty
+	Addresses []corev1.NodeAddress // each InternalIP is one of the pods' hostIPs
+	PodCIDRs  []string             // networks of the pods, for the Node object; may be empty
 	Labels    map[string]string    // beside those that every node has
 	Taints    []corev1.Taint       // of a node that is registered anew
 
@@ -102,8 +102,8 @@ func (o Options) check() (Options, error) {
 	if o.Runtime == nil {
 		errs = append(errs, errors.New("node: Options.Runtime is nil"))
 	}
-	if o.Listener != nil && (o.TLS == nil || o.ClientCAs == nil) {
-		errs = append(errs, errors.New("node: Options.Listener needs TLS and ClientCAs"))
+	if len(o.Listeners) > 0 && (o.TLS == nil || o.ClientCAs == nil) {
+		errs = append(errs, errors.New("node: Options.Listeners need TLS and ClientCAs"))
 	}
 	if o.RootDir != "" && !filepath.IsAbs(o.RootDir) {
 		errs = append(errs, fmt.Errorf("node: Options.RootDir %q is not absolute", o.RootDir))
@@ -219,7 +219,7 @@ func (n *Node) Run(ctx context.Context) error {
 		{Name: "runtime events", Run: n.listen},
 		{Name: "pods", Run: n.work},
 	}
-	if n.opts.Listener != nil {
+	if len(n.opts.Listeners) > 0 {
 		last = append(last, run.Task{Name: "kubelet API", Run: n.serve})
 	}
 	first := run.Stage{

@@ -36,13 +36,13 @@ type rig struct {
 
 // newRig returns a rig whose agent has not started.
 func newRig(t *testing.T, objs ...client.Object) *rig {
-	rt, err := simulated.New(simulated.Options{PodCIDR: netip.MustParsePrefix("10.1.0.0/16")})
+	rt, err := simulated.New(simulated.Options{PodCIDRs: []netip.Prefix{netip.MustParsePrefix("10.1.0.0/16")}})
 	if err != nil {
 		t.Fatal(err)
 	}
 	r := &rig{T: t, api: clienttest.New(t, objs...), rt: rt}
 	r.opts = node.Options{
-		Client: r.api, Name: "n1", Runtime: rt, PodCIDR: "10.1.0.0/16",
+		Client: r.api, Name: "n1", Runtime: rt, PodCIDRs: []string{"10.1.0.0/16"},
 		Addresses: []corev1.NodeAddress{{Type: corev1.NodeInternalIP, Address: "192.0.2.1"}, {Type: corev1.NodeHostName, Address: "n1"}},
 		Log:       slog.New(slog.DiscardHandler),
 	}

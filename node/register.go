@@ -287,8 +287,8 @@ func nodeStatusFields(s *corev1.NodeStatus) map[string]any {
 func (n *Node) object(ctx context.Context) *corev1.Node {
 	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: n.opts.Name, Labels: n.labels()}}
 	node.Spec.Taints = n.opts.Taints
-	if n.opts.PodCIDR != "" {
-		node.Spec.PodCIDR, node.Spec.PodCIDRs = n.opts.PodCIDR, []string{n.opts.PodCIDR}
+	if own := n.opts.PodCIDRs; len(own) > 0 {
+		node.Spec.PodCIDR, node.Spec.PodCIDRs = own[0], own
 	}
 	n.status(ctx, &node.Status, time.Now())
 	return node
@@ -316,8 +316,8 @@ func (n *Node) metadata(node *corev1.Node) []byte {
 	if len(labels) > 0 {
 		patch["metadata"] = map[string]any{"labels": labels}
 	}
-	if n.opts.PodCIDR != "" && node.Spec.PodCIDR == "" {
-		patch["spec"] = map[string]any{"podCIDR": n.opts.PodCIDR, "podCIDRs": []string{n.opts.PodCIDR}}
+	if own := n.opts.PodCIDRs; len(own) > 0 && node.Spec.PodCIDR == "" {
+		patch["spec"] = map[string]any{"podCIDR": own[0], "podCIDRs": own}
 	}
 	if len(patch) == 0 {
 		return nil
@@ -339,10 +339,10 @@ func (n *Node) status(ctx context.Context, s *corev1.NodeStatus, now time.Time) 
 	s.Addresses = n.opts.Addresses
 	s.NodeInfo = n.machine.info
 	s.DaemonEndpoints.KubeletEndpoint.Port = 0
-	if n.opts.Listener != nil {
-		if a, ok := n.opts.Listener.Addr().(*net.TCPAddr); ok {
+	if all := n.opts.Listeners; len(all) > 0 {
+		if a, ok := all[0].Addr().(*net.TCPAddr); ok {
 			s.DaemonEndpoints.KubeletEndpoint.Port = int32(a.Port)
-		} else if _, port, err := net.SplitHostPort(n.opts.Listener.Addr().String()); err == nil {
+		} else if _, port, err := net.SplitHostPort(all[0].Addr().String()); err == nil {
 			p, _ := strconv.Atoi(port)
 			s.DaemonEndpoints.KubeletEndpoint.Port = int32(p)
 		}

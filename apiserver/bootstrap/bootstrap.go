@@ -45,7 +45,7 @@ func New(opts Options) (*Keeper, error) {
 		return nil, err
 	}
 	k := &Keeper{opts: opts, first: [][]thing{append(namespaces(), priorities()...), opts.kubernetes().things()}, ready: make(chan struct{})}
-	if opts.DNS.Address.IsValid() && DNSAddress(opts.ServiceNetwork).IsValid() {
+	if len(opts.DNS) > 0 {
 		k.then = opts.kubeDNS().things()
 	}
 	return k, nil
@@ -114,6 +114,9 @@ func (k *Keeper) attempt(ctx context.Context) {
 // selector is somebody else's.
 func (k *Keeper) withdrawDNS(ctx context.Context) error {
 	things := k.opts.kubeDNS().things()
+	if len(things) == 0 {
+		return nil
+	}
 	name := things[0].object
 	found, err := k.opts.API.Get(ctx, things[0].gvr, name.GetNamespace(), name.GetName(), "")
 	if apierrors.IsNotFound(err) {
@@ -122,11 +125,11 @@ func (k *Keeper) withdrawDNS(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if svc, ok := found.(*corev1.Service); !ok || len(svc.Spec.Selector) > 0 || svc.Spec.ClusterIP != k.opts.kubeDNS().address.String() {
+	if svc, ok := found.(*corev1.Service); !ok || len(svc.Spec.Selector) > 0 || svc.Spec.ClusterIP != k.opts.kubeDNS().faces[0].address.String() {
 		return nil
 	}
 	for _, t := range things {
-		if err := k.opts.API.Delete(ctx, t.gvr, name.GetNamespace(), name.GetName(), metav1.DeleteOptions{}); err != nil && !apierrors.IsNotFound(err) {
+		if err := k.opts.API.Delete(ctx, t.gvr, t.object.GetNamespace(), t.object.GetName(), metav1.DeleteOptions{}); err != nil && !apierrors.IsNotFound(err) {
 			return err
 		}
 	}

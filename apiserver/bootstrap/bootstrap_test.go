@@ -48,7 +48,7 @@ func launch(t *testing.T, network string) *ship {
 // keep starts a keeper and returns when it is ready; stop ends it.
 func (s *ship) keep(network string, endpoints ...string) (stop func()) {
 	s.Helper()
-	opts := bootstrap.Options{API: s.api, ServiceNetwork: netip.MustParsePrefix(network), Port: 6443, Log: slog.New(slog.NewTextHandler(s.Output(), nil))}
+	opts := bootstrap.Options{API: s.api, ServiceNetworks: []netip.Prefix{netip.MustParsePrefix(network)}, Port: 6443, Log: slog.New(slog.NewTextHandler(s.Output(), nil))}
 	for _, e := range endpoints {
 		opts.Endpoints = append(opts.Endpoints, netip.MustParseAddr(e))
 	}
@@ -142,9 +142,9 @@ func TestEveryClusterHasThese(t *testing.T) {
 // that somebody else's service is left alone.
 func TestTheNameServerHasAService(t *testing.T) {
 	s := launch(t, "10.1.0.0/16")
-	keep := func(dns bootstrap.DNS) {
+	keep := func(dns ...bootstrap.DNS) {
 		t.Helper()
-		k, err := bootstrap.New(bootstrap.Options{API: s.api, ServiceNetwork: netip.MustParsePrefix("10.1.0.0/16"), Port: 6443, DNS: dns})
+		k, err := bootstrap.New(bootstrap.Options{API: s.api, ServiceNetworks: []netip.Prefix{netip.MustParsePrefix("10.1.0.0/16")}, Port: 6443, DNS: dns})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -171,7 +171,7 @@ func TestTheNameServerHasAService(t *testing.T) {
 	if got, want := look(), "ClusterIP 10.1.0.10:53/dns>5353, 192.0.2.1:5353/dns, IPv4 192.0.2.1:5353/dns of kube-dns"; got != want {
 		t.Errorf("with a name server there is %q, want %q", got, want)
 	}
-	keep(bootstrap.DNS{})
+	keep()
 	if got := look(); got != "" {
 		t.Errorf("without one any more there is %q, want nothing", got)
 	}
@@ -182,7 +182,7 @@ func TestTheNameServerHasAService(t *testing.T) {
 	if _, err := s.api.Create(t.Context(), resource("services"), "kube-system", "", own, metav1.CreateOptions{}, ""); err != nil {
 		t.Fatal(err)
 	}
-	keep(bootstrap.DNS{})
+	keep()
 	if got := look(); !strings.HasPrefix(got, "ClusterIP 10.1.0.10:53/dns>") {
 		t.Errorf("somebody else's service is now %q", got)
 	}
@@ -200,8 +200,8 @@ func TestTheNameServersAddressMayBeTaken(t *testing.T) {
 		t.Fatal(err)
 	}
 	k, err := bootstrap.New(bootstrap.Options{
-		API: s.api, ServiceNetwork: netip.MustParsePrefix("10.1.0.0/16"), Port: 6443, Log: slog.New(slog.DiscardHandler),
-		DNS: bootstrap.DNS{Address: netip.MustParseAddr("192.0.2.1"), Port: 53},
+		API: s.api, ServiceNetworks: []netip.Prefix{netip.MustParsePrefix("10.1.0.0/16")}, Port: 6443, Log: slog.New(slog.DiscardHandler),
+		DNS: []bootstrap.DNS{{Address: netip.MustParseAddr("192.0.2.1"), Port: 53}},
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -297,7 +297,7 @@ func TestTheAddressOfTheServerMoves(t *testing.T) {
 }
 
 func TestOptions(t *testing.T) {
-	good := bootstrap.Options{API: &apiserver.Local{}, ServiceNetwork: netip.MustParsePrefix("10.1.0.0/16"), Port: 6443}
+	good := bootstrap.Options{API: &apiserver.Local{}, ServiceNetworks: []netip.Prefix{netip.MustParsePrefix("10.1.0.0/16")}, Port: 6443}
 	tests := []struct {
 		name   string
 		change func(*bootstrap.Options)
@@ -305,10 +305,12 @@ func TestOptions(t *testing.T) {
 	}{
 		{"good", func(*bootstrap.Options) {}, ""},
 		{"no API", func(o *bootstrap.Options) { o.API = nil }, "API is nil"},
-		{"no network", func(o *bootstrap.Options) { o.ServiceNetwork = netip.Prefix{} }, "is not a network"},
+		{"no network", func(o *bootstrap.Options) { o.ServiceNetworks = []netip.Prefix{{}} }, "is not a network"},
 		{"no port", func(o *bootstrap.Options) { o.Port = 0 }, "want a port"},
 		{"loopback", func(o *bootstrap.Options) { o.Endpoints = []netip.Addr{netip.MustParseAddr("127.0.0.1")} }, "loopback"},
-		{"a name server on loopback", func(o *bootstrap.Options) { o.DNS = bootstrap.DNS{Address: netip.MustParseAddr("127.0.0.1"), Port: 53} }, "Options.DNS"},
+		{"a name server on loopback", func(o *bootstrap.Options) {
+			o.DNS = []bootstrap.DNS{{Address: netip.MustParseAddr("127.0.0.1"), Port: 53}}
+		}, "Options.DNS"},
 		{"another family", func(o *bootstrap.Options) { o.Endpoints = []netip.Addr{netip.MustParseAddr("2001:db8::1")} }, "another IP family"},
 	}
 	for _, tt := range tests {

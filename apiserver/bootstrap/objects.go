@@ -6,6 +6,8 @@ import (
 	"log/slog"
 	"maps"
 	"net/netip"
+	"slices"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
@@ -20,24 +22,24 @@ import (
 	"github.com/sampan-io/sampan/catalog/scheduling"
 )
 
-// Options configures a [Keeper]. API, ServiceNetwork and Port are required.
+// Options configures a [Keeper]. API, ServiceNetworks and Port are required.
 type Options struct {
 	API API
 
-	// ServiceNetwork is where service addresses come from; the service gets the
-	// first.
-	ServiceNetwork netip.Prefix
+	// ServiceNetworks are where service addresses come from: one, or one of each IP
+	// family, the primary one first. The service gets the first of that.
+	ServiceNetworks []netip.Prefix
 
 	// Endpoints are the addresses where pods reach the API server: not loopback,
-	// and of the family of ServiceNetwork. Without any, where no pod runs that could
+	// and of the primary family. Without any, where no pod runs that could
 	// ask, the service has no endpoints.
 	Endpoints []netip.Addr
 
 	Port int32 // where the API server listens
 
-	// DNS is where pods reach the cluster's name server; the zero value means that
-	// there is none.
-	DNS DNS
+	// DNS is where pods reach the cluster's name server, once for each IP family at most;
+	// none means that there is no name server.
+	DNS []DNS
 
 	Log *slog.Logger // nil means slog.Default
 }
@@ -67,17 +69,20 @@ func (o Options) check() (Options, error) {
 	switch {
 	case o.API == nil:
 		return o, errors.New("bootstrap: Options.API is nil")
-	case !o.ServiceNetwork.IsValid():
-		return o, errors.New("bootstrap: Options.ServiceNetwork is not a network")
+	case len(o.ServiceNetworks) == 0 || len(o.ServiceNetworks) > 2 || slices.ContainsFunc(o.ServiceNetworks, func(n netip.Prefix) bool { return !n.IsValid() }):
+		return o, fmt.Errorf("bootstrap: Options.ServiceNetworks is not a network, or one of each IP family: %v", o.ServiceNetworks)
 	case o.Port < 1 || o.Port > 65535:
 		return o, fmt.Errorf("bootstrap: Options.Port is %d, want a port", o.Port)
 	}
-	if a := o.DNS.Address; a.IsValid() && (a.IsLoopback() || a.Is4() != o.ServiceNetwork.Addr().Is4() || o.DNS.Port < 1 || o.DNS.Port > 65535) {
-		return o, fmt.Errorf("bootstrap: Options.DNS is %v, want where pods reach a name server", o.DNS)
+	for i, d := range o.DNS {
+		twice := slices.ContainsFunc(o.DNS[:i], func(other DNS) bool { return other.Address.Is4() == d.Address.Is4() })
+		if a := d.Address; !a.IsValid() || a.IsLoopback() || twice || o.network(a) == (netip.Prefix{}) || d.Port < 1 || d.Port > 65535 {
+			return o, fmt.Errorf("bootstrap: Options.DNS is %v, want where pods reach a name server", o.DNS)
+		}
 	}
 	for _, a := range o.Endpoints {
-		if a.Is4() != o.ServiceNetwork.Addr().Is4() {
-			return o, fmt.Errorf("bootstrap: the API server's address %s is of another IP family than the service network %s", a, o.ServiceNetwork)
+		if primary := o.ServiceNetworks[0]; a.Is4() != primary.Addr().Is4() {
+			return o, fmt.Errorf("bootstrap: the API server's address %s is of another IP family than the service network %s", a, primary)
 		}
 		if a.IsLoopback() {
 			return o, fmt.Errorf("bootstrap: the API server's address %s is a loopback address, which pods cannot reach", a)
@@ -87,6 +92,16 @@ func (o Options) check() (Options, error) {
 		o.Log = slog.Default()
 	}
 	return o, nil
+}
+
+// network returns the service network of the IP family of an address, or none.
+func (o Options) network(a netip.Addr) netip.Prefix {
+	for _, n := range o.ServiceNetworks {
+		if n.Addr().Is4() == a.Is4() {
+			return n
+		}
+	}
+	return netip.Prefix{}
 }
 
 // A remedy is what has to be done about an object.
@@ -143,20 +158,32 @@ func priorities() []thing {
 
 // A fixture is a service without pods: where it leads is known from the start.
 type fixture struct {
-	meta      metav1.ObjectMeta
-	address   netip.Addr
-	ports     []fixedPort
-	endpoints []netip.Addr
+	meta  metav1.ObjectMeta
+	ports []fixedPort
+	faces []face // the primary one first
 }
 
 type fixedPort struct {
 	name     string
 	protocol corev1.Protocol
 	port     int32
-	target   int32
 }
 
-// kubernetes is the service of the API server.
+// A face is what a fixture has of one IP family.
+type face struct {
+	address   netip.Addr   // of the service
+	endpoints []netip.Addr // where it leads
+	targets   []int32      // the ports there, one for each of the fixture
+}
+
+func (f face) family() corev1.IPFamily {
+	if f.address.Is4() {
+		return corev1.IPv4Protocol
+	}
+	return corev1.IPv6Protocol
+}
+
+// kubernetes is the service of the API server. It has the primary family alone, as upstream.
 func (o Options) kubernetes() fixture {
 	const servicePort = 443
 	return fixture{
@@ -164,13 +191,13 @@ func (o Options) kubernetes() fixture {
 			Namespace: metav1.NamespaceDefault, Name: "kubernetes",
 			Labels: map[string]string{"component": "apiserver", "provider": "kubernetes"},
 		},
-		address:   o.ServiceNetwork.Masked().Addr().Next(),
-		ports:     []fixedPort{{"https", corev1.ProtocolTCP, servicePort, o.Port}},
-		endpoints: o.Endpoints,
+		ports: []fixedPort{{"https", corev1.ProtocolTCP, servicePort}},
+		faces: []face{{o.ServiceNetworks[0].Masked().Addr().Next(), o.Endpoints, []int32{o.Port}}},
 	}
 }
 
-// kubeDNS is the service of the name server, under the name that charts and people know.
+// kubeDNS is the service of the name server, under the name that charts and people know. It
+// has the families that the name server has or, if there is none (to be removed), could have.
 func (o Options) kubeDNS() fixture {
 	const (
 		dnsPort     = 53
@@ -180,42 +207,70 @@ func (o Options) kubeDNS() fixture {
 		meta: metav1.ObjectMeta{
 			Namespace: metav1.NamespaceSystem, Name: "kube-dns", Labels: map[string]string{"k8s-app": "kube-dns"},
 		},
-		address: DNSAddress(o.ServiceNetwork),
-		ports: []fixedPort{
-			{"dns", corev1.ProtocolUDP, dnsPort, o.DNS.Port},
-			{"dns-tcp", corev1.ProtocolTCP, dnsPort, o.DNS.Port},
-		},
-		endpoints: []netip.Addr{o.DNS.Address},
+		ports: []fixedPort{{"dns", corev1.ProtocolUDP, dnsPort}, {"dns-tcp", corev1.ProtocolTCP, dnsPort}},
 	}
-	if o.DNS.Metrics != 0 {
-		f.ports = append(f.ports, fixedPort{"metrics", corev1.ProtocolTCP, metricsPort, o.DNS.Metrics})
+	measured := len(o.DNS) > 0 && !slices.ContainsFunc(o.DNS, func(d DNS) bool { return d.Metrics == 0 })
+	if measured {
+		f.ports = append(f.ports, fixedPort{"metrics", corev1.ProtocolTCP, metricsPort})
+	}
+	for _, n := range o.ServiceNetworks {
+		one := face{address: DNSAddress(n)}
+		i := slices.IndexFunc(o.DNS, func(d DNS) bool { return d.Address.Is4() == n.Addr().Is4() })
+		switch {
+		case !one.address.IsValid() || len(o.DNS) > 0 && i < 0:
+			continue
+		case i >= 0:
+			d := o.DNS[i]
+			one.endpoints, one.targets = []netip.Addr{d.Address}, []int32{d.Port, d.Port}
+			if measured {
+				one.targets = append(one.targets, d.Metrics)
+			}
+		default:
+			one.targets = make([]int32, len(f.ports))
+		}
+		f.faces = append(f.faces, one)
 	}
 	return f
 }
 
-// things returns the service and its endpoints, in both forms.
-func (f fixture) things() []thing { return []thing{f.service(), f.endpointsThing(), f.slice()} }
+// things returns the service and its endpoints, in both forms; nothing if there is no
+// address for it.
+func (f fixture) things() []thing {
+	if len(f.faces) == 0 {
+		return nil
+	}
+	things := []thing{f.service(), f.endpointsThing()}
+	for i, one := range f.faces {
+		name := f.meta.Name
+		if i > 0 {
+			name += "-" + strings.ToLower(string(one.family()))
+		}
+		things = append(things, f.slice(name, one))
+	}
+	return things
+}
 
 func (f fixture) service() thing {
-	family := corev1.IPv4Protocol
-	if !f.address.Is4() {
-		family = corev1.IPv6Protocol
+	policy, address := corev1.IPFamilyPolicySingleStack, f.faces[0].address.String()
+	if len(f.faces) > 1 {
+		policy = corev1.IPFamilyPolicyPreferDualStack
 	}
-	single, address := corev1.IPFamilyPolicySingleStack, f.address.String()
 	want := &corev1.Service{
 		TypeMeta:   metav1.TypeMeta{APIVersion: "v1", Kind: "Service"},
 		ObjectMeta: f.meta,
 		Spec: corev1.ServiceSpec{
 			Type:            corev1.ServiceTypeClusterIP,
 			ClusterIP:       address,
-			ClusterIPs:      []string{address},
-			IPFamilies:      []corev1.IPFamily{family},
-			IPFamilyPolicy:  &single,
+			IPFamilyPolicy:  &policy,
 			SessionAffinity: corev1.ServiceAffinityNone,
 		},
 	}
-	for _, p := range f.ports {
-		want.Spec.Ports = append(want.Spec.Ports, corev1.ServicePort{Name: p.name, Protocol: p.protocol, Port: p.port, TargetPort: intstr.FromInt32(p.target)})
+	for _, one := range f.faces {
+		want.Spec.ClusterIPs = append(want.Spec.ClusterIPs, one.address.String())
+		want.Spec.IPFamilies = append(want.Spec.IPFamilies, one.family())
+	}
+	for i, p := range f.ports {
+		want.Spec.Ports = append(want.Spec.Ports, corev1.ServicePort{Name: p.name, Protocol: p.protocol, Port: p.port, TargetPort: intstr.FromInt32(f.faces[0].targets[i])})
 	}
 	return thing{corev1.SchemeGroupVersion.WithResource("services"), want, func(found runtime.Object) (runtime.Object, remedy) {
 		have, ok := found.(*corev1.Service)
@@ -226,6 +281,9 @@ func (f fixture) service() thing {
 		fixed.Labels = merged(have.Labels, want.Labels)
 		fixed.Spec.Type, fixed.Spec.Selector, fixed.Spec.SessionAffinity = want.Spec.Type, nil, want.Spec.SessionAffinity
 		fixed.Spec.Ports = want.Spec.Ports
+		if len(f.faces) > 1 {
+			fixed.Spec.IPFamilyPolicy, fixed.Spec.IPFamilies, fixed.Spec.ClusterIPs = want.Spec.IPFamilyPolicy, want.Spec.IPFamilies, want.Spec.ClusterIPs
+		}
 		return compared(have, fixed)
 	}}
 }
@@ -234,10 +292,11 @@ func (f fixture) endpointsThing() thing {
 	meta := *f.meta.DeepCopy()
 	meta.Labels = map[string]string{discoveryv1.LabelSkipMirror: "true"}
 	var subset corev1.EndpointSubset
-	for _, p := range f.ports {
-		subset.Ports = append(subset.Ports, corev1.EndpointPort{Name: p.name, Port: p.target, Protocol: p.protocol})
+	primary := f.faces[0] // this form has no other
+	for i, p := range f.ports {
+		subset.Ports = append(subset.Ports, corev1.EndpointPort{Name: p.name, Port: primary.targets[i], Protocol: p.protocol})
 	}
-	for _, a := range f.endpoints {
+	for _, a := range primary.endpoints {
 		subset.Addresses = append(subset.Addresses, corev1.EndpointAddress{IP: a.String()})
 	}
 	want := &corev1.Endpoints{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Endpoints"}, ObjectMeta: meta}
@@ -256,22 +315,20 @@ func (f fixture) endpointsThing() thing {
 	}}
 }
 
-func (f fixture) slice() thing {
+func (f fixture) slice(name string, one face) thing {
 	meta := *f.meta.DeepCopy()
+	meta.Name = name
 	meta.Labels = map[string]string{discoveryv1.LabelServiceName: f.meta.Name}
 	want := &discoveryv1.EndpointSlice{
 		TypeMeta:    metav1.TypeMeta{APIVersion: "discovery.k8s.io/v1", Kind: "EndpointSlice"},
 		ObjectMeta:  meta,
-		AddressType: discoveryv1.AddressTypeIPv4,
+		AddressType: discoveryv1.AddressType(one.family()),
 	}
-	if !f.address.Is4() {
-		want.AddressType = discoveryv1.AddressTypeIPv6
-	}
-	for _, p := range f.ports {
-		want.Ports = append(want.Ports, discoveryv1.EndpointPort{Name: &p.name, Protocol: &p.protocol, Port: &p.target})
+	for i, p := range f.ports {
+		want.Ports = append(want.Ports, discoveryv1.EndpointPort{Name: &p.name, Protocol: &p.protocol, Port: &one.targets[i]})
 	}
 	ready := true
-	for _, a := range f.endpoints {
+	for _, a := range one.endpoints {
 		want.Endpoints = append(want.Endpoints, discoveryv1.Endpoint{
 			Addresses:  []string{a.String()},
 			Conditions: discoveryv1.EndpointConditions{Ready: &ready},

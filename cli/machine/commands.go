@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
-	"net/netip"
 	"os"
 	"path/filepath"
 
@@ -100,8 +99,9 @@ func settingsFlags(cmd *cobra.Command, s *local.Settings) {
 	f.StringVar(&s.NodeName, "node-name", "", "name of the node (default the name of this host)")
 	f.Var(&s.Controllers, "controllers", "controllers to run, as kube-controller-manager has it: names, * for all, -NAME for all but that (default *)")
 	f.Var(pathFlag{to: &s.SchedulerConfig, none: local.NoSchedulerConfig}, "scheduler-config", "file with a KubeSchedulerConfiguration for the cluster's scheduler, read at each start; \"none\" goes back to the default")
-	f.Var(prefixFlag{&s.Pods}, "pod-network", "IPv4 network for pods (default one that no route of this host overlaps)")
-	f.Var(prefixFlag{&s.Services}, "service-network", "IPv4 network for services (default one that no route of this host overlaps)")
+	f.Var(pairFlag{&s.Pods}, "pod-network", "network for pods, or one of each IP family with a comma between, the primary one first (default of IPv4, one that no route of this host overlaps)")
+	f.Var(pairFlag{&s.Services}, "service-network", "network for services, or one of each IP family of --pod-network (default one that no route of this host overlaps)")
+	f.StringVar((*string)(&s.IPFamily), "ip-family", "", "families of the networks that are chosen if none are given: ipv4, ipv6 or dual (default ipv4)")
 	f.StringVar(&s.LoadBalancerAddresses, "load-balancer-addresses", "", "addresses for Services of type LoadBalancer, as ranges and prefixes with commas between, such as 192.0.2.10-192.0.2.20,2001:db8::/120; or none (default none)")
 	f.StringVar((*string)(&s.ProxyMode), "proxy-mode", "", "how services are proxied that do not say it themselves: kernel or userspace (default kernel)")
 	f.StringVar(&s.ClusterDomain, "cluster-domain", "", "domain of the services' names (default cluster.local)")
@@ -137,7 +137,7 @@ func settingsArgs(s local.Settings) []string {
 	if s.Services.IsValid() {
 		add("service-network", s.Services)
 	}
-	for name, value := range map[string]string{"proxy-mode": string(s.ProxyMode), "cluster-domain": s.ClusterDomain, "cluster-dns-listen": s.DNSListen, "cluster-dns-upstream": s.DNSUpstream, "load-balancer-addresses": s.LoadBalancerAddresses} {
+	for name, value := range map[string]string{"ip-family": string(s.IPFamily), "proxy-mode": string(s.ProxyMode), "cluster-domain": s.ClusterDomain, "cluster-dns-listen": s.DNSListen, "cluster-dns-upstream": s.DNSUpstream, "load-balancer-addresses": s.LoadBalancerAddresses} {
 		if value != "" {
 			add(name, value)
 		}
@@ -180,23 +180,19 @@ func (p pathFlag) Set(text string) error {
 	return nil
 }
 
-// prefixFlag reads a network in CIDR notation.
-type prefixFlag struct{ to *netip.Prefix }
+// pairFlag reads networks in CIDR notation.
+type pairFlag struct{ to *local.Pair }
 
-func (p prefixFlag) String() string {
-	if p.to == nil || !p.to.IsValid() {
+func (p pairFlag) String() string {
+	if p.to == nil {
 		return ""
 	}
 	return p.to.String()
 }
 
-func (p prefixFlag) Set(text string) error {
-	n, err := netip.ParsePrefix(text)
-	if err != nil {
-		return fmt.Errorf("want a network such as 10.244.0.0/16: %w", err)
-	}
-	*p.to = n
-	return nil
+func (p pairFlag) Set(text string) (err error) {
+	*p.to, err = local.ParsePair(text)
+	return err
 }
 
-func (prefixFlag) Type() string { return "network" }
+func (pairFlag) Type() string { return "network" }

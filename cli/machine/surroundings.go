@@ -9,6 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/sampan-io/sampan/cluster/local"
+	"github.com/sampan-io/sampan/runtime/network"
 )
 
 // A need is a capability without which no container can be run.
@@ -64,7 +65,10 @@ func checkSurroundings(s local.Settings) error {
 		}
 	}
 	if len(lacking) == 0 {
-		return nil
+		if s.Pods.Family() == local.IPv4 {
+			return nil
+		}
+		return network.IPv6()
 	}
 	return fmt.Errorf("a real node needs the capability %s, which root does not have here; in a container, run that with --privileged, or use %s", strings.Join(lacking, " and "), instead)
 }

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
-	"net/netip"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -61,7 +60,7 @@ func TestSettleKeepsWhatWasChosen(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if !first.Pods.IsValid() || !first.Services.IsValid() || first.Pods.Overlaps(first.Services) {
+	if !first.Pods.IsValid() || !first.Services.IsValid() || first.Pods[0].Overlaps(first.Services[0]) || first.Pods.Family() != IPv4 {
 		t.Errorf("networks %v and %v, want two that do not overlap", first.Pods, first.Services)
 	}
 	if err := p.Keep(first); err != nil {
@@ -91,8 +90,9 @@ func TestSettleKeepsWhatWasChosen(t *testing.T) {
 	}
 	for flag, asked := range map[string]Settings{
 		"--node-name":       {NodeName: "other"},
-		"--pod-network":     {Networks: Networks{Pods: netip.MustParsePrefix("10.77.0.0/16")}},
-		"--service-network": {Networks: Networks{Services: netip.MustParsePrefix("10.78.0.0/16")}},
+		"--pod-network":     {Networks: Networks{Pods: pair("10.77.0.0/16")}},
+		"--service-network": {Networks: Networks{Services: pair("10.78.0.0/16")}},
+		"--ip-family":       {IPFamily: DualStack},
 		"simulated":         {SimulatedNodes: 2},
 		"--cluster-domain":  {ClusterDomain: "boat.example"},
 	} {
@@ -141,7 +141,7 @@ func TestSettleTheAddressesOfLoadBalancers(t *testing.T) {
 	if err := os.MkdirAll(p.DataDir, 0o700); err != nil {
 		t.Fatal(err)
 	}
-	networks := Networks{Pods: netip.MustParsePrefix("10.77.0.0/16"), Services: netip.MustParsePrefix("10.78.0.0/16")}
+	networks := Networks{Pods: pair("10.77.0.0/16"), Services: pair("10.78.0.0/16")}
 	with := func(addresses string) Settings {
 		return Settings{NodeName: "boat", LoadBalancerAddresses: addresses, Networks: networks}
 	}
@@ -255,12 +255,12 @@ func TestAProcessThatWasKilledEnds(t *testing.T) {
 func TestBadSettingsAreNamedAllAtOnce(t *testing.T) {
 	_, err := profile(t).Settle(Settings{
 		APIPort: 70000, SimulatedNodes: -1, NodeName: "Not_A_Name",
-		Networks: Networks{Pods: netip.MustParsePrefix("10.1.0.0/28"), Services: netip.MustParsePrefix("fd00::/64")},
+		Networks: Networks{Pods: pair("10.1.0.0/28"), Services: pair("fd00::/64")}, IPFamily: "both",
 	}, nil)
 	if err == nil {
 		t.Fatal("Settle succeeded")
 	}
-	for _, flag := range []string{"--api-port", "--simulated-nodes", "--node-name", "--pod-network", "--service-network"} {
+	for _, flag := range []string{"--api-port", "--simulated-nodes", "--node-name", "--pod-network", "--service-network", "--ip-family"} {
 		if !strings.Contains(err.Error(), flag) {
 			t.Errorf("error does not name %s:\n%v", flag, err)
 		}
@@ -269,16 +269,16 @@ func TestBadSettingsAreNamedAllAtOnce(t *testing.T) {
 
 func TestFreeNetworksAvoidTheHosts(t *testing.T) {
 	taken := prefixes("10.244.3.0/24", "10.0.0.0/12", "10.96.0.0/16")
-	n, err := FreeNetworks(taken, nil, nil)
+	n, err := FreeNetworks([]bool{false}, taken, nil, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, x := range taken {
-		if n.Pods.Overlaps(x) || n.Services.Overlaps(x) {
+		if n.Pods[0].Overlaps(x) || n.Services[0].Overlaps(x) {
 			t.Errorf("%+v overlaps %v", n, x)
 		}
 	}
-	if _, err := FreeNetworks(prefixes("10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16"), nil, nil); err == nil || !strings.Contains(err.Error(), "--pod-network") {
+	if _, err := FreeNetworks([]bool{false}, prefixes("10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16"), nil, nil); err == nil || !strings.Contains(err.Error(), "--pod-network") {
 		t.Errorf("FreeNetworks = %v, want an error that says what to do", err)
 	}
 }
@@ -553,11 +553,11 @@ func TestClustersThatStartTogetherChooseDifferentNetworks(t *testing.T) {
 	var one, other Claims
 	defer one.Release()
 	defer other.Release()
-	first, err := FreeNetworks(nil, nil, &one)
+	first, err := FreeNetworks([]bool{false}, nil, nil, &one)
 	if err != nil {
 		t.Fatal(err)
 	}
-	second, err := FreeNetworks(nil, nil, &other)
+	second, err := FreeNetworks([]bool{false}, nil, nil, &other)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -565,7 +565,7 @@ func TestClustersThatStartTogetherChooseDifferentNetworks(t *testing.T) {
 		t.Errorf("both chose from %v and %v", first, second)
 	}
 	one.Release()
-	if again, err := FreeNetworks(nil, nil, &one); err != nil || again != first {
+	if again, err := FreeNetworks([]bool{false}, nil, nil, &one); err != nil || again != first {
 		t.Errorf("after the release: %v, %v, want %v", again, err, first)
 	}
 }

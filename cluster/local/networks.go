@@ -1,6 +1,8 @@
 package local
 
 import (
+	"crypto/rand"
+	"errors"
 	"fmt"
 	"net"
 	"net/netip"
@@ -11,12 +13,12 @@ import (
 
 // Networks are the address ranges of a cluster.
 type Networks struct {
-	Pods     netip.Prefix `json:"pods"`
-	Services netip.Prefix `json:"services"`
+	Pods     Pair `json:"pods"`
+	Services Pair `json:"services"`
 }
 
 // candidates are tried in this order. The first are what Kubernetes
-// distributions commonly use.
+// distributions commonly use. Those of IPv6 are made up, see uniqueLocal.
 var (
 	podCandidates     = prefixes("10.244.0.0/16", "10.42.0.0/16", "10.245.0.0/16", "10.246.0.0/16", "10.247.0.0/16", "10.248.0.0/16", "172.30.0.0/16", "192.168.192.0/18")
 	serviceCandidates = prefixes("10.96.0.0/16", "10.43.0.0/16", "10.97.0.0/16", "10.98.0.0/16", "10.99.0.0/16", "10.100.0.0/16", "172.31.0.0/16", "192.168.128.0/18")
@@ -62,23 +64,48 @@ func (c *Claims) Release() {
 	c.held = nil
 }
 
-// FreeNetworks returns networks that overlap none of the given ones, that are large
-// enough for the pods (nil: of the nodes of this machine), and that the claims got; nil
-// claims none.
-func FreeNetworks(taken []netip.Prefix, fits func(pods netip.Prefix) bool, claims *Claims) (Networks, error) {
-	candidates := podCandidates
-	if fits != nil {
-		candidates = slices.DeleteFunc(slices.Concat(podCandidates, wideCandidates), func(n netip.Prefix) bool { return !fits(n) })
+// FreeNetworks returns networks that overlap none of the given ones, one for each family
+// (six says whether it is IPv6), that are large enough for the pods (nil: of the nodes of this
+// machine), and that the claims got; nil claims none.
+func FreeNetworks(six []bool, taken []netip.Prefix, fits func(pods netip.Prefix) bool, claims *Claims) (Networks, error) {
+	var found Networks
+	taken = slices.Clone(taken)
+	for i, six := range six {
+		if six {
+			found.Pods[i], found.Services[i] = uniqueLocal(taken)
+			continue
+		}
+		candidates := podCandidates
+		if fits != nil {
+			candidates = slices.DeleteFunc(slices.Concat(podCandidates, wideCandidates), func(n netip.Prefix) bool { return !fits(n) })
+		}
+		pods, ok := firstFree(candidates, taken, claims)
+		if !ok {
+			return Networks{}, fmt.Errorf("no free network for pods: each of %v overlaps a route of this host; say one with --pod-network", candidates)
+		}
+		services, ok := firstFree(serviceCandidates, append(taken, pods), claims)
+		if !ok {
+			return Networks{}, fmt.Errorf("no free network for services: each of %v overlaps a route of this host; say one with --service-network", serviceCandidates)
+		}
+		found.Pods[i], found.Services[i] = pods, services
 	}
-	pods, ok := firstFree(candidates, taken, claims)
-	if !ok {
-		return Networks{}, fmt.Errorf("no free network for pods: each of %v overlaps a route of this host; say one with --pod-network", candidates)
+	return found, nil
+}
+
+// uniqueLocal returns networks of IPv6 that nobody else has: below one of the 2⁴⁰ prefixes
+// of RFC 4193, chosen by chance, so that they stay different when networks are joined.
+// It is for pods as long as a cluster's usually is: 256 nodes with a /64 each.
+func uniqueLocal(taken []netip.Prefix) (pods, services netip.Prefix) {
+	for {
+		a := [16]byte{0: 0xfd}
+		_, _ = rand.Read(a[1:6]) // never fails
+		if site := netip.PrefixFrom(netip.AddrFrom16(a), 48); slices.ContainsFunc(taken, site.Overlaps) {
+			continue
+		}
+		pods = netip.PrefixFrom(netip.AddrFrom16(a), 56)
+		a[6], a[7] = 0xff, 0xff // its last /64
+		return pods, netip.PrefixFrom(netip.AddrFrom16(a), 112)
 	}
-	services, ok := firstFree(serviceCandidates, append(taken, pods), claims)
-	if !ok {
-		return Networks{}, fmt.Errorf("no free network for services: each of %v overlaps a route of this host; say one with --service-network", serviceCandidates)
-	}
-	return Networks{Pods: pods, Services: services}, nil
 }
 
 func firstFree(candidates, taken []netip.Prefix, claims *Claims) (netip.Prefix, bool) {
@@ -96,27 +123,58 @@ next:
 	return netip.Prefix{}, false
 }
 
-// HostRoutes returns the networks that this host has a route or an address for,
-// but for the default route and those through the named link.
+// HostRoutes returns the networks of either IP family that this host has a route or an
+// address for, but for default and link-local routes and those through the named link.
 func HostRoutes(but string) ([]netip.Prefix, error) {
-	routes, err := netlink.RouteList(nil, netlink.FAMILY_V4)
+	routes, err := netlink.RouteList(nil, netlink.FAMILY_ALL)
 	if err != nil {
 		return nil, fmt.Errorf("reading the routes of this host: %w", err)
 	}
-	own := -1
-	if l, err := netlink.LinkByName(but); err == nil {
-		own = l.Attrs().Index
-	}
+	own := linkIndex(but)
 	var taken []netip.Prefix
 	for _, r := range routes {
 		if r.Dst == nil || r.LinkIndex == own {
 			continue
 		}
-		a, ok := netip.AddrFromSlice(r.Dst.IP.To4())
+		a, ok := netip.AddrFromSlice(r.Dst.IP)
 		ones, _ := r.Dst.Mask.Size()
-		if ok && ones > 0 {
-			taken = append(taken, netip.PrefixFrom(a, ones))
+		if ok && ones > 0 && !a.Unmap().IsLinkLocalUnicast() {
+			taken = append(taken, netip.PrefixFrom(a.Unmap(), ones))
 		}
 	}
 	return taken, nil
+}
+
+// linkIndex returns the index of a link, or -1.
+func linkIndex(name string) int {
+	if l, err := netlink.LinkByName(name); err == nil {
+		return l.Attrs().Index
+	}
+	return -1
+}
+
+// checkHost says that a network that is asked for has an address of this host, which then
+// could not be reached from pods, or not be told from a pod. Those of the named
+// link are the cluster's own.
+func (s Settings) checkHost(but string) error {
+	addresses, err := netlink.AddrList(nil, netlink.FAMILY_ALL)
+	if err != nil {
+		return fmt.Errorf("reading the addresses of this host: %w", err)
+	}
+	own := linkIndex(but)
+	var errs []error
+	for _, addr := range addresses {
+		a, ok := netip.AddrFromSlice(addr.IP)
+		if !ok || addr.LinkIndex == own {
+			continue
+		}
+		for flag, p := range map[string]Pair{podFlag: s.Pods, serviceFlag: s.Services} {
+			for _, n := range p.All() {
+				if n.Contains(a.Unmap()) {
+					errs = append(errs, fmt.Errorf("%s %v: this host has the address %v in it; say another network, or none for one that is free", flag, n, a.Unmap()))
+				}
+			}
+		}
+	}
+	return errors.Join(errs...)
 }

@@ -9,6 +9,7 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"k8s.io/apimachinery/pkg/util/validation"
@@ -72,8 +73,12 @@ type Settings struct {
 	// by the kernel.
 	ProxyMode ProxyMode `json:"proxyMode,omitempty"`
 
-	// Networks of pods and services; zero prefixes mean free ones.
+	// Networks of pods and services; a zero Pair means free ones.
 	Networks
+
+	// IPFamily is of which families the networks are that are free; empty means those of
+	// the ones that are said, or else IPv4. Once networks are settled it is empty.
+	IPFamily IPFamily `json:"-"`
 }
 
 // A ProxyMode is how a Service is proxied.
@@ -132,9 +137,11 @@ func (s Settings) room() error {
 	if err != nil {
 		return err
 	}
-	for name, n := range map[string]netip.Prefix{"pod": s.Pods, "service": s.Services} {
-		if pool.Overlaps(n) {
-			return fmt.Errorf("--load-balancer-addresses %s: they overlap with the %s network %s", s.LoadBalancerAddresses, name, n)
+	for name, p := range map[string]Pair{"pod": s.Pods, "service": s.Services} {
+		for _, n := range p.All() {
+			if pool.Overlaps(n) {
+				return fmt.Errorf("--load-balancer-addresses %s: they overlap with the %s network %s", s.LoadBalancerAddresses, name, n)
+			}
 		}
 	}
 	if !s.Simulated() {
@@ -144,7 +151,7 @@ func (s Settings) room() error {
 	if err != nil {
 		return err
 	}
-	return plan.Room(s.Pods)
+	return plan.Room(s.Pods.All()...)
 }
 
 func (p Profile) settingsFile() string { return filepath.Join(p.DataDir, "cluster.json") }
@@ -179,16 +186,17 @@ func (p Profile) Settle(asked Settings, claims *Claims) (Settings, error) {
 			return Settings{}, err
 		}
 	}
+	if !asked.Simulated() { // their networks are imagined
+		if err := asked.checkHost(p.Bridge()); err != nil {
+			return Settings{}, err
+		}
+	}
 	if !asked.Pods.IsValid() || !asked.Services.IsValid() {
 		taken, err := HostRoutes(p.Bridge())
 		if err != nil {
 			return Settings{}, err
 		}
-		for _, n := range []netip.Prefix{asked.Pods, asked.Services} {
-			if n.IsValid() {
-				taken = append(taken, n)
-			}
-		}
+		taken = slices.Concat(taken, asked.Pods.All(), asked.Services.All())
 		var fits func(netip.Prefix) bool
 		if asked.Simulated() {
 			claims = nil // their networks are imagined: all may have the same
@@ -198,7 +206,7 @@ func (p Profile) Settle(asked Settings, claims *Claims) (Settings, error) {
 			}
 			fits = func(n netip.Prefix) bool { return plan.Room(n) == nil }
 		}
-		free, err := FreeNetworks(taken, fits, claims)
+		free, err := FreeNetworks(asked.wanted(), taken, fits, claims)
 		if err != nil {
 			return Settings{}, err
 		}
@@ -209,6 +217,7 @@ func (p Profile) Settle(asked Settings, claims *Claims) (Settings, error) {
 			asked.Services = free.Services
 		}
 	}
+	asked.IPFamily = ""
 	return asked, asked.room()
 }
 
@@ -252,6 +261,8 @@ func (s Settings) with(asked Settings, dir string) (Settings, error) {
 		return s, refuse("--node-name", s.NodeName, asked.NodeName)
 	case asked.ClusterDomain != "" && asked.domain() != s.domain():
 		return s, refuse("--cluster-domain", s.domain(), asked.domain())
+	case asked.IPFamily != "" && asked.IPFamily != s.Pods.Family():
+		return s, refuse("--ip-family", s.Pods.Family(), asked.IPFamily)
 	case asked.Pods.IsValid() && asked.Pods != s.Pods:
 		return s, refuse("--pod-network", s.Pods, asked.Pods)
 	case asked.Services.IsValid() && asked.Services != s.Services:
@@ -350,17 +361,7 @@ func (s Settings) check() error {
 	if _, err := s.Pool(); err != nil {
 		errs = append(errs, err)
 	}
-	for flag, n := range map[string]netip.Prefix{"--pod-network": s.Pods, "--service-network": s.Services} {
-		switch {
-		case !n.IsValid():
-		case !n.Addr().Is4() || n.Bits() < 8 || n.Bits() > 24 || n != n.Masked():
-			errs = append(errs, fmt.Errorf("%s is %v, want an IPv4 network of 8 to 24 bits such as 10.244.0.0/16", flag, n))
-		}
-	}
-	if s.Pods.IsValid() && s.Services.IsValid() && s.Pods.Overlaps(s.Services) {
-		errs = append(errs, fmt.Errorf("--pod-network %v and --service-network %v overlap", s.Pods, s.Services))
-	}
-	return errors.Join(errs...)
+	return errors.Join(append(errs, s.checkNetworks())...)
 }
 
 func (s Settings) checkDNS() error {

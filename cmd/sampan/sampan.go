@@ -105,11 +105,13 @@ func runDNS(ctx context.Context, cfg *rest.Config, o cli.DNSOptions) error {
 	if err != nil {
 		return fmt.Errorf("--listen: %w", err)
 	}
-	var web net.Listener
+	var web []net.Listener
 	if o.Metrics != "" {
-		if web, err = lc.Listen(ctx, "tcp", o.Metrics); err != nil {
+		l, err := lc.Listen(ctx, "tcp", o.Metrics)
+		if err != nil {
 			return errors.Join(fmt.Errorf("--metrics-listen: %w", err), sockets.Close())
 		}
+		web = append(web, l)
 	}
 	s, err := dns.New(dns.Options{
 		Client: api, Sockets: sockets, Upstream: upstream, Domain: o.Domain, Networks: networks, Web: web, Version: version, Log: o.Log,

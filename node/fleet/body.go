@@ -40,8 +40,8 @@ type body struct {
 
 // A host is what a body needs of its node.
 type host interface {
-	// address gives out an address, or "" if there is none.
-	address() string
+	// addresses gives out an address of each IP family, or none if there is none.
+	addresses() []string
 	// claim notes that one is in use already.
 	claim(ip string)
 	// release takes one back.
@@ -261,15 +261,15 @@ func (b *body) setUp(a lifecycle.Action, now time.Time) bool {
 		s.ID += "-" + strconv.Itoa(int(a.Attempt))
 	}
 	if !b.view.Pod.Spec.HostNetwork {
-		ip := b.host.address()
-		if ip == "" {
+		ips := b.host.addresses()
+		if len(ips) == 0 {
 			const message = "Failed to create pod sandbox: the node has no free address" // as the real agent begins it
 			b.warn("", "FailedCreatePodSandBox", message)
 			b.setups++
 			b.view.Memory.Setup = lifecycle.Failure{Reason: "FailedCreatePodSandBox", Message: message, At: now, Retry: now.Add(setupPause << min(b.setups, 4))}
 			return true
 		}
-		s.IPs = []string{ip}
+		s.IPs = ips
 	}
 	b.setups, b.view.Memory.Setup = 0, lifecycle.Failure{}
 	b.view.Sandboxes = append(b.view.Sandboxes, s)

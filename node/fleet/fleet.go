@@ -18,7 +18,7 @@ import (
 	"github.com/sampan-io/sampan/node/simulation"
 )
 
-// Options configures a [Fleet]. Client, As, Plan and PodNetwork are required.
+// Options configures a [Fleet]. Client, As, Plan and PodNetworks are required.
 type Options struct {
 	// Client makes nodes, follows all of them and all pods, and writes events.
 	Client client.Interface
@@ -31,9 +31,9 @@ type Options struct {
 
 	Plan *simulation.Plan
 
-	// PodNetwork is an IPv4 network with room for the plan, of which each node gets a
-	// part; it is imagined.
-	PodNetwork netip.Prefix
+	// PodNetworks are a network with room for the plan, or one of each IP family, of which each
+	// node gets a part; they are imagined.
+	PodNetworks []netip.Prefix
 
 	Version string       // kubelet version to report; "" means "v1.37.0"
 	Log     *slog.Logger // nil means slog.Default
@@ -51,7 +51,7 @@ func (o Options) check() (Options, error) {
 	}
 	if o.Plan == nil {
 		errs = append(errs, errors.New("fleet: Options.Plan is nil"))
-	} else if err := o.Plan.Room(o.PodNetwork); err != nil {
+	} else if err := o.Plan.Room(o.PodNetworks...); err != nil {
 		errs = append(errs, fmt.Errorf("fleet: %w", err))
 	}
 	if o.Version == "" {
@@ -72,7 +72,8 @@ type Fleet struct {
 	recorder *client.Recorder
 	members  map[string]*member // never changed after New
 	order    []*member          // by number
-	bits     int                // of each node's network
+	room     int                // bits for the addresses of each node
+	bits     []int              // of the prefixes of each node's networks
 	ready    chan struct{}
 
 	wake chan struct{} // has a token when the loop has news
@@ -102,10 +103,13 @@ func New(opts Options) (*Fleet, error) {
 		opts: opts, log: opts.Log,
 		nodes: cache.Of[*corev1.Node](caches, client.Nodes, nil), caches: task,
 		recorder: client.NewRecorder(opts.Client, "kubelet", "", opts.Log),
-		members:  make(map[string]*member, n), order: make([]*member, 0, n), bits: opts.Plan.NodeBits(),
+		members:  make(map[string]*member, n), order: make([]*member, 0, n), room: opts.Plan.NodeRoom(),
 		ready: make(chan struct{}), wake: make(chan struct{}, 1),
 		newPods: map[types.UID]*corev1.Pod{}, newNodes: map[string]*corev1.Node{},
 		residents: map[types.UID]*resident{}, missed: map[types.UID]absent{},
+	}
+	for _, n := range opts.PodNetworks {
+		f.bits = append(f.bits, opts.Plan.NodeBits(n))
 	}
 	for i, name := range opts.Plan.Names() {
 		m := &member{fleet: f, name: name, number: i}

@@ -54,7 +54,7 @@ func (r *rig) start() (stop func()) {
 	var err error
 	r.f, err = fleet.New(fleet.Options{
 		Client: r.api, As: func(string) client.Interface { return r.api }, Plan: r.plan,
-		PodNetwork: netip.MustParsePrefix("10.0.0.0/8"), Log: slog.New(slog.DiscardHandler),
+		PodNetworks: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")}, Log: slog.New(slog.DiscardHandler),
 	})
 	if err != nil {
 		r.Fatal(err)
@@ -361,7 +361,7 @@ func TestANodeWithoutAddressesLeavesPodsWaiting(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, "  capacity: {pods: 4}\n")
 		r.plan = must(simulation.Parse("plan", []byte(strings.Replace(head, "count: 2", "count: 1\n  capacity: {pods: 300}", 1)), 0, 5000))
-		if bits := r.plan.NodeBits(); bits != 23 {
+		if bits := r.plan.NodeBits(netip.MustParsePrefix("10.0.0.0/8")); bits != 23 {
 			t.Errorf("a node of 300 pods has a /%d, want /23", bits)
 		}
 		r.plan = simulation.Uniform("n", 1)
@@ -546,7 +546,7 @@ func TestOptionsAreChecked(t *testing.T) {
 			t.Errorf("New = %v, want %q in it", err, want)
 		}
 	}
-	_, err = fleet.New(fleet.Options{Plan: simulation.Uniform("n", 5000), PodNetwork: netip.MustParsePrefix("10.1.0.0/16")})
+	_, err = fleet.New(fleet.Options{Plan: simulation.Uniform("n", 5000), PodNetworks: []netip.Prefix{netip.MustParsePrefix("10.1.0.0/16")}})
 	if err == nil || !strings.Contains(err.Error(), "10.1.0.0/16 has no room for 5000 nodes with a /24 each") {
 		t.Errorf("New = %v", err)
 	}

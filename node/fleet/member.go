@@ -2,6 +2,7 @@ package fleet
 
 import (
 	"context"
+	"encoding/binary"
 	"encoding/json"
 	"errors"
 	"net/netip"
@@ -52,26 +53,23 @@ func (m *member) unsettle(uid types.UID) {
 	}
 }
 
-// network returns the node's part of the pod network.
-func (m *member) network() netip.Prefix {
+// networks returns the node's parts of the pod networks.
+func (m *member) networks() []netip.Prefix {
 	f := m.fleet
-	return netip.PrefixFrom(plus(f.opts.PodNetwork.Masked().Addr(), uint32(m.number)<<(32-f.bits)), f.bits)
-}
-
-func plus(a netip.Addr, n uint32) netip.Addr {
-	b := a.As4()
-	v := uint32(b[0])<<24 | uint32(b[1])<<16 | uint32(b[2])<<8 | uint32(b[3])
-	v += n
-	return netip.AddrFrom4([4]byte{byte(v >> 24), byte(v >> 16), byte(v >> 8), byte(v)})
+	parts := make([]netip.Prefix, 0, len(f.opts.PodNetworks))
+	for i, n := range f.opts.PodNetworks {
+		parts = append(parts, simulation.NodeNetwork(n, f.bits[i], m.number))
+	}
+	return parts
 }
 
 // reserved are the network's own address and the gateway's, at its beginning.
 const reserved = 2
 
-// table makes the table of addresses.
+// table makes the table of addresses: a place is the same in all networks.
 func (m *member) table() {
 	if m.taken == nil {
-		size := 1 << (32 - m.fleet.bits)
+		size := 1 << m.fleet.room
 		m.taken = make([]uint64, (size+63)/64)
 		m.taken[0] = 1<<reserved - 1
 		m.taken[len(m.taken)-1] |= 1 << ((size - 1) % 64) // the broadcast address
@@ -79,34 +77,40 @@ func (m *member) table() {
 	}
 }
 
-// address implements host. It gives out addresses in turn, so that one that was given
+// addresses implements host. It gives out addresses in turn, so that one that was given
 // back rests for as long as it can.
-func (m *member) address() string {
+func (m *member) addresses() []string {
 	m.table()
-	size := 1 << (32 - m.fleet.bits)
+	size := 1 << m.fleet.room
 	for i := range size {
 		n := (m.last + 1 + i) % size
 		if m.taken[n/64]&(1<<(n%64)) == 0 {
 			m.taken[n/64] |= 1 << (n % 64)
 			m.last = n
-			return plus(m.network().Addr(), uint32(n)).String()
+			var all []string
+			for _, network := range m.networks() {
+				all = append(all, simulation.Plus(network.Addr(), uint32(n)).String())
+			}
+			return all
 		}
 	}
-	return ""
+	return nil
 }
 
 // place returns the number of one of the node's addresses.
 func (m *member) place(ip string) (int, bool) {
 	a, err := netip.ParseAddr(ip)
-	if err != nil || !m.network().Contains(a) {
+	if err != nil {
 		return 0, false
 	}
-	b, first := a.As4(), m.network().Addr().As4()
-	n := 0
-	for i := range b {
-		n = n<<8 + int(b[i]) - int(first[i])
+	for _, network := range m.networks() {
+		if network.Contains(a) {
+			b, first := a.AsSlice(), network.Addr().AsSlice()
+			n := binary.BigEndian.Uint32(b[len(b)-4:]) - binary.BigEndian.Uint32(first[len(b)-4:])
+			return int(n), n < 1<<m.fleet.room && simulation.Plus(network.Addr(), n) == a
+		}
 	}
-	return n, true
+	return 0, false
 }
 
 // release implements host.
@@ -133,8 +137,10 @@ func (m *member) holds(image string) bool { return m.fleet.opts.Plan.Holds(m.num
 // object returns the Node object of a node that is not there yet.
 func (m *member) object(now time.Time) *corev1.Node {
 	node := m.fleet.opts.Plan.Node(m.number)
-	network := m.network().String()
-	node.Spec.PodCIDR, node.Spec.PodCIDRs = network, []string{network}
+	for _, network := range m.networks() {
+		node.Spec.PodCIDRs = append(node.Spec.PodCIDRs, network.String())
+	}
+	node.Spec.PodCIDR = node.Spec.PodCIDRs[0]
 	m.status(&node.Status, node, now)
 	return node
 }

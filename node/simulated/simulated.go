@@ -34,20 +34,21 @@ const (
 
 // Options configures a [Runtime].
 type Options struct {
-	// PodCIDR is where pods get their addresses; the zero Prefix means
+	// PodCIDRs are where pods get their addresses, one of each; none means
 	// 10.244.0.0/24.
-	PodCIDR netip.Prefix
+	PodCIDRs []netip.Prefix
 }
 
 // A Runtime keeps sandboxes and containers that do nothing. It is safe for
 // concurrent use.
 type Runtime struct {
-	cidr netip.Prefix
+	cidrs []netip.Prefix
+	size  uint32 // of the smallest network, as far as it is used
 
 	mu         sync.Mutex
 	next       uint64                // guarded by mu; number of the next ID
-	last       netip.Addr            // guarded by mu; given out last
-	taken      map[netip.Addr]bool   // guarded by mu
+	last       uint32                // guarded by mu; the place in the networks that was given out last
+	taken      map[uint32]bool       // guarded by mu; by the place
 	sandboxes  map[string]*sandbox   // guarded by mu
 	containers map[string]*container // guarded by mu
 	listeners  map[*listener]bool    // guarded by mu
@@ -59,7 +60,8 @@ type sandbox struct {
 	config     *cri.PodSandboxConfig
 	created    int64
 	ready      bool
-	ip         netip.Addr
+	place      uint32 // of its addresses in the networks; 0: it has none
+	ips        []string
 	containers []string // IDs
 }
 
@@ -78,18 +80,29 @@ type listener struct {
 
 // New returns a runtime without pods.
 func New(opts Options) (*Runtime, error) {
-	if !opts.PodCIDR.IsValid() {
-		opts.PodCIDR = netip.MustParsePrefix("10.244.0.0/24")
+	if len(opts.PodCIDRs) == 0 {
+		opts.PodCIDRs = []netip.Prefix{netip.MustParsePrefix("10.244.0.0/24")}
 	}
-	if room := opts.PodCIDR.Addr().BitLen() - opts.PodCIDR.Bits(); room < 2 {
-		return nil, fmt.Errorf("simulated: network %s has no room for pods", opts.PodCIDR)
-	}
-	return &Runtime{
-		cidr: opts.PodCIDR.Masked(), last: opts.PodCIDR.Masked().Addr().Next(), // .1 is a bridge's
-		taken: map[netip.Addr]bool{}, sandboxes: map[string]*sandbox{}, containers: map[string]*container{},
+	r := &Runtime{
+		size: 1 << maxRoom, last: gateway,
+		taken: map[uint32]bool{}, sandboxes: map[string]*sandbox{}, containers: map[string]*container{},
 		listeners: map[*listener]bool{}, images: map[string]*cri.Image{},
-	}, nil
+	}
+	for _, n := range opts.PodCIDRs {
+		room := n.Addr().BitLen() - n.Bits()
+		if room < 2 {
+			return nil, fmt.Errorf("simulated: network %s has no room for pods", n)
+		}
+		r.size = min(r.size, 1<<min(room, maxRoom))
+		r.cidrs = append(r.cidrs, n.Masked())
+	}
+	return r, nil
 }
+
+const (
+	gateway = 1  // the place of a bridge's address
+	maxRoom = 24 // bits for the places in a network: more pods than there are
+)
 
 // Version says who this is.
 func (r *Runtime) Version(context.Context) (*cri.VersionResponse, error) {
@@ -107,7 +120,7 @@ func (r *Runtime) Status(context.Context) (*cri.RuntimeStatus, error) {
 func (r *Runtime) id() string {
 	r.next++
 	h := fnv.New128a()
-	_, _ = h.Write([]byte(r.cidr.String()))
+	_, _ = h.Write([]byte(r.cidrs[0].String()))
 	_ = binary.Write(h, binary.BigEndian, r.next)
 	sum := h.Sum(nil)
 	return fmt.Sprintf("%x%x", sum, sum)
@@ -119,29 +132,30 @@ func (r *Runtime) RunPodSandbox(_ context.Context, config *cri.PodSandboxConfig)
 	defer r.mu.Unlock()
 	s := &sandbox{id: r.id(), config: config, created: time.Now().UnixNano(), ready: true}
 	if config.GetLinux().GetSecurityContext().GetNamespaceOptions().GetNetwork() != cri.NamespaceMode_NODE {
-		ip, err := r.address()
-		if err != nil {
+		var err error
+		if s.place, err = r.place(); err != nil {
 			return "", err
 		}
-		s.ip = ip
+		for _, n := range r.cidrs {
+			s.ips = append(s.ips, simulation.Plus(n.Addr(), s.place).String())
+		}
 	}
 	r.sandboxes[s.id] = s
 	return s.id, nil
 }
 
-// address returns a free address. The caller holds mu.
-func (r *Runtime) address() (netip.Addr, error) {
-	first := r.cidr.Addr().Next().Next()
-	for a := r.last.Next(); ; a = a.Next() {
-		if !r.cidr.Contains(a) || !r.cidr.Contains(a.Next()) { // the last one is the broadcast address
-			a = first
+// place returns a free place in the networks. The caller holds mu.
+func (r *Runtime) place() (uint32, error) {
+	for n := r.last + 1; ; n++ {
+		if n >= r.size-1 { // the last one is the broadcast address
+			n = gateway + 1
 		}
-		if !r.taken[a] {
-			r.taken[a], r.last = true, a
-			return a, nil
+		if !r.taken[n] {
+			r.taken[n], r.last = true, n
+			return n, nil
 		}
-		if a == r.last {
-			return a, status.Errorf(codes.ResourceExhausted, "no free address in %s", r.cidr)
+		if n == r.last {
+			return 0, status.Errorf(codes.ResourceExhausted, "no free address in %s", r.cidrs[0])
 		}
 	}
 }
@@ -159,7 +173,7 @@ func (r *Runtime) StopPodSandbox(_ context.Context, id string) error {
 // stop is StopPodSandbox. The caller holds mu.
 func (r *Runtime) stop(s *sandbox) {
 	s.ready = false
-	delete(r.taken, s.ip)
+	delete(r.taken, s.place)
 	for _, id := range s.containers {
 		r.exit(r.containers[id], 137)
 	}
@@ -208,8 +222,11 @@ func (s *sandbox) status() *cri.PodSandboxStatus {
 		Id: s.id, Metadata: s.config.GetMetadata(), State: s.state(), CreatedAt: s.created,
 		Labels: s.config.GetLabels(), Annotations: s.config.GetAnnotations(), Network: &cri.PodSandboxNetworkStatus{},
 	}
-	if s.ip.IsValid() && s.ready {
-		st.Network.Ip = s.ip.String()
+	if len(s.ips) > 0 && s.ready {
+		st.Network.Ip = s.ips[0]
+		for _, more := range s.ips[1:] {
+			st.Network.AdditionalIps = append(st.Network.AdditionalIps, &cri.PodIP{Ip: more})
+		}
 	}
 	return st
 }

@@ -68,7 +68,7 @@ func (p *Plane) newNode(name string, i int, log *slog.Logger) (*node.Node, error
 		return nil, err
 	}
 	network := netip.PrefixFrom(netip.AddrFrom4([4]byte{10, 244, byte(i), 0}), 24)
-	rt, err := simulated.New(simulated.Options{PodCIDR: network})
+	rt, err := simulated.New(simulated.Options{PodCIDRs: []netip.Prefix{network}})
 	if err != nil {
 		return nil, err
 	}
@@ -79,9 +79,9 @@ func (p *Plane) newNode(name string, i int, log *slog.Logger) (*node.Node, error
 	serving := p.authority.Renewed(subject)
 	return node.New(node.Options{
 		Client: api, Name: name, Runtime: rt,
-		Listener: l, TLS: &tls.Config{MinVersion: tls.VersionTLS13, GetCertificate: serving.Server},
+		Listeners: []net.Listener{l}, TLS: &tls.Config{MinVersion: tls.VersionTLS13, GetCertificate: serving.Server},
 		ClientCAs: func() *x509.CertPool { return p.authority.Pool() },
 		Addresses: []corev1.NodeAddress{{Type: corev1.NodeInternalIP, Address: loopback.String()}, {Type: corev1.NodeHostName, Address: name}},
-		PodCIDR:   network.String(), LogDir: p.file("logs-" + name), DrainPause: -1, Log: log,
+		PodCIDRs:  []string{network.String()}, LogDir: p.file("logs-" + name), DrainPause: -1, Log: log,
 	})
 }
