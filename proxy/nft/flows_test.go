@@ -361,7 +361,12 @@ func TestArrivalsAreHeardOf(t *testing.T) {
 			}
 		}
 		n := len(asked.queued)
-		if _, err := recheck([]*departure{asked}, false); err != nil || len(asked.queued) == 0 || len(asked.queued) >= n {
+		c, err := openConntrack()
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.close()
+		if err := recheck(c, []*departure{asked}, false); err != nil || len(asked.queued) == 0 || len(asked.queued) >= n {
 			t.Errorf("%d of %d may queue, %v; want those that have not ended", len(asked.queued), n, err)
 		}
 		// Those that are old or known to be over are forgotten.
@@ -400,10 +405,9 @@ func TestArrivalsAreHeardOf(t *testing.T) {
 			t.Error("who has listened for long enough does not know all")
 		}
 		a.close()
-		if p.found = false; true {
-			if a.find([]*departure{p}); p.found || a.listening() {
-				t.Error("it listens")
-			}
+		p.found = false
+		if a.find([]*departure{p}); p.found || a.listening() {
+			t.Error("it listens")
 		}
 	})
 }
@@ -542,7 +546,12 @@ func BenchmarkReading(b *testing.B) {
 			rounds++
 			for i, some := range [][]*departure{one, many} {
 				measure(i, func() {
-					if err := search(some, true); err != nil {
+					c, err := openConntrack()
+					if err != nil {
+						b.Fatal(err)
+					}
+					defer c.close()
+					if err := search(c, some, true); err != nil {
 						b.Error(err)
 					}
 				})

@@ -84,6 +84,7 @@ type departures struct {
 	looking  sync.Mutex  // held while somebody looks, and held first; the departures' own fields are guarded by it
 	read     time.Time   // guarded by looking; when all connections were read last
 	rest     time.Time   // guarded by looking; when they may be read the next time
+	conn     *conntrack  // guarded by looking; nil if there is none. It is kept while it listens: to close it takes long
 	arrivals arrivals    // guarded by looking
 	silence  *time.Timer // guarded by looking; ends listening when nobody has left for long
 }
@@ -144,13 +145,19 @@ const share = 4
 func (l *departures) look(mine []*departure) (left []*departure, rest time.Duration) {
 	l.looking.Lock()
 	defer l.looking.Unlock()
+	defer func() {
+		if !l.arrivals.listening() {
+			l.disconnect()
+		}
+	}()
 	counted := accounting() == "1"
 	// What can't be read is not known: then a second has to do.
 	if slices.ContainsFunc(mine, func(p *departure) bool { return !p.found }) {
 		rest, _ = l.find(counted)
 	}
-	start := time.Now()
-	if asked, _ := recheck(mine, counted); asked {
+	if slices.ContainsFunc(mine, func(p *departure) bool { return p.found && len(p.queued) > 0 }) {
+		start := time.Now()
+		_ = l.connected(func(c *conntrack) error { return recheck(c, mine, counted) })
 		rest = share * time.Since(start)
 	}
 	settled := func(p *departure) bool { return p.found && len(p.queued) == 0 }
@@ -187,7 +194,7 @@ func (l *departures) find(counted bool) (rest time.Duration, err error) {
 	case !l.arrivals.listening() && start.Sub(l.read) < hold && l.arrivals.listen() == nil:
 		l.silence = time.AfterFunc(hold, l.deafen)
 	}
-	err = search(all, counted)
+	err = l.connected(func(c *conntrack) error { return search(c, all, counted) })
 	l.read = time.Now()
 	l.rest = l.read.Add(share * l.read.Sub(start))
 	return 0, err
@@ -201,6 +208,27 @@ func (l *departures) deafen() {
 		l.silence.Stop()
 		l.arrivals.close()
 	}
+	l.disconnect()
+}
+
+// connected calls f with a connection, which is of no more use after an error.
+func (l *departures) connected(f func(*conntrack) error) (err error) {
+	if l.conn == nil {
+		if l.conn, err = openConntrack(); err != nil {
+			return err
+		}
+	}
+	if err = f(l.conn); err != nil {
+		l.disconnect()
+	}
+	return err
+}
+
+func (l *departures) disconnect() {
+	if l.conn != nil {
+		l.conn.close()
+		l.conn = nil
+	}
 }
 
 func byServer(all []*departure) map[netip.AddrPort][]*departure {
@@ -213,12 +241,7 @@ func byServer(all []*departure) map[netip.AddrPort][]*departure {
 }
 
 // search reads all connections and notes those that may stand in the queue of one of these servers.
-func search(all []*departure, counted bool) error {
-	c, err := openConntrack()
-	if err != nil {
-		return err
-	}
-	defer c.close()
+func search(c *conntrack, all []*departure, counted bool) error {
 	by := byServer(all)
 	for _, s := range selections(all, remembered()) {
 		if err := c.each(s, func(f *flow) {
@@ -237,17 +260,8 @@ func search(all []*departure, counted bool) error {
 	return nil
 }
 
-// recheck looks again at connections that were found, drops those that stand in no queue any more, and
-// reports whether there were any.
-func recheck(all []*departure, counted bool) (asked bool, err error) {
-	if !slices.ContainsFunc(all, func(p *departure) bool { return p.found && len(p.queued) > 0 }) {
-		return false, nil
-	}
-	c, err := openConntrack()
-	if err != nil {
-		return true, err
-	}
-	defer c.close()
+// recheck looks again at connections that were found, and drops those that stand in no queue any more.
+func recheck(c *conntrack, all []*departure, counted bool) error {
 	for _, v6 := range []bool{false, true} {
 		var queued []*queuer
 		var keys []flowKey
@@ -261,7 +275,7 @@ func recheck(all []*departure, counted bool) (asked bool, err error) {
 		}
 		waits := make([]bool, len(keys))
 		if err := c.look(v6, keys, func(i int, now *flow) { waits[i] = mayQueue(now, counted) }); err != nil {
-			return true, err
+			return err
 		}
 		for i, q := range queued {
 			q.no = !waits[i]
@@ -270,7 +284,7 @@ func recheck(all []*departure, counted bool) (asked bool, err error) {
 	for _, p := range all {
 		p.queued = slices.DeleteFunc(p.queued, func(q *queuer) bool { return q.no })
 	}
-	return true, nil
+	return nil
 }
 
 // selections are what has to be read for servers that were taken out, where so many flows are
