@@ -429,6 +429,67 @@ func TestAKernelThatRefusesGetsAll(t *testing.T) {
 	})
 }
 
+// TestALivingServiceIsChanged changes one field after the other, each of which is no more than one
+// part of a rule.
+func TestALivingServiceIsChanged(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		at := func(address, node string) discoveryv1.Endpoint {
+			e := endpoint(address, "rs")
+			e.NodeName = &node
+			return e
+		}
+		balanced := service(func(s *corev1.Service) {
+			s.Spec.Type = corev1.ServiceTypeLoadBalancer
+			s.Spec.Ports[0].NodePort = 30080
+			s.Status.LoadBalancer.Ingress = []corev1.LoadBalancerIngress{{IP: "192.0.2.80"}}
+		})
+		api := clienttest.New(t, balanced, slice("http", 8080, at("10.1.0.2", "n1")), &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1"}})
+		h := start(t, api, newKernel(t), proxy.Options{Node: "n1"})
+		const here, both = "10.1.0.2:8080", "10.1.0.2:8080 10.1.0.3:8080"
+		is := func(cluster, nodePort, balanced string) {
+			t.Helper()
+			h.await("10.0.0.1:80/TCP → "+cluster, "0.0.0.0:30080/TCP → "+nodePort, "192.0.2.80:80/TCP → "+balanced)
+		}
+		is(here+", masquerade foreign", here+", masquerade", here+", masquerade")
+		h.updateService("web", func(s *corev1.Service) { s.Spec.SessionAffinity = corev1.ServiceAffinityClientIP })
+		is(here+", affinity 3h0m0s, masquerade foreign", here+", affinity 3h0m0s, masquerade", here+", affinity 3h0m0s, masquerade")
+		h.updateService("web", func(s *corev1.Service) {
+			s.Spec.SessionAffinityConfig = &corev1.SessionAffinityConfig{ClientIP: &corev1.ClientIPConfig{TimeoutSeconds: new(int32(60))}}
+		})
+		is(here+", affinity 1m0s, masquerade foreign", here+", affinity 1m0s, masquerade", here+", affinity 1m0s, masquerade")
+		h.updateService("web", func(s *corev1.Service) { s.Spec.SessionAffinity = corev1.ServiceAffinityNone })
+		is(here+", masquerade foreign", here+", masquerade", here+", masquerade")
+		h.updateService("web", func(s *corev1.Service) { s.Spec.LoadBalancerSourceRanges = []string{"198.51.100.0/24"} })
+		is(here+", masquerade foreign", here+", masquerade", here+", only [198.51.100.0/24], masquerade")
+		h.updateService("web", func(s *corev1.Service) { s.Spec.LoadBalancerSourceRanges = nil })
+		is(here+", masquerade foreign", here+", masquerade", here+", masquerade")
+		h.updateService("web", func(s *corev1.Service) { s.Spec.ExternalTrafficPolicy = corev1.ServiceExternalTrafficPolicyLocal })
+		is(here+", masquerade foreign", here+", inside "+here, here+", inside "+here)
+		h.updateSlice("web-1", func(s *discoveryv1.EndpointSlice) { s.Endpoints = append(s.Endpoints, at("10.1.0.3", "n2")) })
+		is(both+", masquerade foreign", here+", inside "+both, here+", inside "+both)
+		h.updateService("web", func(s *corev1.Service) { s.Spec.InternalTrafficPolicy = new(corev1.ServiceInternalTrafficPolicyLocal) })
+		is(here+", masquerade foreign", here+", inside "+both, here+", inside "+both)
+		h.updateSlice("web-1", func(s *discoveryv1.EndpointSlice) { s.Endpoints = s.Endpoints[1:] })
+		is("nobody, dropped, masquerade foreign", "nobody, inside 10.1.0.3:8080, dropped", "nobody, inside 10.1.0.3:8080, dropped")
+		h.updateService("web", func(s *corev1.Service) {
+			s.Spec.Type, s.Spec.ExternalTrafficPolicy, s.Spec.Ports[0].NodePort, s.Spec.Ports[0].Protocol = corev1.ServiceTypeClusterIP, "", 0, corev1.ProtocolUDP
+		})
+		h.await("10.0.0.1:80/UDP → nobody, masquerade foreign") // its slice has no such port
+		h.updateService("web", func(s *corev1.Service) {
+			s.Spec.Type, s.Spec.ExternalName = corev1.ServiceTypeExternalName, "x.example"
+		})
+		h.await()
+		h.updateService("web", func(s *corev1.Service) {
+			s.Spec.Type, s.Spec.ExternalName, s.Spec.Ports[0].Protocol = corev1.ServiceTypeClusterIP, "", corev1.ProtocolTCP
+		})
+		h.await("10.0.0.1:80/TCP → nobody, dropped, masquerade foreign")
+		h.updateService("web", func(s *corev1.Service) {
+			s.Labels = map[string]string{"service.kubernetes.io/service-proxy-name": "other"}
+		})
+		h.await()
+	})
+}
+
 // TestRulesThatSomebodyRemovedAreMadeAnew has them lost while nothing else changes.
 func TestRulesThatSomebodyRemovedAreMadeAnew(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
