@@ -51,4 +51,10 @@ func TestWhatHasNoEffectIsSaid(t *testing.T) {
 	p.Spec.Containers[0].LivenessProbe = &corev1.Probe{ProbeHandler: corev1.ProbeHandler{Exec: &corev1.ExecAction{Command: []string{"true"}}}}
 	p.Spec.Containers[0].Lifecycle = &corev1.Lifecycle{PreStop: &corev1.LifecycleHandler{Sleep: &corev1.SleepAction{Seconds: 1}}}
 	said(f.do("POST", pods, p), "spec.containers[0].livenessProbe", "spec.containers[0].lifecycle")
+	p = pod("hp")
+	p.Spec.Containers[0].Ports = []corev1.ContainerPort{{ContainerPort: 80}, {ContainerPort: 81, HostPort: 8081}}
+	said(f.do("POST", pods, p), "spec.containers[0].ports[1].hostPort")
+	p.Name, p.Spec.HostNetwork = "hn", true
+	p.Spec.Containers[0].Ports[1].HostPort = 81
+	said(f.do("POST", pods, p)) // its ports are the host's
 }

@@ -149,6 +149,13 @@ func TestServicesThroughTheServer(t *testing.T) {
 	if ip := patch(`{"spec":{"type":"ClusterIP","externalName":null}}`); ip.Spec.ClusterIP == "" {
 		t.Errorf("back again: %+v", ip.Spec)
 	}
+	// Who takes the address away as well need not name what goes with it.
+	if name := patch(`{"spec":{"type":"ExternalName","externalName":"example.com","clusterIP":"","clusterIPs":null}}`); name.Spec.ClusterIP != "" || len(name.Spec.IPFamilies) > 0 || name.Spec.IPFamilyPolicy != nil {
+		t.Errorf("as ExternalName, without its address: %+v", name.Spec)
+	}
+	if ip := patch(`{"spec":{"type":"ClusterIP","externalName":null}}`); ip.Spec.ClusterIP == "" {
+		t.Errorf("back again: %+v", ip.Spec)
+	}
 
 	for name, want := range map[string]string{
 		"ip=10.0.0.999": "spec.clusterIPs",

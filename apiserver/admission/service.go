@@ -50,9 +50,10 @@ func explicit(svc *corev1.Service, port int32, protocol corev1.Protocol) bool {
 // for validation to refuse.
 func dropUnneeded(svc, old *corev1.Service) {
 	spec, was := &svc.Spec, &old.Spec
-	external := spec.Type == corev1.ServiceTypeExternalName && was.Type != corev1.ServiceTypeExternalName
-	if external && spec.ClusterIP == was.ClusterIP && slices.Equal(spec.ClusterIPs, was.ClusterIPs) {
-		spec.ClusterIP, spec.ClusterIPs = "", nil
+	if spec.Type == corev1.ServiceTypeExternalName && was.Type != corev1.ServiceTypeExternalName {
+		if spec.ClusterIP == was.ClusterIP && slices.Equal(spec.ClusterIPs, was.ClusterIPs) {
+			spec.ClusterIP, spec.ClusterIPs = "", nil
+		}
 		if slices.Equal(spec.IPFamilies, was.IPFamilies) {
 			spec.IPFamilies = nil
 		}

@@ -171,6 +171,11 @@ func TestTheNameServerHasAService(t *testing.T) {
 	if got, want := look(), "ClusterIP 10.1.0.10:53/dns>5353, 192.0.2.1:5353/dns, IPv4 192.0.2.1:5353/dns of kube-dns"; got != want {
 		t.Errorf("with a name server there is %q, want %q", got, want)
 	}
+	if o, err := s.api.Get(t.Context(), resource("services"), "kube-system", "kube-dns", ""); err != nil {
+		t.Error(err)
+	} else if a := o.(*corev1.Service).Annotations; a["prometheus.io/port"] != "9153" || a["prometheus.io/scrape"] != "true" {
+		t.Errorf("Prometheus does not find its metrics: %q", a)
+	}
 	keep()
 	if got := look(); got != "" {
 		t.Errorf("without one any more there is %q, want nothing", got)

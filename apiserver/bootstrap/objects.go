@@ -7,6 +7,7 @@ import (
 	"maps"
 	"net/netip"
 	"slices"
+	"strconv"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
@@ -212,6 +213,8 @@ func (o Options) kubeDNS() fixture {
 	measured := len(o.DNS) > 0 && !slices.ContainsFunc(o.DNS, func(d DNS) bool { return d.Metrics == 0 })
 	if measured {
 		f.ports = append(f.ports, fixedPort{"metrics", corev1.ProtocolTCP, metricsPort})
+		// By these, which the manifests of CoreDNS have, Prometheus finds what it is to ask.
+		f.meta.Annotations = map[string]string{"prometheus.io/scrape": "true", "prometheus.io/port": strconv.Itoa(metricsPort)}
 	}
 	for _, n := range o.ServiceNetworks {
 		one := face{address: DNSAddress(n)}
