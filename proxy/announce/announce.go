@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"math"
 	"net"
 	"net/netip"
 	"slices"
@@ -171,11 +172,13 @@ func (h *host) neighbours(addr netip.Addr) []netlink.Link {
 }
 
 // address is what netlink calls one: without a search for others that have it, which would
-// take a second in which nothing works.
+// take a second in which nothing works. Of IPv6 it is one that this host prefers not to speak
+// from (A4): it stands on a link beside the host's own and would be taken for one.
 func address(addr netip.Addr) *netlink.Addr {
 	a := &netlink.Addr{IPNet: &net.IPNet{IP: addr.AsSlice(), Mask: net.CIDRMask(addr.BitLen(), addr.BitLen())}}
 	if addr.Is6() {
 		a.Flags = unix.IFA_F_NODAD
+		a.ValidLft, a.PreferedLft = math.MaxUint32, 0 // for ever, and not at all
 	}
 	return a
 }

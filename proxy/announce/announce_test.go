@@ -114,6 +114,16 @@ func TestAnnounce(t *testing.T) {
 		heardARP(slices.Concat(mac, v4, make([]byte, 6), v4))
 		heardIPv6(slices.Concat(v6, []byte{2, 1}, mac))
 
+		// Who is near such an address is spoken to from the host's own.
+		for to, from := range map[string]string{"192.0.2.81:9": "192.0.2.1", "[2001:db8::81]:9": "2001:db8::1"} {
+			c, err := (&net.Dialer{}).DialContext(t.Context(), "udp", to)
+			must(t, err)
+			if got := c.LocalAddr().(*net.UDPAddr).IP.String(); got != from {
+				t.Errorf("the host speaks to %s from %s, want %s", to, got, from)
+			}
+			must(t, c.Close())
+		}
+
 		// One goes, one comes; an address that the host has is left alone.
 		say("192.0.2.1", "192.0.2.80", "203.0.113.7")
 		want("spl-test 192.0.2.80/32", "spl-test 203.0.113.7/32")

@@ -10,4 +10,5 @@
 //	A2  What an earlier process left is taken over, and what is not wanted any more
 //	    removed.
 //	A3  Without addresses nothing is left.
+//	A4  This host speaks from none of them by itself.
 package announce
