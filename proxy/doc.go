@@ -14,8 +14,8 @@
 //	    those that hints choose.
 //	P2  No rule leads from or to an address of loopback, link-local, multicast,
 //	    broadcast, an unspecified or 4-in-6 one, whoever wrote it; nor, but from cluster
-//	    IPs, from or to one in the service network. Node ports are at 127.0.0.1 if [Here]
-//	    says so, relayed.
+//	    IPs, from or to one in the service network. Node ports are at 127.0.0.1 and ::1
+//	    if [Here] says so, relayed.
 //	P3  With a traffic policy of Local connections go to this node's endpoints or
 //	    nowhere; those from inside to an address for clients outside go to all.
 //	P4  A door is the oldest Service's of those that want it; when that goes, the next one's.

@@ -167,7 +167,7 @@ func TestLawsOfPlans(t *testing.T) {
 			doors[r.Door] = true
 			nodePort := r.Address.IsUnspecified()
 			if r.Address.IsLoopback() {
-				if !here.Loopback || !r.Relayed || !doors[proxy.Door{Address: netip.IPv4Unspecified(), Protocol: r.Protocol, Port: r.Port}] {
+				if !here.Loopback || !r.Relayed || !doors[proxy.Door{Address: unspecified(r.Address), Protocol: r.Protocol, Port: r.Port}] {
 					t.Fatalf("a rule for %v, which is no node port", r.Door)
 				}
 				nodePort = true
@@ -233,4 +233,12 @@ func TestLawsOfPlans(t *testing.T) {
 			}
 		}
 	})
+}
+
+// unspecified is the address of a family that stands for all.
+func unspecified(a netip.Addr) netip.Addr {
+	if a.Is4() {
+		return netip.IPv4Unspecified()
+	}
+	return netip.IPv6Unspecified()
 }

@@ -27,7 +27,7 @@ type Here struct {
 	// Userspace is how Services are proxied that do not say it themselves.
 	Userspace bool
 
-	// Loopback says that node ports are at 127.0.0.1 as well. Connections from there are
+	// Loopback says that node ports are at 127.0.0.1 and ::1 as well. Connections from there are
 	// relayed, since packets with that source must not leave the host.
 	Loopback bool
 }
@@ -199,8 +199,6 @@ func (p *planner) outside(s string) (netip.Addr, bool) {
 	return a, ok
 }
 
-var loopback = netip.AddrFrom4([4]byte{127, 0, 0, 1})
-
 var broadcast = netip.AddrFrom4([4]byte{255, 255, 255, 255})
 
 // usable reports whether an address may be that of a Service or endpoint. What
@@ -321,12 +319,12 @@ func (p *planner) port(f family, port *corev1.ServicePort, local map[netip.Addr]
 		p.plan.Rules[sources+i].Sources = p.sources
 	}
 	if port.NodePort != 0 {
-		all := netip.IPv4Unspecified()
+		all, loopback := netip.IPv4Unspecified(), netip.AddrFrom4([4]byte{127, 0, 0, 1})
 		if f.ipv6 {
-			all = netip.IPv6Unspecified()
+			all, loopback = netip.IPv6Unspecified(), netip.IPv6Loopback()
 		}
 		r.door(all, port.NodePort, outLocal, true, outside)
-		if p.here.Loopback && !f.ipv6 && protocol != corev1.ProtocolSCTP {
+		if p.here.Loopback && protocol != corev1.ProtocolSCTP {
 			r.relayed = true
 			r.door(loopback, port.NodePort, false, true, MasqueradeNobody)
 		}

@@ -34,7 +34,7 @@ type Options struct {
 	Node string
 
 	Userspace bool           // Services are relayed unless they say otherwise
-	Loopback  bool           // node ports are at 127.0.0.1 as well
+	Loopback  bool           // node ports are at 127.0.0.1 and ::1 as well
 	Services  []netip.Prefix // networks of cluster IPs, as far as known; see Here
 
 	// Watch calls lost whenever somebody else has removed the kernel's rules, and blocks until ctx

@@ -463,11 +463,10 @@ func (c *familyCluster) servicesAnswer() {
 				c.answers(far.Name, from, at(external[i], 80), "web")
 				c.answers(balanced.Name, from, at(balanced.Status.LoadBalancer.Ingress[i].IP, 80), "web")
 			}
+			loopback := map[corev1.IPFamily]string{corev1.IPv4Protocol: "127.0.0.1", corev1.IPv6Protocol: "::1"}[c.uses[i]]
+			c.answers(ports.Name, node, at(loopback, ports.Spec.Ports[0].NodePort), "web")
 			inside := c.pods[i].Addr().Next().String()
 			c.answers(ports.Name, "client", at(inside, ports.Spec.Ports[0].NodePort), "web")
-		}
-		if c.uses[0] == corev1.IPv4Protocol {
-			c.answers(ports.Name, node, netip.AddrPortFrom(netip.AddrFrom4([4]byte{127, 0, 0, 1}), uint16(ports.Spec.Ports[0].NodePort)), "web")
 		}
 		if out := c.want("service", "trace", plain.Name, "--from=pod/client"); strings.Count(out, "\n└─ endpoints") != len(c.uses) {
 			c.t.Errorf("the trace is\n%s\nwant one for each of %v", out, c.uses)

@@ -309,7 +309,7 @@ func (t *Trace) judge(w *World, rules int) {
 		t.Message, t.Answers = fmt.Sprintf("%s has no usable address (yet): nothing leads there", name), new(false)
 		return
 	case len(t.Paths) == 0 && w.Target.Address.IsLoopback():
-		t.Message, t.Answers = fmt.Sprintf("nothing answers at %s of %s: node ports are at the addresses of nodes, and of loopback at most at 127.0.0.1", w.Target, name), new(false)
+		t.Message, t.Answers = fmt.Sprintf("nothing answers at %s of %s: node ports are at the addresses of nodes, and of loopback at most at 127.0.0.1 and ::1", w.Target, name), new(false)
 		return
 	case len(t.Paths) == 0:
 		t.Message, t.Answers = fmt.Sprintf("%s has no rule for %s on node %s", name, w.Target, t.Node), new(false)
