@@ -88,10 +88,12 @@ func TestDownLeavesTheHostAsItWas(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, forwarding := range []string{"0", "1"} {
-		t.Run("ip_forward "+forwarding, func(t *testing.T) {
-			if err := os.WriteFile(ipForward, []byte(forwarding), 0); err != nil {
-				t.Fatal(err)
+	for forwarding, family := range map[string]string{"0": "dual", "1": "ipv4"} {
+		t.Run("ip_forward "+forwarding+" "+family, func(t *testing.T) {
+			for _, file := range []string{ipForward, ip6Forward} {
+				if err := os.WriteFile(file, []byte(forwarding), 0); err != nil {
+					t.Fatal(err)
+				}
 			}
 			sampan := func(args ...string) {
 				t.Helper()
@@ -104,7 +106,7 @@ func TestDownLeavesTheHostAsItWas(t *testing.T) {
 				}
 			}
 			before := host(t)
-			sampan("up")
+			sampan("up", "--ip-family="+family)
 			sampan("create", "-f", filepath.Join(examples, "web.yaml"))
 			sampan("create", "-f", filepath.Join(examples, "build-job.yaml"))
 			sampan("wait", "rc/web", "--for=ready", "--timeout=60s")
@@ -150,7 +152,10 @@ func TestForwardingStaysWhileAClusterNeedsIt(t *testing.T) {
 	}
 }
 
-const ipForward = "/proc/sys/net/ipv4/ip_forward"
+const (
+	ipForward  = "/proc/sys/net/ipv4/ip_forward"
+	ip6Forward = "/proc/sys/net/ipv6/conf/all/forwarding"
+)
 
 // host describes what a node changes: every process of these namespaces, every mount,
 // link, address, route and table, the cgroups of clusters, and forwarding.
@@ -169,7 +174,7 @@ func host(t *testing.T) []string {
 	add(linksOf(""))
 	add(tablesOf(""))
 	add(cgroupsOf("sampan-host"))
-	routes, err := netlink.RouteList(nil, netlink.FAMILY_V4)
+	routes, err := netlink.RouteList(nil, netlink.FAMILY_ALL)
 	for _, r := range routes {
 		all = append(all, "route "+r.String())
 	}
@@ -178,7 +183,9 @@ func host(t *testing.T) []string {
 		found, err := filepath.Glob(file + "/*")
 		add(found, err)
 	}
-	forwarding, err := os.ReadFile(ipForward)
-	add([]string{"ip_forward " + string(forwarding)}, err)
+	for _, file := range []string{ipForward, ip6Forward} {
+		forwarding, err := os.ReadFile(file)
+		add([]string{file + " " + string(forwarding)}, err)
+	}
 	return all
 }
