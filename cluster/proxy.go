@@ -81,7 +81,7 @@ func (c *cluster) proxy(p *controlPlane, caches *cache.Shared) ([]run.Stage, err
 	if c.tracer, err = tracer.New(tracer.Options{Services: services.Service, Kernel: kernel, Forwarder: forwarder, Pod: networks.of, Log: c.Log}); err != nil {
 		return nil, err
 	}
-	for _, m := range append(forwarder.Collectors(), services.Metrics()) {
+	for _, m := range append(forwarder.Collectors(), services.Metrics()...) {
 		if err := p.server.Measure(m); err != nil {
 			return nil, err
 		}

@@ -68,7 +68,7 @@ const (
 type Change struct{ Was, Is Rule }
 
 // A Kernel makes the kernel of this node do what Rules say. Its methods are called
-// from one goroutine, all but Settle.
+// from one goroutine, if they do not say otherwise.
 type Kernel interface {
 	// Replace makes these all the rules that there are, in one step, whatever an
 	// earlier process left. Established connections are not touched, and there is no
@@ -86,8 +86,32 @@ type Kernel interface {
 	// called from any goroutine.
 	Settle(ctx context.Context)
 
+	// Tallies returns what was counted at the doors to which something has come since there is a rule. It
+	// may be called from any goroutine, but not at the same time as itself or Forget.
+	Tallies(ctx context.Context) (map[Door]Tally, error)
+
+	// Forget returns what was counted at doors to the end. They begin again with nothing.
+	Forget(ctx context.Context, doors []Door) (map[Door]Tally, error)
+
 	// Close removes all that was made.
 	Close() error
+}
+
+// A Tally is what has come to a [Door].
+type Tally struct {
+	Connections uint64 // and flows of UDP, that were sent to a backend
+	In, Out     uint64 // bytes of their packets, headers included, from clients and to them
+	Refused     uint64 // tries to make a connection where no backend was
+	Denied      uint64 // and by clients that are not among Sources
+}
+
+// Add adds what has come to another Door.
+func (t *Tally) Add(o Tally) {
+	t.Connections += o.Connections
+	t.In += o.In
+	t.Out += o.Out
+	t.Refused += o.Refused
+	t.Denied += o.Denied
 }
 
 // A Forwarder carries traffic from a socket of this node to the backends of a

@@ -23,9 +23,16 @@ type forgetful struct{}
 func (forgetful) Replace(context.Context, []proxy.Rule) error  { return nil }
 func (forgetful) Update(context.Context, []proxy.Change) error { return nil }
 func (forgetful) Settle(context.Context)                       {}
-func (forgetful) Close() error                                 { return nil }
-func (forgetful) Set(proxy.Pool) (netip.AddrPort, error)       { return netip.AddrPort{}, nil }
-func (forgetful) Remove(proxy.PoolID)                          {}
+func (forgetful) Tallies(context.Context) (map[proxy.Door]proxy.Tally, error) {
+	return nil, nil
+}
+
+func (forgetful) Forget(context.Context, []proxy.Door) (map[proxy.Door]proxy.Tally, error) {
+	return nil, nil
+}
+func (forgetful) Close() error                           { return nil }
+func (forgetful) Set(proxy.Pool) (netip.AddrPort, error) { return netip.AddrPort{}, nil }
+func (forgetful) Remove(proxy.PoolID)                    {}
 
 // TestAnEndpointTakesLittleMemory counts what a proxy with caches of its own holds for Services of 5 endpoints
 // each. What the kernel's rules take in the process is not in it.

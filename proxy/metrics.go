@@ -7,8 +7,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// metrics have the names of kube-proxy's where that has the same. What one Service did is
-// with the forwarder: of what goes through the kernel nothing is counted per Service.
+// metrics have the names of kube-proxy's where that has the same. What came to one Service is
+// with counts, and how its backends answered a forwarder with that.
 type metrics struct {
 	duration, full, partial         prometheus.Histogram
 	network                         prometheus.Histogram
@@ -105,4 +105,4 @@ func (m *metrics) Collect(ch chan<- prometheus.Metric) {
 }
 
 // Metrics returns what the proxy measures.
-func (p *Proxy) Metrics() prometheus.Collector { return p.metrics }
+func (p *Proxy) Metrics() []prometheus.Collector { return []prometheus.Collector{p.metrics, p.counts} }

@@ -14,10 +14,10 @@ import (
 )
 
 // measured returns the values of metrics without labels: of histograms how much was observed.
-func measured(t *testing.T, c prometheus.Collector) map[string]float64 {
+func measured(t *testing.T, c []prometheus.Collector) map[string]float64 {
 	t.Helper()
 	r := prometheus.NewPedanticRegistry()
-	r.MustRegister(c)
+	r.MustRegister(c...)
 	families, err := r.Gather()
 	if err != nil {
 		t.Fatal(err)

@@ -78,6 +78,7 @@ type Proxy struct {
 	nodes    *cache.Cache[*corev1.Node] // nil without Options.Node
 	events   *client.Recorder
 	metrics  *metrics
+	counts   *counts
 	ready    chan struct{}
 	wake     chan struct{} // capacity 1
 	sick     atomic.Bool   // the kernel refuses what is to be
@@ -155,6 +156,10 @@ func New(o Options) (*Proxy, error) {
 		}
 	}
 	p.follows()
+	p.counts = newCounts(o.Kernel, p.book, func(name types.NamespacedName, created time.Time) bool {
+		svc, ok := p.services.Get(name.Namespace, name.Name)
+		return ok && svc.CreationTimestamp.Time.Equal(created)
+	}, o.Log)
 	return p, nil
 }
 
@@ -201,10 +206,10 @@ func (p *Proxy) Eligible() bool { return !p.leaving.Load() }
 func (p *Proxy) Updated() time.Time { return time.Unix(0, p.updated.Load()) }
 
 // done notes what the kernel took: everything anew, or changes.
-func (p *Proxy) done(start time.Time, anew bool) {
-	p.book.done()
+func (p *Proxy) done(ctx context.Context, start time.Time, anew bool) {
 	p.metrics.synced(start, anew)
-	p.metrics.hold(len(p.states), len(p.book.doors))
+	p.counts.stand(ctx)
+	p.metrics.hold(len(p.states), p.book.size())
 	p.broken = false
 	p.sick.Store(false)
 	p.updated.Store(time.Now().UnixNano())
@@ -266,7 +271,7 @@ func (p *Proxy) follow(ctx context.Context) error {
 	if err := p.opts.Kernel.Replace(ctx, p.book.all()); err != nil {
 		return fmt.Errorf("making the rules of the service proxy: %w", err)
 	}
-	p.done(start, true)
+	p.done(ctx, start, true)
 	p.finish(ctx)
 	p.lookAround(ctx)
 	close(p.ready)
@@ -328,12 +333,12 @@ func (p *Proxy) apply(ctx context.Context) bool {
 	if !p.broken {
 		changes := p.book.changes()
 		if len(changes) == 0 {
-			p.book.done()
+			p.counts.stand(ctx)
 			return true
 		}
 		err := p.opts.Kernel.Update(ctx, changes)
 		if err == nil {
-			p.done(start, false)
+			p.done(ctx, start, false)
 			return true
 		}
 		if ctx.Err() != nil {
@@ -351,7 +356,7 @@ func (p *Proxy) apply(ctx context.Context) bool {
 		}
 		return false
 	}
-	p.done(start, true)
+	p.done(ctx, start, true)
 	return true
 }
 
@@ -448,7 +453,8 @@ func (p *Proxy) converge(name types.NamespacedName, here Here) {
 		created = svc.CreationTimestamp.Time
 	}
 	var conflicts []conflict
-	s.doors, conflicts = p.book.put(name, created, p.rules(name, plan.Rules), s.doors)
+	rules, ports := p.rules(name, plan.Rules)
+	s.doors, conflicts = p.book.put(name, created, rules, ports, s.doors)
 	for _, c := range conflicts {
 		p.contested(c)
 	}
@@ -460,6 +466,9 @@ func (p *Proxy) converge(name types.NamespacedName, here Here) {
 		p.announce = true
 	}
 	s.announced, s.spent = plan.Announced, plan.Spent
+	if svc == nil {
+		p.counts.end(name)
+	}
 	if svc == nil || len(s.doors)+len(s.pools)+len(s.faults)+len(s.refused) == 0 {
 		delete(p.states, name)
 	}
@@ -503,10 +512,10 @@ func (p Pool) equal(q Pool) bool {
 		p.ProxyProtocol == q.ProxyProtocol && p.Transparent == q.Transparent
 }
 
-// rules returns the rules of a plan, with sockets for what is relayed. What lacks one
-// is left out.
-func (p *Proxy) rules(name types.NamespacedName, planned []PlannedRule) []Rule {
-	rules := make([]Rule, 0, len(planned))
+// rules returns the rules of a plan, with sockets for what is relayed, and the names of the ports that they
+// are for. What lacks a socket is left out.
+func (p *Proxy) rules(name types.NamespacedName, planned []PlannedRule) (rules []Rule, ports []string) {
+	rules, ports = make([]Rule, 0, len(planned)), make([]string, 0, len(planned))
 	for i := range planned {
 		r := planned[i].Rule
 		if r.Relayed {
@@ -518,9 +527,9 @@ func (p *Proxy) rules(name types.NamespacedName, planned []PlannedRule) []Rule {
 			}
 			r.Relayed = len(r.Backends)+len(r.Inside) > 0
 		}
-		rules = append(rules, r)
+		rules, ports = append(rules, r), append(ports, planned[i].Pool.Port)
 	}
-	return rules
+	return rules, ports
 }
 
 // relay puts a socket in the place of backends, if there are any.

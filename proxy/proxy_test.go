@@ -40,6 +40,7 @@ type kernel struct {
 	replaced int                             // guarded by mu
 	updates  []int                           // guarded by mu; how many changes each had
 	changed  chan struct{}                   // guarded by mu; closed and replaced by each change
+	counted  map[proxy.Door]proxy.Tally      // guarded by mu
 }
 
 func newKernel(t *testing.T) *kernel {
@@ -76,6 +77,25 @@ func (k *kernel) Remove(id proxy.PoolID) {
 }
 
 func (k *kernel) Settle(context.Context) {}
+
+func (k *kernel) Tallies(context.Context) (map[proxy.Door]proxy.Tally, error) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return maps.Clone(k.counted), nil
+}
+
+func (k *kernel) Forget(_ context.Context, doors []proxy.Door) (map[proxy.Door]proxy.Tally, error) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	last := map[proxy.Door]proxy.Tally{}
+	for _, d := range doors {
+		if t, ok := k.counted[d]; ok {
+			last[d] = t
+			delete(k.counted, d)
+		}
+	}
+	return last, nil
+}
 
 func (k *kernel) refuses() error {
 	if k.refuse > 0 {

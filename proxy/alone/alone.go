@@ -198,8 +198,8 @@ func (o Options) parts(ctx context.Context, s settings, api client.Interface, no
 // web opens what is asked by HTTP.
 func (o Options) web(ctx context.Context, p *proxy.Proxy, f *userspace.Forwarder) (run.Stage, error) {
 	registry := prometheus.NewRegistry()
-	registry.MustRegister(p.Metrics(), collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
-	registry.MustRegister(f.Collectors()...)
+	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	registry.MustRegister(append(f.Collectors(), p.Metrics()...)...)
 	metrics := http.NewServeMux()
 	metrics.Handle("GET /metrics", promhttp.HandlerFor(registry, promhttp.HandlerOpts{}))
 	metrics.HandleFunc("GET /proxyMode", func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte(cmp.Or(o.Mode, "kernel"))) })

@@ -119,14 +119,15 @@ func (b *batch) deleteTable() {
 	})
 }
 
-// A hook is where in the path of a packet a chain begins.
+// A hook is where in the path of a packet a chain begins. One of type nat sees the first packet
+// of a connection only, one of type filter all.
 type hook struct {
+	kind     string
 	number   uint32
 	priority int32
 }
 
-// addChain adds a chain if it is not there; at a hook, it is one of type nat: then the first packet
-// of a connection is all that it sees.
+// addChain adds a chain if it is not there.
 func (b *batch) addChain(name string, at *hook) {
 	b.message(unix.NFT_MSG_NEWCHAIN, unix.NLM_F_CREATE, "chain "+name, func() {
 		b.name(unix.NFTA_CHAIN_TABLE, b.table)
@@ -138,7 +139,7 @@ func (b *batch) addChain(name string, at *hook) {
 			to = appendAttr32(to, unix.NFTA_HOOK_HOOKNUM, at.number)
 			return appendAttr32(to, unix.NFTA_HOOK_PRIORITY, uint32(at.priority))
 		})
-		b.name(unix.NFTA_CHAIN_TYPE, "nat")
+		b.name(unix.NFTA_CHAIN_TYPE, at.kind)
 	})
 }
 

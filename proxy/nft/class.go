@@ -120,13 +120,18 @@ func (c class) chain() string {
 }
 
 func (c class) insideChain() string { return c.chain() + "-inside" }
+func (c class) deniedChain() string { return c.chain() + "-denied" }
 
 // chains are those that belong to the class.
 func (c class) chains() []string {
+	all := []string{c.chain()}
 	if c.split {
-		return []string{c.chain(), c.insideChain()}
+		all = append(all, c.insideChain())
 	}
-	return []string{c.chain()}
+	if c.sources != "" {
+		all = append(all, c.deniedChain())
+	}
+	return all
 }
 
 func (c class) compare(d class) int { return strings.Compare(c.chain(), d.chain()) }
@@ -180,7 +185,9 @@ func (b *batch) addClass(c class, pods bool) {
 		b.flushChain(name)
 	}
 	if c.sources != "" {
-		b.addRule(chain, f.loadSource(regBackend), isNotIn(c.sources, regBackend), &expr.Verdict{Kind: expr.VerdictDrop})
+		b.addRule(chain, f.loadSource(regBackend), isNotIn(c.sources, regBackend), goTo(c.deniedChain()))
+		b.count(c, c.deniedChain(), countDenied)
+		b.addRule(c.deniedChain(), &expr.Verdict{Kind: expr.VerdictDrop})
 	}
 	if c.split {
 		b.addRule(chain, append(isLocal(&expr.Fib{FlagSADDR: true}), goTo(c.insideChain()))...)
@@ -195,6 +202,7 @@ func (b *batch) addClass(c class, pods bool) {
 // addChoice adds rules that choose among backends, or refuse if there are none.
 func (b *batch) addChoice(c class, chain string, backends int, inside bool) {
 	if backends == 0 {
+		b.count(c, chain, countRefused)
 		if c.drop && !inside {
 			b.addRule(chain, &expr.Verdict{Kind: expr.VerdictDrop})
 		}
@@ -223,6 +231,7 @@ func (b *batch) addChoice(c class, chain string, backends int, inside bool) {
 		return door(slot, find(f.endpoints(), f.regDoor(), regBackend), to)
 	}
 
+	b.count(c, chain, countFirst, countIn, countOut)
 	if c.affinity > 0 {
 		// What is remembered of a client is the name of its backend. If that is one no more the rule ends there.
 		known := door(f.loadSource(f.regTail()))

@@ -45,6 +45,16 @@ func (f *family) has(prefixes []netip.Prefix) bool {
 	return slices.ContainsFunc(prefixes, func(p netip.Prefix) bool { return familyOf(p.Addr()) == f })
 }
 
+// of returns those of the prefixes that are of the family.
+func (f *family) of(prefixes []netip.Prefix) (all []netip.Prefix) {
+	for _, p := range prefixes {
+		if familyOf(p.Addr()) == f {
+			all = append(all, p)
+		}
+	}
+	return all
+}
+
 func familyOf(a netip.Addr) *family {
 	if a.Is4() {
 		return v4
@@ -61,6 +71,7 @@ var (
 	typeProtocol = setType{12, 4}
 	typePort     = setType{13, 4}
 	typeNumber   = setType{19, 4} // in the order of the machine's bytes: the type of marks
+	typeWhat     = setType{27, 4} // that of directions
 	typeVerdict  = setType{0xffffff00, 0}
 )
 
@@ -112,6 +123,7 @@ func (f *family) sets() []set {
 		{name: f.endpoints(), flags: unix.NFT_SET_MAP, key: concat(door, typeNumber), data: concat(f.address, typePort)},
 		{name: f.slots(), flags: unix.NFT_SET_MAP, key: concat(door, typeNumber), data: typeNumber},
 		{name: f.affinity(), flags: unix.NFT_SET_MAP | unix.NFT_SET_EVAL | unix.NFT_SET_TIMEOUT, key: concat(door, f.address), data: typeNumber, size: affinitySize},
+		{name: f.counts(), flags: unix.NFT_SET_EVAL, key: concat(door, typeWhat), size: countsSize},
 		{name: f.hairpin(), key: concat(f.address, f.address)},
 		{name: f.pods(), flags: unix.NFT_SET_INTERVAL, key: f.address},
 		{name: f.nodePorts(), flags: unix.NFT_SET_INTERVAL, key: f.address},
@@ -159,6 +171,11 @@ func (f *family) loadOriginalDoor(node bool) []expr.Any {
 		&expr.Meta{Key: expr.MetaKeyL4PROTO, Register: f.regDoor() + f.words()},
 		&expr.Ct{Key: expr.CtKeyPROTODST, Direction: original, Register: f.regDoor() + f.words() + 1},
 	}
+}
+
+// cameTo is about connections that were made to an address of a network.
+func (f *family) cameTo(p netip.Prefix) []expr.Any {
+	return append([]expr.Any{&expr.Ct{Key: f.originalAddress, Register: regBackend}}, f.inPrefix(regBackend, p, expr.CmpOpEq)...)
 }
 
 // loadSource loads the address of the client.
@@ -218,6 +235,12 @@ func isLocal(f *expr.Fib) []expr.Any {
 		f.Register = regBackend
 	}
 	return []expr.Any{f, &expr.Cmp{Op: expr.CmpOpEq, Register: f.Register, Data: number(unix.RTN_LOCAL)}}
+}
+
+// isLoopback is about packets that come from this node itself (IIF) or go there (OIF).
+func isLoopback(key expr.MetaKey) []expr.Any {
+	const lo = 1 // has this number in every network namespace
+	return []expr.Any{&expr.Meta{Key: key, Register: regBackend}, &expr.Cmp{Op: expr.CmpOpEq, Register: regBackend, Data: number(lo)}}
 }
 
 func goTo(chain string) *expr.Verdict { return &expr.Verdict{Kind: expr.VerdictGoto, Chain: chain} }

@@ -43,6 +43,8 @@ type Options struct {
 type Kernel struct {
 	opts Options
 	content
+	tallies map[proxy.Door]*tally // belongs to whoever calls Tallies or Forget
+	begun   bool                  // the counters are ours
 
 	departed departures
 	watch    atomic.Pointer[watch] // nil while Watch does not run
@@ -60,7 +62,7 @@ func New(o Options) (*Kernel, error) {
 			}
 		}
 	}
-	return &Kernel{opts: o, content: nothing()}, nil
+	return &Kernel{opts: o, content: nothing(), tallies: map[proxy.Door]*tally{}}, nil
 }
 
 // Replace implements [proxy.Kernel].
@@ -89,7 +91,7 @@ func (k *Kernel) Replace(ctx context.Context, all []proxy.Rule) error {
 			return err
 		}
 	}
-	k.content = d.commit()
+	k.content, k.begun = d.commit(), true
 	setAccounting("1")
 	return d.flows.forget()
 }
@@ -154,7 +156,9 @@ func (k *Kernel) replacement(left *remains, wasOff bool, d *delta) *batch {
 		b.flushChain(name)
 	}
 	for _, name := range left.sets {
-		if name != v4.affinity() && name != v6.affinity() {
+		affinity := name == v4.affinity() || name == v6.affinity()
+		counts := name == v4.counts() || name == v6.counts()
+		if !affinity && !(counts && k.begun) {
 			b.flushSet(name)
 		}
 	}

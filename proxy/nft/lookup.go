@@ -61,10 +61,11 @@ type lookup struct {
 	table string
 }
 
-// A found element has data, and so much time left if it has a timeout.
+// A found element has data, so much time left if it has a timeout, and what it has counted if it counts.
 type found struct {
-	data []byte
-	left time.Duration
+	key, data []byte
+	left      time.Duration
+	counted   *counted
 }
 
 // backends returns those in the slots from the first one on.
@@ -100,6 +101,10 @@ const (
 	attrKey      = 1 // NFTA_SET_ELEM_KEY
 	attrData     = 2 // NFTA_SET_ELEM_DATA
 	attrLeft     = 5 // NFTA_SET_ELEM_EXPIRATION, in ms
+	attrExpr     = 7 // NFTA_SET_ELEM_EXPR
+	attrExprData = 2 // NFTA_EXPR_DATA
+	attrBytes    = 1 // NFTA_COUNTER_BYTES
+	attrPackets  = 2 // NFTA_COUNTER_PACKETS
 	attrValue    = 1 // NFTA_DATA_VALUE
 )
 
@@ -132,48 +137,87 @@ func (l lookup) get(set string, key []byte) (*found, error) {
 	if err != nil {
 		return nil, fmt.Errorf("nftables, table %s: reading the map %s: %w", l.table, set, err)
 	}
-	e := &found{}
+	all, err := l.read(set, messages)
+	if err != nil || len(all) == 0 {
+		return nil, err
+	}
+	return &all[0], nil
+}
+
+// read returns the elements that are in messages.
+func (l lookup) read(set string, messages []netlink.Message) (all []found, err error) {
 	for _, m := range messages {
 		if len(m.Data) < 4 {
 			continue
 		}
 		ad, err := netlink.NewAttributeDecoder(m.Data[4:])
 		if err != nil {
-			return nil, fmt.Errorf("nftables, table %s: reading the map %s: %w", l.table, set, err)
+			return nil, fmt.Errorf("nftables, table %s: reading the set %s: %w", l.table, set, err)
 		}
 		for ad.Next() {
 			if ad.Type() == attrElements {
 				ad.Nested(func(ad *netlink.AttributeDecoder) error {
 					for ad.Next() {
+						var e found
 						ad.Nested(e.read)
+						all = append(all, e)
 					}
 					return nil
 				})
 			}
 		}
 		if err := ad.Err(); err != nil {
-			return nil, fmt.Errorf("nftables, table %s: reading the map %s: %w", l.table, set, err)
+			return nil, fmt.Errorf("nftables, table %s: reading the set %s: %w", l.table, set, err)
 		}
 	}
-	return e, nil
+	return all, nil
 }
 
 func (e *found) read(ad *netlink.AttributeDecoder) error {
+	value := func(to *[]byte) func(*netlink.AttributeDecoder) error {
+		return func(ad *netlink.AttributeDecoder) error {
+			for ad.Next() {
+				if ad.Type() == attrValue {
+					*to = ad.Bytes()
+				}
+			}
+			return nil
+		}
+	}
 	for ad.Next() {
 		switch ad.Type() {
+		case attrKey:
+			ad.Nested(value(&e.key))
 		case attrData:
-			ad.Nested(func(ad *netlink.AttributeDecoder) error {
-				for ad.Next() {
-					if ad.Type() == attrValue {
-						e.data = ad.Bytes()
-					}
-				}
-				return nil
-			})
+			ad.Nested(value(&e.data))
 		case attrLeft:
 			if b := ad.Bytes(); len(b) == 8 {
 				e.left = time.Duration(binary.BigEndian.Uint64(b)) * time.Millisecond
 			}
+		case attrExpr:
+			ad.Nested(func(ad *netlink.AttributeDecoder) error {
+				for ad.Next() {
+					if ad.Type() == attrExprData {
+						ad.Nested(e.readCounter)
+					}
+				}
+				return nil
+			})
+		}
+	}
+	return nil
+}
+
+func (e *found) readCounter(ad *netlink.AttributeDecoder) error {
+	e.counted = &counted{}
+	for ad.Next() {
+		b := ad.Bytes()
+		switch {
+		case len(b) != 8:
+		case ad.Type() == attrPackets:
+			e.counted.packets = binary.BigEndian.Uint64(b)
+		case ad.Type() == attrBytes:
+			e.counted.bytes = binary.BigEndian.Uint64(b)
 		}
 	}
 	return nil

@@ -23,17 +23,20 @@ func (f *family) services() string { return "services" + f.digit }
 func (f *family) leave() string    { return "leave" + f.digit }
 func (f *family) foreign() string  { return "foreign" + f.digit }
 
-// hooks are the chains at which packets begin: where others have theirs of the same kind.
+// hooks are the chains at which packets begin: where others have theirs of the same kind, and
+// those that count where conntrack knows the packet.
 var hooks = map[string]*hook{
-	prerouting:  {unix.NF_INET_PRE_ROUTING, -100},
-	output:      {unix.NF_INET_LOCAL_OUT, -100},
-	postrouting: {unix.NF_INET_POST_ROUTING, 100},
+	prerouting:  {"nat", unix.NF_INET_PRE_ROUTING, -100},
+	output:      {"nat", unix.NF_INET_LOCAL_OUT, -100},
+	postrouting: {"nat", unix.NF_INET_POST_ROUTING, 100},
+	tallyIn:     {"filter", unix.NF_INET_PRE_ROUTING, -150},
+	tallyOut:    {"filter", unix.NF_INET_LOCAL_OUT, -150},
 }
 
 func plainChains() []string {
 	names := []string{refuse, masquerade, masqueradeLocal}
 	for _, f := range families {
-		names = append(names, f.services(), f.leave(), f.foreign())
+		names = append(names, f.services(), f.leave(), f.foreign(), f.tally())
 	}
 	return names
 }
@@ -52,10 +55,11 @@ func (b *batch) addStanding(o Options) {
 	for _, s := range standingSets() {
 		b.addSet(s)
 	}
-	for _, name := range []string{prerouting, output, postrouting} {
+	for _, name := range []string{prerouting, output, postrouting, tallyIn, tallyOut} {
 		b.addChain(name, hooks[name])
 	}
 	b.addRefusal()
+	b.addTally(o)
 	b.addRule(masquerade, &expr.Masq{FullyRandom: true})
 	b.addRule(masqueradeLocal, slices.Concat(isLocal(&expr.Fib{FlagSADDR: true}), []expr.Any{goTo(masquerade)})...)
 	for _, f := range families {

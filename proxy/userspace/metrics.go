@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/sampan-io/sampan/proxy"
 )
 
 // counters are what one pool did. Nothing is looked up to count, and they end with the
@@ -73,14 +75,14 @@ type collector struct {
 // Collectors returns what counts the forwarder's work.
 func (f *Forwarder) Collectors() []prometheus.Collector {
 	desc := func(name, help string, more ...string) *prometheus.Desc {
-		return prometheus.NewDesc("sampan_proxy_"+name, help, append([]string{"namespace", "service", "port", "protocol"}, more...), nil)
+		return prometheus.NewDesc("sampan_proxy_"+name, help, append(proxy.PortLabels[:4:4], more...), nil)
 	}
 	return []prometheus.Collector{&collector{
 		f:           f,
-		connections: desc("connections_total", "Connections (and flows of UDP) that clients made to a Service in userspace mode."),
+		connections: desc("relayed_connections_total", "Connections (and flows of UDP) that were relayed in userspace mode."),
 		open:        desc("connections_open", "Connections (and flows of UDP) to a Service that are open now."),
-		refused:     desc("connections_refused_total", "Connections (and flows of UDP) that were refused, because there were too many or no backend answered."),
-		bytes:       desc("bytes_total", "Bytes that were carried, to backends (in) and from them (out).", "direction"),
+		refused:     proxy.RefusedDesc("relay"), // there were too many, or no backend answered
+		bytes:       desc("relayed_bytes_total", "Bytes that were relayed in userspace mode, to backends (in) and from them (out), without headers.", "direction"),
 		failures:    desc("dial_failures_total", "Tries to reach a backend that failed."),
 		retries:     desc("dial_retries_total", "Tries to reach a backend that were not the first of their connection."),
 		dropped:     desc("packets_dropped_total", "Packets of UDP that were not carried."),

@@ -1,0 +1,286 @@
+package nft
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"net/netip"
+
+	"github.com/google/nftables/expr"
+	"github.com/mdlayher/netlink"
+	"golang.org/x/sys/unix"
+
+	"github.com/sampan-io/sampan/proxy"
+)
+
+// What comes to doors is counted by elements of sets, door . what, each with a counter of its own.
+// The first packet of a connection makes those of its door in passing, so they are there only for
+// doors that are used; nobody can make any for a door that is none. Later packets count at
+// those that there are, by the address that their connection was made to: that is how they
+// are counted in either direction, whatever has become of their own addresses.
+
+// what is counted at a door. The first two are directions of conntrack.
+type what byte
+
+const (
+	countIn      what = iota // IP_CT_DIR_ORIGINAL: packets to backends
+	countOut                 // IP_CT_DIR_REPLY: packets from them, and the first one of each connection
+	countFirst               // the first packet of each connection
+	countRefused             // those of connections that no backend is there for
+	countDenied              // those of connections from sources that may not connect
+	whats                    // how many there are
+)
+
+// countsSize bounds the memory that counters can take: there are five for each door that is used, of some 200 bytes.
+const countsSize = 1 << 20
+
+func (f *family) counts() string { return "counts" + f.digit }
+func (f *family) tally() string  { return "tally" + f.digit }
+
+// Chains of type filter that see all packets that come in, and those that this node makes.
+const (
+	tallyIn  = "tally-prerouting"
+	tallyOut = "tally-output"
+)
+
+// word is a number as the first byte of a register, which is how the direction of a packet is loaded.
+func word(w what) []byte { return []byte{byte(w), 0, 0, 0} }
+
+// count counts a first packet at the door that it came to.
+func (b *batch) count(c class, chain string, all ...what) {
+	f := c.family()
+	rule := f.loadDoor(c.node)
+	for _, w := range all {
+		rule = append(rule,
+			&expr.Immediate{Register: f.regTail(), Data: word(w)},
+			&expr.Dynset{SetName: f.counts(), SrcRegKey: f.regDoor(), Operation: unix.NFT_DYNSET_OP_UPDATE, Exprs: []expr.Any{&expr.Counter{}}})
+	}
+	b.addRule(chain, rule...)
+}
+
+// addTally adds what counts the packets of connections but the first one: that is not confirmed yet. It
+// is done for every packet of every connection of the host, so it ends early for all but ours, and looks
+// first where most doors are.
+func (b *batch) addTally(o Options) {
+	const statusConfirmed, statusDNAT = 1 << 3, 1 << 5 // IPS_CONFIRMED, IPS_DST_NAT
+	for _, chain := range []string{tallyIn, tallyOut} {
+		b.addRule(chain,
+			&expr.Ct{Key: expr.CtKeySTATUS, Register: regBackend},
+			&expr.Bitwise{SourceRegister: regBackend, DestRegister: regBackend, Len: 4, Mask: number(statusConfirmed | statusDNAT), Xor: number(0)},
+			&expr.Cmp{Op: expr.CmpOpNeq, Register: regBackend, Data: number(statusConfirmed | statusDNAT)},
+			&expr.Verdict{Kind: expr.VerdictAccept})
+		if chain == tallyIn { // what this node sends to itself was counted when it did
+			b.addRule(chain, append(isLoopback(expr.MetaKeyIIF), &expr.Verdict{Kind: expr.VerdictAccept})...)
+		}
+		for _, f := range families {
+			b.addRule(chain, append(f.isFamily(), goTo(f.tally()))...)
+		}
+	}
+	for _, f := range families {
+		at := func(start []expr.Any, node bool) {
+			b.addRule(f.tally(), append(append(start, f.loadOriginalDoor(node)...),
+				&expr.Ct{Key: expr.CtKeyDIRECTION, Register: f.regTail()},
+				isIn(f.counts(), f.regDoor()),
+				&expr.Verdict{Kind: expr.VerdictAccept})...)
+		}
+		for _, p := range f.of(o.ServiceCIDRs) {
+			at(f.cameTo(p), false)
+		}
+		at(nil, true)
+		at(nil, false)
+	}
+}
+
+// A counted is what the kernel has counted.
+type counted struct{ packets, bytes uint64 }
+
+// A tally is what is known of the counters of a door. They are read one after the other, of sets that change
+// meanwhile: what is missed is as it was before, and what grew less was made anew by somebody.
+type tally struct {
+	now, base [whats]counted
+	out       uint64 // what was told last
+}
+
+// see takes what was read of a door.
+func (t *tally) see(read *[whats]*counted) {
+	for w, c := range read {
+		if c == nil {
+			continue
+		}
+		if now := t.now[w]; c.packets < now.packets || c.bytes < now.bytes {
+			t.base[w].packets += now.packets
+			t.base[w].bytes += now.bytes
+		}
+		t.now[w] = *c
+	}
+}
+
+// tell returns what has been counted.
+func (t *tally) tell() proxy.Tally {
+	packets := func(w what) uint64 { return t.base[w].packets + t.now[w].packets }
+	bytes := func(w what) uint64 { return t.base[w].bytes + t.now[w].bytes }
+	// Of the two that are read one after the other the second may be newer.
+	if all, firsts := bytes(countOut), bytes(countFirst); all > firsts {
+		t.out = max(t.out, all-firsts)
+	}
+	return proxy.Tally{Connections: packets(countFirst), In: bytes(countIn), Out: t.out, Refused: packets(countRefused), Denied: packets(countDenied)}
+}
+
+// Tallies implements [proxy.Kernel].
+func (k *Kernel) Tallies(ctx context.Context) (map[proxy.Door]proxy.Tally, error) {
+	read, err := k.readCounts(ctx)
+	if err != nil {
+		return nil, err
+	}
+	for d, r := range read {
+		k.see(d, r)
+	}
+	all := make(map[proxy.Door]proxy.Tally, len(k.tallies))
+	for d, t := range k.tallies {
+		all[d] = t.tell()
+	}
+	return all, nil
+}
+
+func (k *Kernel) see(d proxy.Door, read *[whats]*counted) {
+	t := k.tallies[d]
+	if t == nil {
+		t = &tally{}
+		k.tallies[d] = t
+	}
+	t.see(read)
+}
+
+// manyDoors is from how many doors on all counters are read rather than those of each.
+const manyDoors = 32
+
+// Forget implements [proxy.Kernel].
+func (k *Kernel) Forget(ctx context.Context, doors []proxy.Door) (map[proxy.Door]proxy.Tally, error) {
+	read := k.readCounts
+	if len(doors) < manyDoors {
+		read = func(context.Context) (map[proxy.Door]*[whats]*counted, error) { return k.readCountsOf(doors) }
+	}
+	found, err := read(ctx)
+	if err != nil {
+		return nil, err
+	}
+	last := map[proxy.Door]proxy.Tally{}
+	b := newBatch(k.opts.Table)
+	gone := map[string]*list{}
+	for _, d := range doors {
+		if r := found[d]; r != nil {
+			k.see(d, r)
+			for w, c := range r {
+				if c != nil {
+					listOf(gone, familyOf(d.Address).counts()).add(element{key: countKey(d, what(w))})
+				}
+			}
+		}
+		if t := k.tallies[d]; t != nil {
+			last[d] = t.tell()
+			delete(k.tallies, d)
+		}
+	}
+	if len(gone) == 0 {
+		return last, nil
+	}
+	for set, l := range gone {
+		b.elements(set, true, l)
+	}
+	return last, send(b)
+}
+
+func countKey(d proxy.Door, w what) []byte {
+	return append(appendDoor(make([]byte, 0, 28), d), word(w)...)
+}
+
+// readCountsOf reads the counters of some doors.
+func (k *Kernel) readCountsOf(doors []proxy.Door) (map[proxy.Door]*[whats]*counted, error) {
+	c, err := netlink.Dial(unix.NETLINK_NETFILTER, nil)
+	if err != nil {
+		return nil, fmt.Errorf("opening nftables: %w", err)
+	}
+	defer c.Close()
+	l := lookup{c, k.opts.Table}
+	all := map[proxy.Door]*[whats]*counted{}
+	for _, d := range doors {
+		for w := range whats {
+			e, err := l.get(familyOf(d.Address).counts(), countKey(d, w))
+			if err != nil {
+				return nil, err
+			}
+			if e == nil || e.counted == nil {
+				continue
+			}
+			if all[d] == nil {
+				all[d] = &[whats]*counted{}
+			}
+			all[d][w] = e.counted
+		}
+	}
+	return all, nil
+}
+
+// readCounts reads all counters. Where one is seen twice, because the set grew meanwhile, the higher one counts.
+func (k *Kernel) readCounts(ctx context.Context) (map[proxy.Door]*[whats]*counted, error) {
+	c, err := netlink.Dial(unix.NETLINK_NETFILTER, nil)
+	if err != nil {
+		return nil, fmt.Errorf("opening nftables: %w", err)
+	}
+	defer c.Close()
+	all := map[proxy.Door]*[whats]*counted{}
+	for _, f := range families {
+		if err := ctx.Err(); err != nil {
+			return nil, err
+		}
+		elements, err := lookup{c, k.opts.Table}.all(f.counts())
+		if err != nil {
+			return nil, err
+		}
+		for _, e := range elements {
+			d, w, ok := f.readCountKey(e.key)
+			if !ok || e.counted == nil {
+				continue
+			}
+			if all[d] == nil {
+				all[d] = &[whats]*counted{}
+			}
+			if was := all[d][w]; was == nil || was.packets < e.counted.packets {
+				all[d][w] = e.counted
+			}
+		}
+	}
+	return all, nil
+}
+
+func (f *family) readCountKey(key []byte) (d proxy.Door, w what, ok bool) {
+	if len(key) != int(f.bytes)+12 || key[f.bytes+8] >= byte(whats) {
+		return d, 0, false
+	}
+	d.Address, _ = netip.AddrFromSlice(key[:f.bytes])
+	d.Protocol = protocolName(key[f.bytes])
+	d.Port = binary.BigEndian.Uint16(key[f.bytes+4:])
+	return d, what(key[f.bytes+8]), true
+}
+
+// all returns the elements of a set, or none if there is no such set.
+func (l lookup) all(set string) ([]found, error) {
+	attrs, err := netlink.MarshalAttributes([]netlink.Attribute{
+		{Type: attrTable, Data: append([]byte(l.table), 0)}, {Type: attrSet, Data: append([]byte(set), 0)},
+	})
+	if err != nil {
+		return nil, err
+	}
+	messages, err := l.conn.Execute(netlink.Message{
+		Header: netlink.Header{Type: unix.NFNL_SUBSYS_NFTABLES<<8 | unix.NFT_MSG_GETSETELEM, Flags: netlink.Request | netlink.Dump},
+		Data:   append([]byte{unix.NFPROTO_INET, 0, 0, 0}, attrs...),
+	})
+	if errors.Is(err, unix.ENOENT) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, hint(fmt.Errorf("nftables, table %s: reading the set %s: %w", l.table, set, err))
+	}
+	return l.read(set, messages)
+}
