@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"hash/fnv"
 	"net/netip"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -51,18 +52,11 @@ func leaveOf(r *proxy.Rule) leave {
 	}
 }
 
-// verdict is about the first packet of a connection that leaves.
-func (c class) verdict() *expr.Verdict {
-	switch c.leaving {
-	case leaveEverybody:
-		return goTo(masquerade)
-	case leaveForeign:
-		return goTo(c.family().foreign())
-	case leaveLocal:
-		return goTo(masqueradeLocal)
-	default:
-		return &expr.Verdict{Kind: expr.VerdictAccept}
-	}
+// leaveMask is the part of the number of a class that says it.
+const leaveMask = 3
+
+func (l leave) number() uint32 {
+	return uint32(slices.Index([]leave{leaveAll, leaveEverybody, leaveForeign, leaveLocal}, l))
 }
 
 // classOf returns the class of the door of a rule.
@@ -170,7 +164,7 @@ func standingClasses(o Options) (all []class) {
 func (c class) number() uint32 {
 	h := fnv.New32a()
 	_, _ = h.Write([]byte(c.chain()))
-	return h.Sum32()
+	return h.Sum32()&^leaveMask | c.leaving.number()
 }
 
 // insideSlots is the first slot of the backends for clients inside.
@@ -186,7 +180,7 @@ func (b *batch) addClass(c class, pods bool) {
 	}
 	if c.sources != "" {
 		b.addRule(chain, f.loadSource(regBackend), isNotIn(c.sources, regBackend), goTo(c.deniedChain()))
-		b.count(c, c.deniedChain(), countDenied)
+		b.addRule(c.deniedChain(), append(f.loadDoor(c.node), f.count(countDenied)...)...)
 		b.addRule(c.deniedChain(), &expr.Verdict{Kind: expr.VerdictDrop})
 	}
 	if c.split {
@@ -201,15 +195,16 @@ func (b *batch) addClass(c class, pods bool) {
 
 // addChoice adds rules that choose among backends, or refuse if there are none.
 func (b *batch) addChoice(c class, chain string, backends int, inside bool) {
+	f := c.family()
+	door := func(more ...expr.Any) []expr.Any { return append(f.loadDoor(c.node), more...) }
 	if backends == 0 {
-		b.count(c, chain, countRefused)
+		b.addRule(chain, door(f.count(countRefused)...)...)
 		if c.drop && !inside {
 			b.addRule(chain, &expr.Verdict{Kind: expr.VerdictDrop})
 		}
 		b.addRule(chain, goTo(refuse))
 		return
 	}
-	f := c.family()
 	first := uint32(0)
 	if inside {
 		first = insideSlots
@@ -225,14 +220,10 @@ func (b *batch) addChoice(c class, chain string, backends int, inside bool) {
 	if backends > 1 {
 		chosen = &expr.Numgen{Register: f.regTail(), Modulus: uint32(backends), Type: unix.NFT_NG_RANDOM, Offset: first}
 	}
-	door := func(more ...expr.Any) []expr.Any { return append(f.loadDoor(c.node), more...) }
-
-	plain := func(slot expr.Any) []expr.Any {
-		return door(slot, find(f.endpoints(), f.regDoor(), regBackend), to)
-	}
-
-	b.count(c, chain, countFirst, countIn, countOut)
+	counted := f.count(countFirst, countIn, countOut)
 	if c.affinity > 0 {
+		b.addRule(chain, door(counted...)...)
+		counted = nil
 		// What is remembered of a client is the name of its backend. If that is one no more the rule ends there.
 		known := door(f.loadSource(f.regTail()))
 		known = append(known, findNumber(f.affinity(), f.regDoor(), f.regTail(), regName)...)
@@ -253,11 +244,13 @@ func (b *batch) addChoice(c class, chain string, backends int, inside bool) {
 			to,
 		)...)
 	}
-	b.addRule(chain, plain(chosen)...)
-	if backends > 1 {
-		// A packet that is under way during a change may look for a slot that was the last one.
-		b.addRule(chain, plain(slot)...)
+	choose := func(counted []expr.Any, slot expr.Any) {
+		b.addRule(chain, door(append(counted, slot, find(f.endpoints(), f.regDoor(), regBackend), to)...)...)
 	}
+	choose(counted, chosen)
+	// A packet that is under way during a change may look for a slot that was the last one, and there may be no room
+	// to count it.
+	choose(nil, slot)
 	b.addRule(chain, goTo(refuse))
 }
 

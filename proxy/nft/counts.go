@@ -36,27 +36,25 @@ const (
 const countsSize = 1 << 20
 
 func (f *family) counts() string { return "counts" + f.digit }
-func (f *family) tally() string  { return "tally" + f.digit }
 
-// Chains of type filter that see all packets that come in, and those that this node makes.
+// Chains of type filter that between them see each packet once: those that this node gets, and those that it
+// sends or passes on.
 const (
-	tallyIn  = "tally-prerouting"
-	tallyOut = "tally-output"
+	tallyIn  = "tally-input"
+	tallyOut = "tally-postrouting"
 )
 
 // word is a number as the first byte of a register, which is how the direction of a packet is loaded.
 func word(w what) []byte { return []byte{byte(w), 0, 0, 0} }
 
-// count counts a first packet at the door that it came to.
-func (b *batch) count(c class, chain string, all ...what) {
-	f := c.family()
-	rule := f.loadDoor(c.node)
+// count counts a first packet at the door that is loaded. If there is no room the rule ends.
+func (f *family) count(all ...what) (exprs []expr.Any) {
 	for _, w := range all {
-		rule = append(rule,
+		exprs = append(exprs,
 			&expr.Immediate{Register: f.regTail(), Data: word(w)},
 			&expr.Dynset{SetName: f.counts(), SrcRegKey: f.regDoor(), Operation: unix.NFT_DYNSET_OP_UPDATE, Exprs: []expr.Any{&expr.Counter{}}})
 	}
-	b.addRule(chain, rule...)
+	return exprs
 }
 
 // addTally adds what counts the packets of connections but the first one: that is not confirmed yet. It
@@ -70,25 +68,24 @@ func (b *batch) addTally(o Options) {
 			&expr.Bitwise{SourceRegister: regBackend, DestRegister: regBackend, Len: 4, Mask: number(statusConfirmed | statusDNAT), Xor: number(0)},
 			&expr.Cmp{Op: expr.CmpOpNeq, Register: regBackend, Data: number(statusConfirmed | statusDNAT)},
 			&expr.Verdict{Kind: expr.VerdictAccept})
-		if chain == tallyIn { // what this node sends to itself was counted when it did
+		if chain == tallyIn { // what this node gets from itself was counted when it was sent
 			b.addRule(chain, append(isLoopback(expr.MetaKeyIIF), &expr.Verdict{Kind: expr.VerdictAccept})...)
 		}
-		for _, f := range families {
-			b.addRule(chain, append(f.isFamily(), goTo(f.tally()))...)
-		}
-	}
-	for _, f := range families {
-		at := func(start []expr.Any, node bool) {
-			b.addRule(f.tally(), append(append(start, f.loadOriginalDoor(node)...),
+		at := func(f *family, start []expr.Any, node bool) {
+			b.addRule(chain, append(append(start, f.loadOriginalDoor(node)...),
 				&expr.Ct{Key: expr.CtKeyDIRECTION, Register: f.regTail()},
 				isIn(f.counts(), f.regDoor()),
 				&expr.Verdict{Kind: expr.VerdictAccept})...)
 		}
-		for _, p := range f.of(o.ServiceCIDRs) {
-			at(f.cameTo(p), false)
+		for _, f := range families {
+			for _, p := range f.of(o.ServiceCIDRs) {
+				at(f, f.cameTo(p), false)
+			}
+			at(f, f.isFamily(), true)
 		}
-		at(nil, true)
-		at(nil, false)
+		for _, f := range families {
+			at(f, nil, false)
+		}
 	}
 }
 

@@ -124,7 +124,7 @@ func (d *delta) enumerate(c class) {
 	if !used {
 		u.number = c.number()
 		for d.before.numbers[u.number] || d.taken[u.number] {
-			u.number++
+			u.number += leaveMask + 1
 		}
 		d.taken[u.number] = true
 	}
@@ -178,7 +178,6 @@ func (d *delta) countClasses(o Options) {
 		case !known && (after > 0 || c.standing(o)):
 			d.created = append(d.created, c)
 			listOf(d.add, classes).add(element{key: number(d.numbers[c]), verdict: goTo(c.chain())})
-			listOf(d.add, leaving).add(element{key: number(d.numbers[c]), verdict: c.verdict()})
 			if c.sources != "" {
 				d.users[c.sources]++
 			}
@@ -192,9 +191,7 @@ func (d *delta) countClasses(o Options) {
 	for len(d.idle) > maxIdle {
 		c := d.idle[0]
 		d.idle, d.removed = d.idle[1:], append(d.removed, c)
-		key := number(d.before.classes[c].number)
-		listOf(d.remove, classes).add(element{key: key})
-		listOf(d.remove, leaving).add(element{key: key})
+		listOf(d.remove, classes).add(element{key: number(d.before.classes[c].number)})
 		if c.sources != "" {
 			d.users[c.sources]--
 		}

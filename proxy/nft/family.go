@@ -109,11 +109,8 @@ func (f *family) pods() string      { return "pods" + f.digit }
 func (f *family) nodePorts() string { return "node-port-addresses" + f.digit }
 func (f *family) slots() string     { return "slots" + f.digit }
 
-// Maps of both families, from the number of a class.
-const (
-	classes = "classes"
-	leaving = "leaving"
-)
+// classes is the map of both families from the number of a class to its chain.
+const classes = "classes"
 
 // sets are those of a family that are there whatever the rules.
 func (f *family) sets() []set {

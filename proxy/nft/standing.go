@@ -13,38 +13,34 @@ const (
 	output      = "output"
 	postrouting = "postrouting"
 	refuse      = "refuse"
-
-	// nft of some versions can't list a chain by the name of a keyword.
-	masquerade      = "masquerade-it"
-	masqueradeLocal = "masquerade-local"
 )
 
 func (f *family) services() string { return "services" + f.digit }
+func (f *family) cluster() string  { return "cluster" + f.digit }
 func (f *family) leave() string    { return "leave" + f.digit }
 func (f *family) foreign() string  { return "foreign" + f.digit }
+func (f *family) local() string    { return "local" + f.digit }
 
-// hooks are the chains at which packets begin: where others have theirs of the same kind, and
-// those that count where conntrack knows the packet.
+// hooks are the chains at which packets begin: where others have theirs of the same kind.
 var hooks = map[string]*hook{
 	prerouting:  {"nat", unix.NF_INET_PRE_ROUTING, -100},
 	output:      {"nat", unix.NF_INET_LOCAL_OUT, -100},
 	postrouting: {"nat", unix.NF_INET_POST_ROUTING, 100},
-	tallyIn:     {"filter", unix.NF_INET_PRE_ROUTING, -150},
-	tallyOut:    {"filter", unix.NF_INET_LOCAL_OUT, -150},
+	tallyIn:     {"filter", unix.NF_INET_LOCAL_IN, 0},
+	tallyOut:    {"filter", unix.NF_INET_POST_ROUTING, 0},
 }
 
 func plainChains() []string {
-	names := []string{refuse, masquerade, masqueradeLocal}
+	names := []string{refuse}
 	for _, f := range families {
-		names = append(names, f.services(), f.leave(), f.foreign(), f.tally())
+		names = append(names, f.services(), f.cluster(), f.leave(), f.foreign(), f.local())
 	}
 	return names
 }
 
 func standingSets() []set {
 	return append(slices.Concat(v4.sets(), v6.sets()),
-		set{name: classes, flags: unix.NFT_SET_MAP, key: typeNumber, data: typeVerdict},
-		set{name: leaving, flags: unix.NFT_SET_MAP, key: typeNumber, data: typeVerdict})
+		set{name: classes, flags: unix.NFT_SET_MAP, key: typeNumber, data: typeVerdict})
 }
 
 // addStanding adds to a table all that does not depend on rules; chains that were there are empty.
@@ -60,8 +56,6 @@ func (b *batch) addStanding(o Options) {
 	}
 	b.addRefusal()
 	b.addTally(o)
-	b.addRule(masquerade, &expr.Masq{FullyRandom: true})
-	b.addRule(masqueradeLocal, slices.Concat(isLocal(&expr.Fib{FlagSADDR: true}), []expr.Any{goTo(masquerade)})...)
 	for _, f := range families {
 		b.elements(f.pods(), false, intervalList(intervals(f, o.Pods)))
 		b.elements(f.nodePorts(), false, intervalList(intervals(f, o.NodePortAddresses)))
@@ -85,6 +79,8 @@ func (b *batch) addStanding(o Options) {
 		&expr.Bitwise{SourceRegister: regBackend, DestRegister: regBackend, Len: 4, Mask: number(statusDNAT), Xor: number(0)},
 		&expr.Cmp{Op: expr.CmpOpEq, Register: regBackend, Data: number(0)},
 		&expr.Verdict{Kind: expr.VerdictReturn})
+	// What this node sends to itself comes back to it in any case.
+	b.addRule(postrouting, append(isLoopback(expr.MetaKeyOIF), &expr.Verdict{Kind: expr.VerdictReturn})...)
 	for _, f := range families {
 		b.addRule(postrouting, append(f.isFamily(), &expr.Verdict{Kind: expr.VerdictJump, Chain: f.leave()})...)
 	}
@@ -100,20 +96,21 @@ func (b *batch) addRefusal() {
 	b.addRule(refuse, &expr.Reject{Type: unix.NFT_REJECT_ICMPX_UNREACH, Code: unix.NFT_REJECT_ICMPX_PORT_UNREACH})
 }
 
-// addServices adds the chain that finds the door that a first packet came to.
+// masquerade replaces the address of the source, and its port by one that nobody else is
+// about to choose as well.
+func masquerade() expr.Any { return &expr.Masq{FullyRandom: true} }
+
+// addServices adds the chain that finds the door that a first packet came to: first where most are,
+// then at node ports, then at other addresses.
 func (b *batch) addServices(f *family, o Options) {
 	chain := f.services()
-	b.addRule(chain, slices.Concat(
-		f.loadDoor(false),
-		findNumber(f.doors(), f.regDoor(), regBackend),
-		[]expr.Any{find(classes, regBackend, regVerdict)},
-	)...)
-	for _, p := range o.ServiceCIDRs {
-		if familyOf(p.Addr()) == f {
-			load := &expr.Payload{DestRegister: regBackend, Base: expr.PayloadBaseNetworkHeader, Offset: f.destination, Len: f.bytes}
-			b.addRule(chain, slices.Concat([]expr.Any{load}, f.inPrefix(regBackend, p, expr.CmpOpEq), []expr.Any{goTo(refuse)})...)
-		}
+	atAddress := slices.Concat(f.loadDoor(false), findNumber(f.doors(), f.regDoor(), regBackend), []expr.Any{find(classes, regBackend, regVerdict)})
+	for _, p := range f.of(o.ServiceCIDRs) {
+		load := &expr.Payload{DestRegister: regBackend, Base: expr.PayloadBaseNetworkHeader, Offset: f.destination, Len: f.bytes}
+		b.addRule(chain, slices.Concat([]expr.Any{load}, f.inPrefix(regBackend, p, expr.CmpOpEq), []expr.Any{goTo(f.cluster())})...)
 	}
+	b.addRule(f.cluster(), atAddress...)
+	b.addRule(f.cluster(), goTo(refuse))
 	// Most packets are to no node port, so that is asked before what takes longer.
 	reg := f.regDoor()
 	destination := &expr.Payload{DestRegister: reg, Base: expr.PayloadBaseNetworkHeader, Offset: f.destination, Len: f.bytes}
@@ -126,24 +123,39 @@ func (b *batch) addServices(f *family, o Options) {
 		rule = append(rule, destination, isIn(f.nodePorts(), reg))
 	}
 	b.addRule(chain, append(rule, find(classes, regBackend, regVerdict))...)
+	b.addRule(chain, atAddress...)
 }
 
-// addLeave adds the chains that decide whose source address is replaced.
+// addLeave adds the chains that decide whose source address is replaced. The class of a door says
+// it, and the doors are looked for in the order in which they were when the packet came in.
 func (b *batch) addLeave(f *family, o Options) {
+	do := map[leave]expr.Any{leaveEverybody: masquerade(), leaveForeign: goTo(f.foreign()), leaveLocal: goTo(f.local())}
+	at := func(start []expr.Any, node bool, l leave) {
+		b.addRule(f.leave(), slices.Concat(start, f.loadOriginalDoor(node), []expr.Any{
+			find(f.doors(), f.regDoor(), regBackend),
+			&expr.Bitwise{SourceRegister: regBackend, DestRegister: regBackend, Len: 4, Mask: number(leaveMask), Xor: number(0)},
+			&expr.Cmp{Op: expr.CmpOpEq, Register: regBackend, Data: number(l.number())},
+			do[l],
+		})...)
+	}
+	for _, p := range f.of(o.ServiceCIDRs) {
+		at(f.cameTo(p), false, leaveForeign)
+	}
+	for _, node := range []bool{true, false} {
+		for _, l := range []leave{leaveEverybody, leaveForeign, leaveLocal} {
+			at(nil, node, l)
+		}
+	}
 	// A pod that reaches itself: it would drop what has its own address as the source.
-	b.addRule(f.leave(),
-		f.loadSource(regBackend),
-		&expr.Payload{DestRegister: regBackend + f.words(), Base: expr.PayloadBaseNetworkHeader, Offset: f.destination, Len: f.bytes},
-		isIn(f.hairpin(), regBackend),
-		goTo(masquerade))
-	for _, node := range []bool{false, true} {
-		b.addRule(f.leave(), slices.Concat(
-			f.loadOriginalDoor(node),
-			findNumber(f.doors(), f.regDoor(), regBackend),
-			[]expr.Any{find(leaving, regBackend, regVerdict)},
-		)...)
+	for _, chain := range []string{f.leave(), f.foreign(), f.local()} {
+		b.addRule(chain,
+			f.loadSource(regBackend),
+			&expr.Payload{DestRegister: regBackend + f.words(), Base: expr.PayloadBaseNetworkHeader, Offset: f.destination, Len: f.bytes},
+			isIn(f.hairpin(), regBackend),
+			masquerade())
 	}
 	if f.has(o.Pods) {
-		b.addRule(f.foreign(), f.loadSource(regBackend), isNotIn(f.pods(), regBackend), goTo(masquerade))
+		b.addRule(f.foreign(), f.loadSource(regBackend), isNotIn(f.pods(), regBackend), masquerade())
 	}
+	b.addRule(f.local(), append(isLocal(&expr.Fib{FlagSADDR: true}), masquerade())...)
 }
