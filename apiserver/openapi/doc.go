@@ -6,8 +6,11 @@
 // which kubectl needs to check a List. Its schemas are made by reflection over
 // the Go types: names and rules come from struct tags, texts from SwaggerDoc, names of
 // models and special types from the methods that the types have for this. Its
-// paths are derived from the catalog. What the tags do not say is left out: enumerations,
-// defaults, list types.
+// paths are derived from the catalog. How lists and maps are merged by server-side apply, which neither
+// tags nor texts say, stands in marks.txt, which a test keeps equal to upstream's schema. What
+// is said nowhere is left out: enumerations, and defaults of other fields than keys of lists.
+//
+// The same models are the types by which server-side apply merges: see [Types].
 //
 // The documents are made when somebody first asks, and kept compressed, a few
 // tens of kilobytes each; until then they cost nothing. They are written, as JSON and as

@@ -1,6 +1,10 @@
 package openapi
 
-import "k8s.io/apimachinery/pkg/runtime/schema"
+import (
+	"encoding/json"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
+)
 
 // The parts of an OpenAPI v3 document that are used here, as JSON has them.
 type (
@@ -73,6 +77,12 @@ type (
 		Kinds         []kindName        `json:"x-kubernetes-group-version-kind,omitempty"`
 		PatchMergeKey string            `json:"x-kubernetes-patch-merge-key,omitempty"`
 		PatchStrategy string            `json:"x-kubernetes-patch-strategy,omitempty"`
+		ListType      string            `json:"x-kubernetes-list-type,omitempty"`
+		ListKeys      []string          `json:"x-kubernetes-list-map-keys,omitempty"`
+		MapType       string            `json:"x-kubernetes-map-type,omitempty"`
+		Default       json.RawMessage   `json:"default,omitempty"`
+
+		opaque bool // any value, changed as a whole
 	}
 
 	// kindName is written with an empty group, too: readers compare it whole.
@@ -87,4 +97,7 @@ func nameOf(gvk schema.GroupVersionKind) kindName {
 	return kindName{gvk.Group, gvk.Kind, gvk.Version}
 }
 
-func refTo(name string) *model { return &model{Ref: "#/components/schemas/" + name} }
+// schemaRef is what a reference to a model begins with.
+const schemaRef = "#/components/schemas/"
+
+func refTo(name string) *model { return &model{Ref: schemaRef + name} }

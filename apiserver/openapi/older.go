@@ -63,7 +63,7 @@ func (m *model) older() *model {
 	if len(o.AllOf) == 1 && o.AllOf[0].Ref != "" {
 		o.Ref, o.AllOf = o.AllOf[0].Ref, nil
 	}
-	o.Ref = strings.Replace(o.Ref, "#/components/schemas/", "#/definitions/", 1)
+	o.Ref = strings.Replace(o.Ref, schemaRef, "#/definitions/", 1)
 	if len(o.OneOf) > 0 {
 		o.Type, o.OneOf = "string", nil
 	}
@@ -94,6 +94,9 @@ func (m *message) olderModel(s *model) {
 	m.text(1, s.Ref)
 	m.text(2, s.Format)
 	m.text(4, s.Description)
+	if s.Default != nil {
+		m.sub(5, func(m *message) { m.text(2, string(s.Default)) })
+	}
 	for _, name := range s.Required {
 		m.text(19, name)
 	}
@@ -113,12 +116,7 @@ func (m *message) olderModel(s *model) {
 	if len(s.Kinds) > 0 {
 		m.extension(extensions, "x-kubernetes-group-version-kind", s.Kinds)
 	}
-	if s.PatchMergeKey != "" {
-		m.extension(extensions, "x-kubernetes-patch-merge-key", s.PatchMergeKey)
-	}
-	if s.PatchStrategy != "" {
-		m.extension(extensions, "x-kubernetes-patch-strategy", s.PatchStrategy)
-	}
+	m.merging(extensions, s)
 }
 
 // olderForm returns the document in one form, made if nobody asked before.

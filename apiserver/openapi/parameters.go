@@ -65,3 +65,11 @@ func logParameters() []*parameter {
 		query("timestamps", truth, "Begin each line with its time (RFC 3339)."),
 	}
 }
+
+// force is a parameter of patches alone.
+func force() *parameter {
+	return &parameter{
+		Name: "force", In: "query", Schema: &model{Type: "boolean"},
+		Description: "take the fields that other managers own; for server-side apply (application/apply-patch+yaml) alone",
+	}
+}

@@ -35,6 +35,7 @@ func build(c *catalog.Catalog, gv schema.GroupVersion, version string) *document
 	b.object(&metav1.Status{}, meta.WithKind("Status"))
 	b.object(&metav1.DeleteOptions{}, meta.WithKind("DeleteOptions"), gv.WithKind("DeleteOptions"))
 	b.object(&metav1.WatchEvent{}, meta.WithKind("WatchEvent"), gv.WithKind("WatchEvent"))
+	b.models.mark()
 	return &document{
 		OpenAPI:    "3.0.0",
 		Info:       info{Title: "Kubernetes", Version: version},
@@ -53,7 +54,7 @@ type builder struct {
 // object adds the schema of o, which has the given kinds, and returns a reference to it.
 func (b *builder) object(o any, kinds ...schema.GroupVersionKind) *model {
 	ref := b.models.of(reflect.TypeOf(o))
-	m := b.models[strings.TrimPrefix(ref.Ref, "#/components/schemas/")]
+	m := b.models[strings.TrimPrefix(ref.Ref, schemaRef)]
 	if m == nil {
 		return ref
 	}
@@ -179,9 +180,10 @@ func (b *builder) changing(item pathItem, gvk schema.GroupVersionKind, m *model,
 	if v.has("patch") {
 		op := b.writing(gvk, m, "patch", "patch", scoped, "partially update "+what)
 		op.RequestBody.Content = map[string]media{}
-		for _, t := range []string{"application/json-patch+json", "application/merge-patch+json", "application/strategic-merge-patch+json"} {
+		for _, t := range []string{"application/json-patch+json", "application/merge-patch+json", "application/strategic-merge-patch+json", "application/apply-patch+yaml"} {
 			op.RequestBody.Content[t] = media{refTo(patchModel)}
 		}
+		op.Parameters = append(op.Parameters, force())
 		item["patch"] = op
 	}
 }

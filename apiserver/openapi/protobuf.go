@@ -3,6 +3,7 @@ package openapi
 import (
 	"encoding/json"
 	"maps"
+	"math"
 	"slices"
 
 	"google.golang.org/protobuf/encoding/protowire"
@@ -174,16 +175,47 @@ func (m *message) model(s *model) {
 		if s.Additional != nil {
 			m.sub(32, func(m *message) { m.sub(1, func(m *message) { m.model(s.Additional) }) })
 		}
+		if s.Default != nil {
+			m.sub(33, func(m *message) { m.defaultValue(s.Default) })
+		}
 		m.text(34, s.Description)
 		m.text(35, s.Format)
 		if len(s.Kinds) > 0 {
 			m.extension(36, "x-kubernetes-group-version-kind", s.Kinds)
 		}
-		if s.PatchMergeKey != "" {
-			m.extension(36, "x-kubernetes-patch-merge-key", s.PatchMergeKey)
-		}
-		if s.PatchStrategy != "" {
-			m.extension(36, "x-kubernetes-patch-strategy", s.PatchStrategy)
-		}
+		m.merging(36, s)
 	})
+}
+
+// defaultValue adds what a default is: a number, a truth or a text.
+func (m *message) defaultValue(value json.RawMessage) {
+	var v any
+	if err := json.Unmarshal(value, &v); err != nil {
+		return // a test reads the same values
+	}
+	switch v := v.(type) {
+	case float64:
+		*m = protowire.AppendFixed64(protowire.AppendTag(*m, 1, protowire.Fixed64Type), math.Float64bits(v))
+	case bool:
+		m.truth(2, v)
+	case string: // an empty one, too
+		*m = protowire.AppendString(protowire.AppendTag(*m, 3, protowire.BytesType), v)
+	}
+}
+
+// merging adds what says how lists and maps are merged.
+func (m *message) merging(field protowire.Number, s *model) {
+	for _, e := range []struct{ name, value string }{
+		{"x-kubernetes-patch-merge-key", s.PatchMergeKey},
+		{"x-kubernetes-patch-strategy", s.PatchStrategy},
+		{"x-kubernetes-list-type", s.ListType},
+		{"x-kubernetes-map-type", s.MapType},
+	} {
+		if e.value != "" {
+			m.extension(field, e.name, e.value)
+		}
+	}
+	if len(s.ListKeys) > 0 {
+		m.extension(field, "x-kubernetes-list-map-keys", s.ListKeys)
+	}
 }

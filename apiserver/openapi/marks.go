@@ -1,0 +1,91 @@
+package openapi
+
+import (
+	_ "embed"
+	"encoding/json"
+	"fmt"
+	"strings"
+	"sync"
+)
+
+// A mark says what the Go types do not: how a list or a map is merged by server-side
+// apply, and which value a field has that was left out and by which list items are told
+// apart.
+type mark struct {
+	Model    string
+	Field    string // empty: the model itself
+	Relation string // map, set, granular, atomic, opaque, default
+	Keys     []string
+	Default  json.RawMessage
+}
+
+// The marks are lines "MODEL[/FIELD] RELATION [KEY...]", sorted. Lists that have none are
+// atomic, maps and models that have none are granular; what is opaque may be anything. A test keeps them equal to those
+// of upstream's schema, and writes them with -update.
+//
+//go:embed marks.txt
+var markLines string
+
+var marks = sync.OnceValue(func() []mark { //nolint:gochecknoglobals // read once, when a document or a schema is made
+	all, err := parseMarks(markLines)
+	if err != nil {
+		panic(err) // a test reads the same lines
+	}
+	return all
+})
+
+func parseMarks(lines string) ([]mark, error) {
+	var all []mark
+	for line := range strings.Lines(lines) {
+		words := strings.Fields(line)
+		if len(words) == 0 || strings.HasPrefix(words[0], "#") {
+			continue
+		}
+		if len(words) < 2 {
+			return nil, fmt.Errorf("openapi: %q: want MODEL[/FIELD] RELATION [KEY...]", line)
+		}
+		m := mark{Relation: words[1]}
+		m.Model, m.Field, _ = strings.Cut(words[0], "/")
+		switch m.Relation {
+		case "map":
+			m.Keys = words[2:]
+		case "default":
+			m.Default = json.RawMessage(strings.Join(words[2:], " "))
+		case "set", "granular", "atomic", "opaque":
+		default:
+			return nil, fmt.Errorf("openapi: %q: no such relation", line)
+		}
+		all = append(all, m)
+	}
+	return all, nil
+}
+
+// mark puts the marks on the models that are there.
+func (ms models) mark() {
+	for _, m := range marks() {
+		on := ms[m.Model]
+		if on != nil && m.Field != "" {
+			on = on.Properties[m.Field]
+		}
+		if on == nil {
+			continue
+		}
+		switch m.Relation {
+		case "map", "set":
+			on.ListType, on.ListKeys = m.Relation, m.Keys
+		case "granular", "atomic":
+			on.MapType = m.Relation
+		case "opaque":
+			on.opaque = true
+		case "default":
+			on.Default = m.Default
+		}
+	}
+	for _, m := range ms {
+		for _, p := range m.Properties {
+			if p.Type == "array" && p.ListType == "" {
+				p.ListType = "atomic"
+			}
+		}
+	}
+}

@@ -1,0 +1,174 @@
+package openapi
+
+import (
+	"fmt"
+	"maps"
+	"reflect"
+	"slices"
+	"strings"
+	"sync"
+	"weak"
+
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	kjson "sigs.k8s.io/json"
+	smd "sigs.k8s.io/structured-merge-diff/v6/schema"
+	"sigs.k8s.io/structured-merge-diff/v6/typed"
+
+	"github.com/sampan-io/sampan/catalog"
+)
+
+// Types says how objects of the served kinds are merged and compared field by field: the
+// models of the documents, in the words of structured-merge-diff. It is safe for
+// concurrent use.
+//
+// The types of a group version are made when somebody needs them, and let go when nobody
+// does any more and memory is collected: an idle server has none.
+type Types struct {
+	catalog *catalog.Catalog
+
+	mu    sync.Mutex
+	built map[schema.GroupVersion]weak.Pointer[typed.Parser] // guarded by mu
+}
+
+// NewTypes returns the types of the kinds of c.
+func NewTypes(c *catalog.Catalog) *Types {
+	return &Types{catalog: c, built: map[schema.GroupVersion]weak.Pointer[typed.Parser]{}}
+}
+
+// Of returns the type of obj: an object of a kind that gv has, or what is sent to a
+// subresource of one.
+func (t *Types) Of(gv schema.GroupVersion, obj runtime.Object) typed.ParseableType {
+	return t.parser(gv).Type(modelName(reflect.TypeOf(obj).Elem()))
+}
+
+func (t *Types) parser(gv schema.GroupVersion) *typed.Parser {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if p := t.built[gv].Value(); p != nil {
+		return p
+	}
+	ms := models{}
+	for _, k := range t.catalog.Kinds() {
+		if k.GroupVersion() != gv || k.Answered {
+			continue
+		}
+		ms.of(reflect.TypeOf(k.New()))
+		for i := range k.Subresources {
+			if s := &k.Subresources[i]; s.New != nil {
+				ms.of(reflect.TypeOf(s.New()))
+			}
+		}
+	}
+	ms.mark()
+	p := &typed.Parser{Schema: smd.Schema{Types: ms.types()}}
+	t.built[gv] = weak.Make(p)
+	return p
+}
+
+// The types of what no model describes: all of it at once, and field by field.
+const (
+	untypedAtomic  = "__untyped_atomic_"
+	untypedDeduced = "__untyped_deduced_"
+)
+
+// types returns the models as types, sorted by name.
+func (ms models) types() []smd.TypeDef {
+	var types []smd.TypeDef
+	for _, name := range slices.Sorted(maps.Keys(ms)) {
+		types = append(types, smd.TypeDef{Name: name, Atom: ms[name].atom()})
+	}
+	return append(types,
+		smd.TypeDef{Name: untypedAtomic, Atom: untyped(untypedAtomic, smd.Atomic)},
+		smd.TypeDef{Name: untypedDeduced, Atom: untyped(untypedDeduced, smd.Separable)},
+	)
+}
+
+// untyped is what may be anything; members are of the named type.
+func untyped(members string, relation smd.ElementRelationship) smd.Atom {
+	return smd.Atom{
+		Scalar: new(smd.Untyped),
+		List:   &smd.List{ElementType: smd.TypeRef{NamedType: new(untypedAtomic)}, ElementRelationship: smd.Atomic},
+		Map:    &smd.Map{ElementType: smd.TypeRef{NamedType: &members}, ElementRelationship: relation},
+	}
+}
+
+// atom returns what values of the model are.
+func (m *model) atom() smd.Atom {
+	switch m.Type {
+	case "array":
+		l := &smd.List{ElementType: m.Items.ref(), ElementRelationship: smd.Atomic}
+		if m.ListType == "map" || m.ListType == "set" {
+			l.ElementRelationship, l.Keys = smd.Associative, m.ListKeys
+		}
+		return smd.Atom{List: l}
+	case "object":
+		o := &smd.Map{ElementRelationship: relation(m.MapType)}
+		for _, name := range slices.Sorted(maps.Keys(m.Properties)) {
+			p := m.Properties[name]
+			o.Fields = append(o.Fields, smd.StructField{Name: name, Type: p.ref(), Default: p.defaultValue()})
+		}
+		switch {
+		case m.Additional != nil:
+			o.ElementType = m.Additional.ref()
+		case len(m.Properties) == 0:
+			o.ElementType = smd.TypeRef{Inlined: untyped(untypedDeduced, smd.Separable)}
+		}
+		return smd.Atom{Map: o}
+	case "integer", "number":
+		return smd.Atom{Scalar: new(smd.Numeric)}
+	case "boolean":
+		return smd.Atom{Scalar: new(smd.Boolean)}
+	case "string":
+		if m.Format == "date-time" || m.Format == "int-or-string" {
+			return smd.Atom{Scalar: new(smd.Untyped)}
+		}
+		return smd.Atom{Scalar: new(smd.String)}
+	}
+	if len(m.OneOf) > 0 {
+		return smd.Atom{Scalar: new(smd.Untyped)}
+	}
+	return untyped(untypedDeduced, smd.Separable)
+}
+
+// ref returns a reference to the type of the model, or the type itself if it has no
+// name.
+func (m *model) ref() smd.TypeRef {
+	to := m.Ref
+	if len(m.AllOf) == 1 {
+		to = m.AllOf[0].Ref
+	}
+	if m.opaque {
+		return smd.TypeRef{NamedType: new(untypedAtomic)}
+	}
+	if to == "" {
+		return smd.TypeRef{Inlined: m.atom()}
+	}
+	r := smd.TypeRef{NamedType: new(strings.TrimPrefix(to, schemaRef))}
+	if m.MapType != "" {
+		r.ElementRelationship = new(relation(m.MapType))
+	}
+	return r
+}
+
+func relation(mapType string) smd.ElementRelationship {
+	switch mapType {
+	case "atomic":
+		return smd.Atomic
+	case "granular":
+		return smd.Separable
+	}
+	return "" // which means the latter
+}
+
+// defaultValue returns the value that the marks give a field, or nil.
+func (m *model) defaultValue() any {
+	if m.Default == nil {
+		return nil
+	}
+	var v any
+	if err := kjson.UnmarshalCaseSensitivePreserveInts(m.Default, &v); err != nil {
+		panic(fmt.Sprintf("openapi: the default %s: %v", m.Default, err)) // a test reads the same lines
+	}
+	return v
+}
