@@ -47,7 +47,7 @@ func (s *Server) create(ctx context.Context, t target, body runtime.Object, agai
 	case t.sub != nil && t.sub.Issue:
 		return s.issue(ctx, &t, body, dryRun)
 	case t.sub != nil:
-		r, err := s.putView(ctx, t, body, admission.Create, dryRun)
+		r, err := s.putView(ctx, t, body, admission.Create, "", dryRun)
 		if err == nil && t.sub.Get == nil {
 			r = result{obj: success(nil)}
 		}
@@ -65,11 +65,11 @@ func (s *Server) create(ctx context.Context, t target, body runtime.Object, agai
 		return result{}, apierrors.NewBadRequest("resourceVersion should not be set on objects to be created")
 	}
 	if obj.GetName() != "" || obj.GetGenerateName() == "" {
-		return s.createOnce(ctx, t, obj, dryRun)
+		return s.createOnce(ctx, t, obj, creation{manager: opts.FieldManager, dryRun: dryRun})
 	}
 	for try := 1; ; try++ {
 		obj.SetName(generateName(obj.GetGenerateName()))
-		r, err := s.createOnce(ctx, t, obj, dryRun)
+		r, err := s.createOnce(ctx, t, obj, creation{manager: opts.FieldManager, dryRun: dryRun})
 		if try == generateTries || !apierrors.IsAlreadyExists(err) {
 			return r, err
 		}
@@ -88,9 +88,20 @@ func generateName(prefix string) string {
 	return prefix + rand.String(randomLetters)
 }
 
+// A creation is how an object is created.
+type creation struct {
+	manager string // who is named as the one who does it; an account of managers is kept if so
+	applied bool   // the object has its account
+	dryRun  bool
+}
+
 // createOnce stores obj under the name that it has.
-func (s *Server) createOnce(ctx context.Context, t target, obj catalog.Object, dryRun bool) (result, error) {
+func (s *Server) createOnce(ctx context.Context, t target, obj catalog.Object, how creation) (result, error) {
+	dryRun := how.dryRun
 	t.name = obj.GetName()
+	if !how.applied {
+		obj.SetManagedFields(nil)
+	}
 	if t.kind.Default != nil {
 		t.kind.Default(obj)
 	}
@@ -110,6 +121,9 @@ func (s *Server) createOnce(ctx context.Context, t target, obj catalog.Object, d
 	obj = a.Object
 	if len(s.opts.Admission) > 0 && t.kind.Default != nil {
 		t.kind.Default(obj)
+	}
+	if how.manager != "" && !how.applied {
+		obj.SetManagedFields(s.keeper.Update(s.write(&t, how.manager), nil, obj))
 	}
 	errs := catalog.ValidateMeta(t.kind, obj, nil)
 	if t.kind.Validate != nil {
@@ -150,7 +164,6 @@ func fillNew(kind *catalog.Kind, obj catalog.Object) {
 	obj.SetDeletionTimestamp(nil)
 	obj.SetDeletionGracePeriodSeconds(nil)
 	obj.SetSelfLink("")
-	obj.SetManagedFields(nil)
 	obj.SetGeneration(0)
 	if kind.Generation {
 		obj.SetGeneration(1)

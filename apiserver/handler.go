@@ -263,7 +263,7 @@ func (s *Server) serveResource(x *exchange, p path) {
 			x.fail(err)
 			return
 		}
-		t.allowed = true
+		t.allowed, t.agent = true, x.r.UserAgent()
 	}
 	switch verb {
 	case verbGet:

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"iter"
+	"strings"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -27,15 +28,26 @@ import (
 type Local struct {
 	server *Server
 	user   *auth.User
+	agent  string // as the User-Agent of a client over HTTP
 }
 
 // As returns a client for a user, who is believed to be that. It may be used before and
 // after [Server.Run] for as long as the store works.
-func (s *Server) As(user auth.User) *Local { return &Local{s, &user} }
+func (s *Server) As(user auth.User) *Local { return &Local{s, &user, agentOf(user.Name)} }
+
+// agentOf returns for whom the writes of a part of this program count that name no
+// manager: what the user's name ends with, such as "deployment-controller"; the agent of
+// a node is the kubelet.
+func agentOf(user string) string {
+	if strings.HasPrefix(user, "system:node:") {
+		return "kubelet"
+	}
+	return user[strings.LastIndex(user, ":")+1:]
+}
 
 // target finds the kind and subresource that a call names.
 func (l *Local) target(gvr schema.GroupVersionResource, namespace, name, subresource string) (target, error) {
-	t := target{user: l.user, namespace: namespace, name: name, kind: l.server.opts.Catalog.Resource(gvr)}
+	t := target{user: l.user, agent: l.agent, namespace: namespace, name: name, kind: l.server.opts.Catalog.Resource(gvr)}
 	if t.kind == nil {
 		return t, apierrors.NewGenericServerResponse(404, "", gvr.GroupResource(), name, fmt.Sprintf("%s is not served", gvr), 0, true)
 	}

@@ -26,6 +26,11 @@ type modification struct {
 	operation admission.Operation
 	dryRun    bool
 
+	// Whether the write is noted in the object's account of managers, if that has one,
+	// and for whom. An applied object comes from propose with its account.
+	noted, applied bool
+	manager        string
+
 	// propose returns the object as the request wants it, given what is stored. It
 	// is called again when the object changed in the meantime. The object
 	// belongs to the modification. With a subresource that has a body of its own,
@@ -44,7 +49,7 @@ func (s *Server) update(ctx context.Context, t target, body runtime.Object, opts
 	}
 	dryRun := len(opts.DryRun) > 0
 	if t.sub != nil && t.sub.Apply != nil {
-		return s.putView(ctx, t, body, admission.Update, dryRun)
+		return s.putView(ctx, t, body, admission.Update, opts.FieldManager, dryRun)
 	}
 	obj, ok := body.(catalog.Object)
 	if !ok {
@@ -54,7 +59,7 @@ func (s *Server) update(ctx context.Context, t target, body runtime.Object, opts
 	once := obj.GetResourceVersion() != "" && obj.GetResourceVersion() != "0"
 	tried := false
 	return s.modify(ctx, &modification{
-		target: t, operation: admission.Update, dryRun: dryRun,
+		target: t, operation: admission.Update, dryRun: dryRun, noted: true, manager: opts.FieldManager,
 		propose: func(*codec.Item) (catalog.Object, runtime.Object, error) {
 			if once && tried {
 				return nil, nil, modified(t.kind.GR(), t.name)
@@ -67,10 +72,11 @@ func (s *Server) update(ctx context.Context, t target, body runtime.Object, opts
 	})
 }
 
-// putView changes an object to what the body of a subresource says.
-func (s *Server) putView(ctx context.Context, t target, body runtime.Object, op admission.Operation, dryRun bool) (result, error) {
+// putView changes an object to what the body of a subresource says. What is posted, such as
+// a binding, is not noted as anybody's.
+func (s *Server) putView(ctx context.Context, t target, body runtime.Object, op admission.Operation, manager string, dryRun bool) (result, error) {
 	return s.modify(ctx, &modification{
-		target: t, operation: op, dryRun: dryRun,
+		target: t, operation: op, dryRun: dryRun, noted: op == admission.Update, manager: manager,
 		propose: func(old *codec.Item) (catalog.Object, runtime.Object, error) {
 			return t.apply(old, body)
 		},
@@ -108,6 +114,9 @@ func (s *Server) patch(ctx context.Context, t target, kind types.PatchType, p []
 	if err := checkOptions("PatchOptions", metavalidation.ValidatePatchOptions(&opts, kind)); err != nil {
 		return result{}, nil, err
 	}
+	if kind == types.ApplyYAMLPatchType {
+		return s.applyConfiguration(ctx, t, p, opts)
+	}
 	into := func(before []byte, obj runtime.Object, want schema.GroupVersionKind) error {
 		after, err := patch.Apply(kind, p, before, obj)
 		if err != nil {
@@ -120,7 +129,7 @@ func (s *Server) patch(ctx context.Context, t target, kind types.PatchType, p []
 		}
 		return err
 	}
-	m := &modification{target: t, operation: admission.Update, dryRun: len(opts.DryRun) > 0}
+	m := &modification{target: t, operation: admission.Update, dryRun: len(opts.DryRun) > 0, noted: true, manager: opts.FieldManager}
 	m.propose = func(old *codec.Item) (catalog.Object, runtime.Object, error) {
 		if t.sub != nil && t.sub.Apply != nil {
 			before, err := codec.Encode(codec.Media{}, view(t.sub, old.Object()))
@@ -182,6 +191,7 @@ func (s *Server) modifyOnce(ctx context.Context, m *modification) (result, error
 			m.kind.Default(obj)
 		}
 	}
+	s.account(m, obj, stored, body != nil)
 	if errs := m.validate(obj, stored); len(errs) > 0 {
 		return result{}, invalid(&m.target, errs)
 	}
@@ -197,7 +207,7 @@ func (s *Server) modifyOnce(ctx context.Context, m *modification) (result, error
 	} else if !m.kind.Generation && m.sub == nil && m.kind.Warn != nil {
 		warnings = m.kind.Warn(obj)
 	}
-	item, err := codec.NewItem(m.kind, obj)
+	item, err := newItem(m.kind, obj, old)
 	if err != nil {
 		return result{}, apierrors.NewInternalError(err)
 	}
@@ -238,7 +248,6 @@ func (m *modification) complete(obj catalog.Object, old *codec.Item) error {
 	obj.SetDeletionGracePeriodSeconds(stored.GetDeletionGracePeriodSeconds())
 	obj.SetGeneration(stored.GetGeneration())
 	obj.SetSelfLink("")
-	obj.SetManagedFields(nil)
 	if m.kind.Default != nil {
 		m.kind.Default(obj)
 	}

@@ -43,6 +43,7 @@ type target struct {
 	namespace string               // empty for cluster-scoped kinds and all namespaces
 	name      string               // empty for creations and collections
 	allowed   bool                 // the handler has asked the authorizer already
+	agent     string               // the User-Agent of who asks: a write is noted for it unless it names a manager
 }
 
 func (t *target) subName() string {

@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"github.com/sampan-io/sampan/apiserver/auth"
+	"github.com/sampan-io/sampan/apiserver/managed"
+	"github.com/sampan-io/sampan/apiserver/openapi"
 	"github.com/sampan-io/sampan/apiserver/until"
 	"github.com/sampan-io/sampan/internal/run"
 )
@@ -33,7 +35,8 @@ type Server struct {
 	metrics *metrics
 	slots   chan struct{} // one is taken by each request in flight that is no stream
 	nobody  *auth.User
-	desk    *until.Desk // where blocking reads wait
+	desk    *until.Desk     // where blocking reads wait
+	keeper  *managed.Keeper // of who manages which field
 
 	streams  context.Context //nolint:containedctx // the life of watches and streams, ended by Run before that of other requests
 	endAll   context.CancelFunc
@@ -54,6 +57,7 @@ func New(opts Options) (*Server, error) {
 		slots:   make(chan struct{}, opts.MaxInFlight),
 		nobody:  &auth.User{Name: auth.Anonymous, Groups: []string{auth.GroupUnauthenticated}},
 		desk:    newDesk(&opts),
+		keeper:  managed.New(openapi.NewTypes(opts.Catalog)),
 	}
 	s.streams, s.endAll = context.WithCancel(context.Background()) //nolint:forbidigo // ended by Run; a watch may come before
 	return s, nil

@@ -290,7 +290,7 @@ func TestRefusals(t *testing.T) {
 		{"method of a collection", "PUT", configMaps, configMap("a"), nil, 405, metav1.StatusReasonMethodNotAllowed, `update is not supported on resources of kind "configmaps"`},
 		{"creation without a namespace", "POST", "/api/v1/configmaps", configMap("n"), nil, 405, metav1.StatusReasonMethodNotAllowed, ""},
 		{"too large", "POST", configMaps, big, nil, 413, metav1.StatusReasonRequestEntityTooLarge, "Request entity too large: limit is 3145728"},
-		{"apply", "PATCH", configMaps + "/a", `{}`, []string{"Content-Type: application/apply-patch+yaml"}, 415, metav1.StatusReasonUnsupportedMediaType, "server-side apply (application/apply-patch+yaml) is not supported by this server; the patch types that are: application/json-patch+json, application/merge-patch+json, application/strategic-merge-patch+json"},
+		{"apply", "PATCH", configMaps + "/a", `{}`, []string{"Content-Type: application/apply-patch+cbor"}, 415, metav1.StatusReasonUnsupportedMediaType, "accepted media types include: application/json-patch+json, application/merge-patch+json, application/strategic-merge-patch+json, application/apply-patch+yaml"},
 		{"a broken patch", "PATCH", configMaps + "/a", `{`, []string{"Content-Type: application/merge-patch+json"}, 400, metav1.StatusReasonBadRequest, "error decoding patch"},
 		{"a patch to a wrong type", "PATCH", configMaps + "/a", `{"data":1}`, []string{"Content-Type: application/merge-patch+json"}, 422, metav1.StatusReasonInvalid, "patch: Invalid value"},
 		{"a patch of an old version", "PATCH", configMaps + "/a", `{"metadata":{"resourceVersion":"999"}}`, []string{"Content-Type: application/merge-patch+json"}, 409, metav1.StatusReasonConflict, "the object has been modified"},

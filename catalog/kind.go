@@ -142,6 +142,9 @@ type Subresource struct {
 	// Prepare carries everything over from old into obj that an update through
 	// this subresource does not change.
 	Prepare func(obj, old Object)
+	// Keeps lists the fields that Prepare carries over beside those that every
+	// subresource of that name does: see [Kind.LeftAlone].
+	Keeps []string
 	// Validate is as in Kind, for updates through this subresource.
 	Validate func(obj, old Object) field.ErrorList
 
@@ -166,6 +169,21 @@ type Subresource struct {
 
 	// Connect marks a stream; the API server has a handler of that name.
 	Connect bool
+}
+
+// LeftAlone returns the fields that writes to the object itself (sub is nil) or through a
+// subresource do not change, whatever they say, as "metadata.labels": whoever applies
+// them does not manage them.
+func (k *Kind) LeftAlone(sub *Subresource) []string {
+	switch {
+	case sub != nil && sub.Name == "status":
+		return append([]string{"spec"}, sub.Keeps...)
+	case sub != nil && sub.Kind.Kind != "":
+		return nil // a view
+	case k.Subresource("status") != nil:
+		return []string{"status"}
+	}
+	return nil
 }
 
 // StandardVerbs are the verbs of a kind that says nothing else.

@@ -2,11 +2,13 @@ package codec
 
 import (
 	"bytes"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"reflect"
 	"strings"
 
+	yamlv3 "go.yaml.in/yaml/v3"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -87,6 +89,36 @@ func cannotBeHandled(got, want schema.GroupVersionKind, err error) error {
 	return apierrors.NewBadRequest(fmt.Sprintf("%s in version %q cannot be handled as a %s: %v", got.Kind, got.GroupVersion(), want.Kind, err))
 }
 
+// DecodeConfiguration reads what is applied server-side, in YAML or JSON: an object that has
+// some of its fields. Only fields that are there twice are a matter of validation here;
+// warnings and error are as those of [Decode].
+func DecodeConfiguration(body []byte, v Validation) (config map[string]any, warnings []string, err error) {
+	var faults []error
+	if !json.Valid(body) {
+		if body, faults, err = fromYAML(body, v); err != nil {
+			return nil, nil, apierrors.NewBadRequest("error decoding patch: " + err.Error())
+		}
+	}
+	more, err := kjson.UnmarshalStrict(body, &config)
+	switch {
+	case err != nil && !bytes.HasPrefix(body, []byte("{")):
+		return nil, nil, apierrors.NewBadRequest("error decoding patch: what is applied is an object with apiVersion, kind and metadata.name")
+	case err != nil:
+		return nil, nil, apierrors.NewBadRequest("error decoding patch: " + err.Error())
+	case config == nil:
+		return nil, nil, apierrors.NewBadRequest("error decoding patch: what is applied is an object with apiVersion, kind and metadata.name, and here is nothing")
+	case v == Ignore:
+		return config, nil, nil
+	}
+	if faults = append(faults, more...); len(faults) > 0 && v == Strict {
+		return nil, nil, apierrors.NewBadRequest("error strict decoding patch: " + errors.Join(faults...).Error())
+	}
+	for _, f := range faults {
+		warnings = append(warnings, f.Error())
+	}
+	return config, warnings, nil
+}
+
 // unmarshal reads body into obj. It returns the kind that the body names and, unless
 // v is Ignore, which fields are unknown or there twice.
 func unmarshal(e Encoding, body []byte, obj runtime.Object, v Validation) (got schema.GroupVersionKind, faults []error, err error) {
@@ -94,14 +126,7 @@ func unmarshal(e Encoding, body []byte, obj runtime.Object, v Validation) (got s
 	case Protobuf:
 		return unmarshalProtobuf(body, obj)
 	case YAML:
-		if v != Ignore {
-			if _, err := yaml.YAMLToJSONStrict(body); err != nil {
-				if doubles := yamlDoubles(err); len(doubles) > 0 {
-					faults = doubles
-				}
-			}
-		}
-		if body, err = yaml.YAMLToJSON(body); err != nil {
+		if body, faults, err = fromYAML(body, v); err != nil {
 			return got, nil, err
 		}
 	case JSON:
@@ -118,6 +143,66 @@ func unmarshal(e Encoding, body []byte, obj runtime.Object, v Validation) (got s
 	}
 	got = obj.GetObjectKind().GroupVersionKind()
 	return got, append(faults, more...), err
+}
+
+// fromYAML returns a YAML document as JSON and, unless v is Ignore, which keys are there
+// twice.
+func fromYAML(body []byte, v Validation) (text []byte, doubles []error, err error) {
+	if err := bounded(body); err != nil {
+		return nil, nil, err
+	}
+	if v != Ignore {
+		if _, err := yaml.YAMLToJSONStrict(body); err != nil {
+			doubles = yamlDoubles(err)
+		}
+	}
+	text, err = yaml.YAMLToJSON(body)
+	return text, doubles, err
+}
+
+// largestYAML is how many bytes a YAML document may have once its aliases are written out:
+// as many as the largest body.
+const largestYAML = 3 << 20
+
+// bounded refuses a document that grows beyond measure by its aliases (&a, *a), before it
+// is written out.
+func bounded(body []byte) error {
+	if bytes.IndexByte(body, '&') < 0 || bytes.IndexByte(body, '*') < 0 {
+		return nil
+	}
+	var doc yamlv3.Node
+	if err := yamlv3.Unmarshal(body, &doc); err != nil {
+		return err
+	}
+	if writtenOut(&doc, map[*yamlv3.Node]int{}) > largestYAML {
+		return fmt.Errorf("the YAML document has more than %d bytes once its aliases are written out", largestYAML)
+	}
+	return nil
+}
+
+// writtenOut returns about how many bytes a node has, up to a little more than largestYAML.
+// Known has the sizes of those that are anchors; one that contains itself has no end.
+func writtenOut(n *yamlv3.Node, known map[*yamlv3.Node]int) int {
+	if n.Kind == yamlv3.AliasNode {
+		return writtenOut(n.Alias, known)
+	}
+	if size, found := known[n]; found {
+		return size
+	}
+	if n.Anchor != "" {
+		known[n] = largestYAML + 1 // until it is known
+	}
+	size := len(n.Value) + 2 // with a sign that ends it, and one between
+	for _, c := range n.Content {
+		if size += writtenOut(c, known); size > largestYAML {
+			size = largestYAML + 1
+			break
+		}
+	}
+	if n.Anchor != "" {
+		known[n] = size
+	}
+	return size
 }
 
 // yamlDoubles picks what the strict YAML reader says about keys that are there

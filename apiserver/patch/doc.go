@@ -3,5 +3,5 @@
 // the struct tags of the typed object.
 //
 // It computes new JSON from old and knows nothing of requests and stores. Errors are
-// API status errors. Server-side apply is not here yet; [Types] names what is.
+// API status errors. Server-side apply is package managed's.
 package patch

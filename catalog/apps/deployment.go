@@ -32,9 +32,9 @@ func deployments() *catalog.Kind {
 		selector: selector, validate: validateDeployment, validateStatus: validateDeploymentStatus,
 		// Annotations are not carried over: the revision of a deployment is one, and is
 		// written together with the status.
-		keepSpec: func(d, old *appsv1.Deployment) { d.Spec, d.Labels = old.Spec, old.Labels },
-		size:     func(d *appsv1.Deployment) **int32 { return &d.Spec.Replicas },
-		sizeNow:  func(s *appsv1.DeploymentStatus) int32 { return s.Replicas },
+		keepSpec: func(d, old *appsv1.Deployment) { d.Spec, d.Labels = old.Spec, old.Labels }, keeps: []string{"metadata.labels"},
+		size:    func(d *appsv1.Deployment) **int32 { return &d.Spec.Replicas },
+		sizeNow: func(s *appsv1.DeploymentStatus) int32 { return s.Replicas },
 	}.in(&catalog.Kind{
 		New:     func() catalog.Object { return &appsv1.Deployment{} },
 		NewList: func() runtime.Object { return &appsv1.DeploymentList{} },

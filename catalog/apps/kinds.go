@@ -29,6 +29,7 @@ type workload[T catalog.Object, S any] struct {
 	validate       func(obj, old T) field.ErrorList
 	validateStatus func(obj, old T) field.ErrorList
 	keepSpec       func(obj, old T)      // an update of the status carries it over
+	keeps          []string              // what keepSpec carries over beside the spec
 	size           func(T) **int32       // nil: there is no scale
 	sizeNow        func(status *S) int32 // with size
 }
@@ -57,7 +58,7 @@ func (w workload[T, S]) in(k *catalog.Kind) *catalog.Kind {
 	k.Columns = append(w.columns, catalog.Age())
 	k.Columns = append(k.Columns, templateColumns(w.template)...)
 	k.Subresources = []catalog.Subresource{{
-		Name: "status", Verbs: readWrite, Prepare: catalog.Prepare(w.keepSpec), Validate: catalog.Validate(w.validateStatus),
+		Name: "status", Verbs: readWrite, Prepare: catalog.Prepare(w.keepSpec), Keeps: w.keeps, Validate: catalog.Validate(w.validateStatus),
 	}}
 	if w.size != nil {
 		k.Subresources = append(k.Subresources, scaled[T]{

@@ -53,6 +53,7 @@ func pods() *catalog.Kind {
 				Name:     "status",
 				Verbs:    readWrite,
 				Prepare:  catalog.Prepare(preparePodStatus),
+				Keeps:    []string{"metadata.deletionTimestamp", "metadata.ownerReferences"},
 				Validate: catalog.Validate(validatePodStatus),
 			},
 			{

@@ -1,0 +1,134 @@
+package apiserver
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+
+	"github.com/sampan-io/sampan/apiserver/admission"
+	"github.com/sampan-io/sampan/apiserver/codec"
+	"github.com/sampan-io/sampan/apiserver/managed"
+	"github.com/sampan-io/sampan/catalog"
+)
+
+// write returns the write that a request makes, for an account of managers.
+func (s *Server) write(t *target, manager string) managed.Write {
+	return managed.Write{Kind: t.kind, Sub: t.sub, Manager: managed.Name(manager, t.agent), Now: time.Now()}
+}
+
+// account gives obj, which is to replace stored, its account of who manages which field.
+// Objects have one from their first apply on, or from their creation if that named a
+// manager; for others nothing is done here (decision 0015). Viewed says that the write is
+// to what a subresource shows of the object.
+func (s *Server) account(m *modification, obj, stored catalog.Object, viewed bool) {
+	kept := stored.GetManagedFields()
+	switch {
+	case m.applied:
+	case !m.noted, viewed && len(kept) == 0:
+		obj.SetManagedFields(kept)
+	case len(kept) == 0 && obj.GetManagedFields() == nil:
+	case viewed:
+		obj.SetManagedFields(s.keeper.UpdateView(s.write(&m.target, m.manager), stored, view(m.sub, stored), view(m.sub, obj)))
+	default:
+		obj.SetManagedFields(s.keeper.Update(s.write(&m.target, m.manager), stored, obj))
+	}
+}
+
+// newItem encodes an object that is to replace what old holds. An account that differs in
+// times alone is no change, and if there is no other either, the item is the same as old (S2).
+func newItem(kind *catalog.Kind, obj catalog.Object, old *codec.Item) (*codec.Item, error) {
+	fresh, kept := obj.GetManagedFields(), old.Object().GetManagedFields()
+	if len(fresh) == 0 || !managed.SameButTimes(fresh, kept) {
+		return codec.NewItem(kind, obj)
+	}
+	obj.SetManagedFields(kept)
+	item, err := codec.NewItem(kind, obj)
+	if err != nil || item.Same(old) {
+		return item, err
+	}
+	obj.SetManagedFields(fresh)
+	return codec.NewItem(kind, obj)
+}
+
+// applyConfiguration makes the fields that a configuration has those of the manager who
+// applies it, and the object what it then is: server-side apply. An object that is not
+// there is made.
+func (s *Server) applyConfiguration(ctx context.Context, t target, body []byte, opts metav1.PatchOptions) (result, []string, error) {
+	fields, warnings, err := codec.DecodeConfiguration(body, codec.ValidationOf(opts.FieldValidation))
+	if err != nil {
+		return result{}, nil, err
+	}
+	config := &unstructured.Unstructured{Object: fields}
+	force := opts.Force != nil && *opts.Force
+	dryRun := len(opts.DryRun) > 0
+	m := &modification{target: t, operation: admission.Update, dryRun: dryRun, applied: true}
+	m.propose = func(old *codec.Item) (catalog.Object, runtime.Object, error) {
+		w := s.write(&t, opts.FieldManager)
+		if t.sub == nil || t.sub.Apply == nil {
+			obj, err := s.keeper.Apply(w, old.Object(), config, force)
+			return obj, nil, err
+		}
+		view, account, err := s.keeper.ApplyView(w, old.Object(), view(t.sub, old.Object()), config, force)
+		if err != nil {
+			return nil, nil, err
+		}
+		obj, body, err := t.apply(old, view)
+		if err == nil {
+			obj.SetManagedFields(account)
+		}
+		return obj, body, err
+	}
+	for {
+		_, err := s.lookup(&t)
+		missing := apierrors.IsNotFound(err) && t.sub == nil
+		var r result
+		if missing {
+			r, err = s.createApplied(ctx, t, config, opts)
+		} else {
+			r, err = s.modify(ctx, m)
+		}
+		// Somebody else may have made or removed it in between.
+		if ctx.Err() == nil && (missing && apierrors.IsAlreadyExists(err) || !missing && t.sub == nil && apierrors.IsNotFound(err) && s.gone(&t)) {
+			continue
+		}
+		return r, warnings, err
+	}
+}
+
+// gone reports whether there is no such object.
+func (s *Server) gone(t *target) bool {
+	_, err := s.lookup(t)
+	return apierrors.IsNotFound(err)
+}
+
+// createApplied makes the object that a configuration describes. Who may patch must be
+// allowed to create as well.
+func (s *Server) createApplied(ctx context.Context, t target, config *unstructured.Unstructured, opts metav1.PatchOptions) (result, error) {
+	obj, err := s.keeper.Apply(s.write(&t, opts.FieldManager), nil, config, false)
+	if err != nil {
+		return result{}, err
+	}
+	if uid := obj.GetUID(); uid != "" {
+		return result{}, apierrors.NewConflict(t.kind.GR(), t.name, fmt.Errorf("uid mismatch: the provided object specified uid %s, and no existing object was found", uid))
+	}
+	if rv := obj.GetResourceVersion(); rv != "" && rv != "0" {
+		return result{}, modified(t.kind.GR(), t.name)
+	}
+	obj.SetResourceVersion("")
+	if err := checkNamespace(&t, obj); err != nil {
+		return result{}, err
+	}
+	if err := checkName(&t, obj); err != nil {
+		return result{}, err
+	}
+	t.allowed = false
+	if err := s.allow(ctx, &t, verbCreate, nil, t.name); err != nil {
+		return result{}, err
+	}
+	return s.createOnce(ctx, t, obj, creation{applied: true, dryRun: len(opts.DryRun) > 0})
+}

@@ -1,0 +1,291 @@
+package managed
+
+import (
+	"errors"
+	"fmt"
+	"reflect"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/managedfields"
+	"sigs.k8s.io/structured-merge-diff/v6/fieldpath"
+	"sigs.k8s.io/structured-merge-diff/v6/typed"
+
+	"github.com/sampan-io/sampan/catalog"
+)
+
+// Types says what objects are made of: [openapi.Types].
+type Types interface {
+	Of(gv schema.GroupVersion, obj runtime.Object) typed.ParseableType
+}
+
+// A Keeper keeps the accounts of objects. It has no state and is safe for concurrent use.
+type Keeper struct{ types Types }
+
+// New returns a keeper of accounts of objects of those types.
+func New(t Types) *Keeper { return &Keeper{t} }
+
+// A Write says who writes, and where.
+type Write struct {
+	Kind    *catalog.Kind
+	Sub     *catalog.Subresource // nil: the object itself
+	Manager string
+	Now     time.Time
+}
+
+func (w *Write) subresource() string {
+	if w.Sub == nil {
+		return ""
+	}
+	return w.Sub.Name
+}
+
+// objects returns the form of the kind's own objects.
+func (k *Keeper) objects(w *Write) *form {
+	return &form{
+		kind: w.Kind.GroupVersionKind, typ: k.types.Of(w.Kind.GroupVersion(), w.Kind.New()),
+		make: func() runtime.Object { return w.Kind.New() },
+	}
+}
+
+// Apply returns live with config merged into it and the account of that. Live is nil
+// or stored; what comes out has no defaults yet. Errors are API status errors: a conflict
+// with other managers unless force, a bad request if config does not have the form of the
+// kind.
+func (k *Keeper) Apply(w Write, live catalog.Object, config *unstructured.Unstructured, force bool) (catalog.Object, error) {
+	f := k.objects(&w)
+	var from runtime.Object
+	if live != nil {
+		from = live
+	} else {
+		empty, err := f.New(f.kind)
+		if err != nil {
+			return nil, apierrors.NewInternalError(err)
+		}
+		from = empty
+	}
+	out, err := f.apply(&w, from, config, force)
+	if err != nil {
+		return nil, err
+	}
+	return out.(catalog.Object), nil
+}
+
+// apply is Apply for objects of the form.
+func (f *form) apply(w *Write, live runtime.Object, config *unstructured.Unstructured, force bool) (metav1.Object, error) {
+	if work(reflect.ValueOf(config.Object)) > mostWork || work(reflect.ValueOf(live)) > mostWork {
+		return nil, apierrors.NewRequestEntityTooLargeError(fmt.Sprintf("server-side apply takes mappings and lists of up to %d fields and items, and fewer in each the more of them there are", Largest))
+	}
+	m, err := f.manager(w.subresource(), w.Kind.LeftAlone(w.Sub))
+	if err != nil {
+		return nil, apierrors.NewInternalError(err)
+	}
+	out, err := m.Apply(live, config, w.Manager, force)
+	if err != nil {
+		return nil, refused(err)
+	}
+	merged, ok := out.(metav1.Object)
+	if !ok {
+		return nil, apierrors.NewInternalError(fmt.Errorf("managed: a %T has no metadata", out))
+	}
+	merged.SetManagedFields(w.dated(merged.GetManagedFields()))
+	return merged, nil
+}
+
+// longestRefusal bounds the message of an error that lists each field that is wrong.
+const longestRefusal = 4 << 10
+
+// refused turns an error of the library into an API status error. What has none is about
+// the configuration that was applied.
+func refused(err error) error {
+	var status apierrors.APIStatus
+	if errors.As(err, &status) {
+		return err
+	}
+	text := err.Error()
+	if len(text) > longestRefusal {
+		text = text[:longestRefusal] + "…"
+	}
+	return apierrors.NewBadRequest(text)
+}
+
+// Update returns the account of obj after a write that was no apply: live became obj,
+// which holds the account that the client sent. Live is nil for a creation. An account
+// that says nothing counts as none sent, and one that is empty as an end of the account.
+// If the account cannot be kept, that of live is returned.
+func (k *Keeper) Update(w Write, live, obj catalog.Object) []metav1.ManagedFieldsEntry {
+	f := k.objects(&w)
+	if live == nil {
+		empty, err := f.New(f.kind)
+		if err != nil {
+			return nil
+		}
+		return f.update(&w, empty, obj, nil)
+	}
+	return f.update(&w, live, obj, live.GetManagedFields())
+}
+
+func (f *form) update(w *Write, live, obj runtime.Object, otherwise []metav1.ManagedFieldsEntry) []metav1.ManagedFieldsEntry {
+	if work(reflect.ValueOf(live)) > mostWork || work(reflect.ValueOf(obj)) > mostWork {
+		return otherwise
+	}
+	m, err := f.manager(w.subresource(), w.Kind.LeftAlone(w.Sub))
+	if err != nil {
+		return otherwise
+	}
+	fresh := shallow(obj) // the library takes the account out of it
+	fresh.GetObjectKind().SetGroupVersionKind(f.kind)
+	out, err := m.Update(live, fresh, w.Manager)
+	if err != nil {
+		return otherwise
+	}
+	return w.dated(out.(metav1.Object).GetManagedFields())
+}
+
+// shallow copies the struct that obj points to.
+func shallow(obj runtime.Object) runtime.Object {
+	from := reflect.ValueOf(obj).Elem()
+	to := reflect.New(from.Type())
+	to.Elem().Set(from)
+	return to.Interface().(runtime.Object)
+}
+
+// dated returns the entries with times in whole seconds (M3). An entry that the library
+// left without one is new.
+func (w *Write) dated(entries []metav1.ManagedFieldsEntry) []metav1.ManagedFieldsEntry {
+	for i := range entries {
+		at := w.Now
+		if t := entries[i].Time; t != nil {
+			at = t.Time
+		}
+		entries[i].Time = new(metav1.NewTime(at.UTC().Truncate(time.Second)))
+	}
+	return entries
+}
+
+// The places of the number of replicas, in scales and in the kinds that have one.
+var replicas = fieldpath.MakePathOrDie("spec", "replicas") //nolint:gochecknoglobals // a constant
+
+// view returns the form of what a subresource shows of its parent, and the account of the
+// parent as one of that.
+func (k *Keeper) view(w *Write, parent catalog.Object) (*form, *managedfields.ScaleHandler, []metav1.ManagedFieldsEntry, error) {
+	f := &form{kind: w.Sub.Kind, typ: k.types.Of(w.Kind.GroupVersion(), w.Sub.New()), make: w.Sub.New}
+	gv := w.Kind.GroupVersion()
+	h := managedfields.NewScaleHandler(parent.GetManagedFields(), gv, managedfields.ResourcePathMappings{gv.String(): replicas})
+	entries, err := h.ToSubresource()
+	return f, h, entries, err
+}
+
+// ApplyView is Apply for a subresource that shows a part of its parent, a scale: it
+// returns the view with config merged into it, and the account of the parent.
+func (k *Keeper) ApplyView(w Write, parent catalog.Object, shown runtime.Object, config *unstructured.Unstructured, force bool) (runtime.Object, []metav1.ManagedFieldsEntry, error) {
+	f, h, entries, err := k.view(&w, parent)
+	if err != nil {
+		return nil, nil, apierrors.NewInternalError(err)
+	}
+	live := shown.DeepCopyObject()
+	live.(metav1.Object).SetManagedFields(entries)
+	merged, err := f.apply(&w, live, config, force)
+	if err != nil {
+		return nil, nil, err
+	}
+	account, err := h.ToParent(merged.GetManagedFields())
+	if err != nil {
+		return nil, nil, apierrors.NewInternalError(err)
+	}
+	merged.SetManagedFields(nil)
+	return merged.(runtime.Object), w.dated(account), nil
+}
+
+// UpdateView returns the account of the parent after a write through such a subresource
+// that was no apply: before became after.
+func (k *Keeper) UpdateView(w Write, parent catalog.Object, before, after runtime.Object) []metav1.ManagedFieldsEntry {
+	otherwise := parent.GetManagedFields()
+	f, h, entries, err := k.view(&w, parent)
+	if err != nil {
+		return otherwise
+	}
+	live := before.DeepCopyObject()
+	live.(metav1.Object).SetManagedFields(entries)
+	account, err := h.ToParent(f.update(&w, live, after, entries))
+	if err != nil {
+		return otherwise
+	}
+	return w.dated(account)
+}
+
+// SameButTimes reports whether two accounts say the same, whenever it was.
+func SameButTimes(a, b []metav1.ManagedFieldsEntry) bool {
+	if len(a) != len(b) {
+		return false
+	}
+	for i := range a {
+		found := false
+		for j := range b {
+			x, y := a[i], b[j]
+			x.Time, y.Time = nil, nil
+			found = found || reflect.DeepEqual(x, y)
+		}
+		if !found {
+			return false
+		}
+	}
+	return true
+}
+
+// Largest is how many fields or items a mapping or a list may have in what is merged, if
+// there is but one (M4): the library puts each into its place among the others.
+const Largest = 5000
+
+const mostWork = Largest * Largest
+
+// work returns the sum of the squares of the numbers of items in all maps and lists in v.
+func work(v reflect.Value) int {
+	sum := 0
+	switch v.Kind() {
+	case reflect.Pointer, reflect.Interface:
+		if !v.IsNil() {
+			sum = work(v.Elem())
+		}
+	case reflect.Struct:
+		if v.Type() == reflect.TypeFor[metav1.Time]() {
+			return 0
+		}
+		for i := range v.NumField() {
+			sum += work(v.Field(i))
+		}
+	case reflect.Map:
+		sum = v.Len() * v.Len()
+		if !plain(v.Type().Elem()) {
+			for iter := v.MapRange(); iter.Next(); {
+				sum += work(iter.Value())
+			}
+		}
+	case reflect.Slice:
+		if v.Type().Elem().Kind() == reflect.Uint8 {
+			return 0
+		}
+		sum = v.Len() * v.Len()
+		if !plain(v.Type().Elem()) {
+			for i := range v.Len() {
+				sum += work(v.Index(i))
+			}
+		}
+	default: // scalars
+	}
+	return sum
+}
+
+// plain reports whether values of the type have nothing in them that has items.
+func plain(t reflect.Type) bool {
+	switch t.Kind() {
+	case reflect.Pointer, reflect.Interface, reflect.Struct, reflect.Map, reflect.Slice, reflect.Array:
+		return false
+	default:
+		return true
+	}
+}
