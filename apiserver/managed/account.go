@@ -1,9 +1,12 @@
 package managed
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"reflect"
+	"slices"
+	"strings"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -99,12 +102,17 @@ func (f *form) apply(w *Write, live runtime.Object, config *unstructured.Unstruc
 // longestRefusal bounds the message of an error that lists each field that is wrong.
 const longestRefusal = 4 << 10
 
-// refused turns an error of the library into an API status error. What has none is about
-// the configuration that was applied.
+// refused turns an error of the library into an API status error, with conflicts in order.
+// What has no status is about the configuration that was applied.
 func refused(err error) error {
-	var status apierrors.APIStatus
+	var status *apierrors.StatusError
 	if errors.As(err, &status) {
-		return err
+		if d := status.ErrStatus.Details; d != nil {
+			slices.SortFunc(d.Causes, func(a, b metav1.StatusCause) int {
+				return cmp.Or(strings.Compare(a.Message, b.Message), strings.Compare(a.Field, b.Field))
+			})
+		}
+		return status
 	}
 	text := err.Error()
 	if len(text) > longestRefusal {
