@@ -23,8 +23,8 @@ func getMap(t *testing.T, c client.Interface, namespace, name string) *corev1.Co
 func TestApplyMergesThreeWays(t *testing.T) {
 	c, term := realServer(t)
 	conf := file(t, "conf.yaml", "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: conf}\ndata: {a: \"1\", b: \"2\"}\n")
-	term.want(0, "configmap/conf created\n", "", "apply", "-f", conf)
-	term.want(0, "configmap/conf unchanged\n", "", "apply", "-f", conf)
+	term.want(0, "configmap/conf created\n", "", "apply", "--server-side=false", "-f", conf)
+	term.want(0, "configmap/conf unchanged\n", "", "apply", "--server-side=false", "-f", conf)
 	const annotation = `{"apiVersion":"v1","data":{"a":"1","b":"2"},"kind":"ConfigMap","metadata":{"annotations":{},"name":"conf","namespace":"default"}}` + "\n"
 	if got := getMap(t, c, "default", "conf").Annotations[corev1.LastAppliedConfigAnnotation]; got != annotation {
 		t.Errorf("the annotation is\n%s want kubectl's\n%s", got, annotation)
@@ -42,13 +42,13 @@ func TestApplyMergesThreeWays(t *testing.T) {
 		if dry == "server" {
 			note = " (server dry run)"
 		}
-		term.want(0, "configmap/conf configured"+note+"\n", "", "apply", "-f", conf, "--dry-run="+dry)
-		term.want(0, `{"a":"1","c":"3","their":"x"}`, "", "apply", "-f", conf, "--dry-run="+dry, "-o", "jsonpath={.data}")
+		term.want(0, "configmap/conf configured"+note+"\n", "", "apply", "--server-side=false", "-f", conf, "--dry-run="+dry)
+		term.want(0, `{"a":"1","c":"3","their":"x"}`, "", "apply", "--server-side=false", "-f", conf, "--dry-run="+dry, "-o", "jsonpath={.data}")
 	}
 	if got := fmt.Sprint(getMap(t, c, "default", "conf").Data); got != "map[a:9 b:2 their:x]" {
 		t.Errorf("a dry run changed it: %s", got)
 	}
-	term.want(0, "configmap/conf configured\n", "", "apply", "-f", conf)
+	term.want(0, "configmap/conf configured\n", "", "apply", "--server-side=false", "-f", conf)
 	if got := fmt.Sprint(getMap(t, c, "default", "conf").Data); got != "map[a:1 c:3 their:x]" {
 		t.Errorf("after apply: %s", got)
 	}
@@ -57,24 +57,24 @@ func TestApplyMergesThreeWays(t *testing.T) {
 	made := file(t, "made.yaml", configMap("made"))
 	term.want(0, "configmap/made created\n", "", "create", "-f", made)
 	term.want(0, "configmap/made configured\n", "Warning: resource configmaps/made is missing the kubectl.kubernetes.io/last-applied-configuration annotation which is required by sampan apply. "+
-		"sampan apply should only be used on resources created declaratively by either sampan create --save-config or sampan apply. The missing annotation will be patched automatically.\n", "apply", "-f", made)
+		"sampan apply should only be used on resources created declaratively by either sampan create --save-config or sampan apply. The missing annotation will be patched automatically.\n", "apply", "--server-side=false", "-f", made)
 	term.want(0, "configmap/saved created\n", "", "create", "--save-config", "-f", file(t, "saved.yaml", configMap("saved")))
-	term.want(0, "configmap/saved unchanged\n", "", "apply", "-f", file(t, "saved.yaml", configMap("saved")))
-	if got := term.run("apply", "-f", made, "-f", conf, "-o", "json"); got.code != 0 || !strings.Contains(got.out, `"kind": "List"`) {
+	term.want(0, "configmap/saved unchanged\n", "", "apply", "--server-side=false", "-f", file(t, "saved.yaml", configMap("saved")))
+	if got := term.run("apply", "--server-side=false", "-f", made, "-f", conf, "-o", "json"); got.code != 0 || !strings.Contains(got.out, `"kind": "List"`) {
 		t.Errorf("-o json: %+v", got)
 	}
-	term.want(0, "configmap/made\nconfigmap/conf\n", "", "apply", "-f", made, "-f", conf, "-o", "name")
+	term.want(0, "configmap/made\nconfigmap/conf\n", "", "apply", "--server-side=false", "-f", made, "-f", conf, "-o", "name")
 }
 
 func TestApplyOfAnObjectThatIsWrittenToMeanwhile(t *testing.T) {
 	w, url := serve(t)
 	term := newTerminal(t, url)
 	conf := file(t, "conf.yaml", configMap("conf"))
-	term.want(0, "configmap/conf created\n", "", "apply", "-f", conf)
+	term.want(0, "configmap/conf created\n", "", "apply", "--server-side=false", "-f", conf)
 	write(t, conf, strings.Replace(configMap("conf"), `"1"`, `"2"`, 1))
 	lost := 0
 	w.conflicts = func() bool { lost++; return lost <= 3 }
-	term.want(0, "configmap/conf configured\n", "", "apply", "-f", conf)
+	term.want(0, "configmap/conf configured\n", "", "apply", "--server-side=false", "-f", conf)
 	if lost != 4 {
 		t.Errorf("%d patches were tried, want 4", lost)
 	}
@@ -105,7 +105,7 @@ apiVersion: v1
 kind: Namespace
 metadata: {name: new}
 `
-	term.want(0, "namespace/new created\nserviceaccount/sa created\nsecret/x created\nservice/s created\npod/p created\n", "", "apply", "-f", file(t, "all.yaml", in))
+	term.want(0, "namespace/new serverside-applied\nserviceaccount/sa serverside-applied\nsecret/x serverside-applied\nservice/s serverside-applied\npod/p serverside-applied\n", "", "apply", "-f", file(t, "all.yaml", in))
 }
 
 func TestApplyReportsEveryError(t *testing.T) {
@@ -133,7 +133,7 @@ metadata: {generateName: x-}
 		"error: " + path + `, document 6 (line 21), line 24 column 12: cannot use generate name with apply: x-`,
 		"Error from server (Invalid): " + path + `, document 4 (line 12), line 16 column 17: Service "s" is invalid: [spec.ports[0].port: Invalid value: 80000: must be between 1 and 65535, inclusive, spec.ports[0].targetPort: Invalid value: 80000: must be between 1 and 65535, inclusive]`,
 	}
-	if got.code != 1 || got.out != "configmap/good created\n" || got.err != strings.Join(want, "\n")+"\n" {
+	if got.code != 1 || got.out != "configmap/good serverside-applied\n" || got.err != strings.Join(want, "\n")+"\n" {
 		t.Errorf("exit code %d\n%s%s\nwant\n%s", got.code, got.out, got.err, strings.Join(want, "\n"))
 	}
 	if m := getMap(t, c, "default", "good"); m.Data["a"] != "1" {
@@ -151,7 +151,6 @@ func TestApplyMisuse(t *testing.T) {
 		want string
 	}{
 		{nil, "must specify one of -f and -k"},
-		{[]string{"-f", conf, "--server-side"}, "the server has no server-side apply"},
 		{[]string{"-f", conf, "--server-side", "--dry-run=client"}, "--dry-run=client doesn't work with --server-side (did you mean --dry-run=server instead?)"},
 		{[]string{"-f", conf, "--server-side=false", "--force-conflicts"}, "--force-conflicts only works with --server-side"},
 		{[]string{"-f", conf, "--server-side=perhaps"}, "want true or false"},
@@ -184,24 +183,30 @@ func TestApplyOfSomeObjects(t *testing.T) {
 		return strings.Replace(configMap(name), "name: "+name, "name: "+name+", labels: {"+labels+"}", 1)
 	}
 	in := file(t, "in.yaml", labelled("a", "tier: front")+"---\n"+labelled("b", "tier: back")+"---\n"+configMap("c"))
-	term.want(0, "configmap/a created\n", "", "apply", "-f", in, "-l", "tier=front")
-	term.want(0, "configmap/b created\nconfigmap/c created\n", "", "apply", "-f", in, "--selector=tier!=front")
+	term.want(0, "configmap/a serverside-applied\n", "", "apply", "-f", in, "-l", "tier=front")
+	term.want(0, "configmap/b serverside-applied\nconfigmap/c serverside-applied\n", "", "apply", "-f", in, "--selector=tier!=front")
 }
 
 func TestApplyMakesAnewWhatCannotBeChanged(t *testing.T) {
+	t.Run("by merges", func(t *testing.T) { makesAnew(t, "created", "configured", "--server-side=false") })
+	t.Run("by the server", func(t *testing.T) { makesAnew(t, "serverside-applied", "serverside-applied") })
+}
+
+func makesAnew(t *testing.T, created, configured string, way ...string) {
 	c, term := realServer(t)
+	apply := func(args ...string) []string { return append(append([]string{"apply"}, way...), args...) }
 	fixed := configMap("fixed") + "immutable: true\n"
 	in := file(t, "in.yaml", fixed)
-	term.want(0, "configmap/fixed created\n", "", "apply", "-f", in)
+	term.want(0, "configmap/fixed "+created+"\n", "", apply("-f", in)...)
 	before := getMap(t, c, "default", "fixed")
 
 	// Without --force it stays, and so it does if what is wanted cannot be made either.
 	write(t, in, strings.Replace(fixed, `a: "1"`, `a: "2"`, 1))
-	if got := term.run("apply", "-f", in); got.code != 1 || !strings.Contains(got.err, "Error from server (Invalid): "+in) || !strings.Contains(got.err, "immutable") {
+	if got := term.run(apply("-f", in)...); got.code != 1 || !strings.Contains(got.err, "Error from server (Invalid): "+in) || !strings.Contains(got.err, "immutable") {
 		t.Errorf("without --force: %+v", got)
 	}
 	write(t, in, strings.Replace(fixed, `a: "1"`, `"a b": "2"`, 1))
-	got := term.run("apply", "-f", in, "--force")
+	got := term.run(apply("-f", in, "--force")...)
 	if got.code != 1 || !strings.Contains(got.err, `"a b"`) || !strings.Contains(got.err, "what was there has been made again, because it cannot be made anew: ConfigMap") {
 		t.Errorf("what cannot be made: %+v", got)
 	}
@@ -210,21 +215,21 @@ func TestApplyMakesAnewWhatCannotBeChanged(t *testing.T) {
 	}
 
 	write(t, in, strings.Replace(fixed, `a: "1"`, `a: "2"`, 1))
-	term.want(0, "configmap/fixed configured\n", "", "apply", "-f", in, "--force")
+	term.want(0, "configmap/fixed configured\n", "", apply("-f", in, "--force")...)
 	if m := getMap(t, c, "default", "fixed"); m.Data["a"] != "2" || m.UID == before.UID {
 		t.Errorf("it is %v", m)
 	}
 	// What can be changed is changed, and what is not there yet is made or not.
 	write(t, in, configMap("soft"))
-	term.want(0, "configmap/soft created\n", "", "apply", "-f", in, "--force")
+	term.want(0, "configmap/soft "+created+"\n", "", apply("-f", in, "--force")...)
 	uid := getMap(t, c, "default", "soft").UID
 	write(t, in, strings.Replace(configMap("soft"), `a: "1"`, `a: "2"`, 1))
-	term.want(0, "configmap/soft configured\n", "", "apply", "-f", in, "--force")
+	term.want(0, "configmap/soft "+configured+"\n", "", apply("-f", in, "--force")...)
 	if m := getMap(t, c, "default", "soft"); m.Data["a"] != "2" || m.UID != uid {
 		t.Errorf("it is %v, want the same one changed", m)
 	}
 	write(t, in, strings.Replace(configMap("none"), `a: "1"`, `"a b": "2"`, 1))
-	if got := term.run("apply", "-f", in, "--force"); got.code != 1 || strings.Contains(got.err, "made again,") {
+	if got := term.run(apply("-f", in, "--force")...); got.code != 1 || strings.Contains(got.err, "made again,") {
 		t.Errorf("what was never there: %+v", got)
 	}
 }
@@ -236,7 +241,7 @@ func TestPruneDeletesWhatLeftTheSet(t *testing.T) {
 	write(t, dir+"/b.yaml", configMap("b"))
 	write(t, dir+"/s.yaml", "apiVersion: v1\nkind: Service\nmetadata: {name: s, namespace: two}\nspec: {ports: [{port: 80}]}\n")
 	stranger := file(t, "stranger.yaml", configMap("stranger"))
-	term.want(0, "configmap/stranger created\n", "", "apply", "-f", stranger)
+	term.want(0, "configmap/stranger serverside-applied\n", "", "apply", "-f", stranger)
 	apply := func(out, errs string, args ...string) {
 		t.Helper()
 		code := 0
@@ -245,7 +250,7 @@ func TestPruneDeletesWhatLeftTheSet(t *testing.T) {
 		}
 		term.want(code, out, errs, append([]string{"apply", "--prune", "--applyset=app"}, args...)...)
 	}
-	apply("configmap/a created\nconfigmap/b created\nservice/s created\n", "", "-f", dir)
+	apply("configmap/a serverside-applied\nconfigmap/b serverside-applied\nservice/s serverside-applied\n", "", "-f", dir)
 	parent, err := client.Secrets.Get(t.Context(), c, "default", "app")
 	if err != nil {
 		t.Fatal(err)
@@ -264,19 +269,19 @@ func TestPruneDeletesWhatLeftTheSet(t *testing.T) {
 			t.Errorf("the set says %q, want %q", got, want)
 		}
 	}
-	apply("configmap/a unchanged (dry run)\nservice/s pruned (dry run)\nconfigmap/b pruned (dry run)\n", "", "-f", a, "--dry-run=client")
-	apply("configmap/a unchanged (server dry run)\nservice/s pruned (server dry run)\nconfigmap/b pruned (server dry run)\n", "", "-f", a, "--dry-run=server")
+	apply("configmap/a configured (dry run)\nservice/s pruned (dry run)\nconfigmap/b pruned (dry run)\n", "", "-f", a, "--dry-run=client")
+	apply("configmap/a serverside-applied (server dry run)\nservice/s pruned (server dry run)\nconfigmap/b pruned (server dry run)\n", "", "-f", a, "--dry-run=server")
 
 	// Nothing is pruned when something could not be applied.
 	bad := file(t, "bad.yaml", "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: A}\n")
 	got := term.run("apply", "-n", "default", "--prune", "--applyset=app", "-f", a, "-f", bad)
-	if got.code != 1 || got.out != "configmap/a unchanged\n" || !strings.Contains(got.err, "error: nothing was pruned, because not everything was applied\n") {
+	if got.code != 1 || got.out != "configmap/a serverside-applied\n" || !strings.Contains(got.err, "error: nothing was pruned, because not everything was applied\n") {
 		t.Errorf("with a bad object: %+v", got)
 	}
 	_ = getMap(t, c, "default", "b")
 
-	apply("configmap/a unchanged\nservice/s pruned\nconfigmap/b pruned\n", "", "-f", a)
-	apply("configmap/a unchanged\n", "", "-f", a)
+	apply("configmap/a serverside-applied\nservice/s pruned\nconfigmap/b pruned\n", "", "-f", a)
+	apply("configmap/a serverside-applied\n", "", "-f", a)
 	if _, err := client.ConfigMaps.Get(t.Context(), c, "default", "b"); err == nil {
 		t.Error("b is still there")
 	}

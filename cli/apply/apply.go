@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -199,7 +200,7 @@ func (a *Applier) mergeOnce(ctx context.Context, info resource.Info, wanted []by
 	}
 	a.warnOfDeletion(info, live)
 	original, annotated := live.GetAnnotations()[LastApplied]
-	if !annotated {
+	if !annotated && !a.applied(live) {
 		a.opts.Warn(fmt.Sprintf("resource %s/%s is missing the %s annotation which is required by sampan apply. sampan apply should only be used on "+
 			"resources created declaratively by either sampan create --save-config or sampan apply. The missing annotation will be patched automatically.",
 			info.Mapping.Resource, info.Name, LastApplied))
@@ -227,6 +228,13 @@ func (a *Applier) mergeOnce(ctx context.Context, info resource.Info, wanted []by
 		return Result{Object: live}, err
 	}
 	return Result{Configured, obj}, nil
+}
+
+// applied reports whether we have applied an object server-side.
+func (a *Applier) applied(live *unstructured.Unstructured) bool {
+	return slices.ContainsFunc(live.GetManagedFields(), func(e metav1.ManagedFieldsEntry) bool {
+		return e.Manager == a.manager() && e.Operation == metav1.ManagedFieldsOperationApply && e.Subresource == ""
+	})
 }
 
 // get returns the object as it is.

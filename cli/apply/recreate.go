@@ -2,12 +2,14 @@ package apply
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/sampan-io/sampan/await"
 	"github.com/sampan-io/sampan/cli/resource"
@@ -54,12 +56,20 @@ func (a *Applier) recreate(ctx context.Context, info resource.Info, reason error
 	return Result{}, fmt.Errorf("what was there has been made again, because it cannot be made anew: %w", err)
 }
 
-// restore makes an object that was deleted again.
+// restore makes an object that was deleted again, with its account of who manages what.
 func (a *Applier) restore(ctx context.Context, info resource.Info, was *unstructured.Unstructured) error {
-	was = was.DeepCopy()
+	was, account := was.DeepCopy(), was.GetManagedFields()
 	for _, field := range []string{"resourceVersion", "uid", "creationTimestamp", "generation", "deletionTimestamp", "deletionGracePeriodSeconds", "managedFields"} {
 		unstructured.RemoveNestedField(was.Object, "metadata", field)
 	}
-	_, err := a.opts.Client.Create(ctx, info.Mapping.GroupVersionResource, info.Namespace, "", was, metav1.CreateOptions{}, "")
+	gvr := info.Mapping.GroupVersionResource
+	if _, err := a.opts.Client.Create(ctx, gvr, info.Namespace, "", was, metav1.CreateOptions{}, ""); err != nil || len(account) == 0 {
+		return err
+	}
+	patch, err := json.Marshal([]map[string]any{{"op": "add", "path": "/metadata/managedFields", "value": account}})
+	if err != nil {
+		return err
+	}
+	_, err = a.opts.Client.Patch(ctx, gvr, info.Namespace, info.Name, types.JSONPatchType, patch, metav1.PatchOptions{FieldManager: a.manager()}, "")
 	return err
 }
