@@ -27,14 +27,13 @@ func program(t *testing.T, variable string) string {
 }
 
 // notHere are the sessions of ../testdata/script that are about Sampan's own server,
-// and why. So are those that begin with "kubectl", but for two about the scheduler.
+// and why. So are those that begin with "kubectl", but for some that must go alike.
 var (
 	notHere = map[string]string{
-		"apply":               "a server without server-side apply; see apply_owners",
 		"rollout_annotations": "annotations that Sampan's controllers know",
 		"rollout_broken":      "these, too",
 	}
-	scheduling = []string{"kubectl_nodes", "kubectl_schedule"}
+	alike = []string{"kubectl_nodes", "kubectl_schedule", "kubectl_serverside"}
 )
 
 // ours returns the sessions of ../testdata/script that any cluster can play.
@@ -50,7 +49,7 @@ func ours(t *testing.T) []string {
 		names = append(names, name)
 		kind, _, _ := strings.Cut(name, "_")
 		_, not := notHere[name]
-		if not || slices.Contains([]string{"real", "bare", "root"}, kind) || kind == "kubectl" && !slices.Contains(scheduling, name) {
+		if not || slices.Contains([]string{"real", "bare", "root"}, kind) || kind == "kubectl" && !slices.Contains(alike, name) {
 			continue
 		}
 		files = append(files, f)
