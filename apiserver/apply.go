@@ -21,21 +21,22 @@ func (s *Server) write(t *target, manager string) managed.Write {
 	return managed.Write{Kind: t.kind, Sub: t.sub, Manager: managed.Name(manager, t.agent), Now: time.Now()}
 }
 
-// account gives obj, which is to replace stored, its account of who manages which field.
+// account gives obj, which is to replace what old holds, its account of who manages which field.
 // Objects have one from their first apply on, or from their creation if that named a
 // manager; for others nothing is done here (decision 0015). Viewed says that the write is
 // to what a subresource shows of the object.
-func (s *Server) account(m *modification, obj, stored catalog.Object, viewed bool) {
-	kept := stored.GetManagedFields()
+func (s *Server) account(m *modification, obj catalog.Object, old *codec.Item, viewed bool) {
+	kept := old.Object().GetManagedFields()
 	switch {
 	case m.applied:
 	case !m.noted, viewed && len(kept) == 0:
 		obj.SetManagedFields(kept)
 	case len(kept) == 0 && obj.GetManagedFields() == nil:
 	case viewed:
+		stored := old.Object()
 		obj.SetManagedFields(s.keeper.UpdateView(s.write(&m.target, m.manager), stored, view(m.sub, stored), view(m.sub, obj)))
 	default:
-		obj.SetManagedFields(s.keeper.Update(s.write(&m.target, m.manager), stored, obj))
+		obj.SetManagedFields(s.keeper.Update(s.write(&m.target, m.manager), old.Fresh(), obj))
 	}
 }
 
@@ -70,7 +71,7 @@ func (s *Server) applyConfiguration(ctx context.Context, t target, body []byte, 
 	m.propose = func(old *codec.Item) (catalog.Object, runtime.Object, error) {
 		w := s.write(&t, opts.FieldManager)
 		if t.sub == nil || t.sub.Apply == nil {
-			obj, err := s.keeper.Apply(w, old.Object(), config, force)
+			obj, err := s.keeper.Apply(w, old.Fresh(), config, force)
 			return obj, nil, err
 		}
 		view, account, err := s.keeper.ApplyView(w, old.Object(), view(t.sub, old.Object()), config, force)

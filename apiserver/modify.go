@@ -191,7 +191,7 @@ func (s *Server) modifyOnce(ctx context.Context, m *modification) (result, error
 			m.kind.Default(obj)
 		}
 	}
-	s.account(m, obj, stored, body != nil)
+	s.account(m, obj, old, body != nil)
 	if errs := m.validate(obj, stored); len(errs) > 0 {
 		return result{}, invalid(&m.target, errs)
 	}

@@ -71,7 +71,7 @@ func TestServerSideApplyByClientGo(t *testing.T) {
 	}
 	for _, name := range []string{"a", "b"} {
 		status := applycore.Pod("gated", "default").WithStatus(applycore.PodStatus().
-			WithConditions(applycore.PodCondition().WithType(corev1.PodConditionType("example.com/"+name)).WithStatus(corev1.ConditionTrue)))
+			WithConditions(applycore.PodCondition().WithType(corev1.PodConditionType("example.com/" + name)).WithStatus(corev1.ConditionTrue)))
 		p, err := pods.ApplyStatus(ctx, status, metav1.ApplyOptions{FieldManager: name})
 		if err != nil {
 			t.Fatal(err)

@@ -194,6 +194,32 @@ func (i *Item) Object() catalog.Object {
 	return i.object()
 }
 
+// Fresh returns the object decoded anew from what is saved, for the caller to keep. The
+// shared one may have come from a client with empty lists and maps, which are not saved
+// and which nobody sees.
+func (i *Item) Fresh() catalog.Object {
+	obj, err := decode(i.kind, i.encoded().data)
+	if err != nil {
+		panic(fmt.Sprintf("codec: a stored %s does not decode: %v", i.kind.Kind, err))
+	}
+	obj.SetResourceVersion(i.rv)
+	return obj
+}
+
+// decode reads an object from what is saved.
+func decode(kind *catalog.Kind, data []byte) (catalog.Object, error) {
+	body, err := openEnvelope(data)
+	if err != nil {
+		return nil, err
+	}
+	obj := kind.New()
+	if err := obj.(marshaler).Unmarshal(body); err != nil {
+		return nil, err
+	}
+	obj.GetObjectKind().SetGroupVersionKind(kind.GroupVersionKind)
+	return obj, nil
+}
+
 // object makes the object if need be. The caller holds mu.
 func (i *Item) object() catalog.Object {
 	if obj := i.obj.Load(); obj != nil {
@@ -203,15 +229,10 @@ func (i *Item) object() catalog.Object {
 	if i.before != nil {
 		obj = shallowCopy(i.before.Object())
 	} else {
-		obj = i.kind.New()
-		body, err := openEnvelope(i.proto.Load().data)
-		if err == nil {
-			err = obj.(marshaler).Unmarshal(body)
-		}
-		if err != nil {
+		var err error
+		if obj, err = decode(i.kind, i.proto.Load().data); err != nil {
 			panic(fmt.Sprintf("codec: a stored %s does not decode: %v", i.kind.Kind, err))
 		}
-		obj.GetObjectKind().SetGroupVersionKind(i.kind.GroupVersionKind)
 	}
 	obj.SetResourceVersion(i.rv)
 	i.obj.Store(&obj)
