@@ -60,7 +60,7 @@ func (w *World) endpoint(p *Path, j proxy.Judgement, seen *DoorSeen) EndpointTra
 	case proxy.ForAnotherNode:
 		e.Why = "it is for other nodes by its hints"
 	case proxy.AddressRefused:
-		e.Why = "the address is refused: it is of loopback, link-local, multicast, another family or the service network"
+		e.Why = whyRefused
 	case proxy.WithoutPort:
 		e.Why = fmt.Sprintf("its slice has no port %q", p.Port.Name)
 		if p.Port.TargetPort.Type == intstr.String && p.Port.TargetPort.StrVal != "" {

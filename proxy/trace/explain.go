@@ -34,6 +34,10 @@ func Explain(w World) (*Trace, error) {
 	for _, f := range plan.Faults {
 		t.Hints = append(t.Hints, f.Message)
 	}
+	refused := refusedOf(svc, &plan)
+	for _, a := range refused {
+		t.Hints = append(t.Hints, fmt.Sprintf("no traffic goes by %s: %s", a, whyRefused))
+	}
 	t.Hints = append(t.Hints, w.selection()...)
 	if w.NoPods != "" {
 		t.Notes = append(t.Notes, "pods are not known: "+w.NoPods)
@@ -54,8 +58,20 @@ func Explain(w World) (*Trace, error) {
 			}
 		}
 	}
-	t.judge(&w, len(plan.Rules))
+	t.judge(&w, len(plan.Rules), refused)
 	return t, nil
+}
+
+// whyRefused says of an address of a Service or an endpoint why it is refused.
+const whyRefused = "the address is refused: it is of loopback, link-local, multicast, another family or the service network"
+
+// refusedOf returns the addresses of a Service, and not of its endpoints, that are refused.
+func refusedOf(svc *corev1.Service, plan *proxy.Plan) []string {
+	all := slices.Concat(svc.Spec.ClusterIPs, svc.Spec.ExternalIPs)
+	for _, in := range svc.Status.LoadBalancer.Ingress {
+		all = append(all, in.IP)
+	}
+	return slices.DeleteFunc(slices.Clone(plan.Refused), func(a string) bool { return !slices.Contains(all, a) })
 }
 
 // SlicesOf returns those slices that a path is about: the ones of a headless Service are
@@ -292,7 +308,7 @@ func affinityOf(r *proxy.PlannedRule, pool *proxy.Pool, seen *DoorSeen) *Affinit
 }
 
 // judge finds out what to say of it all.
-func (t *Trace) judge(w *World, rules int) {
+func (t *Trace) judge(w *World, rules int, refused []string) {
 	name := t.Namespace + "/" + t.Name
 	svc := w.Service
 	switch {
@@ -310,6 +326,10 @@ func (t *Trace) judge(w *World, rules int) {
 		return
 	case len(t.Paths) == 0 && w.Target.Address.IsLoopback():
 		t.Message, t.Answers = fmt.Sprintf("nothing answers at %s of %s: node ports are at the addresses of nodes, and of loopback at most at 127.0.0.1 and ::1", w.Target, name), new(false)
+		return
+	case len(t.Paths) == 0 && slices.Contains(refused, w.Target.Address.String()):
+		t.Message, t.Answers = fmt.Sprintf("nothing answers at %s of %s: %s", w.Target, name, whyRefused), new(false)
+		t.Hints = nil
 		return
 	case len(t.Paths) == 0:
 		t.Message, t.Answers = fmt.Sprintf("%s has no rule for %s on node %s", name, w.Target, t.Node), new(false)
