@@ -9,6 +9,8 @@ import (
 	"runtime"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/sampan-io/sampan/internal/run"
 )
 
@@ -45,6 +47,7 @@ func Listen(ctx context.Context, c *net.ListenConfig, at netip.AddrPort) (*Socke
 			return nil, err
 		}
 		udp := p.(*net.UDPConn)
+		makeRoom(udp)
 		port := udp.LocalAddr().(*net.UDPAddr).AddrPort().Port()
 		l, err := c.Listen(ctx, "tcp", netip.AddrPortFrom(at.Addr(), port).String())
 		if err == nil {
@@ -54,6 +57,26 @@ func Listen(ctx context.Context, c *net.ListenConfig, at netip.AddrPort) (*Socke
 		if at.Port() != 0 || try == portTries {
 			return nil, err
 		}
+	}
+}
+
+// burst is how much room for questions a socket has while nobody reads it: some thousands, as come when
+// many pods start. The kernel's own 208 KiB are 277 questions, of which each takes 768 bytes.
+const burst = 4 << 20
+
+// makeRoom tries to give a socket that room. Without CAP_NET_ADMIN it gets what the host allows
+// anybody (net.core.rmem_max).
+func makeRoom(udp *net.UDPConn) {
+	raw, err := udp.SyscallConn()
+	if err != nil {
+		return
+	}
+	forced := false
+	_ = raw.Control(func(fd uintptr) {
+		forced = unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_RCVBUFFORCE, burst) == nil
+	})
+	if !forced {
+		_ = udp.SetReadBuffer(burst)
 	}
 }
 
