@@ -185,7 +185,7 @@ func (k *Kernel) Forget(ctx context.Context, doors []proxy.Door) (map[proxy.Door
 	for set, l := range gone {
 		b.elements(set, true, l)
 	}
-	return last, send(b)
+	return last, k.send(b)
 }
 
 func countKey(d proxy.Door, w what) []byte {

@@ -12,6 +12,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/sampan-io/sampan/proxy"
+	"github.com/sampan-io/sampan/proxy/nft"
 )
 
 // tallies are what the kernel of the first node has counted.
@@ -173,6 +174,13 @@ func TestWhatIsCountedIsWhatCame(t *testing.T) {
 		n.do(func() { w.must(n.kernel.Replace(t.Context(), rules)) })
 		round()
 		check("after all was made anew")
+		n.do(func() {
+			w.must(nft.Remove(w.options.Table)) // as somebody else may
+			w.must(n.kernel.Replace(t.Context(), rules))
+		})
+		check("after everything was removed")
+		round()
+		check("after everything was removed and made anew")
 
 		gone := rules[0].Door
 		for _, n := range w.nodes {

@@ -6,14 +6,15 @@
 // doors, which have the number of backends, affinity, sources and masquerade in common. So a change of a
 // Service is a change of some elements, whatever the number of Services.
 //
-//	N1  Rules are in chains of type nat alone, which see the first packet of a
-//	    connection: the others cost nothing, and a change can't touch them. Refusal is
-//	    there too: what is refused is no connection, so the next packet is a first one again.
+//	N1  What decides anything is in chains of type nat alone, which see the first packet of a
+//	    connection: a change can't touch the others. Refusal is there too: what is refused is no
+//	    connection, so the next packet is a first one again. All packets are seen by two chains that count, and
+//	    change nothing.
 //	N2  [Kernel.Replace] and [Kernel.Update] are one transaction each. What was there is
 //	    emptied and filled again, hooks stay: there is no moment without rules.
 //	N3  The table follows from the rules alone, however they came about: a process that
-//	    takes over finds what it would have made. Only the affinity of clients, and
-//	    classes that nobody uses any more (64 at most), tell of the past.
+//	    takes over finds what it would have made. Only the affinity of clients, what this process has
+//	    counted, and classes that nobody uses any more (64 at most), tell of the past.
 //	N4  What an Update costs depends on the doors in it, but for the first door of a
 //	    new class: then the kernel looks at all backends once. Classes of plain cluster IPs
 //	    and node ports with up to 8 backends are always there.
@@ -25,26 +26,32 @@
 //	N7  The program nft can list the table (see findNumber).
 //	N8  Who else removes the table is heard of at once ([Kernel.Watch]). While we change it ourselves
 //	    nobody listens, which would cost more than the change.
+//	N9  A packet of a connection that a rule has sent to a backend is counted once, at its door, as long as that
+//	    is there; counters never go back (see counts.go). Where nothing came nothing is counted, or kept.
 //
 // Chains, of which those with a 4 have a twin with a 6:
 //
 //	prerouting, output   where packets come in and where this node makes them
-//	services4            which door is it? refuses the rest of the service networks
-//	door4-3-foreign, …   one for each class: drops by source, chooses, DNAT
+//	services4            which door is it? A node port, or one at an address
+//	cluster4             one in the service networks, the rest of which is refused
+//	door4-3-foreign, …   one for each class: counts, chooses, DNAT
 //	…-inside             the same for clients inside, where they have backends of their own
+//	…-denied             drops what does not come from the sources of the class
 //	refuse               TCP by a reset, others by ICMP port unreachable
 //	postrouting          connections that we have sent on, as they leave:
-//	leave4               hairpin, and what the class of the door says
-//	foreign4, masquerade-local, masquerade-it   whose address is replaced
+//	leave4               whose address is replaced? The door's class says it: everybody's,
+//	foreign4, local4     or that of some, and of pods that reach themselves
+//	tally-postrouting    count the packets of connections but the first one, as they leave
+//	tally-input          or reach this node
 //
 // Maps and sets:
 //
 //	doors4       address . protocol . port → class; a node port is at address 0
 //	classes      class → chain
-//	leaving      class → what to do in postrouting
 //	endpoints4   door . slot → backend; with affinity also door . name → backend
 //	slots4       door . slot → name of the backend, for doors with affinity
 //	affinity4    door . client → name of its backend, with a timeout
+//	counts4      door . what is counted; each element has a counter
 //	hairpin4     address . address of each backend that may be a pod of this node
 //	pods4, node-port-addresses4, sources4-…   networks
 //
@@ -55,7 +62,7 @@
 // on, as their ends know when they are over. When the table is removed, connections through it
 // are cut: the kernel translates no addresses for rules that are not there.
 //
-// It needs Linux 5.9 (refusal in prerouting) with nf_tables, its nat, masq, fib, reject,
+// It needs Linux 5.9 (refusal in prerouting, counters of elements) with nf_tables, its nat, masq, fib, reject,
 // numgen and hash parts, and conntrack. Between pods on one bridge it needs br_netfilter, or
 // answers bypass the node; a pod reaches itself only if its port of the bridge is in hairpin mode.
 package nft
