@@ -149,8 +149,8 @@ func TestTheForwarderDoesNotConnectToItself(t *testing.T) {
 		}
 		_ = c.Close()
 	}
-	if m := told(t, f); m["connections_total"] != 2 {
-		t.Errorf("%v connections, want that of the client and its flow", m["connections_total"])
+	if m := told(t, f); m["relayed_connections_total"] != 2 {
+		t.Errorf("%v connections, want that of the client and its flow", m["relayed_connections_total"])
 	}
 }
 
@@ -303,7 +303,7 @@ func TestConnectionsAboveTheLimitAreReset(t *testing.T) {
 		}
 	}
 	wantReset(t, at)
-	if got := told(t, f); got["connections_refused_total"] != 1 || got["connections_open"] != 2 || got["connections_total"] != 3 {
+	if got := told(t, f); got["connections_refused_total"] != 1 || got["connections_open"] != 2 || got["relayed_connections_total"] != 3 {
 		t.Errorf("metrics %v, want 3 connections, 2 open, 1 refused", got)
 	}
 	// Its end is known to the client before the forwarder has counted it.
@@ -414,8 +414,8 @@ func TestAllBytesComeOver(t *testing.T) {
 					t.Errorf("of %d bytes %d came back, equal: %t, %v", size, len(got), bytes.Equal(got, sent), err)
 				}
 			}
-			if m := told(t, f); m["bytes_total in"] != want || m["bytes_total out"] != want {
-				t.Errorf("counted %v bytes in and %v out, want %v", m["bytes_total in"], m["bytes_total out"], want)
+			if m := told(t, f); m["relayed_bytes_total in"] != want || m["relayed_bytes_total out"] != want {
+				t.Errorf("counted %v bytes in and %v out, want %v", m["relayed_bytes_total in"], m["relayed_bytes_total out"], want)
 			}
 		})
 	}
@@ -433,7 +433,7 @@ func TestMetricsEndWithTheirService(t *testing.T) {
 	set(t, f, second)
 	m := told(t, f)
 	for name, want := range map[string]float64{
-		"connections_total": 2, "connections_refused_total": 0, "bytes_total in": 6, "bytes_total out": 8,
+		"relayed_connections_total": 2, "connections_refused_total": 0, "relayed_bytes_total in": 6, "relayed_bytes_total out": 8,
 		"dial_failures_total": 1, "dial_retries_total": 1, "dial_duration_seconds count": 2,
 	} {
 		if m[name] != want {
