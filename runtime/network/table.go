@@ -90,7 +90,7 @@ func (n *Network) foreignDrops(f *family) []string {
 			where, program, chain, n.opts.Bridge, program, chain, n.opts.Bridge))
 	}
 	if drops, err := legacyOf(f).forwardDrops(); err != nil {
-		n.opts.Log.Warn("the policy of the legacy "+program+" can't be read", "err", err)
+		n.opts.Log.Warn("the policy of the legacy packet filter can't be read", "program", program, "err", err)
 	} else if drops {
 		report("chain FORWARD of the legacy "+program, program+"-legacy", "FORWARD")
 	}
