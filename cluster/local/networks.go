@@ -123,12 +123,20 @@ next:
 	return netip.Prefix{}, false
 }
 
-// HostRoutes returns the networks of either IP family that this host has a route or an
-// address for, but for default and link-local routes and those through the named link.
-func HostRoutes(but string) ([]netip.Prefix, error) {
-	routes, err := netlink.RouteList(nil, netlink.FAMILY_ALL)
-	if err != nil {
-		return nil, fmt.Errorf("reading the routes of this host: %w", err)
+// HostRoutes returns the networks of these families (see FreeNetworks) that this host has
+// a route or an address for, but for default and link-local routes and those through the named link.
+func HostRoutes(but string, six []bool) ([]netip.Prefix, error) {
+	var routes []netlink.Route
+	for _, six := range six {
+		family := netlink.FAMILY_V4
+		if six {
+			family = netlink.FAMILY_V6
+		}
+		found, err := netlink.RouteList(nil, family)
+		if err != nil {
+			return nil, fmt.Errorf("reading the routes of this host: %w", err)
+		}
+		routes = append(routes, found...)
 	}
 	own := linkIndex(but)
 	var taken []netip.Prefix

@@ -186,13 +186,13 @@ func (p Profile) Settle(asked Settings, claims *Claims) (Settings, error) {
 			return Settings{}, err
 		}
 	}
-	if !asked.Simulated() { // their networks are imagined
+	if !asked.Simulated() && (asked.Pods.IsValid() || asked.Services.IsValid()) { // their networks are imagined
 		if err := asked.checkHost(p.Bridge()); err != nil {
 			return Settings{}, err
 		}
 	}
 	if !asked.Pods.IsValid() || !asked.Services.IsValid() {
-		taken, err := HostRoutes(p.Bridge())
+		taken, err := HostRoutes(p.Bridge(), asked.wanted())
 		if err != nil {
 			return Settings{}, err
 		}
