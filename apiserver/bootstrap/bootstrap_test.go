@@ -32,17 +32,24 @@ type ship struct {
 	api *apiserver.Local
 }
 
-func launch(t *testing.T, network string) *ship {
+func launch(t *testing.T, networks ...string) *ship {
 	t.Helper()
 	s := apiservertest.Open(t, func(o *apiserver.Options) {
 		objects := apiserver.NewReader(o.Catalog, o.Store)
-		addresses, err := admission.NewServiceAddresses(admission.AddressesOptions{Reader: objects, Networks: []netip.Prefix{netip.MustParsePrefix(network)}})
+		addresses, err := admission.NewServiceAddresses(admission.AddressesOptions{Reader: objects, Networks: prefixes(networks...)})
 		if err != nil {
 			t.Fatal(err)
 		}
 		o.Admission = []admission.Plugin{admission.NewNamespaceLifecycle(objects), addresses}
 	})
 	return &ship{t, s.As(auth.User{Name: "system:apiserver", Groups: []string{auth.GroupMasters}})}
+}
+
+func prefixes(texts ...string) (all []netip.Prefix) {
+	for _, text := range texts {
+		all = append(all, netip.MustParsePrefix(text))
+	}
+	return all
 }
 
 // keep starts a keeper and returns when it is ready; stop ends it.
@@ -193,6 +200,50 @@ func TestTheNameServerHasAService(t *testing.T) {
 	}
 }
 
+// TestTheNameServerIsAskedInBothFamilies checks its service in a cluster of both, in which it
+// may have been of one before, and that nothing is left when it goes.
+func TestTheNameServerIsAskedInBothFamilies(t *testing.T) {
+	s := launch(t, "fd01::/112", "10.1.0.0/16")
+	four := bootstrap.DNS{Address: netip.MustParseAddr("192.0.2.1"), Port: 5353, Metrics: 9153}
+	six := bootstrap.DNS{Address: netip.MustParseAddr("2001:db8::1"), Port: 53, Metrics: 9154}
+	for _, tt := range []struct {
+		dns  []bootstrap.DNS
+		want string
+	}{
+		{[]bootstrap.DNS{six}, "SingleStack [IPv6] [fd01::a]; IPv6 2001:db8::1:53/dns of kube-dns"},
+		{[]bootstrap.DNS{four, six}, "PreferDualStack [IPv6 IPv4] [fd01::a 10.1.0.10]; IPv6 2001:db8::1:53/dns of kube-dns; IPv4 192.0.2.1:5353/dns of kube-dns"},
+		{nil, ""},
+		{[]bootstrap.DNS{six, four}, "PreferDualStack [IPv6 IPv4] [fd01::a 10.1.0.10]; IPv6 2001:db8::1:53/dns of kube-dns; IPv4 192.0.2.1:5353/dns of kube-dns"},
+	} {
+		k, err := bootstrap.New(bootstrap.Options{API: s.api, ServiceNetworks: prefixes("fd01::/112", "10.1.0.0/16"), Port: 6443, DNS: tt.dns})
+		if err != nil {
+			t.Fatal(err)
+		}
+		group := run.NewGroup(t.Context(), 0)
+		group.Go(func(ctx context.Context) { _ = k.Run(ctx) })
+		<-k.Ready()
+		group.Stop()
+		var all []string
+		for _, name := range []string{"kube-dns", "kube-dns-ipv4"} {
+			for _, kind := range []string{"services", "endpointslices"} {
+				o, err := s.api.Get(t.Context(), resource(kind), "kube-system", name, "")
+				switch svc, ok := o.(*corev1.Service); {
+				case apierrors.IsNotFound(err):
+				case err != nil:
+					t.Fatal(err)
+				case ok:
+					all = append(all, fmt.Sprint(*svc.Spec.IPFamilyPolicy, " ", svc.Spec.IPFamilies, " ", svc.Spec.ClusterIPs))
+				default:
+					all = append(all, shown(o))
+				}
+			}
+		}
+		if got := strings.Join(all, "; "); got != tt.want {
+			t.Errorf("with %v there is\n%s\nwant\n%s", tt.dns, got, tt.want)
+		}
+	}
+}
+
 // TestTheNameServersAddressMayBeTaken checks that a cluster starts although it is.
 func TestTheNameServersAddressMayBeTaken(t *testing.T) {
 	s := launch(t, "10.1.0.0/16")
@@ -315,6 +366,9 @@ func TestOptions(t *testing.T) {
 		{"loopback", func(o *bootstrap.Options) { o.Endpoints = []netip.Addr{netip.MustParseAddr("127.0.0.1")} }, "loopback"},
 		{"a name server on loopback", func(o *bootstrap.Options) {
 			o.DNS = []bootstrap.DNS{{Address: netip.MustParseAddr("127.0.0.1"), Port: 53}}
+		}, "Options.DNS"},
+		{"two name servers of a family", func(o *bootstrap.Options) {
+			o.DNS = []bootstrap.DNS{{Address: netip.MustParseAddr("192.0.2.1"), Port: 53}, {Address: netip.MustParseAddr("192.0.2.2"), Port: 53}}
 		}, "Options.DNS"},
 		{"another family", func(o *bootstrap.Options) { o.Endpoints = []netip.Addr{netip.MustParseAddr("2001:db8::1")} }, "another IP family"},
 	}
