@@ -34,6 +34,8 @@ type rig struct {
 	api  *clienttest.Server
 	plan *simulation.Plan
 	f    *fleet.Fleet
+
+	networks []string // of the pods; none means one that is large enough
 }
 
 // head is what every file of a test begins with; the nodes are n-0 and n-1.
@@ -51,10 +53,17 @@ func newRig(t testing.TB, rules string, objs ...client.Object) *rig {
 // start runs an agent until the returned function is called.
 func (r *rig) start() (stop func()) {
 	r.Helper()
+	networks := []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")}
+	if len(r.networks) > 0 {
+		networks = nil
+	}
+	for _, n := range r.networks {
+		networks = append(networks, netip.MustParsePrefix(n))
+	}
 	var err error
 	r.f, err = fleet.New(fleet.Options{
 		Client: r.api, As: func(string) client.Interface { return r.api }, Plan: r.plan,
-		PodNetworks: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")}, Log: slog.New(slog.DiscardHandler),
+		PodNetworks: networks, Log: slog.New(slog.DiscardHandler),
 	})
 	if err != nil {
 		r.Fatal(err)
