@@ -88,6 +88,9 @@ func (f *form) apply(w *Write, live runtime.Object, config *unstructured.Unstruc
 		return nil, apierrors.NewInternalError(err)
 	}
 	out, err := m.Apply(live, config, w.Manager, force)
+	if err != nil && f.harmless(err, config) {
+		out, err = m.Apply(live, config, w.Manager, true)
+	}
 	if err != nil {
 		return nil, refused(err)
 	}
@@ -97,6 +100,27 @@ func (f *form) apply(w *Write, live runtime.Object, config *unstructured.Unstruc
 	}
 	merged.SetManagedFields(w.dated(merged.GetManagedFields()))
 	return merged, nil
+}
+
+// harmless reports whether a conflict is about nothing that config has: a mapping that was
+// emptied is not kept, and still is a field of whoever made it, so that its first new member
+// would be a conflict.
+func (f *form) harmless(err error, config *unstructured.Unstructured) bool {
+	var status *apierrors.StatusError
+	if !errors.As(err, &status) || !apierrors.HasStatusCause(err, metav1.CauseTypeFieldManagerConflict) {
+		return false
+	}
+	v, err := f.ObjectToTyped(config)
+	if err != nil {
+		return false
+	}
+	set, err := v.ToFieldSet()
+	if err != nil {
+		return false
+	}
+	has := map[string]bool{}
+	set.Iterate(func(p fieldpath.Path) { has[p.String()] = true })
+	return !slices.ContainsFunc(status.ErrStatus.Details.Causes, func(c metav1.StatusCause) bool { return has[c.Field] })
 }
 
 // longestRefusal bounds the message of an error that lists each field that is wrong.
