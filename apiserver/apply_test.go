@@ -1,6 +1,7 @@
 package apiserver_test
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"regexp"
@@ -8,13 +9,18 @@ import (
 	"strings"
 	"testing"
 
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/structured-merge-diff/v6/fieldpath"
 	"sigs.k8s.io/yaml"
 
+	"github.com/sampan-io/sampan/apiserver"
 	"github.com/sampan-io/sampan/apiserver/apiservertest"
+	"github.com/sampan-io/sampan/apiserver/auth"
+	"github.com/sampan-io/sampan/apiserver/rbac"
 	"github.com/sampan-io/sampan/internal/storytest"
 )
 
@@ -243,4 +249,39 @@ func completed(f *fixture, path, text string) string {
 		f.Fatal(err)
 	}
 	return string(b)
+}
+
+// TestPartsOfTheProgramAreManagers: what our own parts write in process counts for them,
+// in objects that have an account, and costs others none.
+func TestPartsOfTheProgramAreManagers(t *testing.T) {
+	f := serve(t, func(o *apiserver.Options) { o.Authorizer = everybody{} })
+	gvr := corev1.SchemeGroupVersion.WithResource("configmaps")
+	send(f, "apply", "alice", "", "configmaps/a", `{data: {a: "1"}}`)
+	send(f, "create", "-", "", "configmaps/b", `{data: {a: "1"}}`)
+	for user, name := range map[string]string{
+		"system:serviceaccount:kube-system:deployment-controller": "deployment-controller",
+		"system:kube-scheduler":                                   "kube-scheduler",
+		"system:node:n1":                                          "kubelet",
+	} {
+		l := f.server.As(auth.User{Name: user})
+		patch := fmt.Appendf(nil, `{"data":{%q:"1"}}`, name)
+		for _, object := range []string{"a", "b"} {
+			obj, err := l.Patch(t.Context(), gvr, "default", object, types.MergePatchType, patch, metav1.PatchOptions{}, "")
+			if err != nil {
+				t.Fatal(err)
+			}
+			account := obj.(metav1.Object).GetManagedFields()
+			noted := slices.Contains(accountOf(f, account), "  "+name+" Update v1: .data."+name)
+			if noted != (object == "a") {
+				t.Errorf("%s writes %s: %q", user, object, accountOf(f, account))
+			}
+		}
+	}
+}
+
+// everybody may do everything.
+type everybody struct{}
+
+func (everybody) Authorize(context.Context, rbac.Attributes) rbac.Decision {
+	return rbac.Decision{Allowed: true}
 }
