@@ -28,5 +28,7 @@
 //	    have it, and connections that were on their way before have arrived.
 //	P8  What a Service says and can't be heeded is an event of it and a line in the log,
 //	    once, and as if it had not been said.
-//	P9  Nothing is done while nothing changes.
+//	P9  Of the nodes whose proxies have an [Announcer], and say so in their Leases, one answers for an
+//	    address, as soon as all know the same of each other. When one goes only its addresses move.
+//	P10 Nothing is done while nothing changes.
 package proxy

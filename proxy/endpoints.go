@@ -56,6 +56,7 @@ func (p *planner) endpoints(id PortID) []endpoint {
 				continue
 			}
 			d := describe(e, netip.AddrPortFrom(a, number), p.here)
+			p.lives(e, &d)
 			if d.leaving {
 				d.spent = slices.Contains(p.spent, a)
 				if !slices.Contains(p.leaving, a) {
@@ -66,6 +67,24 @@ func (p *planner) endpoints(id PortID) []endpoint {
 		}
 	}
 	return es
+}
+
+// lives notes on which node an endpoint is, where load balancers may have to know.
+func (p *planner) lives(e *discoveryv1.Endpoint, d *endpoint) {
+	if p.svc.Spec.Type != corev1.ServiceTypeLoadBalancer || p.svc.Spec.ExternalTrafficPolicy != corev1.ServiceExternalTrafficPolicyLocal || e.NodeName == nil {
+		return
+	}
+	f := 0
+	if d.at.Addr().Is6() {
+		f = 1
+	}
+	to := &p.homes[f]
+	if !d.ready {
+		to = &p.lastHomes[f]
+	}
+	if (d.ready || d.leaving) && !slices.Contains(*to, *e.NodeName) {
+		*to = append(*to, *e.NodeName)
+	}
 }
 
 func describe(e *discoveryv1.Endpoint, at netip.AddrPort, here Here) endpoint {

@@ -68,13 +68,24 @@ func (p *Proxy) follows() {
 	if p.opts.Node == "" {
 		return
 	}
-	p.nodes = cacheOf(p, client.Nodes, cache.Options[*corev1.Node]{FieldSelector: "metadata.name=" + p.opts.Node, Keep: keepNode})
-	p.nodes.Subscribe(func(_, now *corev1.Node) {
+	which := "metadata.name=" + p.opts.Node
+	if p.opts.Announcer != nil {
+		which = "" // one of all answers for an address
+		p.followAnnouncers()
+	}
+	p.nodes = cacheOf(p, client.Nodes, cache.Options[*corev1.Node]{FieldSelector: which, Keep: keepNode})
+	p.nodes.Subscribe(func(was, now *corev1.Node) {
+		p.maybeAnother(was, now)
 		if now != nil && now.Name == p.opts.Node {
-			p.leaving.Store(now.DeletionTimestamp != nil || slices.ContainsFunc(now.Spec.Taints, func(t corev1.Taint) bool { return t.Key == scaledAway }))
+			p.leaving.Store(isLeaving(now))
 			p.moveTo(func(h *Here) { h.Zone, h.Addresses = now.Labels[corev1.LabelTopologyZone], addressesOf(now) })
 		}
 	})
+}
+
+// isLeaving reports whether a node is about to go.
+func isLeaving(n *corev1.Node) bool {
+	return n.DeletionTimestamp != nil || slices.ContainsFunc(n.Spec.Taints, func(t corev1.Taint) bool { return t.Key == scaledAway })
 }
 
 // scaledAway is the taint of a node that a cluster autoscaler is about to remove.
@@ -139,7 +150,13 @@ func keepService(s *corev1.Service) *corev1.Service {
 
 func keepNode(n *corev1.Node) *corev1.Node {
 	kept := &corev1.Node{
-		ObjectMeta: meta(&n.ObjectMeta, corev1.LabelTopologyZone), Spec: corev1.NodeSpec{Taints: n.Spec.Taints}, Status: corev1.NodeStatus{Addresses: n.Status.Addresses},
+		ObjectMeta: meta(&n.ObjectMeta, corev1.LabelTopologyZone, corev1.LabelNodeExcludeBalancers), Spec: corev1.NodeSpec{Taints: n.Spec.Taints},
+		Status: corev1.NodeStatus{Addresses: n.Status.Addresses},
+	}
+	for _, c := range n.Status.Conditions {
+		if c.Type == corev1.NodeReady {
+			kept.Status.Conditions = []corev1.NodeCondition{{Type: c.Type, Status: c.Status}}
+		}
 	}
 	kept.DeletionTimestamp = n.DeletionTimestamp
 	return kept

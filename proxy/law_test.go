@@ -214,8 +214,8 @@ func TestLawsOfPlans(t *testing.T) {
 			}
 		}
 		for _, a := range p.Announced {
-			if refusedAddress(a) || !slices.ContainsFunc(p.Rules, func(r proxy.PlannedRule) bool { return r.Address == a }) {
-				t.Fatalf("%v is announced", a)
+			if refusedAddress(a.Address) || !slices.ContainsFunc(p.Rules, func(r proxy.PlannedRule) bool { return r.Address == a.Address }) {
+				t.Fatalf("%v is announced", a.Address)
 			}
 		}
 		// The order of the slices, and of their endpoints, is nothing.

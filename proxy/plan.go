@@ -51,8 +51,8 @@ type Plan struct {
 	Health *Health
 
 	// Announced addresses are those of this cluster's own load balancer, which
-	// this node is to answer for.
-	Announced []netip.Addr
+	// this node may answer for; each once.
+	Announced []Announced
 
 	// Spent are endpoints that terminate and that no connection goes to any more, ascending,
 	// each once: their servers may have been told to stop. See [NextPlan].
@@ -67,6 +67,16 @@ type Plan struct {
 type PlannedRule struct {
 	Rule
 	Pool PoolID
+}
+
+// Announced is an address that some node answers for.
+type Announced struct {
+	Address netip.Addr
+	Nodes   []string // that may, ascending; nil stands for all
+}
+
+func (a Announced) equal(o Announced) bool {
+	return a.Address == o.Address && (a.Nodes == nil) == (o.Nodes == nil) && slices.Equal(a.Nodes, o.Nodes)
 }
 
 // Health is what a health-check node port tells.
@@ -145,6 +155,10 @@ type planner struct {
 	plan   Plan
 
 	leaving []netip.Addr // endpoints that terminate, each once
+
+	// Nodes with endpoints that are ready, and with those that serve while they terminate, of IPv4
+	// and IPv6.
+	homes, lastHomes [2][]string
 
 	// Of the family that is being planned.
 	external []netip.Addr
@@ -398,7 +412,7 @@ func (p *planner) health(local int) {
 // pool and of nobody else.
 const poolClass = "sampan.dev/pool"
 
-// announce plans which addresses this node answers for: those of our own load
+// announce plans which addresses this node may answer for: those of our own load
 // balancer, and with externalTrafficPolicy Local only if an endpoint is here.
 func (p *planner) announce() {
 	spec := &p.svc.Spec
@@ -408,13 +422,32 @@ func (p *planner) announce() {
 	for _, in := range p.svc.Status.LoadBalancer.Ingress {
 		a, err := netip.ParseAddr(in.IP)
 		if err != nil || !usable(a) || in.IPMode != nil && *in.IPMode != corev1.LoadBalancerIPModeVIP ||
-			slices.Contains(p.plan.Announced, a) || slices.Contains(spec.ExternalIPs, in.IP) || slices.Contains(spec.ClusterIPs, in.IP) {
+			slices.ContainsFunc(p.plan.Announced, func(o Announced) bool { return o.Address == a }) || slices.Contains(spec.ExternalIPs, in.IP) || slices.Contains(spec.ClusterIPs, in.IP) {
 			continue
 		}
 		if slices.ContainsFunc(p.plan.Rules, func(r PlannedRule) bool { return r.Address == a && !r.Drop }) {
-			p.plan.Announced = append(p.plan.Announced, a)
+			p.plan.Announced = append(p.plan.Announced, Announced{a, p.nodes(a.Is6())})
 		}
 	}
+}
+
+// nodes returns those that may answer for an address of a family, ascending; nil stands for all. With an
+// externalTrafficPolicy of Local they are those with endpoints, if there are any.
+func (p *planner) nodes(ipv6 bool) []string {
+	if p.svc.Spec.ExternalTrafficPolicy != corev1.ServiceExternalTrafficPolicyLocal {
+		return nil
+	}
+	f := 0
+	if ipv6 {
+		f = 1
+	}
+	for _, names := range [][]string{p.homes[f], p.lastHomes[f]} {
+		if len(names) > 0 {
+			slices.Sort(names)
+			return slices.Compact(names)
+		}
+	}
+	return nil
 }
 
 // affinity defaults to three hours, as the Service API does.

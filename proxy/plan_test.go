@@ -226,7 +226,14 @@ func (s *planStory) plan([]string) {
 		s.Say("health of %v at %d: %d here", h.Service, h.Port, h.Local)
 	}
 	if len(p.Announced) > 0 {
-		s.Say("announced: %v", p.Announced)
+		var all []string
+		for _, a := range p.Announced {
+			all = append(all, a.Address.String())
+			if a.Nodes != nil {
+				all[len(all)-1] += " at " + strings.Join(a.Nodes, " or ")
+			}
+		}
+		s.Say("announced: %v", all)
 	}
 	for _, f := range p.Faults {
 		s.Say("%s: %s", f.Reason, f.Message)

@@ -13,6 +13,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -49,8 +50,11 @@ type Options struct {
 	// goes on, and the next process takes them over without a break.
 	Keep bool
 
-	Health    HealthChecks // nil: health-check node ports are not served
-	Announcer Announcer    // nil: addresses of load balancers are not announced
+	Health HealthChecks // nil: health-check node ports are not served
+
+	// Announcer makes this node answer for its share of the addresses of load balancers; the others of
+	// the nodes that have one have theirs. Nil: it answers for none. It needs Node.
+	Announcer Announcer
 
 	Log *slog.Logger // nil means slog.Default
 }
@@ -67,6 +71,9 @@ type Announcer interface {
 	// Announce makes these all the addresses that this node answers for. They are
 	// sorted, each once. After an error it is called again with all of them.
 	Announce(ctx context.Context, all []netip.Addr) error
+
+	// Remind tells neighbours again of addresses that this node answers for.
+	Remind(ctx context.Context, of []netip.Addr) error
 }
 
 // A Proxy keeps forwarder and kernel as the Services of the cluster are.
@@ -75,7 +82,8 @@ type Proxy struct {
 	caches   run.Stage
 	services *cache.Cache[*corev1.Service]
 	slices   *cache.Cache[*discoveryv1.EndpointSlice]
-	nodes    *cache.Cache[*corev1.Node] // nil without Options.Node
+	nodes    *cache.Cache[*corev1.Node]          // nil without Options.Node
+	leases   *cache.Cache[*coordinationv1.Lease] // of the proxies; nil unless this one is an announcer
 	events   *client.Recorder
 	metrics  *metrics
 	counts   *counts
@@ -83,6 +91,7 @@ type Proxy struct {
 	wake     chan struct{} // capacity 1
 	sick     atomic.Bool   // the kernel refuses what is to be
 	leaving  atomic.Bool   // the node is about to go
+	other    atomic.Bool   // other nodes may answer for addresses now
 	updated  atomic.Int64  // when the kernel took something last, in nanoseconds since 1970
 
 	reports *reporter // nil without Options.Node
@@ -105,6 +114,9 @@ type Proxy struct {
 	waiting  []time.Time                   // causes that are dealt with when all is done
 	broken   bool                          // the kernel refused a change, and has not been made anew since
 	announce bool                          // what is announced is to be looked at
+	answered []netip.Addr                  // what this node answers for
+	remind   <-chan time.Time              // when neighbours are told again; nil if they need not be
+	reminded int                           // how often they were
 }
 
 // state is what is done for a Service.
@@ -112,7 +124,7 @@ type state struct {
 	uid       types.UID
 	doors     []Door
 	pools     []Pool
-	announced []netip.Addr
+	announced []Announced
 	faults    []Fault
 	refused   []string
 	health    *Health
@@ -126,6 +138,9 @@ const byService = "service"
 func New(o Options) (*Proxy, error) {
 	if o.Client == nil || o.Forwarder == nil || o.Kernel == nil {
 		return nil, errors.New("proxy: Options.Client, Forwarder and Kernel are required")
+	}
+	if o.Announcer != nil && o.Node == "" {
+		return nil, errors.New("proxy: Options.Announcer needs Options.Node")
 	}
 	if o.Log == nil {
 		o.Log = slog.Default()
@@ -148,7 +163,7 @@ func New(o Options) (*Proxy, error) {
 	}
 	if o.Node != "" {
 		p.reports = &reporter{
-			client: o.Client, node: o.Node, log: o.Log, wake: make(chan struct{}, 1),
+			client: o.Client, node: o.Node, log: o.Log, wake: make(chan struct{}, 1), announces: o.Announcer != nil, keep: o.Keep,
 			settle: func(ctx context.Context) {
 				o.Kernel.Settle(ctx)
 				o.Forwarder.Settle(ctx)
@@ -286,6 +301,9 @@ func (p *Proxy) follow(ctx context.Context) error {
 		select {
 		case <-ctx.Done():
 			return p.stop()
+		case <-p.remind:
+			p.remindNeighbours(ctx)
+			continue
 		case <-again:
 		case <-p.wake:
 		}
@@ -367,20 +385,7 @@ func (p *Proxy) finish(ctx context.Context) {
 		delete(p.sockets, id)
 	}
 	clear(p.closing)
-	if p.announce && p.opts.Announcer != nil {
-		var all []netip.Addr
-		for _, s := range p.states {
-			all = append(all, s.announced...)
-		}
-		slices.SortFunc(all, netip.Addr.Compare)
-		err := p.opts.Announcer.Announce(ctx, slices.Compact(all))
-		if err != nil && ctx.Err() == nil {
-			p.opts.Log.ErrorContext(ctx, "announcing the addresses of load balancers; trying again", "err", err)
-		}
-		p.announce = err != nil
-	} else {
-		p.announce = false
-	}
+	p.announceMine(ctx)
 	for _, at := range p.waiting {
 		p.metrics.programmed(at)
 	}
@@ -462,7 +467,7 @@ func (p *Proxy) converge(name types.NamespacedName, here Here) {
 		p.opts.Health.Set(name, plan.Health)
 	}
 	s.health = plan.Health
-	if !slices.Equal(s.announced, plan.Announced) {
+	if !slices.EqualFunc(s.announced, plan.Announced, Announced.equal) {
 		p.announce = true
 	}
 	s.announced, s.spent = plan.Announced, plan.Spent

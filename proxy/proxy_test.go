@@ -329,6 +329,8 @@ func (a *announced) Announce(_ context.Context, all []netip.Addr) error {
 	return nil
 }
 
+func (a *announced) Remind(context.Context, []netip.Addr) error { return nil }
+
 // TestWhatIsToStayStaysAtTheEnd ends proxies: one that takes all back, and one after which
 // another comes.
 func TestWhatIsToStayStaysAtTheEnd(t *testing.T) {
@@ -339,7 +341,7 @@ func TestWhatIsToStayStaysAtTheEnd(t *testing.T) {
 				s.Spec.Type = corev1.ServiceTypeLoadBalancer
 				s.Status.LoadBalancer.Ingress = []corev1.LoadBalancerIngress{{IP: "192.0.2.80"}}
 			})
-			start(t, clienttest.New(t, balanced, slice("http", 8080, endpoint("10.1.0.2", "rs"))), k, proxy.Options{Keep: keep, Announcer: a})
+			start(t, clienttest.New(t, balanced, slice("http", 8080, endpoint("10.1.0.2", "rs"))), k, proxy.Options{Node: "n1", Keep: keep, Announcer: a})
 			if len(a.all) != 1 {
 				t.Errorf("announced: %v", a.all)
 			}

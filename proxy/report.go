@@ -25,7 +25,10 @@ type reporter struct {
 	node   string
 	settle func(context.Context) // see [Kernel] and [Forwarder]
 	log    *slog.Logger
-	wake   chan struct{} // capacity 1
+
+	announces bool // the proxy can answer for addresses of load balancers
+	keep      bool // and its node still does when the proxy has ended
+	wake      chan struct{} // capacity 1
 
 	mu      sync.Mutex
 	applied uint64 // guarded by mu; the newest revision that somebody may wait for
@@ -63,6 +66,9 @@ func (r *reporter) newest() uint64 {
 // run shows that there is a proxy to wait for, and then reports until ctx is over.
 // A server that does not let it leaves the agents to wait for a moment instead.
 func (r *reporter) run(ctx context.Context) error {
+	if r.announces && !r.keep {
+		defer r.withdraw(ctx)
+	}
 	var lease *coordinationv1.Lease
 	var told uint64
 	for failures := 0; ctx.Err() == nil; {
@@ -84,6 +90,9 @@ func (r *reporter) run(ctx context.Context) error {
 			return nil
 		case apierrors.IsForbidden(err):
 			r.log.WarnContext(ctx, "the service proxy may not say what it has applied: pods are stopped after a moment instead", "err", err)
+			if r.announces {
+				r.log.ErrorContext(ctx, "nor may it say that it announces addresses of load balancers: others that do so don't know of it", "err", err)
+			}
 			<-ctx.Done()
 			return nil
 		}
@@ -101,12 +110,14 @@ func (r *reporter) write(ctx context.Context, lease *coordinationv1.Lease, revis
 	if lease == nil {
 		found, err := client.Leases.Get(ctx, r.client, applied.Namespace, applied.Name(r.node))
 		if apierrors.IsNotFound(err) {
-			return client.Leases.Create(ctx, r.client, applied.Lease(r.node, revision, r.owner(ctx)))
+			l := applied.Lease(r.node, revision, r.owner(ctx))
+			r.mark(l, r.announces)
+			return client.Leases.Create(ctx, r.client, l)
 		}
 		if err != nil {
 			return nil, err
 		}
-		if applied.Revision(found) >= revision && revision == 0 {
+		if applied.Revision(found) >= revision && revision == 0 && applied.Announces(found) == r.announces {
 			return found, nil // from before a restart
 		}
 		lease = found
@@ -120,7 +131,42 @@ func (r *reporter) write(ctx context.Context, lease *coordinationv1.Lease, revis
 	}
 	l.Labels[applied.Label] = "true"
 	l.Annotations[applied.Annotation] = strconv.FormatUint(revision, 10)
+	r.mark(l, r.announces)
 	return client.Leases.Update(ctx, r.client, l, "")
+}
+
+// mark says in a Lease whether the proxy can answer for addresses of load balancers.
+func (r *reporter) mark(l *coordinationv1.Lease, announces bool) {
+	if announces {
+		l.Annotations[applied.AnnouncesAnnotation] = "true"
+	} else {
+		delete(l.Annotations, applied.AnnouncesAnnotation)
+	}
+}
+
+// withdrawal is how long the end of a proxy waits for a server that is away.
+const withdrawal = 2 * time.Second
+
+// withdraw says that the proxy answers for no address any more, so that other nodes do. If the server
+// can't be told they do so when the node is not Ready any more.
+func (r *reporter) withdraw(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), withdrawal)
+	defer cancel()
+	var err error
+	for range 3 { // somebody else may write it, too
+		var l *coordinationv1.Lease
+		if l, err = client.Leases.Get(ctx, r.client, applied.Namespace, applied.Name(r.node)); err != nil || !applied.Announces(l) {
+			break
+		}
+		l = l.DeepCopy()
+		r.mark(l, false)
+		if _, err = client.Leases.Update(ctx, r.client, l, ""); !apierrors.IsConflict(err) {
+			break
+		}
+	}
+	if err != nil && !apierrors.IsNotFound(err) {
+		r.log.WarnContext(ctx, "saying that the service proxy announces no addresses of load balancers any more", "err", err)
+	}
 }
 
 // owner refers to the node of the proxy, if that is registered already.

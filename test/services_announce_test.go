@@ -2,11 +2,14 @@ package test
 
 import (
 	"errors"
+	"fmt"
 	"net/netip"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/sampan-io/sampan/test/hosts"
@@ -65,5 +68,100 @@ func TestAddressesOfLoadBalancersAreAnnounced(t *testing.T) {
 	stop()
 	if got, err := w.Client.Ask("tcp", door, silence); !errors.Is(err, hosts.ErrSilent) && !errors.Is(err, hosts.ErrUnreachable) {
 		t.Errorf("after the cluster has ended %s is still answered for: %v, %v", at, got, err)
+	}
+}
+
+// TestOneNodeOfThreeAnnouncesAnAddress has a proxy on each node that announces addresses. Each address is at one
+// of them, and a client finds it again where it goes when a node is not Ready any more or its proxy is stopped.
+func TestOneNodeOfThreeAnnouncesAnAddress(t *testing.T) {
+	w := newServicesWorld(t)
+	w.withStandIn()
+	ready := func(node string, is corev1.ConditionStatus) {
+		t.Helper()
+		n, err := w.cs.CoreV1().Nodes().Get(t.Context(), node, metav1.GetOptions{})
+		if err == nil {
+			n.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: is}}
+			_, err = w.cs.CoreV1().Nodes().UpdateStatus(t.Context(), n, metav1.UpdateOptions{})
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, n := range w.Nodes {
+		ready(n.Name, corev1.ConditionTrue)
+	}
+	const services = 6
+	var all []netip.Addr
+	for i := range services {
+		svc := &service{name: fmt.Sprintf("announced-%d", i), number: i + 1, nodePort: true, balanced: true, userspace: i%2 == 1, members: members("pod1a", "pod2a", "pod3a")}
+		o := svc.object(w.World, 2)
+		for _, wire := range []string{"192.168.7.0/24", "fd07::/64"} {
+			a := hosts.At(netip.MustParsePrefix(wire), 200+i)
+			all = append(all, a)
+			o.Status.LoadBalancer.Ingress = append(o.Status.LoadBalancer.Ingress, corev1.LoadBalancerIngress{IP: a.String()})
+		}
+		w.post(o)
+		for f := range 2 {
+			w.postSlice(svc.slice(w.World, f))
+		}
+	}
+	w.startProxies("--announce-load-balancers")
+	w.caughtUp()
+
+	// where blocks until each address is at exactly one node, and that is one of these; the client reaches it there.
+	where := func(nodes ...int) map[netip.Addr]string {
+		t.Helper()
+		var who map[netip.Addr]string
+		for began := time.Now(); ; {
+			who = map[netip.Addr]string{}
+			good := true
+			for i, n := range w.Nodes {
+				out, _ := n.Output("ip", "-o", "addr", "show", "dev", "spl")
+				for _, a := range all {
+					if strings.Contains(out, " "+a.String()+"/") {
+						good = good && who[a] == "" && slices.Contains(nodes, i+1)
+						who[a] = n.Name
+					}
+				}
+			}
+			if good && len(who) == len(all) {
+				break
+			}
+			if time.Since(began) > time.Minute {
+				t.Fatalf("after a minute addresses are at %v, want each at one of %v", who, nodes)
+			}
+			<-time.After(20 * time.Millisecond)
+		}
+		for _, a := range all {
+			for _, network := range []string{"tcp", "udp"} {
+				if got, err := w.Client.Ask(network, netip.AddrPortFrom(a, servicePort), patient); err != nil || !strings.HasSuffix(got.Server, "a") {
+					w.wrong(1, "the client asks %s, which is at %s, over %s: %v, %v", a, who[a], network, got, err)
+				}
+			}
+		}
+		return who
+	}
+	before := where(1, 2, 3)
+	stays := func(now map[netip.Addr]string, gone string) {
+		t.Helper()
+		for a, node := range before {
+			if node != gone && now[a] != node {
+				t.Errorf("%s has gone, and %s moved from %s to %s", gone, a, node, now[a])
+			}
+		}
+	}
+	ready("node2", corev1.ConditionUnknown)
+	stays(where(1, 3), "node2")
+	ready("node2", corev1.ConditionTrue)
+	stays(where(1, 2, 3), "")
+	if err := w.proxies[2].Stop(); err != nil {
+		t.Errorf("stopping a proxy: %v\n%s", err, w.proxies[2].Said())
+	}
+	stays(where(1, 2), "node3")
+	for i := range 2 {
+		_ = w.proxies[i].Stop()
+		if out, err := w.Nodes[i].Output("ip", "-o", "link", "show", "dev", "spl"); err == nil {
+			t.Errorf("%s still has the link: %s", w.Nodes[i].Name, out)
+		}
 	}
 }

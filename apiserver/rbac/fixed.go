@@ -65,12 +65,13 @@ func Fixed() Objects {
 	return o
 }
 
-// serviceProxies lets the proxies say, in Leases, which endpoints they have applied.
+// serviceProxies lets the proxies say, in Leases, which endpoints they have applied and whether they
+// announce addresses, and read that of each other.
 func serviceProxies(o *Objects) {
 	meta := metav1.ObjectMeta{Namespace: metav1.NamespaceSystem, Name: "sampan:service-proxy"}
 	o.Roles = append(o.Roles, rbacv1.Role{
 		ObjectMeta: meta,
-		Rules:      []rbacv1.PolicyRule{rule([]string{"get", "create", "update"}, []string{"coordination.k8s.io"}, "leases")},
+		Rules:      []rbacv1.PolicyRule{rule([]string{"get", "list", "watch", "create", "update"}, []string{"coordination.k8s.io"}, "leases")},
 	})
 	o.RoleBindings = append(o.RoleBindings, rbacv1.RoleBinding{
 		ObjectMeta: meta,

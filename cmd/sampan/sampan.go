@@ -131,12 +131,8 @@ func runProxy(ctx context.Context, connect func() (*rest.Config, error), o cli.P
 	if o.Cleanup {
 		return proxyalone.Cleanup()
 	}
-	cfg, err := connect()
-	if err != nil {
-		return err
-	}
 	return proxyalone.Run(ctx, proxyalone.Options{
-		Config:            cfg,
+		Connect:           connect,
 		Node:              o.Node,
 		BindAddress:       o.BindAddress,
 		Mode:              o.Mode,
@@ -144,6 +140,7 @@ func runProxy(ctx context.Context, connect func() (*rest.Config, error), o cli.P
 		ClusterCIDR:       o.ClusterCIDR,
 		ServiceCIDR:       o.ServiceCIDR,
 		Keep:              o.Keep,
+		Announce:          o.Announce,
 		HealthzAddress:    o.HealthzAddress,
 		MetricsAddress:    o.MetricsAddress,
 		UserAgent:         "sampan-proxy/" + version,

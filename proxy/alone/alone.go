@@ -18,27 +18,34 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/client-go/rest"
 
 	"github.com/sampan-io/sampan/client"
 	"github.com/sampan-io/sampan/internal/memory"
 	"github.com/sampan-io/sampan/internal/run"
 	"github.com/sampan-io/sampan/proxy"
+	"github.com/sampan-io/sampan/proxy/announce"
+	"github.com/sampan-io/sampan/proxy/applied"
 	"github.com/sampan-io/sampan/proxy/health"
 	"github.com/sampan-io/sampan/proxy/nft"
 	"github.com/sampan-io/sampan/proxy/userspace"
 )
 
 // The tables of a proxy that runs alone: of its rules, and of relayed services that keep their
-// clients' addresses. No cluster has these names: its own have two hyphens.
+// clients' addresses; and the link with the addresses that it answers for. No cluster has these
+// names: its own have one hyphen more.
 const (
 	table      = "sampan-proxy"
 	relayTable = "sampan-relay"
+	link       = "spl"
 )
 
-// Options are what the flags of `sampan proxy` say, as the user wrote it. Only Config is required.
+// Options are what the flags of `sampan proxy` say, as the user wrote it. Only Connect is required.
 type Options struct {
-	Config *rest.Config // which server, and as whom
+	// Connect returns which server, and as whom. It is called when the other options make sense.
+	Connect func() (*rest.Config, error)
 
 	Node              string   // name of the node; empty means the name of this host
 	BindAddress       string   // of this host, for the sockets of relayed services; empty means that of the node
@@ -46,6 +53,7 @@ type Options struct {
 	NodePortAddresses []string // networks of the addresses that have node ports; none means all
 	ClusterCIDR       []string // networks of pods; none means those of the node
 	ServiceCIDR       []string // networks of cluster IPs, as far as known
+	Announce          bool     // this node answers for its share of the addresses of load balancers
 
 	Keep bool // the rules stay when Run ends
 
@@ -62,6 +70,7 @@ type settings struct {
 	bind                  netip.Addr // may be invalid
 	nodePorts, pods, nets []netip.Prefix
 	near                  []netip.Prefix // pods of this node
+	own                   []netip.Addr   // of this host, that others reach
 }
 
 // isNear reports whether an address is that of a pod of this node, as far as that is known.
@@ -69,9 +78,15 @@ func (s settings) isNear(a netip.Addr) bool {
 	return slices.ContainsFunc(s.near, func(n netip.Prefix) bool { return n.Contains(a) })
 }
 
-// check reads the options. Every fault names its flag.
+// check reads the options, and looks whether this host has what they name. Every fault names its flag.
 func (o Options) check() (s settings, err error) {
 	var errs []error
+	if s.own, err = ownAddresses(); err != nil {
+		return s, err
+	}
+	if o.Node != "" && len(validation.IsDNS1123Subdomain(o.Node)) > 0 {
+		errs = append(errs, fmt.Errorf("--hostname-override: %q is no name of a node, want small letters, digits, - and .", o.Node))
+	}
 	networks := func(flag string, texts []string) (ns []netip.Prefix) {
 		for _, text := range texts {
 			n, err := netip.ParsePrefix(strings.TrimSpace(text))
@@ -94,16 +109,16 @@ func (o Options) check() (s settings, err error) {
 		a, err := netip.ParseAddr(o.BindAddress)
 		if err != nil || a.IsUnspecified() || a.IsLoopback() || a.Is4In6() {
 			errs = append(errs, fmt.Errorf("--bind-address: %q is no address that others reach, want one of this host", o.BindAddress))
+		} else if !slices.Contains(s.own, a) {
+			errs = append(errs, fmt.Errorf("--bind-address: this host does not have the address %v", a))
 		}
 		s.bind = a
 	}
 	s.nodePorts = networks("nodeport-addresses", o.NodePortAddresses)
 	s.pods = networks("cluster-cidr", o.ClusterCIDR)
 	s.nets = networks("service-cluster-ip-range", o.ServiceCIDR)
-	for flag, text := range map[string]string{"healthz-bind-address": o.HealthzAddress, "metrics-bind-address": o.MetricsAddress} {
-		if text == "" {
-			continue
-		}
+	for _, f := range o.pages() {
+		flag, text := f.flag, f.at
 		if at, err := netip.ParseAddrPort(text); err != nil || at.Port() == 0 {
 			errs = append(errs, fmt.Errorf("--%s: %q is not ADDRESS:PORT, want one such as 127.0.0.1:10256", flag, text))
 		} else if flag == "metrics-bind-address" && !at.Addr().IsLoopback() {
@@ -113,8 +128,25 @@ func (o Options) check() (s settings, err error) {
 	return s, errors.Join(errs...)
 }
 
+// ownAddresses returns the addresses of this host that others may reach.
+func ownAddresses() ([]netip.Addr, error) {
+	all, err := net.InterfaceAddrs()
+	if err != nil {
+		return nil, fmt.Errorf("asking for the addresses of this host: %w", err)
+	}
+	var own []netip.Addr
+	for _, text := range all {
+		if n, err := netip.ParsePrefix(text.String()); err == nil && n.Addr().IsGlobalUnicast() {
+			own = append(own, n.Addr())
+		}
+	}
+	return own, nil
+}
+
 // Cleanup removes what a proxy that did not end by itself left in the kernel.
-func Cleanup() error { return errors.Join(nft.Remove(table), userspace.RemoveTransparent(relayTable)) }
+func Cleanup() error {
+	return errors.Join(nft.Remove(table), userspace.RemoveTransparent(relayTable), announce.Remove(link))
+}
 
 // Run proxies until ctx is over, and takes everything back then, unless Options.Keep says
 // otherwise.
@@ -130,16 +162,37 @@ func Run(ctx context.Context, o Options) error {
 		}
 		o.Node = strings.ToLower(o.Node)
 	}
-	api, err := client.NewREST(o.Config, client.RESTOptions{UserAgent: cmp.Or(o.UserAgent, "sampan-proxy")})
+	doors, err := o.listen(ctx)
 	if err != nil {
 		return err
+	}
+	stages, err := o.connected(ctx, s, doors)
+	if err != nil {
+		for _, d := range doors {
+			_ = d.listener.Close()
+		}
+		return err
+	}
+	return run.Stages(ctx, stages...)
+}
+
+// connected makes the proxy of the node that the server knows. What goes wrong is no fault of the
+// other flags.
+func (o Options) connected(ctx context.Context, s settings, doors []webDoor) ([]run.Stage, error) {
+	cfg, err := o.Connect()
+	if err != nil {
+		return nil, err
+	}
+	api, err := client.NewREST(cfg, client.RESTOptions{UserAgent: cmp.Or(o.UserAgent, "sampan-proxy")})
+	if err != nil {
+		return nil, err
 	}
 	node, err := client.Nodes.Get(ctx, api, "", o.Node)
 	switch {
 	case apierrors.IsNotFound(err):
 		o.Log.WarnContext(ctx, "the server does not know this node yet, or by another name (--hostname-override)", "node", o.Node)
 	case err != nil:
-		return fmt.Errorf("reading the node %s: %w", o.Node, err)
+		return nil, fmt.Errorf("reading the node %s: %w", o.Node, err)
 	}
 	if node != nil {
 		for _, text := range node.Spec.PodCIDRs {
@@ -151,15 +204,17 @@ func Run(ctx context.Context, o Options) error {
 	if len(s.pods) == 0 {
 		s.pods = s.near
 	}
-	stages, err := o.parts(ctx, s, api, node)
-	if err != nil {
-		return err
+	if o.Announce {
+		_, _, err := client.Leases.List(ctx, api, applied.Namespace, metav1.ListOptions{Limit: 1, LabelSelector: applied.Selector()})
+		if err != nil {
+			return nil, fmt.Errorf("--announce-load-balancers: reading which other nodes do so: %w", err)
+		}
 	}
-	return run.Stages(ctx, stages...)
+	return o.parts(ctx, s, api, node, doors)
 }
 
 // parts makes the proxy and what it stands on.
-func (o Options) parts(ctx context.Context, s settings, api client.Interface, node *corev1.Node) ([]run.Stage, error) {
+func (o Options) parts(ctx context.Context, s settings, api client.Interface, node *corev1.Node, doors []webDoor) ([]run.Stage, error) {
 	four, six, err := o.sockets(s, node)
 	if err != nil {
 		return nil, err
@@ -176,8 +231,15 @@ func (o Options) parts(ctx context.Context, s settings, api client.Interface, no
 	// Node ports are at 127.0.0.1, too, unless other addresses are named.
 	loopback := len(s.nodePorts) == 0 || slices.ContainsFunc(s.nodePorts, func(n netip.Prefix) bool { return n.Contains(netip.AddrFrom4([4]byte{127, 0, 0, 1})) })
 	checks := health.NewServer(health.Options{Networks: s.nodePorts, Log: o.Log})
+	var announcer proxy.Announcer
+	if o.Announce {
+		if announcer, err = announce.New(announce.Options{Link: link, Log: o.Log}); err != nil {
+			return nil, err
+		}
+	}
 	p, err := proxy.New(proxy.Options{
 		Client: api, Forwarder: forwarder, Kernel: kernel, Node: o.Node, Userspace: s.userspace, Loopback: loopback, Services: s.nets, Keep: o.Keep, Health: checks, Watch: kernel.Watch, Foreign: nft.Foreign, Log: o.Log,
+		Announcer: announcer,
 	})
 	if err != nil {
 		return nil, err
@@ -188,15 +250,49 @@ func (o Options) parts(ctx context.Context, s settings, api client.Interface, no
 		{Name: "service forwarder", Run: forwarder.Run, Ready: forwarder.Ready()},
 		{Name: "service health checks", Run: checks.Run, Ready: checks.Ready()},
 	}
-	web, err := o.web(ctx, p, forwarder)
-	if err != nil {
-		return nil, err
-	}
-	return []run.Stage{append(base, web...), {{Name: "service proxy", Run: p.Run, Ready: p.Ready()}}}, nil
+	return []run.Stage{append(base, o.web(p, forwarder, doors)...), {{Name: "service proxy", Run: p.Run, Ready: p.Ready()}}}, nil
 }
 
-// web opens what is asked by HTTP.
-func (o Options) web(ctx context.Context, p *proxy.Proxy, f *userspace.Forwarder) (run.Stage, error) {
+// A page is what is asked by HTTP, at an address that a flag names.
+type page struct{ flag, at string }
+
+// pages returns those that are wanted.
+func (o Options) pages() []page {
+	all := []page{{"healthz-bind-address", o.HealthzAddress}, {"metrics-bind-address", o.MetricsAddress}}
+	return slices.DeleteFunc(all, func(p page) bool { return p.at == "" })
+}
+
+// A webDoor is where a page is.
+type webDoor struct {
+	page
+	listener net.Listener
+}
+
+// listen opens the addresses of all pages, or none.
+func (o Options) listen(ctx context.Context) (doors []webDoor, err error) {
+	var errs []error
+	for _, p := range o.pages() {
+		l, err := new(net.ListenConfig).Listen(ctx, "tcp", p.at)
+		if err != nil {
+			errs = append(errs, fmt.Errorf("--%s: %w", p.flag, err))
+			continue
+		}
+		doors = append(doors, webDoor{p, l})
+	}
+	if len(errs) > 0 {
+		for _, d := range doors {
+			_ = d.listener.Close()
+		}
+		return nil, errors.Join(errs...)
+	}
+	for _, d := range doors {
+		o.Log.InfoContext(ctx, "the service proxy listens", "address", d.listener.Addr(), "for", strings.TrimSuffix(d.flag, "-bind-address"))
+	}
+	return doors, nil
+}
+
+// web serves what is asked by HTTP.
+func (o Options) web(p *proxy.Proxy, f *userspace.Forwarder, doors []webDoor) run.Stage {
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	registry.MustRegister(append(f.Collectors(), p.Metrics()...)...)
@@ -204,22 +300,12 @@ func (o Options) web(ctx context.Context, p *proxy.Proxy, f *userspace.Forwarder
 	metrics.Handle("GET /metrics", promhttp.HandlerFor(registry, promhttp.HandlerOpts{}))
 	metrics.HandleFunc("GET /proxyMode", func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte(cmp.Or(o.Mode, "kernel"))) })
 	metrics.Handle("GET /", health.Handler(p))
+	serves := map[string]http.Handler{"healthz-bind-address": health.Handler(p), "metrics-bind-address": metrics}
 	var stage run.Stage
-	for _, s := range []struct {
-		flag, at string
-		h        http.Handler
-	}{{"healthz-bind-address", o.HealthzAddress, health.Handler(p)}, {"metrics-bind-address", o.MetricsAddress, metrics}} {
-		if s.at == "" {
-			continue
-		}
-		l, err := new(net.ListenConfig).Listen(ctx, "tcp", s.at)
-		if err != nil {
-			return nil, fmt.Errorf("--%s: %w", s.flag, err)
-		}
-		o.Log.InfoContext(ctx, "the service proxy listens", "address", l.Addr(), "for", strings.TrimSuffix(s.flag, "-bind-address"))
-		stage = append(stage, run.Task{Name: s.flag, Run: func(ctx context.Context) error { return health.Serve(ctx, l, s.h) }})
+	for _, d := range doors {
+		stage = append(stage, run.Task{Name: d.flag, Run: func(ctx context.Context) error { return health.Serve(ctx, d.listener, serves[d.flag]) }})
 	}
-	return stage, nil
+	return stage
 }
 
 // sockets returns the addresses of this host for the sockets of relayed services, of either
@@ -234,29 +320,16 @@ func (o Options) sockets(s settings, node *corev1.Node) (four, six netip.Addr, e
 			}
 		}
 	}
-	all, err := net.InterfaceAddrs()
-	if err != nil {
-		return four, six, fmt.Errorf("asking for the addresses of this host: %w", err)
-	}
-	var have []netip.Addr
-	for _, text := range all {
-		if n, err := netip.ParsePrefix(text.String()); err == nil && n.Addr().IsGlobalUnicast() {
-			have = append(have, n.Addr())
-		}
-	}
 	if s.bind.IsValid() {
-		if !slices.Contains(have, s.bind) {
-			return four, six, fmt.Errorf("--bind-address: this host does not have the address %v", s.bind)
-		}
 		wanted = []netip.Addr{s.bind}
 	}
 	first := func(is func(netip.Addr) bool) netip.Addr {
-		ok := func(a netip.Addr) bool { return is(a) && slices.Contains(have, a) }
+		ok := func(a netip.Addr) bool { return is(a) && slices.Contains(s.own, a) }
 		if i := slices.IndexFunc(wanted, ok); i >= 0 {
 			return wanted[i]
 		}
-		if i := slices.IndexFunc(have, is); i >= 0 {
-			return have[i]
+		if i := slices.IndexFunc(s.own, is); i >= 0 {
+			return s.own[i]
 		}
 		return netip.Addr{}
 	}

@@ -73,11 +73,38 @@ func (a *Announcer) Announce(ctx context.Context, all []netip.Addr) error {
 			}
 			links := h.neighbours(addr)
 			a.opts.Log.InfoContext(ctx, "the address of a load balancer is announced", "address", addr, "links", len(links))
-			for _, l := range links {
-				if err := tell(l, addr); err != nil {
-					a.opts.Log.WarnContext(ctx, "telling neighbours of the address of a load balancer", "address", addr, "link", l.Attrs().Name, "err", err)
-				}
+			if err := h.tell(addr); err != nil {
+				a.opts.Log.WarnContext(ctx, "telling neighbours of the address of a load balancer", "address", addr, "err", err)
 			}
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// Remind implements proxy.Announcer.
+func (a *Announcer) Remind(_ context.Context, of []netip.Addr) error {
+	if len(of) == 0 {
+		return nil
+	}
+	h, err := look(a.opts.Link)
+	if err != nil || h.own == nil {
+		return err
+	}
+	var errs []error
+	for _, addr := range of {
+		if mine, _ := h.has(addr); mine {
+			errs = append(errs, h.tell(addr))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// tell tells all neighbours that this host has an address.
+func (h *host) tell(addr netip.Addr) error {
+	var errs []error
+	for _, l := range h.neighbours(addr) {
+		if err := tell(l, addr); err != nil {
+			errs = append(errs, fmt.Errorf("on link %s: %w", l.Attrs().Name, err))
 		}
 	}
 	return errors.Join(errs...)

@@ -8,6 +8,9 @@
 // that is terminating, because then, and only then, an agent waits for it. A Lease,
 // because its writes wake no disk.
 //
+// The Lease says as well whether the proxy can answer for addresses of load balancers, for the proxies of
+// other nodes.
+//
 // Both sides are in docs/decisions/0008-applied-endpoints.md.
 package applied
 
@@ -27,7 +30,14 @@ const (
 
 	// Annotation has the revision, in decimal.
 	Annotation = "sampan.dev/applied-endpoints"
+
+	// AnnouncesAnnotation is "true" on the Lease of a proxy that can answer for addresses of load
+	// balancers. It is there from before the proxy does until after it has stopped.
+	AnnouncesAnnotation = "sampan.dev/announces-addresses"
 )
+
+// Announces reports whether a Lease says that its node can answer for addresses of load balancers.
+func Announces(l *coordinationv1.Lease) bool { return l.Annotations[AnnouncesAnnotation] == "true" }
 
 // Name returns the name of the Lease of a node's proxy.
 func Name(node string) string { return "service-proxy-" + node }
