@@ -17,7 +17,8 @@ const (
 	// KeepClientAnnotation is "true" if connections come from the address of the client.
 	KeepClientAnnotation = "sampan.dev/keep-client-address"
 
-	// MaxConnectionsAnnotation is how many connections of TCP there are at a time.
+	// MaxConnectionsAnnotation is how many connections of TCP there are at a time, to all ports
+	// together.
 	MaxConnectionsAnnotation = "sampan.dev/max-connections"
 )
 

@@ -152,8 +152,8 @@ type Pool struct {
 	// Affinity is as in [Rule].
 	Affinity time.Duration
 
-	// MaxConnections of TCP at a time; those above are refused. 0 means as many as
-	// the forwarder allows to one Service.
+	// MaxConnections of TCP at a time that all pools of the Service have together, which therefore say
+	// the same; those above are refused. 0 means as many as the forwarder allows to one Service.
 	MaxConnections int
 
 	// ProxyProtocol begins each connection to a backend with a header that says who

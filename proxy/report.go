@@ -26,8 +26,8 @@ type reporter struct {
 	settle func(context.Context) // see [Kernel] and [Forwarder]
 	log    *slog.Logger
 
-	announces bool // the proxy can answer for addresses of load balancers
-	keep      bool // and its node still does when the proxy has ended
+	announces bool          // the proxy can answer for addresses of load balancers
+	keep      bool          // and its node still does when the proxy has ended
 	wake      chan struct{} // capacity 1
 
 	mu      sync.Mutex

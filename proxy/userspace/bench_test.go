@@ -93,7 +93,7 @@ func benchmarkThroughput(b *testing.B, streams int) {
 		var all sync.WaitGroup
 		for range streams {
 			all.Go(func() {
-				c, err := net.DialTCP("tcp4", nil, net.TCPAddrFromAddrPort(at))
+				c, err := net.DialTCP("tcp", nil, net.TCPAddrFromAddrPort(at))
 				if err != nil {
 					b.Error(err)
 					return
@@ -148,7 +148,7 @@ func BenchmarkConnections(b *testing.B) {
 		for range clients {
 			all.Go(func() {
 				for range each {
-					c, err := net.DialTCP("tcp4", nil, net.TCPAddrFromAddrPort(at))
+					c, err := net.DialTCP("tcp", nil, net.TCPAddrFromAddrPort(at))
 					if err != nil {
 						b.Error(err)
 						return

@@ -28,7 +28,8 @@
 //	    outlive the change, their backend's leaving, and the pool. They end with Run, by a reset.
 //	U7  Settle waits for those that were sent to a backend that left, until that has sent
 //	    something or a second after it took the connection (docs/decisions/0008).
-//	U8  Connections are bounded for each pool and for the forwarder, by descriptors. Those above
+//	U8  Connections of TCP are bounded for all pools of a Service together, flows of UDP for each
+//	    pool, and both for the forwarder, by descriptors. Those above
 //	    are reset and counted. When the process has none left at all, one that is kept for it
 //	    is given up to accept and reset.
 //	U9  A flow of UDP is a client's address and port, and has a socket of its own. It ends when

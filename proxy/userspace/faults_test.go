@@ -241,7 +241,7 @@ func sorted(a []netip.AddrPort) []netip.AddrPort {
 
 // request is ask for goroutines other than the test's.
 func request(at netip.AddrPort, text string) (string, error) {
-	c, err := net.DialTCP("tcp4", nil, net.TCPAddrFromAddrPort(at))
+	c, err := net.DialTCP("tcp", nil, net.TCPAddrFromAddrPort(at))
 	if err != nil {
 		return "", err
 	}
@@ -326,6 +326,64 @@ func TestConnectionsAboveTheLimitAreReset(t *testing.T) {
 	}
 }
 
+// TestTheLimitIsThatOfTheService has one of many pools take what all may have: of several ports, of endpoints of this
+// node and all, of both families. Another Service has its own.
+func TestTheLimitIsThatOfTheService(t *testing.T) {
+	f := start(t, userspace.Options{Address6: netip.IPv6Loopback()})
+	to := says(t, "a")
+	pools := make([]proxy.Pool, 5)
+	for i := range pools {
+		p := web(corev1.ProtocolTCP, to)
+		p.MaxConnections = 2
+		pools[i] = p
+	}
+	pools[1].Port = "other"
+	pools[2].Local = true
+	pools[3].IPv6, pools[3].Backends = true, nil
+	pools[4].Service.Name = "another"
+	var at []netip.AddrPort
+	for _, p := range pools {
+		at = append(at, set(t, f, p))
+	}
+	open := func(at netip.AddrPort) *net.TCPConn {
+		t.Helper()
+		c := dial(t, at)
+		if _, err := io.ReadFull(c, make([]byte, 1)); err != nil {
+			t.Fatal(err)
+		}
+		return c
+	}
+	first := open(at[0])
+	open(at[1])
+	for _, full := range at[:4] {
+		wantReset(t, full)
+	}
+	open(at[4])
+	open(at[4])
+	wantReset(t, at[4])
+	if got := told(t, f); got["connections_limit"] != 2+2 || got["connections_limited_total"] != 5 || got["connections_refused_total"] != 5 {
+		t.Errorf("metrics %v, want limits of 2 and 2, and 5 refused for them", got)
+	}
+	// What one gives back another has.
+	_ = first.CloseWrite()
+	_, _ = io.Copy(io.Discard, first)
+	for {
+		if got, err := request(at[2], ""); err == nil && got == "a" {
+			break
+		}
+	}
+	// Connections of a pool that is gone count.
+	f.Remove(pools[1].PoolID)
+	open(at[0])
+	wantReset(t, at[2])
+	for _, i := range []int{0, 2, 3, 4} {
+		f.Remove(pools[i].PoolID)
+	}
+	if got := told(t, f); got["connections_limit"] != 0 {
+		t.Errorf("metrics of Services that are gone: %v", got)
+	}
+}
+
 func TestDescriptorsOfTheForwarderAreBounded(t *testing.T) {
 	f := start(t, userspace.Options{Descriptors: 9})
 	p := web(corev1.ProtocolTCP, says(t, "a"))
@@ -333,7 +391,7 @@ func TestDescriptorsOfTheForwarderAreBounded(t *testing.T) {
 	at := set(t, f, p)
 	one, accepted, refused := make([]byte, 1), 0, 0
 	for range 20 {
-		c, err := net.DialTCP("tcp4", nil, net.TCPAddrFromAddrPort(at))
+		c, err := net.DialTCP("tcp", nil, net.TCPAddrFromAddrPort(at))
 		if err == nil {
 			t.Cleanup(func() { _ = c.Close() })
 			_, err = io.ReadFull(c, one)

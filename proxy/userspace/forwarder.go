@@ -16,6 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/sampan-io/sampan/internal/run"
 	"github.com/sampan-io/sampan/proxy"
@@ -72,10 +73,11 @@ type Forwarder struct {
 	own         sync.Map // where the forwarder itself listens: netip.AddrPort to nothing
 
 	mu      sync.Mutex
-	running bool                   // guarded by mu
-	pools   map[proxy.PoolID]*pool // guarded by mu
-	removed map[*balancer]bool     // guarded by mu; of pools that had young connections when they were removed
-	routed  bool                   // guarded by mu; there was a transparent pool, and what it needs is there
+	running bool                             // guarded by mu
+	pools   map[proxy.PoolID]*pool           // guarded by mu
+	budgets map[types.NamespacedName]*budget // guarded by mu
+	removed map[*balancer]bool               // guarded by mu; of pools that had young connections when they were removed
+	routed  bool                             // guarded by mu; there was a transparent pool, and what it needs is there
 
 	limit    *limiter
 	refusers map[bool]*refuser // guarded by mu; by whether it is that of IPv6; nil where there can't be one
@@ -91,7 +93,7 @@ type pool struct {
 	relay    *relay    // of UDP, or nil
 	count    counters
 
-	most        atomic.Int64 // connections
+	budget      *budget
 	header      atomic.Int32 // version of the PROXY protocol, or 0
 	transparent atomic.Bool
 
@@ -133,7 +135,7 @@ func New(o Options) (*Forwarder, error) {
 	o.Descriptors -= 2 * pipes * runtime.GOMAXPROCS(0)
 	return &Forwarder{
 		opts: o, ready: make(chan struct{}), pipes: pipes,
-		pools: map[proxy.PoolID]*pool{}, removed: map[*balancer]bool{}, limit: newLimiter(), refusers: map[bool]*refuser{},
+		pools: map[proxy.PoolID]*pool{}, removed: map[*balancer]bool{}, budgets: map[types.NamespacedName]*budget{}, limit: newLimiter(), refusers: map[bool]*refuser{},
 	}, nil
 }
 
@@ -239,10 +241,12 @@ func (f *Forwarder) Set(want proxy.Pool) (netip.AddrPort, error) {
 	p := f.pools[want.PoolID]
 	fresh := p == nil
 	if fresh {
-		p = &pool{f: f, id: want.PoolID, balancer: newBalancer()}
+		p = &pool{f: f, id: want.PoolID, balancer: newBalancer(), budget: f.budgetOf(want.Service)}
 	}
 	share := int64(max(1, f.opts.Descriptors/4)) // two descriptors each, and half of all
-	p.most.Store(cmp.Or(int64(want.MaxConnections), share))
+	if want.Protocol == corev1.ProtocolTCP {
+		p.budget.most.Store(cmp.Or(int64(want.MaxConnections), share))
+	}
 	p.header.Store(int32(want.ProxyProtocol))
 	p.transparent.Store(want.Transparent)
 	if p.balancer.set(want.Backends, want.Affinity) {
@@ -258,6 +262,7 @@ func (f *Forwarder) Set(want proxy.Pool) (netip.AddrPort, error) {
 	}
 	if fresh {
 		if err := p.open(); err != nil {
+			f.leaveBudget(want.Service)
 			return netip.AddrPort{}, err
 		}
 		f.pools[want.PoolID] = p
@@ -274,6 +279,7 @@ func (f *Forwarder) Remove(id proxy.PoolID) {
 		return
 	}
 	delete(f.pools, id)
+	f.leaveBudget(id.Service)
 	p.stop()
 	p.balancer.retire()
 	f.forgetSettled()
@@ -393,30 +399,28 @@ func (f *Forwarder) take(n int64) bool {
 
 func (f *Forwarder) give(n int64) { f.descriptors.Add(-n) }
 
-// Why connections are refused.
-var (
-	errTooMany     = errors.New("it has as many connections as it may have")
-	errDescriptors = errors.New("all descriptors that the service proxy may have are taken (RLIMIT_NOFILE)")
-)
+// errDescriptors is why connections are refused, and sockets are not opened.
+var errDescriptors = errors.New("all descriptors that the service proxy may have are taken (RLIMIT_NOFILE)")
 
 // admit takes what a connection needs, or reports false: then there are too many.
 func (p *pool) admit() bool {
-	if p.count.open.Add(1) > p.most.Load() {
-		p.count.open.Add(-1)
-		p.warn("refusing connections to a service", errTooMany)
+	if !p.budget.take() {
+		p.warn("refusing connections to a service", p.budget.over())
 		return false
 	}
 	if !p.f.take(2) {
-		p.count.open.Add(-1)
+		p.budget.give()
 		p.warn("refusing connections to a service", errDescriptors)
 		return false
 	}
+	p.count.open.Add(1)
 	return true
 }
 
 // release gives back what admit took.
 func (p *pool) release() {
 	p.count.open.Add(-1)
+	p.budget.give()
 	p.f.give(2)
 }
 

@@ -102,7 +102,7 @@ func set(t testing.TB, f *userspace.Forwarder, p proxy.Pool) netip.AddrPort {
 
 func dial(t testing.TB, at netip.AddrPort) *net.TCPConn {
 	t.Helper()
-	c, err := net.DialTCP("tcp4", nil, net.TCPAddrFromAddrPort(at))
+	c, err := net.DialTCP("tcp", nil, net.TCPAddrFromAddrPort(at))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -130,7 +130,7 @@ func ask(t testing.TB, at netip.AddrPort, text string) string {
 // wantReset fails if a connection is anything but reset.
 func wantReset(t *testing.T, at netip.AddrPort) {
 	t.Helper()
-	c, err := net.DialTCP("tcp4", nil, net.TCPAddrFromAddrPort(at))
+	c, err := net.DialTCP("tcp", nil, net.TCPAddrFromAddrPort(at))
 	if errors.Is(err, unix.ECONNRESET) {
 		return // so fast that it was not even known to be made
 	}
@@ -233,7 +233,7 @@ func TestConnectionsOutliveTheirService(t *testing.T) {
 		t.Fatal(err)
 	}
 	f.Remove(p.PoolID)
-	if _, err := net.DialTCP("tcp4", nil, net.TCPAddrFromAddrPort(at)); err == nil {
+	if _, err := net.DialTCP("tcp", nil, net.TCPAddrFromAddrPort(at)); err == nil {
 		t.Error("the socket of a removed port still accepts")
 	}
 	_, _ = io.WriteString(c, "x")

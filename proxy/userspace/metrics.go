@@ -2,6 +2,7 @@ package userspace
 
 import (
 	"cmp"
+	"maps"
 	"sync/atomic"
 	"time"
 
@@ -70,12 +71,16 @@ type collector struct {
 	f                                                             *Forwarder
 	connections, open, refused, bytes, failures, retries, dropped *prometheus.Desc
 	dials                                                         *prometheus.Desc
+	limit, limited                                                *prometheus.Desc // of Services
 }
 
 // Collectors returns what counts the forwarder's work.
 func (f *Forwarder) Collectors() []prometheus.Collector {
 	desc := func(name, help string, more ...string) *prometheus.Desc {
 		return prometheus.NewDesc("sampan_proxy_"+name, help, append(proxy.PortLabels[:4:4], more...), nil)
+	}
+	ofService := func(name, help string) *prometheus.Desc {
+		return prometheus.NewDesc("sampan_proxy_"+name, help, []string{"namespace", "service"}, nil)
 	}
 	return []prometheus.Collector{&collector{
 		f:           f,
@@ -87,12 +92,14 @@ func (f *Forwarder) Collectors() []prometheus.Collector {
 		retries:     desc("dial_retries_total", "Tries to reach a backend that were not the first of their connection."),
 		dropped:     desc("packets_dropped_total", "Packets of UDP that were not carried."),
 		dials:       desc("dial_duration_seconds", "Time from a client's connection until a backend answered."),
+		limit:       ofService("connections_limit", "Connections of TCP that a Service may have at a time in userspace mode, all its ports together."),
+		limited:     ofService("connections_limited_total", "Connections of TCP that were refused because the Service had as many as it may have."),
 	}}
 }
 
 // Describe implements prometheus.Collector.
 func (c *collector) Describe(to chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{c.connections, c.open, c.refused, c.bytes, c.failures, c.retries, c.dropped, c.dials} {
+	for _, d := range []*prometheus.Desc{c.connections, c.open, c.refused, c.bytes, c.failures, c.retries, c.dropped, c.dials, c.limit, c.limited} {
 		to <- d
 	}
 }
@@ -106,7 +113,14 @@ func (c *collector) Collect(to chan<- prometheus.Metric) {
 		all[k] = cmp.Or(all[k], &sums{})
 		all[k].add(&p.count)
 	}
+	budgets := maps.Clone(c.f.budgets)
 	c.f.mu.Unlock()
+	for service, b := range budgets {
+		if most := b.most.Load(); most > 0 { // or it has no port of TCP
+			to <- prometheus.MustNewConstMetric(c.limit, prometheus.GaugeValue, float64(most), service.Namespace, service.Name)
+			to <- prometheus.MustNewConstMetric(c.limited, prometheus.CounterValue, float64(b.limited.Load()), service.Namespace, service.Name)
+		}
+	}
 	for k, s := range all {
 		labels := []string{k.namespace, k.name, k.port, k.protocol}
 		counter := func(d *prometheus.Desc, n uint64, more ...string) {

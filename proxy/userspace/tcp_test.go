@@ -83,8 +83,8 @@ func newCarrier(t *testing.T) (l *loop, p *pool, server int) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p = &pool{f: f, balancer: newBalancer(), id: proxy.PoolID{PortID: proxy.PortID{Protocol: corev1.ProtocolTCP}}}
-	p.most.Store(10)
+	p = &pool{f: f, balancer: newBalancer(), budget: &budget{}, id: proxy.PoolID{PortID: proxy.PortID{Protocol: corev1.ProtocolTCP}}}
+	p.budget.most.Store(10)
 	p.balancer.set([]netip.AddrPort{backend}, 0)
 	if err := p.open(); err != nil {
 		t.Fatal(err)
