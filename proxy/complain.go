@@ -13,7 +13,7 @@ import (
 func (p *Proxy) complain(svc *corev1.Service, s *state, plan Plan) {
 	if svc != nil {
 		if s.uid != svc.UID {
-			s.faults, s.refused, s.uid = nil, nil, svc.UID
+			s.faults, s.refused, s.unopened, s.uid = nil, nil, nil, svc.UID
 		}
 		for _, f := range plan.Faults {
 			if !slices.Contains(s.faults, f) {
@@ -35,6 +35,25 @@ func (p *Proxy) complain(svc *corev1.Service, s *state, plan Plan) {
 		}
 	}
 	s.faults, s.refused = plan.Faults, plan.Refused
+}
+
+// lament tells, once, of sockets that a Service lacks or that are not as it wants them, and that it has them. They are
+// tried again all the time.
+func (p *Proxy) lament(svc *corev1.Service, s *state, unopened []string) {
+	if svc != nil {
+		name := svc.Namespace + "/" + svc.Name
+		for _, what := range unopened {
+			if !slices.Contains(s.unopened, what) {
+				p.opts.Log.Error("a service can't be relayed; trying again", "service", name, "fault", what)
+				p.events.Event(svc, corev1.EventTypeWarning, "RelayFailed", "Node %s can't relay connections: %s; it tries again", p.opts.Node, what)
+			}
+		}
+		if len(unopened) == 0 && len(s.unopened) > 0 {
+			p.opts.Log.Info("a service is relayed again", "service", name)
+			p.events.Event(svc, corev1.EventTypeNormal, "Relayed", "Node %s relays connections to all ports again", p.opts.Node)
+		}
+	}
+	s.unopened = unopened
 }
 
 // contested tells of a Service that does not get a door.

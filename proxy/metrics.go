@@ -16,7 +16,7 @@ type metrics struct {
 	serviceChanges, endpointChanges prometheus.Counter
 	rules, services                 prometheus.Gauge
 	failures, kernelFailures        prometheus.Counter
-	refusedAddresses                prometheus.Counter
+	refusedAddresses, relayFailures prometheus.Counter
 
 	all []prometheus.Collector
 }
@@ -57,6 +57,7 @@ func newMetrics() *metrics {
 	m.kernelFailures = counter(sync+"nftables_sync_failures_total", "Changes of rules that the kernel refused.")
 	m.failures = counter("sampan_proxy_sync_failures_total", "Changes of rules that the kernel refused.")
 	m.refusedAddresses = counter("sampan_proxy_refused_addresses_total", "Addresses of services and endpoints that no traffic goes by, because they are of loopback, link-local or the like.")
+	m.relayFailures = counter("sampan_proxy_relay_failures_total", "Sockets of relayed Services that could not be opened or changed.")
 	m.rules = gauge("sampan_proxy_rules", "Rules that the kernel has: one for each address and port of a Service.")
 	m.services = gauge("sampan_proxy_services", "Services that are proxied.")
 	return m

@@ -127,6 +127,7 @@ type state struct {
 	announced []Announced
 	faults    []Fault
 	refused   []string
+	unopened  []string // what is wrong with sockets
 	health    *Health
 	spent     []netip.Addr
 }
@@ -452,7 +453,7 @@ func (p *Proxy) converge(name types.NamespacedName, here Here) {
 		p.states[name] = s
 	}
 	p.complain(svc, s, plan)
-	p.open(name, s, plan.Pools)
+	p.open(svc, name, s, plan.Pools)
 	var created time.Time
 	if svc != nil {
 		created = svc.CreationTimestamp.Time
@@ -474,7 +475,7 @@ func (p *Proxy) converge(name types.NamespacedName, here Here) {
 	if svc == nil {
 		p.counts.end(name)
 	}
-	if svc == nil || len(s.doors)+len(s.pools)+len(s.faults)+len(s.refused) == 0 {
+	if svc == nil || len(s.doors)+len(s.pools)+len(s.faults)+len(s.refused)+len(s.unopened) == 0 {
 		delete(p.states, name)
 	}
 }
@@ -483,8 +484,9 @@ func sameHealth(a, b *Health) bool { return a == b || a != nil && b != nil && *a
 
 // open makes the pools of a Service those given. The sockets of others stay open
 // until no rule leads there.
-func (p *Proxy) open(name types.NamespacedName, s *state, pools []Pool) {
+func (p *Proxy) open(svc *corev1.Service, name types.NamespacedName, s *state, pools []Pool) {
 	var have []Pool
+	var unopened []string
 	for _, pool := range pools {
 		delete(p.closing, pool.PoolID)
 		i := slices.IndexFunc(s.pools, func(q Pool) bool { return q.PoolID == pool.PoolID })
@@ -494,7 +496,8 @@ func (p *Proxy) open(name types.NamespacedName, s *state, pools []Pool) {
 		}
 		at, err := p.opts.Forwarder.Set(pool)
 		if err != nil {
-			p.opts.Log.Error("opening a socket for a service; trying again", "service", name, "port", pool.Port, "err", err)
+			unopened = append(unopened, fmt.Sprintf("port %q (%s): %v", pool.Port, pool.Protocol, err))
+			p.metrics.relayFailures.Inc()
 			p.again[name] = true
 			if p.sockets[pool.PoolID].IsValid() {
 				have = append(have, s.pools[i]) // as it was
@@ -510,6 +513,7 @@ func (p *Proxy) open(name types.NamespacedName, s *state, pools []Pool) {
 		}
 	}
 	s.pools = have
+	p.lament(svc, s, unopened)
 }
 
 func (p Pool) equal(q Pool) bool {

@@ -37,6 +37,7 @@ type kernel struct {
 	rules    map[proxy.Door]proxy.Rule       // guarded by mu
 	closed   bool                            // guarded by mu
 	refuse   int                             // guarded by mu; how many more changes are refused
+	noSocket bool                            // guarded by mu; no socket can be opened
 	replaced int                             // guarded by mu
 	updates  []int                           // guarded by mu; how many changes each had
 	changed  chan struct{}                   // guarded by mu; closed and replaced by each change
@@ -55,6 +56,9 @@ func (k *kernel) note() {
 func (k *kernel) Set(p proxy.Pool) (netip.AddrPort, error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
+	if k.noSocket {
+		return netip.AddrPort{}, errors.New("no descriptors")
+	}
 	at, ok := k.sockets[p.PoolID]
 	if !ok {
 		k.next++
@@ -322,9 +326,20 @@ func another(name, address string) *discoveryv1.EndpointSlice {
 }
 
 // announced is an announcer that remembers what it was told last.
-type announced struct{ all []netip.Addr }
+type announced struct {
+	mu  sync.Mutex
+	all []netip.Addr // guarded by mu
+}
+
+func (a *announced) count() int {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return len(a.all)
+}
 
 func (a *announced) Announce(_ context.Context, all []netip.Addr) error {
+	a.mu.Lock()
+	defer a.mu.Unlock()
 	a.all = slices.Clone(all)
 	return nil
 }
@@ -342,12 +357,12 @@ func TestWhatIsToStayStaysAtTheEnd(t *testing.T) {
 				s.Status.LoadBalancer.Ingress = []corev1.LoadBalancerIngress{{IP: "192.0.2.80"}}
 			})
 			start(t, clienttest.New(t, balanced, slice("http", 8080, endpoint("10.1.0.2", "rs"))), k, proxy.Options{Node: "n1", Keep: keep, Announcer: a})
-			if len(a.all) != 1 {
-				t.Errorf("announced: %v", a.all)
+			if a.count() != 1 {
+				t.Errorf("announced: %d addresses", a.count())
 			}
 		}) // which ends the proxy, and looks at the rules
-		if left := len(a.all) == 1; left != keep {
-			t.Errorf("keep %v: after the end this is announced: %v", keep, a.all)
+		if left := a.count() == 1; left != keep {
+			t.Errorf("keep %v: after the end %d addresses are announced", keep, a.count())
 		}
 	}
 }
