@@ -31,7 +31,7 @@ func TestABurstOfQuestionsHasRoom(t *testing.T) {
 		}
 	}
 	// On loopback what was sent has come; what was lost is waited for in vain.
-	if err := s.udp[0].SetReadDeadline(time.Now().Add(30*time.Second)); err != nil {
+	if err := s.udp[0].SetReadDeadline(time.Now().Add(30 * time.Second)); err != nil {
 		t.Fatal(err)
 	}
 	for n := range questions {
