@@ -372,6 +372,9 @@ func TestTheLimitIsThatOfTheService(t *testing.T) {
 			break
 		}
 	}
+	for told(t, f)["connections_open"] != 1+2 {
+		runtime.Gosched() // it has ended for the client before it has for the forwarder
+	}
 	// Connections of a pool that is gone count.
 	f.Remove(pools[1].PoolID)
 	open(at[0])
