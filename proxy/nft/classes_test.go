@@ -29,7 +29,7 @@ var someBackend = []netip.AddrPort{netip.MustParseAddrPort("10.1.0.1:8080")}
 // chains, and there are no others; of those that nobody uses there are few (N3).
 func checkClasses(t *testing.T, when string, k *Kernel) {
 	t.Helper()
-	left, err := leftovers(k.opts.Table)
+	left, _, err := leftovers(k.opts.Table)
 	if err != nil || left == nil {
 		t.Fatalf("%s: %v, %v", when, left, err)
 	}

@@ -183,8 +183,9 @@ func common(all []netip.AddrPort) netip.AddrPort {
 // Whether packets of connections are counted is a setting of the network namespace.
 const accountingFile = "/proc/sys/net/netfilter/nf_conntrack_acct"
 
-// accountingWasOff is the chain that says that it was off before we came: it is there as
-// long as we are, over the death of every process, and not over a start of the machine.
+// accountingWasOff is the chain that says that it was off before we came, or those from whom we
+// have it, who were here already: it is there as long as we are, over the death of every process,
+// and not over a start of the machine.
 const accountingWasOff = "nf_conntrack_acct-was-0"
 
 // accounting returns the setting, or "" if it can't be read.

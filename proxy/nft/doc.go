@@ -21,8 +21,8 @@
 //	N5  Slot i of a door is its backend i. A packet that is under way during a change and
 //	    finds its slot gone takes slot 0, which is there as long as there is any.
 //	N6  Nothing else is touched, but for net.netfilter.nf_conntrack_acct of the network namespace
-//	    (for [Kernel.Settle]): a chain of the table notes if it was off, and who removes
-//	    the table then puts it back.
+//	    (for [Kernel.Settle]): a chain of the table notes if it was off before the first of us
+//	    came, and who removes the last such table then puts it back.
 //	N7  The program nft can list the table (see findNumber).
 //	N8  Who else removes the table is heard of at once ([Kernel.Watch]). While we change it ourselves
 //	    nobody listens, which would cost more than the change.

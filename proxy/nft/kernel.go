@@ -78,12 +78,13 @@ func (k *Kernel) Replace(ctx context.Context, all []proxy.Rule) error {
 	if err != nil {
 		return err
 	}
-	left, err := leftovers(k.opts.Table)
+	left, elsewhere, err := leftovers(k.opts.Table)
 	if err != nil {
 		return err
 	}
-	// The note that packets were not counted before we came outlives the table's contents.
-	wasOff := accounting() == "0" || left != nil && slices.Contains(left.chains, accountingWasOff)
+	// The note that packets were not counted before we came outlives the table's contents, and
+	// whoever comes later has it from those who are there.
+	wasOff := accounting() == "0" || elsewhere || left.wasOff()
 	if err := k.send(k.replacement(left, wasOff, d)); err != nil {
 		// A table that another version of this program left may be in the way: then
 		// it goes, in the same transaction, and with it the affinity of clients.
@@ -180,34 +181,38 @@ func (k *Kernel) replacement(left *remains, wasOff bool, d *delta) *batch {
 // A remains is what is in a table already.
 type remains struct{ chains, sets []string }
 
-// leftovers reads what is in a table, or nil if there is none.
-func leftovers(table string) (*remains, error) {
+func (r *remains) wasOff() bool { return r != nil && slices.Contains(r.chains, accountingWasOff) }
+
+// leftovers reads what is in a table, or nil if there is none. Elsewhere says that the table of another
+// [Kernel] of this network namespace has the note [accountingWasOff].
+func leftovers(table string) (r *remains, elsewhere bool, err error) {
 	chains, err := dump(unix.NFT_MSG_GETCHAIN, unix.NFPROTO_INET)
 	if err != nil {
-		return nil, err
+		return nil, false, err
 	}
 	sets, err := dump(unix.NFT_MSG_GETSET, unix.NFPROTO_INET)
 	if err != nil {
-		return nil, err
+		return nil, false, err
 	}
-	var r *remains
 	for _, x := range chains {
-		if x.table == table {
-			if r == nil {
-				r = &remains{}
-			}
+		switch {
+		case x.table == table && r == nil:
+			r = &remains{chains: []string{x.name}}
+		case x.table == table:
 			r.chains = append(r.chains, x.name)
+		case x.name == accountingWasOff:
+			elsewhere = true
 		}
 	}
 	if r == nil {
-		return nil, nil
+		return nil, elsewhere, nil
 	}
 	for _, x := range sets {
 		if x.table == table {
 			r.sets = append(r.sets, x.name)
 		}
 	}
-	return r, nil
+	return r, elsewhere, nil
 }
 
 // Remove removes the table of that name; it is no error if there is none.
@@ -215,11 +220,11 @@ func Remove(table string) error {
 	b := newBatch(table)
 	b.addTable() // so that deleting it can't fail because it isn't there
 	b.deleteTable()
-	left, err := leftovers(table)
+	left, elsewhere, err := leftovers(table)
 	if err != nil {
 		return err
 	}
-	if left != nil && slices.Contains(left.chains, accountingWasOff) {
+	if left.wasOff() && !elsewhere {
 		setAccounting("0") // first, so that whoever is killed in between can do it again
 	}
 	return send(b)

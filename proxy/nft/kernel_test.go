@@ -584,6 +584,36 @@ func TestNothingIsLeftAndNothingForeignIsTouched(t *testing.T) {
 	}
 }
 
+func TestTheLastOfSeveralPutsTheCountingOfPacketsBack(t *testing.T) {
+	w := newWorld(t)
+	const counting = "/proc/sys/net/netfilter/nf_conntrack_acct"
+	for _, before := range []string{"0", "1"} {
+		w.nodes[0].do(func() {
+			w.sysctl("net/netfilter/nf_conntrack_acct", before)
+			check := func(when, want string) {
+				t.Helper()
+				if b, err := os.ReadFile(counting); err != nil || strings.TrimSpace(string(b)) != want {
+					t.Errorf("%s before: %s: it is %s (%v), want %s", before, when, b, err, want)
+				}
+			}
+			var all []*nft.Kernel
+			for _, table := range []string{"one", "two", "three"} {
+				k, err := nft.New(nft.Options{Table: table})
+				w.must(err)
+				w.must(k.Replace(t.Context(), nil))
+				all = append(all, k)
+			}
+			w.must(all[1].Replace(t.Context(), nil)) // one begins anew
+			w.must(all[0].Close())
+			check("the first one went", "1")
+			w.must(nft.Remove("three")) // one was killed
+			check("another one went", "1")
+			w.must(all[1].Close())
+			check("the last one went", before)
+		})
+	}
+}
+
 func TestAFailedUpdateChangesNothingAndSaysWhat(t *testing.T) {
 	w := newWorld(t)
 	w.servePods()

@@ -38,7 +38,7 @@ func contents(t *rapid.T, k *Kernel) map[string]bool {
 			delete(idle, c.sources)
 		}
 	}
-	left, err := leftovers(k.opts.Table)
+	left, _, err := leftovers(k.opts.Table)
 	if err != nil {
 		t.Fatal(err)
 	}
