@@ -4,7 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
-	stdmaps "maps"
+	"maps"
 	"slices"
 	"strings"
 	"testing"
@@ -82,7 +82,7 @@ func (l *ledger) patch(manager, key string, value *string) {
 func (l *ledger) String() string {
 	var lines []string
 	for key, value := range l.data {
-		lines = append(lines, fmt.Sprintf("%s=%s %v", key, value, slices.Sorted(stdmaps.Keys(l.owners[key]))))
+		lines = append(lines, fmt.Sprintf("%s=%s %v", key, value, slices.Sorted(maps.Keys(l.owners[key]))))
 	}
 	slices.Sort(lines)
 	return strings.Join(lines, "\n")
@@ -125,7 +125,7 @@ func TestApplyLaws(t *testing.T) {
 			if _, err := f.local.Create(f.Context(), gvr, "default", "", cm, metav1.CreateOptions{}, ""); err != nil {
 				t.Fatal(err)
 			}
-			want.data = stdmaps.Clone(want.data)
+			want.data = maps.Clone(want.data)
 		}
 		version, tracked := "", false
 		for range rapid.IntRange(1, 12).Draw(t, "steps") {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"regexp"
 	"slices"
 	"strings"
@@ -199,9 +200,7 @@ func send(f *fixture, verb, manager, parameters, path, text string) answer {
 		if err := yaml.Unmarshal([]byte(text), &change); err != nil {
 			f.Fatal(err)
 		}
-		for key, value := range change {
-			obj.Object[key] = value
-		}
+		maps.Copy(obj.Object, change)
 		return f.do("PUT", url+query, obj.Object, headers...)
 	case "merge":
 		b, err := yaml.YAMLToJSON([]byte(text))

@@ -84,7 +84,7 @@ func (g *glass) remove(name string) {
 	}
 }
 
-const maps = "/api/v1/namespaces/default/configmaps"
+const configMapsPath = "/api/v1/namespaces/default/configmaps"
 
 func until(path string, params ...string) string {
 	q := url.Values{}
@@ -132,40 +132,40 @@ func TestBlockingReads(t *testing.T) {
 		during  func(g *glass) // a second later
 		want    string
 	}{
-		{"holds already", until(maps+"/web", "until", running), nil, func(g *glass) { g.set("web", "Running") }, nil, "200 done web=Running"},
+		{"holds already", until(configMapsPath+"/web", "until", running), nil, func(g *glass) { g.set("web", "Running") }, nil, "200 done web=Running"},
 		{
-			"comes to hold", until(maps+"/web", "until", running), nil,
+			"comes to hold", until(configMapsPath+"/web", "until", running), nil,
 			func(g *glass) { g.set("web", "Pending") }, func(g *glass) { g.set("web", "Running") }, "200 done web=Running",
 		},
 		{
-			"fails", until(maps+"/web", "until", "ok:"+running, "until", `failed:object.data.phase == "Failed"`), nil,
+			"fails", until(configMapsPath+"/web", "until", "ok:"+running, "until", `failed:object.data.phase == "Failed"`), nil,
 			func(g *glass) { g.set("web", "Pending") }, func(g *glass) { g.set("web", "Failed") }, "200 failed web=Failed",
 		},
 		{
-			"metadata is there, too", until(maps+"/web", "until", `object.kind == "ConfigMap" && object.metadata.labels.app == "web" && object.metadata.uid != ""`), nil,
+			"metadata is there, too", until(configMapsPath+"/web", "until", `object.kind == "ConfigMap" && object.metadata.labels.app == "web" && object.metadata.uid != ""`), nil,
 			func(g *glass) { g.set("web", "x") }, nil, "200 done web=x",
 		},
-		{"is not there", until(maps+"/web", "until", running), nil, nil, nil, `404 missing NotFound configmaps "web" not found`},
+		{"is not there", until(configMapsPath+"/web", "until", running), nil, nil, nil, `404 missing NotFound configmaps "web" not found`},
 		{
-			"is not there yet", until(maps+"/web", "until", running, "untilMissing", "wait"), nil,
+			"is not there yet", until(configMapsPath+"/web", "until", running, "untilMissing", "wait"), nil,
 			nil, func(g *glass) { g.set("web", "Running") }, "200 done web=Running",
 		},
 		{
-			"is deleted", until(maps+"/web", "until", running), nil,
+			"is deleted", until(configMapsPath+"/web", "until", running), nil,
 			func(g *glass) { g.set("web", "x") }, func(g *glass) { g.remove("web") },
 			`404 deleted NotFound configmaps "web" was deleted while it was waited for`,
 		},
 		{
-			"is waited for to be deleted", until(maps+"/web", "untilMissing", "done"), nil,
+			"is waited for to be deleted", until(configMapsPath+"/web", "untilMissing", "done"), nil,
 			func(g *glass) { g.set("web", "x") }, func(g *glass) { g.remove("web") }, "200 absent",
 		},
 		{
-			"time is over", until(maps+"/web", "until", running, "timeoutSeconds", "5"), nil,
+			"time is over", until(configMapsPath+"/web", "until", running, "timeoutSeconds", "5"), nil,
 			func(g *glass) { g.set("web", "x") }, nil,
 			`504 timeout Timeout Timeout: configmaps "web": done: does not hold: object.data.phase == "Running"`,
 		},
 		{
-			"a collection", until(maps, "until", running, "labelSelector", "app=web"), nil,
+			"a collection", until(configMapsPath, "until", running, "labelSelector", "app=web"), nil,
 			func(g *glass) { g.set("a", "Running"); g.set("b", "x") }, func(g *glass) { g.set("b", "Running") },
 			"200 done a=Running b=Running",
 		},
@@ -175,27 +175,27 @@ func TestBlockingReads(t *testing.T) {
 			"200 failed a=Running b=x",
 		},
 		{
-			"by a field", until(maps, "until", running, "fieldSelector", "metadata.name=b"), nil,
+			"by a field", until(configMapsPath, "until", running, "fieldSelector", "metadata.name=b"), nil,
 			func(g *glass) { g.set("a", "x"); g.set("b", "x") }, func(g *glass) { g.set("b", "Running") }, "200 done b=Running",
 		},
 		{
-			"a collection's time is over", until(maps, "until", running, "timeoutSeconds", "5"), nil,
+			"a collection's time is over", until(configMapsPath, "until", running, "timeoutSeconds", "5"), nil,
 			func(g *glass) { g.set("a", "Running"); g.set("b", "x") }, nil,
 			`504 timeout Timeout Timeout: configmaps: done: holds for 1 of 2 objects: object.data.phase == "Running"; not for b`,
 		},
-		{"an empty collection", until(maps, "until", "true", "untilMissing", "fail"), nil, nil, nil, "404 missing NotFound no configmaps match"},
+		{"an empty collection", until(configMapsPath, "until", "true", "untilMissing", "fail"), nil, nil, nil, "404 missing NotFound no configmaps match"},
 
-		{"bad expression", until(maps+"/web", "until", "ok:object.data ="), nil, nil, nil, "400 error BadRequest until: ok: 1:13: this is no part of the language: ="},
-		{"bad time", until(maps+"/web", "until", "true", "timeoutSeconds", "1h"), nil, nil, nil, `400 error BadRequest timeoutSeconds: "1h", want a number of seconds from 0 to 3600`},
-		{"bad selector", until(maps, "until", "true", "labelSelector", "a=b=c"), nil, nil, nil, `400 error BadRequest found '=', expected: ',' or 'end of string'`},
-		{"a watch", until(maps, "until", "true", "watch", "1"), nil, nil, nil, "400 error BadRequest until: only whole objects and lists can be waited for: leave out the subresource and watch"},
+		{"bad expression", until(configMapsPath+"/web", "until", "ok:object.data ="), nil, nil, nil, "400 error BadRequest until: ok: 1:13: this is no part of the language: ="},
+		{"bad time", until(configMapsPath+"/web", "until", "true", "timeoutSeconds", "1h"), nil, nil, nil, `400 error BadRequest timeoutSeconds: "1h", want a number of seconds from 0 to 3600`},
+		{"bad selector", until(configMapsPath, "until", "true", "labelSelector", "a=b=c"), nil, nil, nil, `400 error BadRequest found '=', expected: ',' or 'end of string'`},
+		{"a watch", until(configMapsPath, "until", "true", "watch", "1"), nil, nil, nil, "400 error BadRequest until: only whole objects and lists can be waited for: leave out the subresource and watch"},
 		{"a subresource", until("/api/v1/namespaces/default/pods/web/status", "until", "true"), nil, nil, nil, "400 error BadRequest until: only whole objects and lists can be waited for: leave out the subresource and watch"},
 		{
-			"types that do not go together", until(maps+"/web", "until", "object.data.phase > 1"), nil, func(g *glass) { g.set("web", "x") }, nil,
+			"types that do not go together", until(configMapsPath+"/web", "until", "object.data.phase > 1"), nil, func(g *glass) { g.set("web", "x") }, nil,
 			`400 error BadRequest expression "object.data.phase > 1": 1:19: types that do not go together: a function, an operator or a field is used with a value of another type`,
 		},
-		{"from the future", until(maps+"/web", "until", "true", "resourceVersion", "999999"), nil, nil, nil, "504 error Timeout Timeout: Too large resource version: 999999, current: 0"},
-		{"nobody", until(maps+"/web", "until", "true"), []string{"X-User: mallory"}, func(g *glass) { g.set("web", "x") }, nil, `403 error Forbidden configmaps "web" is forbidden: User "mallory" cannot get resource "configmaps" in API group "" in the namespace "default"`},
+		{"from the future", until(configMapsPath+"/web", "until", "true", "resourceVersion", "999999"), nil, nil, nil, "504 error Timeout Timeout: Too large resource version: 999999, current: 0"},
+		{"nobody", until(configMapsPath+"/web", "until", "true"), []string{"X-User: mallory"}, func(g *glass) { g.set("web", "x") }, nil, `403 error Forbidden configmaps "web" is forbidden: User "mallory" cannot get resource "configmaps" in API group "" in the namespace "default"`},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -232,7 +232,7 @@ func TestABlockingReadSaysWhatIsUnmet(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := underGlass(t)
 		g.set("web", "x")
-		w := g.do(t.Context(), "GET", until(maps+"/web", "until", "ok:object.data.phase=='y'", "untilMissing", "done", "timeoutSeconds", "0"), "")
+		w := g.do(t.Context(), "GET", until(configMapsPath+"/web", "until", "ok:object.data.phase=='y'", "untilMissing", "done", "timeoutSeconds", "0"), "")
 		var s metav1.Status
 		if err := json.Unmarshal(w.Body.Bytes(), &s); err != nil || w.Code != 504 || s.Details == nil || len(s.Details.Causes) != 2 {
 			t.Fatalf("%v: %d %s", err, w.Code, w.Body)
@@ -256,7 +256,7 @@ func TestABlockingReadTakesTheFormThatIsAskedFor(t *testing.T) {
 			"application/vnd.kubernetes.protobuf":   "k8s\x00",
 			"application/vnd.kubernetes.protobuf, ": "k8s\x00",
 		} {
-			w := g.do(t.Context(), "GET", until(maps+"/web", "until", "true"), "", "Accept: "+accept)
+			w := g.do(t.Context(), "GET", until(configMapsPath+"/web", "until", "true"), "", "Accept: "+accept)
 			if w.Code != 200 || !strings.Contains(w.Body.String(), want) || w.Header().Get("Warning") != "" {
 				t.Errorf("%s: %d %q", accept, w.Code, w.Body)
 			}
@@ -281,7 +281,7 @@ func TestWhoMayNotReadAnyMoreIsToldNothing(t *testing.T) {
 			rights.denied.Store(true)
 			g.set("web", "y")
 		})
-		w := g.do(t.Context(), "GET", until(maps+"/web", "until", "object.data.phase == 'y'"), "")
+		w := g.do(t.Context(), "GET", until(configMapsPath+"/web", "until", "object.data.phase == 'y'"), "")
 		if got := ended(t, w); !strings.HasPrefix(got, "403 error Forbidden") {
 			t.Errorf("got %s", got)
 		}
@@ -296,7 +296,7 @@ func TestWaitingReadsAreCountedAndBounded(t *testing.T) {
 		waiters := run.NewGroup(t.Context(), 0)
 		for range 3 {
 			waiters.Go(func(ctx context.Context) {
-				if got := ended(t, g.do(ctx, "GET", until(maps+"/web", "until", "object.data.phase == 'y'"), "")); got != "200 done web=y" {
+				if got := ended(t, g.do(ctx, "GET", until(configMapsPath+"/web", "until", "object.data.phase == 'y'"), "")); got != "200 done web=y" {
 					t.Errorf("got %s", got)
 				}
 			})
@@ -310,7 +310,7 @@ func TestWaitingReadsAreCountedAndBounded(t *testing.T) {
 		}
 		const labels = `group="",resource="configmaps",subresource="",verb="wait"`
 		metric(`apiserver_longrunning_requests{` + labels + `} 3`)
-		w := g.do(t.Context(), "GET", until(maps+"/web", "until", "object.data.phase == 'y'"), "")
+		w := g.do(t.Context(), "GET", until(configMapsPath+"/web", "until", "object.data.phase == 'y'"), "")
 		if got, want := ended(t, w), "429 error TooManyRequests 3 requests of this user wait already, which is the limit"; got != want || w.Header().Get("Retry-After") != "1" {
 			t.Errorf("got %s, Retry-After %q, want %s", got, w.Header().Get("Retry-After"), want)
 		}
@@ -331,7 +331,7 @@ func TestTheEndOfTheServerEndsBlockingReads(t *testing.T) {
 		time.AfterFunc(time.Second, cancel)
 		group := run.NewGroup(ctx, 0)
 		group.Go(func(context.Context) { _ = g.server.Run(ctx) })
-		w := g.do(t.Context(), "GET", until(maps+"/web", "until", "false"), "")
+		w := g.do(t.Context(), "GET", until(configMapsPath+"/web", "until", "false"), "")
 		if got := ended(t, w); got != "503 error ServiceUnavailable the server is shutting down" || w.Header().Get("Retry-After") != "1" {
 			t.Errorf("got %s, Retry-After %q", got, w.Header().Get("Retry-After"))
 		}
@@ -347,14 +347,14 @@ func TestABlockingReadOverHTTP(t *testing.T) {
 	g.Go(func(ctx context.Context) { _ = f.store.Run(ctx) })
 	t.Cleanup(g.Stop)
 	<-f.store.Ready()
-	f.do("POST", maps, `{"metadata":{"name":"web"},"data":{"phase":"x"}}`)
-	watch := f.watch(maps + "?watch=1&fieldSelector=metadata.name=web")
+	f.do("POST", configMapsPath, `{"metadata":{"name":"web"},"data":{"phase":"x"}}`)
+	watch := f.watch(configMapsPath + "?watch=1&fieldSelector=metadata.name=web")
 	_ = watch.read(1)
 	answers := make(chan answer)
 	g.Go(func(context.Context) {
-		answers <- f.do("GET", until(maps+"/web", "until", "object.data.phase == 'y'"), nil)
+		answers <- f.do("GET", until(configMapsPath+"/web", "until", "object.data.phase == 'y'"), nil)
 	})
-	f.merge(maps+"/web", `{"data":{"phase":"y"}}`)
+	f.merge(configMapsPath+"/web", `{"data":{"phase":"y"}}`)
 	a := <-answers
 	if m := into[corev1.ConfigMap](f, a, http.StatusOK); m.Data["phase"] != "y" || a.header.Get(apiserver.UntilHeader) != "done" {
 		t.Errorf("got %s, header %q", a.body, a.header.Get(apiserver.UntilHeader))

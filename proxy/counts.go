@@ -10,7 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// Labels of what is told of each port of a Service, whoever tells it.
+// PortLabels are those of what is told of each port of a Service, whoever tells it.
 var PortLabels = []string{"namespace", "service", "port", "protocol"}
 
 // RefusedDesc describes connections that were refused, for one reason.

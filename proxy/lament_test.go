@@ -45,7 +45,7 @@ func TestWhatCanNotBeRelayedIsSaidAndHealed(t *testing.T) {
 		k.noSocket = false
 		k.mu.Unlock()
 		time.Sleep(time.Minute)
-		h.kernel.await("10.0.0.1:80/TCP → 10.1.0.1:1")
+		h.await("10.0.0.1:80/TCP → 10.1.0.1:1")
 		if got := said(); !slices.ContainsFunc(got, func(s string) bool { return strings.HasPrefix(s, "Relayed: ") }) || len(got) != 2 {
 			t.Errorf("the events are %q, want that it is relayed again", got)
 		}

@@ -129,8 +129,7 @@ const longestRefusal = 4 << 10
 // refused turns an error of the library into an API status error, with conflicts in order.
 // What has no status is about the configuration that was applied.
 func refused(err error) error {
-	var status *apierrors.StatusError
-	if errors.As(err, &status) {
+	if status, ok := errors.AsType[*apierrors.StatusError](err); ok {
 		if d := status.ErrStatus.Details; d != nil {
 			slices.SortFunc(d.Causes, func(a, b metav1.StatusCause) int {
 				return cmp.Or(strings.Compare(a.Message, b.Message), strings.Compare(a.Field, b.Field))
@@ -287,8 +286,8 @@ func work(v reflect.Value) int {
 		if v.Type() == reflect.TypeFor[metav1.Time]() {
 			return 0
 		}
-		for i := range v.NumField() {
-			sum += work(v.Field(i))
+		for _, f := range v.Fields() {
+			sum += work(f)
 		}
 	case reflect.Map:
 		sum = v.Len() * v.Len()

@@ -106,11 +106,11 @@ func TestTypesAreUpstreams(t *testing.T) {
 // lines writes a type down, a line for each field, with the defaults of the fields that
 // are keys somewhere, which are the only ones that merging looks at.
 func lines(d smd.TypeDef, keys []string) []string {
-	if d.Map == nil || len(d.Map.Fields) == 0 {
+	if d.Map == nil || len(d.Fields) == 0 {
 		return []string{atom(d.Atom)}
 	}
 	all := []string{"relation " + string(d.Map.ElementRelationship)}
-	for _, f := range d.Map.Fields {
+	for _, f := range d.Fields {
 		line := f.Name + ": " + ref(f.Type)
 		if f.Default != nil && slices.Contains(keys, f.Name) {
 			line += fmt.Sprintf(" default %v", f.Default)
@@ -127,10 +127,10 @@ func atom(a smd.Atom) string {
 		s = append(s, string(*a.Scalar))
 	}
 	if a.List != nil {
-		s = append(s, fmt.Sprintf("list %s %q of %s", a.List.ElementRelationship, a.List.Keys, ref(a.List.ElementType)))
+		s = append(s, fmt.Sprintf("list %s %q of %s", a.List.ElementRelationship, a.Keys, ref(a.List.ElementType)))
 	}
 	if a.Map != nil {
-		s = append(s, fmt.Sprintf("map %s of %s, %d fields", a.Map.ElementRelationship, ref(a.Map.ElementType), len(a.Map.Fields)))
+		s = append(s, fmt.Sprintf("map %s of %s, %d fields", a.Map.ElementRelationship, ref(a.Map.ElementType), len(a.Fields)))
 	}
 	return "(" + strings.Join(s, " or ") + ")"
 }
@@ -156,7 +156,7 @@ func keyFields(types map[string]smd.TypeDef) map[string][]string {
 		if d.Map == nil {
 			continue
 		}
-		for _, f := range d.Map.Fields {
+		for _, f := range d.Fields {
 			if l := f.Type.Inlined.List; l != nil && l.ElementType.NamedType != nil {
 				keys[*l.ElementType.NamedType] = append(keys[*l.ElementType.NamedType], l.Keys...)
 			}
@@ -185,7 +185,7 @@ func writeMarks(t *testing.T, theirs, have map[string]smd.TypeDef) {
 		if d.Map.ElementRelationship == smd.Atomic {
 			add(name, "", "atomic")
 		}
-		for _, f := range d.Map.Fields {
+		for _, f := range d.Fields {
 			switch l, m := f.Type.Inlined.List, f.Type.Inlined.Map; {
 			case l != nil && l.ElementRelationship == smd.Associative && len(l.Keys) > 0:
 				add(name, f.Name, "map", l.Keys...)

@@ -2,6 +2,7 @@ package told_test
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"testing"
 	"time"
@@ -16,9 +17,7 @@ import (
 func TestConditionsAreReadFromWhateverIsThere(t *testing.T) {
 	entry := func(more map[string]any) any {
 		m := map[string]any{"type": "Ready", "status": "False", "reason": "Why", "message": "two\nlines"}
-		for k, v := range more {
-			m[k] = v
-		}
+		maps.Copy(m, more)
 		return m
 	}
 	for name, c := range map[string]struct {

@@ -85,7 +85,7 @@ func (o Options) check() (s settings, err error) {
 		return s, err
 	}
 	if o.Node != "" && len(validation.IsDNS1123Subdomain(o.Node)) > 0 {
-		errs = append(errs, fmt.Errorf("--hostname-override: %q is no name of a node, want small letters, digits, - and .", o.Node))
+		errs = append(errs, fmt.Errorf("--hostname-override: %q is no name of a node, want one of small letters, digits, dots and hyphens", o.Node))
 	}
 	networks := func(flag string, texts []string) (ns []netip.Prefix) {
 		for _, text := range texts {

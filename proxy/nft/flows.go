@@ -67,7 +67,7 @@ const (
 
 // Messages of conntrack: IPCTNL_MSG_CT_*, with the subsystem that they are of.
 const (
-	ctNew    = unix.NFNL_SUBSYS_CTNETLINK<<8 | 0
+	ctNew    = unix.NFNL_SUBSYS_CTNETLINK << 8
 	ctGet    = unix.NFNL_SUBSYS_CTNETLINK<<8 | 1
 	ctDelete = unix.NFNL_SUBSYS_CTNETLINK<<8 | 2
 )
@@ -279,13 +279,13 @@ func openSocket(room int) (*conntrack, error) {
 		unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &unix.Timeval{Sec: 10}), // answers are there when it was written
 		unix.Bind(fd, &unix.SockaddrNetlink{Family: unix.AF_NETLINK}),
 	); err != nil {
-		unix.Close(fd)
+		_ = unix.Close(fd)
 		return nil, fmt.Errorf("opening conntrack: %w", err)
 	}
 	return &conntrack{fd: fd, in: make([]byte, 1<<15)}, nil
 }
 
-func (c *conntrack) close() { unix.Close(c.fd) }
+func (c *conntrack) close() { _ = unix.Close(c.fd) }
 
 // message begins a message in c.out; sized ends it.
 func (c *conntrack) message(kind, flags uint16, v6 bool) (at int) {

@@ -379,7 +379,7 @@ func TestArrivalsAreHeardOf(t *testing.T) {
 			t.Errorf("%d are remembered after two seconds", len(a.all))
 		}
 		// More than there is room for.
-		for i := 0; a.since == since; i++ {
+		for i := 0; a.since.Equal(since); i++ {
 			if i == 10 {
 				t.Fatal("it has heard all of 100,000 without a pause")
 			}

@@ -383,7 +383,7 @@ func TestWhatBackendsSayHoldsForAMoment(t *testing.T) {
 	b.call(caller(t, b), "five")
 	wantTold(t, first, false)
 	want(t, back, "four")
-	from := want(t, back, "five")
+	want(t, back, "five")
 	if n := b.pool.count.refused.Load(); n != 2 {
 		t.Errorf("%d flows were refused, want 2", n)
 	}
@@ -399,7 +399,7 @@ func TestWhatBackendsSayHoldsForAMoment(t *testing.T) {
 	}
 	b.call(first, "seven")
 	wantTold(t, first, true)
-	from = want(t, back, "seven")
+	from := want(t, back, "seven")
 	_, _ = back.WriteToUDPAddrPort([]byte("re"), from)
 	b.reply(first, unix.EPOLLIN)
 	b.call(first, "eight")
