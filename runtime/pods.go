@@ -67,8 +67,13 @@ func (r *podRecord) addresses() []netip.Addr {
 	return append([]netip.Addr{r.Address}, r.Others...)
 }
 
-func (r *podRecord) attachment() network.Attachment {
-	return network.Attachment{Addresses: r.addresses(), Link: r.Link}
+// attachment is the pod's place on the network, as a record has it.
+func (p *pod) attachment(r *podRecord) network.Attachment {
+	at := network.Attachment{Addresses: r.addresses(), Link: r.Link}
+	if len(at.Addresses) > 0 {
+		at.Ports, _ = hostPorts(p.config) // checked when it was made
+	}
+	return at
 }
 
 func (p *pod) snapshot() podRecord {
@@ -132,6 +137,9 @@ func checkSandbox(c *cri.PodSandboxConfig, handler string) error {
 	}
 	if u := ns.GetUsernsOptions(); u != nil && u.GetMode() != cri.NamespaceMode_NODE {
 		fault("user namespaces are not supported")
+	}
+	if _, err := hostPorts(c); err != nil && ns.GetNetwork() != cri.NamespaceMode_NODE {
+		fault("%v", err)
 	}
 	if len(c.GetHostname()) > 64 {
 		fault("hostname %q is longer than the 64 characters that Linux allows", c.GetHostname())
@@ -238,9 +246,12 @@ func (s *Server) makePod(p *pod, spec container.PinSpec) error {
 	id := p.record.ID
 	var at network.Attachment
 	if spec.Net {
-		var err error
-		if at, err = s.network.Reservation(id); err != nil {
-			return err
+		ports, err := hostPorts(p.config)
+		if err == nil {
+			at, err = s.network.Reservation(id, ports)
+		}
+		if err != nil {
+			return s.named(err)
 		}
 		spec.Inside = func() error {
 			// Ports below 1024 of a pod's own address are nobody else's.
@@ -278,6 +289,11 @@ func (s *Server) makePod(p *pod, spec container.PinSpec) error {
 	}
 	if _, err := container.Pin(p.dir, spec); err != nil {
 		return err
+	}
+	if spec.Net {
+		if err := s.network.Publish(id); err != nil {
+			return err
+		}
 	}
 	return p.update(func(r *podRecord) { r.Ready, r.Made = true, true })
 }
@@ -402,7 +418,7 @@ func (s *Server) eachContainer(ctx context.Context, podID string, do func(id str
 func (s *Server) release(r *podRecord, p *pod) error {
 	var errs []error
 	if !r.HostNet {
-		errs = append(errs, s.network.Detach(r.ID, r.attachment()))
+		errs = append(errs, s.network.Detach(r.ID, p.attachment(r)))
 	}
 	errs = append(errs, container.Unpin(r.Pins))
 	if !r.HostIPC {
@@ -528,7 +544,7 @@ func (s *Server) adoptPods() error {
 			continue
 		}
 		if p.record.Address.IsValid() && p.record.Ready {
-			if err := s.network.Reserve(p.record.ID, p.record.attachment()); err != nil {
+			if err := s.network.Reserve(p.record.ID, p.attachment(&p.record)); err != nil {
 				return err
 			}
 		}
@@ -536,6 +552,9 @@ func (s *Server) adoptPods() error {
 		s.pods[p.record.ID] = p
 		s.mu.Unlock()
 		s.adopted[0]++
+	}
+	if err := s.network.Settle(); err != nil {
+		return err
 	}
 	return s.adoptContainers()
 }

@@ -29,12 +29,6 @@ func unheeded(spec *corev1.PodSpec, at where) (sentences []string) {
 	for i := range spec.Containers {
 		c, at := &spec.Containers[i], at.child("containers").index(i)
 		unheededHandlers(c, at, say)
-		for j := range c.Ports {
-			// In the host's network the container has that port itself.
-			if c.Ports[j].HostPort != 0 && !spec.HostNetwork {
-				say(at.child("ports").index(j).child("hostPort"), "the node's ports lead to no pod; a Service of type NodePort does")
-			}
-		}
 	}
 	if spec.RuntimeClassName != nil {
 		say(at.child("runtimeClassName"), "there is one container runtime")

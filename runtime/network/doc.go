@@ -21,6 +21,14 @@
 //	N7  An address can be used at once, whatever its family, and no pod can make itself
 //	    a router of the host or of other pods by saying that it is one.
 //
-// Which addresses are taken is not written down twice: whoever keeps the pods says
+//	N8  A port of the host leads to at most one pod, and to none as soon as that is detached, flows
+//	    of UDP included. Rules of a pod come and go in one transaction, and it is only packets
+//	    to an address of the host that they touch. Over a restart they stand; what nobody
+//	    has reserved by [Network.Settle] goes.
+//	N9  Connections from 127.0.0.1 may leave by the bridge (its route_localnet) while a port of the host
+//	    at that address leads to a pod, and go no further. What a pod sends to or from such addresses
+//	    is dropped before anybody sees it, always.
+//
+// Which addresses and ports are taken is not written down twice: whoever keeps the pods says
 // so with [Network.Reserve] after a restart.
 package network

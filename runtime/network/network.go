@@ -40,6 +40,12 @@ type Network struct {
 	mu     sync.Mutex
 	owner  map[netip.Addr]string // guarded by mu; pod ids
 	bridge int                   // guarded by mu; its index; 0 before Up
+
+	ports    map[string]*publication // guarded by mu; by pod id
+	adopting bool                    // guarded by mu; until Settle, there may be pods that nobody has reserved
+	stale    []lead                  // guarded by mu; of pods that went before Settle
+
+	writing sync.Mutex // held while rules of host ports are written, so that the last word is the newest
 }
 
 // A family is what a network is in one IP family.
@@ -56,6 +62,7 @@ func (f *family) is6() bool { return f.gateway.Is6() }
 type Attachment struct {
 	Addresses []netip.Addr // one of each of [Options.PodCIDRs], in that order
 	Link      string       // the host's end of the veth pair
+	Ports     []HostPort   // what leads to the pod from [Network.Publish] to [Network.Detach]
 }
 
 // New checks the options. It changes nothing yet.
@@ -79,7 +86,7 @@ func New(opts Options) (*Network, error) {
 	if err != nil {
 		return nil, fmt.Errorf("network: %w", err)
 	}
-	return &Network{opts: opts, families: families, link: link, owner: map[netip.Addr]string{}}, nil
+	return &Network{opts: opts, families: families, link: link, owner: map[netip.Addr]string{}, ports: map[string]*publication{}, adopting: true}, nil
 }
 
 // familiesOf brings together what belongs to each IP family.
@@ -239,7 +246,8 @@ func (f *family) address(a netip.Addr) *netlink.Addr {
 	return out
 }
 
-// Reserve says that a pod which was found after a restart has this address.
+// Reserve says that a pod which was found after a restart has this address and these host ports.
+// When all have been reserved, [Network.Settle] must follow.
 func (n *Network) Reserve(id string, at Attachment) error {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -251,6 +259,9 @@ func (n *Network) Reserve(id string, at Attachment) error {
 		if other, taken := n.owner[a]; taken && other != id {
 			return fmt.Errorf("address %v of pod %s belongs to pod %s", a, id, other)
 		}
+	}
+	if err := n.claim(id, at, true); err != nil {
+		return err
 	}
 	for _, a := range at.Addresses {
 		n.owner[a] = id
@@ -307,10 +318,11 @@ func (n *Network) forget(id string) {
 // them are as good as all.
 func linkName(id string) string { return "sp" + id[:min(13, len(id))] }
 
-// Reservation takes an address of each family for the pod; [Network.Attach] or [Network.Detach]
-// must follow.
-func (n *Network) Reservation(id string) (Attachment, error) {
-	at := Attachment{Link: linkName(id)}
+// Reservation takes an address of each family and ports of the host for the pod; [Network.Attach] and
+// [Network.Publish], or [Network.Detach] must follow. Where another pod has a port it takes nothing, and
+// the error is a [TakenError].
+func (n *Network) Reservation(id string, ports []HostPort) (Attachment, error) {
+	at := Attachment{Link: linkName(id), Ports: ports}
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	for _, f := range n.families {
@@ -320,6 +332,10 @@ func (n *Network) Reservation(id string) (Attachment, error) {
 			return Attachment{}, err
 		}
 		at.Addresses = append(at.Addresses, a)
+	}
+	if err := n.claim(id, at, false); err != nil {
+		n.forget(id)
+		return Attachment{}, err
 	}
 	return at, nil
 }
@@ -406,8 +422,11 @@ func Loopback() error {
 	return netlink.LinkSetUp(&netlink.Device{LinkAttrs: netlink.LinkAttrs{Index: 1}})
 }
 
-// Detach removes the pod's pair and frees its addresses. What isn't there is no error.
+// Detach removes the pod's pair and frees its addresses and ports. What isn't there is no error.
 func (n *Network) Detach(id string, a Attachment) error {
+	if err := n.withdraw(id, a); err != nil {
+		return err
+	}
 	if a.Link != "" {
 		link, err := n.link.LinkByName(a.Link)
 		if err == nil {
@@ -433,8 +452,10 @@ func (n *Network) Down() error {
 		}
 		return errors.Join(append(errs, n.downBridge())...)
 	})
+	n.forgetPods()
 	n.mu.Lock()
 	clear(n.owner)
+	clear(n.ports)
 	n.bridge = 0
 	n.mu.Unlock()
 	return err

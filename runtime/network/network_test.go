@@ -162,7 +162,7 @@ func TestAddressesGoRound(t *testing.T) {
 	o.PodCIDRs[0] = netip.MustParsePrefix("10.97.0.0/29")
 	n := newNetwork(t, o)
 	take := func(id string) string {
-		a, err := n.Reservation(id)
+		a, err := n.Reservation(id, nil)
 		if err != nil {
 			return err.Error()
 		}

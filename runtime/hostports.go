@@ -1,0 +1,74 @@
+package runtime
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"net/netip"
+	"strings"
+
+	"golang.org/x/sys/unix"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/sampan-io/sampan/runtime/network"
+)
+
+// hostPorts returns the ports of the host that are to lead to a pod, or every fault in what is asked for. A mapping
+// without a port of the host is only information; one without an address of the host, or with an
+// empty one, is for all addresses of both IP families.
+func hostPorts(c *cri.PodSandboxConfig) ([]network.HostPort, error) {
+	var ports []network.HostPort
+	var faults []string
+	for i, m := range c.GetPortMappings() {
+		if m.GetHostPort() == 0 {
+			continue
+		}
+		fault := func(format string, args ...any) {
+			faults = append(faults, fmt.Sprintf("port_mappings[%d].%s", i, fmt.Sprintf(format, args...)))
+		}
+		protocol, known := map[cri.Protocol]uint8{
+			cri.Protocol_TCP: unix.IPPROTO_TCP, cri.Protocol_UDP: unix.IPPROTO_UDP, cri.Protocol_SCTP: unix.IPPROTO_SCTP,
+		}[m.GetProtocol()]
+		if !known {
+			fault("protocol: %v is not known; want TCP, UDP or SCTP", m.GetProtocol())
+		}
+		for j, p := range []int32{m.GetHostPort(), m.GetContainerPort()} {
+			if p < 1 || p > math.MaxUint16 {
+				fault("%s: %d is no port; want one from 1 to %d", []string{"host_port", "container_port"}[j], p, math.MaxUint16)
+			}
+		}
+		hosts := []netip.Addr{netip.IPv4Unspecified(), netip.IPv6Unspecified()}
+		if ip := m.GetHostIp(); ip != "" {
+			a, err := netip.ParseAddr(ip)
+			if err != nil || a.Zone() != "" {
+				fault("host_ip: %q is no IP address", ip)
+			}
+			hosts = []netip.Addr{a.Unmap()}
+		}
+		for _, a := range hosts {
+			ports = append(ports, network.HostPort{
+				Protocol: protocol, Host: netip.AddrPortFrom(a, uint16(m.GetHostPort())), Pod: uint16(m.GetContainerPort()),
+			})
+		}
+	}
+	if len(faults) > 0 {
+		return nil, errors.New(strings.Join(faults, "; "))
+	}
+	return ports, nil
+}
+
+// named says of which pod a sandbox is that has a port of the host.
+func (s *Server) named(err error) error {
+	taken, ok := errors.AsType[*network.TakenError](err)
+	if !ok {
+		return err
+	}
+	by := "sandbox " + taken.Pod
+	if p, err := s.findPod(taken.Pod); err == nil {
+		m := p.config.GetMetadata()
+		by = fmt.Sprintf("pod %s/%s (sandbox %s)", m.GetNamespace(), m.GetName(), taken.Pod)
+	}
+	return status.Errorf(codes.FailedPrecondition, "host port %v is taken by %s: two pods can't have it", taken.Port, by)
+}

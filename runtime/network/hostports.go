@@ -1,0 +1,249 @@
+package network
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"net/netip"
+	"os"
+	"slices"
+	"strings"
+
+	"github.com/google/nftables"
+	"golang.org/x/sys/unix"
+)
+
+// A HostPort is a port of this host that leads to a pod.
+type HostPort struct {
+	Protocol uint8          // unix.IPPROTO_TCP, IPPROTO_UDP or IPPROTO_SCTP
+	Host     netip.AddrPort // an unspecified address means all of the host's, of its IP family
+	Pod      uint16         // the port at the pod's address of the same IP family
+}
+
+func (p HostPort) String() string {
+	name := map[uint8]string{unix.IPPROTO_TCP: "TCP", unix.IPPROTO_UDP: "UDP", unix.IPPROTO_SCTP: "SCTP"}[p.Protocol]
+	if p.Host.Addr().IsUnspecified() {
+		return fmt.Sprintf("%d/%s", p.Host.Port(), name)
+	}
+	return fmt.Sprintf("%s/%s", p.Host, name)
+}
+
+// meets reports whether there are packets for both. It is what the scheduler goes by.
+func (p HostPort) meets(other HostPort) bool {
+	a, b := p.Host.Addr(), other.Host.Addr()
+	return p.Protocol == other.Protocol && p.Host.Port() == other.Host.Port() && a.Is4() == b.Is4() &&
+		(a == b || a.IsUnspecified() || b.IsUnspecified())
+}
+
+// A TakenError says that another pod has a port of the host.
+type TakenError struct {
+	Port HostPort // as it was asked for
+	Pod  string   // the id of the other one
+}
+
+func (e *TakenError) Error() string {
+	return fmt.Sprintf("host port %v is taken by the pod sandbox %s", e.Port, e.Pod)
+}
+
+// A publication is what host ports lead to a pod.
+type publication struct {
+	at   Attachment
+	open bool // its rules are there, or may be
+}
+
+// A lead is a host port and the address that packets to it get instead.
+type lead struct {
+	HostPort
+	to netip.AddrPort
+}
+
+// leads are those of a pod. A port of an IP family that the pod has no address of leads nowhere.
+func (a Attachment) leads() (all []lead) {
+	for _, p := range a.Ports {
+		for _, address := range a.Addresses {
+			if address.Is4() == p.Host.Addr().Is4() {
+				all = append(all, lead{p, netip.AddrPortFrom(address, p.Pod)})
+			}
+		}
+	}
+	return all
+}
+
+// claim takes the ports for a pod, all or none. The caller holds mu.
+func (n *Network) claim(id string, at Attachment, open bool) error {
+	if len(at.leads()) == 0 {
+		return nil
+	}
+	for _, l := range at.leads() {
+		for _, other := range slices.Sorted(maps.Keys(n.ports)) {
+			if other != id && slices.ContainsFunc(n.ports[other].at.leads(), func(o lead) bool { return l.meets(o.HostPort) }) {
+				return &TakenError{l.HostPort, other}
+			}
+		}
+	}
+	n.ports[id] = &publication{at, open}
+	return nil
+}
+
+// Publish has the ports of the host that were reserved for a pod lead to it: connections that are
+// made from now on, and packets of UDP, also of those who have sent some before. It is
+// called on a thread that is in the host's namespace.
+func (n *Network) Publish(id string) error {
+	n.mu.Lock()
+	p := n.ports[id]
+	if p != nil {
+		p.open = true
+	}
+	n.mu.Unlock()
+	if p == nil {
+		return nil
+	}
+	if err := n.writePorts(); err != nil {
+		return err
+	}
+	return n.forgetFlows(unpublished(p.at.leads()))
+}
+
+// withdraw ends what Publish began. What isn't there is no error.
+func (n *Network) withdraw(id string, at Attachment) error {
+	n.mu.Lock()
+	p := n.ports[id]
+	if n.adopting {
+		// Whose the others in the table are is not known yet.
+		n.stale = append(n.stale, at.leads()...)
+	}
+	was := p != nil && p.open
+	if was {
+		p.open = false // and still claimed
+	}
+	n.mu.Unlock()
+	if was {
+		err := n.writePorts()
+		if err == nil {
+			err = n.forgetFlows(published(p.at.leads()))
+		}
+		if err != nil {
+			n.mu.Lock()
+			p.open = true // so that the next try does it again
+			n.mu.Unlock()
+			return err
+		}
+	}
+	n.disclaim(id)
+	return nil
+}
+
+func (n *Network) disclaim(id string) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	delete(n.ports, id)
+}
+
+// Settle says that all pods which were found after a start have been reserved. Ports of the
+// host lead to these, and no more to any others (N8).
+func (n *Network) Settle() error {
+	n.mu.Lock()
+	n.adopting = false
+	stale := n.stale
+	n.stale = nil
+	n.mu.Unlock()
+	if err := n.writePorts(); err != nil {
+		return err
+	}
+	return n.forgetFlows(published(stale))
+}
+
+// writePorts makes the rules so that they are what the pods have, in one transaction.
+func (n *Network) writePorts() error {
+	n.writing.Lock()
+	defer n.writing.Unlock()
+	n.mu.Lock()
+	var all []lead
+	for _, p := range n.ports {
+		if p.open {
+			all = append(all, p.at.leads()...)
+		}
+	}
+	n.mu.Unlock()
+	slices.SortFunc(all, func(a, b lead) int { return cmp.Or(a.Host.Compare(b.Host), cmp.Compare(a.Protocol, b.Protocol)) })
+	c, err := nftables.New()
+	if err != nil {
+		return err
+	}
+	for _, f := range n.families {
+		n.addTable(c, f)
+		for _, m := range n.portSets(f) {
+			c.FlushSet(m)
+		}
+		if err := n.addLeads(c, f, all); err != nil {
+			return err
+		}
+	}
+	if err := c.Flush(); err != nil {
+		return fmt.Errorf("rules of host ports, in the nftables table %s: %w", n.opts.Table, err)
+	}
+	return n.letLoopbackOut(slices.ContainsFunc(all, lead.atLoopback))
+}
+
+func (l lead) atLoopback() bool {
+	a := l.Host.Addr()
+	return a.Is4() && (a.IsUnspecified() || a.IsLoopback())
+}
+
+// letLoopbackOut lets connections from 127.0.0.1 to a host port leave by the bridge, where they get
+// its address, and answers come back. What a pod sends to or from an address of loopback by
+// itself is dropped by a rule that is there before (N9).
+func (n *Network) letLoopbackOut(on bool) error {
+	value := "0"
+	if on {
+		value = "1"
+	}
+	file := "/proc/sys/net/ipv4/conf/" + n.opts.Bridge + "/route_localnet"
+	now, err := os.ReadFile(file)
+	if err != nil || strings.TrimSpace(string(now)) == value {
+		return nil //nolint:nilerr // a bridge that is gone lets nothing out
+	}
+	if err := os.WriteFile(file, []byte(value), 0); err != nil && on {
+		n.opts.Log.Warn("host ports do not answer at 127.0.0.1", "err", err)
+	}
+	return nil
+}
+
+// elements are the keys and values of a family's leads, by the names of maps and sets.
+func elements(f *family, all []lead) map[string][]nftables.SetElement {
+	out := map[string][]nftables.SetElement{}
+	pods := map[netip.Addr]bool{}
+	for _, l := range all {
+		if l.to.Addr().Is6() != f.is6() {
+			continue
+		}
+		to := slices.Concat(l.to.Addr().AsSlice(), portData(l.to.Port()))
+		key, in := slices.Concat([]byte{l.Protocol, 0, 0, 0}, portData(l.Host.Port())), portsAnywhere
+		if a := l.Host.Addr(); !a.IsUnspecified() {
+			key, in = slices.Concat([]byte{l.Protocol, 0, 0, 0}, a.AsSlice(), portData(l.Host.Port())), portsAt
+		}
+		out[in] = append(out[in], nftables.SetElement{Key: key, Val: to})
+		if a := l.to.Addr(); !pods[a] {
+			pods[a] = true
+			out[hairpins] = append(out[hairpins], nftables.SetElement{Key: slices.Concat(a.AsSlice(), a.AsSlice())})
+		}
+	}
+	return out
+}
+
+// addLeads puts elements into a family's maps and sets.
+func (n *Network) addLeads(c *nftables.Conn, f *family, all []lead) error {
+	elements := elements(f, all)
+	for _, set := range n.portSets(f) {
+		const most = 400 // in a message, whose list has 64 KiB; one takes at most 100 bytes
+		for some := range slices.Chunk(elements[set.Name], most) {
+			if err := c.SetAddElements(set, some); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// portData is a port as the kernel has it in a concatenation.
+func portData(p uint16) []byte { return []byte{byte(p >> 8), byte(p), 0, 0} }
