@@ -7,6 +7,7 @@ import (
 	"io"
 	"net"
 	"net/netip"
+	"os"
 	"runtime"
 	"slices"
 	"strings"
@@ -14,6 +15,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/nftables"
+	"github.com/google/nftables/expr"
 	"github.com/vishvananda/netlink"
 	"github.com/vishvananda/netns"
 	"golang.org/x/sys/unix"
@@ -269,4 +272,325 @@ func TestHostPorts(t *testing.T) {
 			t.Errorf("%s, asked from %s: %q answers", at, from, got)
 		}
 	}
+}
+
+// As the conformance test has it, and beyond: what differs in address or protocol is no conflict.
+func TestHostPortsOfOneNumber(t *testing.T) {
+	nstest.NeedRoot(t)
+	n := upNetwork(t, options(t))
+	client, host := outside(t), &place{t: t, name: "host", ns: netns.None()}
+	pod(t, n, "loop", port(unix.IPPROTO_TCP, "127.0.0.1:54323"))
+	one := pod(t, n, "one", port(unix.IPPROTO_TCP, "192.168.7.1:54323"))
+	pod(t, n, "udp", port(unix.IPPROTO_UDP, "192.168.7.1:54323"))
+	pod(t, n, "three", port(unix.IPPROTO_TCP, "192.168.7.3:54323"))
+	// Within a pod what is said of one address comes before what is said of all.
+	pod(t, n, "own", HostPort{unix.IPPROTO_TCP, netip.MustParseAddrPort("0.0.0.0:9000"), 81}, port(unix.IPPROTO_TCP, "192.168.7.3:9000"))
+	all := func() {
+		t.Helper()
+		client.want("tcp", "192.168.7.1:54323", "one to 192.168.7.2")
+		client.want("udp", "192.168.7.1:54323", "udp to 192.168.7.2")
+		client.want("tcp", "192.168.7.3:54323", "three to 192.168.7.2")
+		client.want("udp", "192.168.7.3:54323", "")
+		client.want("tcp", "192.168.7.3:9000", "own to 192.168.7.2")
+		client.want("tcp", "192.168.7.1:9000", "")
+		host.want("tcp", "127.0.0.1:54323", "loop to 10.97.0.1")
+		host.want("tcp", "192.168.7.1:54323", "one to 192.168.7.1")
+	}
+	all()
+	before := tables(t)
+	for _, taken := range []string{"192.168.7.1:54323", "0.0.0.0:54323"} {
+		_, err := n.Reservation("thief", append([]HostPort{port(unix.IPPROTO_TCP, "192.168.7.1:7")}, port(unix.IPPROTO_TCP, taken)))
+		wrong, ok := errors.AsType[*TakenError](err)
+		if !ok || wrong.Port.Host.String() != taken || !slices.Contains([]string{"one", "loop", "three"}, wrong.Pod) || !strings.Contains(err.Error(), "54323") {
+			t.Errorf("a second pod with %s: %v", taken, err)
+		}
+		if err := n.Detach("thief", Attachment{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if after := tables(t); after != before {
+		t.Errorf("a refused pod changed the rules:\n%s\nbefore:\n%s", after, before)
+	}
+	all()
+	for range 2 {
+		if err := n.Detach("one", one.at); err != nil {
+			t.Fatal(err)
+		}
+	}
+	client.want("tcp", "192.168.7.1:54323", "")
+	client.want("udp", "192.168.7.1:54323", "udp to 192.168.7.2")
+	pod(t, n, "next", port(unix.IPPROTO_TCP, "192.168.7.1:54323"), port(unix.IPPROTO_TCP, "192.168.7.1:7"))
+	client.want("tcp", "192.168.7.1:54323", "next to 192.168.7.2")
+}
+
+// tables is everything that is in nftables.
+func tables(t testing.TB) string {
+	t.Helper()
+	c, err := nftables.New()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var lines []string
+	list, err := c.ListTables()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, table := range list {
+		sets, err := c.GetSets(table)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, s := range sets {
+			elements, err := c.GetSetElements(s)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, e := range elements {
+				lines = append(lines, fmt.Sprint(table.Family, table.Name, s.Name, e.Key, e.Val))
+			}
+		}
+	}
+	slices.Sort(lines)
+	return strings.Join(lines, "\n")
+}
+
+// A client that goes on sending from one port is heard by whoever has the host port now.
+func TestFlowsToHostPortsFollow(t *testing.T) {
+	nstest.NeedRoot(t)
+	n := upNetwork(t, options(t))
+	client := outside(t)
+	(&place{t: t, name: "host"}).serve("0.0.0.0:5353")
+	var c net.Conn
+	client.do(func() {
+		var err error
+		if c, err = net.Dial("udp", "192.168.7.1:5353"); err != nil {
+			t.Error(err)
+		}
+	})
+	defer c.Close()
+	want := func(who string) {
+		t.Helper()
+		for range 3 {
+			_, _ = c.Write([]byte("who?"))
+			_ = c.SetReadDeadline(time.Now().Add(5 * time.Second))
+			var b [64]byte
+			if k, err := c.Read(b[:]); err == nil {
+				if got := string(b[:k]); got != who+" to 192.168.7.2\n" {
+					t.Errorf("%q answers, want %s", got, who)
+				}
+				return
+			}
+		}
+		t.Errorf("nobody answers, want %s", who)
+	}
+	want("host")
+	first := pod(t, n, "first", everywhere(unix.IPPROTO_UDP, 5353)[0])
+	want("first")
+	pod(t, n, "bystander", port(unix.IPPROTO_UDP, "0.0.0.0:5354"))
+	want("first")
+	if err := n.Detach("first", first.at); err != nil {
+		t.Fatal(err)
+	}
+	want("host")
+	second := pod(t, n, "second", port(unix.IPPROTO_UDP, "192.168.7.1:5353"))
+	want("second")
+	// Whoever takes over finds that the pod has gone while nobody looked (N4).
+	again := newNetwork(t, options(t))
+	if _, err := again.Up(); err != nil {
+		t.Fatal(err)
+	}
+	want("second")
+	if err := again.Detach("second", second.at); err != nil {
+		t.Fatal(err)
+	}
+	if err := again.Settle(); err != nil {
+		t.Fatal(err)
+	}
+	want("host")
+	pod(t, again, "third", port(unix.IPPROTO_UDP, "192.168.7.1:5353"))
+	want("third")
+	if err := again.Down(); err != nil {
+		t.Fatal(err)
+	}
+	want("host")
+}
+
+// Host ports stand while nobody cares for them, and those of pods that are gone end with the start (N8).
+func TestHostPortsOutliveTheProcess(t *testing.T) {
+	nstest.NeedRoot(t)
+	n := upNetwork(t, options(t))
+	client, host := outside(t), &place{t: t, name: "host", ns: netns.None()}
+	stays := pod(t, n, "stays", everywhere(unix.IPPROTO_TCP, 8080)[0])
+	pod(t, n, "goes", everywhere(unix.IPPROTO_TCP, 9090)[0])
+	half := reserved(t, n, "half", port(unix.IPPROTO_TCP, "0.0.0.0:7070"))
+	client.want("tcp", "192.168.7.1:7070", "") // it is not published yet
+	before := tables(t)
+
+	again := newNetwork(t, options(t))
+	if _, err := again.Up(); err != nil {
+		t.Fatal(err)
+	}
+	if got := tables(t); got != before {
+		t.Errorf("after Up:\n%s\nbefore:\n%s", got, before)
+	}
+	client.want("tcp", "192.168.7.1:8080", "stays to 192.168.7.2")
+	// One that was cut off in its making, and another that never got the port.
+	if err := again.Detach("half", half.at); err != nil {
+		t.Fatal(err)
+	}
+	if err := again.Detach("never", Attachment{Addresses: prefixAddrs("10.97.0.77"), Ports: stays.at.Ports}); err != nil {
+		t.Fatal(err)
+	}
+	if err := again.Reserve("stays", stays.at); err != nil {
+		t.Fatal(err)
+	}
+	client.want("tcp", "192.168.7.1:8080", "stays to 192.168.7.2")
+	client.want("tcp", "192.168.7.1:9090", "goes to 192.168.7.2")
+	if err := again.Settle(); err != nil {
+		t.Fatal(err)
+	}
+	client.want("tcp", "192.168.7.1:8080", "stays to 192.168.7.2")
+	host.want("tcp", "127.0.0.1:8080", "stays to 10.97.0.1")
+	client.want("tcp", "192.168.7.1:9090", "")
+	if _, err := again.Reservation("thief", stays.at.Ports); err == nil {
+		t.Error("the port of a pod that was found was given to a second one")
+	}
+	// Somebody has removed all rules: the next pod brings them back.
+	c, err := nftables.New()
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.FlushRuleset()
+	if err := c.Flush(); err != nil {
+		t.Fatal(err)
+	}
+	pod(t, again, "later", port(unix.IPPROTO_TCP, "0.0.0.0:6060"))
+	client.want("tcp", "192.168.7.1:8080", "stays to 192.168.7.2")
+	client.want("tcp", "192.168.7.1:6060", "later to 192.168.7.2")
+}
+
+func prefixAddrs(texts ...string) (all []netip.Addr) {
+	for _, text := range texts {
+		all = append(all, netip.MustParseAddr(text))
+	}
+	return all
+}
+
+// What others have sent on goes where they said, and who passes through is nobody's business.
+func TestHostPortsComeAfterServices(t *testing.T) {
+	nstest.NeedRoot(t)
+	n := upNetwork(t, options(t))
+	client, host := outside(t), &place{t: t, name: "host", ns: netns.None()}
+	pod(t, n, "web", everywhere(unix.IPPROTO_TCP, 30080)[0])
+	backend := pod(t, n, "backend")
+	to := backend.at.Addresses[0]
+	c, err := nftables.New()
+	if err != nil {
+		t.Fatal(err)
+	}
+	table := c.AddTable(&nftables.Table{Family: nftables.TableFamilyINet, Name: "sampan-network-test-services"})
+	t.Cleanup(func() { c.DelTable(table); _ = c.Flush() })
+	for name, hook := range map[string]*nftables.ChainHook{"prerouting": nftables.ChainHookPrerouting, "output": nftables.ChainHookOutput} {
+		chain := c.AddChain(&nftables.Chain{Name: name, Table: table, Type: nftables.ChainTypeNAT, Hooknum: hook, Priority: nftables.ChainPriorityNATDest})
+		c.AddRule(&nftables.Rule{Table: table, Chain: chain, Exprs: []expr.Any{
+			&expr.Meta{Key: expr.MetaKeyNFPROTO, Register: 1}, &expr.Cmp{Register: 1, Data: []byte{unix.NFPROTO_IPV4}},
+			&expr.Payload{DestRegister: 1, Base: expr.PayloadBaseNetworkHeader, Offset: 16, Len: 4}, &expr.Cmp{Register: 1, Data: []byte{192, 168, 7, 3}},
+			&expr.Immediate{Register: 1, Data: to.AsSlice()},
+			&expr.Immediate{Register: 2, Data: []byte{0, 80}},
+			&expr.NAT{Type: expr.NATTypeDestNAT, Family: unix.NFPROTO_IPV4, RegAddrMin: 1, RegProtoMin: 2},
+		}})
+	}
+	if err := c.Flush(); err != nil {
+		t.Fatal(err)
+	}
+	client.want("tcp", "192.168.7.3:30080", "backend to 192.168.7.2")
+	client.want("tcp", "192.168.7.1:30080", "web to 192.168.7.2")
+	host.want("tcp", "192.168.7.3:30080", "backend to 192.168.7.1")
+	host.want("tcp", "192.168.7.1:30080", "web to 192.168.7.1")
+	// The same port of a machine beyond this host.
+	client.do(func() { client.serve("192.168.7.2:30080") })
+	backend.want("tcp", "192.168.7.2:30080", "outside to 192.168.7.1")
+	host.want("tcp", "192.168.7.2:30080", "outside to 192.168.7.1")
+}
+
+// A pod that makes packets itself does not reach what listens on loopback of the host (N9).
+func TestPodsDoNotReachLoopback(t *testing.T) {
+	nstest.NeedRoot(t)
+	n := upNetwork(t, options(t))
+	web := pod(t, n, "web", everywhere(unix.IPPROTO_TCP, 8080)[0])
+	if now, err := os.ReadFile("/proc/sys/net/ipv4/conf/spn0/route_localnet"); err != nil || string(now) != "1\n" {
+		t.Fatalf("route_localnet is %q, %v: this tests nothing", now, err)
+	}
+	secret, err := net.ListenPacket("udp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer secret.Close()
+	open, err := net.ListenPacket("udp4", "0.0.0.0:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer open.Close()
+	bridge, err := netlink.LinkByName("spn0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	send := func(from, to netip.Addr, port int) {
+		t.Helper()
+		web.do(func() {
+			eth0, err := netlink.LinkByName("eth0")
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			fd, err := unix.Socket(unix.AF_PACKET, unix.SOCK_DGRAM, 0)
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			defer unix.Close(fd)
+			at := &unix.SockaddrLinklayer{Protocol: 0x0008, Ifindex: eth0.Attrs().Index, Halen: 6} // IPv4, in the order of the network
+			copy(at.Addr[:], bridge.Attrs().HardwareAddr)
+			if err := unix.Sendto(fd, datagram(from, to, port), 0, at); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	pod4, loop, gateway := web.at.Addresses[0], netip.MustParseAddr("127.0.0.1"), netip.MustParseAddr("10.97.0.1")
+	send(pod4, loop, secret.LocalAddr().(*net.UDPAddr).Port)
+	send(loop, loop, secret.LocalAddr().(*net.UDPAddr).Port)
+	send(loop, gateway, open.LocalAddr().(*net.UDPAddr).Port)
+	send(pod4, gateway, open.LocalAddr().(*net.UDPAddr).Port) // which arrives, after the others
+	var b [64]byte
+	_ = open.SetReadDeadline(time.Now().Add(20 * time.Second))
+	if _, from, err := open.ReadFrom(b[:]); err != nil || from.(*net.UDPAddr).AddrPort().Addr() != pod4 {
+		t.Errorf("at the bridge: from %v, %v; want from the pod %v alone", from, err, pod4)
+	}
+	if _, err := open.WriteTo([]byte("o"), secret.LocalAddr()); err != nil { // after the others, too
+		t.Fatal(err)
+	}
+	_ = secret.SetReadDeadline(time.Now().Add(20 * time.Second))
+	if k, from, err := secret.ReadFrom(b[:]); err != nil || string(b[:k]) != "o" {
+		t.Errorf("on loopback: %q from %v, %v; want nothing of a pod", b[:k], from, err)
+	}
+	if err := n.Detach("web", web.at); err != nil {
+		t.Fatal(err)
+	}
+	if now, err := os.ReadFile("/proc/sys/net/ipv4/conf/spn0/route_localnet"); err != nil || string(now) != "0\n" {
+		t.Errorf("without host ports route_localnet is %q, %v", now, err)
+	}
+}
+
+// datagram is a packet of UDP, without the checksum that nobody needs.
+func datagram(from, to netip.Addr, port int) []byte {
+	b := []byte{0x45, 0, 0, 29, 0, 0, 0, 0, 64, unix.IPPROTO_UDP, 0, 0}
+	b = append(append(b, from.AsSlice()...), to.AsSlice()...)
+	var sum uint32
+	for i := 0; i < len(b); i += 2 {
+		sum += uint32(b[i])<<8 | uint32(b[i+1])
+	}
+	sum = sum>>16 + sum&0xffff
+	sum = ^(sum + sum>>16)
+	b[10], b[11] = byte(sum>>8), byte(sum)
+	return append(b, 0x30, 0x39, byte(port>>8), byte(port), 0, 9, 0, 0, 'x')
 }
