@@ -1,0 +1,116 @@
+package runtime_test
+
+import (
+	"net"
+	"strings"
+	"testing"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/sampan-io/sampan/runtime/runtimetest"
+)
+
+// mapped is the configuration of a pod with a port of the host.
+func mapped(k *runtimetest.Kit, name string, mappings ...*cri.PortMapping) *cri.PodSandboxConfig {
+	p := k.PodConfig(name)
+	p.PortMappings = mappings
+	return p
+}
+
+// led reports whether a connection to a port of the host gets as far as a pod: one without a server refuses it
+// as the host does, so the pod has one.
+func led(address string) bool {
+	c, err := net.Dial("tcp", address)
+	if err != nil {
+		return false
+	}
+	_ = c.Close()
+	return true
+}
+
+// Host ports as an unmodified kubelet asks for them, over the death of the runtime.
+func TestHostPorts(t *testing.T) {
+	n := newNode(t).start().withDemo()
+	k := n.kit()
+	const loopback = "127.0.0.1:18080"
+	at := &cri.PortMapping{HostIp: "127.0.0.1", HostPort: 18080, ContainerPort: 80}
+	config := mapped(k, "web", at, &cri.PortMapping{ContainerPort: 81}) // the second is only information
+	web := k.Pod(config)
+	server, _ := k.ContainerIn(web, config, k.ContainerConfig("web", "serve"))
+	for {
+		if _, _, code := k.Exec(server, "get", "http://localhost/healthz"); code == 0 {
+			break
+		}
+		if st := k.Status(server); st.GetState() != cri.ContainerState_CONTAINER_RUNNING {
+			t.Fatalf("the web server ended: %v", st)
+		}
+	}
+	if !led(loopback) {
+		t.Error("the host port does not answer")
+	}
+
+	// A second pod is told who has it, and leaves nothing behind.
+	refused := func() {
+		t.Helper()
+		_, err := k.Runtime.RunPodSandbox(k.Context(), &cri.RunPodSandboxRequest{Config: mapped(k, "thief", at)})
+		if status.Code(err) != codes.FailedPrecondition || !strings.Contains(err.Error(), "host port 127.0.0.1:18080/TCP is taken by pod test/web (sandbox "+web) {
+			t.Errorf("a second pod with the port: %v", err)
+		}
+		if list, err := k.Runtime.ListPodSandbox(k.Context(), &cri.ListPodSandboxRequest{}); err != nil || len(list.GetItems()) != 1 {
+			t.Errorf("there are the pods %v, %v; want one", list.GetItems(), err)
+		}
+	}
+	refused()
+	other := mapped(k, "other", &cri.PortMapping{HostIp: "127.0.0.2", HostPort: 18080, ContainerPort: 80}, &cri.PortMapping{HostPort: 18080, ContainerPort: 80, Protocol: cri.Protocol_UDP})
+	otherPod := k.Pod(other)
+	if _, err := k.Runtime.RemovePodSandbox(k.Context(), &cri.RemovePodSandboxRequest{PodSandboxId: otherPod}); err != nil {
+		t.Fatal(err)
+	}
+	// In the host's network there is nothing to map.
+	host := mapped(k, "host", at)
+	host.Linux.SecurityContext.NamespaceOptions.Network = cri.NamespaceMode_NODE
+	hostPod := k.Pod(host)
+	if _, err := k.Runtime.RemovePodSandbox(k.Context(), &cri.RemovePodSandboxRequest{PodSandboxId: hostPod}); err != nil {
+		t.Fatal(err)
+	}
+
+	n.kill()
+	if !led(loopback) {
+		t.Error("without the runtime the host port does not answer")
+	}
+	n.start()
+	k = n.kit()
+	if !led(loopback) {
+		t.Error("after the death of the runtime the host port does not answer")
+	}
+	refused()
+	for range 2 {
+		if _, err := k.Runtime.StopPodSandbox(k.Context(), &cri.StopPodSandboxRequest{PodSandboxId: web}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if led(loopback) {
+		t.Error("the host port of a stopped pod answers")
+	}
+	// It is the next one's, although the stopped pod is still there.
+	k.Pod(mapped(k, "next", at))
+}
+
+func TestHostPortsAreChecked(t *testing.T) {
+	n := newNode(t).start()
+	k := n.kit()
+	_, err := k.Runtime.RunPodSandbox(k.Context(), &cri.RunPodSandboxRequest{Config: mapped(k, "wrong",
+		&cri.PortMapping{HostPort: 70000, ContainerPort: 80},
+		&cri.PortMapping{HostPort: 80, HostIp: "somewhere", Protocol: 7},
+	)})
+	for _, want := range []string{
+		"port_mappings[0].host_port: 70000 is no port", "port_mappings[1].container_port: 0 is no port",
+		`port_mappings[1].host_ip: "somewhere" is no IP address`, "port_mappings[1].protocol: 7 is not known",
+	} {
+		if status.Code(err) != codes.InvalidArgument || !strings.Contains(err.Error(), want) {
+			t.Errorf("%v; want it to say %s", err, want)
+		}
+	}
+}
