@@ -16,12 +16,15 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"github.com/sampan-io/sampan/internal/run"
 )
 
 const usage = `usage: demo [COMMAND]
 
   serve                 answer HTTP on $PORT (80): / says who answers, /healthz, /env;
-                        after SIGTERM go on for $DRAIN_SECONDS (1)
+                        after SIGTERM go on for $DRAIN_SECONDS (1); who asks by UDP
+                        at $UDP_PORT (none) is told who answers, too
   build                 print progress for two seconds, then end
   sleep [SECONDS]       do nothing, for ever if no time is given
   exit [CODE [WORD…]]   print words, if there are any, and end with this exit code (0)
@@ -41,9 +44,9 @@ const usage = `usage: demo [COMMAND]
   unshare               try what the default seccomp profile forbids
 `
 
-func main() { os.Exit(run(os.Args[1:])) }
+func main() { os.Exit(command(os.Args[1:])) }
 
-func run(args []string) int {
+func command(args []string) int {
 	if len(args) == 0 {
 		args = []string{"serve"}
 	}
@@ -119,6 +122,16 @@ func serve([]string) error {
 	if err != nil {
 		return err
 	}
+	if port := os.Getenv("UDP_PORT"); port != "" {
+		packets, err := config.ListenPacket(stop, "udp", ":"+port)
+		if err != nil {
+			return err
+		}
+		group := run.NewGroup(stop, 0)
+		defer group.Stop()
+		defer packets.Close()
+		group.Go(func(context.Context) { answer(packets) })
+	}
 	fmt.Println(who(), "listens on port", port)
 	// Who keeps a connection is told in time to open another one, elsewhere.
 	leaving := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -143,6 +156,20 @@ func serve([]string) error {
 	}
 	fmt.Println(who(), "ends")
 	return nil
+}
+
+// answer tells everybody who asks by UDP who answers, until it is closed.
+func answer(packets net.PacketConn) {
+	for {
+		var b [1]byte
+		_, from, err := packets.ReadFrom(b[:])
+		if errors.Is(err, net.ErrClosed) {
+			return
+		}
+		if err == nil {
+			_, _ = packets.WriteTo([]byte(who()+"\n"), from)
+		}
+	}
 }
 
 func build([]string) error {
