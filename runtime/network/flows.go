@@ -87,19 +87,19 @@ func (f *flowFilter) MatchConntrackFlow(flow *netlink.ConntrackFlow) bool {
 }
 
 // forgetFlows has the kernel forget flows. The rules are as they are to be: the next packet goes by them.
-func (n *Network) forgetFlows(f *flowFilter) error {
+// Where it can't, pods come and go all the same.
+func (n *Network) forgetFlows(f *flowFilter) {
 	if len(f.byPort) == 0 {
-		return nil
+		return
 	}
 	// Packets that found the rules of before are under way to where that is remembered.
 	const global = 1 // MEMBARRIER_CMD_GLOBAL
 	_, _, _ = unix.Syscall(unix.SYS_MEMBARRIER, global, 0, 0)
 	for _, family := range n.families {
 		if err := forgetFamily(family, f); err != nil {
-			return err
+			n.opts.Log.Warn("clients that go on sending by UDP to a host port may be answered by nobody", "err", err)
 		}
 	}
-	return nil
 }
 
 func forgetFamily(f *family, filter netlink.CustomConntrackFilter) error {

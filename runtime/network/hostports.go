@@ -101,7 +101,8 @@ func (n *Network) Publish(id string) error {
 	if err := n.writePorts(); err != nil {
 		return err
 	}
-	return n.forgetFlows(unpublished(p.at.leads()))
+	n.forgetFlows(unpublished(p.at.leads()))
+	return nil
 }
 
 // withdraw ends what Publish began. What isn't there is no error.
@@ -118,16 +119,13 @@ func (n *Network) withdraw(id string, at Attachment) error {
 	}
 	n.mu.Unlock()
 	if was {
-		err := n.writePorts()
-		if err == nil {
-			err = n.forgetFlows(published(p.at.leads()))
-		}
-		if err != nil {
+		if err := n.writePorts(); err != nil {
 			n.mu.Lock()
 			p.open = true // so that the next try does it again
 			n.mu.Unlock()
 			return err
 		}
+		n.forgetFlows(published(p.at.leads()))
 	}
 	n.disclaim(id)
 	return nil
@@ -150,7 +148,8 @@ func (n *Network) Settle() error {
 	if err := n.writePorts(); err != nil {
 		return err
 	}
-	return n.forgetFlows(published(stale))
+	n.forgetFlows(published(stale))
+	return nil
 }
 
 // writePorts makes the rules so that they are what the pods have, in one transaction.

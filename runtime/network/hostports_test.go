@@ -444,6 +444,10 @@ func TestHostPortsOutliveTheProcess(t *testing.T) {
 	if err := again.Reserve("stays", stays.at); err != nil {
 		t.Fatal(err)
 	}
+	// A version that led host ports nowhere let two pods have one.
+	if err := again.Reserve("double", Attachment{Addresses: prefixAddrs("10.97.0.78"), Ports: stays.at.Ports}); err != nil {
+		t.Errorf("a second pod with a port of the host, found after a start: %v", err)
+	}
 	client.want("tcp", "192.168.7.1:8080", "stays to 192.168.7.2")
 	client.want("tcp", "192.168.7.1:9090", "goes to 192.168.7.2")
 	if err := again.Settle(); err != nil {

@@ -261,7 +261,8 @@ func (n *Network) Reserve(id string, at Attachment) error {
 		}
 	}
 	if err := n.claim(id, at, true); err != nil {
-		return err
+		// A version before this one led host ports nowhere and let two pods have one.
+		n.opts.Log.Warn("no port of the host leads to a pod that was found", "pod", id, "err", err)
 	}
 	for _, a := range at.Addresses {
 		n.owner[a] = id
