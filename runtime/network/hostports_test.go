@@ -2,8 +2,10 @@ package network
 
 import (
 	"bufio"
+	"encoding/binary"
 	"errors"
 	"fmt"
+	"hash/crc32"
 	"io"
 	"net"
 	"net/netip"
@@ -597,4 +599,38 @@ func datagram(from, to netip.Addr, port int) []byte {
 	sum = ^(sum + sum>>16)
 	b[10], b[11] = byte(sum>>8), byte(sum)
 	return append(b, 0x30, 0x39, byte(port>>8), byte(port), 0, 9, 0, 0, 'x')
+}
+
+// The first packet of a connection of SCTP arrives at the pod's port. Kernels that pass it on need
+// not have the protocol.
+func TestHostPortsOfSCTP(t *testing.T) {
+	nstest.NeedRoot(t)
+	n := upNetwork(t, options(t))
+	client := outside(t)
+	web := pod(t, n, "web", port(unix.IPPROTO_SCTP, "0.0.0.0:9000"))
+	listen := func(p *place, at string) (c *net.IPConn) {
+		p.do(func() {
+			var err error
+			if c, err = net.ListenIP("ip4:132", &net.IPAddr{IP: net.ParseIP(at)}); err != nil {
+				t.Error(err)
+			}
+		})
+		t.Cleanup(func() { _ = c.Close() })
+		return c
+	}
+	server, from := listen(web, web.at.Addresses[0].String()), listen(client, "192.168.7.2")
+	// Ports, tag and checksum, and a chunk INIT with one stream each way (RFC 9260, 3.3.2).
+	packet := binary.BigEndian.AppendUint16(nil, 5000)
+	packet = binary.BigEndian.AppendUint16(packet, 9000)
+	packet = append(packet, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 20, 7, 7, 7, 7, 0, 1, 0, 0, 0, 1, 0, 1, 0, 0, 0, 1)
+	binary.LittleEndian.PutUint32(packet[8:], crc32.Checksum(packet, crc32.MakeTable(crc32.Castagnoli)))
+	if _, err := from.WriteTo(packet, &net.IPAddr{IP: net.ParseIP("192.168.7.1")}); err != nil {
+		t.Fatal(err)
+	}
+	_ = server.SetReadDeadline(time.Now().Add(20 * time.Second))
+	var b [128]byte
+	k, _, err := server.ReadFromIP(b[:])
+	if err != nil || k < 4 || binary.BigEndian.Uint16(b[2:]) != 80 {
+		t.Errorf("the pod got % x, %v; want a packet to port 80", b[:k], err)
+	}
 }
