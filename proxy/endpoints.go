@@ -58,10 +58,8 @@ func (p *planner) endpoints(id PortID) []endpoint {
 			d := describe(e, netip.AddrPortFrom(a, number), p.here)
 			p.lives(e, &d)
 			if d.leaving {
-				d.spent = slices.Contains(p.spent, a)
-				if !slices.Contains(p.leaving, a) {
-					p.leaving = append(p.leaving, a)
-				}
+				d.spent = p.wasSpent(a)
+				p.leaving = append(p.leaving, a)
 			}
 			es = append(es, d)
 		}

@@ -218,6 +218,13 @@ func TestLawsOfPlans(t *testing.T) {
 				t.Fatalf("%v is announced", a.Address)
 			}
 		}
+		var before []netip.Addr
+		for _, a := range goodAddresses {
+			if rapid.Bool().Draw(t, "spent") {
+				before = append(before, netip.MustParseAddr(a))
+			}
+		}
+		lawsOfSpent(t, before, all, proxy.NextPlan(before, svc, all, here))
 		// The order of the slices, and of their endpoints, is nothing.
 		slices.Reverse(all)
 		for _, s := range all {
@@ -233,6 +240,44 @@ func TestLawsOfPlans(t *testing.T) {
 			}
 		}
 	})
+}
+
+// lawsOfSpent holds what a plan says of spent endpoints to what it uses: of those that terminate, exactly
+// those that no rule leads to, and those that were spent before.
+func lawsOfSpent(t *rapid.T, before []netip.Addr, all []*discoveryv1.EndpointSlice, p proxy.Plan) {
+	leaving, ready := map[netip.Addr]bool{}, map[netip.Addr]bool{} // in some slice, which may be another proxy's
+	for _, s := range all {
+		for _, e := range s.Endpoints {
+			c := e.Conditions
+			a, err := netip.ParseAddr(e.Addresses[0])
+			switch {
+			case err != nil:
+			case c.Ready == nil || *c.Ready:
+				ready[a] = true
+			case (c.Serving == nil || *c.Serving) && c.Terminating != nil && *c.Terminating:
+				leaving[a] = true
+			}
+		}
+	}
+	used := map[netip.Addr]bool{}
+	for _, r := range p.Rules {
+		for _, at := range slices.Concat(r.Backends, r.Inside) {
+			used[at.Addr()] = true
+		}
+	}
+	if !slices.IsSortedFunc(p.Spent, netip.Addr.Compare) || len(slices.Compact(slices.Clone(p.Spent))) != len(p.Spent) {
+		t.Fatalf("what is spent is not ascending, each once: %v", p.Spent)
+	}
+	for _, a := range p.Spent {
+		if !leaving[a] || used[a] && !slices.Contains(before, a) {
+			t.Fatalf("%v is spent, terminating: %t, used: %t, before: %v", a, leaving[a], used[a], before)
+		}
+	}
+	for a := range used {
+		if leaving[a] && !ready[a] && slices.Contains(before, a) && !slices.Contains(p.Spent, a) {
+			t.Fatalf("%v was spent before, and is no more", a)
+		}
+	}
 }
 
 // unspecified is the address of a family that stands for all.

@@ -112,7 +112,7 @@ func NewPlan(svc *corev1.Service, endpoints []*discoveryv1.EndpointSlice, here H
 	return NextPlan(nil, svc, endpoints, here)
 }
 
-// NextPlan is NewPlan after another one that found these endpoints spent. Where none is
+// NextPlan is NewPlan after another one that found these endpoints spent, as its Spent has them. Where none is
 // ready, those that terminate serve, but not spent ones as long as there are others: what they
 // say of themselves is older than the signal that they were sent (decision 0008).
 func NextPlan(spent []netip.Addr, svc *corev1.Service, endpoints []*discoveryv1.EndpointSlice, here Here) Plan {
@@ -149,12 +149,12 @@ type planner struct {
 	slices []*discoveryv1.EndpointSlice
 	here   Here
 	wishes wishes
-	spent  []netip.Addr // before
+	spent  []netip.Addr // before, ascending
 	doors  map[Door]bool
 	ports  map[PortID]bool
 	plan   Plan
 
-	leaving []netip.Addr // endpoints that terminate, each once
+	leaving []netip.Addr // endpoints that terminate
 
 	// Nodes with endpoints that are ready, and with those that serve while they terminate, of IPv4
 	// and IPv6.
@@ -280,19 +280,44 @@ func (p *planner) sourceRanges(f family) []netip.Prefix {
 	return slices.Compact(sources)
 }
 
-// spend notes the endpoints that terminate and are spent, now or since before.
+// spend notes the endpoints that terminate and are spent, now or since before. It looks at each
+// list of backends once: they are ascending, and so are those that leave.
 func (p *planner) spend() {
-	for _, a := range p.leaving {
-		uses := func(at netip.AddrPort) bool { return at.Addr() == a }
-		used := slices.ContainsFunc(p.plan.Rules, func(r PlannedRule) bool {
-			return slices.ContainsFunc(r.Backends, uses) || slices.ContainsFunc(r.Inside, uses)
-		})
-		if !used || slices.Contains(p.spent, a) {
+	if len(p.leaving) == 0 {
+		return
+	}
+	slices.SortFunc(p.leaving, netip.Addr.Compare)
+	p.leaving = slices.Compact(p.leaving)
+	used := make([]bool, len(p.leaving))
+	seen := map[*netip.AddrPort]bool{} // the first of each list: the doors of a port share theirs
+	for i := range p.plan.Rules {
+		for _, backends := range [][]netip.AddrPort{p.plan.Rules[i].Backends, p.plan.Rules[i].Inside} {
+			if len(backends) == 0 || seen[&backends[0]] {
+				continue
+			}
+			seen[&backends[0]] = true
+			n := 0
+			for _, at := range backends {
+				for n < len(p.leaving) && p.leaving[n].Less(at.Addr()) {
+					n++
+				}
+				if n < len(p.leaving) && p.leaving[n] == at.Addr() {
+					used[n] = true
+				}
+			}
+		}
+	}
+	for i, a := range p.leaving {
+		if !used[i] || p.wasSpent(a) {
 			p.plan.Spent = append(p.plan.Spent, a)
 		}
 	}
-	slices.SortFunc(p.plan.Spent, netip.Addr.Compare)
-	p.plan.Spent = slices.Compact(p.plan.Spent)
+}
+
+// wasSpent reports whether an endpoint was spent before.
+func (p *planner) wasSpent(a netip.Addr) bool {
+	_, found := slices.BinarySearchFunc(p.spent, a, netip.Addr.Compare)
+	return found
 }
 
 // port plans a port for a family. Ready endpoints of this node are added to local.
