@@ -43,7 +43,7 @@ func proxyCommand(g *session.Globals, serve func(ctx context.Context, connect fu
 	f.StringVar(&o.Mode, "proxy-mode", "kernel", "how services are proxied that do not say it themselves: kernel or userspace")
 	f.StringSliceVar(&o.NodePortAddresses, "nodeport-addresses", nil, "networks of the addresses of this host that have node ports (default all but loopback)")
 	f.StringSliceVar(&o.ClusterCIDR, "cluster-cidr", nil, "networks of pods: who comes from elsewhere to a cluster IP is masqueraded (default those of the node)")
-	f.StringSliceVar(&o.ServiceCIDR, "service-cluster-ip-range", nil, "networks of cluster IPs: what is sent there and has no service is refused, and no endpoint is there")
+	f.StringSliceVar(&o.ServiceCIDR, "service-cluster-ip-range", nil, "networks of cluster IPs: what is sent there and has no service is refused, and no endpoint is there (default those of the cluster's ServiceCIDRs)")
 	f.BoolVar(&o.Announce, "announce-load-balancers", false, "answer on the links of this node for its share of the addresses of load balancers; the other nodes whose proxies have this flag have theirs")
 	f.StringVar(&o.HealthzAddress, "healthz-bind-address", "", "where /healthz and /livez are served over HTTP, such as 0.0.0.0:10256 (default nowhere)")
 	f.StringVar(&o.MetricsAddress, "metrics-bind-address", "", "address of loopback at which /metrics is served over HTTP, such as 127.0.0.1:10249 (default nowhere)")

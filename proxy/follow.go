@@ -8,6 +8,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
+	networkingv1 "k8s.io/api/networking/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
@@ -17,9 +18,9 @@ import (
 )
 
 // cacheOf returns a cache, of those that others keep if there are such. One of the
-// proxy's own keeps and selects what o says.
+// proxy's own keeps and selects what o says; so is one that it can do without.
 func cacheOf[T client.Object](p *Proxy, r client.Resource[T], o cache.Options[T]) *cache.Cache[T] {
-	if p.opts.Caches != nil {
+	if p.opts.Caches != nil && !o.Optional {
 		return cache.Of(p.opts.Caches, r, o.Indexes)
 	}
 	o.Log = p.opts.Log
@@ -65,6 +66,12 @@ func (p *Proxy) follows() {
 			p.touch(name, awaited(now, p.slices.ByIndex(byService, name.String())))
 		}
 	})
+	if p.opts.Networks != nil {
+		p.networks = cacheOf(p, client.ServiceCIDRs, cache.Options[*networkingv1.ServiceCIDR]{Optional: true})
+		p.networks.Subscribe(func(_, _ *networkingv1.ServiceCIDR) {
+			p.moveTo(func(h *Here) { h.Services = networksOf(p.networks.List("")) })
+		})
+	}
 	if p.opts.Node == "" {
 		return
 	}
@@ -86,6 +93,20 @@ func (p *Proxy) follows() {
 // isLeaving reports whether a node is about to go.
 func isLeaving(n *corev1.Node) bool {
 	return n.DeletionTimestamp != nil || slices.ContainsFunc(n.Spec.Taints, func(t corev1.Taint) bool { return t.Key == scaledAway })
+}
+
+// networksOf returns the networks of ServiceCIDRs, ascending, each once. Like upstream's proxy it asks
+// for no condition: until an object has gone there may be cluster IPs of it.
+func networksOf(all []*networkingv1.ServiceCIDR) (ns []netip.Prefix) {
+	for _, o := range all {
+		for _, text := range o.Spec.CIDRs {
+			if n, err := netip.ParsePrefix(text); err == nil && !n.Addr().Is4In6() {
+				ns = append(ns, n.Masked())
+			}
+		}
+	}
+	slices.SortFunc(ns, netip.Prefix.Compare)
+	return slices.Compact(ns)
 }
 
 // scaledAway is the taint of a node that a cluster autoscaler is about to remove.

@@ -16,6 +16,7 @@ import (
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
+	networkingv1 "k8s.io/api/networking/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/sampan-io/sampan/client"
@@ -37,6 +38,12 @@ type Options struct {
 	Userspace bool           // Services are relayed unless they say otherwise
 	Loopback  bool           // node ports are at 127.0.0.1 and ::1 as well
 	Services  []netip.Prefix // networks of cluster IPs, as far as known; see Here
+
+	// Networks has the proxy follow the cluster's ServiceCIDRs, where the server serves these, in the
+	// place of Services. It is called with all of them, ascending, each once, before the kernel's rules are made
+	// anew because they changed, and not at the same time as any of the kernel's methods but those that may be
+	// called from any goroutine. Nil: they are not followed.
+	Networks func(all []netip.Prefix)
 
 	// Watch calls lost whenever somebody else has removed the kernel's rules, and blocks until ctx
 	// is over or it can't go on. Nil: that is not noticed before the next change.
@@ -82,8 +89,9 @@ type Proxy struct {
 	caches   run.Stage
 	services *cache.Cache[*corev1.Service]
 	slices   *cache.Cache[*discoveryv1.EndpointSlice]
-	nodes    *cache.Cache[*corev1.Node]          // nil without Options.Node
-	leases   *cache.Cache[*coordinationv1.Lease] // of the proxies; nil unless this one is an announcer
+	nodes    *cache.Cache[*corev1.Node]              // nil without Options.Node
+	leases   *cache.Cache[*coordinationv1.Lease]     // of the proxies; nil unless this one is an announcer
+	networks *cache.Cache[*networkingv1.ServiceCIDR] // nil without Options.Networks
 	events   *client.Recorder
 	metrics  *metrics
 	counts   *counts
@@ -117,6 +125,7 @@ type Proxy struct {
 	answered []netip.Addr                  // what this node answers for
 	remind   <-chan time.Time              // when neighbours are told again; nil if they need not be
 	reminded int                           // how often they were
+	told     []netip.Prefix                // what Options.Networks was called with last
 }
 
 // state is what is done for a Service.
@@ -338,6 +347,11 @@ func (p *Proxy) take(ctx context.Context) {
 	if lost {
 		p.opts.Log.WarnContext(ctx, "somebody has removed the rules of the service proxy, perhaps by `nft flush ruleset`; making all of them anew")
 		p.broken = true
+	}
+	if p.opts.Networks != nil && !slices.Equal(here.Services, p.told) {
+		p.opts.Log.InfoContext(ctx, "networks of cluster IPs, as the ServiceCIDRs of the cluster say", "networks", here.Services)
+		p.opts.Networks(slices.Clone(here.Services))
+		p.told, p.broken = here.Services, true
 	}
 	maps.Copy(dirty, p.again)
 	clear(p.again)

@@ -17,6 +17,8 @@ import (
 	"github.com/google/go-cmp/cmp/cmpopts"
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
+	networkingv1 "k8s.io/api/networking/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/sampan-io/sampan/client"
@@ -404,6 +406,51 @@ func TestTheRulesFollowTheCluster(t *testing.T) {
 			h.await()
 		})
 	}
+}
+
+// cidr is a ServiceCIDR.
+func cidr(name string, networks ...string) *networkingv1.ServiceCIDR {
+	return &networkingv1.ServiceCIDR{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: networkingv1.ServiceCIDRSpec{CIDRs: networks}}
+}
+
+// TestNetworksOfClusterIPsAreFollowed has ServiceCIDRs come and go. The kernel is told, and makes all anew
+// after that; endpoints there are refused.
+func TestNetworksOfClusterIPsAreFollowed(t *testing.T) {
+	api, k := clienttest.New(t, cidr("kubernetes", "10.0.0.0/24", "fd00:2::/112")), newKernel(t)
+	before := &harbour{t, nil, api, nil}
+	before.create(service(nil), slice("http", 8080, endpoint("10.1.0.2", "rs")))
+	var told []string // guarded by k.mu
+	h := start(t, api, k, proxy.Options{Networks: func(all []netip.Prefix) {
+		k.mu.Lock()
+		defer k.mu.Unlock()
+		told = append(told, fmt.Sprint(k.replaced, all))
+	}})
+	const web = "10.0.0.1:80/TCP → 10.1.0.2:8080, masquerade foreign"
+	h.await(web)
+	api.Set(t, cidr("more", "10.1.0.0/16", "10.0.0.0/24"))
+	h.await("10.0.0.1:80/TCP → nobody, masquerade foreign") // it was an endpoint in the service network
+	api.Remove(t, cidr("more"))
+	h.await(web)
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	want := []string{"0 [10.0.0.0/24 fd00:2::/112]", "1 [10.0.0.0/24 10.1.0.0/16 fd00:2::/112]", "2 [10.0.0.0/24 fd00:2::/112]"}
+	if !slices.Equal(told, want) || k.replaced != 3 || len(k.updates) != 0 {
+		t.Errorf("the kernel was told %q, want %q; %d times all was made anew, and there were updates: %v", told, want, k.replaced, k.updates)
+	}
+}
+
+// TestNobodyHasToServeServiceCIDRs has a server that does not: what was said before holds.
+func TestNobodyHasToServeServiceCIDRs(t *testing.T) {
+	api := clienttest.New(t)
+	api.Intercept(func(r clienttest.Request) error {
+		if r.Resource == client.ServiceCIDRs.Resource {
+			return apierrors.NewNotFound(client.ServiceCIDRs.GroupResource(), "")
+		}
+		return nil
+	})
+	h := start(t, api, newKernel(t), proxy.Options{Networks: func(all []netip.Prefix) { t.Errorf("told of %v", all) }})
+	h.create(service(nil), slice("http", 8080, endpoint("10.1.0.2", "rs")))
+	h.await("10.0.0.1:80/TCP → 10.1.0.2:8080, masquerade foreign")
 }
 
 // TestOnlyWhatChangedIsChanged counts changes of doors.

@@ -27,6 +27,11 @@ type Options[T client.Object] struct {
 	// Nil means the object.
 	Keep func(T) T
 
+	// Optional is for who can do without the objects. If the server does not serve them, or not
+	// to this user, that is logged once, the cache is ready with what it has, and looks again now
+	// and then.
+	Optional bool
+
 	Log *slog.Logger // nil means slog.Default
 }
 
@@ -49,6 +54,7 @@ func New[T client.Object](c client.Interface, r client.Resource[T], opts Options
 	if opts.Keep != nil {
 		f.keep = func(obj client.Object) client.Object { return opts.Keep(typed[T](obj)) }
 	}
+	f.optional = opts.Optional
 	return view(f, opts.Indexes)
 }
 
@@ -87,7 +93,8 @@ func (c *Cache[T]) Subscribe(f func(before, after T)) {
 	c.subs = append(c.subs, func(before, after client.Object) { f(typed[T](before), typed[T](after)) })
 }
 
-// Ready is closed when the cache holds everything that was there at the start.
+// Ready is closed when the cache holds everything that was there at the start, or when
+// the server does not serve it and it is optional.
 // Subscribers have been told of all of it by then.
 func (c *Cache[T]) Ready() <-chan struct{} { return c.ready }
 

@@ -20,9 +20,11 @@
 //	    as one of their own: from the beginning, with their type and their indexes.
 //	    A difference is told to the subscribers of all of them, in the order in which
 //	    they subscribed, before the next one is.
+//	K5  A cache that is optional is ready without a server that serves its resource: what it holds
+//	    then is what it knew last, which at the start is nothing.
 //
 // Initial events come as a stream with the watch (WatchList) where the server does
 // that, and from a list otherwise. There is no resync and no polling: a cache
 // that is told nothing does nothing. A server that fails is tried again after
-// pauses that grow, with jitter.
+// pauses that grow, with jitter; one that does not serve what is optional, every ten minutes or so.
 package cache

@@ -190,11 +190,7 @@ func (c *follower) replace(fresh content, revision string) error {
 	c.revision = at // it is lower than before if the server's data was replaced
 	c.wake()
 	c.mu.Unlock()
-	select {
-	case <-c.ready:
-	default:
-		close(c.ready)
-	}
+	c.beReady()
 	return nil
 }
 

@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
@@ -20,6 +21,9 @@ import (
 const (
 	firstPause = 100 * time.Millisecond
 	maxPause   = 30 * time.Second
+
+	// What a server does not serve it may serve after its next version or another role.
+	absentPause = 10 * time.Minute
 )
 
 // A follower keeps the objects that caches show to their readers, whatever type each
@@ -34,7 +38,10 @@ type follower struct {
 	types    []func(client.Object) error       // what each cache asks of an object
 	keep     func(client.Object) client.Object // nil: objects are held as they are
 
-	plain bool // of run alone: the server has no WatchList
+	optional bool // see Options
+
+	plain  bool // of run alone: the server has no WatchList
+	absent bool // of run alone: the server does not serve what is optional, and that was said
 
 	mu       sync.RWMutex
 	objects  map[string]map[string]*entry // guarded by mu; by namespace and name; no namespace is empty
@@ -66,7 +73,14 @@ func (c *follower) run(ctx context.Context) error {
 			return nil
 		}
 		if progress {
-			failures = 0
+			failures, c.absent = 0, false
+		}
+		if c.optional && notServed(err) {
+			c.doWithout(err)
+			if !run.Pause(ctx, absentPause/2+rand.N(absentPause)) {
+				return nil
+			}
+			continue
 		}
 		pause := min(maxPause, firstPause<<min(failures, 20))
 		pause = pause/2 + rand.N(pause/2) // many caches lose one server at the same time
@@ -78,6 +92,29 @@ func (c *follower) run(ctx context.Context) error {
 		if !run.Pause(ctx, pause) {
 			return nil
 		}
+	}
+}
+
+// notServed reports whether a server says that it has no such resource, or not for this user.
+func notServed(err error) bool {
+	return apierrors.IsNotFound(err) || apierrors.IsForbidden(err) || apierrors.IsMethodNotSupported(err)
+}
+
+// doWithout makes the cache ready as it is.
+func (c *follower) doWithout(err error) {
+	if !c.absent {
+		c.log.Info("going on without what the server does not serve", "resource", c.resource.Resource, "err", err)
+	}
+	c.absent = true
+	c.beReady()
+}
+
+// beReady is called by run alone.
+func (c *follower) beReady() {
+	select {
+	case <-c.ready:
+	default:
+		close(c.ready)
 	}
 }
 

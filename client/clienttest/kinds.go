@@ -57,6 +57,7 @@ func kinds() []*kind {
 		kindOf(client.PriorityClasses),
 		with(kindOf(client.Jobs), old),
 		kindOf(client.Leases),
+		with(kindOf(client.ServiceCIDRs), status),
 		with(kindOf(client.EndpointSlices), func(k *kind) { k.generation = true }),
 	}
 }

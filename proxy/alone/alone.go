@@ -52,7 +52,7 @@ type Options struct {
 	Mode              string   // kernel or userspace; empty means kernel
 	NodePortAddresses []string // networks of the addresses that have node ports; none means all
 	ClusterCIDR       []string // networks of pods; none means those of the node
-	ServiceCIDR       []string // networks of cluster IPs, as far as known
+	ServiceCIDR       []string // networks of cluster IPs; none means those of the cluster's ServiceCIDRs
 	Announce          bool     // this node answers for its share of the addresses of load balancers
 
 	Keep bool // the rules stay when Run ends
@@ -237,8 +237,12 @@ func (o Options) parts(ctx context.Context, s settings, api client.Interface, no
 			return nil, err
 		}
 	}
+	var networks func([]netip.Prefix)
+	if len(s.nets) == 0 {
+		networks = kernel.SetServiceCIDRs
+	}
 	p, err := proxy.New(proxy.Options{
-		Client: api, Forwarder: forwarder, Kernel: kernel, Node: o.Node, Userspace: s.userspace, Loopback: loopback, Services: s.nets, Keep: o.Keep, Health: checks, Watch: kernel.Watch, Foreign: nft.Foreign, Log: o.Log,
+		Client: api, Networks: networks, Forwarder: forwarder, Kernel: kernel, Node: o.Node, Userspace: s.userspace, Loopback: loopback, Services: s.nets, Keep: o.Keep, Health: checks, Watch: kernel.Watch, Foreign: nft.Foreign, Log: o.Log,
 		Announcer: announcer,
 	})
 	if err != nil {

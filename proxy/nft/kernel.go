@@ -21,6 +21,7 @@ type Options struct {
 
 	// ServiceCIDRs are the networks from which cluster IPs come, of either family.
 	// What is sent there and has no rule is refused at once. None means that nothing is.
+	// [Kernel.SetServiceCIDRs] says others later.
 	ServiceCIDRs []netip.Prefix
 
 	// Pods are the networks of the pods of this node or, where these are not known, of
@@ -41,7 +42,8 @@ type Options struct {
 // A Kernel implements [proxy.Kernel] in the network namespace of the thread that calls
 // it. It needs CAP_NET_ADMIN.
 type Kernel struct {
-	opts Options
+	opts Options        // ServiceCIDRs are those that the table was made for
+	nets []netip.Prefix // the ServiceCIDRs that it is to be made for
 	content
 	tallies map[proxy.Door]*tally // belongs to whoever calls Tallies or Forget
 	begun   bool                  // the counters are ours
@@ -62,7 +64,18 @@ func New(o Options) (*Kernel, error) {
 			}
 		}
 	}
-	return &Kernel{opts: o, content: nothing(), tallies: map[proxy.Door]*tally{}}, nil
+	return &Kernel{opts: o, nets: o.ServiceCIDRs, content: nothing(), tallies: map[proxy.Door]*tally{}}, nil
+}
+
+// SetServiceCIDRs makes these the ServiceCIDRs of the options, from the next Replace on. Networks that
+// are none of IPv4 or IPv6 are left out. It must not be called at the same time as Replace or Update.
+func (k *Kernel) SetServiceCIDRs(nets []netip.Prefix) {
+	k.nets = nil
+	for _, n := range nets {
+		if n.IsValid() && !n.Addr().Is4In6() {
+			k.nets = append(k.nets, n)
+		}
+	}
 }
 
 // Replace implements [proxy.Kernel].
@@ -74,7 +87,9 @@ func (k *Kernel) Replace(ctx context.Context, all []proxy.Rule) error {
 	for i := range all {
 		changes[i].Is = all[i]
 	}
-	d, err := plan(nothing(), changes, k.opts, time.Now())
+	o := k.opts
+	o.ServiceCIDRs = k.nets
+	d, err := plan(nothing(), changes, o, time.Now())
 	if err != nil {
 		return err
 	}
@@ -85,14 +100,14 @@ func (k *Kernel) Replace(ctx context.Context, all []proxy.Rule) error {
 	// The note that packets were not counted before we came outlives the table's contents, and
 	// whoever comes later has it from those who are there.
 	wasOff := accounting() == "0" || elsewhere || left.wasOff()
-	if err := k.send(k.replacement(left, wasOff, d)); err != nil {
+	if err := k.send(k.replacement(left, wasOff, d, o)); err != nil {
 		// A table that another version of this program left may be in the way: then
 		// it goes, in the same transaction, and with it the affinity of clients.
-		if left == nil || k.send(k.replacement(nil, wasOff, d)) != nil {
+		if left == nil || k.send(k.replacement(nil, wasOff, d, o)) != nil {
 			return err
 		}
 	}
-	k.content, k.begun = d.commit(), true
+	k.content, k.begun, k.opts.ServiceCIDRs = d.commit(), true, k.nets
 	setAccounting("1")
 	return d.flows.forget()
 }
@@ -124,7 +139,7 @@ func (k *Kernel) Close() error {
 }
 
 // replacement is a transaction that makes the table anew, in place of what is left in it.
-func (k *Kernel) replacement(left *remains, wasOff bool, d *delta) *batch {
+func (k *Kernel) replacement(left *remains, wasOff bool, d *delta, o Options) *batch {
 	b := newBatch(k.opts.Table)
 	b.addTable()
 	if left == nil {
@@ -173,8 +188,8 @@ func (k *Kernel) replacement(left *remains, wasOff bool, d *delta) *batch {
 			b.deleteSet(name)
 		}
 	}
-	b.addStanding(k.opts)
-	d.write(b, k.opts)
+	b.addStanding(o)
+	d.write(b, o)
 	return b
 }
 

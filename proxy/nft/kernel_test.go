@@ -166,6 +166,49 @@ func TestEveryClientReachesAClusterIP(t *testing.T) {
 	})
 }
 
+// TestOtherNetworksOfClusterIPs are known from the next Replace on, and connections go on.
+func TestOtherNetworksOfClusterIPs(t *testing.T) {
+	w := newWorld(t)
+	w.options.ServiceCIDRs = nil
+	w.servePods()
+	a := w.nodes[0].pods[0]
+	both(func(v6 bool) {
+		door := proxy.Door{Address: clusterIP(v6, 1), Protocol: corev1.ProtocolTCP, Port: port}
+		rule := proxy.Rule{Door: door, Masquerade: proxy.MasqueradeForeign, Backends: backends(v6, w.nodes[1].pods[0])}
+		w.start(rule)
+		k := w.nodes[0].kernel
+		at, unused := netip.AddrPortFrom(clusterIP(v6, 1), port), netip.AddrPortFrom(clusterIP(v6, 9), port)
+		c, err := a.dialFor(corev1.ProtocolTCP, at, patience)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+		unrefused := func() {
+			t.Helper()
+			if _, err := a.ask(corev1.ProtocolTCP, unused); errors.Is(err, unix.ECONNREFUSED) {
+				t.Errorf("%s is refused", unused)
+			}
+		}
+		unrefused()
+		k.SetServiceCIDRs(append([]netip.Prefix{{}}, serviceCIDRs...))
+		more := rule
+		more.Door.Port++
+		w.nodes[0].do(func() { w.must(k.Update(t.Context(), []proxy.Change{{Is: more}})) }) // as before
+		unrefused()
+		w.nodes[0].do(func() { w.must(k.Replace(t.Context(), []proxy.Rule{rule})) })
+		a.wantRefusal(corev1.ProtocolTCP, unused)
+		a.wantAnswers(corev1.ProtocolTCP, at, "pod2a", a.ip[v6])
+		w.nodes[0].do(func() { w.must(k.Update(t.Context(), []proxy.Change{{Is: more}})) })
+		a.wantAnswers(corev1.ProtocolTCP, netip.AddrPortFrom(at.Addr(), port+1), "pod2a", a.ip[v6])
+		k.SetServiceCIDRs(nil)
+		w.nodes[0].do(func() { w.must(k.Replace(t.Context(), []proxy.Rule{rule})) })
+		unrefused()
+		if got, err := talkFor(c, patience); err != nil || !strings.HasPrefix(got, "pod2a") {
+			t.Errorf("the connection that was there before: %q, %v", got, err)
+		}
+	})
+}
+
 func TestNodePortsAreAtEveryAddressButLoopback(t *testing.T) {
 	w := newWorld(t)
 	w.servePods()

@@ -1,6 +1,7 @@
 package upstream
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -9,6 +10,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -106,6 +108,33 @@ endpoints: [{addresses: [192.0.2.1], conditions: {ready: true}}]
 	apply(serve("first"), "")
 	p.run("proxy", sampan, "proxy", "--kubeconfig="+p.kubeconfig("proxy", pki.Subject{CommonName: "system:kube-proxy"}), "--hostname-override=node-0")
 	hears("first")
+
+	// What is in a network of cluster IPs and no Service is refused, as the ServiceCIDRs of the cluster say now.
+	refused := func(at string) {
+		t.Helper()
+		for end := time.Now().Add(time.Minute); ; time.Sleep(20 * time.Millisecond) {
+			c, err := net.DialTimeout("tcp", at, time.Second)
+			if errors.Is(err, syscall.ECONNREFUSED) {
+				return
+			}
+			if err == nil {
+				_ = c.Close()
+			}
+			if time.Now().After(end) {
+				t.Fatalf("connecting to %s: %v, want that it is refused", at, err)
+			}
+		}
+	}
+	refused("10.0.0.77:81")
+	do("ip", "route", "add", "10.99.0.0/24", "dev", "pods")
+	more := filepath.Join(t.TempDir(), "more.yaml")
+	if err := os.WriteFile(more, []byte("apiVersion: networking.k8s.io/v1\nkind: ServiceCIDR\nmetadata: {name: more}\nspec: {cidrs: [10.99.0.0/24]}\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	do(kubectl, "--kubeconfig="+p.Kubeconfig, "apply", "-f", more)
+	refused("10.99.0.9:80")
+	hears("first")
+
 	apply(serve("second"), "")
 	hears("second")
 	apply(serve("third"), "sampan.dev/proxy-mode: userspace")

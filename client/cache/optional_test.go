@@ -1,0 +1,87 @@
+package cache_test
+
+import (
+	"bytes"
+	"context"
+	"log/slog"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
+	"github.com/sampan-io/sampan/client"
+	"github.com/sampan-io/sampan/client/cache"
+	"github.com/sampan-io/sampan/client/clienttest"
+	"github.com/sampan-io/sampan/internal/run"
+)
+
+// TestACacheDoesWithoutWhatIsNotServed has a server that does not serve a resource, then is away, then
+// serves it, and then no more.
+func TestACacheDoesWithoutWhatIsNotServed(t *testing.T) {
+	gr := client.ConfigMaps.GroupResource()
+	for name, refusal := range map[string]error{
+		"no such kind":  apierrors.NewNotFound(gr, ""),
+		"no permission": apierrors.NewForbidden(gr, "", nil),
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := clienttest.New(t, config("a", "sweet"))
+				asked := 0
+				answer := func(err error) {
+					s.Intercept(func(clienttest.Request) error { asked++; return err })
+				}
+				answer(refusal)
+				var said bytes.Buffer
+				log := slog.New(slog.NewTextHandler(&said, &slog.HandlerOptions{Level: slog.LevelInfo}))
+				c := cache.New(s, client.ConfigMaps, cache.Options[*corev1.ConfigMap]{Optional: true, Log: log})
+				g := run.NewGroup(t.Context(), 0)
+				defer g.Stop()
+				g.Go(func(ctx context.Context) { _ = c.Run(ctx) })
+				<-c.Ready()
+				time.Sleep(24 * time.Hour)
+				synctest.Wait()
+				if n := strings.Count(said.String(), "resource=configmaps"); n != 1 {
+					t.Errorf("that it goes on without was said %d times in a day, want once:\n%s", n, &said)
+				}
+				if asked > 24*12 || asked < 24*4 {
+					t.Errorf("the server was asked %d times in a day", asked)
+				}
+				s.Intercept(nil)
+				time.Sleep(15 * time.Minute)
+				synctest.Wait()
+				if c.Len() != 1 {
+					t.Errorf("%d objects, and the server serves one now", c.Len())
+				}
+				answer(refusal)
+				s.BreakWatches(client.ErrWatchEnded)
+				time.Sleep(time.Hour)
+				synctest.Wait()
+				if n := strings.Count(said.String(), "going on without"); n != 2 || c.Len() != 1 {
+					t.Errorf("it was said %d times, %d objects, want twice and the one that was there:\n%s", n, c.Len(), &said)
+				}
+			})
+		})
+	}
+}
+
+// TestACacheWaitsForAServerThatIsAway even for what it could do without.
+func TestACacheWaitsForAServerThatIsAway(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := clienttest.New(t)
+		s.Intercept(func(clienttest.Request) error { return apierrors.NewInternalError(context.Canceled) })
+		c := cache.New(s, client.ConfigMaps, cache.Options[*corev1.ConfigMap]{Optional: true, Log: slog.New(slog.DiscardHandler)})
+		g := run.NewGroup(t.Context(), 0)
+		defer g.Stop()
+		g.Go(func(ctx context.Context) { _ = c.Run(ctx) })
+		select {
+		case <-c.Ready():
+			t.Error("the cache is ready, and the server has said nothing")
+		case <-time.After(time.Hour):
+		}
+		s.Intercept(nil)
+		<-c.Ready()
+	})
+}
