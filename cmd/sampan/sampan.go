@@ -128,10 +128,7 @@ func runDNS(ctx context.Context, cfg *rest.Config, o cli.DNSOptions) error {
 
 // runProxy proxies the services of a cluster that may be somebody else's.
 func runProxy(ctx context.Context, connect func() (*rest.Config, error), o cli.ProxyOptions) error {
-	if o.Cleanup {
-		return proxyalone.Cleanup()
-	}
-	return proxyalone.Run(ctx, proxyalone.Options{
+	alone := proxyalone.Options{
 		Connect:           connect,
 		Node:              o.Node,
 		BindAddress:       o.BindAddress,
@@ -145,5 +142,9 @@ func runProxy(ctx context.Context, connect func() (*rest.Config, error), o cli.P
 		MetricsAddress:    o.MetricsAddress,
 		UserAgent:         "sampan-proxy/" + version,
 		Log:               o.Log,
-	})
+	}
+	if o.Cleanup {
+		return proxyalone.Cleanup(alone)
+	}
+	return proxyalone.Run(ctx, alone)
 }

@@ -143,8 +143,12 @@ func ownAddresses() ([]netip.Addr, error) {
 	return own, nil
 }
 
-// Cleanup removes what a proxy that did not end by itself left in the kernel.
-func Cleanup() error {
+// Cleanup removes what a proxy that did not end by itself left in the kernel. Options that make no sense are
+// an error, and then nothing is removed; Connect is not looked at.
+func Cleanup(o Options) error {
+	if _, err := o.check(); err != nil {
+		return err
+	}
 	return errors.Join(nft.Remove(table), userspace.RemoveTransparent(relayTable), announce.Remove(link))
 }
 

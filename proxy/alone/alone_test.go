@@ -73,3 +73,13 @@ func TestTheServerIsAskedWhenTheFlagsMakeSense(t *testing.T) {
 		t.Errorf("without a server: %v", err)
 	}
 }
+
+// TestCleanupBesideAWrongFlagIsRefused before anything is removed.
+func TestCleanupBesideAWrongFlagIsRefused(t *testing.T) {
+	err := alone.Cleanup(alone.Options{Mode: "ipvs", ServiceCIDR: []string{"x"}})
+	for _, want := range []string{`--proxy-mode: "ipvs"`, `--service-cluster-ip-range: "x"`} {
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("Cleanup = %v, want %s", err, want)
+		}
+	}
+}
