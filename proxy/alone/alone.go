@@ -17,7 +17,6 @@ import (
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/client-go/rest"
@@ -153,7 +152,8 @@ func Cleanup(o Options) error {
 }
 
 // Run proxies until ctx is over, and takes everything back then, unless Options.Keep says
-// otherwise.
+// otherwise. It waits for a server that is away at the start, and leaves what there is of rules until
+// that answers.
 func Run(ctx context.Context, o Options) error {
 	o.Log = cmp.Or(o.Log, slog.Default())
 	s, err := o.check()
@@ -171,7 +171,7 @@ func Run(ctx context.Context, o Options) error {
 		return err
 	}
 	stages, err := o.connected(ctx, s, doors)
-	if err != nil {
+	if err != nil || ctx.Err() != nil {
 		for _, d := range doors {
 			_ = d.listener.Close()
 		}
@@ -181,22 +181,19 @@ func Run(ctx context.Context, o Options) error {
 }
 
 // connected makes the proxy of the node that the server knows. What goes wrong is no fault of the
-// other flags.
+// other flags. There is nothing to run when ctx is over.
 func (o Options) connected(ctx context.Context, s settings, doors []webDoor) ([]run.Stage, error) {
 	cfg, err := o.Connect()
 	if err != nil {
 		return nil, err
 	}
-	api, err := client.NewREST(cfg, client.RESTOptions{UserAgent: cmp.Or(o.UserAgent, "sampan-proxy")})
+	api, err := connect(cfg, cmp.Or(o.UserAgent, "sampan-proxy"))
 	if err != nil {
 		return nil, err
 	}
-	node, err := client.Nodes.Get(ctx, api, "", o.Node)
-	switch {
-	case apierrors.IsNotFound(err):
-		o.Log.WarnContext(ctx, "the server does not know this node yet, or by another name (--hostname-override)", "node", o.Node)
-	case err != nil:
-		return nil, fmt.Errorf("reading the node %s: %w", o.Node, err)
+	node, err := awaitNode(ctx, api, o.Node, o.Log)
+	if err != nil || ctx.Err() != nil {
+		return nil, err
 	}
 	if node != nil {
 		for _, text := range node.Spec.PodCIDRs {

@@ -67,10 +67,12 @@ func TestTheServerIsAskedWhenTheFlagsMakeSense(t *testing.T) {
 	if err := alone.Run(t.Context(), o); !errors.Is(err, none) {
 		t.Errorf("without a kubeconfig: %v", err)
 	}
-	o.Connect = func() (*rest.Config, error) { return &rest.Config{Host: "http://127.0.0.1:1"}, nil }
+	o.Connect = func() (*rest.Config, error) {
+		return &rest.Config{Host: "ftp://x", TLSClientConfig: rest.TLSClientConfig{CAData: []byte("x")}}, nil
+	}
 	// The address is free again.
 	if err := alone.Run(t.Context(), o); err == nil || strings.Contains(err.Error(), "--") {
-		t.Errorf("without a server: %v", err)
+		t.Errorf("without an authority: %v", err)
 	}
 }
 
