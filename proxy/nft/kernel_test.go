@@ -192,7 +192,7 @@ func TestOtherNetworksOfClusterIPs(t *testing.T) {
 		unrefused()
 		k.SetServiceCIDRs(append([]netip.Prefix{{}}, serviceCIDRs...))
 		more := rule
-		more.Door.Port++
+		more.Port++
 		w.nodes[0].do(func() { w.must(k.Update(t.Context(), []proxy.Change{{Is: more}})) }) // as before
 		unrefused()
 		w.nodes[0].do(func() { w.must(k.Replace(t.Context(), []proxy.Rule{rule})) })
