@@ -31,9 +31,9 @@ func TestServices(t *testing.T) {
 	w.nothingElse(all)
 }
 
-// nothingElse looks for what is to be no door: node ports at loopback of IPv6, and whatever rules there are
-// besides those for the doors of these Services and of the one by which we know that all is there. Node ports
-// at loopback of IPv4 are for the node itself.
+// nothingElse looks for what is to be no door: whatever rules there are besides those for the doors of
+// these Services and of the one by which we know that all is there. Node ports at loopback are for the
+// node itself, and are asked here.
 func (s *servicesWorld) nothingElse(all []service) {
 	const protocols, marks = 2, 1
 	want := s.families * protocols * marks
@@ -48,12 +48,11 @@ func (s *servicesWorld) nothingElse(all []service) {
 		if !svc.nodePort {
 			continue
 		}
-		want += protocols
-		for _, network := range []string{"tcp", "udp"} {
-			own := door{kind: "node port at loopback", at: netip.AddrPortFrom(loopback, svc.nodePorts()), node: 1}
-			s.ask(svc, node.Host, 0, own, network)
-			if got, err := node.Ask(network, netip.AddrPortFrom(netip.IPv6Loopback(), svc.nodePorts()), patient); !errors.Is(err, hosts.ErrRefused) {
-				s.wrong(1, "%s: %s asks its node port at loopback of IPv6 over %s: %v, %v, want that it is refused", svc.name, node.Name, network, got, err)
+		want += protocols * s.families
+		for f := range s.families {
+			for _, network := range []string{"tcp", "udp"} {
+				at := []netip.Addr{loopback, netip.IPv6Loopback()}[f]
+				s.ask(svc, node.Host, f, door{kind: "node port at loopback", at: netip.AddrPortFrom(at, svc.nodePorts()), node: 1}, network)
 			}
 		}
 	}

@@ -15,6 +15,11 @@ import (
 // A toggle is a setting by which this host passes on packets of an IP family.
 type toggle struct{ name, file string }
 
+// setting is its name as administrators say it.
+func (t toggle) setting() string {
+	return strings.ReplaceAll(strings.TrimPrefix(t.file, "/proc/sys/"), "/", ".")
+}
+
 func (f *family) toggle() toggle {
 	if f.is6() {
 		return toggle{"ip6_forward", "/proc/sys/net/ipv6/conf/all/forwarding"}
@@ -187,7 +192,7 @@ func (n *Network) enableForwarding() error {
 			}
 		}
 		if err := os.WriteFile(t.file, []byte("1"), 0); err != nil {
-			return fmt.Errorf("switching on %s (%s), which pods need to reach anything but this host: %w", t.name, t.file, err)
+			return fmt.Errorf("switching on %s, which pods need to reach anything but this host: %w", t.setting(), err)
 		}
 	}
 	return nil

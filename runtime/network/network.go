@@ -150,16 +150,20 @@ func (n *Network) Up() ([]string, error) {
 		}
 	}
 	loadBridged(context.Background()) //nolint:forbidigo // it is bounded, and Up blocks for it
+	var lacks []string
 	err := locked(func() error {
-		if err := n.upBridge(); err != nil {
+		lack, err := n.upBridge()
+		if err != nil {
 			return fmt.Errorf("bridge %s: %w", n.opts.Bridge, err)
+		}
+		if lack != "" {
+			lacks = append(lacks, lack)
 		}
 		return n.enableForwarding()
 	})
 	if err != nil {
 		return nil, err
 	}
-	var lacks []string
 	for _, f := range n.families {
 		if err := n.upTable(f); err != nil {
 			return nil, fmt.Errorf("nftables table %s: %w", n.opts.Table, err)
@@ -179,56 +183,59 @@ func hardware(a netip.Addr) net.HardwareAddr {
 	return append(net.HardwareAddr{0x0a, 0x58}, ip[len(ip)-4:]...)
 }
 
-func (n *Network) upBridge() error {
+// upBridge makes the bridge. Without it there is no network; lack is what goes without.
+func (n *Network) upBridge() (lack string, err error) {
 	attrs := netlink.NewLinkAttrs()
 	attrs.Name = n.opts.Bridge
 	attrs.HardwareAddr = hardware(n.families[0].gateway) // N3: without it the smallest of the ports' would be taken
 	attrs.Flags = net.FlagUp
-	var err error
 	if attrs.Alias, err = n.alias(); err != nil {
-		return err
+		return "", err
 	}
 	err = n.link.LinkAdd(&netlink.Bridge{LinkAttrs: attrs})
 	if err != nil && !errors.Is(err, unix.EEXIST) {
-		return err
+		return "", err
 	}
 	link, err := n.link.LinkByName(n.opts.Bridge)
 	if err != nil {
-		return err
+		return "", err
 	}
 	if link.Type() != "bridge" {
-		return fmt.Errorf("a link of this name exists and is a %s; remove it or choose another name", link.Type())
+		return "", fmt.Errorf("a link of this name exists and is a %s; remove it or choose another name", link.Type())
 	}
 	if !n.claims(link) { // somebody has taken it off
 		if err := n.link.LinkSetAlias(link, attrs.Alias); err != nil {
-			return fmt.Errorf("alias: %w", err)
+			return "", fmt.Errorf("alias: %w", err)
 		}
 	}
 	if err := showBridged(link, n.six()); err != nil {
-		return err
+		return "", err
 	}
-	if err := n.settleBridge(); err != nil {
-		return err
+	switch err := n.settleBridge(); {
+	case err != nil && n.six():
+		return "", err
+	case err != nil:
+		lack = fmt.Sprintf("this host may take a pod's word for it that it is a router of IPv6, if it hears routers at all: switching that off for the bridge %s: %v", n.opts.Bridge, err)
 	}
 	if err := n.link.LinkSetUp(link); err != nil {
-		return err
+		return "", err
 	}
 	for _, f := range n.families {
 		if err := n.link.AddrReplace(link, f.address(f.gateway)); err != nil {
-			return fmt.Errorf("address %v: %w", f.gateway, err)
+			return "", fmt.Errorf("address %v: %w", f.gateway, err)
 		}
 		if !f.services.IsValid() {
 			continue
 		}
 		route := &netlink.Route{LinkIndex: link.Attrs().Index, Dst: ipNet(f.services), Scope: netlink.SCOPE_LINK}
 		if err := n.link.RouteReplace(route); err != nil { // N2
-			return fmt.Errorf("route for %v: %w", f.services, err)
+			return "", fmt.Errorf("route for %v: %w", f.services, err)
 		}
 	}
 	n.mu.Lock()
 	n.bridge = link.Attrs().Index
 	n.mu.Unlock()
-	return nil
+	return lack, nil
 }
 
 func ipNet(p netip.Prefix) *net.IPNet {
