@@ -24,6 +24,12 @@ type family struct {
 	loopback    netip.Prefix
 
 	originalAddress expr.CtKey // the destination of the first packet of a connection
+
+	version  uint32                            // the first four bits of a header
+	protocol uint32                            // where in the header that of the next one is, if there is no other between them
+	length   uint32                            // where it has that of the packet,
+	counted  uint32                            // and how much of the header itself is in that
+	short    struct{ offset, mask, is uint32 } // what headers without options of packets of less than 128 bytes have
 }
 
 var (
@@ -31,11 +37,15 @@ var (
 		digit: "4", number: unix.NFPROTO_IPV4, bytes: 4, source: 12, destination: 16,
 		address: setType{7, 4}, loopback: netip.MustParsePrefix("127.0.0.0/8"),
 		originalAddress: 20, // NFT_CT_DST_IP
+		version:         4, protocol: 9, length: 2, counted: 20,
+		short: struct{ offset, mask, is uint32 }{0, 0xff00_ff80, 0x4500_0000},
 	}
 	v6 = &family{
 		digit: "6", number: unix.NFPROTO_IPV6, bytes: 16, source: 8, destination: 24,
 		address: setType{8, 16}, loopback: netip.MustParsePrefix("::1/128"),
 		originalAddress: 22, // NFT_CT_DST_IP6
+		version:         6, protocol: 6, length: 4,
+		short: struct{ offset, mask, is uint32 }{4, 0xff80_0000, 0},
 	}
 	families = [2]*family{v4, v6}
 )
@@ -172,7 +182,15 @@ func (f *family) loadOriginalDoor(node bool) []expr.Any {
 
 // cameTo is about connections that were made to an address of a network.
 func (f *family) cameTo(p netip.Prefix) []expr.Any {
-	return append([]expr.Any{&expr.Ct{Key: f.originalAddress, Register: regBackend}}, f.inPrefix(regBackend, p, expr.CmpOpEq)...)
+	return append([]expr.Any{&expr.Ct{Key: f.originalAddress, Register: regBackend}}, f.inPrefix(regBackend, regBackend, p, expr.CmpOpEq)...)
+}
+
+// loadProtocol loads the protocol of a packet.
+func (f *family) loadProtocol(reg uint32) expr.Any {
+	if f == v4 { // has it always there, and the kernel loads it in passing
+		return &expr.Payload{DestRegister: reg, Base: expr.PayloadBaseNetworkHeader, Offset: f.protocol, Len: 1}
+	}
+	return &expr.Meta{Key: expr.MetaKeyL4PROTO, Register: reg}
 }
 
 // loadSource loads the address of the client.
@@ -187,15 +205,24 @@ func (f *family) isFamily() []expr.Any {
 	}
 }
 
-// inPrefix compares an address in a register, which it overwrites, with a network.
-func (f *family) inPrefix(reg uint32, p netip.Prefix, op expr.CmpOp) []expr.Any {
+// inHeader compares some bits of four bytes of a packet's header.
+func inHeader(base expr.PayloadBase, offset, mask, is uint32) []expr.Any {
+	return []expr.Any{
+		&expr.Payload{DestRegister: regBackend, Base: base, Offset: offset, Len: 4},
+		&expr.Bitwise{SourceRegister: regBackend, DestRegister: regBackend, Len: 4, Mask: binary.BigEndian.AppendUint32(nil, mask), Xor: number(0)},
+		&expr.Cmp{Op: expr.CmpOpEq, Register: regBackend, Data: binary.BigEndian.AppendUint32(nil, is)},
+	}
+}
+
+// inPrefix compares an address in a register with a network, and overwrites another register, which may be the same.
+func (f *family) inPrefix(reg, scratch uint32, p netip.Prefix, op expr.CmpOp) []expr.Any {
 	mask := make([]byte, f.bytes)
 	for i := range p.Bits() {
 		mask[i/8] |= 0x80 >> (i % 8)
 	}
 	return []expr.Any{
-		&expr.Bitwise{SourceRegister: reg, DestRegister: reg, Len: f.bytes, Mask: mask, Xor: make([]byte, f.bytes)},
-		&expr.Cmp{Op: op, Register: reg, Data: p.Masked().Addr().AsSlice()},
+		&expr.Bitwise{SourceRegister: reg, DestRegister: scratch, Len: f.bytes, Mask: mask, Xor: make([]byte, f.bytes)},
+		&expr.Cmp{Op: op, Register: scratch, Data: p.Masked().Addr().AsSlice()},
 	}
 }
 

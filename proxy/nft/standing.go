@@ -33,7 +33,7 @@ var hooks = map[string]*hook{
 func plainChains() []string {
 	names := []string{refuse}
 	for _, f := range families {
-		names = append(names, f.services(), f.cluster(), f.leave(), f.foreign(), f.local())
+		names = append(names, f.services(), f.cluster(), f.leave(), f.foreign(), f.local(), f.tally(), f.empty())
 	}
 	return names
 }
@@ -107,7 +107,7 @@ func (b *batch) addServices(f *family, o Options) {
 	atAddress := slices.Concat(f.loadDoor(false), findNumber(f.doors(), f.regDoor(), regBackend), []expr.Any{find(classes, regBackend, regVerdict)})
 	for _, p := range f.of(o.ServiceCIDRs) {
 		load := &expr.Payload{DestRegister: regBackend, Base: expr.PayloadBaseNetworkHeader, Offset: f.destination, Len: f.bytes}
-		b.addRule(chain, slices.Concat([]expr.Any{load}, f.inPrefix(regBackend, p, expr.CmpOpEq), []expr.Any{goTo(f.cluster())})...)
+		b.addRule(chain, slices.Concat([]expr.Any{load}, f.inPrefix(regBackend, regBackend, p, expr.CmpOpEq), []expr.Any{goTo(f.cluster())})...)
 	}
 	b.addRule(f.cluster(), atAddress...)
 	b.addRule(f.cluster(), goTo(refuse))
@@ -118,7 +118,7 @@ func (b *batch) addServices(f *family, o Options) {
 		f.loadDoor(true),
 		findNumber(f.doors(), reg, regBackend),
 		isLocal(&expr.Fib{Register: reg, FlagDADDR: true}),
-		[]expr.Any{destination}, f.inPrefix(reg, f.loopback, expr.CmpOpNeq))
+		[]expr.Any{destination}, f.inPrefix(reg, reg, f.loopback, expr.CmpOpNeq))
 	if f.has(o.NodePortAddresses) {
 		rule = append(rule, destination, isIn(f.nodePorts(), reg))
 	}
