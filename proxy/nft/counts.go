@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
-	"slices"
 
 	"github.com/google/nftables/expr"
 	"github.com/mdlayher/netlink"
@@ -64,10 +63,12 @@ func (f *family) empty() string { return "empty" + f.digit }
 
 // addTally adds what counts the packets of connections but the first one: that is not confirmed yet. It
 // is done for every packet of every connection of the host, so it ends early for all but ours, and for
-// those that carry nothing.
+// those that carry nothing. What it costs is above all to have so many instructions at hand, so the fewest packets
+// go beyond the first rules.
 func (b *batch) addTally(o Options) {
 	const statusConfirmed, statusDNAT = 1 << 3, 1 << 5 // IPS_CONFIRMED, IPS_DST_NAT
 	for _, chain := range []string{tallyIn, tallyOut} {
+		b.addRule(chain, append(v4.carriesNothing(wordsWithTime), &expr.Verdict{Kind: expr.VerdictAccept})...)
 		b.addRule(chain,
 			&expr.Ct{Key: expr.CtKeySTATUS, Register: regBackend},
 			&expr.Bitwise{SourceRegister: regBackend, DestRegister: regBackend, Len: 4, Mask: number(statusConfirmed | statusDNAT), Xor: number(0)},
@@ -77,11 +78,14 @@ func (b *batch) addTally(o Options) {
 			b.addRule(chain, append(isLoopback(expr.MetaKeyIIF), &expr.Verdict{Kind: expr.VerdictAccept})...)
 		}
 		for _, f := range families {
-			b.addRule(chain, append(inHeader(expr.PayloadBaseNetworkHeader, 0, 0xf000_0000, f.version<<28), goTo(f.tally()))...)
+			b.addRule(chain, append(f.isFamily(), goTo(f.tally()))...)
 		}
 	}
 	for _, f := range families {
-		b.addEmpty(f)
+		b.addRule(f.tally(), append(f.isShort(), &expr.Verdict{Kind: expr.VerdictJump, Chain: f.empty()})...)
+		for words := uint32(minWords); words <= maxWords; words++ {
+			b.addRule(f.empty(), append(f.carriesNothing(words), &expr.Verdict{Kind: expr.VerdictAccept})...)
+		}
 		door := f.regDoor()
 		count := func(door ...expr.Any) {
 			b.addRule(f.tally(), append(door,
@@ -100,27 +104,32 @@ func (b *batch) addTally(o Options) {
 	}
 }
 
-// addEmpty adds the rules that let packets of TCP pass that carry nothing: half of those of a stream, and nearly all of
-// a short connection. They are told by the length of their headers, which is all there is; those with options
-// of IP or more headers than one are not, and count. It is asked with loads of four bytes at most: the kernel
-// does ten of them in the time that it takes for one part of the connection's address, or a third of a lookup.
-func (b *batch) addEmpty(f *family) {
-	b.addRule(f.tally(), append(inHeader(expr.PayloadBaseNetworkHeader, f.short.offset, f.short.mask, f.short.is),
-		&expr.Verdict{Kind: expr.VerdictJump, Chain: f.empty()})...)
-	b.addRule(f.empty(),
-		&expr.Payload{DestRegister: regBackend, Base: expr.PayloadBaseNetworkHeader, Offset: f.protocol, Len: 1},
-		&expr.Cmp{Op: expr.CmpOpNeq, Register: regBackend, Data: []byte{unix.IPPROTO_TCP}},
-		&expr.Verdict{Kind: expr.VerdictReturn})
-	// The number of words in the header of TCP: most have a timestamp, or open a connection, or have no option, or tell what is missing.
-	for _, words := range []uint32{8, 10, 5, 11, 13, 15, 6, 7, 9, 12, 14} {
-		length := binary.BigEndian.AppendUint16(nil, uint16(f.counted+4*words))
-		const wordsOffset = 12 // its first four bits
-		b.addRule(f.empty(), slices.Concat([]expr.Any{
-			&expr.Payload{DestRegister: regBackend, Base: expr.PayloadBaseNetworkHeader, Offset: f.length, Len: uint32(len(length))},
-			&expr.Cmp{Op: expr.CmpOpEq, Register: regBackend, Data: length},
-		}, inHeader(expr.PayloadBaseTransportHeader, wordsOffset, 0xf000_0000, words<<28),
-			[]expr.Any{&expr.Verdict{Kind: expr.VerdictAccept}})...)
+// How many words the header of a packet of TCP can have, and has where ends tell each other the time, which nearly all do.
+const minWords, maxWords, wordsWithTime = 5, 15, 8
+
+// carriesNothing is about packets of TCP whose header has so many words and that carry nothing: they only acknowledge,
+// open or close. That is half of a stream's, and most of a short connection's. Those with options of IP or
+// more headers than one are not told apart.
+func (f *family) carriesNothing(words uint32) (exprs []expr.Any) {
+	const bytes, wordsOffset, wordsBits = 4, 12, 28
+	if f == v4 {
+		const header = 20
+		exprs = append(inHeader(expr.PayloadBaseNetworkHeader, 0, 0xff00_ffff, 0x4500_0000+header+bytes*words), // version, words, length
+			&expr.Payload{DestRegister: regBackend, Base: expr.PayloadBaseNetworkHeader, Offset: v4Protocol, Len: 1},
+			&expr.Cmp{Op: expr.CmpOpEq, Register: regBackend, Data: []byte{unix.IPPROTO_TCP}})
+	} else {
+		const lengthOffset = 4
+		exprs = inHeader(expr.PayloadBaseNetworkHeader, lengthOffset, 0xffff_ff00, bytes*words<<16|unix.IPPROTO_TCP<<8) // length, next header
 	}
+	return append(exprs, inHeader(expr.PayloadBaseTransportHeader, wordsOffset, 0xf000_0000, words<<wordsBits)...)
+}
+
+// isShort is about packets of the family of less than 128 bytes, among which are those that carry nothing.
+func (f *family) isShort() []expr.Any {
+	if f == v4 {
+		return inHeader(expr.PayloadBaseNetworkHeader, 0, 0xff80, 0)
+	}
+	return inHeader(expr.PayloadBaseNetworkHeader, 4, 0xff80_0000, 0)
 }
 
 // A counted is what the kernel has counted.

@@ -25,11 +25,7 @@ type family struct {
 
 	originalAddress expr.CtKey // the destination of the first packet of a connection
 
-	version  uint32                            // the first four bits of a header
-	protocol uint32                            // where in the header that of the next one is, if there is no other between them
-	length   uint32                            // where it has that of the packet,
-	counted  uint32                            // and how much of the header itself is in that
-	short    struct{ offset, mask, is uint32 } // what headers without options of packets of less than 128 bytes have
+	version uint32 // the first four bits of a header
 }
 
 var (
@@ -37,15 +33,13 @@ var (
 		digit: "4", number: unix.NFPROTO_IPV4, bytes: 4, source: 12, destination: 16,
 		address: setType{7, 4}, loopback: netip.MustParsePrefix("127.0.0.0/8"),
 		originalAddress: 20, // NFT_CT_DST_IP
-		version:         4, protocol: 9, length: 2, counted: 20,
-		short: struct{ offset, mask, is uint32 }{0, 0xff00_ff80, 0x4500_0000},
+		version:         4,
 	}
 	v6 = &family{
 		digit: "6", number: unix.NFPROTO_IPV6, bytes: 16, source: 8, destination: 24,
 		address: setType{8, 16}, loopback: netip.MustParsePrefix("::1/128"),
 		originalAddress: 22, // NFT_CT_DST_IP6
-		version:         6, protocol: 6, length: 4,
-		short: struct{ offset, mask, is uint32 }{4, 0xff80_0000, 0},
+		version:         6,
 	}
 	families = [2]*family{v4, v6}
 )
@@ -160,7 +154,7 @@ func (f *family) loadDoor(node bool) []expr.Any {
 	const portOffset, portLen = 2, 2 // of the destination, in the headers of TCP, UDP and SCTP
 	return []expr.Any{
 		address,
-		&expr.Meta{Key: expr.MetaKeyL4PROTO, Register: f.regDoor() + f.words()},
+		f.loadProtocol(f.regDoor() + f.words()),
 		&expr.Payload{DestRegister: f.regDoor() + f.words() + 1, Base: expr.PayloadBaseTransportHeader, Offset: portOffset, Len: portLen},
 	}
 }
@@ -175,7 +169,7 @@ func (f *family) loadOriginalDoor(node bool) []expr.Any {
 	}
 	return []expr.Any{
 		address,
-		&expr.Meta{Key: expr.MetaKeyL4PROTO, Register: f.regDoor() + f.words()},
+		f.loadProtocol(f.regDoor() + f.words()),
 		&expr.Ct{Key: expr.CtKeyPROTODST, Direction: original, Register: f.regDoor() + f.words() + 1},
 	}
 }
@@ -185,10 +179,13 @@ func (f *family) cameTo(p netip.Prefix) []expr.Any {
 	return append([]expr.Any{&expr.Ct{Key: f.originalAddress, Register: regBackend}}, f.inPrefix(regBackend, regBackend, p, expr.CmpOpEq)...)
 }
 
-// loadProtocol loads the protocol of a packet.
+// v4Protocol is where a header of IPv4 says what it carries.
+const v4Protocol = 9
+
+// loadProtocol loads the protocol of a packet. The kernel reads headers in passing, and asks for what it knows of a packet.
 func (f *family) loadProtocol(reg uint32) expr.Any {
-	if f == v4 { // has it always there, and the kernel loads it in passing
-		return &expr.Payload{DestRegister: reg, Base: expr.PayloadBaseNetworkHeader, Offset: f.protocol, Len: 1}
+	if f == v4 { // has it always there
+		return &expr.Payload{DestRegister: reg, Base: expr.PayloadBaseNetworkHeader, Offset: v4Protocol, Len: 1}
 	}
 	return &expr.Meta{Key: expr.MetaKeyL4PROTO, Register: reg}
 }
@@ -199,10 +196,8 @@ func (f *family) loadSource(reg uint32) expr.Any {
 }
 
 func (f *family) isFamily() []expr.Any {
-	return []expr.Any{
-		&expr.Meta{Key: expr.MetaKeyNFPROTO, Register: regBackend},
-		&expr.Cmp{Op: expr.CmpOpEq, Register: regBackend, Data: []byte{byte(f.number)}},
-	}
+	const version, bits = 0xf000_0000, 28
+	return inHeader(expr.PayloadBaseNetworkHeader, 0, version, f.version<<bits)
 }
 
 // inHeader compares some bits of four bytes of a packet's header.

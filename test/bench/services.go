@@ -89,13 +89,16 @@ func (b *bench) services(ctx context.Context) (err error) {
 		return err
 	}
 	defer w.Close()
-	// Tens of thousands of connections are made within the minute for which an end remembers each.
+	// Tens of thousands of connections are made within the minute for which an end remembers each, and a node some seconds.
 	for _, h := range []*hosts.Host{w.Client, w.Nodes[0].Host, w.Nodes[1].Host} {
 		if err := errors.Join(h.Sysctl("net/ipv4/ip_local_port_range", "1024 65535"), h.Sysctl("net/ipv4/tcp_tw_reuse", "1")); err != nil {
 			return err
 		}
 	}
 	for _, n := range w.Nodes[:2] {
+		if err := n.Sysctl("net/netfilter/nf_conntrack_tcp_timeout_close", "1"); err != nil {
+			return err
+		}
 		for _, p := range n.Pods {
 			s, err := p.Serve(podPort)
 			if err != nil {
