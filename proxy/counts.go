@@ -21,7 +21,7 @@ func RefusedDesc(reason string) *prometheus.Desc {
 
 var (
 	connectionsDesc = prometheus.NewDesc("sampan_proxy_connections_total", "Connections (and flows of UDP) that clients made to a Service by this node.", PortLabels, nil)
-	bytesDesc       = prometheus.NewDesc("sampan_proxy_bytes_total", "Bytes of the packets of connections to a Service, headers included, from clients (in) and to them (out).",
+	bytesDesc       = prometheus.NewDesc("sampan_proxy_bytes_total", "Bytes of the packets of connections to a Service that carry data, headers included, from clients (in) and to them (out).",
 		append(PortLabels[:4:4], "direction"), nil)
 	refusedDesc = RefusedDesc("no-endpoints")
 	deniedDesc  = RefusedDesc("source")

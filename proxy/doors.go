@@ -100,7 +100,7 @@ type Kernel interface {
 // A Tally is what has come to a [Door].
 type Tally struct {
 	Connections uint64 // and flows of UDP, that were sent to a backend
-	In, Out     uint64 // bytes of their packets, headers included, from clients and to them
+	In, Out     uint64 // bytes of their packets, headers included, from clients and to them, but for those of TCP that carry nothing
 	Refused     uint64 // tries to make a connection where no backend was
 	Denied      uint64 // and by clients that are not among Sources
 }

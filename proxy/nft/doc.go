@@ -27,7 +27,8 @@
 //	N8  Who else removes the table is heard of at once ([Kernel.Watch]). While we change it ourselves
 //	    nobody listens, which would cost more than the change.
 //	N9  A packet of a connection that a rule has sent to a backend is counted once, at its door, as long as that
-//	    is there; counters never go back (see counts.go). Where nothing came nothing is counted, or kept.
+//	    is there, but for those of TCP that carry nothing; counters never go back (see counts.go). Where nothing
+//	    came nothing is counted, or kept.
 //
 // Chains, of which those with a 4 have a twin with a 6:
 //
@@ -43,6 +44,7 @@
 //	foreign4, local4     or that of some, and of pods that reach themselves
 //	tally-postrouting    count the packets of connections but the first one, as they leave
 //	tally-input          or reach this node
+//	tally4, empty4       at which door? Those that carry nothing pass
 //
 // Maps and sets:
 //
