@@ -1,6 +1,8 @@
 package cluster
 
 import (
+	"context"
+	"log/slog"
 	"net/netip"
 	"slices"
 
@@ -53,6 +55,11 @@ func (c *cluster) proxy(p *controlPlane, caches *cache.Shared) ([]run.Stage, err
 		relayed = true
 		c.Log.Warn("services are relayed, as with --proxy-mode=userspace: without the kernel module br_netfilter pods of a node would not reach each other through them")
 	}
+	networks, err := c.podNetworks()
+	if err != nil {
+		return nil, err
+	}
+	watch := rulesWatch{kernel.Watch, make(chan struct{}, 1)}
 	checks := health.NewServer(health.Options{Log: c.Log})
 	services, err := proxy.New(proxy.Options{
 		Client:    p.as("system:kube-proxy"),
@@ -65,7 +72,7 @@ func (c *cluster) proxy(p *controlPlane, caches *cache.Shared) ([]run.Stage, err
 		Services:  c.Settings.Services.All(),
 		Health:    checks,
 		Keep:      true, // the pods go on as well; what is left goes with them (Clean)
-		Watch:     kernel.Watch,
+		Watch:     watch.run,
 		Foreign:   nft.Foreign,
 		Announcer: announcer,
 		Log:       c.Log,
@@ -74,10 +81,6 @@ func (c *cluster) proxy(p *controlPlane, caches *cache.Shared) ([]run.Stage, err
 		return nil, err
 	}
 	checks.Judge(services.Healthy)
-	networks, err := c.podNetworks()
-	if err != nil {
-		return nil, err
-	}
 	if c.tracer, err = tracer.New(tracer.Options{Services: services.Service, Kernel: kernel, Forwarder: forwarder, Pod: networks.of, Log: c.Log}); err != nil {
 		return nil, err
 	}
@@ -90,7 +93,40 @@ func (c *cluster) proxy(p *controlPlane, caches *cache.Shared) ([]run.Stage, err
 		{
 			{Name: "service forwarder", Run: forwarder.Run, Ready: forwarder.Ready()},
 			{Name: "service health checks", Run: checks.Run, Ready: checks.Ready()},
+			{Name: "rules of the pod network", Run: func(ctx context.Context) error { watch.heal(ctx, networks.restore, c.Log); return nil }},
 		},
 		{{Name: "service proxy", Run: services.Run, Ready: services.Ready()}},
 	}, nil
+}
+
+// A rulesWatch tells two of the removal of rules by somebody else: the service proxy, and who keeps those of the pod
+// network, which are gone as well if it was done by `nft flush ruleset`.
+type rulesWatch struct {
+	watch func(ctx context.Context, lost func()) error
+	lost  chan struct{} // of capacity 1
+}
+
+// run is [proxy.Options.Watch].
+func (w rulesWatch) run(ctx context.Context, lost func()) error {
+	return w.watch(ctx, func() {
+		lost()
+		select {
+		case w.lost <- struct{}{}:
+		default: // is about to be dealt with
+		}
+	})
+}
+
+// heal calls restore whenever rules were lost, until ctx is over.
+func (w rulesWatch) heal(ctx context.Context, restore func(context.Context) error, log *slog.Logger) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-w.lost:
+		}
+		if err := restore(ctx); err != nil && ctx.Err() == nil {
+			log.WarnContext(ctx, "rules of the pod network that somebody else has removed could not be made anew", "err", err)
+		}
+	}
 }

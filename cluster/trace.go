@@ -14,7 +14,7 @@ import (
 	"github.com/sampan-io/sampan/proxy/tracer"
 )
 
-// podNetworks finds the networks of pods, by what the container runtime says of them.
+// podNetworks are the networks of pods, by what the container runtime says of them.
 type podNetworks struct{ runtime cri.RuntimeServiceClient }
 
 func (c *cluster) podNetworks() (podNetworks, error) {
@@ -23,6 +23,12 @@ func (c *cluster) podNetworks() (podNetworks, error) {
 		return podNetworks{}, err
 	}
 	return podNetworks{cri.NewRuntimeServiceClient(conn.Conn())}, nil
+}
+
+// restore has the runtime make the rules of its network anew.
+func (n podNetworks) restore(ctx context.Context) error {
+	_, err := n.runtime.UpdateRuntimeConfig(ctx, &cri.UpdateRuntimeConfigRequest{RuntimeConfig: &cri.RuntimeConfig{NetworkConfig: &cri.NetworkConfig{}}})
+	return err
 }
 
 // of returns the network of a pod that runs.

@@ -129,6 +129,9 @@ type Forwarder interface {
 	// that is none any more, or until ctx is over. It is called from a
 	// goroutine of its own.
 	Settle(ctx context.Context)
+
+	// Restore makes anew what pools need of the node besides their sockets, and somebody else may have removed.
+	Restore() error
 }
 
 // RelayMark is on packets of a forwarder to backends: rules leave these alone, so that

@@ -347,6 +347,9 @@ func (p *Proxy) take(ctx context.Context) {
 	if lost {
 		p.opts.Log.WarnContext(ctx, "somebody has removed the rules of the service proxy, perhaps by `nft flush ruleset`; making all of them anew")
 		p.broken = true
+		if err := p.opts.Forwarder.Restore(); err != nil {
+			p.opts.Log.WarnContext(ctx, "making anew what relayed connections need of the node", "err", err)
+		}
 	}
 	if p.opts.Networks != nil && !slices.Equal(here.Services, p.told) {
 		p.opts.Log.InfoContext(ctx, "networks of cluster IPs, as the ServiceCIDRs of the cluster say", "networks", here.Services)

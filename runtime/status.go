@@ -70,11 +70,14 @@ func (s *Server) RuntimeConfig(context.Context, *cri.RuntimeConfigRequest) (*cri
 }
 
 // UpdateRuntimeConfig implements CRI. The pod network can't be changed while the
-// bridge stands, so one that differs is refused.
+// bridge stands, so one that differs is refused. The rules of the one that there is are made anew.
 func (s *Server) UpdateRuntimeConfig(_ context.Context, req *cri.UpdateRuntimeConfigRequest) (*cri.UpdateRuntimeConfigResponse, error) {
 	asked := req.GetRuntimeConfig().GetNetworkConfig().GetPodCidr()
 	if own := commas(s.opts.PodCIDRs); asked != "" && asked != own {
 		return nil, invalid("the pod network of this runtime is %s, set by --pod-cidr at its start; %s can't be taken up without a new start", own, asked)
+	}
+	if err := s.network.Restore(); err != nil {
+		return nil, status.Error(codes.Internal, err.Error())
 	}
 	return &cri.UpdateRuntimeConfigResponse{}, nil
 }

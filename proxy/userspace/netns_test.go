@@ -15,6 +15,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/nftables"
 	"golang.org/x/sys/unix"
 	corev1 "k8s.io/api/core/v1"
 
@@ -187,6 +188,9 @@ func TestTransparentConnectionsComeFromTheClient(t *testing.T) {
 			}
 		})
 		<-f.Ready()
+		if err := f.Restore(); err != nil || rules(t) != before {
+			t.Errorf("Restore = %v, and where nobody needs any rules there are\n%s", err, rules(t))
+		}
 		for _, protocol := range []corev1.Protocol{corev1.ProtocolTCP, corev1.ProtocolUDP} {
 			for _, six := range []bool{false, true} {
 				for _, transparent := range []bool{false, true, false} {
@@ -200,6 +204,15 @@ func TestTransparentConnectionsComeFromTheClient(t *testing.T) {
 					at := set(t, f, p)
 					if got := client.asked(t, strings.ToLower(string(protocol)), at); got != want {
 						t.Errorf("%s, IPv6: %t, transparent: %t: the backend sees %s, want %s", protocol, six, transparent, got, want)
+					}
+					if transparent { // as `nft flush ruleset` does, and then again
+						flushRules(t)
+						if err := f.Restore(); err != nil {
+							t.Errorf("Restore = %v", err)
+						}
+						if got := client.asked(t, strings.ToLower(string(protocol)), at); got != want {
+							t.Errorf("%s, IPv6: %t: the backend sees %s after the rules were restored, want %s", protocol, six, got, want)
+						}
 					}
 					if p.Protocol == corev1.ProtocolTCP && !six && transparent {
 						// Its own address would be thrown away by the pod.
@@ -218,6 +231,19 @@ func TestTransparentConnectionsComeFromTheClient(t *testing.T) {
 			t.Errorf("at the end there are\n%s\nwant\n%s", after, before)
 		}
 	})
+}
+
+// flushRules removes all rules of nftables.
+func flushRules(t *testing.T) {
+	t.Helper()
+	c, err := nftables.New()
+	if err == nil {
+		c.FlushRuleset()
+		err = c.Flush()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
 }
 
 // What transparent connections need is there as long as anybody needs it, and gone afterwards; also

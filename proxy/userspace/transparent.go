@@ -125,6 +125,16 @@ func (f *Forwarder) makeTransparent() error {
 	return nil
 }
 
+// Restore implements [proxy.Forwarder].
+func (f *Forwarder) Restore() error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if !f.routed {
+		return nil
+	}
+	return f.makeTransparent()
+}
+
 // addRoutes makes what is the same for all forwarders, where it is missing.
 func addRoutes(families []int) error {
 	lo, err := netlink.LinkByName("lo")

@@ -152,6 +152,22 @@ func (n *Network) Settle() error {
 	return nil
 }
 
+// Restore makes anew the rules that [Network.Up] and host ports have made, in case that somebody else has removed any.
+func (n *Network) Restore() error {
+	n.mu.Lock()
+	adopting := n.adopting
+	n.mu.Unlock()
+	if !adopting {
+		return n.writePorts()
+	}
+	for _, f := range n.families {
+		if err := n.upTable(f); err != nil {
+			return fmt.Errorf("nftables table %s: %w", n.opts.Table, err)
+		}
+	}
+	return nil
+}
+
 // writePorts makes the rules so that they are what the pods have, in one transaction.
 func (n *Network) writePorts() error {
 	n.writing.Lock()

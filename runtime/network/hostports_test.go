@@ -10,6 +10,7 @@ import (
 	"net"
 	"net/netip"
 	"os"
+	"os/exec"
 	"runtime"
 	"slices"
 	"strings"
@@ -462,6 +463,25 @@ func TestHostPortsOutliveTheProcess(t *testing.T) {
 		t.Error("the port of a pod that was found was given to a second one")
 	}
 	// Somebody has removed all rules: the next pod brings them back.
+	flush(t)
+	pod(t, again, "later", port(unix.IPPROTO_TCP, "0.0.0.0:6060"))
+	client.want("tcp", "192.168.7.1:8080", "stays to 192.168.7.2")
+	client.want("tcp", "192.168.7.1:6060", "later to 192.168.7.2")
+}
+
+// ruleset is everything that there is, as the program nft says it.
+func ruleset(t *testing.T) string {
+	t.Helper()
+	out, err := exec.CommandContext(t.Context(), "nft", "list", "ruleset").CombinedOutput()
+	if err != nil {
+		t.Fatalf("nft list ruleset: %v: %s", err, out)
+	}
+	return string(out)
+}
+
+// flush removes all rules, as `nft flush ruleset` does.
+func flush(t *testing.T) {
+	t.Helper()
 	c, err := nftables.New()
 	if err != nil {
 		t.Fatal(err)
@@ -470,9 +490,41 @@ func TestHostPortsOutliveTheProcess(t *testing.T) {
 	if err := c.Flush(); err != nil {
 		t.Fatal(err)
 	}
-	pod(t, again, "later", port(unix.IPPROTO_TCP, "0.0.0.0:6060"))
-	client.want("tcp", "192.168.7.1:8080", "stays to 192.168.7.2")
-	client.want("tcp", "192.168.7.1:6060", "later to 192.168.7.2")
+}
+
+// TestRulesThatSomebodyRemovedAreRestored has all of them removed, before it is known which pods there are and after.
+func TestRulesThatSomebodyRemovedAreRestored(t *testing.T) {
+	nstest.NeedRoot(t)
+	n := newNetwork(t, options(t))
+	if _, err := n.Up(); err != nil {
+		t.Fatal(err)
+	}
+	for _, found := range []bool{false, true} {
+		if found {
+			if err := n.Settle(); err != nil {
+				t.Fatal(err)
+			}
+			pod(t, n, "pod", everywhere(unix.IPPROTO_TCP, 8080)[0])
+		}
+		before := ruleset(t)
+		if err := n.Restore(); err != nil {
+			t.Fatal(err)
+		}
+		if got := ruleset(t); got != before {
+			t.Errorf("restored where nothing was missing:\n%s\nbefore:\n%s", got, before)
+		}
+		flush(t)
+		if got := ruleset(t); got == before {
+			t.Fatalf("after all rules were removed there is still:\n%s", got)
+		}
+		if err := n.Restore(); err != nil {
+			t.Fatal(err)
+		}
+		if got := ruleset(t); got != before {
+			t.Errorf("restored:\n%s\nbefore:\n%s", got, before)
+		}
+	}
+	outside(t).want("tcp", "192.168.7.1:8080", "pod to 192.168.7.2")
 }
 
 func prefixAddrs(texts ...string) (all []netip.Addr) {
