@@ -250,7 +250,12 @@ func TestRefusalsAreCounted(t *testing.T) {
 		if is := got[dropped.Door]; is.Refused == 0 || is.Refused > 3 || is.Connections != 0 {
 			t.Errorf("%v: counted is %+v, want some refusals", dropped.Door, is)
 		}
-		if is := got[denied.Door]; is.Denied == 0 || is.Denied > 3 || is.Connections != 24 || is.Refused != 0 {
+		// Two sockets, one after the other, may have had the same port: to UDP that is one flow.
+		least := uint64(24)
+		if p == corev1.ProtocolUDP {
+			least = 20
+		}
+		if is := got[denied.Door]; is.Denied == 0 || is.Denied > 3 || is.Connections < least || is.Connections > 24 || is.Refused != 0 {
 			t.Errorf("%v: counted is %+v, want some that were denied, and 24 connections", denied.Door, is)
 		}
 		w.stop()
