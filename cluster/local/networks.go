@@ -4,6 +4,7 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
+	"maps"
 	"net"
 	"net/netip"
 	"slices"
@@ -161,28 +162,61 @@ func linkIndex(name string) int {
 	return -1
 }
 
+// hostAddresses are the addresses of this host, by the names of their links, but for those of one.
+func hostAddresses(but string) (map[netip.Addr]string, error) {
+	links, err := netlink.LinkList()
+	if err != nil {
+		return nil, fmt.Errorf("reading the links of this host: %w", err)
+	}
+	names := map[int]string{}
+	for _, l := range links {
+		names[l.Attrs().Index] = l.Attrs().Name
+	}
+	addresses, err := netlink.AddrList(nil, netlink.FAMILY_ALL)
+	if err != nil {
+		return nil, fmt.Errorf("reading the addresses of this host: %w", err)
+	}
+	all := map[netip.Addr]string{}
+	for _, addr := range addresses {
+		if a, ok := netip.AddrFromSlice(addr.IP); ok && names[addr.LinkIndex] != but {
+			all[a.Unmap()] = names[addr.LinkIndex]
+		}
+	}
+	return all, nil
+}
+
 // checkHost says that a network that is asked for has an address of this host, which then
 // could not be reached from pods, or not be told from a pod. Those of the named
 // link are the cluster's own.
 func (s Settings) checkHost(but string) error {
-	addresses, err := netlink.AddrList(nil, netlink.FAMILY_ALL)
+	addresses, err := hostAddresses(but)
 	if err != nil {
-		return fmt.Errorf("reading the addresses of this host: %w", err)
+		return err
 	}
-	own := linkIndex(but)
 	var errs []error
-	for _, addr := range addresses {
-		a, ok := netip.AddrFromSlice(addr.IP)
-		if !ok || addr.LinkIndex == own {
-			continue
-		}
-		for flag, p := range map[string]Pair{podFlag: s.Pods, serviceFlag: s.Services} {
-			for _, n := range p.All() {
-				if n.Contains(a.Unmap()) {
-					errs = append(errs, fmt.Errorf("%s %v: this host has the address %v in it; say another network, or none for one that is free", flag, n, a.Unmap()))
+	for _, a := range slices.SortedFunc(maps.Keys(addresses), netip.Addr.Compare) {
+		for _, f := range s.flags() {
+			for _, n := range f.All() {
+				if n.Contains(a) {
+					errs = append(errs, fmt.Errorf("%s %v: this host has the address %v in it; say another network, or none for one that is free", f.flag, n, a))
 				}
 			}
 		}
 	}
 	return errors.Join(errs...)
+}
+
+// checkBridge says that another link than the named one has an address that the bridge of a cluster had until it was
+// stopped, because somebody took its networks meanwhile.
+func (s Settings) checkBridge(own, dir string) error {
+	addresses, err := hostAddresses(own)
+	if err != nil {
+		return err
+	}
+	for _, n := range s.Pods.All() {
+		if link, taken := addresses[n.Masked().Addr().Next()]; taken {
+			return fmt.Errorf("the pod network %v of the cluster in %s is in use: link %s of this host has its first address; stop the cluster that this link is of, or `sampan down --purge` removes the one in %s, and the next has networks that are free", n, dir, link, dir)
+		}
+	}
+	return nil
 }

@@ -148,23 +148,39 @@ const (
 	serviceFlag = "--service-network"
 )
 
+// A networkFlag is networks, what they are of, and the flag that says them.
+type networkFlag struct {
+	of, flag string
+	Pair
+}
+
+func (s Settings) flags() []networkFlag {
+	return []networkFlag{{"pod", podFlag, s.Pods}, {"service", serviceFlag, s.Services}}
+}
+
 // unusable are networks whose addresses mean something else everywhere.
-func unusable() map[string][]netip.Prefix {
-	return map[string][]netip.Prefix{
-		"unspecified": prefixes("0.0.0.0/8", "::/128"),
-		"loopback":    prefixes("127.0.0.0/8", "::1/128"),
-		"link-local":  prefixes("169.254.0.0/16", "fe80::/10"),
-		"multicast":   prefixes("224.0.0.0/4", "ff00::/8"),
-		"reserved":    prefixes("240.0.0.0/4"),
+func unusable() []struct {
+	kind     string
+	networks []netip.Prefix
+} {
+	return []struct {
+		kind     string
+		networks []netip.Prefix
+	}{
+		{"unspecified", prefixes("0.0.0.0/8", "::/128")},
+		{"loopback", prefixes("127.0.0.0/8", "::1/128")},
+		{"link-local", prefixes("169.254.0.0/16", "fe80::/10")},
+		{"multicast", prefixes("224.0.0.0/4", "ff00::/8")},
+		{"reserved", prefixes("240.0.0.0/4")},
 	}
 }
 
 // checkNetworks says what is wrong with networks that are asked for.
 func (s Settings) checkNetworks() error {
 	errs := []error{s.IPFamily.check(), s.Pods.check(podFlag), s.Services.check(serviceFlag)}
-	for flag, p := range map[string]Pair{podFlag: s.Pods, serviceFlag: s.Services} {
-		if s.IPFamily != "" && p.IsValid() && p.Family() != s.IPFamily {
-			errs = append(errs, fmt.Errorf("%s is %v and --ip-family %s, want networks of the same families", flag, p, s.IPFamily))
+	for _, f := range s.flags() {
+		if s.IPFamily != "" && f.IsValid() && f.Family() != s.IPFamily {
+			errs = append(errs, fmt.Errorf("%s is %v and --ip-family %s, want networks of the same families", f.flag, f.Pair, s.IPFamily))
 		}
 	}
 	if !s.Pods.IsValid() || !s.Services.IsValid() {
@@ -200,10 +216,10 @@ func (p Pair) check(flag string) error {
 		case n != n.Masked():
 			fault = fmt.Sprintf("it has bits behind the prefix; %v has none", n.Masked())
 		}
-		for kind, list := range unusable() {
-			for _, u := range list {
-				if fault == "" && u.Overlaps(n) {
-					fault = "it has " + kind + " addresses"
+		for _, u := range unusable() {
+			for _, m := range u.networks {
+				if fault == "" && m.Overlaps(n) {
+					fault = "it has " + u.kind + " addresses"
 				}
 			}
 		}

@@ -137,10 +137,10 @@ func (s Settings) room() error {
 	if err != nil {
 		return err
 	}
-	for name, p := range map[string]Pair{"pod": s.Pods, "service": s.Services} {
-		for _, n := range p.All() {
+	for _, f := range s.flags() {
+		for _, n := range f.All() {
 			if pool.Overlaps(n) {
-				return fmt.Errorf("--load-balancer-addresses %s: they overlap with the %s network %s", s.LoadBalancerAddresses, name, n)
+				return fmt.Errorf("--load-balancer-addresses %s: they overlap with the %s network %s", s.LoadBalancerAddresses, f.of, n)
 			}
 		}
 	}
@@ -172,6 +172,9 @@ func (p Profile) Settle(asked Settings, claims *Claims) (Settings, error) {
 		s, err := saved.with(asked, p.DataDir)
 		if err == nil {
 			err = s.room()
+		}
+		if err == nil && !s.Simulated() {
+			err = s.checkBridge(p.Bridge(), p.DataDir)
 		}
 		return s, err
 	}
