@@ -12,6 +12,77 @@ import (
 	"github.com/sampan-io/sampan/proxy"
 )
 
+func TestSettleWaitsForTheQueue(t *testing.T) {
+	w := newWorld(t)
+	pod, n := w.nodes[0].pods[0], w.nodes[0]
+	both(func(v6 bool) {
+		r := proxy.Rule{
+			Door:     proxy.Door{Address: clusterIP(v6, 1), Protocol: corev1.ProtocolTCP, Port: port},
+			Backends: backends(v6, pod), Masquerade: proxy.MasqueradeForeign,
+		}
+		w.start(r)
+		var l net.Listener
+		pod.do(func() {
+			var err error
+			l, err = net.Listen("tcp", r.Backends[0].String())
+			w.must(err)
+		})
+		defer l.Close()
+		from := w.nodes[0].pods[1]
+		settle := func(limit time.Duration) bool { // whether it settled by itself
+			ctx, cancel := context.WithTimeout(t.Context(), limit)
+			defer cancel()
+			n.do(func() { n.kernel.Settle(ctx) })
+			return ctx.Err() == nil
+		}
+		answer := func() {
+			c, err := l.Accept()
+			w.must(err)
+			_, err = c.Write([]byte("HTTP/1.1 200 OK\r\n\r\n"))
+			w.must(err)
+			t.Cleanup(func() { c.Close() })
+		}
+		// One that was answered long ago is none to wait for.
+		old, err := from.dial(corev1.ProtocolTCP, netip.AddrPortFrom(r.Address, port))
+		w.must(err)
+		defer old.Close()
+		answer()
+		_, err = old.Read(make([]byte, 100))
+		w.must(err)
+		if !settle(time.Minute) {
+			t.Error("nothing was taken out, and it did not settle")
+		}
+
+		queued, err := from.dial(corev1.ProtocolTCP, netip.AddrPortFrom(r.Address, port))
+		w.must(err)
+		defer queued.Close()
+		_, err = queued.Write([]byte("GET / HTTP/1.1\r\n\r\n"))
+		w.must(err)
+		start := time.Now()
+		w.update(proxy.Change{Was: r, Is: proxy.Rule{Door: r.Door}})
+		if settle(patience/5) && time.Since(start) < time.Second {
+			t.Error("it settled while a connection stood in the queue")
+		}
+		answer()
+		if !settle(time.Minute) {
+			t.Error("it did not settle after the answer")
+		}
+		if took := time.Since(start); took > 20*time.Second {
+			t.Errorf("it took %s", took)
+		}
+		// Nobody answers this one, so a second has to do.
+		w.update(proxy.Change{Was: proxy.Rule{Door: r.Door}, Is: r})
+		silent, err := from.dial(corev1.ProtocolTCP, netip.AddrPortFrom(r.Address, port))
+		w.must(err)
+		defer silent.Close()
+		start = time.Now()
+		w.update(proxy.Change{Was: r})
+		if !settle(time.Minute) || time.Since(start) < time.Second {
+			t.Errorf("it settled after %s, want a second", time.Since(start))
+		}
+	})
+}
+
 // TestSettleHearsOfConnections takes a server out again and again. After the first times Settle does not read all
 // connections any more, and waits for the same ones all the same.
 func TestSettleHearsOfConnections(t *testing.T) {
