@@ -12,72 +12,105 @@ import (
 	"github.com/sampan-io/sampan/proxy"
 )
 
+// A queue is a server that accepts connections when it is told to, on a pod of the first node, and a door that leads
+// to it.
+type queue struct {
+	*world
+	rule     proxy.Rule
+	listener net.Listener
+}
+
+// queue starts a server behind the rules of all nodes. Who calls it closes the listener.
+func (w *world) queue(v6 bool) *queue {
+	w.t.Helper()
+	pod := w.nodes[0].pods[0]
+	q := &queue{world: w, rule: proxy.Rule{
+		Door:     proxy.Door{Address: clusterIP(v6, 1), Protocol: corev1.ProtocolTCP, Port: port},
+		Backends: backends(v6, pod), Masquerade: proxy.MasqueradeForeign,
+	}}
+	w.start(q.rule)
+	pod.do(func() {
+		var err error
+		q.listener, err = net.Listen("tcp", q.rule.Backends[0].String())
+		w.must(err)
+	})
+	return q
+}
+
+// connect makes a connection from the other pod of the node.
+func (q *queue) connect() net.Conn {
+	q.t.Helper()
+	c, err := q.nodes[0].pods[1].dial(corev1.ProtocolTCP, netip.AddrPortFrom(q.rule.Address, port))
+	q.must(err)
+	return c
+}
+
+func (q *queue) accept() net.Conn {
+	q.t.Helper()
+	c, err := q.listener.Accept()
+	q.must(err)
+	return c
+}
+
+// takeOut takes the server out of the door, which stays.
+func (q *queue) takeOut() { q.update(proxy.Change{Was: q.rule, Is: proxy.Rule{Door: q.rule.Door}}) }
+
+func (q *queue) putBack() { q.update(proxy.Change{Was: proxy.Rule{Door: q.rule.Door}, Is: q.rule}) }
+
+// settle reports whether the kernel of the node settles by itself within limit.
+func (q *queue) settle(limit time.Duration) bool {
+	q.t.Helper()
+	ctx, cancel := context.WithTimeout(q.t.Context(), limit)
+	defer cancel()
+	n := q.nodes[0]
+	n.do(func() { n.kernel.Settle(ctx) })
+	return ctx.Err() == nil
+}
+
 func TestSettleWaitsForTheQueue(t *testing.T) {
 	w := newWorld(t)
-	pod, n := w.nodes[0].pods[0], w.nodes[0]
 	both(func(v6 bool) {
-		r := proxy.Rule{
-			Door:     proxy.Door{Address: clusterIP(v6, 1), Protocol: corev1.ProtocolTCP, Port: port},
-			Backends: backends(v6, pod), Masquerade: proxy.MasqueradeForeign,
-		}
-		w.start(r)
-		var l net.Listener
-		pod.do(func() {
-			var err error
-			l, err = net.Listen("tcp", r.Backends[0].String())
-			w.must(err)
-		})
-		defer l.Close()
-		from := w.nodes[0].pods[1]
-		settle := func(limit time.Duration) bool { // whether it settled by itself
-			ctx, cancel := context.WithTimeout(t.Context(), limit)
-			defer cancel()
-			n.do(func() { n.kernel.Settle(ctx) })
-			return ctx.Err() == nil
-		}
+		q := w.queue(v6)
+		defer q.listener.Close()
 		answer := func() {
-			c, err := l.Accept()
-			w.must(err)
-			_, err = c.Write([]byte("HTTP/1.1 200 OK\r\n\r\n"))
+			c := q.accept()
+			_, err := c.Write([]byte("HTTP/1.1 200 OK\r\n\r\n"))
 			w.must(err)
 			t.Cleanup(func() { c.Close() })
 		}
 		// One that was answered long ago is none to wait for.
-		old, err := from.dial(corev1.ProtocolTCP, netip.AddrPortFrom(r.Address, port))
-		w.must(err)
+		old := q.connect()
 		defer old.Close()
 		answer()
-		_, err = old.Read(make([]byte, 100))
+		_, err := old.Read(make([]byte, 100))
 		w.must(err)
-		if !settle(time.Minute) {
+		if !q.settle(time.Minute) {
 			t.Error("nothing was taken out, and it did not settle")
 		}
 
-		queued, err := from.dial(corev1.ProtocolTCP, netip.AddrPortFrom(r.Address, port))
-		w.must(err)
+		queued := q.connect()
 		defer queued.Close()
 		_, err = queued.Write([]byte("GET / HTTP/1.1\r\n\r\n"))
 		w.must(err)
 		start := time.Now()
-		w.update(proxy.Change{Was: r, Is: proxy.Rule{Door: r.Door}})
-		if settle(patience/5) && time.Since(start) < time.Second {
+		q.takeOut()
+		if q.settle(patience/5) && time.Since(start) < time.Second {
 			t.Error("it settled while a connection stood in the queue")
 		}
 		answer()
-		if !settle(time.Minute) {
+		if !q.settle(time.Minute) {
 			t.Error("it did not settle after the answer")
 		}
 		if took := time.Since(start); took > 20*time.Second {
 			t.Errorf("it took %s", took)
 		}
 		// Nobody answers this one, so a second has to do.
-		w.update(proxy.Change{Was: proxy.Rule{Door: r.Door}, Is: r})
-		silent, err := from.dial(corev1.ProtocolTCP, netip.AddrPortFrom(r.Address, port))
-		w.must(err)
+		q.putBack()
+		silent := q.connect()
 		defer silent.Close()
 		start = time.Now()
-		w.update(proxy.Change{Was: r})
-		if !settle(time.Minute) || time.Since(start) < time.Second {
+		w.update(proxy.Change{Was: q.rule})
+		if !q.settle(time.Minute) || time.Since(start) < time.Second {
 			t.Errorf("it settled after %s, want a second", time.Since(start))
 		}
 	})
@@ -87,68 +120,39 @@ func TestSettleWaitsForTheQueue(t *testing.T) {
 // connections any more, and waits for the same ones all the same.
 func TestSettleHearsOfConnections(t *testing.T) {
 	w := newWorld(t)
-	pod, from, n := w.nodes[0].pods[0], w.nodes[0].pods[1], w.nodes[0]
+	n := w.nodes[0]
 	both(func(v6 bool) {
-		r := proxy.Rule{
-			Door:     proxy.Door{Address: clusterIP(v6, 1), Protocol: corev1.ProtocolTCP, Port: port},
-			Backends: backends(v6, pod), Masquerade: proxy.MasqueradeForeign,
-		}
-		w.start(r)
-		var l net.Listener
-		pod.do(func() {
-			var err error
-			l, err = net.Listen("tcp", r.Backends[0].String())
-			w.must(err)
-		})
-		defer l.Close()
-		settle := func(limit time.Duration) bool { // whether it settled by itself
-			ctx, cancel := context.WithTimeout(t.Context(), limit)
-			defer cancel()
-			n.do(func() { n.kernel.Settle(ctx) })
-			return ctx.Err() == nil
-		}
-		connect := func() net.Conn {
-			c, err := from.dial(corev1.ProtocolTCP, netip.AddrPortFrom(r.Address, port))
-			w.must(err)
-			return c
-		}
-		takeOut := func() { w.update(proxy.Change{Was: r, Is: proxy.Rule{Door: r.Door}}) }
-		putBack := func() { w.update(proxy.Change{Was: proxy.Rule{Door: r.Door}, Is: r}) }
-		accept := func() net.Conn {
-			c, err := l.Accept()
-			w.must(err)
-			return c
-		}
-
+		q := w.queue(v6)
+		defer q.listener.Close()
 		heard := false
 		for try := 0; try < 20 && !heard; try++ {
 			// Nobody answers this one, so this takes a second, after which all that is young began
 			// while it listened, if it did.
 			listened := n.kernel.Listening()
-			silent := connect()
-			takeOut()
-			if !settle(time.Minute) {
+			silent := q.connect()
+			q.takeOut()
+			if !q.settle(time.Minute) {
 				t.Fatal("it did not settle by itself")
 			}
-			accept().Close()
+			q.accept().Close()
 			silent.Close()
-			putBack()
+			q.putBack()
 
-			answered, queued := connect(), connect()
-			first, second := accept(), net.Conn(nil)
+			answered, queued := q.connect(), q.connect()
+			first, second := q.accept(), net.Conn(nil)
 			_, err := first.Write([]byte("hello"))
 			w.must(err)
 			_, err = answered.Read(make([]byte, 5))
 			w.must(err)
 			before, start := n.kernel.ReadAll(), time.Now()
-			takeOut()
-			if settle(patience/5) && time.Since(start) < time.Second {
+			q.takeOut()
+			if q.settle(patience/5) && time.Since(start) < time.Second {
 				t.Error("it settled while a connection stood in the queue")
 			}
-			second = accept()
+			second = q.accept()
 			_, err = second.Write([]byte("hello"))
 			w.must(err)
-			if !settle(time.Minute) {
+			if !q.settle(time.Minute) {
 				t.Error("it did not settle after the answer")
 			}
 			// On a slow machine it may have ceased to listen.
@@ -156,7 +160,7 @@ func TestSettleHearsOfConnections(t *testing.T) {
 			for _, c := range []net.Conn{answered, queued, first, second} {
 				c.Close()
 			}
-			putBack()
+			q.putBack()
 		}
 		if !heard {
 			t.Error("it read all connections each time")
