@@ -2,7 +2,6 @@ package nft_test
 
 import (
 	"io"
-	"net"
 	"net/netip"
 	"os/exec"
 	"strings"
@@ -48,47 +47,6 @@ func (h *host) converse(p corev1.Protocol, at netip.AddrPort, times, size int) {
 			return
 		}
 	}
-}
-
-// echo answers with what it hears, at an address.
-func (h *host) echo(p corev1.Protocol, at netip.AddrPort) {
-	h.t.Helper()
-	h.do(func() {
-		if p == corev1.ProtocolUDP {
-			c, err := net.ListenUDP("udp", net.UDPAddrFromAddrPort(at))
-			if err != nil {
-				h.t.Error(err)
-				return
-			}
-			h.t.Cleanup(func() { c.Close() })
-			go func() {
-				buf := make([]byte, 2000)
-				for {
-					n, from, err := c.ReadFromUDPAddrPort(buf)
-					if err != nil {
-						return
-					}
-					_, _ = c.WriteToUDPAddrPort(buf[:n], from)
-				}
-			}()
-			return
-		}
-		l, err := net.Listen("tcp", at.String())
-		if err != nil {
-			h.t.Error(err)
-			return
-		}
-		h.t.Cleanup(func() { l.Close() })
-		go func() {
-			for {
-				c, err := l.Accept()
-				if err != nil {
-					return
-				}
-				go func() { _, _ = io.Copy(c, c); c.Close() }()
-			}
-		}()
-	})
 }
 
 // TestWhatIsCountedIsWhatCame checks the law of counting: connections are those that were made, and bytes

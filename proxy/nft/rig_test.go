@@ -283,14 +283,11 @@ func (w *world) update(changes ...proxy.Change) {
 	}
 }
 
-// serve answers every line with the name of the host and who asks.
-func (h *host) serve(protocol corev1.Protocol, port uint16, addr ...netip.Addr) {
+// listen answers at an address of the host until the test ends: each datagram with what packet makes of it, and
+// each connection as stream does, after which it is closed.
+func (h *host) listen(protocol corev1.Protocol, at string, packet func(p []byte, from net.Addr) []byte, stream func(net.Conn)) {
 	h.t.Helper()
 	h.do(func() {
-		at := fmt.Sprintf(":%d", port)
-		if len(addr) > 0 {
-			at = netip.AddrPortFrom(addr[0], port).String()
-		}
 		if protocol == corev1.ProtocolUDP {
 			c, err := net.ListenPacket("udp", at)
 			if err != nil {
@@ -299,14 +296,13 @@ func (h *host) serve(protocol corev1.Protocol, port uint16, addr ...netip.Addr) 
 			}
 			h.t.Cleanup(func() { c.Close() })
 			go func() {
-				buf := make([]byte, 1500)
+				buf := make([]byte, 2000) // more than a link carries
 				for {
 					n, from, err := c.ReadFrom(buf)
 					if err != nil {
 						return
 					}
-					_ = n
-					_, _ = c.WriteTo([]byte(h.answer(from)), from)
+					_, _ = c.WriteTo(packet(buf[:n], from), from)
 				}
 			}()
 			return
@@ -323,17 +319,34 @@ func (h *host) serve(protocol corev1.Protocol, port uint16, addr ...netip.Addr) 
 				if err != nil {
 					return
 				}
-				go func() {
-					defer c.Close()
-					for s := bufio.NewScanner(c); s.Scan(); {
-						if _, err := io.WriteString(c, h.answer(c.RemoteAddr())+"\n"); err != nil {
-							return
-						}
-					}
-				}()
+				go func() { defer c.Close(); stream(c) }()
 			}
 		}()
 	})
+}
+
+// serve answers every line with the name of the host and who asks.
+func (h *host) serve(protocol corev1.Protocol, port uint16, addr ...netip.Addr) {
+	h.t.Helper()
+	at := fmt.Sprintf(":%d", port)
+	if len(addr) > 0 {
+		at = netip.AddrPortFrom(addr[0], port).String()
+	}
+	packet := func(_ []byte, from net.Addr) []byte { return []byte(h.answer(from)) }
+	h.listen(protocol, at, packet, func(c net.Conn) {
+		for s := bufio.NewScanner(c); s.Scan(); {
+			if _, err := io.WriteString(c, h.answer(c.RemoteAddr())+"\n"); err != nil {
+				return
+			}
+		}
+	})
+}
+
+// echo answers with what it hears, at an address.
+func (h *host) echo(p corev1.Protocol, at netip.AddrPort) {
+	h.t.Helper()
+	packet := func(p []byte, _ net.Addr) []byte { return p }
+	h.listen(p, at.String(), packet, func(c net.Conn) { _, _ = io.Copy(c, c) })
 }
 
 func (h *host) answer(from net.Addr) string {
