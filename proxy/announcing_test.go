@@ -3,7 +3,6 @@ package proxy_test
 import (
 	"context"
 	"fmt"
-	"log/slog"
 	"maps"
 	"net/netip"
 	"slices"
@@ -19,7 +18,6 @@ import (
 
 	"github.com/sampan-io/sampan/client"
 	"github.com/sampan-io/sampan/client/clienttest"
-	"github.com/sampan-io/sampan/internal/run"
 	"github.com/sampan-io/sampan/proxy"
 	"github.com/sampan-io/sampan/proxy/applied"
 )
@@ -115,20 +113,7 @@ func newFleet(t *testing.T, objects ...client.Object) *fleet {
 
 func (f *fleet) start(node string) {
 	f.Helper()
-	k := newKernel(f.T)
-	p, err := proxy.New(proxy.Options{Client: f.api, Forwarder: k, Kernel: k, Node: node, Announcer: voice{f.wire, node}, Log: slog.New(slog.DiscardHandler)})
-	if err != nil {
-		f.Fatal(err)
-	}
-	g := run.NewGroup(context.Background(), 0)
-	g.Go(func(ctx context.Context) {
-		if err := p.Run(ctx); err != nil {
-			f.Errorf("Run = %v", err)
-		}
-	})
-	f.stop[node] = g.Stop
-	f.Cleanup(g.Stop)
-	<-p.Ready()
+	_, f.stop[node] = begin(f.T, f.api, newKernel(f.T), proxy.Options{Node: node, Announcer: voice{f.wire, node}})
 }
 
 func (f *fleet) change(node string, how func(*corev1.Node)) {

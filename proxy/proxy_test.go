@@ -259,7 +259,23 @@ type harbour struct {
 	proxy *proxy.Proxy
 }
 
+// start runs a proxy until the test ends, when its rules are to be gone but for Options.Keep. It blocks until the
+// proxy is ready.
 func start(t *testing.T, api *clienttest.Server, k *kernel, o proxy.Options) *harbour {
+	t.Helper()
+	p, stop := begin(t, api, k, o)
+	t.Cleanup(func() {
+		stop()
+		if k.closed == o.Keep {
+			t.Errorf("the rules are removed: %v; and they are to stay: %v", k.closed, o.Keep)
+		}
+	})
+	return &harbour{t, k, api, p}
+}
+
+// begin runs a proxy until stop is called or the test ends. It blocks until the proxy is ready.
+func begin(t *testing.T, api *clienttest.Server, k *kernel, o proxy.Options) (p *proxy.Proxy, stop func()) {
+	t.Helper()
 	o.Client, o.Forwarder, o.Kernel, o.Log = api, k, k, slog.New(slog.DiscardHandler)
 	p, err := proxy.New(o)
 	if err != nil {
@@ -271,14 +287,9 @@ func start(t *testing.T, api *clienttest.Server, k *kernel, o proxy.Options) *ha
 			t.Errorf("Run = %v", err)
 		}
 	})
-	t.Cleanup(func() {
-		g.Stop()
-		if k.closed == o.Keep {
-			t.Errorf("the rules are removed: %v; and they are to stay: %v", k.closed, o.Keep)
-		}
-	})
+	t.Cleanup(g.Stop)
 	<-p.Ready()
-	return &harbour{t, k, api, p}
+	return p, g.Stop
 }
 
 func (h *harbour) create(svc *corev1.Service, ss ...*discoveryv1.EndpointSlice) {

@@ -1,7 +1,6 @@
 package proxy_test
 
 import (
-	"context"
 	"fmt"
 	"strconv"
 	"testing"
@@ -12,7 +11,6 @@ import (
 
 	"github.com/sampan-io/sampan/client"
 	"github.com/sampan-io/sampan/client/clienttest"
-	"github.com/sampan-io/sampan/internal/run"
 	"github.com/sampan-io/sampan/proxy"
 	"github.com/sampan-io/sampan/proxy/applied"
 )
@@ -22,11 +20,6 @@ import (
 func TestAProxyTellsWhatItHasAppliedWhenSomebodyWaits(t *testing.T) {
 	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1"}}
 	api := clienttest.New(t, node)
-	k := newKernel(t)
-	p, err := proxy.New(proxy.Options{Client: api, Forwarder: k, Kernel: k, Node: "n1"})
-	if err != nil {
-		t.Fatal(err)
-	}
 	if _, err := client.Services.Create(t.Context(), api, service(nil)); err != nil {
 		t.Fatal(err)
 	}
@@ -34,14 +27,7 @@ func TestAProxyTellsWhatItHasAppliedWhenSomebodyWaits(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	g := run.NewGroup(context.Background(), 0)
-	g.Go(func(ctx context.Context) {
-		if err := p.Run(ctx); err != nil {
-			t.Errorf("Run = %v", err)
-		}
-	})
-	defer g.Stop()
-	<-p.Ready()
+	start(t, api, newKernel(t), proxy.Options{Node: "n1"})
 
 	told := func(want uint64) {
 		t.Helper()
