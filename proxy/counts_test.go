@@ -35,25 +35,10 @@ func (k *kernel) came(address string, port uint16, t proxy.Tally) {
 // series are those of ports of Services: as service/port and what else tells them apart.
 func series(t *testing.T, c []prometheus.Collector) map[string]float64 {
 	t.Helper()
-	r := prometheus.NewPedanticRegistry()
-	r.MustRegister(c...)
-	families, err := r.Gather()
-	if err != nil {
-		t.Fatal(err)
-	}
 	all := map[string]float64{}
-	for _, f := range families {
-		for _, m := range f.GetMetric() {
-			labels := map[string]string{}
-			for _, l := range m.GetLabel() {
-				labels[l.GetName()] = l.GetValue()
-			}
-			if labels["service"] == "" {
-				continue
-			}
-			if v := m.GetCounter().GetValue(); v > 0 {
-				all[fmt.Sprintf("%s/%s %s%s%s", labels["service"], labels["port"], f.GetName()[len("sampan_proxy_"):], labels["direction"], labels["reason"])] = v
-			}
+	for _, s := range samples(t, c) {
+		if l := s.labels; l["service"] != "" && s.value > 0 {
+			all[fmt.Sprintf("%s/%s %s%s%s", l["service"], l["port"], s.metric[len("sampan_proxy_"):], l["direction"], l["reason"])] = s.value
 		}
 	}
 	return all

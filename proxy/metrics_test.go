@@ -13,8 +13,15 @@ import (
 	"github.com/sampan-io/sampan/proxy"
 )
 
-// measured returns the values of metrics without labels: of histograms how much was observed.
-func measured(t *testing.T, c []prometheus.Collector) map[string]float64 {
+// A sample is one value of a metric: of a histogram how much was observed.
+type sample struct {
+	metric string
+	labels map[string]string
+	value  float64
+}
+
+// samples are those of collectors, in the order in which they are told.
+func samples(t *testing.T, c []prometheus.Collector) (all []sample) {
 	t.Helper()
 	r := prometheus.NewPedanticRegistry()
 	r.MustRegister(c...)
@@ -22,16 +29,31 @@ func measured(t *testing.T, c []prometheus.Collector) map[string]float64 {
 	if err != nil {
 		t.Fatal(err)
 	}
-	values := map[string]float64{}
 	for _, f := range families {
-		m := f.GetMetric()[0]
-		switch {
-		case m.GetHistogram() != nil:
-			values[f.GetName()] = float64(m.GetHistogram().GetSampleCount())
-		case m.GetGauge() != nil:
-			values[f.GetName()] = m.GetGauge().GetValue()
-		default:
-			values[f.GetName()] = m.GetCounter().GetValue()
+		for _, m := range f.GetMetric() {
+			s := sample{metric: f.GetName(), labels: map[string]string{}, value: m.GetCounter().GetValue()}
+			switch {
+			case m.GetHistogram() != nil:
+				s.value = float64(m.GetHistogram().GetSampleCount())
+			case m.GetGauge() != nil:
+				s.value = m.GetGauge().GetValue()
+			}
+			for _, l := range m.GetLabel() {
+				s.labels[l.GetName()] = l.GetValue()
+			}
+			all = append(all, s)
+		}
+	}
+	return all
+}
+
+// measured returns the values of metrics without labels.
+func measured(t *testing.T, c []prometheus.Collector) map[string]float64 {
+	t.Helper()
+	values := map[string]float64{}
+	for _, s := range samples(t, c) {
+		if len(s.labels) == 0 {
+			values[s.metric] = s.value
 		}
 	}
 	return values
