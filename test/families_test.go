@@ -65,24 +65,11 @@ func TestClustersOfEachFamily(t *testing.T) {
 				c.uses = append(c.uses, familyOf(n.Addr()))
 			}
 			before := c.surroundings()
-			a, err := c.StartCluster(sampanProgram, t.TempDir(), 1, "--pod-network="+tt.pods, "--service-network="+tt.services,
+			stop := c.withCluster("--pod-network="+tt.pods, "--service-network="+tt.services,
 				"--cluster-dns-upstream=none", "--load-balancer-addresses="+c.balancers())
-			if err != nil {
-				t.Fatal(err)
-			}
-			stopped := false
-			stop := func() {
-				if !stopped {
-					if stopped = true; a.Process().Stop() != nil {
-						t.Errorf("stopping the cluster: %v\n%s", a.Process().Err(), a.Process().Said())
-					}
-				}
-			}
-			t.Cleanup(stop)
-			c.api, c.cs = a, clientset(t, a.Config)
 			c.run()
 			if t.Failed() {
-				t.Logf("the cluster said:\n%s", a.Process().Said())
+				t.Logf("the cluster said:\n%s", c.api.Process().Said())
 			}
 			stop()
 			if after := c.surroundings(); after != before {

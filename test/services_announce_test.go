@@ -20,21 +20,8 @@ import (
 func TestAddressesOfLoadBalancersAreAnnounced(t *testing.T) {
 	w := newServicesWorld(t)
 	const pool = "192.168.7.200-192.168.7.203"
-	a, err := w.StartCluster(sampanProgram, t.TempDir(), 1,
-		"--service-network="+hosts.Services[0].String(), "--pod-network=10.77.0.0/16", "--load-balancer-addresses="+pool)
-	if err != nil {
-		t.Fatal(err)
-	}
-	stopped := false
-	stop := func() {
-		if !stopped {
-			if stopped = true; a.Process().Stop() != nil {
-				t.Errorf("stopping the cluster: %v\n%s", a.Process().Err(), a.Process().Said())
-			}
-		}
-	}
-	t.Cleanup(stop)
-	w.api, w.cs, w.families = a, clientset(t, a.Config), 1
+	stop := w.withCluster("--service-network="+hosts.Services[0].String(), "--pod-network=10.77.0.0/16", "--load-balancer-addresses="+pool)
+	w.families = 1
 	svc := &service{name: "announced", number: 1, nodePort: true, balanced: true, members: members("pod1a", "pod1b")}
 	o := svc.object(w.World, 1)
 	w.post(o)
@@ -55,6 +42,7 @@ func TestAddressesOfLoadBalancersAreAnnounced(t *testing.T) {
 	for _, from := range []*hosts.Host{w.Client, w.Far, w.Nodes[1].Host, w.Nodes[0].Host, w.Nodes[0].Pods[2], w.Nodes[2].Pods[0]} {
 		for _, network := range []string{"tcp", "udp"} {
 			var got hosts.Answer
+			var err error
 			for began := time.Now(); time.Since(began) < time.Minute; { // it is announced in a moment
 				if got, err = from.Ask(network, door, silence); err == nil {
 					break

@@ -354,3 +354,21 @@ func (s *servicesWorld) withSampan() {
 	s.families = 1
 	s.connect(a)
 }
+
+// withCluster serves the API by the program with a real node, which is the first one, until the test ends or stop is
+// called.
+func (s *servicesWorld) withCluster(args ...string) (stop func()) {
+	s.t.Helper()
+	a, err := s.StartCluster(sampanProgram, s.t.TempDir(), 1, args...)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	stop = sync.OnceFunc(func() {
+		if a.Process().Stop() != nil {
+			s.t.Errorf("stopping the cluster: %v\n%s", a.Process().Err(), a.Process().Said())
+		}
+	})
+	s.t.Cleanup(stop)
+	s.api, s.cs = a, clientset(s.t, a.Config)
+	return stop
+}
