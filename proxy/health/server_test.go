@@ -4,10 +4,12 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"log/slog"
 	"net"
 	"net/http"
 	"net/http/httptest"
 	"net/netip"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -20,25 +22,36 @@ import (
 	"github.com/sampan-io/sampan/proxy/health"
 )
 
-// get asks until somebody listens, and returns code, weight and body.
+// get returns code, weight and body of an answer.
 func get(t *testing.T, url string) (int, string, string) {
 	t.Helper()
 	c := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
-	for {
-		r, err := c.Get(url)
-		if err != nil {
-			if t.Context().Err() != nil {
-				t.Fatal(err)
-			}
-			time.Sleep(10 * time.Millisecond)
-			continue
+	r, err := c.Get(url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	body, err := io.ReadAll(r.Body)
+	_ = r.Body.Close()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r.StatusCode, r.Header.Get("X-Load-Balancing-Endpoint-Weight"), string(body)
+}
+
+// journal is a log of which a test can wait for lines.
+type journal chan string
+
+func (j journal) Write(line []byte) (int, error) {
+	j <- string(line)
+	return len(line), nil
+}
+
+// await blocks until a line has all parts; the test's timeout is the limit.
+func (j journal) await(parts ...string) {
+	for line := range j {
+		if !slices.ContainsFunc(parts, func(part string) bool { return !strings.Contains(line, part) }) {
+			return
 		}
-		body, err := io.ReadAll(r.Body)
-		_ = r.Body.Close()
-		if err != nil {
-			t.Fatal(err)
-		}
-		return r.StatusCode, r.Header.Get("X-Load-Balancing-Endpoint-Weight"), string(body)
 	}
 }
 
@@ -54,7 +67,10 @@ func free(t *testing.T) (uint16, net.Listener) {
 }
 
 func TestHealthCheckNodePorts(t *testing.T) {
-	s := health.NewServer(health.Options{Networks: []netip.Prefix{netip.MustParsePrefix("127.0.0.1/32")}})
+	said := make(journal, 100) // more than it says
+	s := health.NewServer(health.Options{
+		Networks: []netip.Prefix{netip.MustParsePrefix("127.0.0.1/32")}, Log: slog.New(slog.NewTextHandler(said, nil)),
+	})
 	var healthy atomic.Bool
 	healthy.Store(true)
 	s.Judge(healthy.Load)
@@ -71,9 +87,15 @@ func TestHealthCheckNodePorts(t *testing.T) {
 			t.Errorf("got %d, weight %q, body %s; want %d, %d, %s", code, weight, body, wantCode, wantLocal, want)
 		}
 	}
+	listens := func() {
+		t.Helper()
+		said.await("listens", fmt.Sprintf("address=127.0.0.1:%d ", number))
+	}
 	// Somebody has the port at first.
 	s.Set(name, &proxy.Health{Service: name, Port: number, Local: 2})
+	said.await("trying again", fmt.Sprintf("port=%d ", number))
 	_ = holder.Close()
+	listens()
 	check(http.StatusOK, 2, true)
 	s.Set(name, &proxy.Health{Service: name, Port: number, Local: 0})
 	check(http.StatusServiceUnavailable, 0, true)
@@ -87,6 +109,7 @@ func TestHealthCheckNodePorts(t *testing.T) {
 	number, holder = free(t)
 	_ = holder.Close()
 	s.Set(name, &proxy.Health{Service: name, Port: number, Local: 1})
+	listens()
 	check(http.StatusOK, 1, true)
 	closed := func(port uint16) {
 		t.Helper()
@@ -99,6 +122,7 @@ func TestHealthCheckNodePorts(t *testing.T) {
 	s.Set(name, nil)
 	closed(number)
 	s.Set(name, &proxy.Health{Service: name, Port: number, Local: 1})
+	listens()
 	check(http.StatusOK, 1, true)
 	g.Stop()
 	closed(number)
