@@ -32,7 +32,7 @@ func TestATableThatSomebodyRemovesIsMissed(t *testing.T) {
 			ended <- k.Watch(ctx, func() { lost <- struct{}{} })
 		})
 		for k.watch.Load() == nil {
-			time.Sleep(time.Millisecond)
+			time.Sleep(time.Millisecond) // nothing tells that Watch has begun to listen
 		}
 		rule := func(n byte) proxy.Rule {
 			return proxy.Rule{

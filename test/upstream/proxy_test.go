@@ -96,7 +96,7 @@ endpoints: [{addresses: [192.0.2.1], conditions: {ready: true}}]
 				r, err := client.Get("http://" + at + "/")
 				if err != nil {
 					heard = err.Error()
-					time.Sleep(20 * time.Millisecond)
+					time.Sleep(20 * time.Millisecond) // the proxy, another program, needs the time
 					continue
 				}
 				body, _ := io.ReadAll(r.Body)
@@ -112,7 +112,7 @@ endpoints: [{addresses: [192.0.2.1], conditions: {ready: true}}]
 	// What is in a network of cluster IPs and no Service is refused, as the ServiceCIDRs of the cluster say now.
 	refused := func(at string) {
 		t.Helper()
-		for end := time.Now().Add(time.Minute); ; time.Sleep(20 * time.Millisecond) {
+		for end := time.Now().Add(time.Minute); ; time.Sleep(20 * time.Millisecond) { // as above
 			c, err := net.DialTimeout("tcp", at, time.Second)
 			if errors.Is(err, syscall.ECONNREFUSED) {
 				return
