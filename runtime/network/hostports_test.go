@@ -349,7 +349,7 @@ func tables(t testing.TB) string {
 				t.Fatal(err)
 			}
 			for _, e := range elements {
-				lines = append(lines, fmt.Sprint(table.Family, table.Name, s.Name, e.Key, e.Val))
+				lines = append(lines, fmt.Sprintf("%d %s %s %x %x", table.Family, table.Name, s.Name, e.Key, e.Val))
 			}
 		}
 	}
