@@ -7,15 +7,11 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
-	"net/http"
 	"net/netip"
 	"os"
 	"slices"
 	"strings"
 
-	"github.com/prometheus/client_golang/prometheus"
-	"github.com/prometheus/client_golang/prometheus/collectors"
-	"github.com/prometheus/client_golang/prometheus/promhttp"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/validation"
@@ -170,11 +166,13 @@ func Run(ctx context.Context, o Options) error {
 	if err != nil {
 		return err
 	}
+	pages := run.NewGroup(context.WithoutCancel(ctx), 0) // they go on until all else has ended
+	defer pages.Stop()
+	for _, d := range doors {
+		pages.Go(func(ctx context.Context) { d.serve(ctx, o.Log) })
+	}
 	stages, err := o.connected(ctx, s, doors)
 	if err != nil || ctx.Err() != nil {
-		for _, d := range doors {
-			_ = d.listener.Close()
-		}
 		return err
 	}
 	return run.Stages(ctx, stages...)
@@ -182,7 +180,7 @@ func Run(ctx context.Context, o Options) error {
 
 // connected makes the proxy of the node that the server knows. What goes wrong is no fault of the
 // other flags. There is nothing to run when ctx is over.
-func (o Options) connected(ctx context.Context, s settings, doors []webDoor) ([]run.Stage, error) {
+func (o Options) connected(ctx context.Context, s settings, doors []*webDoor) ([]run.Stage, error) {
 	cfg, err := o.Connect()
 	if err != nil {
 		return nil, err
@@ -215,7 +213,7 @@ func (o Options) connected(ctx context.Context, s settings, doors []webDoor) ([]
 }
 
 // parts makes the proxy and what it stands on.
-func (o Options) parts(ctx context.Context, s settings, api client.Interface, node *corev1.Node, doors []webDoor) ([]run.Stage, error) {
+func (o Options) parts(ctx context.Context, s settings, api client.Interface, node *corev1.Node, doors []*webDoor) ([]run.Stage, error) {
 	four, six, err := o.sockets(s, node)
 	if err != nil {
 		return nil, err
@@ -250,67 +248,15 @@ func (o Options) parts(ctx context.Context, s settings, api client.Interface, no
 		return nil, err
 	}
 	checks.Judge(p.Healthy)
-	base := run.Stage{
-		{Name: "memory", Run: func(ctx context.Context) error { return memory.Run(ctx, memory.Options{Log: o.Log}) }},
-		{Name: "service forwarder", Run: forwarder.Run, Ready: forwarder.Ready()},
-		{Name: "service health checks", Run: checks.Run, Ready: checks.Ready()},
-	}
-	return []run.Stage{append(base, o.web(p, forwarder, doors)...), {{Name: "service proxy", Run: p.Run, Ready: p.Ready()}}}, nil
-}
-
-// A page is what is asked by HTTP, at an address that a flag names.
-type page struct{ flag, at string }
-
-// pages returns those that are wanted.
-func (o Options) pages() []page {
-	all := []page{{"healthz-bind-address", o.HealthzAddress}, {"metrics-bind-address", o.MetricsAddress}}
-	return slices.DeleteFunc(all, func(p page) bool { return p.at == "" })
-}
-
-// A webDoor is where a page is.
-type webDoor struct {
-	page
-	listener net.Listener
-}
-
-// listen opens the addresses of all pages, or none.
-func (o Options) listen(ctx context.Context) (doors []webDoor, err error) {
-	var errs []error
-	for _, p := range o.pages() {
-		l, err := new(net.ListenConfig).Listen(ctx, "tcp", p.at)
-		if err != nil {
-			errs = append(errs, fmt.Errorf("--%s: %w", p.flag, err))
-			continue
-		}
-		doors = append(doors, webDoor{p, l})
-	}
-	if len(errs) > 0 {
-		for _, d := range doors {
-			_ = d.listener.Close()
-		}
-		return nil, errors.Join(errs...)
-	}
-	for _, d := range doors {
-		o.Log.InfoContext(ctx, "the service proxy listens", "address", d.listener.Addr(), "for", strings.TrimSuffix(d.flag, "-bind-address"))
-	}
-	return doors, nil
-}
-
-// web serves what is asked by HTTP.
-func (o Options) web(p *proxy.Proxy, f *userspace.Forwarder, doors []webDoor) run.Stage {
-	registry := prometheus.NewRegistry()
-	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
-	registry.MustRegister(append(f.Collectors(), p.Metrics()...)...)
-	metrics := http.NewServeMux()
-	metrics.Handle("GET /metrics", promhttp.HandlerFor(registry, promhttp.HandlerOpts{}))
-	metrics.HandleFunc("GET /proxyMode", func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte(cmp.Or(o.Mode, "kernel"))) })
-	metrics.Handle("GET /", health.Handler(p))
-	serves := map[string]http.Handler{"healthz-bind-address": health.Handler(p), "metrics-bind-address": metrics}
-	var stage run.Stage
-	for _, d := range doors {
-		stage = append(stage, run.Task{Name: d.flag, Run: func(ctx context.Context) error { return health.Serve(ctx, d.listener, serves[d.flag]) }})
-	}
-	return stage
+	o.open(p, forwarder, doors)
+	return []run.Stage{
+		{
+			{Name: "memory", Run: func(ctx context.Context) error { return memory.Run(ctx, memory.Options{Log: o.Log}) }},
+			{Name: "service forwarder", Run: forwarder.Run, Ready: forwarder.Ready()},
+			{Name: "service health checks", Run: checks.Run, Ready: checks.Ready()},
+		},
+		{{Name: "service proxy", Run: p.Run, Ready: p.Ready()}},
+	}, nil
 }
 
 // sockets returns the addresses of this host for the sockets of relayed services, of either
