@@ -180,6 +180,11 @@ func (c *cluster) claim(ctx context.Context) (store.Backend, error) {
 	if err != nil {
 		return nil, err
 	}
+	if c.real() {
+		if err := c.Profile.CheckBridge(c.Settings.Pods); err != nil {
+			return nil, errors.Join(err, backend.Close())
+		}
+	}
 	if err := os.MkdirAll(c.Profile.RunDir, 0o700); err != nil {
 		return nil, errors.Join(fmt.Errorf("making the run directory of the cluster: %w", err), backend.Close())
 	}

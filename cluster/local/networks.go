@@ -206,16 +206,16 @@ func (s Settings) checkHost(but string) error {
 	return errors.Join(errs...)
 }
 
-// checkBridge says that another link than the named one has an address that the bridge of a cluster had until it was
+// CheckBridge says that another link has an address that the bridge of the cluster had until it was
 // stopped, because somebody took its networks meanwhile.
-func (s Settings) checkBridge(own, dir string) error {
-	addresses, err := hostAddresses(own)
+func (p Profile) CheckBridge(pods Pair) error {
+	addresses, err := hostAddresses(p.Bridge())
 	if err != nil {
 		return err
 	}
-	for _, n := range s.Pods.All() {
+	for _, n := range pods.All() {
 		if link, taken := addresses[n.Masked().Addr().Next()]; taken {
-			return fmt.Errorf("the pod network %v of the cluster in %s is in use: link %s of this host has its first address; stop the cluster that this link is of, or `sampan down --purge` removes the one in %s, and the next has networks that are free", n, dir, link, dir)
+			return fmt.Errorf("the pod network %v of the cluster in %s is in use: link %s of this host has its first address; stop the cluster that this link is of, or `sampan down --purge` removes the one in %s, and the next has networks that are free", n, p.DataDir, link, p.DataDir)
 		}
 	}
 	return nil

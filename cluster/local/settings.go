@@ -173,9 +173,6 @@ func (p Profile) Settle(asked Settings, claims *Claims) (Settings, error) {
 		if err == nil {
 			err = s.room()
 		}
-		if err == nil && !s.Simulated() {
-			err = s.checkBridge(p.Bridge(), p.DataDir)
-		}
 		return s, err
 	}
 	if asked.SchedulerConfig == NoSchedulerConfig {
