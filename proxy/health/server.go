@@ -138,12 +138,8 @@ func (s *Server) serve(ctx context.Context, p *port) {
 // Serve serves on l until ctx is over, and then closes it and every connection.
 func Serve(ctx context.Context, l net.Listener, h http.Handler) error {
 	server := &http.Server{Handler: h, ReadHeaderTimeout: 10 * time.Second, IdleTimeout: time.Minute}
-	g := run.NewGroup(ctx, 0)
-	defer g.Stop()
-	g.Go(func(ctx context.Context) {
-		<-ctx.Done()
-		_ = server.Close()
-	})
+	stop := context.AfterFunc(ctx, func() { _ = server.Close() })
+	defer stop()
 	if err := server.Serve(l); ctx.Err() == nil {
 		return err
 	}

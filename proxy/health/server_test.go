@@ -165,3 +165,32 @@ func TestTheProxysOwnHealth(t *testing.T) {
 		ask("/livez", tt.livez, `"lastUpdated": "2026-01-02`)
 	}
 }
+
+// TestServingEnds has it end before it has begun, and afterwards.
+func TestServingEnds(t *testing.T) {
+	for _, before := range []bool{true, false} {
+		ctx, cancel := context.WithCancel(t.Context())
+		_, l := free(t)
+		if before {
+			cancel()
+		}
+		ended := make(chan error)
+		go func() { ended <- health.Serve(ctx, l, http.NotFoundHandler()) }()
+		if !before {
+			r, err := http.Get("http://" + l.Addr().String())
+			if err != nil {
+				t.Fatal(err)
+			}
+			_ = r.Body.Close()
+			cancel()
+		}
+		if err := <-ended; err != nil {
+			t.Errorf("Serve = %v", err)
+		}
+		if c, err := net.Dial("tcp", l.Addr().String()); err == nil {
+			_ = c.Close()
+			t.Error("it listens when all is over")
+		}
+		cancel()
+	}
+}

@@ -155,12 +155,8 @@ func (o Options) metrics(ctx context.Context, s *scheduler.Scheduler) (run.Task,
 	mux.HandleFunc("GET /readyz", ok) // one that waits to lead is ready to
 	server := &http.Server{Handler: mux, ReadHeaderTimeout: 10 * time.Second}
 	return run.Task{Name: "metrics", Run: func(ctx context.Context) error {
-		g := run.NewGroup(ctx, 0)
-		defer g.Stop()
-		g.Go(func(ctx context.Context) {
-			<-ctx.Done()
-			_ = server.Close()
-		})
+		stop := context.AfterFunc(ctx, func() { _ = server.Close() })
+		defer stop()
 		if err := server.Serve(l); ctx.Err() == nil {
 			return err
 		}
