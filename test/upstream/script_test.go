@@ -30,6 +30,7 @@ func program(t *testing.T, variable string) string {
 // and why. So are those that begin with "kubectl", but for some that must go alike.
 var (
 	notHere = map[string]string{
+		"connection":          "the user has a token here, and no certificate",
 		"rollout_annotations": "annotations that Sampan's controllers know",
 		"rollout_broken":      "these, too",
 	}
