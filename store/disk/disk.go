@@ -314,7 +314,11 @@ func (d *directory) record(ctx context.Context, frame []byte) error {
 		return fmt.Errorf("a batch of %d bytes is more than the %d that a record of the log can hold", len(frame), maxPayload)
 	}
 	endFrame(frame, 0, d.head.salt, d.seq)
-	if err := d.write(frame); err != nil {
+	err := d.write(frame)
+	if errors.Is(err, store.ErrFull) && d.stopFolding() {
+		err = d.write(frame)
+	}
+	if err != nil {
 		if !errors.Is(err, store.ErrFull) {
 			d.broken = err
 		}

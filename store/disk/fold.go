@@ -182,6 +182,18 @@ func (d *directory) roll(ctx context.Context) {
 	})
 }
 
+// stopFolding ends a fold that may be under way, and reports whether there may have been one. The snapshot
+// that it was writing is removed, so that a write has the space; the next fold begins when the
+// newest segment has grown.
+func (d *directory) stopFolding() bool {
+	if d.folding == nil {
+		return false
+	}
+	d.folding.Stop()
+	d.folding = nil
+	return true
+}
+
 var errInterrupted = errors.New("interrupted by the stop of the store")
 
 // fold writes a snapshot of what is live before the frame with the given

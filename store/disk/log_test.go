@@ -11,6 +11,10 @@ import (
 	"strings"
 	"testing"
 
+	"golang.org/x/sys/unix"
+
+	"github.com/sampan-io/sampan/internal/nstest"
+	"github.com/sampan-io/sampan/internal/run"
 	"github.com/sampan-io/sampan/store"
 )
 
@@ -258,6 +262,47 @@ func TestAFoldedLogHoldsTheSame(t *testing.T) {
 	if n := len(files(t, dir, "*.snapshot")); n != 1 {
 		t.Errorf("%d snapshots, want 1", n)
 	}
+}
+
+// TestAWriteGoesBeforeAFold has a fold take all the space that there is.
+func TestAWriteGoesBeforeAFold(t *testing.T) {
+	nstest.Run(t, func(t *testing.T) {
+		dir := t.TempDir()
+		if err := unix.Mount("tmpfs", dir, "tmpfs", 0, "size=1m"); err != nil {
+			t.Fatal(err)
+		}
+		b, err := Open(dir, quiet)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := b.Load(t.Context(), func(store.Entry) error { return nil }); err != nil {
+			t.Fatal(err)
+		}
+		d := b.(*directory)
+		filled := make(chan error)
+		d.busy.Store(true)
+		d.folding = run.NewGroup(t.Context(), 0)
+		d.folding.Go(func(ctx context.Context) {
+			defer d.busy.Store(false)
+			name := filepath.Join(dir, "00000001.snapshot.tmp")
+			filled <- os.WriteFile(name, make([]byte, 2<<20), 0o600)
+			<-ctx.Done()
+			_ = os.Remove(name)
+		})
+		if err := <-filled; !full(err) {
+			t.Fatalf("filling the file system: %v, want that there is no space left", err)
+		}
+		e := store.Entry{Key: "pods/a", Data: make([]byte, 100_000), Created: 1, Revision: 1}
+		if err := b.Commit(t.Context(), []store.Entry{e}); err != nil {
+			t.Errorf("while the fold had all the space: %v", err)
+		}
+		if d.busy.Load() {
+			t.Error("the fold is still under way")
+		}
+		if err := errors.Join(b.Close(), unix.Unmount(dir, 0)); err != nil {
+			t.Error(err)
+		}
+	})
 }
 
 func TestADamagedSnapshotStopsTheStart(t *testing.T) {
