@@ -1,6 +1,7 @@
 package node_test
 
 import (
+	"slices"
 	"strconv"
 	"testing"
 	"testing/synctest"
@@ -164,6 +165,36 @@ func TestTheLastPodServesUntilAnotherIsReady(t *testing.T) {
 		if took := time.Since(began); took != 200*time.Millisecond {
 			t.Errorf("the last pods went on for %v", took)
 		}
+	})
+}
+
+func TestAPodThatCeasedToBeReadyIsHeldAsWell(t *testing.T) {
+	inHarbour(t, func(h *harbour, a, _, _ *corev1.Pod) {
+		const gate = "example.com/open"
+		h.create(webPod("d", func(p *corev1.Pod) { p.Spec.ReadinessGates = []corev1.PodReadinessGate{{ConditionType: gate}} }))
+		open := func(status corev1.ConditionStatus) {
+			p, err := client.Pods.Get(t.Context(), h.api, "default", "d")
+			if err != nil {
+				t.Fatal(err)
+			}
+			p = p.DeepCopy()
+			p.Status.Conditions = append(slices.DeleteFunc(p.Status.Conditions, func(c corev1.PodCondition) bool { return c.Type == gate }),
+				corev1.PodCondition{Type: gate, Status: status})
+			if _, err := client.Pods.Update(t.Context(), h.api, p, "status"); err != nil {
+				t.Fatal(err)
+			}
+		}
+		h.await("d", "running", inPhase(corev1.PodRunning))
+		open(corev1.ConditionTrue)
+		d := h.await("d", "ready", isReady)
+		h.apply("n1", h.say(map[*corev1.Pod]bool{a: false, d: false}))
+		synctest.Wait()
+		open(corev1.ConditionFalse)
+		h.await("d", "not ready", func(p *corev1.Pod) bool { return !isReady(p) })
+		h.delete(d)
+		h.stays(d, time.Second) // its proxies do not know yet
+		h.apply("n1", h.say(map[*corev1.Pod]bool{a: false, d: true}))
+		h.await("d", "gone", gone)
 	})
 }
 

@@ -210,7 +210,7 @@ func comes(s *corev1.Service, p *corev1.Pod) bool {
 // drain begins to hold back the first signal, if the pod may get requests.
 func (w *worker) drain(now time.Time, grace time.Duration) {
 	limit := min(w.n.opts.DrainLimit, grace/2)
-	if w.n.opts.DrainPause < 0 || w.view.Gone || limit <= 0 || !w.serves() {
+	if w.n.opts.DrainPause < 0 || w.view.Gone || limit <= 0 || !w.serves(now) {
 		return
 	}
 	w.view.Memory.DrainUntil = now.Add(limit)

@@ -57,6 +57,7 @@ type worker struct {
 	looks, shown int
 	blind        bool      // the runtime did not answer: nothing is decided
 	drainLimit   time.Time // zero: no signal is held back
+	unready      time.Time // when the pod ceased to be ready
 	over         bool
 }
 
@@ -258,12 +259,15 @@ func (w *worker) deleting(now time.Time) {
 	}
 }
 
-// serves reports whether a service may be sending requests to the pod.
-func (w *worker) serves() bool {
-	ready := slices.ContainsFunc(w.view.Last.Conditions, func(c corev1.PodCondition) bool {
+// serves reports whether a service may be sending requests to the pod, as it may for a moment after it ceased to be ready.
+func (w *worker) serves(now time.Time) bool {
+	return (podReady(&w.view.Last) || now.Sub(w.unready) < w.n.opts.DrainLimit) && len(w.n.servicesOf(w.view.Pod)) > 0
+}
+
+func podReady(s *corev1.PodStatus) bool {
+	return slices.ContainsFunc(s.Conditions, func(c corev1.PodCondition) bool {
 		return c.Type == corev1.PodReady && c.Status == corev1.ConditionTrue
 	})
-	return ready && len(w.n.servicesOf(w.view.Pod)) > 0
 }
 
 // step decides, starts what is to be done, and returns when to look again at the
@@ -273,6 +277,9 @@ func (w *worker) step(now time.Time) time.Time {
 	asked := w.probe(now)
 	last := w.n.scheme.Status(w.view)
 	w.publish(&last)
+	if podReady(&w.view.Last) && !podReady(&last) {
+		w.unready = now
+	}
 	w.view.Last = last
 	d := lifecycle.Decide(w.view)
 	for _, a := range d.Actions {

@@ -93,6 +93,11 @@ type Kernel interface {
 	// Forget returns what was counted at doors to the end. They begin again with nothing.
 	Forget(ctx context.Context, doors []Door) (map[Door]Tally, error)
 
+	// Run does, until ctx is over, what rules can't do by themselves, or returns an error if it can't. It is called once, on
+	// a goroutine of its own. While it does not run a client whose connection was reset by its server may be led
+	// to that one again if it uses the same port again within seconds, also if it is a backend no more.
+	Run(ctx context.Context) error
+
 	// Close removes all that was made.
 	Close() error
 }

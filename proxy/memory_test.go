@@ -23,6 +23,7 @@ type forgetful struct{}
 func (forgetful) Replace(context.Context, []proxy.Rule) error  { return nil }
 func (forgetful) Update(context.Context, []proxy.Change) error { return nil }
 func (forgetful) Settle(context.Context)                       {}
+func (forgetful) Run(context.Context) error                    { return nil }
 func (forgetful) Restore() error                               { return nil }
 func (forgetful) Tallies(context.Context) (map[proxy.Door]proxy.Tally, error) {
 	return nil, nil

@@ -195,7 +195,7 @@ func (p *Proxy) Ready() <-chan struct{} { return p.ready }
 // returns an error if the rules can't be made at the start; later faults are logged and tried
 // again.
 func (p *Proxy) Run(ctx context.Context) error {
-	first := append(slices.Clone(p.caches), run.Task{Name: "events", Run: p.events.Run})
+	first := append(slices.Clone(p.caches), run.Task{Name: "events", Run: p.events.Run}, run.Task{Name: "kernel", Run: p.runKernel})
 	if p.reports != nil {
 		first = append(first, run.Task{Name: "reports", Run: p.reports.run})
 	}
@@ -203,6 +203,15 @@ func (p *Proxy) Run(ctx context.Context) error {
 		first = append(first, run.Task{Name: "watch of the rules", Run: p.watch})
 	}
 	return run.Stages(ctx, first, run.Stage{{Name: "rules", Run: p.follow}})
+}
+
+// runKernel does what the kernel's rules can't.
+func (p *Proxy) runKernel(ctx context.Context) error {
+	if err := p.opts.Kernel.Run(ctx); err != nil {
+		p.opts.Log.WarnContext(ctx, "clients whose connections were reset may be led to the same endpoint again for some seconds, also if it is gone", "err", err)
+	}
+	<-ctx.Done()
+	return nil
 }
 
 // watch has rules that somebody else removes made anew.

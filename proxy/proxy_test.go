@@ -85,6 +85,8 @@ func (k *kernel) Remove(id proxy.PoolID) {
 
 func (k *kernel) Settle(context.Context) {}
 
+func (k *kernel) Run(context.Context) error { return nil }
+
 func (k *kernel) Restore() error {
 	k.mu.Lock()
 	defer k.mu.Unlock()

@@ -143,9 +143,11 @@ func serve([]string) error {
 	server := &http.Server{Handler: leaving, ReadHeaderTimeout: 10 * time.Second}
 	// After the signal the server goes on for a moment: whoever routes requests
 	// here may not know yet that it should not.
+	answered := make(chan struct{})
 	context.AfterFunc(stop, func() {
 		fmt.Println(who(), "goes on serving for", drain)
 		time.AfterFunc(drain, func() {
+			defer close(answered)
 			rest, cancel := context.WithTimeout(context.Background(), drain+time.Second)
 			defer cancel()
 			_ = server.Shutdown(rest)
@@ -154,6 +156,7 @@ func serve([]string) error {
 	if err := server.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
 		return err
 	}
+	<-answered
 	fmt.Println(who(), "ends")
 	return nil
 }

@@ -83,6 +83,10 @@ func (b *batch) addTally(o Options) {
 	}
 	for _, f := range families {
 		b.addRule(f.tally(), append(f.isShort(), &expr.Verdict{Kind: expr.VerdictJump, Chain: f.empty()})...)
+		if o.tellResets {
+			b.addRule(f.empty(), append(f.isReset(), goTo(f.reset()))...)
+			b.addResets(f)
+		}
 		for words := uint32(minWords); words <= maxWords; words++ {
 			b.addRule(f.empty(), append(f.carriesNothing(words), &expr.Verdict{Kind: expr.VerdictAccept})...)
 		}
@@ -109,9 +113,9 @@ const minWords, maxWords, wordsWithTime = 5, 15, 8
 
 // carriesNothing is about packets of TCP whose header has so many words and that carry nothing: they only acknowledge,
 // open or close. That is half of a stream's, and most of a short connection's. Those with options of IP or
-// more headers than one are not told apart.
+// more headers than one are not told apart, nor are those that reset.
 func (f *family) carriesNothing(words uint32) (exprs []expr.Any) {
-	const bytes, wordsOffset, wordsBits = 4, 12, 28
+	const bytes, wordsBits = 4, 28
 	if f == v4 {
 		const header = 20
 		exprs = append(inHeader(expr.PayloadBaseNetworkHeader, 0, 0xff00_ffff, 0x4500_0000+header+bytes*words), // version, words, length
@@ -121,7 +125,7 @@ func (f *family) carriesNothing(words uint32) (exprs []expr.Any) {
 		const lengthOffset = 4
 		exprs = inHeader(expr.PayloadBaseNetworkHeader, lengthOffset, 0xffff_ff00, bytes*words<<16|unix.IPPROTO_TCP<<8) // length, next header
 	}
-	return append(exprs, inHeader(expr.PayloadBaseTransportHeader, wordsOffset, 0xf000_0000, words<<wordsBits)...)
+	return append(exprs, inHeader(expr.PayloadBaseTransportHeader, tcpWordsOffset, 0xf000_0000|tcpReset, words<<wordsBits)...)
 }
 
 // isShort is about packets of the family of less than 128 bytes, among which are those that carry nothing.

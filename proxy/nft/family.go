@@ -182,6 +182,14 @@ func (f *family) cameTo(p netip.Prefix) []expr.Any {
 // v4Protocol is where a header of IPv4 says what it carries.
 const v4Protocol = 9
 
+// Where a header of IPv6 says what comes next; and in that of TCP the four bytes with the number of its words and
+// its flags, and in these the one that resets.
+const (
+	v6NextHeader   = 6
+	tcpWordsOffset = 12
+	tcpReset       = 0x0004_0000
+)
+
 // loadProtocol loads the protocol of a packet. The kernel reads headers in passing, and asks for what it knows of a packet.
 func (f *family) loadProtocol(reg uint32) expr.Any {
 	if f == v4 { // has it always there

@@ -146,6 +146,23 @@ func readTuple(b []byte) (from, to netip.AddrPort, protocol uint8) {
 	return netip.AddrPortFrom(addresses[0], ports[0]), netip.AddrPortFrom(addresses[1], ports[1]), protocol
 }
 
+// originalTuple is the tuple of a flowKey of the zone 0.
+func originalTuple(protocol uint8, client, to netip.AddrPort) []byte {
+	source, destination := uint16(ctaIPv4Src), uint16(ctaIPv4Dst)
+	if client.Addr().Is6() {
+		source, destination = ctaIPv6Src, ctaIPv6Dst
+	}
+	m, all := begin(nil, ctaTupleOrig)
+	m, ip := begin(m, ctaTupleIP)
+	m = appendAttribute(m, source, client.Addr().AsSlice())
+	m = end(appendAttribute(m, destination, to.Addr().AsSlice()), ip)
+	m, proto := begin(m, ctaTupleProto)
+	m = appendAttribute(m, ctaProtoNum, []byte{protocol})
+	m = appendAttribute(m, ctaProtoSrcPort, binary.BigEndian.AppendUint16(nil, client.Port()))
+	m = end(appendAttribute(m, ctaProtoDstPort, binary.BigEndian.AppendUint16(nil, to.Port())), proto)
+	return end(m, all)
+}
+
 func readState(b []byte) uint8 {
 	for kind, value, rest, ok := attribute(b); ok; kind, value, rest, ok = attribute(rest) {
 		if kind != ctaProtoinfoTCP {

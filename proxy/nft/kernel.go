@@ -1,6 +1,7 @@
 package nft
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -37,6 +38,8 @@ type Options struct {
 	// Mark is on packets of this node that are not looked at, which are those of a
 	// [proxy.Forwarder] to backends: it must not be sent back to itself. 0 means none.
 	Mark uint32
+
+	tellResets bool // rules tell of connections that servers reset; not all kernels can
 }
 
 // A Kernel implements [proxy.Kernel] in the network namespace of the thread that calls
@@ -64,6 +67,7 @@ func New(o Options) (*Kernel, error) {
 			}
 		}
 	}
+	o.tellResets = true
 	return &Kernel{opts: o, nets: o.ServiceCIDRs, content: nothing(), tallies: map[proxy.Door]*tally{}}, nil
 }
 
@@ -100,12 +104,11 @@ func (k *Kernel) Replace(ctx context.Context, all []proxy.Rule) error {
 	// The note that packets were not counted before we came outlives the table's contents, and
 	// whoever comes later has it from those who are there.
 	wasOff := accounting() == "0" || elsewhere || left.wasOff()
-	if err := k.send(k.replacement(left, wasOff, d, o)); err != nil {
-		// A table that another version of this program left may be in the way: then
-		// it goes, in the same transaction, and with it the affinity of clients.
-		if left == nil || k.send(k.replacement(nil, wasOff, d, o)) != nil {
-			return err
-		}
+	if err := k.replace(left, wasOff, d, o); err != nil {
+		return err
+	}
+	if left != nil {
+		k.departed.replaced(time.Now())
 	}
 	k.content, k.begun, k.opts.ServiceCIDRs = d.commit(), true, k.nets
 	setAccounting("1")
@@ -136,6 +139,26 @@ func (k *Kernel) Close() error {
 	k.content = nothing()
 	k.departed.deafen()
 	return Remove(k.opts.Table)
+}
+
+// replace makes the table anew, in place of what is left in it. If the kernel refuses it may be that it can't log, or
+// that a table is in the way that another version of this program left: then that goes, in the same
+// transaction, and with it the affinity of clients.
+func (k *Kernel) replace(left *remains, wasOff bool, d *delta, o Options) (err error) {
+	silent := o
+	silent.tellResets = false
+	for _, try := range []struct {
+		left *remains
+		o    Options
+	}{{left, o}, {left, silent}, {nil, o}, {nil, silent}} {
+		refused := k.send(k.replacement(try.left, wasOff, d, try.o))
+		if refused == nil {
+			k.opts.tellResets = try.o.tellResets
+			return nil
+		}
+		err = cmp.Or(err, refused)
+	}
+	return err
 }
 
 // replacement is a transaction that makes the table anew, in place of what is left in it.

@@ -1,7 +1,9 @@
 package nft
 
 import (
+	"bytes"
 	"cmp"
+	"encoding/binary"
 	"flag"
 	"fmt"
 	"maps"
@@ -78,6 +80,7 @@ func contents(t *rapid.T, k *Kernel) map[string]bool {
 		}
 	}
 	rules := map[string]int{}
+	group := appendAttr(nil, unix.NFTA_LOG_GROUP, binary.BigEndian.AppendUint16(nil, resetGroup(k.opts.Table))...) // each table has one of its own
 	for _, rule := range ask(unix.NFT_MSG_GETRULE, mdnetlink.Attribute{Type: unix.NFTA_RULE_TABLE, Data: name(k.opts.Table)}) {
 		chain := ""
 		for rule.Next() {
@@ -86,7 +89,7 @@ func contents(t *rapid.T, k *Kernel) map[string]bool {
 				chain = rule.String()
 			case unix.NFTA_RULE_EXPRESSIONS:
 				if !idle[chain] {
-					seen[fmt.Sprintf("rule %s %d %x", chain, rules[chain], rule.Bytes())] = true
+					seen[fmt.Sprintf("rule %s %d %x", chain, rules[chain], bytes.ReplaceAll(rule.Bytes(), group, nil))] = true
 					rules[chain]++
 				}
 			}

@@ -171,3 +171,21 @@ func TestSettleHearsOfConnections(t *testing.T) {
 		}
 	})
 }
+
+// TestSettleDoesNotTrustAnotherProcess has another process take over whose rules have no servers: which ones
+// were there it does not know.
+func TestSettleDoesNotTrustAnotherProcess(t *testing.T) {
+	w := newWorld(t)
+	q := w.queue(false)
+	defer q.listener.Close()
+	queued := q.connect()
+	defer queued.Close()
+	start := time.Now()
+	w.start(proxy.Rule{Door: q.rule.Door})
+	if q.settle(patience/5) && time.Since(start) < time.Second {
+		t.Error("it settled while a connection stood in the queue")
+	}
+	if !q.settle(time.Minute) || time.Since(start) < time.Second {
+		t.Errorf("it settled after %s, want a second", time.Since(start))
+	}
+}

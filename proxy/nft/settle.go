@@ -78,8 +78,9 @@ type queuer struct {
 
 // departures are the servers that were taken out not long ago.
 type departures struct {
-	mu  sync.Mutex
-	all []*departure // guarded by mu
+	mu   sync.Mutex
+	all  []*departure // guarded by mu
+	anew time.Time    // guarded by mu; when rules took the place of others, of which it is not known which servers they had
 
 	looking  sync.Mutex  // held while somebody looks, and held first; the departures' own fields are guarded by it
 	read     time.Time   // guarded by looking; when all connections were read last
@@ -104,6 +105,20 @@ func (l *departures) part(gone []parting, changes []proxy.Change, now time.Time)
 	}
 }
 
+// replaced notes that rules took the place of unknown ones.
+func (l *departures) replaced(now time.Time) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.anew = now
+}
+
+// unknown is for how long connections to servers that are not known to have left may still be young.
+func (l *departures) unknown(now time.Time) time.Duration {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.anew.Add(young).Sub(now)
+}
+
 // list returns those that are to be waited for.
 func (l *departures) list(now time.Time) []*departure {
 	l.mu.Lock()
@@ -118,8 +133,12 @@ func (p *parting) old(now time.Time) bool { return now.Sub(p.at) >= young }
 // out has been answered by that, and so accepted, or has ended, or is a second old.
 //
 // Nothing tells when that is so. It finds those connections once, for all servers that are gone by then, and
-// looks at these few from time to time; for a second at most, and only if a server of TCP was taken out.
+// looks at these few from time to time; for a second at most, and only if a server of TCP was taken out. Where
+// all rules were made anew in the place of others a second has to do.
 func (k *Kernel) Settle(ctx context.Context) {
+	if rest := k.departed.unknown(time.Now()); rest > 0 && !run.Pause(ctx, rest) {
+		return
+	}
 	mine := k.departed.list(time.Now())
 	const first, longest = 2 * time.Millisecond, 50 * time.Millisecond
 	for pause := first; len(mine) > 0; pause = min(2*pause, longest) {

@@ -26,14 +26,17 @@ var hooks = map[string]*hook{
 	prerouting:  {"nat", unix.NF_INET_PRE_ROUTING, -100},
 	output:      {"nat", unix.NF_INET_LOCAL_OUT, -100},
 	postrouting: {"nat", unix.NF_INET_POST_ROUTING, 100},
-	tallyIn:     {"filter", unix.NF_INET_LOCAL_IN, 0},
-	tallyOut:    {"filter", unix.NF_INET_POST_ROUTING, 0},
+	tallyIn:     {"filter", unix.NF_INET_LOCAL_IN, afterNAT},
+	tallyOut:    {"filter", unix.NF_INET_POST_ROUTING, afterNAT},
 }
+
+// afterNAT is a priority: packets have the addresses with which they go on.
+const afterNAT = 110
 
 func plainChains() []string {
 	names := []string{refuse}
 	for _, f := range families {
-		names = append(names, f.services(), f.cluster(), f.leave(), f.foreign(), f.local(), f.tally(), f.empty())
+		names = append(names, f.services(), f.cluster(), f.leave(), f.foreign(), f.local(), f.tally(), f.empty(), f.reset())
 	}
 	return names
 }
@@ -100,6 +103,10 @@ func (b *batch) addRefusal() {
 // about to choose as well.
 func masquerade() expr.Any { return &expr.Masq{FullyRandom: true} }
 
+// lookups is how often a door is looked for before a packet is taken to come to none. Before Linux 6.17 a packet that meets a
+// change may find neither the element that is taken out nor the one that takes its place.
+const lookups = 2
+
 // addServices adds the chain that finds the door that a first packet came to: first where most are,
 // then at node ports, then at other addresses.
 func (b *batch) addServices(f *family, o Options) {
@@ -109,7 +116,9 @@ func (b *batch) addServices(f *family, o Options) {
 		load := &expr.Payload{DestRegister: regBackend, Base: expr.PayloadBaseNetworkHeader, Offset: f.destination, Len: f.bytes}
 		b.addRule(chain, slices.Concat([]expr.Any{load}, f.inPrefix(regBackend, regBackend, p, expr.CmpOpEq), []expr.Any{goTo(f.cluster())})...)
 	}
-	b.addRule(f.cluster(), atAddress...)
+	for range lookups {
+		b.addRule(f.cluster(), atAddress...)
+	}
 	b.addRule(f.cluster(), goTo(refuse))
 	// Most packets are to no node port, so that is asked before what takes longer.
 	reg := f.regDoor()
@@ -122,8 +131,10 @@ func (b *batch) addServices(f *family, o Options) {
 	if f.has(o.NodePortAddresses) {
 		rule = append(rule, destination, isIn(f.nodePorts(), reg))
 	}
-	b.addRule(chain, append(rule, find(classes, regBackend, regVerdict))...)
-	b.addRule(chain, atAddress...)
+	for range lookups {
+		b.addRule(chain, append(rule, find(classes, regBackend, regVerdict))...)
+		b.addRule(chain, atAddress...)
+	}
 }
 
 // addLeave adds the chains that decide whose source address is replaced. The class of a door says
