@@ -87,7 +87,7 @@ func (b *batch) addTally(o Options) {
 			b.addRule(f.empty(), append(f.isReset(), goTo(f.reset()))...)
 			b.addResets(f)
 		}
-		for words := uint32(minWords); words <= maxWords; words++ {
+		for _, words := range emptyWords {
 			b.addRule(f.empty(), append(f.carriesNothing(words), &expr.Verdict{Kind: expr.VerdictAccept})...)
 		}
 		door := f.regDoor()
@@ -109,7 +109,11 @@ func (b *batch) addTally(o Options) {
 }
 
 // How many words the header of a packet of TCP can have, and has where ends tell each other the time, which nearly all do.
-const minWords, maxWords, wordsWithTime = 5, 15, 8
+const maxWords, wordsWithTime = 15, 8
+
+// emptyWords are all that there can be, the likely ones first: of the packet that answers the first one, of
+// others, and of others without the time.
+var emptyWords = [...]uint32{10, wordsWithTime, 5, 6, 7, 9, 11, 12, 13, 14, maxWords}
 
 // carriesNothing is about packets of TCP whose header has so many words and that carry nothing: they only acknowledge,
 // open or close. That is half of a stream's, and most of a short connection's. Those with options of IP or
@@ -128,12 +132,17 @@ func (f *family) carriesNothing(words uint32) (exprs []expr.Any) {
 	return append(exprs, inHeader(expr.PayloadBaseTransportHeader, tcpWordsOffset, 0xf000_0000|tcpReset, words<<wordsBits)...)
 }
 
-// isShort is about packets of the family of less than 128 bytes, among which are those that carry nothing.
+// isShort is about packets of the family that are no longer than the longest that carries nothing.
 func (f *family) isShort() []expr.Any {
-	if f == v4 {
-		return inHeader(expr.PayloadBaseNetworkHeader, 0, 0xff80, 0)
+	const bytes, header = 4, 20
+	offset, longest := uint32(2), uint16(header+bytes*maxWords)
+	if f == v6 { // which counts what comes behind its header
+		offset, longest = 4, bytes*maxWords
 	}
-	return inHeader(expr.PayloadBaseNetworkHeader, 4, 0xff80_0000, 0)
+	return []expr.Any{
+		&expr.Payload{DestRegister: regBackend, Base: expr.PayloadBaseNetworkHeader, Offset: offset, Len: 2},
+		&expr.Cmp{Op: expr.CmpOpLte, Register: regBackend, Data: binary.BigEndian.AppendUint16(nil, longest)},
+	}
 }
 
 // A counted is what the kernel has counted.

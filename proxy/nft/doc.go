@@ -29,6 +29,8 @@
 //	N9  A packet of a connection that a rule has sent to a backend is counted once, at its door, as long as that
 //	    is there, but for those of TCP that carry nothing; counters never go back (see counts.go). Where nothing
 //	    came nothing is counted, or kept.
+//	N10 A first packet finds the rules, also if its connection has the addresses and ports of one before, unless that goes on for
+//	    conntrack: one that its server has reset is forgotten ([Kernel.Run]; docs/decisions/0016-resets.md).
 //
 // Chains, of which those with a 4 have a twin with a 6:
 //
@@ -45,6 +47,7 @@
 //	tally-postrouting    count the packets of connections but the first one, as they leave
 //	tally-input          or reach this node
 //	tally4, empty4       at which door? Those that carry nothing pass
+//	reset4               connections that their server resets: tells [Kernel.Run], which has conntrack forget them
 //
 // Maps and sets:
 //
