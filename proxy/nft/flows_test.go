@@ -581,3 +581,29 @@ func BenchmarkReading(b *testing.B) {
 func server(i int) netip.AddrPort {
 	return netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, 2, 0, byte(1 + i)}), 8080)
 }
+
+func TestEndsOfAPacket(t *testing.T) {
+	four := append([]byte{0x45, 11: 0, 12: 10, 15: 1, 16: 10, 19: 2}, 0x1f, 0x90, 0, 80)
+	options := append(append([]byte{0x46}, four[1:20]...), 1, 1, 1, 1, 0x1f, 0x90, 0, 80)
+	six := append([]byte{0x60, 8: 0xfd, 23: 1, 24: 0xfd, 39: 2}, 0x1f, 0x90, 0, 80)
+	tests := []struct {
+		name     string
+		packet   []byte
+		from, to string // "": it is none
+	}{
+		{"IPv4", four, "10.0.0.1:8080", "10.0.0.2:80"},
+		{"IPv4 with options", options, "10.0.0.1:8080", "10.0.0.2:80"},
+		{"IPv6", six, "[fd00::1]:8080", "[fd00::2]:80"},
+		{"nothing", nil, "", ""},
+		{"without ports", four[:20], "", ""},
+		{"IPv6 without ports", six[:43], "", ""},
+		{"a header that is too short", append([]byte{0x41}, four[1:]...), "", ""},
+		{"its options are not there", options[:24], "", ""},
+	}
+	for _, tt := range tests {
+		from, to, ok := ends(tt.packet)
+		if ok != (tt.from != "") || ok && (from.String() != tt.from || to.String() != tt.to) {
+			t.Errorf("%s: ends = %s, %s, %v, want %q, %q", tt.name, from, to, ok, tt.from, tt.to)
+		}
+	}
+}

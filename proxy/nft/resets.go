@@ -94,7 +94,7 @@ func (k *Kernel) Run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	defer flows.close()
+	defer func() { flows.close() }()
 	for {
 		messages, err := c.Receive()
 		switch {
@@ -107,9 +107,15 @@ func (k *Kernel) Run(ctx context.Context) error {
 		}
 		for _, m := range messages {
 			if key, v6, ok := resetFlow(m); ok {
-				if err := flows.bury(v6, key); err != nil && !errors.Is(err, errMissed) {
+				if flows.bury(v6, key) == nil {
+					continue
+				}
+				fresh, err := openConntrack() // after an error it is of no more use; this flow stays
+				if err != nil {
 					return err
 				}
+				flows.close()
+				flows = fresh
 			}
 		}
 	}
