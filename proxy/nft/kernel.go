@@ -50,6 +50,7 @@ type Kernel struct {
 	content
 	tallies map[proxy.Door]*tally // belongs to whoever calls Tallies or Forget
 	begun   bool                  // the counters are ours
+	wasOff  bool                  // see accountingWasOff
 
 	departed departures
 	watch    atomic.Pointer[watch] // nil while Watch does not run
@@ -102,11 +103,12 @@ func (k *Kernel) Replace(ctx context.Context, all []proxy.Rule) error {
 		return err
 	}
 	// The note that packets were not counted before we came outlives the table's contents, and
-	// whoever comes later has it from those who are there.
-	wasOff := accounting() == "0" || elsewhere || left.wasOff()
+	// whoever comes later has it from those who are there. Who removes the table removes it as well.
+	wasOff := k.wasOff || accounting() == "0" || elsewhere || left.wasOff()
 	if err := k.replace(left, wasOff, d, o); err != nil {
 		return err
 	}
+	k.wasOff = wasOff
 	if left != nil {
 		k.departed.replaced(time.Now())
 	}
@@ -136,7 +138,7 @@ func (k *Kernel) Update(ctx context.Context, changes []proxy.Change) error {
 
 // Close implements [proxy.Kernel].
 func (k *Kernel) Close() error {
-	k.content = nothing()
+	k.content, k.wasOff = nothing(), false
 	k.departed.deafen()
 	return Remove(k.opts.Table)
 }

@@ -408,6 +408,10 @@ func TestTheLastOfSeveralPutsTheCountingOfPacketsBack(t *testing.T) {
 			check("the first one went", "1")
 			w.must(nft.Remove("three")) // one was killed
 			check("another one went", "1")
+			var rest nftables.Conn
+			rest.FlushRuleset() // somebody removes the table, and with it the note
+			w.must(rest.Flush())
+			w.must(all[1].Replace(t.Context(), nil))
 			w.must(all[1].Close())
 			check("the last one went", before)
 		})

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"hash/fnv"
 	"net/netip"
-	"time"
 
 	"github.com/google/nftables/expr"
 	"github.com/mdlayher/netlink"
@@ -80,13 +79,11 @@ const (
 
 // Run implements [proxy.Kernel]: it deletes what conntrack remembers of connections that their server has reset.
 func (k *Kernel) Run(ctx context.Context) error {
-	c, err := netlink.Dial(unix.NETLINK_NETFILTER, nil)
+	c, hangUp, err := dialUntil(ctx)
 	if err != nil {
 		return fmt.Errorf("hearing of connections that servers reset: %w", err)
 	}
-	defer c.Close()
-	stop := context.AfterFunc(ctx, func() { _ = c.SetReadDeadline(time.Unix(1, 0)) })
-	defer stop()
+	defer hangUp()
 	if err := bindLog(c, resetGroup(k.opts.Table)); err != nil {
 		return hint(fmt.Errorf("hearing of connections that servers reset: %w", err))
 	}

@@ -21,13 +21,11 @@ type watch struct {
 // blocks until ctx is over, or returns an error if it can't go on. It may be called once, from any
 // goroutine; what it calls must not block.
 func (k *Kernel) Watch(ctx context.Context, lost func()) error {
-	c, err := netlink.Dial(unix.NETLINK_NETFILTER, nil)
+	c, hangUp, err := dialUntil(ctx)
 	if err != nil {
 		return fmt.Errorf("watching nftables: %w", err)
 	}
-	defer c.Close()
-	stop := context.AfterFunc(ctx, func() { _ = c.SetReadDeadline(time.Unix(1, 0)) })
-	defer stop()
+	defer hangUp()
 	if err := c.JoinGroup(unix.NFNLGRP_NFTABLES); err != nil {
 		return hint(fmt.Errorf("watching nftables: %w", err))
 	}
@@ -48,6 +46,15 @@ func (k *Kernel) Watch(ctx context.Context, lost func()) error {
 			lost()
 		}
 	}
+}
+
+// dialUntil opens a connection to netfilter from which nothing is received any more when ctx is over.
+func dialUntil(ctx context.Context) (c *netlink.Conn, hangUp func(), err error) {
+	if c, err = netlink.Dial(unix.NETLINK_NETFILTER, nil); err != nil {
+		return nil, nil, err
+	}
+	stop := context.AfterFunc(ctx, func() { _ = c.SetReadDeadline(time.Unix(1, 0)) })
+	return c, func() { stop(); _ = c.Close() }, nil
 }
 
 // removes reports whether a message says that the table was removed.
