@@ -66,20 +66,49 @@ var strictField = regexp.MustCompile(`^(unknown|duplicate) field "(.+)"$`)
 // Decode reads the document into a pointer. If it returns an error, what it points to
 // may have been filled in part.
 func (d *Document) Decode(into any) error {
+	unknown, err := d.DecodeKnown(into)
+	if err != nil {
+		return err
+	}
+	return d.Faults(unknown)
+}
+
+// DecodeKnown is [Document.Decode] for a caller who looks at the content even if there are unknown and duplicate
+// fields: it returns these as faults, to be given to [Document.Faults] together with the caller's own. After an
+// error, which is that of a value of the wrong type, there is no content to look at.
+func (d *Document) DecodeKnown(into any) (unknown field.ErrorList, err error) {
 	strict, err := kjson.UnmarshalStrict(d.json, into)
 	if err != nil {
-		return d.Faults(d.mistyped(err))
+		return nil, d.Faults(d.mistyped(err))
 	}
-	var faults field.ErrorList
 	for _, err := range strict {
-		m := strictField.FindStringSubmatch(err.Error())
-		if m == nil {
-			faults = append(faults, &field.Error{Type: field.ErrorTypeInvalid, BadValue: field.OmitValueType{}, Detail: err.Error()})
-			continue
-		}
-		faults = append(faults, &field.Error{Type: field.ErrorTypeInvalid, Field: m[2], BadValue: field.OmitValueType{}, Detail: m[1] + " field"})
+		unknown = append(unknown, Fault("", err))
 	}
-	return d.Faults(faults)
+	return unknown, nil
+}
+
+// Fault returns an error of a strict decoder as a field error, with the path of the field below base.
+func Fault(base string, err error) *field.Error {
+	fault := &field.Error{Type: field.ErrorTypeInvalid, Field: base, BadValue: field.OmitValueType{}, Detail: err.Error()}
+	if m := strictField.FindStringSubmatch(err.Error()); m != nil {
+		fault.Field, fault.Detail = below(base, m[2]), m[1]+" field"
+	} else if t, ok := errors.AsType[*json.UnmarshalTypeError](err); ok {
+		fault.Field, fault.Detail = below(base, t.Field), wrongType(t)
+	}
+	return fault
+}
+
+// below returns the path of a field of what stands at base.
+func below(base, path string) string {
+	if base == "" || path == "" {
+		return base + path
+	}
+	return base + "." + path
+}
+
+// wrongType says of which type a value is and of which it should be.
+func wrongType(t *json.UnmarshalTypeError) string {
+	return fmt.Sprintf("is %s, want %s", word(strings.SplitN(t.Value, " ", 2)[0]), word(t.Type.Kind().String()))
 }
 
 // mistyped returns the fault of a value that has not the type of its field.
@@ -87,7 +116,7 @@ func (d *Document) mistyped(err error) field.ErrorList {
 	fault := &field.Error{Type: field.ErrorTypeInvalid, BadValue: field.OmitValueType{}, Detail: err.Error()}
 	if t, ok := errors.AsType[*json.UnmarshalTypeError](err); ok {
 		fault.Field = pathAt(d.json, t.Offset)
-		fault.Detail = fmt.Sprintf("is %s, want %s", word(strings.SplitN(t.Value, " ", 2)[0]), word(t.Type.Kind().String()))
+		fault.Detail = wrongType(t)
 	}
 	return field.ErrorList{fault}
 }

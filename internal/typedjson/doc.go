@@ -13,6 +13,9 @@
 //	J2  [Marshal] returns the bytes and the errors of encoding/json's Marshal.
 //	J3  The strings of an object that was read share some of their memory with each
 //	    other, none with the bytes that they were read from.
+//	J4  A normalized object ([Normalize]) is the same after it was written in any encoding
+//	    of the API and read back; the kinds and versions of objects within it and the
+//	    location of times apart.
 //
 // Unusual are, for a reader: unknown and repeated fields, escapes in field names,
 // bytes that are no UTF-8, numbers with a fraction or an exponent, values of any type;

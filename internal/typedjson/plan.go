@@ -42,6 +42,7 @@ type plan struct {
 	byName map[string]uint8
 
 	read, write form
+	rule        rule // of Normalize
 	trusted     func(p unsafe.Pointer) ([]byte, error)
 }
 
@@ -136,6 +137,7 @@ func arrange(t reflect.Type, fresh map[reflect.Type]*plan) *plan {
 		if t.Name() != "" {
 			p.read, p.write = foreign, foreign // a named pointer type
 		}
+		p.rule = ruleOf(p)
 		return p // pointers have the methods of what they point to
 	}
 	switch at := reflect.PointerTo(t); {
@@ -153,6 +155,7 @@ func arrange(t reflect.Type, fresh map[reflect.Type]*plan) *plan {
 	case at.Implements(textMarshaler):
 		p.write = foreign
 	}
+	p.rule = ruleOf(p)
 	return p
 }
 

@@ -1,0 +1,176 @@
+package podfeature
+
+import (
+	"os"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+	"sigs.k8s.io/yaml"
+)
+
+// A class is a line of testdata/fields.txt.
+type class struct{ name, sample string }
+
+func readClasses(t *testing.T) map[string]class {
+	t.Helper()
+	b, err := os.ReadFile("testdata/fields.txt")
+	if err != nil {
+		t.Fatal(err)
+	}
+	all := map[string]class{}
+	for line := range strings.Lines(string(b)) {
+		if line = strings.TrimSpace(line); line == "" || line[0] == '#' {
+			continue
+		}
+		name, rest, _ := strings.Cut(line, " ")
+		verdict, sample, _ := strings.Cut(strings.TrimSpace(rest), " ")
+		if _, twice := all[name]; twice {
+			t.Errorf("%s has two lines", name)
+		}
+		all[name] = class{verdict, strings.TrimSpace(sample)}
+	}
+	return all
+}
+
+// A new field of the API type has to be classified before it is served.
+func TestEveryFieldIsClassified(t *testing.T) {
+	classes := readClasses(t)
+	seen := map[reflect.Type]bool{}
+	there := map[string]bool{}
+	var walk func(reflect.Type)
+	walk = func(typ reflect.Type) {
+		for slices.Contains([]reflect.Kind{reflect.Pointer, reflect.Slice, reflect.Map}, typ.Kind()) {
+			typ = typ.Elem()
+		}
+		if typ.Kind() != reflect.Struct || typ.PkgPath() != reflect.TypeFor[corev1.PodSpec]().PkgPath() || seen[typ] {
+			return
+		}
+		seen[typ] = true
+		for f := range typ.Fields() {
+			name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
+			if name == "" { // its fields are those of typ
+				walk(f.Type)
+				continue
+			}
+			name = typ.Name() + "." + name
+			there[name] = true
+			switch c, ok := classes[name]; {
+			case !ok:
+				t.Errorf("%s is not in testdata/fields.txt: say what becomes of it", name)
+			case c.name == "works":
+				walk(f.Type)
+			case !slices.Contains([]string{"claim", "moot", "dropped", "refused", string(Ignored), string(Rejected)}, c.name):
+				t.Errorf("%s is %q, which is none of the classes", name, c.name)
+			}
+		}
+	}
+	walk(reflect.TypeFor[corev1.PodSpec]())
+	for name := range classes {
+		if !there[name] {
+			t.Errorf("testdata/fields.txt names %s, which is not a field, or part of one that does not work", name)
+		}
+	}
+}
+
+func read(t *testing.T, sample string) *corev1.PodSpec {
+	t.Helper()
+	spec := &corev1.PodSpec{}
+	if err := yaml.UnmarshalStrict([]byte(sample), spec); err != nil {
+		t.Fatalf("%s: %v", sample, err)
+	}
+	return spec
+}
+
+// What a line of fields.txt says of a field is what the tables do.
+func TestCheckFindsClassifiedFields(t *testing.T) {
+	hit := map[string]bool{}
+	for name, c := range readClasses(t) {
+		if c.name != string(Ignored) && c.name != string(Rejected) {
+			continue
+		}
+		found := Check(read(t, c.sample), field.NewPath("spec"))
+		if len(found) != 1 || string(found[0].Effect) != c.name {
+			t.Errorf("%s: %s: found %+v, want one field that is %s", name, c.sample, found, c.name)
+			continue
+		}
+		hit[found[0].Because+found[0].Field] = true
+	}
+	rules := len(podRules) + len(sysctlRules) + len(containerRules) + len(variableRules) + len(volumeRules) + len(sourceRules)
+	// A field has one sample: one of the rules about sysctls is met, and one of those about restartPolicy.
+	if want := rules - 3; len(hit) != want {
+		t.Errorf("testdata/fields.txt has samples for %d rules of %d", len(hit), want)
+	}
+}
+
+func TestCheckNamesFieldAndValue(t *testing.T) {
+	for _, one := range []struct {
+		spec string
+		want []string
+	}{
+		{`{containers: [{name: a, image: "a:1", imagePullPolicy: IfNotPresent, readinessProbe: {httpGet: {port: 80}}}]}`, nil},
+		{`{containers: [{image: a, imagePullPolicy: Always}, {image: "host:5000/a", imagePullPolicy: Always}, {image: "a:latest", imagePullPolicy: Always}]}`, nil},
+		{`{volumes: [{emptyDir: {medium: Memory, sizeLimit: 1Mi}}, {hostPath: {path: /a}}, {projected: {sources: [{secret: {name: a}}]}}]}`, nil},
+		{`{hostUsers: true, os: {name: linux}, securityContext: {seccompProfile: {type: RuntimeDefault}, appArmorProfile: {type: Unconfined}}}`, nil},
+		{`{securityContext: {sysctls: [{name: kernel.shm_rmid_forced}, {name: net/ipv4/tcp_syncookies}]}}`, nil},
+		{`{hostUsers: false}`, []string{"rejected spec.hostUsers: false is not supported by Sampan's node agent: containers run with the node's users"}},
+		{`{os: {name: windows}}`, []string{"rejected Failed to admit pod as the OS field doesn't match node OS"}},
+		{
+			`{securityContext: {sysctls: [{name: kernel.shm_rmid_forced}, {name: kernel/msgmax}]}}`,
+			[]string{`rejected forbidden sysctl: "kernel.msgmax" not allowlisted`},
+		},
+		{
+			`{hostIPC: true, hostNetwork: true, securityContext: {sysctls: [{name: kernel.shm_rmid_forced}, {name: net/ipv4/tcp_syncookies}]}}`,
+			[]string{
+				`rejected forbidden sysctl: "kernel.shm_rmid_forced" not allowed with host IPC enabled`,
+				`rejected forbidden sysctl: "net.ipv4.tcp_syncookies" not allowed with host Net enabled`,
+			},
+		},
+		{
+			`{initContainers: [{restartPolicy: OnFailure}, {restartPolicy: Always}], containers: [{restartPolicy: Always}]}`,
+			[]string{
+				"ignored spec.initContainers[0].restartPolicy: has no effect in this version: the restart policy of the pod holds for all its containers",
+				"rejected spec.initContainers[1].restartPolicy: Always is not supported by Sampan's node agent: " +
+					"there are no sidecar containers: an init container has to end before the next container starts",
+				"ignored spec.containers[0].restartPolicy: has no effect in this version: the restart policy of the pod holds for all its containers",
+			},
+		},
+		{
+			`{volumes: [{emptyDir: {}}, {nfs: {server: a}}], containers: [{}, {env: [{}, {valueFrom: {fileKeyRef: {}}}]}]}`,
+			[]string{
+				"rejected spec.containers[1].env[1].valueFrom.fileKeyRef: is not supported by Sampan's node agent: " +
+					"variables are not read from files",
+				"rejected spec.volumes[1].nfs: is not supported by Sampan's node agent: " + knownVolumes,
+			},
+		},
+	} {
+		var got []string
+		for _, f := range Check(read(t, one.spec), field.NewPath("spec")) {
+			text := f.Message()
+			if f.Effect == Ignored {
+				text = f.Warning()
+			}
+			got = append(got, string(f.Effect)+" "+text)
+		}
+		if d := cmp.Diff(one.want, got); d != "" {
+			t.Errorf("%s (-want +got):\n%s", one.spec, d)
+		}
+	}
+}
+
+func TestRejectionIsFirstRejectedField(t *testing.T) {
+	f := Rejection(read(t, `{containers: [{livenessProbe: {}, tty: true}], volumes: [{nfs: {}}]}`))
+	if f.Field != "spec.containers[0].tty" || f.Reason != Unsupported {
+		t.Errorf("rejected for %+v, want the terminal", f)
+	}
+	if f.Warning() != "spec.containers[0].tty: true is rejected by Sampan's node agent: containers have no terminals" {
+		t.Errorf("warning %q", f.Warning())
+	}
+	if f := Rejection(read(t, `{containers: [{livenessProbe: {}}]}`)); f.Effect != "" {
+		t.Errorf("rejected for %+v, want nothing", f)
+	}
+}
