@@ -10,7 +10,62 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"github.com/sampan-io/sampan/internal/run"
 )
+
+// # How a write is committed
+//
+// There are two kinds of write. A durable write becomes visible to readers, and is answered,
+// after the backend has made it durable. A volatile write (store-I8) becomes visible and is
+// answered without that; it is then unsaved until some later commit takes it along.
+//
+// Commit checks the expectation of a write, gives it the next revision and puts it into the
+// last batch of the queue, all under writes.mu. It then waits for the outcome of the write.
+// Run takes one batch at a time from the front of the queue: the batch is flying. Whatever
+// is accepted meanwhile collects in the next batch and shares its sync.
+//
+// Revisions are published in the order in which they were given. Therefore a volatile write
+// cannot overtake a durable one that was accepted before it, and there are three places for a
+// volatile write:
+//
+//   - Nothing is flying or queued: it is published by Commit itself. This is the usual case of
+//     an idle cluster, and costs no goroutine switch.
+//   - It is in a batch and all writes before it in that batch are volatile. These form the
+//     early part of the batch: when the batch takes off, Run publishes them first and tells the
+//     outcome "seen", before the backend is called.
+//   - There is a durable write before it in the batch. Then it is treated as a durable write:
+//     it is published with the rest of the batch, when the sync is done, and Run tells the
+//     outcome "done".
+//
+// So a batch has two parts with one outcome each:
+//
+//	items:  v v v | d v d d v
+//	        early   rest
+//	        seen    done
+//
+// The unsaved writes, which are the newest volatile state of each key, are saved in front of
+// the rest of a batch, in the same commit, so that a crash keeps a prefix of the history. They
+// are bounded: before the bound would be passed they are saved on their own.
+//
+// # When there is no space
+//
+// A backend that has no space keeps some back for writes that lead to less data: deletions,
+// updates that make a record smaller, and updates of objects that are being deleted
+// (Write.Frees). After the first [ErrFull] the store is full: a batch then holds either writes
+// that free space or writes that do not, never both, so that a batch of the first kind is not
+// failed by one of the second. The writes of a batch that was mixed when the store became full
+// are accepted again from the beginning (errAgain), and so are those that were accepted later
+// and touch a key of a failed write. A volatile write that would make the unsaved ones grow
+// goes to the backend like a durable one, so that it fails as well.
+//
+// A batch that frees space is first offered to the backend like any other; if that fails, it
+// is committed without the unsaved writes, out of the space kept back. This is the only case
+// in which a crash may lose a volatile write but keep a durable one that came after it.
+//
+// The store is no longer full when the backend has space for a batch of usual size without the
+// space kept back. While it is full, Run asks for that now and then, and after each commit that
+// did not need that space: a small write may fit where the next one does not.
 
 // writes is the state of accepted writes that readers cannot see yet.
 type writes struct {
@@ -18,9 +73,10 @@ type writes struct {
 	last    Revision           // newest revision given to a write
 	ceiling Revision           // volatile writes up to here may become visible
 	pending map[string]pending // the newest accepted write to a key, while it is not published
-	open    *batch             // collects writes for the next sync
-	flying  bool               // a batch is on its way
+	queue   []*batch           // accepted writes by revision; the last batch collects more
+	flying  bool               // a batch is being committed
 	unsaved unsaved
+	full    error // not nil: the backend has no space for writes that do not free any
 	refuse  error // not nil: no more writes, and why
 }
 
@@ -28,38 +84,42 @@ type writes struct {
 type pending struct {
 	rec     *record
 	deleted bool
-	outcome *outcome // of the batch that it is in
+	outcome *outcome // of its part of the batch
 }
 
 // A queued is an accepted write in a batch.
 type queued struct {
 	pending
-	data []byte
+	data     []byte
+	replaces int // size of the record before, see Entry.Replaces
 }
 
-// A batch is a run of writes, in the order of their revisions, that share a
-// sync. The volatile ones before the first durable one need not wait for it.
+// A batch is a run of writes, in the order of their revisions, that share a sync.
 type batch struct {
-	items []queued
-	early int      // number of leading volatile writes
-	seen  *outcome // of the early ones
-	done  *outcome // of the rest
+	items     []queued
+	early     int  // number of leading volatile writes
+	published bool // the early ones are visible
+	frees     bool // all writes free space
+	size      int  // in bytes
+	seen      *outcome
+	done      *outcome
 }
 
-// An outcome is what became of some writes.
+// An outcome is the result of the writes of one part of a batch.
 type outcome struct {
 	known chan struct{}
 	err   error // set before known is closed
 }
 
-func newBatch() *batch {
+func newBatch(frees bool) *batch {
 	return &batch{
-		seen: &outcome{known: make(chan struct{})},
-		done: &outcome{known: make(chan struct{})},
+		frees: frees,
+		seen:  &outcome{known: make(chan struct{})},
+		done:  &outcome{known: make(chan struct{})},
 	}
 }
 
-// tell says once what became of the writes; only the first time counts.
+// tell sets the outcome. Only the first call has an effect.
 func (o *outcome) tell(err error) {
 	select {
 	case <-o.known:
@@ -69,19 +129,46 @@ func (o *outcome) tell(err error) {
 	}
 }
 
-// reserveBlock is the number of revisions reserved at a time for volatile
-// writes. A cluster that only renews leases reserves about once in a year per
-// node; a crash costs at most this many of the 2^63 revisions.
-const reserveBlock = 1 << 20
+// errAgain is the outcome of writes that were not tried, and have to be accepted again.
+var errAgain = errors.New("not tried")
+
+const (
+	// reserveBlock is the number of revisions reserved at a time for volatile writes. A
+	// cluster that only renews leases reserves about once in a year per node; a crash costs
+	// at most this many of the 2^63 revisions.
+	reserveBlock = 1 << 20
+
+	// maxValue is the largest value that is accepted, in bytes. API requests are smaller.
+	maxValue = 16 << 20
+
+	// maxShared is the size in bytes from which on a batch takes no more writes.
+	maxShared = 8 << 20
+
+	// The unsaved writes are saved before there are more than so many, or so many bytes of
+	// them. The renewals of the largest cluster (5,000 nodes) stay far below.
+	maxUnsaved      = 16 << 10
+	maxUnsavedBytes = 4 << 20
+
+	// retryFull is how often a store that is full tries whether it still is.
+	retryFull = 5 * time.Second
+
+	// usualBatch is for how many bytes a store that was full must have space. Most objects are
+	// smaller.
+	usualBatch = 64 << 10
+)
+
+// MaxBatch is an upper bound of the size of a batch, as [Entry.Size] counts: the largest value
+// on top of a full batch and twice the unsaved writes, and some space to spare.
+const MaxBatch = 64 << 20
 
 // Commit makes one write and returns the record as written; after a deletion
 // this is the last state, with the revision of the deletion. It blocks until the
 // write is durable (or, if volatile, visible).
 //
-// A failed expectation is a [*ConflictError], told once the caller can read what it
-// lost against; to delete a key that does not exist is ErrNotFound. If ctx ends first the write may still happen. ErrFull means
-// that there was no space and that nothing was written. Any other error means
-// that the backend is broken; the store then refuses all further writes.
+// A failed expectation is a [*ConflictError], returned once the caller can read what it
+// lost against; to delete a key that does not exist is ErrNotFound. If ctx ends first the
+// write may still happen. ErrFull means that there was no space and that nothing was written.
+// Any other error means that the backend is broken; the store then refuses all further writes.
 func (s *Store) Commit(ctx context.Context, w Write) (Record, error) {
 	switch {
 	case w.Value == nil:
@@ -93,11 +180,18 @@ func (s *Store) Commit(ctx context.Context, w Write) (Record, error) {
 	}
 	q := queued{pending: pending{rec: &record{Record: Record{Key: w.Key, Value: w.Value}}, deleted: w.Delete}}
 	q.rec.terms = s.opts.Terms(w.Key, w.Value)
+	if ttl := s.opts.TTL(w.Key); ttl > 0 && !w.Delete {
+		q.rec.expires = deadline(time.Now(), ttl)
+	}
 	if s.backend != nil && !w.Delete {
 		q.data = w.Value.Bytes()
 		if q.data == nil {
 			q.data = []byte{} // nil deletes
 		}
+		if len(w.Key)+len(q.data) > maxValue {
+			return Record{}, fmt.Errorf("store: the value of %q has %d bytes, want at most %d", w.Key, len(q.data), maxValue)
+		}
+		q.rec.size = q.entry().Size()
 	}
 	for {
 		o, taken, err := s.take(w, q)
@@ -112,8 +206,8 @@ func (s *Store) Commit(ctx context.Context, w Write) (Record, error) {
 			}
 		}
 		switch {
-		case !taken:
-			// What stood in the way is decided now.
+		case !taken, o != nil && errors.Is(o.err, errAgain):
+			// The write that this one has to wait for is decided now.
 		case o != nil && o.err != nil:
 			return Record{}, o.err
 		default:
@@ -122,11 +216,11 @@ func (s *Store) Commit(ctx context.Context, w Write) (Record, error) {
 	}
 }
 
-// take accepts a write or says why not. If there is an outcome, it has to be
+// take accepts a write or returns why not. If there is an outcome, it has to be
 // waited for: that of the write, if it was taken, and otherwise that of an
 // earlier one to the same key, which will make the expectation fail, or leave
-// nothing to delete, if it succeeds. To answer before would tell of a write that nobody can read yet, and
-// have the caller read and fail again and again until it can be.
+// nothing to delete, if it succeeds. An earlier answer would report a write that
+// cannot be read yet, and the caller would read and fail until it can be.
 func (s *Store) take(w Write, q queued) (o *outcome, taken bool, err error) {
 	a := &s.accept
 	a.mu.Lock()
@@ -159,32 +253,54 @@ func (s *Store) take(w Write, q queued) (o *outcome, taken bool, err error) {
 	if exists {
 		// The key of the first write stays, so that one key is one string.
 		q.rec.Key, q.rec.Created = now.Key, now.Created
+		q.replaces = now.size
 	}
 	if s.backend == nil {
 		s.publish(q)
 		return nil, true, nil
 	}
-	if w.Volatile && !a.flying && len(a.open.items) == 0 && a.last <= a.ceiling {
+	frees := w.Frees || w.Delete || exists && q.rec.size <= now.size
+	// On a full disk only volatile writes that do not grow go without the backend.
+	early := w.Volatile && (a.full == nil || frees)
+	if early && !a.flying && len(a.queue) == 0 && a.last <= a.ceiling && a.unsaved.fits(frees, q) {
 		s.publish(q)
 		a.unsaved.add(q)
 		return nil, true, nil
 	}
-	b := a.open
+	b := a.batchFor(frees, q.rec.size)
 	o = b.done
-	if w.Volatile && b.early == len(b.items) {
+	if early && b.early == len(b.items) {
 		b.early++
 		o = b.seen
 	}
 	q.outcome = o
 	a.pending[q.rec.Key] = q.pending
 	b.items = append(b.items, q)
-	if len(b.items) == 1 {
-		select {
-		case s.kick <- struct{}{}:
-		default:
+	b.size += q.rec.size + len(q.rec.Key)
+	s.wake()
+	return o, true, nil
+}
+
+// batchFor returns the batch that takes the next write. The caller holds mu.
+func (a *writes) batchFor(frees bool, size int) *batch {
+	if n := len(a.queue); n > 0 {
+		b := a.queue[n-1]
+		if b.size+size <= maxShared && (a.full == nil || b.frees == frees) {
+			b.frees = b.frees && frees
+			return b
 		}
 	}
-	return o, true, nil
+	b := newBatch(frees)
+	a.queue = append(a.queue, b)
+	return b
+}
+
+// wake makes Run look at the queue.
+func (s *Store) wake() {
+	select {
+	case s.kick <- struct{}{}:
+	default:
+	}
 }
 
 // expected reports whether what stands at its key is what a write expects.
@@ -219,7 +335,15 @@ func (s *Store) publish(items ...queued) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, q := range items {
-		s.resource(resourceOf(q.rec.Key)).apply(q.rec, q.deleted, now)
+		prev := s.resource(resourceOf(q.rec.Key)).apply(q.rec, q.deleted, now)
+		var before, after int64
+		if prev != nil {
+			before = prev.expires
+		}
+		if !q.deleted {
+			after = q.rec.expires
+		}
+		s.deadlines.move(q.rec.Key, before, after)
 		s.last = q.rec.Revision
 	}
 	// All histories at once and seldom: a resource that is never written
@@ -232,13 +356,16 @@ func (s *Store) publish(items ...queued) {
 	}
 }
 
-// Run commits writes until ctx is over. Then it takes no more, makes durable what
-// was accepted, volatile writes included, and closes the backend. It returns an
-// error if the backend broke; what was read from the store before can be read
-// afterwards, too. Run may be called once.
+// Run commits writes until ctx is over, and deletes the records whose time to live is over.
+// Then it takes no more, makes durable what was accepted, volatile writes included, and
+// closes the backend. It returns an error if the backend broke; what was read from the store
+// before can be read afterwards, too. Run may be called once.
 func (s *Store) Run(ctx context.Context) error {
 	close(s.ready)
 	defer close(s.stopped)
+	expiry := run.NewGroup(ctx, 0)
+	expiry.Go(s.expire)
+	defer expiry.Stop()
 	if s.backend == nil {
 		<-ctx.Done()
 		s.refuseWrites(ErrStopped)
@@ -246,13 +373,23 @@ func (s *Store) Run(ctx context.Context) error {
 	}
 	// A backend is never interrupted in the middle of a batch.
 	work := context.WithoutCancel(ctx)
+	retry := time.NewTimer(retryFull)
+	defer retry.Stop()
 	for ctx.Err() == nil {
+		var again <-chan time.Time
+		if s.Full() != nil {
+			retry.Reset(retryFull)
+			again = retry.C
+		}
+		var err error
 		select {
 		case <-s.kick:
+			err = s.drain(work)
+		case <-again:
+			err = s.tryRoom(work)
 		case <-ctx.Done():
-			s.refuseWrites(ErrStopped)
 		}
-		if err := s.drain(work); err != nil {
+		if err != nil {
 			return errors.Join(err, s.backend.Close())
 		}
 	}
@@ -269,98 +406,224 @@ func (s *Store) refuseWrites(why error) {
 	s.accept.refuse = cmp.Or(s.accept.refuse, why)
 }
 
-// drain commits batches until none is open. An error means that the backend is
+// Full returns nil, or an ErrFull that says why writes are refused that do not free space.
+func (s *Store) Full() error {
+	s.accept.mu.Lock()
+	defer s.accept.mu.Unlock()
+	return s.accept.full
+}
+
+// Refused returns nil, or why the store takes no more writes at all: it is stopped or broken.
+func (s *Store) Refused() error {
+	s.accept.mu.Lock()
+	defer s.accept.mu.Unlock()
+	return s.accept.refuse
+}
+
+// setFull records that there is no space (err), or that there is again (nil).
+func (s *Store) setFull(err error) {
+	a := &s.accept
+	a.mu.Lock()
+	changed := (a.full == nil) != (err == nil)
+	a.full = err
+	a.mu.Unlock()
+	switch {
+	case !changed:
+	case err != nil:
+		s.opts.Log.Error("the store has no space left: only deletions and updates that free space succeed", "err", err)
+		s.opts.Notify(Notice{Warning: true, Reason: "StoreFull", Message: fmt.Sprintf("The store has no space left: only deletions and updates that free space succeed: %v", err)})
+	default:
+		s.opts.Log.Info("the store has space again")
+		s.opts.Notify(Notice{Reason: "StoreSpaceRecovered", Message: "The store has space again: all writes succeed"})
+	}
+}
+
+// tryRoom finds out whether a store that was full has space again. Like drain it returns an
+// error if the backend is broken.
+func (s *Store) tryRoom(ctx context.Context) error {
+	err := s.backend.Commit(ctx, Batch{Room: usualBatch})
+	if err != nil && !errors.Is(err, ErrFull) {
+		return s.breaks(nil, err)
+	}
+	s.setFull(err)
+	return nil
+}
+
+// breaks makes the store refuse all writes because its backend is broken. b may be nil.
+func (s *Store) breaks(b *batch, err error) error {
+	err = fmt.Errorf("the store is broken: %w", err)
+	if b == nil {
+		b = newBatch(false)
+	}
+	s.fail(b, err, err, err)
+	return err
+}
+
+// drain commits batches until none is queued. An error means that the backend is
 // broken.
 func (s *Store) drain(ctx context.Context) error {
 	a := &s.accept
 	for {
 		s.gather()
 		a.mu.Lock()
-		b := a.open
-		a.flying = len(b.items) > 0
+		a.flying = len(a.queue) > 0
 		if !a.flying {
 			a.mu.Unlock()
 			return nil
 		}
-		a.open = newBatch()
+		b, wasFull := a.queue[0], a.full != nil
+		a.queue = slices.Delete(a.queue, 0, 1)
 		a.mu.Unlock()
 
-		err := s.commit(ctx, b)
-		if full := errors.Is(err, ErrFull); full != s.full {
-			s.full = full
-			if full {
-				s.opts.Log.ErrorContext(ctx, "the store has no space left: writes fail, reads go on", "err", err)
-			} else {
-				s.opts.Log.InfoContext(ctx, "the store has space again")
-			}
-		}
+		kept, err := s.commit(ctx, b)
 		switch {
-		case s.full:
-			s.fail(b, err, nil)
-		case err != nil:
-			err = fmt.Errorf("the store is broken: %w", err)
-			s.fail(b, err, err)
-			return err
-		default:
+		case err == nil:
+			var broken error
+			if !kept && wasFull {
+				broken = s.tryRoom(ctx)
+			}
 			s.settle(b)
+			if broken != nil {
+				return broken
+			}
+		case !errors.Is(err, ErrFull):
+			return s.breaks(b, err)
+		case wasFull || b.frees:
+			s.setFull(err)
+			s.fail(b, err, errAgain, nil)
+		default:
+			// Those of its writes that free space may succeed on their own.
+			s.setFull(err)
+			s.fail(b, errAgain, errAgain, nil)
 		}
 	}
 }
 
-// gather lets the open batch grow for as long as others are at work on more: whoever can
-// run now may be about to write, and what they write shares the sync. Where nobody waits
-// to run it returns at once.
+// gather lets the last batch grow for as long as others are at work on more: a goroutine that
+// can run now may be about to write, and its write shares the sync. Where none waits to run
+// it returns at once.
 func (s *Store) gather() {
 	const rounds = 8 // a batch must not wait for ever
 	a := &s.accept
-	for before, i := -1, 0; i < rounds; i++ {
+	for before, i := Revision(0), 0; i < rounds; i++ {
 		a.mu.Lock()
-		n := len(a.open.items)
+		last, empty := a.last, len(a.queue) == 0
 		a.mu.Unlock()
-		if n == before || n == 0 {
+		if last == before || empty {
 			return
 		}
-		before = n
+		before = last
 		runtime.Gosched()
 	}
 }
 
-// commit makes a batch durable and visible.
-func (s *Store) commit(ctx context.Context, b *batch) error {
-	a := &s.accept
-	if early := b.items[:b.early]; len(early) > 0 {
-		if err := s.reserve(ctx, early[len(early)-1].rec.Revision); err != nil {
-			return err
-		}
-		s.publish(early...)
-		a.mu.Lock()
-		for _, q := range early {
-			a.unsaved.add(q)
-		}
-		a.mu.Unlock()
-		b.seen.tell(nil)
+// commit makes a batch durable and visible. It reports whether that took space that the
+// backend keeps back.
+func (s *Store) commit(ctx context.Context, b *batch) (kept bool, err error) {
+	if err := s.commitEarly(ctx, b); err != nil {
+		return false, err
 	}
 	rest := b.items[b.early:]
 	if len(rest) == 0 {
-		return nil
+		return true, nil // nothing was tried
 	}
+	a := &s.accept
 	a.mu.Lock()
-	entries := a.unsaved.entries(len(rest)) // nobody else adds to it while a batch is flying
+	entries := a.unsaved.entries(len(rest)) // no other goroutine adds to it while a batch is flying
 	a.mu.Unlock()
-	for _, q := range rest {
-		entries = append(entries, q.entry())
+	for i := range rest {
+		entries = append(entries, rest[i].entry())
 	}
-	if err := s.backend.Commit(ctx, entries); err != nil {
-		return err
+	err = s.backend.Commit(ctx, Batch{Entries: entries})
+	if b.frees && errors.Is(err, ErrFull) {
+		return true, s.commitKept(ctx, rest)
+	}
+	if err != nil {
+		return false, err
 	}
 	s.publish(rest...)
+	a.mu.Lock()
+	a.unsaved.clear()
+	a.mu.Unlock()
+	return false, nil
+}
+
+// commitEarly makes the volatile writes at the beginning of a batch visible.
+func (s *Store) commitEarly(ctx context.Context, b *batch) error {
+	early := b.items[:b.early]
+	if len(early) == 0 {
+		return nil
+	}
+	if err := s.reserve(ctx, early[len(early)-1].rec.Revision); err != nil {
+		return err
+	}
+	a := &s.accept
+	a.mu.Lock()
+	fits := a.unsaved.fits(b.frees, early...)
+	a.mu.Unlock()
+	if !fits {
+		if err := s.saveUnsaved(ctx); err != nil {
+			return err
+		}
+	}
+	s.publish(early...)
+	a.mu.Lock()
+	for _, q := range early {
+		a.unsaved.add(q)
+	}
+	a.mu.Unlock()
+	b.published = true
+	b.seen.tell(nil)
+	return nil
+}
+
+// commitKept commits writes that free space out of the space that the backend keeps back.
+// The unsaved writes, which may be large, stay unsaved, except those that are replaced.
+func (s *Store) commitKept(ctx context.Context, items []queued) error {
+	a := &s.accept
+	entries := make([]Entry, 0, len(items))
+	a.mu.Lock()
+	first := map[string]bool{}
+	for i := range items {
+		e := items[i].entry()
+		if size, ok := a.unsaved.replaces(e.Key); ok && !first[e.Key] {
+			e.Replaces = size
+		}
+		first[e.Key] = true
+		entries = append(entries, e)
+	}
+	a.mu.Unlock()
+	if err := s.backend.Commit(ctx, Batch{Entries: entries, Frees: true}); err != nil {
+		return err
+	}
+	s.publish(items...)
+	a.mu.Lock()
+	for i := range items {
+		a.unsaved.remove(items[i].rec.Key)
+	}
+	a.mu.Unlock()
+	return nil
+}
+
+// saveUnsaved makes the volatile writes durable that are not yet.
+func (s *Store) saveUnsaved(ctx context.Context) error {
+	a := &s.accept
+	a.mu.Lock()
+	entries := a.unsaved.entries(0)
+	a.mu.Unlock()
+	if len(entries) == 0 {
+		return nil
+	}
+	if err := s.backend.Commit(ctx, Batch{Entries: entries}); err != nil {
+		return err
+	}
 	a.mu.Lock()
 	a.unsaved.clear()
 	a.mu.Unlock()
 	return nil
 }
 
-// reserve sees to it that volatile writes up to r may become visible (I1).
+// reserve sees to it that volatile writes up to r may become visible (store-I1).
 func (s *Store) reserve(ctx context.Context, r Revision) error {
 	s.accept.mu.Lock()
 	enough := r <= s.accept.ceiling
@@ -378,94 +641,95 @@ func (s *Store) reserve(ctx context.Context, r Revision) error {
 	return nil
 }
 
-// settle ends a batch that went well.
+// settle ends a batch that succeeded.
 func (s *Store) settle(b *batch) {
 	a := &s.accept
 	a.mu.Lock()
-	for _, q := range b.items {
-		if a.pending[q.rec.Key].rec == q.rec {
-			delete(a.pending, q.rec.Key)
-		}
-	}
+	a.forget(b)
 	a.mu.Unlock()
 	b.done.tell(nil)
 }
 
-// fail ends a batch that did not, and with it every write accepted since: their
-// expectations may rest on what has failed. refuse, if not nil, is what later
-// writes get.
-func (s *Store) fail(b *batch, err, refuse error) {
-	a := &s.accept
-	a.mu.Lock()
-	later := a.open
-	a.open = newBatch()
-	clear(a.pending)
-	a.flying = false
-	a.refuse = cmp.Or(a.refuse, refuse)
-	a.mu.Unlock()
-	for _, o := range []*outcome{b.seen, b.done, later.seen, later.done} {
-		o.tell(err)
+// forget takes the writes of a batch out of pending. The caller holds mu.
+func (a *writes) forget(b *batch) {
+	for i := range b.items {
+		if rec := b.items[i].rec; a.pending[rec.Key].rec == rec {
+			delete(a.pending, rec.Key)
+		}
 	}
 }
 
+// fail ends a batch that was not committed; its writes get err. Writes that were accepted
+// later get later if their expectations may rest on a write that failed, which are those of
+// the batches that share a key with it. refuse, if not nil, is the error of all writes to
+// come, and then every write in the queue gets later.
+func (s *Store) fail(b *batch, err, later, refuse error) {
+	a := &s.accept
+	a.mu.Lock()
+	failed := map[string]bool{}
+	items := b.items
+	if b.published {
+		items = items[b.early:]
+	}
+	for i := range items {
+		failed[items[i].rec.Key] = true
+	}
+	a.forget(b)
+	var kept, dropped []*batch
+	for _, l := range a.queue {
+		if refuse == nil && !l.touches(failed) {
+			kept = append(kept, l)
+			continue
+		}
+		dropped = append(dropped, l)
+		a.forget(l)
+		for i := range l.items {
+			failed[l.items[i].rec.Key] = true
+		}
+	}
+	a.queue = kept
+	a.refuse = cmp.Or(a.refuse, refuse)
+	a.flying = len(kept) > 0 // false for a moment only: drain looks again
+	a.mu.Unlock()
+	b.seen.tell(err)
+	b.done.tell(err)
+	for _, l := range dropped {
+		l.seen.tell(later)
+		l.done.tell(later)
+	}
+}
+
+// touches reports whether a write of the batch is to one of the keys.
+func (b *batch) touches(keys map[string]bool) bool {
+	for i := range b.items {
+		if keys[b.items[i].rec.Key] {
+			return true
+		}
+	}
+	return false
+}
+
 // save makes the volatile writes durable and gives back the revisions that were
-// reserved and not used.
+// reserved and not used. On a full disk it may do less: then the unsaved writes are lost, as
+// in a crash, and the revisions stay reserved, so that a watch from before finds out.
 func (s *Store) save(ctx context.Context) error {
 	a := &s.accept
 	a.mu.Lock()
-	entries, last, reserved := a.unsaved.entries(0), a.last, a.ceiling > 0
+	last, reserved := a.last, a.ceiling > 0
 	a.mu.Unlock()
-	if len(entries) > 0 {
-		if err := s.backend.Commit(ctx, entries); err != nil {
-			return fmt.Errorf("saving volatile writes: %w", err)
-		}
+	err := s.saveUnsaved(ctx)
+	if err == nil && reserved {
+		err = s.backend.Reserve(ctx, last)
 	}
-	if reserved {
-		if err := s.backend.Reserve(ctx, last); err != nil {
-			return fmt.Errorf("giving back reserved revisions: %w", err)
-		}
+	switch {
+	case errors.Is(err, ErrFull):
+		s.opts.Log.WarnContext(ctx, "no space to save Events and renewals of Leases at the stop", "err", err)
+	case err != nil:
+		return fmt.Errorf("saving volatile writes: %w", err)
 	}
 	return nil
 }
 
 func (q *queued) entry() Entry {
-	return Entry{Key: q.rec.Key, Data: q.data, Created: q.rec.Created, Revision: q.rec.Revision}
-}
-
-// unsaved keeps the newest volatile write of each key until a sync takes it
-// along. Guarded by the mu of its writes.
-type unsaved struct {
-	list  []Entry        // by revision; superseded ones have an empty key
-	place map[string]int // where a key stands in list
-}
-
-func (u *unsaved) add(q queued) {
-	if i, ok := u.place[q.rec.Key]; ok {
-		u.list[i] = Entry{}
-	}
-	if len(u.list) > 2*len(u.place)+64 {
-		u.list = slices.DeleteFunc(u.list, func(e Entry) bool { return e.Key == "" })
-		for i, e := range u.list {
-			u.place[e.Key] = i
-		}
-	}
-	u.place[q.rec.Key] = len(u.list)
-	u.list = append(u.list, q.entry())
-}
-
-// entries returns a new list of what is unsaved, with room for more.
-func (u *unsaved) entries(more int) []Entry {
-	out := make([]Entry, 0, len(u.place)+more)
-	for _, e := range u.list {
-		if e.Key != "" {
-			out = append(out, e)
-		}
-	}
-	return out
-}
-
-func (u *unsaved) clear() {
-	clear(u.list)
-	u.list = u.list[:0]
-	clear(u.place)
+	return Entry{Key: q.rec.Key, Data: q.data, Created: q.rec.Created, Revision: q.rec.Revision, Expires: q.rec.expires, Replaces: q.replaces}
 }

@@ -38,7 +38,7 @@ func nodeTerm(_ string, v store.Value) []string { return nodes[v.(blob)[0]] }
 type nowhere struct{}
 
 func (nowhere) Load(context.Context, func(store.Entry) error) (store.Revision, error) { return 0, nil }
-func (nowhere) Commit(context.Context, []store.Entry) error                           { return nil }
+func (nowhere) Commit(context.Context, store.Batch) error                             { return nil }
 func (nowhere) Reserve(context.Context, store.Revision) error                         { return nil }
 func (nowhere) Close() error                                                          { return nil }
 

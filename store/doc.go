@@ -22,9 +22,14 @@
 //	I7  What a crash left half-written at the end of the history is cut off on
 //	    the next start. Damage anywhere else stops the start and is reported with
 //	    its place; it is never guessed around.
-//	I8  A volatile write wakes no disk. It is saved together with the next durable
-//	    write or at a clean stop. A crash may lose it; a watch or list from a
+//	I8  A volatile write does not wait for the disk. It is saved together with the next
+//	    durable write, at a clean stop, or when there are too many of them (store/commit.go
+//	    has the bounds). A crash may lose it; a watch or list from a
 //	    revision that the crash took away ends with [ErrExpired].
+//	I9  A record whose time to live has passed since its last write is deleted, even if the
+//	    store was stopped in between. Its deadline is never reached early.
+//	I10 A store whose medium is full takes deletions, and updates that make records smaller or
+//	    belong to deletions, for as long as the backend has space kept back.
 //
 // The image of all live records is held in memory, ordered by key, and every
 // read is answered from it; a [Backend] below only makes batches durable and

@@ -12,7 +12,9 @@ import (
 // so the image, the history and readers share it.
 type record struct {
 	Record
-	terms []string
+	terms   []string
+	size    int   // as Entry.Size counts; 0 without a backend
+	expires int64 // Unix seconds; 0 means never
 }
 
 func (r *record) has(term string) bool { return r != nil && slices.Contains(r.terms, term) }
@@ -63,8 +65,9 @@ func resourceOf(key string) string {
 	return name
 }
 
-// apply makes one write visible and wakes those who wait for it.
-func (r *resource) apply(rec *record, deleted bool, now time.Time) {
+// apply makes one write visible, wakes the watchers that wait for it, and returns the record
+// before, or nil.
+func (r *resource) apply(rec *record, deleted bool, now time.Time) *record {
 	r.frozen = nil
 	var prev *record
 	if deleted {
@@ -86,6 +89,7 @@ func (r *resource) apply(rec *record, deleted bool, now time.Time) {
 	}
 	e := event{rec: rec, prev: prev, deleted: deleted, at: now.UnixNano()}
 	r.watchers.wake(&e, r.history.append(e))
+	return prev
 }
 
 // freeze returns an image that stays as it is.

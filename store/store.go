@@ -56,6 +56,11 @@ type Write struct {
 
 	// Volatile says that a crash may lose this write (I8).
 	Volatile bool
+
+	// Frees says that the write is part of a deletion, such as an update of an object that is
+	// being deleted: it may use the space that the backend keeps back. Deletions, and updates
+	// that make the record no larger, need not say so.
+	Frees bool
 }
 
 // A Query selects records of one resource.
@@ -138,7 +143,27 @@ type Options struct {
 	// upstream sends bookmarks.
 	Progress time.Duration
 
+	// TTL returns how long a record with that key lives after its last write; 0 means for
+	// ever. Then it is deleted by a volatile write (I9). Records that were written without a
+	// time to live get one when they are loaded. It must be pure. Nil means for ever.
+	TTL func(key string) time.Duration
+
+	// Restate returns a value that holds the same as v and is not placed yet, for the deletion
+	// of a record that expired. It is required with TTL.
+	Restate func(v Value) Value
+
+	// Notify is called when the store runs out of space, and when it has space again. It must
+	// not block or write to the store. Nil means that this is only logged.
+	Notify func(Notice)
+
 	Log *slog.Logger // nil means slog.Default
+}
+
+// A Notice is something that the administrator of the cluster has to know about the store.
+type Notice struct {
+	Warning bool
+	Reason  string // in CamelCase, as in Events
+	Message string
 }
 
 // A Store is the history and the image of the live records. It is safe for
@@ -149,13 +174,13 @@ type Store struct {
 	ready   chan struct{}
 	stopped chan struct{}
 	kick    chan struct{} // has one place; filled when a batch is open
-	full    bool          // of Run alone: the last batch failed for lack of space
 
 	mu        sync.RWMutex
 	resources map[string]*resource // guarded by mu
 	last      Revision             // guarded by mu; newest published revision
 	base      Revision             // guarded by mu; history floor of resources not met yet
 	trimmed   time.Time            // guarded by mu; when the histories were last trimmed
+	deadlines deadlines            // guarded by mu, but for its channel
 
 	// Taken before mu where both are needed.
 	accept writes // its fields are guarded by accept.mu
@@ -174,6 +199,19 @@ func Open(ctx context.Context, backend Backend, opts Options) (*Store, error) {
 	if opts.Terms == nil {
 		opts.Terms = func(string, Value) []string { return nil }
 	}
+	if opts.TTL != nil && opts.Restate == nil {
+		err := errors.New("store: Options.Restate is nil, though there is a TTL")
+		if backend != nil {
+			err = errors.Join(err, backend.Close())
+		}
+		return nil, err
+	}
+	if opts.TTL == nil {
+		opts.TTL = func(string) time.Duration { return 0 }
+	}
+	if opts.Notify == nil {
+		opts.Notify = func(Notice) {}
+	}
 	if opts.Log == nil {
 		opts.Log = slog.Default()
 	}
@@ -185,10 +223,10 @@ func Open(ctx context.Context, backend Backend, opts Options) (*Store, error) {
 		kick:      make(chan struct{}, 1),
 		resources: map[string]*resource{},
 		trimmed:   time.Now(),
+		deadlines: deadlines{keys: map[int64]map[string]struct{}{}, set: make(chan struct{}, 1)},
 	}
 	s.accept.pending = map[string]pending{}
 	s.accept.unsaved.place = map[string]int{}
-	s.accept.open = newBatch()
 	if backend == nil {
 		return s, nil
 	}
@@ -207,7 +245,11 @@ func (s *Store) load(ctx context.Context) error {
 			return fmt.Errorf("decoding %s: %w", e.Key, err)
 		}
 		v.Place(e.Created, e.Revision)
-		rec := &record{Record{e.Key, v, e.Created, e.Revision}, s.opts.Terms(e.Key, v)}
+		rec := &record{Record: Record{e.Key, v, e.Created, e.Revision}, terms: s.opts.Terms(e.Key, v), size: e.Size(), expires: e.Expires}
+		if ttl := s.opts.TTL(e.Key); ttl > 0 && e.Expires == 0 {
+			rec.expires = deadline(time.Now(), ttl)
+		}
+		s.deadlines.move(e.Key, 0, rec.expires)
 		r := s.resource(resourceOf(e.Key))
 		r.live.Set(e.Key, rec)
 		for _, t := range rec.terms {
@@ -335,17 +377,33 @@ type Backend interface {
 	// revision above which none was ever used (I1). It is called once, first.
 	Load(ctx context.Context, each func(Entry) error) (Revision, error)
 
-	// Commit makes the entries durable in one step, or none of them (I6). The
-	// entries' revisions rise and lie above all earlier ones.
-	Commit(ctx context.Context, batch []Entry) error
+	// Commit makes the entries of a batch durable in one step, or none of them (I6). An
+	// empty batch writes nothing and returns whether there is space for others. The sizes of
+	// the entries are less than MaxBatch together.
+	Commit(ctx context.Context, batch Batch) error
 
 	// Reserve makes durable that revisions up to ceiling may have been used, so
 	// that Load returns at least that after a crash. It replaces what was reserved
-	// before: a clean stop lowers the ceiling to the revision last used.
+	// before: a clean stop lowers the ceiling to the revision last used. It may use the space
+	// that is kept back for batches that free some.
 	Reserve(ctx context.Context, ceiling Revision) error
 
 	// Close releases the medium. Everything committed is durable already.
 	Close() error
+}
+
+// A Batch is the writes of one commit.
+type Batch struct {
+	// Entries have rising revisions, each above all earlier ones of its key.
+	Entries []Entry
+
+	// Frees says that the writes lead to less data: a backend that keeps space back for this
+	// gives it to them. Other batches get ErrFull when only that space is left.
+	Frees bool
+
+	// Room is for a batch without entries, which writes nothing: ErrFull then means that there is no
+	// space for a batch of so many bytes.
+	Room int
 }
 
 // An Entry is a record as backends see it. A nil Data deletes the key.
@@ -354,4 +412,22 @@ type Entry struct {
 	Data     []byte
 	Created  Revision
 	Revision Revision
+
+	// Expires is when the record is to be deleted, in Unix seconds; 0 means never. Backends
+	// only keep it.
+	Expires int64
+
+	// Replaces is the Size of the entry that this one replaces; 0 if there is none. With it a
+	// backend knows how much of its history is live. Load leaves it out.
+	Replaces int
+}
+
+// Size returns about how many bytes the entry takes on a medium; 0 for a deletion, which leaves
+// nothing.
+func (e Entry) Size() int {
+	if e.Data == nil {
+		return 0
+	}
+	const numbers = 24 // lengths, revisions below 2^35 and the deadline
+	return numbers + len(e.Key) + len(e.Data)
 }

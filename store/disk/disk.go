@@ -3,19 +3,15 @@ package disk
 import (
 	"cmp"
 	"context"
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
 	"log/slog"
-	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 	"sync/atomic"
-
-	"golang.org/x/sys/unix"
 
 	"github.com/sampan-io/sampan/internal/run"
 	"github.com/sampan-io/sampan/store"
@@ -28,12 +24,12 @@ type Options struct {
 	// next start.
 	Segment int64
 
+	// Notify is called when the file system has little space left, and when it has enough
+	// again. It must not block. Nil means that this is only logged.
+	Notify func(store.Notice)
+
 	Log *slog.Logger // nil means slog.Default
 }
-
-// ahead is how much of the log is filled with zeros before it is needed. Less
-// would mean more syncs that carry metadata, more would mean longer ones.
-const ahead = 256 << 10
 
 // directory is a store.Backend.
 type directory struct {
@@ -52,20 +48,28 @@ type directory struct {
 	dirty     bool   // something was written since the last closing frame
 	broken    error  // not nil: the state of the log is unknown
 	rollAt    int64  // no new segment before the log is this long
+	live      int64  // size of what is live, as store.Entry.Size counts
+	gaveUp    int64  // length of the log when folding it made no room; 0: that was not tried
 	buf       []byte
 
 	sync func(*os.File) error // fdatasync, but for tests
 
+	space *space
+
 	folding *run.Group  // nil before the first fold
-	busy    atomic.Bool // a fold is under way; what follows is its own as long
+	busy    atomic.Bool // a fold is under way and owns the fields below and the files of space
 	folded
+	foldErr error // of the last fold
 }
 
 // folded is what the newest segment stands on.
 type folded struct {
 	snapshot *entry // nil: none
 	size     int64  // of the snapshot
+	content  int64  // of the snapshot, as store.Entry.Size counts
 	sealed   []entry
+	length   int64 // of the sealed segments
+	drift    int64 // by how much live was too large when the snapshot was made; added up once
 }
 
 // An entry is a file of the directory.
@@ -80,6 +84,9 @@ type entry struct {
 func Open(dir string, opts Options) (store.Backend, error) {
 	opts.Segment = cmp.Or(opts.Segment, 16<<20)
 	opts.Log = cmp.Or(opts.Log, slog.Default())
+	if opts.Notify == nil {
+		opts.Notify = func(store.Notice) {}
+	}
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, fmt.Errorf("making the data directory: %w", err)
 	}
@@ -87,7 +94,7 @@ func Open(dir string, opts Options) (store.Backend, error) {
 	if err != nil {
 		return nil, err
 	}
-	d := &directory{dir: dir, opts: opts, lock: lock, sync: fdatasync}
+	d := &directory{dir: dir, opts: opts, lock: lock, sync: fdatasync, space: newSpace(dir, opts)}
 	if err := d.survey(); err != nil {
 		return nil, errors.Join(err, lock.Close())
 	}
@@ -143,8 +150,10 @@ func (d *directory) survey() error {
 		}
 	}
 	for _, name := range stale {
+		// It is ignored as long as it is there, and some file systems cannot remove a file
+		// when they are full.
 		if err := os.Remove(name); err != nil {
-			return err
+			d.opts.Log.Warn("a file that is not needed any more stays", "err", err)
 		}
 	}
 	return nil
@@ -168,9 +177,13 @@ func headerOf(name string) (header, error) {
 }
 
 // Load implements [store.Backend]. It cuts off what a crash left half-written.
-func (d *directory) Load(_ context.Context, each func(store.Entry) error) (store.Revision, error) {
+func (d *directory) Load(ctx context.Context, each func(store.Entry) error) (store.Revision, error) {
 	l := newLedger(true)
 	var last end
+	load := func(e store.Entry) error {
+		d.live += int64(e.Size())
+		return each(e)
+	}
 	for i, e := range d.segments {
 		if i > 0 && e.first != last.seq {
 			return 0, &CorruptError{e.name, 0, fmt.Sprintf("it begins with record %d, but the segment before it ends before %d", e.first, last.seq)}
@@ -179,6 +192,9 @@ func (d *directory) Load(_ context.Context, each func(store.Entry) error) (store
 		if last, err = readSegment(e, i == len(d.segments)-1, l.take); err != nil {
 			return 0, err
 		}
+		if i < len(d.segments)-1 {
+			d.length += last.at
+		}
 	}
 	if d.snapshot != nil {
 		if len(d.segments) > 0 && d.segments[0].first != d.snapshot.first {
@@ -186,8 +202,10 @@ func (d *directory) Load(_ context.Context, each func(store.Entry) error) (store
 		}
 		size, err := readSnapshot(*d.snapshot, func(payload []byte) error {
 			return l.older(payload, func(r raw) error {
-				return each(store.Entry{Key: string(r.key), Data: slices.Clone(r.data), Created: r.created, Revision: r.revision})
-			})
+				e := r.entry()
+				e.Data = slices.Clone(e.Data)
+				return load(e)
+			}, func(r raw) { e := r.entry(); d.content += int64(e.Size()) })
 		})
 		if err != nil {
 			return 0, err
@@ -195,27 +213,32 @@ func (d *directory) Load(_ context.Context, each func(store.Entry) error) (store
 		d.size = size
 	}
 	for _, e := range l.newest {
-		if !e.deleted {
-			if err := each(store.Entry{Key: e.key, Data: e.data, Created: e.created, Revision: e.revision}); err != nil {
+		if e.Data != nil {
+			if err := load(*e); err != nil {
 				return 0, err
 			}
 		}
 	}
-	if err := d.resume(last); err != nil {
+	if err := d.resume(ctx, last); err != nil {
 		return 0, err
 	}
 	return max(l.last, l.ceiling), nil
 }
 
 // resume opens the newest segment for writing behind its last frame; it makes
-// the first one of an empty directory.
-func (d *directory) resume(last end) error {
+// the first one of an empty directory. A fold that did not end in an earlier run begins again.
+func (d *directory) resume(ctx context.Context, last end) error {
+	defer d.space.look()
 	if len(d.segments) == 0 {
 		h := header{version: FormatVersion, kind: kindLog, number: 1, first: 1}
 		if d.snapshot != nil {
 			h.number, h.first = d.snapshot.number+1, d.snapshot.first
 		}
-		return d.begin(h)
+		if err := d.begin(h); err != nil {
+			return err
+		}
+		d.space.keep(d.live)
+		return nil
 	}
 	newest := len(d.segments) - 1
 	e := d.segments[newest]
@@ -232,175 +255,40 @@ func (d *directory) resume(last end) error {
 			err = f.Sync()
 		}
 	}
+	if err == nil {
+		err = d.confirm(f, last)
+	}
 	if err != nil {
 		return errors.Join(fmt.Errorf("opening %s for writing: %w", e.name, err), f.Close())
 	}
 	d.log, d.name, d.head, d.end, d.allocated, d.seq = f, e.name, e.header, last.at, size, last.seq
-	return nil
-}
-
-// begin makes a segment and goes on writing there.
-func (d *directory) begin(h header) error {
-	h.salt = rand.Uint32()
-	name := filepath.Join(d.dir, fileName(kindLog, h.number))
-	f, err := create(name, h)
-	if err != nil {
-		return err
+	if e.version < FormatVersion {
+		d.seal(ctx) // on a full disk the older format goes on
 	}
-	if err := publish(f, name); err != nil {
-		err = errors.Join(err, f.Close())
-		// An empty segment must not stand behind one that is still written to.
-		for _, n := range []string{name, name + ".tmp"} {
-			if rerr := os.Remove(n); rerr != nil && !errors.Is(rerr, os.ErrNotExist) {
-				d.broken = errors.Join(err, rerr)
-			}
-		}
-		return err
-	}
-	d.rollAt = 0
-	d.log, d.name, d.head, d.end, d.allocated, d.seq = f, name, h, headerSize, headerSize, h.first
-	return nil
-}
-
-// create makes a file with a header under a name that only publish makes final.
-func create(name string, h header) (*os.File, error) {
-	f, err := os.OpenFile(name+".tmp", os.O_RDWR|os.O_CREATE|os.O_TRUNC, 0o600)
-	if err != nil {
-		return nil, err
-	}
-	if _, err := f.Write(h.encode()); err != nil {
-		return nil, errors.Join(err, f.Close(), os.Remove(f.Name()))
-	}
-	return f, nil
-}
-
-// publish syncs a file made by create and gives it its name.
-func publish(f *os.File, name string) error {
-	if err := f.Sync(); err != nil {
-		return err
-	}
-	if err := os.Rename(name+".tmp", name); err != nil {
-		return err
-	}
-	return syncDir(filepath.Dir(name))
-}
-
-// Commit implements [store.Backend].
-func (d *directory) Commit(ctx context.Context, batch []store.Entry) error {
-	b := beginFrame(d.buf[:0], payloadBatch)
-	for _, e := range batch {
-		b = appendEntry(b, e)
-	}
-	return d.record(ctx, b)
-}
-
-// Reserve implements [store.Backend].
-func (d *directory) Reserve(ctx context.Context, ceiling store.Revision) error {
-	return d.record(ctx, binary.AppendUvarint(beginFrame(d.buf[:0], payloadReserve), uint64(ceiling)))
-}
-
-// keepBuffer is the largest buffer that is kept for the next batch.
-const keepBuffer = 1 << 20
-
-// record writes a frame and syncs it.
-func (d *directory) record(ctx context.Context, frame []byte) error {
-	if d.broken != nil {
-		return d.broken
-	}
-	if cap(frame) <= keepBuffer {
-		d.buf = frame
-	}
-	if len(frame) > maxPayload {
-		return fmt.Errorf("a batch of %d bytes is more than the %d that a record of the log can hold", len(frame), maxPayload)
-	}
-	endFrame(frame, 0, d.head.salt, d.seq)
-	err := d.write(frame)
-	if errors.Is(err, store.ErrFull) && d.stopFolding() {
-		err = d.write(frame)
-	}
-	if err != nil {
-		if !errors.Is(err, store.ErrFull) {
-			d.broken = err
-		}
-		return err
-	}
-	d.end += int64(len(frame))
-	d.seq++
-	d.dirty = true
-	if d.end > max(d.opts.Segment, d.rollAt) && !d.busy.Load() && d.end > d.size {
-		d.roll(ctx)
+	if len(d.sealed) > 0 {
+		d.startFold(ctx)
+	} else {
+		d.space.keep(d.live)
 	}
 	return nil
 }
 
-// write puts a frame behind the last one and makes it durable. ErrFull means
-// that nothing was written.
-func (d *directory) write(frame []byte) error {
-	name, size := d.name, int64(len(frame))
-	if err := d.extend(d.end + size); err != nil {
-		return err
-	}
-	if _, err := d.log.WriteAt(frame, d.end); err != nil {
-		if !full(err) {
-			return fmt.Errorf("writing %s: %w", name, err)
-		}
-		// A file system that copies on write can run full here. Whatever got
-		// into the file goes again.
-		if err := d.log.Truncate(d.end); err != nil {
-			return fmt.Errorf("taking back half a record in %s: %w", name, err)
-		}
-		d.allocated = d.end
-		return fmt.Errorf("writing %s: %w", name, errors.Join(store.ErrFull, err))
-	}
-	if err := d.sync(d.log); err != nil {
-		// What is on disk now nobody knows, and asking again would lie
-		// (Linux forgets the error): there is no going on from here.
-		return fmt.Errorf("syncing %s: %w", name, err)
-	}
-	return nil
-}
-
-// extend fills the log with zeros beyond need, if they do not reach there.
-func (d *directory) extend(need int64) error {
-	if need <= d.allocated {
+// confirm makes the last frame durable, which it may not be if the process before was killed
+// while it synced the frame, or if that sync failed: the page cache has the frame then, and the
+// medium may not. Earlier frames were synced before the last one was written.
+func (d *directory) confirm(f *os.File, last end) error {
+	if last.last == 0 {
 		return nil
 	}
-	const page = 4096
-	err := d.zero((need + ahead + page - 1) / page * page)
-	if full(err) {
-		err = d.zero(need)
+	frame := make([]byte, last.at-last.last)
+	if _, err := f.ReadAt(frame, last.last); err != nil {
+		return err
 	}
-	if err == nil {
-		return nil
+	// Written again, because after a failed sync Linux takes the pages for clean.
+	if _, err := f.WriteAt(frame, last.last); err != nil && !full(err) {
+		return err
 	}
-	if terr := d.log.Truncate(d.allocated); terr != nil {
-		return fmt.Errorf("extending %s: %w", d.name, errors.Join(err, terr))
-	}
-	if full(err) {
-		return fmt.Errorf("extending %s: %w", d.name, store.ErrFull)
-	}
-	return fmt.Errorf("extending %s: %w", d.name, err)
-}
-
-// zeros is only read. It is a page, because the page cache remembers what was
-// written at once as one piece, and counts a commit as a write of all of it.
-var zeros [4 << 10]byte
-
-func (d *directory) zero(to int64) error {
-	// Asking for the space first fails early and all at once.
-	err := unix.Fallocate(int(d.log.Fd()), 0, d.allocated, to-d.allocated)
-	if err != nil && !errors.Is(err, unix.EOPNOTSUPP) && !errors.Is(err, unix.ENOSYS) {
-		return os.NewSyscallError("fallocate", err)
-	}
-	for at := d.allocated; at < to; {
-		n, err := d.log.WriteAt(zeros[:min(int64(len(zeros)), to-at)], at)
-		if err != nil {
-			return err
-		}
-		at += int64(n)
-	}
-	d.allocated = to
-	return nil
+	return d.sync(f)
 }
 
 // Close implements [store.Backend].
@@ -413,9 +301,11 @@ func (d *directory) Close() error {
 		if d.dirty && d.broken == nil {
 			b := beginFrame(nil, payloadClosed)
 			endFrame(b, 0, d.head.salt, d.seq)
-			// Without this frame everything is still there, so a full disk is no
-			// reason to complain.
-			if err = d.write(b); errors.Is(err, store.ErrFull) {
+			// Without this frame everything is still there, so a full disk is not an error.
+			if err = d.extend(d.end + int64(len(b))); err == nil {
+				err = d.write(b)
+			}
+			if errors.Is(err, store.ErrFull) {
 				err = nil
 			}
 		}

@@ -11,8 +11,9 @@
 //	lock               held with flock while a process works on the directory
 //	00000012.snapshot  the live records after segment 12
 //	00000013.log       a segment: everything since; the highest is written to
+//	reserve, spare     space kept back for a full disk, see space.go
 //
-// and each is a header (magic, format version, kind, number, first sequence,
+// and each snapshot and segment is a header (magic, format version, kind, number, first sequence,
 // salt, checksum) followed by frames (length, CRC32C, sequence, payload). The
 // sequence rises by one from frame to frame across segments, so a missing
 // segment or frame is noticed, and a batch is one frame, so it is there wholly
@@ -27,5 +28,10 @@
 // When the log is longer than the snapshot it stands on (and than
 // Options.Segment), a new segment is begun, and a goroutine folds the older
 // files into a new snapshot, which replaces them by a rename. Commits go on
-// meanwhile. A crash in between leaves both, and the older ones are ignored.
+// meanwhile. A crash in between leaves both, and the older ones are ignored. A fold that
+// did not end, because of a crash, a stop or an error, begins again at the next start.
+//
+// A sync that failed is never repeated in the same process: the store stops. The next
+// process cannot know whether the last frame is on the medium or only in the page cache, so
+// it writes and syncs that frame again before anybody reads it.
 package disk

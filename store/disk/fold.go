@@ -16,21 +16,13 @@ import (
 
 // A ledger finds out what is live when a log is read.
 type ledger struct {
-	data    bool // keep the data of entries, not only which is the newest
-	newest  map[string]*line
+	data    bool                    // keep the data of entries, not only which is the newest
+	newest  map[string]*store.Entry // a deletion has no Data
 	last    store.Revision
 	ceiling store.Revision
 }
 
-// A line is the newest entry of a key.
-type line struct {
-	key               string
-	data              []byte
-	deleted           bool
-	created, revision store.Revision
-}
-
-func newLedger(data bool) *ledger { return &ledger{data: data, newest: map[string]*line{}} }
+func newLedger(data bool) *ledger { return &ledger{data: data, newest: map[string]*store.Entry{}} }
 
 // take notes a payload of the log.
 func (l *ledger) take(payload []byte) error {
@@ -39,12 +31,12 @@ func (l *ledger) take(payload []byte) error {
 		return decodeEntries(payload, func(r raw) error {
 			e := l.newest[string(r.key)]
 			if e == nil {
-				e = &line{key: string(r.key)}
-				l.newest[e.key] = e
+				e = &store.Entry{Key: string(r.key)}
+				l.newest[e.Key] = e
 			}
-			e.deleted, e.created, e.revision = r.deleted, r.created, r.revision
+			e.Created, e.Revision, e.Expires, e.Data = r.created, r.revision, r.expires, nil
 			if l.data && !r.deleted {
-				e.data = slices.Clone(r.data)
+				e.Data = slices.Clone(r.data)
 			}
 			l.last = max(l.last, r.revision)
 			return nil
@@ -66,12 +58,15 @@ func (l *ledger) reserve(payload []byte) error {
 	return nil
 }
 
-// older passes on the entries of a snapshot payload that the log did not replace.
-// The log must have been taken before.
-func (l *ledger) older(payload []byte, each func(raw) error) error {
+// older passes on the entries of a snapshot payload that the log did not replace. all, if not
+// nil, gets the others too. The log must have been taken before.
+func (l *ledger) older(payload []byte, each func(raw) error, all func(raw)) error {
 	switch payload[0] {
 	case payloadBatch:
 		return decodeEntries(payload, func(r raw) error {
+			if all != nil {
+				all(r)
+			}
 			if l.newest[string(r.key)] != nil {
 				return nil
 			}
@@ -149,56 +144,104 @@ func readSnapshot(e entry, each func(payload []byte) error) (int64, error) {
 	}
 }
 
-// roll begins a new segment and has the older files folded into a snapshot. What
-// goes wrong is no fault of the write that caused it: the log goes on as it is.
+// roll begins a new segment and has the older files folded into a snapshot. An error does not
+// concern the write that caused it: the log goes on as it is.
 func (d *directory) roll(ctx context.Context) {
+	if d.seal(ctx) {
+		d.startFold(ctx)
+	}
+}
+
+// seal ends the newest segment and begins another one. It reports false if that failed.
+func (d *directory) seal(ctx context.Context) bool {
 	old, at, was := d.log, d.end, entry{d.name, d.head}
 	if err := d.begin(header{version: FormatVersion, kind: kindLog, number: was.number + 1, first: d.seq}); err != nil {
 		d.opts.Log.WarnContext(ctx, "no new segment of the log; it is tried again when this one has grown", "err", err)
 		d.rollAt = d.end + d.opts.Segment
-		return
+		return false
 	}
-	// The new segment says where this one ends, so giving back its zeros is
-	// housekeeping and may fail.
+	// The new segment says where this one ends, so an error here has no consequence.
 	_ = old.Truncate(at)
 	if err := old.Close(); err != nil {
 		d.opts.Log.WarnContext(ctx, "closing a full segment", "file", was.name, "err", err)
 	}
 	d.sealed = append(d.sealed, was)
+	d.length += at
+	return true
+}
+
+// startFold folds the snapshot and the sealed segments into a new snapshot, in a goroutine of
+// its own. None may be under way.
+func (d *directory) startFold(ctx context.Context) {
+	d.settleFold()
 	d.busy.Store(true)
 	if d.folding == nil {
 		d.folding = run.NewGroup(context.WithoutCancel(ctx), 0)
 	}
-	first := d.head.first
+	first, live := d.head.first, d.live
 	d.folding.Go(func(ctx context.Context) {
 		defer d.busy.Store(false)
-		switch made, err := d.fold(ctx, first); {
+		made, err := d.fold(ctx, first, live)
+		d.space.reserveUsed()
+		d.foldErr = err
+		switch {
 		case errors.Is(err, errInterrupted):
+			return
 		case err != nil:
 			d.opts.Log.WarnContext(ctx, "no new snapshot; it is tried again when the log has grown", "err", err)
 		default:
 			d.folded = made
 		}
+		d.space.keep(live - made.drift)
 	})
 }
 
-// stopFolding ends a fold that may be under way, and reports whether there may have been one. The snapshot
-// that it was writing is removed, so that a write has the space; the next fold begins when the
-// newest segment has grown.
-func (d *directory) stopFolding() bool {
-	if d.folding == nil {
+// settleFold corrects live by what the last fold found out. No fold may be under way.
+func (d *directory) settleFold() {
+	d.live = max(d.live-d.drift, 0)
+	d.drift = 0
+}
+
+// makeRoom folds the log when there is no space, and reports whether that, or a fold that was
+// under way, may have made some. It blocks until the fold has ended.
+func (d *directory) makeRoom(ctx context.Context, frees bool) bool {
+	if d.busy.Load() {
+		d.folding.Wait()
+		return true
+	}
+	d.settleFold()
+	log := d.length + d.end
+	garbage, worth := log, d.space.slack/4
+	if !frees {
+		garbage = log - (d.live - d.content)
+		worth = max(worth, d.live/32) // so that not every write folds what is live
+	}
+	if garbage < worth || d.gaveUp > 0 && log < d.gaveUp+d.space.slack/4 {
 		return false
 	}
-	d.folding.Stop()
-	d.folding = nil
-	return true
+	if err := d.space.makeSpare(); full(err) {
+		d.space.trim(snapshotSize(d.live)) // what is more in the reserve is of better use here
+		_ = d.space.makeSpare()            // seal reports an error
+	}
+	if !d.seal(ctx) && len(d.sealed) == 0 {
+		d.gaveUp = log
+		return false
+	}
+	d.startFold(ctx)
+	d.folding.Wait()
+	d.gaveUp = 0
+	if d.foldErr != nil {
+		d.gaveUp = log
+	}
+	return d.foldErr == nil
 }
 
 var errInterrupted = errors.New("interrupted by the stop of the store")
 
 // fold writes a snapshot of what is live before the frame with the given
-// sequence, then removes the files that it replaces.
-func (d *directory) fold(ctx context.Context, first uint64) (folded, error) {
+// sequence, then removes the files that it replaces. live is what the log takes for the size
+// of what is live.
+func (d *directory) fold(ctx context.Context, first uint64, live int64) (folded, error) {
 	was := d.folded
 	l := newLedger(false)
 	for _, e := range was.sealed {
@@ -216,7 +259,7 @@ func (d *directory) fold(ctx context.Context, first uint64) (folded, error) {
 		number: was.sealed[len(was.sealed)-1].number, first: first,
 	}
 	name := filepath.Join(d.dir, fileName(h.kind, h.number))
-	f, err := create(name, h)
+	f, err := d.space.takeReserve(h)
 	if err != nil {
 		return folded{}, err
 	}
@@ -227,10 +270,9 @@ func (d *directory) fold(ctx context.Context, first uint64) (folded, error) {
 		}
 	}
 	if err = errors.Join(err, f.Close()); err != nil {
-		_ = os.Remove(name + ".tmp") // the next start removes it, too
 		return folded{}, fmt.Errorf("writing %s: %w", name, err)
 	}
-	// From here on the old files are superfluous. What cannot be removed is
+	// From here on the old files are not needed. Those that cannot be removed are
 	// removed at the next start.
 	for _, e := range was.sealed {
 		_ = os.Remove(e.name)
@@ -238,7 +280,7 @@ func (d *directory) fold(ctx context.Context, first uint64) (folded, error) {
 	if was.snapshot != nil {
 		_ = os.Remove(was.snapshot.name)
 	}
-	return folded{snapshot: &entry{name, h}, size: w.size}, nil
+	return folded{snapshot: &entry{name, h}, size: w.size, content: w.live, drift: live - w.live}, nil
 }
 
 // A snapshotWriter writes frames of a snapshot.
@@ -248,6 +290,7 @@ type snapshotWriter struct {
 	seq      uint64
 	buf      []byte // the frame that is being filled
 	size     int64
+	live     int64 // sizes of the entries
 	unsynced int64
 }
 
@@ -262,7 +305,9 @@ func (w *snapshotWriter) add(r raw) error {
 	if len(w.buf) == 0 {
 		w.buf = beginFrame(w.buf, payloadBatch)
 	}
-	w.buf = appendEntry(w.buf, store.Entry{Key: string(r.key), Data: r.data, Created: r.created, Revision: r.revision})
+	e := r.entry()
+	w.live += int64(e.Size())
+	w.buf = appendEntry(w.buf, FormatVersion, e)
 	if len(w.buf) < snapshotFrame {
 		return nil
 	}
@@ -296,7 +341,10 @@ func (w *snapshotWriter) close(ceiling store.Revision) error {
 		return err
 	}
 	w.buf = beginFrame(w.buf, payloadClosed)
-	return w.flush()
+	if err := w.flush(); err != nil {
+		return err
+	}
+	return w.file.Truncate(w.size) // the reserve may be longer
 }
 
 // copyLive writes the entries that are the newest of their keys.
@@ -308,7 +356,7 @@ func (w *snapshotWriter) copyLive(ctx context.Context, l *ledger, was folded) er
 		return w.add(r)
 	}
 	if was.snapshot != nil {
-		if _, err := readSnapshot(*was.snapshot, func(p []byte) error { return l.older(p, add) }); err != nil {
+		if _, err := readSnapshot(*was.snapshot, func(p []byte) error { return l.older(p, add, nil) }); err != nil {
 			return err
 		}
 	}
@@ -318,7 +366,7 @@ func (w *snapshotWriter) copyLive(ctx context.Context, l *ledger, was folded) er
 				return nil
 			}
 			return decodeEntries(p, func(r raw) error {
-				if r.deleted || l.newest[string(r.key)].revision != r.revision {
+				if r.deleted || l.newest[string(r.key)].Revision != r.revision {
 					return nil
 				}
 				return add(r)

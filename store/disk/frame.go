@@ -13,8 +13,8 @@ import (
 )
 
 // FormatVersion is the version of the files that this program writes. It reads
-// this one and older ones.
-const FormatVersion = 1
+// this one and older ones. Version 2 added the deadlines of entries.
+const FormatVersion = 2
 
 const (
 	magic      = "SAMPANST"
@@ -110,17 +110,30 @@ func checksum(frame []byte, salt uint32) uint32 {
 	return crc32.Update(c, castagnoli, frame[8:])
 }
 
-func appendEntry(b []byte, e store.Entry) []byte {
+// Flags of an entry.
+const (
+	flagDeleted = 1
+	flagExpires = 2 // since version 2
+	allFlags    = flagDeleted | flagExpires
+)
+
+// appendEntry appends an entry as files of that format version have it.
+func appendEntry(b []byte, version uint32, e store.Entry) []byte {
 	flag := byte(0)
 	if e.Data == nil {
-		flag = 1
+		flag = flagDeleted
+	} else if e.Expires > 0 && version >= 2 {
+		flag = flagExpires
 	}
 	b = append(b, flag)
 	b = binary.AppendUvarint(b, uint64(e.Revision))
 	b = binary.AppendUvarint(b, uint64(e.Created))
 	b = binary.AppendUvarint(b, uint64(len(e.Key)))
 	b = append(b, e.Key...)
-	if flag == 0 {
+	if flag&flagExpires != 0 {
+		b = binary.AppendUvarint(b, uint64(e.Expires))
+	}
+	if flag&flagDeleted == 0 {
 		b = binary.AppendUvarint(b, uint64(len(e.Data)))
 		b = append(b, e.Data...)
 	}
@@ -132,6 +145,11 @@ type raw struct {
 	key, data         []byte
 	deleted           bool
 	created, revision store.Revision
+	expires           int64
+}
+
+func (r *raw) entry() store.Entry {
+	return store.Entry{Key: string(r.key), Data: r.data, Created: r.created, Revision: r.revision, Expires: r.expires}
 }
 
 var errMalformed = errors.New("its checksum is right, but it does not decode")
@@ -158,15 +176,21 @@ func decodeEntries(b []byte, each func(raw) error) error {
 		return p, true
 	}
 	for len(b) > 0 {
-		if b[0] > 1 {
+		flag := b[0]
+		if flag&^allFlags != 0 || flag == allFlags {
 			return errMalformed
 		}
-		e := raw{deleted: b[0] == 1}
+		e := raw{deleted: flag&flagDeleted != 0}
 		b = b[1:]
 		e.revision, e.created = store.Revision(number()), store.Revision(number())
 		var ok bool
 		if e.key, ok = piece(); !ok || len(e.key) == 0 {
 			return errMalformed
+		}
+		if flag&flagExpires != 0 {
+			if e.expires = int64(number()); e.expires <= 0 {
+				return errMalformed
+			}
 		}
 		if !e.deleted {
 			if len(b) == 0 {
@@ -257,7 +281,8 @@ func readHeader(file string, in io.Reader, size int64) (*reader, header, error) 
 // An end is how a run through a segment ended.
 type end struct {
 	at   int64 // where the next frame goes
-	torn int64 // bytes behind that which are not zero: a crash left them
+	last int64 // where the last frame begins; 0 if there is none
+	torn int64 // bytes behind at which are not zero: a crash left them
 	seq  uint64
 }
 
@@ -265,18 +290,22 @@ type end struct {
 // frame may be torn; others must be followed by nothing but zeros. What is wrong
 // is a *CorruptError.
 func scan(r *reader, newest bool, tail func(off int64) ([]byte, error), each func(payload []byte) error) (end, error) {
+	last := int64(0)
 	for {
 		at := r.off
 		payload, err := r.next()
 		var bad badFrame
 		switch {
 		case errors.Is(err, io.EOF):
-			return end{at: r.off, seq: r.seq}, nil
+			return end{at: r.off, last: last, seq: r.seq}, nil
 		case errors.As(err, &bad):
-			return r.judge(bad, newest, tail)
+			e, err := r.judge(bad, newest, tail)
+			e.last = last
+			return e, err
 		case err != nil:
 			return end{}, err
 		}
+		last = at
 		if err := each(payload); errors.Is(err, errMalformed) {
 			return end{}, &CorruptError{r.file, at, err.Error()}
 		} else if err != nil {

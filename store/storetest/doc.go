@@ -1,5 +1,5 @@
 // Package storetest is the kit for stores: what package store promises (I1 to
-// I8), as tests that run on a Store over any backend.
+// I10), as tests that run on a Store over any backend.
 //
 // [Run] plays every invariant, [Model] compares a store with a plain map under
 // random operations, restarts and crashes, [Linear] has clients write at the same

@@ -3,6 +3,7 @@ package storetest
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 	"sync"
@@ -44,6 +45,9 @@ func (v *Text) Place(created, revision store.Revision) {
 // Decode makes a [*Text], as store.Options.Decode wants.
 func Decode(_ string, data []byte) (store.Value, error) { return &Text{Text: string(data)}, nil }
 
+// Restate returns the same text, as store.Options.Restate wants.
+func Restate(v store.Value) store.Value { return &Text{Text: v.(*Text).Text} }
+
 // Terms finds the index terms of a [*Text], as store.Options.Terms wants.
 func Terms(_ string, v store.Value) []string {
 	var terms []string
@@ -66,6 +70,9 @@ type tap struct {
 	gate   chan struct{} // guarded by mu; not nil: commits wait until it is closed
 	atGate chan struct{} // one message for each commit that has come to the gate
 	fault  error         // guarded by mu; what commits and reservations get
+	full   bool          // guarded by mu; only batches that free space succeed, and those of up to left bytes
+	left   int           // guarded by mu
+	most   int           // guarded by mu; size of the largest batch
 	cut    bool          // guarded by mu; the process is "dead"
 }
 
@@ -87,14 +94,31 @@ func (b *tap) enter() error {
 	return b.fault
 }
 
-func (b *tap) Commit(ctx context.Context, batch []store.Entry) error {
+func (b *tap) Commit(ctx context.Context, batch store.Batch) error {
 	if err := b.enter(); err != nil {
 		return err
 	}
-	for i, e := range batch {
-		if i > 0 && e.Revision <= batch[i-1].Revision {
+	size := batch.Room
+	for i, e := range batch.Entries {
+		if i > 0 && e.Revision <= batch.Entries[i-1].Revision {
 			return errors.New("the revisions of a batch do not rise")
 		}
+		size += len(e.Key) + e.Size()
+	}
+	if size > store.MaxBatch {
+		return fmt.Errorf("a batch has %d bytes, more than MaxBatch", size)
+	}
+	b.mu.Lock()
+	full := b.full && !batch.Frees && size > b.left
+	if !full {
+		b.most = max(b.most, size)
+	}
+	b.mu.Unlock()
+	if full {
+		return fmt.Errorf("the test has taken all space: %w", store.ErrFull)
+	}
+	if len(batch.Entries) == 0 {
+		return nil
 	}
 	b.commits.Add(1)
 	return b.Backend.Commit(ctx, batch)
@@ -114,6 +138,20 @@ func (b *tap) setFault(err error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.fault = err
+}
+
+func (b *tap) setFull(full bool) { b.setLeft(full, 0) }
+
+func (b *tap) setLeft(full bool, left int) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.full, b.left = full, left
+}
+
+func (b *tap) largest() int {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.most
 }
 
 // hold makes commits wait until the result is called.

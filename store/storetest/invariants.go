@@ -22,6 +22,7 @@ func Run(t *testing.T, make func(t *testing.T) Medium) {
 	}{
 		{"I1 revisions rise", false, revisionsRise},
 		{"I1 a crash that lost volatile writes wastes no revision", true, noRevisionTwice},
+		{"I1 an expectation on a lost volatile write conflicts for ever", true, lostExpectation},
 		{"I2 a stale write changes nothing", false, staleWrite},
 		{"I2 expectations see writes that are being synced", true, expectationsSeeAccepted},
 		{"I3 a watch tells everything in order", false, watchTellsAll},
@@ -46,6 +47,13 @@ func Run(t *testing.T, make func(t *testing.T) Medium) {
 		{"I8 volatile writes are saved at a clean stop", true, volatileCleanStop},
 		{"I8 volatile writes keep their place in the order", true, volatileInOrder},
 		{"I8 what a crash took away is expired", true, crashExpires},
+		{"I8 volatile writes are saved when there are too many", true, volatileBound},
+		{"I9 a record expires after its last write", false, expires},
+		{"I9 a record expires while the store is stopped", true, expiresStopped},
+		{"I10 a full store takes what frees space", true, fullTakesDeletions},
+		{"I10 a full store finds out that it has space", true, fullRecovers},
+		{"I10 a small write does not end that a store is full", true, smallWritesDoNotEndFull},
+		{"large writes share no batch", true, largeWrites},
 		{"a stopped store refuses writes and ends watches", false, stopped},
 	}
 	for _, tt := range tests {
@@ -113,6 +121,38 @@ func noRevisionTwice(t *testing.T, m Medium) {
 	}
 	if r := s.put(t, "pods/b", "1").Revision; r <= seen {
 		t.Errorf("the first write after the crash has revision %d, a reader has seen %d", r, seen)
+	}
+}
+
+// lostExpectation has clients keep the revision of a volatile write over crashes that lose
+// it: no other write may ever be taken for it.
+func lostExpectation(t *testing.T, m Medium) {
+	s := start(t, m, store.Options{})
+	s.put(t, "leases/a", "durable")
+	var held []store.Revision
+	for i := range 4 {
+		for range 3 {
+			held = append(held, s.volatile(t, "leases/a", fmt.Sprintf("lost %d", i)).Revision)
+		}
+		s.crash()
+		s = start(t, m, store.Options{})
+		if got := s.text(t, "leases/a"); got != "durable" {
+			t.Fatalf("after crash %d the record is %q", i, got)
+		}
+		for _, r := range held {
+			for _, volatile := range []bool{false, true} {
+				_, err := s.Commit(t.Context(), store.Write{Key: "leases/a", Value: &Text{Text: "stale"}, Expect: r, Volatile: volatile})
+				if !errors.Is(err, store.ErrConflict) {
+					t.Errorf("after crash %d, a write that expects the lost revision %d: %v, want a conflict", i, r, err)
+				}
+			}
+		}
+		if i%2 == 0 { // with and without a durable write between the crashes
+			s.put(t, "leases/a", "durable")
+		}
+	}
+	if err := s.stop(); err != nil {
+		t.Fatal(err)
 	}
 }
 

@@ -76,9 +76,9 @@ func (p pebbleEngine) Load(_ context.Context, each func(store.Entry) error) (sto
 	return last, it.Close()
 }
 
-func (p pebbleEngine) Commit(_ context.Context, batch []store.Entry) error {
+func (p pebbleEngine) Commit(_ context.Context, batch store.Batch) error {
 	b := p.db.NewBatch()
-	for _, e := range batch {
+	for _, e := range batch.Entries {
 		if e.Data == nil {
 			_ = b.Delete([]byte(e.Key), nil)
 		} else {
@@ -110,11 +110,11 @@ func (b boltEngine) Load(_ context.Context, each func(store.Entry) error) (store
 	})
 }
 
-func (b boltEngine) Commit(_ context.Context, batch []store.Entry) error {
+func (b boltEngine) Commit(_ context.Context, batch store.Batch) error {
 	return b.db.Update(func(tx *bbolt.Tx) error {
 		bk := tx.Bucket(bucket)
 		var errs []error
-		for _, e := range batch {
+		for _, e := range batch.Entries {
 			if e.Data == nil {
 				errs = append(errs, bk.Delete([]byte(e.Key)))
 			} else {
@@ -168,9 +168,9 @@ func (w *walEngine) Load(_ context.Context, each func(store.Entry) error) (store
 	return rev, nil
 }
 
-func (w *walEngine) Commit(_ context.Context, batch []store.Entry) error {
+func (w *walEngine) Commit(_ context.Context, batch store.Batch) error {
 	var b []byte
-	for _, e := range batch {
+	for _, e := range batch.Entries {
 		v := encode(e)
 		b = binary.LittleEndian.AppendUint32(b, uint32(len(e.Key)))
 		b = binary.LittleEndian.AppendUint32(b, uint32(len(v)))

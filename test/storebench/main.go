@@ -213,7 +213,7 @@ func fill(b store.Backend) result {
 			rev++
 			batch = append(batch, store.Entry{Key: key(int(rev)), Data: random(), Created: rev, Revision: rev})
 		}
-		if err := b.Commit(ctx, batch); err != nil {
+		if err := b.Commit(ctx, store.Batch{Entries: batch}); err != nil {
 			return result{Err: err.Error()}
 		}
 	}
