@@ -41,6 +41,9 @@ type Attributes struct {
 
 	DryRun bool
 
+	// Warnings are sentences for the client if the write is made, which plug-ins add.
+	Warnings []string
+
 	// Done is called by the API server, last added first, exactly once for
 	// every request that reached a plug-in that added to it: with true after
 	// the write was committed and readers can see it, with false if there will

@@ -290,6 +290,20 @@ func TestTheDefaultPriorityClass(t *testing.T) {
 	}
 }
 
+// A client that replaces all tolerations of a pod keeps the default ones: without them the update would be refused.
+func TestDefaultTolerationSecondsActsOnUpdates(t *testing.T) {
+	old := &corev1.Pod{ObjectMeta: meta("ship", "p")}
+	pod := &corev1.Pod{ObjectMeta: meta("ship", "p"), Spec: corev1.PodSpec{Tolerations: []corev1.Toleration{{Key: "a", Operator: corev1.TolerationOpExists}}}}
+	if err := (admission.DefaultTolerationSeconds{}).Admit(t.Context(), updating(podKind(), pod, old)); err != nil || len(pod.Spec.Tolerations) != 3 {
+		t.Errorf("tolerations are %v, %v; want the one that was written and two", pod.Spec.Tolerations, err)
+	}
+	status := updating(podKind(), &corev1.Pod{ObjectMeta: meta("ship", "p")}, old)
+	status.Subresource = "status"
+	if err := (admission.DefaultTolerationSeconds{}).Admit(t.Context(), status); err != nil || len(status.Object.(*corev1.Pod).Spec.Tolerations) != 0 {
+		t.Errorf("an update of the status: %v, %v", status.Object, err)
+	}
+}
+
 func TestDefaultTolerationSeconds(t *testing.T) {
 	of := func(ts ...corev1.Toleration) []string {
 		pod := &corev1.Pod{ObjectMeta: meta("ship", "p"), Spec: corev1.PodSpec{Tolerations: ts}}

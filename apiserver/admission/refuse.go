@@ -19,6 +19,11 @@ func refuse(a *Attributes, format string, args ...any) *apierrors.StatusError {
 	return apierrors.NewForbidden(a.Kind.GR(), name, fmt.Errorf(format, args...))
 }
 
+// warn adds a sentence for the client.
+func (a *Attributes) warn(format string, args ...any) {
+	a.Warnings = append(a.Warnings, fmt.Sprintf(format, args...))
+}
+
 func core(resource string) schema.GroupVersionResource {
 	return corev1.SchemeGroupVersion.WithResource(resource)
 }
@@ -26,6 +31,15 @@ func core(resource string) schema.GroupVersionResource {
 // is reports whether a is about this resource of the core group.
 func (a *Attributes) is(resource, subresource string) bool {
 	return a.Kind.Group == "" && a.Kind.Resource == resource && a.Subresource == subresource
+}
+
+// writtenPod returns the pod that a creates or updates, or nil if it does something else.
+func (a *Attributes) writtenPod() *corev1.Pod {
+	if a.Operation != Create && a.Operation != Update || !a.is("pods", "") {
+		return nil
+	}
+	pod, _ := a.Object.(*corev1.Pod)
+	return pod
 }
 
 // createdPod returns the pod that a creates, or nil if it does something else.

@@ -117,8 +117,9 @@ func clone[T any](p *T) *T {
 	return &v
 }
 
-// DefaultTolerationSeconds lets pods stay for five minutes on a node that is not
-// ready or cannot be reached, unless they say something else.
+// DefaultTolerationSeconds lets pods stay for five minutes on a node that is not ready or cannot be reached, unless
+// they say something else. It acts on updates too: a client that replaces all tolerations keeps those that were
+// added.
 type DefaultTolerationSeconds struct{}
 
 // Name implements [Plugin].
@@ -126,7 +127,7 @@ func (DefaultTolerationSeconds) Name() string { return "DefaultTolerationSeconds
 
 // Admit implements [Plugin].
 func (DefaultTolerationSeconds) Admit(_ context.Context, a *Attributes) error {
-	if pod := a.createdPod(); pod != nil {
+	if pod := a.writtenPod(); pod != nil {
 		for _, taint := range []string{corev1.TaintNodeNotReady, corev1.TaintNodeUnreachable} {
 			tolerate(pod, taint)
 		}

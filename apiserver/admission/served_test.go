@@ -49,6 +49,8 @@ func serve(t *testing.T) *served {
 		objects := apiserver.NewReader(o.Catalog, o.Store)
 		addresses, err := admission.NewServiceAddresses(admission.AddressesOptions{Reader: objects, Networks: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/24")}})
 		must(err)
+		security, err := admission.NewPodSecurity(objects)
+		must(err)
 		key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 		must(err)
 		tokens, err := auth.NewTokens(auth.TokensOptions{Key: key, Objects: objects})
@@ -59,7 +61,8 @@ func serve(t *testing.T) *served {
 			admission.NewPriority(objects),
 			admission.DefaultTolerationSeconds{},
 			admission.NewStorage(objects),
-			admission.NewNodeRestriction(objects), addresses,
+			admission.RuntimeClass{},
+			admission.NewNodeRestriction(objects), addresses, security,
 		}
 		stream := func(w http.ResponseWriter, _ *http.Request, _ apiserver.ConnectRequest) {
 			w.WriteHeader(http.StatusNoContent)
