@@ -31,9 +31,9 @@ var contentTypes = [...][]string{ //nolint:gochecknoglobals // as above
 	codec.Protobuf: {codec.TypeProtobuf},
 }
 
-// send writes a whole answer. That the client is gone is nobody's fault and found by
-// whoever waits for it.
+// send gives back the seat and writes a whole answer. Errors are ignored: the client has closed the connection.
 func (x *exchange) send(code int, e codec.Encoding, body []byte) {
+	x.stand()
 	h := x.Header()
 	h["Content-Type"] = contentTypes[e]
 	h["Cache-Control"] = noCache
@@ -55,6 +55,9 @@ func (x *exchange) fail(err error) {
 	m.Form, m.Pretty = codec.Whole, m.Encoding == codec.JSON && x.wantsPretty()
 	if d := status.Details; d != nil && d.RetryAfterSeconds > 0 {
 		x.Header().Set("Retry-After", strconv.Itoa(int(d.RetryAfterSeconds)))
+	}
+	if x.unread() {
+		x.Header().Set("Connection", "close") // or net/http would read the body before it sends the answer
 	}
 	body, err := codec.Encode(m, status)
 	if err != nil {

@@ -25,7 +25,7 @@ func (s *Server) write(t *target, manager string) managed.Write {
 // Objects have one from their first apply on, or from their creation if that named a
 // manager; for others nothing is done here (decision 0015). Viewed says that the write is
 // to what a subresource shows of the object.
-func (s *Server) account(m *modification, obj catalog.Object, old *codec.Item, viewed bool) {
+func (s *Server) account(m *modification, obj catalog.Object, old *codec.Item, viewed bool) error {
 	kept := old.Object().GetManagedFields()
 	switch {
 	case m.applied:
@@ -36,15 +36,20 @@ func (s *Server) account(m *modification, obj catalog.Object, old *codec.Item, v
 		stored := old.Object()
 		obj.SetManagedFields(s.keeper.UpdateView(s.write(&m.target, m.manager), stored, view(m.sub, stored), view(m.sub, obj)))
 	default:
-		obj.SetManagedFields(s.keeper.Update(s.write(&m.target, m.manager), old.Fresh(), obj))
+		stored, err := old.Fresh()
+		if err != nil {
+			return err
+		}
+		obj.SetManagedFields(s.keeper.Update(s.write(&m.target, m.manager), stored, obj))
 	}
+	return nil
 }
 
 // newItem encodes an object that is to replace what old holds. An account that differs in
 // times alone is no change, and if there is no other either, the item is the same as old (S2).
 func newItem(kind *catalog.Kind, obj catalog.Object, old *codec.Item) (*codec.Item, error) {
 	fresh, kept := obj.GetManagedFields(), old.Object().GetManagedFields()
-	if len(fresh) == 0 || !managed.SameButTimes(fresh, kept) {
+	if len(fresh) == 0 || !catalog.SameManagers(fresh, kept) {
 		return codec.NewItem(kind, obj)
 	}
 	obj.SetManagedFields(kept)
@@ -64,6 +69,9 @@ func (s *Server) applyConfiguration(ctx context.Context, t target, body []byte, 
 	if err != nil {
 		return result{}, nil, err
 	}
+	if err := codec.CheckQuantities(fields, t.kind.New()); err != nil {
+		return result{}, nil, apierrors.NewBadRequest("error decoding patch: " + err.Error())
+	}
 	config := &unstructured.Unstructured{Object: fields}
 	force := opts.Force != nil && *opts.Force
 	dryRun := len(opts.DryRun) > 0
@@ -71,7 +79,11 @@ func (s *Server) applyConfiguration(ctx context.Context, t target, body []byte, 
 	m.propose = func(old *codec.Item) (catalog.Object, runtime.Object, error) {
 		w := s.write(&t, opts.FieldManager)
 		if t.sub == nil || t.sub.Apply == nil {
-			obj, err := s.keeper.Apply(w, old.Fresh(), config, force)
+			stored, err := old.Fresh()
+			if err != nil {
+				return nil, nil, apierrors.NewInternalError(err)
+			}
+			obj, err := s.keeper.Apply(w, stored, config, force)
 			return obj, nil, err
 		}
 		view, account, err := s.keeper.ApplyView(w, old.Object(), view(t.sub, old.Object()), config, force)

@@ -136,9 +136,10 @@ func (s *Server) createOnce(ctx context.Context, t target, obj catalog.Object, h
 	if t.kind.Warn != nil {
 		warnings = t.kind.Warn(obj)
 	}
+	warnings = append(warnings, a.Warnings...)
 	item, err := codec.NewItem(t.kind, obj)
 	if err != nil {
-		return result{}, apierrors.NewInternalError(err)
+		return result{}, err
 	}
 	if dryRun {
 		if _, err := s.opts.Store.Get(t.key()); err == nil {
@@ -146,7 +147,7 @@ func (s *Server) createOnce(ctx context.Context, t target, obj catalog.Object, h
 		}
 		return result{obj: obj, created: true, warnings: warnings}, nil
 	}
-	item, err = s.commit(ctx, store.Write{Key: t.key(), Value: item, Volatile: t.kind.Volatile})
+	item, err = s.commit(ctx, store.Write{Key: t.key(), Value: item, Volatile: t.kind.Loses(obj, nil)})
 	switch {
 	case errors.Is(err, store.ErrConflict):
 		return result{}, apierrors.NewAlreadyExists(t.kind.GR(), t.name)

@@ -228,3 +228,17 @@ func TestABudgetIsNotSpentTwice(t *testing.T) {
 		t.Errorf("%d granted, %d refused, want 2 and %d", granted.Load(), refused.Load(), pods-2)
 	}
 }
+
+// Clients of before 1.22 write their evictions in the version of that time.
+func TestEvictionMayBeV1beta1(t *testing.T) {
+	f := serve(t)
+	f.create("/api/v1/namespaces", &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "default"}})
+	f.create(pods, pod("p"))
+	for version, code := range map[string]int{"policy/v1beta2": 400, "policy/v1beta1": 201} {
+		body := map[string]any{"apiVersion": version, "kind": "Eviction", "metadata": map[string]any{"name": "p", "namespace": "default"}}
+		if a := f.do("POST", pods+"/p/eviction", body); a.code != code {
+			t.Errorf("%s: %d %s, want %d", version, a.code, a.body, code)
+		}
+	}
+	f.refused(f.do("GET", pods+"/p", nil), 404, metav1.StatusReasonNotFound, "")
+}

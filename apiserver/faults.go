@@ -11,6 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
+	"github.com/sampan-io/sampan/apiserver/fairness"
 	"github.com/sampan-io/sampan/store"
 )
 
@@ -32,7 +33,7 @@ func storeFault(err error) error {
 	case errors.Is(err, store.ErrFull):
 		return &apierrors.StatusError{ErrStatus: metav1.Status{
 			Status: metav1.StatusFailure, Code: http.StatusInsufficientStorage, Reason: "InsufficientStorage",
-			Message: "nothing was changed: " + err.Error() + "; it goes on when there is room on the file system of the data directory",
+			Message: "nothing was changed: " + err.Error() + "; delete objects, or make space on the file system of the data directory",
 		}}
 	case errors.Is(err, store.ErrStopped):
 		return apierrors.NewServiceUnavailable("the server is shutting down")
@@ -80,7 +81,9 @@ func parseRevision(rv string) (store.Revision, error) {
 // of ours.
 func asStatus(err error) *metav1.Status {
 	var carrier apierrors.APIStatus
-	if !errors.As(err, &carrier) {
+	if refused := (*fairness.RefusedError)(nil); errors.As(err, &refused) {
+		carrier = apierrors.NewTooManyRequests(refused.Error(), fairness.RetryAfter)
+	} else if !errors.As(err, &carrier) {
 		carrier = apierrors.NewInternalError(err)
 	}
 	s := carrier.Status()

@@ -40,7 +40,7 @@ func (x *exchange) reshape(f codec.Form, r result, t *target) (runtime.Object, e
 			return nil, err
 		}
 		return tableOf(t.kind, []catalog.Object{obj}, metav1.ListMeta{ResourceVersion: obj.GetResourceVersion()}, include,
-			func(int) []byte { return wholeJSON(r) })
+			func(int) ([]byte, error) { return wholeJSON(r) })
 	case codec.Whole, codec.MetadataList:
 	}
 	return nil, notThatForm()
@@ -53,15 +53,11 @@ func notThatForm() error {
 }
 
 // wholeJSON returns the JSON of the object that an operation answers with.
-func wholeJSON(r result) []byte {
+func wholeJSON(r result) ([]byte, error) {
 	if r.item != nil {
 		return r.item.JSON()
 	}
-	b, err := codec.Encode(codec.Media{}, r.obj)
-	if err != nil {
-		panic(err) // it was decoded from a body, or encoded for the store
-	}
-	return b
+	return codec.Encode(codec.Media{}, r.obj)
 }
 
 func (x *exchange) reshapeList(f codec.Form, l listing, t *target) (runtime.Object, error) {
@@ -77,19 +73,19 @@ func (x *exchange) reshapeList(f codec.Form, l listing, t *target) (runtime.Obje
 		if err != nil {
 			return nil, err
 		}
-		return tableOf(t.kind, objs, l.meta, include, func(i int) []byte { return l.items[i].JSON() })
+		return tableOf(t.kind, objs, l.meta, include, func(i int) ([]byte, error) { return l.items[i].JSON() })
 	case codec.Whole, codec.MetadataOnly:
 	}
 	return nil, notThatForm()
 }
 
 // tableOf makes a table of objects; whole returns the JSON of one of them.
-func tableOf(kind *catalog.Kind, objs []catalog.Object, meta metav1.ListMeta, include metav1.IncludeObjectPolicy, whole func(i int) []byte) (*metav1.Table, error) {
+func tableOf(kind *catalog.Kind, objs []catalog.Object, meta metav1.ListMeta, include metav1.IncludeObjectPolicy, whole func(i int) ([]byte, error)) (*metav1.Table, error) {
 	out := table.New(kind)
 	out.ListMeta = meta
 	now := time.Now()
 	for i, obj := range objs {
-		row, err := table.Row(kind, obj, now, include, func() []byte { return whole(i) })
+		row, err := table.Row(kind, obj, now, include, func() ([]byte, error) { return whole(i) })
 		if err != nil {
 			return nil, apierrors.NewInternalError(err)
 		}

@@ -1,11 +1,13 @@
 package apiserver
 
 import (
+	"bytes"
 	"context"
 	"net/http"
-	"runtime/debug"
+	"runtime"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -13,8 +15,10 @@ import (
 
 	"github.com/sampan-io/sampan/apiserver/auth"
 	"github.com/sampan-io/sampan/apiserver/codec"
+	"github.com/sampan-io/sampan/apiserver/fairness"
 	"github.com/sampan-io/sampan/apiserver/rbac"
 	"github.com/sampan-io/sampan/catalog"
+	"github.com/sampan-io/sampan/internal/run"
 )
 
 // An exchange is one HTTP request and its answer.
@@ -25,11 +29,17 @@ type exchange struct {
 
 	code    int // of the answer; 0 until its header is written
 	subject subject
-	slotted bool // it holds one of the slots for requests
-	busy    bool // half of the slots were taken when it got its own
-	wrote   bool // a part of the answer
-	timed   bool // the connection has a deadline for writing
-	allowed int  // bytes to be written until it is moved
+
+	conn     *connection    // nil without a listener of ours
+	flow     *fairness.Flow // the user's; nil before it is known
+	seated   atomic.Bool    // it holds a seat, see package fairness
+	slow     bool           // it is counted among the slow answers instead; written before seated is false
+	buf      *bytes.Buffer  // the body; nil if there is none
+	held     int            // bytes that the body counts for
+	received bool           // nothing more of the body is read
+	sent     int            // bytes of an answer that has no pace yet
+	out      *pace          // of the answer; nil while it is small
+	long     bool           // it is a watch, a stream or a blocking read
 }
 
 // Header implements [http.ResponseWriter].
@@ -48,33 +58,77 @@ func (x *exchange) Write(b []byte) (int, error) {
 	if x.code == 0 {
 		x.code = http.StatusOK
 	}
-	if !x.slotted || !x.busy && !x.wrote && len(b) < onePiece {
-		x.wrote = true
-		return x.w.Write(b)
+	if x.out == nil {
+		// What is complete has given back its seat, and if it is small answerTimeout is enough.
+		if x.sent += len(b); x.sent <= smallAnswer && !x.seated.Load() {
+			return x.w.Write(b)
+		}
+		x.paceAnswer()
 	}
-	x.timed = true
 	written := 0
 	for {
-		if x.allowed <= 0 {
-			// Where the connection has no deadlines, in tests, nobody is slow either.
-			_ = http.NewResponseController(x.w).SetWriteDeadline(time.Now().Add(slowTimeout))
-			x.allowed = slowBytes
-		}
-		n, err := x.w.Write(b[written:min(written+slowBytes, len(b))])
-		x.allowed -= n
+		x.out.beginStep()
+		n, err := x.w.Write(b[written:min(written+pieceOfAnswer, len(b))])
+		x.out.endStep(n)
+		runtime.Gosched() // the client may read as fast as we write: other requests come first
 		if written += n; err != nil || written == len(b) {
 			return written, err
 		}
 	}
 }
 
-// A client may take slowTimeout to read slowBytes of an answer that does not fit into one
-// piece, or of any if the server is busy: who reads nothing must not hold a slot for ever.
-// (The clock is not watched for each small answer, for the reason that holds for bodies.)
 const (
-	slowBytes   = 64 << 10
-	slowTimeout = 30 * time.Second
+	smallAnswer   = 64 << 10 // the size up to which a complete answer has no pace
+	pieceOfAnswer = 64 << 10 // what is written at once, so that progress shows
 )
+
+// paceAnswer replaces the deadline that every answer has by a pace, for one that is large.
+func (x *exchange) paceAnswer() {
+	x.out = &pace{cut: x.cutWrite, patience: stallTimeout}
+	if x.seated.Load() {
+		x.out.slow = x.giveUpSeat
+	}
+	// Where the connection has no deadlines, in tests, no client is slow either.
+	_ = http.NewResponseController(x.w).SetWriteDeadline(time.Time{})
+	x.out.begin()
+}
+
+// giveUpSeat turns an answer whose client is slow into one that holds no seat. It reports false if the user
+// has too many of these.
+func (x *exchange) giveUpSeat() bool {
+	if x.flow.Take(fairness.Answers, 1) != nil {
+		return false
+	}
+	x.slow = true
+	x.stand()
+	return true
+}
+
+// beginLong begins an answer that goes on for as long as the client wants: it has no deadline, but its client must read.
+func (x *exchange) beginLong(kind fairness.Resource) (end func(), err error) {
+	if err := x.flow.Take(kind, 1); err != nil {
+		return nil, err
+	}
+	x.long = true
+	x.out = &pace{cut: x.cutWrite, patience: stallTimeout, stalls: true}
+	if x.seated.Load() { // it is about to send the first state of a watch
+		x.out.slow = func() bool { x.stand(); return true }
+	}
+	_ = http.NewResponseController(x.w).SetWriteDeadline(time.Time{})
+	return func() {
+		x.endPace()
+		x.flow.Return(kind, 1)
+	}, nil
+}
+
+// endPace ends the pace of the answer. What is still buffered has a deadline again.
+func (x *exchange) endPace() {
+	if x.out != nil {
+		x.out.stop()
+		x.out = nil
+		_ = http.NewResponseController(x.w).SetWriteDeadline(time.Now().Add(stallTimeout))
+	}
+}
 
 // Unwrap lets an [http.ResponseController] reach what is below.
 func (x *exchange) Unwrap() http.ResponseWriter { return x.w }
@@ -83,6 +137,10 @@ func (x *exchange) Unwrap() http.ResponseWriter { return x.w }
 func (x *exchange) Flush() {
 	if x.code == 0 {
 		x.code = http.StatusOK
+	}
+	if x.out != nil {
+		x.out.beginStep()
+		defer x.out.endStep(0)
 	}
 	// Both protocols can flush; an error is that of a lost connection, which the
 	// next write finds, too.
@@ -95,17 +153,28 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
 	s.flying.enter()
 	defer s.flying.leave()
 	x := &exchange{w: w, r: r}
+	x.conn, _ = r.Context().Value(connectionKey{}).(*connection)
+	if x.conn != nil {
+		if r.Context().Err() != nil {
+			x.conn.givenUp()
+			return
+		}
+		x.conn.earned.Add(1)
+	}
 	start := time.Now()
 	defer func() {
 		if fault := recover(); fault != nil {
 			if fault == http.ErrAbortHandler { //nolint:errorlint // a recovered value, compared as net/http does
 				panic(fault)
 			}
-			s.opts.Log.ErrorContext(r.Context(), "a request made us panic", "method", r.Method, "path", r.URL.Path, "fault", fault, "stack", string(debug.Stack()))
+			s.opts.Log.ErrorContext(r.Context(), "a request made us panic", "method", r.Method, "path", r.URL.Path, "err", run.Panicked(fault))
 			if x.code != 0 {
 				panic(http.ErrAbortHandler) // the answer is half written: cut it off
 			}
 			x.fail(apierrors.NewInternalError(errPanic))
+		}
+		if x.conn != nil && !x.long && r.Context().Err() != nil {
+			x.conn.givenUp()
 		}
 		s.metrics.observe(x.subject, x.code, time.Since(start))
 	}()
@@ -116,18 +185,38 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
 	var err error
 	if s.opts.Auth != nil {
 		if x.user, err = s.opts.Auth.Authenticate(r); err != nil {
+			x.single(true)
 			x.fail(err)
 			return
 		}
 	}
 	if x.user == nil {
 		x.user = s.nobody
+		x.single(s.opts.Auth != nil)
+	}
+	if x.flow, err = s.flowOf(x); err != nil {
+		x.Header().Set("Connection", "close")
+		x.fail(err)
+		return
+	}
+	defer x.leaveBody()
+	if x.flow.Level() != fairness.Exempt && r.ProtoMajor == 1 {
+		// Requests may come one after the other without a pause, all on this goroutine: others come first.
+		defer runtime.Gosched()
 	}
 	if p := parsePath(r.URL.Path); p.resource != "" {
 		s.serveResource(x, p)
 		return
 	}
 	s.servePath(x)
+}
+
+// single lets an HTTP/2 connection end with this request, as upstream does for clients without a good credential:
+// what HTTP/2 lets clients do is for those who have one.
+func (x *exchange) single(unless bool) {
+	if unless && x.r.ProtoMajor == 2 {
+		x.Header().Set("Connection", "close")
+	}
 }
 
 // turnAway says why a request is not looked at, whoever sends it.
@@ -174,31 +263,58 @@ func (s *Server) servePath(x *exchange) {
 		x.notFoundPage()
 		return
 	}
-	if !s.takeSlot(x) {
+	if !s.begin(x) {
 		return
 	}
-	defer s.giveSlot(x)
+	defer x.finish()
 	h.ServeHTTP(x, x.r)
 }
 
-// takeSlot counts the request among those in flight, or refuses it.
-func (s *Server) takeSlot(x *exchange) bool {
-	select {
-	case s.slots <- struct{}{}:
-		x.slotted, x.busy = true, len(s.slots) > cap(s.slots)/2
-		return true
-	default:
-		x.fail(apierrors.NewTooManyRequests("too many requests are in flight, please try again later", 1))
+// refusalPause is how long the refusal of a request takes, so that clients that repeat it at once, against Retry-After,
+// don't keep the processors busy with refusals.
+const refusalPause = 50 * time.Millisecond
+
+// begin takes a seat for the request, or refuses it.
+func (s *Server) begin(x *exchange) bool {
+	if err := x.flow.Sit(x.r.Context()); err != nil {
+		run.Pause(x.r.Context(), refusalPause)
+		x.fail(err)
 		return false
+	}
+	x.seated.Store(true)
+	return true
+}
+
+// beginWrite reads the body and takes a seat for the request, or refuses it.
+func (s *Server) beginWrite(x *exchange) bool {
+	if err := x.receive(); err != nil {
+		x.drop()
+		x.fail(err)
+		return false
+	}
+	if !s.begin(x) {
+		x.drop()
+		return false
+	}
+	return true
+}
+
+// stand gives back the seat.
+func (x *exchange) stand() {
+	if x.seated.CompareAndSwap(true, false) {
+		x.flow.Leave()
 	}
 }
 
-func (s *Server) giveSlot(x *exchange) {
-	if x.timed { // the connection may carry a watch next
-		_ = http.NewResponseController(x.w).SetWriteDeadline(time.Time{})
+// finish gives back what begin and beginWrite took.
+func (x *exchange) finish() {
+	x.endPace()
+	x.stand()
+	if x.slow {
+		x.slow = false
+		x.flow.Return(fairness.Answers, 1)
 	}
-	x.slotted = false
-	<-s.slots
+	x.drop()
 }
 
 // serveResource finds the kind and subresource that a path names and hands over to the
@@ -253,18 +369,20 @@ func (s *Server) serveResource(x *exchange, p path) {
 		s.serveWatch(x, t)
 		return
 	}
-	if !s.takeSlot(x) {
-		return
-	}
-	defer s.giveSlot(x)
 	if writes(verb) {
-		// Nobody makes us read a body who may not write.
+		// Authorize before reading the body.
 		if err := s.allow(x.r.Context(), &t, verb, nil, t.name); err != nil {
 			x.fail(err)
 			return
 		}
 		t.allowed, t.agent = true, x.r.UserAgent()
+		if !s.beginWrite(x) {
+			return
+		}
+	} else if !s.begin(x) {
+		return
 	}
+	defer x.finish()
 	switch verb {
 	case verbGet:
 		s.serveGet(x, t)
@@ -367,6 +485,12 @@ func (s *Server) connect(x *exchange, t target, verb, rest string) {
 		x.fail(err)
 		return
 	}
+	end, err := x.beginLong(fairness.Streams)
+	if err != nil {
+		x.fail(err)
+		return
+	}
+	defer end()
 	defer s.metrics.stream(x.subject)()
 	handlerOf(s.opts.Connect, t.kind, t.sub)(x, x.r.WithContext(ctx), ConnectRequest{
 		User: t.user, Kind: t.kind, Namespace: t.namespace, Name: t.name,

@@ -1,67 +1,114 @@
 package apiserver
 
 import (
+	"errors"
 	"fmt"
 	"net/http"
+	"slices"
+	"strconv"
 	"strings"
+
+	"k8s.io/apimachinery/pkg/util/sets"
 )
 
 // A check is one part of the server's health.
 type check struct {
 	name string
-	fine bool
+	err  error // nil if it is fine
 }
 
-// checks are what /livez and /readyz look at. The server is ready from the moment its
-// listeners are served until it is told to stop.
-func (s *Server) checks(ready bool) []check {
-	out := []check{{"ping", true}}
-	if !ready {
+// checks returns what the endpoints look at, by the names that kube-apiserver has for them. The
+// check etcd is about the store: it fails if the store takes no writes. A full disk fails it
+// except in /livez, because a restart would not help. The checks of /readyz fail until the
+// listeners are served, and during the stop.
+func (s *Server) checks(endpoint string) []check {
+	store := s.opts.Store.Refused()
+	if store == nil && endpoint != "livez" {
+		store = s.opts.Store.Full()
+	}
+	out := []check{{name: "ping"}, {name: "etcd", err: store}}
+	if endpoint != "readyz" {
 		return out
 	}
-	serving := false
+	serving := check{name: "serving"}
 	select {
 	case <-s.ready:
-		serving = true
 	default:
+		if len(s.opts.Listeners) > 0 {
+			serving.err = errors.New("the listeners are not served yet")
+		}
 	}
-	return append(out, check{"serving", serving || len(s.opts.Listeners) == 0}, check{"shutdown", !s.stopping.Load()})
+	shutdown := check{name: "shutdown"}
+	if s.stopping.Load() {
+		shutdown.err = errors.New("process is shutting down")
+	}
+	return append(out, serving, shutdown)
 }
 
-// serveHealth answers /livez, /readyz and /healthz, in detail with ?verbose, and a
-// single check below them ("/readyz/ping").
+// serveHealth answers /livez, /readyz and /healthz with all checks, in detail with ?verbose and
+// without the checks in ?exclude=, and a single check below them ("/readyz/ping"). The text is
+// that of kube-apiserver.
 func (s *Server) serveHealth(x *exchange) {
-	_, rest, _ := strings.Cut(x.r.URL.Path, "/")
-	endpoint, one, _ := strings.Cut(rest, "/")
-	var text strings.Builder
-	fine, found := true, one == ""
-	for _, c := range s.checks(endpoint == "readyz") {
-		if one != "" && c.name != one {
-			continue
-		}
-		found = true
-		if c.fine {
-			fmt.Fprintf(&text, "[+]%s ok\n", c.name)
-		} else {
-			fine = false
-			fmt.Fprintf(&text, "[-]%s failed\n", c.name)
-		}
-	}
-	if !found {
-		x.notFoundPage()
-		return
-	}
+	endpoint, one, single := strings.Cut(strings.TrimPrefix(x.r.URL.Path, "/"), "/")
+	checks := s.checks(endpoint)
 	h := x.Header()
 	h.Set("Content-Type", "text/plain; charset=utf-8")
 	h.Set("X-Content-Type-Options", "nosniff")
 	h["Cache-Control"] = noCache
+	if single {
+		s.serveCheck(x, checks, one)
+		return
+	}
+	query := x.r.URL.Query()
+	text, failed := summary(checks, sets.New(query["exclude"]...))
 	switch {
-	case !fine:
+	case failed != nil:
+		s.opts.Log.DebugContext(x.r.Context(), "health check failed", "check", endpoint, "err", failed)
 		x.WriteHeader(http.StatusInternalServerError)
-		x.writeText(text.String() + endpoint + " check failed\n")
-	case x.r.URL.RawQuery != "" && x.r.URL.Query().Has("verbose"):
-		x.writeText(text.String() + endpoint + " check passed\n")
+		x.writeText(text + endpoint + " check failed\n")
+	case query.Has("verbose"):
+		x.writeText(text + endpoint + " check passed\n")
 	default:
 		x.writeText("ok")
 	}
+}
+
+// serveCheck answers with one check. Only here the reason of a failure is shown: other than the
+// endpoints themselves this is not open to everybody.
+func (s *Server) serveCheck(x *exchange, checks []check, name string) {
+	i := slices.IndexFunc(checks, func(c check) bool { return c.name == name })
+	switch {
+	case i < 0:
+		x.notFoundPage()
+	case checks[i].err != nil:
+		x.WriteHeader(http.StatusInternalServerError)
+		x.writeText(fmt.Sprintf("internal server error: %v\n", checks[i].err))
+	default:
+		x.writeText("ok")
+	}
+}
+
+// summary lists the checks, without reasons, and returns what is wrong with those that are not
+// excluded.
+func summary(checks []check, excluded sets.Set[string]) (text string, failed error) {
+	var b strings.Builder
+	for _, c := range checks {
+		switch {
+		case excluded.Has(c.name):
+			excluded.Delete(c.name)
+			fmt.Fprintf(&b, "[+]%s excluded: ok\n", c.name)
+		case c.err != nil:
+			fmt.Fprintf(&b, "[-]%s failed: reason withheld\n", c.name)
+			failed = errors.Join(failed, fmt.Errorf("%s: %w", c.name, c.err))
+		default:
+			fmt.Fprintf(&b, "[+]%s ok\n", c.name)
+		}
+	}
+	if unknown := sets.List(excluded); len(unknown) > 0 {
+		for i, name := range unknown {
+			unknown[i] = strconv.Quote(name)
+		}
+		fmt.Fprintf(&b, "warn: some health checks cannot be excluded: no matches for %s\n", strings.Join(unknown, ","))
+	}
+	return b.String(), failed
 }

@@ -58,13 +58,18 @@ func house(t *testing.T) *fixture {
 		if err != nil {
 			t.Fatal(err)
 		}
+		security, err := admission.NewPodSecurity(objects)
+		if err != nil {
+			t.Fatal(err)
+		}
 		o.Auth = byName{}
 		o.Authorizer = rbac.New(rbac.Options{Objects: objects})
 		o.Admission = []admission.Plugin{
 			admission.NewNamespaceLifecycle(objects), admission.NewServiceAccount(objects),
 			admission.NewPriority(objects),
 			admission.DefaultTolerationSeconds{},
-			admission.NewNodeRestriction(objects), addresses,
+			admission.RuntimeClass{},
+			admission.NewNodeRestriction(objects), addresses, security,
 		}
 		o.Discovery = discovery.New(o.Catalog, version.Info{Major: "1", Minor: "37", GitVersion: "v1.37.0"})
 		o.OpenAPI = openapi.New(o.Catalog, "v1.37.0")

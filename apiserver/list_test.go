@@ -60,6 +60,8 @@ func TestSelectors(t *testing.T) {
 		{"label is not there", pods, []string{"labelSelector=!app"}, []string{"p3"}},
 		{"indexed field", pods, []string{"fieldSelector=spec.nodeName=node-a"}, []string{"p0", "p2"}},
 		{"indexed field that is empty", pods, []string{"fieldSelector=spec.nodeName="}, []string{"p1", "p3"}},
+		{"older name of the indexed field", pods, []string{"fieldSelector=spec.host=node-a"}, []string{"p0", "p2"}},
+		{"field without a value", pods, []string{"fieldSelector=status.podIPs=10.0.0.1"}, nil},
 		{"field that differs", pods, []string{"fieldSelector=spec.nodeName!=node-a"}, []string{"p1", "p3"}},
 		{"field and label", pods, []string{"fieldSelector=spec.nodeName=node-a", "labelSelector=app=web"}, []string{"p0"}},
 		{"name", pods, []string{"fieldSelector=metadata.name=p2"}, []string{"p2"}},

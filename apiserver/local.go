@@ -18,6 +18,7 @@ import (
 	"github.com/sampan-io/sampan/apiserver/auth"
 	"github.com/sampan-io/sampan/apiserver/codec"
 	"github.com/sampan-io/sampan/catalog"
+	"github.com/sampan-io/sampan/internal/run"
 	"github.com/sampan-io/sampan/store"
 )
 
@@ -43,6 +44,15 @@ func agentOf(user string) string {
 		return "kubelet"
 	}
 	return user[strings.LastIndex(user, ":")+1:]
+}
+
+// failed makes the panic of a request, if it did, the error that a client over HTTP gets. The
+// caller is a part of this process, which must not end with it.
+func (l *Local) failed(recovered any, verb string, gvr schema.GroupVersionResource, namespace, name string, err *error) {
+	if fault := run.Panicked(recovered); fault != nil {
+		l.server.opts.Log.Error("a request in process made us panic", "user", l.user.Name, "verb", verb, "resource", gvr.GroupResource(), "namespace", namespace, "name", name, "err", fault)
+		*err = apierrors.NewInternalError(errPanic)
+	}
 }
 
 // target finds the kind and subresource that a call names.
@@ -88,7 +98,8 @@ func (l *Local) single(gvr schema.GroupVersionResource, namespace, name, subreso
 }
 
 // Get implements client.Interface.
-func (l *Local) Get(ctx context.Context, gvr schema.GroupVersionResource, namespace, name string, subresource string) (runtime.Object, error) {
+func (l *Local) Get(ctx context.Context, gvr schema.GroupVersionResource, namespace, name string, subresource string) (_ runtime.Object, err error) {
+	defer func() { l.failed(recover(), "get", gvr, namespace, name, &err) }()
 	t, err := l.single(gvr, namespace, name, subresource, verbGet)
 	if err != nil {
 		return nil, err
@@ -101,7 +112,8 @@ func (l *Local) Get(ctx context.Context, gvr schema.GroupVersionResource, namesp
 }
 
 // List implements client.Interface.
-func (l *Local) List(ctx context.Context, gvr schema.GroupVersionResource, namespace string, opts metav1.ListOptions) ([]runtime.Object, metav1.ListMeta, error) {
+func (l *Local) List(ctx context.Context, gvr schema.GroupVersionResource, namespace string, opts metav1.ListOptions) (_ []runtime.Object, _ metav1.ListMeta, err error) {
+	defer func() { l.failed(recover(), "list", gvr, namespace, "", &err) }()
 	t, err := l.target(gvr, namespace, "", "")
 	if err != nil {
 		return nil, metav1.ListMeta{}, err
@@ -154,7 +166,8 @@ func (l *Local) Watch(ctx context.Context, gvr schema.GroupVersionResource, name
 }
 
 // Create implements client.Interface.
-func (l *Local) Create(ctx context.Context, gvr schema.GroupVersionResource, namespace, name string, obj runtime.Object, opts metav1.CreateOptions, subresource string) (runtime.Object, error) {
+func (l *Local) Create(ctx context.Context, gvr schema.GroupVersionResource, namespace, name string, obj runtime.Object, opts metav1.CreateOptions, subresource string) (_ runtime.Object, err error) {
+	defer func() { l.failed(recover(), "create", gvr, namespace, name, &err) }()
 	t, err := l.target(gvr, namespace, name, subresource)
 	if err != nil {
 		return nil, err
@@ -183,7 +196,8 @@ func (l *Local) Create(ctx context.Context, gvr schema.GroupVersionResource, nam
 }
 
 // Update implements client.Interface.
-func (l *Local) Update(ctx context.Context, gvr schema.GroupVersionResource, namespace, name string, obj runtime.Object, opts metav1.UpdateOptions, subresource string) (runtime.Object, error) {
+func (l *Local) Update(ctx context.Context, gvr schema.GroupVersionResource, namespace, name string, obj runtime.Object, opts metav1.UpdateOptions, subresource string) (_ runtime.Object, err error) {
+	defer func() { l.failed(recover(), "update", gvr, namespace, name, &err) }()
 	t, err := l.single(gvr, namespace, name, subresource, verbUpdate)
 	if err != nil {
 		return nil, err
@@ -200,7 +214,7 @@ func (l *Local) Update(ctx context.Context, gvr schema.GroupVersionResource, nam
 }
 
 // copyIn copies an object that a caller goes on using (S3), if it has the type that t
-// takes.
+// takes, and normalizes the copy: it may hold what no decoder makes.
 func (t *target) copyIn(obj runtime.Object) (runtime.Object, error) {
 	want, gvk := t.newBody()
 	if fmt.Sprintf("%T", want) != fmt.Sprintf("%T", obj) {
@@ -208,11 +222,12 @@ func (t *target) copyIn(obj runtime.Object) (runtime.Object, error) {
 	}
 	body := obj.DeepCopyObject()
 	body.GetObjectKind().SetGroupVersionKind(gvk)
-	return body, nil
+	return body, codec.Normalize(body)
 }
 
 // Patch implements client.Interface.
-func (l *Local) Patch(ctx context.Context, gvr schema.GroupVersionResource, namespace, name string, kind types.PatchType, patch []byte, opts metav1.PatchOptions, subresource string) (runtime.Object, error) {
+func (l *Local) Patch(ctx context.Context, gvr schema.GroupVersionResource, namespace, name string, kind types.PatchType, patch []byte, opts metav1.PatchOptions, subresource string) (_ runtime.Object, err error) {
+	defer func() { l.failed(recover(), "patch", gvr, namespace, name, &err) }()
 	t, err := l.single(gvr, namespace, name, subresource, verbPatch)
 	if err != nil {
 		return nil, err
@@ -225,7 +240,8 @@ func (l *Local) Patch(ctx context.Context, gvr schema.GroupVersionResource, name
 }
 
 // Delete implements client.Interface.
-func (l *Local) Delete(ctx context.Context, gvr schema.GroupVersionResource, namespace, name string, opts metav1.DeleteOptions) error {
+func (l *Local) Delete(ctx context.Context, gvr schema.GroupVersionResource, namespace, name string, opts metav1.DeleteOptions) (err error) {
+	defer func() { l.failed(recover(), "delete", gvr, namespace, name, &err) }()
 	t, err := l.single(gvr, namespace, name, "", verbDelete)
 	if err != nil {
 		return err
@@ -256,10 +272,14 @@ func (r reader) Get(_ context.Context, gvr schema.GroupVersionResource, namespac
 	if err != nil {
 		return nil, t.readFault(err)
 	}
-	return rec.Value.(*codec.Item).Object(), nil
+	item := rec.Value.(*codec.Item)
+	if fault := item.Fault(); fault != nil {
+		return nil, t.unreadable(fault)
+	}
+	return item.Object(), nil
 }
 
-// List implements [admission.Reader].
+// List implements [admission.Reader]. Records that cannot be read are left out.
 func (r reader) List(_ context.Context, gvr schema.GroupVersionResource, namespace string, where fields.Set) ([]catalog.Object, error) {
 	kind := r.catalog.Resource(gvr)
 	if kind == nil {
@@ -279,7 +299,7 @@ func (r reader) List(_ context.Context, gvr schema.GroupVersionResource, namespa
 	}
 	var objs []catalog.Object
 	for _, rec := range got.Records {
-		if item := rec.Value.(*codec.Item); c.matches(item) {
+		if item := rec.Value.(*codec.Item); item.Fault() == nil && c.matches(item) {
 			objs = append(objs, item.Object())
 		}
 	}

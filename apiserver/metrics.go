@@ -9,6 +9,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
+
+	"github.com/sampan-io/sampan/apiserver/fairness"
 )
 
 // A subject is what requests are counted by. Its strings come from the catalog, so that
@@ -41,7 +43,7 @@ type series struct {
 // Measure adds what another part of the process counts to what /metrics tells.
 func (s *Server) Measure(c prometheus.Collector) error { return s.metrics.registry.Register(c) }
 
-func newMetrics() *metrics {
+func newMetrics(limits *fairness.Limits) *metrics {
 	labels := []string{"verb", "group", "resource", "subresource"}
 	m := &metrics{
 		requests: prometheus.NewCounterVec(prometheus.CounterOpts{
@@ -57,7 +59,7 @@ func newMetrics() *metrics {
 		series: map[counted]*series{},
 	}
 	registry := prometheus.NewRegistry()
-	registry.MustRegister(m.requests, m.duration, m.streams,
+	registry.MustRegister(m.requests, m.duration, m.streams, flowControl{limits},
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	m.registry = registry
 	m.handler = promhttp.HandlerFor(registry, promhttp.HandlerOpts{})
@@ -98,4 +100,35 @@ func (m *metrics) stream(s subject) (done func()) {
 	g := m.streams.WithLabelValues(s.verb, s.group, s.resource, s.subresource)
 	g.Inc()
 	return g.Dec
+}
+
+// flowControl collects how the levels of users are used, under the names that upstream uses.
+type flowControl struct{ limits *fairness.Limits }
+
+var ( //nolint:gochecknoglobals // constants
+	descExecuting = prometheus.NewDesc("apiserver_flowcontrol_current_executing_requests",
+		"Requests that are executed, watches and streams aside; those of the level exempt are not counted.", []string{"priority_level"}, nil)
+	descWaiting = prometheus.NewDesc("apiserver_flowcontrol_current_inqueue_requests",
+		"Requests that wait to be executed.", []string{"priority_level"}, nil)
+	descRefused = prometheus.NewDesc("apiserver_flowcontrol_rejected_requests_total",
+		"Requests that were refused because their user or level has as much as it may have.", []string{"priority_level", "reason"}, nil)
+)
+
+// Describe implements [prometheus.Collector].
+func (flowControl) Describe(to chan<- *prometheus.Desc) {
+	to <- descExecuting
+	to <- descWaiting
+	to <- descRefused
+}
+
+// Collect implements [prometheus.Collector].
+func (f flowControl) Collect(to chan<- prometheus.Metric) {
+	for _, level := range fairness.Levels() {
+		s := f.limits.Stats(level)
+		to <- prometheus.MustNewConstMetric(descExecuting, prometheus.GaugeValue, float64(s.Executing), level.String())
+		to <- prometheus.MustNewConstMetric(descWaiting, prometheus.GaugeValue, float64(s.Waiting), level.String())
+		for reason, n := range s.Refused {
+			to <- prometheus.MustNewConstMetric(descRefused, prometheus.CounterValue, float64(n), level.String(), reason)
+		}
+	}
 }

@@ -142,8 +142,12 @@ func (s *Server) patch(ctx context.Context, t target, kind types.PatchType, p []
 			}
 			return t.apply(old, body)
 		}
+		before, err := old.JSON()
+		if err != nil {
+			return nil, nil, apierrors.NewInternalError(err)
+		}
 		obj := t.kind.New()
-		return obj, nil, into(old.JSON(), obj, t.kind.GroupVersionKind)
+		return obj, nil, into(before, obj, t.kind.GroupVersionKind)
 	}
 	r, err = s.modify(ctx, m)
 	return r, warnings, err
@@ -191,7 +195,9 @@ func (s *Server) modifyOnce(ctx context.Context, m *modification) (result, error
 			m.kind.Default(obj)
 		}
 	}
-	s.account(m, obj, old, body != nil)
+	if err := s.account(m, obj, old, body != nil); err != nil {
+		return result{}, apierrors.NewInternalError(err)
+	}
 	if errs := m.validate(obj, stored); len(errs) > 0 {
 		return result{}, invalid(&m.target, errs)
 	}
@@ -207,17 +213,31 @@ func (s *Server) modifyOnce(ctx context.Context, m *modification) (result, error
 	} else if !m.kind.Generation && m.sub == nil && m.kind.Warn != nil {
 		warnings = m.kind.Warn(obj)
 	}
+	warnings = append(warnings, a.Warnings...)
 	item, err := newItem(m.kind, obj, old)
 	if err != nil {
-		return result{}, apierrors.NewInternalError(err)
+		return result{}, err
 	}
-	w := store.Write{Key: m.key(), Value: item, Expect: old.Revision(), Delete: gone(m.kind, obj), Volatile: m.kind.Volatile}
+	w := store.Write{
+		Key: m.key(), Value: item, Expect: old.Revision(),
+		Delete: gone(m.kind, obj), Frees: obj.GetDeletionTimestamp() != nil,
+	}
+	if w.Delete {
+		w.Volatile = m.kind.Loses(nil, stored)
+	} else {
+		w.Volatile = m.kind.Loses(obj, stored)
+	}
 	switch {
 	case m.dryRun:
 		obj.SetResourceVersion(old.ResourceVersion())
 		return result{obj: obj, warnings: warnings}, nil
 	case !w.Delete && item.Same(old):
 		return result{item: old}, nil // S2
+	}
+	if w.Delete {
+		if err := s.beforeGone(ctx, &m.target); err != nil {
+			return result{}, err
+		}
 	}
 	if item, err = s.replace(ctx, w); err != nil {
 		return result{}, err

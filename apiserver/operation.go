@@ -107,8 +107,17 @@ func (s *Server) authorize(ctx context.Context, a rbac.Attributes) error {
 	return rbac.Forbidden(a, d)
 }
 
-// lookup returns the stored object that t names.
+// lookup returns the stored object that t names. A record that cannot be read is an error.
 func (s *Server) lookup(t *target) (*codec.Item, error) {
+	item, err := s.lookupRecord(t)
+	if err == nil && item.Fault() != nil {
+		return nil, t.unreadable(item.Fault())
+	}
+	return item, err
+}
+
+// lookupRecord returns what is stored where t points to, whether it can be read or not.
+func (s *Server) lookupRecord(t *target) (*codec.Item, error) {
 	rec, err := s.opts.Store.Get(t.key())
 	if err != nil {
 		return nil, t.readFault(err)

@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"strings"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -30,16 +31,43 @@ type Store interface {
 	List(q store.Query, p store.Page) (store.Listing, error)
 	Commit(ctx context.Context, w store.Write) (store.Record, error)
 	Watch(ctx context.Context, q store.Query, after store.Revision) iter.Seq2[store.Event, error]
+	Full() error
+	Refused() error
 }
 
-// Decode returns what a store of this server's objects needs as its Decode option.
-func Decode(c *catalog.Catalog) func(key string, data []byte) (store.Value, error) {
-	return codec.Load(c)
+// A Loader has the Decode function of a store of this server's objects, and reports which
+// records the server will not serve.
+type Loader interface {
+	Decode(key string, data []byte) (store.Value, error)
+	Report(ctx context.Context, log *slog.Logger)
 }
+
+// NewLoader returns a loader, for one store that is opened once.
+func NewLoader(c *catalog.Catalog) Loader { return codec.NewLoader(c) }
 
 // Terms returns what a store of this server's objects needs as its Terms option:
 // labels and the indexed fields of each kind.
 func Terms(*catalog.Catalog) func(key string, v store.Value) []string { return codec.Terms }
+
+// TTL returns what a store of this server's objects needs as its TTL option, if Events are
+// kept for so long after their last write.
+func TTL(c *catalog.Catalog, events time.Duration) func(key string) time.Duration {
+	expires := map[string]bool{}
+	for _, k := range c.Kinds() {
+		if k.Expires {
+			expires[k.Prefix("")] = true
+		}
+	}
+	return func(key string) time.Duration {
+		if i := strings.IndexByte(key, '/'); i >= 0 && expires[key[:i+1]] {
+			return events
+		}
+		return 0
+	}
+}
+
+// Restate is what a store of this server's objects needs as its Restate option.
+func Restate(v store.Value) store.Value { return v.(*codec.Item).Restate() }
 
 // An Authenticator finds out who sends a request: nil and no error if it carries no
 // credential, an API status error if the credential is bad.
@@ -115,13 +143,19 @@ type Options struct {
 	// resource ("selfsubjectreviews").
 	Issue map[string]IssueHandler
 
-	// MaxInFlight bounds the requests, beside watches and streams, that are
-	// served at the same time; more are told to come back. 0 means 400.
+	// MaxInFlight bounds the requests that are executed at the same time, watches and streams aside. Each level of
+	// users has a share of it, see package fairness; requests of administrators (system:masters) are not
+	// counted. A request that finds its share used waits for a short time and is then refused (429). 0 means 600.
 	MaxInFlight int
 
 	// MaxWaiting bounds the blocking reads (GET …?until=…) of one user that wait at
-	// the same time; twice as many may wait of all users together. 0 means 10,000.
+	// the same time; twice as many may wait of all users together. Administrators' are not counted. 0 means 10,000.
 	MaxWaiting int
+
+	// MaxConnections bounds the connections at the same time, divided as MaxInFlight is, beside those of
+	// administrators. A quarter as many more may be without a request yet. 0 means 10,000, or half of the file
+	// descriptors that the process may have if that is less.
+	MaxConnections int
 
 	// Grace is how long Run waits at the end for requests in flight. 0 means
 	// five seconds.
@@ -156,7 +190,10 @@ func (o Options) check() (Options, error) {
 		}
 	}
 	if o.MaxInFlight == 0 {
-		o.MaxInFlight = 400
+		o.MaxInFlight = defaultInFlight
+	}
+	if o.MaxConnections == 0 {
+		o.MaxConnections = defaultConnections()
 	}
 	if o.Grace == 0 {
 		o.Grace = 5 * time.Second

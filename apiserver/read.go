@@ -57,6 +57,8 @@ func view(sub *catalog.Subresource, parent catalog.Object) runtime.Object {
 type listing struct {
 	items []*codec.Item
 	meta  metav1.ListMeta
+
+	unreadable []*codec.Item // records that would be in the list or the page if they could be read
 }
 
 // list returns the objects that the options choose, in the order of their names.
@@ -98,7 +100,11 @@ func (s *Server) listChosen(c *chosen, opts metav1.ListOptions) (listing, error)
 		}
 		for n, rec := range got.Records {
 			page.After = rec.Key
-			if item := rec.Value.(*codec.Item); c.everything() || c.matches(item) {
+			item := rec.Value.(*codec.Item)
+			switch {
+			case item.Fault() != nil:
+				out.unreadable = append(out.unreadable, item)
+			case c.everything() || c.matches(item):
 				out.items = append(out.items, item)
 			}
 			if more := got.More || n+1 < len(got.Records); more && limit > 0 && len(out.items) == limit {

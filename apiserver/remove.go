@@ -50,7 +50,11 @@ func (s *Server) removeCollection(ctx context.Context, t target, list metav1.Lis
 	if err != nil {
 		return listing{}, err
 	}
-	for _, item := range out.items {
+	victims := out.items
+	if c.everything() { // what cannot be read matches no selector
+		victims = slices.Concat(out.items, out.unreadable)
+	}
+	for _, item := range victims {
 		one := t
 		one.namespace, one.name = item.Object().GetNamespace(), item.Object().GetName()
 		if _, err := s.removeAllowed(ctx, &one, opts); err != nil && !apierrors.IsNotFound(err) {
@@ -61,9 +65,12 @@ func (s *Server) removeCollection(ctx context.Context, t target, list metav1.Lis
 }
 
 func (s *Server) removeOnce(ctx context.Context, t *target, opts metav1.DeleteOptions) (result, error) {
-	old, err := s.lookup(t)
+	old, err := s.lookupRecord(t)
 	if err != nil {
 		return result{}, err
+	}
+	if old.Fault() != nil {
+		return s.removeUnreadable(ctx, t, old, opts)
 	}
 	stored := old.Object()
 	if err := checkPreconditions(t, opts.Preconditions, old); err != nil {
@@ -81,14 +88,14 @@ func (s *Server) removeOnce(ctx context.Context, t *target, opts metav1.DeleteOp
 	}
 
 	obj := deleting(t.kind, stored, &opts, now())
-	w := store.Write{Key: t.key(), Expect: old.Revision(), Volatile: t.kind.Volatile}
+	w := store.Write{Key: t.key(), Expect: old.Revision(), Volatile: t.kind.Loses(obj, stored), Frees: true}
 	var item *codec.Item
 	switch obj {
 	case nil: // it goes now, as it is
 		w.Delete, w.Value = true, old.Restate()
 	default:
 		if item, err = codec.NewItem(t.kind, obj); err != nil {
-			return result{}, apierrors.NewInternalError(err)
+			return result{}, err
 		}
 		w.Value = item
 	}
@@ -100,6 +107,11 @@ func (s *Server) removeOnce(ctx context.Context, t *target, opts metav1.DeleteOp
 		return result{obj: obj}, nil
 	case !w.Delete && item.Same(old):
 		return result{item: old}, nil
+	}
+	if w.Delete {
+		if err := s.beforeGone(ctx, t); err != nil {
+			return result{}, err
+		}
 	}
 	if item, err = s.replace(ctx, w); err != nil {
 		return result{}, err

@@ -12,12 +12,13 @@ import (
 	"math/big"
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"go.uber.org/goleak"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/sampan-io/sampan/apiserver"
 	"github.com/sampan-io/sampan/apiserver/admission"
@@ -179,27 +180,50 @@ func TestRunFailsWithItsListener(t *testing.T) {
 	}
 }
 
-func TestTooManyRequestsAreToldToComeBack(t *testing.T) {
-	entered, release := make(chan struct{}), make(chan struct{})
-	slow := &watchdog{change: func(*admission.Attributes) error {
-		entered <- struct{}{}
-		<-release
-		return nil
-	}}
-	f := serve(t, func(o *apiserver.Options) { o.MaxInFlight, o.Admission = 1, []admission.Plugin{slow} })
-	wait := f.Go(func() { f.do("POST", configMaps, configMap("a")) })
-	defer wait()
-	<-entered
-	a := f.do("GET", configMaps, nil)
-	f.refused(a, 429, metav1.StatusReasonTooManyRequests, "too many requests")
-	if a.header.Get("Retry-After") != "1" {
-		t.Errorf("headers %v", a.header)
-	}
-	f.watch(configMaps + "?watch=1&resourceVersion=0").end() // streams are not counted
-	if a := f.do("GET", "/readyz", nil); a.code != 200 {
-		t.Errorf("health: %d", a.code)
-	}
-	close(release)
+func TestTooManyRequestsAreRefused(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		release := make(chan struct{})
+		slow := &watchdog{change: func(*admission.Attributes) error {
+			<-release
+			return nil
+		}}
+		g := underGlass(t, func(o *apiserver.Options) { o.MaxInFlight, o.Admission = 1, []admission.Plugin{slow} })
+		requests := run.NewGroup(t.Context(), 0)
+		requests.Go(func(ctx context.Context) { g.do(ctx, "POST", configMaps, `{"metadata":{"name":"a"}}`) })
+		synctest.Wait()
+		codes := make(chan *httptest.ResponseRecorder, 2)
+		for range 2 { // the first one waits for a while
+			requests.Go(func(ctx context.Context) { codes <- g.do(ctx, "GET", configMaps, "") })
+			synctest.Wait()
+		}
+		for _, reason := range []string{"queue-full", "time-out"} {
+			w := <-codes
+			if w.Code != 429 || w.Header().Get("Retry-After") != "1" || !strings.Contains(w.Body.String(), "too many requests, please try again later (priority level global-default: "+reason) {
+				t.Errorf("%d %s, Retry-After %q", w.Code, w.Body, w.Header().Get("Retry-After"))
+			}
+		}
+		for _, group := range []string{"system:masters", "system:nodes", "system:serviceaccounts"} {
+			if w := g.do(t.Context(), "GET", configMaps, "", "X-Group: "+group); w.Code != 200 {
+				t.Errorf("a user of %s: %d", group, w.Code)
+			}
+		}
+		if w := g.do(t.Context(), "GET", "/readyz", ""); w.Code != 200 {
+			t.Errorf("health: %d", w.Code)
+		}
+		w := g.do(t.Context(), "GET", "/metrics", "", "X-Group: system:masters").Body.String()
+		for _, line := range []string{
+			`apiserver_flowcontrol_current_executing_requests{priority_level="global-default"} 1`,
+			`apiserver_flowcontrol_rejected_requests_total{priority_level="global-default",reason="queue-full"} 1`,
+			`apiserver_flowcontrol_rejected_requests_total{priority_level="global-default",reason="time-out"} 1`,
+		} {
+			if !strings.Contains(w, line+"\n") {
+				t.Errorf("the metrics lack %s", line)
+			}
+		}
+		close(release)
+		requests.Wait()
+		g.stop()
+	})
 }
 
 func TestNewSaysWhatIsMissing(t *testing.T) {

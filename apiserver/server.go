@@ -12,20 +12,39 @@ import (
 	"time"
 
 	"github.com/sampan-io/sampan/apiserver/auth"
+	"github.com/sampan-io/sampan/apiserver/fairness"
 	"github.com/sampan-io/sampan/apiserver/managed"
 	"github.com/sampan-io/sampan/apiserver/openapi"
 	"github.com/sampan-io/sampan/apiserver/until"
 	"github.com/sampan-io/sampan/internal/run"
 )
 
-// Bounds on what a client may send or hold.
+// Bounds on what a client may send or hold, beside those of pace.go and package fairness.
 const (
-	maxBody       = 3 << 20          // bytes of a body, as in Kubernetes
-	maxHeader     = 64 << 10         // bytes of a request's headers
-	headerTimeout = 10 * time.Second // to send them
-	idleTimeout   = 3 * time.Minute  // of a connection without a request
-	maxStreams    = 1000             // requests of one HTTP/2 connection at a time, watches included
-	lastFlush     = 100 * time.Millisecond
+	maxBody   = 3 << 20  // bytes of a body, as in Kubernetes
+	maxHeader = 64 << 10 // bytes of a request's headers
+
+	// Requests of one HTTP/2 connection at a time, watches included; Go's default. Clients that need more open another
+	// connection. Go's server also counts requests that were reset at once and still run (CVE-2023-44487), ends
+	// connections that do not read the answers to more than 10,000 PING and SETTINGS frames (CVE-2019-9512, -9515), or
+	// send headers without end (CVE-2023-45288).
+	maxStreams = 250
+
+	// Bytes of bodies that are received before they are read, of one HTTP/2 connection and of one request.
+	maxUnread       = 256 << 10
+	maxUnreadStream = 128 << 10
+
+	lastFlush = 100 * time.Millisecond
+)
+
+// What all levels but that of administrators have together; package fairness divides it.
+const (
+	defaultInFlight = 600       // requests that are executed; as upstream
+	bodyMemory      = 128 << 20 // bytes of request bodies
+	maxWatches      = 30_000
+	maxConnects     = 2_000 // logs, proxied requests and the like
+	maxSlowAnswers  = 400
+	newConnections  = 4 // of so many connections one may be without a request
 )
 
 // A Server serves the Kubernetes API. It is safe for concurrent use.
@@ -33,7 +52,7 @@ type Server struct {
 	opts    Options
 	ready   chan struct{}
 	metrics *metrics
-	slots   chan struct{} // one is taken by each request in flight that is no stream
+	limits  *fairness.Limits
 	nobody  *auth.User
 	desk    *until.Desk     // where blocking reads wait
 	keeper  *managed.Keeper // of who manages which field
@@ -51,14 +70,17 @@ func New(opts Options) (*Server, error) {
 		return nil, err
 	}
 	s := &Server{
-		opts:    opts,
-		ready:   make(chan struct{}),
-		metrics: newMetrics(),
-		slots:   make(chan struct{}, opts.MaxInFlight),
-		nobody:  &auth.User{Name: auth.Anonymous, Groups: []string{auth.GroupUnauthenticated}},
-		desk:    newDesk(&opts),
-		keeper:  managed.New(openapi.NewTypes(opts.Catalog)),
+		opts:  opts,
+		ready: make(chan struct{}),
+		limits: fairness.New(fairness.Options{
+			Seats: opts.MaxInFlight, Bytes: bodyMemory, LargestBody: 2*maxBody + bodyShare,
+			Watches: maxWatches, Streams: maxConnects, Answers: maxSlowAnswers, Connections: opts.MaxConnections,
+		}),
+		nobody: &auth.User{Name: auth.Anonymous, Groups: []string{auth.GroupUnauthenticated}},
+		desk:   newDesk(&opts),
+		keeper: managed.New(openapi.NewTypes(opts.Catalog)),
 	}
+	s.metrics = newMetrics(s.limits)
 	s.streams, s.endAll = context.WithCancel(context.Background()) //nolint:forbidigo // ended by Run; a watch may come before
 	return s, nil
 }
@@ -78,16 +100,23 @@ func (s *Server) Run(ctx context.Context) error {
 		Handler:           s.Handler(),
 		TLSConfig:         s.tlsConfig(),
 		ReadHeaderTimeout: headerTimeout,
+		WriteTimeout:      answerTimeout,
 		IdleTimeout:       idleTimeout,
 		MaxHeaderBytes:    maxHeader,
-		HTTP2:             &http.HTTP2Config{MaxConcurrentStreams: maxStreams},
-		ErrorLog:          slog.NewLogLogger(s.opts.Log.Handler(), slog.LevelDebug),
+		ConnContext:       connContext,
+		HTTP2: &http.HTTP2Config{
+			MaxConcurrentStreams:          maxStreams,
+			MaxReceiveBufferPerConnection: maxUnread,
+			MaxReceiveBufferPerStream:     maxUnreadStream,
+		},
+		ErrorLog: slog.NewLogLogger(s.opts.Log.Handler(), slog.LevelDebug),
 	}
 	g := run.NewGroup(context.WithoutCancel(ctx), 0)
 	defer g.Stop()
 	ended := make(chan error, len(s.opts.Listeners))
+	all := &connections{limits: s.limits, maxNew: max(s.opts.MaxConnections/newConnections, 1)}
 	for _, l := range s.opts.Listeners {
-		g.Go(func(context.Context) { ended <- serveOn(srv, l) })
+		g.Go(func(context.Context) { ended <- serveOn(srv, countedListener{l, all}) })
 	}
 	close(s.ready)
 	var failure error

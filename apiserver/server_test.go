@@ -25,7 +25,7 @@ import (
 	"github.com/sampan-io/sampan/store"
 )
 
-// byHeader believes the header X-User; without it nobody asks.
+// byHeader believes the headers X-User and X-Group; without the first one the request has no credential.
 type byHeader struct{}
 
 func (byHeader) Authenticate(r *http.Request) (*auth.User, error) {
@@ -33,7 +33,7 @@ func (byHeader) Authenticate(r *http.Request) (*auth.User, error) {
 	case "":
 		return nil, nil //nolint:nilnil // what an Authenticator answers to a request without a credential
 	default:
-		return &auth.User{Name: name}, nil
+		return &auth.User{Name: name, Groups: r.Header.Values("X-Group")}, nil
 	}
 }
 
@@ -79,7 +79,7 @@ func options(t testing.TB, st *store.Store) apiserver.Options {
 
 func memory(t testing.TB, opts store.Options) *store.Store {
 	t.Helper()
-	opts.Decode, opts.Terms = apiserver.Decode(apiservertest.Kinds(t)), apiserver.Terms(apiservertest.Kinds(t))
+	opts.Decode, opts.Terms = apiserver.NewLoader(apiservertest.Kinds(t)).Decode, apiserver.Terms(apiservertest.Kinds(t))
 	st, err := store.Open(t.Context(), nil, opts)
 	if err != nil {
 		t.Fatal(err)
@@ -381,7 +381,7 @@ func TestPaths(t *testing.T) {
 		headers      []string
 	}{
 		{"GET", "/livez", 200, "ok", []string{"X-User: "}},
-		{"GET", "/readyz?verbose", 200, "[+]ping ok\n[+]serving ok\n[+]shutdown ok\nreadyz check passed\n", nil},
+		{"GET", "/readyz?verbose", 200, "[+]ping ok\n[+]etcd ok\n[+]serving ok\n[+]shutdown ok\nreadyz check passed\n", nil},
 		{"GET", "/readyz/ping", 200, "ok", nil},
 		{"GET", "/readyz/nothing", 404, "404 page not found\n", nil},
 		{"GET", "/version", 200, "discovery /version", nil},

@@ -2,6 +2,7 @@ package apiserver
 
 import (
 	"bufio"
+	"errors"
 	"math/rand/v2"
 	"net/http"
 
@@ -10,8 +11,10 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 
 	"github.com/sampan-io/sampan/apiserver/codec"
+	"github.com/sampan-io/sampan/apiserver/fairness"
 	"github.com/sampan-io/sampan/apiserver/table"
 	"github.com/sampan-io/sampan/catalog"
+	"github.com/sampan-io/sampan/internal/run"
 )
 
 // A watch over HTTP that does not say how long it shall last ends after half an hour to
@@ -51,11 +54,22 @@ func (s *Server) serveWatch(x *exchange, t target) {
 	}
 	ctx, stop := s.streamContext(x.r.Context())
 	defer stop()
+	// The first state costs as much as a list, and holds a seat as that does.
+	if !s.begin(x) {
+		return
+	}
+	defer x.finish()
 	changes, err := s.watch(ctx, t, opts)
 	if err != nil {
 		x.fail(err)
 		return
 	}
+	end, err := x.beginLong(fairness.Watches)
+	if err != nil {
+		x.fail(err)
+		return
+	}
+	defer end()
 	defer s.metrics.stream(x.subject)()
 	for c, err := range changes {
 		if err != nil {
@@ -76,19 +90,29 @@ func (s *Server) serveWatch(x *exchange, t target) {
 			e.w = bufio.NewWriterSize(x, onePiece)
 		}
 		if c.Type == "" {
+			x.stand()
 			if e.w.Flush() != nil {
 				return
 			}
 			x.Flush()
 			continue
 		}
-		if e.write(c) != nil {
+		switch err := run.Catch(func() error { return e.write(c) }); {
+		case err == nil:
+		case isPanic(err): // before anything of the event was written
+			s.opts.Log.ErrorContext(ctx, "a watch leaves out an event that made us panic", "path", x.r.URL.Path, "event", c.String(), "err", err)
+		default:
 			return // the client is gone
 		}
 	}
 	if e.w != nil && e.w.Flush() == nil {
 		x.Flush()
 	}
+}
+
+func isPanic(err error) bool {
+	_, ok := errors.AsType[*run.PanicError](err)
+	return ok
 }
 
 func joinSelectors(a, b string) string {
@@ -144,7 +168,7 @@ func (e *events) reshape(c change) (runtime.Object, error) {
 	} else {
 		var err error
 		if out, err = tableOf(e.kind, []catalog.Object{c.item.Object()}, metav1.ListMeta{ResourceVersion: c.item.ResourceVersion()}, e.include,
-			func(int) []byte { return c.item.JSON() }); err != nil {
+			func(int) ([]byte, error) { return c.item.JSON() }); err != nil {
 			return nil, err
 		}
 	}

@@ -47,7 +47,7 @@ func TestStorm(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			st, err := store.Open(t.Context(), backend, store.Options{Decode: apiserver.Decode(apiservertest.Kinds(t)), Terms: apiserver.Terms(apiservertest.Kinds(t))})
+			st, err := store.Open(t.Context(), backend, store.Options{Decode: apiserver.NewLoader(apiservertest.Kinds(t)).Decode, Terms: apiserver.Terms(apiservertest.Kinds(t))})
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -2,13 +2,10 @@ package apiserver
 
 import (
 	"bufio"
-	"bytes"
 	"context"
-	"fmt"
 	"io"
 	"net/http"
 	"sync"
-	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -69,6 +66,7 @@ func (s *Server) serveList(x *exchange, t target) {
 var listBuffers = sync.Pool{New: func() any { return bufio.NewWriterSize(io.Discard, onePiece) }} //nolint:gochecknoglobals // a pool is state of the process by its nature
 
 func (x *exchange) answerList(m codec.Media, l listing, t *target) {
+	x.warn(l.warnings(t))
 	if m.Form != codec.Whole {
 		obj, err := x.reshapeList(m.Form, l, t)
 		if err != nil {
@@ -93,78 +91,33 @@ func (x *exchange) answerList(m codec.Media, l listing, t *target) {
 		w.Reset(io.Discard)
 		listBuffers.Put(w)
 	}()
-	// An error here is a client that has gone.
-	if err := codec.WriteList(w, m, t.kind, l.meta, l.items); err == nil {
-		_ = w.Flush()
+	if err := codec.WriteList(w, m, t.kind, l.meta, l.items); err != nil {
+		panic(http.ErrAbortHandler) // the client has gone, or must see that the list has no end
 	}
-}
-
-var bodies = sync.Pool{New: func() any { return new(bytes.Buffer) }} //nolint:gochecknoglobals // as listBuffers
-
-// A client may take bodyTimeout to send a body that is larger than slowBody, or any if the
-// server is busy. Watching the clock costs a fifth of a small write (HTTP/2 does it on
-// another goroutine), so it is not done for each; who is let that far may write anyhow.
-const (
-	bodyTimeout = 30 * time.Second
-	slowBody    = 64 << 10
-)
-
-// keptBody is the size up to which a body's buffer is used again.
-const keptBody = 256 << 10
-
-// body reads the request's body and gives it to use, whose argument is only good while
-// it runs.
-func (x *exchange) body(use func([]byte) error) error {
-	buf := bodies.Get().(*bytes.Buffer)
-	defer func() {
-		if buf.Cap() <= keptBody {
-			buf.Reset()
-			bodies.Put(buf)
-		}
-	}()
-	if x.r.ContentLength > maxBody {
-		return tooLargeBody()
-	}
-	if n := x.r.ContentLength; n > 0 {
-		buf.Grow(int(n) + bytes.MinRead)
-	}
-	if x.r.ContentLength < 0 || x.r.ContentLength > slowBody || x.busy {
-		// Where the connection has no deadlines, in tests, nobody is slow either.
-		_ = http.NewResponseController(x.w).SetReadDeadline(time.Now().Add(bodyTimeout))
-	}
-	if _, err := buf.ReadFrom(io.LimitReader(x.r.Body, maxBody+1)); err != nil {
-		return apierrors.NewBadRequest(fmt.Sprintf("reading the body: %v", err))
-	}
-	if buf.Len() > maxBody {
-		return tooLargeBody()
-	}
-	return use(buf.Bytes())
-}
-
-func tooLargeBody() error {
-	return apierrors.NewRequestEntityTooLargeError(fmt.Sprintf("limit is %d", maxBody))
+	x.stand()
+	_ = w.Flush()
 }
 
 // decode reads the body into obj; what validation warns of becomes headers.
 func (x *exchange) decode(obj runtime.Object, want schema.GroupVersionKind, validation string) error {
-	return x.decoded(obj, want, validation, func(func(runtime.Object) error) error { return nil })
+	return x.decoded(obj, want, nil, validation, func(func(runtime.Object) error) error { return nil })
 }
 
 // decoded reads the body into obj as decode does and then calls use, whose argument reads
-// it once more, into a new object.
-func (x *exchange) decoded(obj runtime.Object, want schema.GroupVersionKind, validation string, use func(again func(runtime.Object) error) error) error {
+// it once more, into a new object. The body may also name one of the other versions.
+func (x *exchange) decoded(obj runtime.Object, want schema.GroupVersionKind, others []schema.GroupVersion, validation string, use func(again func(runtime.Object) error) error) error {
 	e, err := codec.BodyEncoding(x.r.Header.Get("Content-Type"))
 	if err != nil {
 		return err
 	}
 	return x.body(func(b []byte) error {
-		warnings, err := codec.Decode(e, b, obj, want, codec.ValidationOf(validation))
+		warnings, err := codec.Decode(e, b, obj, want, codec.ValidationOf(validation), others...)
 		if err != nil {
 			return err
 		}
 		x.warn(warnings)
 		return use(func(obj runtime.Object) error {
-			_, err := codec.Decode(e, b, obj, want, codec.Ignore)
+			_, err := codec.Decode(e, b, obj, want, codec.Ignore, others...)
 			return err
 		})
 	})
@@ -188,8 +141,12 @@ func (s *Server) serveCreate(x *exchange, t target) {
 		opts = metav1.CreateOptions{DryRun: q["dryRun"], FieldManager: q.Get("fieldManager"), FieldValidation: q.Get("fieldValidation")}
 	}
 	body, want := t.newBody()
+	var others []schema.GroupVersion
+	if t.sub != nil {
+		others = t.sub.Versions
+	}
 	var r result
-	err := x.decoded(body, want, opts.FieldValidation, func(decode func(runtime.Object) error) (err error) {
+	err := x.decoded(body, want, others, opts.FieldValidation, func(decode func(runtime.Object) error) (err error) {
 		again := func() (runtime.Object, error) {
 			body, _ := t.newBody()
 			return body, decode(body)
@@ -217,14 +174,17 @@ func (s *Server) serveBindings(x *exchange, t target, p path) {
 		return
 	}
 	m, ok := x.media(codec.Offer{})
-	if !ok || !s.takeSlot(x) {
+	if !ok {
 		return
 	}
-	defer s.giveSlot(x)
 	if err := s.allow(x.r.Context(), &t, verbCreate, nil, ""); err != nil {
 		x.fail(err)
 		return
 	}
+	if !s.beginWrite(x) {
+		return
+	}
+	defer x.finish()
 	opts := metav1.CreateOptions{DryRun: x.query()["dryRun"]}
 	body, want := t.newBody()
 	err := x.decode(body, want, metav1.FieldValidationWarn)

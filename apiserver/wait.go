@@ -4,14 +4,17 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/http"
 	"strconv"
 	"strings"
+	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 
 	"github.com/sampan-io/sampan/apiserver/codec"
+	"github.com/sampan-io/sampan/apiserver/fairness"
 	"github.com/sampan-io/sampan/apiserver/until"
 	"github.com/sampan-io/sampan/internal/expression"
 	"github.com/sampan-io/sampan/store"
@@ -40,7 +43,7 @@ func (x *exchange) waits() bool {
 
 func newDesk(o *Options) *until.Desk {
 	return until.New(until.Options{
-		Store: o.Store, PerUser: o.MaxWaiting,
+		Store: readable{o.Store}, PerUser: o.MaxWaiting,
 		Object: func(v store.Value) (map[string]any, error) {
 			return runtime.DefaultUnstructuredConverter.ToUnstructured(v.(*codec.Item).Object())
 		},
@@ -72,7 +75,7 @@ func (s *Server) serveUntil(x *exchange, t target, verb string) {
 		x.fail(err)
 		return
 	}
-	r.Question, r.User = question, t.user.Name
+	r.Question, r.User, r.Unbounded = question, t.user.Name, x.flow.Level() == fairness.Exempt
 	if err := s.notOlder(q.Get("resourceVersion")); err != nil {
 		x.fail(err)
 		return
@@ -85,7 +88,11 @@ func (s *Server) serveUntil(x *exchange, t target, verb string) {
 	ctx, stop := s.streamContext(x.r.Context())
 	defer stop()
 	defer s.metrics.stream(x.subject)()
+	x.long = true
+	_ = http.NewResponseController(x.w).SetWriteDeadline(time.Time{})
 	a, err := s.desk.Wait(ctx, r.Request)
+	_ = http.NewResponseController(x.w).SetWriteDeadline(time.Now().Add(answerTimeout))
+	defer x.endPace()
 	if lost := mayRead(); lost != nil { // much may have happened in the meantime
 		x.fail(lost)
 		return

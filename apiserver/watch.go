@@ -139,8 +139,7 @@ func (w *watching) tellState(yield func(change, error) bool) bool {
 		return false
 	}
 	for _, rec := range state.Records {
-		item := rec.Value.(*codec.Item)
-		if w.chosen.everything() || w.chosen.matches(item) {
+		if item := rec.Value.(*codec.Item); w.chosen.has(item) {
 			if !yield(change{Type: watch.Added, item: item}, nil) {
 				return false
 			}
@@ -165,8 +164,8 @@ func (c *chosen) change(ev *store.Event) (ch change, concerns bool) {
 	if ev.Prev.Value != nil {
 		before = ev.Prev.Value.(*codec.Item)
 	}
-	was := before != nil && (c.everything() || c.matches(before))
-	is := !ev.Deleted && (c.everything() || c.matches(item))
+	was := before != nil && c.has(before)
+	is := !ev.Deleted && c.has(item)
 	switch {
 	case is && was:
 		return change{Type: watch.Modified, item: item}, true

@@ -40,8 +40,14 @@ type Kind struct {
 	// resource's name that makes the answer.
 	Answered bool
 
-	// Volatile objects may be lost in a crash (Lease, Event).
-	Volatile bool
+	// Volatile reports whether a crash may lose the write that replaces old with obj: old is
+	// nil in a creation and obj is nil in a deletion. Nil means that no write may be lost.
+	// Only Events, and renewals of Leases, may.
+	Volatile func(obj, old Object) bool
+
+	// Expires says that objects are deleted some time after their last write: the API server's
+	// --event-ttl. Event alone has it.
+	Expires bool
 
 	// Default fills in the fields that were left out. It runs on every object
 	// that comes in, and is idempotent, so that it can run once more after
@@ -135,9 +141,16 @@ type Subresource struct {
 	Name  string
 	Verbs []string
 
+	// Alias is a resource below which the body can be posted as well if it names the parent
+	// ("bindings"). Empty means none.
+	Alias string
+
 	// Kind of the body, if it is not the parent's.
 	Kind schema.GroupVersionKind
 	New  func() runtime.Object // makes a body of Kind
+	// Versions are further versions of Kind, with the same fields, in which clients may
+	// write a body ("eviction").
+	Versions []schema.GroupVersion
 
 	// Prepare carries everything over from old into obj that an update through
 	// this subresource does not change.
@@ -188,6 +201,10 @@ func (k *Kind) LeftAlone(sub *Subresource) []string {
 
 // StandardVerbs are the verbs of a kind that says nothing else.
 var StandardVerbs = []string{"create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"}
+
+// Loses reports whether a crash may lose the write that replaces old with obj: see
+// [Kind.Volatile].
+func (k *Kind) Loses(obj, old Object) bool { return k.Volatile != nil && k.Volatile(obj, old) }
 
 // GVR returns the resource as clients name it.
 func (k *Kind) GVR() schema.GroupVersionResource {

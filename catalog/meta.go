@@ -66,3 +66,35 @@ func (k *Kind) checkName(name string, prefix bool) []string {
 	}
 	return rule(name, prefix)
 }
+
+// SameManagers reports whether two lists of metadata.managedFields are equal apart from
+// their order and the times of the entries.
+func SameManagers(a, b []metav1.ManagedFieldsEntry) bool {
+	type entry struct {
+		metav1.ManagedFieldsEntry
+		fields string
+	}
+	untimed := func(e metav1.ManagedFieldsEntry) entry {
+		fields := ""
+		if e.FieldsV1 != nil {
+			fields = "=" + e.FieldsV1.GetRawString()
+		}
+		e.Time, e.FieldsV1 = nil, nil
+		return entry{e, fields}
+	}
+	if len(a) != len(b) {
+		return false
+	}
+	left := make(map[entry]int, len(a))
+	for _, e := range a {
+		left[untimed(e)]++
+	}
+	for _, e := range b {
+		key := untimed(e)
+		if left[key] == 0 {
+			return false
+		}
+		left[key]--
+	}
+	return true
+}

@@ -84,7 +84,8 @@ func (c *cluster) newControlPlane(ctx context.Context, backend store.Backend) (_
 			}
 		}
 	}()
-	p.store, err = store.Open(ctx, backend, store.Options{Decode: apiserver.Decode(p.catalog), Terms: apiserver.Terms(p.catalog), Log: c.Log})
+	loader := apiserver.NewLoader(p.catalog)
+	p.store, err = store.Open(ctx, backend, store.Options{Decode: loader.Decode, Terms: apiserver.Terms(p.catalog), Log: c.Log})
 	if err != nil {
 		return nil, err
 	}

@@ -55,7 +55,7 @@ func Versions(t testing.TB) []string {
 func Open(t testing.TB, change func(*apiserver.Options)) *apiserver.Server {
 	t.Helper()
 	c := Kinds(t)
-	st, err := store.Open(t.Context(), nil, store.Options{Decode: apiserver.Decode(c), Terms: apiserver.Terms(c)})
+	st, err := store.Open(t.Context(), nil, store.Options{Decode: apiserver.NewLoader(c).Decode, Terms: apiserver.Terms(c)})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -25,6 +25,15 @@ import (
 	"github.com/sampan-io/sampan/store"
 )
 
+// text returns the JSON of an item that has one.
+func text(i *codec.Item) []byte {
+	b, err := i.JSON()
+	if err != nil {
+		panic(err)
+	}
+	return b
+}
+
 // pods and configMaps are kinds without rules, enough to encode and decode.
 var (
 	pods = &catalog.Kind{
@@ -84,7 +93,7 @@ func TestAnItemIsTheSameObjectInEveryEncoding(t *testing.T) {
 				t.Errorf("object (-want +got):\n%s", diff)
 			}
 			fromJSON := &corev1.Pod{}
-			if _, err := codec.Decode(codec.JSON, i.JSON(), fromJSON, pods.GroupVersionKind, codec.Strict); err != nil {
+			if _, err := codec.Decode(codec.JSON, text(i), fromJSON, pods.GroupVersionKind, codec.Strict); err != nil {
 				t.Fatal(err)
 			}
 			if diff := cmp.Diff(want, fromJSON); diff != "" {
@@ -116,6 +125,28 @@ func TestAnItemIsTheSameObjectInEveryEncoding(t *testing.T) {
 	}
 }
 
+// TestYAMLCarriesEveryText has what JSON writes as it is and YAML does not.
+func TestYAMLCarriesEveryText(t *testing.T) {
+	want := &corev1.ConfigMap{TypeMeta: metav1.TypeMeta{Kind: "ConfigMap", APIVersion: "v1"}, Data: map[string]string{}}
+	for r := range rune(0x300) {
+		want.Data[fmt.Sprint(r)] = "a" + string(r) + "b"
+	}
+	for _, r := range []rune{0x2027, 0x2028, 0x2029, 0xfeff, 0xfffd, 0xfffe, 0xffff, 0x1fffe, 0x10ffff} {
+		want.Data[fmt.Sprint(r)] = string(r)
+	}
+	text, err := codec.Encode(codec.Media{Encoding: codec.YAML}, want)
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := &corev1.ConfigMap{}
+	if _, err := codec.Decode(codec.YAML, text, got, configMaps.GroupVersionKind, codec.Strict); err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+}
+
 func TestRestatingLeavesTheOriginalAlone(t *testing.T) {
 	i := placed(t, samplePod("a"), pods, 5)
 	r := i.Restate()
@@ -126,8 +157,8 @@ func TestRestatingLeavesTheOriginalAlone(t *testing.T) {
 	if got := i.Object().GetResourceVersion() + " " + r.Object().GetResourceVersion(); got != "5 9" {
 		t.Errorf("resource versions %s, want 5 9", got)
 	}
-	if !bytes.Contains(r.JSON(), []byte(`"resourceVersion":"9"`)) || !bytes.Contains(i.JSON(), []byte(`"resourceVersion":"5"`)) {
-		t.Errorf("JSON of the restated item: %s", r.JSON())
+	if !bytes.Contains(text(r), []byte(`"resourceVersion":"9"`)) || !bytes.Contains(text(i), []byte(`"resourceVersion":"5"`)) {
+		t.Errorf("JSON of the restated item: %s", text(r))
 	}
 }
 
@@ -324,6 +355,16 @@ func TestNegotiate(t *testing.T) {
 	}
 }
 
+// envelope returns an empty ConfigMap in protobuf that names a version.
+func envelope(version string) string {
+	u := runtime.Unknown{TypeMeta: runtime.TypeMeta{APIVersion: version, Kind: "ConfigMap"}}
+	b, err := u.Marshal()
+	if err != nil {
+		panic(err) // it is a message of two strings
+	}
+	return "k8s\x00" + string(b)
+}
+
 func TestDecode(t *testing.T) {
 	const unknown = `{"kind":"ConfigMap","apiVersion":"v1","metadata":{"name":"a","nam":"b"},"data":{"k":"v","k":"w"}}`
 	tests := []struct {
@@ -340,6 +381,12 @@ func TestDecode(t *testing.T) {
 		{name: "strict", body: unknown, v: codec.Strict, fault: `ConfigMap in version "v1" cannot be handled as a ConfigMap: strict decoding error: `},
 		{name: "another kind", body: `{"kind":"Pod","apiVersion":"v1"}`, fault: `Pod in version "v1" cannot be handled as a ConfigMap: this path takes a ConfigMap`},
 		{name: "another version", body: `{"kind":"ConfigMap","apiVersion":"v2"}`, fault: "the API version in the data (v2) does not match the expected API version (v1)"},
+		{name: "not a version", body: `{"kind":"ConfigMap","apiVersion":"a/b/c"}`, fault: "unexpected GroupVersion string: a/b/c"},
+		{name: "not a version, ignored", body: `{"kind":"ConfigMap","apiVersion":"a/b/c"}`, v: codec.Ignore, fault: "unexpected GroupVersion string: a/b/c"},
+		{name: "half a version", body: `{"kind":"ConfigMap","apiVersion":"apps/"}`, fault: "does not match the expected API version (v1)"},
+		{name: "not a version in YAML", encoding: codec.YAML, body: "apiVersion: a/b/c\n", fault: "unexpected GroupVersion string: a/b/c"},
+		{name: "not a version in protobuf", encoding: codec.Protobuf, body: envelope("a/b/c"), fault: "unexpected GroupVersion string: a/b/c"},
+		{name: "protobuf", encoding: codec.Protobuf, body: envelope("v1")},
 		{name: "a wrong type", body: `{"data":{"k":1}}`, fault: `ConfigMap in version "v1" cannot be handled as a ConfigMap: json: cannot unmarshal number into Go struct field ConfigMap.data of type string`},
 		{name: "half a body", body: `{"data":{"k"`, fault: "unexpected end of JSON input"},
 		{name: "no body", body: ``, fault: "unexpected end of JSON input"},
@@ -389,18 +436,18 @@ func FuzzSplice(f *testing.F) {
 			t.Fatal(err)
 		}
 		loaded.Place(1, store.Revision(rev))
-		if !bytes.Equal(loaded.JSON(), i.JSON()) {
-			t.Errorf("after a load: %s\nbefore: %s", loaded.JSON(), i.JSON())
+		if !bytes.Equal(text(loaded), text(i)) {
+			t.Errorf("after a load: %s\nbefore: %s", text(loaded), text(i))
 		}
-		if got := i.RestateAt(store.Revision(rev) - 1).RestateAt(store.Revision(rev)); !bytes.Equal(got.JSON(), i.JSON()) {
-			t.Errorf("spliced JSON: %s\nencoded: %s", got.JSON(), i.JSON())
+		if got := i.RestateAt(store.Revision(rev) - 1).RestateAt(store.Revision(rev)); !bytes.Equal(text(got), text(i)) {
+			t.Errorf("spliced JSON: %s\nencoded: %s", text(got), text(i))
 		}
 		back := &corev1.ConfigMap{}
 		if _, err := codec.Decode(codec.Protobuf, i.AppendProtobuf(nil), back, configMaps.GroupVersionKind, codec.Strict); err != nil {
 			t.Fatal(err)
 		}
-		if b, err := json.Marshal(back); err != nil || !bytes.Equal(b, i.JSON()) {
-			t.Errorf("protobuf decodes to %s (%v), want %s", b, err, i.JSON())
+		if b, err := json.Marshal(back); err != nil || !bytes.Equal(b, text(i)) {
+			t.Errorf("protobuf decodes to %s (%v), want %s", b, err, text(i))
 		}
 	})
 }
@@ -442,7 +489,7 @@ func FuzzLoadItem(f *testing.F) {
 
 func TestWhatAGetAllocates(t *testing.T) {
 	i := placed(t, samplePod("a"), pods, 1)
-	i.JSON()
+	text(i)
 	if got := testing.AllocsPerRun(100, func() {
 		if _, err := codec.EncodeItem(codec.Media{}, i); err != nil {
 			t.Fatal(err)
@@ -464,17 +511,17 @@ func TestWhatAGetAllocates(t *testing.T) {
 // is not used again for others.
 func TestJSONIsSharedThenDroppedThenKept(t *testing.T) {
 	i := placed(t, samplePod("a"), pods, 3)
-	first := i.JSON()
-	if again := i.JSON(); &again[0] != &first[0] {
+	first := text(i)
+	if again := text(i); &again[0] != &first[0] {
 		t.Error("who asks at the same time gets other bytes")
 	}
 	goruntime.GC()
-	second := i.JSON()
+	second := text(i)
 	if &second[0] == &first[0] {
 		t.Error("the first JSON outlives a collection")
 	}
 	goruntime.GC()
-	if third := i.JSON(); &third[0] != &second[0] || !bytes.Equal(third, first) {
+	if third := text(i); &third[0] != &second[0] || !bytes.Equal(third, first) {
 		t.Errorf("the second JSON was not kept, or is another: %s, want %s", third, first)
 	}
 }

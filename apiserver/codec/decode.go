@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"reflect"
+	"slices"
 	"strings"
 
 	yamlv3 "go.yaml.in/yaml/v3"
@@ -44,14 +45,15 @@ func ValidationOf(parameter string) Validation {
 }
 
 // Decode reads a body into obj, which is new and of the kind want, and sets its
-// kind. A body that names no kind is taken for one. The warnings are what
-// validation found if it is Warn. The error is a 400 status.
-func Decode(e Encoding, body []byte, obj runtime.Object, want schema.GroupVersionKind, v Validation) (warnings []string, err error) {
+// kind. A body that names no kind is taken for one; it may also name one of the other
+// versions, whose fields are the same. The warnings are what validation found if it is
+// Warn. The error is a 400 status.
+func Decode(e Encoding, body []byte, obj runtime.Object, want schema.GroupVersionKind, v Validation, others ...schema.GroupVersion) (warnings []string, err error) {
 	got, faults, err := unmarshal(e, body, obj, v)
 	if got.Kind == "" {
 		got.Kind = want.Kind
 	}
-	if got.Version == "" {
+	if got.Version == "" && (got.Group == "" || got.Group == want.Group) {
 		got.Group, got.Version = want.Group, want.Version
 	}
 	switch {
@@ -59,7 +61,7 @@ func Decode(e Encoding, body []byte, obj runtime.Object, want schema.GroupVersio
 		return nil, cannotBeHandled(got, want, err)
 	case got.Kind != want.Kind:
 		return nil, cannotBeHandled(got, want, errors.New("this path takes a "+want.Kind))
-	case got.GroupVersion() != want.GroupVersion():
+	case got.GroupVersion() != want.GroupVersion() && !slices.Contains(others, got.GroupVersion()):
 		return nil, apierrors.NewBadRequest(fmt.Sprintf("the API version in the data (%s) does not match the expected API version (%s)", got.GroupVersion(), want.GroupVersion()))
 	case len(faults) > 0 && v == Strict:
 		return nil, cannotBeHandled(got, want, runtime.NewStrictDecodingError(faults))
@@ -69,6 +71,16 @@ func Decode(e Encoding, body []byte, obj runtime.Object, want schema.GroupVersio
 	}
 	obj.GetObjectKind().SetGroupVersionKind(want)
 	return warnings, nil
+}
+
+// Normalize gives an object that did not come through [Decode] the form that it has after it
+// did (E4). The error is a 400 status.
+func Normalize(obj runtime.Object) error {
+	if err := typedjson.Normalize(obj); err != nil {
+		gvk := obj.GetObjectKind().GroupVersionKind()
+		return cannotBeHandled(gvk, gvk, err)
+	}
+	return nil
 }
 
 // DecodeDeleteOptions reads the body of a DELETE. Kubernetes accepts DeleteOptions in
@@ -131,8 +143,12 @@ func unmarshal(e Encoding, body []byte, obj runtime.Object, v Validation) (got s
 		}
 	case JSON:
 	}
+	if err := checkQuantitiesJSON(body, obj); err != nil {
+		return got, nil, err
+	}
 	if typedjson.Unmarshal(body, obj) {
-		return obj.GetObjectKind().GroupVersionKind(), faults, nil
+		got, err = kindOf(obj)
+		return got, faults, err
 	}
 	reflect.ValueOf(obj).Elem().SetZero() // read it anew, to say what is wrong
 	var more []error
@@ -141,8 +157,24 @@ func unmarshal(e Encoding, body []byte, obj runtime.Object, v Validation) (got s
 	} else {
 		more, err = kjson.UnmarshalStrict(body, obj)
 	}
-	got = obj.GetObjectKind().GroupVersionKind()
+	if err != nil {
+		return obj.GetObjectKind().GroupVersionKind(), nil, err
+	}
+	got, err = kindOf(obj)
 	return got, append(faults, more...), err
+}
+
+// kindOf returns the kind that an object names. It is an error if its apiVersion is not one.
+func kindOf(obj runtime.Object) (schema.GroupVersionKind, error) {
+	if t, ok := obj.GetObjectKind().(*metav1.TypeMeta); ok {
+		return parseKind(t.APIVersion, t.Kind)
+	}
+	return obj.GetObjectKind().GroupVersionKind(), nil
+}
+
+func parseKind(apiVersion, kind string) (schema.GroupVersionKind, error) {
+	gv, err := schema.ParseGroupVersion(apiVersion)
+	return gv.WithKind(kind), err
 }
 
 // fromYAML returns a YAML document as JSON and, unless v is Ignore, which keys are there
@@ -228,12 +260,25 @@ func unmarshalProtobuf(body []byte, obj runtime.Object) (got schema.GroupVersion
 	if err := envelope.Unmarshal(body[len(magic):]); err != nil {
 		return got, nil, err
 	}
-	got = schema.FromAPIVersionAndKind(envelope.APIVersion, envelope.Kind)
+	got, err = parseKind(envelope.APIVersion, envelope.Kind)
 	switch {
+	case err != nil:
+		return got, nil, err
 	case envelope.ContentEncoding != "":
 		return got, nil, fmt.Errorf("content encoding %q in a protobuf envelope is not supported", envelope.ContentEncoding)
 	case envelope.ContentType != "" && envelope.ContentType != TypeProtobuf:
 		return got, nil, fmt.Errorf("content type %q in a protobuf envelope is not supported", envelope.ContentType)
 	}
-	return got, nil, m.Unmarshal(envelope.Raw)
+	return got, nil, unmarshalMessage(envelope.Raw, m)
+}
+
+// unmarshalMessage reads the protobuf message of an object and normalizes the object (E4).
+func unmarshalMessage(message []byte, obj marshaler) error {
+	if err := checkQuantitiesProtobuf(message, obj); err != nil {
+		return err
+	}
+	if err := obj.Unmarshal(message); err != nil {
+		return err
+	}
+	return typedjson.Normalize(obj)
 }

@@ -17,6 +17,8 @@
 //	    that revision as its resourceVersion, in both encodings.
 //	E3  Two items with equal saved bytes are equal objects: the encoder writes maps
 //	    in key order.
+//	E4  Whatever an Item holds, every encoding can carry (see typedjson.Normalize). A body
+//	    or a stored record with any other value is refused with the path of its field.
 //
 // On disk an object is the Kubernetes protobuf envelope: "k8s\x00" and a
 // runtime.Unknown that names the kind.

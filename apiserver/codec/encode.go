@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"unicode/utf8"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -42,14 +43,18 @@ func EncodeItem(m Media, i *Item) ([]byte, error) {
 	if m.Encoding == Protobuf {
 		return i.AppendProtobuf(make([]byte, 0, i.ProtobufSize())), nil
 	}
-	return reshape(m, i.JSON())
+	b, err := i.JSON()
+	if err != nil {
+		return nil, err
+	}
+	return reshape(m, b)
 }
 
 // reshape turns plain JSON into what m asks for.
 func reshape(m Media, b []byte) ([]byte, error) {
 	switch {
 	case m.Encoding == YAML:
-		return yaml.JSONToYAML(b)
+		return yaml.JSONToYAML(escapedForYAML(b))
 	case m.Pretty:
 		var out bytes.Buffer
 		if err := json.Indent(&out, b, "", "  "); err != nil {
@@ -59,6 +64,29 @@ func reshape(m Media, b []byte) ([]byte, error) {
 		return out.Bytes(), nil
 	}
 	return b, nil
+}
+
+// escapedForYAML returns JSON in which those characters are escaped that JSON allows as they
+// are and YAML does not (YAML 1.2, 5.1): the converter reads JSON as YAML.
+func escapedForYAML(b []byte) []byte {
+	var out []byte
+	from := 0
+	for i := 0; i < len(b); {
+		if c := b[i]; c < utf8.RuneSelf && c != 0x7f {
+			i++
+			continue
+		}
+		r, n := utf8.DecodeRune(b[i:])
+		if r == 0x7f || r > 0x7f && r < 0xa0 || r == 0xfeff || r == 0xfffe || r == 0xffff {
+			out = fmt.Appendf(append(out, b[from:i]...), `\u%04x`, r)
+			from = i + n
+		}
+		i += n
+	}
+	if out == nil {
+		return b
+	}
+	return append(out, b[from:]...)
 }
 
 // WriteList writes a list of stored objects: a concatenation of their bytes, in pieces of
@@ -100,7 +128,11 @@ func writeJSONList(w io.Writer, kind *catalog.Kind, meta metav1.ListMeta, items 
 				return err
 			}
 		}
-		if _, err := w.Write(i.JSON()); err != nil {
+		b, err := i.JSON()
+		if err != nil {
+			return err
+		}
+		if _, err := w.Write(b); err != nil {
 			return err
 		}
 	}

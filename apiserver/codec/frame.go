@@ -20,7 +20,11 @@ const (
 // significant first, and a WatchEvent.
 func WriteItemEvent(w *bufio.Writer, e Encoding, t watch.EventType, i *Item) error {
 	if e != Protobuf {
-		return writeJSONEvent(w, t, i.JSON())
+		b, err := i.JSON()
+		if err != nil {
+			return err
+		}
+		return writeJSONEvent(w, t, b)
 	}
 	size := i.ProtobufSize()
 	if err := startProtobufEvent(w, t, size); err != nil {

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"reflect"
 	"strconv"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"weak"
@@ -28,6 +27,7 @@ type Item struct {
 	rv                string // revision in decimal; empty until placed
 
 	before *Item // the item that this one restates, or nil
+	fault  error // why what is stored is not an object; the object is then a stand-in
 
 	mu    sync.Mutex // serialises the making of what is shared
 	obj   atomic.Pointer[catalog.Object]
@@ -57,10 +57,14 @@ type marshaler interface {
 }
 
 // NewItem encodes obj, which becomes the item's own: its kind is set, its resource
-// version is taken out and put back when the store places the item.
+// version is taken out and put back when the store places the item, and it is normalized
+// (E4). The error is a 400 status if obj has a value that an encoding cannot carry.
 func NewItem(kind *catalog.Kind, obj catalog.Object) (*Item, error) {
 	obj.GetObjectKind().SetGroupVersionKind(kind.GroupVersionKind)
 	obj.SetResourceVersion("")
+	if err := Normalize(obj); err != nil {
+		return nil, err
+	}
 	e, err := encode(kind, obj)
 	if err != nil {
 		return nil, err
@@ -88,8 +92,9 @@ func encode(kind *catalog.Kind, obj catalog.Object) (*encoded, error) {
 	return e, nil
 }
 
-// LoadItem returns the item that was saved as data. Decoding the object waits until
-// somebody wants to see it.
+// LoadItem returns the item that was saved as data. The data is checked by decoding it once;
+// the object is kept only if the index needs it anyway, and otherwise decoded again when it
+// is asked for.
 func LoadItem(kind *catalog.Kind, data []byte) (*Item, error) {
 	body, err := openEnvelope(data)
 	if err != nil {
@@ -99,8 +104,15 @@ func LoadItem(kind *catalog.Kind, data []byte) (*Item, error) {
 	if e.meta, e.rest, err = splitBody(body); err != nil {
 		return nil, err
 	}
+	obj, err := decode(kind, data)
+	if err != nil {
+		return nil, err
+	}
 	i := &Item{kind: kind}
 	i.proto.Store(e)
+	if len(kind.Indexed) > 0 || kind.Sole != nil {
+		i.obj.Store(&obj)
+	}
 	return i, nil
 }
 
@@ -181,10 +193,8 @@ func (i *Item) ResourceVersion() string { return i.rv }
 // Same reports whether both items hold the same object, whatever their revisions.
 func (i *Item) Same(other *Item) bool { return bytes.Equal(i.encoded().data, other.encoded().data) }
 
-// Object returns the decoded object, which is shared and must not be changed.
-//
-// It panics if the bytes do not decode: they were written by this package and
-// come from a store that checks what it reads.
+// Object returns the decoded object, which is shared and must not be changed. Of an item
+// with a [Item.Fault] it is a stand-in.
 func (i *Item) Object() catalog.Object {
 	if obj := i.obj.Load(); obj != nil {
 		return *obj
@@ -197,13 +207,13 @@ func (i *Item) Object() catalog.Object {
 // Fresh returns the object decoded anew from what is saved, for the caller to keep. The
 // shared one may have come from a client with empty lists and maps, which are not saved
 // and which nobody sees.
-func (i *Item) Fresh() catalog.Object {
+func (i *Item) Fresh() (catalog.Object, error) {
 	obj, err := decode(i.kind, i.encoded().data)
 	if err != nil {
-		panic(fmt.Sprintf("codec: a stored %s does not decode: %v", i.kind.Kind, err))
+		return nil, fmt.Errorf("decoding a stored %s: %w", i.kind.Kind, err)
 	}
 	obj.SetResourceVersion(i.rv)
-	return obj
+	return obj, nil
 }
 
 // decode reads an object from what is saved.
@@ -213,10 +223,15 @@ func decode(kind *catalog.Kind, data []byte) (catalog.Object, error) {
 		return nil, err
 	}
 	obj := kind.New()
-	if err := obj.(marshaler).Unmarshal(body); err != nil {
+	if err := unmarshalMessage(body, obj.(marshaler)); err != nil {
 		return nil, err
 	}
 	obj.GetObjectKind().SetGroupVersionKind(kind.GroupVersionKind)
+	if kind.Default != nil {
+		// As Kubernetes does it with what it reads: an older version may have left something
+		// out, and the kinds of objects within objects are not saved.
+		kind.Default(obj)
+	}
 	return obj, nil
 }
 
@@ -231,7 +246,7 @@ func (i *Item) object() catalog.Object {
 	} else {
 		var err error
 		if obj, err = decode(i.kind, i.proto.Load().data); err != nil {
-			panic(fmt.Sprintf("codec: a stored %s does not decode: %v", i.kind.Kind, err))
+			panic(fmt.Sprintf("codec: a stored %s does not decode any more: %v", i.kind.Kind, err)) // LoadItem has decoded it
 		}
 	}
 	obj.SetResourceVersion(i.rv)
@@ -252,34 +267,39 @@ func shallowCopy(obj catalog.Object) catalog.Object {
 }
 
 // JSON returns the object's JSON, which is shared and must not be changed.
-func (i *Item) JSON() []byte {
+func (i *Item) JSON() ([]byte, error) {
 	if b := i.json.Load(); b != nil {
-		return *b
+		return *b, nil
 	}
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	if b := i.json.Load(); b != nil {
-		return *b
+		return *b, nil
 	}
 	if b := i.firstJSON.Value(); b != nil {
-		return *b
+		return *b, nil
 	}
-	var b []byte
-	var err error
-	if i.before != nil {
-		b, err = SpliceJSON(i.before.JSON(), i.rv)
-	} else {
-		b, err = typedjson.Marshal(i.object())
-	}
+	b, err := i.encodeJSON()
 	if err != nil {
-		panic(fmt.Sprintf("codec: a stored %s has no JSON: %v", i.kind.Kind, err))
+		return nil, fmt.Errorf("encoding a stored %s: %w", i.kind.Kind, err)
 	}
 	if i.askedJSON {
 		i.json.Store(&b)
 	} else {
 		i.askedJSON, i.firstJSON = true, weak.Make(&b)
 	}
-	return b
+	return b, nil
+}
+
+func (i *Item) encodeJSON() ([]byte, error) {
+	if i.before == nil {
+		return typedjson.Marshal(i.object())
+	}
+	b, err := i.before.JSON()
+	if err != nil {
+		return nil, err
+	}
+	return SpliceJSON(b, i.rv)
 }
 
 // ProtobufSize returns the length of what [Item.AppendProtobuf] appends.
@@ -350,38 +370,16 @@ func sealEnvelope(apiVersion, kind string, m runtime.ProtobufReverseMarshaller) 
 	return append(data, envelopeEnd...), at, nil
 }
 
-// Load returns the Decode function of a store that keeps the kinds of c.
-func Load(c *catalog.Catalog) func(key string, data []byte) (store.Value, error) {
-	kinds := byPrefix(c)
-	return func(key string, data []byte) (store.Value, error) {
-		prefix, _, _ := strings.Cut(key, "/")
-		kind := kinds[prefix]
-		if kind == nil {
-			return nil, fmt.Errorf("%q is of a kind that this version does not serve", key)
-		}
-		i, err := LoadItem(kind, data)
-		if err != nil {
-			return nil, fmt.Errorf("%q: %w", key, err)
-		}
-		return i, nil
-	}
-}
-
-func byPrefix(c *catalog.Catalog) map[string]*catalog.Kind {
-	kinds := make(map[string]*catalog.Kind, len(c.Kinds()))
-	for _, k := range c.Kinds() {
-		kinds[strings.TrimSuffix(k.Prefix(""), "/")] = k
-	}
-	return kinds
-}
-
 // Terms are the index terms of an item: its labels and the indexed fields of its
 // kind that are not empty, as spec.nodeName is in each new pod: to find what has no
 // value is not worth an entry of each; and what it holds alone. See [LabelTerm],
 // [FieldTerm] and [SoleTerm]. It is the Terms
-// function of a store.
+// function of a store. A record that cannot be read has none.
 func Terms(_ string, v store.Value) []string {
-	i := v.(*Item)
+	i, ok := v.(*Item)
+	if !ok || i.fault != nil {
+		return nil
+	}
 	labels := i.Labels()
 	var held []string
 	if i.kind.Sole != nil {
@@ -437,14 +435,14 @@ func (i *Item) Labels() map[string]string {
 	for rest := e.meta; len(rest) > 0; {
 		tag, payload, after, err := field(rest)
 		if err != nil {
-			panic(fmt.Sprintf("codec: the metadata of a stored %s does not decode: %v", i.kind.Kind, err))
+			return labels // LoadItem has decoded it: there is no fault
 		}
 		if tag == tagLabels {
 			var pair [2]string // key and value are fields 1 and 2 of a map's entry
 			for len(payload) > 0 {
 				t, p, r, err := field(payload)
 				if err != nil {
-					panic(fmt.Sprintf("codec: a label of a stored %s does not decode: %v", i.kind.Kind, err))
+					break
 				}
 				if n := t >> 3; n == 1 || n == 2 {
 					pair[n-1] = string(p)

@@ -53,6 +53,7 @@ func TestDocuments(t *testing.T) {
 		{"/apis/batch", "APIGroup", []string{`"name":"batch"`, `"versions":[{"groupVersion":"batch/v1","version":"v1"}]`}},
 		{"/api/v1", "APIResourceList", []string{
 			`"groupVersion":"v1"`,
+			`{"name":"bindings","singularName":"binding","namespaced":true,"kind":"Binding","verbs":["create"]}`,
 			`{"name":"pods","singularName":"pod","namespaced":true,"kind":"Pod","verbs":["create","delete",`,
 			`"shortNames":["po"]`, `"categories":["all"]`,
 			`{"name":"pods/log","singularName":"","namespaced":true,"kind":"Pod","verbs":["get"]}`,

@@ -5,6 +5,7 @@ import (
 	"crypto/sha256"
 	"encoding/base64"
 	"slices"
+	"strings"
 
 	apidiscovery "k8s.io/api/apidiscovery/v2"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -33,6 +34,21 @@ func kinds(c *catalog.Catalog, gv schema.GroupVersion) []*catalog.Kind {
 		}
 	}
 	slices.SortFunc(ks, func(a, b *catalog.Kind) int { return cmp.Compare(a.Resource, b.Resource) })
+	return ks
+}
+
+// aliases returns the resources below which bodies of subresources can be posted, as kinds of which none is stored.
+func aliases(c *catalog.Catalog, gv schema.GroupVersion) []*catalog.Kind {
+	var ks []*catalog.Kind
+	for _, k := range kinds(c, gv) {
+		for _, s := range k.Subresources {
+			if s.Alias != "" {
+				ks = append(ks, &catalog.Kind{
+					GroupVersionKind: s.Kind, Resource: s.Alias, Singular: strings.ToLower(s.Kind.Kind), Namespaced: k.Namespaced, Verbs: s.Verbs,
+				})
+			}
+		}
+	}
 	return ks
 }
 
@@ -89,6 +105,11 @@ func group(c *catalog.Catalog, name string) *metav1.APIGroup {
 // such version.
 func resourceList(c *catalog.Catalog, gv schema.GroupVersion) *metav1.APIResourceList {
 	doc := &metav1.APIResourceList{TypeMeta: metav1.TypeMeta{Kind: "APIResourceList", APIVersion: "v1"}, GroupVersion: gv.String()}
+	for _, k := range aliases(c, gv) {
+		doc.APIResources = append(doc.APIResources, metav1.APIResource{
+			Name: k.Resource, SingularName: k.Singular, Namespaced: k.Namespaced, Kind: k.Kind, Verbs: verbs(k.Verbs),
+		})
+	}
 	for _, k := range kinds(c, gv) {
 		doc.APIResources = append(doc.APIResources, metav1.APIResource{
 			Name:               k.Resource,
@@ -148,7 +169,7 @@ func aggregated(c *catalog.Catalog, core bool) *apidiscovery.APIGroupDiscoveryLi
 			continue
 		}
 		version := apidiscovery.APIVersionDiscovery{Version: gv.Version, Freshness: apidiscovery.DiscoveryFreshnessCurrent}
-		for _, k := range kinds(c, gv) {
+		for _, k := range slices.Concat(aliases(c, gv), kinds(c, gv)) {
 			version.Resources = append(version.Resources, aggregatedResource(k))
 		}
 		i := slices.IndexFunc(doc.Items, func(g apidiscovery.APIGroupDiscovery) bool { return g.Name == gv.Group })

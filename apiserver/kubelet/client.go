@@ -33,6 +33,10 @@ type Options struct {
 	// knows them by.
 	TLS *tls.Config
 
+	// Foreign reports whether the kubelet of a node is not one whose certificate the authority issues. Such a
+	// kubelet is not verified, see docs/decisions/0023. Nil means that there are none.
+	Foreign func(*corev1.Node) bool
+
 	// Objects finds the node of a pod.
 	Objects Lookup
 
@@ -42,8 +46,10 @@ type Options struct {
 
 // A Client reaches nodes. It is safe for concurrent use.
 type Client struct {
-	opts      Options
-	transport *http.Transport
+	opts Options
+	own  *http.Transport // verifies the node
+	// foreign does not verify the node.
+	foreign *http.Transport
 }
 
 // New returns a client.
@@ -57,14 +63,31 @@ func New(opts Options) (*Client, error) {
 	if opts.Log == nil {
 		opts.Log = slog.Default()
 	}
+	if opts.Foreign == nil {
+		opts.Foreign = func(*corev1.Node) bool { return false }
+	}
+	verify, skip := opts.TLS.Clone(), opts.TLS.Clone()
+	skip.InsecureSkipVerify = true
+	return &Client{opts, newTransport(opts, verify), newTransport(opts, skip)}, nil
+}
+
+func newTransport(opts Options, config *tls.Config) *http.Transport {
 	dialer := &net.Dialer{Timeout: opts.DialTimeout, KeepAlive: 30 * time.Second}
-	return &Client{opts, &http.Transport{
+	return &http.Transport{
 		DialContext:         dialer.DialContext,
-		TLSClientConfig:     opts.TLS.Clone(),
+		TLSClientConfig:     config,
 		TLSHandshakeTimeout: opts.DialTimeout,
 		DisableKeepAlives:   true,
 		DisableCompression:  true, // bytes are passed on as they are
-	}}, nil
+	}
+}
+
+// to returns the transport to the kubelet of a node.
+func (c *Client) to(node *corev1.Node) *http.Transport {
+	if c.opts.Foreign(node) {
+		return c.foreign
+	}
+	return c.own
 }
 
 // addressTypes are the addresses of a node by which it is reached, best first.

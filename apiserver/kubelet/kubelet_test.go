@@ -3,17 +3,26 @@ package kubelet_test
 import (
 	"bufio"
 	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
 	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
 	"encoding/json"
 	"fmt"
 	"io"
+	"log"
+	"math/big"
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"net/netip"
 	"net/url"
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -295,4 +304,64 @@ func TestANodeThatCannotBeReached(t *testing.T) {
 			t.Errorf("%d %s", w.Code, got)
 		}
 	})
+}
+
+// selfSigned is a certificate like that which upstream's kubelet makes for itself: for the name of its host, and for no
+// address.
+func selfSigned(t *testing.T) tls.Certificate {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	template := &x509.Certificate{
+		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "n1@1767225600"}, DNSNames: []string{"n1"},
+		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
+		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}, IsCA: true, BasicConstraintsValid: true,
+	}
+	cert, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return tls.Certificate{Certificate: [][]byte{cert}, PrivateKey: key}
+}
+
+func TestForeignKubeletIsReachedWithoutVerification(t *testing.T) {
+	back := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { fmt.Fprint(w, r.URL.Path) }))
+	back.TLS = &tls.Config{Certificates: []tls.Certificate{selfSigned(t)}, MinVersion: tls.VersionTLS12}
+	back.Config.ErrorLog = log.New(io.Discard, "", 0)
+	back.StartTLS()
+	t.Cleanup(back.Close)
+	at := netip.MustParseAddrPort(back.Listener.Addr().String())
+	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1"}}
+	node.Status.Addresses = []corev1.NodeAddress{{Type: corev1.NodeInternalIP, Address: at.Addr().String()}}
+	node.Status.DaemonEndpoints.KubeletEndpoint.Port = int32(at.Port())
+	c, err := kubelet.New(kubelet.Options{
+		TLS: &tls.Config{RootCAs: x509.NewCertPool(), MinVersion: tls.VersionTLS13}, Objects: nodes{"n1": node},
+		Foreign: func(n *corev1.Node) bool { return n.Status.NodeInfo.KubeletVersion == "v1.37.2" },
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, tt := range []struct {
+		version string
+		code    int
+		logs    string // of the answer to a request of logs
+	}{
+		{"v1.37.2", http.StatusOK, "/containerLogs/ship/p/a"},
+		{"v1.37.2+own", http.StatusServiceUnavailable, "certificate"},
+		{"", http.StatusServiceUnavailable, "certificate"},
+	} {
+		node.Status.NodeInfo.KubeletVersion = tt.version
+		w := httptest.NewRecorder()
+		c.ServeLogs(w, httptest.NewRequest(http.MethodGet, "/log", nil), podOf("n1", "a"))
+		if w.Code != tt.code || !strings.Contains(w.Body.String(), tt.logs) {
+			t.Errorf("version %q: the log is answered with %d %s", tt.version, w.Code, w.Body)
+		}
+		w = httptest.NewRecorder()
+		c.ServeProxy(w, httptest.NewRequest(http.MethodGet, "/", nil), node, "/pods")
+		if w.Code != tt.code {
+			t.Errorf("version %q: the proxy answers with %d %s", tt.version, w.Code, w.Body)
+		}
+	}
 }

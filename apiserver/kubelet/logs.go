@@ -68,7 +68,7 @@ func (c *Client) ServeLogs(w http.ResponseWriter, r *http.Request, pod *corev1.P
 		refuse(w, err)
 		return
 	}
-	resp, err := c.transport.RoundTrip(req)
+	resp, err := c.to(node).RoundTrip(req)
 	if err != nil {
 		if r.Context().Err() == nil {
 			c.opts.Log.WarnContext(r.Context(), "a node could not be reached", "node", node.Name, "address", host, "err", err)

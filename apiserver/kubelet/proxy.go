@@ -22,7 +22,7 @@ func (c *Client) ServeProxy(w http.ResponseWriter, r *http.Request, node *corev1
 		path = "/" + path
 	}
 	proxy := &httputil.ReverseProxy{
-		Transport:     c.transport,
+		Transport:     c.to(node),
 		FlushInterval: -1, // at once
 		Rewrite: func(p *httputil.ProxyRequest) {
 			p.Out.URL = &url.URL{Scheme: "https", Host: host, Path: path, RawQuery: p.In.URL.RawQuery}

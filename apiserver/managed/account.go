@@ -249,25 +249,6 @@ func (k *Keeper) UpdateView(w Write, parent catalog.Object, before, after runtim
 	return w.dated(account)
 }
 
-// SameButTimes reports whether two accounts say the same, whenever it was.
-func SameButTimes(a, b []metav1.ManagedFieldsEntry) bool {
-	if len(a) != len(b) {
-		return false
-	}
-	for i := range a {
-		found := false
-		for j := range b {
-			x, y := a[i], b[j]
-			x.Time, y.Time = nil, nil
-			found = found || reflect.DeepEqual(x, y)
-		}
-		if !found {
-			return false
-		}
-	}
-	return true
-}
-
 // Largest is how many fields or items a mapping or a list may have in what is merged, if
 // there is but one (M4): the library puts each into its place among the others.
 const Largest = 5000

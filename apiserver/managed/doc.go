@@ -9,7 +9,7 @@
 //
 //	M1  Objects that come in are never changed: they may be shared.
 //	M2  An apply that changes nothing returns an account that differs from the stored
-//	    one in times at most, and [SameButTimes] says so.
+//	    one in times at most, and catalog.SameManagers says so.
 //	M3  Times are whole seconds, as they come back from every encoding.
 //	M4  The work of an account, which grows with the square of the number of fields or
 //	    items in one place, is bounded: [Largest]. Larger objects have no account, and

@@ -381,3 +381,11 @@ func TestTheOlderDocumentIsReadAsKubectlReadsIt(t *testing.T) {
 		}
 	}
 }
+
+// kubectl explain finds a resource by its path.
+func TestAliasHasPath(t *testing.T) {
+	item := document(t, "").Paths.Paths["/api/v1/namespaces/{namespace}/bindings"]
+	if item == nil || item.Post == nil || kindOf(t, item.Post.Extensions).Kind != "Binding" || len(item.Parameters) != 2 {
+		t.Errorf("the path of bindings is %+v, want a POST of a Binding", item)
+	}
+}

@@ -133,6 +133,10 @@ func (b *builder) subresource(k *catalog.Kind, s *catalog.Subresource, one *mode
 			bodyModel = b.object(s.New(), gvk)
 		}
 	}
+	if s.Alias != "" {
+		post := b.writing(gvk, bodyModel, "post", "create", "Namespaced"+gvk.Kind, "create a "+gvk.Kind)
+		b.put("/"+root(b.gv)+"/namespaces/{namespace}/"+s.Alias, pathItem{"post": post}, []string{"namespace"})
+	}
 	scoped += title(s.Name)
 	v, what := verbs(s.Verbs), s.Name+" of the specified "+k.Kind
 	item := pathItem{}

@@ -57,7 +57,7 @@ func New(kind *catalog.Kind) *metav1.Table {
 // Row returns the row of an object at a moment. What include says of the object comes
 // with it; whole returns the object's JSON and is called only for
 // [metav1.IncludeObject].
-func Row(kind *catalog.Kind, obj catalog.Object, now time.Time, include metav1.IncludeObjectPolicy, whole func() []byte) (metav1.TableRow, error) {
+func Row(kind *catalog.Kind, obj catalog.Object, now time.Time, include metav1.IncludeObjectPolicy, whole func() ([]byte, error)) (metav1.TableRow, error) {
 	cells := make([]any, 0, len(kind.Columns)+2)
 	if !namesItself(kind) {
 		cells = append(cells, obj.GetName())
@@ -72,7 +72,11 @@ func Row(kind *catalog.Kind, obj catalog.Object, now time.Time, include metav1.I
 	switch include {
 	case metav1.IncludeNone:
 	case metav1.IncludeObject:
-		row.Object = runtime.RawExtension{Raw: whole()}
+		raw, err := whole()
+		if err != nil {
+			return metav1.TableRow{}, err
+		}
+		row.Object = runtime.RawExtension{Raw: raw}
 	default:
 		raw, err := json.Marshal(Metadata(obj))
 		if err != nil {

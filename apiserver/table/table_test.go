@@ -22,7 +22,7 @@ func column(name, format string) catalog.Column {
 func TestRow(t *testing.T) {
 	at := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 	obj := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "a", CreationTimestamp: metav1.NewTime(at)}}
-	whole := func() []byte { return []byte(`{"whole":true}`) }
+	whole := func() ([]byte, error) { return []byte(`{"whole":true}`), nil }
 	tests := []struct {
 		name    string
 		columns []catalog.Column

@@ -40,8 +40,9 @@ type Options struct {
 type Request struct {
 	Question
 
-	User  string
-	Scope string // the prefix of all keys of the kind in the namespace, or in all of them
+	User      string
+	Unbounded bool   // PerUser and Total do not bound it, and it does not count
+	Scope     string // the prefix of all keys of the kind in the namespace, or in all of them
 
 	Key string // of the one object; empty for a collection
 
@@ -244,6 +245,7 @@ func (d *Desk) register(w *waiter, fresh map[string]*expression.Expression) (kno
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	switch {
+	case w.request.Unbounded:
 	case d.perUser[w.request.User] >= d.opts.PerUser:
 		return false, &BusyError{Limit: d.opts.PerUser}
 	case d.total >= d.opts.Total:
@@ -263,8 +265,10 @@ func (d *Desk) register(w *waiter, fresh map[string]*expression.Expression) (kno
 		p.users++
 		w.programs = append(w.programs, p)
 	}
-	d.perUser[w.request.User]++
-	d.total++
+	if !w.request.Unbounded {
+		d.perUser[w.request.User]++
+		d.total++
+	}
 	s := d.scopes[w.request.Scope]
 	if s == nil {
 		s = &scope{
@@ -294,10 +298,12 @@ func (d *Desk) leave(w *waiter) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.release(w.programs)
-	if d.perUser[w.request.User]--; d.perUser[w.request.User] == 0 {
-		delete(d.perUser, w.request.User)
+	if !w.request.Unbounded {
+		if d.perUser[w.request.User]--; d.perUser[w.request.User] == 0 {
+			delete(d.perUser, w.request.User)
+		}
+		d.total--
 	}
-	d.total--
 	s := w.scope
 	delete(s.all, w)
 	if key := w.request.Key; key != "" {

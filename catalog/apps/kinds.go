@@ -53,7 +53,7 @@ func (w workload[T, S]) in(k *catalog.Kind) *catalog.Kind {
 	}
 	k.Validate = catalog.Validate(w.validate)
 	k.Warn = catalog.Warn(func(obj T) []string {
-		return podspec.Unheeded(&w.template(obj).Spec, field.NewPath("spec", "template", "spec"))
+		return podspec.Warnings(&w.template(obj).Spec, field.NewPath("spec", "template", "spec"))
 	})
 	k.Columns = append(w.columns, catalog.Age())
 	k.Columns = append(k.Columns, templateColumns(w.template)...)

@@ -18,6 +18,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"github.com/sampan-io/sampan/catalog/podspec"
+	"github.com/sampan-io/sampan/internal/podfeature"
 )
 
 // Limits of a job.
@@ -380,10 +381,10 @@ func withPlacement(t, was corev1.PodTemplateSpec, old *batchv1.Job) corev1.PodTe
 // unheeded tells what of a job the job controller of this version does not do.
 func unheeded(j *batchv1.Job) []string {
 	s, spec := &j.Spec, field.NewPath("spec")
-	sentences := podspec.Unheeded(&s.Template.Spec, spec.Child("template", "spec"))
+	sentences := podspec.Warnings(&s.Template.Spec, spec.Child("template", "spec"))
 	say := func(there bool, name, instead string) {
 		if there {
-			sentences = append(sentences, podspec.NoEffect(spec.Child(name), instead))
+			sentences = append(sentences, podfeature.NoEffect(spec.Child(name).String(), instead))
 		}
 	}
 	say(s.PodFailurePolicy != nil, "podFailurePolicy", "every failed pod counts against backoffLimit")

@@ -13,4 +13,5 @@
 //	    it counts, and an update does not change it; an update of the status
 //	    does not change the spec.
 //	K6  Cells are strings, int64s or bools, as the column says.
+//	K7  Validate refuses an IntOrString of a type that there is not, with its field.
 package catalogtest

@@ -25,7 +25,7 @@ import (
 // rounds is how many random objects of each kind are tried.
 const rounds = 150
 
-// Kinds checks the laws K1 to K6 on kinds. Examples is a directory of manifests,
+// Kinds checks the laws K1 to K7 on kinds. Examples is a directory of manifests,
 // one object each, that the kinds must accept; there must be one for each kind.
 // The names of kinds whose status counts on creation are listed in keepsStatus.
 func Kinds(t *testing.T, kinds []*catalog.Kind, examples string, keepsStatus ...string) {
@@ -39,6 +39,7 @@ func Kinds(t *testing.T, kinds []*catalog.Kind, examples string, keepsStatus ...
 			kind, obj := Load(t, c, file)
 			seen[kind.Kind] = true
 			accepted(t, kind, obj)
+			unknownTypes(t, kind, obj)
 		})
 	}
 	for _, k := range kinds {
@@ -166,6 +167,52 @@ func accepted(t *testing.T, kind *catalog.Kind, obj catalog.Object) { // K4
 	if !equality.Semantic.DeepEqual(twice, obj) {
 		t.Errorf("K2: Default changes an object that was accepted")
 	}
+}
+
+// unknownTypes gives each IntOrString of an accepted object, one after the other, a type that
+// there is not.
+func unknownTypes(t *testing.T, kind *catalog.Kind, obj catalog.Object) { // K7
+	t.Helper()
+	for n := 0; ; n++ {
+		bad := clone(obj)
+		left := n
+		if !spoilNth(reflect.ValueOf(bad).Elem(), &left) {
+			return
+		}
+		if err := Create(kind, bad); err == nil || !strings.Contains(err.Error(), "unknown type: 7") && !strings.Contains(err.Error(), "must be an integer or percentage") {
+			t.Errorf("K7: IntOrString number %d of type 7: %v", n, err)
+		}
+	}
+}
+
+// spoilNth gives the IntOrString within v before which there are *left others the type 7.
+func spoilNth(v reflect.Value, left *int) bool {
+	if p, ok := reflect.TypeAssert[*intstr.IntOrString](v.Addr()); ok {
+		if *left == 0 {
+			p.Type = 7
+			return true
+		}
+		*left--
+		return false
+	}
+	switch v.Kind() {
+	case reflect.Pointer:
+		return !v.IsNil() && spoilNth(v.Elem(), left)
+	case reflect.Slice:
+		for i := range v.Len() {
+			if spoilNth(v.Index(i), left) {
+				return true
+			}
+		}
+	case reflect.Struct:
+		for i := range v.NumField() {
+			if v.Type().Field(i).IsExported() && spoilNth(v.Field(i), left) {
+				return true
+			}
+		}
+	default:
+	}
+	return false
 }
 
 func named(t *testing.T, k *catalog.Kind) { // K1
@@ -382,6 +429,9 @@ func configured(f *randfill.Filler) *randfill.Filler {
 		func(p *intstr.IntOrString, c randfill.Continue) {
 			if *p = intstr.FromInt32(c.Int31n(70000)); c.Bool() {
 				*p = intstr.FromString(c.String(20))
+			}
+			if c.Int31n(8) == 0 {
+				p.Type = intstr.Type(c.Int63()) // protobuf carries any; decoders refuse it
 			}
 		},
 		func(tm *metav1.Time, c randfill.Continue) { *tm = metav1.Unix(c.Int63n(2_000_000_000), 0) },

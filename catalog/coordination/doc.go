@@ -2,6 +2,7 @@
 // coordination.k8s.io, version v1: the sign of life of a node, and the token by
 // which one of several programs is the leader.
 //
-// Leases are renewed all the time, so they are volatile: a write wakes no disk,
-// and what was renewed since the last durable write may be lost in a crash.
+// Leases are renewed all the time, so a renewal, which changes nothing but
+// spec.renewTime, is volatile: it does not write to the disk, and a crash may lose it.
+// All other writes, such as a change of the holder, are durable.
 package coordination

@@ -2,6 +2,7 @@ package coordination
 
 import (
 	coordinationv1 "k8s.io/api/coordination/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
 	apivalidation "k8s.io/apimachinery/pkg/api/validation"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/validation/field"
@@ -18,7 +19,7 @@ func leases() *catalog.Kind {
 		Resource:         "leases",
 		Singular:         "lease",
 		Namespaced:       true,
-		Volatile:         true,
+		Volatile:         volatile,
 		New:              func() catalog.Object { return &coordinationv1.Lease{} },
 		NewList:          func() runtime.Object { return &coordinationv1.LeaseList{} },
 		Prepare: catalog.Prepare(func(l, _ *coordinationv1.Lease) {
@@ -36,6 +37,21 @@ func leases() *catalog.Kind {
 			catalog.Age(),
 		},
 	}
+}
+
+// volatile reports whether a write renews a lease and does nothing else. Whatever decides
+// about leadership, above all the holder, is durable.
+func volatile(obj, old catalog.Object) bool {
+	l, ok := obj.(*coordinationv1.Lease)
+	was, had := old.(*coordinationv1.Lease)
+	if !ok || !had || !catalog.SameManagers(l.ManagedFields, was.ManagedFields) {
+		return false
+	}
+	renewed := *was
+	renewed.Spec.RenewTime = l.Spec.RenewTime
+	// These follow from the write itself, and the kind is the same.
+	renewed.TypeMeta, renewed.ResourceVersion, renewed.ManagedFields = l.TypeMeta, l.ResourceVersion, l.ManagedFields
+	return equality.Semantic.DeepEqual(l, &renewed)
 }
 
 func validateLease(l, _ *coordinationv1.Lease) field.ErrorList {

@@ -134,11 +134,12 @@ func defaultNode(n *corev1.Node) {
 	if n.Status.Allocatable == nil && n.Status.Capacity != nil {
 		n.Status.Allocatable = maps.Clone(n.Status.Capacity)
 	}
-	// The old single field and the list say the same; the list wins.
+	// The old single field and the list say the same; the single field wins, because a client that writes it may not
+	// know the list. So validation sees a change of it.
 	switch {
-	case len(n.Spec.PodCIDRs) == 0 && n.Spec.PodCIDR != "":
+	case n.Spec.PodCIDR != "" && (len(n.Spec.PodCIDRs) == 0 || n.Spec.PodCIDR != n.Spec.PodCIDRs[0]):
 		n.Spec.PodCIDRs = []string{n.Spec.PodCIDR}
-	case len(n.Spec.PodCIDRs) > 0 && n.Spec.PodCIDR != n.Spec.PodCIDRs[0]:
+	case n.Spec.PodCIDR == "" && len(n.Spec.PodCIDRs) > 0:
 		n.Spec.PodCIDR = n.Spec.PodCIDRs[0]
 	}
 }
@@ -177,8 +178,15 @@ func validateNode(n, old *corev1.Node) field.ErrorList {
 	if len(old.Spec.PodCIDRs) > 0 && !slices.Equal(n.Spec.PodCIDRs, old.Spec.PodCIDRs) {
 		errs = append(errs, field.Forbidden(spec.Child("podCIDRs"), "node updates may not change podCIDR except from \"\" to valid"))
 	}
-	if old.Spec.ProviderID != "" && n.Spec.ProviderID != old.Spec.ProviderID {
-		errs = append(errs, field.Forbidden(spec.Child("providerID"), "node updates may not change providerID except from \"\" to valid"))
+	switch {
+	case old.Spec.ProviderID == "" || n.Spec.ProviderID == old.Spec.ProviderID:
+	case n.Spec.ProviderID == "":
+		errs = append(errs, field.Invalid(spec.Child("providerID"), nil, "field cannot be cleared once set"))
+	default:
+		errs = append(errs, field.Invalid(spec.Child("providerID"), nil, "field cannot be modified once set"))
+	}
+	if n.Spec.DoNotUseExternalID != old.Spec.DoNotUseExternalID {
+		errs = append(errs, field.Forbidden(spec.Child("externalID"), "may not be updated"))
 	}
 	if !equality.Semantic.DeepEqual(n.Spec.ConfigSource, old.Spec.ConfigSource) && n.Spec.ConfigSource != nil {
 		errs = append(errs, field.Forbidden(spec.Child("configSource"), "configSource is no longer supported"))

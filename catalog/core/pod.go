@@ -11,6 +11,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"github.com/sampan-io/sampan/catalog"
@@ -31,18 +32,22 @@ func pods() *catalog.Kind {
 		Default:          catalog.Default(defaultPod),
 		Prepare:          catalog.Prepare(preparePod),
 		Validate:         catalog.Validate(validatePod),
-		Warn:             catalog.Warn(func(p *corev1.Pod) []string { return podspec.Unheeded(&p.Spec, field.NewPath("spec")) }),
+		Warn:             catalog.Warn(func(p *corev1.Pod) []string { return podspec.Warnings(&p.Spec, field.NewPath("spec")) }),
 		Generation:       true,
 		Grace:            podGrace,
 		Columns:          podColumns(),
 		Fields: map[string]func(catalog.Object) string{
-			"spec.nodeName":            text(func(p *corev1.Pod) string { return p.Spec.NodeName }),
-			"spec.restartPolicy":       text(func(p *corev1.Pod) string { return string(p.Spec.RestartPolicy) }),
-			"spec.schedulerName":       text(func(p *corev1.Pod) string { return p.Spec.SchedulerName }),
-			"spec.serviceAccountName":  text(func(p *corev1.Pod) string { return p.Spec.ServiceAccountName }),
-			"spec.hostNetwork":         text(func(p *corev1.Pod) string { return yes(p.Spec.HostNetwork) }),
-			"status.phase":             text(func(p *corev1.Pod) string { return string(p.Status.Phase) }),
-			"status.podIP":             text(func(p *corev1.Pod) string { return p.Status.PodIP }),
+			"spec.nodeName":           text(func(p *corev1.Pod) string { return p.Spec.NodeName }),
+			"spec.restartPolicy":      text(func(p *corev1.Pod) string { return string(p.Spec.RestartPolicy) }),
+			"spec.schedulerName":      text(func(p *corev1.Pod) string { return p.Spec.SchedulerName }),
+			"spec.serviceAccountName": text(func(p *corev1.Pod) string { return p.Spec.ServiceAccountName }),
+			"spec.hostNetwork":        text(func(p *corev1.Pod) string { return yes(p.Spec.HostNetwork) }),
+			"status.phase":            text(func(p *corev1.Pod) string { return string(p.Status.Phase) }),
+			"status.podIP":            text(func(p *corev1.Pod) string { return p.Status.PodIP }),
+			// Upstream takes these two labels as well: the older name of spec.nodeName, and one
+			// that no pod has a value for.
+			"spec.host":                text(func(p *corev1.Pod) string { return p.Spec.NodeName }),
+			"status.podIPs":            func(catalog.Object) string { return "" },
 			"status.nominatedNodeName": text(func(p *corev1.Pod) string { return p.Status.NominatedNodeName }),
 		},
 		Indexed: []string{"spec.nodeName"},
@@ -59,17 +64,19 @@ func pods() *catalog.Kind {
 			{
 				Name:            "binding",
 				Verbs:           create,
+				Alias:           "bindings",
 				Kind:            gvk("Binding"),
 				New:             func() runtime.Object { return &corev1.Binding{} },
 				Apply:           bind,
 				KeepsGeneration: true,
 			},
 			{
-				Name:  "eviction",
-				Verbs: create,
-				Kind:  policyv1.SchemeGroupVersion.WithKind("Eviction"),
-				New:   func() runtime.Object { return &policyv1.Eviction{} },
-				Evict: true,
+				Name:     "eviction",
+				Verbs:    create,
+				Kind:     policyv1.SchemeGroupVersion.WithKind("Eviction"),
+				Versions: []schema.GroupVersion{{Group: policyv1.GroupName, Version: "v1beta1"}},
+				New:      func() runtime.Object { return &policyv1.Eviction{} },
+				Evict:    true,
 			},
 			{
 				Name:    "log",

@@ -68,6 +68,7 @@ func TestFieldsThatSelectorsMayName(t *testing.T) {
 	}{
 		{"Pod", pod, map[string]string{
 			"spec.nodeName": "n", "spec.restartPolicy": "Never", "spec.schedulerName": "s", "spec.serviceAccountName": "a",
+			"spec.host": "n", "status.podIPs": "",
 			"spec.hostNetwork": "true", "status.phase": "Running", "status.podIP": "10.0.0.1", "status.nominatedNodeName": "m",
 		}},
 		{"Event", event, map[string]string{

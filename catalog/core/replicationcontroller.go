@@ -32,7 +32,7 @@ func replicationControllers() *catalog.Kind {
 		Prepare:          catalog.Prepare(prepareRC),
 		Validate:         catalog.Validate(validateRC),
 		Warn: catalog.Warn(func(rc *corev1.ReplicationController) []string {
-			return podspec.Unheeded(&rc.Spec.Template.Spec, field.NewPath("spec", "template", "spec"))
+			return podspec.Warnings(&rc.Spec.Template.Spec, field.NewPath("spec", "template", "spec"))
 		}),
 		Generation: true,
 		// Deleting a controller in v1 has always left its pods alone unless the

@@ -143,10 +143,13 @@ func validateProtocol(p corev1.Protocol, at *field.Path) field.ErrorList {
 }
 
 func validateTargetPort(p intstr.IntOrString, at *field.Path) field.ErrorList {
-	if p.Type == intstr.String {
+	switch p.Type {
+	case intstr.Int:
+		return faults(validation.IsValidPortNum(p.IntValue()), at, p.IntVal)
+	case intstr.String:
 		return faults(validation.IsValidPortName(p.StrVal), at, p.StrVal)
 	}
-	return faults(validation.IsValidPortNum(p.IntValue()), at, p.IntVal)
+	return field.ErrorList{field.InternalError(at, fmt.Errorf("unknown type: %v", p.Type))}
 }
 
 func validateAffinity(s *corev1.Service, spec *field.Path) field.ErrorList {

@@ -1,6 +1,8 @@
 package podspec
 
 import (
+	"fmt"
+
 	corev1 "k8s.io/api/core/v1"
 	apivalidation "k8s.io/apimachinery/pkg/api/validation"
 	"k8s.io/apimachinery/pkg/util/intstr"
@@ -116,9 +118,12 @@ func (c *checker) checkHTTPGet(get *corev1.HTTPGetAction, at where) {
 }
 
 func (c *checker) checkPort(port intstr.IntOrString, at where) {
-	if port.Type == intstr.String {
+	switch port.Type {
+	case intstr.Int:
+		c.each(at, port.IntVal, validation.IsValidPortNum(int(port.IntVal)))
+	case intstr.String:
 		c.each(at, port.StrVal, validation.IsValidPortName(port.StrVal))
-		return
+	default:
+		c.add(field.InternalError(at.path, fmt.Errorf("unknown type: %v", port.Type)))
 	}
-	c.each(at, port.IntVal, validation.IsValidPortNum(int(port.IntVal)))
 }

@@ -82,12 +82,14 @@ func validateShare(v *intstr.IntOrString, at *field.Path) (errs field.ErrorList)
 		return nil
 	case v.Type == intstr.Int:
 		return apivalidation.ValidateNonnegativeField(int64(v.IntVal), at)
+	case v.Type != intstr.String:
+		return field.ErrorList{field.Invalid(at, *v, "must be an integer or percentage (e.g '5%%')")}
 	}
 	for _, fault := range validation.IsValidPercent(v.StrVal) {
-		errs = append(errs, field.Invalid(at, v.StrVal, fault))
+		errs = append(errs, field.Invalid(at, *v, fault))
 	}
 	if n, err := strconv.Atoi(strings.TrimSuffix(v.StrVal, "%")); len(errs) == 0 && (err != nil || n > 100) {
-		errs = append(errs, field.Invalid(at, v.StrVal, "must not be greater than 100%"))
+		errs = append(errs, field.Invalid(at, *v, "must not be greater than 100%"))
 	}
 	return errs
 }

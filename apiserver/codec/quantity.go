@@ -1,0 +1,262 @@
+package codec
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"reflect"
+	"strconv"
+	"strings"
+	"sync"
+
+	"k8s.io/apimachinery/pkg/api/resource"
+)
+
+// A quantity is a number of any size: "1e-2147483648" takes minutes and gigabytes to parse,
+// "1e2147483647" to be compared with another one, and three million digits half a minute. So
+// quantities are checked in a body before it is decoded. Bodies that have no such text, which is
+// nearly all of them, cost one search for it.
+
+// Bounds of a quantity as it is written. Quantities are below 2^63 and have no more than nine
+// decimal places; what is beyond that is capped or rounded.
+const (
+	largestExponent = 999
+	longestQuantity = 999
+)
+
+// CheckQuantities returns the first quantity in a decoded JSON object that is out of bounds. Obj has the type that the object is for.
+func CheckQuantities(object any, obj any) error {
+	return quantitiesIn(object, reflect.TypeOf(obj), "")
+}
+
+// checkQuantitiesJSON is CheckQuantities for the JSON of an object. JSON that cannot be read
+// is left to the decoder.
+func checkQuantitiesJSON(body []byte, obj any) error {
+	if !mayHaveLargeQuantity(body) && !bytes.Contains(body, []byte(`\u00`)) || !hasQuantities(reflect.TypeOf(obj)) {
+		return nil
+	}
+	d := json.NewDecoder(bytes.NewReader(body))
+	d.UseNumber()
+	var object any
+	if d.Decode(&object) != nil {
+		return nil //nolint:nilerr // the decoder of the body says what is wrong
+	}
+	return CheckQuantities(object, obj)
+}
+
+// checkQuantitiesProtobuf is CheckQuantities for the protobuf message of an object.
+func checkQuantitiesProtobuf(body []byte, obj any) error {
+	if !mayHaveLargeQuantity(body) || !hasQuantities(reflect.TypeOf(obj)) {
+		return nil
+	}
+	return quantitiesInMessage(body, reflect.TypeOf(obj), "")
+}
+
+// mayHaveLargeQuantity reports whether b has an "e" after a digit or a point and before four
+// digits, with or without a sign, or many digits in a row.
+func mayHaveLargeQuantity(b []byte) bool {
+	row := 0 // digits and points right before b[i]
+	for i := 1; i < len(b); i++ {
+		if b[i] == '.' || isDigit(b[i]) {
+			if row++; row >= longestQuantity-2 { // without a sign and the first digit
+				return true
+			}
+			continue
+		}
+		row = 0
+		if b[i]|0x20 != 'e' || b[i-1] != '.' && !isDigit(b[i-1]) {
+			continue
+		}
+		at := i + 1
+		if at < len(b) && (b[at] == '+' || b[at] == '-') {
+			at++
+		}
+		if at+4 <= len(b) && isDigit(b[at]) && isDigit(b[at+1]) && isDigit(b[at+2]) && isDigit(b[at+3]) {
+			return true
+		}
+	}
+	return false
+}
+
+func isDigit(c byte) bool { return '0' <= c && c <= '9' }
+
+// checkQuantity checks one quantity as it is written. Text that is none is left to the parser.
+func checkQuantity(text, path string) error {
+	text = strings.TrimSpace(text)
+	if len(text) > longestQuantity {
+		return fmt.Errorf("%s: a quantity must have at most %d characters, got %d", path, longestQuantity, len(text))
+	}
+	at := strings.IndexAny(text, "eE")
+	if at < 0 || at == len(text)-1 { // "1E" has the suffix of 10^18
+		return nil
+	}
+	exponent, err := strconv.Atoi(text[at+1:])
+	switch {
+	case err != nil && !strings.Contains(err.Error(), strconv.ErrRange.Error()):
+		return nil //nolint:nilerr // "1Ei" is a quantity, "1ex" is none and refused by the parser
+	case err == nil && -largestExponent <= exponent && exponent <= largestExponent:
+		return nil
+	}
+	return fmt.Errorf("%s: the exponent of a quantity must be between -%d and %d, got %q", path, largestExponent, largestExponent, text)
+}
+
+var quantityType = reflect.TypeFor[resource.Quantity]() //nolint:gochecknoglobals // a constant
+
+// withQuantities remembers which types contain quantities.
+var withQuantities sync.Map //nolint:gochecknoglobals // [reflect.Type]bool: a cache, as encoding/json has one
+
+func hasQuantities(t reflect.Type) bool {
+	if has, ok := withQuantities.Load(t); ok {
+		return has.(bool)
+	}
+	has := findQuantity(t, map[reflect.Type]bool{})
+	withQuantities.Store(t, has)
+	return has
+}
+
+func findQuantity(t reflect.Type, seen map[reflect.Type]bool) bool {
+	if t == quantityType {
+		return true
+	}
+	if seen[t] {
+		return false
+	}
+	seen[t] = true
+	switch t.Kind() {
+	case reflect.Pointer, reflect.Slice, reflect.Map:
+		return findQuantity(t.Elem(), seen)
+	case reflect.Struct:
+		for f := range t.Fields() {
+			if f.IsExported() && findQuantity(f.Type, seen) {
+				return true
+			}
+		}
+	default:
+	}
+	return false
+}
+
+// quantitiesIn checks the quantities in a JSON value that is for the type t.
+func quantitiesIn(value any, t reflect.Type, path string) error {
+	for t.Kind() == reflect.Pointer {
+		t = t.Elem()
+	}
+	if t == quantityType {
+		switch v := value.(type) {
+		case string:
+			return checkQuantity(v, path)
+		case json.Number:
+			return checkQuantity(v.String(), path)
+		}
+		return nil
+	}
+	if !hasQuantities(t) {
+		return nil
+	}
+	switch v := value.(type) {
+	case []any:
+		if t.Kind() != reflect.Slice {
+			return nil
+		}
+		for i := range v {
+			if err := quantitiesIn(v[i], t.Elem(), fmt.Sprintf("%s[%d]", path, i)); err != nil {
+				return err
+			}
+		}
+	case map[string]any:
+		return quantitiesInObject(v, t, path)
+	}
+	return nil
+}
+
+func quantitiesInObject(object map[string]any, t reflect.Type, path string) error {
+	switch t.Kind() {
+	case reflect.Map:
+		for key, value := range object {
+			if err := quantitiesIn(value, t.Elem(), fmt.Sprintf("%s[%s]", path, key)); err != nil {
+				return err
+			}
+		}
+	case reflect.Struct:
+		for f := range t.Fields() {
+			name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
+			if name == "" && f.Anonymous {
+				if err := quantitiesInObject(object, f.Type, path); err != nil {
+					return err
+				}
+				continue
+			}
+			if value, ok := object[name]; ok && name != "-" {
+				if err := quantitiesIn(value, f.Type, join(path, name)); err != nil {
+					return err
+				}
+			}
+		}
+	default:
+	}
+	return nil
+}
+
+func join(path, name string) string {
+	if path == "" {
+		return name
+	}
+	return path + "." + name
+}
+
+// quantitiesInMessage checks the quantities in a protobuf message of the type t. A message
+// that is broken is left to the decoder.
+func quantitiesInMessage(message []byte, t reflect.Type, path string) error {
+	for t.Kind() == reflect.Pointer || t.Kind() == reflect.Slice {
+		t = t.Elem()
+	}
+	if !hasQuantities(t) {
+		return nil
+	}
+	for rest := message; len(rest) > 0; {
+		var tag uint64
+		var payload []byte
+		var err error
+		if tag, payload, rest, err = field(rest); err != nil {
+			return nil //nolint:nilerr // as above
+		}
+		number := tag >> 3
+		switch {
+		case tag&7 != 2:
+		case t == quantityType:
+			if number == 1 {
+				err = checkQuantity(string(payload), path)
+			}
+		case t.Kind() == reflect.Map: // an entry: its key is field 1, its value field 2
+			if number == 2 {
+				err = quantitiesInMessage(payload, t.Elem(), path)
+			}
+		case t.Kind() == reflect.Struct:
+			if f, ok := fieldNumbered(t, number); ok {
+				name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
+				at := path
+				if name != "" {
+					at = join(path, name)
+				}
+				err = quantitiesInMessage(payload, f.Type, at)
+			}
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// fieldNumbered returns the field of a struct that has a number in protobuf.
+func fieldNumbered(t reflect.Type, number uint64) (reflect.StructField, bool) {
+	for f := range t.Fields() {
+		// As in `protobuf:"bytes,1,opt,name=metadata"`.
+		_, tag, _ := strings.Cut(f.Tag.Get("protobuf"), ",")
+		text, _, _ := strings.Cut(tag, ",")
+		if n, err := strconv.ParseUint(text, 10, 64); err == nil && n == number {
+			return f, true
+		}
+	}
+	return reflect.StructField{}, false
+}

@@ -1,0 +1,125 @@
+package apiserver
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"sync"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
+	"github.com/sampan-io/sampan/apiserver/fairness"
+)
+
+var bodies = sync.Pool{New: func() any { return new(bytes.Buffer) }} //nolint:gochecknoglobals // as listBuffers
+
+const (
+	keptBody  = 256 << 10 // the size up to which a body's buffer is used again
+	bodyShare = 32 << 10  // what a body of unknown size counts for at first, and the least that any does: its request needs memory, too
+)
+
+// receive reads the request's body, before the request takes a seat: a client that sends slowly holds nothing but a part
+// of its user's share of memory for bodies. [exchange.drop] gives that back.
+func (x *exchange) receive() error {
+	size := x.r.ContentLength
+	switch {
+	case size == 0:
+		return nil
+	case size > maxBody:
+		return tooLargeBody()
+	}
+	if err := x.hold(max(int(size), bodyShare)); err != nil {
+		return err
+	}
+	x.buf = bodies.Get().(*bytes.Buffer)
+	if size > 0 {
+		x.buf.Grow(min(int(size), keptBody) + bytes.MinRead)
+	}
+	p := &pace{cut: x.cutRead, patience: bodyPatience}
+	from := io.LimitReader(&pacedReader{x.r.Body, p, x.conn}, maxBody+1)
+	p.begin()
+	err := x.fill(from)
+	p.stop()
+	switch refused := (*fairness.RefusedError)(nil); {
+	case err == nil && x.buf.Len() > maxBody:
+		return tooLargeBody()
+	case errors.As(err, &refused):
+		return err
+	}
+	x.received = true // as far as it will
+	switch {
+	case err == nil:
+		return nil
+	case errors.Is(err, os.ErrDeadlineExceeded):
+		return apierrors.NewTimeoutError(fmt.Sprintf("the request body did not arrive in time: %d bytes in %s, want at least %d bytes per second after that",
+			p.moved.Load(), bodyPatience, clientRate), 0)
+	}
+	return apierrors.NewBadRequest(fmt.Sprintf("reading the body: %v", err))
+}
+
+// fill reads into the buffer. A body of unknown size counts for more as it grows.
+func (x *exchange) fill(from io.Reader) error {
+	if x.r.ContentLength > 0 {
+		_, err := x.buf.ReadFrom(from)
+		return err
+	}
+	for {
+		n, err := x.buf.ReadFrom(io.LimitReader(from, int64(x.held-x.buf.Len()+1)))
+		if err != nil || n == 0 || x.buf.Len() <= x.held {
+			return err
+		}
+		if err := x.hold(x.held); err != nil { // twice as much
+			return err
+		}
+	}
+}
+
+// hold counts bytes for the body.
+func (x *exchange) hold(n int) error {
+	if err := x.flow.Take(fairness.Bytes, n); err != nil {
+		return err
+	}
+	x.held += n
+	return nil
+}
+
+// drop forgets the body.
+func (x *exchange) drop() {
+	if x.buf != nil && x.buf.Cap() <= keptBody {
+		x.buf.Reset()
+		bodies.Put(x.buf)
+	}
+	if x.held > 0 {
+		x.flow.Return(fairness.Bytes, x.held)
+	}
+	x.buf, x.held = nil, 0
+}
+
+// body gives the received body to use, whose argument is only good while it runs.
+func (x *exchange) body(use func([]byte) error) error {
+	if x.buf == nil {
+		return use(nil)
+	}
+	return use(x.buf.Bytes())
+}
+
+func tooLargeBody() error {
+	return apierrors.NewRequestEntityTooLargeError(fmt.Sprintf("limit is %d", maxBody))
+}
+
+// unread reports whether there is a body, over HTTP/1.1, of which something was not read.
+func (x *exchange) unread() bool {
+	return x.r.ProtoMajor == 1 && x.r.ContentLength != 0 && !x.received
+}
+
+// leaveBody ends a request over HTTP/1.1 whose body was not read: net/http reads what is left of it, without a
+// deadline of its own.
+func (x *exchange) leaveBody() {
+	if x.unread() {
+		_ = http.NewResponseController(x.w).SetReadDeadline(time.Now().Add(unreadTimeout))
+	}
+}

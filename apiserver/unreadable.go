@@ -1,0 +1,139 @@
+package apiserver
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"strings"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/sampan-io/sampan/apiserver/admission"
+	"github.com/sampan-io/sampan/apiserver/codec"
+	"github.com/sampan-io/sampan/store"
+)
+
+// A record that cannot be read ([codec.Item.Fault]) has come from an older version or from a
+// damaged disk. It is left out of lists and watches, so that it does not keep the others from
+// being served: to show a stand-in without a spec would make controllers act on that. A GET
+// of it returns that error. A DELETE removes it at once, because no controller can remove its
+// finalizers or stop what it describes.
+
+// unreadable returns the error of reading such a record, with the reason that Kubernetes has
+// for it.
+func (t *target) unreadable(fault error) error {
+	return &apierrors.StatusError{ErrStatus: metav1.Status{
+		Status: metav1.StatusFailure, Code: http.StatusInternalServerError, Reason: metav1.StatusReasonStoreReadError,
+		Message: fmt.Sprintf("%s %q cannot be read from the store, and can only be deleted: %v", t.kind.GR(), t.name, fault),
+		Details: &metav1.StatusDetails{Name: t.name, Group: t.kind.Group, Kind: t.kind.Resource},
+	}}
+}
+
+// warnings returns the warning that names the records which a list leaves out.
+func (l *listing) warnings(t *target) []string {
+	const named = 5
+	n := len(l.unreadable)
+	if n == 0 {
+		return nil
+	}
+	var names []string
+	for _, item := range l.unreadable[:min(n, named)] {
+		obj := item.Object()
+		names = append(names, strings.TrimPrefix(obj.GetNamespace()+"/"+obj.GetName(), "/"))
+	}
+	if n > named {
+		names = append(names, "...")
+	}
+	return []string{fmt.Sprintf("%d %s cannot be read from the store and are left out, delete them: %s", n, t.kind.GR(), strings.Join(names, ", "))}
+}
+
+// removeUnreadable deletes a record that cannot be read.
+func (s *Server) removeUnreadable(ctx context.Context, t *target, old *codec.Item, opts metav1.DeleteOptions) (result, error) {
+	standIn := old.Object()
+	if err := checkPreconditions(t, opts.Preconditions, old); err != nil {
+		return result{}, err
+	}
+	dryRun := len(opts.DryRun) > 0
+	a := admission.Attributes{
+		Operation: admission.Delete, Kind: t.kind, Namespace: t.namespace, Name: t.name,
+		User: t.user, Old: standIn, DryRun: dryRun,
+	}
+	committed := false
+	defer func() { a.Finish(committed) }()
+	if err := s.admit(ctx, &a); err != nil {
+		return result{}, err
+	}
+	r := result{obj: deleted(t, standIn)}
+	if f := standIn.GetFinalizers(); len(f) > 0 {
+		r.warnings = []string{fmt.Sprintf("%s %q could not be read and was deleted without its finalizers: %s", t.kind.GR(), t.name, strings.Join(f, ", "))}
+	}
+	if dryRun {
+		return r, nil
+	}
+	if _, err := s.replace(ctx, store.Write{Key: t.key(), Value: old.Restate(), Delete: true, Expect: old.Revision()}); err != nil {
+		return result{}, err
+	}
+	committed = true
+	return r, nil
+}
+
+// beforeGone prepares the removal of an object. With a namespace go the records in it that
+// cannot be read: controllers do not see them, and they would be there again in the next
+// namespace of that name.
+func (s *Server) beforeGone(ctx context.Context, t *target) error {
+	if t.kind.GR() != (schema.GroupResource{Resource: "namespaces"}) {
+		return nil
+	}
+	return s.removeUnreadableIn(ctx, t.name)
+}
+
+// removeUnreadableIn deletes the records of a namespace that cannot be read.
+func (s *Server) removeUnreadableIn(ctx context.Context, namespace string) error {
+	for _, kind := range s.opts.Catalog.Kinds() {
+		if !kind.Namespaced || kind.Answered {
+			continue
+		}
+		got, err := s.opts.Store.List(store.Query{Prefix: kind.Prefix(namespace)}, store.Page{})
+		if err != nil {
+			return storeFault(err)
+		}
+		for _, rec := range got.Records {
+			item := rec.Value.(*codec.Item)
+			if item.Fault() == nil {
+				continue
+			}
+			if _, err := s.replace(ctx, store.Write{Key: rec.Key, Value: item.Restate(), Delete: true, Expect: item.Revision()}); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// readable is a store as the desk sees it: records that cannot be read are not in lists, and
+// to get one is an error.
+type readable struct{ Store }
+
+// Get returns an error for a record that cannot be read.
+func (r readable) Get(key string) (store.Record, error) {
+	rec, err := r.Store.Get(key)
+	if err != nil {
+		return rec, err
+	}
+	return rec, rec.Value.(*codec.Item).Fault()
+}
+
+// List returns the records that can be read.
+func (r readable) List(q store.Query, p store.Page) (store.Listing, error) {
+	l, err := r.Store.List(q, p)
+	kept := l.Records[:0]
+	for _, rec := range l.Records {
+		if rec.Value.(*codec.Item).Fault() == nil {
+			kept = append(kept, rec)
+		}
+	}
+	l.Records = kept
+	return l, err
+}
