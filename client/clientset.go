@@ -8,6 +8,12 @@ import (
 	"k8s.io/client-go/rest"
 )
 
+// FromClientset returns a client over the connection of a client-go clientset, or of anything
+// else with its method CoreV1, as [FromREST] does. Objects come out as Go types.
+func FromClientset[C interface{ RESTClient() rest.Interface }](clientset interface{ CoreV1() C }) (*REST, error) {
+	return FromREST(clientset.CoreV1().RESTClient(), RESTOptions{})
+}
+
 // FromREST returns a client over the connection, credentials and all, of a client-go
 // REST client. Every clientset has one: FromREST(clientset.CoreV1().RESTClient(), …).
 // It reaches every resource, whatever group that REST client is for, and is not

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"log/slog"
+	"math/rand/v2"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -49,6 +50,7 @@ type Recorder struct {
 	lost   atomic.Int64 // events dropped because the queue was full
 
 	mu      sync.Mutex
+	offset  time.Duration       // of the times in names, so that two recorders do not choose one name at one time
 	clock   int64               // guarded by mu; makes names unique
 	written map[string]*written // of Run alone
 	similar map[string]*similar // of Run alone
@@ -83,6 +85,7 @@ func NewRecorder(c Interface, component, host string, log *slog.Logger) *Recorde
 	}
 	return &Recorder{
 		client: c, source: corev1.EventSource{Component: component, Host: host}, log: log,
+		offset:  rand.N(time.Millisecond),
 		queue:   make(chan *corev1.Event, eventQueue),
 		written: map[string]*written{},
 		similar: map[string]*similar{},
@@ -114,12 +117,13 @@ func (r *Recorder) EventFor(ref corev1.ObjectReference, kind, reason, format str
 	if len(args) > 0 {
 		message = fmt.Sprintf(format, args...)
 	}
-	if len(message) > 1024 { // the API's limit for a note
+	message = strings.ToValidUTF8(message, "\ufffd") // it may quote what a container has written
+	if len(message) > 1024 {                         // the API's limit for a note
 		message = strings.ToValidUTF8(message[:1021], "") + "..."
 	}
 	now := time.Now()
 	r.mu.Lock()
-	r.clock = max(r.clock+1, now.UnixNano())
+	r.clock = max(r.clock+1, now.Add(r.offset).UnixNano())
 	stamp := r.clock
 	r.mu.Unlock()
 	namespace := ref.Namespace

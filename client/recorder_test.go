@@ -50,6 +50,18 @@ func TestARepeatedEventIsCounted(t *testing.T) {
 	})
 }
 
+func TestAMessageIsUTF8(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "a", UID: "1"}}
+		events := record(t, func(r *client.Recorder, _ *clienttest.Server) {
+			r.Event(pod, corev1.EventTypeWarning, "Unhealthy", "Readiness probe failed: %s", "\xffno")
+		})
+		if want := "Readiness probe failed: \ufffdno"; len(events) != 1 || events[0].Message != want {
+			t.Errorf("events = %v, want the message %q", events, want)
+		}
+	})
+}
+
 func TestManySimilarEventsAreCombinedAndBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "a", UID: "1"}}

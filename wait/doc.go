@@ -24,7 +24,7 @@
 //
 // The forms that Kubernetes began with in 2014 stand over the same idea, for
 // code that was written against them: [ConditionFunc], [Poll], [PollCycles],
-// [PollWithContext], [WaitFunc], [WaitFor], [ErrWaitTimeout] and [Forever]. They
+// [PollWithContext], [WaitFunc], [WaitFor], [Poller], [ErrWaitTimeout] and [Forever]. They
 // differ from Until in one thing that their users rely on: the first look comes
 // after the first interval.
 //

@@ -3,6 +3,7 @@ package wait
 import (
 	"context"
 	"fmt"
+	"sync"
 	"time"
 )
 
@@ -112,6 +113,83 @@ func PollCycles(interval time.Duration, cycles int, condition ConditionFunc) err
 		}
 		return ok, err
 	})
+}
+
+// Poller returns a WaitFunc with the rhythm of [Poll]: its channel carries a value every interval
+// and is closed when timeout is reached; a timeout of 0 means never. A value that is not
+// received at once is dropped, so that a condition that is slower than interval gets no late
+// call. With an interval that is not positive the channel is closed from the
+// beginning, for one try.
+//
+// No goroutine feeds the channel. A timer does, until the timeout, even if there are no more
+// receivers: with a timeout of 0 use [PollerWithContext].
+func Poller(interval, timeout time.Duration) WaitFunc {
+	return PollerWithContext(context.Background(), interval, timeout) //nolint:forbidigo // code from before contexts has none
+}
+
+// PollerWithContext is [Poller] whose channels are closed when ctx ends, too.
+func PollerWithContext(ctx context.Context, interval, timeout time.Duration) WaitFunc {
+	return func() <-chan struct{} {
+		p := &poller{c: make(chan struct{}), began: time.Now(), interval: interval}
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		if interval <= 0 || timeout < 0 || ctx.Err() != nil {
+			p.closed = true
+			close(p.c)
+			return p.c
+		}
+		p.tick = time.AfterFunc(interval, p.send)
+		p.unbind = context.AfterFunc(ctx, p.close)
+		if timeout > 0 {
+			p.timeout = timeout
+			p.end = time.AfterFunc(timeout, p.close)
+		}
+		return p.c
+	}
+}
+
+// A poller feeds a channel from timers.
+type poller struct {
+	began             time.Time
+	interval, timeout time.Duration // a timeout of 0 means none
+
+	mu     sync.Mutex
+	c      chan struct{} // closed under mu
+	closed bool          // guarded by mu
+	tick   *time.Timer   // guarded by mu
+	end    *time.Timer   // guarded by mu; nil without a timeout
+	unbind func() bool   // guarded by mu; takes the poller off its context
+}
+
+// send sends a value if there is a receiver, and sets the timer to the next interval.
+func (p *poller) send() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	since := time.Since(p.began)
+	if p.closed || p.timeout > 0 && since >= p.timeout {
+		return // the last try is due, and no other one before it
+	}
+	select {
+	case p.c <- struct{}{}:
+	default:
+	}
+	p.tick.Reset(p.interval - since%p.interval)
+}
+
+// close closes the channel once.
+func (p *poller) close() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.closed {
+		return
+	}
+	p.closed = true
+	p.tick.Stop()
+	if p.end != nil {
+		p.end.Stop()
+	}
+	p.unbind()
+	close(p.c)
 }
 
 // WaitFor calls condition once for each value of the channel that wait returns,

@@ -123,6 +123,80 @@ func TestRow4OneCallPerValueAndOneForTheClose(t *testing.T) {
 	}
 }
 
+func TestPollerTicksAsPollCalls(t *testing.T) {
+	for _, tt := range []struct {
+		name              string
+		interval, timeout time.Duration
+		want              []time.Duration
+	}{
+		{"whole intervals", time.Second, 3500 * time.Millisecond, seconds(1, 2, 3, 3.5)},
+		{"timeout below interval", time.Second, 300 * time.Millisecond, seconds(0.3)},
+		{"timeout on a tick", time.Second, 2 * time.Second, seconds(1, 2)},
+		{"no interval", 0, time.Second, seconds(0)},
+		{"a negative interval", -1, 0, seconds(0)},
+		{"a negative timeout", time.Second, -1, seconds(0)},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				l := newLog()
+				if err := wait.WaitFor(wait.Poller(tt.interval, tt.timeout), l.never); err != wait.ErrWaitTimeout { //nolint:errorlint // row 6
+					t.Errorf("WaitFor = %v, want ErrWaitTimeout", err)
+				}
+				if !slices.Equal(l.at, tt.want) {
+					t.Errorf("asked at %v, want %v", l.at, tt.want)
+				}
+			})
+		})
+	}
+}
+
+func TestPollerDropsTicksOfASlowCondition(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := newLog()
+		_ = wait.WaitFor(wait.Poller(time.Second, 7*time.Second), func() (bool, error) {
+			_, _ = l.never()
+			if len(l.at) == 1 {
+				time.Sleep(3500 * time.Millisecond) // over the ticks at 2, 3 and 4
+			}
+			return false, nil
+		})
+		if want := seconds(1, 5, 6, 7); !slices.Equal(l.at, want) {
+			t.Errorf("asked at %v, want %v", l.at, want)
+		}
+	})
+}
+
+func TestPollerWithoutATimeoutEndsWithItsContext(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, stop := context.WithTimeout(t.Context(), 2500*time.Millisecond)
+		defer stop()
+		poller := wait.PollerWithContext(ctx, time.Second, 0)
+		l := newLog()
+		if err := wait.WaitFor(poller, l.never); err != wait.ErrWaitTimeout { //nolint:errorlint // row 6
+			t.Errorf("WaitFor = %v, want ErrWaitTimeout", err)
+		}
+		if err := wait.WaitFor(poller, l.never); err != wait.ErrWaitTimeout { //nolint:errorlint // row 6
+			t.Errorf("WaitFor = %v, want ErrWaitTimeout", err)
+		}
+		if want := seconds(1, 2, 2.5, 2.5); !slices.Equal(l.at, want) {
+			t.Errorf("asked at %v, want %v", l.at, want)
+		}
+	})
+}
+
+func TestPollerLeavesNoGoroutine(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		before := runtime.NumGoroutine()
+		if err := wait.WaitFor(wait.Poller(time.Second, time.Hour), newLog().on(2)); err != nil {
+			t.Errorf("WaitFor = %v", err)
+		}
+		synctest.Wait()
+		if after := runtime.NumGoroutine(); after > before {
+			t.Errorf("%d goroutines, %d before", after, before)
+		}
+	})
+}
+
 func TestRow5AnErrorEndsTheLoopAsItIs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		boom := errors.New("boom")

@@ -66,7 +66,7 @@ func untyped[T client.Object](r client.Resource[T]) client.Resource[client.Objec
 func view[T client.Object](f *follower, indexes Indexes[T]) *Cache[T] {
 	c := &Cache[T]{follower: f, indexes: make(map[string]*index, len(indexes))}
 	for name, values := range indexes {
-		i := &index{values: func(obj client.Object) []string { return values(typed[T](obj)) }, buckets: map[string]*bucket{}}
+		i := &index{values: f.guarded(name, func(obj client.Object) []string { return values(typed[T](obj)) }), buckets: map[string]*bucket{}}
 		c.indexes[name] = i
 		f.indexes = append(f.indexes, i)
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"maps"
 	"slices"
 	"strings"
@@ -276,5 +277,44 @@ func TestAnIdleCacheAsksNothing(t *testing.T) {
 				t.Errorf("%d requests on an idle day", asked)
 			}
 		})
+	})
+}
+
+// TestACacheSurvivesItsOwnersPanics has a subscriber, an index and a Keep that panic over one
+// object.
+func TestACacheSurvivesItsOwnersPanics(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := clienttest.New(t)
+		mined := func(o *corev1.ConfigMap) bool {
+			if o != nil && o.Name == "mine" {
+				panic("stepped on a mine")
+			}
+			return false
+		}
+		c := cache.New[*corev1.ConfigMap](s, client.ConfigMaps, cache.Options[*corev1.ConfigMap]{
+			Indexes: cache.Indexes[*corev1.ConfigMap]{"flavour": func(o *corev1.ConfigMap) []string { mined(o); return byFlavour(o) }},
+			Keep:    func(o *corev1.ConfigMap) *corev1.ConfigMap { mined(o); return o },
+			Log:     slog.New(slog.DiscardHandler),
+		})
+		var d diary
+		c.Subscribe(func(_, after *corev1.ConfigMap) { mined(after) })
+		c.Subscribe(d.hear)
+		s.Set(t, config("mine", "sweet"))
+		g := run.NewGroup(t.Context(), 0)
+		defer g.Stop()
+		g.Go(func(ctx context.Context) { _ = c.Run(ctx) })
+		<-c.Ready()
+		s.Set(t, config("mine", "sour"))
+		s.Set(t, config("b", "sour"))
+		synctest.Wait()
+		if want := []string{"+mine", "-mine", "+mine", "+b"}; !slices.Equal(d.lines, want) {
+			t.Errorf("the other subscriber heard %q, want %q", d.lines, want)
+		}
+		if got := c.ByIndex("flavour", "sour"); len(got) != 1 || got[0].Name != "b" {
+			t.Errorf("index: %v", got)
+		}
+		if _, ok := c.Get("default", "mine"); !ok {
+			t.Error("the object is not there")
+		}
 	})
 }

@@ -15,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 
 	"github.com/sampan-io/sampan/client"
+	"github.com/sampan-io/sampan/internal/run"
 )
 
 // follow brings the cache up to date and keeps it so until something goes wrong.
@@ -141,7 +142,12 @@ func (c *follower) kept(obj client.Object) client.Object {
 	if c.keep == nil {
 		return obj
 	}
-	return c.keep(obj)
+	held := obj
+	if err := run.Catch(func() error { held = c.keep(obj); return nil }); err != nil {
+		c.panicked(obj, "keep", err)
+		return obj
+	}
+	return held
 }
 
 // check says no to an object that readers have no type for.

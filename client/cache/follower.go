@@ -40,8 +40,9 @@ type follower struct {
 
 	optional bool // see Options
 
-	plain  bool // of run alone: the server has no WatchList
-	absent bool // of run alone: the server does not serve what is optional, and that was said
+	plain   bool // of run alone: the server has no WatchList
+	absent  bool // of run alone: the server does not serve what is optional, and that was said
+	refused bool // of run alone: the user may not read the resource, and that was said
 
 	mu       sync.RWMutex
 	objects  map[string]map[string]*entry // guarded by mu; by namespace and name; no namespace is empty
@@ -73,7 +74,7 @@ func (c *follower) run(ctx context.Context) error {
 			return nil
 		}
 		if progress {
-			failures, c.absent = 0, false
+			failures, c.absent, c.refused = 0, false, false
 		}
 		if c.optional && notServed(err) {
 			c.doWithout(err)
@@ -84,15 +85,28 @@ func (c *follower) run(ctx context.Context) error {
 		}
 		pause := min(maxPause, firstPause<<min(failures, 20))
 		pause = pause/2 + rand.N(pause/2) // many caches lose one server at the same time
-		level := slog.LevelDebug
-		if failures > 0 {
-			level = slog.LevelWarn
-		}
-		c.log.Log(ctx, level, "watch interrupted, trying again", "resource", c.resource.Resource, "pause", pause, "err", err)
+		c.report(ctx, failures, pause, err)
 		if !run.Pause(ctx, pause) {
 			return nil
 		}
 	}
+}
+
+// report logs why the resource could not be followed. A missing permission is logged once, because only an administrator
+// can add it.
+func (c *follower) report(ctx context.Context, failures int, pause time.Duration, err error) {
+	if apierrors.IsForbidden(err) {
+		if !c.refused {
+			c.log.WarnContext(ctx, "not allowed to read a resource; trying again until it is allowed", "resource", c.resource.Resource, "err", err)
+		}
+		c.refused = true
+		return
+	}
+	level := slog.LevelDebug
+	if failures > 0 {
+		level = slog.LevelWarn
+	}
+	c.log.Log(ctx, level, "watch interrupted, trying again", "resource", c.resource.Resource, "pause", pause, "err", err)
 }
 
 // notServed reports whether a server says that it has no such resource, or not for this user.
@@ -176,10 +190,25 @@ func (c *follower) remove(key types.NamespacedName, last client.Object, revision
 	c.tell(old, nil)
 }
 
+// tell calls the subscribers. What one of them cannot bear it has missed; the others go on.
 func (c *follower) tell(before, after client.Object) {
 	for _, f := range c.subs {
-		f(before, after)
+		if err := run.Catch(func() error { f(before, after); return nil }); err != nil {
+			c.panicked(either(after, before), "subscriber", err)
+		}
 	}
+}
+
+func either(a, b client.Object) client.Object {
+	if a != nil {
+		return a
+	}
+	return b
+}
+
+// panicked logs that a function of the cache's owner panicked over an object.
+func (c *follower) panicked(obj client.Object, what string, err error) {
+	c.log.Error("panic over an object in a cache, going on", "resource", c.resource.Resource, "object", keyOf(obj), "in", what, "err", err)
 }
 
 // reach notes that everything up to a revision is in the cache.

@@ -4,6 +4,7 @@ import (
 	"slices"
 
 	"github.com/sampan-io/sampan/client"
+	"github.com/sampan-io/sampan/internal/run"
 )
 
 // An index finds objects by what a function says of them. Its owner guards it.
@@ -31,6 +32,18 @@ type entry struct {
 type place struct {
 	bucket *bucket
 	at     int
+}
+
+// guarded returns values as a function that does not panic: it is called with the lock of the
+// cache held. An object that it panics over is not in the index.
+func (c *follower) guarded(name string, values func(client.Object) []string) func(client.Object) []string {
+	return func(obj client.Object) (found []string) {
+		if err := run.Catch(func() error { found = values(obj); return nil }); err != nil {
+			c.panicked(obj, "index "+name, err)
+			return nil
+		}
+		return found
+	}
 }
 
 func (i *index) find(value string) []*entry {

@@ -85,3 +85,33 @@ func TestACacheWaitsForAServerThatIsAway(t *testing.T) {
 		<-c.Ready()
 	})
 }
+
+// TestARefusalIsLoggedOnce has a user who may not read a resource, may later, and then no more.
+func TestARefusalIsLoggedOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := clienttest.New(t, config("a", "sweet"))
+		refuse := func(clienttest.Request) error {
+			return apierrors.NewForbidden(client.ConfigMaps.GroupResource(), "", nil)
+		}
+		s.Intercept(refuse)
+		var logged bytes.Buffer
+		c := cache.New(s, client.ConfigMaps, cache.Options[*corev1.ConfigMap]{Log: slog.New(slog.NewTextHandler(&logged, nil))})
+		g := run.NewGroup(t.Context(), 0)
+		defer g.Stop()
+		g.Go(func(ctx context.Context) { _ = c.Run(ctx) })
+		time.Sleep(24 * time.Hour)
+		synctest.Wait()
+		if n := strings.Count(logged.String(), "\n"); n != 1 || !strings.Contains(logged.String(), "not allowed to read a resource") {
+			t.Errorf("%d lines in a day, want one:\n%s", n, &logged)
+		}
+		s.Intercept(nil)
+		<-c.Ready()
+		s.Intercept(refuse)
+		s.BreakWatches(client.ErrWatchEnded)
+		time.Sleep(24 * time.Hour)
+		synctest.Wait()
+		if n := strings.Count(logged.String(), "\n"); n != 2 {
+			t.Errorf("%d lines after the right was taken away again, want two:\n%s", n, &logged)
+		}
+	})
+}

@@ -46,6 +46,9 @@ func TestAClientsetWithoutAConnectionIsAnError(t *testing.T) {
 	if _, err := client.FromREST(nil, client.RESTOptions{}); err == nil {
 		t.Error("nil was taken")
 	}
+	if _, err := client.FromClientset(&kubernetes.Clientset{}); err == nil {
+		t.Error("an empty clientset was taken")
+	}
 }
 
 // TestWaitsOverAClientset makes what is waited for with a clientset and waits over
@@ -53,8 +56,8 @@ func TestAClientsetWithoutAConnectionIsAnError(t *testing.T) {
 func TestWaitsOverAClientset(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
-	cs := clientset(t)
-	c, err := client.FromREST(cs.CoreV1().RESTClient(), client.RESTOptions{})
+	var cs kubernetes.Interface = clientset(t)
+	c, err := client.FromClientset(cs)
 	if err != nil {
 		t.Fatal(err)
 	}
