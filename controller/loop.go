@@ -119,7 +119,11 @@ func (l *Loop) Run(ctx context.Context) error {
 
 // work reconciles one key and plans what comes after.
 func (l *Loop) work(ctx context.Context, key Key) {
-	result, err := l.opts.Reconcile(ctx, key)
+	var result Result
+	err := run.Catch(func() (err error) {
+		result, err = l.opts.Reconcile(ctx, key)
+		return err
+	})
 	switch {
 	case ctx.Err() != nil:
 		l.queue.done(key, 0, false)
@@ -129,6 +133,9 @@ func (l *Loop) work(ctx context.Context, key Key) {
 		level := slog.LevelWarn
 		if apierrors.IsConflict(err) || apierrors.IsAlreadyExists(err) || failures == 1 && apierrors.IsNotFound(err) || errors.Is(err, errAgain) {
 			level = slog.LevelDebug // somebody was faster; that is how it should be
+		}
+		if _, ok := errors.AsType[*run.PanicError](err); ok {
+			level = slog.LevelError
 		}
 		l.opts.Log.Log(ctx, level, "reconcile failed, trying again", "key", key.String(), "failures", failures, "pause", pause, "err", err)
 	default:

@@ -192,3 +192,20 @@ func TestWorkBeginsWhenItsNeedsAreReady(t *testing.T) {
 		d.want(t, "0s a")
 	})
 }
+
+func TestAPanicIsAFailureOfItsKeyAlone(t *testing.T) {
+	var d diary
+	looping(t, 1, func(_ context.Context, k controller.Key) (controller.Result, error) {
+		d.add(k)
+		if k.Name == "mine" && len(d.lines) < 3 {
+			panic("stepped on a mine")
+		}
+		return controller.Result{}, nil
+	}, func(l *controller.Loop) {
+		l.Add(key("mine"))
+		synctest.Wait()
+		l.Add(key("b"))
+		time.Sleep(time.Hour)
+		d.want(t, "0s mine", "0s b", "0s mine")
+	})
+}

@@ -264,26 +264,35 @@ func TestADeletedNamespaceGoesWithEverything(t *testing.T) {
 			t.Fatal(err)
 		}
 		synctest.Wait()
-		ns := clienttest.Find(s, client.Namespaces, "", "away")
-		if ns == nil {
-			t.Fatal("it is gone before its content")
+		others := func() int {
+			return len(clienttest.All(s, client.ReplicationControllers, "away")) + len(clienttest.All(s, client.Events, "away"))
 		}
-		messages := map[corev1.NamespaceConditionType]string{}
-		for _, c := range ns.Status.Conditions {
-			if c.Status == corev1.ConditionTrue {
-				messages[c.Type] = c.Message
+		remains := func(kind corev1.NamespaceConditionType, want string) {
+			t.Helper()
+			ns := clienttest.Find(s, client.Namespaces, "", "away")
+			if ns == nil {
+				t.Fatal("it is gone before its content")
 			}
+			for _, c := range ns.Status.Conditions {
+				if c.Type == kind && c.Message == want {
+					return
+				}
+			}
+			t.Errorf("conditions are %+v, want %s: %s", ns.Status.Conditions, kind, want)
 		}
-		if m := messages[corev1.NamespaceContentRemaining]; m != "Some resources are remaining: configmaps. has 1 resource instances, pods. has 1 resource instances" {
-			t.Errorf("content remaining: %q", m)
-		}
-		if m := messages[corev1.NamespaceFinalizersRemaining]; m != "Some content in the namespace has finalizers remaining: example.com/hold in 1 resource instances" {
-			t.Errorf("finalizers remaining: %q", m)
-		}
-		if n := len(clienttest.All(s, client.ReplicationControllers, "away")) + len(clienttest.All(s, client.Events, "away")); n != 0 {
-			t.Errorf("%d other objects are left", n)
+		// While there are pods they keep what they use.
+		remains(corev1.NamespaceContentRemaining, "Some resources are remaining: pods. has 1 resource instances")
+		remains(corev1.NamespaceDeletionContentFailure, "All content successfully deleted, may be waiting on finalization")
+		if m := clienttest.Find(s, client.ConfigMaps, "away", "stuck"); m == nil || m.DeletionTimestamp != nil || others() != 2 {
+			t.Errorf("while a pod is left there are the config map %v and %d other objects, want all", m, others())
 		}
 		s.Remove(t, p)
+		synctest.Wait()
+		remains(corev1.NamespaceContentRemaining, "Some resources are remaining: configmaps. has 1 resource instances")
+		remains(corev1.NamespaceFinalizersRemaining, "Some content in the namespace has finalizers remaining: example.com/hold in 1 resource instances")
+		if n := others(); n != 0 {
+			t.Errorf("%d other objects are left", n)
+		}
 		free := clienttest.Find(s, client.ConfigMaps, "away", "stuck").DeepCopy()
 		free.Finalizers = nil
 		if _, err := client.ConfigMaps.Update(t.Context(), s, free, ""); err != nil {

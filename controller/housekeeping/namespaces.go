@@ -57,24 +57,18 @@ func newNamespaces(opts Options, all *everything, spaces *cache.Cache[*corev1.Na
 	return []run.Task{n.loop.Task()}
 }
 
+// reconcile removes the pods of a namespace first, and everything else only when no pod is left (KEP-5080): a pod
+// that is still running keeps what it depends on, such as the network policy that confines it.
 func (n *namespaces) reconcile(ctx context.Context, key controller.Key) (controller.Result, error) {
 	ns, ok := n.spaces.Get("", key.Name)
 	if !ok || ns.DeletionTimestamp == nil || !slices.Contains(ns.Spec.Finalizers, corev1.FinalizerKubernetes) {
 		return controller.Result{}, nil
 	}
-	var errs []error
-	left := map[string][]client.Object{} // by resource
-	for _, k := range n.all.kinds {
-		if !k.res.Namespaced {
-			continue
-		}
-		rest, err := n.empty(ctx, k, ns.Name)
-		errs = append(errs, err)
-		if len(rest) > 0 {
-			left[k.name()] = rest
-		}
+	isPods := func(k *kindCache) bool { return k.name() == client.Pods.Resource }
+	left, failure := n.emptyAll(ctx, ns.Name, isPods)
+	if failure == nil && len(left) == 0 {
+		left, failure = n.emptyAll(ctx, ns.Name, func(k *kindCache) bool { return !isPods(k) })
 	}
-	failure := errors.Join(errs...)
 	if ctx.Err() != nil {
 		return controller.Result{}, nil
 	}
@@ -86,6 +80,23 @@ func (n *namespaces) reconcile(ctx context.Context, key controller.Key) (control
 		failure = controller.Again("events are left") // nobody tells when they go
 	}
 	return controller.Result{}, errors.Join(failure, err)
+}
+
+// emptyAll empties a namespace of the kinds that are chosen, and returns what is then left, by resource.
+func (n *namespaces) emptyAll(ctx context.Context, namespace string, chosen func(*kindCache) bool) (map[string][]client.Object, error) {
+	var errs []error
+	left := map[string][]client.Object{}
+	for _, k := range n.all.kinds {
+		if !k.res.Namespaced || !chosen(k) {
+			continue
+		}
+		rest, err := n.empty(ctx, k, namespace)
+		errs = append(errs, err)
+		if len(rest) > 0 {
+			left[k.name()] = rest
+		}
+	}
+	return left, errors.Join(errs...)
 }
 
 // empty asks for the deletion of what a namespace has of a kind and returns what is

@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/intstr"
 
+	"github.com/sampan-io/sampan/controller/owned"
 	"github.com/sampan-io/sampan/internal/storytest"
 )
 
@@ -157,7 +158,7 @@ func (s *daemonStory) planSet() (different bool) {
 		s.set.Status = st
 		different = true
 	}
-	if after = sooner(after, plan.after); after > 0 {
+	if after = owned.Sooner(after, plan.after); after > 0 {
 		s.Say("look again in %v", after)
 	}
 	return different

@@ -36,7 +36,7 @@ type daemonPlan struct {
 }
 
 func (p *daemonPlan) again(after time.Duration) {
-	p.after = sooner(p.after, after)
+	p.after = owned.Sooner(p.after, after)
 }
 
 // A berth is a node and the set's pods on it or meant for it: those that go on first, of

@@ -4,14 +4,12 @@ import (
 	"context"
 	"errors"
 	"slices"
-	"sync"
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/labels"
-	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/sampan-io/sampan/client"
 	"github.com/sampan-io/sampan/client/cache"
@@ -22,14 +20,14 @@ import (
 // daemonSets keeps the pods of DaemonSets.
 type daemonSets struct {
 	*sets[*appsv1.DaemonSet]
-	nodes  *cache.Cache[*corev1.Node]
-	spared sparing
+	nodes    *cache.Cache[*corev1.Node]
+	failures backoff
 }
 
 func newDaemonSets(opts Options, pods *cache.Cache[*corev1.Pod], revisions *cache.Cache[*appsv1.ControllerRevision]) *daemonSets {
 	d := &daemonSets{
-		nodes:  cache.Of(opts.Caches, client.Nodes, nil),
-		spared: sparing{nodes: map[berthKey]*spare{}},
+		nodes:    cache.Of(opts.Caches, client.Nodes, nil),
+		failures: newBackoff(),
 	}
 	d.sets = newSets(opts, pods, revisions, setOptions[*appsv1.DaemonSet]{
 		name: "daemonset-controller", resource: client.DaemonSets, needs: []<-chan struct{}{d.nodes.Ready()},
@@ -71,7 +69,7 @@ func (*daemonSets) uses(_ *appsv1.DaemonSet, pods []*corev1.Pod, r *appsv1.Contr
 
 func (d *daemonSets) view(set *appsv1.DaemonSet, pods []*corev1.Pod, rec record) *daemonView {
 	return &daemonView{set: set, pods: pods, nodes: d.nodes.List(""), hash: hashOf(rec), now: time.Now(), pause: func(node string) time.Duration {
-		return d.spared.left(berthKey{set.UID, node}, time.Now())
+		return d.failures.left(placeKey{set.UID, node}, time.Now())
 	}}
 }
 
@@ -97,7 +95,7 @@ func (d *daemonSets) act(ctx context.Context, set *appsv1.DaemonSet, pods []*cor
 	v := d.view(set, pods, rec)
 	plan := v.plan()
 	for _, pod := range plan.failed {
-		d.spared.spare(berthKey{set.UID, meantFor(pod)}, v.now)
+		d.failures.add(placeKey{set.UID, meantFor(pod)}, v.now)
 		kind, reason, what := corev1.EventTypeWarning, "FailedDaemonPod", "failed"
 		if pod.Status.Phase == corev1.PodSucceeded {
 			kind, reason, what = corev1.EventTypeNormal, "SucceededDaemonPod", "succeeded"
@@ -114,56 +112,4 @@ func (d *daemonSets) act(ctx context.Context, set *appsv1.DaemonSet, pods []*cor
 		}))
 	}
 	return plan.after, errors.Join(errs...)
-}
-
-// A node on which pods of a set end is given the next one after firstSpare, and after
-// each further failure after twice as long, up to longestSpare; what was quiet for that
-// long begins anew.
-const (
-	firstSpare   = time.Second
-	longestSpare = 15 * time.Minute
-)
-
-// A berthKey is a DaemonSet and a node.
-type berthKey struct {
-	set  types.UID
-	node string
-}
-
-type spare struct {
-	pause time.Duration
-	until time.Time
-}
-
-// sparing remembers where pods ended, because they themselves are deleted. It is lost in
-// a restart, which costs one try.
-type sparing struct {
-	mu    sync.Mutex
-	nodes map[berthKey]*spare // guarded by mu
-}
-
-func (s *sparing) spare(key berthKey, now time.Time) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for k, old := range s.nodes { // there are few, and this is rare
-		if now.Sub(old.until) > longestSpare {
-			delete(s.nodes, k)
-		}
-	}
-	one := s.nodes[key]
-	if one == nil {
-		one = &spare{pause: firstSpare / 2}
-		s.nodes[key] = one
-	}
-	one.pause = min(2*one.pause, longestSpare)
-	one.until = now.Add(one.pause)
-}
-
-func (s *sparing) left(key berthKey, now time.Time) time.Duration {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if one := s.nodes[key]; one != nil {
-		return one.until.Sub(now)
-	}
-	return 0
 }

@@ -12,9 +12,12 @@
 //	F2  There are never two pods of one number, and two on one node only while one
 //	    overtakes the other (maxSurge).
 //	F3  No step of ours takes more pods that serve than maxUnavailable lets be missing.
-//	F4  A pod of an outdated template that is not ready is replaced at once, wherever it
-//	    is in the order, so that a template that never works does not block the one that
-//	    mends it.
+//	F4  With podManagementPolicy OrderedReady scaling down and rolling updates halt at a
+//	    pod that is not available, as upstream's do. With Parallel, and in a DaemonSet, a
+//	    pod of an outdated template that is not available is replaced at once, so that a
+//	    template that never works does not block the one that mends it.
+//	F5  A pod that has ended is made anew, after a pause that doubles with each end at the
+//	    same place: a node that rejects a pod at once is not sent the next one at once.
 //
 // A set may have annotation sampan.dev/progress-deadline-seconds: "N"; then its condition
 // Progressing is False with reason ProgressDeadlineExceeded after so long without

@@ -93,13 +93,5 @@ func (s *sets[T]) reconcile(ctx context.Context, set T) (controller.Result, erro
 	if err := s.history.forget(ctx, kept, rec, inUse); err != nil {
 		return controller.Result{}, err
 	}
-	return controller.Result{After: sooner(after, next)}, nil
-}
-
-// sooner returns the shorter of two pauses, of which 0 means never.
-func sooner(a, b time.Duration) time.Duration {
-	if a <= 0 || b > 0 && b < a {
-		return max(0, b)
-	}
-	return a
+	return controller.Result{After: owned.Sooner(after, next)}, nil
 }

@@ -39,6 +39,9 @@ type statefulView struct {
 	current, update string
 	now             time.Time
 	claims          claimFinder // used if the set has templates of claims
+
+	// pause returns how long it is until a pod that has ended is made anew; 0 or less means now, and so does nil.
+	pause func(pod string) time.Duration
 }
 
 // A statefulPlan is the next step of a StatefulSet.
@@ -148,7 +151,7 @@ func (v *statefulView) planPods() (plan statefulPlan) {
 			return plan
 		}
 	}
-	if v.shrink(places, surplus, ordered, &plan) && ordered {
+	if v.shrink(surplus, ordered, &plan) && ordered {
 		return plan
 	}
 	if v.rolling() {
@@ -167,32 +170,31 @@ func (v *statefulView) place(ordinal int, p *corev1.Pod, plan *statefulPlan) (wa
 	case p.DeletionTimestamp != nil:
 		return true
 	case podstate.Finished(p):
+		if v.pause != nil {
+			if left := v.pause(p.Name); left > 0 {
+				plan.after = owned.Sooner(plan.after, left)
+				return true
+			}
+		}
 		plan.restart = append(plan.restart, p)
 		return true
 	case !identified(v.set, p):
 		plan.label = append(plan.label, p)
 	}
-	if v.serves(p, plan) {
-		return false
-	}
-	// A pod that does not serve and is of an outdated template need not come up
-	// before it is replaced: it may be the reason for the new template.
-	if v.rolling() && ordinal >= v.first() && revisionOfPod(p) != v.update && !podstate.Ready(p) {
-		plan.remove = append(plan.remove, p)
-	}
-	return true
+	return !v.serves(p, plan)
 }
 
-// shrink removes the pods that there are not to be, and returns whether there are any.
-func (v *statefulView) shrink(places, surplus []*corev1.Pod, ordered bool, plan *statefulPlan) bool {
-	for _, p := range surplus {
-		if p.DeletionTimestamp != nil {
-			if ordered {
-				return true
-			}
-			continue
+// shrink removes the pods that there are not to be, and returns whether there are any. In order means that a pod that
+// does not serve is removed only if no surplus pod below it lacks as well: so scaling down halts while pods are
+// unhealthy, as upstream's does.
+func (v *statefulView) shrink(surplus []*corev1.Pod, ordered bool, plan *statefulPlan) bool {
+	for i, p := range surplus {
+		if ordered && (p.DeletionTimestamp != nil || !v.serves(p, plan) && !v.allServe(surplus[i+1:], plan)) {
+			return true
 		}
-		plan.remove = append(plan.remove, p)
+		if p.DeletionTimestamp == nil {
+			plan.remove = append(plan.remove, p)
+		}
 		if ordered {
 			return true
 		}
@@ -200,8 +202,12 @@ func (v *statefulView) shrink(places, surplus []*corev1.Pod, ordered bool, plan 
 	return len(surplus) > 0
 }
 
-// replace removes pods of an outdated template that serve, the last first, as many as may
-// be missing at a time. Those that do not, place has removed.
+func (v *statefulView) allServe(pods []*corev1.Pod, plan *statefulPlan) bool {
+	return !slices.ContainsFunc(pods, func(p *corev1.Pod) bool { return !v.serves(p, plan) })
+}
+
+// replace removes pods of an outdated template that serve, the last first, as many as may be missing at a time. Those
+// that do not serve are removed as well: in order there are none here, because the update waits until all pods serve.
 func (v *statefulView) replace(places []*corev1.Pod, plan *statefulPlan) {
 	room := int32(1)
 	if r := v.set.Spec.UpdateStrategy.RollingUpdate; r != nil && r.MaxUnavailable != nil {
@@ -214,6 +220,9 @@ func (v *statefulView) replace(places []*corev1.Pod, plan *statefulPlan) {
 		switch {
 		case !v.serves(p, plan):
 			room--
+			if old {
+				plan.remove = append(plan.remove, p)
+			}
 		case old:
 			serving = append(serving, p)
 		}
@@ -294,7 +303,7 @@ func (v *statefulView) status() (s appsv1.StatefulSetStatus, after time.Duration
 		complete: s.UpdatedReplicas >= target && s.AvailableReplicas == want && s.Replicas == want,
 		what:     "StatefulSet", revision: s.UpdateRevision,
 	}, statefulConditions(&s))
-	return s, sooner(after, wait)
+	return s, owned.Sooner(after, wait)
 }
 
 // statefulConditions are those of a status.

@@ -23,12 +23,13 @@ import (
 // statefulSets keeps the pods of StatefulSets.
 type statefulSets struct {
 	*sets[*appsv1.StatefulSet]
-	claims *cache.Cache[*corev1.PersistentVolumeClaim]
+	claims   *cache.Cache[*corev1.PersistentVolumeClaim]
+	failures backoff
 }
 
 func newStatefulSets(opts Options, pods *cache.Cache[*corev1.Pod], revisions *cache.Cache[*appsv1.ControllerRevision]) statefulSets {
 	s := statefulSets{
-		claims: cache.Of(opts.Caches, client.PersistentVolumeClaims, nil),
+		claims: cache.Of(opts.Caches, client.PersistentVolumeClaims, nil), failures: newBackoff(),
 	}
 	s.sets = newSets(opts, pods, revisions, setOptions[*appsv1.StatefulSet]{
 		name: "statefulset-controller", resource: client.StatefulSets, needs: []<-chan struct{}{s.claims.Ready()},
@@ -108,6 +109,7 @@ func newStatefulView(set *appsv1.StatefulSet, pods []*corev1.Pod, rec record, no
 func (s statefulSets) act(ctx context.Context, set *appsv1.StatefulSet, pods []*corev1.Pod, rec record) (time.Duration, error) {
 	v := newStatefulView(set, pods, rec, time.Now())
 	v.claims = func(name string) (*corev1.PersistentVolumeClaim, bool) { return s.claims.Get(set.Namespace, name) }
+	v.pause = func(pod string) time.Duration { return s.failures.left(placeKey{set.UID, pod}, v.now) }
 	plan := v.plan()
 	if err := s.keepClaims(ctx, set, plan.claims); err != nil {
 		return plan.after, err
@@ -120,6 +122,7 @@ func (s statefulSets) act(ctx context.Context, set *appsv1.StatefulSet, pods []*
 		}}))
 	}
 	for _, pod := range plan.restart {
+		s.failures.add(placeKey{set.UID, pod.Name}, v.now)
 		s.Events.Event(set, corev1.EventTypeWarning, "RecreatingFailedPod", "StatefulSet %s/%s is recreating failed Pod %s", set.Namespace, set.Name, pod.Name)
 	}
 	if gone := slices.Concat(plan.restart, plan.remove); len(gone) > 0 {

@@ -35,6 +35,7 @@ type replicated struct {
 type replicaPlan struct {
 	create int
 	remove []*corev1.Pod
+	after  time.Duration // until pods may be made that are not made now; 0 means that there are none
 }
 
 // planReplicas compares what is asked for with the pods that are there. Neighbours are
@@ -46,11 +47,53 @@ func planReplicas(r replicated, pods, neighbours []*corev1.Pod, now time.Time) r
 	active := slices.DeleteFunc(slices.Clone(pods), func(p *corev1.Pod) bool { return !podstate.Active(p) })
 	switch have := len(active); {
 	case have < r.want:
+		if left := pauseAfterRejection(pods, r.want, now); left > 0 {
+			return replicaPlan{after: left}
+		}
 		return replicaPlan{create: r.want - have}
 	case have > r.want:
 		return replicaPlan{remove: expendable(active, neighbours, now)[:have-r.want]}
 	}
 	return replicaPlan{}
+}
+
+// After nodes have rejected as many pods as are wanted the next ones are made after firstPause, and after each
+// further such round after twice as long, up to longestPause.
+const (
+	firstPause   = time.Second
+	longestPause = 15 * time.Minute
+)
+
+// pauseAfterRejection returns how long to wait before pods are made; 0 or less means not at all. A node rejects a pod
+// at once that it cannot run, and the next one is the same: without a pause there would be thousands.
+func pauseAfterRejection(pods []*corev1.Pod, want int, now time.Time) time.Duration {
+	rejections := 0
+	var last time.Time
+	for _, p := range pods {
+		if rejected(p) {
+			rejections++
+			if made := p.CreationTimestamp.Time; made.After(last) {
+				last = made
+			}
+		}
+	}
+	if rejections == 0 {
+		return 0
+	}
+	pause := firstPause
+	for range (rejections - 1) / want {
+		if pause = min(2*pause, longestPause); pause == longestPause {
+			break
+		}
+	}
+	return last.Add(pause).Sub(now)
+}
+
+// rejected reports whether a node did not run a pod that it got.
+func rejected(p *corev1.Pod) bool {
+	return p.Status.Phase == corev1.PodFailed && p.Status.Reason != "" && !slices.ContainsFunc(
+		slices.Concat(p.Status.InitContainerStatuses, p.Status.ContainerStatuses),
+		func(c corev1.ContainerStatus) bool { return c.ContainerID != "" })
 }
 
 // A replicaCount is what is to be said of the pods that are there.
@@ -161,7 +204,7 @@ func (r *replicas[T]) reconcile(ctx context.Context, obj T) (controller.Result, 
 	if failure != nil {
 		return controller.Result{}, failure
 	}
-	return controller.Result{After: n.after}, nil
+	return controller.Result{After: owned.Sooner(n.after, plan.after)}, nil
 }
 
 // statusNow returns what the status is to be.

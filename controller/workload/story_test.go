@@ -22,7 +22,7 @@ import (
 //
 //	job name=value …       make or change the job (rc likewise)
 //	pod NAME STATE [k=v …] a pod becomes pending, running, ready, succeeded, failed,
-//	                       deleted (marked) or gone
+//	                       rejected (by its node), deleted (marked) or gone
 //	+DURATION              time passes
 //	plan                   plan and carry out; what happens stands below with ">"
 //
@@ -150,6 +150,8 @@ func (s *story) setPod(name, state string, words []string) {
 	case "failed":
 		pod.Status.Phase = corev1.PodFailed
 		end(1)
+	case "rejected":
+		pod.Status.Phase, pod.Status.Reason = corev1.PodFailed, "NodePorts"
 	case "deleted":
 		pod.DeletionTimestamp = &at
 	case "gone":
@@ -286,7 +288,7 @@ func (s *story) planRC() {
 		s.Say("status replicas=%d labeled=%d ready=%d available=%d observed=%d",
 			status.Replicas, status.FullyLabeledReplicas, status.ReadyReplicas, status.AvailableReplicas, status.ObservedGeneration)
 	}
-	if count.after > 0 {
-		s.Say("look again in %v", count.after)
+	if after := owned.Sooner(count.after, plan.after); after > 0 {
+		s.Say("look again in %v", after)
 	}
 }
