@@ -187,6 +187,13 @@ func checkContainer(c *cri.ContainerConfig) error {
 		} else if !filepath.IsAbs(m.GetHostPath()) {
 			fault("mount %s: the path on the host, %q, is not absolute", m.GetContainerPath(), m.GetHostPath())
 		}
+		switch {
+		case !m.GetRecursiveReadOnly():
+		case !m.GetReadonly():
+			fault("mount %s: recursive_read_only needs readonly", m.GetContainerPath())
+		case m.GetPropagation() != cri.MountPropagation_PROPAGATION_PRIVATE:
+			fault("mount %s: recursive_read_only needs PROPAGATION_PRIVATE, got %s", m.GetContainerPath(), m.GetPropagation())
+		}
 		if len(m.GetUidMappings())+len(m.GetGidMappings()) > 0 {
 			fault("mount %s: mapped user ids are not supported", m.GetContainerPath())
 		}
@@ -198,7 +205,7 @@ func checkContainer(c *cri.ContainerConfig) error {
 	if ns := sc.GetNamespaceOptions(); ns.GetPid() == cri.NamespaceMode_TARGET {
 		fault("sharing the processes of another container is not supported")
 	}
-	if p := sc.GetSeccomp(); p.GetProfileType() == cri.SecurityProfile_Localhost {
+	if p := sc.GetSeccomp(); p.GetProfileType() == cri.SecurityProfile_Localhost && !sc.GetPrivileged() { // privileged: no filter at all
 		fault("the seccomp profile %q: profiles from files are not supported; only RuntimeDefault and Unconfined are", p.GetLocalhostRef())
 	}
 	if p := sc.GetApparmor(); p.GetProfileType() == cri.SecurityProfile_Localhost {
@@ -234,13 +241,14 @@ func (s *Server) containerSpec(p *pod, id string, c *cri.ContainerConfig, img *i
 		IPCNS:           r.Pins.IPC,
 		UTSNS:           r.Pins.UTS,
 		HostPID:         r.HostPID,
+		PIDNS:           s.pidNamespace(&r, sc.GetNamespaceOptions()),
 		Mounts:          mounts,
 		Privileged:      sc.GetPrivileged(),
 		NoNewPrivileges: sc.GetNoNewPrivs(),
 		AddCaps:         sc.GetCapabilities().GetAddCapabilities(),
 		DropCaps:        sc.GetCapabilities().GetDropCapabilities(),
 		AmbientCaps:     sc.GetCapabilities().GetAddAmbientCapabilities(),
-		Unconfined:      sc.GetSeccomp().GetProfileType() == cri.SecurityProfile_Unconfined,
+		Unconfined:      sc.GetSeccomp() == nil || sc.GetSeccomp().GetProfileType() == cri.SecurityProfile_Unconfined,
 		MaskedPaths:     sc.GetMaskedPaths(),
 		ReadOnlyPaths:   sc.GetReadonlyPaths(),
 		Cgroup:          filepath.Join(r.Cgroup, id),
@@ -348,6 +356,9 @@ func (s *Server) containerMounts(p *pod, c *cri.ContainerConfig) ([]container.Mo
 			mount.Propagation = "rslave"
 		case cri.MountPropagation_PROPAGATION_BIDIRECTIONAL:
 			mount.Propagation = "rshared"
+			if err := checkShared(source); err != nil {
+				return nil, invalid("container %q: mount %s: %v", c.GetMetadata().GetName(), m.GetContainerPath(), err)
+			}
 		case cri.MountPropagation_PROPAGATION_PRIVATE: // the rule, if nothing is asked for
 		}
 		out = append(out, mount)
@@ -494,6 +505,9 @@ func (s *Server) ExecSync(ctx context.Context, req *cri.ExecSyncRequest) (*cri.E
 // found, and removes what belongs to none.
 func (s *Server) adoptContainers() error {
 	for _, r := range s.keeper.List() {
+		if s.pauses(r.ID) != nil {
+			continue
+		}
 		var note about
 		config := &cri.ContainerConfig{}
 		err := json.Unmarshal(r.About, &note)

@@ -9,7 +9,9 @@
 //	R1  What an answer says is done, is done, and survives the death of the server.
 //	R2  A pod or container that was being made when the server was killed is gone
 //	    after the next start, with all that it had.
-//	R3  A pod exists as a set of pinned namespaces. No process holds them.
+//	R3  A pod exists as a set of pinned namespaces. No process holds them, except
+//	    for the PID namespace of a pod whose containers share one: it needs a
+//	    process 1, which is a container that no call of CRI reports.
 //	R4  A clean end, and [Clean] after an unclean one, leave nothing of ours on the
 //	    machine but the image store: no process, mount, link, rule, cgroup,
 //	    namespace, and no changed setting.
@@ -19,5 +21,5 @@
 //
 // What CRI asks for and this runtime doesn't do is answered with Unimplemented:
 // streams into containers (exec, attach, port-forward), checkpoints, user
-// namespaces, process namespaces that a pod's containers share, terminals, devices.
+// namespaces, the process namespace of another container, terminals, devices.
 package runtime

@@ -110,6 +110,15 @@ func (s *Server) GetContainerEvents(_ *cri.GetEventsRequest, stream grpc.ServerS
 
 // containerChanged is called by the keeper.
 func (s *Server) containerChanged(c container.Change) {
+	if p := s.pauses(c.ID); p != nil {
+		if c.Step == container.StepStopped {
+			// With process 1 the kernel ends every process of the namespace, and no other can be started in it.
+			if err := s.setNotReady(p); err != nil {
+				s.opts.Log.Error("the end of a pod's first process couldn't be recorded", "pod", p.record.ID, "err", err)
+			}
+		}
+		return
+	}
 	kinds := map[container.Step]cri.ContainerEventType{
 		container.StepCreated: cri.ContainerEventType_CONTAINER_CREATED_EVENT,
 		container.StepStarted: cri.ContainerEventType_CONTAINER_STARTED_EVENT,

@@ -50,12 +50,7 @@ func privateMount(dir string) error {
 	if err != nil {
 		return err
 	}
-	var over mountPoint
-	for _, m := range mounts {
-		if (m.path == "/" || m.path == dir || strings.HasPrefix(dir, m.path+"/")) && len(m.path) >= len(over.path) {
-			over = m
-		}
-	}
+	over := mountOver(mounts, dir)
 	if !over.shared {
 		return nil
 	}
@@ -66,6 +61,30 @@ func privateMount(dir string) error {
 	}
 	if err := unix.Mount("", dir, "", unix.MS_PRIVATE, ""); err != nil {
 		return fmt.Errorf("making the mount %s private: %w", dir, err)
+	}
+	return nil
+}
+
+// mountOver returns the mount that holds path.
+func mountOver(mounts []mountPoint, path string) mountPoint {
+	var over mountPoint
+	for _, m := range mounts {
+		if (m.path == "/" || m.path == path || strings.HasPrefix(path, m.path+"/")) && len(m.path) >= len(over.path) {
+			over = m
+		}
+	}
+	return over
+}
+
+// checkShared reports an error, in containerd's words, unless what a container mounts
+// in a mount of path can show on the host.
+func checkShared(path string) error {
+	mounts, err := mountPoints()
+	if err != nil {
+		return err
+	}
+	if over := mountOver(mounts, path); !over.shared {
+		return fmt.Errorf("path %q is mounted on %q but it is not a shared mount", path, over.path)
 	}
 	return nil
 }

@@ -56,6 +56,7 @@ type podRecord struct {
 	HostNet bool
 	HostIPC bool
 	HostPID bool
+	Pause   string `json:",omitempty"` // id of the container that holds the PID namespace of the pod; "" if its containers share none
 	Cgroup  string
 }
 
@@ -132,8 +133,8 @@ func checkSandbox(c *cri.PodSandboxConfig, handler string) error {
 		fault("runtime handler %q is not known; there is only the default one", handler)
 	}
 	ns := c.GetLinux().GetSecurityContext().GetNamespaceOptions()
-	if ns.GetPid() != cri.NamespaceMode_CONTAINER && ns.GetPid() != cri.NamespaceMode_NODE && ns != nil {
-		fault("a process namespace shared by the containers of a pod (%s) is not supported; only one per container and the host's are", ns.GetPid())
+	if ns.GetPid() == cri.NamespaceMode_TARGET {
+		fault("the process namespace of another container (TARGET) is not possible for a pod sandbox; POD, CONTAINER and NODE are")
 	}
 	if u := ns.GetUsernsOptions(); u != nil && u.GetMode() != cri.NamespaceMode_NODE {
 		fault("user namespaces are not supported")
@@ -165,7 +166,7 @@ func pinSpec(c *cri.PodSandboxConfig) container.PinSpec {
 }
 
 // RunPodSandbox implements CRI.
-func (s *Server) RunPodSandbox(_ context.Context, req *cri.RunPodSandboxRequest) (*cri.RunPodSandboxResponse, error) {
+func (s *Server) RunPodSandbox(ctx context.Context, req *cri.RunPodSandboxRequest) (*cri.RunPodSandboxResponse, error) {
 	config := req.GetConfig()
 	if err := checkSandbox(config, req.GetRuntimeHandler()); err != nil {
 		return nil, err
@@ -182,15 +183,18 @@ func (s *Server) RunPodSandbox(_ context.Context, req *cri.RunPodSandboxRequest)
 		HostPID: config.GetLinux().GetSecurityContext().GetNamespaceOptions().GetPid() == cri.NamespaceMode_NODE,
 		Cgroup:  cmp.Or(config.GetLinux().GetCgroupParent(), filepath.Join(s.cgroup, id)),
 	}
+	if config.GetLinux().GetSecurityContext().GetNamespaceOptions().GetPid() == cri.NamespaceMode_POD {
+		p.record.Pause = newID()
+	}
 	p.busy.Lock()
 	defer p.busy.Unlock()
-	s.clearFailed()
+	s.clearFailed(ctx)
 	if err := s.enter(p); err != nil {
 		return nil, err
 	}
-	if err := s.makePod(p, spec); err != nil {
+	if err := s.makePod(ctx, p, spec); err != nil {
 		err = fmt.Errorf("making the pod sandbox: %w", err)
-		if left := s.dismantle(p); left != nil {
+		if left := s.dismantle(context.WithoutCancel(ctx), p); left != nil {
 			p.mu.Lock()
 			p.failed = true
 			p.mu.Unlock()
@@ -212,12 +216,12 @@ func (p *pod) isFailed() bool {
 
 // clearFailed tries once more to remove what pods that couldn't be made have left.
 // Nobody else can: they are not listed.
-func (s *Server) clearFailed() {
+func (s *Server) clearFailed(ctx context.Context) {
 	for _, p := range s.listPods() {
 		if !p.isFailed() || !p.busy.TryLock() {
 			continue
 		}
-		if err := s.dismantle(p); err != nil {
+		if err := s.dismantle(ctx, p); err != nil {
 			s.opts.Log.Error("what is left of a pod that couldn't be made can't be removed", "pod", p.record.ID, "err", err)
 		}
 		p.busy.Unlock()
@@ -235,11 +239,19 @@ func (s *Server) enter(p *pod) error {
 				m.GetNamespace(), m.GetName(), m.GetUid(), m.GetAttempt(), id)
 		}
 	}
-	s.pods[p.record.ID] = p
+	s.keepPod(p)
 	return nil
 }
 
-func (s *Server) makePod(p *pod, spec container.PinSpec) error {
+// keepPod puts a pod into the tables. The caller holds mu.
+func (s *Server) keepPod(p *pod) {
+	s.pods[p.record.ID] = p
+	if p.record.Pause != "" {
+		s.pauseOf[p.record.Pause] = p
+	}
+}
+
+func (s *Server) makePod(ctx context.Context, p *pod, spec container.PinSpec) error {
 	if err := os.MkdirAll(p.dir, 0o711); err != nil {
 		return err
 	}
@@ -289,6 +301,11 @@ func (s *Server) makePod(p *pod, spec container.PinSpec) error {
 	}
 	if _, err := container.Pin(p.dir, spec); err != nil {
 		return err
+	}
+	if p.record.Pause != "" {
+		if err := s.pause(ctx, p); err != nil {
+			return err
+		}
 	}
 	if spec.Net {
 		if err := s.network.Publish(id); err != nil {
@@ -381,16 +398,20 @@ func (s *Server) stopPod(ctx context.Context, p *pod, grace time.Duration) error
 		return err
 	}
 	was := p.snapshot()
-	if err := s.release(&was, p); err != nil {
+	if err := s.release(ctx, &was, p); err != nil {
 		return fmt.Errorf("stopping pod sandbox %s: %w", id, err)
 	}
-	if !was.Ready {
-		return nil
-	}
-	if err := p.update(func(r *podRecord) { r.Ready = false }); err != nil {
+	return s.setNotReady(p)
+}
+
+// setNotReady records and reports that a pod has stopped, the first time.
+func (s *Server) setNotReady(p *pod) error {
+	stopped := false
+	err := p.update(func(r *podRecord) { stopped, r.Ready = r.Ready, false })
+	if err != nil || !stopped {
 		return err
 	}
-	s.events.tell(cri.ContainerEventType_CONTAINER_STOPPED_EVENT, id, id)
+	s.events.tell(cri.ContainerEventType_CONTAINER_STOPPED_EVENT, p.record.ID, p.record.ID)
 	return nil
 }
 
@@ -400,7 +421,7 @@ func (s *Server) eachContainer(ctx context.Context, podID string, do func(id str
 	var errs []error
 	group := run.NewGroup(ctx, 0)
 	for _, r := range s.keeper.List() {
-		if r.Pod != podID {
+		if r.Pod != podID || s.pauses(r.ID) != nil {
 			continue
 		}
 		group.Go(func(context.Context) {
@@ -415,7 +436,7 @@ func (s *Server) eachContainer(ctx context.Context, podID string, do func(id str
 }
 
 // release gives back what the kernel has of a pod.
-func (s *Server) release(r *podRecord, p *pod) error {
+func (s *Server) release(ctx context.Context, r *podRecord, p *pod) error {
 	var errs []error
 	if !r.HostNet {
 		errs = append(errs, s.network.Detach(r.ID, p.attachment(r)))
@@ -427,6 +448,7 @@ func (s *Server) release(r *podRecord, p *pod) error {
 			errs = append(errs, fmt.Errorf("shared memory: %w", err))
 		}
 	}
+	errs = append(errs, s.removePause(ctx, r, p))
 	return errors.Join(errs...)
 }
 
@@ -453,16 +475,16 @@ func (s *Server) removePod(ctx context.Context, p *pod, grace time.Duration) err
 	}
 	// Listeners hear of it while it can still be described.
 	s.events.tell(cri.ContainerEventType_CONTAINER_DELETED_EVENT, id, id)
-	if err := s.dismantle(p); err != nil {
+	if err := s.dismantle(ctx, p); err != nil {
 		return fmt.Errorf("removing pod sandbox %s: %w", id, err)
 	}
 	return nil
 }
 
 // dismantle removes the last of a pod, or all of one that couldn't be made.
-func (s *Server) dismantle(p *pod) error {
+func (s *Server) dismantle(ctx context.Context, p *pod) error {
 	r := p.snapshot()
-	err := s.release(&r, p)
+	err := s.release(ctx, &r, p)
 	if p.config.GetLinux().GetCgroupParent() == "" {
 		err = errors.Join(err, container.RemoveCgroup(r.Cgroup))
 	}
@@ -474,6 +496,7 @@ func (s *Server) dismantle(p *pod) error {
 	p.mu.Unlock()
 	s.mu.Lock()
 	delete(s.pods, r.ID)
+	delete(s.pauseOf, r.Pause)
 	s.mu.Unlock()
 	return nil
 }
@@ -511,7 +534,7 @@ func (s *Server) listPods() []*pod {
 
 // adoptPods takes up the pods of an earlier server. Containers have been found by
 // the keeper before.
-func (s *Server) adoptPods() error {
+func (s *Server) adoptPods(ctx context.Context) error {
 	if err := os.MkdirAll(s.podDir(""), 0o711); err != nil {
 		return fmt.Errorf("state directory: %w", err)
 	}
@@ -538,10 +561,17 @@ func (s *Server) adoptPods() error {
 			return fmt.Errorf("%s is damaged (%w): remove everything with the command clean", p.file("pod.json"), err)
 		}
 		if !p.record.Made {
-			if err := s.dismantle(p); err != nil { // R2
+			if err := s.dismantle(ctx, p); err != nil { // R2
 				return err
 			}
 			continue
+		}
+		if p.record.Pause != "" && p.record.Ready {
+			if r, err := s.keeper.Get(p.record.Pause); err != nil || r.State() != container.Running {
+				if err := s.setNotReady(p); err != nil {
+					return err
+				}
+			}
 		}
 		if p.record.Address.IsValid() && p.record.Ready {
 			if err := s.network.Reserve(p.record.ID, p.attachment(&p.record)); err != nil {
@@ -549,7 +579,7 @@ func (s *Server) adoptPods() error {
 			}
 		}
 		s.mu.Lock()
-		s.pods[p.record.ID] = p
+		s.keepPod(p)
 		s.mu.Unlock()
 		s.adopted[0]++
 	}

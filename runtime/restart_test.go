@@ -55,7 +55,9 @@ func (n *node) awaitRestarts(want int32) {
 }
 
 func TestARestartInPlaceLosesNothing(t *testing.T) {
-	n := newNode(t).start().withDemo()
+	n := newNode(t)
+	n.flags = append(n.flags, "--container-log-max-size", "0") // the log of this test is larger
+	n.start().withDemo()
 	k := n.kit()
 	pid := n.info().GetPid()
 	p := k.PodConfig("stays")

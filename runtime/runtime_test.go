@@ -276,4 +276,39 @@ func TestRuntime(t *testing.T) {
 	runtimetest.Run(t, runtimetest.Target{
 		Runtime: n.runtime, Images: n.images, Image: demo.Repository + ":v1", LogDir: n.path("logs"),
 	})
+	n.checkMainThread()
+}
+
+// checkMainThread fails the test if the main thread of the runtime has stayed in the
+// mount namespace of a container: that would keep the namespace, and all mounts in it,
+// for as long as the runtime lives, and show the wrong mounts in /proc/self.
+func (n *node) checkMainThread() {
+	n.t.Helper()
+	got, err := os.Readlink(fmt.Sprintf("/proc/%d/ns/mnt", n.proc.Process.Pid))
+	want, ownErr := os.Readlink("/proc/self/ns/mnt")
+	if got != want || err != nil || ownErr != nil {
+		n.t.Errorf("the main thread of the runtime is in %s, want %s (%v, %v)", got, want, err, ownErr)
+	}
+}
+
+// TestStartReturnsAfterExecve looks at the program of a container as soon as
+// StartContainer has returned: it must not be the runtime's own any more.
+func TestStartReturnsAfterExecve(t *testing.T) {
+	n := newNode(t).start().withDemo()
+	k := n.kit()
+	p := k.PodConfig("brief")
+	pod := k.Pod(p)
+	for i := range 25 {
+		c := k.ContainerConfig("main", "sleep")
+		c.Metadata.Attempt = uint32(i)
+		id, _ := k.ContainerIn(pod, p, c)
+		exe, err := os.Readlink(fmt.Sprintf("/proc/%d/exe", n.pidOf(id)))
+		if err != nil || filepath.Base(exe) != "demo" {
+			t.Errorf("round %d: the container's program is %q, %v, want the demo", i, exe, err)
+		}
+		if _, err := n.runtime.RemoveContainer(k.Context(), &cri.RemoveContainerRequest{ContainerId: id}); err != nil {
+			t.Fatal(err)
+		}
+		n.checkMainThread()
+	}
 }

@@ -39,12 +39,13 @@ type Options struct {
 	ServiceCIDRs []netip.Prefix
 	Table        string
 
-	Version string        // of this program, for CRI's Version
-	Program string        // its file, for a restart in place; "" means that there is none
-	Images  []Builtin     // imported at the start unless they are there
-	Grace   time.Duration // what containers get between SIGTERM and SIGKILL at the end; 0 means two seconds
-	Handed  *Handover     // from the program that ran in this process before; nil means none
-	Log     *slog.Logger  // nil means slog.Default
+	Logs    container.LogLimits // of each container; the zero value means that logs grow without bound
+	Version string              // of this program, for CRI's Version
+	Program string              // its file, for a restart in place; "" means that there is none
+	Images  []Builtin           // imported at the start unless they are there
+	Grace   time.Duration       // what containers get between SIGTERM and SIGKILL at the end; 0 means two seconds
+	Handed  *Handover           // from the program that ran in this process before; nil means none
+	Log     *slog.Logger        // nil means slog.Default
 }
 
 func (o Options) check() (Options, error) {
@@ -98,6 +99,7 @@ type Server struct {
 	mu         sync.Mutex
 	pods       map[string]*pod             // guarded by mu
 	containers map[string]*containerConfig // guarded by mu; by container id
+	pauseOf    map[string]*pod             // guarded by mu; by the id in podRecord.Pause
 }
 
 // New checks the options. It changes nothing on the machine yet.
@@ -108,7 +110,7 @@ func New(opts Options) (*Server, error) {
 	}
 	s := &Server{
 		opts: opts, started: time.Now(), ready: make(chan struct{}), restart: make(chan struct{}), imagesReady: make(chan struct{}),
-		pods: map[string]*pod{}, containers: map[string]*containerConfig{},
+		pods: map[string]*pod{}, containers: map[string]*containerConfig{}, pauseOf: map[string]*pod{},
 	}
 	s.events = newHub(s)
 	s.network, err = network.New(network.Options{
@@ -117,7 +119,7 @@ func New(opts Options) (*Server, error) {
 	if err != nil {
 		return nil, fmt.Errorf("runtime: %w", err)
 	}
-	s.keeper, err = container.New(container.Options{Dir: opts.State, Changed: s.containerChanged, Log: opts.Log})
+	s.keeper, err = container.New(container.Options{Dir: opts.State, Logs: opts.Logs, Changed: s.containerChanged, Log: opts.Log})
 	if err != nil {
 		return nil, fmt.Errorf("runtime: %w", err)
 	}
@@ -350,7 +352,7 @@ func (s *Server) store(ctx context.Context) (*image.Store, error) {
 // serve answers until ctx is over, and then ends all pods, unless the program is
 // only being replaced.
 func (s *Server) serve(ctx context.Context, restarting *atomic.Bool) error {
-	if err := s.adoptPods(); err != nil {
+	if err := s.adoptPods(ctx); err != nil {
 		return err
 	}
 	server := grpc.NewServer(

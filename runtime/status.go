@@ -95,7 +95,7 @@ func podStatus(p *pod) *cri.PodSandboxStatus {
 		Id: r.ID, Metadata: p.config.GetMetadata(), State: podState(&r), CreatedAt: r.Created.UnixNano(),
 		Labels: p.config.GetLabels(), Annotations: p.config.GetAnnotations(), Network: &cri.PodSandboxNetworkStatus{},
 		Linux: &cri.LinuxPodSandboxStatus{Namespaces: &cri.Namespace{Options: &cri.NamespaceOption{
-			Network: mode(r.HostNet, cri.NamespaceMode_POD), Ipc: mode(r.HostIPC, cri.NamespaceMode_POD), Pid: mode(r.HostPID, cri.NamespaceMode_CONTAINER),
+			Network: mode(r.HostNet, cri.NamespaceMode_POD), Ipc: mode(r.HostIPC, cri.NamespaceMode_POD), Pid: pidMode(&r),
 		}}},
 	}
 	if all := r.addresses(); r.Ready && len(all) > 0 {
@@ -121,6 +121,13 @@ func mode(host bool, otherwise cri.NamespaceMode) cri.NamespaceMode {
 		return cri.NamespaceMode_NODE
 	}
 	return otherwise
+}
+
+func pidMode(r *podRecord) cri.NamespaceMode {
+	if r.Pause != "" {
+		return cri.NamespaceMode_POD
+	}
+	return mode(r.HostPID, cri.NamespaceMode_CONTAINER)
 }
 
 // PodSandboxStatus implements CRI.

@@ -29,6 +29,7 @@ const usage = `usage: demo [COMMAND]
   sleep [SECONDS]       do nothing, for ever if no time is given
   exit [CODE [WORD…]]   print words, if there are any, and end with this exit code (0)
   echo WORD…            print words to standard output
+  print WORD…           the same, without a newline at the end
   complain WORD…        print words to standard error
   write FILE WORD…      put words into a file
   fill FILE             write to a file until there is no room
@@ -51,7 +52,7 @@ func command(args []string) int {
 		args = []string{"serve"}
 	}
 	verbs := map[string]func([]string) error{
-		"serve": serve, "build": build, "sleep": sleep, "echo": echo, "complain": complain, "write": write, "fill": fill, "read": read,
+		"serve": serve, "build": build, "sleep": sleep, "echo": echo, "print": printWords, "complain": complain, "write": write, "fill": fill, "read": read,
 		"list": list, "id": identity, "get": get, "api": api, "resolve": resolve, "memory": memory, "flood": flood, "spawn": spawn,
 		"unshare": unshare,
 	}
@@ -209,6 +210,11 @@ func sleep(args []string) error {
 
 func echo(args []string) error {
 	_, err := fmt.Println(strings.Join(args, " "))
+	return err
+}
+
+func printWords(args []string) error {
+	_, err := fmt.Print(strings.Join(args, " "))
 	return err
 }
 

@@ -11,6 +11,7 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
+	goruntime "runtime"
 	"strings"
 	"sync"
 	"syscall"
@@ -35,6 +36,12 @@ const usage = `usage: sampan-runtime COMMAND [FLAGS]
 flags of serve and clean:
 `
 
+// The main goroutine keeps the main thread. libcontainer lets a thread enter the mount
+// namespace of each new container and end there. Go ends every thread but the main one,
+// which would stay in that namespace: it and its mounts would live as long as this
+// process, and /proc/self would show them instead of the host's.
+func init() { goruntime.LockOSThread() }
+
 func main() {
 	if len(os.Args) > 1 && os.Args[1] == "init" {
 		container.Init()
@@ -46,7 +53,8 @@ func main() {
 type settings struct {
 	socket, root, state, cgroup, bridge, podCIDR, serviceCIDR, table, log string
 	debug                                                                 bool
-	readyFD                                                               int
+	readyFD, logFiles                                                     int
+	logSize                                                               int64
 }
 
 func (s *settings) flags(out io.Writer) *flag.FlagSet {
@@ -61,6 +69,9 @@ func (s *settings) flags(out io.Writer) *flag.FlagSet {
 	f.StringVar(&s.serviceCIDR, "service-cidr", "", "`network` of the services, or one of each IP family, which gets a route to the bridge; none if empty")
 	f.StringVar(&s.table, "table", "sampan-runtime", "`name` of the nftables table")
 	f.StringVar(&s.log, "log", "", "append the log to this `file` instead of writing it to standard error")
+	f.Int64Var(&s.logSize, "container-log-max-size", container.DefaultLogSize,
+		"`bytes` of a container's log at which it is rotated; 0 leaves that to the client of CRI, as a kubelet wants it")
+	f.IntVar(&s.logFiles, "container-log-max-files", container.DefaultLogFiles, "largest `number` of files of a container's log, at least 2")
 	f.IntVar(&s.readyFD, "ready-fd", 0, "say on this file `descriptor` that the socket is served, or why it is not, and close it")
 	f.BoolVar(&s.debug, "debug", false, "log more")
 	f.Usage = func() {
@@ -71,7 +82,13 @@ func (s *settings) flags(out io.Writer) *flag.FlagSet {
 }
 
 func (s *settings) options(log *slog.Logger) (runtime.Options, error) {
-	o := runtime.Options{Cgroup: s.cgroup, Bridge: s.bridge, Table: s.table, Version: version, Log: log}
+	if s.logSize < 0 {
+		return runtime.Options{}, fmt.Errorf("--container-log-max-size %d is not possible: want a number of bytes, or 0 to not rotate", s.logSize)
+	}
+	if s.logFiles < 2 {
+		return runtime.Options{}, fmt.Errorf("--container-log-max-files %d is not possible: want at least 2", s.logFiles)
+	}
+	o := runtime.Options{Logs: container.LogLimits{Size: s.logSize, Files: s.logFiles}, Cgroup: s.cgroup, Bridge: s.bridge, Table: s.table, Version: version, Log: log}
 	for _, p := range []struct {
 		flag, value string
 		to          *string

@@ -38,7 +38,7 @@ func (k *Keeper) adopt() error {
 		case err != nil:
 			return fmt.Errorf("%w; remove %s to go on without this container", err, dir)
 		}
-		e := &entry{dir: dir, record: *r, out: newLogFile(r.LogPath, k.opts.Log), gone: make(chan struct{})}
+		e := &entry{dir: dir, record: *r, out: k.newLogFile(r.LogPath), gone: make(chan struct{})}
 		k.mu.Lock()
 		k.containers[r.ID] = e
 		k.mu.Unlock()

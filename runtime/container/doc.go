@@ -16,6 +16,8 @@
 //	    the death of the keeper kills no container with SIGPIPE: what is written
 //	    meanwhile waits in the FIFO.
 //	K4  A container that has ended has no process, and no cgroup, left.
+//	K5  A log has no more and no larger files than its limits allow, and each line
+//	    is in one of them until the oldest is removed.
 //
 // Terms: a record is what a container is; its rootfs is mounted by somebody else
 // (package image) before it is created and unmounted after it is removed; a pin

@@ -50,6 +50,26 @@ func processStart(pid int) (uint64, error) {
 	return strconv.ParseUint(rest[field], 10, 64)
 }
 
+// handles reports whether the process has a handler for sig, or blocks or ignores
+// it. It is false if the process is gone.
+func handles(pid int, sig unix.Signal) bool {
+	status, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/status")
+	if err != nil {
+		return false
+	}
+	for line := range strings.Lines(string(status)) {
+		key, value, _ := strings.Cut(line, ":")
+		switch key {
+		case "SigBlk", "SigIgn", "SigCgt":
+			mask, err := strconv.ParseUint(strings.TrimSpace(value), 16, 64)
+			if err == nil && mask&(1<<(uint(sig)-1)) != 0 {
+				return true
+			}
+		}
+	}
+	return false
+}
+
 // A process is one process, held by descriptor so that its number can't be
 // mistaken for a later one's.
 type process struct {

@@ -22,6 +22,7 @@ import (
 // Options configures a [Keeper]. Dir is required.
 type Options struct {
 	Dir     string       // state directory; it should not outlive the boot
+	Logs    LogLimits    // the zero value means that logs grow without bound
 	Changed func(Change) // told of each change, in order for one container; must not block; nil means nobody
 	Log     *slog.Logger // nil means slog.Default
 }
@@ -89,6 +90,9 @@ type entry struct {
 func New(opts Options) (*Keeper, error) {
 	if !filepath.IsAbs(opts.Dir) {
 		return nil, fmt.Errorf("container: Options.Dir %q is not an absolute path", opts.Dir)
+	}
+	if opts.Logs.Size < 0 || opts.Logs.Size > 0 && opts.Logs.Files < 2 {
+		return nil, fmt.Errorf("container: Options.Logs: want a size of at least 0 bytes and at least 2 files, got %d and %d", opts.Logs.Size, opts.Logs.Files)
 	}
 	if opts.Changed == nil {
 		opts.Changed = func(Change) {}
@@ -217,7 +221,7 @@ func (k *Keeper) Create(r Record) error {
 	if err := os.Mkdir(dir, 0o711); err != nil {
 		return fmt.Errorf("container state: %w", err)
 	}
-	e := &entry{dir: dir, record: r, out: newLogFile(r.LogPath, k.opts.Log), gone: make(chan struct{})}
+	e := &entry{dir: dir, record: r, out: k.newLogFile(r.LogPath), gone: make(chan struct{})}
 	if err := save(filepath.Join(dir, recordFile), &r); err != nil {
 		_ = os.RemoveAll(dir)
 		return err
@@ -284,7 +288,11 @@ func (k *Keeper) Stop(ctx context.Context, id string, grace time.Duration) error
 		return nil
 	}
 	if grace > 0 {
-		if err := proc.signal(stopSignal(r.Spec.StopSignal)); err != nil {
+		sig := stopSignal(r.Spec.StopSignal)
+		if err := e.waitUntilSettled(ctx, &r, sig); err != nil {
+			return err
+		}
+		if err := proc.signal(sig); err != nil {
 			return fmt.Errorf("stopping container %s: %w", id, err)
 		}
 		timer := time.NewTimer(grace)
@@ -297,7 +305,7 @@ func (k *Keeper) Stop(ctx context.Context, id string, grace time.Duration) error
 		case <-timer.C:
 		}
 	}
-	if r.Spec.HostPID {
+	if r.Spec.sharesPIDs() {
 		signalCgroup(r.Spec.Cgroup, unix.SIGKILL) // the first process takes the others with it otherwise
 	}
 	if err := proc.signal(unix.SIGKILL); err != nil {
@@ -309,6 +317,32 @@ func (k *Keeper) Stop(ctx context.Context, id string, grace time.Duration) error
 	case <-ctx.Done():
 		return fmt.Errorf("container %s doesn't die of SIGKILL: %w", id, context.Cause(ctx))
 	}
+}
+
+// settleTime is how old a container must be to get a stop signal that its first
+// process does not handle. Programs install their handlers within milliseconds
+// after execve; on a busy machine it takes longer. Runtimes that execute a program
+// for each signal have such a delay without asking for it.
+const settleTime = 100 * time.Millisecond
+
+// waitUntilSettled delays a stop signal that the kernel would drop because the
+// container's program has only just begun: process 1 of a PID namespace gets a
+// signal only if it has a handler for it. A program that has not installed one
+// when the container is settleTime old is taken for one that will not.
+func (e *entry) waitUntilSettled(ctx context.Context, r *Record, sig unix.Signal) error {
+	left := time.Until(r.Started.Add(settleTime))
+	if r.Spec.sharesPIDs() || left <= 0 || left > settleTime || handles(r.Pid, sig) {
+		return nil // left > settleTime: the clock was set back
+	}
+	timer := time.NewTimer(left)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-e.gone:
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+	return nil
 }
 
 // stopSignal understands SIGTERM, TERM, 15, SIGRTMIN+3 and SIGRTMAX-1. Whatever else

@@ -26,16 +26,29 @@ const (
 
 // A logFile is what the streams of one container are written to.
 type logFile struct {
-	path string // "" means that nobody wants the output
-	log  *slog.Logger
+	path   string // "" means that the output is dropped
+	limits LogLimits
+	start  func(func(context.Context)) bool // runs a function in the background, or returns false; nil means that none can be run
+	log    *slog.Logger
 
-	mu     sync.Mutex
-	file   *os.File // guarded by mu; nil while it can't be opened
-	failed bool     // guarded by mu; told about it since the last success
-	torn   bool     // guarded by mu; the file ends within a line
+	mu      sync.Mutex
+	file    *os.File // guarded by mu; nil while it can't be opened
+	size    int64    // guarded by mu; of file
+	failed  bool     // guarded by mu; told about it since the last success
+	stuck   bool     // guarded by mu; the last rotation failed, which the log says
+	torn    bool     // guarded by mu; the file ends within a line
+	packing bool     // guarded by mu; older files are being compressed
 }
 
-func newLogFile(path string, log *slog.Logger) *logFile { return &logFile{path: path, log: log} }
+// newLogFile returns the log of a container of k.
+func (k *Keeper) newLogFile(path string) *logFile {
+	return &logFile{path: path, limits: k.opts.Logs, log: k.opts.Log, start: func(f func(context.Context)) bool {
+		k.mu.Lock()
+		group := k.group
+		k.mu.Unlock()
+		return group.Go(f)
+	}}
+}
 
 // reopen closes the file and opens its path again, making it if need be.
 func (l *logFile) reopen() error {
@@ -45,18 +58,25 @@ func (l *logFile) reopen() error {
 	if err := os.MkdirAll(filepath.Dir(l.path), 0o755); err != nil {
 		return fmt.Errorf("log: %w", err)
 	}
-	f, err := os.OpenFile(l.path, os.O_WRONLY|os.O_APPEND|os.O_CREATE, 0o640)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	f, err := openLog(l.path)
 	if err != nil {
 		return fmt.Errorf("log: %w", err)
 	}
-	l.mu.Lock()
-	old := l.file
-	l.file = f
-	l.mu.Unlock()
-	if old != nil {
-		_ = old.Close()
+	st, err := f.Stat()
+	if err != nil {
+		return errors.Join(fmt.Errorf("log: %w", err), f.Close())
 	}
+	if l.file != nil {
+		_ = l.file.Close()
+	}
+	l.file, l.size = f, st.Size()
 	return nil
+}
+
+func openLog(path string) (*os.File, error) {
+	return os.OpenFile(path, os.O_WRONLY|os.O_APPEND|os.O_CREATE, 0o640)
 }
 
 // write appends whole lines. Output that can't be written is lost, which is said
@@ -67,10 +87,18 @@ func (l *logFile) write(lines []byte) {
 	if l.file == nil {
 		return
 	}
+	if l.limits.Size > 0 && l.size > 0 && l.size+int64(len(lines)) > l.limits.Size {
+		err := l.rotate()
+		if err != nil && !l.stuck {
+			l.log.Error("a log couldn't be rotated and grows on", "log", l.path, "err", err)
+		}
+		l.stuck = err != nil
+	}
 	if l.torn {
 		lines = append([]byte("\n"), lines...)
 	}
 	n, err := l.file.Write(lines)
+	l.size += int64(n)
 	if err != nil {
 		l.mend(lines[:n])
 	} else {
@@ -93,6 +121,7 @@ func (l *logFile) mend(written []byte) {
 	st, err := l.file.Stat()
 	if err == nil {
 		err = l.file.Truncate(st.Size() - int64(rest))
+		l.size = st.Size() - int64(rest)
 	}
 	l.torn = err != nil
 }
@@ -147,10 +176,10 @@ func (s *stream) carry(ctx context.Context, ended <-chan struct{}) {
 				for s.read(int(fd)) {
 				}
 			})
-			s.flush("F")
+			s.flush()
 			return
 		case <-ctx.Done():
-			s.flush("P")
+			s.flush()
 			return
 		default:
 		}
@@ -223,10 +252,11 @@ func (s *stream) line(out []byte, now time.Time, tag string, end []byte) []byte 
 	return append(out, '\n')
 }
 
-// flush tells what is left of a line that has no end.
-func (s *stream) flush(tag string) {
+// flush writes the beginning of a line whose end has not come, tagged as partial: a
+// reader must not print a newline that the container did not write.
+func (s *stream) flush() {
 	if len(s.part) > 0 {
-		s.to.write(s.line(nil, time.Now(), tag, nil))
+		s.to.write(s.line(nil, time.Now(), "P", nil))
 	}
 }
 

@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"runtime"
 	"slices"
+	"strconv"
 	"strings"
 
 	"golang.org/x/sys/unix"
@@ -16,6 +17,7 @@ import (
 // An empty path means that the pod shares that namespace with the host.
 type Pins struct {
 	Net, IPC, UTS string
+	PID           string `json:",omitempty"` // unlike the others it ends with its process 1; see [PinPID]
 }
 
 // A PinSpec says which namespaces a pod gets.
@@ -144,6 +146,12 @@ func Pin(dir string, spec PinSpec) (Pins, error) {
 	return pins, nil
 }
 
+// PinPID pins at path the PID namespace of a process that the caller keeps from
+// being replaced by another of the same number: its own child.
+func PinPID(pid int, path string) error {
+	return pinOne("/proc/"+strconv.Itoa(pid)+"/ns/pid", path)
+}
+
 func pinOne(ns, path string) error {
 	f, err := os.OpenFile(path, os.O_RDONLY|os.O_CREATE|os.O_EXCL, 0o444)
 	if err != nil {
@@ -160,7 +168,7 @@ func pinOne(ns, path string) error {
 // that aren't there are no error.
 func Unpin(pins Pins) error {
 	var errs []error
-	for _, path := range []string{pins.Net, pins.IPC, pins.UTS} {
+	for _, path := range []string{pins.Net, pins.IPC, pins.UTS, pins.PID} {
 		if path == "" {
 			continue
 		}

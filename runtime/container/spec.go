@@ -29,7 +29,8 @@ type Spec struct {
 	// Paths of pinned namespaces. An empty path means that the container shares
 	// this namespace with the host.
 	NetNS, IPCNS, UTSNS string
-	HostPID             bool // share the host's process ids instead of having its own
+	HostPID             bool   // share the host's process ids instead of having its own
+	PIDNS               string // path of the PID namespace that it shares with its pod; "" means one of its own, or the host's
 
 	Mounts []Mount // over the default ones; one with the same destination replaces a default
 
@@ -197,21 +198,29 @@ func (s *Spec) config(profile *Profile) (*configs.Config, error) {
 	return c, nil
 }
 
-// propagation is that of the root mount: mounts of the host reach a container
-// only where it asked for them.
+// propagation is that of the root mount, and bounds that of the others: mounts of the
+// host reach a container, and its mounts the host, only where it asked for that.
 func (s *Spec) propagation() string {
+	out := "rprivate"
 	for _, m := range s.Mounts {
-		if m.Propagation == "rshared" || m.Propagation == "rslave" {
-			return "rslave"
+		switch m.Propagation {
+		case "rshared":
+			return "rshared"
+		case "rslave":
+			out = "rslave"
 		}
 	}
-	return "rprivate"
+	return out
 }
+
+// sharesPIDs reports whether the end of the container's first process leaves the
+// others alive: it is not process 1 of a PID namespace.
+func (s *Spec) sharesPIDs() bool { return s.HostPID || s.PIDNS != "" }
 
 func (s *Spec) namespaces() []specs.LinuxNamespace {
 	ns := []specs.LinuxNamespace{{Type: specs.MountNamespace}}
 	if !s.HostPID {
-		ns = append(ns, specs.LinuxNamespace{Type: specs.PIDNamespace})
+		ns = append(ns, specs.LinuxNamespace{Type: specs.PIDNamespace, Path: s.PIDNS})
 	}
 	for _, shared := range []specs.LinuxNamespace{
 		{Type: specs.NetworkNamespace, Path: s.NetNS},

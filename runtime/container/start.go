@@ -20,7 +20,16 @@ import (
 // Init does the inner half of starting a container or a process in one. A program
 // that uses a [Keeper] calls it first thing in main when its first argument is
 // "init"; it doesn't return.
-func Init() { libcontainer.Init() }
+func Init() {
+	unix.CloseOnExec(execveFD)
+	libcontainer.Init()
+}
+
+// execveFD is the descriptor, in the process that becomes a container, of the pipe
+// that closes when that process executes the container's program; see
+// [execveWatch]. In a process for an exec the descriptor is one of libcontainer's
+// own, which are close-on-exec anyway.
+const execveFD = 3
 
 // startErrorCode is the exit code of a container whose command could not be
 // executed.
@@ -46,7 +55,7 @@ func (k *Keeper) Start(ctx context.Context, id string) error {
 	if err != nil {
 		return err
 	}
-	if err := k.launch(e, &r); err != nil {
+	if err := k.launch(ctx, e, &r); err != nil {
 		k.removeLib(&r)
 		k.ended(e, Exit{Code: startErrorCode, Reason: ReasonStartError, Message: err.Error(), Finished: time.Now()})
 		return err
@@ -55,7 +64,7 @@ func (k *Keeper) Start(ctx context.Context, id string) error {
 }
 
 // launch makes the process and begins to look after it.
-func (k *Keeper) launch(e *entry, r *Record) error {
+func (k *Keeper) launch(ctx context.Context, e *entry, r *Record) error {
 	spec, err := k.enforceable(&r.Spec)
 	if err != nil {
 		return err
@@ -115,9 +124,15 @@ func (k *Keeper) launch(e *entry, r *Record) error {
 	if err != nil {
 		return fmt.Errorf("creating container: %w", err)
 	}
+	executed, err := watchExecve(proc)
+	if err != nil {
+		return err
+	}
+	defer executed.close()
 	if err := lc.Run(proc); err != nil {
 		return fmt.Errorf("starting %q: %w", r.Spec.Args[0], err)
 	}
+	executed.wait(ctx)
 	pid, err := proc.Pid()
 	if err != nil {
 		return err
@@ -146,6 +161,38 @@ func (k *Keeper) launch(e *entry, r *Record) error {
 	k.opts.Changed(Change{ID: r.ID, Step: StepStarted, Record: now})
 	k.attend(e, held, streams)
 	return nil
+}
+
+// An execveWatch reports when a new process has executed the container's program.
+// libcontainer returns as soon as it has let the process go on to execve. Until
+// execve is done, the process has the signal handlers of libcontainer's init, and
+// the kernel drops a SIGTERM: it delivers signals to process 1 of a PID namespace
+// only if that has a handler for them. The process inherits the writing end of a
+// pipe, which [Init] makes close-on-exec, so the reading end is at its end once
+// execve has succeeded or the process is dead.
+type execveWatch struct{ reader, writer *os.File }
+
+// watchExecve adds the pipe to the process, which must not be started yet.
+func watchExecve(proc *libcontainer.Process) (*execveWatch, error) {
+	r, w, err := os.Pipe()
+	if err != nil {
+		return nil, err
+	}
+	proc.ExtraFiles = []*os.File{w} // descriptor execveFD
+	return &execveWatch{reader: r, writer: w}, nil
+}
+
+// wait returns when execve is done, or with ctx: execve may hang on a file system
+// that does not answer. Then the container counts as started nevertheless.
+func (w *execveWatch) wait(ctx context.Context) {
+	_ = w.writer.Close()
+	defer context.AfterFunc(ctx, func() { _ = w.reader.SetReadDeadline(time.Unix(1, 0)) })()
+	_, _ = w.reader.Read(make([]byte, 1))
+}
+
+func (w *execveWatch) close() {
+	_ = w.writer.Close()
+	_ = w.reader.Close()
 }
 
 func openStdin(path string) (*os.File, error) {
@@ -219,7 +266,7 @@ func (k *Keeper) attend(e *entry, held *process, streams []*stream) {
 		default:
 			exit.Reason = ReasonError
 		}
-		if r.Spec.HostPID {
+		if r.Spec.sharesPIDs() {
 			signalCgroup(r.Spec.Cgroup, unix.SIGKILL) // K4; otherwise the kernel has done it
 		}
 		close(dead)

@@ -58,7 +58,11 @@ func (s *Store) Import(ctx context.Context, archive io.Reader, name string) ([]I
 			s.opts.Log.Warn("an import's temporary files couldn't be removed", "err", err)
 		}
 	}()
-	im := &importer{store: s, ctx: ctx, tmp: tmp, files: map[string]spooled{}, room: &budget{limit: s.opts.MaxSize}}
+	room, err := s.room()
+	if err != nil {
+		return nil, s.explain(err)
+	}
+	im := &importer{store: s, ctx: ctx, tmp: tmp, files: map[string]spooled{}, room: room}
 	if err := im.spool(archive); err != nil {
 		return nil, s.explain(err)
 	}
@@ -80,11 +84,28 @@ func (s *Store) Import(ctx context.Context, archive io.Reader, name string) ([]I
 	return out, nil
 }
 
+// room returns what an import that begins now may write.
+func (s *Store) room() (*budget, error) {
+	var disk unix.Statfs_t
+	if err := unix.Statfs(s.opts.Dir, &disk); err != nil {
+		return nil, fmt.Errorf("free space of %s: %w", s.opts.Dir, err)
+	}
+	return roomFor(s.opts.MaxSize, int64(disk.Bavail)*disk.Bsize), nil
+}
+
+// roomFor leaves the last tenth of the free space to other writers on that disk.
+func roomFor(most, free int64) *budget {
+	if usable := free - free/10; usable < most {
+		return &budget{limit: usable, over: fmt.Errorf("it would take more than the %d bytes that are nine tenths of the free space: %w", usable, unix.ENOSPC)}
+	}
+	return &budget{limit: most, over: fmt.Errorf("it would take more than the %d bytes that one import may write", most)}
+}
+
 // explain adds what to do to an error that says only what happened.
 func (s *Store) explain(err error) error {
 	switch {
 	case errors.Is(err, unix.ENOSPC), errors.Is(err, unix.EDQUOT):
-		return fmt.Errorf("importing an image: the disk with %s is full; nothing was stored: %w", s.opts.Dir, err)
+		return fmt.Errorf("importing an image: the disk with %s has too little free space; nothing was stored: %w", s.opts.Dir, err)
 	case errors.Is(err, io.ErrUnexpectedEOF):
 		return fmt.Errorf("importing an image: the archive is cut off: %w", err)
 	}
@@ -467,24 +488,23 @@ func (im *importer) complete(img *Image) error {
 // unpack unpacks the layers that aren't there yet, each once.
 func (im *importer) unpack(images []*Image) error {
 	for _, img := range images {
-		parent, size := "", int64(0)
+		parent := ""
 		for i, l := range img.Layers {
-			meta, err := im.store.readLayer(l.ChainID)
+			_, err := im.store.readLayer(l.ChainID)
 			if err != nil && !slices.Contains(im.layers, l.ChainID) {
 				// A broken one is made anew.
 				if err := os.RemoveAll(im.store.layerDir(l.ChainID)); err != nil {
 					return err
 				}
-				_, meta, err = im.store.unpackLayer(im.ctx, im.tmp, im.blob(l.Blob), parent, l.DiffID, im.room)
+				err = im.store.unpackLayer(im.ctx, im.tmp, im.blob(l.Blob), parent, l.DiffID, im.room)
 				if err != nil {
 					return fmt.Errorf("layer %d (%s): %w", i+1, l.DiffID, err)
 				}
 				im.layers = append(im.layers, l.ChainID)
 			}
-			size += meta.Size
 			parent = l.ChainID
 		}
-		img.Size, img.Imported = uint64(size), time.Now()
+		img.Size, img.Imported = layersSize(img.Layers), time.Now()
 	}
 	return nil
 }

@@ -430,6 +430,61 @@ func TestHostileArchivesAreRefused(t *testing.T) {
 	}
 }
 
+func TestImportLeavesFreeSpace(t *testing.T) {
+	for _, tt := range []struct {
+		name             string
+		most, free, want int64
+	}{
+		{"much free space", 100, 10_000, 100},
+		{"little free space", 100, 50, 45},
+		{"none", 100, 0, 0},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			room := roomFor(tt.most, tt.free)
+			if err := room.take(tt.want); err != nil {
+				t.Fatalf("%d bytes: %v", tt.want, err)
+			}
+			err := room.take(1)
+			if err == nil || !strings.Contains(err.Error(), fmt.Sprint(tt.want, " bytes")) {
+				t.Fatalf("one byte more: %v, want an error that names %d bytes", err, tt.want)
+			}
+			if free := errors.Is(err, unix.ENOSPC); free != (tt.want < tt.most) {
+				t.Errorf("%v: it is ENOSPC: %v", err, free)
+			}
+		})
+	}
+}
+
+// TestSizeCountsSharedLayers imports two images of one archive that share a layer, and
+// one that has no other layer.
+func TestSizeCountsSharedLayers(t *testing.T) {
+	s := open(t, t.TempDir(), false)
+	base, top := layer(t, file("base", strings.Repeat("b", 5000))), layer(t, file("top", "t"))
+	bothConfig, baseConfig := configOf(t, base, top), configOf(t, base)
+	mustImport(t, s, tarOf(t, entry{"base.tar", base}, entry{"top.tar", top}, entry{"both.json", bothConfig}, entry{"base.json", baseConfig},
+		entry{"manifest.json", []byte(`[{"Config":"both.json","RepoTags":["both:v1"],"Layers":["base.tar","top.tar"]},
+			{"Config":"base.json","RepoTags":["base:v1"],"Layers":["base.tar"]}]`)}), "")
+	check := func(s *Store, name string, want int) {
+		t.Helper()
+		img, err := s.Get(name)
+		if err != nil || img.Size != uint64(want) {
+			t.Errorf("%s has the size %d, %v, want %d", name, img.Size, err, want)
+		}
+	}
+	check(s, "both:v1", len(base)+len(top))
+	check(s, "base:v1", len(base))
+	// A store of a version with another measure reports the same.
+	img, err := s.Get("base:v1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	img.Size = 0
+	if err := s.saveImage(&img); err != nil {
+		t.Fatal(err)
+	}
+	check(open(t, s.Dir(), false), "base:v1", len(base))
+}
+
 func TestLinksAreFollowedWithinTheImage(t *testing.T) {
 	outer := t.TempDir()
 	s := open(t, filepath.Join(outer, "store"), false)
@@ -466,8 +521,8 @@ func TestAFullDiskKeepsWhatWasThere(t *testing.T) {
 	before := tree(t, disk)
 	for _, size := range []int{3 << 20, 5 << 20} { // full while unpacking, and while reading
 		_, err := s.Import(context.Background(), bytes.NewReader(docker(t, "big:v1", layer(t, file("big", strings.Repeat("x", size))))), "")
-		if err == nil || !strings.Contains(err.Error(), "is full") || !errors.Is(err, unix.ENOSPC) || !strings.Contains(err.Error(), disk) {
-			t.Errorf("Import = %v, want an error that says that the disk with %s is full", err, disk)
+		if err == nil || !strings.Contains(err.Error(), "too little free space") || !errors.Is(err, unix.ENOSPC) || !strings.Contains(err.Error(), disk) {
+			t.Errorf("Import = %v, want an error that says that the disk with %s has too little free space", err, disk)
 		}
 		if after := tree(t, disk); after != before {
 			t.Errorf("left behind:\n%s\nbefore:\n%s", after, before)
@@ -574,7 +629,7 @@ func FuzzApply(f *testing.F) {
 		if err := os.Mkdir(root, 0o755); err != nil {
 			t.Fatal(err)
 		}
-		_ = apply(root, tar.NewReader(bytes.NewReader(data)), &budget{limit: 1 << 20})
+		_ = apply(root, tar.NewReader(bytes.NewReader(data)), roomFor(1<<20, 1<<30))
 		if entries, err := os.ReadDir(outer); err != nil || len(entries) != 1 {
 			t.Errorf("beside the root: %v, %v", entries, err)
 		}

@@ -31,7 +31,6 @@ type layerMeta struct {
 	Chain  string
 	Parent string // chain id of the layer below; "" for the lowest
 	Flat   bool   // holds a copy of all layers below, because there was no overlayfs
-	Size   int64  // bytes of files
 }
 
 func (s *Store) layerDir(chain string) string { return s.path("layers", layerName(chain)) }
@@ -61,22 +60,22 @@ func chainID(parent, diff string) string {
 }
 
 // unpackLayer unpacks a layer file on top of parent into a new directory below
-// tmp, checks that it is what diffID says, and returns the directory. The caller
-// moves it to its place.
-func (s *Store) unpackLayer(ctx context.Context, tmp, file, parent, diffID string, room *budget) (string, layerMeta, error) {
+// tmp, and checks that it is what diffID says. The caller moves the directory to its
+// place.
+func (s *Store) unpackLayer(ctx context.Context, tmp, file, parent, diffID string, room *budget) error {
 	chain := chainID(parent, diffID)
 	meta := layerMeta{Chain: chain, Parent: parent}
 	dir := filepath.Join(tmp, layerName(chain))
 	upper := filepath.Join(dir, "fs")
 	if err := os.MkdirAll(upper, 0o755); err != nil {
-		return "", meta, err
+		return err
 	}
 	target := upper
 	done := func() error { return nil }
 	if parent != "" {
 		below, err := s.readChain(tmp, parent)
 		if err != nil {
-			return "", meta, err
+			return err
 		}
 		if s.overlay && !below[0].meta.Flat {
 			// Through an overlay, so that a name that leads through a link of a
@@ -86,11 +85,11 @@ func (s *Store) unpackLayer(ctx context.Context, tmp, file, parent, diffID strin
 			work := filepath.Join(dir, "work")
 			for _, d := range []string{target, work} {
 				if err := os.MkdirAll(d, 0o700); err != nil {
-					return "", meta, err
+					return err
 				}
 			}
 			if err := mountOverlay(target, dirs(below), upper, work); err != nil {
-				return "", meta, err
+				return err
 			}
 			done = func() error {
 				if err := unix.Unmount(target, 0); err != nil {
@@ -101,23 +100,21 @@ func (s *Store) unpackLayer(ctx context.Context, tmp, file, parent, diffID strin
 		} else {
 			meta.Flat = true
 			if err := s.copyChain(below, upper); err != nil {
-				return "", meta, err
+				return err
 			}
 		}
 	} else if !s.overlay {
 		meta.Flat = true
 	}
-	used := room.used
 	err := applyFile(ctx, target, file, diffID, room)
-	meta.Size = room.used - used
 	if err := errors.Join(err, done()); err != nil {
-		return "", meta, err
+		return err
 	}
 	data, err := json.Marshal(meta)
 	if err != nil {
-		return "", meta, err
+		return err
 	}
-	return dir, meta, os.WriteFile(filepath.Join(dir, "meta.json"), data, 0o600)
+	return os.WriteFile(filepath.Join(dir, "meta.json"), data, 0o600)
 }
 
 // applyFile applies a layer file, compressed or not, to the tree at root.

@@ -25,13 +25,19 @@ var ErrNotFound = errors.New("no such image")
 type Options struct {
 	Dir string // survives restarts; made if missing
 
-	// MaxSize is how many bytes one import may write; 0 means 64 GiB. It bounds
-	// what a small archive can be blown up to.
+	// MaxSize is how many bytes one import may write, for the archive and for the
+	// unpacked layers together; 0 means [DefaultMaxSize]. It bounds what a small
+	// archive can be blown up to. An import may not take the last tenth of the free
+	// space either.
 	MaxSize int64
 
 	NoOverlay bool         // copy layers instead of mounting them, as if overlayfs were missing
 	Log       *slog.Logger // nil means slog.Default
 }
+
+// DefaultMaxSize is enough for the archive and the layers of every image that is
+// usual, large machine learning images among them.
+const DefaultMaxSize = 32 << 30
 
 // An Image is one stored image. It is immutable.
 type Image struct {
@@ -39,7 +45,7 @@ type Image struct {
 	Manifest string   // digest of the manifest
 	Names    []string // normalized, with tag
 	Layers   []Layer  // the lowest first
-	Size     uint64   // bytes unpacked
+	Size     uint64   // bytes of all its layers as they came, shared with other images or not
 	Imported time.Time
 	Config   ocispec.Image
 }
@@ -82,7 +88,7 @@ func Open(opts Options) (*Store, error) {
 	if !filepath.IsAbs(opts.Dir) {
 		return nil, fmt.Errorf("image store: Options.Dir %q is not an absolute path", opts.Dir)
 	}
-	opts.MaxSize = cmp.Or(opts.MaxSize, 64<<30)
+	opts.MaxSize = cmp.Or(opts.MaxSize, DefaultMaxSize)
 	if opts.Log == nil {
 		opts.Log = slog.Default()
 	}
@@ -140,9 +146,20 @@ func (s *Store) load() error {
 		if err := json.Unmarshal(data, &img); err != nil || !validDigest(img.ID) {
 			return fmt.Errorf("%s is damaged (%w): remove it and import the image again", file, cmp.Or(err, errors.New("no id")))
 		}
+		img.Size = layersSize(img.Layers) // an earlier version stored another measure
 		s.images[img.ID] = &img
 	}
 	return nil
+}
+
+// layersSize is the size of an image as containerd reports it, which counts a layer
+// for each image that has it.
+func layersSize(layers []Layer) uint64 {
+	var sum uint64
+	for _, l := range layers {
+		sum += uint64(max(0, l.BlobSize))
+	}
+	return sum
 }
 
 // List returns all images, sorted by their first name.

@@ -20,6 +20,7 @@ import (
 // budget bounds what an import may write.
 type budget struct {
 	limit int64
+	over  error // what take returns when the limit is reached
 	used  int64
 	files int
 }
@@ -32,7 +33,7 @@ func (b *budget) take(bytes int64) error {
 		return fmt.Errorf("there are more than %d files", maxFiles)
 	}
 	if bytes < 0 || bytes > b.limit-b.used {
-		return fmt.Errorf("it would take more than the %d bytes that one import may write", b.limit)
+		return b.over
 	}
 	b.used += bytes
 	return nil

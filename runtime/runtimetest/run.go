@@ -16,6 +16,9 @@ func logs(t *testing.T, k *Kit) {
 	if got := k.OutputOf(pod, p, k.ContainerConfig("out", "echo", "hello")); got != "hello\n" {
 		t.Errorf("standard output: %q", got)
 	}
+	if got := k.OutputOf(pod, p, k.ContainerConfig("open", "print", "no newline")); got != "no newline" {
+		t.Errorf("output without a newline at its end: %q", got)
+	}
 	id, log := k.ContainerIn(pod, p, k.ContainerConfig("err", "complain", "alas"))
 	k.Ended(id)
 	if got := k.Log(log, "stderr"); got != "alas\n" {
@@ -144,6 +147,25 @@ func grace(t *testing.T, k *Kit) {
 	}
 	if st := k.Status(id); st.GetExitCode() != 137 || st.GetReason() != "Error" {
 		t.Errorf("status: %d %s, want 137 Error", st.GetExitCode(), st.GetReason())
+	}
+}
+
+// stopAfterStart stops containers as soon as StartContainer has returned. The program
+// handles SIGTERM, so none of them may need SIGKILL.
+func stopAfterStart(t *testing.T, k *Kit) {
+	const rounds = 25 // without the guarantee, most of them need SIGKILL
+	p := k.PodConfig("brief")
+	pod := k.Pod(p)
+	for i := range rounds {
+		c := k.ContainerConfig("main", "sleep")
+		c.Metadata.Attempt = uint32(i)
+		id, _ := k.ContainerIn(pod, p, c)
+		if _, err := k.Runtime.StopContainer(k.Context(), &cri.StopContainerRequest{ContainerId: id, Timeout: 2}); err != nil {
+			t.Fatal(err)
+		}
+		if st := k.Status(id); st.GetExitCode() == 137 {
+			t.Errorf("round %d: the container did not get SIGTERM: %d %s", i, st.GetExitCode(), st.GetReason())
+		}
 	}
 }
 

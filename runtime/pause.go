@@ -1,0 +1,80 @@
+package runtime
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+
+	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/sampan-io/sampan/runtime/container"
+)
+
+const (
+	// pauseUser is nobody's number, as in the pause image of Kubernetes.
+	pauseUser = 65535
+	// pauseOOMScoreAdj makes the kernel choose every container of the pod first, as
+	// in other runtimes.
+	pauseOOMScoreAdj = -998
+)
+
+// pause starts the container that holds the PID namespace of a pod: a program that
+// does nothing, in a root file system with nothing else, without any right.
+func (s *Server) pause(ctx context.Context, p *pod) error {
+	r := p.snapshot()
+	program, err := container.PauseProgram()
+	if err != nil {
+		return err
+	}
+	rootfs := p.file("pause")
+	if err := os.Mkdir(rootfs, 0o755); err != nil {
+		return fmt.Errorf("process namespace of the pod: %w", err)
+	}
+	if err := os.WriteFile(filepath.Join(rootfs, "pause"), program, 0o555); err != nil {
+		return fmt.Errorf("process namespace of the pod: %w", err)
+	}
+	spec := container.Spec{
+		Rootfs: rootfs, Args: []string{"/pause"}, User: container.User{UID: pauseUser, GID: pauseUser},
+		NetNS: r.Pins.Net, IPCNS: r.Pins.IPC, UTSNS: r.Pins.UTS,
+		NoNewPrivileges: true, DropCaps: []string{"ALL"},
+		Cgroup: filepath.Join(r.Cgroup, r.Pause), Resources: container.Resources{OOMScoreAdj: pauseOOMScoreAdj},
+	}
+	if err := s.keeper.Create(container.Record{ID: r.Pause, Pod: r.ID, Spec: spec}); err != nil {
+		return fmt.Errorf("process namespace of the pod: %w", err)
+	}
+	if err := s.keeper.Start(ctx, r.Pause); err != nil {
+		return fmt.Errorf("process namespace of the pod: %w", err)
+	}
+	made, err := s.keeper.Get(r.Pause)
+	if err != nil {
+		return err
+	}
+	return container.PinPID(made.Pid, p.file("pid"))
+}
+
+// removePause ends the pod's PID namespace, if it has one.
+func (s *Server) removePause(ctx context.Context, r *podRecord, p *pod) error {
+	if r.Pause == "" {
+		return nil
+	}
+	return errors.Join(container.Unpin(container.Pins{PID: p.file("pid")}), s.keeper.Remove(ctx, r.Pause))
+}
+
+// pauses returns the pod whose PID namespace the container with this id holds, or
+// nil.
+func (s *Server) pauses(id string) *pod {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.pauseOf[id]
+}
+
+// pidNamespace returns the path of the PID namespace that a container shares with
+// its pod, or "".
+func (s *Server) pidNamespace(r *podRecord, ns *cri.NamespaceOption) string {
+	if r.Pause == "" || ns.GetPid() != cri.NamespaceMode_POD {
+		return ""
+	}
+	return filepath.Join(s.podDir(r.ID), "pid")
+}
