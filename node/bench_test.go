@@ -27,7 +27,7 @@ func BenchmarkPodsAtOnce(b *testing.B) {
 		b.Fatal(err)
 	}
 	api := clienttest.New(b)
-	n, err := node.New(node.Options{Client: api, Name: "n1", Runtime: rt, Log: slog.New(slog.DiscardHandler)})
+	n, err := node.New(node.Options{Client: api, Name: "n1", Runtime: rt, MaxPods: 1 << 20, Log: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		b.Fatal(err)
 	}

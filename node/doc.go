@@ -22,6 +22,9 @@
 //	N5  An agent that is told to stop leaves its pods running.
 //	N6  A pod that gets requests is sent its first signal when every proxy has said
 //	    that it sends none any more, or at a limit (docs/decisions/0008).
+//	N7  A pod that does not fit the node is rejected when the agent first sees it:
+//	    it fails, with the reason, and nothing of it is made. A pod that was
+//	    admitted once is never rejected.
 //
 // Terms: a worker is not a pod's process but the agent's goroutine for it; to
 // adopt a pod is to find its containers at the start; draining is what

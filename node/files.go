@@ -7,7 +7,6 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -21,6 +20,7 @@ import (
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/sampan-io/sampan/client"
+	"github.com/sampan-io/sampan/internal/mounts"
 	"github.com/sampan-io/sampan/node/spec"
 	"github.com/sampan-io/sampan/node/volume"
 )
@@ -129,7 +129,7 @@ func (f *files) volume(ctx context.Context, pod *corev1.Pod, v *corev1.Volume, f
 	}
 	dir := f.path(pod, v)
 	if v.EmptyDir != nil {
-		return time.Time{}, f.emptyDir(dir, v.EmptyDir, gid)
+		return time.Time{}, f.emptyDir(dir, f.memorySize(pod, v.EmptyDir), v.EmptyDir, gid)
 	}
 	if !readOnly(v) {
 		if f.root == "" {
@@ -149,8 +149,21 @@ func (f *files) volume(ctx context.Context, pod *corev1.Pod, v *corev1.Volume, f
 	return next, err
 }
 
-// emptyDir makes an empty directory, once.
-func (f *files) emptyDir(dir string, e *corev1.EmptyDirVolumeSource, gid int) error {
+// memorySize returns how large, in bytes, an empty directory in memory may become: its own limit, that of the memory of all
+// containers together, or what the node has, whichever is least.
+func (f *files) memorySize(pod *corev1.Pod, e *corev1.EmptyDirVolumeSource) int64 {
+	size := f.n.machine.capacity.Memory().Value()
+	if limit := spec.PodResources(pod).GetMemoryLimitInBytes(); limit > 0 {
+		size = min(size, limit)
+	}
+	if e.SizeLimit != nil && e.SizeLimit.Sign() > 0 {
+		size = min(size, e.SizeLimit.Value())
+	}
+	return size
+}
+
+// emptyDir makes an empty directory, once. One in memory has the given size.
+func (f *files) emptyDir(dir string, size int64, e *corev1.EmptyDirVolumeSource, gid int) error {
 	if f.root == "" {
 		return nil
 	}
@@ -176,10 +189,7 @@ func (f *files) emptyDir(dir string, e *corev1.EmptyDirVolumeSource, gid int) er
 		}
 		if !mounted {
 			fresh = true
-			options := "mode=0777"
-			if e.SizeLimit != nil && !e.SizeLimit.IsZero() {
-				options += ",size=" + strconv.FormatInt(e.SizeLimit.Value(), 10)
-			}
+			options := "mode=0777,size=" + strconv.FormatInt(size, 10)
 			if err := unix.Mount("tmpfs", dir, "tmpfs", unix.MS_NOSUID|unix.MS_NODEV, options); err != nil {
 				return fmt.Errorf("tmpfs at %s: %w", dir, err)
 			}
@@ -476,29 +486,14 @@ func (f *files) lastWords(pod *corev1.Pod, c *corev1.Container, attempt int32) (
 
 // unmount gives back everything of the pod that is mounted, and its secrets.
 func (f *files) unmount(uid types.UID) error {
-	if f.root == "" {
+	if f.root == "" || !isDirectory(uid) {
 		return nil
 	}
 	dir := f.pod(uid)
-	if _, err := os.Stat(dir); err == nil {
-		if err := unmountBelow(dir); err != nil {
-			return err
-		}
-	}
-	return os.RemoveAll(f.memory(uid))
-}
-
-func unmountBelow(dir string) error {
-	mounts, err := mountinfo.GetMounts(mountinfo.PrefixFilter(dir))
-	if err != nil {
+	if err := mounts.UnmountBelow(dir); err != nil {
 		return err
 	}
-	for _, m := range slices.Backward(mounts) { // the newest first
-		if err := unix.Unmount(m.Mountpoint, unix.UMOUNT_NOFOLLOW); err != nil && !errors.Is(err, unix.EINVAL) {
-			return fmt.Errorf("unmount %s: %w", m.Mountpoint, err)
-		}
-	}
-	return nil
+	return os.RemoveAll(f.memory(uid))
 }
 
 // Clean removes what agents have left in the file system under Options.RootDir:
@@ -508,16 +503,9 @@ func Clean(rootDir string) error {
 	if !filepath.IsAbs(rootDir) {
 		return fmt.Errorf("node: directory %q is not absolute", rootDir)
 	}
-	if _, err := os.Stat(rootDir); errors.Is(err, fs.ErrNotExist) {
-		return nil
-	}
-	real, err := filepath.EvalSymlinks(rootDir) // as the kernel names mounts
-	if err != nil {
-		return err
-	}
 	for _, dir := range []string{"pods", "memory"} {
-		dir = filepath.Join(real, dir)
-		if err := unmountBelow(dir); err != nil {
+		dir = filepath.Join(rootDir, dir)
+		if err := mounts.UnmountBelow(dir); err != nil {
 			return err
 		}
 		if err := os.RemoveAll(dir); err != nil {
@@ -529,8 +517,13 @@ func Clean(rootDir string) error {
 
 // remove removes the pod's files. Everything is unmounted.
 func (f *files) remove(uid types.UID) error {
-	if f.root == "" || uid == "" || strings.ContainsRune(string(uid), '/') {
+	if f.root == "" || !isDirectory(uid) {
 		return nil
 	}
 	return os.RemoveAll(f.pod(uid))
+}
+
+// isDirectory reports whether a UID is the name of one directory, so that what is removed by it is the pod's alone.
+func isDirectory(uid types.UID) bool {
+	return uid != "" && uid != "." && uid != ".." && !strings.ContainsRune(string(uid), '/')
 }

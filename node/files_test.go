@@ -293,13 +293,12 @@ func TestPartsOfVolumesAreMountedOnce(t *testing.T) {
 	})
 }
 
-func TestUnknownVolumeKindIsSaid(t *testing.T) {
+func TestVolumeThatCannotBeMountedIsReported(t *testing.T) {
 	for _, tt := range []struct {
 		name   string
 		source corev1.VolumeSource
 		want   string
 	}{
-		{"nfs", corev1.VolumeSource{NFS: &corev1.NFSVolumeSource{Server: "x", Path: "/"}}, `volume "h" : volumes of this kind are not known to this node`},
 		{"a directory that is not there", corev1.VolumeSource{HostPath: &corev1.HostPathVolumeSource{Path: "/no/such", Type: new(corev1.HostPathDirectory)}}, `volume "h" : hostPath type check failed: /no/such is not a directory`},
 		{"a directory that is none", corev1.VolumeSource{HostPath: &corev1.HostPathVolumeSource{Path: "/proc/version", Type: new(corev1.HostPathDirectoryOrCreate)}}, `hostPath type check failed: /proc/version is not a directory`},
 		{"claim", corev1.VolumeSource{PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: "data"}}, `volume "h" : error processing PVC default/data: PVC is not bound`},
@@ -408,5 +407,115 @@ func TestHostedVolumes(t *testing.T) {
 			t.Errorf("files of the pod are left: %v %v", left, err)
 		}
 		stop()
+	})
+}
+
+func TestVolumesFollowTheFieldsOfThePodThatTheyShow(t *testing.T) {
+	root := t.TempDir()
+	t.Cleanup(func() {
+		if err := node.Clean(root); err != nil {
+			t.Error(err)
+		}
+	})
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t)
+		r.opts.RootDir = root
+		api := &issuer{Server: r.api}
+		r.opts.Client = api
+		stop := r.start()
+		defer stop()
+		<-r.node.Ready()
+		field := func(path string) []corev1.DownwardAPIVolumeFile {
+			return []corev1.DownwardAPIVolumeFile{{Path: "text", FieldRef: &corev1.ObjectFieldSelector{FieldPath: path}}}
+		}
+		hour := int64(3600)
+		r.create(webPod("web", func(p *corev1.Pod) {
+			p.Annotations = map[string]string{"note": "one"}
+			p.Spec.Volumes = []corev1.Volume{
+				{Name: "labels", VolumeSource: corev1.VolumeSource{DownwardAPI: &corev1.DownwardAPIVolumeSource{Items: field("metadata.labels")}}},
+				{Name: "notes", VolumeSource: corev1.VolumeSource{Projected: &corev1.ProjectedVolumeSource{Sources: []corev1.VolumeProjection{
+					{DownwardAPI: &corev1.DownwardAPIProjection{Items: field("metadata.annotations['note']")}},
+					{ServiceAccountToken: &corev1.ServiceAccountTokenProjection{Path: "token", ExpirationSeconds: &hour}},
+				}}}},
+			}
+			p.Spec.Containers[0].VolumeMounts = []corev1.VolumeMount{{Name: "labels", MountPath: "/labels"}, {Name: "notes", MountPath: "/notes"}}
+		}))
+		r.await("web", "ready", isReady)
+		want := func(labels, note string) {
+			t.Helper()
+			synctest.Wait()
+			if got := r.read(r.mountOf("web", "/labels").GetHostPath() + "/text"); got != labels {
+				t.Errorf("labels are %q, want %q", got, labels)
+			}
+			if got := r.read(r.mountOf("web", "/notes").GetHostPath() + "/text"); got != note {
+				t.Errorf("annotation is %q, want %q", got, note)
+			}
+		}
+		want(`app="web"`, "one")
+		edit := func(f func(*corev1.Pod)) {
+			t.Helper()
+			p := r.pod("web").DeepCopy()
+			f(p)
+			if _, err := client.Pods.Update(t.Context(), r.api, p, ""); err != nil {
+				t.Fatal(err)
+			}
+		}
+		edit(func(p *corev1.Pod) { p.Labels["tier"] = "front" })
+		want("app=\"web\"\ntier=\"front\"", "one")
+		edit(func(p *corev1.Pod) { p.Annotations["note"] = "two" })
+		want("app=\"web\"\ntier=\"front\"", "two")
+		edit(func(p *corev1.Pod) { p.Labels = nil })
+		want("", "two")
+		if n := api.issued.Load(); n != 1 {
+			t.Errorf("%d tokens were issued, want the first to stay", n)
+		}
+	})
+}
+
+func TestEmptyDirInMemoryIsBoundedByThePod(t *testing.T) {
+	root := t.TempDir()
+	t.Cleanup(func() {
+		if err := node.Clean(root); err != nil {
+			t.Error(err)
+		}
+	})
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t)
+		r.opts.RootDir = root
+		r.opts.Capacity = corev1.ResourceList{corev1.ResourceMemory: resource.MustParse("64Mi")}
+		stop := r.start()
+		defer stop()
+		<-r.node.Ready()
+		for _, tt := range []struct {
+			name, limit, sizeLimit string
+			want                   uint64
+		}{
+			{"plain", "", "", 64 << 20},
+			{"limited", "16Mi", "", 16 << 20},
+			{"less", "16Mi", "4Mi", 4 << 20},
+			{"more", "16Mi", "32Mi", 16 << 20},
+		} {
+			r.create(webPod(tt.name, func(p *corev1.Pod) {
+				e := &corev1.EmptyDirVolumeSource{Medium: corev1.StorageMediumMemory}
+				if tt.sizeLimit != "" {
+					e.SizeLimit = new(resource.MustParse(tt.sizeLimit))
+				}
+				if tt.limit != "" {
+					p.Spec.Containers[0].Resources.Limits = corev1.ResourceList{corev1.ResourceMemory: resource.MustParse(tt.limit)}
+				}
+				p.Spec.Volumes = []corev1.Volume{{Name: "fast", VolumeSource: corev1.VolumeSource{EmptyDir: e}}}
+				p.Spec.Containers[0].VolumeMounts = []corev1.VolumeMount{{Name: "fast", MountPath: "/fast"}}
+			}))
+			r.await(tt.name, "ready", isReady)
+			var s syscall.Statfs_t
+			if err := syscall.Statfs(r.mountOf(tt.name, "/fast").GetHostPath(), &s); err != nil {
+				t.Fatal(err)
+			}
+			if got := s.Blocks * uint64(s.Bsize); got != tt.want {
+				t.Errorf("%s: the directory has room for %d bytes, want %d", tt.name, got, tt.want)
+			}
+			r.delete(tt.name)
+			r.await(tt.name, "gone", gone)
+		}
 	})
 }

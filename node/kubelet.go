@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io/fs"
 	"log/slog"
+	"math"
 	"net"
 	"net/http"
 	"path/filepath"
@@ -312,7 +313,7 @@ func logOptions(r *http.Request) (o logs.Options, previous bool, err error) {
 		o.Limit = *v
 	}
 	if v := number("sinceSeconds"); v != nil {
-		o.Since = time.Now().Add(-time.Duration(*v) * time.Second)
+		o.Since = time.Now().Add(-time.Duration(min(*v, math.MaxInt32)) * time.Second)
 	}
 	if text := q.Get("sinceTime"); text != "" && err == nil {
 		if o.Since, err = time.Parse(time.RFC3339, text); err != nil {
@@ -330,20 +331,23 @@ func logOptions(r *http.Request) (o logs.Options, previous bool, err error) {
 	return o, q.Get("previous") == "true", err
 }
 
-// runCommand runs a command in a container and answers with its output. Each cmd
-// is one word of it; one alone may hold several, as in Kubernetes' old form.
+// runCommand runs a command in a container and answers with its output. The command is word by word in the parameters
+// named command, or in one named cmd with spaces between the words, which is all that upstream's kubelet reads: clients
+// that do not know which kubelet they speak to use command only where they must. More than one cmd are one word each.
 func (n *Node) runCommand(w http.ResponseWriter, r *http.Request) {
 	_, told, status, err := n.find(r)
 	if err != nil {
 		answer(w, err)
 		return
 	}
-	cmd := r.URL.Query()["cmd"]
-	if len(cmd) == 1 {
-		cmd = strings.Fields(cmd[0])
+	cmd := r.URL.Query()["command"]
+	if len(cmd) == 0 {
+		if cmd = r.URL.Query()["cmd"]; len(cmd) == 1 {
+			cmd = strings.Fields(cmd[0])
+		}
 	}
 	if len(cmd) == 0 {
-		answer(w, refuse(http.StatusBadRequest, "no command: give it word by word as cmd"))
+		answer(w, refuse(http.StatusBadRequest, "no command: want its words in the parameters command"))
 		return
 	}
 	i := slices.IndexFunc(told.containers, func(c lifecycle.Container) bool { return c.Name == status.Name && c.State == lifecycle.Running })

@@ -172,6 +172,11 @@ func TestKubeletAPI(t *testing.T) {
 		t.Errorf("run is answered with %d %s %v", code, body, header)
 	}
 
+	for _, query := range []string{"command=ls&command=-l&command=a%20b", "cmd=ls%20-l%20a%20b"} {
+		if code, body, _ := server.do("POST", "/run/default/web/web?"+query); code != 200 || body != "simulated: ls -l a b" {
+			t.Errorf("run?%s is answered with %d %s", query, code, body)
+		}
+	}
 	if got := header.Get(node.StdoutLengthHeader); got != strconv.Itoa(len(body)+1) || header.Get(node.OutputLimitHeader) != "" {
 		t.Errorf("of the output, %d bytes and a line feed, are said to be %s of standard output, limit %q", len(body), got, header.Get(node.OutputLimitHeader))
 	}

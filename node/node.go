@@ -22,6 +22,7 @@ import (
 	"github.com/sampan-io/sampan/node/lifecycle"
 	"github.com/sampan-io/sampan/node/probe"
 	"github.com/sampan-io/sampan/node/spec"
+	"github.com/sampan-io/sampan/scheduler/plugin"
 )
 
 // Options configures a [Node]. Client, Name and Runtime are required.
@@ -60,6 +61,10 @@ type Options struct {
 	ClusterDNS    []string // servers; empty means that there is no cluster DNS
 	ClusterDomain string   // "" means "cluster.local"
 	ResolvConf    string   // "" means the host's
+
+	// OwnPorts are TCP ports on which the cluster's own servers listen on this host. A pod with such a hostPort is rejected:
+	// it would get the connections of the cluster's clients.
+	OwnPorts []int32
 
 	MaxPods  int                 // 0 means 110
 	Capacity corev1.ResourceList // overrides what the machine has
@@ -146,6 +151,7 @@ type Node struct {
 	machine    machine
 	recorder   *client.Recorder
 	pods       *cache.Cache[*corev1.Pod]
+	self       *cache.Cache[*corev1.Node] // the Node object
 	services   *cache.Cache[*corev1.Service]
 	departures *departures
 	objects    *references
@@ -163,6 +169,9 @@ type Node struct {
 	workers map[types.UID]*worker // guarded by mu
 	crew    *run.Group            // guarded by mu; the workers' goroutines
 	found   map[types.UID]*found  // guarded by mu; what ran before, until it is adopted
+	taken   plugin.Cluster        // guarded by mu; the active pods, and what they take of the node
+	// arrivals are the pods of the first list; nil once that is complete.
+	arrivals map[types.UID]*corev1.Pod // guarded by mu
 }
 
 // New returns an agent that has not started; call [Node.Run].
@@ -177,7 +186,7 @@ func New(opts Options) (*Node, error) {
 		slots:    make(chan struct{}, opts.Starts), questions: make(chan struct{}, maxProbes),
 		ready: make(chan struct{}), listening: make(chan struct{}),
 		health:  health{changed: make(chan struct{}, 1)},
-		workers: map[types.UID]*worker{},
+		workers: map[types.UID]*worker{}, arrivals: map[types.UID]*corev1.Pod{},
 	}
 	for _, a := range opts.Addresses {
 		if a.Type == corev1.NodeInternalIP {
@@ -186,6 +195,7 @@ func New(opts Options) (*Node, error) {
 	}
 	n.pods = cache.New(opts.Client, client.Pods, cache.Options[*corev1.Pod]{FieldSelector: "spec.nodeName=" + opts.Name, Log: opts.Log})
 	n.pods.Subscribe(n.podChanged)
+	n.self = cache.New(opts.Client, client.Nodes, cache.Options[*corev1.Node]{FieldSelector: "metadata.name=" + opts.Name, Log: opts.Log})
 	n.services = cache.New(opts.Client, client.Services, cache.Options[*corev1.Service]{Log: opts.Log})
 	n.departures = newDepartures(n)
 	n.objects = newReferences(opts.Client, opts.Log, n.referenceChanged)

@@ -508,8 +508,13 @@ func TestActiveDeadline(t *testing.T) {
 }
 
 func TestThousandPods(t *testing.T) {
-	inBubble(t, func(r *rig) {
+	synctest.Test(t, func(t *testing.T) {
 		const n = 1000
+		r := newRig(t)
+		r.opts.MaxPods = n
+		stop := r.start()
+		defer stop()
+		<-r.node.Ready()
 		for i := range n {
 			r.create(webPod(fmt.Sprintf("web-%d", i)))
 		}

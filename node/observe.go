@@ -3,6 +3,7 @@ package node
 import (
 	"context"
 	"fmt"
+	"io"
 	"os"
 	"strings"
 	"time"
@@ -13,6 +14,7 @@ import (
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/sampan-io/sampan/node/lifecycle"
+	"github.com/sampan-io/sampan/node/logs"
 	"github.com/sampan-io/sampan/node/spec"
 )
 
@@ -43,7 +45,7 @@ func look(ctx context.Context, rt Runtime, ids []string) (seen, error) {
 			}
 		}
 		for _, c := range statuses {
-			s.containers = append(s.containers, containerOf(c, id))
+			s.containers = append(s.containers, containerOf(ctx, c, id))
 		}
 	}
 	return s, nil
@@ -84,7 +86,7 @@ func sandboxOf(s *cri.PodSandboxStatus) lifecycle.Sandbox {
 	return sb
 }
 
-func containerOf(s *cri.ContainerStatus, sandbox string) lifecycle.Container {
+func containerOf(ctx context.Context, s *cri.ContainerStatus, sandbox string) lifecycle.Container {
 	c := lifecycle.Container{
 		ID: s.GetId(), Name: s.GetMetadata().GetName(), Attempt: int32(s.GetMetadata().GetAttempt()), Sandbox: sandbox,
 		Hash:      s.GetAnnotations()[spec.ContainerHash],
@@ -111,7 +113,7 @@ func containerOf(s *cri.ContainerStatus, sandbox string) lifecycle.Container {
 		if c.FinishedAt.IsZero() {
 			c.FinishedAt = c.CreatedAt
 		}
-		if m := terminationMessage(s); m != "" {
+		if m := terminationMessage(ctx, s); m != "" {
 			c.Message = m
 		}
 	default:
@@ -136,52 +138,57 @@ const (
 
 // terminationMessage reads what the container wrote to its termination message
 // file or, if its author asked for that and it failed, the end of its log.
-func terminationMessage(s *cri.ContainerStatus) string {
+func terminationMessage(ctx context.Context, s *cri.ContainerStatus) string {
 	if file := s.GetAnnotations()[spec.TerminationFile]; file != "" {
-		if text := tail(file, maxTerminationMessage, false); text != "" {
+		if text := fileTail(file); text != "" {
 			return text
 		}
 	}
 	if s.GetAnnotations()[spec.TerminationUse] == string(corev1.TerminationMessageFallbackToLogsOnError) && s.GetExitCode() != 0 && s.GetLogPath() != "" {
-		return tail(s.GetLogPath(), maxTerminationLog, true)
+		return logTail(ctx, s.GetLogPath())
 	}
 	return ""
 }
 
-// tail returns the last bytes of a file; of a log, its last lines as they were
-// printed.
-func tail(path string, limit int64, isLog bool) string {
+// logTail returns the end of a log as it was printed.
+func logTail(ctx context.Context, path string) string {
+	lines := int64(maxTerminationLines)
+	out := &ending{limit: maxTerminationLog}
+	if err := logs.Read(ctx, out, path, logs.Options{Tail: &lines}); err != nil {
+		return ""
+	}
+	return strings.ToValidUTF8(string(out.kept), "")
+}
+
+// ending is a writer that keeps the last bytes.
+type ending struct {
+	limit int
+	kept  []byte
+}
+
+func (e *ending) Write(p []byte) (int, error) {
+	e.kept = append(e.kept, p...)
+	if over := len(e.kept) - e.limit; over > 0 {
+		e.kept = append(e.kept[:0], e.kept[over:]...)
+	}
+	return len(p), nil
+}
+
+// fileTail returns the last bytes of a termination message file.
+func fileTail(path string) string {
 	f, err := os.Open(path)
 	if err != nil {
 		return ""
 	}
 	defer f.Close()
-	room := limit
-	if isLog {
-		room *= 2 // lines carry a time and a stream name
-	}
-	if st, err := f.Stat(); err == nil && st.Size() > room {
-		if _, err := f.Seek(-room, 2); err != nil {
+	if st, err := f.Stat(); err == nil && st.Size() > maxTerminationMessage {
+		if _, err := f.Seek(-maxTerminationMessage, io.SeekEnd); err != nil {
 			return ""
 		}
 	}
-	buf := make([]byte, room)
-	n, _ := f.Read(buf)
-	text := string(buf[:n])
-	if !isLog {
-		return strings.ToValidUTF8(text, "")
+	text, err := io.ReadAll(io.LimitReader(f, maxTerminationMessage))
+	if err != nil {
+		return ""
 	}
-	lines := strings.Split(strings.TrimSuffix(text, "\n"), "\n")
-	lines = lines[max(len(lines)-maxTerminationLines, 0):]
-	var b strings.Builder
-	for _, l := range lines {
-		if fields := strings.SplitN(l, " ", 4); len(fields) == 4 {
-			b.WriteString(fields[3])
-			if fields[2] == string(cri.LogTagFull) {
-				b.WriteByte('\n')
-			}
-		}
-	}
-	text = b.String()
-	return strings.ToValidUTF8(text[max(len(text)-int(limit), 0):], "")
+	return strings.ToValidUTF8(string(text), "")
 }

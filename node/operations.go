@@ -4,18 +4,21 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
+	"maps"
 	"path/filepath"
 	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/sampan-io/sampan/client"
+	"github.com/sampan-io/sampan/internal/run"
 	"github.com/sampan-io/sampan/node/lifecycle"
+	"github.com/sampan-io/sampan/node/logs"
 	"github.com/sampan-io/sampan/node/spec"
 )
 
@@ -75,12 +78,10 @@ func (w *worker) begin(a lifecycle.Action, now time.Time, bounded bool, f func(c
 	ok := w.ops.Go(func(ctx context.Context) {
 		ctx, op.cancel = context.WithCancel(ctx)
 		close(started)
-		done := func() {}
-		if !bounded || w.n.enter(ctx) {
-			done = f(ctx)
-			if bounded {
-				w.n.exit()
-			}
+		done, err := w.attempt(ctx, bounded, f)
+		if err != nil {
+			w.panicked("doing "+a.Key(), err)
+			run.Pause(ctx, panicPause)
 		}
 		w.post(func() {
 			if w.busy[a.Key()] == op {
@@ -93,6 +94,20 @@ func (w *worker) begin(a lifecycle.Action, now time.Time, bounded bool, f func(c
 	if ok {
 		<-started // so that cancel is set
 	}
+}
+
+// attempt calls f, when it is its turn among the pods that start if it is bounded. The error is
+// a panic.
+func (w *worker) attempt(ctx context.Context, bounded bool, f func(ctx context.Context) func()) (done func(), err error) {
+	done = func() {}
+	if bounded {
+		if !w.n.enter(ctx) {
+			return done, nil
+		}
+		defer w.n.exit()
+	}
+	err = run.Catch(func() error { done = f(ctx); return nil })
+	return done, err
 }
 
 // setUp makes the volumes and the sandbox.
@@ -145,6 +160,26 @@ func (w *worker) referenceChanged() {
 	}
 }
 
+// shownChanged reports whether something has changed that a volume of the pod shows of the pod itself: labels, annotations
+// or the resources of containers. The rest of what it can show never changes.
+func shownChanged(old, pod *corev1.Pod) bool {
+	return showsPod(pod) && (!maps.Equal(old.Labels, pod.Labels) || !maps.Equal(old.Annotations, pod.Annotations) ||
+		!slices.EqualFunc(old.Spec.Containers, pod.Spec.Containers, sameResources) ||
+		!slices.EqualFunc(old.Spec.InitContainers, pod.Spec.InitContainers, sameResources))
+}
+
+func sameResources(a, b corev1.Container) bool {
+	return equality.Semantic.DeepEqual(&a.Resources, &b.Resources)
+}
+
+// showsPod reports whether a volume of the pod has files with fields of the pod.
+func showsPod(pod *corev1.Pod) bool {
+	return slices.ContainsFunc(pod.Spec.Volumes, func(v corev1.Volume) bool {
+		return v.DownwardAPI != nil || v.Projected != nil &&
+			slices.ContainsFunc(v.Projected.Sources, func(s corev1.VolumeProjection) bool { return s.DownwardAPI != nil })
+	})
+}
+
 // renew brings the volumes of a running pod up to date if that is due, and
 // returns when it will be.
 func (w *worker) renew(now time.Time) time.Time {
@@ -161,7 +196,11 @@ func (w *worker) renew(now time.Time) time.Time {
 	ips := podIPs(&w.view.Last)
 	w.ops.Go(func(ctx context.Context) {
 		limited, cancel := context.WithTimeout(ctx, lookup)
-		next, err := w.n.files.setUp(limited, pod, w.n.facts(limited, pod, ips))
+		var next time.Time
+		err := run.Catch(func() (err error) {
+			next, err = w.n.files.setUp(limited, pod, w.n.facts(limited, pod, ips))
+			return err
+		})
 		cancel()
 		w.post(func() {
 			delete(w.busy, "volumes")
@@ -288,7 +327,7 @@ func (w *worker) start(ctx context.Context, o order) func() {
 	// What is not needed any more goes last, so that it delays nothing.
 	for i := range max(len(o.old)-keptAttempts, 0) {
 		if err := w.n.opts.Runtime.RemoveContainer(ctx, o.old[i].ID); err == nil {
-			_ = os.Remove(filepath.Join(w.n.logs(o.pod), spec.LogPath(o.old[i].Name, o.old[i].Attempt)))
+			logs.Remove(filepath.Join(w.n.logs(o.pod), spec.LogPath(o.old[i].Name, o.old[i].Attempt)))
 			if err := w.n.files.forget(o.pod, o.container, o.old[i].Attempt); err != nil {
 				w.log.Warn("files of an old attempt at a container stay", "container", o.old[i].Name, "attempt", o.old[i].Attempt, "err", err)
 			}

@@ -13,6 +13,7 @@ import (
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/sampan-io/sampan/internal/run"
+	"github.com/sampan-io/sampan/node/lifecycle"
 	"github.com/sampan-io/sampan/node/spec"
 )
 
@@ -48,11 +49,14 @@ func (n *Node) work(ctx context.Context) error {
 
 	failed := make(chan error, 1)
 	crew.Go(func(ctx context.Context) { failed <- n.pods.Run(ctx) })
-	select {
-	case <-n.pods.Ready():
-	case err := <-failed:
-		return err
+	for _, first := range []<-chan struct{}{n.pods.Ready(), n.self.Ready()} {
+		select {
+		case <-first:
+		case err := <-failed:
+			return err
+		}
 	}
+	n.takeArrivals()
 	n.adoptOrphans() // N1
 	return <-failed
 }
@@ -102,7 +106,7 @@ func (n *Node) adoptOrphans() {
 	defer n.mu.Unlock()
 	orphan := func(pod *corev1.Pod, f *found) {
 		n.log.Info("pod was deleted meanwhile, ending it", "pod", pod.Namespace+"/"+pod.Name)
-		n.employ(pod, f).leave()
+		n.employ(pod, f, nil).leave()
 	}
 	for uid, f := range n.found {
 		pod := &corev1.Pod{}
@@ -124,9 +128,14 @@ func (n *Node) adoptOrphans() {
 func (n *Node) podChanged(old, pod *corev1.Pod) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
+	if n.arrivals != nil {
+		n.arrive(old, pod)
+		return
+	}
 	if old != nil && (pod == nil || pod.UID != old.UID) {
 		if w := n.workers[old.UID]; w != nil {
 			w.leave()
+			n.taken.Unplace(old.UID)
 		}
 	}
 	if pod == nil {
@@ -136,34 +145,32 @@ func (n *Node) podChanged(old, pod *corev1.Pod) {
 		w.update(pod)
 		return
 	}
-	if ended(pod) {
-		return
-	}
-	f := n.found[pod.UID]
-	delete(n.found, pod.UID)
-	n.employ(pod, f)
+	n.take(pod)
 }
 
 // ended reports whether the pod was ended by this agent and is only held in the
 // API server by a finalizer.
 func ended(pod *corev1.Pod) bool {
-	over := pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed
-	return over && pod.DeletionTimestamp != nil && pod.DeletionGracePeriodSeconds != nil && *pod.DeletionGracePeriodSeconds == 0
+	return terminal(pod) && pod.DeletionTimestamp != nil && pod.DeletionGracePeriodSeconds != nil && *pod.DeletionGracePeriodSeconds == 0
 }
 
-// employ gives the pod a worker. The caller holds mu.
-func (n *Node) employ(pod *corev1.Pod, f *found) *worker {
+// employ gives the pod a worker, which ends a rejected one. The caller holds mu.
+func (n *Node) employ(pod *corev1.Pod, f *found, rejection *lifecycle.Rejection) *worker {
 	w := newWorker(n, pod)
 	if f != nil {
 		w.sandboxes, w.stale, w.volumesDue = f.ids, true, true
 	}
 	n.workers[pod.UID] = w
 	n.crew.Go(func(ctx context.Context) {
-		n.objects.hold(pod)
+		run.Shield(w.log, func() {
+			n.objects.hold(pod)
+			w.decide(ctx, rejection)
+		})
 		if w.run(ctx) {
 			n.objects.release(pod)
 			n.mu.Lock()
 			delete(n.workers, pod.UID)
+			n.taken.Unplace(pod.UID)
 			n.mu.Unlock()
 		}
 	})

@@ -6,6 +6,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
+	"github.com/sampan-io/sampan/internal/run"
 	"github.com/sampan-io/sampan/node/lifecycle"
 	"github.com/sampan-io/sampan/node/probe"
 )
@@ -97,7 +98,7 @@ func (w *worker) ask(id string, p probing, ip string) {
 			return
 		}
 		limited, cancel := context.WithTimeout(ctx, probe.Timeout(p.probe))
-		err := w.n.opts.Prober.Probe(limited, p.probe, p.container, id, ip)
+		err := run.Catch(func() error { return w.n.opts.Prober.Probe(limited, p.probe, p.container, id, ip) })
 		cancel()
 		<-w.n.questions
 		w.post(func() { w.answered(ctx, id, err) })

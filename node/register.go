@@ -20,7 +20,6 @@ import (
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/sampan-io/sampan/client"
-	"github.com/sampan-io/sampan/client/cache"
 	"github.com/sampan-io/sampan/internal/run"
 )
 
@@ -150,8 +149,7 @@ func (h *health) tolerated() time.Duration {
 // register keeps the Node object there and true.
 func (n *Node) register(ctx context.Context) error {
 	seen := make(chan struct{}, 1)
-	own := cache.New(n.opts.Client, client.Nodes, cache.Options[*corev1.Node]{FieldSelector: "metadata.name=" + n.opts.Name, Log: n.opts.Log})
-	own.Subscribe(func(_, _ *corev1.Node) {
+	n.self.Subscribe(func(_, _ *corev1.Node) {
 		select {
 		case seen <- struct{}{}:
 		default:
@@ -159,19 +157,19 @@ func (n *Node) register(ctx context.Context) error {
 	})
 	g := run.NewGroup(ctx, 0)
 	defer g.Stop()
-	g.Go(func(ctx context.Context) { _ = own.Run(ctx) })
+	g.Go(func(ctx context.Context) { _ = n.self.Run(ctx) })
 
 	// The object is made as soon as the runtime has said how it is, so that it is
 	// made Ready.
 	// And it is followed before, so that no deletion of it is missed.
-	for _, first := range []<-chan struct{}{n.health.changed, own.Ready()} {
+	for _, first := range []<-chan struct{}{n.health.changed, n.self.Ready()} {
 		select {
 		case <-first:
 		case <-ctx.Done():
 			return nil
 		}
 	}
-	last, _ := own.Get("", n.opts.Name)
+	last, _ := n.self.Get("", n.opts.Name)
 	ready := false
 	timer := time.NewTimer(0)
 	defer timer.Stop()
@@ -213,7 +211,7 @@ func (n *Node) register(ctx context.Context) error {
 		case <-seen: // somebody changed the object, or deleted it
 		case <-ctx.Done():
 		}
-		last, _ = own.Get("", n.opts.Name)
+		last, _ = n.self.Get("", n.opts.Name)
 	}
 	return nil
 }
@@ -236,7 +234,7 @@ func (n *Node) publish(ctx context.Context, node *corev1.Node) (*corev1.Node, er
 		var err error
 		node, err = client.Nodes.Get(ctx, n.opts.Client, "", n.opts.Name)
 		if apierrors.IsNotFound(err) {
-			node, err = client.Nodes.Create(ctx, n.opts.Client, n.object(ctx))
+			node, err = client.Nodes.Create(ctx, n.opts.Client, n.initial(ctx))
 			if err == nil {
 				n.recorder.EventFor(n.reference(), corev1.EventTypeNormal, "Starting", "")
 			}
@@ -283,10 +281,16 @@ func nodeStatusFields(s *corev1.NodeStatus) map[string]any {
 	}
 }
 
-// object is the Node object of a node that is not there yet.
-func (n *Node) object(ctx context.Context) *corev1.Node {
+// registered is the Node object of a node that is not there yet, without its status.
+func (n *Node) registered() *corev1.Node {
 	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: n.opts.Name, Labels: n.labels()}}
 	node.Spec.Taints = n.opts.Taints
+	return node
+}
+
+// initial is the Node object of a node that is not there yet.
+func (n *Node) initial(ctx context.Context) *corev1.Node {
+	node := n.registered()
 	if own := n.opts.PodCIDRs; len(own) > 0 {
 		node.Spec.PodCIDR, node.Spec.PodCIDRs = own[0], own
 	}

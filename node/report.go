@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/sampan-io/sampan/client"
+	"github.com/sampan-io/sampan/internal/run"
 )
 
 const (
@@ -122,7 +123,11 @@ func (w *worker) report(now time.Time) time.Time {
 	}
 	w.rep.writing, w.rep.since = true, time.Time{}
 	w.ops.Go(func(ctx context.Context) {
-		pod, err := client.Pods.Patch(ctx, w.n.opts.Client, w.key.Namespace, w.key.Name, types.StrategicMergePatchType, patch, "status")
+		var pod *corev1.Pod
+		err := run.Catch(func() (err error) {
+			pod, err = client.Pods.Patch(ctx, w.n.opts.Client, w.key.Namespace, w.key.Name, types.StrategicMergePatchType, patch, "status")
+			return err
+		})
 		w.post(func() { w.reported(ctx, pod, s, err) })
 	})
 	return time.Time{}

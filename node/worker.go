@@ -58,7 +58,9 @@ type worker struct {
 	blind        bool      // the runtime did not answer: nothing is decided
 	drainLimit   time.Time // zero: no signal is held back
 	unready      time.Time // when the pod ceased to be ready
+	freed        bool      // the pod takes nothing of the node's resources any more
 	over         bool
+	panics       int // in a row
 }
 
 // blindPause is after what time a runtime that failed to answer is asked again, if
@@ -152,16 +154,9 @@ func (w *worker) run(ctx context.Context) bool {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	for ctx.Err() == nil {
-		now := time.Now()
-		w.collect(ctx, now)
+		next := w.turn(ctx)
 		if w.over {
 			return true
-		}
-		var next time.Time
-		if w.blind {
-			next = now.Add(blindPause)
-		} else {
-			next = w.step(now)
 		}
 		timer.Stop()
 		var alarm <-chan time.Time
@@ -178,6 +173,41 @@ func (w *worker) run(ctx context.Context) bool {
 	return false
 }
 
+// turn takes in all news, does what there is to do, and returns when to look again at the
+// latest; see step. After a panic that is after a pause, which grows.
+func (w *worker) turn(ctx context.Context) (next time.Time) {
+	now := time.Now()
+	err := run.Catch(func() error {
+		w.collect(ctx, now)
+		switch {
+		case w.over:
+		case w.blind:
+			next = now.Add(blindPause)
+		default:
+			next = w.step(now)
+		}
+		return nil
+	})
+	if err == nil {
+		w.panics = 0
+		return next
+	}
+	w.panics++
+	w.panicked("looking after the pod", err)
+	return now.Add(min(panicPause<<min(w.panics-1, 10), retryPause))
+}
+
+// panicPause is after what time something that panicked is tried again; after that twice as
+// long each time.
+const panicPause = time.Second
+
+// panicked tells the log and the users of the pod that the agent could not do something. It may
+// be called from any goroutine.
+func (w *worker) panicked(doing string, err error) {
+	w.log.Error("panic over a pod, will try again", "doing", doing, "err", err)
+	w.event(corev1.EventTypeWarning, "FailedSync", "error %s: %v", doing, err)
+}
+
 // collect takes in all news.
 func (w *worker) collect(ctx context.Context, now time.Time) {
 	w.mu.Lock()
@@ -187,11 +217,14 @@ func (w *worker) collect(ctx context.Context, now time.Time) {
 
 	if pod != w.view.Pod {
 		w.rep.saw(pod)
+		w.volumesDue = w.volumesDue || shownChanged(w.view.Pod, pod)
 		w.view.Pod = pod
 	}
 	w.view.Gone = gone
 	for _, f := range mail {
-		f()
+		if err := run.Catch(func() error { f(); return nil }); err != nil {
+			w.panicked("taking in what was done", err)
+		}
 	}
 	if stale || w.blind {
 		w.look(ctx)
@@ -281,6 +314,10 @@ func (w *worker) step(now time.Time) time.Time {
 		w.unready = now
 	}
 	w.view.Last = last
+	if !w.freed && w.view.Finished() && !w.view.Alive() {
+		w.freed = true
+		w.n.free(w.uid)
+	}
 	d := lifecycle.Decide(w.view)
 	for _, a := range d.Actions {
 		if w.blocked(a) {

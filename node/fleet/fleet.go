@@ -202,14 +202,14 @@ func (f *Fleet) loop(ctx context.Context) error {
 		now := time.Now()
 		for _, then := range done {
 			f.working--
-			then()
+			run.Shield(f.log, then)
 		}
 		for name, node := range nodes {
-			f.members[name].changed(node, now)
+			run.Shield(f.log, func() { f.members[name].changed(node, now) }, "node", name)
 		}
 		f.hearAll(pods, now)
 		for r := f.timeline.due(now); r != nil; r = f.timeline.due(now) {
-			f.step(r, now)
+			run.Shield(f.log, func() { f.step(r, now) })
 		}
 		f.dispatch(hands)
 
@@ -243,6 +243,16 @@ func (f *Fleet) news() (nodes map[string]*corev1.Node, pods map[types.UID]*corev
 	return nodes, pods, done
 }
 
+// try does a job, again and again if it panics.
+func (f *Fleet) try(ctx context.Context, j job) (then func()) {
+	for failures := 0; ; failures++ {
+		then = func() {}
+		if run.Shield(f.log, func() { then = j(ctx) }) || !run.Pause(ctx, min(firstRetry<<min(failures, 10), lastRetry)) {
+			return then
+		}
+	}
+}
+
 // dispatch gives out jobs.
 func (f *Fleet) dispatch(hands *run.Group) {
 	for len(f.jobs) > 0 && f.working < parallel {
@@ -251,7 +261,7 @@ func (f *Fleet) dispatch(hands *run.Group) {
 		f.jobs = f.jobs[1:]
 		f.working++
 		hands.Go(func(ctx context.Context) {
-			then := j(ctx)
+			then := f.try(ctx, j)
 			f.mu.Lock()
 			f.done = append(f.done, then)
 			f.mu.Unlock()

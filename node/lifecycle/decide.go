@@ -2,6 +2,7 @@ package lifecycle
 
 import (
 	"fmt"
+	"math"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -131,6 +132,9 @@ func (v *View) deadline() (time.Time, bool) {
 	return v.Last.StartTime.Add(time.Duration(*s) * time.Second), true
 }
 
+// longestGrace bounds grace periods, in seconds, so that they can be added to times.
+const longestGrace = math.MaxInt32
+
 // Grace returns how long the containers may take to end, counted from when the
 // end of the pod was first seen.
 func (v *View) Grace() time.Duration {
@@ -141,7 +145,7 @@ func (v *View) Grace() time.Duration {
 	case v.Pod.Spec.TerminationGracePeriodSeconds != nil:
 		s = *v.Pod.Spec.TerminationGracePeriodSeconds
 	}
-	return time.Duration(s) * time.Second
+	return time.Duration(min(s, longestGrace)) * time.Second
 }
 
 // end stops what runs, then frees what the sandboxes hold.

@@ -17,6 +17,9 @@ type Runtime string
 // Status returns what the API server should be told about the pod. Conditions
 // that others own are taken over from the pod.
 func (r Runtime) Status(v View) corev1.PodStatus {
+	if v.unmade() {
+		return unmade(&v)
+	}
 	s := v.Pod.Status // what is not ours stays
 	s.ObservedGeneration = v.Pod.Generation
 	s.StartTime = v.Last.StartTime
@@ -42,12 +45,12 @@ func (r Runtime) Status(v View) corev1.PodStatus {
 	initialized := true
 	for i := range v.Pod.Spec.InitContainers {
 		c := &v.Pod.Spec.InitContainers[i]
-		cs, done := r.container(&v, c, true, initialized, over)
+		cs, done := r.container(&v, c, true, over)
 		s.InitContainerStatuses = append(s.InitContainerStatuses, cs)
 		initialized = initialized && done
 	}
 	for i := range v.Pod.Spec.Containers {
-		cs, _ := r.container(&v, &v.Pod.Spec.Containers[i], false, initialized, over)
+		cs, _ := r.container(&v, &v.Pod.Spec.Containers[i], false, over)
 		s.ContainerStatuses = append(s.ContainerStatuses, cs)
 	}
 	s.Phase = phase(&v, &s)
@@ -55,6 +58,22 @@ func (r Runtime) Status(v View) corev1.PodStatus {
 		s.Reason, s.Message = l.Reason, l.Message
 	}
 	s.Conditions = conditions(&v, &s, initialized)
+	return s
+}
+
+// unmade is the status of a pod that ended before anything of it was made. As in Kubernetes, it has neither addresses nor
+// container statuses.
+func unmade(v *View) corev1.PodStatus {
+	s := v.Pod.Status
+	s.ObservedGeneration = v.Pod.Generation
+	s.QOSClass = corev1.PodQOSClass(or(string(s.QOSClass), string(QOS(v.Pod))))
+	if s.StartTime = v.Last.StartTime; s.StartTime == nil {
+		now := metav1.NewTime(v.Now).Rfc3339Copy()
+		s.StartTime = &now
+	}
+	if f := v.Memory.Failed; f.Reason != "" {
+		s.Phase, s.Reason, s.Message = corev1.PodFailed, f.Reason, f.Message
+	}
 	return s
 }
 
@@ -82,12 +101,12 @@ func (r Runtime) addresses(s *corev1.PodStatus, v *View) {
 // container returns the status of one container and whether it is done, which
 // matters for init containers: it has succeeded. Over says that it will not be
 // started again.
-func (r Runtime) container(v *View, c *corev1.Container, isInit, initialized, over bool) (corev1.ContainerStatus, bool) {
+func (r Runtime) container(v *View, c *corev1.Container, isInit, over bool) (corev1.ContainerStatus, bool) {
 	started := false
 	s := corev1.ContainerStatus{Name: c.Name, Image: c.Image, Started: &started}
 	all := v.attempts(c.Name)
 	if len(all) == 0 {
-		r.unborn(v, c, &s, isInit, initialized, over)
+		r.unborn(v, c, &s, over)
 		return s, false
 	}
 	sb, latest := v.sandbox(), all[0]
@@ -120,7 +139,7 @@ func (r Runtime) container(v *View, c *corev1.Container, isInit, initialized, ov
 	case Unknown:
 		s.State.Running = &corev1.ContainerStateRunning{StartedAt: metav1.NewTime(latest.StartedAt).Rfc3339Copy()}
 	case Created:
-		s.State.Waiting = &corev1.ContainerStateWaiting{Reason: "ContainerCreating"}
+		s.State.Waiting = &corev1.ContainerStateWaiting{Reason: beginning(v.Pod)}
 	}
 	return s, latest.State == Exited && latest.ExitCode == 0 && (sb == nil || !sb.Ready || here(all, sb))
 }
@@ -144,15 +163,12 @@ func (r Runtime) before(v *View, name string, all []Container) corev1.ContainerS
 }
 
 // unborn is the state of a container that has not been made yet.
-func (r Runtime) unborn(v *View, c *corev1.Container, s *corev1.ContainerStatus, isInit, initialized, over bool) {
+func (r Runtime) unborn(v *View, c *corev1.Container, s *corev1.ContainerStatus, over bool) {
 	if last := find(v.Last, c.Name); over && last != nil && last.State.Waiting != nil {
 		s.State.Waiting = last.State.Waiting
 		return
 	}
-	reason, message := "ContainerCreating", ""
-	if len(v.Pod.Spec.InitContainers) > 0 && (!isInit || !initialized) {
-		reason = "PodInitializing"
-	}
+	reason, message := beginning(v.Pod), ""
 	if f, failed := v.Memory.Failures[c.Name]; failed {
 		reason, message, _ = f.at(v.Now)
 	} else if last := find(v.Last, c.Name); last != nil && last.ContainerID == "" && last.State.Waiting != nil && !empty(last.State.Waiting.Reason) {
@@ -162,6 +178,15 @@ func (r Runtime) unborn(v *View, c *corev1.Container, s *corev1.ContainerStatus,
 	s.State.Waiting = &corev1.ContainerStateWaiting{Reason: reason, Message: message}
 }
 
+// beginning is the reason of a container that waits for nothing but its first start. As in Kubernetes, all containers of
+// a pod with init containers have another one than those of a pod without: the init containers themselves, too.
+func beginning(pod *corev1.Pod) string {
+	if len(pod.Spec.InitContainers) > 0 {
+		return "PodInitializing"
+	}
+	return "ContainerCreating"
+}
+
 // empty reports whether a waiting container's reason tells nothing.
 func empty(reason string) bool {
 	return reason == "" || reason == "ContainerCreating" || reason == "PodInitializing"
@@ -169,7 +194,9 @@ func empty(reason string) bool {
 
 // held says why an ended container has not been started again yet.
 func (r Runtime) held(v *View, name string, latest Container) (reason, message string) {
-	if f, failed := v.Memory.Failures[name]; failed && f.At.After(latest.FinishedAt) {
+	f, failed := v.Memory.Failures[name]
+	failed = failed && f.At.After(latest.FinishedAt)
+	if failed && v.Now.Before(f.Retry) {
 		reason, message, _ = f.at(v.Now)
 		return reason, message
 	}
@@ -179,7 +206,10 @@ func (r Runtime) held(v *View, name string, latest Container) (reason, message s
 	if b.Attempt <= latest.Attempt && v.Now.Before(b.Until(latest.FinishedAt)) {
 		return "CrashLoopBackOff", fmt.Sprintf("back-off %s restarting failed container=%s pod=%s_%s(%s)", b.Pause, name, v.Pod.Name, v.Pod.Namespace, v.Pod.UID)
 	}
-	return "", ""
+	if failed { // it is being tried again
+		reason, message, _ = f.at(v.Now)
+	}
+	return reason, message
 }
 
 // ID returns the ID of a container as statuses have it.

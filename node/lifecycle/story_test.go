@@ -63,7 +63,8 @@ func (tl *teller) do(verb string, args []string) []string {
 				break
 			}
 		}
-	case "failure": // failure NAME REASON LATER PAUSE
+	case "failure": // failure NAME REASON LATER PAUSE; - is for none
+		args[2] = strings.TrimPrefix(args[2], "-")
 		v.Memory.Failures = map[string]lifecycle.Failure{args[0]: {Reason: args[1], LaterReason: args[2], At: v.Now, Retry: v.Now.Add(tl.duration(args[3]))}}
 	case "mended":
 		v.Memory.Failures = nil

@@ -196,6 +196,12 @@ func (v *View) Finished() bool {
 	return p == corev1.PodSucceeded || p == corev1.PodFailed || v.Memory.Failed.Reason != ""
 }
 
+// unmade reports whether the pod ended before anything of it was made: its node rejected it.
+func (v *View) unmade() bool {
+	failed := v.Last.Phase == corev1.PodFailed || v.Memory.Failed.Reason != ""
+	return failed && len(v.Sandboxes)+len(v.Containers)+len(v.Last.ContainerStatuses)+len(v.Last.InitContainerStatuses) == 0
+}
+
 // Deleting reports whether the pod is to go.
 func (v *View) Deleting() bool { return v.Gone || v.Pod.DeletionTimestamp != nil }
 

@@ -19,6 +19,7 @@ import (
 	"github.com/sampan-io/sampan/client/cache"
 	"github.com/sampan-io/sampan/controller"
 	"github.com/sampan-io/sampan/internal/claim"
+	"github.com/sampan-io/sampan/internal/mounts"
 	"github.com/sampan-io/sampan/internal/run"
 )
 
@@ -242,7 +243,12 @@ func (p *provisioner) remove(ctx context.Context, v *corev1.PersistentVolume) er
 			p.events.Event(v, corev1.EventTypeWarning, "VolumeFailedDelete", "the directory of volume %q is not where this provisioner makes them", v.Name)
 			return nil
 		}
-		if err := os.RemoveAll(v.Spec.Local.Path); err != nil {
+		// A privileged pod may have mounted something in the volume.
+		err := mounts.UnmountBelow(v.Spec.Local.Path)
+		if err == nil {
+			err = os.RemoveAll(v.Spec.Local.Path)
+		}
+		if err != nil {
 			p.events.Event(v, corev1.EventTypeWarning, "VolumeFailedDelete", "%v", err)
 			return err
 		}

@@ -7,7 +7,11 @@
 //
 // [Read] prints all of a log or its end, and can follow it until the container
 // has ended. The end is found by reading backwards, so it costs no more for a
-// long log than for a short one; following sleeps on inotify and asks nobody.
+// long log than for a short one; following sleeps on inotify.
+//
+// A log that is rotated, by the runtime or by a client of ReopenContainerLog, is
+// followed from file to file; see the type follower. Without following, only the file
+// that is written to is read, as by the kubelet.
 //
 // It does not know pods, and does not rotate.
 package logs

@@ -7,9 +7,14 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
+	"path/filepath"
 	"slices"
+	"strings"
 	"time"
+
+	"github.com/sampan-io/sampan/internal/run"
 )
 
 // Options say which part of a log to print, and how. The zero value prints all of
@@ -34,7 +39,7 @@ type flusher interface{ Flush() }
 // when ctx is over, and when the limit is reached. If w has a method Flush, that
 // is called before each wait.
 func Read(ctx context.Context, w io.Writer, path string, o Options) error {
-	f, err := os.Open(path)
+	f, err := openLatest(ctx, path)
 	if err != nil {
 		return err
 	}
@@ -51,7 +56,7 @@ func Read(ctx context.Context, w io.Writer, path string, o Options) error {
 	p := &printer{w: w, o: o, left: o.Limit}
 	var file source = f
 	if o.Follow != nil {
-		follow, err := newFollower(ctx, f, o.Follow)
+		follow, err := newFollower(ctx, path, f, o.Follow)
 		if err != nil {
 			return err
 		}
@@ -70,6 +75,23 @@ func Read(ctx context.Context, w io.Writer, path string, o Options) error {
 		return nil
 	}
 	return err
+}
+
+// openLatest opens the file at path. During a rotation there is none for a moment.
+func openLatest(ctx context.Context, path string) (*os.File, error) {
+	const tries, pause = 100, time.Millisecond
+	for i := 0; ; i++ {
+		f, err := os.Open(path)
+		if !errors.Is(err, fs.ErrNotExist) || i == tries {
+			return f, err
+		}
+		if _, found, lookErr := nameAfter(path, ""); lookErr != nil || found == "" {
+			return nil, err
+		}
+		if !run.Pause(ctx, pause) {
+			return nil, context.Cause(ctx)
+		}
+	}
 }
 
 type source interface{ Read(p []byte) (int, error) }
@@ -192,4 +214,16 @@ func sizeOf(f io.ReaderAt) (int64, error) {
 		return 0, errors.New("size is not known")
 	}
 	return s.Seek(0, io.SeekEnd)
+}
+
+// Remove removes the log at path with all its rotated files, as far as that is
+// possible.
+func Remove(path string) {
+	_ = os.Remove(path)
+	entries, _ := os.ReadDir(filepath.Dir(path))
+	for _, e := range entries {
+		if strings.HasPrefix(e.Name(), filepath.Base(path)+".") {
+			_ = os.Remove(filepath.Join(filepath.Dir(path), e.Name()))
+		}
+	}
 }

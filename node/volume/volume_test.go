@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -206,3 +207,56 @@ func TestAdd(t *testing.T) {
 }
 
 func item(key string) []corev1.KeyToPath { return []corev1.KeyToPath{{Key: key, Path: key}} }
+
+func TestWriteGivesTheVolumeToItsGroup(t *testing.T) {
+	if os.Getuid() != 0 {
+		t.Skip("only root gives files away")
+	}
+	const gid = 2000
+	dir := t.TempDir()
+	if err := os.Chmod(dir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := volume.Write(dir, volume.Payload{"a": {Data: []byte("1"), Mode: 0o400}, "d/b": {Data: []byte("2"), Mode: 0o600}}, gid); err != nil {
+		t.Fatal(err)
+	}
+	for path, want := range map[string]fs.FileMode{
+		".": fs.ModeDir | fs.ModeSetgid | 0o755, "..data/.": fs.ModeDir | fs.ModeSetgid | 0o755, "d/.": fs.ModeDir | fs.ModeSetgid | 0o755,
+		"a": 0o440, "d/b": 0o640,
+	} {
+		info, err := os.Stat(filepath.Join(dir, path))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if s := info.Sys().(*syscall.Stat_t); info.Mode() != want || s.Gid != gid {
+			t.Errorf("%s has mode %v and group %d, want %v and %d", path, info.Mode(), s.Gid, want, gid)
+		}
+	}
+}
+
+// TestOwnDoesNotLeaveTheVolume has a link in the volume, as a container may make it, to what is not in the volume.
+func TestOwnDoesNotLeaveTheVolume(t *testing.T) {
+	if os.Getuid() != 0 {
+		t.Skip("only root gives files away")
+	}
+	dir, outside := t.TempDir(), t.TempDir()
+	secret := filepath.Join(outside, "secret")
+	if err := os.WriteFile(secret, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for name, target := range map[string]string{"file": secret, "dir": outside} {
+		if err := os.Symlink(target, filepath.Join(dir, name)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := volume.Own(dir, 2000); err != nil {
+		t.Fatal(err)
+	}
+	info, err := os.Stat(secret)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if s := info.Sys().(*syscall.Stat_t); info.Mode() != 0o600 || s.Gid == 2000 {
+		t.Errorf("a file outside of the volume has mode %v and group %d now", info.Mode(), s.Gid)
+	}
+}

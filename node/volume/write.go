@@ -19,7 +19,7 @@ const (
 
 // Write makes dir, which must exist, hold p and nothing else, in one step for its
 // readers (V1). It reports whether anything had to be done. A gid that is not
-// negative becomes the group of all files, which may then read them.
+// negative becomes the group of dir and of everything in it, and may then read it.
 func Write(dir string, p Payload, gid int) (changed bool, err error) {
 	for path := range p {
 		if !filepath.IsLocal(path) || strings.HasPrefix(path, "..") {
@@ -54,9 +54,11 @@ func Write(dir string, p Payload, gid int) (changed bool, err error) {
 		return true, err
 	}
 	if current != "" {
-		return true, os.RemoveAll(filepath.Join(dir, current))
+		if err := os.RemoveAll(filepath.Join(dir, current)); err != nil {
+			return true, err
+		}
 	}
-	return true, nil
+	return true, give(dir, gid, 0o440)
 }
 
 // holds reports whether dir has exactly the files of p.
@@ -97,9 +99,6 @@ func fill(dir string, p Payload, gid int) error {
 			return err
 		}
 		mode := fs.FileMode(file.Mode) & fs.ModePerm
-		if gid >= 0 {
-			mode |= 0o440
-		}
 		if err := os.WriteFile(full, file.Data, mode); err != nil {
 			return err
 		}
@@ -107,18 +106,7 @@ func fill(dir string, p Payload, gid int) error {
 			return err
 		}
 	}
-	if gid < 0 {
-		return nil
-	}
-	return filepath.WalkDir(dir, func(path string, e fs.DirEntry, err error) error {
-		if err != nil {
-			return err
-		}
-		if err := os.Lchown(path, -1, gid); err != nil {
-			return err
-		}
-		return nil
-	})
+	return give(dir, gid, 0o440)
 }
 
 // link makes the names in the volume and removes those of earlier payloads.
@@ -150,23 +138,36 @@ func link(dir string, p Payload) error {
 
 // Own gives everything in a writable volume to a group, and new files in it as
 // well.
-func Own(dir string, gid int) error {
-	return filepath.WalkDir(dir, func(path string, e fs.DirEntry, err error) error {
+func Own(dir string, gid int) error { return give(dir, gid, 0o660) }
+
+// give gives dir and everything in it to a group, with these rights; what is made in its directories later belongs to the
+// group as well. It does nothing for a negative gid. Containers may change the volume meanwhile: no link that they put in the
+// place of a file or directory leads out of it.
+func give(dir string, gid int, rights fs.FileMode) error {
+	if gid < 0 {
+		return nil
+	}
+	root, err := os.OpenRoot(dir)
+	if err != nil {
+		return err
+	}
+	defer root.Close()
+	return fs.WalkDir(root.FS(), ".", func(path string, _ fs.DirEntry, err error) error {
 		if err != nil {
 			return err
 		}
-		if err := os.Lchown(path, -1, gid); err != nil {
+		info, err := root.Lstat(path)
+		if err != nil {
 			return err
 		}
-		info, err := e.Info()
-		if err != nil {
+		if err := root.Lchown(path, -1, gid); err != nil {
 			return err
 		}
 		switch {
-		case e.IsDir():
-			return os.Chmod(path, info.Mode().Perm()|0o770|fs.ModeSetgid)
-		case e.Type().IsRegular():
-			return os.Chmod(path, info.Mode().Perm()|0o660)
+		case info.IsDir():
+			return root.Chmod(path, info.Mode()|rights|0o110|fs.ModeSetgid)
+		case info.Mode().IsRegular():
+			return root.Chmod(path, info.Mode()|rights)
 		}
 		return nil
 	})

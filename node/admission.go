@@ -1,0 +1,168 @@
+package node
+
+import (
+	"cmp"
+	"context"
+	"maps"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/sampan-io/sampan/client"
+	"github.com/sampan-io/sampan/internal/run"
+	"github.com/sampan-io/sampan/node/lifecycle"
+	"github.com/sampan-io/sampan/scheduler/plugin"
+)
+
+// Admission: the first thing that happens to a pod that is new to the agent is that the node admits or rejects it, see
+// [lifecycle.Supported], [lifecycle.Allowed] and [lifecycle.Admit]. Pods are decided upon one after the other, under Node.mu. Node.taken counts
+// the active pods: those that have been admitted, that the API server still has, and that have not ended. The pods of the
+// agent's first list are decided upon together, the oldest first. A pod that the node has admitted once is never decided
+// upon again, whatever became of the node since: it has a sandbox, or a start time, which no pod has before its node has
+// seen it.
+
+// arrive notes a change of a pod before the first list is complete. The caller holds mu.
+func (n *Node) arrive(old, pod *corev1.Pod) {
+	if old != nil {
+		delete(n.arrivals, old.UID)
+	}
+	if pod != nil {
+		n.arrivals[pod.UID] = pod
+	}
+}
+
+// takeArrivals gives the pods of the first list their workers.
+func (n *Node) takeArrivals() {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	var before, fresh []*corev1.Pod
+	for _, pod := range n.arrivals {
+		if n.admitted(pod) {
+			before = append(before, pod)
+		} else {
+			fresh = append(fresh, pod)
+		}
+	}
+	n.arrivals = nil
+	slices.SortFunc(fresh, func(a, b *corev1.Pod) int {
+		return cmp.Or(a.CreationTimestamp.Compare(b.CreationTimestamp.Time), strings.Compare(a.Namespace+"/"+a.Name, b.Namespace+"/"+b.Name))
+	})
+	for _, pod := range slices.Concat(before, fresh) {
+		n.take(pod)
+	}
+}
+
+// take gives a pod that is new to the agent a worker. The caller holds mu.
+func (n *Node) take(pod *corev1.Pod) {
+	if ended(pod) {
+		return
+	}
+	var rejection *lifecycle.Rejection
+	switch {
+	case !n.admitted(pod):
+		rejection = n.admit(pod, n.object())
+	case !terminal(pod):
+		n.taken.Place(plugin.NewPod(pod), n.opts.Name)
+	}
+	f := n.found[pod.UID]
+	delete(n.found, pod.UID)
+	n.employ(pod, f, rejection)
+}
+
+// admitted reports whether there is nothing to decide about a pod: the node has admitted it before, or it is to go, or it
+// has ended. The caller holds mu.
+func (n *Node) admitted(pod *corev1.Pod) bool {
+	return n.found[pod.UID] != nil || pod.Status.StartTime != nil || pod.DeletionTimestamp != nil || terminal(pod)
+}
+
+func terminal(pod *corev1.Pod) bool {
+	return pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed
+}
+
+// admit decides about a pod, and counts it if it is admitted. A panic is a rejection. The caller holds mu.
+func (n *Node) admit(pod *corev1.Pod, node *corev1.Node) (rejection *lifecycle.Rejection) {
+	err := run.Catch(func() error {
+		rejection = n.judge(pod, node)
+		return nil
+	})
+	if err != nil {
+		n.log.Error("panic at the admission of a pod", "pod", pod.Namespace+"/"+pod.Name, "err", err)
+		return &lifecycle.Rejection{Reason: "UnexpectedAdmissionError", Message: err.Error()}
+	}
+	return rejection
+}
+
+func (n *Node) judge(pod *corev1.Pod, node *corev1.Node) *lifecycle.Rejection {
+	if n.opts.RootDir != "" { // a simulated runtime has none
+		if rejection := lifecycle.Supported(pod); rejection != nil {
+			return rejection
+		}
+	}
+	n.taken.SetNode(node)
+	counted := plugin.NewPod(pod)
+	if rejection := lifecycle.Allowed(counted, n.opts.OwnPorts); rejection != nil {
+		return rejection
+	}
+	rejection := lifecycle.Admit(counted, n.taken.Snapshot.Node(n.opts.Name))
+	if rejection == nil {
+		n.taken.Place(counted, n.opts.Name)
+	}
+	return rejection
+}
+
+// free ends the count of a pod.
+func (n *Node) free(uid types.UID) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.taken.Unplace(uid)
+}
+
+// object returns the Node object as it was last seen, with the resources that the agent knows better. It must not be
+// changed.
+func (n *Node) object() *corev1.Node {
+	node, ok := n.self.Get("", n.opts.Name)
+	if !ok {
+		node = n.registered()
+	}
+	return n.withCapacity(node)
+}
+
+func (n *Node) withCapacity(node *corev1.Node) *corev1.Node {
+	current := *node
+	current.Status.Allocatable = maps.Clone(node.Status.Allocatable)
+	if current.Status.Allocatable == nil {
+		current.Status.Allocatable = corev1.ResourceList{}
+	}
+	maps.Copy(current.Status.Allocatable, n.machine.capacity)
+	return &current
+}
+
+// decide carries out the rejection of the pod, if it is rejected. It is called once, before anything else is done for the
+// pod.
+func (w *worker) decide(ctx context.Context, rejection *lifecycle.Rejection) {
+	if rejection != nil && rejection.Outdated() {
+		rejection = w.n.reconsider(ctx, w)
+	}
+	if rejection == nil || ctx.Err() != nil {
+		return
+	}
+	w.view.Memory.Failed = rejection.Verdict()
+	w.event(corev1.EventTypeWarning, rejection.Reason, "%s", rejection.Message)
+}
+
+// reconsider decides again about a pod that was rejected for the labels of the node: the pod may have been bound after a
+// change of the labels that the agent has not seen yet.
+func (n *Node) reconsider(ctx context.Context, w *worker) *lifecycle.Rejection {
+	limited, cancel := context.WithTimeout(ctx, lookup)
+	defer cancel()
+	node, err := client.Nodes.Get(limited, n.opts.Client, "", n.opts.Name)
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if err != nil {
+		w.log.Debug("node not read, labels seen last decide", "err", err)
+		return n.admit(w.view.Pod, n.object())
+	}
+	return n.admit(w.view.Pod, n.withCapacity(node))
+}

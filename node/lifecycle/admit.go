@@ -1,0 +1,131 @@
+package lifecycle
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/sampan-io/sampan/internal/podfeature"
+	"github.com/sampan-io/sampan/scheduler/builtin"
+	"github.com/sampan-io/sampan/scheduler/plugin"
+)
+
+// A Rejection says why a node does not run a pod that is bound to it. Reasons and messages are those of upstream's
+// kubelet.
+type Rejection struct {
+	Reason  string // of the event, and of the pod's status
+	Message string // of the event; the status has it behind "Pod was rejected: "
+}
+
+// Verdict returns what the rejection makes of the pod.
+func (r Rejection) Verdict() Verdict { return Verdict{r.Reason, "Pod was rejected: " + r.Message} }
+
+// nodeAffinity is the reason of a pod that selects other nodes.
+const nodeAffinity = "NodeAffinity"
+
+// Outdated reports whether an older state of the node's labels may be the cause of the rejection.
+func (r Rejection) Outdated() bool { return r.Reason == nodeAffinity }
+
+// Supported returns why the agent of a real node does not run a pod: it would never start or become ready, or it asks for
+// isolation that it would not get. It returns nil if there is no such reason. A simulated node runs every pod.
+func Supported(pod *corev1.Pod) *Rejection {
+	f := podfeature.Rejection(&pod.Spec)
+	if f.Effect != podfeature.Rejected {
+		return nil
+	}
+	return &Rejection{f.Reason, f.Message()}
+}
+
+// Allowed returns why a pod may not have the host ports that it asks for: they are TCP ports of the cluster's own servers,
+// such as the API server. It returns nil if it may have them.
+func Allowed(pod *plugin.Pod, own []int32) *Rejection {
+	for _, p := range pod.Ports {
+		if p.Protocol == corev1.ProtocolTCP && slices.Contains(own, p.Port) {
+			return predicate("NodePorts", fmt.Sprintf("host port %s is a port of the cluster itself", p))
+		}
+	}
+	return nil
+}
+
+// Admit decides whether a node runs a pod that is bound to it, beside the pods that are counted on it: those that it
+// has admitted before and that have not ended. It returns nil if the node runs the pod, and otherwise the first reason
+// why it does not. A scheduler has made most of these checks; they are for pods that are bound without one, and for two
+// schedulers that decide at once.
+//
+// Upstream's kubelet also evicts pods to make room for a critical one. This function does not: a critical pod is
+// rejected as any other.
+func Admit(pod *plugin.Pod, node *plugin.Node) *Rejection {
+	for _, check := range []func(*plugin.Pod, *plugin.Node) *Rejection{
+		systemFits, resourcesFit, affinityFits, portsFit, taintsTolerated,
+	} {
+		if r := check(pod, node); r != nil {
+			return r
+		}
+	}
+	return nil
+}
+
+// systemFits refuses pods with the label of another operating system than that of the agent, which is Linux.
+func systemFits(pod *plugin.Pod, _ *plugin.Node) *Rejection {
+	if system, asked := pod.Labels[corev1.LabelOSStable]; asked && system != string(corev1.Linux) {
+		return &Rejection{"PodOSSelectorNodeLabelDoesNotMatch", "Failed to admit pod as the `kubernetes.io/os` label doesn't match node label"}
+	}
+	return nil
+}
+
+// resourcesFit refuses pods that request more than is left. Extended resources that the node does not have are left out:
+// they may be those of the cluster.
+func resourcesFit(pod *plugin.Pod, node *plugin.Node) *Rejection {
+	var fit builtin.NodeResourcesFit
+	for name := range pod.Requests.Other {
+		if _, has := node.Allocatable.Other[name]; !has && extended(name) {
+			fit.IgnoredResources = append(fit.IgnoredResources, name)
+		}
+	}
+	lacks := fit.Explain(pod, node)
+	if len(lacks) == 0 {
+		return nil
+	}
+	l := lacks[0]
+	used := int64(len(node.Pods))
+	if name := corev1.ResourceName(l.What); name != corev1.ResourcePods {
+		used = node.Requested.Amount(name)
+	}
+	return &Rejection{
+		"OutOf" + l.What,
+		fmt.Sprintf("Node didn't have enough resource: %s, requested: %d, used: %d, capacity: %d", l.What, l.Asked, used, l.Total),
+	}
+}
+
+// extended reports whether a resource is none of those that Kubernetes defines.
+func extended(name corev1.ResourceName) bool {
+	return strings.Contains(string(name), "/") && !strings.Contains(string(name), "kubernetes.io/")
+}
+
+func affinityFits(pod *plugin.Pod, node *plugin.Node) *Rejection {
+	return predicate(nodeAffinity, builtin.NodeAffinity{}.Filter(pod, node).Reason)
+}
+
+func portsFit(pod *plugin.Pod, node *plugin.Node) *Rejection {
+	return predicate("NodePorts", builtin.NodePorts{}.Filter(pod, node).Reason)
+}
+
+// taintsTolerated looks at the taints that end running pods. The others keep only schedulers from choosing the node.
+func taintsTolerated(pod *plugin.Pod, node *plugin.Node) *Rejection {
+	tainted := *node.Node
+	tainted.Spec.Taints = slices.DeleteFunc(slices.Clone(tainted.Spec.Taints), func(t corev1.Taint) bool { return t.Effect != corev1.TaintEffectNoExecute })
+	if (builtin.TaintToleration{}).Filter(pod, &plugin.Node{Node: &tainted}).OK() {
+		return nil
+	}
+	return predicate("TaintToleration", "node(s) had taints that the pod didn't tolerate")
+}
+
+// predicate returns the rejection for a check of the scheduler; an empty reason means that the pod passed it.
+func predicate(name, reason string) *Rejection {
+	if reason == "" {
+		return nil
+	}
+	return &Rejection{name, fmt.Sprintf("Predicate %s failed: %s", name, reason)}
+}

@@ -1,0 +1,141 @@
+package lifecycle_test
+
+import (
+	"math"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/sampan-io/sampan/node/lifecycle"
+	"github.com/sampan-io/sampan/scheduler/plugin"
+)
+
+// asking returns a pod with one container that requests these resources.
+func asking(name string, requests map[corev1.ResourceName]string, edit ...func(*corev1.PodSpec)) *corev1.Pod {
+	p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: "default", UID: types.UID(name)}}
+	p.Spec.Containers = []corev1.Container{{Name: "c", Image: "demo"}}
+	list := corev1.ResourceList{}
+	for r, q := range requests {
+		list[r] = resource.MustParse(q)
+	}
+	p.Spec.Containers[0].Resources.Requests = list
+	for _, f := range edit {
+		f(&p.Spec)
+	}
+	return p
+}
+
+func hostPort(port int32, ip string) func(*corev1.PodSpec) {
+	return func(s *corev1.PodSpec) {
+		s.Containers[0].Ports = []corev1.ContainerPort{{ContainerPort: 80, HostPort: port, HostIP: ip, Protocol: corev1.ProtocolTCP}}
+	}
+}
+
+func admit(pod *corev1.Pod, node *corev1.Node, active []*corev1.Pod) *lifecycle.Rejection {
+	var c plugin.Cluster
+	c.SetNode(node)
+	for _, p := range active {
+		c.Place(plugin.NewPod(p), node.Name)
+	}
+	return lifecycle.Admit(plugin.NewPod(pod), c.Snapshot.Node(node.Name))
+}
+
+func TestAdmitRejectsAsKubeletDoes(t *testing.T) {
+	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n", Labels: map[string]string{"zone": "a"}}}
+	node.Status.Allocatable = corev1.ResourceList{
+		corev1.ResourcePods: resource.MustParse("3"), corev1.ResourceCPU: resource.MustParse("2"), corev1.ResourceMemory: resource.MustParse("1Gi"),
+		"example.com/device": resource.MustParse("1"),
+	}
+	node.Spec.Taints = []corev1.Taint{
+		{Key: "dedicated", Value: "db", Effect: corev1.TaintEffectNoExecute},
+		{Key: "cordoned", Effect: corev1.TaintEffectNoSchedule},
+	}
+	tolerate := func(s *corev1.PodSpec) {
+		s.Tolerations = []corev1.Toleration{{Key: "dedicated", Operator: corev1.TolerationOpExists}}
+	}
+	active := []*corev1.Pod{
+		asking("one", map[corev1.ResourceName]string{corev1.ResourceCPU: "500m", "example.com/device": "1"}, hostPort(80, "192.0.2.1")),
+		asking("two", nil, hostPort(81, "")),
+	}
+	type requests = map[corev1.ResourceName]string
+	for _, c := range []struct {
+		name   string
+		pod    *corev1.Pod
+		active []*corev1.Pod
+		reason string // "": the pod is admitted
+		text   string
+	}{
+		{"fits", asking("p", requests{corev1.ResourceCPU: "1500m"}, tolerate), active, "", ""},
+		{
+			"processor", asking("p", requests{corev1.ResourceCPU: "1501m"}, tolerate), active, "OutOfcpu",
+			"Node didn't have enough resource: cpu, requested: 1501, used: 500, capacity: 2000",
+		},
+		{
+			"memory", asking("p", requests{corev1.ResourceMemory: "2Gi"}, tolerate), active, "OutOfmemory",
+			"Node didn't have enough resource: memory, requested: 2147483648, used: 0, capacity: 1073741824",
+		},
+		{
+			"too many", asking("p", nil, tolerate), append(active[:2:2], asking("three", nil)), "OutOfpods",
+			"Node didn't have enough resource: pods, requested: 1, used: 3, capacity: 3",
+		},
+		{
+			"extended resource in use", asking("p", requests{"example.com/device": "1"}, tolerate), active, "OutOfexample.com/device",
+			"Node didn't have enough resource: example.com/device, requested: 1, used: 1, capacity: 1",
+		},
+		{"extended resource of no node", asking("p", requests{"example.com/licence": "1"}, tolerate), active, "", ""},
+		{
+			"huge pages", asking("p", requests{"hugepages-2Mi": "2Mi"}, tolerate), active, "OutOfhugepages-2Mi",
+			"Node didn't have enough resource: hugepages-2Mi, requested: 2097152, used: 0, capacity: 0",
+		},
+		{
+			"selector", asking("p", nil, tolerate, func(s *corev1.PodSpec) { s.NodeSelector = map[string]string{"zone": "b"} }), active,
+			"NodeAffinity", "Predicate NodeAffinity failed: node(s) didn't match Pod's node affinity/selector",
+		},
+		{"selector that holds", asking("p", nil, tolerate, func(s *corev1.PodSpec) { s.NodeSelector = map[string]string{"zone": "a"} }), active, "", ""},
+		{
+			"port", asking("p", nil, tolerate, hostPort(81, "127.0.0.1")), active,
+			"NodePorts", "Predicate NodePorts failed: node(s) didn't have free ports for the requested pod ports",
+		},
+		{"port at another address", asking("p", nil, tolerate, hostPort(80, "127.0.0.1")), active, "", ""},
+		{
+			"taint", asking("p", nil), active,
+			"TaintToleration", "Predicate TaintToleration failed: node(s) had taints that the pod didn't tolerate",
+		},
+		{
+			"first of two reasons", asking("p", requests{corev1.ResourceCPU: "9"}, hostPort(81, "")), active, "OutOfcpu",
+			"Node didn't have enough resource: cpu, requested: 9000, used: 500, capacity: 2000",
+		},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			r := admit(c.pod, node, c.active)
+			switch {
+			case r == nil && c.reason == "":
+			case r == nil:
+				t.Errorf("admitted, want %s", c.reason)
+			case r.Reason != c.reason || r.Message != c.text:
+				t.Errorf("rejected: %s: %s\nwant:     %s: %s", r.Reason, r.Message, c.reason, c.text)
+			}
+		})
+	}
+}
+
+func TestAdmitRefusesPodsLabelledForAnotherSystem(t *testing.T) {
+	p := asking("p", nil)
+	p.Labels = map[string]string{corev1.LabelOSStable: "windows"}
+	if r := admit(p, &corev1.Node{}, nil); r == nil || r.Reason != "PodOSSelectorNodeLabelDoesNotMatch" {
+		t.Errorf("rejection is %+v, want PodOSSelectorNodeLabelDoesNotMatch", r)
+	}
+}
+
+func TestLongestGracePeriodIsNotNegative(t *testing.T) {
+	p := asking("p", nil)
+	p.Spec.TerminationGracePeriodSeconds = new(int64(math.MaxInt64))
+	v := lifecycle.View{Pod: p}
+	if g := v.Grace(); g < time.Hour {
+		t.Errorf("a grace period of %d seconds is %v", *p.Spec.TerminationGracePeriodSeconds, g)
+	}
+}

@@ -1,0 +1,76 @@
+package node_test
+
+import (
+	"path/filepath"
+	"strings"
+	"testing"
+	"testing/synctest"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/sampan-io/sampan/internal/podfeature"
+	"github.com/sampan-io/sampan/node"
+)
+
+// rejects runs an agent that keeps files, as one of a real runtime does, until a pod was rejected.
+func rejects(t *testing.T, edit func(*corev1.Pod), check func(r *rig, p *corev1.Pod)) {
+	t.Helper()
+	root := filepath.Join(t.TempDir(), "pods")
+	t.Cleanup(func() {
+		if err := node.Clean(root); err != nil {
+			t.Error(err)
+		}
+	})
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t)
+		r.opts.RootDir = root
+		stop := r.start()
+		<-r.node.Ready()
+		r.create(webPod("web", edit))
+		p := r.await("web", "rejected", inPhase(corev1.PodFailed))
+		synctest.Wait()
+		check(r, p)
+		stop()
+	})
+}
+
+func TestPodWithUnsupportedFeatureIsRejected(t *testing.T) {
+	no := false
+	for _, tt := range []struct {
+		name           string
+		edit           func(*corev1.PodSpec)
+		reason, prefix string
+	}{
+		{"users of its own", func(s *corev1.PodSpec) { s.HostUsers = &no }, podfeature.Unsupported, "spec.hostUsers: false is not supported"},
+		{"nfs", func(s *corev1.PodSpec) {
+			s.Volumes = []corev1.Volume{{Name: "h", VolumeSource: corev1.VolumeSource{NFS: &corev1.NFSVolumeSource{Server: "x", Path: "/"}}}}
+		}, podfeature.Unsupported, "spec.volumes[0].nfs: is not supported"},
+		{"exec readiness", func(s *corev1.PodSpec) {
+			s.Containers[0].ReadinessProbe = &corev1.Probe{ProbeHandler: corev1.ProbeHandler{Exec: &corev1.ExecAction{Command: []string{"true"}}}}
+		}, podfeature.Unsupported, "spec.containers[0].readinessProbe.exec: is not supported"},
+		{"windows", func(s *corev1.PodSpec) { s.OS = &corev1.PodOS{Name: corev1.Windows} }, "PodOSNotSupported", "Failed to admit pod as the OS field"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			rejects(t, func(p *corev1.Pod) { tt.edit(&p.Spec) }, func(r *rig, p *corev1.Pod) {
+				if p.Status.Reason != tt.reason || !strings.HasPrefix(p.Status.Message, "Pod was rejected: "+tt.prefix) {
+					t.Errorf("status is %s: %s, want %s: %s", p.Status.Reason, p.Status.Message, tt.reason, tt.prefix)
+				}
+				if len(p.Status.ContainerStatuses) != 0 {
+					t.Errorf("containers are %+v, want none", p.Status.ContainerStatuses)
+				}
+				if e := r.events(); len(e) != 1 || e[0].Reason != tt.reason || !strings.HasPrefix(e[0].Message, tt.prefix) {
+					t.Errorf("events are %v, want one with reason %s and message %s", e, tt.reason, tt.prefix)
+				}
+			})
+		})
+	}
+}
+
+// Nothing runs on a simulated node, so it runs everything.
+func TestSimulatedNodeRejectsNoFeature(t *testing.T) {
+	inBubble(t, func(r *rig) {
+		no := false
+		r.create(webPod("web", func(p *corev1.Pod) { p.Spec.HostUsers = &no }))
+		r.await("web", "ready", isReady)
+	})
+}
