@@ -13,6 +13,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/sampan-io/sampan/client"
+	"github.com/sampan-io/sampan/internal/run"
 	"github.com/sampan-io/sampan/scheduler/plugin"
 )
 
@@ -31,7 +32,11 @@ func (k *keeper) settle(p *placement) {
 		group = k.talk // plug-ins may block
 	}
 	group.Go(func(ctx context.Context) {
-		v, by := k.carryOut(ctx, p)
+		var v plugin.Verdict
+		by := ""
+		if err := run.Catch(func() error { v, by = k.carryOut(ctx, p); return nil }); err != nil {
+			v = plugin.Fail(err)
+		}
 		k.post(func(k *keeper) { k.settled(p, v, by) })
 	})
 }

@@ -6,6 +6,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
+	"github.com/sampan-io/sampan/internal/run"
 	"github.com/sampan-io/sampan/scheduler/plugin"
 )
 
@@ -61,7 +62,11 @@ func (s *Scheduler) interested(pod *corev1.Pod) []Extender {
 func (k *keeper) consult(it *item, pod *plugin.Pod, nodes []*corev1.Node) {
 	obj := pod.Pod
 	k.talk.Go(func(ctx context.Context) {
-		o, err := k.ask(ctx, obj, nodes)
+		var o *opinions
+		err := run.Catch(func() (err error) {
+			o, err = k.ask(ctx, obj, nodes)
+			return err
+		})
 		k.post(func(k *keeper) {
 			switch {
 			case k.queue.items[obj.UID] != it, k.placed[obj.UID] != nil: // it has changed since, and was asked about again

@@ -122,7 +122,7 @@ func (k *keeper) catchUp() {
 	}
 	for len(k.happening) > 0 {
 		k.tries++
-		k.happening[0](k) // this goroutine may be given up there: then once more, by another
+		run.Shield(k.opts.Log, func() { k.happening[0](k) }) // this goroutine may be given up there: then once more, by another
 		k.next()
 	}
 }

@@ -32,7 +32,7 @@ func durable(t testing.TB) *apiserver.Server {
 		t.Fatal(err)
 	}
 	return apiservertest.Open(t, func(o *apiserver.Options) {
-		st, err := store.Open(t.Context(), backend, store.Options{Decode: apiserver.Decode(o.Catalog), Terms: apiserver.Terms(o.Catalog)})
+		st, err := store.Open(t.Context(), backend, store.Options{Decode: apiserver.NewLoader(o.Catalog).Decode, Terms: apiserver.Terms(o.Catalog)})
 		if err != nil {
 			t.Fatal(err)
 		}

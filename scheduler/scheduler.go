@@ -175,6 +175,15 @@ func (s *Scheduler) Ready() <-chan struct{} { return s.ready }
 // Metrics counts what the scheduler does, under upstream's names.
 func (s *Scheduler) Metrics() *Metrics { return s.metrics }
 
+// Reads returns the resources that the scheduler lists and watches.
+func (s *Scheduler) Reads() []schema.GroupVersionResource {
+	reads := []schema.GroupVersionResource{client.Pods.GroupVersionResource, client.Nodes.GroupVersionResource, client.Namespaces.GroupVersionResource}
+	for _, o := range s.others {
+		reads = append(reads, o.resource)
+	}
+	return reads
+}
+
 // Run schedules until ctx is over and then returns nil. A pod that cannot be
 // placed or bound is put aside and is no reason to stop. Run may be called once.
 func (s *Scheduler) Run(ctx context.Context) error {

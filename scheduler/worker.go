@@ -140,23 +140,32 @@ func (j *job) run(ctx context.Context) {
 	for _, t := range j.tasks {
 		began := time.Now()
 		o := outcome{task: t}
-		o.decision = t.decider.DecideAll(ctx, j.cluster, Question{Pod: t.pod, From: j.from, Signature: t.signature, asks: t.asks, opinions: t.opinions})
-		d := &o.decision
-		switch {
-		case d.Node != "":
-			j.from = d.Next
-			j.reserve(ctx, &o, began)
-		case d.Err == nil && d.ask == nil:
-			o.refusers = t.decider.Refusers(d)
-			if d.Room.Node != "" {
-				j.cluster.Nominate(t.pod, d.Room.Node)
-			} else if d.roomGone {
-				j.cluster.Nominate(t.pod, "")
-			}
+		if err := run.Catch(func() error { j.decide(ctx, &o, began); return nil }); err != nil {
+			j.cluster.Unplace(t.pod.UID)
+			o = outcome{task: t, decision: Decision{Err: err}}
 		}
 		o.took = time.Since(began)
 		if !j.note(o) {
 			return
+		}
+	}
+}
+
+// decide decides about one pod.
+func (j *job) decide(ctx context.Context, o *outcome, began time.Time) {
+	t := o.task
+	o.decision = t.decider.DecideAll(ctx, j.cluster, Question{Pod: t.pod, From: j.from, Signature: t.signature, asks: t.asks, opinions: t.opinions})
+	d := &o.decision
+	switch {
+	case d.Node != "":
+		j.from = d.Next
+		j.reserve(ctx, o, began)
+	case d.Err == nil && d.ask == nil:
+		o.refusers = t.decider.Refusers(d)
+		if d.Room.Node != "" {
+			j.cluster.Nominate(t.pod, d.Room.Node)
+		} else if d.roomGone {
+			j.cluster.Nominate(t.pod, "")
 		}
 	}
 }

@@ -77,29 +77,46 @@ func Run(ctx context.Context, o Options) error {
 	if err != nil {
 		return err
 	}
-	work := run.Stage{{Name: "scheduler", Run: func(ctx context.Context) error {
+	work, err := o.work(s, api, o.election(conf))
+	if err != nil {
+		return err
+	}
+	if o.MetricsAddress == "" {
+		return run.Stages(ctx, run.Stage{work})
+	}
+	serve, err := o.metrics(ctx, s)
+	if err != nil {
+		return err
+	}
+	return run.Stages(ctx, run.Stage{serve}, run.Stage{work})
+}
+
+// work returns the task that schedules: when the user has the rights for it and, if e is not nil, while it is the leader.
+// One that lacks the rights must not lead, because others could work.
+func (o Options) work(s *scheduler.Scheduler, api client.Interface, e *config.Election) (run.Task, error) {
+	schedule := func(ctx context.Context) error {
 		return run.Stages(ctx, run.Stage{{Name: "scheduler", Run: s.Run, Ready: s.Ready()}})
-	}}}
-	if e := o.election(conf); e != nil {
+	}
+	if e != nil {
 		host, err := os.Hostname()
 		if err != nil {
-			return err
+			return run.Task{}, err
 		}
-		work[0].Run = func(ctx context.Context) error {
+		schedule = func(ctx context.Context) error {
 			return election.Run(ctx, election.Options{
 				Client: api, Namespace: e.Namespace, Name: e.Name, Identity: host + "_" + string(uuid.NewUUID()),
 				LeaseDuration: e.LeaseDuration, RenewDeadline: e.RenewDeadline, RetryPeriod: e.RetryPeriod, Log: o.Log,
 			}, s.Run)
 		}
 	}
-	if o.MetricsAddress == "" {
-		return run.Stages(ctx, work)
-	}
-	serve, err := o.metrics(ctx, s)
-	if err != nil {
-		return err
-	}
-	return run.Stages(ctx, run.Stage{serve}, work)
+	needs := rightsOf(s.Reads(), e)
+	return run.Task{Name: "scheduler", Run: func(ctx context.Context) error {
+		needs.await(ctx, api, o.Log)
+		if ctx.Err() != nil {
+			return nil
+		}
+		return schedule(ctx)
+	}}, nil
 }
 
 // election returns how to elect a leader, or nil if nobody is to be elected.
@@ -153,7 +170,7 @@ func (o Options) metrics(ctx context.Context, s *scheduler.Scheduler) (run.Task,
 	mux.HandleFunc("GET /livez", ok)
 	mux.HandleFunc("GET /healthz", ok)
 	mux.HandleFunc("GET /readyz", ok) // one that waits to lead is ready to
-	server := &http.Server{Handler: mux, ReadHeaderTimeout: 10 * time.Second}
+	server := &http.Server{Handler: mux, ReadHeaderTimeout: 10 * time.Second, WriteTimeout: 30 * time.Second, IdleTimeout: time.Minute}
 	return run.Task{Name: "metrics", Run: func(ctx context.Context) error {
 		stop := context.AfterFunc(ctx, func() { _ = server.Close() })
 		defer stop()

@@ -11,9 +11,9 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
-	kjson "sigs.k8s.io/json"
 	"sigs.k8s.io/yaml"
 
+	"github.com/sampan-io/sampan/internal/document"
 	"github.com/sampan-io/sampan/scheduler"
 	"github.com/sampan-io/sampan/scheduler/extender"
 	"github.com/sampan-io/sampan/scheduler/plugin"
@@ -77,39 +77,29 @@ func Load(path string, from Available) (Config, error) {
 	if err != nil {
 		return Config{}, err
 	}
-	c, err := Parse(data, from)
-	if err != nil {
-		return Config{}, fmt.Errorf("%s: %w", path, err)
-	}
-	return c, nil
+	return Parse(path, data, from)
 }
 
-// Parse reads the YAML or JSON of a file.
-func Parse(data []byte, from Available) (Config, error) {
-	raw, err := yaml.YAMLToJSONStrict(data)
+// Parse reads the YAML or JSON of a file. The source is what errors call it. An error names the line and the path of
+// each field that is wrong.
+func Parse(source string, data []byte, from Available) (Config, error) {
+	doc, err := document.Parse(source, data)
 	if err != nil {
 		return Config{}, err
 	}
 	var head metav1.TypeMeta
-	if err := yaml.Unmarshal(data, &head); err != nil {
-		return Config{}, err
-	}
-	if head.APIVersion != version || head.Kind != kind {
-		return Config{}, fmt.Errorf("apiVersion %q, kind %q: want %s, %s", head.APIVersion, head.Kind, version, kind)
+	if err := yaml.Unmarshal(data, &head); err != nil || head.APIVersion != version || head.Kind != kind {
+		return Config{}, fmt.Errorf("%s: apiVersion %q, kind %q: want %s, %s", source, head.APIVersion, head.Kind, version, kind)
 	}
 	var f file
-	strict, err := kjson.UnmarshalStrict(raw, &f, kjson.DisallowDuplicateFields, kjson.DisallowUnknownFields)
+	unknown, err := doc.DecodeKnown(&f)
 	if err != nil {
 		return Config{}, err
 	}
-	var errs field.ErrorList
-	for _, e := range strict {
-		errs = append(errs, field.Invalid(nil, field.OmitValueType{}, e.Error()))
-	}
-	r := reader{from: from, errs: errs}
+	r := reader{from: from, errs: unknown}
 	c := r.config(&f)
-	if len(r.errs) > 0 {
-		return Config{}, r.errs.ToAggregate()
+	if err := doc.Faults(r.errs); err != nil {
+		return Config{}, err
 	}
 	return c, nil
 }

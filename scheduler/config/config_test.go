@@ -28,7 +28,7 @@ func (t tuned) Configure(args json.RawMessage) (plugin.Plugin, error) {
 }
 
 func parse(body string) (config.Config, error) {
-	return config.Parse([]byte("apiVersion: kubescheduler.config.k8s.io/v1\nkind: KubeSchedulerConfiguration\n"+body), config.Available{Default: builtin.Default(), Others: []plugin.Plugin{tuned{}}})
+	return config.Parse("s.yaml", []byte("apiVersion: kubescheduler.config.k8s.io/v1\nkind: KubeSchedulerConfiguration\n"+body), config.Available{Default: builtin.Default(), Others: []plugin.Plugin{tuned{}}})
 }
 
 // said tells the entries of a set at some points.
@@ -118,6 +118,7 @@ podInitialBackoffSeconds: 20
 leaderElection: {leaseDuration: 5s, resourceLock: endpoints}
 profiles:
 - schedulerName: a
+  colours: red
   plugins:
     filter: {enabled: [{name: Nope}, {name: PrioritySort}]}
     score: {disabled: [{name: Never}], enabled: [{name: ImageLocality, weight: -1}]}
@@ -127,6 +128,8 @@ profiles:
   - {name: NodePorts, args: {}}
   - {name: Unheard}
 - plugins: {queueSort: {disabled: [{name: PrioritySort}]}}
+- schedulerName: c
+  pluginConfig: [{name: Tuned, args: {levle: 1, lever: 2}}]
 extenders:
 - {urlPrefix: "ftp://x"}
 - {urlPrefix: "http://x", prioritizeVerb: p, enableHTTPS: true, managedResources: [{name: ""}]}
@@ -137,23 +140,37 @@ extenders:
 		t.Fatal("no error")
 	}
 	for _, want := range []string{
-		`unknown field "colour"`, "parallelism: Invalid value: 0", "percentageOfNodesToScore: Invalid value: 101", "podMaxBackoffSeconds: Invalid value: 10",
-		"leaderElection.leaseDuration: Invalid value", "leaderElection.resourceLock: Unsupported value",
-		`profiles[0].plugins.filter.enabled[0].name: Unsupported value: "Nope"`, `profiles[0].plugins.filter.enabled[1].name: Invalid value: "PrioritySort": does not implement filter`,
-		`profiles[0].plugins.score.disabled[0].name: Unsupported value: "Never"`, "profiles[0].plugins.score.enabled[0].weight: Invalid value: -1",
-		"profiles[0].pluginConfig[0].args: Invalid value", "level", `profiles[0].pluginConfig[1].name: Duplicate value: "Tuned"`,
+		"s.yaml: line 4 column 1: colour: unknown field", "parallelism: 0: should be", "percentageOfNodesToScore: 101: not in", "podMaxBackoffSeconds: 10: must be",
+		"leaderElection.leaseDuration: \"5s\"", "leaderElection.resourceLock: Unsupported value",
+		"line 11 column 3: profiles[0].colours: unknown field",
+		`profiles[0].plugins.filter.enabled[0].name: Unsupported value: "Nope"`, `profiles[0].plugins.filter.enabled[1].name: "PrioritySort": does not implement filter`,
+		`profiles[0].plugins.score.disabled[0].name: Unsupported value: "Never"`, "profiles[0].plugins.score.enabled[0].weight: -1: must not",
+		"profiles[0].pluginConfig[0].args.level: is a string, want a number", `profiles[0].pluginConfig[1].name: Duplicate value: "Tuned"`,
 		"profiles[0].pluginConfig[2].args: Forbidden: plug-in NodePorts takes no arguments", `profiles[0].pluginConfig[3].name: Unsupported value: "Unheard"`,
-		"profiles[1].schedulerName: Required value",
-		"extenders[0].urlPrefix: Invalid value", "extenders[1].weight: Invalid value", "extenders[1].urlPrefix: Invalid value", "extenders[1].managedResources[0].name: Required value",
-		"extenders[2].enableHTTPS: Invalid value", "extenders[2].tlsConfig.certFile: Invalid value", "extenders[3].bindVerb: Invalid value",
+		"profiles[1].schedulerName: Required value", "profiles[2].pluginConfig[0].args.levle: unknown field", "profiles[2].pluginConfig[0].args.lever: unknown field",
+		"extenders[0].urlPrefix: \"ftp://x\"", "extenders[1].weight: 0", "extenders[1].urlPrefix: \"http://x\"", "extenders[1].managedResources[0].name: Required value",
+		"extenders[2].enableHTTPS: false", "extenders[2].tlsConfig.certFile: \"/nowhere\"", "extenders[3].bindVerb: \"b\"",
 	} {
 		if !strings.Contains(err.Error(), want) {
 			t.Errorf("the error does not say %q:\n%v", want, err)
 		}
 	}
-	for _, other := range []string{"", "apiVersion: v1\nkind: Pod\n", "apiVersion: kubescheduler.config.k8s.io/v1beta3\nkind: KubeSchedulerConfiguration\n"} {
-		if _, err := config.Parse([]byte(other), config.Available{}); err == nil || !strings.Contains(err.Error(), "want kubescheduler.config.k8s.io/v1, KubeSchedulerConfiguration") {
-			t.Errorf("%q: %v", other, err)
+	if strings.Contains(err.Error(), "nil") {
+		t.Errorf("the error has a path that is nil:\n%v", err)
+	}
+}
+
+func TestAFileOfAnotherKindIsNamed(t *testing.T) {
+	const other = "s.yaml: apiVersion \"v1\", kind \"Pod\": want kubescheduler.config.k8s.io/v1, KubeSchedulerConfiguration"
+	const old = "s.yaml: apiVersion \"kubescheduler.config.k8s.io/v1beta3\", kind \"KubeSchedulerConfiguration\": want kubescheduler.config.k8s.io/v1, KubeSchedulerConfiguration"
+	for text, want := range map[string]string{
+		"":                            "s.yaml: is empty",
+		"apiVersion: v1\nkind: Pod\n": other,
+		"apiVersion: kubescheduler.config.k8s.io/v1beta3\nkind: KubeSchedulerConfiguration\n":         old,
+		"apiVersion: kubescheduler.config.k8s.io/v1\nkind: KubeSchedulerConfiguration\nprofiles: 5\n": "s.yaml: line 3 column 1: profiles: is a number, want a list",
+	} {
+		if _, err := config.Parse("s.yaml", []byte(text), config.Available{}); err == nil || err.Error() != want {
+			t.Errorf("%q: %v, want %s", text, err, want)
 		}
 	}
 }

@@ -8,6 +8,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
+	"github.com/sampan-io/sampan/internal/document"
 	"github.com/sampan-io/sampan/scheduler"
 	"github.com/sampan-io/sampan/scheduler/plugin"
 )
@@ -39,7 +40,9 @@ func (r *reader) profile(p *profile, many int, ignored []string, path *field.Pat
 	faults := len(r.errs)
 	out.Plugins = b.build(p.Plugins, path.Child("plugins"))
 	if err := out.Plugins.Validate(); err != nil && len(r.errs) == faults {
-		r.fault(field.Invalid(path.Child("plugins"), field.OmitValueType{}, err.Error()))
+		for _, err := range parts(err) {
+			r.fault(document.Fault(path.Child("plugins").String(), err))
+		}
 	}
 	return out
 }
@@ -91,11 +94,21 @@ func (b *builder) configure(list []oneArgs, ignored []string, path *field.Path) 
 	for name, raw := range args {
 		configured, err := b.known[name].(plugin.Configurable).Configure(raw) // looked at above
 		if err != nil {
-			b.fault(field.Invalid(at[name], field.OmitValueType{}, err.Error()))
+			for _, err := range parts(err) {
+				b.fault(document.Fault(at[name].String(), err))
+			}
 			continue
 		}
 		b.known[name] = configured
 	}
+}
+
+// parts returns the errors that were joined into one.
+func parts(err error) []error {
+	if joined, ok := err.(interface{ Unwrap() []error }); ok {
+		return joined.Unwrap()
+	}
+	return []error{err}
 }
 
 // ignoring adds resources that extenders look after to the arguments of NodeResourcesFit.

@@ -5,7 +5,8 @@
 // [PreEnqueue], [PreFilter], [Filter], [PostFilter], [PreScore], [Score], [Reserve],
 // [Permit], [PreBind], [Bind] and [PostBind]; and [Hinter], to say what can help the pods that
 // it refused. The points are those of Kubernetes' scheduling framework, and a Set
-// can enable a plug-in at some of them only.
+// can enable a plug-in at some of them only. A method that has the name of one of the contract's but not
+// its signature would silently not be called, so [Set.Validate] refuses it.
 //
 // [Pod] and [Node] are the API objects with what plug-ins would otherwise count
 // again for each other. [Snapshot] is the cluster: nodes, placed pods (those that

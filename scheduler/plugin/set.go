@@ -195,6 +195,12 @@ func (s Set) Validate() error {
 			fault("plug-in %q is listed twice", name)
 		}
 		seen[name] = true
+		if faults := methodsOf(e.Plugin); len(faults) > 0 {
+			for _, err := range faults {
+				fault("plug-in %q (%T): %w", name, e.Plugin, err)
+			}
+			continue // the points that it implements follow from the methods
+		}
 		has := PointsOf(e.Plugin)
 		if has == 0 {
 			fault("plug-in %q implements no extension point", name)

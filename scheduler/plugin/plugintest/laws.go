@@ -33,6 +33,7 @@ func LawsIn(t *testing.T, p plugin.Plugin, worlds *rapid.Generator[World]) {
 		name  string
 		holds func(t *rapid.T, p plugin.Plugin, w World)
 	}{
+		{"checks and scorers have methods of the right signatures", declared},
 		{"P1 changes nothing", changesNothing},
 		{"P2 decides by its arguments alone", pure},
 		{"P3 filter and score see what the signature covers", local},
@@ -151,6 +152,42 @@ func differ(t *rapid.T, w World, what string, a, b answers) {
 	if diff := cmp.Diff(a, b, cmp.Comparer(func(a, b error) bool { return a == b })); diff != "" { //nolint:errorlint // or one is nil
 		t.Fatalf("%s:\n%s\n%s", what, diff, w)
 	}
+}
+
+func declared(t *rapid.T, p plugin.Plugin, w World) {
+	if err := misdeclared(p, w); err != nil {
+		t.Fatalf("%v\n%s", err, w)
+	}
+}
+
+// misdeclared returns an error for methods of the check and the scorer of a plug-in that the scheduler would not call.
+func misdeclared(p plugin.Plugin, w World) error {
+	c := w.Cluster(false)
+	a := ask(p, plugin.NewPod(w.Pending), c)
+	if a.check != nil {
+		if err := plugin.ValidateCheck(a.check); err != nil {
+			return fmt.Errorf("PreFilter returns a %T: %w", a.check, err)
+		}
+	}
+	if scorer := a.scorer(c.Snapshot.Nodes()); scorer != nil {
+		if err := plugin.ValidateScorer(scorer); err != nil {
+			return fmt.Errorf("PreScore returns a %T: %w", scorer, err)
+		}
+	}
+	return nil
+}
+
+// scorer returns what PreScore returns, or nil.
+func (a *asked) scorer(nodes []*plugin.Node) plugin.Scorer {
+	p, ok := a.p.(plugin.PreScore)
+	if !ok || len(nodes) == 0 {
+		return nil
+	}
+	s, v := p.PreScore(context.Background(), a.pod, &a.c.Snapshot, nodes)
+	if !v.OK() {
+		return nil
+	}
+	return s
 }
 
 func changesNothing(t *rapid.T, p plugin.Plugin, w World) {
