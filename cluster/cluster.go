@@ -1,6 +1,7 @@
 package cluster
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -10,8 +11,6 @@ import (
 	"path/filepath"
 	"strings"
 	"time"
-
-	"k8s.io/client-go/tools/clientcmd"
 
 	"github.com/sampan-io/sampan/client/cache"
 	"github.com/sampan-io/sampan/cluster/local"
@@ -48,6 +47,7 @@ type cluster struct {
 	bridge    []netip.Addr    // this host's addresses among the pods, the primary one first; none with simulated nodes
 	names     *nameSockets    // nil without cluster DNS
 	tracer    *tracer.Tracer  // nil with simulated nodes
+	notices   notices         // about the store
 }
 
 // headroom is the garbage that a busy cluster may hold. With Go's own rule the heap of
@@ -61,7 +61,7 @@ func Run(ctx context.Context, o Options) error {
 	if o.Log == nil {
 		o.Log = slog.Default()
 	}
-	c := &cluster{Options: o, started: time.Now()}
+	c := &cluster{Options: o, started: time.Now(), notices: newNotices()}
 	backend, err := c.claim(ctx)
 	if err != nil {
 		return err
@@ -79,10 +79,7 @@ func Run(ctx context.Context, o Options) error {
 	if err != nil {
 		return err
 	}
-	if err := c.writeKubeconfig(control.url()); err != nil {
-		return err
-	}
-	if err := o.Profile.Keep(c.Settings); err != nil {
+	if err := c.saveFiles(ctx, control.url()); err != nil {
 		return err
 	}
 	caches := cache.NewShared(control.as(controllerManager), o.Log)
@@ -110,7 +107,7 @@ func Run(ctx context.Context, o Options) error {
 		{{Name: "API server", Run: control.server.Run, Ready: control.server.Ready()}},
 		{{Name: "bootstrap", Run: control.keeper.Run, Ready: control.keeper.Ready()}},
 		{{Name: "caches", Run: caches.Run, Ready: caches.Ready()}},
-		append(workers, names...),
+		append(append(workers, names...), c.noticeTasks(control)...),
 	}
 	stages = append(stages, proxy...)
 	stages = append(stages, run.Stage{{Name: "announcement", Run: func(ctx context.Context) error {
@@ -176,7 +173,7 @@ func (c *cluster) claim(ctx context.Context) (store.Backend, error) {
 	if other := c.Profile.At(i).DataDir; other != c.Profile.DataDir && i.Runtime.Alive() {
 		return nil, fmt.Errorf("pods of cluster %s are running still, with the data in %s; `sampan down --name=%s` ends them", c.Profile.Name, other, c.Profile.Name)
 	}
-	backend, err := disk.Open(filepath.Join(c.Profile.DataDir, "store"), disk.Options{Log: c.Log})
+	backend, err := disk.Open(filepath.Join(c.Profile.DataDir, "store"), disk.Options{Notify: c.notices.add, Log: c.Log})
 	if err != nil {
 		return nil, err
 	}
@@ -242,10 +239,14 @@ func (c *cluster) announce(ctx context.Context, url string, nodes []string) erro
 	return nil
 }
 
-// writeKubeconfig writes the administrator's credentials, with a certificate of
-// its own.
+// writeKubeconfig writes the administrator's credentials, unless those that are there will do.
 func (c *cluster) writeKubeconfig(url string) error {
-	cert, err := c.authority.Issue(pki.Subject{CommonName: "kubernetes-admin", Organizations: []string{"system:masters"}}, c.started)
+	subject := pki.Subject{CommonName: "kubernetes-admin", Organizations: []string{"system:masters"}}
+	saved, ok := c.Profile.SavedCredentials()
+	if ok && saved.Server == url && bytes.Equal(saved.CA, c.authority.CertificatePEM()) && c.authority.Good(subject, saved.Cert, saved.Key, c.started) {
+		return nil
+	}
+	cert, err := c.authority.Issue(subject, c.started)
 	if err != nil {
 		return err
 	}
@@ -253,11 +254,20 @@ func (c *cluster) writeKubeconfig(url string) error {
 	if err != nil {
 		return err
 	}
-	cfg := c.Profile.KubeconfigOf(local.Credentials{Server: url, CA: c.authority.CertificatePEM(), Cert: certPEM, Key: keyPEM})
-	// Written beside and renamed, so that a reader never sees half of it.
-	tmp := c.Profile.Kubeconfig() + ".new"
-	if err := clientcmd.WriteToFile(*cfg, tmp); err != nil {
-		return fmt.Errorf("writing the administrator's kubeconfig: %w", err)
+	return c.Profile.SaveKubeconfig(local.Credentials{Server: url, CA: c.authority.CertificatePEM(), Cert: certPEM, Key: keyPEM})
+}
+
+// saveFiles writes the files of the data directory that are not of the store. A full disk does
+// not keep the cluster from starting: without them the next start may have another port, and
+// clients have to use the credentials that they have.
+func (c *cluster) saveFiles(ctx context.Context, url string) error {
+	for _, err := range []error{c.writeKubeconfig(url), c.Profile.Keep(c.Settings)} {
+		switch {
+		case local.NoSpace(err):
+			c.Log.WarnContext(ctx, "no space for a file of the cluster, going on without", "err", err)
+		case err != nil:
+			return err
+		}
 	}
-	return os.Rename(tmp, c.Profile.Kubeconfig())
+	return nil
 }

@@ -14,6 +14,7 @@ import (
 	"strconv"
 	"strings"
 	"syscall"
+	"time"
 
 	authenticationv1 "k8s.io/api/authentication/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -41,6 +42,7 @@ import (
 	"github.com/sampan-io/sampan/catalog/scheduling"
 	"github.com/sampan-io/sampan/catalog/storage"
 	"github.com/sampan-io/sampan/client"
+	"github.com/sampan-io/sampan/cluster/local"
 	"github.com/sampan-io/sampan/cluster/pki"
 	"github.com/sampan-io/sampan/store"
 )
@@ -85,10 +87,16 @@ func (c *cluster) newControlPlane(ctx context.Context, backend store.Backend) (_
 		}
 	}()
 	loader := apiserver.NewLoader(p.catalog)
-	p.store, err = store.Open(ctx, backend, store.Options{Decode: loader.Decode, Terms: apiserver.Terms(p.catalog), Log: c.Log})
+	p.store, err = store.Open(ctx, backend, store.Options{
+		Decode: loader.Decode, Terms: apiserver.Terms(p.catalog),
+		TTL:     apiserver.TTL(p.catalog, time.Duration(cmp.Or(c.Settings.EventTTL, local.DefaultEventTTL))),
+		Restate: apiserver.Restate,
+		Notify:  c.notices.add, Log: c.Log,
+	})
 	if err != nil {
 		return nil, err
 	}
+	loader.Report(ctx, c.Log)
 	if p.server, err = c.newServer(p, listeners); err != nil {
 		return nil, err
 	}
@@ -116,10 +124,15 @@ func (c *cluster) newServer(p *controlPlane, listeners []net.Listener) (*apiserv
 	if err != nil {
 		return nil, err
 	}
+	podSecurity, err := admission.NewPodSecurity(objects)
+	if err != nil {
+		return nil, err
+	}
 	toNodes := c.authority.Renewed(pki.Subject{CommonName: "kube-apiserver-kubelet-client", Organizations: []string{"system:masters"}})
 	nodes, err := kubelet.New(kubelet.Options{
 		TLS:     &tls.Config{MinVersion: tls.VersionTLS13, RootCAs: c.authority.Pool(), GetClientCertificate: toNodes.Client},
 		Objects: objects,
+		Foreign: foreignKubelet,
 		Log:     c.Log,
 	})
 	if err != nil {
@@ -145,8 +158,10 @@ func (c *cluster) newServer(p *controlPlane, listeners []net.Listener) (*apiserv
 			admission.NewPriority(objects),
 			admission.DefaultTolerationSeconds{},
 			admission.NewStorage(objects),
+			admission.RuntimeClass{},
 			admission.NewNodeRestriction(objects),
 			addresses,
+			podSecurity,
 		},
 		Discovery: discovery.New(p.catalog, versionInfo()),
 		OpenAPI:   openapi.New(p.catalog, versionInfo().GitVersion),
@@ -275,7 +290,7 @@ func versionInfo() version.Info {
 	return version.Info{
 		Major:      "1",
 		Minor:      "37",
-		GitVersion: KubernetesVersion + "+sampan",
+		GitVersion: KubernetesVersion + ownVersion,
 		GoVersion:  runtime.Version(),
 		Compiler:   runtime.Compiler,
 		Platform:   runtime.GOOS + "/" + runtime.GOARCH,

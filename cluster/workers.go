@@ -10,11 +10,13 @@ import (
 	"path/filepath"
 	"slices"
 	"strconv"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/sampan-io/sampan/client"
 	"github.com/sampan-io/sampan/client/cache"
+	"github.com/sampan-io/sampan/cluster/local"
 	"github.com/sampan-io/sampan/cluster/pki"
 	"github.com/sampan-io/sampan/controller/balancer"
 	"github.com/sampan-io/sampan/controller/disruption"
@@ -43,13 +45,21 @@ const controllerManager = "system:kube-controller-manager"
 // workers returns the parts that work on objects, and the names of the nodes. What they
 // read of whole resources they read from caches.
 func (c *cluster) workers(p *controlPlane, caches *cache.Shared) (run.Stage, []string, error) {
-	sched, err := c.scheduler(p, caches)
-	if err != nil {
-		return nil, nil, err
+	off := c.Settings.Controllers.Off()
+	var stage run.Stage
+	// Unlike a controller it is not even made: what it is notified of would pile up.
+	if i := slices.Index(off, local.SchedulerLoop); i >= 0 {
+		off = slices.Delete(off, i, i+1)
+		c.Log.Info("the scheduler is turned off", "controllers", string(c.Settings.Controllers))
+	} else {
+		sched, err := c.scheduler(p, caches)
+		if err != nil {
+			return nil, nil, err
+		}
+		stage = run.Stage{{Name: local.SchedulerLoop, Run: sched.Run, Ready: sched.Ready()}}
 	}
 	manager := p.as(controllerManager)
 	var served []client.Resource[client.Object]
-	stage := run.Stage{{Name: "scheduler", Run: sched.Run, Ready: sched.Ready()}}
 	for _, k := range p.catalog.Kinds() {
 		if k.Answered {
 			continue // there is none to be kept in order
@@ -66,13 +76,13 @@ func (c *cluster) workers(p *controlPlane, caches *cache.Shared) (run.Stage, []s
 	}
 	stage = append(stage, balancer.Tasks(balancer.Options{Client: manager, Caches: caches, Pool: pool, Log: c.Log})...)
 	stage = append(stage, housekeeping.Tasks(housekeeping.Options{Client: manager, Caches: caches, Resources: served, RootCA: c.authority.CertificatePEM(), Log: c.Log})...)
-	local, err := c.localDisk(p, caches)
+	disks, err := c.localDisk(p, caches)
 	if err != nil {
 		return nil, nil, err
 	}
-	stage = append(stage, local...)
+	stage = append(stage, disks...)
 	// What a controller reads and tells goes on without it: others may need it.
-	for _, loop := range c.Settings.Controllers.Off() {
+	for _, loop := range off {
 		i := slices.IndexFunc(stage, func(t run.Task) bool { return t.Name == loop })
 		if i < 0 {
 			return nil, nil, fmt.Errorf("cluster: there is no controller loop %q to leave out", loop)
@@ -150,7 +160,7 @@ func (c *cluster) fleet(p *controlPlane, caches *cache.Shared) (run.Stage, []str
 		As:          func(node string) client.Interface { return p.as("system:node:"+node, "system:nodes") },
 		Plan:        plan,
 		PodNetworks: c.Settings.Pods.All(),
-		Version:     KubernetesVersion + "+sampan",
+		Version:     KubernetesVersion + ownVersion,
 		Log:         c.Log,
 	})
 	if err != nil {
@@ -178,13 +188,23 @@ func (c *cluster) nodeOptions(p *controlPlane, name string, listeners []net.List
 		TLS:       &tls.Config{MinVersion: tls.VersionTLS13, GetCertificate: serving.Server},
 		ClientCAs: c.pool,
 		Addresses: append(told, corev1.NodeAddress{Type: corev1.NodeHostName, Address: name}),
-		Version:   KubernetesVersion + "+sampan",
+		Version:   KubernetesVersion + ownVersion,
 
 		ClusterDNS:    c.names.forPods(c.Settings.Services),
 		ClusterDomain: c.domain(),
 
 		Log: c.Log,
 	}
+}
+
+// ownVersion is the end of the version of this program in the words of Kubernetes: of the API server, and of the kubelet in
+// the status of each node that it serves.
+const ownVersion = "+sampan"
+
+// foreignKubelet reports whether the kubelet of a node is another program. Only the node itself and administrators write
+// the status that says so.
+func foreignKubelet(node *corev1.Node) bool {
+	return !strings.HasSuffix(node.Status.NodeInfo.KubeletVersion, ownVersion)
 }
 
 func (c *cluster) realNode(p *controlPlane) (*node.Node, error) {
@@ -201,6 +221,7 @@ func (c *cluster) realNode(p *controlPlane) (*node.Node, error) {
 	}
 	o := c.nodeOptions(p, c.Settings.NodeName, listeners, c.bridge...)
 	o.Runtime = cri
+	o.OwnPorts = []int32{int32(p.port), kubeletPort}
 	o.PodCIDRs = texts(nodeNetworks(c.Settings.Pods, 0))
 	o.RootDir = filepath.Join(c.Profile.DataDir, "pods")
 	o.LogDir = filepath.Join(c.Profile.DataDir, "logs")

@@ -92,7 +92,7 @@ func (s *Server) keep(ctx context.Context) error {
 		s.dirty = map[types.NamespacedName]bool{}
 		s.mu.Unlock()
 		for name := range dirty {
-			s.tell(name)
+			run.Shield(s.opts.Log, func() { s.tell(name) }, "service", name)
 		}
 		if first {
 			close(s.complete)

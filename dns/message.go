@@ -11,6 +11,7 @@ import (
 
 	"github.com/sampan-io/sampan/dns/forward"
 	"github.com/sampan-io/sampan/dns/zone"
+	"github.com/sampan-io/sampan/internal/run"
 )
 
 // A transport is how a question came.
@@ -52,6 +53,13 @@ func newWorker(s *Server, over transport) *worker {
 // is none to be given. If it is not known here, more is true: room for it is reserved
 // with the forwarder, and [worker.ask] gets it.
 func (w *worker) answer(packet []byte) (reply []byte, more bool) {
+	if !run.Shield(w.server.opts.Log, func() { reply, more = w.answerNow(packet) }) {
+		return nil, false
+	}
+	return reply, more
+}
+
+func (w *worker) answerNow(packet []byte) (reply []byte, more bool) {
 	w.began = time.Now()
 	if refusal, ok := w.read(packet); !ok {
 		return refusal, false
@@ -60,7 +68,14 @@ func (w *worker) answer(packet []byte) (reply []byte, more bool) {
 }
 
 // ask is the same for a message that answer has read, and asks others.
-func (w *worker) ask(ctx context.Context, packet []byte) []byte {
+func (w *worker) ask(ctx context.Context, packet []byte) (reply []byte) {
+	if !run.Shield(w.server.opts.Log, func() { reply = w.askOthers(ctx, packet) }) {
+		return nil
+	}
+	return reply
+}
+
+func (w *worker) askOthers(ctx context.Context, packet []byte) []byte {
 	if w.began.IsZero() {
 		w.began = time.Now()
 	}

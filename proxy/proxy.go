@@ -368,7 +368,9 @@ func (p *Proxy) take(ctx context.Context) {
 	maps.Copy(dirty, p.again)
 	clear(p.again)
 	for name := range dirty {
-		p.converge(name, here)
+		if !run.Shield(p.opts.Log, func() { p.converge(name, here) }, "service", name) {
+			p.again[name] = true
+		}
 	}
 }
 

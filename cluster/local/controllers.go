@@ -9,7 +9,8 @@ import (
 
 // Controllers says which controllers a cluster runs, as kube-controller-manager's flag
 // of that name does: names separated by commas, * for all, -NAME for all but that one
-// behind a *. The first word about a controller counts. Empty means all. It lets
+// behind a *. The first word about a controller counts. Empty means all. The scheduler, which is a
+// program of its own upstream, can be turned off as well (-scheduler), and runs otherwise. It lets
 // others work in the place of ours.
 type Controllers string
 
@@ -18,30 +19,35 @@ type Controllers string
 type part struct {
 	name, alias string
 	loops       []string
+	apart       bool // not among those that * and a list of names choose from
 }
+
+// SchedulerLoop is the loop of the scheduler, in [Controllers.Off].
+const SchedulerLoop = "scheduler"
 
 func parts() []part {
 	return []part{
-		{"daemonset-controller", "daemonset", []string{"daemonset-controller"}},
-		{"deployment-controller", "deployment", []string{"deployment-controller"}},
-		{"disruption-controller", "disruption", []string{"disruption-controller"}},
+		{name: "daemonset-controller", alias: "daemonset", loops: []string{"daemonset-controller"}},
+		{name: "deployment-controller", alias: "deployment", loops: []string{"deployment-controller"}},
+		{name: "disruption-controller", alias: "disruption", loops: []string{"disruption-controller"}},
 		// This one writes Endpoints and mirrors them, too.
-		{"endpointslice-controller", "endpointslice", []string{"endpoints"}},
-		{"ephemeral-volume-controller", "ephemeral-volume", []string{"ephemeral-volume-controller"}},
-		{"garbage-collector-controller", "garbagecollector", []string{"garbage-collector"}},
-		{"job-controller", "job", []string{"job-controller", "job-orphans"}},
-		{"namespace-controller", "namespace", []string{"namespaces"}},
-		{"node-lifecycle-controller", "nodelifecycle", []string{"nodes"}},
-		{"persistentvolume-binder-controller", "persistentvolume-binder", []string{"persistentvolume-binder-controller"}},
-		{"persistentvolume-protection-controller", "pv-protection", []string{"persistentvolume-protection-controller"}},
-		{"persistentvolumeclaim-protection-controller", "pvc-protection", []string{"persistentvolumeclaim-protection-controller"}},
-		{"pod-garbage-collector-controller", "podgc", []string{"finished-pods"}},
-		{"replicaset-controller", "replicaset", []string{"replicaset-controller"}},
-		{"replicationcontroller-controller", "replicationcontroller", []string{"replication-controller"}},
-		{"service-lb-controller", "service", []string{"service-lb-controller"}},
+		{name: "endpointslice-controller", alias: "endpointslice", loops: []string{"endpoints"}},
+		{name: "ephemeral-volume-controller", alias: "ephemeral-volume", loops: []string{"ephemeral-volume-controller"}},
+		{name: "garbage-collector-controller", alias: "garbagecollector", loops: []string{"garbage-collector"}},
+		{name: "job-controller", alias: "job", loops: []string{"job-controller", "job-orphans"}},
+		{name: "namespace-controller", alias: "namespace", loops: []string{"namespaces"}},
+		{name: "node-lifecycle-controller", alias: "nodelifecycle", loops: []string{"nodes"}},
+		{name: "persistentvolume-binder-controller", alias: "persistentvolume-binder", loops: []string{"persistentvolume-binder-controller"}},
+		{name: "persistentvolume-protection-controller", alias: "pv-protection", loops: []string{"persistentvolume-protection-controller"}},
+		{name: "persistentvolumeclaim-protection-controller", alias: "pvc-protection", loops: []string{"persistentvolumeclaim-protection-controller"}},
+		{name: "pod-garbage-collector-controller", alias: "podgc", loops: []string{"finished-pods"}},
+		{name: "replicaset-controller", alias: "replicaset", loops: []string{"replicaset-controller"}},
+		{name: "replicationcontroller-controller", alias: "replicationcontroller", loops: []string{"replication-controller"}},
+		{name: "service-lb-controller", alias: "service", loops: []string{"service-lb-controller"}},
+		{name: "scheduler", alias: "scheduler", loops: []string{SchedulerLoop}, apart: true},
 		// This one publishes the root certificate, too.
-		{"serviceaccount-controller", "serviceaccount", []string{"accounts"}},
-		{"statefulset-controller", "statefulset", []string{"statefulset-controller"}},
+		{name: "serviceaccount-controller", alias: "serviceaccount", loops: []string{"accounts"}},
+		{name: "statefulset-controller", alias: "statefulset", loops: []string{"statefulset-controller"}},
 	}
 }
 
@@ -84,7 +90,7 @@ func (c Controllers) Off() []string {
 }
 
 func (c Controllers) runs(p part) bool {
-	star := c == ""
+	star := c == "" || p.apart
 	for _, word := range c.words() {
 		switch word {
 		case "*":

@@ -17,12 +17,17 @@ func TestControllersAreChosenAsUpstreamDoes(t *testing.T) {
 		{"-job,*", "job-controller job-orphans"},
 		{"deployment,-deployment,*", ""},
 		{"-deployment,deployment,*", "deployment-controller"},
+		{"*,-scheduler", "scheduler"},
+		{"-scheduler,-job,*", "job-controller job-orphans scheduler"},
 	} {
 		if got := strings.Join(Controllers(tt.said).Off(), " "); got != tt.off {
 			t.Errorf("--controllers=%s turns off %q, want %q", tt.said, got, tt.off)
 		}
 	}
 	only := Controllers("namespace-controller").Off()
+	if slices.Contains(only, SchedulerLoop) {
+		t.Error("--controllers=namespace-controller turns off the scheduler, which is not a controller")
+	}
 	if slices.Contains(only, "namespaces") || !slices.Contains(only, "nodes") {
 		t.Errorf("--controllers=namespace-controller turns off %q", only)
 	}

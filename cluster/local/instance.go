@@ -230,10 +230,10 @@ func (p Profile) write(file string, v any) error {
 	if err := os.MkdirAll(p.RunDir, 0o700); err != nil {
 		return fmt.Errorf("making the run directory: %w", err)
 	}
-	if err := os.WriteFile(file+".new", data, 0o600); err != nil {
+	if err := replace(file, data); err != nil {
 		return fmt.Errorf("writing about the cluster: %w", err)
 	}
-	return os.Rename(file+".new", file)
+	return nil
 }
 
 // Instances returns the running clusters whose run directories are beside that

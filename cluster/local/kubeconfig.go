@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
@@ -36,6 +37,35 @@ func (p Profile) KubeconfigOf(c Credentials) *clientcmdapi.Config {
 	return cfg
 }
 
+// SaveKubeconfig writes the administrator's kubeconfig.
+func (p Profile) SaveKubeconfig(c Credentials) error {
+	data, err := clientcmd.Write(*p.KubeconfigOf(c))
+	if err == nil {
+		err = replace(p.Kubeconfig(), data)
+	}
+	if err != nil {
+		return fmt.Errorf("writing the administrator's kubeconfig: %w", err)
+	}
+	return nil
+}
+
+// SavedCredentials returns what the administrator's kubeconfig has, or false if there is none
+// that can be read.
+func (p Profile) SavedCredentials() (Credentials, bool) {
+	cfg, err := clientcmd.LoadFromFile(p.Kubeconfig())
+	if err != nil {
+		return Credentials{}, false
+	}
+	cluster, user := cfg.Clusters[p.Context()], cfg.AuthInfos[p.Context()]
+	if cluster == nil || user == nil || cfg.Contexts[p.Context()] == nil || cfg.CurrentContext != p.Context() {
+		return Credentials{}, false
+	}
+	return Credentials{
+		Server: cluster.Server, CA: cluster.CertificateAuthorityData,
+		Cert: user.ClientCertificateData, Key: user.ClientKeyData,
+	}, true
+}
+
 // Merge writes the context of the profile into the user's kubeconfig (file, or
 // if that is empty $KUBECONFIG or ~/.kube/config) and makes it the current one.
 // Other contexts stay as they are. It blocks while another program writes the file, for
@@ -50,6 +80,9 @@ func (p Profile) Merge(ctx context.Context, file string) (string, error) {
 	}
 	return modify(ctx, file, func(cfg *clientcmdapi.Config) bool {
 		name := p.Context()
+		if cfg.CurrentContext == name && p.sameContext(cfg, own) {
+			return false // the file is not written for nothing: its disk may be full
+		}
 		cfg.Clusters[name] = own.Clusters[name]
 		cfg.AuthInfos[name] = own.AuthInfos[name]
 		cfg.Contexts[name] = own.Contexts[name]
@@ -60,6 +93,21 @@ func (p Profile) Merge(ctx context.Context, file string) (string, error) {
 		cfg.CurrentContext = name
 		return true
 	})
+}
+
+// sameContext reports whether two kubeconfigs have the same for the context of the profile,
+// wherever they were read from.
+func (p Profile) sameContext(a, b *clientcmdapi.Config) bool {
+	name := p.Context()
+	parts := func(c *clientcmdapi.Config) []any {
+		cluster, user, context := c.Clusters[name].DeepCopy(), c.AuthInfos[name].DeepCopy(), c.Contexts[name].DeepCopy()
+		if cluster == nil || user == nil || context == nil {
+			return nil
+		}
+		cluster.LocationOfOrigin, user.LocationOfOrigin, context.LocationOfOrigin = "", "", ""
+		return []any{cluster, user, context}
+	}
+	return equality.Semantic.DeepEqual(parts(a), parts(b))
 }
 
 // Forget takes the context of the profile out of the user's kubeconfig. It blocks as

@@ -12,6 +12,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/sampan-io/sampan/internal/mounts"
 	"github.com/sampan-io/sampan/wait"
 )
 
@@ -36,6 +37,10 @@ func (p Profile) Remove(ctx context.Context) (bool, error) {
 		return false, err
 	}
 	defer release()
+	// A privileged pod may have mounted something in a volume.
+	if err := mounts.UnmountBelow(p.DataDir); err != nil {
+		return true, fmt.Errorf("removing the data directory: %w", err)
+	}
 	if err := os.RemoveAll(p.DataDir); err != nil {
 		return true, fmt.Errorf("removing the data directory: %w", err)
 	}

@@ -1,6 +1,7 @@
 package local
 
 import (
+	"bytes"
 	"cmp"
 	"encoding/json"
 	"errors"
@@ -11,6 +12,8 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
+	"time"
 
 	"k8s.io/apimachinery/pkg/util/validation"
 
@@ -73,6 +76,9 @@ type Settings struct {
 	// by the kernel.
 	ProxyMode ProxyMode `json:"proxyMode,omitempty"`
 
+	// EventTTL is how long Events are kept after their last write; 0 means an hour.
+	EventTTL Duration `json:"eventTTL,omitempty"`
+
 	// Networks of pods and services; a zero Pair means free ones.
 	Networks
 
@@ -96,6 +102,25 @@ func (m ProxyMode) check() error {
 		return nil
 	}
 	return fmt.Errorf("--proxy-mode is %q, want %s or %s", string(m), KernelMode, UserspaceMode)
+}
+
+// DefaultEventTTL is the EventTTL that 0 means, as kube-apiserver has it.
+const DefaultEventTTL = Duration(time.Hour)
+
+// A Duration is written as text in JSON ("1h0m0s").
+type Duration time.Duration
+
+// String implements [fmt.Stringer].
+func (d Duration) String() string { return time.Duration(d).String() }
+
+// MarshalText implements [encoding.TextMarshaler].
+func (d Duration) MarshalText() ([]byte, error) { return []byte(d.String()), nil }
+
+// UnmarshalText implements [encoding.TextUnmarshaler].
+func (d *Duration) UnmarshalText(text []byte) error {
+	v, err := time.ParseDuration(string(text))
+	*d = Duration(v)
+	return err
 }
 
 // NoSchedulerConfig is the SchedulerConfig that takes an earlier one back.
@@ -221,17 +246,38 @@ func (p Profile) Settle(asked Settings, claims *Claims) (Settings, error) {
 	return asked, asked.room()
 }
 
-// Keep saves the settings of the first start.
+// Keep saves the settings, unless they are saved already.
 func (p Profile) Keep(s Settings) error {
 	data, err := json.MarshalIndent(s, "", "  ")
 	if err != nil {
 		return err
 	}
-	tmp := p.settingsFile() + ".new"
-	if err := os.WriteFile(tmp, data, 0o600); err != nil {
+	if saved, err := os.ReadFile(p.settingsFile()); err == nil && bytes.Equal(saved, data) {
+		return nil
+	}
+	if err := replace(p.settingsFile(), data); err != nil {
 		return fmt.Errorf("saving the settings of the cluster: %w", err)
 	}
-	return os.Rename(tmp, p.settingsFile())
+	return nil
+}
+
+// replace makes a file that a reader sees whole or not at all. If that fails, the file is as it
+// was before.
+func replace(file string, data []byte) error {
+	tmp := file + ".new"
+	err := os.WriteFile(tmp, data, 0o600)
+	if err == nil {
+		err = os.Rename(tmp, file)
+	}
+	if err != nil {
+		_ = os.Remove(tmp) // it may be half written
+	}
+	return err
+}
+
+// NoSpace reports whether an error says that there is no space on a file system.
+func NoSpace(err error) bool {
+	return errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT)
 }
 
 func (p Profile) savedSettings() (Settings, bool, error) {
@@ -282,6 +328,7 @@ func (s Settings) with(asked Settings, dir string) (Settings, error) {
 	}
 	s.DNSListen, s.DNSUpstream = cmp.Or(asked.DNSListen, s.DNSListen), cmp.Or(asked.DNSUpstream, s.DNSUpstream)
 	s.ProxyMode = cmp.Or(asked.ProxyMode, s.ProxyMode)
+	s.EventTTL = cmp.Or(asked.EventTTL, s.EventTTL)
 	switch asked.SchedulerConfig {
 	case "":
 	case NoSchedulerConfig:
@@ -333,6 +380,8 @@ func (p Profile) Differ(asked Settings) error {
 		return refuse("--controllers", cmp.Or(now.Controllers, "*"), wanted.Controllers)
 	case cmp.Or(wanted.ProxyMode, KernelMode) != cmp.Or(now.ProxyMode, KernelMode):
 		return refuse("--proxy-mode", cmp.Or(now.ProxyMode, KernelMode), cmp.Or(wanted.ProxyMode, KernelMode))
+	case wanted.EventTTL != now.EventTTL:
+		return refuse("--event-ttl", cmp.Or(now.EventTTL, DefaultEventTTL), wanted.EventTTL)
 	case wanted.DNSListen != now.DNSListen:
 		return refuse("--cluster-dns-listen", cmp.Or(now.DNSListen, "its default"), wanted.DNSListen)
 	case wanted.DNSUpstream != now.DNSUpstream:
@@ -356,6 +405,9 @@ func (s Settings) check() error {
 	}
 	if err := s.Controllers.check(); err != nil {
 		errs = append(errs, err)
+	}
+	if s.EventTTL != 0 && s.EventTTL < Duration(time.Second) {
+		errs = append(errs, fmt.Errorf("--event-ttl is %v, want 1s or more", s.EventTTL))
 	}
 	errs = append(errs, s.checkDNS(), s.ProxyMode.check())
 	if _, err := s.Pool(); err != nil {

@@ -41,6 +41,9 @@ func Start(ctx context.Context, p Profile, program string, args []string, step f
 	}
 	defer told()
 	log, err := os.OpenFile(p.Log(), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+	if NoSpace(err) { // the cluster is more important than its log
+		log, err = os.OpenFile(os.DevNull, os.O_WRONLY, 0)
+	}
 	if err != nil {
 		return Instance{}, fmt.Errorf("opening the log: %w", err)
 	}

@@ -16,6 +16,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
 	"sync"
 	"time"
 )
@@ -189,8 +190,7 @@ func (r *Renewed) current(now time.Time) (*tls.Certificate, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.cert != nil {
-		l := r.cert.Leaf
-		if now.Before(l.NotAfter.Add(-l.NotAfter.Sub(l.NotBefore) / 5)) {
+		if !renewable(r.cert.Leaf, now) {
 			return r.cert, nil
 		}
 	}
@@ -200,6 +200,23 @@ func (r *Renewed) current(now time.Time) (*tls.Certificate, error) {
 	}
 	r.cert = c
 	return c, nil
+}
+
+// Good reports whether a certificate of a client and its key, in PEM, are for that subject, come
+// from this authority, and need not be renewed yet.
+func (a *Authority) Good(s Subject, certPEM, keyPEM []byte, now time.Time) bool {
+	pair, err := tls.X509KeyPair(certPEM, keyPEM)
+	if err != nil {
+		return false
+	}
+	l := pair.Leaf
+	_, err = l.Verify(x509.VerifyOptions{Roots: a.pool, CurrentTime: now, KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}})
+	return err == nil && !renewable(l, now) && l.Subject.CommonName == s.CommonName && slices.Equal(l.Subject.Organization, s.Organizations)
+}
+
+// renewable reports whether only a fifth of a certificate's time is left, or less.
+func renewable(l *x509.Certificate, now time.Time) bool {
+	return !now.Before(l.NotAfter.Add(-l.NotAfter.Sub(l.NotBefore) / 5))
 }
 
 func selfSigned(key *ecdsa.PrivateKey, now time.Time) ([]byte, error) {

@@ -61,6 +61,44 @@ func TestCertificatesAreForTheirUse(t *testing.T) {
 	}
 }
 
+func TestACertificateIsGoodUntilItIsRenewed(t *testing.T) {
+	a, now := open(t, t.TempDir()), time.Now()
+	admin := pki.Subject{CommonName: "admin", Organizations: []string{"system:masters"}}
+	issue := func(a *pki.Authority, s pki.Subject) (cert, key []byte) {
+		c, err := a.Issue(s, now)
+		if err == nil {
+			cert, key, err = pki.PEM(c)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		return cert, key
+	}
+	cert, key := issue(a, admin)
+	_, otherKey := issue(a, admin)
+	foreign, foreignKey := issue(open(t, t.TempDir()), admin)
+	mate, mateKey := issue(a, pki.Subject{CommonName: "admin"})
+	for name, tt := range map[string]struct {
+		cert, key []byte
+		at        time.Time
+		want      bool
+	}{
+		"fresh":             {cert, key, now, true},
+		"half its life":     {cert, key, now.AddDate(0, 6, 0), true},
+		"near its end":      {cert, key, now.AddDate(0, 11, 0), false},
+		"expired":           {cert, key, now.AddDate(2, 0, 0), false},
+		"another key":       {cert, otherKey, now, false},
+		"another authority": {foreign, foreignKey, now, false},
+		"other groups":      {mate, mateKey, now, false},
+		"nothing":           {nil, nil, now, false},
+		"half a file":       {cert[:100], key, now, false},
+	} {
+		if got := a.Good(admin, tt.cert, tt.key, tt.at); got != tt.want {
+			t.Errorf("%s: Good is %v, want %v", name, got, tt.want)
+		}
+	}
+}
+
 func TestDamagedFilesAreNamed(t *testing.T) {
 	for _, name := range []string{"ca.crt", "ca.key", "sa.key"} {
 		t.Run(name, func(t *testing.T) {
