@@ -10,7 +10,8 @@ import (
 func judgeDaemonSet(d Degree, o *appsv1.DaemonSet, v *view) (Verdict, error) {
 	s := o.Status
 	r := replicas{
-		want: s.DesiredNumberScheduled, enough: s.DesiredNumberScheduled,
+		labels: o.Spec.Template.Labels,
+		want:   s.DesiredNumberScheduled, enough: s.DesiredNumberScheduled,
 		exist: s.CurrentNumberScheduled, updated: s.UpdatedNumberScheduled, ready: s.NumberReady, word: "ready",
 		seen: s.ObservedGeneration >= o.Generation && (s.ObservedGeneration > 0 || o.Generation == 0), ending: o.DeletionTimestamp != nil,
 		revisions: true, revision: o.Annotations[appsv1.DeprecatedTemplateGeneration],

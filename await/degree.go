@@ -27,6 +27,11 @@ type several struct{ of []Degree }
 // The degrees with a name. What each means exactly depends on the kind: see the
 // file of the kind in this package. What has no meaning for a kind is a
 // [*MisuseError].
+//
+// OldGone finds old pods by owner references, not by labels. So it counts those of a
+// ReplicationController that a rolling update renamed or replaced, and those of a replica
+// set that is deleted already. A pod that its controller has released has no owner and
+// does not count.
 var (
 	Accepted  = Degree{name: "accepted"}  // the server has it as it was written
 	Observed  = Degree{name: "observed"}  // and its controller or node has seen that

@@ -35,7 +35,8 @@ func judgeDeployment(d Degree, o *appsv1.Deployment, v *view) (Verdict, error) {
 		certainty = Likely
 	}
 	r := replicas{
-		exist: o.Status.Replicas, updated: o.Status.UpdatedReplicas, ready: o.Status.ReadyReplicas, word: "ready",
+		labels: o.Spec.Template.Labels,
+		exist:  o.Status.Replicas, updated: o.Status.UpdatedReplicas, ready: o.Status.ReadyReplicas, word: "ready",
 		seen: o.Status.ObservedGeneration >= o.Generation, ending: o.DeletionTimestamp != nil, paused: o.Spec.Paused,
 		revisions: true, revision: o.Annotations[deploymentRevision],
 	}

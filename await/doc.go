@@ -35,14 +35,17 @@
 // Certain are an image name that can't be parsed or may not be pulled, a failed Job or
 // pod, a quota or rule that forbids pods, a passed progress deadline, names that another
 // definition has taken. Likely are images that can't be pulled now, containers that
-// keep crashing or lack a ConfigMap, which may come later.
+// keep crashing or lack a ConfigMap, and a Service that selects no pod or, of what is to
+// serve, pods that no Service selects: these may come later.
 //
 // Terms: a degree is what counts as done (ready, running, deleted, …); a target
 // is what the caller names; a member is an object that a target stands for; a part
 // is an object that belongs to another.
 //
-// [WaitForJobPodsRunning], [WaitForJobFinish], [WaitForJobComplete], [WaitForPodsOnNodes]
-// and [ControllerHasDesiredReplicas] are for suites that know these names.
+// [WaitForJobPodsRunning], [WaitForJobPodsInPhase], [WaitForJobFinish], [WaitForJobComplete],
+// [WaitForPodsOnNodes] and [ControllerHasDesiredReplicas] are for suites that know these
+// names. A suite that has a client-go clientset gets what they need from
+// [client.FromClientset], one that has a rest.Config from [client.NewREST].
 //
 // The package changes nothing on the server and prints nothing.
 package await

@@ -37,17 +37,24 @@ func (w *watcher) lookInto(m *member) {
 		namespace = ""
 	}
 	many := len(w.members) > fewMembers
+	// Old pods and their replica sets are found by owner references, because they may have
+	// none of the labels that the selector asks for now.
+	byOwner := w.req.For.has(OldGone)
 	follow := func(r schema.GroupVersionResource, selector, fields string) {
 		m.looks = append(m.looks, w.explain(source{GroupVersionResource: r, namespace: namespace, labels: selector, fields: fields}))
 	}
 	selected := func(selector string) string {
-		if many {
+		if many || byOwner {
 			return ""
 		}
 		return selector
 	}
 	pods := client.Pods.GroupVersionResource
 	events := "type=" + corev1.EventTypeWarning
+	if w.req.For.needsSlices() && n.isServed() {
+		follow(client.Services.GroupVersionResource, "", "")
+		m.services = m.looks[len(m.looks)-1]
+	}
 	if n.isPod() {
 		if w.req.For.needsSlices() {
 			follow(client.EndpointSlices.GroupVersionResource, discoveryv1.LabelServiceName, "")
@@ -76,7 +83,7 @@ func (w *watcher) lookInto(m *member) {
 		if w.req.For.has(Deleted) || len(o.Spec.Selector) == 0 {
 			break
 		}
-		if many {
+		if m.blind = many; many {
 			follow(client.EndpointSlices.GroupVersionResource, discoveryv1.LabelServiceName, "")
 		} else {
 			follow(client.EndpointSlices.GroupVersionResource, discoveryv1.LabelServiceName+"="+o.Name, "")
@@ -103,6 +110,42 @@ func (w *watcher) lookInto(m *member) {
 // text is a selector as requests have it; one that selects nothing is empty.
 func text(s *metav1.LabelSelector) string {
 	return strings.TrimPrefix(strings.TrimPrefix(metav1.FormatLabelSelector(s), "<none>"), "<error>")
+}
+
+// isServed reports whether n is a pod or a controller of pods, which Services may select.
+func (n *node) isServed() bool {
+	switch n.object.(type) {
+	case *corev1.Pod, *corev1.ReplicationController, *appsv1.ReplicaSet, *appsv1.Deployment, *appsv1.StatefulSet, *appsv1.DaemonSet:
+		return true
+	}
+	return false
+}
+
+// unselected says that no Service selects pods with these labels, or returns "" if one does
+// or that is not known.
+func (v *view) unselected(pod map[string]string) string {
+	f := v.services
+	if f == nil || !f.synced || f.failed || f.lost != nil {
+		return ""
+	}
+	for _, n := range f.nodes {
+		s, is := n.object.(*corev1.Service)
+		// An ExternalName has no endpoints, whatever its selector.
+		if is && s.Namespace == v.node.namespace && len(s.Spec.Selector) > 0 && s.Spec.Type != corev1.ServiceTypeExternalName &&
+			labels.SelectorFromSet(s.Spec.Selector).Matches(labels.Set(pod)) {
+			return ""
+		}
+	}
+	return "no Service selects pods with the labels " + labels.FormatLabels(pod)
+}
+
+// servicesChanged has members be judged again that wait to be among the endpoints of Services.
+func (w *watcher) servicesChanged(namespace string) {
+	for _, m := range w.members {
+		if m.services != nil && m.namespace == namespace && m.standing != isDone {
+			w.touch(m)
+		}
+	}
 }
 
 // knows reports whether all that belongs to a member has been listed.

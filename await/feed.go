@@ -223,6 +223,9 @@ func (w *watcher) show(f *feed, given client.Object, fresh bool) error {
 		w.forest.keep(n, given)
 		w.forest.place(n.kind, w.forest.slim(o), under...)
 	}
+	if n.resource == client.Services.GroupVersionResource {
+		w.servicesChanged(n.namespace)
+	}
 	if member {
 		w.enroll(f, n)
 	} else if f.GroupVersionResource == client.Namespaces.GroupVersionResource {
@@ -280,6 +283,9 @@ func (w *watcher) sweep(f *feed, epoch uint32) {
 // leave takes a node out of a feed.
 func (w *watcher) leave(f *feed, n *node) {
 	delete(f.nodes, n.uid)
+	if f.GroupVersionResource == client.Services.GroupVersionResource {
+		w.servicesChanged(n.namespace)
+	}
 	if len(f.targets) > 0 {
 		key := types.NamespacedName{Namespace: n.namespace, Name: n.name}
 		if m := f.members[key]; m != nil && m.node == n {

@@ -40,6 +40,8 @@ type forest struct {
 	serves map[types.UID]*serving         // of pods
 	dirty  []*node
 	texts  map[string]string // what is said of many, each once
+
+	deployments map[types.NamespacedName]*node
 }
 
 // A kind is what all nodes of a resource have in common.
@@ -73,6 +75,8 @@ type node struct {
 	sums      map[string]*tally // by revision, what is beneath it
 	troubled  []*node           // what holds it up, worst first
 	sightings []sighting
+	before    *node   // the controller whose pods it replaces
+	after     []*node // the controllers that replace its pods
 	members   []*member
 	restarted bool // a container beneath it has, since a member was judged
 	dirty     bool
@@ -134,7 +138,7 @@ func newForest(d Degree) *forest {
 		degree: d, parts: d.ofParts(), compact: d.compact(),
 		nodes: map[types.UID]*node{}, kinds: map[schema.GroupVersionResource]*kind{},
 		notes: map[types.UID][]told.Note{}, ends: map[types.NamespacedName]*ends{}, serves: map[types.UID]*serving{},
-		texts: map[string]string{},
+		texts: map[string]string{}, deployments: map[types.NamespacedName]*node{},
 	}
 }
 
@@ -220,8 +224,13 @@ func (f *forest) place(k *kind, o client.Object, under ...types.UID) *node {
 			n.own.Cause = f.once(n.own.Cause)
 		}
 		n.part.Cause = f.once(n.part.Cause)
+		f.adopt(o, ref)
 	case *corev1.Service:
 		f.endsOf(types.NamespacedName{Namespace: o.Namespace, Name: o.Name}).service = n
+	case *corev1.ReplicationController:
+		f.follows(n, replacedBy(o))
+	case *appsv1.Deployment:
+		f.deployments[types.NamespacedName{Namespace: o.Namespace, Name: o.Name}] = n
 	}
 	f.link(n, owners, revisionOf(o, ref))
 	f.touch(n)
@@ -244,20 +253,71 @@ func (f *forest) own(owners []*node, n *node, id types.UID) []*node {
 	return append(owners, owner)
 }
 
+// adopt puts the pods of a replica set that does not exist (any more) under their
+// Deployment: it is deleted as soon as it has no live pods, while some may still be ending.
+// The name of the replica set is that of the Deployment with the pod template hash.
+func (f *forest) adopt(p *corev1.Pod, owner *metav1.OwnerReference) {
+	if owner == nil || owner.Kind != "ReplicaSet" || !f.degree.has(OldGone) {
+		return
+	}
+	name, is := strings.CutSuffix(owner.Name, "-"+p.Labels[appsv1.DefaultDeploymentUniqueLabelKey])
+	d := f.deployments[types.NamespacedName{Namespace: p.Namespace, Name: name}]
+	rs := f.nodes[owner.UID]
+	if !is || d == nil || rs == nil || rs.there || len(rs.owners) > 0 {
+		return
+	}
+	rs.kind, rs.namespace, rs.name = f.kindOf(replicaSets, "ReplicaSet"), f.once(p.Namespace), owner.Name
+	f.link(rs, []*node{d}, replicaSetGone)
+}
+
+// replicaSetGone stands for the revision of a replica set that was never seen. No
+// Deployment has it.
+const replicaSetGone = "gone"
+
+// follows notes that a controller replaces the pods of the one with this UID, if any.
+func (f *forest) follows(n *node, before types.UID) {
+	if n.before != nil && n.before.uid != before {
+		old := n.before
+		n.before = nil
+		old.after = slices.DeleteFunc(old.after, func(o *node) bool { return o == n })
+		f.forget(old)
+	}
+	if n.before != nil || before == "" || before == n.uid {
+		return
+	}
+	if n.before = f.nodes[before]; n.before == nil {
+		n.before = &node{uid: before}
+		f.nodes[before] = n.before
+	}
+	n.before.after = append(n.before.after, n)
+}
+
 // remove takes in that an object is gone.
 func (f *forest) remove(n *node) {
+	var (
+		owners   []*node
+		revision string
+	)
+	if n.isBetween() && n.kids > 0 && f.degree.has(OldGone) {
+		owners, revision = n.owners, n.revision // until its pods are gone, too
+	}
 	n.object, n.fields, n.there, n.tally, n.part, n.own = nil, nil, false, tally{}, judged{}, judged{}
-	f.link(n, nil, "")
+	f.link(n, owners, revision)
+	f.follows(n, "")
 	f.touch(n)
 	f.forget(n)
 }
 
 // forget drops a node that nothing refers to any more.
 func (f *forest) forget(n *node) {
-	if n.there || len(n.members) > 0 || n.kids > 0 || f.nodes[n.uid] != n {
+	if n.there || len(n.members) > 0 || n.kids > 0 || len(n.after) > 0 || f.nodes[n.uid] != n {
 		return
 	}
 	delete(f.nodes, n.uid)
+	f.link(n, nil, "")
+	if d := (types.NamespacedName{Namespace: n.namespace, Name: n.name}); f.deployments[d] == n {
+		delete(f.deployments, d)
+	}
 	if n.kind != nil && n.resource == client.Services.GroupVersionResource {
 		if e := f.ends[types.NamespacedName{Namespace: n.namespace, Name: n.name}]; e != nil && e.service == n {
 			e.service = nil
@@ -271,6 +331,8 @@ func (f *forest) link(n *node, owners []*node, revision string) {
 	verdict := Verdict{State: Done}
 	if n.part.known {
 		verdict = n.part.final(f.notes[n.uid])
+	} else if !n.there && len(n.troubled) > 0 {
+		verdict = n.troubled[0].told
 	}
 	given := n.tally
 	if s := f.serves[n.uid]; given.ready > 0 && s != nil && s.yes > 0 && s.no == 0 {
@@ -341,8 +403,17 @@ func (f *forest) flush() {
 		f.dirty = nil
 		for _, n := range dirty {
 			n.dirty = false
-			if n.there && len(n.owners) > 0 && !n.isPod() {
+			switch {
+			case len(n.owners) == 0 || n.isPod():
+			case n.there:
 				f.again(n)
+			default:
+				f.relink(n)
+			}
+			for _, o := range n.after {
+				if len(o.members) > 0 && f.touched != nil {
+					f.touched(o)
+				}
 			}
 			if len(n.members) > 0 && f.touched != nil {
 				f.touched(n)
@@ -549,28 +620,37 @@ func (f *forest) slim(o client.Object) client.Object {
 	switch o := o.(type) {
 	case *appsv1.Deployment:
 		c := *o
-		c.ManagedFields, c.Spec.Template = nil, corev1.PodTemplateSpec{}
+		c.ManagedFields, c.Spec.Template = nil, labelsOf(o.Spec.Template)
 		return &c
 	case *appsv1.ReplicaSet:
 		c := *o
-		c.ManagedFields, c.Spec.Template = nil, corev1.PodTemplateSpec{}
+		c.ManagedFields, c.Spec.Template = nil, labelsOf(o.Spec.Template)
 		return &c
 	case *appsv1.StatefulSet:
 		c := *o
-		c.ManagedFields, c.Spec.Template = nil, corev1.PodTemplateSpec{}
+		c.ManagedFields, c.Spec.Template = nil, labelsOf(o.Spec.Template)
 		return &c
 	case *appsv1.DaemonSet:
 		c := *o
-		c.ManagedFields, c.Spec.Template = nil, corev1.PodTemplateSpec{}
+		c.ManagedFields, c.Spec.Template = nil, labelsOf(o.Spec.Template)
 		return &c
 	case *corev1.ReplicationController:
 		c := *o
-		c.ManagedFields, c.Spec.Template = nil, nil
+		c.ManagedFields = nil
+		if o.Spec.Template != nil {
+			template := labelsOf(*o.Spec.Template)
+			c.Spec.Template = &template
+		}
 		return &c
 	case *batchv1.Job:
 		c := *o
-		c.ManagedFields, c.Spec.Template = nil, corev1.PodTemplateSpec{}
+		c.ManagedFields, c.Spec.Template = nil, labelsOf(o.Spec.Template)
 		return &c
 	}
 	return o
+}
+
+// labelsOf is what a verdict needs of a pod template.
+func labelsOf(t corev1.PodTemplateSpec) corev1.PodTemplateSpec {
+	return corev1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: t.Labels}}
 }

@@ -22,6 +22,7 @@ import (
 
 	"github.com/sampan-io/sampan/await/told"
 	"github.com/sampan-io/sampan/client"
+	"github.com/sampan-io/sampan/internal/run"
 )
 
 // Judge says whether the object in v has reached the degree. It is a pure
@@ -35,7 +36,15 @@ func Judge(d Degree, v View) (Verdict, error) {
 }
 
 // Look is [Judge] with the parts that hold the object up, and the last events.
-func Look(d Degree, v View) (Progress, error) {
+func Look(d Degree, v View) (p Progress, err error) {
+	err = run.Catch(func() (err error) {
+		p, err = look(d, v)
+		return err
+	})
+	return p, err
+}
+
+func look(d Degree, v View) (Progress, error) {
 	if d.isZero() {
 		return Progress{}, errors.New("await: the degree is empty")
 	}
@@ -103,10 +112,20 @@ type view struct {
 	since time.Time // since when it has been ready, as far as was seen; zero if it is not
 	now   time.Time
 
+	blind    bool  // the pods that a Service selects are not followed, for there are many Services
+	services *feed // of the namespace; nil if they are not known
+
 	awaited int64 // the generation that is waited for, or a later one; 0 outside of a wait
 }
 
 func (f *forest) view(n *node) *view { return &view{forest: f, node: n, known: true} }
+
+// of is the view of another node.
+func (v *view) of(n *node) *view {
+	other := *v
+	other.node = n
+	return &other
+}
 
 // A judged verdict is one that events may explain better.
 type judged struct {

@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/sampan-io/sampan/await/follow"
+	"github.com/sampan-io/sampan/internal/run"
 )
 
 // A member is one object that is waited for.
@@ -40,6 +41,8 @@ type member struct {
 	looked   bool // what belongs to it is followed
 	lookedAt int64
 	looks    []*feed
+	blind    bool  // the pods that it selects are not followed
+	services *feed // of its namespace, where it matters which Services select its pods
 }
 
 // A standing is what a member means for the decision.
@@ -416,7 +419,11 @@ func (f *feed) absence(what string) Verdict {
 }
 
 func (w *watcher) judge(m *member, now time.Time) error {
-	verdict, err := w.verdict(m, now)
+	var verdict Verdict
+	err := run.Catch(func() (err error) {
+		verdict, err = w.verdict(m, now)
+		return err
+	})
 	if err != nil {
 		if _, ok := errors.AsType[*MisuseError](err); ok {
 			return err
@@ -456,7 +463,7 @@ func (w *watcher) verdict(m *member, now time.Time) (Verdict, error) {
 		m.since = time.Time{}
 		return waiting("the server has not shown the latest change yet"), nil
 	}
-	v := &view{forest: w.forest, node: n, known: m.knows(), now: now, awaited: m.awaited}
+	v := &view{forest: w.forest, node: n, known: m.knows(), now: now, awaited: m.awaited, blind: m.blind, services: m.services}
 	if settles := w.req.For.settles(); len(settles) > 0 {
 		ready, err := judge(Ready, v)
 		switch {

@@ -80,7 +80,7 @@ func TestWhatDoesNotExistYetIsWaitedFor(t *testing.T) {
 	v.want(await.AllDone, req)
 	// One that is replaced under its name is followed.
 	v.s.Set(t, podOf(nil, "web", nil))
-	v.on["pod/web waiting: not yet on a node"] = func() {
+	v.on["pod/web waiting: not yet on a node: no scheduler has decided about it yet"] = func() {
 		v.s.Remove(t, podOf(nil, "web", nil))
 		v.s.Set(t, podOf(nil, "web", func(p *corev1.Pod) { isReady(p); p.UID = "another" }))
 	}

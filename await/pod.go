@@ -91,6 +91,9 @@ func judgePodServing(d Degree, p *corev1.Pod, v *view) Verdict {
 	case !v.known:
 		return waiting("ready; who serves is not known yet")
 	case s == nil:
+		if why := v.unselected(p.Labels); why != "" {
+			return failed(Likely, "ready, but %s", why)
+		}
 		return waiting("ready, but no service has it among its endpoints")
 	case s.no > 0:
 		return waiting("ready, but not yet serving in all endpoints that have it")
@@ -109,10 +112,26 @@ func partOfPod(d Degree, p *corev1.Pod, owner *metav1.OwnerReference) judged {
 		return say(done())
 	case p.Status.Phase == corev1.PodFailed && owner != nil && owner.Kind == "Job":
 		return say(waiting("it failed: %s", podEnd(p)))
+	case p.Status.Phase == corev1.PodFailed && strings.HasPrefix(p.Status.Message, rejected):
+		return say(rejection(p))
 	case p.Status.Phase == corev1.PodFailed, d == Scheduled && p.Spec.NodeName != "":
 		return say(done())
 	}
 	return podTrouble(d, p)
+}
+
+// rejected begins the message of a pod that its node did not admit, as kubelet has it.
+const rejected = "Pod was rejected: "
+
+// rejection is how a rejected pod holds up its controller, which makes another one. That one is rejected as well if the
+// node does not have what the pod asks for, and may fit if the node is only full.
+func rejection(p *corev1.Pod) Verdict {
+	text := told.Reason(p.Status.Reason, strings.TrimPrefix(p.Status.Message, rejected))
+	switch p.Status.Reason {
+	case "UnsupportedFeature", "SysctlForbidden", "PodOSNotSupported":
+		return failed(Likely, "%s", text)
+	}
+	return waiting("%s", text)
 }
 
 // ending says what a pod that is to go is waiting for.
@@ -198,8 +217,11 @@ func podTrouble(d Degree, p *corev1.Pod) judged {
 		return vague("%s", text.String())
 	case starting != "":
 		return vague("%s", starting)
+	case p.Spec.NodeName == "" && p.Spec.SchedulerName != "" && p.Spec.SchedulerName != corev1.DefaultSchedulerName:
+		// Every scheduler binds a pod or writes a condition PodScheduled.
+		return vague("not yet on a node: spec.schedulerName is %q, and no scheduler of that name has decided about it yet", p.Spec.SchedulerName)
 	case p.Spec.NodeName == "":
-		return vague("not yet on a node")
+		return vague("not yet on a node: no scheduler has decided about it yet")
 	}
 	return vague("starting on node %s", p.Spec.NodeName)
 }

@@ -65,7 +65,7 @@ func PodsOnNodes(ctx context.Context, c client.Interface, namespace, labels stri
 
 // WaitForPodsOnNodes waits until [PodsOnNodes] is done. Nodes tell nobody what changes,
 // so they are asked again and again, less often with time. The deadline is as
-// [WaitForJobPodsRunning] has it. A node that does not answer is asked again; that the
+// [WaitForJobPodsInPhase] has it. A node that does not answer is asked again; that the
 // caller may not ask it ends the wait.
 func WaitForPodsOnNodes(ctx context.Context, c client.Interface, namespace, labels string) error {
 	ctx, cancel := within(ctx)
@@ -140,19 +140,26 @@ func podsIn(items []runtime.Object) ([]*corev1.Pod, error) {
 	return pods, nil
 }
 
-// ControllerHasDesiredReplicas reports whether a controller has seen the latest change
-// of itself and its status counts as many replicas as its spec asks for, ready or not.
-// It is one look at a target with a name: a condition for a loop that one has already,
-// where [Until] would do better.
-func ControllerHasDesiredReplicas(ctx context.Context, c client.Interface, t Target) (bool, error) {
-	got, err := c.Get(ctx, t.Resource, t.Namespace, t.Name, "")
-	if err != nil {
-		return false, err
+// ControllerHasDesiredReplicas returns a condition for [wait.Poll] and [wait.WaitFor], as
+// early Kubernetes had it: a controller, which is a target with a name, has seen the latest
+// change of itself, and at least the target's generation, and its status counts as many
+// replicas as its spec asks for, ready or not. Each call is one request. [Until] does better
+// where there is no loop already.
+func ControllerHasDesiredReplicas(ctx context.Context, c client.Interface, controller Target) wait.ConditionFunc {
+	return func() (bool, error) {
+		got, err := c.Get(ctx, controller.Resource, controller.Namespace, controller.Name, "")
+		if err != nil {
+			return false, err
+		}
+		o, ok := got.(client.Object)
+		if !ok {
+			return false, fmt.Errorf("the server answered with a %T, want an object", got)
+		}
+		return hasDesiredReplicas(o, controller.Generation)
 	}
-	o, ok := got.(client.Object)
-	if !ok {
-		return false, fmt.Errorf("the server answered with a %T, want an object", got)
-	}
+}
+
+func hasDesiredReplicas(o client.Object, generation int64) (bool, error) {
 	object, err := fields(o)
 	if err != nil {
 		return false, err
@@ -163,8 +170,9 @@ func ControllerHasDesiredReplicas(ctx context.Context, c client.Interface, t Tar
 	}
 	have, _, _ := unstructured.NestedInt64(object, "status", "replicas")
 	seen, found := told.ObservedGeneration(object)
-	if !found && o.GetGeneration() > 0 {
+	generation = max(generation, o.GetGeneration())
+	if !found && generation > 0 {
 		return false, nil
 	}
-	return seen >= o.GetGeneration() && have == want, nil
+	return seen >= generation && have == want, nil
 }

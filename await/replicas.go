@@ -13,10 +13,12 @@ type replicas struct {
 	seen      bool // the controller has seen the latest change
 	ending    bool // the controller itself is being deleted
 	paused    bool
-	revisions bool             // it replaces pods by those of another revision
-	revision  string           // the latest; empty where pods have none
-	keep      func(*node) bool // whose trouble matters; nil means everybody's
-	tells     bool             // what holds up others is told, but is no failure: they are on their way out
+	revisions bool              // it replaces pods by those of another revision
+	revision  string            // the latest; empty where pods have none
+	keep      func(*node) bool  // whose trouble matters; nil means everybody's
+	labels    map[string]string // of its pods
+	before    tally             // of the controller whose pods it replaces, if that is another one
+	tells     bool              // what holds up others is told, but is no failure: they are on their way out
 }
 
 // asked takes in what a spec asks for: so many pods (1 is the API's default), and that a
@@ -36,8 +38,21 @@ const unseen = "its controller has not seen the latest change yet"
 // judge: scheduled and running mean that as many pods of the latest revision as are
 // asked for have got that far, ready that all of them are ready and no others are
 // left, old-gone that none is even ending, serving that all are among the
-// endpoints of services.
+// endpoints of services. That no Service selects the pods is a likely failure of serving: one
+// may be about to be created.
 func (r replicas) judge(d Degree, kind string, v *view) (Verdict, error) {
+	verdict, err := r.reached(d, kind, v)
+	if d != Serving || err != nil || verdict.State == Done || r.ending || !r.seen || !v.known || v.pods(r.revision).serving > 0 {
+		return verdict, err
+	}
+	why := v.unselected(r.labels)
+	if why != "" && verdict.State == Waiting {
+		verdict.State, verdict.Certainty = Failed, Likely
+	}
+	return verdict.because(why), nil
+}
+
+func (r replicas) reached(d Degree, kind string, v *view) (Verdict, error) {
 	switch {
 	case d.isOneOf(Finished, Complete):
 		return misuse(d, kind, Ready, Running, Settled(1), OldGone, Serving)
@@ -72,8 +87,12 @@ func (r replicas) judge(d Degree, kind string, v *view) (Verdict, error) {
 	case r.ready < r.want || r.updated < r.enough:
 		return r.reach(d, min(r.ready, r.want), r.word, v), nil
 	}
-	if old := all.live + all.ending - pods.live; d == OldGone && old > 0 {
-		return v.held(waiting("%s still there", counted(int(old), "old pod")), nil), nil
+	if old := all.live + all.ending - pods.live + r.before.live + r.before.ending; d == OldGone && old > 0 {
+		missing := waiting("%s still there", counted(int(old), "old pod"))
+		if all.ending == 0 && v.node.before != nil {
+			v = v.of(v.node.before)
+		}
+		return v.held(missing, nil), nil
 	}
 	if d == Serving {
 		return r.reach(d, pods.serving, "serving", v), nil

@@ -8,7 +8,8 @@ import (
 // judgeReplicaSet judges by the numbers in its status. It has one revision only.
 func judgeReplicaSet(d Degree, rs *appsv1.ReplicaSet, v *view) (Verdict, error) {
 	r := replicas{
-		exist: rs.Status.Replicas, ready: rs.Status.ReadyReplicas, word: "ready",
+		labels: rs.Spec.Template.Labels,
+		exist:  rs.Status.Replicas, ready: rs.Status.ReadyReplicas, word: "ready",
 		seen: rs.Status.ObservedGeneration >= rs.Generation, ending: rs.DeletionTimestamp != nil,
 	}
 	r.asked(rs.Spec.Replicas, rs.Spec.MinReadySeconds, rs.Status.AvailableReplicas)

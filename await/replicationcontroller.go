@@ -1,17 +1,44 @@
 package await
 
 import (
+	"strings"
+
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
 )
 
+// The annotations of a ReplicationController that name the one whose pods it replaces, as
+// NAME:UID: kubectl's while the update is under way, ours when it is complete.
+const (
+	updateSource = "kubectl.kubernetes.io/update-source-id"
+	replaced     = "sampan.dev/rollout-replaced"
+)
+
+// replacedBy returns the UID of the controller whose pods rc replaces, or "".
+func replacedBy(rc *corev1.ReplicationController) types.UID {
+	for _, key := range []string{updateSource, replaced} {
+		if _, uid, found := strings.Cut(rc.Annotations[key], ":"); found && uid != "" {
+			return types.UID(uid)
+		}
+	}
+	return ""
+}
+
 // judgeReplicationController judges by the numbers in its status. It never
-// finishes.
+// finishes. Its old pods are those that are being deleted, and those of the controller
+// that a rolling update replaced by it.
 func judgeReplicationController(d Degree, rc *corev1.ReplicationController, v *view) (Verdict, error) {
 	r := replicas{
 		exist: rc.Status.Replicas, ready: rc.Status.ReadyReplicas, word: "ready",
 		seen: rc.Status.ObservedGeneration >= rc.Generation, ending: rc.DeletionTimestamp != nil,
 	}
 	r.asked(rc.Spec.Replicas, rc.Spec.MinReadySeconds, rc.Status.AvailableReplicas)
+	if rc.Spec.Template != nil {
+		r.labels = rc.Spec.Template.Labels
+	}
+	if v.node.before != nil {
+		r.before = v.of(v.node.before).allPods()
+	}
 	verdict, err := r.judge(d, "ReplicationController", v)
 	if err != nil || verdict.State == Done || !r.seen || r.ending || r.ready >= r.want {
 		return verdict, err

@@ -38,7 +38,14 @@ func judgeService(d Degree, s *corev1.Service, v *view) (Verdict, error) {
 	case v.allPods().live > 0:
 		return v.held(waiting("no endpoint yet, %s", counted(int(v.allPods().live), "pod")), nil), nil
 	}
-	return waiting("no pod matches its selector").because(v.warning()), nil
+	switch {
+	case !v.known:
+		return waiting("its pods are not known yet"), nil
+	case v.blind:
+		return waiting("no endpoint yet").because(v.warning()), nil
+	}
+	// They may be about to be created.
+	return failed(Likely, "no pod matches its selector").because(v.warning()), nil
 }
 
 // plain reports whether a degree means something for kinds that have no pods, where

@@ -8,7 +8,8 @@ import (
 // strategy OnDelete leaves at an older revision are none that is waited for.
 func judgeStatefulSet(d Degree, o *appsv1.StatefulSet, v *view) (Verdict, error) {
 	r := replicas{
-		exist: o.Status.Replicas, updated: o.Status.UpdatedReplicas, ready: o.Status.ReadyReplicas, word: "ready",
+		labels: o.Spec.Template.Labels,
+		exist:  o.Status.Replicas, updated: o.Status.UpdatedReplicas, ready: o.Status.ReadyReplicas, word: "ready",
 		seen: o.Status.ObservedGeneration >= o.Generation, ending: o.DeletionTimestamp != nil,
 		revisions: true, revision: o.Status.UpdateRevision,
 	}

@@ -1,0 +1,260 @@
+package await
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/sampan-io/sampan/await/follow"
+	"github.com/sampan-io/sampan/await/told"
+	"github.com/sampan-io/sampan/client"
+	"github.com/sampan-io/sampan/internal/run"
+)
+
+// WaitForJobPodsRunning is [WaitForJobPodsInPhase] with the phase Running.
+func WaitForJobPodsRunning(ctx context.Context, c client.Interface, namespace, job string, expected int) error {
+	return WaitForJobPodsInPhase(ctx, c, namespace, job, expected, corev1.PodRunning)
+}
+
+// WaitForJobPodsInPhase waits until exactly as many pods of a job are in a phase as are
+// expected. The pods are those with the job's label, so the job need not exist yet.
+//
+// The error at the deadline, which is [JobTimeout] away if ctx has none, wraps
+// context.DeadlineExceeded and says how many pods there were and what holds up the others.
+// The wait ends with an error as soon as the job has ended and so many pods can't be reached
+// any more: it wraps a [*JobFailedError] if the job failed. A caller that may not read the
+// job waits until the deadline.
+func WaitForJobPodsInPhase(ctx context.Context, c client.Interface, namespace, job string, expected int, phase corev1.PodPhase) error {
+	phases := []corev1.PodPhase{corev1.PodPending, corev1.PodRunning, corev1.PodSucceeded, corev1.PodFailed, corev1.PodUnknown}
+	if !slices.Contains(phases, phase) {
+		return fmt.Errorf("await: the phase is %q, want one of %q", phase, phases)
+	}
+	ctx, cancel := within(ctx)
+	defer cancel()
+	w := &jobPods{
+		client: c, namespace: namespace, job: job, phase: phase, expected: expected, pods: map[types.UID]jobPod{},
+	}
+	if err := w.wait(ctx); err != nil {
+		return fmt.Errorf("pods of job %s/%s: %w", namespace, job, err)
+	}
+	return nil
+}
+
+// jobPods is what a [WaitForJobPodsInPhase] knows. One goroutine works on it.
+type jobPods struct {
+	client         client.Interface
+	namespace, job string
+	phase          corev1.PodPhase
+	expected       int
+
+	pods   map[types.UID]jobPod
+	listed map[types.UID]bool // by the list that is being read
+	known  bool               // the pods have been listed
+	lost   error              // why they can't be read at the moment
+	ended  error              // how the job ended; nil if it has not
+}
+
+type jobPod struct {
+	name  string
+	phase corev1.PodPhase
+	why   Verdict
+}
+
+// endRetry is the pause before the pods of a job that has ended are listed again after an
+// error.
+const endRetry = time.Second
+
+func (w *jobPods) wait(ctx context.Context) error {
+	g := run.NewGroup(ctx, 0)
+	defer g.Stop()
+	pods := w.follow(g, client.Pods.GroupVersionResource, batchv1.JobNameLabel+"="+w.job, "")
+	jobs := w.follow(g, client.Jobs.GroupVersionResource, "", "metadata.name="+w.job)
+	var again <-chan time.Time
+	for {
+		select {
+		case r := <-pods:
+			if err := w.takePods(r); err != nil {
+				return err
+			}
+		case r := <-jobs:
+			w.takeJob(r)
+		case <-again:
+		case <-ctx.Done():
+			return w.late(context.Cause(ctx))
+		}
+		switch {
+		case !w.known || w.lost != nil:
+			continue
+		case w.count() == w.expected:
+			return nil
+		case w.ended == nil:
+			continue
+		}
+		over, err := w.over(ctx)
+		switch {
+		case over || err != nil && follow.Hopeless(err):
+			return err
+		case err != nil && ctx.Err() == nil:
+			again = time.After(endRetry)
+		}
+	}
+}
+
+// follow follows a source until g stops.
+func (w *jobPods) follow(g *run.Group, r schema.GroupVersionResource, labels, fields string) <-chan follow.Report {
+	reports := make(chan follow.Report)
+	g.Go(func(ctx context.Context) {
+		f := &follow.Follower{Client: w.client, Source: follow.Source{
+			GroupVersionResource: r, Namespace: w.namespace, Labels: labels, Fields: fields,
+		}}
+		f.Tell = func(r follow.Report) bool {
+			select {
+			case reports <- r:
+				return true
+			case <-ctx.Done():
+				return false
+			}
+		}
+		f.Run(ctx)
+	})
+	return reports
+}
+
+// takePods takes in news of the pods.
+func (w *jobPods) takePods(r follow.Report) error {
+	w.lost = r.Err
+	switch {
+	case r.Final || r.Err != nil && !w.known:
+		return r.Err
+	case r.Err != nil:
+		return nil
+	case r.Deleted:
+		delete(w.pods, r.Object.GetUID())
+		return nil
+	case r.Object != nil:
+		return w.take(r.Object)
+	}
+	if r.Begins {
+		w.listed = map[types.UID]bool{}
+	}
+	for _, o := range r.Page {
+		w.listed[o.GetUID()] = true
+		if err := w.take(o); err != nil {
+			return err
+		}
+	}
+	if r.Whole {
+		w.known = true
+		for id := range w.pods {
+			if !w.listed[id] {
+				delete(w.pods, id)
+			}
+		}
+	}
+	return nil
+}
+
+func (w *jobPods) take(o client.Object) error {
+	o, err := typed(o)
+	if p, ok := o.(*corev1.Pod); ok {
+		w.pods[p.UID] = jobPod{p.Name, p.Status.Phase, podTrouble(Running, p).Verdict}
+	}
+	return err
+}
+
+// takeJob takes in news of the job. What can't be read does not count.
+func (w *jobPods) takeJob(r follow.Report) {
+	objects := r.Page
+	if r.Object != nil {
+		objects = append(objects, r.Object)
+	}
+	for _, o := range objects {
+		o, err := typed(o)
+		if j, ok := o.(*batchv1.Job); ok && err == nil {
+			w.ended = nil
+			if !r.Deleted {
+				w.ended = endOf(j)
+			}
+		}
+	}
+}
+
+// endOf says how a job ended, nil if it has not.
+func endOf(j *batchv1.Job) error {
+	for _, c := range j.Status.Conditions {
+		switch {
+		case c.Status != corev1.ConditionTrue:
+		case c.Type == batchv1.JobFailed:
+			return &JobFailedError{j.Namespace, j.Name, told.Reason(c.Reason, c.Message)}
+		case c.Type == batchv1.JobComplete:
+			return fmt.Errorf("job %s/%s is complete", j.Namespace, j.Name)
+		}
+	}
+	return nil
+}
+
+func (w *jobPods) count() (n int) {
+	for _, p := range w.pods {
+		if p.phase == w.phase {
+			n++
+		}
+	}
+	return n
+}
+
+// over reports whether the pods of a job that has ended are as expected, with a nil error, or
+// won't be. It lists them, because their watch may be behind that of the job.
+func (w *jobPods) over(ctx context.Context) (over bool, err error) {
+	items, _, err := w.client.List(ctx, client.Pods.GroupVersionResource, w.namespace, metav1.ListOptions{LabelSelector: batchv1.JobNameLabel + "=" + w.job})
+	if err != nil {
+		return false, err
+	}
+	pods, err := podsIn(items)
+	if err != nil {
+		return true, err
+	}
+	count, open := 0, 0
+	for _, p := range pods {
+		switch {
+		case p.Status.Phase == w.phase:
+			count++
+		case p.Status.Phase != corev1.PodSucceeded && p.Status.Phase != corev1.PodFailed:
+			open++
+		}
+	}
+	if w.phase != corev1.PodSucceeded && w.phase != corev1.PodFailed {
+		open = 0 // no pod of a job that has ended gets there
+	}
+	switch {
+	case count == w.expected:
+		return true, nil
+	case count+open < w.expected:
+		return true, fmt.Errorf("%d are %s, %d are expected: %w", count, w.phase, w.expected, w.ended)
+	}
+	return false, nil
+}
+
+// late is the error when time is up.
+func (w *jobPods) late(cause error) error {
+	if w.lost != nil {
+		return w.lost
+	}
+	worst := jobPod{}
+	for _, p := range w.pods {
+		if p.why.severity() > worst.why.severity() {
+			worst = p
+		}
+	}
+	text := fmt.Sprintf("%d are %s, %d are expected", w.count(), w.phase, w.expected)
+	if worst.why.Cause != "" {
+		text += "; pod " + worst.name + ": " + worst.why.Cause
+	}
+	return fmt.Errorf("%s: %w", text, cause)
+}
