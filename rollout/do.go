@@ -36,12 +36,22 @@ func (r *running) intro(v view, act action) {
 		r.once("Renaming %s to %s", v.new.Name, r.old)
 	case deleteOld:
 		r.once("Update succeeded. Deleting %s", r.old)
+	case deleteNew:
+		if v.old == nil {
+			r.once("%s is gone, and there is nothing to go back to: deleting %s", r.old, v.new.Name)
+		}
+	case takeBack:
+		r.once("%s is gone: finishing its update as %s", r.old, v.new.Name)
 	default: // kubectl does it in silence
 	}
 }
 
 func (r *running) introScale(v view) {
-	if v.new == nil { // a replacement
+	switch {
+	case v.new == nil: // a replacement
+		return
+	case v.old == nil:
+		r.once("%s is gone: finishing its update as %s", r.old, v.new.Name)
 		return
 	}
 	from, to, desiredMark, holder := v.old, v.new, markDesired, v.new
@@ -102,6 +112,13 @@ func (r *running) do(ctx context.Context, v view, act action) error {
 			rc.Spec.Template.Labels = with(rc.Spec.Template.Labels, labelReleased, "true")
 			markNumber(rc, markWritten, 0)
 		})
+	case takeBack:
+		return r.update(ctx, v.new, func(rc *corev1.ReplicationController) {
+			rc.Spec.Replicas = &act.replicas
+			rc.Spec.Selector = without(rc.Spec.Selector, labelReleased)
+			rc.Spec.Template.Labels = without(rc.Spec.Template.Labels, labelReleased)
+			markNumber(rc, markWritten, act.replicas)
+		})
 	case closeOld:
 		return r.update(ctx, v.old, func(rc *corev1.ReplicationController) {
 			mark(rc, markTaken, v.new.Name)
@@ -114,24 +131,31 @@ func (r *running) do(ctx context.Context, v view, act action) error {
 	case deletePod:
 		return r.deletePod(ctx, act.pod)
 	case deleteNew:
+		r.undone = sourceID(v.new)
 		return r.delete(ctx, v.new)
 	case deleteOld:
 		return r.delete(ctx, v.old)
 	case forgetOld:
 		return r.update(ctx, v.old, func(rc *corev1.ReplicationController) {
 			unmark(rc)
+			delete(rc.Annotations, markReplaced)
 			switch {
 			case r.replace: // it was no update
 			case closing(v.old):
 				mark(rc, markLast, lastComplete+r.old)
 			default:
 				mark(rc, markLast, lastBack+r.old)
+				if r.undone != "" {
+					mark(rc, markReplaced, r.undone)
+				}
 			}
 		})
 	case forgetNew:
 		return r.update(ctx, v.new, func(rc *corev1.ReplicationController) {
+			source := rc.Annotations[markSource]
 			unmark(rc)
 			mark(rc, markLast, lastComplete+r.old)
+			mark(rc, markReplaced, source)
 		})
 	case wait, finished, paused, replaceForeign:
 	}
@@ -202,6 +226,50 @@ func (r *running) scale(ctx context.Context, rc *corev1.ReplicationController, n
 	return nil
 }
 
+// try has the server check what the update will ask for, without doing it, before the first
+// write: what it refuses must not be found out half-way. What is tried is the creation of
+// the new controller, the labelling of a pod of the old one, and the deletion of the old one.
+func (r *running) try(ctx context.Context, old *corev1.ReplicationController) error {
+	dry := []string{metav1.DryRunAll}
+	_, err := r.opts.Client.Create(ctx, client.ReplicationControllers.GroupVersionResource, old.Namespace, "",
+		r.newController(r.goal, old, replicas(old)), metav1.CreateOptions{DryRun: dry}, "")
+	if err != nil && !apierrors.IsAlreadyExists(err) { // another update has left it, and is undone first
+		return fmt.Errorf("creating replicationcontroller %s: %w", r.new, err)
+	}
+	if pods := live(r.pods.ByIndex(byController, string(old.UID))); r.key != "" && old.Spec.Selector[r.key] == "" && len(pods) > 0 {
+		byName(pods)
+		patch, err := labelPatch(pods[0], r.key, r.value)
+		if err != nil {
+			return err
+		}
+		_, err = r.opts.Client.Patch(ctx, client.Pods.GroupVersionResource, old.Namespace, pods[0].Name, types.MergePatchType, patch, metav1.PatchOptions{DryRun: dry}, "")
+		if err != nil && !isGone(err) {
+			return fmt.Errorf("labelling pod %s: %w", pods[0].Name, err)
+		}
+	}
+	if r.cleanup == CleanupPreserve {
+		return nil
+	}
+	err = client.ReplicationControllers.Delete(ctx, r.opts.Client, old.Namespace, old.Name, metav1.DeleteOptions{
+		DryRun: dry, Preconditions: &metav1.Preconditions{UID: &old.UID},
+	})
+	if err != nil && !isGone(err) {
+		return fmt.Errorf("deleting replicationcontroller %s: %w", old.Name, err)
+	}
+	return nil
+}
+
+// labelPatch returns the merge patch that gives exactly this pod a label.
+func labelPatch(p *corev1.Pod, key, value string) ([]byte, error) {
+	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{
+		"uid": p.UID, "labels": map[string]string{key: value},
+	}})
+	if err != nil {
+		return nil, fmt.Errorf("labelling pod %s: %w", p.Name, err)
+	}
+	return patch, nil
+}
+
 // announce writes on the old controller what is going to happen, and gives its
 // future pods the label that tells them from the new ones.
 func (r *running) announce(ctx context.Context, old *corev1.ReplicationController) error {
@@ -243,11 +311,9 @@ func (r *running) labelPods(ctx context.Context, old *corev1.ReplicationControll
 		if !metav1.IsControlledBy(p, old) || p.Labels[r.key] == value {
 			continue
 		}
-		patch, err := json.Marshal(map[string]any{"metadata": map[string]any{
-			"uid": p.UID, "labels": map[string]string{r.key: value},
-		}})
+		patch, err := labelPatch(p, r.key, value)
 		if err != nil {
-			return fmt.Errorf("labelling pod %s: %w", p.Name, err)
+			return err
 		}
 		if _, err := client.Pods.Patch(ctx, r.opts.Client, p.Namespace, p.Name, types.MergePatchType, patch, ""); err != nil {
 			if isGone(err) {

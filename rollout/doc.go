@@ -20,12 +20,16 @@
 //	    takes over when it stands still. No clocks are compared.
 //	R7  Progress is only what was never reached before: pods that come and go keep
 //	    no update from timing out.
+//	R8  Before its first write, an update has the server check by dry runs what it will
+//	    ask for: the creation of the new controller, the label of a pod, the deletion of
+//	    the old controller. What the server refuses then changes nothing.
 //
 // What stands on the controllers, as kubectl rolling-update wrote it: on the old
 // one which controller is next and how many replicas it had; on the new one how
 // many it shall get and whose pods it replaces (by name and UID, so that nobody
 // adopts a stranger). What we add has the prefix sampan.dev/rollout-; all of it goes
-// when the update is complete.
+// when the update is complete but for what became of it (rollout-last), and the name and UID
+// of a deleted controller whose pods may still be ending (rollout-replaced).
 //
 // The resume after a lost answer to the very last call is the one thing that cannot be
 // seen from the cluster: whoever runs the command once more asks for it once more.

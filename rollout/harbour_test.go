@@ -170,7 +170,7 @@ func (h *harbour) controlOne(ctx context.Context, rc *corev1.ReplicationControll
 			if q, err := client.Pods.Update(ctx, h.s, p, ""); err == nil {
 				own = append(own, q)
 			}
-		case owner != nil && owner.UID == rc.UID && !fits:
+		case owner != nil && owner.UID == rc.UID && !fits && p.DeletionTimestamp == nil:
 			p = p.DeepCopy()
 			p.OwnerReferences = nil
 			_, _ = client.Pods.Update(ctx, h.s, p, "")
@@ -337,11 +337,12 @@ func (h *harbour) end(name, image string, want, made int) {
 	}
 }
 
-// leftOn returns the annotations of a controller but for the one that says what became of
+// leftOn returns the annotations of a controller but for those that say what became of
 // its last update.
 func leftOn(rc *corev1.ReplicationController) map[string]string {
 	left := maps.Clone(rc.Annotations)
 	delete(left, "sampan.dev/rollout-last")
+	delete(left, "sampan.dev/rollout-replaced")
 	return left
 }
 

@@ -1,6 +1,7 @@
 package rollout
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"crypto/rand"
@@ -9,6 +10,7 @@ import (
 	"fmt"
 	"os"
 	"os/user"
+	"strconv"
 	"strings"
 	"syscall"
 	"time"
@@ -26,6 +28,10 @@ import (
 const (
 	renewEvery = 30 * time.Second
 	deadAfter  = 3 * renewEvery // two may be late
+
+	// seekEvery is how often a process of this machine is looked at while its sign of life is
+	// waited for. That is rare and short, so a timer does.
+	seekEvery = time.Second
 )
 
 // A Holder is who performs an update, as it stands on the controller.
@@ -40,6 +46,10 @@ type Holder struct {
 	// its process namespace. Who is at the same place can see whether the process
 	// lives; empty means that nobody can.
 	Place string `json:"place,omitempty"`
+
+	// Start is when the process was started, in clock ticks since boot: another process
+	// may get its number later. 0 means that it is not known.
+	Start uint64 `json:"start,omitempty"`
 
 	// Beat is what shows that he is alive: it moves.
 	Beat int64 `json:"beat"`
@@ -72,7 +82,8 @@ func (e *BusyError) Error() string {
 // thisProcess says who runs this program.
 func thisProcess() Holder {
 	h := Holder{PID: os.Getpid(), Place: place()}
-	h.Host, _ = os.Hostname() // without a name there is none to tell
+	_, h.Start, _ = processOf(h.PID) // 0 where the system does not tell
+	h.Host, _ = os.Hostname()        // without a name there is none to tell
 	if u, err := user.Current(); err == nil {
 		h.User = u.Username
 	}
@@ -106,7 +117,31 @@ func (h Holder) dead(self Holder) bool {
 	if h.Place == "" || h.Place != self.Place || h.PID <= 0 {
 		return false
 	}
-	return errors.Is(syscall.Kill(h.PID, 0), syscall.ESRCH)
+	if errors.Is(syscall.Kill(h.PID, 0), syscall.ESRCH) {
+		return true
+	}
+	state, start, err := processOf(h.PID)
+	if err != nil {
+		return false // it exists, and may be hidden
+	}
+	// A killed process whose parent does not wait for it keeps its number as a zombie.
+	return state == 'Z' || state == 'X' || h.Start != 0 && start != h.Start
+}
+
+// processOf reads the state and start time of a process from /proc/PID/stat; see proc(5).
+func processOf(pid int) (state byte, start uint64, err error) {
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	if err != nil {
+		return 0, 0, err
+	}
+	// The name, in parentheses, may contain anything.
+	fields := strings.Fields(string(text[bytes.LastIndexByte(text, ')')+1:]))
+	const stateField, startField = 0, 19 // fields 3 and 22 of proc(5), of which two are cut off
+	if len(fields) <= startField {
+		return 0, 0, fmt.Errorf("/proc/%d/stat has %d fields after the name, want more than %d", pid, len(fields), startField)
+	}
+	start, err = strconv.ParseUint(fields[startField], 10, 64)
+	return fields[stateField][0], start, err
 }
 
 // holderOf returns who is at the update of a controller.
@@ -131,9 +166,9 @@ func (r *running) hold(rc *corev1.ReplicationController) {
 	mark(rc, markHolder, string(text))
 }
 
-// contest decides whether this run may go on: nobody else is at the controller, or
-// he is dead. Otherwise it waits for a sign of life, and then it is a [BusyError].
-// It returns false when it has to look again.
+// contest decides whether this run may go on: no other run is at the controller, or that one
+// is dead. Otherwise it waits for a sign of life, after which it is a [BusyError], for at
+// most deadAfter and Options.Timeout. It returns false when it has to look again.
 func (r *running) contest(ctx context.Context, old *corev1.ReplicationController) (mine bool, err error) {
 	h, found := holderOf(old)
 	switch {
@@ -143,8 +178,7 @@ func (r *running) contest(ctx context.Context, old *corev1.ReplicationController
 	case r.held:
 		return false, &BusyError{Name: old.Name, Holder: h} // he took this run for dead
 	case h.dead(r.self):
-		r.note(fmt.Sprintf("%s is no more; taking over", h))
-		return true, nil
+		return r.takeFrom(fmt.Sprintf("%s has ended; taking over", h)), nil
 	case r.rival == nil || r.rival.ID != h.ID:
 		r.rival, r.rivalSince = &h, time.Now()
 	case r.rival.Beat != h.Beat:
@@ -152,10 +186,22 @@ func (r *running) contest(ctx context.Context, old *corev1.ReplicationController
 	}
 	rest := time.Until(r.rivalSince.Add(deadAfter))
 	if rest <= 0 {
-		r.note(fmt.Sprintf("%s has given no sign of life for %v; taking over", h, deadAfter))
-		return true, nil
+		return r.takeFrom(fmt.Sprintf("%s has given no sign of life for %v; taking over", h, deadAfter)), nil
 	}
 	r.note(fmt.Sprintf("it is being updated by %s; looking for a sign of life, for at most %v", h, deadAfter))
+	if h.Place != "" && h.Place == r.self.Place {
+		rest = min(rest, seekEvery)
+	}
+	if r.opts.Timeout > 0 {
+		left := time.Until(r.rivalSince.Add(r.opts.Timeout))
+		if left <= 0 {
+			return false, &TimeoutError{
+				After: r.opts.Timeout,
+				Why:   fmt.Sprintf("it is being updated by %s, who is taken for dead after %v without a sign of life", h, deadAfter),
+			}
+		}
+		rest = min(rest, left)
+	}
 	t := time.NewTimer(rest)
 	defer t.Stop()
 	select {
@@ -164,8 +210,16 @@ func (r *running) contest(ctx context.Context, old *corev1.ReplicationController
 	case <-ctx.Done():
 		return false, context.Cause(ctx)
 	}
-	r.progress = time.Now() // nothing was due meanwhile
 	return false, nil
+}
+
+// takeFrom goes on in the place of a run that is dead.
+func (r *running) takeFrom(note string) bool {
+	r.note(note)
+	if r.rival != nil {
+		r.rival, r.progress = nil, time.Now() // nothing was due meanwhile
+	}
+	return true
 }
 
 // letGo takes this run's mark away after an update that stopped half-way, so that

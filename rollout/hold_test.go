@@ -11,6 +11,8 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/sampan-io/sampan/client"
 	"github.com/sampan-io/sampan/client/clienttest"
 	"github.com/sampan-io/sampan/internal/run"
@@ -103,6 +105,9 @@ func TestADeadOneIsTakenOverFrom(t *testing.T) {
 		t.Fatal(err)
 	}
 	gone := cmd.Process.Pid // and waited for: nobody has this number now
+	sleeper := aProcess(t)
+	becomeZombie(t, sleeper)
+	zombie := sleeper.Pid
 	for _, tt := range []struct {
 		name  string
 		first rollout.Holder
@@ -110,12 +115,15 @@ func TestADeadOneIsTakenOverFrom(t *testing.T) {
 	}{
 		{"on another machine", rollout.Holder{Host: "ci-7", PID: gone, Place: "elsewhere"}, false},
 		{"on this machine", rollout.Holder{Host: "ci-8", PID: gone, Place: here}, true},
+		{"a zombie", rollout.Holder{Host: "ci-8", PID: zombie, Place: here}, true},
+		{"a zombie's number on another machine", rollout.Holder{Host: "ci-8", PID: zombie, Place: "elsewhere"}, false},
+		{"another process with its number", rollout.Holder{Host: "ci-8", PID: os.Getpid(), Place: here, Start: 1}, true},
 		{"alive, but of no more use", rollout.Holder{Host: "ci-8", PID: os.Getpid(), Place: here}, false},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			sail(t, func(t *testing.T, h *harbour) {
 				h.settled("web", 3, 3, 4)
-				killedAt(t, h, 15, by(tt.first, nil))
+				killedAt(t, h, 18, by(tt.first, nil))
 				began := time.Now()
 				var notes []string
 				h.mustUpdate(by(rollout.Holder{Host: "ci-8", Place: here}, func(o *rollout.Options) {
@@ -133,12 +141,73 @@ func TestADeadOneIsTakenOverFrom(t *testing.T) {
 	}
 }
 
+// aProcess starts a process that does nothing. It is waited for when the test is over.
+func aProcess(t *testing.T) *os.Process {
+	cmd := exec.CommandContext(context.WithoutCancel(t.Context()), "sleep", "3600")
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		_ = cmd.Process.Kill()
+		_ = cmd.Wait() // its error is that it was killed
+	})
+	return cmd.Process
+}
+
+// becomeZombie kills a process and returns when it has ended, without reaping it.
+func becomeZombie(t *testing.T, p *os.Process) {
+	if err := p.Kill(); err != nil {
+		t.Error(err)
+	}
+	if err := unix.Waitid(unix.P_PID, p.Pid, nil, unix.WEXITED|unix.WNOWAIT, nil); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestAHolderThatDiesIsTakenOverFrom kills the process of the first updater while the second
+// waits for its sign of life, and leaves it a zombie.
+func TestAHolderThatDiesIsTakenOverFrom(t *testing.T) {
+	here, first := place(t), aProcess(t)
+	sail(t, func(t *testing.T, h *harbour) {
+		h.settled("web", 3, 3, 4)
+		killedAt(t, h, 18, by(rollout.Holder{Host: "ci-8", PID: first.Pid, Place: here}, nil))
+		time.AfterFunc(10*time.Second, func() { becomeZombie(t, first) })
+		began, taken := time.Now(), time.Duration(0)
+		h.mustUpdate(by(rollout.Holder{Host: "ci-8", Place: here}, func(o *rollout.Options) {
+			o.Progress = func(line string) {
+				if strings.Contains(line, "has ended; taking over") {
+					taken = time.Since(began)
+				}
+			}
+		}))
+		if taken < 10*time.Second || taken > 12*time.Second { // of the bubble
+			t.Errorf("it took over after %v, want 10s and little more", taken)
+		}
+		h.end("web", "v2", 3, 6)
+	}, web(3))
+}
+
+func TestTheTimeoutEndsTheWaitForASignOfLife(t *testing.T) {
+	sail(t, func(t *testing.T, h *harbour) {
+		h.settled("web", 3, 3, 4)
+		killedAt(t, h, 18, by(rollout.Holder{Host: "ci-7", PID: 4711, Place: "elsewhere"}, nil))
+		began := time.Now()
+		var late *rollout.TimeoutError
+		_, err := h.update(h.s, t.Context(), by(rollout.Holder{Host: "ci-8"}, func(o *rollout.Options) { o.Timeout = 20 * time.Second }))
+		if !errors.As(err, &late) || !strings.Contains(late.Why, "ci-7, process 4711") || time.Since(began) != 20*time.Second {
+			t.Errorf("Run = %v after %v, want a TimeoutError with the holder after 20s", err, time.Since(began))
+		}
+		h.mustUpdate(by(rollout.Holder{Host: "ci-8"}, nil)) // which has the time to wait
+		h.end("web", "v2", 3, 6)
+	}, web(3))
+}
+
 // place is where processes of this machine are seen from this one.
 func place(t *testing.T) string {
 	var h rollout.Holder
 	sail(t, func(t *testing.T, c *harbour) {
 		c.settled("web", 1, 1, 2)
-		killedAt(t, c, 6, nil)
+		killedAt(t, c, 9, nil)
 		rc := clienttest.Find(c.s, client.ReplicationControllers, "default", "web")
 		if rc.Annotations["sampan.dev/rollout-holder"] == "" {
 			t.Fatalf("the controller says of nobody that he is at it: %v", rc.Annotations)
@@ -157,7 +226,7 @@ func TestOneWhoWasTakenForDeadStops(t *testing.T) {
 		var asleep atomic.Bool
 		first := &fuse{Interface: h.s}
 		first.before = func(call int) {
-			if call == 15 {
+			if call == 18 {
 				asleep.Store(true)
 				run.Pause(t.Context(), 10*time.Minute)
 				asleep.Store(false)

@@ -33,6 +33,11 @@ const (
 	// controller, for whoever asks again because the last answer was lost.
 	markLast = "sampan.dev/rollout-last"
 
+	// markReplaced stays, too, where the last pods that were replaced belong to another
+	// controller, which is deleted: NAME:UID, as in markSource. Whoever waits until the old
+	// pods are gone finds them by it.
+	markReplaced = "sampan.dev/rollout-replaced"
+
 	// labelReleased is on the new controller's selector and template once it has
 	// let go of its pods: it fits none.
 	labelReleased = "sampan.dev/rollout-released"

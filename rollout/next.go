@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 
 	"github.com/sampan-io/sampan/client"
+	"github.com/sampan-io/sampan/internal/plural"
 )
 
 // A goal is what an update wants. While one runs, only back may change.
@@ -20,6 +21,7 @@ type goal struct {
 	back     bool    // undo instead
 	promote  bool    // go on with whatever is under way
 	replace  bool    // only replace the pods
+	alone    bool    // the old controller was gone when the run began: finish or delete what its update left
 	canaries int32   // stop after so many new pods; 0: don't
 	key      string  // label that tells old pods from new; empty where selectors do that anyway
 	hash     string  // of what the new pods are like
@@ -72,6 +74,7 @@ const (
 	replaceForeign            // what is under way is another update: undo it first
 	listOlds                  // write on the controller which pods are to be replaced
 	deletePod                 // delete one of them
+	takeBack                  // have the new controller take the pods that it has let go of
 )
 
 // next says what to do. It is a pure function of the cluster: that is why a killed
@@ -213,7 +216,7 @@ func beforeTake(v view) action {
 	case v.oldPods.Pods > 0, !v.took, v.old.Status.Replicas > 0: // they would be left behind
 		return action{kind: wait, why: "old pods are still to go"}
 	case v.held > 0:
-		return action{kind: wait, why: fmt.Sprintf("%s still holds %d pods", v.new.Name, v.held)}
+		return action{kind: wait, why: fmt.Sprintf("%s still holds %s", v.new.Name, plural.Count(v.held, "pod"))}
 	case !v.newTook:
 		return action{kind: wait, why: v.new.Name + " has not seen yet that it is to let go of its pods"}
 	}
@@ -246,12 +249,41 @@ func afterTake(v view) (action, error) {
 	return action{kind: forgetOld}, nil
 }
 
-// afterOld tidies up when the old controller has been deleted in the end.
+// afterOld goes on when the old controller has been deleted: at the end of the update, which
+// leaves marks to remove, or by another client during the update. Then the run stops, and the next one
+// finishes the update under the name of the new controller, or deletes that.
 func afterOld(g goal, v view) (action, error) {
-	if v.new != nil && !g.rename() && !g.back && !g.replace && sourceName(v.new) == g.old {
-		return action{kind: forgetNew}, nil
+	switch {
+	case v.new == nil && g.alone && g.back:
+		return action{kind: finished}, nil
+	case v.new == nil, g.replace, sourceName(v.new) != g.old:
+		return action{}, apierrors.NewNotFound(client.ReplicationControllers.GroupResource(), g.old)
+	case v.new.DeletionTimestamp != nil:
+		return action{kind: wait, why: v.new.Name + " is being deleted"}, nil
 	}
-	return action{}, apierrors.NewNotFound(client.ReplicationControllers.GroupResource(), g.old)
+	desired, known := marked(v.new, markDesired)
+	if !known {
+		desired = replicas(v.new)
+	}
+	if n, found := marked(v.new, markWritten); found && n != replicas(v.new) && !released(v.new) {
+		desired = replicas(v.new) // another client scaled it
+	}
+	filled := replicas(v.new) >= desired && !released(v.new)
+	switch {
+	case !g.alone && filled && !g.rename() && !g.back:
+		return action{kind: forgetNew}, nil
+	case !g.alone:
+		return action{}, &OrphanedError{Old: g.old, New: v.new.Name, Pods: v.newPods.Pods, Desired: desired}
+	case g.back:
+		return action{kind: deleteNew}, nil
+	case released(v.new):
+		return action{kind: takeBack, replicas: desired}, nil
+	case !filled:
+		return action{kind: scaleNew, replicas: desired}, nil
+	case !v.newTook, v.newPods.Ready < replicas(v.new):
+		return action{kind: wait, why: fmt.Sprintf("%d of %d new pods ready", v.newPods.Ready, replicas(v.new))}, nil
+	}
+	return action{kind: forgetNew}, nil
 }
 
 // made reports whether the new controller is of an update to this goal.

@@ -5,6 +5,8 @@ import (
 	"fmt"
 
 	"k8s.io/apimachinery/pkg/util/intstr"
+
+	"github.com/sampan-io/sampan/internal/plural"
 )
 
 // A Side is what one controller has. Pods that are being deleted are on no side:
@@ -117,11 +119,16 @@ func Plan(s State) Step {
 	case s.To.Ready < s.To.Want:
 		return Step{Kind: Wait, Why: fmt.Sprintf("%d of %d new pods ready", s.To.Ready, s.To.Want)}
 	case s.From.Pods > s.From.Want:
-		return Step{Kind: Wait, Why: fmt.Sprintf("%d old pods are still to go", s.From.Pods-s.From.Want)}
+		return Step{Kind: Wait, Why: leaving(s.From.Pods - s.From.Want)}
 	case s.To.Pods != s.To.Want:
-		return Step{Kind: Wait, Why: fmt.Sprintf("%d new pods, want %d", s.To.Pods, s.To.Want)}
+		return Step{Kind: Wait, Why: fmt.Sprintf("%s, want %d", plural.Count(s.To.Pods, "new pod"), s.To.Want)}
 	case s.From.Want > s.Rest || s.To.Want < s.Desired:
 		return Step{Kind: Wait, Why: "no pod may go and none may come"} // only limits that LimitsOf refuses
 	}
 	return Step{Kind: Finished}
+}
+
+// leaving is why a step waits until old pods have gone.
+func leaving(n int32) string {
+	return fmt.Sprintf("%s %s still to go", plural.Count(n, "old pod"), plural.Choose(n, "is", "are"))
 }

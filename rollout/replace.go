@@ -5,6 +5,8 @@ import (
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
+
+	"github.com/sampan-io/sampan/internal/plural"
 )
 
 // maxOlds is how long the list of pods to replace may be: all annotations of an
@@ -97,7 +99,7 @@ func PlanReplacement(s Replacement) (step Step, victim int) {
 		case !s.Stop && ready < s.Desired:
 			return Step{Kind: Wait, Why: fmt.Sprintf("%d of %d new pods ready", ready, s.Desired)}, -1
 		case pods != s.Desired:
-			return Step{Kind: Wait, Why: fmt.Sprintf("%d pods, want %d", pods, s.Desired)}, -1
+			return Step{Kind: Wait, Why: fmt.Sprintf("%s, want %d", plural.Count(pods, "pod"), s.Desired)}, -1
 		}
 		return Step{Kind: Finished}, -1
 	}
@@ -112,7 +114,7 @@ func PlanReplacement(s Replacement) (step Step, victim int) {
 	case pods < s.Want:
 		return Step{Kind: Wait, Why: fmt.Sprintf("%d of %d pods are there", pods, s.Want)}, -1
 	}
-	return Step{Kind: Wait, Why: fmt.Sprintf("%d of %d new pods ready, %d old ones to go", freshReady, fresh, olds)}, -1
+	return Step{Kind: Wait, Why: fmt.Sprintf("%d of %d new pods ready, %s to go", freshReady, fresh, plural.Count(olds, "old one"))}, -1
 }
 
 // olds returns the live pods of the old controller as [PlanReplacement] sees them.

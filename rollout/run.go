@@ -9,6 +9,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	apiequality "k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -23,19 +24,25 @@ import (
 // with Options.Canaries, when those are ready. It makes one call at a time and waits
 // on watches in between. A *TimeoutError, a *FailedError, a *BusyError, the end of
 // ctx and errors of the server leave the update where it is, to be resumed by
-// running it again or undone with Options.Rollback. A *RolledBackError says that
+// running it again or undone with Options.Rollback; so does an *OrphanedError, which is
+// returned if another client has deleted the old controller. A *RolledBackError says that
 // it has been undone, as Options.AutoRollback asks; a *DoneError says that there was
 // nothing left to do.
 func (u *Updater) Run(ctx context.Context) (Outcome, error) {
 	// The first look is a plain request, because it tells at once what is wrong.
 	old, err := client.ReplicationControllers.Get(ctx, u.opts.Client, u.opts.Namespace, u.opts.Old)
-	if apierrors.IsNotFound(err) && (u.opts.New != nil || u.opts.NewName != "" || u.opts.Promote) {
-		old, err = nil, u.afterwards(ctx) // maybe the last thing that was done is its deletion
+	var left *corev1.ReplicationController
+	if apierrors.IsNotFound(err) && !u.opts.ReplacePods {
+		left, err = u.leftBehind(ctx, err) // by an update that has deleted the old one, or lost it
+		old = nil
 	}
 	if err != nil {
 		return Outcome{}, err
 	}
 	g, err := u.goalFor(old)
+	if err == nil && left != nil {
+		g, err = u.finishAlone(g, left)
+	}
 	if err != nil {
 		return Outcome{}, err
 	}
@@ -79,19 +86,60 @@ func (u *Updater) Run(ctx context.Context) (Outcome, error) {
 	return out, err
 }
 
-// afterwards returns a *DoneError if the old controller is gone because an update that is
-// to be promoted was complete.
-func (u *Updater) afterwards(ctx context.Context) error {
-	if !u.opts.Promote {
-		return nil
-	}
+// leftBehind returns the new controller of an update whose old controller is gone: it was
+// deleted at the end of the update, or by another client during the update. It returns gone if there is none,
+// and a *DoneError if the update was to be promoted and is complete.
+func (u *Updater) leftBehind(ctx context.Context, gone error) (*corev1.ReplicationController, error) {
 	all, _, err := client.ReplicationControllers.List(ctx, u.opts.Client, u.opts.Namespace, metav1.ListOptions{})
+	if err != nil {
+		return nil, err
+	}
+	asked := u.opts.NewName
+	if u.opts.New != nil {
+		asked = u.opts.New.Name
+	}
+	var (
+		left  *corev1.ReplicationController
+		names []string
+	)
 	for _, rc := range all {
-		if rc.Annotations[markLast] == lastComplete+u.opts.Old && (u.opts.NewName == "" || u.opts.NewName == rc.Name) {
-			return &DoneError{Name: rc.Name, What: "updated"}
+		switch {
+		case asked != "" && asked != rc.Name:
+		case u.opts.Promote && rc.Annotations[markLast] == lastComplete+u.opts.Old:
+			return nil, &DoneError{Name: rc.Name, What: "updated"}
+		case sourceName(rc) == u.opts.Old:
+			left = rc
+			names = append(names, rc.Name)
 		}
 	}
-	return err
+	switch len(names) {
+	case 0:
+		return nil, gone
+	case 1:
+		return left, nil
+	}
+	slices.Sort(names)
+	return nil, fmt.Errorf("replicationcontroller %q is gone, and there are several updates of it (%s): pass one of these as the new name", u.opts.Old, strings.Join(names, ", "))
+}
+
+// finishAlone makes it the goal to finish an update without the old controller, or to undo it.
+func (u *Updater) finishAlone(g goal, left *corev1.ReplicationController) (goal, error) {
+	g.alone, g.new, g.cleanup = true, left.Name, CleanupDelete
+	same := true
+	switch {
+	case u.opts.New != nil:
+		same = g.made(left)
+	case u.opts.Image != "":
+		spec := left.Spec.DeepCopy()
+		if err := u.setImage(spec); err != nil {
+			return g, err
+		}
+		same = apiequality.Semantic.DeepEqual(spec, &left.Spec)
+	}
+	if !same {
+		return g, fmt.Errorf("replicationcontroller %q is gone, and %q, which an update of it has left, is of another update: --promote finishes that, --rollback deletes it", u.opts.Old, left.Name)
+	}
+	return g, nil
 }
 
 // firstLook waits until a cache knows what there is. One that takes its time may
@@ -152,6 +200,9 @@ type running struct {
 
 	said      map[string]bool // lines that are said once
 	why       string          // what was told last of waiting
+	acted     bool            // an action was begun
+	tried     bool            // the server would not refuse the calls of the update
+	undone    string          // which controller a rollback has deleted, as NAME:UID
 	cause     error           // why it goes back by itself; nil if it doesn't
 	closing   bool            // the last write of all has been tried, after which there is nothing to tell by
 	progress  time.Time       // of the last step forward
@@ -176,6 +227,9 @@ func (r *running) loop(ctx context.Context) (Outcome, error) {
 			return Outcome{}, context.Cause(ctx)
 		}
 		v := r.look()
+		if v.old == nil {
+			r.held = false // there is nothing to say it on
+		}
 		if r.closing && r.closed(v) {
 			return r.outcome(v), nil
 		}
@@ -183,6 +237,7 @@ func (r *running) loop(ctx context.Context) (Outcome, error) {
 			r.turn(errors.New(v.old.Annotations[markBack])) // an earlier run had to
 		}
 		act, err := next(r.goal, v)
+		begins := act.kind == announce || act.kind == replaceForeign
 		if err == nil && act.kind == replaceForeign {
 			act, err = r.undoForeign(v)
 		}
@@ -209,7 +264,16 @@ func (r *running) loop(ctx context.Context) (Outcome, error) {
 				continue
 			}
 		}
+		if begins && !r.tried {
+			err := r.try(ctx, v.old)
+			r.tried = err == nil
+			if err := r.settle(ctx, err, false); err != nil {
+				return Outcome{}, err
+			}
+			continue
+		}
 		if r.idle(act) && act.kind != wait {
+			r.note(fmt.Sprintf("the update period of %v between adding new pods and removing old ones", r.opts.UpdatePeriod))
 			if err := r.rest(ctx, time.Until(r.up.Add(r.opts.UpdatePeriod))); err != nil {
 				return Outcome{}, err
 			}
@@ -229,6 +293,7 @@ func (r *running) loop(ctx context.Context) (Outcome, error) {
 			}
 			continue
 		}
+		r.acted = true
 		r.intro(v, act)
 		err = r.do(ctx, v, act)
 		if v.old == nil && act.kind == forgetNew || v.old != nil && act.kind == forgetOld && (r.replace || closing(v.old)) {
@@ -325,6 +390,9 @@ func (r *running) finish(v view) (Outcome, error) {
 }
 
 func (r *running) outcome(v view) Outcome {
+	if r.alone && r.back {
+		return Outcome{Deleted: r.new}
+	}
 	name := r.old
 	if !r.back && !r.replace && !r.rename() {
 		name = r.new
@@ -332,7 +400,7 @@ func (r *running) outcome(v view) Outcome {
 			name = v.new.Name
 		}
 	}
-	return Outcome{Name: name}
+	return Outcome{Name: name, Unchanged: !r.acted}
 }
 
 // pauseAtCanaries stops, for people to look at the new pods.
@@ -374,7 +442,9 @@ func (r *running) shrinks(act action) bool {
 // undoForeign says what is next to get rid of another update, one that failed
 // perhaps.
 func (r *running) undoForeign(v view) (action, error) {
-	r.once("Found existing update in progress (%s) to something else, undoing it first.", v.old.Annotations[markNext])
+	if r.tried { // otherwise the server may refuse the update, and nothing is undone
+		r.once("Found existing update in progress (%s) to something else, undoing it first.", v.old.Annotations[markNext])
+	}
 	g := r.goal
 	g.back = true
 	return next(g, v)
@@ -388,7 +458,7 @@ func (r *running) look() view {
 	switch {
 	case v.old != nil && underWay(v.old):
 		name = v.old.Annotations[markNext]
-	case v.old == nil && r.promote && name == "":
+	case v.old == nil && name == "":
 		for _, rc := range r.controllers.List(r.opts.Namespace) {
 			if sourceName(rc) == r.old {
 				name = rc.Name

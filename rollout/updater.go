@@ -97,6 +97,13 @@ type Outcome struct {
 	Name     string // of the controller that has the new pods now; of the old one after a rollback
 	Canaries int32  // new pods that it stopped at; 0: it is complete
 	Desired  int32  // with Canaries: how many there are to be in the end
+
+	// Unchanged says that there was nothing to do: the controller is as it was asked for.
+	Unchanged bool
+
+	// Deleted is the new controller that a rollback has deleted with its pods, because the
+	// old one is gone and there is nothing to go back to. Name is empty then.
+	Deleted string
 }
 
 func (o Options) check() (Options, error) {
@@ -159,7 +166,7 @@ func (o Options) checkWay() error {
 	named := o.New != nil || o.NewName != ""
 	switch {
 	case ways != 1:
-		return errors.New("say what to update to: an image, a new controller, or one of back, on, and the same again")
+		return errors.New("Options must have one of Image, New, Rollback, Promote and ReplacePods")
 	case o.New != nil && (o.New.Name == "" || o.New.Name == o.Old):
 		return fmt.Errorf("the new controller must have a name, another one than %q", o.Old)
 	case o.NewName == o.Old:
@@ -249,6 +256,19 @@ type DoneError struct {
 
 func (e *DoneError) Error() string {
 	return fmt.Sprintf("replicationcontroller %q has been %s already", e.Name, e.What)
+}
+
+// An OrphanedError reports that another client deleted the old controller during its
+// update. Running that again finishes it, under the name of the new controller;
+// Options.Rollback deletes the new controller.
+type OrphanedError struct {
+	Old, New      string
+	Pods, Desired int32 // of the new one: how many there are, and how many there are to be
+}
+
+func (e *OrphanedError) Error() string {
+	return fmt.Sprintf("replicationcontroller %q was deleted in the middle of its update, which has made %d of %d pods of replicationcontroller %q",
+		e.Old, e.Pods, e.Desired, e.New)
 }
 
 // Target returns the controller that the update is to make, as it will be named

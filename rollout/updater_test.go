@@ -39,14 +39,18 @@ Renaming NEW to web
 		}
 		// Asking for what is there already is done without a write.
 		h.s.Writes()
-		if out := h.mustUpdate(nil); out != "" {
-			t.Errorf("an update to what is there printed\n%s", out)
+		if result, out, err := h.outcome(h.s, t.Context(), nil); err != nil || out != "" || !result.Unchanged {
+			t.Errorf("an update to what is there: %+v, %v; it printed\n%s", result, err, out)
 		}
+		if result, _, err := h.outcome(h.s, t.Context(), func(o *rollout.Options) { o.Image = "v2b" }); err != nil || result.Unchanged {
+			t.Errorf("an update to something else: %+v, %v", result, err)
+		}
+		h.mustUpdate(nil)
 		// And back again, and to a third image.
 		h.mustUpdate(func(o *rollout.Options) { o.Image = "v1" })
-		h.end("web", "v1", 3, 9)
+		h.end("web", "v1", 3, 15)
 		h.mustUpdate(func(o *rollout.Options) { o.Image = "v3" })
-		h.end("web", "v3", 3, 12)
+		h.end("web", "v3", 3, 18)
 	}, web(3))
 }
 
@@ -372,9 +376,20 @@ func TestTheUpdatePeriodIsBetweenComingAndGoing(t *testing.T) {
 	sail(t, func(t *testing.T, h *harbour) {
 		h.settled("web", 3, 3, 4)
 		began := time.Now()
-		h.mustUpdate(func(o *rollout.Options) { o.UpdatePeriod = time.Minute })
+		pauses := 0
+		h.mustUpdate(func(o *rollout.Options) {
+			o.UpdatePeriod = time.Minute
+			o.Progress = func(why string) {
+				if strings.HasPrefix(why, "the update period of 1m0s ") {
+					pauses++
+				}
+			}
+		})
 		if took := time.Since(began).Truncate(time.Minute); took != 3*time.Minute {
 			t.Errorf("it took %v, want a minute for each of three pods", took)
+		}
+		if pauses != 3 {
+			t.Errorf("%d pauses were reported, want one for each of three pods", pauses)
 		}
 		h.end("web", "v2", 3, 6)
 	}, web(3))
