@@ -266,7 +266,7 @@ func TestWait(t *testing.T) {
 	c.want(0, "pod/b is ready\n", "", "wait", "pod/b", "--for=ready")
 	c.want(0, "pod/b condition met\n", "", "wait", "pod/b", "--for=condition=Ready")
 	c.want(0, "pod/b condition met\n", "", "wait", "pod", "b", "--for=jsonpath={.status.phase}=Running")
-	c.want(3, "", "waiting for pod/a to be ready: starting on node n1\nerror: timed out waiting for pod/a to be ready: starting on node n1\n  see: sampan get -n default pod/a -o yaml\n", "wait", "pod/a", "--for=ready", "--timeout=0")
+	c.want(3, "", "waiting for pod/a to be ready: starting on node n1\nerror: timed out waiting for pod/a to be ready: starting on node n1\n  see: sampan get --kubeconfig="+c.kubeconfig+" pod/a -o yaml\n", "wait", "pod/a", "--for=ready", "--timeout=0")
 	c.want(4, "", "Error from server (NotFound): pods \"x\" not found\n", "wait", "pod/x", "--for=ready")
 	c.want(4, "", "error: no matching resources found\n", "wait", "pod", "-l", "app=none", "--for=ready")
 	c.want(0, "pod/x condition met\n", "", "wait", "pod/x", "--for=delete")
@@ -280,7 +280,7 @@ func TestWait(t *testing.T) {
 	w.Set(t, &batchv1.Job{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "build"}, Status: batchv1.JobStatus{
 		Conditions: []batchv1.JobCondition{{Type: batchv1.JobFailed, Status: "True", Reason: "BackoffLimitExceeded"}},
 	}})
-	if got := c.run("wait", "job/build", "--for=finished"); got.code != 2 || !strings.Contains(got.err, "error: job.batch/build will not finish: the job failed: BackoffLimitExceeded") {
+	if got := c.run("wait", "job/build", "--for=finished"); got.code != 2 || !strings.Contains(got.err, "error: job.batch/build failed: BackoffLimitExceeded") {
 		t.Errorf("wait for a failed job: %+v", got)
 	}
 	for _, args := range [][]string{
@@ -361,11 +361,15 @@ func TestLogs(t *testing.T) {
 func TestExec(t *testing.T) {
 	w, url := serve(t, pod("a", isReady))
 	w.extra["/api/v1/nodes/n1/proxy/run/default/a/main"] = func(rw http.ResponseWriter, r *http.Request) {
-		cmd := r.URL.Query()["cmd"]
-		if cmd[0] == "false" {
-			rw.Header().Set("X-Sampan-Exit-Code", "7")
+		cmd := r.URL.Query()["command"]
+		if len(cmd) == 0 {
+			cmd = strings.Fields(r.URL.Query().Get("cmd"))
 		}
-		if cmd[0] == "both" {
+		rw.Header().Set("X-Sampan-Exit-Code", "0")
+		switch cmd[0] {
+		case "false":
+			rw.Header().Set("X-Sampan-Exit-Code", "7")
+		case "both":
 			rw.Header().Set("X-Sampan-Stdout-Length", "4")
 			if len(cmd) > 1 {
 				rw.Header().Set("X-Sampan-Exit-Code", cmd[1])
@@ -373,8 +377,7 @@ func TestExec(t *testing.T) {
 			}
 			_, _ = io.WriteString(rw, "out\nerr\n")
 			return
-		}
-		if cmd[0] == "short" { // the connection breaks
+		case "short": // the connection breaks
 			rw.Header().Set("X-Sampan-Stdout-Length", "400")
 		}
 		_, _ = io.WriteString(rw, r.Method+" "+strings.Join(cmd, "|")+"\n")
@@ -386,11 +389,44 @@ func TestExec(t *testing.T) {
 	c.want(3, "out\n", "err\ncommand terminated with exit code 3\nerror: "+lost, "exec", "a", "--", "both", "3")
 	c.want(1, "POST short\n", "error: reading the output: EOF\n", "exec", "a", "--", "short")
 	c.want(0, "POST echo|a b|-x\n", "", "exec", "a", "--", "echo", "a b", "-x")
+	c.want(0, "POST echo|a||b\n", "", "exec", "a", "--", "echo", "a", "", "b")
 	c.want(7, "POST false\n", "command terminated with exit code 7\n", "exec", "a", "-c", "main", "--", "false")
 	for _, args := range [][]string{{"exec", "a", "ls"}, {"exec", "-it", "a", "--", "sh"}, {"exec", "a", "--"}} {
 		if got := c.run(args...); got.code != 1 || !strings.HasPrefix(got.err, "error: ") {
 			t.Errorf("%v: %+v, want a sentence and exit code 1", args, got)
 		}
+	}
+}
+
+// TestExecThroughUpstreamsKubelet has a node whose kubelet answers as upstream's: it takes the one parameter cmd apart at
+// spaces, answers with all output in one when the command succeeds, and with an error when it fails.
+func TestExecThroughUpstreamsKubelet(t *testing.T) {
+	n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1"}}
+	n.Status.NodeInfo.KubeletVersion = "v1.37.2"
+	w, url := serve(t, pod("a", isReady), n)
+	w.extra["/api/v1/nodes/n1/proxy/run/default/a/main"] = func(rw http.ResponseWriter, r *http.Request) {
+		fail := func(text string) {
+			rw.WriteHeader(http.StatusInternalServerError)
+			_, _ = io.WriteString(rw, text)
+		}
+		switch cmd := strings.Split(r.URL.Query().Get("cmd"), " "); cmd[0] {
+		case "":
+			fail(`failed to exec in container: OCI runtime exec failed: exec failed: unable to start container process: exec: "": executable file not found in $PATH`)
+		case "cat":
+			fail("command 'cat /nope' exited with 3: cat: /nope: No such file\nor directory\n")
+		case "lost":
+			fail("container not found")
+		default:
+			_, _ = io.WriteString(rw, strings.Join(cmd[1:], " ")+"\n")
+		}
+	}
+	c := newTerminal(t, url)
+	c.want(0, "hi there\n", "", "exec", "a", "--", "echo", "hi", "there")
+	c.want(3, "", "cat: /nope: No such file\nor directory\ncommand terminated with exit code 3\n", "exec", "a", "--", "cat", "/nope")
+	c.want(1, "", "error: node n1 has a kubelet that takes only commands without spaces and empty words in their arguments, and nothing was run: use kubectl exec\n",
+		"exec", "a", "--", "sh", "-c", "exit 3")
+	if got := c.run("exec", "a", "--", "lost"); got.code != 1 || !strings.Contains(got.err, "container not found") {
+		t.Errorf("%+v, want the kubelet's error", got)
 	}
 }
 
@@ -430,7 +466,9 @@ func TestWrongUseIsOneSentence(t *testing.T) {
 		{[]string{"create", "-f", dir + "/none.yaml"}, "does not exist"},
 		{[]string{"create", "-f", t.TempDir()}, "recognized file extensions are [.json .yaml .yml]"},
 		{[]string{"create", "-f", "https:///a.yaml"}, "it has no host"},
-		{[]string{"create", "-f", empty}, "there is no object in it"},
+		{[]string{"create", "-f", empty}, "no objects passed to create"},
+		{[]string{"apply", "-f", empty}, "no objects passed to apply"},
+		{[]string{"rolling-update", "web", "-f", empty}, "no objects passed to rolling-update"},
 		{[]string{"create", "-f", secret, "-n", "other", "--validate=maybe"}, "want strict, warn or ignore"},
 		{[]string{"get", "pods", "--context", "none"}, "the kubeconfig has no context \"none\""},
 		{[]string{"get", "pod", "pod/a"}, "there is no need to give a type"},

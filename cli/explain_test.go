@@ -57,6 +57,32 @@ Pre-emption cannot help: 0/3 nodes are available: 1 No preemption victims found 
 `, "error: pod default/large goes nowhere\n", "scheduler", "explain", "pod/large")
 }
 
+// TestExplainNamesASchedulerThatDoesNotDecide has pods of schedulers of which nothing is known,
+// of one that has refused a pod, and of one that has placed one.
+func TestExplainNamesASchedulerThatDoesNotDecide(t *testing.T) {
+	of := func(scheduler string, p *corev1.Pod) *corev1.Pod {
+		p.Spec.SchedulerName = scheduler
+		return p
+	}
+	refused := of("picky", asks("refused", "", "1", "1Gi", 0))
+	refused.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodScheduled, Status: corev1.ConditionFalse}}
+	_, url := serve(
+		t, machine("a", "8", nil),
+		of("tide", asks("lost", "", "1", "1Gi", 0)), refused, of("picky", asks("next", "", "1", "1Gi", 0)),
+		of("quick", asks("placed", "a", "1", "1Gi", 0)), of("quick", asks("second", "", "1", "1Gi", 0)),
+	)
+	c := newTerminal(t, url)
+	lost := `default/lost: spec.schedulerName is "tide", and no scheduler of that name has decided about it yet: does one run? If so: would go to a`
+	for pod, want := range map[string]string{"lost": lost, "next": "default/next: would go to a", "second": "default/second: would go to a"} {
+		if out := c.run("scheduler", "explain", "pod/"+pod).out; !strings.HasPrefix(out, want+"\n") {
+			t.Errorf("it printed\n%s\nwant %s", out, want)
+		}
+	}
+	if out := c.run("scheduler", "explain", "pod/lost", "-o", "json").out; !strings.Contains(out, `"unattended": true`) {
+		t.Errorf("it printed\n%s", out)
+	}
+}
+
 func TestExplainFindsAllRefusalsOfANode(t *testing.T) {
 	_, url := serve(t, machine("b", "2", dedicated), pod("picky", func(p *corev1.Pod) {
 		*p = *asks("picky", "", "3", "1Gi", 0)
@@ -122,7 +148,7 @@ func TestExplainTakesFilesOfWhatDoesNotExist(t *testing.T) {
 		where = append(where, fmt.Sprint(i.Owner, " ", i.Name, " ", i.Fits, " ", i.NodeName))
 	}
 	want := "[replicationcontroller/web web-0 true a replicationcontroller/web web-1 true a replicationcontroller/web web-2 false ]"
-	if fmt.Sprint(where) != want || got.code != 2 || got.err != "error: 1 of 3 pods go nowhere\n" || list.Kind != "SchedulingExplanationList" {
+	if fmt.Sprint(where) != want || got.code != 2 || got.err != "error: 1 of 3 pods goes nowhere\n" || list.Kind != "SchedulingExplanationList" {
 		t.Fatalf("exit code %d, got %v, want %s\n%s", got.code, where, want, got.err)
 	}
 	if n := list.Items[0].Nodes[0]; len(n.Scores) == 0 || len(n.Refusals) > 0 {

@@ -81,7 +81,7 @@ func New(o Options) *cobra.Command {
 	root.SetIn(o.In)
 	root.SetOut(o.Out)
 	root.SetErr(o.Err)
-	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error { return exit.Usage(cmd.CommandPath(), exit.OfFlag(err)) })
+	root.SetFlagErrorFunc(flagError)
 	g.AddFlags(root.PersistentFlags())
 	run := objects.Run(g)
 	run.AddCommand(pods.RunJob(g))
@@ -109,6 +109,17 @@ func New(o Options) *cobra.Command {
 		wrapArgs(c)
 	}
 	return root
+}
+
+// flagError returns the usage error for a flag that cannot be used. If the words before it are those of a verb that does
+// not exist, that is what is wrong: the flag may well be one of the verb that was meant.
+func flagError(cmd *cobra.Command, err error) error {
+	if args := cmd.Flags().Args(); cmd.HasSubCommands() && len(args) > 0 && cmd.Args != nil {
+		if wrong := cmd.Args(cmd, args); wrong != nil {
+			return exit.Usage(cmd.CommandPath(), wrong)
+		}
+	}
+	return exit.Usage(cmd.CommandPath(), exit.OfFlag(err))
 }
 
 // strict has the verbs that cobra adds refuse what they do not know, instead of printing

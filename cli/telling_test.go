@@ -154,7 +154,7 @@ func TestATerminalIsLeftAsItWasWhenInterrupted(t *testing.T) {
 	}, "wait", "pod/a", "--for=ready")
 	last := out[strings.LastIndex(out, "\x1b[J"):]
 	if code != 130 || !strings.Contains(out, "\x1b[33m•\x1b[0m pod/a: starting on node n1") || !strings.Contains(last, "\x1b[?25h") ||
-		!strings.Contains(last, "interrupted: nothing is undone") || !strings.Contains(last, "'sampan wait -n default pod/a --for=ready' waits again") {
+		!strings.Contains(last, "interrupted: nothing is undone") || !strings.Contains(last, "pod/a --for=ready' waits again") {
 		t.Errorf("exit code %d: %q", code, out)
 	}
 }

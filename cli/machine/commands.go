@@ -8,6 +8,8 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -90,6 +92,17 @@ func flag(cmd *cobra.Command, name string) string {
 	return ""
 }
 
+// hint returns a command line to suggest for the same cluster.
+func hint(cmd *cobra.Command, verb string) string {
+	words := []string{"sampan", verb}
+	for _, name := range []string{"name", "data-dir"} {
+		if f := cmd.Flag(name); f != nil && f.Changed {
+			words = append(words, "--"+name+"="+f.Value.String())
+		}
+	}
+	return "`" + strings.Join(words, " ") + "`"
+}
+
 // settingsFlags adds the flags of what a cluster is started with.
 func settingsFlags(cmd *cobra.Command, s *local.Settings) {
 	f := cmd.Flags()
@@ -97,13 +110,14 @@ func settingsFlags(cmd *cobra.Command, s *local.Settings) {
 	f.IntVar(&s.SimulatedNodes, "simulated-nodes", 0, "run so many nodes without containers instead of a real one; needs no root")
 	f.Var(pathFlag{to: &s.SimulatedNodeFile}, "simulated-node-file", "what the simulated nodes are and how pods live there, a SimulatedNodes object; it is read at every start")
 	f.StringVar(&s.NodeName, "node-name", "", "name of the node (default the name of this host)")
-	f.Var(&s.Controllers, "controllers", "controllers to run, as kube-controller-manager has it: names, * for all, -NAME for all but that (default *)")
+	f.Var(&s.Controllers, "controllers", "controllers to run, as kube-controller-manager has it: names, * for all, -NAME for all but that (default *); -scheduler turns the scheduler off, too")
 	f.Var(pathFlag{to: &s.SchedulerConfig, none: local.NoSchedulerConfig}, "scheduler-config", "file with a KubeSchedulerConfiguration for the cluster's scheduler, read at each start; \"none\" goes back to the default")
 	f.Var(pairFlag{&s.Pods}, "pod-network", "network for pods, or one of each IP family with a comma between, the primary one first (default of IPv4, one that no route of this host overlaps)")
 	f.Var(pairFlag{&s.Services}, "service-network", "network for services, or one of each IP family of --pod-network (default one that no route of this host overlaps)")
 	f.StringVar((*string)(&s.IPFamily), "ip-family", "", "families of the networks that are chosen if none are given: ipv4, ipv6 or dual (default ipv4)")
 	f.StringVar(&s.LoadBalancerAddresses, "load-balancer-addresses", "", "addresses for Services of type LoadBalancer, as ranges and prefixes with commas between, such as 192.0.2.10-192.0.2.20,2001:db8::/120; or none (default none)")
 	f.StringVar((*string)(&s.ProxyMode), "proxy-mode", "", "how services are proxied that do not say it themselves: kernel or userspace (default kernel)")
+	f.Var(ttlFlag{&s.EventTTL}, "event-ttl", "how long Events are kept after their last write (default 1h0m0s)")
 	f.StringVar(&s.ClusterDomain, "cluster-domain", "", "domain of the services' names (default cluster.local)")
 	f.StringVar(&s.DNSListen, "cluster-dns-listen", "", "address of the cluster's name server, or none (default the pods' bridge; none with simulated nodes)")
 	f.StringVar(&s.DNSUpstream, "cluster-dns-upstream", "", "name servers for other names, with commas between, or none (default those of this host)")
@@ -130,6 +144,9 @@ func settingsArgs(s local.Settings) []string {
 	}
 	if s.SchedulerConfig != "" {
 		add("scheduler-config", s.SchedulerConfig)
+	}
+	if s.EventTTL != 0 {
+		add("event-ttl", s.EventTTL)
 	}
 	if s.Pods.IsValid() {
 		add("pod-network", s.Pods)
@@ -179,6 +196,30 @@ func (p pathFlag) Set(text string) error {
 	*p.to = path
 	return nil
 }
+
+// ttlFlag reads how long something is kept.
+type ttlFlag struct{ to *local.Duration }
+
+func (t ttlFlag) String() string {
+	if t.to == nil || *t.to == 0 {
+		return ""
+	}
+	return t.to.String()
+}
+
+func (t ttlFlag) Set(text string) error {
+	var d local.Duration
+	if err := d.UnmarshalText([]byte(text)); err != nil {
+		return err
+	}
+	if d < local.Duration(time.Second) {
+		return errors.New("want 1s or more")
+	}
+	*t.to = d
+	return nil
+}
+
+func (ttlFlag) Type() string { return "duration" }
 
 // pairFlag reads networks in CIDR notation.
 type pairFlag struct{ to *local.Pair }

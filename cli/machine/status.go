@@ -52,7 +52,7 @@ func statusCommand(Options) *cobra.Command {
 				return err
 			}
 			if !running {
-				return fmt.Errorf("cluster %s is not running; `sampan up` starts it", p.Name)
+				return fmt.Errorf("cluster %s is not running; %s starts it", p.Name, hint(cmd, "up"))
 			}
 			show(cmd, i)
 			return nil
@@ -129,7 +129,7 @@ func kubeconfigCommand() *cobra.Command {
 			}
 			data, err := os.ReadFile(p.Kubeconfig())
 			if errors.Is(err, fs.ErrNotExist) {
-				return fmt.Errorf("cluster %s has no credentials in %s, because it was never up; `sampan up` makes them", p.Name, p.DataDir)
+				return fmt.Errorf("cluster %s has no credentials in %s, because it was never up; %s makes them", p.Name, p.DataDir, hint(cmd, "up"))
 			}
 			if err != nil {
 				return fmt.Errorf("reading the credentials of cluster %s: %w", p.Name, err)

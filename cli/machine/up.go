@@ -41,7 +41,7 @@ func upCommand(o Options) *cobra.Command {
 				return err
 			}
 			if running && i.Starting() {
-				return fmt.Errorf("cluster %s is being started already, by process %d; wait for that, or stop it with `sampan down`", p.Name, i.Process.PID)
+				return fmt.Errorf("cluster %s is being started already, by process %d; wait for that, or stop it with %s", p.Name, i.Process.PID, hint(cmd, "down"))
 			}
 			if running {
 				if err := p.Differ(s); err != nil {
@@ -55,7 +55,7 @@ func upCommand(o Options) *cobra.Command {
 			}
 			file, err := p.Merge(cmd.Context(), flag(cmd, "kubeconfig"))
 			if err != nil {
-				return fmt.Errorf("cluster %s runs, but %w; `sampan kubeconfig` prints what should have been written", p.Name, err)
+				return fmt.Errorf("cluster %s runs, but %w; %s prints what should have been written", p.Name, err, hint(cmd, "kubeconfig"))
 			}
 			if asJSON {
 				return json.NewEncoder(cmd.OutOrStdout()).Encode(started{i, running, file, p.Context()})

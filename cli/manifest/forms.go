@@ -12,6 +12,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/intstr"
 
 	"github.com/sampan-io/sampan/cli/resource"
@@ -30,21 +31,49 @@ type Form struct {
 	Flags   func(*pflag.FlagSet)
 	Command bool // it takes a command behind --
 
+	Required []string // flags without which nothing can be made
+
+	// Connect is called before Object with what the form may ask the server, even in a dry run on the client; nil means that
+	// the form needs no server.
+	Connect func(Server)
+
+	// Failure stands before an error of the server, as kubectl has it; empty means the object.
+	Failure string
+
 	// Object makes the object, which says its kind. An error is the fault of the command
 	// line.
 	Object func(name string, command []string) (runtime.Object, error)
 }
+
+// A Server answers what a form has to know to make an object.
+type Server struct {
+	// Resource returns the resource that a name and a group mean, which may be a short name.
+	Resource func(schema.GroupResource) (schema.GroupResource, error)
+
+	Warn func(text string)
+}
+
+// A ServerError is an error of [Server.Resource]: not a fault of the command line.
+type ServerError struct{ Err error }
+
+// Error implements error.
+func (e *ServerError) Error() string { return e.Err.Error() }
+
+// Unwrap returns what the server answered.
+func (e *ServerError) Unwrap() error { return e.Err }
 
 // Forms returns all of them, new.
 func Forms() []Form {
 	return []Form{
 		namespaceForm(), configMapForm(),
 		{Use: "secret", Short: "Create a Secret", Below: []Form{secretForm(), tlsForm(), registryForm()}},
-		accountForm(), deploymentForm(), jobForm(),
+		accountForm(), deploymentForm(), jobForm(), cronJobForm(),
 		{Use: "service", Aliases: []string{"svc"}, Short: "Create a Service", Below: []Form{
 			serviceForm("clusterip", corev1.ServiceTypeClusterIP), serviceForm("nodeport", corev1.ServiceTypeNodePort),
 			serviceForm("loadbalancer", corev1.ServiceTypeLoadBalancer), externalForm(),
 		}},
+		ingressForm(), quotaForm(), disruptionBudgetForm(), priorityClassForm(),
+		roleForm(), clusterRoleForm(), roleBindingForm(), clusterRoleBindingForm(),
 	}
 }
 

@@ -16,6 +16,7 @@ import (
 	"github.com/sampan-io/sampan/cli/exit"
 	"github.com/sampan-io/sampan/client"
 	"github.com/sampan-io/sampan/client/cache"
+	"github.com/sampan-io/sampan/internal/plural"
 	"github.com/sampan-io/sampan/internal/run"
 )
 
@@ -142,10 +143,7 @@ func (c *clearing) run(ctx, limited context.Context) error {
 		c.detached()
 		return exit.With(exit.Interrupted, nil)
 	}
-	many := fmt.Sprintf("%d pods are", len(c.aboard))
-	if len(c.aboard) == 1 {
-		many = "1 pod is"
-	}
+	many := plural.Count(len(c.aboard), "pod") + plural.Choose(len(c.aboard), " is", " are")
 	errs = append(errs, fmt.Errorf("timed out after %v: %s still there", c.timeout, many))
 	for _, p := range c.aboard {
 		errs = append(errs, fmt.Errorf("pod %s: %s", nameOf(p.pod), p.reason()))

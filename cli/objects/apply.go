@@ -125,7 +125,7 @@ func (a *applyVerb) run(ctx context.Context) error {
 		}
 	}
 	p.fail(set.Prepare())
-	if set.Len() == 0 && len(p.errs) == 0 && !a.prune {
+	if set.Len() == 0 && len(p.errs) == 0 {
 		return errors.New("no objects passed to apply")
 	}
 	var members *apply.ApplySet

@@ -1,19 +1,29 @@
 package objects
 
 import (
+	"context"
+	"errors"
 	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"os"
 	"strings"
 
 	"github.com/spf13/cobra"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/sampan-io/sampan/cli/exit"
 	"github.com/sampan-io/sampan/cli/manifest"
+	"github.com/sampan-io/sampan/cli/resource"
 	"github.com/sampan-io/sampan/cli/session"
+	"github.com/sampan-io/sampan/client"
 )
 
 // Create returns the verb create, with the verbs below it that make objects of flags.
 func Create(g *session.Globals) *cobra.Command {
 	c := creating(g)
+	var raw string
 	cmd := &cobra.Command{
 		Use:   "create -f FILE | -k DIRECTORY",
 		Short: "Create objects from files or the standard input",
@@ -24,13 +34,64 @@ func Create(g *session.Globals) *cobra.Command {
 			"files, and need no cluster for it.",
 		Example: "  sampan create -f web.yaml\n  cat web.yaml | sampan create -f -\n  sampan create configmap conf --from-literal=a=b",
 		Args:    cobra.NoArgs,
-		RunE:    c.fromFiles,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if cmd.Flags().Changed("raw") {
+				return c.post(cmd, raw)
+			}
+			return c.fromFiles(cmd, args)
+		},
 	}
 	c.files(cmd, "kubectl-create")
+	f := cmd.Flags()
+	f.StringVarP(&c.labels, "selector", "l", "", "create only the objects whose labels match (a=b, a!=b, a in (b,c), a)")
+	f.BoolVar(&c.edit, "edit", false, "edit each object before it is created, with $KUBE_EDITOR, $EDITOR or vi")
+	f.StringVar(&raw, "raw", "", "POST the file of -f to this path on the server as it is, and print the answer")
 	for _, form := range manifest.Forms() {
 		cmd.AddCommand(formCommand(g, form))
 	}
+	cmd.AddCommand(tokenCommand(g))
 	return cmd
+}
+
+// post sends a file to a path on the server and prints the answer.
+func (p *put) post(cmd *cobra.Command, path string) error {
+	file, err := p.in.File("--raw")
+	switch {
+	case !p.in.Given():
+		err = errors.New("must specify one of -f and -k")
+	case p.edit:
+		err = errors.New("--raw and --edit are mutually exclusive")
+	case p.labels != "":
+		err = errors.New("--raw and --selector (-l) are mutually exclusive")
+	case p.Output != "":
+		err = errors.New("--raw and --output are mutually exclusive")
+	}
+	u, invalid := url.ParseRequestURI(path)
+	if err == nil && invalid != nil {
+		err = fmt.Errorf("--raw must be a valid URL path: %w", invalid)
+	}
+	if err != nil {
+		return exit.Usage(cmd.CommandPath(), err)
+	}
+	body := io.NopCloser(p.In)
+	if file != "-" {
+		if body, err = os.Open(file); err != nil {
+			return err
+		}
+	}
+	defer body.Close()
+	s, err := p.Connect()
+	if err != nil {
+		return err
+	}
+	answer, err := s.Do(cmd.Context(), client.RawRequest{
+		Method: http.MethodPost, Path: u.Path, Query: u.Query(), Body: body, ContentType: "application/json", Accept: "application/json",
+	})
+	if err != nil {
+		return err
+	}
+	_, err = io.Copy(p.Out, answer.Body)
+	return errors.Join(err, answer.Body.Close())
 }
 
 // formCommand returns the verb of a form, with those of the forms below it.
@@ -58,15 +119,42 @@ func formCommand(g *session.Globals, form manifest.Form) *cobra.Command {
 		if len(before) != 1 {
 			return exit.Usage(cmd.CommandPath(), fmt.Errorf("exactly one NAME is required, got %d", len(before)))
 		}
+		if form.Connect != nil {
+			s, err := c.Connect()
+			if err != nil {
+				return err
+			}
+			form.Connect(server(cmd.Context(), s))
+		}
 		obj, err := form.Object(args[0], args[len(before):])
+		if refused, ok := errors.AsType[*manifest.ServerError](err); ok {
+			return refused.Err
+		}
 		if err != nil {
 			return exit.Usage(cmd.CommandPath(), err)
 		}
-		return c.made(cmd.Context(), form.Mapping, obj)
+		return c.made(cmd.Context(), form.Mapping, form.Failure, obj)
 	}
 	if form.Flags != nil {
 		form.Flags(cmd.Flags())
 	}
+	for _, name := range form.Required {
+		_ = cmd.MarkFlagRequired(name) // it exists
+	}
 	c.flags(cmd, "kubectl-create")
 	return cmd
+}
+
+// server answers a form's questions by discovery.
+func server(ctx context.Context, s *session.Session) manifest.Server {
+	return manifest.Server{
+		Warn: s.Warn,
+		Resource: func(r schema.GroupResource) (schema.GroupResource, error) {
+			m, err := s.Mapper.ByName(ctx, r.String())
+			if _, ok := errors.AsType[*resource.NoTypeError](err); ok && r.Group != "" {
+				err = fmt.Errorf("the server doesn't have a resource type %q in group %q", r.Resource, r.Group)
+			}
+			return m.GroupResource(), err
+		},
+	}
 }

@@ -89,7 +89,12 @@ func (c *get) run(ctx context.Context, args []string) error {
 	}
 	infos, err := s.Infos(ctx, c.in, args)
 	if len(infos) == 0 {
-		return err
+		if err == nil && f.IsTable() {
+			_, _ = fmt.Fprintf(c.Err, "No resources found in %s namespace.\n", s.Namespace)
+		}
+		if err != nil || f.IsTable() {
+			return err
+		}
 	}
 	if c.watch || c.watchOnly {
 		if len(infos) > 1 {

@@ -1,12 +1,15 @@
 package objects
 
 import (
+	"cmp"
 	"context"
 	"errors"
+	"fmt"
 
 	"github.com/spf13/cobra"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
 
 	"github.com/sampan-io/sampan/cli/apply"
@@ -25,6 +28,8 @@ type put struct {
 	validate   session.Strictness
 	manager    string
 	saveConfig bool
+	labels     string // only objects that this selects
+	edit       bool   // each object is edited before
 
 	over  bool             // objects that are there are replaced
 	done  string           // what has been done to an object, in a word
@@ -64,10 +69,23 @@ func (p *put) fromFiles(cmd *cobra.Command, _ []string) error {
 	if err != nil {
 		return err
 	}
+	selector, err := labels.Parse(p.labels)
+	if err != nil {
+		return exit.Usage(cmd.CommandPath(), fmt.Errorf("the label selector %q is not valid: %w", p.labels, err))
+	}
 	ctx := cmd.Context()
 	var errs []error
+	passed := false
 	for info, err := range resource.Stream(ctx, s.Mapper, s.Request(p.in, nil)) {
-		if err == nil {
+		if err == nil && !selector.Matches(labels.Set(info.Object.GetLabels())) {
+			continue
+		}
+		passed = true
+		switch {
+		case err != nil:
+		case p.edit:
+			err = p.edited(ctx, s, f, info)
+		default:
 			err = p.checked(ctx, s, f, info)
 		}
 		if err != nil {
@@ -76,6 +94,9 @@ func (p *put) fromFiles(cmd *cobra.Command, _ []string) error {
 		if ctx.Err() != nil {
 			return errors.Join(append(errs, context.Cause(ctx))...)
 		}
+	}
+	if !passed && !p.over { // kubectl replace says nothing
+		errs = append(errs, errors.New("no objects passed to create"))
 	}
 	return errors.Join(errs...)
 }
@@ -92,7 +113,8 @@ func (p *put) checked(ctx context.Context, s *session.Session, f show.Format, in
 
 // made puts an object that was made of flags. In a dry run on the client it needs no
 // cluster.
-func (p *put) made(ctx context.Context, m resource.Mapping, obj runtime.Object) error {
+// failure stands before an error of the server; empty means the object.
+func (p *put) made(ctx context.Context, m resource.Mapping, failure string, obj runtime.Object) error {
 	f, err := show.Parse(p.Output)
 	if err != nil {
 		return err
@@ -101,7 +123,7 @@ func (p *put) made(ctx context.Context, m resource.Mapping, obj runtime.Object) 
 	if err != nil {
 		return err
 	}
-	info := resource.Info{Mapping: m, Name: u.GetName(), Object: u, Source: m.Called(u.GetName())}
+	info := resource.Info{Mapping: m, Name: u.GetName(), Object: u, Source: cmp.Or(failure, m.Called(u.GetName()))}
 	if m.Namespaced && p.Namespace != "" {
 		u.SetNamespace(p.Namespace)
 	}

@@ -30,11 +30,11 @@ func Run(g *session.Globals) *cobra.Command {
 				return exit.Usage(cmd.CommandPath(), err)
 			}
 			if service != nil {
-				if err := p.made(cmd.Context(), resource.MappingOf(client.Services), service); err != nil {
+				if err := p.made(cmd.Context(), resource.MappingOf(client.Services), "", service); err != nil {
 					return err
 				}
 			}
-			return p.made(cmd.Context(), resource.MappingOf(client.Pods), pod)
+			return p.made(cmd.Context(), resource.MappingOf(client.Pods), "", pod)
 		},
 	}
 	flags.Add(cmd.Flags())

@@ -7,11 +7,15 @@ import (
 	"io"
 	"net/http"
 	"net/url"
+	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 
 	"github.com/spf13/cobra"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/sampan-io/sampan/cli/exit"
 	"github.com/sampan-io/sampan/cli/session"
@@ -84,7 +88,7 @@ func (e *exec) run(ctx context.Context, name string, command []string) error {
 	case pod.Status.Phase == corev1.PodSucceeded, pod.Status.Phase == corev1.PodFailed:
 		return fmt.Errorf("cannot exec into a container in a completed pod; current phase is %s", pod.Status.Phase)
 	case pod.Spec.NodeName == "":
-		return fmt.Errorf("pod %s does not have a host assigned; 'sampan wait pod/%s --for=running' waits for it", pod.Name, pod.Name)
+		return fmt.Errorf("pod %s does not have a host assigned; '%s pod/%s --for=running' waits for it", pod.Name, s.Hint("wait", pod.Namespace), pod.Name)
 	}
 	notes := e.Err
 	if e.quietOutput {
@@ -97,13 +101,16 @@ func (e *exec) run(ctx context.Context, name string, command []string) error {
 	resp, err := c.Do(ctx, client.RawRequest{
 		Method:  http.MethodPost,
 		Path:    strings.Join([]string{"/api/v1/nodes", pod.Spec.NodeName, "proxy/run", pod.Namespace, pod.Name, container}, "/"),
-		Query:   url.Values{"cmd": command},
+		Query:   commandQuery(command),
 		Endless: true, // a command may take any time
 	})
 	if err != nil {
-		return err
+		return e.foreignFailure(ctx, c, pod.Spec.NodeName, command, err)
 	}
 	defer resp.Body.Close()
+	if resp.Header.Get(exitCodeHeader) == "" && !plain(command) {
+		return spacesRefused(pod.Spec.NodeName)
+	}
 	// Another kubelet doesn't tell the streams apart; then all is output.
 	if length, err := strconv.ParseInt(resp.Header.Get(stdoutLengthHeader), 10, 64); err == nil && length >= 0 {
 		if _, err := io.CopyN(e.Out, resp.Body, length); err != nil {
@@ -115,11 +122,15 @@ func (e *exec) run(ctx context.Context, name string, command []string) error {
 	} else if _, err := io.Copy(e.Out, resp.Body); err != nil {
 		return fmt.Errorf("reading the output: %w", err)
 	}
-	full := resp.Header.Get(outputLimitHeader)
 	code, err := strconv.Atoi(resp.Header.Get(exitCodeHeader))
 	if err != nil {
 		code = 0 // another kubelet answers like this only when the command succeeded
 	}
+	return e.ended(code, resp.Header.Get(outputLimitHeader))
+}
+
+// ended returns the result of a command that ended with code. Full lists the streams that reached the limit.
+func (e *exec) ended(code int, full string) error {
 	if code != 0 {
 		if !e.quietOutput {
 			_, _ = fmt.Fprintf(e.Err, "command terminated with exit code %d\n", code)
@@ -133,6 +144,65 @@ func (e *exec) run(ctx context.Context, name string, command []string) error {
 		return errors.New(limitReached(full))
 	}
 	return nil
+}
+
+// commandQuery returns the parameters of the request to run a command. Upstream's kubelet reads cmd alone, and splits it at
+// spaces; Sampan's also reads command, one for each word. So a command for which cmd is not exact runs nothing at
+// upstream's, rather than something else.
+func commandQuery(command []string) url.Values {
+	if plain(command) {
+		return url.Values{"cmd": {strings.Join(command, " ")}}
+	}
+	return url.Values{"command": command}
+}
+
+// plain reports whether the words of a command are what they were after they have been joined and split at spaces.
+func plain(command []string) bool {
+	return slices.Equal(strings.Fields(strings.Join(command, " ")), command)
+}
+
+func spacesRefused(node string) error {
+	return fmt.Errorf("node %s has a kubelet that takes only commands without spaces and empty words in their arguments, and nothing was run: use kubectl exec", node)
+}
+
+// failedCommand is how upstream's kubelet says that a command has failed. It leaves out the standard output.
+var failedCommand = regexp.MustCompile(`(?s)^command '.*' exited with (\d+): (.*)$`) //nolint:gochecknoglobals // a constant
+
+// foreignFailure returns what a failed request means if the kubelet is not Sampan's: that the command has failed, or that
+// the kubelet does not take such a command. Otherwise it returns err.
+func (e *exec) foreignFailure(ctx context.Context, c *client.REST, node string, command []string, err error) error {
+	if m := failedCommand.FindStringSubmatch(serverText(err)); m != nil {
+		if m[2] != "" {
+			_, _ = fmt.Fprintln(e.Err, m[2]) // its last line feed is not in the error
+		}
+		if code, convErr := strconv.Atoi(m[1]); convErr == nil {
+			return e.ended(code, "")
+		}
+	}
+	if plain(command) || !apierrors.IsInternalError(err) {
+		return err
+	}
+	if n, getErr := client.Nodes.Get(ctx, c, "", node); getErr == nil && !strings.HasSuffix(n.Status.NodeInfo.KubeletVersion, ownVersion) {
+		return spacesRefused(node)
+	}
+	return err
+}
+
+// ownVersion is the end of the version of Sampan's own kubelet, in the status of its node.
+const ownVersion = "+sampan"
+
+// serverText returns the text of an answer that is not a Status.
+func serverText(err error) string {
+	var s apierrors.APIStatus
+	if !errors.As(err, &s) || s.Status().Details == nil {
+		return ""
+	}
+	for _, cause := range s.Status().Details.Causes {
+		if cause.Type == metav1.CauseTypeUnexpectedServerResponse {
+			return cause.Message
+		}
+	}
+	return ""
 }
 
 // limitReached says what became of streams that were too long.

@@ -211,7 +211,7 @@ func podsNamed(ctx context.Context, s *session.Session, c client.Interface, args
 		return nil, err
 	}
 	if len(pods) == 0 {
-		return nil, exit.With(exit.Gone, fmt.Errorf("%s has no pods yet; 'sampan wait %s --for=running' waits for one", i, i))
+		return nil, exit.With(exit.Gone, fmt.Errorf("%s has no pods yet; '%s %s --for=running' waits for one", i, s.Hint("wait", i.Namespace), i))
 	}
 	if !all && len(pods) > 1 {
 		_, _ = fmt.Fprintf(s.Err, "Found %d pods, using pod/%s\n", len(pods), pods[0].Name)

@@ -269,17 +269,14 @@ func notStarted(reason string) bool {
 // leave deletes the Job or says what goes on.
 func (r *runJob) leave(ctx context.Context, s *session.Session, job *batchv1.Job, failed bool) error {
 	name := "job/" + job.Name
-	where := ""
-	if job.Namespace != "default" {
-		where = " -n " + job.Namespace
-	}
 	interrupted := ctx.Err() != nil
 	if !r.remove {
 		switch {
 		case interrupted:
-			_, _ = fmt.Fprintf(r.Err, "interrupted: %s goes on without this command; 'sampan logs%s %s -f' shows its output, 'sampan delete%s %s' ends it\n", name, where, name, where, name)
+			_, _ = fmt.Fprintf(r.Err, "interrupted: %s goes on without this command; '%s %s -f' shows its output, '%s %s' ends it\n",
+				name, s.Hint("logs", job.Namespace), name, s.Hint("delete", job.Namespace), name)
 		case failed && !r.Quiet:
-			_, _ = fmt.Fprintf(r.Err, "%s is still there; 'sampan delete%s %s' removes it\n", name, where, name)
+			_, _ = fmt.Fprintf(r.Err, "%s is still there; '%s %s' removes it\n", name, s.Hint("delete", job.Namespace), name)
 		}
 		return nil
 	}

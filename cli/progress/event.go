@@ -160,7 +160,7 @@ func partsOf(parts []await.Part) []Part {
 }
 
 // StatusOf returns what is said of an object in the end.
-func StatusOf(p await.Progress) Status {
+func StatusOf(p await.Progress, hint Hint) Status {
 	s := Status{Object: ObjectOf(p.Object), State: stateOf(p)}
 	if p.Verdict.State == await.Done {
 		return s
@@ -168,7 +168,7 @@ func StatusOf(p await.Progress) Status {
 	for _, e := range p.Events {
 		s.Events = append(s.Events, happeningOf(e))
 	}
-	s.See = More(p)
+	s.See = More(p, hint)
 	return s
 }
 

@@ -8,6 +8,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/sampan-io/sampan/await"
+	"github.com/sampan-io/sampan/internal/plural"
 )
 
 // A Held is a line of a wait that can be told together with others.
@@ -47,14 +48,14 @@ func Gather(all []Held, most int) []string {
 		}
 		h := g[0]
 		if h.Gone {
-			lines = append(lines, fmt.Sprintf("%d objects no longer count: %s", len(g), Names(refs, named)))
+			lines = append(lines, fmt.Sprintf("%s no longer %s: %s", plural.Count(len(g), "object"), plural.Choose(len(g), "counts", "count"), Names(refs, named)))
 			continue
 		}
 		about := cmp.Or(h.Cause, "no word of it yet")
-		lines = append(lines, fmt.Sprintf("waiting for %d objects to %s: %s: %s", len(g), h.Words.Infinitive, Names(refs, named), about))
+		lines = append(lines, fmt.Sprintf("waiting for %s to %s: %s: %s", plural.Count(len(g), "object"), h.Words.Infinitive, Names(refs, named), about))
 	}
 	if left > 0 {
-		lines = append(lines, fmt.Sprintf("waiting for %d more objects, for other causes", left))
+		lines = append(lines, fmt.Sprintf("waiting for %s, for other causes", plural.Count(left, "more object")))
 	}
 	return lines
 }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/sampan-io/sampan/await"
 	"github.com/sampan-io/sampan/await/told"
+	"github.com/sampan-io/sampan/internal/plural"
 )
 
 // Name returns how an object is called, or, of a Ref without a name, what a selector is
@@ -28,11 +29,14 @@ func Name(r await.Ref) string {
 // Report returns what is said about an object that a wait ended without: the cause,
 // the worst of what holds it up, its last events, the command that shows more. The
 // first line stands alone; the others are indented.
-func Report(p await.Progress, result await.Result, words Words, now time.Time) []string {
+func Report(p await.Progress, result await.Result, words Words, hint Hint, now time.Time) []string {
 	cause := cmp.Or(Clean(p.Verdict.Cause), "no word of it yet")
 	first := fmt.Sprintf("timed out waiting for %s to %s: %s", p.Object, words.Infinitive, cause)
 	if result == await.SomeFailed {
 		first = fmt.Sprintf("%s will not %s: %s", p.Object, words.Infinitive, cause)
+		if why, ended := strings.CutPrefix(cause, "the "+strings.ToLower(p.Object.Kind)+" failed: "); ended && words.Infinitive == await.Finished.Infinitive() {
+			first = fmt.Sprintf("%s failed: %s", p.Object, why) // it has finished, too
+		}
 	}
 	lines := []string{first}
 	const most = 3
@@ -47,7 +51,7 @@ func Report(p await.Progress, result await.Result, words Words, now time.Time) [
 	for _, e := range p.Events {
 		lines = append(lines, "  "+eventLine(e, p.Object, now))
 	}
-	if more := More(p); more != "" {
+	if more := More(p, hint); more != "" {
 		lines = append(lines, "  see: "+more)
 	}
 	return lines
@@ -59,7 +63,7 @@ func eventLine(e *corev1.Event, about await.Ref, now time.Time) string {
 		text = strings.ToLower(e.InvolvedObject.Kind) + "/" + e.InvolvedObject.Name + ": " + text
 	}
 	if n := times(e); n > 1 {
-		text += fmt.Sprintf(" (%d times)", n)
+		text += " (" + plural.Count(n, "time") + ")"
 	}
 	if at := told.LastSeen(e); !at.IsZero() {
 		text = Elapsed(now.Sub(at)) + " ago: " + text
@@ -74,25 +78,35 @@ func times(e *corev1.Event) int32 {
 	return e.Count
 }
 
+// A Hint returns the beginning of a command line to suggest: the program, a verb, and the flags that choose a cluster and
+// a namespace. Nil means that there are no other flags than that of the namespace.
+type Hint func(verb, namespace string) string
+
+func (h Hint) command(verb, namespace string) string {
+	if h != nil {
+		return h(verb, namespace)
+	}
+	if namespace != "" {
+		verb += " -n " + namespace
+	}
+	return "sampan " + verb
+}
+
 // More is the command that shows more of what holds up an object, as it is to be
 // typed, or empty.
-func More(p await.Progress) string {
+func More(p await.Progress, hint Hint) string {
 	if p.Absent {
 		return ""
 	}
 	worst, verdict := worstOf(p)
-	where := ""
-	if worst.Namespace != "" {
-		where = " -n " + worst.Namespace
-	}
 	if verdict.Logged {
-		return fmt.Sprintf("sampan logs%s pod/%s --all-containers", where, worst.Name)
+		return fmt.Sprintf("%s pod/%s --all-containers", hint.command("logs", worst.Namespace), worst.Name)
 	}
 	if len(p.Events) > 0 {
-		return fmt.Sprintf("sampan get events%s --field-selector involvedObject.name=%s", where, worst.Name)
+		return fmt.Sprintf("%s --field-selector involvedObject.name=%s", hint.command("get events", worst.Namespace), worst.Name)
 	}
 	kind, _, _ := strings.Cut(worst.String(), "/")
-	return fmt.Sprintf("sampan get%s %s/%s -o yaml", where, kind, worst.Name)
+	return fmt.Sprintf("%s %s/%s -o yaml", hint.command("get", worst.Namespace), kind, worst.Name)
 }
 
 // worstOf returns the object at the end of the worst branch, and the verdict on it.

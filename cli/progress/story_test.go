@@ -191,7 +191,7 @@ func (s *story) do(text string) []string {
 		}
 		return []string{string(data)}
 	case "status":
-		data, err := json.Marshal(progress.StatusOf(s.news))
+		data, err := json.Marshal(progress.StatusOf(s.news, nil))
 		if err != nil {
 			s.t.Fatal(err)
 		}
@@ -201,7 +201,7 @@ func (s *story) do(text string) []string {
 		if w[1] == "failed" {
 			result = await.SomeFailed
 		}
-		return progress.Report(s.news, result, words, began.Add(s.duration(w[2])))
+		return progress.Report(s.news, result, words, nil, began.Add(s.duration(w[2])))
 	default:
 		s.t.Fatalf("unknown command %q", text)
 	}

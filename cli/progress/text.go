@@ -75,11 +75,3 @@ func Elapsed(d time.Duration) string {
 	}
 	return fmt.Sprintf("%dd%02dh", s/86400, s/3600%24)
 }
-
-// Count says how many of a thing: "1 pod", "3 pods".
-func Count(n int, one string) string {
-	if n == 1 {
-		return "1 " + one
-	}
-	return fmt.Sprintf("%d %ss", n, one)
-}

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/sampan-io/sampan/await"
+	"github.com/sampan-io/sampan/internal/plural"
 )
 
 // Words are how a wait is spoken of. Infinitive and Reached are those of its
@@ -196,7 +197,7 @@ func (t *Tree) title(now time.Time) line {
 		took += " of " + Elapsed(t.timeout)
 	}
 	done, failing, _ := t.Counts()
-	text := "Waiting for " + Count(len(t.rows), "object") + " to " + t.words.Infinitive
+	text := "Waiting for " + plural.Count(len(t.rows), "object") + " to " + t.words.Infinitive
 	if len(t.rows) == 0 {
 		text = "Waiting for objects to " + t.words.Infinitive
 	}

@@ -134,7 +134,7 @@ func blank(text []byte) bool {
 	return true
 }
 
-// fields reads a document as one object.
+// fields reads a document as one object; nil if the document is null.
 func (d document) fields() (map[string]any, error) {
 	data := d.text
 	if text := bytes.TrimSpace(data); len(text) == 0 || text[0] != '{' || !json.Valid(text) {
@@ -143,7 +143,10 @@ func (d document) fields() (map[string]any, error) {
 			return nil, d.explain(err)
 		}
 	}
-	if text := bytes.TrimSpace(data); len(text) == 0 || text[0] != '{' {
+	switch text := bytes.TrimSpace(data); {
+	case string(text) == "null" && d.item == 0:
+		return nil, nil
+	case len(text) == 0 || text[0] != '{':
 		return nil, fmt.Errorf("it is %s, want an object with apiVersion, kind and metadata", describe(text))
 	}
 	var fields map[string]any

@@ -112,7 +112,11 @@ func jsonValue(d *json.Decoder, rec *recorder, doc document, yield func(document
 	if err != nil {
 		return false, true, err
 	}
-	if begin != json.Delim('{') {
+	switch begin {
+	case json.Delim('{'):
+	case nil: // null
+		return false, true, nil
+	default:
 		return false, true, fmt.Errorf("there is %v where an object should begin", begin)
 	}
 	var list header

@@ -11,6 +11,8 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	configuration "github.com/sampan-io/sampan/internal/document"
+
+	"github.com/sampan-io/sampan/internal/plural"
 )
 
 // An origin is the text that an object was read from.
@@ -74,7 +76,7 @@ func (i Info) Fault(err error, fields ...string) error {
 		lines = around // something is missing there
 	}
 	if len(lines) > maxPlaces {
-		lines = append(lines[:maxPlaces], fmt.Sprintf("%d other places", len(lines)-maxPlaces))
+		lines = append(lines[:maxPlaces], plural.Count(len(lines)-maxPlaces, "other place"))
 	}
 	if len(lines) > 0 {
 		place += ", " + strings.Join(lines, " and ")

@@ -76,7 +76,8 @@ func (e *SourceError) Error() string { return e.Place + ": " + e.Err.Error() }
 func (e *SourceError) Unwrap() error { return e.Err }
 
 // Stream yields what the request names. An error stands for one document, file
-// or argument; the stream goes on after it unless the server could not be asked. The
+// or argument; the stream goes on after it unless the server could not be asked. Documents
+// that are null, empty or nothing but comments are skipped, so a file may yield nothing. The
 // Info beside an error has the Object if there is one: a [*NoKindError] may be about
 // a kind that does not exist yet.
 func Stream(ctx context.Context, m *Mapper, r Request) iter.Seq2[Info, error] {
@@ -137,9 +138,7 @@ func (r Request) source(ctx context.Context, m *Mapper, s source, yield func(Inf
 		return yield(Info{}, err)
 	}
 	defer in.Close()
-	empty := true
 	for doc, err := range documents(in) {
-		empty = false
 		if ctx.Err() != nil {
 			yield(Info{}, context.Cause(ctx))
 			return false
@@ -158,22 +157,23 @@ func (r Request) source(ctx context.Context, m *Mapper, s source, yield func(Inf
 			}
 			continue
 		}
+		if obj == nil {
+			continue
+		}
 		from := origin{text: doc.text}
 		from.line, from.column = doc.start()
 		if !r.objects(ctx, m, place, obj, from, yield) {
 			return false
 		}
 	}
-	if empty {
-		return yield(Info{}, &SourceError{s.name, errors.New("there is no object in it")})
-	}
 	return true
 }
 
-// object reads a document, or an item of a List, as an object.
+// object reads a document, or an item of a List, as an object. It returns nil for a document
+// that is null, which is skipped as kubectl does.
 func (d document) object() (*unstructured.Unstructured, error) {
 	fields, err := d.fields()
-	if err != nil {
+	if fields == nil || err != nil {
 		return nil, err
 	}
 	if d.item > 0 {

@@ -197,7 +197,22 @@ func TestInput(t *testing.T) {
 		{"a kind of another group", "apiVersion: v1\nkind: Job\nmetadata: {name: a}", []string{"error: " + src + `1 (line 1): no matches for kind "Job" in version "v1": check both, the server does not serve it; did you mean Job in batch/v1?`}},
 		{"an unknown kind", "apiVersion: sea/v1\nkind: Boat\nmetadata: {name: a}", []string{"error: " + src + `1 (line 1): no matches for kind "Boat" in version "sea/v1": check both, the server does not serve it`}},
 		{"half a JSON", `{"apiVersion":"v1","kind":"Pod"`, []string{"error: " + src + "1 (line 1): JSON: it ends in the middle of an object; a closing brace is missing"}},
-		{"nothing", "", []string{"error: standard input: there is no object in it"}},
+		{"nothing", "", []string{}},
+		{"null", "null", []string{}},
+		{"nulls and comments", "---\n~\n---\n# a comment\n---\nnull # another\n--- ~\n---\n \n---\n", []string{}},
+		{
+			"nulls around an object", "null\n---\napiVersion: v1\nkind: Pod\nmetadata: {name: a}\n---\n~\n",
+			[]string{`pod/a in "default" from ` + src + "2 (line 2)"},
+		},
+		{
+			"nulls around an object in JSON", `{"apiVersion":"v1","kind":"Pod","metadata":{"name":"a"}} null {"apiVersion":"v1","kind":"Pod","metadata":{"name":"b"}} null`,
+			[]string{`pod/a in "default" from ` + src + "1 (line 1)", `pod/b in "default" from ` + src + "3 (line 1)"},
+		},
+		{"a null as text", `"null"`, []string{"error: " + src + `1 (line 1): it is the text "null", want an object with apiVersion, kind and metadata`}},
+		{"an item that is null", "apiVersion: v1\nkind: List\nitems: [null]\n", []string{"error: " + src + "1 (line 1), item 1: it is empty, want an object"}},
+		{"an item that is null in JSON", `{"apiVersion":"v1","kind":"PodList","items":[null]}`, []string{
+			"error: " + src + "1 (line 1), item 1: it is empty, want an object with apiVersion, kind and metadata",
+		}},
 		{"flow YAML that is no JSON", "{apiVersion: v1, kind: Pod, metadata: {name: a}}", nil},
 	}
 	for _, tt := range tests {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -22,6 +23,7 @@ import (
 	"github.com/sampan-io/sampan/cli/show"
 	"github.com/sampan-io/sampan/cli/waiting"
 	"github.com/sampan-io/sampan/client"
+	"github.com/sampan-io/sampan/internal/plural"
 	"github.com/sampan-io/sampan/rollout"
 )
 
@@ -43,6 +45,7 @@ type rollingUpdate struct {
 	validate              session.Strictness
 
 	limits bool             // one of them was said
+	quiet  bool             // only the result is printed
 	wrote  waiting.Listener // nil if nobody wants to know
 }
 
@@ -69,6 +72,12 @@ func RollingUpdate(g *session.Globals) *cobra.Command {
 			"  sampan rolling-update web --replace-pods",
 		Args: cobra.RangeArgs(1, 2),
 		RunE: func(cmd *cobra.Command, args []string) error {
+			for i, arg := range args {
+				var err error
+				if args[i], err = controllerName(arg); err != nil {
+					return exit.Usage(rollingUpdateName, err)
+				}
+			}
 			u.limits = cmd.Flags().Changed("max-surge") || cmd.Flags().Changed("max-unavailable")
 			return u.run(cmd.Context(), args)
 		},
@@ -93,8 +102,24 @@ func RollingUpdate(g *session.Globals) *cobra.Command {
 	f.BoolVar(&u.replacePods, "replace-pods", false, "replace each pod by one of the same kind")
 	u.validate.AddFlag(cmd)
 	u.dryRun.AddFlag(cmd)
-	waiting.AddFlags(g, cmd, &u.wrote, waiting.Options{Done: "rolling updated", Steps: true})
+	waiting.AddFlags(g, cmd, &u.wrote, waiting.Options{Done: "rolling updated", Steps: true, Quiet: &u.quiet})
 	return cmd
+}
+
+// controllerName returns the name of a replication controller that is given as NAME or as TYPE/NAME.
+func controllerName(arg string) (string, error) {
+	kind, name, typed := strings.Cut(arg, "/")
+	if !typed {
+		return arg, nil
+	}
+	switch kind = strings.TrimSuffix(strings.TrimSuffix(strings.ToLower(kind), "."), ".v1"); {
+	case kind != "rc" && kind != "replicationcontroller" && kind != "replicationcontrollers":
+		return "", fmt.Errorf("%s: want a replication controller: NAME, rc/NAME or replicationcontroller/NAME. "+
+			"Deployments, stateful sets and daemon sets replace their pods when their template changes", arg)
+	case name == "" || strings.Contains(name, "/"):
+		return "", fmt.Errorf("%s: want rc/NAME", arg)
+	}
+	return name, nil
 }
 
 const rollingUpdateName = "sampan rolling-update"
@@ -120,7 +145,7 @@ func (u *rollingUpdate) run(ctx context.Context, args []string) error {
 	if err != nil {
 		return err
 	}
-	if !f.IsTable() {
+	if !f.IsTable() && !u.quiet {
 		opts.Out = u.Err // the standard output is for the object alone
 	}
 	up, err := rollout.New(opts)
@@ -137,6 +162,10 @@ func (u *rollingUpdate) run(ctx context.Context, args []string) error {
 	}
 	if err != nil {
 		return u.ending(ctx, s, args[0], err)
+	}
+	if out.Deleted != "" {
+		_, err = fmt.Fprintf(opts.Out, "replicationcontroller/%s deleted\n", out.Deleted)
+		return err
 	}
 	if !f.IsTable() || u.wrote != nil {
 		rc, err := client.ReplicationControllers.Get(ctx, c, s.Namespace, out.Name)
@@ -156,6 +185,12 @@ func (u *rollingUpdate) run(ctx context.Context, args []string) error {
 	switch {
 	case before != nil:
 		_, err = fmt.Fprintf(u.Out, "replicationcontroller/%s has been %s already\n", before.Name, before.What)
+	case out.Unchanged && u.replacePods:
+		_, err = fmt.Fprintf(u.Out, "replicationcontroller/%s unchanged: it has no pods to replace\n", out.Name)
+	case out.Unchanged && u.image != "":
+		_, err = fmt.Fprintf(u.Out, "replicationcontroller/%s unchanged: it has the image %s already\n", out.Name, u.image)
+	case out.Unchanged:
+		_, err = fmt.Fprintf(u.Out, "replicationcontroller/%s unchanged: it is as asked for already\n", out.Name)
 	case out.Canaries > 0:
 		u.canariesReady(s, u.Out, args[0], out)
 	case u.replacePods:
@@ -177,8 +212,10 @@ func (u *rollingUpdate) check() error {
 		}
 	}
 	switch {
-	case ways != 1:
-		return errors.New("say what to update to: one of --image, -f, --rollback, --promote and --replace-pods")
+	case ways == 0:
+		return errors.New("must specify one of --image, -f, --rollback, --promote and --replace-pods")
+	case ways > 1:
+		return errors.New("only one of --image, -f, --rollback, --promote and --replace-pods may be specified")
 	case u.key == "":
 		return errors.New("--deployment-label-key must not be empty")
 	case u.minReady < 0:
@@ -200,6 +237,9 @@ func (u *rollingUpdate) options(ctx context.Context, s *session.Session, c *clie
 		Out:      u.Out,
 		Progress: func(why string) { _, _ = fmt.Fprintf(u.Err, "waiting: %s\n", why) },
 		Log:      slog.New(slog.DiscardHandler), // what matters of it is told as progress
+	}
+	if u.quiet {
+		opts.Out, opts.Progress = nil, nil
 	}
 	if u.limits || !u.replacePods {
 		surge, unavailable := intstr.Parse(u.surge), intstr.Parse(u.unavailable)
@@ -224,27 +264,27 @@ func (u *rollingUpdate) options(ctx context.Context, s *session.Session, c *clie
 
 // again returns a command line on the same controller.
 func again(s *session.Session, name, flag string) string {
-	line := rollingUpdateName + " " + name
-	if s.Enforced {
-		line += " -n " + s.Namespace
-	}
-	return "'" + line + " " + flag + "'"
+	return "'" + s.Hint("rolling-update", s.Namespace) + " " + name + " " + flag + "'"
 }
 
 // canariesReady says how to go on.
 func (u *rollingUpdate) canariesReady(s *session.Session, w io.Writer, name string, out rollout.Outcome) {
-	_, _ = fmt.Fprintf(w, "replicationcontroller/%s stopped at %d of %d pods new and ready (%s)\n%s goes on, %s goes back\n",
-		name, out.Canaries, out.Desired, out.Name, again(s, name, "--promote"), again(s, name, "--rollback"))
+	_, _ = fmt.Fprintf(w, "replicationcontroller/%s stopped at %d of %s new and ready (%s)\n%s goes on, %s goes back\n",
+		name, out.Canaries, plural.Count(out.Desired, "pod"), out.Name, again(s, name, "--promote"), again(s, name, "--rollback"))
 }
 
 // ending says what an update that did not complete left, and picks the exit code.
 func (u *rollingUpdate) ending(ctx context.Context, s *session.Session, name string, err error) error {
 	advice := "the same command resumes it, " + again(s, name, "--rollback") + " undoes it"
-	if u.replacePods {
+	switch {
+	case u.rollback:
+		advice = "the same command resumes it"
+	case u.replacePods:
 		advice = "the same command resumes it, " + again(s, name, "--rollback") + " leaves the other pods as they are"
 	}
 	var (
 		back   *rollout.RolledBackError
+		orphan *rollout.OrphanedError
 		late   *rollout.TimeoutError
 		failed *rollout.FailedError
 		busy   *rollout.BusyError
@@ -252,6 +292,8 @@ func (u *rollingUpdate) ending(ctx context.Context, s *session.Session, name str
 	switch {
 	case errors.As(err, &back):
 		return exit.With(exit.RolledBack, err)
+	case errors.As(err, &orphan):
+		return exit.With(exit.Gone, fmt.Errorf("%w; the same command finishes it under the name %s, %s deletes that", err, orphan.New, again(s, name, "--rollback")))
 	case errors.As(err, &late):
 		return exit.With(exit.TimedOut, fmt.Errorf("%w; %s", err, advice))
 	case errors.As(err, &failed):
@@ -268,6 +310,9 @@ func (u *rollingUpdate) newSpec(ctx context.Context, s *session.Session) (*corev
 	infos, err := s.Infos(ctx, u.in, nil)
 	if err != nil {
 		return nil, err
+	}
+	if len(infos) == 0 {
+		return nil, errors.New("no objects passed to rolling-update")
 	}
 	if len(infos) != 1 || infos[0].Mapping.GroupVersionResource != client.ReplicationControllers.GroupVersionResource {
 		return nil, errors.New("the file must hold one ReplicationController and nothing else")
@@ -307,7 +352,7 @@ func (u *rollingUpdate) preview(ctx context.Context, c *client.REST, f show.Form
 	case u.rollback:
 		_, err = fmt.Fprintf(u.Out, "Rolling back to:\n%s\n", rc.Name)
 	case u.replacePods:
-		_, err = fmt.Fprintf(u.Out, "Replacing %d pods of:\n%s\n", rc.Status.Replicas, rc.Name)
+		_, err = fmt.Fprintf(u.Out, "Replacing %s of:\n%s\n", plural.Count(rc.Status.Replicas, "pod"), rc.Name)
 	default: // kubectl's words
 		_, err = fmt.Fprintf(u.Out, "Rolling from:\n%s\nTo:\n%s\n", old, rc.Name)
 	}

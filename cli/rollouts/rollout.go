@@ -84,7 +84,11 @@ func (r *rolloutVerb) each(ctx context.Context, args []string, act rolloutAct) e
 	if err != nil {
 		return err
 	}
-	infos, err := s.Infos(ctx, r.in, args)
+	in := r.in
+	if len(args) == 1 && !strings.Contains(args[0], "/") && in.Labels == "" && in.Fields == "" {
+		in.All = true // as with kubectl, a type alone means all of them
+	}
+	infos, err := s.Infos(ctx, in, args)
 	if err != nil {
 		return err
 	}
@@ -234,7 +238,7 @@ func decideCanaries(verb string) rolloutAct {
 		case d.Status.ObservedGeneration < d.Generation || revision == "":
 			return "", fmt.Errorf("%s: its latest change has not been seen by its controller yet; try again", i)
 		case !decides(d):
-			return "", fmt.Errorf("%s does not wait with canaries: see 'sampan rollout status %s'", i, i)
+			return "", fmt.Errorf("%s does not wait with canaries: see '%s %s'", i, s.Hint("rollout status", i.Namespace), i)
 		}
 		done := map[string]string{"promote": "promoted", "abort": "aborted"}[verb]
 		return done, patch(ctx, s, i, map[string]any{"metadata": map[string]any{

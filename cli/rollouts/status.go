@@ -26,6 +26,34 @@ type rolloutStatus struct {
 	waiting.Patience
 	watch   bool
 	timeout time.Duration
+	by      deadline // of all objects together
+}
+
+// A deadline ends several waits, one after the other. The zero deadline never comes.
+type deadline struct{ time.Time }
+
+// deadlineIn returns the deadline that is so far away; 0 means none.
+func deadlineIn(d time.Duration, now time.Time) deadline {
+	if d == 0 {
+		return deadline{}
+	}
+	return deadline{now.Add(d)}
+}
+
+// limit gives a wait the time that is left. If none is, it is one look, which tells how far
+// the object is.
+func (d deadline) limit(req await.Request, now time.Time) await.Request {
+	if d.IsZero() {
+		return req
+	}
+	left := d.Sub(now)
+	switch {
+	case left <= 0:
+		req.Timeout, req.Once = 0, true
+	case req.Timeout == 0 || left < req.Timeout:
+		req.Timeout = left
+	}
+	return req
 }
 
 func rolloutStatusCommand(g *session.Globals) *cobra.Command {
@@ -46,6 +74,7 @@ func rolloutStatusCommand(g *session.Globals) *cobra.Command {
 				return exit.Usage(cmd.CommandPath(), err)
 			}
 			r.Within(r.timeout)
+			r.by = deadlineIn(r.timeout, time.Now())
 			return r.each(cmd.Context(), args, r.follow)
 		},
 	}
@@ -53,7 +82,7 @@ func rolloutStatusCommand(g *session.Globals) *cobra.Command {
 	r.in.FileFlags(f)
 	r.in.SelectorFlags(f)
 	f.BoolVarP(&r.watch, "watch", "w", true, "follow it to its end; false looks once")
-	f.DurationVar(&r.timeout, "timeout", 0, "how long to follow it; 0 means to the end")
+	f.DurationVar(&r.timeout, "timeout", 0, "how long to follow all of them together; 0 means to the end")
 	r.AddFlags(f)
 	return cmd
 }
@@ -70,12 +99,12 @@ func (r *rolloutStatus) follow(ctx context.Context, s *session.Session, i resour
 	}
 	req := await.Request{
 		For:     degree,
-		Targets: []await.Target{waiting.TargetOf(i)}, Timeout: r.timeout, Once: !r.watch,
+		Targets: []await.Target{waiting.TargetOf(i)}, Once: !r.watch,
 	}
 	_ = r.Apply(&req) // it was checked
 	talk := waiting.Talk{Quiet: r.Quiet, Logs: r.Logs, Silent: true}
 	if !isDeployment(i) {
-		if err := waiting.For(ctx, s, req, talk); err != nil {
+		if err := waiting.For(ctx, s, r.by.limit(req, time.Now()), talk); err != nil {
 			return "", err
 		}
 		return "", r.done(i)
@@ -87,7 +116,7 @@ func (r *rolloutStatus) follow(ctx context.Context, s *session.Session, i resour
 	if c := conditionOf(before, "RolledBack"); c != nil && c.Status == corev1.ConditionTrue {
 		return "", r.wentBack(i, c.Reason, c.Message)
 	}
-	failure, err := decided(ctx, s, req, talk, before.Annotations[canariesAnnotation] != "")
+	failure, err := r.decided(ctx, s, req, talk, before.Annotations[canariesAnnotation] != "")
 	if err != nil {
 		return "", err
 	}
@@ -104,14 +133,15 @@ func (r *rolloutStatus) follow(ctx context.Context, s *session.Session, i resour
 			return "", err
 		}
 		// If it does not come to pass, the failure stands.
-		_ = waiting.For(ctx, s, await.Request{For: back, Targets: req.Targets, Timeout: retreatTime, Fail: await.FailNever}, waiting.Talk{Quiet: true, Silent: true})
+		retreat := await.Request{For: back, Targets: req.Targets, Timeout: retreatTime, Fail: await.FailNever}
+		_ = waiting.For(ctx, s, r.by.limit(retreat, time.Now()), waiting.Talk{Quiet: true, Silent: true})
 		if after, err = deploymentNow(ctx, s, req.Targets[0]); err != nil {
 			return "", err
 		}
 	}
 	switch {
 	case retreatOf(after) >= before.Generation:
-		if err := waiting.For(ctx, s, req, talk); err != nil {
+		if err := waiting.For(ctx, s, r.by.limit(req, time.Now()), talk); err != nil {
 			return "", err
 		}
 		if after, err = deploymentNow(ctx, s, req.Targets[0]); err != nil {
@@ -125,8 +155,9 @@ func (r *rolloutStatus) follow(ctx context.Context, s *session.Session, i resour
 	case failure != nil:
 		return "", failure
 	case decides(after):
-		_, err := fmt.Fprintf(r.Out, "%s %q waits with its canaries: %s\n'sampan rollout promote %s' goes on, 'sampan rollout abort %s' goes back\n",
-			lower(i), i.Name, conditionOf(after, appsv1.DeploymentProgressing).Message, i, i)
+		_, err := fmt.Fprintf(r.Out, "%s %q waits with its canaries: %s\n'%s %s' goes on, '%s %s' goes back\n",
+			lower(i), i.Name, conditionOf(after, appsv1.DeploymentProgressing).Message,
+			s.Hint("rollout promote", i.Namespace), i, s.Hint("rollout abort", i.Namespace), i)
 		return "", err
 	}
 	return "", r.done(i)
@@ -134,7 +165,8 @@ func (r *rolloutStatus) follow(ctx context.Context, s *session.Session, i resour
 
 // decided waits until a rollout is done or has failed, which is the first result, or
 // waits with its canaries.
-func decided(ctx context.Context, s *session.Session, req await.Request, talk waiting.Talk, canaries bool) (failure, err error) {
+func (r *rolloutStatus) decided(ctx context.Context, s *session.Session, req await.Request, talk waiting.Talk, canaries bool) (failure, err error) {
+	req = r.by.limit(req, time.Now())
 	if canaries && req.Once {
 		d, err := deploymentNow(ctx, s, req.Targets[0])
 		if err != nil || decides(d) && d.Status.ObservedGeneration >= d.Generation {
@@ -154,7 +186,7 @@ func decided(ctx context.Context, s *session.Session, req await.Request, talk wa
 	if err != nil || decides(d) {
 		return nil, err
 	}
-	return waiting.For(ctx, s, req, talk), nil // it is decided: this says how
+	return waiting.For(ctx, s, r.by.limit(req, time.Now()), talk), nil // it is decided: this says how
 }
 
 // served reports whether there is a service that selects the pods of an object.

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 	corev1 "k8s.io/api/core/v1"
@@ -15,6 +16,7 @@ import (
 	"github.com/sampan-io/sampan/cli/session"
 	"github.com/sampan-io/sampan/cli/simulation"
 	"github.com/sampan-io/sampan/client"
+	"github.com/sampan-io/sampan/internal/plural"
 	"github.com/sampan-io/sampan/scheduler"
 	"github.com/sampan-io/sampan/scheduler/builtin"
 	"github.com/sampan-io/sampan/scheduler/config"
@@ -127,7 +129,7 @@ func (v *explainVerb) run(ctx context.Context, args []string) error {
 	case len(all) == 1:
 		return exit.With(exit.Failed, fmt.Errorf("pod %s goes nowhere", stuck[0]))
 	}
-	return exit.With(exit.Failed, fmt.Errorf("%d of %d pods go nowhere", len(stuck), len(all)))
+	return exit.With(exit.Failed, fmt.Errorf("%d of %s %s nowhere", len(stuck), plural.Count(len(all), "pod"), plural.Choose(len(stuck), "goes", "go")))
 }
 
 // named returns the pod that the arguments name.
@@ -167,6 +169,7 @@ func (w *world) explainAll(ctx context.Context, pods []simulation.Pod, conf *con
 			return nil, fmt.Errorf("pod %s/%s: %w", p.Namespace, p.Name, err)
 		}
 		e.Owner = p.Owner
+		e.Unattended = e.On == nil && (!w.schedulers[name] || overlooked(p.Pod, time.Now()))
 		if conf != nil {
 			for _, x := range conf.Extenders {
 				if x.Interested(p.Pod) {

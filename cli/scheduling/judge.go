@@ -181,6 +181,8 @@ func (e *explanation) sentence() string {
 		s += "has ended (" + e.Phase + ") and is not scheduled again; one like it: "
 	case e.Terminating:
 		s += "is being deleted and not scheduled any more; one like it: "
+	case e.Unattended:
+		s += fmt.Sprintf("spec.schedulerName is %q, and no scheduler of that name has decided about it yet: does one run? If so: ", e.SchedulerName)
 	case e.Waiting != nil:
 		s += fmt.Sprintf("%s keeps it out of the queue: %s; without that: ", e.Waiting.Plugin, e.Waiting.Message)
 	}

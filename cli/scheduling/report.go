@@ -11,6 +11,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/sampan-io/sampan/cli/show"
+	"github.com/sampan-io/sampan/internal/plural"
 )
 
 const apiVersion = "scheduler.sampan.dev/v1alpha1"
@@ -29,10 +30,11 @@ type explanation struct {
 	On            *where       `json:"current,omitempty"`  // of a pod that has a node
 	Phase         string       `json:"phase,omitempty"`    // of a pod that has ended
 	Terminating   bool         `json:"terminating,omitempty"`
-	Waiting       *waiting     `json:"waiting,omitempty"`  // what keeps it out of the queue
-	NotAsked      []string     `json:"notAsked,omitempty"` // extenders that would have a say
-	Nodes         []nodeResult `json:"nodes"`              // best first
-	Changes       []change     `json:"changes"`            // each would be enough; smallest first
+	Unattended    bool         `json:"unattended,omitempty"` // no scheduler of its name has decided about any pod, or about this one for long
+	Waiting       *waiting     `json:"waiting,omitempty"`    // what keeps it out of the queue
+	NotAsked      []string     `json:"notAsked,omitempty"`   // extenders that would have a say
+	Nodes         []nodeResult `json:"nodes"`                // best first
+	Changes       []change     `json:"changes"`              // each would be enough; smallest first
 	Preemption    *preemption  `json:"preemption,omitempty"`
 }
 
@@ -245,7 +247,7 @@ func (e *explanation) tellChanges(b *strings.Builder, wide bool) {
 	b.WriteString("\nIt would fit, the smallest change first:\n")
 	for i, c := range e.Changes {
 		if i == few && !wide {
-			fmt.Fprintf(b, "  (and with %d other changes: -o wide has all)\n", len(e.Changes)-few)
+			fmt.Fprintf(b, "  (and with %s: -o wide has all)\n", plural.Count(len(e.Changes)-few, "other change"))
 			break
 		}
 		nodes := c.Nodes

@@ -3,6 +3,8 @@ package scheduling
 import (
 	"context"
 	"fmt"
+	"slices"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	schedulingv1 "k8s.io/api/scheduling/v1"
@@ -26,11 +28,13 @@ type world struct {
 	cluster plugin.Cluster
 	nodes   []*corev1.Node
 	pods    map[types.NamespacedName]*corev1.Pod // that take something or are promised it
+
+	schedulers map[string]bool // names of schedulers that have decided about a pod
 }
 
 // look reads what decisions need.
 func look(ctx context.Context, server client.Interface, conf *config.Config) (*world, error) {
-	w := &world{pods: map[types.NamespacedName]*corev1.Pod{}}
+	w := &world{pods: map[types.NamespacedName]*corev1.Pod{}, schedulers: map[string]bool{corev1.DefaultSchedulerName: true, "": true}}
 	err := each(ctx, server, client.Nodes.GroupVersionResource, func(o *corev1.Node) {
 		w.nodes = append(w.nodes, o)
 		w.cluster.SetNode(o)
@@ -75,6 +79,9 @@ func look(ctx context.Context, server client.Interface, conf *config.Config) (*w
 
 // count notes what a pod takes, or is promised.
 func (w *world) count(pod *corev1.Pod) {
+	if decided(pod) {
+		w.schedulers[pod.Spec.SchedulerName] = true
+	}
 	switch p := plugin.NewPod(pod); {
 	case ended(pod):
 		return
@@ -86,6 +93,21 @@ func (w *world) count(pod *corev1.Pod) {
 		return
 	}
 	w.pods[types.NamespacedName{Namespace: pod.Namespace, Name: pod.Name}] = pod
+}
+
+// decided reports whether a scheduler has decided about a pod: every scheduler binds it or
+// writes a condition PodScheduled.
+func decided(pod *corev1.Pod) bool {
+	return pod.Spec.NodeName != "" || slices.ContainsFunc(pod.Status.Conditions, func(c corev1.PodCondition) bool { return c.Type == corev1.PodScheduled })
+}
+
+// unusuallyLong is after what time a pod without a decision shows that its scheduler does not run: a scheduler decides
+// within milliseconds, and within seconds if thousands of pods are created at once.
+const unusuallyLong = 10 * time.Second
+
+// overlooked reports whether no scheduler has decided about a pod of the server for unusually long.
+func overlooked(pod *corev1.Pod, now time.Time) bool {
+	return !pod.CreationTimestamp.IsZero() && now.Sub(pod.CreationTimestamp.Time) > unusuallyLong && !decided(pod)
 }
 
 // ended reports whether a pod takes nothing of its node any more.

@@ -43,12 +43,15 @@ type Globals struct {
 	server     server
 	credential credential
 
+	flags *pflag.FlagSet // those of AddFlags; nil before
+
 	RequestTimeout time.Duration // 0 means none
 	contact        time.Duration // how long the server may take to say what it serves; 0 means the usual
 }
 
 // AddFlags adds the flags to the root of a command tree.
 func (g *Globals) AddFlags(f *pflag.FlagSet) {
+	g.flags = f
 	f.StringVar(&g.Name, "name", local.DefaultName, "name of the cluster on this machine")
 	f.StringVar(&g.DataDir, "data-dir", "", "directory of that cluster's data")
 	f.StringVar(&g.Kubeconfig, "kubeconfig", "", "path of the kubeconfig file (default $KUBECONFIG or ~/.kube/config)")

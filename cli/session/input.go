@@ -1,6 +1,7 @@
 package session
 
 import (
+	"fmt"
 	"strings"
 
 	"github.com/spf13/pflag"
@@ -40,6 +41,20 @@ func (f *fileNames) Set(text string) error {
 
 // Given reports whether objects were given with -f or -k.
 func (in *Input) Given() bool { return len(in.files) > 0 || in.kustomize != "" }
+
+// File returns the one file of -f, "-" for the standard input, or an error for anything else. Verb is the flag that wants
+// it.
+func (in *Input) File(verb string) (string, error) {
+	switch {
+	case len(in.files) != 1 || in.kustomize != "":
+		return "", fmt.Errorf("%s can only use a single local file or stdin", verb)
+	case strings.HasPrefix(in.files[0], "http://") || strings.HasPrefix(in.files[0], "https://"):
+		return "", fmt.Errorf("%s cannot read from a url", verb)
+	case in.recursive:
+		return "", fmt.Errorf("%s and --recursive are mutually exclusive", verb)
+	}
+	return in.files[0], nil
+}
 
 // SelectorFlags gives a verb -l, --field-selector and -A.
 func (in *Input) SelectorFlags(f *pflag.FlagSet) {

@@ -26,7 +26,8 @@ type Session struct {
 	Mapper       *resource.Mapper
 	schemas      *schema.Schemas // nil until the first object is checked
 	Namespace    string
-	Enforced     bool // the namespace was chosen with a flag
+	Enforced     bool     // the namespace was chosen with a flag
+	where        []string // flags that say which server and user; for hints
 }
 
 // warningCode is that of the warnings that are for people (RFC 7234, 5.5.7).
@@ -46,7 +47,7 @@ func (g *Globals) Connect() (*Session, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &Session{Streams: g.Streams, REST: c, Warn: warn, Mapper: resource.NewMapper(c)}
+	s := &Session{Streams: g.Streams, REST: c, Warn: warn, Mapper: resource.NewMapper(c), where: g.given()}
 	s.Mapper.Limit = g.contact
 	if s.Namespace, s.Enforced, err = g.loader().Namespace(); err != nil {
 		return nil, fmt.Errorf("kubeconfig: %w", err)
@@ -99,4 +100,9 @@ func (s *Session) Request(in Input, args []string) resource.Request {
 		Labels: in.Labels, Fields: in.Fields, All: in.All, Lazy: in.Lazy,
 		Namespace: s.Namespace, Enforced: s.Enforced, AllNamespaces: in.AllNamespaces,
 	}
+}
+
+// OneFile is [Session.Request] for the objects of one file.
+func (s *Session) OneFile(name string) resource.Request {
+	return s.Request(Input{files: []string{name}}, nil)
 }

@@ -25,6 +25,7 @@ import (
 	"github.com/sampan-io/sampan/client"
 	"github.com/sampan-io/sampan/controller/placed"
 	"github.com/sampan-io/sampan/controller/workload"
+	"github.com/sampan-io/sampan/internal/plural"
 	"github.com/sampan-io/sampan/node/simulation"
 	"github.com/sampan-io/sampan/scheduler/plugin"
 )
@@ -94,7 +95,7 @@ func simulate(ctx context.Context, g *session.Globals, in session.Input, nodesTe
 	if err != nil || r.Fits {
 		return err
 	}
-	return exit.With(exit.Failed, fmt.Errorf("%d of %d pods do not fit", r.Unplaced, len(r.Pods)))
+	return exit.With(exit.Failed, fmt.Errorf("%d of %s %s not fit", r.Unplaced, plural.Count(len(r.Pods), "pod"), plural.Choose(r.Unplaced, "does", "do")))
 }
 
 // A Pod is one that an input stands for.
@@ -300,7 +301,7 @@ func (r result) tables(w io.Writer) error {
 		return err
 	}
 	if empty > 0 {
-		_, err := fmt.Fprintf(w, "(and %d nodes without pods)\n", empty)
+		_, err := fmt.Fprintf(w, "(and %s without pods)\n", plural.Count(empty, "node"))
 		return err
 	}
 	return nil

@@ -117,7 +117,7 @@ func TestWhatDoesNotFitIsToldWhy(t *testing.T) {
 	if err := json.Unmarshal([]byte(out), &r); err != nil {
 		t.Fatalf("%v in %s", err, out)
 	}
-	if code != 2 || r.Fits || r.Unplaced != 1 || !strings.Contains(errs, "1 of 9 pods do not fit") {
+	if code != 2 || r.Fits || r.Unplaced != 1 || !strings.Contains(errs, "1 of 9 pods does not fit") {
 		t.Errorf("exit code %d, %q, %+v", code, errs, r)
 	}
 	for _, p := range r.Pods {

@@ -22,7 +22,7 @@ import (
 // that shows both: there the order in which they wrote counts. The error says what of the
 // output is missing.
 func Attend(ctx context.Context, s *session.Session, c *client.REST, req await.Request, talk Talk, alone bool) (Ending, error) {
-	e := Ending{words: progress.WordsOf(req.For), request: req}
+	e := Ending{words: progress.WordsOf(req.For), hint: s.Hint, request: req}
 	told := newTelling(ctx, s.Streams, talk, e.words, req.Timeout)
 	output := &podOutput{told: told, plain: alone && talk.Events == nil}
 	logs := newPodLogs(ctx, c, output.of, told.note)

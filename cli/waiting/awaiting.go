@@ -40,6 +40,7 @@ type Talk struct {
 type Ending struct {
 	request await.Request
 	words   progress.Words
+	hint    progress.Hint
 	Outcome await.Outcome
 	Err     error
 	aborted bool // another request decided the matter
@@ -95,7 +96,7 @@ func untilAll(ctx context.Context, s *session.Session, requests []await.Request,
 	words := progress.Words{}
 	for i, r := range requests {
 		r.Quiet = talk.Quiet && !talk.Logs && talk.Events == nil
-		ends[i] = Ending{request: r, words: wordsOf(r, talk)}
+		ends[i] = Ending{request: r, words: wordsOf(r, talk), hint: s.Hint}
 		if i == 0 {
 			words = ends[i].words
 		} else if words != ends[i].words {
@@ -272,7 +273,7 @@ func (e Ending) reports(meant func(await.Progress) bool) error {
 			more += len(g)
 			continue
 		}
-		lines := progress.Report(g[0], e.Outcome.Result, e.words, now)
+		lines := progress.Report(g[0], e.Outcome.Result, e.words, e.hint, now)
 		if n >= fullReports {
 			lines = lines[:1]
 		}
@@ -338,11 +339,7 @@ func detached(s *session.Session, ends []Ending, talk Talk) {
 	if len(args) == 1 && len(ends) == 1 && !strings.ContainsAny(ends[0].request.For.String(), " '\"$`\\{}()") {
 		for namespace, names := range args {
 			slices.Sort(names)
-			where := ""
-			if namespace != "" {
-				where = " -n " + namespace
-			}
-			_, _ = fmt.Fprintf(s.Err, "'sampan wait%s %s --for=%s' waits again\n", where, strings.Join(names, " "), ends[0].request.For)
+			_, _ = fmt.Fprintf(s.Err, "'%s %s --for=%s' waits again\n", s.Hint("wait", namespace), strings.Join(names, " "), ends[0].request.For)
 		}
 	}
 }

@@ -40,6 +40,7 @@ type Options struct {
 	Timeout time.Duration        // if none is given; 0 means none
 	Never   func() (reason bool) // it does not wait after all; nil means it does
 	Steps   bool                 // what the verb prints on the way is told in the stream of events, too
+	Quiet   *bool                // set before the verb runs if -q asks for nothing but the result; may be nil
 }
 
 // DefaultTimeout is how long a verb waits for what it wrote, unless told otherwise.
@@ -97,6 +98,10 @@ func AddFlags(g *session.Globals, cmd *cobra.Command, wrote *Listener, o Options
 		if err := w.check(needless); err != nil {
 			return exit.Usage(w.command, err)
 		}
+		if w.Options.Quiet != nil {
+			// A stream of events is for programs, and is the same with -q.
+			*w.Options.Quiet = w.Patience.Quiet && (w.degree == "false" || g.Output != "json")
+		}
 		if w.degree == "false" || w.Never != nil && w.Never() {
 			return inner(cmd, args)
 		}
@@ -153,7 +158,7 @@ func (w *waiting) finish(ctx context.Context, before error) error {
 		return before
 	}
 	talk := Talk{
-		Quiet: w.Quiet, Logs: w.Logs, Events: w.events, flag: "--wait",
+		Quiet: w.Patience.Quiet, Logs: w.Logs, Events: w.events, flag: "--wait",
 		Silent: w.Always, Calm: w.Always, // as kubectl's delete, which has said that it is deleted
 		exact: w.exact(),
 	}

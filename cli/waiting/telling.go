@@ -400,7 +400,7 @@ func (s *Events) end(word string, code int, ends []Ending, err error) {
 	}
 	for _, end := range ends {
 		for _, p := range end.Outcome.Objects {
-			e.Objects = append(e.Objects, progress.StatusOf(p))
+			e.Objects = append(e.Objects, progress.StatusOf(p, end.hint))
 		}
 	}
 	s.Send(e)

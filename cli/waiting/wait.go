@@ -43,7 +43,7 @@ func Command(g *session.Globals) *cobra.Command {
 			"  --for=settled=30s              ready, and so for this long without a break\n" +
 			"  --for=serving                  ready, and in the endpoints of its services\n" +
 			"  --for=old-gone                 ready, and no pod of an older revision is left\n" +
-			"  --for=finished, complete       it has ended well; ending badly is a failure\n" +
+			"  --for=finished, complete       it has ended; one that has failed is reported as failed, with exit code 2\n" +
 			"  --for=deleted, delete          the object (not one of the same name made later) is gone\n" +
 			"  --for=created, create          it exists; beside another --for it means --wait-for-creation\n" +
 			"  --for=condition=NAME[=VALUE]   as status.conditions says; failed is condition=Failed\n" +
@@ -207,6 +207,12 @@ func (w *waitVerb) run(ctx context.Context, args []string) error {
 	}
 	if req.Targets, err = targets(ctx, s, w.in, args, req.Missing); err != nil {
 		return err
+	}
+	if len(req.Targets) == 0 { // files without objects
+		if req.For == await.Deleted {
+			return nil
+		}
+		return exit.With(exit.Gone, errors.New("no matching resources found"))
 	}
 	if req.Count > 0 {
 		selects := false

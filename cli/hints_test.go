@@ -1,0 +1,82 @@
+package cli_test
+
+import (
+	"strings"
+	"testing"
+
+	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// TestHintsRepeatWhichClusterIsMeant follows the hints of a command whose cluster was chosen with flags: all but secrets
+// are repeated.
+func TestHintsRepeatWhichClusterIsMeant(t *testing.T) {
+	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "a"}}
+	pod.Status.Phase = corev1.PodPending
+	_, url := serve(t, pod, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "shop"}})
+	c := newTerminal(t, url)
+	got := c.run("wait", "pod/a", "--for=ready", "--timeout=0", "-n", "shop", "--context=test", "--as=a b", "--as-group=g", "--as-group=h", "--token=secret")
+	want := "  see: sampan get --kubeconfig=" + c.kubeconfig + ` --context=test --as="a b" --as-group=g --as-group=h -n shop pod/a -o yaml` + "\n"
+	if got.code != 3 || !strings.HasSuffix(got.err, want) || strings.Contains(got.err, "secret") {
+		t.Errorf("%+v\nwant %s", got, want)
+	}
+	got = c.run("exec", "a", "-n", "shop", "--", "date")
+	want = "error: pod a does not have a host assigned; 'sampan wait --kubeconfig=" + c.kubeconfig + " -n shop pod/a --for=running' waits for it\n"
+	if got.err != want {
+		t.Errorf("%s\nwant %s", got.err, want)
+	}
+}
+
+func TestAnUnknownSubcommandIsNamedBeforeItsFlags(t *testing.T) {
+	c := &terminal{t: t, kubeconfig: t.TempDir() + "/none"}
+	for _, tt := range []struct{ args, want string }{
+		{"create frob --verb=get", "error: unknown command \"frob\" for \"sampan create\"\nusage: see 'sampan create --help'\n"},
+		{"frob --verb=get", "error: unknown command \"frob\" for \"sampan\"\nusage: see 'sampan --help'\n"},
+		{"rollout frob --verb=get", "error: unknown command \"frob\" for \"sampan rollout\"\nusage: see 'sampan rollout --help'\n"},
+		{"create service frob --tcp=80", "error: unknown command \"frob\" for \"sampan create service\"\nusage: see 'sampan create service --help'\n"},
+		{"create --verb=get", "error: unknown flag: --verb\nusage: see 'sampan create --help'\n"},
+		{"create configmap c --verb=get", "error: unknown flag: --verb\nusage: see 'sampan create configmap --help'\n"},
+		{"run web --verb=get", "error: unknown flag: --verb\nusage: see 'sampan run --help'\n"},
+	} {
+		c.want(1, "", tt.want, strings.Fields(tt.args)...)
+	}
+}
+
+func TestRollingUpdateTakesAControllerAsTypeAndName(t *testing.T) {
+	_, url := serve(t, webController("web", 3))
+	c := newTerminal(t, url)
+	for _, name := range []string{"web", "rc/web", "replicationcontroller/web", "replicationcontrollers/web", "ReplicationController/web", "rc.v1./web"} {
+		c.want(0, "Rolling from:\nweb\nTo:\nweb2\n", "", "rolling-update", name, "rc/web2", "--image=v2", "--dry-run")
+	}
+	for name, want := range map[string]string{
+		"deployment/web": "deployment/web: want a replication controller: NAME, rc/NAME or replicationcontroller/NAME. Deployments,",
+		"pod/web":        "pod/web: want a replication controller",
+		"rc/":            "rc/: want rc/NAME",
+		"rc/web/x":       "rc/web/x: want rc/NAME",
+		"/web":           "/web: want a replication controller",
+	} {
+		if got := c.run("rolling-update", name, "--image=v2"); got.code != 1 || !strings.HasPrefix(got.err, "error: "+want) {
+			t.Errorf("rolling-update %s: %+v, want %s", name, got, want)
+		}
+	}
+}
+
+func TestAFailedJobHasFinished(t *testing.T) {
+	job := func(kind batchv1.JobConditionType, reason string) *batchv1.Job {
+		j := &batchv1.Job{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: strings.ToLower(string(kind))}}
+		j.Status.Conditions = []batchv1.JobCondition{{Type: kind, Status: corev1.ConditionTrue, Reason: reason, Message: "it is so"}}
+		return j
+	}
+	_, url := serve(t, job(batchv1.JobFailed, "BackoffLimitExceeded"), job(batchv1.JobComplete, ""))
+	c := newTerminal(t, url)
+	c.want(0, "job.batch/complete has finished\n", "", "wait", "job/complete", "--for=finished", "-q")
+	got := c.run("wait", "job/failed", "--for=finished", "-q")
+	if got.code != 2 || !strings.HasPrefix(got.err, "error: job.batch/failed failed: BackoffLimitExceeded") {
+		t.Errorf("%+v", got)
+	}
+	got = c.run("wait", "job/failed", "--for=ready", "-q")
+	if got.code != 2 || !strings.HasPrefix(got.err, "error: job.batch/failed will not be ready: the job failed: BackoffLimitExceeded") {
+		t.Errorf("%+v", got)
+	}
+}
