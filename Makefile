@@ -11,7 +11,7 @@ LDFLAGS := -s -w
 LEAN    := grpcnotrace
 EMBED   := cmd/sampan/sampan-runtime.zst
 DEMO    := runtime/image/demo/demo.bin
-GO_FILES := Makefile $(shell git ls-files -co --exclude-standard '*.go' go.mod go.sum 2>/dev/null)
+GO_FILES := Makefile $(wildcard $(shell git ls-files -co --exclude-standard '*.go' go.mod go.sum 2>/dev/null))
 
 .PHONY: build test lint bench fuzz upstream demo clean tools
 
