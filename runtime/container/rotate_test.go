@@ -145,7 +145,7 @@ func TestCompressionGivesWayToRemoval(t *testing.T) {
 
 // removing is a context that removes a file when it is asked whether it holds.
 type removing struct {
-	context.Context
+	context.Context //nolint:containedctx // it is itself a context
 	path string
 }
 
