@@ -12,10 +12,10 @@ import (
 	"time"
 
 	"github.com/sampan-io/sampan/apiserver/auth"
+	"github.com/sampan-io/sampan/apiserver/blocking"
 	"github.com/sampan-io/sampan/apiserver/fairness"
 	"github.com/sampan-io/sampan/apiserver/managed"
 	"github.com/sampan-io/sampan/apiserver/openapi"
-	"github.com/sampan-io/sampan/apiserver/until"
 	"github.com/sampan-io/sampan/internal/run"
 )
 
@@ -54,7 +54,7 @@ type Server struct {
 	metrics *metrics
 	limits  *fairness.Limits
 	nobody  *auth.User
-	desk    *until.Desk     // where blocking reads wait
+	desk    *blocking.Desk  // where blocking reads wait
 	keeper  *managed.Keeper // of who manages which field
 
 	streams  context.Context //nolint:containedctx // the life of watches and streams, ended by Run before that of other requests

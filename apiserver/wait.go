@@ -13,9 +13,9 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 
+	"github.com/sampan-io/sampan/apiserver/blocking"
 	"github.com/sampan-io/sampan/apiserver/codec"
 	"github.com/sampan-io/sampan/apiserver/fairness"
-	"github.com/sampan-io/sampan/apiserver/until"
 	"github.com/sampan-io/sampan/internal/expression"
 	"github.com/sampan-io/sampan/store"
 )
@@ -38,11 +38,11 @@ const verbWait = "wait"
 
 // waits reports whether a read is a blocking one.
 func (x *exchange) waits() bool {
-	return strings.Contains(x.r.URL.RawQuery, until.ParamUntil) && until.Asked(x.r.URL.Query())
+	return strings.Contains(x.r.URL.RawQuery, blocking.ParamUntil) && blocking.Asked(x.r.URL.Query())
 }
 
-func newDesk(o *Options) *until.Desk {
-	return until.New(until.Options{
+func newDesk(o *Options) *blocking.Desk {
+	return blocking.New(blocking.Options{
 		Store: readable{o.Store}, PerUser: o.MaxWaiting,
 		Object: func(v store.Value) (map[string]any, error) {
 			return runtime.DefaultUnstructuredConverter.ToUnstructured(v.(*codec.Item).Object())
@@ -65,7 +65,7 @@ func (s *Server) serveUntil(x *exchange, t target, verb string) {
 		x.fail(apierrors.NewBadRequest("until: only whole objects and lists can be waited for: leave out the subresource and watch"))
 		return
 	}
-	question, err := until.Parse(q, verb == verbList)
+	question, err := blocking.Parse(q, verb == verbList)
 	if err != nil {
 		x.fail(apierrors.NewBadRequest(err.Error()))
 		return
@@ -124,12 +124,12 @@ func (s *Server) serveUntil(x *exchange, t target, verb string) {
 
 // An untilRequest is what the desk is asked, and what the authorizer is.
 type untilRequest struct {
-	until.Request
+	blocking.Request
 	chosen
 }
 
 func (s *Server) untilRequest(t *target, verb, labelSelector, fieldSelector string) (untilRequest, error) {
-	r := untilRequest{Request: until.Request{Scope: t.kind.Prefix(t.namespace)}}
+	r := untilRequest{Request: blocking.Request{Scope: t.kind.Prefix(t.namespace)}}
 	if verb == verbGet {
 		r.name, r.Key = t.name, t.key()
 		return r, nil
@@ -148,10 +148,10 @@ func (s *Server) untilRequest(t *target, verb, labelSelector, fieldSelector stri
 // untilFault turns what the desk answers instead of a state into an API status error.
 func (s *Server) untilFault(t *target, err error) (end string, fault error) {
 	var (
-		timeout *until.TimeoutError
-		missing *until.MissingError
-		busy    *until.BusyError
-		invalid *until.InvalidError
+		timeout *blocking.TimeoutError
+		missing *blocking.MissingError
+		busy    *blocking.BusyError
+		invalid *blocking.InvalidError
 		eval    *expression.EvalError
 	)
 	switch {

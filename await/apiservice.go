@@ -3,7 +3,7 @@ package await
 import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
-	"github.com/sampan-io/sampan/await/told"
+	"github.com/sampan-io/sampan/await/events"
 )
 
 // judgeAPIService: ready means that the server behind it answers.
@@ -14,7 +14,7 @@ func judgeAPIService(d Degree, u *unstructured.Unstructured) (Verdict, error) {
 	if u.GetDeletionTimestamp() != nil {
 		return waiting("it is being deleted"), nil
 	}
-	for _, c := range told.Conditions(u.Object) {
+	for _, c := range events.Conditions(u.Object) {
 		switch {
 		case c.Kind != "Available":
 		case c.Status == "True", d == Observed:

@@ -6,20 +6,20 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
-	"github.com/sampan-io/sampan/await/told"
+	"github.com/sampan-io/sampan/await/events"
 	"github.com/sampan-io/sampan/client"
 )
 
 // judgeCondition judges by one entry of status.conditions, of whatever kind.
 func judgeCondition(d Degree, obj client.Object, object map[string]any) (Verdict, error) {
-	all := told.Conditions(object)
+	all := events.Conditions(object)
 	var have []string
 	for _, c := range all {
 		have = append(have, c.Kind)
 		if !strings.EqualFold(c.Kind, d.condition) {
 			continue
 		}
-		observed, found := told.ObservedGeneration(object)
+		observed, found := events.ObservedGeneration(object)
 		if c.Observed > 0 {
 			observed, found = c.Observed, true
 		}
@@ -33,7 +33,7 @@ func judgeCondition(d Degree, obj client.Object, object map[string]any) (Verdict
 	}
 	_, isPod := obj.(*corev1.Pod)
 	added := isPod && strings.Contains(d.condition, "/")
-	if known, closed := told.KnownConditions(obj); closed && !added && !slices.ContainsFunc(known, func(k string) bool { return strings.EqualFold(k, d.condition) }) {
+	if known, closed := events.KnownConditions(obj); closed && !added && !slices.ContainsFunc(known, func(k string) bool { return strings.EqualFold(k, d.condition) }) {
 		hint := "it has no conditions"
 		if len(known) > 0 {
 			hint = "its conditions are " + strings.Join(known, ", ")

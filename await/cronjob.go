@@ -3,7 +3,7 @@ package await
 import (
 	batchv1 "k8s.io/api/batch/v1"
 
-	"github.com/sampan-io/sampan/await/told"
+	"github.com/sampan-io/sampan/await/events"
 )
 
 // judgeCronJob: it is ready as soon as it is there, for then it waits for its time,
@@ -16,7 +16,7 @@ func judgeCronJob(d Degree, c *batchv1.CronJob, v *view) (Verdict, error) {
 	if c.DeletionTimestamp != nil {
 		return waiting("it is being deleted"), nil
 	}
-	if n, some := told.Newest(v.notes[v.node.uid]); some {
+	if n, some := events.Newest(v.notes[v.node.uid]); some {
 		switch n.Reason {
 		case "UnparseableSchedule", "InvalidSchedule", "UnknownTimeZone":
 			return failed(Likely, "%s", n.String()), nil

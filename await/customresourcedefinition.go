@@ -3,7 +3,7 @@ package await
 import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
-	"github.com/sampan-io/sampan/await/told"
+	"github.com/sampan-io/sampan/await/events"
 )
 
 // judgeDefinition: ready means established, which is when objects of the kind can be
@@ -16,7 +16,7 @@ func judgeDefinition(d Degree, u *unstructured.Unstructured) (Verdict, error) {
 		return waiting("it is being deleted"), nil
 	}
 	verdict := waiting("it is not established yet")
-	for _, c := range told.Conditions(u.Object) {
+	for _, c := range events.Conditions(u.Object) {
 		switch {
 		case c.Kind == "NamesAccepted" && c.Status == "False":
 			return failed(Certain, "%s", c), nil

@@ -6,7 +6,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/sampan-io/sampan/internal/fieldpath"
+	"github.com/sampan-io/sampan/await/fieldpath"
 )
 
 // A Degree says what counts as done. The zero Degree is not valid; use the

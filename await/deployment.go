@@ -6,7 +6,7 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 
-	"github.com/sampan-io/sampan/await/told"
+	"github.com/sampan-io/sampan/await/events"
 )
 
 // judgeDeployment judges by the numbers in its status: its conditions alone would
@@ -28,7 +28,7 @@ func judgeDeployment(d Degree, o *appsv1.Deployment, v *view) (Verdict, error) {
 	}
 	_ = json.Unmarshal([]byte(o.Annotations[rolledBack]), &back) // a note that cannot be read is none
 	if v.awaited > 0 && back.Generation >= v.awaited {
-		return Verdict{State: Failed, Certainty: Certain, Cause: told.Line(back.Message), RolledBack: true}, nil
+		return Verdict{State: Failed, Certainty: Certain, Cause: events.Line(back.Message), RolledBack: true}, nil
 	}
 	certainty := Certain
 	if o.Annotations[autoRollback] == "true" && o.Annotations[lastGood] != "" {
@@ -53,7 +53,7 @@ func judgeDeployment(d Degree, o *appsv1.Deployment, v *view) (Verdict, error) {
 	for _, c := range o.Status.Conditions {
 		switch {
 		case c.Type == appsv1.DeploymentProgressing && c.Status == corev1.ConditionFalse:
-			return failed(certainty, "%s", told.Reason(c.Reason, c.Message)).because(verdict.Cause), nil
+			return failed(certainty, "%s", events.Reason(c.Reason, c.Message)).because(verdict.Cause), nil
 		case c.Type == appsv1.DeploymentReplicaFailure && c.Status == corev1.ConditionTrue && r.ready < r.want:
 			return replicaFailure(v, r, c.Reason, c.Message), nil
 		}

@@ -9,8 +9,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/sampan-io/sampan/await/events"
 	"github.com/sampan-io/sampan/await/follow"
-	"github.com/sampan-io/sampan/await/told"
 	"github.com/sampan-io/sampan/client"
 )
 
@@ -269,7 +269,7 @@ func (w *watcher) sweep(f *feed, epoch uint32) {
 	if f.GroupVersionResource == client.Events.GroupVersionResource && len(f.targets) == 0 && f.synced {
 		for about, notes := range w.forest.notes {
 			if len(notes) > 0 && (f.namespace == "" || notes[0].Namespace == f.namespace) {
-				w.forest.dropNotes(about, func(n told.Note) bool { return n.Epoch != epoch })
+				w.forest.dropNotes(about, func(n events.Note) bool { return n.Epoch != epoch })
 			}
 		}
 	}

@@ -15,7 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/sampan-io/sampan/await/told"
+	"github.com/sampan-io/sampan/await/events"
 	"github.com/sampan-io/sampan/client"
 )
 
@@ -35,7 +35,7 @@ type forest struct {
 
 	nodes  map[types.UID]*node
 	kinds  map[schema.GroupVersionResource]*kind
-	notes  map[types.UID][]told.Note
+	notes  map[types.UID][]events.Note
 	ends   map[types.NamespacedName]*ends // of services
 	serves map[types.UID]*serving         // of pods
 	dirty  []*node
@@ -137,7 +137,7 @@ func newForest(d Degree) *forest {
 	return &forest{
 		degree: d, parts: d.ofParts(), compact: d.compact(),
 		nodes: map[types.UID]*node{}, kinds: map[schema.GroupVersionResource]*kind{},
-		notes: map[types.UID][]told.Note{}, ends: map[types.NamespacedName]*ends{}, serves: map[types.UID]*serving{},
+		notes: map[types.UID][]events.Note{}, ends: map[types.NamespacedName]*ends{}, serves: map[types.UID]*serving{},
 		texts: map[string]string{}, deployments: map[types.NamespacedName]*node{},
 	}
 }
@@ -454,21 +454,21 @@ func (n *node) ref() Ref {
 
 // note takes in an event. It is about an object that may come later.
 func (f *forest) note(e *corev1.Event, fresh bool, epoch uint32) {
-	n := told.NoteOf(e, fresh)
+	n := events.NoteOf(e, fresh)
 	n.Epoch, n.Namespace = epoch, f.once(n.Namespace)
 	n.Kind, n.Reason, n.Message, n.From = f.once(n.Kind), f.once(n.Reason), f.once(n.Message), f.once(n.From)
 	about := e.InvolvedObject.UID
-	f.notes[about] = told.Add(f.notes[about], n)
+	f.notes[about] = events.Add(f.notes[about], n)
 	f.renoted(about)
 }
 
 // unnote takes in that an event is gone.
 func (f *forest) unnote(e *corev1.Event) {
 	about := e.InvolvedObject.UID
-	f.dropNotes(about, func(n told.Note) bool { return n.UID == e.UID && n.Name == e.Name })
+	f.dropNotes(about, func(n events.Note) bool { return n.UID == e.UID && n.Name == e.Name })
 }
 
-func (f *forest) dropNotes(about types.UID, which func(told.Note) bool) {
+func (f *forest) dropNotes(about types.UID, which func(events.Note) bool) {
 	before := len(f.notes[about])
 	f.notes[about] = slices.DeleteFunc(f.notes[about], which)
 	if len(f.notes[about]) == before {

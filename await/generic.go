@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"strings"
 
-	"github.com/sampan-io/sampan/await/told"
+	"github.com/sampan-io/sampan/await/events"
 	"github.com/sampan-io/sampan/client"
 )
 
@@ -21,14 +21,14 @@ func judgeGeneric(d Degree, obj client.Object, v *view) (Verdict, error) {
 	if obj.GetDeletionTimestamp() != nil {
 		return waiting("it is being deleted"), nil
 	}
-	if observed, found := told.ObservedGeneration(object); found && observed < obj.GetGeneration() {
+	if observed, found := events.ObservedGeneration(object); found && observed < obj.GetGeneration() {
 		return waiting(unseen), nil
 	}
 	if d == Observed {
 		return done(), nil
 	}
 	verdict, said := done(), false
-	for _, c := range told.Conditions(object) {
+	for _, c := range events.Conditions(object) {
 		stale := c.Observed > 0 && c.Observed < obj.GetGeneration()
 		asked := d.isOneOf(Finished, Complete) && (c.Kind == "Complete" || c.Kind == "Completed" || c.Kind == "Succeeded") ||
 			(plain(d) || d == Running) && (c.Kind == "Ready" || c.Kind == "Available")

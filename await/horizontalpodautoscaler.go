@@ -7,7 +7,7 @@ import (
 	autoscalingv2 "k8s.io/api/autoscaling/v2"
 	corev1 "k8s.io/api/core/v1"
 
-	"github.com/sampan-io/sampan/await/told"
+	"github.com/sampan-io/sampan/await/events"
 	"github.com/sampan-io/sampan/client"
 )
 
@@ -26,11 +26,11 @@ func judgeAutoscaler(d Degree, o client.Object, conditions []autoscalingv2.Horiz
 		case d == Observed:
 			return done(), nil
 		case c.Type == autoscalingv2.AbleToScale && c.Status == corev1.ConditionFalse:
-			return failed(Likely, "it cannot scale: %s", told.Reason(c.Reason, c.Message)), nil
+			return failed(Likely, "it cannot scale: %s", events.Reason(c.Reason, c.Message)), nil
 		case c.Type == autoscalingv2.AbleToScale:
 			able = c.Status == corev1.ConditionTrue
 		case c.Type == autoscalingv2.ScalingActive && c.Status != corev1.ConditionTrue && c.Reason != "ScalingDisabled":
-			return waiting("it does not scale: %s", told.Reason(c.Reason, c.Message)), nil
+			return waiting("it does not scale: %s", events.Reason(c.Reason, c.Message)), nil
 		case c.Type == autoscalingv2.ScalingActive:
 			active = true
 		}

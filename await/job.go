@@ -4,7 +4,7 @@ import (
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 
-	"github.com/sampan-io/sampan/await/told"
+	"github.com/sampan-io/sampan/await/events"
 )
 
 // judgeJob: observed is reached when its controller has started or suspended it,
@@ -22,7 +22,7 @@ func judgeJob(d Degree, j *batchv1.Job, v *view) (Verdict, error) {
 		}
 		switch c.Type {
 		case batchv1.JobFailed, batchv1.JobFailureTarget:
-			return failed(Certain, "the job failed: %s", told.Reason(c.Reason, c.Message)), nil
+			return failed(Certain, "the job failed: %s", events.Reason(c.Reason, c.Message)), nil
 		case batchv1.JobComplete:
 			return done(), nil
 		case batchv1.JobSuspended:

@@ -12,8 +12,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/sampan-io/sampan/await/events"
 	"github.com/sampan-io/sampan/await/follow"
-	"github.com/sampan-io/sampan/await/told"
 	"github.com/sampan-io/sampan/client"
 	"github.com/sampan-io/sampan/internal/run"
 )
@@ -192,7 +192,7 @@ func endOf(j *batchv1.Job) error {
 		switch {
 		case c.Status != corev1.ConditionTrue:
 		case c.Type == batchv1.JobFailed:
-			return &JobFailedError{j.Namespace, j.Name, told.Reason(c.Reason, c.Message)}
+			return &JobFailedError{j.Namespace, j.Name, events.Reason(c.Reason, c.Message)}
 		case c.Type == batchv1.JobComplete:
 			return fmt.Errorf("job %s/%s is complete", j.Namespace, j.Name)
 		}

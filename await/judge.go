@@ -20,7 +20,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/sampan-io/sampan/await/told"
+	"github.com/sampan-io/sampan/await/events"
 	"github.com/sampan-io/sampan/client"
 	"github.com/sampan-io/sampan/internal/run"
 )
@@ -134,8 +134,8 @@ type judged struct {
 	known bool // it has been judged at all
 }
 
-func (j judged) final(notes []told.Note) Verdict {
-	if n, some := told.Newest(notes); j.vague && some {
+func (j judged) final(notes []events.Note) Verdict {
+	if n, some := events.Newest(notes); j.vague && some {
 		j.Cause = n.String()
 	}
 	return j.Verdict
@@ -309,7 +309,7 @@ func ended(obj client.Object) (why string, over bool) {
 	case *batchv1.Job:
 		for _, c := range o.Status.Conditions {
 			if c.Status == corev1.ConditionTrue && (c.Type == batchv1.JobComplete || c.Type == batchv1.JobFailed) {
-				return strings.TrimSuffix("the job has ended ("+string(c.Type)+"): "+told.Reason(c.Reason, c.Message), ": "), true
+				return strings.TrimSuffix("the job has ended ("+string(c.Type)+"): "+events.Reason(c.Reason, c.Message), ": "), true
 			}
 		}
 	}
@@ -365,7 +365,7 @@ func fields(obj client.Object) (map[string]any, error) {
 
 // warning returns the newest warning about the object itself, or "".
 func (v *view) warning() string {
-	n, some := told.Newest(v.notes[v.node.uid])
+	n, some := events.Newest(v.notes[v.node.uid])
 	if !some {
 		return ""
 	}
@@ -471,7 +471,7 @@ func (f *forest) partsOf(n *node) (parts []Part, more int) {
 // the oldest first.
 func (f *forest) eventsOf(n *node) []*corev1.Event {
 	type about struct {
-		told.Note
+		events.Note
 		uid types.UID
 	}
 	var all []about
@@ -487,8 +487,8 @@ func (f *forest) eventsOf(n *node) []*corev1.Event {
 		}
 	}
 	gather(n)
-	slices.SortStableFunc(all, func(a, b about) int { return told.Older(a.Note, b.Note) })
-	all = all[max(0, len(all)-told.MaxNotes):]
+	slices.SortStableFunc(all, func(a, b about) int { return events.Older(a.Note, b.Note) })
+	all = all[max(0, len(all)-events.MaxNotes):]
 	var events []*corev1.Event
 	for _, e := range all {
 		events = append(events, e.Event(e.uid))

@@ -3,7 +3,7 @@ package await
 import (
 	corev1 "k8s.io/api/core/v1"
 
-	"github.com/sampan-io/sampan/await/told"
+	"github.com/sampan-io/sampan/await/events"
 )
 
 // judgeNamespace: ready means that it is active and takes objects.
@@ -26,7 +26,7 @@ func remaining(n *corev1.Namespace) string {
 	verdict := Verdict{}
 	for _, c := range n.Status.Conditions {
 		if c.Status == corev1.ConditionTrue && c.Message != "" {
-			verdict = verdict.because(told.Line(c.Message))
+			verdict = verdict.because(events.Line(c.Message))
 		}
 	}
 	return verdict.Cause

@@ -3,7 +3,7 @@ package await
 import (
 	corev1 "k8s.io/api/core/v1"
 
-	"github.com/sampan-io/sampan/await/told"
+	"github.com/sampan-io/sampan/await/events"
 )
 
 // judgeNode: observed means that its agent has reported, ready is the node's Ready
@@ -20,9 +20,9 @@ func judgeNode(d Degree, n *corev1.Node) (Verdict, error) {
 		case c.Status == corev1.ConditionTrue, d == Observed:
 			return done(), nil
 		case c.Status == corev1.ConditionUnknown:
-			return waiting("its agent does not answer: %s", told.Reason(c.Reason, c.Message)), nil
+			return waiting("its agent does not answer: %s", events.Reason(c.Reason, c.Message)), nil
 		}
-		return waiting("%s", told.Reason(c.Reason, c.Message)), nil
+		return waiting("%s", events.Reason(c.Reason, c.Message)), nil
 	}
 	return waiting("its agent has not reported yet"), nil
 }

@@ -1,7 +1,7 @@
 package await
 
 import (
-	"github.com/sampan-io/sampan/internal/fieldpath"
+	"github.com/sampan-io/sampan/await/fieldpath"
 )
 
 // An Operator says how the value at a path is compared.

@@ -8,7 +8,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/sampan-io/sampan/await/told"
+	"github.com/sampan-io/sampan/await/events"
 )
 
 // judgePod: observed is reached by a pod that its node has taken, scheduled by one
@@ -126,7 +126,7 @@ const rejected = "Pod was rejected: "
 // rejection is how a rejected pod holds up its controller, which makes another one. That one is rejected as well if the
 // node does not have what the pod asks for, and may fit if the node is only full.
 func rejection(p *corev1.Pod) Verdict {
-	text := told.Reason(p.Status.Reason, strings.TrimPrefix(p.Status.Message, rejected))
+	text := events.Reason(p.Status.Reason, strings.TrimPrefix(p.Status.Message, rejected))
 	switch p.Status.Reason {
 	case "UnsupportedFeature", "SysctlForbidden", "PodOSNotSupported":
 		return failed(Likely, "%s", text)
@@ -164,7 +164,7 @@ func podTrouble(d Degree, p *corev1.Pod) judged {
 	say := func(v Verdict) judged { return judged{Verdict: v, known: true} }
 	for _, c := range p.Status.Conditions {
 		if c.Type == corev1.PodScheduled && c.Status == corev1.ConditionFalse {
-			return say(waiting("%s", told.Reason(c.Reason, c.Message)))
+			return say(waiting("%s", events.Reason(c.Reason, c.Message)))
 		}
 	}
 	starting := ""
@@ -180,7 +180,7 @@ func podTrouble(d Degree, p *corev1.Pod) judged {
 			if w == nil {
 				continue
 			}
-			text := "container " + s.Name + ": " + told.Reason(w.Reason, w.Message)
+			text := "container " + s.Name + ": " + events.Reason(w.Reason, w.Message)
 			switch {
 			case w.Reason == "InvalidImageName", w.Reason == "ErrImageNeverPull":
 				return say(failed(Certain, "%s", text))
@@ -190,7 +190,7 @@ func podTrouble(d Degree, p *corev1.Pod) judged {
 				return say(failed(Likely, "%s%s", text, lastExit(s)))
 			}
 			if starting == "" {
-				starting = told.Reason(w.Reason, w.Message)
+				starting = events.Reason(w.Reason, w.Message)
 			}
 		}
 	}
@@ -208,7 +208,7 @@ func podTrouble(d Degree, p *corev1.Pod) judged {
 		text.WriteString("running, not ready")
 		for _, c := range p.Status.Conditions {
 			if c.Type == corev1.PodReady && c.Message != "" {
-				text.WriteString(": " + told.Line(c.Message))
+				text.WriteString(": " + events.Line(c.Message))
 			}
 		}
 		if starting != "" {
@@ -271,7 +271,7 @@ func restartsOf(p *corev1.Pod) (n int32) {
 // podEnd says how a failed pod ended: what the kubelet says, or the exit code of
 // the first container that had one.
 func podEnd(p *corev1.Pod) string {
-	if s := told.Reason(p.Status.Reason, p.Status.Message); s != "" {
+	if s := events.Reason(p.Status.Reason, p.Status.Message); s != "" {
 		return s
 	}
 	for _, statuses := range [][]corev1.ContainerStatus{p.Status.InitContainerStatuses, p.Status.ContainerStatuses} {

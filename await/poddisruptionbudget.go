@@ -3,7 +3,7 @@ package await
 import (
 	policyv1 "k8s.io/api/policy/v1"
 
-	"github.com/sampan-io/sampan/await/told"
+	"github.com/sampan-io/sampan/await/events"
 )
 
 // judgeDisruptionBudget: ready means that as many pods are healthy as it asks for.
@@ -21,7 +21,7 @@ func judgeDisruptionBudget(d Degree, b *policyv1.PodDisruptionBudget) (Verdict, 
 	}
 	for _, c := range b.Status.Conditions {
 		if c.Type == policyv1.DisruptionAllowedCondition && c.Reason == policyv1.SyncFailedReason {
-			return failed(Likely, "%s", told.Reason(c.Reason, c.Message)), nil
+			return failed(Likely, "%s", events.Reason(c.Reason, c.Message)), nil
 		}
 	}
 	if b.Status.CurrentHealthy < b.Status.DesiredHealthy {

@@ -13,8 +13,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/sampan-io/sampan/await/events"
 	"github.com/sampan-io/sampan/await/follow"
-	"github.com/sampan-io/sampan/await/told"
 	"github.com/sampan-io/sampan/client"
 	"github.com/sampan-io/sampan/wait"
 )
@@ -169,7 +169,7 @@ func hasDesiredReplicas(o client.Object, generation int64) (bool, error) {
 		want = 1 // the API's default
 	}
 	have, _, _ := unstructured.NestedInt64(object, "status", "replicas")
-	seen, found := told.ObservedGeneration(object)
+	seen, found := events.ObservedGeneration(object)
 	generation = max(generation, o.GetGeneration())
 	if !found && generation > 0 {
 		return false, nil

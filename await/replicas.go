@@ -1,6 +1,6 @@
 package await
 
-import "github.com/sampan-io/sampan/await/told"
+import "github.com/sampan-io/sampan/await/events"
 
 // replicas is what all controllers of pods that run for ever have in common.
 type replicas struct {
@@ -145,5 +145,5 @@ func replicaFailure(v *view, r replicas, reasonOf, message string) Verdict {
 	if barred(message) {
 		certainty = Certain
 	}
-	return failed(certainty, "%d/%d pods %s; %s", min(r.ready, r.want), r.want, r.word, told.Reason(reasonOf, message))
+	return failed(certainty, "%d/%d pods %s; %s", min(r.ready, r.want), r.want, r.word, events.Reason(reasonOf, message))
 }

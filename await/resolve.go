@@ -8,8 +8,8 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
+	"github.com/sampan-io/sampan/await/definition"
 	"github.com/sampan-io/sampan/await/follow"
-	"github.com/sampan-io/sampan/internal/definition"
 )
 
 // resolvePause is the longest between two questions whether there is a kind now.

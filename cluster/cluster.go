@@ -17,8 +17,8 @@ import (
 	"github.com/sampan-io/sampan/cluster/pki"
 	"github.com/sampan-io/sampan/internal/memory"
 	"github.com/sampan-io/sampan/internal/run"
-	"github.com/sampan-io/sampan/node/simulation"
-	"github.com/sampan-io/sampan/proxy/tracer"
+	"github.com/sampan-io/sampan/proxy/trace/probe"
+	"github.com/sampan-io/sampan/simulation"
 	"github.com/sampan-io/sampan/store"
 	"github.com/sampan-io/sampan/store/disk"
 )
@@ -46,7 +46,7 @@ type cluster struct {
 	runtime   *runtimeProcess // nil with simulated nodes
 	bridge    []netip.Addr    // this host's addresses among the pods, the primary one first; none with simulated nodes
 	names     *nameSockets    // nil without cluster DNS
-	tracer    *tracer.Tracer  // nil with simulated nodes
+	tracer    *probe.Tracer   // nil with simulated nodes
 	notices   notices         // about the store
 }
 

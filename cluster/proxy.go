@@ -13,7 +13,7 @@ import (
 	"github.com/sampan-io/sampan/proxy/announce"
 	"github.com/sampan-io/sampan/proxy/health"
 	"github.com/sampan-io/sampan/proxy/nft"
-	"github.com/sampan-io/sampan/proxy/tracer"
+	"github.com/sampan-io/sampan/proxy/trace/probe"
 	"github.com/sampan-io/sampan/proxy/userspace"
 )
 
@@ -81,7 +81,7 @@ func (c *cluster) proxy(p *controlPlane, caches *cache.Shared) ([]run.Stage, err
 		return nil, err
 	}
 	checks.Judge(services.Healthy)
-	if c.tracer, err = tracer.New(tracer.Options{Services: services.Service, Kernel: kernel, Forwarder: forwarder, Pod: networks.of, Log: c.Log}); err != nil {
+	if c.tracer, err = probe.New(probe.Options{Services: services.Service, Kernel: kernel, Forwarder: forwarder, Pod: networks.of, Log: c.Log}); err != nil {
 		return nil, err
 	}
 	for _, m := range append(forwarder.Collectors(), services.Metrics()...) {

@@ -10,8 +10,8 @@ import (
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/sampan-io/sampan/node"
-	"github.com/sampan-io/sampan/node/spec"
-	"github.com/sampan-io/sampan/proxy/tracer"
+	"github.com/sampan-io/sampan/node/crispec"
+	"github.com/sampan-io/sampan/proxy/trace/probe"
 )
 
 // podNetworks are the networks of pods, by what the container runtime says of them.
@@ -32,29 +32,29 @@ func (n podNetworks) restore(ctx context.Context) error {
 }
 
 // of returns the network of a pod that runs.
-func (n podNetworks) of(ctx context.Context, name types.NamespacedName) (tracer.Pod, error) {
+func (n podNetworks) of(ctx context.Context, name types.NamespacedName) (probe.Pod, error) {
 	list, err := n.runtime.ListPodSandbox(ctx, &cri.ListPodSandboxRequest{Filter: &cri.PodSandboxFilter{
 		State:         &cri.PodSandboxStateValue{State: cri.PodSandboxState_SANDBOX_READY},
-		LabelSelector: map[string]string{spec.PodNamespace: name.Namespace, spec.PodName: name.Name},
+		LabelSelector: map[string]string{crispec.PodNamespace: name.Namespace, crispec.PodName: name.Name},
 	}})
 	if err != nil {
-		return tracer.Pod{}, fmt.Errorf("asking the container runtime for pod %s: %w", name, err)
+		return probe.Pod{}, fmt.Errorf("asking the container runtime for pod %s: %w", name, err)
 	}
 	if len(list.GetItems()) == 0 {
-		return tracer.Pod{}, fmt.Errorf("pod %s does not run on this node", name)
+		return probe.Pod{}, fmt.Errorf("pod %s does not run on this node", name)
 	}
 	res, err := n.runtime.PodSandboxStatus(ctx, &cri.PodSandboxStatusRequest{PodSandboxId: list.GetItems()[0].GetId(), Verbose: true})
 	if err != nil {
-		return tracer.Pod{}, fmt.Errorf("asking the container runtime for pod %s: %w", name, err)
+		return probe.Pod{}, fmt.Errorf("asking the container runtime for pod %s: %w", name, err)
 	}
 	s := res.GetStatus()
-	p := tracer.Pod{Namespace: res.GetInfo()["netns"]}
+	p := probe.Pod{Namespace: res.GetInfo()["netns"]}
 	if s.GetLinux().GetNamespaces().GetOptions().GetNetwork() == cri.NamespaceMode_NODE {
 		p.Namespace = ""
 		return p, nil
 	}
 	if p.Namespace == "" {
-		return tracer.Pod{}, errors.New("the container runtime does not say where the network of the pod is")
+		return probe.Pod{}, errors.New("the container runtime does not say where the network of the pod is")
 	}
 	ips := []string{s.GetNetwork().GetIp()}
 	for _, more := range s.GetNetwork().GetAdditionalIps() {

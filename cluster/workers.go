@@ -21,18 +21,18 @@ import (
 	"github.com/sampan-io/sampan/controller/balancer"
 	"github.com/sampan-io/sampan/controller/disruption"
 	"github.com/sampan-io/sampan/controller/housekeeping"
-	"github.com/sampan-io/sampan/controller/placed"
+	"github.com/sampan-io/sampan/controller/sets"
 	"github.com/sampan-io/sampan/controller/volumes"
 	"github.com/sampan-io/sampan/controller/workload"
 	"github.com/sampan-io/sampan/internal/run"
 	"github.com/sampan-io/sampan/node"
-	"github.com/sampan-io/sampan/node/fleet"
 	"github.com/sampan-io/sampan/node/localdisk"
 	"github.com/sampan-io/sampan/node/simulated"
 	"github.com/sampan-io/sampan/proxy/trace"
 	"github.com/sampan-io/sampan/scheduler"
 	"github.com/sampan-io/sampan/scheduler/builtin"
 	"github.com/sampan-io/sampan/scheduler/config"
+	"github.com/sampan-io/sampan/simulation/nodes"
 )
 
 // kubeletPort is where clients of Kubernetes expect the node agent.
@@ -67,7 +67,7 @@ func (c *cluster) workers(p *controlPlane, caches *cache.Shared) (run.Stage, []s
 		served = append(served, client.Resource[client.Object]{GroupVersionResource: k.GVR(), Kind: k.Kind, Namespaced: k.Namespaced})
 	}
 	stage = append(stage, workload.Tasks(workload.Options{Client: manager, Caches: caches, Log: c.Log})...)
-	stage = append(stage, placed.Tasks(placed.Options{Client: manager, Caches: caches, Log: c.Log})...)
+	stage = append(stage, sets.Tasks(sets.Options{Client: manager, Caches: caches, Log: c.Log})...)
 	stage = append(stage, volumes.Tasks(volumes.Options{Client: manager, Caches: caches, Log: c.Log})...)
 	stage = append(stage, disruption.Tasks(disruption.Options{Client: manager, Caches: caches, Log: c.Log})...)
 	pool, err := c.Settings.Pool()
@@ -154,7 +154,7 @@ func (c *cluster) fleet(p *controlPlane, caches *cache.Shared) (run.Stage, []str
 	if err != nil {
 		return nil, nil, err
 	}
-	f, err := fleet.New(fleet.Options{
+	f, err := nodes.New(nodes.Options{
 		Client:      p.as("system:sampan:simulated-nodes"),
 		Caches:      caches,
 		As:          func(node string) client.Interface { return p.as("system:node:"+node, "system:nodes") },

@@ -23,7 +23,7 @@ import (
 	"github.com/sampan-io/sampan/controller/controllertest"
 	"github.com/sampan-io/sampan/controller/disruption"
 	"github.com/sampan-io/sampan/controller/housekeeping"
-	"github.com/sampan-io/sampan/controller/placed"
+	"github.com/sampan-io/sampan/controller/sets"
 	"github.com/sampan-io/sampan/controller/workload"
 	"github.com/sampan-io/sampan/internal/run"
 )
@@ -36,7 +36,7 @@ const idlePods = 1000
 func everything(c client.Interface, caches *cache.Shared) []run.Task {
 	return slices.Concat(
 		workload.Tasks(workload.Options{Client: c, Caches: caches}),
-		placed.Tasks(placed.Options{Client: c, Caches: caches}),
+		sets.Tasks(sets.Options{Client: c, Caches: caches}),
 		disruption.Tasks(disruption.Options{Client: c, Caches: caches}),
 		housekeeping.Tasks(housekeeping.Options{Client: c, Caches: caches, Resources: clienttest.Resources(), RootCA: []byte("PEM"), NodeGrace: 100 * 365 * 24 * time.Hour}),
 	)

@@ -22,7 +22,7 @@ import (
 	"github.com/sampan-io/sampan/client"
 	"github.com/sampan-io/sampan/controller/disruption"
 	"github.com/sampan-io/sampan/controller/housekeeping"
-	"github.com/sampan-io/sampan/controller/placed"
+	"github.com/sampan-io/sampan/controller/sets"
 	"github.com/sampan-io/sampan/controller/workload"
 	"github.com/sampan-io/sampan/internal/run"
 )
@@ -53,7 +53,7 @@ func openHarbour(t *testing.T) *harbour {
 	}
 	work := slices.Concat(
 		workload.Tasks(workload.Options{Client: manager, Log: log}),
-		placed.Tasks(placed.Options{Client: manager, Log: log}),
+		sets.Tasks(sets.Options{Client: manager, Log: log}),
 		disruption.Tasks(disruption.Options{Client: manager, Log: log}),
 		housekeeping.Tasks(housekeeping.Options{Client: manager, Resources: served, RootCA: []byte("PEM"), Log: log}),
 	)

@@ -21,7 +21,7 @@ import (
 
 	"github.com/sampan-io/sampan/client"
 	"github.com/sampan-io/sampan/internal/mounts"
-	"github.com/sampan-io/sampan/node/spec"
+	"github.com/sampan-io/sampan/node/crispec"
 	"github.com/sampan-io/sampan/node/volume"
 )
 
@@ -109,7 +109,7 @@ func readOnly(v *corev1.Volume) bool {
 
 // setUp makes the pod's volumes what they have to be, now or again, and returns
 // when a token in them has to be replaced (zero: never). Errors are for users.
-func (f *files) setUp(ctx context.Context, pod *corev1.Pod, facts spec.Facts) (time.Time, error) {
+func (f *files) setUp(ctx context.Context, pod *corev1.Pod, facts crispec.Facts) (time.Time, error) {
 	var next time.Time
 	for i := range pod.Spec.Volumes {
 		v := &pod.Spec.Volumes[i]
@@ -122,7 +122,7 @@ func (f *files) setUp(ctx context.Context, pod *corev1.Pod, facts spec.Facts) (t
 	return next, nil
 }
 
-func (f *files) volume(ctx context.Context, pod *corev1.Pod, v *corev1.Volume, facts spec.Facts) (time.Time, error) {
+func (f *files) volume(ctx context.Context, pod *corev1.Pod, v *corev1.Volume, facts crispec.Facts) (time.Time, error) {
 	gid := -1
 	if sc := pod.Spec.SecurityContext; sc != nil && sc.FSGroup != nil {
 		gid = int(*sc.FSGroup)
@@ -153,7 +153,7 @@ func (f *files) volume(ctx context.Context, pod *corev1.Pod, v *corev1.Volume, f
 // containers together, or what the node has, whichever is least.
 func (f *files) memorySize(pod *corev1.Pod, e *corev1.EmptyDirVolumeSource) int64 {
 	size := f.n.machine.capacity.Memory().Value()
-	if limit := spec.PodResources(pod).GetMemoryLimitInBytes(); limit > 0 {
+	if limit := crispec.PodResources(pod).GetMemoryLimitInBytes(); limit > 0 {
 		size = min(size, limit)
 	}
 	if e.SizeLimit != nil && e.SizeLimit.Sign() > 0 {
@@ -202,7 +202,7 @@ func (f *files) emptyDir(dir string, size int64, e *corev1.EmptyDirVolumeSource,
 }
 
 // payload collects what is in a volume.
-func (f *files) payload(ctx context.Context, pod *corev1.Pod, v *corev1.Volume, facts spec.Facts, p volume.Payload) (time.Time, error) {
+func (f *files) payload(ctx context.Context, pod *corev1.Pod, v *corev1.Volume, facts crispec.Facts, p volume.Payload) (time.Time, error) {
 	mode := func(m *int32) int32 {
 		if m != nil {
 			return *m
@@ -242,7 +242,7 @@ func (f *files) payload(ctx context.Context, pod *corev1.Pod, v *corev1.Volume, 
 	return next, nil
 }
 
-func addConfigMap(p volume.Payload, pod *corev1.Pod, facts spec.Facts, ref corev1.LocalObjectReference, items []corev1.KeyToPath, mode int32, optional *bool) error {
+func addConfigMap(p volume.Payload, pod *corev1.Pod, facts crispec.Facts, ref corev1.LocalObjectReference, items []corev1.KeyToPath, mode int32, optional *bool) error {
 	may := optional != nil && *optional
 	m, err := facts.Objects.ConfigMap(pod.Namespace, ref.Name)
 	switch {
@@ -254,7 +254,7 @@ func addConfigMap(p volume.Payload, pod *corev1.Pod, facts spec.Facts, ref corev
 	return p.Add("configmap", volume.OfConfigMap(m), items, mode, may)
 }
 
-func addSecret(p volume.Payload, pod *corev1.Pod, facts spec.Facts, name string, items []corev1.KeyToPath, mode int32, optional *bool) error {
+func addSecret(p volume.Payload, pod *corev1.Pod, facts crispec.Facts, name string, items []corev1.KeyToPath, mode int32, optional *bool) error {
 	may := optional != nil && *optional
 	s, err := facts.Objects.Secret(pod.Namespace, name)
 	switch {
@@ -336,7 +336,7 @@ func (f *files) mounts(pod *corev1.Pod, c *corev1.Container, attempt int32, ips 
 		own = string(b)
 	}
 	// Written in place: running containers have this very file mounted.
-	if err := os.WriteFile(path, []byte(spec.Hosts(pod, ips, f.n.opts.ClusterDomain, own)), 0o644); err != nil { //nolint:gosec // everybody's
+	if err := os.WriteFile(path, []byte(crispec.Hosts(pod, ips, f.n.opts.ClusterDomain, own)), 0o644); err != nil { //nolint:gosec // everybody's
 		return nil, err
 	}
 	return append(list, &cri.Mount{ContainerPath: "/etc/hosts", HostPath: path}), nil
@@ -374,7 +374,7 @@ func (f *files) mount(pod *corev1.Pod, c *corev1.Container, attempt int32, index
 	}
 	part := vm.SubPath
 	if vm.SubPathExpr != "" {
-		part = spec.Expand(vm.SubPathExpr, env)
+		part = crispec.Expand(vm.SubPathExpr, env)
 	}
 	if part == "" {
 		return m, nil

@@ -11,7 +11,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/sampan-io/sampan/client"
-	"github.com/sampan-io/sampan/internal/claim"
+	"github.com/sampan-io/sampan/internal/volumefit"
 	"github.com/sampan-io/sampan/node/volume"
 )
 
@@ -31,7 +31,7 @@ func (f *files) hosted(ctx context.Context, pod *corev1.Pod, v *corev1.Volume, g
 			return err
 		}
 	case isHosted(v):
-		name, _ := claim.Named(pod, v)
+		name, _ := volumefit.Named(pod, v)
 		var err error
 		if path, err = f.claimed(ctx, pod, v, gid); err != nil {
 			return fmt.Errorf("error processing PVC %s/%s: %w", pod.Namespace, name, err)
@@ -44,16 +44,16 @@ func (f *files) hosted(ctx context.Context, pod *corev1.Pod, v *corev1.Volume, g
 
 // claimed returns where the volume of a claim lies.
 func (f *files) claimed(ctx context.Context, pod *corev1.Pod, v *corev1.Volume, gid int) (string, error) {
-	name, ephemeral := claim.Named(pod, v)
+	name, ephemeral := volumefit.Named(pod, v)
 	c, err := client.PersistentVolumeClaims.Get(ctx, f.n.opts.Client, pod.Namespace, name)
 	switch {
 	case err != nil:
 		return "", fmt.Errorf("failed to fetch PVC from API server: %w", err)
-	case ephemeral && claim.Owned(pod, c) != nil:
-		return "", claim.Owned(pod, c)
+	case ephemeral && volumefit.Owned(pod, c) != nil:
+		return "", volumefit.Owned(pod, c)
 	case c.DeletionTimestamp != nil:
 		return "", errors.New("PVC is being deleted")
-	case !claim.Bound(c) || c.Status.Phase != corev1.ClaimBound:
+	case !volumefit.Bound(c) || c.Status.Phase != corev1.ClaimBound:
 		return "", errors.New("PVC is not bound")
 	}
 	pv, err := client.PersistentVolumes.Get(ctx, f.n.opts.Client, "", c.Spec.VolumeName)

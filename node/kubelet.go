@@ -22,9 +22,9 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/sampan-io/sampan/internal/run"
+	"github.com/sampan-io/sampan/node/crispec"
 	"github.com/sampan-io/sampan/node/lifecycle"
 	"github.com/sampan-io/sampan/node/logs"
-	"github.com/sampan-io/sampan/node/spec"
 )
 
 // Who may use the kubelet API: the API server under its own name, and
@@ -223,7 +223,7 @@ func (n *Node) containerLogs(w http.ResponseWriter, r *http.Request) {
 	if r.URL.Query().Get("follow") == "true" {
 		o.Follow = func() (bool, <-chan struct{}) { return worker.runs(c.ID) }
 	}
-	path := filepath.Join(n.logs(told.pod), spec.LogPath(c.Name, c.Attempt))
+	path := filepath.Join(n.logs(told.pod), crispec.LogPath(c.Name, c.Attempt))
 	w.Header().Set("Content-Type", "text/plain")
 	out := &flushing{w: w, c: http.NewResponseController(w)}
 	err = logs.Read(r.Context(), out, path, o)

@@ -13,7 +13,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 
-	"github.com/sampan-io/sampan/node/spec"
+	"github.com/sampan-io/sampan/node/crispec"
 )
 
 // machine is what the computer under the node is and has.
@@ -64,8 +64,8 @@ func statfs(dir string, fs *unix.Statfs_t) error {
 	}
 }
 
-func (m machine) spec() spec.Capacity {
-	return spec.Capacity{MilliCPU: m.capacity.Cpu().MilliValue(), Memory: m.capacity.Memory().Value()}
+func (m machine) spec() crispec.Capacity {
+	return crispec.Capacity{MilliCPU: m.capacity.Cpu().MilliValue(), Memory: m.capacity.Memory().Value()}
 }
 
 func memoryTotal() (int64, error) {

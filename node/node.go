@@ -19,9 +19,9 @@ import (
 	"github.com/sampan-io/sampan/client"
 	"github.com/sampan-io/sampan/client/cache"
 	"github.com/sampan-io/sampan/internal/run"
+	"github.com/sampan-io/sampan/node/crispec"
 	"github.com/sampan-io/sampan/node/lifecycle"
 	"github.com/sampan-io/sampan/node/probe"
-	"github.com/sampan-io/sampan/node/spec"
 	"github.com/sampan-io/sampan/scheduler/plugin"
 )
 
@@ -278,5 +278,5 @@ func (n *Node) logs(pod *corev1.Pod) string {
 	if n.opts.LogDir == "" {
 		return ""
 	}
-	return spec.LogDirectory(n.opts.LogDir, pod.Namespace, pod.Name, string(pod.UID))
+	return crispec.LogDirectory(n.opts.LogDir, pod.Namespace, pod.Name, string(pod.UID))
 }

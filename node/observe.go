@@ -13,9 +13,9 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"github.com/sampan-io/sampan/node/crispec"
 	"github.com/sampan-io/sampan/node/lifecycle"
 	"github.com/sampan-io/sampan/node/logs"
-	"github.com/sampan-io/sampan/node/spec"
 )
 
 // seen is what the runtime holds for one pod.
@@ -89,7 +89,7 @@ func sandboxOf(s *cri.PodSandboxStatus) lifecycle.Sandbox {
 func containerOf(ctx context.Context, s *cri.ContainerStatus, sandbox string) lifecycle.Container {
 	c := lifecycle.Container{
 		ID: s.GetId(), Name: s.GetMetadata().GetName(), Attempt: int32(s.GetMetadata().GetAttempt()), Sandbox: sandbox,
-		Hash:      s.GetAnnotations()[spec.ContainerHash],
+		Hash:      s.GetAnnotations()[crispec.ContainerHash],
 		CreatedAt: nanos(s.GetCreatedAt()), StartedAt: nanos(s.GetStartedAt()), FinishedAt: nanos(s.GetFinishedAt()),
 		ExitCode: s.GetExitCode(), Reason: s.GetReason(), Message: s.GetMessage(),
 		Image: s.GetImage().GetUserSpecifiedImage(), ImageID: s.GetImageRef(),
@@ -139,12 +139,12 @@ const (
 // terminationMessage reads what the container wrote to its termination message
 // file or, if its author asked for that and it failed, the end of its log.
 func terminationMessage(ctx context.Context, s *cri.ContainerStatus) string {
-	if file := s.GetAnnotations()[spec.TerminationFile]; file != "" {
+	if file := s.GetAnnotations()[crispec.TerminationFile]; file != "" {
 		if text := fileTail(file); text != "" {
 			return text
 		}
 	}
-	if s.GetAnnotations()[spec.TerminationUse] == string(corev1.TerminationMessageFallbackToLogsOnError) && s.GetExitCode() != 0 && s.GetLogPath() != "" {
+	if s.GetAnnotations()[crispec.TerminationUse] == string(corev1.TerminationMessageFallbackToLogsOnError) && s.GetExitCode() != 0 && s.GetLogPath() != "" {
 		return logTail(ctx, s.GetLogPath())
 	}
 	return ""

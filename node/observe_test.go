@@ -10,7 +10,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 
-	"github.com/sampan-io/sampan/node/spec"
+	"github.com/sampan-io/sampan/node/crispec"
 )
 
 func TestTerminationMessageFromLog(t *testing.T) {
@@ -43,7 +43,7 @@ func TestTerminationMessageFromLog(t *testing.T) {
 				t.Fatal(err)
 			}
 			got := terminationMessage(t.Context(), &cri.ContainerStatus{ExitCode: 1, LogPath: path, Annotations: map[string]string{
-				spec.TerminationUse: string(corev1.TerminationMessageFallbackToLogsOnError),
+				crispec.TerminationUse: string(corev1.TerminationMessageFallbackToLogsOnError),
 			}})
 			if got != tt.want {
 				t.Errorf("%q, want %q", got, tt.want)

@@ -17,9 +17,9 @@ import (
 
 	"github.com/sampan-io/sampan/client"
 	"github.com/sampan-io/sampan/internal/run"
+	"github.com/sampan-io/sampan/node/crispec"
 	"github.com/sampan-io/sampan/node/lifecycle"
 	"github.com/sampan-io/sampan/node/logs"
-	"github.com/sampan-io/sampan/node/spec"
 )
 
 const (
@@ -224,7 +224,7 @@ func podIPs(s *corev1.PodStatus) []string {
 
 // find looks for sandboxes of the pod that its worker does not know.
 func (w *worker) find(ctx context.Context) {
-	list, err := w.n.opts.Runtime.ListPodSandbox(ctx, &cri.PodSandboxFilter{LabelSelector: map[string]string{spec.PodUID: string(w.uid)}})
+	list, err := w.n.opts.Runtime.ListPodSandbox(ctx, &cri.PodSandboxFilter{LabelSelector: map[string]string{crispec.PodUID: string(w.uid)}})
 	if err != nil {
 		return
 	}
@@ -327,7 +327,7 @@ func (w *worker) start(ctx context.Context, o order) func() {
 	// What is not needed any more goes last, so that it delays nothing.
 	for i := range max(len(o.old)-keptAttempts, 0) {
 		if err := w.n.opts.Runtime.RemoveContainer(ctx, o.old[i].ID); err == nil {
-			logs.Remove(filepath.Join(w.n.logs(o.pod), spec.LogPath(o.old[i].Name, o.old[i].Attempt)))
+			logs.Remove(filepath.Join(w.n.logs(o.pod), crispec.LogPath(o.old[i].Name, o.old[i].Attempt)))
 			if err := w.n.files.forget(o.pod, o.container, o.old[i].Attempt); err != nil {
 				w.log.Warn("files of an old attempt at a container stay", "container", o.old[i].Name, "attempt", o.old[i].Attempt, "err", err)
 			}

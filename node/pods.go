@@ -13,8 +13,8 @@ import (
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/sampan-io/sampan/internal/run"
+	"github.com/sampan-io/sampan/node/crispec"
 	"github.com/sampan-io/sampan/node/lifecycle"
-	"github.com/sampan-io/sampan/node/spec"
 )
 
 type versionResponse = *cri.VersionResponse
@@ -70,7 +70,7 @@ func (n *Node) survey(ctx context.Context) (map[types.UID]*found, error) {
 	all := map[types.UID]*found{}
 	byID := map[string]*found{}
 	for _, s := range sandboxes {
-		uid := types.UID(s.GetLabels()[spec.PodUID])
+		uid := types.UID(s.GetLabels()[crispec.PodUID])
 		if uid == "" {
 			continue // not one of ours
 		}
@@ -91,7 +91,7 @@ func (n *Node) survey(ctx context.Context) (map[types.UID]*found, error) {
 	}
 	for _, c := range containers {
 		f := byID[c.GetPodSandboxId()]
-		if g, err := strconv.ParseInt(c.GetAnnotations()[spec.TerminationGrace], 10, 64); err == nil && f != nil {
+		if g, err := strconv.ParseInt(c.GetAnnotations()[crispec.TerminationGrace], 10, 64); err == nil && f != nil {
 			f.grace = &g
 		}
 	}

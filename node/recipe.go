@@ -10,8 +10,8 @@ import (
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/sampan-io/sampan/internal/resolvconf"
+	"github.com/sampan-io/sampan/node/crispec"
 	"github.com/sampan-io/sampan/node/lifecycle"
-	"github.com/sampan-io/sampan/node/spec"
 )
 
 // lookup is how long a container's start waits for the first answer about an
@@ -19,7 +19,7 @@ import (
 const lookup = 10 * time.Second
 
 // facts returns what the pod may be told. It waits for the list of services.
-func (n *Node) facts(ctx context.Context, pod *corev1.Pod, ips []string) spec.Facts {
+func (n *Node) facts(ctx context.Context, pod *corev1.Pod, ips []string) crispec.Facts {
 	select {
 	case <-n.services.Ready():
 	case <-ctx.Done():
@@ -28,7 +28,7 @@ func (n *Node) facts(ctx context.Context, pod *corev1.Pod, ips []string) spec.Fa
 	if api, ok := n.services.Get("default", "kubernetes"); ok && pod.Namespace != "default" {
 		services = append(services, api)
 	}
-	return spec.Facts{
+	return crispec.Facts{
 		Pod: pod, IPs: ips, HostIPs: n.hostIPs, Allocatable: n.machine.capacity,
 		Services: services, Objects: objects{ctx, n.objects},
 	}
@@ -53,7 +53,7 @@ func (n *Node) prepare(ctx context.Context, w *worker, pod *corev1.Pod) (time.Ti
 }
 
 func (n *Node) dns(pod *corev1.Pod) (c *cri.DNSConfig, missing bool, omitted []string) {
-	return spec.DNS(pod, n.resolver(), n.opts.ClusterDNS, n.opts.ClusterDomain)
+	return crispec.DNS(pod, n.resolver(), n.opts.ClusterDNS, n.opts.ClusterDomain)
 }
 
 // resolver reads the host's resolver configuration as it is now.
@@ -70,7 +70,7 @@ func (n *Node) sandboxConfig(pod *corev1.Pod, attempt int32) *cri.PodSandboxConf
 	if n.opts.CgroupRoot != "" {
 		cgroup = filepath.Join("/", n.opts.CgroupRoot, "pods", string(pod.UID))
 	}
-	return spec.Sandbox(pod, attempt, n.logs(pod), cgroup, n.opts.ClusterDomain, dns)
+	return crispec.Sandbox(pod, attempt, n.logs(pod), cgroup, n.opts.ClusterDomain, dns)
 }
 
 // containerConfig returns the configuration for an attempt at a container, and
@@ -99,7 +99,7 @@ func (n *Node) containerConfig(ctx context.Context, o order, image *cri.Image) (
 	if qos == "" {
 		qos = lifecycle.QOS(o.pod)
 	}
-	return spec.Making{
+	return crispec.Making{
 		Facts: facts, Container: o.container, Attempt: o.attempt, Hash: lifecycle.Hash(o.container), QOS: qos,
 		Node: n.machine.spec(), Image: image, Mounts: mounts, TerminationFile: last,
 	}.Config()

@@ -11,7 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
-	"github.com/sampan-io/sampan/internal/claim"
+	"github.com/sampan-io/sampan/internal/volumefit"
 )
 
 // nodes decides what the agents of nodes may do because of what they are the
@@ -200,7 +200,7 @@ func (n nodes) decideStorage(ctx context.Context, node string, a *Attributes) De
 
 func claims(pod *corev1.Pod, found func(string)) {
 	for i := range pod.Spec.Volumes {
-		if name, _ := claim.Named(pod, &pod.Spec.Volumes[i]); name != "" {
+		if name, _ := volumefit.Named(pod, &pod.Spec.Volumes[i]); name != "" {
 			found(name)
 		}
 	}

@@ -14,7 +14,7 @@ import (
 
 	"github.com/sampan-io/sampan/cli/session"
 	"github.com/sampan-io/sampan/client"
-	"github.com/sampan-io/sampan/node/simulation"
+	"github.com/sampan-io/sampan/simulation"
 )
 
 // Cut returns the verb cut of simulate.

@@ -6,7 +6,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/sampan-io/sampan/await"
-	"github.com/sampan-io/sampan/await/told"
+	"github.com/sampan-io/sampan/await/events"
 )
 
 // The types of an [Event], each with the fields that it has beside Time, Elapsed
@@ -176,7 +176,7 @@ func happeningOf(e *corev1.Event) Happening {
 	o := e.InvolvedObject
 	return Happening{
 		Object: &Object{APIVersion: o.APIVersion, Kind: o.Kind, Namespace: o.Namespace, Name: o.Name, UID: string(o.UID)},
-		Time:   told.LastSeen(e).UTC(), Type: e.Type, Reason: e.Reason, Message: e.Message, Count: times(e),
+		Time:   events.LastSeen(e).UTC(), Type: e.Type, Reason: e.Reason, Message: e.Message, Count: times(e),
 	}
 }
 

@@ -9,7 +9,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/sampan-io/sampan/await"
-	"github.com/sampan-io/sampan/await/told"
+	"github.com/sampan-io/sampan/await/events"
 	"github.com/sampan-io/sampan/internal/plural"
 )
 
@@ -65,7 +65,7 @@ func eventLine(e *corev1.Event, about await.Ref, now time.Time) string {
 	if n := times(e); n > 1 {
 		text += " (" + plural.Count(n, "time") + ")"
 	}
-	if at := told.LastSeen(e); !at.IsZero() {
+	if at := events.LastSeen(e); !at.IsZero() {
 		text = Elapsed(now.Sub(at)) + " ago: " + text
 	}
 	return "event, " + text

@@ -25,7 +25,7 @@ import (
 	"github.com/sampan-io/sampan/catalog/policy"
 	"github.com/sampan-io/sampan/cli/resource"
 	"github.com/sampan-io/sampan/cli/session"
-	"github.com/sampan-io/sampan/node/simulation"
+	"github.com/sampan-io/sampan/simulation"
 )
 
 // most bounds the nodes of a simulation, which are all in memory and cost a decision

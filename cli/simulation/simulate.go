@@ -23,11 +23,11 @@ import (
 	"github.com/sampan-io/sampan/cli/session"
 	"github.com/sampan-io/sampan/cli/show"
 	"github.com/sampan-io/sampan/client"
-	"github.com/sampan-io/sampan/controller/placed"
+	"github.com/sampan-io/sampan/controller/sets"
 	"github.com/sampan-io/sampan/controller/workload"
 	"github.com/sampan-io/sampan/internal/plural"
-	"github.com/sampan-io/sampan/node/simulation"
 	"github.com/sampan-io/sampan/scheduler/plugin"
+	"github.com/sampan-io/sampan/simulation"
 )
 
 // Simulate returns the verb simulate.
@@ -146,7 +146,7 @@ func (k kinds) podsOf(ctx context.Context, s *session.Session, in session.Input,
 		others = append(others, obj)
 		made := workload.Expand(obj)
 		if set, ok := obj.(*appsv1.DaemonSet); ok {
-			made = placed.Expand(set, nodes)
+			made = sets.Expand(set, nodes)
 		}
 		pod := k.Kind(corev1.SchemeGroupVersion.WithKind("Pod"))
 		for _, p := range made {

@@ -20,7 +20,7 @@ import (
 	"github.com/sampan-io/sampan/controller/balancer"
 	"github.com/sampan-io/sampan/dns"
 	"github.com/sampan-io/sampan/dns/zone"
-	"github.com/sampan-io/sampan/node/simulation"
+	"github.com/sampan-io/sampan/simulation"
 )
 
 // Settings are what a cluster is started with. What was chosen at the first start

@@ -11,7 +11,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/sampan-io/sampan/cli"
-	"github.com/sampan-io/sampan/cli/machine"
+	"github.com/sampan-io/sampan/cli/clusters"
 	"github.com/sampan-io/sampan/cli/scheduling"
 	"github.com/sampan-io/sampan/client"
 	"github.com/sampan-io/sampan/cluster"
@@ -19,16 +19,16 @@ import (
 	"github.com/sampan-io/sampan/dns/zone"
 	"github.com/sampan-io/sampan/internal/memory"
 	"github.com/sampan-io/sampan/internal/run"
-	proxyalone "github.com/sampan-io/sampan/proxy/alone"
-	"github.com/sampan-io/sampan/scheduler/alone"
+	proxyalone "github.com/sampan-io/sampan/proxy/standalone"
 	"github.com/sampan-io/sampan/scheduler/builtin"
 	"github.com/sampan-io/sampan/scheduler/config"
+	"github.com/sampan-io/sampan/scheduler/standalone"
 )
 
 // sampan runs the command line with the given arguments and returns its exit
 // code. It is here that the command line learns what a cluster is.
 func sampan(ctx context.Context, release func(), in io.Reader, out, errOut io.Writer, args ...string) int {
-	verbs := machine.Options{
+	verbs := clusters.Options{
 		Version: version,
 		Serve:   serve,
 		Clean:   cluster.Clean,
@@ -41,7 +41,7 @@ func sampan(ctx context.Context, release func(), in io.Reader, out, errOut io.Wr
 		In:           in,
 		Out:          out,
 		Err:          errOut,
-		Extra:        machine.Commands(verbs),
+		Extra:        clusters.Commands(verbs),
 		RunScheduler: runScheduler,
 		RunDNS:       runDNS,
 		RunProxy:     runProxy,
@@ -49,7 +49,7 @@ func sampan(ctx context.Context, release func(), in io.Reader, out, errOut io.Wr
 	})
 }
 
-func serve(ctx context.Context, s machine.Service) error {
+func serve(ctx context.Context, s clusters.Service) error {
 	return cluster.Run(ctx, cluster.Options{
 		Profile:  s.Profile,
 		Settings: s.Settings,
@@ -62,7 +62,7 @@ func serve(ctx context.Context, s machine.Service) error {
 
 // runScheduler schedules for a cluster that may be somebody else's.
 func runScheduler(ctx context.Context, s scheduling.Schedule) error {
-	return alone.Run(ctx, alone.Options{
+	return standalone.Run(ctx, standalone.Options{
 		Connect:        s.Connect,
 		Plugins:        config.Available{Default: builtin.Default()},
 		ConfigFile:     s.ConfigFile,

@@ -20,7 +20,7 @@ import (
 	"github.com/sampan-io/sampan/client"
 	"github.com/sampan-io/sampan/client/cache"
 	"github.com/sampan-io/sampan/controller"
-	"github.com/sampan-io/sampan/controller/owned"
+	"github.com/sampan-io/sampan/controller/dependents"
 	"github.com/sampan-io/sampan/internal/run"
 )
 
@@ -169,18 +169,18 @@ func (b *budgets) find(pod *corev1.Pod) (scale, bool, error) {
 	}
 	is := func(obj client.Object, kind string) bool { return ref.Kind == kind && obj.GetUID() == ref.UID }
 	if rc, ok := b.rcs.Get(pod.Namespace, ref.Name); ok && is(rc, client.ReplicationControllers.Kind) {
-		return scale{rc.UID, owned.Size(rc.Spec.Replicas)}, true, nil
+		return scale{rc.UID, dependents.Size(rc.Spec.Replicas)}, true, nil
 	}
 	if rs, ok := b.sets.Get(pod.Namespace, ref.Name); ok && is(rs, client.ReplicaSets.Kind) {
 		if up := metav1.GetControllerOfNoCopy(rs); up != nil && up.Kind == client.Deployments.Kind {
 			if d, ok := b.deploys.Get(pod.Namespace, up.Name); ok && d.UID == up.UID {
-				return scale{d.UID, owned.Size(d.Spec.Replicas)}, true, nil
+				return scale{d.UID, dependents.Size(d.Spec.Replicas)}, true, nil
 			}
 		}
-		return scale{rs.UID, owned.Size(rs.Spec.Replicas)}, true, nil
+		return scale{rs.UID, dependents.Size(rs.Spec.Replicas)}, true, nil
 	}
 	if s, ok := b.ordered.Get(pod.Namespace, ref.Name); ok && is(s, client.StatefulSets.Kind) {
-		return scale{s.UID, owned.Size(s.Spec.Replicas)}, true, nil
+		return scale{s.UID, dependents.Size(s.Spec.Replicas)}, true, nil
 	}
 	for _, sizeless := range []schema.GroupVersionKind{client.DaemonSets.GVK(), client.Jobs.GVK()} {
 		if ref.Kind == sizeless.Kind && ref.APIVersion == sizeless.GroupVersion().String() {

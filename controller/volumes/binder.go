@@ -17,7 +17,7 @@ import (
 	"github.com/sampan-io/sampan/client"
 	"github.com/sampan-io/sampan/controller"
 	"github.com/sampan-io/sampan/controller/podstate"
-	"github.com/sampan-io/sampan/internal/claim"
+	"github.com/sampan-io/sampan/internal/volumefit"
 )
 
 // binder brings claims and volumes together. Its keys without a namespace are volumes.
@@ -66,7 +66,7 @@ func (b *binder) subscribe() {
 	b.classes.Subscribe(func(_, after *storagev1.StorageClass) {
 		if after != nil {
 			b.wake(func(c *corev1.PersistentVolumeClaim) bool {
-				return claim.Class(c) == "" || claim.Class(c) == after.Name
+				return volumefit.Class(c) == "" || volumefit.Class(c) == after.Name
 			})
 		}
 	})
@@ -81,7 +81,7 @@ func (b *binder) subscribe() {
 		}
 		for _, key := range claimsOf(pod) {
 			_, name, _ := strings.Cut(key, "/")
-			if c, ok := b.claims.Get(pod.Namespace, name); ok && !claim.Bound(c) {
+			if c, ok := b.claims.Get(pod.Namespace, name); ok && !volumefit.Bound(c) {
 				b.loop.Add(controller.KeyOf(c))
 			}
 		}
@@ -122,10 +122,10 @@ func (b *binder) claim(ctx context.Context, key controller.Key) error {
 		_, err := b.updateClaim(ctx, next, "")
 		return err
 	}
-	if p.provisioner != "" && (c.Annotations[claim.Provisioner] != p.provisioner || c.Annotations[claim.OldProvisioner] != p.provisioner) {
+	if p.provisioner != "" && (c.Annotations[volumefit.Provisioner] != p.provisioner || c.Annotations[volumefit.OldProvisioner] != p.provisioner) {
 		next := c.DeepCopy()
-		metav1.SetMetaDataAnnotation(&next.ObjectMeta, claim.Provisioner, p.provisioner)
-		metav1.SetMetaDataAnnotation(&next.ObjectMeta, claim.OldProvisioner, p.provisioner)
+		metav1.SetMetaDataAnnotation(&next.ObjectMeta, volumefit.Provisioner, p.provisioner)
+		metav1.SetMetaDataAnnotation(&next.ObjectMeta, volumefit.OldProvisioner, p.provisioner)
 		var err error
 		if c, err = b.updateClaim(ctx, next, ""); err != nil || c == nil {
 			return err
@@ -150,8 +150,8 @@ func (b *binder) view(c *corev1.PersistentVolumeClaim) claimView {
 		v.named, _ = b.volumes.Get("", c.Spec.VolumeName)
 		return v
 	}
-	v.class, _ = b.classes.Get("", claim.Class(c))
-	if claim.Delays(v.class) {
+	v.class, _ = b.classes.Get("", volumefit.Class(c))
+	if volumefit.Delays(v.class) {
 		v.volumes = b.volumes.ByIndex(byClaim, c.Namespace+"/"+c.Name) // no others count
 	} else {
 		v.volumes = b.volumes.List("")
@@ -222,7 +222,7 @@ func (b *binder) claimOf(ctx context.Context, v *corev1.PersistentVolume) (*core
 // bind takes the steps that lack to bind a claim to a volume (V2).
 func (b *binder) bind(ctx context.Context, v *corev1.PersistentVolume, c *corev1.PersistentVolumeClaim) error {
 	var err error
-	if next, different := claim.Reserve(v, c); different {
+	if next, different := volumefit.Reserve(v, c); different {
 		if v, err = b.updateVolume(ctx, next, ""); err != nil || v == nil {
 			return err
 		}
@@ -232,13 +232,13 @@ func (b *binder) bind(ctx context.Context, v *corev1.PersistentVolume, c *corev1
 			return err
 		}
 	}
-	if _, complete := c.Annotations[claim.BindCompleted]; !complete || c.Spec.VolumeName != v.Name {
+	if _, complete := c.Annotations[volumefit.BindCompleted]; !complete || c.Spec.VolumeName != v.Name {
 		next := c.DeepCopy()
 		if next.Spec.VolumeName != v.Name {
 			next.Spec.VolumeName = v.Name
-			metav1.SetMetaDataAnnotation(&next.ObjectMeta, claim.BoundByController, "yes")
+			metav1.SetMetaDataAnnotation(&next.ObjectMeta, volumefit.BoundByController, "yes")
 		}
-		metav1.SetMetaDataAnnotation(&next.ObjectMeta, claim.BindCompleted, "yes")
+		metav1.SetMetaDataAnnotation(&next.ObjectMeta, volumefit.BindCompleted, "yes")
 		if c, err = b.updateClaim(ctx, next, ""); err != nil || c == nil {
 			return err
 		}
@@ -258,9 +258,9 @@ func (b *binder) bind(ctx context.Context, v *corev1.PersistentVolume, c *corev1
 // unbind gives a volume back whose claim has another: to everybody, or if a user reserved it to whoever has the claim's name.
 func (b *binder) unbind(ctx context.Context, v *corev1.PersistentVolume) (*corev1.PersistentVolume, error) {
 	next := v.DeepCopy()
-	if _, ours := next.Annotations[claim.BoundByController]; ours {
+	if _, ours := next.Annotations[volumefit.BoundByController]; ours {
 		next.Spec.ClaimRef = nil
-		delete(next.Annotations, claim.BoundByController)
+		delete(next.Annotations, volumefit.BoundByController)
 	} else {
 		next.Spec.ClaimRef.UID = ""
 	}

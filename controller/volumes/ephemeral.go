@@ -9,7 +9,7 @@ import (
 
 	"github.com/sampan-io/sampan/client"
 	"github.com/sampan-io/sampan/controller"
-	"github.com/sampan-io/sampan/internal/claim"
+	"github.com/sampan-io/sampan/internal/volumefit"
 )
 
 // maker makes the claims of generic ephemeral volumes (KEP-1698). They go with their pod, whose they are.
@@ -38,7 +38,7 @@ func (m *maker) subscribe() {
 // look has the maker see to a pod if one of its claims is not there.
 func (m *maker) look(pod *corev1.Pod) {
 	for i := range pod.Spec.Volumes {
-		if name, ephemeral := claim.Named(pod, &pod.Spec.Volumes[i]); ephemeral && pod.DeletionTimestamp == nil {
+		if name, ephemeral := volumefit.Named(pod, &pod.Spec.Volumes[i]); ephemeral && pod.DeletionTimestamp == nil {
 			if _, there := m.claims.Get(pod.Namespace, name); !there {
 				m.loop.Add(controller.KeyOf(pod))
 			}
@@ -61,12 +61,12 @@ func (m *maker) reconcile(ctx context.Context, key controller.Key) (controller.R
 }
 
 func (m *maker) volume(ctx context.Context, pod *corev1.Pod, v *corev1.Volume) error {
-	name, ephemeral := claim.Named(pod, v)
+	name, ephemeral := volumefit.Named(pod, v)
 	if !ephemeral || v.Ephemeral.VolumeClaimTemplate == nil {
 		return nil
 	}
 	if c, there := m.claims.Get(pod.Namespace, name); there {
-		return claim.Owned(pod, c)
+		return volumefit.Owned(pod, c)
 	}
 	template := v.Ephemeral.VolumeClaimTemplate.DeepCopy()
 	made, err := client.PersistentVolumeClaims.Create(ctx, m.client, &corev1.PersistentVolumeClaim{

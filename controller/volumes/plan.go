@@ -9,7 +9,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
 
-	"github.com/sampan-io/sampan/internal/claim"
+	"github.com/sampan-io/sampan/internal/volumefit"
 )
 
 // An event is something to be told about a claim or a volume.
@@ -43,7 +43,7 @@ type claimPlan struct {
 
 // planClaim says what is to be done about a claim.
 func planClaim(c *corev1.PersistentVolumeClaim, v claimView) claimPlan {
-	if _, complete := c.Annotations[claim.BindCompleted]; complete {
+	if _, complete := c.Annotations[volumefit.BindCompleted]; complete {
 		return planBound(c, v)
 	}
 	if c.DeletionTimestamp != nil {
@@ -53,15 +53,15 @@ func planClaim(c *corev1.PersistentVolumeClaim, v claimView) claimPlan {
 		return planNamed(c, v)
 	}
 	pending := claimPlan{phase: corev1.ClaimPending}
-	delays := claim.Delays(v.class)
+	delays := volumefit.Delays(v.class)
 	if found := match(c, v.volumes, delays); found != nil {
 		return claimPlan{bind: found}
 	}
 	_, old := c.Annotations[corev1.BetaStorageClassAnnotation]
-	switch class := claim.Class(c); {
+	switch class := volumefit.Class(c); {
 	case c.Spec.StorageClassName == nil && !old && v.standard != "":
 		return claimPlan{class: v.standard}
-	case delays && c.Annotations[claim.SelectedNode] == "":
+	case delays && c.Annotations[volumefit.SelectedNode] == "":
 		pending.event = waitsFor(v.pods)
 	case class == "":
 		pending.event = normal("FailedBinding", "no persistent volumes available for this claim and no storage class is set")
@@ -93,12 +93,12 @@ func planNamed(c *corev1.PersistentVolumeClaim, v claimView) claimPlan {
 	pending := claimPlan{phase: corev1.ClaimPending}
 	switch {
 	case v.named == nil:
-	case claim.ReservedFor(v.named, c):
+	case volumefit.ReservedFor(v.named, c):
 		return claimPlan{bind: v.named}
 	case v.named.Spec.ClaimRef != nil:
 		pending.event = warning("FailedBinding", "volume %q already bound to a different claim.", v.named.Name)
 	default:
-		why := claim.Unfit(v.named, c)
+		why := volumefit.Unfit(v.named, c)
 		if why == "" {
 			return claimPlan{bind: v.named}
 		}
@@ -128,17 +128,17 @@ func planBound(c *corev1.PersistentVolumeClaim, v claimView) claimPlan {
 
 // match returns the volume for a claim, or nil (V1).
 func match(c *corev1.PersistentVolumeClaim, volumes []*corev1.PersistentVolume, delays bool) *corev1.PersistentVolume {
-	wish, err := claim.Ask(c)
+	wish, err := volumefit.Ask(c)
 	if err != nil {
 		return nil // the server has checked the selector
 	}
 	var best *corev1.PersistentVolume
 	reserved := false
 	for _, v := range volumes {
-		if !wish.Suits(v) || !claim.Mountable(c, v) {
+		if !wish.Suits(v) || !volumefit.Mountable(c, v) {
 			continue
 		}
-		mine := claim.ReservedFor(v, c)
+		mine := volumefit.ReservedFor(v, c)
 		if !mine && (reserved || delays || !wish.Allows(v)) {
 			continue
 		}
@@ -150,7 +150,7 @@ func match(c *corev1.PersistentVolumeClaim, volumes []*corev1.PersistentVolume, 
 }
 
 func better(a, b *corev1.PersistentVolume) int {
-	return cmp.Or(len(a.Spec.AccessModes)-len(b.Spec.AccessModes), claim.Smaller(a, b))
+	return cmp.Or(len(a.Spec.AccessModes)-len(b.Spec.AccessModes), volumefit.Smaller(a, b))
 }
 
 // A volumePlan is what is to be done about a volume.
@@ -173,7 +173,7 @@ func planVolume(v *corev1.PersistentVolume, c *corev1.PersistentVolumeClaim) vol
 		return volumePlan{phase: corev1.VolumeAvailable, claim: c != nil}
 	case c == nil || c.UID != ref.UID:
 		return planReleased(v)
-	case c.Spec.VolumeName == "" && !claim.SameMode(c, v):
+	case c.Spec.VolumeName == "" && !volumefit.SameMode(c, v):
 		return volumePlan{
 			event: warning("VolumeMismatch", "Cannot bind PersistentVolume to requested PersistentVolumeClaim %q due to incompatible volumeMode.", c.Name),
 			told:  warning("VolumeMismatch", "Cannot bind PersistentVolume %q to requested PersistentVolumeClaim due to incompatible volumeMode.", v.Name),
@@ -182,7 +182,7 @@ func planVolume(v *corev1.PersistentVolume, c *corev1.PersistentVolumeClaim) vol
 		return volumePlan{claim: true}
 	case c.Spec.VolumeName == v.Name:
 		return volumePlan{phase: corev1.VolumeBound}
-	case v.Annotations[claim.ProvisionedBy] != "" && v.Spec.PersistentVolumeReclaimPolicy == corev1.PersistentVolumeReclaimDelete:
+	case v.Annotations[volumefit.ProvisionedBy] != "" && v.Spec.PersistentVolumeReclaimPolicy == corev1.PersistentVolumeReclaimDelete:
 		return planReleased(v) // it was made for a claim that has found another
 	}
 	return volumePlan{phase: corev1.VolumeAvailable, unbind: true}
@@ -203,7 +203,7 @@ func planReleased(v *corev1.PersistentVolume) volumePlan {
 	case corev1.PersistentVolumeReclaimRecycle:
 		return failed("VolumeFailedRecycle", "No recycler plugin found for the volume!")
 	case corev1.PersistentVolumeReclaimDelete:
-		by := v.Annotations[claim.ProvisionedBy]
+		by := v.Annotations[volumefit.ProvisionedBy]
 		if by != "" && !strings.HasPrefix(by, "kubernetes.io/") || by == "" && v.Spec.CSI != nil {
 			return released // its provisioner sees to it
 		}

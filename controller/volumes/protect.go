@@ -9,7 +9,7 @@ import (
 
 	"github.com/sampan-io/sampan/client"
 	"github.com/sampan-io/sampan/controller"
-	"github.com/sampan-io/sampan/internal/claim"
+	"github.com/sampan-io/sampan/internal/volumefit"
 )
 
 // protector keeps claims and volumes that are in use (V5): each has a finalizer, which is taken away when it is to be
@@ -26,12 +26,12 @@ func guards(obj metav1.Object, finalizer string) bool {
 
 func (p *protector) subscribe() {
 	p.claims.Subscribe(func(_, after *corev1.PersistentVolumeClaim) {
-		if after != nil && guards(after, claim.Protection) {
+		if after != nil && guards(after, volumefit.Protection) {
 			p.claimLoop.Add(controller.KeyOf(after))
 		}
 	})
 	p.volumes.Subscribe(func(_, after *corev1.PersistentVolume) {
-		if after != nil && guards(after, claim.VolumeProtection) {
+		if after != nil && guards(after, volumefit.VolumeProtection) {
 			p.volumeLoop.Add(controller.KeyOf(after))
 		}
 	})
@@ -41,7 +41,7 @@ func (p *protector) subscribe() {
 				continue
 			}
 			for i := range pod.Spec.Volumes {
-				name, _ := claim.Named(pod, &pod.Spec.Volumes[i])
+				name, _ := volumefit.Named(pod, &pod.Spec.Volumes[i])
 				if c, ok := p.claims.Get(pod.Namespace, name); ok && name != "" && c.DeletionTimestamp != nil {
 					p.claimLoop.Add(controller.KeyOf(c))
 				}
@@ -52,18 +52,18 @@ func (p *protector) subscribe() {
 
 func (p *protector) claim(ctx context.Context, key controller.Key) (controller.Result, error) {
 	c, ok := p.claims.Get(key.Namespace, key.Name)
-	if !ok || !guards(c, claim.Protection) {
+	if !ok || !guards(c, volumefit.Protection) {
 		return controller.Result{}, nil
 	}
 	next := c.DeepCopy()
 	if c.DeletionTimestamp == nil {
-		next.Finalizers = append(next.Finalizers, claim.Protection)
+		next.Finalizers = append(next.Finalizers, volumefit.Protection)
 	} else {
 		used, err := p.used(ctx, c)
 		if used || err != nil {
 			return controller.Result{}, err
 		}
-		next.Finalizers = slices.DeleteFunc(next.Finalizers, func(f string) bool { return f == claim.Protection })
+		next.Finalizers = slices.DeleteFunc(next.Finalizers, func(f string) bool { return f == volumefit.Protection })
 	}
 	_, err := p.updateClaim(ctx, next, "")
 	return controller.Result{}, err
@@ -71,17 +71,17 @@ func (p *protector) claim(ctx context.Context, key controller.Key) (controller.R
 
 func (p *protector) volume(ctx context.Context, key controller.Key) (controller.Result, error) {
 	v, ok := p.volumes.Get("", key.Name)
-	if !ok || !guards(v, claim.VolumeProtection) {
+	if !ok || !guards(v, volumefit.VolumeProtection) {
 		return controller.Result{}, nil
 	}
 	next := v.DeepCopy()
 	switch {
 	case v.DeletionTimestamp == nil:
-		next.Finalizers = append(next.Finalizers, claim.VolumeProtection)
+		next.Finalizers = append(next.Finalizers, volumefit.VolumeProtection)
 	case v.Status.Phase == corev1.VolumeBound:
 		return controller.Result{}, nil
 	default:
-		next.Finalizers = slices.DeleteFunc(next.Finalizers, func(f string) bool { return f == claim.VolumeProtection })
+		next.Finalizers = slices.DeleteFunc(next.Finalizers, func(f string) bool { return f == volumefit.VolumeProtection })
 	}
 	_, err := p.updateVolume(ctx, next, "")
 	return controller.Result{}, err
@@ -105,12 +105,12 @@ func uses(pod *corev1.Pod, c *corev1.PersistentVolumeClaim) bool {
 		return false
 	}
 	for i := range pod.Spec.Volumes {
-		name, ephemeral := claim.Named(pod, &pod.Spec.Volumes[i])
+		name, ephemeral := volumefit.Named(pod, &pod.Spec.Volumes[i])
 		if name != c.Name {
 			continue
 		}
 		over := pod.DeletionTimestamp != nil && pod.DeletionGracePeriodSeconds != nil && *pod.DeletionGracePeriodSeconds == 0
-		if !ephemeral || !over && claim.Owned(pod, c) == nil {
+		if !ephemeral || !over && volumefit.Owned(pod, c) == nil {
 			return true
 		}
 	}

@@ -10,8 +10,8 @@ import (
 	"github.com/sampan-io/sampan/client"
 	"github.com/sampan-io/sampan/client/cache"
 	"github.com/sampan-io/sampan/controller"
-	"github.com/sampan-io/sampan/internal/claim"
 	"github.com/sampan-io/sampan/internal/run"
+	"github.com/sampan-io/sampan/internal/volumefit"
 )
 
 // The names of the loops, which are upstream's.
@@ -93,7 +93,7 @@ func Tasks(opts Options) []run.Task {
 func claimsOf(pod *corev1.Pod) []string {
 	var all []string
 	for i := range pod.Spec.Volumes {
-		if name, _ := claim.Named(pod, &pod.Spec.Volumes[i]); name != "" {
+		if name, _ := volumefit.Named(pod, &pod.Spec.Volumes[i]); name != "" {
 			all = append(all, pod.Namespace+"/"+name)
 		}
 	}

@@ -16,8 +16,8 @@ import (
 	"github.com/sampan-io/sampan/client/clienttest"
 	"github.com/sampan-io/sampan/controller/controllertest"
 	"github.com/sampan-io/sampan/controller/volumes"
-	"github.com/sampan-io/sampan/internal/claim"
 	"github.com/sampan-io/sampan/internal/run"
+	"github.com/sampan-io/sampan/internal/volumefit"
 	"github.com/sampan-io/sampan/scheduler"
 	"github.com/sampan-io/sampan/scheduler/builtin"
 	"github.com/sampan-io/sampan/scheduler/plugin/plugintest"
@@ -69,12 +69,12 @@ func tell(s *clienttest.Server) string {
 		if q, ok := c.Status.Capacity[corev1.ResourceStorage]; ok {
 			line += " " + q.String()
 		}
-		for _, a := range []string{claim.BindCompleted, claim.BoundByController} {
+		for _, a := range []string{volumefit.BindCompleted, volumefit.BoundByController} {
 			if c.Annotations[a] != "" {
 				line += " " + strings.TrimPrefix(a, "pv.kubernetes.io/")
 			}
 		}
-		for _, a := range []string{claim.Provisioner, claim.SelectedNode} {
+		for _, a := range []string{volumefit.Provisioner, volumefit.SelectedNode} {
 			if v := c.Annotations[a]; v != "" {
 				line += " " + strings.TrimPrefix(a, "volume.kubernetes.io/") + "=" + v
 			}
@@ -92,7 +92,7 @@ func tell(s *clienttest.Server) string {
 				line += " by name"
 			}
 		}
-		if v.Annotations[claim.BoundByController] != "" {
+		if v.Annotations[volumefit.BoundByController] != "" {
 			line += " bound-by-controller"
 		}
 		if v.DeletionTimestamp != nil {
@@ -289,11 +289,11 @@ func TestADefaultClassThatComesLater(t *testing.T) {
 	controllertest.Controlling(t, tasks, func(t *testing.T, s *clienttest.Server) {
 		give(t, s, fmt.Sprintf(pvc, "c", "5Gi", "")+"\n"+fmt.Sprintf(pvc, "none", "5Gi", `, storageClassName: ""`))
 		give(t, s, `{apiVersion: storage.k8s.io/v1, kind: StorageClass, metadata: {name: late, annotations: {storageclass.kubernetes.io/is-default-class: "true"}}, provisioner: x.io/y, volumeBindingMode: WaitForFirstConsumer}`)
-		if c := clienttest.Find(s, client.PersistentVolumeClaims, "default", "c"); claim.Class(c) != "late" {
-			t.Errorf("class %q, want the default one", claim.Class(c))
+		if c := clienttest.Find(s, client.PersistentVolumeClaims, "default", "c"); volumefit.Class(c) != "late" {
+			t.Errorf("class %q, want the default one", volumefit.Class(c))
 		}
-		if c := clienttest.Find(s, client.PersistentVolumeClaims, "default", "none"); claim.Class(c) != "" {
-			t.Errorf("class %q, want none", claim.Class(c))
+		if c := clienttest.Find(s, client.PersistentVolumeClaims, "default", "none"); volumefit.Class(c) != "" {
+			t.Errorf("class %q, want none", volumefit.Class(c))
 		}
 	})
 }
@@ -303,7 +303,7 @@ func TestEphemeralVolumesGetClaims(t *testing.T) {
 	controllertest.Controlling(t, tasks, func(t *testing.T, s *clienttest.Server) {
 		give(t, s, `{apiVersion: v1, kind: Pod, metadata: {namespace: default, name: p}, spec: {volumes: [{name: scratch, ephemeral: {volumeClaimTemplate: {metadata: {labels: {a: b}}, spec: {accessModes: [ReadWriteOnce], resources: {requests: {storage: 1Gi}}}}}}]}}`)
 		pod, c := clienttest.Find(s, client.Pods, "default", "p"), clienttest.Find(s, client.PersistentVolumeClaims, "default", "p-scratch")
-		if claim.Owned(pod, c) != nil || c.Labels["a"] != "b" || c.Spec.Resources.Requests.Storage().String() != "1Gi" {
+		if volumefit.Owned(pod, c) != nil || c.Labels["a"] != "b" || c.Spec.Resources.Requests.Storage().String() != "1Gi" {
 			t.Errorf("the claim is %+v", c)
 		}
 		give(t, s, fmt.Sprintf(pvc, "q-scratch", "1Gi", ""))
@@ -326,7 +326,7 @@ func TestACrashAnywhere(t *testing.T) {
 		func(t *testing.T, s *clienttest.Server) {
 			for name, want := range map[string]string{"c": "v", "d": "w"} {
 				c := clienttest.Find(s, client.PersistentVolumeClaims, "default", name)
-				if v := clienttest.Find(s, client.PersistentVolumes, "", want); !claim.Bound(c) || c.Status.Phase != corev1.ClaimBound || c.Spec.VolumeName != want || v.Spec.ClaimRef.UID != c.UID || v.Status.Phase != corev1.VolumeBound {
+				if v := clienttest.Find(s, client.PersistentVolumes, "", want); !volumefit.Bound(c) || c.Status.Phase != corev1.ClaimBound || c.Spec.VolumeName != want || v.Spec.ClaimRef.UID != c.UID || v.Status.Phase != corev1.VolumeBound {
 					t.Errorf("claim %s has volume %q (%s), want %s\n%s", name, c.Spec.VolumeName, c.Status.Phase, want, tell(s))
 				}
 			}
@@ -398,12 +398,12 @@ func TestTheProvisionerIsWaitedFor(t *testing.T) {
 		give(t, s, fmt.Sprintf(late, "disks.example.com")+"\n"+fmt.Sprintf(node, "a")+"\n"+fmt.Sprintf(pvc, "c", "5Gi", ", storageClassName: late"))
 		give(t, s, fmt.Sprintf(pod, "p", "c"))
 		c := clienttest.Find(s, client.PersistentVolumeClaims, "default", "c")
-		if c.Annotations[claim.SelectedNode] != "a" || c.Annotations[claim.Provisioner] != "disks.example.com" || nodeOf(s, "p") != "" {
+		if c.Annotations[volumefit.SelectedNode] != "a" || c.Annotations[volumefit.Provisioner] != "disks.example.com" || nodeOf(s, "p") != "" {
 			t.Fatalf("the provisioner is not asked:\n%s", tell(s))
 		}
 		// It cannot, there.
 		c = c.DeepCopy()
-		delete(c.Annotations, claim.SelectedNode)
+		delete(c.Annotations, volumefit.SelectedNode)
 		s.Set(t, c)
 		synctest.Wait()
 		if why := tell(s); !strings.Contains(why, `pod p FailedScheduling: running PreBind plugin "VolumeBinding": binding volumes: provisioning failed for PVC "c"`) {
@@ -412,7 +412,7 @@ func TestTheProvisionerIsWaitedFor(t *testing.T) {
 		time.Sleep(30 * time.Second) // the pause after a failure
 		synctest.Wait()
 		c = clienttest.Find(s, client.PersistentVolumeClaims, "default", "c")
-		if c.Annotations[claim.SelectedNode] != "a" {
+		if c.Annotations[volumefit.SelectedNode] != "a" {
 			t.Fatalf("the provisioner is not asked again:\n%s", tell(s))
 		}
 		give(t, s, strings.Replace(fmt.Sprintf(pv, "made", "5Gi", fmt.Sprintf("%s, claimRef: {namespace: default, name: c, uid: %s}", only("a"), c.UID)), "name: made}", `name: made, annotations: {pv.kubernetes.io/provisioned-by: disks.example.com}}`, 1))
@@ -440,7 +440,7 @@ func TestTheWaitHasAnEnd(t *testing.T) {
 		time.Sleep(10 * time.Second) // it waits again
 		s.Remove(t, clienttest.Find(s, client.Pods, "default", "p"))
 		give(t, s, fmt.Sprintf(pod, "next", "c"))
-		if c := clienttest.Find(s, client.PersistentVolumeClaims, "default", "c"); c.Annotations[claim.SelectedNode] != "a" {
+		if c := clienttest.Find(s, client.PersistentVolumeClaims, "default", "c"); c.Annotations[volumefit.SelectedNode] != "a" {
 			t.Errorf("the claim is %+v", c.Annotations)
 		}
 		c := clienttest.Find(s, client.PersistentVolumeClaims, "default", "c")

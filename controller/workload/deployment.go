@@ -15,27 +15,27 @@ import (
 	"github.com/sampan-io/sampan/client"
 	"github.com/sampan-io/sampan/client/cache"
 	"github.com/sampan-io/sampan/controller"
-	"github.com/sampan-io/sampan/controller/owned"
+	"github.com/sampan-io/sampan/controller/dependents"
 )
 
 // deployments rolls Deployments out: it makes, sizes and removes ReplicaSets.
 type deployments struct {
-	*owned.Keeper[*appsv1.Deployment]
-	sets owned.Claims[*appsv1.ReplicaSet]
+	*dependents.Keeper[*appsv1.Deployment]
+	sets dependents.Claims[*appsv1.ReplicaSet]
 	pods *cache.Cache[*corev1.Pod]
 }
 
 func newDeployments(opts Options, sets *cache.Cache[*appsv1.ReplicaSet], pods *cache.Cache[*corev1.Pod]) *deployments {
 	d := &deployments{
-		sets: owned.Claims[*appsv1.ReplicaSet]{Client: opts.Client, Resource: client.ReplicaSets, Cache: sets},
+		sets: dependents.Claims[*appsv1.ReplicaSet]{Client: opts.Client, Resource: client.ReplicaSets, Cache: sets},
 		pods: pods,
 	}
-	d.Keeper = owned.NewKeeper(owned.Options[*appsv1.Deployment]{
+	d.Keeper = dependents.NewKeeper(dependents.Options[*appsv1.Deployment]{
 		Name: "deployment-controller", Client: opts.Client, Caches: opts.Caches, Resource: client.Deployments, Workers: opts.Workers, Log: opts.Log,
-		Selector: func(one *appsv1.Deployment) labels.Selector { return owned.Selector(one.Spec.Selector) },
+		Selector: func(one *appsv1.Deployment) labels.Selector { return dependents.Selector(one.Spec.Selector) },
 		Needs:    []<-chan struct{}{sets.Ready(), pods.Ready()}, Reconcile: d.reconcile,
 	})
-	owned.Follow(d.Keeper, sets)
+	dependents.Follow(d.Keeper, sets)
 	pods.Subscribe(d.podChanged)
 	return d
 }
@@ -47,7 +47,7 @@ func (d *deployments) podChanged(before, after *corev1.Pod) {
 	if pod == nil {
 		pod = before
 	}
-	of, ok := owned.Key(pod, client.ReplicaSets.Kind)
+	of, ok := dependents.Key(pod, client.ReplicaSets.Kind)
 	if !ok {
 		return
 	}
@@ -55,7 +55,7 @@ func (d *deployments) podChanged(before, after *corev1.Pod) {
 	if !ok {
 		return
 	}
-	key, ok := owned.Key(set, client.Deployments.Kind)
+	key, ok := dependents.Key(set, client.Deployments.Kind)
 	if !ok {
 		return
 	}
@@ -73,7 +73,7 @@ func (d *deployments) podsOf(set *appsv1.ReplicaSet) []*corev1.Pod {
 	if set.UID == "" {
 		return nil
 	}
-	return d.pods.ByIndex(owned.ByController, string(set.UID))
+	return d.pods.ByIndex(dependents.ByController, string(set.UID))
 }
 
 func (d *deployments) reconcile(ctx context.Context, one *appsv1.Deployment) (controller.Result, error) {
@@ -189,7 +189,7 @@ func (d *deployments) collided(ctx context.Context, one *appsv1.Deployment, set 
 		return d.sets.Cache.Await(ctx, there.ResourceVersion)
 	}
 	told := one.DeepCopy()
-	told.Status.CollisionCount = owned.NextCollision(told.Status.CollisionCount)
+	told.Status.CollisionCount = dependents.NextCollision(told.Status.CollisionCount)
 	if err := d.writeStatus(ctx, one, told); err != nil {
 		return err
 	}

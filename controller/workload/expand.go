@@ -8,7 +8,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/sampan-io/sampan/client"
-	"github.com/sampan-io/sampan/controller/owned"
+	"github.com/sampan-io/sampan/controller/dependents"
 )
 
 // Expand returns the pods that an object stands for once its controllers have done their
@@ -19,7 +19,7 @@ import (
 func Expand(obj client.Object) (pods []*corev1.Pod) {
 	replicas := func(n *int32, template *corev1.PodTemplateSpec) []*corev1.Pod {
 		for i := range *n {
-			pod := owned.PodFrom(obj, template)
+			pod := dependents.PodFrom(obj, template)
 			pod.Name = fmt.Sprintf("%s-%d", obj.GetName(), i)
 			pods = append(pods, pod)
 		}

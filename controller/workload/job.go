@@ -15,7 +15,7 @@ import (
 	"github.com/sampan-io/sampan/client"
 	"github.com/sampan-io/sampan/client/cache"
 	"github.com/sampan-io/sampan/controller"
-	"github.com/sampan-io/sampan/controller/owned"
+	"github.com/sampan-io/sampan/controller/dependents"
 	"github.com/sampan-io/sampan/internal/run"
 )
 
@@ -24,26 +24,26 @@ const managedHere = "kubernetes.io/job-controller"
 
 // jobs runs the pods of Jobs.
 type jobs struct {
-	*owned.Keeper[*batchv1.Job]
-	work    *owned.Pods
+	*dependents.Keeper[*batchv1.Job]
+	work    *dependents.Pods
 	orphans *controller.Loop // of pods whose finalizer no Job will take away
 }
 
 func newJobs(opts Options, pods *cache.Cache[*corev1.Pod]) *jobs {
 	j := &jobs{}
-	j.Keeper = owned.NewKeeper(owned.Options[*batchv1.Job]{
+	j.Keeper = dependents.NewKeeper(dependents.Options[*batchv1.Job]{
 		Name: "job-controller", Client: opts.Client, Caches: opts.Caches, Resource: client.Jobs, Workers: opts.Workers, Log: opts.Log,
-		Selector: func(job *batchv1.Job) labels.Selector { return owned.Selector(job.Spec.Selector) },
+		Selector: func(job *batchv1.Job) labels.Selector { return dependents.Selector(job.Spec.Selector) },
 		Needs:    []<-chan struct{}{pods.Ready()}, Reconcile: j.reconcile,
 	})
-	j.work = owned.NewPods(j.Keeper, pods)
+	j.work = dependents.NewPods(j.Keeper, pods)
 	j.orphans = controller.New(controller.Options{
 		Name: "job-orphans", Reconcile: j.freeOrphan, Workers: opts.Workers, Log: opts.Log,
 		Needs: []<-chan struct{}{j.Objects.Ready(), pods.Ready()},
 	})
 	j.Objects.Subscribe(func(before, after *batchv1.Job) {
 		if after == nil {
-			for _, pod := range pods.ByIndex(owned.ByController, string(before.UID)) {
+			for _, pod := range pods.ByIndex(dependents.ByController, string(before.UID)) {
 				j.orphans.Add(controller.KeyOf(pod))
 			}
 		}
@@ -59,7 +59,7 @@ func (j *jobs) podChanged(_, pod *corev1.Pod) {
 	if pod == nil || !tracked(pod) {
 		return
 	}
-	key, mine := owned.Key(pod, client.Jobs.Kind)
+	key, mine := dependents.Key(pod, client.Jobs.Kind)
 	if job, ok := j.Objects.Get(key.Namespace, key.Name); !mine || !ok || job.UID != metav1.GetControllerOfNoCopy(pod).UID {
 		j.orphans.Add(controller.KeyOf(pod))
 	}

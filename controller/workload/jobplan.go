@@ -11,7 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/sampan-io/sampan/controller/owned"
+	"github.com/sampan-io/sampan/controller/dependents"
 	"github.com/sampan-io/sampan/controller/podstate"
 )
 
@@ -341,7 +341,7 @@ func (p *jobPlanner) distinct() []*corev1.Pod {
 
 // indexes returns what the n next pods are for.
 func (p *jobPlanner) indexes(n int) []int {
-	n = min(n, owned.MaxBurst)
+	n = min(n, dependents.MaxBurst)
 	var next []int
 	if !indexed(p.job) {
 		for range n {
@@ -480,7 +480,7 @@ func expiry(job *batchv1.Job, now time.Time) (left time.Duration, limited bool) 
 
 // jobPod returns a new pod of a job, for a completion index unless that is negative.
 func jobPod(job *batchv1.Job, index int) *corev1.Pod {
-	pod := owned.PodFrom(job, &job.Spec.Template)
+	pod := dependents.PodFrom(job, &job.Spec.Template)
 	if !slices.Contains(pod.Finalizers, batchv1.JobTrackingFinalizer) {
 		pod.Finalizers = append(pod.Finalizers, batchv1.JobTrackingFinalizer)
 	}
@@ -492,8 +492,8 @@ func jobPod(job *batchv1.Job, index int) *corev1.Pod {
 	if pod.Spec.Hostname == "" {
 		pod.Spec.Hostname = fmt.Sprintf("%s-%d", job.Name, index)
 	}
-	pod.Annotations = owned.With(pod.Annotations, batchv1.JobCompletionIndexAnnotation, text)
-	pod.Labels = owned.With(pod.Labels, batchv1.JobCompletionIndexAnnotation, text)
+	pod.Annotations = dependents.With(pod.Annotations, batchv1.JobCompletionIndexAnnotation, text)
+	pod.Labels = dependents.With(pod.Labels, batchv1.JobCompletionIndexAnnotation, text)
 	env := corev1.EnvVar{
 		Name: "JOB_COMPLETION_INDEX",
 		ValueFrom: &corev1.EnvVarSource{FieldRef: &corev1.ObjectFieldSelector{

@@ -15,7 +15,7 @@ import (
 	"github.com/sampan-io/sampan/client"
 	"github.com/sampan-io/sampan/client/cache"
 	"github.com/sampan-io/sampan/controller"
-	"github.com/sampan-io/sampan/controller/owned"
+	"github.com/sampan-io/sampan/controller/dependents"
 	"github.com/sampan-io/sampan/controller/podstate"
 )
 
@@ -154,19 +154,19 @@ type replicaKind[T client.Object] struct {
 
 // replicas keeps the pods of one kind of controllers.
 type replicas[T client.Object] struct {
-	*owned.Keeper[T]
+	*dependents.Keeper[T]
 	kind replicaKind[T]
-	work *owned.Pods
+	work *dependents.Pods
 }
 
 func newReplicas[T client.Object](opts Options, kind replicaKind[T], pods *cache.Cache[*corev1.Pod]) *replicas[T] {
 	r := &replicas[T]{kind: kind}
-	r.Keeper = owned.NewKeeper(owned.Options[T]{
+	r.Keeper = dependents.NewKeeper(dependents.Options[T]{
 		Name: kind.name, Client: opts.Client, Caches: opts.Caches, Resource: kind.resource, Workers: opts.Workers, Log: opts.Log,
 		Selector: func(obj T) labels.Selector { return kind.describe(obj).selector },
 		Needs:    []<-chan struct{}{pods.Ready()}, Reconcile: r.reconcile,
 	})
-	r.work = owned.NewPods(r.Keeper, pods)
+	r.work = dependents.NewPods(r.Keeper, pods)
 	return r
 }
 
@@ -184,7 +184,7 @@ func (r *replicas[T]) reconcile(ctx context.Context, obj T) (controller.Result, 
 	var failure error
 	switch {
 	case plan.create > 0:
-		failure = r.work.Create(ctx, obj, plan.create, func(int) *corev1.Pod { return owned.PodFrom(obj, wish.template) })
+		failure = r.work.Create(ctx, obj, plan.create, func(int) *corev1.Pod { return dependents.PodFrom(obj, wish.template) })
 	case len(plan.remove) > 0:
 		failure = r.work.Remove(ctx, obj, plan.remove, "")
 	}
@@ -204,7 +204,7 @@ func (r *replicas[T]) reconcile(ctx context.Context, obj T) (controller.Result, 
 	if failure != nil {
 		return controller.Result{}, failure
 	}
-	return controller.Result{After: owned.Sooner(n.after, plan.after)}, nil
+	return controller.Result{After: dependents.Sooner(n.after, plan.after)}, nil
 }
 
 // statusNow returns what the status is to be.
@@ -215,7 +215,7 @@ func (r *replicated) statusNow(n replicaCount, plan replicaPlan, failure error, 
 		status.TerminatingReplicas = &n.terminating
 	}
 	status.ObservedGeneration = r.GetGeneration()
-	conditions := owned.Conditions[appsv1.ReplicaSetCondition]{List: &status.Conditions, Pack: packCondition, Unpack: unpackCondition}
+	conditions := dependents.Conditions[appsv1.ReplicaSetCondition]{List: &status.Conditions, Pack: packCondition, Unpack: unpackCondition}
 	switch _, failing := conditions.Find(replicaFailure); {
 	case failure == nil:
 		conditions.Drop(replicaFailure)

@@ -8,7 +8,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/sampan-io/sampan/client"
-	"github.com/sampan-io/sampan/controller/owned"
+	"github.com/sampan-io/sampan/controller/dependents"
 )
 
 // replicaSets is the kind ReplicaSet.
@@ -24,12 +24,12 @@ var replicaSets = replicaKind[*appsv1.ReplicaSet]{
 func describeRS(rs *appsv1.ReplicaSet) replicated {
 	return replicated{
 		Object: rs, want: int(sizeOf(rs)), least: time.Duration(rs.Spec.MinReadySeconds) * time.Second,
-		selector: owned.Selector(rs.Spec.Selector), template: &rs.Spec.Template, status: rs.Status, tellsTerminating: true,
+		selector: dependents.Selector(rs.Spec.Selector), template: &rs.Spec.Template, status: rs.Status, tellsTerminating: true,
 	}
 }
 
 // sizeOf returns how many pods rs is to have.
-func sizeOf(rs *appsv1.ReplicaSet) int32 { return owned.Size(rs.Spec.Replicas) }
+func sizeOf(rs *appsv1.ReplicaSet) int32 { return dependents.Size(rs.Spec.Replicas) }
 
 // podsOfSiblings returns the pods of the other sets of the same Deployment.
 func podsOfSiblings(r *replicas[*appsv1.ReplicaSet], rs *appsv1.ReplicaSet) (all []*corev1.Pod) {
@@ -37,9 +37,9 @@ func podsOfSiblings(r *replicas[*appsv1.ReplicaSet], rs *appsv1.ReplicaSet) (all
 	if ref == nil {
 		return nil
 	}
-	for _, sibling := range r.Objects.ByIndex(owned.ByController, string(ref.UID)) {
+	for _, sibling := range r.Objects.ByIndex(dependents.ByController, string(ref.UID)) {
 		if sibling.UID != rs.UID {
-			all = append(all, r.work.Cache.ByIndex(owned.ByController, string(sibling.UID))...)
+			all = append(all, r.work.Cache.ByIndex(dependents.ByController, string(sibling.UID))...)
 		}
 	}
 	return all

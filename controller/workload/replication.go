@@ -8,7 +8,7 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 
 	"github.com/sampan-io/sampan/client"
-	"github.com/sampan-io/sampan/controller/owned"
+	"github.com/sampan-io/sampan/controller/dependents"
 )
 
 // replication is the kind ReplicationController. Its status and conditions are those of
@@ -33,7 +33,7 @@ var replication = replicaKind[*corev1.ReplicationController]{
 
 func describeRC(rc *corev1.ReplicationController) replicated {
 	r := replicated{
-		Object: rc, want: int(owned.Size(rc.Spec.Replicas)), least: time.Duration(rc.Spec.MinReadySeconds) * time.Second,
+		Object: rc, want: int(dependents.Size(rc.Spec.Replicas)), least: time.Duration(rc.Spec.MinReadySeconds) * time.Second,
 		selector: selectorOf(rc), template: rc.Spec.Template,
 		status: appsv1.ReplicaSetStatus{
 			Replicas: rc.Status.Replicas, FullyLabeledReplicas: rc.Status.FullyLabeledReplicas, ReadyReplicas: rc.Status.ReadyReplicas,

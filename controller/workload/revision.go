@@ -12,7 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/sampan-io/sampan/controller/owned"
+	"github.com/sampan-io/sampan/controller/dependents"
 )
 
 // Annotations of Deployments and their ReplicaSets, as kubectl knows them.
@@ -66,20 +66,20 @@ func revisionOf(annotations map[string]string) int64 {
 
 // newSet returns the ReplicaSet of the present template of d, of size 0.
 func newSet(d *appsv1.Deployment) (*appsv1.ReplicaSet, error) {
-	hash, err := owned.TemplateHash(&d.Spec.Template, d.Status.CollisionCount)
+	hash, err := dependents.TemplateHash(&d.Spec.Template, d.Status.CollisionCount)
 	if err != nil {
 		return nil, err
 	}
 	template := d.Spec.Template.DeepCopy()
-	template.Labels = owned.With(template.Labels, hashLabel, hash)
+	template.Labels = dependents.With(template.Labels, hashLabel, hash)
 	selector := d.Spec.Selector.DeepCopy()
-	selector.MatchLabels = owned.With(selector.MatchLabels, hashLabel, hash)
+	selector.MatchLabels = dependents.With(selector.MatchLabels, hashLabel, hash)
 	return &appsv1.ReplicaSet{
 		ObjectMeta: metav1.ObjectMeta{
 			Namespace:       d.Namespace,
 			Name:            d.Name + "-" + hash,
 			Labels:          maps.Clone(template.Labels),
-			OwnerReferences: []metav1.OwnerReference{owned.Reference(d)},
+			OwnerReferences: []metav1.OwnerReference{dependents.Reference(d)},
 		},
 		Spec: appsv1.ReplicaSetSpec{
 			Replicas:        new(int32(0)),

@@ -14,7 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/intstr"
 
-	"github.com/sampan-io/sampan/controller/owned"
+	"github.com/sampan-io/sampan/controller/dependents"
 	"github.com/sampan-io/sampan/internal/storytest"
 )
 
@@ -108,7 +108,7 @@ func (s *rolloutStory) setDeployment(words []string) {
 	d := s.d.DeepCopy()
 	d.Generation++
 	s.d = d
-	annotate := func(key, value string) { d.Annotations = owned.With(d.Annotations, key, value) }
+	annotate := func(key, value string) { d.Annotations = dependents.With(d.Annotations, key, value) }
 	storytest.Pairs(words, func(name, value string, n int32) {
 		switch name {
 		case "replicas":

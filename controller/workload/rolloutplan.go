@@ -11,7 +11,7 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 
-	"github.com/sampan-io/sampan/controller/owned"
+	"github.com/sampan-io/sampan/controller/dependents"
 	"github.com/sampan-io/sampan/controller/podstate"
 )
 
@@ -110,7 +110,7 @@ func margins(d *appsv1.Deployment, want int32) (surge, unavailable int32) {
 	if d.Spec.Strategy.Type != appsv1.RollingUpdateDeploymentStrategyType || rolling == nil {
 		return 0, 0
 	}
-	surge, unavailable = owned.Share(rolling.MaxSurge, want, true), owned.Share(rolling.MaxUnavailable, want, false)
+	surge, unavailable = dependents.Share(rolling.MaxSurge, want, true), dependents.Share(rolling.MaxUnavailable, want, false)
 	if surge == 0 && unavailable == 0 {
 		unavailable = 1
 	}
@@ -161,7 +161,7 @@ func (r *rollout) begin() error {
 func (r *rollout) resize(p *part, size int32) {
 	p.size = max(0, size)
 	surge, _ := margins(r.d, r.want())
-	p.annotations = owned.With(p.annotations, desiredAnnotation, strconv.Itoa(int(r.want())))
+	p.annotations = dependents.With(p.annotations, desiredAnnotation, strconv.Itoa(int(r.want())))
 	p.annotations[maxAnnotation] = strconv.Itoa(int(r.want() + surge))
 }
 

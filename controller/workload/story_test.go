@@ -13,7 +13,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/sampan-io/sampan/controller/owned"
+	"github.com/sampan-io/sampan/controller/dependents"
 	"github.com/sampan-io/sampan/internal/storytest"
 )
 
@@ -266,7 +266,7 @@ func (s *story) jobStatus(st batchv1.JobStatus) string {
 func (s *story) planRC() {
 	plan := planReplicas(describeRC(s.rc), s.pods, nil, s.Now)
 	for range plan.create {
-		pod := owned.PodFrom(s.rc, s.rc.Spec.Template)
+		pod := dependents.PodFrom(s.rc, s.rc.Spec.Template)
 		pod.Name = fmt.Sprintf("p%d", s.made)
 		s.made++
 		pod.UID = types.UID(pod.Name)
@@ -288,7 +288,7 @@ func (s *story) planRC() {
 		s.Say("status replicas=%d labeled=%d ready=%d available=%d observed=%d",
 			status.Replicas, status.FullyLabeledReplicas, status.ReadyReplicas, status.AvailableReplicas, status.ObservedGeneration)
 	}
-	if after := owned.Sooner(count.after, plan.after); after > 0 {
+	if after := dependents.Sooner(count.after, plan.after); after > 0 {
 		s.Say("look again in %v", after)
 	}
 }

@@ -8,7 +8,7 @@ import (
 
 	"github.com/sampan-io/sampan/client"
 	"github.com/sampan-io/sampan/client/cache"
-	"github.com/sampan-io/sampan/controller/owned"
+	"github.com/sampan-io/sampan/controller/dependents"
 	"github.com/sampan-io/sampan/internal/run"
 )
 
@@ -27,7 +27,7 @@ func Tasks(opts Options) []run.Task {
 	}
 	var caches run.Task
 	opts.Caches, caches = opts.Caches.Or(opts.Client, opts.Log)
-	pods := cache.Of(opts.Caches, client.Pods, owned.Indexes[*corev1.Pod]())
+	pods := cache.Of(opts.Caches, client.Pods, dependents.Indexes[*corev1.Pod]())
 	rcs := newReplicas(opts, replication, pods)
 	sets := newReplicas(opts, replicaSets, pods)
 	deployments := newDeployments(opts, sets.Objects, pods)

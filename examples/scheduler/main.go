@@ -4,8 +4,8 @@ package main
 import (
 	"os"
 
-	"github.com/sampan-io/sampan/scheduler/alone"
 	"github.com/sampan-io/sampan/scheduler/plugin"
+	"github.com/sampan-io/sampan/scheduler/standalone"
 )
 
-func main() { os.Exit(alone.Main(plugin.Entry{Plugin: Quiet{}, Weight: 5})) }
+func main() { os.Exit(standalone.Main(plugin.Entry{Plugin: Quiet{}, Weight: 5})) }

@@ -18,9 +18,9 @@ import (
 	"github.com/sampan-io/sampan/client"
 	"github.com/sampan-io/sampan/client/cache"
 	"github.com/sampan-io/sampan/controller"
-	"github.com/sampan-io/sampan/internal/claim"
 	"github.com/sampan-io/sampan/internal/mounts"
 	"github.com/sampan-io/sampan/internal/run"
+	"github.com/sampan-io/sampan/internal/volumefit"
 )
 
 // Provisioner is what classes call this provisioner.
@@ -130,13 +130,13 @@ func (p *provisioner) class(ctx context.Context) error {
 
 // ours reports whether a volume is to be made for a claim, on a node of ours. It is the binder that asks, by an annotation.
 func (p *provisioner) ours(c *corev1.PersistentVolumeClaim) bool {
-	return c.DeletionTimestamp == nil && c.Spec.VolumeName == "" && c.Annotations[claim.Provisioner] == Provisioner && p.where(c) != ""
+	return c.DeletionTimestamp == nil && c.Spec.VolumeName == "" && c.Annotations[volumefit.Provisioner] == Provisioner && p.where(c) != ""
 }
 
 // where returns on which of our nodes a claim's volume is to be: where the first consumer will run, or, if the class does not wait for
 // that, on the only one; "" if on none.
 func (p *provisioner) where(c *corev1.PersistentVolumeClaim) string {
-	node := c.Annotations[claim.SelectedNode]
+	node := c.Annotations[volumefit.SelectedNode]
 	if node == "" || p.Node == "" || p.Node == node {
 		return cmp.Or(node, p.Node)
 	}
@@ -145,7 +145,7 @@ func (p *provisioner) where(c *corev1.PersistentVolumeClaim) string {
 
 // over reports whether a volume is ours to be deleted, or to be let go.
 func (p *provisioner) over(v *corev1.PersistentVolume) bool {
-	if v.Annotations[claim.ProvisionedBy] != Provisioner || p.Node != "" && v.Annotations[claim.SelectedNode] != p.Node || v.Status.Phase == corev1.VolumeBound {
+	if v.Annotations[volumefit.ProvisionedBy] != Provisioner || p.Node != "" && v.Annotations[volumefit.SelectedNode] != p.Node || v.Status.Phase == corev1.VolumeBound {
 		return false
 	}
 	released := v.Status.Phase == corev1.VolumeReleased && v.Spec.PersistentVolumeReclaimPolicy == corev1.PersistentVolumeReclaimDelete
@@ -158,7 +158,7 @@ func (p *provisioner) provision(ctx context.Context, c *corev1.PersistentVolumeC
 	if _, there := p.volumes.Get("", volume); there {
 		return nil
 	}
-	class, ok := p.classes.Get("", claim.Class(c))
+	class, ok := p.classes.Get("", volumefit.Class(c))
 	if !ok || class.Provisioner != Provisioner {
 		return nil // the binder says so
 	}
@@ -181,7 +181,7 @@ func (p *provisioner) provision(ctx context.Context, c *corev1.PersistentVolumeC
 		}
 	}
 	v := &corev1.PersistentVolume{
-		ObjectMeta: metav1.ObjectMeta{Name: volume, Finalizers: []string{finalizer}, Annotations: map[string]string{claim.ProvisionedBy: Provisioner, claim.SelectedNode: on}},
+		ObjectMeta: metav1.ObjectMeta{Name: volume, Finalizers: []string{finalizer}, Annotations: map[string]string{volumefit.ProvisionedBy: Provisioner, volumefit.SelectedNode: on}},
 		Spec: corev1.PersistentVolumeSpec{
 			Capacity:                      corev1.ResourceList{corev1.ResourceStorage: c.Spec.Resources.Requests[corev1.ResourceStorage]},
 			AccessModes:                   c.Spec.AccessModes,

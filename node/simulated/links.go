@@ -5,7 +5,7 @@ import (
 
 	"github.com/sampan-io/sampan/client"
 	"github.com/sampan-io/sampan/client/cache"
-	"github.com/sampan-io/sampan/node/simulation"
+	"github.com/sampan-io/sampan/simulation"
 )
 
 // Links cuts and restores the links of nodes as the annotation

@@ -7,7 +7,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 
-	"github.com/sampan-io/sampan/node/simulation"
+	"github.com/sampan-io/sampan/simulation"
 )
 
 // Unready is the annotation that makes a pod's probes fail, with its value as the

@@ -21,8 +21,8 @@ import (
 	"google.golang.org/grpc/status"
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 
-	"github.com/sampan-io/sampan/node/simulation"
-	"github.com/sampan-io/sampan/node/spec"
+	"github.com/sampan-io/sampan/node/crispec"
+	"github.com/sampan-io/sampan/simulation"
 )
 
 // The annotations that say what a pod does.
@@ -302,7 +302,7 @@ func (r *Runtime) StartContainer(_ context.Context, id string) error {
 	case c.status.GetState() != cri.ContainerState_CONTAINER_CREATED:
 		return status.Errorf(codes.FailedPrecondition, "container %s has been started before", id)
 	}
-	if c.status.GetAnnotations()[spec.InitContainer] == "true" {
+	if c.status.GetAnnotations()[crispec.InitContainer] == "true" {
 		r.run(c)
 		err := c.log()
 		r.exit(c, 0)

@@ -146,7 +146,7 @@ func TestCompressionGivesWayToRemoval(t *testing.T) {
 // removing is a context that removes a file when it is asked whether it holds.
 type removing struct {
 	context.Context //nolint:containedctx // it is itself a context
-	path string
+	path            string
 }
 
 func (r *removing) Err() error {

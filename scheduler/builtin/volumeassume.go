@@ -7,7 +7,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/sampan-io/sampan/client"
-	"github.com/sampan-io/sampan/internal/claim"
+	"github.com/sampan-io/sampan/internal/volumefit"
 	"github.com/sampan-io/sampan/scheduler/plugin"
 )
 
@@ -136,7 +136,7 @@ func (a *assumptions) settle(s *plugin.Snapshot) {
 		if !held.settled() {
 			continue
 		}
-		if c := current(held); c == nil || claim.Bound(c) || c.Annotations[claim.SelectedNode] != "" {
+		if c := current(held); c == nil || volumefit.Bound(c) || c.Annotations[volumefit.SelectedNode] != "" {
 			delete(a.claims, uid)
 		}
 	}

@@ -12,8 +12,8 @@ import (
 
 	"github.com/sampan-io/sampan/await/follow"
 	"github.com/sampan-io/sampan/client"
-	"github.com/sampan-io/sampan/internal/claim"
 	"github.com/sampan-io/sampan/internal/run"
+	"github.com/sampan-io/sampan/internal/volumefit"
 	"github.com/sampan-io/sampan/scheduler/plugin"
 )
 
@@ -38,7 +38,7 @@ func (b *VolumeBinding) PreBind(ctx context.Context, p plugin.Placement) plugin.
 
 func (b *VolumeBinding) bind(ctx context.Context, p plugin.Placement, plan *volumePlan) error {
 	for _, m := range plan.bind {
-		v, different := claim.Reserve(m.volume, m.claim)
+		v, different := volumefit.Reserve(m.volume, m.claim)
 		if !different {
 			continue
 		}
@@ -47,11 +47,11 @@ func (b *VolumeBinding) bind(ctx context.Context, p plugin.Placement, plan *volu
 		}
 	}
 	for _, made := range plan.provision {
-		if made.claim.Annotations[claim.SelectedNode] == plan.node.Name {
+		if made.claim.Annotations[volumefit.SelectedNode] == plan.node.Name {
 			continue
 		}
 		c := made.claim.DeepCopy()
-		metav1.SetMetaDataAnnotation(&c.ObjectMeta, claim.SelectedNode, plan.node.Name)
+		metav1.SetMetaDataAnnotation(&c.ObjectMeta, volumefit.SelectedNode, plan.node.Name)
 		if _, err := client.PersistentVolumeClaims.Update(ctx, p.Client, c, ""); err != nil {
 			return err
 		}
@@ -124,11 +124,11 @@ func followClaim(g *run.Group, w *volumeWait, c *corev1.PersistentVolumeClaim, n
 		switch {
 		case now == nil || now.UID != c.UID:
 			return true, fmt.Errorf("failed to check binding: persistentvolumeclaim %q not found", c.Name)
-		case selected != "" && now.Annotations[claim.SelectedNode] != selected:
+		case selected != "" && now.Annotations[volumefit.SelectedNode] != selected:
 			return true, fmt.Errorf("provisioning failed for PVC %q", c.Name)
 		case now.Status.Phase == corev1.ClaimLost:
 			return true, fmt.Errorf("persistentvolumeclaim %q bound to non-existent persistentvolume %q", c.Name, now.Spec.VolumeName)
-		case !claim.Bound(now):
+		case !volumefit.Bound(now):
 			return false, nil
 		}
 		v, err := client.PersistentVolumes.Get(ctx, w.client, "", now.Spec.VolumeName)

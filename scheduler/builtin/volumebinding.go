@@ -15,7 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"github.com/sampan-io/sampan/client"
-	"github.com/sampan-io/sampan/internal/claim"
+	"github.com/sampan-io/sampan/internal/volumefit"
 	"github.com/sampan-io/sampan/scheduler/plugin"
 )
 
@@ -94,7 +94,7 @@ func (b *VolumeBinding) check(pod *plugin.Pod, s *plugin.Snapshot) (*volumeCheck
 	immediate := false
 	var delayed []*corev1.PersistentVolumeClaim
 	for i := range pod.Spec.Volumes {
-		name, ephemeral := claim.Named(pod.Pod, &pod.Spec.Volumes[i])
+		name, ephemeral := volumefit.Named(pod.Pod, &pod.Spec.Volumes[i])
 		if name == "" {
 			continue
 		}
@@ -110,15 +110,15 @@ func (b *VolumeBinding) check(pod *plugin.Pod, s *plugin.Snapshot) (*volumeCheck
 			return nil, plugin.Never(fmt.Sprintf("persistentvolumeclaim %q is being deleted", name))
 		}
 		if ephemeral {
-			if err := claim.Owned(pod.Pod, own); err != nil {
+			if err := volumefit.Owned(pod.Pod, own); err != nil {
 				return nil, plugin.Never(err.Error())
 			}
 		}
-		class, _ := plugin.Find(s, client.StorageClasses, "", claim.Class(own))
+		class, _ := plugin.Find(s, client.StorageClasses, "", volumefit.Class(own))
 		switch {
-		case claim.Bound(own):
+		case volumefit.Bound(own):
 			c.bound(s, own)
-		case own.Spec.VolumeName == "" && claim.Delays(class):
+		case own.Spec.VolumeName == "" && volumefit.Delays(class):
 			if !slices.Contains(delayed, own) {
 				delayed = append(delayed, own)
 			}
@@ -152,11 +152,11 @@ func (b *VolumeBinding) check(pod *plugin.Pod, s *plugin.Snapshot) (*volumeCheck
 func (b *VolumeBinding) want(s *plugin.Snapshot, own *corev1.PersistentVolumeClaim, volumes []*corev1.PersistentVolume) (*wantedVolume, error) {
 	w := &wantedVolume{}
 	var err error
-	if w.Wish, err = claim.Ask(own); err != nil {
+	if w.Wish, err = volumefit.Ask(own); err != nil {
 		return nil, err
 	}
-	w.class, _ = plugin.Find(s, client.StorageClasses, "", claim.Class(own))
-	if w.node = own.Annotations[claim.SelectedNode]; w.node == "" {
+	w.class, _ = plugin.Find(s, client.StorageClasses, "", volumefit.Class(own))
+	if w.node = own.Annotations[volumefit.SelectedNode]; w.node == "" {
 		w.node = b.assumed.node(own)
 	}
 	if w.node == "" {
@@ -166,13 +166,13 @@ func (b *VolumeBinding) want(s *plugin.Snapshot, own *corev1.PersistentVolumeCla
 				continue
 			}
 			switch to, assumed := b.assumed.claim(v); {
-			case claim.ReservedFor(v, own), assumed && v.Spec.ClaimRef == nil && to == own.UID:
+			case volumefit.ReservedFor(v, own), assumed && v.Spec.ClaimRef == nil && to == own.UID:
 				w.reserved = append(w.reserved, v)
 			case !assumed && w.Allows(v):
 				fit = append(fit, v)
 			}
 		}
-		slices.SortFunc(fit, claim.Smaller)
+		slices.SortFunc(fit, volumefit.Smaller)
 		w.fit = newVolumeFile(fit)
 	}
 	if w.class == nil {
@@ -415,7 +415,7 @@ func (*VolumeBinding) Hints() []plugin.Hint {
 			before, _ := c.OldObject.(*storagev1.StorageClass)
 			after, _ := c.Object.(*storagev1.StorageClass)
 			return before == nil || after == nil || !equality.Semantic.DeepEqual(before.AllowedTopologies, after.AllowedTopologies) ||
-				before.Provisioner != after.Provisioner || claim.Delays(before) != claim.Delays(after) // made anew, while the watch was down
+				before.Provisioner != after.Provisioner || volumefit.Delays(before) != volumefit.Delays(after) // made anew, while the watch was down
 		}},
 		{Resource: client.Nodes.GroupVersionResource, Action: plugin.Added | plugin.NodeLabels},
 		{Resource: client.CSIDrivers.GroupVersionResource, Action: plugin.Updated | plugin.Deleted},

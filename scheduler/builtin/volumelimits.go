@@ -11,7 +11,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/sampan-io/sampan/client"
-	"github.com/sampan-io/sampan/internal/claim"
+	"github.com/sampan-io/sampan/internal/volumefit"
 	"github.com/sampan-io/sampan/scheduler/plugin"
 )
 
@@ -45,8 +45,8 @@ func csiVolumeOf(s *plugin.Snapshot, c *corev1.PersistentVolumeClaim) csiVolume 
 			return csiVolume{v.Spec.CSI.Driver, v.Spec.CSI.VolumeHandle}
 		}
 	}
-	class, ok := plugin.Find(s, client.StorageClasses, "", claim.Class(c))
-	if !ok || class.Provisioner == claim.NoProvisioner {
+	class, ok := plugin.Find(s, client.StorageClasses, "", volumefit.Class(c))
+	if !ok || class.Provisioner == volumefit.NoProvisioner {
 		return csiVolume{}
 	}
 	return csiVolume{class.Provisioner, "\x00" + c.Namespace + "/" + c.Name}
@@ -55,12 +55,12 @@ func csiVolumeOf(s *plugin.Snapshot, c *corev1.PersistentVolumeClaim) csiVolume 
 // csiVolumesOf adds a pod's volumes to those in found, and returns the name of a claim that is not there.
 func csiVolumesOf(s *plugin.Snapshot, pod *plugin.Pod, found map[csiVolume]bool) (missing string) {
 	for i := range pod.Spec.Volumes {
-		name, ephemeral := claim.Named(pod.Pod, &pod.Spec.Volumes[i])
+		name, ephemeral := volumefit.Named(pod.Pod, &pod.Spec.Volumes[i])
 		if name == "" {
 			continue
 		}
 		c, ok := plugin.Find(s, client.PersistentVolumeClaims, pod.Namespace, name)
-		if !ok || ephemeral && claim.Owned(pod.Pod, c) != nil {
+		if !ok || ephemeral && volumefit.Owned(pod.Pod, c) != nil {
 			missing = name
 			continue
 		}

@@ -8,12 +8,12 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 
-	"github.com/sampan-io/sampan/internal/claim"
+	"github.com/sampan-io/sampan/internal/volumefit"
 )
 
 // wantedVolume is a claim that waits for its first consumer, with all that could become its volume.
 type wantedVolume struct {
-	claim.Wish
+	volumefit.Wish
 	class    *storagev1.StorageClass
 	node     string // for which a volume is being made already; then nothing is looked for
 	reserved []*corev1.PersistentVolume
@@ -41,7 +41,7 @@ func (w *wantedVolume) find(node *corev1.Node, taken []volumeMatch) *corev1.Pers
 
 // provisionable reports whether somebody can make a volume for the node.
 func (w *wantedVolume) provisionable(node *corev1.Node) bool {
-	if w.class == nil || w.class.Provisioner == "" || w.class.Provisioner == claim.NoProvisioner {
+	if w.class == nil || w.class.Provisioner == "" || w.class.Provisioner == volumefit.NoProvisioner {
 		return false
 	}
 	return len(w.class.AllowedTopologies) == 0 || slices.ContainsFunc(w.class.AllowedTopologies, func(t corev1.TopologySelectorTerm) bool {

@@ -8,7 +8,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/sampan-io/sampan/client"
-	"github.com/sampan-io/sampan/internal/claim"
+	"github.com/sampan-io/sampan/internal/volumefit"
 	"github.com/sampan-io/sampan/scheduler/plugin"
 )
 
@@ -39,7 +39,7 @@ func (VolumeRestrictions) PreFilter(_ context.Context, pod *plugin.Pod, s *plugi
 			check().disks = append(c.disks, v)
 			continue
 		}
-		name, _ := claim.Named(pod.Pod, v)
+		name, _ := volumefit.Named(pod.Pod, v)
 		if name == "" {
 			continue
 		}

@@ -9,7 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/sampan-io/sampan/client"
-	"github.com/sampan-io/sampan/internal/claim"
+	"github.com/sampan-io/sampan/internal/volumefit"
 	"github.com/sampan-io/sampan/scheduler/plugin"
 )
 
@@ -28,7 +28,7 @@ func hasClaim(pod *plugin.Pod, namespace, name string) bool {
 		return false
 	}
 	for i := range pod.Spec.Volumes {
-		if own, _ := claim.Named(pod.Pod, &pod.Spec.Volumes[i]); own != "" && own == name {
+		if own, _ := volumefit.Named(pod.Pod, &pod.Spec.Volumes[i]); own != "" && own == name {
 			return true
 		}
 	}
@@ -83,7 +83,7 @@ func (VolumeZone) PreFilter(_ context.Context, pod *plugin.Pod, s *plugin.Snapsh
 	}
 	check := &zoneCheck{}
 	for i := range pod.Spec.Volumes {
-		name, _ := claim.Named(pod.Pod, &pod.Spec.Volumes[i])
+		name, _ := volumefit.Named(pod.Pod, &pod.Spec.Volumes[i])
 		c, ok := plugin.Find(s, client.PersistentVolumeClaims, pod.Namespace, name)
 		if !ok || c.Spec.VolumeName == "" {
 			continue // VolumeBinding says so

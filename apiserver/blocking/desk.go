@@ -1,0 +1,422 @@
+package blocking
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"iter"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+
+	"github.com/sampan-io/sampan/internal/expression"
+	"github.com/sampan-io/sampan/store"
+)
+
+// A Store is what a desk needs of package store, which says what each method promises.
+type Store interface {
+	Revision() store.Revision
+	Get(key string) (store.Record, error)
+	List(q store.Query, p store.Page) (store.Listing, error)
+	Watch(ctx context.Context, q store.Query, after store.Revision) iter.Seq2[store.Event, error]
+}
+
+// Options configures a [Desk]. Store and Object are required.
+type Options struct {
+	Store Store
+
+	// Object returns what an expression sees of a value. It is pure.
+	Object func(store.Value) (map[string]any, error)
+
+	// PerUser is how many questions of one user may wait at a time; 0 means 10,000.
+	PerUser int
+	// Total is how many may wait at a time; 0 means twice PerUser.
+	Total int
+}
+
+// A Request is a question about something in the store.
+type Request struct {
+	Question
+
+	User      string
+	Unbounded bool   // PerUser and Total do not bound it, and it does not count
+	Scope     string // the prefix of all keys of the kind in the namespace, or in all of them
+
+	Key string // of the one object; empty for a collection
+
+	// Of a collection: which objects are asked about. Query is that of a list; Matches
+	// looks at what Query may find too much. nil matches everything.
+	Query   store.Query
+	Matches func(store.Value) bool
+}
+
+// An Answer is a state in which one of the outcomes is true.
+type Answer struct {
+	Outcome  string
+	Value    store.Value   // of the one object; nil if it is absent
+	Last     store.Value   // of the one object, as it was seen last; nil if it never was
+	Values   []store.Value // of the collection, in the order of their keys
+	Revision store.Revision
+}
+
+// A TimeoutError says that the time was over first.
+type TimeoutError struct{ Unmet []Unmet }
+
+// Lacks says what each outcome lacks, without saying that time is over.
+func (e *TimeoutError) Lacks() string {
+	lacks := make([]string, len(e.Unmet))
+	for i, u := range e.Unmet {
+		lacks[i] = u.Outcome.Name + ": " + u.Detail
+	}
+	return strings.Join(lacks, "; ")
+}
+
+// An Unmet outcome, and what is missing for it.
+type Unmet struct {
+	Outcome Outcome
+	Detail  string
+}
+
+func (e *TimeoutError) Error() string {
+	return "timed out: " + e.Lacks()
+}
+
+// A MissingError says that the object does not exist, where that is a failure.
+type MissingError struct {
+	Deleted bool        // it did when the question was asked
+	Last    store.Value // what was deleted, as it was seen last; nil if it was none
+}
+
+func (e *MissingError) Error() string {
+	if e.Deleted {
+		return "the object was deleted while it was waited for"
+	}
+	return "there is no such object"
+}
+
+// A BusyError says that too many questions wait already.
+type BusyError struct {
+	Limit int
+	Total bool // the limit is that of all users together
+}
+
+func (e *BusyError) Error() string {
+	if e.Total {
+		return fmt.Sprintf("%d requests wait already, which is the limit", e.Limit)
+	}
+	return fmt.Sprintf("%d requests of this user wait already, which is the limit", e.Limit)
+}
+
+// A Desk answers questions. It is safe for concurrent use.
+type Desk struct {
+	opts        Options
+	evaluations atomic.Int64
+
+	mu       sync.Mutex
+	scopes   map[string]*scope   // guarded by mu
+	programs map[string]*program // guarded by mu; by text
+	perUser  map[string]int      // guarded by mu
+	total    int                 // guarded by mu
+}
+
+// A program is an expression that somebody asks, compiled once.
+type program struct {
+	*expression.Expression
+	users int // guarded by the desk's mu
+}
+
+// A scope is what shares a watch.
+type scope struct {
+	prefix string
+	memo   memo
+
+	// All guarded by the desk's mu.
+	all    map[*waiter]struct{}
+	byKey  map[string]map[*waiter]struct{} // those who ask about one object
+	wide   map[*waiter]struct{}            // those who ask about a collection
+	leader *waiter                         // who reads the watch, or was told to
+	after  store.Revision                  // everything up to here was judged
+}
+
+// New returns a desk.
+func New(opts Options) *Desk {
+	if opts.PerUser == 0 {
+		opts.PerUser = 10_000
+	}
+	if opts.Total == 0 {
+		opts.Total = 2 * opts.PerUser
+	}
+	return &Desk{opts: opts, scopes: map[string]*scope{}, programs: map[string]*program{}, perUser: map[string]int{}}
+}
+
+// Evaluations returns how many expressions were evaluated so far.
+func (d *Desk) Evaluations() int64 { return d.evaluations.Load() }
+
+// Waiting returns how many questions wait.
+func (d *Desk) Waiting() int {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.total
+}
+
+// Wait blocks until an outcome of the question is true, and returns the state in which
+// it is. Otherwise its error is an [*InvalidError], a [*TimeoutError], a [*MissingError], a [*BusyError], an
+// [*expression.EvalError] if an expression cannot be answered for an object, an error of
+// the store, or, when ctx is over, context.Cause(ctx).
+func (d *Desk) Wait(ctx context.Context, r Request) (Answer, error) {
+	w := &waiter{desk: d, request: r, ended: make(chan struct{}), lead: make(chan struct{}, 1)}
+	if err := d.join(w); err != nil {
+		return Answer{}, err
+	}
+	defer d.leave(w)
+	if err := w.reread(); err != nil {
+		return Answer{}, err
+	}
+	timed, cancel := context.WithTimeout(ctx, r.Timeout)
+	defer cancel()
+	for {
+		select {
+		case <-w.ended: // first, so that what is known is told even if time is over, too
+			return w.verdict()
+		default:
+		}
+		select {
+		case <-w.ended:
+		case <-w.lead:
+			d.follow(timed, w)
+		case <-timed.Done():
+			if ctx.Err() != nil {
+				return Answer{}, context.Cause(ctx)
+			}
+			return w.lastLook()
+		}
+	}
+}
+
+// compile makes the programs of the outcomes that nobody asks yet.
+func (d *Desk) compile(outcomes []Outcome) (map[string]*expression.Expression, error) {
+	if len(outcomes) > maxOutcomes {
+		return nil, &InvalidError{fmt.Errorf("%d outcomes, want at most %d", len(outcomes), maxOutcomes)}
+	}
+	fresh := map[string]*expression.Expression{}
+	var errs []error
+	for _, o := range outcomes {
+		d.mu.Lock()
+		known := d.programs[o.Text] != nil
+		d.mu.Unlock()
+		if known || fresh[o.Text] != nil {
+			continue
+		}
+		e, err := expression.Compile(o.Text)
+		if err != nil {
+			errs = append(errs, fmt.Errorf("%s: %s: %w", ParamUntil, o.Name, err))
+			continue
+		}
+		fresh[o.Text] = e
+	}
+	if err := errors.Join(errs...); err != nil {
+		return nil, &InvalidError{err}
+	}
+	return fresh, nil
+}
+
+// join counts and registers w.
+func (d *Desk) join(w *waiter) error {
+	fresh, err := d.compile(w.request.Outcomes)
+	if err != nil {
+		return err
+	}
+	for {
+		known, err := d.register(w, fresh)
+		if known || err != nil {
+			return err
+		}
+		// Who asked the same went away while we compiled the rest.
+		if fresh, err = d.compile(w.request.Outcomes); err != nil {
+			return err
+		}
+	}
+}
+
+// register enters w in the desk's books; known is false if a program is missing.
+func (d *Desk) register(w *waiter, fresh map[string]*expression.Expression) (known bool, err error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	switch {
+	case w.request.Unbounded:
+	case d.perUser[w.request.User] >= d.opts.PerUser:
+		return false, &BusyError{Limit: d.opts.PerUser}
+	case d.total >= d.opts.Total:
+		return false, &BusyError{Limit: d.opts.Total, Total: true}
+	}
+	for _, o := range w.request.Outcomes {
+		if d.programs[o.Text] == nil && fresh[o.Text] == nil {
+			return false, nil
+		}
+	}
+	for _, o := range w.request.Outcomes {
+		p := d.programs[o.Text]
+		if p == nil {
+			p = &program{Expression: fresh[o.Text]}
+			d.programs[o.Text] = p
+		}
+		p.users++
+		w.programs = append(w.programs, p)
+	}
+	if !w.request.Unbounded {
+		d.perUser[w.request.User]++
+		d.total++
+	}
+	s := d.scopes[w.request.Scope]
+	if s == nil {
+		s = &scope{
+			prefix: w.request.Scope, all: map[*waiter]struct{}{}, byKey: map[string]map[*waiter]struct{}{}, wide: map[*waiter]struct{}{},
+			after: d.opts.Store.Revision(),
+		}
+		d.scopes[w.request.Scope] = s
+	}
+	w.scope, w.since = s, d.opts.Store.Revision() // U1
+	s.all[w] = struct{}{}
+	if key := w.request.Key; key != "" {
+		if s.byKey[key] == nil {
+			s.byKey[key] = map[*waiter]struct{}{}
+		}
+		s.byKey[key][w] = struct{}{}
+	} else {
+		s.wide[w] = struct{}{}
+	}
+	if s.leader == nil {
+		s.appoint(w)
+	}
+	return true, nil
+}
+
+// leave forgets w. If it was the leader, another one is.
+func (d *Desk) leave(w *waiter) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.release(w.programs)
+	if !w.request.Unbounded {
+		if d.perUser[w.request.User]--; d.perUser[w.request.User] == 0 {
+			delete(d.perUser, w.request.User)
+		}
+		d.total--
+	}
+	s := w.scope
+	delete(s.all, w)
+	if key := w.request.Key; key != "" {
+		delete(s.byKey[key], w)
+		if len(s.byKey[key]) == 0 {
+			delete(s.byKey, key)
+			if len(s.wide) == 0 {
+				s.memo.forget(key)
+			}
+		}
+	} else if delete(s.wide, w); len(s.wide) == 0 {
+		s.memo.forgetAll() // of most of it nobody asks; the rest is evaluated once more
+	}
+	if len(s.all) == 0 {
+		delete(d.scopes, s.prefix)
+		return
+	}
+	if s.leader == w {
+		for next := range s.all {
+			s.appoint(next)
+			break
+		}
+	}
+}
+
+// release gives programs back. The caller holds mu.
+func (d *Desk) release(programs []*program) {
+	for _, p := range programs {
+		if p.users--; p.users == 0 {
+			delete(d.programs, p.String())
+		}
+	}
+}
+
+// appoint makes w the leader. The caller holds mu.
+func (s *scope) appoint(w *waiter) {
+	s.leader = w
+	w.lead <- struct{}{} // there is room: a waiter is appointed once
+}
+
+// follow reads the scope's watch and judges each change for all who wait, until ctx is
+// over or w, whose goroutine it is, has its own answer.
+func (d *Desk) follow(ctx context.Context, w *waiter) {
+	s := w.scope
+	for !w.isEnded() && ctx.Err() == nil {
+		for ev, err := range d.opts.Store.Watch(ctx, store.Query{Prefix: s.prefix}, d.judgedUpTo(s)) {
+			switch {
+			case err != nil && ctx.Err() != nil:
+				return
+			case errors.Is(err, store.ErrExpired): // too far behind: look at everything anew
+				d.rereadAll(s)
+			case err != nil:
+				for _, other := range d.everybody(s) {
+					other.end(Answer{}, err)
+				}
+			case ev.Key == "":
+				d.judged(s, ev.Revision)
+			default:
+				// The event counts as judged when all have judged it. Who has its own
+				// answer does not stay for the others: the next leader gives them the
+				// event, again to some.
+				for _, other := range d.concerned(s, ev.Key) {
+					if other.observe(&ev); w.isEnded() {
+						return
+					}
+				}
+				d.judged(s, ev.Revision)
+				if ev.Deleted {
+					s.memo.forget(ev.Key)
+				}
+			}
+			if w.isEnded() {
+				return
+			}
+		}
+	}
+}
+
+func (d *Desk) judgedUpTo(s *scope) store.Revision {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return s.after
+}
+
+func (d *Desk) judged(s *scope, upTo store.Revision) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	s.after = max(s.after, upTo)
+}
+
+func (d *Desk) everybody(s *scope) []*waiter {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return slices.Collect(maps.Keys(s.all))
+}
+
+// concerned returns those who ask about the object at key.
+func (d *Desk) concerned(s *scope, key string) []*waiter {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if len(s.byKey[key])+len(s.wide) == 0 {
+		return nil
+	}
+	ws := make([]*waiter, 0, len(s.byKey[key])+len(s.wide))
+	ws = slices.AppendSeq(ws, maps.Keys(s.byKey[key]))
+	return slices.AppendSeq(ws, maps.Keys(s.wide))
+}
+
+func (d *Desk) rereadAll(s *scope) {
+	d.judged(s, d.opts.Store.Revision())
+	for _, w := range d.everybody(s) {
+		if err := w.reread(); err != nil {
+			w.end(Answer{}, err)
+		}
+	}
+}

@@ -1,0 +1,105 @@
+package events
+
+import (
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/sampan-io/sampan/client"
+)
+
+// A Condition is one entry of status.conditions, of whatever kind.
+type Condition struct {
+	Kind, Status, Reason, Message string
+	Observed                      int64 // the generation that it is about, 0 if it does not say
+}
+
+// String is the condition in a cause: "Ready=False: Reason: message".
+func (c Condition) String() string {
+	return strings.TrimSuffix(c.Kind+"="+c.Status+": "+Reason(c.Reason, c.Message), ": ")
+}
+
+// Conditions returns those of an object, in their order.
+func Conditions(object map[string]any) []Condition {
+	list, _, _ := unstructured.NestedFieldNoCopy(object, "status", "conditions")
+	entries, _ := list.([]any)
+	var all []Condition
+	for _, e := range entries {
+		m, ok := e.(map[string]any)
+		if !ok {
+			continue
+		}
+		text := func(key string) string { s, _ := m[key].(string); return s }
+		observed, _ := whole(m["observedGeneration"])
+		all = append(all, Condition{text("type"), text("status"), text("reason"), text("message"), observed})
+	}
+	return all
+}
+
+// ObservedGeneration returns status.observedGeneration, if there is one.
+func ObservedGeneration(object map[string]any) (int64, bool) {
+	v, found, err := unstructured.NestedFieldNoCopy(object, "status", "observedGeneration")
+	if !found || err != nil {
+		return 0, false
+	}
+	return whole(v)
+}
+
+func whole(v any) (int64, bool) {
+	switch n := v.(type) {
+	case int64:
+		return n, true
+	case float64: // an object that somebody made by hand
+		return int64(n), true
+	}
+	return 0, false
+}
+
+// KnownConditions returns which conditions objects of a kind can have at all; closed is
+// false where anybody may add some. Nobody adds any to the kinds of Kubernetes itself but
+// to pods, where they have a domain in front or stand among the readiness gates,
+// and to nodes.
+func KnownConditions(obj client.Object) (known []string, closed bool) {
+	if p, ok := obj.(*corev1.Pod); ok {
+		known = []string{"Ready", "ContainersReady", "Initialized", "PodScheduled", "PodReadyToStartContainers", "DisruptionTarget", "PodResizePending", "PodResizeInProgress", "AllContainersRestarting"}
+		for _, g := range p.Spec.ReadinessGates {
+			known = append(known, string(g.ConditionType))
+		}
+		return known, true
+	}
+	switch client.KindOf(obj).GroupKind() {
+	case schema.GroupKind{Group: "apps", Kind: "Deployment"}:
+		return []string{"Available", "Progressing", "ReplicaFailure"}, true
+	case schema.GroupKind{Group: "apps", Kind: "ReplicaSet"}, schema.GroupKind{Kind: "ReplicationController"}:
+		return []string{"ReplicaFailure"}, true
+	case schema.GroupKind{Group: "apps", Kind: "StatefulSet"}:
+		return []string{"Progressing"}, true
+	case schema.GroupKind{Group: "batch", Kind: "Job"}:
+		return []string{"Complete", "Failed", "Suspended", "FailureTarget", "SuccessCriteriaMet"}, true
+	case schema.GroupKind{Kind: "Namespace"}:
+		return []string{
+			"NamespaceDeletionDiscoveryFailure", "NamespaceDeletionContentFailure", "NamespaceDeletionGroupVersionParsingFailure",
+			"NamespaceContentRemaining", "NamespaceFinalizersRemaining",
+		}, true
+	case schema.GroupKind{Kind: "PersistentVolumeClaim"}:
+		return []string{"Resizing", "FileSystemResizePending", "ControllerResizeError", "NodeResizeError", "ModifyVolumeError", "ModifyingVolume", "Unused"}, true
+	case schema.GroupKind{Group: "autoscaling", Kind: "HorizontalPodAutoscaler"}:
+		return []string{"AbleToScale", "ScalingActive", "ScalingLimited", "ScaledToZero"}, true
+	case schema.GroupKind{Group: "policy", Kind: "PodDisruptionBudget"}:
+		return []string{"DisruptionAllowed"}, true
+	case schema.GroupKind{Group: "apiextensions.k8s.io", Kind: "CustomResourceDefinition"}:
+		return []string{"Established", "NamesAccepted", "NonStructuralSchema", "Terminating", "KubernetesAPIApprovalPolicyConformant", "StorageMigrating"}, true
+	case schema.GroupKind{Group: "apiregistration.k8s.io", Kind: "APIService"}:
+		return []string{"Available"}, true
+	case schema.GroupKind{Group: "apps", Kind: "DaemonSet"}, schema.GroupKind{Group: "batch", Kind: "CronJob"},
+		schema.GroupKind{Group: "networking.k8s.io", Kind: "Ingress"}, schema.GroupKind{Group: "discovery.k8s.io", Kind: "EndpointSlice"},
+		schema.GroupKind{Group: "coordination.k8s.io", Kind: "Lease"},
+		schema.GroupKind{Kind: "ConfigMap"}, schema.GroupKind{Kind: "Secret"}, schema.GroupKind{Kind: "ServiceAccount"},
+		schema.GroupKind{Kind: "Endpoints"}, schema.GroupKind{Kind: "PersistentVolume"},
+		schema.GroupKind{Kind: "ResourceQuota"}, schema.GroupKind{Kind: "LimitRange"}:
+		return nil, true
+	}
+	return nil, false
+}

@@ -1,0 +1,239 @@
+package clusters
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/sampan-io/sampan/cluster/local"
+)
+
+// Options configures the verbs. All fields are required.
+type Options struct {
+	Version string
+
+	// Serve runs a cluster until ctx is over, and tells report when it is ready.
+	Serve func(ctx context.Context, s Service) error
+
+	// Clean removes what a cluster of this machine left in the kernel when its
+	// processes died: links, rules, mounts, cgroups. It is idempotent.
+	Clean func(ctx context.Context, p local.Profile, i local.Instance) error
+
+	// Verb runs another verb of the command line, as the demo does, and returns
+	// its exit code.
+	Verb func(ctx context.Context, in io.Reader, args ...string) int
+}
+
+// A Service is what `serve` shall run.
+type Service struct {
+	Profile  local.Profile
+	Settings local.Settings
+	Report   local.Reporter
+	Log      *slog.Logger
+}
+
+// Commands returns the verbs. They read the global flags --name, --data-dir and
+// --kubeconfig of the root that they are added to.
+func Commands(o Options) []*cobra.Command {
+	return []*cobra.Command{upCommand(o), downCommand(o), statusCommand(o), kubeconfigCommand(), serveCommand(o), demoCommand(o)}
+}
+
+// profileOf returns the cluster that the global flags name. One that was started
+// with a data directory of its own is known by its name alone from then on.
+func profileOf(cmd *cobra.Command) (local.Profile, error) {
+	// A script's variable that is not set must not mean the default cluster: it
+	// could be purged.
+	for _, name := range []string{"name", "data-dir"} {
+		if f := cmd.Flag(name); f != nil && f.Changed && f.Value.String() == "" {
+			return local.Profile{}, fmt.Errorf("--%s is empty: leave it out or give it a value", name)
+		}
+	}
+	p, err := local.NewProfile(flag(cmd, "name"), flag(cmd, "data-dir"))
+	if err != nil || flag(cmd, "data-dir") != "" {
+		return p, err
+	}
+	i, _, err := p.Instance()
+	if err == nil && i.DataDir != "" {
+		p.DataDir = i.DataDir
+	}
+	return p, err
+}
+
+// found returns the cluster that the global flags name, what it wrote down about
+// itself, and whether it runs. The data are where it has them; to say with
+// --data-dir that they are elsewhere is an error.
+func found(cmd *cobra.Command) (p local.Profile, i local.Instance, running bool, err error) {
+	if p, err = profileOf(cmd); err != nil {
+		return p, i, false, err
+	}
+	if i, running, err = p.Instance(); err != nil {
+		return p, i, false, err
+	}
+	at := p.At(i)
+	if at.DataDir != p.DataDir && flag(cmd, "data-dir") != "" {
+		return p, i, false, fmt.Errorf("cluster %s has its data in %s and not in %s; say so with --data-dir, or name another cluster with --name", p.Name, at.DataDir, p.DataDir)
+	}
+	return at, i, running, nil
+}
+
+// flag returns a global flag's value, or "" where the root has no such flag.
+func flag(cmd *cobra.Command, name string) string {
+	if f := cmd.Flag(name); f != nil {
+		return f.Value.String()
+	}
+	return ""
+}
+
+// hint returns a command line to suggest for the same cluster.
+func hint(cmd *cobra.Command, verb string) string {
+	words := []string{"sampan", verb}
+	for _, name := range []string{"name", "data-dir"} {
+		if f := cmd.Flag(name); f != nil && f.Changed {
+			words = append(words, "--"+name+"="+f.Value.String())
+		}
+	}
+	return "`" + strings.Join(words, " ") + "`"
+}
+
+// settingsFlags adds the flags of what a cluster is started with.
+func settingsFlags(cmd *cobra.Command, s *local.Settings) {
+	f := cmd.Flags()
+	f.IntVar(&s.APIPort, "api-port", 0, "port of the API server on 127.0.0.1 (default 6443, or a free one if that is taken)")
+	f.IntVar(&s.SimulatedNodes, "simulated-nodes", 0, "run so many nodes without containers instead of a real one; needs no root")
+	f.Var(pathFlag{to: &s.SimulatedNodeFile}, "simulated-node-file", "what the simulated nodes are and how pods live there, a SimulatedNodes object; it is read at every start")
+	f.StringVar(&s.NodeName, "node-name", "", "name of the node (default the name of this host)")
+	f.Var(&s.Controllers, "controllers", "controllers to run, as kube-controller-manager has it: names, * for all, -NAME for all but that (default *); -scheduler turns the scheduler off, too")
+	f.Var(pathFlag{to: &s.SchedulerConfig, none: local.NoSchedulerConfig}, "scheduler-config", "file with a KubeSchedulerConfiguration for the cluster's scheduler, read at each start; \"none\" goes back to the default")
+	f.Var(pairFlag{&s.Pods}, "pod-network", "network for pods, or one of each IP family with a comma between, the primary one first (default of IPv4, one that no route of this host overlaps)")
+	f.Var(pairFlag{&s.Services}, "service-network", "network for services, or one of each IP family of --pod-network (default one that no route of this host overlaps)")
+	f.StringVar((*string)(&s.IPFamily), "ip-family", "", "families of the networks that are chosen if none are given: ipv4, ipv6 or dual (default ipv4)")
+	f.StringVar(&s.LoadBalancerAddresses, "load-balancer-addresses", "", "addresses for Services of type LoadBalancer, as ranges and prefixes with commas between, such as 192.0.2.10-192.0.2.20,2001:db8::/120; or none (default none)")
+	f.StringVar((*string)(&s.ProxyMode), "proxy-mode", "", "how services are proxied that do not say it themselves: kernel or userspace (default kernel)")
+	f.Var(ttlFlag{&s.EventTTL}, "event-ttl", "how long Events are kept after their last write (default 1h0m0s)")
+	f.StringVar(&s.ClusterDomain, "cluster-domain", "", "domain of the services' names (default cluster.local)")
+	f.StringVar(&s.DNSListen, "cluster-dns-listen", "", "address of the cluster's name server, or none (default the pods' bridge; none with simulated nodes)")
+	f.StringVar(&s.DNSUpstream, "cluster-dns-upstream", "", "name servers for other names, with commas between, or none (default those of this host)")
+}
+
+// settingsArgs is the opposite: the arguments that make the flags what s is.
+func settingsArgs(s local.Settings) []string {
+	var args []string
+	add := func(name string, value any) { args = append(args, fmt.Sprintf("--%s=%v", name, value)) }
+	if s.APIPort != 0 {
+		add("api-port", s.APIPort)
+	}
+	if s.SimulatedNodes != 0 {
+		add("simulated-nodes", s.SimulatedNodes)
+	}
+	if s.SimulatedNodeFile != "" {
+		add("simulated-node-file", s.SimulatedNodeFile)
+	}
+	if s.NodeName != "" {
+		add("node-name", s.NodeName)
+	}
+	if s.Controllers != "" {
+		add("controllers", s.Controllers)
+	}
+	if s.SchedulerConfig != "" {
+		add("scheduler-config", s.SchedulerConfig)
+	}
+	if s.EventTTL != 0 {
+		add("event-ttl", s.EventTTL)
+	}
+	if s.Pods.IsValid() {
+		add("pod-network", s.Pods)
+	}
+	if s.Services.IsValid() {
+		add("service-network", s.Services)
+	}
+	for name, value := range map[string]string{"ip-family": string(s.IPFamily), "proxy-mode": string(s.ProxyMode), "cluster-domain": s.ClusterDomain, "cluster-dns-listen": s.DNSListen, "cluster-dns-upstream": s.DNSUpstream, "load-balancer-addresses": s.LoadBalancerAddresses} {
+		if value != "" {
+			add(name, value)
+		}
+	}
+	return args
+}
+
+// pathFlag reads the path of a file, which stays the same file wherever the program is
+// started; or a word that stands for none.
+type pathFlag struct {
+	to   *string
+	none string // the word, if there is one
+}
+
+func (p pathFlag) String() string {
+	if p.to == nil {
+		return ""
+	}
+	return *p.to
+}
+
+func (pathFlag) Type() string { return "file" }
+
+func (p pathFlag) Set(text string) error {
+	switch text {
+	case "":
+		return errors.New("want the path of a file")
+	case p.none:
+		*p.to = text
+		return nil
+	}
+	path, err := filepath.Abs(text)
+	if err != nil {
+		return err
+	}
+	if _, err := os.Stat(path); err != nil {
+		return err
+	}
+	*p.to = path
+	return nil
+}
+
+// ttlFlag reads how long something is kept.
+type ttlFlag struct{ to *local.Duration }
+
+func (t ttlFlag) String() string {
+	if t.to == nil || *t.to == 0 {
+		return ""
+	}
+	return t.to.String()
+}
+
+func (t ttlFlag) Set(text string) error {
+	var d local.Duration
+	if err := d.UnmarshalText([]byte(text)); err != nil {
+		return err
+	}
+	if d < local.Duration(time.Second) {
+		return errors.New("want 1s or more")
+	}
+	*t.to = d
+	return nil
+}
+
+func (ttlFlag) Type() string { return "duration" }
+
+// pairFlag reads networks in CIDR notation.
+type pairFlag struct{ to *local.Pair }
+
+func (p pairFlag) String() string {
+	if p.to == nil {
+		return ""
+	}
+	return p.to.String()
+}
+
+func (p pairFlag) Set(text string) (err error) {
+	*p.to, err = local.ParsePair(text)
+	return err
+}
+
+func (pairFlag) Type() string { return "network" }

@@ -1,0 +1,122 @@
+package clusters
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/sampan-io/sampan/cluster/local"
+)
+
+// patience is how long a process may take to stop before it is killed: the
+// longest thing that it does then is to give containers their time.
+const patience = 40 * time.Second
+
+func downCommand(o Options) *cobra.Command {
+	var purge bool
+	cmd := &cobra.Command{
+		Use:   "down",
+		Short: "Stop a cluster and everything that it runs",
+		Long: "Stop a cluster: its processes and containers end, and its mounts, links, rules, cgroups and namespaces are removed.\n" +
+			"The data stays, so that `sampan up` goes on with it; --purge removes that, too.",
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if o := flag(cmd, "output"); o != "" {
+				return fmt.Errorf("-o %s: there is no object to print", o)
+			}
+			p, i, running, err := found(cmd)
+			if err != nil {
+				return err
+			}
+			stopped := false
+			if !running {
+				if stopped, err = endStarters(cmd.Context(), p); err != nil {
+					return err
+				}
+				if p, i, _, err = found(cmd); err != nil {
+					return err
+				}
+			}
+			was := i.Exists()
+			if was {
+				if err := end(cmd.Context(), o, p, i); err != nil {
+					return err
+				}
+			}
+			out := cmd.OutOrStdout()
+			if purge {
+				had, err := p.Remove(cmd.Context())
+				if err != nil {
+					return err
+				}
+				if had || stopped {
+					_, _ = fmt.Fprintf(out, "cluster %s is stopped, its data is removed\n", p.Name)
+				} else {
+					_, _ = fmt.Fprintf(out, "cluster %s is not running and has no data in %s\n", p.Name, p.DataDir)
+				}
+				return p.Forget(cmd.Context(), flag(cmd, "kubeconfig"))
+			}
+			if !was && !stopped {
+				_, _ = fmt.Fprintf(out, "cluster %s is not running\n", p.Name)
+				return nil
+			}
+			_, _ = fmt.Fprintf(out, "cluster %s is stopped\n", p.Name)
+			return nil
+		},
+	}
+	cmd.Flags().BoolVar(&purge, "purge", false, "remove the cluster's data and its context in the kubeconfig, too")
+	return cmd
+}
+
+// endStarters stops whoever is starting a cluster that has not written down anything about
+// itself yet, and waits for that. It reports whether there was anybody.
+func endStarters(ctx context.Context, p local.Profile) (bool, error) {
+	starters, err := p.Starters()
+	if err != nil {
+		return false, err
+	}
+	for _, s := range starters {
+		// It tells its cluster to stop, and removes what that has left.
+		if err := local.End(ctx, s, patience); err != nil {
+			return true, fmt.Errorf("stopping the start of cluster %s: %w", p.Name, err)
+		}
+	}
+	return len(starters) > 0, nil
+}
+
+// end ends the processes of a cluster and removes what they made in the kernel.
+func end(ctx context.Context, o Options, p local.Profile, i local.Instance) error {
+	// The cluster first: it would take the end of its containers for a fault.
+	if err := local.End(ctx, i.Process, patience); err != nil {
+		return err
+	}
+	// One that was starting has perhaps started its runtime since it was looked for.
+	now, _, err := p.Instance()
+	if err != nil {
+		return err
+	}
+	if now.Runtime.PID != 0 {
+		i.Runtime = now.Runtime
+	}
+	if err := local.End(ctx, i.Runtime.Process, patience); err != nil {
+		return err
+	}
+	release, left, err := p.Alone()
+	if err != nil {
+		return err
+	}
+	defer release()
+	if !left {
+		return nil // somebody else did the rest meanwhile
+	}
+	if err := o.Clean(ctx, p, i); err != nil {
+		return fmt.Errorf("cluster %s is stopped, but something is left: %w", p.Name, err)
+	}
+	if err := os.RemoveAll(p.RunDir); err != nil {
+		return fmt.Errorf("removing the run directory: %w", err)
+	}
+	return nil
+}

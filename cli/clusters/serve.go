@@ -1,0 +1,114 @@
+package clusters
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"os/signal"
+	"syscall"
+
+	"github.com/spf13/cobra"
+
+	"github.com/sampan-io/sampan/cluster/local"
+	"github.com/sampan-io/sampan/internal/run"
+)
+
+func serveCommand(o Options) *cobra.Command {
+	var (
+		s      local.Settings
+		report bool
+		brief  bool
+		level  slog.Level
+	)
+	cmd := &cobra.Command{
+		Use:   "serve",
+		Short: "Run a cluster in the foreground, logging to standard error",
+		Long: "Run a cluster in the foreground until the program is told to stop (SIGINT, SIGTERM), as an init system wants it.\n" +
+			"Pods go on running then and are found again at the next start; `sampan down` ends them, too.",
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			// Nobody may read the log any more; that must not end a cluster. Asking
+			// for the signal is enough, and unlike ignoring it is not inherited.
+			signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE)
+			var r local.Reporter
+			if report {
+				r = local.NewReporter()
+			}
+			err := serve(cmd, o, s, r, level, brief)
+			if err != nil {
+				r.Fail(err)
+			}
+			return err
+		},
+	}
+	settingsFlags(cmd, &s)
+	cmd.Flags().TextVar(&level, "log-level", slog.LevelInfo, "least level of what is logged: debug, info, warn or error")
+	cmd.Flags().BoolVar(&report, "report", false, "report the start on file descriptor 3")
+	cmd.Flags().BoolVar(&brief, "ephemeral", false, "stop when standard input ends, and leave nothing: no container, no data")
+	_ = cmd.Flags().MarkHidden("report") // it exists: the line above made it
+	return cmd
+}
+
+func serve(cmd *cobra.Command, o Options, asked local.Settings, r local.Reporter, level slog.Level, brief bool) error {
+	p, err := profileOf(cmd)
+	if err != nil {
+		return err
+	}
+	if !brief { // then it must not even be empty
+		if err := checkDataDir(p); err != nil {
+			return err
+		}
+	}
+	var networks local.Claims
+	defer networks.Release()
+	s, err := p.Settle(asked, &networks)
+	if err != nil {
+		return err
+	}
+	if err := checkSurroundings(s); err != nil {
+		return err
+	}
+	service := Service{
+		Profile:  p,
+		Settings: s,
+		Report:   r,
+		Log:      slog.New(slog.NewTextHandler(cmd.ErrOrStderr(), &slog.HandlerOptions{Level: level})),
+	}
+	if !brief {
+		return o.Serve(cmd.Context(), service)
+	}
+	return serveBriefly(cmd, o, service)
+}
+
+// serveBriefly serves until standard input ends, and removes everything.
+func serveBriefly(cmd *cobra.Command, o Options, s Service) error {
+	if holds, err := s.Profile.Holds(); holds || err != nil {
+		return fmt.Errorf("--ephemeral removes its data directory in the end and wants one that is not there yet, but there is something in %s; nothing was changed", s.Profile.DataDir)
+	}
+	if i, _, err := s.Profile.Instance(); err != nil {
+		return err
+	} else if i.Exists() {
+		return fmt.Errorf("--ephemeral wants a cluster name of its own, and %s is one of this machine already; nothing was changed", s.Profile.Name)
+	}
+	ctx, cancel := context.WithCancel(cmd.Context())
+	defer cancel()
+	input := run.NewGroup(ctx, 0)
+	input.Go(func(context.Context) {
+		_, _ = io.Copy(io.Discard, cmd.InOrStdin())
+		cancel()
+	})
+	err := o.Serve(ctx, s)
+	// The goroutine above is left to end with the process if the input goes on.
+	i, _, instanceErr := s.Profile.Instance()
+	if instanceErr == nil && i.Exists() {
+		// Our own process is about to end anyway.
+		i.Process = local.Process{}
+		// Told to stop, or not: it must be gone.
+		instanceErr = end(context.WithoutCancel(ctx), o, s.Profile, i)
+	}
+	_, purgeErr := s.Profile.Remove(context.WithoutCancel(ctx))
+	return errors.Join(err, instanceErr, purgeErr)
+}

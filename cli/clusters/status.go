@@ -1,0 +1,151 @@
+package clusters
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/sampan-io/sampan/cluster/local"
+)
+
+func statusCommand(Options) *cobra.Command {
+	var all bool
+	cmd := &cobra.Command{
+		Use:   "status",
+		Short: "Show the cluster of this machine, or with --all each that runs",
+		Args:  cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			show := describe
+			switch o := flag(cmd, "output"); o {
+			case "":
+			case "json":
+				show = describeJSON
+			default:
+				return fmt.Errorf("-o %s: want json, or nothing", o)
+			}
+			if all {
+				p, err := profileOf(cmd)
+				if err != nil {
+					return err
+				}
+				is, err := p.Instances()
+				if err != nil {
+					return err
+				}
+				for n, i := range is {
+					if n > 0 && flag(cmd, "output") == "" {
+						_, _ = fmt.Fprintln(cmd.OutOrStdout())
+					}
+					show(cmd, i)
+				}
+				return nil
+			}
+			p, i, running, err := found(cmd)
+			if err != nil {
+				return err
+			}
+			if !running {
+				return fmt.Errorf("cluster %s is not running; %s starts it", p.Name, hint(cmd, "up"))
+			}
+			show(cmd, i)
+			return nil
+		},
+	}
+	cmd.Flags().BoolVar(&all, "all", false, "show every running cluster of this machine")
+	return cmd
+}
+
+func describe(cmd *cobra.Command, i local.Instance) {
+	w := tabwriter.NewWriter(cmd.OutOrStdout(), 0, 0, 2, ' ', 0)
+	row := func(name, format string, args ...any) {
+		_, _ = fmt.Fprintf(w, "%s:\t%s\n", name, fmt.Sprintf(format, args...))
+	}
+	row("Cluster", "%s", i.Name)
+	state := "running"
+	if i.Starting() {
+		state = "starting"
+	}
+	row("State", "%s for %v", state, time.Since(i.Started).Round(time.Second))
+	row("Version", "%s", i.Version)
+	row("API server", "%s", i.Server)
+	row("Nodes", "%s", nodes(i.Nodes))
+	if !i.Simulated {
+		row("Pod network", "%s", i.Runtime.PodNetwork)
+	}
+	row("Service network", "%s", i.ServiceNetwork)
+	row("Data", "%s", i.DataDir)
+	if mem, err := i.Memory(); err == nil {
+		row("Memory", "%.1f MiB (proportional set size)", float64(mem)/(1<<20))
+	}
+	row("Processes", "%s", processes(i))
+	_ = w.Flush()
+}
+
+// describeJSON prints what the cluster wrote down about itself, and its memory, on
+// one line.
+func describeJSON(cmd *cobra.Command, i local.Instance) {
+	memory, _ := i.Memory() // 0: it cannot be read
+	_ = json.NewEncoder(cmd.OutOrStdout()).Encode(struct {
+		local.Instance
+		Starting    bool  `json:"starting"`
+		MemoryBytes int64 `json:"memoryBytes,omitempty"` // proportional set size
+	}{i, i.Starting(), memory})
+}
+
+// nodes lists names, or says how many there are if they would fill a screen.
+func nodes(names []string) string {
+	const most = 12
+	if len(names) <= most {
+		return strings.Join(names, ", ")
+	}
+	return fmt.Sprintf("%d, %s to %s", len(names), names[0], names[len(names)-1])
+}
+
+func processes(i local.Instance) string {
+	s := fmt.Sprintf("%d sampan", i.Process.PID)
+	if i.Runtime.PID != 0 {
+		s += fmt.Sprintf(", %d sampan-runtime", i.Runtime.PID)
+	}
+	return s
+}
+
+func kubeconfigCommand() *cobra.Command {
+	var merge bool
+	cmd := &cobra.Command{
+		Use:   "kubeconfig",
+		Short: "Print the administrator's kubeconfig of a cluster, or merge it into yours",
+		Args:  cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			p, _, _, err := found(cmd)
+			if err != nil {
+				return err
+			}
+			data, err := os.ReadFile(p.Kubeconfig())
+			if errors.Is(err, fs.ErrNotExist) {
+				return fmt.Errorf("cluster %s has no credentials in %s, because it was never up; %s makes them", p.Name, p.DataDir, hint(cmd, "up"))
+			}
+			if err != nil {
+				return fmt.Errorf("reading the credentials of cluster %s: %w", p.Name, err)
+			}
+			if !merge {
+				_, err := cmd.OutOrStdout().Write(data)
+				return err
+			}
+			file, err := p.Merge(cmd.Context(), flag(cmd, "kubeconfig"))
+			if err != nil {
+				return err
+			}
+			_, _ = fmt.Fprintf(cmd.OutOrStdout(), "context %q in %s\n", p.Context(), file)
+			return nil
+		},
+	}
+	cmd.Flags().BoolVar(&merge, "merge", false, "write the context into the kubeconfig and make it the current one")
+	return cmd
+}

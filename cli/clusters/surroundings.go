@@ -1,0 +1,74 @@
+package clusters
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/sampan-io/sampan/cluster/local"
+	"github.com/sampan-io/sampan/runtime/network"
+)
+
+// A need is a capability without which no container can be run.
+type need struct {
+	capability uint // its number, see capabilities(7)
+	name       string
+	what       string // what it is needed for
+}
+
+// needs returns what no container can do without; without others, only those
+// containers fail that use them.
+func needs() []need {
+	return []need{
+		{unix.CAP_SYS_ADMIN, "CAP_SYS_ADMIN", "mounts and namespaces"},
+		{unix.CAP_NET_ADMIN, "CAP_NET_ADMIN", "network interfaces and rules"},
+		{unix.CAP_SYS_CHROOT, "CAP_SYS_CHROOT", "entering mount namespaces"},
+		{unix.CAP_SYS_PTRACE, "CAP_SYS_PTRACE", "finding the namespaces of containers"},
+		{unix.CAP_SETUID, "CAP_SETUID", "users of containers"},
+		{unix.CAP_SETGID, "CAP_SETGID", "groups of containers"},
+		{unix.CAP_DAC_OVERRIDE, "CAP_DAC_OVERRIDE", "cgroups"},
+	}
+}
+
+// checkDataDir says that the data directory holds something else, before
+// anything is put there: `down --purge` removes all of it.
+func checkDataDir(p local.Profile) error {
+	_, err := p.Holds()
+	if foreign, ok := errors.AsType[*local.ForeignError](err); ok {
+		return fmt.Errorf("%w and is not empty; name a directory with --data-dir that is, or that is not there yet", foreign)
+	}
+	return err
+}
+
+// checkSurroundings says what a real node lacks, before anything is changed. That
+// the kernel lacks something is found out by the container runtime.
+func checkSurroundings(s local.Settings) error {
+	if s.Simulated() {
+		return nil
+	}
+	const instead = "--simulated-nodes=1 for a cluster whose pods go through their life without containers"
+	if os.Getuid() != 0 {
+		return fmt.Errorf("a real node needs root: it makes network interfaces, mounts and cgroups for the containers; use sudo, or %s", instead)
+	}
+	header := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
+	var have [2]unix.CapUserData // 32 bits each
+	if err := unix.Capget(&header, &have[0]); err != nil {
+		return fmt.Errorf("reading the capabilities of this process: %w", err)
+	}
+	var lacking []string
+	for _, n := range needs() {
+		if have[n.capability/32].Effective&(1<<(n.capability%32)) == 0 {
+			lacking = append(lacking, n.name+" (for "+n.what+")")
+		}
+	}
+	if len(lacking) == 0 {
+		if s.Pods.Family() == local.IPv4 {
+			return nil
+		}
+		return network.IPv6()
+	}
+	return fmt.Errorf("a real node needs the capability %s, which root does not have here; in a container, run that with --privileged, or use %s", strings.Join(lacking, " and "), instead)
+}

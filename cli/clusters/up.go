@@ -1,0 +1,128 @@
+package clusters
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/sampan-io/sampan/cluster/local"
+)
+
+func upCommand(o Options) *cobra.Command {
+	var s local.Settings
+	cmd := &cobra.Command{
+		Use:   "up",
+		Short: "Start a cluster in the background and wait until it is ready",
+		Long: "Start a cluster in the background. The command returns when the API answers and every node is Ready, and makes\n" +
+			"the cluster the current context of the kubeconfig. A cluster that was stopped goes on with its data; one that\n" +
+			"runs already is left as it is.",
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			asJSON := flag(cmd, "output") == "json"
+			if o := flag(cmd, "output"); o != "" && !asJSON {
+				return fmt.Errorf("-o %s: want json, or nothing", o)
+			}
+			// Before anything is started: it would be there and nobody could use it.
+			if err := local.Mergeable(flag(cmd, "kubeconfig")); err != nil {
+				return err
+			}
+			out := cmd.OutOrStdout()
+			if asJSON {
+				out = io.Discard // it is all in the object
+			}
+			p, i, running, err := found(cmd)
+			if err != nil {
+				return err
+			}
+			if running && i.Starting() {
+				return fmt.Errorf("cluster %s is being started already, by process %d; wait for that, or stop it with %s", p.Name, i.Process.PID, hint(cmd, "down"))
+			}
+			if running {
+				if err := p.Differ(s); err != nil {
+					return err
+				}
+				_, _ = fmt.Fprintf(out, "cluster %s is running already\n", p.Name)
+			} else if i, err = start(cmd, o, p, s); err != nil {
+				return err
+			} else {
+				_, _ = fmt.Fprintf(out, "cluster %s is ready after %v\n", p.Name, i.ReadyAfter.Round(time.Millisecond))
+			}
+			file, err := p.Merge(cmd.Context(), flag(cmd, "kubeconfig"))
+			if err != nil {
+				return fmt.Errorf("cluster %s runs, but %w; %s prints what should have been written", p.Name, err, hint(cmd, "kubeconfig"))
+			}
+			if asJSON {
+				return json.NewEncoder(cmd.OutOrStdout()).Encode(started{i, running, file, p.Context()})
+			}
+			_, _ = fmt.Fprintf(out, "API server %s, context %q in %s\n", i.Server, p.Context(), file)
+			return nil
+		},
+	}
+	settingsFlags(cmd, &s)
+	return cmd
+}
+
+// started is what -o json prints of a cluster that is up.
+type started struct {
+	local.Instance
+	Already    bool   `json:"already,omitempty"` // it was running before
+	Kubeconfig string `json:"kubeconfig"`        // file
+	Context    string `json:"context"`           // in it
+}
+
+// seeAlso points to a log, if there is one.
+func seeAlso(log string) string {
+	if info, err := os.Stat(log); err != nil || info.Size() == 0 {
+		return ""
+	}
+	return fmt.Sprintf(" (log: %s)", log)
+}
+
+// start runs a cluster in the background and waits until it is ready. What a start
+// that failed, or was interrupted, has made in the kernel is removed, unless pods
+// were running before.
+func start(cmd *cobra.Command, o Options, p local.Profile, asked local.Settings) (local.Instance, error) {
+	// What is wrong with the settings is said here. The program in the background
+	// settles them itself, because it must hold the networks that it chooses.
+	s, err := p.Settle(asked, nil)
+	if err != nil {
+		return local.Instance{}, err
+	}
+	if err := checkSurroundings(s); err != nil {
+		return local.Instance{}, err
+	}
+	if err := checkDataDir(p); err != nil {
+		return local.Instance{}, err
+	}
+	program, err := os.Executable()
+	if err != nil {
+		return local.Instance{}, err
+	}
+	before, _, err := p.Instance()
+	if err != nil {
+		return local.Instance{}, err
+	}
+	args := append([]string{"serve", "--report", "--name=" + p.Name, "--data-dir=" + p.DataDir}, settingsArgs(asked)...)
+	i, err := local.Start(cmd.Context(), p, program, args, func(step string) {
+		_, _ = fmt.Fprintf(cmd.ErrOrStderr(), "%s\n", step)
+	})
+	if err == nil {
+		return i, nil
+	}
+	if ctx := cmd.Context(); ctx.Err() != nil {
+		err = context.Cause(ctx)
+	} else {
+		err = fmt.Errorf("cluster %s did not start: %w%s", p.Name, err, seeAlso(p.Log()))
+	}
+	after, running, lookErr := p.Instance()
+	if lookErr != nil || running || before.Runtime.Alive() || !after.Exists() {
+		return i, errors.Join(err, lookErr)
+	}
+	return i, errors.Join(err, end(context.WithoutCancel(cmd.Context()), o, p, after))
+}

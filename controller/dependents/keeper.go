@@ -1,0 +1,156 @@
+package dependents
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+
+	"github.com/sampan-io/sampan/client"
+	"github.com/sampan-io/sampan/client/cache"
+	"github.com/sampan-io/sampan/controller"
+	"github.com/sampan-io/sampan/internal/run"
+)
+
+// Options configures a [Keeper]. Name, Client, Caches, Resource, Selector and Reconcile
+// are required.
+type Options[T client.Object] struct {
+	Name     string // of the controller, in logs and events
+	Client   client.Interface
+	Caches   *cache.Shared      // where the owners are read from; the caller runs it
+	Resource client.Resource[T] // of the owners
+
+	// Selector returns which dependents an owner has or may adopt. It is pure.
+	Selector func(owner T) labels.Selector
+
+	// Reconcile is that of [controller.Options], with the owner as the cache has it.
+	// It is not called for one that is gone.
+	Reconcile func(ctx context.Context, owner T) (controller.Result, error)
+
+	Needs   []<-chan struct{} // what must be ready before work begins, besides the owners
+	Workers int               // owners worked on at the same time; 0 means 4
+	Log     *slog.Logger      // nil means slog.Default
+}
+
+// A Keeper is the controller of one kind of owners: it knows them all, is woken by what
+// happens to them, and writes their status.
+type Keeper[T client.Object] struct {
+	Client   client.Interface
+	Resource client.Resource[T]
+	Objects  *cache.Cache[T] // with [Indexes]
+	Events   *client.Recorder
+	Loop     *controller.Loop
+
+	opts Options[T]
+}
+
+// NewKeeper returns a keeper that has not started; run its [Keeper.Tasks].
+func NewKeeper[T client.Object](opts Options[T]) *Keeper[T] {
+	k := &Keeper[T]{
+		Client: opts.Client, Resource: opts.Resource, opts: opts,
+		Objects: cache.Of(opts.Caches, opts.Resource, Indexes[T]()),
+		Events:  client.NewRecorder(opts.Client, opts.Name, "", opts.Log),
+	}
+	k.Loop = controller.New(controller.Options{
+		Name: opts.Name, Workers: opts.Workers, Log: opts.Log,
+		Needs: append([]<-chan struct{}{k.Objects.Ready()}, opts.Needs...),
+		Reconcile: func(ctx context.Context, key controller.Key) (controller.Result, error) {
+			owner, ok := k.Objects.Get(key.Namespace, key.Name)
+			if !ok {
+				return controller.Result{}, nil
+			}
+			return opts.Reconcile(ctx, owner)
+		},
+	})
+	var none T
+	k.Objects.Subscribe(func(before, after T) {
+		if client.Object(after) == client.Object(none) {
+			after = before
+		}
+		k.Loop.Add(controller.KeyOf(after))
+	})
+	return k
+}
+
+// Tasks returns what is to be run, as parts of one stage.
+func (k *Keeper[T]) Tasks() []run.Task {
+	return []run.Task{
+		{Name: k.opts.Name + "-events", Run: k.Events.Run},
+		k.Loop.Task(),
+	}
+}
+
+// Owner returns obj as an owner of dependents.
+func (k *Keeper[T]) Owner(obj T) Owner {
+	return Owner{Object: obj, Selector: k.opts.Selector(obj), now: func(ctx context.Context) (client.Object, error) {
+		return k.Resource.Get(ctx, k.Client, obj.GetNamespace(), obj.GetName())
+	}}
+}
+
+// Matching returns the owners in a namespace that select what has those labels.
+func (k *Keeper[T]) Matching(namespace string, set labels.Set) (owners []T) {
+	for _, one := range k.Objects.List(namespace) {
+		if k.opts.Selector(one).Matches(set) {
+			owners = append(owners, one)
+		}
+	}
+	return owners
+}
+
+// Follow has a keeper look at the owner of each dependent that changes, and at those
+// that may adopt it. It must be called before the cache runs.
+func Follow[T, D client.Object](k *Keeper[T], dependents *cache.Cache[D]) {
+	var none D
+	dependents.Subscribe(func(before, after D) {
+		for _, one := range []D{before, after} {
+			if client.Object(one) == client.Object(none) {
+				continue
+			}
+			if key, ok := Key(one, k.Resource.Kind); ok {
+				k.Loop.Add(key)
+			} else if client.Object(one) == client.Object(after) && metav1.GetControllerOfNoCopy(one) == nil {
+				for _, owner := range k.Matching(one.GetNamespace(), labels.Set(one.GetLabels())) {
+					k.Loop.Add(controller.KeyOf(owner))
+				}
+			}
+		}
+	})
+}
+
+// WriteStatus writes the status of told and waits until the cache has it. An owner that
+// is gone needs none.
+func (k *Keeper[T]) WriteStatus(ctx context.Context, told T) error {
+	return k.write(ctx, told, "status")
+}
+
+// Write writes told, apart from its status, and waits until the cache has it. An owner
+// that is gone needs it not.
+func (k *Keeper[T]) Write(ctx context.Context, told T) error { return k.write(ctx, told, "") }
+
+func (k *Keeper[T]) write(ctx context.Context, told T, part string) error {
+	now, err := k.Resource.Update(ctx, k.Client, told, part)
+	switch {
+	case apierrors.IsNotFound(err):
+		return nil
+	case err != nil:
+		what := k.Resource.Kind
+		if part != "" {
+			what = part + " of " + what
+		}
+		return fmt.Errorf("write %s %s: %w", what, controller.KeyOf(told), err)
+	}
+	return k.Objects.Await(ctx, now.GetResourceVersion())
+}
+
+// Selector returns what s selects: nothing if it is missing, empty or wrong, which the
+// API server does not let through.
+func Selector(s *metav1.LabelSelector) labels.Selector {
+	selector, err := metav1.LabelSelectorAsSelector(s)
+	if err != nil || selector.Empty() {
+		return labels.Nothing()
+	}
+	return selector
+}

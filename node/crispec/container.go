@@ -1,0 +1,212 @@
+package crispec
+
+import (
+	"fmt"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
+)
+
+// A Making is one attempt at a container: what its configuration depends on
+// beside the pod.
+type Making struct {
+	Facts
+	Container *corev1.Container
+	Attempt   int32
+	Hash      string
+	QOS       corev1.PodQOSClass
+	Node      Capacity
+	Image     *cri.Image // as the runtime knows it
+	Mounts    []*cri.Mount
+	// TerminationFile is the host's end of the container's termination message;
+	// empty if there is none.
+	TerminationFile string
+}
+
+// Config returns the configuration of the container. Its errors are those of the
+// pod's author.
+func (m Making) Config() (*cri.ContainerConfig, error) {
+	c, pod := m.Container, m.Pod
+	security, err := m.security()
+	if err != nil {
+		return nil, err
+	}
+	envs, known, err := m.Environment(c)
+	if err != nil {
+		return nil, err
+	}
+	lookup := func(name string) (string, bool) { v, ok := known[name]; return v, ok }
+	labels := map[string]string{ContainerName: c.Name, PodName: pod.Name, PodNamespace: pod.Namespace, PodUID: string(pod.UID)}
+	annotations := map[string]string{
+		ContainerHash:   m.Hash,
+		RestartCount:    strconv.Itoa(int(m.Attempt)),
+		TerminationPath: c.TerminationMessagePath,
+		TerminationUse:  string(c.TerminationMessagePolicy),
+	}
+	if slices.ContainsFunc(pod.Spec.InitContainers, func(i corev1.Container) bool { return i.Name == c.Name }) {
+		annotations[InitContainer] = "true"
+	}
+	mounts := m.Mounts
+	if m.TerminationFile != "" {
+		annotations[TerminationFile] = m.TerminationFile
+		mounts = append(slices.Clip(mounts), &cri.Mount{ContainerPath: c.TerminationMessagePath, HostPath: m.TerminationFile})
+	}
+	if g := pod.Spec.TerminationGracePeriodSeconds; g != nil {
+		annotations[TerminationGrace] = strconv.FormatInt(*g, 10)
+	}
+	return &cri.ContainerConfig{
+		Metadata:    &cri.ContainerMetadata{Name: c.Name, Attempt: uint32(m.Attempt)},
+		Image:       &cri.ImageSpec{Image: m.Image.GetId(), UserSpecifiedImage: c.Image},
+		Command:     expandAll(c.Command, lookup),
+		Args:        expandAll(c.Args, lookup),
+		WorkingDir:  c.WorkingDir,
+		Envs:        envs,
+		Mounts:      mounts,
+		Labels:      labels,
+		Annotations: annotations,
+		LogPath:     filepath.ToSlash(LogPath(c.Name, m.Attempt)),
+		Stdin:       c.Stdin,
+		StdinOnce:   c.StdinOnce,
+		Tty:         c.TTY,
+		StopSignal:  stopSignal(c),
+		Linux: &cri.LinuxContainerConfig{
+			Resources:       Resources(pod, m.QOS, c, m.Node),
+			SecurityContext: security,
+		},
+	}, nil
+}
+
+func expandAll(list []string, lookup func(string) (string, bool)) []string {
+	out := make([]string, len(list))
+	for i, s := range list {
+		out[i] = Expand(s, lookup)
+	}
+	return out
+}
+
+func stopSignal(c *corev1.Container) cri.Signal {
+	if c.Lifecycle == nil || c.Lifecycle.StopSignal == nil {
+		return cri.Signal_SIGNAL_RUNTIME_DEFAULT
+	}
+	name := strings.NewReplacer("+", "PLUS", "-", "MINUS").Replace(string(*c.Lifecycle.StopSignal))
+	return cri.Signal(cri.Signal_value["SIGNAL_"+name])
+}
+
+// Parts of /proc and /sys that tell too much about the host or change it, as
+// Kubernetes' default proc mount has them.
+func masked() []string {
+	return []string{
+		"/proc/asound", "/proc/acpi", "/proc/interrupts", "/proc/kcore", "/proc/keys", "/proc/latency_stats",
+		"/proc/timer_list", "/proc/timer_stats", "/proc/sched_debug", "/proc/scsi", "/sys/firmware", "/sys/devices/virtual/powercap",
+	}
+}
+
+func readOnly() []string {
+	return []string{"/proc/bus", "/proc/fs", "/proc/irq", "/proc/sys", "/proc/sysrq-trigger"}
+}
+
+// security merges what pod and container say; the container wins.
+func (m Making) security() (*cri.LinuxContainerSecurityContext, error) {
+	own, pod := m.Container.SecurityContext, m.Pod.Spec.SecurityContext
+	if own == nil {
+		own = &corev1.SecurityContext{}
+	}
+	if pod == nil {
+		pod = &corev1.PodSecurityContext{}
+	}
+	s := &cri.LinuxContainerSecurityContext{
+		NamespaceOptions: namespaces(m.Pod),
+		Privileged:       deref(own.Privileged),
+		ReadonlyRootfs:   deref(own.ReadOnlyRootFilesystem),
+		NoNewPrivs:       own.AllowPrivilegeEscalation != nil && !*own.AllowPrivilegeEscalation,
+		SelinuxOptions:   selinux(either(own.SELinuxOptions, pod.SELinuxOptions)),
+		Seccomp:          seccomp(either(own.SeccompProfile, pod.SeccompProfile)),
+		Apparmor:         apparmor(either(own.AppArmorProfile, pod.AppArmorProfile)),
+		MaskedPaths:      masked(),
+		ReadonlyPaths:    readOnly(),
+	}
+	if own.ProcMount != nil && *own.ProcMount == corev1.UnmaskedProcMount {
+		s.MaskedPaths, s.ReadonlyPaths = nil, nil
+	}
+	s.SupplementalGroups, s.SupplementalGroupsPolicy = groups(pod)
+	if own.Capabilities != nil {
+		s.Capabilities = &cri.Capability{AddCapabilities: capabilities(own.Capabilities.Add), DropCapabilities: capabilities(own.Capabilities.Drop)}
+	}
+	user, group := either(own.RunAsUser, pod.RunAsUser), either(own.RunAsGroup, pod.RunAsGroup)
+	switch {
+	case user != nil:
+		s.RunAsUser = &cri.Int64Value{Value: *user}
+	case m.Image.GetUid() != nil:
+		s.RunAsUser = &cri.Int64Value{Value: m.Image.GetUid().GetValue()}
+	default:
+		s.RunAsUsername = m.Image.GetUsername()
+	}
+	if group != nil {
+		if s.RunAsUser == nil && s.RunAsUsername == "" {
+			s.RunAsUser = &cri.Int64Value{} // an image that names nobody runs as root
+		}
+		s.RunAsGroup = &cri.Int64Value{Value: *group}
+	}
+	return s, m.nonRoot(either(own.RunAsNonRoot, pod.RunAsNonRoot), user)
+}
+
+// nonRoot checks what runAsNonRoot promises, in Kubernetes' words.
+func (m Making) nonRoot(must *bool, user *int64) error {
+	who := fmt.Sprintf("(pod: %q, container: %s)", fmt.Sprintf("%s_%s(%s)", m.Pod.Name, m.Pod.Namespace, m.Pod.UID), m.Container.Name)
+	switch {
+	case !deref(must):
+	case user != nil && *user == 0:
+		return fmt.Errorf("container's runAsUser breaks non-root policy %s", who)
+	case user != nil:
+	case m.Image.GetUid() != nil && m.Image.GetUid().GetValue() != 0:
+	case m.Image.GetUid() == nil && m.Image.GetUsername() != "":
+		return fmt.Errorf("container has runAsNonRoot and image has non-numeric user (%s), cannot verify user is non-root %s", m.Image.GetUsername(), who)
+	default:
+		return fmt.Errorf("container has runAsNonRoot and image will run as root %s", who)
+	}
+	return nil
+}
+
+func capabilities(list []corev1.Capability) []string {
+	out := make([]string, len(list))
+	for i, c := range list {
+		out[i] = string(c)
+	}
+	return out
+}
+
+// seccomp returns the profile; who asks for none gets the runtime's.
+func seccomp(p *corev1.SeccompProfile) *cri.SecurityProfile {
+	switch {
+	case p != nil && p.Type == corev1.SeccompProfileTypeUnconfined:
+		return &cri.SecurityProfile{ProfileType: cri.SecurityProfile_Unconfined}
+	case p != nil && p.Type == corev1.SeccompProfileTypeLocalhost && p.LocalhostProfile != nil:
+		return &cri.SecurityProfile{ProfileType: cri.SecurityProfile_Localhost, LocalhostRef: *p.LocalhostProfile}
+	}
+	return &cri.SecurityProfile{ProfileType: cri.SecurityProfile_RuntimeDefault}
+}
+
+func apparmor(p *corev1.AppArmorProfile) *cri.SecurityProfile {
+	switch {
+	case p == nil:
+		return nil
+	case p.Type == corev1.AppArmorProfileTypeUnconfined:
+		return &cri.SecurityProfile{ProfileType: cri.SecurityProfile_Unconfined}
+	case p.Type == corev1.AppArmorProfileTypeLocalhost && p.LocalhostProfile != nil:
+		return &cri.SecurityProfile{ProfileType: cri.SecurityProfile_Localhost, LocalhostRef: *p.LocalhostProfile}
+	}
+	return &cri.SecurityProfile{ProfileType: cri.SecurityProfile_RuntimeDefault}
+}
+
+func either[T any](a, b *T) *T {
+	if a != nil {
+		return a
+	}
+	return b
+}
+
+func deref(p *bool) bool { return p != nil && *p }

@@ -1,0 +1,292 @@
+package standalone
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/netip"
+	"os"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/validation"
+	"k8s.io/client-go/rest"
+
+	"github.com/sampan-io/sampan/client"
+	"github.com/sampan-io/sampan/internal/memory"
+	"github.com/sampan-io/sampan/internal/run"
+	"github.com/sampan-io/sampan/proxy"
+	"github.com/sampan-io/sampan/proxy/announce"
+	"github.com/sampan-io/sampan/proxy/applied"
+	"github.com/sampan-io/sampan/proxy/health"
+	"github.com/sampan-io/sampan/proxy/nft"
+	"github.com/sampan-io/sampan/proxy/userspace"
+)
+
+// The tables of a proxy that runs alone: of its rules, and of relayed services that keep their
+// clients' addresses; and the link with the addresses that it answers for. No cluster has these
+// names: its own have one hyphen more.
+const (
+	table      = "sampan-proxy"
+	relayTable = "sampan-relay"
+	link       = "spl"
+)
+
+// Options are what the flags of `sampan proxy` say, as the user wrote it. Only Connect is required.
+type Options struct {
+	// Connect returns which server, and as whom. It is called when the other options make sense.
+	Connect func() (*rest.Config, error)
+
+	Node              string   // name of the node; empty means the name of this host
+	BindAddress       string   // of this host, for the sockets of relayed services; empty means that of the node
+	Mode              string   // kernel or userspace; empty means kernel
+	NodePortAddresses []string // networks of the addresses that have node ports; none means all
+	ClusterCIDR       []string // networks of pods; none means those of the node
+	ServiceCIDR       []string // networks of cluster IPs; none means those of the cluster's ServiceCIDRs
+	Announce          bool     // this node answers for its share of the addresses of load balancers
+
+	Keep bool // the rules stay when Run ends
+
+	HealthzAddress string // where /healthz and /livez are served; empty means nowhere
+	MetricsAddress string // where /metrics is; empty means nowhere
+
+	UserAgent string       // empty means "sampan-proxy"
+	Log       *slog.Logger // nil means slog.Default
+}
+
+// settings are options that make sense.
+type settings struct {
+	userspace             bool
+	bind                  netip.Addr // may be invalid
+	nodePorts, pods, nets []netip.Prefix
+	near                  []netip.Prefix // pods of this node
+	own                   []netip.Addr   // of this host, that others reach
+}
+
+// isNear reports whether an address is that of a pod of this node, as far as that is known.
+func (s settings) isNear(a netip.Addr) bool {
+	return slices.ContainsFunc(s.near, func(n netip.Prefix) bool { return n.Contains(a) })
+}
+
+// check reads the options, and looks whether this host has what they name. Every fault names its flag.
+func (o Options) check() (s settings, err error) {
+	var errs []error
+	if s.own, err = ownAddresses(); err != nil {
+		return s, err
+	}
+	if o.Node != "" && len(validation.IsDNS1123Subdomain(o.Node)) > 0 {
+		errs = append(errs, fmt.Errorf("--hostname-override: %q is no name of a node, want one of small letters, digits, dots and hyphens", o.Node))
+	}
+	networks := func(flag string, texts []string) (ns []netip.Prefix) {
+		for _, text := range texts {
+			n, err := netip.ParsePrefix(strings.TrimSpace(text))
+			if err != nil || n.Addr().Is4In6() {
+				errs = append(errs, fmt.Errorf("--%s: %q is no network, want one such as 10.244.0.0/16 or fd00::/64", flag, text))
+				continue
+			}
+			ns = append(ns, n.Masked())
+		}
+		return ns
+	}
+	switch o.Mode {
+	case "", "kernel":
+	case "userspace":
+		s.userspace = true
+	default:
+		errs = append(errs, fmt.Errorf("--proxy-mode: %q is no mode, want kernel or userspace", o.Mode))
+	}
+	if o.BindAddress != "" {
+		a, err := netip.ParseAddr(o.BindAddress)
+		if err != nil || a.IsUnspecified() || a.IsLoopback() || a.Is4In6() {
+			errs = append(errs, fmt.Errorf("--bind-address: %q is no address that others reach, want one of this host", o.BindAddress))
+		} else if !slices.Contains(s.own, a) {
+			errs = append(errs, fmt.Errorf("--bind-address: this host does not have the address %v", a))
+		}
+		s.bind = a
+	}
+	s.nodePorts = networks("nodeport-addresses", o.NodePortAddresses)
+	s.pods = networks("cluster-cidr", o.ClusterCIDR)
+	s.nets = networks("service-cluster-ip-range", o.ServiceCIDR)
+	for _, f := range o.pages() {
+		flag, text := f.flag, f.at
+		if at, err := netip.ParseAddrPort(text); err != nil || at.Port() == 0 {
+			errs = append(errs, fmt.Errorf("--%s: %q is not ADDRESS:PORT, want one such as 127.0.0.1:10256", flag, text))
+		} else if flag == "metrics-bind-address" && !at.Addr().IsLoopback() {
+			errs = append(errs, fmt.Errorf("--%s: %q is not of loopback, and everybody could read there", flag, text))
+		}
+	}
+	return s, errors.Join(errs...)
+}
+
+// ownAddresses returns the addresses of this host that others may reach.
+func ownAddresses() ([]netip.Addr, error) {
+	all, err := net.InterfaceAddrs()
+	if err != nil {
+		return nil, fmt.Errorf("asking for the addresses of this host: %w", err)
+	}
+	var own []netip.Addr
+	for _, text := range all {
+		if n, err := netip.ParsePrefix(text.String()); err == nil && n.Addr().IsGlobalUnicast() {
+			own = append(own, n.Addr())
+		}
+	}
+	return own, nil
+}
+
+// Cleanup removes what a proxy that did not end by itself left in the kernel. Options that make no sense are
+// an error, and then nothing is removed; Connect is not looked at.
+func Cleanup(o Options) error {
+	if _, err := o.check(); err != nil {
+		return err
+	}
+	return errors.Join(nft.Remove(table), userspace.RemoveTransparent(relayTable), announce.Remove(link))
+}
+
+// Run proxies until ctx is over, and takes everything back then, unless Options.Keep says
+// otherwise. It waits for a server that is away at the start, and leaves what there is of rules until
+// that answers.
+func Run(ctx context.Context, o Options) error {
+	o.Log = cmp.Or(o.Log, slog.Default())
+	s, err := o.check()
+	if err != nil {
+		return err
+	}
+	if o.Node == "" {
+		if o.Node, err = os.Hostname(); err != nil {
+			return fmt.Errorf("asking for the name of this host: %w; say that of the node with --hostname-override", err)
+		}
+		o.Node = strings.ToLower(o.Node)
+	}
+	doors, err := o.listen(ctx)
+	if err != nil {
+		return err
+	}
+	pages := run.NewGroup(context.WithoutCancel(ctx), 0) // they go on until all else has ended
+	defer pages.Stop()
+	for _, d := range doors {
+		pages.Go(func(ctx context.Context) { d.serve(ctx, o.Log) })
+	}
+	stages, err := o.connected(ctx, s, doors)
+	if err != nil || ctx.Err() != nil {
+		return err
+	}
+	return run.Stages(ctx, stages...)
+}
+
+// connected makes the proxy of the node that the server knows. What goes wrong is no fault of the
+// other flags. There is nothing to run when ctx is over.
+func (o Options) connected(ctx context.Context, s settings, doors []*webDoor) ([]run.Stage, error) {
+	cfg, err := o.Connect()
+	if err != nil {
+		return nil, err
+	}
+	api, err := connect(cfg, cmp.Or(o.UserAgent, "sampan-proxy"))
+	if err != nil {
+		return nil, err
+	}
+	node, err := awaitNode(ctx, api, o.Node, o.Log)
+	if err != nil || ctx.Err() != nil {
+		return nil, err
+	}
+	if node != nil {
+		for _, text := range node.Spec.PodCIDRs {
+			if n, err := netip.ParsePrefix(text); err == nil {
+				s.near = append(s.near, n)
+			}
+		}
+	}
+	if len(s.pods) == 0 {
+		s.pods = s.near
+	}
+	if o.Announce {
+		_, _, err := client.Leases.List(ctx, api, applied.Namespace, metav1.ListOptions{Limit: 1, LabelSelector: applied.Selector()})
+		if err != nil {
+			return nil, fmt.Errorf("--announce-load-balancers: reading which other nodes do so: %w", err)
+		}
+	}
+	return o.parts(ctx, s, api, node, doors)
+}
+
+// parts makes the proxy and what it stands on.
+func (o Options) parts(ctx context.Context, s settings, api client.Interface, node *corev1.Node, doors []*webDoor) ([]run.Stage, error) {
+	four, six, err := o.sockets(s, node)
+	if err != nil {
+		return nil, err
+	}
+	o.Log.InfoContext(ctx, "relayed services have their sockets here", "ipv4", four, "ipv6", six)
+	forwarder, err := userspace.New(userspace.Options{Address: four, Address6: six, Mark: proxy.RelayMark, Table: relayTable, Reachable: s.isNear, Log: o.Log})
+	if err != nil {
+		return nil, err
+	}
+	kernel, err := nft.New(nft.Options{Table: table, ServiceCIDRs: s.nets, Pods: s.pods, NodePortAddresses: s.nodePorts, Mark: proxy.RelayMark})
+	if err != nil {
+		return nil, err
+	}
+	// Node ports are at 127.0.0.1, too, unless other addresses are named.
+	loopback := len(s.nodePorts) == 0 || slices.ContainsFunc(s.nodePorts, func(n netip.Prefix) bool { return n.Contains(netip.AddrFrom4([4]byte{127, 0, 0, 1})) })
+	checks := health.NewServer(health.Options{Networks: s.nodePorts, Log: o.Log})
+	var announcer proxy.Announcer
+	if o.Announce {
+		if announcer, err = announce.New(announce.Options{Link: link, Log: o.Log}); err != nil {
+			return nil, err
+		}
+	}
+	var networks func([]netip.Prefix)
+	if len(s.nets) == 0 {
+		networks = kernel.SetServiceCIDRs
+	}
+	p, err := proxy.New(proxy.Options{
+		Client: api, Networks: networks, Forwarder: forwarder, Kernel: kernel, Node: o.Node, Userspace: s.userspace, Loopback: loopback, Services: s.nets, Keep: o.Keep, Health: checks, Watch: kernel.Watch, Foreign: nft.Foreign, Log: o.Log,
+		Announcer: announcer,
+	})
+	if err != nil {
+		return nil, err
+	}
+	checks.Judge(p.Healthy)
+	o.open(p, forwarder, doors)
+	return []run.Stage{
+		{
+			{Name: "memory", Run: func(ctx context.Context) error { return memory.Run(ctx, memory.Options{Log: o.Log}) }},
+			{Name: "service forwarder", Run: forwarder.Run, Ready: forwarder.Ready()},
+			{Name: "service health checks", Run: checks.Run, Ready: checks.Ready()},
+		},
+		{{Name: "service proxy", Run: p.Run, Ready: p.Ready()}},
+	}, nil
+}
+
+// sockets returns the addresses of this host for the sockets of relayed services, of either
+// family; one of them may be missing. It is those of the node if this host has them, or else
+// the first that others may reach.
+func (o Options) sockets(s settings, node *corev1.Node) (four, six netip.Addr, err error) {
+	var wanted []netip.Addr
+	if node != nil {
+		for _, a := range node.Status.Addresses {
+			if ip, err := netip.ParseAddr(a.Address); err == nil {
+				wanted = append(wanted, ip)
+			}
+		}
+	}
+	if s.bind.IsValid() {
+		wanted = []netip.Addr{s.bind}
+	}
+	first := func(is func(netip.Addr) bool) netip.Addr {
+		ok := func(a netip.Addr) bool { return is(a) && slices.Contains(s.own, a) }
+		if i := slices.IndexFunc(wanted, ok); i >= 0 {
+			return wanted[i]
+		}
+		if i := slices.IndexFunc(s.own, is); i >= 0 {
+			return s.own[i]
+		}
+		return netip.Addr{}
+	}
+	four, six = first(netip.Addr.Is4), first(netip.Addr.Is6)
+	if !four.IsValid() && !six.IsValid() {
+		return four, six, errors.New("this host has no address that others reach: name one with --bind-address")
+	}
+	return four, six, nil
+}

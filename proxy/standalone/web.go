@@ -1,0 +1,110 @@
+package standalone
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+
+	"github.com/sampan-io/sampan/proxy"
+	"github.com/sampan-io/sampan/proxy/health"
+	"github.com/sampan-io/sampan/proxy/userspace"
+)
+
+const (
+	healthzFlag = "healthz-bind-address"
+	metricsFlag = "metrics-bind-address"
+)
+
+// A page is what is asked by HTTP, at an address that a flag names.
+type page struct{ flag, at string }
+
+// pages returns those that are wanted.
+func (o Options) pages() []page {
+	all := []page{{healthzFlag, o.HealthzAddress}, {metricsFlag, o.MetricsAddress}}
+	return slices.DeleteFunc(all, func(p page) bool { return p.at == "" })
+}
+
+// A webDoor is where a page is. As long as the proxy waits for the API server it says so.
+type webDoor struct {
+	page
+	listener net.Listener
+	answers  atomic.Pointer[http.ServeMux]
+}
+
+// listen opens the addresses of all pages, or none.
+func (o Options) listen(ctx context.Context) (doors []*webDoor, err error) {
+	var errs []error
+	for _, p := range o.pages() {
+		l, err := new(net.ListenConfig).Listen(ctx, "tcp", p.at)
+		if err != nil {
+			errs = append(errs, fmt.Errorf("--%s: %w", p.flag, err))
+			continue
+		}
+		d := &webDoor{page: p, listener: l}
+		d.answers.Store(whileWaiting())
+		doors = append(doors, d)
+	}
+	if len(errs) > 0 {
+		for _, d := range doors {
+			_ = d.listener.Close()
+		}
+		return nil, errors.Join(errs...)
+	}
+	for _, d := range doors {
+		o.Log.InfoContext(ctx, "the service proxy listens", "address", d.listener.Addr(), "for", strings.TrimSuffix(d.flag, "-bind-address"))
+	}
+	return doors, nil
+}
+
+// serve answers until ctx is over.
+func (d *webDoor) serve(ctx context.Context, log *slog.Logger) {
+	answer := func(w http.ResponseWriter, r *http.Request) { d.answers.Load().ServeHTTP(w, r) }
+	if err := health.Serve(ctx, d.listener, http.HandlerFunc(answer)); err != nil {
+		log.ErrorContext(ctx, "the service proxy does not answer any more", "address", d.at, "err", err)
+	}
+}
+
+// A waiter is a [health.Subject] that has made no rules yet: it lives, and a node with it is to get no traffic.
+type waiter struct{}
+
+func (waiter) Healthy() bool      { return true }
+func (waiter) Eligible() bool     { return false }
+func (waiter) Updated() time.Time { return time.Time{} }
+
+// whileWaiting is what a proxy answers before the API server has told it of the node.
+func whileWaiting() *http.ServeMux {
+	mux, says := http.NewServeMux(), health.Handler(waiter{})
+	mux.Handle("GET /healthz", says)
+	mux.Handle("GET /livez", says)
+	mux.HandleFunc("/", func(w http.ResponseWriter, _ *http.Request) {
+		http.Error(w, "the service proxy waits for the API server", http.StatusServiceUnavailable)
+	})
+	return mux
+}
+
+// open has the pages tell of the proxy.
+func (o Options) open(p *proxy.Proxy, f *userspace.Forwarder, doors []*webDoor) {
+	registry := prometheus.NewRegistry()
+	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	registry.MustRegister(append(f.Collectors(), p.Metrics()...)...)
+	healthz, metrics := http.NewServeMux(), http.NewServeMux()
+	healthz.Handle("GET /", health.Handler(p))
+	metrics.Handle("GET /metrics", promhttp.HandlerFor(registry, promhttp.HandlerOpts{}))
+	metrics.HandleFunc("GET /proxyMode", func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte(cmp.Or(o.Mode, "kernel"))) })
+	metrics.Handle("GET /", health.Handler(p))
+	for _, d := range doors {
+		d.answers.Store(map[string]*http.ServeMux{healthzFlag: healthz, metricsFlag: metrics}[d.flag])
+	}
+}

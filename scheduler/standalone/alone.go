@@ -1,0 +1,182 @@
+package standalone
+
+import (
+	"cmp"
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"os"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/uuid"
+	"k8s.io/client-go/rest"
+
+	"github.com/sampan-io/sampan/client"
+	"github.com/sampan-io/sampan/internal/run"
+	"github.com/sampan-io/sampan/scheduler"
+	"github.com/sampan-io/sampan/scheduler/config"
+	"github.com/sampan-io/sampan/scheduler/election"
+)
+
+// Options configures a scheduler that runs alone. Connect and Plugins are required.
+type Options struct {
+	// Connect says which server, and as whom; kubeconfig is the file that the configuration names, or "".
+	Connect func(kubeconfig string) (*rest.Config, error)
+
+	// Plugins are what there is to choose from.
+	Plugins config.Available
+
+	ConfigFile string // KubeSchedulerConfiguration; empty means the default plug-ins in one profile
+	Name       string // of that profile; empty means "default-scheduler". Not with ConfigFile
+
+	// LeaderElect says whether one of several works at a time; nil means what the configuration says, and no if it
+	// says nothing.
+	LeaderElect *bool
+
+	// MetricsAddress is where /metrics, /livez and /readyz are served; empty means nowhere. Without a certificate it must be
+	// an address of loopback.
+	MetricsAddress    string
+	CertFile, KeyFile string
+
+	UserAgent string       // empty means "sampan-scheduler"
+	Log       *slog.Logger // nil means slog.Default
+}
+
+// Run schedules until ctx is over and then returns nil. It ends with an error where there is nothing to go on with, and
+// when the leader's lease is lost.
+func Run(ctx context.Context, o Options) error {
+	o.Log = cmp.Or(o.Log, slog.Default())
+	conf := config.Default(o.Plugins.Default)
+	conf.Profiles[0].Name = cmp.Or(o.Name, corev1.DefaultSchedulerName)
+	if o.ConfigFile != "" {
+		if o.Name != "" {
+			return errors.New("--scheduler-name: the profiles of --config have names of their own")
+		}
+		var err error
+		if conf, err = config.Load(o.ConfigFile, o.Plugins); err != nil {
+			return fmt.Errorf("--config: %w", err)
+		}
+	}
+	rc, err := o.Connect(conf.Kubeconfig)
+	if err != nil {
+		return err
+	}
+	api, err := client.NewREST(rc, client.RESTOptions{UserAgent: cmp.Or(o.UserAgent, "sampan-scheduler")})
+	if err != nil {
+		return err
+	}
+	s, err := scheduler.New(conf.Options(scheduler.Options{Client: api, Log: o.Log}))
+	if err != nil {
+		return err
+	}
+	work, err := o.work(s, api, o.election(conf))
+	if err != nil {
+		return err
+	}
+	if o.MetricsAddress == "" {
+		return run.Stages(ctx, run.Stage{work})
+	}
+	serve, err := o.metrics(ctx, s)
+	if err != nil {
+		return err
+	}
+	return run.Stages(ctx, run.Stage{serve}, run.Stage{work})
+}
+
+// work returns the task that schedules: when the user has the rights for it and, if e is not nil, while it is the leader.
+// One that lacks the rights must not lead, because others could work.
+func (o Options) work(s *scheduler.Scheduler, api client.Interface, e *config.Election) (run.Task, error) {
+	schedule := func(ctx context.Context) error {
+		return run.Stages(ctx, run.Stage{{Name: "scheduler", Run: s.Run, Ready: s.Ready()}})
+	}
+	if e != nil {
+		host, err := os.Hostname()
+		if err != nil {
+			return run.Task{}, err
+		}
+		schedule = func(ctx context.Context) error {
+			return election.Run(ctx, election.Options{
+				Client: api, Namespace: e.Namespace, Name: e.Name, Identity: host + "_" + string(uuid.NewUUID()),
+				LeaseDuration: e.LeaseDuration, RenewDeadline: e.RenewDeadline, RetryPeriod: e.RetryPeriod, Log: o.Log,
+			}, s.Run)
+		}
+	}
+	needs := rightsOf(s.Reads(), e)
+	return run.Task{Name: "scheduler", Run: func(ctx context.Context) error {
+		needs.await(ctx, api, o.Log)
+		if ctx.Err() != nil {
+			return nil
+		}
+		return schedule(ctx)
+	}}, nil
+}
+
+// election returns how to elect a leader, or nil if nobody is to be elected.
+func (o Options) election(c config.Config) *config.Election {
+	e := c.Election
+	if e == nil {
+		if o.LeaderElect == nil {
+			return nil
+		}
+		e = new(config.DefaultElection())
+	}
+	if o.LeaderElect != nil {
+		e.Elect = *o.LeaderElect
+	}
+	if !e.Elect {
+		return nil
+	}
+	return e
+}
+
+// metrics listens, and returns the task that serves.
+func (o Options) metrics(ctx context.Context, s *scheduler.Scheduler) (run.Task, error) {
+	var secure *tls.Config
+	if o.CertFile != "" || o.KeyFile != "" {
+		pair, err := tls.LoadX509KeyPair(o.CertFile, o.KeyFile)
+		if err != nil {
+			return run.Task{}, fmt.Errorf("--tls-cert-file and --tls-private-key-file: %w", err)
+		}
+		secure = &tls.Config{MinVersion: tls.VersionTLS13, Certificates: []tls.Certificate{pair}}
+	}
+	host, _, err := net.SplitHostPort(o.MetricsAddress)
+	if err != nil {
+		return run.Task{}, fmt.Errorf("--metrics-bind-address=%s: %w", o.MetricsAddress, err)
+	}
+	if ip := net.ParseIP(host); secure == nil && host != "localhost" && (ip == nil || !ip.IsLoopback()) {
+		return run.Task{}, fmt.Errorf("--metrics-bind-address=%s: want an address of loopback, or --tls-cert-file and --tls-private-key-file", o.MetricsAddress)
+	}
+	l, err := new(net.ListenConfig).Listen(ctx, "tcp", o.MetricsAddress)
+	if err != nil {
+		return run.Task{}, fmt.Errorf("--metrics-bind-address: %w", err)
+	}
+	if secure != nil {
+		l = tls.NewListener(l, secure)
+	}
+	o.Log.Info("metrics are served", "address", l.Addr(), "for", "monitoring")
+	registry := prometheus.NewRegistry()
+	registry.MustRegister(s.Metrics(), collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	mux := http.NewServeMux()
+	mux.Handle("GET /metrics", promhttp.HandlerFor(registry, promhttp.HandlerOpts{}))
+	ok := func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("ok")) }
+	mux.HandleFunc("GET /livez", ok)
+	mux.HandleFunc("GET /healthz", ok)
+	mux.HandleFunc("GET /readyz", ok) // one that waits to lead is ready to
+	server := &http.Server{Handler: mux, ReadHeaderTimeout: 10 * time.Second, WriteTimeout: 30 * time.Second, IdleTimeout: time.Minute}
+	return run.Task{Name: "metrics", Run: func(ctx context.Context) error {
+		stop := context.AfterFunc(ctx, func() { _ = server.Close() })
+		defer stop()
+		if err := server.Serve(l); ctx.Err() == nil {
+			return err
+		}
+		return nil
+	}}, nil
+}

@@ -1,0 +1,274 @@
+package nodes
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/netip"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/sampan-io/sampan/client"
+	"github.com/sampan-io/sampan/client/cache"
+	"github.com/sampan-io/sampan/internal/run"
+	"github.com/sampan-io/sampan/simulation"
+)
+
+// Options configures a [Fleet]. Client, As, Plan and PodNetworks are required.
+type Options struct {
+	// Client makes nodes, follows all of them and all pods, and writes events.
+	Client client.Interface
+	// Caches are those of the process, and are run by others; nil means that the fleet
+	// has its own.
+	Caches *cache.Shared
+	// As returns a client that acts as a node: system:node:NAME. It is called for each
+	// request and should cost little.
+	As func(node string) client.Interface
+
+	Plan *simulation.Plan
+
+	// PodNetworks are a network with room for the plan, or one of each IP family, of which each
+	// node gets a part; they are imagined.
+	PodNetworks []netip.Prefix
+
+	Version string       // kubelet version to report; "" means "v1.37.0"
+	Log     *slog.Logger // nil means slog.Default
+}
+
+const defaultVersion = "v1.37.0"
+
+func (o Options) check() (Options, error) {
+	var errs []error
+	if o.Client == nil {
+		errs = append(errs, errors.New("fleet: Options.Client is nil"))
+	}
+	if o.As == nil {
+		errs = append(errs, errors.New("fleet: Options.As is nil"))
+	}
+	if o.Plan == nil {
+		errs = append(errs, errors.New("fleet: Options.Plan is nil"))
+	} else if err := o.Plan.Room(o.PodNetworks...); err != nil {
+		errs = append(errs, fmt.Errorf("fleet: %w", err))
+	}
+	if o.Version == "" {
+		o.Version = defaultVersion
+	}
+	if o.Log == nil {
+		o.Log = slog.Default()
+	}
+	return o, errors.Join(errs...)
+}
+
+// A Fleet is the agent of all nodes of a plan.
+type Fleet struct {
+	opts     Options
+	log      *slog.Logger
+	nodes    *cache.Cache[*corev1.Node]
+	caches   run.Task
+	recorder *client.Recorder
+	members  map[string]*member // never changed after New
+	order    []*member          // by number
+	room     int                // bits for the addresses of each node
+	bits     []int              // of the prefixes of each node's networks
+	ready    chan struct{}
+
+	wake chan struct{} // has a token when the loop has news
+
+	mu       sync.Mutex
+	newPods  map[types.UID]*corev1.Pod // guarded by mu; nil: gone
+	newNodes map[string]*corev1.Node   // guarded by mu; nil: gone
+	done     []func()                  // guarded by mu; what came of jobs
+
+	// What follows belongs to the loop.
+	residents map[types.UID]*resident
+	missed    map[types.UID]absent
+	timeline  timeline
+	jobs      []job
+	working   int // jobs that are under way
+}
+
+// New returns an agent that has not started; call [Fleet.Run].
+func New(opts Options) (*Fleet, error) {
+	opts, err := opts.check()
+	if err != nil {
+		return nil, err
+	}
+	caches, task := opts.Caches.Or(opts.Client, opts.Log)
+	n := opts.Plan.Len()
+	f := &Fleet{
+		opts: opts, log: opts.Log,
+		nodes: cache.Of[*corev1.Node](caches, client.Nodes, nil), caches: task,
+		recorder: client.NewRecorder(opts.Client, "kubelet", "", opts.Log),
+		members:  make(map[string]*member, n), order: make([]*member, 0, n), room: opts.Plan.NodeRoom(),
+		ready: make(chan struct{}), wake: make(chan struct{}, 1),
+		newPods: map[types.UID]*corev1.Pod{}, newNodes: map[string]*corev1.Node{},
+		residents: map[types.UID]*resident{}, missed: map[types.UID]absent{},
+	}
+	for _, n := range opts.PodNetworks {
+		f.bits = append(f.bits, opts.Plan.NodeBits(n))
+	}
+	for i, name := range opts.Plan.Names() {
+		m := &member{fleet: f, name: name, number: i}
+		f.members[name] = m
+		f.order = append(f.order, m)
+	}
+	f.nodes.Subscribe(f.nodeChanged)
+	cache.Of[*corev1.Pod](caches, client.Pods, nil).Subscribe(f.podChanged)
+	return f, nil
+}
+
+// Ready is closed when every node is registered, and all but those that are cut off
+// are Ready.
+func (f *Fleet) Ready() <-chan struct{} { return f.ready }
+
+// Run works until ctx is over, then returns nil and leaves objects as they are. It is
+// called once.
+func (f *Fleet) Run(ctx context.Context) error {
+	return run.Stages(
+		ctx,
+		run.Stage{{Name: "events", Run: f.recorder.Run}},
+		run.Stage{f.caches},
+		run.Stage{
+			{Name: "registration", Run: f.register, Ready: f.ready},
+			{Name: "loop", Run: f.loop},
+		},
+		run.Stage{{Name: "leases", Run: f.renewLeases}},
+	)
+}
+
+// nodeChanged is called for each change of a node, in order.
+func (f *Fleet) nodeChanged(old, node *corev1.Node) {
+	last := node
+	if node == nil {
+		last = old
+	}
+	name := last.Name
+	if f.members[name] == nil {
+		return
+	}
+	f.mu.Lock()
+	f.newNodes[name] = node
+	f.mu.Unlock()
+	f.nudge()
+}
+
+// podChanged is called for each change of a pod, in order.
+func (f *Fleet) podChanged(old, pod *corev1.Pod) {
+	if pod == nil {
+		if f.members[old.Spec.NodeName] != nil {
+			f.tellPod(old.UID, nil)
+		}
+		return
+	}
+	if f.members[pod.Spec.NodeName] != nil {
+		f.tellPod(pod.UID, pod)
+	}
+}
+
+func (f *Fleet) tellPod(uid types.UID, pod *corev1.Pod) {
+	f.mu.Lock()
+	f.newPods[uid] = pod
+	f.mu.Unlock()
+	f.nudge()
+}
+
+func (f *Fleet) nudge() {
+	select {
+	case f.wake <- struct{}{}:
+	default:
+	}
+}
+
+// A job is a request that is made beside the loop. What it returns is called by the
+// loop.
+type job func(ctx context.Context) (then func())
+
+// parallel is how many requests are under way at most: as many as one sync of the
+// store is shared by.
+const parallel = 128
+
+// loop owns the pods.
+func (f *Fleet) loop(ctx context.Context) error {
+	hands := run.NewGroup(ctx, 0) // bounded by parallel
+	defer hands.Stop()
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	for ctx.Err() == nil {
+		nodes, pods, done := f.news()
+		now := time.Now()
+		for _, then := range done {
+			f.working--
+			run.Shield(f.log, then)
+		}
+		for name, node := range nodes {
+			run.Shield(f.log, func() { f.members[name].changed(node, now) }, "node", name)
+		}
+		f.hearAll(pods, now)
+		for r := f.timeline.due(now); r != nil; r = f.timeline.due(now) {
+			run.Shield(f.log, func() { f.step(r, now) })
+		}
+		f.dispatch(hands)
+
+		timer.Stop()
+		var alarm <-chan time.Time
+		if at := f.timeline.first(); !at.IsZero() {
+			timer.Reset(time.Until(at))
+			alarm = timer.C
+		}
+		select {
+		case <-f.wake:
+		case <-alarm:
+		case <-ctx.Done():
+		}
+	}
+	return nil
+}
+
+// news takes what has come since the last time.
+func (f *Fleet) news() (nodes map[string]*corev1.Node, pods map[types.UID]*corev1.Pod, done []func()) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	// A map that is given away is the loop's alone: it gets no more entries.
+	if len(f.newNodes) > 0 {
+		nodes, f.newNodes = f.newNodes, map[string]*corev1.Node{}
+	}
+	if len(f.newPods) > 0 {
+		pods, f.newPods = f.newPods, map[types.UID]*corev1.Pod{}
+	}
+	done, f.done = f.done, nil
+	return nodes, pods, done
+}
+
+// try does a job, again and again if it panics.
+func (f *Fleet) try(ctx context.Context, j job) (then func()) {
+	for failures := 0; ; failures++ {
+		then = func() {}
+		if run.Shield(f.log, func() { then = j(ctx) }) || !run.Pause(ctx, min(firstRetry<<min(failures, 10), lastRetry)) {
+			return then
+		}
+	}
+}
+
+// dispatch gives out jobs.
+func (f *Fleet) dispatch(hands *run.Group) {
+	for len(f.jobs) > 0 && f.working < parallel {
+		j := f.jobs[0]
+		f.jobs[0] = nil
+		f.jobs = f.jobs[1:]
+		f.working++
+		hands.Go(func(ctx context.Context) {
+			then := f.try(ctx, j)
+			f.mu.Lock()
+			f.done = append(f.done, then)
+			f.mu.Unlock()
+			f.nudge()
+		})
+	}
+	if len(f.jobs) == 0 {
+		f.jobs = nil
+	}
+}
