@@ -13,7 +13,7 @@ EMBED   := cmd/sampan/sampan-runtime.zst
 DEMO    := runtime/image/demo/demo.bin
 GO_FILES := Makefile $(wildcard $(shell git ls-files -co --exclude-standard '*.go' go.mod go.sum 2>/dev/null))
 
-.PHONY: build test lint bench fuzz upstream demo clean tools
+.PHONY: build test lint prose bench fuzz upstream demo clean tools
 
 ## build: bin/sampan, with the container runtime and the demo image inside
 build: bin/sampan
@@ -40,9 +40,15 @@ test: build
 	go vet ./...
 	.ci/test
 
-## lint: golangci-lint and gofumpt
+## prose: the words of comments, pages and messages, by the style in .vale
+VALE := go run github.com/vale-cli/vale/v3/cmd/vale@v3.22.0
+prose:
+	$(VALE) --output=line .
+	PROSE=1 go test -count=1 -run '^TestMessagesArePlain$$' .
+
+## lint: golangci-lint, gofumpt and prose
 GOLANGCI := go run github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0 run --max-issues-per-linter 0 --max-same-issues 0
-lint:
+lint: prose
 	go run mvdan.cc/gofumpt@v0.12.0 -l -d $$(git ls-files '*.go' | grep -v '\.pb\.go$$')
 	$(GOLANGCI) ./... ./wait/... ./clustertest/...
 	cd test && GOWORK=off $(GOLANGCI) ./...
