@@ -18,7 +18,7 @@ import (
 )
 
 // errNodeGone is for a node that vanished between decision and binding.
-var errNodeGone = errors.New("the node is gone")
+var errNodeGone = errors.New("the node does not exist any more")
 
 // of is the placement as a plug-in sees it.
 func (p *placement) of(who plugin.Plugin, c client.Interface) plugin.Placement {
@@ -26,18 +26,18 @@ func (p *placement) of(who plugin.Plugin, c client.Interface) plugin.Placement {
 }
 
 // settle has a placement bound.
-func (k *keeper) settle(p *placement) {
-	group := k.bind
-	if len(p.profile.permit)+len(p.profile.bind)+len(k.interested(p.obj)) > 0 || slices.ContainsFunc(p.profile.preBind, p.keepsBusy) {
-		group = k.talk // plug-ins may block
+func (l *loop) settle(p *placement) {
+	group := l.bind
+	if len(p.profile.permit)+len(p.profile.bind)+len(l.interested(p.obj)) > 0 || slices.ContainsFunc(p.profile.preBind, p.keepsBusy) {
+		group = l.slow // plug-ins may block
 	}
 	group.Go(func(ctx context.Context) {
 		var v plugin.Verdict
 		by := ""
-		if err := run.Catch(func() error { v, by = k.carryOut(ctx, p); return nil }); err != nil {
+		if err := run.Catch(func() error { v, by = l.carryOut(ctx, p); return nil }); err != nil {
 			v = plugin.Fail(err)
 		}
-		k.post(func(k *keeper) { k.settled(p, v, by) })
+		l.post(func(l *loop) { l.settled(p, v, by) })
 	})
 }
 
@@ -101,7 +101,7 @@ func (s *Scheduler) carryOut(ctx context.Context, p *placement) (v plugin.Verdic
 	return plugin.Verdict{}, ""
 }
 
-// bind tells the server.
+// bind posts the Binding to the API server.
 func (s *Scheduler) bind(ctx context.Context, pod *corev1.Pod, node string) error {
 	if _, ok := s.nodes.Get("", node); !ok {
 		return fmt.Errorf("binding %s/%s to %s: %w", pod.Namespace, pod.Name, node, errNodeGone)
@@ -117,45 +117,45 @@ func (s *Scheduler) bind(ctx context.Context, pod *corev1.Pod, node string) erro
 }
 
 // settled sees to what came of a placement.
-func (k *keeper) settled(p *placement, v plugin.Verdict, by string) {
+func (l *loop) settled(p *placement, v plugin.Verdict, by string) {
 	p.done = true
 	uid := p.pod.UID
 	if v.OK() {
 		if p.seen {
-			k.forget(p)
+			l.forget(p)
 		}
 		return // the watch says the rest
 	}
-	k.forget(p)
+	l.forget(p)
 	if p.asked > 0 {
-		k.undo = append(k.undo, p)
+		l.undo = append(l.undo, p)
 	}
-	if k.queue.items[uid] != p.it {
-		return // in the meantime the watch has told what became of it
+	if l.queue.items[uid] != p.it {
+		return // the watch has already reported the new state of the pod
 	}
-	if k.cluster.Unplace(uid) {
-		k.happened(plugin.Change{Resource: client.Pods.GroupVersionResource, Action: plugin.Deleted, OldPod: p.pod}) // others may take the place
+	if l.cluster.Unplace(uid) {
+		l.happened(plugin.Change{Resource: client.Pods.GroupVersionResource, Action: plugin.Deleted, OldPod: p.pod}) // others may take the place
 	}
 	switch {
 	case v.Refused():
-		k.refused(&outcome{it: p.it, pod: p.pod, refusers: []string{by}, decision: Decision{Nodes: k.nodes.Len(), before: v.Reason}})
+		l.refused(&outcome{it: p.it, pod: p.pod, refusers: []string{by}, decision: Decision{Nodes: l.nodes.Len(), before: v.Reason}})
 	case apierrors.IsConflict(v.Err), apierrors.IsNotFound(v.Err):
-		// Somebody was faster, and the watch is about to say so.
-		k.opts.Log.Debug("lost a race", "pod", p.pod.Name, "err", v.Err)
-		k.later(p.it)
+		// Another client changed the pod first, and the watch is about to report that.
+		l.opts.Log.Debug("another client changed the pod first, trying again later", "pod", p.pod.Name, "err", v.Err)
+		l.later(p.it)
 	case errors.Is(v.Err, errNodeGone):
-		k.queue.enqueue(p.it)
+		l.queue.enqueue(p.it)
 	case v.Code == plugin.Failed:
-		k.failed(p.it, p.pod, v.Err)
+		l.failed(p.it, p.pod, v.Err)
 	default:
-		k.failed(p.it, p.pod, failure(by, "binding", v))
+		l.failed(p.it, p.pod, failure(by, "binding", v))
 	}
 }
 
 // forget drops a placement that is over.
-func (k *keeper) forget(p *placement) {
-	if k.placed[p.pod.UID] == p {
-		delete(k.placed, p.pod.UID)
+func (l *loop) forget(p *placement) {
+	if l.placed[p.pod.UID] == p {
+		delete(l.placed, p.pod.UID)
 	}
 }
 

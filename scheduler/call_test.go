@@ -13,7 +13,8 @@ import (
 	"github.com/sampan-io/sampan/scheduler/plugin"
 )
 
-// trouble is a plug-in at all points that the keeper asks itself. What happens to pods with the label bad is up to the test.
+// trouble is a plug-in at all points that are called before and after a decision. The test sets what happens to pods
+// with the label bad.
 type trouble struct {
 	at   string // the point at which there is trouble
 	make atomic.Pointer[func()]

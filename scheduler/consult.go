@@ -10,9 +10,9 @@ import (
 	"github.com/sampan-io/sampan/scheduler/plugin"
 )
 
-// An Extender is somebody outside who has a say in decisions. It is asked on goroutines of its own, about nodes that
-// fit so far, and the pod is decided about with its answer afterwards: one that is slow costs its own
-// pods and no others. Its methods are called by many goroutines at once.
+// An Extender is a service outside of the process that takes part in decisions. It is called on a separate goroutine, with
+// the nodes that fit so far, and then the pod is decided about again with its answer. So a slow extender delays only the
+// pods that it is interested in. Its methods are called concurrently.
 type Extender interface {
 	// Name is what errors call it.
 	Name() string
@@ -59,22 +59,22 @@ func (s *Scheduler) interested(pod *corev1.Pod) []Extender {
 }
 
 // consult asks extenders about the nodes that fit, and has the pod decided about again.
-func (k *keeper) consult(it *item, pod *plugin.Pod, nodes []*corev1.Node) {
+func (l *loop) consult(it *item, pod *plugin.Pod, nodes []*corev1.Node) {
 	obj := pod.Pod
-	k.talk.Go(func(ctx context.Context) {
+	l.slow.Go(func(ctx context.Context) {
 		var o *opinions
 		err := run.Catch(func() (err error) {
-			o, err = k.ask(ctx, obj, nodes)
+			o, err = l.ask(ctx, obj, nodes)
 			return err
 		})
-		k.post(func(k *keeper) {
+		l.post(func(l *loop) {
 			switch {
-			case k.queue.items[obj.UID] != it, k.placed[obj.UID] != nil: // it has changed since, and was asked about again
+			case l.queue.items[obj.UID] != it, l.placed[obj.UID] != nil: // it has changed since, and was asked about again
 			case err != nil:
-				k.failed(it, pod, err)
+				l.failed(it, pod, err)
 			default:
 				it.opinions = o
-				k.queue.enqueue(it)
+				l.queue.enqueue(it)
 			}
 		})
 	})
@@ -92,7 +92,7 @@ func (s *Scheduler) ask(ctx context.Context, pod *corev1.Pod, nodes []*corev1.No
 		got, err := e.Ask(ctx, pod, nodes)
 		if err != nil {
 			if e.Ignorable() && ctx.Err() == nil {
-				s.opts.Log.Warn("going on without an extender", "extender", e.Name(), "err", err)
+				s.opts.Log.Warn("extender failed, continuing without it", "extender", e.Name(), "err", err)
 				continue
 			}
 			return nil, fmt.Errorf("extender %s: %w", e.Name(), err)
@@ -116,7 +116,7 @@ func (s *Scheduler) spared(ctx context.Context, pod *corev1.Pod, node string, vi
 	for _, e := range s.interested(pod) {
 		ok, err := e.Spare(ctx, pod, node, victims)
 		if err != nil && e.Ignorable() && ctx.Err() == nil {
-			s.opts.Log.Warn("going on without an extender", "extender", e.Name(), "err", err)
+			s.opts.Log.Warn("extender failed, continuing without it", "extender", e.Name(), "err", err)
 			continue
 		}
 		if err != nil {

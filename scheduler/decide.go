@@ -137,10 +137,10 @@ type work struct {
 	column    []int64
 }
 
-// Decide chooses the node with the best score among those that no plug-in refuses, the first of several
-// equals. It looks at the nodes from q.From on, around, until it has enough that fit; but a node that
-// was promised to the pod is looked at first, and taken if it fits. It leaves the Cluster
-// as it is. It does not ask PostFilter: see [Decider.MakeRoom].
+// Decide returns the node with the best score among the nodes that no plug-in refuses, or the first of several with the
+// same score. It visits the nodes in turn, beginning at q.From, until enough of them fit. A node that the pod is nominated
+// to is visited first, and chosen if it fits. Decide leaves the Cluster as it is. It does not call PostFilter: see
+// [Decider.MakeRoom].
 func (d *Decider) Decide(ctx context.Context, c *plugin.Cluster, q Question) (out Decision) {
 	defer func() {
 		if r := recover(); r != nil {
@@ -181,7 +181,7 @@ func (d *Decider) Decide(ctx context.Context, c *plugin.Cluster, q Question) (ou
 		}
 	}
 	if q.opinions != nil {
-		d.heed(q.opinions)
+		d.applyOpinions(q.opinions)
 	}
 	if len(w.fit) == 0 {
 		d.tally(&out)
@@ -200,7 +200,7 @@ func (d *Decider) Decide(ctx context.Context, c *plugin.Cluster, q Question) (ou
 }
 
 // DecideAll is [Decider.Decide] and, if that found no node, [Decider.MakeRoom]. A refusal is remembered: it
-// holds for every pod of the same signature until the Cluster changes (P3).
+// holds for every pod of the same signature until the Cluster changes (plugin-P3).
 func (d *Decider) DecideAll(ctx context.Context, c *plugin.Cluster, q Question) Decision {
 	d.keepOf(c)
 	remembered := q.Signature != "" && !q.asks && c.Snapshot.Nomination(q.Pod.UID) == ""
@@ -411,7 +411,7 @@ func (d *Decider) filterPromised(n *plugin.Node, promised []*plugin.Pod) (int32,
 	return d.filterAsIs(n, false)
 }
 
-// follow tells the checks that count for themselves of a pod that came or went.
+// follow passes a pod that was added to or removed from a node to the checks that implement [plugin.Follower].
 func (d *Decider) follow(p *plugin.Pod, n *plugin.Node, came bool) {
 	for _, at := range d.work.asked {
 		if f, ok := d.work.checks[at].(plugin.Follower); ok {
@@ -575,8 +575,8 @@ func (d *Decider) weigh(scorer any, at int) error {
 	return nil
 }
 
-// heed drops the nodes that extenders refuse, and those that they have not been asked about.
-func (d *Decider) heed(o *opinions) {
+// applyOpinions drops the nodes that extenders refuse, and the nodes that they have not been asked about.
+func (d *Decider) applyOpinions(o *opinions) {
 	w := &d.work
 	left := w.fit[:0]
 	for _, n := range w.fit {
@@ -602,7 +602,7 @@ func sized(s []int64, n int) []int64 {
 	return s[:n]
 }
 
-// tally tells the decision why nodes were refused.
+// tally writes the reasons why nodes were refused into the decision.
 func (d *Decider) tally(out *Decision) {
 	w := &d.work
 	for i, n := range w.counts {
@@ -661,7 +661,7 @@ func failure(name, point string, v plugin.Verdict) error {
 	if v.Code == plugin.Failed && v.Err != nil {
 		return fmt.Errorf("plug-in %q, %s: %w", name, point, v.Err)
 	}
-	return fmt.Errorf("plug-in %q, %s: answered %v, which means nothing there", name, point, v)
+	return fmt.Errorf("plug-in %q, %s: returned %v, which is not a valid verdict at this point", name, point, v)
 }
 
 // A PanicError is a plug-in that panicked.

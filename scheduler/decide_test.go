@@ -135,8 +135,8 @@ func TestEqualWordsOfTwoPlugins(t *testing.T) {
 	}
 }
 
-// TestWordsThatChange has a plug-in say something else each time, more often than answers are kept. What another node said
-// long ago must still be told as it was.
+// TestWordsThatChange has a plug-in give a different reason each time, more often than reasons are kept. The reason that was
+// given for another node long ago must still be reported as it was.
 func TestWordsThatChange(t *testing.T) {
 	d := deciderOf(t, plugin.Set{Entries: []plugin.Entry{{Plugin: saying("First")}}})
 	c := &plugin.Cluster{}
@@ -153,9 +153,9 @@ func TestWordsThatChange(t *testing.T) {
 	}
 }
 
-// BenchmarkDecideGrowth measures how a decision grows with the cluster: it is content with a share of the nodes
-// that falls as the cluster grows; where nobody fits, all are asked. It counts processor time, which other programs on
-// the machine take less of than of the clock's.
+// BenchmarkDecideGrowth measures how the cost of a decision grows with the cluster. If nodes fit, a decision visits a share
+// of the nodes, which falls as the cluster grows; if none fits, it visits all. The benchmark counts processor time, on which
+// other programs of the machine have less influence than on wall clock time.
 func BenchmarkDecideGrowth(b *testing.B) {
 	d := deciderOf(b, builtin.Default())
 	fits := plugin.NewPod(plugintest.Pod("p", "cpu=100m"))

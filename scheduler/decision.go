@@ -51,7 +51,7 @@ func (d *Decision) count(reason string, nodes int) {
 // Hopeless reports whether the end of other pods would change nothing.
 func (d *Decision) Hopeless() bool { return d.final == d.Nodes }
 
-// String tells the decision in the words of Kubernetes' events.
+// String returns the decision as the message of a FailedScheduling event.
 func (d *Decision) String() string {
 	var s string
 	switch {

@@ -1,31 +1,32 @@
 // Package scheduler assigns pods to nodes.
 //
-// [Decider] is a pure function of a set of plug-ins, a pod and a cluster: filters rule nodes out, scores rank the
-// rest, and if none is left a PostFilter may find how to make room. [Scheduler] is the loop around it.
+// [Decider] is a pure function of a set of plug-ins, a pod and a cluster: filters exclude nodes, scores rank the
+// remaining ones, and if none remains a PostFilter may find pods to preempt. [Scheduler] is the loop around it.
 //
-// The loop is one goroutine, the keeper, which owns the queue and the cluster. What happens comes into its inbox: from
-// watches, from bindings, from extenders. It hands the pods whose turn it is to a worker, some dozens at a time, and what was
-// decided to goroutines that tell the server; it counts a pod where it will run and goes on.
+// The loop is one goroutine. It owns the queue and the cluster that decisions are about. Watches, bindings and extenders
+// post events to its inbox. The loop handles these events, takes a batch of pods from the queue, decides about each, and
+// starts goroutines that write the results to the API server. It counts a pod on its node at once and goes on.
 //
-//	S1  A pod counts on its node from the decision on, whether or not the
-//	    binding has come back in the watch. If binding fails it counts no more.
-//	S2  A pod that fits nowhere waits for something that can help, as the plug-ins that refused it say in
-//	    their hints, or for a change of its own. Nothing is tried again by the clock, except what failed for an
-//	    error, with back-off. What is woken before its back-off is over waits for that only while there is
-//	    something better to do.
-//	S3  A pod is left alone that has a node, is being deleted, has ended, names
-//	    another scheduler or is kept out by a PreEnqueue.
-//	S4  A refusal is told once: as condition PodScheduled=False and as event
-//	    FailedScheduling, in Kubernetes' words, and again only when it changes.
-//	S5  What is kept to be fast makes no difference: answers of filters and scores for a node that has not
-//	    changed, and refusals of equal pods, are those that would be given again.
-//	S6  Equal pods that fit nowhere wait as a group. When something can help, one of them tries; the others
-//	    follow if it went well. Ten thousand of them cost no more than one.
-//	S7  If a plug-in panics, only the pod that it was called about fails, and is tried again after a back-off. After a
-//	    panic in Less two pods are equal, after one in a hint the change may help, and after one in Sign the pod is like
-//	    no other. A plug-in that does not return stops the loop, or only its pod from Permit on.
-//	S8  An extender is asked on a goroutine of its own, and the pod is decided about once more with its answer.
+//	scheduler-S1  A pod counts on its node from the decision on, even before the watch reports the binding. If binding
+//	              fails it does not count any more.
+//	scheduler-S2  A pod that does not fit any node waits for an event that can help, as the hints of the plug-ins that
+//	              refused it say, or for a change of the pod. Only attempts that failed with an error are repeated after
+//	              some time, with back-off. A pod whose back-off has not ended is tried early if the queue is
+//	              otherwise empty.
+//	scheduler-S3  The scheduler ignores a pod that has a node, is being deleted, has ended, names another scheduler or is
+//	              refused by a PreEnqueue.
+//	scheduler-S4  A refusal is reported once, as condition PodScheduled=False and as event FailedScheduling, with
+//	              upstream's message, and again only when the message changes.
+//	scheduler-S5  Caching does not change decisions: the cached answers of filters and scores for a node that has not
+//	              changed, and the cached refusals of equal pods, are the answers that the plug-ins would give again.
+//	scheduler-S6  Equal pods that do not fit any node wait as a group. After an event that can help, one of them is tried;
+//	              if it fits, the others follow. Ten thousand such pods cost no more than one.
+//	scheduler-S7  If a plug-in panics, only the pod that it was called about fails, and is tried again after a back-off.
+//	              After a panic in Less two pods are equal, after one in a hint the event may help, and after one in Sign
+//	              the pod is not equal to any other. A plug-in that does not return stops the loop or, from Permit on,
+//	              only its pod.
+//	scheduler-S8  An extender is called on a separate goroutine, and then the pod is decided about again with its answer.
 //
-// Two schedulers of one name do not count each other's decisions before the watch tells of them; let them elect
-// a leader (package election).
+// Two schedulers with the same name count each other's decisions only after the watch reports them; let them elect a
+// leader (package election).
 package scheduler

@@ -18,7 +18,7 @@ type NodeExplanation struct {
 	Node    string
 	Verdict plugin.Verdict
 	Plugin  string        // that refused
-	Lacks   []plugin.Lack // in numbers, where the plug-in can tell
+	Lacks   []plugin.Lack // amounts, if the plug-in is a [plugin.Explainer]
 	Scores  []PluginScore // if it fits
 	Total   int64         // the weighted sum of them
 }
@@ -30,8 +30,8 @@ type PluginScore struct {
 	Weight int64
 }
 
-// Explain decides about a pod and tells what was said of each node, in the order of [plugin.Snapshot.Nodes].
-// Unlike [Decider.Decide] it looks at all nodes.
+// Explain decides about a pod and returns the verdict on each node, in the order of [plugin.Snapshot.Nodes]. Unlike
+// [Decider.Decide] it visits all nodes.
 func (d *Decider) Explain(ctx context.Context, c *plugin.Cluster, pod *plugin.Pod) (out Explanation) {
 	share := d.Share
 	d.Share = 100

@@ -31,7 +31,7 @@ type ticket struct {
 	by        string
 }
 
-// permitted asks the Permits and waits for those that hold the placement.
+// permitted calls the Permit plug-ins and waits while one of them holds the placement.
 func (s *Scheduler) permitted(ctx context.Context, p *placement) (plugin.Verdict, string) {
 	var tickets []*ticket
 	defer func() {
@@ -102,14 +102,14 @@ func (h *held) answer(by string, pod types.UID, v plugin.Verdict) bool {
 	for name, tickets := range h.tickets {
 		if t := tickets[pod]; t != nil && (by == "" || by == name) {
 			delete(tickets, pod)
-			t.answer <- v // the first answer: nobody finds the ticket twice
+			t.answer <- v // does not block: a ticket is found only once, and has room for one answer
 			any = true
 		}
 	}
 	return any
 }
 
-// holder is what a plug-in's Permit sees of those that it holds; it implements [plugin.Held].
+// holder implements [plugin.Held]: the placements that one plug-in holds.
 type holder struct {
 	held *held
 	by   string

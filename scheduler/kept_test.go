@@ -113,7 +113,7 @@ func TestARefusalHoldsForEqualPodsOnly(t *testing.T) {
 		}
 	})
 	t.Run("a promise in another cluster", func(t *testing.T) {
-		// What two clusters are is not told by their generations.
+		// Generations do not identify a cluster: two clusters can have the same ones.
 		d, full, empty := deciderOf(t, builtin.Default()), one(), one()
 		full.Place(plugin.NewPod(plugintest.Pod("old", "cpu=2")), "a")
 		empty.Place(plugin.NewPod(plugintest.Pod("old", "cpu=1")), "a")

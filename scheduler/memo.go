@@ -6,7 +6,7 @@ import (
 	"github.com/sampan-io/sampan/scheduler/plugin"
 )
 
-// A memo keeps what plug-ins answered about nodes, for pods of one signature (P3): an answer is good for
+// A memo keeps what plug-ins answered about nodes, for pods of one signature (plugin-P3): an answer is good for
 // as long as the node is of the same generation.
 type memo struct {
 	table   []refusal
@@ -49,7 +49,7 @@ func (m *memo) number(v plugin.Verdict, by int) int32 {
 		}
 	}
 	if len(m.table) == maxAnswers {
-		return maxAnswers // texts that differ for each node (P5): the last stands for the rest
+		return maxAnswers // texts that differ for each node (plugin-P5): the last stands for the rest
 	}
 	m.table = append(m.table, refusal{v, by})
 	return int32(len(m.table))

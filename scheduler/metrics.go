@@ -106,21 +106,21 @@ func (m *Metrics) preempted(victims int) {
 	m.victims.Observe(float64(victims))
 }
 
-// sizes notes how many pods wait where; it is called when the keeper has nothing to do.
-func (m *Metrics) sizes(k *keeper) {
+// sizes sets the gauges of the queue and the cluster. The loop calls it when it is idle.
+func (m *Metrics) sizes(l *loop) {
 	parked, gated := 0, 0
-	for _, g := range k.queue.groups {
+	for _, g := range l.queue.groups {
 		if g.key.gated {
 			gated += len(g.waiting)
 		} else {
 			parked += len(g.waiting)
 		}
 	}
-	m.pending.WithLabelValues("active").Set(float64(len(k.queue.active)))
-	m.pending.WithLabelValues("backoff").Set(float64(len(k.queue.backoff) + len(k.queue.later)))
+	m.pending.WithLabelValues("active").Set(float64(len(l.queue.active)))
+	m.pending.WithLabelValues("backoff").Set(float64(len(l.queue.backoff) + len(l.queue.later)))
 	m.pending.WithLabelValues("unschedulable").Set(float64(parked))
 	m.pending.WithLabelValues("gated").Set(float64(gated))
-	m.size.WithLabelValues("nodes").Set(float64(len(k.cluster.Snapshot.Nodes())))
-	m.size.WithLabelValues("pods").Set(float64(k.cluster.Snapshot.PlacedPods()))
-	m.size.WithLabelValues("assumed_pods").Set(float64(len(k.placed)))
+	m.size.WithLabelValues("nodes").Set(float64(len(l.cluster.Snapshot.Nodes())))
+	m.size.WithLabelValues("pods").Set(float64(l.cluster.Snapshot.PlacedPods()))
+	m.size.WithLabelValues("assumed_pods").Set(float64(len(l.placed)))
 }

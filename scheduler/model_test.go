@@ -28,7 +28,7 @@ func (s *scene) illegal(p *corev1.Pod, n *corev1.Node) string {
 	return ""
 }
 
-// without returns the scene without some pods, and with others.
+// without returns a copy of the scene without the pods for which gone returns true, and with more pods.
 func (s *scene) without(gone func(*corev1.Pod) bool, more ...*corev1.Pod) *scene {
 	return &scene{s.spaces, s.nodes, append(slices.DeleteFunc(slices.Clone(s.pods), gone), more...)}
 }
@@ -223,7 +223,7 @@ func awayTerms(p *corev1.Pod) []corev1.PodAffinityTerm {
 	return nil
 }
 
-// lonely says which required affinity has nobody to be near to.
+// lonely returns the required affinity term of p that no pod in the domain of n matches, or "".
 func (s *scene) lonely(p *corev1.Pod, n *corev1.Node) string {
 	terms := nearTerms(p)
 	all := func(q *corev1.Pod) bool {
@@ -245,7 +245,7 @@ func (s *scene) lonely(p *corev1.Pod, n *corev1.Node) string {
 	return missing
 }
 
-// hated says who has to be kept away from, or wants to keep away.
+// hated returns the required anti-affinity term, of p or of another pod, that keeps p away from n, or "".
 func (s *scene) hated(p *corev1.Pod, n *corev1.Node) (why string) {
 	for _, t := range awayTerms(p) {
 		if s.beside(n, t.TopologyKey, func(q *corev1.Pod) bool { return s.means(p, t, q) }) {

@@ -25,10 +25,10 @@ func promisedTo(t *testing.T, s *clienttest.Server, name string) string {
 	return clienttest.Find(s, client.Pods, "default", name).Status.NominatedNodeName
 }
 
-// TestAnOldStatusDoesNotBringAPromiseBack has a pod's promise taken back, since one that is more important has the room.
-// Before the server hears of that, the watch tells of the pod again, for another change, and its status still names
-// the node. Whoever believed that would keep the room for ever: what the watch tells next, that the status names no
-// node, takes nothing back.
+// TestAnOldStatusDoesNotBringAPromiseBack takes back the nomination of a pod because a more important pod needs the
+// capacity. Before the server has that change, the watch reports the pod for another reason, with a status that still names
+// the node. If the scheduler believed that status, it would keep the capacity reserved for ever, because the next status, which
+// names no node, is then nothing new.
 func TestAnOldStatusDoesNotBringAPromiseBack(t *testing.T) {
 	scheduling(t, func(t *testing.T, s *clienttest.Server) {
 		s.Set(t, pod("mid", "cpu=6", "priority=5"))
@@ -66,16 +66,16 @@ func TestAnOldStatusDoesNotBringAPromiseBack(t *testing.T) {
 	}, node("a", "cpu=8"), dying("old", "cpu=8", "on=a"))
 }
 
-// TestPromisesOfAnEarlierLife has the status of pods name a node when the scheduler starts, and later somebody
-// else take that back: both are heeded.
+// TestPromisesOfAnEarlierLife has pods with a nominated node in their status when the scheduler starts, and later another
+// client removes it from one of them. The scheduler follows both.
 func TestPromisesOfAnEarlierLife(t *testing.T) {
 	promised := pod("promised", "cpu=6", "priority=5")
 	promised.Status.NominatedNodeName = "a"
-	promised.Spec.PreemptionPolicy = new(corev1.PreemptNever) // or it would get the room again
+	promised.Spec.PreemptionPolicy = new(corev1.PreemptNever) // or it would be nominated again
 	scheduling(t, func(t *testing.T, s *clienttest.Server) {
 		s.Set(t, pod("small", "cpu=4"))
 		time.Sleep(time.Hour)
-		expect(t, s, "old:a promised: small:") // the room is free, and promised
+		expect(t, s, "old:a promised: small:") // the capacity is free, and nominated
 		back := clienttest.Find(s, client.Pods, "default", "promised").DeepCopy()
 		back.Status.NominatedNodeName = ""
 		s.Set(t, back)
@@ -84,7 +84,8 @@ func TestPromisesOfAnEarlierLife(t *testing.T) {
 	}, node("a", "cpu=8"), dying("old", "cpu=4", "on=a"), promised)
 }
 
-// TestAPromiseThatCannotBeKept is taken back when room was made and the node takes the pod no longer; others have the room.
+// TestAPromiseThatCannotBeKept has a node that does not fit the pod any more after the victims have ended. The nomination is
+// taken back, and other pods get the capacity.
 func TestAPromiseThatCannotBeKept(t *testing.T) {
 	scheduling(t, func(t *testing.T, s *clienttest.Server) {
 		s.Set(t, pod("high", "cpu=6", "priority=10"))
@@ -94,7 +95,7 @@ func TestAPromiseThatCannotBeKept(t *testing.T) {
 		s.Set(t, pod("large", "cpu=8", "tolerate=node.kubernetes.io/unschedulable"))
 		expect(t, s, "high: large: old:a")
 		s.Set(t, node("a", "cpu=8", "cordoned"))
-		synctest.Wait() // or the end of old may be heard of first
+		synctest.Wait() // or the watch may report the end of old first
 		s.Remove(t, pod("old"))
 		time.Sleep(time.Minute)
 		if at := promisedTo(t, s, "high"); at != "" {

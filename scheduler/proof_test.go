@@ -35,8 +35,8 @@ func manyWorlds(t *testing.T) {
 	t.Cleanup(func() { _ = flag.Set("rapid.checks", old) })
 }
 
-// TestTheModelAgrees lets a random cluster live for a while: pods come, die and are relabelled, nodes come, change and
-// go, room is made for important pods. Whatever is decided, the model has to say the same of every node.
+// TestTheModelAgrees changes a random cluster for a while: pods are created, deleted and relabelled, nodes are added, changed
+// and deleted, pods are preempted. For every decision, the model must give the same verdict on every node.
 func TestTheModelAgrees(t *testing.T) {
 	manyWorlds(t)
 	rapid.Check(t, func(rt *rapid.T) {
@@ -141,8 +141,8 @@ func (l *life) place(p *corev1.Pod, node string) {
 	l.c.Place(plugin.NewPod(p), node)
 }
 
-// refuses is what the model says of a node: a pod must fit without those that are promised room there, and with
-// those of them that are as important.
+// refuses returns why the model refuses a node, or "". A pod must fit without the pods that are nominated to the node, and
+// with those of the same or a higher priority.
 func (l *life) refuses(s *scene, p *corev1.Pod, n *corev1.Node) string {
 	if why := s.illegal(p, n); why != "" {
 		return why
@@ -168,7 +168,7 @@ func important(p *corev1.Pod) int32 {
 
 // decide has a pod decided about, and judges the decision.
 func (l *life) decide(obj *corev1.Pod) {
-	pod, before := plugin.NewPod(obj), l.tell()
+	pod, before := plugin.NewPod(obj), l.counts()
 	e := l.Explain(l.t.Context(), l.c, pod)
 	fits := 0
 	for _, one := range e.ByNode {
@@ -190,7 +190,7 @@ func (l *life) decide(obj *corev1.Pod) {
 	if fresh.String() != d.String() || fresh.Next != d.Next || fresh.Room.Node != d.Room.Node || !slices.Equal(fresh.Room.Victims, d.Room.Victims) {
 		l.fail(obj, "one that decides for the first time says %v (%v), another %v (%v)", fresh.String(), fresh.Room, d.String(), d.Room)
 	}
-	if after := l.tell(); before != after {
+	if after := l.counts(); before != after {
 		l.fail(obj, "the cluster was\n%sand is\n%s", before, after)
 	}
 	if (d.Node == "") != (fits == 0) && len(l.nodes) > 0 {
@@ -213,7 +213,7 @@ func (l *life) decide(obj *corev1.Pod) {
 	}
 }
 
-// judgeRoom looks whether those that are to end are on that node, less important, and needed.
+// judgeRoom checks that the victims are on the node, of lower priority, and needed.
 func (l *life) judgeRoom(obj *corev1.Pod, room plugin.Nomination) {
 	n := l.nodes[slices.IndexFunc(l.nodes, func(n *corev1.Node) bool { return n.Name == room.Node })]
 	gone, highest := map[types.UID]bool{}, int32(math.MinInt32)
@@ -243,7 +243,7 @@ func (l *life) judgeRoom(obj *corev1.Pod, room plugin.Nomination) {
 	}
 }
 
-// promise does what the loop does when a pod gets room: the victims die or are gone, and the room is the pod's.
+// promise does what the loop does after a preemption: the victims end or are deleted, and the pod is nominated.
 func (l *life) promise(obj *corev1.Pod, room plugin.Nomination) {
 	for _, v := range room.Victims {
 		if rapid.Bool().Draw(l.rt, "dies slowly") {
@@ -262,8 +262,8 @@ func (l *life) promise(obj *corev1.Pod, room plugin.Nomination) {
 	l.promised = append(l.promised, promised)
 }
 
-// tell tells what counts where.
-func (l *life) tell() (s string) {
+// counts returns the counts of each node as text.
+func (l *life) counts() (s string) {
 	for _, n := range l.c.Snapshot.Nodes() {
 		var pods []string
 		for _, p := range n.Pods {

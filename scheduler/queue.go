@@ -17,7 +17,7 @@ const (
 	active               // waits for its turn
 	backoff              // something happened that can help, but it was tried a moment ago
 	later                // something failed; waits for its time
-	parked               // fits nowhere, or must not be tried; waits for something that can help (S2)
+	parked               // fits nowhere, or must not be tried; waits for something that can help (scheduler-S2)
 )
 
 // An item is a pod that needs a node.
@@ -30,7 +30,7 @@ type item struct {
 	index     int // in the heap that at names
 	due       time.Time
 	failures  int    // errors in a row
-	told      string // the refusal that was told (S4)
+	reported  string // the refusal that was reported last (scheduler-S4)
 	changed   bool   // while in hand: the pod is another than was decided about
 	group     *group // where it is parked, or was until something happened that may help
 	tried     time.Time
@@ -40,7 +40,7 @@ type item struct {
 	unsigned   bool // it is like no other, since Sign has failed
 }
 
-// A queue holds the pods that need a node, each once. It belongs to the keeper.
+// A queue holds the pods that need a node, each once. Only the goroutine of the loop uses it.
 type queue struct {
 	now      func() time.Time
 	first    time.Duration // of backing off after a refusal
@@ -108,7 +108,7 @@ func (q *queue) enqueue(it *item) {
 	heap.Push(&q.active, it)
 }
 
-// again lets an item that may fit now have its turn, but not before its time unless nobody else waits.
+// again enqueues an item that may fit now. It waits for the end of its back-off unless the queue is otherwise empty.
 func (q *queue) again(it *item) {
 	due := it.tried.Add(q.pause(it.Attempts))
 	if it.Attempts == 0 || !due.After(q.now()) {
@@ -133,8 +133,8 @@ func (q *queue) delay(it *item, due time.Time) {
 	q.resolve(it, 1)
 }
 
-// next returns the item whose turn it is, in hand, or nil and when the first of those that wait for
-// their time is due; zero: never.
+// next takes the first item out of the queue. If none is due it returns nil and the time when the first one is; a zero time
+// means never.
 func (q *queue) next() (*item, time.Time) {
 	now := q.now()
 	for len(q.later) > 0 && !q.later[0].due.After(now) {

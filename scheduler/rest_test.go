@@ -19,8 +19,8 @@ import (
 	"github.com/sampan-io/sampan/scheduler/plugin/plugintest"
 )
 
-// TestNobodyStarves lets clusters with rules of all kinds live for a while, with everything coming and going, and then
-// looks at them at rest: whoever the model allows a node must have one. A hint that misses something shows here.
+// TestNobodyStarves changes clusters with rules of all kinds for a while and then lets them come to rest. Then every pod for
+// which the model allows a node must have one. The test finds hints that are missing.
 func TestNobodyStarves(t *testing.T) {
 	lives := 40
 	if n, err := strconv.Atoi(os.Getenv(worldsVariable)); err == nil {
@@ -97,7 +97,8 @@ func liveAndRest(t *testing.T, seed int) {
 	}, objs...)
 }
 
-// TestPromisedRoomThatIsLetGo has a pod wait only because others are promised room; when these go, it is told.
+// TestPromisedRoomThatIsLetGo has a pod wait only because capacity is nominated for others. When these are deleted, it is
+// tried again.
 func TestPromisedRoomThatIsLetGo(t *testing.T) {
 	scheduling(t, func(t *testing.T, s *clienttest.Server) {
 		old := clienttest.Find(s, client.Pods, "default", "old").DeepCopy()

@@ -114,7 +114,7 @@ func (f *failed) Hopeful() []*plugin.Node {
 }
 
 // keeps reports whether what is found out about nodes is true for as long as they do not change, and for all pods of the
-// signature: if nothing but filters was asked, which look at one node and the signature (P3).
+// signature: if nothing but filters was asked, which look at one node and the signature (plugin-P3).
 func (f *failed) keeps(n *plugin.Node) bool {
 	w := &f.d.work
 	return f.q.Signature != "" && f.decision.before == "" && len(w.asked) == 0 && w.narrowed == nil && f.q.opinions == nil &&

@@ -196,7 +196,7 @@ func TestPostFiltersInTurn(t *testing.T) {
 	}
 }
 
-// TestMakeRoomHasNothingToDo asks nobody where there is a decision, or no node at all.
+// TestMakeRoomHasNothingToDo checks that no PostFilter is called if there is a decision, or if there are no nodes.
 func TestMakeRoomHasNothingToDo(t *testing.T) {
 	asked := 0
 	d := deciderOf(t, builtin.Default().With(plugin.Entry{Plugin: maker{"Maker", func(plugin.Failure) (plugin.Nomination, plugin.Verdict) {
@@ -217,7 +217,7 @@ func TestMakeRoomHasNothingToDo(t *testing.T) {
 	}
 }
 
-// counter is a PostFilter that keeps something else of nodes than another does, and tells how many pods it has counted.
+// counter is a PostFilter that caches a different value for each node, and reports the number of pods that it counted.
 type counter struct{}
 
 func (counter) Name() string { return "Counter" }
@@ -237,7 +237,7 @@ func (counter) PostFilter(_ context.Context, f plugin.Failure) (plugin.Nominatio
 		}
 		sum += pods
 		if len(n.Pods) > 0 {
-			// Nothing that is found out while somebody is missing is kept, or known.
+			// Results that are computed while a victim is removed must not be cached.
 			victim := n.Pods[0]
 			f.Remove(victim)
 			f.Keep(n, -1)

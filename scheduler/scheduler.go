@@ -49,7 +49,7 @@ func (o Options) check() (Options, error) {
 	if len(o.Profiles) == 0 {
 		o.Profiles = []Profile{{Name: cmp.Or(o.Name, corev1.DefaultSchedulerName), Plugins: o.Plugins}}
 	} else if o.Name != "" || len(o.Plugins.Entries) > 0 {
-		return o, errors.New("scheduler: Options has Profiles, and also a Name or Plugins of its own")
+		return o, errors.New("scheduler: Options.Profiles and Options.Name or Options.Plugins must not be set both")
 	}
 	var errs []error
 	seen := map[string]bool{}
@@ -65,7 +65,7 @@ func (o Options) check() (Options, error) {
 			errs = append(errs, fmt.Errorf("profile %q: %w", p.Name, err))
 		}
 		if a, b := sortName(o.Profiles[0]), sortName(p); a != b {
-			errs = append(errs, fmt.Errorf("profile %q has %q at queueSort and profile %q has %q: there is one queue, want one", o.Profiles[0].Name, a, p.Name, b))
+			errs = append(errs, fmt.Errorf("profile %q has %q at queueSort and profile %q has %q: all profiles share one queue and must have the same one", o.Profiles[0].Name, a, p.Name, b))
 		}
 	}
 	if err := errors.Join(errs...); err != nil {
@@ -88,7 +88,7 @@ func sortName(p Profile) string {
 // disk, so that a burst of pods is not bound at the pace of one sync each.
 const binders = 64
 
-// A Scheduler assigns pods to nodes until told to stop; see the package comment.
+// A Scheduler assigns pods to nodes; see the package comment.
 type Scheduler struct {
 	opts      Options
 	profiles  map[string]*profile
@@ -103,7 +103,7 @@ type Scheduler struct {
 	wake      chan struct{} // has a token when there is something in the inbox
 
 	mu    sync.Mutex
-	inbox []func(*keeper) // guarded by mu; what happened, for the keeper
+	inbox []func(*loop) // guarded by mu; events for the loop
 
 	held held
 }
@@ -150,16 +150,16 @@ func New(opts Options) (*Scheduler, error) {
 			}
 		}
 	}
-	s.pods.Subscribe(func(before, after *corev1.Pod) { s.post(func(k *keeper) { k.podChanged(before, after) }) })
-	s.nodes.Subscribe(func(before, after *corev1.Node) { s.post(func(k *keeper) { k.nodeChanged(before, after) }) })
-	s.spaces.Subscribe(func(before, after *corev1.Namespace) { s.post(func(k *keeper) { k.namespaceChanged(before, after) }) })
+	s.pods.Subscribe(func(before, after *corev1.Pod) { s.post(func(l *loop) { l.podChanged(before, after) }) })
+	s.nodes.Subscribe(func(before, after *corev1.Node) { s.post(func(l *loop) { l.nodeChanged(before, after) }) })
+	s.spaces.Subscribe(func(before, after *corev1.Namespace) { s.post(func(l *loop) { l.namespaceChanged(before, after) }) })
 	return s, nil
 }
 
 // follow keeps the objects of a resource for plug-ins.
 func (s *Scheduler) follow(shared *cache.Shared, r schema.GroupVersionResource) {
 	c := cache.Of(shared, client.Resource[client.Object]{GroupVersionResource: r}, nil)
-	c.Subscribe(func(before, after client.Object) { s.post(func(k *keeper) { k.objectChanged(r, before, after) }) })
+	c.Subscribe(func(before, after client.Object) { s.post(func(l *loop) { l.objectChanged(r, before, after) }) })
 	s.others = append(s.others, other{r, c})
 }
 
@@ -189,8 +189,8 @@ func (s *Scheduler) Run(ctx context.Context) error {
 	return run.Stages(ctx, tell, run.Stage{{Name: "decisions", Run: s.keep, Ready: s.ready}})
 }
 
-// post tells the keeper that something happened.
-func (s *Scheduler) post(what func(*keeper)) {
+// post adds an event to the inbox of the loop.
+func (s *Scheduler) post(what func(*loop)) {
 	s.mu.Lock()
 	s.inbox = append(s.inbox, what)
 	s.mu.Unlock()
@@ -201,7 +201,7 @@ func (s *Scheduler) post(what func(*keeper)) {
 }
 
 // posted returns what happened since the last call, and takes spare for what happens next.
-func (s *Scheduler) posted(spare []func(*keeper)) []func(*keeper) {
+func (s *Scheduler) posted(spare []func(*loop)) []func(*loop) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	all := s.inbox

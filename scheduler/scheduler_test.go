@@ -61,7 +61,7 @@ func beside(t *testing.T, s *clienttest.Server, o scheduler.Options) {
 	synctest.Wait()
 }
 
-// where tells where the pods are, "web-1:a web-2:".
+// where returns the nodes of the pods, as in "web-1:a web-2:".
 func where(t *testing.T, s *clienttest.Server) string {
 	t.Helper()
 	synctest.Wait()
@@ -84,7 +84,7 @@ func expect(t *testing.T, s *clienttest.Server, want string) {
 	}
 }
 
-// events tells the events of a pod, "Scheduled: Successfully …".
+// events returns the events of a pod, as in "Scheduled: Successfully …".
 func events(t *testing.T, s *clienttest.Server, pod string) []string {
 	t.Helper()
 	synctest.Wait()

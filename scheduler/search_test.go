@@ -13,7 +13,7 @@ import (
 	"github.com/sampan-io/sampan/scheduler/plugin/plugintest"
 )
 
-// narrows is a plug-in for which some nodes come into question, or all.
+// narrows is a plug-in whose PreFilter allows only the given nodes, or all.
 type narrows struct {
 	name  string
 	nodes string // by comma
@@ -55,7 +55,7 @@ func TestNodesThatDoNotComeIntoQuestion(t *testing.T) {
 		{"refused at once", []plugin.Entry{{Plugin: refuses{plugin.Refuse("no", "nor yet")}}}, "0/3 nodes are available: no, nor yet.", "Refuses", false},
 		{"refused for ever", []plugin.Entry{{Plugin: refuses{plugin.Never("no")}}}, "0/3 nodes are available: no.", "Refuses", true},
 		{"failed", []plugin.Entry{{Plugin: refuses{plugin.Fail(errors.New("oh"))}}}, `plug-in "Refuses", PreFilter: oh`, "", false},
-		{"held", []plugin.Entry{{Plugin: refuses{plugin.Hold("soon")}}}, `plug-in "Refuses", PreFilter: answered wait: soon, which means nothing there`, "", false},
+		{"held", []plugin.Entry{{Plugin: refuses{plugin.Hold("soon")}}}, `plug-in "Refuses", PreFilter: returned wait: soon, which is not a valid verdict at this point`, "", false},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			d := deciderOf(t, plugin.Set{Entries: tt.entries})
@@ -155,7 +155,7 @@ func (o once) Filter(*plugin.Pod, *plugin.Node) plugin.Verdict {
 	return plugin.Refuse("no")
 }
 
-// TestAnErrorIsNotKept asks again after an error, also where somebody is promised room.
+// TestAnErrorIsNotKept repeats a decision after an error, with and without nominated pods.
 func TestAnErrorIsNotKept(t *testing.T) {
 	for _, promised := range []bool{false, true} {
 		o := once{new(int)}

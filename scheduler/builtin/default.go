@@ -2,10 +2,10 @@ package builtin
 
 import "github.com/sampan-io/sampan/scheduler/plugin"
 
-// Default returns the plug-ins of a scheduler that nobody configured.
+// Default returns the plug-ins of a scheduler without a configuration file.
 //
-// Order matters: the first refusal of a node is the one that users read. It is
-// upstream's order, and the cheapest come first.
+// Their order matters, because users read the first refusal of a node. It is upstream's order, with the cheapest
+// plug-ins first.
 func Default() plugin.Set {
 	return plugin.Set{Entries: []plugin.Entry{
 		{Plugin: PrioritySort{}},

@@ -1,6 +1,6 @@
-// Package builtin holds the plug-ins of a scheduler that nobody configured, each
-// in a file of its own, and [Default], which puts them in order.
+// Package builtin holds the plug-ins that a scheduler has without a configuration file, one in each file, and
+// [Default], which puts them in order.
 //
-// Names, texts and numbers are those of upstream's plug-ins, so that users and
-// tools that read "0/3 nodes are available: …" need not learn new ones.
+// Names, messages and scores are the same as those of upstream's plug-ins, so that users and tools can read
+// "0/3 nodes are available: …" as they are used to.
 package builtin

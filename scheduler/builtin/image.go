@@ -7,9 +7,9 @@ import (
 	"github.com/sampan-io/sampan/scheduler/plugin"
 )
 
-// ImageLocality prefers nodes that have the images of the pod's containers and image volumes already: large ones above
-// small ones, and those that many nodes have above those that one node has, which would otherwise draw
-// all pods to it.
+// ImageLocality prefers nodes that already have the images of the pod's containers and image volumes. Large images count
+// more than small ones. An image that only few nodes have counts less, because it would otherwise attract all pods to
+// these nodes.
 type ImageLocality struct{}
 
 // Images below leastImage bytes make no difference, and beyond mostImage bytes per image nothing is gained; the

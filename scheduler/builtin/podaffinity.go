@@ -11,8 +11,8 @@ import (
 	"github.com/sampan-io/sampan/scheduler/plugin"
 )
 
-// InterPodAffinity puts pods near those that they want to be near to, and away from those that they, or these, want
-// to be away from. Required terms are kept, preferred ones rank nodes.
+// InterPodAffinity implements affinity and anti-affinity between pods, in both directions: the terms of the pod, and the
+// terms of the pods that are already placed. Required terms filter nodes, preferred terms rank them.
 type InterPodAffinity struct {
 	// HardPodAffinityWeight is what a required affinity of a placed pod counts as preference for pods that it selects; nil
 	// means 1.
@@ -70,7 +70,7 @@ type near struct {
 	weight int64
 }
 
-// countTerms counts the pods that each term selects, or those that all selects, if it is not nil.
+// countTerms counts the pods that each term selects. If all is not nil, it counts only pods that all selects.
 func countTerms(s *plugin.Snapshot, terms []plugin.Term, all *plugin.PodQuery) []near {
 	out := make([]near, len(terms))
 	for i := range terms {
@@ -110,8 +110,8 @@ func (c *affinityCheck) Filter(node *plugin.Node) plugin.Verdict {
 	return plugin.Verdict{}
 }
 
-// missing returns the index of a term that has nobody to be near to, or -1. If nobody is anywhere, a
-// pod that its own terms select may go to any node that is in a domain of each.
+// missing returns the index of a required affinity term without a matching pod in the node's domain, or -1. If no pod in
+// the cluster matches any term, a pod that its own terms select may go to any node that is in a domain of each.
 func (c *affinityCheck) missing(node *plugin.Node) int {
 	none := -1
 	for i := range c.near {
@@ -128,7 +128,7 @@ func (c *affinityCheck) missing(node *plugin.Node) int {
 	return none
 }
 
-// disturbed returns the index of a term that has somebody to keep away from, or -1.
+// disturbed returns the index of a required anti-affinity term with a matching pod in the node's domain, or -1.
 func (c *affinityCheck) disturbed(node *plugin.Node) int {
 	return slices.IndexFunc(c.away, func(n near) bool { return n.counts.At(node) > 0 })
 }

@@ -118,7 +118,7 @@ func (p DefaultPreemption) PostFilter(_ context.Context, f plugin.Failure) (plug
 	return plugin.Nomination{}, v
 }
 
-// unavailable tells how many of n nodes there is which reason for.
+// unavailable returns the message that says for how many of n nodes there is which reason.
 func unavailable(n int, reasons map[string]int) string {
 	said := make([]string, 0, len(reasons))
 	for reason, nodes := range reasons {
@@ -211,14 +211,14 @@ func try(f plugin.Failure, n *plugin.Node, budgets budgets) *sacrifice {
 		f.Restore(p)
 	}
 	if len(out.victims) == 0 {
-		// It fits as it is: somebody else has made room since.
+		// The pod fits without victims: other pods have left the node since it was refused.
 		return &sacrifice{why: plugin.Refuse(noVictims)}
 	}
 	slices.SortFunc(out.victims, byImportance)
 	return out
 }
 
-// byImportance puts pods of higher priority first, then those that have run longer.
+// byImportance orders pods of higher priority first, and pods of equal priority by how long they have run, longest first.
 func byImportance(a, b *plugin.Pod) int {
 	return cmp.Or(cmp.Compare(b.Priority(), a.Priority()), started(a).Compare(started(b)),
 		strings.Compare(a.Namespace, b.Namespace), strings.Compare(a.Name, b.Name))

@@ -2,7 +2,7 @@ package builtin
 
 import "github.com/sampan-io/sampan/scheduler/plugin"
 
-// PrioritySort lets more important pods go first, and of equally important ones those that have waited for longer.
+// PrioritySort orders pods by priority, highest first, and pods of equal priority by their time in the queue.
 type PrioritySort struct{}
 
 // Name implements [plugin.Plugin].

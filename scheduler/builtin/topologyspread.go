@@ -19,17 +19,17 @@ import (
 	"github.com/sampan-io/sampan/scheduler/plugin"
 )
 
-// PodTopologySpread spreads pods over the domains of a topology: hosts, zones, whatever labels of nodes say (KEP-895, 3022,
-// 3094, 3243). Constraints that say DoNotSchedule are kept, those that say ScheduleAnyway rank nodes.
+// PodTopologySpread spreads pods over the domains of a topology: hosts, zones, or the values of any other node label
+// (KEP-895, 3022, 3094, 3243). Constraints with DoNotSchedule filter nodes, constraints with ScheduleAnyway rank them.
 //
-// Pods without constraints get default ones, over the pods that their services and their controller select:
-// with the zero value those of the system, hosts with a skew of 3 and zones with one of 5, which rank only.
+// A pod without constraints gets default ones, which count the pods that its services and its controller select. With the
+// zero value these are the system's: hosts with a skew of 3 and zones with a skew of 5, which rank only.
 type PodTopologySpread struct {
 	List     bool                              // the default constraints are Defaults, instead of those of the system
 	Defaults []corev1.TopologySpreadConstraint // without selectors
 }
 
-// systemDefaults are the constraints of pods for which nobody says anything.
+// systemDefaults are the constraints of pods if neither the pod nor the configuration has any.
 var systemDefaults = []corev1.TopologySpreadConstraint{ //nolint:gochecknoglobals // a constant
 	{TopologyKey: corev1.LabelHostname, WhenUnsatisfiable: corev1.ScheduleAnyway, MaxSkew: 3},
 	{TopologyKey: corev1.LabelTopologyZone, WhenUnsatisfiable: corev1.ScheduleAnyway, MaxSkew: 5},
@@ -239,8 +239,8 @@ func counts(pod *plugin.Pod, s *plugin.Snapshot, spreads []plugin.Spread, all bo
 	return out
 }
 
-// countedNodes selects the nodes that count for a constraint: those that have all keys, and that the pod could
-// go to as far as the policies of the constraint want that.
+// countedNodes selects the nodes that count for a constraint: nodes that have all keys and that, as far as the policies of
+// the constraint require it, the pod could go to.
 func countedNodes(pod *plugin.Pod, c *corev1.TopologySpreadConstraint, keys []string) plugin.NodeQuery {
 	affinity := c.NodeAffinityPolicy == nil || *c.NodeAffinityPolicy == corev1.NodeInclusionPolicyHonor
 	affinity = affinity && (len(pod.Spec.NodeSelector) > 0 || requiredTerms(pod.Spec.Affinity) != nil)
@@ -280,7 +280,7 @@ func hasAll(labels map[string]string, keys []string) bool {
 type spreadCheck struct {
 	spreads []plugin.Spread
 	counts  []*plugin.Counts // by constraint
-	self    []int            // 1 where the pod is one of those that count
+	self    []int            // 1 where the constraint selects the pod itself
 }
 
 // skew returns by how much the domain of the node would be ahead of the one that has the fewest pods.

@@ -207,7 +207,7 @@ type volumeCheck struct {
 	chosen *volumePlan // of the node that was chosen; nil if there is nothing to be done
 }
 
-// A volumePlan is what is to be done for the claims of a pod on a node.
+// A volumePlan is the list of writes for the claims of a pod on a node.
 type volumePlan struct {
 	node      *corev1.Node
 	bind      []volumeMatch
@@ -242,7 +242,7 @@ func reachable(v *corev1.PersistentVolume, node *corev1.Node) bool {
 	return v.Spec.NodeAffinity == nil || v.Spec.NodeAffinity.Required == nil || anyHolds(v.Spec.NodeAffinity.Required.NodeSelectorTerms, node)
 }
 
-// Reasons that are told about nodes; upstream's words.
+// Reasons for refusing nodes, in upstream's words.
 const (
 	noAffinity = "node(s) didn't match PersistentVolume's node affinity"
 	noVolume   = "node(s) didn't find available persistent volumes to bind"
@@ -320,7 +320,7 @@ func (b *VolumeBinding) Reserve(_ context.Context, p plugin.Placement) plugin.Ve
 		return plugin.Verdict{}
 	}
 	c.chosen = c.plans[p.Node]
-	c.delayed, c.plans = nil, nil // nobody asks any more
+	c.delayed, c.plans = nil, nil // they are not needed from Reserve on
 	if c.chosen != nil {
 		b.assumed.add(p.Pod.UID, c.chosen)
 	}
@@ -415,7 +415,7 @@ func (*VolumeBinding) Hints() []plugin.Hint {
 			before, _ := c.OldObject.(*storagev1.StorageClass)
 			after, _ := c.Object.(*storagev1.StorageClass)
 			return before == nil || after == nil || !equality.Semantic.DeepEqual(before.AllowedTopologies, after.AllowedTopologies) ||
-				before.Provisioner != after.Provisioner || volumefit.Delays(before) != volumefit.Delays(after) // made anew, while the watch was down
+				before.Provisioner != after.Provisioner || volumefit.Delays(before) != volumefit.Delays(after) // deleted and created again while the watch was down
 		}},
 		{Resource: client.Nodes.GroupVersionResource, Action: plugin.Added | plugin.NodeLabels},
 		{Resource: client.CSIDrivers.GroupVersionResource, Action: plugin.Updated | plugin.Deleted},

@@ -100,7 +100,7 @@ type limitCheck struct {
 	wants    map[csiVolume]bool
 	needed   []string // drivers that a node must have
 	missing  string
-	attached map[string][]csiVolume // by node, as attachers tell; nil: not looked at yet
+	attached map[string][]csiVolume // by node, as VolumeAttachments say; nil: not looked at yet
 }
 
 // Filter implements [plugin.Check]. It looks at the pods that the node has when it is asked.
@@ -238,7 +238,7 @@ func (NodeVolumeLimits) Hints() []plugin.Hint {
 		{Resource: client.StorageClasses.GroupVersionResource, Action: plugin.Added | plugin.Updated | plugin.Deleted, Helps: func(_ *plugin.Pod, c plugin.Change) bool {
 			before, _ := c.OldObject.(*storagev1.StorageClass)
 			after, _ := c.Object.(*storagev1.StorageClass)
-			return before == nil || after == nil || before.Provisioner != after.Provisioner // made anew, while the watch was down
+			return before == nil || after == nil || before.Provisioner != after.Provisioner // deleted and created again while the watch was down
 		}},
 		{Resource: client.PersistentVolumeClaims.GroupVersionResource, Action: plugin.Updated | plugin.Deleted},
 		ownClaims(plugin.Added),

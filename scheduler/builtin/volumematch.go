@@ -39,7 +39,7 @@ func (w *wantedVolume) find(node *corev1.Node, taken []volumeMatch) *corev1.Pers
 	return w.fit.first(node, free)
 }
 
-// provisionable reports whether somebody can make a volume for the node.
+// provisionable reports whether a provisioner can make a volume for the node.
 func (w *wantedVolume) provisionable(node *corev1.Node) bool {
 	if w.class == nil || w.class.Provisioner == "" || w.class.Provisioner == volumefit.NoProvisioner {
 		return false

@@ -31,7 +31,7 @@ func parse(body string) (config.Config, error) {
 	return config.Parse("s.yaml", []byte("apiVersion: kubescheduler.config.k8s.io/v1\nkind: KubeSchedulerConfiguration\n"+body), config.Available{Default: builtin.Default(), Others: []plugin.Plugin{tuned{}}})
 }
 
-// said tells the entries of a set at some points.
+// said returns the entries of a set at the given points as text.
 func said(set plugin.Set, points ...plugin.Points) string {
 	var b strings.Builder
 	for _, p := range points {

@@ -1,10 +1,10 @@
-// Package config reads KubeSchedulerConfiguration (kubescheduler.config.k8s.io/v1) and says what it means for
-// package scheduler.
+// Package config reads KubeSchedulerConfiguration (kubescheduler.config.k8s.io/v1) and converts it to options of package
+// scheduler.
 //
-// Reading is strict: an unknown field, a duplicate, a plug-in or a point that there is not is an error that
-// names the field. Every fault is told at once, and a file with faults configures nothing.
+// Reading is strict: an unknown field, a duplicate field, an unknown plug-in or an unknown point is an error with the
+// path of the field. All errors of a file are reported together, and a file with errors is not used.
 //
-// Fields that are about how upstream's program is built are read and have no effect: parallelism, enableProfiling,
-// enableContentionProfiling, delayCacheUntilActive, and clientConnection but for kubeconfig. Decisions here are
-// made one after the other.
+// Fields about the structure of upstream's program are accepted and have no effect: parallelism, enableProfiling,
+// enableContentionProfiling, delayCacheUntilActive, and clientConnection except for kubeconfig. This scheduler makes one
+// decision after the other.
 package config

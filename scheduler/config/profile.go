@@ -115,7 +115,7 @@ func parts(err error) []error {
 func ignoring(args json.RawMessage, names []string) json.RawMessage {
 	all := map[string]any{}
 	if len(args) > 0 && json.Unmarshal(args, &all) != nil {
-		return args // whoever reads them will say what is wrong
+		return args // the plug-in reports the error when it decodes them
 	}
 	list, _ := all["ignoredResources"].([]any)
 	for _, n := range names {

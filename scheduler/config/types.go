@@ -6,7 +6,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// The file. Pointers tell what is not given from zero.
+// These types are the format of the file. Pointers distinguish a missing field from a zero value.
 
 type file struct {
 	metav1.TypeMeta `json:",inline"`

@@ -17,9 +17,9 @@ import (
 )
 
 // ErrLost is returned by [Run] when the lease could not be kept.
-var ErrLost = errors.New("the leader's lease is lost")
+var ErrLost = errors.New("leader election lost")
 
-// Options says which lease, and who wants it. All are required but Log.
+// Options are the Lease and the candidate. All fields are required except Log.
 type Options struct {
 	Client          client.Interface
 	Namespace, Name string
@@ -40,7 +40,7 @@ func Run(ctx context.Context, o Options, work func(ctx context.Context) error) e
 	if !e.acquire(ctx) {
 		return nil
 	}
-	o.Log.Info("leading", "lease", o.Namespace+"/"+o.Name, "identity", o.Identity)
+	o.Log.Info("successfully acquired lease", "lease", o.Namespace+"/"+o.Name, "identity", o.Identity)
 	working, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
 	// The renewals go on while the work is being stopped.
@@ -75,7 +75,7 @@ func (e *elector) acquire(ctx context.Context) bool {
 		}
 		if !waiting && ctx.Err() == nil {
 			waiting = true
-			e.Log.Info("waiting to lead", "lease", e.Namespace+"/"+e.Name, "why", err)
+			e.Log.Info("waiting to acquire lease", "lease", e.Namespace+"/"+e.Name, "why", err)
 		}
 		run.Pause(ctx, e.RetryPeriod+rand.N(e.RetryPeriod/5+1))
 	}
@@ -101,8 +101,8 @@ func (e *elector) keep(ctx context.Context) error {
 	return nil
 }
 
-// errHeld is for a lease that somebody else holds.
-var errHeld = errors.New("somebody else holds it")
+// errHeld is the error for a Lease that another candidate holds.
+var errHeld = errors.New("the lease is held by another candidate")
 
 // try takes or renews the lease once.
 func (e *elector) try(ctx context.Context) error {
@@ -125,7 +125,7 @@ func (e *elector) try(ctx context.Context) error {
 	if old.Spec.HolderIdentity != nil {
 		holder = *old.Spec.HolderIdentity
 	}
-	if holder != "" && holder != e.Identity && time.Since(e.changed) < e.lasts(old) { // E2
+	if holder != "" && holder != e.Identity && time.Since(e.changed) < e.lasts(old) { // election-E2
 		return fmt.Errorf("%w: %s", errHeld, holder)
 	}
 	made, err := client.Leases.Update(ctx, e.Client, e.signed(old.DeepCopy(), now), "")
@@ -135,7 +135,7 @@ func (e *elector) try(ctx context.Context) error {
 	return err
 }
 
-// lasts is how long the holder of a lease need not be heard of.
+// lasts returns how long the Lease is valid after its last renewal.
 func (e *elector) lasts(l *coordinationv1.Lease) time.Duration {
 	if s := l.Spec.LeaseDurationSeconds; s != nil && *s > 0 {
 		return time.Duration(*s) * time.Second
@@ -163,7 +163,7 @@ func (e *elector) signed(l *coordinationv1.Lease, now metav1.MicroTime) *coordin
 	return l
 }
 
-// release gives the lease back (E3). If that fails, it runs out.
+// release gives the lease back (election-E3). If that fails, it runs out.
 func (e *elector) release(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
 	defer cancel()
@@ -171,6 +171,6 @@ func (e *elector) release(ctx context.Context) {
 	nobody, seconds, now := "", int32(1), metav1.NowMicro()
 	l.Spec.HolderIdentity, l.Spec.LeaseDurationSeconds, l.Spec.RenewTime = &nobody, &seconds, &now
 	if _, err := client.Leases.Update(ctx, e.Client, l, ""); err != nil {
-		e.Log.Debug("the lease is not given back", "err", err)
+		e.Log.Debug("releasing the lease failed", "err", err)
 	}
 }

@@ -79,10 +79,10 @@ func ClientTLS(ca, cert, key []byte, serverName string, insecure bool) (*tls.Con
 	c := &tls.Config{MinVersion: tls.VersionTLS12, ServerName: serverName, InsecureSkipVerify: insecure} //nolint:gosec // asked for
 	if len(ca) > 0 {
 		if insecure {
-			return nil, errors.New("authorities are given, and also that they are not to be looked at")
+			return nil, errors.New("a CA and insecure must not be set both")
 		}
 		if c.RootCAs = x509.NewCertPool(); !c.RootCAs.AppendCertsFromPEM(ca) {
-			return nil, errors.New("no certificate in the authorities' PEM")
+			return nil, errors.New("the CA contains no PEM certificate")
 		}
 	}
 	if (len(cert) > 0) != (len(key) > 0) {

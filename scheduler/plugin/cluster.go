@@ -169,7 +169,7 @@ func (s *Snapshot) put(pod *Pod, node string) {
 	n := s.node(node)
 	n.add(pod)
 	s.touch(n)
-	s.tell(pod, n, 1)
+	s.count(pod, n, 1)
 }
 
 func (s *Snapshot) take(pod *Pod, node string) {
@@ -178,12 +178,12 @@ func (s *Snapshot) take(pod *Pod, node string) {
 		return
 	}
 	s.touch(n)
-	s.tell(pod, n, -1)
+	s.count(pod, n, -1)
 	s.release(node, n)
 }
 
-// tell counts a pod of a node in everything that is kept about pods.
-func (s *Snapshot) tell(pod *Pod, n *Node, by int32) {
+// count adds a pod of a node to all counts: once, or by is -1 and the pod is subtracted.
+func (s *Snapshot) count(pod *Pod, n *Node, by int32) {
 	s.filed.each(pod, func(t *tally) {
 		if s.Selects(t.query, pod) {
 			t.add(n.slot, by)

@@ -13,8 +13,8 @@ import (
 // An Action says what happened to an object. Several can be or-ed together.
 type Action uint16
 
-// The actions. The first three are for every resource, the others tell updates of pods and
-// nodes apart; an update of another resource is Updated.
+// The actions. The first three are for every resource; the others distinguish updates of pods and nodes. An update of
+// another resource is Updated.
 const (
 	Added Action = 1 << iota
 	Updated

@@ -111,7 +111,7 @@ func methodFaults(t reflect.Type, contract []reflect.Type) []error {
 	return errs
 }
 
-// split returns the methods of an interface that are among those that a type has, and the others.
+// split returns the methods of an interface that are in right, and the methods that are not.
 func split(i reflect.Type, right map[string]bool) (has, lacks []string) {
 	for _, name := range contractMethods() {
 		if _, ok := methodOf(i, name); !ok {

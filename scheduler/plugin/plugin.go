@@ -35,7 +35,7 @@ type QueueSort interface {
 	Less(a, b *Queued) bool
 }
 
-// A PreEnqueue keeps pods out of the queue that nobody should decide about yet.
+// A PreEnqueue keeps pods out of the queue until they may be scheduled.
 type PreEnqueue interface {
 	Plugin
 
@@ -56,7 +56,7 @@ type PreFilter interface {
 }
 
 // A Check is what a PreFilter knows about one pod. It is asked about nodes, by one goroutine at a
-// time, and not necessarily about all of them (P4).
+// time, and not necessarily about all of them (plugin-P4).
 type Check interface {
 	// Filter says whether the node may run the pod: Success, Unschedulable,
 	// Unresolvable or Failed.
@@ -73,16 +73,15 @@ type Narrower interface {
 	Narrow() (nodes []string, narrow bool)
 }
 
-// A Follower is a [Check] that has counted pods of the Snapshot itself, and is told of
-// pods that are taken out and put in while it is asked (P4). The Snapshot and the
-// Node have been changed already.
+// A Follower is a [Check] that has counted pods of the Snapshot itself. It is called for pods that are removed and added
+// while the Check is in use (plugin-P4), after the Snapshot and the Node have changed.
 type Follower interface {
 	Check
 	PodAdded(pod *Pod, node *Node)
 	PodRemoved(pod *Pod, node *Node)
 }
 
-// A Filter rules nodes out by looking at the node and the pod alone (P3). All Filters are asked about a
+// A Filter rules nodes out by looking at the node and the pod alone (plugin-P3). All Filters are asked about a
 // node before the Checks are, each in the order of the [Set].
 type Filter interface {
 	Plugin
@@ -162,7 +161,7 @@ type Scorer interface {
 	Score(node *Node) int64
 }
 
-// A Score ranks nodes by looking at the node and the pod alone (P3).
+// A Score ranks nodes by looking at the node and the pod alone (plugin-P3).
 type Score interface {
 	Plugin
 
@@ -176,7 +175,7 @@ const MaxScore = 100
 // A Normalizer is a [Score] or a [Scorer] whose scores mean something only beside each other.
 type Normalizer interface {
 	// Normalize brings scores, which belong to the nodes of the same index, to 0 to
-	// [MaxScore] (P6). See [Normalize] for the usual way.
+	// [MaxScore] (plugin-P6). See [Normalize] for the usual way.
 	Normalize(nodes []*Node, scores []int64)
 }
 
@@ -188,8 +187,7 @@ type Placement struct {
 	Client client.Interface // of the scheduler
 }
 
-// A Reserve is told of placements before anybody else can see them, and keeps account of what the
-// Snapshot does not count.
+// A Reserve counts what the Snapshot does not count. It is called for each placement before the next decision.
 type Reserve interface {
 	Plugin
 	Reserve(ctx context.Context, p Placement) Verdict
@@ -200,17 +198,17 @@ type Reserve interface {
 type Permit interface {
 	Plugin
 
-	// Permit answers Success, a refusal, Failed, or Wait with a time after which the
-	// placement is refused if nobody has said anything (more than 15 minutes mean 15).
-	// Those that wait can be let go or refused by any Permit of the same plug-in.
+	// Permit returns Success, a refusal, Failed, or Wait with a timeout, after which the placement is refused unless a plug-in
+	// has answered (the largest timeout is 15 minutes). Any Permit of the same plug-in can allow or refuse a placement that
+	// waits.
 	Permit(ctx context.Context, p Placement, held Held) (Verdict, time.Duration)
 }
 
 // Held are the placements that a plug-in's Permit holds. It is safe for concurrent use, and may be used
 // after Permit has returned.
 type Held interface {
-	// Each calls f with those that are held now, until it returns false. The
-	// one that is being asked about is not among them.
+	// Each calls f with the placements that are held now, except for the one that Permit is called about, until f returns
+	// false.
 	Each(f func(p Placement) bool)
 
 	// Allow lets a placement go on, as far as this plug-in is concerned, and reports
@@ -235,14 +233,14 @@ type PreFlight interface {
 	Busy(p Placement) bool
 }
 
-// A Bind tells the cluster that a pod runs on its node. The first that does not answer Skip has
-// done it. If no plug-in is enabled here, the scheduler posts a Binding itself.
+// A Bind writes to the API server that a pod runs on its node. The first one that does not return Skip is the last one that
+// is called. If no plug-in is enabled at this point, the scheduler posts a Binding itself.
 type Bind interface {
 	Plugin
 	Bind(ctx context.Context, p Placement) Verdict
 }
 
-// A PostBind is told that a pod was bound.
+// A PostBind is called after a pod was bound.
 type PostBind interface {
 	Plugin
 	PostBind(ctx context.Context, p Placement)

@@ -34,8 +34,7 @@ const (
 	presumedMemory   = 200 << 20
 )
 
-// NewPod counts what plug-ins want to know of a pod, which must not change
-// afterwards.
+// NewPod returns a Pod with the values that plug-ins need. The argument must not change afterwards.
 func NewPod(p *corev1.Pod) *Pod {
 	out := &Pod{
 		Pod:      p,
@@ -108,7 +107,7 @@ type HostPort struct {
 	Port     int32
 }
 
-// String tells the port as "80/TCP", with the address if there is one.
+// String returns the port as "80/TCP", with the address if there is one.
 func (h HostPort) String() string {
 	s := strconv.Itoa(int(h.Port)) + "/" + string(h.Protocol)
 	if h.IP != anyIP {

@@ -34,9 +34,8 @@ type PodSelection struct {
 	Labels            *metav1.LabelSelector // nil selects nothing, empty everything, as the API says
 	Living            bool                  // leave out pods whose deletion was asked for
 
-	// Equal names labels that selected pods have the same values of as the pod Like, which are
-	// ignored if it does not have them; Unequal those that they have other values of (matchLabelKeys,
-	// mismatchLabelKeys).
+	// Equal names labels that selected pods have with the same values as the pod Like; a label that Like does not have is
+	// ignored. Unequal names labels that they have with other values (matchLabelKeys, mismatchLabelKeys).
 	Like           *corev1.Pod
 	Equal, Unequal []string
 }

@@ -11,9 +11,8 @@ import (
 // Points is a set of extension points.
 type Points uint16
 
-// The points, in the order in which a pod comes by them. Preparing and doing go together: a
-// plug-in that has a PreFilter alone has a say at AtFilter through its Check, and likewise
-// PreScore and AtScore.
+// The points, in the order in which they are called for a pod. A point includes the one that prepares it: a plug-in that
+// has only a PreFilter is called at AtFilter through its Check, and one that has only a PreScore at AtScore.
 const (
 	AtQueueSort Points = 1 << iota
 	AtPreEnqueue
@@ -110,7 +109,7 @@ type Entry struct {
 // MaxWeight is the most that a score may count, so that no sum of scores overflows.
 const MaxWeight = 1 << 40
 
-// Points returns the points at which the entry has a say.
+// Points returns the points at which the entry is called.
 func (e Entry) Points() Points {
 	if e.Only == 0 {
 		return PointsOf(e.Plugin)

@@ -8,7 +8,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// A Signature is the same for pods about which decisions in the same Snapshot are the same (P3). It covers: namespace,
+// A Signature is the same for pods about which decisions in the same Snapshot are the same (plugin-P3). It covers: namespace,
 // labels, controller, priority and preemption policy, nodeName, nodeSelector, affinity, tolerations,
 // topology spread constraints, host network, operating system, scheduling gates, requests and overhead as [Pod]
 // counts them, host ports, images, and volumes and resource claims by what they name. It does not cover the pod's

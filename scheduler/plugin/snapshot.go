@@ -11,7 +11,7 @@ import (
 	"github.com/sampan-io/sampan/client"
 )
 
-// A Snapshot is the cluster as a decision sees it. Plug-ins read it (P1); a [Cluster] has one
+// A Snapshot is the cluster as a decision sees it. Plug-ins read it (plugin-P1); a [Cluster] has one
 // and changes it between decisions, one object at a time, so that a decision costs nothing for nodes
 // that stay as they are.
 //

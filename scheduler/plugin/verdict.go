@@ -40,7 +40,7 @@ func (c Code) String() string {
 // and must not be changed.
 type Verdict struct {
 	Code   Code
-	Reason string   // why not, in words for the pod's event (P5)
+	Reason string   // why not, in words for the pod's event (plugin-P5)
 	Also   []string // further reasons, each counted by itself
 	Err    error    // if Code is Failed
 }
@@ -81,7 +81,7 @@ func (v Verdict) Each(f func(reason string)) {
 	}
 }
 
-// String tells v for logs and stories: "unschedulable: Too many pods, Insufficient cpu".
+// String returns v as text for logs and stories: "unschedulable: Too many pods, Insufficient cpu".
 func (v Verdict) String() string {
 	if v.Reason == "" {
 		return v.Code.String()

@@ -47,7 +47,7 @@ func (w *WhatIf) note(s step) {
 	w.done = append(w.done[:i], w.done[i+1:]...)
 	for i := range w.done {
 		if d := &w.done[i]; d.node == s.node {
-			// The first of what is left says what the node was.
+			// The first remaining change has the original state of the node.
 			d.before = min(d.before, undone.before)
 			return
 		}

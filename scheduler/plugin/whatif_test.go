@@ -11,7 +11,7 @@ import (
 	"github.com/sampan-io/sampan/scheduler/plugin/plugintest"
 )
 
-// content tells what Filters and Scores can see of a node, and who is promised room there.
+// content returns the state of a node that Filters and Scores can see, and the pods that are nominated to it.
 func content(s *plugin.Snapshot, n *plugin.Node) string {
 	var pods, promised []string
 	for _, p := range n.Pods {

@@ -58,7 +58,7 @@ func Run(ctx context.Context, o Options) error {
 	conf.Profiles[0].Name = cmp.Or(o.Name, corev1.DefaultSchedulerName)
 	if o.ConfigFile != "" {
 		if o.Name != "" {
-			return errors.New("--scheduler-name: the profiles of --config have names of their own")
+			return errors.New("--scheduler-name and --config must not be set both: the profiles of the configuration have names")
 		}
 		var err error
 		if conf, err = config.Load(o.ConfigFile, o.Plugins); err != nil {
@@ -119,7 +119,7 @@ func (o Options) work(s *scheduler.Scheduler, api client.Interface, e *config.El
 	}}, nil
 }
 
-// election returns how to elect a leader, or nil if nobody is to be elected.
+// election returns how to elect a leader, or nil if there is no election.
 func (o Options) election(c config.Config) *config.Election {
 	e := c.Election
 	if e == nil {
@@ -161,7 +161,7 @@ func (o Options) metrics(ctx context.Context, s *scheduler.Scheduler) (run.Task,
 	if secure != nil {
 		l = tls.NewListener(l, secure)
 	}
-	o.Log.Info("metrics are served", "address", l.Addr(), "for", "monitoring")
+	o.Log.Info("serving metrics", "address", l.Addr(), "for", "monitoring")
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(s.Metrics(), collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	mux := http.NewServeMux()

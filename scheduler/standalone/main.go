@@ -17,10 +17,9 @@ import (
 	"github.com/sampan-io/sampan/scheduler/plugin"
 )
 
-// Main is the main function of a scheduler with more plug-ins than the built-in ones: it reads flags as upstream's
-// kube-scheduler has them, schedules until it is told to stop by SIGINT or SIGTERM, and returns the exit code.
-// Without a --config the plug-ins are enabled wherever they have something to say; a --config can choose among
-// all of them by name.
+// Main is the main function of a scheduler with additional plug-ins. It has flags like upstream's kube-scheduler, runs until
+// SIGINT or SIGTERM, and returns the exit code. Without --config the plug-ins are enabled at all points that they implement;
+// a --config can choose among all of them by name.
 func Main(more ...plugin.Entry) int {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM) //nolint:forbidigo // it is a main function
 	defer stop()

@@ -17,7 +17,7 @@ import (
 // rights are the permissions that a scheduler works with.
 type rights struct {
 	required []client.Right // the scheduler does not start without these
-	useful   []client.Right // without these some pods are not scheduled, or the reason is not reported
+	useful   []client.Right // without these pods may remain pending, or the reason is not reported
 }
 
 // rightsOf returns the rights for a scheduler that reads some resources. Election is nil if no leader is elected.
@@ -51,8 +51,8 @@ const (
 	maxPause   = 30 * time.Second
 )
 
-// await returns when the client's user has the required rights, or when ctx is over. What is missing is logged once. A
-// server that does not say who may do what is not asked again.
+// await returns when the user of the client has the required rights, or when ctx is cancelled. Missing rights are logged
+// once. A server that does not support access reviews is asked only once.
 func (r rights) await(ctx context.Context, c client.Interface, log *slog.Logger) {
 	missing, ok := missing(ctx, c, slices.Concat(r.required, r.useful), log)
 	if !ok || len(missing) == 0 {

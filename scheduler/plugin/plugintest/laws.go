@@ -203,7 +203,7 @@ func changesNothing(t *rapid.T, p plugin.Plugin, w World) {
 	}
 }
 
-// fingerprint tells everything that a plug-in could change.
+// fingerprint returns everything that a plug-in could change as text.
 func fingerprint(c *plugin.Cluster) string {
 	var b strings.Builder
 	for _, n := range c.Snapshot.Nodes() {
@@ -350,7 +350,7 @@ func inRange(t *rapid.T, p plugin.Plugin, w World) {
 func hintsMissNothing(t *rapid.T, p plugin.Plugin, w World) {
 	h, ok := p.(plugin.Hinter)
 	if !ok {
-		return // it is told of everything
+		return // a Follower is called for every change
 	}
 	if !reflect.DeepEqual(len(h.Hints()), len(h.Hints())) {
 		t.Fatal("the hints differ from call to call")

@@ -52,7 +52,7 @@ func (w World) Cluster(backwards bool) *plugin.Cluster {
 	return c
 }
 
-// String tells the world for a failed test.
+// String returns the world as text for the message of a failed test.
 func (w World) String() string {
 	var b strings.Builder
 	for _, name := range slices.Sorted(maps.Keys(w.Namespaces)) {

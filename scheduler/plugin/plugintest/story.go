@@ -10,17 +10,16 @@ import (
 	"github.com/sampan-io/sampan/scheduler/plugin"
 )
 
-// Play plays the stories in dir/*.txt with a set of plug-ins. A story is a list of commands; what came of
-// them stands below in lines that begin with ">". Run with -update after a change, then read the
-// difference: it is the review.
+// Play plays the stories in dir/*.txt with a set of plug-ins. A story is a list of commands; the output of a command follows
+// it in lines that begin with ">". To accept changed output run the test with -update, then review the difference.
 //
 //	node …            adds or changes a node (see [Node]), drop NAME removes it
 //	namespace NAME [LABEL=VALUE…]
 //	object YAML       adds an object of another kind, on one line; drop-object YAML removes it
 //	pod … on=NODE     adds a pod that runs (see [Pod]), end NAME ends it
-//	schedule …        decides about a pod and places it; makes room for it if that is possible
-//	ask …             tells the verdict on each node and the score of each that fits, and changes nothing
-//	only NAME…        goes on with these plug-ins of the set alone; all of them if there is no name
+//	schedule …        decides about a pod and places it; preempts pods if that helps
+//	ask …             prints the verdict on each node and the score of each node that fits, and changes nothing
+//	only [NAME…]      goes on with only these plug-ins of the set, or with all of them
 func Play(t *testing.T, dir string, set plugin.Set) {
 	t.Helper()
 	storytest.Play(t, dir, func(t *testing.T) func(string) []string {
