@@ -123,9 +123,8 @@ func wakeUps() (n uint64) {
 	return 8 * n
 }
 
-// TestAllControllersRestWhileNothingChanges lets a cluster of a thousand pods come to rest
-// and then passes a day without an event: nobody asks the server for anything, and nobody
-// wakes up to see whether he should. Nodes that renew their Leases make nobody ask either.
+// TestAllControllersRestWhileNothingChanges lets a cluster of a thousand pods come to rest and then passes a day without an
+// event: no controller sends a request to the server, and no goroutine wakes up. Renewals of Leases cause no request either.
 func TestAllControllersRestWhileNothingChanges(t *testing.T) {
 	controllertest.Controlling(t, everything, func(t *testing.T, s *clienttest.Server) {
 		controllertest.ServeAll(t, s)

@@ -37,8 +37,8 @@ func KeyOf(obj metav1.Object) Key { return Key{obj.GetNamespace(), obj.GetName()
 
 // A Result says what is to come after a reconcile that did not fail.
 type Result struct {
-	// After is when to look again even if nothing happens; 0 means not at all. It
-	// replaces what was planned before: each reconcile of a key plans anew.
+	// After is when to reconcile the key again even if there is no event; 0 means not at all. It replaces the time that an
+	// earlier reconcile of the key returned.
 	After time.Duration
 }
 
@@ -132,7 +132,7 @@ func (l *Loop) work(ctx context.Context, key Key) {
 		pause := l.queue.retry(key, failures)
 		level := slog.LevelWarn
 		if apierrors.IsConflict(err) || apierrors.IsAlreadyExists(err) || failures == 1 && apierrors.IsNotFound(err) || errors.Is(err, errAgain) {
-			level = slog.LevelDebug // somebody was faster; that is how it should be
+			level = slog.LevelDebug // another client wrote first, which is to be expected
 		}
 		if _, ok := errors.AsType[*run.PanicError](err); ok {
 			level = slog.LevelError

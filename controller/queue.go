@@ -7,11 +7,11 @@ import (
 	"time"
 )
 
-// state is what the queue knows of a key.
+// state is the state of a key in the queue.
 type state struct {
 	queued   bool // in the line
 	working  bool
-	again    bool // was added while it was being worked on (L1)
+	again    bool // was added while it was being worked on (controller-L1)
 	failures int
 	due      time.Time // in the heap, if not zero
 	index    int       // in the heap

@@ -19,7 +19,7 @@ import (
 
 // man lets pods serve as soon as they are there, and go as soon as they are to, until the
 // test ends.
-func (h *harbour) man() {
+func (h *testCluster) man() {
 	h.Helper()
 	g := run.NewGroup(h.ctx, 0)
 	h.Cleanup(g.Stop)
@@ -41,8 +41,8 @@ func (h *harbour) man() {
 	})
 }
 
-// serve binds a pod to n1 and makes it ready, unless somebody deletes it meanwhile.
-func (h *harbour) serve(ctx context.Context, pod *corev1.Pod) {
+// serve binds a pod to n1 and makes it ready, unless the pod has been deleted.
+func (h *testCluster) serve(ctx context.Context, pod *corev1.Pod) {
 	if pod.Spec.NodeName == "" {
 		_, _ = h.boss.Create(ctx, client.Pods.GroupVersionResource, pod.Namespace, pod.Name, &corev1.Binding{
 			Target: corev1.ObjectReference{Kind: "Node", Name: "n1"},
@@ -66,8 +66,8 @@ func appTemplate(name string) (*metav1.LabelSelector, corev1.PodTemplateSpec) {
 	}
 }
 
-// change updates an object until nobody is faster.
-func change[T client.Object](h *harbour, r client.Resource[T], name string, set func(T)) {
+// change updates an object, and tries again while there are conflicts.
+func change[T client.Object](h *testCluster, r client.Resource[T], name string, set func(T)) {
 	h.Helper()
 	for {
 		obj, err := r.Get(h.ctx, h.boss, "default", name)

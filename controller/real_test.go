@@ -31,15 +31,15 @@ import (
 	"github.com/sampan-io/sampan/internal/run"
 )
 
-// A harbour is the real API server in memory with all controllers, who have the rights
-// that they have in a cluster, and a stand-in for the scheduler and the nodes.
-type harbour struct {
+// A testCluster is the real API server in memory with all controllers, which have the same rights as in a cluster. It
+// replaces the scheduler and the nodes.
+type testCluster struct {
 	*testing.T
 	boss client.Interface
 	ctx  context.Context //nolint:containedctx // as in testing.T: the test's own, with a limit
 }
 
-func openHarbour(t *testing.T) *harbour {
+func openHarbour(t *testing.T) *testCluster {
 	t.Helper()
 	log := slog.New(slog.NewTextHandler(t.Output(), nil))
 	var kinds []*catalog.Kind
@@ -49,7 +49,7 @@ func openHarbour(t *testing.T) *harbour {
 		o.Log = log
 		o.Admission = []admission.Plugin{admission.NewNamespaceLifecycle(objects), admission.NewServiceAccount(objects)}
 	})
-	h := &harbour{T: t, boss: s.As(auth.User{Name: "boss", Groups: []string{"system:masters"}})}
+	h := &testCluster{T: t, boss: s.As(auth.User{Name: "boss", Groups: []string{"system:masters"}})}
 	manager := s.As(auth.User{Name: "system:kube-controller-manager", Groups: []string{"system:authenticated"}})
 	var served []client.Resource[client.Object]
 	for _, k := range kinds {
@@ -91,7 +91,7 @@ func openHarbour(t *testing.T) *harbour {
 	return h
 }
 
-func create[T client.Object](h *harbour, r client.Resource[T], obj T) T {
+func create[T client.Object](h *testCluster, r client.Resource[T], obj T) T {
 	h.Helper()
 	made, err := r.Create(context.WithoutCancel(h.Context()), h.boss, obj)
 	if err != nil {
@@ -101,7 +101,7 @@ func create[T client.Object](h *harbour, r client.Resource[T], obj T) T {
 }
 
 // await blocks until the objects of a namespace are as holds wants them.
-func await[T client.Object](h *harbour, r client.Resource[T], namespace, what string, holds func([]T) bool) []T {
+func await[T client.Object](h *testCluster, r client.Resource[T], namespace, what string, holds func([]T) bool) []T {
 	h.Helper()
 	items, meta, err := r.List(h.ctx, h.boss, namespace, metav1.ListOptions{})
 	if err != nil {
@@ -126,7 +126,7 @@ func await[T client.Object](h *harbour, r client.Resource[T], namespace, what st
 }
 
 // become binds a pod if it is not, and writes the status that a node would.
-func (h *harbour) become(pod *corev1.Pod, phase corev1.PodPhase, ip string) {
+func (h *testCluster) become(pod *corev1.Pod, phase corev1.PodPhase, ip string) {
 	h.Helper()
 	if pod.Spec.NodeName == "" {
 		_, err := h.boss.Create(h.ctx, client.Pods.GroupVersionResource, pod.Namespace, pod.Name, &corev1.Binding{

@@ -29,8 +29,8 @@ type Options struct {
 	// gave, and says why services get no address.
 	Pool Pool
 
-	// Patience is for how long somebody else may give an address to a service of no
-	// class before an event says that there is none; 0 means ten seconds.
+	// Patience is how long another controller may take to give an address to a service without a class before an event
+	// says that there is none; 0 means ten seconds.
 	Patience time.Duration
 }
 
@@ -46,13 +46,13 @@ type balancer struct {
 	patience time.Duration
 
 	mu      sync.Mutex
-	book    book                    // guarded by mu
-	told    map[controller.Key]told // guarded by mu; about services whose wish is not met
-	pending map[controller.Key]bool // guarded by mu; services that wait for an address to become free
+	book    book                      // guarded by mu
+	warned  map[controller.Key]warned // guarded by mu; about services whose wish is not met
+	pending map[controller.Key]bool   // guarded by mu; services that wait for an address to become free
 }
 
-// told is what an event has said of a service, and since when there was reason to.
-type told struct {
+// A warned is the last event about a service, and the time since when its reason has existed.
+type warned struct {
 	since time.Time
 	words string
 }
@@ -74,7 +74,7 @@ func Tasks(opts Options) []run.Task {
 		}}),
 		events:   client.NewRecorder(opts.Client, name, "", opts.Log),
 		patience: opts.Patience,
-		told:     map[controller.Key]told{},
+		warned:   map[controller.Key]warned{},
 		pending:  map[controller.Key]bool{},
 	}
 	b.book = book{pool: opts.Pool, holder: b.holder, full: map[corev1.IPFamily]netip.Addr{}}
@@ -152,7 +152,7 @@ func (b *balancer) reconcile(ctx context.Context, key controller.Key) (controlle
 	}
 	if len(svc.Status.LoadBalancer.Ingress) > 0 && !marked(svc) && !chosen(svc) {
 		b.settle(key)
-		return controller.Result{}, nil // somebody else has given it
+		return controller.Result{}, nil // another controller has given it
 	}
 	b.mu.Lock()
 	addresses, trouble := b.book.plan(svc)
@@ -167,7 +167,7 @@ func (b *balancer) reconcile(ctx context.Context, key controller.Key) (controlle
 		b.settle(key)
 		return controller.Result{}, nil
 	}
-	b.tell(svc, trouble)
+	b.warn(svc, trouble)
 	return controller.Result{}, nil
 }
 
@@ -180,39 +180,38 @@ func (b *balancer) without(svc *corev1.Service) controller.Result {
 		return controller.Result{}
 	}
 	b.mu.Lock()
-	t, known := b.told[key]
+	t, known := b.warned[key]
 	if !known {
 		t.since = time.Now()
-		b.told[key] = t
+		b.warned[key] = t
 	}
 	b.mu.Unlock()
 	if wait := b.patience - time.Since(t.since); !chosen(svc) && wait > 0 {
 		return controller.Result{After: wait}
 	}
-	b.tell(svc, "this cluster has no load balancer addresses to give; `sampan up --load-balancer-addresses=…` says which there are")
+	b.warn(svc, "this cluster has no load balancer addresses to give; `sampan up --load-balancer-addresses=…` says which there are")
 	return controller.Result{}
 }
 
-// tell writes an event about a service whose wish is not met, unless it has said just
-// that.
-func (b *balancer) tell(svc *corev1.Service, words string) {
+// warn writes an event about a service that does not get what it asks for, unless the last event said the same.
+func (b *balancer) warn(svc *corev1.Service, words string) {
 	key := controller.KeyOf(svc)
 	b.mu.Lock()
-	t := b.told[key]
+	t := b.warned[key]
 	fresh := t.words != words
 	t.words = words
-	b.told[key] = t
+	b.warned[key] = t
 	b.mu.Unlock()
 	if fresh {
 		b.events.Event(svc, corev1.EventTypeWarning, "SyncLoadBalancerFailed", "No load balancer address: %s", words)
 	}
 }
 
-// settle notes that there is nothing more to tell of a service.
+// settle forgets the last event about a service.
 func (b *balancer) settle(key controller.Key) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	delete(b.told, key)
+	delete(b.warned, key)
 	delete(b.pending, key)
 }
 
@@ -276,7 +275,7 @@ func (b *balancer) update(ctx context.Context, svc, fresh *corev1.Service) error
 	now, err := client.Services.Update(ctx, b.client, fresh, "status")
 	switch {
 	case apierrors.IsNotFound(err):
-		return nil // it will be heard of
+		return nil // the cache will report it
 	case err != nil:
 		return fmt.Errorf("the load balancer address of service %s/%s: %w", svc.Namespace, svc.Name, err)
 	case svc.DeletionTimestamp != nil:

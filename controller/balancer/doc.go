@@ -1,19 +1,17 @@
-// Package balancer is the controller that gives Services of type LoadBalancer an
-// address of a pool, where no cloud does: those without a loadBalancerClass, and those
-// of the class sampan.dev/pool.
+// Package balancer is the controller that gives Services of type LoadBalancer an address from a pool, for clusters
+// without a cloud provider. It serves Services without a loadBalancerClass and Services of the class sampan.dev/pool.
 //
-// A [Pool] is prefixes and ranges of addresses. plan is a pure function of a service, the
-// pool and who has which address; the loop writes what it says. That packets to an address
-// arrive at a node is not its business: the service proxy announces them.
+// A [Pool] is a list of prefixes and ranges of addresses. plan is a pure function of a Service, the pool and the owners of
+// all addresses; the loop writes what it returns. The controller does not route packets to an address: the service proxy
+// announces it.
 //
-//	B1  What is given stands in the services' status and nowhere else, so it survives
-//	    every restart. An address is one service's; of two that claim it the older has it.
-//	B2  A service keeps its address for as long as it is a load balancer and the pool has
-//	    the address, whatever else changes; but spec.loadBalancerIP is heeded as soon as
-//	    what it asks for is free.
-//	B3  A service with an address has the finalizer of load balancers, as with any cloud,
-//	    and an annotation that says that it is ours. Both come with the address in
-//	    one write and go when it goes. What others have given is left alone.
-//	B4  A service that gets none has an event that says why, once for each reason, and
-//	    gets one as soon as there is one.
+//	balancer-B1  Assigned addresses are stored in the status of their Services and nowhere else, so they survive a
+//	             restart. An address has one owner; if two Services claim it, the older one has it.
+//	balancer-B2  A Service keeps its address while it is a load balancer and the pool has the address, even if other
+//	             fields change. But spec.loadBalancerIP takes effect as soon as the address that it names is free.
+//	balancer-B3  A Service with an address has the finalizer of load balancers, as with any cloud provider, and an
+//	             annotation that marks it as served by this controller. Both are written and removed together with the
+//	             address. Addresses from other controllers are left as they are.
+//	balancer-B4  A Service that gets no address has an event with the reason, once for each reason, and gets an address
+//	             as soon as there is one.
 package balancer

@@ -41,7 +41,7 @@ func service(name string) *corev1.Service {
 	}
 }
 
-// shown says what stands at a service.
+// shown returns the addresses, finalizers and annotations of a service as text.
 func shown(s *clienttest.Server, name string) string {
 	svc := clienttest.Find(s, client.Services, "default", name)
 	if svc == nil {
@@ -76,7 +76,7 @@ func check(t *testing.T, s *clienttest.Server, want map[string]string) {
 	}
 }
 
-// events returns what was told of a service.
+// events returns the events of a service.
 func events(s *clienttest.Server, name string) (all []string) {
 	for _, e := range clienttest.All(s, client.Events, "default") {
 		if e.InvolvedObject.Name == name {
@@ -122,7 +122,7 @@ func TestAnAddressIsGivenAndTakenBack(t *testing.T) {
 		had := strings.Fields(shown(s, "a"))[0]
 		checkEvents(t, s, "a", "1× Normal EnsuredLoadBalancer: Gave it the load balancer address "+had)
 
-		// There is none left; whoever waits gets the next one.
+		// There is none left, so a service that waits gets the next one.
 		s.Set(t, service("late"))
 		check(t, s, map[string]string{"late": "pending"})
 		full := "1× Warning SyncLoadBalancerFailed: No load balancer address: all 2 IPv4 addresses of the pool of load balancer addresses (192.0.2.10-192.0.2.11) are in use"
@@ -145,7 +145,7 @@ func TestAnAddressIsGivenAndTakenBack(t *testing.T) {
 	}, service("a"), named, plain, foreign)
 }
 
-// Restarts change nothing and write nothing, also if the pool has grown in between.
+// TestAddressesAreKept checks that a restart changes and writes nothing, even if the pool has grown in between.
 func TestAddressesAreKept(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := clienttest.New(t, service("a"), service("bb"))
@@ -173,8 +173,8 @@ func TestAddressesAreKept(t *testing.T) {
 	})
 }
 
-// Without a pool somebody else may give addresses to services of no class. Only when
-// nobody does we say so.
+// TestWithoutAPool checks that other controllers may give addresses to services without a class. There is an event only if
+// none of them does.
 func TestWithoutAPool(t *testing.T) {
 	taken := service("taken")
 	taken.Finalizers = []string{"service.kubernetes.io/load-balancer-cleanup"}
@@ -197,7 +197,7 @@ func TestWithoutAPool(t *testing.T) {
 	}, service("a"), taken, named)
 }
 
-// What somebody else has given is left alone, with a pool, too.
+// TestOthersMayBalance checks that addresses from other controllers are left as they are, with and without a pool.
 func TestOthersMayBalance(t *testing.T) {
 	given := service("given")
 	given.Status.LoadBalancer.Ingress = []corev1.LoadBalancerIngress{{IP: "203.0.113.5", IPMode: new(corev1.LoadBalancerIPModeProxy)}}

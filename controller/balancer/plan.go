@@ -11,8 +11,7 @@ import (
 	"github.com/sampan-io/sampan/controller"
 )
 
-// Class is the loadBalancerClass of services that want an address of the pool and of
-// nobody else.
+// Class is the loadBalancerClass of services that want an address of the pool and of no other controller.
 const Class = "sampan.dev/pool"
 
 const (
@@ -31,7 +30,7 @@ func chosen(svc *corev1.Service) bool {
 	return balanced(svc) && svc.Spec.LoadBalancerClass != nil && *svc.Spec.LoadBalancerClass == Class
 }
 
-// asks reports whether a service wants an address, and not from somebody else.
+// asks reports whether a service wants an address from this controller.
 func asks(svc *corev1.Service) bool {
 	return balanced(svc) && svc.DeletionTimestamp == nil && (svc.Spec.LoadBalancerClass == nil || chosen(svc))
 }
@@ -51,7 +50,7 @@ func given(svc *corev1.Service) (all []netip.Addr) {
 	return all
 }
 
-// A book says who has which address.
+// A book is the owner of each address.
 type book struct {
 	pool Pool
 
@@ -106,7 +105,7 @@ func (b *book) plan(svc *corev1.Service) (addresses []netip.Addr, trouble string
 		}
 		addresses = append(addresses, a)
 	}
-	// One of two families is enough for who did not ask for both.
+	// One of two families is enough for a service that does not require both.
 	both := svc.Spec.IPFamilyPolicy != nil && *svc.Spec.IPFamilyPolicy == corev1.IPFamilyPolicyRequireDualStack
 	if len(addresses) > 0 && !both && svc.Spec.LoadBalancerIP == "" {
 		troubles = nil

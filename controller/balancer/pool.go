@@ -22,9 +22,8 @@ type span struct{ first, last netip.Addr }
 
 func (s span) holds(a netip.Addr) bool { return s.first.Compare(a) <= 0 && a.Compare(s.last) <= 0 }
 
-// ParsePool reads addresses, prefixes and ranges with commas between, such as
-// "192.0.2.10-192.0.2.20,2001:db8::/120". Empty text is the zero Pool. The error tells
-// of everything that is wrong.
+// ParsePool reads addresses, prefixes and ranges with commas between, such as "192.0.2.10-192.0.2.20,2001:db8::/120". An
+// empty text is the zero Pool. The error lists all faults of the text.
 func ParsePool(text string) (Pool, error) {
 	var p Pool
 	var errs []error

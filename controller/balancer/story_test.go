@@ -16,13 +16,13 @@ import (
 
 // TestStories plays the stories in testdata. Commands are
 //
-//	pool TEXT           what there is to give from now on
-//	service NAME …      make or change a service, and plan: families=IPv4,IPv6 ip=ADDRESS
-//	                    policy=RequireDualStack has=ADDRESS,… (somebody wrote that to its status)
-//	plan NAME           plan once more
-//	delete NAME         it is gone
+//	pool TEXT           replaces the pool
+//	service NAME …      makes or changes a service, and plans: families=IPv4,IPv6 ip=ADDRESS
+//	                    policy=RequireDualStack has=ADDRESS,… (another client wrote that to its status)
+//	plan NAME           plans once more
+//	delete NAME         deletes the service
 //
-// Younger services have later lines.
+// Services in later lines are younger.
 func TestStories(t *testing.T) {
 	storytest.Play(t, "testdata", func(t *testing.T) func(string) []string {
 		s := &story{t: t, services: map[string]*corev1.Service{}}

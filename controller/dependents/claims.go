@@ -57,7 +57,7 @@ func Reference(owner client.Object) metav1.OwnerReference {
 	return *metav1.NewControllerRef(owner, client.KindOf(owner))
 }
 
-// An Owner is an object and what it selects; see [Keeper.Owner].
+// An Owner is an object and what it selects; see [Controller.Owner].
 type Owner struct {
 	client.Object
 	Selector labels.Selector
@@ -165,8 +165,8 @@ func (w *Claims[T]) Claim(ctx context.Context, owner Owner, finalizer string) ([
 	return planClaim(owner, owner.Selector, w.candidates(owner)).mine, nil
 }
 
-// Patch merges meta into the metadata of an object. One that is gone, or another by
-// now, is nobody's concern any more.
+// Patch merges meta into the metadata of an object. It does nothing if the object was deleted, even if there is another one
+// of that name.
 func (w *Claims[T]) Patch(ctx context.Context, obj T, meta map[string]any) error {
 	data, err := json.Marshal(map[string]any{"metadata": meta})
 	if err != nil {

@@ -1,7 +1,7 @@
 // Package dependents is what controllers of dependents do alike, whatever the kinds: know the
 // owners, adopt and release dependents, make and remove pods, write a status.
 //
-// A [Keeper] is the owners' side: their cache, loop and events. [Claims] are the
+// A [Controller] is the owners' side: their cache, loop and events. [Claims] are the
 // dependents' side, and [Pods] those of pods.
 //
 //	O1  A controller touches only objects whose controller reference names it by UID.

@@ -20,8 +20,7 @@ import (
 // object does not hold all others up.
 const MaxBurst = 500
 
-// Pods carries out what controllers decide about pods, tells it in events, and waits
-// until the cache has seen it.
+// Pods creates and deletes pods for controllers, writes the events about that, and waits until the cache has the changes.
 type Pods struct {
 	Claims[*corev1.Pod]
 	Events *client.Recorder
@@ -40,8 +39,8 @@ const (
 	Delete Deed = "Delete"
 )
 
-// NewPods returns the pods that a keeper has in a cache with [Indexes].
-func NewPods[T client.Object](k *Keeper[T], pods *cache.Cache[*corev1.Pod]) *Pods {
+// NewPods returns the pods of the owners of a Controller, in a cache with [Indexes].
+func NewPods[T client.Object](k *Controller[T], pods *cache.Cache[*corev1.Pod]) *Pods {
 	Follow(k, pods)
 	return &Pods{Claims: Claims[*corev1.Pod]{Client: k.Client, Resource: client.Pods, Cache: pods}, Events: k.Events}
 }
@@ -59,8 +58,9 @@ func word(did Deed, _ client.Object, pod string, err error) string {
 	return "Deleted pod: " + pod
 }
 
-// tell makes the event about a pod. That the program stops concerns nobody.
-func (w *Pods) tell(ctx context.Context, did Deed, owner client.Object, pod string, err error) {
+// event writes the event about a pod that was created or deleted, or could not be. Errors because the program stops have
+// no event.
+func (w *Pods) event(ctx context.Context, did Deed, owner client.Object, pod string, err error) {
 	say := w.Word
 	if say == nil {
 		say = word
@@ -125,10 +125,10 @@ func (w *Pods) createOne(ctx context.Context, owner client.Object, pod *corev1.P
 	case apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause):
 		return nil
 	case err != nil:
-		w.tell(ctx, Create, owner, pod.Name, err)
+		w.event(ctx, Create, owner, pod.Name, err)
 		return fmt.Errorf("create pod %s%s: %w", pod.GenerateName, pod.Name, err)
 	}
-	w.tell(ctx, Create, owner, made.Name, nil)
+	w.event(ctx, Create, owner, made.Name, nil)
 	return w.Cache.Await(ctx, made.ResourceVersion)
 }
 
@@ -160,9 +160,9 @@ func (w *Pods) removeOne(ctx context.Context, owner client.Object, pod *corev1.P
 	deleted, err := w.Delete(ctx, pod, metav1.DeleteOptions{})
 	switch {
 	case deleted:
-		w.tell(ctx, Delete, owner, pod.Name, nil)
+		w.event(ctx, Delete, owner, pod.Name, nil)
 	case err != nil:
-		w.tell(ctx, Delete, owner, pod.Name, err)
+		w.event(ctx, Delete, owner, pod.Name, err)
 	}
 	return err
 }

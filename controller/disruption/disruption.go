@@ -136,9 +136,9 @@ func (b *budgets) reconcile(ctx context.Context, key controller.Key) (controller
 			b.events.Event(one, e.kind, e.reason, "%s", e.message)
 		}
 	}
-	told := one.DeepCopy()
-	told.Status = v.status
-	now, err := client.PodDisruptionBudgets.Update(ctx, b.client, told, "status")
+	updated := one.DeepCopy()
+	updated.Status = v.status
+	now, err := client.PodDisruptionBudgets.Update(ctx, b.client, updated, "status")
 	switch {
 	case apierrors.IsNotFound(err):
 		return controller.Result{}, nil

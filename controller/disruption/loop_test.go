@@ -78,9 +78,8 @@ func TestABudgetFollowsItsPods(t *testing.T) {
 	})
 }
 
-// TestPercentagesNeedControllersWithAScale has budgets over the pods of controllers of
-// several kinds: what needs the number of pods that there should be is refused where
-// nobody says it.
+// TestPercentagesNeedControllersWithAScale has budgets over the pods of controllers of several kinds. A budget that
+// requires the expected number of pods allows no eviction if one of the controllers has no scale.
 func TestPercentagesNeedControllersWithAScale(t *testing.T) {
 	const unmanaged = "UnmanagedPods"
 	controlled := func(kind schema.GroupVersionKind, owner client.Object) []metav1.OwnerReference {
@@ -141,12 +140,12 @@ func TestPercentagesNeedControllersWithAScale(t *testing.T) {
 				if c.Type != policyv1.DisruptionAllowedCondition || c.Reason != tt.reason || c.Message != tt.says || (c.Status == metav1.ConditionTrue) != (tt.allows > 0) {
 					t.Errorf("condition = %+v, want %s: %q", c, tt.reason, tt.says)
 				}
-				told := ""
+				reason := ""
 				for _, e := range clienttest.All(s, client.Events, "default") {
-					told = e.Reason
+					reason = e.Reason
 				}
-				if told != tt.event {
-					t.Errorf("event %q, want %q", told, tt.event)
+				if reason != tt.event {
+					t.Errorf("event %q, want %q", reason, tt.event)
 				}
 			})
 		})

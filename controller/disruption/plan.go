@@ -21,7 +21,7 @@ import (
 // deleted.
 const deletionTimeout = 2 * time.Minute
 
-// An event is something to tell about a budget, or about a pod of it.
+// An event is an event to write about a budget, or about a pod of it.
 type event struct {
 	about                 *corev1.Pod // nil: the budget
 	kind, reason, message string
@@ -48,11 +48,11 @@ type verdict struct {
 func plan(b *policyv1.PodDisruptionBudget, pods []*corev1.Pod, find finder, now time.Time) verdict {
 	v := verdict{status: *b.Status.DeepCopy()}
 	if len(pods) == 0 {
-		v.tell(nil, corev1.EventTypeNormal, "NoPods", "No matching pods found")
+		v.event(nil, corev1.EventTypeNormal, "NoPods", "No matching pods found")
 	}
 	expected, desired, err := v.expect(b, pods, find)
 	if err != nil {
-		v.tell(nil, corev1.EventTypeWarning, "CalculateExpectedPodCountFailed", fmt.Sprintf("Failed to calculate the number of expected pods: %v", err))
+		v.event(nil, corev1.EventTypeWarning, "CalculateExpectedPodCountFailed", fmt.Sprintf("Failed to calculate the number of expected pods: %v", err))
 		v.fail(b, err, now)
 		return v
 	}
@@ -78,7 +78,7 @@ func plan(b *policyv1.PodDisruptionBudget, pods []*corev1.Pod, find finder, now 
 	return v
 }
 
-func (v *verdict) tell(about *corev1.Pod, kind, reason, message string) {
+func (v *verdict) event(about *corev1.Pod, kind, reason, message string) {
 	v.events = append(v.events, event{about, kind, reason, message})
 }
 
@@ -89,7 +89,7 @@ func (v *verdict) condition(b *policyv1.PodDisruptionBudget, status metav1.Condi
 	})
 }
 
-// fail allows no eviction (D2).
+// fail allows no eviction (disruption-D2).
 func (v *verdict) fail(b *policyv1.PodDisruptionBudget, err error, now time.Time) {
 	v.status.DisruptionsAllowed = 0
 	v.status.ObservedGeneration = b.Generation
@@ -135,7 +135,7 @@ func (v *verdict) scales(b *policyv1.PodDisruptionBudget, pods []*corev1.Pod, fi
 	}
 	if len(loose) > 0 {
 		slices.Sort(loose)
-		v.tell(nil, corev1.EventTypeWarning, "UnmanagedPods", fmt.Sprintf(
+		v.event(nil, corev1.EventTypeWarning, "UnmanagedPods", fmt.Sprintf(
 			"Pods selected by this PodDisruptionBudget (selector: %s) were found to be unmanaged. As a result, the status of the PDB cannot be calculated correctly, which may result in undefined behavior. To account for these pods please set \".spec.minAvailable\" field of the PDB to an integer value: %s",
 			metav1.FormatLabelSelector(b.Spec.Selector), strings.Join(loose, ", ")))
 	}
@@ -145,7 +145,7 @@ func (v *verdict) scales(b *policyv1.PodDisruptionBudget, pods []*corev1.Pod, fi
 	return total, nil
 }
 
-// disrupted returns the pods whose eviction was granted and has not begun (D1).
+// disrupted returns the pods whose eviction was granted and has not begun (disruption-D1).
 func (v *verdict) disrupted(b *policyv1.PodDisruptionBudget, pods []*corev1.Pod, now time.Time) map[string]metav1.Time {
 	if len(b.Status.DisruptedPods) == 0 {
 		return nil
@@ -158,7 +158,7 @@ func (v *verdict) disrupted(b *policyv1.PodDisruptionBudget, pods []*corev1.Pod,
 		}
 		left := granted.Add(deletionTimeout).Sub(now)
 		if left <= 0 {
-			v.tell(pod, corev1.EventTypeWarning, "NotDeleted", fmt.Sprintf("Pod was expected by PDB %s/%s to be deleted but it wasn't", b.Namespace, b.Name))
+			v.event(pod, corev1.EventTypeWarning, "NotDeleted", fmt.Sprintf("Pod was expected by PDB %s/%s to be deleted but it wasn't", b.Namespace, b.Name))
 			continue
 		}
 		result[pod.Name] = granted

@@ -19,15 +19,13 @@ import (
 	"github.com/sampan-io/sampan/internal/storytest"
 )
 
-// TestStories plays the stories in testdata. A story has one budget and pods. Commands
-// are
+// TestStories plays the stories in testdata. A story has one budget and pods. Commands are
 //
-//	budget name=value …  make or change the budget
-//	owner NAME SIZE      a controller of pods; "?" is a size that is not known
-//	pod NAME STATE OWNER a pod is ready, running, going or gone; without an owner it is
-//	                     nobody's
+//	budget name=value …  makes or changes the budget
+//	owner NAME SIZE      makes a controller of pods; SIZE "?" is unknown
+//	pod NAME STATE OWNER sets a pod to ready, running, going (being deleted) or gone; OWNER is optional
 //	evict POD            the API server grants an eviction
-//	plan                 look, and write the status
+//	plan                 reconciles and writes the status
 //	+DURATION            time passes
 func TestStories(t *testing.T) {
 	storytest.Play(t, "testdata", func(t *testing.T) func(string) []string {

@@ -26,8 +26,8 @@ type backend struct {
 	portless    bool // it knows none of the ports that the service has
 }
 
-// backendsOf returns the pods behind a service in the order of their names. Pods that
-// ended, and those that have no address yet, are not among them.
+// backendsOf returns the pods behind a service in the order of their names. Pods that have ended or have no address yet are
+// left out.
 func backendsOf(svc *corev1.Service, pods []*corev1.Pod) []backend {
 	var all []backend
 	for _, p := range pods {
@@ -132,7 +132,7 @@ func addressOf(pod *corev1.Pod, family discoveryv1.AddressType) string {
 	return ""
 }
 
-// portKey tells sets of ports apart.
+// portKey returns a key that is equal for equal sets of ports.
 func portKey(ports []discoveryv1.EndpointPort) string {
 	var parts []string
 	for _, p := range ports {
@@ -157,8 +157,7 @@ func podReference(pod *corev1.Pod) *corev1.ObjectReference {
 	return &corev1.ObjectReference{Kind: "Pod", Namespace: pod.Namespace, Name: pod.Name, UID: pod.UID}
 }
 
-// labelsFor returns the labels of a service with those that its endpoints have in any
-// form.
+// labelsFor returns the labels of the Endpoints or EndpointSlices of a service: its labels and more.
 func labelsFor(svc *corev1.Service, more map[string]string) map[string]string {
 	labels := maps.Clone(svc.Labels)
 	if labels == nil {

@@ -88,13 +88,13 @@ func Tasks(config controller.Config) []run.Task {
 	return []run.Task{caches, {Name: "endpoints-events", Run: e.events.Run}, e.loop.Task()}
 }
 
-// kept says that a slice is one of those that are written here.
+// kept reports whether this controller writes a slice.
 func kept(s *discoveryv1.EndpointSlice) bool {
 	by := s.Labels[discoveryv1.LabelManagedBy]
 	return by == sliceManager || by == mirrorManager
 }
 
-// serviceOf names the service that a slice is of, and who keeps the slice.
+// serviceOf returns the index value of a slice: its manager and its service.
 func serviceOf(s *discoveryv1.EndpointSlice) []string {
 	if !kept(s) {
 		return nil
@@ -136,8 +136,8 @@ func modeOf(svc *corev1.Service) []string {
 	return nil
 }
 
-// nodeChanged wakes the services that a change of a node matters to: those with pods there
-// when it is in another zone, and those that go by the CPU of zones.
+// nodeChanged queues the services that a change of a node affects: services with pods on it if its zone has changed, and
+// services with hints by the CPU of zones.
 func (e *endpoints) nodeChanged(before, after *corev1.Node) {
 	if zoneOf(before) != zoneOf(after) {
 		for _, pod := range e.pods.ByIndex(byNode, controller.KeyOfEither(before, after).Name) {
@@ -178,7 +178,7 @@ func (e *endpoints) where() topology {
 	}
 }
 
-// sameBackend says that nothing changed that endpoints tell of.
+// sameBackend reports whether two states of a pod result in the same endpoint.
 func sameBackend(a, b *corev1.Pod) bool {
 	return maps.Equal(a.Labels, b.Labels) &&
 		podstate.Ready(a) == podstate.Ready(b) && podstate.Finished(a) == podstate.Finished(b) &&
@@ -200,7 +200,7 @@ func (e *endpoints) reconcile(ctx context.Context, key controller.Key) (controll
 	}
 	if !selecting(svc) {
 		e.unmatched.forget(key)
-		return controller.Result{}, nil // somebody else says where it leads
+		return controller.Result{}, nil // a user writes its Endpoints
 	}
 	pods := e.members.podsOf(svc)
 	backends := backendsOf(svc, pods)
@@ -214,7 +214,7 @@ func (e *endpoints) reconcile(ctx context.Context, key controller.Key) (controll
 	return controller.Result{After: again}, err
 }
 
-// stamp sets or removes the annotation that says which change is being told.
+// stamp sets or removes the annotation with the time of the change that is written.
 func stamp(annotations map[string]string, trigger time.Time) map[string]string {
 	annotations = maps.Clone(annotations)
 	delete(annotations, corev1.EndpointsLastChangeTriggerTime)
@@ -232,25 +232,25 @@ func (e *endpoints) writeSlices(ctx context.Context, svc *corev1.Service, backen
 	have := e.slicesOf(sliceManager, key)
 	plan := planSlices(svc, backends, have, e.where())
 	if svc.DeletionTimestamp != nil {
-		plan.create = nil // they would be in the way of those that clean up
+		plan.create = nil // it would delay the deletion of the old ones
 	}
 	if err := e.apply(ctx, key, plan, trigger); err != nil {
 		return err
 	}
-	e.hinted.tell(svc, plan.hints, have, e.events)
+	e.hinted.report(svc, plan.hints, have, e.events)
 	return nil
 }
 
-// hinted remembers what was told of the hints that services ask for by topology mode.
+// hinted remembers the last event about the hints that a service asks for by its topology mode.
 type hinted struct {
-	mu   sync.Mutex
-	told map[controller.Key]map[discoveryv1.AddressType]string // guarded by mu; why there are none, or hintsGiven
+	mu       sync.Mutex
+	reported map[controller.Key]map[discoveryv1.AddressType]string // guarded by mu; why there are none, or hintsGiven
 }
 
 const hintsGiven = "given"
 
-// tell writes an event when a service gets hints or can't have them.
-func (h *hinted) tell(svc *corev1.Service, missing map[discoveryv1.AddressType]string, had []*discoveryv1.EndpointSlice, events *client.Recorder) {
+// report writes an event when a service gets hints or cannot have them any more.
+func (h *hinted) report(svc *corev1.Service, missing map[discoveryv1.AddressType]string, had []*discoveryv1.EndpointSlice, events *client.Recorder) {
 	key := controller.KeyOf(svc)
 	if !byTopology(svc) {
 		h.forget(key)
@@ -259,17 +259,17 @@ func (h *hinted) tell(svc *corev1.Service, missing map[discoveryv1.AddressType]s
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	for _, family := range families(svc) {
-		now, before := cmp.Or(missing[family], hintsGiven), h.told[key][family]
+		now, before := cmp.Or(missing[family], hintsGiven), h.reported[key][family]
 		if now == before || now == hintsGiven && before == "" && len(hintsOf(had)) > 0 {
 			continue
 		}
-		if h.told == nil {
-			h.told = map[controller.Key]map[discoveryv1.AddressType]string{}
+		if h.reported == nil {
+			h.reported = map[controller.Key]map[discoveryv1.AddressType]string{}
 		}
-		if h.told[key] == nil {
-			h.told[key] = map[discoveryv1.AddressType]string{}
+		if h.reported[key] == nil {
+			h.reported[key] = map[discoveryv1.AddressType]string{}
 		}
-		h.told[key][family] = now
+		h.reported[key][family] = now
 		if now != hintsGiven {
 			events.Event(svc, corev1.EventTypeWarning, "TopologyAwareHintsDisabled", "%s endpoints have no topology hints: %s", family, now)
 		} else if before != "" {
@@ -281,7 +281,7 @@ func (h *hinted) tell(svc *corev1.Service, missing map[discoveryv1.AddressType]s
 func (h *hinted) forget(key controller.Key) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	delete(h.told, key)
+	delete(h.reported, key)
 }
 
 // apply writes what a plan says.
@@ -373,8 +373,8 @@ func (e *endpoints) removeEndpoints(ctx context.Context, key controller.Key) err
 // leaving says that a write was refused because its namespace is going away.
 func leaving(err error) bool { return apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause) }
 
-// triggers remembers, for each service, when what was told of it last had happened, to
-// find out which change is being told now.
+// triggers remembers, for each service, the times of the changes that were written last, to find out which change is being
+// written now.
 type triggers struct {
 	mu   sync.Mutex
 	seen map[controller.Key]seen // guarded by mu
@@ -385,9 +385,8 @@ type seen struct {
 	pods    map[types.UID]time.Time
 }
 
-// since returns when the earliest of the changes happened that were not told yet, or
-// the zero time if that is not known. Of a service that nothing was told of yet it is when
-// that was made: its pods may be much older.
+// since returns the time of the earliest change that has not been written yet, or the zero time if that is not known. If
+// nothing has been written for a service yet, it is the time of its creation, because its pods may be much older.
 func (t *triggers) since(svc *corev1.Service, backends []backend) (earliest time.Time) {
 	now := seen{svc.CreationTimestamp.Time, map[types.UID]time.Time{}}
 	for _, b := range backends {

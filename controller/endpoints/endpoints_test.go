@@ -18,7 +18,7 @@ import (
 	"github.com/sampan-io/sampan/controller/controllertest"
 )
 
-// eventsOf returns what was told of an object.
+// eventsOf returns the events of an object.
 func eventsOf(s *clienttest.Server, name string) (all []string) {
 	synctest.Wait()
 	for _, e := range clienttest.All(s, client.Events, "default") {
@@ -37,7 +37,7 @@ func checkEventsOf(t *testing.T, s *clienttest.Server, name string, want ...stri
 	}
 }
 
-// homeless is a pod without a node: nobody finds out that the node does not exist.
+// homeless returns a pod without a node.
 func homeless(name, ip string) *corev1.Pod {
 	p := pod(name, ip)
 	p.Spec.NodeName = ""
@@ -50,8 +50,8 @@ func relabelled(p *corev1.Pod, labels map[string]string) *corev1.Pod {
 	return p
 }
 
-// A selector that matches nothing is told once, after some time, and that it matches again
-// is told, too.
+// TestASelectorThatMatchesNothing checks that there is one event, after some time, about a selector without pods, and one
+// when it matches again.
 func TestASelectorThatMatchesNothing(t *testing.T) {
 	svc := service()
 	svc.Spec.Selector = map[string]string{"app": "web", "tier": "front"}
@@ -61,7 +61,7 @@ func TestASelectorThatMatchesNothing(t *testing.T) {
 	matching.Labels["tier"] = "front"
 	controllertest.Controlling(t, tasks, func(t *testing.T, s *clienttest.Server) {
 		time.Sleep(14 * time.Second)
-		checkEventsOf(t, s, "web") // somebody may be making its pods
+		checkEventsOf(t, s, "web") // the pods may follow in a moment
 		time.Sleep(time.Second)
 		checkEventsOf(t, s, "web", none)
 		for range 5 {
@@ -90,9 +90,9 @@ func TestASelectorThatMatchesNothing(t *testing.T) {
 	}, svc, other)
 }
 
-// After a restart the same is not told once more.
+// TestARestartTellsNothingNew checks that a restart does not repeat the event.
 func TestARestartTellsNothingNew(t *testing.T) {
-	told := &corev1.Event{
+	earlier := &corev1.Event{
 		ObjectMeta: meta("web.1"), InvolvedObject: client.Reference(service()), Reason: "SelectorMatchesNothing", Type: corev1.EventTypeWarning,
 		Count: 1, LastTimestamp: metav1.Now(),
 	}
@@ -101,11 +101,11 @@ func TestARestartTellsNothingNew(t *testing.T) {
 		if got := eventsOf(s, "web"); len(got) != 1 {
 			t.Errorf("events = %q", got)
 		}
-	}, service(), told)
+	}, service(), earlier)
 }
 
-// A change of one pod of many is written to one slice of its own services, and nobody else
-// is looked at.
+// TestAPodChangesOneSliceOfItsServices checks endpoints-E1: a change of one of many pods is written to one slice of its
+// services, and no other service is reconciled.
 func TestAPodChangesOneSliceOfItsServices(t *testing.T) {
 	objs := []client.Object{}
 	for i := range 10 {
@@ -161,7 +161,7 @@ func TestANodeMovesToAnotherZone(t *testing.T) {
 	}, svc, pod("a", "10.1.0.1"), node)
 }
 
-// Hints by topology are told of when they cannot be given, and when they can.
+// TestHintsAreToldOf checks that there is an event when a service cannot have hints, and when it gets them.
 func TestHintsAreToldOf(t *testing.T) {
 	node := func(name, zone string) *corev1.Node {
 		n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{corev1.LabelTopologyZone: zone}}}

@@ -29,9 +29,8 @@ func byTopology(svc *corev1.Service) bool {
 	return mode == "Auto" || mode == "auto"
 }
 
-// giveHints tells proxies by hints which clients each endpoint is for, as the service asks
-// for. Only endpoints that are ready have any. It returns why there are none that the
-// service asks for by its topology mode.
+// giveHints sets the hints of endpoints, which say for clients in which zones or on which nodes each endpoint is. Only ready
+// endpoints have hints. If the service asks for hints by its topology mode and cannot have them, giveHints returns the reason.
 func giveHints(svc *corev1.Service, groups []*group, have []*discoveryv1.EndpointSlice, where topology) string {
 	if byTopology(svc) {
 		return giveShares(groups, have, where)
@@ -163,8 +162,8 @@ func divide(n int, cpu map[string]int64) (map[string]quota, string) {
 	return quotas, ""
 }
 
-// apportion says for which zone each endpoint is. Those that are new move first, and
-// others only where a zone would have too few.
+// apportion sets the zone that each endpoint is for. New endpoints are moved first; others are moved only if a zone would
+// otherwise have too few.
 func apportion(all []*apportioned, quotas map[string]quota, before map[endpointKey]string) {
 	count := map[string]int{}
 	for _, a := range all {
@@ -193,8 +192,7 @@ func apportion(all []*apportioned, quotas map[string]quota, before map[endpointK
 	}
 }
 
-// balance moves endpoints from zones that have too many, by count, to those that have too
-// few.
+// balance moves endpoints from zones that, by count, have too many to zones that have too few.
 func balance(all []*apportioned, quotas map[string]quota, count map[string]int) {
 	zones := slices.Sorted(maps.Keys(quotas))
 	for _, a := range all {

@@ -137,7 +137,7 @@ func TestEndpointsThatPeopleWroteAreMirrored(t *testing.T) {
 		Ports:             []corev1.EndpointPort{{Name: "z", Port: 443, Protocol: corev1.ProtocolTCP}, {Name: "a", Port: 80, Protocol: corev1.ProtocolTCP}},
 	}}}
 	written.Labels = map[string]string{"app": "old"}
-	told := func(s *clienttest.Server) (lines []string) {
+	rendered := func(s *clienttest.Server) (lines []string) {
 		for _, l := range theSlices(s) {
 			ref := metav1.GetControllerOf(l)
 			line := fmt.Sprintf("%s of %s %s for %s %v:", l.AddressType, ref.Kind, ref.UID, l.Labels[discoveryv1.LabelServiceName], l.Labels["app"])
@@ -157,7 +157,7 @@ func TestEndpointsThatPeopleWroteAreMirrored(t *testing.T) {
 			"IPv4 of Endpoints web-uid for web old: a=80 z=443 1.2.3.4(true) 1.2.3.5(false)",
 			"IPv6 of Endpoints web-uid for web old: a=80 z=443 fd00::1(true)",
 		}
-		if got := told(s); !slices.Equal(got, want) {
+		if got := rendered(s); !slices.Equal(got, want) {
 			t.Errorf("slices:\n%s", strings.Join(got, "\n"))
 		}
 		e := clienttest.Find(s, client.Endpoints, "default", "web").DeepCopy()
@@ -170,7 +170,7 @@ func TestEndpointsThatPeopleWroteAreMirrored(t *testing.T) {
 		e.Subsets[0].NotReadyAddresses[0].IP = "1.2.3.4" // in both: ready
 		s.Set(t, e)
 		synctest.Wait()
-		if got := told(s); !slices.Equal(got, []string{"IPv4 of Endpoints web-uid for web old: a=80 z=443 1.2.3.4(true)"}) {
+		if got := rendered(s); !slices.Equal(got, []string{"IPv4 of Endpoints web-uid for web old: a=80 z=443 1.2.3.4(true)"}) {
 			t.Errorf("slices after a change:\n%s", strings.Join(got, "\n"))
 		}
 		if w := s.Writes(); len(w) != 2 {
@@ -181,7 +181,7 @@ func TestEndpointsThatPeopleWroteAreMirrored(t *testing.T) {
 		e.Labels[discoveryv1.LabelSkipMirror] = "true"
 		s.Set(t, e)
 		synctest.Wait()
-		if got := told(s); len(got) != 0 {
+		if got := rendered(s); len(got) != 0 {
 			t.Errorf("slices of what shall not be mirrored:\n%s", strings.Join(got, "\n"))
 		}
 
@@ -192,7 +192,7 @@ func TestEndpointsThatPeopleWroteAreMirrored(t *testing.T) {
 		selecting.UID = clienttest.Find(s, client.Services, "default", "web").UID
 		s.Set(t, selecting)
 		synctest.Wait()
-		if got := told(s); len(got) != 1 || !strings.Contains(got[0], "of Service web-uid") {
+		if got := rendered(s); len(got) != 1 || !strings.Contains(got[0], "of Service web-uid") {
 			t.Errorf("slices of a service that has a selector now:\n%s", strings.Join(got, "\n"))
 		}
 	}, manual, written)

@@ -54,8 +54,7 @@ func (m *members) servicesFor(namespace string, labels map[string]string) (all [
 	return all
 }
 
-// podChanged notes a change of a pod; a side may be nil. It must be told of each after the
-// cache shows it.
+// podChanged handles a change of a pod; before or after may be nil. It must be called after the cache shows the change.
 func (m *members) podChanged(before, after *corev1.Pod) {
 	if before != nil && after != nil && maps.Equal(before.Labels, after.Labels) {
 		return
@@ -86,8 +85,8 @@ func (m *members) add(pod *corev1.Pod) {
 	}
 }
 
-// serviceChanged notes a change of a service; a side may be nil. It must be told of each
-// after the cache shows it.
+// serviceChanged handles a change of a service; before or after may be nil. It must be called after the cache shows the
+// change.
 func (m *members) serviceChanged(before, after *corev1.Service) {
 	if before != nil && after != nil && before.Spec.Type == after.Spec.Type && maps.Equal(before.Spec.Selector, after.Spec.Selector) {
 		return

@@ -17,9 +17,8 @@ import (
 
 const mirrorManager = "endpointslicemirroring-controller.k8s.io"
 
-// mirror writes as slices what somebody else has written as Endpoints, because proxies
-// read slices alone. A service that is gone (nil), or has a selector and with it slices
-// of its own, has none.
+// mirror copies Endpoints that a user wrote into slices, because proxies read only slices. If the service was deleted (svc is
+// nil) or has a selector, and so slices for its pods, the copies are deleted.
 func (e *endpoints) mirror(ctx context.Context, key controller.Key, svc *corev1.Service) error {
 	have := e.slicesOf(mirrorManager, key)
 	written, ok := e.endpoints.Get(key.Namespace, key.Name)
@@ -62,7 +61,7 @@ func planMirror(written *corev1.Endpoints, have []*discoveryv1.EndpointSlice) (p
 			for _, a := range addresses[:len(addresses)-left] {
 				family := discoveryv1.AddressTypeIPv4
 				if ip, err := netip.ParseAddr(a.IP); err != nil {
-					continue // nobody could connect to it
+					continue // an endpoint without an address
 				} else if ip.Is6() {
 					family = discoveryv1.AddressTypeIPv6
 				}

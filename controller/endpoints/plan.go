@@ -15,7 +15,7 @@ const (
 	sliceManager     = "endpointslice-controller.k8s.io"
 	endpointsManager = "endpoint-controller"
 
-	// labelEndpointsManaged says who writes an Endpoints object.
+	// labelEndpointsManaged is the label with the name of the controller that writes an Endpoints object.
 	labelEndpointsManaged = "endpoints.kubernetes.io/managed-by"
 
 	maxPerSlice  = 100  // endpoints of one slice
@@ -41,8 +41,7 @@ type group struct {
 	want   map[endpointKey]discoveryv1.Endpoint
 }
 
-// An endpointKey tells endpoints apart: pods in the network of their node share its
-// address.
+// An endpointKey identifies an endpoint. The address is not enough: pods in the network of their node share its address.
 type endpointKey struct{ address, namespace, name string }
 
 func keyOfEndpoint(e *discoveryv1.Endpoint) (k endpointKey) {
@@ -129,15 +128,15 @@ func arrange(groups map[string]*group, have []*discoveryv1.EndpointSlice, head m
 
 func byName(a, b *discoveryv1.EndpointSlice) int { return cmp.Compare(a.Name, b.Name) }
 
-// belongs reports whether a slice has the owner that head names: a service that was made
-// anew under its old name finds slices of the one before.
+// belongs reports whether a slice has the owner in head. A service that was deleted and created again under the same name
+// finds the slices of its predecessor.
 func belongs(s *discoveryv1.EndpointSlice, head *metav1.ObjectMeta) bool {
 	owner := head.OwnerReferences[0]
 	return slices.ContainsFunc(s.OwnerReferences, func(o metav1.OwnerReference) bool { return o.UID == owner.UID && o.Kind == owner.Kind })
 }
 
-// recycle makes slices that are not needed any more into those that are missing, so that
-// whoever watches is told of one change and not of two.
+// recycle turns slices that are not needed any more into slices that are missing, so that watchers get one event and not
+// two.
 func (plan *slicePlan) recycle(head *metav1.ObjectMeta) {
 	var create []*discoveryv1.EndpointSlice
 	for _, s := range plan.create {
@@ -321,7 +320,7 @@ func planEndpoints(svc *corev1.Service, backends []backend) (subsets []corev1.En
 	family := families(svc)[0]
 	byPorts := map[string]*corev1.EndpointSubset{}
 	total := 0
-	// Those that are ready come first, so that they are not the ones left out.
+	// Ready endpoints come first, so that they are not left out.
 	for _, ready := range []bool{true, false} {
 		for _, b := range backends {
 			address := addressOf(b.pod, family)

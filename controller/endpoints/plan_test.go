@@ -53,8 +53,8 @@ func unready(p *corev1.Pod) { p.Status.Conditions[0].Status = corev1.ConditionFa
 
 func deleted(p *corev1.Pod) { p.DeletionTimestamp = &metav1.Time{Time: time.Unix(1, 0)} }
 
-// tell writes slices and subsets as lines.
-func tell(svc *corev1.Service, pods ...*corev1.Pod) (lines []string) {
+// render returns slices and subsets as lines of text.
+func render(svc *corev1.Service, pods ...*corev1.Pod) (lines []string) {
 	backends := backendsOf(svc, pods)
 	plan := planSlices(svc, backends, nil, nowhere)
 	for _, s := range plan.create {
@@ -151,7 +151,7 @@ func TestWhereAServiceLeads(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			if diff := cmp.Diff(tt.want, tell(tt.svc, tt.pods...)); diff != "" {
+			if diff := cmp.Diff(tt.want, render(tt.svc, tt.pods...)); diff != "" {
 				t.Error(diff)
 			}
 		})

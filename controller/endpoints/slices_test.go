@@ -19,15 +19,14 @@ import (
 	"github.com/sampan-io/sampan/internal/storytest"
 )
 
-// TestSliceStories plays the stories in testdata/slices. A story has one service, nodes and
-// pods. Commands are
+// TestSliceStories plays the stories in testdata/slices. A story has one service, nodes and pods. Commands are
 //
 //	service WORD …      changes the service: families=IPv4,IPv6 headless ports=80:web,443:8443
-//	                    mode=Auto distribution=PreferSameNode publish label=a=b anew
+//	                    mode=Auto distribution=PreferSameNode publish label=a=b, or recreate
 //	node NAME WORD …    makes or changes a node: zone=a cpu=4 unready plane gone
-//	pods FIRST-LAST WORD …  so with pods: node=n ready unready terminating gone finished v6 host=db
-//	                    port=web:8080 ip=ADDRESS. Without port=… it calls 8080 web
-//	plan                says what is written, and carries it out
+//	pods FIRST-LAST WORD …  makes or changes pods: node=n ready unready terminating gone finished v6 host=db
+//	                    port=web:8080 ip=ADDRESS. Without port=… the name web is 8080
+//	plan                prints the writes, and carries them out
 //	show                lists all slices with their endpoints
 func TestSliceStories(t *testing.T) {
 	storytest.Play(t, "testdata/slices", func(t *testing.T) func(string) []string {
@@ -111,7 +110,7 @@ func (s *sliceStory) setService(word string) {
 	case "label":
 		key, v, _ := strings.Cut(value, "=")
 		svc.Labels = map[string]string{key: v}
-	case "anew":
+	case "recreate":
 		svc.UID += "-again"
 	default:
 		s.t.Fatalf("unknown word %q", word)

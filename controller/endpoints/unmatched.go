@@ -25,8 +25,8 @@ const (
 	reasonMatched   = "SelectorMatches"
 )
 
-// unmatchedPatience is how long a selector may match nothing before that is told: a
-// service is often made some moments before its pods, and they may all be replaced at once.
+// unmatchedPatience is how long a selector may match no pod before there is an event about it: a service is often created a
+// moment before its pods, and they may all be replaced at the same time.
 const unmatchedPatience = 15 * time.Second
 
 // unmatched remembers the services whose selectors match no pod.
@@ -40,13 +40,12 @@ type unmatched struct {
 
 // emptiness is what is known of a service whose selector matches nothing.
 type emptiness struct {
-	since time.Time // when it began, or we did
-	told  bool      // an event says so
+	since    time.Time // when it began, or we did
+	reported bool      // an event says so
 }
 
-// look tells of a service whose selector matches nothing, and of one that does again. It
-// returns after what time to look again, 0 for not at all. It is called for one key at
-// a time.
+// look writes an event about a service whose selector matches no pod, and another one when it matches again. It returns
+// after what time to call it again; 0 means not at all. It is called for one key at a time.
 func (u *unmatched) look(ctx context.Context, svc *corev1.Service, pods []*corev1.Pod, others func() []*corev1.Pod) (time.Duration, error) {
 	key := controller.KeyOf(svc)
 	live := 0
@@ -55,7 +54,7 @@ func (u *unmatched) look(ctx context.Context, svc *corev1.Service, pods []*corev
 			live++
 		}
 	}
-	now, told := time.Now(), false
+	now, reported := time.Now(), false
 	u.mu.Lock()
 	e := u.empty[key]
 	switch {
@@ -66,21 +65,21 @@ func (u *unmatched) look(ctx context.Context, svc *corev1.Service, pods []*corev
 		u.empty[key] = e
 	}
 	if e != nil {
-		told = e.told
+		reported = e.reported
 	}
 	u.mu.Unlock()
 
 	switch {
-	case live > 0 && told:
+	case live > 0 && reported:
 		u.events.Event(svc, corev1.EventTypeNormal, reasonMatched, "Its selector matches %s again", count(live, "pod"))
 		return 0, nil
-	case live > 0, svc.DeletionTimestamp != nil, told:
+	case live > 0, svc.DeletionTimestamp != nil, reported:
 		return 0, nil
 	}
 	if wait := unmatchedPatience - now.Sub(e.since); wait > 0 {
 		return wait, nil
 	}
-	// It may have been like that before this process was there, and told.
+	// An earlier process may have written the event.
 	said, err := u.said(ctx, svc)
 	if err != nil {
 		return 0, err
@@ -89,7 +88,7 @@ func (u *unmatched) look(ctx context.Context, svc *corev1.Service, pods []*corev
 		u.events.Event(svc, corev1.EventTypeWarning, reasonUnmatched, "%s", why(svc, others()))
 	}
 	u.mu.Lock()
-	e.told = true
+	e.reported = true
 	u.mu.Unlock()
 	return 0, nil
 }
@@ -107,7 +106,7 @@ func (u *unmatched) said(ctx context.Context, svc *corev1.Service) (bool, error)
 		return false, nil
 	}
 	newest := slices.MaxFunc(all, func(a, b *corev1.Event) int {
-		// It is told after some time that there are none, and at once that there are.
+		// The warning is written after some time, and the normal event at once.
 		return cmp.Or(a.LastTimestamp.Compare(b.LastTimestamp.Time), cmp.Compare(b.Reason, a.Reason))
 	})
 	return newest.Reason == reasonUnmatched, nil

@@ -53,7 +53,7 @@ func Tasks(opts Options) []run.Task {
 	return []run.Task{caches, {Name: "garbage-collector-events", Run: g.events.Run}, g.loop.Task()}
 }
 
-// changed wakes whoever a change concerns.
+// changed queues the objects that a change of an object may affect: itself, its owners and its dependents.
 func (g *collector) changed(k *kindCache, before, after client.Object) {
 	switch {
 	case after == nil:
@@ -214,7 +214,7 @@ func (g *collector) stateOf(ctx context.Context, dependent item, ref metav1.Owne
 	}
 	kind := g.all.kindOf(ref)
 	if kind == nil {
-		return solid, nil // nobody here knows such owners
+		return solid, nil // the server does not serve the kind of the owner
 	}
 	namespace := ""
 	if kind.res.Namespaced {
@@ -269,7 +269,7 @@ func (g *collector) patch(ctx context.Context, it item, meta map[string]any) err
 	}
 	now, ok := obj.(client.Object)
 	if !ok || now.GetDeletionTimestamp() != nil && len(now.GetFinalizers()) == 0 {
-		return nil // it went with its last finalizer, at a revision that the answer need not tell
+		return nil // the object was deleted with its last finalizer, and the answer need not have the revision of that
 	}
 	return it.kind.Await(ctx, now.GetResourceVersion())
 }

@@ -12,7 +12,7 @@ import (
 type ownerState int
 
 const (
-	solid   ownerState = iota // it exists, or nobody can tell
+	solid   ownerState = iota // it exists, or that is not known
 	absent                    // it does not exist
 	waiting                   // it is being deleted in the foreground and waits for its dependents
 )

@@ -84,7 +84,7 @@ func (a *accounts) ensureAccount(ctx context.Context, namespace string) error {
 	})
 	switch {
 	case apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause), apierrors.IsAlreadyExists(err), apierrors.IsNotFound(err):
-		return nil // the caches will tell
+		return nil // the caches will report it
 	case err != nil:
 		return fmt.Errorf("create service account %s/%s: %w", namespace, defaultAccount, err)
 	}
@@ -115,7 +115,7 @@ func (a *accounts) ensureRootCA(ctx context.Context, namespace string) error {
 	}
 	switch {
 	case apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause), apierrors.IsAlreadyExists(err), apierrors.IsNotFound(err):
-		return nil // the caches will tell
+		return nil // the caches will report it
 	case err != nil:
 		return fmt.Errorf("write configmap %s/%s: %w", namespace, rootCAName, err)
 	}

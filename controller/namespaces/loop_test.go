@@ -128,10 +128,10 @@ func TestARefusedDeletionIsToldInTheNamespace(t *testing.T) {
 			t.Fatal(err)
 		}
 		synctest.Wait()
-		told := slices.ContainsFunc(clienttest.Find(s, client.Namespaces, "", "away").Status.Conditions, func(c corev1.NamespaceCondition) bool {
+		found := slices.ContainsFunc(clienttest.Find(s, client.Namespaces, "", "away").Status.Conditions, func(c corev1.NamespaceCondition) bool {
 			return c.Type == corev1.NamespaceDeletionContentFailure && c.Status == corev1.ConditionTrue && strings.Contains(c.Message, "locked")
 		})
-		if !told {
+		if !found {
 			t.Errorf("conditions = %+v", clienttest.Find(s, client.Namespaces, "", "away").Status.Conditions)
 		}
 		s.Intercept(nil)

@@ -112,7 +112,7 @@ func (n *namespaces) reconcile(ctx context.Context, key controller.Key) (control
 	}
 	err := n.writeConditions(ctx, ns, failure, left)
 	if _, ok := left[client.Events.Resource]; ok && failure == nil {
-		failure = controller.Again("events are left") // nobody tells when they go
+		failure = controller.Again("events are left") // their deletion is not watched
 	}
 	return controller.Result{}, errors.Join(failure, err)
 }

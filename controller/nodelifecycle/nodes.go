@@ -28,11 +28,11 @@ import (
 // about to be registered again.
 const goneGrace = 40 * time.Second
 
-// nodes watches over nodes and the pods on them.
+// nodes is the controller of nodes and the pods on them.
 //
-// Whether a node is alive is told by the renewals of its Lease, in the time in which
-// they are seen here: the clocks of nodes may be wrong. A renewal only moves
-// the moment at which the node counts as lost, and costs no reconcile.
+// A node is alive if its Lease is renewed. The time when a renewal is received counts, and not the time in the Lease,
+// because the clocks of nodes may be wrong. A renewal only moves the time at which the node counts as lost, and causes no
+// reconcile.
 type nodes struct {
 	client client.Interface
 	nodes  *cache.Cache[*corev1.Node]
@@ -221,8 +221,7 @@ func (n *nodes) reconcile(ctx context.Context, key controller.Key) (controller.R
 	return controller.Result{After: after}, err
 }
 
-// lose writes that a node is not heard of. It returns the node as it is then, or nil if it
-// is gone.
+// lose sets the conditions of a lost node to Unknown. It returns the node as it is then, or nil if it was deleted.
 func (n *nodes) lose(ctx context.Context, node *corev1.Node, now time.Time) (*corev1.Node, error) {
 	fresh := node.DeepCopy()
 	fresh.Status.Conditions = lost(node, now)
@@ -342,8 +341,7 @@ func (n *nodes) remove(ctx context.Context, pod *corev1.Pod, grace *int64) error
 	return n.pods.AwaitDeletion(ctx, pod)
 }
 
-// gone removes the pods of a node that does not exist, after a while: nobody else
-// will.
+// gone deletes the pods of a node that does not exist, after a while.
 func (n *nodes) gone(ctx context.Context, name string) (controller.Result, error) {
 	pods := n.pods.ByIndex(byNode, name)
 	n.mu.Lock()

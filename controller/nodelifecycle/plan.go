@@ -12,8 +12,7 @@ import (
 // fails. Upstream's admission writes this into every pod.
 const defaultToleration = 300 * time.Second
 
-// lost returns the conditions of a node that is not heard of any more: unknown, all
-// that the node itself would tell.
+// lost returns the conditions of a node that does not renew its Lease any more: Unknown for all that the node itself reports.
 func lost(node *corev1.Node, now time.Time) []corev1.NodeCondition {
 	at := metav1.NewTime(now.Truncate(time.Second))
 	conditions := slices.Clone(node.Status.Conditions)
@@ -45,8 +44,8 @@ func nodeReady(node *corev1.Node) corev1.ConditionStatus {
 	return "" // it has just been created, and its agent will say
 }
 
-// ourTaints are the taints that follow from what a node says; nobody else may
-// set or remove them.
+// ourTaints are the taints that follow from the conditions of a node. This controller sets and removes them, whatever other
+// clients write.
 var ourTaints = [...]string{
 	corev1.TaintNodeNotReady, corev1.TaintNodeUnreachable, corev1.TaintNodeUnschedulable,
 	corev1.TaintNodeMemoryPressure, corev1.TaintNodeDiskPressure, corev1.TaintNodePIDPressure, corev1.TaintNodeNetworkUnavailable,

@@ -7,8 +7,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// After a pod has ended, the next one at its place is made after firstPause, and after each further failure after
-// twice as long, up to longestPause. A place without a failure for that long begins anew.
+// After a pod has ended, its replacement is created after firstPause, and after each further failure after twice as long, up
+// to longestPause. After that long without a failure the first pause is firstPause again.
 const (
 	firstPause   = time.Second
 	longestPause = 15 * time.Minute

@@ -26,8 +26,8 @@ func claimName(template, set string, ordinal int) string {
 	return template + "-" + set + "-" + strconv.Itoa(ordinal)
 }
 
-// claimFrom returns the claim of a place after a template. It belongs to nobody: who it is
-// to go with is decided like that of one that was there before.
+// claimFrom returns the claim of an ordinal, made from a template. It has no owner: the retention policy decides about that, as
+// for a claim that already existed.
 func claimFrom(set *appsv1.StatefulSet, template *corev1.PersistentVolumeClaim, ordinal int) *corev1.PersistentVolumeClaim {
 	c := template.DeepCopy()
 	c.Status = corev1.PersistentVolumeClaimStatus{}
@@ -59,7 +59,7 @@ func mountClaims(set *appsv1.StatefulSet, pod *corev1.Pod, ordinal int) {
 	pod.Spec.Volumes = volumes
 }
 
-// A claimPlan is what is to be done about the claims of a set's places.
+// A claimPlan is the list of changes of the claims of a set.
 type claimPlan struct {
 	create []placedClaim
 	hold   []*corev1.PersistentVolumeClaim // with the owners that they are to have
@@ -81,7 +81,7 @@ func retention(set *appsv1.StatefulSet) (deleted, scaled bool) {
 	return p.WhenDeleted == appsv1.DeletePersistentVolumeClaimRetentionPolicyType, p.WhenScaled == appsv1.DeletePersistentVolumeClaimRetentionPolicyType
 }
 
-// planClaims adds what is to be done about claims. A pod whose claim goes is not made.
+// planClaims adds the changes of claims to the plan. A pod is not created while its claim is being deleted.
 func (v *statefulView) planClaims(plan *statefulPlan) {
 	if len(v.set.Spec.VolumeClaimTemplates) == 0 || v.set.DeletionTimestamp != nil {
 		return

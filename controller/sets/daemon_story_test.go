@@ -25,8 +25,8 @@ import (
 //	node NAME [k=v …]    a node with those labels; taint=KEY:EFFECT; without=yes: gone
 //	pause NODE DURATION  pods have failed on a node
 func TestDaemonSets(t *testing.T) {
-	storytest.Tell(t, "testdata/daemon", func(told *storytest.Story) storytest.Commands {
-		s := newDaemonStory(told)
+	storytest.Tell(t, "testdata/daemon", func(script *storytest.Story) storytest.Commands {
+		s := newDaemonStory(script)
 		return s.commands(storytest.Commands{
 			"set":   s.setSet,
 			"node":  func(words []string) { s.setNode(words[0], words[1:]) },
@@ -43,8 +43,8 @@ type daemonStory struct {
 	made   int
 }
 
-func newDaemonStory(told *storytest.Story) *daemonStory {
-	s := &daemonStory{podStory: podStory{Story: told}, paused: map[string]time.Duration{}}
+func newDaemonStory(script *storytest.Story) *daemonStory {
+	s := &daemonStory{podStory: podStory{Story: script}, paused: map[string]time.Duration{}}
 	s.named = func(word string) string { return word }
 	s.place = meantFor
 	s.plan = s.planSet

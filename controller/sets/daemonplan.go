@@ -39,8 +39,8 @@ func (p *daemonPlan) again(after time.Duration) {
 	p.after = dependents.Sooner(p.after, after)
 }
 
-// A berth is a node and the set's pods on it or meant for it: those that go on first, of
-// them those that serve, of them the oldest.
+// A berth is a node and the pods of the set that run on it or are meant for it. Pods that are not being deleted come first,
+// then ready pods, then older pods.
 type berth struct {
 	node      *corev1.Node // nil if there is none
 	pods      []*corev1.Pod
@@ -121,7 +121,7 @@ func (v *daemonView) plan() (plan daemonPlan) {
 	}
 	berths, lost := v.berths()
 	for _, pod := range lost {
-		// Those that were on a node go with it.
+		// Pods on the node are deleted with it.
 		if pod.Spec.NodeName == "" && pod.DeletionTimestamp == nil {
 			plan.remove = append(plan.remove, pod)
 		}
@@ -185,8 +185,7 @@ func (v *daemonView) create(b *berth, plan *daemonPlan) {
 	plan.create = append(plan.create, b.node.Name)
 }
 
-// replace removes outdated pods: those that do not serve, and of the others as many as
-// may be missing at a time.
+// replace deletes outdated pods: all that are not available, and as many of the others as may be unavailable at a time.
 func (v *daemonView) replace(berths []*berth, room int32, plan *daemonPlan) {
 	var serving []*corev1.Pod
 	for _, b := range berths {
@@ -231,7 +230,7 @@ func (v *daemonView) overtake(berths []*berth, room int32, plan *daemonPlan) {
 		case podstate.Ready(outdated):
 			serving = append(serving, b)
 		default:
-			v.create(b, plan) // nobody is worse off
+			v.create(b, plan) // no pod becomes unavailable by that
 		}
 	}
 	for _, b := range serving[:min(max(0, int(room)), len(serving))] {

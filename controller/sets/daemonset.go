@@ -58,9 +58,9 @@ func (*daemonSets) recorded(set *appsv1.DaemonSet) recorded {
 }
 
 func (*daemonSets) collided(set *appsv1.DaemonSet) *appsv1.DaemonSet {
-	told := set.DeepCopy()
-	told.Status.CollisionCount = dependents.NextCollision(set.Status.CollisionCount)
-	return told
+	updated := set.DeepCopy()
+	updated.Status.CollisionCount = dependents.NextCollision(set.Status.CollisionCount)
+	return updated
 }
 
 func (*daemonSets) uses(_ *appsv1.DaemonSet, pods []*corev1.Pod, r *appsv1.ControllerRevision) bool {
@@ -86,9 +86,9 @@ func (d *daemonSets) report(set *appsv1.DaemonSet, pods []*corev1.Pod, rec recor
 	if equality.Semantic.DeepEqual(status, set.Status) {
 		return set, after
 	}
-	told := set.DeepCopy()
-	told.Status = status
-	return told, after
+	updated := set.DeepCopy()
+	updated.Status = status
+	return updated, after
 }
 
 func (d *daemonSets) act(ctx context.Context, set *appsv1.DaemonSet, pods []*corev1.Pod, rec record) (time.Duration, error) {

@@ -1,29 +1,23 @@
-// Package sets holds the controllers of pods that each have a place of their own:
-// StatefulSet, whose places are numbers, and DaemonSet, whose places are nodes.
+// Package sets holds the controllers of pods with an identity: StatefulSet, whose pods have ordinals, and DaemonSet, whose
+// pods have nodes.
 //
-// Both are one reconcile (sets) around a plan that is the kind's own. A plan is a pure
-// function of the set, its pods, its history and the time; it says what to make and what
-// to take away and what the status is, and is tested with stories. What is common to
-// everything that has dependents (claims, creation in batches, the status) is in
-// package dependents.
+// Both share one reconcile function around a plan for their kind. A plan is a pure function of the set, its pods, its
+// history and the time; it returns the pods to create and to delete and the status, and is tested with stories. Package
+// dependents has what all controllers of dependents have in common (adoption, creation in batches, the status).
 //
-//	F1  A template is recorded in a ControllerRevision before a pod is made of it, and
-//	    no revision is forgotten that a pod has.
-//	F2  There are never two pods of one number, and two on one node only while one
-//	    overtakes the other (maxSurge).
-//	F3  No step of ours takes more pods that serve than maxUnavailable lets be missing.
-//	F4  With podManagementPolicy OrderedReady scaling down and rolling updates halt at a
-//	    pod that is not available, as upstream's do. With Parallel, and in a DaemonSet, a
-//	    pod of an outdated template that is not available is replaced at once, so that a
-//	    template that never works does not block the one that mends it.
-//	F5  A pod that has ended is made anew, after a pause that doubles with each end at the
-//	    same place: a node that rejects a pod at once is not sent the next one at once.
+//	sets-F1  A template is recorded in a ControllerRevision before a pod is created from it, and a revision that a pod has
+//	         is not deleted.
+//	sets-F2  There are never two pods with one ordinal, and two on one node only during an update with maxSurge.
+//	sets-F3  A step of a controller leaves no more than maxUnavailable pods unavailable.
+//	sets-F4  With podManagementPolicy OrderedReady, scaling down and rolling updates stop at a pod that is not available,
+//	         as upstream's do. With Parallel, and in a DaemonSet, an outdated pod that is not available is replaced at
+//	         once, so that a broken template does not block the one that repairs it.
+//	sets-F5  A pod that has ended is replaced after a pause that doubles with each end at the same place, so that a node
+//	         that rejects pods does not get one after the other.
 //
-// A set may have annotation sampan.dev/progress-deadline-seconds: "N"; then its condition
-// Progressing is False with reason ProgressDeadlineExceeded after so long without
-// progress, and True with RollingOut or RolledOut otherwise.
+// With the annotation sampan.dev/progress-deadline-seconds: "N" the condition Progressing of a set is False with reason
+// ProgressDeadlineExceeded after N seconds without progress, and True with reason RollingOut or RolledOut otherwise.
 //
-// What is not here: garbage collection of what a deleted set leaves (package
-// garbage), and the choice of a node (package scheduler): a pod of a DaemonSet says
-// by its affinity for which node it is meant.
+// The dependents of a deleted set are deleted by package garbage. Package scheduler chooses the node of a pod: a pod of a
+// DaemonSet has an affinity for its node.
 package sets

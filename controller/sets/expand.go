@@ -5,9 +5,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// Expand returns the pods that a DaemonSet stands for on the given nodes: one for each node that it
-// is for. They have names that tell them apart. The set has its defaults and a UID, and is shared with
-// the pods.
+// Expand returns the pods that a DaemonSet has on the given nodes, with unique names: one for each eligible node. The set has
+// its defaults and a UID, and is shared with the pods.
 func Expand(set *appsv1.DaemonSet, nodes []*corev1.Node) (pods []*corev1.Pod) {
 	for _, node := range nodes {
 		if run, _ := eligible(&set.Spec.Template, node); run {

@@ -20,8 +20,7 @@ import (
 	"github.com/sampan-io/sampan/controller/dependents"
 )
 
-// revisionLabel tells the pods, and ControllerRevisions, of one template from those of
-// another.
+// revisionLabel is the label of pods and ControllerRevisions with the hash of their template.
 const revisionLabel = appsv1.ControllerRevisionHashLabelKey
 
 // recordedHash is the label by which a ControllerRevision of a StatefulSet is known.

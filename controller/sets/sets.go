@@ -17,7 +17,7 @@ import (
 
 // A kind is what sets one kind of sets apart from the other.
 type kind[T client.Object] interface {
-	// recorded returns what is to be recorded of a set; the owner is left out.
+	// recorded returns the content of the ControllerRevision of a set, without the owner.
 	recorded(set T) recorded
 
 	// collided returns a copy of the set after one more collision.
@@ -29,21 +29,21 @@ type kind[T client.Object] interface {
 
 	// report returns a copy of the set with the status that is right, or the set
 	// itself if it has that, and when that may change by the passing of time alone.
-	report(set T, pods []*corev1.Pod, rec record) (told T, after time.Duration)
+	report(set T, pods []*corev1.Pod, rec record) (updated T, after time.Duration)
 
-	// uses says that the set, as told, or a pod of it is of a revision.
-	uses(told T, pods []*corev1.Pod, r *appsv1.ControllerRevision) bool
+	// uses reports whether the set, with the status of updated, or one of its pods is of a revision.
+	uses(updated T, pods []*corev1.Pod, r *appsv1.ControllerRevision) bool
 }
 
 // sets keeps the pods of one kind of sets and the history of their templates.
 type sets[T client.Object] struct {
-	*dependents.Keeper[T]
+	*dependents.Controller[T]
 	kind    kind[T]
 	pods    *dependents.Pods
 	history history
 }
 
-// setOptions are those of a keeper that differ between the kinds of sets.
+// setOptions are the options that differ between the kinds of sets.
 type setOptions[T client.Object] struct {
 	name     string
 	resource client.Resource[T]
@@ -55,12 +55,12 @@ func newSets[T client.Object](config controller.Config, pods *cache.Cache[*corev
 	s := &sets[T]{
 		history: history{dependents.Claims[*appsv1.ControllerRevision]{Client: config.Client, Resource: client.ControllerRevisions, Cache: revisions}},
 	}
-	s.Keeper = dependents.NewKeeper(dependents.Options[T]{
+	s.Controller = dependents.NewController(dependents.Options[T]{
 		Name: o.name, Client: config.Client, Caches: config.Caches, Resource: o.resource, Selector: o.selector, Workers: config.Workers, Log: config.Log,
 		Needs: append(o.needs, pods.Ready(), revisions.Ready()), Reconcile: s.reconcile,
 	})
-	s.pods = dependents.NewPods(s.Keeper, pods)
-	dependents.Follow(s.Keeper, revisions)
+	s.pods = dependents.NewPods(s.Controller, pods)
+	dependents.Follow(s.Controller, revisions)
 	return s
 }
 
@@ -80,16 +80,16 @@ func (s *sets[T]) reconcile(ctx context.Context, set T) (controller.Result, erro
 		return controller.Result{}, nil
 	}
 	pods = s.pods.Mine(kept.Owner)
-	told, after := s.kind.report(set, pods, rec)
-	if client.Object(told) != client.Object(set) {
-		if err := s.WriteStatus(ctx, told); err != nil {
+	updated, after := s.kind.report(set, pods, rec)
+	if client.Object(updated) != client.Object(set) {
+		if err := s.WriteStatus(ctx, updated); err != nil {
 			return controller.Result{}, errors.Join(failure, err)
 		}
 	}
 	if failure != nil {
 		return controller.Result{}, failure
 	}
-	inUse := func(r *appsv1.ControllerRevision) bool { return s.kind.uses(told, pods, r) }
+	inUse := func(r *appsv1.ControllerRevision) bool { return s.kind.uses(updated, pods, r) }
 	if err := s.history.forget(ctx, kept, rec, inUse); err != nil {
 		return controller.Result{}, err
 	}

@@ -18,17 +18,17 @@ import (
 	"github.com/sampan-io/sampan/internal/storytest"
 )
 
-// TestStatefulSets plays the stories in testdata/stateful. A story has one StatefulSet
-// "db", and calls its pods by their numbers. Commands besides those of a podStory are
+// TestStatefulSets plays the stories in testdata/stateful. A story has one StatefulSet "db", whose pods are named by their
+// ordinals. Commands besides those of a podStory are
 //
-//	set name=value …  make or change the StatefulSet; claims=a,b are its templates of
-//	                  claims, retain=DELETED/SCALED their policy
-//	claims            the claims and who holds them
-//	claim gone NAME   a claim is gone, "going" it is being deleted
-//	collect           what the garbage collector does: claims of pods that are gone go
+//	set name=value …  makes or changes the StatefulSet; claims=a,b are its claim templates, retain=DELETED/SCALED
+//	                  their retention policy
+//	claims            lists the claims and their owners
+//	claim gone NAME   a claim was deleted; "going" means that it is being deleted
+//	collect           does what the garbage collector does: claims of deleted pods are deleted
 func TestStatefulSets(t *testing.T) {
-	storytest.Tell(t, "testdata/stateful", func(told *storytest.Story) storytest.Commands {
-		s := newStatefulStory(told)
+	storytest.Tell(t, "testdata/stateful", func(script *storytest.Story) storytest.Commands {
+		s := newStatefulStory(script)
 		return s.commands(storytest.Commands{
 			"set":     s.setSet,
 			"claims":  func([]string) { s.Say("%s", s.allClaims()) },
@@ -45,8 +45,8 @@ type statefulStory struct {
 	made   int // pods
 }
 
-func newStatefulStory(told *storytest.Story) *statefulStory {
-	s := &statefulStory{podStory: podStory{Story: told}, claims: map[string]*corev1.PersistentVolumeClaim{}}
+func newStatefulStory(script *storytest.Story) *statefulStory {
+	s := &statefulStory{podStory: podStory{Story: script}, claims: map[string]*corev1.PersistentVolumeClaim{}}
 	s.named = func(word string) string { return "db-" + word }
 	s.place = func(p *corev1.Pod) string { return strings.TrimPrefix(p.Name, "db-") }
 	s.plan = s.planSet

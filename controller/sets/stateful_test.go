@@ -159,13 +159,13 @@ func TestAClaimThatGoesIsWaitedFor(t *testing.T) {
 		if n := len(controllertest.Active(s)); n != 1 {
 			t.Errorf("%d pods after the claim is gone, want 1", n)
 		}
-		told := 0
+		events := 0
 		for _, e := range clienttest.All(s, client.Events, "default") {
 			if e.Reason == "FailedCreate" && e.Message == "create Pod db-0 in StatefulSet db failed error: pvc data-db-0 is being deleted" {
-				told++
+				events++
 			}
 		}
-		if told == 0 {
+		if events == 0 {
 			t.Error("no event tells for what the pod waits")
 		}
 	}, set)

@@ -40,7 +40,7 @@ type statefulView struct {
 	now             time.Time
 	claims          claimFinder // used if the set has templates of claims
 
-	// pause returns how long it is until a pod that has ended is made anew; 0 or less means now, and so does nil.
+	// pause returns how long to wait before an ended pod is replaced. 0 or less means at once, and so does a nil pause.
 	pause func(pod string) time.Duration
 }
 
@@ -48,7 +48,7 @@ type statefulView struct {
 type statefulPlan struct {
 	create  []statefulPod
 	remove  []*corev1.Pod
-	restart []*corev1.Pod // have ended, and are removed to be made anew
+	restart []*corev1.Pod // have ended, and are deleted to be replaced
 	label   []*corev1.Pod // lack the labels of their identity
 	claims  claimPlan     // what comes before all that
 	after   time.Duration // when to look again by the passing of time alone; 0 means never
@@ -92,8 +92,7 @@ func (v *statefulView) revisionFor(ordinal int) string {
 	return v.update
 }
 
-// split sorts the pods into the places that there are to be, in order, and those that
-// there are not to be, the last first.
+// split returns the pods by ordinal, and the pods whose ordinals are not wanted, the highest first.
 func (v *statefulView) split() (places []*corev1.Pod, surplus []*corev1.Pod) {
 	places = make([]*corev1.Pod, v.want())
 	number := map[*corev1.Pod]int{}
@@ -292,7 +291,7 @@ func (v *statefulView) status() (s appsv1.StatefulSetStatus, after time.Duration
 	if v.rolling() && done {
 		s.CurrentReplicas, s.CurrentRevision = s.UpdatedReplicas, s.UpdateRevision
 	}
-	target := want // a partition leaves some pods as they are
+	target := want // a partition keeps pods at the old revision
 	if v.rolling() {
 		target = max(0, want-int32(v.first()-v.start()))
 	}

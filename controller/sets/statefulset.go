@@ -72,13 +72,13 @@ func (statefulSets) recorded(set *appsv1.StatefulSet) recorded {
 }
 
 func (statefulSets) collided(set *appsv1.StatefulSet) *appsv1.StatefulSet {
-	told := set.DeepCopy()
-	told.Status.CollisionCount = dependents.NextCollision(set.Status.CollisionCount)
-	return told
+	updated := set.DeepCopy()
+	updated.Status.CollisionCount = dependents.NextCollision(set.Status.CollisionCount)
+	return updated
 }
 
-func (statefulSets) uses(told *appsv1.StatefulSet, pods []*corev1.Pod, r *appsv1.ControllerRevision) bool {
-	return r.Name == told.Status.CurrentRevision || slices.ContainsFunc(pods, func(p *corev1.Pod) bool { return revisionOfPod(p) == r.Name })
+func (statefulSets) uses(updated *appsv1.StatefulSet, pods []*corev1.Pod, r *appsv1.ControllerRevision) bool {
+	return r.Name == updated.Status.CurrentRevision || slices.ContainsFunc(pods, func(p *corev1.Pod) bool { return revisionOfPod(p) == r.Name })
 }
 
 func (statefulSets) report(set *appsv1.StatefulSet, pods []*corev1.Pod, rec record) (*appsv1.StatefulSet, time.Duration) {
@@ -86,9 +86,9 @@ func (statefulSets) report(set *appsv1.StatefulSet, pods []*corev1.Pod, rec reco
 	if equality.Semantic.DeepEqual(status, set.Status) {
 		return set, after
 	}
-	told := set.DeepCopy()
-	told.Status = status
-	return told, after
+	updated := set.DeepCopy()
+	updated.Status = status
+	return updated, after
 }
 
 // newStatefulView looks up which revision the set's pods have and are to have.

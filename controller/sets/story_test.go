@@ -28,7 +28,7 @@ type podStory struct {
 
 	named func(word string) (pod string) // the name of a pod that a story calls so
 	place func(pod *corev1.Pod) string   // as it is called in the list of pods
-	plan  func() (different bool)        // does what reconcile does, and tells it
+	plan  func() (different bool)        // does what reconcile does, and reports whether anything changed
 	ready func(pod *corev1.Pod)          // what happens to a pod besides; nil means nothing
 }
 
@@ -82,8 +82,7 @@ func (s *podStory) leave(pod *corev1.Pod) {
 	s.pods[i].DeletionTimestamp = &metav1.Time{Time: s.Now}
 }
 
-// settle lets all pods serve and those that are to go be gone, and returns whether any
-// did.
+// settle makes all pods ready and ends the pods that are being deleted, and returns whether there were any.
 func (s *podStory) settle() (different bool) {
 	for _, p := range slices.Clone(s.pods) {
 		switch {
@@ -123,7 +122,7 @@ func (s *podStory) roll() {
 	})
 }
 
-// conditions tells those of a status.
+// conditionWords returns the conditions of a status as text.
 func conditionWords[C any](list []C, words func(C) (kind, status, reason any)) (text string) {
 	for _, c := range list {
 		kind, status, reason := words(c)

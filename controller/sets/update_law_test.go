@@ -129,7 +129,7 @@ func TestAnUpdateOfAStatefulSetKeepsItsLimits(t *testing.T) {
 	})
 }
 
-// stir lets something happen to some pods.
+// stir changes the states of random pods.
 func stir(rt *rapid.T, pods []*corev1.Pod, become func(state, name string)) {
 	for _, p := range append([]*corev1.Pod(nil), pods...) {
 		switch n := rapid.IntRange(0, 9).Draw(rt, p.Name); {

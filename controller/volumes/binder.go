@@ -26,8 +26,8 @@ type binder struct {
 	events *client.Recorder
 	loop   *controller.Loop
 
-	mu   sync.Mutex
-	told map[controller.Key]event // guarded by mu; the last one of each (V6)
+	mu         sync.Mutex
+	lastEvents map[controller.Key]event // guarded by mu; the last one of each (volumes-V6)
 }
 
 // subscribe has the binder look at what a change is about, and at what it may help.
@@ -71,7 +71,7 @@ func (b *binder) subscribe() {
 		}
 	})
 	b.pods.Subscribe(func(before, after *corev1.Pod) {
-		// For whom a claim waits is told.
+		// The message of a claim names the pod that it waits for.
 		if before != nil && after != nil && before.Spec.NodeName == after.Spec.NodeName && podstate.Finished(before) == podstate.Finished(after) {
 			return
 		}
@@ -104,7 +104,7 @@ func (b *binder) reconcile(ctx context.Context, key controller.Key) (controller.
 	return controller.Result{}, b.claim(ctx, key)
 }
 
-// claim does what is to be done about a claim.
+// claim reconciles a claim.
 func (b *binder) claim(ctx context.Context, key controller.Key) error {
 	c, ok := b.claims.Get(key.Namespace, key.Name)
 	if !ok {
@@ -139,11 +139,11 @@ func (b *binder) claim(ctx context.Context, key controller.Key) error {
 			return err
 		}
 	}
-	b.tell(key, c, p.event)
+	b.event(key, c, p.event)
 	return nil
 }
 
-// view collects what is to be known for a claim.
+// view returns the state of the cluster that matters for a claim.
 func (b *binder) view(c *corev1.PersistentVolumeClaim) claimView {
 	v := claimView{}
 	if c.Spec.VolumeName != "" {
@@ -166,7 +166,7 @@ func (b *binder) view(c *corev1.PersistentVolumeClaim) claimView {
 	return v
 }
 
-// volume does what is to be done about a volume.
+// volume reconciles a volume.
 func (b *binder) volume(ctx context.Context, key controller.Key) error {
 	v, ok := b.volumes.Get("", key.Name)
 	if !ok {
@@ -188,9 +188,9 @@ func (b *binder) volume(ctx context.Context, key controller.Key) error {
 			return err
 		}
 	}
-	b.tell(key, v, p.event)
-	if p.told != nil {
-		b.tell(controller.KeyOf(c), c, p.told)
+	b.event(key, v, p.event)
+	if p.claimEvent != nil {
+		b.event(controller.KeyOf(c), c, p.claimEvent)
 	}
 	if p.claim {
 		b.loop.Add(controller.KeyOf(c))
@@ -199,7 +199,7 @@ func (b *binder) volume(ctx context.Context, key controller.Key) error {
 }
 
 // claimOf returns the claim that a volume names, or nil. That there is none, or another one of its name, is asked of the
-// server: who believed a cache that is behind would give the volume up (V3).
+// server: who believed a cache that is behind would give the volume up (volumes-V3).
 func (b *binder) claimOf(ctx context.Context, v *corev1.PersistentVolume) (*corev1.PersistentVolumeClaim, error) {
 	ref := v.Spec.ClaimRef
 	if ref == nil {
@@ -219,7 +219,7 @@ func (b *binder) claimOf(ctx context.Context, v *corev1.PersistentVolume) (*core
 	return c, err
 }
 
-// bind takes the steps that lack to bind a claim to a volume (V2).
+// bind takes the steps that lack to bind a claim to a volume (volumes-V2).
 func (b *binder) bind(ctx context.Context, v *corev1.PersistentVolume, c *corev1.PersistentVolumeClaim) error {
 	var err error
 	if next, different := volumefit.Reserve(v, c); different {
@@ -255,7 +255,8 @@ func (b *binder) bind(ctx context.Context, v *corev1.PersistentVolume, c *corev1
 	return err
 }
 
-// unbind gives a volume back whose claim has another: to everybody, or if a user reserved it to whoever has the claim's name.
+// unbind releases a volume that was reserved for a claim that has another one. A reservation by a user stays, for the next
+// claim of that name.
 func (b *binder) unbind(ctx context.Context, v *corev1.PersistentVolume) (*corev1.PersistentVolume, error) {
 	next := v.DeepCopy()
 	if _, ours := next.Annotations[volumefit.BoundByController]; ours {
@@ -301,15 +302,15 @@ func (o *objects) updateVolume(ctx context.Context, v *corev1.PersistentVolume, 
 	return now, o.volumes.Await(ctx, now.ResourceVersion)
 }
 
-// tell records an event about an object unless it is the last that was told about it (V6). Nil is nothing to tell.
-func (b *binder) tell(key controller.Key, about client.Object, e *event) {
+// event writes an event about an object unless it is equal to the last one (volumes-V6). If e is nil it does nothing.
+func (b *binder) event(key controller.Key, about client.Object, e *event) {
 	if e == nil {
 		b.forget(key)
 		return
 	}
 	b.mu.Lock()
-	known := b.told[key] == *e
-	b.told[key] = *e
+	known := b.lastEvents[key] == *e
+	b.lastEvents[key] = *e
 	b.mu.Unlock()
 	if !known {
 		b.events.Event(about, e.kind, e.reason, "%s", e.message)
@@ -319,5 +320,5 @@ func (b *binder) tell(key controller.Key, about client.Object, e *event) {
 func (b *binder) forget(key controller.Key) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	delete(b.told, key)
+	delete(b.lastEvents, key)
 }

@@ -12,7 +12,7 @@ import (
 	"github.com/sampan-io/sampan/internal/volumefit"
 )
 
-// An event is something to be told about a claim or a volume.
+// An event is an event to write about a claim or a volume.
 type event struct{ kind, reason, message string }
 
 func normal(reason, format string, args ...any) *event {
@@ -23,16 +23,16 @@ func warning(reason, format string, args ...any) *event {
 	return &event{corev1.EventTypeWarning, reason, fmt.Sprintf(format, args...)}
 }
 
-// A claimView is what is to be known for a claim.
+// A claimView is the state of the cluster that matters for a claim.
 type claimView struct {
-	class    *storagev1.StorageClass    // of the claim; nil if there is none of that name
+	class    *storagev1.StorageClass    // of the claim; nil if it does not exist
 	named    *corev1.PersistentVolume   // that the claim names; nil if there is none
 	volumes  []*corev1.PersistentVolume // all, in any order
 	pods     []string                   // names of pods that use the claim and have no node yet
 	standard string                     // the default class; empty if there is none
 }
 
-// A claimPlan is what is to be done about a claim.
+// A claimPlan is the changes of a claim.
 type claimPlan struct {
 	bind        *corev1.PersistentVolume // to this volume; then there is nothing else
 	phase       corev1.PersistentVolumeClaimPhase
@@ -41,7 +41,7 @@ type claimPlan struct {
 	event       *event
 }
 
-// planClaim says what is to be done about a claim.
+// planClaim returns the changes of a claim.
 func planClaim(c *corev1.PersistentVolumeClaim, v claimView) claimPlan {
 	if _, complete := c.Annotations[volumefit.BindCompleted]; complete {
 		return planBound(c, v)
@@ -126,7 +126,7 @@ func planBound(c *corev1.PersistentVolumeClaim, v claimView) claimPlan {
 	return lost
 }
 
-// match returns the volume for a claim, or nil (V1).
+// match returns the volume for a claim, or nil (volumes-V1).
 func match(c *corev1.PersistentVolumeClaim, volumes []*corev1.PersistentVolume, delays bool) *corev1.PersistentVolume {
 	wish, err := volumefit.Ask(c)
 	if err != nil {
@@ -153,17 +153,17 @@ func better(a, b *corev1.PersistentVolume) int {
 	return cmp.Or(len(a.Spec.AccessModes)-len(b.Spec.AccessModes), volumefit.Smaller(a, b))
 }
 
-// A volumePlan is what is to be done about a volume.
+// A volumePlan is the changes of a volume.
 type volumePlan struct {
-	phase   corev1.PersistentVolumePhase // empty: it is left as it is
-	message string                       // why it failed
-	unbind  bool                         // the claim has another volume
-	claim   bool                         // the claim is to be looked at: it does the rest
-	event   *event
-	told    *event // about the claim
+	phase      corev1.PersistentVolumePhase // empty: it is left as it is
+	message    string                       // why it failed
+	unbind     bool                         // the claim has another volume
+	claim      bool                         // the claim is to be looked at: it does the rest
+	event      *event
+	claimEvent *event // about the claim
 }
 
-// planVolume says what is to be done about a volume. C is the claim that its claimRef names by name; nil if there is none.
+// planVolume returns the changes of a volume. C is the claim with the name in its claimRef; nil if there is none.
 func planVolume(v *corev1.PersistentVolume, c *corev1.PersistentVolumeClaim) volumePlan {
 	ref := v.Spec.ClaimRef
 	switch {
@@ -175,8 +175,8 @@ func planVolume(v *corev1.PersistentVolume, c *corev1.PersistentVolumeClaim) vol
 		return planReleased(v)
 	case c.Spec.VolumeName == "" && !volumefit.SameMode(c, v):
 		return volumePlan{
-			event: warning("VolumeMismatch", "Cannot bind PersistentVolume to requested PersistentVolumeClaim %q due to incompatible volumeMode.", c.Name),
-			told:  warning("VolumeMismatch", "Cannot bind PersistentVolume %q to requested PersistentVolumeClaim due to incompatible volumeMode.", v.Name),
+			event:      warning("VolumeMismatch", "Cannot bind PersistentVolume to requested PersistentVolumeClaim %q due to incompatible volumeMode.", c.Name),
+			claimEvent: warning("VolumeMismatch", "Cannot bind PersistentVolume %q to requested PersistentVolumeClaim due to incompatible volumeMode.", v.Name),
 		}
 	case c.Spec.VolumeName == "":
 		return volumePlan{claim: true}
@@ -188,7 +188,7 @@ func planVolume(v *corev1.PersistentVolume, c *corev1.PersistentVolumeClaim) vol
 	return volumePlan{phase: corev1.VolumeAvailable, unbind: true}
 }
 
-// planReleased is planVolume for a volume whose claim is gone (V3, V4).
+// planReleased is planVolume for a volume whose claim is gone (volumes-V3, volumes-V4).
 func planReleased(v *corev1.PersistentVolume) volumePlan {
 	released := volumePlan{phase: corev1.VolumeReleased}
 	if v.Status.Phase == corev1.VolumeFailed {

@@ -12,8 +12,8 @@ import (
 	"github.com/sampan-io/sampan/internal/volumefit"
 )
 
-// protector keeps claims and volumes that are in use (V5): each has a finalizer, which is taken away when it is to be
-// deleted and nobody uses it.
+// protector keeps claims and volumes that are in use (volumes-V5) from being deleted: each has a finalizer, which is removed
+// when the object is being deleted and is not in use.
 type protector struct {
 	*objects
 	claimLoop, volumeLoop *controller.Loop
@@ -87,7 +87,7 @@ func (p *protector) volume(ctx context.Context, key controller.Key) (controller.
 	return controller.Result{}, err
 }
 
-// used reports whether a pod uses a claim. That none does is asked of the server: the cache may not know of one yet.
+// used reports whether a pod uses a claim. The server decides that none does, because the cache may not have it yet.
 func (p *protector) used(ctx context.Context, c *corev1.PersistentVolumeClaim) (bool, error) {
 	for _, pod := range p.pods.ByIndex(byClaim, c.Namespace+"/"+c.Name) {
 		if uses(pod, c) {

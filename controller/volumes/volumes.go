@@ -34,7 +34,7 @@ type objects struct {
 const (
 	byClaim  = "claim"  // of pods and volumes: "namespace/name" of claims that they name
 	byVolume = "volume" // of claims: what they name
-	byState  = "state"  // of claims: under waiting, those that need a volume
+	byState  = "state"  // of claims: under waiting, the claims without a volume
 	waiting  = "waiting"
 )
 
@@ -59,7 +59,7 @@ func Tasks(config controller.Config) []run.Task {
 			Needs: []<-chan struct{}{o.claims.Ready(), o.volumes.Ready(), o.classes.Ready(), o.pods.Ready()},
 		})
 	}
-	b := &binder{objects: o, events: client.NewRecorder(config.Client, "persistentvolume-controller", "", config.Log), told: map[controller.Key]event{}}
+	b := &binder{objects: o, events: client.NewRecorder(config.Client, "persistentvolume-controller", "", config.Log), lastEvents: map[controller.Key]event{}}
 	b.loop = loop(binderName, b.reconcile)
 	b.subscribe()
 	p := &protector{objects: o}

@@ -62,8 +62,8 @@ func give(t *testing.T, s *clienttest.Server, text string) {
 	synctest.Wait()
 }
 
-// tell says how claims and volumes are, and what was told about them.
-func tell(s *clienttest.Server) string {
+// show returns claims and volumes with their events as text.
+func show(s *clienttest.Server) string {
 	var lines []string
 	for _, c := range clienttest.All(s, client.PersistentVolumeClaims, "") {
 		line := fmt.Sprintf("claim %s %s %s", c.Name, c.Status.Phase, c.Spec.VolumeName)
@@ -120,7 +120,7 @@ func expect(t *testing.T, s *clienttest.Server, when, want string) {
 			lines = append(lines, line)
 		}
 	}
-	if got, want := tell(s), strings.Join(lines, "\n"); got != want {
+	if got, want := show(s), strings.Join(lines, "\n"); got != want {
 		t.Errorf("%s:\n%s\nwant\n%s", when, got, want)
 	}
 }
@@ -238,29 +238,29 @@ func TestLifeOfAVolume(t *testing.T) {
 	controllertest.Controlling(t, tasks, func(t *testing.T, s *clienttest.Server) {
 		give(t, s, fmt.Sprintf(pvc, "c", "5Gi", ""))
 		give(t, s, fmt.Sprintf(pv, "v", "5Gi", ""))
-		told := `persistentvolumeclaim c FailedBinding: no persistent volumes available for this claim and no storage class is set`
-		expect(t, s, "bound", "claim c Bound v 5Gi bind-completed bound-by-controller\nvolume v Bound for c bound-by-controller\n"+told)
+		warning := `persistentvolumeclaim c FailedBinding: no persistent volumes available for this claim and no storage class is set`
+		expect(t, s, "bound", "claim c Bound v 5Gi bind-completed bound-by-controller\nvolume v Bound for c bound-by-controller\n"+warning)
 
 		give(t, s, `{apiVersion: v1, kind: Pod, metadata: {namespace: default, name: p}, spec: {nodeName: n, volumes: [{name: d, persistentVolumeClaim: {claimName: c}}]}}`)
 		remove(t, s, client.PersistentVolumes, "", "v")
 		remove(t, s, client.PersistentVolumeClaims, "default", "c")
-		expect(t, s, "in use", "claim c Bound v 5Gi bind-completed bound-by-controller going\nvolume v Bound for c bound-by-controller going\n"+told)
+		expect(t, s, "in use", "claim c Bound v 5Gi bind-completed bound-by-controller going\nvolume v Bound for c bound-by-controller going\n"+warning)
 		s.Remove(t, clienttest.Find(s, client.Pods, "default", "p"))
-		expect(t, s, "out of use", told)
+		expect(t, s, "out of use", warning)
 
 		give(t, s, fmt.Sprintf(pvc, "c", "5Gi", ""))
 		give(t, s, fmt.Sprintf(pv, "v", "5Gi", ""))
 		remove(t, s, client.PersistentVolumeClaims, "default", "c")
-		expect(t, s, "released", "volume v Released for c bound-by-controller\n"+told)
+		expect(t, s, "released", "volume v Released for c bound-by-controller\n"+warning)
 		give(t, s, fmt.Sprintf(pvc, "c", "5Gi", ""))
-		expect(t, s, "not given to another of that name", "claim c Pending\nvolume v Released for c bound-by-controller\n"+told)
+		expect(t, s, "not given to another of that name", "claim c Pending\nvolume v Released for c bound-by-controller\n"+warning)
 		v := clienttest.Find(s, client.PersistentVolumes, "", "v").DeepCopy()
 		v.Spec.ClaimRef = nil
 		s.Set(t, v)
-		expect(t, s, "given back by its owner", "claim c Bound v 5Gi bind-completed bound-by-controller\nvolume v Bound for c bound-by-controller\n"+told)
+		expect(t, s, "given back by its owner", "claim c Bound v 5Gi bind-completed bound-by-controller\nvolume v Bound for c bound-by-controller\n"+warning)
 		s.Remove(t, clienttest.Find(s, client.PersistentVolumes, "", "v"))
 		expect(t, s, "lost", "claim c Lost v bind-completed bound-by-controller\n"+
-			"persistentvolumeclaim c ClaimLost: Bound claim has lost its PersistentVolume. Data on the volume is lost!\n"+told)
+			"persistentvolumeclaim c ClaimLost: Bound claim has lost its PersistentVolume. Data on the volume is lost!\n"+warning)
 	})
 }
 
@@ -328,7 +328,7 @@ func TestACrashAnywhere(t *testing.T) {
 			for name, want := range map[string]string{"c": "v", "d": "w"} {
 				c := clienttest.Find(s, client.PersistentVolumeClaims, "default", name)
 				if v := clienttest.Find(s, client.PersistentVolumes, "", want); !volumefit.Bound(c) || c.Status.Phase != corev1.ClaimBound || c.Spec.VolumeName != want || v.Spec.ClaimRef.UID != c.UID || v.Status.Phase != corev1.VolumeBound {
-					t.Errorf("claim %s has volume %q (%s), want %s\n%s", name, c.Spec.VolumeName, c.Status.Phase, want, tell(s))
+					t.Errorf("claim %s has volume %q (%s), want %s\n%s", name, c.Spec.VolumeName, c.Status.Phase, want, show(s))
 				}
 			}
 		})
@@ -365,7 +365,7 @@ func TestTheFirstConsumer(t *testing.T) {
 		}
 		slices.Sort(bound)
 		if !slices.Equal(bound, []string{"v1", "v2"}) {
-			t.Errorf("bound to %v, want v1 and v2\n%s", bound, tell(s))
+			t.Errorf("bound to %v, want v1 and v2\n%s", bound, show(s))
 		}
 		placed := 0
 		for name, c := range map[string]string{"p": "c", "q": "d", "r": "e"} {
@@ -379,7 +379,7 @@ func TestTheFirstConsumer(t *testing.T) {
 			}
 		}
 		if placed != 2 {
-			t.Errorf("%d pods have a node, want 2\n%s", placed, tell(s))
+			t.Errorf("%d pods have a node, want 2\n%s", placed, show(s))
 		}
 		// Then there is one for the third, too.
 		give(t, s, fmt.Sprintf(pv, "v4", "5Gi", only("b")))
@@ -387,7 +387,7 @@ func TestTheFirstConsumer(t *testing.T) {
 		synctest.Wait()
 		for _, name := range []string{"p", "q", "r"} {
 			if nodeOf(s, name) == "" {
-				t.Errorf("pod %s has no node\n%s", name, tell(s))
+				t.Errorf("pod %s has no node\n%s", name, show(s))
 			}
 		}
 	})
@@ -400,25 +400,25 @@ func TestTheProvisionerIsWaitedFor(t *testing.T) {
 		give(t, s, fmt.Sprintf(pod, "p", "c"))
 		c := clienttest.Find(s, client.PersistentVolumeClaims, "default", "c")
 		if c.Annotations[volumefit.SelectedNode] != "a" || c.Annotations[volumefit.Provisioner] != "disks.example.com" || nodeOf(s, "p") != "" {
-			t.Fatalf("the provisioner is not asked:\n%s", tell(s))
+			t.Fatalf("the provisioner is not asked:\n%s", show(s))
 		}
 		// It cannot, there.
 		c = c.DeepCopy()
 		delete(c.Annotations, volumefit.SelectedNode)
 		s.Set(t, c)
 		synctest.Wait()
-		if why := tell(s); !strings.Contains(why, `pod p FailedScheduling: running PreBind plugin "VolumeBinding": binding volumes: provisioning failed for PVC "c"`) {
+		if why := show(s); !strings.Contains(why, `pod p FailedScheduling: running PreBind plugin "VolumeBinding": binding volumes: provisioning failed for PVC "c"`) {
 			t.Errorf("it does not say so:\n%s", why)
 		}
 		time.Sleep(30 * time.Second) // the pause after a failure
 		synctest.Wait()
 		c = clienttest.Find(s, client.PersistentVolumeClaims, "default", "c")
 		if c.Annotations[volumefit.SelectedNode] != "a" {
-			t.Fatalf("the provisioner is not asked again:\n%s", tell(s))
+			t.Fatalf("the provisioner is not asked again:\n%s", show(s))
 		}
 		give(t, s, strings.Replace(fmt.Sprintf(pv, "made", "5Gi", fmt.Sprintf("%s, claimRef: {namespace: default, name: c, uid: %s}", only("a"), c.UID)), "name: made}", `name: made, annotations: {pv.kubernetes.io/provisioned-by: disks.example.com}}`, 1))
 		if nodeOf(s, "p") != "a" {
-			t.Errorf("the pod is not bound:\n%s", tell(s))
+			t.Errorf("the pod is not bound:\n%s", show(s))
 		}
 	})
 }
@@ -430,13 +430,13 @@ func TestTheWaitHasAnEnd(t *testing.T) {
 		const why = `pod p FailedScheduling: running PreBind plugin "VolumeBinding": binding volumes: context deadline exceeded`
 		time.Sleep(89 * time.Second)
 		synctest.Wait()
-		if strings.Contains(tell(s), why) {
-			t.Errorf("too early:\n%s", tell(s))
+		if strings.Contains(show(s), why) {
+			t.Errorf("too early:\n%s", show(s))
 		}
 		time.Sleep(2 * time.Second)
 		synctest.Wait()
-		if !strings.Contains(tell(s), why) {
-			t.Errorf("it does not end:\n%s", tell(s))
+		if !strings.Contains(show(s), why) {
+			t.Errorf("it does not end:\n%s", show(s))
 		}
 		time.Sleep(10 * time.Second) // it waits again
 		s.Remove(t, clienttest.Find(s, client.Pods, "default", "p"))
@@ -447,7 +447,7 @@ func TestTheWaitHasAnEnd(t *testing.T) {
 		c := clienttest.Find(s, client.PersistentVolumeClaims, "default", "c")
 		give(t, s, fmt.Sprintf(pv, "made", "5Gi", fmt.Sprintf("%s, claimRef: {namespace: default, name: c, uid: %s}", only("a"), c.UID)))
 		if nodeOf(s, "next") != "a" {
-			t.Errorf("the next pod is not bound:\n%s", tell(s))
+			t.Errorf("the next pod is not bound:\n%s", show(s))
 		}
 	})
 }

@@ -20,7 +20,7 @@ import (
 
 // deployments rolls Deployments out: it makes, sizes and removes ReplicaSets.
 type deployments struct {
-	*dependents.Keeper[*appsv1.Deployment]
+	*dependents.Controller[*appsv1.Deployment]
 	sets dependents.Claims[*appsv1.ReplicaSet]
 	pods *cache.Cache[*corev1.Pod]
 }
@@ -30,18 +30,18 @@ func newDeployments(config controller.Config, sets *cache.Cache[*appsv1.ReplicaS
 		sets: dependents.Claims[*appsv1.ReplicaSet]{Client: config.Client, Resource: client.ReplicaSets, Cache: sets},
 		pods: pods,
 	}
-	d.Keeper = dependents.NewKeeper(dependents.Options[*appsv1.Deployment]{
+	d.Controller = dependents.NewController(dependents.Options[*appsv1.Deployment]{
 		Name: "deployment-controller", Client: config.Client, Caches: config.Caches, Resource: client.Deployments, Workers: config.Workers, Log: config.Log,
 		Selector: func(one *appsv1.Deployment) labels.Selector { return dependents.Selector(one.Spec.Selector) },
 		Needs:    []<-chan struct{}{sets.Ready(), pods.Ready()}, Reconcile: d.reconcile,
 	})
-	dependents.Follow(d.Keeper, sets)
+	dependents.Follow(d.Controller, sets)
 	pods.Subscribe(d.podChanged)
 	return d
 }
 
-// podChanged wakes the Deployments that want to know of pods more than their sets tell:
-// whether they are gone, or will never work.
+// podChanged queues Deployments that depend on more than the status of their ReplicaSets: on the deletion of a pod, or on a
+// pod that will never work.
 func (d *deployments) podChanged(before, after *corev1.Pod) {
 	pod := after
 	if pod == nil {
@@ -99,7 +99,7 @@ func (d *deployments) reconcile(ctx context.Context, one *appsv1.Deployment) (co
 	if back := now.retreat(&status); back != nil {
 		return controller.Result{}, d.goBack(ctx, one, back)
 	}
-	if err := d.writeStatus(ctx, one, now.told(status)); err != nil {
+	if err := d.writeStatus(ctx, one, now.withStatus(status)); err != nil {
 		return controller.Result{}, errors.Join(made.failure, err)
 	}
 	if made.failure != nil {
@@ -188,9 +188,9 @@ func (d *deployments) collided(ctx context.Context, one *appsv1.Deployment, set 
 	if metav1.IsControlledBy(there, one) && sameTemplate(there, &set.Spec.Template) {
 		return d.sets.Cache.Await(ctx, there.ResourceVersion)
 	}
-	told := one.DeepCopy()
-	told.Status.CollisionCount = dependents.NextCollision(told.Status.CollisionCount)
-	if err := d.writeStatus(ctx, one, told); err != nil {
+	updated := one.DeepCopy()
+	updated.Status.CollisionCount = dependents.NextCollision(updated.Status.CollisionCount)
+	if err := d.writeStatus(ctx, one, updated); err != nil {
 		return err
 	}
 	return controller.Again(fmt.Sprintf("replica set %s is another one; the next name is tried", set.Name))
@@ -223,9 +223,9 @@ func (d *deployments) forget(ctx context.Context, sets []*appsv1.ReplicaSet) err
 	return nil
 }
 
-func (d *deployments) writeStatus(ctx context.Context, one, told *appsv1.Deployment) error {
-	if told == one {
+func (d *deployments) writeStatus(ctx context.Context, one, updated *appsv1.Deployment) error {
+	if updated == one {
 		return nil
 	}
-	return d.WriteStatus(ctx, told)
+	return d.WriteStatus(ctx, updated)
 }

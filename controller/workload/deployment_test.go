@@ -174,10 +174,10 @@ func TestAPodThatIsCertainToFailTakesTheDeploymentBack(t *testing.T) {
 		if image := now.Spec.Template.Spec.Containers[0].Image; image != "v1" || now.Generation != 3 {
 			t.Errorf("the template has image %s in generation %d, want v1 in 3", image, now.Generation)
 		}
-		told := slices.ContainsFunc(now.Status.Conditions, func(c appsv1.DeploymentCondition) bool {
+		found := slices.ContainsFunc(now.Status.Conditions, func(c appsv1.DeploymentCondition) bool {
 			return c.Type == "RolledBack" && c.Status == corev1.ConditionTrue && c.Reason == "PodsFail"
 		})
-		if !told {
+		if !found {
 			t.Errorf("conditions = %+v", now.Status.Conditions)
 		}
 		warned := false

@@ -1,38 +1,32 @@
-// Package workload holds the controllers of pods of which one is as good as another,
-// ReplicationController, ReplicaSet and Job, and the one that makes ReplicaSets,
-// Deployment.
+// Package workload holds the controllers of pods without an identity: ReplicationController, ReplicaSet and Job; and that of
+// Deployments, which creates ReplicaSets.
 //
-// Each is a pure plan and a short reconcile around it. A plan is given the object,
-// what belongs to it and the time, and says what to make and what to take away
-// and what the status is; it is tested with stories. What is common to everything that
-// has dependents is in package dependents.
+// Each is a pure plan and a reconcile function around it. A plan is a function of the object, its dependents and the
+// time; it returns the dependents to create and to delete and the status, and is tested with stories. Package dependents has
+// what all controllers of dependents have in common.
 //
-//	W1  The status is written only when it differs, and after the pods were dealt
-//	    with, so that it says what is.
-//	W2  A pod of a Job is counted exactly once, whatever crashes when: it carries a
-//	    finalizer until its UID stands in the Job's status, and leaves the list of the
-//	    UIDs there when the finalizer is gone.
-//	W3  No step of a rollout takes a Deployment above size + maxSurge, or, as far as
-//	    statuses tell, below size - maxUnavailable pods that serve.
+//	workload-W1  The status is written only if it has changed, and after pods were created and deleted, so that it is
+//	             current.
+//	workload-W2  A pod of a Job is counted exactly once, even after a crash: it has a finalizer until its UID is in the
+//	             status of the Job, and the UID is removed from there when the finalizer has been.
+//	workload-W3  A step of a rollout never has more than replicas + maxSurge pods of a Deployment nor, as far as the
+//	             statuses of its ReplicaSets are current, less than replicas - maxUnavailable available ones.
 //
-// A Deployment may ask for more than Kubernetes does, by annotations:
+// Annotations of a Deployment enable features that Kubernetes does not have:
 //
-//	sampan.dev/auto-rollback: "true"  back to the template that last completed a rollout,
-//	    when the progress deadline passes or a new pod is certain to fail
-//	sampan.dev/canaries: "N"          N new pods replace N old ones, then it waits
-//	sampan.dev/promote: "REVISION"    it goes on, if that is the revision tried out
-//	sampan.dev/abort: "REVISION"      it goes back, likewise
+//	sampan.dev/auto-rollback: "true"  rolls back to the template that last completed a rollout, when the progress
+//	    deadline is exceeded or a new pod is certain to fail
+//	sampan.dev/canaries: "N"          replaces N old pods by new ones, then waits for promote or abort
+//	sampan.dev/promote: "REVISION"    completes the rollout, if that is the revision of the canaries
+//	sampan.dev/abort: "REVISION"      rolls back, if that is the revision of the canaries
 //
-// REVISION is that of annotation deployment.kubernetes.io/revision. While canaries wait
-// the condition Progressing is Unknown with reason CanariesHeld. A rollback changes the
-// template (the generation rises by one) and in the same update annotation
-// sampan.dev/rolled-back, JSON with generation, revision, template, to, reason and
-// message: whoever waits for a generation not above that one waits in vain. From then
-// until the next template the condition RolledBack is True with reason
-// ProgressDeadlineExceeded, PodsFail or CanariesAborted. A template is rolled back by
-// itself only once, and one that was gone back to never, so that there is no loop.
+// REVISION is the annotation deployment.kubernetes.io/revision. While canaries wait the condition Progressing is Unknown with
+// reason CanariesHeld. A rollback changes the template (the generation rises by one) and, in the same update, writes the
+// annotation sampan.dev/rolled-back, which is JSON with generation, revision, template, to, reason and message: a client that
+// waits for that generation or an earlier one should stop waiting. Until the next template the condition RolledBack is
+// True with reason ProgressDeadlineExceeded, PodsFail or CanariesAborted. A template is rolled back automatically only
+// once, and a template that was the target of a rollback never is, so that there is no loop.
 //
-// What is not here: pods that each have a place of their own (package sets), garbage
-// collection of what a deleted owner leaves (package garbage), and of Job
-// podFailurePolicy, successPolicy and backoffLimitPerIndex.
+// Not implemented: podFailurePolicy, successPolicy and backoffLimitPerIndex of Jobs. Package sets has the controllers of
+// pods with an identity, package garbage deletes the dependents of deleted owners.
 package workload

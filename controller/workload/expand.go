@@ -11,11 +11,9 @@ import (
 	"github.com/sampan-io/sampan/controller/dependents"
 )
 
-// Expand returns the pods that an object stands for once its controllers have done their
-// work: a pod itself, the replicas of what has replicas, the pods of a Job that run at the
-// same time. They have names that tell them apart. Of an object of another kind
-// there are none. The object has its defaults and a UID, and is
-// shared with the pods.
+// Expand returns the pods that an object results in, with unique names: a pod itself, the replicas of a workload, or the pods
+// of a Job that run at the same time. It returns none for other kinds. The object has its defaults and a UID, and is shared
+// with the pods.
 func Expand(obj client.Object) (pods []*corev1.Pod) {
 	replicas := func(n *int32, template *corev1.PodTemplateSpec) []*corev1.Pod {
 		for i := range *n {

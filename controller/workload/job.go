@@ -24,19 +24,19 @@ const managedHere = "kubernetes.io/job-controller"
 
 // jobs runs the pods of Jobs.
 type jobs struct {
-	*dependents.Keeper[*batchv1.Job]
+	*dependents.Controller[*batchv1.Job]
 	work    *dependents.Pods
 	orphans *controller.Loop // of pods whose finalizer no Job will take away
 }
 
 func newJobs(config controller.Config, pods *cache.Cache[*corev1.Pod]) *jobs {
 	j := &jobs{}
-	j.Keeper = dependents.NewKeeper(dependents.Options[*batchv1.Job]{
+	j.Controller = dependents.NewController(dependents.Options[*batchv1.Job]{
 		Name: "job-controller", Client: config.Client, Caches: config.Caches, Resource: client.Jobs, Workers: config.Workers, Log: config.Log,
 		Selector: func(job *batchv1.Job) labels.Selector { return dependents.Selector(job.Spec.Selector) },
 		Needs:    []<-chan struct{}{pods.Ready()}, Reconcile: j.reconcile,
 	})
-	j.work = dependents.NewPods(j.Keeper, pods)
+	j.work = dependents.NewPods(j.Controller, pods)
 	j.orphans = controller.New(controller.Options{
 		Name: "job-orphans", Reconcile: j.freeOrphan, Workers: config.Workers, Log: config.Log,
 		Needs: []<-chan struct{}{j.Objects.Ready(), pods.Ready()},
@@ -78,7 +78,7 @@ func (j *jobs) reconcile(ctx context.Context, job *batchv1.Job) (controller.Resu
 	var failure error
 	if n := len(plan.create); n > 0 {
 		// Pods come before the status, so that they start sooner and the status counts
-		// them already. The account (W2) is not concerned.
+		// them already. The account (workload-W2) is not concerned.
 		failure = j.work.Create(ctx, job, n, func(i int) *corev1.Pod { return jobPod(job, plan.create[i]) })
 		if ctx.Err() != nil {
 			return controller.Result{}, nil

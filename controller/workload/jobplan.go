@@ -28,8 +28,8 @@ const (
 type jobPlan struct {
 	create  []int // pods to make: completion indexes, or -1 for one without
 	status  batchv1.JobStatus
-	events  []jobEvent    // to be told when the status is written
-	release []*corev1.Pod // to lose the finalizer once the status, which counts them, is written (W2)
+	events  []jobEvent    // to be written with the status
+	release []*corev1.Pod // to lose the finalizer once the status, which counts them, is written (workload-W2)
 	remove  []*corev1.Pod
 	after   time.Duration // when time alone may ask for something; 0 means never
 }
@@ -112,7 +112,7 @@ func replacesOnlyFailed(job *batchv1.Job) bool {
 	return job.Spec.PodReplacementPolicy != nil && *job.Spec.PodReplacementPolicy == batchv1.Failed
 }
 
-// count brings the counters up to date (W2). Each UID goes from a finished pod with
+// count brings the counters up to date (workload-W2). Each UID goes from a finished pod with
 // finalizer into the uncounted list, where it stays until no pod of that UID has the
 // finalizer, and then into the counter.
 func (p *jobPlanner) count() {
@@ -230,9 +230,9 @@ func (p *jobPlanner) verdict() bool {
 	p.set(final, corev1.ConditionTrue, reason, message)
 	if final == batchv1.JobComplete {
 		s.CompletionTime = &metav1.Time{Time: p.now}
-		p.tell(corev1.EventTypeNormal, "Completed", "Job completed")
+		p.event(corev1.EventTypeNormal, "Completed", "Job completed")
 	} else {
-		p.tell(corev1.EventTypeWarning, reason, message)
+		p.event(corev1.EventTypeWarning, reason, message)
 	}
 	return true
 }
@@ -318,8 +318,8 @@ func (p *jobPlanner) populate() {
 	p.plan.create = p.indexes(n)
 }
 
-// distinct returns the active pods of an Indexed job without those that nobody
-// needs (their index is done, out of range, or has an older pod), which are removed.
+// distinct returns the active pods of an Indexed job without superfluous pods, which are deleted: pods whose index is
+// completed, out of range, or has an older pod.
 func (p *jobPlanner) distinct() []*corev1.Pod {
 	sorted := slices.Clone(p.active)
 	slices.SortStableFunc(sorted, func(a, b *corev1.Pod) int {
@@ -366,8 +366,8 @@ func (p *jobPlanner) indexes(n int) []int {
 	return next
 }
 
-// backoff returns how long to wait before another pod is made: it depends on how many
-// pods failed since the last success, which the pods themselves tell.
+// backoff returns how long to wait before the next pod is created. It depends on the number of pods that failed since the
+// last success, which the pods themselves record.
 func (p *jobPlanner) backoff() time.Duration {
 	var success, failure time.Time
 	for _, pod := range p.pods {
@@ -392,7 +392,7 @@ func (p *jobPlanner) backoff() time.Duration {
 	return failure.Add(pause).Sub(p.now)
 }
 
-// endOf returns when a pod ended, as far as anybody said so.
+// endOf returns when a pod ended, as far as its status says.
 func endOf(pod *corev1.Pod) (end time.Time) {
 	for _, c := range pod.Status.ContainerStatuses {
 		if t := c.State.Terminated; t != nil && t.FinishedAt.After(end) {
@@ -419,12 +419,12 @@ func (p *jobPlanner) finish() {
 			s.StartTime = nil
 		}
 		if p.set(batchv1.JobSuspended, corev1.ConditionTrue, "JobSuspended", "Job suspended") {
-			p.tell(corev1.EventTypeNormal, "Suspended", "Job suspended")
+			p.event(corev1.EventTypeNormal, "Suspended", "Job suspended")
 		}
 	} else if c := p.condition(batchv1.JobSuspended); c != nil {
 		if p.set(batchv1.JobSuspended, corev1.ConditionFalse, "JobResumed", "Job resumed") {
 			s.StartTime = &metav1.Time{Time: p.now}
-			p.tell(corev1.EventTypeNormal, "Resumed", "Job resumed")
+			p.event(corev1.EventTypeNormal, "Resumed", "Job resumed")
 		}
 	}
 	if left, limited := p.deadline(); limited && left > 0 && (p.plan.after == 0 || left < p.plan.after) {
@@ -465,7 +465,7 @@ func (p *jobPlanner) set(kind batchv1.JobConditionType, status corev1.ConditionS
 	return true
 }
 
-func (p *jobPlanner) tell(kind, reason, message string) {
+func (p *jobPlanner) event(kind, reason, message string) {
 	p.plan.events = append(p.plan.events, jobEvent{kind, reason, message})
 }
 

@@ -96,14 +96,14 @@ func TestAControllerMakesWhatItWantsOnce(t *testing.T) {
 		if st.Replicas != 7 || st.FullyLabeledReplicas != 7 || st.ObservedGeneration != 1 {
 			t.Errorf("status = %+v", st)
 		}
-		told := 0
+		events := 0
 		for _, e := range clienttest.All(s, client.Events, "default") {
 			if e.Reason == "SuccessfulCreate" && e.InvolvedObject.Kind == "ReplicationController" && strings.HasPrefix(e.Message, "Created pod: web-") {
-				told++
+				events++
 			}
 		}
-		if told != 7 {
-			t.Errorf("%d events about new pods, want 7", told)
+		if events != 7 {
+			t.Errorf("%d events about new pods, want 7", events)
 		}
 
 		for _, p := range pods {

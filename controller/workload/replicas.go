@@ -96,7 +96,7 @@ func rejected(p *corev1.Pod) bool {
 		func(c corev1.ContainerStatus) bool { return c.ContainerID != "" })
 }
 
-// A replicaCount is what is to be said of the pods that are there.
+// A replicaCount is the part of the status that counts pods.
 type replicaCount struct {
 	all, labeled, ready, available int32
 	terminating                    int32
@@ -134,7 +134,7 @@ func countReplicas(r replicated, pods []*corev1.Pod, now time.Time) (n replicaCo
 	return n
 }
 
-// failureReason is the reason of the condition that tells of a failure to carry p out.
+// failureReason is the reason of the condition ReplicaFailure for a failure to carry p out.
 func (p replicaPlan) failureReason() string {
 	if len(p.remove) > 0 {
 		return "FailedDelete"
@@ -148,25 +148,25 @@ type replicaKind[T client.Object] struct {
 	name       string
 	resource   client.Resource[T]
 	describe   func(T) replicated
-	told       func(obj T, status appsv1.ReplicaSetStatus) T // a copy of obj with that status
+	withStatus func(obj T, status appsv1.ReplicaSetStatus) T // a copy of obj with that status
 	neighbours func(r *replicas[T], obj T) []*corev1.Pod     // nil means none
 }
 
 // replicas keeps the pods of one kind of controllers.
 type replicas[T client.Object] struct {
-	*dependents.Keeper[T]
+	*dependents.Controller[T]
 	kind replicaKind[T]
 	work *dependents.Pods
 }
 
 func newReplicas[T client.Object](config controller.Config, kind replicaKind[T], pods *cache.Cache[*corev1.Pod]) *replicas[T] {
 	r := &replicas[T]{kind: kind}
-	r.Keeper = dependents.NewKeeper(dependents.Options[T]{
+	r.Controller = dependents.NewController(dependents.Options[T]{
 		Name: kind.name, Client: config.Client, Caches: config.Caches, Resource: kind.resource, Workers: config.Workers, Log: config.Log,
 		Selector: func(obj T) labels.Selector { return kind.describe(obj).selector },
 		Needs:    []<-chan struct{}{pods.Ready()}, Reconcile: r.reconcile,
 	})
-	r.work = dependents.NewPods(r.Keeper, pods)
+	r.work = dependents.NewPods(r.Controller, pods)
 	return r
 }
 
@@ -197,7 +197,7 @@ func (r *replicas[T]) reconcile(ctx context.Context, obj T) (controller.Result, 
 	now := time.Now()
 	n := countReplicas(wish, pods, now)
 	if status := wish.statusNow(n, plan, failure, now); !equality.Semantic.DeepEqual(status, wish.status) {
-		if err := r.WriteStatus(ctx, r.kind.told(obj, status)); err != nil {
+		if err := r.WriteStatus(ctx, r.kind.withStatus(obj, status)); err != nil {
 			return controller.Result{}, errors.Join(failure, err)
 		}
 	}
@@ -228,7 +228,7 @@ func (r *replicated) statusNow(n replicaCount, plan replicaPlan, failure error, 
 	return status
 }
 
-// replicaFailure is the type of the condition that tells of a failure.
+// replicaFailure is the type of the condition for a failure to create or delete pods.
 const replicaFailure = string(appsv1.ReplicaSetReplicaFailure)
 
 func packCondition(c metav1.Condition) appsv1.ReplicaSetCondition {

@@ -14,10 +14,10 @@ import (
 // replicaSets is the kind ReplicaSet.
 var replicaSets = replicaKind[*appsv1.ReplicaSet]{
 	name: "replicaset-controller", resource: client.ReplicaSets, describe: describeRS, neighbours: podsOfSiblings,
-	told: func(rs *appsv1.ReplicaSet, status appsv1.ReplicaSetStatus) *appsv1.ReplicaSet {
-		told := rs.DeepCopy()
-		told.Status = status
-		return told
+	withStatus: func(rs *appsv1.ReplicaSet, status appsv1.ReplicaSetStatus) *appsv1.ReplicaSet {
+		updated := rs.DeepCopy()
+		updated.Status = status
+		return updated
 	},
 }
 

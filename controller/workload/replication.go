@@ -15,19 +15,19 @@ import (
 // a ReplicaSet under other names.
 var replication = replicaKind[*corev1.ReplicationController]{
 	name: "replication-controller", resource: client.ReplicationControllers, describe: describeRC,
-	told: func(rc *corev1.ReplicationController, s appsv1.ReplicaSetStatus) *corev1.ReplicationController {
-		told := rc.DeepCopy()
-		told.Status = corev1.ReplicationControllerStatus{
+	withStatus: func(rc *corev1.ReplicationController, s appsv1.ReplicaSetStatus) *corev1.ReplicationController {
+		updated := rc.DeepCopy()
+		updated.Status = corev1.ReplicationControllerStatus{
 			Replicas: s.Replicas, FullyLabeledReplicas: s.FullyLabeledReplicas, ReadyReplicas: s.ReadyReplicas,
 			AvailableReplicas: s.AvailableReplicas, ObservedGeneration: s.ObservedGeneration,
 		}
 		for _, c := range s.Conditions {
-			told.Status.Conditions = append(told.Status.Conditions, corev1.ReplicationControllerCondition{
+			updated.Status.Conditions = append(updated.Status.Conditions, corev1.ReplicationControllerCondition{
 				Type: corev1.ReplicationControllerConditionType(c.Type), Status: c.Status,
 				Reason: c.Reason, Message: c.Message, LastTransitionTime: c.LastTransitionTime,
 			})
 		}
-		return told
+		return updated
 	},
 }
 

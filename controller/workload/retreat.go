@@ -50,8 +50,8 @@ const (
 	reasonPromoted = "CanariesPromoted"
 )
 
-// A retreatNote says what was taken back: whoever waits for the Generation, or an
-// earlier one, waits for what will not come.
+// A retreatNote is the content of the annotation rolled-back. A client that waits for Generation, or an earlier one, waits
+// in vain.
 type retreatNote struct {
 	Generation int64  `json:"generation"` // of the Deployment that was taken back
 	Revision   int64  `json:"revision"`   // that was taken back
@@ -77,15 +77,14 @@ func noteOf(d *appsv1.Deployment) (note retreatNote, ok bool) {
 	return note, ok && json.Unmarshal([]byte(text), &note) == nil
 }
 
-// completed says that a status tells of a rollout that came to its end.
+// completed reports whether a status is that of a completed rollout.
 func completed(s *appsv1.DeploymentStatus) bool {
 	c := deploymentCondition(s.Conditions, appsv1.DeploymentProgressing)
 	return c != nil && c.Reason == reasonComplete
 }
 
-// lastGood returns the hash of the template that last completed a rollout, or "" if
-// none is known or nobody wants to know. What the stored status tells of is the
-// revision that was stored with it, whatever the present template is.
+// lastGood returns the hash of the template that last completed a rollout, or "" if it is not known or not needed. The stored
+// status belongs to the revision that was stored with it, whatever the present template is.
 func (r *rollout) lastGood() string {
 	if !watched(r.d) {
 		return ""
@@ -100,8 +99,7 @@ func (r *rollout) lastGood() string {
 	return r.d.Annotations[lastGoodAnnotation]
 }
 
-// remember returns the annotations of the Deployment with what is to be remembered
-// together with the status.
+// remember returns the annotations of the Deployment with the values that are written together with the status.
 func (r *rollout) remember(s *appsv1.DeploymentStatus) map[string]string {
 	annotations := maps.Clone(r.d.Annotations)
 	if annotations == nil {
@@ -155,8 +153,8 @@ func (r *rollout) asked(annotation string) bool {
 	return err == nil && r.current != nil && n == revisionOf(r.current.annotations)
 }
 
-// tellCanaries sets the condition Progressing of a Deployment whose canaries are there
-// and wait for a decision; that is no lack of progress. It returns false for all others.
+// tellCanaries sets the condition Progressing of a Deployment whose canaries are available and wait for a decision. For
+// other Deployments it does nothing and returns false.
 func (r *rollout) tellCanaries(s *appsv1.DeploymentStatus) bool {
 	const kind = appsv1.DeploymentProgressing
 	held, n := r.held()
@@ -182,9 +180,8 @@ func (r *rollout) tellRetreat(s *appsv1.DeploymentStatus) {
 	r.setCondition(s, conditionRolledBack, corev1.ConditionTrue, note.Reason, "%s", note.Message)
 }
 
-// retreat returns the retreat that is to be made, given what the status would be
-// without it, or nil. A template is taken back once, so that nobody who insists on it
-// starts a loop, and one that was gone back to never.
+// retreat returns the rollback that is due if the status would be s without it, or nil. A template is rolled back only once, so
+// that a client that applies it again does not start a loop, and a template that was the target of a rollback never is.
 func (r *rollout) retreat(s *appsv1.DeploymentStatus) *retreat {
 	if r.current == nil || r.current.made || r.d.Spec.Paused || r.d.DeletionTimestamp != nil || r.retreating() || r.complete(s) {
 		return nil
@@ -249,7 +246,7 @@ func (t *retreat) apply(d *appsv1.Deployment) (*appsv1.Deployment, error) {
 	back.Annotations = maps.Clone(d.Annotations)
 	back.Annotations[rolledBackAnnotation] = string(note)
 	back.Annotations[lastGoodAnnotation] = t.note.To
-	if t.note.Reason != reasonAborted { // whoever aborts may want to try again
+	if t.note.Reason != reasonAborted { // the user who aborts may want to try again
 		failed := append(failedTemplates(d), t.note.Template)
 		back.Annotations[failedAnnotation] = strings.Join(failed[max(0, len(failed)-maxFailed):], ",")
 	}

@@ -27,7 +27,7 @@ const (
 // longestHistory bounds historyAnnotation, in characters.
 const longestHistory = 2000
 
-// hashLabel tells the pods of one template from those of another.
+// hashLabel is the label of ReplicaSets and pods with the hash of their template.
 const hashLabel = appsv1.DefaultDeploymentUniqueLabelKey
 
 // notCopied are the annotations that a Deployment does not share with its ReplicaSets.
@@ -127,8 +127,7 @@ func appendHistory(list string, revision int64) string {
 	return strings.Join(all, ",")
 }
 
-// outdated returns the sets beyond the limit of the history, oldest first: those that
-// have no pods and want none.
+// outdated returns the sets beyond the limit of the history, oldest first. Sets with pods, or that want pods, are left out.
 func outdated(d *appsv1.Deployment, old []*part) (remove []*appsv1.ReplicaSet) {
 	if d.Spec.RevisionHistoryLimit == nil {
 		return nil

@@ -11,11 +11,10 @@ import (
 	"github.com/sampan-io/sampan/internal/storytest"
 )
 
-// A fleet is the pods that the sets of a story really have, of which statuses tell with
-// a delay: true stands for one that serves.
+// A fleet is the pods that the sets of a story really have, which statuses show with a delay. True means available.
 type fleet map[string][]bool
 
-// obey gives each set as many pods as it is to have; those that serve go last.
+// obey gives each set its wanted number of pods. Available pods are deleted last.
 func (f fleet) obey(sets []*appsv1.ReplicaSet) {
 	for _, set := range sets {
 		pods, n := f[set.Name], int(sizeOf(set))
@@ -73,7 +72,7 @@ func TestARolloutKeepsItsLimits(t *testing.T) {
 		}
 		f := fleet{}
 		step := func() {
-			before, sizesBefore := int32(0), int32(0) // as far as it is told
+			before, sizesBefore := int32(0), int32(0) // as far as statuses show
 			for _, set := range s.sets {
 				sizesBefore += sizeOf(set)
 				before += min(set.Status.AvailableReplicas, sizeOf(set), f.serving(set.Name))
@@ -105,7 +104,7 @@ func TestARolloutKeepsItsLimits(t *testing.T) {
 				}
 			}
 			for i, set := range s.sets {
-				if rapid.Bool().Draw(rt, "told") {
+				if rapid.Bool().Draw(rt, "observed") {
 					s.sets[i] = set.DeepCopy()
 					f.report(s.sets[i])
 				}

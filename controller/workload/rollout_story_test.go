@@ -33,8 +33,8 @@ import (
 //	show                     the Deployment's annotations and conditions
 //	+DURATION                time passes
 func TestRollouts(t *testing.T) {
-	storytest.Tell(t, "testdata/rollouts", func(told *storytest.Story) storytest.Commands {
-		s := newRolloutStory(told)
+	storytest.Tell(t, "testdata/rollouts", func(script *storytest.Story) storytest.Commands {
+		s := newRolloutStory(script)
 		return storytest.Commands{
 			"deployment": s.setDeployment,
 			"plan":       func([]string) { s.plan() },
@@ -71,8 +71,8 @@ type rolloutStory struct {
 	pods map[types.UID][]*corev1.Pod
 }
 
-func newRolloutStory(told *storytest.Story) *rolloutStory {
-	return &rolloutStory{Story: told, pods: map[types.UID][]*corev1.Pod{}}
+func newRolloutStory(script *storytest.Story) *rolloutStory {
+	return &rolloutStory{Story: script, pods: map[types.UID][]*corev1.Pod{}}
 }
 
 func (s *rolloutStory) addPod(set *appsv1.ReplicaSet) *corev1.Pod {
@@ -162,7 +162,7 @@ func (s *rolloutStory) look() *rollout {
 	return newRollout(s.d, s.sets, func(set *appsv1.ReplicaSet) []*corev1.Pod { return s.pods[set.UID] }, s.Now)
 }
 
-// plan does what reconcile does, and tells it. It reports whether anything was different.
+// plan does what reconcile does, and prints it. It reports whether anything changed.
 func (s *rolloutStory) plan() (different bool) {
 	r := s.look()
 	if err := r.plan(); err != nil {
@@ -208,13 +208,13 @@ func (s *rolloutStory) plan() (different bool) {
 		s.d = d
 		return true
 	}
-	told := now.told(status)
-	if told != s.d {
+	updated := now.withStatus(status)
+	if updated != s.d {
 		different = true
-		if !equality.Semantic.DeepEqual(told.Status, s.d.Status) {
-			s.Say("%s", s.status(&told.Status))
+		if !equality.Semantic.DeepEqual(updated.Status, s.d.Status) {
+			s.Say("%s", s.status(&updated.Status))
 		}
-		s.d = told
+		s.d = updated
 	}
 	if s.d.DeletionTimestamp == nil && (s.d.Spec.Paused || now.complete(&status)) {
 		for _, set := range outdated(s.d, now.old) {
@@ -237,7 +237,7 @@ func (s *rolloutStory) status(st *appsv1.DeploymentStatus) string {
 	return strings.Join(words, " ")
 }
 
-// sizes tells how large the sets are, and checks that the limits are kept.
+// sizes returns the sizes of the sets as text, and checks that the limits are kept.
 func (s *rolloutStory) sizes() string {
 	var words []string
 	all, serving := int32(0), int32(0)

@@ -53,8 +53,7 @@ func (p *part) changed() *appsv1.ReplicaSet {
 	return set
 }
 
-// A rollout is a Deployment, its ReplicaSets and what is to become of them. It is made
-// anew for each look at the Deployment.
+// A rollout is a Deployment with its ReplicaSets and their wanted sizes. Each reconcile makes a new one.
 type rollout struct {
 	d       *appsv1.Deployment
 	current *part   // the set of the present template; nil if there is none
@@ -187,7 +186,7 @@ func (r *rollout) roll() {
 	// not serve yet.
 	allowed := total(r.parts()) - least - (r.current.size - r.current.available())
 	allowed = min(allowed, total(r.old)-(want-limit))
-	for _, p := range r.old { // those first that serve nobody
+	for _, p := range r.old { // unavailable pods first
 		if sick := min(allowed, p.size-p.available()); sick > 0 {
 			r.resize(p, p.size-sick)
 			allowed -= sick

@@ -141,8 +141,7 @@ func (r *rollout) status(made attempt) (s appsv1.DeploymentStatus, after time.Du
 	return s, r.patience(&s)
 }
 
-// replicaFailure returns the condition of the present set that tells of a failure, or
-// that of another one.
+// replicaFailure returns the condition ReplicaFailure of the present set, or else of another one.
 func (r *rollout) replicaFailure() (found *appsv1.ReplicaSetCondition) {
 	for _, p := range r.parts() {
 		for i := range p.set.Status.Conditions {
@@ -235,9 +234,8 @@ func (r *rollout) patience(s *appsv1.DeploymentStatus) time.Duration {
 	return max(c.LastUpdateTime.Add(limit).Sub(r.now), time.Millisecond)
 }
 
-// told returns the Deployment with that status and with the annotations that go with
-// it, or as it is if nothing is different.
-func (r *rollout) told(s appsv1.DeploymentStatus) *appsv1.Deployment {
+// withStatus returns the Deployment with that status and with the annotations that belong to it, or d as it is if nothing differs.
+func (r *rollout) withStatus(s appsv1.DeploymentStatus) *appsv1.Deployment {
 	if len(s.Conditions) == 0 {
 		s.Conditions = nil
 	}
@@ -251,7 +249,7 @@ func (r *rollout) told(s appsv1.DeploymentStatus) *appsv1.Deployment {
 	if equality.Semantic.DeepEqual(s, r.d.Status) && maps.Equal(annotations, r.d.Annotations) {
 		return r.d
 	}
-	told := r.d.DeepCopy()
-	told.Status, told.Annotations = s, annotations
-	return told
+	updated := r.d.DeepCopy()
+	updated.Status, updated.Annotations = s, annotations
+	return updated
 }

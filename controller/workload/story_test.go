@@ -17,19 +17,19 @@ import (
 	"github.com/sampan-io/sampan/internal/storytest"
 )
 
-// TestStories plays the stories in testdata/*.txt. A story has a job or an rc and its pods,
-// which live in the test alone. Commands are
+// TestStories plays the stories in testdata/*.txt. A story has a job or an rc and its pods, which exist only in the test.
+// Commands are
 //
-//	job name=value …       make or change the job (rc likewise)
-//	pod NAME STATE [k=v …] a pod becomes pending, running, ready, succeeded, failed,
-//	                       rejected (by its node), deleted (marked) or gone
+//	job name=value …       makes or changes the job; rc does the same for the rc
+//	pod NAME STATE [k=v …] sets a pod to pending, running, ready, succeeded, failed, rejected (by its node), deleted
+//	                       (being deleted) or gone
 //	+DURATION              time passes
-//	plan                   plan and carry out; what happens stands below with ">"
+//	plan                   plans and carries out; the changes follow in lines with ">"
 //
-// Run with -update after a change, then read the diff: it is the review.
+// To accept changed output run the test with -update, then review the difference.
 func TestStories(t *testing.T) {
-	storytest.Tell(t, "testdata", func(told *storytest.Story) storytest.Commands {
-		s := &story{Story: told}
+	storytest.Tell(t, "testdata", func(script *storytest.Story) storytest.Commands {
+		s := &story{Story: script}
 		return storytest.Commands{
 			"job": s.setJob,
 			"rc":  s.setRC,
@@ -284,7 +284,7 @@ func (s *story) planRC() {
 	wish := describeRC(s.rc)
 	count := countReplicas(wish, s.pods, s.Now)
 	if status := wish.statusNow(count, plan, nil, s.Now); !equality.Semantic.DeepEqual(status, wish.status) {
-		s.rc = replication.told(s.rc, status)
+		s.rc = replication.withStatus(s.rc, status)
 		s.Say("status replicas=%d labeled=%d ready=%d available=%d observed=%d",
 			status.Replicas, status.FullyLabeledReplicas, status.ReadyReplicas, status.AvailableReplicas, status.ObservedGeneration)
 	}

@@ -15,7 +15,7 @@ import (
 	"github.com/sampan-io/sampan/internal/run"
 )
 
-// Options configures a [Keeper]. Name, Client, Caches, Resource, Selector and Reconcile
+// Options configures a [Controller]. Name, Client, Caches, Resource, Selector and Reconcile
 // are required.
 type Options[T client.Object] struct {
 	Name     string // of the controller, in logs and events
@@ -35,9 +35,9 @@ type Options[T client.Object] struct {
 	Log     *slog.Logger      // nil means slog.Default
 }
 
-// A Keeper is the controller of one kind of owners: it knows them all, is woken by what
-// happens to them, and writes their status.
-type Keeper[T client.Object] struct {
+// A Controller is the part that the controllers of all kinds of owners have in common: it caches the owners, queues them
+// when they or their dependents change, and writes their status.
+type Controller[T client.Object] struct {
 	Client   client.Interface
 	Resource client.Resource[T]
 	Objects  *cache.Cache[T] // with [Indexes]
@@ -47,9 +47,9 @@ type Keeper[T client.Object] struct {
 	opts Options[T]
 }
 
-// NewKeeper returns a keeper that has not started; run its [Keeper.Tasks].
-func NewKeeper[T client.Object](opts Options[T]) *Keeper[T] {
-	k := &Keeper[T]{
+// NewController returns a Controller that has not started; run its [Controller.Tasks].
+func NewController[T client.Object](opts Options[T]) *Controller[T] {
+	k := &Controller[T]{
 		Client: opts.Client, Resource: opts.Resource, opts: opts,
 		Objects: cache.Of(opts.Caches, opts.Resource, Indexes[T]()),
 		Events:  client.NewRecorder(opts.Client, opts.Name, "", opts.Log),
@@ -75,8 +75,8 @@ func NewKeeper[T client.Object](opts Options[T]) *Keeper[T] {
 	return k
 }
 
-// Tasks returns what is to be run, as parts of one stage.
-func (k *Keeper[T]) Tasks() []run.Task {
+// Tasks returns the tasks of the controller, which must run together, as parts of one stage.
+func (k *Controller[T]) Tasks() []run.Task {
 	return []run.Task{
 		{Name: k.opts.Name + "-events", Run: k.Events.Run},
 		k.Loop.Task(),
@@ -84,14 +84,14 @@ func (k *Keeper[T]) Tasks() []run.Task {
 }
 
 // Owner returns obj as an owner of dependents.
-func (k *Keeper[T]) Owner(obj T) Owner {
+func (k *Controller[T]) Owner(obj T) Owner {
 	return Owner{Object: obj, Selector: k.opts.Selector(obj), now: func(ctx context.Context) (client.Object, error) {
 		return k.Resource.Get(ctx, k.Client, obj.GetNamespace(), obj.GetName())
 	}}
 }
 
 // Matching returns the owners in a namespace that select what has those labels.
-func (k *Keeper[T]) Matching(namespace string, set labels.Set) (owners []T) {
+func (k *Controller[T]) Matching(namespace string, set labels.Set) (owners []T) {
 	for _, one := range k.Objects.List(namespace) {
 		if k.opts.Selector(one).Matches(set) {
 			owners = append(owners, one)
@@ -100,9 +100,9 @@ func (k *Keeper[T]) Matching(namespace string, set labels.Set) (owners []T) {
 	return owners
 }
 
-// Follow has a keeper look at the owner of each dependent that changes, and at those
-// that may adopt it. It must be called before the cache runs.
-func Follow[T, D client.Object](k *Keeper[T], dependents *cache.Cache[D]) {
+// Follow queues the owner of each dependent that changes, and the owners that may adopt it. It must be called before the
+// cache runs.
+func Follow[T, D client.Object](k *Controller[T], dependents *cache.Cache[D]) {
 	var none D
 	dependents.Subscribe(func(before, after D) {
 		for _, one := range []D{before, after} {
@@ -120,18 +120,16 @@ func Follow[T, D client.Object](k *Keeper[T], dependents *cache.Cache[D]) {
 	})
 }
 
-// WriteStatus writes the status of told and waits until the cache has it. An owner that
-// is gone needs none.
-func (k *Keeper[T]) WriteStatus(ctx context.Context, told T) error {
-	return k.write(ctx, told, "status")
+// WriteStatus writes the status of updated and waits until the cache has it. It does nothing if the owner was deleted.
+func (k *Controller[T]) WriteStatus(ctx context.Context, updated T) error {
+	return k.write(ctx, updated, "status")
 }
 
-// Write writes told, apart from its status, and waits until the cache has it. An owner
-// that is gone needs it not.
-func (k *Keeper[T]) Write(ctx context.Context, told T) error { return k.write(ctx, told, "") }
+// Write writes updated, except for its status, and waits until the cache has it. It does nothing if the owner was deleted.
+func (k *Controller[T]) Write(ctx context.Context, updated T) error { return k.write(ctx, updated, "") }
 
-func (k *Keeper[T]) write(ctx context.Context, told T, part string) error {
-	now, err := k.Resource.Update(ctx, k.Client, told, part)
+func (k *Controller[T]) write(ctx context.Context, updated T, part string) error {
+	now, err := k.Resource.Update(ctx, k.Client, updated, part)
 	switch {
 	case apierrors.IsNotFound(err):
 		return nil
@@ -140,7 +138,7 @@ func (k *Keeper[T]) write(ctx context.Context, told T, part string) error {
 		if part != "" {
 			what = part + " of " + what
 		}
-		return fmt.Errorf("write %s %s: %w", what, controller.KeyOf(told), err)
+		return fmt.Errorf("write %s %s: %w", what, controller.KeyOf(updated), err)
 	}
 	return k.Objects.Await(ctx, now.GetResourceVersion())
 }
