@@ -27,8 +27,8 @@ type departure int
 // The departures, in the order of how long they hold the signal back.
 const (
 	departed departure = iota // every proxy has taken it out
-	unknown                   // nobody will say: a moment has to do
-	awaited                   // somebody will say it
+	unknown                   // no proxy reports it: wait for a short pause
+	awaited                   // a proxy will report it
 )
 
 // behind is what is known of one service that has the pod behind it.
@@ -107,13 +107,13 @@ func (s behind) departs(pod types.UID) (d departure, newest uint64) {
 	return unknown, 0 // it is the last one: requests come as long as it answers
 }
 
-// departures follows what the agent has to know of services before it stops a pod.
-// Without it, an agent waits for a moment.
+// departures caches the objects that the agent reads before it stops a pod. Without
+// it, the agent waits for a short pause.
 type departures struct {
 	slices *cache.Cache[*discoveryv1.EndpointSlice]
 	leases *cache.Cache[*coordinationv1.Lease]
-	// silent are proxies that let a limit pass, and what they had told by then. They are
-	// not waited for again until they tell something. Guarded by Node.mu.
+	// silent are proxies that let a limit pass, with the revision that they had reported by
+	// then. They are not waited for again until they report another. Guarded by Node.mu.
 	silent map[string]uint64
 	// waiting are the workers that hold a signal back. Guarded by Node.mu.
 	waiting map[*worker]bool
@@ -175,13 +175,13 @@ func selects(s *corev1.Service, pod *corev1.Pod) bool {
 	return len(s.Spec.Selector) > 0 && labels.SelectorFromSet(s.Spec.Selector).Matches(labels.Set(pod.Labels))
 }
 
-// departs says how far a pod of this node has left its services.
+// departs reports how far a pod of this node has left its services.
 func (n *Node) departs(pod *corev1.Pod) (departure, []string) {
 	proxies := map[string]uint64{}
 	n.mu.Lock()
 	for _, l := range n.departures.leases.List(applied.Namespace) {
 		revision := applied.Revision(l)
-		if told, silent := n.departures.silent[l.Name]; silent && told == revision {
+		if reported, silent := n.departures.silent[l.Name]; silent && reported == revision {
 			continue
 		}
 		proxies[l.Name] = revision

@@ -160,8 +160,8 @@ func (w *worker) referenceChanged() {
 	}
 }
 
-// shownChanged reports whether something has changed that a volume of the pod shows of the pod itself: labels, annotations
-// or the resources of containers. The rest of what it can show never changes.
+// shownChanged reports whether a part of the pod has changed that one of its volumes shows: labels, annotations or the
+// resources of containers. The other fields that a volume can show never change.
 func shownChanged(old, pod *corev1.Pod) bool {
 	return showsPod(pod) && (!maps.Equal(old.Labels, pod.Labels) || !maps.Equal(old.Annotations, pod.Annotations) ||
 		!slices.EqualFunc(old.Spec.Containers, pod.Spec.Containers, sameResources) ||
@@ -301,7 +301,7 @@ type startError struct {
 	events                    []warning
 }
 
-// warning is an event that tells of a failure.
+// warning is an event that reports a failure.
 type warning struct{ reason, message string }
 
 func failed(format string, args ...any) []warning {

@@ -234,7 +234,7 @@ func (n *Node) listen(ctx context.Context) error {
 					w.touch()
 				}
 			default:
-				n.heard(e)
+				n.handle(e)
 			}
 		}
 		failures++
@@ -246,8 +246,8 @@ func (n *Node) listen(ctx context.Context) error {
 	return nil
 }
 
-// heard passes one event on.
-func (n *Node) heard(e *cri.ContainerEventResponse) {
+// handle passes an event of the runtime to the worker of the pod.
+func (n *Node) handle(e *cri.ContainerEventResponse) {
 	uid := types.UID(e.GetPodSandboxStatus().GetMetadata().GetUid())
 	if uid == "" {
 		if e.GetContainerEventType() == cri.ContainerEventType_CONTAINER_DELETED_EVENT {

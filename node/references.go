@@ -54,7 +54,7 @@ func (r *references) Run(ctx context.Context) error {
 	r.mu.Lock()
 	r.start = func(work func(ctx context.Context) error) context.CancelFunc {
 		ctx, cancel := context.WithCancel(ctx)
-		g.Go(func(context.Context) { _ = work(ctx) }) // a cache ends only when told to
+		g.Go(func(context.Context) { _ = work(ctx) }) // a cache runs until ctx is cancelled
 		return cancel
 	}
 	r.mu.Unlock()

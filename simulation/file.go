@@ -68,8 +68,8 @@ type filePod struct {
 // A scalar is the text of a string or a number.
 type scalar string
 
-// UnmarshalJSON implements json.Unmarshaler. What is neither is kept as it is, and is
-// refused by whoever reads the text.
+// UnmarshalJSON implements json.Unmarshaler. Other JSON values are kept as they are, and
+// the reader of the text refuses them.
 func (s *scalar) UnmarshalJSON(data []byte) error {
 	var text string
 	if json.Unmarshal(data, &text) == nil {

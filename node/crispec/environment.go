@@ -19,13 +19,13 @@ type Objects interface {
 	Secret(namespace, name string) (*corev1.Secret, error)
 }
 
-// Facts is what a pod is told about itself and its surroundings.
+// Facts are the values of a pod, its node and its cluster that environment variables and downward API volumes refer to.
 type Facts struct {
 	Pod         *corev1.Pod
 	IPs         []string // the pod's
 	HostIPs     []string
-	Allocatable corev1.ResourceList // of the node: the limit of who has none
-	Services    []*corev1.Service   // all that the pod may be told of
+	Allocatable corev1.ResourceList // of the node: the limit of a container that has none
+	Services    []*corev1.Service   // the services that the pod's environment may name
 	Objects     Objects
 }
 

@@ -12,7 +12,7 @@ import (
 type View struct {
 	Now time.Time
 	Pod *corev1.Pod
-	// Last is the status that was last told to the API server; for a pod that is
+	// Last is the status that was last written to the API server; for a pod that is
 	// new to the agent, the one that came with it.
 	Last corev1.PodStatus
 
@@ -53,7 +53,7 @@ type Container struct {
 	Attempt int32
 	Sandbox string // ID
 	State   State
-	Hash    string // [Hash] of what it was made from; empty if not known
+	Hash    string // [Hash] of the container that it was created from; empty if not known
 
 	CreatedAt, StartedAt, FinishedAt time.Time
 
@@ -125,7 +125,7 @@ func (v *View) sandbox() *Sandbox {
 }
 
 // attempts returns the attempts at a container, newest first. If the runtime has
-// lost what the last status tells of, that comes back as an attempt (L3, L5).
+// lost an attempt that is in the last status, it is added again (L3, L5).
 func (v *View) attempts(name string) []Container {
 	var all []Container
 	for _, c := range v.Containers {

@@ -35,9 +35,9 @@ type Counter struct {
 	eager time.Duration // pause after the next bad answer, until there was a good one; 0 means the period
 }
 
-// eagerStart is the first pause of a container that has just begun to run. A server
-// takes some milliseconds until it listens, and a whole period is long to wait for
-// the next look; the pause doubles with each look up to the period.
+// eagerStart is the first pause between probes of a container that has just started. A
+// server takes a few milliseconds until it listens, and a whole period is long to wait
+// for the next probe; the pause doubles with each probe up to the period.
 const eagerStart = 20 * time.Millisecond
 
 // NewCounter returns the counter of a container that began to run at the given

@@ -87,8 +87,8 @@ func get(ctx context.Context, c *corev1.Container, ip string, a *corev1.HTTPGetA
 			req.Header.Add(h.Name, h.Value)
 		}
 	}
-	// One connection per question, never a proxy, and no look at certificates: a
-	// container's own is not known to anybody.
+	// One connection per probe, never a proxy, and no verification of certificates: the
+	// container's certificate has no authority that the agent could trust.
 	transport := &http.Transport{DisableKeepAlives: true, TLSClientConfig: &tls.Config{InsecureSkipVerify: true}} //nolint:gosec // see above
 	defer transport.CloseIdleConnections()
 	client := &http.Client{Transport: transport, CheckRedirect: func(r *http.Request, via []*http.Request) error {
