@@ -55,8 +55,8 @@ func Clean(opts Options) error {
 	return errors.Join(append(errs, s.vanish())...)
 }
 
-// cgroupsOf lists the cgroups of a server: its own, and where somebody else gave
-// pods a place, those of the containers.
+// cgroupsOf lists the cgroups of a server: its root cgroup and, for pods with a
+// cgroup parent elsewhere, the cgroups of their containers.
 func cgroupsOf(opts Options) []string {
 	found := container.CgroupPlaces(opts.Cgroup)
 	files, _ := filepath.Glob(filepath.Join(opts.State, "containers", "*", "record.json"))

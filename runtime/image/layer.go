@@ -26,7 +26,7 @@ import (
 // of them on one page, and long enough never to meet another.
 func layerName(chain string) string { return hexOf(chain)[:24] }
 
-// layerMeta lies beside a layer's files.
+// layerMeta is stored next to a layer's files.
 type layerMeta struct {
 	Chain  string
 	Parent string // chain id of the layer below; "" for the lowest
@@ -194,7 +194,7 @@ func dirs(chain []chainLayer) []string {
 	return out
 }
 
-// readChain returns a chain's layers, the top one first; a flat one stands for all
+// readChain returns a chain's layers, the top one first; a flat layer includes all layers
 // below it. Layers that were just unpacked are looked for in tmp first.
 func (s *Store) readChain(tmp, top string) ([]chainLayer, error) {
 	var out []chainLayer
