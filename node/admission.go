@@ -23,7 +23,7 @@ import (
 // is never checked again, even if the node has changed since: it has a sandbox, or a start time, which no pod has before
 // its node has seen it.
 
-// arrive notes a change of a pod before the first list is complete. The caller holds mu.
+// arrive records a change of a pod before the first list is complete. The caller holds mu.
 func (n *Node) arrive(old, pod *corev1.Pod) {
 	if old != nil {
 		delete(n.arrivals, old.UID)
@@ -119,7 +119,7 @@ func (n *Node) free(uid types.UID) {
 	n.taken.Unplace(uid)
 }
 
-// object returns the Node object as it was last seen, with the resources that the agent knows better. It must not be
+// object returns the last version of the Node object, with the resources that the agent computes. It must not be
 // changed.
 func (n *Node) object() *corev1.Node {
 	node, ok := n.self.Get("", n.opts.Name)

@@ -38,7 +38,7 @@ type CRI struct {
 func Dial(socket string) (*CRI, error) {
 	conn, err := grpc.NewClient(
 		"unix://"+socket,
-		grpc.WithTransportCredentials(insecure.NewCredentials()), // a socket that root alone may open
+		grpc.WithTransportCredentials(insecure.NewCredentials()), // a socket that only root may open
 		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxMessage)),
 		grpc.WithConnectParams(grpc.ConnectParams{
 			Backoff:           backoff.Config{BaseDelay: firstRedial, Multiplier: 1.6, Jitter: 0.2, MaxDelay: lastRedial},

@@ -523,7 +523,7 @@ func (f *files) remove(uid types.UID) error {
 	return os.RemoveAll(f.pod(uid))
 }
 
-// isDirectory reports whether a UID is the name of one directory, so that what is removed by it is the pod's alone.
+// isDirectory reports whether a UID is the name of one directory, so that removing it removes only files of the pod.
 func isDirectory(uid types.UID) bool {
 	return uid != "" && uid != "." && uid != ".." && !strings.ContainsRune(string(uid), '/')
 }

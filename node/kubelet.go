@@ -55,7 +55,7 @@ const (
 	closingPause = time.Second     // for answers that are under way when the agent stops
 )
 
-// serve answers the kubelet API until ctx is over. It closes the listeners.
+// serve serves the kubelet API until ctx is cancelled. It closes the listeners.
 func (n *Node) serve(ctx context.Context) error {
 	server := &http.Server{
 		Handler: n.authenticated(n.routes()), ReadHeaderTimeout: headerLimit, IdleTimeout: idleLimit,
@@ -84,8 +84,7 @@ func (n *Node) serve(ctx context.Context) error {
 	return nil
 }
 
-// tls asks for client certificates and checks them against the authorities of
-// the moment.
+// tls requests client certificates and verifies them with the current authorities.
 func (n *Node) tls() *tls.Config {
 	c := n.opts.TLS.Clone()
 	c.MinVersion = tls.VersionTLS13
@@ -332,8 +331,8 @@ func logOptions(r *http.Request) (o logs.Options, previous bool, err error) {
 }
 
 // runCommand runs a command in a container and answers with its output. The command is word by word in the parameters
-// named command, or in one named cmd with spaces between the words, which is all that upstream's kubelet reads: clients
-// that do not know which kubelet they speak to use command only where they must. More than one cmd are one word each.
+// named command, or in one named cmd with spaces between the words, which is the only one that upstream's kubelet reads:
+// clients of both kubelets use command only if a word contains a space. More than one cmd are one word each.
 func (n *Node) runCommand(w http.ResponseWriter, r *http.Request) {
 	_, state, status, err := n.find(r)
 	if err != nil {

@@ -207,7 +207,7 @@ func New(opts Options) (*Node, error) {
 // True.
 func (n *Node) Ready() <-chan struct{} { return n.ready }
 
-// Run works until ctx is over, then returns nil and leaves the pods running (N5).
+// Run works until ctx is cancelled, then returns nil and leaves the pods running (N5).
 // It waits for a container runtime and an API server that are not there yet. It
 // returns an error only if it can't go on: the machine or the directories are not
 // what it needs, or its listener broke. It is called once.

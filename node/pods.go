@@ -61,7 +61,7 @@ func (n *Node) work(ctx context.Context) error {
 	return <-failed
 }
 
-// survey asks the runtime for what runs already.
+// survey reads the existing pods from the runtime.
 func (n *Node) survey(ctx context.Context) (map[types.UID]*found, error) {
 	sandboxes, err := n.opts.Runtime.ListPodSandbox(ctx, nil)
 	if err != nil {
@@ -210,7 +210,7 @@ func (n *Node) referenceChanged(pods []types.UID) {
 	}
 }
 
-// listen hears the runtime's events and hands them to the workers.
+// listen passes the runtime's events to the workers.
 func (n *Node) listen(ctx context.Context) error {
 	heard := false
 	for failures := 0; ctx.Err() == nil; {

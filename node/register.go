@@ -26,8 +26,8 @@ import (
 // heartbeat is how often a status that has not changed is written all the same.
 const heartbeat = 5 * time.Minute
 
-// recheck is how often a runtime that says that it is not ready is asked again:
-// CRI has no event for that.
+// recheck is how often the status of a runtime that is not ready is read again: CRI has
+// no event for that.
 const recheck = 2 * time.Second
 
 // tolerance is how long a runtime that has answered before may be silent before the node
@@ -54,7 +54,7 @@ func (h *health) runtimeDown(why string) {
 	if h.silent.IsZero() {
 		h.silent = time.Now()
 		if !h.known {
-			h.silent = h.silent.Add(-tolerance) // it has never been well
+			h.silent = h.silent.Add(-tolerance) // it has never been ready
 		}
 	}
 	h.known, h.why = true, why
@@ -96,7 +96,7 @@ func (h *health) notify(changed bool) {
 	}
 }
 
-// set asks the runtime how it is.
+// set reads the status of the runtime.
 func (h *health) set(ctx context.Context, rt Runtime) {
 	s, err := rt.Status(ctx)
 	if err != nil {
@@ -135,7 +135,7 @@ func (h *health) get() (known bool, fault string) {
 	return h.known, h.fault
 }
 
-// tolerated returns how long a silent runtime is still taken for well; 0 if it is
+// tolerated returns how much longer a silent runtime still counts as ready; 0 if it is
 // not silent, or has been for too long.
 func (h *health) tolerated() time.Duration {
 	h.mu.Lock()
@@ -205,7 +205,7 @@ func (n *Node) register(ctx context.Context) error {
 		select {
 		case <-timer.C:
 			if _, fault := n.health.get(); fault != "" {
-				n.health.set(ctx, n.opts.Runtime) // it may have got well
+				n.health.set(ctx, n.opts.Runtime) // it may be ready now
 			}
 		case <-n.health.changed:
 		case <-seen: // the object was changed or deleted

@@ -20,7 +20,7 @@ type Making struct {
 	Hash      string
 	QOS       corev1.PodQOSClass
 	Node      Capacity
-	Image     *cri.Image // as the runtime knows it
+	Image     *cri.Image // from the runtime
 	Mounts    []*cri.Mount
 	// TerminationFile is the host's end of the container's termination message;
 	// empty if there is none.
@@ -179,7 +179,7 @@ func capabilities(list []corev1.Capability) []string {
 	return out
 }
 
-// seccomp returns the profile; who asks for none gets the runtime's.
+// seccomp returns the profile; the default is the runtime's.
 func seccomp(p *corev1.SeccompProfile) *cri.SecurityProfile {
 	switch {
 	case p != nil && p.Type == corev1.SeccompProfileTypeUnconfined:

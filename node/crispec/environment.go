@@ -291,8 +291,8 @@ func serviceVariables(vars map[string]string, s *corev1.Service) {
 
 func variable(name string) string { return strings.ToUpper(strings.ReplaceAll(name, "-", "_")) }
 
-// Expand replaces each $(NAME) by what lookup knows, and leaves unknown ones as
-// they are. $$ stands for $.
+// Expand replaces each $(NAME) by the result of lookup, and leaves unknown names as they
+// are. $$ is an escaped $.
 func Expand(text string, lookup func(name string) (string, bool)) string {
 	var b strings.Builder
 	for {

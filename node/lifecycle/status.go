@@ -99,8 +99,8 @@ func (r Runtime) addresses(s *corev1.PodStatus, v *View) {
 }
 
 // container returns the status of one container and whether it is done, which
-// matters for init containers: it has succeeded. Over says that it will not be
-// started again.
+// matters for init containers: it has succeeded. If over is true, it will not be started
+// again.
 func (r Runtime) container(v *View, c *corev1.Container, isInit, over bool) (corev1.ContainerStatus, bool) {
 	started := false
 	s := corev1.ContainerStatus{Name: c.Name, Image: c.Image, Started: &started}
@@ -172,7 +172,7 @@ func (r Runtime) unborn(v *View, c *corev1.Container, s *corev1.ContainerStatus,
 	if f, failed := v.Memory.Failures[c.Name]; failed {
 		reason, message, _ = f.at(v.Now)
 	} else if last := find(v.Last, c.Name); last != nil && last.ContainerID == "" && last.State.Waiting != nil && !empty(last.State.Waiting.Reason) {
-		// The agent before this one knew what is wrong; we shall know in a moment.
+		// Keep the reason of the agent before the restart, until the container is tried again.
 		reason, message = last.State.Waiting.Reason, last.State.Waiting.Message
 	}
 	s.State.Waiting = &corev1.ContainerStateWaiting{Reason: reason, Message: message}
@@ -192,7 +192,7 @@ func empty(reason string) bool {
 	return reason == "" || reason == "ContainerCreating" || reason == "PodInitializing"
 }
 
-// held says why an ended container has not been started again yet.
+// held returns why an ended container has not been started again yet.
 func (r Runtime) held(v *View, name string, latest Container) (reason, message string) {
 	f, failed := v.Memory.Failures[name]
 	failed = failed && f.At.After(latest.FinishedAt)

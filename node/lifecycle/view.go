@@ -16,7 +16,7 @@ type View struct {
 	// new to the agent, the one that came with it.
 	Last corev1.PodStatus
 
-	// Gone says that the API server no longer has the pod.
+	// Gone is true if the API server no longer has the pod.
 	Gone bool
 	// Sandboxes and Containers are what the runtime holds, in any order.
 	Sandboxes  []Sandbox
@@ -63,7 +63,7 @@ type Container struct {
 	User            *corev1.ContainerUser
 }
 
-// Memory is what a worker remembers about its pod and the runtime can't know.
+// Memory is the state of a worker about its pod that is not in the runtime.
 type Memory struct {
 	// Failures say, by container name, why the next attempt has not been made.
 	Failures map[string]Failure
@@ -140,7 +140,7 @@ func (v *View) attempts(name string) []Container {
 	return all
 }
 
-// recall returns a container that is known from its status alone.
+// recall returns a container from its status only.
 func recall(s *corev1.ContainerStatus) Container {
 	c := Container{
 		ID: s.ContainerID, Name: s.Name, Attempt: s.RestartCount, State: Exited,
