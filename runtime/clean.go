@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 
+	"github.com/sampan-io/sampan/internal/mounts"
 	"github.com/sampan-io/sampan/runtime/container"
 	"github.com/sampan-io/sampan/runtime/network"
 )
@@ -45,7 +46,7 @@ func Clean(opts Options) error {
 		errs = append(errs, container.KillCgroup(c))
 	}
 	s := &Server{opts: opts, network: net}
-	errs = append(errs, unmountBelow(filepath.Join(opts.Root, "tmp")), unmountBelow(opts.State))
+	errs = append(errs, mounts.DetachBelow(filepath.Join(opts.Root, "tmp")), mounts.DetachBelow(opts.State))
 	for _, c := range cgroups {
 		errs = append(errs, container.RemoveCgroup(c))
 	}

@@ -20,6 +20,7 @@ import (
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/sampan-io/sampan/internal/memory"
+	"github.com/sampan-io/sampan/internal/mounts"
 	"github.com/sampan-io/sampan/internal/run"
 	"github.com/sampan-io/sampan/runtime/api"
 	"github.com/sampan-io/sampan/runtime/container"
@@ -413,7 +414,7 @@ func (s *Server) serving() (net.Listener, error) {
 func (s *Server) vanish() error {
 	errs := []error{
 		s.network.Down(),
-		unmountBelow(s.opts.State),
+		mounts.DetachBelow(s.opts.State),
 		remove(s.opts.Socket),
 	}
 	for _, name := range append(stateParts(), "lock") {

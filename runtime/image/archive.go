@@ -23,6 +23,8 @@ import (
 	specs "github.com/opencontainers/image-spec/specs-go"
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 	"golang.org/x/sys/unix"
+
+	"github.com/sampan-io/sampan/internal/mounts"
 )
 
 const (
@@ -54,7 +56,7 @@ func (s *Store) Import(ctx context.Context, archive io.Reader, name string) ([]I
 		return nil, s.explain(err)
 	}
 	defer func() {
-		if err := errors.Join(unmountBelow(tmp), os.RemoveAll(tmp)); err != nil {
+		if err := errors.Join(mounts.DetachBelow(tmp), os.RemoveAll(tmp)); err != nil {
 			s.opts.Log.Warn("an import's temporary files couldn't be removed", "err", err)
 		}
 	}()

@@ -13,10 +13,8 @@ import (
 	"fmt"
 	"hash"
 	"io"
-	"io/fs"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 
 	"golang.org/x/sys/unix"
@@ -305,36 +303,4 @@ func mountDeepOverlay(target string, lower []string, upper, work string) error {
 		return fmt.Errorf("overlay at %s: %w", target, err)
 	}
 	return nil
-}
-
-// unmountBelow unmounts everything at or below dir.
-func unmountBelow(dir string) error {
-	data, err := os.ReadFile("/proc/self/mountinfo")
-	if err != nil {
-		return err
-	}
-	var points []string
-	for line := range strings.Lines(string(data)) {
-		const mountPoint = 4 // field of mountinfo
-		fields := strings.Fields(line)
-		if len(fields) <= mountPoint {
-			continue
-		}
-		p := unescape(fields[mountPoint])
-		if p == dir || strings.HasPrefix(p, dir+"/") {
-			points = append(points, p)
-		}
-	}
-	var errs []error
-	for _, point := range slices.Backward(points) { // the last one made is the first to go
-		if err := unix.Unmount(point, unix.MNT_DETACH); err != nil && !errors.Is(err, unix.EINVAL) && !errors.Is(err, fs.ErrNotExist) {
-			errs = append(errs, fmt.Errorf("unmounting %s: %w", point, err))
-		}
-	}
-	return errors.Join(errs...)
-}
-
-// unescape undoes mountinfo's octal escapes.
-func unescape(s string) string {
-	return strings.NewReplacer(`\040`, " ", `\011`, "\t", `\012`, "\n", `\134`, `\`).Replace(s)
 }

@@ -16,6 +16,8 @@ import (
 
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 	"golang.org/x/sys/unix"
+
+	"github.com/sampan-io/sampan/internal/mounts"
 )
 
 // ErrNotFound is returned if no image has the name or id.
@@ -126,7 +128,7 @@ func (s *Store) Overlay() bool { return s.overlay }
 
 func (s *Store) cleanTemporary() error {
 	tmp := s.path("tmp")
-	if err := unmountBelow(tmp); err != nil {
+	if err := mounts.DetachBelow(tmp); err != nil {
 		return err
 	}
 	return os.RemoveAll(tmp)
