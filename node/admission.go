@@ -16,14 +16,14 @@ import (
 	"github.com/sampan-io/sampan/scheduler/plugin"
 )
 
-// Admission: the first thing that happens to a pod that is new to the agent is that the node admits or rejects it, see
-// [lifecycle.Supported], [lifecycle.Allowed] and [lifecycle.Admit]. Pods are decided upon one after the other, under Node.mu. Node.taken counts
-// the active pods: those that have been admitted, that the API server still has, and that have not ended. The pods of the
-// agent's first list are decided upon together, the oldest first. A pod that the node has admitted once is never decided
-// upon again, whatever became of the node since: it has a sandbox, or a start time, which no pod has before its node has
-// seen it.
+// Admission: the node admits or rejects each pod that is new to the agent before anything else happens to it; see
+// [lifecycle.Supported], [lifecycle.Allowed] and [lifecycle.Admit]. Pods are checked one after the other, under Node.mu.
+// Node.taken counts the active pods: pods that have been admitted, that the API server still has, and that have not
+// ended. The pods of the agent's first list are checked together, the oldest first. A pod that the node has admitted once
+// is never checked again, even if the node has changed since: it has a sandbox, or a start time, which no pod has before
+// its node has seen it.
 
-// arrive notes a change of a pod before the first list is complete. The caller holds mu.
+// arrive records a change of a pod before the first list is complete. The caller holds mu.
 func (n *Node) arrive(old, pod *corev1.Pod) {
 	if old != nil {
 		delete(n.arrivals, old.UID)
@@ -119,7 +119,7 @@ func (n *Node) free(uid types.UID) {
 	n.taken.Unplace(uid)
 }
 
-// object returns the Node object as it was last seen, with the resources that the agent knows better. It must not be
+// object returns the last version of the Node object, with the resources that the agent computes. It must not be
 // changed.
 func (n *Node) object() *corev1.Node {
 	node, ok := n.self.Get("", n.opts.Name)

@@ -58,7 +58,7 @@ func TestPodWithPortOfTheClusterIsRejected(t *testing.T) {
 	})
 }
 
-func TestPodWhoseHostPortIsTakenIsRejected(t *testing.T) {
+func TestAdmissionRejectsUsedHostPort(t *testing.T) {
 	inBubble(t, func(r *rig) {
 		r.create(webPod("first", withHostPort))
 		r.await("first", "ready", isReady)
@@ -88,7 +88,7 @@ func TestPodWhoseHostPortIsTakenIsRejected(t *testing.T) {
 	})
 }
 
-func TestEndedAndDeletedPodsTakeNothingOfTheNode(t *testing.T) {
+func TestAdmissionIgnoresEndedAndDeletedPods(t *testing.T) {
 	most := func(p *corev1.Pod) {
 		p.Spec.Containers[0].Resources.Requests = corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("3")}
 	}
@@ -121,7 +121,7 @@ func TestEndedAndDeletedPodsTakeNothingOfTheNode(t *testing.T) {
 	})
 }
 
-func TestAgentThatRestartsRejectsNothingAnew(t *testing.T) {
+func TestAdmissionKeepsPodsOverRestart(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t)
 		stop := r.start()
@@ -154,7 +154,7 @@ func TestAgentThatRestartsRejectsNothingAnew(t *testing.T) {
 	})
 }
 
-func TestPodIsNotRejectedForLabelsThatTheAgentHasNotSeen(t *testing.T) {
+func TestAdmissionReadsNewNodeLabels(t *testing.T) {
 	inBubble(t, func(r *rig) {
 		late := errors.New("too many requests")
 		r.api.Intercept(func(q clienttest.Request) error {

@@ -15,14 +15,14 @@ import (
 	"github.com/sampan-io/sampan/proxy/applied"
 )
 
-// A harbour is a service with its slice, and the proxies that read it.
-type harbour struct {
+// A drainRig is a service with its EndpointSlice, and the proxies that read it.
+type drainRig struct {
 	*rig
 	slice *discoveryv1.EndpointSlice
 }
 
-// say writes the endpoints: UID of a pod, and whether it is terminating.
-func (h *harbour) say(terminating map[*corev1.Pod]bool) uint64 {
+// publish writes the endpoints: UID of a pod, and whether it is terminating.
+func (h *drainRig) publish(terminating map[*corev1.Pod]bool) uint64 {
 	h.Helper()
 	next := h.slice.DeepCopy()
 	next.Endpoints = nil
@@ -43,8 +43,8 @@ func (h *harbour) say(terminating map[*corev1.Pod]bool) uint64 {
 	return revision
 }
 
-// apply has the proxy of a node say what it has applied.
-func (h *harbour) apply(node string, revision uint64) {
+// apply writes the revision that the proxy of a node has applied.
+func (h *drainRig) apply(node string, revision uint64) {
 	h.Helper()
 	l := applied.Lease(node, revision, nil)
 	old, err := client.Leases.Get(h.Context(), h.api, l.Namespace, l.Name)
@@ -59,7 +59,7 @@ func (h *harbour) apply(node string, revision uint64) {
 	}
 }
 
-func (h *harbour) delete(p *corev1.Pod) {
+func (h *drainRig) delete(p *corev1.Pod) {
 	h.Helper()
 	if err := client.Pods.Delete(h.Context(), h.api, p.Namespace, p.Name, metav1.DeleteOptions{}); err != nil {
 		h.Fatal(err)
@@ -67,7 +67,7 @@ func (h *harbour) delete(p *corev1.Pod) {
 }
 
 // stays fails the test if the pod ends within d.
-func (h *harbour) stays(p *corev1.Pod, d time.Duration) {
+func (h *drainRig) stays(p *corev1.Pod, d time.Duration) {
 	h.Helper()
 	time.Sleep(d) // of the bubble
 	synctest.Wait()
@@ -76,8 +76,8 @@ func (h *harbour) stays(p *corev1.Pod, d time.Duration) {
 	}
 }
 
-// inHarbour runs f with three ready pods behind a service.
-func inHarbour(t *testing.T, f func(h *harbour, a, b, c *corev1.Pod)) {
+// withService runs f with three ready pods behind a service.
+func withService(t *testing.T, f func(h *drainRig, a, b, c *corev1.Pod)) {
 	svc := &corev1.Service{
 		ObjectMeta: metav1.ObjectMeta{Name: "web", Namespace: "default"},
 		Spec:       corev1.ServiceSpec{Selector: map[string]string{"app": "web"}, ClusterIP: "10.96.0.9", Ports: []corev1.ServicePort{{Port: 80}}},
@@ -87,7 +87,7 @@ func inHarbour(t *testing.T, f func(h *harbour, a, b, c *corev1.Pod)) {
 		AddressType: discoveryv1.AddressTypeIPv4,
 	}
 	inBubble(t, func(r *rig) {
-		h := &harbour{rig: r}
+		h := &drainRig{rig: r}
 		var err error
 		if h.slice, err = client.EndpointSlices.Get(r.Context(), r.api, "default", "web-1"); err != nil {
 			t.Fatal(err)
@@ -101,15 +101,15 @@ func inHarbour(t *testing.T, f func(h *harbour, a, b, c *corev1.Pod)) {
 	}, svc, slice)
 }
 
-func TestAPodIsStoppedWhenEveryProxyHasTakenItOut(t *testing.T) {
-	inHarbour(t, func(h *harbour, a, b, _ *corev1.Pod) {
-		revision := h.say(map[*corev1.Pod]bool{a: false, b: false})
+func TestDrainEndsWhenEveryProxyHasReported(t *testing.T) {
+	withService(t, func(h *drainRig, a, b, _ *corev1.Pod) {
+		revision := h.publish(map[*corev1.Pod]bool{a: false, b: false})
 		h.apply("n1", revision)
 		h.apply("n2", revision)
 		synctest.Wait()
 		h.delete(a)
 		h.stays(a, time.Second) // the endpoints say nothing yet
-		revision = h.say(map[*corev1.Pod]bool{a: true, b: false})
+		revision = h.publish(map[*corev1.Pod]bool{a: true, b: false})
 		h.apply("n1", revision)
 		h.stays(a, time.Second) // one proxy of two
 		began := time.Now()
@@ -122,21 +122,21 @@ func TestAPodIsStoppedWhenEveryProxyHasTakenItOut(t *testing.T) {
 }
 
 func TestAProxyThatIsSilentIsWaitedForOnce(t *testing.T) {
-	inHarbour(t, func(h *harbour, a, b, c *corev1.Pod) {
-		revision := h.say(map[*corev1.Pod]bool{a: false, b: false, c: false})
+	withService(t, func(h *drainRig, a, b, c *corev1.Pod) {
+		revision := h.publish(map[*corev1.Pod]bool{a: false, b: false, c: false})
 		h.apply("n1", revision)
 		h.apply("n2", revision)
 		synctest.Wait()
 		began := time.Now()
 		h.delete(a)
-		h.apply("n1", h.say(map[*corev1.Pod]bool{a: true, b: false, c: false}))
+		h.apply("n1", h.publish(map[*corev1.Pod]bool{a: true, b: false, c: false}))
 		h.await("a", "gone", gone)
 		if took := time.Since(began); took != 5*time.Second {
 			t.Errorf("the pod went on for %v, want the limit", took)
 		}
 		h.delete(b)
 		began = time.Now()
-		revision = h.say(map[*corev1.Pod]bool{b: true, c: false})
+		revision = h.publish(map[*corev1.Pod]bool{b: true, c: false})
 		h.apply("n1", revision)
 		h.await("b", "gone", gone)
 		if took := time.Since(began); took != 0 {
@@ -146,20 +146,20 @@ func TestAProxyThatIsSilentIsWaitedForOnce(t *testing.T) {
 }
 
 func TestTheLastPodServesUntilAnotherIsReady(t *testing.T) {
-	inHarbour(t, func(h *harbour, a, b, c *corev1.Pod) {
-		h.apply("n1", h.say(map[*corev1.Pod]bool{a: false}))
+	withService(t, func(h *drainRig, a, b, c *corev1.Pod) {
+		h.apply("n1", h.publish(map[*corev1.Pod]bool{a: false}))
 		synctest.Wait()
 		h.delete(a)
-		h.apply("n1", h.say(map[*corev1.Pod]bool{a: true}))
+		h.apply("n1", h.publish(map[*corev1.Pod]bool{a: true}))
 		h.stays(a, 3*time.Second) // b and c are on their way into the endpoints
-		h.apply("n1", h.say(map[*corev1.Pod]bool{a: true, b: false}))
+		h.apply("n1", h.publish(map[*corev1.Pod]bool{a: true, b: false}))
 		h.await("a", "gone", gone)
 
 		// Nothing is coming when all go at the same time.
 		h.delete(b)
 		h.delete(c)
 		began := time.Now()
-		h.apply("n1", h.say(map[*corev1.Pod]bool{b: true, c: true}))
+		h.apply("n1", h.publish(map[*corev1.Pod]bool{b: true, c: true}))
 		h.await("b", "gone", gone)
 		h.await("c", "gone", gone)
 		if took := time.Since(began); took != 200*time.Millisecond {
@@ -169,7 +169,7 @@ func TestTheLastPodServesUntilAnotherIsReady(t *testing.T) {
 }
 
 func TestAPodThatCeasedToBeReadyIsHeldAsWell(t *testing.T) {
-	inHarbour(t, func(h *harbour, a, _, _ *corev1.Pod) {
+	withService(t, func(h *drainRig, a, _, _ *corev1.Pod) {
 		const gate = "example.com/open"
 		h.create(webPod("d", func(p *corev1.Pod) { p.Spec.ReadinessGates = []corev1.PodReadinessGate{{ConditionType: gate}} }))
 		open := func(status corev1.ConditionStatus) {
@@ -187,20 +187,20 @@ func TestAPodThatCeasedToBeReadyIsHeldAsWell(t *testing.T) {
 		h.await("d", "running", inPhase(corev1.PodRunning))
 		open(corev1.ConditionTrue)
 		d := h.await("d", "ready", isReady)
-		h.apply("n1", h.say(map[*corev1.Pod]bool{a: false, d: false}))
+		h.apply("n1", h.publish(map[*corev1.Pod]bool{a: false, d: false}))
 		synctest.Wait()
 		open(corev1.ConditionFalse)
 		h.await("d", "not ready", func(p *corev1.Pod) bool { return !isReady(p) })
 		h.delete(d)
 		h.stays(d, time.Second) // its proxies do not know yet
-		h.apply("n1", h.say(map[*corev1.Pod]bool{a: false, d: true}))
+		h.apply("n1", h.publish(map[*corev1.Pod]bool{a: false, d: true}))
 		h.await("d", "gone", gone)
 	})
 }
 
 func TestLessGraceHoldsAPodForLess(t *testing.T) {
-	inHarbour(t, func(h *harbour, a, b, _ *corev1.Pod) {
-		h.apply("n1", h.say(map[*corev1.Pod]bool{a: false, b: false}))
+	withService(t, func(h *drainRig, a, b, _ *corev1.Pod) {
+		h.apply("n1", h.publish(map[*corev1.Pod]bool{a: false, b: false}))
 		synctest.Wait()
 		h.delete(a)
 		h.stays(a, time.Second)

@@ -26,7 +26,7 @@ const (
 )
 
 // A CRI is a [Runtime] behind a unix socket. Calls fail with Unavailable while
-// nobody listens; the connection is made again by itself.
+// no server listens on it; the connection is made again automatically.
 type CRI struct {
 	conn    *grpc.ClientConn
 	runtime cri.RuntimeServiceClient
@@ -38,7 +38,7 @@ type CRI struct {
 func Dial(socket string) (*CRI, error) {
 	conn, err := grpc.NewClient(
 		"unix://"+socket,
-		grpc.WithTransportCredentials(insecure.NewCredentials()), // a socket that root alone may open
+		grpc.WithTransportCredentials(insecure.NewCredentials()), // a socket that only root may open
 		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxMessage)),
 		grpc.WithConnectParams(grpc.ConnectParams{
 			Backoff:           backoff.Config{BaseDelay: firstRedial, Multiplier: 1.6, Jitter: 0.2, MaxDelay: lastRedial},
@@ -174,7 +174,7 @@ func (c *CRI) Events(ctx context.Context) iter.Seq2[*cri.ContainerEventResponse,
 	}
 }
 
-// ImageStatus returns what the runtime knows of an image, or nil.
+// ImageStatus returns the runtime's status of an image, or nil if it does not have the image.
 func (c *CRI) ImageStatus(ctx context.Context, image string) (*cri.Image, error) {
 	r, err := c.images.ImageStatus(ctx, &cri.ImageStatusRequest{Image: &cri.ImageSpec{Image: image}})
 	return r.GetImage(), err

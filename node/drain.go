@@ -21,26 +21,26 @@ import (
 	"github.com/sampan-io/sampan/proxy/applied"
 )
 
-// A departure says how far it is that no request comes to a pod any more.
+// A departure is the progress of taking a pod out of its services.
 type departure int
 
 // The departures, in the order of how long they hold the signal back.
 const (
 	departed departure = iota // every proxy has taken it out
-	unknown                   // nobody will say: a moment has to do
-	awaited                   // somebody will say it
+	unknown                   // no proxy reports it: wait for a short pause
+	awaited                   // a proxy will report it
 )
 
 // behind is what is known of one service that has the pod behind it.
 type behind struct {
 	slices []*discoveryv1.EndpointSlice
-	// coming says that another pod of this node is going to serve.
+	// coming is true if another pod of this node is going to serve.
 	coming bool
 }
 
-// departs says how far a pod has left the services, given what each proxy has
-// applied, and which proxies are missing. Seen is the revision of slices that the services
-// are of: a proxy that has applied a newer one may use the pod again.
+// departs returns how far a pod has left the services, given the revision that each proxy
+// has applied, and which proxies are missing. Seen is the revision of the slices in the
+// services: a proxy that has applied a newer one may use the pod again.
 //
 // A pod that is the last one to serve gets requests until another is ready, for which
 // it is worth to wait if there is one to come.
@@ -71,8 +71,8 @@ func departs(pod types.UID, services []behind, proxies map[string]uint64, seen u
 	return worst, missing
 }
 
-// departs says whether the pod is out of the endpoints of one service, and by which
-// revision.
+// departs returns whether the pod is out of the endpoints of one service, and since
+// which revision.
 func (s behind) departs(pod types.UID) (d departure, newest uint64) {
 	mine, others, coming := unknown, false, s.coming
 	for _, slice := range s.slices {
@@ -107,13 +107,13 @@ func (s behind) departs(pod types.UID) (d departure, newest uint64) {
 	return unknown, 0 // it is the last one: requests come as long as it answers
 }
 
-// departures follows what the agent has to know of services before it stops a pod.
-// Without it, an agent waits for a moment.
+// departures caches the objects that the agent reads before it stops a pod. Without
+// it, the agent waits for a short pause.
 type departures struct {
 	slices *cache.Cache[*discoveryv1.EndpointSlice]
 	leases *cache.Cache[*coordinationv1.Lease]
-	// silent are proxies that let a limit pass, and what they had told by then. They are
-	// not waited for again until they tell something. Guarded by Node.mu.
+	// silent are proxies that let a limit pass, with the revision that they had reported by
+	// then. They are not waited for again until they report another. Guarded by Node.mu.
 	silent map[string]uint64
 	// waiting are the workers that hold a signal back. Guarded by Node.mu.
 	waiting map[*worker]bool
@@ -147,7 +147,7 @@ func newDepartures(n *Node) *departures {
 	return d
 }
 
-// followDepartures works until ctx is over.
+// followDepartures works until ctx is cancelled.
 func (n *Node) followDepartures(ctx context.Context) error {
 	// A cluster that does not let its nodes read this is not asked again.
 	one := metav1.ListOptions{Limit: 1, LabelSelector: applied.Selector()}
@@ -175,13 +175,13 @@ func selects(s *corev1.Service, pod *corev1.Pod) bool {
 	return len(s.Spec.Selector) > 0 && labels.SelectorFromSet(s.Spec.Selector).Matches(labels.Set(pod.Labels))
 }
 
-// departs says how far a pod of this node has left its services.
+// departs reports how far a pod of this node has left its services.
 func (n *Node) departs(pod *corev1.Pod) (departure, []string) {
 	proxies := map[string]uint64{}
 	n.mu.Lock()
 	for _, l := range n.departures.leases.List(applied.Namespace) {
 		revision := applied.Revision(l)
-		if told, silent := n.departures.silent[l.Name]; silent && told == revision {
+		if reported, silent := n.departures.silent[l.Name]; silent && reported == revision {
 			continue
 		}
 		proxies[l.Name] = revision
@@ -201,7 +201,7 @@ func (n *Node) departs(pod *corev1.Pod) (departure, []string) {
 	return departs(pod.UID, services, proxies, seen)
 }
 
-// comes says that a pod is going to be behind a service.
+// comes reports whether a pod is going to be an endpoint of a service.
 func comes(s *corev1.Service, p *corev1.Pod) bool {
 	over := p.Status.Phase == corev1.PodSucceeded || p.Status.Phase == corev1.PodFailed
 	return !over && p.DeletionTimestamp == nil && selects(s, p)
@@ -234,7 +234,7 @@ func (w *worker) drained(now time.Time, grace time.Duration) {
 	case d == departed || w.view.Gone:
 		m.DrainUntil = now
 	case d == unknown:
-		// What was a moment when the deletion was seen is over if that is long ago.
+		// The pause is counted from the deletion.
 		if by := m.DeletionSeen.Add(w.n.opts.DrainPause); by.Before(m.DrainUntil) {
 			m.DrainUntil = by
 		}

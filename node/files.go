@@ -133,7 +133,7 @@ func (f *files) volume(ctx context.Context, pod *corev1.Pod, v *corev1.Volume, f
 	}
 	if !readOnly(v) {
 		if f.root == "" {
-			return time.Time{}, nil // there is nothing to find in a cluster, and nobody to see a file
+			return time.Time{}, nil // a simulated pod has no volumes and no process that reads files
 		}
 		return time.Time{}, f.hosted(ctx, pod, v, gid)
 	}
@@ -270,7 +270,7 @@ func addSecret(p volume.Payload, pod *corev1.Pod, facts crispec.Facts, name stri
 // it is time for a new one.
 func (f *files) token(ctx context.Context, pod *corev1.Pod, file string, s *corev1.ServiceAccountTokenProjection, mode int32, p volume.Payload) (time.Time, error) {
 	if f.root == "" {
-		return time.Time{}, nil // nobody would read it
+		return time.Time{}, nil // no process would read it
 	}
 	if b, err := os.ReadFile(file); err == nil {
 		if refresh := volume.Refresh(string(b)); time.Now().Before(refresh) {
@@ -336,7 +336,7 @@ func (f *files) mounts(pod *corev1.Pod, c *corev1.Container, attempt int32, ips 
 		own = string(b)
 	}
 	// Written in place: running containers have this very file mounted.
-	if err := os.WriteFile(path, []byte(crispec.Hosts(pod, ips, f.n.opts.ClusterDomain, own)), 0o644); err != nil { //nolint:gosec // everybody's
+	if err := os.WriteFile(path, []byte(crispec.Hosts(pod, ips, f.n.opts.ClusterDomain, own)), 0o644); err != nil { //nolint:gosec // containers of any user read it
 		return nil, err
 	}
 	return append(list, &cri.Mount{ContainerPath: "/etc/hosts", HostPath: path}), nil
@@ -523,7 +523,7 @@ func (f *files) remove(uid types.UID) error {
 	return os.RemoveAll(f.pod(uid))
 }
 
-// isDirectory reports whether a UID is the name of one directory, so that what is removed by it is the pod's alone.
+// isDirectory reports whether a UID is the name of one directory, so that removing it removes only files of the pod.
 func isDirectory(uid types.UID) bool {
 	return uid != "" && uid != "." && uid != ".." && !strings.ContainsRune(string(uid), '/')
 }

@@ -191,7 +191,7 @@ func TestVolumes(t *testing.T) {
 			t.Error("the token was not renewed after 80 % of its life")
 		}
 
-		// What the container leaves as its last words is told.
+		// The container's termination message is reported.
 		words := r.mountOf("web", "/dev/termination-log").GetHostPath()
 		if err := os.WriteFile(words, []byte("out of luck"), 0o600); err != nil {
 			t.Fatal(err)
@@ -410,7 +410,7 @@ func TestHostedVolumes(t *testing.T) {
 	})
 }
 
-func TestVolumesFollowTheFieldsOfThePodThatTheyShow(t *testing.T) {
+func TestVolumesFollowFieldsOfThePod(t *testing.T) {
 	root := t.TempDir()
 	t.Cleanup(func() {
 		if err := node.Clean(root); err != nil {

@@ -55,7 +55,7 @@ const (
 	closingPause = time.Second     // for answers that are under way when the agent stops
 )
 
-// serve answers the kubelet API until ctx is over. It closes the listeners.
+// serve serves the kubelet API until ctx is cancelled. It closes the listeners.
 func (n *Node) serve(ctx context.Context) error {
 	server := &http.Server{
 		Handler: n.authenticated(n.routes()), ReadHeaderTimeout: headerLimit, IdleTimeout: idleLimit,
@@ -84,8 +84,7 @@ func (n *Node) serve(ctx context.Context) error {
 	return nil
 }
 
-// tls asks for client certificates and checks them against the authorities of
-// the moment.
+// tls requests client certificates and verifies them with the current authorities.
 func (n *Node) tls() *tls.Config {
 	c := n.opts.TLS.Clone()
 	c.MinVersion = tls.VersionTLS13
@@ -111,7 +110,7 @@ func (n *Node) tls() *tls.Config {
 func (n *Node) authenticated(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.TLS == nil || len(r.TLS.PeerCertificates) == 0 {
-			w.Header().Set("Connection", "close") // anybody may knock, nobody may stay
+			w.Header().Set("Connection", "close") // do not keep connections of unauthenticated clients
 			http.Error(w, "Unauthorized: a client certificate is needed", http.StatusUnauthorized)
 			return
 		}
@@ -149,9 +148,9 @@ func (n *Node) healthz(w http.ResponseWriter, _ *http.Request) {
 func (n *Node) listPods(w http.ResponseWriter, _ *http.Request) {
 	list := corev1.PodList{TypeMeta: metav1.TypeMeta{Kind: "PodList", APIVersion: "v1"}, Items: []corev1.Pod{}}
 	for _, worker := range n.staff() {
-		told, _ := worker.status()
-		if told.pod.Name != "" && !told.over {
-			list.Items = append(list.Items, *told.pod)
+		state, _ := worker.status()
+		if state.pod.Name != "" && !state.over {
+			list.Items = append(list.Items, *state.pod)
 		}
 	}
 	slices.SortFunc(list.Items, func(a, b corev1.Pod) int {
@@ -182,26 +181,26 @@ func answer(w http.ResponseWriter, err error) {
 }
 
 // find returns the worker of the pod in the request, and the container's state.
-func (n *Node) find(r *http.Request) (*worker, sighting, *corev1.ContainerStatus, error) {
+func (n *Node) find(r *http.Request) (*worker, observed, *corev1.ContainerStatus, error) {
 	namespace, name, container := r.PathValue("namespace"), r.PathValue("pod"), r.PathValue("container")
 	w := n.worker(namespace, name)
 	if w == nil {
-		return nil, sighting{}, nil, refuse(http.StatusNotFound, "pod %q does not exist", name)
+		return nil, observed{}, nil, refuse(http.StatusNotFound, "pod %q does not exist", name)
 	}
-	told, _ := w.status()
-	for _, list := range [][]corev1.ContainerStatus{told.pod.Status.ContainerStatuses, told.pod.Status.InitContainerStatuses} {
+	state, _ := w.status()
+	for _, list := range [][]corev1.ContainerStatus{state.pod.Status.ContainerStatuses, state.pod.Status.InitContainerStatuses} {
 		for i := range list {
 			if list[i].Name == container {
-				return w, told, &list[i], nil
+				return w, state, &list[i], nil
 			}
 		}
 	}
-	return nil, sighting{}, nil, refuse(http.StatusNotFound, "container %q not found in pod %q", container, name)
+	return nil, observed{}, nil, refuse(http.StatusNotFound, "container %q not found in pod %q", container, name)
 }
 
 // containerLogs prints a log, and follows it if asked to.
 func (n *Node) containerLogs(w http.ResponseWriter, r *http.Request) {
-	worker, told, status, err := n.find(r)
+	worker, state, status, err := n.find(r)
 	if err != nil {
 		answer(w, err)
 		return
@@ -211,7 +210,7 @@ func (n *Node) containerLogs(w http.ResponseWriter, r *http.Request) {
 		answer(w, err)
 		return
 	}
-	c, err := attempt(told, status, previous)
+	c, err := attempt(state, status, previous)
 	if err != nil {
 		answer(w, err)
 		return
@@ -223,14 +222,14 @@ func (n *Node) containerLogs(w http.ResponseWriter, r *http.Request) {
 	if r.URL.Query().Get("follow") == "true" {
 		o.Follow = func() (bool, <-chan struct{}) { return worker.runs(c.ID) }
 	}
-	path := filepath.Join(n.logs(told.pod), crispec.LogPath(c.Name, c.Attempt))
+	path := filepath.Join(n.logs(state.pod), crispec.LogPath(c.Name, c.Attempt))
 	w.Header().Set("Content-Type", "text/plain")
 	out := &flushing{w: w, c: http.NewResponseController(w)}
 	err = logs.Read(r.Context(), out, path, o)
 	switch {
 	case err == nil:
 	case errors.Is(err, fs.ErrNotExist):
-		answer(w, refuse(http.StatusNotFound, "the log of container %q in pod %q is not there", c.Name, told.pod.Name))
+		answer(w, refuse(http.StatusNotFound, "the log of container %q in pod %q is not there", c.Name, state.pod.Name))
 	case !out.begun:
 		answer(w, err)
 	default:
@@ -256,9 +255,9 @@ func (f *flushing) Flush() {
 }
 
 // attempt returns the attempt at a container whose log is meant.
-func attempt(told sighting, status *corev1.ContainerStatus, previous bool) (lifecycle.Container, error) {
+func attempt(state observed, status *corev1.ContainerStatus, previous bool) (lifecycle.Container, error) {
 	var all []lifecycle.Container
-	for _, c := range told.containers {
+	for _, c := range state.containers {
 		if c.Name == status.Name && c.State != lifecycle.Created {
 			all = append(all, c)
 		}
@@ -270,7 +269,7 @@ func attempt(told sighting, status *corev1.ContainerStatus, previous bool) (life
 	case previous && len(all) > 1:
 		return all[1], nil
 	case previous:
-		return lifecycle.Container{}, refuse(http.StatusBadRequest, "previous terminated container %q in pod %q not found", status.Name, told.pod.Name)
+		return lifecycle.Container{}, refuse(http.StatusBadRequest, "previous terminated container %q in pod %q not found", status.Name, state.pod.Name)
 	case len(all) > 0:
 		return all[0], nil
 	}
@@ -278,20 +277,20 @@ func attempt(told sighting, status *corev1.ContainerStatus, previous bool) (life
 	if w := status.State.Waiting; w != nil && w.Reason != "" {
 		reason = w.Reason
 		if reason == "ErrImagePull" || reason == "ImagePullBackOff" {
-			return lifecycle.Container{}, refuse(http.StatusBadRequest, "container %q in pod %q is waiting to start: trying and failing to pull image", status.Name, told.pod.Name)
+			return lifecycle.Container{}, refuse(http.StatusBadRequest, "container %q in pod %q is waiting to start: trying and failing to pull image", status.Name, state.pod.Name)
 		}
 	}
-	return lifecycle.Container{}, refuse(http.StatusBadRequest, "container %q in pod %q is waiting to start: %s", status.Name, told.pod.Name, reason)
+	return lifecycle.Container{}, refuse(http.StatusBadRequest, "container %q in pod %q is waiting to start: %s", status.Name, state.pod.Name, reason)
 }
 
 // runs reports whether a container runs, and returns a channel that is closed when
 // that may have changed.
 func (w *worker) runs(id string) (bool, <-chan struct{}) {
-	told, news := w.status()
-	if told.over {
-		return false, news
+	state, changed := w.status()
+	if state.over {
+		return false, changed
 	}
-	return slices.ContainsFunc(told.containers, func(c lifecycle.Container) bool { return c.ID == id && c.State == lifecycle.Running }), news
+	return slices.ContainsFunc(state.containers, func(c lifecycle.Container) bool { return c.ID == id && c.State == lifecycle.Running }), changed
 }
 
 func logOptions(r *http.Request) (o logs.Options, previous bool, err error) {
@@ -332,10 +331,10 @@ func logOptions(r *http.Request) (o logs.Options, previous bool, err error) {
 }
 
 // runCommand runs a command in a container and answers with its output. The command is word by word in the parameters
-// named command, or in one named cmd with spaces between the words, which is all that upstream's kubelet reads: clients
-// that do not know which kubelet they speak to use command only where they must. More than one cmd are one word each.
+// named command, or in one named cmd with spaces between the words, which is the only one that upstream's kubelet reads:
+// clients of both kubelets use command only if a word contains a space. More than one cmd are one word each.
 func (n *Node) runCommand(w http.ResponseWriter, r *http.Request) {
-	_, told, status, err := n.find(r)
+	_, state, status, err := n.find(r)
 	if err != nil {
 		answer(w, err)
 		return
@@ -350,12 +349,12 @@ func (n *Node) runCommand(w http.ResponseWriter, r *http.Request) {
 		answer(w, refuse(http.StatusBadRequest, "no command: want its words in the parameters command"))
 		return
 	}
-	i := slices.IndexFunc(told.containers, func(c lifecycle.Container) bool { return c.Name == status.Name && c.State == lifecycle.Running })
+	i := slices.IndexFunc(state.containers, func(c lifecycle.Container) bool { return c.Name == status.Name && c.State == lifecycle.Running })
 	if i < 0 {
-		answer(w, refuse(http.StatusBadRequest, "container %q in pod %q is not running", status.Name, told.pod.Name))
+		answer(w, refuse(http.StatusBadRequest, "container %q in pod %q is not running", status.Name, state.pod.Name))
 		return
 	}
-	resp, err := n.opts.Runtime.ExecSync(r.Context(), told.containers[i].ID, cmd, execLimit)
+	resp, err := n.opts.Runtime.ExecSync(r.Context(), state.containers[i].ID, cmd, execLimit)
 	if err != nil {
 		answer(w, errors.New(sentence(err)))
 		return

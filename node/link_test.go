@@ -13,9 +13,9 @@ import (
 	"github.com/sampan-io/sampan/node/simulated"
 )
 
-// TestAnAgentWhoseLinkIsCutHangsAndCatchesUp is about simulated.Link: to the agent it is
+// TestAgentCatchesUpAfterCutLink is about simulated.Link: to the agent it is
 // a network that loses everything for a while.
-func TestAnAgentWhoseLinkIsCutHangsAndCatchesUp(t *testing.T) {
+func TestAgentCatchesUpAfterCutLink(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t)
 		link := simulated.NewLink(r.api)

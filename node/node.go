@@ -31,9 +31,9 @@ type Options struct {
 	Name    string           // of the Node object
 	Runtime Runtime
 
-	// Listeners and TLS serve the kubelet API (logs, pods); clients are told the port of the
-	// first. Without any there is none. TLS needs a certificate; client certificates are
-	// asked for whatever it says.
+	// Listeners and TLS serve the kubelet API (logs, pods); the Node object has the port of the
+	// first listener. Without listeners it is not served. TLS needs a certificate; client
+	// certificates are requested whatever TLS.ClientAuth is.
 	Listeners []net.Listener
 	TLS       *tls.Config
 	// ClientCAs returns the authorities whose client certificates are trusted.
@@ -44,8 +44,8 @@ type Options struct {
 
 	Addresses []corev1.NodeAddress // each InternalIP is one of the pods' hostIPs
 	PodCIDRs  []string             // networks of the pods, for the Node object; may be empty
-	Labels    map[string]string    // beside those that every node has
-	Taints    []corev1.Taint       // of a node that is registered anew
+	Labels    map[string]string    // in addition to the labels that every node has
+	Taints    []corev1.Taint       // set when the Node object is created
 
 	// RootDir is where volumes are kept, and has to be the same after a restart.
 	// Empty means that the runtime has no use for files: what pods refer to must
@@ -72,17 +72,17 @@ type Options struct {
 
 	// Starts is how many pods may be starting at once; 0 means 10.
 	Starts int
-	// DrainLimit is how long, at most, a ready pod that is behind a service goes on
-	// undisturbed after its deletion, until the proxies say that they have taken
-	// it out; 0 means 5 s. It is never more than half of the grace period.
+	// DrainLimit is how long, at most, a ready pod behind a service keeps running after its
+	// deletion before its first signal, until the proxies report that they send it no
+	// requests; 0 means 5 s. It is never more than half of the grace period.
 	DrainLimit time.Duration
-	// DrainPause is how long it goes on if nobody will say that: there is no proxy
-	// that does, or no other pod. 0 means 200 ms. Less than 0 means that pods
-	// never go on, whatever proxies say.
+	// DrainPause replaces DrainLimit if no report can come: no proxy reports, or there is no
+	// other pod. 0 means 200 ms. Less than 0 means that pods get their first signal at once,
+	// whatever proxies report.
 	DrainPause time.Duration
 
-	// Prober asks containers whether they are well; nil means the Runtime, if it
-	// can (a simulated one), and else over the network.
+	// Prober probes containers; nil means the Runtime, if it implements Prober, and
+	// otherwise over the network.
 	Prober probe.Prober
 	Log    *slog.Logger // nil means slog.Default
 }
@@ -207,7 +207,7 @@ func New(opts Options) (*Node, error) {
 // True.
 func (n *Node) Ready() <-chan struct{} { return n.ready }
 
-// Run works until ctx is over, then returns nil and leaves the pods running (N5).
+// Run works until ctx is cancelled, then returns nil and leaves the pods running (N5).
 // It waits for a container runtime and an API server that are not there yet. It
 // returns an error only if it can't go on: the machine or the directories are not
 // what it needs, or its listener broke. It is called once.

@@ -108,7 +108,7 @@ func (r *rig) pod(name string) *corev1.Pod {
 	return clienttest.Find(r.api, client.Pods, "default", name)
 }
 
-// await waits until the pod is as told; nil stands for a pod that is gone.
+// await waits until is returns true for the pod; nil means that the pod is deleted.
 func (r *rig) await(name, what string, is func(*corev1.Pod) bool) *corev1.Pod {
 	r.Helper()
 	r.api.Await(r, func() error {
@@ -170,7 +170,7 @@ func TestNodeRegistersAndIsReady(t *testing.T) {
 	})
 }
 
-func TestIdleNodeWritesOnlyItsLeaseAndAHeartbeatEveryFiveMinutes(t *testing.T) {
+func TestIdleNodeWritesOnlyLeaseAndHeartbeat(t *testing.T) {
 	inBubble(t, func(r *rig) {
 		r.create(webPod("web"))
 		r.await("web", "ready", isReady)
@@ -189,7 +189,7 @@ func TestIdleNodeWritesOnlyItsLeaseAndAHeartbeatEveryFiveMinutes(t *testing.T) {
 	})
 }
 
-func TestNodeRegistersAnewWhenItsObjectIsDeleted(t *testing.T) {
+func TestNodeRegistersAgainWhenDeleted(t *testing.T) {
 	inBubble(t, func(r *rig) {
 		old := clienttest.Find(r.api, client.Nodes, "", "n1")
 		if err := client.Nodes.Delete(t.Context(), r.api, "", "n1", metav1.DeleteOptions{}); err != nil {
@@ -204,7 +204,7 @@ func TestNodeRegistersAnewWhenItsObjectIsDeleted(t *testing.T) {
 	})
 }
 
-func TestPodRunsAndTellsEverything(t *testing.T) {
+func TestPodRunsAndReportsItsStatus(t *testing.T) {
 	inBubble(t, func(r *rig) {
 		r.api.Writes()
 		r.create(webPod("web"))
@@ -234,9 +234,9 @@ func TestPodRunsAndTellsEverything(t *testing.T) {
 	})
 }
 
-// TestPodOfASimulatedNodeWithInitContainersAndHostPath checks that such a pod becomes
+// TestSimulatedPodWithInitContainersAndHostPath checks that such a pod becomes
 // ready: nothing would end an init container, and no file of the host is touched.
-func TestPodOfASimulatedNodeWithInitContainersAndHostPath(t *testing.T) {
+func TestSimulatedPodWithInitContainersAndHostPath(t *testing.T) {
 	inBubble(t, func(r *rig) {
 		r.create(webPod("web", func(p *corev1.Pod) {
 			p.Spec.Volumes = []corev1.Volume{{Name: "data", VolumeSource: corev1.VolumeSource{HostPath: &corev1.HostPathVolumeSource{Path: "/no/such/directory"}}}}
@@ -384,7 +384,7 @@ func TestPodsAreAdoptedAndOrphansEnd(t *testing.T) {
 		}
 		stay := r.pod("stays")
 		stop()
-		// While nobody looks, one is deleted by force and one crashes.
+		// While no agent runs, one pod is deleted by force and one crashes.
 		zero := int64(0)
 		if err := client.Pods.Delete(t.Context(), r.api, "default", "goes", metav1.DeleteOptions{GracePeriodSeconds: &zero}); err != nil {
 			t.Fatal(err)
@@ -434,7 +434,7 @@ func TestPodsGoOnWithoutTheAPIServer(t *testing.T) {
 	})
 }
 
-func TestMissingConfigMapHoldsThePodUntilItAppears(t *testing.T) {
+func TestPodWaitsForMissingConfigMap(t *testing.T) {
 	inBubble(t, func(r *rig) {
 		r.create(webPod("web", func(p *corev1.Pod) {
 			p.Spec.Volumes = []corev1.Volume{{Name: "c", VolumeSource: corev1.VolumeSource{ConfigMap: &corev1.ConfigMapVolumeSource{LocalObjectReference: corev1.LocalObjectReference{Name: "settings"}}}}}

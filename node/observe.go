@@ -18,14 +18,14 @@ import (
 	"github.com/sampan-io/sampan/node/logs"
 )
 
-// seen is what the runtime holds for one pod.
+// seen is the runtime's state of one pod.
 type seen struct {
 	sandboxes  []lifecycle.Sandbox
 	containers []lifecycle.Container
 }
 
-// look asks the runtime for the sandboxes with the given IDs and all that is in
-// them. One that is not there any more is left out.
+// look reads the sandboxes with the given IDs and their containers from the runtime. A
+// sandbox that does not exist any more is left out.
 func look(ctx context.Context, rt Runtime, ids []string) (seen, error) {
 	var s seen
 	for _, id := range ids {
@@ -39,7 +39,7 @@ func look(ctx context.Context, rt Runtime, ids []string) (seen, error) {
 		s.sandboxes = append(s.sandboxes, sandboxOf(r.GetStatus()))
 		statuses := r.GetContainersStatuses()
 		if len(statuses) == 0 {
-			// Either there are none, or this runtime tells of them elsewhere.
+			// Either there are none, or this runtime lists them in another call.
 			if statuses, err = containersOf(ctx, rt, id); err != nil {
 				return s, err
 			}

@@ -31,7 +31,7 @@ const (
 	keptAttempts = 1
 )
 
-// perform starts an action beside the worker. Its end comes back by post.
+// perform starts an action in a separate goroutine. Its result comes back by post.
 func (w *worker) perform(a lifecycle.Action, now time.Time) {
 	switch a.Verb {
 	case lifecycle.Fail: // the worker only remembers it
@@ -69,8 +69,8 @@ func (w *worker) perform(a lifecycle.Action, now time.Time) {
 	}
 }
 
-// begin runs f on a goroutine of its own, and what f returns on the worker's.
-// A bounded one waits for its turn among the pods that start.
+// begin runs f on a separate goroutine, and the function that f returns on the worker's.
+// If bounded is true, f waits for its turn among the pods that start.
 func (w *worker) begin(a lifecycle.Action, now time.Time, bounded bool, f func(ctx context.Context) func()) {
 	op := &operation{end: now.Add(a.Grace)}
 	w.busy[a.Key()] = op
@@ -130,7 +130,7 @@ func (w *worker) setUp(ctx context.Context, pod *corev1.Pod, a lifecycle.Action)
 
 func (w *worker) setUpFailed(ctx context.Context, reason string, err error) func() {
 	if ctx.Err() != nil {
-		// Whether the runtime has made it by now, only the runtime knows.
+		// The runtime may have created it before the call was cancelled.
 		return func() { w.find(context.WithoutCancel(ctx)) }
 	}
 	w.event(corev1.EventTypeWarning, reason, "%s", err)
@@ -145,7 +145,7 @@ func (w *worker) setUpFailed(ctx context.Context, reason string, err error) func
 	}
 }
 
-// referenceChanged says that something that the pod names has changed.
+// referenceChanged is called when a ConfigMap or Secret of the pod has changed.
 func (w *worker) referenceChanged() {
 	w.volumesDue = true
 	m := &w.view.Memory
@@ -160,8 +160,8 @@ func (w *worker) referenceChanged() {
 	}
 }
 
-// shownChanged reports whether something has changed that a volume of the pod shows of the pod itself: labels, annotations
-// or the resources of containers. The rest of what it can show never changes.
+// shownChanged reports whether a part of the pod has changed that one of its volumes shows: labels, annotations or the
+// resources of containers. The other fields that a volume can show never change.
 func shownChanged(old, pod *corev1.Pod) bool {
 	return showsPod(pod) && (!maps.Equal(old.Labels, pod.Labels) || !maps.Equal(old.Annotations, pod.Annotations) ||
 		!slices.EqualFunc(old.Spec.Containers, pod.Spec.Containers, sameResources) ||
@@ -222,7 +222,7 @@ func podIPs(s *corev1.PodStatus) []string {
 	return list
 }
 
-// find looks for sandboxes of the pod that its worker does not know.
+// find looks in the runtime for sandboxes of the pod that the worker does not have yet.
 func (w *worker) find(ctx context.Context) {
 	list, err := w.n.opts.Runtime.ListPodSandbox(ctx, &cri.PodSandboxFilter{LabelSelector: map[string]string{crispec.PodUID: string(w.uid)}})
 	if err != nil {
@@ -235,7 +235,7 @@ func (w *worker) find(ctx context.Context) {
 	w.look(ctx)
 }
 
-// order is what the start of a container needs to know.
+// order is the input for the start of a container.
 type order struct {
 	pod       *corev1.Pod
 	container *corev1.Container
@@ -301,7 +301,7 @@ type startError struct {
 	events                    []warning
 }
 
-// warning is an event that tells of a failure.
+// warning is an event that reports a failure.
 type warning struct{ reason, message string }
 
 func failed(format string, args ...any) []warning {
@@ -386,7 +386,7 @@ func (w *worker) launch(ctx context.Context, o order) *startError {
 	return nil
 }
 
-// stopped takes note of something that was stopped.
+// stopped handles the result of stopping a container or sandbox.
 func (w *worker) stopped(ctx context.Context, what string, err error) {
 	if err != nil && ctx.Err() == nil && !notFound(err) {
 		w.log.Warn("not stopped, will try again", "what", what, "err", err)

@@ -32,7 +32,7 @@ func (r *rig) unset(name string, c corev1.PodConditionType) {
 	}
 }
 
-func TestAConditionThatOthersWriteMeanwhileIsMended(t *testing.T) {
+func TestStatusRestoresOverwrittenCondition(t *testing.T) {
 	inBubble(t, func(r *rig) {
 		r.create(webPod("web"))
 		r.await("web", "ready", isReady)
@@ -101,7 +101,7 @@ func (m *mute) Events(ctx context.Context) iter.Seq2[*cri.ContainerEventResponse
 	}
 }
 
-func TestARuntimeThatIsSilentForAMomentLeavesTheNodeReady(t *testing.T) {
+func TestNodeStaysReadyDuringShortRuntimeOutage(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t)
 		rt := &mute{Runtime: r.rt}
@@ -148,7 +148,7 @@ func (p poor) Status(ctx context.Context) (*cri.RuntimeStatus, error) {
 	return s, nil
 }
 
-func TestWhatTheMachineLacksIsAnEventOfTheNode(t *testing.T) {
+func TestNodeReportsLimitationsAsEvents(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t)
 		r.opts.Runtime = poor{r.rt}

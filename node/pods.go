@@ -61,7 +61,7 @@ func (n *Node) work(ctx context.Context) error {
 	return <-failed
 }
 
-// survey asks the runtime for what runs already.
+// survey reads the existing pods from the runtime.
 func (n *Node) survey(ctx context.Context) (map[types.UID]*found, error) {
 	sandboxes, err := n.opts.Runtime.ListPodSandbox(ctx, nil)
 	if err != nil {
@@ -210,7 +210,7 @@ func (n *Node) referenceChanged(pods []types.UID) {
 	}
 }
 
-// listen hears the runtime's events and hands them to the workers.
+// listen passes the runtime's events to the workers.
 func (n *Node) listen(ctx context.Context) error {
 	heard := false
 	for failures := 0; ctx.Err() == nil; {
@@ -234,7 +234,7 @@ func (n *Node) listen(ctx context.Context) error {
 					w.touch()
 				}
 			default:
-				n.heard(e)
+				n.handle(e)
 			}
 		}
 		failures++
@@ -246,8 +246,8 @@ func (n *Node) listen(ctx context.Context) error {
 	return nil
 }
 
-// heard passes one event on.
-func (n *Node) heard(e *cri.ContainerEventResponse) {
+// handle passes an event of the runtime to the worker of the pod.
+func (n *Node) handle(e *cri.ContainerEventResponse) {
 	uid := types.UID(e.GetPodSandboxStatus().GetMetadata().GetUid())
 	if uid == "" {
 		if e.GetContainerEventType() == cri.ContainerEventType_CONTAINER_DELETED_EVENT {

@@ -22,7 +22,7 @@ type probing struct {
 	asking    bool
 }
 
-// probe asks the containers that are due and returns when the next one is.
+// probe starts the probes that are due and returns when the next one is.
 func (w *worker) probe(now time.Time) time.Time {
 	var next time.Time
 	alive := 0
@@ -89,7 +89,7 @@ func (w *worker) forgetProbes() {
 	}
 }
 
-// ask puts the question beside the worker.
+// ask runs one probe in a separate goroutine.
 func (w *worker) ask(id string, p probing, ip string) {
 	w.ops.Go(func(ctx context.Context) {
 		select {

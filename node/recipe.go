@@ -18,7 +18,7 @@ import (
 // object that its pod names.
 const lookup = 10 * time.Second
 
-// facts returns what the pod may be told. It waits for the list of services.
+// facts returns the values for the pod's environment. It waits for the list of services.
 func (n *Node) facts(ctx context.Context, pod *corev1.Pod, ips []string) crispec.Facts {
 	select {
 	case <-n.services.Ready():
@@ -34,8 +34,8 @@ func (n *Node) facts(ctx context.Context, pod *corev1.Pod, ips []string) crispec
 	}
 }
 
-// prepare makes the pod's volumes, and tells once if it has to do without cluster
-// DNS, or if its resolver has no room for all that it shall know.
+// prepare makes the pod's volumes, and reports once if the pod gets no cluster DNS, or
+// if its resolv.conf has more entries than a resolver reads.
 func (n *Node) prepare(ctx context.Context, w *worker, pod *corev1.Pod) (time.Time, error) {
 	w.dnsTold.Do(func() {
 		_, missing, omitted := n.dns(pod)

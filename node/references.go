@@ -21,8 +21,8 @@ type reference struct {
 	types.NamespacedName
 }
 
-// references follows the config maps and secrets that the node's pods name, each
-// by a watch of its own, because a node may read no others.
+// references watches the ConfigMaps and Secrets that the node's pods name, each with a
+// separate watch, because a node may not read others.
 type references struct {
 	client  client.Interface
 	log     *slog.Logger
@@ -47,26 +47,26 @@ func newReferences(c client.Interface, log *slog.Logger, changed func([]types.UI
 	return &references{client: c, log: log, changed: changed, running: make(chan struct{}), held: map[reference]*follow{}}
 }
 
-// Run follows until ctx is over.
+// Run watches until ctx is cancelled.
 func (r *references) Run(ctx context.Context) error {
 	g := run.NewGroup(ctx, 0)
 	defer g.Stop()
 	r.mu.Lock()
 	r.start = func(work func(ctx context.Context) error) context.CancelFunc {
 		ctx, cancel := context.WithCancel(ctx)
-		g.Go(func(context.Context) { _ = work(ctx) }) // a cache ends only when told to
+		g.Go(func(context.Context) { _ = work(ctx) }) // a cache runs until ctx is cancelled
 		return cancel
 	}
 	r.mu.Unlock()
 	close(r.running)
 	<-ctx.Done()
 	r.mu.Lock()
-	r.start = nil // no Go beside Stop
+	r.start = nil // no Go concurrently with Stop
 	r.mu.Unlock()
 	return nil
 }
 
-// hold begins to follow what the pod names.
+// hold starts watching the objects that the pod names.
 func (r *references) hold(pod *corev1.Pod) {
 	<-r.running
 	r.mu.Lock()
@@ -81,7 +81,7 @@ func (r *references) hold(pod *corev1.Pod) {
 	}
 }
 
-// release ends that.
+// release ends watching the objects that no other pod names.
 func (r *references) release(pod *corev1.Pod) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -124,7 +124,7 @@ func (r *references) follow(ref reference) *follow {
 	return f
 }
 
-// objects reads what is followed; it waits for what has not been read yet.
+// objects reads watched objects; it waits until their first list has succeeded.
 type objects struct {
 	ctx context.Context //nolint:containedctx // lives for one call of package spec or volume, whose lookups have no context
 	r   *references

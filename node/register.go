@@ -26,13 +26,13 @@ import (
 // heartbeat is how often a status that has not changed is written all the same.
 const heartbeat = 5 * time.Minute
 
-// recheck is how often a runtime that says that it is not ready is asked again:
-// CRI has no event for that.
+// recheck is how often the status of a runtime that is not ready is read again: CRI has
+// no event for that.
 const recheck = 2 * time.Second
 
-// tolerance is how long a runtime that has been well may be silent before the node is
-// not Ready, as in Kubernetes: its containers go on, and one that is restarted is
-// back before anybody needs to look for other endpoints.
+// tolerance is how long a runtime that has answered before may be silent before the node
+// is not Ready, as in Kubernetes: its containers keep running, and a runtime that is
+// restarted is back before other endpoints are needed.
 const tolerance = 30 * time.Second
 
 // health is what keeps the node from being Ready.
@@ -50,16 +50,16 @@ type health struct {
 func (h *health) runtimeDown(why string) {
 	h.mu.Lock()
 	why = "container runtime is down: " + why
-	news := h.silent.IsZero() || h.why != why
+	changed := h.silent.IsZero() || h.why != why
 	if h.silent.IsZero() {
 		h.silent = time.Now()
 		if !h.known {
-			h.silent = h.silent.Add(-tolerance) // it has never been well
+			h.silent = h.silent.Add(-tolerance) // it has never been ready
 		}
 	}
 	h.known, h.why = true, why
 	h.mu.Unlock()
-	h.tell(news)
+	h.notify(changed)
 }
 
 // A note is a condition of the runtime that is not as it should be, and doesn't keep
@@ -80,14 +80,14 @@ func (h *health) noted() []note {
 
 func (h *health) put(fault string) {
 	h.mu.Lock()
-	news := !h.known || h.fault != fault || !h.silent.IsZero()
+	changed := !h.known || h.fault != fault || !h.silent.IsZero()
 	h.known, h.fault, h.silent = true, fault, time.Time{}
 	h.mu.Unlock()
-	h.tell(news)
+	h.notify(changed)
 }
 
-func (h *health) tell(news bool) {
-	if !news {
+func (h *health) notify(changed bool) {
+	if !changed {
 		return
 	}
 	select {
@@ -96,7 +96,7 @@ func (h *health) tell(news bool) {
 	}
 }
 
-// set asks the runtime how it is.
+// set reads the status of the runtime.
 func (h *health) set(ctx context.Context, rt Runtime) {
 	s, err := rt.Status(ctx)
 	if err != nil {
@@ -135,7 +135,7 @@ func (h *health) get() (known bool, fault string) {
 	return h.known, h.fault
 }
 
-// tolerated returns how long a silent runtime is still taken for well; 0 if it is
+// tolerated returns how much longer a silent runtime still counts as ready; 0 if it is
 // not silent, or has been for too long.
 func (h *health) tolerated() time.Duration {
 	h.mu.Lock()
@@ -205,10 +205,10 @@ func (n *Node) register(ctx context.Context) error {
 		select {
 		case <-timer.C:
 			if _, fault := n.health.get(); fault != "" {
-				n.health.set(ctx, n.opts.Runtime) // it may have got well
+				n.health.set(ctx, n.opts.Runtime) // it may be ready now
 			}
 		case <-n.health.changed:
-		case <-seen: // somebody changed the object, or deleted it
+		case <-seen: // the object was changed or deleted
 		case <-ctx.Done():
 		}
 		last, _ = n.self.Get("", n.opts.Name)
@@ -307,8 +307,8 @@ func (n *Node) labels() map[string]string {
 	return l
 }
 
-// metadata returns a merge patch that adds what the object lacks, or nil. A pod
-// network that somebody else has given it stays.
+// metadata returns a merge patch that adds what the object lacks, or nil. It does not
+// replace a pod CIDR that another client has set.
 func (n *Node) metadata(node *corev1.Node) []byte {
 	patch := map[string]any{}
 	labels := map[string]string{}
@@ -333,7 +333,7 @@ func (n *Node) metadata(node *corev1.Node) []byte {
 	return b
 }
 
-// maxImages is how many images a node tells of, as in Kubernetes: the largest.
+// maxImages is how many images a node lists in its status, as in Kubernetes: the largest.
 const maxImages = 50
 
 // status brings s up to date. Its conditions get a new heartbeat only together

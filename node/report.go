@@ -24,38 +24,39 @@ const (
 	firstRetry, lastRetry = 200 * time.Millisecond, 15 * time.Second
 )
 
-// reporter tells the API server how one pod is (N4). It belongs to the worker's
-// goroutine.
+// reporter writes the status of one pod to the API server (N4). It belongs to the
+// worker's goroutine.
 type reporter struct {
 	sent     corev1.PodStatus // what the API server has
 	revision uint64           // of the pod as it was last written
 	writing  bool
 	seen     *corev1.Pod // while writing: the newest that came meanwhile
 
-	// What was told last, if the API server keeps it in other words, and the
-	// revision at which it does. To tell it again would change nothing.
-	told   *corev1.PodStatus
-	toldAt uint64
+	// asked is the status that was written last, if the API server normalised it (for
+	// example to whole seconds), and askedAt is the revision of the normalised one.
+	// Writing it again would change nothing.
+	asked   *corev1.PodStatus
+	askedAt uint64
 
 	failures int
 	retry    time.Time // not before; zero if nothing failed
-	since    time.Time // when what is to be told began to differ from what is known
+	since    time.Time // when the wanted status began to differ from the stored one
 }
 
-// settled reports whether the API server knows the status.
-func (r *reporter) settled(s *corev1.PodStatus) bool { return !r.writing && r.knows(s) }
+// settled reports whether the API server has the status.
+func (r *reporter) settled(s *corev1.PodStatus) bool { return !r.writing && r.stored(s) }
 
-// knows reports whether the API server has been told of s, and nothing about the
-// pod was changed since.
-func (r *reporter) knows(s *corev1.PodStatus) bool {
+// stored reports whether the API server has s, and the pod has not changed since it
+// was written.
+func (r *reporter) stored(s *corev1.PodStatus) bool {
 	return equality.Semantic.DeepEqual(&r.sent, s) ||
-		r.told != nil && r.toldAt == r.revision && equality.Semantic.DeepEqual(r.told, s)
+		r.asked != nil && r.askedAt == r.revision && equality.Semantic.DeepEqual(r.asked, s)
 }
 
-// saw takes over what the API server has from a newer version of the pod.
+// saw reads the stored status from a newer version of the pod.
 func (r *reporter) saw(pod *corev1.Pod) {
 	if r.writing {
-		r.seen = pod // whether it is newer is known when the answer is there
+		r.seen = pod // reported compares it with the answer
 		return
 	}
 	rev, err := strconv.ParseUint(pod.ResourceVersion, 10, 64)
@@ -64,13 +65,13 @@ func (r *reporter) saw(pod *corev1.Pod) {
 	}
 }
 
-// due returns when s is to be written: the zero time if it needs not be. Patient
-// says that something better is about to follow.
+// due returns when s is to be written: the zero time if it need not be written. If
+// patient is true, a better status is about to follow.
 func (r *reporter) due(s *corev1.PodStatus, now time.Time, patient bool) time.Time {
 	if r.writing {
 		return time.Time{}
 	}
-	if r.knows(s) {
+	if r.stored(s) {
 		r.since = time.Time{}
 		return time.Time{}
 	}
@@ -87,7 +88,7 @@ func (r *reporter) due(s *corev1.PodStatus, now time.Time, patient bool) time.Ti
 	return due
 }
 
-// beginning reports whether s says no more than that the pod is being made.
+// beginning reports whether s only says that the pod is being created.
 func beginning(s *corev1.PodStatus) bool {
 	if s.Phase != corev1.PodPending {
 		return false
@@ -106,8 +107,8 @@ func beginning(s *corev1.PodStatus) bool {
 // report writes the status if it is due, and returns when to look again.
 func (w *worker) report(now time.Time) time.Time {
 	s := w.view.Last
-	// A pod that is being made or ended has more to tell in a moment: when it is
-	// up, when everything of it is stopped.
+	// A pod that is being created or stopped has a better status in a moment: when it
+	// runs, or when all its containers have stopped.
 	patient := w.rep.sent.StartTime == nil && beginning(&s) || w.view.Deleting() && !w.view.Stopped()
 	due := w.rep.due(&s, now, patient)
 	if due.IsZero() || w.view.Gone {
@@ -133,25 +134,25 @@ func (w *worker) report(now time.Time) time.Time {
 	return time.Time{}
 }
 
-// reported takes note of how a write ended.
+// reported handles the result of a write.
 func (w *worker) reported(ctx context.Context, pod *corev1.Pod, s corev1.PodStatus, err error) {
 	r := &w.rep
 	r.writing = false
 	switch {
 	case err == nil:
-		// As it is there, not as it was meant: others write conditions, too.
-		r.sent, r.failures, r.retry, r.told = pod.Status, 0, time.Time{}, nil
+		// Keep the stored status, not the written one: other clients write conditions, too.
+		r.sent, r.failures, r.retry, r.asked = pod.Status, 0, time.Time{}, nil
 		rev, err := strconv.ParseUint(pod.ResourceVersion, 10, 64)
 		if err == nil && rev == r.revision && !equality.Semantic.DeepEqual(&r.sent, &s) {
-			r.told, r.toldAt = &s, rev // our write changed nothing
+			r.asked, r.askedAt = &s, rev // our write changed nothing
 		}
 		if err == nil {
 			r.revision = rev
 		}
 	case ctx.Err() != nil:
 	case apierrors.IsNotFound(err), apierrors.IsConflict(err):
-		// The pod has gone, or another one has its name. The watch will say so;
-		// until then there is nobody to tell.
+		// The pod was deleted, or another pod has its name. The watch reports it; until
+		// then there is nothing to write.
 		r.sent = s
 	default:
 		if r.failures++; r.failures == 1 {
@@ -225,8 +226,8 @@ func fields(s *corev1.PodStatus) (map[string]json.RawMessage, error) {
 	return m, json.Unmarshal(b, &m)
 }
 
-// changedConditions returns the conditions that differ, with every field said, so
-// that nothing of the old one is left by merging.
+// changedConditions returns the conditions that differ, with every field set, so that
+// merging leaves nothing of the old ones.
 func changedConditions(old, now []corev1.PodCondition) []map[string]any {
 	var list []map[string]any
 	for i := range now {

@@ -8,9 +8,9 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// A status that the API server keeps in other words, here with whole seconds, is
-// told once and not for ever.
-func TestAStatusThatIsKeptInOtherWordsIsToldOnce(t *testing.T) {
+// A status that the API server normalises, here to whole seconds, is written once and
+// not for ever.
+func TestReporterWritesNormalisedStatusOnce(t *testing.T) {
 	now := time.Unix(1000, 500)
 	status := func(at time.Time) corev1.PodStatus {
 		return corev1.PodStatus{Conditions: []corev1.PodCondition{{Type: corev1.PodScheduled, LastTransitionTime: metav1.NewTime(at)}}}
@@ -29,7 +29,7 @@ func TestAStatusThatIsKeptInOtherWordsIsToldOnce(t *testing.T) {
 	if due := w.rep.due(&meant, now, false); !due.IsZero() {
 		t.Errorf("the same status is due again at %v", due)
 	}
-	// Somebody else changed the pod: ours is told once more.
+	// Another client changed the pod: the status is written once more.
 	w.rep.saw(&corev1.Pod{ObjectMeta: metav1.ObjectMeta{ResourceVersion: "8"}})
 	if w.rep.due(&meant, now, false).IsZero() {
 		t.Error("a status that was overwritten is not told again")

@@ -23,7 +23,7 @@ type Runtime interface {
 	RunPodSandbox(ctx context.Context, config *cri.PodSandboxConfig) (id string, err error)
 	StopPodSandbox(ctx context.Context, id string) error
 	RemovePodSandbox(ctx context.Context, id string) error
-	// PodSandboxStatus may or may not tell of the containers in the sandbox.
+	// PodSandboxStatus may or may not include the containers in the sandbox.
 	PodSandboxStatus(ctx context.Context, id string) (*cri.PodSandboxStatusResponse, error)
 	ListPodSandbox(ctx context.Context, filter *cri.PodSandboxFilter) ([]*cri.PodSandbox, error)
 

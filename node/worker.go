@@ -16,27 +16,27 @@ import (
 	"github.com/sampan-io/sampan/node/lifecycle"
 )
 
-// A worker owns one pod. Everything below ops belongs to the goroutine of its
-// run; others hand it news.
+// A worker owns one pod. The fields from ops on belong to the goroutine of its run;
+// other goroutines send it events.
 type worker struct {
 	n   *Node
 	key types.NamespacedName
 	uid types.UID
 	log *slog.Logger
 
-	wake chan struct{} // holds one: there is news
+	wake chan struct{} // holds one: there is an event
 
-	mu    sync.Mutex
-	pod   *corev1.Pod   // guarded by mu; the newest
-	gone  bool          // guarded by mu; the API server has it no more
-	stale bool          // guarded by mu; the runtime has to be asked again
-	mail  []func()      // guarded by mu; to be called by the worker
-	told  sighting      // guarded by mu
-	news  chan struct{} // guarded by mu; closed and replaced when told changes
+	mu       sync.Mutex
+	pod      *corev1.Pod   // guarded by mu; the newest
+	gone     bool          // guarded by mu; the API server has deleted it
+	stale    bool          // guarded by mu; the runtime has to be asked again
+	mail     []func()      // guarded by mu; to be called by the worker
+	observed observed      // guarded by mu
+	changed  chan struct{} // guarded by mu; closed and replaced when observed changes
 
 	ops       *run.Group
 	view      lifecycle.View
-	sandboxes []string // IDs of those that the runtime has for the pod
+	sandboxes []string // IDs of the pod's sandboxes in the runtime
 	busy      map[string]*operation
 	rep       reporter
 	probing   map[string]*probing // by container ID
@@ -44,37 +44,37 @@ type worker struct {
 	// ID as statuses have it.
 	adoptedReady map[string]bool
 	held         map[string]time.Time
-	// volumesDue asks for another look at the volumes, refresh says when a token
-	// in them grows old.
+	// volumesDue requests an update of the volumes, refresh is when a token in them has to
+	// be renewed.
 	volumesDue bool
 	refresh    time.Time
 	dnsTold    sync.Once         // the events about the resolver
 	setups     int               // failures in a row
 	unstarted  map[string]string // by container ID: why it did not start
 	pulls      map[string]lifecycle.Backoff
-	published  *corev1.Pod // the version that others see
-	// looks counts the looks at the runtime, shown is the one that others see.
+	published  *corev1.Pod // the version in observed
+	// looks counts the reads of the runtime, shown is the one in observed.
 	looks, shown int
 	blind        bool      // the runtime did not answer: nothing is decided
 	drainLimit   time.Time // zero: no signal is held back
 	unready      time.Time // when the pod ceased to be ready
-	freed        bool      // the pod takes nothing of the node's resources any more
+	freed        bool      // the pod uses none of the node's resources any more
 	over         bool
 	panics       int // in a row
 }
 
-// blindPause is after what time a runtime that failed to answer is asked again, if
-// it was not heard to be back before.
+// blindPause is after what time a runtime that failed to answer is asked again, unless
+// an event wakes the worker before.
 const blindPause = time.Second
 
-// A sighting is how a pod was when its worker last looked.
-type sighting struct {
-	pod        *corev1.Pod // with the status that the worker has for it
+// observed is the state of a pod when its worker last read it.
+type observed struct {
+	pod        *corev1.Pod // with the status that the worker computed
 	containers []lifecycle.Container
 	over       bool // the worker has ended
 }
 
-// An operation is something that a worker has started and not seen the end of.
+// An operation is an action that a worker has started and that has not ended.
 type operation struct {
 	cancel context.CancelFunc
 	end    time.Time // of the grace, for stops
@@ -85,7 +85,7 @@ func newWorker(n *Node, pod *corev1.Pod) *worker {
 		n: n, key: types.NamespacedName{Namespace: pod.Namespace, Name: pod.Name}, uid: pod.UID,
 		log:  n.log.With("pod", pod.Namespace+"/"+pod.Name),
 		wake: make(chan struct{}, 1),
-		pod:  pod, told: sighting{pod: pod}, news: make(chan struct{}),
+		pod:  pod, observed: observed{pod: pod}, changed: make(chan struct{}),
 		view: lifecycle.View{
 			Pod: pod, Last: pod.Status, HostIPs: n.hostIPs,
 			Memory: lifecycle.Memory{
@@ -112,7 +112,7 @@ func (w *worker) nudge() {
 	}
 }
 
-// post has f called by the worker's goroutine, if that still works.
+// post has f called by the worker's goroutine, unless that has ended.
 func (w *worker) post(f func()) {
 	w.mu.Lock()
 	w.mail = append(w.mail, f)
@@ -120,7 +120,7 @@ func (w *worker) post(f func()) {
 	w.nudge()
 }
 
-// update hands over a newer version of the pod.
+// update passes a newer version of the pod to the worker.
 func (w *worker) update(pod *corev1.Pod) {
 	w.mu.Lock()
 	w.pod = pod
@@ -128,7 +128,7 @@ func (w *worker) update(pod *corev1.Pod) {
 	w.nudge()
 }
 
-// leave says that the API server has the pod no more.
+// leave records that the API server has deleted the pod.
 func (w *worker) leave() {
 	w.mu.Lock()
 	w.gone = true
@@ -136,7 +136,7 @@ func (w *worker) leave() {
 	w.nudge()
 }
 
-// touch says that something happened to the pod's containers.
+// touch records that the pod's containers have changed.
 func (w *worker) touch() {
 	w.mu.Lock()
 	w.stale = true
@@ -144,11 +144,11 @@ func (w *worker) touch() {
 	w.nudge()
 }
 
-// run works until the pod has been removed or ctx is over, which leaves the
-// containers alone (N5). It reports whether the pod has been removed.
+// run works until the pod has been removed or ctx is cancelled, which leaves the
+// containers running (N5). It reports whether the pod has been removed.
 func (w *worker) run(ctx context.Context) bool {
 	w.ops = run.NewGroup(ctx, 0)
-	defer w.sayGoodbye()
+	defer w.close()
 	defer w.stopDraining(nil)
 	defer w.ops.Stop()
 	timer := time.NewTimer(0)
@@ -173,8 +173,8 @@ func (w *worker) run(ctx context.Context) bool {
 	return false
 }
 
-// turn takes in all news, does what there is to do, and returns when to look again at the
-// latest; see step. After a panic that is after a pause, which grows.
+// turn handles all events, starts the actions that are due, and returns when to do so again
+// at the latest; see step. After a panic that is after a pause, which grows.
 func (w *worker) turn(ctx context.Context) (next time.Time) {
 	now := time.Now()
 	err := run.Catch(func() error {
@@ -201,14 +201,14 @@ func (w *worker) turn(ctx context.Context) (next time.Time) {
 // long each time.
 const panicPause = time.Second
 
-// panicked tells the log and the users of the pod that the agent could not do something. It may
-// be called from any goroutine.
+// panicked reports in the log and in an event of the pod that the agent could not do something.
+// It may be called from any goroutine.
 func (w *worker) panicked(doing string, err error) {
 	w.log.Error("panic over a pod, will try again", "doing", doing, "err", err)
 	w.event(corev1.EventTypeWarning, "FailedSync", "error %s: %v", doing, err)
 }
 
-// collect takes in all news.
+// collect handles all events.
 func (w *worker) collect(ctx context.Context, now time.Time) {
 	w.mu.Lock()
 	pod, gone, stale, mail := w.pod, w.gone, w.stale, w.mail
@@ -234,7 +234,7 @@ func (w *worker) collect(ctx context.Context, now time.Time) {
 	}
 }
 
-// look brings the view of the runtime up to date.
+// look updates the view from the runtime.
 func (w *worker) look(ctx context.Context) {
 	s, err := look(ctx, w.n.opts.Runtime, w.sandboxes)
 	if err != nil {
@@ -303,8 +303,8 @@ func podReady(s *corev1.PodStatus) bool {
 	})
 }
 
-// step decides, starts what is to be done, and returns when to look again at the
-// latest; the zero time means only upon news.
+// step decides, starts the actions that are due, and returns when to do so again at the
+// latest; the zero time means only after the next event.
 func (w *worker) step(now time.Time) time.Time {
 	w.view.Now = now
 	asked := w.probe(now)
@@ -339,11 +339,11 @@ func (w *worker) step(now time.Time) time.Time {
 	return earliest(d.Wake, w.report(now), w.renew(now), asked)
 }
 
-// blocked reports whether an action has to wait for what is under way.
+// blocked reports whether an action has to wait for a running operation.
 func (w *worker) blocked(a lifecycle.Action) bool {
 	if op := w.busy[a.Key()]; op != nil {
 		if a.Verb == lifecycle.Stop && w.view.Now.Add(a.Grace).Before(op.end.Add(-time.Second)) {
-			op.cancel() // it ends sooner now: done anew
+			op.cancel() // the grace period was shortened: start the action again
 			return false
 		}
 		return true
@@ -357,7 +357,7 @@ func (w *worker) blocked(a lifecycle.Action) bool {
 	return false
 }
 
-// publish lets others see how the pod is.
+// publish shows the status of the pod to the kubelet API.
 func (w *worker) publish(last *corev1.PodStatus) {
 	if w.published == w.view.Pod && w.shown == w.looks && equality.Semantic.DeepEqual(&w.view.Last, last) {
 		return
@@ -367,26 +367,26 @@ func (w *worker) publish(last *corev1.PodStatus) {
 	pod.Status = *last
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.told = sighting{pod: &pod, containers: w.view.Containers}
-	close(w.news)
-	w.news = make(chan struct{})
+	w.observed = observed{pod: &pod, containers: w.view.Containers}
+	close(w.changed)
+	w.changed = make(chan struct{})
 }
 
-// sayGoodbye tells whoever looks that there will be no more news.
-func (w *worker) sayGoodbye() {
+// close reports to readers of observed that there are no more changes.
+func (w *worker) close() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.told.over = true
-	close(w.news)
-	w.news = make(chan struct{})
+	w.observed.over = true
+	close(w.changed)
+	w.changed = make(chan struct{})
 }
 
-// status returns how the pod is, as far as its worker knows, and a channel that is
-// closed when that has changed.
-func (w *worker) status() (sighting, <-chan struct{}) {
+// status returns the pod as its worker last read it, and a channel that is closed when
+// that has changed.
+func (w *worker) status() (observed, <-chan struct{}) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return w.told, w.news
+	return w.observed, w.changed
 }
 
 func earliest(times ...time.Time) time.Time {

@@ -123,7 +123,7 @@ func TestCgroupV1WithoutSomeHierarchies(t *testing.T) {
 			t.Errorf("%q stands in the log %d times, want %d", word, got, want)
 		}
 	}
-	// What is seldom asked for is told of when it is.
+	// The cpuset controller is checked only when a container asks for it.
 	t.Run("cpuset", func(t *testing.T) {
 		k := runtimetest.NewKit(t, n.kit().Target)
 		p := k.PodConfig("pinned")

@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 
+	"github.com/sampan-io/sampan/internal/mounts"
 	"github.com/sampan-io/sampan/runtime/container"
 	"github.com/sampan-io/sampan/runtime/network"
 )
@@ -45,7 +46,7 @@ func Clean(opts Options) error {
 		errs = append(errs, container.KillCgroup(c))
 	}
 	s := &Server{opts: opts, network: net}
-	errs = append(errs, unmountBelow(filepath.Join(opts.Root, "tmp")), unmountBelow(opts.State))
+	errs = append(errs, mounts.DetachBelow(filepath.Join(opts.Root, "tmp")), mounts.DetachBelow(opts.State))
 	for _, c := range cgroups {
 		errs = append(errs, container.RemoveCgroup(c))
 	}
@@ -55,8 +56,8 @@ func Clean(opts Options) error {
 	return errors.Join(append(errs, s.vanish())...)
 }
 
-// cgroupsOf lists the cgroups of a server: its own, and where somebody else gave
-// pods a place, those of the containers.
+// cgroupsOf lists the cgroups of a server: its root cgroup and, for pods with a
+// cgroup parent elsewhere, the cgroups of their containers.
 func cgroupsOf(opts Options) []string {
 	found := container.CgroupPlaces(opts.Cgroup)
 	files, _ := filepath.Glob(filepath.Join(opts.State, "containers", "*", "record.json"))

@@ -20,6 +20,7 @@ import (
 	"google.golang.org/protobuf/proto"
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"github.com/sampan-io/sampan/internal/mounts"
 	"github.com/sampan-io/sampan/runtime/container"
 	"github.com/sampan-io/sampan/runtime/image"
 )
@@ -84,7 +85,7 @@ func (s *Server) CreateContainer(ctx context.Context, req *cri.CreateContainerRe
 // enterContainer puts a new container into the table, unless the pod has one of
 // this name and attempt.
 func (s *Server) enterContainer(p *pod, id string, cc *containerConfig) error {
-	for _, r := range s.keeper.List() {
+	for _, r := range s.supervisor.List() {
 		if r.Pod != p.record.ID {
 			continue
 		}
@@ -127,7 +128,7 @@ func (s *Server) makeContainer(p *pod, id string, cc *containerConfig, store *im
 		return err
 	}
 	r := container.Record{ID: id, Pod: p.record.ID, Spec: *spec, About: note, LogPath: logPath(p.config, cc.config)}
-	if err := s.keeper.Create(r); err != nil {
+	if err := s.supervisor.Create(r); err != nil {
 		return invalid("container %q: %v", cc.config.GetMetadata().GetName(), err)
 	}
 	return nil
@@ -222,7 +223,7 @@ func checkContainer(c *cri.ContainerConfig) error {
 func (s *Server) containerSpec(p *pod, id string, c *cri.ContainerConfig, img *image.Image, rootfs string) (*container.Spec, error) {
 	sc := c.GetLinux().GetSecurityContext()
 	r := p.snapshot()
-	user, err := container.ResolveUser(rootfs, whom(sc, img.Config.Config.User))
+	user, err := container.ResolveUser(rootfs, userSpec(sc, img.Config.Config.User))
 	if err != nil {
 		return nil, invalid("container %q: %v", c.GetMetadata().GetName(), err)
 	}
@@ -266,9 +267,9 @@ func (s *Server) containerSpec(p *pod, id string, c *cri.ContainerConfig, img *i
 	return spec, nil
 }
 
-// whom says which user CRI or else the image wants.
-func whom(sc *cri.LinuxContainerSecurityContext, imageUser string) container.Whom {
-	w := container.Whom{User: imageUser}
+// userSpec returns the user from the security context or, without one, from the image.
+func userSpec(sc *cri.LinuxContainerSecurityContext, imageUser string) container.UserSpec {
+	w := container.UserSpec{User: imageUser}
 	switch {
 	case sc.GetRunAsUser() != nil:
 		w.User = strconv.FormatInt(sc.GetRunAsUser().GetValue(), 10)
@@ -323,8 +324,8 @@ func environment(p *pod, c *cri.ContainerConfig, img *image.Image) []string {
 	return out
 }
 
-// containerMounts are those that CRI asks for, and for what it doesn't mention the
-// pod's own files.
+// containerMounts returns the mounts of the CRI request, and the pod's own files where the
+// request mounts nothing.
 func (s *Server) containerMounts(p *pod, c *cri.ContainerConfig) ([]container.Mount, error) {
 	readOnly := c.GetLinux().GetSecurityContext().GetReadonlyRootfs()
 	own := []container.Mount{
@@ -371,9 +372,9 @@ func (s *Server) containerMounts(p *pod, c *cri.ContainerConfig) ([]container.Mo
 	return out, nil
 }
 
-// addVolumes mounts a directory of the container's own at each place that the image
-// declares as a volume and nobody has mounted anything at. As other runtimes have
-// them, these can be written to even if the root file system can't.
+// addVolumes mounts a new directory at each path that the image declares as a volume,
+// unless the request mounts something there. As in other runtimes, these are writable
+// even if the root file system isn't.
 func addVolumes(spec *container.Spec, id string, store *image.Store, img *image.Image) error {
 	if len(img.Config.Config.Volumes) == 0 {
 		return nil
@@ -422,13 +423,13 @@ func resources(r *cri.LinuxContainerResources) container.Resources {
 
 // StartContainer implements CRI.
 func (s *Server) StartContainer(ctx context.Context, req *cri.StartContainerRequest) (*cri.StartContainerResponse, error) {
-	return &cri.StartContainerResponse{}, s.keeper.Start(ctx, req.GetContainerId())
+	return &cri.StartContainerResponse{}, s.supervisor.Start(ctx, req.GetContainerId())
 }
 
 // StopContainer implements CRI. To stop what has ended, or isn't there, is no error.
 func (s *Server) StopContainer(ctx context.Context, req *cri.StopContainerRequest) (*cri.StopContainerResponse, error) {
 	grace := time.Duration(max(0, req.GetTimeout())) * time.Second
-	err := s.keeper.Stop(ctx, req.GetContainerId(), grace)
+	err := s.supervisor.Stop(ctx, req.GetContainerId(), grace)
 	if errors.Is(err, container.ErrNotFound) {
 		err = nil
 	}
@@ -441,7 +442,7 @@ func (s *Server) RemoveContainer(ctx context.Context, req *cri.RemoveContainerRe
 }
 
 func (s *Server) removeContainer(ctx context.Context, id string) error {
-	if err := s.keeper.Remove(ctx, id); err != nil {
+	if err := s.supervisor.Remove(ctx, id); err != nil {
 		return err
 	}
 	if s.containerConfig(id) == nil {
@@ -462,12 +463,12 @@ func (s *Server) removeContainer(ctx context.Context, id string) error {
 
 // ReopenContainerLog implements CRI.
 func (s *Server) ReopenContainerLog(_ context.Context, req *cri.ReopenContainerLogRequest) (*cri.ReopenContainerLogResponse, error) {
-	return &cri.ReopenContainerLogResponse{}, s.keeper.ReopenLog(req.GetContainerId())
+	return &cri.ReopenContainerLogResponse{}, s.supervisor.ReopenLog(req.GetContainerId())
 }
 
 // UpdateContainerResources implements CRI. A field that is zero keeps its value.
 func (s *Server) UpdateContainerResources(_ context.Context, req *cri.UpdateContainerResourcesRequest) (*cri.UpdateContainerResourcesResponse, error) {
-	r, err := s.keeper.Get(req.GetContainerId())
+	r, err := s.supervisor.Get(req.GetContainerId())
 	if err != nil {
 		return nil, err
 	}
@@ -485,13 +486,13 @@ func (s *Server) UpdateContainerResources(_ context.Context, req *cri.UpdateCont
 	if asked.Unified != nil {
 		merged.Unified = asked.Unified
 	}
-	return &cri.UpdateContainerResourcesResponse{}, s.keeper.Update(r.ID, merged)
+	return &cri.UpdateContainerResourcesResponse{}, s.supervisor.Update(r.ID, merged)
 }
 
 // ExecSync implements CRI.
 func (s *Server) ExecSync(ctx context.Context, req *cri.ExecSyncRequest) (*cri.ExecSyncResponse, error) {
 	timeout := time.Duration(max(0, req.GetTimeout())) * time.Second
-	res, err := s.keeper.Exec(ctx, req.GetContainerId(), req.GetCmd(), timeout)
+	res, err := s.supervisor.Exec(ctx, req.GetContainerId(), req.GetCmd(), timeout)
 	if errors.Is(err, container.ErrTimeout) {
 		return nil, status.Errorf(codes.DeadlineExceeded, "the command %q was killed after %v", req.GetCmd(), timeout)
 	}
@@ -501,10 +502,10 @@ func (s *Server) ExecSync(ctx context.Context, req *cri.ExecSyncRequest) (*cri.E
 	return &cri.ExecSyncResponse{Stdout: res.Stdout, Stderr: res.Stderr, ExitCode: int32(res.Code)}, nil
 }
 
-// adoptContainers finds out what CRI had said about the containers that the keeper
-// found, and removes what belongs to none.
+// adoptContainers restores the CRI requests of the containers that the supervisor
+// found, and removes state that belongs to no container.
 func (s *Server) adoptContainers() error {
-	for _, r := range s.keeper.List() {
+	for _, r := range s.supervisor.List() {
 		if s.pauses(r.ID) != nil {
 			continue
 		}
@@ -534,7 +535,7 @@ func (s *Server) adoptContainers() error {
 	for _, e := range entries {
 		if s.containerConfig(e.Name()) == nil { // R2
 			dir := s.rootfsDir(e.Name())
-			if err := errors.Join(unmountBelow(dir), os.RemoveAll(dir)); err != nil {
+			if err := errors.Join(mounts.DetachBelow(dir), os.RemoveAll(dir)); err != nil {
 				return err
 			}
 		}

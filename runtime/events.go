@@ -12,10 +12,10 @@ import (
 	"github.com/sampan-io/sampan/runtime/container"
 )
 
-// A listener that has fallen this many events behind is told to list again.
+// A listener that is this many events behind is disconnected and has to list again.
 const backlog = 1024
 
-// hub tells every listener of every change (R5).
+// hub sends every change to every listener (R5).
 type hub struct {
 	server *Server
 
@@ -31,9 +31,9 @@ type listener struct {
 
 func newHub(s *Server) *hub { return &hub{server: s, listeners: map[*listener]bool{}} }
 
-// tell reports a change of the pod or container with this id. Events of one pod are
-// built under the lock of the hub, so each shows what is true when it is sent.
-func (h *hub) tell(kind cri.ContainerEventType, id, podID string) {
+// publish sends a change of the pod or container with this id. Events of one pod are
+// built under the lock of the hub, so each shows the state at the time when it is sent.
+func (h *hub) publish(kind cri.ContainerEventType, id, podID string) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if len(h.listeners) == 0 {
@@ -80,10 +80,10 @@ func (h *hub) close() {
 	h.listeners = nil
 }
 
-// GetContainerEvents implements CRI. The stream carries what happens after the call
-// was accepted, which the header that is sent at once shows: list after it, and
-// nothing is missed. A listener that doesn't read fast enough gets ResourceExhausted
-// and must listen and list anew.
+// GetContainerEvents implements CRI. The stream carries the events after the call was
+// accepted; a header is sent at once to show that: a client that lists after it misses
+// no event. A listener that doesn't read fast enough gets ResourceExhausted and must
+// listen and list again.
 func (s *Server) GetContainerEvents(_ *cri.GetEventsRequest, stream grpc.ServerStreamingServer[cri.ContainerEventResponse]) error {
 	l := s.events.listen()
 	defer s.events.leave(l)
@@ -108,7 +108,7 @@ func (s *Server) GetContainerEvents(_ *cri.GetEventsRequest, stream grpc.ServerS
 	}
 }
 
-// containerChanged is called by the keeper.
+// containerChanged is called by the supervisor.
 func (s *Server) containerChanged(c container.Change) {
 	if p := s.pauses(c.ID); p != nil {
 		if c.Step == container.StepStopped {
@@ -125,5 +125,5 @@ func (s *Server) containerChanged(c container.Change) {
 		container.StepStopped: cri.ContainerEventType_CONTAINER_STOPPED_EVENT,
 		container.StepDeleted: cri.ContainerEventType_CONTAINER_DELETED_EVENT,
 	}
-	s.events.tell(kinds[c.Step], c.ID, c.Record.Pod)
+	s.events.publish(kinds[c.Step], c.ID, c.Record.Pod)
 }

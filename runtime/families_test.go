@@ -11,7 +11,7 @@ import (
 	"github.com/sampan-io/sampan/runtime/runtimetest"
 )
 
-// ips returns the addresses that CRI tells of a pod, the primary one first.
+// ips returns the addresses in the CRI status of a pod, the primary one first.
 func (n *node) ips(k *runtimetest.Kit, pod string) []string {
 	n.t.Helper()
 	st, err := n.runtime.PodSandboxStatus(k.Context(), &cri.PodSandboxStatusRequest{PodSandboxId: pod})

@@ -27,7 +27,7 @@ const HandoverVariable = "SAMPAN_RUNTIME_HANDOVER"
 // Handover returns what the next program in this process needs. It may be called
 // once, after Run has returned [ErrRestart].
 func (s *Server) Handover() (*Handover, error) {
-	h := &Handover{FIFOs: s.keeper.Handover(), Restarts: 1}
+	h := &Handover{FIFOs: s.supervisor.Handover(), Restarts: 1}
 	if s.opts.Handed != nil {
 		h.Restarts += s.opts.Handed.Restarts
 	}

@@ -59,7 +59,7 @@ func hostPorts(c *cri.PodSandboxConfig) ([]network.HostPort, error) {
 	return ports, nil
 }
 
-// named says of which pod a sandbox is that has a port of the host.
+// named adds to a TakenError the name of the pod that has the port.
 func (s *Server) named(err error) error {
 	taken, ok := errors.AsType[*network.TakenError](err)
 	if !ok {

@@ -51,7 +51,7 @@ func TestHostPorts(t *testing.T) {
 		t.Error("the host port does not answer")
 	}
 
-	// A second pod is told who has it, and leaves nothing behind.
+	// The request of a second pod is refused and names the owner, and leaves nothing behind.
 	refused := func() {
 		t.Helper()
 		_, err := k.Runtime.RunPodSandbox(k.Context(), &cri.RunPodSandboxRequest{Config: mapped(k, "thief", at)})

@@ -1,60 +1,22 @@
 package runtime
 
 import (
-	"errors"
 	"fmt"
-	"io/fs"
-	"os"
-	"slices"
 	"strings"
 
+	"github.com/moby/sys/mountinfo"
 	"golang.org/x/sys/unix"
 )
 
-// A mountPoint is one line of /proc/self/mountinfo.
-type mountPoint struct {
-	path   string
-	shared bool // what is mounted in it shows elsewhere, too
-}
-
-func mountPoints() ([]mountPoint, error) {
-	data, err := os.ReadFile("/proc/self/mountinfo")
-	if err != nil {
-		return nil, err
-	}
-	unescape := strings.NewReplacer(`\040`, " ", `\011`, "\t", `\012`, "\n", `\134`, `\`)
-	var out []mountPoint
-	for line := range strings.Lines(string(data)) {
-		const path, optional = 4, 6 // fields of mountinfo
-		fields := strings.Fields(line)
-		if len(fields) <= optional {
-			continue
-		}
-		m := mountPoint{path: unescape.Replace(fields[path])}
-		for _, f := range fields[optional:] {
-			if f == "-" {
-				break
-			}
-			m.shared = m.shared || strings.HasPrefix(f, "shared:")
-		}
-		out = append(out, m)
-	}
-	return out, nil
-}
-
-// privateMount keeps mounts below dir from showing up in other mount namespaces,
-// which would keep pods' namespaces alive after us. Where mounts aren't shared
-// nothing has to be done.
+// privateMount prevents that mounts below dir appear in other mount namespaces, which
+// would keep pods' namespaces alive after the runtime. It changes nothing if mounts
+// aren't shared.
 func privateMount(dir string) error {
-	mounts, err := mountPoints()
-	if err != nil {
+	over, err := mountOver(dir)
+	if err != nil || !shared(over) {
 		return err
 	}
-	over := mountOver(mounts, dir)
-	if !over.shared {
-		return nil
-	}
-	if over.path != dir {
+	if over.Mountpoint != dir {
 		if err := unix.Mount(dir, dir, "", unix.MS_BIND, ""); err != nil {
 			return fmt.Errorf("bind mount of %s: %w", dir, err)
 		}
@@ -66,44 +28,28 @@ func privateMount(dir string) error {
 }
 
 // mountOver returns the mount that holds path.
-func mountOver(mounts []mountPoint, path string) mountPoint {
-	var over mountPoint
+func mountOver(path string) (*mountinfo.Info, error) {
+	mounts, err := mountinfo.GetMounts(func(m *mountinfo.Info) (skip, stop bool) {
+		return m.Mountpoint != "/" && m.Mountpoint != path && !strings.HasPrefix(path, m.Mountpoint+"/"), false
+	})
+	over := &mountinfo.Info{}
 	for _, m := range mounts {
-		if (m.path == "/" || m.path == path || strings.HasPrefix(path, m.path+"/")) && len(m.path) >= len(over.path) {
+		if len(m.Mountpoint) >= len(over.Mountpoint) {
 			over = m
 		}
 	}
-	return over
+	return over, err
 }
 
-// checkShared reports an error, in containerd's words, unless what a container mounts
-// in a mount of path can show on the host.
+// shared reports whether mounts in a mount appear in other mount namespaces, too.
+func shared(m *mountinfo.Info) bool { return strings.Contains(" "+m.Optional, " shared:") }
+
+// checkShared returns an error, with containerd's text, unless mounts that a container
+// makes in a mount of path can appear on the host.
 func checkShared(path string) error {
-	mounts, err := mountPoints()
-	if err != nil {
-		return err
+	over, err := mountOver(path)
+	if err == nil && !shared(over) {
+		err = fmt.Errorf("path %q is mounted on %q but it is not a shared mount", path, over.Mountpoint)
 	}
-	if over := mountOver(mounts, path); !over.shared {
-		return fmt.Errorf("path %q is mounted on %q but it is not a shared mount", path, over.path)
-	}
-	return nil
-}
-
-// unmountBelow unmounts all that is mounted at dir or below it.
-func unmountBelow(dir string) error {
-	mounts, err := mountPoints()
-	if err != nil {
-		return err
-	}
-	var errs []error
-	for _, m := range slices.Backward(mounts) { // the last one made goes first
-		if m.path != dir && !strings.HasPrefix(m.path, dir+"/") {
-			continue
-		}
-		err := unix.Unmount(m.path, unix.MNT_DETACH)
-		if err != nil && !errors.Is(err, unix.EINVAL) && !errors.Is(err, fs.ErrNotExist) {
-			errs = append(errs, fmt.Errorf("unmounting %s: %w", m.path, err))
-		}
-	}
-	return errors.Join(errs...)
+	return err
 }

@@ -13,7 +13,7 @@ import (
 )
 
 const (
-	// pauseUser is nobody's number, as in the pause image of Kubernetes.
+	// pauseUser is the user of the pause process, as in the pause image of Kubernetes.
 	pauseUser = 65535
 	// pauseOOMScoreAdj makes the kernel choose every container of the pod first, as
 	// in other runtimes.
@@ -41,13 +41,13 @@ func (s *Server) pause(ctx context.Context, p *pod) error {
 		NoNewPrivileges: true, DropCaps: []string{"ALL"},
 		Cgroup: filepath.Join(r.Cgroup, r.Pause), Resources: container.Resources{OOMScoreAdj: pauseOOMScoreAdj},
 	}
-	if err := s.keeper.Create(container.Record{ID: r.Pause, Pod: r.ID, Spec: spec}); err != nil {
+	if err := s.supervisor.Create(container.Record{ID: r.Pause, Pod: r.ID, Spec: spec}); err != nil {
 		return fmt.Errorf("process namespace of the pod: %w", err)
 	}
-	if err := s.keeper.Start(ctx, r.Pause); err != nil {
+	if err := s.supervisor.Start(ctx, r.Pause); err != nil {
 		return fmt.Errorf("process namespace of the pod: %w", err)
 	}
-	made, err := s.keeper.Get(r.Pause)
+	made, err := s.supervisor.Get(r.Pause)
 	if err != nil {
 		return err
 	}
@@ -59,7 +59,7 @@ func (s *Server) removePause(ctx context.Context, r *podRecord, p *pod) error {
 	if r.Pause == "" {
 		return nil
 	}
-	return errors.Join(container.Unpin(container.Pins{PID: p.file("pid")}), s.keeper.Remove(ctx, r.Pause))
+	return errors.Join(container.Unpin(container.Pins{PID: p.file("pid")}), s.supervisor.Remove(ctx, r.Pause))
 }
 
 // pauses returns the pod whose PID namespace the container with this id holds, or

@@ -37,7 +37,7 @@ type pod struct {
 
 	mu     sync.Mutex
 	record podRecord // guarded by mu
-	gone   bool      // guarded by mu; removed while somebody waited for busy
+	gone   bool      // guarded by mu; removed while a caller waited for busy
 	failed bool      // guarded by mu; it couldn't be made, and what was made of it couldn't be removed
 }
 
@@ -118,7 +118,7 @@ func (s *Server) findPod(id string) (*pod, error) {
 	if p, ok := s.pods[id]; ok {
 		return p, nil
 	}
-	return nil, status.Errorf(codes.NotFound, "there is no pod sandbox %q", id)
+	return nil, status.Errorf(codes.NotFound, "pod sandbox %q not found", id)
 }
 
 // checkSandbox reports everything in a request that can't be done.
@@ -155,7 +155,7 @@ func checkSandbox(c *cri.PodSandboxConfig, handler string) error {
 	return nil
 }
 
-// pinSpec says which namespaces a pod gets.
+// pinSpec returns the namespaces of a pod.
 func pinSpec(c *cri.PodSandboxConfig) container.PinSpec {
 	ns := c.GetLinux().GetSecurityContext().GetNamespaceOptions()
 	ownNet := ns.GetNetwork() != cri.NamespaceMode_NODE
@@ -202,8 +202,8 @@ func (s *Server) RunPodSandbox(ctx context.Context, req *cri.RunPodSandboxReques
 		}
 		return nil, err
 	}
-	s.events.tell(cri.ContainerEventType_CONTAINER_CREATED_EVENT, id, id)
-	s.events.tell(cri.ContainerEventType_CONTAINER_STARTED_EVENT, id, id)
+	s.events.publish(cri.ContainerEventType_CONTAINER_CREATED_EVENT, id, id)
+	s.events.publish(cri.ContainerEventType_CONTAINER_STARTED_EVENT, id, id)
 	return &cri.RunPodSandboxResponse{PodSandboxId: id}, nil
 }
 
@@ -214,8 +214,8 @@ func (p *pod) isFailed() bool {
 	return p.failed
 }
 
-// clearFailed tries once more to remove what pods that couldn't be made have left.
-// Nobody else can: they are not listed.
+// clearFailed tries once more to remove the remains of pods that couldn't be created.
+// Clients can't remove them, because they are not listed.
 func (s *Server) clearFailed(ctx context.Context) {
 	for _, p := range s.listPods() {
 		if !p.isFailed() || !p.busy.TryLock() {
@@ -266,7 +266,7 @@ func (s *Server) makePod(ctx context.Context, p *pod, spec container.PinSpec) er
 			return s.named(err)
 		}
 		spec.Inside = func() error {
-			// Ports below 1024 of a pod's own address are nobody else's.
+			// A pod with a separate address may listen on ports below 1024.
 			const lowest = "/proc/sys/net/ipv4/ip_unprivileged_port_start"
 			if _, set := spec.Sysctls["net.ipv4.ip_unprivileged_port_start"]; !set {
 				if err := os.WriteFile(lowest, []byte("0"), 0); err != nil {
@@ -276,7 +276,7 @@ func (s *Server) makePod(ctx context.Context, p *pod, spec container.PinSpec) er
 			return s.network.Attach(at)
 		}
 	}
-	// The record goes first, so that a server that is killed now leaves no riddle.
+	// The record is written first, so that a restart can find and remove a half-made pod.
 	pins := container.Pins{}
 	for _, ns := range []struct {
 		want bool
@@ -356,8 +356,8 @@ func (s *Server) podFiles(p *pod, addresses []netip.Addr) error {
 	return nil
 }
 
-// resolvConf writes what CRI says about names as a resolver wants it. Without any
-// word about it the pod asks whom the host asks.
+// resolvConf returns the resolv.conf for a DNS configuration. Without one the pod uses the
+// servers of the host.
 func resolvConf(dns *cri.DNSConfig) (string, error) {
 	if dns == nil {
 		data, err := os.ReadFile("/etc/resolv.conf")
@@ -394,7 +394,7 @@ func (s *Server) StopPodSandbox(ctx context.Context, req *cri.StopPodSandboxRequ
 // stopPod stops a pod. The caller holds its busy lock.
 func (s *Server) stopPod(ctx context.Context, p *pod, grace time.Duration) error {
 	id := p.record.ID
-	if err := s.eachContainer(ctx, id, func(c string) error { return s.keeper.Stop(ctx, c, grace) }); err != nil {
+	if err := s.eachContainer(ctx, id, func(c string) error { return s.supervisor.Stop(ctx, c, grace) }); err != nil {
 		return err
 	}
 	was := p.snapshot()
@@ -411,7 +411,7 @@ func (s *Server) setNotReady(p *pod) error {
 	if err != nil || !stopped {
 		return err
 	}
-	s.events.tell(cri.ContainerEventType_CONTAINER_STOPPED_EVENT, p.record.ID, p.record.ID)
+	s.events.publish(cri.ContainerEventType_CONTAINER_STOPPED_EVENT, p.record.ID, p.record.ID)
 	return nil
 }
 
@@ -420,7 +420,7 @@ func (s *Server) eachContainer(ctx context.Context, podID string, do func(id str
 	var mu sync.Mutex
 	var errs []error
 	group := run.NewGroup(ctx, 0)
-	for _, r := range s.keeper.List() {
+	for _, r := range s.supervisor.List() {
 		if r.Pod != podID || s.pauses(r.ID) != nil {
 			continue
 		}
@@ -473,8 +473,8 @@ func (s *Server) removePod(ctx context.Context, p *pod, grace time.Duration) err
 	if err := s.eachContainer(ctx, id, func(c string) error { return s.removeContainer(ctx, c) }); err != nil {
 		return err
 	}
-	// Listeners hear of it while it can still be described.
-	s.events.tell(cri.ContainerEventType_CONTAINER_DELETED_EVENT, id, id)
+	// Publish the event while the pod's status still exists.
+	s.events.publish(cri.ContainerEventType_CONTAINER_DELETED_EVENT, id, id)
 	if err := s.dismantle(ctx, p); err != nil {
 		return fmt.Errorf("removing pod sandbox %s: %w", id, err)
 	}
@@ -532,8 +532,8 @@ func (s *Server) listPods() []*pod {
 	return pods
 }
 
-// adoptPods takes up the pods of an earlier server. Containers have been found by
-// the keeper before.
+// adoptPods restores the pods of an earlier server. The supervisor has found the
+// containers before.
 func (s *Server) adoptPods(ctx context.Context) error {
 	if err := os.MkdirAll(s.podDir(""), 0o711); err != nil {
 		return fmt.Errorf("state directory: %w", err)
@@ -567,7 +567,7 @@ func (s *Server) adoptPods(ctx context.Context) error {
 			continue
 		}
 		if p.record.Pause != "" && p.record.Ready {
-			if r, err := s.keeper.Get(p.record.Pause); err != nil || r.State() != container.Running {
+			if r, err := s.supervisor.Get(p.record.Pause); err != nil || r.State() != container.Running {
 				if err := s.setNotReady(p); err != nil {
 					return err
 				}

@@ -166,12 +166,12 @@ func TestContainersOutliveTheRuntime(t *testing.T) {
 		t.Errorf("the one that had ended: %d %s, want 9 Error", st.GetExitCode(), st.GetReason())
 	}
 	// Unknown, unless it was still a zombie when the new runtime came: then a new
-	// kernel tells the truth when init waits for it.
+	// kernel reports the exit code when init waits for it.
 	if st := k.Ended(dies); !(st.GetExitCode() == 255 && st.GetReason() == "Unknown") && !(st.GetExitCode() == 137 && st.GetReason() == "Error") {
 		t.Errorf("the one whose end nobody saw: %d %s, want 255 Unknown", st.GetExitCode(), st.GetReason())
 	}
 	// It writes more than fits into the FIFO, so it has waited for the new runtime
-	// and wasn't killed by SIGPIPE. Its exit code only new kernels tell.
+	// and wasn't killed by SIGPIPE. Only new kernels report its exit code.
 	st := k.Ended(flood)
 	if !(st.GetExitCode() == 0 && st.GetReason() == "Completed" || st.GetExitCode() == 255 && st.GetReason() == "Unknown") {
 		t.Errorf("the one that was writing: %d %s", st.GetExitCode(), st.GetReason())

@@ -20,6 +20,7 @@ import (
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/sampan-io/sampan/internal/memory"
+	"github.com/sampan-io/sampan/internal/mounts"
 	"github.com/sampan-io/sampan/internal/run"
 	"github.com/sampan-io/sampan/runtime/api"
 	"github.com/sampan-io/sampan/runtime/container"
@@ -78,14 +79,14 @@ var ErrRestart = errors.New("restart in place")
 // A Server is a container runtime. Make one with [New].
 type Server struct {
 	cri.UnimplementedRuntimeServiceServer
-	opts    Options
-	keeper  *container.Keeper
-	network *network.Network
-	events  *hub
-	started time.Time
-	ready   chan struct{}
-	restart chan struct{} // closed by the first Restart
-	once    sync.Once
+	opts       Options
+	supervisor *container.Supervisor
+	network    *network.Network
+	events     *hub
+	started    time.Time
+	ready      chan struct{}
+	restart    chan struct{} // closed by the first Restart
+	once       sync.Once
 
 	imagesReady chan struct{} // closed when images is set and the built-in ones are imported
 	images      atomic.Pointer[image.Store]
@@ -119,7 +120,7 @@ func New(opts Options) (*Server, error) {
 	if err != nil {
 		return nil, fmt.Errorf("runtime: %w", err)
 	}
-	s.keeper, err = container.New(container.Options{Dir: opts.State, Logs: opts.Logs, Changed: s.containerChanged, Log: opts.Log})
+	s.supervisor, err = container.New(container.Options{Dir: opts.State, Logs: opts.Logs, Changed: s.containerChanged, Log: opts.Log})
 	if err != nil {
 		return nil, fmt.Errorf("runtime: %w", err)
 	}
@@ -129,23 +130,23 @@ func New(opts Options) (*Server, error) {
 // Ready is closed when the server answers.
 func (s *Server) Ready() <-chan struct{} { return s.ready }
 
-// Restart asks Run to return [ErrRestart], with all pods going on. It refuses, and
-// everything stays as it is, if the program's file is not one that can be executed:
-// that would end the parent of all containers.
+// Restart makes Run return [ErrRestart], while all pods keep running. It returns an error,
+// and changes nothing, if the program's file can't be executed: that would end the parent
+// of all containers.
 func (s *Server) Restart(ctx context.Context) error {
 	if s.opts.Program == "" {
-		return errors.New("a restart in place is not possible: nobody has said where the program's file is")
+		return errors.New("a restart in place is not possible: Options.Program is empty")
 	}
-	if err := s.keeper.Spawning(func() error { return tryProgram(ctx, s.opts.Program) }); err != nil {
+	if err := s.supervisor.Spawning(func() error { return tryProgram(ctx, s.opts.Program) }); err != nil {
 		return fmt.Errorf("not restarting, because %s can't be executed: %w", s.opts.Program, err)
 	}
 	s.once.Do(func() { close(s.restart) })
 	return nil
 }
 
-// Run takes up the pods that an earlier server left, and serves until ctx is over.
-// Then it stops all pods and removes everything of ours from the machine but the
-// image store (R4), and returns nil or what couldn't be removed. It may be called
+// Run adopts the pods of an earlier server, and serves until ctx is cancelled. Then it
+// stops all pods and removes everything of the runtime from the machine except the image
+// store (R4), and returns nil or an error for what couldn't be removed. It may be called
 // once.
 func (s *Server) Run(ctx context.Context) error {
 	if err := s.prepare(); err != nil {
@@ -156,7 +157,7 @@ func (s *Server) Run(ctx context.Context) error {
 	defer stop()
 	restarting := atomic.Bool{}
 	err := run.Stages(asked,
-		run.Stage{{Name: "containers", Run: s.keeper.Run, Ready: s.keeper.Ready()}},
+		run.Stage{{Name: "containers", Run: s.supervisor.Run, Ready: s.supervisor.Ready()}},
 		run.Stage{
 			{Name: "images", Run: s.runImages},
 			{Name: "restart", Run: func(ctx context.Context) error {
@@ -183,8 +184,8 @@ func (s *Server) Run(ctx context.Context) error {
 	return errors.Join(err, container.RemoveCgroup(s.cgroup), s.vanish())
 }
 
-// prepare makes sure that nobody else serves here, and sets up what lives longer
-// than one connection.
+// prepare makes sure that no other server uses the state directory, and sets up the parts
+// that outlive one connection.
 func (s *Server) prepare() error {
 	if os.Geteuid() != 0 {
 		return errors.New("a container runtime needs to run as root")
@@ -205,7 +206,7 @@ func (s *Server) prepare() error {
 	if s.cgroup, err = container.CgroupParent(s.opts.Cgroup); err != nil {
 		return err
 	}
-	unenforced, err := s.keeper.Unenforced(s.cgroup)
+	unenforced, err := s.supervisor.Unenforced(s.cgroup)
 	if err != nil {
 		return err
 	}
@@ -218,7 +219,7 @@ func (s *Server) prepare() error {
 		s.opts.Log.Warn("the machine lacks something", "limitation", l)
 	}
 	if s.opts.Handed != nil {
-		s.keeper.TakeOver(s.opts.Handed.FIFOs)
+		s.supervisor.TakeOver(s.opts.Handed.FIFOs)
 	}
 	s.listener, err = listen(s.opts.Socket, s.opts.Handed)
 	return err
@@ -298,7 +299,7 @@ func listen(path string, handed *Handover) (*net.UnixListener, error) {
 	if err := os.MkdirAll(filepath.Dir(path), 0o711); err != nil {
 		return nil, fmt.Errorf("socket: %w", err)
 	}
-	// We hold the lock, so whoever left this socket is dead.
+	// We hold the lock, so the server that created this socket is dead.
 	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, fmt.Errorf("socket: %w", err)
 	}
@@ -319,7 +320,7 @@ func (s *Server) runImages(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if err := store.Sweep(func(id string) bool { _, err := s.keeper.Get(id); return err == nil }); err != nil {
+	if err := store.Sweep(func(id string) bool { _, err := s.supervisor.Get(id); return err == nil }); err != nil {
 		s.opts.Log.Warn("what removed containers wrote couldn't be removed", "err", err)
 	}
 	s.images.Store(store)
@@ -349,7 +350,7 @@ func (s *Server) store(ctx context.Context) (*image.Store, error) {
 	}
 }
 
-// serve answers until ctx is over, and then ends all pods, unless the program is
+// serve serves until ctx is cancelled, and then stops all pods, unless the program is
 // only being replaced.
 func (s *Server) serve(ctx context.Context, restarting *atomic.Bool) error {
 	if err := s.adoptPods(ctx); err != nil {
@@ -413,7 +414,7 @@ func (s *Server) serving() (net.Listener, error) {
 func (s *Server) vanish() error {
 	errs := []error{
 		s.network.Down(),
-		unmountBelow(s.opts.State),
+		mounts.DetachBelow(s.opts.State),
 		remove(s.opts.Socket),
 	}
 	for _, name := range append(stateParts(), "lock") {

@@ -34,7 +34,7 @@ func (s *Server) Status(_ context.Context, req *cri.StatusRequest) (*cri.StatusR
 		Features:        &cri.RuntimeFeatures{SupplementalGroupsPolicy: true},
 	}
 	all := s.limitations()
-	if len(all) > 0 { // for whoever looks at a node, who doesn't see our log
+	if len(all) > 0 { // for users who look at a node, and don't see our log
 		res.Status.Conditions = append(res.Status.Conditions, &cri.RuntimeCondition{
 			Type: "NothingMissing", Status: false, Reason: "MachineLacksSomething", Message: strings.Join(all, "; "),
 		})
@@ -70,7 +70,7 @@ func (s *Server) RuntimeConfig(context.Context, *cri.RuntimeConfigRequest) (*cri
 }
 
 // UpdateRuntimeConfig implements CRI. The pod network can't be changed while the
-// bridge stands, so one that differs is refused. The rules of the one that there is are made anew.
+// bridge exists, so a different one is refused. The rules of the current one are restored.
 func (s *Server) UpdateRuntimeConfig(_ context.Context, req *cri.UpdateRuntimeConfigRequest) (*cri.UpdateRuntimeConfigResponse, error) {
 	asked := req.GetRuntimeConfig().GetNetworkConfig().GetPodCidr()
 	if own := commas(s.opts.PodCIDRs); asked != "" && asked != own {
@@ -139,7 +139,7 @@ func (s *Server) PodSandboxStatus(_ context.Context, req *cri.PodSandboxStatusRe
 	res := &cri.PodSandboxStatusResponse{Timestamp: time.Now().UnixNano()}
 	res.Status, res.ContainersStatuses = s.podAndContainers(req.GetPodSandboxId())
 	if res.GetStatus() == nil {
-		return nil, status.Errorf(codes.NotFound, "there is no pod sandbox %q", req.GetPodSandboxId())
+		return nil, status.Errorf(codes.NotFound, "pod sandbox %q not found", req.GetPodSandboxId())
 	}
 	if req.GetVerbose() {
 		res.Info = map[string]string{"config": protojson.Format(p.config), "netns": p.snapshot().Pins.Net}
@@ -156,7 +156,7 @@ func (s *Server) podAndContainers(id string) (*cri.PodSandboxStatus, []*cri.Cont
 		return nil, nil
 	}
 	var containers []*cri.ContainerStatus
-	for _, r := range s.keeper.List() {
+	for _, r := range s.supervisor.List() {
 		if r.Pod == id {
 			if st := s.containerStatus(&r); st != nil {
 				containers = append(containers, st)
@@ -235,7 +235,7 @@ func criResources(r *container.Resources) *cri.LinuxContainerResources {
 
 // ContainerStatus implements CRI.
 func (s *Server) ContainerStatus(_ context.Context, req *cri.ContainerStatusRequest) (*cri.ContainerStatusResponse, error) {
-	r, err := s.keeper.Get(req.GetContainerId())
+	r, err := s.supervisor.Get(req.GetContainerId())
 	if err != nil {
 		return nil, err
 	}
@@ -258,7 +258,7 @@ func (s *Server) ContainerStatus(_ context.Context, req *cri.ContainerStatusRequ
 func (s *Server) ListContainers(_ context.Context, req *cri.ListContainersRequest) (*cri.ListContainersResponse, error) {
 	res := &cri.ListContainersResponse{}
 	f := req.GetFilter()
-	for _, r := range s.keeper.List() {
+	for _, r := range s.supervisor.List() {
 		cc := s.containerConfig(r.ID)
 		if cc == nil || f.GetId() != "" && f.GetId() != r.ID || f.GetPodSandboxId() != "" && f.GetPodSandboxId() != r.Pod ||
 			f.GetState() != nil && f.GetState().GetState() != containerState(&r) || !selected(f.GetLabelSelector(), cc.config.GetLabels()) {
@@ -302,7 +302,7 @@ func (s *Server) ListContainerStats(ctx context.Context, req *cri.ListContainerS
 }
 
 func (s *Server) containerStats(id string) (*cri.ContainerStats, error) {
-	u, err := s.keeper.Stats(id)
+	u, err := s.supervisor.Stats(id)
 	if err != nil {
 		return nil, err
 	}

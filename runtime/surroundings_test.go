@@ -80,7 +80,7 @@ func TestBadInputIsRefusedWithASentence(t *testing.T) {
 
 func TestARuntimeNeedsRoot(t *testing.T) {
 	n := newNode(t)
-	// Somewhere that anybody may go.
+	// A directory that any user may enter.
 	open, err := os.MkdirTemp("/tmp", "sampan-nobody")
 	if err != nil {
 		t.Fatal(err)

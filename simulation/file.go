@@ -68,8 +68,8 @@ type filePod struct {
 // A scalar is the text of a string or a number.
 type scalar string
 
-// UnmarshalJSON implements json.Unmarshaler. What is neither is kept as it is, and is
-// refused by whoever reads the text.
+// UnmarshalJSON implements json.Unmarshaler. Other JSON values are kept as they are, and
+// the reader of the text refuses them.
 func (s *scalar) UnmarshalJSON(data []byte) error {
 	var text string
 	if json.Unmarshal(data, &text) == nil {
@@ -80,9 +80,8 @@ func (s *scalar) UnmarshalJSON(data []byte) error {
 	return nil
 }
 
-// Read reads a file. The total is the number of nodes of all groups that was asked for
-// beside it, 0 for none: a group without a count has what the others leave of it. At
-// most `most` nodes are allowed.
+// Read reads a file. The total is the number of nodes from --simulated-nodes, 0 for none:
+// a group without a count gets the rest of it. At most `most` nodes are allowed.
 func Read(path string, total, most int) (*Plan, error) {
 	text, err := os.ReadFile(path)
 	if err != nil {
@@ -91,7 +90,7 @@ func Read(path string, total, most int) (*Plan, error) {
 	return Parse(path, text, total, most)
 }
 
-// Parse is [Read] of a text that is there already. The source is what errors call it.
+// Parse parses the text of a file. The source is its name in errors.
 func Parse(source string, text []byte, total, most int) (*Plan, error) {
 	doc, err := document.Parse(source, text)
 	if err != nil {
@@ -177,7 +176,7 @@ func (c *checker) counts(groups []fileNode, at *field.Path, total, most int) {
 	}
 }
 
-// Number stands for the number of a node in the name of its group.
+// Number is the placeholder for the number of a node in the name of its group.
 const Number = "{}"
 
 func (c *checker) group(f *fileNode, at *field.Path) group {

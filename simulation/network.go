@@ -70,11 +70,11 @@ func (p *Plan) NodeBits(pods netip.Prefix) int {
 // their pods.
 func (p *Plan) Room(networks ...netip.Prefix) error {
 	if len(networks) == 0 {
-		return fmt.Errorf("there is no network for pods")
+		return fmt.Errorf("pod network is empty: want at least one")
 	}
 	for _, n := range networks {
 		if !n.IsValid() || n.Addr().Is4In6() {
-			return fmt.Errorf("%v is no network for pods", n)
+			return fmt.Errorf("%v is not a valid pod network", n)
 		}
 		width, larger := p.NodeBits(n), "10.0.0.0/8"
 		if n.Addr().Is6() {

@@ -166,7 +166,7 @@ const (
 // IsCut reports whether a node is to be cut off.
 func IsCut(node *corev1.Node) bool { return node.Annotations[FailureAnnotation] == Cut }
 
-// The annotations on a pod that say how it lives.
+// The annotations on a pod that set its behaviour.
 const (
 	RunSecondsAnnotation = "sampan.dev/simulated-run-seconds"
 	ExitCodeAnnotation   = "sampan.dev/simulated-exit-code"

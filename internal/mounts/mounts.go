@@ -13,22 +13,29 @@ import (
 )
 
 // UnmountBelow unmounts everything that is mounted at dir or below it, the newest first. A directory that does not exist
-// has no mounts. It returns an error if a mount is in use.
-func UnmountBelow(dir string) error {
+// has no mounts. It returns an error for each mount that is in use.
+func UnmountBelow(dir string) error { return unmountBelow(dir, 0) }
+
+// DetachBelow is UnmountBelow, except that a mount in use is only removed from the directory tree: its users keep it.
+func DetachBelow(dir string) error { return unmountBelow(dir, unix.MNT_DETACH) }
+
+func unmountBelow(dir string, flags int) error {
 	real, err := filepath.EvalSymlinks(dir) // as the kernel names mounts
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	} else if err != nil {
-		return err
+		return fmt.Errorf("mounts below %s: %w", dir, err)
 	}
 	mounts, err := mountinfo.GetMounts(mountinfo.PrefixFilter(real))
 	if err != nil {
 		return err
 	}
+	var errs []error
 	for _, m := range slices.Backward(mounts) {
-		if err := unix.Unmount(m.Mountpoint, unix.UMOUNT_NOFOLLOW); err != nil && !errors.Is(err, unix.EINVAL) {
-			return fmt.Errorf("unmount %s: %w", m.Mountpoint, err)
+		err := unix.Unmount(m.Mountpoint, unix.UMOUNT_NOFOLLOW|flags)
+		if err != nil && !errors.Is(err, unix.EINVAL) && !errors.Is(err, fs.ErrNotExist) { // it is unmounted already
+			errs = append(errs, fmt.Errorf("unmount %s: %w", m.Mountpoint, err))
 		}
 	}
-	return nil
+	return errors.Join(errs...)
 }

@@ -1,6 +1,7 @@
 package mounts_test
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
 	"testing"
@@ -40,6 +41,29 @@ func TestUnmountBelowKeepsMountedFiles(t *testing.T) {
 		}
 		if _, err := os.Stat(kept); err != nil {
 			t.Errorf("a file of the mounted directory is gone: %v", err)
+		}
+	})
+}
+
+func TestMountsInUse(t *testing.T) {
+	nstest.Run(t, func(t *testing.T) {
+		dir := t.TempDir()
+		if err := unix.Mount("tmpfs", dir, "tmpfs", 0, ""); err != nil {
+			t.Fatal(err)
+		}
+		user, err := os.Create(filepath.Join(dir, "file"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer user.Close()
+		if err := mounts.UnmountBelow(dir); !errors.Is(err, unix.EBUSY) {
+			t.Errorf("UnmountBelow: %v, want EBUSY", err)
+		}
+		if err := mounts.DetachBelow(dir); err != nil {
+			t.Errorf("DetachBelow: %v", err)
+		}
+		if left, err := os.ReadDir(dir); err != nil || len(left) > 0 {
+			t.Errorf("the directory has %v, %v after DetachBelow", left, err)
 		}
 	})
 }

@@ -20,7 +20,7 @@ type Making struct {
 	Hash      string
 	QOS       corev1.PodQOSClass
 	Node      Capacity
-	Image     *cri.Image // as the runtime knows it
+	Image     *cri.Image // from the runtime
 	Mounts    []*cri.Mount
 	// TerminationFile is the host's end of the container's termination message;
 	// empty if there is none.
@@ -96,8 +96,8 @@ func stopSignal(c *corev1.Container) cri.Signal {
 	return cri.Signal(cri.Signal_value["SIGNAL_"+name])
 }
 
-// Parts of /proc and /sys that tell too much about the host or change it, as
-// Kubernetes' default proc mount has them.
+// masked returns the parts of /proc and /sys that show too much about the host or allow
+// to change it, like the default proc mount of Kubernetes.
 func masked() []string {
 	return []string{
 		"/proc/asound", "/proc/acpi", "/proc/interrupts", "/proc/kcore", "/proc/keys", "/proc/latency_stats",
@@ -147,7 +147,7 @@ func (m Making) security() (*cri.LinuxContainerSecurityContext, error) {
 	}
 	if group != nil {
 		if s.RunAsUser == nil && s.RunAsUsername == "" {
-			s.RunAsUser = &cri.Int64Value{} // an image that names nobody runs as root
+			s.RunAsUser = &cri.Int64Value{} // an image without a user runs as root
 		}
 		s.RunAsGroup = &cri.Int64Value{Value: *group}
 	}
@@ -179,7 +179,7 @@ func capabilities(list []corev1.Capability) []string {
 	return out
 }
 
-// seccomp returns the profile; who asks for none gets the runtime's.
+// seccomp returns the profile; the default is the runtime's.
 func seccomp(p *corev1.SeccompProfile) *cri.SecurityProfile {
 	switch {
 	case p != nil && p.Type == corev1.SeccompProfileTypeUnconfined:

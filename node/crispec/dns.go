@@ -20,8 +20,8 @@ const (
 
 // DNS returns the pod's resolver configuration, given the host's and the
 // cluster's. Missing reports that the pod wants cluster DNS and there is none, so
-// that it got the host's. Omitted says for users what was left out because a
-// resolver has no room for it.
+// that it got the host's. Omitted lists for users the entries beyond the limits of a
+// resolver.
 func DNS(pod *corev1.Pod, host resolvconf.Config, clusterServers []string, domain string) (c *cri.DNSConfig, missing bool, omitted []string) {
 	policy := pod.Spec.DNSPolicy
 	if policy == corev1.DNSClusterFirst && pod.Spec.HostNetwork {

@@ -1,9 +1,8 @@
-// Package crispec says in the words of the container runtime interface what a pod
-// asks for: the configuration of its sandbox and of each attempt at a container.
+// Package crispec translates a pod into the configuration of the container runtime interface: the configuration of its
+// sandbox and of each attempt at a container.
 //
-// Everything here is a function of values. What has to be looked up (config maps,
-// secrets, services, the host's resolver configuration, where volumes lie) is
-// handed in, and what is missing comes back as an error that a user can read.
+// Everything here is a function of values. The caller passes in the values from elsewhere (ConfigMaps, Secrets,
+// services, the host's resolver configuration, the paths of volumes), and a missing value is an error for the user.
 //
-// It makes no file and talks to nobody.
+// The package does no I/O.
 package crispec

@@ -19,13 +19,13 @@ type Objects interface {
 	Secret(namespace, name string) (*corev1.Secret, error)
 }
 
-// Facts is what a pod is told about itself and its surroundings.
+// Facts are the values of a pod, its node and its cluster that environment variables and downward API volumes refer to.
 type Facts struct {
 	Pod         *corev1.Pod
 	IPs         []string // the pod's
 	HostIPs     []string
-	Allocatable corev1.ResourceList // of the node: the limit of who has none
-	Services    []*corev1.Service   // all that the pod may be told of
+	Allocatable corev1.ResourceList // of the node: the limit of a container that has none
+	Services    []*corev1.Service   // the services that the pod's environment may name
 	Objects     Objects
 }
 
@@ -291,8 +291,8 @@ func serviceVariables(vars map[string]string, s *corev1.Service) {
 
 func variable(name string) string { return strings.ToUpper(strings.ReplaceAll(name, "-", "_")) }
 
-// Expand replaces each $(NAME) by what lookup knows, and leaves unknown ones as
-// they are. $$ stands for $.
+// Expand replaces each $(NAME) by the result of lookup, and leaves unknown names as they
+// are. $$ is an escaped $.
 func Expand(text string, lookup func(name string) (string, bool)) string {
 	var b strings.Builder
 	for {

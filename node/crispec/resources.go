@@ -29,15 +29,15 @@ type Capacity struct {
 	Memory   int64 // bytes
 }
 
-// Resources translates what one container asks for.
+// Resources translates the resources of one container.
 func Resources(pod *corev1.Pod, qos corev1.PodQOSClass, c *corev1.Container, node Capacity) *cri.LinuxContainerResources {
 	r := linux(c.Resources.Requests, c.Resources.Limits)
 	r.OomScoreAdj = OOMScore(pod, qos, c, node.Memory)
 	return r
 }
 
-// PodResources translates what the containers of the pod ask for together.
-// Limits hold for the pod only if every container has one.
+// PodResources translates the sum of the containers' resources. The pod has a limit only
+// if every container has one.
 func PodResources(pod *corev1.Pod) *cri.LinuxContainerResources {
 	requests, limits := corev1.ResourceList{}, corev1.ResourceList{}
 	for _, name := range []corev1.ResourceName{corev1.ResourceCPU, corev1.ResourceMemory} {

@@ -250,7 +250,7 @@ func TestResources(t *testing.T) {
 	}
 }
 
-func TestPodLimitsHoldOnlyIfEveryContainerHasThem(t *testing.T) {
+func TestPodLimitsNeedLimitsOfEveryContainer(t *testing.T) {
 	p := pod(func(p *corev1.Pod) {
 		p.Spec.Containers = []corev1.Container{{Resources: resources("1", "", "1", "1Gi")}, {Resources: resources("1", "", "", "2Gi")}}
 	})

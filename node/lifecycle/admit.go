@@ -49,13 +49,13 @@ func Allowed(pod *plugin.Pod, own []int32) *Rejection {
 	return nil
 }
 
-// Admit decides whether a node runs a pod that is bound to it, beside the pods that are counted on it: those that it
-// has admitted before and that have not ended. It returns nil if the node runs the pod, and otherwise the first reason
-// why it does not. A scheduler has made most of these checks; they are for pods that are bound without one, and for two
-// schedulers that decide at once.
+// Admit decides whether a node runs a pod that is bound to it, in addition to the pods that are counted on it: the pods
+// that it has admitted before and that have not ended. It returns nil if the node runs the pod, and otherwise the first
+// reason why it does not. A scheduler has made most of these checks; they are for pods that are bound without one, and for
+// two schedulers that decide at once.
 //
 // Upstream's kubelet also evicts pods to make room for a critical one. This function does not: a critical pod is
-// rejected as any other.
+// rejected like any other.
 func Admit(pod *plugin.Pod, node *plugin.Node) *Rejection {
 	for _, check := range []func(*plugin.Pod, *plugin.Node) *Rejection{
 		systemFits, resourcesFit, affinityFits, portsFit, taintsTolerated,
@@ -99,7 +99,7 @@ func resourcesFit(pod *plugin.Pod, node *plugin.Node) *Rejection {
 	}
 }
 
-// extended reports whether a resource is none of those that Kubernetes defines.
+// extended reports whether a resource is an extended resource, which Kubernetes does not define.
 func extended(name corev1.ResourceName) bool {
 	return strings.Contains(string(name), "/") && !strings.Contains(string(name), "kubernetes.io/")
 }

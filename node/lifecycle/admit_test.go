@@ -123,7 +123,7 @@ func TestAdmitRejectsAsKubeletDoes(t *testing.T) {
 	}
 }
 
-func TestAdmitRefusesPodsLabelledForAnotherSystem(t *testing.T) {
+func TestAdmitRefusesOtherOperatingSystems(t *testing.T) {
 	p := asking("p", nil)
 	p.Labels = map[string]string{corev1.LabelOSStable: "windows"}
 	if r := admit(p, &corev1.Node{}, nil); r == nil || r.Reason != "PodOSSelectorNodeLabelDoesNotMatch" {

@@ -60,8 +60,8 @@ func Recalled(c Container) Backoff {
 	return Backoff{Pause: min(FirstPause<<min(c.Attempt-1, 10), LongestPause), At: c.CreatedAt, Attempt: c.Attempt}
 }
 
-// Hash tells two definitions of a container apart where the difference means
-// that it has to be started again. Of a running pod only the image may change.
+// Hash returns a hash of the fields of a container that require a restart when they
+// change. Of a running pod only the image may change.
 func Hash(c *corev1.Container) string {
 	h := fnv.New32a()
 	_, _ = fmt.Fprintf(h, "%q %q", c.Name, c.Image)

@@ -8,7 +8,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// A Verb says what an [Action] does.
+// A Verb is the kind of an [Action].
 type Verb string
 
 // The verbs of actions.
@@ -75,7 +75,7 @@ func (a Action) String() string {
 // A Decision is what to do now, and when to decide again if nothing happens.
 type Decision struct {
 	Actions []Action
-	Wake    time.Time // zero: only upon news
+	Wake    time.Time // zero: only after the next event
 	// Held are the containers that wait for their back-off, by name.
 	Held map[string]Hold
 }
@@ -100,7 +100,7 @@ func (d *Decision) hold(name string, h Hold) {
 	d.wakeAt(h.Until)
 }
 
-// Decide says what has to be done for the pod.
+// Decide returns the next actions for the pod.
 func Decide(v View) Decision {
 	var d Decision
 	switch {
@@ -205,7 +205,7 @@ func (d *Decision) run(v *View) {
 	}
 }
 
-// setUp asks for a sandbox if there is anything left to run in it.
+// setUp adds an action to create a sandbox if a container has yet to run in it.
 func (d *Decision) setUp(v *View, old *Sandbox) {
 	work := false
 	for i := range v.Pod.Spec.Containers {

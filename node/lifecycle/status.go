@@ -14,8 +14,8 @@ import (
 // runtime: "sampan" in "sampan://0123".
 type Runtime string
 
-// Status returns what the API server should be told about the pod. Conditions
-// that others own are taken over from the pod.
+// Status returns the status of the pod to write to the API server. Conditions that
+// others own are copied from the pod.
 func (r Runtime) Status(v View) corev1.PodStatus {
 	if v.unmade() {
 		return unmade(&v)
@@ -99,8 +99,8 @@ func (r Runtime) addresses(s *corev1.PodStatus, v *View) {
 }
 
 // container returns the status of one container and whether it is done, which
-// matters for init containers: it has succeeded. Over says that it will not be
-// started again.
+// matters for init containers: it has succeeded. If over is true, it will not be started
+// again.
 func (r Runtime) container(v *View, c *corev1.Container, isInit, over bool) (corev1.ContainerStatus, bool) {
 	started := false
 	s := corev1.ContainerStatus{Name: c.Name, Image: c.Image, Started: &started}
@@ -145,7 +145,7 @@ func (r Runtime) container(v *View, c *corev1.Container, isInit, over bool) (cor
 }
 
 // before returns how the attempt before the latest one ended: from the runtime,
-// or as the last status tells.
+// or from the last status.
 func (r Runtime) before(v *View, name string, all []Container) corev1.ContainerState {
 	if len(all) > 1 && all[1].State == Exited {
 		return corev1.ContainerState{Terminated: r.terminated(all[1])}
@@ -156,7 +156,7 @@ func (r Runtime) before(v *View, name string, all []Container) corev1.ContainerS
 	case last.RestartCount < all[0].Attempt && last.State.Terminated != nil:
 		return corev1.ContainerState{Terminated: last.State.Terminated}
 	case last.LastTerminationState.Terminated != nil && last.LastTerminationState.Terminated.ContainerID == r.ID(all[0].ID):
-		return corev1.ContainerState{} // what it tells of is the latest attempt
+		return corev1.ContainerState{} // it is the state of the latest attempt
 	default:
 		return last.LastTerminationState
 	}
@@ -172,7 +172,7 @@ func (r Runtime) unborn(v *View, c *corev1.Container, s *corev1.ContainerStatus,
 	if f, failed := v.Memory.Failures[c.Name]; failed {
 		reason, message, _ = f.at(v.Now)
 	} else if last := find(v.Last, c.Name); last != nil && last.ContainerID == "" && last.State.Waiting != nil && !empty(last.State.Waiting.Reason) {
-		// The agent before this one knew what is wrong; we shall know in a moment.
+		// Keep the reason of the agent before the restart, until the container is tried again.
 		reason, message = last.State.Waiting.Reason, last.State.Waiting.Message
 	}
 	s.State.Waiting = &corev1.ContainerStateWaiting{Reason: reason, Message: message}
@@ -187,12 +187,12 @@ func beginning(pod *corev1.Pod) string {
 	return "ContainerCreating"
 }
 
-// empty reports whether a waiting container's reason tells nothing.
+// empty reports whether a waiting container's reason is only the initial one.
 func empty(reason string) bool {
 	return reason == "" || reason == "ContainerCreating" || reason == "PodInitializing"
 }
 
-// held says why an ended container has not been started again yet.
+// held returns why an ended container has not been started again yet.
 func (r Runtime) held(v *View, name string, latest Container) (reason, message string) {
 	f, failed := v.Memory.Failures[name]
 	failed = failed && f.At.After(latest.FinishedAt)
@@ -200,7 +200,7 @@ func (r Runtime) held(v *View, name string, latest Container) (reason, message s
 		reason, message, _ = f.at(v.Now)
 		return reason, message
 	}
-	// A back-off that knows of a later attempt grew because that one is being made
+	// A back-off for a later attempt has grown because that attempt is being made
 	// right now.
 	b := v.Memory.Restarts[name]
 	if b.Attempt <= latest.Attempt && v.Now.Before(b.Until(latest.FinishedAt)) {
@@ -235,7 +235,7 @@ func (r Runtime) terminated(c Container) *corev1.ContainerStateTerminated {
 	return t
 }
 
-// granted tells what a running container was given.
+// granted copies the resources of a running container into its status.
 func (r Runtime) granted(c *corev1.Container, s *corev1.ContainerStatus) {
 	if len(c.Resources.Requests) > 0 {
 		s.AllocatedResources = c.Resources.Requests

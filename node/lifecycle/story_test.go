@@ -15,42 +15,42 @@ import (
 	"github.com/sampan-io/sampan/node/lifecycle"
 )
 
-// TestStories plays testdata/*.txt. A story is a list of commands that change
-// what is known about one pod; "look" decides and tells the status, and the lines
-// starting with ">" under it say what came of that. What is told is the last
-// status of the next look. Run with -update after a change, then read the diff.
+// TestStories plays testdata/*.txt. A story is a list of commands that change the
+// view of one pod; "look" runs Decide and Status, and the lines starting with ">"
+// under it are their results. The last status of the next look is the status from
+// this one. Run with -update after a change, then read the diff.
 func TestStories(t *testing.T) {
 	storytest.Play(t, "testdata", func(t *testing.T) func(string) []string {
-		tl := &teller{t: t}
+		p := &player{t: t}
 		return func(line string) []string {
 			words := strings.Fields(line)
 			if len(words) == 0 {
 				return nil
 			}
-			return tl.do(words[0], words[1:])
+			return p.do(words[0], words[1:])
 		}
 	})
 }
 
 var epoch = time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC)
 
-// teller holds one pod's view while its story is told.
-type teller struct {
+// player holds the view of the pod of one story.
+type player struct {
 	t    *testing.T
 	view lifecycle.View
 }
 
-func (tl *teller) do(verb string, args []string) []string {
-	v := &tl.view
+func (p *player) do(verb string, args []string) []string {
+	v := &p.view
 	switch verb {
 	case "pod":
-		tl.pod(args)
+		p.pod(args)
 	case "at":
-		v.Now = epoch.Add(tl.duration(args[0]))
+		v.Now = epoch.Add(p.duration(args[0]))
 	case "sandbox": // sandbox ATTEMPT ready|dead [IP]
-		tl.sandbox(args)
+		p.sandbox(args)
 	case "container": // container NAME ATTEMPT STATE [CODE [REASON]]
-		tl.container(args)
+		p.container(args)
 	case "forget": // the runtime lost everything
 		v.Sandboxes, v.Containers = nil, nil
 	case "restarted": // restarted NAME: its next attempt is being made
@@ -65,11 +65,11 @@ func (tl *teller) do(verb string, args []string) []string {
 		}
 	case "failure": // failure NAME REASON LATER PAUSE; - is for none
 		args[2] = strings.TrimPrefix(args[2], "-")
-		v.Memory.Failures = map[string]lifecycle.Failure{args[0]: {Reason: args[1], LaterReason: args[2], At: v.Now, Retry: v.Now.Add(tl.duration(args[3]))}}
+		v.Memory.Failures = map[string]lifecycle.Failure{args[0]: {Reason: args[1], LaterReason: args[2], At: v.Now, Retry: v.Now.Add(p.duration(args[3]))}}
 	case "mended":
 		v.Memory.Failures = nil
 	case "setup-failed":
-		v.Memory.Setup = lifecycle.Failure{At: v.Now, Retry: v.Now.Add(tl.duration(args[0]))}
+		v.Memory.Setup = lifecycle.Failure{At: v.Now, Retry: v.Now.Add(p.duration(args[0]))}
 	case "ready": // ready NAME true|false
 		if v.Memory.Ready == nil {
 			v.Memory.Ready = map[string]bool{}
@@ -88,32 +88,32 @@ func (tl *teller) do(verb string, args []string) []string {
 		}
 	case "delete": // delete GRACE [DRAIN]
 		v.Pod = v.Pod.DeepCopy()
-		grace := int64(tl.duration(args[0]) / time.Second)
+		grace := int64(p.duration(args[0]) / time.Second)
 		v.Pod.DeletionGracePeriodSeconds = &grace
-		v.Pod.DeletionTimestamp = &metav1.Time{Time: v.Now.Add(tl.duration(args[0]))}
-		v.Memory.DeletionSeen, v.Memory.KillBy = v.Now, v.Now.Add(tl.duration(args[0]))
+		v.Pod.DeletionTimestamp = &metav1.Time{Time: v.Now.Add(p.duration(args[0]))}
+		v.Memory.DeletionSeen, v.Memory.KillBy = v.Now, v.Now.Add(p.duration(args[0]))
 		if len(args) > 1 {
-			v.Memory.DrainUntil = v.Now.Add(tl.duration(args[1]))
+			v.Memory.DrainUntil = v.Now.Add(p.duration(args[1]))
 		}
 	case "gone":
 		v.Gone = true
 	case "look":
-		return tl.look()
+		return p.look()
 	default:
-		tl.t.Fatalf("unknown command %q", verb)
+		p.t.Fatalf("unknown command %q", verb)
 	}
 	return nil
 }
 
-func (tl *teller) duration(s string) time.Duration {
+func (p *player) duration(s string) time.Duration {
 	d, err := time.ParseDuration(s)
 	if err != nil {
-		tl.t.Fatal(err)
+		p.t.Fatal(err)
 	}
 	return d
 }
 
-func (tl *teller) pod(args []string) {
+func (p *player) pod(args []string) {
 	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "p", Namespace: "default", UID: "u", Generation: 1}}
 	pod.Spec.RestartPolicy = corev1.RestartPolicyAlways
 	for _, arg := range args {
@@ -123,7 +123,7 @@ func (tl *teller) pod(args []string) {
 		case "restart":
 			pod.Spec.RestartPolicy = corev1.RestartPolicy(value)
 		case "deadline":
-			s := int64(tl.duration(value) / time.Second)
+			s := int64(p.duration(value) / time.Second)
 			pod.Spec.ActiveDeadlineSeconds = &s
 		case "init":
 			for _, n := range names {
@@ -144,21 +144,21 @@ func (tl *teller) pod(args []string) {
 		case "phase":
 			pod.Status.Phase = corev1.PodPhase(value)
 		default:
-			tl.t.Fatalf("pod: unknown %q", arg)
+			p.t.Fatalf("pod: unknown %q", arg)
 		}
 	}
-	tl.view = lifecycle.View{Now: epoch, Pod: pod, Last: pod.Status, HostIPs: []string{"192.0.2.1"}}
+	p.view = lifecycle.View{Now: epoch, Pod: pod, Last: pod.Status, HostIPs: []string{"192.0.2.1"}}
 }
 
-func (tl *teller) sandbox(args []string) {
+func (p *player) sandbox(args []string) {
 	attempt, _ := strconv.Atoi(args[0])
 	s := lifecycle.Sandbox{ID: "s" + args[0], Attempt: uint32(attempt), Ready: args[1] == "ready", IPs: args[2:]}
-	tl.view.Sandboxes = slices.DeleteFunc(tl.view.Sandboxes, func(o lifecycle.Sandbox) bool { return o.ID == s.ID })
-	tl.view.Sandboxes = append(tl.view.Sandboxes, s)
+	p.view.Sandboxes = slices.DeleteFunc(p.view.Sandboxes, func(o lifecycle.Sandbox) bool { return o.ID == s.ID })
+	p.view.Sandboxes = append(p.view.Sandboxes, s)
 }
 
-func (tl *teller) container(args []string) {
-	v := &tl.view
+func (p *player) container(args []string) {
+	v := &p.view
 	attempt, _ := strconv.Atoi(args[1])
 	c := lifecycle.Container{ID: args[0] + "-" + args[1], Name: args[0], Attempt: int32(attempt), StartedAt: v.Now, CreatedAt: v.Now}
 	for _, s := range v.Sandboxes {
@@ -192,13 +192,13 @@ func (tl *teller) container(args []string) {
 	case "lost":
 		return
 	default:
-		tl.t.Fatalf("container: unknown state %q", args[2])
+		p.t.Fatalf("container: unknown state %q", args[2])
 	}
 	v.Containers = append(v.Containers, c)
 }
 
-func (tl *teller) look() []string {
-	v := &tl.view
+func (p *player) look() []string {
+	v := &p.view
 	st := lifecycle.Runtime("test").Status(*v)
 	v.Last = st
 	d := lifecycle.Decide(*v)

@@ -12,11 +12,11 @@ import (
 type View struct {
 	Now time.Time
 	Pod *corev1.Pod
-	// Last is the status that was last told to the API server; for a pod that is
+	// Last is the status that was last written to the API server; for a pod that is
 	// new to the agent, the one that came with it.
 	Last corev1.PodStatus
 
-	// Gone says that the API server no longer has the pod.
+	// Gone is true if the API server no longer has the pod.
 	Gone bool
 	// Sandboxes and Containers are what the runtime holds, in any order.
 	Sandboxes  []Sandbox
@@ -53,7 +53,7 @@ type Container struct {
 	Attempt int32
 	Sandbox string // ID
 	State   State
-	Hash    string // [Hash] of what it was made from; empty if not known
+	Hash    string // [Hash] of the container that it was created from; empty if not known
 
 	CreatedAt, StartedAt, FinishedAt time.Time
 
@@ -63,7 +63,7 @@ type Container struct {
 	User            *corev1.ContainerUser
 }
 
-// Memory is what a worker remembers about its pod and the runtime can't know.
+// Memory is the state of a worker about its pod that is not in the runtime.
 type Memory struct {
 	// Failures say, by container name, why the next attempt has not been made.
 	Failures map[string]Failure
@@ -125,7 +125,7 @@ func (v *View) sandbox() *Sandbox {
 }
 
 // attempts returns the attempts at a container, newest first. If the runtime has
-// lost what the last status tells of, that comes back as an attempt (L3, L5).
+// lost an attempt that is in the last status, it is added again (L3, L5).
 func (v *View) attempts(name string) []Container {
 	var all []Container
 	for _, c := range v.Containers {
@@ -140,7 +140,7 @@ func (v *View) attempts(name string) []Container {
 	return all
 }
 
-// recall returns a container that is known from its status alone.
+// recall returns a container from its status only.
 func recall(s *corev1.ContainerStatus) Container {
 	c := Container{
 		ID: s.ContainerID, Name: s.Name, Attempt: s.RestartCount, State: Exited,

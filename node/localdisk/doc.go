@@ -1,13 +1,14 @@
-// Package localdisk is a provisioner of volumes that are directories of a node: of storage classes whose provisioner is
-// sampan.dev/local. A cluster that has no class of storage when it starts gets one, "local", which is the default and waits
-// for the first consumer: the scheduler says on which node a volume is to be.
+// Package localdisk provisions persistent volumes that are directories of a node, for storage classes whose provisioner
+// is sampan.dev/local. A cluster without a storage class gets one when it starts: "local", which is the default class
+// and waits for the first consumer, so that the scheduler chooses the node of a volume.
 //
-// It is an external provisioner like those of other makers, and needs nothing but the API: it works beside upstream's
+// It is an external provisioner like those of other vendors, and uses only the API: it works with upstream's volume
 // binder as well.
 //
-//	D1  The directory is there before the volume is, and the volume is gone after the directory.
-//	D2  A volume's name is made of its claim's UID, so that a claim gets one, however often it is tried.
-//	D3  No directory is removed unless it is called as a volume of this package is, and lies where these lie.
+//	D1  The directory is created before the volume, and the volume is deleted after the directory.
+//	D2  A volume's name is derived from its claim's UID, so that a claim gets one volume, however often provisioning is
+//	    tried.
+//	D3  A directory is removed only if it has the name of a volume of this package and is in the directory of these.
 //
-// Sizes are noted and not enforced, as for hostPath volumes: all share the file system of the data directory.
+// Sizes are recorded and not enforced, as for hostPath volumes: all volumes share the file system of the data directory.
 package localdisk

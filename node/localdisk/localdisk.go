@@ -40,7 +40,7 @@ const (
 // Options configures the provisioner. Client is required.
 type Options struct {
 	Client client.Interface
-	Caches *cache.Shared // what the provisioner reads; nil means caches of its own, over Client
+	Caches *cache.Shared // caches for reading; nil means separate ones, over Client
 
 	// Node is the one node for which volumes are made, and Root the absolute path of the directory that holds them there.
 	// Both empty means every node, and that no directories are made: the nodes have no files.
@@ -210,7 +210,7 @@ func (p *provisioner) provision(ctx context.Context, c *corev1.PersistentVolumeC
 	return p.volumes.Await(ctx, made.ResourceVersion)
 }
 
-// refusal says why no volume can be made for a claim; "" if one can.
+// refusal returns why no volume can be created for a claim; "" if one can.
 func refusal(c *corev1.PersistentVolumeClaim) string {
 	if c.Spec.VolumeMode != nil && *c.Spec.VolumeMode != corev1.PersistentVolumeFilesystem {
 		return fmt.Sprintf("volumeMode %s is not supported, want Filesystem", *c.Spec.VolumeMode)

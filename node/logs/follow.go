@@ -18,14 +18,14 @@ import (
 )
 
 // follower reads a log that grows and is rotated. It reports the end of the log only
-// when the container has ended or its context is over.
+// when the container has ended or its context is cancelled.
 //
 // Rotation renames the file at path to path.TIMESTAMP, or path.TIMESTAMP.gz once it is
 // compressed, and makes a new file at path; names sort by age. The open file keeps
 // its content whatever happens to its name. At its end the follower asks the kernel
 // for its present name: if that is not path, the next file is the oldest one that is
-// younger. Whoever reads so slowly that the next file has been removed continues with
-// the oldest that is left, as with the kubelet.
+// younger. If a slow reader finds that the next file has been removed, it continues with
+// the oldest file that is left, like the kubelet.
 type follower struct {
 	path    string
 	f       *os.File

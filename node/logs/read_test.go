@@ -57,7 +57,7 @@ func TestRead(t *testing.T) {
 	}
 }
 
-func TestTailOfALongLogAgreesWithTheWhole(t *testing.T) {
+func TestTailOfLongLogEqualsItsEnd(t *testing.T) {
 	var log, text strings.Builder
 	for i := range 20_000 {
 		line := fmt.Sprintf("%d%s\n", i, strings.Repeat("x", i%97))
@@ -109,7 +109,7 @@ func (l lines) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-func TestFollowTellsAtOnceAndEndsWithTheContainer(t *testing.T) {
+func TestFollowPrintsAtOnceAndEndsWithContainer(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "0.log")
 	f, err := os.Create(path)
 	if err != nil {

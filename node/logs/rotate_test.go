@@ -167,9 +167,9 @@ func TestFollowWaitsForTheNewFile(t *testing.T) {
 	g.Stop()
 }
 
-// TestFollowSkipsWhatIsRemoved lets a reader stand still while the files that it would
+// TestFollowSkipsRemovedFiles lets a reader stand still while the files that it would
 // read next are removed.
-func TestFollowSkipsWhatIsRemoved(t *testing.T) {
+func TestFollowSkipsRemovedFiles(t *testing.T) {
 	r := newRotator(t)
 	c := &container{changed: make(chan struct{})}
 	out := make(lines)

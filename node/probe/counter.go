@@ -26,7 +26,7 @@ type Counter struct {
 	// Verdict is what holds now. It begins as the zero value: a container is not
 	// ready before it has said so.
 	Verdict bool
-	// Next is when to ask again.
+	// Next is when to probe again.
 	Next time.Time
 
 	probe *corev1.Probe
@@ -35,9 +35,9 @@ type Counter struct {
 	eager time.Duration // pause after the next bad answer, until there was a good one; 0 means the period
 }
 
-// eagerStart is the first pause of a container that has just begun to run. A server
-// takes some milliseconds until it listens, and a whole period is long to wait for
-// the next look; the pause doubles with each look up to the period.
+// eagerStart is the first pause between probes of a container that has just started. A
+// server takes a few milliseconds until it listens, and a whole period is long to wait
+// for the next probe; the pause doubles with each probe up to the period.
 const eagerStart = 20 * time.Millisecond
 
 // NewCounter returns the counter of a container that began to run at the given
@@ -61,8 +61,8 @@ func (c *Counter) pause(ok bool) time.Duration {
 	return d
 }
 
-// Answer takes in one answer, given at the given time, and reports whether the
-// verdict changed by it.
+// Answer records the result of one probe at the given time, and reports whether the
+// verdict changed.
 func (c *Counter) Answer(ok bool, at time.Time) bool {
 	if ok != c.last || c.run == 0 {
 		c.last, c.run = ok, 0
@@ -90,9 +90,8 @@ func (c *Counter) period() time.Duration {
 	return defaultPeriod
 }
 
-// Spread moves the first question of a container that has been running for long
-// to a random moment of the period: an agent that was restarted does not ask all
-// of them at once.
+// Spread moves the first probe of a container that has been running for long to a random
+// time in the period: an agent that was restarted does not probe all of them at once.
 func (c *Counter) Spread(now time.Time) {
 	c.eager = 0
 	if c.Next.Before(now) {

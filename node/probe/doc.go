@@ -1,10 +1,8 @@
-// Package probe asks containers whether they are well.
+// Package probe runs the probes of containers.
 //
-// A [Prober] asks once. A [Counter] turns answers into a verdict by the thresholds
-// of a probe and says when to ask again; it is pure. The worker of a pod holds the
-// counters of its containers beside its other timers, so a probe costs no
-// goroutine between two questions.
+// A [Prober] probes once. A [Counter] applies the thresholds of a probe to the results and returns when to probe next;
+// it is pure. The worker of a pod holds the counters of its containers with its other timers, so a probe costs no
+// goroutine between two attempts.
 //
-// It knows http and tcp probes. Probes that run a command in the container, and
-// gRPC ones, are more cases of Prober.
+// It supports HTTP and TCP probes. Exec and gRPC probes would be more cases of Prober.
 package probe

@@ -16,15 +16,14 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 )
 
-// A Prober asks a container once, within the time that ctx leaves it: the one
-// with this ID in the runtime, in the pod with this address. The error is nil if
-// it is well, and otherwise says in which way it is not, in the words of
-// Kubernetes' Unhealthy events.
+// A Prober probes a container once, until ctx is cancelled: the container with this ID in
+// the runtime, in the pod with this address. It returns nil if the probe succeeds, and
+// otherwise an error with the text of Kubernetes' Unhealthy events.
 type Prober interface {
 	Probe(ctx context.Context, p *corev1.Probe, c *corev1.Container, id, ip string) error
 }
 
-// Network asks over the network.
+// Network runs HTTP and TCP probes.
 type Network struct{}
 
 // maxRedirects and maxBody bound what a container can make the agent do.
@@ -87,8 +86,8 @@ func get(ctx context.Context, c *corev1.Container, ip string, a *corev1.HTTPGetA
 			req.Header.Add(h.Name, h.Value)
 		}
 	}
-	// One connection per question, never a proxy, and no look at certificates: a
-	// container's own is not known to anybody.
+	// One connection per probe, never a proxy, and no verification of certificates: the
+	// container's certificate has no authority that the agent could trust.
 	transport := &http.Transport{DisableKeepAlives: true, TLSClientConfig: &tls.Config{InsecureSkipVerify: true}} //nolint:gosec // see above
 	defer transport.CloseIdleConnections()
 	client := &http.Client{Transport: transport, CheckRedirect: func(r *http.Request, via []*http.Request) error {

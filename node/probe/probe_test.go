@@ -51,7 +51,7 @@ func TestCounter(t *testing.T) {
 	}
 }
 
-func TestCounterAsksInTime(t *testing.T) {
+func TestCounterKeepsPeriods(t *testing.T) {
 	c := probe.NewCounter(&corev1.Probe{InitialDelaySeconds: 5, PeriodSeconds: 2}, start)
 	if c.Next != start.Add(5*time.Second) {
 		t.Errorf("first at %v", c.Next)
@@ -138,7 +138,7 @@ func TestNetwork(t *testing.T) {
 	}
 }
 
-func TestAStartingContainerIsLookedAtMoreOften(t *testing.T) {
+func TestCounterProbesStartingContainersOften(t *testing.T) {
 	began := time.Unix(1000, 0)
 	c := probe.NewCounter(&corev1.Probe{PeriodSeconds: 1, InitialDelaySeconds: 3}, began)
 	if got := c.Next.Sub(began); got != 3*time.Second {

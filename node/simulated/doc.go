@@ -1,20 +1,18 @@
 // Package simulated is a container runtime without containers.
 //
-// A [Runtime] fits the interface that the node agent declares. Its pods get
-// addresses of their own and run at once; nothing is executed, no file is mounted,
-// and any image is there. So a test or a demonstration has nodes by the hundred,
-// in one process, whose agents are the real ones.
+// A [Runtime] implements the interface that the node agent declares. Its pods get separate addresses and run at once;
+// no program is executed, no file is mounted, and every image exists. So a test or a demonstration has hundreds of
+// nodes, in one process, with the real node agent.
 //
-// What a pod does is said by annotations on it:
+// Annotations set the behaviour of a pod:
 //
-//	sampan.dev/simulated-run-seconds  its containers end after so long
+//	sampan.dev/simulated-run-seconds  its containers end after this time
 //	sampan.dev/simulated-exit-code    with this code (0)
-//	sampan.dev/simulated-pull-error   its images can't be pulled, where the pull
-//	                                  policy asks for it: this is why
-//	sampan.dev/simulated-unready      its probes fail: this is why
+//	sampan.dev/simulated-pull-error   pulling its images fails, if the pull policy asks for it: the error
+//	sampan.dev/simulated-unready      its probes fail: the error
 //
-// Init containers end at once, with code 0, as on the nodes of package fleet.
+// Init containers end at once, with code 0, as on the nodes of package simulation/nodes.
 //
-// Each container writes one line to its log, if the agent gives it one. ExecSync
-// answers with the command itself. Nothing survives the process.
+// Each container writes one line to its log, if the agent sets a log path. ExecSync returns the command itself. Nothing
+// survives the process.
 package simulated

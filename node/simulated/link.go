@@ -15,18 +15,18 @@ import (
 )
 
 // A Link is a node's connection to the API server, which can be cut and restored. While
-// it is cut, requests and watches do not fail but hang, as on a network that loses
-// everything; whoever waits goes on when it is restored. It is safe for concurrent use.
+// it is cut, requests and watches do not fail but hang, as on a network that loses all
+// packets; they continue when it is restored. It is safe for concurrent use.
 type Link struct {
 	to client.Interface
 
 	mu   sync.Mutex
-	back chan struct{} // guarded by mu; nil while the link is whole, else closed when it is
+	back chan struct{} // guarded by mu; nil unless the link is cut; closed when it is restored
 }
 
 var _ client.Interface = (*Link)(nil)
 
-// NewLink returns a whole link.
+// NewLink returns a link that is not cut.
 func NewLink(to client.Interface) *Link { return &Link{to: to} }
 
 // Set cuts the link, or restores it.
@@ -42,7 +42,7 @@ func (l *Link) Set(cut bool) {
 	}
 }
 
-// whole waits until the link is.
+// whole waits until the link is not cut.
 func (l *Link) whole(ctx context.Context) error {
 	for {
 		l.mu.Lock()

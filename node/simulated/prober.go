@@ -14,8 +14,8 @@ import (
 // reason.
 const Unready = simulation.UnreadyAnnotation
 
-// Probe answers the probes of the node agent: every container is well, unless its
-// pod says otherwise.
+// Probe answers the probes of the node agent: they succeed, unless the pod has the
+// annotation for failing probes.
 func (r *Runtime) Probe(_ context.Context, _ *corev1.Probe, _ *corev1.Container, id, _ string) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -25,7 +25,7 @@ import (
 	"github.com/sampan-io/sampan/simulation"
 )
 
-// The annotations that say what a pod does.
+// The annotations that set the behaviour of a pod.
 const (
 	RunSeconds = simulation.RunSecondsAnnotation
 	ExitCode   = simulation.ExitCodeAnnotation
@@ -34,7 +34,7 @@ const (
 
 // Options configures a [Runtime].
 type Options struct {
-	// PodCIDRs are where pods get their addresses, one of each; none means
+	// PodCIDRs are the networks of the pods; each pod has an address in each. None means
 	// 10.244.0.0/24.
 	PodCIDRs []netip.Prefix
 }
@@ -52,7 +52,7 @@ type Runtime struct {
 	sandboxes  map[string]*sandbox   // guarded by mu
 	containers map[string]*container // guarded by mu
 	listeners  map[*listener]bool    // guarded by mu
-	images     map[string]*cri.Image // guarded by mu; those that were asked for
+	images     map[string]*cri.Image // guarded by mu; the images that clients have requested
 }
 
 type sandbox struct {
@@ -71,8 +71,8 @@ type container struct {
 	end     *time.Timer
 }
 
-// listener hears events. Its queue has no bound of its own; it holds at most one
-// entry per container, because later news of the same pod replace earlier ones.
+// listener receives events. Its queue holds at most one entry per container, because a
+// later event of a container replaces an earlier one.
 type listener struct {
 	pending map[string]*cri.ContainerEventResponse // by container
 	wake    chan struct{}
@@ -104,12 +104,12 @@ const (
 	maxRoom = 24 // bits for the places in a network: more pods than there are
 )
 
-// Version says who this is.
+// Version returns the name and version of the runtime.
 func (r *Runtime) Version(context.Context) (*cri.VersionResponse, error) {
 	return &cri.VersionResponse{Version: "0.1.0", RuntimeName: simulation.RuntimeName, RuntimeVersion: "1.0.0", RuntimeApiVersion: "v1"}, nil
 }
 
-// Status is always well.
+// Status is always ready.
 func (r *Runtime) Status(context.Context) (*cri.RuntimeStatus, error) {
 	return &cri.RuntimeStatus{Conditions: []*cri.RuntimeCondition{
 		{Type: cri.RuntimeReady, Status: true}, {Type: cri.NetworkReady, Status: true},
@@ -160,7 +160,7 @@ func (r *Runtime) place() (uint32, error) {
 	}
 }
 
-// StopPodSandbox ends what runs in a sandbox and frees its address.
+// StopPodSandbox stops the containers of a sandbox and frees its address.
 func (r *Runtime) StopPodSandbox(_ context.Context, id string) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -276,11 +276,11 @@ func (r *Runtime) CreateContainer(_ context.Context, sandboxID string, config *c
 	}
 	r.containers[c.status.GetId()] = c
 	s.containers = append(s.containers, c.status.GetId())
-	r.tell(c, cri.ContainerEventType_CONTAINER_CREATED_EVENT)
+	r.publish(c, cri.ContainerEventType_CONTAINER_CREATED_EVENT)
 	return c.status.GetId(), nil
 }
 
-// copyStatus returns a copy to change: what was handed out stays as it is.
+// copyStatus returns a copy to change: a returned status never changes.
 func copyStatus(s *cri.ContainerStatus) *cri.ContainerStatus {
 	return &cri.ContainerStatus{
 		Id: s.GetId(), Metadata: s.GetMetadata(), State: s.GetState(), CreatedAt: s.GetCreatedAt(), StartedAt: s.GetStartedAt(),
@@ -290,8 +290,8 @@ func copyStatus(s *cri.ContainerStatus) *cri.ContainerStatus {
 	}
 }
 
-// StartContainer makes a container run, for as long as its pod says. An init container
-// has done at once what it is for.
+// StartContainer starts a container, which runs for as long as its pod's annotation says. An
+// init container ends at once.
 func (r *Runtime) StartContainer(_ context.Context, id string) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -326,15 +326,15 @@ func (r *Runtime) StartContainer(_ context.Context, id string) error {
 	return c.log()
 }
 
-// run makes a container one that runs. The caller holds mu.
+// run sets a container to running. The caller holds mu.
 func (r *Runtime) run(c *container) {
 	s := copyStatus(c.status)
 	s.State, s.StartedAt = cri.ContainerState_CONTAINER_RUNNING, time.Now().UnixNano()
 	c.status = s
-	r.tell(c, cri.ContainerEventType_CONTAINER_STARTED_EVENT)
+	r.publish(c, cri.ContainerEventType_CONTAINER_STARTED_EVENT)
 }
 
-// log writes the one line that a container has to say.
+// log writes the container's only line of output.
 func (c *container) log() error {
 	if c.status.GetLogPath() == "" {
 		return nil
@@ -371,10 +371,10 @@ func (r *Runtime) exit(c *container, code int32) {
 		s.Reason = "Error"
 	}
 	c.status = s
-	r.tell(c, cri.ContainerEventType_CONTAINER_STOPPED_EVENT)
+	r.publish(c, cri.ContainerEventType_CONTAINER_STOPPED_EVENT)
 }
 
-// StopContainer ends a container at once: it does as it is told, with code 0.
+// StopContainer ends a container at once, with code 0.
 func (r *Runtime) StopContainer(_ context.Context, id string, _ time.Duration) error {
 	r.ended(id, 0)
 	return nil
@@ -406,7 +406,7 @@ func (r *Runtime) RemoveContainer(_ context.Context, id string) error {
 	r.exit(c, 137)
 	c.sandbox.containers = slices.DeleteFunc(c.sandbox.containers, func(o string) bool { return o == id })
 	delete(r.containers, id)
-	r.tell(c, cri.ContainerEventType_CONTAINER_DELETED_EVENT)
+	r.publish(c, cri.ContainerEventType_CONTAINER_DELETED_EVENT)
 	return nil
 }
 
@@ -452,8 +452,8 @@ func (r *Runtime) ExecSync(ctx context.Context, id string, cmd []string, _ time.
 	return &cri.ExecSyncResponse{Stdout: []byte("simulated: " + strings.Join(cmd, " ") + "\n")}, nil
 }
 
-// tell lets the listeners know of a container. The caller holds mu.
-func (r *Runtime) tell(c *container, t cri.ContainerEventType) {
+// publish sends an event of a container to the listeners. The caller holds mu.
+func (r *Runtime) publish(c *container, t cri.ContainerEventType) {
 	e := &cri.ContainerEventResponse{ContainerId: c.status.GetId(), ContainerEventType: t, CreatedAt: time.Now().UnixNano(), PodSandboxStatus: c.sandbox.status()}
 	for l := range r.listeners {
 		l.pending[e.GetContainerId()] = e
@@ -464,8 +464,8 @@ func (r *Runtime) tell(c *container, t cri.ContainerEventType) {
 	}
 }
 
-// Events yields what happens to containers. Of several things that happened to one
-// container before the caller came to ask, it yields the last.
+// Events yields the events of containers. If several events of one container are pending,
+// it yields only the last.
 func (r *Runtime) Events(ctx context.Context) iter.Seq2[*cri.ContainerEventResponse, error] {
 	return func(yield func(*cri.ContainerEventResponse, error) bool) {
 		l := &listener{pending: map[string]*cri.ContainerEventResponse{}, wake: make(chan struct{}, 1)}
@@ -500,8 +500,7 @@ func (r *Runtime) Events(ctx context.Context) iter.Seq2[*cri.ContainerEventRespo
 	}
 }
 
-// ImageStatus returns an image for every name: whatever is asked for is there,
-// unless a pod says otherwise.
+// ImageStatus returns an image for every name.
 func (r *Runtime) ImageStatus(_ context.Context, name string) (*cri.Image, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -521,7 +520,7 @@ func (r *Runtime) ImageStatus(_ context.Context, name string) (*cri.Image, error
 	return i, nil
 }
 
-// PullImage succeeds, unless the pod says otherwise.
+// PullImage succeeds, unless the pod has the annotation PullError.
 func (r *Runtime) PullImage(ctx context.Context, name string, _ *cri.AuthConfig, pod *cri.PodSandboxConfig) (string, error) {
 	if why := pod.GetAnnotations()[PullError]; why != "" {
 		return "", status.Error(codes.NotFound, why)
@@ -530,7 +529,7 @@ func (r *Runtime) PullImage(ctx context.Context, name string, _ *cri.AuthConfig,
 	return i.GetId(), err
 }
 
-// ListImages returns the images that were asked for.
+// ListImages returns the images that clients have requested.
 func (r *Runtime) ListImages(context.Context) ([]*cri.Image, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

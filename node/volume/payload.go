@@ -33,9 +33,9 @@ func OfConfigMap(m *corev1.ConfigMap) Data {
 	return d
 }
 
-// Add puts the keys of d into p: all of them, or those that items names, under the
-// paths that these give. A key that is not there is an error that begins with
-// kind, unless it may lack.
+// Add puts the keys of d into p: all of them, or the keys that items names, under the
+// paths in items. A missing key is an error that begins with kind, unless optional is
+// true.
 func (p Payload) Add(kind string, d Data, items []corev1.KeyToPath, mode int32, optional bool) error {
 	if len(items) == 0 {
 		for k, v := range d {
@@ -63,7 +63,7 @@ func modeOr(mode *int32, otherwise int32) int32 {
 	return otherwise
 }
 
-// Fields answers what a pod may be told about itself.
+// Fields returns the pod's own fields for a downward API volume.
 type Fields interface {
 	Field(path string) (string, error)
 	Resource(ref *corev1.ResourceFieldSelector, c *corev1.Container) (string, error)

@@ -173,12 +173,12 @@ func give(dir string, gid int, rights fs.FileMode) error {
 	})
 }
 
-// Subpath finds the part of the volume at dir that path names. It is made, as a
-// directory, if it is not there and the volume may be written to. No link leads
-// out of the volume, whatever a container has put there, and what is found is not
-// opened: it may be a FIFO that nobody writes to, or a device. The file that is
-// returned only stands for it, to be mounted; the caller closes it, and uses that
-// rather than the path, which may change at any time.
+// Subpath opens the part of the volume at dir that path names. If it does not exist and
+// the volume is writable, it is created as a directory. No link leads out of the volume,
+// even if a container has put one there, and the found file is not opened for reading
+// or writing: it may be a FIFO without a writer, or a device. The returned file is a
+// handle for mounting; the caller closes it, and uses it in place of the path, which
+// may change at any time.
 func Subpath(dir, path string, writable bool) (*os.File, error) {
 	root, err := os.OpenRoot(dir)
 	if err != nil {
@@ -216,6 +216,6 @@ func handle(dir, path string) (*os.File, error) {
 	return nil, &fs.PathError{Op: "openat2", Path: path, Err: unix.EAGAIN}
 }
 
-// lookups bounds how often a path is looked up that is being renamed all the time,
-// when the kernel can't tell whether it has stayed in the volume.
+// lookups limits how often a path is looked up that is being renamed all the time, when
+// the kernel does not report whether it has stayed in the volume.
 const lookups = 100

@@ -1,9 +1,7 @@
-// Package api is the gRPC service that sampan-runtime offers beside CRI on the
-// same unix socket: image import and export from a stream, what the runtime
-// found when it started, and the restart in place.
+// Package api is the gRPC service of sampan-runtime in addition to CRI, on the same unix socket: import and export of
+// images as a stream, the state that the runtime found when it started, and the restart in place.
 //
-// The Go code is generated from runtime.proto and checked in; nothing else
-// belongs here.
+// The Go code is generated from runtime.proto and checked in; nothing else belongs here.
 package api
 
 //go:generate sh -c "protoc --go_out=. --go_opt=paths=source_relative --go-grpc_out=. --go-grpc_opt=paths=source_relative runtime.proto"

@@ -77,7 +77,7 @@ type InfoResponse struct {
 	BridgeAddress string `protobuf:"bytes,7,opt,name=bridge_address,json=bridgeAddress,proto3" json:"bridge_address,omitempty"`
 	PodCidr       string `protobuf:"bytes,8,opt,name=pod_cidr,json=podCidr,proto3" json:"pod_cidr,omitempty"`
 	ServiceCidr   string `protobuf:"bytes,9,opt,name=service_cidr,json=serviceCidr,proto3" json:"service_cidr,omitempty"`
-	// What the surroundings lack, one sentence each.
+	// Limitations of the machine, one sentence each.
 	Limitations   []string `protobuf:"bytes,10,rep,name=limitations,proto3" json:"limitations,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache

@@ -31,9 +31,9 @@ const (
 //
 // For semantics around ctx use and closing/ending streaming RPCs, please refer to https://pkg.go.dev/google.golang.org/grpc/?tab=doc#ClientConn.NewStream.
 //
-// Node holds what a node's runtime can do that CRI has no word for.
+// Node holds the calls of a node's runtime that CRI does not have.
 type NodeClient interface {
-	// Info says who is answering.
+	// Info returns the version and state of the runtime.
 	Info(ctx context.Context, in *InfoRequest, opts ...grpc.CallOption) (*InfoResponse, error)
 	// Import reads one archive, a docker-archive or an OCI image layout as a tar
 	// file, gzip-compressed or not, and stores the images in it. It answers after
@@ -112,9 +112,9 @@ func (c *nodeClient) Restart(ctx context.Context, in *RestartRequest, opts ...gr
 // All implementations must embed UnimplementedNodeServer
 // for forward compatibility.
 //
-// Node holds what a node's runtime can do that CRI has no word for.
+// Node holds the calls of a node's runtime that CRI does not have.
 type NodeServer interface {
-	// Info says who is answering.
+	// Info returns the version and state of the runtime.
 	Info(context.Context, *InfoRequest) (*InfoResponse, error)
 	// Import reads one archive, a docker-archive or an OCI image layout as a tar
 	// file, gzip-compressed or not, and stores the images in it. It answers after

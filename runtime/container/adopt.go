@@ -17,8 +17,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// adopt finds the containers of an earlier keeper.
-func (k *Keeper) adopt() error {
+// adopt finds the containers of an earlier supervisor.
+func (k *Supervisor) adopt() error {
 	dirs, err := os.ReadDir(k.containerDir(""))
 	if err != nil {
 		return fmt.Errorf("container state: %w", err)
@@ -32,7 +32,7 @@ func (k *Keeper) adopt() error {
 		r, err := loadRecord(dir)
 		switch {
 		case errors.Is(err, fs.ErrNotExist):
-			// The keeper was killed while it made or removed this one.
+			// The supervisor was killed while it created or removed this one.
 			_ = os.RemoveAll(dir)
 			continue
 		case err != nil:
@@ -49,8 +49,8 @@ func (k *Keeper) adopt() error {
 	return nil
 }
 
-// resume takes up a container where an earlier keeper left it.
-func (k *Keeper) resume(e *entry, r *Record, fifos []int) error {
+// resume takes up a container where an earlier supervisor left it.
+func (k *Supervisor) resume(e *entry, r *Record, fifos []int) error {
 	switch {
 	case r.Exit != nil:
 		close(e.gone)
@@ -87,12 +87,12 @@ func (k *Keeper) resume(e *entry, r *Record, fifos []int) error {
 	return nil
 }
 
-// Handover readies the keeper for being replaced by another program in the same
-// process (execve), and returns the descriptors that stay open over it: for each
-// running container those of its output, so that what it wrote and nobody has
-// read yet isn't lost even if it ends meanwhile. It may be called only after Run
-// has returned. The new program gives them to [Keeper.TakeOver].
-func (k *Keeper) Handover() map[string][]int {
+// Handover prepares for replacing the program in this process by another one (execve),
+// and returns the descriptors that stay open over it: for each running container those
+// of its output, so that output which was written but not read yet isn't lost even if
+// the container ends meanwhile. It may be called only after Run has returned. The new
+// program passes them to [Supervisor.TakeOver].
+func (k *Supervisor) Handover() map[string][]int {
 	out := map[string][]int{}
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -114,9 +114,9 @@ func (k *Keeper) Handover() map[string][]int {
 	return out
 }
 
-// TakeOver gives the keeper what [Keeper.Handover] returned. It must be called
-// before Run.
-func (k *Keeper) TakeOver(fifos map[string][]int) {
+// TakeOver passes in the descriptors that [Supervisor.Handover] returned. It must be
+// called before Run.
+func (k *Supervisor) TakeOver(fifos map[string][]int) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.fifos = maps.Clone(fifos)
@@ -125,7 +125,7 @@ func (k *Keeper) TakeOver(fifos map[string][]int) {
 // reapStrangers waits for processes that became our children because their parents
 // died: orphans of containers in the host's process namespace, and what an
 // earlier program in this process started and didn't wait for.
-func (k *Keeper) reapStrangers(ctx context.Context) {
+func (k *Supervisor) reapStrangers(ctx context.Context) {
 	died := make(chan os.Signal, 1)
 	signal.Notify(died, unix.SIGCHLD)
 	defer signal.Stop(died)
@@ -135,8 +135,8 @@ func (k *Keeper) reapStrangers(ctx context.Context) {
 			return
 		case <-died:
 		}
-		// Children of libcontainer and of exec are waited for by them. While any
-		// is being made we can't tell; the end of that is a SIGCHLD as well.
+		// Children of libcontainer and of exec are waited for by these. While one is being
+		// started it can't be distinguished; when it ends there is another SIGCHLD.
 		if !k.spawn.TryLock() {
 			continue
 		}
@@ -152,9 +152,9 @@ func (k *Keeper) reapStrangers(ctx context.Context) {
 	}
 }
 
-// Spawning runs f, which may start processes of its own and wait for them: while it
-// runs nobody else waits for children that are not containers.
-func (k *Keeper) Spawning(f func() error) error {
+// Spawning runs f, which may start processes and wait for them: while it runs, the
+// supervisor does not reap children that are not containers.
+func (k *Supervisor) Spawning(f func() error) error {
 	k.spawn.RLock()
 	defer k.spawn.RUnlock()
 	return f()

@@ -9,8 +9,8 @@ import (
 	"github.com/opencontainers/runtime-spec/specs-go"
 )
 
-// defaultCaps are what a container's process may do if nobody says otherwise:
-// enough for package managers and servers, nothing that reaches out of it.
+// defaultCaps are the capabilities of a container's process unless its spec sets others:
+// enough for package managers and servers, none that affects the host.
 func defaultCaps() []string {
 	return []string{
 		"CAP_AUDIT_WRITE", "CAP_CHOWN", "CAP_DAC_OVERRIDE", "CAP_FOWNER", "CAP_FSETID", "CAP_KILL", "CAP_MKNOD",

@@ -83,9 +83,9 @@ func CgroupParent(name string) (string, error) {
 	return "", fmt.Errorf("no place for the cgroup %s: %w", name, first)
 }
 
-// members is the mount point of the hierarchy that tells which processes are in a
+// members is the mount point of the hierarchy that lists the processes of a
 // container's cgroup. On v1 that is the one that keeps containers from the host's
-// devices: without it none is started.
+// devices: without it no container is started.
 func members() (string, error) {
 	if unified() {
 		return cgroupMount, nil
@@ -116,8 +116,8 @@ func ownCgroup() (string, error) {
 	return cmp.Or(paths["memory"], paths["devices"]), nil
 }
 
-// notRoot refuses the cgroup of everybody, and any that this process is in: what is
-// done to a whole cgroup must never be done to those.
+// notRoot refuses the root cgroup, and every cgroup that this process is in: an operation
+// on all processes of a cgroup must never be applied to those.
 func notRoot(path string) error {
 	clean := filepath.Clean("/" + path)
 	if clean == "/" || !filepath.IsAbs(path) {

@@ -91,7 +91,7 @@ func TestMountsAreInOrderAndReplaceDefaults(t *testing.T) {
 	}
 }
 
-func TestValidateTellsEveryFault(t *testing.T) {
+func TestValidateReportsEveryError(t *testing.T) {
 	err := (&Spec{Cwd: "here", Mounts: []Mount{{Destination: "there"}, {Destination: "/x", Propagation: "odd"}}, DropCaps: []string{"FLY"}}).Validate()
 	for _, want := range []string{"command", "here", "there", "odd", "FLY"} {
 		if err == nil || !strings.Contains(err.Error(), want) {
@@ -262,7 +262,7 @@ func TestExitCodesOfChildren(t *testing.T) {
 	}
 }
 
-// TestExitCodesOfOthers waits for a process that somebody else is the parent of.
+// TestExitCodesOfOthers waits for a process with another parent.
 func TestExitCodesOfOthers(t *testing.T) {
 	// The shell prints its child's number, waits for it, and goes on until its
 	// input ends.
@@ -304,7 +304,7 @@ func TestExitCodesOfOthers(t *testing.T) {
 	if _, err := in.Write([]byte("x\n")); err != nil {
 		t.Fatal(err)
 	}
-	// Kernels before 6.15 don't tell; K2 forbids to guess.
+	// Kernels before 6.15 don't report it; K2 forbids to guess.
 	if code, known, err := p.wait(context.Background()); err != nil || known && code != 7 {
 		t.Errorf("%d %v %v, want 7 or unknown", code, known, err)
 	}
@@ -326,18 +326,18 @@ func TestUsers(t *testing.T) {
 	}
 	group := uint32(7)
 	tests := []struct {
-		whom Whom
+		whom UserSpec
 		want string
 	}{
-		{Whom{}, "0:0 [0]"},
-		{Whom{User: "web"}, "33:34 [34 50 51]"},
-		{Whom{User: "33"}, "33:34 [34 50 51]"},
-		{Whom{User: "33:50"}, "33:50 [50]"},
-		{Whom{User: "web:extra"}, "33:50 [50]"},
-		{Whom{User: "4711"}, "4711:0 [0]"},
-		{Whom{User: "web", Group: &group, Groups: []uint32{60, 50}}, "33:7 [7 50 51 60]"},
-		{Whom{User: "web", Groups: []uint32{60}, OnlyGroups: true}, "33:34 [34 60]"},
-		{Whom{User: "nobody"}, "error"},
+		{UserSpec{}, "0:0 [0]"},
+		{UserSpec{User: "web"}, "33:34 [34 50 51]"},
+		{UserSpec{User: "33"}, "33:34 [34 50 51]"},
+		{UserSpec{User: "33:50"}, "33:50 [50]"},
+		{UserSpec{User: "web:extra"}, "33:50 [50]"},
+		{UserSpec{User: "4711"}, "4711:0 [0]"},
+		{UserSpec{User: "web", Group: &group, Groups: []uint32{60, 50}}, "33:7 [7 50 51 60]"},
+		{UserSpec{User: "web", Groups: []uint32{60}, OnlyGroups: true}, "33:34 [34 60]"},
+		{UserSpec{User: "nobody"}, "error"},
 	}
 	for _, tt := range tests {
 		u, err := ResolveUser(root, tt.whom)
@@ -356,7 +356,7 @@ func TestUsers(t *testing.T) {
 	if err := os.Symlink("/../../../../../../etc/passwd", filepath.Join(root, "etc", "passwd")); err != nil {
 		t.Fatal(err)
 	}
-	if u, err := ResolveUser(root, Whom{User: "daemon"}); err == nil {
+	if u, err := ResolveUser(root, UserSpec{User: "daemon"}); err == nil {
 		t.Errorf("a user of the host was found: %v", u)
 	}
 }
@@ -392,7 +392,7 @@ func TestTheRootCgroupIsNeverTouched(t *testing.T) {
 	}
 }
 
-func TestTheCgroupsOfTheProcessItselfAreNeverTouched(t *testing.T) {
+func TestCgroupsOfTheProcessAreNeverTouched(t *testing.T) {
 	own := map[string]string{"memory": "/user/session", "": "/init"}
 	for path, want := range map[string]bool{"/user": false, "/user/session": false, "/init/": false, "/user/session/sampan": true, "/us": true, "/other": true} {
 		if err := notOurs(path, own); (err == nil) != want {
@@ -449,7 +449,7 @@ func TestLimitsWithinControllers(t *testing.T) {
 	}
 }
 
-func TestALogOnAFullDiskHasWholeLines(t *testing.T) { nstest.Run(t, logOnAFullDisk) }
+func TestLogOnFullDiskHasWholeLines(t *testing.T) { nstest.Run(t, logOnAFullDisk) }
 
 func logOnAFullDisk(t *testing.T) {
 	dir := t.TempDir()
@@ -461,8 +461,8 @@ func logOnAFullDisk(t *testing.T) {
 	if err := os.WriteFile(ballast, make([]byte, 4096), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	var told bytes.Buffer
-	log := &logFile{path: filepath.Join(dir, "log"), log: slog.New(slog.NewTextHandler(&told, nil))}
+	var logged bytes.Buffer
+	log := &logFile{path: filepath.Join(dir, "log"), log: slog.New(slog.NewTextHandler(&logged, nil))}
 	if err := log.reopen(); err != nil {
 		t.Fatal(err)
 	}
@@ -482,7 +482,7 @@ func logOnAFullDisk(t *testing.T) {
 	if want := slices.Concat(line("a", 3000), line("b", 1000), line("e", 1000)); !bytes.Equal(data, want) {
 		t.Errorf("of the log %d bytes are there, want the %d of the lines that found room", len(data), len(want))
 	}
-	if n := strings.Count(told.String(), "output is being lost"); n != 1 {
-		t.Errorf("that output was lost is told %d times, want once", n)
+	if n := strings.Count(logged.String(), "output is being lost"); n != 1 {
+		t.Errorf("that output was lost is logged %d times, want once", n)
 	}
 }

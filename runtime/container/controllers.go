@@ -19,9 +19,9 @@ type Controllers map[string]bool
 // usual are the controllers of the limits that pods have all the time.
 func usual() []string { return []string{"cpu", "memory", "pids"} }
 
-// controllersBelow says which controllers limit the cgroups below the one at path.
-// With cgroup v2 it has them passed on from the root down to there first, as far as
-// the kernel allows that.
+// controllersBelow returns the controllers that limit the cgroups below the one at path.
+// With cgroup v2 it enables them from the root down to there first, as far as the kernel
+// allows that.
 func controllersBelow(path string) (Controllers, error) {
 	has := Controllers{}
 	if unified() {
@@ -52,9 +52,9 @@ func controllersBelow(path string) (Controllers, error) {
 	return has, nil
 }
 
-// delegate makes the cgroup at path of the v2 hierarchy, and has every controller
-// passed on to it and to what is made in it. One that can't be passed on, because
-// processes are in the way or somebody above keeps it to himself, is left.
+// delegate creates the cgroup at path of the v2 hierarchy, and enables every controller
+// in it and for the cgroups below it. A controller that can't be enabled, because
+// processes are in the way or a cgroup above does not delegate it, is left out.
 func delegate(path string) error {
 	dir := cgroupMount
 	for name := range strings.SplitSeq(strings.Trim(filepath.Clean(path), "/"), "/") {
@@ -134,10 +134,10 @@ func (r Resources) Within(has Controllers) (Resources, []string) {
 	return r, names
 }
 
-// Unenforced says which of the limits that pods have all the time would not be
-// enforced below the cgroup at path, and why: one sentence for each cause. What it
-// has said the keeper doesn't repeat when a container asks for such a limit.
-func (k *Keeper) Unenforced(path string) ([]string, error) {
+// Unenforced returns the limits that pods have by default and that would not be
+// enforced below the cgroup at path, and why: one sentence for each cause. A limit that
+// is in the result is not logged again when a container asks for it.
+func (k *Supervisor) Unenforced(path string) ([]string, error) {
 	has, err := controllersBelow(path)
 	if err != nil {
 		return nil, err
@@ -148,7 +148,7 @@ func (k *Keeper) Unenforced(path string) ([]string, error) {
 		if has[c] {
 			continue
 		}
-		k.tellOnce(c)
+		k.firstReport(c)
 		cause := whyMissing(c)
 		if byCause[cause] == nil {
 			causes = append(causes, cause)
@@ -163,17 +163,17 @@ func (k *Keeper) Unenforced(path string) ([]string, error) {
 	return out, nil
 }
 
-// tellOnce reports whether this is the first word about a missing controller.
-func (k *Keeper) tellOnce(controller string) bool {
+// firstReport reports whether a missing controller has not been reported before.
+func (k *Supervisor) firstReport(controller string) bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	first := !k.told[controller]
-	k.told[controller] = true
+	first := !k.reported[controller]
+	k.reported[controller] = true
 	return first
 }
 
 // enforceable returns the spec with those of its limits that can be enforced.
-func (k *Keeper) enforceable(s *Spec) (*Spec, error) {
+func (k *Supervisor) enforceable(s *Spec) (*Spec, error) {
 	has, err := controllersBelow(filepath.Dir(s.Cgroup))
 	if err != nil {
 		return nil, err
@@ -182,14 +182,14 @@ func (k *Keeper) enforceable(s *Spec) (*Spec, error) {
 	var missing []string
 	out.Resources, missing = s.Resources.Within(has)
 	for _, c := range missing {
-		if k.tellOnce(c) {
+		if k.firstReport(c) {
 			k.opts.Log.Warn("a limit of a container is not enforced, because the cgroup controller for it is missing", "controller", c, "cause", whyMissing(c))
 		}
 	}
 	return &out, nil
 }
 
-// whyMissing says why a controller isn't there, as far as the kernel tells.
+// whyMissing returns why a controller isn't available, as far as the kernel shows it.
 func whyMissing(controller string) string {
 	hierarchy, known := "", false
 	data, _ := os.ReadFile("/proc/cgroups") // not every kernel has it

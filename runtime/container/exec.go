@@ -18,19 +18,19 @@ import (
 // read and thrown away.
 const maxCapture = 16 << 20
 
-// ErrTimeout says that a command was killed because its time was over.
-var ErrTimeout = errors.New("time is over")
+// ErrTimeout is returned if a command was killed at its timeout.
+var ErrTimeout = errors.New("the command timed out")
 
-// An ExecResult is what a command in a container said and how it ended.
+// An ExecResult is the output and the exit code of a command in a container.
 type ExecResult struct {
 	Stdout, Stderr []byte
 	Code           int
 }
 
 // Exec runs a command in a running container, as the container's user and in its
-// working directory, and waits for it. When timeout is over (0 means never) or
-// ctx, the command is killed and the error is [ErrTimeout] or that of ctx.
-func (k *Keeper) Exec(ctx context.Context, id string, args []string, timeout time.Duration) (ExecResult, error) {
+// working directory, and waits for it. After the timeout (0 means never) or when ctx is
+// cancelled, the command is killed and the error is [ErrTimeout] or that of ctx.
+func (k *Supervisor) Exec(ctx context.Context, id string, args []string, timeout time.Duration) (ExecResult, error) {
 	e, err := k.get(id)
 	if err != nil {
 		return ExecResult{}, err
@@ -89,8 +89,8 @@ func (k *Keeper) Exec(ctx context.Context, id string, args []string, timeout tim
 		_ = held.signal(unix.SIGKILL)
 		code, known, _ = held.wait(context.WithoutCancel(ctx))
 	}
-	// A process that the command left behind may keep the pipes open; what it
-	// says is nobody's answer.
+	// A process that the command left behind may keep the pipes open; its output is not
+	// part of the answer.
 	const linger = 500 * time.Millisecond
 	for i := range outs {
 		_ = outs[i].from.SetReadDeadline(time.Now().Add(linger))
@@ -107,7 +107,7 @@ func (k *Keeper) Exec(ctx context.Context, id string, args []string, timeout tim
 }
 
 // spawnIn starts a process in a container.
-func (k *Keeper) spawnIn(r *Record, proc *libcontainer.Process) (*process, error) {
+func (k *Supervisor) spawnIn(r *Record, proc *libcontainer.Process) (*process, error) {
 	if proc.Cwd == "" {
 		proc.Cwd = "/"
 	}
@@ -138,7 +138,7 @@ func (k *Keeper) spawnIn(r *Record, proc *libcontainer.Process) (*process, error
 	return nil, err
 }
 
-// capture keeps the beginning of what is written to a pipe.
+// capture keeps the beginning of the data that is written to a pipe.
 type capture struct {
 	from *os.File
 	data []byte

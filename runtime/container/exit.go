@@ -19,13 +19,13 @@ const (
 	ReasonError      = "Error"
 	ReasonOOMKilled  = "OOMKilled"
 	ReasonStartError = "StartError"
-	ReasonUnknown    = "Unknown" // nobody saw the end: it came while no runtime was there
+	ReasonUnknown    = "Unknown" // the container ended while no runtime was running
 )
 
-// UnknownCode stands where an exit code would, if nobody knows it (K2).
+// UnknownCode replaces an exit code that is not known (K2).
 const UnknownCode = 255
 
-// Exit says how a container ended.
+// Exit is how a container ended.
 type Exit struct {
 	Code     int // as a shell has it: 128 + number for a signal
 	Reason   string
@@ -80,7 +80,7 @@ type process struct {
 var errGone = errors.New("the process is gone")
 
 // holdProcess returns the process with this number and start time, or errGone.
-// A zombie that nobody has waited for is not gone.
+// A zombie that has not been waited for is not gone.
 func holdProcess(pid int, start uint64) (*process, error) {
 	fd, err := unix.PidfdOpen(pid, unix.PIDFD_NONBLOCK)
 	switch {
@@ -118,8 +118,8 @@ func (p *process) control(f func(fd int)) error {
 }
 
 // wait blocks until the process ends and returns its exit code. known is false if
-// the process is not our child and the kernel doesn't tell us; the end itself is
-// certain. It takes no thread while it waits. An error means that ctx is over.
+// the process is not our child and the kernel doesn't report the code; the end itself is
+// certain. It takes no thread while it waits. An error means that ctx was cancelled.
 func (p *process) wait(ctx context.Context) (code int, known bool, err error) {
 	rc, err := p.file.SyscallConn()
 	if err != nil {
@@ -132,9 +132,9 @@ func (p *process) wait(ctx context.Context) (code int, known bool, err error) {
 		return 0, false, err
 	}
 	if !status.over {
-		// Dead, and its parent hasn't asked for the exit code yet. Only then does
-		// the kernel tell others. A parent that doesn't ask within a few seconds
-		// won't: we were told that the process is dead, so go on without.
+		// Dead, and its parent hasn't waited for it yet. The kernel shows the exit code to
+		// other processes only after that. A parent that doesn't wait within a few seconds
+		// won't: the process is certainly dead, so go on without its code.
 		const patience = 5 * time.Second
 		_ = p.file.SetReadDeadline(time.Now().Add(patience))
 		_ = rc.Read(func(fd uintptr) bool { status = look(int(fd)); return status.over })
@@ -149,7 +149,7 @@ type waitStatus struct {
 	code  int
 }
 
-// look asks the kernel about the process behind a pidfd, without blocking.
+// look returns the state of the process of a pidfd, without blocking.
 func look(fd int) waitStatus {
 	var info siginfo
 	err := unix.Waitid(unix.P_PIDFD, fd, (*unix.Siginfo)(unsafe.Pointer(&info)), unix.WEXITED|unix.WNOHANG, nil)
@@ -164,8 +164,8 @@ func look(fd int) waitStatus {
 	if n, err := unix.Poll(poll, 0); err != nil || n == 0 {
 		return waitStatus{}
 	}
-	code, told, able := pidfdExit(fd)
-	return waitStatus{dead: true, over: told || !able, known: told, code: code}
+	code, known, able := pidfdExit(fd)
+	return waitStatus{dead: true, over: known || !able, known: known, code: code}
 }
 
 // siginfo is what waitid fills in (siginfo_t for SIGCHLD on 64-bit machines).
@@ -184,10 +184,10 @@ func (s *siginfo) code() int {
 	return 128 + int(s.status)
 }
 
-// pidfdExit asks for the exit code of a process that isn't our child, which Linux
-// answers from 6.15 on once the parent has waited for it. able is false if this
-// kernel can't.
-func pidfdExit(fd int) (code int, told, able bool) {
+// pidfdExit returns the exit code of a process that isn't our child, which Linux reports
+// from 6.15 on once the parent has waited for it. able is false if this kernel does not
+// support it.
+func pidfdExit(fd int) (code int, known, able bool) {
 	type pidfdInfo struct { // struct pidfd_info of linux/pidfd.h, first version
 		mask, cgroup uint64
 		ids          [11]uint32

@@ -15,7 +15,7 @@ import (
 )
 
 // A line of a log in CRI's format holds at most this much of the container's
-// output; a longer one is told in parts.
+// output; a longer one is written in parts.
 const maxLine = 16 << 10
 
 // Names of the two output streams, in logs and as files.
@@ -34,14 +34,14 @@ type logFile struct {
 	mu      sync.Mutex
 	file    *os.File // guarded by mu; nil while it can't be opened
 	size    int64    // guarded by mu; of file
-	failed  bool     // guarded by mu; told about it since the last success
+	failed  bool     // guarded by mu; a failure was logged since the last success
 	stuck   bool     // guarded by mu; the last rotation failed, which the log says
 	torn    bool     // guarded by mu; the file ends within a line
 	packing bool     // guarded by mu; older files are being compressed
 }
 
 // newLogFile returns the log of a container of k.
-func (k *Keeper) newLogFile(path string) *logFile {
+func (k *Supervisor) newLogFile(path string) *logFile {
 	return &logFile{path: path, limits: k.opts.Logs, log: k.opts.Log, start: func(f func(context.Context)) bool {
 		k.mu.Lock()
 		group := k.group
@@ -158,8 +158,8 @@ func openStream(name, path string, to *logFile, pool *sync.Pool) (*stream, error
 }
 
 // carry copies until the container has ended and all of its output is read, or
-// until ctx is over. In the second case the container goes on, and what it
-// writes waits in the FIFO; a line that isn't finished is told as a part.
+// until ctx is cancelled. In the second case the container keeps running, and its
+// output waits in the FIFO; an unfinished line is written as a part.
 func (s *stream) carry(ctx context.Context, ended <-chan struct{}) {
 	rc, err := s.fifo.SyscallConn()
 	if err != nil {

@@ -18,7 +18,7 @@ import (
 // LogLimits bound the logs of a container. The kubelet gives its containers the same
 // bounds, by containerLogMaxSize and containerLogMaxFiles.
 type LogLimits struct {
-	Size  int64 // bytes of one file; 0 means that the client of CRI rotates, if anybody does
+	Size  int64 // bytes of one file; 0 means that rotation is left to the client of CRI
 	Files int   // the file that is written to and the older ones; at least 2
 }
 

@@ -26,13 +26,13 @@ type Profile struct {
 
 // section holds for containers that have, or that lack, a capability.
 type section struct {
-	capability string // "" means everybody
+	capability string // "" means that no capability is needed
 	without    bool
 	syscalls   []specs.LinuxSyscall
 }
 
-// DefaultProfile returns the profile that containers get if nobody says
-// otherwise, or nil if this program was built without seccomp.
+// DefaultProfile returns the profile of containers whose spec sets no other, or nil
+// if this program was built without seccomp.
 func DefaultProfile() (*Profile, error) {
 	if !seccomp.Enabled {
 		return nil, nil //nolint:nilnil // there is none, and that is no error

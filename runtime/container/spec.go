@@ -15,8 +15,8 @@ import (
 	"github.com/opencontainers/runtime-spec/specs-go"
 )
 
-// A Spec says what a container is. It is immutable, apart from Resources, which
-// [Keeper.Update] replaces.
+// A Spec describes a container. It is immutable, apart from Resources, which
+// [Supervisor.Update] replaces.
 type Spec struct {
 	Rootfs         string // absolute path of the mounted root file system
 	ReadOnlyRootfs bool
@@ -47,7 +47,7 @@ type Spec struct {
 	Cgroup    string // path below the mount points of the cgroup controllers
 	Resources Resources
 
-	Stdin      bool // keep standard input open; nobody writes to it
+	Stdin      bool // keep standard input open, without a writer
 	StopSignal string
 }
 
@@ -66,7 +66,7 @@ type Mount struct {
 }
 
 // Resources limit a container. A zero value means no limit. A limit that the machine
-// can't enforce is left out; see [Keeper.Unenforced].
+// can't enforce is left out; see [Supervisor.Unenforced].
 type Resources struct {
 	CPUShares   uint64
 	CPUQuota    int64 // microseconds per period; negative means none
@@ -81,7 +81,7 @@ type Resources struct {
 	Unified     map[string]string // cgroup v2 files; ignored on v1
 }
 
-// Default places that tell too much about the host or change it.
+// defaultMasked returns paths that show too much about the host or allow to change it.
 func defaultMasked() []string {
 	return []string{
 		"/proc/acpi", "/proc/asound", "/proc/interrupts", "/proc/kcore", "/proc/keys", "/proc/latency_stats",

@@ -18,7 +18,7 @@ import (
 )
 
 // Init does the inner half of starting a container or a process in one. A program
-// that uses a [Keeper] calls it first thing in main when its first argument is
+// that uses a [Supervisor] calls it first thing in main when its first argument is
 // "init"; it doesn't return.
 func Init() {
 	unix.CloseOnExec(execveFD)
@@ -38,7 +38,7 @@ const startErrorCode = 128
 // Start runs a container that was created. When Start returns nil, its command has
 // been executed. When it returns an error, the container counts as ended, with
 // [ReasonStartError].
-func (k *Keeper) Start(ctx context.Context, id string) error {
+func (k *Supervisor) Start(ctx context.Context, id string) error {
 	e, err := k.get(id)
 	if err != nil {
 		return err
@@ -64,7 +64,7 @@ func (k *Keeper) Start(ctx context.Context, id string) error {
 }
 
 // launch makes the process and begins to look after it.
-func (k *Keeper) launch(ctx context.Context, e *entry, r *Record) error {
+func (k *Supervisor) launch(ctx context.Context, e *entry, r *Record) error {
 	spec, err := k.enforceable(&r.Spec)
 	if err != nil {
 		return err
@@ -204,7 +204,7 @@ func openStdin(path string) (*os.File, error) {
 
 // openStreams opens a container's output FIFOs, or takes the descriptors that were
 // handed over.
-func (k *Keeper) openStreams(e *entry, handed []int) ([]*stream, error) {
+func (k *Supervisor) openStreams(e *entry, handed []int) ([]*stream, error) {
 	var streams []*stream
 	for i, name := range []string{Stdout, Stderr} {
 		path := filepath.Join(e.dir, name)
@@ -231,8 +231,8 @@ func closeStreams(streams []*stream) {
 	}
 }
 
-// attend looks after a running container until it ends or the keeper stops.
-func (k *Keeper) attend(e *entry, held *process, streams []*stream) {
+// attend waits for a running container until it ends or the supervisor stops.
+func (k *Supervisor) attend(e *entry, held *process, streams []*stream) {
 	e.mu.Lock()
 	e.proc, e.streams = held, streams
 	e.mu.Unlock()
@@ -250,7 +250,7 @@ func (k *Keeper) attend(e *entry, held *process, streams []*stream) {
 	group.Go(func(ctx context.Context) {
 		code, known, err := held.wait(ctx)
 		if err != nil {
-			return // the keeper stops; the container goes on
+			return // the supervisor stops; the container keeps running
 		}
 		finished := time.Now()
 		r := e.snapshot()
@@ -258,7 +258,7 @@ func (k *Keeper) attend(e *entry, held *process, streams []*stream) {
 		switch {
 		case !known:
 			exit.Code, exit.Reason = UnknownCode, ReasonUnknown
-			exit.Message = "the container was started by an earlier runtime, and the kernel doesn't tell its exit code"
+			exit.Message = "the exit code is unknown: the container was started by an earlier runtime process, and the kernel doesn't report it"
 		case code == 0:
 			exit.Reason = ReasonCompleted
 		case oomKills(r.Spec.Cgroup) > 0:
@@ -282,11 +282,11 @@ func (k *Keeper) attend(e *entry, held *process, streams []*stream) {
 	})
 }
 
-// ended records that a container's life is over: first on disk, then to all (K1).
-func (k *Keeper) ended(e *entry, exit Exit) {
+// ended records that a container has ended: first on disk, then it reports it (K1).
+func (k *Supervisor) ended(e *entry, exit Exit) {
 	if err := save(filepath.Join(e.dir, exitFile), &exit); err != nil {
-		// The truth is still told to those who listen now; after a restart it
-		// will be unknown.
+		// Report the exit code to the current clients; after a restart it will be
+		// unknown.
 		k.opts.Log.Error("an exit code couldn't be written", "container", e.record.ID, "err", err)
 	}
 	e.mu.Lock()
@@ -301,7 +301,7 @@ func (k *Keeper) ended(e *entry, exit Exit) {
 
 // removeLib removes what libcontainer and the kernel have of a container whose
 // processes have ended.
-func (k *Keeper) removeLib(r *Record) {
+func (k *Supervisor) removeLib(r *Record) {
 	if lc, err := libcontainer.Load(k.libDir(), r.ID); err == nil {
 		if err := lc.Destroy(); err == nil {
 			return
@@ -316,8 +316,8 @@ func (k *Keeper) removeLib(r *Record) {
 	_ = os.RemoveAll(filepath.Join(k.libDir(), r.ID))
 }
 
-// own says whether somebody waits for the process of this number.
-func (k *Keeper) own(pid int, yes bool) {
+// own records whether a goroutine waits for the process with this pid.
+func (k *Supervisor) own(pid int, yes bool) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if yes {
@@ -327,8 +327,8 @@ func (k *Keeper) own(pid int, yes bool) {
 	}
 }
 
-// applyLimits tells the kernel about new limits of a running container.
-func (k *Keeper) applyLimits(r *Record, spec *Spec) error {
+// applyLimits sets new limits of a running container in the kernel.
+func (k *Supervisor) applyLimits(r *Record, spec *Spec) error {
 	enforced, err := k.enforceable(spec)
 	if err != nil {
 		return err
@@ -352,8 +352,8 @@ func (k *Keeper) applyLimits(r *Record, spec *Spec) error {
 	return os.WriteFile(path, []byte(strconv.Itoa(spec.Resources.OOMScoreAdj)), 0)
 }
 
-// Stats asks the kernel what a running container uses.
-func (k *Keeper) Stats(id string) (Usage, error) {
+// Stats returns the resources that a running container uses.
+func (k *Supervisor) Stats(id string) (Usage, error) {
 	r, err := k.Get(id)
 	if err != nil {
 		return Usage{}, err
@@ -384,7 +384,7 @@ func (k *Keeper) Stats(id string) (Usage, error) {
 	if unified() {
 		rss = s.MemoryStats.Stats["anon"]
 	}
-	if used == 0 { // nobody counts it by cgroup
+	if used == 0 { // no cgroup accounts for it
 		used = resident(processes(r.Spec.Cgroup))
 		rss = used
 	}

@@ -14,8 +14,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Whom says whom a container's process shall run as, in the words of whoever asks.
-type Whom struct {
+// A UserSpec is the user that a container's process shall run as, as in the request or the image.
+type UserSpec struct {
 	User   string  // a name, a number, or either with ":group"; "" means root
 	Group  *uint32 // replaces the user's primary group; nil means that it stays
 	Groups []uint32
@@ -27,7 +27,7 @@ type Whom struct {
 
 // ResolveUser looks up names in the /etc/passwd and /etc/group of a root file
 // system. A name that isn't there is an error, a number is not.
-func ResolveUser(rootfs string, w Whom) (User, error) {
+func ResolveUser(rootfs string, w UserSpec) (User, error) {
 	passwd, err := readInRoot(rootfs, "/etc/passwd")
 	if err != nil {
 		return User{}, err

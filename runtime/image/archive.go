@@ -23,6 +23,8 @@ import (
 	specs "github.com/opencontainers/image-spec/specs-go"
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 	"golang.org/x/sys/unix"
+
+	"github.com/sampan-io/sampan/internal/mounts"
 )
 
 const (
@@ -37,8 +39,8 @@ const (
 
 // Import reads an archive, compressed with gzip or not, to its end and stores its
 // images (M2). An image without a name in the archive gets the given one, if any.
-// The images that it returns have the names that came with the archive; those that
-// they had before stay theirs, too.
+// The images that it returns have the names that came with the archive; names that they
+// had before are kept, too.
 func (s *Store) Import(ctx context.Context, archive io.Reader, name string) ([]Image, error) {
 	if name != "" {
 		full, err := Normalize(name)
@@ -54,7 +56,7 @@ func (s *Store) Import(ctx context.Context, archive io.Reader, name string) ([]I
 		return nil, s.explain(err)
 	}
 	defer func() {
-		if err := errors.Join(unmountBelow(tmp), os.RemoveAll(tmp)); err != nil {
+		if err := errors.Join(mounts.DetachBelow(tmp), os.RemoveAll(tmp)); err != nil {
 			s.opts.Log.Warn("an import's temporary files couldn't be removed", "err", err)
 		}
 	}()
@@ -84,7 +86,7 @@ func (s *Store) Import(ctx context.Context, archive io.Reader, name string) ([]I
 	return out, nil
 }
 
-// room returns what an import that begins now may write.
+// room returns how much an import that begins now may write.
 func (s *Store) room() (*budget, error) {
 	var disk unix.Statfs_t
 	if err := unix.Statfs(s.opts.Dir, &disk); err != nil {
@@ -101,7 +103,7 @@ func roomFor(most, free int64) *budget {
 	return &budget{limit: most, over: fmt.Errorf("it would take more than the %d bytes that one import may write", most)}
 }
 
-// explain adds what to do to an error that says only what happened.
+// explain adds advice to an error.
 func (s *Store) explain(err error) error {
 	switch {
 	case errors.Is(err, unix.ENOSPC), errors.Is(err, unix.EDQUOT):
@@ -132,8 +134,8 @@ type spooled struct {
 
 func (im *importer) blob(digest string) string { return filepath.Join(im.tmp, "blob-"+hexOf(digest)) }
 
-// spool copies the archive's files to tmp, because it tells what they are at its
-// end only. Files that its names say a digest of are checked at once (M1).
+// spool copies the archive's files to tmp, because the archive lists its contents only
+// at its end. Files whose names contain a digest are verified at once (M1).
 func (im *importer) spool(archive io.Reader) error {
 	plain, err := decompress(&cancelReader{ctx: im.ctx, r: archive})
 	if err != nil {
@@ -442,7 +444,7 @@ func (im *importer) fromDescriptor(d ocispec.Descriptor, named map[string]string
 	}
 	for _, key := range []string{"io.containerd.image.name", "org.opencontainers.image.ref.name"} {
 		ref := named[key]
-		// A bare tag is a name only for whoever has the directory it is in.
+		// A bare tag is a name only next to the directory it is in.
 		if ref == "" || key == "org.opencontainers.image.ref.name" && (len(img.Names) > 0 || !strings.ContainsAny(ref, "/:")) {
 			continue
 		}
@@ -492,7 +494,7 @@ func (im *importer) unpack(images []*Image) error {
 		for i, l := range img.Layers {
 			_, err := im.store.readLayer(l.ChainID)
 			if err != nil && !slices.Contains(im.layers, l.ChainID) {
-				// A broken one is made anew.
+				// Replace a damaged layer.
 				if err := os.RemoveAll(im.store.layerDir(l.ChainID)); err != nil {
 					return err
 				}

@@ -509,7 +509,7 @@ func TestLinksAreFollowedWithinTheImage(t *testing.T) {
 	}
 }
 
-func TestAFullDiskKeepsWhatWasThere(t *testing.T) {
+func TestImportToFullDiskKeepsImages(t *testing.T) {
 	nstest.NeedRoot(t)
 	disk := t.TempDir()
 	if err := unix.Mount("disk", disk, "tmpfs", 0, "size=4m"); err != nil {

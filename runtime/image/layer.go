@@ -13,10 +13,8 @@ import (
 	"fmt"
 	"hash"
 	"io"
-	"io/fs"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 
 	"golang.org/x/sys/unix"
@@ -26,7 +24,7 @@ import (
 // of them on one page, and long enough never to meet another.
 func layerName(chain string) string { return hexOf(chain)[:24] }
 
-// layerMeta lies beside a layer's files.
+// layerMeta is stored next to a layer's files.
 type layerMeta struct {
 	Chain  string
 	Parent string // chain id of the layer below; "" for the lowest
@@ -194,7 +192,7 @@ func dirs(chain []chainLayer) []string {
 	return out
 }
 
-// readChain returns a chain's layers, the top one first; a flat one stands for all
+// readChain returns a chain's layers, the top one first; a flat layer includes all layers
 // below it. Layers that were just unpacked are looked for in tmp first.
 func (s *Store) readChain(tmp, top string) ([]chainLayer, error) {
 	var out []chainLayer
@@ -305,36 +303,4 @@ func mountDeepOverlay(target string, lower []string, upper, work string) error {
 		return fmt.Errorf("overlay at %s: %w", target, err)
 	}
 	return nil
-}
-
-// unmountBelow unmounts everything at or below dir.
-func unmountBelow(dir string) error {
-	data, err := os.ReadFile("/proc/self/mountinfo")
-	if err != nil {
-		return err
-	}
-	var points []string
-	for line := range strings.Lines(string(data)) {
-		const mountPoint = 4 // field of mountinfo
-		fields := strings.Fields(line)
-		if len(fields) <= mountPoint {
-			continue
-		}
-		p := unescape(fields[mountPoint])
-		if p == dir || strings.HasPrefix(p, dir+"/") {
-			points = append(points, p)
-		}
-	}
-	var errs []error
-	for _, point := range slices.Backward(points) { // the last one made is the first to go
-		if err := unix.Unmount(point, unix.MNT_DETACH); err != nil && !errors.Is(err, unix.EINVAL) && !errors.Is(err, fs.ErrNotExist) {
-			errs = append(errs, fmt.Errorf("unmounting %s: %w", point, err))
-		}
-	}
-	return errors.Join(errs...)
-}
-
-// unescape undoes mountinfo's octal escapes.
-func unescape(s string) string {
-	return strings.NewReplacer(`\040`, " ", `\011`, "\t", `\012`, "\n", `\134`, `\`).Replace(s)
 }

@@ -11,7 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// use says which layers a container's root file system lies on.
+// use lists the layers of a container's root file system.
 type use struct {
 	Chains []string
 }
@@ -113,8 +113,8 @@ func (s *Store) Unmount(container, target string) error {
 	return os.RemoveAll(s.path("containers", container))
 }
 
-// Sweep removes what containers that keep doesn't know have left, such as those
-// from before the machine was started.
+// Sweep removes the root file systems of containers for which keep returns false, such as
+// those from before the machine was started.
 func (s *Store) Sweep(keep func(container string) bool) error {
 	entries, err := os.ReadDir(s.path("containers"))
 	if err != nil {

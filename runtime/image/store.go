@@ -16,9 +16,11 @@ import (
 
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 	"golang.org/x/sys/unix"
+
+	"github.com/sampan-io/sampan/internal/mounts"
 )
 
-// ErrNotFound says that there is no image of that name or id.
+// ErrNotFound is returned if no image has the name or id.
 var ErrNotFound = errors.New("no such image")
 
 // Options configures a [Store]. Dir is required.
@@ -126,7 +128,7 @@ func (s *Store) Overlay() bool { return s.overlay }
 
 func (s *Store) cleanTemporary() error {
 	tmp := s.path("tmp")
-	if err := unmountBelow(tmp); err != nil {
+	if err := mounts.DetachBelow(tmp); err != nil {
 		return err
 	}
 	return os.RemoveAll(tmp)
@@ -187,7 +189,7 @@ func (s *Store) Get(ref string) (Image, error) {
 	return *img, nil
 }
 
-// find is Get for whoever holds mu.
+// find is Get for callers that hold mu.
 func (s *Store) find(ref string) (*Image, error) {
 	missing := fmt.Errorf("image %q: %w", ref, ErrNotFound)
 	const shortest = 7 // of an id; a shorter one is more likely a name
@@ -221,8 +223,8 @@ func (s *Store) find(ref string) (*Image, error) {
 	return nil, missing
 }
 
-// Remove forgets an image: by a name only this name of it, and the image with the
-// last one. Layers go when nobody needs them (M4).
+// Remove removes a name of an image, and the image with its last name. Layers that no
+// image or container needs are removed (M4).
 func (s *Store) Remove(ref string) error {
 	s.writing.Lock()
 	defer s.writing.Unlock()

@@ -290,8 +290,8 @@ func (u *unpacker) hardLink(to string, parent int, base string) error {
 	return nil
 }
 
-// device makes a device node. Nobody can use it: root file systems are mounted
-// without devices, and a container's /dev is its own.
+// device makes a device node. It has no effect: root file systems are mounted without
+// devices, and a container has a separate /dev.
 func device(parent int, base string, h *tar.Header) error {
 	if h.Devmajor < 0 || h.Devminor < 0 || h.Devmajor > math.MaxInt32 || h.Devminor > math.MaxInt32 {
 		return fmt.Errorf("its device number %d:%d is impossible", h.Devmajor, h.Devminor)
@@ -339,7 +339,7 @@ func (u *unpacker) attributes(parent int, base, name string, h *tar.Header) erro
 func setTime(parent int, base string, t time.Time) error {
 	ts, err := unix.TimeToTimespec(t)
 	if err != nil || t.IsZero() {
-		return nil //nolint:nilerr // a time that can't be told isn't worth failing for
+		return nil //nolint:nilerr // an invalid time isn't worth failing for
 	}
 	if err := unix.UtimesNanoAt(parent, base, []unix.Timespec{ts, ts}, unix.AT_SYMLINK_NOFOLLOW); err != nil {
 		return fmt.Errorf("time: %w", err)

@@ -10,9 +10,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// The kernel remembers where packets of a flow go, and a flow of UDP is over only when it was silent for
-// a while. A client that asks for ever from one port would for ever ask whoever had the host
-// port when it began.
+// The kernel remembers the destination of a flow, and a flow of UDP ends only after it was silent for a
+// while. A client that keeps sending from one port would keep sending to the pod that had the host port
+// when it began.
 
 // A flowFilter says which flows of UDP are to be forgotten. They are asked for by the port that the
 // client sends to.
@@ -56,7 +56,7 @@ func unpublished(leads []lead) *flowFilter {
 	})
 }
 
-// localAddresses are the addresses of this host, as far as it tells.
+// localAddresses returns the addresses of this host that the kernel lists.
 func localAddresses() map[netip.Addr]bool {
 	all := map[netip.Addr]bool{}
 	addresses, _ := net.InterfaceAddrs()
@@ -86,8 +86,8 @@ func (f *flowFilter) MatchConntrackFlow(flow *netlink.ConntrackFlow) bool {
 	return false
 }
 
-// forgetFlows has the kernel forget flows. The rules are as they are to be: the next packet goes by them.
-// Where it can't, pods come and go all the same.
+// forgetFlows removes flows from the kernel, after the rules were changed: the next packet follows the new
+// rules. A failure is only logged.
 func (n *Network) forgetFlows(f *flowFilter) {
 	if len(f.byPort) == 0 {
 		return
@@ -97,7 +97,7 @@ func (n *Network) forgetFlows(f *flowFilter) {
 	_, _, _ = unix.Syscall(unix.SYS_MEMBARRIER, global, 0, 0)
 	for _, family := range n.families {
 		if err := forgetFamily(family, f); err != nil {
-			n.opts.Log.Warn("clients that go on sending by UDP to a host port may be answered by nobody", "err", err)
+			n.opts.Log.Warn("UDP clients that keep sending to a host port may get no answer", "err", err)
 		}
 	}
 }
@@ -128,7 +128,7 @@ func (f podFilter) MatchConntrackFlow(flow *netlink.ConntrackFlow) bool {
 	return flow.Forward.Protocol == unix.IPPROTO_UDP && f.pods.Contains(at) && at != addrOf(flow.Forward.DstIP)
 }
 
-// forgetPods has the kernel forget all flows to pods, of which there are no more.
+// forgetPods removes all flows to pods from the kernel, when there are no more pods.
 func (n *Network) forgetPods() {
 	for _, f := range n.families {
 		if err := forgetFamily(f, podFilter{f.pods}); err != nil {

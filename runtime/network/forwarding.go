@@ -27,15 +27,15 @@ func (f *family) toggle() toggle {
 	return toggle{"ip_forward", "/proc/sys/net/ipv4/ip_forward"}
 }
 
-// A claim is what a bridge whose owner needs settings says of them in its alias: what they
-// were before the first such bridge came. The kernel keeps this exactly as long as it is
-// of use: over the death of every process, and not over a start of the machine.
+// A claim is the alias of a bridge whose owner needs settings of the host: it holds their
+// values from before the first such bridge was created. The kernel keeps an alias exactly
+// as long as it is needed: it outlives every process, but not a restart of the machine.
 //
 //	sampan: ip_forward was 0, ip6_forward was 0, accept_ra was 1 of eth0 eth1
 //
-// A host that passes on packets of IPv6 takes no router's word unless it is told to do both
-// (accept_ra is 2): it would lose its own default route. So where the word of a router was
-// taken before, it is from then on (N5).
+// A host that forwards IPv6 packets ignores router advertisements unless accept_ra is 2,
+// and would lose its own default route. So where advertisements were accepted before
+// (accept_ra was 1), accept_ra is set to 2 (N5).
 type claim struct {
 	before  map[string]string // "0" or "1", by the name of a toggle
 	hearing []string          // links whose accept_ra was 1
@@ -64,8 +64,8 @@ func claimed(l netlink.Link) (c claim) {
 	return c
 }
 
-// text is c as an alias. Links that don't fit are left out; the setting of these stays
-// as we made it, which means what it was.
+// text is c as an alias. Links that don't fit are left out; their setting is not restored,
+// and has the same effect once the host does not forward packets.
 func (c claim) text(families []*family) string {
 	var parts []string
 	for _, f := range families {
@@ -94,7 +94,7 @@ func (n *Network) claims(l netlink.Link) bool {
 // six reports whether the pods have IPv6 addresses.
 func (n *Network) six() bool { return slices.ContainsFunc(n.families, (*family).is6) }
 
-// locked runs f while nobody else is in a function of this kind in this network
+// locked runs f while no other function of this kind runs in this network
 // namespace.
 func locked(f func() error) error {
 	ns, err := os.Open("/proc/thread-self/ns/net")
@@ -198,8 +198,8 @@ func (n *Network) enableForwarding() error {
 	return nil
 }
 
-// restoreForwarding puts back what no other bridge claims. It comes before the bridge
-// goes, so that whoever is killed in between can do it again.
+// restoreForwarding restores settings that no other bridge claims. It comes before the
+// bridge is removed, so that it can be repeated after a process was killed in between.
 func (n *Network) restoreForwarding(bridge netlink.Link) error {
 	c := claimed(bridge)
 	var errs []error
@@ -223,7 +223,7 @@ func (n *Network) restoreForwarding(bridge netlink.Link) error {
 		}
 		for _, l := range c.hearing {
 			if setting6(l, "accept_ra") != "2" {
-				continue // somebody else has set it, or it is gone
+				continue // it was changed by another program, or the link was removed
 			}
 			if err := set6(l, "accept_ra", "1"); err != nil {
 				errs = append(errs, fmt.Errorf("putting accept_ra of %s back: %w", l, err))
@@ -254,7 +254,7 @@ func set6(link, name, value string) error {
 	return err
 }
 
-// IPv6 says why this host can't have pods with IPv6 addresses, or returns nil.
+// IPv6 returns why this host can't have pods with IPv6 addresses, or nil.
 func IPv6() error {
 	const instead = "--ip-family=ipv4 does without"
 	if _, err := os.Stat(settings6 + "all"); errors.Is(err, fs.ErrNotExist) {
@@ -266,8 +266,8 @@ func IPv6() error {
 	return nil
 }
 
-// settleBridge has the bridge believe no pod that calls itself a router, and use its
-// addresses of IPv6 at once (N7).
+// settleBridge makes the bridge ignore router advertisements of pods, and use its IPv6
+// addresses at once (N7).
 func (n *Network) settleBridge() error {
 	settings := [][2]string{{"accept_ra", "0"}}
 	if n.six() {

@@ -35,7 +35,7 @@ func (p HostPort) meets(other HostPort) bool {
 		(a == b || a.IsUnspecified() || b.IsUnspecified())
 }
 
-// A TakenError says that another pod has a port of the host.
+// A TakenError is the error for a port of the host that another pod has.
 type TakenError struct {
 	Port HostPort // as it was asked for
 	Pod  string   // the id of the other one
@@ -57,7 +57,7 @@ type lead struct {
 	to netip.AddrPort
 }
 
-// leads are those of a pod. A port of an IP family that the pod has no address of leads nowhere.
+// leads returns the leads of a pod. A port of an IP family in which the pod has no address has none.
 func (a Attachment) leads() (all []lead) {
 	for _, p := range a.Ports {
 		for _, address := range a.Addresses {
@@ -85,9 +85,9 @@ func (n *Network) claim(id string, at Attachment, open bool) error {
 	return nil
 }
 
-// Publish has the ports of the host that were reserved for a pod lead to it: connections that are
-// made from now on, and packets of UDP, also of those who have sent some before. It is
-// called on a thread that is in the host's namespace.
+// Publish directs the host ports that were reserved for a pod to it: new connections, and
+// UDP packets, also of flows that began before. It is called on a thread that is in the
+// host's namespace.
 func (n *Network) Publish(id string) error {
 	n.mu.Lock()
 	p := n.ports[id]
@@ -137,8 +137,8 @@ func (n *Network) disclaim(id string) {
 	delete(n.ports, id)
 }
 
-// Settle says that all pods which were found after a start have been reserved. Ports of the
-// host lead to these, and no more to any others (N8).
+// Settle must be called when all pods from before the start have been reserved. It removes
+// the rules of ports of the host that lead to other pods (N8).
 func (n *Network) Settle() error {
 	n.mu.Lock()
 	n.adopting = false
@@ -152,7 +152,7 @@ func (n *Network) Settle() error {
 	return nil
 }
 
-// Restore makes anew the rules that [Network.Up] and host ports have made, in case that somebody else has removed any.
+// Restore adds the rules of [Network.Up] and of host ports again, in case another program has removed any.
 func (n *Network) Restore() error {
 	n.mu.Lock()
 	adopting := n.adopting

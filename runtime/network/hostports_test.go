@@ -357,7 +357,7 @@ func tables(t testing.TB) string {
 	return strings.Join(lines, "\n")
 }
 
-// A client that goes on sending from one port is heard by whoever has the host port now.
+// A client that keeps sending from one port reaches the pod that has the host port now.
 func TestFlowsToHostPortsFollow(t *testing.T) {
 	nstest.NeedRoot(t)
 	n := upNetwork(t, options(t))
@@ -397,7 +397,7 @@ func TestFlowsToHostPortsFollow(t *testing.T) {
 	want("host")
 	second := pod(t, n, "second", port(unix.IPPROTO_UDP, "192.168.7.1:5353"))
 	want("second")
-	// Whoever takes over finds that the pod has gone while nobody looked (N4).
+	// A new process finds out that the pod has ended while no process was running (N4).
 	again := newNetwork(t, options(t))
 	if _, err := again.Up(); err != nil {
 		t.Fatal(err)
@@ -418,7 +418,7 @@ func TestFlowsToHostPortsFollow(t *testing.T) {
 	want("host")
 }
 
-// Host ports stand while nobody cares for them, and those of pods that are gone end with the start (N8).
+// Rules of host ports outlive the process, and rules of pods that have ended are removed by the next one (N8).
 func TestHostPortsOutliveTheProcess(t *testing.T) {
 	nstest.NeedRoot(t)
 	n := upNetwork(t, options(t))
@@ -462,7 +462,7 @@ func TestHostPortsOutliveTheProcess(t *testing.T) {
 	if _, err := again.Reservation("thief", stays.at.Ports); err == nil {
 		t.Error("the port of a pod that was found was given to a second one")
 	}
-	// Somebody has removed all rules: the next pod brings them back.
+	// Another program has removed all rules: the next pod restores them.
 	flush(t)
 	pod(t, again, "later", port(unix.IPPROTO_TCP, "0.0.0.0:6060"))
 	client.want("tcp", "192.168.7.1:8080", "stays to 192.168.7.2")
@@ -534,7 +534,7 @@ func prefixAddrs(texts ...string) (all []netip.Addr) {
 	return all
 }
 
-// What others have sent on goes where they said, and who passes through is nobody's business.
+// Rules of services come before host ports, and packets that only pass through the host are not redirected.
 func TestHostPortsComeAfterServices(t *testing.T) {
 	nstest.NeedRoot(t)
 	n := upNetwork(t, options(t))
@@ -639,7 +639,7 @@ func TestPodsDoNotReachLoopback(t *testing.T) {
 	}
 }
 
-// datagram is a packet of UDP, without the checksum that nobody needs.
+// datagram returns a UDP packet without a checksum, which is optional.
 func datagram(from, to netip.Addr, port int) []byte {
 	b := []byte{0x45, 0, 0, 29, 0, 0, 0, 0, 64, unix.IPPROTO_UDP, 0, 0}
 	b = append(append(b, from.AsSlice()...), to.AsSlice()...)

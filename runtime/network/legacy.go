@@ -11,8 +11,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// The older of the two packet filters of Linux is asked by options of a socket. This
-// is as much of it as tells what happens to forwarded packets that no rule is about.
+// The older of the two packet filters of Linux (iptables legacy) is read by options of a
+// socket. Only the policy for forwarded packets is read.
 const (
 	iptGetInfo    = 64 // IPT_SO_GET_INFO
 	iptGetEntries = 65 // IPT_SO_GET_ENTRIES

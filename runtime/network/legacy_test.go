@@ -117,7 +117,7 @@ func TestALegacyForwardDropIsReported(t *testing.T) {
 	}
 }
 
-func TestATableThatIsNotUnderstoodIsNotGuessedAt(t *testing.T) {
+func TestLegacyIgnoresUnknownTables(t *testing.T) {
 	for _, f := range newNetwork(t, dual(t)).families {
 		l := legacyOf(f)
 		entryLen, entryTarget := l.entryLen, l.entryTarget

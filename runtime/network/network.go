@@ -42,7 +42,7 @@ type Network struct {
 	bridge int                   // guarded by mu; its index; 0 before Up
 
 	ports    map[string]*publication // guarded by mu; by pod id
-	adopting bool                    // guarded by mu; until Settle, there may be pods that nobody has reserved
+	adopting bool                    // guarded by mu; until Settle, there may be pods that are not reserved yet
 	stale    []lead                  // guarded by mu; of pods that went before Settle
 
 	writing sync.Mutex // held while rules of host ports are written, so that the last word is the newest
@@ -114,7 +114,7 @@ func familiesOf(opts Options) ([]*family, error) {
 		}
 	}
 	if len(opts.PodCIDRs) == 0 {
-		fault("there is no pod network")
+		fault("pod network is empty: want at least one")
 	}
 	for _, n := range opts.ServiceCIDRs {
 		f := find(n)
@@ -176,8 +176,8 @@ func (n *Network) Up() ([]string, error) {
 	return lacks, nil
 }
 
-// hardware derives a link address from an IP address, in the range that anybody
-// may use.
+// hardware derives a link address from an IP address, in the range for local
+// administration.
 func hardware(a netip.Addr) net.HardwareAddr {
 	ip := a.AsSlice()
 	return append(net.HardwareAddr{0x0a, 0x58}, ip[len(ip)-4:]...)
@@ -203,7 +203,7 @@ func (n *Network) upBridge() (lack string, err error) {
 	if link.Type() != "bridge" {
 		return "", fmt.Errorf("a link of this name exists and is a %s; remove it or choose another name", link.Type())
 	}
-	if !n.claims(link) { // somebody has taken it off
+	if !n.claims(link) { // another program has removed it
 		if err := n.link.LinkSetAlias(link, attrs.Alias); err != nil {
 			return "", fmt.Errorf("alias: %w", err)
 		}
@@ -242,9 +242,9 @@ func ipNet(p netip.Prefix) *net.IPNet {
 	return &net.IPNet{IP: p.Addr().AsSlice(), Mask: net.CIDRMask(p.Bits(), p.Addr().BitLen())}
 }
 
-// address is one of the family's as a link has it. It is the pod's alone (N1), so nobody is
-// asked whether it is taken: for an IPv6 address that would take a second, in which
-// it can't be used (N7).
+// address is an address of the family for a link. It belongs to this pod only (N1), so
+// duplicate address detection is off: for an IPv6 address it would take a second, in which
+// the address can't be used (N7).
 func (f *family) address(a netip.Addr) *netlink.Addr {
 	out := &netlink.Addr{IPNet: ipNet(netip.PrefixFrom(a, f.pods.Bits()))}
 	if f.is6() {
@@ -253,8 +253,8 @@ func (f *family) address(a netip.Addr) *netlink.Addr {
 	return out
 }
 
-// Reserve says that a pod which was found after a restart has this address and these host ports.
-// When all have been reserved, [Network.Settle] must follow.
+// Reserve marks the addresses and host ports of a pod that was found after a restart as used.
+// When all have been reserved, [Network.Settle] must be called.
 func (n *Network) Reserve(id string, at Attachment) error {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -290,8 +290,8 @@ func (n *Network) familyOf(a netip.Addr) *family {
 	return nil
 }
 
-// take finds an address of a family that nobody has. It goes round, so that one that has
-// just become free isn't given again at once. The caller holds mu.
+// take returns a free address of a family. It goes round, so that an address that was just
+// released isn't given out again at once. The caller holds mu.
 func (n *Network) take(f *family, id string) (netip.Addr, error) {
 	for a := f.cursor.Next(); ; a = a.Next() {
 		if !f.pods.Contains(a) || !f.pods.Contains(a.Next()) { // past the end, or the broadcast address
@@ -449,9 +449,9 @@ func (n *Network) Detach(id string, a Attachment) error {
 	return nil
 }
 
-// Down removes all that Up and Attach have made, in this process or in one before,
-// and puts settings back that nobody else needs. It goes on after a fault and
-// reports all of them.
+// Down removes everything that Up and Attach have created, in this process or in an
+// earlier one, and restores settings that no other bridge needs. It goes on after an
+// error and reports all of them.
 func (n *Network) Down() error {
 	err := locked(func() error {
 		var errs []error

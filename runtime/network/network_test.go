@@ -219,7 +219,7 @@ func TestOptionsAreChecked(t *testing.T) {
 		{Options{PodCIDRs: prefixes("10.1.0.0/30", "fd00::/126", "::ffff:10.0.0.0/112")}, []string{"10.1.0.0/30: want", "fd00::/126: want", "::ffff:10.0.0.0/112: want"}},
 		{Options{PodCIDRs: prefixes("10.1.0.0/24", "10.2.0.0/24")}, []string{"10.2.0.0/24: there is one of this IP family"}},
 		{Options{PodCIDRs: prefixes("10.1.0.0/24"), ServiceCIDRs: prefixes("10.3.0.0/24", "10.2.0.0/24", "fd00::/112")}, []string{"10.2.0.0/24: there is one", "fd00::/112: want one of the IP family"}},
-		{Options{}, []string{"no pod network"}},
+		{Options{}, []string{"pod network is empty"}},
 	} {
 		_, err := New(tt.o)
 		for _, want := range tt.want {
@@ -230,7 +230,7 @@ func TestOptionsAreChecked(t *testing.T) {
 	}
 }
 
-func TestConnectionsWithinTheHostKeepTheirAddresses(t *testing.T) {
+func TestHostConnectionsKeepTheirAddresses(t *testing.T) {
 	nstest.NeedRoot(t)
 	other := options(t) // whose address would be chosen, as that of the first link
 	other.Bridge, other.Table, other.PodCIDRs, other.ServiceCIDRs = "spn1", "sampan-network-other", prefixes("10.98.0.0/24"), prefixes("10.95.0.0/24")
@@ -262,8 +262,8 @@ func TestConnectionsWithinTheHostKeepTheirAddresses(t *testing.T) {
 	}
 }
 
-// Whoever goes last puts ip_forward back (N5), in whatever order they came.
-func TestForwardingStaysAsLongAsAnybodyNeedsIt(t *testing.T) {
+// The last bridge that is removed restores ip_forward (N5), in whatever order they were created.
+func TestForwardingStaysUntilTheLastBridge(t *testing.T) {
 	nstest.NeedRoot(t)
 	for file, one := range map[string]Options{forwarding: options(t), forwarding6: six(t)} {
 		forwardingStays(t, file, one)
@@ -324,7 +324,7 @@ func forwardingStays(t *testing.T, forwarding string, one Options) {
 
 // A host that passes on packets hears no routers by default, and would lose what it has learned
 // of them (N5).
-func TestRoutersAreHeardAsBefore(t *testing.T) {
+func TestRouterAdvertisementsAreAcceptedAsBefore(t *testing.T) {
 	nstest.NeedRoot(t)
 	for _, name := range []string{"up0", "deaf0", "both0"} {
 		attrs := netlink.NewLinkAttrs()

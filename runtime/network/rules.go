@@ -14,9 +14,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// showBridged has what goes over the bridge from pod to pod pass by the rules of the
-// network layer, so that answers to a connection whose destination was changed there
-// find the way back (N6). It is the bridge's own setting, whatever holds for others.
+// showBridged applies the rules of the network layer to packets that cross the bridge from
+// pod to pod, so that answers to a connection whose destination was changed there find the
+// way back (N6). It is a setting of this bridge only.
 func showBridged(bridge netlink.Link, ipv6 bool) error {
 	req := nl.NewNetlinkRequest(unix.RTM_NEWLINK, unix.NLM_F_ACK)
 	msg := nl.NewIfInfomsg(unix.AF_UNSPEC)
@@ -39,23 +39,23 @@ func showBridged(bridge netlink.Link, ipv6 bool) error {
 // bridgedSetting is there if the kernel can have packets between ports of a bridge pass by rules.
 const bridgedSetting = "/proc/sys/net/bridge/bridge-nf-call-iptables"
 
-// loadBridged loads the kernel module br_netfilter where it is neither loaded nor built in. Nothing
-// that is asked of a bridge makes the kernel load it, so the host's own program does, which knows
-// where modules are and how they are packed.
+// loadBridged loads the kernel module br_netfilter if it is neither loaded nor built in. No request
+// for a bridge makes the kernel load it, so the host's modprobe does, which finds modules and unpacks
+// them.
 func loadBridged(ctx context.Context) {
 	if _, err := os.Stat(bridgedSetting); err == nil {
 		return
 	}
 	ctx, cancel := context.WithTimeout(ctx, loadPatience)
 	defer cancel()
-	_ = exec.CommandContext(ctx, "modprobe", "--quiet", "br_netfilter").Run() // hidesBridged says what is missing then
+	_ = exec.CommandContext(ctx, "modprobe", "--quiet", "br_netfilter").Run() // hidesBridged reports a failure
 }
 
-// loadPatience bounds how long the host may take to load a module.
+// loadPatience is how long the host may take to load a module.
 const loadPatience = 5 * time.Second
 
-// hidesBridged says what an administrator can do where packets from pod to pod do not pass
-// by the rules of the network layer, or "".
+// hidesBridged returns what an administrator can do if the rules of the network layer do
+// not apply to packets from pod to pod, or "".
 func hidesBridged() string {
 	if _, err := os.Stat(bridgedSetting); errors.Is(err, fs.ErrNotExist) {
 		return "the kernel module br_netfilter cannot be loaded (try `modprobe br_netfilter`): pods would not reach services by way of pods of the same node, so services are relayed unless --proxy-mode=kernel is given"

@@ -23,7 +23,7 @@ func (n *Network) upTable(f *family) error {
 	return c.Flush()
 }
 
-// Names of what is in the table.
+// Names of the objects in the table.
 const (
 	portsAt       = "host-ports-at"       // protocol . address . port → address . port of a pod
 	portsAnywhere = "host-ports-anywhere" // protocol . port → address . port of a pod, at every address of the host
@@ -64,7 +64,7 @@ func (n *Network) addTable(c *nftables.Conn, f *family) {
 	jump := []expr.Any{&expr.Verdict{Kind: expr.VerdictJump, Chain: ports.Name}}
 	rule(in, f.toThisHost(), jump)
 	if f.is6() {
-		// Nothing lets ::1 leave by a link: who asks from there is answered as if there were no such port.
+		// Packets from ::1 can't leave by a link: connections from it are refused like those to an unused port.
 		rule(out, f.within(f.sourceAt(), f.loopback(), expr.CmpOpNeq), f.toThisHost(), jump)
 	} else {
 		rule(out, f.toThisHost(), jump)
@@ -228,9 +228,9 @@ func (n *Network) downTable(f *family) error {
 	return nil
 }
 
-// foreignDrops looks for chains of somebody else that drop forwarded packets of a family by
-// default, as Docker's do, and says what to do about each. There may be one of either
-// packet filter of the kernel, and a packet has to get past both.
+// foreignDrops looks for chains of other programs that drop forwarded packets of a family by
+// default, as Docker's do, and returns what to do about each. There may be one in either
+// packet filter of the kernel, and a packet has to pass both.
 func (n *Network) foreignDrops(f *family) []string {
 	var out []string
 	program, family := "iptables", "ip"

@@ -1,6 +1,6 @@
-// Package runtimetest checks what a node agent relies on in a container runtime. Its
-// tests speak CRI v1 and nothing else, so that any runtime can be tested: give [Run]
-// the clients of its socket and an image made of cmd/sampan-demo.
+// Package runtimetest is a conformance test of container runtimes: it checks the behaviour that a node agent relies on.
+// Its tests use CRI v1 only, so that any runtime can be tested: pass the clients of its socket and an image made of
+// cmd/sampan-demo to [Run].
 //
-// It also starts, and looks after, what such tests need: see [Kit].
+// It also creates, and removes, the pods and files that such tests need: see [Kit].
 package runtimetest

@@ -152,7 +152,7 @@ func hostDevices(t *testing.T, k *Kit) {
 	c.Mounts = []*cri.Mount{{HostPath: dir, ContainerPath: "/nodes"}}
 	id, _ := k.ContainerIn(k.Pod(p), p, c)
 	if _, errs, code := k.Exec(id, "read", "/nodes/null"); code != 0 {
-		t.Errorf("a device that everybody may use: %d %q", code, errs)
+		t.Errorf("a device that any user may use: %d %q", code, errs)
 	}
 	if _, errs, code := k.Exec(id, "write", "/nodes/kmsg", ""); code == 0 || !strings.Contains(errs, "operation not permitted") {
 		t.Errorf("a device of the host: %d %q, want that it is not permitted", code, errs)

@@ -24,7 +24,7 @@ func logs(t *testing.T, k *Kit) {
 	if got := k.Log(log, "stderr"); got != "alas\n" {
 		t.Errorf("standard error: %q", got)
 	}
-	// The log is whole when the end is told, however much it is.
+	// The log is complete when the end is reported, however much it is.
 	const size = 1 << 20
 	if got := k.OutputOf(pod, p, k.ContainerConfig("flood", "flood", "1048576")); len(got) != size {
 		t.Errorf("of %d bytes %d are in the log", size, len(got))
@@ -45,7 +45,7 @@ func longLines(t *testing.T, k *Kit) {
 		t.Fatal(err)
 	}
 	if n := strings.Count(string(data), " stdout P "); n != 2 {
-		t.Errorf("it was told in %d parts before the last, want 2 of 16 KiB", n)
+		t.Errorf("it was written in %d parts before the last, want 2 of 16 KiB", n)
 	}
 }
 

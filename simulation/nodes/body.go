@@ -16,55 +16,55 @@ import (
 	"github.com/sampan-io/sampan/simulation"
 )
 
-// scheme is that of the containers' IDs.
+// scheme is the scheme of the containers' IDs.
 const scheme = lifecycle.Runtime(simulation.RuntimeName)
 
-// A body is a pod on its node: what a real one's containers and its agent's memory
-// would be. It is a function of what it was told and of the time; it talks to nobody.
+// A body is the state of a pod on its node: on a real node that is its containers and its
+// agent's memory. It is a function of its inputs and of the time, and does no I/O.
 type body struct {
 	view   lifecycle.View
 	life   simulation.Life
-	since  time.Time            // when the node heard of the pod
+	since  time.Time            // when the node received the pod
 	clocks []clock              // of view.Containers, one each
-	setups int                  // that failed in a row
-	held   map[string]time.Time // until when containers wait for their back-off, as told
+	setups int                  // failed ones in a row
+	held   map[string]time.Time // until when containers wait for their back-off, as reported
 
-	// changed counts how often view.Last became another.
+	// changed counts the changes of view.Last.
 	changed uint64
-	// remove says that nothing is left of the pod but its object.
+	// remove is true if only the pod's object is left.
 	remove   bool
-	warnings []warning // not told yet
+	warnings []warning // not reported yet
 
 	host host
 }
 
-// A host is what a body needs of its node.
+// A host is the part of a node that a body needs.
 type host interface {
-	// addresses gives out an address of each IP family, or none if there is none.
+	// addresses returns a free address of each IP family, or none if there is none.
 	addresses() []string
-	// claim notes that one is in use already.
+	// claim records that an address is in use already.
 	claim(ip string)
-	// release takes one back.
+	// release frees an address.
 	release(ip string)
-	// holds reports whether an image lies on the node.
+	// holds reports whether an image is on the node.
 	holds(image string) bool
 }
 
-// A clock says when what becomes of a container. Zero times never come.
+// A clock holds the times of a container's next changes. Zero times never come.
 type clock struct {
-	ends  time.Time // by itself
-	stops time.Time // because it was told to
-	code  int32     // with which it ends then
-	ready time.Time // when it is ready; zero with unready: never
-	// asked says that somebody has to say whether the container is ready.
+	ends  time.Time // when it ends by itself
+	stops time.Time // when it ends because it was stopped
+	code  int32     // its exit code then
+	ready time.Time // when it is ready; zero with asked: never
+	// asked is true if the container is ready only after a delay or a probe.
 	asked bool
 }
 
-// A warning is an event to tell.
+// A warning is an event to record.
 type warning struct{ container, reason, message string }
 
-// newBody returns the body of a pod that the node hears of now. What the status says
-// that runs, runs.
+// newBody returns the body of a pod that the node receives now. Containers that run
+// according to its status keep running.
 func newBody(pod *corev1.Pod, life simulation.Life, h host, hostIPs []string, now time.Time) *body {
 	b := &body{view: lifecycle.View{Pod: pod, Last: pod.Status, HostIPs: hostIPs}, life: life, since: now, host: h}
 	if pod.Status.PodIP != "" && !b.view.Finished() {
@@ -73,8 +73,8 @@ func newBody(pod *corev1.Pod, life simulation.Life, h host, hostIPs []string, no
 	return b
 }
 
-// adopt takes over what ran before the agent was restarted: simulated containers do
-// not die with it.
+// adopt restores the containers from before the agent was restarted: simulated
+// containers outlive it.
 func (b *body) adopt(s *corev1.PodStatus) {
 	box := lifecycle.Sandbox{ID: string(b.view.Pod.UID), Ready: true}
 	if !b.view.Pod.Spec.HostNetwork {
@@ -122,7 +122,7 @@ func (b *body) recall(s *corev1.ContainerStatus, box string) {
 	}
 }
 
-// update hands over another version of the pod.
+// update sets another version of the pod.
 func (b *body) update(pod *corev1.Pod) { b.view.Pod = pod }
 
 // advance brings the body to the given time. It returns when to do so again if nothing
@@ -140,7 +140,7 @@ func (b *body) advance(now time.Time) (wake time.Time) {
 	}
 	for {
 		b.tick(now)
-		b.tell()
+		b.updateStatus()
 		d := lifecycle.Decide(b.view)
 		done := false
 		for _, a := range d.Actions {
@@ -156,15 +156,15 @@ func (b *body) advance(now time.Time) (wake time.Time) {
 	}
 }
 
-// tell makes what the API server should know.
-func (b *body) tell() {
+// updateStatus computes the status for the API server.
+func (b *body) updateStatus() {
 	if s := scheme.Status(b.view); !equality.Semantic.DeepEqual(&s, &b.view.Last) {
 		b.view.Last = s
 		b.changed++
 	}
 }
 
-// next returns the first time that matters.
+// next returns the first time after now at which something changes.
 func (b *body) next(now, wake time.Time) time.Time {
 	first := func(t time.Time) {
 		if t.After(now) && (wake.IsZero() || t.Before(wake)) {
@@ -185,7 +185,7 @@ func (b *body) next(now, wake time.Time) time.Time {
 	return wake
 }
 
-// tick lets the containers' clocks strike.
+// tick applies the changes of the containers that are due.
 func (b *body) tick(now time.Time) {
 	for i := range b.view.Containers {
 		c, k := &b.view.Containers[i], &b.clocks[i]
@@ -209,7 +209,7 @@ func (b *body) tick(now time.Time) {
 	}
 }
 
-// act does what is to be done. It reports whether anything is another way now.
+// act does an action. It reports whether the state has changed.
 func (b *body) act(a lifecycle.Action, now time.Time) bool {
 	switch a.Verb {
 	case lifecycle.SetUp:
@@ -235,7 +235,7 @@ func (b *body) act(a lifecycle.Action, now time.Time) bool {
 	return true
 }
 
-// free gives back what a sandbox holds.
+// free releases the addresses of a sandbox.
 func (b *body) free(s *lifecycle.Sandbox) {
 	if s.Ready {
 		s.Ready = false
@@ -245,7 +245,7 @@ func (b *body) free(s *lifecycle.Sandbox) {
 	}
 }
 
-// leave frees everything: the pod is on the node no more.
+// leave frees all resources: the pod is deleted.
 func (b *body) leave() {
 	for i := range b.view.Sandboxes {
 		b.free(&b.view.Sandboxes[i])
@@ -263,7 +263,7 @@ func (b *body) setUp(a lifecycle.Action, now time.Time) bool {
 	if !b.view.Pod.Spec.HostNetwork {
 		ips := b.host.addresses()
 		if len(ips) == 0 {
-			const message = "Failed to create pod sandbox: the node has no free address" // as the real agent begins it
+			const message = "Failed to create pod sandbox: the node has no free address" // with the prefix of the real agent
 			b.warn("", "FailedCreatePodSandBox", message)
 			b.setups++
 			b.view.Memory.Setup = lifecycle.Failure{Reason: "FailedCreatePodSandBox", Message: message, At: now, Retry: now.Add(setupPause << min(b.setups, 4))}
@@ -321,7 +321,7 @@ func (b *body) start(a lifecycle.Action, now time.Time) {
 		}
 	}
 	var k clock
-	if a.Init { // it has done what it is for
+	if a.Init { // init containers end at once
 		started.State, started.FinishedAt = lifecycle.Exited, now
 	} else {
 		k = b.clock(c.Name, now)
@@ -329,7 +329,7 @@ func (b *body) start(a lifecycle.Action, now time.Time) {
 	b.view.Containers, b.clocks = append(b.view.Containers, started), append(b.clocks, k)
 }
 
-// clock returns that of a container that began to run at a time.
+// clock returns the clock of a container that was started at the given time.
 func (b *body) clock(name string, at time.Time) clock {
 	var k clock
 	if b.life.Ends {
@@ -348,11 +348,11 @@ func (b *body) clock(name string, at time.Time) clock {
 	return k
 }
 
-// kept is how many attempts at a container are remembered: the one that there is, and
-// the one before, of which the status tells.
+// kept is how many attempts at a container are kept: the current one, and the one before,
+// which the status contains.
 const kept = 2
 
-// restarting counts a restart for the back-off, and forgets attempts of long ago.
+// restarting counts a restart for the back-off, and drops old attempts.
 func (b *body) restarting(a lifecycle.Action, now time.Time) {
 	var ended time.Time
 	old := 0
@@ -379,7 +379,8 @@ func (b *body) restarting(a lifecycle.Action, now time.Time) {
 	}
 }
 
-// pullFails notes that the image can't be had, if the pod's life has it so.
+// pullFails records a failed pull of the image, if the pod's life has one. It reports
+// whether it failed.
 func (b *body) pullFails(c *corev1.Container, now time.Time) bool {
 	why := b.life.PullError
 	if why == "" || c.ImagePullPolicy == corev1.PullNever || c.ImagePullPolicy != corev1.PullAlways && b.host.holds(c.Image) {
@@ -401,7 +402,7 @@ func (b *body) pullFails(c *corev1.Container, now time.Time) bool {
 	return true
 }
 
-// hold tells of a container that waits for its back-off, once for each wait.
+// hold reports a container that waits for its back-off, once for each wait.
 func (b *body) hold(name string, h lifecycle.Hold) {
 	if b.held[name].Equal(h.Until) {
 		return
@@ -414,7 +415,7 @@ func (b *body) hold(name string, h lifecycle.Hold) {
 	b.warn(name, "BackOff", fmt.Sprintf("Back-off restarting failed container %s in pod %s_%s(%s)", name, p.Name, p.Namespace, p.UID))
 }
 
-// stop signals a container. One that takes longer than the grace is killed.
+// stop signals a container. It is killed if it takes longer than the grace period.
 func (b *body) stop(a lifecycle.Action, now time.Time) bool {
 	const killed = 137 // by signal 9
 	for i := range b.view.Containers {

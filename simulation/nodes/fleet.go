@@ -20,10 +20,10 @@ import (
 
 // Options configures a [Fleet]. Client, As, Plan and PodNetworks are required.
 type Options struct {
-	// Client makes nodes, follows all of them and all pods, and writes events.
+	// Client creates nodes, watches all nodes and pods, and writes events.
 	Client client.Interface
-	// Caches are those of the process, and are run by others; nil means that the fleet
-	// has its own.
+	// Caches are the caches of the process, which the caller runs; nil means that the fleet
+	// has separate ones.
 	Caches *cache.Shared
 	// As returns a client that acts as a node: system:node:NAME. It is called for each
 	// request and should cost little.
@@ -31,8 +31,8 @@ type Options struct {
 
 	Plan *simulation.Plan
 
-	// PodNetworks are a network with room for the plan, or one of each IP family, of which each
-	// node gets a part; they are imagined.
+	// PodNetworks are a network with enough addresses for the plan, or one of each IP family;
+	// each node gets a part. They are imaginary.
 	PodNetworks []netip.Prefix
 
 	Version string       // kubelet version to report; "" means "v1.37.0"
@@ -76,19 +76,19 @@ type Fleet struct {
 	bits     []int              // of the prefixes of each node's networks
 	ready    chan struct{}
 
-	wake chan struct{} // has a token when the loop has news
+	wake chan struct{} // has a token when the loop has work
 
 	mu       sync.Mutex
-	newPods  map[types.UID]*corev1.Pod // guarded by mu; nil: gone
-	newNodes map[string]*corev1.Node   // guarded by mu; nil: gone
-	done     []func()                  // guarded by mu; what came of jobs
+	newPods  map[types.UID]*corev1.Pod // guarded by mu; nil: deleted
+	newNodes map[string]*corev1.Node   // guarded by mu; nil: deleted
+	done     []func()                  // guarded by mu; results of jobs
 
-	// What follows belongs to the loop.
+	// The fields below belong to the loop.
 	residents map[types.UID]*resident
 	missed    map[types.UID]absent
 	timeline  timeline
 	jobs      []job
-	working   int // jobs that are under way
+	working   int // running jobs
 }
 
 // New returns an agent that has not started; call [Fleet.Run].
@@ -121,12 +121,12 @@ func New(opts Options) (*Fleet, error) {
 	return f, nil
 }
 
-// Ready is closed when every node is registered, and all but those that are cut off
-// are Ready.
+// Ready is closed when every node is registered, and every node that is not cut off is
+// Ready.
 func (f *Fleet) Ready() <-chan struct{} { return f.ready }
 
-// Run works until ctx is over, then returns nil and leaves objects as they are. It is
-// called once.
+// Run works until ctx is cancelled, then returns nil and leaves objects as they are. It
+// is called once.
 func (f *Fleet) Run(ctx context.Context) error {
 	return run.Stages(
 		ctx,
@@ -160,16 +160,17 @@ func (f *Fleet) nodeChanged(old, node *corev1.Node) {
 func (f *Fleet) podChanged(old, pod *corev1.Pod) {
 	if pod == nil {
 		if f.members[old.Spec.NodeName] != nil {
-			f.tellPod(old.UID, nil)
+			f.queuePod(old.UID, nil)
 		}
 		return
 	}
 	if f.members[pod.Spec.NodeName] != nil {
-		f.tellPod(pod.UID, pod)
+		f.queuePod(pod.UID, pod)
 	}
 }
 
-func (f *Fleet) tellPod(uid types.UID, pod *corev1.Pod) {
+// queuePod passes a pod to the loop; nil: it is deleted.
+func (f *Fleet) queuePod(uid types.UID, pod *corev1.Pod) {
 	f.mu.Lock()
 	f.newPods[uid] = pod
 	f.mu.Unlock()
@@ -183,12 +184,12 @@ func (f *Fleet) nudge() {
 	}
 }
 
-// A job is a request that is made beside the loop. What it returns is called by the
-// loop.
+// A job makes a request outside of the loop. The loop calls the function that it
+// returns.
 type job func(ctx context.Context) (then func())
 
-// parallel is how many requests are under way at most: as many as one sync of the
-// store is shared by.
+// parallel is the largest number of concurrent requests: as many as share one sync of
+// the store.
 const parallel = 128
 
 // loop owns the pods.
@@ -198,7 +199,7 @@ func (f *Fleet) loop(ctx context.Context) error {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	for ctx.Err() == nil {
-		nodes, pods, done := f.news()
+		nodes, pods, done := f.queued()
 		now := time.Now()
 		for _, then := range done {
 			f.working--
@@ -207,7 +208,7 @@ func (f *Fleet) loop(ctx context.Context) error {
 		for name, node := range nodes {
 			run.Shield(f.log, func() { f.members[name].changed(node, now) }, "node", name)
 		}
-		f.hearAll(pods, now)
+		f.handlePods(pods, now)
 		for r := f.timeline.due(now); r != nil; r = f.timeline.due(now) {
 			run.Shield(f.log, func() { f.step(r, now) })
 		}
@@ -228,11 +229,11 @@ func (f *Fleet) loop(ctx context.Context) error {
 	return nil
 }
 
-// news takes what has come since the last time.
-func (f *Fleet) news() (nodes map[string]*corev1.Node, pods map[types.UID]*corev1.Pod, done []func()) {
+// queued returns the changes and results since the last call.
+func (f *Fleet) queued() (nodes map[string]*corev1.Node, pods map[types.UID]*corev1.Pod, done []func()) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	// A map that is given away is the loop's alone: it gets no more entries.
+	// A returned map belongs to the loop: it gets no more entries.
 	if len(f.newNodes) > 0 {
 		nodes, f.newNodes = f.newNodes, map[string]*corev1.Node{}
 	}
@@ -243,7 +244,7 @@ func (f *Fleet) news() (nodes map[string]*corev1.Node, pods map[types.UID]*corev
 	return nodes, pods, done
 }
 
-// try does a job, again and again if it panics.
+// try runs a job, again and again if it panics.
 func (f *Fleet) try(ctx context.Context, j job) (then func()) {
 	for failures := 0; ; failures++ {
 		then = func() {}
@@ -253,7 +254,7 @@ func (f *Fleet) try(ctx context.Context, j job) (then func()) {
 	}
 }
 
-// dispatch gives out jobs.
+// dispatch starts jobs.
 func (f *Fleet) dispatch(hands *run.Group) {
 	for len(f.jobs) > 0 && f.working < parallel {
 		j := f.jobs[0]

@@ -180,7 +180,7 @@ func TestNodesRegisterAndAreReady(t *testing.T) {
 	})
 }
 
-func TestAnIdleFleetWritesLeasesAlone(t *testing.T) {
+func TestIdleFleetWritesOnlyLeases(t *testing.T) {
 	inBubble(t, "", func(r *rig) {
 		r.create(newPod("p", "n-0"))
 		time.Sleep(5 * time.Second)
@@ -367,7 +367,7 @@ func TestAPodThatAFinalizerHoldsIsEndedOnce(t *testing.T) {
 	})
 }
 
-func TestANodeWithoutAddressesLeavesPodsWaiting(t *testing.T) {
+func TestPodWaitsForFreeAddress(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, "  capacity: {pods: 4}\n")
 		r.plan = must(simulation.Parse("plan", []byte(strings.Replace(head, "count: 2", "count: 1\n  capacity: {pods: 300}", 1)), 0, 5000))
@@ -537,7 +537,7 @@ func TestADeletedNodeStaysAway(t *testing.T) {
 		if r.node("n-0") != nil {
 			t.Error("the node is back without having been asked for")
 		}
-		// Somebody brings it back.
+		// A client creates it again.
 		if _, err := client.Nodes.Create(r.Context(), r.api, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n-0"}}); err != nil {
 			t.Fatal(err)
 		}

@@ -84,9 +84,8 @@ func (m *member) renewal() job {
 	}
 }
 
-// renew renews the lease. That of a node that is cut off is made as short as that of a
-// real one: the last that is heard of it, so that it counts as lost as soon as a real
-// one would.
+// renew renews the lease. The last renewal of a node that is cut off sets the duration of
+// a real node's lease, so that it counts as lost as soon as a real node would.
 func (m *member) renew(ctx context.Context) error {
 	for {
 		cut := m.cut.Load()
@@ -115,7 +114,7 @@ func (m *member) sign(ctx context.Context, cut bool) error {
 	node, err := client.Nodes.Get(ctx, as, "", m.name)
 	switch {
 	case apierrors.IsNotFound(err):
-		return nil // somebody has deleted it
+		return nil // another client has deleted it
 	case err != nil:
 		return err
 	}

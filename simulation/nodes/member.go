@@ -21,8 +21,7 @@ import (
 	"github.com/sampan-io/sampan/simulation"
 )
 
-// hostIPs are the addresses of every node: whatever is sent there stays on this
-// machine.
+// hostIPs are the addresses of every node: packets to them stay on this machine.
 var hostIPs = []string{"127.0.0.1"}
 
 // A member is a node of the fleet. It is small: there are thousands.
@@ -30,14 +29,14 @@ type member struct {
 	fleet  *Fleet
 	name   string
 	number int
-	cut    atomic.Bool // written by the loop and, before its pods are heard of, by the registration
+	cut    atomic.Bool // written by the loop and, before its pods are handled, by the registration
 
-	// What follows belongs to the loop.
+	// The fields below belong to the loop.
 	busy   bool                   // its status is being written
 	pods   map[types.UID]struct{} // nil without pods
 	taken  []uint64               // addresses in use, a bit for each; nil before the first pod
-	last   int                    // address that was given out last
-	latest *corev1.Node           // that has come while busy
+	last   int                    // the last address that was given out
+	latest *corev1.Node           // the last version that came while busy
 }
 
 func (m *member) settle(uid types.UID) {
@@ -66,7 +65,7 @@ func (m *member) networks() []netip.Prefix {
 // reserved are the network's own address and the gateway's, at its beginning.
 const reserved = 2
 
-// table makes the table of addresses: a place is the same in all networks.
+// table allocates the table of addresses: an address has the same index in all networks.
 func (m *member) table() {
 	if m.taken == nil {
 		size := 1 << m.fleet.room
@@ -77,8 +76,8 @@ func (m *member) table() {
 	}
 }
 
-// addresses implements host. It gives out addresses in turn, so that one that was given
-// back rests for as long as it can.
+// addresses implements host. It gives out addresses in turn, so that a released address is
+// unused for as long as possible.
 func (m *member) addresses() []string {
 	m.table()
 	size := 1 << m.fleet.room
@@ -97,7 +96,7 @@ func (m *member) addresses() []string {
 	return nil
 }
 
-// place returns the number of one of the node's addresses.
+// place returns the index of one of the node's addresses.
 func (m *member) place(ip string) (int, bool) {
 	a, err := netip.ParseAddr(ip)
 	if err != nil {
@@ -134,7 +133,7 @@ func (m *member) claim(ip string) {
 // holds implements host.
 func (m *member) holds(image string) bool { return m.fleet.opts.Plan.Holds(m.number, image) }
 
-// object returns the Node object of a node that is not there yet.
+// object returns the Node object of a node that is not registered yet.
 func (m *member) object(now time.Time) *corev1.Node {
 	node := m.fleet.opts.Plan.Node(m.number)
 	for _, network := range m.networks() {
@@ -145,7 +144,7 @@ func (m *member) object(now time.Time) *corev1.Node {
 	return node
 }
 
-// status brings s to what the node says of itself: as planned, and well.
+// status sets s to the status of a healthy node as planned.
 func (m *member) status(s *corev1.NodeStatus, planned *corev1.Node, now time.Time) {
 	info := planned.Status.NodeInfo
 	info.KubeletVersion = m.fleet.opts.Version
@@ -177,7 +176,7 @@ func (m *member) status(s *corev1.NodeStatus, planned *corev1.Node, now time.Tim
 	}
 }
 
-// wanted returns the node as it should be, or nil if its status is that already.
+// wanted returns the node with the wanted status, or nil if it has that already.
 func (m *member) wanted(node *corev1.Node, now time.Time) *corev1.Node {
 	status := node.Status
 	status.Conditions = slices.Clone(status.Conditions)
@@ -190,8 +189,8 @@ func (m *member) wanted(node *corev1.Node, now time.Time) *corev1.Node {
 	return &want
 }
 
-// changed takes in what became of the node's object; nil: it is gone, and comes back
-// when the agent is started again, or if somebody makes it.
+// changed handles a change of the node's object; nil: it is deleted, and is created again
+// when the agent is started again, or by another client.
 func (m *member) changed(node *corev1.Node, now time.Time) {
 	if node == nil {
 		return
@@ -236,7 +235,7 @@ func (m *member) changed(node *corev1.Node, now time.Time) {
 	})
 }
 
-// catchUp takes in what the node has missed (F3).
+// catchUp handles the events that the node has missed (F3).
 func (m *member) catchUp(now time.Time) {
 	f := m.fleet
 	missed := map[types.UID]*corev1.Pod{}
@@ -246,7 +245,7 @@ func (m *member) catchUp(now time.Time) {
 			missed[uid] = a.pod
 		}
 	}
-	f.hearAll(missed, now)
+	f.handlePods(missed, now)
 	for uid := range m.pods {
 		f.step(f.residents[uid], now)
 	}
@@ -256,7 +255,7 @@ func (m *member) catchUp(now time.Time) {
 // sync of the store well.
 const registering = 64
 
-// register makes the objects of all nodes, or brings those that are there up to date.
+// register creates the objects of all nodes, or updates existing ones.
 func (f *Fleet) register(ctx context.Context) error {
 	began := time.Now()
 	hands := run.NewGroup(ctx, registering)
@@ -297,7 +296,7 @@ func (m *member) register(ctx context.Context) error {
 		}
 	}
 	if simulation.IsCut(node) {
-		return nil // the loop has heard of it, or will
+		return nil // the loop handles it
 	}
 	if patch := m.labels(node); patch != nil {
 		var err error
@@ -311,7 +310,7 @@ func (m *member) register(ctx context.Context) error {
 	}
 	_, err := client.Nodes.Update(ctx, f.opts.As(m.name), want, "status")
 	if apierrors.IsConflict(err) {
-		return errors.New("somebody else has changed the node")
+		return errors.New("the node was changed by another client")
 	}
 	return err
 }

@@ -46,7 +46,7 @@ func TestAnIdleNodeIsSmall(t *testing.T) {
 	if each > limit {
 		t.Errorf("an idle node takes %d bytes in the agent, want at most %d", each, limit)
 	}
-	// One for each task and watch, and those that renew leases just now.
+	// One for each task and watch, and for each lease that is being renewed.
 	if n := runtime.NumGoroutine() - goroutines; n > 50 {
 		t.Errorf("%d nodes have %d goroutines, want as many as one has", nodes, n)
 	}

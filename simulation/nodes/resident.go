@@ -15,16 +15,16 @@ import (
 	"github.com/sampan-io/sampan/client"
 )
 
-// A resident is a pod of the fleet: its body, and what the API server knows of it. It
-// belongs to the loop.
+// A resident is a pod of the fleet: its body, and the state of its object in the API
+// server. It belongs to the loop.
 type resident struct {
 	*body
 	member *member
 
 	known    bool   // the API server has view.Last
-	busy     bool   // a request about it is under way
+	busy     bool   // a request about it is running
 	revision uint64 // of view.Pod
-	seen     uint64 // the last that the watch has told of
+	seen     uint64 // the last revision from the watch
 	removed  bool   // the API server has been asked to remove it
 	failures int
 	retry    time.Time // not before
@@ -36,27 +36,27 @@ type resident struct {
 // The pauses after a request that failed.
 const firstRetry, lastRetry = 200 * time.Millisecond, 15 * time.Second
 
-// An absent is what a node that is cut off has missed of a pod.
+// An absent is a change of a pod that a node missed while it was cut off.
 type absent struct {
 	member *member
-	pod    *corev1.Pod // nil: it is gone
+	pod    *corev1.Pod // nil: it is deleted
 }
 
-// hearAll takes in what became of pods. Addresses that are in use already are noted
+// handlePods handles changes of pods. Addresses that are in use already are claimed
 // before any is given out.
-func (f *Fleet) hearAll(pods map[types.UID]*corev1.Pod, now time.Time) {
+func (f *Fleet) handlePods(pods map[types.UID]*corev1.Pod, now time.Time) {
 	for uid, pod := range pods {
 		if pod != nil && pod.Status.PodIP != "" && f.residents[uid] == nil && !over(pod) {
 			f.members[pod.Spec.NodeName].claim(pod.Status.PodIP)
 		}
 	}
 	for uid, pod := range pods {
-		f.hear(uid, pod, now)
+		f.handlePod(uid, pod, now)
 	}
 }
 
-// hear takes in what became of a pod; nil: it is gone.
-func (f *Fleet) hear(uid types.UID, pod *corev1.Pod, now time.Time) {
+// handlePod handles a change of a pod; nil: it is deleted.
+func (f *Fleet) handlePod(uid types.UID, pod *corev1.Pod, now time.Time) {
 	r := f.residents[uid]
 	var m *member
 	switch {
@@ -71,7 +71,7 @@ func (f *Fleet) hear(uid types.UID, pod *corev1.Pod, now time.Time) {
 	case m == nil:
 	case m.cut.Load(): // F3
 		if r == nil && pod == nil {
-			delete(f.missed, uid) // it came and went
+			delete(f.missed, uid) // it was created and deleted
 		} else {
 			f.missed[uid] = absent{m, pod}
 		}
@@ -86,27 +86,27 @@ func (f *Fleet) hear(uid types.UID, pod *corev1.Pod, now time.Time) {
 		m.settle(uid)
 		f.step(r, now)
 	default:
-		f.hearAgain(r, pod, now)
+		f.updatePod(r, pod, now)
 	}
 }
 
-func (f *Fleet) hearAgain(r *resident, pod *corev1.Pod, now time.Time) {
+func (f *Fleet) updatePod(r *resident, pod *corev1.Pod, now time.Time) {
 	r.seen = revision(pod)
 	switch {
-	case r.seen <= r.revision: // our own write: the answer has told it
+	case r.seen <= r.revision: // our own write: its answer has been handled
 		f.again(r)
 	case r.removed && over(pod):
-		f.forget(r) // what is left, finalizers hold
+		f.forget(r) // only finalizers keep it
 	default:
 		r.update(pod)
 		r.revision = r.seen
-		r.known = false // whether it is so is seen before it is written
+		r.known = false // compared with view.Last before it is written
 		f.step(r, now)
 	}
 }
 
-// over reports whether nothing has to be done for the pod any more: it has ended, and
-// is not to go, or is held by a finalizer alone.
+// over reports whether nothing has to be done for the pod any more: it has ended, and is
+// not being deleted, or only a finalizer keeps it.
 func over(pod *corev1.Pod) bool {
 	if pod.Status.Phase != corev1.PodSucceeded && pod.Status.Phase != corev1.PodFailed {
 		return false
@@ -130,7 +130,7 @@ func (f *Fleet) forget(r *resident) {
 	r.member.unsettle(r.view.Pod.UID)
 }
 
-// step brings a pod to now, and has written what is to be.
+// step advances a pod to now, and starts the writes that are due.
 func (f *Fleet) step(r *resident, now time.Time) {
 	before := r.changed
 	wake := r.advance(now)
@@ -153,8 +153,8 @@ func (f *Fleet) step(r *resident, now time.Time) {
 	}
 }
 
-// report tells the API server of a pod if it has to know, and removes what is to go.
-// It returns when to try again.
+// report writes the pod's status if it has changed, or deletes its object if only that is
+// left. It returns when to try again.
 func (f *Fleet) report(r *resident, now time.Time) time.Time {
 	if r.busy || r.removed || r.member.cut.Load() {
 		return time.Time{}
@@ -164,7 +164,7 @@ func (f *Fleet) report(r *resident, now time.Time) time.Time {
 	}
 	switch {
 	case r.known && !r.remove:
-		if over(r.view.Pod) && r.seen >= r.revision { // no older version is on its way
+		if over(r.view.Pod) && r.seen >= r.revision { // no older version can arrive
 			f.forget(r)
 		}
 		return time.Time{}
@@ -178,7 +178,7 @@ func (f *Fleet) report(r *resident, now time.Time) time.Time {
 	return time.Time{}
 }
 
-// write has the status written, on top of the version that it was made from (F1).
+// write starts writing the status, on top of the version that it was computed from (F1).
 func (f *Fleet) write(r *resident) {
 	pod := *r.view.Pod
 	pod.Status = r.view.Last
@@ -196,8 +196,8 @@ func (f *Fleet) write(r *resident) {
 				}
 				r.known = r.known || r.changed == sent && r.view.Pod.ResourceVersion == written.ResourceVersion
 			} else if apierrors.IsConflict(err) && r.view.Pod.ResourceVersion == pod.ResourceVersion || apierrors.IsNotFound(err) {
-				// The watch will bring what somebody else has made of it, or that it is
-				// gone.
+				// The watch will bring the version of another client, or that it is
+				// deleted.
 				return
 			} else if !apierrors.IsConflict(err) {
 				f.failed(ctx, r, "write its status", err)
@@ -207,7 +207,7 @@ func (f *Fleet) write(r *resident) {
 	})
 }
 
-// remove has the object removed (F2).
+// remove starts deleting the object (F2).
 func (f *Fleet) remove(r *resident) {
 	r.busy = true
 	pod := r.view.Pod
@@ -220,7 +220,7 @@ func (f *Fleet) remove(r *resident) {
 			r.busy = false
 			switch {
 			case err == nil, apierrors.IsNotFound(err), apierrors.IsConflict(err):
-				r.removed = true // the watch says when it is gone
+				r.removed = true // the watch reports its deletion
 			default:
 				f.failed(ctx, r, "remove it", err)
 				f.again(r)
@@ -239,7 +239,7 @@ func (f *Fleet) failed(ctx context.Context, r *resident, what string, err error)
 	r.retry = time.Now().Add(min(firstRetry<<min(r.failures-1, 10), lastRetry))
 }
 
-// again has what is still to be told of a pod told.
+// again plans the next write for a pod.
 func (f *Fleet) again(r *resident) {
 	if f.residents[r.view.Pod.UID] != r {
 		return
@@ -252,7 +252,7 @@ func (f *Fleet) again(r *resident) {
 // timeline is a heap of residents by when they are due.
 type timeline []*resident
 
-// plan has a resident due at a time; the zero time is never.
+// plan sets the time at which a resident is due; the zero time is never.
 func (t *timeline) plan(r *resident, at time.Time) {
 	was := r.due
 	r.due = at
@@ -267,7 +267,7 @@ func (t *timeline) plan(r *resident, at time.Time) {
 	}
 }
 
-// due takes out a resident that is due, or returns nil.
+// due removes and returns a resident that is due, or returns nil.
 func (t *timeline) due(now time.Time) *resident {
 	if len(*t) == 0 || (*t)[0].due.After(now) {
 		return nil

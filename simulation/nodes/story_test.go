@@ -41,19 +41,19 @@ func TestStories(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			told := tell(t, string(old))
+			played := play(t, string(old))
 			if *update {
-				if err := os.WriteFile(file, []byte(told), 0o644); err != nil {
+				if err := os.WriteFile(file, []byte(played), 0o644); err != nil {
 					t.Fatal(err)
 				}
-			} else if told != string(old) {
-				t.Errorf("%s went differently; now:\n%s", file, told)
+			} else if played != string(old) {
+				t.Errorf("%s went differently; now:\n%s", file, played)
 			}
 		})
 	}
 }
 
-func tell(t *testing.T, story string) string {
+func play(t *testing.T, story string) string {
 	plan, commands, ok := strings.Cut(story, "---\n")
 	if !ok {
 		t.Fatal("a story has a line ---")
@@ -199,8 +199,8 @@ func watchPods(r *rig) *diary {
 	return d
 }
 
-// read returns what was seen since the last time. Different pods have no order at one
-// moment, so they are told by name.
+// read returns the lines since the last call. Different pods have no order at one
+// moment, so they are sorted by name.
 func (d *diary) read() (lines []string) {
 	d.mu.Lock()
 	defer d.mu.Unlock()

@@ -19,11 +19,11 @@ import (
 	"github.com/sampan-io/sampan/internal/run"
 )
 
-// Options configures a [Keeper]. Dir is required.
+// Options configures a [Supervisor]. Dir is required.
 type Options struct {
 	Dir     string       // state directory; it should not outlive the boot
 	Logs    LogLimits    // the zero value means that logs grow without bound
-	Changed func(Change) // told of each change, in order for one container; must not block; nil means nobody
+	Changed func(Change) // called for each change, in order for one container; must not block; may be nil
 	Log     *slog.Logger // nil means slog.Default
 }
 
@@ -45,16 +45,16 @@ const (
 	StepDeleted
 )
 
-// ErrNotFound says that there is no container of that id.
+// ErrNotFound is returned if no container has the id.
 var ErrNotFound = errors.New("no such container")
 
-// ErrState says that a container is not in the state that an operation needs.
+// ErrState is returned if a container is not in the state that an operation needs.
 var ErrState = errors.New("wrong state")
 
-// A Keeper is the parent of the containers of one node. Its methods may be called
+// A Supervisor is the parent of the containers of one node. Its methods may be called
 // concurrently while Run is running; operations on one container wait for each
 // other.
-type Keeper struct {
+type Supervisor struct {
 	opts    Options
 	profile *Profile
 	leastOO int // smallest oom_score_adj that may be given
@@ -62,13 +62,13 @@ type Keeper struct {
 	ready   chan struct{}
 
 	warnOOM sync.Once
-	spawn   sync.RWMutex // held for reading while libcontainer has children of its own
+	spawn   sync.RWMutex // held for reading while libcontainer has child processes
 
 	mu         sync.Mutex
 	containers map[string]*entry // guarded by mu
-	owned      map[int]bool      // guarded by mu; pids that somebody waits for
+	owned      map[int]bool      // guarded by mu; pids that a goroutine waits for
 	group      *run.Group        // guarded by mu; nil unless running
-	told       map[string]bool   // guarded by mu; missing controllers that the log has told of
+	reported   map[string]bool   // guarded by mu; missing controllers that were logged
 	fifos      map[string][]int  // guarded by mu; descriptors from before a restart in place
 }
 
@@ -77,7 +77,7 @@ type entry struct {
 	dir string
 	out *logFile
 
-	busy sync.Mutex // held by whoever changes what the kernel has of it; taken before mu
+	busy sync.Mutex // held while the container's state in the kernel changes; taken before mu
 
 	mu      sync.Mutex
 	record  Record        // guarded by mu
@@ -86,8 +86,8 @@ type entry struct {
 	gone    chan struct{} // closed once the exit is known and written; replaced never
 }
 
-// New returns a keeper that looks after nothing yet; call [Keeper.Run].
-func New(opts Options) (*Keeper, error) {
+// New returns a supervisor without containers; call [Supervisor.Run].
+func New(opts Options) (*Supervisor, error) {
 	if !filepath.IsAbs(opts.Dir) {
 		return nil, fmt.Errorf("container: Options.Dir %q is not an absolute path", opts.Dir)
 	}
@@ -107,7 +107,7 @@ func New(opts Options) (*Keeper, error) {
 	if profile == nil {
 		opts.Log.Warn("this program was built without seccomp: containers run without a system call filter")
 	}
-	return &Keeper{
+	return &Supervisor{
 		opts:       opts,
 		profile:    profile,
 		leastOO:    LeastOOMScoreAdj(),
@@ -115,18 +115,18 @@ func New(opts Options) (*Keeper, error) {
 		ready:      make(chan struct{}),
 		containers: map[string]*entry{},
 		owned:      map[int]bool{},
-		told:       map[string]bool{},
+		reported:   map[string]bool{},
 	}, nil
 }
 
-// Ready is closed when the containers of an earlier keeper were found and new
+// Ready is closed when the containers of an earlier supervisor were found and new
 // ones can be made.
-func (k *Keeper) Ready() <-chan struct{} { return k.ready }
+func (k *Supervisor) Ready() <-chan struct{} { return k.ready }
 
-// Run finds the containers that an earlier keeper left in the state directory,
-// and looks after them and the new ones until ctx is over. The containers
-// themselves go on after that: stop them before, or leave them to the next keeper.
-func (k *Keeper) Run(ctx context.Context) error {
+// Run adopts the containers of an earlier supervisor in the state directory, and supervises
+// them and the new ones until ctx is cancelled. The containers keep running after that:
+// stop them before, or leave them to the next supervisor.
+func (k *Supervisor) Run(ctx context.Context) error {
 	if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
 		return fmt.Errorf("becoming the parent of orphans: %w", err)
 	}
@@ -149,12 +149,14 @@ func (k *Keeper) Run(ctx context.Context) error {
 	return nil
 }
 
-func (k *Keeper) containerDir(id string) string { return filepath.Join(k.opts.Dir, "containers", id) }
+func (k *Supervisor) containerDir(id string) string {
+	return filepath.Join(k.opts.Dir, "containers", id)
+}
 
 // libDir is where libcontainer keeps its own state.
-func (k *Keeper) libDir() string { return filepath.Join(k.opts.Dir, "libcontainer") }
+func (k *Supervisor) libDir() string { return filepath.Join(k.opts.Dir, "libcontainer") }
 
-func (k *Keeper) get(id string) (*entry, error) {
+func (k *Supervisor) get(id string) (*entry, error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if e, ok := k.containers[id]; ok {
@@ -164,7 +166,7 @@ func (k *Keeper) get(id string) (*entry, error) {
 }
 
 // Get returns what is known of a container, or [ErrNotFound].
-func (k *Keeper) Get(id string) (Record, error) {
+func (k *Supervisor) Get(id string) (Record, error) {
 	e, err := k.get(id)
 	if err != nil {
 		return Record{}, err
@@ -173,7 +175,7 @@ func (k *Keeper) Get(id string) (Record, error) {
 }
 
 // List returns all containers, the oldest first.
-func (k *Keeper) List() []Record {
+func (k *Supervisor) List() []Record {
 	k.mu.Lock()
 	entries := make([]*entry, 0, len(k.containers))
 	for _, e := range k.containers {
@@ -211,7 +213,7 @@ func (e *entry) update(change func(r *Record)) (Record, error) {
 
 // Create makes a container of r, whose ID, Pod, Spec, LogPath and About are the
 // caller's. Nothing runs yet. It fails if the spec is not valid or the id taken.
-func (k *Keeper) Create(r Record) error {
+func (k *Supervisor) Create(r Record) error {
 	if err := r.Spec.Validate(); err != nil {
 		return err
 	}
@@ -234,7 +236,7 @@ func (k *Keeper) Create(r Record) error {
 }
 
 // clamp raises an oom_score_adj to what this process may give.
-func (k *Keeper) clamp(adj int) int {
+func (k *Supervisor) clamp(adj int) int {
 	if adj >= k.leastOO {
 		return adj
 	}
@@ -247,7 +249,7 @@ func (k *Keeper) clamp(adj int) int {
 
 // Remove forgets a container and everything it had except its log. One that still
 // runs is killed. To remove what isn't there is no error.
-func (k *Keeper) Remove(ctx context.Context, id string) error {
+func (k *Supervisor) Remove(ctx context.Context, id string) error {
 	e, err := k.get(id)
 	if errors.Is(err, ErrNotFound) {
 		return nil
@@ -258,7 +260,7 @@ func (k *Keeper) Remove(ctx context.Context, id string) error {
 	e.busy.Lock()
 	defer e.busy.Unlock()
 	if _, err := k.get(id); err != nil {
-		return nil //nolint:nilerr // somebody else removed it while we waited
+		return nil //nolint:nilerr // a concurrent call removed it
 	}
 	if err := os.RemoveAll(e.dir); err != nil {
 		return fmt.Errorf("removing container %s: %w", id, err)
@@ -271,10 +273,11 @@ func (k *Keeper) Remove(ctx context.Context, id string) error {
 	return nil
 }
 
-// Stop sends the container's stop signal and, when grace is over, SIGKILL. It
-// returns once the container has ended and its exit is written, or with ctx. To
-// stop what has ended is no error; one that was never started stays so.
-func (k *Keeper) Stop(ctx context.Context, id string, grace time.Duration) error {
+// Stop sends the container's stop signal and, after the grace period, SIGKILL. It returns
+// once the container has ended and its exit is written, or when ctx is cancelled. It
+// returns nil for a container that has ended, and does not change one that was never
+// started.
+func (k *Supervisor) Stop(ctx context.Context, id string, grace time.Duration) error {
 	e, err := k.get(id)
 	if err != nil {
 		return err
@@ -369,8 +372,8 @@ func stopSignal(name string) unix.Signal {
 	return unix.Signal(number)
 }
 
-// ReopenLog makes the container's log anew at its path, for a rotation.
-func (k *Keeper) ReopenLog(id string) error {
+// ReopenLog creates the container's log at its path again, for a rotation.
+func (k *Supervisor) ReopenLog(id string) error {
 	e, err := k.get(id)
 	if err != nil {
 		return err
@@ -382,7 +385,7 @@ func (k *Keeper) ReopenLog(id string) error {
 }
 
 // Update replaces the limits of a container, running or not.
-func (k *Keeper) Update(id string, res Resources) error {
+func (k *Supervisor) Update(id string, res Resources) error {
 	e, err := k.get(id)
 	if err != nil {
 		return err
