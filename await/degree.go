@@ -37,7 +37,7 @@ var (
 	Observed  = Degree{name: "observed"}  // and its controller or node has seen that
 	Scheduled = Degree{name: "scheduled"} // its pods have nodes
 	Running   = Degree{name: "running"}   // it has started; whether it went on does not matter
-	Ready     = Degree{name: "ready"}     // it does what it is there for; every kind has this
+	Ready     = Degree{name: "ready"}     // ready by the rules of its kind; every kind has this
 	Serving   = Degree{name: "serving"}   // ready, and in the endpoints of the services that select it
 	OldGone   = Degree{name: "old-gone"}  // ready, and no pod of an older revision is left, not even one that is ending
 	Finished  = Degree{name: "finished"}  // it has ended, and well
