@@ -6,7 +6,7 @@ import (
 	"github.com/sampan-io/sampan/await/events"
 )
 
-// judgeAPIService: ready means that the server behind it answers.
+// judgeAPIService judges an APIService. It is ready when the server behind it answers.
 func judgeAPIService(d Degree, u *unstructured.Unstructured) (Verdict, error) {
 	if !plain(d) {
 		return misuse(d, "APIService", Ready)
@@ -23,5 +23,5 @@ func judgeAPIService(d Degree, u *unstructured.Unstructured) (Verdict, error) {
 			return waiting("%s", c), nil
 		}
 	}
-	return waiting("nobody has looked whether it answers yet"), nil
+	return waiting("it has no condition Available yet"), nil
 }

@@ -11,14 +11,14 @@ import (
 	"github.com/sampan-io/sampan/client"
 )
 
-// spare is how much longer than the wait the server is asked to wait: the end is told here.
+// spare is how much longer than the wait the server is asked to wait, so that the deadline is reported by this
+// package and not by the server.
 const spare = 5 * time.Second
 
-// question returns what a blocking read asks in the place of a list and watch, nil if it
-// could come to another result (A8). The outcomes are true wherever a verdict decides:
-// the object's state, and for pods and Jobs the certain failure that they have ended. What
-// depends on anything else (parts, events, a grace) is watched, and so are waits without a
-// limit that a server would take, and for what the caller wrote.
+// question returns the blocking read that replaces a list and watch, or nil if its result could differ (A8). Its
+// outcomes are true wherever a verdict decides: the object reached the degree, or a pod or Job has ended, which is a
+// certain failure. A wait that depends on anything else (parts, events, a grace period), that has no limit or a longer
+// one than servers accept, or that is for an object that the caller wrote, is done with a watch.
 func (r Request) question(reader follow.Reader) *follow.Question {
 	if len(r.Targets) != 1 || r.Once || r.Timeout == 0 || r.Timeout > client.MaxBlocking-spare {
 		return nil
@@ -52,9 +52,8 @@ func (r Request) question(reader follow.Reader) *follow.Question {
 	return q
 }
 
-// cels returns an expression that is true where the degree is reached, and perhaps
-// elsewhere. An expression of the caller's own must stand alone: next to another, CEL hides
-// its errors.
+// cels returns a CEL expression that is true wherever the degree is reached, and perhaps elsewhere. The caller's
+// expression is used only where it is the whole degree (alone), because CEL hides the errors of an operand of && and ||.
 func (d Degree) cels(t Target, alone bool) (text string, ok bool) {
 	switch {
 	case d == Created:
@@ -82,8 +81,8 @@ func (d Degree) cels(t Target, alone bool) (text string, ok bool) {
 	return strings.Join(texts, between), true
 }
 
-// conditionCEL does that for a condition. One that the kind never has is misuse, which the
-// server cannot tell.
+// conditionCEL returns the expression of [Degree.cels] for a condition. It returns ok false for a condition that the
+// kind never has: that is a [*MisuseError], which the server cannot report.
 func (d Degree) conditionCEL(t Target) (text string, ok bool) {
 	gvk := t.Resource.GroupVersion().WithKind(t.Kind)
 	like := builtin(gvk)

@@ -26,10 +26,10 @@ import (
 	"github.com/sampan-io/sampan/client"
 )
 
-// A harbour is an API server of this program and its clients, all in a synctest bubble.
-type harbour struct {
+// A testServer is an API server of this program with its clients, in a synctest bubble.
+type testServer struct {
 	t       *testing.T
-	api     client.Interface // past all doors
+	api     client.Interface // without authentication and authorization
 	handler http.Handler
 	conns   chan net.Conn
 	web     *http.Server
@@ -43,17 +43,17 @@ type harbour struct {
 
 var boss = auth.User{Name: "boss", Groups: []string{"system:masters"}}
 
-// Authenticate makes everybody the boss.
-func (h *harbour) Authenticate(*http.Request) (*auth.User, error) { return &boss, nil }
+// Authenticate returns the user boss for every request.
+func (h *testServer) Authenticate(*http.Request) (*auth.User, error) { return &boss, nil }
 
 // Authorize allows everything until the permission is lost.
-func (h *harbour) Authorize(context.Context, rbac.Attributes) rbac.Decision {
+func (h *testServer) Authorize(context.Context, rbac.Attributes) rbac.Decision {
 	return rbac.Decision{Allowed: !h.denied.Load(), Reason: "it was lost"}
 }
 
-// newHarbour opens one; old is a server that does not know blocking reads.
-func newHarbour(t *testing.T, old bool) *harbour {
-	h := &harbour{t: t, conns: make(chan net.Conn)}
+// newTestServer starts a server; with old it does not support blocking reads.
+func newTestServer(t *testing.T, old bool) *testServer {
+	h := &testServer{t: t, conns: make(chan net.Conn)}
 	server := apiservertest.Open(t, func(o *apiserver.Options) { o.Auth, o.Authorizer = h, h })
 	h.api = server.As(boss)
 	h.handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -80,27 +80,27 @@ func newHarbour(t *testing.T, old bool) *harbour {
 	return h
 }
 
-func (h *harbour) open() {
+func (h *testServer) open() {
 	h.down.Store(false)
-	h.web = &http.Server{Handler: h.handler} //nolint:gosec // nobody is slow here
-	h.served.Go(func() { _ = h.web.Serve(quay{h.conns, make(chan struct{}), &sync.Once{}}) })
+	h.web = &http.Server{Handler: h.handler} //nolint:gosec // all clients are fast
+	h.served.Go(func() { _ = h.web.Serve(listener{h.conns, make(chan struct{}), &sync.Once{}}) })
 }
 
 // close breaks all connections.
-func (h *harbour) close() {
+func (h *testServer) close() {
 	h.down.Store(true)
 	_ = h.web.Close()
 	h.served.Wait()
 }
 
-// A quay is a listener for connections within the process.
-type quay struct {
+// A listener is a listener for connections within the process.
+type listener struct {
 	conns  chan net.Conn
 	closed chan struct{}
 	once   *sync.Once
 }
 
-func (q quay) Accept() (net.Conn, error) {
+func (q listener) Accept() (net.Conn, error) {
 	select {
 	case c := <-q.conns:
 		return c, nil
@@ -108,11 +108,11 @@ func (q quay) Accept() (net.Conn, error) {
 		return nil, net.ErrClosed
 	}
 }
-func (q quay) Close() error   { q.once.Do(func() { close(q.closed) }); return nil }
-func (q quay) Addr() net.Addr { return &net.TCPAddr{} }
+func (q listener) Close() error   { q.once.Do(func() { close(q.closed) }); return nil }
+func (q listener) Addr() net.Addr { return &net.TCPAddr{} }
 
-func (h *harbour) client() *client.REST {
-	c, err := client.NewREST(&rest.Config{Host: "http://harbour", Dial: func(ctx context.Context, _, _ string) (net.Conn, error) {
+func (h *testServer) client() *client.REST {
+	c, err := client.NewREST(&rest.Config{Host: "http://testServer", Dial: func(ctx context.Context, _, _ string) (net.Conn, error) {
 		if h.down.Load() {
 			return nil, &net.OpError{Op: "dial", Err: syscall.ECONNREFUSED}
 		}
@@ -130,7 +130,7 @@ func (h *harbour) client() *client.REST {
 	return c
 }
 
-func (h *harbour) pod(change func(*corev1.Pod)) {
+func (h *testServer) pod(change func(*corev1.Pod)) {
 	h.t.Helper()
 	p, err := client.Pods.Get(h.t.Context(), h.api, "default", "web")
 	if err != nil {
@@ -149,7 +149,7 @@ func (h *harbour) pod(change func(*corev1.Pod)) {
 	}
 }
 
-func (h *harbour) job(change func(*batchv1.Job)) {
+func (h *testServer) job(change func(*batchv1.Job)) {
 	h.t.Helper()
 	j, err := client.Jobs.Get(h.t.Context(), h.api, "default", "build")
 	if err != nil {
@@ -167,7 +167,7 @@ func (h *harbour) job(change func(*batchv1.Job)) {
 }
 
 // controller makes one of generation 2, of which an older one was observed, and later this.
-func (h *harbour) controller(observed int64) {
+func (h *testServer) controller(observed int64) {
 	h.t.Helper()
 	rc, err := client.ReplicationControllers.Get(h.t.Context(), h.api, "default", "web")
 	for n := int32(1); err != nil || rc.Generation < 2; n++ {
@@ -195,7 +195,7 @@ func (h *harbour) controller(observed int64) {
 }
 
 // gone deletes the pod at once.
-func (h *harbour) gone() {
+func (h *testServer) gone() {
 	h.t.Helper()
 	now := int64(0)
 	if err := h.api.Delete(h.t.Context(), client.Pods.GroupVersionResource, "default", "web", metav1.DeleteOptions{GracePeriodSeconds: &now}); err != nil {
@@ -204,7 +204,7 @@ func (h *harbour) gone() {
 }
 
 // warn makes an event about the pod.
-func (h *harbour) warn() {
+func (h *testServer) warn() {
 	h.t.Helper()
 	p, err := client.Pods.Get(h.t.Context(), h.api, "default", "web")
 	if err != nil {
@@ -220,9 +220,9 @@ func (h *harbour) warn() {
 	}
 }
 
-// told is what a caller can tell of how a wait ended. Permission is lost for what is asked
-// next, which is a list after a read.
-func told(out await.Outcome, err error) string {
+// summary returns the outcome of a wait as text. After a blocking read the next request is a list, after a list it is a
+// watch; the summary of a lost permission is the same for both.
+func summary(out await.Outcome, err error) string {
 	if err != nil {
 		return "error " + strings.Replace(err.Error(), "cannot watch", "cannot list", 1)
 	}
@@ -236,12 +236,12 @@ func told(out await.Outcome, err error) string {
 	return s
 }
 
-// TestTheServerWaitsWithTheSameResult runs each case with blocking reads, without them, and
+// TestBlockingReadHasSameResult runs each case with blocking reads, without them, and
 // on a server that does not know them.
-func TestTheServerWaitsWithTheSameResult(t *testing.T) {
+func TestBlockingReadHasSameResult(t *testing.T) {
 	pod, job := target(client.Pods, "web"), target(client.Jobs, "build")
-	pending := func(h *harbour) { h.pod(func(*corev1.Pod) {}); h.warn() }
-	failed := func(h *harbour) {
+	pending := func(h *testServer) { h.pod(func(*corev1.Pod) {}); h.warn() }
+	failed := func(h *testServer) {
 		h.job(func(j *batchv1.Job) {
 			now := metav1.Now()
 			j.Status.StartTime = &now
@@ -251,7 +251,7 @@ func TestTheServerWaitsWithTheSameResult(t *testing.T) {
 			}
 		})
 	}
-	restart := func(h *harbour, meanwhile func()) {
+	restart := func(h *testServer, meanwhile func()) {
 		h.close()
 		meanwhile()
 		time.Sleep(3 * time.Second) // of the bubble
@@ -259,59 +259,59 @@ func TestTheServerWaitsWithTheSameResult(t *testing.T) {
 	}
 	for name, tt := range map[string]struct {
 		degree  string
-		any     string // or this one
+		any     string // a second degree, which is enough
 		target  await.Target
 		missing bool
-		before  func(*harbour)
-		during  func(*harbour)
-		want    string // how what is told begins
-		reads   string // the requests of a wait that the server has done, "" for those of a watch
+		before  func(*testServer)
+		during  func(*testServer)
+		want    string // prefix of the summary
+		reads   string // the requests with blocking reads; "" for list and watch
 	}{
-		"done at once":             {degree: "condition=Ready", target: pod, before: func(h *harbour) { h.pod(isReady) }, want: "all done", reads: "read"},
-		"done later":               {degree: "condition=ready", target: pod, before: pending, during: func(h *harbour) { h.pod(isReady) }, want: "all done", reads: "read"},
-		"a path":                   {degree: "jsonpath=.status.phase=Running", target: pod, before: pending, during: func(h *harbour) { h.pod(isReady) }, want: "all done", reads: "read"},
-		"a path that differs":      {degree: "jsonpath=.status.phase!=Pending", target: pod, before: pending, during: func(h *harbour) { h.pod(isReady) }, want: "all done", reads: "read"},
-		"a path that is a number":  {degree: "jsonpath=.spec.priority=0", any: "condition=Ready", target: pod, before: pending, during: func(h *harbour) { h.pod(isReady) }, want: "all done"},
-		"an expression":            {degree: `cel=object.status.phase == "Running"`, target: pod, before: pending, during: func(h *harbour) { h.pod(isReady) }, want: "all done", reads: "read"},
-		"one of two":               {degree: "condition=Initialized", any: "jsonpath=.status.phase=Running", target: pod, before: pending, during: func(h *harbour) { h.pod(isReady) }, want: "all done", reads: "read"},
-		"for a moment":             {degree: "condition=Ready", target: pod, before: pending, during: func(h *harbour) { h.pod(isReady); h.pod(isOver) }, want: "all done", reads: "read"},
+		"done at once":             {degree: "condition=Ready", target: pod, before: func(h *testServer) { h.pod(isReady) }, want: "all done", reads: "read"},
+		"done later":               {degree: "condition=ready", target: pod, before: pending, during: func(h *testServer) { h.pod(isReady) }, want: "all done", reads: "read"},
+		"a path":                   {degree: "jsonpath=.status.phase=Running", target: pod, before: pending, during: func(h *testServer) { h.pod(isReady) }, want: "all done", reads: "read"},
+		"a path that differs":      {degree: "jsonpath=.status.phase!=Pending", target: pod, before: pending, during: func(h *testServer) { h.pod(isReady) }, want: "all done", reads: "read"},
+		"a path that is a number":  {degree: "jsonpath=.spec.priority=0", any: "condition=Ready", target: pod, before: pending, during: func(h *testServer) { h.pod(isReady) }, want: "all done"},
+		"an expression":            {degree: `cel=object.status.phase == "Running"`, target: pod, before: pending, during: func(h *testServer) { h.pod(isReady) }, want: "all done", reads: "read"},
+		"one of two":               {degree: "condition=Initialized", any: "jsonpath=.status.phase=Running", target: pod, before: pending, during: func(h *testServer) { h.pod(isReady) }, want: "all done", reads: "read"},
+		"for a moment":             {degree: "condition=Ready", target: pod, before: pending, during: func(h *testServer) { h.pod(isReady); h.pod(isOver) }, want: "all done", reads: "read"},
 		"timeout":                  {degree: "condition=Ready", target: pod, before: pending, want: "timed out\npod/web (known true, absent false) waiting: "},
 		"timeout, nothing there":   {degree: "created", target: pod, want: "timed out\npod/web (known false, absent true) waiting: it does not exist yet"},
-		"deleted in mid-wait":      {degree: "condition=Ready", target: pod, before: pending, during: (*harbour).gone, want: "vanished\npod/web (known true, absent true)"},
+		"deleted in mid-wait":      {degree: "condition=Ready", target: pod, before: pending, during: (*testServer).gone, want: "vanished\npod/web (known true, absent true)"},
 		"not found":                {degree: "condition=Ready", target: pod, want: "vanished\npod/web (known false, absent true)"},
-		"not found yet":            {degree: "condition=Ready", target: pod, missing: true, during: func(h *harbour) { h.pod(isReady) }, want: "all done", reads: "read"},
-		"replaced":                 {degree: "condition=Ready", target: pod, missing: true, before: pending, during: func(h *harbour) { h.gone(); h.pod(isReady) }, want: "all done", reads: "read"},
-		"created":                  {degree: "created", target: pod, during: func(h *harbour) { h.pod(isReady) }, want: "all done", reads: "read"},
-		"deleted":                  {degree: "deleted", target: pod, before: pending, during: (*harbour).gone, want: "all done"},
-		"deleted and made again":   {degree: "deleted", target: pod, before: pending, during: func(h *harbour) { h.gone(); h.pod(isReady) }, want: "all done"},
+		"not found yet":            {degree: "condition=Ready", target: pod, missing: true, during: func(h *testServer) { h.pod(isReady) }, want: "all done", reads: "read"},
+		"replaced":                 {degree: "condition=Ready", target: pod, missing: true, before: pending, during: func(h *testServer) { h.gone(); h.pod(isReady) }, want: "all done", reads: "read"},
+		"created":                  {degree: "created", target: pod, during: func(h *testServer) { h.pod(isReady) }, want: "all done", reads: "read"},
+		"deleted":                  {degree: "deleted", target: pod, before: pending, during: (*testServer).gone, want: "all done"},
+		"deleted and made again":   {degree: "deleted", target: pod, before: pending, during: func(h *testServer) { h.gone(); h.pod(isReady) }, want: "all done"},
 		"deleted at once":          {degree: "deleted", target: pod, want: "all done"},
-		"not deleted":              {degree: "deleted", target: pod, before: pending, want: "timed out\npod/web (known true, absent false) waiting: nobody has asked"},
-		"a pod ends":               {degree: "condition=Ready", target: pod, before: pending, during: func(h *harbour) { h.pod(isOver) }, want: "some failed\npod/web (known true, absent false) failed (certain): the pod has ended (Succeeded); "},
-		"a job fails for good":     {degree: "condition=Complete", target: job, before: func(h *harbour) { h.job(func(*batchv1.Job) {}) }, during: failed, want: "some failed\njob.batch/build (known true, absent false) failed (certain): the job has ended (Failed): BackoffLimitExceeded"},
+		"not deleted":              {degree: "deleted", target: pod, before: pending, want: "timed out\npod/web (known true, absent false) waiting: its deletion has not been requested"},
+		"a pod ends":               {degree: "condition=Ready", target: pod, before: pending, during: func(h *testServer) { h.pod(isOver) }, want: "some failed\npod/web (known true, absent false) failed (certain): the pod has ended (Succeeded); "},
+		"a job fails for good":     {degree: "condition=Complete", target: job, before: func(h *testServer) { h.job(func(*batchv1.Job) {}) }, during: failed, want: "some failed\njob.batch/build (known true, absent false) failed (certain): the job has ended (Failed): BackoffLimitExceeded"},
 		"a condition it never has": {degree: "condition=Redy", target: pod, before: pending, want: "error a pod cannot meet condition=Redy: "},
 		"an expression that fails": {degree: "cel=object.status.phase + 1 == 2", target: pod, before: pending, want: `error pod/web: expression `},
-		"lost permission": {degree: "condition=Ready", target: pod, before: pending, during: func(h *harbour) {
+		"lost permission": {degree: "condition=Ready", target: pod, before: pending, during: func(h *testServer) {
 			restart(h, func() { h.denied.Store(true) })
 		}, want: `error pods "web" is forbidden: User "boss" cannot list`},
-		"a restart": {degree: "condition=Ready", target: pod, before: pending, during: func(h *harbour) {
+		"a restart": {degree: "condition=Ready", target: pod, before: pending, during: func(h *testServer) {
 			restart(h, func() {})
 			synctest.Wait()
 			h.pod(isReady)
 		}, want: "all done"},
-		"a restart, done meanwhile": {degree: "condition=Ready", target: pod, before: pending, during: func(h *harbour) {
+		"a restart, done meanwhile": {degree: "condition=Ready", target: pod, before: pending, during: func(h *testServer) {
 			restart(h, func() { h.pod(isReady) })
 		}, want: "all done"},
-		"a server that stays away":      {degree: "condition=Ready", target: pod, before: pending, during: (*harbour).close, want: "error cannot reach the cluster at http://harbour: "},
-		"no server at the start":        {degree: "condition=Ready", target: pod, before: (*harbour).close, want: "error cannot reach the cluster at http://harbour: "},
-		"a condition that is stale":     {degree: "condition=ReplicaFailure", target: target(client.ReplicationControllers, "web"), before: func(h *harbour) { h.controller(1) }, during: func(h *harbour) { h.controller(2) }, want: "all done", reads: "read"},
-		"no permission from the start":  {degree: "condition=Ready", target: pod, before: func(h *harbour) { h.denied.Store(true) }, want: `error pods "web" is forbidden: User "boss" cannot list`},
-		"what depends on parts watches": {degree: "ready", target: pod, before: pending, during: func(h *harbour) { h.pod(isReady) }, want: "all done"},
+		"a server that stays away":      {degree: "condition=Ready", target: pod, before: pending, during: (*testServer).close, want: "error cannot reach the cluster at http://testServer: "},
+		"no server at the start":        {degree: "condition=Ready", target: pod, before: (*testServer).close, want: "error cannot reach the cluster at http://testServer: "},
+		"a condition that is stale":     {degree: "condition=ReplicaFailure", target: target(client.ReplicationControllers, "web"), before: func(h *testServer) { h.controller(1) }, during: func(h *testServer) { h.controller(2) }, want: "all done", reads: "read"},
+		"no permission from the start":  {degree: "condition=Ready", target: pod, before: func(h *testServer) { h.denied.Store(true) }, want: `error pods "web" is forbidden: User "boss" cannot list`},
+		"what depends on parts watches": {degree: "ready", target: pod, before: pending, during: func(h *testServer) { h.pod(isReady) }, want: "all done"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			ends := map[string]string{}
 			for _, way := range []string{"watch", "read", "old"} {
 				synctest.Test(t, func(t *testing.T) {
-					h := newHarbour(t, way == "old")
+					h := newTestServer(t, way == "old")
 					if tt.before != nil {
 						tt.before(h)
 					}
@@ -335,7 +335,7 @@ func TestTheServerWaitsWithTheSameResult(t *testing.T) {
 					var waits sync.WaitGroup
 					waits.Go(func() {
 						out, err := await.Until(t.Context(), c, req, nil)
-						ends[way] = told(out, err)
+						ends[way] = summary(out, err)
 					})
 					synctest.Wait()
 					if tt.during != nil {

@@ -12,9 +12,9 @@ type cel struct {
 	expression *expression.Expression
 }
 
-// CEL is reached when the expression over `object` (or `self`, which is the same)
-// is true. A field that does not exist makes it not hold; has() need not be asked.
-// The language is that of cel.dev, without functions of the time of day.
+// CEL is reached when the CEL expression over `object` (or `self`, which is the same) is true. An expression that reads a
+// missing field is not true, so has() is not needed. The language is that of cel.dev, without functions that read the
+// clock.
 func CEL(text string) (Degree, error) {
 	e, err := expression.Compile(text)
 	if err != nil {
@@ -27,7 +27,7 @@ func (c *cel) judge(object map[string]any) (Verdict, error) {
 	holds, err := c.expression.Holds(object)
 	switch {
 	case err != nil:
-		return Verdict{}, err // which has the expression
+		return Verdict{}, err // its text has the expression
 	case holds:
 		return done(), nil
 	}

@@ -10,7 +10,7 @@ import (
 	"github.com/sampan-io/sampan/client"
 )
 
-// judgeCondition judges by one entry of status.conditions, of whatever kind.
+// judgeCondition judges an object of any kind by one entry of status.conditions.
 func judgeCondition(d Degree, obj client.Object, object map[string]any) (Verdict, error) {
 	all := events.Conditions(object)
 	var have []string

@@ -6,9 +6,9 @@ import (
 	"github.com/sampan-io/sampan/await/events"
 )
 
-// judgeCronJob: it is ready as soon as it is there, for then it waits for its time,
-// scheduled and running when a job of it has got that far, finished and complete when one
-// has completed. A job of it that failed is not the end: the next one may not.
+// judgeCronJob judges a CronJob. It is ready as soon as it exists, scheduled and running when a pod of one of its jobs has
+// got that far, finished and complete when one of its jobs has completed. A failed job is only a likely failure, because
+// the next one may complete.
 func judgeCronJob(d Degree, c *batchv1.CronJob, v *view) (Verdict, error) {
 	if d == Serving {
 		return misuse(d, "CronJob", Ready, Running, Finished)

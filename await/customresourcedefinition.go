@@ -6,8 +6,8 @@ import (
 	"github.com/sampan-io/sampan/await/events"
 )
 
-// judgeDefinition: ready means established, which is when objects of the kind can be
-// made. Names that another definition has taken are a certain failure.
+// judgeDefinition judges a CustomResourceDefinition. It is ready when it is established, so that objects of the kind can
+// be created. Names that another definition uses are a certain failure.
 func judgeDefinition(d Degree, u *unstructured.Unstructured) (Verdict, error) {
 	if !plain(d) {
 		return misuse(d, "CustomResourceDefinition", Ready)

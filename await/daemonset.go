@@ -4,9 +4,9 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 )
 
-// judgeDaemonSet judges by the numbers in its status. What is asked for is what its
-// controller counts: a pod on each node that it is for. Pods that the strategy
-// OnDelete leaves at an older revision are none that is waited for.
+// judgeDaemonSet judges a DaemonSet by the numbers in its status. The wanted number of pods is the one that its
+// controller counts: a pod on each node that matches. Pods kept at an older revision by the strategy OnDelete are not
+// waited for.
 func judgeDaemonSet(d Degree, o *appsv1.DaemonSet, v *view) (Verdict, error) {
 	s := o.Status
 	r := replicas{
@@ -22,7 +22,7 @@ func judgeDaemonSet(d Degree, o *appsv1.DaemonSet, v *view) (Verdict, error) {
 	if o.Spec.MinReadySeconds > 0 {
 		r.ready, r.word = s.NumberAvailable, "available"
 	}
-	r.keep, r.tells = r.latest(), true
+	r.keep, r.mentions = r.latest(), true
 	verdict, err := r.judge(d, "DaemonSet", v)
 	if err == nil && verdict.State == Done && d == Ready && s.NumberMisscheduled > 0 {
 		return waiting("%s on a node that it is not for", counted(int(s.NumberMisscheduled), "pod")), nil

@@ -37,7 +37,7 @@ var (
 	Observed  = Degree{name: "observed"}  // and its controller or node has seen that
 	Scheduled = Degree{name: "scheduled"} // its pods have nodes
 	Running   = Degree{name: "running"}   // it has started; whether it went on does not matter
-	Ready     = Degree{name: "ready"}     // it does what it is there for; every kind has this
+	Ready     = Degree{name: "ready"}     // ready by the rules of its kind; every kind has this
 	Serving   = Degree{name: "serving"}   // ready, and in the endpoints of the services that select it
 	OldGone   = Degree{name: "old-gone"}  // ready, and no pod of an older revision is left, not even one that is ending
 	Finished  = Degree{name: "finished"}  // it has ended, and well
@@ -48,9 +48,9 @@ var (
 
 var named = []Degree{Accepted, Observed, Scheduled, Running, Ready, Serving, OldGone, Finished, Complete, Deleted, Created}
 
-// Settled is reached by what has been ready for this long without a break: the
-// time begins when the wait sees it ready, and anew when it is no longer ready or
-// one of its containers is restarted. A time of 0 or less is the same as [Ready].
+// Settled is reached by an object that has been ready for this long without a break. The time begins when the wait sees
+// the object ready, and begins again when the object becomes unready or one of its containers restarts. A time of 0 or
+// less is the same as [Ready].
 func Settled(d time.Duration) Degree {
 	if d <= 0 {
 		return Ready
@@ -116,7 +116,7 @@ func (d Degree) has(which ...Degree) bool {
 	return slices.ContainsFunc(d.leaves(), func(o Degree) bool { return o.isOneOf(which...) })
 }
 
-// ofParts is what is asked of the objects that belong to one that shall reach d.
+// ofParts returns the degree by which the parts of an object are judged that shall reach d.
 func (d Degree) ofParts() Degree {
 	for _, o := range []Degree{Deleted, Finished, Complete, OldGone, Running, Scheduled} {
 		if d.has(o) {
@@ -126,7 +126,7 @@ func (d Degree) ofParts() Degree {
 	return Ready
 }
 
-// base is what a pod is judged by, time and its owner aside.
+// base returns the degree by which a single pod is judged, without the time and without its owner.
 func (d Degree) base() Degree {
 	if d.settle > 0 || d == OldGone {
 		return Ready
@@ -134,24 +134,23 @@ func (d Degree) base() Degree {
 	return d
 }
 
-// compact reports whether a judgement of a pod can be kept in the pod's stead.
+// compact reports whether it is enough to keep the verdict on a pod, without the pod.
 func (d Degree) compact() bool {
 	return d.all == nil && d.any == nil && d.path == nil && d.cel == nil && d.condition == "" && d != Serving
 }
 
-// asks reports whether a field of an object may matter that no kind's file knows.
+// asks reports whether the degree may depend on any field of an object, not only the fields that the kind's file reads.
 func (d Degree) asks() bool {
 	return slices.ContainsFunc(d.leaves(), func(o Degree) bool { return o.path != nil || o.cel != nil || o.condition != "" })
 }
 
-// LooksAtFields reports whether a path or an expression decides, which may be about any
-// field, so that objects are needed exactly as the server writes them.
+// LooksAtFields reports whether a path or an expression decides. These may read any field, so objects are needed exactly
+// as the server sends them.
 func (d Degree) LooksAtFields() bool {
 	return slices.ContainsFunc(d.leaves(), func(o Degree) bool { return o.path != nil || o.cel != nil })
 }
 
-// settles returns the longest time that anything must have been ready for, 0 if
-// time does not matter, and all of them.
+// settles returns the times for which an object must have been ready; none if time does not matter.
 func (d Degree) settles() (all []time.Duration) {
 	for _, o := range d.leaves() {
 		if o.settle > 0 {
@@ -164,7 +163,7 @@ func (d Degree) settles() (all []time.Duration) {
 // needsParts reports whether a controller can't be done before its pods are known.
 func (d Degree) needsParts() bool { return d.has(Scheduled, Running, OldGone, Serving) }
 
-// needsSlices reports whether it matters who serves.
+// needsSlices reports whether EndpointSlices are needed to judge the degree.
 func (d Degree) needsSlices() bool { return d.has(Serving) }
 
 // ParseDegree reads the text of a --for flag:
@@ -220,7 +219,7 @@ func ParseDegree(text string) (Degree, error) {
 		text, strings.Join(names, ", "))
 }
 
-// joined returns what stands in the parentheses of any(…) or all(…).
+// joined splits any(…) and all(…) into the name and the text after the opening parenthesis.
 func joined(text string) (name, of string, is bool) {
 	text = strings.TrimSpace(text)
 	name, rest, found := strings.Cut(text, "(")
@@ -319,7 +318,7 @@ func (d Degree) String() string {
 	return d.name
 }
 
-// among is String where other degrees stand beside it.
+// among is String for use in a list of degrees: it quotes a path that has a comma.
 func (d Degree) among() string {
 	text := d.String()
 	if parts, open := splitList(text); d.path != nil && (open != 0 || len(parts) != 1) {
@@ -387,11 +386,11 @@ func (d Degree) Reached() string {
 
 func (d Degree) isOneOf(others ...Degree) bool { return slices.Contains(others, d) }
 
-// A MisuseError says that a degree means nothing for a kind.
+// A MisuseError reports that a kind does not support a degree.
 type MisuseError struct {
 	Degree Degree
 	Kind   string
-	Hint   string // what to ask for instead
+	Hint   string // the degrees to use instead
 }
 
 func (e *MisuseError) Error() string {
@@ -402,7 +401,7 @@ func (e *MisuseError) Error() string {
 	return fmt.Sprintf("%s %s cannot %s: %s", article, e.Kind, e.Degree.Infinitive(), e.Hint)
 }
 
-// misuse names what a kind can be waited for, beside what every object can.
+// misuse returns a [*MisuseError] that lists the degrees that the kind does support.
 func misuse(d Degree, kind string, instead ...Degree) (Verdict, error) {
 	var names []string
 	for _, o := range instead {

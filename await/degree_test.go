@@ -8,7 +8,7 @@ import (
 	"github.com/sampan-io/sampan/await"
 )
 
-func TestADegreeIsReadAsItIsPrinted(t *testing.T) {
+func TestParseDegreeRoundTrip(t *testing.T) {
 	for _, text := range []string{
 		"accepted", "observed", "scheduled", "running", "ready", "serving", "old-gone", "finished", "complete", "deleted", "created",
 		"settled=30s", "condition=Ready", "condition=Ready=False", "jsonpath={.a}", "jsonpath={.a} absent", "jsonpath={.a}=b", "jsonpath={.a}!=b",
@@ -25,7 +25,7 @@ func TestADegreeIsReadAsItIsPrinted(t *testing.T) {
 	}
 }
 
-func TestSeveralDegreesInOneText(t *testing.T) {
+func TestParseDegreeAnyAll(t *testing.T) {
 	for text, want := range map[string]string{
 		"any(complete,failed)":               "any(complete, condition=Failed)",
 		" ALL( ready , condition=A=B ) ":     "all(ready, condition=A=B)",
@@ -51,7 +51,7 @@ func TestSeveralDegreesInOneText(t *testing.T) {
 	}
 }
 
-func TestDegreesInWords(t *testing.T) {
+func TestDegreeWords(t *testing.T) {
 	both := await.All(await.Ready, await.Condition("Pretty", ""))
 	for _, tt := range []struct{ got, want string }{
 		{both.String(), "all(ready, condition=Pretty)"},

@@ -7,9 +7,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// judgeDeleted: deleted means that the object with this UID is gone. What blocks it
-// are its finalizers; in a namespace, what its controller says is left; on a
-// node, the containers.
+// judgeDeleted judges the degree Deleted, which is reached when the object with this UID does not exist. The cause names what blocks the deletion:
+// finalizers, for a namespace the remaining content that its controller reports, for a pod its node.
 func judgeDeleted(v *view) Verdict {
 	if !v.node.there {
 		return done()
@@ -23,7 +22,7 @@ func judgeDeleted(v *view) Verdict {
 	case isPod:
 		verdict = waiting("%s", ending(p))
 	case o.GetDeletionTimestamp() == nil:
-		verdict = waiting("nobody has asked for its deletion")
+		verdict = waiting("its deletion has not been requested")
 	case len(o.GetFinalizers()) > 0:
 		verdict = waiting("%s", heldBy(o.GetFinalizers()))
 	default:
@@ -38,7 +37,7 @@ func judgeDeleted(v *view) Verdict {
 	return verdict
 }
 
-// heldBy names finalizers, and says of those of Kubernetes itself what they wait for.
+// heldBy lists finalizers, with what each of Kubernetes' own waits for.
 func heldBy(finalizers []string) string {
 	what := make([]string, len(finalizers))
 	for i, f := range finalizers {

@@ -9,24 +9,23 @@ import (
 	"github.com/sampan-io/sampan/await/events"
 )
 
-// judgeDeployment judges by the numbers in its status: its conditions alone would
-// not do, since it is Available while it is still replacing pods.
+// judgeDeployment judges a Deployment by the numbers in its status. Its conditions are not enough, because it is
+// Available while it is still replacing pods.
 //
-// That its progress deadline has passed is a certain failure: the deadline is what
-// its author said to be too long. It is one even if pods come to be ready later;
-// whoever expects that sets a longer deadline, or waits with FailNever.
+// An exceeded progress deadline is a certain failure, even if pods become ready later. Users who expect that set a
+// longer deadline, or wait with FailNever.
 //
-// A Deployment that asks to be rolled back by itself is given the time for that: its
-// failures are likely ones, until what was waited for has been taken back.
+// The failures of a Deployment with the auto-rollback annotation are likely ones until it has been rolled back, so that
+// the wait does not end before.
 //
-// The trouble of pods of older revisions does not matter: they are on their way
-// out, and are often the reason for the change.
+// Problems of pods of older revisions are ignored: these pods are about to be deleted, and are often the reason for
+// the change.
 func judgeDeployment(d Degree, o *appsv1.Deployment, v *view) (Verdict, error) {
 	var back struct {
 		Generation int64
 		Message    string
 	}
-	_ = json.Unmarshal([]byte(o.Annotations[rolledBack]), &back) // a note that cannot be read is none
+	_ = json.Unmarshal([]byte(o.Annotations[rolledBack]), &back) // an annotation that cannot be parsed is ignored
 	if v.awaited > 0 && back.Generation >= v.awaited {
 		return Verdict{State: Failed, Certainty: Certain, Cause: events.Line(back.Message), RolledBack: true}, nil
 	}
@@ -61,9 +60,9 @@ func judgeDeployment(d Degree, o *appsv1.Deployment, v *view) (Verdict, error) {
 	return verdict, nil
 }
 
-// The annotations of Deployments that are rolled back by themselves.
+// The annotations of Deployments with automatic rollback.
 const (
-	autoRollback = "sampan.dev/auto-rollback" // "true": the wish
-	lastGood     = "sampan.dev/last-good"     // there is something to go back to
-	rolledBack   = "sampan.dev/rolled-back"   // JSON: what was taken back, and why
+	autoRollback = "sampan.dev/auto-rollback" // "true" asks for it
+	lastGood     = "sampan.dev/last-good"     // the revision to go back to; without it there is no rollback
+	rolledBack   = "sampan.dev/rolled-back"   // JSON: the generation that was rolled back, and the reason
 )

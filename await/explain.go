@@ -14,8 +14,8 @@ import (
 	"github.com/sampan-io/sampan/client"
 )
 
-// fewMembers is up to how many members what belongs to each is watched by a
-// selector of its own; beyond, one watch of everything in the namespace is less.
+// fewMembers is the largest number of members whose parts are watched with one selector per member. Beyond it, one watch
+// of the whole namespace costs less.
 const fewMembers = 8
 
 // The resources between a controller and its pods.
@@ -24,8 +24,8 @@ var (
 	definitions = schema.GroupVersionResource{Group: "apiextensions.k8s.io", Version: "v1", Resource: "customresourcedefinitions"}
 )
 
-// lookInto follows what can explain why a member is not done, once for each
-// generation of it, since its selector may have changed.
+// lookInto follows the objects that can explain why a member is not done: once per generation of the member, since its
+// selector may have changed.
 func (w *watcher) lookInto(m *member) {
 	n := m.node
 	if n == nil || w.req.For.has(Created) || m.looked && m.lookedAt == n.count {
@@ -92,11 +92,11 @@ func (w *watcher) lookInto(m *member) {
 			}))
 		}
 	case *corev1.Namespace:
-		if w.req.For.has(Deleted) { // what is left in it
+		if w.req.For.has(Deleted) { // the pods that are left in it
 			m.looks = append(m.looks, w.explain(source{GroupVersionResource: pods, namespace: o.Name, of: o.UID}))
 		}
 		return
-	case *corev1.PersistentVolumeClaim: // that nobody uses it is no warning
+	case *corev1.PersistentVolumeClaim: // "no pod uses it yet" is a normal event
 		events = "involvedObject.kind=PersistentVolumeClaim"
 	}
 	if w.req.For.needsSlices() {
@@ -107,7 +107,7 @@ func (w *watcher) lookInto(m *member) {
 	}
 }
 
-// text is a selector as requests have it; one that selects nothing is empty.
+// text returns a label selector in the form of list options; empty if it selects nothing or is invalid.
 func text(s *metav1.LabelSelector) string {
 	return strings.TrimPrefix(strings.TrimPrefix(metav1.FormatLabelSelector(s), "<none>"), "<error>")
 }
@@ -121,8 +121,8 @@ func (n *node) isServed() bool {
 	return false
 }
 
-// unselected says that no Service selects pods with these labels, or returns "" if one does
-// or that is not known.
+// unselected returns a message if no Service selects pods with these labels, and "" if one does or if the Services are
+// not known.
 func (v *view) unselected(pod map[string]string) string {
 	f := v.services
 	if f == nil || !f.synced || f.failed || f.lost != nil {
@@ -139,16 +139,16 @@ func (v *view) unselected(pod map[string]string) string {
 	return "no Service selects pods with the labels " + labels.FormatLabels(pod)
 }
 
-// servicesChanged has members be judged again that wait to be among the endpoints of Services.
+// servicesChanged marks the members that wait for endpoints of Services to be judged again.
 func (w *watcher) servicesChanged(namespace string) {
 	for _, m := range w.members {
-		if m.services != nil && m.namespace == namespace && m.standing != isDone {
+		if m.services != nil && m.namespace == namespace && m.state != isDone {
 			w.touch(m)
 		}
 	}
 }
 
-// knows reports whether all that belongs to a member has been listed.
+// knows reports whether all parts of a member have been listed.
 func (m *member) knows() bool {
 	for _, f := range m.looks {
 		if !f.synced {
@@ -158,8 +158,7 @@ func (m *member) knows() bool {
 	return m.looked
 }
 
-// spaceOf looks at the namespace of a feed that has nothing to show: it may be the
-// reason.
+// spaceOf follows the namespace of a feed that has no objects: a missing or terminating namespace may be the reason.
 func (w *watcher) spaceOf(f *feed) {
 	if f.namespace == "" || w.req.For.has(Deleted) || !f.synced || w.spaces[f.namespace] != nil {
 		return
@@ -171,12 +170,12 @@ func (w *watcher) spaceOf(f *feed) {
 		return
 	}
 	if f.selecting() != nil && !f.seen && !w.req.Missing && !w.req.For.has(Created) {
-		return // it is over anyway
+		return // the result is NothingMatched, whatever the namespace
 	}
 	w.spaces[f.namespace] = w.explain(source{GroupVersionResource: client.Namespaces.GroupVersionResource, fields: "metadata.name=" + f.namespace})
 }
 
-// lacks reports whether a named member is not there.
+// lacks reports whether a named member does not exist.
 func (f *feed) lacks() bool {
 	for _, m := range f.members {
 		if m.node == nil {
@@ -186,7 +185,7 @@ func (f *feed) lacks() bool {
 	return false
 }
 
-// spaceTrouble says why nothing can be in a namespace, or "".
+// spaceTrouble returns why a namespace cannot have objects, or "".
 func (w *watcher) spaceTrouble(name string) string {
 	f := w.spaces[name]
 	if f == nil || !f.synced || f.failed {

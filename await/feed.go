@@ -14,32 +14,31 @@ import (
 	"github.com/sampan-io/sampan/client"
 )
 
-// A feed is what comes from one source: members, what belongs to members, or both.
+// A feed holds the objects of one source: members, parts of members, or both.
 type feed struct {
 	source
 
-	// Of members. Without targets the feed only explains.
-	targets []*Target
-	members map[types.NamespacedName]*member
-	seen    bool // it has had a member
-	lacking bool // it was told that a selector picks nothing
-	closed  bool // what appears now is none of those whose end is waited for
+	// targets are the targets whose objects the feed has. Without targets the feed only explains.
+	targets       []*Target
+	members       map[types.NamespacedName]*member
+	seen          bool // it has had a member
+	reportedEmpty bool // progress has reported that the selector matches nothing
+	closed        bool // new objects do not become members, because the wait is for the deletion of the listed ones
 
-	synced   bool          // it has been listed
-	failed   bool          // it never will be
-	late     bool          // it was started in mid-wait
-	unserved bool          // the server does not know the resource yet
-	again    chan struct{} // wakes who asks for that
-	news     bool          // it only tells that kinds have changed
-	lost     error         // why the server can't be reached; nil when it can
+	synced   bool          // the first list is complete, or has failed for good
+	failed   bool          // the list has failed for good
+	late     bool          // it was started after the wait began
+	unserved bool          // the server does not serve the resource yet
+	again    chan struct{} // retries an unserved resource at once
+	news     bool          // its objects are CustomResourceDefinitions, which are followed to find new kinds
+	lost     error         // why the server cannot be reached; nil if it can
 
-	epoch  uint32 // of the list that is being read
+	epoch  uint32 // number of the list that is being read
 	nodes  map[types.UID]*node
-	slices map[types.UID]*discoveryv1.EndpointSlice // as far as needed to take them away
+	slices map[types.UID]*discoveryv1.EndpointSlice // without endpoints; enough to remove them from the forest
 }
 
-// explain begins to follow a source that only explains, unless one that has all of it
-// is followed already, and returns the feed.
+// explain returns the feed of a source that only explains. It starts one unless a feed that includes the source exists.
 func (w *watcher) explain(s source) *feed {
 	broad := s
 	broad.labels, broad.of = "", ""
@@ -61,24 +60,24 @@ type source struct {
 	schema.GroupVersionResource
 	namespace, labels, fields string
 
-	of types.UID // what is listed belongs to this object, whatever it says itself
+	of types.UID // the listed objects are parts of this object, whatever their owner references say; may be empty
 }
 
-// A report is what a feed has to say.
+// A report is a report of the source of a feed.
 type report struct {
 	follow.Report
 	from     *feed
-	resolved *Target // what a target is whose kind was not known
+	resolved *Target // the target with the resource of its kind, which was unknown before
 }
 
-// hear takes in one report.
-func (w *watcher) hear(r report) error {
+// receive handles one report.
+func (w *watcher) receive(r report) error {
 	f := r.from
 	if r.Err != nil {
 		return w.trouble(f, r.Err, r.Final)
 	}
 	if f.lost != nil {
-		// The other sources that were lost will soon know, too.
+		// One source is enough: the others that were lost will recover soon.
 		if f.lost = nil; w.away {
 			w.away = false
 			w.progress(Progress{Back: true})
@@ -86,7 +85,7 @@ func (w *watcher) hear(r report) error {
 	}
 	switch {
 	case r.Reached:
-		f.late = true // what goes wrong now goes wrong in mid-wait
+		f.late = true // an error from now on does not end the wait as one at its beginning does
 	case r.resolved != nil:
 		w.settleKind(f, *r.resolved)
 	case r.Unserved:
@@ -121,7 +120,7 @@ func (w *watcher) hear(r report) error {
 	return nil
 }
 
-// trouble takes in that a source can't be read.
+// trouble handles an error of a source.
 func (w *watcher) trouble(f *feed, err error, final bool) error {
 	switch {
 	case len(f.targets) > 0 && (final || !f.synced && !f.late):
@@ -129,7 +128,7 @@ func (w *watcher) trouble(f *feed, err error, final bool) error {
 	case final && w.decides(f):
 		return err
 	case final:
-		// What belongs to an object only explains; a wait goes on without it.
+		// Parts only explain; the wait continues without them.
 		f.failed = true
 		w.listed(f)
 		return nil
@@ -142,14 +141,13 @@ func (w *watcher) trouble(f *feed, err error, final bool) error {
 	return nil
 }
 
-// decides reports whether a wait can't be decided without a feed: the others only
-// explain.
+// decides reports whether the wait cannot be decided without this feed. Other feeds only explain.
 func (w *watcher) decides(f *feed) bool {
 	return len(f.targets) > 0 || w.req.For.needsParts() &&
 		(f.GroupVersionResource == client.Pods.GroupVersionResource || f.GroupVersionResource == client.EndpointSlices.GroupVersionResource)
 }
 
-// lost is why a source that decides can't be followed at the moment, nil if all can.
+// lost returns why a source that decides cannot be read at the moment, nil if all can.
 func (w *watcher) lost() error {
 	for _, f := range w.every {
 		if f.lost != nil && w.decides(f) {
@@ -159,7 +157,7 @@ func (w *watcher) lost() error {
 	return nil
 }
 
-// listed notes that a feed is complete, or never will be.
+// listed marks the first list of a feed as complete, or as failed for good.
 func (w *watcher) listed(f *feed) {
 	if f.synced {
 		return
@@ -172,12 +170,12 @@ func (w *watcher) listed(f *feed) {
 		return
 	}
 	w.pending--
-	for _, m := range w.members { // what was not known now is
+	for _, m := range w.members { // their parts may be known now
 		w.touch(m)
 	}
 }
 
-// show takes in an object that exists.
+// show adds or updates an object. fresh reports whether it came from a watch.
 func (w *watcher) show(f *feed, given client.Object, fresh bool) error {
 	o, err := typed(given)
 	if err != nil {
@@ -214,10 +212,10 @@ func (w *watcher) show(f *feed, given client.Object, fresh bool) error {
 		f.nodes = map[types.UID]*node{}
 	}
 	f.nodes[n.uid] = n
-	n.sight(f)
-	if !n.there || len(n.sightings) == 1 || !follow.Newer(n.version, o.GetResourceVersion()) {
+	n.observe(f)
+	if !n.there || len(n.observations) == 1 || !follow.Newer(n.version, o.GetResourceVersion()) {
 		var under []types.UID
-		for _, s := range n.sightings {
+		for _, s := range n.observations {
 			under = append(under, s.by.of)
 		}
 		w.forest.keep(n, given)
@@ -234,7 +232,7 @@ func (w *watcher) show(f *feed, given client.Object, fresh bool) error {
 	return nil
 }
 
-// unshow takes in that an object is gone, or no longer what the source selects.
+// unshow removes an object that was deleted or that the source no longer selects.
 func (w *watcher) unshow(f *feed, o client.Object) error {
 	o, err := typed(o)
 	if err != nil {
@@ -253,10 +251,10 @@ func (w *watcher) unshow(f *feed, o client.Object) error {
 	return nil
 }
 
-// sweep drops what a list did not have.
+// sweep removes the objects that were not in the list with this epoch.
 func (w *watcher) sweep(f *feed, epoch uint32) {
 	for _, n := range f.nodes {
-		if n.sighting(f).epoch != epoch {
+		if n.observation(f).epoch != epoch {
 			w.leave(f, n)
 		}
 	}
@@ -273,14 +271,14 @@ func (w *watcher) sweep(f *feed, epoch uint32) {
 			}
 		}
 	}
-	for key, m := range f.members { // named ones that never were
+	for key, m := range f.members { // named members that do not exist
 		if m.node == nil {
 			w.absent(f, key, m)
 		}
 	}
 }
 
-// leave takes a node out of a feed.
+// leave removes a node from a feed.
 func (w *watcher) leave(f *feed, n *node) {
 	delete(f.nodes, n.uid)
 	if f.GroupVersionResource == client.Services.GroupVersionResource {
@@ -295,8 +293,8 @@ func (w *watcher) leave(f *feed, n *node) {
 	} else if f.GroupVersionResource == client.Namespaces.GroupVersionResource {
 		w.touchAbsent()
 	}
-	n.unsight(f)
-	if len(n.sightings) == 0 {
+	n.unobserve(f)
+	if len(n.observations) == 0 {
 		w.forest.remove(n)
 		return
 	}
@@ -311,27 +309,27 @@ func (w *watcher) leave(f *feed, n *node) {
 	}
 }
 
-func (n *node) sighting(f *feed) *sighting {
-	for i := range n.sightings {
-		if n.sightings[i].by == f {
-			return &n.sightings[i]
+func (n *node) observation(f *feed) *observation {
+	for i := range n.observations {
+		if n.observations[i].by == f {
+			return &n.observations[i]
 		}
 	}
 	return nil
 }
 
-func (n *node) sight(f *feed) {
-	if s := n.sighting(f); s != nil {
+func (n *node) observe(f *feed) {
+	if s := n.observation(f); s != nil {
 		s.epoch = f.epoch
 		return
 	}
-	n.sightings = append(n.sightings, sighting{f, f.epoch})
+	n.observations = append(n.observations, observation{f, f.epoch})
 }
 
-func (n *node) unsight(f *feed) {
-	for i := range n.sightings {
-		if n.sightings[i].by == f {
-			n.sightings = append(n.sightings[:i], n.sightings[i+1:]...)
+func (n *node) unobserve(f *feed) {
+	for i := range n.observations {
+		if n.observations[i].by == f {
+			n.observations = append(n.observations[:i], n.observations[i+1:]...)
 			return
 		}
 	}

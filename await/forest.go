@@ -19,81 +19,79 @@ import (
 	"github.com/sampan-io/sampan/client"
 )
 
-// A forest is what is known of objects and of what belongs to what. Each object
-// is a node under its owners, which keep sums of what is beneath them and a list of
-// what holds them up. So a change costs as much as the object has owners, however
-// many siblings there are; owners are judged again once for all that has come
-// (flush).
+// A forest holds objects and their owner relations. Each object is a node under its owners. An owner keeps sums over the
+// nodes below it, and a sorted list of the nodes that hold it up. So the cost of a change depends on how many owners the
+// object has, not on how many siblings. Owners are judged again once for all pending changes (flush).
 //
-// Of a pod only the judgement is kept where that will do (compact): the objects
-// of ten thousand pods are a hundred times as much.
+// In a compact forest a pod is judged when it arrives, and only the verdict is kept, which takes about a hundredth of
+// the memory of the pod.
 type forest struct {
-	degree  Degree      // of members
-	parts   Degree      // of what belongs to them
-	compact bool        // pods are judged when they come, and let go
-	touched func(*node) // is told which nodes are to be judged again as members; may be nil
+	degree  Degree      // by which members are judged
+	parts   Degree      // by which their parts are judged
+	compact bool        // keep the verdicts on pods, not the pods
+	touched func(*node) // called for each node that has to be judged again as a member; may be nil
 
 	nodes  map[types.UID]*node
 	kinds  map[schema.GroupVersionResource]*kind
 	notes  map[types.UID][]events.Note
-	ends   map[types.NamespacedName]*ends // of services
-	serves map[types.UID]*serving         // of pods
+	ends   map[types.NamespacedName]*ends // by Service
+	serves map[types.UID]*serving         // by pod
 	dirty  []*node
-	texts  map[string]string // what is said of many, each once
+	texts  map[string]string // strings that many nodes share
 
 	deployments map[types.NamespacedName]*node
 }
 
-// A kind is what all nodes of a resource have in common.
+// A kind is the resource and kind that all nodes of a resource share.
 type kind struct {
 	resource schema.GroupVersionResource
 	name     string
 }
 
-// A node is one object, or what others say that there is.
+// A node is one object, or an object that others refer to and that has not been seen.
 type node struct {
 	*kind
 	uid             types.UID
 	namespace, name string
 
-	object   client.Object  // nil when it is not there, and for pods in a compact forest
-	fields   map[string]any // the same as the server wrote it, where expressions ask and the client gave it
-	there    bool
-	version  string // resource version
-	revision string // which of its owner's revisions it is of
-	count    int64  // generation
-	restarts int32  // of its containers
+	object   client.Object  // nil if the object does not exist, and for pods in a compact forest
+	fields   map[string]any // the object as the server sent it, if an expression needs it and the client has it
+	there    bool           // the object exists
+	version  string         // its resource version
+	revision string         // the revision of its owner that it belongs to
+	count    int64          // its generation
+	restarts int32          // of its containers
 
-	part  judged  // how it stands as a part, but for warnings
-	told  Verdict // the same with them
-	own   judged  // how it stands as a member; in a compact forest only
-	tally tally   // of itself alone
-	given tally   // what it has added to its owners
+	part    judged  // the verdict on it as a part, without warnings
+	verdict Verdict // the same with warnings
+	own     judged  // the verdict on it as a member; only in a compact forest
+	tally   tally   // of this object
+	given   tally   // what it has added to the sums of its owners
 
-	owners    []*node
-	kids      int               // how many nodes have it as an owner
-	sums      map[string]*tally // by revision, what is beneath it
-	troubled  []*node           // what holds it up, worst first
-	sightings []sighting
-	before    *node   // the controller whose pods it replaces
-	after     []*node // the controllers that replace its pods
-	members   []*member
-	restarted bool // a container beneath it has, since a member was judged
-	dirty     bool
+	owners       []*node
+	kids         int               // how many nodes have it as an owner
+	sums         map[string]*tally // over the nodes below it, by revision
+	troubled     []*node           // the nodes that hold it up, worst first
+	observations []observation
+	before       *node   // the controller whose pods it replaces
+	after        []*node // the controllers that replace its pods
+	members      []*member
+	restarted    bool // a container below it has restarted since a member was judged
+	dirty        bool
 }
 
-// A sighting says that a feed has shown an object.
-type sighting struct {
+// An observation records in which list of a feed an object was last seen.
+type observation struct {
 	by    *feed
 	epoch uint32
 }
 
 // A tally counts pods.
 type tally struct {
-	live, ending, ended       int32 // neither ended nor being deleted; being deleted; the rest
-	scheduled, running, ready int32 // of those that live
-	serving                   int32 // ready, and serving in every slice of endpoints that they are in
-	troubled                  int32
+	live, ending, ended       int32 // neither ended nor being deleted; being deleted; ended
+	scheduled, running, ready int32 // live pods
+	serving                   int32 // ready, and serving in every EndpointSlice that has them
+	troubled                  int32 // pods that hold up their owner
 }
 
 func (t *tally) add(o tally, sign int32) {
@@ -107,18 +105,18 @@ func (t *tally) add(o tally, sign int32) {
 	t.troubled += sign * o.troubled
 }
 
-// ends are the endpoints of a service.
+// ends are the endpoints of a Service.
 type ends struct {
 	slices       map[types.UID]endpoints
 	all, serving int
-	portless     int   // endpoints that know none of the service's ports, and count for nothing
-	service      *node // nil when it is not known
+	portless     int   // endpoints that have none of the Service's named ports, and do not count
+	service      *node // nil if it has not been seen
 }
 
-// byController marks the slices that a cluster keeps for services with selectors.
+// byController is the managed-by label of the slices that the cluster makes for Services with selectors.
 const byController = "endpointslice-controller.k8s.io"
 
-// endpoints are what one slice has.
+// endpoints are the endpoints of one EndpointSlice.
 type endpoints struct {
 	all, serving int
 	portless     int
@@ -142,7 +140,7 @@ func newForest(d Degree) *forest {
 	}
 }
 
-// kindOf returns what the nodes of a resource share.
+// kindOf returns the kind that the nodes of a resource share.
 func (f *forest) kindOf(r schema.GroupVersionResource, name string) *kind {
 	k := f.kinds[r]
 	if k == nil {
@@ -161,11 +159,10 @@ func (f *forest) guess(o client.Object) *kind {
 	return f.kindOf(plural, gvk.Kind)
 }
 
-// maxTexts bounds how many texts are looked among for one that is there already:
-// many pods wait for few reasons.
+// maxTexts limits the number of shared strings. It may be small, because many pods wait for few reasons.
 const maxTexts = 1000
 
-// once returns a text, of which there is one copy if many say it.
+// once returns a copy of a string that is shared by all callers with the same string.
 func (f *forest) once(text string) string {
 	if s, ok := f.texts[text]; ok {
 		return s
@@ -177,7 +174,7 @@ func (f *forest) once(text string) string {
 	return text
 }
 
-// idOf is an object's UID, or what stands for it in an object that was never stored.
+// idOf returns an object's UID, or kind, namespace and name for an object without one.
 func idOf(o client.Object) types.UID {
 	if id := o.GetUID(); id != "" {
 		return id
@@ -185,7 +182,7 @@ func idOf(o client.Object) types.UID {
 	return types.UID(client.KindOf(o).Kind + " " + o.GetNamespace() + "/" + o.GetName())
 }
 
-// node returns the node of an object, which it makes if need be.
+// node returns the node of an object. It makes one if there is none.
 func (f *forest) node(k *kind, o client.Object) *node {
 	id := idOf(o)
 	n := f.nodes[id]
@@ -199,8 +196,7 @@ func (f *forest) node(k *kind, o client.Object) *node {
 	return n
 }
 
-// place takes in an object as it is now; under is what it belongs to beside its
-// controller.
+// place adds or updates an object. under are the UIDs of its owners beside its controller.
 func (f *forest) place(k *kind, o client.Object, under ...types.UID) *node {
 	n := f.node(k, o)
 	ref := metav1.GetControllerOfNoCopy(o)
@@ -253,9 +249,8 @@ func (f *forest) own(owners []*node, n *node, id types.UID) []*node {
 	return append(owners, owner)
 }
 
-// adopt puts the pods of a replica set that does not exist (any more) under their
-// Deployment: it is deleted as soon as it has no live pods, while some may still be ending.
-// The name of the replica set is that of the Deployment with the pod template hash.
+// adopt puts a pod whose replica set was deleted under its Deployment. A replica set is deleted as soon as it has no live
+// pods, when some of its pods may still be terminating. Its name is that of the Deployment with the pod template hash.
 func (f *forest) adopt(p *corev1.Pod, owner *metav1.OwnerReference) {
 	if owner == nil || owner.Kind != "ReplicaSet" || !f.degree.has(OldGone) {
 		return
@@ -270,11 +265,10 @@ func (f *forest) adopt(p *corev1.Pod, owner *metav1.OwnerReference) {
 	f.link(rs, []*node{d}, replicaSetGone)
 }
 
-// replicaSetGone stands for the revision of a replica set that was never seen. No
-// Deployment has it.
+// replicaSetGone is the revision of a replica set that was never seen. No Deployment has this revision.
 const replicaSetGone = "gone"
 
-// follows notes that a controller replaces the pods of the one with this UID, if any.
+// follows records that a controller replaces the pods of the one with this UID, which may be empty.
 func (f *forest) follows(n *node, before types.UID) {
 	if n.before != nil && n.before.uid != before {
 		old := n.before
@@ -292,14 +286,14 @@ func (f *forest) follows(n *node, before types.UID) {
 	n.before.after = append(n.before.after, n)
 }
 
-// remove takes in that an object is gone.
+// remove marks an object as deleted.
 func (f *forest) remove(n *node) {
 	var (
 		owners   []*node
 		revision string
 	)
 	if n.isBetween() && n.kids > 0 && f.degree.has(OldGone) {
-		owners, revision = n.owners, n.revision // until its pods are gone, too
+		owners, revision = n.owners, n.revision // keep it until its pods are deleted
 	}
 	n.object, n.fields, n.there, n.tally, n.part, n.own = nil, nil, false, tally{}, judged{}, judged{}
 	f.link(n, owners, revision)
@@ -308,7 +302,7 @@ func (f *forest) remove(n *node) {
 	f.forget(n)
 }
 
-// forget drops a node that nothing refers to any more.
+// forget drops a node of a deleted object when no other node or member refers to it.
 func (f *forest) forget(n *node) {
 	if n.there || len(n.members) > 0 || n.kids > 0 || len(n.after) > 0 || f.nodes[n.uid] != n {
 		return
@@ -325,14 +319,14 @@ func (f *forest) forget(n *node) {
 	}
 }
 
-// link puts a node under its owners, with what it adds to them now. They are
-// judged again only if that is news to them.
+// link puts a node under its owners and adds its counts to their sums. The owners are judged again only if something has
+// changed for them.
 func (f *forest) link(n *node, owners []*node, revision string) {
 	verdict := Verdict{State: Done}
 	if n.part.known {
 		verdict = n.part.final(f.notes[n.uid])
 	} else if !n.there && len(n.troubled) > 0 {
-		verdict = n.troubled[0].told
+		verdict = n.troubled[0].verdict
 	}
 	given := n.tally
 	if s := f.serves[n.uid]; given.ready > 0 && s != nil && s.yes > 0 && s.no == 0 {
@@ -344,7 +338,7 @@ func (f *forest) link(n *node, owners []*node, revision string) {
 	if verdict.severity() > 0 && given.troubled == 0 && !(n.isBetween() && verdict.State == Waiting) {
 		given.troubled = 1
 	}
-	if verdict == n.told && given == n.given && revision == n.revision && slices.Equal(owners, n.owners) {
+	if verdict == n.verdict && given == n.given && revision == n.revision && slices.Equal(owners, n.owners) {
 		return
 	}
 	before := n.owners
@@ -360,7 +354,7 @@ func (f *forest) link(n *node, owners []*node, revision string) {
 		o.kids--
 		f.touch(o)
 	}
-	n.owners, n.revision, n.told, n.given = owners, revision, verdict, given
+	n.owners, n.revision, n.verdict, n.given = owners, revision, verdict, given
 	for _, o := range owners {
 		if o.sums == nil {
 			o.sums = map[string]*tally{}
@@ -381,11 +375,11 @@ func (f *forest) link(n *node, owners []*node, revision string) {
 	}
 }
 
-// relink has what a node adds to its owners made anew.
+// relink updates what a node adds to its owners.
 func (f *forest) relink(n *node) { f.link(n, n.owners, n.revision) }
 
 func moreTrouble(a, b *node) int {
-	return cmp.Or(b.told.severity()-a.told.severity(), strings.Compare(a.name, b.name), strings.Compare(string(a.uid), string(b.uid)))
+	return cmp.Or(b.verdict.severity()-a.verdict.severity(), strings.Compare(a.name, b.name), strings.Compare(string(a.uid), string(b.uid)))
 }
 
 func (f *forest) touch(n *node) {
@@ -395,8 +389,8 @@ func (f *forest) touch(n *node) {
 	}
 }
 
-// flush judges again what has changed, parts before their owners, and tells which
-// nodes are to be judged as members.
+// flush judges the changed nodes again, parts before their owners, and calls touched for the nodes to be judged as
+// members.
 func (f *forest) flush() {
 	for len(f.dirty) > 0 {
 		dirty := f.dirty
@@ -426,7 +420,7 @@ func (f *forest) flush() {
 func (f *forest) again(n *node) {
 	verdict, err := judge(f.parts, f.view(n))
 	if err != nil {
-		verdict = done() // the kind has nothing to say about this degree
+		verdict = done() // the kind does not support this degree
 	}
 	n.part = judged{Verdict: verdict, known: true}
 	f.relink(n)
@@ -434,11 +428,10 @@ func (f *forest) again(n *node) {
 
 func (n *node) isPod() bool { return n.kind != nil && n.resource == client.Pods.GroupVersionResource }
 
-// isBetween reports whether n only stands between a controller and its pods, and has
-// nothing to say as long as it waits for them.
+// isBetween reports whether n is between a controller and its pods, so that its waiting is not a problem of its own.
 func (n *node) isBetween() bool { return n.kind != nil && n.resource == replicaSets }
 
-// restarted notes that a container has been, for all whom it concerns.
+// restarted marks a node and its owners, because a container of it has restarted.
 func (f *forest) restarted(n *node) {
 	n.restarted = true
 	f.touch(n)
@@ -447,12 +440,12 @@ func (f *forest) restarted(n *node) {
 	}
 }
 
-// ref returns the name of the object in messages.
+// ref returns the reference to the object for messages.
 func (n *node) ref() Ref {
 	return Ref{n.resource, n.kind.name, n.namespace, n.name, n.uid}
 }
 
-// note takes in an event. It is about an object that may come later.
+// note adds an event. Its object need not be known yet.
 func (f *forest) note(e *corev1.Event, fresh bool, epoch uint32) {
 	n := events.NoteOf(e, fresh)
 	n.Epoch, n.Namespace = epoch, f.once(n.Namespace)
@@ -462,7 +455,7 @@ func (f *forest) note(e *corev1.Event, fresh bool, epoch uint32) {
 	f.renoted(about)
 }
 
-// unnote takes in that an event is gone.
+// unnote removes an event.
 func (f *forest) unnote(e *corev1.Event) {
 	about := e.InvolvedObject.UID
 	f.dropNotes(about, func(n events.Note) bool { return n.UID == e.UID && n.Name == e.Name })
@@ -496,7 +489,7 @@ func (f *forest) endsOf(service types.NamespacedName) *ends {
 	return e
 }
 
-// slice takes in a slice of endpoints.
+// slice adds or updates an EndpointSlice.
 func (f *forest) slice(s *discoveryv1.EndpointSlice) {
 	var now endpoints
 	if _, headless := s.Labels[corev1.IsHeadlessService]; len(s.Ports) == 0 && !headless && s.Labels[discoveryv1.LabelManagedBy] == byController {
@@ -520,7 +513,7 @@ func (f *forest) slice(s *discoveryv1.EndpointSlice) {
 	f.reslice(s, now)
 }
 
-// unslice takes in that a slice of endpoints is gone.
+// unslice removes an EndpointSlice.
 func (f *forest) unslice(s *discoveryv1.EndpointSlice) { f.reslice(s, endpoints{}) }
 
 func (f *forest) reslice(s *discoveryv1.EndpointSlice, now endpoints) {
@@ -570,8 +563,7 @@ func (f *forest) serve(p endpoint, sign int) {
 	}
 }
 
-// serves reports whether an endpoint does, by the rules of discovery.k8s.io/v1
-// for conditions that are not set.
+// serves reports whether an endpoint is serving, with the defaults of discovery.k8s.io/v1 for unset conditions.
 func serves(e discoveryv1.Endpoint) bool {
 	switch {
 	case e.Conditions.Serving != nil:
@@ -582,8 +574,7 @@ func serves(e discoveryv1.Endpoint) bool {
 	return true
 }
 
-// revisionOf says which revision of its controller an object is of; empty where
-// that has none.
+// revisionOf returns the revision of its controller that an object belongs to; empty if the controller has no revisions.
 func revisionOf(o client.Object, owner *metav1.OwnerReference) string {
 	switch {
 	case owner == nil:
@@ -598,24 +589,23 @@ func revisionOf(o client.Object, owner *metav1.OwnerReference) string {
 	return ""
 }
 
-// The marks by which controllers of the group apps tell their revisions apart.
+// The annotation and the label with which controllers of the group apps mark revisions.
 const (
 	deploymentRevision = "deployment.kubernetes.io/revision" // annotation of a Deployment and its replica sets
 	templateGeneration = "pod-template-generation"           // label of the pods of a DaemonSet
 )
 
-// keep notes what expressions look into, which knows fields that Go types do not.
+// keep stores the unstructured object for expressions, which may read fields that the Go type does not have.
 func (f *forest) keep(n *node, o client.Object) {
 	if u, ok := o.(*unstructured.Unstructured); ok && f.degree.asks() {
 		n.fields = u.Object
 	}
 }
 
-// slim returns an object without what no verdict needs. It is a copy: objects
-// are shared.
+// slim returns a copy of an object without the fields that no verdict needs. It does not change o, which is shared.
 func (f *forest) slim(o client.Object) client.Object {
 	if f.degree.asks() {
-		return o // for anything
+		return o // an expression may read any field
 	}
 	switch o := o.(type) {
 	case *appsv1.Deployment:
@@ -650,7 +640,7 @@ func (f *forest) slim(o client.Object) client.Object {
 	return o
 }
 
-// labelsOf is what a verdict needs of a pod template.
+// labelsOf returns a pod template with nothing but its labels.
 func labelsOf(t corev1.PodTemplateSpec) corev1.PodTemplateSpec {
 	return corev1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: t.Labels}}
 }

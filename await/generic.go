@@ -8,11 +8,9 @@ import (
 	"github.com/sampan-io/sampan/client"
 )
 
-// judgeGeneric judges a kind that has no file of its own by what the API
-// conventions promise: status.observedGeneration, and the conditions Ready,
-// Available, Complete, Completed, Succeeded, Failed, Stalled and Reconciling, each of
-// which counts if it is not about an older object. An object without any of them is
-// ready by being there.
+// judgeGeneric judges a kind without a file by the API conventions: status.observedGeneration, and the conditions Ready,
+// Available, Complete, Completed, Succeeded, Failed, Stalled and Reconciling. It ignores a condition that was observed at
+// an older generation. An object without any of these is ready when it exists.
 func judgeGeneric(d Degree, obj client.Object, v *view) (Verdict, error) {
 	object, err := fields(obj)
 	if err != nil {

@@ -11,8 +11,8 @@ import (
 	"github.com/sampan-io/sampan/client"
 )
 
-// judgeAutoscaler: ready means that it finds what it scales and reads what it
-// scales by. That it has been switched off by 0 replicas is as good.
+// judgeAutoscaler judges a HorizontalPodAutoscaler. It is ready when it finds its target and can read its metrics, or
+// when the target is scaled to 0 replicas, which disables it.
 func judgeAutoscaler(d Degree, o client.Object, conditions []autoscalingv2.HorizontalPodAutoscalerCondition, v *view) (Verdict, error) {
 	if !plain(d) {
 		return misuse(d, "HorizontalPodAutoscaler", Ready)
@@ -41,8 +41,7 @@ func judgeAutoscaler(d Degree, o client.Object, conditions []autoscalingv2.Horiz
 	return waiting(unseen).because(v.warning()), nil
 }
 
-// judgeOldAutoscaler reads the conditions where autoscaling/v1 has them: in an
-// annotation.
+// judgeOldAutoscaler judges an autoscaling/v1 object, which has its conditions in an annotation.
 func judgeOldAutoscaler(d Degree, o *autoscalingv1.HorizontalPodAutoscaler, v *view) (Verdict, error) {
 	var conditions []autoscalingv2.HorizontalPodAutoscalerCondition
 	if text := o.Annotations["autoscaling.alpha.kubernetes.io/conditions"]; text != "" {

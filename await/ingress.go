@@ -4,8 +4,8 @@ import (
 	networkingv1 "k8s.io/api/networking/v1"
 )
 
-// judgeIngress: ready means that an ingress controller has given it an address,
-// which is the only thing that an Ingress says of itself.
+// judgeIngress judges an Ingress. It is ready when an ingress controller has given it an address, the only field of its
+// status.
 func judgeIngress(d Degree, i *networkingv1.Ingress, v *view) (Verdict, error) {
 	if !plain(d) {
 		return misuse(d, "Ingress", Ready)

@@ -7,10 +7,9 @@ import (
 	"github.com/sampan-io/sampan/await/events"
 )
 
-// judgeJob: observed is reached when its controller has started or suspended it,
-// scheduled and running when its pods have got that far or it has run, ready when all
-// its active pods are ready or it has completed, finished and complete when it
-// has completed. A Job that has failed has failed for every degree but deleted.
+// judgeJob judges a Job. It is observed when its controller has started or suspended it, scheduled and running when its
+// pods have got that far or have ended, ready when all its active pods are ready or it has completed, finished and
+// complete when it has completed. A failed Job is a certain failure for every degree but deleted.
 func judgeJob(d Degree, j *batchv1.Job, v *view) (Verdict, error) {
 	if d == Serving {
 		return misuse(d, "Job", Ready, Running, Finished)

@@ -23,14 +23,13 @@ func WaitForJobPodsRunning(ctx context.Context, c client.Interface, namespace, j
 	return WaitForJobPodsInPhase(ctx, c, namespace, job, expected, corev1.PodRunning)
 }
 
-// WaitForJobPodsInPhase waits until exactly as many pods of a job are in a phase as are
-// expected. The pods are those with the job's label, so the job need not exist yet.
+// WaitForJobPodsInPhase waits until exactly the expected number of a job's pods are in a phase. It finds the pods by the
+// job's label, so the job need not exist yet.
 //
-// The error at the deadline, which is [JobTimeout] away if ctx has none, wraps
-// context.DeadlineExceeded and says how many pods there were and what holds up the others.
-// The wait ends with an error as soon as the job has ended and so many pods can't be reached
-// any more: it wraps a [*JobFailedError] if the job failed. A caller that may not read the
-// job waits until the deadline.
+// If ctx has no deadline, it is [JobTimeout]. The error at the deadline wraps context.DeadlineExceeded and says how many
+// pods were in the phase and why the others were not. The wait also ends with an error as soon as the job has ended and
+// the number cannot be reached any more; that error wraps a [*JobFailedError] if the job failed. A caller that is not
+// allowed to read the job waits until the deadline.
 func WaitForJobPodsInPhase(ctx context.Context, c client.Interface, namespace, job string, expected int, phase corev1.PodPhase) error {
 	phases := []corev1.PodPhase{corev1.PodPending, corev1.PodRunning, corev1.PodSucceeded, corev1.PodFailed, corev1.PodUnknown}
 	if !slices.Contains(phases, phase) {
@@ -47,7 +46,7 @@ func WaitForJobPodsInPhase(ctx context.Context, c client.Interface, namespace, j
 	return nil
 }
 
-// jobPods is what a [WaitForJobPodsInPhase] knows. One goroutine works on it.
+// jobPods is the state of a [WaitForJobPodsInPhase]. It is used by one goroutine.
 type jobPods struct {
 	client         client.Interface
 	namespace, job string
@@ -55,9 +54,9 @@ type jobPods struct {
 	expected       int
 
 	pods   map[types.UID]jobPod
-	listed map[types.UID]bool // by the list that is being read
+	listed map[types.UID]bool // the pods in the list that is being read
 	known  bool               // the pods have been listed
-	lost   error              // why they can't be read at the moment
+	lost   error              // why the pods cannot be read at the moment
 	ended  error              // how the job ended; nil if it has not
 }
 
@@ -107,14 +106,14 @@ func (w *jobPods) wait(ctx context.Context) error {
 	}
 }
 
-// follow follows a source until g stops.
+// follow starts a goroutine in g that follows a source, and returns its reports.
 func (w *jobPods) follow(g *run.Group, r schema.GroupVersionResource, labels, fields string) <-chan follow.Report {
 	reports := make(chan follow.Report)
 	g.Go(func(ctx context.Context) {
 		f := &follow.Follower{Client: w.client, Source: follow.Source{
 			GroupVersionResource: r, Namespace: w.namespace, Labels: labels, Fields: fields,
 		}}
-		f.Tell = func(r follow.Report) bool {
+		f.Handle = func(r follow.Report) bool {
 			select {
 			case reports <- r:
 				return true
@@ -127,7 +126,7 @@ func (w *jobPods) follow(g *run.Group, r schema.GroupVersionResource, labels, fi
 	return reports
 }
 
-// takePods takes in news of the pods.
+// takePods handles a report about the pods.
 func (w *jobPods) takePods(r follow.Report) error {
 	w.lost = r.Err
 	switch {
@@ -169,7 +168,7 @@ func (w *jobPods) take(o client.Object) error {
 	return err
 }
 
-// takeJob takes in news of the job. What can't be read does not count.
+// takeJob handles a report about the job. It ignores errors.
 func (w *jobPods) takeJob(r follow.Report) {
 	objects := r.Page
 	if r.Object != nil {
@@ -186,7 +185,7 @@ func (w *jobPods) takeJob(r follow.Report) {
 	}
 }
 
-// endOf says how a job ended, nil if it has not.
+// endOf returns how a job ended, nil if it has not.
 func endOf(j *batchv1.Job) error {
 	for _, c := range j.Status.Conditions {
 		switch {
@@ -209,8 +208,8 @@ func (w *jobPods) count() (n int) {
 	return n
 }
 
-// over reports whether the pods of a job that has ended are as expected, with a nil error, or
-// won't be. It lists them, because their watch may be behind that of the job.
+// over reports whether the wait for the pods of a job that has ended is decided: with a nil error if there are as many
+// as expected, with another error if there cannot be. It lists the pods, because their watch may be behind the job's.
 func (w *jobPods) over(ctx context.Context) (over bool, err error) {
 	items, _, err := w.client.List(ctx, client.Pods.GroupVersionResource, w.namespace, metav1.ListOptions{LabelSelector: batchv1.JobNameLabel + "=" + w.job})
 	if err != nil {
@@ -241,7 +240,7 @@ func (w *jobPods) over(ctx context.Context) (over bool, err error) {
 	return false, nil
 }
 
-// late is the error when time is up.
+// late returns the error at the deadline.
 func (w *jobPods) late(cause error) error {
 	if w.lost != nil {
 		return w.lost

@@ -12,13 +12,8 @@ import (
 	"github.com/sampan-io/sampan/client"
 )
 
-// JobTimeout limits the waits for jobs, and for pods on their nodes, whose context
-// has no deadline.
+// JobTimeout is the deadline of the waits for jobs and for pods on nodes if their context has none.
 const JobTimeout = 15 * time.Minute
-
-// The waits of this file and its neighbours take the [client.Interface] of any
-// cluster: [client.NewREST] makes one from a rest.Config, [client.FromClientset] from a
-// client-go clientset.
 
 // within gives ctx a deadline if it has none.
 func within(ctx context.Context) (context.Context, context.CancelFunc) {
@@ -28,11 +23,10 @@ func within(ctx context.Context) (context.Context, context.CancelFunc) {
 	return context.WithTimeout(ctx, JobTimeout)
 }
 
-// WaitForJobFinish waits until a job is complete or has failed, and says which: the
-// verdict is Done, or Failed with the job's own reason. A job that can certainly never
-// finish (its image has no name) has failed, too. The error is for waits that could
-// not be had, for a job that is not there or is deleted (IsNotFound), and for the
-// deadline, as [WaitForJobPodsInPhase] has it.
+// WaitForJobFinish waits until a job is complete or has failed. The verdict is Done, or Failed with the reason in the
+// job's condition. A job that can certainly never finish (its image name is invalid) is Failed, too. It returns an error
+// if the job does not exist or is deleted (IsNotFound), if the job cannot be read, and at the deadline, which is that of
+// [WaitForJobPodsInPhase].
 func WaitForJobFinish(ctx context.Context, c client.Interface, namespace, job string) (Verdict, error) {
 	ctx, cancel := within(ctx)
 	defer cancel()
@@ -54,18 +48,17 @@ func WaitForJobFinish(ctx context.Context, c client.Interface, namespace, job st
 	return verdict, nil
 }
 
-// A JobFailedError says that a job will not complete.
+// A JobFailedError reports that a job will not complete.
 type JobFailedError struct {
 	Namespace, Job string
-	Reason         string // the job's own, with its message
+	Reason         string // reason and message of the job's condition
 }
 
 func (e *JobFailedError) Error() string {
 	return fmt.Sprintf("job %s/%s failed: %s", e.Namespace, e.Job, e.Reason)
 }
 
-// WaitForJobComplete is [WaitForJobFinish] for those who expect the job to go well: that
-// it fails is a [*JobFailedError].
+// WaitForJobComplete is [WaitForJobFinish] that returns a [*JobFailedError] if the job fails.
 func WaitForJobComplete(ctx context.Context, c client.Interface, namespace, job string) error {
 	verdict, err := WaitForJobFinish(ctx, c, namespace, job)
 	if err == nil && verdict.State == Failed {

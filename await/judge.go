@@ -25,17 +25,16 @@ import (
 	"github.com/sampan-io/sampan/internal/run"
 )
 
-// Judge says whether the object in v has reached the degree. It is a pure
-// function. The error is a [*MisuseError] when the degree means nothing for this
-// kind, or says that the object could not be read as what it claims to be.
+// Judge reports whether the object in v has reached the degree. It is a pure function. It returns a [*MisuseError] if the
+// kind does not support the degree, and another error if the object cannot be decoded as its kind.
 //
-// A degree that is about time ([Settled]) is never reached at once.
+// Judge never returns Done for [Settled], which takes time.
 func Judge(d Degree, v View) (Verdict, error) {
 	p, err := Look(d, v)
 	return p.Verdict, err
 }
 
-// Look is [Judge] with the parts that hold the object up, and the last events.
+// Look is [Judge] with the parts that hold the object up, and its last events.
 func Look(d Degree, v View) (p Progress, err error) {
 	err = run.Catch(func() (err error) {
 		p, err = look(d, v)
@@ -96,7 +95,7 @@ func look(d Degree, v View) (Progress, error) {
 	return p, nil
 }
 
-// orphan is what an object that names no controller belongs to.
+// orphan returns the owner of an object that has no owner references, or that a Service may select: the root.
 func orphan(o client.Object, root *node) []types.UID {
 	if len(o.GetOwnerReferences()) > 0 && root.kind.name != "Service" {
 		return nil
@@ -104,34 +103,34 @@ func orphan(o client.Object, root *node) []types.UID {
 	return []types.UID{root.uid}
 }
 
-// A view is what a verdict is made from.
+// A view is the input of a verdict: a node of a forest, and the time.
 type view struct {
 	*forest
 	node  *node
-	known bool      // what belongs to it has been listed
-	since time.Time // since when it has been ready, as far as was seen; zero if it is not
+	known bool      // its parts have been listed
+	since time.Time // since when the wait has seen it ready; zero if it is not
 	now   time.Time
 
-	blind    bool  // the pods that a Service selects are not followed, for there are many Services
-	services *feed // of the namespace; nil if they are not known
+	blind    bool  // the pods that a Service selects are not followed, because there are many Services
+	services *feed // the Services of the namespace; nil if they are not known
 
-	awaited int64 // the generation that is waited for, or a later one; 0 outside of a wait
+	awaited int64 // the generation that is waited for; 0 outside of a wait
 }
 
 func (f *forest) view(n *node) *view { return &view{forest: f, node: n, known: true} }
 
-// of is the view of another node.
+// of returns the view of another node.
 func (v *view) of(n *node) *view {
 	other := *v
 	other.node = n
 	return &other
 }
 
-// A judged verdict is one that events may explain better.
+// A judged is a verdict that a warning may replace by a better cause.
 type judged struct {
 	Verdict
-	vague bool // a warning says more
-	known bool // it has been judged at all
+	vague bool // a warning is a better cause
+	known bool // there is a verdict
 }
 
 func (j judged) final(notes []events.Note) Verdict {
@@ -141,7 +140,7 @@ func (j judged) final(notes []events.Note) Verdict {
 	return j.Verdict
 }
 
-// judge says whether the node's object has reached the degree.
+// judge reports whether the node's object has reached the degree.
 func judge(d Degree, v *view) (Verdict, error) {
 	switch {
 	case d.all != nil:
@@ -212,8 +211,7 @@ func judgeSettled(d Degree, v *view) (Verdict, error) {
 	return waiting("ready, but not for %v yet", d.settle), nil
 }
 
-// judgeKind asks the file of the kind. A kind without one is judged by its
-// conditions.
+// judgeKind calls the function of the object's kind. A kind without one is judged by its conditions.
 func judgeKind(d Degree, v *view) (Verdict, error) {
 	switch o := v.node.object.(type) {
 	case *corev1.Pod:
@@ -259,8 +257,8 @@ func judgeKind(d Degree, v *view) (Verdict, error) {
 	return judgeGeneric(d, v.node.object, v)
 }
 
-// judgeExpression adds to a condition, path or expression what the kind knows: an
-// object that has certainly failed will not meet it any more.
+// judgeExpression judges a condition, path or expression. It returns a certain failure if the object has ended, because
+// the expression cannot become true any more; otherwise it adds the cause why the object is not ready.
 func judgeExpression(d Degree, v *view) (Verdict, error) {
 	obj := v.node.object
 	object := v.node.fields
@@ -288,8 +286,7 @@ func judgeExpression(d Degree, v *view) (Verdict, error) {
 	if end, over := ended(obj); over {
 		return failed(Certain, "%s; %s", end, got.Cause), nil
 	}
-	// What holds up the object holds up the expression, too; misuse here only
-	// means that the kind has nothing to say.
+	// The cause that the object is not ready often explains the expression. A MisuseError only means that there is none.
 	why, err := judgeKind(Ready, v)
 	_, said, _ := strings.Cut(got.Cause, ": ")
 	if err == nil && (said == "" || !strings.Contains(why.Cause, said)) {
@@ -298,11 +295,11 @@ func judgeExpression(d Degree, v *view) (Verdict, error) {
 	return got, nil
 }
 
-// ended reports whether an object will never change its state again.
+// ended reports whether an object has ended for good, and how.
 func ended(obj client.Object) (why string, over bool) {
 	switch o := obj.(type) {
 	case *corev1.Pod:
-		// One that is being deleted will be gone, and a selector will pick another.
+		// A pod that is being deleted will vanish, and a selector will pick another.
 		if o.DeletionTimestamp == nil && (o.Status.Phase == corev1.PodSucceeded || o.Status.Phase == corev1.PodFailed) {
 			return "the pod has ended (" + string(o.Status.Phase) + ")", true
 		}
@@ -316,9 +313,9 @@ func ended(obj client.Object) (why string, over bool) {
 	return "", false
 }
 
-// builtin makes the Go type of a kind that comes with Kubernetes, nil for others.
+// builtin returns a new object of the Go type of a built-in kind, nil for other kinds.
 func builtin(gvk schema.GroupVersionKind) client.Object {
-	switch gvk { // those of which clients do not know the Go types
+	switch gvk { // kinds that are not in the client's scheme
 	case networkingv1.SchemeGroupVersion.WithKind("Ingress"):
 		return &networkingv1.Ingress{}
 	case autoscalingv2.SchemeGroupVersion.WithKind("HorizontalPodAutoscaler"):
@@ -334,7 +331,7 @@ func builtin(gvk schema.GroupVersionKind) client.Object {
 	return o
 }
 
-// typed returns obj as the Go type of its kind where this package knows that.
+// typed converts an unstructured object to the Go type of its kind, if there is one.
 func typed(obj client.Object) (client.Object, error) {
 	u, ok := obj.(*unstructured.Unstructured)
 	if !ok {
@@ -372,9 +369,8 @@ func (v *view) warning() string {
 	return n.String()
 }
 
-// refused returns what kept the controller from making its last pod, if the
-// controller has fewer than it wants. An event that was there before we looked may
-// be about a quota that has been raised since.
+// refused returns the last error of the controller when it created a pod. The error is a certain failure only if its
+// event is newer than the wait: an older one may be about a quota that has been raised since.
 func (v *view) refused() (verdict Verdict, some bool) {
 	for _, n := range slices.Backward(v.notes[v.node.uid]) {
 		if n.Normal != "" || n.Reason != "FailedCreate" {
@@ -389,13 +385,12 @@ func (v *view) refused() (verdict Verdict, some bool) {
 	return verdict, false
 }
 
-// barred reports whether a message says that a pod may not be made until somebody
-// changes a quota or a rule.
+// barred reports whether an error message means that no pod can be created until a quota or an admission rule changes.
 func barred(message string) bool {
 	return strings.Contains(message, "exceeded quota") || strings.Contains(message, "is forbidden")
 }
 
-// pods returns the sum of the pods of one revision.
+// pods returns the counts of the pods of one revision.
 func (v *view) pods(revision string) tally {
 	if t := v.node.sums[revision]; t != nil {
 		return *t
@@ -403,7 +398,7 @@ func (v *view) pods(revision string) tally {
 	return tally{}
 }
 
-// allPods returns the sum of the pods of every revision.
+// allPods returns the counts of the pods of all revisions.
 func (v *view) allPods() (sum tally) {
 	for _, t := range v.node.sums {
 		sum.add(*t, 1)
@@ -411,8 +406,8 @@ func (v *view) allPods() (sum tally) {
 	return sum
 }
 
-// holdup tells which part holds up the object most, and how many more there are.
-// Parts that keep says no to are left out; a nil keep takes all.
+// holdup returns the verdict on the part that holds up the object most, and adds how many more there are. It ignores the
+// parts for which keep returns false; a nil keep takes all.
 func (v *view) holdup(keep func(*node) bool) (Verdict, bool) {
 	var first *node
 	all := int32(0)
@@ -424,17 +419,17 @@ func (v *view) holdup(keep func(*node) bool) (Verdict, bool) {
 			first = n
 		}
 		if all += n.given.troubled; keep == nil && first != nil {
-			all = v.allPods().troubled // without a look at each
+			all = v.allPods().troubled // cheaper than a loop over all
 			break
 		}
 	}
 	if first == nil {
 		return Verdict{}, false
 	}
-	for len(first.troubled) > 0 && first.troubled[0].told.severity() == first.told.severity() {
+	for len(first.troubled) > 0 && first.troubled[0].verdict.severity() == first.verdict.severity() {
 		first = first.troubled[0]
 	}
-	verdict := first.told
+	verdict := first.verdict
 	verdict.Cause = words(first.kind.name) + " " + first.name + ": " + verdict.Cause
 	if all > 1 {
 		verdict.Cause += fmt.Sprintf(" (and %d more)", all-1)
@@ -442,8 +437,7 @@ func (v *view) holdup(keep func(*node) bool) (Verdict, bool) {
 	return verdict, true
 }
 
-// held puts what holds up the parts behind what is missing in their owner: first
-// the worst part, then the newest warning.
+// held adds to missing the reason: the worst part or, if no part is held up, the newest warning.
 func (v *view) held(missing Verdict, keep func(*node) bool) Verdict {
 	if why, some := v.holdup(keep); some {
 		why.Cause = missing.Cause + "; " + why.Cause
@@ -452,23 +446,21 @@ func (v *view) held(missing Verdict, keep func(*node) bool) Verdict {
 	return missing.because(v.warning())
 }
 
-// partsOf returns what holds an object up, the worst first, and how many parts
-// are left out.
+// partsOf returns the parts that hold an object up, worst first, and how many are left out.
 func (f *forest) partsOf(n *node) (parts []Part, more int) {
 	troubled := n.troubled
 	if d, ok := n.object.(*appsv1.Deployment); ok && f.parts == Ready && d.Annotations[deploymentRevision] != "" {
 		troubled = slices.DeleteFunc(slices.Clone(troubled), func(t *node) bool { return t.revision != d.Annotations[deploymentRevision] })
 	}
 	for _, t := range troubled[:min(len(troubled), MaxParts)] {
-		p := Part{Object: t.ref(), Verdict: t.told}
+		p := Part{Object: t.ref(), Verdict: t.verdict}
 		p.Parts, p.More = f.partsOf(t)
 		parts = append(parts, p)
 	}
 	return parts, len(troubled) - len(parts)
 }
 
-// eventsOf returns the last events about an object and what is shown of its parts,
-// the oldest first.
+// eventsOf returns the last events about an object and the parts that partsOf returns, oldest first.
 func (f *forest) eventsOf(n *node) []*corev1.Event {
 	type about struct {
 		events.Note
@@ -496,7 +488,7 @@ func (f *forest) eventsOf(n *node) []*corev1.Event {
 	return events
 }
 
-// words is a kind in a sentence: "replica set".
+// words returns a kind in lower-case words: "replica set".
 func words(kind string) string {
 	var s strings.Builder
 	upper := func(i int) bool { return i < len(kind) && kind[i] >= 'A' && kind[i] <= 'Z' }

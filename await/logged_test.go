@@ -10,7 +10,7 @@ import (
 	"github.com/sampan-io/sampan/await"
 )
 
-func TestAVerdictOnAPodSaysWhetherThereIsALog(t *testing.T) {
+func TestVerdictLogged(t *testing.T) {
 	began, epoch := metav1.NewTime(time.Unix(1_700_000_000, 0)), metav1.NewTime(time.Unix(0, 0))
 	waits := func(reason string) corev1.ContainerState {
 		return corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: reason}}

@@ -23,37 +23,37 @@ type member struct {
 
 	namespace, name string
 	uid             types.UID // empty until it has been seen
-	awaited         int64     // its generation that is waited for: the target's, or the first that was seen
+	awaited         int64     // the generation that is waited for: the target's, or the first that was seen
 	order           int       // of appearance
-	index           int       // in watcher.members
+	index           int       // in watcher.members; negative once it is dropped
 
 	verdict  Verdict
-	parts    []Part // what holds it up
-	more     int
-	said     bool // the verdict was told
-	standing standing
+	parts    []Part // the worst parts that hold it up
+	more     int    // how many further parts hold it up
+	reported bool   // the verdict was passed to progress
+	state    memberState
 	dirty    bool
 
-	failing time.Time // since when it has been failing, zero when it is not
-	since   time.Time // since when it has been ready, where that matters
-	wake    time.Time // when it is to be judged again, zero when only events matter
+	failing time.Time // since when it has been failing; zero if it is not
+	since   time.Time // since when it has been ready; only for Settled
+	wake    time.Time // when to judge it again without an event; zero for never
 
-	looked   bool // what belongs to it is followed
-	lookedAt int64
-	looks    []*feed
-	blind    bool  // the pods that it selects are not followed
-	services *feed // of its namespace, where it matters which Services select its pods
+	looked   bool    // its parts are followed
+	lookedAt int64   // the generation for which they are
+	looks    []*feed // the feeds of its parts
+	blind    bool    // the pods that it selects are not followed
+	services *feed   // the Services of its namespace, for Serving
 }
 
-// A standing is what a member means for the decision.
-type standing int
+// A memberState says how a member counts for the decision.
+type memberState int
 
 const (
-	isOpen standing = iota
+	isOpen memberState = iota
 	isDone
-	isBad  // it has failed, and for long enough
-	isLost // it is not there and will not be waited for
-	standings
+	isBad  // it has failed, for longer than the grace period if the failure is likely
+	isLost // it does not exist, and the request does not wait for missing objects
+	memberStates
 )
 
 func (m *member) key() types.NamespacedName {
@@ -62,7 +62,7 @@ func (m *member) key() types.NamespacedName {
 
 func (m *member) picked() bool { return m.target.Name == "" }
 
-// unknown reports whether nothing has been said about it yet.
+// unknown reports whether it has not been listed yet.
 func (m *member) unknown() bool { return m.node == nil && !m.feed.synced }
 
 func (m *member) ref() Ref {
@@ -73,33 +73,32 @@ func (m *member) progress() Progress {
 	return Progress{Object: m.ref(), Verdict: m.verdict, Absent: m.node == nil, Parts: m.parts, More: m.more}
 }
 
-// A watcher holds what is known about the members and what belongs to them. One
-// goroutine works on it.
+// A watcher holds the members and their parts. It is used by one goroutine.
 type watcher struct {
 	req      Request
 	progress func(Progress)
-	start    func(*feed)         // follows a source
-	ask      func(*feed, Target) // asks of what kind a target is
+	start    func(*feed)         // starts a goroutine that follows the source of a feed
+	ask      func(*feed, Target) // starts a goroutine that finds the resource of a target by discovery
 
 	forest    *forest
 	feeds     map[source]*feed
 	every     []*feed
-	primaries []*feed // those with targets, in the order of these
-	choosers  []*feed // those of them with a selector
-	spaces    map[string]*feed
-	kinds     *feed // CustomResourceDefinitions; nil while all kinds are known
-	pending   int   // feeds that only explain and are not listed yet
-	unsynced  int   // feeds of members that are not
+	primaries []*feed          // the feeds with targets, in the order of the targets
+	choosers  []*feed          // the primaries with a selector
+	spaces    map[string]*feed // namespaces, by name
+	kinds     *feed            // CustomResourceDefinitions; nil while all kinds are known
+	pending   int              // feeds that only explain and are not listed yet
+	unsynced  int              // feeds of members that are not listed yet
 
 	members []*member
 	touched []*member // to be judged again
 	orders  int
-	named   [standings]int // how many of the targets with a name stand where
-	picked  [standings]int // and of what selectors picked
+	named   [memberStates]int // how many members of named targets are in each state
+	picked  [memberStates]int // how many members of selectors are
 	wakes   wakes
 
-	away      bool      // it was told that the server can't be reached
-	explainBy time.Time // when a failure is told, causes or not; zero while there is none
+	away      bool      // progress was called because the server cannot be reached
+	explainBy time.Time // when a failure is returned even if its causes are not known yet; zero without a failure
 }
 
 func newWatcher(req Request, progress func(Progress)) *watcher {
@@ -115,8 +114,8 @@ func newWatcher(req Request, progress func(Progress)) *watcher {
 	return w
 }
 
-// begin starts the sources of the targets: one for each (resource, namespace,
-// selector), a single name being a selector, too.
+// begin starts the sources of the targets: one for each resource, namespace and selector. A name that is the only target
+// of its resource and namespace is a field selector.
 func (w *watcher) begin() {
 	named := map[source]int{}
 	for i := range w.req.Targets {
@@ -179,23 +178,23 @@ func (w *watcher) add(m *member) {
 	w.touch(m)
 }
 
-// drop forgets a member.
+// drop removes a member.
 func (w *watcher) drop(m *member) {
 	last := w.members[len(w.members)-1]
 	w.members[m.index], last.index = last, m.index
 	w.members = w.members[:len(w.members)-1]
 	m.index = -1
 	w.count(m, -1)
-	if m.said {
+	if m.reported {
 		w.progress(Progress{Object: m.ref(), Absent: m.node == nil, Gone: true})
 	}
 }
 
 func (w *watcher) count(m *member, by int) {
 	if m.picked() {
-		w.picked[m.standing] += by
+		w.picked[m.state] += by
 	} else {
-		w.named[m.standing] += by
+		w.named[m.state] += by
 	}
 }
 
@@ -216,7 +215,7 @@ func (f *feed) selecting() *Target {
 	return nil
 }
 
-// enroll makes a node that a feed shows the member that it is.
+// enroll connects the node of an object in a feed with its member. It makes the member if a selector picks the object.
 func (w *watcher) enroll(f *feed, n *node) {
 	key := types.NamespacedName{Namespace: n.namespace, Name: n.name}
 	m := f.members[key]
@@ -230,9 +229,9 @@ func (w *watcher) enroll(f *feed, n *node) {
 	}
 	f.seen = true
 	if m.uid != "" && m.uid != n.uid {
-		w.absent(f, key, m) // a namesake (A1)
+		w.absent(f, key, m) // another object of the same name (A1)
 		if f.members[key] == nil {
-			w.enroll(f, n) // which a selector picks as well
+			w.enroll(f, n) // the selector picks this one, too
 		}
 		return
 	}
@@ -243,14 +242,14 @@ func (w *watcher) enroll(f *feed, n *node) {
 	w.touch(m)
 }
 
-// absent takes in that a member does not exist. One that a selector picked no
-// longer counts (A3), unless its end is what is waited for.
+// absent handles that a member does not exist. A member that a selector picked no longer counts (A3), unless the wait is
+// for its deletion.
 func (w *watcher) absent(f *feed, key types.NamespacedName, m *member) {
 	if n := m.node; n != nil {
 		n.members = slices.DeleteFunc(n.members, func(o *member) bool { return o == m })
 		m.node, m.looked, m.since = nil, false, time.Time{}
 		if w.req.Missing && m.target.UID == "" && !w.req.For.has(Deleted) {
-			m.uid = "" // whoever comes next
+			m.uid = "" // the next object of this name counts, whatever its UID
 		}
 		w.forest.forget(n)
 	}
@@ -264,13 +263,13 @@ func (w *watcher) absent(f *feed, key types.NamespacedName, m *member) {
 	w.touch(m)
 }
 
-// looked reports whether the first look is over: every list has been seen.
+// looked reports whether every list is complete.
 func (w *watcher) looked() bool { return w.unsynced == 0 && w.pending == 0 }
 
-// take takes in a report. If it is a state that may decide, that is judged now: the next
-// report may bring another (A7).
+// take handles a report. If the report may decide the wait, take judges at once, because the next report may bring
+// another state (A7).
 func (w *watcher) take(r report) (result Result, decided bool, err error) {
-	if err := w.hear(r); err != nil || r.Object == nil && !r.Whole {
+	if err := w.receive(r); err != nil || r.Object == nil && !r.Whole {
 		return TimedOut, false, err
 	}
 	if !w.decides(r.from) {
@@ -284,9 +283,8 @@ func (w *watcher) take(r report) (result Result, decided bool, err error) {
 	return w.decide(time.Now())
 }
 
-// decide judges what has changed and says whether that settles the wait. A failure
-// does so only when what explains it has been seen, or has let itself be waited
-// for too long.
+// decide judges the changed members and reports whether the wait is decided. A failure is reported when the feeds that
+// explain it are listed, or after explainLimit.
 func (w *watcher) decide(now time.Time) (Result, bool, error) {
 	result, decided, err := w.settled(now)
 	if err == nil && decided && result == SomeFailed && w.pending > 0 {
@@ -299,10 +297,10 @@ func (w *watcher) decide(now time.Time) (Result, bool, error) {
 	return result, decided, err
 }
 
-// explainLimit is how long the report of a failure may wait for its causes.
+// explainLimit is how long a failure is held back until its causes are known.
 const explainLimit = 2 * time.Second
 
-// next returns when there is something to decide though nothing happens.
+// next returns the time at which decide must be called even without a report.
 func (w *watcher) next() (at time.Time, some bool) {
 	at, some = w.wakes.next()
 	if !w.explainBy.IsZero() && (!some || w.explainBy.Before(at)) {
@@ -365,9 +363,8 @@ func (w *watcher) settled(now time.Time) (Result, bool, error) {
 	return AllDone, open == 0, nil
 }
 
-// empty counts the selectors that pick nothing: those that never did, those whose
-// members went with their namespace, and those for whose next members it is worth
-// waiting.
+// empty counts the selectors that match nothing: nothing never matched, gone lost their members with the namespace, and
+// open may get new members.
 func (w *watcher) empty() (nothing, gone, open int) {
 	deleted := w.req.For.has(Deleted)
 	for _, f := range w.choosers {
@@ -376,32 +373,32 @@ func (w *watcher) empty() (nothing, gone, open int) {
 			continue
 		}
 		if len(f.nodes) > 0 {
-			w.tellLacking(f, t, false)
+			w.reportEmpty(f, t, false)
 			continue
 		}
 		switch {
 		case w.req.Missing:
 			open++
-			w.tellLacking(f, t, true)
+			w.reportEmpty(f, t, true)
 		case !f.seen && !w.req.For.has(Created):
 			nothing++
 		case f.seen && w.spaceTrouble(f.namespace) != "":
 			gone++
 		default:
-			open++ // what was there is being replaced, or is still to come
-			w.tellLacking(f, t, true)
+			open++ // the members are being replaced, or are not created yet
+			w.reportEmpty(f, t, true)
 		}
 	}
 	return nothing, gone, open
 }
 
-// tellLacking tells that a selector picks nothing, or no longer does so: a wait that says
-// nothing seems to hang.
-func (w *watcher) tellLacking(f *feed, t *Target, lacking bool) {
-	if lacking == f.lacking || w.pending > 0 {
+// reportEmpty calls progress when a selector begins to match nothing, and when that ends. A wait without any output would
+// seem to hang.
+func (w *watcher) reportEmpty(f *feed, t *Target, lacking bool) {
+	if lacking == f.reportedEmpty || w.pending > 0 {
 		return
 	}
-	f.lacking = lacking
+	f.reportedEmpty = lacking
 	p := Progress{Object: Ref{Resource: t.Resource, Kind: t.Kind, Namespace: t.Namespace}, Absent: true, Gone: !lacking}
 	if lacking {
 		p.Verdict = f.absence("nothing matches yet").because(w.spaceTrouble(f.namespace))
@@ -409,7 +406,7 @@ func (w *watcher) tellLacking(f *feed, t *Target, lacking bool) {
 	w.progress(p)
 }
 
-// absence is why nothing is there.
+// absence returns the verdict on a missing object.
 func (f *feed) absence(what string) Verdict {
 	verdict := waiting("%s", what)
 	if f.unserved {
@@ -430,19 +427,19 @@ func (w *watcher) judge(m *member, now time.Time) error {
 		}
 		return fmt.Errorf("%s: %w", m.ref(), err)
 	}
-	w.stand(m, verdict, now)
+	w.setState(m, verdict, now)
 	var parts []Part
 	more := 0
 	if verdict.State != Done && m.node != nil {
 		w.lookInto(m)
 		parts, more = w.forest.partsOf(m.node)
 	}
-	if !m.said && verdict.State == Waiting && (w.pending > 0 || m.unknown()) {
-		m.verdict = verdict // why it waits is about to be known
+	if !m.reported && verdict.State == Waiting && (w.pending > 0 || m.unknown()) {
+		m.verdict = verdict // the cause will be known soon
 		return nil
 	}
-	if !m.said || verdict != m.verdict || more != m.more || !reflect.DeepEqual(parts, m.parts) {
-		m.verdict, m.parts, m.more, m.said = verdict, parts, more, true
+	if !m.reported || verdict != m.verdict || more != m.more || !reflect.DeepEqual(parts, m.parts) {
+		m.verdict, m.parts, m.more, m.reported = verdict, parts, more, true
 		w.progress(m.progress())
 	}
 	return nil
@@ -480,7 +477,7 @@ func (w *watcher) verdict(m *member, now time.Time) (Verdict, error) {
 	return judge(w.req.For, v)
 }
 
-// what is a resource in words: its name, or the one that it was asked by.
+// what returns the name of the resource, or the name that the target has for its kind if the resource is not known.
 func (f *feed) what() string {
 	if f.Resource == "" {
 		return f.targets[0].Kind
@@ -488,9 +485,8 @@ func (f *feed) what() string {
 	return f.GroupResource().String()
 }
 
-// stand says what a verdict means for the decision now, and when it may mean
-// something else.
-func (w *watcher) stand(m *member, verdict Verdict, now time.Time) {
+// setState sets the state of a member from its verdict, and the time at which the state may change without an event.
+func (w *watcher) setState(m *member, verdict Verdict, now time.Time) {
 	var next time.Time
 	at := func(t time.Time) {
 		if t.After(now) && (next.IsZero() || t.Before(next)) {
@@ -506,14 +502,14 @@ func (w *watcher) stand(m *member, verdict Verdict, now time.Time) {
 	w.count(m, -1)
 	switch {
 	case verdict.State == Done:
-		m.standing = isDone
+		m.state = isDone
 	case m.node == nil && !w.req.Missing && !w.req.For.has(Created) && m.feed.synced:
-		m.standing = isLost
+		m.state = isLost
 	case verdict.State == Failed && (verdict.Certainty == Certain || w.req.Fail == FailAtOnce ||
 		w.req.Fail == FailAfterGrace && now.Sub(m.failing) >= w.req.Grace):
-		m.standing = isBad
+		m.state = isBad
 	default:
-		m.standing = isOpen
+		m.state = isOpen
 		if verdict.State == Failed && w.req.Fail == FailAfterGrace {
 			at(m.failing.Add(w.req.Grace))
 		}
@@ -550,8 +546,8 @@ func (w *watcher) outcome(r Result) Outcome {
 	return out
 }
 
-// wakes are the times at which members are to be judged though nothing happens,
-// the next one first. A member that is judged before leaves its entry behind.
+// wakes is a heap of the times at which members have to be judged without an event. The entry of a member that is judged
+// earlier stays, and is skipped.
 type wakes []wake
 
 type wake struct {
@@ -573,7 +569,7 @@ func (w *wakes) Pop() any {
 	return last
 }
 
-// next returns the time of the next one that still holds.
+// next returns the time of the first valid entry.
 func (w *wakes) next() (at time.Time, some bool) {
 	for len(*w) > 0 {
 		if first := (*w)[0]; first.member.index >= 0 && first.member.wake.Equal(first.at) {
@@ -584,7 +580,7 @@ func (w *wakes) next() (at time.Time, some bool) {
 	return at, false
 }
 
-// due takes off those whose time has come.
+// due removes and returns the members whose time has come.
 func (w *wakes) due(now time.Time) (members []*member) {
 	for {
 		at, some := w.next()

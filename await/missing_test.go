@@ -26,12 +26,12 @@ func selected(labels string) await.Target {
 	return await.Target{Resource: client.Pods.GroupVersionResource, Kind: "Pod", Namespace: "default", Labels: labels}
 }
 
-func TestSoManyMembersAreEnough(t *testing.T) {
-	v := newVoyage(t, podOf(nil, "a", isReady), podOf(nil, "b", nil), podOf(nil, "c", cannotPull))
+func TestRequestCount(t *testing.T) {
+	v := newWait(t, podOf(nil, "a", isReady), podOf(nil, "b", nil), podOf(nil, "c", cannotPull))
 	v.on["pod/b waiting"] = func() { v.s.Set(t, podOf(nil, "d", isReady)) } // who comes in mid-wait counts
 	v.want(await.AllDone, await.Request{For: await.Ready, Count: 2, Targets: []await.Target{selected("app=web")}})
 	// It fails when too few are left that have not failed.
-	v = newVoyage(t, podOf(nil, "a", isReady), podOf(nil, "c", cannotPull))
+	v = newWait(t, podOf(nil, "a", isReady), podOf(nil, "c", cannotPull))
 	v.want(await.SomeFailed, await.Request{For: await.Ready, Count: 2, Fail: await.FailAtOnce, Targets: []await.Target{selected("app=web")}})
 	v.want(await.AllDone, await.Request{For: await.Ready, Count: 1, Fail: await.FailAtOnce, Targets: []await.Target{selected("app=web")}})
 	v.want(await.TimedOut, await.Request{For: await.Ready, Count: 3, Once: true, Fail: await.FailNever, Targets: []await.Target{selected("app=web")}})
@@ -41,8 +41,8 @@ func TestSoManyMembersAreEnough(t *testing.T) {
 	}
 }
 
-func TestOneDoneTargetIsEnough(t *testing.T) {
-	v := newVoyage(t, podOf(nil, "a", cannotPull), podOf(nil, "b", nil))
+func TestRequestAny(t *testing.T) {
+	v := newWait(t, podOf(nil, "a", cannotPull), podOf(nil, "b", nil))
 	v.on["pod/b waiting"] = func() { v.s.Set(t, podOf(nil, "b", isReady)) }
 	v.want(await.AllDone, await.Request{For: await.Ready, Any: true, Fail: await.FailAtOnce, Targets: []await.Target{
 		target(client.Pods, "a"), target(client.Pods, "b"), target(client.Pods, "nobody"),
@@ -54,12 +54,12 @@ func TestOneDoneTargetIsEnough(t *testing.T) {
 	v.want(await.Vanished, await.Request{For: await.Ready, Any: true, Targets: []await.Target{target(client.Pods, "nobody"), target(client.Pods, "nothing")}})
 }
 
-func TestDegreesTogether(t *testing.T) {
+func TestAllAndAnyDegrees(t *testing.T) {
 	path, err := await.JSONPath(".status.podIP", await.Exists, "")
 	if err != nil {
 		t.Fatal(err)
 	}
-	v := newVoyage(t, podOf(nil, "web", isReady))
+	v := newWait(t, podOf(nil, "web", isReady))
 	v.on["podIP"] = func() {
 		v.s.Set(t, podOf(nil, "web", func(p *corev1.Pod) { isReady(p); p.Status.PodIP = "10.0.0.1" }))
 	}
@@ -73,8 +73,8 @@ func TestDegreesTogether(t *testing.T) {
 	}
 }
 
-func TestWhatDoesNotExistYetIsWaitedFor(t *testing.T) {
-	v := newVoyage(t)
+func TestRequestMissing(t *testing.T) {
+	v := newWait(t)
 	req := await.Request{For: await.Ready, Missing: true, Targets: []await.Target{target(client.Pods, "web")}}
 	v.on["does not exist yet"] = func() { v.s.Set(t, podOf(nil, "web", isReady)) }
 	v.want(await.AllDone, req)
@@ -87,15 +87,15 @@ func TestWhatDoesNotExistYetIsWaitedFor(t *testing.T) {
 	v.want(await.AllDone, req)
 	// What a selector shall pick is waited for, too.
 	synctest.Test(t, func(t *testing.T) {
-		v := newVoyage(t)
+		v := newWait(t)
 		time.AfterFunc(time.Minute, func() { v.s.Set(t, podOf(nil, "web", isReady)) })
 		v.want(await.AllDone, await.Request{For: await.Ready, Missing: true, Targets: []await.Target{selected("app=web")}})
 		v.want(await.TimedOut, await.Request{For: await.Ready, Missing: true, Timeout: time.Second, Targets: []await.Target{selected("app=none")}})
 	})
 }
 
-func TestTheNamespaceMayBeTheCause(t *testing.T) {
-	v := newVoyage(t)
+func TestNamespaceAsCause(t *testing.T) {
+	v := newWait(t)
 	in := target(client.Pods, "web")
 	in.Namespace = "shop"
 	shop := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "shop"}}
@@ -109,10 +109,10 @@ func TestTheNamespaceMayBeTheCause(t *testing.T) {
 	}
 }
 
-func TestAWaitForWhatASelectorPicksEndsWithItsNamespace(t *testing.T) {
+func TestSelectorEndsWithNamespace(t *testing.T) {
 	shop := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "shop", UID: "uid-shop"}}
 	pod := podOf(nil, "web", func(p *corev1.Pod) { p.Namespace = "shop" })
-	v := newVoyage(t, shop, pod)
+	v := newWait(t, shop, pod)
 	v.on["pod/web waiting"] = func() {
 		v.s.Remove(t, pod)
 		v.s.Remove(t, shop)
@@ -122,10 +122,10 @@ func TestAWaitForWhatASelectorPicksEndsWithItsNamespace(t *testing.T) {
 	v.want(await.NothingMatched, await.Request{For: await.Ready, Targets: []await.Target{in}})
 }
 
-func TestAResourceThatIsNotServedYetIsWaitedFor(t *testing.T) {
+func TestUnservedResource(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		config := &corev1.ConfigMap{ObjectMeta: meta("settings")}
-		v := newVoyage(t, config)
+		v := newWait(t, config)
 		v.s.Intercept(func(r clienttest.Request) error {
 			if r.Resource == "configmaps" {
 				return apierrors.NewGenericServerResponse(404, "list", r.GroupResource(), "", "404 page not found", 0, true)
@@ -205,7 +205,7 @@ func (b *boats) Watch(ctx context.Context, gvr schema.GroupVersionResource, name
 	}
 }
 
-func TestAKindThatDoesNotExistYetIsFoundInItsDefinition(t *testing.T) {
+func TestUnknownKindFromDefinition(t *testing.T) {
 	for _, name := range []string{"boat", "bt", "Boat", "boats.example.com", "boats.v2.example.com"} {
 		b := &boats{Interface: clienttest.New(t), established: make(chan struct{})}
 		var said []string
@@ -227,9 +227,9 @@ func TestAKindThatDoesNotExistYetIsFoundInItsDefinition(t *testing.T) {
 	}
 }
 
-func TestAKindThatDoesNotExistYetIsAskedFor(t *testing.T) {
+func TestUnknownKindFromResolve(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		v := newVoyage(t, &corev1.ConfigMap{ObjectMeta: meta("settings")})
+		v := newWait(t, &corev1.ConfigMap{ObjectMeta: meta("settings")})
 		asked := 0
 		req := await.Request{For: await.Ready, Missing: true, Targets: []await.Target{{Kind: "settings", Namespace: "default", Name: "settings"}}}
 		req.Resolve = func(_ context.Context, t await.Target) (await.Target, error) {
@@ -251,15 +251,15 @@ func TestAKindThatDoesNotExistYetIsAskedFor(t *testing.T) {
 	})
 }
 
-func TestASelectorThatPicksNothingYetIsTold(t *testing.T) {
-	v := newVoyage(t)
+func TestEmptySelectorIsReported(t *testing.T) {
+	v := newWait(t)
 	v.on["nothing matches yet"] = func() { v.s.Set(t, podOf(nil, "web", isReady)) }
 	v.want(await.AllDone, await.Request{For: await.Ready, Missing: true, Targets: []await.Target{selected("app=web")}})
 	v.said("pod waiting: nothing matches yet", "pod/web done", "pod gone")
 }
 
-func TestAResourceVersionIsWaitedFor(t *testing.T) {
-	v := newVoyage(t, podOf(nil, "web", isReady))
+func TestTargetResourceVersion(t *testing.T) {
+	v := newWait(t, podOf(nil, "web", isReady))
 	written := target(client.Pods, "web")
 	version := clienttest.Find(v.s, client.Pods, "default", "web").ResourceVersion
 	written.ResourceVersion = version
@@ -271,12 +271,12 @@ func TestAResourceVersionIsWaitedFor(t *testing.T) {
 	}
 }
 
-func TestAListThatIsCutShortBeginsAnew(t *testing.T) {
+func TestExpiredListIsRestarted(t *testing.T) {
 	var pods []client.Object
 	for i := range 600 {
 		pods = append(pods, podOf(nil, "web-"+time.Duration(i).String(), isReady))
 	}
-	v := newVoyage(t, pods...)
+	v := newWait(t, pods...)
 	lists := 0
 	v.s.Intercept(func(r clienttest.Request) error {
 		if r.Verb == "list" {
@@ -293,8 +293,8 @@ func TestAListThatIsCutShortBeginsAnew(t *testing.T) {
 	}
 }
 
-func TestPodsThatMayNotBeSeenAreAnErrorWhereTheyDecide(t *testing.T) {
-	v := newVoyage(t, controller(1, 1))
+func TestForbiddenPodsAreError(t *testing.T) {
+	v := newWait(t, controller(1, 1))
 	v.s.Intercept(func(r clienttest.Request) error {
 		if r.Resource == "pods" {
 			return apierrors.NewForbidden(client.Pods.GroupResource(), "", errors.New("secret"))
@@ -310,8 +310,8 @@ func TestPodsThatMayNotBeSeenAreAnErrorWhereTheyDecide(t *testing.T) {
 	v.want(await.TimedOut, await.Request{For: await.Ready, Once: true, Targets: targets})
 }
 
-func TestConditionsThatAKindNeverHasAreMisuse(t *testing.T) {
-	v := newVoyage(t, podOf(nil, "web", nil))
+func TestUnknownConditionIsMisuse(t *testing.T) {
+	v := newWait(t, podOf(nil, "web", nil))
 	_, err := v.until(t.Context(), await.Request{For: await.Condition("Raedy", ""), Targets: []await.Target{target(client.Pods, "web")}})
 	if _, ok := errors.AsType[*await.MisuseError](err); !ok || !strings.Contains(err.Error(), "its conditions are Ready, ContainersReady") {
 		t.Errorf("Until = %v, want a MisuseError with a hint", err)

@@ -18,7 +18,7 @@ func isOver(p *corev1.Pod) {
 }
 
 // Both changes have come before the wait looks at the first.
-func TestAStateThatLastsForAMomentOnlyIsSeen(t *testing.T) {
+func TestShortStateIsSeen(t *testing.T) {
 	degree := func(text string) await.Degree {
 		d, err := await.ParseDegree(text)
 		if err != nil {
@@ -29,12 +29,12 @@ func TestAStateThatLastsForAMomentOnlyIsSeen(t *testing.T) {
 	one := []await.Target{target(client.Pods, "web")}
 	two := []await.Target{target(client.Pods, "web"), target(client.Pods, "other")}
 	picked := []await.Target{{Resource: client.Pods.GroupVersionResource, Kind: "Pod", Namespace: "default", Labels: "app=web"}}
-	gone := func(v *voyage) { v.s.Remove(v.t, podOf(nil, "web", isReady)) }
-	over := func(v *voyage) { v.s.Set(v.t, podOf(nil, "web", isOver)) }
+	gone := func(v *testWait) { v.s.Remove(v.t, podOf(nil, "web", isReady)) }
+	over := func(v *testWait) { v.s.Set(v.t, podOf(nil, "web", isOver)) }
 	for name, tt := range map[string]struct {
 		degree string
 		req    await.Request
-		then   func(*voyage)
+		then   func(*testWait)
 		want   await.Result
 	}{
 		"a condition, then its end":    {"condition=Ready", await.Request{Targets: one}, over, await.AllDone},
@@ -48,11 +48,11 @@ func TestAStateThatLastsForAMomentOnlyIsSeen(t *testing.T) {
 		"one of two is enough":         {"condition=Ready", await.Request{Targets: two, Any: true}, over, await.AllDone},
 		"one of those picked":          {"condition=Ready", await.Request{Targets: picked, Count: 1}, over, await.AllDone},
 		"of a set, all at once":        {"condition=Ready", await.Request{Targets: two}, over, await.SomeFailed},
-		"a failure, then a good state": {`cel=object.status.phase == "Unknown"`, await.Request{Targets: one}, func(v *voyage) { over(v); gone(v) }, await.SomeFailed},
+		"a failure, then a good state": {`cel=object.status.phase == "Unknown"`, await.Request{Targets: one}, func(v *testWait) { over(v); gone(v) }, await.SomeFailed},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				v := newVoyage(t, podOf(nil, "web", nil))
+				v := newWait(t, podOf(nil, "web", nil))
 				if len(tt.req.Targets) == 2 {
 					other := podOf(nil, "other", nil)
 					other.Labels = nil

@@ -6,7 +6,7 @@ import (
 	"github.com/sampan-io/sampan/await/events"
 )
 
-// judgeNamespace: ready means that it is active and takes objects.
+// judgeNamespace judges a Namespace. It is ready when its phase is Active.
 func judgeNamespace(d Degree, n *corev1.Namespace) (Verdict, error) {
 	if !plain(d) {
 		return misuse(d, "Namespace", Ready)
@@ -20,8 +20,7 @@ func judgeNamespace(d Degree, n *corev1.Namespace) (Verdict, error) {
 	return waiting("it is not active yet"), nil
 }
 
-// remaining says what holds up the deletion of a namespace, in the words of its
-// controller.
+// remaining returns why the deletion of a namespace has not finished, from the conditions that its controller sets.
 func remaining(n *corev1.Namespace) string {
 	verdict := Verdict{}
 	for _, c := range n.Status.Conditions {

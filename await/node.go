@@ -6,8 +6,7 @@ import (
 	"github.com/sampan-io/sampan/await/events"
 )
 
-// judgeNode: observed means that its agent has reported, ready is the node's Ready
-// condition.
+// judgeNode judges a Node. It is observed when the kubelet has set the condition Ready, and ready by that condition.
 func judgeNode(d Degree, n *corev1.Node) (Verdict, error) {
 	if !plain(d) {
 		return misuse(d, "Node", Ready)

@@ -24,8 +24,8 @@ func oldGone[T client.Object](r client.Resource[T], name string) await.Request {
 	return await.Request{For: await.OldGone, Targets: []await.Target{target(r, name)}}
 }
 
-// TestOldPodsAreFoundWithoutLabels has pods of older revisions end whose labels are not
-// those that the selector of their controller asks for.
+// TestOldPodsAreFoundWithoutLabels waits for the end of pods of older revisions that the selector of their controller does
+// not match.
 func TestOldPodsAreFoundWithoutLabels(t *testing.T) {
 	rc := controller(1, 1)
 	rc.Spec.Selector = map[string]string{"app": "web", "deployment": "new"} // after a rename
@@ -83,7 +83,7 @@ func TestOldPodsAreFoundWithoutLabels(t *testing.T) {
 		},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			v := newVoyage(t, append(tt.others, tt.old)...)
+			v := newWait(t, append(tt.others, tt.old)...)
 			v.on["1 old pod still there"] = func() { v.s.Remove(t, tt.old) }
 			v.want(await.AllDone, tt.request)
 			name := tt.request.Targets[0]
@@ -100,7 +100,7 @@ func TestOldGoneKeepsThePodsOfADeletedReplicaSet(t *testing.T) {
 	d := deployment(1, 1)
 	old, now := replicaSet(d, "web-1", "1", 0, 0), replicaSet(d, "web-2", "2", 1, 1)
 	ending := []*corev1.Pod{podOf(old, "web-1-a", isEnding), podOf(old, "web-1-b", isEnding)}
-	v := newVoyage(t, d, old, now, ending[0], ending[1], podOf(now, "web-2-a", isReady))
+	v := newWait(t, d, old, now, ending[0], ending[1], podOf(now, "web-2-a", isReady))
 	v.on["2 old pods still there"] = func() {
 		v.s.Remove(t, old)
 		v.s.Remove(t, ending[0])
@@ -131,7 +131,7 @@ func TestOldGoneCountsPodsOfTheReplacedController(t *testing.T) {
 			rc := controller(1, 1)
 			rc.Annotations = map[string]string{tt.key: "before:uid-before"}
 			going := podOf(before, "before-a", isEnding)
-			v := newVoyage(t, rc, podOf(rc, "web-a", isReady), going)
+			v := newWait(t, rc, podOf(rc, "web-a", isReady), going)
 			if tt.exists {
 				v.s.Set(t, before)
 			}
@@ -157,7 +157,7 @@ func TestOldGoneIgnoresAnnotationCycles(t *testing.T) {
 	a.Annotations = map[string]string{"sampan.dev/rollout-replaced": "other:uid-other"}
 	b.Annotations = map[string]string{"sampan.dev/rollout-replaced": "web:uid-web"}
 	pods := []*corev1.Pod{podOf(a, "web-a", isEnding), podOf(b, "other-a", isEnding)}
-	v := newVoyage(t, a, b, pods[0], pods[1])
+	v := newWait(t, a, b, pods[0], pods[1])
 	v.on["2 old pods"] = func() { v.s.Remove(t, pods[0]) }
 	v.on["1 old pod"] = func() { v.s.Remove(t, pods[1]) }
 	req := oldGone(client.ReplicationControllers, "web")

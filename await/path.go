@@ -4,11 +4,11 @@ import (
 	"github.com/sampan-io/sampan/await/fieldpath"
 )
 
-// An Operator says how the value at a path is compared.
+// An Operator compares the value at a path with another.
 type Operator = fieldpath.Operator
 
-// The operators. The four that order compare numbers, quantities (500m, 2Gi) or
-// times (RFC 3339). All but Absent hold only where there is a value.
+// The operators. Less, Greater, AtMost and AtLeast compare numbers, quantities (500m, 2Gi) or times (RFC 3339). All but
+// Absent are false if there is no value.
 const (
 	Equals  = fieldpath.Equals
 	Differs = fieldpath.Differs
@@ -20,8 +20,8 @@ const (
 	Absent  = fieldpath.Absent // the path yields nothing
 )
 
-// JSONPath is reached when the value that the path yields stands to value as op
-// says. The path has kubectl's form, with or without braces and the leading dot.
+// JSONPath is reached when op is true for the value at the path and the given value. The path has kubectl's form, with or
+// without braces and the leading dot.
 func JSONPath(path string, op Operator, value string) (Degree, error) {
 	return onPath(fieldpath.New(path, op, value))
 }

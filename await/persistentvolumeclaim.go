@@ -7,8 +7,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// judgeClaim: ready means bound to a volume. Volumes of many classes are made only
-// when a pod uses the claim, which the claim's events say: the newest one that is about binding counts.
+// judgeClaim judges a PersistentVolumeClaim. It is ready when it is bound. Many storage classes provision a volume only
+// when a pod uses the claim; the newest event about binding says what the claim waits for.
 func judgeClaim(d Degree, c *corev1.PersistentVolumeClaim, v *view) (Verdict, error) {
 	if !plain(d) {
 		return misuse(d, "PersistentVolumeClaim", Ready)
@@ -23,7 +23,7 @@ func judgeClaim(d Degree, c *corev1.PersistentVolumeClaim, v *view) (Verdict, er
 	case c.Status.Phase == corev1.ClaimLost:
 		return failed(Certain, "its volume %s is lost", c.Spec.VolumeName), nil
 	}
-	// The binder tells what it waits for, each time that it is something else.
+	// The binder writes an event each time that it waits for something else.
 	for _, n := range slices.Backward(v.notes[v.node.uid]) {
 		switch n.Reason {
 		case "WaitForFirstConsumer":

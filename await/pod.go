@@ -11,10 +11,9 @@ import (
 	"github.com/sampan-io/sampan/await/events"
 )
 
-// judgePod: observed is reached by a pod that its node has taken, scheduled by one
-// that has a node, running by one that runs or has ended well, ready by the Ready
-// condition, finished and complete by the phase Succeeded. Whether it serves is
-// for judgePodServing.
+// judgePod judges a pod. It is observed when its node has reported a status, scheduled when it has a node, running when
+// its phase is Running or Succeeded, ready by the condition Ready, finished and complete when its phase is Succeeded.
+// judgePodServing judges the degree Serving.
 func judgePod(d Degree, p *corev1.Pod) judged {
 	say := func(v Verdict) judged { return judged{Verdict: v, known: true} }
 	switch d {
@@ -36,11 +35,11 @@ func judgePod(d Degree, p *corev1.Pod) judged {
 	}
 	switch p.Status.Phase {
 	case corev1.PodFailed, corev1.PodSucceeded:
-		// It will be gone; a wait for it ends then, and a selector picks another.
+		// It will vanish, which ends a wait for it; a selector picks another pod.
 		if p.DeletionTimestamp != nil && (p.Status.Phase == corev1.PodFailed || d.isOneOf(Ready, Serving, OldGone)) {
 			return say(waiting("the pod is being deleted"))
 		}
-	default: // it is looked at below
+	default: // see below
 	}
 	switch p.Status.Phase {
 	case corev1.PodFailed:
@@ -65,7 +64,7 @@ func judgePod(d Degree, p *corev1.Pod) judged {
 	return podTrouble(d, p)
 }
 
-// logged adds whether there may be a log, of a pod that is not done.
+// logged sets Logged for a pod that is not done, if a container of it has run.
 func (j judged) logged(d Degree, p *corev1.Pod) judged {
 	if d == Deleted || j.State == Done {
 		return j
@@ -80,7 +79,7 @@ func (j judged) logged(d Degree, p *corev1.Pod) judged {
 	return j
 }
 
-// judgePodServing adds what only the endpoints know.
+// judgePodServing is judgePod with the degree Serving, which needs EndpointSlices.
 func judgePodServing(d Degree, p *corev1.Pod, v *view) Verdict {
 	verdict := judgePod(d, p).logged(d, p).final(v.notes[v.node.uid])
 	if d != Serving || verdict.State != Done {
@@ -101,8 +100,8 @@ func judgePodServing(d Degree, p *corev1.Pod, v *view) Verdict {
 	return verdict
 }
 
-// partOfPod says how a pod holds up what it belongs to. One that has ended does not:
-// its controller knows what that means.
+// partOfPod judges a pod as a part of its owner. A pod that has ended does not hold up its owner, except the failed pod of
+// a Job and a rejected pod.
 func partOfPod(d Degree, p *corev1.Pod, owner *metav1.OwnerReference) judged {
 	say := func(v Verdict) judged { return judged{Verdict: v, known: true} }
 	switch {
@@ -120,11 +119,11 @@ func partOfPod(d Degree, p *corev1.Pod, owner *metav1.OwnerReference) judged {
 	return podTrouble(d, p)
 }
 
-// rejected begins the message of a pod that its node did not admit, as kubelet has it.
+// rejected is the prefix of the kubelet's message for a pod that it did not admit.
 const rejected = "Pod was rejected: "
 
-// rejection is how a rejected pod holds up its controller, which makes another one. That one is rejected as well if the
-// node does not have what the pod asks for, and may fit if the node is only full.
+// rejection returns the verdict on a rejected pod as a part of its controller, which creates another one. The next pod is
+// rejected as well if the node does not support it, and may fit if the node is only full.
 func rejection(p *corev1.Pod) Verdict {
 	text := events.Reason(p.Status.Reason, strings.TrimPrefix(p.Status.Message, rejected))
 	switch p.Status.Reason {
@@ -134,11 +133,11 @@ func rejection(p *corev1.Pod) Verdict {
 	return waiting("%s", text)
 }
 
-// ending says what a pod that is to go is waiting for.
+// ending returns what the deletion of a pod is waiting for.
 func ending(p *corev1.Pod) string {
 	switch {
 	case p.DeletionTimestamp == nil:
-		return "nobody has asked for its deletion"
+		return "its deletion has not been requested"
 	case len(p.Finalizers) > 0:
 		return heldBy(p.Finalizers)
 	case p.Spec.NodeName != "" && p.Status.Phase != corev1.PodSucceeded && p.Status.Phase != corev1.PodFailed:
@@ -147,8 +146,8 @@ func ending(p *corev1.Pod) string {
 	return "being deleted"
 }
 
-// likelyToFail are the reasons why containers wait that sometimes heal: a registry
-// that is back, a ConfigMap that comes later.
+// likelyToFail reports whether the reason of a waiting container is a failure that may recover: the registry may be
+// reachable again, a ConfigMap may be created later.
 func likelyToFail(reason string) bool {
 	switch reason {
 	case "ErrImagePull", "ImagePullBackOff", "ImageInspectError", "RegistryUnavailable", "SignatureValidationFailed",
@@ -158,8 +157,7 @@ func likelyToFail(reason string) bool {
 	return false
 }
 
-// podTrouble says why a pod that has not ended is not further. Its verdict is
-// Done when nothing is wrong with it.
+// podTrouble returns why a pod that has not ended has not reached the degree. The verdict is Done if there is no problem.
 func podTrouble(d Degree, p *corev1.Pod) judged {
 	say := func(v Verdict) judged { return judged{Verdict: v, known: true} }
 	for _, c := range p.Status.Conditions {
@@ -235,7 +233,7 @@ func podReady(p *corev1.Pod) bool {
 	return false
 }
 
-// tallyOf counts one pod.
+// tallyOf returns the counts of one pod.
 func tallyOf(p *corev1.Pod) (t tally) {
 	switch {
 	case p.DeletionTimestamp != nil:
@@ -258,7 +256,7 @@ func tallyOf(p *corev1.Pod) (t tally) {
 	return t
 }
 
-// restartsOf counts how often containers have been started again.
+// restartsOf returns the number of restarts of a pod's containers.
 func restartsOf(p *corev1.Pod) (n int32) {
 	for _, statuses := range [][]corev1.ContainerStatus{p.Status.InitContainerStatuses, p.Status.ContainerStatuses} {
 		for _, s := range statuses {
@@ -268,8 +266,7 @@ func restartsOf(p *corev1.Pod) (n int32) {
 	return n
 }
 
-// podEnd says how a failed pod ended: what the kubelet says, or the exit code of
-// the first container that had one.
+// podEnd returns how a failed pod ended: the reason in its status, or the first exit code of a container that is not 0.
 func podEnd(p *corev1.Pod) string {
 	if s := events.Reason(p.Status.Reason, p.Status.Message); s != "" {
 		return s
@@ -281,7 +278,7 @@ func podEnd(p *corev1.Pod) string {
 			}
 		}
 	}
-	return "it says no more"
+	return "its status has no reason"
 }
 
 func lastExit(s corev1.ContainerStatus) string {

@@ -6,7 +6,7 @@ import (
 	"github.com/sampan-io/sampan/await/events"
 )
 
-// judgeDisruptionBudget: ready means that as many pods are healthy as it asks for.
+// judgeDisruptionBudget judges a PodDisruptionBudget. It is ready when at least the desired number of pods is healthy.
 func judgeDisruptionBudget(d Degree, b *policyv1.PodDisruptionBudget) (Verdict, error) {
 	if !plain(d) {
 		return misuse(d, "PodDisruptionBudget", Ready)

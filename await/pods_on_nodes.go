@@ -19,10 +19,9 @@ import (
 	"github.com/sampan-io/sampan/wait"
 )
 
-// PodsOnNodes asks the nodes themselves, through nodes/NAME/proxy/pods, whether they
-// have the pods that a label selector picks in a namespace (all of it if empty), and says
-// which one is missing where. No pods at all is not done. It is one look;
-// [WaitForPodsOnNodes] waits.
+// PodsOnNodes asks the nodes, through nodes/NAME/proxy/pods, whether they have the pods that a label selector matches in a
+// namespace; an empty selector matches all pods. The cause names the first missing pod and its node. It is Waiting if no
+// pod matches. It checks once; [WaitForPodsOnNodes] waits.
 func PodsOnNodes(ctx context.Context, c client.Interface, namespace, labels string) (Verdict, error) {
 	items, _, err := c.List(ctx, client.Pods.GroupVersionResource, namespace, metav1.ListOptions{LabelSelector: labels})
 	if err != nil {
@@ -63,10 +62,9 @@ func PodsOnNodes(ctx context.Context, c client.Interface, namespace, labels stri
 	return done(), nil
 }
 
-// WaitForPodsOnNodes waits until [PodsOnNodes] is done. Nodes tell nobody what changes,
-// so they are asked again and again, less often with time. The deadline is as
-// [WaitForJobPodsInPhase] has it. A node that does not answer is asked again; that the
-// caller may not ask it ends the wait.
+// WaitForPodsOnNodes waits until [PodsOnNodes] is done. Nodes have no watch, so it polls them, with growing pauses. The
+// deadline is that of [WaitForJobPodsInPhase]. It retries if a node does not answer, and returns an error if the caller
+// is not allowed to read the pods of the node.
 func WaitForPodsOnNodes(ctx context.Context, c client.Interface, namespace, labels string) error {
 	ctx, cancel := within(ctx)
 	defer cancel()
@@ -85,10 +83,10 @@ func WaitForPodsOnNodes(ctx context.Context, c client.Interface, namespace, labe
 	})
 }
 
-// nodeLimit is how long a node may take to answer: the API server waits for it, too.
+// nodeLimit is how long a node may take to answer.
 const nodeLimit = 10 * time.Second
 
-// podsOf returns the UIDs of the pods that a node says it has, and their names.
+// podsOf returns the UIDs of the pods on a node, and NAMESPACE/NAME of each.
 func podsOf(ctx context.Context, c client.Interface, node string) (map[types.UID]bool, error) {
 	ctx, cancel := context.WithTimeout(ctx, nodeLimit)
 	defer cancel()
@@ -140,11 +138,9 @@ func podsIn(items []runtime.Object) ([]*corev1.Pod, error) {
 	return pods, nil
 }
 
-// ControllerHasDesiredReplicas returns a condition for [wait.Poll] and [wait.WaitFor], as
-// early Kubernetes had it: a controller, which is a target with a name, has seen the latest
-// change of itself, and at least the target's generation, and its status counts as many
-// replicas as its spec asks for, ready or not. Each call is one request. [Until] does better
-// where there is no loop already.
+// ControllerHasDesiredReplicas returns a condition for [wait.Poll] and [wait.WaitFor], as early Kubernetes had it. It is
+// true when the controller, a target with a name, has observed its latest generation and at least the target's, and its
+// status has as many replicas as its spec, ready or not. Each call is one request. New code should use [Until].
 func ControllerHasDesiredReplicas(ctx context.Context, c client.Interface, controller Target) wait.ConditionFunc {
 	return func() (bool, error) {
 		got, err := c.Get(ctx, controller.Resource, controller.Namespace, controller.Name, "")

@@ -2,27 +2,27 @@ package await
 
 import "github.com/sampan-io/sampan/await/events"
 
-// replicas is what all controllers of pods that run for ever have in common.
+// replicas are the numbers that all controllers of long-running pods have in their spec and status.
 type replicas struct {
-	want      int32 // pods that are asked for
-	exist     int32 // that are there, of whatever revision
-	updated   int32 // that are of the latest revision
-	enough    int32 // of the latest revision that suffice: want, where others are not left on purpose
-	ready     int32 // that are ready, and have been for as long as asked
-	word      string
-	seen      bool // the controller has seen the latest change
-	ending    bool // the controller itself is being deleted
-	paused    bool
-	revisions bool              // it replaces pods by those of another revision
-	revision  string            // the latest; empty where pods have none
-	keep      func(*node) bool  // whose trouble matters; nil means everybody's
+	want      int32             // wanted pods
+	exist     int32             // existing pods, of any revision
+	updated   int32             // existing pods of the latest revision
+	enough    int32             // wanted pods of the latest revision: want, unless old ones are kept on purpose
+	ready     int32             // pods that are ready, for minReadySeconds if that is set
+	word      string            // "ready" or "available": what the field ready counts
+	seen      bool              // the controller has observed the latest generation
+	ending    bool              // the controller itself is being deleted
+	paused    bool              // the rollout is paused
+	revisions bool              // the controller replaces pods by those of another revision
+	revision  string            // the latest revision; empty if pods have none
+	keep      func(*node) bool  // selects the parts that may hold it up; nil selects all
 	labels    map[string]string // of its pods
-	before    tally             // of the controller whose pods it replaces, if that is another one
-	tells     bool              // what holds up others is told, but is no failure: they are on their way out
+	before    tally             // of the controller whose pods it replaces, if any
+	mentions  bool              // problems of parts outside keep are in the cause, but are no failure of this object
 }
 
-// asked takes in what a spec asks for: so many pods (1 is the API's default), and that a
-// pod has been ready for a time before it counts, which the number of available ones tells.
+// asked sets the wanted number of pods (1 is the API's default) and, with minReadySeconds, the number of available pods
+// in place of ready ones.
 func (r *replicas) asked(want *int32, minReadySeconds, available int32) {
 	r.want = 1
 	if want != nil {
@@ -35,11 +35,10 @@ func (r *replicas) asked(want *int32, minReadySeconds, available int32) {
 
 const unseen = "its controller has not seen the latest change yet"
 
-// judge: scheduled and running mean that as many pods of the latest revision as are
-// asked for have got that far, ready that all of them are ready and no others are
-// left, old-gone that none is even ending, serving that all are among the
-// endpoints of services. That no Service selects the pods is a likely failure of serving: one
-// may be about to be created.
+// judge judges a controller of pods. Scheduled and running mean that the wanted number of pods of the latest revision
+// have got that far; ready, that all of them are ready and no others are left; old-gone, that no old pod is even
+// terminating; serving, that all pods are in the endpoints of Services. If no Service selects the pods, serving is a
+// likely failure, because a Service may be created later.
 func (r replicas) judge(d Degree, kind string, v *view) (Verdict, error) {
 	verdict, err := r.reached(d, kind, v)
 	if d != Serving || err != nil || verdict.State == Done || r.ending || !r.seen || !v.known || v.pods(r.revision).serving > 0 {
@@ -67,7 +66,7 @@ func (r replicas) reached(d Degree, kind string, v *view) (Verdict, error) {
 	}
 	pods, all := v.pods(r.revision), v.allPods()
 	if d == OldGone {
-		r.tells = true
+		r.mentions = true
 	}
 	switch d {
 	case Scheduled:
@@ -107,7 +106,7 @@ func (r replicas) reach(d Degree, have int32, word string, v *view) Verdict {
 	return r.lacking(v, waiting("%d/%d pods %s", have, r.want, word))
 }
 
-// lacking says why there are too few.
+// lacking adds to missing why there are too few pods.
 func (r replicas) lacking(v *view, missing Verdict) Verdict {
 	if why, some := v.refused(); some && v.known && v.allPods().live < r.want {
 		why.Cause = missing.Cause + "; " + why.Cause
@@ -116,13 +115,13 @@ func (r replicas) lacking(v *view, missing Verdict) Verdict {
 	return r.held(v, missing)
 }
 
-// held puts what holds up the pods behind what is missing.
+// held adds to missing why the pods are held up.
 func (r replicas) held(v *view, missing Verdict) Verdict {
 	if why, some := v.holdup(r.keep); some {
 		why.Cause = missing.Cause + "; " + why.Cause
 		return why
 	}
-	if r.keep != nil && r.tells {
+	if r.keep != nil && r.mentions {
 		if why, some := v.holdup(nil); some {
 			return missing.because(why.Cause)
 		}
@@ -130,8 +129,8 @@ func (r replicas) held(v *view, missing Verdict) Verdict {
 	return missing.because(v.warning())
 }
 
-// latest keeps the pods of the latest revision, and all where that is not known or others
-// are left on purpose.
+// latest returns a function that selects the pods of the latest revision. It returns nil, for all pods, if the revision
+// is not known or pods of older revisions are kept on purpose.
 func (r replicas) latest() func(*node) bool {
 	if r.revision == "" || r.enough < r.want {
 		return nil
@@ -139,7 +138,7 @@ func (r replicas) latest() func(*node) bool {
 	return func(n *node) bool { return n.revision == r.revision }
 }
 
-// replicaFailure is the verdict on a condition ReplicaFailure.
+// replicaFailure returns the verdict on a condition ReplicaFailure.
 func replicaFailure(v *view, r replicas, reasonOf, message string) Verdict {
 	certainty := Likely
 	if barred(message) {

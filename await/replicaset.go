@@ -5,7 +5,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// judgeReplicaSet judges by the numbers in its status. It has one revision only.
+// judgeReplicaSet judges a ReplicaSet by the numbers in its status. All its pods have the same revision.
 func judgeReplicaSet(d Degree, rs *appsv1.ReplicaSet, v *view) (Verdict, error) {
 	r := replicas{
 		labels: rs.Spec.Template.Labels,

@@ -7,8 +7,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// The annotations of a ReplicationController that name the one whose pods it replaces, as
-// NAME:UID: kubectl's while the update is under way, ours when it is complete.
+// The annotations of a ReplicationController that name the one whose pods it replaces, as NAME:UID: kubectl's during the
+// update, Sampan's after it.
 const (
 	updateSource = "kubectl.kubernetes.io/update-source-id"
 	replaced     = "sampan.dev/rollout-replaced"
@@ -24,9 +24,8 @@ func replacedBy(rc *corev1.ReplicationController) types.UID {
 	return ""
 }
 
-// judgeReplicationController judges by the numbers in its status. It never
-// finishes. Its old pods are those that are being deleted, and those of the controller
-// that a rolling update replaced by it.
+// judgeReplicationController judges a ReplicationController by the numbers in its status. Its old pods are its
+// terminating pods and the pods of the controller that a rolling update replaced by it.
 func judgeReplicationController(d Degree, rc *corev1.ReplicationController, v *view) (Verdict, error) {
 	r := replicas{
 		exist: rc.Status.Replicas, ready: rc.Status.ReadyReplicas, word: "ready",

@@ -13,22 +13,21 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// A Target is one object, or all objects that selectors pick.
+// A Target is one object by name, or all objects that selectors match.
 type Target struct {
-	// Resource says of what kind. With Request.Missing its Resource field may be
-	// empty, for a kind that the server does not know yet; Kind then says what it
-	// is called, and Group and Version narrow that down where they are set.
+	// Resource is the resource of the objects. With Request.Missing its Resource field may be
+	// empty, for a kind that the server does not serve yet. Kind then names the kind, and Group and Version,
+	// if set, restrict it.
 	Resource schema.GroupVersionResource
 
-	// Kind is the kind for messages. Of a kind that is not known yet it is any
-	// name that a CustomResourceDefinition may give it: Boat, boat, boats, a short
-	// name, boats.example.com.
+	// Kind is the kind for messages. For a kind that the server does not serve yet it is any name that a
+	// CustomResourceDefinition may give the kind: Boat, boat, boats, a short name, boats.example.com.
 	Kind string
 
 	Namespace string // empty for cluster-scoped resources and for all namespaces
 
-	Name           string // empty means whatever the selectors pick
-	Labels, Fields string // selectors; empty picks everything. Not used with Name
+	Name           string // empty for all objects that the selectors match
+	Labels, Fields string // selectors; an empty one matches everything. Not used with Name
 
 	// UID, Generation and ResourceVersion, if set, are those of the object that
 	// the caller just wrote (A1). They need a Name.
@@ -43,11 +42,10 @@ type Ref struct {
 	Kind      string
 	Namespace string
 	Name      string
-	UID       types.UID // empty for an object that was never seen
+	UID       types.UID // empty if the object was never seen
 }
 
-// String returns kind/name, or kind.group/name, as kubectl prints objects; the kind
-// alone if there is no name.
+// String returns kind/name or kind.group/name, as kubectl prints objects. It returns only the kind if the name is empty.
 func (r Ref) String() string {
 	kind := strings.ToLower(r.Kind)
 	if kind == "" {
@@ -62,19 +60,18 @@ func (r Ref) String() string {
 	return kind + "/" + r.Name
 }
 
-// A FailMode says what likely failures do to a wait. Certain ones always end it.
+// A FailMode says whether likely failures end a wait. Certain failures always do.
 type FailMode int
 
 // The modes.
 const (
-	FailAfterGrace FailMode = iota // end it when they have lasted for Request.Grace
-	FailAtOnce                     // end it
-	FailNever                      // are only told
+	FailAfterGrace FailMode = iota // likely failures end the wait when they have lasted for Request.Grace
+	FailAtOnce                     // likely failures end the wait at once
+	FailNever                      // likely failures are only reported
 )
 
-// DefaultGrace is how long a likely failure may last. It is longer than the
-// first back-offs of image pulls and crashed containers (10, 20, 40 s together),
-// so that a thing that heals by being tried again does.
+// DefaultGrace is how long a likely failure may last. It is longer than the first back-offs of image pulls and crashed
+// containers together (10, 20 and 40 s), so that a failure that a retry resolves does not end the wait.
 const DefaultGrace = 90 * time.Second
 
 // A Request says what to wait for.
@@ -82,40 +79,38 @@ type Request struct {
 	For     Degree
 	Targets []Target
 
-	// Timeout limits the whole wait; 0 means no limit. Once means to look and
-	// not to wait at all.
+	// Timeout limits the whole wait; 0 means no limit. Once means to judge the
+	// current state and not to wait.
 	Timeout time.Duration
 	Once    bool
 
 	Fail  FailMode
 	Grace time.Duration // 0 means DefaultGrace
 
-	// Count, with selectors, is how many of the objects that they pick must be done,
-	// all selectors together; 0 means all of them, and at least one. The wait fails when
+	// Count is how many of the objects that the selectors match must be done, all
+	// selectors together; 0 means all of them, and at least one. The wait fails when
 	// so many have failed that too few are left. Targets with a name must all be done.
 	Count int
 
-	// Any means that one done object is enough. The wait fails, or nothing is there,
-	// only if that is so of all.
+	// Any means that one done object is enough. The wait fails only if all objects fail.
 	Any bool
 
-	// Missing means that objects, namespaces and kinds that do not exist yet are waited
-	// for, and so are objects that take the place of those that go. Without it, a named
-	// object that is not there is Vanished, a selector that picks nothing
-	// NothingMatched, and a kind that is not served an error.
+	// Missing means to wait for objects, namespaces and kinds that do not exist yet, and
+	// for objects that replace deleted ones. Without it, the result is Vanished if a
+	// named object does not exist and NothingMatched if a selector matches nothing, and
+	// a kind that is not served is an error.
 	Missing bool
 
-	// Quiet means that the caller does not care how the wait goes on, but for what is
-	// done and for the connection. The server may then be asked to wait (A8).
+	// Quiet means that the caller needs no progress except done objects and the
+	// state of the connection. The wait may then be one blocking read (A8).
 	Quiet bool
 
-	// Resolve finds out what a target is of which only the Kind is known, by asking
-	// discovery. An error that says that there is no such kind (meta.IsNoMatchError,
-	// IsNotFound) means not yet, and so does one that may pass; any other that the
-	// server gave ends the wait. It is called on another goroutine, again when
-	// CustomResourceDefinitions change, and with pauses of up to 10 s otherwise,
-	// for kinds that come without a definition. Nil means that only definitions are
-	// looked at.
+	// Resolve finds the resource of a target of which only the Kind is known, by
+	// discovery. If it returns an error that the kind does not exist (meta.IsNoMatchError,
+	// IsNotFound) or that may pass, it is called again; any other error of the server
+	// ends the wait. It is called on another goroutine: when CustomResourceDefinitions
+	// change, and otherwise with pauses of up to 10 s, for kinds without a definition.
+	// If it is nil, only definitions are searched.
 	Resolve func(ctx context.Context, t Target) (Target, error)
 }
 
@@ -149,7 +144,7 @@ func (r Request) check() (Request, error) {
 	if r.Grace == 0 {
 		r.Grace = DefaultGrace
 	}
-	r.Targets = slices.Clone(r.Targets) // what is found out about them is not the caller's
+	r.Targets = slices.Clone(r.Targets) // the wait changes them when it resolves a kind
 	return r, nil
 }
 
@@ -157,21 +152,21 @@ func (r Request) check() (Request, error) {
 type Progress struct {
 	Object  Ref
 	Verdict Verdict
-	Absent  bool // the object does not exist (any more); without a name, selectors pick nothing
+	Absent  bool // the object does not exist; without a name, the selectors match nothing
 
-	Parts  []Part          // the owned objects that hold it up, worst first, at most [MaxParts]; nil when done
-	More   int             // how many further parts hold it up
-	Events []*corev1.Event // the last three about it and its parts, oldest first; in an Outcome and from [Look] only
+	Parts  []Part          // the parts that hold it up, worst first, at most [MaxParts]; nil when done
+	More   int             // the number of further parts that hold it up
+	Events []*corev1.Event // the last three events about it and its parts, oldest first; only in an Outcome and from [Look]
 
-	// Lost is why the server cannot be reached at the moment. Nothing else is
-	// set then. The wait goes on.
+	// Lost is the error why the server cannot be reached at the moment. No other field is
+	// set then. The wait continues.
 	Lost error
 
-	// Back says that the server can be reached again. Nothing else is set then.
+	// Back says that the server can be reached again. No other field is set then.
 	Back bool
 
-	// Gone says that the object, of which news were told, no longer counts (A3):
-	// the selector picks it no more, or it does not exist.
+	// Gone says that an object that was reported before no longer counts (A3): the
+	// selector does not match it any more, or it does not exist.
 	Gone bool
 }
 
@@ -182,9 +177,9 @@ type Result int
 const (
 	AllDone        Result = iota // every object reached the degree
 	SomeFailed                   // at least one object failed for good
-	TimedOut                     // the deadline came first
-	Vanished                     // a named object is not there, or was deleted in mid-wait
-	NothingMatched               // selectors picked nothing, or what they picked went with its namespace
+	TimedOut                     // the deadline was reached
+	Vanished                     // a named object does not exist, or was deleted during the wait
+	NothingMatched               // the selectors matched nothing, or their objects were deleted with the namespace
 )
 
 func (r Result) String() string {

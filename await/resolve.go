@@ -12,12 +12,12 @@ import (
 	"github.com/sampan-io/sampan/await/follow"
 )
 
-// resolvePause is the longest between two questions whether there is a kind now.
+// resolvePause is the longest pause between two attempts to resolve a kind.
 const resolvePause = 10 * time.Second
 
-// resolve asks what a target is until that is known, at once when again says that
-// kinds have changed and with growing pauses otherwise.
-func resolve(ctx context.Context, ask func(context.Context, Target) (Target, error), t Target, again <-chan struct{}, tell func(report) bool) {
+// resolve calls ask until it returns the resource of a target: at once when again signals that definitions have changed,
+// and with growing pauses otherwise. It reports the result with send, and returns when send returns false.
+func resolve(ctx context.Context, ask func(context.Context, Target) (Target, error), t Target, again <-chan struct{}, send func(report) bool) {
 	pause := follow.FirstPause
 	timer := time.NewTimer(0)
 	defer timer.Stop()
@@ -34,14 +34,14 @@ func resolve(ctx context.Context, ask func(context.Context, Target) (Target, err
 		case ctx.Err() != nil:
 			return
 		case err == nil && found.Resource.Resource != "":
-			tell(report{resolved: &found})
+			send(report{resolved: &found})
 			return
 		case err != nil && !meta.IsNoMatchError(err) && !apierrors.IsNotFound(err):
-			if !tell(report{Report: follow.Report{Err: err, Final: follow.Hopeless(err)}}) || follow.Hopeless(err) {
+			if !send(report{Report: follow.Report{Err: err, Final: follow.Hopeless(err)}}) || follow.Hopeless(err) {
 				return
 			}
 		case first:
-			if !tell(report{Report: follow.Report{Unserved: true}}) {
+			if !send(report{Report: follow.Report{Unserved: true}}) {
 				return
 			}
 		}
@@ -50,7 +50,7 @@ func resolve(ctx context.Context, ask func(context.Context, Target) (Target, err
 	}
 }
 
-// watchDefinitions follows CustomResourceDefinitions, which tell when kinds come.
+// watchDefinitions follows CustomResourceDefinitions, to find kinds that the server does not serve yet.
 func (w *watcher) watchDefinitions() {
 	if w.kinds == nil {
 		w.kinds = &feed{source: source{GroupVersionResource: definitions}, late: true, news: true}
@@ -60,8 +60,8 @@ func (w *watcher) watchDefinitions() {
 	}
 }
 
-// kindsChanged takes in news of definitions: who asks for a kind asks again, and kinds
-// that are established now are found.
+// kindsChanged handles a change of definitions: unserved feeds retry at once, and targets get the resource of a kind that
+// is established now.
 func (w *watcher) kindsChanged(r report) {
 	if r.Whole {
 		w.listed(w.kinds)
@@ -76,7 +76,7 @@ func (w *watcher) kindsChanged(r report) {
 		}
 		select {
 		case f.again <- struct{}{}:
-		default: // it is about to ask
+		default: // a retry is due already
 		}
 		if f.Resource != "" {
 			continue
@@ -92,8 +92,7 @@ func (w *watcher) kindsChanged(r report) {
 	}
 }
 
-// defined returns what a target is if this definition is the one of its kind, and
-// established.
+// defined returns the target with its resource if this is the definition of its kind and is established.
 func defined(u *unstructured.Unstructured, t Target) (Target, bool) {
 	verdict, err := judgeDefinition(Ready, u)
 	if err != nil || verdict.State != Done {
@@ -110,7 +109,7 @@ func defined(u *unstructured.Unstructured, t Target) (Target, bool) {
 	return t, true
 }
 
-// settleKind takes in what the targets of a feed are of which only the name was known.
+// settleKind sets the resource of the targets of a feed whose kind was unknown, and starts the feed.
 func (w *watcher) settleKind(f *feed, t Target) {
 	if f.Resource != "" || len(f.targets) == 0 {
 		return
@@ -130,7 +129,7 @@ func (w *watcher) settleKind(f *feed, t Target) {
 	w.start(f)
 }
 
-// sourceOf is where the objects are among which the target is.
+// sourceOf returns the source that lists the objects of a target.
 func sourceOf(t *Target) source {
 	return source{GroupVersionResource: t.Resource, namespace: t.Namespace, labels: t.Labels, fields: t.Fields}
 }

@@ -5,10 +5,9 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// judgeService: ready, and serving, means that at least one endpoint serves, and
-// that a load balancer that was asked for has an address. A Service without a
-// selector or that is only a name depends on nothing here. Its parts are the pods
-// that it selects.
+// judgeService judges a Service. It is ready, and serving, when at least one endpoint is serving and, for the type
+// LoadBalancer, it has an address. A Service without a selector, or of the type ExternalName, is ready at once. Its parts
+// are the pods that it selects.
 func judgeService(d Degree, s *corev1.Service, v *view) (Verdict, error) {
 	if !plain(d) {
 		return misuse(d, "Service", Ready, Serving)
@@ -44,10 +43,9 @@ func judgeService(d Degree, s *corev1.Service, v *view) (Verdict, error) {
 	case v.blind:
 		return waiting("no endpoint yet").because(v.warning()), nil
 	}
-	// They may be about to be created.
+	// The pods may be created later.
 	return failed(Likely, "no pod matches its selector").because(v.warning()), nil
 }
 
-// plain reports whether a degree means something for kinds that have no pods, where
-// the degrees beyond ready are the same as ready.
+// plain reports whether kinds without pods support a degree. For them, serving and old-gone are the same as ready.
 func plain(d Degree) bool { return d.isOneOf(Ready, Observed, Serving, OldGone) }

@@ -35,7 +35,7 @@ const noService = "0/1 pods serving; no Service selects pods with the labels app
 // TestServingNeedsAService has Services that select no pod of a deployment, until one does.
 func TestServingNeedsAService(t *testing.T) {
 	all, _ := served()
-	v := newVoyage(t, append(
+	v := newWait(t, append(
 		all, service("other", map[string]string{"app": "other"}), service("none", nil),
 		&corev1.Service{ObjectMeta: meta("name"), Spec: corev1.ServiceSpec{Type: corev1.ServiceTypeExternalName, Selector: map[string]string{"app": "web"}}},
 	)...)
@@ -47,16 +47,16 @@ func TestServingNeedsAService(t *testing.T) {
 	}
 }
 
-// TestServingWithoutAServiceFailsAfterTheGrace looks when each kind is given up, also when
-// the last Service goes.
-func TestServingWithoutAServiceFailsAfterTheGrace(t *testing.T) {
+// TestServingFailsWithoutService checks when the wait for each kind fails, and that it fails after the deletion of the
+// last Service.
+func TestServingFailsWithoutService(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		rc := controller(1, 1)
 		rc.Name, rc.UID = "rc", "uid-rc"
 		rc.Spec.Template = &corev1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{"app": "web"}}}
 		all, _ := served()
 		front := service("front", map[string]string{"app": "web"})
-		v := newVoyage(t, append(all, rc, front, podOf(rc, "rc-a", isReady))...)
+		v := newWait(t, append(all, rc, front, podOf(rc, "rc-a", isReady))...)
 		for _, tt := range []struct {
 			target await.Target
 			cause  string
@@ -85,7 +85,7 @@ func TestServingWithoutAServiceFailsAfterTheGrace(t *testing.T) {
 // TestServingWithoutPermissionForServices may not list Services: nothing is said of them.
 func TestServingWithoutPermissionForServices(t *testing.T) {
 	all, _ := served()
-	v := newVoyage(t, all...)
+	v := newWait(t, all...)
 	v.s.Intercept(func(r clienttest.Request) error {
 		if r.Resource == "services" {
 			return apierrors.NewForbidden(r.GroupResource(), "", errors.New("no"))
@@ -96,11 +96,11 @@ func TestServingWithoutPermissionForServices(t *testing.T) {
 	v.want(await.AllDone, await.Request{For: await.Serving, Fail: await.FailAtOnce, Targets: []await.Target{target(client.Deployments, "web")}})
 }
 
-// TestAServiceThatSelectsNothingFailsAfterTheGrace has few Services, whose pods are followed,
+// TestServiceWithoutPodsFails has few Services, whose pods are followed,
 // and many, whose pods are not.
-func TestAServiceThatSelectsNothingFailsAfterTheGrace(t *testing.T) {
+func TestServiceWithoutPodsFails(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		v := newVoyage(t, service("web", map[string]string{"app": "web"}))
+		v := newWait(t, service("web", map[string]string{"app": "web"}))
 		began := time.Now()
 		req := await.Request{For: await.Ready, Timeout: time.Hour, Targets: []await.Target{target(client.Services, "web")}}
 		v.want(await.SomeFailed, req)
@@ -117,9 +117,9 @@ func TestAServiceThatSelectsNothingFailsAfterTheGrace(t *testing.T) {
 	})
 }
 
-func TestAPodNamesASchedulerThatDoesNotDecide(t *testing.T) {
+func TestPodWithUnknownScheduler(t *testing.T) {
 	pod := podOf(nil, "web", func(p *corev1.Pod) { p.Spec.SchedulerName = "tide" })
-	v := newVoyage(t, pod)
+	v := newWait(t, pod)
 	v.on[`not yet on a node: spec.schedulerName is "tide", and no scheduler of that name has decided about it yet`] = func() {
 		v.s.Set(t, podOf(nil, "web", func(p *corev1.Pod) { p.Spec.SchedulerName = "tide"; isReady(p) }))
 	}

@@ -4,8 +4,8 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 )
 
-// judgeStatefulSet judges by the numbers in its status. Pods that a partition or the
-// strategy OnDelete leaves at an older revision are none that is waited for.
+// judgeStatefulSet judges a StatefulSet by the numbers in its status. Pods kept at an older revision by a partition or
+// by the strategy OnDelete are not waited for.
 func judgeStatefulSet(d Degree, o *appsv1.StatefulSet, v *view) (Verdict, error) {
 	r := replicas{
 		labels: o.Spec.Template.Labels,
@@ -21,6 +21,6 @@ func judgeStatefulSet(d Degree, o *appsv1.StatefulSet, v *view) (Verdict, error)
 	if o.Spec.UpdateStrategy.Type == appsv1.OnDeleteStatefulSetStrategyType {
 		r.enough = 0
 	}
-	r.keep, r.tells = r.latest(), true
+	r.keep, r.mentions = r.latest(), true
 	return r.judge(d, "StatefulSet", v)
 }

@@ -37,13 +37,13 @@ var deletion = metav1.Unix(1, 0)
 //	judge DEGREE
 //	look DEGREE (with what holds it up)
 //
-// The first object of a paragraph is the one that is judged; further pods are its
-// own. An empty line begins anew.
+// The first object of a paragraph is judged; further pods belong to it. After an empty
+// line the next object is the first.
 func TestJudge(t *testing.T) {
-	storytest.Play(t, "testdata", tell)
+	storytest.Play(t, "testdata", newStory)
 }
 
-func tell(t *testing.T) func(string) []string {
+func newStory(t *testing.T) func(string) []string {
 	v := await.View{}
 	var doc []string
 	read := func(line string) {
@@ -91,7 +91,7 @@ func tell(t *testing.T) func(string) []string {
 	}
 }
 
-// look tells what holds an object up, and the last events.
+// look returns the parts that hold an object up, and the last events.
 func look(t *testing.T, degree string, v await.View) []string {
 	d, err := await.ParseDegree(degree)
 	if err != nil {

@@ -65,13 +65,13 @@ func tree(p await.Progress) string {
 	return s.String()
 }
 
-func TestADeploymentIsExplainedThroughItsReplicaSetsAndTheirPods(t *testing.T) {
+func TestDeploymentParts(t *testing.T) {
 	d := deployment(2, 0)
 	old, now := replicaSet(d, "web-1", "1", 0, 0), replicaSet(d, "web-2", "2", 2, 0)
 	bad := podOf(now, "web-2-a", cannotPull)
-	v := newVoyage(t, d, old, now, bad, podOf(now, "web-2-b", isReady), podOf(old, "web-1-a", func(p *corev1.Pod) {
+	v := newWait(t, d, old, now, bad, podOf(now, "web-2-b", isReady), podOf(old, "web-1-a", func(p *corev1.Pod) {
 		cannotPull(p)
-		p.Status.ContainerStatuses[0].State.Waiting.Reason = "InvalidImageName" // nobody's business any more
+		p.Status.ContainerStatuses[0].State.Waiting.Reason = "InvalidImageName" // an old revision, which is ignored
 	}), warning(bad, "Failed", "no such image"), warning(d, "Odd", "look at me"))
 	var mu sync.Mutex // the sources ask at the same time
 	requests := map[string]int{}
@@ -98,10 +98,10 @@ event web Odd`
 	}
 }
 
-func TestPartsAreToldAsTheyChangeAndNoMoreWhenDone(t *testing.T) {
+func TestPartsAreReportedOnChange(t *testing.T) {
 	d := deployment(2, 0)
 	rs := replicaSet(d, "web-2", "2", 2, 0)
-	v := newVoyage(t, d, rs, podOf(rs, "web-a", cannotPull), podOf(rs, "web-b", nil))
+	v := newWait(t, d, rs, podOf(rs, "web-a", cannotPull), podOf(rs, "web-b", nil))
 	var told []await.Progress
 	_, err := await.Until(t.Context(), v.s, await.Request{For: await.Ready, Targets: []await.Target{target(client.Deployments, "web")}}, func(p await.Progress) {
 		told = append(told, p)
@@ -126,20 +126,20 @@ func TestPartsAreToldAsTheyChangeAndNoMoreWhenDone(t *testing.T) {
 	}
 }
 
-func TestManyPartsAreCountedNotTold(t *testing.T) {
+func TestManyPartsAreCounted(t *testing.T) {
 	rc := controller(30, 0)
 	objs := []client.Object{rc}
 	for i := range 30 {
 		objs = append(objs, podOf(rc, "web-"+string(rune('a'+i%26))+string(rune('a'+i/26)), cannotPull))
 	}
-	v := newVoyage(t, objs...)
+	v := newWait(t, objs...)
 	out := v.want(await.SomeFailed, await.Request{For: await.Ready, Fail: await.FailAtOnce, Targets: []await.Target{target(client.ReplicationControllers, "web")}})
 	if p := out.Objects[0]; len(p.Parts) != await.MaxParts || p.More != 20 || !strings.HasSuffix(p.Verdict.Cause, "(and 29 more)") {
 		t.Errorf("%d parts, %d more, %s", len(p.Parts), p.More, p.Verdict)
 	}
 }
 
-func TestOldPodsMustBeGone(t *testing.T) {
+func TestOldGone(t *testing.T) {
 	d := deployment(1, 1)
 	old, now := replicaSet(d, "web-1", "1", 0, 0), replicaSet(d, "web-2", "2", 1, 1)
 	going := podOf(old, "web-1-a", func(p *corev1.Pod) {
@@ -147,7 +147,7 @@ func TestOldPodsMustBeGone(t *testing.T) {
 		p.Spec.NodeName = "a"
 		p.DeletionTimestamp, p.Finalizers = &deletion, nil
 	})
-	v := newVoyage(t, d, old, now, podOf(now, "web-2-a", isReady), going)
+	v := newWait(t, d, old, now, podOf(now, "web-2-a", isReady), going)
 	v.want(await.AllDone, await.Request{For: await.Ready, Targets: []await.Target{target(client.Deployments, "web")}})
 	v.lines = nil
 	v.on["1 old pod"] = func() { v.s.Remove(t, going) }
@@ -170,10 +170,10 @@ func endpointSlice(service string, pods map[string]bool) *discoveryv1.EndpointSl
 	return s
 }
 
-func TestServingIsSeenInTheEndpoints(t *testing.T) {
+func TestServingByEndpoints(t *testing.T) {
 	d := deployment(1, 1)
 	rs := replicaSet(d, "web-2", "2", 1, 1)
-	v := newVoyage(t, d, rs, podOf(rs, "web-a", isReady))
+	v := newWait(t, d, rs, podOf(rs, "web-a", isReady))
 	v.on["0/1 pods serving"] = func() { v.s.Set(t, endpointSlice("web", map[string]bool{"web-a": true})) }
 	v.want(await.AllDone, await.Request{For: await.Serving, Targets: []await.Target{target(client.Deployments, "web")}})
 	v.on["not yet serving"] = func() { v.s.Set(t, endpointSlice("web", map[string]bool{"web-a": true})) }
@@ -184,9 +184,9 @@ func TestServingIsSeenInTheEndpoints(t *testing.T) {
 	}
 }
 
-func TestAServiceIsExplainedByThePodsThatItSelects(t *testing.T) {
+func TestServiceParts(t *testing.T) {
 	s := &corev1.Service{ObjectMeta: meta("web"), Spec: corev1.ServiceSpec{Selector: map[string]string{"app": "web"}}}
-	v := newVoyage(t, s, podOf(nil, "web-a", cannotPull))
+	v := newWait(t, s, podOf(nil, "web-a", cannotPull))
 	v.on["ErrImagePull"] = func() {
 		v.s.Set(t, podOf(nil, "web-a", isReady), endpointSlice("web", map[string]bool{"web-a": true}))
 	}
@@ -196,7 +196,7 @@ func TestAServiceIsExplainedByThePodsThatItSelects(t *testing.T) {
 	}
 }
 
-func TestSettledBeginsAnewWhenAContainerIsRestarted(t *testing.T) {
+func TestSettledRestartsWithContainer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		rc := controller(1, 1)
 		pod := func(restarts int32) *corev1.Pod {
@@ -205,7 +205,7 @@ func TestSettledBeginsAnewWhenAContainerIsRestarted(t *testing.T) {
 				p.Status.ContainerStatuses = []corev1.ContainerStatus{{Name: "main", RestartCount: restarts}}
 			})
 		}
-		v := newVoyage(t, rc, pod(1))
+		v := newWait(t, rc, pod(1))
 		began := time.Now()
 		time.AfterFunc(20*time.Second, func() { v.s.Set(t, pod(2)) })
 		v.want(await.AllDone, await.Request{For: await.Settled(30 * time.Second), Targets: []await.Target{target(client.ReplicationControllers, "web")}})
@@ -225,10 +225,10 @@ func TestSettledBeginsAnewWhenAContainerIsRestarted(t *testing.T) {
 	})
 }
 
-func TestAQuotaThatForbidsPodsEndsTheWait(t *testing.T) {
+func TestQuotaEndsWait(t *testing.T) {
 	rc := controller(1, 0)
 	rc.Status.Replicas = 0
-	v := newVoyage(t, rc)
+	v := newWait(t, rc)
 	v.on["0/1 pods ready"] = func() {
 		v.s.Set(t, warning(rc, "FailedCreate", `Error creating: pods "web-x" is forbidden: exceeded quota: small`))
 	}
@@ -244,11 +244,11 @@ func TestAQuotaThatForbidsPodsEndsTheWait(t *testing.T) {
 	}
 }
 
-func TestTheDeletionOfANamespaceIsExplainedByWhatIsLeft(t *testing.T) {
+func TestNamespaceDeletionCause(t *testing.T) {
 	ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "default", UID: "uid-ns", DeletionTimestamp: &deletion, Finalizers: []string{"example.com/hold"}}}
 	ns.Status.Phase = corev1.NamespaceTerminating
 	pod := podOf(nil, "web", func(p *corev1.Pod) { p.DeletionTimestamp, p.Finalizers = &deletion, []string{"example.com/pod"} })
-	v := newVoyage(t, ns, pod)
+	v := newWait(t, ns, pod)
 	v.on["pod web"] = func() { v.s.Remove(t, pod, ns) }
 	v.want(await.AllDone, await.Request{For: await.Deleted, Targets: []await.Target{{Resource: client.Namespaces.GroupVersionResource, Kind: "Namespace", Name: "default"}}})
 	if v.lines[0] != "namespace/default waiting: held by finalizers example.com/hold; pod web: held by finalizers example.com/pod" {

@@ -11,23 +11,19 @@ import (
 	"github.com/sampan-io/sampan/internal/run"
 )
 
-// Until waits until every target has reached the degree, one has failed for
-// good, one is gone, or time is up, and says which; [Request] has the fields that
-// change what decides it. It always looks before it gives up, however short the
-// timeout.
+// Until waits until every target has reached the degree, one has failed for good, one does not exist, or the timeout is
+// over. The Result in the Outcome says which; the fields of [Request] change these rules. It judges the current state at
+// least once, however short the timeout.
 //
-// While it waits it calls progress, if that is not nil, on the calling goroutine
-// whenever the verdict on an object or on one of its parts that are told changes,
-// the first one included. The caller may keep what it is given and must not
-// change it. Without progress, or with Quiet, a wait for
-// one object may be left to the server (A8).
+// Until calls progress, if that is not nil, on the calling goroutine for the first verdict on each object and whenever
+// the verdict on the object or on one of its listed parts changes. The caller may keep the argument and must not change
+// it. Without progress, or with Quiet, the wait for one object may be a blocking read (A8).
 //
-// The error is for waits that could not be had: ctx ended, the server cannot be
-// reached at the start or at the deadline, it refuses to show the objects (at
-// any time), or the degree means nothing for the kind ([*MisuseError]). The
-// Outcome then says what was known last.
+// Until returns an error if ctx is cancelled, the server cannot be reached at the start or at the deadline, the server
+// denies access to the objects (at any time), or the kind does not support the degree ([*MisuseError]). The Outcome then
+// has the last known state.
 //
-// Objects that client c hands out as Go types cost a tenth of unstructured ones.
+// A client that returns Go types needs a tenth of the memory of one that returns unstructured objects.
 func Until(ctx context.Context, c client.Interface, req Request, progress func(Progress)) (Outcome, error) {
 	req, err := req.check()
 	if err != nil {
@@ -43,10 +39,10 @@ func Until(ctx context.Context, c client.Interface, req Request, progress func(P
 	w := newWatcher(req, progress)
 	g := run.NewGroup(ctx, 0)
 	defer g.Stop()
-	// The sources block when the loop below is busy; nothing is dropped. There is no
-	// room for more than one, since a report may be a page of objects.
+	// The sources block while the loop below is busy; no report is dropped. The buffer is one report, because that may
+	// be a page of objects.
 	reports := make(chan report, 1)
-	teller := func(ctx context.Context, f *feed) func(report) bool {
+	sender := func(ctx context.Context, f *feed) func(report) bool {
 		return func(r report) bool {
 			r.from = f
 			select {
@@ -66,17 +62,17 @@ func Until(ctx context.Context, c client.Interface, req Request, progress func(P
 			follower.Ask = question
 		}
 		g.Go(func(ctx context.Context) {
-			tell := teller(ctx, f)
-			follower.Tell = func(r follow.Report) bool { return tell(report{Report: r}) }
+			send := sender(ctx, f)
+			follower.Handle = func(r follow.Report) bool { return send(report{Report: r}) }
 			follower.Run(ctx)
 		})
 	}
 	w.ask = func(f *feed, t Target) {
-		g.Go(func(ctx context.Context) { resolve(ctx, req.Resolve, t, f.again, teller(ctx, f)) })
+		g.Go(func(ctx context.Context) { resolve(ctx, req.Resolve, t, f.again, sender(ctx, f)) })
 	}
 	w.begin()
 
-	// After the deadline the first look, if it is not over, has a limit of its own.
+	// After the deadline the first lists get lookLimit more, if they are not complete.
 	deadline := time.NewTimer(cmp.Or(req.Timeout, lookLimit))
 	defer deadline.Stop()
 	if req.Timeout == 0 && !req.Once {
@@ -107,7 +103,7 @@ func Until(ctx context.Context, c client.Interface, req Request, progress func(P
 		case <-ctx.Done():
 			return w.outcome(TimedOut), context.Cause(ctx)
 		}
-		for n := 0; n < batch && !decided && err == nil; n++ { // what only explains is judged once for all that has come
+		for n := 0; n < batch && !decided && err == nil; n++ { // reports that only explain are judged together
 			select {
 			case r := <-reports:
 				result, decided, err = w.take(r)
@@ -133,9 +129,9 @@ func Until(ctx context.Context, c client.Interface, req Request, progress func(P
 	}
 }
 
-// lookLimit is how long the first look may go on after a shorter timeout.
+// lookLimit is how long the first lists may take beyond the timeout.
 const lookLimit = 10 * time.Second
 
-// batch is after how many reports there is a decision at the latest: a set that
-// never stops changing must come to one, too.
+// batch is the largest number of reports that are handled before decide is called. Without it, a set that never stops
+// changing would never be decided.
 const batch = 1000

@@ -26,19 +26,19 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// A voyage is a wait under test: a server, and what the wait said.
-type voyage struct {
+// A testWait is a wait under test: a server, and a line for each call of progress.
+type testWait struct {
 	t     *testing.T
 	s     *clienttest.Server
 	lines []string
-	on    map[string]func() // what happens when a line with this text is told
+	on    map[string]func() // called once, for the first line that contains the key
 }
 
-func newVoyage(t *testing.T, objs ...client.Object) *voyage {
-	return &voyage{t: t, s: clienttest.New(t, objs...), on: map[string]func(){}}
+func newWait(t *testing.T, objs ...client.Object) *testWait {
+	return &testWait{t: t, s: clienttest.New(t, objs...), on: map[string]func(){}}
 }
 
-func (v *voyage) until(ctx context.Context, req await.Request) (await.Outcome, error) {
+func (v *testWait) until(ctx context.Context, req await.Request) (await.Outcome, error) {
 	return await.Until(ctx, v.s, req, func(p await.Progress) {
 		line := fmt.Sprintf("%s %s", p.Object, p.Verdict)
 		switch {
@@ -60,7 +60,7 @@ func (v *voyage) until(ctx context.Context, req await.Request) (await.Outcome, e
 }
 
 // want runs the wait and checks its result.
-func (v *voyage) want(result await.Result, req await.Request) await.Outcome {
+func (v *testWait) want(result await.Result, req await.Request) await.Outcome {
 	v.t.Helper()
 	out, err := v.until(v.t.Context(), req)
 	if err != nil {
@@ -72,7 +72,7 @@ func (v *voyage) want(result await.Result, req await.Request) await.Outcome {
 	return out
 }
 
-func (v *voyage) said(lines ...string) {
+func (v *testWait) said(lines ...string) {
 	v.t.Helper()
 	if !slices.Equal(v.lines, lines) {
 		v.t.Errorf("it said\n%s\nwant\n%s", strings.Join(v.lines, "\n"), strings.Join(lines, "\n"))
@@ -123,15 +123,15 @@ func cannotPull(p *corev1.Pod) {
 	}}}
 }
 
-func TestWhatIsDoneAlreadyIsDoneWithoutWaiting(t *testing.T) {
-	v := newVoyage(t, controller(3, 3))
+func TestAlreadyDone(t *testing.T) {
+	v := newWait(t, controller(3, 3))
 	v.want(await.AllDone, await.Request{For: await.Ready, Targets: []await.Target{target(client.ReplicationControllers, "web")}, Once: true})
 	v.said("replicationcontroller/web done")
 }
 
-func TestAControllerIsFollowedThroughTheTroublesOfItsPods(t *testing.T) {
+func TestControllerProgress(t *testing.T) {
 	rc := controller(1, 0)
-	v := newVoyage(t, rc)
+	v := newWait(t, rc)
 	v.on["0/1 pods ready"] = func() { v.s.Set(t, podOf(rc, "web-a", cannotPull)) }
 	v.on["ErrImagePull"] = func() { v.s.Set(t, podOf(rc, "web-a", isReady)) }
 	v.lines = nil
@@ -149,9 +149,9 @@ func TestAControllerIsFollowedThroughTheTroublesOfItsPods(t *testing.T) {
 	}
 }
 
-func TestAFailedJobEndsTheWaitAtOnce(t *testing.T) {
+func TestFailedJobEndsWait(t *testing.T) {
 	job := &batchv1.Job{ObjectMeta: meta("build")}
-	v := newVoyage(t, job)
+	v := newWait(t, job)
 	v.on["no pod yet"] = func() {
 		bad := job.DeepCopy()
 		bad.Status.Conditions = []batchv1.JobCondition{{Type: batchv1.JobFailed, Status: "True", Reason: "BackoffLimitExceeded"}}
@@ -164,9 +164,9 @@ func TestAFailedJobEndsTheWaitAtOnce(t *testing.T) {
 	)
 }
 
-func TestALikelyFailureEndsTheWaitAfterAGrace(t *testing.T) {
+func TestLikelyFailureAfterGrace(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		v := newVoyage(t, podOf(nil, "web", cannotPull))
+		v := newWait(t, podOf(nil, "web", cannotPull))
 		began := time.Now()
 		req := await.Request{For: await.Ready, Targets: []await.Target{target(client.Pods, "web")}, Grace: time.Minute}
 		v.want(await.SomeFailed, req)
@@ -183,7 +183,7 @@ func TestALikelyFailureEndsTheWaitAfterAGrace(t *testing.T) {
 	})
 }
 
-func TestOneDeadlineForTheWholeSet(t *testing.T) {
+func TestDeadlineOfSet(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var pods []client.Object
 		var targets []await.Target
@@ -193,7 +193,7 @@ func TestOneDeadlineForTheWholeSet(t *testing.T) {
 			targets = append(targets, target(client.Pods, name))
 		}
 		pods[7] = podOf(nil, "web-7", isReady)
-		v := newVoyage(t, pods...)
+		v := newWait(t, pods...)
 		began := time.Now()
 		out := v.want(await.TimedOut, await.Request{For: await.Ready, Targets: targets, Timeout: 3 * time.Second})
 		if took := time.Since(began); took != 3*time.Second {
@@ -205,12 +205,12 @@ func TestOneDeadlineForTheWholeSet(t *testing.T) {
 	})
 }
 
-func TestAThousandReadyPodsAreOneListAndOneWatch(t *testing.T) {
+func TestManyPodsOneWatch(t *testing.T) {
 	var pods []client.Object
 	for i := range 1000 {
 		pods = append(pods, podOf(nil, fmt.Sprintf("web-%d", i), isReady))
 	}
-	v := newVoyage(t, pods...)
+	v := newWait(t, pods...)
 	requests := 0
 	v.s.Intercept(func(clienttest.Request) error { requests++; return nil })
 	v.want(await.AllDone, await.Request{For: await.Ready, Targets: []await.Target{
@@ -222,8 +222,8 @@ func TestAThousandReadyPodsAreOneListAndOneWatch(t *testing.T) {
 	}
 }
 
-func TestSelectedPodsThatAreReplacedAreFollowed(t *testing.T) {
-	v := newVoyage(t, podOf(nil, "old", nil))
+func TestReplacedPodsAreFollowed(t *testing.T) {
+	v := newWait(t, podOf(nil, "old", nil))
 	v.on["pod/old"] = func() {
 		v.s.Remove(t, podOf(nil, "old", nil))
 		v.s.Set(t, podOf(nil, "new", isReady))
@@ -239,9 +239,9 @@ func TestSelectedPodsThatAreReplacedAreFollowed(t *testing.T) {
 	}
 }
 
-func TestASelectedPodThatEndsWhileItIsDeletedIsNoFailure(t *testing.T) {
+func TestPodEndingDuringDeletion(t *testing.T) {
 	for _, degree := range []await.Degree{await.Ready, await.Condition("Ready", "")} {
-		v := newVoyage(t, podOf(nil, "old", nil))
+		v := newWait(t, podOf(nil, "old", nil))
 		v.on["pod/old waiting"] = func() {
 			v.s.Set(t, podOf(nil, "old", func(p *corev1.Pod) {
 				p.DeletionTimestamp, p.Finalizers = &metav1.Time{Time: time.Unix(1, 0)}, []string{"example.com/hold"}
@@ -259,15 +259,15 @@ func TestASelectedPodThatEndsWhileItIsDeletedIsNoFailure(t *testing.T) {
 }
 
 func TestNothingMatched(t *testing.T) {
-	v := newVoyage(t)
+	v := newWait(t)
 	v.want(await.NothingMatched, await.Request{For: await.Ready, Targets: []await.Target{
 		{Resource: client.Pods.GroupVersionResource, Kind: "Pod", Namespace: "default", Labels: "app=web"},
 	}})
 	v.want(await.Vanished, await.Request{For: await.Ready, Targets: []await.Target{target(client.Pods, "web")}})
 }
 
-func TestAnObjectThatIsDeletedInMidWaitHasVanished(t *testing.T) {
-	v := newVoyage(t, podOf(nil, "web", nil))
+func TestDeletedObjectVanishes(t *testing.T) {
+	v := newWait(t, podOf(nil, "web", nil))
 	v.on["waiting"] = func() { v.s.Remove(t, podOf(nil, "web", nil)) }
 	v.want(await.Vanished, await.Request{For: await.Ready, Targets: []await.Target{target(client.Pods, "web")}})
 }
@@ -276,8 +276,8 @@ func TestDeletionIsByUID(t *testing.T) {
 	old := podOf(nil, "web", nil)
 	fresh := podOf(nil, "web", nil)
 	fresh.UID = "another"
-	v := newVoyage(t, old)
-	v.on["nobody has asked"] = func() {
+	v := newWait(t, old)
+	v.on["its deletion has not been requested"] = func() {
 		v.s.Remove(t, old)
 		v.s.Set(t, fresh) // a namesake, made at once
 	}
@@ -290,9 +290,9 @@ func TestDeletionIsByUID(t *testing.T) {
 	v.want(await.Vanished, await.Request{For: await.Ready, Targets: []await.Target{byUID}})
 }
 
-func TestDeletionOfWhatASelectorPicksIgnoresNewcomers(t *testing.T) {
+func TestDeletionBySelectorIgnoresNewObjects(t *testing.T) {
 	old := podOf(nil, "old", nil)
-	v := newVoyage(t, old)
+	v := newWait(t, old)
 	v.on["pod/old waiting"] = func() {
 		v.s.Set(t, podOf(nil, "new", nil))
 		v.s.Remove(t, old)
@@ -305,17 +305,17 @@ func TestDeletionOfWhatASelectorPicksIgnoresNewcomers(t *testing.T) {
 	v.want(await.AllDone, req)
 }
 
-func TestCreationIsWaitedFor(t *testing.T) {
-	v := newVoyage(t)
+func TestCreated(t *testing.T) {
+	v := newWait(t)
 	v.on["does not exist yet"] = func() { v.s.Set(t, podOf(nil, "web", nil)) }
 	v.want(await.AllDone, await.Request{For: await.Created, Targets: []await.Target{target(client.Pods, "web")}})
 }
 
-func TestAStaleGenerationDoesNotPass(t *testing.T) {
+func TestStaleGeneration(t *testing.T) {
 	rc := controller(3, 3)
 	rc.Generation = 1
 	rc.Status.ObservedGeneration = 1
-	v := newVoyage(t, rc)
+	v := newWait(t, rc)
 	written := target(client.ReplicationControllers, "web")
 	written.UID, written.Generation = rc.UID, 2
 	v.on["not shown the latest change"] = func() {
@@ -326,9 +326,9 @@ func TestAStaleGenerationDoesNotPass(t *testing.T) {
 	v.want(await.AllDone, await.Request{For: await.Ready, Targets: []await.Target{written}})
 }
 
-func TestAWaitSurvivesARestartOfTheServer(t *testing.T) {
+func TestServerRestart(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		v := newVoyage(t, podOf(nil, "web", nil))
+		v := newWait(t, podOf(nil, "web", nil))
 		down := &client.UnreachableError{Server: "https://here", Err: io.EOF}
 		v.on["pod/web waiting"] = func() {
 			v.s.Intercept(func(clienttest.Request) error { return down })
@@ -349,9 +349,9 @@ func TestAWaitSurvivesARestartOfTheServer(t *testing.T) {
 	})
 }
 
-func TestAServerThatStaysAwayIsAnErrorAtTheDeadline(t *testing.T) {
+func TestServerAwayAtDeadline(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		v := newVoyage(t, podOf(nil, "web", nil))
+		v := newWait(t, podOf(nil, "web", nil))
 		down := &client.UnreachableError{Server: "https://here", Err: io.EOF}
 		v.on["pod/web waiting"] = func() {
 			v.s.Intercept(func(clienttest.Request) error { return down })
@@ -365,8 +365,8 @@ func TestAServerThatStaysAwayIsAnErrorAtTheDeadline(t *testing.T) {
 	})
 }
 
-func TestAnUnreachableServerAtTheStartIsAnErrorAtOnce(t *testing.T) {
-	v := newVoyage(t)
+func TestServerAwayAtStart(t *testing.T) {
+	v := newWait(t)
 	v.s.Intercept(func(clienttest.Request) error { return io.ErrClosedPipe })
 	_, err := v.until(t.Context(), await.Request{For: await.Ready, Targets: []await.Target{target(client.Pods, "web")}})
 	if !errors.Is(err, io.ErrClosedPipe) {
@@ -374,8 +374,8 @@ func TestAnUnreachableServerAtTheStartIsAnErrorAtOnce(t *testing.T) {
 	}
 }
 
-func TestPermissionLostInMidWaitIsAnError(t *testing.T) {
-	v := newVoyage(t, podOf(nil, "web", nil))
+func TestPermissionLost(t *testing.T) {
+	v := newWait(t, podOf(nil, "web", nil))
 	denied := apierrors.NewForbidden(client.Pods.GroupResource(), "", errors.New("no more"))
 	v.on["pod/web waiting"] = func() {
 		v.s.Intercept(func(clienttest.Request) error { return denied })
@@ -387,8 +387,8 @@ func TestPermissionLostInMidWaitIsAnError(t *testing.T) {
 	}
 }
 
-func TestEventsThatMayNotBeReadDoNotMatter(t *testing.T) {
-	v := newVoyage(t, podOf(nil, "web", nil))
+func TestForbiddenEventsAreIgnored(t *testing.T) {
+	v := newWait(t, podOf(nil, "web", nil))
 	v.s.Intercept(func(r clienttest.Request) error {
 		if r.Resource == "events" {
 			return apierrors.NewForbidden(client.Events.GroupResource(), "", errors.New("secret"))
@@ -400,7 +400,7 @@ func TestEventsThatMayNotBeReadDoNotMatter(t *testing.T) {
 }
 
 func TestInterruption(t *testing.T) {
-	v := newVoyage(t, podOf(nil, "web", nil))
+	v := newWait(t, podOf(nil, "web", nil))
 	ctx, cancel := context.WithCancel(t.Context())
 	v.on["pod/web waiting"] = cancel
 	_, err := v.until(ctx, await.Request{For: await.Ready, Targets: []await.Target{target(client.Pods, "web")}})
@@ -410,7 +410,7 @@ func TestInterruption(t *testing.T) {
 }
 
 func TestMisuse(t *testing.T) {
-	v := newVoyage(t, controller(1, 1))
+	v := newWait(t, controller(1, 1))
 	_, err := v.until(t.Context(), await.Request{For: await.Finished, Targets: []await.Target{target(client.ReplicationControllers, "web")}})
 	if _, ok := errors.AsType[*await.MisuseError](err); !ok {
 		t.Errorf("Until = %v, want a MisuseError", err)
@@ -427,9 +427,9 @@ func TestMisuse(t *testing.T) {
 	}
 }
 
-// TestWhatIsRolledBackIsNotDone has a Deployment taken back in mid-wait: it is as good
+// TestRolledBackIsFailure has a Deployment taken back in mid-wait: it is as good
 // as before, but not what was waited for. Who comes later finds it ready.
-func TestWhatIsRolledBackIsNotDone(t *testing.T) {
+func TestRolledBackIsFailure(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		replicas := int32(1)
 		d := &appsv1.Deployment{ObjectMeta: meta("web"), Spec: appsv1.DeploymentSpec{Replicas: &replicas}}
@@ -438,7 +438,7 @@ func TestWhatIsRolledBackIsNotDone(t *testing.T) {
 		d.Status = appsv1.DeploymentStatus{ObservedGeneration: 2, Replicas: 1, Conditions: []appsv1.DeploymentCondition{
 			{Type: appsv1.DeploymentProgressing, Status: corev1.ConditionFalse, Reason: "ProgressDeadlineExceeded"},
 		}}
-		v := newVoyage(t, d)
+		v := newWait(t, d)
 		v.on["ProgressDeadlineExceeded"] = func() {
 			back := d.DeepCopy()
 			back.Generation, back.Status = 3, appsv1.DeploymentStatus{ObservedGeneration: 3, Replicas: 1, UpdatedReplicas: 1, ReadyReplicas: 1, AvailableReplicas: 1}

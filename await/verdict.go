@@ -10,14 +10,14 @@ import (
 	"github.com/sampan-io/sampan/client"
 )
 
-// A State is the short answer to "is it done?".
+// A State says whether an object is done.
 type State int
 
 // The zero State is Waiting.
 const (
-	Waiting State = iota // not done, and nothing says that it can't be
-	Done                 // the degree that was asked for is reached
-	Failed               // it will not be, certainly or likely; see [Certainty]
+	Waiting State = iota // not done, and not failed
+	Done                 // the degree is reached
+	Failed               // the degree will not be reached, certainly or likely; see [Certainty]
 )
 
 func (s State) String() string {
@@ -32,15 +32,15 @@ func (s State) String() string {
 	return fmt.Sprintf("State(%d)", int(s))
 }
 
-// A Certainty says how sure a failure is. It means nothing in other states.
+// A Certainty says whether a failure may recover. It has no meaning in other states.
 type Certainty int
 
 const (
-	// Likely failures sometimes heal: an image that can't be pulled now, a
+	// Likely failures sometimes recover: an image that cannot be pulled at the moment, a
 	// container that keeps crashing.
 	Likely Certainty = iota
-	// Certain failures stay until somebody changes something: a failed Job, an
-	// image name that can't be parsed, a quota that is used up.
+	// Certain failures stay until an object is changed: a failed Job, an
+	// image name that cannot be parsed, an exceeded quota.
 	Certain
 )
 
@@ -51,19 +51,18 @@ func (c Certainty) String() string {
 	return "likely"
 }
 
-// A Verdict is what is known about one object. The zero Verdict is waiting for
-// no known cause.
+// A Verdict is the result of judging one object. The zero Verdict is Waiting, without a cause.
 type Verdict struct {
 	State     State
 	Certainty Certainty // of a failure
-	Cause     string    // why it is waiting or failed, in words; may be empty
+	Cause     string    // why it is waiting or failed, for people; may be empty
 
-	// RolledBack says of a failure that what was waited for has been taken back, so
-	// that the object is as it was before. It is certain.
+	// RolledBack reports that the change that was waited for has been rolled back, and the object is as it was before.
+	// The verdict is a certain failure.
 	RolledBack bool
 
-	// Logged says of a pod that a container of it has run, so that there is a log that
-	// may say more. It is not said of one that is waited for to go.
+	// Logged reports that a container of the pod has run, so that its log may explain more. It is not set for the
+	// degree Deleted.
 	Logged bool
 }
 
@@ -88,8 +87,8 @@ func failed(c Certainty, format string, args ...any) Verdict {
 	return Verdict{State: Failed, Certainty: c, Cause: fmt.Sprintf(format, args...)}
 }
 
-// severity orders verdicts by how much they hold up a set: certain failures
-// first, then likely ones, then whatever has a cause.
+// severity orders verdicts by how much they hold up a set: certain failures have the highest, then likely failures, then
+// waiting with a cause.
 func (v Verdict) severity() int {
 	switch {
 	case v.State == Failed && v.Certainty == Certain:
@@ -103,7 +102,7 @@ func (v Verdict) severity() int {
 	return 0
 }
 
-// because adds a cause to a verdict that has one already.
+// because appends a cause to a verdict, unless it has that cause already.
 func (v Verdict) because(cause string) Verdict {
 	switch {
 	case cause == "" || strings.Contains(v.Cause, cause):
@@ -115,18 +114,16 @@ func (v Verdict) because(cause string) Verdict {
 	return v
 }
 
-// A View is everything that a verdict is made from. [Judge] and [Look] only read
-// it.
+// A View is the input of a verdict. [Judge] and [Look] only read it.
 type View struct {
-	// Object is the object itself, of its Go type or unstructured; nil when
-	// there is none.
+	// Object is the object itself, of its Go type or unstructured; nil if it does not exist.
 	Object client.Object
 
-	Pods     []*corev1.Pod                // its pods; one that names no controller counts as its own
-	Slices   []*discoveryv1.EndpointSlice // the endpoints of a Service, or those that pods may be in
+	Pods     []*corev1.Pod                // its pods; a pod without owner references counts as its own
+	Slices   []*discoveryv1.EndpointSlice // EndpointSlices of a Service, or of Services that may select the pods
 	Warnings []*corev1.Event              // warnings about any of these objects
 
-	// Others is whatever else belongs to it, in any order and at any remove:
+	// Others are further objects that belong to it, directly or not, in any order:
 	// the replica sets of a Deployment, the jobs of a CronJob.
 	Others []client.Object
 }
@@ -135,14 +132,14 @@ type View struct {
 type Part struct {
 	Object  Ref
 	Verdict Verdict
-	Parts   []Part // what holds it up itself, worst first; at most [MaxParts]
-	More    int    // how many further parts hold it up
+	Parts   []Part // its own parts that hold it up, worst first; at most [MaxParts]
+	More    int    // the number of further parts that hold it up
 }
 
-// MaxParts is how many parts of one object are told. Those left out are counted.
+// MaxParts is how many parts of one object are listed. The others are counted.
 const MaxParts = 10
 
-// counted is "1 pod", "2 pods".
+// counted returns "1 pod", "2 pods".
 func counted(n int, what string) string {
 	if n == 1 {
 		return "1 " + what

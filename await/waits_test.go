@@ -202,7 +202,7 @@ func (k *kubelets) Get(ctx context.Context, gvr schema.GroupVersionResource, nam
 	return list, nil
 }
 
-func TestPodsOnNodesIsWhatTheNodesSay(t *testing.T) {
+func TestPodsOnNodes(t *testing.T) {
 	on := func(node string) func(*corev1.Pod) { return func(p *corev1.Pod) { p.Spec.NodeName = node } }
 	synctest.Test(t, func(t *testing.T) {
 		s := clienttest.New(t, podOf(nil, "a", on("one")), podOf(nil, "b", on("two")))

@@ -81,9 +81,9 @@ func New(t testing.TB, o Options) *Cluster {
 	return c
 }
 
-// Kill ends the cluster's program as kill -9 does, for tests of what survives
-// that. The containers of a real node go on running; they, and what else is left, are
-// removed at the end of the test.
+// Kill kills the cluster's program with SIGKILL, for tests of what survives that. The
+// containers of a real node keep running; they and all other remains are removed at the
+// end of the test.
 func (c *Cluster) Kill() error { return c.cmd.Process.Kill() }
 
 // PID returns the process of the cluster.
@@ -98,12 +98,12 @@ func find(program string) (string, error) {
 	}
 	path, err := exec.LookPath(program)
 	if err != nil {
-		return "", fmt.Errorf("clustertest: no program sampan: %w; say where it is with Options.Program or the environment variable SAMPAN", err)
+		return "", fmt.Errorf("clustertest: no program sampan: %w; set Options.Program or the environment variable SAMPAN", err)
 	}
 	return filepath.Abs(path)
 }
 
-// report is a line of what the program tells about its start.
+// report is a line that the program writes about its start.
 type report struct {
 	Ready *struct {
 		Server     string        `json:"server"`
@@ -113,7 +113,7 @@ type report struct {
 	Error string `json:"error"`
 }
 
-// remove removes what a program that was killed has left.
+// remove removes the containers and files that a killed program has left.
 func (c *Cluster) remove(program, data string) {
 	cmd := exec.Command(program, "down", "--purge", "--name="+c.Name, "--data-dir="+data, "--kubeconfig="+data+".kubeconfig") //nolint:noctx // it ends by itself
 	if out, err := cmd.CombinedOutput(); err != nil {
@@ -123,34 +123,34 @@ func (c *Cluster) remove(program, data string) {
 
 // start runs the program and reads its reports until it is ready.
 func (c *Cluster) start(program, data string, args []string) error {
-	told, tell, err := os.Pipe()
+	reports, reportsWriter, err := os.Pipe()
 	if err != nil {
 		return err
 	}
-	defer told.Close()
-	// The program stops when its standard input ends, which the system sees to
-	// when this process dies.
+	defer reports.Close()
+	// The program stops when its standard input is closed, which the kernel does when this
+	// process ends.
 	alive, life, err := os.Pipe()
 	if err != nil {
 		return err
 	}
-	c.cmd = exec.Command(program, args...) //nolint:noctx // its life ends with stop
+	c.cmd = exec.Command(program, args...) //nolint:noctx // stop ends it
 	c.cmd.Stdin, c.cmd.Stdout, c.cmd.Stderr = alive, c.log, c.log
-	c.cmd.ExtraFiles = []*os.File{tell}
+	c.cmd.ExtraFiles = []*os.File{reportsWriter}
 	err = c.cmd.Start()
-	_, _ = tell.Close(), alive.Close()
+	_, _ = reportsWriter.Close(), alive.Close()
 	if err != nil {
 		_ = life.Close()
 		return fmt.Errorf("starting %s: %w", program, err)
 	}
 	c.stop = sync.OnceFunc(func() {
 		_ = life.Close()
-		_ = c.cmd.Wait() // its exit status says nothing that the log does not
+		_ = c.cmd.Wait() // the log explains the exit status
 		if !c.cmd.ProcessState.Exited() {
 			c.remove(program, data)
 		}
 	})
-	lines := bufio.NewScanner(told)
+	lines := bufio.NewScanner(reports)
 	for lines.Scan() {
 		var r report
 		if err := json.Unmarshal(lines.Bytes(), &r); err != nil {
@@ -170,7 +170,7 @@ func (c *Cluster) start(program, data string, args []string) error {
 	return fmt.Errorf("%s ended before the cluster was ready", program)
 }
 
-// A logBuffer keeps the end of what is written to it.
+// A logBuffer keeps the last logKept bytes that are written to it.
 type logBuffer struct {
 	mu  sync.Mutex
 	buf bytes.Buffer // guarded by mu

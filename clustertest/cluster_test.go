@@ -42,10 +42,10 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// ready asks a cluster whether it is.
+// ready requests /readyz of a cluster.
 func ready(t *testing.T, c *clustertest.Cluster) error {
 	t.Helper()
-	// Anybody may ask; who answers is not the question here.
+	// Neither authentication nor the server's certificate matters here.
 	own := &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}, DisableKeepAlives: true}} //nolint:gosec // see above
 	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, c.Server+"/readyz", nil)
 	if err != nil {
@@ -131,7 +131,7 @@ func TestAKilledClusterLeavesNothing(t *testing.T) {
 	}
 }
 
-// A failing stands for the test of somebody who does something wrong.
+// A failing is a testing.TB that records a fatal error.
 type failing struct {
 	testing.TB
 	why string

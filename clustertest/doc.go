@@ -1,4 +1,4 @@
-// Package clustertest gives Go tests a real cluster of their own.
+// Package clustertest starts a cluster for a Go test.
 //
 //	func TestController(t *testing.T) {
 //		c := clustertest.New(t, clustertest.Options{})
@@ -12,10 +12,9 @@
 // life without containers, and no root is needed. With [Options.Real] there is one
 // node with real containers.
 //
-// The cluster is gone with the test, its data too: at the end of the test, and
-// also when the test crashes or is killed, because the program sees the end of its
-// parent.
+// The cluster and its data are removed at the end of the test, even if the test
+// crashes or is killed, because the program stops when its parent process ends.
 //
-// The program is found through [Options.Program], the environment variable SAMPAN, or
-// PATH. The package itself needs nothing but the standard library.
+// The program is found by [Options.Program], the environment variable SAMPAN, or
+// PATH. The package imports only the standard library.
 package clustertest

@@ -20,8 +20,8 @@ import (
 // kubectl rolling-update had nine defects. Each has a test here; what is said of it
 // is what it did.
 
-func TestDefect1TheTimeoutWasNotUsed(t *testing.T) {
-	sail(t, func(t *testing.T, h *harbour) {
+func TestDefect1TimeoutUnused(t *testing.T) {
+	inCluster(t, func(t *testing.T, h *testCluster) {
 		h.settled("web", 1, 1, 2)
 		var late *rollout.TimeoutError
 		began := time.Now()
@@ -35,8 +35,8 @@ func TestDefect1TheTimeoutWasNotUsed(t *testing.T) {
 	}, web(1))
 }
 
-func TestDefect2ADryRunWroteToTheCluster(t *testing.T) {
-	sail(t, func(t *testing.T, h *harbour) {
+func TestDefect2DryRunWrites(t *testing.T) {
+	inCluster(t, func(t *testing.T, h *testCluster) {
 		h.settled("web", 3, 3, 3)
 		h.stop()
 		h.s.Writes()
@@ -62,23 +62,23 @@ func TestDefect2ADryRunWroteToTheCluster(t *testing.T) {
 	}, web(3))
 }
 
-func TestDefect3ARenameThatWasKilledWasNotResumed(t *testing.T) {
+func TestDefect3KilledRename(t *testing.T) {
 	// Every call of the renaming is one of those after which the updater is killed
 	// here; this test is for the name.
 	everyCall(t, way{name: "rename", end: "web", image: "v2", made: 6})
 }
 
-func TestDefect4APartnerWasFoundByThePrefixOfItsName(t *testing.T) {
+func TestDefect4PartnerByNamePrefix(t *testing.T) {
 	other := web(1)
 	other.Name, other.UID = "web2", "uid-web2"
 	other.Spec.Selector = map[string]string{"app": "other"}
 	other.Spec.Template.Labels = map[string]string{"app": "other"}
-	sail(t, func(t *testing.T, h *harbour) {
+	inCluster(t, func(t *testing.T, h *testCluster) {
 		h.settled("web", 1, 0, 10)
 		if _, err := h.update(h.s, t.Context(), func(o *rollout.Options) { o.NewName = "web2" }); err == nil || !strings.Contains(err.Error(), "not part of an update") {
 			t.Errorf("Run = %v, want a refusal to use web2", err)
 		}
-		// An update of webby that is under way is none of web's business.
+		// An update of webby that is under way does not affect web.
 		scaleTo := int32(1)
 		webby := web(1)
 		webby.Name, webby.UID = "webby", "uid-webby"
@@ -100,8 +100,8 @@ func TestDefect4APartnerWasFoundByThePrefixOfItsName(t *testing.T) {
 	}, web(1), other)
 }
 
-func TestDefect5TheRenameLeftNoControllerForSeconds(t *testing.T) {
-	sail(t, func(t *testing.T, h *harbour) {
+func TestDefect5RenameWithoutController(t *testing.T) {
+	inCluster(t, func(t *testing.T, h *testCluster) {
 		h.settled("web", 3, 3, 4)
 		var mu sync.Mutex
 		var released, taken time.Time // guarded by mu
@@ -135,10 +135,10 @@ func TestDefect5TheRenameLeftNoControllerForSeconds(t *testing.T) {
 	}, web(3))
 }
 
-func TestDefect6OnlyTheFirstContainerWasLookedAt(t *testing.T) {
+func TestDefect6FirstContainerOnly(t *testing.T) {
 	rc := web(2)
 	rc.Spec.Template.Spec.Containers = append(rc.Spec.Template.Spec.Containers, corev1.Container{Name: "side", Image: "s1"})
-	sail(t, func(t *testing.T, h *harbour) {
+	inCluster(t, func(t *testing.T, h *testCluster) {
 		h.settled("web", 2, 2, 3)
 		for _, name := range []string{"", "none"} {
 			if _, err := h.update(h.s, t.Context(), func(o *rollout.Options) { o.Container = name }); err == nil || !strings.Contains(err.Error(), "main, side") {
@@ -158,8 +158,8 @@ func TestDefect6OnlyTheFirstContainerWasLookedAt(t *testing.T) {
 	}, rc)
 }
 
-func TestDefect7ARollbackIgnoredAnUpdateError(t *testing.T) {
-	sail(t, func(t *testing.T, h *harbour) {
+func TestDefect7RollbackIgnoresError(t *testing.T) {
+	inCluster(t, func(t *testing.T, h *testCluster) {
 		h.settled("web", 2, 2, 3)
 		if _, err := h.update(h.s, t.Context(), func(o *rollout.Options) { o.Image = "bad" }); !errors.As(err, new(*rollout.FailedError)) {
 			t.Fatalf("Run = %v, want a FailedError", err)
@@ -180,10 +180,10 @@ func TestDefect7ARollbackIgnoredAnUpdateError(t *testing.T) {
 	}, web(2))
 }
 
-func TestDefect7AScaleDuringTheUpdateWasLost(t *testing.T) {
+func TestDefect7ScaleDuringUpdate(t *testing.T) {
 	for _, of := range []string{"old", "new"} {
 		t.Run(of, func(t *testing.T) {
-			sail(t, func(t *testing.T, h *harbour) {
+			inCluster(t, func(t *testing.T, h *testCluster) {
 				h.settled("web", 2, 2, 1<<30)
 				done := false
 				_, err := h.update(h.s, t.Context(), func(o *rollout.Options) {
@@ -208,14 +208,14 @@ func TestDefect7AScaleDuringTheUpdateWasLost(t *testing.T) {
 	}
 }
 
-// TestDefect7AScaleAtAnyTimeIsNotLost scales the old controller before each call in
+// TestDefect7ScaleAtAnyTime scales the old controller before each call in
 // turn, up to the moment when it has taken the pods over.
-func TestDefect7AScaleAtAnyTimeIsNotLost(t *testing.T) {
+func TestDefect7ScaleAtAnyTime(t *testing.T) {
 	for call := 2; ; call++ {
 		over := false
-		sail(t, func(t *testing.T, h *harbour) {
+		inCluster(t, func(t *testing.T, h *testCluster) {
 			h.settled("web", 2, 2, 1<<30)
-			f := &fuse{Interface: h.s}
+			f := &faultClient{Interface: h.s}
 			f.before = func(n int) {
 				if n == call {
 					scale(t, h, "web", 5)
@@ -238,7 +238,7 @@ func TestDefect7AScaleAtAnyTimeIsNotLost(t *testing.T) {
 	}
 }
 
-func scale(t *testing.T, h *harbour, name string, n int32) {
+func scale(t *testing.T, h *testCluster, name string, n int32) {
 	for {
 		rc := clienttest.Find(h.s, client.ReplicationControllers, "default", name).DeepCopy()
 		rc.Spec.Replicas = &n
@@ -256,8 +256,8 @@ type writer func(string)
 
 func (w writer) Write(b []byte) (int, error) { w(string(b)); return len(b), nil }
 
-func TestDefect8WishesWereCountedAndTerminatingPods(t *testing.T) {
-	sail(t, func(t *testing.T, h *harbour) {
+func TestDefect8TerminatingPodsCounted(t *testing.T) {
+	inCluster(t, func(t *testing.T, h *testCluster) {
 		h.settled("web", 3, 3, 4)
 		// New pods that never become ready take none of the old ones' places.
 		if _, err := h.update(h.s, t.Context(), func(o *rollout.Options) { o.Image = "slow" }); err == nil {
@@ -266,7 +266,7 @@ func TestDefect8WishesWereCountedAndTerminatingPods(t *testing.T) {
 		if now := clienttest.Find(h.s, client.ReplicationControllers, "default", "web"); *now.Spec.Replicas != 3 {
 			t.Errorf("the old controller has %d pods left, want 3", *now.Spec.Replicas)
 		}
-		// Ready pods that are being deleted, by somebody else, are no capacity.
+		// Ready pods that another client is deleting do not count as ready.
 		h.mustUpdate(func(o *rollout.Options) { o.Image, o.Rollback = "", true })
 		h.expect(0, 1<<30)
 		hook := false
@@ -280,7 +280,7 @@ func TestDefect8WishesWereCountedAndTerminatingPods(t *testing.T) {
 						live++
 					}
 				}
-				// Two of them may be old, which loses first the pod that is made anew.
+				// Two of them may be old; the controller deletes the newly created pod first.
 				if live < 3 {
 					t.Errorf("the old controller is scaled down when %d pods are ready, want 3", live)
 				}
@@ -305,10 +305,10 @@ func TestDefect8WishesWereCountedAndTerminatingPods(t *testing.T) {
 	}, web(3))
 }
 
-func TestDefect9AFailedUpdateBlockedTheNextOne(t *testing.T) {
+func TestDefect9FailedUpdateBlocksNext(t *testing.T) {
 	for _, image := range []string{"slow", "bad"} {
 		t.Run(image, func(t *testing.T) {
-			sail(t, func(t *testing.T, h *harbour) {
+			inCluster(t, func(t *testing.T, h *testCluster) {
 				h.settled("web", 3, 3, 4)
 				if _, err := h.update(h.s, t.Context(), func(o *rollout.Options) { o.Image = image }); err == nil {
 					t.Fatal("it succeeded")

@@ -42,7 +42,7 @@ func (r *running) intro(v view, act action) {
 		}
 	case takeBack:
 		r.once("%s is gone: finishing its update as %s", r.old, v.new.Name)
-	default: // kubectl does it in silence
+	default: // kubectl prints nothing for it
 	}
 }
 
@@ -72,7 +72,7 @@ func (r *running) introScale(v view) {
 	}
 }
 
-// do makes the call of an action and waits until the caches show it.
+// do makes the call of an action and waits until the caches have its result.
 func (r *running) do(ctx context.Context, v view, act action) error {
 	switch act.kind {
 	case announce:
@@ -93,7 +93,7 @@ func (r *running) do(ctx context.Context, v view, act action) error {
 		})
 	case acceptNew:
 		return r.update(ctx, v.new, func(rc *corev1.ReplicationController) {
-			// Fewer than all are more or fewer canaries, where there are any.
+			// With canaries, a number below the desired one is a new number of canaries.
 			desired, known := marked(rc, markDesired)
 			if _, canaries := marked(v.old, markCanary); !known || !canaries || act.replicas > desired {
 				markNumber(rc, markDesired, act.replicas)
@@ -140,7 +140,7 @@ func (r *running) do(ctx context.Context, v view, act action) error {
 			unmark(rc)
 			delete(rc.Annotations, markReplaced)
 			switch {
-			case r.replace: // it was no update
+			case r.replace: // no update, only a replacement of pods
 			case closing(v.old):
 				mark(rc, markLast, lastComplete+r.old)
 			default:
@@ -162,8 +162,8 @@ func (r *running) do(ctx context.Context, v view, act action) error {
 	return fmt.Errorf("rollout: nothing can be done for action %d", act.kind) // a bug
 }
 
-// update changes a controller as it was seen (R4) and, on the old one, says by the
-// way that this run is at it. A nil change does just that.
+// update changes a controller as it was read (R4). On the old controller it also renews the holder annotation; a nil
+// change does only that.
 func (r *running) update(ctx context.Context, rc *corev1.ReplicationController, change func(*corev1.ReplicationController)) error {
 	holds := false
 	err := r.write(ctx, rc, func(rc *corev1.ReplicationController) {
@@ -180,7 +180,7 @@ func (r *running) update(ctx context.Context, rc *corev1.ReplicationController, 
 	return err
 }
 
-// write changes a controller as it was seen and waits until the caches show it.
+// write changes a controller as it was read and waits until the cache has the change.
 func (r *running) write(ctx context.Context, rc *corev1.ReplicationController, change func(*corev1.ReplicationController)) error {
 	rc = rc.DeepCopy()
 	change(rc)
@@ -191,13 +191,12 @@ func (r *running) write(ctx context.Context, rc *corev1.ReplicationController, c
 	return r.see(ctx, func(ctx context.Context) error { return r.controllers.Await(ctx, written.ResourceVersion) })
 }
 
-// see waits for the caches to show what was written; they may have lost the server
-// meanwhile.
+// see waits until the caches have a write. It takes at most Options.Timeout, because they may have lost the server.
 func (r *running) see(ctx context.Context, await func(context.Context) error) error {
 	if r.opts.Timeout <= 0 {
 		return await(ctx)
 	}
-	late := &TimeoutError{After: r.opts.Timeout, Why: "what was written is not to be seen on the server"}
+	late := &TimeoutError{After: r.opts.Timeout, Why: "the watch has not delivered the last write"}
 	limited, cancel := context.WithTimeoutCause(ctx, r.opts.Timeout, late)
 	defer cancel()
 	err := await(limited)
@@ -226,14 +225,14 @@ func (r *running) scale(ctx context.Context, rc *corev1.ReplicationController, n
 	return nil
 }
 
-// try has the server check what the update will ask for, without doing it, before the first
-// write: what it refuses must not be found out half-way. What is tried is the creation of
-// the new controller, the labelling of a pod of the old one, and the deletion of the old one.
+// try makes dry runs of the calls of the update before its first write, so that a call that the server rejects does not
+// stop the update half-way: the creation of the new controller, the labelling of a pod of the old one, and the deletion
+// of the old one (R8).
 func (r *running) try(ctx context.Context, old *corev1.ReplicationController) error {
 	dry := []string{metav1.DryRunAll}
 	_, err := r.opts.Client.Create(ctx, client.ReplicationControllers.GroupVersionResource, old.Namespace, "",
 		r.newController(r.goal, old, replicas(old)), metav1.CreateOptions{DryRun: dry}, "")
-	if err != nil && !apierrors.IsAlreadyExists(err) { // another update has left it, and is undone first
+	if err != nil && !apierrors.IsAlreadyExists(err) { // it is from another update, which is undone first
 		return fmt.Errorf("creating replicationcontroller %s: %w", r.new, err)
 	}
 	if pods := live(r.pods.ByIndex(byController, string(old.UID))); r.key != "" && old.Spec.Selector[r.key] == "" && len(pods) > 0 {
@@ -259,7 +258,7 @@ func (r *running) try(ctx context.Context, old *corev1.ReplicationController) er
 	return nil
 }
 
-// labelPatch returns the merge patch that gives exactly this pod a label.
+// labelPatch returns the merge patch that adds a label to the pod with this UID.
 func labelPatch(p *corev1.Pod, key, value string) ([]byte, error) {
 	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{
 		"uid": p.UID, "labels": map[string]string{key: value},
@@ -270,8 +269,8 @@ func labelPatch(p *corev1.Pod, key, value string) ([]byte, error) {
 	return patch, nil
 }
 
-// announce writes on the old controller what is going to happen, and gives its
-// future pods the label that tells them from the new ones.
+// announce writes the annotations of the update on the old controller, and adds to its template the label that
+// distinguishes its pods from the new ones.
 func (r *running) announce(ctx context.Context, old *corev1.ReplicationController) error {
 	h, err := hash(old.Spec, r.key)
 	if err != nil {
@@ -284,7 +283,7 @@ func (r *running) announce(ctx context.Context, old *corev1.ReplicationControlle
 		if r.canaries > 0 {
 			markNumber(rc, markCanary, r.canaries)
 		}
-		delete(rc.Annotations, markOlds) // all pods are going to be replaced
+		delete(rc.Annotations, markOlds) // the update replaces all pods
 		if _, found := marked(rc, markOriginal); !found {
 			markNumber(rc, markOriginal, replicas(rc))
 			markNumber(rc, markWritten, replicas(rc))
@@ -295,13 +294,11 @@ func (r *running) announce(ctx context.Context, old *corev1.ReplicationControlle
 	})
 }
 
-// labelPods labels the pods of the old controller, which has seen its labelled
-// template, so that no pod without the label is made any more; and when all have
-// it, its selector.
+// labelPods labels the pods of the old controller, and then its selector. The controller has observed its labelled
+// template before, so it creates no more pods without the label.
 func (r *running) labelPods(ctx context.Context, old *corev1.ReplicationController) error {
 	value := old.Spec.Template.Labels[r.key]
-	// A list, not the cache: it is sure to show every pod made from the template
-	// as it was before.
+	// A list, because the cache may not have every pod that was created from the former template yet.
 	pods, _, err := client.Pods.List(ctx, r.opts.Client, old.Namespace,
 		metav1.ListOptions{LabelSelector: labels.SelectorFromSet(old.Spec.Selector).String()})
 	if err != nil {
@@ -338,7 +335,7 @@ func (r *running) create(ctx context.Context, old *corev1.ReplicationController)
 	return r.see(ctx, func(ctx context.Context) error { return r.controllers.Await(ctx, made.ResourceVersion) })
 }
 
-// listOlds writes on a controller which of its pods are to be replaced.
+// listOlds writes the names of the pods to be replaced on their controller.
 func (r *running) listOlds(ctx context.Context, v view) error {
 	names, err := listNames(v.oldLive)
 	if err != nil {
@@ -351,7 +348,7 @@ func (r *running) listOlds(ctx context.Context, v view) error {
 	})
 }
 
-// deletePod deletes exactly this pod, in whose place its controller makes another.
+// deletePod deletes the pod with this UID. Its controller creates another one.
 func (r *running) deletePod(ctx context.Context, p *corev1.Pod) error {
 	uid := p.UID
 	err := client.Pods.Delete(ctx, r.opts.Client, p.Namespace, p.Name, metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &uid}})
@@ -362,8 +359,8 @@ func (r *running) deletePod(ctx context.Context, p *corev1.Pod) error {
 	return r.see(ctx, func(ctx context.Context) error { return r.pods.AwaitDeletion(ctx, p) })
 }
 
-// takeOver makes the old controller what the new one was, so that it adopts the
-// pods, which nobody controls at the moment (R5).
+// takeOver gives the old controller the spec of the new one, so that it adopts the pods, which have no controller at the
+// moment (R5).
 func (r *running) takeOver(ctx context.Context, v view) error {
 	desired, _ := marked(v.new, markDesired)
 	return r.update(ctx, v.old, func(rc *corev1.ReplicationController) {
@@ -377,8 +374,7 @@ func (r *running) takeOver(ctx context.Context, v view) error {
 	})
 }
 
-// delete deletes exactly this controller, which has no pods any more, and is still
-// as it was seen: somebody may have scaled it.
+// delete deletes a controller without pods, if it is still as it was read: another client may have scaled it.
 func (r *running) delete(ctx context.Context, rc *corev1.ReplicationController) error {
 	uid, version, policy := rc.UID, rc.ResourceVersion, metav1.DeletePropagationBackground
 	err := client.ReplicationControllers.Delete(ctx, r.opts.Client, rc.Namespace, rc.Name, metav1.DeleteOptions{

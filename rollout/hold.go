@@ -21,42 +21,39 @@ import (
 	"github.com/sampan-io/sampan/client"
 )
 
-// Two runs on one controller are kept apart by a mark on it: who is at it, and a
-// number that he counts up with each write, and at least once in renewEvery. The
-// mark goes along with writes that are made anyway. Clocks are not compared: who
-// finds the mark of another watches whether the number moves.
+// An annotation on the controller keeps two runs apart: the holder, with a counter that it increments with each write,
+// at least once in renewEvery. Another run that finds the annotation watches whether the counter changes. No clocks are
+// compared.
 const (
 	renewEvery = 30 * time.Second
-	deadAfter  = 3 * renewEvery // two may be late
+	deadAfter  = 3 * renewEvery // two renewals may be late
 
-	// seekEvery is how often a process of this machine is looked at while its sign of life is
-	// waited for. That is rare and short, so a timer does.
+	// seekEvery is how often a run checks whether the holder's process exists, if it is on the same machine.
 	seekEvery = time.Second
 )
 
-// A Holder is who performs an update, as it stands on the controller.
+// A Holder identifies the run of an update, in an annotation of the controller.
 type Holder struct {
-	ID    string    `json:"id"` // of the run; empty means a new one
+	ID    string    `json:"id"` // of the run; empty for a new one
 	User  string    `json:"user,omitempty"`
 	Host  string    `json:"host,omitempty"`
 	PID   int       `json:"pid,omitempty"`
-	Since time.Time `json:"since"` // by his clock
+	Since time.Time `json:"since"` // by the holder's clock
 
-	// Place says among which processes PID counts: this boot of this machine, and
-	// its process namespace. Who is at the same place can see whether the process
-	// lives; empty means that nobody can.
+	// Place identifies the boot of the machine and the PID namespace in which PID is valid. A process with the same
+	// place can check whether the holder is alive; empty means that none can.
 	Place string `json:"place,omitempty"`
 
-	// Start is when the process was started, in clock ticks since boot: another process
-	// may get its number later. 0 means that it is not known.
+	// Start is when the process was started, in clock ticks since boot, because another process
+	// may get the same PID later. 0 means that it is not known.
 	Start uint64 `json:"start,omitempty"`
 
-	// Beat is what shows that he is alive: it moves.
+	// Beat is the counter that the holder increments while it is alive.
 	Beat int64 `json:"beat"`
 }
 
 func (h Holder) String() string {
-	who := cmp.Or(h.User, "somebody")
+	who := cmp.Or(h.User, "an unknown user")
 	if h.Host != "" {
 		who += "@" + h.Host
 	}
@@ -69,7 +66,7 @@ func (h Holder) String() string {
 	return who
 }
 
-// A BusyError says that somebody else is updating the controller, and is alive.
+// A BusyError reports that another run is updating the controller, and is alive.
 type BusyError struct {
 	Name   string // of the controller
 	Holder Holder
@@ -79,19 +76,18 @@ func (e *BusyError) Error() string {
 	return fmt.Sprintf("replicationcontroller %q is being updated by %s", e.Name, e.Holder)
 }
 
-// thisProcess says who runs this program.
+// thisProcess returns the Holder of this process, without an ID.
 func thisProcess() Holder {
 	h := Holder{PID: os.Getpid(), Place: place()}
-	_, h.Start, _ = processOf(h.PID) // 0 where the system does not tell
-	h.Host, _ = os.Hostname()        // without a name there is none to tell
+	_, h.Start, _ = processOf(h.PID) // 0 without /proc
+	h.Host, _ = os.Hostname()        // empty without a host name
 	if u, err := user.Current(); err == nil {
 		h.User = u.Username
 	}
 	return h
 }
 
-// place names the set of processes that this one can see, or is empty where the
-// system does not tell.
+// place returns Holder.Place of this process; empty if it cannot be read.
 func place() string {
 	boot, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
 	if err != nil {
@@ -112,7 +108,7 @@ func (h Holder) begun() Holder {
 	return h
 }
 
-// dead reports whether h is certain to be dead, seen from self.
+// dead reports whether the process of h has certainly ended. It returns false if self has another place.
 func (h Holder) dead(self Holder) bool {
 	if h.Place == "" || h.Place != self.Place || h.PID <= 0 {
 		return false
@@ -122,7 +118,7 @@ func (h Holder) dead(self Holder) bool {
 	}
 	state, start, err := processOf(h.PID)
 	if err != nil {
-		return false // it exists, and may be hidden
+		return false // it exists, but /proc may hide it
 	}
 	// A killed process whose parent does not wait for it keeps its number as a zombie.
 	return state == 'Z' || state == 'X' || h.Start != 0 && start != h.Start
@@ -136,7 +132,7 @@ func processOf(pid int) (state byte, start uint64, err error) {
 	}
 	// The name, in parentheses, may contain anything.
 	fields := strings.Fields(string(text[bytes.LastIndexByte(text, ')')+1:]))
-	const stateField, startField = 0, 19 // fields 3 and 22 of proc(5), of which two are cut off
+	const stateField, startField = 0, 19 // fields 3 and 22 of proc(5), without the first two
 	if len(fields) <= startField {
 		return 0, 0, fmt.Errorf("/proc/%d/stat has %d fields after the name, want more than %d", pid, len(fields), startField)
 	}
@@ -144,31 +140,31 @@ func processOf(pid int) (state byte, start uint64, err error) {
 	return fields[stateField][0], start, err
 }
 
-// holderOf returns who is at the update of a controller.
+// holderOf returns the holder of the update of a controller.
 func holderOf(rc *corev1.ReplicationController) (h Holder, found bool) {
 	text, found := rc.Annotations[markHolder]
 	if !found {
 		return h, false
 	}
 	if err := json.Unmarshal([]byte(text), &h); err != nil || h.ID == "" {
-		h.ID = text // somebody's all the same; it moves when its text does
+		h.ID = text // an unknown format: a changed text counts as a changed counter
 	}
 	return h, true
 }
 
-// hold writes on a controller, which is the caller's own, that this run is at it.
+// hold sets the holder annotation on rc, which must be a copy, to this run.
 func (r *running) hold(rc *corev1.ReplicationController) {
 	r.self.Beat++
 	text, err := json.Marshal(r.self)
 	if err != nil {
-		return // strings and numbers: it cannot be
+		return // cannot happen: the fields are strings and numbers
 	}
 	mark(rc, markHolder, string(text))
 }
 
-// contest decides whether this run may go on: no other run is at the controller, or that one
-// is dead. Otherwise it waits for a sign of life, after which it is a [BusyError], for at
-// most deadAfter and Options.Timeout. It returns false when it has to look again.
+// contest reports whether this run may continue: the controller has no other holder, or the holder is dead. Otherwise it
+// waits until the controller changes or time has passed, and returns false; the caller calls it again. It returns a
+// [BusyError] when the holder's counter changes, and takes over when the counter has not changed for deadAfter.
 func (r *running) contest(ctx context.Context, old *corev1.ReplicationController) (mine bool, err error) {
 	h, found := holderOf(old)
 	switch {
@@ -176,7 +172,7 @@ func (r *running) contest(ctx context.Context, old *corev1.ReplicationController
 		r.rival = nil
 		return true, nil
 	case r.held:
-		return false, &BusyError{Name: old.Name, Holder: h} // he took this run for dead
+		return false, &BusyError{Name: old.Name, Holder: h} // the other run has taken over
 	case h.dead(r.self):
 		return r.takeFrom(fmt.Sprintf("%s has ended; taking over", h)), nil
 	case r.rival == nil || r.rival.ID != h.ID:
@@ -186,9 +182,9 @@ func (r *running) contest(ctx context.Context, old *corev1.ReplicationController
 	}
 	rest := time.Until(r.rivalSince.Add(deadAfter))
 	if rest <= 0 {
-		return r.takeFrom(fmt.Sprintf("%s has given no sign of life for %v; taking over", h, deadAfter)), nil
+		return r.takeFrom(fmt.Sprintf("%s has not renewed its lock for %v; taking over", h, deadAfter)), nil
 	}
-	r.note(fmt.Sprintf("it is being updated by %s; looking for a sign of life, for at most %v", h, deadAfter))
+	r.note(fmt.Sprintf("it is being updated by %s; waiting up to %v for that run to renew its lock", h, deadAfter))
 	if h.Place != "" && h.Place == r.self.Place {
 		rest = min(rest, seekEvery)
 	}
@@ -197,7 +193,7 @@ func (r *running) contest(ctx context.Context, old *corev1.ReplicationController
 		if left <= 0 {
 			return false, &TimeoutError{
 				After: r.opts.Timeout,
-				Why:   fmt.Sprintf("it is being updated by %s, who is taken for dead after %v without a sign of life", h, deadAfter),
+				Why:   fmt.Sprintf("it is being updated by %s, whose lock expires %v after the last renewal", h, deadAfter),
 			}
 		}
 		rest = min(rest, left)
@@ -213,18 +209,18 @@ func (r *running) contest(ctx context.Context, old *corev1.ReplicationController
 	return false, nil
 }
 
-// takeFrom goes on in the place of a run that is dead.
+// takeFrom prints a note and takes over from a dead run.
 func (r *running) takeFrom(note string) bool {
 	r.note(note)
 	if r.rival != nil {
-		r.rival, r.progress = nil, time.Now() // nothing was due meanwhile
+		r.rival, r.progress = nil, time.Now() // the wait for the other run does not count for the timeout
 	}
 	return true
 }
 
-// letGo takes this run's mark away after an update that stopped half-way, so that
-// nobody has to wait for its death, and makes another change by the way. It is a
-// courtesy, and does not take long.
+// letGo removes this run's holder annotation after an update that stopped half-way, so that the next run need not wait
+// until the lock expires. It also makes the given change, if that is not nil. It ignores errors, and takes at most
+// letGoTime.
 func (r *running) letGo(ctx context.Context, change func(*corev1.ReplicationController)) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), letGoTime)
 	defer cancel()
@@ -252,6 +248,6 @@ func (r *running) letGo(ctx context.Context, change func(*corev1.ReplicationCont
 }
 
 const (
-	letGoTime  = 2 * time.Second // what an interrupted program may take to say goodbye
-	letGoTries = 5               // its controller writes a status now and then
+	letGoTime  = 2 * time.Second // how long letGo may take after an interrupt
+	letGoTries = 5               // attempts, because the controller may write a status in between
 )

@@ -19,7 +19,7 @@ import (
 	"github.com/sampan-io/sampan/rollout"
 )
 
-// by has an update be done by somebody.
+// by sets the holder of an update.
 func by(h rollout.Holder, change func(*rollout.Options)) func(*rollout.Options) {
 	return func(o *rollout.Options) {
 		if change != nil {
@@ -29,7 +29,7 @@ func by(h rollout.Holder, change func(*rollout.Options)) func(*rollout.Options) 
 	}
 }
 
-func TestTheSecondOfTwoAtOnceSaysWhoIsAtItAndStops(t *testing.T) {
+func TestSecondUpdaterIsBusy(t *testing.T) {
 	for name, second := range map[string]func(*rollout.Options){
 		"the same":    nil,
 		"another":     func(o *rollout.Options) { o.Image = "v3" },
@@ -37,7 +37,7 @@ func TestTheSecondOfTwoAtOnceSaysWhoIsAtItAndStops(t *testing.T) {
 		"replacement": replacePods,
 	} {
 		t.Run(name, func(t *testing.T) {
-			sail(t, func(t *testing.T, h *harbour) {
+			inCluster(t, func(t *testing.T, h *testCluster) {
 				h.settled("web", 3, 3, 4)
 				first := make(chan error, 1)
 				h.group.Go(func(ctx context.Context) {
@@ -48,7 +48,7 @@ func TestTheSecondOfTwoAtOnceSaysWhoIsAtItAndStops(t *testing.T) {
 				})
 				run.Pause(t.Context(), 10*time.Second)
 				var busy *rollout.BusyError
-				writes := &fuse{Interface: h.s}
+				writes := &faultClient{Interface: h.s}
 				_, err := h.update(writes, t.Context(), by(rollout.Holder{User: "bob", Host: "ci-8"}, second))
 				if name == "replacement" {
 					if err == nil || !strings.Contains(err.Error(), "under way") {
@@ -69,8 +69,8 @@ func TestTheSecondOfTwoAtOnceSaysWhoIsAtItAndStops(t *testing.T) {
 	}
 }
 
-func TestManyAtOnceDoEachOtherNoHarm(t *testing.T) {
-	sail(t, func(t *testing.T, h *harbour) {
+func TestManyUpdatersAtOnce(t *testing.T) {
+	inCluster(t, func(t *testing.T, h *testCluster) {
 		h.settled("web", 3, 3, 4)
 		var mu sync.Mutex
 		done := 0
@@ -97,14 +97,14 @@ func TestManyAtOnceDoEachOtherNoHarm(t *testing.T) {
 	}, web(3))
 }
 
-// TestADeadOneIsTakenOverFrom kills an updater and looks how soon another goes on.
-func TestADeadOneIsTakenOverFrom(t *testing.T) {
+// TestHolderDead kills an updater and looks how soon another goes on.
+func TestHolderDead(t *testing.T) {
 	here := place(t)
 	cmd := exec.CommandContext(t.Context(), "true")
 	if err := cmd.Run(); err != nil {
 		t.Fatal(err)
 	}
-	gone := cmd.Process.Pid // and waited for: nobody has this number now
+	gone := cmd.Process.Pid // it was reaped: no process has this PID now
 	sleeper := aProcess(t)
 	becomeZombie(t, sleeper)
 	zombie := sleeper.Pid
@@ -121,7 +121,7 @@ func TestADeadOneIsTakenOverFrom(t *testing.T) {
 		{"alive, but of no more use", rollout.Holder{Host: "ci-8", PID: os.Getpid(), Place: here}, false},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			sail(t, func(t *testing.T, h *harbour) {
+			inCluster(t, func(t *testing.T, h *testCluster) {
 				h.settled("web", 3, 3, 4)
 				killedAt(t, h, 18, by(tt.first, nil))
 				began := time.Now()
@@ -164,11 +164,11 @@ func becomeZombie(t *testing.T, p *os.Process) {
 	}
 }
 
-// TestAHolderThatDiesIsTakenOverFrom kills the process of the first updater while the second
+// TestTakeOverFromDeadHolder kills the process of the first updater while the second
 // waits for its sign of life, and leaves it a zombie.
-func TestAHolderThatDiesIsTakenOverFrom(t *testing.T) {
+func TestTakeOverFromDeadHolder(t *testing.T) {
 	here, first := place(t), aProcess(t)
-	sail(t, func(t *testing.T, h *harbour) {
+	inCluster(t, func(t *testing.T, h *testCluster) {
 		h.settled("web", 3, 3, 4)
 		killedAt(t, h, 18, by(rollout.Holder{Host: "ci-8", PID: first.Pid, Place: here}, nil))
 		time.AfterFunc(10*time.Second, func() { becomeZombie(t, first) })
@@ -187,8 +187,8 @@ func TestAHolderThatDiesIsTakenOverFrom(t *testing.T) {
 	}, web(3))
 }
 
-func TestTheTimeoutEndsTheWaitForASignOfLife(t *testing.T) {
-	sail(t, func(t *testing.T, h *harbour) {
+func TestTimeoutWhileHeld(t *testing.T) {
+	inCluster(t, func(t *testing.T, h *testCluster) {
 		h.settled("web", 3, 3, 4)
 		killedAt(t, h, 18, by(rollout.Holder{Host: "ci-7", PID: 4711, Place: "elsewhere"}, nil))
 		began := time.Now()
@@ -205,7 +205,7 @@ func TestTheTimeoutEndsTheWaitForASignOfLife(t *testing.T) {
 // place is where processes of this machine are seen from this one.
 func place(t *testing.T) string {
 	var h rollout.Holder
-	sail(t, func(t *testing.T, c *harbour) {
+	inCluster(t, func(t *testing.T, c *testCluster) {
 		c.settled("web", 1, 1, 2)
 		killedAt(t, c, 9, nil)
 		rc := clienttest.Find(c.s, client.ReplicationControllers, "default", "web")
@@ -217,14 +217,14 @@ func place(t *testing.T) string {
 	return h.Place
 }
 
-// TestOneWhoWasTakenForDeadStops has an updater sleep for longer than others wait
+// TestReplacedHolderStops has an updater sleep for longer than others wait
 // for a sign of life, and go on when another one is at it.
-func TestOneWhoWasTakenForDeadStops(t *testing.T) {
-	sail(t, func(t *testing.T, h *harbour) {
+func TestReplacedHolderStops(t *testing.T) {
+	inCluster(t, func(t *testing.T, h *testCluster) {
 		h.settled("web", 3, 3, 4)
 		told := make(chan error, 1)
 		var asleep atomic.Bool
-		first := &fuse{Interface: h.s}
+		first := &faultClient{Interface: h.s}
 		first.before = func(call int) {
 			if call == 18 {
 				asleep.Store(true)
@@ -248,14 +248,14 @@ func TestOneWhoWasTakenForDeadStops(t *testing.T) {
 	}, web(3))
 }
 
-func TestWhoStopsLeavesNoMark(t *testing.T) {
+func TestStoppedRunReleasesHold(t *testing.T) {
 	for name, change := range map[string]func(*rollout.Options){
 		"failed":    func(o *rollout.Options) { o.Image = "bad" },
 		"timed out": func(o *rollout.Options) { o.Image = "slow" },
 		"canaries":  func(o *rollout.Options) { o.Canaries = 1 },
 	} {
 		t.Run(name, func(t *testing.T) {
-			sail(t, func(t *testing.T, h *harbour) {
+			inCluster(t, func(t *testing.T, h *testCluster) {
 				h.settled("web", 3, 3, 4)
 				_, _ = h.update(h.s, t.Context(), change)
 				rc := clienttest.Find(h.s, client.ReplicationControllers, "default", "web")
@@ -266,7 +266,7 @@ func TestWhoStopsLeavesNoMark(t *testing.T) {
 		})
 	}
 	t.Run("interrupted", func(t *testing.T) {
-		sail(t, func(t *testing.T, h *harbour) {
+		inCluster(t, func(t *testing.T, h *testCluster) {
 			h.settled("web", 3, 3, 4)
 			ctx, stop := context.WithTimeout(t.Context(), 10*time.Second)
 			defer stop()

@@ -13,7 +13,7 @@ import (
 	apiequality "k8s.io/apimachinery/pkg/api/equality"
 )
 
-// What is written on the controllers. The first four are kubectl's.
+// The annotations of the controllers. The first four are kubectl's.
 const (
 	markNext     = "kubectl.kubernetes.io/next-controller-id" // on the old one: name of the new one
 	markOriginal = "kubectl.kubernetes.io/original-replicas"  // on the old one
@@ -21,34 +21,32 @@ const (
 	markSource   = "kubectl.kubernetes.io/update-source-id"   // on the new one: NAME:UID of the old one
 
 	markWritten = "sampan.dev/rollout-replicas" // on both: the replicas that an updater wrote last
-	markHash    = "sampan.dev/rollout-hash"     // on the new one: what its pods shall be like
-	markTaken   = "sampan.dev/rollout-taken"    // on the old one: it has the pods of this new one
-	markCleanup = "sampan.dev/rollout-cleanup"  // on the old one: what becomes of it in the end
-	markCanary  = "sampan.dev/rollout-canaries" // on the old one: after how many new pods it stops
-	markBack    = "sampan.dev/rollout-back"     // on the old one: why the update is being undone by itself
-	markOlds    = "sampan.dev/rollout-olds"     // on a controller whose pods are replaced: names of those to go
-	markHolder  = "sampan.dev/rollout-holder"   // on the old one: who is at it
+	markHash    = "sampan.dev/rollout-hash"     // on the new one: hash of the wanted pod template
+	markTaken   = "sampan.dev/rollout-taken"    // on the old one: it has taken over the pods of this new one
+	markCleanup = "sampan.dev/rollout-cleanup"  // on the old one: the clean-up policy
+	markCanary  = "sampan.dev/rollout-canaries" // on the old one: the number of canaries
+	markBack    = "sampan.dev/rollout-back"     // on the old one: the cause of an automatic rollback
+	markOlds    = "sampan.dev/rollout-olds"     // on a controller whose pods are replaced: names of the pods to delete
+	markHolder  = "sampan.dev/rollout-holder"   // on the old one: the Holder
 
-	// markLast stays when the others go: what became of the last update, and of which
-	// controller, for whoever asks again because the last answer was lost.
+	// markLast is kept after an update: its result and its controller, for a client that repeats the command because
+	// the last response was lost.
 	markLast = "sampan.dev/rollout-last"
 
-	// markReplaced stays, too, where the last pods that were replaced belong to another
-	// controller, which is deleted: NAME:UID, as in markSource. Whoever waits until the old
-	// pods are gone finds them by it.
+	// markReplaced is kept after an update if the replaced pods belong to a deleted controller: NAME:UID, as in
+	// markSource. Clients that wait until the old pods are deleted find them by it.
 	markReplaced = "sampan.dev/rollout-replaced"
 
-	// labelReleased is on the new controller's selector and template once it has
-	// let go of its pods: it fits none.
+	// labelReleased is added to the selector and template of the new controller to release its pods: no pod has it.
 	labelReleased = "sampan.dev/rollout-released"
 )
 
-var marks = []string{ // never changed
+var marks = []string{ // removed at the end of an update
 	markNext, markOriginal, markDesired, markSource,
 	markWritten, markHash, markTaken, markCleanup, markCanary, markBack, markOlds, markHolder,
 }
 
-// mark sets an annotation of a controller that is the caller's own.
+// mark sets an annotation of rc, which must be a copy.
 func mark(rc *corev1.ReplicationController, key, value string) {
 	if rc.Annotations == nil {
 		rc.Annotations = map[string]string{}
@@ -60,7 +58,7 @@ func markNumber(rc *corev1.ReplicationController, key string, n int32) {
 	mark(rc, key, strconv.FormatInt(int64(n), 10))
 }
 
-// marked returns a number that stands on a controller.
+// marked returns the number in an annotation of a controller.
 func marked(rc *corev1.ReplicationController, key string) (n int32, found bool) {
 	text, found := rc.Annotations[key]
 	v, err := strconv.ParseInt(text, 10, 32)
@@ -76,7 +74,7 @@ func unmark(rc *corev1.ReplicationController) {
 	}
 }
 
-// The values of markLast begin with one of these; behind it is the name of the old one.
+// The prefixes of the values of markLast, which the name of the old controller follows.
 const (
 	lastComplete = "complete:"
 	lastBack     = "rolled-back:"
@@ -92,7 +90,7 @@ func replacing(rc *corev1.ReplicationController) bool {
 	return found
 }
 
-// sourceName returns whose pods a controller replaces, or "".
+// sourceName returns the name of the controller whose pods rc replaces, or "".
 func sourceName(rc *corev1.ReplicationController) string {
 	name, _, _ := strings.Cut(rc.Annotations[markSource], ":")
 	return name
@@ -107,7 +105,7 @@ func replicas(rc *corev1.ReplicationController) int32 {
 	return *rc.Spec.Replicas
 }
 
-// selector returns what a controller selects, which may be left to its template.
+// selector returns a controller's selector, which defaults to the labels of its template.
 func selector(spec corev1.ReplicationControllerSpec) map[string]string {
 	if len(spec.Selector) == 0 && spec.Template != nil {
 		return spec.Template.Labels
@@ -120,7 +118,7 @@ func released(rc *corev1.ReplicationController) bool {
 	return is
 }
 
-// without returns a copy of m that lacks the keys.
+// without returns a copy of m without the keys.
 func without(m map[string]string, keys ...string) map[string]string {
 	c := maps.Clone(m)
 	for _, k := range keys {
@@ -138,8 +136,7 @@ func with(m map[string]string, key, value string) map[string]string {
 	return c
 }
 
-// bare returns what a controller's pods are like, without what an update adds to
-// tell old from new.
+// bare returns a controller's selector and template without the labels that an update adds to distinguish old pods from new ones.
 func bare(spec corev1.ReplicationControllerSpec, key string) (selector map[string]string, t *corev1.PodTemplateSpec) {
 	t = spec.Template.DeepCopy()
 	if t == nil {
@@ -149,15 +146,14 @@ func bare(spec corev1.ReplicationControllerSpec, key string) (selector map[strin
 	return without(spec.Selector, key, labelReleased), t
 }
 
-// samePods reports whether two controllers make the same pods.
+// samePods reports whether two controllers create the same pods.
 func samePods(a, b corev1.ReplicationControllerSpec, key string) bool {
 	selectorA, a1 := bare(a, key)
 	selectorB, b1 := bare(b, key)
 	return apiequality.Semantic.DeepEqual(selectorA, selectorB) && apiequality.Semantic.DeepEqual(a1, b1)
 }
 
-// hash names what a controller's pods are like. It stays the same while an update
-// goes on.
+// hash returns a hash of a controller's selector and template. An update does not change it.
 func hash(spec corev1.ReplicationControllerSpec, key string) (string, error) {
 	selector, template := bare(spec, key)
 	text, err := json.Marshal(struct {
@@ -168,5 +164,5 @@ func hash(spec corev1.ReplicationControllerSpec, key string) (string, error) {
 		return "", fmt.Errorf("hash of a pod template: %w", err)
 	}
 	sum := sha256.Sum256(text)
-	return hex.EncodeToString(sum[:5]), nil // 40 bits tell a handful of templates apart
+	return hex.EncodeToString(sum[:5]), nil // 40 bits distinguish a few templates
 }

@@ -14,33 +14,33 @@ import (
 	"github.com/sampan-io/sampan/internal/plural"
 )
 
-// A goal is what an update wants. While one runs, only back may change.
+// A goal is the wanted result of an update. While a run is under way, only back may change.
 type goal struct {
-	old, new string  // names; of a rename, new is the one it has on the way
-	cleanup  Cleanup // what becomes of the old controller
-	back     bool    // undo instead
-	promote  bool    // go on with whatever is under way
+	old, new string  // names of the controllers; in a rename, new is the temporary name
+	cleanup  Cleanup // what to do with the old controller
+	back     bool    // undo the update
+	promote  bool    // continue the update that is under way
 	replace  bool    // only replace the pods
-	alone    bool    // the old controller was gone when the run began: finish or delete what its update left
-	canaries int32   // stop after so many new pods; 0: don't
-	key      string  // label that tells old pods from new; empty where selectors do that anyway
-	hash     string  // of what the new pods are like
-	value    string  // of the label, on the new pods
+	orphaned bool    // the old controller did not exist when the run began: finish its update, or delete the new one
+	canaries int32   // stop at this number of new pods; 0 for none
+	key      string  // label that distinguishes old pods from new ones; empty if the selectors do
+	hash     string  // of the new controller's template
+	value    string  // of the label on the new pods
 
-	spec               corev1.ReplicationControllerSpec // of the new controller, without that label
+	spec               corev1.ReplicationControllerSpec // of the new controller, without the label
 	surge, unavailable intstr.IntOrString
 }
 
 func (g goal) rename() bool { return g.cleanup == CleanupRename }
 
-// A view is what the cluster looks like.
+// A view is the observed state of the cluster.
 type view struct {
-	old, new         *corev1.ReplicationController // nil where there is none
+	old, new         *corev1.ReplicationController // nil if it does not exist
 	oldPods, newPods Side                          // Want is not used
 	oldLive          []*corev1.Pod                 // by name
 	available        map[types.UID]bool            // pods that count as ready
-	held             int32                         // pods that the new controller still controls, of any kind
-	took, newTook    bool                          // the controller has seen its latest spec
+	held             int32                         // all pods that the new controller still controls
+	took, newTook    bool                          // the old, the new controller has observed its latest spec
 }
 
 // An action is one API call, or none.
@@ -48,7 +48,7 @@ type action struct {
 	kind     actionKind
 	replicas int32
 	pod      *corev1.Pod
-	why      string // of waiting
+	why      string // why to wait
 }
 
 type actionKind int
@@ -57,28 +57,28 @@ const (
 	wait           actionKind = iota
 	finished                  // nothing is left to do
 	paused                    // the canaries are ready
-	announce                  // write on the old controller that an update begins, and label its template
+	announce                  // write the annotations of the update on the old controller, and label its template
 	labelPods                 // label the old controller's pods, and then its selector
 	createNew                 // create the new controller, empty
-	acceptOld                 // somebody scaled the old controller: that is now what is desired
-	acceptNew                 // the same with the new one
+	acceptOld                 // another client scaled the old controller: its replicas are now the desired number
+	acceptNew                 // the same for the new one
 	scaleOld                  // set the old controller's replicas
 	scaleNew                  // set the new controller's replicas
-	release                   // have the new controller let go of its pods
-	closeOld                  // write on the old controller, which is preserved, that it is done with
-	takeOver                  // make the old controller what the new one was
+	release                   // make the new controller release its pods
+	closeOld                  // write on the old controller, which is preserved, that the update has ended
+	takeOver                  // give the old controller the spec of the new one
 	deleteNew                 // delete the empty new controller
 	deleteOld                 // delete the empty old controller
-	forgetOld                 // remove the marks from the old controller
-	forgetNew                 // remove the marks from the new controller
-	replaceForeign            // what is under way is another update: undo it first
-	listOlds                  // write on the controller which pods are to be replaced
+	forgetOld                 // remove the annotations from the old controller
+	forgetNew                 // remove the annotations from the new controller
+	replaceForeign            // another update is under way: undo it first
+	listOlds                  // write the names of the pods to replace on their controller
 	deletePod                 // delete one of them
-	takeBack                  // have the new controller take the pods that it has let go of
+	takeBack                  // make the new controller adopt the pods that it has released
 )
 
-// next says what to do. It is a pure function of the cluster: that is why a killed
-// update can be resumed after any call.
+// next returns the next action. It is a pure function of the goal and the cluster, so a killed update can be resumed
+// after any call.
 func next(g goal, v view) (action, error) {
 	switch {
 	case v.old == nil:
@@ -107,7 +107,7 @@ func next(g goal, v view) (action, error) {
 	case !underWay(v.old):
 		return action{kind: announce}, nil
 	case v.new != nil && released(v.new):
-		// Whatever update it was, it has succeeded; its pods must not be left alone.
+		// Its update has succeeded, whatever its goal was. Its pods must not stay without a controller.
 		return beforeTake(v), nil
 	case v.old.Annotations[markNext] != g.new, v.new != nil && !g.made(v.new):
 		return action{kind: replaceForeign}, nil
@@ -116,7 +116,7 @@ func next(g goal, v view) (action, error) {
 			return action{kind: announce}, nil
 		}
 		if !v.took {
-			return action{kind: wait, why: v.old.Name + " has not seen its new label yet"}, nil
+			return action{kind: wait, why: v.old.Name + " has not observed its new label yet"}, nil
 		}
 		return action{kind: labelPods}, nil
 	}
@@ -125,7 +125,7 @@ func next(g goal, v view) (action, error) {
 	}
 	if v.new == nil {
 		if g.promote {
-			return action{}, fmt.Errorf("the update of %q has not made any pod yet: run it again with what it is to update to", v.old.Name)
+			return action{}, fmt.Errorf("the update of %q has not created any pod yet: run it again with the image or the file of the update", v.old.Name)
 		}
 		return action{kind: createNew}, nil
 	}
@@ -146,7 +146,7 @@ func forwards(g goal, v view) (action, error) {
 		return action{}, err
 	}
 	s := State{Desired: desired, Limits: limits, From: v.side(v.old, v.oldPods), To: v.side(v.new, v.newPods)}
-	if g.canaries > 0 { // those that are there already stay
+	if g.canaries > 0 { // canaries that exist already are kept
 		s.Desired = min(desired, max(g.canaries, s.To.Want))
 		s.Rest = desired - s.Desired
 	}
@@ -205,26 +205,25 @@ func backwards(g goal, v view) (action, error) {
 	return action{kind: deleteNew}, nil
 }
 
-// beforeTake makes way for the old controller to take the pods that the new one
-// has let go of.
+// beforeTake empties the old controller, so that it can adopt the pods that the new one has released.
 func beforeTake(v view) action {
 	switch n, found := marked(v.old, markWritten); {
-	case found && n != replicas(v.old): // somebody scaled what had been emptied
+	case found && n != replicas(v.old): // another client scaled it
 		return action{kind: acceptOld, replicas: replicas(v.old)}
 	case replicas(v.old) > 0:
 		return action{kind: scaleOld}
-	case v.oldPods.Pods > 0, !v.took, v.old.Status.Replicas > 0: // they would be left behind
-		return action{kind: wait, why: "old pods are still to go"}
+	case v.oldPods.Pods > 0, !v.took, v.old.Status.Replicas > 0: // they would stay without a controller
+		return action{kind: wait, why: "old pods are not deleted yet"}
 	case v.held > 0:
 		return action{kind: wait, why: fmt.Sprintf("%s still holds %s", v.new.Name, plural.Count(v.held, "pod"))}
 	case !v.newTook:
-		return action{kind: wait, why: v.new.Name + " has not seen yet that it is to let go of its pods"}
+		return action{kind: wait, why: v.new.Name + " has not observed its new selector yet"}
 	}
 	return action{kind: takeOver}
 }
 
-// closing reports whether only traces of the update are left: the old controller
-// has the pods, or is to be kept without any.
+// closing reports whether only annotations of the update are left to remove: the old controller has adopted the pods, or
+// is kept without pods.
 func closing(old *corev1.ReplicationController) bool {
 	taken := old.Annotations[markTaken]
 	return taken != "" && taken == old.Annotations[markNext]
@@ -233,7 +232,7 @@ func closing(old *corev1.ReplicationController) bool {
 // ours reports whether the new controller is part of an update of the old one.
 func ours(v view) bool { return v.new.Annotations[markSource] == sourceID(v.old) }
 
-// afterTake tidies up when the old controller has taken the pods, or is preserved.
+// afterTake cleans up when the old controller has adopted the pods, or is preserved.
 func afterTake(v view) (action, error) {
 	preserve := Cleanup(v.old.Annotations[markCleanup]) == CleanupPreserve
 	switch {
@@ -244,17 +243,17 @@ func afterTake(v view) (action, error) {
 	case preserve:
 		return action{kind: forgetOld}, nil
 	case !v.took, v.oldPods.Pods < replicas(v.old):
-		return action{kind: wait, why: v.old.Name + " is taking its pods over"}, nil
+		return action{kind: wait, why: v.old.Name + " is adopting its pods"}, nil
 	}
 	return action{kind: forgetOld}, nil
 }
 
-// afterOld goes on when the old controller has been deleted: at the end of the update, which
-// leaves marks to remove, or by another client during the update. Then the run stops, and the next one
-// finishes the update under the name of the new controller, or deletes that.
+// afterOld returns the next action when the old controller does not exist. If the update deleted it at its end, only the
+// annotations of the new one are left to remove. If another client deleted it during the update, the run stops with an
+// [OrphanedError]; the next run finishes the update under the name of the new controller, or deletes that.
 func afterOld(g goal, v view) (action, error) {
 	switch {
-	case v.new == nil && g.alone && g.back:
+	case v.new == nil && g.orphaned && g.back:
 		return action{kind: finished}, nil
 	case v.new == nil, g.replace, sourceName(v.new) != g.old:
 		return action{}, apierrors.NewNotFound(client.ReplicationControllers.GroupResource(), g.old)
@@ -270,9 +269,9 @@ func afterOld(g goal, v view) (action, error) {
 	}
 	filled := replicas(v.new) >= desired && !released(v.new)
 	switch {
-	case !g.alone && filled && !g.rename() && !g.back:
+	case !g.orphaned && filled && !g.rename() && !g.back:
 		return action{kind: forgetNew}, nil
-	case !g.alone:
+	case !g.orphaned:
 		return action{}, &OrphanedError{Old: g.old, New: v.new.Name, Pods: v.newPods.Pods, Desired: desired}
 	case g.back:
 		return action{kind: deleteNew}, nil
@@ -286,7 +285,7 @@ func afterOld(g goal, v view) (action, error) {
 	return action{kind: forgetNew}, nil
 }
 
-// made reports whether the new controller is of an update to this goal.
+// made reports whether the new controller was created for this goal.
 func (g goal) made(rc *corev1.ReplicationController) bool {
 	if g.promote {
 		return true
@@ -294,26 +293,25 @@ func (g goal) made(rc *corev1.ReplicationController) bool {
 	if h, found := rc.Annotations[markHash]; found {
 		return h == g.hash
 	}
-	// The server has filled in what a file leaves open.
+	// The server has set defaults for fields that the goal leaves empty.
 	_, is := bare(rc.Spec, g.key)
 	_, want := bare(g.spec, g.key)
 	return apiequality.Semantic.DeepDerivative(want, is)
 }
 
-// preserved reports whether an update that keeps the old controller is complete,
-// and forgotten.
+// preserved reports whether an update that keeps the old controller is complete, and its annotations are removed.
 func (g goal) preserved(v view) bool {
 	return g.cleanup == CleanupPreserve && !g.back && !underWay(v.old) && replicas(v.old) == 0 &&
 		v.new.Annotations[markSource] == "" && g.made(v.new)
 }
 
-// side completes what a controller has by what it is asked for.
+// side returns pods with the replicas of the controller's spec.
 func (v view) side(rc *corev1.ReplicationController, pods Side) Side {
 	pods.Want = replicas(rc)
 	return pods
 }
 
-// apart reports whether two selectors can't fit the same pod.
+// apart reports whether no pod can match both selectors.
 func apart(a, b map[string]string) bool {
 	for key, value := range a {
 		if other, found := b[key]; found && other != value {
@@ -323,7 +321,7 @@ func apart(a, b map[string]string) bool {
 	return false
 }
 
-// otherThan returns a value for a label that is not taken.
+// otherThan returns value, with the suffix if it is taken.
 func otherThan(value, taken, suffix string) string {
 	if value == taken {
 		return strings.TrimSuffix(value, suffix) + suffix

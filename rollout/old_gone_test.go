@@ -14,7 +14,7 @@ import (
 
 // awaitOldGone waits until the old pods of a controller are gone, and checks that no pod
 // is ending then.
-func (h *harbour) awaitOldGone(name string) {
+func (h *testCluster) awaitOldGone(name string) {
 	h.t.Helper()
 	out, err := await.Until(h.t.Context(), h.s, await.Request{For: await.OldGone, Timeout: time.Minute, Targets: []await.Target{{
 		Resource: client.ReplicationControllers.GroupVersionResource, Kind: "ReplicationController", Namespace: "default", Name: name,
@@ -29,9 +29,9 @@ func (h *harbour) awaitOldGone(name string) {
 	}
 }
 
-// TestOldPodsAreAwaitedAfterAnUpdate waits for old-gone right after each way to end an
+// TestOldGoneAfterUpdate waits for old-gone right after each way to end an
 // update, when old pods are still ending.
-func TestOldPodsAreAwaitedAfterAnUpdate(t *testing.T) {
+func TestOldGoneAfterUpdate(t *testing.T) {
 	for name, tt := range map[string]struct {
 		change func(*rollout.Options)
 		left   string
@@ -41,7 +41,7 @@ func TestOldPodsAreAwaitedAfterAnUpdate(t *testing.T) {
 		"preserved": {func(o *rollout.Options) { o.NewName, o.Cleanup = "web2", rollout.CleanupPreserve }, "web2"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			sail(t, func(t *testing.T, h *harbour) {
+			inCluster(t, func(t *testing.T, h *testCluster) {
 				h.settled("web", 3, 3, 4)
 				h.mustUpdate(tt.change)
 				h.awaitOldGone(tt.left)
@@ -49,7 +49,7 @@ func TestOldPodsAreAwaitedAfterAnUpdate(t *testing.T) {
 		})
 	}
 	t.Run("rolled back", func(t *testing.T) {
-		sail(t, func(t *testing.T, h *harbour) {
+		inCluster(t, func(t *testing.T, h *testCluster) {
 			h.settled("web", 3, 3, 4)
 			ctx, stop := context.WithTimeout(t.Context(), 5*time.Second)
 			defer stop()

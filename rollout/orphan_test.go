@@ -31,7 +31,7 @@ func (o *onLine) Write(b []byte) (int, error) {
 
 // loseOld runs an update whose old controller is deleted when it prints a line with this text,
 // and returns the name of the new controller.
-func (h *harbour) loseOld(at string, change func(*rollout.Options)) string {
+func (h *testCluster) loseOld(at string, change func(*rollout.Options)) string {
 	h.t.Helper()
 	h.settled("web", 3, 0, 9)
 	_, err := h.update(h.s, h.t.Context(), func(o *rollout.Options) {
@@ -65,11 +65,11 @@ var orphanings = map[string]struct {
 	"in the middle of one that preserves web": {"up to 2", func(o *rollout.Options) { o.NewName, o.Cleanup = "web2", rollout.CleanupPreserve }},
 }
 
-func TestAnUpdateWhoseOldControllerIsDeletedIsFinished(t *testing.T) {
+func TestOrphanedUpdateIsFinished(t *testing.T) {
 	for name, tt := range orphanings {
 		for _, again := range []string{"again", "promote"} {
 			t.Run(name+", "+again, func(t *testing.T) {
-				sail(t, func(t *testing.T, h *harbour) {
+				inCluster(t, func(t *testing.T, h *testCluster) {
 					left := h.loseOld(tt.at, tt.change)
 					out, text, err := h.outcome(h.s, t.Context(), func(o *rollout.Options) {
 						if again == "promote" {
@@ -91,10 +91,10 @@ func TestAnUpdateWhoseOldControllerIsDeletedIsFinished(t *testing.T) {
 	}
 }
 
-func TestAnUpdateWhoseOldControllerIsDeletedIsUndone(t *testing.T) {
+func TestOrphanedUpdateIsUndone(t *testing.T) {
 	for name, tt := range orphanings {
 		t.Run(name, func(t *testing.T) {
-			sail(t, func(t *testing.T, h *harbour) {
+			inCluster(t, func(t *testing.T, h *testCluster) {
 				left := h.loseOld(tt.at, tt.change)
 				back := func(o *rollout.Options) { o.Image, o.Rollback = "", true }
 				out, text, err := h.outcome(h.s, t.Context(), back)
@@ -112,9 +112,9 @@ func TestAnUpdateWhoseOldControllerIsDeletedIsUndone(t *testing.T) {
 	}
 }
 
-// TestAnOrphanedUpdateIsNotTakenForAnother asks for another image than the update that is left.
-func TestAnOrphanedUpdateIsNotTakenForAnother(t *testing.T) {
-	sail(t, func(t *testing.T, h *harbour) {
+// TestOrphanedUpdateWithOtherImage asks for another image than the update that is left.
+func TestOrphanedUpdateWithOtherImage(t *testing.T) {
+	inCluster(t, func(t *testing.T, h *testCluster) {
 		left := h.loseOld("up to 2", nil)
 		_, err := h.update(h.s, t.Context(), func(o *rollout.Options) { o.Image = "v3" })
 		if err == nil || !strings.Contains(err.Error(), left) || !strings.Contains(err.Error(), "--promote finishes that, --rollback deletes it") {
@@ -123,16 +123,16 @@ func TestAnOrphanedUpdateIsNotTakenForAnother(t *testing.T) {
 	}, web(3))
 }
 
-// TestAnOrphanedUpdateIsResumed kills the run that finishes an update after each of its
+// TestOrphanedUpdateIsResumed kills the run that finishes an update after each of its
 // calls.
-func TestAnOrphanedUpdateIsResumed(t *testing.T) {
+func TestOrphanedUpdateIsResumed(t *testing.T) {
 	for call := 1; ; call++ {
 		complete := false
-		sail(t, func(t *testing.T, h *harbour) {
+		inCluster(t, func(t *testing.T, h *testCluster) {
 			left := h.loseOld("up to 2", nil)
 			ctx, kill := context.WithCancel(t.Context())
 			defer kill()
-			broken := &fuse{Interface: h.s, kill: kill, at: call, lost: true}
+			broken := &faultClient{Interface: h.s, kill: kill, at: call, lost: true}
 			if _, err := h.update(broken, ctx, nil); err == nil {
 				complete = true
 			} else if _, err := h.update(h.s, t.Context(), nil); err != nil && !apierrors.IsNotFound(err) { // it was the last call

@@ -9,32 +9,29 @@ import (
 	"github.com/sampan-io/sampan/internal/plural"
 )
 
-// A Side is what one controller has. Pods that are being deleted are on no side:
-// they are neither capacity nor do they take up room, as with Deployments.
+// A Side has the numbers of one controller. Pods that are being deleted do not count, as with Deployments.
 type Side struct {
-	Want  int32 // replicas asked for
+	Want  int32 // replicas in the spec
 	Pods  int32 // pods that exist, have not ended and are not being deleted
-	Ready int32 // those of them that are ready, and have been for as long as is asked for
+	Ready int32 // pods of these that have been ready for the minimum time
 }
 
-// A State is everything that [Plan] looks at. From is the side that is emptied, To
-// the one that is filled.
+// A State is the input of [Plan]. From is the side that is scaled down, To the side that is scaled up.
 type State struct {
 	Desired int32 // pods of To in the end
-	Rest    int32 // pods of From in the end: none, but beside canaries
+	Rest    int32 // pods of From in the end: 0, except with canaries
 	Limits
 	From, To Side
 }
 
 // Limits are the bounds that an update keeps.
 type Limits struct {
-	Min int32 // ready pods at any time, as far as there are as many to begin with
+	Min int32 // ready pods at any time, if there are as many at the beginning
 	Max int32 // pods at any time
 }
 
-// LimitsOf computes the limits for a number of desired pods. A percentage is of
-// desired; of surge it is rounded up, of unavailable down, as Deployments do. Not
-// both may come to nothing, or no step could be taken.
+// LimitsOf returns the limits for a number of desired pods. Percentages are of desired, rounded up for surge and down for
+// unavailable, as Deployments do. It returns an error if both are 0, because then no pod could be replaced.
 func LimitsOf(desired int32, surge, unavailable intstr.IntOrString) (Limits, error) {
 	up, err := scaled("surge", surge, desired, true)
 	if err != nil {
@@ -73,10 +70,10 @@ type Kind int
 
 // The kinds of steps.
 const (
-	Wait     Kind = iota // nothing can be done before something changes
+	Wait     Kind = iota // wait for a change
 	SetTo                // set To to Replicas
 	SetFrom              // set From to Replicas
-	Finished             // all is as it shall be
+	Finished             // nothing is left to do
 )
 
 func (k Kind) String() string {
@@ -96,8 +93,8 @@ func (k Kind) String() string {
 // A Step is what to do next.
 type Step struct {
 	Kind     Kind
-	Replicas int32  // of scale steps
-	Why      string // of Wait
+	Replicas int32  // for SetTo and SetFrom
+	Why      string // for Wait
 }
 
 // Plan returns the next step. See R1 to R3 in the package comment.
@@ -105,13 +102,12 @@ func Plan(s State) Step {
 	exist := max(s.From.Want, s.From.Pods) + max(s.To.Want, s.To.Pods)
 	switch room := s.Max - exist; {
 	case s.To.Want > s.Desired:
-		return Step{Kind: SetTo, Replicas: s.Desired} // somebody changed his mind
+		return Step{Kind: SetTo, Replicas: s.Desired} // the desired number was reduced
 	case s.To.Want < s.Desired && room > 0:
 		return Step{Kind: SetTo, Replicas: min(s.Desired, s.To.Want+room)}
 	}
-	// A controller that must lose pods loses those first that are not ready. So
-	// what From needs to keep is what To is short of, however many of From's own
-	// are ready.
+	// A controller that is scaled down deletes unready pods first. So From keeps as many pods as To lacks, however many
+	// of From's own are ready.
 	if keep := max(s.Rest, s.Min-min(s.To.Ready, s.To.Want)); keep < s.From.Want {
 		return Step{Kind: SetFrom, Replicas: keep}
 	}
@@ -123,12 +119,12 @@ func Plan(s State) Step {
 	case s.To.Pods != s.To.Want:
 		return Step{Kind: Wait, Why: fmt.Sprintf("%s, want %d", plural.Count(s.To.Pods, "new pod"), s.To.Want)}
 	case s.From.Want > s.Rest || s.To.Want < s.Desired:
-		return Step{Kind: Wait, Why: "no pod may go and none may come"} // only limits that LimitsOf refuses
+		return Step{Kind: Wait, Why: "the limits allow neither to delete a pod nor to create one"} // only limits that LimitsOf refuses
 	}
 	return Step{Kind: Finished}
 }
 
-// leaving is why a step waits until old pods have gone.
+// leaving returns why a step waits for the deletion of old pods.
 func leaving(n int32) string {
-	return fmt.Sprintf("%s %s still to go", plural.Count(n, "old pod"), plural.Choose(n, "is", "are"))
+	return fmt.Sprintf("%s %s not deleted yet", plural.Count(n, "old pod"), plural.Choose(n, "is", "are"))
 }

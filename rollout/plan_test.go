@@ -94,7 +94,7 @@ func (s *side) control(choice int) bool {
 		s.ready++
 	case pods < s.want:
 		s.unready++
-	case pods > s.want && s.unready > 0: // those that are not ready go first
+	case pods > s.want && s.unready > 0: // unready pods are deleted first
 		s.unready--
 		s.dying++
 	case pods > s.want:
@@ -121,9 +121,9 @@ func (m *model) check(t *rapid.T, what string, readyBefore int32) {
 	}
 }
 
-// TestPlanKeepsItsPromises checks R1, R2 and R3 from any state that lies within
+// TestPlanInvariants checks R1, R2 and R3 from any state that lies within
 // the maximum, with pods that come, become ready and go in any order.
-func TestPlanKeepsItsPromises(t *testing.T) {
+func TestPlanInvariants(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		desired := rapid.Int32Range(0, 12).Draw(t, "desired")
 		surge := rapid.SampledFrom([]string{"0", "1", "3", "30%", "100%"}).Draw(t, "surge")
@@ -137,7 +137,7 @@ func TestPlanKeepsItsPromises(t *testing.T) {
 		m.to.want = rapid.Int32Range(0, min(desired, limits.Max-m.from.want)).Draw(t, "new")
 		m.from.ready = rapid.Int32Range(0, m.from.want).Draw(t, "old ready")
 		m.to.ready = rapid.Int32Range(0, m.to.want).Draw(t, "new ready")
-		if rapid.Bool().Draw(t, "canaries") { // those that are there already stay
+		if rapid.Bool().Draw(t, "canaries") { // existing canaries are kept
 			m.s.Desired = rapid.Int32Range(m.to.want, desired).Draw(t, "canary count")
 			m.s.Rest = desired - m.s.Desired
 		}
@@ -159,8 +159,7 @@ func TestPlanKeepsItsPromises(t *testing.T) {
 				return
 			case rollout.Wait:
 			}
-			// The cluster does some of what is to be done, in any order; all of it
-			// when the plan can only wait.
+			// The cluster makes a few of the pending changes, in any order, and at least one if the plan waits.
 			n := rapid.IntRange(0, 4).Draw(t, "cluster steps")
 			if step.Kind == rollout.Wait {
 				n = max(n, 1)

@@ -9,15 +9,14 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// live returns the pods that are of use: not ended, not being deleted.
+// live returns the pods that have not ended and are not being deleted.
 func live(pods []*corev1.Pod) []*corev1.Pod {
 	return slices.DeleteFunc(slices.Clone(pods), func(p *corev1.Pod) bool {
 		return p.DeletionTimestamp != nil || p.Status.Phase == corev1.PodSucceeded || p.Status.Phase == corev1.PodFailed
 	})
 }
 
-// readySince returns when a pod became ready by the server's clock, and whether
-// it is.
+// readySince returns when a pod became ready, from its condition, and whether it is ready.
 func readySince(p *corev1.Pod) (since time.Time, ready bool) {
 	for _, c := range p.Status.Conditions {
 		if c.Type == corev1.PodReady && c.Status == corev1.ConditionTrue {
@@ -27,35 +26,34 @@ func readySince(p *corev1.Pod) (since time.Time, ready bool) {
 	return time.Time{}, false
 }
 
-// A patience says which pods have been ready for long enough. A pod that becomes
-// ready while it watches is timed by its own clock alone; only for what was ready
-// before does it believe the server's.
-type patience struct {
-	least time.Duration // 0: being ready is enough
+// An availability finds the pods that have been ready for the minimum time. It measures with its own clock for pods that
+// become ready during the run, and uses the time in the condition for pods that were ready before.
+type availability struct {
+	least time.Duration // the minimum time; 0 means that a ready pod is available
 	seen  map[types.UID]readiness
 	begun bool
 }
 
 type readiness struct {
-	told  time.Time // when the server says that it became ready
-	since time.Time // since when it counts
+	condition time.Time // the last transition in the condition
+	since     time.Time // since when the pod counts as ready
 }
 
-// look takes in the pods as they are now. It returns those that are available, and
-// when the next one will be if nothing changes; zero if none will.
-func (w *patience) look(pods []*corev1.Pod, now time.Time) (available map[types.UID]bool, next time.Time) {
+// update returns the pods that are available now, and the time at which the next one will be if nothing changes; zero if
+// none will.
+func (w *availability) update(pods []*corev1.Pod, now time.Time) (available map[types.UID]bool, next time.Time) {
 	available = map[types.UID]bool{}
 	seen := map[types.UID]readiness{}
 	for _, p := range pods {
-		told, ready := readySince(p)
+		condition, ready := readySince(p)
 		if !ready {
 			continue
 		}
 		r, known := w.seen[p.UID]
-		if !known || !r.told.Equal(told) {
-			r = readiness{told: told, since: now}
-			if !w.begun && told.Before(now) {
-				r.since = told
+		if !known || !r.condition.Equal(condition) {
+			r = readiness{condition: condition, since: now}
+			if !w.begun && condition.Before(now) {
+				r.since = condition
 			}
 		}
 		seen[p.UID] = r
@@ -81,7 +79,7 @@ func sideOf(pods []*corev1.Pod, available map[types.UID]bool) Side {
 	return s
 }
 
-// byName sorts pods, so that it is always the same one's turn.
+// byName sorts pods by name, so that the order of replacement is stable.
 func byName(pods []*corev1.Pod) {
 	slices.SortFunc(pods, func(a, b *corev1.Pod) int { return strings.Compare(a.Name, b.Name) })
 }

@@ -9,10 +9,10 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// TestPatience: a pod is available when it has been ready for ten seconds. What it
+// TestAvailability: a pod is available when it has been ready for ten seconds. What it
 // was before the first look, the server says; from then on this clock alone counts,
 // however wrong the server's is.
-func TestPatience(t *testing.T) {
+func TestAvailability(t *testing.T) {
 	const never = -1
 	start := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 	type look struct {
@@ -32,7 +32,7 @@ func TestPatience(t *testing.T) {
 		"came and went unseen":       {{0, never, false, never}, {3, 3, false, 13}, {12, 11, false, 22}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			w := patience{least: 10 * time.Second}
+			w := availability{least: 10 * time.Second}
 			for _, l := range looks {
 				p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{UID: types.UID("a")}}
 				if l.since != never {
@@ -41,7 +41,7 @@ func TestPatience(t *testing.T) {
 						LastTransitionTime: metav1.NewTime(start.Add(time.Duration(l.since) * time.Second)),
 					}}
 				}
-				got, next := w.look([]*corev1.Pod{p}, start.Add(time.Duration(l.at)*time.Second))
+				got, next := w.update([]*corev1.Pod{p}, start.Add(time.Duration(l.at)*time.Second))
 				var want time.Time
 				if l.next != never {
 					want = start.Add(time.Duration(l.next) * time.Second)

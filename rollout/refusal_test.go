@@ -12,9 +12,9 @@ import (
 	"github.com/sampan-io/sampan/rollout"
 )
 
-// TestARefusedUpdateChangesNothing has the server refuse one of the calls of an update, as
+// TestRefusedUpdateChangesNothing has the server refuse one of the calls of an update, as
 // it does for an invalid object or without permission.
-func TestARefusedUpdateChangesNothing(t *testing.T) {
+func TestRefusedUpdateChangesNothing(t *testing.T) {
 	file := web(3)
 	file.Name, file.Spec.Template.Spec.Containers[0].Image = "web2", "v2"
 	for _, tt := range []struct {
@@ -30,7 +30,7 @@ func TestARefusedUpdateChangesNothing(t *testing.T) {
 		{"delete", "delete", "replicationcontrollers", "deleting replicationcontroller web: ", twoNames},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			sail(t, func(t *testing.T, h *harbour) {
+			inCluster(t, func(t *testing.T, h *testCluster) {
 				h.settled("web", 3, 0, 9)
 				before := clienttest.Find(h.s, client.ReplicationControllers, "default", "web")
 				h.s.Intercept(func(r clienttest.Request) error {
@@ -50,9 +50,9 @@ func TestARefusedUpdateChangesNothing(t *testing.T) {
 	}
 }
 
-// TestARefusedUpdateDoesNotUndoAnother has an update of another image be under way.
-func TestARefusedUpdateDoesNotUndoAnother(t *testing.T) {
-	sail(t, func(t *testing.T, h *harbour) {
+// TestRefusedUpdateKeepsOther has an update of another image be under way.
+func TestRefusedUpdateKeepsOther(t *testing.T) {
+	inCluster(t, func(t *testing.T, h *testCluster) {
 		h.settled("web", 3, 0, 9)
 		h.mustUpdate(func(o *rollout.Options) { o.Canaries = 1 })
 		before := clienttest.Find(h.s, client.ReplicationControllers, "default", "web")
@@ -78,7 +78,7 @@ func TestARefusedUpdateDoesNotUndoAnother(t *testing.T) {
 }
 
 // unchanged checks that a controller is as it was and that there is no other.
-func (h *harbour) unchanged(before *corev1.ReplicationController) {
+func (h *testCluster) unchanged(before *corev1.ReplicationController) {
 	h.t.Helper()
 	all := clienttest.All(h.s, client.ReplicationControllers, "default")
 	if len(all) != 1 || all[0].ResourceVersion != before.ResourceVersion {

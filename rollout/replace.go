@@ -9,13 +9,12 @@ import (
 	"github.com/sampan-io/sampan/internal/plural"
 )
 
-// maxOlds is how long the list of pods to replace may be: all annotations of an
-// object together may have 256 KiB.
+// maxOlds is the maximum length of the list of pods to replace. All annotations of an object together may have 256 KiB.
 const maxOlds = 200 << 10
 
-// nextReplacement says what to do to replace the pods of a controller by others of
-// the same kind. Which ones are to go is written on the controller before the
-// first one goes, by name, so that it can be resumed without comparing clocks.
+// nextReplacement returns the next action to replace the pods of a controller by others of the same kind. The names of
+// the pods are written on the controller before the first one is deleted, so that a run can be resumed without comparing
+// clocks.
 func nextReplacement(g goal, v view) (action, error) {
 	switch {
 	case underWay(v.old):
@@ -51,24 +50,23 @@ func nextReplacement(g goal, v view) (action, error) {
 	return action{kind: forgetOld}, nil
 }
 
-// A Replacement is everything that [PlanReplacement] looks at.
+// A Replacement is the input of [PlanReplacement].
 type Replacement struct {
 	Desired int32 // pods in the end
 	Limits
-	Want int32    // replicas that the controller is asked for
-	Pods []OnePod // those that exist, have not ended and are not being deleted
-	Stop bool     // go back to Desired, and replace no more
+	Want int32    // replicas in the controller's spec
+	Pods []OnePod // pods that exist, have not ended and are not being deleted
+	Stop bool     // replace no more pods, and go back to Desired
 }
 
 // OnePod is a pod of a [Replacement].
 type OnePod struct {
-	Old   bool // it is to go
+	Old   bool // it has to be replaced
 	Ready bool // as [Side.Ready] counts
 }
 
-// PlanReplacement returns the next step of a replacement: SetTo is to ask for
-// that many replicas, SetFrom to delete the pod with the index returned, which the
-// controller then makes anew. R1 to R3 hold.
+// PlanReplacement returns the next step of a replacement. SetTo means to set the replicas; SetFrom means to delete the
+// pod with the returned index, which the controller then replaces. R1 to R3 hold.
 func PlanReplacement(s Replacement) (step Step, victim int) {
 	var olds, ready, fresh, freshReady int32
 	broken, good := -1, -1
@@ -107,7 +105,7 @@ func PlanReplacement(s Replacement) (step Step, victim int) {
 	case s.Want != s.Max:
 		return Step{Kind: SetTo, Replicas: s.Max}, -1
 	case broken >= 0 && pods >= s.Want && freshReady == fresh:
-		// It costs no capacity; but one at a time, lest all go on to be broken.
+		// It costs no capacity. Replace one at a time, because the new pod may be broken, too.
 		return Step{Kind: SetFrom}, broken
 	case good >= 0 && ready > s.Min:
 		return Step{Kind: SetFrom}, good
@@ -130,7 +128,7 @@ func (v view) olds() []OnePod {
 	return pods
 }
 
-// listNames returns what is written of the pods to replace.
+// listNames returns the names of the pods to replace as the value of an annotation.
 func listNames(pods []*corev1.Pod) (string, error) {
 	names := make([]string, len(pods))
 	for i, p := range pods {
@@ -138,7 +136,7 @@ func listNames(pods []*corev1.Pod) (string, error) {
 	}
 	text := strings.Join(names, " ")
 	if len(text) > maxOlds {
-		return "", fmt.Errorf("%d pods are too many to note on their controller; an update with another name replaces any number", len(pods))
+		return "", fmt.Errorf("the names of %d pods do not fit into an annotation of their controller; an update with a new name can replace any number of pods", len(pods))
 	}
 	return text, nil
 }

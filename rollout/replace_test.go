@@ -9,9 +9,9 @@ import (
 	"github.com/sampan-io/sampan/rollout"
 )
 
-// TestPlanReplacementKeepsItsPromises checks R1, R2 and R3 from any state, with pods
+// TestPlanReplacementInvariants checks R1, R2 and R3 from any state, with pods
 // that come, become ready and fail to in any order.
-func TestPlanReplacementKeepsItsPromises(t *testing.T) {
+func TestPlanReplacementInvariants(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		desired := rapid.Int32Range(0, 8).Draw(t, "desired")
 		surge := rapid.SampledFrom([]string{"0", "1", "50%"}).Draw(t, "surge")
@@ -65,7 +65,7 @@ func TestPlanReplacementKeepsItsPromises(t *testing.T) {
 			if int32(len(s.Pods)) > s.Max {
 				t.Fatalf("%d pods, want at most %d: %+v", len(s.Pods), s.Max, s)
 			}
-			// Its controller and the pods do some of what is to be done.
+			// The controller and the pods make a few of the pending changes.
 			n := rapid.IntRange(0, 2).Draw(t, "cluster steps")
 			if step.Kind == rollout.Wait {
 				n = max(n, 1)
@@ -91,7 +91,7 @@ func controlReplaced(t *rapid.T, s *rollout.Replacement) bool {
 		}
 	}
 	switch n := int32(len(s.Pods)); {
-	case n > s.Want: // those that are not ready go first
+	case n > s.Want: // unready pods are deleted first
 		i := rapid.IntRange(0, len(s.Pods)-1).Draw(t, "too many")
 		if len(unready) > 0 {
 			i = unready[0]

@@ -41,11 +41,11 @@ type interruption struct {
 	lost bool // the call is carried out all the same
 }
 
-// TestAnUpdateIsResumedFromAfterEachCall interrupts the updater at its first,
+// TestResumeAfterEachCall interrupts the updater at its first,
 // second, … call, with the call made or not, and the program killed or not, and runs
 // it again if need be: the end is the same, no pod is made twice, and capacity is
 // kept all the time.
-func TestAnUpdateIsResumedFromAfterEachCall(t *testing.T) {
+func TestResumeAfterEachCall(t *testing.T) {
 	three := intstr.Parse("100%")
 	for _, w := range []way{
 		{name: "rename", end: "web", image: "v2", made: 6},
@@ -105,7 +105,7 @@ func everyCall(t *testing.T, w way) {
 	} {
 		t.Run(i.name, func(t *testing.T) {
 			for call, done := 1, false; !done; call++ {
-				sail(t, func(t *testing.T, h *harbour) { done = w.interrupted(t, h, i, call) }, web(3))
+				inCluster(t, func(t *testing.T, h *testCluster) { done = w.interrupted(t, h, i, call) }, web(3))
 				if t.Failed() || call > 200 {
 					t.Fatalf("%s: interrupted at call %d", i.name, call)
 				}
@@ -115,7 +115,7 @@ func everyCall(t *testing.T, w way) {
 }
 
 // interrupted reports whether the command made no such call.
-func (w way) interrupted(t *testing.T, h *harbour, i interruption, call int) bool {
+func (w way) interrupted(t *testing.T, h *testCluster, i interruption, call int) bool {
 	h.settled("web", 3, 3, 1<<30)
 	for _, change := range w.before {
 		_, _ = h.update(h.s, t.Context(), change)
@@ -123,7 +123,7 @@ func (w way) interrupted(t *testing.T, h *harbour, i interruption, call int) boo
 	h.expect(cmp.Or(w.min, 3), cmp.Or(w.max, 4))
 	ctx, kill := context.WithCancel(t.Context())
 	defer kill()
-	f := &fuse{Interface: h.s, at: call, lost: i.lost}
+	f := &faultClient{Interface: h.s, at: call, lost: i.lost}
 	if i.kill {
 		f.kill = kill
 	}
@@ -139,7 +139,7 @@ func (w way) interrupted(t *testing.T, h *harbour, i interruption, call int) boo
 	}
 	made := w.made
 	if strings.Count(first, "Deleting pod") == 3 && strings.Contains(second, "(3 left") {
-		made = 0 // only the last answer was missing, and a new command replaces the pods anew
+		made = 0 // only the last response was lost, and a new command replaces the pods again
 	}
 	h.ends(w.end, w.image, 3, made)
 	return f.count() < call
@@ -158,11 +158,11 @@ func (w way) well(err error, interrupted bool) bool {
 }
 
 // killedAt kills a command at one call.
-func killedAt(t *testing.T, h *harbour, call int, change func(*rollout.Options)) {
+func killedAt(t *testing.T, h *testCluster, call int, change func(*rollout.Options)) {
 	t.Helper()
 	ctx, kill := context.WithCancel(t.Context())
 	defer kill()
-	if out, err := h.update(&fuse{Interface: h.s, kill: kill, at: call}, ctx, change); err == nil {
+	if out, err := h.update(&faultClient{Interface: h.s, kill: kill, at: call}, ctx, change); err == nil {
 		t.Fatalf("it was complete before call %d:\n%s", call, out)
 	}
 }

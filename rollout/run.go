@@ -20,20 +20,18 @@ import (
 	"github.com/sampan-io/sampan/internal/run"
 )
 
-// Run performs the update, or goes on with it, and returns when it is complete or,
-// with Options.Canaries, when those are ready. It makes one call at a time and waits
-// on watches in between. A *TimeoutError, a *FailedError, a *BusyError, the end of
-// ctx and errors of the server leave the update where it is, to be resumed by
-// running it again or undone with Options.Rollback; so does an *OrphanedError, which is
-// returned if another client has deleted the old controller. A *RolledBackError says that
-// it has been undone, as Options.AutoRollback asks; a *DoneError says that there was
-// nothing left to do.
+// Run performs the update, or resumes it, and returns when it is complete or, with Options.Canaries, when the canaries
+// are ready. It makes one call at a time and waits on watches in between.
+//
+// After a *TimeoutError, a *FailedError, a *BusyError, an *OrphanedError, the cancellation of ctx and errors of the
+// server, the update can be resumed by running it again, or undone with Options.Rollback. A *RolledBackError reports that
+// Options.AutoRollback has undone it, a *DoneError that nothing was left to do.
 func (u *Updater) Run(ctx context.Context) (Outcome, error) {
-	// The first look is a plain request, because it tells at once what is wrong.
+	// The first read is a plain request, because its errors are returned at once.
 	old, err := client.ReplicationControllers.Get(ctx, u.opts.Client, u.opts.Namespace, u.opts.Old)
 	var left *corev1.ReplicationController
 	if apierrors.IsNotFound(err) && !u.opts.ReplacePods {
-		left, err = u.leftBehind(ctx, err) // by an update that has deleted the old one, or lost it
+		left, err = u.leftBehind(ctx, err) // by an update whose old controller was deleted
 		old = nil
 	}
 	if err != nil {
@@ -41,19 +39,19 @@ func (u *Updater) Run(ctx context.Context) (Outcome, error) {
 	}
 	g, err := u.goalFor(old)
 	if err == nil && left != nil {
-		g, err = u.finishAlone(g, left)
+		g, err = u.finishOrphaned(g, left)
 	}
 	if err != nil {
 		return Outcome{}, err
 	}
 	r := &running{
 		Updater: u, goal: g, self: u.opts.Self.begun(), said: map[string]bool{}, changed: make(chan struct{}, 1),
-		progress: time.Now(), patience: patience{least: u.opts.MinReady},
+		progress: time.Now(), availability: availability{least: u.opts.MinReady},
 	}
 	wake := func() {
 		select {
 		case r.changed <- struct{}{}:
-		default: // a look is due already
+		default: // a wake-up is pending already
 		}
 	}
 	r.controllers = cache.New(u.opts.Client, client.ReplicationControllers, cache.Options[*corev1.ReplicationController]{Namespace: u.opts.Namespace, Log: u.opts.Log})
@@ -86,9 +84,9 @@ func (u *Updater) Run(ctx context.Context) (Outcome, error) {
 	return out, err
 }
 
-// leftBehind returns the new controller of an update whose old controller is gone: it was
-// deleted at the end of the update, or by another client during the update. It returns gone if there is none,
-// and a *DoneError if the update was to be promoted and is complete.
+// leftBehind returns the new controller of an update whose old controller was deleted, by the update at its end or by
+// another client. It returns the error gone if there is none, and a *DoneError if the update was to be promoted and is
+// complete.
 func (u *Updater) leftBehind(ctx context.Context, gone error) (*corev1.ReplicationController, error) {
 	all, _, err := client.ReplicationControllers.List(ctx, u.opts.Client, u.opts.Namespace, metav1.ListOptions{})
 	if err != nil {
@@ -122,9 +120,9 @@ func (u *Updater) leftBehind(ctx context.Context, gone error) (*corev1.Replicati
 	return nil, fmt.Errorf("replicationcontroller %q is gone, and there are several updates of it (%s): pass one of these as the new name", u.opts.Old, strings.Join(names, ", "))
 }
 
-// finishAlone makes it the goal to finish an update without the old controller, or to undo it.
-func (u *Updater) finishAlone(g goal, left *corev1.ReplicationController) (goal, error) {
-	g.alone, g.new, g.cleanup = true, left.Name, CleanupDelete
+// finishOrphaned returns the goal to finish or to undo an update without its old controller.
+func (u *Updater) finishOrphaned(g goal, left *corev1.ReplicationController) (goal, error) {
+	g.orphaned, g.new, g.cleanup = true, left.Name, CleanupDelete
 	same := true
 	switch {
 	case u.opts.New != nil:
@@ -142,8 +140,8 @@ func (u *Updater) finishAlone(g goal, left *corev1.ReplicationController) (goal,
 	return g, nil
 }
 
-// firstLook waits until a cache knows what there is. One that takes its time may
-// not be allowed to look, which a plain request tells.
+// firstLook waits until a cache has its first list. If that takes longer than lookPatience, it makes a plain request to
+// find out whether the list is forbidden.
 func (r *running) firstLook(ctx context.Context, ready <-chan struct{}, of schema.GroupVersionResource) error {
 	patience := time.NewTimer(lookPatience)
 	defer patience.Stop()
@@ -158,18 +156,18 @@ func (r *running) firstLook(ctx context.Context, ready <-chan struct{}, of schem
 		return err
 	}
 	for {
-		if err := r.pause(ctx, ready, "the first look at the controllers and pods"); err != nil {
+		if err := r.pause(ctx, ready, "the first list of controllers and pods"); err != nil {
 			return err
 		}
 		select {
 		case <-ready:
 			return nil
-		default: // some other reason to wake
+		default: // woken for another reason
 		}
 	}
 }
 
-// lookPatience is how long a list of everything usually takes at most.
+// lookPatience is how long a first list usually takes at most.
 const lookPatience = 2 * time.Second
 
 const byController = "controller"
@@ -190,37 +188,37 @@ type running struct {
 	changed     chan struct{} // holds a token when a cache has news
 
 	self       Holder
-	held       bool      // the controller says that this run is at it
+	held       bool      // the holder annotation has this run
 	beat       time.Time // when that was written last
-	rival      *Holder   // who else said so
-	rivalSince time.Time // since when he has given no sign of life
+	rival      *Holder   // another run that holds the controller
+	rivalSince time.Time // since when its counter has not changed
 
-	patience patience
-	due      time.Time // when the next pod will have been ready for long enough; zero: not by itself
+	availability availability
+	due          time.Time // when the next pod will have been ready for the minimum time; zero for none
 
-	said      map[string]bool // lines that are said once
-	why       string          // what was told last of waiting
+	said      map[string]bool // lines that are printed only once
+	why       string          // the last reason passed to Options.Progress
 	acted     bool            // an action was begun
-	tried     bool            // the server would not refuse the calls of the update
-	undone    string          // which controller a rollback has deleted, as NAME:UID
-	cause     error           // why it goes back by itself; nil if it doesn't
-	closing   bool            // the last write of all has been tried, after which there is nothing to tell by
-	progress  time.Time       // of the last step forward
-	lostRaces int             // writes in a row that somebody else was faster than
-	best      standing        // since the last action
+	tried     bool            // the dry runs have succeeded
+	undone    string          // NAME:UID of the controller that a rollback has deleted
+	cause     error           // the cause of an automatic rollback; nil without one
+	closing   bool            // the last write of the update was tried, which removes the annotations
+	progress  time.Time       // of the last progress
+	lostRaces int             // consecutive writes that failed because another client was faster
+	best      counts          // the best numbers since the last action
 	up        time.Time       // of the last scaling up
 }
 
-// A standing is how far the pods are. Only what was never reached since the last
-// action counts as progress: pods that come and go again and again are none.
-type standing struct {
+// counts are numbers that show progress. Only a number that was never reached since the last action counts as progress;
+// pods that come and go do not.
+type counts struct {
 	known        bool
-	ready, pods  int32 // of what is filled
-	left, seen   int32 // of what is emptied, and controllers that have seen their latest spec
-	held, gained int32 // of a release, and of what takes the pods over
+	ready, pods  int32 // pods of the side that is scaled up
+	left, seen   int32 // pods of the side that is scaled down; controllers that have observed their latest spec
+	held, gained int32 // pods that are still to be released; pods that the old controller has adopted
 }
 
-// loop does what is next until nothing is.
+// loop performs actions until none is left.
 func (r *running) loop(ctx context.Context) (Outcome, error) {
 	for {
 		if ctx.Err() != nil {
@@ -228,13 +226,13 @@ func (r *running) loop(ctx context.Context) (Outcome, error) {
 		}
 		v := r.look()
 		if v.old == nil {
-			r.held = false // there is nothing to say it on
+			r.held = false // the annotation was deleted with it
 		}
 		if r.closing && r.closed(v) {
 			return r.outcome(v), nil
 		}
 		if r.opts.AutoRollback && !r.back && v.old != nil && v.old.Annotations[markBack] != "" {
-			r.turn(errors.New(v.old.Annotations[markBack])) // an earlier run had to
+			r.turn(errors.New(v.old.Annotations[markBack])) // an earlier run began the rollback
 		}
 		act, err := next(r.goal, v)
 		begins := act.kind == announce || act.kind == replaceForeign
@@ -277,7 +275,7 @@ func (r *running) loop(ctx context.Context) (Outcome, error) {
 			if err := r.rest(ctx, time.Until(r.up.Add(r.opts.UpdatePeriod))); err != nil {
 				return Outcome{}, err
 			}
-			r.progress = time.Now() // nothing was due meanwhile
+			r.progress = time.Now() // the pause does not count for the timeout
 			continue
 		}
 		if act.kind == wait {
@@ -305,13 +303,12 @@ func (r *running) loop(ctx context.Context) (Outcome, error) {
 	}
 }
 
-// idle reports whether nothing is written for now: an action has to wait, or the
-// update period is not over.
+// idle reports whether nothing is written for now: the action is to wait, or the update period is not over.
 func (r *running) idle(act action) bool {
 	return act.kind == wait || r.shrinks(act) && time.Now().Before(r.up.Add(r.opts.UpdatePeriod))
 }
 
-// closed reports whether the last write of all, which was tried, has been done.
+// closed reports whether the last write of the update, which was tried, has succeeded.
 func (r *running) closed(v view) bool {
 	switch {
 	case r.replace:
@@ -322,8 +319,8 @@ func (r *running) closed(v view) bool {
 	return v.new == nil || sourceName(v.new) != r.old
 }
 
-// blind returns why the server cannot be seen, if it cannot, instead of late: then
-// nobody knows what there was to wait for.
+// blind returns late, or the error of the server if it cannot be reached: in that case the cause of the delay is not
+// known.
 func (r *running) blind(ctx context.Context, late error) error {
 	_, err := client.ReplicationControllers.Get(ctx, r.opts.Client, r.opts.Namespace, r.old)
 	if err != nil && transient(err) {
@@ -332,18 +329,18 @@ func (r *running) blind(ctx context.Context, late error) error {
 	return late
 }
 
-// settle decides what the answer to a write means: go on (nil) or give up.
+// settle handles the result of a write. It returns nil if the run continues, after a pause if the write is to be retried.
 func (r *running) settle(ctx context.Context, err error, forward bool) error {
 	switch {
 	case err == nil && forward:
-		r.progress, r.best, r.lostRaces = time.Now(), standing{}, 0
+		r.progress, r.best, r.lostRaces = time.Now(), counts{}, 0
 		return nil
 	case err == nil:
 		r.lostRaces = 0
 		return nil
 	case apierrors.IsConflict(err), apierrors.IsAlreadyExists(err), apierrors.IsNotFound(err):
-		// Somebody was faster, its own controller with a status mostly; the
-		// caches will show it, or have already.
+		// Another client was faster, usually the replication controller with a status. The caches will have its
+		// write soon.
 		timer := time.NewTimer(lostPause)
 		defer timer.Stop()
 		select {
@@ -369,19 +366,19 @@ func (r *running) settle(ctx context.Context, err error, forward bool) error {
 	return nil
 }
 
-// fewRaces is how many lost races in a row are nothing to wonder about.
+// fewRaces is how many consecutive lost races are retried without a look at the timeout.
 const fewRaces = 5
 
-// lostPause is between tries to reach a server that is away.
+// lostPause is the pause between attempts to reach the server.
 const lostPause = time.Second
 
-// transient reports whether the same request may well succeed later.
+// transient reports whether the same request may succeed later.
 func transient(err error) bool {
 	return errors.As(err, new(*client.UnreachableError)) || apierrors.IsServerTimeout(err) || apierrors.IsTimeout(err) ||
 		apierrors.IsTooManyRequests(err) || apierrors.IsServiceUnavailable(err) || apierrors.IsInternalError(err)
 }
 
-// finish says how it ended when nothing is left to do.
+// finish returns the result when nothing is left to do.
 func (r *running) finish(v view) (Outcome, error) {
 	if r.cause != nil {
 		return Outcome{}, &RolledBackError{Name: r.old, Cause: r.cause}
@@ -390,7 +387,7 @@ func (r *running) finish(v view) (Outcome, error) {
 }
 
 func (r *running) outcome(v view) Outcome {
-	if r.alone && r.back {
+	if r.orphaned && r.back {
 		return Outcome{Deleted: r.new}
 	}
 	name := r.old
@@ -403,7 +400,7 @@ func (r *running) outcome(v view) Outcome {
 	return Outcome{Name: name, Unchanged: !r.acted}
 }
 
-// pauseAtCanaries stops, for people to look at the new pods.
+// pauseAtCanaries ends the run, so that users can check the new pods.
 func (r *running) pauseAtCanaries(ctx context.Context, v view) Outcome {
 	desired, _ := marked(v.new, markDesired) // next has checked that it is there
 	out := Outcome{Name: v.new.Name, Canaries: replicas(v.new), Desired: desired}
@@ -413,13 +410,13 @@ func (r *running) pauseAtCanaries(ctx context.Context, v view) Outcome {
 	return out
 }
 
-// undoable reports whether the update is to be undone by itself if it fails here.
+// undoable reports whether a failure now causes an automatic rollback.
 func (r *running) undoable(v view) bool {
 	return r.opts.AutoRollback && !r.back && v.old != nil && v.old.Annotations[markNext] == r.new && !closing(v.old) &&
 		(v.new == nil || r.made(v.new) && !released(v.new))
 }
 
-// turnBack writes that the update is to be undone, and begins to.
+// turnBack writes the cause of an automatic rollback on the old controller, and begins the rollback.
 func (r *running) turnBack(ctx context.Context, old *corev1.ReplicationController, cause error) error {
 	err := r.update(ctx, old, func(rc *corev1.ReplicationController) { mark(rc, markBack, cause.Error()) })
 	if err == nil {
@@ -433,16 +430,14 @@ func (r *running) turn(cause error) {
 	r.once("Update failed, rolling back %s: %v", r.old, cause)
 }
 
-// shrinks reports whether an action takes pods away, which is what the update
-// period holds back.
+// shrinks reports whether an action deletes pods, which the update period delays.
 func (r *running) shrinks(act action) bool {
 	return act.kind == deletePod || !r.replace && (act.kind == scaleOld && !r.back || act.kind == scaleNew && r.back)
 }
 
-// undoForeign says what is next to get rid of another update, one that failed
-// perhaps.
+// undoForeign returns the next action to undo another update, perhaps one that failed.
 func (r *running) undoForeign(v view) (action, error) {
-	if r.tried { // otherwise the server may refuse the update, and nothing is undone
+	if r.tried { // otherwise a dry run may still fail, and nothing is undone
 		r.once("Found existing update in progress (%s) to something else, undoing it first.", v.old.Annotations[markNext])
 	}
 	g := r.goal
@@ -469,7 +464,7 @@ func (r *running) look() view {
 		v.new, _ = r.controllers.Get(r.opts.Namespace, name)
 	}
 	if v.new != nil && v.old != nil && v.new.Annotations[markSource] != sourceID(v.old) && name != r.new {
-		v.new = nil // a stranger's, who has a name that an update left behind
+		v.new = nil // it belongs to another controller; the name is left over from an update
 	}
 	var oldAll, newAll, newLive []*corev1.Pod
 	if v.old != nil {
@@ -483,19 +478,19 @@ func (r *running) look() view {
 		newAll = r.pods.ByIndex(byController, string(v.new.UID))
 		newLive, v.held = live(newAll), int32(len(newAll))
 	}
-	v.available, r.due = r.patience.look(slices.Concat(v.oldLive, newLive), time.Now())
+	v.available, r.due = r.availability.update(slices.Concat(v.oldLive, newLive), time.Now())
 	v.oldPods, v.newPods = sideOf(v.oldLive, v.available), sideOf(newLive, v.available)
 	r.measure(v)
 	return v
 }
 
-// measure notes progress.
+// measure records progress.
 func (r *running) measure(v view) {
 	fill, drain := v.newPods, v.oldPods
 	if r.back || r.replace {
 		fill, drain = v.oldPods, v.newPods
 	}
-	now := standing{known: true, ready: fill.Ready, pods: fill.Pods, left: drain.Pods, held: v.held, gained: v.oldPods.Pods}
+	now := counts{known: true, ready: fill.Ready, pods: fill.Pods, left: drain.Pods, held: v.held, gained: v.oldPods.Pods}
 	if r.replace {
 		for _, p := range v.olds() {
 			if p.Old {
@@ -520,8 +515,8 @@ func (r *running) measure(v view) {
 	b.left, b.held = min(b.left, now.left), min(b.held, now.held)
 }
 
-// wait blocks until a cache has news. It gives up when that does not bring the
-// update on, and at once when the new pods are certain to fail.
+// wait blocks until a cache changes. It returns a *TimeoutError without progress, and a *FailedError at once if the new
+// pods certainly fail.
 func (r *running) wait(ctx context.Context, v view, why string) error {
 	fill := v.new
 	if r.back || r.replace {
@@ -529,7 +524,7 @@ func (r *running) wait(ctx context.Context, v view, why string) error {
 	}
 	if fill != nil {
 		verdict := r.verdict(fill, v)
-		// Its first part counts pods, as why does.
+		// The first part of the cause counts pods, which why does as well.
 		if _, cause, found := strings.Cut(verdict.Cause, "; "); found && verdict.State != await.Done {
 			why += "; " + cause
 		}
@@ -541,7 +536,7 @@ func (r *running) wait(ctx context.Context, v view, why string) error {
 	return r.pause(ctx, r.changed, why)
 }
 
-// verdict judges a controller by its pods; where they are replaced, by the new ones.
+// verdict judges a controller by its pods; during a replacement, by its new pods.
 func (r *running) verdict(rc *corev1.ReplicationController, v view) await.Verdict {
 	pods := r.pods.ByIndex(byController, string(rc.UID))
 	if r.replace {
@@ -553,13 +548,12 @@ func (r *running) verdict(rc *corev1.ReplicationController, v view) await.Verdic
 	}
 	verdict, err := await.Judge(await.Ready, await.View{Object: rc, Pods: pods})
 	if err != nil {
-		return await.Verdict{} // it only explains
+		return await.Verdict{} // the verdict only explains the delay
 	}
 	return verdict
 }
 
-// pause blocks until c says so or something is due, or too long has passed without
-// progress.
+// pause blocks until c has a value or the next due time. It returns a *TimeoutError without progress.
 func (r *running) pause(ctx context.Context, c <-chan struct{}, why string) error {
 	if r.overdue() {
 		return &TimeoutError{After: r.opts.Timeout, Why: why}
@@ -583,7 +577,7 @@ func (r *running) pause(ctx context.Context, c <-chan struct{}, why string) erro
 	}
 }
 
-// nextDue returns when to look without being told to; zero is never.
+// nextDue returns the time at which the loop has to run without a change; zero for never.
 func (r *running) nextDue() time.Time {
 	at := r.due
 	earlier := func(t time.Time) {
@@ -604,7 +598,7 @@ func (r *running) overdue() bool {
 	return r.opts.Timeout > 0 && time.Since(r.progress) >= r.opts.Timeout
 }
 
-// rest lets time pass, but not so long that others take it for death.
+// rest pauses, but not longer than until the holder annotation has to be renewed.
 func (r *running) rest(ctx context.Context, d time.Duration) error {
 	if r.held {
 		d = min(d, max(0, time.Until(r.beat.Add(renewEvery))))
@@ -615,7 +609,7 @@ func (r *running) rest(ctx context.Context, d time.Duration) error {
 	return nil
 }
 
-// note tells why nothing happens, if that is news.
+// note calls Options.Progress if the reason for waiting has changed.
 func (r *running) note(why string) {
 	if why != r.why {
 		r.why = why

@@ -17,92 +17,92 @@ import (
 	"github.com/sampan-io/sampan/client"
 )
 
-// DefaultKey is the label that tells old pods from new.
+// DefaultKey is the default of Options.Key.
 const DefaultKey = "deployment"
 
-// Options configures an [Updater]. Client, Namespace and Old are required, and one
-// of Image, New and Rollback.
+// Options configures an [Updater]. Client, Namespace and Old are required, and exactly one
+// of Image, New, Rollback, Promote and ReplacePods.
 type Options struct {
-	Client    client.Interface // its objects must have their Go types
+	Client    client.Interface // it must return Go types
 	Namespace string
 
 	Old string // name of the controller to update
 
-	// Image is what the container called Container shall run; Container may be
-	// empty where there is one. NewName, if set, is the name under which the
-	// new pods live in the end; otherwise they keep the old one.
+	// Image is the new image of the container with the name Container, which may be
+	// empty if there is only one. NewName, if set, is the name of the new controller;
+	// otherwise it gets the old name in the end.
 	Image      string
 	Container  string
 	PullPolicy corev1.PullPolicy // empty leaves it as it is
 	NewName    string
 
-	// New is the new controller as a whole, instead of Image. Its name must not
-	// be the old one's. Without replicas it gets as many as the old one has.
+	// New is the complete new controller, instead of Image. Its name must differ
+	// from Old. Without replicas it gets as many as the old one has.
 	New *corev1.ReplicationController
 
-	// Rollback undoes the update that is under way; Promote goes on with it,
-	// whatever it is to.
+	// Rollback undoes the update that is under way; Promote continues it,
+	// whatever its image.
 	Rollback bool
 	Promote  bool
 
-	// ReplacePods replaces each pod by one of the same kind, all under the same
+	// ReplacePods replaces each pod by one with the same template, under the same
 	// controller.
 	ReplacePods bool
 
-	// Canaries is after how many new pods to stop, with as many old ones fewer; 0
-	// means not to.
+	// Canaries is the number of new pods at which the update stops, with as many fewer old
+	// pods; 0 means that it does not stop.
 	Canaries int32
 
-	// AutoRollback undoes the update when the new pods are certain to fail or
-	// when the timeout is over.
+	// AutoRollback undoes the update when the new pods certainly fail or when
+	// it times out.
 	AutoRollback bool
 
-	// Cleanup says what becomes of the old controller. Empty means to delete it
-	// where there is a new name and to rename the new one otherwise.
+	// Cleanup says what to do with the old controller. Empty means CleanupDelete if
+	// there is a new name, otherwise CleanupRename.
 	Cleanup Cleanup
 
-	Surge       *intstr.IntOrString // nil means 1, but 0 with ReplacePods alone
-	Unavailable *intstr.IntOrString // nil means 0, but 1 with ReplacePods alone
-	MinReady    time.Duration       // how long a pod must have been ready to count; 0: being ready is enough
-	Key         string              // empty means DefaultKey
+	Surge       *intstr.IntOrString // nil means 1; with ReplacePods and without Unavailable it means 0
+	Unavailable *intstr.IntOrString // nil means 0; with ReplacePods and without Surge it means 1
+	MinReady    time.Duration       // how long a pod must have been ready to count
+	Key         string              // the label that distinguishes old pods from new ones; empty means DefaultKey
 
-	// UpdatePeriod is the pause between adding new pods and removing old ones. 0
-	// means none; it is not waited for longer than the new pods need anyway.
+	// UpdatePeriod is the shortest time between adding new pods and removing old ones. 0
+	// means none. The time in which new pods become ready counts.
 	UpdatePeriod time.Duration
 
-	// Timeout is how long to go on without any progress; 0 means for ever.
+	// Timeout is how long the update may go on without progress; 0 means without limit.
 	Timeout time.Duration
 
-	Out      io.Writer         // the lines that kubectl prints; nil means nowhere
-	Progress func(line string) // called with why it is waiting, when that changes; may be nil
+	Out      io.Writer         // gets the lines that kubectl prints; nil discards them
+	Progress func(line string) // called with the reason why it waits, when that changes; may be nil
 	Log      *slog.Logger      // nil means slog.Default
 
-	// Self is how others are told who performs the update; the zero Holder is this
+	// Self identifies this run to other clients; the zero Holder means this
 	// process.
 	Self Holder
 }
 
-// A Cleanup is what becomes of the old controller when all pods are new.
+// A Cleanup says what to do with the old controller when all pods are new.
 type Cleanup string
 
 // The clean-up policies, which are those of kubectl.
 const (
-	CleanupDelete   Cleanup = "delete"   // it is deleted; the new one has a name of its own
-	CleanupRename   Cleanup = "rename"   // the new one takes its name
-	CleanupPreserve Cleanup = "preserve" // it stays, without pods
+	CleanupDelete   Cleanup = "delete"   // it is deleted; the new one keeps its name
+	CleanupRename   Cleanup = "rename"   // the new one gets its name
+	CleanupPreserve Cleanup = "preserve" // it is kept, without pods
 )
 
-// An Outcome is how an update went that did not go wrong.
+// An Outcome is the result of an update without an error.
 type Outcome struct {
-	Name     string // of the controller that has the new pods now; of the old one after a rollback
-	Canaries int32  // new pods that it stopped at; 0: it is complete
-	Desired  int32  // with Canaries: how many there are to be in the end
+	Name     string // of the controller that has the new pods; of the old one after a rollback
+	Canaries int32  // the number of new pods at which it stopped; 0 if it is complete
+	Desired  int32  // with Canaries, the final number of new pods
 
-	// Unchanged says that there was nothing to do: the controller is as it was asked for.
+	// Unchanged says that there was nothing to do.
 	Unchanged bool
 
 	// Deleted is the new controller that a rollback has deleted with its pods, because the
-	// old one is gone and there is nothing to go back to. Name is empty then.
+	// old one does not exist any more. Name is empty then.
 	Deleted string
 }
 
@@ -154,7 +154,7 @@ func (o Options) check() (Options, error) {
 	return o, err
 }
 
-// checkWay checks what is to be done, and what goes with it.
+// checkWay checks that exactly one kind of update is chosen, with options that belong to it.
 func (o Options) checkWay() error {
 	ways := 0
 	for _, chosen := range []bool{o.Image != "", o.New != nil, o.Rollback, o.Promote, o.ReplacePods} {
@@ -168,39 +168,39 @@ func (o Options) checkWay() error {
 	case ways != 1:
 		return errors.New("Options must have one of Image, New, Rollback, Promote and ReplacePods")
 	case o.New != nil && (o.New.Name == "" || o.New.Name == o.Old):
-		return fmt.Errorf("the new controller must have a name, another one than %q", o.Old)
+		return fmt.Errorf("the new controller must have a name that differs from %q", o.Old)
 	case o.NewName == o.Old:
 		return fmt.Errorf("the new name is the old one, %q; leave it out to keep it", o.Old)
 	case o.NewName != "" && o.ReplacePods:
-		return errors.New("pods that are replaced by the same stay with their controller: it needs no new name")
+		return errors.New("replaced pods stay with their controller: leave the new name out")
 	case o.New != nil && o.New.Spec.Template == nil:
 		return fmt.Errorf("the new controller %q has no pod template", o.New.Name)
 	case o.PullPolicy != "" && o.PullPolicy != corev1.PullAlways && o.PullPolicy != corev1.PullIfNotPresent && o.PullPolicy != corev1.PullNever:
 		return fmt.Errorf("image pull policy %q: want Always, IfNotPresent or Never", o.PullPolicy)
 	case o.PullPolicy != "" && o.Image == "", o.Container != "" && o.Image == "":
-		return errors.New("a container or an image pull policy is only of use with an image")
+		return errors.New("a container or an image pull policy needs an image")
 	case o.Canaries < 0:
 		return fmt.Errorf("canaries %d: want 0 or more", o.Canaries)
 	case o.Canaries > 0 && !forward:
-		return errors.New("canaries are only of use with an image or a new controller")
+		return errors.New("canaries need an image or a new controller")
 	case o.AutoRollback && !forward && !o.Promote:
-		return errors.New("only an update to something new can be rolled back by itself")
+		return errors.New("automatic rollback needs an image, a new controller or a promotion")
 	}
 	switch o.Cleanup {
 	case "":
 	case CleanupRename:
 		if named {
-			return errors.New("clean-up rename gives the new pods the old name: leave the new one out")
+			return errors.New("clean-up rename gives the new controller the old name: leave the new name out")
 		}
 	case CleanupDelete, CleanupPreserve:
 		if !named {
-			return fmt.Errorf("clean-up %s leaves the new controller the name that it has: say a new name", o.Cleanup)
+			return fmt.Errorf("clean-up %s needs a name for the new controller: pass a new name", o.Cleanup)
 		}
 	default:
 		return fmt.Errorf("clean-up %q: want delete, rename or preserve", o.Cleanup)
 	}
 	if o.Cleanup != "" && !forward {
-		return errors.New("the clean-up is chosen with an image or a new controller")
+		return errors.New("a clean-up policy needs an image or a new controller")
 	}
 	return nil
 }
@@ -217,27 +217,27 @@ func New(opts Options) (*Updater, error) {
 	return &Updater{opts}, nil
 }
 
-// A TimeoutError says that an update made no progress for too long. Running it
+// A TimeoutError reports that an update made no progress for Options.Timeout. Running it
 // again resumes it.
 type TimeoutError struct {
 	After time.Duration
-	Why   string // what it was waiting for
+	Why   string // what the update was waiting for
 }
 
 func (e *TimeoutError) Error() string {
 	return fmt.Sprintf("no progress for %v: %s", e.After, e.Why)
 }
 
-// A FailedError says that the new pods are certain not to become ready.
+// A FailedError reports that the new pods will certainly not become ready.
 type FailedError struct{ Why string }
 
 func (e *FailedError) Error() string { return "the new pods cannot become ready: " + e.Why }
 
-// A RolledBackError says that an update failed and has been undone by itself, as
-// Options.AutoRollback asks.
+// A RolledBackError reports that an update failed and was undone, because Options.AutoRollback
+// is set.
 type RolledBackError struct {
 	Name  string // of the controller
-	Cause error  // why; a *TimeoutError, a *FailedError, or what an earlier run wrote of one
+	Cause error  // a *TimeoutError, a *FailedError, or the text of one from an earlier run
 }
 
 func (e *RolledBackError) Error() string {
@@ -247,10 +247,10 @@ func (e *RolledBackError) Error() string {
 // Unwrap returns the cause.
 func (e *RolledBackError) Unwrap() error { return e.Cause }
 
-// A DoneError says that what is asked for, to undo an update or to go on with it, has been
-// done already: the answer to whoever asked before was lost, perhaps.
+// A DoneError reports that a rollback or a promotion has been done already, perhaps by a run whose last response was
+// lost.
 type DoneError struct {
-	Name string // of the controller that is there now
+	Name string // of the controller that exists now
 	What string // "rolled back" or "updated"
 }
 
@@ -263,7 +263,7 @@ func (e *DoneError) Error() string {
 // Options.Rollback deletes the new controller.
 type OrphanedError struct {
 	Old, New      string
-	Pods, Desired int32 // of the new one: how many there are, and how many there are to be
+	Pods, Desired int32 // existing and desired pods of the new controller
 }
 
 func (e *OrphanedError) Error() string {
@@ -271,8 +271,7 @@ func (e *OrphanedError) Error() string {
 		e.Old, e.Pods, e.Desired, e.New)
 }
 
-// Target returns the controller that the update is to make, as it will be named
-// on the way, without changing anything on the server.
+// Target returns the new controller of the update, with its temporary name. It changes nothing on the server.
 func (u *Updater) Target(ctx context.Context) (*corev1.ReplicationController, error) {
 	old, err := client.ReplicationControllers.Get(ctx, u.opts.Client, u.opts.Namespace, u.opts.Old)
 	if err != nil {
@@ -295,8 +294,7 @@ func (u *Updater) Target(ctx context.Context) (*corev1.ReplicationController, er
 	return u.newController(g, old, desired), nil
 }
 
-// goalFor works out what the update wants, given the old controller; nil when
-// that is gone already.
+// goalFor returns the goal of the update. old is nil if the old controller does not exist any more.
 func (u *Updater) goalFor(old *corev1.ReplicationController) (goal, error) {
 	o := u.opts
 	g := goal{
@@ -327,7 +325,7 @@ func (u *Updater) goalFor(old *corev1.ReplicationController) (goal, error) {
 		g.new = o.New.Name
 		g.spec = *o.New.Spec.DeepCopy()
 		if old != nil && apart(selector(old.Spec), selector(g.spec)) {
-			g.key = "" // they don't need a label to be told apart
+			g.key = "" // their selectors distinguish the pods
 		}
 	case old == nil:
 		return g, nil
@@ -348,17 +346,17 @@ func (u *Updater) goalFor(old *corev1.ReplicationController) (goal, error) {
 	if g.rename() {
 		g.new = o.Old + "-" + g.hash
 		if len(g.new) > validation.DNS1123SubdomainMaxLength {
-			return g, fmt.Errorf("the name %q is too long to be updated in place: say another name to update to", o.Old)
+			return g, fmt.Errorf("the name %q is too long to be updated in place: pass a new name", o.Old)
 		}
 	}
 	return g, nil
 }
 
-// promoted completes the goal of going on with what is under way.
+// promoted completes the goal of continuing the update that is under way.
 func (g goal) promoted(old *corev1.ReplicationController) (goal, error) {
 	switch {
 	case old == nil:
-		g.cleanup = CleanupDelete // that was the last thing but one
+		g.cleanup = CleanupDelete // the update has deleted it; only annotations are left
 		return g, nil
 	case !underWay(old) && old.Annotations[markLast] == lastComplete+g.old:
 		return g, &DoneError{Name: g.old, What: "updated"}
@@ -388,7 +386,7 @@ func (u *Updater) setImage(spec *corev1.ReplicationControllerSpec) error {
 	case u.opts.Container == "" && len(containers) == 1:
 		at = 0
 	case u.opts.Container == "":
-		return fmt.Errorf("replicationcontroller %q has several containers (%s): say with --container which one gets the image", u.opts.Old, strings.Join(names, ", "))
+		return fmt.Errorf("replicationcontroller %q has several containers (%s): choose one with --container", u.opts.Old, strings.Join(names, ", "))
 	case at < 0:
 		return fmt.Errorf("replicationcontroller %q has no container %q: it has %s", u.opts.Old, u.opts.Container, strings.Join(names, ", "))
 	}
@@ -399,7 +397,7 @@ func (u *Updater) setImage(spec *corev1.ReplicationControllerSpec) error {
 	return nil
 }
 
-// newController returns the new controller as it is created: empty.
+// newController returns the new controller to create, with 0 replicas.
 func (u *Updater) newController(g goal, old *corev1.ReplicationController, desired int32) *corev1.ReplicationController {
 	rc := &corev1.ReplicationController{Spec: *g.spec.DeepCopy()}
 	if u.opts.New != nil {

@@ -17,8 +17,8 @@ import (
 	"github.com/sampan-io/sampan/rollout"
 )
 
-func TestAnUpdateKeepsTheNameAndRestartsNoPodForIt(t *testing.T) {
-	sail(t, func(t *testing.T, h *harbour) {
+func TestRenameRestartsNoPod(t *testing.T) {
+	inCluster(t, func(t *testing.T, h *testCluster) {
 		h.settled("web", 3, 3, 4)
 		out := h.mustUpdate(nil)
 		h.end("web", "v2", 3, 6)
@@ -59,8 +59,8 @@ func twoNames(o *rollout.Options) {
 	o.NewName, o.Surge, o.Unavailable = "web2", &none, &one
 }
 
-func TestAnUpdateToAnotherName(t *testing.T) {
-	sail(t, func(t *testing.T, h *harbour) {
+func TestUpdateToNewName(t *testing.T) {
+	inCluster(t, func(t *testing.T, h *testCluster) {
 		h.settled("web", 3, 2, 3)
 		out := h.mustUpdate(twoNames)
 		h.end("web2", "v2", 3, 6)
@@ -80,8 +80,8 @@ Update succeeded. Deleting web
 	}, web(3))
 }
 
-func TestAnUpdateThatPreservesTheOldController(t *testing.T) {
-	sail(t, func(t *testing.T, h *harbour) {
+func TestUpdateWithPreserve(t *testing.T) {
+	inCluster(t, func(t *testing.T, h *testCluster) {
 		h.settled("web", 3, 2, 3)
 		preserve := func(o *rollout.Options) {
 			twoNames(o)
@@ -110,14 +110,14 @@ func newSpec(labels map[string]string) *corev1.ReplicationController {
 	return rc
 }
 
-func TestAnUpdateToAWholeController(t *testing.T) {
+func TestUpdateToNewController(t *testing.T) {
 	for name, labels := range map[string]map[string]string{
 		"of the same labels": {"app": "web"},
 		"of other labels":    {"app": "web", "track": "new"},
 		"told apart already": {"app": "web2"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			sail(t, func(t *testing.T, h *harbour) {
+			inCluster(t, func(t *testing.T, h *testCluster) {
 				h.settled("web", 3, 3, 4)
 				h.s.Writes()
 				h.mustUpdate(func(o *rollout.Options) { o.Image, o.New = "", newSpec(labels) })
@@ -131,9 +131,9 @@ func TestAnUpdateToAWholeController(t *testing.T) {
 	}
 }
 
-func TestPodsMustHaveBeenReadyForAWhile(t *testing.T) {
+func TestMinReady(t *testing.T) {
 	const least = 30 * time.Second
-	sail(t, func(t *testing.T, h *harbour) {
+	inCluster(t, func(t *testing.T, h *testCluster) {
 		h.settled("web", 2, 2, 3)
 		began := time.Now()
 		h.mustUpdate(func(o *rollout.Options) { o.MinReady = least })
@@ -144,8 +144,8 @@ func TestPodsMustHaveBeenReadyForAWhile(t *testing.T) {
 	}, web(2))
 }
 
-func TestAPodThatIsReadyNowAndThenIsNeverAvailable(t *testing.T) {
-	sail(t, func(t *testing.T, h *harbour) {
+func TestFlappingPodIsNotAvailable(t *testing.T) {
+	inCluster(t, func(t *testing.T, h *testCluster) {
 		h.settled("web", 2, 2, 3)
 		_, err := h.update(h.s, t.Context(), func(o *rollout.Options) { o.Image, o.MinReady = "flappy", 30*time.Second })
 		if !errors.As(err, new(*rollout.TimeoutError)) {
@@ -168,7 +168,7 @@ func TestCanaries(t *testing.T) {
 		"rolled back": {func(o *rollout.Options) { o.Image, o.Rollback = "", true }, "v1", 9},
 	} {
 		t.Run(name, func(t *testing.T) {
-			sail(t, func(t *testing.T, h *harbour) {
+			inCluster(t, func(t *testing.T, h *testCluster) {
 				h.settled("web", 5, 5, 6)
 				out, text, err := h.outcome(h.s, t.Context(), canary)
 				if err != nil || out.Canaries != 2 || out.Desired != 5 {
@@ -190,8 +190,8 @@ func TestCanaries(t *testing.T) {
 	}
 }
 
-func TestMoreCanariesByScalingAreCanaries(t *testing.T) {
-	sail(t, func(t *testing.T, h *harbour) {
+func TestScaledCanaries(t *testing.T) {
+	inCluster(t, func(t *testing.T, h *testCluster) {
 		h.settled("web", 5, 5, 7)
 		out, _, err := h.outcome(h.s, t.Context(), func(o *rollout.Options) { o.Canaries = 1 })
 		if err != nil {
@@ -204,10 +204,10 @@ func TestMoreCanariesByScalingAreCanaries(t *testing.T) {
 	}, web(5))
 }
 
-func TestAFailedUpdateIsRolledBackByItself(t *testing.T) {
+func TestAutoRollback(t *testing.T) {
 	for image, cause := range map[string]error{"bad": new(rollout.FailedError), "slow": new(rollout.TimeoutError)} {
 		t.Run(image, func(t *testing.T) {
-			sail(t, func(t *testing.T, h *harbour) {
+			inCluster(t, func(t *testing.T, h *testCluster) {
 				h.settled("web", 3, 3, 4)
 				out, err := h.update(h.s, t.Context(), func(o *rollout.Options) { o.Image, o.AutoRollback = image, true })
 				if _, ok := errors.AsType[*rollout.RolledBackError](err); !ok {
@@ -237,8 +237,8 @@ func TestAFailedUpdateIsRolledBackByItself(t *testing.T) {
 
 func replacePods(o *rollout.Options) { o.Image, o.ReplacePods = "", true }
 
-func TestPodsAreReplacedOneAfterTheOther(t *testing.T) {
-	sail(t, func(t *testing.T, h *harbour) {
+func TestReplacePods(t *testing.T) {
+	inCluster(t, func(t *testing.T, h *testCluster) {
 		h.settled("web", 3, 2, 3)
 		before := map[string]bool{}
 		for _, p := range clienttest.All(h.s, client.Pods, "default") {
@@ -264,8 +264,8 @@ func TestPodsAreReplacedOneAfterTheOther(t *testing.T) {
 	}, web(3))
 }
 
-func TestPodsAreReplacedWithASurge(t *testing.T) {
-	sail(t, func(t *testing.T, h *harbour) {
+func TestReplacePodsWithSurge(t *testing.T) {
+	inCluster(t, func(t *testing.T, h *testCluster) {
 		h.settled("web", 3, 3, 4)
 		one := intstr.FromInt32(1)
 		h.mustUpdate(func(o *rollout.Options) {
@@ -276,17 +276,17 @@ func TestPodsAreReplacedWithASurge(t *testing.T) {
 	}, web(3))
 }
 
-func TestAReplacementThatIsStoppedLeavesTheController(t *testing.T) {
+func TestStoppedReplacement(t *testing.T) {
 	one := intstr.FromInt32(1)
 	surge := func(o *rollout.Options) {
 		replacePods(o)
 		o.Surge = &one
 	}
-	sail(t, func(t *testing.T, h *harbour) {
+	inCluster(t, func(t *testing.T, h *testCluster) {
 		h.settled("web", 3, 3, 4)
 		ctx, kill := context.WithCancel(t.Context())
 		defer kill()
-		if _, err := h.update(&fuse{Interface: h.s, kill: kill, at: 8}, ctx, surge); err == nil {
+		if _, err := h.update(&faultClient{Interface: h.s, kill: kill, at: 8}, ctx, surge); err == nil {
 			t.Fatal("it was not killed in the middle")
 		}
 		if _, err := h.update(h.s, t.Context(), func(o *rollout.Options) { o.Image, o.Rollback = "", true }); err != nil {
@@ -296,12 +296,12 @@ func TestAReplacementThatIsStoppedLeavesTheController(t *testing.T) {
 	}, web(3))
 }
 
-func TestARollingUpdateReplacesWhatAReplacementWouldHave(t *testing.T) {
-	sail(t, func(t *testing.T, h *harbour) {
+func TestUpdateDuringReplacement(t *testing.T) {
+	inCluster(t, func(t *testing.T, h *testCluster) {
 		h.settled("web", 3, 2, 4)
 		ctx, kill := context.WithCancel(t.Context())
 		defer kill()
-		if _, err := h.update(&fuse{Interface: h.s, kill: kill, at: 6}, ctx, replacePods); err == nil {
+		if _, err := h.update(&faultClient{Interface: h.s, kill: kill, at: 6}, ctx, replacePods); err == nil {
 			t.Fatal("it was not killed in the middle")
 		}
 		h.settled("web", 3, 2, 4)
@@ -310,12 +310,12 @@ func TestARollingUpdateReplacesWhatAReplacementWouldHave(t *testing.T) {
 	}, web(3))
 }
 
-func TestANodeIsLostInTheMiddle(t *testing.T) {
+func TestNodeLost(t *testing.T) {
 	for name, change := range map[string]func(*rollout.Options){"update": nil, "replacement": replacePods} {
 		t.Run(name, func(t *testing.T) {
-			sail(t, func(t *testing.T, h *harbour) {
+			inCluster(t, func(t *testing.T, h *testCluster) {
 				h.settled("web", 4, 0, 5)
-				f := &fuse{Interface: h.s, before: func(call int) {
+				f := &faultClient{Interface: h.s, before: func(call int) {
 					if call == 12 || call == 6 && name == "replacement" {
 						h.lose("node-1")
 					}
@@ -330,11 +330,11 @@ func TestANodeIsLostInTheMiddle(t *testing.T) {
 	}
 }
 
-func TestTheServerIsAwayForAWhile(t *testing.T) {
-	sail(t, func(t *testing.T, h *harbour) {
+func TestServerAway(t *testing.T) {
+	inCluster(t, func(t *testing.T, h *testCluster) {
 		h.settled("web", 3, 3, 4)
 		var gone atomic.Pointer[time.Time]
-		f := &fuse{Interface: h.s}
+		f := &faultClient{Interface: h.s}
 		f.before = func(call int) {
 			if call == 12 {
 				now := time.Now()
@@ -349,10 +349,10 @@ func TestTheServerIsAwayForAWhile(t *testing.T) {
 	}, web(3))
 }
 
-func TestAServerThatIsAwayForGoodIsNoTimeout(t *testing.T) {
-	sail(t, func(t *testing.T, h *harbour) {
+func TestServerAwayIsNoTimeout(t *testing.T) {
+	inCluster(t, func(t *testing.T, h *testCluster) {
 		h.settled("web", 3, 3, 4)
-		f := &fuse{Interface: h.s}
+		f := &faultClient{Interface: h.s}
 		away := &outage{Interface: f, over: func() bool { return f.count() < 15 }}
 		_, err := h.update(away, t.Context(), func(o *rollout.Options) { o.Image, o.AutoRollback = "slow", true })
 		if !errors.As(err, new(*client.UnreachableError)) {
@@ -361,8 +361,8 @@ func TestAServerThatIsAwayForGoodIsNoTimeout(t *testing.T) {
 	}, web(3))
 }
 
-func TestAnUpdateThatMayNotLookSaysSo(t *testing.T) {
-	sail(t, func(t *testing.T, h *harbour) {
+func TestForbiddenList(t *testing.T) {
+	inCluster(t, func(t *testing.T, h *testCluster) {
 		h.settled("web", 1, 1, 2)
 		no := apierrors.NewForbidden(client.Pods.GroupResource(), "", errors.New("ann may not list pods"))
 		deaf := &outage{Interface: h.s, answer: no, over: func() bool { return false }, of: client.Pods.Resource}
@@ -372,8 +372,8 @@ func TestAnUpdateThatMayNotLookSaysSo(t *testing.T) {
 	}, web(1))
 }
 
-func TestTheUpdatePeriodIsBetweenComingAndGoing(t *testing.T) {
-	sail(t, func(t *testing.T, h *harbour) {
+func TestUpdatePeriod(t *testing.T) {
+	inCluster(t, func(t *testing.T, h *testCluster) {
 		h.settled("web", 3, 3, 4)
 		began := time.Now()
 		pauses := 0
@@ -411,9 +411,9 @@ func TestCalls(t *testing.T) {
 		{"replaced, 10 pods", 10, replacePods, 2},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			sail(t, func(t *testing.T, h *harbour) {
+			inCluster(t, func(t *testing.T, h *testCluster) {
 				h.settled("web", int(tt.pods), 0, int(tt.pods)+1)
-				f := &fuse{Interface: h.s}
+				f := &faultClient{Interface: h.s}
 				if out, err := h.update(f, t.Context(), tt.change); err != nil {
 					t.Fatalf("Run = %v after\n%s", err, out)
 				}

@@ -1,7 +1,6 @@
 // Package wait repeats a condition until it holds.
 //
-// There is one loop, [Until], which [For] gives a result, and one description of its
-// rhythm, [Pace]:
+// There is one loop, [Until] (or [For], if the condition has a result), and one description of its intervals, [Pace]:
 //
 //	err := wait.Until(ctx, wait.Pace{First: time.Second, Limit: time.Minute}, func(ctx context.Context) (bool, error) {
 //		n, err := countReady(ctx)
@@ -9,25 +8,20 @@
 //			return false, err // ends the wait
 //		}
 //		if n < 3 {
-//			return false, wait.NotYet(fmt.Errorf("%d of 3 are ready", n)) // told if time runs out
+//			return false, wait.NotYet(fmt.Errorf("%d of 3 are ready", n)) // in the error at the limit
 //		}
 //		return true, nil
 //	})
 //
-// The loop works on the caller's goroutine and starts no other, allocates nothing per
-// try, ends promptly with its context, and looks first and last: a condition that holds
-// at the start or at the limit is never reported as missed. A condition says "no" with
-// false, "no, and this is why" with [NotYet], and "never" with any other error. What
-// announces itself need not be polled: with [Pace.Wake] tries are made when something
-// happened, or when time has passed, or both. Everything here works under
-// testing/synctest, with the bubble's clock.
+// The loop runs on the caller's goroutine, starts no other, allocates nothing per try, and returns promptly when its
+// context is cancelled. It calls the condition before the first pause and once more at the limit, so a condition that
+// is true at the start or at the limit is never reported as missed. A condition returns false if it is not true yet, a
+// [NotYet] error to give a reason, and any other error to end the wait. With [Pace.Wake] the condition is called when an
+// event happened, so it need not be polled. The package works under testing/synctest.
 //
-// The forms that Kubernetes began with in 2014 stand over the same idea, for
-// code that was written against them: [ConditionFunc], [Poll], [PollCycles],
-// [PollWithContext], [WaitFunc], [WaitFor], [Poller], [ErrWaitTimeout] and [Forever]. They
-// differ from Until in one thing that their users rely on: the first look comes
-// after the first interval.
+// The functions that Kubernetes had in 2014 are here as well, for code that was written for them: [ConditionFunc],
+// [Poll], [PollCycles], [PollWithContext], [WaitFunc], [WaitFor], [Poller], [ErrWaitTimeout] and [Forever]. They call the
+// condition first after the first interval, because their users rely on it.
 //
-// For code that uses k8s.io/apimachinery/pkg/util/wait of today, the file
-// APIMACHINERY.md beside this one says for each of its names what to write here.
+// For code that uses today's k8s.io/apimachinery/pkg/util/wait, APIMACHINERY.md lists the replacement of each name.
 package wait

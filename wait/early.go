@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// timeoutError is the type of ErrWaitTimeout alone.
+// timeoutError is the type of ErrWaitTimeout.
 type timeoutError struct{}
 
 func (timeoutError) Error() string { return "timed out waiting for the condition" }
@@ -20,8 +20,7 @@ func (timeoutError) Is(target error) bool { return target == context.DeadlineExc
 // early forms return this value itself.
 var ErrWaitTimeout error = timeoutError{}
 
-// A ConditionFunc reports whether what is waited for has come. An error ends the
-// wait.
+// A ConditionFunc reports whether the wait is over. An error ends the wait.
 type ConditionFunc func() (done bool, err error)
 
 // A ConditionWithContextFunc is a [ConditionFunc] that is given a context.
@@ -193,8 +192,8 @@ func (p *poller) close() {
 }
 
 // WaitFor calls condition once for each value of the channel that wait returns,
-// and once more when it is closed. It is [Poll] with a rhythm of the caller's;
-// the caller also ends whoever feeds the channel.
+// and once more when it is closed. It is [Poll] with the caller's intervals. The
+// caller also stops the sender of the channel.
 func WaitFor(wait WaitFunc, condition ConditionFunc) error { //nolint:revive // the early name is what callers look for
 	for c := wait(); ; {
 		_, open := <-c

@@ -85,13 +85,13 @@ func ExamplePace() {
 // With Wake the condition is looked at when something happened, and every ten seconds in
 // case that an event was lost.
 func ExamplePace_wake() {
-	changed := make(chan struct{}, 1) // room for one: it says "something", not "how often"
+	changed := make(chan struct{}, 1) // one value is enough: it says that there was a change, not how many
 	jobs := 3
-	finish := func() { // called by whoever changes what is waited for
+	finish := func() { // called for each finished job
 		jobs--
 		select {
 		case changed <- struct{}{}:
-		default: // it is told already
+		default: // a value is pending already
 		}
 	}
 	err := wait.Until(context.Background(), wait.Pace{Wake: changed, First: 10 * time.Second}, func(context.Context) (bool, error) {

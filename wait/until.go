@@ -30,12 +30,12 @@ type Pace struct {
 	Wake <-chan struct{}
 }
 
-// An ExhaustedError says that a condition did not come to hold in time.
+// An ExhaustedError reports that a condition was not true in time.
 type ExhaustedError struct {
 	Tries   int
 	Elapsed time.Duration
-	Reason  error // what the last try said with [NotYet]; nil if it said nothing
-	Cause   error // why the wait was stopped from outside (context.Cause); nil if Tries or Limit was reached
+	Reason  error // the last error from [NotYet]; nil if the last try returned none
+	Cause   error // context.Cause if the context was cancelled; nil if Tries or Limit was reached
 }
 
 func (e *ExhaustedError) Error() string {
@@ -72,9 +72,9 @@ type notYet struct{ reason error }
 func (n *notYet) Error() string { return n.reason.Error() }
 func (n *notYet) Unwrap() error { return n.reason }
 
-// NotYet returns an error with which a condition says why it does not hold yet.
+// NotYet returns an error that gives the reason why a condition is not true yet.
 // It does not end the wait; the last one is the Reason of an [ExhaustedError], with
-// the text of whatever it was wrapped in. NotYet(nil) is nil, so that
+// the text of the errors that wrap it. NotYet(nil) is nil, so that
 //
 //	return err == nil, wait.NotYet(err)
 //
@@ -88,12 +88,11 @@ func NotYet(reason error) error {
 
 // Until calls done until it returns true or an error, pausing by p in between.
 //
-// It looks first and last: once before any pause, even if ctx is already over,
-// and once more exactly when p.Limit is reached, however long the pause before
-// would have been. The end of ctx, even by its deadline, is a request to stop: done
-// is not called after it, and a pause is cut short at once.
+// It calls done once before any pause, even if ctx is already cancelled, and once more exactly when p.Limit is reached,
+// however long the pause before would have been. When ctx is cancelled, or its deadline passes, a pause ends at once and
+// done is not called again.
 //
-// All calls are made on the caller's goroutine; there is no other. An error from done
+// All calls are made on the caller's goroutine. An error from done
 // ends the wait and is returned as it is (even beside true), unless it was made by
 // [NotYet]. Every other failure is an [*ExhaustedError].
 func Until(ctx context.Context, p Pace, done func(context.Context) (bool, error)) error {
@@ -104,8 +103,8 @@ func Until(ctx context.Context, p Pace, done func(context.Context) (bool, error)
 	return err
 }
 
-// For is [Until] with a result: what done returned on its last call, also when the
-// wait failed.
+// For is [Until] with a result: the value of the last call of done, even if the wait
+// failed.
 func For[T any](ctx context.Context, p Pace, done func(context.Context) (T, bool, error)) (T, error) {
 	start, pause := time.Now(), p.first()
 	var timer *time.Timer
@@ -156,7 +155,7 @@ func For[T any](ctx context.Context, p Pace, done func(context.Context) (T, bool
 	}
 }
 
-// reasonIn returns what a condition said with NotYet, or nil.
+// reasonIn returns the reason in an error from NotYet, or nil.
 func reasonIn(err error) error {
 	if err == nil {
 		return nil // kept apart so that a plain "no" allocates nothing
@@ -170,9 +169,8 @@ func reasonIn(err error) error {
 	return nil
 }
 
-// wrapped is a reason with the text of the errors around its NotYet. It hides that
-// mark, or else a wait within a wait would hand it on: the failure of the inner one
-// would be a mere "not yet" to the outer.
+// wrapped is a reason with the text of the errors around its notYet. It does not unwrap to the notYet: the failure of a
+// wait inside a condition would otherwise be a mere "not yet" for the outer wait.
 type wrapped struct {
 	text   string
 	reason error
@@ -212,8 +210,7 @@ func (p Pace) next(pause time.Duration) time.Duration {
 }
 
 func stretch(d time.Duration, jitter float64) time.Duration {
-	// Written so that what is no number stretches nothing, and infinity no further
-	// than a Duration goes.
+	// The comparisons are false for NaN, which adds nothing, and limit infinity to the largest Duration.
 	if more := rand.Float64() * jitter * float64(d); more > 0 {
 		if sum := more + float64(d); sum < float64(forever) {
 			return time.Duration(sum)

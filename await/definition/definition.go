@@ -7,18 +7,16 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-// A Kind is what a definition serves.
+// A Kind is the resource that a definition serves.
 type Kind struct {
 	Resource   schema.GroupVersionResource
 	Kind       string
 	Namespaced bool
 }
 
-// Find returns what a definition (apiextensions.k8s.io/v1) serves, if name is one that it
-// gives its kind: the plural, the singular, the kind or a short one, without regard to
-// case, alone or as NAME.GROUP or NAME.VERSION.GROUP. Group and version of want, where
-// they are not empty, must be the definition's. Of several versions it is the one that
-// was asked for, or else the one that is stored.
+// Find returns the resource that a definition (apiextensions.k8s.io/v1) serves, if name is one of the definition's names:
+// the plural, the singular, the kind or a short name, in any case, as NAME, NAME.GROUP or NAME.VERSION.GROUP. If want has
+// a group or version, it must match. If no version is given, Find returns the storage version, or another served one.
 func Find(definition *unstructured.Unstructured, name string, want schema.GroupVersion) (Kind, bool) {
 	text := func(path ...string) string {
 		s, _, _ := unstructured.NestedString(definition.Object, append([]string{"spec"}, path...)...)
@@ -47,8 +45,8 @@ func Find(definition *unstructured.Unstructured, name string, want schema.GroupV
 	}, served != ""
 }
 
-// versionOf returns the version that is served and asked for, or, if none is asked for,
-// the stored one before any other; empty if there is none.
+// versionOf returns the asked version if it is served. If asked is empty, it returns the storage version if that is
+// served, otherwise another served version. It returns "" if there is none.
 func versionOf(definition *unstructured.Unstructured, asked string) (best string) {
 	versions, _, _ := unstructured.NestedSlice(definition.Object, "spec", "versions")
 	for _, e := range versions {

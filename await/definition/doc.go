@@ -1,6 +1,5 @@
-// Package definition reads CustomResourceDefinitions: which resource one of them serves
-// under a name that somebody uses for its kind.
+// Package definition finds the resource that a CustomResourceDefinition serves under a given name of its kind.
 //
-// It takes definitions as they come from a server that this program has no Go types for,
-// and says nothing about whether they are established.
+// It reads unstructured definitions, because the program has no Go type for them. It does not check whether a definition
+// is established.
 package definition

@@ -13,15 +13,15 @@ import (
 // A Condition is one entry of status.conditions, of whatever kind.
 type Condition struct {
 	Kind, Status, Reason, Message string
-	Observed                      int64 // the generation that it is about, 0 if it does not say
+	Observed                      int64 // observedGeneration; 0 if it is not set
 }
 
-// String is the condition in a cause: "Ready=False: Reason: message".
+// String returns the condition as text for a cause: "Ready=False: Reason: message".
 func (c Condition) String() string {
 	return strings.TrimSuffix(c.Kind+"="+c.Status+": "+Reason(c.Reason, c.Message), ": ")
 }
 
-// Conditions returns those of an object, in their order.
+// Conditions returns the status.conditions of an object, in their order.
 func Conditions(object map[string]any) []Condition {
 	list, _, _ := unstructured.NestedFieldNoCopy(object, "status", "conditions")
 	entries, _ := list.([]any)
@@ -51,16 +51,15 @@ func whole(v any) (int64, bool) {
 	switch n := v.(type) {
 	case int64:
 		return n, true
-	case float64: // an object that somebody made by hand
+	case float64: // an object that was decoded by encoding/json
 		return int64(n), true
 	}
 	return 0, false
 }
 
-// KnownConditions returns which conditions objects of a kind can have at all; closed is
-// false where anybody may add some. Nobody adds any to the kinds of Kubernetes itself but
-// to pods, where they have a domain in front or stand among the readiness gates,
-// and to nodes.
+// KnownConditions returns the condition types that objects of a kind can have. closed is false if other clients may add
+// further types. Kubernetes' own kinds are closed except nodes; a pod may also have types with a domain prefix, and those
+// in its readiness gates.
 func KnownConditions(obj client.Object) (known []string, closed bool) {
 	if p, ok := obj.(*corev1.Pod); ok {
 		known = []string{"Ready", "ContainersReady", "Initialized", "PodScheduled", "PodReadyToStartContainers", "DisruptionTarget", "PodResizePending", "PodResizeInProgress", "AllContainersRestarting"}

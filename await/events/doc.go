@@ -1,7 +1,5 @@
-// Package events is what others have said of an object, in words: its conditions, and
-// events about it.
+// Package events reads an object's conditions and the events about it, and formats them as text.
 //
-//	T1  Everything here is a function of its arguments; nothing is asked of a server.
-//	T2  Of an event only that is kept which a cause or a report needs, and of one
-//	    object the newest few.
+//	T1  All functions are pure; none calls a server.
+//	T2  Only the fields of an event that a cause or a report needs are kept, and only the newest events per object.
 package events

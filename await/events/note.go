@@ -11,27 +11,25 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// MaxNotes is how many events are kept of one object: as many as a report
-// tells.
+// MaxNotes is how many events are kept per object, which is how many a report shows.
 const MaxNotes = 3
 
-// A Note is what is kept of an event: ten thousand pods that no node has room for
-// have as many events.
+// A Note is the part of an event that is kept. It is small because ten thousand unschedulable pods have as many events.
 type Note struct {
-	UID             types.UID // of the event, as are these
-	Name, Namespace string
+	UID             types.UID // of the event
+	Name, Namespace string    // of the event
 
-	Kind, About     string // of the object that it is about, and its name
-	Reason, Message string // in one line
-	From            string // who says so
+	Kind, About     string // kind and name of the involved object
+	Reason, Message string // Message is one line
+	From            string // the component that reported the event
 	Normal          string // the event's type, or "" for a warning
 	Seen            time.Time
 	Count           int32
-	Fresh           bool   // it came while we watched, or there is no saying
-	Epoch           uint32 // of the list or watch that brought it; the caller's
+	Fresh           bool   // the event came from a watch, so it is not older than the wait
+	Epoch           uint32 // number of the list in which the caller last saw the event
 }
 
-// NoteOf returns the note of an event; fresh says that it came while we watched.
+// NoteOf returns the note of an event. fresh reports whether the event came from a watch.
 func NoteOf(e *corev1.Event, fresh bool) Note {
 	n := Note{
 		UID: e.UID, Kind: e.InvolvedObject.Kind, Reason: e.Reason, Message: Line(e.Message), From: cmp.Or(e.Source.Component, e.ReportingController),
@@ -44,7 +42,7 @@ func NoteOf(e *corev1.Event, fresh bool) Note {
 	return n
 }
 
-// Event is the event that n was made from, as far as a report needs it.
+// Event returns the event that n was made from, with the fields that a report needs. about is the UID of its object.
 func (n Note) Event(about types.UID) *corev1.Event {
 	return &corev1.Event{
 		ObjectMeta: metav1.ObjectMeta{Name: n.Name, Namespace: n.Namespace, UID: n.UID},
@@ -56,13 +54,13 @@ func (n Note) Event(about types.UID) *corev1.Event {
 	}
 }
 
-// String is the note as a cause.
+// String returns the note as text for a cause.
 func (n Note) String() string { return Reason(n.Reason, n.Message) }
 
-// Older orders notes by when they were made.
+// Older compares notes by the time at which the event was last seen.
 func Older(a, b Note) int { return cmp.Or(a.Seen.Compare(b.Seen), strings.Compare(a.Name, b.Name)) }
 
-// Add adds an event to the notes of one object, oldest first, and lets the oldest go.
+// Add adds an event to the notes of one object, which are sorted by time, and drops the oldest beyond MaxNotes.
 func Add(notes []Note, n Note) []Note {
 	notes = slices.DeleteFunc(notes, func(o Note) bool { return o.UID == n.UID && o.Name == n.Name })
 	i, _ := slices.BinarySearchFunc(notes, n, Older)
@@ -70,7 +68,7 @@ func Add(notes []Note, n Note) []Note {
 	return notes[max(0, len(notes)-MaxNotes):]
 }
 
-// Harmless reports whether a warning is about something that holds nobody up.
+// Harmless reports whether an event does not explain why an object is not ready.
 func (n Note) Harmless() bool {
 	return n.Normal != "" || n.Reason == "MissingClusterDNS" || n.Reason == "DNSConfigForming"
 }
@@ -85,7 +83,7 @@ func Newest(notes []Note) (Note, bool) {
 	return Note{}, false
 }
 
-// LastSeen is when an event last happened, by whichever of its times says so.
+// LastSeen returns the latest of an event's times.
 func LastSeen(e *corev1.Event) time.Time {
 	seen := e.EventTime.Time
 	for _, t := range []time.Time{e.CreationTimestamp.Time, e.FirstTimestamp.Time, e.LastTimestamp.Time} {

@@ -2,15 +2,15 @@ package events
 
 import "strings"
 
-// Line makes a message that came from elsewhere fit into a line.
+// Line replaces each run of white space in a message by one space.
 func Line(s string) string {
 	if !strings.ContainsAny(s, "\n\t\r") && !strings.Contains(s, "  ") {
-		return strings.TrimSpace(s) // as nearly all are: nothing to copy
+		return strings.TrimSpace(s) // the common case, without a copy
 	}
 	return strings.Join(strings.Fields(s), " ")
 }
 
-// Reason is what a reason and a message say together.
+// Reason joins a reason and a message, without saying the same twice.
 func Reason(r, message string) string {
 	message = Line(message)
 	switch {

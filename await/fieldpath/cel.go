@@ -8,13 +8,12 @@ import (
 	"unicode/utf8"
 )
 
-// plain is a path of names alone, which yields one value or none.
+// plain matches a path of field names only, which yields one value or none.
 var plain = regexp.MustCompile(`^\{\$?((?:\.[A-Za-z_][A-Za-z0-9_]*)+)\}$`)
 
-// CEL returns an expression over the variable object, in the language of package
-// expression, that is true wherever the answer to the question is yes. It may be true
-// elsewhere, too: a number is equal to its text there. ok is false if there is none: for
-// a path that is not of names alone, and values whose texts are not told apart by CEL.
+// CEL returns an expression over the variable object, in the language of package expression, that is true wherever the
+// answer to the question is yes. It may be true elsewhere, too: it treats a number and its text as equal. ok is false if
+// there is no such expression: the path has more than field names, or CEL cannot compare the values as needed.
 func (q *Question) CEL() (text string, ok bool) {
 	m := plain.FindStringSubmatch(q.text)
 	if m == nil {

@@ -1,9 +1,8 @@
-// Package fieldpath asks yes-or-no questions about one field of an object, in
-// kubectl's JSONPath: whether it has a value, and how that stands to another.
+// Package fieldpath tests one field of an object, found by a kubectl JSONPath: whether it has a value, and how the value
+// compares to another.
 //
-// The text form is PATH, PATH=VALUE, or PATH with one of != < > <= >= and a value, PATH
-// exists, PATH absent. The four that order compare numbers, quantities and times. All
-// but absent are "no" where there is no value.
+// The text form is PATH, PATH=VALUE, PATH with one of != < > <= >= and a value, PATH exists, or PATH absent. The four
+// operators < > <= >= compare numbers, quantities and times. All but absent are false if there is no value.
 //
-// Its sibling for whole objects is package expression. It knows no kinds.
+// Package expression does the same for whole objects, in CEL. Neither depends on the kind.
 package fieldpath

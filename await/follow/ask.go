@@ -9,23 +9,23 @@ import (
 	"github.com/sampan-io/sampan/client"
 )
 
-// A Reader is a client whose server may have blocking reads.
+// A Reader is a client that can make blocking reads.
 type Reader interface {
 	GetUntil(ctx context.Context, gvr schema.GroupVersionResource, namespace, name string, read client.BlockingRead) (client.Reading, error)
 }
 
-// A Question is what is asked about one object instead of a first list.
+// A Question is a blocking read of one object that replaces the first list.
 type Question struct {
 	Reader Reader
 	Name   string
 	Read   client.BlockingRead
 
-	// By is when the answer is no longer waited for, and a list is made.
+	// By is the time at which the follower stops waiting for the answer and makes a list.
 	By time.Time
 }
 
-// ask asks the question, if there is one. It returns the revision of the object in the
-// answer, or "" if there must be a list.
+// ask sends the question, if there is one. It returns the resource version of the object in the answer, or "" if a list
+// is needed.
 func (f *Follower) ask(ctx context.Context) (revision string, err error) {
 	q := f.Ask
 	if q == nil {
@@ -37,9 +37,9 @@ func (f *Follower) ask(ctx context.Context) (revision string, err error) {
 	r := Report{Begins: true, Whole: true}
 	switch {
 	case ctx.Err() != nil:
-		return "", errTold
+		return "", errStopped
 	case err != nil && !answer.Reached:
-		return "", nil // the list says so
+		return "", nil // the list will return the same error
 	case err != nil:
 		r = Report{Reached: true}
 	case answer.Object != nil:
@@ -47,8 +47,8 @@ func (f *Follower) ask(ctx context.Context) (revision string, err error) {
 	default:
 		r.Was = answer.UID
 	}
-	if !f.Tell(r) {
-		return "", errTold
+	if !f.Handle(r) {
+		return "", errStopped
 	}
 	return revision, nil
 }

@@ -1,14 +1,13 @@
-// Package follow tells what the objects of one source are, and then each change.
+// Package follow lists the objects of one resource and then watches them, and goes on after errors.
 //
-// A [Follower] lists, watches from there, lists again when the watch is too old, and goes on
-// when a server that went away is back. What it tells are reports: the pages of a list,
-// changes in their order, trouble. Between a list and the next one, no change is left out.
+// A [Follower] lists, watches from there, lists again when the watch has expired, and retries when the server cannot be
+// reached. It delivers reports: the pages of a list, changes in their order, errors. Between two lists no change is
+// missed.
 //
-// For one object by name there is a shorter way where the server has blocking reads: a
-// [Question] is asked first. The answer comes when an outcome is true, and stands in the
-// place of the first list. A server that does not know the parameters answers at once, and
-// the watch goes on from that very answer; whatever else comes of the question, the list
-// is made after it. So an answer can be early, but no result hangs on it.
+// For one named object there is a shorter way if the server supports blocking reads: a [Question] is sent first. Its
+// answer comes when one of its outcomes is true, and replaces the first list. A server that does not know the parameters
+// answers at once, and the watch continues from that answer; after any other failure the list is made. So an answer can
+// be early, and callers judge it themselves.
 //
-// The package is a room of package await. It judges nothing.
+// The package belongs to package await. It makes no decisions about the objects.
 package follow

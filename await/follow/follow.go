@@ -17,57 +17,55 @@ import (
 	"github.com/sampan-io/sampan/internal/run"
 )
 
-// A Source is what one list and watch is about.
+// A Source is the resource, namespace and selectors of one list and watch.
 type Source struct {
 	schema.GroupVersionResource
 	Namespace      string // empty for all, and for cluster-scoped resources
 	Labels, Fields string // selectors; empty ones pick everything
 }
 
-// A Report is what a source has to say: part of a list, one change, or trouble.
+// A Report is a part of a list, one change, or an error.
 type Report struct {
 	Page          []client.Object // part of a list
-	Begins, Whole bool            // with this page a list begins; it is now complete
-	Was           types.UID       // of a list without the object: it was there before, and had this UID
+	Begins, Whole bool            // this page is the first of a list; it is the last
+	Was           types.UID       // the object of a Question is deleted, and had this UID
 
 	Object  client.Object
 	Deleted bool
 
 	Err   error
-	Final bool // Err will not go away by itself and the source has ended
+	Final bool // retrying would not help, and the follower has stopped
 
 	Unserved bool // the server does not serve the resource, or know the kind, yet
-	Reached  bool // the server was there, though it has said nothing yet
+	Reached  bool // the server answered, without an object
 }
 
-// The pauses between attempts to reach a server. The longest one is short, because a wait
-// should end soon after its server is back.
+// The shortest and the longest pause between attempts to reach a server. The longest one is short, because a wait should
+// end soon after its server is back.
 const (
 	FirstPause = 50 * time.Millisecond
 	MaxPause   = 2 * time.Second
 )
 
-// pageSize bounds how many decoded objects there are at a time while a list is read: what
-// is kept of each is much less.
+// pageSize limits how many decoded objects are in memory at a time while a list is read. Callers keep much less of each.
 const pageSize = 250
 
-// A Follower follows one source. Client, Source and Tell are required.
+// A Follower lists and watches one source. Client, Source and Handle are required.
 type Follower struct {
 	Client client.Interface
 	Source Source
-	Tell   func(Report) bool // false ends it
+	Handle func(Report) bool // receives the reports in order, on the goroutine of Run; Run returns when it returns false
 
-	Wait  bool            // for a resource that is not served yet
-	Again <-chan struct{} // says that it may be, now; nil if nobody does
+	Wait  bool            // retry if the server does not serve the resource yet
+	Again <-chan struct{} // ends a pause, for example because the resource may be served now; may be nil
 
-	Ask *Question // what is asked before the first list; nil for nothing
+	Ask *Question // the blocking read that replaces the first list; may be nil
 
 	pause time.Duration
 }
 
-// Run tells what the source's objects are and then each change, until ctx is
-// over, Tell returns false or the server refuses for good. It outlives servers
-// that go away and watches that are too old.
+// Run reports the objects of the source and then each change, until ctx is cancelled, Handle returns false or an error
+// is final. It retries when the server cannot be reached, and lists again when a watch has expired.
 func (f *Follower) Run(ctx context.Context) {
 	f.pause = FirstPause
 	revision, err := f.ask(ctx)
@@ -76,10 +74,10 @@ func (f *Follower) Run(ctx context.Context) {
 			revision, err = f.list(ctx)
 		}
 		switch {
-		case err == errTold || ctx.Err() != nil: //nolint:errorlint // it is never wrapped
+		case err == errStopped || ctx.Err() != nil: //nolint:errorlint // it is never wrapped
 			return
 		case err != nil && f.Wait && apierrors.IsNotFound(err):
-			if !f.Tell(Report{Unserved: true}) || !f.rest(ctx) {
+			if !f.Handle(Report{Unserved: true}) || !f.rest(ctx) {
 				return
 			}
 		case err != nil:
@@ -96,23 +94,22 @@ func (f *Follower) Run(ctx context.Context) {
 	}
 }
 
-// goOn tells the changes after a revision, and returns true when everything must be
-// listed again.
+// goOn watches from a resource version and reports the changes. It returns true when a new list is needed, false when
+// Run is to return.
 func (f *Follower) goOn(ctx context.Context, revision string) bool {
 	for {
-		last, told, err := f.watch(ctx, revision)
+		last, any, err := f.watch(ctx, revision)
 		revision = last
-		if told {
+		if any {
 			f.pause = FirstPause
 		}
 		switch {
-		case ctx.Err() != nil || err == errTold: //nolint:errorlint // it is never wrapped
+		case ctx.Err() != nil || err == errStopped: //nolint:errorlint // it is never wrapped
 			return false
 		case apierrors.IsResourceExpired(err), apierrors.IsGone(err), f.Wait && apierrors.IsNotFound(err):
 			return true
 		case errors.Is(err, client.ErrWatchEnded):
-			// Orderly, and no news; but a server that ends every watch at
-			// once must not be asked in a tight circle.
+			// The watch ended normally. Pause, because a server may end every watch at once.
 			if !f.rest(ctx) {
 				return false
 			}
@@ -126,20 +123,20 @@ func (s Source) options() metav1.ListOptions {
 	return metav1.ListOptions{LabelSelector: s.Labels, FieldSelector: s.Fields}
 }
 
-// errTold says that nobody listens any more.
-var errTold = errors.New("told to stop")
+// errStopped says that Handle returned false, or that the context was cancelled.
+var errStopped = errors.New("the follower was stopped")
 
-// trouble reports an error and rests; it returns false when it is time to end.
+// trouble reports an error and pauses. It returns false if Run is to return.
 func (f *Follower) trouble(ctx context.Context, err error) bool {
 	if Hopeless(err) {
-		f.Tell(Report{Err: err, Final: true})
+		f.Handle(Report{Err: err, Final: true})
 		return false
 	}
-	return f.Tell(Report{Err: err}) && f.rest(ctx)
+	return f.Handle(Report{Err: err}) && f.rest(ctx)
 }
 
-// rest pauses, for longer each time and stretched by up to a half so that many
-// waiters do not come back in step, and reports whether ctx still holds.
+// rest pauses, twice as long each time and up to half longer at random, so that many clients do not retry in step. It
+// returns false if ctx is cancelled.
 func (f *Follower) rest(ctx context.Context) bool {
 	d := f.pause + rand.N(f.pause/2)
 	f.pause = min(2*f.pause, MaxPause)
@@ -157,14 +154,14 @@ func (f *Follower) rest(ctx context.Context) bool {
 	return ctx.Err() == nil
 }
 
-// list tells the source's objects page by page and returns their revision.
+// list reports the source's objects page by page and returns the resource version of the list.
 func (f *Follower) list(ctx context.Context) (revision string, err error) {
 	opts := f.Source.options()
 	opts.Limit = pageSize
 	for begins := true; ; begins = false {
 		items, meta, err := f.Client.List(ctx, f.Source.GroupVersionResource, f.Source.Namespace, opts)
 		if err != nil && opts.Continue != "" && (apierrors.IsResourceExpired(err) || apierrors.IsGone(err)) {
-			// Too much is changing to read it in pages.
+			// The continue token has expired: read everything in one page.
 			opts.Limit, opts.Continue, begins = 0, "", true
 			items, meta, err = f.Client.List(ctx, f.Source.GroupVersionResource, f.Source.Namespace, opts)
 		}
@@ -177,8 +174,8 @@ func (f *Follower) list(ctx context.Context) (revision string, err error) {
 				page = append(page, o)
 			}
 		}
-		if !f.Tell(Report{Page: page, Begins: begins, Whole: meta.Continue == ""}) {
-			return "", errTold
+		if !f.Handle(Report{Page: page, Begins: begins, Whole: meta.Continue == ""}) {
+			return "", errStopped
 		}
 		if opts.Continue = meta.Continue; opts.Continue == "" {
 			return meta.ResourceVersion, nil
@@ -186,31 +183,31 @@ func (f *Follower) list(ctx context.Context) (revision string, err error) {
 	}
 }
 
-// watch tells the changes after a revision and returns the last one seen, whether
-// anything was, and why it ended.
-func (f *Follower) watch(ctx context.Context, revision string) (last string, told bool, err error) {
+// watch reports the changes after a resource version. It returns the last resource version, whether there was any
+// event, and why the watch ended.
+func (f *Follower) watch(ctx context.Context, revision string) (last string, any bool, err error) {
 	opts := f.Source.options()
 	opts.ResourceVersion, opts.AllowWatchBookmarks = revision, true
 	for e, err := range f.Client.Watch(ctx, f.Source.GroupVersionResource, f.Source.Namespace, opts) {
 		if err != nil {
-			return revision, told, err
+			return revision, any, err
 		}
 		o, ok := e.Object.(client.Object)
 		if !ok {
 			continue
 		}
-		revision, told = o.GetResourceVersion(), true
+		revision, any = o.GetResourceVersion(), true
 		if e.Type == watch.Bookmark {
 			continue
 		}
-		if !f.Tell(Report{Object: o, Deleted: e.Type == watch.Deleted}) {
-			return revision, told, errTold
+		if !f.Handle(Report{Object: o, Deleted: e.Type == watch.Deleted}) {
+			return revision, any, errStopped
 		}
 	}
-	return revision, told, client.ErrWatchEnded
+	return revision, any, client.ErrWatchEnded
 }
 
-// Hopeless reports whether asking again would get the same answer.
+// Hopeless reports whether retrying the request would get the same error.
 func Hopeless(err error) bool {
 	var cert *client.CertificateError
 	return apierrors.IsForbidden(err) || apierrors.IsUnauthorized(err) || apierrors.IsNotFound(err) ||

@@ -2,8 +2,8 @@ package follow
 
 import "strings"
 
-// Newer reports whether resource version a is newer than b. Versions are numbers
-// that rise (Kubernetes 1.35 and later say so); what is none is never newer.
+// Newer reports whether resource version a is newer than b. Resource versions are increasing numbers (guaranteed since
+// Kubernetes 1.35). It returns false if either is not a number.
 func Newer(a, b string) bool {
 	number := func(s string) bool { return s != "" && strings.Trim(s, "0123456789") == "" }
 	if !number(a) || !number(b) {

@@ -162,7 +162,7 @@ func (p *put) one(ctx context.Context, s *session.Session, f show.Format, info r
 		obj = u
 	}
 	if p.dryRun == "none" {
-		p.wrote.Tell(info.Mapping, obj)
+		p.wrote.Notify(info.Mapping, obj)
 	}
 	return p.Say(f, p.dryRun, info.Mapping, obj, p.done)
 }

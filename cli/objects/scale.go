@@ -104,7 +104,7 @@ func (s *scale) tell(ctx context.Context, c *session.Session, f show.Format, i r
 		return err
 	}
 	if s.dryRun == "none" {
-		s.wrote.Tell(i.Mapping, now.Object)
+		s.wrote.Notify(i.Mapping, now.Object)
 	}
 	return s.Say(f, s.dryRun, i.Mapping, now.Object, "scaled")
 }

@@ -9,30 +9,29 @@ import (
 	"github.com/sampan-io/sampan/await/events"
 )
 
-// The types of an [Event], each with the fields that it has beside Time, Elapsed
-// and Type.
+// The types of an [Event]. The comments list the fields of each type; Time, Elapsed and Type are always set.
 const (
-	// TypeWritten: the command has written an object. Object, Operation.
+	// TypeWritten: the command wrote an object. Object, Operation.
 	TypeWritten = "written"
-	// TypeStep: the command says what it does on the way. Line.
+	// TypeStep: the command printed a line about what it does. Line.
 	TypeStep = "step"
 	// TypeProgress: the verdict on an object has changed. Object, State, and
-	// Certainty, Cause, Absent and Parts where they say something.
+	// Certainty, Cause, Absent and Parts where they apply.
 	TypeProgress = "progress"
-	// TypeLost: the server cannot be reached; the wait goes on. Error.
+	// TypeLost: the server cannot be reached; the wait continues. Error.
 	TypeLost = "lost"
 	// TypeBack: the server can be reached again.
 	TypeBack = "back"
-	// TypeDropped: an object no longer counts, because the selector picks it no more
-	// or it does not exist. Object.
+	// TypeDropped: an object no longer counts, because the selector does not match it any
+	// more or it does not exist. Object.
 	TypeDropped = "dropped"
-	// TypeLog: a container has written a line. Object (the pod), Container, Line, and
-	// Stream where the server tells the streams apart.
+	// TypeLog: a container wrote a line. Object (the pod), Container, Line, and Stream if
+	// the server separates the streams.
 	TypeLog = "log"
-	// TypeNote: something on the side went wrong; the wait goes on. Error.
+	// TypeNote: an error that does not affect the wait, which continues. Error.
 	TypeNote = "note"
-	// TypeResult: the wait is over. It is the last line. Result, ExitCode, Error,
-	// and Objects with what is known of each, unfinished ones with their events.
+	// TypeResult: the wait has ended. It is the last line. Result, ExitCode, Error,
+	// and Objects with the status of each, unfinished ones with their events.
 	TypeResult = "result"
 )
 
@@ -48,15 +47,15 @@ const (
 	ResultError          = "error"
 )
 
-// An Event is a line of the stream for programs. Names and meanings of fields stay;
-// further fields and types may come.
+// An Event is a line of the JSON stream for programs. Names and meanings of fields do not
+// change; fields and types may be added.
 type Event struct {
 	Time    time.Time `json:"time"`           // UTC
 	Elapsed float64   `json:"elapsedSeconds"` // since the wait began
 	Type    string    `json:"type"`
 
 	Object    *Object `json:"object,omitempty"`
-	Operation string  `json:"operation,omitempty"` // what was done: created, configured, scaled, deleted, …
+	Operation string  `json:"operation,omitempty"` // created, configured, scaled, deleted, …
 	Container string  `json:"container,omitempty"`
 	Stream    string  `json:"stream,omitempty"` // stdout or stderr
 	Line      string  `json:"line,omitempty"`   // without its end
@@ -68,13 +67,13 @@ type Event struct {
 	Objects  []Status `json:"objects,omitempty"`
 }
 
-// An Object names one.
+// An Object identifies an object.
 type Object struct {
 	APIVersion string `json:"apiVersion"`
 	Resource   string `json:"resource,omitempty"`
 	Kind       string `json:"kind"`
 	Namespace  string `json:"namespace,omitempty"`
-	Name       string `json:"name"` // empty for what a selector is to pick
+	Name       string `json:"name"` // empty if a selector matches nothing
 	UID        string `json:"uid,omitempty"`
 }
 
@@ -82,10 +81,10 @@ type Object struct {
 type State struct {
 	State     string `json:"state,omitempty"`     // waiting, failed, done
 	Certainty string `json:"certainty,omitempty"` // of failed: likely, certain
-	Cause     string `json:"cause,omitempty"`     // in words, for people
-	Absent    bool   `json:"absent,omitempty"`    // it does not exist (any more)
-	Parts     []Part `json:"parts,omitempty"`     // what it owns and what holds that up, the worst first
-	More      int    `json:"moreParts,omitempty"` // how many parts are not among these
+	Cause     string `json:"cause,omitempty"`     // text for people
+	Absent    bool   `json:"absent,omitempty"`    // it does not exist
+	Parts     []Part `json:"parts,omitempty"`     // the parts that hold it up, worst first
+	More      int    `json:"moreParts,omitempty"` // the number of further parts
 }
 
 // A Part is an object that holds up another.
@@ -94,17 +93,17 @@ type Part struct {
 	State
 }
 
-// A Status is what is known of an object when a wait ends.
+// A Status is the status of an object at the end of a wait.
 type Status struct {
 	Object *Object `json:"object"`
 	State
-	Events []Happening `json:"events,omitempty"` // the last three, the oldest first
+	Events []Happening `json:"events,omitempty"` // the last three, oldest first
 	See    string      `json:"see,omitempty"`    // the command that shows more
 }
 
 // A Happening is an Event object of the cluster.
 type Happening struct {
-	Object  *Object   `json:"object"` // what it is about
+	Object  *Object   `json:"object"` // the involved object
 	Time    time.Time `json:"time"`   // of the last time
 	Type    string    `json:"type"`   // Normal, Warning
 	Reason  string    `json:"reason"`
@@ -112,7 +111,7 @@ type Happening struct {
 	Count   int32     `json:"count,omitempty"`
 }
 
-// ObjectOf names what a Ref names.
+// ObjectOf converts a Ref.
 func ObjectOf(r await.Ref) *Object {
 	return &Object{
 		APIVersion: r.Resource.GroupVersion().String(), Resource: r.Resource.Resource, Kind: r.Kind,
@@ -120,7 +119,7 @@ func ObjectOf(r await.Ref) *Object {
 	}
 }
 
-// EventOf returns the line for a piece of news.
+// EventOf returns the event for a change.
 func EventOf(p await.Progress) Event {
 	if p.Lost != nil {
 		return Event{Type: TypeLost, Error: p.Lost.Error()}
@@ -159,7 +158,7 @@ func partsOf(parts []await.Part) []Part {
 	return all
 }
 
-// StatusOf returns what is said of an object in the end.
+// StatusOf returns the status of an object at the end of a wait.
 func StatusOf(p await.Progress, hint Hint) Status {
 	s := Status{Object: ObjectOf(p.Object), State: stateOf(p)}
 	if p.Verdict.State == await.Done {
@@ -180,7 +179,7 @@ func happeningOf(e *corev1.Event) Happening {
 	}
 }
 
-// ResultOf returns the word for the end of a wait.
+// ResultOf returns the Event.Result for the result of a wait.
 func ResultOf(r await.Result) string {
 	switch r {
 	case await.AllDone:

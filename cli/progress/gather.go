@@ -11,20 +11,19 @@ import (
 	"github.com/sampan-io/sampan/internal/plural"
 )
 
-// A Held is a line of a wait that can be told together with others.
+// A Held is a line that can be joined with others into one.
 type Held struct {
 	Object await.Ref
 	Words  Words
 	Cause  string // as [Clean] leaves it
-	Gone   bool   // it no longer counts
-	Text   string // the line by itself
+	Gone   bool   // the object no longer counts
+	Text   string // the line for this object only
 }
 
-// named is how many objects are named of those that wait for the same.
+// named is how many objects of a group are listed by name.
 const named = 3
 
-// Gather returns lines for what is held, at most so many: objects that wait for the same
-// share one.
+// Gather returns at most the given number of groups of lines. Objects that wait for the same cause share a line.
 func Gather(all []Held, most int) []string {
 	groups := Alike(all, func(h Held) (await.Ref, string) {
 		return h.Object, fmt.Sprint(h.Gone, h.Words.Infinitive, "\n", h.Cause)
@@ -51,7 +50,7 @@ func Gather(all []Held, most int) []string {
 			lines = append(lines, fmt.Sprintf("%s no longer %s: %s", plural.Count(len(g), "object"), plural.Choose(len(g), "counts", "count"), Names(refs, named)))
 			continue
 		}
-		about := cmp.Or(h.Cause, "no word of it yet")
+		about := cmp.Or(h.Cause, noStatus)
 		lines = append(lines, fmt.Sprintf("waiting for %s to %s: %s: %s", plural.Count(len(g), "object"), h.Words.Infinitive, Names(refs, named), about))
 	}
 	if left > 0 {
@@ -60,7 +59,7 @@ func Gather(all []Held, most int) []string {
 	return lines
 }
 
-// Names lists objects, at most so many by their names.
+// Names returns a list of objects: at most the given number by name, and the count of the others.
 func Names(refs []await.Ref, most int) string {
 	var list []string
 	for _, r := range refs[:min(most, len(refs))] {
@@ -73,8 +72,8 @@ func Names(refs []await.Ref, most int) string {
 	return text
 }
 
-// Alike puts together what is the same but for the name of the object that it is said of. The
-// groups are in the order of their first members.
+// Alike groups items whose text is the same except for the name and UID of their object. The groups are in the order of
+// their first members.
 func Alike[T any](all []T, said func(T) (await.Ref, string)) [][]T {
 	index := map[string]int{}
 	var groups [][]T
@@ -92,7 +91,7 @@ func Alike[T any](all []T, said func(T) (await.Ref, string)) [][]T {
 	return groups
 }
 
-// nameless returns text with a mark in place of a name, where that is a word.
+// nameless replaces a name in text by a mark, where the name is a whole word.
 func nameless(text, name string) string {
 	if name == "" {
 		return text
@@ -111,7 +110,7 @@ func nameless(text, name string) string {
 		if inWord(before) || inWord(after) {
 			b.WriteString(name)
 		} else {
-			b.WriteString("\x00") // which no text has after Clean
+			b.WriteString("\x00") // Clean removes it from all texts
 		}
 		text = text[i+len(name):]
 	}

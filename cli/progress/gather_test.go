@@ -47,7 +47,7 @@ func TestGather(t *testing.T) {
 		{"many share a line", "pod/a*500 no node\npod/b starts", 5, "waiting for 500 objects to be ready: pod/a0, pod/a1, pod/a2 and 497 more: no node\npod/b: starts"},
 		{"their own names make no difference", "pod/a*4 back-off restarting c in pod NAME_ns(x)", 5, "waiting for 4 objects to be ready: pod/a0, pod/a1, pod/a2 and 1 more: back-off restarting c in pod a0_ns(x)"},
 		{"parts of words do", "pod/a*2 x a0-b a1-b\npod/b*2 x a0-b a1-b", 5, "waiting for 4 objects to be ready: pod/a0, pod/a1, pod/b0 and 1 more: x a0-b a1-b"},
-		{"no word yet", "pod/a*4", 5, "waiting for 4 objects to be ready: pod/a0, pod/a1, pod/a2 and 1 more: no word of it yet"},
+		{"no word yet", "pod/a*4", 5, "waiting for 4 objects to be ready: pod/a0, pod/a1, pod/a2 and 1 more: no status yet"},
 		{"kinds stay apart", "pod/a*4 x\nservice/a*4 x", 5, "waiting for 4 objects to be ready: pod/a0, pod/a1, pod/a2 and 1 more: x\nwaiting for 4 objects to be ready: service/a0, service/a1, service/a2 and 1 more: x"},
 		{"gone", "pod/a*5 gone", 5, "5 objects no longer count: pod/a0, pod/a1, pod/a2 and 2 more"},
 		{"more causes than lines", "pod/a x1\npod/b x2\npod/c x3\npod/d*7 x4", 3, "pod/a: x1\npod/b: x2\nwaiting for 8 more objects, for other causes"},

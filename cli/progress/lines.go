@@ -7,14 +7,17 @@ import (
 	"github.com/sampan-io/sampan/await"
 )
 
-// Lines tells a wait as a line per change. The zero Lines has told nothing. It is
+// noStatus is the cause of an object without one.
+const noStatus = "no status yet"
+
+// Lines formats a wait as one line per change. The zero Lines is ready to use. It is
 // not safe for concurrent use.
 type Lines struct {
-	last map[string]string // by object: the line that was told last
+	last map[string]string // the last line of each object
 }
 
-// Line returns the line for a piece of news, without a line end, and whether it is
-// the good news that the object is done. It is empty for what has been told.
+// Line returns the line for a change, without a line end, and whether the object is
+// done. The line is empty if it is the same as the last one of the object.
 func (l *Lines) Line(p await.Progress, words Words) (text string, done bool) {
 	done = p.Verdict.State == await.Done && p.Lost == nil && !p.Back && !p.Gone
 	switch {
@@ -25,13 +28,13 @@ func (l *Lines) Line(p await.Progress, words Words) (text string, done bool) {
 	case p.Gone:
 		delete(l.last, keyOf(p.Object))
 		if p.Object.Name == "" {
-			return "", false // what the selector picks now is told
+			return "", false // the objects that the selector matches now have lines
 		}
 		return p.Object.String() + " no longer counts", false
 	case done:
 		text = p.Object.String() + " " + words.Reached
 	default:
-		text = fmt.Sprintf("waiting for %s to %s: %s", Name(p.Object), words.Infinitive, cmp.Or(Clean(p.Verdict.Cause), "no word of it yet"))
+		text = fmt.Sprintf("waiting for %s to %s: %s", Name(p.Object), words.Infinitive, cmp.Or(Clean(p.Verdict.Cause), noStatus))
 	}
 	if l.last == nil {
 		l.last = map[string]string{}

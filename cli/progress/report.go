@@ -13,8 +13,7 @@ import (
 	"github.com/sampan-io/sampan/internal/plural"
 )
 
-// Name returns how an object is called, or, of a Ref without a name, what a selector is
-// to pick.
+// Name returns the name of an object as kubectl prints it, or the resource for a Ref without a name.
 func Name(r await.Ref) string {
 	if r.Name != "" {
 		return r.String()
@@ -26,23 +25,22 @@ func Name(r await.Ref) string {
 	return name
 }
 
-// Report returns what is said about an object that a wait ended without: the cause,
-// the worst of what holds it up, its last events, the command that shows more. The
-// first line stands alone; the others are indented.
+// Report returns lines about an object that was not done when a wait ended: the cause, the worst parts that hold it up,
+// its last events, the command that shows more. The first line is complete without the others, which are indented.
 func Report(p await.Progress, result await.Result, words Words, hint Hint, now time.Time) []string {
-	cause := cmp.Or(Clean(p.Verdict.Cause), "no word of it yet")
+	cause := cmp.Or(Clean(p.Verdict.Cause), noStatus)
 	first := fmt.Sprintf("timed out waiting for %s to %s: %s", p.Object, words.Infinitive, cause)
 	if result == await.SomeFailed {
 		first = fmt.Sprintf("%s will not %s: %s", p.Object, words.Infinitive, cause)
 		if why, ended := strings.CutPrefix(cause, "the "+strings.ToLower(p.Object.Kind)+" failed: "); ended && words.Infinitive == await.Finished.Infinitive() {
-			first = fmt.Sprintf("%s failed: %s", p.Object, why) // it has finished, too
+			first = fmt.Sprintf("%s failed: %s", p.Object, why) // a failed Job has finished, so "will not finish" would be wrong
 		}
 	}
 	lines := []string{first}
 	const most = 3
 	for _, part := range p.Parts[:min(most, len(p.Parts))] {
 		if text := Clean(part.Verdict.Cause); len(p.Parts) > 1 || !strings.Contains(cause, text) {
-			lines = append(lines, fmt.Sprintf("  %s: %s", part.Object, cmp.Or(text, "no word of it yet")))
+			lines = append(lines, fmt.Sprintf("  %s: %s", part.Object, cmp.Or(text, noStatus)))
 		}
 	}
 	if left := len(p.Parts) + p.More - most; left > 0 {
@@ -78,8 +76,8 @@ func times(e *corev1.Event) int32 {
 	return e.Count
 }
 
-// A Hint returns the beginning of a command line to suggest: the program, a verb, and the flags that choose a cluster and
-// a namespace. Nil means that there are no other flags than that of the namespace.
+// A Hint returns the beginning of a command to suggest: the program, a verb, and the flags that choose the cluster and
+// the namespace. A nil Hint adds only the flag for the namespace.
 type Hint func(verb, namespace string) string
 
 func (h Hint) command(verb, namespace string) string {
@@ -92,8 +90,7 @@ func (h Hint) command(verb, namespace string) string {
 	return "sampan " + verb
 }
 
-// More is the command that shows more of what holds up an object, as it is to be
-// typed, or empty.
+// More returns the command that shows more about the worst part of an object; empty if the object does not exist.
 func More(p await.Progress, hint Hint) string {
 	if p.Absent {
 		return ""

@@ -7,10 +7,10 @@ import (
 )
 
 // A Screen keeps a picture at the bottom of a terminal. It is not safe for
-// concurrent use. Close it.
+// concurrent use. The caller must close it.
 type Screen struct {
 	w     io.Writer
-	shown []int // widths of the lines of the picture that stands there
+	shown []int // widths of the lines of the picture on the terminal
 	width int   // of the terminal when it was drawn
 }
 
@@ -27,9 +27,8 @@ const (
 	eraseBelow = "\x1b[J"
 )
 
-// Draw replaces the picture by these lines, in one write (P3). Width is that of the
-// terminal now: one that has become narrower has wrapped the old lines, which is
-// made up for.
+// Draw replaces the picture by these lines, in one write (P3). width is the current width of the terminal. A terminal
+// that has become narrower has wrapped the old lines; Draw takes that into account.
 func (s *Screen) Draw(lines []string, width int) error {
 	var b strings.Builder
 	b.WriteString(beginFrame)
@@ -54,7 +53,7 @@ func (s *Screen) Draw(lines []string, width int) error {
 	return err
 }
 
-// home moves to where the picture begins.
+// home moves the cursor to the first line of the picture.
 func (s *Screen) home(b *strings.Builder, width int) {
 	rows := 0
 	for _, w := range s.shown {
@@ -71,8 +70,8 @@ func (s *Screen) home(b *strings.Builder, width int) {
 	}
 }
 
-// Clear takes the picture away and shows the cursor, so that others can write where
-// it was. The next Draw puts it below what they wrote, which must end a line.
+// Clear removes the picture and shows the cursor, so that other output can be written in its place. That output must end
+// with a line end; the next Draw puts the picture below it.
 func (s *Screen) Clear(width int) error {
 	if len(s.shown) == 0 {
 		return nil
@@ -80,10 +79,10 @@ func (s *Screen) Clear(width int) error {
 	return s.Draw(nil, width)
 }
 
-// Close takes the picture away for good (P4).
+// Close removes the picture for good (P4).
 func (s *Screen) Close(width int) error { return s.Clear(width) }
 
-// uncolored takes out the colours that a Tree puts in.
+// uncolored removes the colours that a Tree adds.
 func uncolored(s string) string {
 	var b strings.Builder
 	for {

@@ -20,8 +20,8 @@ import (
 
 var began = time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC)
 
-// TestTold plays the stories in testdata/*.txt. A story tells what a wait hears
-// and asks how that looks. Run with -update after a change, then read the diff.
+// TestStories plays the stories in testdata/*.txt. A story has the changes of a wait
+// and commands that print them. Run with -update after a change, then read the diff.
 //
 //	wait [TIMEOUT] [ascii|unicode|color]     a new wait, to be ready
 //	at TIME KIND/NAME[@NAMESPACE] waiting|likely|certain|done|absent [CAUSE]
@@ -32,7 +32,7 @@ var began = time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC)
 //	show TIME [WIDTHxHEIGHT]                 the picture
 //	line · json · more                       the last news in these forms
 //	report timed-out|failed TIME
-func TestTold(t *testing.T) {
+func TestStories(t *testing.T) {
 	storytest.Play(t, "testdata", func(t *testing.T) func(string) []string {
 		s := &story{t: t}
 		s.begin(nil)
@@ -46,7 +46,7 @@ type story struct {
 	lines progress.Lines
 	news  await.Progress
 	at    time.Time
-	fresh bool // the news has not been heard yet
+	fresh bool // the tree has not been updated yet
 }
 
 var words = progress.WordsOf(await.Ready)
@@ -80,7 +80,7 @@ func (s *story) duration(text string) time.Duration {
 
 func (s *story) flush() {
 	if s.fresh {
-		s.tree.Hear(s.news, words, s.at)
+		s.tree.Update(s.news, words, s.at)
 		s.fresh = false
 	}
 }
@@ -156,13 +156,13 @@ func (s *story) do(text string) []string {
 		s.news = await.Progress{Object: ref(w[2]), Verdict: verdict(w[3], w[4:]), Absent: w[3] == "absent"}
 	case "gone":
 		s.news = await.Progress{Object: ref(w[1]), Gone: true, Absent: true}
-		s.tree.Hear(s.news, words, s.at)
+		s.tree.Update(s.news, words, s.at)
 	case "back":
 		s.news = await.Progress{Back: true}
-		s.tree.Hear(s.news, words, s.at)
+		s.tree.Update(s.news, words, s.at)
 	case "lost":
 		s.news = await.Progress{Lost: errors.New(unescape(strings.Join(w[2:], " ")))}
-		s.tree.Hear(s.news, words, began.Add(s.duration(w[1])))
+		s.tree.Update(s.news, words, began.Add(s.duration(w[1])))
 	case "show":
 		width, height := 0, 0
 		if len(w) > 2 {

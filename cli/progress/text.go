@@ -7,7 +7,7 @@ import (
 	"unicode"
 )
 
-// Clean makes one line of printable text of what a cluster says (P1).
+// Clean converts text from a cluster to one line of printable characters (P1).
 func Clean(s string) string {
 	s = strings.Join(strings.Fields(s), " ")
 	return strings.Map(func(r rune) rune {
@@ -22,7 +22,7 @@ func Clean(s string) string {
 	}, s)
 }
 
-// columns is how many columns of a terminal a character takes.
+// columns returns how many columns of a terminal a character takes.
 func columns(r rune) int {
 	switch {
 	case unicode.In(r, unicode.Mn, unicode.Me, unicode.Cf):
@@ -43,7 +43,7 @@ func widthOf(s string) int {
 	return n
 }
 
-// cut shortens s to so many columns; more says that something is missing.
+// cut shortens s to width columns, with more at the end of shortened text.
 func cut(s string, width int, more string) string {
 	if widthOf(s) <= width {
 		return s
@@ -62,7 +62,7 @@ func cut(s string, width int, more string) string {
 	return s[:end] + more
 }
 
-// Elapsed says a duration in the two largest units, as people do: 7s, 1m05s, 2h03m.
+// Elapsed formats a duration in its two largest units: 7s, 1m05s, 2h03m.
 func Elapsed(d time.Duration) string {
 	s := int(max(d, 0) / time.Second)
 	switch {

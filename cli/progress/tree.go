@@ -11,20 +11,19 @@ import (
 	"github.com/sampan-io/sampan/internal/plural"
 )
 
-// Words are how a wait is spoken of. Infinitive and Reached are those of its
-// degree.
+// Words are the phrases for a degree in messages.
 type Words struct {
 	Infinitive string // "be ready", as in "waiting for it to be ready"
 	Reached    string // "is ready", as in "pod/x is ready"
 }
 
-// WordsOf returns the words of a degree.
+// WordsOf returns the phrases for a degree.
 func WordsOf(d await.Degree) Words { return Words{d.Infinitive(), d.Reached()} }
 
-// A Style is what a terminal can show. The zero Style suits every one.
+// A Style describes what a terminal can show. The zero Style suits every terminal.
 type Style struct {
 	Color   bool // colours may be used
-	Unicode bool // signs beyond ASCII may be used
+	Unicode bool // characters beyond ASCII may be used
 }
 
 // A Tree is the picture of one wait. It is not safe for concurrent use.
@@ -36,8 +35,8 @@ type Tree struct {
 
 	rows  []*row // in order of appearance
 	byKey map[string]*row
-	lost  string // why the server can't be reached
-	since time.Time
+	lost  string    // why the server cannot be reached; empty if it can
+	since time.Time // since when
 }
 
 // A row is one object.
@@ -46,12 +45,11 @@ type row struct {
 	ref     await.Ref
 	verdict await.Verdict
 	parts   []await.Part
-	more    int       // how many parts are not among these
-	since   time.Time // of this verdict
+	more    int       // the number of further parts
+	since   time.Time // since when it has this verdict
 }
 
-// NewTree returns the picture of a wait that begins now, titled with these words. A
-// timeout of 0 means none.
+// NewTree returns the picture of a wait that begins now, with words in its title. A timeout of 0 means none.
 func NewTree(words Words, style Style, now time.Time, timeout time.Duration) *Tree {
 	return &Tree{words: words, style: style, began: now, timeout: timeout, byKey: map[string]*row{}}
 }
@@ -60,8 +58,8 @@ func keyOf(r await.Ref) string {
 	return r.Resource.Group + "/" + r.Resource.Resource + "/" + r.Namespace + "/" + r.Name
 }
 
-// Hear takes in news, of which these are the words.
-func (t *Tree) Hear(p await.Progress, words Words, now time.Time) {
+// Update adds a change, with the phrases of its degree.
+func (t *Tree) Update(p await.Progress, words Words, now time.Time) {
 	if p.Lost != nil {
 		if t.lost == "" {
 			t.since = now
@@ -113,7 +111,7 @@ const (
 	faint  = "2"
 )
 
-// A line is text with a sign before and a time after it; the text gives way.
+// A line is text with a sign before and a time after it. The text is cut if there is not enough space.
 type line struct {
 	indent string
 	sign   string
@@ -210,9 +208,8 @@ func (t *Tree) title(now time.Time) line {
 	return line{text: text, tail: took}
 }
 
-// body returns the lines of the objects, at most height. What does not fit is left
-// out in this order: parts beyond the worst three, parts beyond the worst, objects
-// that are done, all parts, and then objects that are no failure.
+// body returns the lines of the objects, at most height. If they do not fit, it omits in this order: parts beyond the
+// worst three, parts beyond the worst one, done objects, all parts, and then objects that have not failed.
 func (t *Tree) body(now time.Time, height int) []line {
 	var open []*row
 	for _, r := range t.rows {
@@ -249,8 +246,7 @@ func badness(v await.Verdict) int {
 	return 2
 }
 
-// objects returns the lines of some objects, and stops when there are more than
-// enough.
+// objects returns the lines of rows. It stops when it has more lines than enough.
 func (t *Tree) objects(rows []*row, now time.Time, parts, enough int) []line {
 	several := false
 	for _, r := range t.rows {
@@ -282,8 +278,8 @@ func (t *Tree) objects(rows []*row, now time.Time, parts, enough int) []line {
 	return lines
 }
 
-// branch adds the lines of parts, at most limit of them on each level; there are more
-// beside them.
+// branch appends the lines of parts, at most limit of them on each level. more is the number of parts that are not in
+// parts.
 func (t *Tree) branch(lines []line, indent string, parts []await.Part, more, limit int) []line {
 	shown := parts[:min(limit, len(parts))]
 	left := len(parts) - len(shown) + more
@@ -306,7 +302,7 @@ func (t *Tree) branch(lines []line, indent string, parts []await.Part, more, lim
 	return lines
 }
 
-// rest sums up the objects that are not shown.
+// rest returns a line with the numbers of objects that are not shown.
 func (t *Tree) rest(shown []*row) line {
 	done, failing, waiting := t.Counts()
 	for _, r := range shown {

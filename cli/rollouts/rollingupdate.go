@@ -173,7 +173,7 @@ func (u *rollingUpdate) run(ctx context.Context, args []string) error {
 			return err
 		}
 		if out.Canaries == 0 { // they are to be looked at first
-			u.wrote.Tell(resource.MappingOf(client.ReplicationControllers), rc)
+			u.wrote.Notify(resource.MappingOf(client.ReplicationControllers), rc)
 		}
 		if !f.IsTable() {
 			if out.Canaries > 0 {

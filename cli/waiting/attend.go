@@ -15,12 +15,10 @@ import (
 	"github.com/sampan-io/sampan/client"
 )
 
-// Attend waits for one object and prints all that the containers of the pods that it
-// controls write, until it is decided: as it is if there is one container alone and no
-// stream of events, otherwise line by line, with the container before it. What they write to
-// their standard error goes to ours where the server can tell it apart, but for a terminal
-// that shows both: there the order in which they wrote counts. The error says what of the
-// output is missing.
+// Attend waits for one object and prints the output of the containers of its pods until the wait ends. If there is only
+// one container and no stream of events, it copies the output unchanged; otherwise it prints it line by line, with the
+// name of the container. Standard error goes to standard error if the server can separate the streams, unless one
+// terminal shows both: there the order of the lines is more important. The error reports output that is missing.
 func Attend(ctx context.Context, s *session.Session, c *client.REST, req await.Request, talk Talk, alone bool) (Ending, error) {
 	e := Ending{words: progress.WordsOf(req.For), hint: s.Hint, request: req}
 	told := newTelling(ctx, s.Streams, talk, e.words, req.Timeout)
@@ -37,10 +35,10 @@ func Attend(ctx context.Context, s *session.Session, c *client.REST, req await.R
 	return e, err
 }
 
-// podOutput gives the output of containers to the user.
+// podOutput prints the output of containers.
 type podOutput struct {
 	told  *telling
-	plain bool // as it is; otherwise line by line, with the container before it
+	plain bool // print it unchanged; otherwise line by line, with the name of the container
 
 	mu sync.Mutex // one container at a time
 }
@@ -61,14 +59,14 @@ type rawLog struct {
 func (o *rawLog) Write(b []byte) (int, error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	o.told.hush() // the output may leave the cursor anywhere
+	o.told.hush() // the output may move the cursor
 	return o.to.Write(b)
 }
 
 // Close implements io.Closer.
 func (o *rawLog) Close() error { return nil }
 
-// streamFor returns where the log of a source belongs.
+// streamFor returns the stream to which the log of a source is printed.
 func (t *telling) streamFor(src logSource) io.Writer {
 	if src.stream == corev1.LogStreamStderr {
 		return t.Err
@@ -76,7 +74,7 @@ func (t *telling) streamFor(src logSource) io.Writer {
 	return t.Out
 }
 
-// sameTerminal reports whether two streams are shown by one terminal.
+// sameTerminal reports whether two streams write to the same terminal.
 func sameTerminal(a, b io.Writer) bool {
 	x, isX := a.(*os.File)
 	y, isY := b.(*os.File)

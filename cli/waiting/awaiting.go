@@ -119,7 +119,7 @@ func untilAll(ctx context.Context, s *session.Session, requests []await.Request,
 	wait := func(ctx context.Context, e *Ending) {
 		e.Outcome, e.Err = await.Until(ctx, c, e.request, func(p await.Progress) {
 			told.hear(p, e.words, e.request)
-			logs.hear(p)
+			logs.update(p)
 		})
 	}
 	switch {
@@ -283,7 +283,7 @@ func (e Ending) reports(meant func(await.Progress) bool) error {
 		errs = append(errs, errors.New(strings.Join(lines, "\n")))
 	}
 	if more > 0 {
-		errs = append(errs, fmt.Errorf("and %d more, for other causes; -o json tells them all", more))
+		errs = append(errs, fmt.Errorf("and %d more, for other causes; -o json lists them all", more))
 	}
 	return errors.Join(errs...)
 }

@@ -1,14 +1,13 @@
-// Package waiting makes verbs wait, and is the verb wait.
+// Package waiting adds waiting to commands (--wait, --logs, …), and has the command wait.
 //
-// Verbs that write tell a [Listener] what they wrote; with --wait (see [AddFlags]) that is
-// waited for: exactly these objects (UID), as they were written (generation, resource
-// version). [For] waits for anything else, [Attend] prints what pods write meanwhile. What
-// is decided, and why, is package await's; this one tells it: a picture on a terminal, an
-// event per line with -o json, a line per change elsewhere (package progress draws both).
+// Commands that write objects pass each one to a [Listener]; with --wait (see [AddFlags]) the command then waits for
+// exactly these objects (UID) as they were written (generation, resource version). [For] waits for any other request,
+// and [Attend] prints the output of pods meanwhile. Package await decides when a wait ends and why; this package prints
+// it: as a picture on a terminal, as JSON events with -o json, otherwise as one line per change. Package progress formats
+// all three.
 //
-// W1  The exit code is that of the verdict; see package exit.
-// W2  Ctrl-C ends the telling and changes nothing in the cluster; what goes on is said.
-// W3  A terminal is left as it was found, whatever ends the wait, and while it is stopped
-//
-//	(Ctrl-Z); in the background nothing is drawn.
+// W1  The exit code follows from the verdict; see package exit.
+// W2  Ctrl-C ends the wait and changes nothing in the cluster; a message lists what is not done yet.
+// W3  A terminal is left as it was, however the wait ends, and while the process is stopped (Ctrl-Z). In the background
+// nothing is drawn.
 package waiting

@@ -19,8 +19,7 @@ import (
 	"github.com/sampan-io/sampan/client"
 )
 
-// A waiting makes a verb that writes objects wait for what it wrote: exactly these
-// objects, as it wrote them.
+// A waiting makes a command wait for the objects that it wrote.
 type waiting struct {
 	*session.Globals
 	Options
@@ -33,22 +32,21 @@ type waiting struct {
 	written []resource.Written
 }
 
-// Options are how verbs differ in their waiting.
+// Options are the differences between commands that wait.
 type Options struct {
-	Done    string               // what the verb has done to an object, for the stream of events
-	Always  bool                 // it waits unless told not to
-	Timeout time.Duration        // if none is given; 0 means none
-	Never   func() (reason bool) // it does not wait after all; nil means it does
-	Steps   bool                 // what the verb prints on the way is told in the stream of events, too
-	Quiet   *bool                // set before the verb runs if -q asks for nothing but the result; may be nil
+	Done    string        // the operation in the stream of events: applied, scaled, …
+	Always  bool          // wait by default
+	Timeout time.Duration // default of --timeout; 0 means none
+	Never   func() bool   // reports that the command does not wait after all; may be nil
+	Steps   bool          // add the lines that the command prints to the stream of events
+	Quiet   *bool         // set before the command runs if -q is given without a stream of events; may be nil
 }
 
-// DefaultTimeout is how long a verb waits for what it wrote, unless told otherwise.
-// What is certain to fail ends the wait sooner.
+// DefaultTimeout is how long a command waits by default for the objects that it wrote. A certain failure ends the wait
+// earlier.
 const DefaultTimeout = 5 * time.Minute
 
-// A waitDegree is what --wait says: "false", "true" for what suits each kind, or a
-// degree.
+// A waitDegree is the value of --wait: "false", "true" for the default degree of each kind, or a degree.
 type waitDegree string
 
 func (d *waitDegree) String() string { return string(*d) }
@@ -67,27 +65,27 @@ func (d *waitDegree) Set(text string) error {
 	return nil
 }
 
-// AddFlags gives a verb --wait and its companions. The verb tells wrote what it has
-// written.
+// AddFlags adds --wait and the flags that belong to it to a command. The command passes each object that it has written
+// to wrote.
 func AddFlags(g *session.Globals, cmd *cobra.Command, wrote *Listener, o Options) {
 	w := &waiting{Globals: g, Options: o, degree: "false"}
-	help := "wait until what was written is done: what suits its kind (complete for a Job, ready for others), or --wait=DEGREE; see 'sampan wait --help'"
+	help := "wait until the written objects are done: complete for a Job, ready for other kinds, or --wait=DEGREE; see 'sampan wait --help'"
 	if o.Always {
-		w.degree, help = "true", "wait until the objects are gone"
+		w.degree, help = "true", "wait until the objects are deleted"
 	}
 	f := cmd.Flags()
 	flag := f.VarPF(&w.degree, "wait", "", help)
 	flag.NoOptDefVal = "true"
-	own := f.Lookup("timeout") == nil // a verb that has one of its own waits as long as that says
+	own := f.Lookup("timeout") == nil // some commands have a --timeout, which the wait then uses
 	if own {
-		f.DurationVar(&w.timeout, "timeout", o.Timeout, "how long to wait for all of it; 0 waits for ever")
+		f.DurationVar(&w.timeout, "timeout", o.Timeout, "how long to wait for all objects; 0 waits without limit")
 	}
 	w.Patience.AddFlags(f)
 	inner := cmd.RunE
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		w.command = cmd.CommandPath()
 		if !own {
-			w.timeout, _ = cmd.Flags().GetDuration("timeout") // it is one
+			w.timeout, _ = cmd.Flags().GetDuration("timeout") // its type is a duration
 		}
 		needless := ""
 		if own && cmd.Flags().Changed("timeout") {
@@ -99,7 +97,7 @@ func AddFlags(g *session.Globals, cmd *cobra.Command, wrote *Listener, o Options
 			return exit.Usage(w.command, err)
 		}
 		if w.Options.Quiet != nil {
-			// A stream of events is for programs, and is the same with -q.
+			// A stream of events is the same with -q.
 			*w.Options.Quiet = w.Patience.Quiet && (w.degree == "false" || g.Output != "json")
 		}
 		if w.degree == "false" || w.Never != nil && w.Never() {
@@ -110,7 +108,7 @@ func AddFlags(g *session.Globals, cmd *cobra.Command, wrote *Listener, o Options
 		if g.Output == "json" {
 			out := g.Out
 			w.events = newEventStream(out)
-			g.Out, g.Output = io.Discard, "" // the events say what was written
+			g.Out, g.Output = io.Discard, "" // the events replace the output of the command
 			if o.Steps {
 				g.Out = &lineEvents{tell: func(line []byte) {
 					w.events.Send(progress.Event{Type: progress.TypeStep, Line: strings.ToValidUTF8(string(line), "\uFFFD")})
@@ -127,12 +125,12 @@ func (w *waiting) check(needsWait string) error {
 		return fmt.Errorf("--timeout=%v: want 0 or more", w.timeout)
 	}
 	if needsWait != "" && w.degree == "false" && !w.Always {
-		return fmt.Errorf("%s is about waiting: add --wait", needsWait)
+		return fmt.Errorf("%s needs --wait", needsWait)
 	}
 	return w.Apply(&await.Request{})
 }
 
-// note is told what was written.
+// note records an object that the command wrote.
 func (w *waiting) note(o resource.Written) {
 	w.written = append(w.written, o)
 	if w.events == nil {
@@ -147,8 +145,7 @@ func (w *waiting) note(o resource.Written) {
 	})})
 }
 
-// finish waits for what was written. What the verb could not write is part of its
-// result.
+// finish waits for the written objects. before is the error of the command, which is part of the result.
 func (w *waiting) finish(ctx context.Context, before error) error {
 	requests := w.requests()
 	if ctx.Err() != nil || len(requests) == 0 {
@@ -159,7 +156,7 @@ func (w *waiting) finish(ctx context.Context, before error) error {
 	}
 	talk := Talk{
 		Quiet: w.Patience.Quiet, Logs: w.Logs, Events: w.events, flag: "--wait",
-		Silent: w.Always, Calm: w.Always, // as kubectl's delete, which has said that it is deleted
+		Silent: w.Always, Calm: w.Always, // like kubectl delete, which has printed "deleted" already
 		exact: w.exact(),
 	}
 	s, err := w.Connect()
@@ -169,7 +166,7 @@ func (w *waiting) finish(ctx context.Context, before error) error {
 	return awaitAll(ctx, s, requests, talk, before)
 }
 
-// requests returns what is to be waited for, a request for each degree.
+// requests returns one request for each degree.
 func (w *waiting) requests() []await.Request {
 	var requests []await.Request
 	for _, o := range w.written {
@@ -210,18 +207,18 @@ func (w *waiting) degreeOf(o resource.Written) await.Degree {
 	return await.Ready
 }
 
-// Listener tells whoever wants to know what a verb has written.
+// A Listener is called with each object that a command has written. A nil Listener is not called.
 type Listener func(resource.Written)
 
-// Tell is called after each write, with the object as it is after it.
-func (to Listener) Tell(m resource.Mapping, obj metav1.Object) {
+// Notify calls the listener after a write, with the object that the server returned.
+func (to Listener) Notify(m resource.Mapping, obj metav1.Object) {
 	if to != nil {
 		to(m.WrittenAs(obj))
 	}
 }
 
-// exact reports whether objects are needed exactly as the server writes them.
+// exact reports whether objects are needed exactly as the server sends them.
 func (w *waiting) exact() bool {
 	d, err := await.ParseDegree(string(w.degree))
-	return err == nil && d.LooksAtFields() // "true" is none
+	return err == nil && d.LooksAtFields() // "true" is not a degree
 }

@@ -24,23 +24,22 @@ import (
 	"github.com/sampan-io/sampan/internal/run"
 )
 
-// podLogs follows the logs of the pods that belong to what is waited for, as long
-// as they hold it up. A nil *podLogs does nothing. It is safe for concurrent use.
+// podLogs follows the logs of the pods that hold up a wait. A nil *podLogs does nothing. It is safe for concurrent use.
 type podLogs struct {
 	c     *client.REST
 	sink  func(src logSource) io.WriteCloser
-	note  func(text string) // of what could not be followed
-	ready bool              // pods that are ready are followed, too
-	apart bool              // standard output and error are wanted apart, where the server can do that
+	note  func(text string) // reports a log that could not be followed
+	ready bool              // follow ready pods, too
+	apart bool              // separate standard output and standard error, if the server can
 	group *run.Group
-	bytes atomic.Int64 // that were read
+	bytes atomic.Int64 // read so far
 
 	mu      sync.Mutex
-	wanted  map[types.UID]bool                   // guarded by mu; objects whose pods are meant, and pods
+	wanted  map[types.UID]bool                   // guarded by mu; the pods, and owners of pods, to follow
 	watched map[string]*cache.Cache[*corev1.Pod] // guarded by mu; by namespace
 	streams map[string]*logStream                // guarded by mu; by pod and container
 	active  int                                  // guarded by mu
-	full    bool                                 // guarded by mu; it was said that there are too many
+	full    bool                                 // guarded by mu; the limit was reported
 }
 
 // A logSource is one container whose log is printed.
@@ -52,18 +51,18 @@ type logSource struct {
 
 // A logStream is one container that is followed, or was.
 type logStream struct {
-	id     string // of the container as it was started last
+	id     string // ID of the container
 	active bool
-	over   chan struct{} // closed when it is not active any more
+	over   chan struct{} // closed when it becomes inactive
 	stop   context.CancelFunc
 }
 
 const (
-	// maxStreams is how many logs are followed at once: more could not be read.
+	// maxStreams is how many logs are followed at the same time. Users could not read more.
 	maxStreams = 20
-	// lastWords is how long the end of a wait is held up by the log of a container
-	// that has ended, if nothing comes.
-	lastWords = 10 * time.Second
+	// drainTimeout is how long the end of a wait is delayed for the log of a terminated container
+	// if no data arrive.
+	drainTimeout = 10 * time.Second
 )
 
 func newPodLogs(ctx context.Context, c *client.REST, sink func(src logSource) io.WriteCloser, note func(string)) *podLogs {
@@ -73,8 +72,8 @@ func newPodLogs(ctx context.Context, c *client.REST, sink func(src logSource) io
 	}
 }
 
-// hear takes in which objects are waited for and what holds them up.
-func (l *podLogs) hear(p await.Progress) {
+// update follows the pods of an object and of the parts that hold it up.
+func (l *podLogs) update(p await.Progress) {
 	if l == nil || p.Object.UID == "" || p.Verdict.State == await.Done || p.Gone {
 		return
 	}
@@ -90,7 +89,7 @@ func (l *podLogs) hear(p await.Progress) {
 	l.want(p.Object.Namespace, uids...)
 }
 
-// want has the pods followed that these objects own or are.
+// want follows the pods with these UIDs or with a controller that has one of them.
 func (l *podLogs) want(namespace string, uids ...types.UID) {
 	l.mu.Lock()
 	news := false
@@ -107,8 +106,8 @@ func (l *podLogs) want(namespace string, uids ...types.UID) {
 			}
 		})
 		l.watched[namespace] = pods
-		l.group.Go(func(ctx context.Context) { _ = pods.Run(ctx) }) // nil, always
-		news = false                                                // all of them will be looked at
+		l.group.Go(func(ctx context.Context) { _ = pods.Run(ctx) }) // it always returns nil
+		news = false                                                // the subscription looks at all pods
 	}
 	l.mu.Unlock()
 	if news && pods != nil {
@@ -118,7 +117,7 @@ func (l *podLogs) want(namespace string, uids ...types.UID) {
 	}
 }
 
-// meant reports whether a pod's log is wanted; l.mu must be held.
+// meant reports whether a pod's logs are to be followed; l.mu must be held.
 func (l *podLogs) meant(p *corev1.Pod) bool {
 	if l.wanted[p.UID] {
 		return true
@@ -127,7 +126,7 @@ func (l *podLogs) meant(p *corev1.Pod) bool {
 	return owner != nil && l.wanted[owner.UID]
 }
 
-// look follows the containers of a pod that have begun.
+// look follows the containers of a pod that have started.
 func (l *podLogs) look(p *corev1.Pod) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -145,7 +144,7 @@ func (l *podLogs) look(p *corev1.Pod) {
 		case l.active == maxStreams:
 			if !l.full {
 				l.full = true
-				l.note(fmt.Sprintf("the logs of more than %d containers are not followed at once; 'sampan logs' shows the others", maxStreams))
+				l.note(fmt.Sprintf("only the logs of %d containers are followed at the same time; 'sampan logs' shows the others", maxStreams))
 			}
 		default:
 			l.begin(key, logSource{pod: p, container: name}, s.id)
@@ -168,7 +167,7 @@ type containerRun struct {
 	over bool
 }
 
-// begun returns the containers of a pod that run or have run, by name.
+// begun returns the containers of a pod that are running or have run, by name.
 func begun(p *corev1.Pod) map[string]containerRun {
 	all := map[string]containerRun{}
 	for _, list := range [][]corev1.ContainerStatus{p.Status.InitContainerStatuses, p.Status.ContainerStatuses} {
@@ -196,7 +195,7 @@ func (l *podLogs) begin(key string, src logSource, id string) {
 		s.stop = cancel
 		l.mu.Unlock()
 		sources := []logSource{src}
-		if l.apart && tellsApart(ctx, l.c, src) {
+		if l.apart && separatesStreams(ctx, l.c, src) {
 			sources = nil
 			for _, stream := range []string{corev1.LogStreamStdout, corev1.LogStreamStderr} {
 				src.stream = stream
@@ -208,7 +207,7 @@ func (l *podLogs) begin(key string, src logSource, id string) {
 			parts.Go(func(ctx context.Context) {
 				out := l.sink(src)
 				err := copyLog(ctx, l.c, src, id, counting{out, &l.bytes})
-				_ = out.Close() // nothing is buffered but a last line
+				_ = out.Close() // it only prints an unfinished last line
 				if err != nil && ctx.Err() == nil {
 					l.note(fmt.Sprintf("the log of pod/%s, container %s, cannot be followed: %v", src.pod.Name, src.container, err))
 				}
@@ -229,7 +228,7 @@ func (l *podLogs) begin(key string, src logSource, id string) {
 		return
 	}
 	if s.stop == nil {
-		s.stop = func() {} // it has not begun; the next look tells it
+		s.stop = func() {} // the goroutine has not begun; the next look stops it
 	}
 }
 
@@ -246,8 +245,8 @@ func (c counting) Write(b []byte) (int, error) {
 	return n, err
 }
 
-// copyLog writes the whole log of one run of a container, as it comes, until that is
-// over. A broken connection is made again and goes on where it was.
+// copyLog copies the complete log of one run of a container until that run ends. It reconnects after an error, and
+// continues where it was.
 func copyLog(ctx context.Context, c *client.REST, src logSource, id string, w io.Writer) error {
 	const firstPause, maxPause = 50 * time.Millisecond, 2 * time.Second
 	var written int64
@@ -279,11 +278,10 @@ func copyLog(ctx context.Context, c *client.REST, src logSource, id string, w io
 	}
 }
 
-// errNoReader says that what a log is written to takes nothing any more.
-var errNoReader = errors.New("nobody reads it")
+// errNoReader says that writing a log to the output has failed.
+var errNoReader = errors.New("the output is closed")
 
-// readLog copies a log until the server ends it, without the bytes that were written
-// before.
+// readLog copies a log until the server ends it. It skips the first before bytes.
 func readLog(ctx context.Context, c *client.REST, src logSource, before int64, w io.Writer) (int64, error) {
 	query := url.Values{"container": {src.container}, "follow": {"true"}}
 	if src.stream != "" {
@@ -296,7 +294,7 @@ func readLog(ctx context.Context, c *client.REST, src logSource, before int64, w
 	defer resp.Body.Close()
 	if _, err := io.CopyN(io.Discard, resp.Body, before); err != nil {
 		if errors.Is(err, io.EOF) {
-			err = nil // it was cut meanwhile
+			err = nil // the log was truncated
 		}
 		return 0, err
 	}
@@ -312,15 +310,15 @@ func logPath(src logSource) string {
 	return "/api/v1/namespaces/" + src.pod.Namespace + "/pods/" + src.pod.Name + "/log"
 }
 
-// tellsApart reports whether the server can give one stream of a log alone (KEP-3288). One
-// that can names its streams when it is asked for another; one that may not do so refuses
-// the option, and one that has never heard of it sends the log.
-func tellsApart(ctx context.Context, c *client.REST, src logSource) bool {
+// separatesStreams reports whether the server can return one stream of a log (KEP-3288), by a request for an invalid
+// stream. A server that can rejects it with the list of streams; one with the feature disabled rejects the option; an
+// older one ignores the option.
+func separatesStreams(ctx context.Context, c *client.REST, src logSource) bool {
 	resp, err := c.Do(ctx, client.RawRequest{
 		Path: logPath(src), Query: url.Values{"container": {src.container}, "limitBytes": {"1"}, "stream": {"Which"}},
 	})
 	if err == nil {
-		_ = resp.Body.Close() // it is not needed
+		_ = resp.Body.Close() // the response is not needed
 		return false
 	}
 	var status apierrors.APIStatus
@@ -332,7 +330,7 @@ func tellsApart(ctx context.Context, c *client.REST, src logSource) bool {
 	})
 }
 
-// tracked tells failures to write from failures to read.
+// tracked counts what is written, and records whether writing has failed.
 type tracked struct {
 	w      io.Writer
 	n      int64
@@ -347,8 +345,7 @@ func (t *tracked) Write(b []byte) (int, error) {
 	return n, err
 }
 
-// finish reads what containers that have ended have written, and stops. It returns an
-// error if that could not be read.
+// finish reads the rest of the logs of terminated containers, and stops. It returns an error if that fails.
 func (l *podLogs) finish(ctx context.Context) error {
 	if l == nil {
 		return nil
@@ -358,7 +355,7 @@ func (l *podLogs) finish(ctx context.Context) error {
 	namespaces := slices.Collect(maps.Keys(l.watched))
 	l.mu.Unlock()
 	for _, ns := range namespaces {
-		// What a wait has seen, the cache may yet have to.
+		// A list, because the cache may be behind the watch of the wait.
 		pods, _, err := client.Pods.List(ctx, l.c, ns, metav1.ListOptions{})
 		if err != nil {
 			return fmt.Errorf("the end of the logs: %w", err)
@@ -375,7 +372,7 @@ func (l *podLogs) finish(ctx context.Context) error {
 	return nil
 }
 
-// drain waits for the logs of a pod's containers that have ended.
+// drain waits for the logs of a pod's terminated containers.
 func (l *podLogs) drain(ctx context.Context, p *corev1.Pod) error {
 	for name, r := range begun(p) {
 		l.mu.Lock()
@@ -384,17 +381,17 @@ func (l *podLogs) drain(ctx context.Context, p *corev1.Pod) error {
 		if s == nil || !r.over {
 			continue
 		}
-		stalled := time.NewTicker(lastWords)
+		stalled := time.NewTicker(drainTimeout)
 		defer stalled.Stop()
 		for seen, waiting := int64(-1), true; waiting; {
 			select {
 			case <-s.over:
 				waiting = false
 			case <-ctx.Done():
-				return nil // whoever interrupts knows that it is not all
+				return nil // after an interrupt, an incomplete log is expected
 			case <-stalled.C:
 				if now := l.bytes.Load(); now == seen {
-					return fmt.Errorf("the end of the log of pod/%s, container %s, could not be read within %v", p.Name, name, lastWords)
+					return fmt.Errorf("the end of the log of pod/%s, container %s, could not be read within %v", p.Name, name, drainTimeout)
 				}
 				seen = l.bytes.Load()
 			}

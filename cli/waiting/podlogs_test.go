@@ -50,8 +50,8 @@ func TestOnlyAServerThatNamesItsStreamsTellsThemApart(t *testing.T) {
 				t.Fatal(err)
 			}
 			src := logSource{pod: &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "n", Name: "a"}}, container: "c"}
-			if got := tellsApart(t.Context(), c, src); got != tt.want {
-				t.Errorf("tellsApart = %v, want %v", got, tt.want)
+			if got := separatesStreams(t.Context(), c, src); got != tt.want {
+				t.Errorf("separatesStreams = %v, want %v", got, tt.want)
 			}
 			if want := "/api/v1/namespaces/n/pods/a/log?container=c&limitBytes=1&stream=Which"; asked != want {
 				t.Errorf("it was asked %s, want %s", asked, want)

@@ -243,7 +243,7 @@ func (t *telling) hear(p await.Progress, words progress.Words, request await.Req
 		return
 	}
 	if t.tree != nil {
-		t.tree.Hear(p, words, time.Now())
+		t.tree.Update(p, words, time.Now())
 		t.mark()
 		return
 	}

@@ -87,7 +87,7 @@ func TestReportsGroupEqualCauses(t *testing.T) {
 	}{
 		{"few", many[:3], 3 * 2, "  see: "},
 		{"equal", many, 3, "  see: "},
-		{"different", different, fullReports*2 + allReports, "error: and 480 more, for other causes; -o json tells them all"},
+		{"different", different, fullReports*2 + allReports, "error: and 480 more, for other causes; -o json lists them all"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			err := ending(tt.objects...).Failure(Talk{})

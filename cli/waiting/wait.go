@@ -29,33 +29,33 @@ type waitVerb struct {
 	Patience
 }
 
-// Command returns the verb wait.
+// Command returns the command wait.
 func Command(g *session.Globals) *cobra.Command {
 	w := &waitVerb{Globals: g}
 	cmd := &cobra.Command{
 		Use:   "wait TYPE/NAME… | TYPE NAME… | TYPE -l SELECTOR | -f FILE --for=DEGREE…",
-		Short: "Wait until objects are ready, running, finished, gone, …, or certain to fail",
-		Long: "Wait until every object has reached a degree of being done, saying what is waited for and why it is not there\n" +
-			"yet. The wait ends the moment it is decided.\n\n" +
-			"  --for=accepted, observed       the server has it as written; its controller has seen that\n" +
-			"  --for=scheduled, running       its pods have nodes; it has started, or has even ended\n" +
-			"  --for=ready                    it does what it is there for; every kind has this\n" +
-			"  --for=settled=30s              ready, and so for this long without a break\n" +
+		Short: "Wait until objects are ready, running, finished, deleted, …, or have failed",
+		Long: "Wait until every object has reached the given degree, and print why objects have not reached it yet. The wait\n" +
+			"ends as soon as the result is certain.\n\n" +
+			"  --for=accepted, observed       the server has stored the object; its controller has observed the latest change\n" +
+			"  --for=scheduled, running       its pods have nodes; its pods are running or have run\n" +
+			"  --for=ready                    ready, by the rules of its kind; every kind has this\n" +
+			"  --for=settled=30s              ready for this long without a break\n" +
 			"  --for=serving                  ready, and in the endpoints of its services\n" +
 			"  --for=old-gone                 ready, and no pod of an older revision is left\n" +
-			"  --for=finished, complete       it has ended; one that has failed is reported as failed, with exit code 2\n" +
-			"  --for=deleted, delete          the object (not one of the same name made later) is gone\n" +
-			"  --for=created, create          it exists; beside another --for it means --wait-for-creation\n" +
-			"  --for=condition=NAME[=VALUE]   as status.conditions says; failed is condition=Failed\n" +
-			"  --for=jsonpath=PATH[=VALUE]    as a field says; also PATH!=V, <, >, <=, >=, 'PATH exists', 'PATH absent'\n" +
-			"  --for=cel=EXPRESSION           as an expression over object says: 'object.status.replicas >= 3'\n" +
-			"  --for='any(complete, failed)'   one of them; all(…) means all of them at the same time\n\n" +
-			"Several --for must all hold at the same time; with --any one of them is enough. With one --for, --any means that one\n" +
-			"object is enough. --count=N is for selectors: N objects are enough.\n\n" +
-			"On a terminal a tree shows what owns what and where it hangs; elsewhere there is a line per change. -o json prints a\n" +
-			"stream of events, one JSON object per line, the last with \"type\":\"result\".\n\n" +
+			"  --for=finished, complete       ended successfully; a failed object is reported as failed, with exit code 2\n" +
+			"  --for=deleted, delete          the object does not exist; a new one of the same name does not count\n" +
+			"  --for=created, create          the object exists; with another --for it means --wait-for-creation\n" +
+			"  --for=condition=NAME[=VALUE]   a condition in status.conditions; failed is condition=Failed\n" +
+			"  --for=jsonpath=PATH[=VALUE]    a field; also PATH!=V, <, >, <=, >=, 'PATH exists', 'PATH absent'\n" +
+			"  --for=cel=EXPRESSION           a CEL expression over object: 'object.status.replicas >= 3'\n" +
+			"  --for='any(complete, failed)'  one of these; all(…) means all of them at the same time\n\n" +
+			"Several --for must all be reached at the same time; with --any one of them is enough. With one --for, --any means\n" +
+			"that one object is enough. --count=N is for selectors: N objects are enough.\n\n" +
+			"On a terminal a tree shows the objects and the parts that hold them up; otherwise there is a line per change. -o json\n" +
+			"prints a stream of events, one JSON object per line, the last with \"type\":\"result\".\n\n" +
 			"Exit codes: 0 done, 1 wrong use, no connection or no permission, 2 failed for good, 3 timed out, 4 nothing matched or\n" +
-			"gone, 5 rolled back, 130 interrupted.",
+			"deleted, 5 rolled back, 130 interrupted.",
 		Example: "  sampan wait rc/web --for=ready\n" +
 			"  sampan wait job/build --for='any(complete, failed)' --timeout=10m\n" +
 			"  sampan wait pods -l app=web --for=ready --count=3 --wait-for-creation --logs",
@@ -66,18 +66,18 @@ func Command(g *session.Globals) *cobra.Command {
 	f := cmd.Flags()
 	w.in.FileFlags(f)
 	w.in.SelectorFlags(f)
-	f.BoolVar(&w.in.All, "all", false, "everything of the type in the namespace")
+	f.BoolVar(&w.in.All, "all", false, "select all objects of the type in the namespace")
 	f.StringArrayVar(&w.degrees, "for", nil, "what to wait for (required)")
-	anyFlag := f.VarPF(&w.any, "any", "", "one is enough: of several --for, or else of several objects; --any=objects and --any=degrees say which")
+	anyFlag := f.VarPF(&w.any, "any", "", "one of several --for is enough or, with one --for, one of several objects; --any=degrees and --any=objects choose explicitly")
 	anyFlag.NoOptDefVal = "true"
-	f.IntVar(&w.count, "count", 0, "how many of the selected objects must be done; 0 means all there are, and at least one")
-	f.BoolVar(&w.missing, "wait-for-creation", false, "objects, namespaces and kinds that do not exist yet are waited for, too")
-	f.DurationVar(&w.timeout, "timeout", 30*time.Second, "how long to wait for the whole set; 0 looks once, less than 0 waits for ever")
+	f.IntVar(&w.count, "count", 0, "how many of the selected objects must be done; 0 means all, and at least one")
+	f.BoolVar(&w.missing, "wait-for-creation", false, "also wait for objects, namespaces and kinds that do not exist yet")
+	f.DurationVar(&w.timeout, "timeout", 30*time.Second, "how long to wait for all objects; 0 checks once, a negative value waits without limit")
 	w.Patience.AddFlags(f)
 	return cmd
 }
 
-// An anyOf says what one is enough of.
+// An anyOf is the value of --any: one of several objects, or one of several degrees, is enough.
 type anyOf string
 
 func (a *anyOf) String() string { return string(*a) }
@@ -96,7 +96,7 @@ func (a *anyOf) Set(text string) error {
 	return nil
 }
 
-// A Patience is how a wait takes trouble, and how it is talked about.
+// A Patience has the flags for likely failures and for the output of a wait.
 type Patience struct {
 	Fail  string
 	Grace time.Duration
@@ -104,15 +104,15 @@ type Patience struct {
 	Quiet bool
 }
 
-// AddFlags gives a verb --fail, --grace, --logs and --quiet.
+// AddFlags adds --fail, --grace, --logs and --quiet.
 func (p *Patience) AddFlags(f *pflag.FlagSet) {
-	f.StringVar(&p.Fail, "fail", "grace", "what a likely failure (image pull, crash loop) does to a wait: now ends it, grace ends it if it lasts, never")
+	f.StringVar(&p.Fail, "fail", "grace", "when a likely failure (image pull, crash loop) ends the wait: now, grace (after --grace) or never")
 	f.DurationVar(&p.Grace, "grace", await.DefaultGrace, "how long a likely failure may last")
-	f.BoolVar(&p.Logs, "logs", false, "print the logs of the pods that hold up a wait")
+	f.BoolVar(&p.Logs, "logs", false, "print the logs of pods that are not ready while waiting")
 	f.BoolVarP(&p.Quiet, "quiet", "q", false, "print the result only")
 }
 
-// Apply puts what was asked for into a request; an error names the flag that is wrong.
+// Apply sets the fields of a request from the flags. An error names the invalid flag.
 func (p *Patience) Apply(req *await.Request) error {
 	switch p.Fail {
 	case "now":
@@ -137,7 +137,7 @@ func (p *Patience) Apply(req *await.Request) error {
 // order reads the flags.
 func (w *waitVerb) order() (req await.Request, talk Talk, err error) {
 	if len(w.degrees) == 0 {
-		return req, talk, errors.New("say what to wait for: --for=ready, running, finished, deleted, condition=NAME, …")
+		return req, talk, errors.New("--for is required: ready, running, finished, deleted, condition=NAME, …")
 	}
 	talk = Talk{Quiet: w.Quiet, Logs: w.Logs}
 	var degrees []await.Degree
@@ -147,10 +147,10 @@ func (w *waitVerb) order() (req await.Request, talk Talk, err error) {
 			return req, talk, fmt.Errorf("--for: %w", err)
 		}
 		word, _, _ := strings.Cut(strings.ToLower(text), "=")
-		talk.kubectl = len(w.degrees) == 1 && (word == "delete" || word == "create") // kubectl's words get kubectl's answer
+		talk.kubectl = len(w.degrees) == 1 && (word == "delete" || word == "create") // kubectl's words get kubectl's output
 		talk.exact = talk.exact || d.LooksAtFields()
 		if d == await.Created && len(w.degrees) > 1 && (w.any == "" || w.any == "objects") {
-			w.missing = true // as in kubectl: it is waited for first
+			w.missing = true // like kubectl, which waits for the creation first
 			continue
 		}
 		degrees = append(degrees, d)
@@ -184,11 +184,11 @@ func (w *waitVerb) order() (req await.Request, talk Talk, err error) {
 	return req, talk, w.Apply(&req)
 }
 
-// EventsOf reads -o of a verb that prints nothing but how a wait goes on.
+// EventsOf returns the stream of events for -o json, nil without -o, and an error for another format.
 func EventsOf(g *session.Globals) (*Events, error) {
 	switch g.Output {
 	case "":
-		return nil, nil //nolint:nilnil // text is the absence of a stream
+		return nil, nil //nolint:nilnil // nil means text
 	case "json":
 		return newEventStream(g.Out), nil
 	}
@@ -229,7 +229,7 @@ func (w *waitVerb) run(ctx context.Context, args []string) error {
 	return For(ctx, s, req, talk)
 }
 
-// targets returns what is to be waited for. With missing, its kinds need not exist.
+// targets returns the targets of the arguments. With missing, their kinds need not exist.
 func targets(ctx context.Context, s *session.Session, in session.Input, args []string, missing bool) ([]await.Target, error) {
 	var (
 		targets []await.Target
@@ -237,7 +237,7 @@ func targets(ctx context.Context, s *session.Session, in session.Input, args []s
 	)
 	each := [][]string{args}
 	if missing && len(args) > 1 && strings.Contains(args[0], "/") {
-		each = nil // one by one, to know which of them has an unknown kind
+		each = nil // one at a time, to find the argument with an unknown kind
 		for _, a := range args {
 			each = append(each, []string{a})
 		}
@@ -270,7 +270,7 @@ func targets(ctx context.Context, s *session.Session, in session.Input, args []s
 	return targets, errors.Join(errs...)
 }
 
-// unknown returns the targets that arguments name of a type that nobody knows yet.
+// unknown returns the targets of arguments with a type that the server does not serve yet.
 func unknown(s *session.Session, in session.Input, args []string, word string) []await.Target {
 	t := await.Target{Kind: word, Namespace: s.Namespace}
 	if _, name, found := strings.Cut(args[0], "/"); found {
@@ -292,7 +292,7 @@ func unknown(s *session.Session, in session.Input, args []string, word string) [
 	return all
 }
 
-// resolve asks the server anew what it calls the kind of a target.
+// resolve finds the resource of a target by a new discovery request.
 func resolve(ctx context.Context, s *session.Session, t await.Target) (await.Target, error) {
 	m := resource.NewMapper(s.REST)
 	var (
@@ -321,7 +321,7 @@ func resolve(ctx context.Context, s *session.Session, t await.Target) (await.Tar
 	return t, nil
 }
 
-// TargetOf returns the objects that an input means, as a wait names them.
+// TargetOf returns the target for an input.
 func TargetOf(i resource.Info) await.Target {
 	return await.Target{
 		Resource: i.Mapping.GroupVersionResource, Kind: i.Mapping.Kind, Namespace: i.Namespace,

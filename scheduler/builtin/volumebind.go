@@ -161,7 +161,7 @@ func follows[T interface {
 			return !end
 		}
 		f := &follow.Follower{Client: w.client, Source: follow.Source{GroupVersionResource: r.GroupVersionResource, Namespace: namespace, Fields: "metadata.name=" + name}}
-		f.Tell = func(report follow.Report) bool {
+		f.Handle = func(report follow.Report) bool {
 			var none T
 			switch {
 			case report.Final:

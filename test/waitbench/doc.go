@@ -1,8 +1,7 @@
-// Waitbench puts package wait beside the libraries that people use for the same, in one
-// run on one machine:
+// Waitbench compares package wait with other Go libraries for retries and polling, in one run on one machine:
 //
 //	cd test/waitbench && GOWORK=off go run .
 //
-// Its tests compile and run what wait/APIMACHINERY.md says to write in place of each name
-// of apimachinery's package. It is a module of its own, so that nobody else links them.
+// Its tests compile and run each replacement that wait/APIMACHINERY.md lists for a name of apimachinery's package wait.
+// It is a separate module, so that no other module depends on the compared libraries.
 package main

@@ -27,14 +27,14 @@ const (
 // after timeout.
 type form func(ctx context.Context, condition func() (bool, error)) error
 
-// A pair is a name of apimachinery's package and what to write here. The right sides are
+// A pair is a name of apimachinery's package and its replacement. The replacements are
 // quoted in APIMACHINERY.md, which TestPage compares with this file.
 type pair struct {
 	name       string
 	upstream   form
 	here       form
-	oneLook    bool // ours looks once more, at the limit, or although the context was over
-	ignoresErr bool // there is no result: it runs until it is told to stop
+	oneLook    bool // ours calls the condition once more, at the limit or although the context was cancelled
+	ignoresErr bool // there is no result: it runs until it is stopped
 }
 
 var pairs = []pair{

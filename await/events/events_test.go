@@ -14,7 +14,7 @@ import (
 	"github.com/sampan-io/sampan/await/events"
 )
 
-func TestConditionsAreReadFromWhateverIsThere(t *testing.T) {
+func TestConditionsOfAnyObject(t *testing.T) {
 	entry := func(more map[string]any) any {
 		m := map[string]any{"type": "Ready", "status": "False", "reason": "Why", "message": "two\nlines"}
 		maps.Copy(m, more)
@@ -43,7 +43,7 @@ func TestConditionsAreReadFromWhateverIsThere(t *testing.T) {
 	}
 }
 
-func TestTheNewestNotesOfAnObjectAreKept(t *testing.T) {
+func TestNewestNotesAreKept(t *testing.T) {
 	event := func(name string, second int, reason string) *corev1.Event {
 		return &corev1.Event{
 			ObjectMeta: metav1.ObjectMeta{Name: name, UID: types.UID(name)}, Type: corev1.EventTypeWarning, Reason: reason,

@@ -15,12 +15,11 @@ import (
 	"github.com/sampan-io/sampan/client"
 )
 
-// A fuse is a client that counts calls, and to which something happens at one of
-// them.
-type fuse struct {
+// A faultClient is a client that counts calls, and injects a fault at one of them.
+type faultClient struct {
 	client.Interface
-	at     int    // the call that it happens at; 0: none
-	lost   bool   // the call is carried out, but nobody hears of it
+	at     int    // the number of the call with the fault; 0 for none
+	lost   bool   // the call is made, but its response is lost
 	kill   func() // ends the program, whose further calls all fail; nil if only this answer is lost
 	before func(call int)
 
@@ -32,7 +31,7 @@ type fuse struct {
 var errKilled = errors.New("killed")
 
 // burn reports whether a call is made at all and whether its answer arrives.
-func (f *fuse) burn(verb string, gvr schema.GroupVersionResource) (made bool, answer error) {
+func (f *faultClient) burn(verb string, gvr schema.GroupVersionResource) (made bool, answer error) {
 	f.mu.Lock()
 	f.calls++
 	n := f.calls
@@ -55,13 +54,13 @@ func (f *fuse) burn(verb string, gvr schema.GroupVersionResource) (made bool, an
 }
 
 // count returns how many calls there were.
-func (f *fuse) count() int {
+func (f *faultClient) count() int {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.calls
 }
 
-func guard[T any](f *fuse, verb string, gvr schema.GroupVersionResource, call func() (T, error)) (T, error) {
+func guard[T any](f *faultClient, verb string, gvr schema.GroupVersionResource, call func() (T, error)) (T, error) {
 	var zero T
 	made, answer := f.burn(verb, gvr)
 	if made {
@@ -73,11 +72,11 @@ func guard[T any](f *fuse, verb string, gvr schema.GroupVersionResource, call fu
 	return zero, answer
 }
 
-func (f *fuse) Get(ctx context.Context, gvr schema.GroupVersionResource, namespace, name, sub string) (runtime.Object, error) {
+func (f *faultClient) Get(ctx context.Context, gvr schema.GroupVersionResource, namespace, name, sub string) (runtime.Object, error) {
 	return guard(f, "get", gvr, func() (runtime.Object, error) { return f.Interface.Get(ctx, gvr, namespace, name, sub) })
 }
 
-func (f *fuse) List(ctx context.Context, gvr schema.GroupVersionResource, namespace string, opts metav1.ListOptions) (items []runtime.Object, meta metav1.ListMeta, err error) {
+func (f *faultClient) List(ctx context.Context, gvr schema.GroupVersionResource, namespace string, opts metav1.ListOptions) (items []runtime.Object, meta metav1.ListMeta, err error) {
 	items, err = guard(f, "list", gvr, func() (list []runtime.Object, err error) {
 		list, meta, err = f.Interface.List(ctx, gvr, namespace, opts)
 		return list, err
@@ -85,32 +84,32 @@ func (f *fuse) List(ctx context.Context, gvr schema.GroupVersionResource, namesp
 	return items, meta, err
 }
 
-func (f *fuse) Watch(ctx context.Context, gvr schema.GroupVersionResource, namespace string, opts metav1.ListOptions) iter.Seq2[watch.Event, error] {
+func (f *faultClient) Watch(ctx context.Context, gvr schema.GroupVersionResource, namespace string, opts metav1.ListOptions) iter.Seq2[watch.Event, error] {
 	if _, answer := f.burn("watch", gvr); answer != nil {
 		return func(yield func(watch.Event, error) bool) { yield(watch.Event{}, answer) }
 	}
 	return f.Interface.Watch(ctx, gvr, namespace, opts)
 }
 
-func (f *fuse) Create(ctx context.Context, gvr schema.GroupVersionResource, namespace, name string, obj runtime.Object, opts metav1.CreateOptions, sub string) (runtime.Object, error) {
+func (f *faultClient) Create(ctx context.Context, gvr schema.GroupVersionResource, namespace, name string, obj runtime.Object, opts metav1.CreateOptions, sub string) (runtime.Object, error) {
 	return guard(f, "create", gvr, func() (runtime.Object, error) {
 		return f.Interface.Create(context.WithoutCancel(ctx), gvr, namespace, name, obj, opts, sub)
 	})
 }
 
-func (f *fuse) Update(ctx context.Context, gvr schema.GroupVersionResource, namespace, name string, obj runtime.Object, opts metav1.UpdateOptions, sub string) (runtime.Object, error) {
+func (f *faultClient) Update(ctx context.Context, gvr schema.GroupVersionResource, namespace, name string, obj runtime.Object, opts metav1.UpdateOptions, sub string) (runtime.Object, error) {
 	return guard(f, "update", gvr, func() (runtime.Object, error) {
 		return f.Interface.Update(context.WithoutCancel(ctx), gvr, namespace, name, obj, opts, sub)
 	})
 }
 
-func (f *fuse) Patch(ctx context.Context, gvr schema.GroupVersionResource, namespace, name string, kind types.PatchType, patch []byte, opts metav1.PatchOptions, sub string) (runtime.Object, error) {
+func (f *faultClient) Patch(ctx context.Context, gvr schema.GroupVersionResource, namespace, name string, kind types.PatchType, patch []byte, opts metav1.PatchOptions, sub string) (runtime.Object, error) {
 	return guard(f, "patch", gvr, func() (runtime.Object, error) {
 		return f.Interface.Patch(context.WithoutCancel(ctx), gvr, namespace, name, kind, patch, opts, sub)
 	})
 }
 
-func (f *fuse) Delete(ctx context.Context, gvr schema.GroupVersionResource, namespace, name string, opts metav1.DeleteOptions) error {
+func (f *faultClient) Delete(ctx context.Context, gvr schema.GroupVersionResource, namespace, name string, opts metav1.DeleteOptions) error {
 	_, err := guard(f, "delete", gvr, func() (any, error) {
 		return nil, f.Interface.Delete(context.WithoutCancel(ctx), gvr, namespace, name, opts)
 	})

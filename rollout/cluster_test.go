@@ -36,12 +36,10 @@ const (
 	evictIn  = time.Minute     // from the loss of a node to the deletion of its pods
 )
 
-// A harbour is a cluster with a small replication controller and nodes: it makes
-// and deletes pods, adopts and releases them, has each become ready after a while
-// unless its image is bad, and end a while after its deletion. A watcher sees every
-// change of every pod and checks the invariants after each. It lives in a bubble of
-// synctest.
-type harbour struct {
+// A testCluster is a cluster with a small replication controller and nodes. It creates and deletes pods, and adopts and
+// releases them. A pod becomes ready after bootTime unless its image is bad, and ends stopTime after its deletion. A
+// watcher checks the invariants after every change of a pod. It runs in a synctest bubble.
+type testCluster struct {
 	t     *testing.T
 	s     *clienttest.Server
 	group *run.Group
@@ -52,23 +50,23 @@ type harbour struct {
 	min, max int                       // guarded by mu; what to check
 	made     int                       // guarded by mu; pods made in all
 	fault    string                    // guarded by mu; the first broken invariant
-	seen     map[types.UID]*corev1.Pod // guarded by mu; what the watcher knows
-	reaped   map[types.UID]bool        // guarded by mu; pods that are on their way out
+	seen     map[types.UID]*corev1.Pod // guarded by mu; pods as the watcher has them
+	reaped   map[types.UID]bool        // guarded by mu; pods that are about to end
 	lost     map[string]bool           // guarded by mu; nodes
 }
 
-// sail runs a test in a harbour with these controllers.
-func sail(t *testing.T, f func(t *testing.T, h *harbour), rcs ...*corev1.ReplicationController) {
+// inCluster runs a test in a testCluster with these controllers.
+func inCluster(t *testing.T, f func(t *testing.T, h *testCluster), rcs ...*corev1.ReplicationController) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
-		h := newHarbour(t, rcs...)
+		h := newTestCluster(t, rcs...)
 		defer h.stop()
 		f(t, h)
 	})
 }
 
-func newHarbour(t *testing.T, rcs ...*corev1.ReplicationController) *harbour {
-	h := &harbour{
+func newTestCluster(t *testing.T, rcs ...*corev1.ReplicationController) *testCluster {
+	h := &testCluster{
 		t: t, s: clienttest.New(t), max: 1 << 30,
 		seen: map[types.UID]*corev1.Pod{}, reaped: map[types.UID]bool{}, lost: map[string]bool{},
 	}
@@ -108,7 +106,7 @@ func newHarbour(t *testing.T, rcs ...*corev1.ReplicationController) *harbour {
 }
 
 // watch sees one change and checks the invariants.
-func (h *harbour) watch(before, after *corev1.Pod) {
+func (h *testCluster) watch(before, after *corev1.Pod) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	what := ""
@@ -135,14 +133,14 @@ func (h *harbour) watch(before, after *corev1.Pod) {
 }
 
 // expect says what must hold from now on.
-func (h *harbour) expect(min, max int) {
+func (h *testCluster) expect(min, max int) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.min, h.max = min, max
 }
 
 // control brings each controller one round further.
-func (h *harbour) control(ctx context.Context) {
+func (h *testCluster) control(ctx context.Context) {
 	all, _, _ := client.Pods.List(ctx, h.s, "default", metav1.ListOptions{})
 	for _, p := range all {
 		if p.DeletionTimestamp != nil {
@@ -157,7 +155,7 @@ func (h *harbour) control(ctx context.Context) {
 	}
 }
 
-func (h *harbour) controlOne(ctx context.Context, rc *corev1.ReplicationController) {
+func (h *testCluster) controlOne(ctx context.Context, rc *corev1.ReplicationController) {
 	all, _, _ := client.Pods.List(ctx, h.s, "default", metav1.ListOptions{})
 	var own []*corev1.Pod
 	for _, p := range all {
@@ -202,7 +200,7 @@ func (h *harbour) controlOne(ctx context.Context, rc *corev1.ReplicationControll
 	_, _ = client.ReplicationControllers.Update(ctx, h.s, rc, "status")
 }
 
-func (h *harbour) make(ctx context.Context, rc *corev1.ReplicationController) *corev1.Pod {
+func (h *testCluster) make(ctx context.Context, rc *corev1.ReplicationController) *corev1.Pod {
 	p := &corev1.Pod{ObjectMeta: *rc.Spec.Template.ObjectMeta.DeepCopy(), Spec: *rc.Spec.Template.Spec.DeepCopy()}
 	p.Namespace, p.GenerateName = "default", rc.Name+"-"
 	p.OwnerReferences = []metav1.OwnerReference{*metav1.NewControllerRef(rc, client.ReplicationControllers.GVK())}
@@ -244,7 +242,7 @@ func (h *harbour) make(ctx context.Context, rc *corev1.ReplicationController) *c
 }
 
 // reap ends a pod some time after its deletion was asked for.
-func (h *harbour) reap(p *corev1.Pod) {
+func (h *testCluster) reap(p *corev1.Pod) {
 	h.mu.Lock()
 	under := h.reaped[p.UID] || h.lost[p.Spec.NodeName]
 	h.reaped[p.UID] = true
@@ -260,9 +258,8 @@ func (h *harbour) reap(p *corev1.Pod) {
 	})
 }
 
-// lose takes a node away: its pods are not ready any more, and some time later they
-// are deleted, which nobody is there to carry out.
-func (h *harbour) lose(node string) {
+// lose simulates the loss of a node: its pods become unready, and after evictIn they are deleted, but never terminate.
+func (h *testCluster) lose(node string) {
 	h.mu.Lock()
 	h.lost[node] = true
 	h.mu.Unlock()
@@ -283,7 +280,7 @@ func (h *harbour) lose(node string) {
 	})
 }
 
-func (h *harbour) setReady(ctx context.Context, name string, is bool) {
+func (h *testCluster) setReady(ctx context.Context, name string, is bool) {
 	h.status(ctx, name, func(p *corev1.Pod) {
 		p.Status.Phase = corev1.PodRunning
 		c := corev1.PodCondition{Type: corev1.PodReady, Status: corev1.ConditionFalse, LastTransitionTime: metav1.Now()}
@@ -294,7 +291,7 @@ func (h *harbour) setReady(ctx context.Context, name string, is bool) {
 	})
 }
 
-func (h *harbour) status(ctx context.Context, name string, change func(*corev1.Pod)) {
+func (h *testCluster) status(ctx context.Context, name string, change func(*corev1.Pod)) {
 	for {
 		p := clienttest.Find(h.s, client.Pods, "default", name)
 		if p == nil {
@@ -314,7 +311,7 @@ func ready(p *corev1.Pod) bool {
 
 // settled waits until a controller has its pods, and says from now on what must
 // hold.
-func (h *harbour) settled(name string, want, min, max int) {
+func (h *testCluster) settled(name string, want, min, max int) {
 	h.t.Helper()
 	h.s.Await(h.t, func() error {
 		rc := clienttest.Find(h.s, client.ReplicationControllers, "default", name)
@@ -329,7 +326,7 @@ func (h *harbour) settled(name string, want, min, max int) {
 
 // end checks the state that every way of updating web must lead to: one controller
 // with its pods, and no trace of the update.
-func (h *harbour) end(name, image string, want, made int) {
+func (h *testCluster) end(name, image string, want, made int) {
 	h.t.Helper()
 	h.ends(name, image, want, made)
 	if rcs := clienttest.All(h.s, client.ReplicationControllers, "default"); len(rcs) != 1 {
@@ -337,8 +334,7 @@ func (h *harbour) end(name, image string, want, made int) {
 	}
 }
 
-// leftOn returns the annotations of a controller but for those that say what became of
-// its last update.
+// leftOn returns the annotations of a controller without the result of its last update.
 func leftOn(rc *corev1.ReplicationController) map[string]string {
 	left := maps.Clone(rc.Annotations)
 	delete(left, "sampan.dev/rollout-last")
@@ -348,7 +344,7 @@ func leftOn(rc *corev1.ReplicationController) map[string]string {
 
 // ends checks the same of one of several controllers; all pods must be its, but for
 // those of strangers.
-func (h *harbour) ends(name, image string, want, made int, strangers ...string) {
+func (h *testCluster) ends(name, image string, want, made int, strangers ...string) {
 	h.t.Helper()
 	h.settled(name, want, 0, 1<<30)
 	run.Pause(h.t.Context(), 2*stopTime) // what is being deleted goes
@@ -398,12 +394,12 @@ func web(n int32) *corev1.ReplicationController {
 }
 
 // update runs an update and returns what it printed.
-func (h *harbour) update(c client.Interface, ctx context.Context, change func(*rollout.Options)) (string, error) { // a client to break comes first
+func (h *testCluster) update(c client.Interface, ctx context.Context, change func(*rollout.Options)) (string, error) { // a client to break comes first
 	_, text, err := h.outcome(c, ctx, change)
 	return text, err
 }
 
-func (h *harbour) outcome(c client.Interface, ctx context.Context, change func(*rollout.Options)) (rollout.Outcome, string, error) {
+func (h *testCluster) outcome(c client.Interface, ctx context.Context, change func(*rollout.Options)) (rollout.Outcome, string, error) {
 	var out bytes.Buffer
 	o := rollout.Options{
 		Client: c, Namespace: "default", Old: "web", Image: "v2", Timeout: 5 * time.Minute,
@@ -420,7 +416,7 @@ func (h *harbour) outcome(c client.Interface, ctx context.Context, change func(*
 	return result, out.String(), err
 }
 
-func (h *harbour) mustUpdate(change func(*rollout.Options)) string {
+func (h *testCluster) mustUpdate(change func(*rollout.Options)) string {
 	h.t.Helper()
 	out, err := h.update(h.s, h.t.Context(), change)
 	if err != nil {

@@ -21,17 +21,16 @@ import (
 	"github.com/sampan-io/sampan/client"
 )
 
-// A fleet is a server with very many pods, which it makes as they are asked for,
-// and holds none of.
-type fleet struct {
-	client.Interface // panics for what nobody should ask
+// A largeServer is a server with very many pods, which it makes for each request and does not keep.
+type largeServer struct {
+	client.Interface // nil: other requests panic
 	pods             int
 	ready            bool
 	events           chan watch.Event // of pods; nil means that nothing happens
 }
 
 // pod makes one as large as pods are.
-func (f *fleet) pod(i int, ready bool) *corev1.Pod {
+func (f *largeServer) pod(i int, ready bool) *corev1.Pod {
 	name := fmt.Sprintf("web-%05d", i)
 	p := &corev1.Pod{ObjectMeta: meta(name)}
 	p.ResourceVersion = strconv.Itoa(1000 + i)
@@ -60,7 +59,7 @@ func (f *fleet) pod(i int, ready bool) *corev1.Pod {
 	return p
 }
 
-func (f *fleet) List(_ context.Context, gvr schema.GroupVersionResource, _ string, opts metav1.ListOptions) ([]kruntime.Object, metav1.ListMeta, error) {
+func (f *largeServer) List(_ context.Context, gvr schema.GroupVersionResource, _ string, opts metav1.ListOptions) ([]kruntime.Object, metav1.ListMeta, error) {
 	list := metav1.ListMeta{ResourceVersion: "1"}
 	from, _ := strconv.Atoi(opts.Continue)
 	upto := min(f.pods, from+int(opts.Limit))
@@ -81,7 +80,7 @@ func (f *fleet) List(_ context.Context, gvr schema.GroupVersionResource, _ strin
 	return items, list, nil
 }
 
-func (f *fleet) Watch(ctx context.Context, gvr schema.GroupVersionResource, _ string, _ metav1.ListOptions) iter.Seq2[watch.Event, error] {
+func (f *largeServer) Watch(ctx context.Context, gvr schema.GroupVersionResource, _ string, _ metav1.ListOptions) iter.Seq2[watch.Event, error] {
 	return func(yield func(watch.Event, error) bool) {
 		events := f.events
 		if gvr.Resource != "pods" {
@@ -101,12 +100,12 @@ func (f *fleet) Watch(ctx context.Context, gvr schema.GroupVersionResource, _ st
 	}
 }
 
-// TestTenThousandWaitingPodsAreHeldInLittle measures what a wait holds itself: the
+// TestMemoryOfManyWaitingPods measures what a wait holds itself: the
 // server here holds nothing. The bound is for the whole of it, 10,000 events
 // included, and far below what the objects would be.
-func TestTenThousandWaitingPodsAreHeldInLittle(t *testing.T) {
+func TestMemoryOfManyWaitingPods(t *testing.T) {
 	const pods, bound = 10000, 24 << 20
-	f := &fleet{pods: pods}
+	f := &largeServer{pods: pods}
 	heap := func() uint64 {
 		runtime.GC()
 		var m runtime.MemStats
@@ -147,7 +146,7 @@ func BenchmarkReadyPods(b *testing.B) {
 	perPod := map[int]float64{}
 	for _, pods := range []int{1000, 10000} {
 		b.Run(strconv.Itoa(pods), func(b *testing.B) {
-			f := &fleet{pods: pods, ready: true}
+			f := &largeServer{pods: pods, ready: true}
 			b.ReportAllocs()
 			for b.Loop() {
 				out, err := await.Until(b.Context(), f, await.Request{For: await.Ready, Targets: []await.Target{selected("app=web")}}, nil)
@@ -169,11 +168,11 @@ func BenchmarkEvent(b *testing.B) {
 		perEvent := map[int]float64{}
 		for _, pods := range []int{100, 10000} {
 			b.Run(what+"/"+strconv.Itoa(pods), func(b *testing.B) {
-				f := &fleet{pods: pods, events: make(chan watch.Event)}
+				f := &largeServer{pods: pods, events: make(chan watch.Event)}
 				req := await.Request{For: await.Ready, Targets: []await.Target{selected("app=web")}}
 				var c client.Interface = f
 				if what == "parts" {
-					c = &ownedFleet{fleet: f}
+					c = &ownedServer{largeServer: f}
 					req.Targets = []await.Target{target(client.ReplicaSets, "web")}
 				}
 				want := pods
@@ -208,23 +207,23 @@ func BenchmarkEvent(b *testing.B) {
 	}
 }
 
-// An ownedFleet is a fleet under one replica set.
-type ownedFleet struct{ *fleet }
+// An ownedServer is a largeServer under one replica set.
+type ownedServer struct{ *largeServer }
 
-func (f *ownedFleet) List(ctx context.Context, gvr schema.GroupVersionResource, ns string, opts metav1.ListOptions) ([]kruntime.Object, metav1.ListMeta, error) {
+func (f *ownedServer) List(ctx context.Context, gvr schema.GroupVersionResource, ns string, opts metav1.ListOptions) ([]kruntime.Object, metav1.ListMeta, error) {
 	if gvr == client.ReplicaSets.GroupVersionResource {
 		rs := replicaSet(deployment(1, 0), "web", "1", int32(f.pods), 0)
 		rs.UID = "uid-rs"
 		return []kruntime.Object{rs}, metav1.ListMeta{ResourceVersion: "1"}, nil
 	}
-	return f.fleet.List(ctx, gvr, ns, opts)
+	return f.largeServer.List(ctx, gvr, ns, opts)
 }
 
-// TestADecisionCostsInProportionToItsMembers counts allocations, which clocks do not
+// TestCostPerMember counts allocations, which clocks do not
 // disturb.
-func TestADecisionCostsInProportionToItsMembers(t *testing.T) {
+func TestCostPerMember(t *testing.T) {
 	allocs := func(pods int) float64 {
-		f := &fleet{pods: pods, ready: true}
+		f := &largeServer{pods: pods, ready: true}
 		total := testing.AllocsPerRun(3, func() {
 			out, err := await.Until(t.Context(), f, await.Request{For: await.Ready, Targets: []await.Target{selected("app=web")}, Timeout: time.Minute}, nil)
 			if err != nil || out.Result != await.AllDone {
