@@ -41,7 +41,7 @@ func (x *exchange) waits() bool {
 	return strings.Contains(x.r.URL.RawQuery, blocking.ParamUntil) && blocking.Asked(x.r.URL.Query())
 }
 
-func newDesk(o *Options) *blocking.Desk {
+func newWaiters(o *Options) *blocking.Waiters {
 	return blocking.New(blocking.Options{
 		Store: readable{o.Store}, PerUser: o.MaxWaiting,
 		Object: func(v store.Value) (map[string]any, error) {
@@ -50,9 +50,8 @@ func newDesk(o *Options) *blocking.Desk {
 	})
 }
 
-// serveUntil answers a GET or LIST when an expression over its result becomes true. Who
-// may read may wait: it tells nothing that reading again and again would not. It holds
-// no slot, as watches don't.
+// serveUntil answers a GET or LIST when an expression over its result becomes true. A user who may
+// read may wait, because repeated reads would show the same. It holds no slot, like watches.
 func (s *Server) serveUntil(x *exchange, t target, verb string) {
 	x.subject.verb = verbWait
 	x.Header().Set(UntilHeader, endError)
@@ -90,7 +89,7 @@ func (s *Server) serveUntil(x *exchange, t target, verb string) {
 	defer s.metrics.stream(x.subject)()
 	x.long = true
 	_ = http.NewResponseController(x.w).SetWriteDeadline(time.Time{})
-	a, err := s.desk.Wait(ctx, r.Request)
+	a, err := s.waiters.Wait(ctx, r.Request)
 	_ = http.NewResponseController(x.w).SetWriteDeadline(time.Now().Add(answerTimeout))
 	defer x.endPace()
 	if lost := mayRead(); lost != nil { // much may have happened in the meantime
@@ -122,7 +121,7 @@ func (s *Server) serveUntil(x *exchange, t target, verb string) {
 	}
 }
 
-// An untilRequest is what the desk is asked, and what the authorizer is.
+// An untilRequest is a blocking read and the attributes that the authorizer needs of it.
 type untilRequest struct {
 	blocking.Request
 	chosen
@@ -145,7 +144,7 @@ func (s *Server) untilRequest(t *target, verb, labelSelector, fieldSelector stri
 	return r, nil
 }
 
-// untilFault turns what the desk answers instead of a state into an API status error.
+// untilFault turns an error of a blocking read into an API status error.
 func (s *Server) untilFault(t *target, err error) (end string, fault error) {
 	var (
 		timeout *blocking.TimeoutError

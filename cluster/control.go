@@ -55,11 +55,11 @@ var _ client.Interface = (*apiserver.Local)(nil)
 
 // A controlPlane is the store and the API server on it.
 type controlPlane struct {
-	catalog *catalog.Catalog
-	store   *store.Store
-	server  *apiserver.Server
-	keeper  *bootstrap.Keeper
-	port    int
+	catalog   *catalog.Catalog
+	store     *store.Store
+	server    *apiserver.Server
+	bootstrap *bootstrap.Reconciler
+	port      int
 }
 
 func (p *controlPlane) url() string { return "https://127.0.0.1:" + strconv.Itoa(p.port) }
@@ -108,7 +108,7 @@ func (c *cluster) newControlPlane(ctx context.Context, backend store.Backend) (_
 		keep.Endpoints = c.bridge[:1]
 	}
 	keep.DNS = c.names.endpoints(c.Settings.Services)
-	p.keeper, err = bootstrap.New(keep)
+	p.bootstrap, err = bootstrap.New(keep)
 	return p, err
 }
 

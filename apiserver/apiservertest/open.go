@@ -47,11 +47,10 @@ func Versions(t testing.TB) []string {
 	return slices.Compact(all)
 }
 
-// Open returns an API server. Its store runs and is ready; the server is not run, and
-// serves in process and by its Handler. The roles are the program's, whatever is to be
-// connected to is not found, tokens are issued as they are asked for, and the log goes
-// to the test's. Change, which may be nil, changes and adds to that before the server
-// is made; the catalog and the store are set by then.
+// Open returns an API server. Its store runs and is ready; the server is not run, and serves in
+// process and by its Handler. The roles are the program's, connections to nodes are not found,
+// tokens are issued as they are asked for, and the log goes to the test's. Change, which may be
+// nil, changes the options before the server is made; the catalog and the store are set by then.
 func Open(t testing.TB, change func(*apiserver.Options)) *apiserver.Server {
 	t.Helper()
 	c := Kinds(t)
