@@ -27,7 +27,7 @@ import (
 //	claim gone NAME   a claim is gone, "going" it is being deleted
 //	collect           what the garbage collector does: claims of pods that are gone go
 func TestStatefulSets(t *testing.T) {
-	storytest.Tell(t, "testdata/stateful", func(told *storytest.Story) storytest.Commands {
+	storytest.PlayCommands(t, "testdata/stateful", func(told *storytest.Story) storytest.Commands {
 		s := newStatefulStory(told)
 		return s.commands(storytest.Commands{
 			"set":     s.setSet,

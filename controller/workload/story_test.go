@@ -28,7 +28,7 @@ import (
 //
 // Run with -update after a change, then read the diff: it is the review.
 func TestStories(t *testing.T) {
-	storytest.Tell(t, "testdata", func(told *storytest.Story) storytest.Commands {
+	storytest.PlayCommands(t, "testdata", func(told *storytest.Story) storytest.Commands {
 		s := &story{Story: told}
 		return storytest.Commands{
 			"job": s.setJob,
