@@ -361,8 +361,8 @@ func (s *Server) serveResource(x *exchange, p path) {
 		x.fail(apierrors.NewMethodNotSupported(t.kind.GR(), verb))
 		return
 	}
-	if !writes(verb) && x.waits() {
-		s.serveUntil(x, t, verb)
+	if !writes(verb) && x.blocks() {
+		s.serveBlocking(x, t, verb)
 		return
 	}
 	if verb == verbWatch {

@@ -50,11 +50,11 @@ func newMetrics(limits *fairness.Limits) *metrics {
 			Name: "apiserver_request_total", Help: "Requests by verb, resource and HTTP status code.",
 		}, append(labels, "code")),
 		duration: prometheus.NewHistogramVec(prometheus.HistogramOpts{
-			Name: "apiserver_request_duration_seconds", Help: "Time from the request to the end of its answer, except for watches, waits and streams.",
+			Name: "apiserver_request_duration_seconds", Help: "Time from the request to the end of its answer, except for watches, blocking reads and streams.",
 			Buckets: []float64{.0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10},
 		}, labels),
 		streams: prometheus.NewGaugeVec(prometheus.GaugeOpts{
-			Name: "apiserver_longrunning_requests", Help: "Watches, waits (GET …?until=…) and streams under way.",
+			Name: "apiserver_longrunning_requests", Help: "Watches, blocking reads (GET …?until=…) and streams under way.",
 		}, labels),
 		series: map[counted]*series{},
 	}

@@ -11,7 +11,7 @@ import (
 	"github.com/sampan-io/sampan/store"
 )
 
-// A waiter is a question that waits.
+// A waiter is one waiting blocking read.
 type waiter struct {
 	waiters  *Waiters
 	request  Request

@@ -30,13 +30,13 @@ type Options struct {
 	// Object returns what an expression sees of a value. It is pure.
 	Object func(store.Value) (map[string]any, error)
 
-	// PerUser is how many questions of one user may wait at a time; 0 means 10,000.
+	// PerUser is the largest number of blocking reads of one user at a time; 0 means 10,000.
 	PerUser int
-	// Total is how many may wait at a time; 0 means twice PerUser.
+	// Total is the largest number of all users; 0 means twice PerUser.
 	Total int
 }
 
-// A Request is a question about something in the store.
+// A Request is a blocking read of an object or a collection in the store.
 type Request struct {
 	Question
 
@@ -96,7 +96,7 @@ func (e *MissingError) Error() string {
 	return "there is no such object"
 }
 
-// A BusyError says that too many questions wait already.
+// A BusyError says that there are too many blocking reads.
 type BusyError struct {
 	Limit int
 	Total bool // the limit is that of all users together
@@ -104,9 +104,9 @@ type BusyError struct {
 
 func (e *BusyError) Error() string {
 	if e.Total {
-		return fmt.Sprintf("too many waiting requests: the limit is %d", e.Limit)
+		return fmt.Sprintf("too many blocking reads: the limit is %d", e.Limit)
 	}
-	return fmt.Sprintf("too many waiting requests of this user: the limit is %d", e.Limit)
+	return fmt.Sprintf("too many blocking reads of this user: the limit is %d", e.Limit)
 }
 
 // Waiters answers blocking reads. It is safe for concurrent use.
@@ -159,7 +159,7 @@ func New(opts Options) *Waiters {
 // Evaluations returns how many expressions were evaluated so far.
 func (ws *Waiters) Evaluations() int64 { return ws.evaluations.Load() }
 
-// Waiting returns how many questions wait.
+// Waiting returns the number of blocking reads that wait.
 func (ws *Waiters) Waiting() int {
 	ws.mu.Lock()
 	defer ws.mu.Unlock()

@@ -262,7 +262,7 @@ func TestWait(t *testing.T) {
 	}
 }
 
-func TestATimeOfZeroIsOneLook(t *testing.T) {
+func TestZeroTimeoutReadsOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := open(t)
 		f.put("a", 1)
@@ -282,10 +282,10 @@ func TestATimeOfZeroIsOneLook(t *testing.T) {
 	})
 }
 
-// TestTenThousandWaitersCostNothing asks one expression 10,000 times and another one of
+// TestWaitersStartNoGoroutines asks one expression 10,000 times and another one of
 // 100 objects each. While nothing of theirs changes, nothing is evaluated; a change is
 // evaluated once for all who ask the same.
-func TestTenThousandWaitersCostNothing(t *testing.T) {
+func TestWaitersStartNoGoroutines(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const waiters, others = 10_000, 100
 		f := open(t, func(o *blocking.Options) { o.PerUser = waiters + others })
@@ -341,7 +341,7 @@ func TestTenThousandWaitersCostNothing(t *testing.T) {
 	})
 }
 
-func TestAnotherLeadsWhenTheLeaderGoes(t *testing.T) {
+func TestNextLeaderTakesOver(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := open(t)
 		f.put("a", 1)
@@ -372,7 +372,7 @@ func TestAnotherLeadsWhenTheLeaderGoes(t *testing.T) {
 	})
 }
 
-func TestTooManyAreTurnedAway(t *testing.T) {
+func TestWaitersLimits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := open(t, func(o *blocking.Options) { o.PerUser, o.Total = 2, 3 })
 		f.put("a", 1)
@@ -408,7 +408,7 @@ func TestTooManyAreTurnedAway(t *testing.T) {
 	})
 }
 
-func TestTheEndOfTheStoreEndsTheWait(t *testing.T) {
+func TestStoreStopEndsWaits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := open(t)
 		f.put("a", 1)
@@ -461,9 +461,9 @@ func (s *slow) Watch(ctx context.Context, q store.Query, after store.Revision) i
 	}
 }
 
-// TestWhatWasTrueBeforeTheQuestionIsNoAnswer is U1: the leader is behind, and reads what
+// TestEarlierStateIsNoAnswer is U1: the leader is behind, and reads what
 // happened before the question was asked when that waits already.
-func TestWhatWasTrueBeforeTheQuestionIsNoAnswer(t *testing.T) {
+func TestEarlierStateIsNoAnswer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		may := make(chan struct{})
 		f := open(t, func(o *blocking.Options) { o.Store = &slow{o.Store.(*store.Store), may} })
@@ -492,7 +492,7 @@ func TestWhatWasTrueBeforeTheQuestionIsNoAnswer(t *testing.T) {
 	})
 }
 
-func TestALostPlaceIsMadeGoodByReading(t *testing.T) {
+func TestExpiredWatchReadsAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var f *fixture
 		f = open(t, func(o *blocking.Options) {
@@ -523,9 +523,9 @@ func TestALostPlaceIsMadeGoodByReading(t *testing.T) {
 	})
 }
 
-// TestManyAtOnce has writers and waiters at the same time, for the race detector: each
+// TestManyWaiters has writers and waiters at the same time, for the race detector: each
 // waiter sees the number that it waits for, however quickly it passes.
-func TestManyAtOnce(t *testing.T) {
+func TestManyWaiters(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := open(t)
 		const objects, waiters, numbers = 4, 40, 300
@@ -569,7 +569,7 @@ func TestManyAtOnce(t *testing.T) {
 	})
 }
 
-func TestACostlyExpressionEndsItsOwnWaitAlone(t *testing.T) {
+func TestCostlyExpressionEndsOneWait(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := open(t, func(o *blocking.Options) {
 			o.Object = func(v store.Value) (map[string]any, error) {

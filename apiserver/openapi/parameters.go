@@ -30,9 +30,9 @@ func parameters() map[string]*parameter {
 	add("resourceVersion", text, "The resource version of the answer; resourceVersionMatch defines how it is used.")
 	add("resourceVersionMatch", text, "How resourceVersion is used: Exact or NotOlderThan.")
 	add("sendInitialEvents", truth, "Begin a watch with events for all existing objects.")
-	add("timeoutSeconds", number, "How long a list, a watch or a wait (until) may last.")
+	add("timeoutSeconds", number, "How long a list, a watch or a blocking read (until) may last.")
 	add("until", text, "Wait until this CEL expression over the object holds (for a list: for each of them), and answer then. With NAME: before it the outcome is named in the header Sampan-Until; given several times, the first that becomes true is the answer. For a list, any: before the expression waits for one object only.")
-	add("untilMissing", text, "What a wait does while no object exists: fail, wait or done.")
+	add("untilMissing", text, "What a blocking read does while no object exists: fail, wait or done.")
 	add("watch", truth, "Watch for changes instead of listing.")
 	ps["namespace"] = &parameter{Name: "namespace", In: "path", Description: "object name and auth scope, such as for teams and projects", Required: true, Schema: text}
 	ps["name"] = &parameter{Name: "name", In: "path", Description: "name of the object", Required: true, Schema: text}

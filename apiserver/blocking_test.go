@@ -153,7 +153,7 @@ func TestBlockingReads(t *testing.T) {
 		{
 			"is deleted", until(configMapsPath+"/web", "until", running), nil,
 			func(g *inProcess) { g.set("web", "x") }, func(g *inProcess) { g.remove("web") },
-			`404 deleted NotFound configmaps "web" was deleted while it was waited for`,
+			`404 deleted NotFound configmaps "web" was deleted during the wait`,
 		},
 		{
 			"is waited for to be deleted", until(configMapsPath+"/web", "untilMissing", "done"), nil,
@@ -228,7 +228,7 @@ func TestBlockingReads(t *testing.T) {
 	}
 }
 
-func TestABlockingReadSaysWhatIsUnmet(t *testing.T) {
+func TestBlockingReadTimeoutNamesUnmet(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := serveInProcess(t)
 		g.set("web", "x")
@@ -245,7 +245,7 @@ func TestABlockingReadSaysWhatIsUnmet(t *testing.T) {
 	})
 }
 
-func TestABlockingReadTakesTheFormThatIsAskedFor(t *testing.T) {
+func TestBlockingReadForms(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := serveInProcess(t)
 		g.set("web", "x")
@@ -272,7 +272,7 @@ func (f *fickle) Authorize(_ context.Context, a rbac.Attributes) rbac.Decision {
 	return rbac.Decision{Allowed: a.User.Name == "boss" && !(f.denied.Load() && a.Verb == "get")}
 }
 
-func TestWhoMayNotReadAnyMoreIsToldNothing(t *testing.T) {
+func TestBlockingReadAuthorizesAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var rights fickle
 		g := serveInProcess(t, func(o *apiserver.Options) { o.Authorizer = &rights })
@@ -289,7 +289,7 @@ func TestWhoMayNotReadAnyMoreIsToldNothing(t *testing.T) {
 	})
 }
 
-func TestWaitingReadsAreCountedAndBounded(t *testing.T) {
+func TestBlockingReadLimits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := serveInProcess(t, func(o *apiserver.Options) { o.MaxWaiting, o.MaxInFlight = 3, 1 })
 		g.set("web", "x")
@@ -311,7 +311,7 @@ func TestWaitingReadsAreCountedAndBounded(t *testing.T) {
 		const labels = `group="",resource="configmaps",subresource="",verb="wait"`
 		metric(`apiserver_longrunning_requests{` + labels + `} 3`)
 		w := g.do(t.Context(), "GET", until(configMapsPath+"/web", "until", "object.data.phase == 'y'"), "")
-		if got, want := ended(t, w), "429 error TooManyRequests too many waiting requests of this user: the limit is 3"; got != want || w.Header().Get("Retry-After") != "1" {
+		if got, want := ended(t, w), "429 error TooManyRequests too many blocking reads of this user: the limit is 3"; got != want || w.Header().Get("Retry-After") != "1" {
 			t.Errorf("got %s, Retry-After %q, want %s", got, w.Header().Get("Retry-After"), want)
 		}
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
@@ -328,7 +328,7 @@ func TestWaitingReadsAreCountedAndBounded(t *testing.T) {
 	})
 }
 
-func TestTheEndOfTheServerEndsBlockingReads(t *testing.T) {
+func TestShutdownEndsBlockingReads(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := serveInProcess(t)
 		g.set("web", "x")
@@ -345,8 +345,8 @@ func TestTheEndOfTheServerEndsBlockingReads(t *testing.T) {
 	})
 }
 
-// TestABlockingReadOverHTTP waits with the standard HTTP client, over a real connection.
-func TestABlockingReadOverHTTP(t *testing.T) {
+// TestBlockingReadOverHTTP waits with the standard HTTP client, over a real connection.
+func TestBlockingReadOverHTTP(t *testing.T) {
 	f := serve(t)
 	g := run.NewGroup(t.Context(), 0)
 	g.Go(func(ctx context.Context) { _ = f.store.Run(ctx) })
