@@ -32,15 +32,7 @@ import (
 	"github.com/sampan-io/sampan/apiserver/openapi"
 	"github.com/sampan-io/sampan/apiserver/rbac"
 	"github.com/sampan-io/sampan/catalog"
-	"github.com/sampan-io/sampan/catalog/apps"
-	"github.com/sampan-io/sampan/catalog/batch"
-	"github.com/sampan-io/sampan/catalog/coordination"
-	"github.com/sampan-io/sampan/catalog/core"
-	catalogdiscovery "github.com/sampan-io/sampan/catalog/discovery"
-	"github.com/sampan-io/sampan/catalog/policy"
-	"github.com/sampan-io/sampan/catalog/review"
-	"github.com/sampan-io/sampan/catalog/scheduling"
-	"github.com/sampan-io/sampan/catalog/storage"
+	"github.com/sampan-io/sampan/catalog/kinds"
 	"github.com/sampan-io/sampan/client"
 	"github.com/sampan-io/sampan/cluster/local"
 	"github.com/sampan-io/sampan/cluster/pki"
@@ -71,7 +63,7 @@ func (p *controlPlane) as(name string, groups ...string) client.Interface {
 
 func (c *cluster) newControlPlane(ctx context.Context, backend store.Backend) (_ *controlPlane, err error) {
 	p := &controlPlane{}
-	if p.catalog, err = catalog.New(core.Kinds(), apps.Kinds(), batch.Kinds(), catalogdiscovery.Kinds(), coordination.Kinds(), policy.Kinds(), scheduling.Kinds(), review.Kinds(), storage.Kinds()); err != nil {
+	if p.catalog, err = catalog.New(kinds.All()); err != nil {
 		return nil, err
 	}
 	listeners, port, err := c.listen(ctx)

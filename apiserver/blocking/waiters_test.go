@@ -282,10 +282,10 @@ func TestZeroTimeoutReadsOnce(t *testing.T) {
 	})
 }
 
-// TestWaitersStartNoGoroutines asks one expression 10,000 times and another one of
+// TestEqualExpressionsEvaluateOnce asks one expression 10,000 times and another one of
 // 100 objects each. While nothing of theirs changes, nothing is evaluated; a change is
 // evaluated once for all who ask the same.
-func TestWaitersStartNoGoroutines(t *testing.T) {
+func TestEqualExpressionsEvaluateOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const waiters, others = 10_000, 100
 		f := open(t, func(o *blocking.Options) { o.PerUser = waiters + others })
