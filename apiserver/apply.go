@@ -21,10 +21,10 @@ func (s *Server) write(t *target, manager string) managed.Write {
 	return managed.Write{Kind: t.kind, Sub: t.sub, Manager: managed.Name(manager, t.agent), Now: time.Now()}
 }
 
-// account gives obj, which is to replace what old holds, its account of who manages which field.
-// Objects have one from their first apply on, or from their creation if that named a
-// manager; for others nothing is done here (decision 0015). Viewed says that the write is
-// to what a subresource shows of the object.
+// account sets the managed fields of obj, which is to replace the object in old. Objects have
+// managed fields from their first apply on, or from their creation if that named a manager; for
+// others account does nothing (decision 0015). Viewed says that the write is to a subresource that
+// shows a part of the object.
 func (s *Server) account(m *modification, obj catalog.Object, old *codec.Item, viewed bool) error {
 	kept := old.Object().GetManagedFields()
 	switch {
@@ -34,13 +34,13 @@ func (s *Server) account(m *modification, obj catalog.Object, old *codec.Item, v
 	case len(kept) == 0 && obj.GetManagedFields() == nil:
 	case viewed:
 		stored := old.Object()
-		obj.SetManagedFields(s.keeper.UpdateView(s.write(&m.target, m.manager), stored, view(m.sub, stored), view(m.sub, obj)))
+		obj.SetManagedFields(s.managers.UpdateView(s.write(&m.target, m.manager), stored, view(m.sub, stored), view(m.sub, obj)))
 	default:
 		stored, err := old.Fresh()
 		if err != nil {
 			return err
 		}
-		obj.SetManagedFields(s.keeper.Update(s.write(&m.target, m.manager), stored, obj))
+		obj.SetManagedFields(s.managers.Update(s.write(&m.target, m.manager), stored, obj))
 	}
 	return nil
 }
@@ -83,10 +83,10 @@ func (s *Server) applyConfiguration(ctx context.Context, t target, body []byte, 
 			if err != nil {
 				return nil, nil, apierrors.NewInternalError(err)
 			}
-			obj, err := s.keeper.Apply(w, stored, config, force)
+			obj, err := s.managers.Apply(w, stored, config, force)
 			return obj, nil, err
 		}
-		view, account, err := s.keeper.ApplyView(w, old.Object(), view(t.sub, old.Object()), config, force)
+		view, account, err := s.managers.ApplyView(w, old.Object(), view(t.sub, old.Object()), config, force)
 		if err != nil {
 			return nil, nil, err
 		}
@@ -105,7 +105,7 @@ func (s *Server) applyConfiguration(ctx context.Context, t target, body []byte, 
 		} else {
 			r, err = s.modify(ctx, m)
 		}
-		// Somebody else may have made or removed it in between.
+		// Another request may have created or deleted the object in between.
 		if ctx.Err() == nil && (missing && apierrors.IsAlreadyExists(err) || !missing && t.sub == nil && apierrors.IsNotFound(err) && s.gone(&t)) {
 			continue
 		}
@@ -122,7 +122,7 @@ func (s *Server) gone(t *target) bool {
 // createApplied makes the object that a configuration describes. Who may patch must be
 // allowed to create as well.
 func (s *Server) createApplied(ctx context.Context, t target, config *unstructured.Unstructured, opts metav1.PatchOptions) (result, error) {
-	obj, err := s.keeper.Apply(s.write(&t, opts.FieldManager), nil, config, false)
+	obj, err := s.managers.Apply(s.write(&t, opts.FieldManager), nil, config, false)
 	if err != nil {
 		return result{}, err
 	}

@@ -20,7 +20,7 @@ import (
 	"github.com/sampan-io/sampan/apiserver/apiservertest"
 )
 
-// A ledger says what a ConfigMap has and who manages it, by rules that fit on a page.
+// A ledger is the data of a ConfigMap and the managers of each key, by rules that fit on a page.
 type ledger struct {
 	data   map[string]string
 	owners map[string]map[string]bool // of each key: "alice Apply"

@@ -29,11 +29,11 @@ import (
 //
 //	VERB MANAGER[?PARAMETERS] RESOURCE/NAME[/SUBRESOURCE] YAML
 //
-// and what comes of it: the code, whether it was written, and then the account, a line for
-// each entry with the fields that it has. Verbs are apply, force (an apply that takes
-// fields), raw (an apply of YAML as it is), create, put, merge and json (patches) and delete; put changes those top-level fields
-// of what is read that YAML has, and "-" is a manager without a name, known by its
-// User-Agent. YAML of apply gets the kind and name of the path unless it has them.
+// and the result: the code, whether the object was written, and then the managed fields, one line
+// for each entry. Verbs are apply, force (an apply that takes fields), raw (an apply of YAML as it
+// is), create, put, merge and json (patches) and delete. Put reads the object and replaces the
+// top-level fields that YAML has. "-" is a manager without a name, known by its User-Agent. YAML of
+// apply gets the kind and name of the path unless it has them.
 //
 //	show RESOURCE/NAME FIELD.FIELD
 //
@@ -253,7 +253,7 @@ func completed(f *fixture, path, text string) string {
 // TestPartsOfTheProgramAreManagers: what our own parts write in process counts for them,
 // in objects that have an account, and costs others none.
 func TestPartsOfTheProgramAreManagers(t *testing.T) {
-	f := serve(t, func(o *apiserver.Options) { o.Authorizer = everybody{} })
+	f := serve(t, func(o *apiserver.Options) { o.Authorizer = allowAll{} })
 	gvr := corev1.SchemeGroupVersion.WithResource("configmaps")
 	send(f, "apply", "alice", "", "configmaps/a", `{data: {a: "1"}}`)
 	send(f, "create", "-", "", "configmaps/b", `{data: {a: "1"}}`)
@@ -278,9 +278,9 @@ func TestPartsOfTheProgramAreManagers(t *testing.T) {
 	}
 }
 
-// everybody may do everything.
-type everybody struct{}
+// allowAll authorizes every request.
+type allowAll struct{}
 
-func (everybody) Authorize(context.Context, rbac.Attributes) rbac.Decision {
+func (allowAll) Authorize(context.Context, rbac.Attributes) rbac.Decision {
 	return rbac.Decision{Allowed: true}
 }

@@ -31,7 +31,7 @@ type connection struct {
 	net.Conn
 	all   *connections
 	owner atomic.Pointer[owner] // nil before the first request
-	out   pace                  // of what is written
+	out   pace                  // of writes
 
 	earned atomic.Int64 // requests, and pieces of bodies and answers, so far
 

@@ -56,7 +56,7 @@ func (s *Server) create(ctx context.Context, t target, body runtime.Object, agai
 	}
 	obj, ok := body.(catalog.Object)
 	if !ok {
-		return result{}, apierrors.NewBadRequest(fmt.Sprintf("a %T is no %s", body, t.kind.Kind))
+		return result{}, apierrors.NewBadRequest(fmt.Sprintf("a %T is not a %s", body, t.kind.Kind))
 	}
 	if err := checkNamespace(&t, obj); err != nil {
 		return result{}, err
@@ -123,7 +123,7 @@ func (s *Server) createOnce(ctx context.Context, t target, obj catalog.Object, h
 		t.kind.Default(obj)
 	}
 	if how.manager != "" && !how.applied {
-		obj.SetManagedFields(s.keeper.Update(s.write(&t, how.manager), nil, obj))
+		obj.SetManagedFields(s.managers.Update(s.write(&t, how.manager), nil, obj))
 	}
 	errs := catalog.ValidateMeta(t.kind, obj, nil)
 	if t.kind.Validate != nil {
@@ -202,7 +202,7 @@ func (s *Server) issue(ctx context.Context, t *target, body runtime.Object, dryR
 func (s *Server) review(ctx context.Context, t *target, body runtime.Object) (result, error) {
 	obj, ok := body.(catalog.Object)
 	if !ok {
-		return result{}, apierrors.NewBadRequest(fmt.Sprintf("a %T is no %s", body, t.kind.Kind))
+		return result{}, apierrors.NewBadRequest(fmt.Sprintf("a %T is not a %s", body, t.kind.Kind))
 	}
 	if t.kind.Validate != nil {
 		if errs := t.kind.Validate(obj, nil); len(errs) > 0 {

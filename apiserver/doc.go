@@ -9,7 +9,7 @@
 //	           metadata and of concurrency
 //	store      an ordered history of keys
 //
-// [Local] calls the operations without the first room: parts of the same program see
+// [Local] calls the operations without the HTTP layer: parts of the same program see
 // exactly what a client over HTTPS sees, and share the decoded objects. Which
 // kinds there are, and everything that differs between them, is in package catalog;
 // the operations know none by name.

@@ -37,7 +37,7 @@ const (
 func (s *Server) evict(ctx context.Context, t *target, body runtime.Object, create metav1.CreateOptions) (result, error) {
 	eviction, ok := body.(*policyv1.Eviction)
 	if !ok {
-		return result{}, apierrors.NewBadRequest(fmt.Sprintf("a %T is no Eviction", body))
+		return result{}, apierrors.NewBadRequest(fmt.Sprintf("a %T is not an Eviction", body))
 	}
 	if eviction.Name != "" && eviction.Name != t.name {
 		return result{}, apierrors.NewBadRequest("name in URL does not match name in Eviction object")

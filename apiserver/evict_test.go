@@ -138,8 +138,8 @@ func TestEvictions(t *testing.T) {
 			switch {
 			case tt.refuse == "" && err != nil:
 				t.Fatalf("evict = %v", err)
-			case tt.refuse != "" && (err == nil || !strings.Contains(told(err), tt.refuse)):
-				t.Fatalf("evict = %v, want %q in it", told(err), tt.refuse)
+			case tt.refuse != "" && (err == nil || !strings.Contains(describe(err), tt.refuse)):
+				t.Fatalf("evict = %v, want %q in it", describe(err), tt.refuse)
 			}
 			if gone := q.deleted("web"); gone != (tt.refuse == "" && !tt.stays) {
 				t.Errorf("the pod is deleted: %v", gone)
@@ -159,8 +159,9 @@ func TestEvictions(t *testing.T) {
 	}
 }
 
-// told returns an error with its causes, by which clients tell a budget from a busy server.
-func told(err error) string {
+// describe returns an error with its causes, by which clients tell apart a budget and a busy
+// server.
+func describe(err error) string {
 	text := ""
 	if err != nil {
 		text = err.Error()

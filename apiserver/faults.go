@@ -72,7 +72,7 @@ func parseRevision(rv string) (store.Revision, error) {
 	}
 	n, err := strconv.ParseUint(rv, 10, 64)
 	if err != nil {
-		return 0, apierrors.NewBadRequest(fmt.Sprintf("resourceVersion: Invalid value: %q: a resource version is a number that this server gave out", rv))
+		return 0, apierrors.NewBadRequest(fmt.Sprintf("resourceVersion: Invalid value: %q: must be a resource version from this server", rv))
 	}
 	return store.Revision(n), nil
 }

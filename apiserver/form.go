@@ -22,7 +22,7 @@ func (x *exchange) includeObject() (metav1.IncludeObjectPolicy, error) {
 // reshape turns the result of an operation into the form that the client wants.
 func (x *exchange) reshape(f codec.Form, r result, t *target) (runtime.Object, error) {
 	if status, ok := r.obj.(*metav1.Status); ok {
-		return status, nil // how it went is told as it is
+		return status, nil // a status object is answered as it is
 	}
 	obj, ok := r.object().(catalog.Object)
 	if !ok {

@@ -167,7 +167,7 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
 			if fault == http.ErrAbortHandler { //nolint:errorlint // a recovered value, compared as net/http does
 				panic(fault)
 			}
-			s.opts.Log.ErrorContext(r.Context(), "a request made us panic", "method", r.Method, "path", r.URL.Path, "err", run.Panicked(fault))
+			s.opts.Log.ErrorContext(r.Context(), "panic while serving a request", "method", r.Method, "path", r.URL.Path, "err", run.Panicked(fault))
 			if x.code != 0 {
 				panic(http.ErrAbortHandler) // the answer is half written: cut it off
 			}
@@ -191,7 +191,7 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
 		}
 	}
 	if x.user == nil {
-		x.user = s.nobody
+		x.user = s.anonymous
 		x.single(s.opts.Auth != nil)
 	}
 	if x.flow, err = s.flowOf(x); err != nil {
@@ -211,15 +211,15 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
 	s.servePath(x)
 }
 
-// single lets an HTTP/2 connection end with this request, as upstream does for clients without a good credential:
-// what HTTP/2 lets clients do is for those who have one.
+// single closes an HTTP/2 connection after this request, as upstream does for clients without a
+// good credential: only authenticated clients may use HTTP/2 streams.
 func (x *exchange) single(unless bool) {
 	if unless && x.r.ProtoMajor == 2 {
 		x.Header().Set("Connection", "close")
 	}
 }
 
-// turnAway says why a request is not looked at, whoever sends it.
+// turnAway returns the reason why a request is refused before its user is known, or nil.
 func (s *Server) turnAway(x *exchange) error {
 	if s.stopping.Load() {
 		x.Header().Set("Connection", "close")
@@ -239,7 +239,7 @@ func (s *Server) turnAway(x *exchange) error {
 	return nil
 }
 
-// servePath serves what is no resource.
+// servePath serves the paths that are not resources.
 func (s *Server) servePath(x *exchange) {
 	p := x.r.URL.Path
 	x.subject.verb = strings.ToLower(x.r.Method)
@@ -332,7 +332,7 @@ func (s *Server) serveResource(x *exchange, p path) {
 	verb := verbOf(x.r, &p)
 	x.subject = subject{verb: verb, group: p.group, resource: p.resource, subresource: p.subresource}
 	if t.kind == nil || p.subresource != "" && t.sub == nil || !fits(&t, &p) {
-		// Whether a resource exists is told only to who could use it if it did.
+		// Authorize first: a user who may not use the resource does not learn whether it exists.
 		x.subject = subject{verb: verb}
 		a := rbac.Attributes{
 			User: x.user, Verb: verb, Group: p.group, Version: p.version, Resource: p.resource,
@@ -361,8 +361,8 @@ func (s *Server) serveResource(x *exchange, p path) {
 		x.fail(apierrors.NewMethodNotSupported(t.kind.GR(), verb))
 		return
 	}
-	if !writes(verb) && x.waits() {
-		s.serveUntil(x, t, verb)
+	if !writes(verb) && x.blocks() {
+		s.serveBlocking(x, t, verb)
 		return
 	}
 	if verb == verbWatch {
@@ -554,6 +554,6 @@ func (x *exchange) wantsPretty() bool {
 //
 //go:noinline
 func growStack(i int) byte {
-	var room [12 << 10]byte
-	return room[i]
+	var space [12 << 10]byte
+	return space[i]
 }

@@ -35,7 +35,7 @@ func (s *Server) checks(endpoint string) []check {
 	case <-s.ready:
 	default:
 		if len(s.opts.Listeners) > 0 {
-			serving.err = errors.New("the listeners are not served yet")
+			serving.err = errors.New("the listeners are not ready yet")
 		}
 	}
 	shutdown := check{name: "shutdown"}
@@ -73,8 +73,8 @@ func (s *Server) serveHealth(x *exchange) {
 	}
 }
 
-// serveCheck answers with one check. Only here the reason of a failure is shown: other than the
-// endpoints themselves this is not open to everybody.
+// serveCheck answers with one check. Unlike the endpoints themselves it shows the reason of a
+// failure, because it needs authorization.
 func (s *Server) serveCheck(x *exchange, checks []check, name string) {
 	i := slices.IndexFunc(checks, func(c check) bool { return c.name == name })
 	switch {
@@ -88,7 +88,7 @@ func (s *Server) serveCheck(x *exchange, checks []check, name string) {
 	}
 }
 
-// summary lists the checks, without reasons, and returns what is wrong with those that are not
+// summary lists the checks, without reasons, and returns the faults of the checks that are not
 // excluded.
 func summary(checks []check, excluded sets.Set[string]) (text string, failed error) {
 	var b strings.Builder

@@ -309,7 +309,7 @@ func TestLocalSeesWhatHTTPSees(t *testing.T) {
 			t.Errorf("%s: no error", name)
 		}
 	}
-	// Every verb refuses somebody who has no rights.
+	// Every verb refuses a user without rights.
 	mate := f.server.As(f.mate())
 	for name, err := range map[string]error{
 		"get":    second(mate.Get(t.Context(), pdGVR, "default", "a", "")),

@@ -50,7 +50,7 @@ func agentOf(user string) string {
 // caller is a part of this process, which must not end with it.
 func (l *Local) failed(recovered any, verb string, gvr schema.GroupVersionResource, namespace, name string, err *error) {
 	if fault := run.Panicked(recovered); fault != nil {
-		l.server.opts.Log.Error("a request in process made us panic", "user", l.user.Name, "verb", verb, "resource", gvr.GroupResource(), "namespace", namespace, "name", name, "err", fault)
+		l.server.opts.Log.Error("panic while serving a request in process", "user", l.user.Name, "verb", verb, "resource", gvr.GroupResource(), "namespace", namespace, "name", name, "err", fault)
 		*err = apierrors.NewInternalError(errPanic)
 	}
 }
@@ -160,7 +160,7 @@ func (l *Local) Watch(ctx context.Context, gvr schema.GroupVersionResource, name
 			}
 		}
 		if ctx.Err() == nil {
-			yield(watch.Event{}, apierrors.NewTimeoutError("the watch has lasted as long as it was asked to", 0))
+			yield(watch.Event{}, apierrors.NewTimeoutError("the timeout of the watch has passed", 0))
 		}
 	}
 }
@@ -250,8 +250,8 @@ func (l *Local) Delete(ctx context.Context, gvr schema.GroupVersionResource, nam
 	return err
 }
 
-// Reader returns what admission plug-ins, the authorizer and the authenticator look
-// stored objects up with. It asks nobody for permission.
+// Reader returns the reader of stored objects for admission plug-ins, the authorizer and the
+// authenticator. It does not check permissions.
 func (s *Server) Reader() admission.Reader { return NewReader(s.opts.Catalog, s.opts.Store) }
 
 // NewReader returns a reader of stored objects, for what is made before the server.

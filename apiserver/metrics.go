@@ -40,7 +40,7 @@ type series struct {
 	duration prometheus.Observer
 }
 
-// Measure adds what another part of the process counts to what /metrics tells.
+// Measure adds the metrics of another part of the process to /metrics.
 func (s *Server) Measure(c prometheus.Collector) error { return s.metrics.registry.Register(c) }
 
 func newMetrics(limits *fairness.Limits) *metrics {
@@ -50,11 +50,11 @@ func newMetrics(limits *fairness.Limits) *metrics {
 			Name: "apiserver_request_total", Help: "Requests by verb, resource and HTTP status code.",
 		}, append(labels, "code")),
 		duration: prometheus.NewHistogramVec(prometheus.HistogramOpts{
-			Name: "apiserver_request_duration_seconds", Help: "Time from the request to the end of its answer, watches, waits and streams apart.",
+			Name: "apiserver_request_duration_seconds", Help: "Time from the request to the end of its answer, except for watches, blocking reads and streams.",
 			Buckets: []float64{.0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10},
 		}, labels),
 		streams: prometheus.NewGaugeVec(prometheus.GaugeOpts{
-			Name: "apiserver_longrunning_requests", Help: "Watches, waits (GET …?until=…) and streams under way.",
+			Name: "apiserver_longrunning_requests", Help: "Watches, blocking reads (GET …?until=…) and streams under way.",
 		}, labels),
 		series: map[counted]*series{},
 	}
@@ -107,11 +107,11 @@ type flowControl struct{ limits *fairness.Limits }
 
 var ( //nolint:gochecknoglobals // constants
 	descExecuting = prometheus.NewDesc("apiserver_flowcontrol_current_executing_requests",
-		"Requests that are executed, watches and streams aside; those of the level exempt are not counted.", []string{"priority_level"}, nil)
+		"Requests that are executed, except for watches, streams and requests of the priority level exempt.", []string{"priority_level"}, nil)
 	descWaiting = prometheus.NewDesc("apiserver_flowcontrol_current_inqueue_requests",
 		"Requests that wait to be executed.", []string{"priority_level"}, nil)
 	descRefused = prometheus.NewDesc("apiserver_flowcontrol_rejected_requests_total",
-		"Requests that were refused because their user or level has as much as it may have.", []string{"priority_level", "reason"}, nil)
+		"Requests that were refused because their user or priority level has reached its limit.", []string{"priority_level", "reason"}, nil)
 )
 
 // Describe implements [prometheus.Collector].

@@ -53,7 +53,7 @@ func (s *Server) update(ctx context.Context, t target, body runtime.Object, opts
 	}
 	obj, ok := body.(catalog.Object)
 	if !ok {
-		return result{}, apierrors.NewBadRequest(fmt.Sprintf("a %T is no %s", body, t.kind.Kind))
+		return result{}, apierrors.NewBadRequest(fmt.Sprintf("a %T is not a %s", body, t.kind.Kind))
 	}
 	// With a resource version a lost race is a conflict, so the body need not be kept.
 	once := obj.GetResourceVersion() != "" && obj.GetResourceVersion() != "0"
@@ -72,8 +72,8 @@ func (s *Server) update(ctx context.Context, t target, body runtime.Object, opts
 	})
 }
 
-// putView changes an object to what the body of a subresource says. What is posted, such as
-// a binding, is not noted as anybody's.
+// putView changes an object by the body of a subresource. A posted body, such as a binding, is not
+// recorded in the managed fields.
 func (s *Server) putView(ctx context.Context, t target, body runtime.Object, op admission.Operation, manager string, dryRun bool) (result, error) {
 	return s.modify(ctx, &modification{
 		target: t, operation: op, dryRun: dryRun, noted: op == admission.Update, manager: manager,

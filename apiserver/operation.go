@@ -43,7 +43,7 @@ type target struct {
 	namespace string               // empty for cluster-scoped kinds and all namespaces
 	name      string               // empty for creations and collections
 	allowed   bool                 // the handler has asked the authorizer already
-	agent     string               // the User-Agent of who asks: a write is noted for it unless it names a manager
+	agent     string               // the User-Agent of the client: the manager of a write unless the request names one
 }
 
 func (t *target) subName() string {
@@ -64,7 +64,7 @@ type result struct {
 	obj     runtime.Object
 	created bool
 
-	warnings []string // for whoever asked
+	warnings []string // for the client
 }
 
 // object returns the decoded object, which is shared.
@@ -75,7 +75,7 @@ func (r result) object() runtime.Object {
 	return r.obj
 }
 
-// success is the answer where there is no object to show.
+// success is the answer to a request that shows no object.
 func success(details *metav1.StatusDetails) *metav1.Status {
 	return &metav1.Status{
 		TypeMeta: metav1.TypeMeta{Kind: "Status", APIVersion: "v1"},
@@ -135,8 +135,8 @@ func (s *Server) commit(ctx context.Context, w store.Write) (*codec.Item, error)
 	return rec.Value.(*codec.Item), nil
 }
 
-// replace makes a write over what was read at the revision that it expects. Its error
-// is for the client, or a [racedError] if somebody was faster.
+// replace writes over a state that was read at the revision that w expects. Its error is for the
+// client, or a [racedError] if another write came first.
 func (s *Server) replace(ctx context.Context, w store.Write) (*codec.Item, error) {
 	item, err := s.commit(ctx, w)
 	switch {
@@ -196,7 +196,7 @@ func checkVersion(t *target, obj metav1.Object, old *codec.Item) error {
 		return nil
 	}
 	if _, err := parseRevision(rv); err != nil {
-		return invalid(t, field.ErrorList{field.Invalid(field.NewPath("metadata", "resourceVersion"), rv, "must be a resource version that this server gave out")})
+		return invalid(t, field.ErrorList{field.Invalid(field.NewPath("metadata", "resourceVersion"), rv, "must be a resource version from this server")})
 	}
 	return modified(t.kind.GR(), t.name)
 }

@@ -69,7 +69,7 @@ func TTL(c *catalog.Catalog, events time.Duration) func(key string) time.Duratio
 // Restate is what a store of this server's objects needs as its Restate option.
 func Restate(v store.Value) store.Value { return v.(*codec.Item).Restate() }
 
-// An Authenticator finds out who sends a request: nil and no error if it carries no
+// An Authenticator finds the user of a request: nil and no error if the request carries no
 // credential, an API status error if the credential is bad.
 type Authenticator interface {
 	Authenticate(r *http.Request) (*auth.User, error)
@@ -101,13 +101,13 @@ type ConnectHandler func(w http.ResponseWriter, r *http.Request, c ConnectReques
 // the body belongs to the request. The context carries the user.
 type IssueHandler func(ctx context.Context, parent catalog.Object, body runtime.Object) (runtime.Object, error)
 
-// Answer makes an [IssueHandler] of a function that answers the creation of what is not
+// Answer makes an [IssueHandler] of a function that answers the creation of an object that is not
 // stored.
 func Answer[T runtime.Object](f func(ctx context.Context, body T) (T, error)) IssueHandler {
 	return func(ctx context.Context, _ catalog.Object, body runtime.Object) (runtime.Object, error) {
 		question, ok := body.(T)
 		if !ok {
-			return nil, apierrors.NewInternalError(fmt.Errorf("a %T where a %T answers", body, question))
+			return nil, apierrors.NewInternalError(fmt.Errorf("got a %T, want a %T", body, question))
 		}
 		return f(ctx, question)
 	}
@@ -127,7 +127,7 @@ type Options struct {
 	// the server. Required with Listeners.
 	TLS *tls.Config
 
-	Auth       Authenticator // nil means that everybody is anonymous
+	Auth       Authenticator // nil means that every user is anonymous
 	Authorizer Authorizer
 	Admission  []admission.Plugin
 

@@ -2,7 +2,7 @@ package apiserver
 
 import "strings"
 
-// A path is a URL's path taken apart. The zero path is no resource.
+// A path is a URL's path taken apart. The zero path does not name a resource.
 type path struct {
 	group, version string // of the API
 	namespace      string
@@ -17,8 +17,8 @@ type path struct {
 //	/api/VERSION/[namespaces/NS/]RESOURCE[/NAME[/SUBRESOURCE[/...]]]
 //	/apis/GROUP/VERSION/...
 //
-// without allocating. A namespace is an object itself, too: its subresources are told
-// from resources by their names. Whatever does not look like that is no resource.
+// without allocating. A namespace is an object as well: its subresources are distinguished from
+// resources by their names. Any other path does not name a resource.
 func parsePath(p string) path {
 	var out path
 	rest, ok := strings.CutPrefix(p, "/api/")

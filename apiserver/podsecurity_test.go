@@ -10,7 +10,7 @@ import (
 )
 
 func TestPodSecurityThroughTheServer(t *testing.T) {
-	f := house(t)
+	f := serveFull(t)
 	f.create("/api/v1/namespaces", &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "default"}})
 	f.create("/api/v1/namespaces/default/serviceaccounts", &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: "default"}})
 	bad := pod("bad")
@@ -47,7 +47,7 @@ func TestPodSecurityThroughTheServer(t *testing.T) {
 }
 
 func TestPodWithUnknownRuntimeClassIsRefused(t *testing.T) {
-	f := house(t)
+	f := serveFull(t)
 	f.create("/api/v1/namespaces", &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "default"}})
 	f.create("/api/v1/namespaces/default/serviceaccounts", &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: "default"}})
 	p, class := pod("p"), "gvisor"
@@ -56,7 +56,7 @@ func TestPodWithUnknownRuntimeClassIsRefused(t *testing.T) {
 }
 
 func TestTolerationsOfPodCanBeReplaced(t *testing.T) {
-	f := house(t)
+	f := serveFull(t)
 	f.create("/api/v1/namespaces", &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "default"}})
 	f.create("/api/v1/namespaces/default/serviceaccounts", &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: "default"}})
 	p := into[corev1.Pod](f, f.do("POST", pods, pod("p")), 201)

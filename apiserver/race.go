@@ -8,15 +8,15 @@ import (
 	"github.com/sampan-io/sampan/store"
 )
 
-// A racedError means that somebody wrote the object between our read and our write.
+// A racedError means that another request wrote the object between our read and our write.
 type racedError struct {
 	seen store.Revision // the revision that was read
 }
 
 func (*racedError) Error() string { return "the object changed in the meantime" }
 
-// untilWon tries a read-modify-write until it loses no race. Somebody wins each time, and
-// a try that says which version it was made from ends in a conflict by itself.
+// untilWon repeats a read-modify-write until no other write comes in between. One write succeeds
+// each time, and a request with a resource version ends in a conflict by itself.
 func (s *Server) untilWon(ctx context.Context, t *target, try func() (result, error)) (result, error) {
 	for {
 		r, err := try()

@@ -188,7 +188,7 @@ func parseContinue(token string) (store.Page, error) {
 	case c.Format != continueFormat:
 		err = fmt.Errorf("unknown format %q", c.Format)
 	case c.After == "":
-		err = errors.New("it names no place")
+		err = errors.New("it has no start key")
 	case c.Revision == -1:
 		return store.Page{After: c.After}, nil
 	case c.Revision <= 0:

@@ -18,9 +18,9 @@ const (
 	whatMayI = reviews + "selfsubjectrulesreviews"
 )
 
-// Everybody who is somebody may ask about oneself, and what is asked leaves no trace.
+// Every authenticated user may review their own rights, and a review leaves no trace.
 func TestQuestionsAboutOneself(t *testing.T) {
-	f := house(t)
+	f := serveFull(t)
 	before := f.store.Revision()
 	for _, tt := range []struct {
 		user    string

@@ -187,7 +187,7 @@ func TestTooManyRequestsAreRefused(t *testing.T) {
 			<-release
 			return nil
 		}}
-		g := underGlass(t, func(o *apiserver.Options) { o.MaxInFlight, o.Admission = 1, []admission.Plugin{slow} })
+		g := serveInProcess(t, func(o *apiserver.Options) { o.MaxInFlight, o.Admission = 1, []admission.Plugin{slow} })
 		requests := run.NewGroup(t.Context(), 0)
 		requests.Go(func(ctx context.Context) { g.do(ctx, "POST", configMaps, `{"metadata":{"name":"a"}}`) })
 		synctest.Wait()

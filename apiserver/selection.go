@@ -113,8 +113,8 @@ func (c *chosen) term() string {
 // everything reports whether there is nothing to check on each object.
 func (c *chosen) everything() bool { return len(c.labels)+len(c.fields) == 0 }
 
-// has reports whether a record that the store found for the query is one of the chosen
-// objects. One that cannot be read is none of them.
+// has reports whether a record that the store found for the query is one of the chosen objects. A
+// record that cannot be read is not.
 func (c *chosen) has(i *codec.Item) bool { return i.Fault() == nil && (c.everything() || c.matches(i)) }
 
 // matches checks an object that the store found for the query.

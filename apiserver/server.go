@@ -49,13 +49,13 @@ const (
 
 // A Server serves the Kubernetes API. It is safe for concurrent use.
 type Server struct {
-	opts    Options
-	ready   chan struct{}
-	metrics *metrics
-	limits  *fairness.Limits
-	nobody  *auth.User
-	desk    *blocking.Desk  // where blocking reads wait
-	keeper  *managed.Keeper // of who manages which field
+	opts      Options
+	ready     chan struct{}
+	metrics   *metrics
+	limits    *fairness.Limits
+	anonymous *auth.User
+	waiters   *blocking.Waiters     // where blocking reads wait
+	managers  *managed.FieldManager // keeps managed fields
 
 	streams  context.Context //nolint:containedctx // the life of watches and streams, ended by Run before that of other requests
 	endAll   context.CancelFunc
@@ -76,9 +76,9 @@ func New(opts Options) (*Server, error) {
 			Seats: opts.MaxInFlight, Bytes: bodyMemory, LargestBody: 2*maxBody + bodyShare,
 			Watches: maxWatches, Streams: maxConnects, Answers: maxSlowAnswers, Connections: opts.MaxConnections,
 		}),
-		nobody: &auth.User{Name: auth.Anonymous, Groups: []string{auth.GroupUnauthenticated}},
-		desk:   newDesk(&opts),
-		keeper: managed.New(openapi.NewTypes(opts.Catalog)),
+		anonymous: &auth.User{Name: auth.Anonymous, Groups: []string{auth.GroupUnauthenticated}},
+		waiters:   newWaiters(&opts),
+		managers:  managed.New(openapi.NewTypes(opts.Catalog)),
 	}
 	s.metrics = newMetrics(s.limits)
 	s.streams, s.endAll = context.WithCancel(context.Background()) //nolint:forbidigo // ended by Run; a watch may come before
@@ -136,23 +136,21 @@ func serveOn(srv *http.Server, l net.Listener) error {
 	return fmt.Errorf("serving %s: %w", l.Addr(), err)
 }
 
-// stop ends requests in order: new ones are refused, streams are told, the rest is waited
-// for.
+// stop ends requests in order: new ones are refused, watches end, and stop waits for the rest.
 func (s *Server) stop(ctx context.Context, srv *http.Server, g *run.Group) {
 	s.stopping.Store(true)
 	s.endAll()
 	shutdown, closeNow := context.WithCancel(ctx)
 	defer closeNow()
 	g.Go(func(context.Context) {
-		// This closes the listeners at once and connections as they fall idle. It
-		// gives HTTP/2 clients a second to go away, which nobody needs to wait
-		// for: all answers are written by then.
+		// This closes the listeners at once and connections as they become idle. It gives HTTP/2
+		// clients a second to close, which need not be waited for: all answers are written by then.
 		_ = srv.Shutdown(shutdown)
 	})
 	wait, cancel := context.WithTimeout(ctx, s.opts.Grace)
 	defer cancel()
 	if n := s.flying.wait(wait); n > 0 {
-		s.opts.Log.WarnContext(ctx, "requests were cut off at the end", "requests", n)
+		s.opts.Log.WarnContext(ctx, "requests were aborted at shutdown", "requests", n)
 	}
 	pause := time.NewTimer(lastFlush) // for the last bytes of the last answers
 	defer pause.Stop()

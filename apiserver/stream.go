@@ -17,8 +17,8 @@ import (
 	"github.com/sampan-io/sampan/internal/run"
 )
 
-// A watch over HTTP that does not say how long it shall last ends after half an hour to
-// an hour, so that connections are spread anew from time to time, as in Kubernetes.
+// A watch over HTTP without a timeout ends after half an hour to an hour, as in Kubernetes, so that
+// connections are distributed again from time to time.
 const leastWatch = 1800 // seconds
 
 // serveWatch streams events until the client goes, the time is over or the server
@@ -100,7 +100,7 @@ func (s *Server) serveWatch(x *exchange, t target) {
 		switch err := run.Catch(func() error { return e.write(c) }); {
 		case err == nil:
 		case isPanic(err): // before anything of the event was written
-			s.opts.Log.ErrorContext(ctx, "a watch leaves out an event that made us panic", "path", x.r.URL.Path, "event", c.String(), "err", err)
+			s.opts.Log.ErrorContext(ctx, "panic over an event; the watch leaves it out", "path", x.r.URL.Path, "event", c.String(), "err", err)
 		default:
 			return // the client is gone
 		}
@@ -128,7 +128,7 @@ type events struct {
 	kind    *catalog.Kind
 	media   codec.Media
 	include metav1.IncludeObjectPolicy
-	headed  bool // the columns of the table were told
+	headed  bool // the columns of the table were sent
 }
 
 func (e *events) write(c change) error {

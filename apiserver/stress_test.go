@@ -34,9 +34,9 @@ const (
 	stormWrites   = 20 // of each writer
 )
 
-// Many clients of both kinds change few objects in every way that there is, while
-// others watch. No change that was acknowledged is lost, and what every watcher was told,
-// played back, is what is stored in the end.
+// Many clients of both kinds change a few objects in every way that there is, while others watch.
+// No acknowledged change is lost, and the events of every watcher, played back, yield the stored
+// objects in the end.
 func TestStorm(t *testing.T) {
 	for _, kept := range []string{"in memory", "on disk"} {
 		t.Run(kept, func(t *testing.T) {
@@ -51,13 +51,13 @@ func TestStorm(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			keeper := run.NewGroup(t.Context(), 0)
-			keeper.Go(func(ctx context.Context) {
+			group := run.NewGroup(t.Context(), 0)
+			group.Go(func(ctx context.Context) {
 				if err := st.Run(ctx); err != nil {
 					t.Error(err)
 				}
 			})
-			defer keeper.Stop()
+			defer group.Stop()
 			f := serve(t, func(o *apiserver.Options) { o.Store = st })
 			newStorm(f).run()
 		})
@@ -69,7 +69,7 @@ type storm struct {
 	*fixture
 	mu      sync.Mutex
 	counted map[types.UID]int               // guarded by mu; acknowledged increments of an object
-	ended   map[types.UID]*corev1.ConfigMap // guarded by mu; the last that was told of objects that are gone
+	ended   map[types.UID]*corev1.ConfigMap // guarded by mu; the last state in the event of each deleted object
 }
 
 func newStorm(f *fixture) *storm {
@@ -79,18 +79,18 @@ func newStorm(f *fixture) *storm {
 func (s *storm) run() {
 	writers, watchers := run.NewGroup(s.Context(), 0), run.NewGroup(s.Context(), 0)
 	s.create(configMaps, configMap("begin", "odd=yes"))
-	told := make([]*playback, stormWatchers)
-	for i := range told {
-		told[i] = &playback{storm: s, odd: i%4 >= 2, objects: map[string]*corev1.ConfigMap{}, hears: make(chan struct{})}
+	playbacks := make([]*playback, stormWatchers)
+	for i := range playbacks {
+		playbacks[i] = &playback{storm: s, odd: i%4 >= 2, objects: map[string]*corev1.ConfigMap{}, hears: make(chan struct{})}
 		watchers.Go(func(ctx context.Context) {
 			if i%2 == 0 {
-				told[i].watchLocal(ctx)
+				playbacks[i].watchLocal(ctx)
 			} else {
-				told[i].watchHTTP(ctx)
+				playbacks[i].watchHTTP(ctx)
 			}
 		})
 	}
-	for _, early := range told[:stormWatchers/2] { // the others come when they come
+	for _, early := range playbacks[:stormWatchers/2] { // the others come when they come
 		<-early.hears
 	}
 	for i := range stormWriters {
@@ -108,13 +108,13 @@ func (s *storm) run() {
 		})
 	}
 	writers.Wait()
-	end := configMap("end", "odd=yes") // tells the watchers that this was all
+	end := configMap("end", "odd=yes") // marks the end for the watchers
 	if _, err := s.local.Create(s.Context(), cmGVR, "default", "", end, metav1.CreateOptions{}, ""); err != nil {
 		s.Fatal(err)
 	}
 	watchers.Wait()
 	list := into[corev1.ConfigMapList](s.fixture, s.do("GET", configMaps, nil), 200)
-	for i, p := range told {
+	for i, p := range playbacks {
 		var want, got []string
 		for _, cm := range list.Items {
 			if !p.odd || cm.Labels["odd"] == "yes" {
@@ -142,7 +142,7 @@ func (s *storm) run() {
 		delete(s.counted, uid)
 	}
 	if len(s.counted) > 0 {
-		s.Errorf("increments were acknowledged of objects that nobody was told of: %v", s.counted)
+		s.Errorf("increments were acknowledged of objects without an event: %v", s.counted)
 	}
 }
 
@@ -282,12 +282,12 @@ func (d httpDoer) remove(ctx context.Context, cm *corev1.ConfigMap) error {
 		metav1.DeleteOptions{Preconditions: metav1.NewUIDPreconditions(string(cm.UID))}, &metav1.Status{})
 }
 
-// A playback keeps what a watcher was told.
+// A playback collects the events of a watcher.
 type playback struct {
 	*storm
 	odd     bool // it watches a selector alone
 	objects map[string]*corev1.ConfigMap
-	last    uint64        // the highest revision of all that was told
+	last    uint64        // the highest revision of all events
 	begun   bool          // something came that is not the first state
 	hears   chan struct{} // closed with the first event
 }

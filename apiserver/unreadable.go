@@ -112,8 +112,8 @@ func (s *Server) removeUnreadableIn(ctx context.Context, namespace string) error
 	return nil
 }
 
-// readable is a store as the desk sees it: records that cannot be read are not in lists, and
-// to get one is an error.
+// readable is the store of the blocking reads: it leaves unreadable records out of lists, and
+// returns an error for them from Get.
 type readable struct{ Store }
 
 // Get returns an error for a record that cannot be read.

@@ -9,7 +9,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// What is stored and has no effect is told to whoever writes it, once.
+// A field that is stored but has no effect causes one warning for the client that writes it.
 func TestWhatHasNoEffectIsSaid(t *testing.T) {
 	f := serve(t)
 	const jobs = "/apis/batch/v1/namespaces/default/jobs"
@@ -46,7 +46,7 @@ func TestWhatHasNoEffectIsSaid(t *testing.T) {
 		TopologyKey: corev1.LabelHostname, LabelSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"a": "b"}},
 	}}}}
 	p.Spec.TopologySpreadConstraints = []corev1.TopologySpreadConstraint{{MaxSkew: 1, TopologyKey: corev1.LabelHostname, WhenUnsatisfiable: corev1.DoNotSchedule}}
-	said(f.do("POST", pods, p)) // what the scheduler heeds
+	said(f.do("POST", pods, p)) // the scheduler obeys this field
 	p.Name = "q"
 	p.Spec.Containers[0].LivenessProbe = &corev1.Probe{ProbeHandler: corev1.ProbeHandler{Exec: &corev1.ExecAction{Command: []string{"true"}}}}
 	p.Spec.Containers[0].Lifecycle = &corev1.Lifecycle{PreStop: &corev1.LifecycleHandler{Sleep: &corev1.SleepAction{Seconds: 1}}}

@@ -18,10 +18,10 @@ import (
 // every minute; clients must not count on any.
 const bookmarkPause = time.Minute
 
-// A change is one thing that a watcher is told.
+// A change is one event of a watch.
 type change struct {
-	// Type is that of the event. An empty type is no event: all events so far were
-	// told, and the next may take long, so that what was buffered is to be sent.
+	// Type is that of the event. An empty type is not an event: all events so far were sent, and
+	// the next may take long, so buffered data should be sent.
 	Type watch.EventType
 	item *codec.Item
 
@@ -78,13 +78,13 @@ type watching struct {
 	server *Server
 	chosen chosen
 
-	initial   bool // tell the state first
+	initial   bool // send the state first
 	markEnd   bool // and that this was it
 	bookmarks bool
 	timeout   time.Duration // 0: as long as ctx
 
-	after  store.Revision // everything up to here was told
-	marked time.Time      // when the client last heard of a revision
+	after  store.Revision // everything up to here was sent
+	marked time.Time      // when the client last received a revision
 }
 
 func (w *watching) changes(ctx context.Context) iter.Seq2[change, error] {
@@ -98,7 +98,7 @@ func (w *watching) changes(ctx context.Context) iter.Seq2[change, error] {
 			return
 		}
 		w.marked = time.Now()
-		told := w.after // the last revision that the client knows
+		lastSent := w.after // the last revision that the client knows
 		for ev, err := range w.server.opts.Store.Watch(ctx, w.chosen.query, w.after) {
 			switch {
 			case err != nil && ctx.Err() != nil:
@@ -108,8 +108,8 @@ func (w *watching) changes(ctx context.Context) iter.Seq2[change, error] {
 				return
 			case ev.Key == "":
 				w.after = max(w.after, ev.Revision)
-				if w.bookmarks && w.after > told && time.Since(w.marked) >= bookmarkPause {
-					told, w.marked = w.after, time.Now()
+				if w.bookmarks && w.after > lastSent && time.Since(w.marked) >= bookmarkPause {
+					lastSent, w.marked = w.after, time.Now()
 					if !yield(bookmark(w.after, nil), nil) {
 						return
 					}
@@ -120,7 +120,7 @@ func (w *watching) changes(ctx context.Context) iter.Seq2[change, error] {
 			default:
 				w.after = ev.Revision
 				if c, concerns := w.chosen.change(&ev); concerns {
-					told, w.marked = w.after, time.Now()
+					lastSent, w.marked = w.after, time.Now()
 					if !yield(c, nil) {
 						return
 					}

@@ -177,8 +177,8 @@ func TestAnObjectThatLeavesTheSelectorIsDeleted(t *testing.T) {
 	}
 }
 
-// A pod that gets a node leaves those that have none, which no index knows, and comes to
-// those of the node, which one does.
+// A pod that gets a node leaves the watch of the pods without one, which has no index, and comes
+// into the watch of the node's pods, which has one.
 func TestABoundPodMovesFromWatchToWatch(t *testing.T) {
 	f := serve(t)
 	waiting := f.watch(pods + "?watch=1&fieldSelector=spec.nodeName%3D")
@@ -361,7 +361,7 @@ func TestBookmarks(t *testing.T) {
 			}
 		}
 		create("a")
-		time.AfterFunc(30*time.Second, func() { create("b") }) // progress, told at 1 m
+		time.AfterFunc(30*time.Second, func() { create("b") }) // a bookmark follows after 1 m
 		var got []string
 		timeout := int64(170)
 		for ev, err := range local.Watch(t.Context(), cmGVR, "default", metav1.ListOptions{AllowWatchBookmarks: true, TimeoutSeconds: &timeout, ResourceVersion: "1"}) {

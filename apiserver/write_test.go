@@ -105,7 +105,7 @@ func TestDryRunWritesNothing(t *testing.T) {
 		t.Errorf("revision %d, was %d", got, before)
 	}
 	if slices.Contains(w.ends, true) || len(w.ends) != 6 {
-		t.Errorf("admission was told %v, want six times that nothing was written", w.ends)
+		t.Errorf("admission got %v, want six times that nothing was written", w.ends)
 	}
 }
 
@@ -393,7 +393,7 @@ func TestAPodGoesGracefully(t *testing.T) {
 		t.Error(err)
 	}
 	f.refused(f.do("GET", pods+"/a", nil), 404, metav1.StatusReasonNotFound, "")
-	f.create(pods, pod("b")) // bound to no node: nobody is there to be graceful
+	f.create(pods, pod("b")) // not bound to a node: there is no kubelet to wait for
 	if s := into[metav1.Status](f, f.do("DELETE", pods+"/b", nil), 200); s.Status != "Success" {
 		t.Errorf("an unbound pod: %+v", s)
 	}
@@ -471,7 +471,7 @@ func TestAdmission(t *testing.T) {
 		t.Errorf("admission saw (-want +got):\n%s", diff)
 	}
 	if diff := cmp.Diff([]bool{true, true, true, false, true}, w.ends); diff != "" {
-		t.Errorf("admission was told (-want +got):\n%s", diff)
+		t.Errorf("admission got (-want +got):\n%s", diff)
 	}
 
 	w.ends, w.change = nil, nil
@@ -481,7 +481,7 @@ func TestAdmission(t *testing.T) {
 	}
 	f.refused(f.do("POST", configMaps, configMap("b")), 403, metav1.StatusReasonForbidden, "no more of them")
 	if diff := cmp.Diff([]bool{false, false}, w.ends); diff != "" {
-		t.Errorf("after refusals admission was told (-want +got):\n%s", diff)
+		t.Errorf("after refusals admission got (-want +got):\n%s", diff)
 	}
 }
 

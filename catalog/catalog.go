@@ -19,8 +19,8 @@ type Catalog struct {
 	scheme *runtime.Scheme
 }
 
-// New returns the catalog of the given kinds. A kind that is there twice or
-// lacks its names is an error.
+// New returns the catalog of the given kinds. A duplicate kind, or one that lacks its names, is an
+// error.
 func New(groups ...[]*Kind) (*Catalog, error) {
 	c := &Catalog{
 		byGVR:  map[schema.GroupVersionResource]*Kind{},
@@ -32,7 +32,7 @@ func New(groups ...[]*Kind) (*Catalog, error) {
 			return nil, fmt.Errorf("catalog: kind %v lacks a name or a constructor", k.GroupVersionKind)
 		}
 		if c.byGVR[k.GVR()] != nil || c.byGVK[k.GroupVersionKind] != nil {
-			return nil, fmt.Errorf("catalog: %v is there twice", k.GroupVersionKind)
+			return nil, fmt.Errorf("catalog: duplicate kind %v", k.GroupVersionKind)
 		}
 		c.kinds = append(c.kinds, k)
 		c.byGVR[k.GVR()] = k

@@ -26,7 +26,7 @@ func boats() *catalog.Kind {
 }
 
 func TestNewRefusesWhatIsIncompleteOrTwice(t *testing.T) {
-	if _, err := catalog.New([]*catalog.Kind{boats(), boats()}); err == nil || !strings.Contains(err.Error(), "twice") {
+	if _, err := catalog.New([]*catalog.Kind{boats(), boats()}); err == nil || !strings.Contains(err.Error(), "duplicate") {
 		t.Errorf("New(twice the same) = %v", err)
 	}
 	for name, spoil := range map[string]func(*catalog.Kind){

@@ -155,8 +155,8 @@ type Subresource struct {
 	// Prepare carries everything over from old into obj that an update through
 	// this subresource does not change.
 	Prepare func(obj, old Object)
-	// Keeps lists the fields that Prepare carries over beside those that every
-	// subresource of that name does: see [Kind.LeftAlone].
+	// Keeps lists further fields that Prepare carries over, beside the ones of every subresource of that
+	// name does: see [Kind.LeftAlone].
 	Keeps []string
 	// Validate is as in Kind, for updates through this subresource.
 	Validate func(obj, old Object) field.ErrorList
@@ -185,8 +185,7 @@ type Subresource struct {
 }
 
 // LeftAlone returns the fields that writes to the object itself (sub is nil) or through a
-// subresource do not change, whatever they say, as "metadata.labels": whoever applies
-// them does not manage them.
+// subresource do not change, such as "metadata.labels". An apply does not own them.
 func (k *Kind) LeftAlone(sub *Subresource) []string {
 	switch {
 	case sub != nil && sub.Name == "status":

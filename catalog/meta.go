@@ -35,8 +35,8 @@ func ValidateMeta(kind *Kind, obj, old Object) field.ErrorList {
 	return append(errs, validation.ValidateFinalizers(obj.GetFinalizers(), at.Child("finalizers"))...)
 }
 
-// checkFinalizers refuses names that nobody can be found by: one has the domain of whoever
-// takes it away, unless it is one of Kubernetes' own.
+// checkFinalizers refuses finalizers without a domain, by which their controller could not be
+// found, except those of Kubernetes itself.
 func checkFinalizers(names []string, at *field.Path) (errs field.ErrorList) {
 	for i, name := range names {
 		switch name {

@@ -25,8 +25,8 @@ const MaxBlocking = time.Hour
 
 // Endings of a blocking read beside its outcomes.
 const (
-	ReadAbsent  = "absent"  // there is no object, which was asked for
-	ReadMissing = "missing" // there is no object
+	ReadAbsent  = "absent"  // the named object does not exist
+	ReadMissing = "missing" // no object exists
 	ReadDeleted = "deleted" // the object was deleted in the meantime
 )
 

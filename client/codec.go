@@ -117,7 +117,7 @@ func (c *REST) decodeJSON(body []byte, kind schema.GroupVersionKind) (runtime.Ob
 	if gvk.Kind == "" {
 		return nil, errors.New("JSON: an object without a kind")
 	}
-	isStatus := gvk.Kind == "Status" && gvk.Group == "" // an error is a Go type for everybody
+	isStatus := gvk.Kind == "Status" && gvk.Group == "" // an error has one Go type for all clients
 	if !c.dynamic || isStatus {
 		obj, err := Scheme().New(gvk)
 		if err == nil {

@@ -16,8 +16,8 @@ import (
 // as servers do from time to time. Watch again from the last revision seen.
 var ErrWatchEnded = errors.New("the server ended the watch")
 
-// An UnreachableError says that a request got no answer: nobody listens, the
-// connection broke, the peer's certificate is not trusted.
+// An UnreachableError says that a request got no answer: nothing listens, the connection broke, the
+// peer's certificate is not trusted.
 type UnreachableError struct {
 	Server string // URL of the server
 	Err    error

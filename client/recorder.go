@@ -19,9 +19,8 @@ import (
 	"github.com/sampan-io/sampan/internal/run"
 )
 
-// Upstream's event correlation has these limits, and users know them: how many
-// events one object may cause at once and then per time, and from how many similar
-// ones within which time on they are told as one.
+// Limits of upstream's event correlation, which users know: how many events one object may cause at
+// once and then per time, and how many similar ones within which time are aggregated.
 const (
 	eventBurst      = 25
 	eventRefill     = 5 * time.Minute
@@ -147,7 +146,7 @@ func (r *Recorder) EventFor(ref corev1.ObjectReference, kind, reason, format str
 	case r.queue <- e:
 	default:
 		if r.lost.Add(1) == 1 {
-			r.log.Warn("events are dropped: they come faster than the server takes them", "component", r.source.Component)
+			r.log.Warn("events are dropped: the queue is full", "component", r.source.Component)
 		}
 	}
 }
@@ -187,8 +186,8 @@ func (r *Recorder) flush(ctx context.Context, interrupted func(context.Context))
 	}
 }
 
-// correlate changes e to what is to be written and returns the key under which its
-// repetitions are counted, or "" if the object has had its share.
+// correlate changes e to the event that should be written and returns the key under which its
+// repetitions are counted, or "" if the object has used up its limit.
 func (r *Recorder) correlate(e *corev1.Event) string {
 	now := e.LastTimestamp.Time
 	if !r.afford(objectKey(e), now) {
@@ -238,7 +237,7 @@ func (r *Recorder) put(ctx context.Context, key string, e corev1.Event) error {
 		if !apierrors.IsNotFound(err) {
 			return err
 		}
-		e.Count = w.count + 1 // it has gone in the meantime (a crash, its time to live): tell it anew
+		e.Count = w.count + 1 // it was deleted in the meantime (a crash, its time to live): write it again
 	}
 	if _, err := Events.Create(ctx, r.client, &e); err != nil && !apierrors.IsAlreadyExists(err) {
 		return err

@@ -97,7 +97,7 @@ func TestAnEventThatWentAwayIsToldAnew(t *testing.T) {
 
 func TestRecordingNeverBlocks(t *testing.T) {
 	s := clienttest.New(t)
-	r := client.NewRecorder(s, "tester", "", nil) // nobody runs it
+	r := client.NewRecorder(s, "tester", "", nil) // it does not run
 	for i := range 2000 {
 		r.Event(&corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprint(i)}}, "Normal", "Seen", "yes")
 	}

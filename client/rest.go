@@ -56,9 +56,9 @@ type RESTOptions struct {
 	// "sampan".
 	UserAgent string
 
-	// Warn is told the warnings that a server adds to an answer (an unknown field, a
-	// deprecated version). It may be called from several goroutines. Nil means
-	// that they are dropped.
+	// Warn is called with the warnings that a server adds to an answer (an unknown field, a
+	// deprecated version). It may be called from several goroutines. Nil means that they are
+	// dropped.
 	Warn func(text string)
 }
 

@@ -105,7 +105,7 @@ func Run(ctx context.Context, o Options) error {
 		}}},
 		first,
 		{{Name: "API server", Run: control.server.Run, Ready: control.server.Ready()}},
-		{{Name: "bootstrap", Run: control.keeper.Run, Ready: control.keeper.Ready()}},
+		{{Name: "bootstrap", Run: control.bootstrap.Run, Ready: control.bootstrap.Ready()}},
 		{{Name: "caches", Run: caches.Run, Ready: caches.Ready()}},
 		append(append(workers, names...), c.noticeTasks(control)...),
 	}

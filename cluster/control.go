@@ -32,15 +32,7 @@ import (
 	"github.com/sampan-io/sampan/apiserver/openapi"
 	"github.com/sampan-io/sampan/apiserver/rbac"
 	"github.com/sampan-io/sampan/catalog"
-	"github.com/sampan-io/sampan/catalog/apps"
-	"github.com/sampan-io/sampan/catalog/batch"
-	"github.com/sampan-io/sampan/catalog/coordination"
-	"github.com/sampan-io/sampan/catalog/core"
-	catalogdiscovery "github.com/sampan-io/sampan/catalog/discovery"
-	"github.com/sampan-io/sampan/catalog/policy"
-	"github.com/sampan-io/sampan/catalog/review"
-	"github.com/sampan-io/sampan/catalog/scheduling"
-	"github.com/sampan-io/sampan/catalog/storage"
+	"github.com/sampan-io/sampan/catalog/kinds"
 	"github.com/sampan-io/sampan/client"
 	"github.com/sampan-io/sampan/cluster/local"
 	"github.com/sampan-io/sampan/cluster/pki"
@@ -55,11 +47,11 @@ var _ client.Interface = (*apiserver.Local)(nil)
 
 // A controlPlane is the store and the API server on it.
 type controlPlane struct {
-	catalog *catalog.Catalog
-	store   *store.Store
-	server  *apiserver.Server
-	keeper  *bootstrap.Keeper
-	port    int
+	catalog   *catalog.Catalog
+	store     *store.Store
+	server    *apiserver.Server
+	bootstrap *bootstrap.Reconciler
+	port      int
 }
 
 func (p *controlPlane) url() string { return "https://127.0.0.1:" + strconv.Itoa(p.port) }
@@ -71,7 +63,7 @@ func (p *controlPlane) as(name string, groups ...string) client.Interface {
 
 func (c *cluster) newControlPlane(ctx context.Context, backend store.Backend) (_ *controlPlane, err error) {
 	p := &controlPlane{}
-	if p.catalog, err = catalog.New(core.Kinds(), apps.Kinds(), batch.Kinds(), catalogdiscovery.Kinds(), coordination.Kinds(), policy.Kinds(), scheduling.Kinds(), review.Kinds(), storage.Kinds()); err != nil {
+	if p.catalog, err = catalog.New(kinds.All()); err != nil {
 		return nil, err
 	}
 	listeners, port, err := c.listen(ctx)
@@ -108,7 +100,7 @@ func (c *cluster) newControlPlane(ctx context.Context, backend store.Backend) (_
 		keep.Endpoints = c.bridge[:1]
 	}
 	keep.DNS = c.names.endpoints(c.Settings.Services)
-	p.keeper, err = bootstrap.New(keep)
+	p.bootstrap, err = bootstrap.New(keep)
 	return p, err
 }
 

@@ -26,7 +26,7 @@ import (
 //	annotate NAME=VALUE
 //	label NAME=VALUE
 func TestPlan(t *testing.T) {
-	storytest.Tell(t, "testdata", func(s *storytest.Story) storytest.Commands {
+	storytest.PlayCommands(t, "testdata", func(s *storytest.Story) storytest.Commands {
 		return (&planStory{Story: s, here: proxy.Here{Node: "n1"}}).commands()
 	})
 }

@@ -32,10 +32,10 @@ import (
 //   - Nothing is flying or queued: it is published by Commit itself. This is the usual case of
 //     an idle cluster, and costs no goroutine switch.
 //   - It is in a batch and all writes before it in that batch are volatile. These form the
-//     early part of the batch: when the batch takes off, Run publishes them first and tells the
+//     early part of the batch: when Run takes the batch, it publishes them first and sets the
 //     outcome "seen", before the backend is called.
 //   - There is a durable write before it in the batch. Then it is treated as a durable write:
-//     it is published with the rest of the batch, when the sync is done, and Run tells the
+//     it is published with the rest of the batch, when the sync is done, and Run sets the
 //     outcome "done".
 //
 // So a batch has two parts with one outcome each:
@@ -55,8 +55,8 @@ import (
 // (Write.Frees). After the first [ErrFull] the store is full: a batch then holds either writes
 // that free space or writes that do not, never both, so that a batch of the first kind is not
 // failed by one of the second. The writes of a batch that was mixed when the store became full
-// are accepted again from the beginning (errAgain), and so are those that were accepted later
-// and touch a key of a failed write. A volatile write that would make the unsaved ones grow
+// are accepted again from the beginning (errAgain), and so are later ones that
+// touch a key of a failed write. A volatile write that would make the unsaved ones grow
 // goes to the backend like a durable one, so that it fails as well.
 //
 // A batch that frees space is first offered to the backend like any other; if that fails, it
@@ -119,8 +119,8 @@ func newBatch(frees bool) *batch {
 	}
 }
 
-// tell sets the outcome. Only the first call has an effect.
-func (o *outcome) tell(err error) {
+// set sets the outcome. Only the first call has an effect.
+func (o *outcome) set(err error) {
 	select {
 	case <-o.known:
 	default:
@@ -303,7 +303,7 @@ func (s *Store) wake() {
 	}
 }
 
-// expected reports whether what stands at its key is what a write expects.
+// expected reports whether the record at the key of a write is as the write expects.
 func expected(w Write, rec *record, exists bool) bool {
 	if !exists {
 		return w.Expect == 0
@@ -573,12 +573,12 @@ func (s *Store) commitEarly(ctx context.Context, b *batch) error {
 	}
 	a.mu.Unlock()
 	b.published = true
-	b.seen.tell(nil)
+	b.seen.set(nil)
 	return nil
 }
 
-// commitKept commits writes that free space out of the space that the backend keeps back.
-// The unsaved writes, which may be large, stay unsaved, except those that are replaced.
+// commitKept commits writes that free space out of the space that the backend keeps back. Unsaved
+// writes, which may be large, stay unsaved unless these writes replace them.
 func (s *Store) commitKept(ctx context.Context, items []queued) error {
 	a := &s.accept
 	entries := make([]Entry, 0, len(items))
@@ -647,7 +647,7 @@ func (s *Store) settle(b *batch) {
 	a.mu.Lock()
 	a.forget(b)
 	a.mu.Unlock()
-	b.done.tell(nil)
+	b.done.set(nil)
 }
 
 // forget takes the writes of a batch out of pending. The caller holds mu.
@@ -691,11 +691,11 @@ func (s *Store) fail(b *batch, err, later, refuse error) {
 	a.refuse = cmp.Or(a.refuse, refuse)
 	a.flying = len(kept) > 0 // false for a moment only: drain looks again
 	a.mu.Unlock()
-	b.seen.tell(err)
-	b.done.tell(err)
+	b.seen.set(err)
+	b.done.set(err)
 	for _, l := range dropped {
-		l.seen.tell(later)
-		l.done.tell(later)
+		l.seen.set(later)
+		l.done.set(later)
 	}
 }
 

@@ -1,11 +1,9 @@
-// Package store keeps the objects of the cluster and tells watchers what
-// changed.
+// Package store keeps the objects of the cluster as one ordered history, and serves watches of it.
 //
-// A store is one ordered history of keys. Every write gets the next [Revision].
-// A reader names the last revision that it has seen and is told everything after
-// it, in order, once. Optimistic concurrency, watches, informer caches and
-// recovery all rest on that sentence, so the invariants are numbered, and
-// package storetest cites them by number:
+// Every write gets the next [Revision]. A reader names the last revision that it has seen and
+// receives everything after it, in order, once. Optimistic concurrency, watches, informer caches
+// and recovery all rest on that sentence, so the invariants are numbered, and package storetest
+// cites them by number:
 //
 //	I1  Revisions rise strictly and are never used twice, not even after a crash
 //	    that lost volatile writes.
@@ -31,11 +29,10 @@
 //	I10 A store whose medium is full takes deletions, and updates that make records smaller or
 //	    belong to deletions, for as long as the backend has space kept back.
 //
-// The image of all live records is held in memory, ordered by key, and every
-// read is answered from it; a [Backend] below only makes batches durable and
-// gives the records back at the start. Writes are committed in groups: all that
-// arrive while the disk is busy share the next sync.
+// The image of all live records is held in memory, ordered by key, and every read is answered from
+// it; a [Backend] below only makes batches durable and gives the records back at the start. Writes
+// are committed in groups: all that arrive while the disk is busy share the next sync.
 //
-// The package knows nothing about kinds. Keys are paths whose first segment is
-// the resource ("pods/default/web"); package catalog gives them meaning.
+// The package does not depend on kinds. Keys are paths whose first segment is the resource
+// ("pods/default/web"); package catalog gives them meaning.
 package store

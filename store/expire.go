@@ -105,8 +105,8 @@ func (s *Store) expire(ctx context.Context) {
 	}
 }
 
-// removeExpired deletes the records with that deadline, except those that are written again
-// in the meantime.
+// removeExpired deletes the records with that deadline, except records that are written again in
+// the meantime.
 func (s *Store) removeExpired(ctx context.Context, at int64) error {
 	s.mu.RLock()
 	var expired []Record

@@ -23,8 +23,8 @@ type history struct {
 	first uint64  // number of the oldest event that is kept
 	next  uint64  // number of the event to come
 	floor Revision
-	// floor is the revision of the newest event that is not kept (any more):
-	// nobody who has seen less can go on from here.
+	// floor is the revision of the newest event that is not kept (any more): a reader that has seen
+	// less cannot go on from here.
 }
 
 // append adds e, dropping the oldest event if there is no room, and returns its

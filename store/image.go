@@ -38,7 +38,7 @@ func termedLess(a, b termed) bool {
 // it is guarded by the mu of its Store.
 type resource struct {
 	image
-	frozen   *image // a copy that nobody changes, made for a reader; nil once a write came after it
+	frozen   *image // a copy that is never changed, made for a reader; nil once a write came after it
 	history  history
 	watchers watchers
 }

@@ -20,13 +20,12 @@ type Value interface {
 	// is called at most once per write and the result is not modified.
 	Bytes() []byte
 
-	// Place tells the value its revision and the revision of the write that
-	// created the key. It is called exactly once, before any reader can see the
-	// value, and must not block.
+	// Place sets the revision of the value and the revision of the write that created the key. It
+	// is called exactly once, before any reader can see the value, and must not block.
 	Place(created, revision Revision)
 }
 
-// A Record is a key and what stands there.
+// A Record is a key and its value.
 type Record struct {
 	Key      string
 	Value    Value    // in an event of a deletion, the value that the deletion was written with
@@ -45,8 +44,8 @@ type Event struct {
 type Write struct {
 	Key string
 
-	// Value is what the record shall hold. With Delete it is the last state that
-	// watchers are told (never nil either).
+	// Value is what the record shall hold. With Delete it is the last state, which watchers receive
+	// (never nil either).
 	Value  Value
 	Delete bool
 
@@ -103,8 +102,7 @@ var (
 	ErrFull = errors.New("no space left for the store")
 )
 
-// A ConflictError tells what stands at the key of a write whose expectation did
-// not hold (I2).
+// A ConflictError describes the record at the key of a write whose expectation did not hold (I2).
 type ConflictError struct {
 	Key    string
 	Expect Revision
@@ -138,9 +136,8 @@ type Options struct {
 	// means five minutes, after which upstream's API server compacts etcd.
 	Keep time.Duration
 
-	// Progress is how often a waiting watch is told of the newest revision,
-	// if that moves without an event for it; 0 means one minute, as often as
-	// upstream sends bookmarks.
+	// Progress is how often a waiting watch yields the newest revision, if that moves without an
+	// event for it; 0 means one minute, as often as upstream sends bookmarks.
 	Progress time.Duration
 
 	// TTL returns how long a record with that key lives after its last write; 0 means for

@@ -20,8 +20,8 @@ func TestMemory(t *testing.T)         { storetest.Run(t, memory) }
 func TestMemoryIsAMap(t *testing.T)   { storetest.Model(t, memory) }
 func TestMemoryIsLinear(t *testing.T) { storetest.Linear(t, memory) }
 
-// The history of a resource that is not written to any more is let go when its time is
-// over, by the writes to others, and a watch of it that was told of everything goes on.
+// The history of a resource that is no longer written to is dropped when its time has passed, by
+// writes to other resources, and a watch that has received all of it goes on.
 func TestAQuietHistoryIsLetGo(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, err := store.Open(t.Context(), nil, store.Options{Keep: 10 * time.Minute})
@@ -39,7 +39,7 @@ func TestAQuietHistoryIsLetGo(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		// first returns what a watch from the beginning is told first.
+		// first returns the first error of a watch from the beginning.
 		first := func() (err error) {
 			for _, err = range s.Watch(t.Context(), store.Query{Prefix: "quiet/"}, 0) {
 				break

@@ -64,7 +64,7 @@ func (u *unsaved) remove(key string) {
 	}
 }
 
-// entries returns a new list of what is unsaved, with space for more.
+// entries returns a new list of the unsaved entries, with space for more.
 func (u *unsaved) entries(more int) []Entry {
 	out := make([]Entry, 0, len(u.place)+more)
 	for _, e := range u.list {

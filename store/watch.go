@@ -21,7 +21,7 @@ type watcher struct {
 	slot int    // place in the list of watchers that it stands in
 }
 
-// watchers finds those who wait for an event without asking those who do not.
+// watchers finds the watchers that match an event without visiting the others.
 type watchers struct {
 	byPrefix map[string][]*watcher // without a term: by prefix or whole key
 	byTerm   map[string][]*watcher
@@ -58,8 +58,8 @@ func (ws *watchers) remove(w *watcher) {
 	}
 }
 
-// wake tells the idle watchers that match e, whose number is n. It asks once for
-// each level of the key and once for each term, however many watchers there are.
+// wake wakes the idle watchers that match e, whose number is n. It looks up one key for each level
+// of the key and one for each term, however many watchers there are.
 func (ws *watchers) wake(e *event, n uint64) {
 	if len(ws.byPrefix) > 0 {
 		key := e.rec.Key
@@ -102,17 +102,15 @@ const (
 	handful = 64
 )
 
-// Watch yields the events after the given revision that match q (before or after
-// the write: the caller sees records come into and go out of a term), waiting
-// for more until ctx is over or the caller leaves the loop. It starts no
-// goroutine: a caller that stops reading holds up nobody, falls behind, and
-// past the history gets ErrExpired. An error is the last thing yielded; the end
+// Watch yields the events after the given revision that match q (before or after the write: the
+// caller sees records come into and go out of a term), waiting for more until ctx is cancelled or
+// the caller leaves the loop. It starts no goroutine: a caller that stops reading blocks no other,
+// falls behind, and past the history gets ErrExpired. An error is the last thing yielded; the end
 // of ctx is context.Cause(ctx), that of the store ErrStopped.
 //
-// Between events it yields an Event with an empty Key whenever it is about to
-// wait, and every Options.Progress while revisions move without an event for
-// it: its Revision says that everything up to there was told. Callers use it
-// to flush what they buffered and for bookmarks.
+// Between events it yields an Event with an empty Key whenever it is about to wait, and every
+// Options.Progress while revisions move without an event for it: its Revision says that everything
+// up to there was yielded. Callers use it to flush what they buffered and for bookmarks.
 func (s *Store) Watch(ctx context.Context, q Query, after Revision) iter.Seq2[Event, error] {
 	return func(yield func(Event, error) bool) {
 		w, err := s.subscribe(q, after)
@@ -144,7 +142,7 @@ func (s *Store) Watch(ctx context.Context, q Query, after Revision) iter.Seq2[Ev
 					return
 				}
 			}
-			clear(events) // what was told may go
+			clear(events) // let the yielded events be collected
 			if len(events) > 0 {
 				continue
 			}
@@ -175,7 +173,7 @@ func (s *Store) idle(ctx context.Context, w *watcher, pause *time.Timer, told Re
 		case <-ctx.Done():
 			return context.Cause(ctx)
 		case <-s.stopped:
-			// What was published before the stop is still told.
+			// Events that were published before the stop are still yielded.
 			select {
 			case <-w.wait:
 				return nil

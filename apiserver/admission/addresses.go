@@ -115,20 +115,20 @@ func (p *ServiceAddresses) Admit(ctx context.Context, a *Attributes) error {
 	return p.allocate(ctx, a, svc, old)
 }
 
-// invalid refuses a service for what is wrong with it here, and tells what else is wrong
-// with it: whoever has to correct it wants to do so once. A field that has been spoken
-// of is not spoken of again.
+// invalid refuses a service because of a fault found here, and adds the faults that validation
+// finds, so that the user sees all of them at once. A field that has a fault here is not listed a
+// second time.
 func invalid(a *Attributes, errs field.ErrorList) error {
-	told := map[string]bool{}
+	reported := map[string]bool{}
 	for _, e := range errs {
-		told[e.Field] = true
+		reported[e.Field] = true
 	}
 	more := catalog.ValidateMeta(a.Kind, a.Object, a.Old)
 	if a.Kind.Validate != nil {
 		more = append(more, a.Kind.Validate(a.Object, a.Old)...)
 	}
 	for _, e := range more {
-		if !told[e.Field] {
+		if !reported[e.Field] {
 			errs = append(errs, e)
 		}
 	}

@@ -286,8 +286,8 @@ func TestTwoFamilies(t *testing.T) {
 	}
 }
 
-// TestTheFirstAddressIsForKubernetes checks both sides of that: nobody else gets
-// it, even when it is the last one, and default/kubernetes does.
+// TestTheFirstAddressIsForKubernetes checks that only default/kubernetes gets the first address,
+// even when that is the last free one.
 func TestTheFirstAddressIsForKubernetes(t *testing.T) {
 	m := newMemory(nil)
 	p := newAddresses(t, m, admission.PortRange{}, "10.0.0.0/30") // .1 and .2

@@ -74,8 +74,8 @@ type Plugin interface {
 	Admit(ctx context.Context, a *Attributes) error
 }
 
-// A Reader reads what is stored, at the newest revision, from memory. It returns
-// shared objects: they must not be changed. It asks nobody for permission.
+// A Reader reads stored objects at the newest revision, from memory. It returns shared objects that
+// must not be changed. It does not check permissions.
 type Reader interface {
 	// Get returns the object, or an API status error (NotFound).
 	Get(ctx context.Context, gvr schema.GroupVersionResource, namespace, name string) (catalog.Object, error)

@@ -7,9 +7,9 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 )
 
-// gates keep the creations in a namespace and the deletion of the namespace apart in
-// time, so that none of the creations which the deletion has not yet seen can end after
-// it: whoever empties the namespace then finds all that will ever be in it.
+// gates keep creations in a namespace and the deletion of the namespace apart in time: a creation
+// that the deletion has not seen cannot end after it. The namespace controller therefore finds
+// every object that will ever be in the namespace.
 type gates struct {
 	mu    sync.Mutex
 	gates map[string]*gate // guarded by mu; of the namespaces where something is under way
@@ -30,8 +30,8 @@ func (g *gates) create(ctx context.Context, namespace string) (leave func(), err
 		func(d *gate) { d.creating-- })
 }
 
-// remove enters for a deletion: it keeps creations from entering at once, and waits for
-// those that have.
+// remove enters for a deletion: it keeps new creations out, and waits for the creations that are
+// already inside.
 func (g *gates) remove(ctx context.Context, namespace string) (leave func(), err error) {
 	leave, err = g.enter(ctx, namespace,
 		func(d *gate) bool { return !d.deleting },
@@ -86,7 +86,7 @@ func (g *gates) enter(ctx context.Context, namespace string, open func(*gate) bo
 	}, nil
 }
 
-// leave forgets a gate that nobody uses. The caller holds mu.
+// leave removes a gate that is no longer in use. The caller holds mu.
 func (g *gates) leave(namespace string, d *gate) {
 	if d.users--; d.users == 0 {
 		delete(g.gates, namespace)

@@ -92,9 +92,8 @@ func (p *NodeRestriction) ownPod(ctx context.Context, node string, a *Attributes
 	return nil
 }
 
-// mirrorPod checks a pod that a node creates: the image of one that it runs
-// without having been told by the API server. It may refer to nothing, or a node could get
-// at anything by making a pod that names it.
+// mirrorPod checks a mirror pod that a node creates for a static pod. Such a pod may not refer to
+// other objects: otherwise a node could read any of them by naming it in a pod.
 func (p *NodeRestriction) mirrorPod(ctx context.Context, node string, a *Attributes) error {
 	pod, ok := a.Object.(*corev1.Pod)
 	if !ok {

@@ -115,7 +115,7 @@ func (p *PodSecurity) admitNamespace(ctx context.Context, a *Attributes, ns *cor
 	return nil
 }
 
-// A violation is what is wrong with some pods of a namespace.
+// A violation is one rule that pods of a namespace break, with the names of these pods.
 type violation struct {
 	first string // name of the first pod in the order of names
 	pods  int
@@ -202,8 +202,9 @@ func podOf(o any) (*metav1.ObjectMeta, *corev1.PodSpec) {
 	return &t.ObjectMeta, &t.Spec
 }
 
-// sameImages reports whether two specifications have the same containers with the same images: the images are checked
-// anew because upstream does, and an update can change no other field that is checked.
+// sameImages reports whether two specifications have the same containers with the same images. An
+// update of the images is checked because upstream does, and because an update can change no other
+// field that is checked.
 func sameImages(now, was *corev1.PodSpec) bool {
 	same := func(a, b corev1.Container) bool { return a.Image == b.Image }
 	return slices.EqualFunc(now.Containers, was.Containers, same) &&

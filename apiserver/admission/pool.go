@@ -76,8 +76,8 @@ func (p pool) next(taken func(netip.Addr) bool) (netip.Addr, error) {
 	return netip.Addr{}, errFull
 }
 
-// scan looks through the offsets [from, to), beginning at a random one: an address
-// that was just freed should not be given at once to somebody else.
+// scan looks through the offsets [from, to), beginning at a random one, so that an address that was
+// just freed is not given to the next service at once.
 func (p pool) scan(from, to uint64, taken func(netip.Addr) bool) (netip.Addr, bool) {
 	n := to - from
 	if n == 0 {

@@ -117,9 +117,9 @@ func clone[T any](p *T) *T {
 	return &v
 }
 
-// DefaultTolerationSeconds lets pods stay for five minutes on a node that is not ready or cannot be reached, unless
-// they say something else. It acts on updates too: a client that replaces all tolerations keeps those that were
-// added.
+// DefaultTolerationSeconds lets pods stay for five minutes on a node that is not ready or cannot be
+// reached, unless the pod says something else. It acts on updates too: if a client replaces all
+// tolerations, the added ones are kept.
 type DefaultTolerationSeconds struct{}
 
 // Name implements [Plugin].

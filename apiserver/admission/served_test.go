@@ -30,7 +30,7 @@ import (
 	"github.com/sampan-io/sampan/store"
 )
 
-// served is a real API server with everything that stands at its doors.
+// served is a real API server with authentication, authorization and admission.
 type served struct {
 	*testing.T
 	server *apiserver.Server
@@ -173,8 +173,8 @@ func TestServicesThroughTheServer(t *testing.T) {
 			t.Errorf("%s: err = %v, want Invalid with %q", name, err, want)
 		}
 	}
-	// What was refused holds nothing: the address can be had. (It is one of those that
-	// nobody gets by chance.)
+	// A refused request leaves no allocation behind: the address is still free. (It is in the range
+	// from which addresses are never chosen at random.)
 	taken := service("taken", "ip=10.0.0.9 type=NodePort ports=80/TCP:30500,81/TCP:1")
 	taken.UID = ""
 	if _, err := s.admin.Create(t.Context(), resourceOf(taken), "ship", "", taken, metav1.CreateOptions{}, ""); !apierrors.IsInvalid(err) {
@@ -243,7 +243,7 @@ func TestAPodsTokenThroughTheServer(t *testing.T) {
 	}{
 		{"/livez", "", http.StatusOK},
 		{"/livez", token, http.StatusOK},
-		{"/livez", token + "x", http.StatusUnauthorized}, // a bad credential, also where none is needed
+		{"/livez", token + "x", http.StatusUnauthorized}, // a bad credential is refused even where none is needed
 		{"/api/v1/namespaces/ship/pods", token, http.StatusForbidden},
 		{"/api/v1/namespaces/ship/pods", "", http.StatusUnauthorized},
 	} {

@@ -171,9 +171,8 @@ func (p *ServiceAddresses) setFamilies(svc, old *corev1.Service) field.ErrorList
 	return nil
 }
 
-// unchangedPreference reports whether a service that prefers two families asks
-// for nothing new. It keeps the number that it has, also when the cluster has more or
-// fewer families since then.
+// unchangedPreference reports whether a service that prefers two families asks for nothing new. It
+// keeps its number of families even when the cluster has more or fewer families since then.
 func unchangedPreference(svc, old *corev1.Service) bool {
 	prefers := func(s *corev1.Service) bool {
 		return s.Spec.IPFamilyPolicy != nil && *s.Spec.IPFamilyPolicy == corev1.IPFamilyPolicyPreferDualStack

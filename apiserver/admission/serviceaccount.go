@@ -127,8 +127,8 @@ func (p *ServiceAccount) account(ctx context.Context, namespace, name string) (*
 	return account, err
 }
 
-// wait returns a channel that is closed when somebody has made, or tried to
-// make, the default account of the namespace; leave must be called in the end.
+// wait returns a channel that is closed when the controller has made, or tried to make, the default
+// account of the namespace. The caller must call leave in the end.
 func (p *ServiceAccount) wait(namespace string) (made <-chan struct{}, leave func()) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

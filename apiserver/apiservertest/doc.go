@@ -1,9 +1,9 @@
-// Package apiservertest opens API servers for tests: the real one, with all the
-// kinds of the program, on a store in memory that runs until the test is over.
+// Package apiservertest opens API servers for tests: the real one, with all kinds, on a store in
+// memory that runs until the test ends.
 //
-// What a server is to have beyond that, the test says: nothing is admitted,
-// authenticated or connected by itself.
+// The test says what the server has beyond that: by default there is no admission, no
+// authentication and no kubelet.
 //
-// It is a test kit: only tests import it. Those of clients that need no real server
-// use package client/clienttest, whose model is told by the same rules and faster.
+// It is a test kit: only tests import it. Tests of clients that need no real server use package
+// client/clienttest, whose model keeps the same rules and is faster.
 package apiservertest

@@ -13,15 +13,7 @@ import (
 	"github.com/sampan-io/sampan/apiserver/auth"
 	"github.com/sampan-io/sampan/apiserver/rbac"
 	"github.com/sampan-io/sampan/catalog"
-	"github.com/sampan-io/sampan/catalog/apps"
-	"github.com/sampan-io/sampan/catalog/batch"
-	"github.com/sampan-io/sampan/catalog/coordination"
-	"github.com/sampan-io/sampan/catalog/core"
-	"github.com/sampan-io/sampan/catalog/discovery"
-	"github.com/sampan-io/sampan/catalog/policy"
-	"github.com/sampan-io/sampan/catalog/review"
-	"github.com/sampan-io/sampan/catalog/scheduling"
-	"github.com/sampan-io/sampan/catalog/storage"
+	"github.com/sampan-io/sampan/catalog/kinds"
 	"github.com/sampan-io/sampan/internal/run"
 	"github.com/sampan-io/sampan/store"
 )
@@ -29,7 +21,7 @@ import (
 // Kinds returns the catalog that the program serves.
 func Kinds(t testing.TB) *catalog.Catalog {
 	t.Helper()
-	c, err := catalog.New(core.Kinds(), apps.Kinds(), batch.Kinds(), discovery.Kinds(), coordination.Kinds(), policy.Kinds(), scheduling.Kinds(), review.Kinds(), storage.Kinds())
+	c, err := catalog.New(kinds.All())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -47,11 +39,10 @@ func Versions(t testing.TB) []string {
 	return slices.Compact(all)
 }
 
-// Open returns an API server. Its store runs and is ready; the server is not run, and
-// serves in process and by its Handler. The roles are the program's, whatever is to be
-// connected to is not found, tokens are issued as they are asked for, and the log goes
-// to the test's. Change, which may be nil, changes and adds to that before the server
-// is made; the catalog and the store are set by then.
+// Open returns an API server. Its store runs and is ready; the server is not run, and serves in
+// process and by its Handler. The roles are the program's, connections to nodes are not found,
+// tokens are issued as they are asked for, and the log goes to the test's. Change, which may be
+// nil, changes the options before the server is made; the catalog and the store are set by then.
 func Open(t testing.TB, change func(*apiserver.Options)) *apiserver.Server {
 	t.Helper()
 	c := Kinds(t)

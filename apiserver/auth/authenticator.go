@@ -11,8 +11,8 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 )
 
-// Options configures an [Authenticator]. Whatever is left out is a kind of
-// credential that nobody can use.
+// Options configures an [Authenticator]. A kind of credential whose option is nil is always
+// refused.
 type Options struct {
 	// ClientCAs returns the authorities whose client certificates are believed.
 	// It is asked for every request, so that they can be renewed, and
@@ -28,7 +28,7 @@ type Options struct {
 	AdminToken string
 }
 
-// An Authenticator finds out who sends a request. It is safe for concurrent use.
+// An Authenticator finds the user of a request. It is safe for concurrent use.
 type Authenticator struct {
 	opts         Options
 	certificates certificates
@@ -50,14 +50,14 @@ func New(opts Options) *Authenticator {
 // Anonymous returns the user of requests without credentials.
 func (a *Authenticator) Anonymous() *User { return a.anonymous }
 
-// Authenticate returns who sends r. It returns (nil, nil) if r carries no
-// credential at all; a credential that is not good is an Unauthorized status
-// error that says what is wrong with it. If there are both a certificate and a
-// bearer token the certificate counts; the token is asked if the certificate is not good.
+// Authenticate returns the user of r. It returns (nil, nil) if r carries no credential at all; a
+// credential that is not good is an Unauthorized status error that says what is wrong with it. If
+// there are both a certificate and a bearer token the certificate counts; the token is used if the
+// certificate is not good.
 //
-// The server must ask for client certificates without verifying them itself
-// ([tls.RequestClientCert]): otherwise a bad one ends the handshake, and the
-// user is never told why.
+// The server must request client certificates without verifying them itself
+// ([tls.RequestClientCert]): otherwise a bad one ends the handshake, and the client does not learn
+// the reason.
 func (a *Authenticator) Authenticate(r *http.Request) (*User, error) {
 	var certErr error
 	if a.opts.ClientCAs != nil && r.TLS != nil && len(r.TLS.PeerCertificates) > 0 {
@@ -72,7 +72,7 @@ func (a *Authenticator) Authenticate(r *http.Request) (*User, error) {
 	}
 	scheme, token, _ := strings.Cut(strings.TrimSpace(header), " ")
 	if !strings.EqualFold(scheme, "Bearer") {
-		return nil, apierrors.NewUnauthorized("the Authorization header is of another kind than Bearer, which is the only one that is understood")
+		return nil, apierrors.NewUnauthorized("the Authorization header must have the scheme Bearer")
 	}
 	return a.bearer(r.Context(), strings.TrimSpace(token))
 }
@@ -89,7 +89,7 @@ func (a *Authenticator) bearer(ctx context.Context, token string) (*User, error)
 		}
 	}
 	if a.opts.Tokens == nil {
-		return nil, apierrors.NewUnauthorized("the bearer token is not known here")
+		return nil, apierrors.NewUnauthorized("the bearer token is unknown to this cluster")
 	}
 	return a.opts.Tokens.Verify(ctx, token)
 }

@@ -36,7 +36,7 @@ type verified struct {
 func (c *certificates) user(presented []*x509.Certificate, pool *x509.CertPool) (*User, error) {
 	if pool == nil {
 		// To package x509 this means the authorities of the operating system.
-		return nil, apierrors.NewUnauthorized("no client certificates are believed here: there is no authority for them")
+		return nil, apierrors.NewUnauthorized("client certificates are not accepted: the server has no client CA")
 	}
 	leaf, now := presented[0], time.Now()
 	key := weak.Make(leaf)
@@ -103,11 +103,11 @@ func refusal(leaf *x509.Certificate, now time.Time, err error) string {
 	case errors.As(err, &invalid) && invalid.Reason == x509.Expired && now.Before(leaf.NotBefore):
 		return fmt.Sprintf("the client certificate of %q is not valid before %s", name, leaf.NotBefore.UTC().Format(time.RFC3339))
 	case errors.As(err, &invalid) && invalid.Reason == x509.IncompatibleUsage:
-		return fmt.Sprintf("the certificate of %q is not made for clients", name)
+		return fmt.Sprintf("the certificate of %q is not valid for client authentication", name)
 	case errors.As(err, &unknown):
 		return fmt.Sprintf("the client certificate of %q is not signed by this cluster's authority; is it of another cluster?", name)
 	}
-	return fmt.Sprintf("the client certificate of %q is not good: %v", name, err)
+	return fmt.Sprintf("the client certificate of %q is not valid: %v", name, err)
 }
 
 func withAuthenticated(groups []string) []string {

@@ -113,7 +113,7 @@ func TestClientCertificates(t *testing.T) {
 		},
 		{name: "expired", cert: with(func(c *x509.Certificate) { c.NotAfter = time.Now().Add(-time.Minute) }), refuse: `the client certificate of "jane" expired at `},
 		{name: "not valid yet", cert: with(func(c *x509.Certificate) { c.NotBefore = time.Now().Add(time.Minute) }), refuse: `is not valid before`},
-		{name: "of a server", cert: with(func(c *x509.Certificate) { c.ExtKeyUsage = []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth} }), refuse: "not made for clients"},
+		{name: "of a server", cert: with(func(c *x509.Certificate) { c.ExtKeyUsage = []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth} }), refuse: "not valid for client authentication"},
 		{name: "without a name", cert: with(func(c *x509.Certificate) { c.Subject.CommonName = "" }), refuse: "no common name"},
 		{name: "of another cluster", cert: theirs.sign(t, client("jane", "system:masters"), nil), refuse: "is it of another cluster?"},
 		{name: "none", cert: nil},
@@ -161,12 +161,12 @@ func TestARenewedAuthorityCounts(t *testing.T) {
 	}
 }
 
-// TestNoAuthorityBelievesNobody checks that a missing pool does not mean the
+// TestNoClientCARefusesAll checks that a missing pool does not mean the
 // authorities of the operating system.
-func TestNoAuthorityBelievesNobody(t *testing.T) {
+func TestNoClientCARefusesAll(t *testing.T) {
 	a := auth.New(auth.Options{ClientCAs: func() *x509.CertPool { return nil }})
-	if _, err := a.Authenticate(request(newAuthority(t).sign(t, client("jane"), nil), "")); !apierrors.IsUnauthorized(err) || !strings.Contains(err.Error(), "no authority") {
-		t.Errorf("err = %v, want that there is no authority", err)
+	if _, err := a.Authenticate(request(newAuthority(t).sign(t, client("jane"), nil), "")); !apierrors.IsUnauthorized(err) || !strings.Contains(err.Error(), "no client CA") {
+		t.Errorf("err = %v, want that there is no client CA", err)
 	}
 }
 
@@ -200,9 +200,9 @@ func TestAuthorizationHeader(t *testing.T) {
 	}{
 		{name: "the admin token", header: "Bearer sesame", user: "admin"},
 		{name: "the scheme in any case", header: "bearer  sesame", user: "admin"},
-		{name: "a wrong token", header: "Bearer sesame2", refuse: "not known"},
+		{name: "a wrong token", header: "Bearer sesame2", refuse: "unknown to this cluster"},
 		{name: "an empty token", header: "Bearer ", refuse: "empty"},
-		{name: "a password", header: "Basic amFuZTpwdw==", refuse: "another kind than Bearer"},
+		{name: "a password", header: "Basic amFuZTpwdw==", refuse: "must have the scheme Bearer"},
 		{name: "a good certificate counts more than a bad token", cert: good, header: "Bearer x", user: "jane"},
 		{name: "a good token makes up for a bad certificate", cert: bad, header: "Bearer sesame", user: "admin"},
 		{name: "a bad certificate alone", cert: bad, refuse: "not signed by this cluster's authority"},

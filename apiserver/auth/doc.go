@@ -1,17 +1,15 @@
-// Package auth finds out who sends a request.
+// Package auth authenticates requests and issues tokens of service accounts.
 //
-// Two credentials are known: client certificates that the cluster's authority
-// signed (the common name is the user, the organisations are the groups), and
-// bearer tokens of service accounts, which package auth also issues. A request
-// without credentials is the user system:anonymous, who may do very little; a
-// request with a bad credential is refused, even where an anonymous one would be
-// let through, so that nobody mistakes an expired credential for missing rights.
+// There are two kinds of credentials: client certificates that the cluster's authority signed (the
+// common name is the user, the organisations are the groups), and bearer tokens of service
+// accounts. A request without credentials is the user system:anonymous, who may do very little. A
+// request with a bad credential is refused, even where an anonymous one would be accepted, so that
+// an expired credential is not mistaken for missing rights.
 //
-// Tokens are signed, expire, and are bound: to their service account, and
-// to the pod, node or secret that they were made for. When one of these is
-// deleted, or replaced by another object of the same name, the token is worthless
-// from that moment. That is checked on every use against the objects in
-// memory; nothing is kept about a token that was issued.
+// Tokens are signed, expire, and are bound: to their service account, and to the pod, node or
+// secret that they were made for. When one of these is deleted, or replaced by another object of
+// the same name, the token becomes invalid at once. Every use checks that against the objects in
+// memory; the server keeps no record of the tokens that it issued.
 //
-// What a user may do is decided in package rbac.
+// Package rbac decides what a user may do.
 package auth

@@ -9,9 +9,9 @@ import (
 // node have, and a few hundred kilobytes at most.
 const recentSize = 512
 
-// recent remembers tokens whose signature was found good, by their sum. It
-// holds two generations: when the young one is full it becomes the old one, and
-// what nobody asked for since then is forgotten. The zero value is empty and ready.
+// recent is a cache of tokens whose signature was found good, by their hash. It holds two
+// generations: when the young one is full it becomes the old one, and tokens of the old one that
+// were not used since then are dropped. The zero value is empty and ready.
 type recent struct {
 	mu    sync.Mutex
 	young map[[sha256.Size]byte]*identity // guarded by mu

@@ -113,8 +113,8 @@ func (t *Tokens) bind(ctx context.Context, b *binding, ref *authenticationv1.Bou
 		uid = pod.UID
 		b.Pod = &reference{ref.Name, uid}
 		if pod.Spec.NodeName != "" {
-			// For the information of whoever gets the token; a node that has gone
-			// in the meantime does not matter.
+			// The node is information for the reader of the token. It does not matter if it has
+			// been deleted in the meantime.
 			b.Node = &reference{Name: pod.Spec.NodeName}
 			if node, err := t.opts.Objects.Get(ctx, core.WithResource("nodes"), "", pod.Spec.NodeName); err == nil {
 				b.Node.UID = node.GetUID()

@@ -159,9 +159,9 @@ func (t *Tokens) sign(b binding, audiences []string, life time.Duration) (string
 	}
 }
 
-// low reports whether the number s of a token's signature is in the lower half of its
-// range. If (r, s) is a signature so is (r, -s), and anybody can turn one into
-// the other. Only the lower one is made and believed, so that a token has one spelling.
+// low reports whether the number s of a token's signature is in the lower half of its range. If (r,
+// s) is a signature so is (r, -s), and no key is needed to turn one into the other. Only the lower
+// one is made and accepted, so that a token has one spelling.
 func low(token string) bool {
 	signature, err := base64.RawURLEncoding.Strict().DecodeString(token[strings.LastIndexByte(token, '.')+1:])
 	if err != nil || len(signature) != 64 {
@@ -184,7 +184,7 @@ func (t *Tokens) Verify(ctx context.Context, token string) (*User, error) {
 	}
 	// Decoders of base64 skip line ends; a token has one spelling.
 	if strings.ContainsAny(token, "\r\n") {
-		return nil, apierrors.NewUnauthorized("the bearer token has line ends in it")
+		return nil, apierrors.NewUnauthorized("the bearer token contains line breaks")
 	}
 	sum := sha256.Sum256([]byte(token))
 	known, ok := t.recent.get(sum)
@@ -224,10 +224,10 @@ func (t *Tokens) parse(token string) (*identity, error) {
 	case errors.Is(err, jwt.ErrTokenExpired) && c.ExpiresAt != nil:
 		return nil, apierrors.NewUnauthorized("the bearer token expired at " + c.ExpiresAt.UTC().Format(time.RFC3339))
 	case err != nil:
-		return nil, apierrors.NewUnauthorized("the bearer token is not good: " + err.Error())
+		return nil, apierrors.NewUnauthorized("the bearer token is not valid: " + err.Error())
 	}
 	if !low(token) {
-		return nil, apierrors.NewUnauthorized("the bearer token is not good: its signature is not written as this cluster writes it")
+		return nil, apierrors.NewUnauthorized("the bearer token is not valid: its signature is not in the form that this cluster issues")
 	}
 	if !slices.ContainsFunc(c.Audience, func(a string) bool { return slices.Contains(t.opts.Audiences, a) }) {
 		return nil, apierrors.NewUnauthorized(fmt.Sprintf("the bearer token is for the audiences %q and not for this API server", []string(c.Audience)))
@@ -261,9 +261,8 @@ func (t *Tokens) parse(token string) (*identity, error) {
 // deletion was asked for and whose grace period is over: enough for its last words.
 const afterDeletion = time.Minute
 
-// stillBound checks that everything that the token is bound to is still there
-// and still the same. The node in a pod's token is for the information of
-// whoever gets the token, and is not checked.
+// stillBound checks that every object that the token is bound to still exists and is still the
+// same. The node in a pod's token is information for its reader and is not checked.
 func (t *Tokens) stillBound(ctx context.Context, b binding) error {
 	if err := t.same(ctx, "serviceaccounts", b.Namespace, b.ServiceAccount); err != nil {
 		return err
@@ -290,7 +289,7 @@ func (t *Tokens) same(ctx context.Context, resource, namespace string, ref refer
 	o, err := t.opts.Objects.Get(ctx, corev1.SchemeGroupVersion.WithResource(resource), namespace, ref.Name)
 	switch {
 	case apierrors.IsNotFound(err):
-		return apierrors.NewUnauthorized(fmt.Sprintf("the bearer token is bound to %s %q, which does not exist any more", resource, ref.Name))
+		return apierrors.NewUnauthorized(fmt.Sprintf("the bearer token is bound to %s %q, which no longer exists", resource, ref.Name))
 	case err != nil:
 		return fmt.Errorf("looking up what a token is bound to: %w", err)
 	case o.GetUID() != ref.UID:

@@ -38,7 +38,7 @@ func meta(namespace, name, uid string) metav1.ObjectMeta {
 	return metav1.ObjectMeta{Namespace: namespace, Name: name, UID: types.UID(uid)}
 }
 
-func crew() objects {
+func boundObjects() objects {
 	return objects{
 		"serviceaccounts/ship/cook": &corev1.ServiceAccount{ObjectMeta: meta("ship", "cook", "sa-1")},
 		"pods/ship/galley":          &corev1.Pod{ObjectMeta: meta("ship", "galley", "pod-1"), Spec: corev1.PodSpec{ServiceAccountName: "cook", NodeName: "mast"}},
@@ -79,7 +79,7 @@ func issue(t testing.TB, tokens *auth.Tokens, tr *authenticationv1.TokenRequest)
 }
 
 func TestATokenSaysWhoseItIs(t *testing.T) {
-	tokens := newTokens(t, crew())
+	tokens := newTokens(t, boundObjects())
 	u, err := tokens.Verify(t.Context(), issue(t, tokens, ask(0, to("Pod", "galley", "pod-1"))))
 	if err != nil {
 		t.Fatal(err)
@@ -131,7 +131,7 @@ func TestTokenRequests(t *testing.T) {
 				tt.account = "cook"
 			}
 			before := tt.tr.DeepCopy()
-			granted, err := newTokens(t, crew()).Request(t.Context(), "ship", tt.account, tt.tr)
+			granted, err := newTokens(t, boundObjects()).Request(t.Context(), "ship", tt.account, tt.tr)
 			if tt.refuse != "" {
 				if err == nil || !tt.is(err) || !strings.Contains(err.Error(), tt.refuse) {
 					t.Errorf("err = %v, want %q", err, tt.refuse)
@@ -161,7 +161,7 @@ func TestATokenDiesWithWhatItIsBoundTo(t *testing.T) {
 		change func(objects)
 		refuse string // empty: it stays good
 	}{
-		{"the account is deleted", nil, func(o objects) { delete(o, "serviceaccounts/ship/cook") }, "does not exist any more"},
+		{"the account is deleted", nil, func(o objects) { delete(o, "serviceaccounts/ship/cook") }, "no longer exists"},
 		{"the account is made anew", nil, func(o objects) {
 			o["serviceaccounts/ship/cook"] = &corev1.ServiceAccount{ObjectMeta: meta("ship", "cook", "sa-2")}
 		}, "another serviceaccounts"},
@@ -178,7 +178,7 @@ func TestATokenDiesWithWhatItIsBoundTo(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			o := crew()
+			o := boundObjects()
 			tokens := newTokens(t, o)
 			token := issue(t, tokens, ask(0, tt.ref))
 			if _, err := tokens.Verify(t.Context(), token); err != nil {
@@ -198,7 +198,7 @@ func TestATokenDiesWithWhatItIsBoundTo(t *testing.T) {
 
 func TestATokenExpires(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		tokens := newTokens(t, crew())
+		tokens := newTokens(t, boundObjects())
 		used, unused := issue(t, tokens, ask(600, nil)), issue(t, tokens, ask(600, nil))
 		time.Sleep(599 * time.Second)
 		if _, err := tokens.Verify(t.Context(), used); err != nil {
@@ -214,7 +214,7 @@ func TestATokenExpires(t *testing.T) {
 }
 
 func TestTokensOfOthers(t *testing.T) {
-	o := crew()
+	o := boundObjects()
 	ours := newTokens(t, o)
 	elsewhere, err := auth.NewTokens(auth.TokensOptions{Key: newKey(t), Objects: o, Issuer: "https://elsewhere"})
 	if err != nil {
@@ -236,12 +236,12 @@ func TestTokensOfOthers(t *testing.T) {
 		refuse string
 	}{
 		{"of another key", ours, issue(t, newTokens(t, o), ask(0, nil)), "a key that this cluster does not have"},
-		{"of another issuer", ours, issue(t, elsewhere, ask(0, nil)), "is not good"},
+		{"of another issuer", ours, issue(t, elsewhere, ask(0, nil)), "is not valid"},
 		{"for another audience", ours, issue(t, ours, ask(0, nil, "vault")), `for the audiences ["vault"]`},
 		{"of a former key", rotated, issue(t, former, ask(0, nil)), ""},
-		{"with the other half of its signature", ours, mirrored(t, issue(t, ours, ask(0, nil))), "not written as this cluster writes it"},
-		{"nonsense", ours, "nonsense", "is not good"},
-		{"unsigned", ours, "eyJhbGciOiJub25lIn0.eyJpc3MiOiJodHRwczovL2t1YmVybmV0ZXMuZGVmYXVsdC5zdmMuY2x1c3Rlci5sb2NhbCJ9.", "is not good"},
+		{"with the other half of its signature", ours, mirrored(t, issue(t, ours, ask(0, nil))), "not in the form that this cluster issues"},
+		{"nonsense", ours, "nonsense", "is not valid"},
+		{"unsigned", ours, "eyJhbGciOiJub25lIn0.eyJpc3MiOiJodHRwczovL2t1YmVybmV0ZXMuZGVmYXVsdC5zdmMuY2x1c3Rlci5sb2NhbCJ9.", "is not valid"},
 		{"huge", ours, strings.Repeat("x", 1<<20), "too long"},
 	}
 	for _, tt := range tests {
@@ -271,10 +271,9 @@ func mirrored(t *testing.T, token string) string {
 	return token[:at] + base64.RawURLEncoding.EncodeToString(signature)
 }
 
-// FuzzVerify checks the law that a token is believed only as it was issued:
-// whatever is changed, cut or added makes it worthless.
+// FuzzVerify checks that a token is accepted only as it was issued: any change makes it invalid.
 func FuzzVerify(f *testing.F) {
-	tokens := newTokens(f, crew())
+	tokens := newTokens(f, boundObjects())
 	token := issue(f, tokens, ask(0, to("Pod", "galley", "pod-1")))
 	for _, at := range []int{0, 5, 40, len(token) / 2, len(token) - 1} {
 		f.Add(at, byte('A'), 1)

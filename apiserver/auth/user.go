@@ -4,8 +4,8 @@ import "slices"
 
 import "context"
 
-// A User is who asks. It must not be changed once it was handed out: requests
-// share it.
+// A User is the user that a request was authenticated as. Requests share it: it must not be changed
+// after it was returned.
 type User struct {
 	Name   string
 	UID    string

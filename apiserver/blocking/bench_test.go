@@ -11,9 +11,9 @@ import (
 	"github.com/sampan-io/sampan/store"
 )
 
-// BenchmarkUnconcerned measures what those who wait add to a change that does not concern
-// them: with 10,000 of them it should cost what it costs with ten. Both sides commit the
-// same writes and end when the last was judged.
+// BenchmarkUnconcerned measures what waiting requests add to a change that does not concern them:
+// 10,000 of them should cost as much as ten. Both sides commit the same writes and end when the
+// last was judged.
 func BenchmarkUnconcerned(b *testing.B) {
 	const few, many, writes = 10, 10_000, 100
 	side := func(waiters int) func() time.Duration {
@@ -35,15 +35,15 @@ func BenchmarkUnconcerned(b *testing.B) {
 			}
 		}
 		put("a", 1)
-		desk := blocking.New(blocking.Options{Store: st, Object: object, PerUser: many + 1})
+		ws := blocking.New(blocking.Options{Store: st, Object: object, PerUser: many + 1})
 		for range waiters {
 			g.Go(func(ctx context.Context) {
 				r := about("a", ask(one("object.n == 2")))
 				r.Timeout = time.Hour
-				_, _ = desk.Wait(ctx, r)
+				_, _ = ws.Wait(ctx, r)
 			})
 		}
-		for desk.Waiting() < waiters {
+		for ws.Waiting() < waiters {
 			put("b", 0) // others run while a write is under way
 		}
 		n := int64(0)
@@ -54,7 +54,7 @@ func BenchmarkUnconcerned(b *testing.B) {
 			text := fmt.Sprintf("object.n == %d", n*writes)
 			g.Go(func(ctx context.Context) {
 				defer close(last)
-				if _, err := desk.Wait(ctx, about("b", ask(one(text)))); err != nil {
+				if _, err := ws.Wait(ctx, about("b", ask(one(text)))); err != nil {
 					b.Error(err)
 				}
 			})

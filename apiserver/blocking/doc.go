@@ -1,21 +1,21 @@
-// Package blocking holds blocking reads: requests that wait until an expression over an
-// object, or over each object of a collection, becomes true.
+// Package blocking answers blocking reads: requests that wait until an expression over an object,
+// or over each object of a collection, becomes true.
 //
-// A [Question] is read from a URL by [Parse]; a [Desk] answers it. Nothing is polled.
-// The waiting requests of one kind in one namespace share one watch of the store. It is
-// read on the goroutine of one of them, the leader, which judges each change for all;
-// when it leaves, another takes over at the same revision. The desk starts no goroutine,
-// and a request that waits costs memory and nothing else.
+// A [Question] is read from a URL by [Parse]; [Waiters] answers it. Nothing is polled. The waiting
+// requests of one kind in one namespace share one watch of the store. It is read on the goroutine
+// of one of them, the leader, which judges each change for all; when it leaves, another takes over
+// at the same revision. The package starts no goroutine, and a request that waits costs only
+// memory.
 //
 //	U1  An answer is of a state that was current at some time after the question was
 //	    asked. Changes made before that, which the leader may not have read yet, do
 //	    not count.
-//	U2  Every state after the first that was read is judged, in order: what is true for
-//	    a moment only is seen.
+//	U2  Every state after the first that was read is judged, in order: a condition that is
+//	    true only for a moment is seen.
 //	U3  An expression is evaluated for an object when the question is asked and when the
 //	    object has changed, and once however many requests ask the same.
-//	U4  A question is looked at once more when its time is over.
+//	U4  A question is judged once more when its timeout has passed.
 //
-// The package knows no HTTP, no users beyond their names, and no kinds: what stands in
-// the store becomes a map by a function that it is given.
+// The package does not depend on HTTP, on kinds, or on users beyond their names. A function in
+// [Options] turns a stored value into the map that expressions see.
 package blocking

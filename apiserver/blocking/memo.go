@@ -7,8 +7,8 @@ import (
 	"github.com/sampan-io/sampan/store"
 )
 
-// A memo remembers what expressions said about the newest state of each object that
-// somebody asks about, so that each is evaluated once (U3).
+// A memo caches the results of expressions for the newest state of each object that waiting
+// requests are about, so that each expression is evaluated once (U3).
 type memo struct {
 	mu   sync.Mutex
 	keys map[string]*judged // guarded by mu
@@ -33,11 +33,11 @@ type result struct {
 const maxResults = 1000
 
 // judge returns whether p holds for the object.
-func (m *memo) judge(d *Desk, key string, v store.Value, p *program) (bool, error) {
+func (m *memo) judge(ws *Waiters, key string, v store.Value, p *program) (bool, error) {
 	j, r := m.result(key, v, p.String())
 	r.once.Do(func() {
-		d.evaluations.Add(1)
-		object, err := m.object(j, d.opts.Object)
+		ws.evaluations.Add(1)
+		object, err := m.object(j, ws.opts.Object)
 		if err != nil {
 			r.err = err
 			return

@@ -72,7 +72,7 @@ func (e *InvalidError) Error() string { return strings.ReplaceAll(e.Err.Error(),
 func (e *InvalidError) Unwrap() error { return e.Err }
 
 // Parse reads a question about one object or about a collection. Its error is an
-// [*InvalidError]; the expressions are compiled by [Desk.Wait].
+// [*InvalidError]; the expressions are compiled by [Waiters.Wait].
 //
 //	until=[NAME:][any:|all:]EXPRESSION   as often as there are outcomes
 //	untilMissing=fail|wait|done
@@ -102,7 +102,7 @@ func Parse(q url.Values, collection bool) (Question, error) {
 		}
 	}
 	if len(q[ParamUntil]) == 0 && question.Missing != Ended {
-		errs = append(errs, fmt.Errorf("%s is missing: there is nothing to wait for (%s=done alone waits until there is no object)", ParamUntil, ParamMissing))
+		errs = append(errs, fmt.Errorf("%s is missing: pass an expression to wait for, or %s=done to wait for the deletion of all objects", ParamUntil, ParamMissing))
 	}
 	if q.Has(ParamTimeout) {
 		seconds, err := strconv.ParseInt(q.Get(ParamTimeout), 10, 64)
@@ -124,7 +124,7 @@ func outcome(text string, collection bool) (Outcome, error) {
 	}
 	if m := quantifier.FindStringSubmatch(o.Text); m != nil {
 		if !collection {
-			return o, fmt.Errorf("%s is for collections: here is one object", m[0])
+			return o, fmt.Errorf("%s can only be used for a collection", m[0])
 		}
 		o.Any, o.Text = m[1] == "any", strings.TrimPrefix(o.Text, m[0])
 	}

@@ -35,8 +35,8 @@ func TestParse(t *testing.T) {
 		{query: "untilMissing=done&timeoutSeconds=3600", want: blocking.Question{Missing: blocking.Ended, Timeout: time.Hour}},
 		{query: "until=object.a+?+object.b+:+object.c", want: blocking.Question{Outcomes: []blocking.Outcome{{Name: "done", Text: "object.a ? object.b : object.c"}}, Missing: blocking.Fail, Timeout: time.Minute}},
 
-		{query: "until=any:object.a", err: "until: any: is for collections: here is one object"},
-		{query: "untilMissing=wait", err: "until is missing: there is nothing to wait for (untilMissing=done alone waits until there is no object)"},
+		{query: "until=any:object.a", err: "until: any: can only be used for a collection"},
+		{query: "untilMissing=wait", err: "until is missing: pass an expression to wait for, or untilMissing=done to wait for the deletion of all objects"},
 		{query: "until=a&untilMissing=maybe", err: `untilMissing: "maybe", want fail, wait or done`},
 		{query: "until=a&timeoutSeconds=-1", err: `timeoutSeconds: "-1", want a number of seconds from 0 to 3600`},
 		{query: "until=a&timeoutSeconds=3601", err: `timeoutSeconds: "3601", want a number of seconds from 0 to 3600`},
@@ -64,7 +64,7 @@ func TestParse(t *testing.T) {
 	}
 }
 
-// FuzzParse checks that any query is refused or a question that the desk can take.
+// FuzzParse checks that any query is refused or is a question that Waiters accepts.
 func FuzzParse(f *testing.F) {
 	f.Add("until=ok:any:object.a&untilMissing=wait&timeoutSeconds=5", true)
 	f.Add("until=%00:&until", false)

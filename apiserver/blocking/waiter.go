@@ -11,9 +11,9 @@ import (
 	"github.com/sampan-io/sampan/store"
 )
 
-// A waiter is a question that waits.
+// A waiter is one waiting blocking read.
 type waiter struct {
-	desk     *Desk
+	waiters  *Waiters
 	request  Request
 	scope    *scope
 	programs []*program
@@ -22,17 +22,17 @@ type waiter struct {
 	lead  chan struct{} // filled when it is to read the watch
 	ended chan struct{} // closed when answer and err are set
 
-	mu     sync.Mutex
-	seen   bool            // guarded by mu; the state was read
-	at     store.Revision  // guarded by mu; of the newest state that was judged
-	told   store.Revision  // guarded by mu; of the newest event that was judged
-	held   map[string]held // guarded by mu; the objects asked about, by key
-	counts []int           // guarded by mu; of objects for which each outcome is true
-	last   store.Value     // guarded by mu; the object that was read last; nil if there was none
-	fault  error           // guarded by mu; why an expression could not be answered
-	over   bool            // guarded by mu; ended is closed
-	answer Answer          // written before ended is closed
-	err    error           // likewise
+	mu       sync.Mutex
+	seen     bool            // guarded by mu; the state was read
+	at       store.Revision  // guarded by mu; of the newest state that was judged
+	observed store.Revision  // guarded by mu; of the newest event that was judged
+	held     map[string]held // guarded by mu; the objects asked about, by key
+	counts   []int           // guarded by mu; of objects for which each outcome is true
+	last     store.Value     // guarded by mu; the object that was read last; nil if there was none
+	fault    error           // guarded by mu; why an expression could not be answered
+	over     bool            // guarded by mu; ended is closed
+	answer   Answer          // written before ended is closed
+	err      error           // written before ended is closed
 }
 
 // A held object, and which outcomes are true of it.
@@ -91,8 +91,8 @@ func (w *waiter) reread() error {
 	w.held, w.counts, w.fault = map[string]held{}, make([]int, len(w.programs)), nil
 	if key := w.request.Key; key != "" {
 		// The revision comes first: a change in between is judged twice, and not missed.
-		w.at = max(w.at, w.desk.opts.Store.Revision())
-		rec, err := w.desk.opts.Store.Get(key)
+		w.at = max(w.at, w.waiters.opts.Store.Revision())
+		rec, err := w.waiters.opts.Store.Get(key)
 		switch {
 		case err == nil:
 			w.put(rec.Key, rec.Value, rec.Revision)
@@ -100,7 +100,7 @@ func (w *waiter) reread() error {
 			return err
 		}
 	} else {
-		state, err := w.desk.opts.Store.List(w.request.Query, store.Page{})
+		state, err := w.waiters.opts.Store.List(w.request.Query, store.Page{})
 		if err != nil {
 			return err
 		}
@@ -122,10 +122,10 @@ func (w *waiter) matches(v store.Value) bool { return w.request.Matches == nil |
 func (w *waiter) observe(ev *store.Event) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if w.over || !w.seen || ev.Revision <= max(w.since, w.told, w.held[ev.Key].revision) {
+	if w.over || !w.seen || ev.Revision <= max(w.since, w.observed, w.held[ev.Key].revision) {
 		return
 	}
-	w.told = ev.Revision
+	w.observed = ev.Revision
 	if ev.Revision <= w.at && w.request.Key == "" {
 		return // the list that was read has it
 	}
@@ -141,7 +141,7 @@ func (w *waiter) observe(ev *store.Event) {
 func (w *waiter) put(key string, v store.Value, revision store.Revision) {
 	h := held{value: v, revision: revision}
 	for i, p := range w.programs {
-		ok, err := w.scope.memo.judge(w.desk, key, v, p)
+		ok, err := w.scope.memo.judge(w.waiters, key, v, p)
 		if err != nil && w.fault == nil {
 			w.fault = err
 		}

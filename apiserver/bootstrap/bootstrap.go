@@ -30,41 +30,41 @@ type API interface {
 	Delete(ctx context.Context, gvr schema.GroupVersionResource, namespace, name string, opts metav1.DeleteOptions) error
 }
 
-// A Keeper keeps the objects. Make one with [New].
-type Keeper struct {
+// A Reconciler creates the objects and keeps them as they should be. Make one with [New].
+type Reconciler struct {
 	opts  Options
 	first [][]thing // made one set after the other: a namespace before what is in it
 	then  []thing   // tried once before it is ready, and kept: nothing stands on it
 	ready chan struct{}
 }
 
-// New returns a keeper that has not started; call [Keeper.Run].
-func New(opts Options) (*Keeper, error) {
+// New returns a Reconciler. It does not start goroutines; call [Reconciler.Run].
+func New(opts Options) (*Reconciler, error) {
 	opts, err := opts.check()
 	if err != nil {
 		return nil, err
 	}
-	k := &Keeper{opts: opts, first: [][]thing{append(namespaces(), priorities()...), opts.kubernetes().things()}, ready: make(chan struct{})}
+	r := &Reconciler{opts: opts, first: [][]thing{append(namespaces(), priorities()...), opts.kubernetes().things()}, ready: make(chan struct{})}
 	if len(opts.DNS) > 0 {
-		k.then = opts.kubeDNS().things()
+		r.then = opts.kubeDNS().things()
 	}
-	return k, nil
+	return r, nil
 }
 
-// Ready is closed when all objects are there. The service of the name server may be
-// missing if somebody else has its address.
-func (k *Keeper) Ready() <-chan struct{} { return k.ready }
+// Ready is closed when all objects exist. The service of the name server may be missing if another
+// service has its address.
+func (r *Reconciler) Ready() <-chan struct{} { return r.ready }
 
 // Run makes the objects and keeps them until ctx is over, then returns nil. It
 // goes on through errors, trying again ever more slowly. It may be called
 // once.
-func (k *Keeper) Run(ctx context.Context) error {
-	for _, things := range k.first {
+func (r *Reconciler) Run(ctx context.Context) error {
+	for _, things := range r.first {
 		// All of a set at once, so that they share a sync of the disk.
 		group := run.NewGroup(ctx, 0)
 		for _, t := range things {
 			group.Go(func(ctx context.Context) {
-				k.persist(ctx, t.String(), func(ctx context.Context) error { return k.ensure(ctx, t) })
+				r.persist(ctx, t.String(), func(ctx context.Context) error { return r.ensure(ctx, t) })
 			})
 		}
 		group.Wait()
@@ -73,15 +73,15 @@ func (k *Keeper) Run(ctx context.Context) error {
 			return nil
 		}
 	}
-	k.attempt(ctx)
-	close(k.ready)
+	r.attempt(ctx)
+	close(r.ready)
 
 	group := run.NewGroup(ctx, 0)
 	defer group.Stop()
-	for _, scope := range scopes(append(slices.Clone(k.first), k.then)) {
+	for _, scope := range scopes(append(slices.Clone(r.first), r.then)) {
 		group.Go(func(ctx context.Context) {
 			for ctx.Err() == nil {
-				k.persist(ctx, scope.gvr.Resource, func(ctx context.Context) error { return k.follow(ctx, scope) })
+				r.persist(ctx, scope.gvr.Resource, func(ctx context.Context) error { return r.follow(ctx, scope) })
 			}
 		})
 	}
@@ -90,46 +90,46 @@ func (k *Keeper) Run(ctx context.Context) error {
 }
 
 // attempt makes what can wait, or takes it away if it is not wanted any more.
-func (k *Keeper) attempt(ctx context.Context) {
+func (r *Reconciler) attempt(ctx context.Context) {
 	group := run.NewGroup(ctx, 0)
 	defer group.Stop()
-	for _, t := range k.then {
+	for _, t := range r.then {
 		group.Go(func(ctx context.Context) {
-			if err := k.ensure(ctx, t); err != nil && ctx.Err() == nil {
-				k.opts.Log.WarnContext(ctx, "an object of the cluster itself could not be made", "object", t.String(), "err", err)
+			if err := r.ensure(ctx, t); err != nil && ctx.Err() == nil {
+				r.opts.Log.WarnContext(ctx, "cannot create a system object", "object", t.String(), "err", err)
 			}
 		})
 	}
-	if len(k.then) == 0 {
+	if len(r.then) == 0 {
 		group.Go(func(ctx context.Context) {
-			if err := k.withdrawDNS(ctx); err != nil && ctx.Err() == nil {
-				k.opts.Log.WarnContext(ctx, "the service of a name server that is not there any more could not be removed", "err", err)
+			if err := r.withdrawDNS(ctx); err != nil && ctx.Err() == nil {
+				r.opts.Log.WarnContext(ctx, "cannot delete the service of the name server", "err", err)
 			}
 		})
 	}
 	group.Wait()
 }
 
-// withdrawDNS removes the service of the name server that an earlier run had. One with a
-// selector is somebody else's.
-func (k *Keeper) withdrawDNS(ctx context.Context) error {
-	things := k.opts.kubeDNS().things()
+// withdrawDNS deletes the service of the name server that an earlier run has made. A service with a
+// selector was made by a user, and stays.
+func (r *Reconciler) withdrawDNS(ctx context.Context) error {
+	things := r.opts.kubeDNS().things()
 	if len(things) == 0 {
 		return nil
 	}
 	name := things[0].object
-	found, err := k.opts.API.Get(ctx, things[0].gvr, name.GetNamespace(), name.GetName(), "")
+	found, err := r.opts.API.Get(ctx, things[0].gvr, name.GetNamespace(), name.GetName(), "")
 	if apierrors.IsNotFound(err) {
 		return nil
 	}
 	if err != nil {
 		return err
 	}
-	if svc, ok := found.(*corev1.Service); !ok || len(svc.Spec.Selector) > 0 || svc.Spec.ClusterIP != k.opts.kubeDNS().faces[0].address.String() {
+	if svc, ok := found.(*corev1.Service); !ok || len(svc.Spec.Selector) > 0 || svc.Spec.ClusterIP != r.opts.kubeDNS().faces[0].address.String() {
 		return nil
 	}
 	for _, t := range things {
-		if err := k.opts.API.Delete(ctx, t.gvr, t.object.GetNamespace(), t.object.GetName(), metav1.DeleteOptions{}); err != nil && !apierrors.IsNotFound(err) {
+		if err := r.opts.API.Delete(ctx, t.gvr, t.object.GetNamespace(), t.object.GetName(), metav1.DeleteOptions{}); err != nil && !apierrors.IsNotFound(err) {
 			return err
 		}
 	}
@@ -143,13 +143,13 @@ const (
 )
 
 // persist calls do until it returns nil or ctx is over.
-func (k *Keeper) persist(ctx context.Context, what string, do func(context.Context) error) {
+func (r *Reconciler) persist(ctx context.Context, what string, do func(context.Context) error) {
 	for pause := firstPause; ; pause = min(2*pause, longestPause) {
 		err := do(ctx)
 		if err == nil || ctx.Err() != nil {
 			return
 		}
-		k.opts.Log.WarnContext(ctx, "an object of the cluster itself could not be kept; trying again", "object", what, "err", err)
+		r.opts.Log.WarnContext(ctx, "cannot restore a system object; trying again", "object", what, "err", err)
 		if !run.Pause(ctx, pause+time.Duration(rand.Int64N(int64(pause)))) { // jitter
 			return
 		}
@@ -181,24 +181,24 @@ func scopes(sets [][]thing) []scope {
 }
 
 // follow watches a scope and puts right what changes, until the watch ends.
-func (k *Keeper) follow(ctx context.Context, s scope) error {
+func (r *Reconciler) follow(ctx context.Context, s scope) error {
 	opts := metav1.ListOptions{}
 	if len(s.things) == 1 {
 		opts.FieldSelector = "metadata.name=" + s.things[0].object.GetName()
 	}
-	// The revision comes first: what changes after it is told by the watch, and
-	// what was before it is seen now.
-	_, list, err := k.opts.API.List(ctx, s.gvr, s.namespace, opts)
+	// Read the revision first: the watch reports every change after it, and the list shows every
+	// change before it.
+	_, list, err := r.opts.API.List(ctx, s.gvr, s.namespace, opts)
 	if err != nil {
 		return fmt.Errorf("listing: %w", err)
 	}
 	for _, t := range s.things {
-		if err := k.ensure(ctx, t); err != nil {
+		if err := r.ensure(ctx, t); err != nil {
 			return err
 		}
 	}
 	opts.ResourceVersion = list.ResourceVersion
-	for event, err := range k.opts.API.Watch(ctx, s.gvr, s.namespace, opts) {
+	for event, err := range r.opts.API.Watch(ctx, s.gvr, s.namespace, opts) {
 		if apierrors.IsResourceExpired(err) || apierrors.IsGone(err) {
 			return nil // begin again at once
 		}
@@ -213,7 +213,7 @@ func (k *Keeper) follow(ctx context.Context, s scope) error {
 			if t.object.GetName() != o.GetName() {
 				continue
 			}
-			if err := k.ensure(ctx, t); err != nil {
+			if err := r.ensure(ctx, t); err != nil {
 				return err
 			}
 		}
@@ -222,12 +222,12 @@ func (k *Keeper) follow(ctx context.Context, s scope) error {
 }
 
 // ensure makes t as it should be.
-func (k *Keeper) ensure(ctx context.Context, t thing) error {
+func (r *Reconciler) ensure(ctx context.Context, t thing) error {
 	namespace, name := t.object.GetNamespace(), t.object.GetName()
-	found, err := k.opts.API.Get(ctx, t.gvr, namespace, name, "")
+	found, err := r.opts.API.Get(ctx, t.gvr, namespace, name, "")
 	switch {
 	case apierrors.IsNotFound(err):
-		return k.create(ctx, t)
+		return r.create(ctx, t)
 	case err != nil:
 		return fmt.Errorf("getting %s: %w", t, err)
 	}
@@ -236,27 +236,27 @@ func (k *Keeper) ensure(ctx context.Context, t thing) error {
 	case asItShould:
 		return nil
 	case update:
-		_, err = k.opts.API.Update(ctx, t.gvr, namespace, name, fixed, metav1.UpdateOptions{}, "")
+		_, err = r.opts.API.Update(ctx, t.gvr, namespace, name, fixed, metav1.UpdateOptions{}, "")
 	case replace:
-		if err = k.opts.API.Delete(ctx, t.gvr, namespace, name, metav1.DeleteOptions{}); err == nil || apierrors.IsNotFound(err) {
-			return k.create(ctx, t)
+		if err = r.opts.API.Delete(ctx, t.gvr, namespace, name, metav1.DeleteOptions{}); err == nil || apierrors.IsNotFound(err) {
+			return r.create(ctx, t)
 		}
 	}
 	if apierrors.IsConflict(err) || apierrors.IsNotFound(err) {
-		return k.ensure(ctx, t) // somebody was faster; look again
+		return r.ensure(ctx, t) // another client was faster: look again
 	}
 	if err != nil {
-		return fmt.Errorf("putting right %s: %w", t, err)
+		return fmt.Errorf("restoring %s: %w", t, err)
 	}
-	k.opts.Log.InfoContext(ctx, "put right an object of the cluster itself", "object", t.String())
+	r.opts.Log.InfoContext(ctx, "restored a system object", "object", t.String())
 	return nil
 }
 
-func (k *Keeper) create(ctx context.Context, t thing) error {
-	_, err := k.opts.API.Create(ctx, t.gvr, t.object.GetNamespace(), "", t.object.DeepCopyObject(), metav1.CreateOptions{}, "")
+func (r *Reconciler) create(ctx context.Context, t thing) error {
+	_, err := r.opts.API.Create(ctx, t.gvr, t.object.GetNamespace(), "", t.object.DeepCopyObject(), metav1.CreateOptions{}, "")
 	if err != nil && !apierrors.IsAlreadyExists(err) {
 		return fmt.Errorf("making %s: %w", t, err)
 	}
-	k.opts.Log.DebugContext(ctx, "made an object of the cluster itself", "object", t.String())
+	r.opts.Log.DebugContext(ctx, "created a system object", "object", t.String())
 	return nil
 }

@@ -25,14 +25,14 @@ import (
 	"github.com/sampan-io/sampan/internal/run"
 )
 
-// ship is a real API server on a store in memory, with the admission of the
+// fixture is a real API server on a store in memory, with the admission of the
 // program.
-type ship struct {
+type fixture struct {
 	*testing.T
 	api *apiserver.Local
 }
 
-func launch(t *testing.T, networks ...string) *ship {
+func newFixture(t *testing.T, networks ...string) *fixture {
 	t.Helper()
 	s := apiservertest.Open(t, func(o *apiserver.Options) {
 		objects := apiserver.NewReader(o.Catalog, o.Store)
@@ -42,7 +42,7 @@ func launch(t *testing.T, networks ...string) *ship {
 		}
 		o.Admission = []admission.Plugin{admission.NewNamespaceLifecycle(objects), addresses}
 	})
-	return &ship{t, s.As(auth.User{Name: "system:apiserver", Groups: []string{auth.GroupMasters}})}
+	return &fixture{t, s.As(auth.User{Name: "system:apiserver", Groups: []string{auth.GroupMasters}})}
 }
 
 func prefixes(texts ...string) (all []netip.Prefix) {
@@ -52,8 +52,8 @@ func prefixes(texts ...string) (all []netip.Prefix) {
 	return all
 }
 
-// keep starts a keeper and returns when it is ready; stop ends it.
-func (s *ship) keep(network string, endpoints ...string) (stop func()) {
+// keep starts a Reconciler and returns when it is ready; stop ends it.
+func (s *fixture) keep(network string, endpoints ...string) (stop func()) {
 	s.Helper()
 	opts := bootstrap.Options{API: s.api, ServiceNetworks: []netip.Prefix{netip.MustParsePrefix(network)}, Port: 6443, Log: slog.New(slog.NewTextHandler(s.Output(), nil))}
 	for _, e := range endpoints {
@@ -108,7 +108,7 @@ func shown(o runtime.Object) string {
 }
 
 // until waits on a watch until the object is shown as wanted.
-func (s *ship) until(kind, namespace, name, want string) {
+func (s *fixture) until(kind, namespace, name, want string) {
 	s.Helper()
 	last := "not there"
 	opts := metav1.ListOptions{FieldSelector: "metadata.name=" + name}
@@ -127,7 +127,7 @@ func (s *ship) until(kind, namespace, name, want string) {
 }
 
 func TestEveryClusterHasThese(t *testing.T) {
-	s := launch(t, "10.1.0.0/16")
+	s := newFixture(t, "10.1.0.0/16")
 	s.keep("10.1.0.0/16", "192.0.2.1")
 	for _, tt := range []struct{ kind, namespace, name, want string }{
 		{"namespaces", "", "default", "default Active"},
@@ -145,10 +145,10 @@ func TestEveryClusterHasThese(t *testing.T) {
 	}
 }
 
-// TestTheNameServerHasAService checks that it comes with a name server and goes with it, and
-// that somebody else's service is left alone.
+// TestTheNameServerHasAService checks that the service exists while there is a name server, and
+// that a service made by a user is left alone.
 func TestTheNameServerHasAService(t *testing.T) {
-	s := launch(t, "10.1.0.0/16")
+	s := newFixture(t, "10.1.0.0/16")
 	keep := func(dns ...bootstrap.DNS) {
 		t.Helper()
 		k, err := bootstrap.New(bootstrap.Options{API: s.api, ServiceNetworks: []netip.Prefix{netip.MustParsePrefix("10.1.0.0/16")}, Port: 6443, DNS: dns})
@@ -203,7 +203,7 @@ func TestTheNameServerHasAService(t *testing.T) {
 // TestTheNameServerIsAskedInBothFamilies checks its service in a cluster of both, in which it
 // may have been of one before, and that nothing is left when it goes.
 func TestTheNameServerIsAskedInBothFamilies(t *testing.T) {
-	s := launch(t, "fd01::/112", "10.1.0.0/16")
+	s := newFixture(t, "fd01::/112", "10.1.0.0/16")
 	four := bootstrap.DNS{Address: netip.MustParseAddr("192.0.2.1"), Port: 5353, Metrics: 9153}
 	six := bootstrap.DNS{Address: netip.MustParseAddr("2001:db8::1"), Port: 53, Metrics: 9154}
 	for _, tt := range []struct {
@@ -246,7 +246,7 @@ func TestTheNameServerIsAskedInBothFamilies(t *testing.T) {
 
 // TestTheNameServersAddressMayBeTaken checks that a cluster starts although it is.
 func TestTheNameServersAddressMayBeTaken(t *testing.T) {
-	s := launch(t, "10.1.0.0/16")
+	s := newFixture(t, "10.1.0.0/16")
 	s.keep("10.1.0.0/16", "192.0.2.1")()
 	other := &corev1.Service{
 		TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Service"}, ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "first"},
@@ -275,7 +275,7 @@ func TestTheNameServersAddressMayBeTaken(t *testing.T) {
 // TestASecondStartChangesNothing checks that what is as it should be is not
 // written again: a start must not cost a sync of the disk.
 func TestASecondStartChangesNothing(t *testing.T) {
-	s := launch(t, "10.1.0.0/16")
+	s := newFixture(t, "10.1.0.0/16")
 	revisions := func() string {
 		var all []string
 		for _, kind := range []string{"namespaces", "services", "endpoints", "endpointslices"} {
@@ -299,7 +299,7 @@ func TestASecondStartChangesNothing(t *testing.T) {
 }
 
 func TestWhatIsDeletedComesBack(t *testing.T) {
-	s := launch(t, "10.1.0.0/16")
+	s := newFixture(t, "10.1.0.0/16")
 	s.keep("10.1.0.0/16", "192.0.2.1")
 	for kind, want := range map[string]string{
 		"services":       "ClusterIP 10.1.0.1:443/https>6443",
@@ -316,7 +316,7 @@ func TestWhatIsDeletedComesBack(t *testing.T) {
 }
 
 func TestWhatIsBentIsPutRight(t *testing.T) {
-	s := launch(t, "10.1.0.0/16")
+	s := newFixture(t, "10.1.0.0/16")
 	s.keep("10.1.0.0/16", "192.0.2.1")
 	for kind, patch := range map[string]string{
 		"services":       `{"metadata":{"labels":{"mine":"stays"}},"spec":{"ports":[{"name":"other","port":80}]}}`,
@@ -343,7 +343,7 @@ func TestWhatIsBentIsPutRight(t *testing.T) {
 }
 
 func TestTheAddressOfTheServerMoves(t *testing.T) {
-	s := launch(t, "10.1.0.0/16")
+	s := newFixture(t, "10.1.0.0/16")
 	s.keep("10.1.0.0/16", "192.0.2.1")()
 	s.keep("10.1.0.0/16", "192.0.2.2")()
 	s.until("endpoints", "default", "kubernetes", "192.0.2.2:6443/https")

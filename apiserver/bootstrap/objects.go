@@ -23,7 +23,7 @@ import (
 	"github.com/sampan-io/sampan/catalog/scheduling"
 )
 
-// Options configures a [Keeper]. API, ServiceNetworks and Port are required.
+// Options configures a [Reconciler]. API, ServiceNetworks and Port are required.
 type Options struct {
 	API API
 
@@ -38,8 +38,8 @@ type Options struct {
 
 	Port int32 // where the API server listens
 
-	// DNS is where pods reach the cluster's name server, once for each IP family at most;
-	// none means that there is no name server.
+	// DNS is where pods reach the cluster's name server: at most one address for each IP family.
+	// Without one the cluster has no name server.
 	DNS []DNS
 
 	Log *slog.Logger // nil means slog.Default
@@ -78,7 +78,7 @@ func (o Options) check() (Options, error) {
 	for i, d := range o.DNS {
 		twice := slices.ContainsFunc(o.DNS[:i], func(other DNS) bool { return other.Address.Is4() == d.Address.Is4() })
 		if a := d.Address; !a.IsValid() || a.IsLoopback() || twice || o.network(a) == (netip.Prefix{}) || d.Port < 1 || d.Port > 65535 {
-			return o, fmt.Errorf("bootstrap: Options.DNS is %v, want where pods reach a name server", o.DNS)
+			return o, fmt.Errorf("bootstrap: Options.DNS is %v, want addresses of a name server", o.DNS)
 		}
 	}
 	for _, a := range o.Endpoints {

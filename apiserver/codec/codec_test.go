@@ -233,7 +233,7 @@ func writeList(out io.Writer, m codec.Media, kind *catalog.Kind, meta metav1.Lis
 	return errors.Join(codec.WriteList(w, m, kind, meta, items), w.Flush())
 }
 
-// pieces notes how long the pieces are that somebody writes.
+// pieces records the lengths of the writes that it receives.
 type pieces []int
 
 func (p *pieces) Write(b []byte) (int, error) {
@@ -241,8 +241,7 @@ func (p *pieces) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// TestALongListIsWrittenInFullPieces checks that nothing goes around the buffer, whose
-// size is that of what is sent at once.
+// TestALongListIsWrittenInFullPieces checks that every write goes through the buffer and fills it.
 func TestALongListIsWrittenInFullPieces(t *testing.T) {
 	var items []*codec.Item
 	for n := range 100 {
@@ -276,10 +275,10 @@ func TestEventFrames(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	type told struct{ kind, object string }
-	want := []told{{"MODIFIED", "Pod"}, {"ERROR", "Status"}}
+	type frame struct{ kind, object string }
+	want := []frame{{"MODIFIED", "Pod"}, {"ERROR", "Status"}}
 
-	var got []told
+	var got []frame
 	for line := range bytes.Lines(jsonOut.Bytes()) {
 		var ev struct {
 			Type   string
@@ -288,9 +287,9 @@ func TestEventFrames(t *testing.T) {
 		if err := json.Unmarshal(line, &ev); err != nil {
 			t.Fatal(err)
 		}
-		got = append(got, told{ev.Type, ev.Object.Kind})
+		got = append(got, frame{ev.Type, ev.Object.Kind})
 	}
-	if diff := cmp.Diff(want, got, cmp.AllowUnexported(told{})); diff != "" {
+	if diff := cmp.Diff(want, got, cmp.AllowUnexported(frame{})); diff != "" {
 		t.Errorf("JSON (-want +got):\n%s", diff)
 	}
 
@@ -306,9 +305,9 @@ func TestEventFrames(t *testing.T) {
 		if err := body.Unmarshal(ev.Object.Raw[4:]); err != nil {
 			t.Fatal(err)
 		}
-		got = append(got, told{ev.Type, body.Kind})
+		got = append(got, frame{ev.Type, body.Kind})
 	}
-	if diff := cmp.Diff(want, got, cmp.AllowUnexported(told{})); diff != "" {
+	if diff := cmp.Diff(want, got, cmp.AllowUnexported(frame{})); diff != "" {
 		t.Errorf("protobuf (-want +got):\n%s", diff)
 	}
 }
@@ -480,7 +479,7 @@ func FuzzLoadItem(f *testing.F) {
 	}
 	f.Add(i.Bytes())
 	f.Fuzz(func(t *testing.T, data []byte) {
-		// Whatever is accepted is written back as it was read.
+		// Every accepted record is written back as it was read.
 		if i, err := codec.LoadItem(configMaps, data); err == nil && !bytes.Equal(i.Bytes(), data) {
 			t.Errorf("%q became %q", data, i.Bytes())
 		}

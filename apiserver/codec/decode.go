@@ -101,9 +101,9 @@ func cannotBeHandled(got, want schema.GroupVersionKind, err error) error {
 	return apierrors.NewBadRequest(fmt.Sprintf("%s in version %q cannot be handled as a %s: %v", got.Kind, got.GroupVersion(), want.Kind, err))
 }
 
-// DecodeConfiguration reads what is applied server-side, in YAML or JSON: an object that has
-// some of its fields. Only fields that are there twice are a matter of validation here;
-// warnings and error are as those of [Decode].
+// DecodeConfiguration reads a server-side apply configuration, in YAML or JSON: an object that has
+// a part of its fields. Validation concerns only duplicate fields here; warnings and error are as
+// those of [Decode].
 func DecodeConfiguration(body []byte, v Validation) (config map[string]any, warnings []string, err error) {
 	var faults []error
 	if !json.Valid(body) {
@@ -114,11 +114,11 @@ func DecodeConfiguration(body []byte, v Validation) (config map[string]any, warn
 	more, err := kjson.UnmarshalStrict(body, &config)
 	switch {
 	case err != nil && !bytes.HasPrefix(body, []byte("{")):
-		return nil, nil, apierrors.NewBadRequest("error decoding patch: what is applied is an object with apiVersion, kind and metadata.name")
+		return nil, nil, apierrors.NewBadRequest("error decoding patch: an apply configuration must be an object with apiVersion, kind and metadata.name")
 	case err != nil:
 		return nil, nil, apierrors.NewBadRequest("error decoding patch: " + err.Error())
 	case config == nil:
-		return nil, nil, apierrors.NewBadRequest("error decoding patch: what is applied is an object with apiVersion, kind and metadata.name, and here is nothing")
+		return nil, nil, apierrors.NewBadRequest("error decoding patch: an apply configuration must be an object with apiVersion, kind and metadata.name, got an empty body")
 	case v == Ignore:
 		return config, nil, nil
 	}
@@ -131,8 +131,8 @@ func DecodeConfiguration(body []byte, v Validation) (config map[string]any, warn
 	return config, warnings, nil
 }
 
-// unmarshal reads body into obj. It returns the kind that the body names and, unless
-// v is Ignore, which fields are unknown or there twice.
+// unmarshal reads body into obj. It returns the kind that the body names and, unless v is Ignore,
+// the unknown and the duplicate fields.
 func unmarshal(e Encoding, body []byte, obj runtime.Object, v Validation) (got schema.GroupVersionKind, faults []error, err error) {
 	switch e {
 	case Protobuf:
@@ -150,7 +150,7 @@ func unmarshal(e Encoding, body []byte, obj runtime.Object, v Validation) (got s
 		got, err = kindOf(obj)
 		return got, faults, err
 	}
-	reflect.ValueOf(obj).Elem().SetZero() // read it anew, to say what is wrong
+	reflect.ValueOf(obj).Elem().SetZero() // read it again to find the error message
 	var more []error
 	if v == Ignore {
 		err = kjson.UnmarshalCaseSensitivePreserveInts(body, obj)
@@ -212,8 +212,8 @@ func bounded(body []byte) error {
 	return nil
 }
 
-// writtenOut returns about how many bytes a node has, up to a little more than largestYAML.
-// Known has the sizes of those that are anchors; one that contains itself has no end.
+// writtenOut returns about how many bytes a node has when its aliases are expanded, up to a little
+// more than largestYAML. Known has the sizes of anchors; an anchor that contains itself has no end.
 func writtenOut(n *yamlv3.Node, known map[*yamlv3.Node]int) int {
 	if n.Kind == yamlv3.AliasNode {
 		return writtenOut(n.Alias, known)

@@ -1,18 +1,17 @@
-// Package codec turns API objects into bytes and back, each object once per encoding
-// however many ask.
+// Package codec turns API objects into bytes and back, each object once per encoding however many
+// requests need it.
 //
-// An [Item] is one state of one object as the store keeps it. It is made with its
-// protobuf bytes, which are also what goes to disk; its decoded form is made when
-// somebody asks for the first time, and kept. Its encodings are shared by all who ask at
-// about the same time, above all the writer, the disk and the watchers, then dropped, and
-// kept once somebody asks again and again: most objects are written and never read so,
-// since parts of this program share the decoded object, and each encoding would be a
-// quarter of the memory of a cluster. The revision is known
-// only after the commit, when the bytes exist already, so it is put in by
-// splicing ([Item.AppendProtobuf], [SpliceJSON]) and never by encoding again. A list
-// is a concatenation of such bytes, and a watch event is a frame around them.
+// An [Item] is one state of one object as the store keeps it. It is made with its protobuf bytes,
+// which are also the record on disk; its decoded form is made when it is first needed, and kept.
+// Its encodings are shared by all requests at about the same time (the writer, the disk and the
+// watchers), then dropped, and kept when they are requested repeatedly. Most objects are written
+// and never read in encoded form, since the parts of this program share the decoded object, and
+// keeping each encoding would add a quarter to the memory of a cluster. The revision is known only
+// after the commit, when the bytes exist already, so it is put in by splicing
+// ([Item.AppendProtobuf], [SpliceJSON]) and never by encoding again. A list is a concatenation of
+// such bytes, and a watch event is a frame around them.
 //
-//	E1  What an Item hands out is shared by all who ask and is never changed.
+//	E1  What an Item hands out is shared by all callers and is never changed.
 //	E2  The bytes with the revision spliced in decode to the same object with
 //	    that revision as its resourceVersion, in both encodings.
 //	E3  Two items with equal saved bytes are equal objects: the encoder writes maps
@@ -20,11 +19,11 @@
 //	E4  Whatever an Item holds, every encoding can carry (see typedjson.Normalize). A body
 //	    or a stored record with any other value is refused with the path of its field.
 //
-// On disk an object is the Kubernetes protobuf envelope: "k8s\x00" and a
-// runtime.Unknown that names the kind.
+// On disk an object is the Kubernetes protobuf envelope: "k8s\x00" and a runtime.Unknown that names
+// the kind.
 //
-// The other half of the package is for what comes in and for what is no stored
-// object: media types are negotiated ([Negotiate]), bodies decoded with strict,
-// warning or ignoring field validation ([Decode]), and status objects, tables and
-// views encoded ([Encode]). CBOR is not supported.
+// The other half of the package is for request bodies and for answers that are not stored objects:
+// media types are negotiated ([Negotiate]), bodies decoded with strict, warning or ignoring field
+// validation ([Decode]), and status objects, tables and views encoded ([Encode]). CBOR is not
+// supported.
 package codec

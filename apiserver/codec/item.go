@@ -29,18 +29,18 @@ type Item struct {
 	before *Item // the item that this one restates, or nil
 	fault  error // why what is stored is not an object; the object is then a stand-in
 
-	mu    sync.Mutex // serialises the making of what is shared
+	mu    sync.Mutex // serialises the making of shared encodings
 	obj   atomic.Pointer[catalog.Object]
 	proto atomic.Pointer[encoded] // always there while obj is not
 	json  atomic.Pointer[[]byte]
 
-	// The first JSON is that of the answer to the writer, the first protobuf what went
-	// to disk, and mostly nobody asks again: they last until the next collection. The
-	// second JSON is kept, and so is the protobuf that was made anew twice.
+	// The first JSON is the answer to the writer, the first protobuf the record on disk. Usually
+	// they are not needed again, so they last until the next collection. The second JSON is kept,
+	// and so is the protobuf that was made a third time.
 	firstJSON  weak.Pointer[[]byte]  // guarded by mu
 	askedJSON  bool                  // guarded by mu; there was a first
 	firstProto weak.Pointer[encoded] // guarded by mu, once there are readers
-	askedProto bool                  // guarded by mu; the first was made anew
+	askedProto bool                  // guarded by mu; the first was made again
 }
 
 // An encoded is the protobuf of an object.
@@ -116,14 +116,14 @@ func LoadItem(kind *catalog.Kind, data []byte) (*Item, error) {
 	return i, nil
 }
 
-// Restate returns an item with the same object that is not placed yet: the last
-// state as a deletion tells it. Nothing is encoded or decoded again for it.
+// Restate returns an item with the same object that is not placed yet: the last state in a deletion
+// event. Nothing is encoded or decoded again for it.
 func (i *Item) Restate() *Item {
 	return &Item{kind: i.kind, before: i}
 }
 
-// RestateAt returns the item as it looks at a later revision, for a watcher that
-// is told there that the object no longer concerns it.
+// RestateAt returns the item as of a later revision, for the event that takes the object out of a
+// watch because it no longer matches.
 func (i *Item) RestateAt(revision store.Revision) *Item {
 	r := i.Restate()
 	r.Place(i.created, revision)
@@ -204,9 +204,9 @@ func (i *Item) Object() catalog.Object {
 	return i.object()
 }
 
-// Fresh returns the object decoded anew from what is saved, for the caller to keep. The
-// shared one may have come from a client with empty lists and maps, which are not saved
-// and which nobody sees.
+// Fresh returns a copy of the object, decoded from the saved bytes, for the caller to keep. The
+// shared object may have come from a client with empty lists and maps, which are not saved and
+// never served.
 func (i *Item) Fresh() (catalog.Object, error) {
 	obj, err := decode(i.kind, i.encoded().data)
 	if err != nil {
@@ -257,8 +257,8 @@ func (i *Item) object() catalog.Object {
 	return obj
 }
 
-// shallowCopy copies the struct that obj points to. What hangs below is shared,
-// which is safe because nobody changes it.
+// shallowCopy copies the struct that obj points to. The copy shares maps, slices and pointers with
+// it, which is safe because shared objects are never changed.
 func shallowCopy(obj catalog.Object) catalog.Object {
 	from := reflect.ValueOf(obj).Elem()
 	to := reflect.New(from.Type())

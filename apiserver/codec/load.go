@@ -16,9 +16,9 @@ import (
 	"github.com/sampan-io/sampan/store"
 )
 
-// A Loader decodes the records of a store when it is opened, and counts those that cannot be
-// served. No record is an error: one bad record must not keep the others from being served,
-// and a program must start on a store that a newer one has written.
+// A Loader decodes the records of a store when it is opened, and counts the records that cannot be
+// served. A bad record is not an error: it must not keep the others from being served, and a
+// program must start on a store that a newer one has written.
 type Loader struct {
 	kinds   map[string]*catalog.Kind // by the first segment of a key
 	unknown map[string]int           // records, by the first segment of their keys

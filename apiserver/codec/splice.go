@@ -99,9 +99,9 @@ func splicedSize(meta, rest []byte, rv string) int {
 	return 1 + uvarintSize(inner) + inner + len(rest)
 }
 
-// appendSpliced appends an object's protobuf with rv as its resourceVersion. Of a
-// field that is there twice the last counts (protobuf encoding, "last one wins"), so
-// the new one goes to the end of the metadata.
+// appendSpliced appends an object's protobuf with rv as its resourceVersion. If a field is
+// duplicate the last one counts (protobuf encoding, "last one wins"), so the new one goes to the
+// end of the metadata.
 func appendSpliced(dst, meta, rest []byte, rv string) []byte {
 	return append(appendSplicedMeta(dst, meta, rv), rest...)
 }

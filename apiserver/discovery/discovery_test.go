@@ -190,7 +190,7 @@ func TestAggregatedSaysTheSame(t *testing.T) {
 	}
 }
 
-// TestClientGo has the client of everybody else discover us.
+// TestClientGo discovers the server with client-go.
 func TestClientGo(t *testing.T) {
 	s := httptest.NewServer(newHandler(t))
 	defer s.Close()

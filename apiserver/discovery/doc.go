@@ -1,12 +1,11 @@
-// Package discovery tells clients what the API server serves: its version, its
-// groups and versions, and the resources in each.
+// Package discovery serves the discovery documents: the server's version, its groups and versions,
+// and the resources in each.
 //
-// Everything is derived from the catalog, which does not change, so each document is
-// made and encoded when it is first asked for and kept as bytes. There are two forms. The
-// old one is a document per group version, in JSON, YAML or protobuf. The aggregated
-// one (apidiscovery.k8s.io/v2, JSON) is everything below /api and everything
-// below /apis in one document each; it is given to those who accept it, which saves
-// kubectl a round trip per group.
+// Everything is derived from the catalog, which does not change, so each document is made and
+// encoded when it is first requested and kept as bytes. There are two forms. The old one is a
+// document per group version, in JSON, YAML or protobuf. The aggregated one
+// (apidiscovery.k8s.io/v2, JSON) is everything below /api and everything below /apis in one
+// document each; clients that accept it get it, which saves kubectl a round trip per group.
 //
-// What the fields of the resources are is in package openapi.
+// Package openapi describes the fields of the resources.
 package discovery

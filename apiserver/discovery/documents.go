@@ -147,8 +147,8 @@ func subresources(k *catalog.Kind) []catalog.Subresource {
 	return subs
 }
 
-// storageHash tells clients when the stored form of a kind, if there is one, may have
-// changed.
+// storageHash returns a hash that changes when the stored form of a kind may have changed, or ""
+// for a kind that is not stored.
 func storageHash(k *catalog.Kind) string {
 	if k.Answered {
 		return ""

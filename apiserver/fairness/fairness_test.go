@@ -165,7 +165,7 @@ func TestWaitingForASeatEnds(t *testing.T) {
 	})
 }
 
-// Users that have gone are forgotten, and those that have something are not.
+// Users without requests are forgotten, and users with requests are not.
 func TestManyUsersLeaveNothingBehind(t *testing.T) {
 	l := fairness.New(fairness.Options{Watches: 300})
 	for i := range 10 {

@@ -34,7 +34,7 @@ var resourceNames = [resources]string{ //nolint:gochecknoglobals // a constant t
 type Options struct {
 	Seats       int
 	Bytes       int
-	LargestBody int // bytes of one body that everybody may send
+	LargestBody int // bytes of the largest body that any client may send
 	Watches     int
 	Streams     int
 	Answers     int

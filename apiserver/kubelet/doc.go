@@ -1,12 +1,11 @@
-// Package kubelet reaches through to the HTTPS API of nodes: for the logs of pods
-// and for whatever is asked of a node itself.
+// Package kubelet forwards requests to the HTTPS API of nodes: for the logs of pods and for the
+// proxy subresource of nodes.
 //
-// The API server speaks to a node as itself, with its own client certificate; who
-// asked for it was authorized before, and what that user authenticated with is
-// never passed on. The certificate of a node is verified by the cluster's authority,
-// unless the kubelet is a foreign one (docs/decisions/0023). Streams are passed on as
-// they come.
+// The API server uses its own client certificate for a node. The user was authorized before, and
+// the user's credentials are never passed on. The certificate of a node is verified by the
+// cluster's authority, unless the kubelet is a foreign one (docs/decisions/0023). Streams are
+// forwarded as they arrive.
 //
-// Connections are not kept: these requests are rare, and an idle cluster holds
-// nothing open.
+// Connections are not kept: these requests are rare, and an idle cluster should have no open
+// connections.
 package kubelet

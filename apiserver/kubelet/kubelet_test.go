@@ -291,7 +291,7 @@ func TestANodeThatCannotBeReached(t *testing.T) {
 			})
 		}
 	}
-	// A node with a certificate of somebody else is not talked to.
+	// A node with a certificate from another authority is refused.
 	t.Run("an impostor", func(t *testing.T) {
 		f := newFixture(t, serve, podOf("n1", "a"))
 		c, err := kubelet.New(kubelet.Options{TLS: &tls.Config{MinVersion: tls.VersionTLS13}, Objects: nodes{"n1": f.node}})

@@ -17,8 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
-// defaultContainer is the annotation that names the container that is meant where
-// nobody says.
+// defaultContainer is the annotation that names the container for requests that name none.
 const defaultContainer = "kubectl.kubernetes.io/default-container"
 
 // longestRefusal is how much of a node's error text is passed on.
@@ -71,7 +70,7 @@ func (c *Client) ServeLogs(w http.ResponseWriter, r *http.Request, pod *corev1.P
 	resp, err := c.to(node).RoundTrip(req)
 	if err != nil {
 		if r.Context().Err() == nil {
-			c.opts.Log.WarnContext(r.Context(), "a node could not be reached", "node", node.Name, "address", host, "err", err)
+			c.opts.Log.WarnContext(r.Context(), "cannot reach a node", "node", node.Name, "address", host, "err", err)
 		}
 		refuse(w, unreachable(err))
 		return
@@ -88,7 +87,7 @@ func (c *Client) ServeLogs(w http.ResponseWriter, r *http.Request, pod *corev1.P
 	}
 	if err := copyStream(w, resp.Body); err != nil && r.Context().Err() == nil {
 		// The header is out, so all that can be done is to break the answer off visibly.
-		c.opts.Log.WarnContext(r.Context(), "a log was cut", "pod", pod.Namespace+"/"+pod.Name, "container", container, "node", node.Name, "err", err)
+		c.opts.Log.WarnContext(r.Context(), "log stream interrupted", "pod", pod.Namespace+"/"+pod.Name, "container", container, "node", node.Name, "err", err)
 		panic(http.ErrAbortHandler)
 	}
 }

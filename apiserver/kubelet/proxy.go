@@ -31,7 +31,7 @@ func (c *Client) ServeProxy(w http.ResponseWriter, r *http.Request, node *corev1
 			p.SetXForwarded()
 		},
 		ErrorHandler: func(w http.ResponseWriter, r *http.Request, err error) {
-			c.opts.Log.WarnContext(r.Context(), "a node could not be reached", "node", node.Name, "address", host, "err", err)
+			c.opts.Log.WarnContext(r.Context(), "cannot reach a node", "node", node.Name, "address", host, "err", err)
 			refuse(w, unreachable(err))
 		},
 		ErrorLog: slog.NewLogLogger(c.opts.Log.Handler(), slog.LevelDebug),

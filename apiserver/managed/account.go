@@ -26,13 +26,14 @@ type Types interface {
 	Of(gv schema.GroupVersion, obj runtime.Object) typed.ParseableType
 }
 
-// A Keeper keeps the accounts of objects. It has no state and is safe for concurrent use.
-type Keeper struct{ types Types }
+// A FieldManager keeps the managed fields of objects. It has no state and is safe for concurrent
+// use.
+type FieldManager struct{ types Types }
 
-// New returns a keeper of accounts of objects of those types.
-func New(t Types) *Keeper { return &Keeper{t} }
+// New returns a FieldManager for objects of those types.
+func New(t Types) *FieldManager { return &FieldManager{t} }
 
-// A Write says who writes, and where.
+// A Write is the manager, the kind and the subresource of a write.
 type Write struct {
 	Kind    *catalog.Kind
 	Sub     *catalog.Subresource // nil: the object itself
@@ -48,9 +49,9 @@ func (w *Write) subresource() string {
 }
 
 // objects returns the form of the kind's own objects.
-func (k *Keeper) objects(w *Write) *form {
+func (m *FieldManager) objects(w *Write) *form {
 	return &form{
-		kind: w.Kind.GroupVersionKind, typ: k.types.Of(w.Kind.GroupVersion(), w.Kind.New()),
+		kind: w.Kind.GroupVersionKind, typ: m.types.Of(w.Kind.GroupVersion(), w.Kind.New()),
 		make: func() runtime.Object { return w.Kind.New() },
 	}
 }
@@ -59,8 +60,8 @@ func (k *Keeper) objects(w *Write) *form {
 // or stored; what comes out has no defaults yet. Errors are API status errors: a conflict
 // with other managers unless force, a bad request if config does not have the form of the
 // kind.
-func (k *Keeper) Apply(w Write, live catalog.Object, config *unstructured.Unstructured, force bool) (catalog.Object, error) {
-	f := k.objects(&w)
+func (m *FieldManager) Apply(w Write, live catalog.Object, config *unstructured.Unstructured, force bool) (catalog.Object, error) {
+	f := m.objects(&w)
 	var from runtime.Object
 	if live != nil {
 		from = live
@@ -81,7 +82,7 @@ func (k *Keeper) Apply(w Write, live catalog.Object, config *unstructured.Unstru
 // apply is Apply for objects of the form.
 func (f *form) apply(w *Write, live runtime.Object, config *unstructured.Unstructured, force bool) (metav1.Object, error) {
 	if work(reflect.ValueOf(config.Object)) > mostWork || work(reflect.ValueOf(live)) > mostWork {
-		return nil, apierrors.NewRequestEntityTooLargeError(fmt.Sprintf("server-side apply takes mappings and lists of up to %d fields and items, and fewer in each the more of them there are", Largest))
+		return nil, apierrors.NewRequestEntityTooLargeError(fmt.Sprintf("server-side apply supports maps and lists of up to %d fields and items, and fewer in each if there are many", Largest))
 	}
 	m, err := f.manager(w.subresource(), w.Kind.LeftAlone(w.Sub))
 	if err != nil {
@@ -102,9 +103,8 @@ func (f *form) apply(w *Write, live runtime.Object, config *unstructured.Unstruc
 	return merged, nil
 }
 
-// harmless reports whether a conflict is about nothing that config has: a mapping that was
-// emptied is not kept, and still is a field of whoever made it, so that its first new member
-// would be a conflict.
+// harmless reports whether a conflict is about nothing that config has. A map that was emptied is
+// not kept, yet its manager still owns it, so that its first new member would be a conflict.
 func (f *form) harmless(err error, config *unstructured.Unstructured) bool {
 	var status *apierrors.StatusError
 	if !errors.As(err, &status) || !apierrors.HasStatusCause(err, metav1.CauseTypeFieldManagerConflict) {
@@ -148,8 +148,8 @@ func refused(err error) error {
 // which holds the account that the client sent. Live is nil for a creation. An account
 // that says nothing counts as none sent, and one that is empty as an end of the account.
 // If the account cannot be kept, that of live is returned.
-func (k *Keeper) Update(w Write, live, obj catalog.Object) []metav1.ManagedFieldsEntry {
-	f := k.objects(&w)
+func (m *FieldManager) Update(w Write, live, obj catalog.Object) []metav1.ManagedFieldsEntry {
+	f := m.objects(&w)
 	if live == nil {
 		empty, err := f.New(f.kind)
 		if err != nil {
@@ -203,8 +203,8 @@ var replicas = fieldpath.MakePathOrDie("spec", "replicas") //nolint:gochecknoglo
 
 // view returns the form of what a subresource shows of its parent, and the account of the
 // parent as one of that.
-func (k *Keeper) view(w *Write, parent catalog.Object) (*form, *managedfields.ScaleHandler, []metav1.ManagedFieldsEntry, error) {
-	f := &form{kind: w.Sub.Kind, typ: k.types.Of(w.Kind.GroupVersion(), w.Sub.New()), make: w.Sub.New}
+func (m *FieldManager) view(w *Write, parent catalog.Object) (*form, *managedfields.ScaleHandler, []metav1.ManagedFieldsEntry, error) {
+	f := &form{kind: w.Sub.Kind, typ: m.types.Of(w.Kind.GroupVersion(), w.Sub.New()), make: w.Sub.New}
 	gv := w.Kind.GroupVersion()
 	h := managedfields.NewScaleHandler(parent.GetManagedFields(), gv, managedfields.ResourcePathMappings{gv.String(): replicas})
 	entries, err := h.ToSubresource()
@@ -213,8 +213,8 @@ func (k *Keeper) view(w *Write, parent catalog.Object) (*form, *managedfields.Sc
 
 // ApplyView is Apply for a subresource that shows a part of its parent, a scale: it
 // returns the view with config merged into it, and the account of the parent.
-func (k *Keeper) ApplyView(w Write, parent catalog.Object, shown runtime.Object, config *unstructured.Unstructured, force bool) (runtime.Object, []metav1.ManagedFieldsEntry, error) {
-	f, h, entries, err := k.view(&w, parent)
+func (m *FieldManager) ApplyView(w Write, parent catalog.Object, shown runtime.Object, config *unstructured.Unstructured, force bool) (runtime.Object, []metav1.ManagedFieldsEntry, error) {
+	f, h, entries, err := m.view(&w, parent)
 	if err != nil {
 		return nil, nil, apierrors.NewInternalError(err)
 	}
@@ -234,9 +234,9 @@ func (k *Keeper) ApplyView(w Write, parent catalog.Object, shown runtime.Object,
 
 // UpdateView returns the account of the parent after a write through such a subresource
 // that was no apply: before became after.
-func (k *Keeper) UpdateView(w Write, parent catalog.Object, before, after runtime.Object) []metav1.ManagedFieldsEntry {
+func (m *FieldManager) UpdateView(w Write, parent catalog.Object, before, after runtime.Object) []metav1.ManagedFieldsEntry {
 	otherwise := parent.GetManagedFields()
-	f, h, entries, err := k.view(&w, parent)
+	f, h, entries, err := m.view(&w, parent)
 	if err != nil {
 		return otherwise
 	}

@@ -95,15 +95,15 @@ func (f *form) ConvertToVersion(in runtime.Object, gv runtime.GroupVersioner) (r
 
 var errNotAsked = errors.New("managed: not a question of field management")
 
-// Convert implements [runtime.ObjectConvertor]; nobody calls it.
+// Convert implements [runtime.ObjectConvertor]; it is never called.
 func (*form) Convert(_, _, _ any) error { return errNotAsked }
 
-// ConvertFieldLabel implements [runtime.ObjectConvertor]; nobody calls it.
+// ConvertFieldLabel implements [runtime.ObjectConvertor]; it is never called.
 func (*form) ConvertFieldLabel(schema.GroupVersionKind, string, string) (label, value string, err error) {
 	return "", "", errNotAsked
 }
 
-// Default implements [runtime.ObjectDefaulter]. Whoever writes the object sets defaults.
+// Default implements [runtime.ObjectDefaulter]. It does nothing: the API server sets defaults.
 func (*form) Default(runtime.Object) {}
 
 // New implements [runtime.ObjectCreater].

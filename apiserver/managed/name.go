@@ -8,9 +8,9 @@ import (
 	metavalidation "k8s.io/apimachinery/pkg/apis/meta/v1/validation"
 )
 
-// Name returns the manager for whom a write counts that is no apply: the one whom the
-// request names, or else what its User-Agent begins with, up to a slash, as Kubernetes
-// has it. The account calls whoever has no name "unknown".
+// Name returns the manager of a write other than an apply: the one that the request names, or else
+// the User-Agent up to its first slash, as in Kubernetes. It is "unknown" in the managed fields if
+// there is neither.
 func Name(manager, agent string) string {
 	if manager != "" {
 		return manager

@@ -114,7 +114,7 @@ func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	doc.serve(w, r)
 }
 
-// inProtobuf returns the protobuf form of a document, made if nobody asked before.
+// inProtobuf returns the protobuf form of a document, and makes it on the first request.
 func (h *handler) inProtobuf(name string, doc *packed) (*packed, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -185,8 +185,8 @@ func (d *packed) serve(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// documents returns all documents, made if nobody asked before. All are made at
-// once, because the index names them by their content.
+// documents returns all documents, and makes them on the first request. All are made at once,
+// because the index names them by their content.
 func (h *handler) documents() (map[string]*packed, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()

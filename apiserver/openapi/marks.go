@@ -8,9 +8,8 @@ import (
 	"sync"
 )
 
-// A mark says what the Go types do not: how a list or a map is merged by server-side
-// apply, and which value a field has that was left out and by which list items are told
-// apart.
+// A mark describes what the Go types do not: how server-side apply merges a list or a map, the
+// fields that are the keys of a list, and the value of a key that was left out.
 type mark struct {
 	Model    string
 	Field    string // empty: the model itself

@@ -44,7 +44,7 @@ func (h *handler) olderDocument() *older {
 	return d
 }
 
-// addKinds adds those that are not there.
+// addKinds adds the kinds that the model does not have yet.
 func (m *model) addKinds(kinds []kindName) {
 	for _, k := range kinds {
 		if !slices.Contains(m.Kinds, k) {
@@ -119,7 +119,7 @@ func (m *message) olderModel(s *model) {
 	m.merging(extensions, s)
 }
 
-// olderForm returns the document in one form, made if nobody asked before.
+// olderForm returns the document in one form, and makes it on the first request.
 func (h *handler) olderForm(form string) (*packed, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()

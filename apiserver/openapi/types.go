@@ -18,12 +18,11 @@ import (
 	"github.com/sampan-io/sampan/catalog"
 )
 
-// Types says how objects of the served kinds are merged and compared field by field: the
-// models of the documents, in the words of structured-merge-diff. It is safe for
-// concurrent use.
+// Types says how objects of the served kinds are merged and compared field by field: the models of
+// the documents as types of structured-merge-diff. It is safe for concurrent use.
 //
-// The types of a group version are made when somebody needs them, and let go when nobody
-// does any more and memory is collected: an idle server has none.
+// The types of a group version are made when they are first needed, and dropped by the garbage
+// collector when they are no longer in use: an idle server has none.
 type Types struct {
 	catalog *catalog.Catalog
 

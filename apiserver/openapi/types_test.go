@@ -77,7 +77,7 @@ func TestTypesAreUpstreams(t *testing.T) {
 	for name, d := range have {
 		_, known := theirs[name]
 		if !known {
-			// What nobody applies has no type there: bodies of subresources.
+			// Models that cannot be applied, bodies of subresources, have no type there.
 			if !slices.Contains([]string{"io.k8s.api.autoscaling.v1.Scale", "io.k8s.api.autoscaling.v1.ScaleSpec", "io.k8s.api.autoscaling.v1.ScaleStatus", "io.k8s.api.core.v1.NodeProxyOptions"}, name) &&
 				!strings.HasPrefix(name, "io.k8s.api.authentication.") && !strings.HasPrefix(name, "io.k8s.api.core.v1.Binding") {
 				t.Errorf("%s is no type of upstream", name)
@@ -149,7 +149,7 @@ func ref(r smd.TypeRef) string {
 	return s
 }
 
-// keyFields returns the fields of each type by which items of a list are told apart.
+// keyFields returns, by type, the fields that are keys of lists.
 func keyFields(types map[string]smd.TypeDef) map[string][]string {
 	keys := map[string][]string{}
 	for _, d := range types {

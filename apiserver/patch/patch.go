@@ -20,8 +20,8 @@ const (
 	maxCopied     = 3 << 20 // bytes that its copy operations may make
 )
 
-// Types returns the patch types that are served. The last, server-side apply, is none of
-// [Apply]'s: it needs more than the two texts.
+// Types returns the patch types that are served. [Apply] does not implement the last one,
+// server-side apply, which needs more than the two texts.
 func Types() []types.PatchType {
 	return []types.PatchType{types.JSONPatchType, types.MergePatchType, types.StrategicMergePatchType, types.ApplyYAMLPatchType}
 }
@@ -56,7 +56,7 @@ func Apply(t types.PatchType, patch, original []byte, schema any) ([]byte, error
 	case types.StrategicMergePatchType:
 		return applyStrategic(patch, original, schema)
 	default:
-		return nil, apierrors.NewInternalError(fmt.Errorf("a %q is no patch of a text", t))
+		return nil, apierrors.NewInternalError(fmt.Errorf("patch type %q cannot be applied to a text", t))
 	}
 }
 

@@ -56,7 +56,7 @@ func (z *Authorizer) Use(p *Policy) { z.policy.Store(p) }
 // refused. A refusal is turned into an answer by [Forbidden].
 func (z *Authorizer) Authorize(ctx context.Context, a Attributes) Decision {
 	if a.User == nil {
-		return Decision{Reason: "nobody asks"}
+		return Decision{Reason: "the request has no user"}
 	}
 	d := z.policy.Load().Decide(&a)
 	if d.Allowed {

@@ -14,7 +14,7 @@ var (
 	write = []string{"create", "update", "patch", "delete"}
 )
 
-// A role is a cluster role and who has it.
+// A role is a cluster role and the subjects that are bound to it.
 type role struct {
 	name     string
 	rules    []rbacv1.PolicyRule
@@ -80,7 +80,7 @@ func serviceProxies(o *Objects) {
 	})
 }
 
-// accessRoles are for people and for everybody.
+// accessRoles are the roles for people and for all users.
 func accessRoles() []role {
 	return []role{
 		{

@@ -14,9 +14,9 @@ import (
 	"github.com/sampan-io/sampan/internal/volumefit"
 )
 
-// nodes decides what the agents of nodes may do because of what they are the
-// agents of. What only the content of a write shows (whose status it is, which node a
-// pod that is created is bound to) is checked by NodeRestriction in package admission.
+// nodes authorizes the agents of nodes for the objects of their own node. NodeRestriction in
+// package admission checks what depends on the content of a write (whose status it is, to which
+// node a created pod is bound).
 type nodes struct{ objects Lookup }
 
 func (n nodes) decide(ctx context.Context, node string, a *Attributes) Decision {

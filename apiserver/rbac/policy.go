@@ -118,9 +118,8 @@ func decide(grants []grant, a *Attributes) Decision {
 	return Decision{}
 }
 
-// Allow reports whether any of the rules allows it. Namespaces are not looked at: they
-// belong to bindings, and so does the rule that what is no resource can only
-// be allowed everywhere.
+// Allow reports whether any of the rules allows it. It does not look at namespaces: they belong to
+// bindings, and so does the rule that paths which are not resources can only be allowed everywhere.
 func Allow(rules []rbacv1.PolicyRule, a *Attributes) bool {
 	for i := range rules {
 		if allows(&rules[i], a) {

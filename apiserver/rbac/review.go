@@ -94,20 +94,21 @@ func (z *Authorizer) MyRules(ctx context.Context, r *authorizationv1.SelfSubject
 	if node, ok := user.Node(); ok {
 		add(nodeRules)
 		answer.Status.Incomplete = true
-		answer.Status.EvaluationError = fmt.Sprintf("what node '%s' may do with its own objects is not said by rules", node)
+		answer.Status.EvaluationError = fmt.Sprintf("the permissions of node '%s' for its own objects are not expressed as rules", node)
 	}
 	return answer, nil
 }
 
-// rules tells what the policy gives to a user in a namespace, and what it gives everywhere.
-func (p *Policy) rules(user *auth.User, namespace string, tell func([]rbacv1.PolicyRule)) {
+// rules calls add with the rules that the policy gives to a user in a namespace, and with those
+// that it gives everywhere.
+func (p *Policy) rules(user *auth.User, namespace string, add func([]rbacv1.PolicyRule)) {
 	grants := slices.Clone(p.users[user.Name])
 	for _, g := range user.Groups {
 		grants = append(grants, p.groups[g]...)
 	}
 	for _, g := range grants {
 		if g.namespace == "" || g.namespace == namespace {
-			tell(g.rules)
+			add(g.rules)
 		}
 	}
 }

@@ -87,7 +87,7 @@ var readWrite = []string{"get", "patch", "update"}
 
 const defaultHistory = 10 // revisions that are kept for a rollback
 
-// templateColumns are the wide columns that tell what the pods of a template are.
+// templateColumns are the wide columns that show the containers, images and selector.
 func templateColumns[T catalog.Object](template func(T) *corev1.PodTemplateSpec) []catalog.Column {
 	return []catalog.Column{
 		catalog.Text("Containers", "Names of each container in the template.", func(obj T) string {
@@ -101,7 +101,7 @@ func templateColumns[T catalog.Object](template func(T) *corev1.PodTemplateSpec)
 	}
 }
 
-// readyColumn tells how many pods serve, of how many.
+// readyColumn shows how many of the wanted pods are ready.
 func readyColumn[T catalog.Object](f func(T) (ready, of int32)) catalog.Column {
 	return catalog.Text("Ready", "Number of the pod with ready state", func(obj T) string {
 		ready, of := f(obj)

@@ -11,9 +11,9 @@ import (
 	"github.com/sampan-io/sampan/catalog"
 )
 
-// Annotations by which users ask for more than the API has; what they mean stands in
-// package controller/workload. A value that could not be understood would be no wish at
-// all, and nobody would notice.
+// Annotations by which users ask for more than the API has. Package controller/workload describes
+// their meaning. They are validated here, because a value that cannot be parsed would have no
+// effect without any message.
 const (
 	autoRollback     = "sampan.dev/auto-rollback"
 	canaries         = "sampan.dev/canaries"

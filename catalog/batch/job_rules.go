@@ -378,7 +378,7 @@ func withPlacement(t, was corev1.PodTemplateSpec, old *batchv1.Job) corev1.PodTe
 	return t
 }
 
-// unheeded tells what of a job the job controller of this version does not do.
+// ignored returns the fields of a job that the job controller of this version ignores.
 func unheeded(j *batchv1.Job) []string {
 	s, spec := &j.Spec, field.NewPath("spec")
 	sentences := podspec.Warnings(&s.Template.Spec, spec.Child("template", "spec"))

@@ -240,14 +240,14 @@ func named(t *testing.T, k *catalog.Kind) { // K1
 	columns := map[string]bool{}
 	for _, c := range k.Columns {
 		if c.Name == "" || c.Description == "" || columns[c.Name] {
-			t.Errorf("K1: column %q lacks its description or is there twice", c.Name)
+			t.Errorf("K1: column %q has no description or is a duplicate", c.Name)
 		}
 		columns[c.Name] = true
 	}
 	subs := map[string]bool{}
 	for _, s := range k.Subresources {
 		if s.Name == "" || len(s.Verbs) == 0 || subs[s.Name] {
-			t.Errorf("K1: subresource %q lacks its verbs or is there twice", s.Name)
+			t.Errorf("K1: subresource %q has no verbs or is a duplicate", s.Name)
 		}
 		subs[s.Name] = true
 	}
@@ -420,7 +420,7 @@ func Random(k *catalog.Kind, seed int64) catalog.Object {
 
 func filler(seed int64) *randfill.Filler { return configured(randfill.NewWithSeed(seed)) }
 
-// configured returns f, told how to make what has to have a form.
+// configured returns f with functions for the types that must have a certain form.
 func configured(f *randfill.Filler) *randfill.Filler {
 	return f.NilChance(0.4).NumElements(0, 3).MaxDepth(12).Funcs(
 		func(q *resource.Quantity, c randfill.Continue) {

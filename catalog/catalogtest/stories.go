@@ -25,9 +25,9 @@ const longest = 400
 // now is when the stories play, an hour after their objects were created.
 var now = metav1.Unix(1_700_003_600, 0)
 
-// Stories plays the stories in dir, whose manifests are in examples. A story is a
-// list of commands and, under each, lines beginning with ">" that say what came
-// of it. With -update the stories are written anew; then read the difference.
+// Stories plays the stories in dir, whose manifests are in examples. A story is a list of commands
+// and, under each, the result in lines beginning with ">". With -update the stories are written
+// again; then read the difference.
 //
 //	load FILE        takes a manifest from examples
 //	create [PATCH]   creates the manifest, changed by a merge patch in YAML
@@ -38,8 +38,7 @@ var now = metav1.Unix(1_700_003_600, 0)
 //	show FIELD       prints a field: "show spec.selector"
 //	row              prints the cells of the object's row, wide ones after a bar
 //
-// What is refused changes nothing. Stories say which faults there are, so their
-// order does not count.
+// A refused command changes nothing. Faults are compared without regard to their order.
 func Stories(t *testing.T, kinds []*catalog.Kind, dir, examples string) {
 	c, err := catalog.New(kinds)
 	if err != nil {

@@ -132,8 +132,7 @@ func validateEvent(e, old *corev1.Event) field.ErrorList {
 	return errs
 }
 
-// validateNewEvent checks events of the newer form, those that say an
-// eventTime.
+// validateNewEvent checks events of the newer form, which have an eventTime.
 func validateNewEvent(e *corev1.Event) field.ErrorList {
 	var errs field.ErrorList
 	limit := func(name, value string, most int) {

@@ -19,7 +19,7 @@ func namespaces() *catalog.Kind {
 		Resource:         "namespaces",
 		Singular:         "namespace",
 		ShortNames:       []string{"ns"},
-		// Not deletecollection: nobody means to delete them all.
+		// Not deletecollection: deleting all namespaces is never meant.
 		Verbs:        []string{"create", "delete", "get", "list", "patch", "update", "watch"},
 		New:          func() catalog.Object { return &corev1.Namespace{} },
 		NewList:      func() runtime.Object { return &corev1.NamespaceList{} },

@@ -120,7 +120,7 @@ func validateClaim(c, old *corev1.PersistentVolumeClaim) field.ErrorList {
 	bound := old.Status.Phase == corev1.ClaimBound
 	allowed := old.Spec.DeepCopy()
 	if allowed.VolumeName == "" {
-		allowed.VolumeName = c.Spec.VolumeName // by whoever binds it, once
+		allowed.VolumeName = c.Spec.VolumeName // set by the binder, once
 	}
 	if class(old.Annotations, old.Spec.StorageClassName) == "" && old.Spec.StorageClassName == nil && !bound {
 		allowed.StorageClassName = c.Spec.StorageClassName // a default class that came later

@@ -73,10 +73,9 @@ type summary struct {
 	restarted    time.Time // of the last restart; zero if there was none
 }
 
-// summarize finds the one word that says best what a pod is about: the state of
-// the init container that it waits for, else that of the first container with
-// something to say, else its phase; and Terminating before all if it is told to
-// stop.
+// summarize returns the reason that describes a pod best: the state of the init container that it
+// waits for, else that of the first container with a reason, else its phase; and Terminating before
+// all if it is being deleted.
 func summarize(p *corev1.Pod) summary {
 	s := summary{
 		total:  len(p.Spec.Containers),
@@ -110,9 +109,8 @@ func summarize(p *corev1.Pod) summary {
 	return s
 }
 
-// addInit adds the init containers up to the first that is not done, and says
-// whether there is such a one. It also returns the restarts of those that run
-// beside the others.
+// addInit adds the init containers up to the first that is not done, and reports whether there is
+// such a container. It also returns the restarts of the sidecars, which run beside the others.
 func (s *summary) addInit(p *corev1.Pod, beside map[string]bool) (initializing bool, sidecars summary) {
 	for i := range p.Status.InitContainerStatuses {
 		c := &p.Status.InitContainerStatuses[i]

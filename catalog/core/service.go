@@ -70,7 +70,7 @@ func soleOfService(obj catalog.Object) []string {
 	s := obj.(*corev1.Service)
 	var held []string
 	for _, text := range s.Spec.ClusterIPs {
-		if ip, err := netip.ParseAddr(text); err == nil { // "None" is nobody's alone
+		if ip, err := netip.ParseAddr(text); err == nil { // "None" is not an address
 			held = append(held, ServiceAddress(ip))
 		}
 	}

@@ -222,7 +222,7 @@ func validateClusterIPs(s, was *corev1.Service, spec *field.Path) field.ErrorLis
 		}
 		bad = append(bad, validation.IsValidIPForLegacyField(at.Index(i), ip, true, was.Spec.ClusterIPs)...)
 	}
-	if len(bad) > 0 || isHeadless(s) { // of what is no address there is no more to say
+	if len(bad) > 0 || isHeadless(s) { // no more checks without an address
 		return append(errs, bad...)
 	}
 	if len(ips) > 1 && (len(ips) > 2 || six[0] == six[1]) {

@@ -8,8 +8,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
-// serviceWarnings tells of what is ignored, out of date, or written in a way that some
-// readers misunderstand. The words are those of Kubernetes.
+// serviceWarnings warns of fields that are ignored, out of date, or written in a way that some
+// readers misunderstand. The messages are those of Kubernetes.
 func serviceWarnings(s *corev1.Service) []string {
 	var all []string
 	warn := func(when bool, format string, args ...any) {

@@ -244,9 +244,9 @@ func forWholePod(name corev1.ResourceName) bool {
 	return name == corev1.ResourceCPU || name == corev1.ResourceMemory || isHugePages(name)
 }
 
-// Requests returns what the containers of a pod request together, init
-// containers included: these run one after the other before the rest, apart from
-// those that go on running beside it (restartPolicy Always).
+// Requests returns what the containers of a pod request together, init containers included: these
+// run one after the other before the rest, except sidecars, which go on running beside it
+// (restartPolicy Always).
 func Requests(spec *corev1.PodSpec) corev1.ResourceList {
 	sum, beside, peak := corev1.ResourceList{}, corev1.ResourceList{}, corev1.ResourceList{}
 	for i := range spec.Containers {

@@ -1,15 +1,12 @@
-// Package podspec holds the defaults and rules of pod specs. Pods have them, and
-// so have the templates of replication controllers and jobs, wherefore they do
-// not live with one of these kinds.
+// Package podspec holds the defaults and rules of pod specs. Pods have a pod spec, and so have the
+// templates of workloads, so the rules have a package of their own.
 //
-// [Default] and [Validate] are what all pod specs share. A pod has more than a
-// template ([DefaultPod]: requests from limits, host ports), and of a pod that
-// exists little may change ([ValidateUpdate]).
+// [Default] and [Validate] are for all pod specs. A pod has more than a template ([DefaultPod]:
+// requests from limits, host ports), and little of an existing pod may change ([ValidateUpdate]).
 //
-// Fields that Kubernetes v1.37 keeps behind a gate that is closed by default are
-// dropped by [DropClosed], as the API reference has it: they are neither refused
-// nor kept.
+// Fields that Kubernetes v1.37 keeps behind a gate that is closed by default are dropped by
+// [DropClosed], as the API reference has it: they are neither refused nor kept.
 //
-// Everything here is a pure function. Nothing here looks at other objects, so
-// that a config map that is not there is no fault of a pod.
+// Every function here is pure and does not look at other objects: a config map that does not exist
+// is not a fault of the pod.
 package podspec

@@ -5,11 +5,10 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 )
 
-// QOS returns the quality of service class of a pod, which decides who is
-// evicted first when a node runs out of memory: BestEffort if no container asks
-// for CPU or memory, Guaranteed if each has limits for both that equal its
-// requests, Burstable otherwise. What the pod asks for as a whole counts in place
-// of what its containers ask for.
+// QOS returns the quality of service class of a pod, which decides the order of eviction when a
+// node runs out of memory: BestEffort if no container requests CPU or memory, Guaranteed if each
+// has limits for both that equal its requests, Burstable otherwise. The requests of the pod as a
+// whole count in place of those of its containers.
 func QOS(spec *corev1.PodSpec) corev1.PodQOSClass {
 	if spec.Resources != nil && (counts(spec.Resources.Requests) || counts(spec.Resources.Limits)) {
 		if guaranteed(spec.Resources) {

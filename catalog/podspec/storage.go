@@ -171,7 +171,7 @@ func (c *checker) checkVolumeSource(s *corev1.PersistentVolumeSpec, at where) {
 				c.required(at.child("iscsi", name))
 			}
 		}
-	default: // those that look the same in a pod
+	default: // the types that look the same in a pod
 		c.checkForeignVolume(&corev1.VolumeSource{
 			NFS: s.NFS, FC: s.FC, GCEPersistentDisk: s.GCEPersistentDisk, AWSElasticBlockStore: s.AWSElasticBlockStore,
 			AzureDisk: s.AzureDisk, VsphereVolume: s.VsphereVolume, Quobyte: s.Quobyte, PhotonPersistentDisk: s.PhotonPersistentDisk,

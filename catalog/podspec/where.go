@@ -2,9 +2,8 @@ package podspec
 
 import "k8s.io/apimachinery/pkg/util/validation/field"
 
-// A where says where in an object something is. Most specs have no fault, and then
-// nobody wants to know: what is below the zero where, which is nowhere, is nowhere as
-// well, and takes no memory. See faults.
+// A where is the path of something in an object. Most specs have no fault, and then the path is not
+// needed: every path below the zero where is zero as well, and takes no memory. See faults.
 type where struct{ path *field.Path }
 
 func (w where) child(name string, more ...string) where {

@@ -1,8 +1,7 @@
-// Package review describes the questions that everybody may ask about oneself: what
-// may I do (SelfSubjectAccessReview and SelfSubjectRulesReview of
-// authorization.k8s.io/v1), and who am I (SelfSubjectReview of
-// authentication.k8s.io/v1). "kubectl auth can-i" and "kubectl auth whoami" ask them.
+// Package review describes the reviews that every user may create about their own rights
+// (SelfSubjectAccessReview and SelfSubjectRulesReview of authorization.k8s.io/v1) and identity
+// (SelfSubjectReview of authentication.k8s.io/v1). "kubectl auth can-i" and "kubectl auth whoami"
+// use them.
 //
-// Nothing of it is stored: posting the question brings the answer, which
-// packages auth and rbac know.
+// Reviews are not stored: the answer to the creation has the result, from packages auth and rbac.
 package review

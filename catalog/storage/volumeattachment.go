@@ -11,7 +11,7 @@ import (
 	"github.com/sampan-io/sampan/catalog"
 )
 
-// Bounds of what an attacher tells, in bytes.
+// Bounds of what an attacher reports, in bytes.
 const (
 	longestAttachment  = 256 << 10
 	longestVolumeError = 1024
@@ -91,7 +91,8 @@ func validateAttached(s *storagev1.VolumeAttachmentSource, at *field.Path) (errs
 	return errs
 }
 
-// validateInline checks a volume that is no object of its own. It says where it is, and nothing that only a claim would ask for.
+// validateInline checks a volume that is part of another object. It must have a source, and may
+// have nothing that only a claim would ask for.
 func validateInline(s *corev1.PersistentVolumeSpec, at *field.Path) (errs field.ErrorList) {
 	const inline = "may not be specified in the context of inline volumes"
 	for name, given := range map[string]bool{

@@ -17,12 +17,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/sampan-io/sampan/catalog"
-	"github.com/sampan-io/sampan/catalog/apps"
-	"github.com/sampan-io/sampan/catalog/batch"
-	"github.com/sampan-io/sampan/catalog/coordination"
-	"github.com/sampan-io/sampan/catalog/core"
-	"github.com/sampan-io/sampan/catalog/discovery"
-	"github.com/sampan-io/sampan/catalog/policy"
+	allkinds "github.com/sampan-io/sampan/catalog/kinds"
 	"github.com/sampan-io/sampan/cli/resource"
 	"github.com/sampan-io/sampan/cli/session"
 	"github.com/sampan-io/sampan/simulation"
@@ -32,11 +27,14 @@ import (
 // each.
 const most = 100_000
 
-// kinds are what is known of without a server.
+// kinds are the kinds that a simulation reads without a server.
 type kinds struct{ *catalog.Catalog }
 
+// newKinds leaves out the kinds that a simulation does not evaluate, so that the user gets a note about them.
 func newKinds() (kinds, error) {
-	c, err := catalog.New(core.Kinds(), apps.Kinds(), batch.Kinds(), policy.Kinds(), discovery.Kinds(), coordination.Kinds())
+	c, err := catalog.New(slices.DeleteFunc(allkinds.All(), func(k *catalog.Kind) bool {
+		return k.Answered || k.Group == "scheduling.k8s.io" || k.Group == "storage.k8s.io"
+	}))
 	return kinds{c}, err
 }
 

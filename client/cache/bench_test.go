@@ -44,15 +44,15 @@ func readers(together bool) (followers []*follower) {
 	return followers
 }
 
-// BenchmarkShared measures how much less it costs to tell several parts of new pods when
-// they share a cache, in one run, without what the server spends on each watch.
+// BenchmarkShared measures how much less it costs to notify several parts of new pods when they
+// share a cache, in one run, without what the server spends on each watch.
 func BenchmarkShared(b *testing.B) {
 	const pods = 1000
 	objs := make([]*corev1.Pod, pods)
 	for i := range objs {
 		objs[i] = &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: fmt.Sprint("pod-", i), UID: types.UID(fmt.Sprint(i))}}
 	}
-	tell := func(followers []*follower) time.Duration {
+	notify := func(followers []*follower) time.Duration {
 		start := time.Now()
 		for _, f := range followers {
 			for i, obj := range objs {
@@ -63,14 +63,14 @@ func BenchmarkShared(b *testing.B) {
 	}
 	var own, shared time.Duration
 	for b.Loop() {
-		own += tell(readers(false))
-		shared += tell(readers(true))
+		own += notify(readers(false))
+		shared += notify(readers(true))
 	}
 	b.ReportMetric(float64(own)/float64(shared), "x-cheaper")
 }
 
-// TestAChangeAllocatesNothing pins what it takes to tell all parts of a change that
-// leaves their indexes alone.
+// TestAChangeAllocatesNothing checks that notifying all subscribers of a change that leaves their
+// indexes alone does not allocate.
 func TestAChangeAllocatesNothing(t *testing.T) {
 	followers := readers(true)
 	if len(followers) != 1 {

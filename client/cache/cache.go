@@ -20,16 +20,15 @@ type Options[T client.Object] struct {
 	// must be pure.
 	Indexes Indexes[T]
 
-	// Keep returns what to hold of an object, for who needs little of many that nobody
-	// else in the process holds: another one, which has at least name, namespace, UID
-	// and resource version of the one that it is given and is not asked for more. Nor
-	// must it change that.
-	// Nil means the object.
+	// Keep returns the part of an object that the cache holds, for callers that need little of many
+	// objects that no other part of the process holds. It returns a new object with at least name,
+	// namespace, UID and resource version, and must not change the given one. Nil means the whole
+	// object.
 	Keep func(T) T
 
-	// Optional is for who can do without the objects. If the server does not serve them, or not
-	// to this user, that is logged once, the cache is ready with what it has, and looks again now
-	// and then.
+	// Optional is for callers that can work without the objects. If the server does not serve them,
+	// or not to this user, that is logged once, the cache is ready with what it has, and tries
+	// again now and then.
 	Optional bool
 
 	Log *slog.Logger // nil means slog.Default
@@ -72,7 +71,7 @@ func view[T client.Object](f *follower, indexes Indexes[T]) *Cache[T] {
 	}
 	f.types = append(f.types, func(obj client.Object) error {
 		if t, ok := obj.(T); !ok {
-			return fmt.Errorf("the server tells of a %T, want a %T", obj, t)
+			return fmt.Errorf("the server sent a %T, want a %T", obj, t)
 		}
 		return nil
 	})
@@ -93,9 +92,9 @@ func (c *Cache[T]) Subscribe(f func(before, after T)) {
 	c.subs = append(c.subs, func(before, after client.Object) { f(typed[T](before), typed[T](after)) })
 }
 
-// Ready is closed when the cache holds everything that was there at the start, or when
-// the server does not serve it and it is optional.
-// Subscribers have been told of all of it by then.
+// Ready is closed when the cache holds every object that existed at the start, or when the server
+// does not serve the resource and it is optional. Subscribers have received all of these objects by
+// then.
 func (c *Cache[T]) Ready() <-chan struct{} { return c.ready }
 
 // Run keeps the cache current until ctx is over and then returns nil. It works on
@@ -103,7 +102,7 @@ func (c *Cache[T]) Ready() <-chan struct{} { return c.ready }
 // by that; to run it is an error.
 func (c *Cache[T]) Run(ctx context.Context) error {
 	if c.shared {
-		return errors.New("cache: a shared cache is run together with the others")
+		return errors.New("cache: call Run of the Shared, which runs this cache")
 	}
 	return c.run(ctx)
 }
@@ -143,9 +142,9 @@ func appendAll[T client.Object](list []T, objects map[string]*entry) []T {
 	return list
 }
 
-// ByIndex returns the objects that the index of that name, which must be one of
-// those that the cache was made with, has under value, in no particular order. The
-// objects must not be changed; the slice is the caller's.
+// ByIndex returns the objects that have value in the named index, which must be one of the indexes
+// that the cache was made with, in no particular order. The objects must not be changed; the slice
+// is the caller's.
 func (c *Cache[T]) ByIndex(name, value string) []T {
 	c.mu.RLock()
 	defer c.mu.RUnlock()
@@ -182,9 +181,9 @@ func (c *Cache[T]) Revision() string {
 	return strconv.FormatUint(c.revision, 10)
 }
 
-// Await blocks until the cache has seen the given revision, which must be that of a
-// write to one of the objects that it follows (as the write's answer tells), or
-// until ctx is over. It must not be called from a subscriber.
+// Await blocks until the cache has seen the given revision, which must be that of a write to one of
+// the objects that it follows (from the answer to the write), or until ctx is cancelled. It must
+// not be called from a subscriber.
 func (c *Cache[T]) Await(ctx context.Context, revision string) error {
 	want, err := strconv.ParseUint(revision, 10, 64)
 	if err != nil {

@@ -73,8 +73,8 @@ type action struct {
 	Flavour string
 }
 
-// TestACacheFollowsItsServer does random things to a server and its connections, and
-// compares the cache, its index, and what its subscriber was told with the server.
+// TestACacheFollowsItsServer does random things to a server and its connections, and compares the
+// cache, its index, and the calls of its subscriber with the server.
 func TestACacheFollowsItsServer(t *testing.T) {
 	names := []string{"a", "b", "c", "d"}
 	flavours := []string{"sweet", "sour", "salt"}

@@ -106,7 +106,7 @@ func (c *follower) watchList(ctx context.Context) (progress bool, err error) {
 }
 
 // errSilent is for a client that breaks C3.
-var errSilent = errors.New("the watch ended without saying why")
+var errSilent = errors.New("the watch ended without an error")
 
 // watch goes on from the last revision seen.
 func (c *follower) watch(ctx context.Context) (progress bool, err error) {
@@ -129,7 +129,7 @@ func (c *follower) watch(ctx context.Context) (progress bool, err error) {
 func (c *follower) object(e watch.Event) (client.Object, error) {
 	obj, ok := e.Object.(client.Object)
 	if !ok {
-		return nil, fmt.Errorf("a %s event with a %T, which is no object", e.Type, e.Object)
+		return nil, fmt.Errorf("a %s event with a %T, want an object", e.Type, e.Object)
 	}
 	if err := c.check(obj); err != nil || e.Type == watch.Bookmark {
 		return obj, err
@@ -163,9 +163,9 @@ func (c *follower) check(obj client.Object) error {
 // content is objects by their names.
 type content map[types.NamespacedName]client.Object
 
-// replace makes fresh the content and tells the differences: first what is gone, then
-// the rest from the oldest on, so that who serves in the order of arrival is fair after
-// a restart, too.
+// replace makes fresh the content and notifies subscribers of the differences: first deletions,
+// then the rest from the oldest on, so that a subscriber that serves in the order of arrival is
+// fair after a restart, too.
 func (c *follower) replace(fresh content, revision string) error {
 	at, err := strconv.ParseUint(revision, 10, 64)
 	if err != nil {

@@ -49,7 +49,7 @@ type follower struct {
 	count    int                          // guarded by mu
 	indexes  []*index                     // their contents are guarded by mu
 	revision uint64                       // guarded by mu; 0 before the first sync
-	moved    chan struct{}                // guarded by mu; if somebody waits: closed by the next change
+	moved    chan struct{}                // guarded by mu; if a caller waits: closed by the next change
 }
 
 // chosen is the part of a resource that is followed. Empty strings choose everything.
@@ -117,7 +117,7 @@ func notServed(err error) bool {
 // doWithout makes the cache ready as it is.
 func (c *follower) doWithout(err error) {
 	if !c.absent {
-		c.log.Info("going on without what the server does not serve", "resource", c.resource.Resource, "err", err)
+		c.log.Info("the server does not serve an optional resource; continuing without it", "resource", c.resource.Resource, "err", err)
 	}
 	c.absent = true
 	c.beReady()
@@ -132,10 +132,10 @@ func (c *follower) beReady() {
 	}
 }
 
-// entry returns what stands at key, or nil. mu is held, or the caller is run.
+// entry returns the entry of key, or nil. mu is held, or the caller is run.
 func (c *follower) entry(key types.NamespacedName) *entry { return c.objects[key.Namespace][key.Name] }
 
-// set puts obj at key and tells subscribers. A revision of 0 is not noted.
+// set puts obj at key and notifies subscribers. A revision of 0 is not recorded.
 func (c *follower) set(key types.NamespacedName, obj client.Object, revision uint64) {
 	c.mu.Lock()
 	e := c.entry(key)
@@ -157,14 +157,14 @@ func (c *follower) set(key types.NamespacedName, obj client.Object, revision uin
 	c.mu.Unlock()
 
 	if old != nil && old.GetUID() != obj.GetUID() {
-		c.tell(old, nil) // K1
+		c.notify(old, nil) // K1
 		old = nil
 	}
-	c.tell(old, obj)
+	c.notify(old, obj)
 }
 
-// remove takes away what is at key, if anything, and tells subscribers. Last is the
-// state that it was deleted in, or nil if that is not known.
+// remove removes the object at key, if there is one, and notifies subscribers. Last is the state
+// that it was deleted in, or nil if that is not known.
 func (c *follower) remove(key types.NamespacedName, last client.Object, revision uint64) {
 	c.mu.Lock()
 	e := c.entry(key)
@@ -187,11 +187,11 @@ func (c *follower) remove(key types.NamespacedName, last client.Object, revision
 	if last != nil && last.GetUID() == old.GetUID() {
 		old = last
 	}
-	c.tell(old, nil)
+	c.notify(old, nil)
 }
 
-// tell calls the subscribers. What one of them cannot bear it has missed; the others go on.
-func (c *follower) tell(before, after client.Object) {
+// notify calls the subscribers. If one of them panics it has missed the change; the others go on.
+func (c *follower) notify(before, after client.Object) {
 	for _, f := range c.subs {
 		if err := run.Catch(func() error { f(before, after); return nil }); err != nil {
 			c.panicked(either(after, before), "subscriber", err)
@@ -208,7 +208,7 @@ func either(a, b client.Object) client.Object {
 
 // panicked logs that a function of the cache's owner panicked over an object.
 func (c *follower) panicked(obj client.Object, what string, err error) {
-	c.log.Error("panic over an object in a cache, going on", "resource", c.resource.Resource, "object", keyOf(obj), "in", what, "err", err)
+	c.log.Error("panic in a subscriber of a cache", "resource", c.resource.Resource, "object", keyOf(obj), "in", what, "err", err)
 }
 
 // reach notes that everything up to a revision is in the cache.
@@ -240,7 +240,7 @@ func (c *follower) await(ctx context.Context, holds func() bool) error {
 	}
 }
 
-// wake lets everybody in await look again. mu is held.
+// wake wakes all callers of await. mu is held.
 func (c *follower) wake() {
 	if c.moved != nil {
 		close(c.moved)

@@ -59,7 +59,7 @@ func TestACacheDoesWithoutWhatIsNotServed(t *testing.T) {
 				s.BreakWatches(client.ErrWatchEnded)
 				time.Sleep(time.Hour)
 				synctest.Wait()
-				if n := strings.Count(said.String(), "going on without"); n != 2 || c.Len() != 1 {
+				if n := strings.Count(said.String(), "continuing without it"); n != 2 || c.Len() != 1 {
 					t.Errorf("it was said %d times, %d objects, want twice and the one that was there:\n%s", n, c.Len(), &said)
 				}
 			})

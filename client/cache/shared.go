@@ -11,9 +11,9 @@ import (
 	"github.com/sampan-io/sampan/internal/run"
 )
 
-// A Shared is the caches of several parts in one process: each resource is followed
-// once, whole, as one user, however many of them read it (K4). Parts take theirs with
-// [Of] when they are made; whoever made the Shared runs it.
+// A Shared is the caches of several parts in one process: each resource is followed once, whole, as
+// one user, however many of them read it (K4). Parts take theirs with [Of] when they are made; the
+// maker of the Shared runs it.
 type Shared struct {
 	client client.Interface
 	log    *slog.Logger
@@ -31,8 +31,8 @@ func NewShared(c client.Interface, log *slog.Logger) *Shared {
 	return &Shared{client: c, log: log, ready: make(chan struct{}), followers: map[schema.GroupVersionResource]*follower{}}
 }
 
-// Of returns the cache of a resource, with indexes that no other reader sees. It panics
-// once s runs: whoever comes then would have missed the beginning.
+// Of returns the cache of a resource, with indexes that no other reader sees. It panics once s
+// runs, because the new cache would have missed the beginning.
 func Of[T client.Object](s *Shared, r client.Resource[T], indexes Indexes[T]) *Cache[T] {
 	s.mu.Lock()
 	defer s.mu.Unlock()

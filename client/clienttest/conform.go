@@ -35,8 +35,8 @@ func Conform(t *testing.T, open func(t *testing.T) client.Interface) {
 		{"patches of all kinds", patches},
 		{"selectors", selectors},
 		{"pages of a list", pages},
-		{"a watch tells everything after its revision", watches},
-		{"a watch tells the initial events", initialEvents},
+		{"a watch reports everything after its revision", watches},
+		{"a watch reports the initial events", initialEvents},
 		{"a selector's watch sees objects come and go", comeAndGo},
 		{"finalizers hold a deletion up", finalizers},
 		{"a replication controller orphans by default", orphans},
@@ -449,7 +449,7 @@ func scale(t *testing.T, c client.Interface) {
 	if !ok {
 		t.Fatalf("the scale is a %T", got)
 	}
-	want(t, "it tells the replicas and the selector", s.Spec.Replicas == 1 && s.Status.Selector == "app=a")
+	want(t, "it has the replicas and the selector", s.Spec.Replicas == 1 && s.Status.Selector == "app=a")
 	s = s.DeepCopy()
 	s.Spec.Replicas = 4
 	must[runtime.Object](t)(c.Update(ctx, gvr, space, "a", s, metav1.UpdateOptions{}, "scale"))

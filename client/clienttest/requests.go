@@ -154,9 +154,8 @@ func searchChange(history []change, after uint64) int {
 	return i
 }
 
-// begin returns what a watch tells first and after which revision it goes on. mu
-// is held.
-func (s *Server) begin(sh *shelf, namespace string, opts metav1.ListOptions) ([]watch.Event, uint64, func(client.Object) bool, error) {
+// begin returns the first events of a watch and the revision after which it goes on. mu is held.
+func (s *Server) begin(sh *collection, namespace string, opts metav1.ListOptions) ([]watch.Event, uint64, func(client.Object) bool, error) {
 	match, err := sh.matcher(namespace, opts)
 	if err != nil {
 		return nil, 0, nil, err
@@ -228,7 +227,7 @@ func (s *Server) Create(ctx context.Context, gvr schema.GroupVersionResource, na
 	return s.commit(sh, o, nil), nil
 }
 
-func (s *Server) prepareCreate(sh *shelf, namespace string, o client.Object) error {
+func (s *Server) prepareCreate(sh *collection, namespace string, o client.Object) error {
 	if sh.namespaced {
 		if o.GetNamespace() == "" {
 			o.SetNamespace(namespace)
@@ -236,7 +235,7 @@ func (s *Server) prepareCreate(sh *shelf, namespace string, o client.Object) err
 		if o.GetNamespace() != namespace || namespace == "" {
 			return apierrors.NewBadRequest("the namespace of the provided object does not match the namespace sent on the request")
 		}
-		ns, _ := s.shelves[client.Namespaces.GroupVersionResource].objects[types.NamespacedName{Name: namespace}].(*corev1.Namespace)
+		ns, _ := s.collections[client.Namespaces.GroupVersionResource].objects[types.NamespacedName{Name: namespace}].(*corev1.Namespace)
 		if ns == nil {
 			return apierrors.NewNotFound(corev1.Resource("namespaces"), namespace)
 		}
@@ -279,7 +278,7 @@ func (s *Server) prepareCreate(sh *shelf, namespace string, o client.Object) err
 	return nil
 }
 
-func (s *Server) bind(sh *shelf, namespace, name string, body runtime.Object) (runtime.Object, error) {
+func (s *Server) bind(sh *collection, namespace, name string, body runtime.Object) (runtime.Object, error) {
 	b, ok := body.(*corev1.Binding)
 	if !ok {
 		return nil, apierrors.NewBadRequest(fmt.Sprintf("a %T is not a Binding", body))
@@ -291,7 +290,7 @@ func (s *Server) bind(sh *shelf, namespace, name string, body runtime.Object) (r
 	if err != nil {
 		return nil, err
 	}
-	pod := old.DeepCopyObject().(*corev1.Pod) // the shelf holds pods
+	pod := old.DeepCopyObject().(*corev1.Pod) // the collection holds pods
 	conflict := func(format string, args ...any) error {
 		return apierrors.NewConflict(corev1.Resource("pods/binding"), name, fmt.Errorf(format, args...))
 	}
@@ -356,7 +355,7 @@ func (s *Server) Patch(ctx context.Context, gvr schema.GroupVersionResource, nam
 }
 
 // replace writes in over old as the (sub)resource does. mu is held.
-func (s *Server) replace(sh *shelf, old client.Object, in runtime.Object, subresource string, dry bool) (runtime.Object, error) {
+func (s *Server) replace(sh *collection, old client.Object, in runtime.Object, subresource string, dry bool) (runtime.Object, error) {
 	conflict := func(why error) error {
 		return apierrors.NewConflict(sh.gvr.GroupResource(), old.GetName(), why)
 	}
@@ -396,7 +395,7 @@ func (s *Server) replace(sh *shelf, old client.Object, in runtime.Object, subres
 			copyField(now, old, "Status")
 		}
 		if ns, ok := now.(*corev1.Namespace); ok {
-			ns.Spec.Finalizers = old.(*corev1.Namespace).Spec.Finalizers // the shelf holds namespaces
+			ns.Spec.Finalizers = old.(*corev1.Namespace).Spec.Finalizers // the collection holds namespaces
 		}
 	case subresource == "status" && sh.status:
 		copyField(now, meta, "Status")
@@ -551,14 +550,14 @@ func hold(obj client.Object, k *kind, opts metav1.DeleteOptions) {
 	obj.SetFinalizers(finalizers)
 }
 
-func (sh *shelf) find(namespace, name string) (client.Object, error) {
+func (sh *collection) find(namespace, name string) (client.Object, error) {
 	if obj := sh.objects[types.NamespacedName{Namespace: namespace, Name: name}]; obj != nil {
 		return obj, nil
 	}
 	return nil, apierrors.NewNotFound(sh.gvr.GroupResource(), name)
 }
 
-func (sh *shelf) matcher(namespace string, opts metav1.ListOptions) (func(client.Object) bool, error) {
+func (sh *collection) matcher(namespace string, opts metav1.ListOptions) (func(client.Object) bool, error) {
 	byLabel, err := labels.Parse(opts.LabelSelector)
 	if err != nil {
 		return nil, apierrors.NewBadRequest(err.Error())

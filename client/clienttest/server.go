@@ -52,12 +52,12 @@ func (r Request) String() string {
 // change is one write.
 type change struct {
 	revision  uint64
-	obj, prev client.Object // obj is the last state of what was deleted; prev is nil for what was created
+	obj, prev client.Object // obj is the last state of a deleted object; prev is nil for a created one
 	deleted   bool
 }
 
-// shelf holds the objects of one resource.
-type shelf struct {
+// collection holds the objects of one resource.
+type collection struct {
 	*kind
 	objects map[types.NamespacedName]client.Object
 	history []change
@@ -67,17 +67,17 @@ type shelf struct {
 // A Server is an API server in memory; see the package comment. It is safe for
 // concurrent use. The zero Server is not usable; call [New].
 type Server struct {
-	mu        sync.Mutex
-	shelves   map[schema.GroupVersionResource]*shelf
-	revision  uint64              // guarded by mu
-	changed   chan struct{}       // guarded by mu; closed and replaced by each change
-	broken    map[uint64]error    // guarded by mu; why watches of an epoch ended
-	epoch     uint64              // guarded by mu; of new watches
-	requests  []Request           // guarded by mu
-	intercept func(Request) error // guarded by mu
-	pages     map[string]page     // guarded by mu; continue tokens
-	frozen    []frozen            // guarded by mu
-	noInitial bool                // guarded by mu
+	mu          sync.Mutex
+	collections map[schema.GroupVersionResource]*collection
+	revision    uint64              // guarded by mu
+	changed     chan struct{}       // guarded by mu; closed and replaced by each change
+	broken      map[uint64]error    // guarded by mu; why watches of an epoch ended
+	epoch       uint64              // guarded by mu; of new watches
+	requests    []Request           // guarded by mu
+	intercept   func(Request) error // guarded by mu
+	pages       map[string]page     // guarded by mu; continue tokens
+	frozen      []frozen            // guarded by mu
+	noInitial   bool                // guarded by mu
 }
 
 // page is the rest of a list that was cut.
@@ -99,13 +99,13 @@ var _ client.Interface = (*Server)(nil)
 // an object that the server had given out was changed (C1 of package client).
 func New(t testing.TB, objs ...client.Object) *Server {
 	s := &Server{
-		shelves: map[schema.GroupVersionResource]*shelf{},
-		changed: make(chan struct{}),
-		broken:  map[uint64]error{},
-		pages:   map[string]page{},
+		collections: map[schema.GroupVersionResource]*collection{},
+		changed:     make(chan struct{}),
+		broken:      map[uint64]error{},
+		pages:       map[string]page{},
 	}
 	for _, k := range kinds() {
-		s.shelves[k.gvr] = &shelf{kind: k, objects: map[types.NamespacedName]client.Object{}}
+		s.collections[k.gvr] = &collection{kind: k, objects: map[types.NamespacedName]client.Object{}}
 	}
 	for _, name := range protected {
 		s.Set(t, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}})
@@ -118,13 +118,12 @@ func New(t testing.TB, objs ...client.Object) *Server {
 	return s
 }
 
-// Set puts objects there exactly as they are (status, timestamps, finalizers
-// and all), whatever was there before, and tells watchers. Missing UIDs and
-// creation times are given.
+// Set stores objects exactly as they are (status, timestamps, finalizers and all), replaces
+// existing ones, and notifies watchers. Missing UIDs and creation times are set.
 func (s *Server) Set(t testing.TB, objs ...client.Object) {
 	t.Helper()
 	for _, o := range objs {
-		sh := s.shelfOf(t, o)
+		sh := s.collectionOf(t, o)
 		obj := o.DeepCopyObject().(client.Object) // a copy has the same type
 		s.mu.Lock()
 		old := sh.objects[keyOf(obj)]
@@ -137,11 +136,11 @@ func (s *Server) Set(t testing.TB, objs ...client.Object) {
 	}
 }
 
-// Remove takes objects away at once, whatever holds them, and tells watchers.
+// Remove deletes objects at once, despite finalizers, and notifies watchers.
 func (s *Server) Remove(t testing.TB, objs ...client.Object) {
 	t.Helper()
 	for _, o := range objs {
-		sh := s.shelfOf(t, o)
+		sh := s.collectionOf(t, o)
 		s.mu.Lock()
 		if old := sh.objects[keyOf(o)]; old != nil {
 			s.drop(sh, old)
@@ -150,10 +149,10 @@ func (s *Server) Remove(t testing.TB, objs ...client.Object) {
 	}
 }
 
-func (s *Server) shelfOf(t testing.TB, obj client.Object) *shelf {
+func (s *Server) collectionOf(t testing.TB, obj client.Object) *collection {
 	t.Helper()
 	gvk := client.KindOf(obj)
-	for _, sh := range s.shelves {
+	for _, sh := range s.collections {
 		if sh.gvk == gvk {
 			return sh
 		}
@@ -170,8 +169,7 @@ func (s *Server) Intercept(f func(Request) error) {
 	s.intercept = f
 }
 
-// Writes returns the requests that asked for a change since the last call,
-// including those that failed.
+// Writes returns the requests that asked for a change since the last call, including failed ones.
 func (s *Server) Writes() []Request {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -198,7 +196,7 @@ func (s *Server) BreakWatches(err error) {
 func (s *Server) Forget() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for _, sh := range s.shelves {
+	for _, sh := range s.collections {
 		sh.history, sh.floor = nil, s.revision
 	}
 	s.wake()
@@ -239,7 +237,7 @@ func (s *Server) Await(t testing.TB, check func() error) {
 func Find[T client.Object](s *Server, r client.Resource[T], namespace, name string) T {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	obj, _ := s.shelves[r.GroupVersionResource].objects[types.NamespacedName{Namespace: namespace, Name: name}].(T)
+	obj, _ := s.collections[r.GroupVersionResource].objects[types.NamespacedName{Namespace: namespace, Name: name}].(T)
 	return obj
 }
 
@@ -248,13 +246,13 @@ func All[T client.Object](s *Server, r client.Resource[T], namespace string) []T
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	var all []T
-	for _, o := range s.shelves[r.GroupVersionResource].sorted(namespace) {
-		all = append(all, o.(T)) // a shelf holds one type
+	for _, o := range s.collections[r.GroupVersionResource].sorted(namespace) {
+		all = append(all, o.(T)) // a collection holds one type
 	}
 	return all
 }
 
-func (sh *shelf) sorted(namespace string) []client.Object {
+func (sh *collection) sorted(namespace string) []client.Object {
 	var all []client.Object
 	for k, o := range sh.objects {
 		if namespace == "" || k.Namespace == namespace {
@@ -267,9 +265,9 @@ func (sh *shelf) sorted(namespace string) []client.Object {
 	return all
 }
 
-// enter begins a request: it notes it, asks the interceptor and finds the shelf.
+// enter begins a request: it notes it, asks the interceptor and finds the collection.
 // Without an error it returns with mu locked.
-func (s *Server) enter(ctx context.Context, r Request) (*shelf, error) {
+func (s *Server) enter(ctx context.Context, r Request) (*collection, error) {
 	if ctx.Err() != nil {
 		return nil, context.Cause(ctx)
 	}
@@ -282,7 +280,7 @@ func (s *Server) enter(ctx context.Context, r Request) (*shelf, error) {
 			return nil, err
 		}
 	}
-	sh := s.shelves[r.GroupVersionResource]
+	sh := s.collections[r.GroupVersionResource]
 	if sh == nil {
 		return nil, apierrors.NewGenericServerResponse(404, r.Verb, r.GroupResource(), r.Name, "404 page not found", 0, true)
 	}
@@ -290,7 +288,7 @@ func (s *Server) enter(ctx context.Context, r Request) (*shelf, error) {
 	return sh, nil
 }
 
-// wake wakes everybody who waits for a change. mu is held.
+// wake wakes all that wait for a change. mu is held.
 func (s *Server) wake() {
 	close(s.changed)
 	s.changed = make(chan struct{})
@@ -310,7 +308,7 @@ func (s *Server) born(k *kind, obj client.Object) {
 }
 
 // commit stores obj, which is the server's from now on. mu is held.
-func (s *Server) commit(sh *shelf, obj, prev client.Object) client.Object {
+func (s *Server) commit(sh *collection, obj, prev client.Object) client.Object {
 	s.revision++
 	obj.SetResourceVersion(strconv.FormatUint(s.revision, 10))
 	obj.GetObjectKind().SetGroupVersionKind(sh.gvk)
@@ -322,7 +320,7 @@ func (s *Server) commit(sh *shelf, obj, prev client.Object) client.Object {
 }
 
 // drop removes an object and returns its last state. mu is held.
-func (s *Server) drop(sh *shelf, old client.Object) client.Object {
+func (s *Server) drop(sh *collection, old client.Object) client.Object {
 	last := old.DeepCopyObject().(client.Object) // a copy has the same type
 	s.revision++
 	last.SetResourceVersion(strconv.FormatUint(s.revision, 10))
@@ -371,7 +369,7 @@ func eventOf(c change, match func(client.Object) bool) (watch.Event, bool) {
 		return watch.Event{Type: watch.Modified, Object: c.obj}, true
 	case was && c.deleted:
 		return watch.Event{Type: watch.Deleted, Object: c.obj}, true
-	case was: // it is told with the last state that matched, at the new revision
+	case was: // the event has the last state that matched, at the new revision
 		last := c.prev.DeepCopyObject().(client.Object) // a copy has the same type
 		last.SetResourceVersion(c.obj.GetResourceVersion())
 		return watch.Event{Type: watch.Deleted, Object: last}, true

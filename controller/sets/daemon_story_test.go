@@ -25,7 +25,7 @@ import (
 //	node NAME [k=v …]    a node with those labels; taint=KEY:EFFECT; without=yes: gone
 //	pause NODE DURATION  pods have failed on a node
 func TestDaemonSets(t *testing.T) {
-	storytest.Tell(t, "testdata/daemon", func(script *storytest.Story) storytest.Commands {
+	storytest.PlayCommands(t, "testdata/daemon", func(script *storytest.Story) storytest.Commands {
 		s := newDaemonStory(script)
 		return s.commands(storytest.Commands{
 			"set":   s.setSet,

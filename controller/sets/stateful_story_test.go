@@ -27,7 +27,7 @@ import (
 //	claim gone NAME   a claim was deleted; "going" means that it is being deleted
 //	collect           does what the garbage collector does: claims of deleted pods are deleted
 func TestStatefulSets(t *testing.T) {
-	storytest.Tell(t, "testdata/stateful", func(script *storytest.Story) storytest.Commands {
+	storytest.PlayCommands(t, "testdata/stateful", func(script *storytest.Story) storytest.Commands {
 		s := newStatefulStory(script)
 		return s.commands(storytest.Commands{
 			"set":     s.setSet,

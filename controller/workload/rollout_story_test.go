@@ -33,7 +33,7 @@ import (
 //	show                     the Deployment's annotations and conditions
 //	+DURATION                time passes
 func TestRollouts(t *testing.T) {
-	storytest.Tell(t, "testdata/rollouts", func(script *storytest.Story) storytest.Commands {
+	storytest.PlayCommands(t, "testdata/rollouts", func(script *storytest.Story) storytest.Commands {
 		s := newRolloutStory(script)
 		return storytest.Commands{
 			"deployment": s.setDeployment,

@@ -28,7 +28,7 @@ import (
 //
 // To accept changed output run the test with -update, then review the difference.
 func TestStories(t *testing.T) {
-	storytest.Tell(t, "testdata", func(script *storytest.Story) storytest.Commands {
+	storytest.PlayCommands(t, "testdata", func(script *storytest.Story) storytest.Commands {
 		s := &story{Story: script}
 		return storytest.Commands{
 			"job": s.setJob,

@@ -98,7 +98,7 @@ func Fault(base string, err error) *field.Error {
 	return fault
 }
 
-// below returns the path of a field of what stands at base.
+// below returns the path of a field below base.
 func below(base, path string) string {
 	if base == "" || path == "" {
 		return base + path

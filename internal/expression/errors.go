@@ -44,8 +44,8 @@ func (e *EvalError) Error() string {
 	return fmt.Sprintf("expression %q: %s%s", shorten(e.Text, 80), place, e.Message)
 }
 
-// maxFaults is how many faults are told: the parser goes on after an error, and what it
-// finds then is mostly the consequence of the first.
+// maxFaults is how many faults an error lists: the parser goes on after an error, and further
+// faults are mostly consequences of the first.
 const maxFaults = 3
 
 func faultsIn(issues *cel.Issues) []Fault {
@@ -64,8 +64,8 @@ type rewording struct {
 	to   func(m []string) string
 }
 
-// rewordings are made when the first message is told. What none of them knows is left as
-// it is.
+// rewordings are compiled for the first message. A message that matches none of them is left as it
+// is.
 var rewordings = sync.OnceValue(func() []rewording {
 	return []rewording{
 		{
@@ -86,13 +86,13 @@ var rewordings = sync.OnceValue(func() []rewording {
 				if strings.HasPrefix(m[1], `"`) || strings.HasPrefix(m[1], "'") {
 					return "the text that begins here has no closing quote: " + shorten(m[1], 40)
 				}
-				return "this is no part of the language: " + shorten(strings.TrimSpace(m[1]), 40)
+				return "not a part of the language: " + shorten(strings.TrimSpace(m[1]), 40)
 			},
 		},
 		{
 			regexp.MustCompile(`(?s)^undeclared reference to 'now'.*$`),
 			func([]string) string {
-				return "there is no clock: an expression is asked again only when its object changes"
+				return "there is no clock: an expression is evaluated again only when its object changes"
 			},
 		},
 		{
@@ -122,7 +122,7 @@ var rewordings = sync.OnceValue(func() []rewording {
 		},
 		{
 			regexp.MustCompile(`(?s)^expression of type '(.*)' cannot be range of a comprehension.*$`),
-			func(m []string) string { return fmt.Sprintf("%s has no elements to go through", typeName(m[1])) },
+			func(m []string) string { return fmt.Sprintf("%s has no elements", typeName(m[1])) },
 		},
 		{
 			regexp.MustCompile(`^comprehension exceeds nesting limit$`),
@@ -135,11 +135,11 @@ var rewordings = sync.OnceValue(func() []rewording {
 			func(m []string) string {
 				switch m[1] {
 				case "matches":
-					return "this is no regular expression"
+					return "not a regular expression"
 				case "duration":
-					return "this is no duration, such as \"90s\" or \"1h30m\""
+					return "not a duration such as \"90s\" or \"1h30m\""
 				}
-				return "this is no " + m[1] + ", such as \"2026-01-02T15:04:05Z\""
+				return "not a " + m[1] + ", such as \"2026-01-02T15:04:05Z\""
 			},
 		},
 		{

@@ -31,7 +31,7 @@ const (
 type Expression struct {
 	text    string
 	program cel.Program
-	source  *ast.SourceInfo // to tell where an evaluation went wrong
+	source  *ast.SourceInfo // for the position of an error in an evaluation
 }
 
 // environment is made when the first expression is compiled, since many programs

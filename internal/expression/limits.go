@@ -59,16 +59,16 @@ func tooDear(tree *ast.AST) []Fault {
 			fault(e, "one argument of %s must be a list that is written out, such as [\"a\", \"b\"]", name)
 		default:
 			if dear[name] {
-				fault(e, "%s() is not offered here", name)
+				fault(e, "%s() is not supported", name)
 			}
 		}
 	}))
 	return faults
 }
 
-// price says what a call costs. The evaluator's own table knows overloads only, and a
-// call on parts of the object, of which it knows no type, is none of them: it costs one
-// there, even if it joins two texts of a megabyte.
+// price says what a call costs. The evaluator's own table has costs only for overloads. A call on
+// parts of the object, whose type is unknown, has no overload: it costs one there, even if it joins
+// two texts of a megabyte.
 type price struct{}
 
 // CallCost implements the evaluator's ActualCostEstimator.

@@ -40,7 +40,7 @@ func Run(ctx context.Context, o Options) error {
 	quiet := time.NewTimer(o.Quiet)
 	defer quiet.Stop()
 	percent, seen := usualPercent, look()
-	watch := vigil{seen: seen.allocated}
+	watch := idleDetector{seen: seen.allocated}
 	set := func(p int) {
 		if p != percent && o.Headroom > 0 {
 			percent = p
@@ -67,7 +67,7 @@ func Run(ctx context.Context, o Options) error {
 				debug.FreeOSMemory()
 				watch.given = look().allocated
 				if err := forgetProgram(); err != nil {
-					o.Log.DebugContext(ctx, "the pages of the program are kept", "err", err)
+					o.Log.DebugContext(ctx, "cannot release the pages of the program", "err", err)
 				}
 			}
 			if again {
@@ -77,36 +77,35 @@ func Run(ctx context.Context, o Options) error {
 	}
 }
 
-// A vigil decides when memory is given back. Whoever keeps it looks after each quiet time
-// in which nothing was collected.
-type vigil struct {
+// An idleDetector decides when memory is given back. Its owner calls look after each interval
+// without a collection.
+type idleDetector struct {
 	seen  uint64 // bytes that had been allocated at the last look or collection
 	given uint64 // and when memory was given back
 }
 
-// look returns whether memory is to be given back now, and whether to look again after
-// another quiet time. Large heaps are collected seldom, however busy the process is, and one
-// that works slowly may end without another collection, which is when its garbage
-// would be heard of.
-func (v *vigil) look(now sight) (give, again bool) {
-	lately := now.allocated - v.seen
-	v.seen = now.allocated
-	enough := uint64(scraps)
-	if lately > whisper {
+// look returns whether memory should be given back now, and whether to look again after another
+// interval. Large heaps are collected seldom, however busy the process is, and the work of a slow
+// process may end without another collection, which would leave its garbage in memory.
+func (d *idleDetector) look(now heapStats) (give, again bool) {
+	lately := now.allocated - d.seen
+	d.seen = now.allocated
+	enough := uint64(leastGarbage)
+	if lately > surelyIdle {
 		enough = max(enough, now.live/4) // it is not over yet
 	}
-	return lately <= murmur && now.allocated-v.given > enough, lately > whisper
+	return lately <= mostIdle && now.allocated-d.given > enough, lately > surelyIdle
 }
 
-// murmur is how many bytes a process may allocate in the quiet time and still be called
+// mostIdle is how many bytes a process may allocate in the quiet time and still be called
 // idle. A single client at full speed makes it allocate many times as much.
-const murmur = 4 << 20
+const mostIdle = 4 << 20
 
-// whisper is how many bytes it may allocate in that time and be idle for sure.
-const whisper = 64 << 10
+// surelyIdle is how many bytes it may allocate in that time and be idle for sure.
+const surelyIdle = 64 << 10
 
-// scraps are so few bytes of garbage that they are not worth a collection.
-const scraps = 1 << 20
+// leastGarbage are so few bytes of garbage that they are not worth a collection.
+const leastGarbage = 1 << 20
 
 const usualPercent = 100 // Go's own: the heap may double
 
@@ -120,21 +119,21 @@ func percentFor(live, headroom uint64) int {
 	return int(min(most, headroom*usualPercent/max(live, 1)))
 }
 
-// A sight is what the runtime says about its heap.
-type sight struct {
+// heapStats are counters of the runtime about its heap.
+type heapStats struct {
 	live      uint64 // bytes that the last collection found alive
-	cycles    uint64 // collections that nobody asked for
+	cycles    uint64 // collections by the runtime, not forced by a call
 	allocated uint64 // bytes since the process began
 }
 
-func look() sight {
+func look() heapStats {
 	s := []metrics.Sample{{Name: "/gc/heap/live:bytes"}, {Name: "/gc/cycles/automatic:gc-cycles"}, {Name: "/gc/heap/allocs:bytes"}}
 	metrics.Read(s)
-	return sight{s[0].Value.Uint64(), s[1].Value.Uint64(), s[2].Value.Uint64()}
+	return heapStats{s[0].Value.Uint64(), s[1].Value.Uint64(), s[2].Value.Uint64()}
 }
 
-// A sentinel is garbage that tells when it is collected. It is too large for the
-// allocator to put it together with others.
+// A sentinel is garbage that reports its collection. It is too large for the allocator to put it
+// together with others.
 type sentinel [32]byte
 
 // arm fills collected after each collection from now on.

@@ -33,7 +33,7 @@ func TestPercentFor(t *testing.T) {
 	}
 }
 
-// TestArm checks that every collection is told, not only the first.
+// TestArm checks that every collection is reported, not only the first.
 func TestArm(t *testing.T) {
 	collected := make(chan struct{}, 1)
 	arm(t.Context(), collected)
@@ -82,22 +82,22 @@ func TestVigil(t *testing.T) {
 		{"busy, then still", 8 << 10, []step{{9000, false, true}, {9000, false, true}, {0, true, false}}},
 		{"still from the start", 8 << 10, []step{{0, false, false}}},
 		{"slow, and then still", 8 << 10, []step{{1500, false, true}, {1500, true, true}, {1500, false, true}, {0, true, false}}},
-		{"a whisper is nothing", 8 << 10, []step{{60, false, false}, {60, false, false}}},
+		{"a few bytes are nothing", 8 << 10, []step{{60, false, false}, {60, false, false}}},
 		{"a large heap that works slowly is left alone until it is still", 400 << 10, []step{{4000, false, true}, {4000, false, true}, {4000, false, true}, {10, true, false}}},
 		{"what is not worth it stays", 8 << 10, []step{{5000, false, true}, {0, true, false}, {900, false, true}, {0, false, false}}},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			var v vigil
-			now := sight{live: tt.live << 10}
+			var d idleDetector
+			now := heapStats{live: tt.live << 10}
 			for i, s := range tt.steps {
 				now.allocated += s.allocated << 10
-				give, again := v.look(now)
+				give, again := d.look(now)
 				if give != s.give || again != s.again {
 					t.Errorf("look %d = %v, %v, want %v, %v", i, give, again, s.give, s.again)
 				}
 				if give {
-					v.given = now.allocated
+					d.given = now.allocated
 				}
 			}
 		})

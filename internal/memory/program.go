@@ -9,13 +9,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// forgetProgram gives back the pages of the program's own file that starting has
-// touched: most of them are never needed again, and those that are come back from
-// the page cache. Without it the whole program, with the images built into it,
-// would count as memory of an idle process for ever.
+// forgetProgram gives back the pages of the program's own file that starting has touched: most of
+// them are never needed again, and the rest is read again from the page cache. Without it the whole
+// program, with the images built into it, would count as memory of an idle process for ever.
 //
-// Only mappings that have no page of their own are touched: what was read from the
-// file can be read again.
+// Only mappings without pages of their own are touched: pages that were read from the file can be
+// read again.
 func forgetProgram() error {
 	program, err := os.Readlink("/proc/self/exe")
 	if err != nil {

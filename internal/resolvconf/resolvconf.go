@@ -53,7 +53,8 @@ var behind = [...]string{"/run/systemd/resolve/resolv.conf", "/run/NetworkManage
 // nothing.
 func Host() Config { return first(File, behind[:]) }
 
-// first returns what a file says, or, if there are stubs alone, what stands behind them.
+// first returns the configuration in file. If that has only stub resolvers it returns the one of
+// the first file in behind.
 func first(file string, behind []string) Config {
 	c, stub := read(file)
 	if stub {

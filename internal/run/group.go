@@ -15,8 +15,8 @@ type Group struct {
 	wg     sync.WaitGroup
 }
 
-// NewGroup returns an empty group whose goroutines are told to stop when ctx is
-// over. At most limit of them run at the same time; 0 means any number.
+// NewGroup returns an empty group whose goroutines are stopped when ctx is cancelled. At most limit
+// of them run at the same time; 0 means any number.
 func NewGroup(ctx context.Context, limit int) *Group {
 	g := &Group{}
 	g.ctx, g.cancel = context.WithCancel(ctx)
@@ -53,7 +53,7 @@ func (g *Group) Go(f func(ctx context.Context)) bool {
 // Wait blocks until every goroutine of the group has returned by itself.
 func (g *Group) Wait() { g.wg.Wait() }
 
-// Stop tells the goroutines of the group to stop and waits for them.
+// Stop cancels the context of the group's goroutines and waits for them.
 func (g *Group) Stop() {
 	g.cancel()
 	g.wg.Wait()

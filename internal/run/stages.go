@@ -24,13 +24,13 @@ type Task struct {
 // A Stage is a set of tasks that may start in any order.
 type Stage []Task
 
-// Stages starts the stages one after the other, each when the one before is
-// ready, and runs them until ctx is over or any task returns. Then it stops them
-// in the reverse order: a stage ends completely before the one that it stands on
-// is told to. It returns when every task has returned.
+// Stages starts the stages one after the other, each when the one before is ready, and runs them
+// until ctx is cancelled or any task returns. Then it stops them in the reverse order: a stage has
+// ended completely before the context of the stage below it is cancelled. It returns when every
+// task has returned.
 //
-// The result is nil if ctx ended the run and every task stopped cleanly;
-// otherwise it joins what the tasks returned, each under its name.
+// The result is nil if ctx ended the run and every task stopped cleanly; otherwise it joins the
+// errors of the tasks, each under its name.
 func Stages(ctx context.Context, stages ...Stage) error {
 	e := &ending{first: make(chan struct{})}
 	var stops []func()
@@ -61,18 +61,18 @@ func Stages(ctx context.Context, stages ...Stage) error {
 
 // ending collects how the tasks of one run ended.
 type ending struct {
-	first chan struct{} // closed when the first task ends without having been told to
+	first chan struct{} // closed when the first task ends before its context is cancelled
 	once  sync.Once
 
 	mu   sync.Mutex
 	errs []error // guarded by mu
 }
 
-func (e *ending) note(name string, err error, told bool) {
+func (e *ending) note(name string, err error, stopped bool) {
 	switch {
 	case err != nil:
 		err = fmt.Errorf("%s: %w", name, err)
-	case !told:
+	case !stopped:
 		err = fmt.Errorf("%s ended on its own", name)
 	}
 	if err != nil {
@@ -80,7 +80,7 @@ func (e *ending) note(name string, err error, told bool) {
 		e.errs = append(e.errs, err)
 		e.mu.Unlock()
 	}
-	if !told {
+	if !stopped {
 		e.once.Do(func() { close(e.first) })
 	}
 }

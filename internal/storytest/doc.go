@@ -1,17 +1,14 @@
-// Package storytest plays stories: text files that say what is done, line by line,
-// and what came of it.
+// Package storytest plays stories: text files of commands, line by line, and their results.
 //
-// A line that begins with ">" is an answer, and stands below the line that it
-// answers. A line that begins with "#" is a comment. What the others mean is for
-// the test to say. A test plays the file without its answers, and the file that
-// comes out must be the one that went in:
+// A line that begins with ">" is the answer to the line above. A line that begins with "#" is a
+// comment. The test defines what the others mean. A test plays the file without its answers, and
+// the resulting file must equal the original:
 //
 //	node a cpu=1000
 //	schedule web-1 cpu=400
 //	> assigned to a (score 60)
 //
-// With -update the stories are written anew. Then read the difference: it is the
-// review.
+// With -update the stories are written again. Then read the difference: it is the review.
 //
-// It is a test kit: only tests and kits import it. It knows no commands.
+// It is a test kit: only tests and kits import it. It defines no commands.
 package storytest

@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-var update = flag.Bool("update", false, "write the stories anew, with what happens now")
+var update = flag.Bool("update", false, "write the answers of the stories again")
 
 // Play plays each story in dir, the files whose names end in ".txt", as a subtest of
 // the file's name. For each it calls begin once, and what that returns, which may be
@@ -26,20 +26,20 @@ func Play(t *testing.T, dir string, begin func(t *testing.T) (do func(line strin
 			if err != nil {
 				t.Fatal(err)
 			}
-			switch told := tell(string(old), begin(t)); {
-			case told == string(old):
+			switch now := play(string(old), begin(t)); {
+			case now == string(old):
 			case *update:
-				if err := os.WriteFile(file, []byte(told), 0o644); err != nil {
+				if err := os.WriteFile(file, []byte(now), 0o644); err != nil {
 					t.Fatal(err)
 				}
 			default:
-				t.Errorf("%s went differently; now:\n%s", file, told)
+				t.Errorf("%s went differently; now:\n%s", file, now)
 			}
 		})
 	}
 }
 
-func tell(story string, do func(line string) []string) string {
+func play(story string, do func(line string) []string) string {
 	var out strings.Builder
 	for line := range strings.Lines(story) {
 		line = strings.TrimSuffix(line, "\n")

@@ -138,7 +138,7 @@ func arrange(t reflect.Type, fresh map[reflect.Type]*plan) *plan {
 			p.read, p.write = foreign, foreign // a named pointer type
 		}
 		p.rule = ruleOf(p)
-		return p // pointers have the methods of what they point to
+		return p // pointers have the methods of their elements
 	}
 	switch at := reflect.PointerTo(t); {
 	case at.Implements(unmarshaler):
@@ -210,14 +210,14 @@ func (p *plan) addFields(t reflect.Type, offset uintptr, fresh map[reflect.Type]
 				f.omitZero = true
 				f.asksZero = reflect.PointerTo(sf.Type).Implements(zeroer)
 				if f.asksZero && (sf.Type.Kind() == reflect.Pointer || sf.Type.Kind() == reflect.Interface) {
-					return false // nil asks nobody
+					return false // nil calls no method
 				}
 			case "string":
 				return false
 			}
 		}
 		if _, twice := p.byName[name]; twice || !plain(name) || len(p.fields) >= mostFields {
-			return false // the rules for who wins are not ours to know
+			return false // the rules for conflicts are those of encoding/json
 		}
 		p.byName[name] = uint8(len(p.fields))
 		p.fields = append(p.fields, f)

@@ -397,8 +397,8 @@ const (
 	highs = 0x8080808080808080
 )
 
-// quoted takes a string and returns what stands between its quotes, which is UTF-8
-// without control characters. Escapes are neither checked nor replaced.
+// quoted takes a string and returns the bytes between its quotes, which are UTF-8 without control
+// characters. Escapes are neither checked nor replaced.
 func (r *reader) quoted() (raw []byte, escaped, ok bool) {
 	if r.peek() != '"' {
 		return nil, false, false

@@ -22,7 +22,7 @@ const (
 	// OldProvisioner is what Provisioner was called before; provisioners may know that name alone.
 	OldProvisioner = "volume.beta.kubernetes.io/storage-provisioner"
 
-	// NoProvisioner is the provisioner of classes whose volumes nobody makes.
+	// NoProvisioner is the provisioner of classes without dynamic provisioning.
 	NoProvisioner = "kubernetes.io/no-provisioner"
 
 	Protection       = "kubernetes.io/pvc-protection" // of claims
@@ -134,7 +134,7 @@ func (w *Wish) Suits(v *corev1.PersistentVolume) bool {
 	return v.DeletionTimestamp == nil && capacity.Cmp(w.size) >= 0 && SameMode(w.claim, v) && sameAttributes(w.claim, v)
 }
 
-// Allows reports whether a volume that suits and is nobody's can be taken for the claim.
+// Allows reports whether a volume that suits and is not bound can be taken for the claim.
 func (w *Wish) Allows(v *corev1.PersistentVolume) bool {
 	return v.Spec.ClaimRef == nil && v.Status.Phase == corev1.VolumeAvailable && VolumeClass(v) == Class(w.claim) &&
 		(w.selector == nil || w.selector.Matches(labels.Set(v.Labels))) && Mountable(w.claim, v)

@@ -30,7 +30,7 @@ import (
 //	find TARGET
 //	forget             begin anew
 func TestTrace(t *testing.T) {
-	storytest.Tell(t, "testdata", func(s *storytest.Story) storytest.Commands {
+	storytest.PlayCommands(t, "testdata", func(s *storytest.Story) storytest.Commands {
 		st := &story{Story: s}
 		st.forget()
 		return storytest.Commands{

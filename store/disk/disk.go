@@ -48,7 +48,7 @@ type directory struct {
 	dirty     bool   // something was written since the last closing frame
 	broken    error  // not nil: the state of the log is unknown
 	rollAt    int64  // no new segment before the log is this long
-	live      int64  // size of what is live, as store.Entry.Size counts
+	live      int64  // size of the live records, as store.Entry.Size counts
 	gaveUp    int64  // length of the log when folding it made no room; 0: that was not tried
 	buf       []byte
 
@@ -153,7 +153,7 @@ func (d *directory) survey() error {
 		// It is ignored as long as it is there, and some file systems cannot remove a file
 		// when they are full.
 		if err := os.Remove(name); err != nil {
-			d.opts.Log.Warn("a file that is not needed any more stays", "err", err)
+			d.opts.Log.Warn("cannot remove an obsolete file", "err", err)
 		}
 	}
 	return nil
@@ -178,7 +178,7 @@ func headerOf(name string) (header, error) {
 
 // Load implements [store.Backend]. It cuts off what a crash left half-written.
 func (d *directory) Load(ctx context.Context, each func(store.Entry) error) (store.Revision, error) {
-	l := newLedger(true)
+	l := newLiveSet(true)
 	var last end
 	load := func(e store.Entry) error {
 		d.live += int64(e.Size())
@@ -249,7 +249,7 @@ func (d *directory) resume(ctx context.Context, last end) error {
 	}
 	size, err := f.Seek(0, io.SeekEnd)
 	if err == nil && last.torn > 0 {
-		d.opts.Log.Warn("cut off what a crash left half-written", "file", e.name, "offset", last.at, "bytes", last.torn)
+		d.opts.Log.Warn("removed a half-written record after a crash", "file", e.name, "offset", last.at, "bytes", last.torn)
 		size = last.at
 		if err = f.Truncate(last.at); err == nil {
 			err = f.Sync()

@@ -14,18 +14,18 @@ import (
 	"github.com/sampan-io/sampan/store"
 )
 
-// A ledger finds out what is live when a log is read.
-type ledger struct {
+// A liveSet collects the live records while a log is read.
+type liveSet struct {
 	data    bool                    // keep the data of entries, not only which is the newest
 	newest  map[string]*store.Entry // a deletion has no Data
 	last    store.Revision
 	ceiling store.Revision
 }
 
-func newLedger(data bool) *ledger { return &ledger{data: data, newest: map[string]*store.Entry{}} }
+func newLiveSet(data bool) *liveSet { return &liveSet{data: data, newest: map[string]*store.Entry{}} }
 
 // take notes a payload of the log.
-func (l *ledger) take(payload []byte) error {
+func (l *liveSet) take(payload []byte) error {
 	switch payload[0] {
 	case payloadBatch:
 		return decodeEntries(payload, func(r raw) error {
@@ -49,7 +49,7 @@ func (l *ledger) take(payload []byte) error {
 	return errMalformed
 }
 
-func (l *ledger) reserve(payload []byte) error {
+func (l *liveSet) reserve(payload []byte) error {
 	c, n := binary.Uvarint(payload[1:])
 	if n <= 0 {
 		return errMalformed
@@ -60,7 +60,7 @@ func (l *ledger) reserve(payload []byte) error {
 
 // older passes on the entries of a snapshot payload that the log did not replace. all, if not
 // nil, gets the others too. The log must have been taken before.
-func (l *ledger) older(payload []byte, each func(raw) error, all func(raw)) error {
+func (l *liveSet) older(payload []byte, each func(raw) error, all func(raw)) error {
 	switch payload[0] {
 	case payloadBatch:
 		return decodeEntries(payload, func(r raw) error {
@@ -156,7 +156,7 @@ func (d *directory) roll(ctx context.Context) {
 func (d *directory) seal(ctx context.Context) bool {
 	old, at, was := d.log, d.end, entry{d.name, d.head}
 	if err := d.begin(header{version: FormatVersion, kind: kindLog, number: was.number + 1, first: d.seq}); err != nil {
-		d.opts.Log.WarnContext(ctx, "no new segment of the log; it is tried again when this one has grown", "err", err)
+		d.opts.Log.WarnContext(ctx, "cannot start a new log segment; trying again when this one has grown", "err", err)
 		d.rollAt = d.end + d.opts.Segment
 		return false
 	}
@@ -188,7 +188,7 @@ func (d *directory) startFold(ctx context.Context) {
 		case errors.Is(err, errInterrupted):
 			return
 		case err != nil:
-			d.opts.Log.WarnContext(ctx, "no new snapshot; it is tried again when the log has grown", "err", err)
+			d.opts.Log.WarnContext(ctx, "cannot write a snapshot; trying again when the log has grown", "err", err)
 		default:
 			d.folded = made
 		}
@@ -238,12 +238,11 @@ func (d *directory) makeRoom(ctx context.Context, frees bool) bool {
 
 var errInterrupted = errors.New("interrupted by the stop of the store")
 
-// fold writes a snapshot of what is live before the frame with the given
-// sequence, then removes the files that it replaces. live is what the log takes for the size
-// of what is live.
+// fold writes a snapshot of the live records before the frame with the given sequence, then removes
+// the files that it replaces. live is the log's count of the size of the live records.
 func (d *directory) fold(ctx context.Context, first uint64, live int64) (folded, error) {
 	was := d.folded
-	l := newLedger(false)
+	l := newLiveSet(false)
 	for _, e := range was.sealed {
 		if _, err := readSegment(e, false, func(p []byte) error {
 			if ctx.Err() != nil {
@@ -272,8 +271,8 @@ func (d *directory) fold(ctx context.Context, first uint64, live int64) (folded,
 	if err = errors.Join(err, f.Close()); err != nil {
 		return folded{}, fmt.Errorf("writing %s: %w", name, err)
 	}
-	// From here on the old files are not needed. Those that cannot be removed are
-	// removed at the next start.
+	// From here on the old files are not needed. If one cannot be removed the next start removes
+	// it.
 	for _, e := range was.sealed {
 		_ = os.Remove(e.name)
 	}
@@ -348,7 +347,7 @@ func (w *snapshotWriter) close(ceiling store.Revision) error {
 }
 
 // copyLive writes the entries that are the newest of their keys.
-func (w *snapshotWriter) copyLive(ctx context.Context, l *ledger, was folded) error {
+func (w *snapshotWriter) copyLive(ctx context.Context, l *liveSet, was folded) error {
 	add := func(r raw) error {
 		if ctx.Err() != nil {
 			return errInterrupted

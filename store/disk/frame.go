@@ -314,7 +314,7 @@ func scan(r *reader, newest bool, tail func(off int64) ([]byte, error), each fun
 	}
 }
 
-// judge tells the end of the log and a torn frame from damage.
+// judge distinguishes the end of the log and a torn frame from damage.
 func (r *reader) judge(bad badFrame, newest bool, tail func(off int64) ([]byte, error)) (end, error) {
 	rest, err := tail(r.off)
 	if err != nil {

@@ -56,7 +56,7 @@ func publish(f *os.File, name string) error {
 func (d *directory) Commit(ctx context.Context, batch store.Batch) error {
 	if len(batch.Entries) == 0 {
 		size := int64(batch.Room)
-		return d.try(ctx, false, func() error { return d.room(size, d.live+size, false) })
+		return d.try(ctx, false, func() error { return d.ensureSpace(size, d.live+size, false) })
 	}
 	live := d.live
 	for i := range batch.Entries {
@@ -87,8 +87,8 @@ func (d *directory) Reserve(ctx context.Context, ceiling store.Revision) error {
 // keepBuffer is the largest buffer that is kept for the next batch.
 const keepBuffer = 1 << 20
 
-// record writes a frame, which encode makes for a version of the format, and syncs it. live is
-// the size of what is live afterwards. A frame that frees space may use what is kept back.
+// record writes a frame, which encode makes for a version of the format, and syncs it. live is the
+// size of the live records afterwards. A frame that frees space may use the space kept back.
 func (d *directory) record(ctx context.Context, encode func(version uint32) []byte, live int64, frees bool) error {
 	if err := d.try(ctx, frees, func() error { return d.append(encode, live, frees) }); err != nil {
 		return err
@@ -125,7 +125,7 @@ func (d *directory) append(encode func(version uint32) []byte, live int64, frees
 	if len(frame) > maxPayload {
 		return fmt.Errorf("a batch of %d bytes is more than the %d that a record of the log can hold", len(frame), maxPayload)
 	}
-	if err := d.room(int64(len(frame)), live, frees); err != nil {
+	if err := d.ensureSpace(int64(len(frame)), live, frees); err != nil {
 		return err
 	}
 	endFrame(frame, 0, d.head.salt, d.seq)
@@ -138,9 +138,9 @@ func (d *directory) append(encode func(version uint32) []byte, live int64, frees
 	return nil
 }
 
-// room makes sure that there is space for a frame, and that what is kept back stays so unless
+// ensureSpace makes sure that there is space for a frame, and that what is kept back stays so unless
 // the frame frees space. ErrFull means that nothing was changed.
-func (d *directory) room(size, live int64, frees bool) error {
+func (d *directory) ensureSpace(size, live int64, frees bool) error {
 	kept := d.space.slack
 	if frees {
 		kept = 0

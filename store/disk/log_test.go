@@ -148,7 +148,7 @@ func TestAFlippedByteIsReportedWithItsPlace(t *testing.T) {
 				t.Fatalf("byte %d of the header flipped: no error", off)
 			}
 		case frame == last:
-			// The last frame cannot be told from a torn one.
+			// A damaged last frame looks like a torn one.
 			if err != nil || !slices.Equal(got, s.after[last]) {
 				t.Fatalf("byte %d in the last frame flipped: %q, %v", off, got, err)
 			}

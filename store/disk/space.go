@@ -30,7 +30,7 @@ import (
 // When a batch finds no space, the log is folded if much of it is garbage, and the batch is
 // tried again. When a batch that frees space has used up the slack, that fold goes into the
 // spare segment and the reserve. So deletions succeed for as long as they are smaller than the
-// slack, and the space of what was deleted comes back with the next batch that needs it.
+// slack, and the space of the deleted records comes back with the next batch that needs it.
 //
 // All this is best effort where the file system cannot allocate space (fallocate(2)).
 
@@ -122,7 +122,7 @@ func (s *space) keep(live int64) {
 		s.log.Debug("there is no spare segment", "err", err)
 	}
 	if err := s.hold(want); err != nil {
-		s.log.Debug("the space for deletions is not complete", "err", err)
+		s.log.Debug("cannot reserve all of the space for deletions", "err", err)
 	}
 }
 

@@ -305,7 +305,7 @@ func TestAnInterruptedFoldResumesAtTheStart(t *testing.T) {
 }
 
 // TestTheLastFrameIsSyncedAtTheStart checks that a frame which a killed process has written and
-// perhaps not synced is on the medium before anybody reads it.
+// perhaps not synced is synced before it is read.
 func TestTheLastFrameIsSyncedAtTheStart(t *testing.T) {
 	c := &client{t: t, dir: t.TempDir(), opts: quiet, live: map[string]store.Entry{}}
 	c.open()

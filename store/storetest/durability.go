@@ -20,7 +20,7 @@ func notBeforeDurable(t *testing.T, m Medium) {
 	if got := s.text(t, "pods/a"); got != "old" {
 		t.Errorf("a write that is not durable is read: %q", got)
 	}
-	if got := eventLines(s.told(t, store.Query{Prefix: "pods/"}, 1)); len(got) != 0 {
+	if got := eventLines(s.events(t, store.Query{Prefix: "pods/"}, 1)); len(got) != 0 {
 		t.Errorf("a write that is not durable is watched: %q", got)
 	}
 	release()
@@ -52,8 +52,8 @@ func survives(t *testing.T, m Medium) {
 		if err := s.firstError(store.Query{Prefix: "pods/"}, last-1); !errors.Is(err, store.ErrExpired) {
 			t.Errorf("%s: a watch from before is %v, want ErrExpired", when, err)
 		}
-		if n := len(s.told(t, store.Query{Prefix: "pods/"}, last)); n != 0 {
-			t.Errorf("%s: a watch from the last revision tells %d events", when, n)
+		if n := len(s.events(t, store.Query{Prefix: "pods/"}, last)); n != 0 {
+			t.Errorf("%s: a watch from the last revision yields %d events", when, n)
 		}
 	}
 	check("after a crash")
@@ -178,8 +178,8 @@ func volatileInOrder(t *testing.T, m Medium) {
 	if r, pod := <-lease, s.revisionOf("pods/a"); r.Revision != pod+1 && r.Revision != pod-1 {
 		t.Errorf("the volatile write has revision %d, the durable one %d", r.Revision, pod)
 	}
-	if n := len(s.told(t, store.Query{Prefix: "leases/"}, 0)); n != 2 {
-		t.Errorf("a watch tells %d writes, want 2", n)
+	if n := len(s.events(t, store.Query{Prefix: "leases/"}, 0)); n != 2 {
+		t.Errorf("a watch yields %d writes, want 2", n)
 	}
 }
 

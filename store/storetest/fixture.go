@@ -267,7 +267,7 @@ func (s *subject) revisionOf(key string) store.Revision {
 	return r.Revision
 }
 
-// text returns what stands at key; "" for nothing.
+// text returns the value at key; "" for none.
 func (s *subject) text(t tester, key string) string {
 	t.Helper()
 	r, err := s.Get(key)
@@ -298,9 +298,8 @@ func lines(records []store.Record) []string {
 	return out
 }
 
-// told gathers what a watch tells until it is idle with everything up to the
-// store's present revision told.
-func (s *subject) told(t tester, q store.Query, after store.Revision) []store.Event {
+// events returns the events that a watch yields until it is idle at the store's present revision.
+func (s *subject) events(t tester, q store.Query, after store.Revision) []store.Event {
 	t.Helper()
 	var events []store.Event
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
@@ -325,7 +324,7 @@ func (s *subject) firstError(q store.Query, after store.Revision) error {
 	return nil
 }
 
-// line tells an event in short: +key=text, ~key=text or -key=text.
+// line describes an event in short: +key=text, ~key=text or -key=text.
 func line(e store.Event) string {
 	sign := "~"
 	switch {

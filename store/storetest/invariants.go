@@ -25,10 +25,10 @@ func Run(t *testing.T, make func(t *testing.T) Medium) {
 		{"I1 an expectation on a lost volatile write conflicts for ever", true, lostExpectation},
 		{"I2 a stale write changes nothing", false, staleWrite},
 		{"I2 expectations see writes that are being synced", true, expectationsSeeAccepted},
-		{"I3 a watch tells everything in order", false, watchTellsAll},
+		{"I3 a watch yields everything in order", false, watchTellsAll},
 		{"I3 a watch sees records come into and go out of a term", false, watchTerm},
-		{"I3 a watch that waits is woken by what concerns it", false, watchWoken},
-		{"I3 a watch is told what was written before the stop", false, watchLast},
+		{"I3 a waiting watch wakes for matching events", false, watchWoken},
+		{"I3 a watch yields the writes before the stop", false, watchLast},
 		{"I3 a forgotten revision is expired", false, forgotten},
 		{"I3 a revision of the future is refused", false, future},
 		{"I3 a slow watch is expired, an idle one is not", false, slowAndIdle},
@@ -193,8 +193,8 @@ func expectationsSeeAccepted(t *testing.T, m Medium) {
 	g := run.NewGroup(t.Context(), 0)
 	g.Go(func(ctx context.Context) { s.put(t, "pods/a", "first") })
 	<-s.tap.atGate
-	// The key is taken though nobody can see it yet. The answer to a second
-	// creation is the conflict that its caller can then read about, not sooner.
+	// The key is taken although the write is not visible yet. The answer to a second creation is
+	// the conflict that its caller can then read about, not sooner.
 	early := make(chan error, 1)
 	g.Go(func(ctx context.Context) {
 		_, err := s.Commit(ctx, store.Write{Key: "pods/a", Value: &Text{Text: "second"}})
@@ -205,7 +205,7 @@ func expectationsSeeAccepted(t *testing.T, m Medium) {
 	})
 	g.Go(func(ctx context.Context) {
 		if _, err := s.Commit(ctx, store.Write{Key: "pods/a", Value: &Text{Text: "third"}, Expect: 1}); err != nil {
-			t.Errorf("an update of what is being created: %v", err)
+			t.Errorf("an update of an object that is being created: %v", err)
 		}
 	})
 	release()
@@ -228,23 +228,23 @@ func watchTellsAll(t *testing.T, m Medium) {
 	s.put(t, "pods/xx/a", "1")
 	s.remove(t, "pods/x/a")
 	s.volatile(t, "pods/x/a", "3")
-	equal(t, "all pods", eventLines(s.told(t, store.Query{Prefix: "pods/"}, 0)), []string{
+	equal(t, "all pods", eventLines(s.events(t, store.Query{Prefix: "pods/"}, 0)), []string{
 		"+pods/x/a=1", "+pods/y/a=1", "~pods/x/a=2", "+pods/x/b=1", "+pods/xx/a=1", "-pods/x/a=last words", "+pods/x/a=3",
 	})
-	events := s.told(t, store.Query{Prefix: "pods/x/"}, after)
+	events := s.events(t, store.Query{Prefix: "pods/x/"}, after)
 	equal(t, "pods of x", eventLines(events), []string{
 		"~pods/x/a=2", "+pods/x/b=1", "-pods/x/a=last words", "+pods/x/a=3",
 	})
 	if e := events[0]; e.Prev.Value.(*Text).Text != "1" || e.Created != 1 || e.Prev.Revision != 1 {
-		t.Errorf("an update is told as %+v", e)
+		t.Errorf("the event of an update is %+v", e)
 	}
 	if e := events[2]; e.Prev.Value.(*Text).Text != "2" || e.Revision <= e.Prev.Revision || e.Created != 1 {
-		t.Errorf("a deletion is told as %+v", e)
+		t.Errorf("the event of a deletion is %+v", e)
 	}
 	if e := events[3]; e.Created != e.Revision {
-		t.Errorf("a key made again is told as %+v, want a new Created", e)
+		t.Errorf("the event of a key made again is %+v, want a new Created", e)
 	}
-	equal(t, "one pod", eventLines(s.told(t, store.Query{Prefix: "pods/x/b"}, after)), []string{"+pods/x/b=1"})
+	equal(t, "one pod", eventLines(s.events(t, store.Query{Prefix: "pods/x/b"}, after)), []string{"+pods/x/b=1"})
 
 	// And while it happens.
 	g := run.NewGroup(t.Context(), 0)
@@ -287,7 +287,7 @@ func watchTerm(t *testing.T, m Medium) {
 	s.put(t, "pods/a", "#node2")
 	s.put(t, "pods/a", "#node1 back")
 	s.remove(t, "pods/a")
-	equal(t, "node1", eventLines(s.told(t, store.Query{Prefix: "pods/", Term: "#node1"}, 0)), []string{
+	equal(t, "node1", eventLines(s.events(t, store.Query{Prefix: "pods/", Term: "#node1"}, 0)), []string{
 		"+pods/a=#node1 pending", "~pods/a=#node1 running", "~pods/a=#node2", "~pods/a=#node1 back", "-pods/a=last words",
 	})
 }
@@ -314,13 +314,13 @@ func watchWoken(t *testing.T, m Medium) {
 			case err != nil:
 				t.Fatalf("%+v: %v", q, err)
 			case e.Key == "" && written:
-				t.Fatalf("%+v: told of progress to %d, but not of %s", q, e.Revision, steps[n].want)
+				t.Fatalf("%+v: got progress to %d, but not %s", q, e.Revision, steps[n].want)
 			case e.Key == "":
 				steps[n].write()
 				written = true
 				continue
 			case line(e) != steps[n].want:
-				t.Fatalf("%+v: told %s, want %s", q, line(e), steps[n].want)
+				t.Fatalf("%+v: got %s, want %s", q, line(e), steps[n].want)
 			}
 			if n, written = n+1, false; n == len(steps) {
 				break
@@ -369,15 +369,15 @@ func forgotten(t *testing.T, m Medium) {
 	if _, err := s.List(q, store.Page{At: 19}); !errors.Is(err, store.ErrExpired) {
 		t.Errorf("list at 19 of 30 with a history of 10: %v, want ErrExpired", err)
 	}
-	if n := len(s.told(t, q, 20)); n != 10 {
-		t.Errorf("watch after 20 of 30 told %d events, want 10", n)
+	if n := len(s.events(t, q, 20)); n != 10 {
+		t.Errorf("watch after 20 of 30 yields %d events, want 10", n)
 	}
 	if got, _ := s.list(t, q, store.Page{At: 20}); !slices.Equal(got, []string{"pods/a=19"}) {
 		t.Errorf("list at 20 = %q", got)
 	}
 	// Each resource has a history of its own.
-	if n := len(s.told(t, store.Query{Prefix: "nodes/"}, 0)); n != 0 {
-		t.Errorf("a watch of nodes told %d events", n)
+	if n := len(s.events(t, store.Query{Prefix: "nodes/"}, 0)); n != 0 {
+		t.Errorf("a watch of nodes yields %d events", n)
 	}
 }
 
@@ -444,7 +444,7 @@ func slowAndIdle(t *testing.T, m Medium) {
 	// The slow one was given some events before it fell behind.
 	for got := ""; got != "expired"; {
 		if got = <-slow; got == "~pods/busy=99" || got == "idle" {
-			t.Errorf("a watcher who slept through 100 writes with a history of 10 was told %q", got)
+			t.Errorf("a watcher that slept through 100 writes with a history of 10 got %q", got)
 			break
 		}
 	}
@@ -457,14 +457,14 @@ func progress(t *testing.T, m Medium) {
 	for e, err := range s.Watch(t.Context(), store.Query{Prefix: "pods/"}, 0) {
 		switch {
 		case err != nil || e.Key != "":
-			t.Fatalf("told %+v, %v", e, err)
+			t.Fatalf("got %+v, %v", e, err)
 		case want == 0:
 			want = s.put(t, "nodes/a", "1").Revision
 			wrote <- want
 		case e.Revision == want:
 			return
 		default:
-			t.Fatalf("told of revision %d, want %d", e.Revision, want)
+			t.Fatalf("got revision %d, want %d", e.Revision, want)
 		}
 	}
 }
@@ -499,7 +499,7 @@ func listThenWatch(t *testing.T, m Medium) {
 		for _, r := range l.Records {
 			state[r.Key] = r
 		}
-		for _, e := range s.told(t, store.Query{Prefix: "pods/"}, l.Revision) {
+		for _, e := range s.events(t, store.Query{Prefix: "pods/"}, l.Revision) {
 			if have := state[e.Key]; have.Revision != e.Prev.Revision {
 				t.Fatalf("list at %d, then %s replaces revision %d, but the list has %d", l.Revision, line(e), e.Prev.Revision, have.Revision)
 			}

@@ -29,9 +29,8 @@ type answer struct {
 	revision store.Revision // after a write: its own; of a read or a conflict: that of the key
 }
 
-// Linear runs clients against one store at the same time and checks that what
-// each of them was told could have been told by a store that does one thing after
-// the other.
+// Linear runs clients against one store at the same time and checks that their results are possible
+// results of a store that does one thing after the other (linearizability).
 func Linear(t *testing.T, make func(t *testing.T) Medium) {
 	const clients, each = 8, 60
 	s := open(t, make(t), store.Options{})

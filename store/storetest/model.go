@@ -171,7 +171,7 @@ func (m *model) stale(t *rapid.T) {
 	}
 }
 
-// floor is the oldest revision that the store must know of a resource.
+// floor is the oldest revision from which the store must still serve a resource.
 func (m *model) floor(resource string) store.Revision {
 	floor, n := m.base, 0
 	for _, e := range slices.Backward(m.events) {
@@ -272,11 +272,11 @@ func (m *model) watch(t *rapid.T) {
 			want = append(want, e)
 		}
 	}
-	got := m.s.told(t, q, after)
+	got := m.s.events(t, q, after)
 	if !slices.EqualFunc(got, want, func(a, b store.Event) bool {
 		return a.Deleted == b.Deleted && sameRecord(a.Record, b.Record) && sameRecord(a.Prev, b.Prev)
 	}) {
-		t.Fatalf("Watch(%+v, %d) told %q, want %q", q, after, eventLines(got), eventLines(want))
+		t.Fatalf("Watch(%+v, %d) yields %q, want %q", q, after, eventLines(got), eventLines(want))
 	}
 }
 

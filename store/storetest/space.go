@@ -82,7 +82,7 @@ func expires(t *testing.T, m Medium) {
 		synctest.Wait()
 		got, _ = s.list(t, store.Query{Prefix: "events/"}, store.Page{})
 		equal(t, "when the time of one is over", got, []string{"events/b=2"})
-		equal(t, "the watch", eventLines(s.told(t, store.Query{Prefix: "events/"}, last)), []string{"~events/b=2", "-events/a=2"})
+		equal(t, "the watch", eventLines(s.events(t, store.Query{Prefix: "events/"}, last)), []string{"~events/b=2", "-events/a=2"})
 		if s.text(t, "pods/a") != "1" {
 			t.Error("a record without a time to live is gone")
 		}

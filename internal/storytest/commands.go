@@ -26,9 +26,9 @@ func NewStory(t *testing.T) *Story {
 // Commands are what the lines of a story may do: by their first word, with the others.
 type Commands map[string]func(words []string)
 
-// Tell plays each story in dir like [Play]. Begin returns the commands of one story;
-// what they say stands below their lines.
-func Tell(t *testing.T, dir string, begin func(s *Story) Commands) {
+// PlayCommands plays each story in dir like [Play]. Begin returns the commands of one story; their
+// results are the answers below their lines.
+func PlayCommands(t *testing.T, dir string, begin func(s *Story) Commands) {
 	t.Helper()
 	Play(t, dir, func(t *testing.T) func(string) []string {
 		s := NewStory(t)

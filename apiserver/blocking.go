@@ -36,12 +36,12 @@ const (
 // verbWait counts blocking reads apart from others; for authorization they are reads.
 const verbWait = "wait"
 
-// waits reports whether a read is a blocking one.
-func (x *exchange) waits() bool {
+// blocks reports whether a request is a blocking read.
+func (x *exchange) blocks() bool {
 	return strings.Contains(x.r.URL.RawQuery, blocking.ParamUntil) && blocking.Asked(x.r.URL.Query())
 }
 
-func newDesk(o *Options) *blocking.Desk {
+func newWaiters(o *Options) *blocking.Waiters {
 	return blocking.New(blocking.Options{
 		Store: readable{o.Store}, PerUser: o.MaxWaiting,
 		Object: func(v store.Value) (map[string]any, error) {
@@ -50,10 +50,9 @@ func newDesk(o *Options) *blocking.Desk {
 	})
 }
 
-// serveUntil answers a GET or LIST when an expression over its result becomes true. Who
-// may read may wait: it tells nothing that reading again and again would not. It holds
-// no slot, as watches don't.
-func (s *Server) serveUntil(x *exchange, t target, verb string) {
+// serveBlocking answers a GET or LIST when an expression over its result becomes true. A user who may
+// read may wait, because repeated reads would show the same. It holds no slot, like watches.
+func (s *Server) serveBlocking(x *exchange, t target, verb string) {
 	x.subject.verb = verbWait
 	x.Header().Set(UntilHeader, endError)
 	m, ok := x.media(t.offer())
@@ -70,7 +69,7 @@ func (s *Server) serveUntil(x *exchange, t target, verb string) {
 		x.fail(apierrors.NewBadRequest(err.Error()))
 		return
 	}
-	r, err := s.untilRequest(&t, verb, q.Get("labelSelector"), q.Get("fieldSelector"))
+	r, err := s.newBlockingRead(&t, verb, q.Get("labelSelector"), q.Get("fieldSelector"))
 	if err != nil {
 		x.fail(err)
 		return
@@ -90,7 +89,7 @@ func (s *Server) serveUntil(x *exchange, t target, verb string) {
 	defer s.metrics.stream(x.subject)()
 	x.long = true
 	_ = http.NewResponseController(x.w).SetWriteDeadline(time.Time{})
-	a, err := s.desk.Wait(ctx, r.Request)
+	a, err := s.waiters.Wait(ctx, r.Request)
 	_ = http.NewResponseController(x.w).SetWriteDeadline(time.Now().Add(answerTimeout))
 	defer x.endPace()
 	if lost := mayRead(); lost != nil { // much may have happened in the meantime
@@ -98,7 +97,7 @@ func (s *Server) serveUntil(x *exchange, t target, verb string) {
 		return
 	}
 	if err != nil {
-		end, err := s.untilFault(&t, err)
+		end, err := s.blockingFault(&t, err)
 		x.Header().Set(UntilHeader, end)
 		x.fail(err)
 		return
@@ -122,14 +121,14 @@ func (s *Server) serveUntil(x *exchange, t target, verb string) {
 	}
 }
 
-// An untilRequest is what the desk is asked, and what the authorizer is.
-type untilRequest struct {
+// A blockingRead is a blocking read and the attributes that the authorizer needs of it.
+type blockingRead struct {
 	blocking.Request
 	chosen
 }
 
-func (s *Server) untilRequest(t *target, verb, labelSelector, fieldSelector string) (untilRequest, error) {
-	r := untilRequest{Request: blocking.Request{Scope: t.kind.Prefix(t.namespace)}}
+func (s *Server) newBlockingRead(t *target, verb, labelSelector, fieldSelector string) (blockingRead, error) {
+	r := blockingRead{Request: blocking.Request{Scope: t.kind.Prefix(t.namespace)}}
 	if verb == verbGet {
 		r.name, r.Key = t.name, t.key()
 		return r, nil
@@ -145,8 +144,8 @@ func (s *Server) untilRequest(t *target, verb, labelSelector, fieldSelector stri
 	return r, nil
 }
 
-// untilFault turns what the desk answers instead of a state into an API status error.
-func (s *Server) untilFault(t *target, err error) (end string, fault error) {
+// blockingFault turns an error of a blocking read into an API status error.
+func (s *Server) blockingFault(t *target, err error) (end string, fault error) {
 	var (
 		timeout *blocking.TimeoutError
 		missing *blocking.MissingError
@@ -165,7 +164,7 @@ func (s *Server) untilFault(t *target, err error) (end string, fault error) {
 		return endTimeout, status
 	case errors.As(err, &missing) && missing.Deleted:
 		status := apierrors.NewNotFound(t.kind.GR(), t.name)
-		status.ErrStatus.Message = fmt.Sprintf("%s %q was deleted while it was waited for", t.kind.GR(), t.name)
+		status.ErrStatus.Message = fmt.Sprintf("%s %q was deleted during the wait", t.kind.GR(), t.name)
 		status.ErrStatus.Details.Causes = []metav1.StatusCause{{Type: "Deleted", Message: missing.Error()}}
 		if t.name != "" {
 			status.ErrStatus.Details.UID = missing.Last.(*codec.Item).Object().GetUID()

@@ -22,15 +22,15 @@ import (
 	"github.com/sampan-io/sampan/store"
 )
 
-// A house under glass: a server whose requests are made in the test's own process, so
-// that a synctest bubble knows when all of them wait.
-type glass struct {
+// An inProcess is a server whose requests are made in the test's own process, so that a synctest bubble
+// knows when all of them wait.
+type inProcess struct {
 	*testing.T
 	server *apiserver.Server
 	stop   func()
 }
 
-func underGlass(t *testing.T, change ...func(*apiserver.Options)) *glass {
+func serveInProcess(t *testing.T, change ...func(*apiserver.Options)) *inProcess {
 	t.Helper()
 	st := memory(t, store.Options{})
 	opts := options(t, st)
@@ -44,11 +44,11 @@ func underGlass(t *testing.T, change ...func(*apiserver.Options)) *glass {
 	g := run.NewGroup(context.WithoutCancel(t.Context()), 0)
 	g.Go(func(ctx context.Context) { _ = st.Run(ctx) })
 	<-st.Ready()
-	return &glass{t, s, g.Stop}
+	return &inProcess{t, s, g.Stop}
 }
 
 // do makes a request as boss, or as who the header says.
-func (g *glass) do(ctx context.Context, method, path, body string, headers ...string) *httptest.ResponseRecorder {
+func (g *inProcess) do(ctx context.Context, method, path, body string, headers ...string) *httptest.ResponseRecorder {
 	r := httptest.NewRequestWithContext(ctx, method, path, strings.NewReader(body))
 	r.Header.Set("X-User", "boss")
 	r.Header.Set("User-Agent", "test")
@@ -65,7 +65,7 @@ func (g *glass) do(ctx context.Context, method, path, body string, headers ...st
 }
 
 // set makes a ConfigMap in the namespace default, or changes its data.
-func (g *glass) set(name, phase string) {
+func (g *inProcess) set(name, phase string) {
 	g.Helper()
 	body := fmt.Sprintf(`{"metadata":{"name":%q,"labels":{"app":"web"}},"data":{"phase":%q}}`, name, phase)
 	const path = "/api/v1/namespaces/default/configmaps"
@@ -77,7 +77,7 @@ func (g *glass) set(name, phase string) {
 	}
 }
 
-func (g *glass) remove(name string) {
+func (g *inProcess) remove(name string) {
 	g.Helper()
 	if w := g.do(g.Context(), "DELETE", "/api/v1/namespaces/default/configmaps/"+name, ""); w.Code != 200 {
 		g.Errorf("delete %s: %s", name, w.Body)
@@ -128,79 +128,79 @@ func TestBlockingReads(t *testing.T) {
 		name    string
 		path    string
 		headers []string
-		before  func(g *glass)
-		during  func(g *glass) // a second later
+		before  func(g *inProcess)
+		during  func(g *inProcess) // a second later
 		want    string
 	}{
-		{"holds already", until(configMapsPath+"/web", "until", running), nil, func(g *glass) { g.set("web", "Running") }, nil, "200 done web=Running"},
+		{"holds already", until(configMapsPath+"/web", "until", running), nil, func(g *inProcess) { g.set("web", "Running") }, nil, "200 done web=Running"},
 		{
 			"comes to hold", until(configMapsPath+"/web", "until", running), nil,
-			func(g *glass) { g.set("web", "Pending") }, func(g *glass) { g.set("web", "Running") }, "200 done web=Running",
+			func(g *inProcess) { g.set("web", "Pending") }, func(g *inProcess) { g.set("web", "Running") }, "200 done web=Running",
 		},
 		{
 			"fails", until(configMapsPath+"/web", "until", "ok:"+running, "until", `failed:object.data.phase == "Failed"`), nil,
-			func(g *glass) { g.set("web", "Pending") }, func(g *glass) { g.set("web", "Failed") }, "200 failed web=Failed",
+			func(g *inProcess) { g.set("web", "Pending") }, func(g *inProcess) { g.set("web", "Failed") }, "200 failed web=Failed",
 		},
 		{
 			"metadata is there, too", until(configMapsPath+"/web", "until", `object.kind == "ConfigMap" && object.metadata.labels.app == "web" && object.metadata.uid != ""`), nil,
-			func(g *glass) { g.set("web", "x") }, nil, "200 done web=x",
+			func(g *inProcess) { g.set("web", "x") }, nil, "200 done web=x",
 		},
 		{"is not there", until(configMapsPath+"/web", "until", running), nil, nil, nil, `404 missing NotFound configmaps "web" not found`},
 		{
 			"is not there yet", until(configMapsPath+"/web", "until", running, "untilMissing", "wait"), nil,
-			nil, func(g *glass) { g.set("web", "Running") }, "200 done web=Running",
+			nil, func(g *inProcess) { g.set("web", "Running") }, "200 done web=Running",
 		},
 		{
 			"is deleted", until(configMapsPath+"/web", "until", running), nil,
-			func(g *glass) { g.set("web", "x") }, func(g *glass) { g.remove("web") },
-			`404 deleted NotFound configmaps "web" was deleted while it was waited for`,
+			func(g *inProcess) { g.set("web", "x") }, func(g *inProcess) { g.remove("web") },
+			`404 deleted NotFound configmaps "web" was deleted during the wait`,
 		},
 		{
 			"is waited for to be deleted", until(configMapsPath+"/web", "untilMissing", "done"), nil,
-			func(g *glass) { g.set("web", "x") }, func(g *glass) { g.remove("web") }, "200 absent",
+			func(g *inProcess) { g.set("web", "x") }, func(g *inProcess) { g.remove("web") }, "200 absent",
 		},
 		{
 			"time is over", until(configMapsPath+"/web", "until", running, "timeoutSeconds", "5"), nil,
-			func(g *glass) { g.set("web", "x") }, nil,
+			func(g *inProcess) { g.set("web", "x") }, nil,
 			`504 timeout Timeout Timeout: configmaps "web": done: does not hold: object.data.phase == "Running"`,
 		},
 		{
 			"a collection", until(configMapsPath, "until", running, "labelSelector", "app=web"), nil,
-			func(g *glass) { g.set("a", "Running"); g.set("b", "x") }, func(g *glass) { g.set("b", "Running") },
+			func(g *inProcess) { g.set("a", "Running"); g.set("b", "x") }, func(g *inProcess) { g.set("b", "Running") },
 			"200 done a=Running b=Running",
 		},
 		{
 			"any of a collection in all namespaces", until("/api/v1/configmaps", "until", "failed:any:object.data.phase=='x'", "until", running), nil,
-			func(g *glass) { g.set("a", "Running"); g.set("b", "y") }, func(g *glass) { g.set("b", "x") },
+			func(g *inProcess) { g.set("a", "Running"); g.set("b", "y") }, func(g *inProcess) { g.set("b", "x") },
 			"200 failed a=Running b=x",
 		},
 		{
 			"by a field", until(configMapsPath, "until", running, "fieldSelector", "metadata.name=b"), nil,
-			func(g *glass) { g.set("a", "x"); g.set("b", "x") }, func(g *glass) { g.set("b", "Running") }, "200 done b=Running",
+			func(g *inProcess) { g.set("a", "x"); g.set("b", "x") }, func(g *inProcess) { g.set("b", "Running") }, "200 done b=Running",
 		},
 		{
 			"a collection's time is over", until(configMapsPath, "until", running, "timeoutSeconds", "5"), nil,
-			func(g *glass) { g.set("a", "Running"); g.set("b", "x") }, nil,
+			func(g *inProcess) { g.set("a", "Running"); g.set("b", "x") }, nil,
 			`504 timeout Timeout Timeout: configmaps: done: holds for 1 of 2 objects: object.data.phase == "Running"; not for b`,
 		},
 		{"an empty collection", until(configMapsPath, "until", "true", "untilMissing", "fail"), nil, nil, nil, "404 missing NotFound no configmaps match"},
 
-		{"bad expression", until(configMapsPath+"/web", "until", "ok:object.data ="), nil, nil, nil, "400 error BadRequest until: ok: 1:13: this is no part of the language: ="},
+		{"bad expression", until(configMapsPath+"/web", "until", "ok:object.data ="), nil, nil, nil, "400 error BadRequest until: ok: 1:13: not a part of the language: ="},
 		{"bad time", until(configMapsPath+"/web", "until", "true", "timeoutSeconds", "1h"), nil, nil, nil, `400 error BadRequest timeoutSeconds: "1h", want a number of seconds from 0 to 3600`},
 		{"bad selector", until(configMapsPath, "until", "true", "labelSelector", "a=b=c"), nil, nil, nil, `400 error BadRequest found '=', expected: ',' or 'end of string'`},
 		{"a watch", until(configMapsPath, "until", "true", "watch", "1"), nil, nil, nil, "400 error BadRequest until: only whole objects and lists can be waited for: leave out the subresource and watch"},
 		{"a subresource", until("/api/v1/namespaces/default/pods/web/status", "until", "true"), nil, nil, nil, "400 error BadRequest until: only whole objects and lists can be waited for: leave out the subresource and watch"},
 		{
-			"types that do not go together", until(configMapsPath+"/web", "until", "object.data.phase > 1"), nil, func(g *glass) { g.set("web", "x") }, nil,
+			"types that do not go together", until(configMapsPath+"/web", "until", "object.data.phase > 1"), nil, func(g *inProcess) { g.set("web", "x") }, nil,
 			`400 error BadRequest expression "object.data.phase > 1": 1:19: types that do not go together: a function, an operator or a field is used with a value of another type`,
 		},
 		{"from the future", until(configMapsPath+"/web", "until", "true", "resourceVersion", "999999"), nil, nil, nil, "504 error Timeout Timeout: Too large resource version: 999999, current: 0"},
-		{"nobody", until(configMapsPath+"/web", "until", "true"), []string{"X-User: mallory"}, func(g *glass) { g.set("web", "x") }, nil, `403 error Forbidden configmaps "web" is forbidden: User "mallory" cannot get resource "configmaps" in API group "" in the namespace "default"`},
+		{"nobody", until(configMapsPath+"/web", "until", "true"), []string{"X-User: mallory"}, func(g *inProcess) { g.set("web", "x") }, nil, `403 error Forbidden configmaps "web" is forbidden: User "mallory" cannot get resource "configmaps" in API group "" in the namespace "default"`},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				g := underGlass(t)
+				g := serveInProcess(t)
 				if tt.before != nil {
 					tt.before(g)
 				}
@@ -228,9 +228,9 @@ func TestBlockingReads(t *testing.T) {
 	}
 }
 
-func TestABlockingReadSaysWhatIsUnmet(t *testing.T) {
+func TestBlockingReadTimeoutNamesUnmet(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		g := underGlass(t)
+		g := serveInProcess(t)
 		g.set("web", "x")
 		w := g.do(t.Context(), "GET", until(configMapsPath+"/web", "until", "ok:object.data.phase=='y'", "untilMissing", "done", "timeoutSeconds", "0"), "")
 		var s metav1.Status
@@ -245,9 +245,9 @@ func TestABlockingReadSaysWhatIsUnmet(t *testing.T) {
 	})
 }
 
-func TestABlockingReadTakesTheFormThatIsAskedFor(t *testing.T) {
+func TestBlockingReadForms(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		g := underGlass(t)
+		g := serveInProcess(t)
 		g.set("web", "x")
 		for accept, want := range map[string]string{
 			"application/json;as=Table;g=meta.k8s.io;v=v1":                 `"kind":"Table"`,
@@ -272,10 +272,10 @@ func (f *fickle) Authorize(_ context.Context, a rbac.Attributes) rbac.Decision {
 	return rbac.Decision{Allowed: a.User.Name == "boss" && !(f.denied.Load() && a.Verb == "get")}
 }
 
-func TestWhoMayNotReadAnyMoreIsToldNothing(t *testing.T) {
+func TestBlockingReadAuthorizesAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var rights fickle
-		g := underGlass(t, func(o *apiserver.Options) { o.Authorizer = &rights })
+		g := serveInProcess(t, func(o *apiserver.Options) { o.Authorizer = &rights })
 		g.set("web", "x")
 		time.AfterFunc(time.Second, func() {
 			rights.denied.Store(true)
@@ -289,9 +289,9 @@ func TestWhoMayNotReadAnyMoreIsToldNothing(t *testing.T) {
 	})
 }
 
-func TestWaitingReadsAreCountedAndBounded(t *testing.T) {
+func TestBlockingReadLimits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		g := underGlass(t, func(o *apiserver.Options) { o.MaxWaiting, o.MaxInFlight = 3, 1 })
+		g := serveInProcess(t, func(o *apiserver.Options) { o.MaxWaiting, o.MaxInFlight = 3, 1 })
 		g.set("web", "x")
 		waiters := run.NewGroup(t.Context(), 0)
 		for range 3 {
@@ -311,7 +311,7 @@ func TestWaitingReadsAreCountedAndBounded(t *testing.T) {
 		const labels = `group="",resource="configmaps",subresource="",verb="wait"`
 		metric(`apiserver_longrunning_requests{` + labels + `} 3`)
 		w := g.do(t.Context(), "GET", until(configMapsPath+"/web", "until", "object.data.phase == 'y'"), "")
-		if got, want := ended(t, w), "429 error TooManyRequests 3 requests of this user wait already, which is the limit"; got != want || w.Header().Get("Retry-After") != "1" {
+		if got, want := ended(t, w), "429 error TooManyRequests too many blocking reads of this user: the limit is 3"; got != want || w.Header().Get("Retry-After") != "1" {
 			t.Errorf("got %s, Retry-After %q, want %s", got, w.Header().Get("Retry-After"), want)
 		}
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
@@ -328,9 +328,9 @@ func TestWaitingReadsAreCountedAndBounded(t *testing.T) {
 	})
 }
 
-func TestTheEndOfTheServerEndsBlockingReads(t *testing.T) {
+func TestShutdownEndsBlockingReads(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		g := underGlass(t)
+		g := serveInProcess(t)
 		g.set("web", "x")
 		ctx, cancel := context.WithCancel(t.Context())
 		time.AfterFunc(time.Second, cancel)
@@ -345,8 +345,8 @@ func TestTheEndOfTheServerEndsBlockingReads(t *testing.T) {
 	})
 }
 
-// TestABlockingReadOverHTTP waits with what everybody has, over a real connection.
-func TestABlockingReadOverHTTP(t *testing.T) {
+// TestBlockingReadOverHTTP waits with the standard HTTP client, over a real connection.
+func TestBlockingReadOverHTTP(t *testing.T) {
 	f := serve(t)
 	g := run.NewGroup(t.Context(), 0)
 	g.Go(func(ctx context.Context) { _ = f.store.Run(ctx) })

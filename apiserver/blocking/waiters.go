@@ -15,7 +15,7 @@ import (
 	"github.com/sampan-io/sampan/store"
 )
 
-// A Store is what a desk needs of package store, which says what each method promises.
+// A Store is the part of package store that Waiters use.
 type Store interface {
 	Revision() store.Revision
 	Get(key string) (store.Record, error)
@@ -23,20 +23,20 @@ type Store interface {
 	Watch(ctx context.Context, q store.Query, after store.Revision) iter.Seq2[store.Event, error]
 }
 
-// Options configures a [Desk]. Store and Object are required.
+// Options configures a [Waiters]. Store and Object are required.
 type Options struct {
 	Store Store
 
 	// Object returns what an expression sees of a value. It is pure.
 	Object func(store.Value) (map[string]any, error)
 
-	// PerUser is how many questions of one user may wait at a time; 0 means 10,000.
+	// PerUser is the largest number of blocking reads of one user at a time; 0 means 10,000.
 	PerUser int
-	// Total is how many may wait at a time; 0 means twice PerUser.
+	// Total is the largest number of all users; 0 means twice PerUser.
 	Total int
 }
 
-// A Request is a question about something in the store.
+// A Request is a blocking read of an object or a collection in the store.
 type Request struct {
 	Question
 
@@ -91,12 +91,12 @@ type MissingError struct {
 
 func (e *MissingError) Error() string {
 	if e.Deleted {
-		return "the object was deleted while it was waited for"
+		return "the object was deleted during the wait"
 	}
 	return "there is no such object"
 }
 
-// A BusyError says that too many questions wait already.
+// A BusyError says that there are too many blocking reads.
 type BusyError struct {
 	Limit int
 	Total bool // the limit is that of all users together
@@ -104,13 +104,18 @@ type BusyError struct {
 
 func (e *BusyError) Error() string {
 	if e.Total {
-		return fmt.Sprintf("%d requests wait already, which is the limit", e.Limit)
+		return fmt.Sprintf("too many blocking reads: the limit is %d", e.Limit)
 	}
-	return fmt.Sprintf("%d requests of this user wait already, which is the limit", e.Limit)
+	return fmt.Sprintf("too many blocking reads of this user: the limit is %d", e.Limit)
 }
 
-// A Desk answers questions. It is safe for concurrent use.
-type Desk struct {
+// Waiters answers blocking reads. It is safe for concurrent use.
+//
+// The waiting requests of one scope share a watch. One of them, the leader, reads it on its own
+// goroutine and judges each event for all of the scope (see follow). When the leader has its answer
+// it appoints another request of the scope, which goes on after the last event that all have
+// judged.
+type Waiters struct {
 	opts        Options
 	evaluations atomic.Int64
 
@@ -121,10 +126,10 @@ type Desk struct {
 	total    int                 // guarded by mu
 }
 
-// A program is an expression that somebody asks, compiled once.
+// A program is an expression of a waiting request, compiled once.
 type program struct {
 	*expression.Expression
-	users int // guarded by the desk's mu
+	users int // guarded by mu of Waiters
 }
 
 // A scope is what shares a watch.
@@ -132,45 +137,45 @@ type scope struct {
 	prefix string
 	memo   memo
 
-	// All guarded by the desk's mu.
+	// All fields below are guarded by mu of Waiters.
 	all    map[*waiter]struct{}
-	byKey  map[string]map[*waiter]struct{} // those who ask about one object
-	wide   map[*waiter]struct{}            // those who ask about a collection
-	leader *waiter                         // who reads the watch, or was told to
+	byKey  map[string]map[*waiter]struct{} // the requests about one object
+	wide   map[*waiter]struct{}            // the requests about a collection
+	leader *waiter                         // the request that reads the watch, or was appointed to
 	after  store.Revision                  // everything up to here was judged
 }
 
-// New returns a desk.
-func New(opts Options) *Desk {
+// New returns Waiters without waiting requests.
+func New(opts Options) *Waiters {
 	if opts.PerUser == 0 {
 		opts.PerUser = 10_000
 	}
 	if opts.Total == 0 {
 		opts.Total = 2 * opts.PerUser
 	}
-	return &Desk{opts: opts, scopes: map[string]*scope{}, programs: map[string]*program{}, perUser: map[string]int{}}
+	return &Waiters{opts: opts, scopes: map[string]*scope{}, programs: map[string]*program{}, perUser: map[string]int{}}
 }
 
 // Evaluations returns how many expressions were evaluated so far.
-func (d *Desk) Evaluations() int64 { return d.evaluations.Load() }
+func (ws *Waiters) Evaluations() int64 { return ws.evaluations.Load() }
 
-// Waiting returns how many questions wait.
-func (d *Desk) Waiting() int {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	return d.total
+// Waiting returns the number of blocking reads that wait.
+func (ws *Waiters) Waiting() int {
+	ws.mu.Lock()
+	defer ws.mu.Unlock()
+	return ws.total
 }
 
 // Wait blocks until an outcome of the question is true, and returns the state in which
 // it is. Otherwise its error is an [*InvalidError], a [*TimeoutError], a [*MissingError], a [*BusyError], an
 // [*expression.EvalError] if an expression cannot be answered for an object, an error of
 // the store, or, when ctx is over, context.Cause(ctx).
-func (d *Desk) Wait(ctx context.Context, r Request) (Answer, error) {
-	w := &waiter{desk: d, request: r, ended: make(chan struct{}), lead: make(chan struct{}, 1)}
-	if err := d.join(w); err != nil {
+func (ws *Waiters) Wait(ctx context.Context, r Request) (Answer, error) {
+	w := &waiter{waiters: ws, request: r, ended: make(chan struct{}), lead: make(chan struct{}, 1)}
+	if err := ws.join(w); err != nil {
 		return Answer{}, err
 	}
-	defer d.leave(w)
+	defer ws.leave(w)
 	if err := w.reread(); err != nil {
 		return Answer{}, err
 	}
@@ -178,14 +183,14 @@ func (d *Desk) Wait(ctx context.Context, r Request) (Answer, error) {
 	defer cancel()
 	for {
 		select {
-		case <-w.ended: // first, so that what is known is told even if time is over, too
+		case <-w.ended: // first: an answer counts even if the time has passed as well
 			return w.verdict()
 		default:
 		}
 		select {
 		case <-w.ended:
 		case <-w.lead:
-			d.follow(timed, w)
+			ws.follow(timed, w)
 		case <-timed.Done():
 			if ctx.Err() != nil {
 				return Answer{}, context.Cause(ctx)
@@ -195,17 +200,17 @@ func (d *Desk) Wait(ctx context.Context, r Request) (Answer, error) {
 	}
 }
 
-// compile makes the programs of the outcomes that nobody asks yet.
-func (d *Desk) compile(outcomes []Outcome) (map[string]*expression.Expression, error) {
+// compile compiles the outcomes that no waiting request has.
+func (ws *Waiters) compile(outcomes []Outcome) (map[string]*expression.Expression, error) {
 	if len(outcomes) > maxOutcomes {
 		return nil, &InvalidError{fmt.Errorf("%d outcomes, want at most %d", len(outcomes), maxOutcomes)}
 	}
 	fresh := map[string]*expression.Expression{}
 	var errs []error
 	for _, o := range outcomes {
-		d.mu.Lock()
-		known := d.programs[o.Text] != nil
-		d.mu.Unlock()
+		ws.mu.Lock()
+		known := ws.programs[o.Text] != nil
+		ws.mu.Unlock()
 		if known || fresh[o.Text] != nil {
 			continue
 		}
@@ -223,61 +228,61 @@ func (d *Desk) compile(outcomes []Outcome) (map[string]*expression.Expression, e
 }
 
 // join counts and registers w.
-func (d *Desk) join(w *waiter) error {
-	fresh, err := d.compile(w.request.Outcomes)
+func (ws *Waiters) join(w *waiter) error {
+	fresh, err := ws.compile(w.request.Outcomes)
 	if err != nil {
 		return err
 	}
 	for {
-		known, err := d.register(w, fresh)
+		known, err := ws.register(w, fresh)
 		if known || err != nil {
 			return err
 		}
 		// Who asked the same went away while we compiled the rest.
-		if fresh, err = d.compile(w.request.Outcomes); err != nil {
+		if fresh, err = ws.compile(w.request.Outcomes); err != nil {
 			return err
 		}
 	}
 }
 
-// register enters w in the desk's books; known is false if a program is missing.
-func (d *Desk) register(w *waiter, fresh map[string]*expression.Expression) (known bool, err error) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
+// register counts w and adds it to its scope; known is false if a program is missing.
+func (ws *Waiters) register(w *waiter, fresh map[string]*expression.Expression) (known bool, err error) {
+	ws.mu.Lock()
+	defer ws.mu.Unlock()
 	switch {
 	case w.request.Unbounded:
-	case d.perUser[w.request.User] >= d.opts.PerUser:
-		return false, &BusyError{Limit: d.opts.PerUser}
-	case d.total >= d.opts.Total:
-		return false, &BusyError{Limit: d.opts.Total, Total: true}
+	case ws.perUser[w.request.User] >= ws.opts.PerUser:
+		return false, &BusyError{Limit: ws.opts.PerUser}
+	case ws.total >= ws.opts.Total:
+		return false, &BusyError{Limit: ws.opts.Total, Total: true}
 	}
 	for _, o := range w.request.Outcomes {
-		if d.programs[o.Text] == nil && fresh[o.Text] == nil {
+		if ws.programs[o.Text] == nil && fresh[o.Text] == nil {
 			return false, nil
 		}
 	}
 	for _, o := range w.request.Outcomes {
-		p := d.programs[o.Text]
+		p := ws.programs[o.Text]
 		if p == nil {
 			p = &program{Expression: fresh[o.Text]}
-			d.programs[o.Text] = p
+			ws.programs[o.Text] = p
 		}
 		p.users++
 		w.programs = append(w.programs, p)
 	}
 	if !w.request.Unbounded {
-		d.perUser[w.request.User]++
-		d.total++
+		ws.perUser[w.request.User]++
+		ws.total++
 	}
-	s := d.scopes[w.request.Scope]
+	s := ws.scopes[w.request.Scope]
 	if s == nil {
 		s = &scope{
 			prefix: w.request.Scope, all: map[*waiter]struct{}{}, byKey: map[string]map[*waiter]struct{}{}, wide: map[*waiter]struct{}{},
-			after: d.opts.Store.Revision(),
+			after: ws.opts.Store.Revision(),
 		}
-		d.scopes[w.request.Scope] = s
+		ws.scopes[w.request.Scope] = s
 	}
-	w.scope, w.since = s, d.opts.Store.Revision() // U1
+	w.scope, w.since = s, ws.opts.Store.Revision() // U1
 	s.all[w] = struct{}{}
 	if key := w.request.Key; key != "" {
 		if s.byKey[key] == nil {
@@ -294,15 +299,15 @@ func (d *Desk) register(w *waiter, fresh map[string]*expression.Expression) (kno
 }
 
 // leave forgets w. If it was the leader, another one is.
-func (d *Desk) leave(w *waiter) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	d.release(w.programs)
+func (ws *Waiters) leave(w *waiter) {
+	ws.mu.Lock()
+	defer ws.mu.Unlock()
+	ws.release(w.programs)
 	if !w.request.Unbounded {
-		if d.perUser[w.request.User]--; d.perUser[w.request.User] == 0 {
-			delete(d.perUser, w.request.User)
+		if ws.perUser[w.request.User]--; ws.perUser[w.request.User] == 0 {
+			delete(ws.perUser, w.request.User)
 		}
-		d.total--
+		ws.total--
 	}
 	s := w.scope
 	delete(s.all, w)
@@ -315,10 +320,10 @@ func (d *Desk) leave(w *waiter) {
 			}
 		}
 	} else if delete(s.wide, w); len(s.wide) == 0 {
-		s.memo.forgetAll() // of most of it nobody asks; the rest is evaluated once more
+		s.memo.forgetAll() // most of it is of no use now; the rest is evaluated once more
 	}
 	if len(s.all) == 0 {
-		delete(d.scopes, s.prefix)
+		delete(ws.scopes, s.prefix)
 		return
 	}
 	if s.leader == w {
@@ -330,10 +335,10 @@ func (d *Desk) leave(w *waiter) {
 }
 
 // release gives programs back. The caller holds mu.
-func (d *Desk) release(programs []*program) {
+func (ws *Waiters) release(programs []*program) {
 	for _, p := range programs {
 		if p.users--; p.users == 0 {
-			delete(d.programs, p.String())
+			delete(ws.programs, p.String())
 		}
 	}
 }
@@ -346,31 +351,31 @@ func (s *scope) appoint(w *waiter) {
 
 // follow reads the scope's watch and judges each change for all who wait, until ctx is
 // over or w, whose goroutine it is, has its own answer.
-func (d *Desk) follow(ctx context.Context, w *waiter) {
+func (ws *Waiters) follow(ctx context.Context, w *waiter) {
 	s := w.scope
 	for !w.isEnded() && ctx.Err() == nil {
-		for ev, err := range d.opts.Store.Watch(ctx, store.Query{Prefix: s.prefix}, d.judgedUpTo(s)) {
+		for ev, err := range ws.opts.Store.Watch(ctx, store.Query{Prefix: s.prefix}, ws.judgedUpTo(s)) {
 			switch {
 			case err != nil && ctx.Err() != nil:
 				return
-			case errors.Is(err, store.ErrExpired): // too far behind: look at everything anew
-				d.rereadAll(s)
+			case errors.Is(err, store.ErrExpired): // too far behind: read the state again
+				ws.rereadAll(s)
 			case err != nil:
-				for _, other := range d.everybody(s) {
+				for _, other := range ws.waiting(s) {
 					other.end(Answer{}, err)
 				}
 			case ev.Key == "":
-				d.judged(s, ev.Revision)
+				ws.judged(s, ev.Revision)
 			default:
 				// The event counts as judged when all have judged it. Who has its own
 				// answer does not stay for the others: the next leader gives them the
 				// event, again to some.
-				for _, other := range d.concerned(s, ev.Key) {
+				for _, other := range ws.concerned(s, ev.Key) {
 					if other.observe(&ev); w.isEnded() {
 						return
 					}
 				}
-				d.judged(s, ev.Revision)
+				ws.judged(s, ev.Revision)
 				if ev.Deleted {
 					s.memo.forget(ev.Key)
 				}
@@ -382,39 +387,39 @@ func (d *Desk) follow(ctx context.Context, w *waiter) {
 	}
 }
 
-func (d *Desk) judgedUpTo(s *scope) store.Revision {
-	d.mu.Lock()
-	defer d.mu.Unlock()
+func (ws *Waiters) judgedUpTo(s *scope) store.Revision {
+	ws.mu.Lock()
+	defer ws.mu.Unlock()
 	return s.after
 }
 
-func (d *Desk) judged(s *scope, upTo store.Revision) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
+func (ws *Waiters) judged(s *scope, upTo store.Revision) {
+	ws.mu.Lock()
+	defer ws.mu.Unlock()
 	s.after = max(s.after, upTo)
 }
 
-func (d *Desk) everybody(s *scope) []*waiter {
-	d.mu.Lock()
-	defer d.mu.Unlock()
+func (ws *Waiters) waiting(s *scope) []*waiter {
+	ws.mu.Lock()
+	defer ws.mu.Unlock()
 	return slices.Collect(maps.Keys(s.all))
 }
 
-// concerned returns those who ask about the object at key.
-func (d *Desk) concerned(s *scope, key string) []*waiter {
-	d.mu.Lock()
-	defer d.mu.Unlock()
+// concerned returns the requests that the object at key concerns.
+func (ws *Waiters) concerned(s *scope, key string) []*waiter {
+	ws.mu.Lock()
+	defer ws.mu.Unlock()
 	if len(s.byKey[key])+len(s.wide) == 0 {
 		return nil
 	}
-	ws := make([]*waiter, 0, len(s.byKey[key])+len(s.wide))
-	ws = slices.AppendSeq(ws, maps.Keys(s.byKey[key]))
-	return slices.AppendSeq(ws, maps.Keys(s.wide))
+	out := make([]*waiter, 0, len(s.byKey[key])+len(s.wide))
+	out = slices.AppendSeq(out, maps.Keys(s.byKey[key]))
+	return slices.AppendSeq(out, maps.Keys(s.wide))
 }
 
-func (d *Desk) rereadAll(s *scope) {
-	d.judged(s, d.opts.Store.Revision())
-	for _, w := range d.everybody(s) {
+func (ws *Waiters) rereadAll(s *scope) {
+	ws.judged(s, ws.opts.Store.Revision())
+	for _, w := range ws.waiting(s) {
 		if err := w.reread(); err != nil {
 			w.end(Answer{}, err)
 		}

@@ -30,12 +30,12 @@ func object(v store.Value) (map[string]any, error) {
 	return map[string]any{"n": v.(*value).n, "text": "abc"}, nil
 }
 
-// A fixture is a desk over a store in memory.
+// A fixture is a set of Waiters over a store in memory.
 type fixture struct {
 	*testing.T
-	store *store.Store
-	desk  *blocking.Desk
-	stop  func()
+	store   *store.Store
+	waiters *blocking.Waiters
+	stop    func()
 }
 
 func open(t *testing.T, change ...func(*blocking.Options)) *fixture {
@@ -99,8 +99,8 @@ func about(name string, q blocking.Question) blocking.Request {
 	return r
 }
 
-// told shows how a wait ended: "done: a=1 b=2 after 3s".
-func told(a blocking.Answer, err error, took time.Duration) string {
+// outcome describes how a wait ended: "done: a=1 b=2 after 3s".
+func outcome(a blocking.Answer, err error, took time.Duration) string {
 	s := "error: "
 	if err != nil {
 		return s + err.Error() + " after " + took.String()
@@ -163,7 +163,7 @@ func TestWait(t *testing.T) {
 		{
 			"deleted in mid-wait", func(f *fixture) { f.put("a", 1) }, named(blocking.Fail, one(is(2))),
 			[]func(f *fixture){func(f *fixture) { f.remove("a") }},
-			"error: the object was deleted while it was waited for after 1s",
+			"error: the object was deleted during the wait after 1s",
 		},
 		{
 			"not there yet, gone, and there again", nil, named(blocking.Stay, one(is(2))),
@@ -248,11 +248,11 @@ func TestWait(t *testing.T) {
 					}
 				}
 				start := time.Now()
-				a, err := f.desk.Wait(t.Context(), tt.request)
-				if got := told(a, err, time.Since(start)); got != tt.want {
+				a, err := f.waiters.Wait(t.Context(), tt.request)
+				if got := outcome(a, err, time.Since(start)); got != tt.want {
 					t.Errorf("got  %s\nwant %s", got, tt.want)
 				}
-				if n := f.desk.Waiting(); n != 0 {
+				if n := f.waiters.Waiting(); n != 0 {
 					t.Errorf("%d still wait", n)
 				}
 				time.Sleep(time.Hour) // what is left of the steps
@@ -262,7 +262,7 @@ func TestWait(t *testing.T) {
 	}
 }
 
-func TestATimeOfZeroIsOneLook(t *testing.T) {
+func TestZeroTimeoutReadsOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := open(t)
 		f.put("a", 1)
@@ -273,8 +273,8 @@ func TestATimeOfZeroIsOneLook(t *testing.T) {
 			r := about("a", ask(one(text)))
 			r.Timeout = 0
 			start := time.Now()
-			a, err := f.desk.Wait(t.Context(), r)
-			if got := told(a, err, time.Since(start)); got != want {
+			a, err := f.waiters.Wait(t.Context(), r)
+			if got := outcome(a, err, time.Since(start)); got != want {
 				t.Errorf("got %s, want %s", got, want)
 			}
 		}
@@ -282,10 +282,10 @@ func TestATimeOfZeroIsOneLook(t *testing.T) {
 	})
 }
 
-// TestTenThousandWaitersCostNothing asks one expression 10,000 times and another one of
+// TestEqualExpressionsEvaluateOnce asks one expression 10,000 times and another one of
 // 100 objects each. While nothing of theirs changes, nothing is evaluated; a change is
 // evaluated once for all who ask the same.
-func TestTenThousandWaitersCostNothing(t *testing.T) {
+func TestEqualExpressionsEvaluateOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const waiters, others = 10_000, 100
 		f := open(t, func(o *blocking.Options) { o.PerUser = waiters + others })
@@ -298,10 +298,10 @@ func TestTenThousandWaitersCostNothing(t *testing.T) {
 		ends := map[string]int{}
 		wait := func(r blocking.Request) {
 			g.Go(func(ctx context.Context) {
-				a, err := f.desk.Wait(ctx, r)
+				a, err := f.waiters.Wait(ctx, r)
 				mu.Lock()
 				defer mu.Unlock()
-				ends[told(a, err, 0)]++
+				ends[outcome(a, err, 0)]++
 			})
 		}
 		for range waiters {
@@ -314,7 +314,7 @@ func TestTenThousandWaitersCostNothing(t *testing.T) {
 		expect := func(when string, evaluations int64, waiting int) {
 			t.Helper()
 			synctest.Wait()
-			if n, w := f.desk.Evaluations(), f.desk.Waiting(); n != evaluations || w != waiting {
+			if n, w := f.waiters.Evaluations(), f.waiters.Waiting(); n != evaluations || w != waiting {
 				t.Errorf("%s: %d evaluations and %d waiting, want %d and %d", when, n, w, evaluations, waiting)
 			}
 		}
@@ -322,7 +322,7 @@ func TestTenThousandWaitersCostNothing(t *testing.T) {
 		time.Sleep(30 * time.Minute)
 		expect("after half an hour of nothing", 1+others, waiters+others)
 		for i := range 500 {
-			f.put(fmt.Sprint("c", i), 2) // nobody asks about these
+			f.put(fmt.Sprint("c", i), 2) // no request is about these
 		}
 		expect("after writes that concern nobody", 1+others, waiters+others)
 		f.put("a", 3)
@@ -341,7 +341,7 @@ func TestTenThousandWaitersCostNothing(t *testing.T) {
 	})
 }
 
-func TestAnotherLeadsWhenTheLeaderGoes(t *testing.T) {
+func TestNextLeaderTakesOver(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := open(t)
 		f.put("a", 1)
@@ -351,8 +351,8 @@ func TestAnotherLeadsWhenTheLeaderGoes(t *testing.T) {
 			r := about("a", ask(one("object.n == 5")))
 			r.Timeout = time.Duration(i+1) * 10 * time.Second
 			g.Go(func(ctx context.Context) {
-				a, err := f.desk.Wait(ctx, r)
-				ends <- told(a, err, 0)
+				a, err := f.waiters.Wait(ctx, r)
+				ends <- outcome(a, err, 0)
 			})
 			synctest.Wait() // so that the first to come, who leads, is the first to go
 		}
@@ -372,7 +372,7 @@ func TestAnotherLeadsWhenTheLeaderGoes(t *testing.T) {
 	})
 }
 
-func TestTooManyAreTurnedAway(t *testing.T) {
+func TestWaitersLimits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := open(t, func(o *blocking.Options) { o.PerUser, o.Total = 2, 3 })
 		f.put("a", 1)
@@ -382,7 +382,7 @@ func TestTooManyAreTurnedAway(t *testing.T) {
 		for _, user := range []string{"u", "u", "v"} {
 			r.User = user
 			g.Go(func(ctx context.Context) {
-				if _, err := f.desk.Wait(ctx, r); !errors.Is(err, context.Canceled) {
+				if _, err := f.waiters.Wait(ctx, r); !errors.Is(err, context.Canceled) {
 					t.Errorf("%s: %v", r.User, err)
 				}
 			})
@@ -390,32 +390,32 @@ func TestTooManyAreTurnedAway(t *testing.T) {
 		}
 		var busy *blocking.BusyError
 		r.User = "u"
-		if _, err := f.desk.Wait(t.Context(), r); !errors.As(err, &busy) || busy.Total || busy.Limit != 2 {
+		if _, err := f.waiters.Wait(t.Context(), r); !errors.As(err, &busy) || busy.Total || busy.Limit != 2 {
 			t.Errorf("a third question of u: %v", err)
 		}
 		r.User = "w"
-		if _, err := f.desk.Wait(t.Context(), r); !errors.As(err, &busy) || !busy.Total || busy.Limit != 3 {
+		if _, err := f.waiters.Wait(t.Context(), r); !errors.As(err, &busy) || !busy.Total || busy.Limit != 3 {
 			t.Errorf("a fourth question of all: %v", err)
 		}
 		cancel()
 		g.Wait()
 		r.Timeout = 0
 		var late *blocking.TimeoutError
-		if _, err := f.desk.Wait(t.Context(), r); !errors.As(err, &late) {
+		if _, err := f.waiters.Wait(t.Context(), r); !errors.As(err, &late) {
 			t.Errorf("when they are gone: %v", err)
 		}
 		f.stop()
 	})
 }
 
-func TestTheEndOfTheStoreEndsTheWait(t *testing.T) {
+func TestStoreStopEndsWaits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := open(t)
 		f.put("a", 1)
 		g := run.NewGroup(t.Context(), 0)
 		for range 3 {
 			g.Go(func(ctx context.Context) {
-				if _, err := f.desk.Wait(ctx, about("a", ask(one("object.n == 5")))); !errors.Is(err, store.ErrStopped) {
+				if _, err := f.waiters.Wait(ctx, about("a", ask(one("object.n == 5")))); !errors.Is(err, store.ErrStopped) {
 					t.Errorf("Wait = %v, want ErrStopped", err)
 				}
 			})
@@ -461,9 +461,9 @@ func (s *slow) Watch(ctx context.Context, q store.Query, after store.Revision) i
 	}
 }
 
-// TestWhatWasTrueBeforeTheQuestionIsNoAnswer is U1: the leader is behind, and reads what
+// TestEarlierStateIsNoAnswer is U1: the leader is behind, and reads what
 // happened before the question was asked when that waits already.
-func TestWhatWasTrueBeforeTheQuestionIsNoAnswer(t *testing.T) {
+func TestEarlierStateIsNoAnswer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		may := make(chan struct{})
 		f := open(t, func(o *blocking.Options) { o.Store = &slow{o.Store.(*store.Store), may} })
@@ -472,8 +472,8 @@ func TestWhatWasTrueBeforeTheQuestionIsNoAnswer(t *testing.T) {
 		g := run.NewGroup(t.Context(), 0)
 		expect := func(r blocking.Request, want string) {
 			g.Go(func(ctx context.Context) {
-				a, err := f.desk.Wait(ctx, r)
-				if got := told(a, err, 0); got != want {
+				a, err := f.waiters.Wait(ctx, r)
+				if got := outcome(a, err, 0); got != want {
 					t.Errorf("got %s, want %s", got, want)
 				}
 			})
@@ -492,7 +492,7 @@ func TestWhatWasTrueBeforeTheQuestionIsNoAnswer(t *testing.T) {
 	})
 }
 
-func TestALostPlaceIsMadeGoodByReading(t *testing.T) {
+func TestExpiredWatchReadsAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var f *fixture
 		f = open(t, func(o *blocking.Options) {
@@ -508,13 +508,13 @@ func TestALostPlaceIsMadeGoodByReading(t *testing.T) {
 		for _, name := range []string{"a", "a", "b", ""} {
 			r := about(name, ask(blocking.Outcome{Name: "x", Text: "object.n == 2", Any: true}))
 			g.Go(func(ctx context.Context) {
-				if a, err := f.desk.Wait(ctx, r); err != nil || a.Outcome != "x" {
+				if a, err := f.waiters.Wait(ctx, r); err != nil || a.Outcome != "x" {
 					t.Errorf("%q: %+v, %v", name, a, err)
 				}
 			})
 		}
 		time.Sleep(20 * time.Second)
-		if n := f.desk.Waiting(); n != 1 {
+		if n := f.waiters.Waiting(); n != 1 {
 			t.Errorf("%d wait, want 1", n)
 		}
 		f.put("b", 2)
@@ -523,9 +523,9 @@ func TestALostPlaceIsMadeGoodByReading(t *testing.T) {
 	})
 }
 
-// TestManyAtOnce has writers and waiters at the same time, for the race detector: each
+// TestManyWaiters has writers and waiters at the same time, for the race detector: each
 // waiter sees the number that it waits for, however quickly it passes.
-func TestManyAtOnce(t *testing.T) {
+func TestManyWaiters(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := open(t)
 		const objects, waiters, numbers = 4, 40, 300
@@ -541,7 +541,7 @@ func TestManyAtOnce(t *testing.T) {
 				r = about("", ask(blocking.Outcome{Name: "x", Text: text, Any: true}))
 			}
 			g.Go(func(ctx context.Context) {
-				if a, err := f.desk.Wait(ctx, r); err != nil {
+				if a, err := f.waiters.Wait(ctx, r); err != nil {
 					t.Errorf("%s of %q: %+v, %v", text, name, a, err)
 				}
 			})
@@ -557,19 +557,19 @@ func TestManyAtOnce(t *testing.T) {
 				for range 50 {
 					r := about(fmt.Sprint(i), ask(one("object.n == -1")))
 					r.Timeout = 0
-					_, _ = f.desk.Wait(ctx, r)
+					_, _ = f.waiters.Wait(ctx, r)
 				}
 			})
 		}
 		g.Wait()
-		if n := f.desk.Waiting(); n != 0 {
+		if n := f.waiters.Waiting(); n != 0 {
 			t.Errorf("%d still wait", n)
 		}
 		f.stop()
 	})
 }
 
-func TestACostlyExpressionEndsItsOwnWaitAlone(t *testing.T) {
+func TestCostlyExpressionEndsOneWait(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := open(t, func(o *blocking.Options) {
 			o.Object = func(v store.Value) (map[string]any, error) {
@@ -583,14 +583,14 @@ func TestACostlyExpressionEndsItsOwnWaitAlone(t *testing.T) {
 		f.put("a", 0)
 		g := run.NewGroup(t.Context(), 0)
 		g.Go(func(ctx context.Context) {
-			_, err := f.desk.Wait(ctx, about("a", ask(one("object.list.exists(a, object.list.all(b, a > b))"))))
+			_, err := f.waiters.Wait(ctx, about("a", ask(one("object.list.exists(a, object.list.all(b, a > b))"))))
 			var eval *expression.EvalError
 			if !errors.As(err, &eval) || !eval.Limit {
 				t.Errorf("the costly one: %v", err)
 			}
 		})
 		g.Go(func(ctx context.Context) {
-			if a, err := f.desk.Wait(ctx, about("a", ask(one("object.n == 3")))); err != nil {
+			if a, err := f.waiters.Wait(ctx, about("a", ask(one("object.n == 3")))); err != nil {
 				t.Errorf("the other one: %+v, %v", a, err)
 			}
 		})

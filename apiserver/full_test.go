@@ -31,8 +31,7 @@ var (
 	_ auth.Lookup             = admission.Reader(nil)
 )
 
-// byName believes the header X-User as byHeader does, with the groups of whoever has such a
-// name.
+// byName believes the header X-User as byHeader does, and adds the groups of a user of that name.
 type byName struct{}
 
 func (byName) Authenticate(r *http.Request) (*auth.User, error) {
@@ -48,8 +47,8 @@ func (byName) Authenticate(r *http.Request) (*auth.User, error) {
 	return &auth.User{Name: name, Groups: []string{auth.GroupAuthenticated}}, nil
 }
 
-// house is a server with the real admission, authorization and documents.
-func house(t *testing.T) *fixture {
+// serveFull starts a server with the real admission, authorization and documents.
+func serveFull(t *testing.T) *fixture {
 	return serve(t, func(o *apiserver.Options) {
 		objects := apiserver.NewReader(o.Catalog, o.Store)
 		addresses, err := admission.NewServiceAddresses(admission.AddressesOptions{
@@ -76,8 +75,8 @@ func house(t *testing.T) *fixture {
 	})
 }
 
-func TestTheHouse(t *testing.T) {
-	f := house(t)
+func TestFullServer(t *testing.T) {
+	f := serveFull(t)
 	f.refused(f.do("POST", pods, pod("a")), 404, metav1.StatusReasonNotFound, `namespaces "default" not found`)
 	f.create("/api/v1/namespaces", &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "default"}})
 	f.refused(f.do("POST", pods, pod("a")), 403, metav1.StatusReasonForbidden, "service account")
@@ -131,7 +130,7 @@ func service(name string) *corev1.Service {
 }
 
 func TestNoServiceAddressIsGivenTwice(t *testing.T) {
-	f := house(t)
+	f := serveFull(t)
 	f.create("/api/v1/namespaces", &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "default"}})
 	var mu sync.Mutex
 	owner := map[string]string{}

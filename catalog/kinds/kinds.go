@@ -1,0 +1,25 @@
+// Package kinds is the list of all kinds that the API server serves.
+package kinds
+
+import (
+	"slices"
+
+	"github.com/sampan-io/sampan/catalog"
+	"github.com/sampan-io/sampan/catalog/apps"
+	"github.com/sampan-io/sampan/catalog/batch"
+	"github.com/sampan-io/sampan/catalog/coordination"
+	"github.com/sampan-io/sampan/catalog/core"
+	"github.com/sampan-io/sampan/catalog/discovery"
+	"github.com/sampan-io/sampan/catalog/policy"
+	"github.com/sampan-io/sampan/catalog/review"
+	"github.com/sampan-io/sampan/catalog/scheduling"
+	"github.com/sampan-io/sampan/catalog/storage"
+)
+
+// All returns the kinds of all groups. The caller may change the slice.
+func All() []*catalog.Kind {
+	return slices.Concat(
+		core.Kinds(), apps.Kinds(), batch.Kinds(), discovery.Kinds(), coordination.Kinds(), policy.Kinds(),
+		scheduling.Kinds(), review.Kinds(), storage.Kinds(),
+	)
+}
