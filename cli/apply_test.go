@@ -128,7 +128,7 @@ metadata: {generateName: x-}
 	got := term.run("apply", "-f", path)
 	want := []string{
 		"error: " + path + ", document 2 (line 5): apiVersion is not set: an object needs apiVersion, kind and metadata",
-		"error: " + path + `, document 5 (line 17), line 19 column 1: no matches for kind "Boat" in version "sea/v1": check both, the server does not serve it`,
+		"error: " + path + `, document 5 (line 17), line 19 column 1: no matches for kind "Boat" in version "sea/v1": the server does not serve it; check both`,
 		"error: " + path + `, document 3 (line 7), line 11 column 1: unknown field "dat" (did you mean "data"?)`,
 		"error: " + path + `, document 6 (line 21), line 24 column 12: cannot use generate name with apply: x-`,
 		"Error from server (Invalid): " + path + `, document 4 (line 12), line 16 column 17: Service "s" is invalid: [spec.ports[0].port: Invalid value: 80000: must be between 1 and 65535, inclusive, spec.ports[0].targetPort: Invalid value: 80000: must be between 1 and 65535, inclusive]`,
@@ -153,7 +153,7 @@ func TestApplyMisuse(t *testing.T) {
 		{nil, "must specify one of -f and -k"},
 		{[]string{"-f", conf, "--server-side", "--dry-run=client"}, "--dry-run=client doesn't work with --server-side (did you mean --dry-run=server instead?)"},
 		{[]string{"-f", conf, "--server-side=false", "--force-conflicts"}, "--force-conflicts only works with --server-side"},
-		{[]string{"-f", conf, "--server-side=perhaps"}, "want true or false"},
+		{[]string{"-f", conf, "--server-side=perhaps"}, "must be true or false"},
 		{[]string{"-f", conf, "--prune"}, "--prune requires --applyset=NAME"},
 		{[]string{"-f", conf, "--applyset=x"}, "--applyset requires --prune"},
 		{[]string{"-f", conf, "--prune", "--applyset=x", "-l", "a=b"}, "--selector is incompatible with --applyset"},
@@ -207,7 +207,7 @@ func makesAnew(t *testing.T, created, configured string, way ...string) {
 	}
 	write(t, in, strings.Replace(fixed, `a: "1"`, `"a b": "2"`, 1))
 	got := term.run(apply("-f", in, "--force")...)
-	if got.code != 1 || !strings.Contains(got.err, `"a b"`) || !strings.Contains(got.err, "what was there has been made again, because it cannot be made anew: ConfigMap") {
+	if got.code != 1 || !strings.Contains(got.err, `"a b"`) || !strings.Contains(got.err, "the old object was restored, because the new one could not be created: ConfigMap") {
 		t.Errorf("what cannot be made: %+v", got)
 	}
 	if m := getMap(t, c, "default", "fixed"); m.Data["a"] != "1" || m.Immutable == nil {

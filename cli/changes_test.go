@@ -22,10 +22,10 @@ func TestDeleteFromFilesGoesOnAfterErrors(t *testing.T) {
 		term.want(0, "configmap/"+name+" created\n", "", "create", "-f", file(t, name+".yaml", configMap(name)))
 	}
 	term.want(1, "configmap \"a\" deleted from default namespace\nconfigmap \"b\" deleted from default namespace\n",
-		"error: "+all+", document 2 (line 5): no matches for kind \"Boat\" in version \"sea/v1\": check both, the server does not serve it\n"+
+		"error: "+all+", document 2 (line 5): no matches for kind \"Boat\" in version \"sea/v1\": the server does not serve it; check both\n"+
 			"error: "+all+", document 3 (line 9): apiVersion is not set: an object needs apiVersion, kind and metadata\n"+
 			"Error from server (NotFound): configmaps \"none\" not found\n"+
-			"error: "+all+", document 6 (line 21), line 24 column 1: metadata.name is not set: an object that is deleted needs a name\n", "delete", "-f", all)
+			"error: "+all+", document 6 (line 21), line 24 column 1: metadata.name: must be set to delete the object\n", "delete", "-f", all)
 	if maps, _, err := client.ConfigMaps.List(t.Context(), c, "default", metav1.ListOptions{}); err != nil || len(maps) != 0 {
 		t.Errorf("%d are left, %v", len(maps), err)
 	}
@@ -53,7 +53,7 @@ func TestScaleSaysWhatItExpected(t *testing.T) {
 	term.want(0, "7", "", "scale", "rc/web", "--replicas=7", "-o", "jsonpath={.spec.replicas}")
 	term.want(0, "replicationcontroller/web scaled (server dry run)\n", "", "scale", "rc/web", "--replicas=1", "--dry-run=server")
 	term.want(0, "configmap/c created\n", "", "create", "configmap", "c")
-	term.want(1, "", "error: configmap/c cannot be scaled: the server has no number of replicas for a ConfigMap\n", "scale", "cm/c", "--replicas=1")
+	term.want(1, "", "error: configmap/c cannot be scaled: the server has no scale subresource for a ConfigMap\n", "scale", "cm/c", "--replicas=1")
 }
 
 func TestAConflictSaysWhereAndWhatToDo(t *testing.T) {
@@ -98,5 +98,5 @@ func TestAServerThatMakesNoTables(t *testing.T) {
 	list = `{"kind":"ConfigMapList","apiVersion":"v1","items":[]}`
 	term.want(0, "", "No resources found in default namespace.\n", "get", "cm")
 	list = `{"kind":"Nonsense"}`
-	term.want(1, "", "error: reading the table of configmaps: it is neither a table nor an object nor a list\n", "get", "cm")
+	term.want(1, "", "error: reading the table of configmaps: the response is not a table, an object or a list\n", "get", "cm")
 }

@@ -177,7 +177,7 @@ func TestOneBadDocumentDoesNotHideTheOthers(t *testing.T) {
 	_, url := serve(t)
 	c := newTerminal(t, url)
 	c.in = "apiVersion: v1\nkind: Boat\nmetadata: {name: a}\n---\nkind: [\n---\napiVersion: v1\nkind: ConfigMap\nmetadata: {name: good}\n"
-	c.want(1, "configmap/good created\n", "error: standard input, document 1 (line 1): no matches for kind \"Boat\" in version \"v1\": check both, the server does not serve it\n"+
+	c.want(1, "configmap/good created\n", "error: standard input, document 1 (line 1): no matches for kind \"Boat\" in version \"v1\": the server does not serve it; check both\n"+
 		"error: standard input, document 2 (line 4): YAML: line 5: did not find expected node content\n", "create", "-f", "-")
 }
 
@@ -342,7 +342,7 @@ func TestLogs(t *testing.T) {
 	c := newTerminal(t, url)
 	c.want(0, "container=main\n", "", "logs", "job/build")
 	c.want(0, "container=main\n", "Found 2 pods, using pod/build-x\n", "logs", "svc/web")
-	c.want(1, "", "error: service/kubernetes selects no pods: want a pod, or what has a selector of pods\n", "logs", "svc/kubernetes")
+	c.want(1, "", "error: service/kubernetes does not select pods: must be a pod, or an object with a pod selector\n", "logs", "svc/kubernetes")
 	c.want(0, "container=main&tailLines=5&timestamps=true\n", "", "logs", "build-x", "--tail=5", "--timestamps")
 	c.want(0, "container=main&previous=true&sinceSeconds=120\n", "", "logs", "pod/build-x", "--previous", "--since=2m")
 	c.want(0, "container=main\n", "Defaulted container \"main\" out of: main, side\n", "logs", "two")
@@ -384,7 +384,7 @@ func TestExec(t *testing.T) {
 	}
 	c := newTerminal(t, url)
 	c.want(0, "out\n", "err\n", "exec", "a", "--", "both")
-	const lost = "stdout of the command reached the limit of 16 MiB for captured output; what came after that is lost. Let the command write to a file, or less\n"
+	const lost = "stdout of the command exceeded the limit of 16 MiB, and the rest was dropped: let the command write to a file, or print less\n"
 	c.want(1, "out\n", "err\nerror: "+lost, "exec", "a", "--", "both", "0")
 	c.want(3, "out\n", "err\ncommand terminated with exit code 3\nerror: "+lost, "exec", "a", "--", "both", "3")
 	c.want(1, "POST short\n", "error: reading the output: EOF\n", "exec", "a", "--", "short")
@@ -423,7 +423,7 @@ func TestExecThroughUpstreamsKubelet(t *testing.T) {
 	c := newTerminal(t, url)
 	c.want(0, "hi there\n", "", "exec", "a", "--", "echo", "hi", "there")
 	c.want(3, "", "cat: /nope: No such file\nor directory\ncommand terminated with exit code 3\n", "exec", "a", "--", "cat", "/nope")
-	c.want(1, "", "error: node n1 has a kubelet that takes only commands without spaces and empty words in their arguments, and nothing was run: use kubectl exec\n",
+	c.want(1, "", "error: the kubelet of node n1 only runs commands whose arguments have no spaces and are not empty; nothing was run: use kubectl exec\n",
 		"exec", "a", "--", "sh", "-c", "exit 3")
 	if got := c.run("exec", "a", "--", "lost"); got.code != 1 || !strings.Contains(got.err, "container not found") {
 		t.Errorf("%+v, want the kubelet's error", got)
@@ -441,7 +441,7 @@ func TestVersion(t *testing.T) {
 			t.Errorf("version -o json: %+v, want %s in it", got, want)
 		}
 	}
-	c.want(1, "", "error: -o name: want json or yaml\nusage: see 'sampan version --help'\n", "version", "-o", "name")
+	c.want(1, "", "error: -o name: must be json or yaml\nusage: see 'sampan version --help'\n", "version", "-o", "name")
 	c.kubeconfig = write(t, filepath.Join(t.TempDir(), "empty"), "")
 	c.want(0, "sampan v0\n", "", "version")
 }
@@ -457,7 +457,7 @@ func TestWrongUseIsOneSentence(t *testing.T) {
 		want string
 	}{
 		{[]string{"no-such-verb"}, "unknown command \"no-such-verb\" for \"sampan\""},
-		{[]string{"help", "no-such-verb"}, "there is no help about \"no-such-verb\""},
+		{[]string{"help", "no-such-verb"}, "unknown help topic \"no-such-verb\""},
 		{[]string{"completion", "no-such-shell"}, "unknown command \"no-such-shell\" for \"sampan completion\""},
 		{[]string{"get", "--no-such-flag"}, "unknown flag: --no-such-flag"},
 		{[]string{"get"}, "you must provide one or more resources"},
@@ -465,16 +465,16 @@ func TestWrongUseIsOneSentence(t *testing.T) {
 		{[]string{"create"}, "must specify one of -f and -k"},
 		{[]string{"create", "-f", dir + "/none.yaml"}, "does not exist"},
 		{[]string{"create", "-f", t.TempDir()}, "recognized file extensions are [.json .yaml .yml]"},
-		{[]string{"create", "-f", "https:///a.yaml"}, "it has no host"},
+		{[]string{"create", "-f", "https:///a.yaml"}, "the URL has no host"},
 		{[]string{"create", "-f", empty}, "no objects passed to create"},
 		{[]string{"apply", "-f", empty}, "no objects passed to apply"},
 		{[]string{"rolling-update", "web", "-f", empty}, "no objects passed to rolling-update"},
-		{[]string{"create", "-f", secret, "-n", "other", "--validate=maybe"}, "want strict, warn or ignore"},
+		{[]string{"create", "-f", secret, "-n", "other", "--validate=maybe"}, "must be strict, warn or ignore"},
 		{[]string{"get", "pods", "--context", "none"}, "the kubeconfig has no context \"none\""},
 		{[]string{"get", "pod", "pod/a"}, "there is no need to give a type"},
 		{[]string{"delete", "pods"}, "no name was specified"},
 		{[]string{"delete", "pod", "a", "--all"}, "name cannot be provided when a selector is specified"},
-		{[]string{"image", "list"}, "no container runtime runs"},
+		{[]string{"image", "list"}, "the container runtime of cluster"},
 	} {
 		args := append(tt.args, "--data-dir", dir, "--name", "test-none")
 		got := c.run(args...)

@@ -25,10 +25,10 @@ func dnsCommand(g *session.Globals, serve func(context.Context, *rest.Config, DN
 	var level slog.Level
 	cmd := &cobra.Command{
 		Use:   "dns --listen=ADDRESS",
-		Short: "Run a name server for a cluster, until interrupted",
-		Long: "Run Sampan's name server, alone, for the cluster that the kubeconfig names, until it is interrupted. It answers\n" +
-			"for the names of services and their endpoints as the Kubernetes DNS specification says, over UDP and TCP, and\n" +
-			"asks the name servers of this host for all others.",
+		Short: "Run only the DNS server, for any cluster",
+		Long: "Run only Sampan's DNS server, for the cluster of the kubeconfig, until it is interrupted. It answers queries for\n" +
+			"Services and their endpoints according to the Kubernetes DNS specification, over UDP and TCP, and forwards all other\n" +
+			"queries to the name servers of this host.",
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			cfg, err := g.Config()
@@ -40,12 +40,12 @@ func dnsCommand(g *session.Globals, serve func(context.Context, *rest.Config, DN
 		},
 	}
 	f := cmd.Flags()
-	f.StringVar(&o.Listen, "listen", "", "address to be asked at, such as 192.0.2.1 or 127.0.0.1:5353; required")
-	f.StringVar(&o.Domain, "cluster-domain", "cluster.local", "domain of the services' names")
-	f.StringVar(&o.Upstream, "cluster-dns-upstream", "", "name servers for other names, with commas between, or none (default those of this host)")
-	f.StringVar(&o.Metrics, "metrics-listen", "", "address at which /metrics, /ready and /health are served over HTTP, such as 127.0.0.1:9153 (default nowhere)")
-	f.StringSliceVar(&o.Networks, "cluster-cidr", nil, "networks of pods and services: names of their addresses are not asked for elsewhere")
-	f.TextVar(&level, "log-level", slog.LevelInfo, "least level of what is logged: debug, info, warn or error")
+	f.StringVar(&o.Listen, "listen", "", "address to serve DNS on, such as 192.0.2.1 or 127.0.0.1:5353 (required)")
+	f.StringVar(&o.Domain, "cluster-domain", "cluster.local", "DNS domain of the cluster")
+	f.StringVar(&o.Upstream, "cluster-dns-upstream", "", "comma-separated name servers for names outside the cluster, or none (default: those of this host)")
+	f.StringVar(&o.Metrics, "metrics-listen", "", "address to serve /metrics, /ready and /health on over HTTP, such as 127.0.0.1:9153 (default: not served)")
+	f.StringSliceVar(&o.Networks, "cluster-cidr", nil, "networks of pods and services, whose reverse lookups are not forwarded to other name servers")
+	f.TextVar(&level, "log-level", slog.LevelInfo, "minimum level of log messages: debug, info, warn or error")
 	_ = cmd.MarkFlagRequired("listen") // it exists: it was made above
 	return cmd
 }

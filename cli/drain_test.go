@@ -109,8 +109,8 @@ func TestAnInterruptedDrainSaysWhatIsLeft(t *testing.T) {
 		}
 	}
 	got := p.runIn(ctx, "drain", "n1")
-	want := "interrupted: the node stays cordoned, and pods that were evicted go on to end\n" +
-		"  pod default/web-1 is still there: " + noRoom + "\n  pod default/web-2 is still there: " + noRoom + "\n"
+	want := "interrupted: the node stays cordoned, and evicted pods continue to terminate\n" +
+		"  pod default/web-1 is not deleted yet: " + noRoom + "\n  pod default/web-2 is not deleted yet: " + noRoom + "\n"
 	if got.code != 130 || !strings.HasSuffix(got.err, want) {
 		t.Errorf("exit code %d\nstderr:\n%swant 130\nstderr:\n%s", got.code, got.err, want)
 	}
@@ -126,7 +126,7 @@ func TestDrainSaysWhatStandsInTheWay(t *testing.T) {
 	p.must(client.PodDisruptionBudgets.Delete(t.Context(), p.api, "default", "second", metav1.DeleteOptions{}))
 	p.want(
 		3, "node/n1 already cordoned\nevicting pod default/web-1\n",
-		"pod default/web-1: "+noRoom+"\nerror: timed out after 300ms: 1 pod is still there\nerror: pod default/web-1: "+noRoom+"\n",
+		"pod default/web-1: "+noRoom+"\nerror: timed out after 300ms: 1 pod is not deleted yet\nerror: pod default/web-1: "+noRoom+"\n",
 		"drain", "n1", "--timeout=300ms", "--pod-selector=name=web-1",
 	)
 }

@@ -46,15 +46,15 @@ func TestExplainSaysWhyAPodGoesNowhere(t *testing.T) {
 NODE   VERDICT                                                   SCORE    LACKS
 b      TaintToleration: node(s) had untolerated taint(s)         <none>   toleration of dedicated=batch:NoSchedule
 c      NodeUnschedulable: node(s) were unschedulable             <none>   <none>
-a      NodeResourcesFit: Insufficient cpu, Insufficient memory   <none>   cpu: asked 3, free 2500m of 4; memory: asked 7680Mi, free 7Gi of 8Gi
+a      NodeResourcesFit: Insufficient cpu, Insufficient memory   <none>   cpu: requested 3, free 2500m of 4; memory: requested 7680Mi, free 7Gi of 8Gi
 
-It would fit, the smallest change first:
-  on b with tolerate the taint dedicated=batch:NoSchedule
-  on c with uncordon it
-  on a with 500m more cpu free, and 512Mi more memory free
+It would fit after one of these changes, the smallest first:
+  on b: tolerate the taint dedicated=batch:NoSchedule
+  on c: uncordon it
+  on a: 500m more cpu free, and 512Mi more memory free
 
-Pre-emption cannot help: 0/3 nodes are available: 1 No preemption victims found for incoming pod, 2 Preemption is not helpful for scheduling.
-`, "error: pod default/large goes nowhere\n", "scheduler", "explain", "pod/large")
+Preemption is not helpful: 0/3 nodes are available: 1 No preemption victims found for incoming pod, 2 Preemption is not helpful for scheduling.
+`, "error: pod default/large does not fit any node\n", "scheduler", "explain", "pod/large")
 }
 
 // TestExplainNamesASchedulerThatDoesNotDecide has pods of schedulers of which nothing is known,
@@ -72,8 +72,8 @@ func TestExplainNamesASchedulerThatDoesNotDecide(t *testing.T) {
 		of("quick", asks("placed", "a", "1", "1Gi", 0)), of("quick", asks("second", "", "1", "1Gi", 0)),
 	)
 	c := newTerminal(t, url)
-	lost := `default/lost: spec.schedulerName is "tide", and no scheduler of that name has decided about it yet: does one run? If so: would go to a`
-	for pod, want := range map[string]string{"lost": lost, "next": "default/next: would go to a", "second": "default/second: would go to a"} {
+	lost := `default/lost: spec.schedulerName is "tide", and no scheduler with that name has processed it yet: is one running? If so: would be scheduled on a`
+	for pod, want := range map[string]string{"lost": lost, "next": "default/next: would be scheduled on a", "second": "default/second: would be scheduled on a"} {
 		if out := c.run("scheduler", "explain", "pod/"+pod).out; !strings.HasPrefix(out, want+"\n") {
 			t.Errorf("it printed\n%s\nwant %s", out, want)
 		}
@@ -92,7 +92,7 @@ func TestExplainFindsAllRefusalsOfANode(t *testing.T) {
 	for _, want := range []string{
 		"0/1 nodes are available: 1 node(s) had untolerated taint(s).",
 		"TaintToleration: node(s) had untolerated taint(s); NodeAffinity: node(s) didn't match Pod's node affinity/selector; NodeResourcesFit: Insufficient cpu",
-		"on b with tolerate the taint dedicated=batch:NoSchedule, and the label disk=ssd, and 1 more cpu free, more than the end of other pods gives (3 asked, 2 in all)\n",
+		"on b: tolerate the taint dedicated=batch:NoSchedule, and the label disk=ssd, and 1 more cpu free, more than evicting other pods frees (3 requested, 2 in total)\n",
 	} {
 		if got.code != 2 || !strings.Contains(got.out, want) {
 			t.Errorf("exit code %d, want 2 and %q in\n%s%s", got.code, want, got.out, got.err)
@@ -103,7 +103,7 @@ func TestExplainFindsAllRefusalsOfANode(t *testing.T) {
 func TestExplainNamesWhomPreemptionWouldEnd(t *testing.T) {
 	_, url := serve(t, machine("a", "4", nil), machine("b", "4", nil), asks("old", "a", "3", "1Gi", 5), asks("older", "b", "3", "1Gi", 1), asks("new", "", "2", "1Gi", 10))
 	got := newTerminal(t, url).run("scheduler", "explain", "pod/new")
-	if want := "Pre-emption would make room on b by ending default/older (priority 1).\n"; got.code != 2 || !strings.HasSuffix(got.out, want) {
+	if want := "Preemption would make room on b by evicting default/older (priority 1).\n"; got.code != 2 || !strings.HasSuffix(got.out, want) {
 		t.Errorf("exit code %d, want 2 and at the end %q:\n%s%s", got.code, want, got.out, got.err)
 	}
 }
@@ -112,12 +112,12 @@ func TestExplainJudgesANodeWithoutThePodItself(t *testing.T) {
 	_, url := serve(t, machine("a", "4", nil), asks("web", "a", "3", "1Gi", 0))
 	c := newTerminal(t, url)
 	got := c.run("scheduler", "explain", "pod", "web")
-	if want := "default/web: is on a, which would take it now as well; placed anew, would go to a\n"; got.code != 0 || !strings.HasPrefix(got.out, want) {
+	if want := "default/web: is on a, and still fits there; scheduled again, would be scheduled on a\n"; got.code != 0 || !strings.HasPrefix(got.out, want) {
 		t.Errorf("exit code %d, want 0 and first %q:\n%s%s", got.code, want, got.out, got.err)
 	}
 	_, url = serve(t, machine("a", "4", dedicated), asks("web", "a", "3", "1Gi", 0))
 	got = newTerminal(t, url).run("scheduler", "explain", "pod/web")
-	if want := "default/web: is on a, which would not take it now (TaintToleration: node(s) had untolerated taint(s)); placed anew, 0/1 nodes are available:"; got.code != 0 || !strings.HasPrefix(got.out, want) {
+	if want := "default/web: is on a, and would not fit there now (TaintToleration: node(s) had untolerated taint(s)); scheduled again, 0/1 nodes are available:"; got.code != 0 || !strings.HasPrefix(got.out, want) {
 		t.Errorf("exit code %d, want 0 and first %q:\n%s%s", got.code, want, got.out, got.err)
 	}
 }
@@ -166,14 +166,14 @@ func TestExplainByAConfiguration(t *testing.T) {
 kind: KubeSchedulerConfiguration
 profiles: [{schedulerName: default-scheduler, plugins: {multiPoint: {disabled: [{name: TaintToleration}]}}}]
 `)
-	if got := c.run("scheduler", "explain", "pod/web", "--config", conf); got.code != 0 || !strings.HasPrefix(got.out, "default/web: would go to b\n") {
+	if got := c.run("scheduler", "explain", "pod/web", "--config", conf); got.code != 0 || !strings.HasPrefix(got.out, "default/web: would be scheduled on b\n") {
 		t.Errorf("exit code %d: %s%s", got.code, got.out, got.err)
 	}
 	other := write(t, filepath.Join(t.TempDir(), "other.yaml"), `apiVersion: kubescheduler.config.k8s.io/v1
 kind: KubeSchedulerConfiguration
 profiles: [{schedulerName: second}]
 `)
-	c.want(1, "", `error: pod default/web: spec.schedulerName is "default-scheduler", want one that --config has a profile for: second`+"\n",
+	c.want(1, "", `error: pod default/web: spec.schedulerName: must be a profile of --config (second), got "default-scheduler"`+"\n",
 		"scheduler", "explain", "pod/web", "--config", other)
 }
 
@@ -189,12 +189,12 @@ func TestExplainRefusesWhatCannotBeMeant(t *testing.T) {
 		err  string
 		args []string
 	}{
-		{1, "error: say which pod: pod/NAME, or a file with -f or -k\n" + usage, nil},
-		{1, "error: name a pod, or give a file with -f or -k: not both\n" + usage, []string{"pod/web", "-f", classless}},
-		{1, "error: -o name: want json, yaml or wide, or leave it out for tables\n" + usage, []string{"pod/web", "-o", "name"}},
-		{1, "error: node/a: it is a Node, want a pod: pod/NAME, or a file with -f\n", []string{"node/a"}},
-		{1, "error: pod/web pod/b: want one pod, as pod/NAME\n", []string{"pod/web", "pod/b"}},
-		{1, `error: pod default/x: spec.priorityClassName is "none": there is no PriorityClass of that name` + "\n", []string{"-f", classless}},
+		{1, "error: must specify pod/NAME, or a file with -f or -k\n" + usage, nil},
+		{1, "error: a pod name and -f or -k are mutually exclusive\n" + usage, []string{"pod/web", "-f", classless}},
+		{1, "error: -o name: must be json, yaml or wide; the default is tables\n" + usage, []string{"pod/web", "-o", "name"}},
+		{1, "error: node/a: is a Node, must be a pod: pod/NAME, or a file with -f\n", []string{"node/a"}},
+		{1, "error: pod/web pod/b: must be one pod: pod/NAME\n", []string{"pod/web", "pod/b"}},
+		{1, `error: pod default/x: spec.priorityClassName: no PriorityClass with name none was found` + "\n", []string{"-f", classless}},
 		{4, `Error from server (NotFound): pods "none" not found` + "\n", []string{"pod/none"}},
 	} {
 		c.want(tt.code, "", tt.err, append([]string{"scheduler", "explain"}, tt.args...)...)

@@ -22,7 +22,7 @@ func TestHintsRepeatWhichClusterIsMeant(t *testing.T) {
 		t.Errorf("%+v\nwant %s", got, want)
 	}
 	got = c.run("exec", "a", "-n", "shop", "--", "date")
-	want = "error: pod a does not have a host assigned; 'sampan wait --kubeconfig=" + c.kubeconfig + " -n shop pod/a --for=running' waits for it\n"
+	want = "error: pod a does not have a host assigned; wait for it with 'sampan wait --kubeconfig=" + c.kubeconfig + " -n shop pod/a --for=running'\n"
 	if got.err != want {
 		t.Errorf("%s\nwant %s", got.err, want)
 	}
@@ -50,11 +50,11 @@ func TestRollingUpdateTakesAControllerAsTypeAndName(t *testing.T) {
 		c.want(0, "Rolling from:\nweb\nTo:\nweb2\n", "", "rolling-update", name, "rc/web2", "--image=v2", "--dry-run")
 	}
 	for name, want := range map[string]string{
-		"deployment/web": "deployment/web: want a replication controller: NAME, rc/NAME or replicationcontroller/NAME. Deployments,",
-		"pod/web":        "pod/web: want a replication controller",
-		"rc/":            "rc/: want rc/NAME",
-		"rc/web/x":       "rc/web/x: want rc/NAME",
-		"/web":           "/web: want a replication controller",
+		"deployment/web": "deployment/web: must be a replication controller: NAME, rc/NAME or replicationcontroller/NAME. Deployments,",
+		"pod/web":        "pod/web: must be a replication controller",
+		"rc/":            "rc/: must be rc/NAME",
+		"rc/web/x":       "rc/web/x: must be rc/NAME",
+		"/web":           "/web: must be a replication controller",
 	} {
 		if got := c.run("rolling-update", name, "--image=v2"); got.code != 1 || !strings.HasPrefix(got.err, "error: "+want) {
 			t.Errorf("rolling-update %s: %+v, want %s", name, got, want)

@@ -224,9 +224,9 @@ func TestWrongFlagsOfMakingVerbs(t *testing.T) {
 		"create configmap a --from-file=k=" + dir:                           "cannot give a key name for a directory path",
 		"create configmap a --from-env-file=" + bad:                         bad + ", line 2: \"1 x\" is not a valid key name",
 		"create configmap a --from-env-file=" + bad + " --from-literal=a=b": "from-env-file cannot be combined with from-file or from-literal",
-		"create secret":                                                     "say what kind of it: generic, tls, docker-registry",
+		"create secret":                                                     "must specify one of: generic, tls, docker-registry",
 		"create secret tls s":                                               "key and cert must be specified",
-		"create secret tls s --cert=" + bad + " --key=" + bad:               "are no certificate and its key",
+		"create secret tls s --cert=" + bad + " --key=" + bad:               "are not a certificate and its key",
 		"create secret docker-registry s":                                   "either --from-file or the combination of --docker-username",
 		"create service clusterip s":                                        "at least one tcp port specifier must be provided",
 		"create service clusterip s --tcp=0":                                "--tcp=0: want PORT or PORT:TARGET",
@@ -237,8 +237,8 @@ func TestWrongFlagsOfMakingVerbs(t *testing.T) {
 		"create deployment d --image=x --replicas=-1":                       "--replicas=-1: want 0 or more",
 		"create boat b":                                                     `unknown command "boat" for "sampan create"`,
 		"replace":                                                           "must specify one of -f and -k",
-		"create configmap a --dry-run=perhaps":                              "want none, client or server",
-		"create configmap a --validate=perhaps":                             "want strict, warn or ignore",
+		"create configmap a --dry-run=perhaps":                              "must be none, client or server",
+		"create configmap a --validate=perhaps":                             "must be strict, warn or ignore",
 	} {
 		fields := strings.Fields(args)
 		for i := range fields {

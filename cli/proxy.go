@@ -27,10 +27,10 @@ func proxyCommand(g *session.Globals, serve func(ctx context.Context, connect fu
 	var level slog.Level
 	cmd := &cobra.Command{
 		Use:   "proxy",
-		Short: "Run the service proxy of this node for a cluster, until interrupted",
-		Long: "Run Sampan's service proxy, alone, on this node of the cluster that the kubeconfig names, until it is interrupted.\n" +
-			"It takes the place of kube-proxy: stop that first. It needs root, and what it made goes with it, unless --keep-rules\n" +
-			"says otherwise; --cleanup removes what one that was killed, or kept its rules, has left.",
+		Short: "Run only the service proxy of this node, for any cluster",
+		Long: "Run only Sampan's service proxy on this node, for the cluster of the kubeconfig, until it is interrupted. It replaces\n" +
+			"kube-proxy: stop that first. It needs root. On exit it removes its rules and links, unless --keep-rules is set;\n" +
+			"--cleanup removes those of a proxy that was killed or that kept its rules.",
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			o.Log = slog.New(slog.NewTextHandler(cmd.ErrOrStderr(), &slog.HandlerOptions{Level: level}))
@@ -38,17 +38,17 @@ func proxyCommand(g *session.Globals, serve func(ctx context.Context, connect fu
 		},
 	}
 	f := cmd.Flags()
-	f.StringVar(&o.Node, "hostname-override", "", "name of the node (default the name of this host)")
-	f.StringVar(&o.BindAddress, "bind-address", "", "address of this host for the sockets of relayed services (default that of the node)")
-	f.StringVar(&o.Mode, "proxy-mode", "kernel", "how services are proxied that do not say it themselves: kernel or userspace")
-	f.StringSliceVar(&o.NodePortAddresses, "nodeport-addresses", nil, "networks of the addresses of this host that have node ports (default all but loopback)")
-	f.StringSliceVar(&o.ClusterCIDR, "cluster-cidr", nil, "networks of pods: who comes from elsewhere to a cluster IP is masqueraded (default those of the node)")
-	f.StringSliceVar(&o.ServiceCIDR, "service-cluster-ip-range", nil, "networks of cluster IPs: what is sent there and has no service is refused, and no endpoint is there (default those of the cluster's ServiceCIDRs)")
-	f.BoolVar(&o.Announce, "announce-load-balancers", false, "answer on the links of this node for its share of the addresses of load balancers; the other nodes whose proxies have this flag have theirs")
-	f.StringVar(&o.HealthzAddress, "healthz-bind-address", "", "where /healthz and /livez are served over HTTP, such as 0.0.0.0:10256 (default nowhere)")
-	f.StringVar(&o.MetricsAddress, "metrics-bind-address", "", "address of loopback at which /metrics is served over HTTP, such as 127.0.0.1:10249 (default nowhere)")
-	f.BoolVar(&o.Keep, "keep-rules", false, "when told to stop, leave the rules to the next one, which takes them over without a break")
-	f.BoolVar(&o.Cleanup, "cleanup", false, "remove what an earlier proxy has left on this node, and end")
-	f.TextVar(&level, "log-level", slog.LevelInfo, "least level of what is logged: debug, info, warn or error")
+	f.StringVar(&o.Node, "hostname-override", "", "name of the node (default: the name of this host)")
+	f.StringVar(&o.BindAddress, "bind-address", "", "address of this host on which to accept connections to relayed Services (default: the node's address)")
+	f.StringVar(&o.Mode, "proxy-mode", "kernel", "default proxy mode of Services: kernel or userspace")
+	f.StringSliceVar(&o.NodePortAddresses, "nodeport-addresses", nil, "networks of this host's addresses that serve node ports (default: all except loopback)")
+	f.StringSliceVar(&o.ClusterCIDR, "cluster-cidr", nil, "pod networks: connections to a cluster IP from other sources are masqueraded (default: the node's spec.podCIDRs)")
+	f.StringSliceVar(&o.ServiceCIDR, "service-cluster-ip-range", nil, "networks of cluster IPs: connections to an address without a Service are rejected, and endpoints in them are ignored (default: the cluster's ServiceCIDRs)")
+	f.BoolVar(&o.Announce, "announce-load-balancers", false, "announce load balancer addresses on the links of this node (ARP, NDP); the nodes whose proxies have this flag share the addresses")
+	f.StringVar(&o.HealthzAddress, "healthz-bind-address", "", "address to serve /healthz and /livez on over HTTP, such as 0.0.0.0:10256 (default: not served)")
+	f.StringVar(&o.MetricsAddress, "metrics-bind-address", "", "loopback address to serve /metrics on over HTTP, such as 127.0.0.1:10249 (default: not served)")
+	f.BoolVar(&o.Keep, "keep-rules", false, "leave the rules in place on exit, so that the next proxy takes them over without interruption")
+	f.BoolVar(&o.Cleanup, "cleanup", false, "remove the rules and links of an earlier proxy from this node, and exit")
+	f.TextVar(&level, "log-level", slog.LevelInfo, "minimum level of log messages: debug, info, warn or error")
 	return cmd
 }

@@ -68,9 +68,9 @@ func New(o Options) *cobra.Command {
 	root := &cobra.Command{
 		Use:   "sampan",
 		Short: "Kubernetes for a small boat: a whole cluster in one program",
-		Long: "Sampan brings up a Kubernetes cluster in one program, and works with any other.\n\n" +
-			"Its verbs wait: they say what they wait for, end the moment it is true, and tell\n" +
-			"failure from timeout by their exit code.",
+		Long: "Sampan runs a Kubernetes cluster in one program, and is a client for any cluster.\n\n" +
+			"Its commands can wait: they print what they wait for, return as soon as it is true,\n" +
+			"and distinguish failure from timeout by their exit code.",
 		SilenceErrors: true,
 		SilenceUsage:  true,
 		Args:          cobra.NoArgs,
@@ -132,7 +132,7 @@ func strict(root *cobra.Command) {
 		case "help":
 			c.Args = func(_ *cobra.Command, args []string) error {
 				if _, rest, err := root.Find(args); err != nil || len(rest) > 0 {
-					return fmt.Errorf("there is no help about %q", strings.Join(args, " "))
+					return fmt.Errorf("unknown help topic %q", strings.Join(args, " "))
 				}
 				return nil
 			}

@@ -91,7 +91,7 @@ func TestTraceTellsThePlanWhereTheNodeCantBeAsked(t *testing.T) {
 		answer func(http.ResponseWriter)
 		note   string
 	}{
-		"upstream's kubelet": {func(rw http.ResponseWriter) { http.Error(rw, "404 page not found", http.StatusNotFound) }, "node n1 has no agent of Sampan with a service proxy"},
+		"upstream's kubelet": {func(rw http.ResponseWriter) { http.Error(rw, "404 page not found", http.StatusNotFound) }, "node n1 does not run Sampan's agent and service proxy"},
 		"forbidden":          {func(rw http.ResponseWriter) { fail(rw, apierrors.NewForbidden(nodes, "n1", nil)) }, `nodes "n1" is forbidden`},
 		"unreachable": {func(rw http.ResponseWriter) {
 			fail(rw, apierrors.NewServiceUnavailable("error trying to reach service"))
@@ -110,10 +110,10 @@ func TestTraceTellsThePlanWhereTheNodeCantBeAsked(t *testing.T) {
 	w.extra[agent] = func(rw http.ResponseWriter, _ *http.Request) {
 		answer(rw, http.StatusUnprocessableEntity, metav1.Status{
 			TypeMeta: metav1.TypeMeta{Kind: "Status", APIVersion: "v1"},
-			Status:   metav1.StatusFailure, Reason: metav1.StatusReasonInvalid, Code: http.StatusUnprocessableEntity, Message: "pod default/web-1 does not run on this node",
+			Status:   metav1.StatusFailure, Reason: metav1.StatusReasonInvalid, Code: http.StatusUnprocessableEntity, Message: "pod default/web-1 is not running on this node",
 		})
 	}
-	if got := c.run("service", "trace", "web"); got.code != 1 || !strings.Contains(got.err, "pod default/web-1 does not run on this node") {
+	if got := c.run("service", "trace", "web"); got.code != 1 || !strings.Contains(got.err, "pod default/web-1 is not running on this node") {
 		t.Errorf("exit code %d, %s, want what the agent says is wrong", got.code, got.err)
 	}
 }
@@ -126,17 +126,17 @@ func TestTraceOfNothing(t *testing.T) {
 		err  string
 		args string
 	}{
-		{4, "error: there is no Service default/wbe; the nearest: default/web\n", "wbe"},
-		{4, "error: there is no Service other/web; the nearest: default/web\n", "web -n other"},
+		{4, "error: services default/wbe not found; the nearest: default/web\n", "wbe"},
+		{4, "error: services other/web not found; the nearest: default/web\n", "web -n other"},
 		{4, "error: Service default/web has no port htpp; the nearest: http (80/TCP)\n", "web:htpp"},
 		{4, "error: no Service has the address 10.96.0.1:81; the nearest: 10.96.0.1:80/TCP (default/web)\n", "10.96.0.1:81"},
 		{4, "error: no Service has the node port 30081, at node n1; the nearest: 30080/TCP (default/web)\n", "192.0.2.1:30081"},
-		{1, "error: --from: there is no pod default/none\n", "web --from none"},
-		{1, "error: --from: pod default/late is on no node yet, so nothing can come from there\n", "web --from pod/late"},
-		{1, "error: --from: pod default/web-1 is Pending and has no network, so nothing can come from there\n", "web --from default/web-1"},
+		{1, "error: --from: pod default/none not found\n", "web --from none"},
+		{1, "error: --from: pod default/late is not scheduled yet and cannot connect\n", "web --from pod/late"},
+		{1, "error: --from: pod default/web-1 is Pending, has no network and cannot connect\n", "web --from default/web-1"},
 		{1, "error: --from \"a/b/c\": want the name of a pod, or NAMESPACE/NAME\n", "web --from a/b/c"},
-		{1, "error: --from-node: there is no node n9\n", "web --from-node n9"},
-		{1, "error: web.other is in the namespace other, and -n says default\nusage: see 'sampan service trace --help'\n", "web.other -n default"},
+		{1, "error: --from-node: node \"n9\" not found\n", "web --from-node n9"},
+		{1, "error: web.other is in namespace other, but -n is default\nusage: see 'sampan service trace --help'\n", "web.other -n default"},
 	} {
 		got := c.run(append([]string{"service", "trace"}, strings.Fields(tt.args)...)...)
 		if got.code != tt.code || got.err != tt.err || got.out != "" {

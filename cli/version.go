@@ -21,7 +21,7 @@ func versionCommand(g *session.Globals) *cobra.Command {
 	only := false
 	cmd := &cobra.Command{
 		Use:   "version",
-		Short: "Show the version of this program and of the server",
+		Short: "Print the client and server versions",
 		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if g.Output != "" {
@@ -40,14 +40,14 @@ func versionCommand(g *session.Globals) *cobra.Command {
 			return err
 		},
 	}
-	cmd.Flags().BoolVar(&only, "client", false, "do not ask the server")
+	cmd.Flags().BoolVar(&only, "client", false, "print only the client version, without contacting the server")
 	return cmd
 }
 
 // versions prints what kubectl's version prints with -o.
 func versions(ctx context.Context, g *session.Globals, only bool) error {
 	if g.Output != "json" && g.Output != "yaml" {
-		return exit.Usage("sampan version", fmt.Errorf("-o %s: want json or yaml", g.Output))
+		return exit.Usage("sampan version", fmt.Errorf("-o %s: must be json or yaml", g.Output))
 	}
 	all := map[string]any{"clientVersion": map[string]any{"gitVersion": g.Version, "goVersion": runtime.Version(), "platform": runtime.GOOS + "/" + runtime.GOARCH}}
 	var unknown error

@@ -34,10 +34,10 @@ func Clean(ctx context.Context, p local.Profile, i local.Instance) error {
 	args := append([]string{"clean"}, runtimeFlags(p, pods, i.Runtime.ServiceNetwork)...)
 	out, runErr := exec.CommandContext(ctx, i.Runtime.Program, args...).CombinedOutput()
 	if errors.Is(runErr, os.ErrNotExist) {
-		runErr = fmt.Errorf("%w; run `sampan up` once more and then `sampan down`", runErr)
+		runErr = fmt.Errorf("%w; run `sampan up` again and then `sampan down`", runErr)
 	}
 	if runErr != nil {
-		runErr = fmt.Errorf("cleaning up after the containers: %w: %s", runErr, bytes.TrimSpace(out))
+		runErr = fmt.Errorf("removing the leftovers of the containers: %w: %s", runErr, bytes.TrimSpace(out))
 	}
 	return errors.Join(err, runErr)
 }

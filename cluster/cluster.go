@@ -157,13 +157,13 @@ func (c *cluster) claim(ctx context.Context) (store.Backend, error) {
 	}
 	self, err := local.Self()
 	if err != nil {
-		return nil, fmt.Errorf("reading about this process: %w", err)
+		return nil, fmt.Errorf("reading the state of this process: %w", err)
 	}
 	if running && i.Process != self {
-		return nil, fmt.Errorf("cluster %s is running already, as process %d; `sampan down --name=%s` stops it", c.Profile.Name, i.Process.PID, c.Profile.Name)
+		return nil, fmt.Errorf("cluster %s is already running as process %d; stop it with `sampan down --name=%s`", c.Profile.Name, i.Process.PID, c.Profile.Name)
 	}
 	if i.Process != self {
-		patience, cancel := context.WithTimeoutCause(ctx, killedTimeout, fmt.Errorf("process %d of cluster %s was killed and does not end", i.Process.PID, c.Profile.Name))
+		patience, cancel := context.WithTimeoutCause(ctx, killedTimeout, fmt.Errorf("process %d of cluster %s was killed but does not exit", i.Process.PID, c.Profile.Name))
 		err := i.Process.Wait(patience)
 		cancel()
 		if err != nil {
@@ -171,7 +171,7 @@ func (c *cluster) claim(ctx context.Context) (store.Backend, error) {
 		}
 	}
 	if other := c.Profile.At(i).DataDir; other != c.Profile.DataDir && i.Runtime.Alive() {
-		return nil, fmt.Errorf("pods of cluster %s are running still, with the data in %s; `sampan down --name=%s` ends them", c.Profile.Name, other, c.Profile.Name)
+		return nil, fmt.Errorf("pods of cluster %s are still running, with the data in %s; stop them with `sampan down --name=%s`", c.Profile.Name, other, c.Profile.Name)
 	}
 	backend, err := disk.Open(filepath.Join(c.Profile.DataDir, "store"), disk.Options{Notify: c.notices.add, Log: c.Log})
 	if err != nil {
@@ -213,7 +213,7 @@ func (c *cluster) prepare() (err error) {
 func (c *cluster) announce(ctx context.Context, url string, nodes []string) error {
 	self, err := local.Self()
 	if err != nil {
-		return fmt.Errorf("reading about this process: %w", err)
+		return fmt.Errorf("reading the state of this process: %w", err)
 	}
 	i := local.Instance{
 		Name:           c.Profile.Name,
@@ -264,7 +264,7 @@ func (c *cluster) saveFiles(ctx context.Context, url string) error {
 	for _, err := range []error{c.writeKubeconfig(url), c.Profile.Keep(c.Settings)} {
 		switch {
 		case local.NoSpace(err):
-			c.Log.WarnContext(ctx, "no space for a file of the cluster, going on without", "err", err)
+			c.Log.WarnContext(ctx, "no disk space for a state file of the cluster", "err", err)
 		case err != nil:
 			return err
 		}

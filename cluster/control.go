@@ -212,7 +212,7 @@ func (c *cluster) listen(ctx context.Context) ([]net.Listener, int, error) {
 	}
 	listeners = append(listeners, forPods...)
 	for _, l := range listeners {
-		c.Log.Info("API server listens", "address", l.Addr(), "for", "clients with a certificate or token of this cluster")
+		c.Log.Info("API server listening", "address", l.Addr(), "for", "clients with a certificate or token of this cluster")
 	}
 	return listeners, port, nil
 }
@@ -266,13 +266,13 @@ func (c *cluster) listenLoopback(ctx context.Context) (net.Listener, error) {
 	}
 	switch {
 	case errors.Is(err, syscall.EADDRINUSE):
-		return nil, fmt.Errorf("port %d of 127.0.0.1 is in use by another program; end it or choose another port with --api-port", c.Settings.APIPort)
+		return nil, fmt.Errorf("port %d of 127.0.0.1 is in use by another program; stop it or pass another port with --api-port", c.Settings.APIPort)
 	case err != nil:
 		return nil, fmt.Errorf("listening for the API: %w", err)
 	}
 	port := l.Addr().(*net.TCPAddr).Port
 	if last := c.Settings.LastPort; last != 0 && last != port && c.Settings.APIPort == 0 {
-		c.Log.WarnContext(ctx, "the API server has another port than in the last run, which another program has taken", "port", port, "last", last)
+		c.Log.WarnContext(ctx, "the API server has a new port, because another program uses the port of the last run", "port", port, "last", last)
 	}
 	c.Settings.LastPort = port
 	return l, nil

@@ -72,11 +72,11 @@ func (c *cluster) listenDNSAt(ctx context.Context, at netip.AddrPort, anyPort bo
 	if anyPort && errors.Is(err, syscall.EADDRINUSE) {
 		// A resolver of the host may listen on all its addresses. Pods are told the
 		// address of the service instead, which leads to whatever port it is.
-		c.Log.WarnContext(ctx, "another program has the port of cluster DNS: pods reach it through its service alone", "address", at)
+		c.Log.WarnContext(ctx, "another program uses the port of cluster DNS: pods only reach cluster DNS through its Service", "address", at)
 		sockets, err = dns.Listen(ctx, &freebind, netip.AddrPortFrom(at.Addr(), 0))
 	}
 	if err != nil {
-		return nil, nil, fmt.Errorf("listening for cluster DNS: %w; choose another address with --cluster-dns-listen, or none", err)
+		return nil, nil, fmt.Errorf("listening for cluster DNS: %w; pass another address with --cluster-dns-listen, or none", err)
 	}
 	web, err := freebind.Listen(ctx, "tcp", netip.AddrPortFrom(at.Addr(), dnsMetricsPort).String())
 	if errors.Is(err, syscall.EADDRINUSE) {

@@ -53,7 +53,7 @@ func (c *cluster) proxy(p *controlPlane, caches *cache.Shared) ([]run.Stage, err
 	relayed := c.Settings.ProxyMode == local.UserspaceMode
 	if c.Settings.ProxyMode == "" && !nft.SeesBridged() {
 		relayed = true
-		c.Log.Warn("services are relayed, as with --proxy-mode=userspace: without the kernel module br_netfilter pods of a node would not reach each other through them")
+		c.Log.Warn("using the userspace proxy mode: without the kernel module br_netfilter, pods of a node cannot reach each other through Services")
 	}
 	networks, err := c.podNetworks()
 	if err != nil {
@@ -126,7 +126,7 @@ func (w rulesWatch) heal(ctx context.Context, restore func(context.Context) erro
 		case <-w.lost:
 		}
 		if err := restore(ctx); err != nil && ctx.Err() == nil {
-			log.WarnContext(ctx, "rules of the pod network that somebody else has removed could not be made anew", "err", err)
+			log.WarnContext(ctx, "restoring the pod network rules that another program removed failed", "err", err)
 		}
 	}
 }

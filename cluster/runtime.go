@@ -66,7 +66,7 @@ func (r *runtimeProcess) Run(ctx context.Context) error {
 		return err
 	}
 	if old.PID != 0 {
-		r.c.Log.InfoContext(ctx, "container runtime goes on", "pid", old.PID)
+		r.c.Log.InfoContext(ctx, "adopted the running container runtime", "pid", old.PID)
 		if err := r.upgrade(ctx, old); err != nil {
 			return err
 		}
@@ -77,7 +77,7 @@ func (r *runtimeProcess) Run(ctx context.Context) error {
 		if err := old.Wait(ctx); err != nil {
 			return nil // ctx is over
 		}
-		r.c.Log.WarnContext(ctx, "container runtime ended, starting it again", "pid", old.PID)
+		r.c.Log.WarnContext(ctx, "container runtime exited, restarting it", "pid", old.PID)
 	}
 	for fresh := old.PID == 0; ; fresh = false {
 		began := time.Now()
@@ -94,7 +94,7 @@ func (r *runtimeProcess) Run(ctx context.Context) error {
 		if err := r.current().Wait(ctx); err != nil {
 			return nil // ctx is over
 		}
-		r.c.Log.WarnContext(ctx, "container runtime ended, starting it again", "err", cmd.Wait())
+		r.c.Log.WarnContext(ctx, "container runtime exited, restarting it", "err", cmd.Wait())
 		// One that can't live is started at most once a second.
 		select {
 		case <-ctx.Done():
@@ -112,7 +112,7 @@ func (r *runtimeProcess) upgrade(ctx context.Context, p local.Process) error {
 	if err != nil || !strings.HasSuffix(runs, replaced) {
 		return nil //nolint:nilerr // it has just ended, and will be started again
 	}
-	r.c.Log.InfoContext(ctx, "container runtime is replaced by a newer one in place", "pid", p.PID)
+	r.c.Log.InfoContext(ctx, "upgrading the container runtime in place", "pid", p.PID)
 	if err := syscall.Kill(p.PID, syscall.SIGHUP); err != nil {
 		return fmt.Errorf("upgrading the container runtime: %w", err)
 	}
@@ -180,7 +180,7 @@ func (r *runtimeProcess) start(ctx context.Context) (*exec.Cmd, error) {
 		switch what := strings.TrimSpace(string(said)); what {
 		case "ready":
 		case "":
-			err = fmt.Errorf("it ended before it was ready (log: %s)", log.Name())
+			err = fmt.Errorf("it exited before it was ready (log: %s)", log.Name())
 		default:
 			err = errors.New(what)
 		}

@@ -38,14 +38,14 @@ func (n podNetworks) of(ctx context.Context, name types.NamespacedName) (probe.P
 		LabelSelector: map[string]string{crispec.PodNamespace: name.Namespace, crispec.PodName: name.Name},
 	}})
 	if err != nil {
-		return probe.Pod{}, fmt.Errorf("asking the container runtime for pod %s: %w", name, err)
+		return probe.Pod{}, fmt.Errorf("getting pod %s from the container runtime: %w", name, err)
 	}
 	if len(list.GetItems()) == 0 {
-		return probe.Pod{}, fmt.Errorf("pod %s does not run on this node", name)
+		return probe.Pod{}, fmt.Errorf("pod %s is not running on this node", name)
 	}
 	res, err := n.runtime.PodSandboxStatus(ctx, &cri.PodSandboxStatusRequest{PodSandboxId: list.GetItems()[0].GetId(), Verbose: true})
 	if err != nil {
-		return probe.Pod{}, fmt.Errorf("asking the container runtime for pod %s: %w", name, err)
+		return probe.Pod{}, fmt.Errorf("getting pod %s from the container runtime: %w", name, err)
 	}
 	s := res.GetStatus()
 	p := probe.Pod{Namespace: res.GetInfo()["netns"]}
@@ -54,7 +54,7 @@ func (n podNetworks) of(ctx context.Context, name types.NamespacedName) (probe.P
 		return p, nil
 	}
 	if p.Namespace == "" {
-		return probe.Pod{}, errors.New("the container runtime does not say where the network of the pod is")
+		return probe.Pod{}, errors.New("the container runtime does not report the network namespace of the pod")
 	}
 	ips := []string{s.GetNetwork().GetIp()}
 	for _, more := range s.GetNetwork().GetAdditionalIps() {

@@ -54,7 +54,7 @@ func (c *cluster) workers(p *controlPlane, caches *cache.Shared) (run.Stage, []s
 	// Unlike a controller it is not even made: what it is notified of would pile up.
 	if i := slices.Index(off, local.SchedulerLoop); i >= 0 {
 		off = slices.Delete(off, i, i+1)
-		c.Log.Info("the scheduler is turned off", "controllers", string(c.Settings.Controllers))
+		c.Log.Info("the scheduler is disabled", "controllers", string(c.Settings.Controllers))
 	} else {
 		sched, err := c.scheduler(p, caches)
 		if err != nil {
@@ -95,7 +95,7 @@ func (c *cluster) workers(p *controlPlane, caches *cache.Shared) (run.Stage, []s
 	for _, loop := range off {
 		i := slices.IndexFunc(stage, func(t run.Task) bool { return t.Name == loop })
 		if i < 0 {
-			return nil, nil, fmt.Errorf("cluster: there is no controller loop %q to leave out", loop)
+			return nil, nil, fmt.Errorf("cluster: unknown controller loop %q", loop)
 		}
 		stage = slices.Delete(stage, i, i+1)
 	}
@@ -227,7 +227,7 @@ func (c *cluster) realNode(p *controlPlane) (*node.Node, error) {
 		return nil, fmt.Errorf("listening for the node agent: %w", err)
 	}
 	for _, l := range listeners {
-		c.Log.Info("node agent listens", "address", l.Addr(), "for", "the API server")
+		c.Log.Info("node agent listening", "address", l.Addr(), "for", "the API server")
 	}
 	o := c.nodeOptions(p, c.Settings.NodeName, listeners, c.bridge...)
 	o.Runtime = cri

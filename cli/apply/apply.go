@@ -111,10 +111,10 @@ func New(o Options) (*Applier, error) {
 	return &Applier{opts: o}, nil
 }
 
-// conflictAdvice is put behind a conflict with other managers.
-const conflictAdvice = "\nThe fields above are managed by others. Either take them over with --force-conflicts," +
-	"\nor leave them to the others by taking them out of the file, or share them by giving them the values" +
-	"\nthat they have. Those written by the same person under another name: --field-manager=NAME."
+// conflictAdvice is appended to the error of a conflict with other managers.
+const conflictAdvice = "\nOther managers own the fields above. Take ownership with --force-conflicts, or remove the fields" +
+	"\nfrom the file, or share ownership by setting them to their current values. If you own them under" +
+	"\nthe name of another manager, pass --field-manager=NAME."
 
 // Apply brings one object to the state that info says. It has a mapping, a name and an
 // object.
@@ -123,7 +123,7 @@ func (a *Applier) Apply(ctx context.Context, info resource.Info) (Result, error)
 		if prefix := info.Object.GetGenerateName(); prefix != "" {
 			return Result{}, info.Fault(fmt.Errorf("cannot use generate name with apply: %s", prefix), "metadata.generateName")
 		}
-		return Result{}, info.Fault(errors.New("metadata.name is not set: an object that is applied needs a name"), "metadata")
+		return Result{}, info.Fault(errors.New("metadata.name: must be set to apply the object"), "metadata")
 	}
 	r, err := a.once(ctx, info)
 	if apierrors.IsInvalid(err) && a.opts.Recreate && a.opts.DryRun == ForReal {
@@ -143,7 +143,7 @@ func (a *Applier) once(ctx context.Context, info resource.Info) (Result, error) 
 			}
 			return r, err
 		case a.opts.Way == ServerSide:
-			return r, errors.New("the server has no server-side apply: leave out --server-side, and a three-way merge is made")
+			return r, errors.New("the server does not support server-side apply: leave out --server-side to use three-way merges")
 		}
 		a.without = true
 	}

@@ -121,7 +121,7 @@ func OpenSet(ctx context.Context, o Options, p Parent, version string) (*ApplySe
 	case apierrors.IsNotFound(err) && p.plain():
 		return s, nil
 	case apierrors.IsNotFound(err):
-		return nil, fmt.Errorf("the ApplySet parent %s does not exist: only Secrets and ConfigMaps are made by themselves", p)
+		return nil, fmt.Errorf("the ApplySet parent %s does not exist: only Secrets and ConfigMaps are created automatically", p)
 	case err != nil:
 		return nil, err
 	}
@@ -166,7 +166,7 @@ func (s *ApplySet) read(live *unstructured.Unstructured) error {
 	}
 	kinds, found := annotations[setKinds]
 	if !found {
-		return fmt.Errorf("ApplySet parent object %q is missing the annotation %q, which says where its members are", s.parent, setKinds)
+		return fmt.Errorf("ApplySet parent object %q is missing the annotation %q, which lists the kinds of its members", s.parent, setKinds)
 	}
 	for text := range strings.SplitSeq(kinds, ",") {
 		if text != "" {
@@ -308,7 +308,7 @@ func (s *ApplySet) left(ctx context.Context, applied []resource.Written) ([]reso
 	for kind := range where.kinds {
 		mapping, err := s.opts.Mapper.ByGroupKind(ctx, kind)
 		if _, ok := errors.AsType[*resource.NoTypeError](err); ok {
-			s.opts.Warn(fmt.Sprintf("the ApplySet %s has had objects of kind %s, which the server does not serve any more: they are gone", s.parent, kind))
+			s.opts.Warn(fmt.Sprintf("the ApplySet %s had objects of kind %s, which the server no longer serves: they are deleted", s.parent, kind))
 			continue
 		}
 		if err != nil {

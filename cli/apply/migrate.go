@@ -120,11 +120,11 @@ func withAnnotation(original string) ([]byte, error) {
 	obj := map[string]any{}
 	if original != "" {
 		if err := json.Unmarshal([]byte(original), &obj); err != nil {
-			return nil, fmt.Errorf("the annotation %s does not hold an object: %w", LastApplied, err)
+			return nil, fmt.Errorf("metadata.annotations[%s]: must be a JSON object: %w", LastApplied, err)
 		}
 	}
 	if err := unstructured.SetNestedField(obj, "", "metadata", "annotations", LastApplied); err != nil {
-		return nil, fmt.Errorf("the annotation %s does not hold an object: %w", LastApplied, err)
+		return nil, fmt.Errorf("metadata.annotations[%s]: must be a JSON object: %w", LastApplied, err)
 	}
 	return json.Marshal(obj)
 }
@@ -152,11 +152,11 @@ func (a *Applier) disown(ctx context.Context, info resource.Info, live *unstruct
 	}
 	var mine, rest fieldpath.Set
 	if err := errors.Join(mine.FromJSON(entries[ours].FieldsV1.GetRawReader()), rest.FromJSON(entries[theirs].FieldsV1.GetRawReader())); err != nil {
-		return nil, fmt.Errorf("reading who owns the fields of %s: %w", info, err)
+		return nil, fmt.Errorf("reading the managedFields of %s: %w", info, err)
 	}
 	left, err := rest.Difference(&mine).ToJSON()
 	if err != nil {
-		return nil, fmt.Errorf("writing who owns the fields of %s: %w", info, err)
+		return nil, fmt.Errorf("writing the managedFields of %s: %w", info, err)
 	}
 	entries[theirs].FieldsV1 = metav1.NewFieldsV1(string(left))
 	patch, err := json.Marshal([]map[string]any{

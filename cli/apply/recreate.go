@@ -34,16 +34,16 @@ func (a *Applier) recreate(ctx context.Context, info resource.Info, reason error
 		Preconditions: &metav1.Preconditions{UID: &uid}, PropagationPolicy: &background,
 	})
 	if err != nil && !apierrors.IsNotFound(err) {
-		return Result{}, fmt.Errorf("deleting it to make it anew: %w", err)
+		return Result{}, fmt.Errorf("deleting it to recreate it: %w", err)
 	}
 	out, err := await.Until(ctx, a.opts.Client, await.Request{For: await.Deleted, Timeout: goneLimit, Quiet: true, Targets: []await.Target{{
 		Resource: info.Mapping.GroupVersionResource, Kind: info.Mapping.Kind, Namespace: info.Namespace, Name: info.Name, UID: uid,
 	}}}, nil)
 	switch {
 	case err != nil:
-		return Result{}, fmt.Errorf("waiting until it is gone, to make it anew: %w", err)
+		return Result{}, fmt.Errorf("waiting for its deletion to recreate it: %w", err)
 	case out.Result != await.AllDone:
-		return Result{}, fmt.Errorf("it is being deleted to be made anew, and is not gone after %v: apply it again when it is", goneLimit)
+		return Result{}, fmt.Errorf("it is being deleted to be recreated, and still exists after %v: apply it again once it is deleted", goneLimit)
 	}
 	r, err := a.once(ctx, info)
 	if err == nil {
@@ -51,9 +51,9 @@ func (a *Applier) recreate(ctx context.Context, info resource.Info, reason error
 		return r, nil
 	}
 	if again := a.restore(ctx, info, live); again != nil {
-		return Result{}, fmt.Errorf("it was deleted to be made anew, which failed, and what was there could not be made again (%s): %w", again.Error(), err)
+		return Result{}, fmt.Errorf("it was deleted, and neither the new nor the old object could be created (old: %s): %w", again.Error(), err)
 	}
-	return Result{}, fmt.Errorf("what was there has been made again, because it cannot be made anew: %w", err)
+	return Result{}, fmt.Errorf("the old object was restored, because the new one could not be created: %w", err)
 }
 
 // restore makes an object that was deleted again, with its account of who manages what.

@@ -146,7 +146,7 @@ func (s *Set) Apply(ctx context.Context) iter.Seq2[Applied, error] {
 func (s *Set) one(ctx context.Context, info resource.Info) (resource.Info, Result, error) {
 	if info.Mapping.Kind == "" {
 		if s.Applier.opts.DryRun != ForReal {
-			return info, Result{}, info.Fault(fmt.Errorf("kind %q is defined by this set, and in a dry run it is not: the object was not looked at", info.Object.GetKind()), "kind")
+			return info, Result{}, info.Fault(fmt.Errorf("kind %q is defined by a CustomResourceDefinition of this set, which a dry run does not create: the object was not checked", info.Object.GetKind()), "kind")
 		}
 		var err error
 		if info, err = s.Request.Resolve(ctx, s.Applier.opts.Mapper, info); err != nil {
@@ -186,7 +186,7 @@ func (s *Set) establish(ctx context.Context, definitions []resource.Info) error 
 		return err
 	}
 	if out.Result != await.AllDone {
-		return fmt.Errorf("kinds that were defined are not established (%s): see 'sampan get crd'", out.Result)
+		return fmt.Errorf("CustomResourceDefinitions are not established (%s): see 'sampan get crd'", out.Result)
 	}
 	return wait.Until(ctx, wait.Pace{First: discoveryPause, Limit: discoveryLimit}, func(ctx context.Context) (bool, error) {
 		o.Mapper.Forget()

@@ -167,7 +167,7 @@ func TestAKindThatIsNeverEstablished(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &shipyard{never: true}
 		errs := s.play(t, apply.Options{}, boats)
-		if len(errs) != 3 || !strings.HasPrefix(errs[1], "kinds that were defined are not established (timed out)") || !strings.Contains(errs[2], `no matches for kind "Boat" in version "sea/v1"`) {
+		if len(errs) != 3 || !strings.HasPrefix(errs[1], "CustomResourceDefinitions are not established (timed out)") || !strings.Contains(errs[2], `no matches for kind "Boat" in version "sea/v1"`) {
 			t.Errorf("errors %q", errs)
 		}
 		if want := []string{"namespaces/harbour", "customresourcedefinitions/boats.sea", "harbour/configmaps/chart"}; !slices.Equal(s.written, want) {
@@ -179,7 +179,7 @@ func TestAKindThatIsNeverEstablished(t *testing.T) {
 func TestADryRunDoesNotKnowKindsThatItDefines(t *testing.T) {
 	s := &shipyard{}
 	errs := s.play(t, apply.Options{DryRun: apply.OnServer}, boats)
-	if len(errs) != 2 || !strings.Contains(errs[1], `kind "Boat" is defined by this set, and in a dry run it is not`) {
+	if len(errs) != 2 || !strings.Contains(errs[1], `kind "Boat" is defined by a CustomResourceDefinition of this set`) {
 		t.Errorf("errors %q", errs)
 	}
 }

@@ -53,7 +53,7 @@ func profileOf(cmd *cobra.Command) (local.Profile, error) {
 	// could be purged.
 	for _, name := range []string{"name", "data-dir"} {
 		if f := cmd.Flag(name); f != nil && f.Changed && f.Value.String() == "" {
-			return local.Profile{}, fmt.Errorf("--%s is empty: leave it out or give it a value", name)
+			return local.Profile{}, fmt.Errorf("--%s must not be empty", name)
 		}
 	}
 	p, err := local.NewProfile(flag(cmd, "name"), flag(cmd, "data-dir"))
@@ -79,7 +79,7 @@ func found(cmd *cobra.Command) (p local.Profile, i local.Instance, running bool,
 	}
 	at := p.At(i)
 	if at.DataDir != p.DataDir && flag(cmd, "data-dir") != "" {
-		return p, i, false, fmt.Errorf("cluster %s has its data in %s and not in %s; say so with --data-dir, or name another cluster with --name", p.Name, at.DataDir, p.DataDir)
+		return p, i, false, fmt.Errorf("the data of cluster %s is in %s, not in %s; pass that directory with --data-dir, or another cluster with --name", p.Name, at.DataDir, p.DataDir)
 	}
 	return at, i, running, nil
 }
@@ -106,21 +106,21 @@ func hint(cmd *cobra.Command, verb string) string {
 // settingsFlags adds the flags of what a cluster is started with.
 func settingsFlags(cmd *cobra.Command, s *local.Settings) {
 	f := cmd.Flags()
-	f.IntVar(&s.APIPort, "api-port", 0, "port of the API server on 127.0.0.1 (default 6443, or a free one if that is taken)")
-	f.IntVar(&s.SimulatedNodes, "simulated-nodes", 0, "run so many nodes without containers instead of a real one; needs no root")
-	f.Var(pathFlag{to: &s.SimulatedNodeFile}, "simulated-node-file", "what the simulated nodes are and how pods live there, a SimulatedNodes object; it is read at every start")
-	f.StringVar(&s.NodeName, "node-name", "", "name of the node (default the name of this host)")
-	f.Var(&s.Controllers, "controllers", "controllers to run, as kube-controller-manager has it: names, * for all, -NAME for all but that (default *); -scheduler turns the scheduler off, too")
-	f.Var(pathFlag{to: &s.SchedulerConfig, none: local.NoSchedulerConfig}, "scheduler-config", "file with a KubeSchedulerConfiguration for the cluster's scheduler, read at each start; \"none\" goes back to the default")
-	f.Var(pairFlag{&s.Pods}, "pod-network", "network for pods, or one of each IP family with a comma between, the primary one first (default of IPv4, one that no route of this host overlaps)")
-	f.Var(pairFlag{&s.Services}, "service-network", "network for services, or one of each IP family of --pod-network (default one that no route of this host overlaps)")
-	f.StringVar((*string)(&s.IPFamily), "ip-family", "", "families of the networks that are chosen if none are given: ipv4, ipv6 or dual (default ipv4)")
-	f.StringVar(&s.LoadBalancerAddresses, "load-balancer-addresses", "", "addresses for Services of type LoadBalancer, as ranges and prefixes with commas between, such as 192.0.2.10-192.0.2.20,2001:db8::/120; or none (default none)")
-	f.StringVar((*string)(&s.ProxyMode), "proxy-mode", "", "how services are proxied that do not say it themselves: kernel or userspace (default kernel)")
-	f.Var(ttlFlag{&s.EventTTL}, "event-ttl", "how long Events are kept after their last write (default 1h0m0s)")
-	f.StringVar(&s.ClusterDomain, "cluster-domain", "", "domain of the services' names (default cluster.local)")
-	f.StringVar(&s.DNSListen, "cluster-dns-listen", "", "address of the cluster's name server, or none (default the pods' bridge; none with simulated nodes)")
-	f.StringVar(&s.DNSUpstream, "cluster-dns-upstream", "", "name servers for other names, with commas between, or none (default those of this host)")
+	f.IntVar(&s.APIPort, "api-port", 0, "port of the API server on 127.0.0.1 (default 6443, or a free port if it is in use)")
+	f.IntVar(&s.SimulatedNodes, "simulated-nodes", 0, "number of simulated nodes, without containers, to run instead of a real node; needs no root")
+	f.Var(pathFlag{to: &s.SimulatedNodeFile}, "simulated-node-file", "file with a SimulatedNodes object, which describes the simulated nodes and the lives of their pods; read at each start")
+	f.StringVar(&s.NodeName, "node-name", "", "name of the node (default: the name of this host)")
+	f.Var(&s.Controllers, "controllers", "controllers to run, in kube-controller-manager's format: NAME, * for all, -NAME for all except that one (default *); -scheduler disables the scheduler")
+	f.Var(pathFlag{to: &s.SchedulerConfig, none: local.NoSchedulerConfig}, "scheduler-config", "file with a KubeSchedulerConfiguration for the cluster's scheduler, read at each start; \"none\" restores the default")
+	f.Var(pairFlag{&s.Pods}, "pod-network", "pod network, or one for each IP family separated by a comma, the primary one first (default: an IPv4 network that no route of this host overlaps)")
+	f.Var(pairFlag{&s.Services}, "service-network", "service network, or one for each IP family of --pod-network (default: one that no route of this host overlaps)")
+	f.StringVar((*string)(&s.IPFamily), "ip-family", "", "IP families of the default networks: ipv4, ipv6 or dual (default ipv4)")
+	f.StringVar(&s.LoadBalancerAddresses, "load-balancer-addresses", "", "comma-separated ranges and prefixes of addresses for Services of type LoadBalancer, such as 192.0.2.10-192.0.2.20,2001:db8::/120, or none (default none)")
+	f.StringVar((*string)(&s.ProxyMode), "proxy-mode", "", "default proxy mode of Services: kernel or userspace (default kernel)")
+	f.Var(ttlFlag{&s.EventTTL}, "event-ttl", "how long Events are kept after their last update (default 1h0m0s)")
+	f.StringVar(&s.ClusterDomain, "cluster-domain", "", "DNS domain of the cluster (default cluster.local)")
+	f.StringVar(&s.DNSListen, "cluster-dns-listen", "", "listen address of cluster DNS, or none (default: the address of the pods' bridge; none with simulated nodes)")
+	f.StringVar(&s.DNSUpstream, "cluster-dns-upstream", "", "comma-separated name servers for names outside the cluster, or none (default: those of this host)")
 }
 
 // settingsArgs is the opposite: the arguments that make the flags what s is.
@@ -181,7 +181,7 @@ func (pathFlag) Type() string { return "file" }
 func (p pathFlag) Set(text string) error {
 	switch text {
 	case "":
-		return errors.New("want the path of a file")
+		return errors.New("must be the path of a file")
 	case p.none:
 		*p.to = text
 		return nil
@@ -213,7 +213,7 @@ func (t ttlFlag) Set(text string) error {
 		return err
 	}
 	if d < local.Duration(time.Second) {
-		return errors.New("want 1s or more")
+		return errors.New("must be >= 1s")
 	}
 	*t.to = d
 	return nil

@@ -24,10 +24,10 @@ import (
 func demoCommand(o Options) *cobra.Command {
 	return &cobra.Command{
 		Use:   "demo",
-		Short: "Bring a cluster up and show it at work; leaves it running",
-		Long: "Bring a cluster up, run a web service on it, update the service while a client sends it requests on fresh\n" +
-			"connections all the time, and run a job. Prints each command before it is run, and a summary in the end. The\n" +
-			"cluster is left running; `sampan down --purge` removes it.",
+		Short: "Start a cluster and demonstrate a rolling update and a Job on it",
+		Long: "Start a cluster, run a web service on it, update the service while a client sends requests to it, each on a new\n" +
+			"connection, and run a Job. Each command is printed before it runs, and a summary at the end. The cluster is left\n" +
+			"running; `sampan down --purge` removes it.",
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			d := &demo{cmd: cmd, opts: o}
@@ -110,11 +110,11 @@ func (d *demo) run(ctx context.Context) error {
 	row("requests sent meanwhile", "%d (%s)", sent, versions)
 	row("requests failed", "%d", failed)
 	if mem, err := d.memory(); err == nil {
-		row("memory of our processes", "%.1f MiB", float64(mem)/(1<<20))
+		row("memory of sampan's processes", "%.1f MiB", float64(mem)/(1<<20))
 	}
 	_ = w.Flush()
 	if failed > 0 {
-		return fmt.Errorf("%d of %d requests failed during the rolling update, want none; the first: %w", failed, sent, first)
+		return fmt.Errorf("%d of %d requests failed during the rolling update; the first error: %w", failed, sent, first)
 	}
 	return nil
 }

@@ -20,12 +20,12 @@ func downCommand(o Options) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "down",
 		Short: "Stop a cluster and everything that it runs",
-		Long: "Stop a cluster: its processes and containers end, and its mounts, links, rules, cgroups and namespaces are removed.\n" +
-			"The data stays, so that `sampan up` goes on with it; --purge removes that, too.",
+		Long: "Stop a cluster: end its processes and containers, and remove its mounts, links, rules, cgroups and namespaces. The\n" +
+			"data is kept for the next `sampan up`; --purge removes it.",
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if o := flag(cmd, "output"); o != "" {
-				return fmt.Errorf("-o %s: there is no object to print", o)
+				return fmt.Errorf("-o %s: this command prints no objects", o)
 			}
 			p, i, running, err := found(cmd)
 			if err != nil {
@@ -67,7 +67,7 @@ func downCommand(o Options) *cobra.Command {
 			return nil
 		},
 	}
-	cmd.Flags().BoolVar(&purge, "purge", false, "remove the cluster's data and its context in the kubeconfig, too")
+	cmd.Flags().BoolVar(&purge, "purge", false, "also remove the cluster's data and its context in the kubeconfig")
 	return cmd
 }
 
@@ -113,7 +113,7 @@ func end(ctx context.Context, o Options, p local.Profile, i local.Instance) erro
 		return nil // somebody else did the rest meanwhile
 	}
 	if err := o.Clean(ctx, p, i); err != nil {
-		return fmt.Errorf("cluster %s is stopped, but something is left: %w", p.Name, err)
+		return fmt.Errorf("cluster %s is stopped, but cleaning up failed: %w", p.Name, err)
 	}
 	if err := os.RemoveAll(p.RunDir); err != nil {
 		return fmt.Errorf("removing the run directory: %w", err)

@@ -26,8 +26,8 @@ func serveCommand(o Options) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "serve",
 		Short: "Run a cluster in the foreground, logging to standard error",
-		Long: "Run a cluster in the foreground until the program is told to stop (SIGINT, SIGTERM), as an init system wants it.\n" +
-			"Pods go on running then and are found again at the next start; `sampan down` ends them, too.",
+		Long: "Run a cluster in the foreground until SIGINT or SIGTERM, for use with an init system. The containers keep running\n" +
+			"after the program has ended and are adopted at the next start; `sampan down` stops them.",
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			// Nobody may read the log any more; that must not end a cluster. Asking
@@ -45,9 +45,9 @@ func serveCommand(o Options) *cobra.Command {
 		},
 	}
 	settingsFlags(cmd, &s)
-	cmd.Flags().TextVar(&level, "log-level", slog.LevelInfo, "least level of what is logged: debug, info, warn or error")
-	cmd.Flags().BoolVar(&report, "report", false, "report the start on file descriptor 3")
-	cmd.Flags().BoolVar(&brief, "ephemeral", false, "stop when standard input ends, and leave nothing: no container, no data")
+	cmd.Flags().TextVar(&level, "log-level", slog.LevelInfo, "minimum level of log messages: debug, info, warn or error")
+	cmd.Flags().BoolVar(&report, "report", false, "report readiness on file descriptor 3")
+	cmd.Flags().BoolVar(&brief, "ephemeral", false, "stop when standard input is closed, and remove all containers and data")
 	_ = cmd.Flags().MarkHidden("report") // it exists: the line above made it
 	return cmd
 }
@@ -86,12 +86,12 @@ func serve(cmd *cobra.Command, o Options, asked local.Settings, r local.Reporter
 // serveBriefly serves until standard input ends, and removes everything.
 func serveBriefly(cmd *cobra.Command, o Options, s Service) error {
 	if holds, err := s.Profile.Holds(); holds || err != nil {
-		return fmt.Errorf("--ephemeral removes its data directory in the end and wants one that is not there yet, but there is something in %s; nothing was changed", s.Profile.DataDir)
+		return fmt.Errorf("--ephemeral needs an empty data directory, because it removes it at the end, but %s is not empty; nothing was changed", s.Profile.DataDir)
 	}
 	if i, _, err := s.Profile.Instance(); err != nil {
 		return err
 	} else if i.Exists() {
-		return fmt.Errorf("--ephemeral wants a cluster name of its own, and %s is one of this machine already; nothing was changed", s.Profile.Name)
+		return fmt.Errorf("--ephemeral needs a new cluster name, but cluster %s already exists on this machine; nothing was changed", s.Profile.Name)
 	}
 	ctx, cancel := context.WithCancel(cmd.Context())
 	defer cancel()

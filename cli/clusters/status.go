@@ -19,7 +19,7 @@ func statusCommand(Options) *cobra.Command {
 	var all bool
 	cmd := &cobra.Command{
 		Use:   "status",
-		Short: "Show the cluster of this machine, or with --all each that runs",
+		Short: "Show the status of a cluster, or of all running clusters of this machine",
 		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			show := describe
@@ -28,7 +28,7 @@ func statusCommand(Options) *cobra.Command {
 			case "json":
 				show = describeJSON
 			default:
-				return fmt.Errorf("-o %s: want json, or nothing", o)
+				return fmt.Errorf("-o %s: must be json or not set", o)
 			}
 			if all {
 				p, err := profileOf(cmd)
@@ -52,7 +52,7 @@ func statusCommand(Options) *cobra.Command {
 				return err
 			}
 			if !running {
-				return fmt.Errorf("cluster %s is not running; %s starts it", p.Name, hint(cmd, "up"))
+				return fmt.Errorf("cluster %s is not running; start it with %s", p.Name, hint(cmd, "up"))
 			}
 			show(cmd, i)
 			return nil
@@ -120,7 +120,7 @@ func kubeconfigCommand() *cobra.Command {
 	var merge bool
 	cmd := &cobra.Command{
 		Use:   "kubeconfig",
-		Short: "Print the administrator's kubeconfig of a cluster, or merge it into yours",
+		Short: "Print a cluster's administrator kubeconfig, or merge it into yours",
 		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			p, _, _, err := found(cmd)
@@ -129,7 +129,7 @@ func kubeconfigCommand() *cobra.Command {
 			}
 			data, err := os.ReadFile(p.Kubeconfig())
 			if errors.Is(err, fs.ErrNotExist) {
-				return fmt.Errorf("cluster %s has no credentials in %s, because it was never up; %s makes them", p.Name, p.DataDir, hint(cmd, "up"))
+				return fmt.Errorf("cluster %s has no credentials in %s because it was never started; start it with %s", p.Name, p.DataDir, hint(cmd, "up"))
 			}
 			if err != nil {
 				return fmt.Errorf("reading the credentials of cluster %s: %w", p.Name, err)
@@ -146,6 +146,6 @@ func kubeconfigCommand() *cobra.Command {
 			return nil
 		},
 	}
-	cmd.Flags().BoolVar(&merge, "merge", false, "write the context into the kubeconfig and make it the current one")
+	cmd.Flags().BoolVar(&merge, "merge", false, "merge the context into the kubeconfig and make it the current context")
 	return cmd
 }

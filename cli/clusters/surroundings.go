@@ -38,7 +38,7 @@ func needs() []need {
 func checkDataDir(p local.Profile) error {
 	_, err := p.Holds()
 	if foreign, ok := errors.AsType[*local.ForeignError](err); ok {
-		return fmt.Errorf("%w and is not empty; name a directory with --data-dir that is, or that is not there yet", foreign)
+		return fmt.Errorf("%w and is not empty; pass an empty or new directory with --data-dir", foreign)
 	}
 	return err
 }
@@ -49,9 +49,9 @@ func checkSurroundings(s local.Settings) error {
 	if s.Simulated() {
 		return nil
 	}
-	const instead = "--simulated-nodes=1 for a cluster whose pods go through their life without containers"
+	const instead = "--simulated-nodes=1 for a cluster that simulates its containers"
 	if os.Getuid() != 0 {
-		return fmt.Errorf("a real node needs root: it makes network interfaces, mounts and cgroups for the containers; use sudo, or %s", instead)
+		return fmt.Errorf("a real node needs root, because it creates network interfaces, mounts and cgroups for the containers; use sudo, or %s", instead)
 	}
 	header := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
 	var have [2]unix.CapUserData // 32 bits each
@@ -70,5 +70,5 @@ func checkSurroundings(s local.Settings) error {
 		}
 		return network.IPv6()
 	}
-	return fmt.Errorf("a real node needs the capability %s, which root does not have here; in a container, run that with --privileged, or use %s", strings.Join(lacking, " and "), instead)
+	return fmt.Errorf("a real node needs the capability %s, which root does not have here; run the surrounding container with --privileged, or use %s", strings.Join(lacking, " and "), instead)
 }

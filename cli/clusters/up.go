@@ -19,14 +19,14 @@ func upCommand(o Options) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "up",
 		Short: "Start a cluster in the background and wait until it is ready",
-		Long: "Start a cluster in the background. The command returns when the API answers and every node is Ready, and makes\n" +
-			"the cluster the current context of the kubeconfig. A cluster that was stopped goes on with its data; one that\n" +
-			"runs already is left as it is.",
+		Long: "Start a cluster in the background. The command returns when the API server responds and every node is Ready, and makes\n" +
+			"the cluster's context the current context of the kubeconfig. A stopped cluster is started with its data; a running\n" +
+			"cluster is left unchanged.",
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			asJSON := flag(cmd, "output") == "json"
 			if o := flag(cmd, "output"); o != "" && !asJSON {
-				return fmt.Errorf("-o %s: want json, or nothing", o)
+				return fmt.Errorf("-o %s: must be json or not set", o)
 			}
 			// Before anything is started: it would be there and nobody could use it.
 			if err := local.Mergeable(flag(cmd, "kubeconfig")); err != nil {
@@ -41,13 +41,13 @@ func upCommand(o Options) *cobra.Command {
 				return err
 			}
 			if running && i.Starting() {
-				return fmt.Errorf("cluster %s is being started already, by process %d; wait for that, or stop it with %s", p.Name, i.Process.PID, hint(cmd, "down"))
+				return fmt.Errorf("cluster %s is already being started by process %d; wait for it, or stop it with %s", p.Name, i.Process.PID, hint(cmd, "down"))
 			}
 			if running {
 				if err := p.Differ(s); err != nil {
 					return err
 				}
-				_, _ = fmt.Fprintf(out, "cluster %s is running already\n", p.Name)
+				_, _ = fmt.Fprintf(out, "cluster %s is already running\n", p.Name)
 			} else if i, err = start(cmd, o, p, s); err != nil {
 				return err
 			} else {
@@ -55,7 +55,7 @@ func upCommand(o Options) *cobra.Command {
 			}
 			file, err := p.Merge(cmd.Context(), flag(cmd, "kubeconfig"))
 			if err != nil {
-				return fmt.Errorf("cluster %s runs, but %w; %s prints what should have been written", p.Name, err, hint(cmd, "kubeconfig"))
+				return fmt.Errorf("cluster %s is running, but %w; %s prints the kubeconfig", p.Name, err, hint(cmd, "kubeconfig"))
 			}
 			if asJSON {
 				return json.NewEncoder(cmd.OutOrStdout()).Encode(started{i, running, file, p.Context()})

@@ -89,7 +89,7 @@ func OfFlag(err error) error {
 	default:
 		return err
 	}
-	return fmt.Errorf("invalid argument %q for \"--%s\" flag: want %s", invalid.GetValue(), invalid.GetFlag().Name, want)
+	return fmt.Errorf("invalid argument %q for \"--%s\" flag: must be %s", invalid.GetValue(), invalid.GetFlag().Name, want)
 }
 
 // Code returns the exit code that an error means; it is not for nil.
@@ -152,7 +152,7 @@ func Explain(err error) []string {
 		return []string{fmt.Sprintf("error: %v. %s", certificate, advice)}
 	case errors.As(err, &unreachable):
 		return []string{fmt.Sprintf("error: the cluster at %s %s. %s", unreachable.Server, whyUnreachable(unreachable.Err),
-			"Is it up ('sampan status', 'sampan up')? Other clusters are chosen with --context or --kubeconfig")}
+			"Check it with 'sampan status' and start it with 'sampan up', or use another cluster with --context or --kubeconfig")}
 	}
 	if apierrors.IsUnauthorized(err) {
 		return []string{"error: the cluster does not accept the credentials in the kubeconfig (Unauthorized). Get a new kubeconfig: 'sampan kubeconfig' writes one for a cluster on this machine"}
@@ -204,7 +204,7 @@ func explainType(text string) string {
 	case is == "string":
 		want = "a map of fields"
 	}
-	return fmt.Sprintf("field %q is a %s, want %s", field, is, want)
+	return fmt.Sprintf("field %q must be %[3]s, got a %[2]s", field, is, want)
 }
 
 func whyUnreachable(err error) string {

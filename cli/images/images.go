@@ -40,7 +40,7 @@ func Command(g *session.Globals) *cobra.Command {
 		Args:  cobra.NoArgs,
 		RunE:  func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	cmd.PersistentFlags().StringVar(&i.socket, "runtime-endpoint", "", "socket of another container runtime (for list, remove and pull, any CRI runtime)")
+	cmd.PersistentFlags().StringVar(&i.socket, "runtime-endpoint", "", "socket of another container runtime; list, remove and pull work with any CRI runtime")
 	verb := func(use, short string, args cobra.PositionalArgs, f func(context.Context, *grpc.ClientConn, []string) error) *cobra.Command {
 		return &cobra.Command{Use: use, Short: short, Args: args, RunE: func(cmd *cobra.Command, args []string) error {
 			conn, err := i.dial()
@@ -56,11 +56,11 @@ func Command(g *session.Globals) *cobra.Command {
 		func(ctx context.Context, conn *grpc.ClientConn, args []string) error {
 			return i.load(ctx, conn, args[0], name)
 		})
-	load.Flags().StringVar(&name, "image", "", "name for an image that has none in the archive")
+	load.Flags().StringVar(&name, "image", "", "name for an image without a name in the archive")
 	cmd.AddCommand(load,
 		verb("list", "List the images", cobra.NoArgs, i.list),
 		verb("remove IMAGE…", "Remove images", cobra.MinimumNArgs(1), i.remove),
-		verb("pull IMAGE…", "Have the runtime pull images", cobra.MinimumNArgs(1), i.pull),
+		verb("pull IMAGE…", "Pull images into the container runtime", cobra.MinimumNArgs(1), i.pull),
 	)
 	return cmd
 }
@@ -76,9 +76,9 @@ func (i *images) dial() (*grpc.ClientConn, error) {
 	}
 	if _, err := os.Stat(path); err != nil {
 		if errors.Is(err, os.ErrPermission) {
-			return nil, fmt.Errorf("the container runtime's socket %s may not be used: permission denied; the image verbs need root", path)
+			return nil, fmt.Errorf("cannot connect to the container runtime at %s: permission denied; the image commands need root", path)
 		}
-		return nil, fmt.Errorf("no container runtime runs for the cluster %q on this machine (%s does not exist): start one with 'sampan up'", i.Name, path)
+		return nil, fmt.Errorf("the container runtime of cluster %q is not running on this machine (%s does not exist): start it with 'sampan up'", i.Name, path)
 	}
 	i.socket = path
 	conn, err := grpc.NewClient("unix://"+path, grpc.WithTransportCredentials(insecure.NewCredentials()))
@@ -96,13 +96,13 @@ func (i *images) explain(err error) error {
 	}
 	switch s.Code() {
 	case codes.Unavailable:
-		return fmt.Errorf("the container runtime at %s does not answer; is it up ('sampan status')?", i.socket)
+		return fmt.Errorf("the container runtime at %s does not respond; check it with 'sampan status'", i.socket)
 	case codes.NotFound:
 		return exit.With(exit.Gone, errors.New(s.Message()))
 	case codes.Canceled:
 		return context.Canceled
 	case codes.Unimplemented:
-		return fmt.Errorf("the container runtime at %s cannot do that; it is not Sampan's", i.socket)
+		return fmt.Errorf("the container runtime at %s does not support this: it is not Sampan's", i.socket)
 	default:
 		return errors.New(s.Message())
 	}
@@ -203,7 +203,7 @@ func printImages(w io.Writer, format string, images []image) error {
 		return err
 	case "", "wide", "name":
 	default:
-		return fmt.Errorf("-o %s: want json, yaml, name or nothing", format)
+		return fmt.Errorf("-o %s: must be json, yaml, name or not set", format)
 	}
 	var rows [][]string
 	for _, m := range images {
@@ -237,7 +237,7 @@ func (i *images) remove(ctx context.Context, conn *grpc.ClientConn, names []stri
 		// mistyped wants to know.
 		got, err := c.ImageStatus(ctx, &runtimeapi.ImageStatusRequest{Image: spec})
 		if err == nil && got.GetImage() == nil {
-			err = exit.With(exit.Gone, fmt.Errorf("there is no image %q", n))
+			err = exit.With(exit.Gone, fmt.Errorf("image %q not found", n))
 		}
 		if err == nil {
 			_, err = c.RemoveImage(ctx, &runtimeapi.RemoveImageRequest{Image: spec})

@@ -171,9 +171,9 @@ func serviceForm(word string, kind corev1.ServiceType) Form {
 			f.StringSliceVar(&tcp, "tcp", nil, "PORT or PORT:TARGET; the target may be the name of a port")
 			switch kind {
 			case corev1.ServiceTypeClusterIP:
-				f.StringVar(&clusterIP, "clusterip", "", "address of the Service, or None")
+				f.StringVar(&clusterIP, "clusterip", "", "cluster IP of the Service, or None")
 			case corev1.ServiceTypeNodePort:
-				f.Int32Var(&nodePort, "node-port", 0, "port of the nodes")
+				f.Int32Var(&nodePort, "node-port", 0, "node port (default: assigned by the server)")
 			case corev1.ServiceTypeLoadBalancer, corev1.ServiceTypeExternalName:
 			}
 		},
@@ -227,9 +227,9 @@ func externalForm() Form {
 		tcp []string
 	)
 	return Form{
-		Use: "externalname NAME --external-name=HOST", Short: "Create a Service that is another name of a host", Mapping: resource.MappingOf(client.Services),
+		Use: "externalname NAME --external-name=HOST", Short: "Create a Service of type ExternalName", Mapping: resource.MappingOf(client.Services),
 		Flags: func(f *pflag.FlagSet) {
-			f.StringVar(&to, "external-name", "", "the host (required)")
+			f.StringVar(&to, "external-name", "", "DNS name of the host (required)")
 			f.StringSliceVar(&tcp, "tcp", nil, "PORT or PORT:TARGET")
 		},
 		Object: func(name string, _ []string) (runtime.Object, error) {
@@ -280,9 +280,9 @@ func deploymentForm() Form {
 		Use: "deployment NAME --image=IMAGE [-- COMMAND [ARGUMENT…]]", Aliases: []string{"deploy", "dep"}, Short: "Create a Deployment", Command: true,
 		Mapping: resource.Mapping{GroupVersionResource: appsv1.SchemeGroupVersion.WithResource("deployments"), Kind: "Deployment", Namespaced: true},
 		Flags: func(f *pflag.FlagSet) {
-			f.StringSliceVar(&images, "image", nil, "image of the container, or of each of several (required)")
-			f.Int32VarP(&replicas, "replicas", "r", 1, "how many pods")
-			f.Int32Var(&port, "port", -1, "port that the first container serves")
+			f.StringSliceVar(&images, "image", nil, "image of the container; repeat it for several containers (required)")
+			f.Int32VarP(&replicas, "replicas", "r", 1, "number of replicas")
+			f.Int32Var(&port, "port", -1, "port that the first container exposes")
 		},
 		Object: func(name string, rest []string) (runtime.Object, error) {
 			switch {

@@ -26,10 +26,10 @@ func ingressForm() Form {
 		Short: "Create an Ingress", Failure: "failed to create ingress",
 		Mapping: resource.Mapping{GroupVersionResource: networkingv1.SchemeGroupVersion.WithResource("ingresses"), Kind: "Ingress", Namespaced: true},
 		Flags: func(f *pflag.FlagSet) {
-			f.StringVar(&class, "class", "", "class of the Ingress")
-			f.StringArrayVar(&rules, "rule", nil, "HOST/PATH=SERVICE:PORT[,tls[=SECRET]]; a * at the end of the path stands for all below it; may be repeated")
-			f.StringVar(&backend, "default-backend", "", "SERVICE:PORT for what no rule is about")
-			f.StringArrayVar(&annotations, "annotation", nil, "KEY=VALUE of an annotation; may be repeated")
+			f.StringVar(&class, "class", "", "name of the IngressClass")
+			f.StringArrayVar(&rules, "rule", nil, "HOST/PATH=SERVICE:PORT[,tls[=SECRET]]; a * at the end of the path matches every path below it; may be repeated")
+			f.StringVar(&backend, "default-backend", "", "SERVICE:PORT for requests that match no rule")
+			f.StringArrayVar(&annotations, "annotation", nil, "annotation, as KEY=VALUE; may be repeated")
 		},
 		Object: func(name string, _ []string) (runtime.Object, error) {
 			i := &networkingv1.Ingress{

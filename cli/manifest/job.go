@@ -24,11 +24,11 @@ type JobFlags struct {
 // Add adds the flags.
 func (j *JobFlags) Add(f *pflag.FlagSet) {
 	f.StringVar(&j.image, "image", "", "image of the container")
-	f.StringVar(&j.pullPolicy, "image-pull-policy", "", "when to pull it: Always, IfNotPresent, Never; the server decides if it is empty")
-	f.StringArrayVar(&j.env, "env", nil, "NAME=VALUE in the environment of the container")
+	f.StringVar(&j.pullPolicy, "image-pull-policy", "", "image pull policy: Always, IfNotPresent or Never (default: the server's)")
+	f.StringArrayVar(&j.env, "env", nil, "environment variable of the container, as NAME=VALUE; may be repeated")
 	f.StringVarP(&j.labels, "labels", "l", "", "labels of the Job and its pods, separated by commas")
-	f.StringVar(&j.account, "service-account", "", "service account that it runs as")
-	f.Int32Var(&j.retries, "retries", 0, "how often it is tried again after a failure")
+	f.StringVar(&j.account, "service-account", "", "service account of the pods")
+	f.Int32Var(&j.retries, "retries", 0, "number of retries after a failure")
 }
 
 // Given reports whether any of the flags was given.

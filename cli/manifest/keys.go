@@ -29,8 +29,8 @@ type keyedInput struct {
 
 func (in *keyedInput) flags(f *pflag.FlagSet) {
 	f.StringSliceVar(&in.files, "from-file", nil, "[KEY=]PATH of a file, or of a directory whose files each become a key")
-	f.StringArrayVar(&in.literals, "from-literal", nil, "KEY=VALUE")
-	f.StringSliceVar(&in.envFiles, "from-env-file", nil, "path of a file with lines KEY=VALUE; KEY alone takes the value from the environment")
+	f.StringArrayVar(&in.literals, "from-literal", nil, "KEY=VALUE to add; may be repeated")
+	f.StringSliceVar(&in.envFiles, "from-env-file", nil, "path of a file with KEY=VALUE lines; a line with only KEY takes the value from the environment")
 }
 
 // read calls add for every key. Owner is what they are for, for messages.
@@ -162,7 +162,7 @@ func tlsForm() Form {
 				s.Data[k] = text
 			}
 			if _, err := tls.X509KeyPair(s.Data[corev1.TLSCertKey], s.Data[corev1.TLSPrivateKeyKey]); err != nil {
-				return nil, fmt.Errorf("%s and %s are no certificate and its key: %w", cert, key, err)
+				return nil, fmt.Errorf("%s and %s are not a certificate and its key: %w", cert, key, err)
 			}
 			return s, nil
 		},
@@ -176,17 +176,17 @@ func registryForm() Form {
 		Use: "docker-registry NAME --docker-username=USER --docker-password=PASSWORD", Short: "Create a Secret for an image registry", Mapping: resource.MappingOf(client.Secrets),
 		Flags: func(f *pflag.FlagSet) {
 			f.StringVar(&server, "docker-server", "https://index.docker.io/v1/", "address of the registry")
-			f.StringVar(&user, "docker-username", "", "who asks it")
-			f.StringVar(&password, "docker-password", "", "with which password")
-			f.StringVar(&email, "docker-email", "", "address of the user")
-			f.StringSliceVar(&files, "from-file", nil, "path of a .dockerconfigjson to use instead")
+			f.StringVar(&user, "docker-username", "", "user name for the registry")
+			f.StringVar(&password, "docker-password", "", "password for the registry")
+			f.StringVar(&email, "docker-email", "", "email address for the registry")
+			f.StringSliceVar(&files, "from-file", nil, "path of a .dockerconfigjson file to use instead")
 		},
 		Object: func(name string, _ []string) (runtime.Object, error) {
 			s := newSecret(name, corev1.SecretTypeDockerConfigJson)
 			if len(files) > 0 {
 				return s, fromFile(corev1.DockerConfigJsonKey+"="+strings.TrimPrefix(files[0], corev1.DockerConfigJsonKey+"="), func(key string, value []byte) error {
 					if len(files) > 1 || !json.Valid(value) {
-						return errors.New("--from-file: want one file, in JSON")
+						return errors.New("--from-file: must be one JSON file")
 					}
 					s.Data = map[string][]byte{key: value}
 					return nil

@@ -29,16 +29,16 @@ type PodFlags struct {
 // Add adds the flags, which set r.
 func (r *PodFlags) Add(f *pflag.FlagSet) {
 	f.StringVar(&r.image, "image", "", "image of the container (required)")
-	f.StringVar(&r.pullPolicy, "image-pull-policy", "", "when to pull it: Always, IfNotPresent, Never; the server decides if it is empty")
-	f.StringArrayVar(&r.env, "env", nil, "NAME=VALUE in the environment of the container")
+	f.StringVar(&r.pullPolicy, "image-pull-policy", "", "image pull policy: Always, IfNotPresent or Never (default: the server's)")
+	f.StringArrayVar(&r.env, "env", nil, "environment variable of the container, as NAME=VALUE; may be repeated")
 	f.StringVarP(&r.labels, "labels", "l", "", "labels of the pod, separated by commas (default run=NAME)")
-	f.StringArrayVar(&r.annotations, "annotations", nil, "NAME=VALUE, annotation of the pod")
-	f.StringVar(&r.port, "port", "", "port that the container serves")
-	f.StringVar(&r.restart, "restart", "Always", "when it is started again: Always, OnFailure, Never")
-	f.BoolVar(&r.command, "command", false, "what follows -- is the command instead of its arguments")
-	f.BoolVar(&r.privileged, "privileged", false, "run the container with all rights on its node")
+	f.StringArrayVar(&r.annotations, "annotations", nil, "annotation of the pod, as NAME=VALUE; may be repeated")
+	f.StringVar(&r.port, "port", "", "port that the container exposes")
+	f.StringVar(&r.restart, "restart", "Always", "restart policy of the pod: Always, OnFailure or Never")
+	f.BoolVar(&r.command, "command", false, "use the arguments after -- as the command instead of its arguments")
+	f.BoolVar(&r.privileged, "privileged", false, "run the container in privileged mode")
 	f.BoolVarP(&r.stdin, "stdin", "i", false, "keep the standard input of the container open")
-	f.BoolVarP(&r.tty, "tty", "t", false, "give the container a terminal")
+	f.BoolVarP(&r.tty, "tty", "t", false, "allocate a terminal for the container")
 	f.BoolVar(&r.expose, "expose", false, "create a Service for the port, too")
 }
 
@@ -65,7 +65,7 @@ func (r *PodFlags) pod(name string, rest []string) (*corev1.Pod, error) {
 		return nil, errors.New("--port must be set when exposing a service")
 	}
 	if r.command && len(rest) == 0 {
-		return nil, errors.New("--command needs a command: put it behind --")
+		return nil, errors.New("--command needs a command after --")
 	}
 	c := corev1.Container{Name: name, Image: r.image, Stdin: r.stdin, TTY: r.tty}
 	if r.command {

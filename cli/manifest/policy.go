@@ -27,8 +27,8 @@ func quotaForm() Form {
 		Mapping: resource.Mapping{GroupVersionResource: corev1.SchemeGroupVersion.WithResource("resourcequotas"), Kind: "ResourceQuota", Namespaced: true},
 		Failure: "failed to create quota",
 		Flags: func(f *pflag.FlagSet) {
-			f.StringVar(&hard, "hard", "", "RESOURCE=AMOUNT of what the namespace may have at most, with commas between")
-			f.StringVar(&scopes, "scopes", "", "scopes that an object must be in to count, with commas between")
+			f.StringVar(&hard, "hard", "", "comma-separated RESOURCE=AMOUNT pairs: the limits of the namespace")
+			f.StringVar(&scopes, "scopes", "", "comma-separated scopes: only objects that match all of them are counted")
 		},
 		Object: func(name string, _ []string) (runtime.Object, error) {
 			q := &corev1.ResourceQuota{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "ResourceQuota"}, ObjectMeta: meta(name)}
@@ -109,9 +109,9 @@ func priorityClassForm() Form {
 		Use: "priorityclass NAME --value=VALUE", Aliases: []string{"pc"}, Short: "Create a PriorityClass",
 		Mapping: resource.MappingOf(client.PriorityClasses), Failure: "failed to create priorityclass",
 		Flags: func(f *pflag.FlagSet) {
-			f.Int32Var(&c.Value, "value", 0, "the priority; pods of a higher one go first")
-			f.BoolVar(&c.GlobalDefault, "global-default", false, "pods that name no class have this one")
-			f.StringVar(&c.Description, "description", "", "what the class is for")
+			f.Int32Var(&c.Value, "value", 0, "priority of the pods of this class; higher values are scheduled first")
+			f.BoolVar(&c.GlobalDefault, "global-default", false, "use this class for pods that name none")
+			f.StringVar(&c.Description, "description", "", "when to use this priority class")
 			f.StringVar(&policy, "preemption-policy", string(corev1.PreemptLowerPriority), "PreemptLowerPriority, or Never")
 		},
 		Object: func(name string, _ []string) (runtime.Object, error) {
@@ -129,7 +129,7 @@ func cronJobForm() Form {
 		Failure: "failed to create cronjob", Required: []string{"image", "schedule"},
 		Flags: func(f *pflag.FlagSet) {
 			f.StringVar(&image, "image", "", "image of the container (required)")
-			f.StringVar(&schedule, "schedule", "", "when it runs, in the format of cron (required)")
+			f.StringVar(&schedule, "schedule", "", "schedule in cron format (required)")
 			f.StringVar(&restart, "restart", "", "OnFailure (the default), or Never")
 		},
 		Object: func(name string, command []string) (runtime.Object, error) {

@@ -33,8 +33,8 @@ type ruleFlags struct {
 
 func (r *ruleFlags) flags(f *pflag.FlagSet) {
 	f.StringSliceVar(&r.verbs, "verb", nil, "verb that the rule allows; may be repeated")
-	f.StringSliceVar(&r.resources, "resource", nil, "RESOURCE[.GROUP][/SUBRESOURCE] that the rule is about; may be repeated")
-	f.StringArrayVar(&r.names, "resource-name", nil, "name of an object that the rule is about (default all); may be repeated")
+	f.StringSliceVar(&r.resources, "resource", nil, "RESOURCE[.GROUP][/SUBRESOURCE] that the rule applies to; may be repeated")
+	f.StringArrayVar(&r.names, "resource-name", nil, "name of an object that the rule applies to (default all); may be repeated")
 }
 
 func (r *ruleFlags) connect(s Server) { r.server = s }
@@ -197,8 +197,8 @@ func clusterRoleForm() Form {
 		Mapping: rbacMapping("clusterroles", "ClusterRole", false), Connect: r.connect,
 		Flags: func(f *pflag.FlagSet) {
 			r.flags(f)
-			f.StringSliceVar(&r.urls, "non-resource-url", nil, "path on the server that the rule is about, such as /healthz or /logs/*; may be repeated")
-			f.Var((*pairs)(&aggregate), "aggregation-rule", "labels of the ClusterRoles whose rules this one gathers, in place of rules of its own")
+			f.StringSliceVar(&r.urls, "non-resource-url", nil, "path of the server that the rule applies to, such as /healthz or /logs/*; may be repeated")
+			f.Var((*pairs)(&aggregate), "aggregation-rule", "labels of the ClusterRoles to aggregate, instead of rules")
 		},
 		Object: func(name string, _ []string) (runtime.Object, error) {
 			role := &rbacv1.ClusterRole{TypeMeta: rbacType("ClusterRole"), ObjectMeta: meta(name)}
@@ -285,9 +285,9 @@ func (p *pairs) Set(text string) error {
 type bindingFlags struct{ users, groups, accounts []string }
 
 func (b *bindingFlags) flags(f *pflag.FlagSet) {
-	f.StringArrayVar(&b.users, "user", nil, "user who gets the role; may be repeated")
-	f.StringArrayVar(&b.groups, "group", nil, "group that gets the role; may be repeated")
-	f.StringArrayVar(&b.accounts, "serviceaccount", nil, "NAMESPACE:NAME of a service account that gets the role; may be repeated")
+	f.StringArrayVar(&b.users, "user", nil, "user to bind to the role; may be repeated")
+	f.StringArrayVar(&b.groups, "group", nil, "group to bind to the role; may be repeated")
+	f.StringArrayVar(&b.accounts, "serviceaccount", nil, "NAMESPACE:NAME of a service account to bind to the role; may be repeated")
 }
 
 func (b *bindingFlags) subjects() (all []rbacv1.Subject, err error) {
@@ -318,8 +318,8 @@ func roleBindingForm() Form {
 		Mapping: rbacMapping("rolebindings", "RoleBinding", true), Failure: "failed to create rolebinding",
 		Flags: func(f *pflag.FlagSet) {
 			b.flags(f)
-			f.StringVar(&role, "role", "", "the Role")
-			f.StringVar(&cluster, "clusterrole", "", "the ClusterRole")
+			f.StringVar(&role, "role", "", "Role that the binding refers to")
+			f.StringVar(&cluster, "clusterrole", "", "ClusterRole that the binding refers to")
 		},
 		Object: func(name string, _ []string) (runtime.Object, error) {
 			if (role == "") == (cluster == "") {
@@ -346,7 +346,7 @@ func clusterRoleBindingForm() Form {
 		Mapping: rbacMapping("clusterrolebindings", "ClusterRoleBinding", false), Failure: "failed to create clusterrolebinding",
 		Flags: func(f *pflag.FlagSet) {
 			b.flags(f)
-			f.StringVar(&role, "clusterrole", "", "the ClusterRole (required)")
+			f.StringVar(&role, "clusterrole", "", "ClusterRole that the binding refers to (required)")
 		},
 		Required: []string{"clusterrole"},
 		Object: func(name string, _ []string) (runtime.Object, error) {

@@ -25,19 +25,19 @@ type nodeVerb struct {
 }
 
 func (v *nodeVerb) flags(cmd *cobra.Command) {
-	cmd.Flags().StringVarP(&v.selector, "selector", "l", "", "the nodes with these labels")
+	cmd.Flags().StringVarP(&v.selector, "selector", "l", "", "only nodes that match this label selector")
 	v.dryRun.AddFlag(cmd)
 }
 
 // Cordon returns the verb cordon.
 func Cordon(g *session.Globals) *cobra.Command {
-	return cordonVerb(g, "cordon", true, "Let no new pods come to a node",
-		"Close a node for new pods. Those that are there stay; 'sampan drain' moves them to other nodes.")
+	return cordonVerb(g, "cordon", true, "Mark nodes as unschedulable",
+		"Mark nodes as unschedulable. Running pods stay; 'sampan drain' evicts them.")
 }
 
 // Uncordon returns the verb uncordon.
 func Uncordon(g *session.Globals) *cobra.Command {
-	return cordonVerb(g, "uncordon", false, "Let new pods come to a node again", "Open a node for new pods again.")
+	return cordonVerb(g, "uncordon", false, "Mark nodes as schedulable", "Mark nodes as schedulable.")
 }
 
 func cordonVerb(g *session.Globals, name string, closed bool, short, long string) *cobra.Command {
@@ -66,11 +66,11 @@ func (v *nodeVerb) nodes(ctx context.Context, args []string) (*session.Session, 
 	command := "sampan " + v.name
 	switch {
 	case v.Output != "":
-		return nil, nil, nil, exit.Usage(command, fmt.Errorf("-o %s: there is no object to print", v.Output))
+		return nil, nil, nil, exit.Usage(command, fmt.Errorf("-o %s: this command prints no objects", v.Output))
 	case len(args) == 0 && v.selector == "":
-		return nil, nil, nil, exit.Usage(command, errors.New("name a node, or select some with -l"))
+		return nil, nil, nil, exit.Usage(command, errors.New("must specify a node name or -l SELECTOR"))
 	case len(args) > 0 && v.selector != "":
-		return nil, nil, nil, exit.Usage(command, errors.New("nodes are named or selected with -l, not both"))
+		return nil, nil, nil, exit.Usage(command, errors.New("a node name and -l are mutually exclusive"))
 	}
 	if _, err := labels.Parse(v.selector); err != nil {
 		return nil, nil, nil, exit.Usage(command, fmt.Errorf("--selector=%s: %w", v.selector, err))

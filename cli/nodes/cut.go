@@ -19,16 +19,16 @@ import (
 
 // Cut returns the verb cut of simulate.
 func Cut(g *session.Globals) *cobra.Command {
-	return cutVerb(g, "simulate cut", true, "Cut a simulated node off",
-		"Cut a simulated node off, as if its network were gone: nothing that it says is heard, and nothing is heard there. What\n"+
-			"runs on it goes on. After 40 s it is not Ready, and its pods are evicted as their tolerations say.\n\n"+
-			"It is done by an annotation, "+simulation.FailureAnnotation+": "+simulation.Cut+"; 'sampan simulate restore' takes that away.")
+	return cutVerb(g, "simulate cut", true, "Disconnect simulated nodes from the API server",
+		"Disconnect simulated nodes from the API server, as if their network had failed. Their pods keep running. After 40 s the\n"+
+			"nodes become NotReady, and their pods are evicted according to their tolerations.\n\n"+
+			"The command sets the annotation "+simulation.FailureAnnotation+": "+simulation.Cut+"; 'sampan simulate restore' removes it.")
 }
 
 // Restore returns the verb restore of simulate.
 func Restore(g *session.Globals) *cobra.Command {
-	return cutVerb(g, "simulate restore", false, "Bring a simulated node back that was cut off",
-		"Bring a simulated node back that was cut off. It learns what it has missed and says how its pods are.")
+	return cutVerb(g, "simulate restore", false, "Reconnect simulated nodes",
+		"Reconnect simulated nodes. They catch up with the API server and report the status of their pods.")
 }
 
 func cutVerb(g *session.Globals, name string, cut bool, short, long string) *cobra.Command {
@@ -65,7 +65,7 @@ func cutVerb(g *session.Globals, name string, cut bool, short, long string) *cob
 func (v *nodeVerb) cut(ctx context.Context, c client.Interface, n *corev1.Node, cut bool) error {
 	done, value := "restored", any(nil)
 	if cut {
-		done, value = "cut off", simulation.Cut
+		done, value = "disconnected", simulation.Cut
 	}
 	if simulation.IsCut(n) == cut {
 		_, err := fmt.Fprintf(v.Out, "node/%s already %s%s\n", n.Name, done, v.dryRun.Note())

@@ -36,10 +36,10 @@ func Drain(g *session.Globals) *cobra.Command {
 	d := &drain{nodeVerb: nodeVerb{Globals: g, name: "drain"}}
 	cmd := &cobra.Command{
 		Use:   "drain NODE… | -l SELECTOR",
-		Short: "Move the pods of a node elsewhere, and wait until they are gone",
-		Long: "Close a node for new pods and evict those that are there, as far as the disruption budgets allow it, until all\n" +
-			"have ended. What a budget protects is tried again the moment that something changes; what holds it up is said.\n" +
-			"Pods that would be lost are not touched without the flag that says so, and then nothing is changed at all.",
+		Short: "Evict all pods of a node and wait until they are deleted",
+		Long: "Mark nodes as unschedulable and evict their pods, as far as disruption budgets allow, until all pods are deleted.\n" +
+			"An eviction that a disruption budget blocks is reported and retried when the state of the cluster changes. Pods that\n" +
+			"cannot be recreated are only evicted with the flag for them; without it the command fails and changes nothing.",
 		Example: "  sampan drain node-1 --ignore-daemonsets --timeout=5m",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return d.run(cmd.Context(), args)
@@ -47,13 +47,13 @@ func Drain(g *session.Globals) *cobra.Command {
 	}
 	f := cmd.Flags()
 	d.flags(cmd)
-	f.BoolVar(&d.ignoreDaemonSets, "ignore-daemonsets", false, "leave pods of DaemonSets where they are: others would come at once")
-	f.BoolVar(&d.deleteEmptyDir, "delete-emptydir-data", false, "evict pods with emptyDir volumes, too: what is in them is lost")
-	f.BoolVar(&d.force, "force", false, "evict pods without a controller, too: nothing makes others in their place")
-	f.Int64Var(&d.grace, "grace-period", -1, "seconds that pods get to end; less than 0 leaves it to them")
-	f.DurationVar(&d.timeout, "timeout", 0, "how long to wait for all of it; 0 waits for ever")
-	f.BoolVar(&d.disableEviction, "disable-eviction", false, "delete pods, whatever their disruption budgets say")
-	f.StringVar(&d.podSelector, "pod-selector", "", "only the pods with these labels")
+	f.BoolVar(&d.ignoreDaemonSets, "ignore-daemonsets", false, "ignore pods managed by DaemonSets: they would be recreated immediately")
+	f.BoolVar(&d.deleteEmptyDir, "delete-emptydir-data", false, "evict pods that use emptyDir volumes; their data is lost")
+	f.BoolVar(&d.force, "force", false, "evict pods that declare no controller; they are not recreated")
+	f.Int64Var(&d.grace, "grace-period", -1, "seconds that pods get to terminate gracefully; negative means each pod's own grace period")
+	f.DurationVar(&d.timeout, "timeout", 0, "how long to wait for all nodes; 0 waits forever")
+	f.BoolVar(&d.disableEviction, "disable-eviction", false, "delete pods instead of evicting them, ignoring disruption budgets")
+	f.StringVar(&d.podSelector, "pod-selector", "", "evict only pods that match this label selector")
 	return cmd
 }
 
@@ -171,7 +171,7 @@ type verdict string
 
 const (
 	evictable   verdict = ""
-	notMine     verdict = "the node's own" // its file on the node would bring it back
+	notMine     verdict = "static or mirror Pods" // its file on the node would bring it back
 	ignored     verdict = "stays"
 	ofDaemonSet verdict = "cannot delete DaemonSet-managed Pods (use --ignore-daemonsets to ignore)"
 	withData    verdict = "cannot delete Pods with local storage (use --delete-emptydir-data to override)"
@@ -192,7 +192,7 @@ func (d *drain) judge(ctx context.Context, c client.Interface, p *corev1.Pod) (v
 		case apierrors.IsNotFound(err): // nothing makes it again
 			owner = nil
 		case err != nil:
-			return "", fmt.Errorf("the DaemonSet of pod %s: %w", nameOf(p), err)
+			return "", fmt.Errorf("getting the DaemonSet of pod %s: %w", nameOf(p), err)
 		case d.ignoreDaemonSets:
 			return ignored, nil
 		default:

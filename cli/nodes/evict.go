@@ -144,7 +144,7 @@ func (c *clearing) run(ctx, limited context.Context) error {
 		return exit.With(exit.Interrupted, nil)
 	}
 	many := plural.Count(len(c.aboard), "pod") + plural.Choose(len(c.aboard), " is", " are")
-	errs = append(errs, fmt.Errorf("timed out after %v: %s still there", c.timeout, many))
+	errs = append(errs, fmt.Errorf("timed out after %v: %s not deleted yet", c.timeout, many))
 	for _, p := range c.aboard {
 		errs = append(errs, fmt.Errorf("pod %s: %s", nameOf(p.pod), p.reason()))
 	}
@@ -229,15 +229,15 @@ func (p *passenger) reason() string {
 		return p.why
 	}
 	if p.asked {
-		return "it has not ended yet"
+		return "it has not terminated yet"
 	}
-	return "its eviction was not asked for yet"
+	return "its eviction was not requested yet"
 }
 
 // detached says what goes on without a command that was interrupted.
 func (c *clearing) detached() {
-	_, _ = fmt.Fprintln(c.Err, "interrupted: the node stays cordoned, and pods that were evicted go on to end")
+	_, _ = fmt.Fprintln(c.Err, "interrupted: the node stays cordoned, and evicted pods continue to terminate")
 	for _, p := range c.aboard {
-		_, _ = fmt.Fprintf(c.Err, "  pod %s is still there: %s\n", nameOf(p.pod), p.reason())
+		_, _ = fmt.Fprintf(c.Err, "  pod %s is not deleted yet: %s\n", nameOf(p.pod), p.reason())
 	}
 }

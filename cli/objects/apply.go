@@ -39,15 +39,17 @@ func Apply(g *session.Globals) *cobra.Command {
 	a := &applyVerb{Globals: g}
 	cmd := &cobra.Command{
 		Use:   "apply -f FILE | -k DIRECTORY",
-		Short: "Bring objects to the state that files say, making those that do not exist",
-		Long: "Bring objects to the state that YAML or JSON files say. Those that do not exist are made. What others have written\n" +
-			"into them stays; what was applied once and is in the files no more goes.\n\n" +
-			"The server does it (server-side apply) where it can, and otherwise a three-way merge. An object that was applied by\n" +
-			"merges, by kubectl or by this program, moves to server-side apply by itself. --server-side=false makes merges only.\n\n" +
-			"Objects are applied in the order in which they depend on each other: namespaces and definitions of kinds first (until\n" +
-			"these are established), then what pods need, workloads, custom resources, and what acts on all of them.\n\n" +
-			"With --prune --applyset=NAME what belongs together is remembered in a Secret (or TYPE/NAME), and an object that was\n" +
-			"applied in the set and is in the files no more is deleted, after all others were applied.",
+		Short: "Apply objects from files, creating those that do not exist",
+		Long: "Apply YAML or JSON files: create the objects that do not exist, and set the others to the configuration in the files.\n" +
+			"Fields that others manage are left alone. Fields that an earlier apply set are removed once the files no longer have\n" +
+			"them.\n\n" +
+			"Apply uses server-side apply if the server has it, and three-way merges otherwise. Objects that were last applied with\n" +
+			"three-way merges, by kubectl or by sampan, are migrated to server-side apply. --server-side=false uses only three-way\n" +
+			"merges.\n\n" +
+			"Objects are applied in the order of their dependencies: namespaces and CustomResourceDefinitions (which must be\n" +
+			"established) first, then the objects that pods use, workloads, custom resources, and at last webhooks and the like.\n\n" +
+			"With --prune --applyset=NAME the members of the set are recorded in a Secret (or in TYPE/NAME). After all objects were\n" +
+			"applied, the objects of the set that are no longer in the files are deleted.",
 		Example: "  sampan apply -f web.yaml\n  sampan apply -k overlays/test --dry-run=server\n" +
 			"  sampan apply -f . -R -n shop --prune --applyset=shop",
 		Args: cobra.NoArgs,
@@ -61,15 +63,15 @@ func Apply(g *session.Globals) *cobra.Command {
 	f := cmd.Flags()
 	a.in.FileFlags(f)
 	a.serverSide.flag(f)
-	f.BoolVar(&a.force, "force-conflicts", false, "take fields that others manage, instead of failing; for server-side apply")
-	f.BoolVar(&a.recreate, "force", false, "delete and make anew what the server refuses to change, waiting until it is gone; not with --server-side")
-	f.StringVarP(&a.labels, "selector", "l", "", "only the objects of the files that have these labels (a=b, a!=b, a in (b,c), a)")
-	f.StringVar(&a.manager, "field-manager", "", "name under which the server notes who wrote the fields (default "+
-		apply.ServerSideManager+", for merges "+apply.ThreeWayManager+")")
+	f.BoolVar(&a.force, "force-conflicts", false, "server-side apply: take ownership of conflicting fields instead of failing")
+	f.BoolVar(&a.recreate, "force", false, "delete and recreate objects that the server refuses to update, waiting for the deletion; not with --server-side")
+	f.StringVarP(&a.labels, "selector", "l", "", "only objects in the files that match this label selector (a=b, a!=b, a in (b,c), a)")
+	f.StringVar(&a.manager, "field-manager", "", "name of the manager used to track field ownership (default "+
+		apply.ServerSideManager+", for three-way merges "+apply.ThreeWayManager+")")
 	a.dryRun.AddFlag(cmd)
 	a.validate.AddFlag(cmd)
-	f.BoolVar(&a.prune, "prune", false, "delete objects of the set that are in the files no more; needs --applyset")
-	f.StringVar(&a.set, "applyset", "", "[TYPE[.GROUP]/]NAME of the object that remembers the set; a Secret if no type is given")
+	f.BoolVar(&a.prune, "prune", false, "delete objects of the set that are no longer in the files; needs --applyset")
+	f.StringVar(&a.set, "applyset", "", "[TYPE[.GROUP]/]NAME of the parent object that records the members of the set; a Secret if no type is given")
 	waiting.AddFlags(g, cmd, &a.wrote, waiting.Options{Done: "applied", Timeout: waiting.DefaultTimeout})
 	return cmd
 }
@@ -81,9 +83,9 @@ func (a *applyVerb) wrongUse() error {
 	case a.set != "" && !a.prune:
 		return errors.New("--applyset requires --prune")
 	case a.prune && a.set == "":
-		return errors.New("--prune requires --applyset=NAME, which says what belongs together")
+		return errors.New("--prune requires --applyset=NAME, which records the members of the set")
 	case a.prune && a.labels != "":
-		return errors.New("--selector is incompatible with --applyset: all objects of the files belong together")
+		return errors.New("--selector is incompatible with --applyset: all objects in the files are members of the set")
 	case a.prune && a.recreate:
 		return errors.New("--force cannot be used with --prune")
 	}
@@ -215,7 +217,7 @@ func (p *applying) end() error {
 type way apply.Way
 
 func (w *way) flag(f *pflag.FlagSet) {
-	flag := f.VarPF(w, "server-side", "", "have the server merge, and fail if it cannot; =false makes three-way merges (default: the server where it can)")
+	flag := f.VarPF(w, "server-side", "", "use server-side apply, and fail if the server does not have it; =false uses three-way merges (default: server-side apply if the server has it)")
 	flag.NoOptDefVal = "true"
 	flag.DefValue = ""
 }
@@ -241,7 +243,7 @@ func (w *way) Set(text string) error {
 	case "false":
 		*w = way(apply.ThreeWay)
 	default:
-		return errors.New("want true or false")
+		return errors.New("must be true or false")
 	}
 	return nil
 }

@@ -26,12 +26,12 @@ func Create(g *session.Globals) *cobra.Command {
 	var raw string
 	cmd := &cobra.Command{
 		Use:   "create -f FILE | -k DIRECTORY",
-		Short: "Create objects from files or the standard input",
-		Long: "Create objects from YAML or JSON files, directories of them, addresses, a kustomization, or from the standard\n" +
-			"input with '-f -'. Files may hold several documents and Lists. They are read one by one, so that they may be of\n" +
-			"any size. A document that cannot be used is reported and does not keep the others from being created.\n\n" +
-			"The verbs below make objects of common kinds from flags; with --dry-run=client -o yaml they write the beginnings of\n" +
-			"files, and need no cluster for it.",
+		Short: "Create objects from files or standard input",
+		Long: "Create objects from YAML or JSON files, directories, URLs, a kustomization, or from standard input with '-f -'. Files\n" +
+			"may hold several documents and Lists of any size, which are read one at a time. An invalid document is reported, and\n" +
+			"the other objects are still created.\n\n" +
+			"The subcommands create objects of common kinds from flags. With --dry-run=client -o yaml they print a manifest to\n" +
+			"start from, and need no cluster.",
 		Example: "  sampan create -f web.yaml\n  cat web.yaml | sampan create -f -\n  sampan create configmap conf --from-literal=a=b",
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -43,9 +43,9 @@ func Create(g *session.Globals) *cobra.Command {
 	}
 	c.files(cmd, "kubectl-create")
 	f := cmd.Flags()
-	f.StringVarP(&c.labels, "selector", "l", "", "create only the objects whose labels match (a=b, a!=b, a in (b,c), a)")
+	f.StringVarP(&c.labels, "selector", "l", "", "create only the objects that match this label selector (a=b, a!=b, a in (b,c), a)")
 	f.BoolVar(&c.edit, "edit", false, "edit each object before it is created, with $KUBE_EDITOR, $EDITOR or vi")
-	f.StringVar(&raw, "raw", "", "POST the file of -f to this path on the server as it is, and print the answer")
+	f.StringVar(&raw, "raw", "", "POST the file given with -f unchanged to this path of the server, and print the response")
 	for _, form := range manifest.Forms() {
 		cmd.AddCommand(formCommand(g, form))
 	}
@@ -106,7 +106,7 @@ func formCommand(g *session.Globals, form manifest.Form) *cobra.Command {
 			words = append(words, c.Name())
 		}
 		cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-			return exit.Usage(cmd.CommandPath(), fmt.Errorf("say what kind of it: %s", strings.Join(words, ", ")))
+			return exit.Usage(cmd.CommandPath(), fmt.Errorf("must specify one of: %s", strings.Join(words, ", ")))
 		}
 		return cmd
 	}

@@ -35,9 +35,9 @@ func Delete(g *session.Globals) *cobra.Command {
 	d := &deletion{Globals: g}
 	cmd := &cobra.Command{
 		Use:   "delete TYPE/NAME… | TYPE NAME… | TYPE -l SELECTOR | TYPE --all | -f FILE | -k DIRECTORY",
-		Short: "Delete objects and wait until they are gone",
-		Long: "Delete objects, and wait until exactly these objects are gone: one of the same name that is made meanwhile is\n" +
-			"another. --wait=false returns when the server has accepted the deletion.",
+		Short: "Delete objects and wait until they are deleted",
+		Long: "Delete objects and wait until they are deleted. An object that is created with the same name meanwhile is not waited\n" +
+			"for. --wait=false returns as soon as the server has accepted the deletion.",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return d.run(cmd.Context(), args)
 		},
@@ -45,13 +45,13 @@ func Delete(g *session.Globals) *cobra.Command {
 	f := cmd.Flags()
 	d.in.FileFlags(f)
 	d.in.SelectorFlags(f)
-	f.BoolVar(&d.in.All, "all", false, "everything of the type in the namespace")
-	f.Int64Var(&d.grace, "grace-period", -1, "seconds that pods get to end; less than 0 leaves it to them, 0 needs --force")
+	f.BoolVar(&d.in.All, "all", false, "all objects of the type in the namespace")
+	f.Int64Var(&d.grace, "grace-period", -1, "seconds that the object gets to terminate gracefully; negative means its own grace period, 0 needs --force")
 	f.BoolVar(&d.now, "now", false, "the same as --grace-period=1")
-	f.BoolVar(&d.force, "force", false, "take pods out of the API at once, without knowing that they have ended")
-	f.StringVar(&d.cascade, "cascade", "background", "what happens to dependents: background, foreground, orphan")
+	f.BoolVar(&d.force, "force", false, "remove pods from the API immediately, without waiting until their containers have stopped")
+	f.StringVar(&d.cascade, "cascade", "background", "how to delete dependents: background, foreground, or orphan to keep them")
 	f.Lookup("cascade").NoOptDefVal = "background"
-	f.BoolVar(&d.ignoreNotFound, "ignore-not-found", false, "what does not exist is no error")
+	f.BoolVar(&d.ignoreNotFound, "ignore-not-found", false, "treat objects that do not exist as deleted")
 	d.dryRun.AddFlag(cmd)
 	waiting.AddFlags(g, cmd, &d.wrote, waiting.Options{Always: true, Never: func() bool { return d.force || d.dryRun != "none" }})
 	return cmd
@@ -128,7 +128,7 @@ func (d *deletion) run(ctx context.Context, args []string) error {
 	}
 	for _, i := range infos {
 		if i.Object != nil && i.Name == "" {
-			errs = append(errs, i.Fault(errors.New("metadata.name is not set: an object that is deleted needs a name"), "metadata"))
+			errs = append(errs, i.Fault(errors.New("metadata.name: must be set to delete the object"), "metadata"))
 			continue
 		}
 		if s.Enforced && !i.Mapping.Namespaced && !warned {

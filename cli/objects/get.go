@@ -46,7 +46,7 @@ func Get(g *session.Globals) *cobra.Command {
 	c.in.Lazy = true
 	cmd := &cobra.Command{
 		Use:     "get TYPE[/NAME] [NAME…]",
-		Short:   "Show objects",
+		Short:   "Print objects",
 		Example: "  sampan get pods -A\n  sampan get rc/web -o yaml\n  sampan get pods -l app=web -w\n  sampan get --raw '/readyz?verbose'",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if cmd.Flags().Changed("raw") {
@@ -58,16 +58,16 @@ func Get(g *session.Globals) *cobra.Command {
 	f := cmd.Flags()
 	c.in.FileFlags(f)
 	c.in.SelectorFlags(f)
-	f.BoolVarP(&c.watch, "watch", "w", false, "go on showing changes")
-	f.BoolVar(&c.watchOnly, "watch-only", false, "show changes only")
-	f.BoolVar(&c.noHeaders, "no-headers", false, "print no column headers")
-	f.StringVar(&c.sortBy, "sort-by", "", "jsonpath of the field to sort by ({.metadata.name})")
-	f.BoolVar(&c.ignoreNotFound, "ignore-not-found", false, "an object that does not exist is no error")
-	f.BoolVar(&c.showLabels, "show-labels", false, "a column with the labels")
-	f.StringSliceVarP(&c.labelColumns, "label-columns", "L", nil, "columns with the values of these labels, separated by commas")
-	f.BoolVar(&c.showKind, "show-kind", false, "names with their types")
-	f.BoolVar(&c.managers, "show-managed-fields", false, "print who wrote which field, too, in JSON and YAML")
-	f.StringVar(&c.raw, "raw", "", "print what the server answers at this path, as it is")
+	f.BoolVarP(&c.watch, "watch", "w", false, "after listing, watch for changes")
+	f.BoolVar(&c.watchOnly, "watch-only", false, "watch for changes without listing first")
+	f.BoolVar(&c.noHeaders, "no-headers", false, "do not print column headers")
+	f.StringVar(&c.sortBy, "sort-by", "", "JSONPath of the field to sort by, such as {.metadata.name}")
+	f.BoolVar(&c.ignoreNotFound, "ignore-not-found", false, "do not report an error for an object that does not exist")
+	f.BoolVar(&c.showLabels, "show-labels", false, "show all labels in the last column")
+	f.StringSliceVarP(&c.labelColumns, "label-columns", "L", nil, "comma-separated labels to show as columns")
+	f.BoolVar(&c.showKind, "show-kind", false, "show the resource type with each name")
+	f.BoolVar(&c.managers, "show-managed-fields", false, "keep managedFields when printing objects in JSON or YAML")
+	f.StringVar(&c.raw, "raw", "", "GET this path from the server and print the response unchanged")
 	return cmd
 }
 
@@ -98,7 +98,7 @@ func (c *get) run(ctx context.Context, args []string) error {
 	}
 	if c.watch || c.watchOnly {
 		if len(infos) > 1 {
-			return errors.New("watch is only supported on individual resources and resource collections: name one type, or one object")
+			return errors.New("watch is only supported on individual resources and resource collections: specify one type or one object")
 		}
 		return errors.Join(err, c.follow(ctx, s, f, infos[0]))
 	}
@@ -111,11 +111,11 @@ func (c *get) run(ctx context.Context, args []string) error {
 // path prints what the server answers at the path of --raw.
 func (c *get) path(ctx context.Context, args []string) error {
 	if len(args) > 0 || c.in.Given() || c.watch || c.watchOnly || c.Output != "" {
-		return errors.New("--raw prints what the server answers: it goes with no arguments, files, -w or -o")
+		return errors.New("--raw cannot be used with arguments, files, -w or -o")
 	}
 	u, err := url.ParseRequestURI(c.raw)
 	if err != nil || !strings.HasPrefix(c.raw, "/") {
-		return fmt.Errorf("--raw: %q is no path on the server, want one such as /api/v1/nodes or /readyz?verbose", c.raw)
+		return fmt.Errorf("--raw: must be a path of the server such as /api/v1/nodes or /readyz?verbose, got %q", c.raw)
 	}
 	s, err := c.Connect()
 	if err != nil {

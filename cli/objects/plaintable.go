@@ -35,7 +35,7 @@ func readTable(answer []byte, now time.Time) (metav1.Table, error) {
 			return t, err
 		}
 		if o.Name == "" {
-			return t, errors.New("it is neither a table nor an object nor a list")
+			return t, errors.New("the response is not a table, an object or a list")
 		}
 		age := "<unknown>"
 		if !o.CreationTimestamp.IsZero() {

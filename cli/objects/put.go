@@ -44,8 +44,8 @@ func replacing(g *session.Globals) put { return put{Globals: g, done: "replaced"
 func (p *put) flags(cmd *cobra.Command, manager string) {
 	p.dryRun.AddFlag(cmd)
 	p.validate.AddFlag(cmd)
-	cmd.Flags().StringVar(&p.manager, "field-manager", manager, "name under which the server notes who wrote the fields")
-	cmd.Flags().BoolVar(&p.saveConfig, "save-config", false, "note in the object what it was made from, for an apply by three-way merge later")
+	cmd.Flags().StringVar(&p.manager, "field-manager", manager, "name of the manager used to track field ownership")
+	cmd.Flags().BoolVar(&p.saveConfig, "save-config", false, "save the configuration in an annotation of the object, for a later apply by three-way merge")
 	waiting.AddFlags(p.Globals, cmd, &p.wrote, waiting.Options{Done: p.done, Timeout: waiting.DefaultTimeout})
 }
 
@@ -103,7 +103,7 @@ func (p *put) fromFiles(cmd *cobra.Command, _ []string) error {
 
 func (p *put) checked(ctx context.Context, s *session.Session, f show.Format, info resource.Info) error {
 	if p.over && info.Name == "" {
-		return info.Fault(errors.New("metadata.name is not set: an object that is replaced needs a name"), "metadata")
+		return info.Fault(errors.New("metadata.name: must be set to replace the object"), "metadata")
 	}
 	if err := s.Check(ctx, p.validate, info); err != nil {
 		return err

@@ -11,9 +11,9 @@ func Replace(g *session.Globals) *cobra.Command {
 	r := replacing(g)
 	cmd := &cobra.Command{
 		Use:   "replace -f FILE | -k DIRECTORY",
-		Short: "Replace objects by those in files",
-		Long: "Replace objects that exist by those in YAML or JSON files, whole: what the file does not say goes. A file that says a\n" +
-			"metadata.resourceVersion replaces that version only.",
+		Short: "Replace objects with those in files",
+		Long: "Replace existing objects with those in YAML or JSON files. The whole object is replaced: fields that are not in the\n" +
+			"file are removed. If the file has a metadata.resourceVersion, the object is only replaced at that version.",
 		Example: "  sampan get cm conf -o yaml > conf.yaml; vi conf.yaml; sampan replace -f conf.yaml",
 		Args:    cobra.NoArgs,
 		RunE:    r.fromFiles,

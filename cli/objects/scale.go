@@ -33,7 +33,7 @@ func Scale(g *session.Globals) *cobra.Command {
 	s := &scale{Globals: g}
 	cmd := &cobra.Command{
 		Use:     "scale --replicas=N TYPE/NAME…",
-		Short:   "Set how many pods a controller keeps",
+		Short:   "Set the number of replicas of an object",
 		Example: "  sampan scale --replicas=5 rc/web\n  sampan scale --current-replicas=3 --replicas=5 rc/web",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if !cmd.Flags().Changed("replicas") || s.replicas < 0 {
@@ -45,10 +45,10 @@ func Scale(g *session.Globals) *cobra.Command {
 	f := cmd.Flags()
 	s.in.FileFlags(f)
 	s.in.SelectorFlags(f)
-	f.BoolVar(&s.in.All, "all", false, "everything of the type in the namespace")
-	f.Int64Var(&s.replicas, "replicas", 0, "how many (required)")
-	f.Int64Var(&s.current, "current-replicas", -1, "change nothing unless there are this many now")
-	f.StringVar(&s.version, "resource-version", "", "change nothing unless the object has this version")
+	f.BoolVar(&s.in.All, "all", false, "all objects of the type in the namespace")
+	f.Int64Var(&s.replicas, "replicas", 0, "new number of replicas (required)")
+	f.Int64Var(&s.current, "current-replicas", -1, "precondition: scale only if this is the current number of replicas")
+	f.StringVar(&s.version, "resource-version", "", "precondition: scale only if this is the object's current resource version")
 	s.dryRun.AddFlag(cmd)
 	waiting.AddFlags(g, cmd, &s.wrote, waiting.Options{Done: "scaled", Timeout: waiting.DefaultTimeout})
 	return cmd
@@ -87,7 +87,7 @@ func (s *scale) run(ctx context.Context, args []string) error {
 		}
 	}
 	if found == 0 && len(errs) == 0 {
-		return exit.With(exit.Gone, errors.New("no objects passed to scale: nothing matches"))
+		return exit.With(exit.Gone, errors.New("no objects passed to scale"))
 	}
 	return errors.Join(errs...)
 }
@@ -119,13 +119,13 @@ func (s *scale) one(ctx context.Context, c *session.Session, i resource.Info) er
 		var now any
 		if now, err = c.Get(ctx, i.Mapping.GroupVersionResource, i.Namespace, i.Name, "scale"); err != nil {
 			if apierrors.IsNotFound(err) {
-				return fmt.Errorf("%s cannot be scaled: the server has no number of replicas for a %s", i, i.Mapping.Kind)
+				return fmt.Errorf("%s cannot be scaled: the server has no scale subresource for a %s", i, i.Mapping.Kind)
 			}
 			return err
 		}
 		u, ok := now.(*unstructured.Unstructured)
 		if !ok {
-			return fmt.Errorf("%s: the server answered with a %T, want a Scale", i, now)
+			return fmt.Errorf("%s: the server returned a %T instead of a Scale", i, now)
 		}
 		u = u.DeepCopy()
 		replicas, _, _ := unstructured.NestedInt64(u.Object, "spec", "replicas") // absent is 0

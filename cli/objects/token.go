@@ -40,7 +40,7 @@ func tokenCommand(g *session.Globals) *cobra.Command {
 	var t token
 	cmd := &cobra.Command{
 		Use:   "token SERVICE_ACCOUNT",
-		Short: "Request a token of a service account, and print it",
+		Short: "Request a service account token",
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) != 1 {
 				return fmt.Errorf("exactly one NAME is required, got %d", len(args))
@@ -55,11 +55,11 @@ func tokenCommand(g *session.Globals) *cobra.Command {
 		},
 	}
 	f := cmd.Flags()
-	f.StringArrayVar(&t.audiences, "audience", nil, "whom the token is for (default the API server); may be repeated")
-	f.DurationVar(&t.duration, "duration", 0, "how long the token is to be valid; 0 leaves it to the server, which may give it another time in any case")
-	f.StringVar(&t.kind, "bound-object-kind", "", "kind of the object with which the token ends: "+strings.Join(slices.Sorted(maps.Keys(boundKinds())), ", "))
-	f.StringVar(&t.name, "bound-object-name", "", "name of that object")
-	f.StringVar(&t.uid, "bound-object-uid", "", "UID of that object (default that of the one that is there)")
+	f.StringArrayVar(&t.audiences, "audience", nil, "intended audience of the token (default the API server); may be repeated")
+	f.DurationVar(&t.duration, "duration", 0, "requested lifetime of the token; 0 means the server's default; the server may return a token with another lifetime")
+	f.StringVar(&t.kind, "bound-object-kind", "", "kind of the object that the token is bound to; the token becomes invalid when it is deleted: "+strings.Join(slices.Sorted(maps.Keys(boundKinds())), ", "))
+	f.StringVar(&t.name, "bound-object-name", "", "name of the object that the token is bound to")
+	f.StringVar(&t.uid, "bound-object-uid", "", "UID of the object that the token is bound to (default: the existing object's)")
 	return cmd
 }
 

@@ -43,19 +43,18 @@ func Exec(g *session.Globals) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "exec POD|TYPE/NAME [-c CONTAINER] -- COMMAND [ARGUMENT…]",
 		Short: "Run a command in a container and print its output",
-		Long: "Run a command in a running container, print what it writes when it has ended, and end with its exit code.\n" +
-			"Of each of its two streams at most 16 MiB are captured; more than that is an error.\n" +
-			"The command gets no input and no terminal.",
+		Long: "Run a command in a running container, print its output when it has ended, and exit with its exit code. At most 16 MiB\n" +
+			"of each output stream are captured; more is an error. The command gets no standard input and no terminal.",
 		Args: cobra.MinimumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			at := cmd.ArgsLenAtDash()
 			switch {
 			case e.stdin || e.tty:
-				return exit.Usage(cmd.CommandPath(), errors.New("exec gives commands no input and no terminal: leave out -i and -t, the output is printed when the command has ended"))
+				return exit.Usage(cmd.CommandPath(), errors.New("-i and -t are not supported: leave them out; the output is printed when the command has ended"))
 			case at < 0:
-				return exit.Usage(cmd.CommandPath(), errors.New("put -- before the command: sampan exec POD -- COMMAND"))
+				return exit.Usage(cmd.CommandPath(), errors.New("the command must follow --: sampan exec POD -- COMMAND"))
 			case at != 1:
-				return exit.Usage(cmd.CommandPath(), fmt.Errorf("want one pod before the --, found %d arguments", at))
+				return exit.Usage(cmd.CommandPath(), fmt.Errorf("exactly one pod is required before --, got %d arguments", at))
 			case len(args) == at:
 				return exit.Usage(cmd.CommandPath(), errors.New("you must specify at least one command for the container"))
 			}
@@ -63,10 +62,10 @@ func Exec(g *session.Globals) *cobra.Command {
 		},
 	}
 	f := cmd.Flags()
-	f.StringVarP(&e.container, "container", "c", "", "which container of the pod")
+	f.StringVarP(&e.container, "container", "c", "", "container name")
 	f.BoolVarP(&e.stdin, "stdin", "i", false, "not supported")
 	f.BoolVarP(&e.tty, "tty", "t", false, "not supported")
-	f.BoolVarP(&e.quietOutput, "quiet", "q", false, "print only what the command writes")
+	f.BoolVarP(&e.quietOutput, "quiet", "q", false, "print only the output of the command")
 	return cmd
 }
 
@@ -88,7 +87,7 @@ func (e *exec) run(ctx context.Context, name string, command []string) error {
 	case pod.Status.Phase == corev1.PodSucceeded, pod.Status.Phase == corev1.PodFailed:
 		return fmt.Errorf("cannot exec into a container in a completed pod; current phase is %s", pod.Status.Phase)
 	case pod.Spec.NodeName == "":
-		return fmt.Errorf("pod %s does not have a host assigned; '%s pod/%s --for=running' waits for it", pod.Name, s.Hint("wait", pod.Namespace), pod.Name)
+		return fmt.Errorf("pod %s does not have a host assigned; wait for it with '%s pod/%s --for=running'", pod.Name, s.Hint("wait", pod.Namespace), pod.Name)
 	}
 	notes := e.Err
 	if e.quietOutput {
@@ -162,7 +161,7 @@ func plain(command []string) bool {
 }
 
 func spacesRefused(node string) error {
-	return fmt.Errorf("node %s has a kubelet that takes only commands without spaces and empty words in their arguments, and nothing was run: use kubectl exec", node)
+	return fmt.Errorf("the kubelet of node %s only runs commands whose arguments have no spaces and are not empty; nothing was run: use kubectl exec", node)
 }
 
 // failedCommand is how upstream's kubelet says that a command has failed. It leaves out the standard output.
@@ -205,8 +204,8 @@ func serverText(err error) string {
 	return ""
 }
 
-// limitReached says what became of streams that were too long.
+// limitReached is the error about output streams that exceeded the limit.
 func limitReached(streams string) string {
-	return fmt.Sprintf("%s of the command reached the limit of 16 MiB for captured output; what came after that is lost. "+
-		"Let the command write to a file, or less", streams)
+	return fmt.Sprintf("%s of the command exceeded the limit of 16 MiB, and the rest was dropped: "+
+		"let the command write to a file, or print less", streams)
 }

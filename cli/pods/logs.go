@@ -51,9 +51,9 @@ func Logs(g *session.Globals) *cobra.Command {
 	l := &logs{Globals: g}
 	cmd := &cobra.Command{
 		Use:   "logs POD | TYPE/NAME | -l SELECTOR",
-		Short: "Print what containers have written",
-		Long: "Print what the containers of a pod have written. deploy/NAME, job/NAME, svc/NAME and so on stand for a pod of\n" +
-			"theirs: one that runs before one that has ended, the newest first; --all-pods prints all of them.",
+		Short: "Print the logs of containers",
+		Long: "Print the logs of the containers of a pod. TYPE/NAME, such as deploy/NAME, job/NAME or svc/NAME, selects one pod of\n" +
+			"that object: running pods first, then the newest; --all-pods prints the logs of all of them.",
 		Example: "  sampan logs job/build -f\n  sampan logs web-abc12 --previous\n  sampan logs -l app=web --prefix",
 		Args:    cobra.RangeArgs(0, 2),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -65,19 +65,19 @@ func Logs(g *session.Globals) *cobra.Command {
 		},
 	}
 	f := cmd.Flags()
-	f.StringVarP(&l.labels, "selector", "l", "", "print the logs of all pods with these labels")
-	f.StringVarP(&l.container, "container", "c", "", "which container of the pod")
-	f.BoolVar(&l.allContainers, "all-containers", false, "all containers of the pod")
-	f.BoolVar(&l.allPods, "all-pods", false, "all pods of a controller")
-	f.BoolVarP(&l.follow, "follow", "f", false, "go on printing until the container ends")
-	f.BoolVarP(&l.previous, "previous", "p", false, "of the container before the last restart")
-	f.BoolVar(&l.timestamps, "timestamps", false, "each line with its time")
-	f.BoolVar(&l.prefix, "prefix", false, "each line with its pod and container")
-	f.StringVar(&l.since, "since", "", "only what is younger than this (5s, 2m, 3h)")
-	f.StringVar(&l.sinceTime, "since-time", "", "only what was written after this time (RFC 3339)")
-	f.Int64Var(&l.tail, "tail", -1, "only this many lines from the end; with -l the default is 10")
-	f.Int64Var(&l.limitBytes, "limit-bytes", 0, "at most this many bytes")
-	f.IntVar(&l.maxRequests, "max-log-requests", 5, "how many logs may be followed at the same time")
+	f.StringVarP(&l.labels, "selector", "l", "", "print the logs of all pods that match this label selector")
+	f.StringVarP(&l.container, "container", "c", "", "container name")
+	f.BoolVar(&l.allContainers, "all-containers", false, "print the logs of all containers of the pod")
+	f.BoolVar(&l.allPods, "all-pods", false, "print the logs of all pods of the controller")
+	f.BoolVarP(&l.follow, "follow", "f", false, "stream the log until the container ends")
+	f.BoolVarP(&l.previous, "previous", "p", false, "print the log of the previous instance of the container")
+	f.BoolVar(&l.timestamps, "timestamps", false, "print a timestamp before each line")
+	f.BoolVar(&l.prefix, "prefix", false, "print the pod and container names before each line")
+	f.StringVar(&l.since, "since", "", "print only lines newer than this duration (5s, 2m, 3h)")
+	f.StringVar(&l.sinceTime, "since-time", "", "print only lines written after this time (RFC 3339)")
+	f.Int64Var(&l.tail, "tail", -1, "number of recent lines to print; -1 prints all; with -l the default is 10")
+	f.Int64Var(&l.limitBytes, "limit-bytes", 0, "maximum number of bytes to print")
+	f.IntVar(&l.maxRequests, "max-log-requests", 5, "maximum number of logs to follow at the same time")
 	return cmd
 }
 
@@ -139,7 +139,7 @@ func (l *logs) run(ctx context.Context, args []string) error {
 	case len(args) == 0 && l.labels == "":
 		return exit.Usage("sampan logs", errors.New("expected POD, TYPE/NAME or -l SELECTOR"))
 	case len(args) > 0 && l.labels != "":
-		return exit.Usage("sampan logs", errors.New("a name and a selector were given: want one of them"))
+		return exit.Usage("sampan logs", errors.New("a name and -l are mutually exclusive"))
 	case l.container != "" && l.allContainers:
 		return exit.Usage("sampan logs", errors.New("--all-containers=true should not be specified with a container name"))
 	}
@@ -211,7 +211,7 @@ func podsNamed(ctx context.Context, s *session.Session, c client.Interface, args
 		return nil, err
 	}
 	if len(pods) == 0 {
-		return nil, exit.With(exit.Gone, fmt.Errorf("%s has no pods yet; '%s %s --for=running' waits for one", i, s.Hint("wait", i.Namespace), i))
+		return nil, exit.With(exit.Gone, fmt.Errorf("%s has no pods yet; wait for one with '%s %s --for=running'", i, s.Hint("wait", i.Namespace), i))
 	}
 	if !all && len(pods) > 1 {
 		_, _ = fmt.Fprintf(s.Err, "Found %d pods, using pod/%s\n", len(pods), pods[0].Name)
@@ -237,7 +237,7 @@ func podsOf(ctx context.Context, s *session.Session, c client.Interface, i resou
 		return nil, fmt.Errorf("%s: %w", i, err)
 	}
 	if selector.Empty() {
-		return nil, fmt.Errorf("%s selects no pods: want a pod, or what has a selector of pods", i)
+		return nil, fmt.Errorf("%s does not select pods: must be a pod, or an object with a pod selector", i)
 	}
 	pods, _, err := client.Pods.List(ctx, c, i.Namespace, metav1.ListOptions{LabelSelector: selector.String()})
 	if err != nil {
@@ -428,7 +428,7 @@ func durationOrSeconds(text string) (time.Duration, error) {
 	}
 	d, err := time.ParseDuration(text)
 	if err == nil && (d < 0 || d > math.MaxInt32*time.Second) {
-		err = errors.New("it is out of range")
+		err = errors.New("the duration is out of range")
 	}
 	return d, err
 }

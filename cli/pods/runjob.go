@@ -43,12 +43,12 @@ func RunJob(g *session.Globals) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "job NAME --image=IMAGE [-- COMMAND [ARGUMENT…]] | job -f FILE",
 		Short: "Run a command as a Job: print its output, exit with its exit code",
-		Long: "Create a Job, print what its containers write as they write it, all of it however soon it ends, and exit with the\n" +
-			"exit code of the container. A Job made from flags runs once: --retries lets it be tried again.\n\n" +
-			"Exit code 125 is a failure that is not the command's: the Job could not be created or watched, its image could not be\n" +
-			"pulled, its container could not be started, or --timeout came first.\n\n" +
-			"Ctrl-C detaches: the Job goes on, and what is said then is how to come back to it (exit code 130). With --rm the\n" +
-			"Job is deleted, whether it has ended or was interrupted. A second Ctrl-C ends the command at once.",
+		Long: "Create a Job, stream the complete output of its containers, and exit with the exit code of the container. A Job made\n" +
+			"from flags runs once; --retries allows retries.\n\n" +
+			"Exit code 125 means that the command itself did not fail: the Job could not be created or watched, the image could not\n" +
+			"be pulled, the container could not be started, or --timeout expired.\n\n" +
+			"Ctrl-C detaches (exit code 130): the Job keeps running, and the command prints how to follow it again. With --rm the\n" +
+			"Job is deleted when it ends and when the command is interrupted. A second Ctrl-C exits immediately.",
 		Example: "  sampan run job hello --image=busybox --rm -- echo hello\n  sampan run job -f build-job.yaml --timeout=10m",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			err := r.run(cmd, args)
@@ -65,11 +65,11 @@ func RunJob(g *session.Globals) *cobra.Command {
 	f := cmd.Flags()
 	r.in.FileFlags(f)
 	r.flags.Add(f)
-	f.BoolVar(&r.remove, "rm", false, "delete the Job in the end, and when interrupted")
-	f.DurationVar(&r.timeout, "timeout", 0, "how long to wait for its end; 0 waits for ever")
-	f.StringVar(&r.Fail, "fail", "grace", "what a likely failure (image pull) does: now ends the wait, grace ends it if it lasts, never")
+	f.BoolVar(&r.remove, "rm", false, "delete the Job when it ends or the command is interrupted")
+	f.DurationVar(&r.timeout, "timeout", 0, "how long to wait until the Job ends; 0 waits forever")
+	f.StringVar(&r.Fail, "fail", "grace", "when a likely failure (image pull) ends the wait: now, after the --grace period (grace), or never")
 	f.DurationVar(&r.Grace, "grace", await.DefaultGrace, "how long a likely failure may last")
-	f.BoolVarP(&r.Quiet, "quiet", "q", false, "print nothing but the output of the containers")
+	f.BoolVarP(&r.Quiet, "quiet", "q", false, "print only the output of the containers")
 	r.validate.AddFlag(cmd)
 	return cmd
 }
@@ -83,13 +83,13 @@ func (r *runJob) command(cmd *cobra.Command, args []string) (*batchv1.Job, error
 	}
 	switch {
 	case r.timeout < 0:
-		return nil, fmt.Errorf("--timeout=%v: want 0 or more", r.timeout)
+		return nil, fmt.Errorf("--timeout: must be >= 0, got %v", r.timeout)
 	case r.in.Given() && (len(args) > 0 || r.flags.Given(cmd.Flags())):
-		return nil, errors.New("with -f the Job is in the file: a NAME, a command and flags that describe a Job cannot be given as well")
+		return nil, errors.New("-f cannot be used with NAME, a command or flags that describe the Job")
 	case r.in.Given():
 		return nil, nil //nolint:nilnil // the file says it
 	case len(before) != 1:
-		return nil, fmt.Errorf("exactly one NAME is required, got %d; the command goes behind --", len(before))
+		return nil, fmt.Errorf("exactly one NAME is required, got %d; the command must follow --", len(before))
 	}
 	return r.flags.Object(args[0], args[1:])
 }
@@ -152,7 +152,7 @@ func (r *runJob) make(ctx context.Context, s *session.Session, job *batchv1.Job)
 			return nil, err
 		}
 		if len(infos) != 1 || infos[0].Mapping.GroupVersionResource != client.Jobs.GroupVersionResource {
-			return nil, errors.New("the files must hold one Job and nothing else")
+			return nil, errors.New("the files must contain exactly one Job and no other object")
 		}
 		info = infos[0]
 		if err := s.Check(ctx, r.validate, info); err != nil {
@@ -273,10 +273,10 @@ func (r *runJob) leave(ctx context.Context, s *session.Session, job *batchv1.Job
 	if !r.remove {
 		switch {
 		case interrupted:
-			_, _ = fmt.Fprintf(r.Err, "interrupted: %s goes on without this command; '%s %s -f' shows its output, '%s %s' ends it\n",
+			_, _ = fmt.Fprintf(r.Err, "interrupted: %s continues to run; follow its output with '%s %s -f', delete it with '%s %s'\n",
 				name, s.Hint("logs", job.Namespace), name, s.Hint("delete", job.Namespace), name)
 		case failed && !r.Quiet:
-			_, _ = fmt.Fprintf(r.Err, "%s is still there; '%s %s' removes it\n", name, s.Hint("delete", job.Namespace), name)
+			_, _ = fmt.Fprintf(r.Err, "%s still exists; delete it with '%s %s'\n", name, s.Hint("delete", job.Namespace), name)
 		}
 		return nil
 	}
@@ -291,7 +291,7 @@ func (r *runJob) leave(ctx context.Context, s *session.Session, job *batchv1.Job
 		err = nil // somebody was faster
 	}
 	if err == nil && interrupted {
-		_, _ = fmt.Fprintf(r.Err, "interrupted: %s is deleted\n", name)
+		_, _ = fmt.Fprintf(r.Err, "interrupted: %s was deleted\n", name)
 	}
 	return err
 }

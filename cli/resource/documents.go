@@ -147,7 +147,7 @@ func (d document) fields() (map[string]any, error) {
 	case string(text) == "null" && d.item == 0:
 		return nil, nil
 	case len(text) == 0 || text[0] != '{':
-		return nil, fmt.Errorf("it is %s, want an object with apiVersion, kind and metadata", describe(text))
+		return nil, fmt.Errorf("must be an object with apiVersion, kind and metadata, got %s", describe(text))
 	}
 	var fields map[string]any
 	doubled, err := kjson.UnmarshalStrict(data, &fields)

@@ -99,7 +99,7 @@ func jsonDocuments(in io.Reader, yield func(document, error) bool) {
 
 func jsonError(err error) error {
 	if errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, io.EOF) {
-		err = errors.New("it ends in the middle of an object; a closing brace is missing")
+		err = errors.New("the input ends in the middle of an object; a closing brace is missing")
 	}
 	return fmt.Errorf("JSON: %w", err)
 }
@@ -117,7 +117,7 @@ func jsonValue(d *json.Decoder, rec *recorder, doc document, yield func(document
 	case nil: // null
 		return false, true, nil
 	default:
-		return false, true, fmt.Errorf("there is %v where an object should begin", begin)
+		return false, true, fmt.Errorf("found %v instead of an object", begin)
 	}
 	var list header
 	for d.More() {

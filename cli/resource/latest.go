@@ -20,7 +20,7 @@ import (
 // error.
 func (i Info) Latest(ctx context.Context, c client.Interface) (Info, error) {
 	if i.Selection || i.Name == "" {
-		return i, fmt.Errorf("%s: only an object with a name can be read again", i.Source)
+		return i, fmt.Errorf("%s: must have a name to be read again", i.Source)
 	}
 	obj, err := c.Get(ctx, i.Mapping.GroupVersionResource, i.Namespace, i.Name, "")
 	if err != nil {
@@ -66,7 +66,7 @@ func Unstructured(obj runtime.Object) (*unstructured.Unstructured, error) {
 	}
 	fields, err := runtime.DefaultUnstructuredConverter.ToUnstructured(obj)
 	if err != nil {
-		return nil, fmt.Errorf("the server answered with a %T: %w", obj, err)
+		return nil, fmt.Errorf("the server returned a %T: %w", obj, err)
 	}
 	u := &unstructured.Unstructured{Object: fields}
 	if u.GetKind() == "" {

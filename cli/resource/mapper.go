@@ -123,7 +123,7 @@ type NoKindError struct {
 }
 
 func (e *NoKindError) Error() string {
-	return fmt.Sprintf("no matches for kind %q in version %q: check both, the server does not serve it", e.Kind.Kind, e.Kind.GroupVersion()) + didYouMean(e.Near)
+	return fmt.Sprintf("no matches for kind %q in version %q: the server does not serve it; check both", e.Kind.Kind, e.Kind.GroupVersion()) + didYouMean(e.Near)
 }
 
 // A NoTypeError says that the server serves nothing by this name.

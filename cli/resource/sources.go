@@ -66,7 +66,7 @@ func (r Request) sources() iter.Seq2[source, error] {
 
 func (r Request) standardInput() (source, error) {
 	if r.In == nil {
-		return source{}, errors.New("there is no standard input")
+		return source{}, errors.New("standard input is not available")
 	}
 	return source{"standard input", func(context.Context) (io.ReadCloser, error) { return io.NopCloser(r.In), nil }}, nil
 }
@@ -134,7 +134,7 @@ func (r Request) directory(dir string, yield func(source, error) bool) bool {
 	case !found:
 		deeper := ""
 		if !r.Recursive {
-			deeper = "; -R looks into the directories in it"
+			deeper = "; use -R to read its subdirectories"
 		}
 		return yield(source{}, fmt.Errorf("error reading [%s]: recognized file extensions are %v%s", dir, extensions, deeper))
 	}
@@ -156,7 +156,7 @@ func fileError(name string, err error) error {
 	case errors.Is(err, fs.ErrNotExist):
 		return fmt.Errorf("the path %q does not exist", name)
 	case errors.Is(err, fs.ErrPermission):
-		return fmt.Errorf("the file %q may not be read: permission denied", name)
+		return fmt.Errorf("the file %q cannot be read: permission denied", name)
 	}
 	return fmt.Errorf("the file %q cannot be read: %w", name, err)
 }
@@ -187,7 +187,7 @@ const (
 func (r Request) address(text string) (source, error) {
 	u, err := url.Parse(text)
 	if err == nil && u.Host == "" {
-		err = errors.New("it has no host")
+		err = errors.New("the URL has no host")
 	}
 	if err != nil {
 		return source{}, fmt.Errorf("the URL passed to filename %q is not valid: %w", text, err)
@@ -222,11 +222,11 @@ func (r Request) fetch(ctx context.Context, u *url.URL) (io.ReadCloser, error) {
 func checkRedirect(next *http.Request, via []*http.Request) error {
 	switch {
 	case len(via) > fetchRedirects:
-		return fmt.Errorf("it redirects more than %d times", fetchRedirects)
+		return fmt.Errorf("stopped after %d redirects", fetchRedirects)
 	case next.URL.Scheme != "http" && next.URL.Scheme != "https":
-		return fmt.Errorf("it redirects to %s, want an http or https address", next.URL.Redacted())
+		return fmt.Errorf("redirect to %s: must be an http or https URL", next.URL.Redacted())
 	case next.URL.Scheme == "http" && via[0].URL.Scheme == "https":
-		return fmt.Errorf("it redirects from https to %s, which is not encrypted", next.URL.Redacted())
+		return fmt.Errorf("redirect from https to %s, which is not encrypted", next.URL.Redacted())
 	}
 	return nil
 }
@@ -256,7 +256,7 @@ func (r Request) ask(ctx context.Context, c http.Client, u *url.URL) (body io.Re
 	if limit == 0 {
 		limit = DefaultFetchLimit
 	}
-	tooLarge := fmt.Errorf("it is larger than %d MB, the most that is read from an address", limit>>20)
+	tooLarge := fmt.Errorf("the response is larger than the limit of %d MB", limit>>20)
 	switch {
 	case resp.StatusCode != http.StatusOK:
 		_ = resp.Body.Close()

@@ -50,7 +50,7 @@ func TestPathsStandForFiles(t *testing.T) {
 		{"a pattern of directories", resource.Request{Files: []string{dir + "/dee*"}}, []string{"pod/d"}},
 		{"a name that looks like a pattern", resource.Request{Files: []string{dir + "/odd[1].yaml"}}, []string{"pod/odd"}},
 		{"a directory without objects", resource.Request{Files: []string{dir + "/empty"}}, []string{
-			fmt.Sprintf("error: error reading [%s/empty]: recognized file extensions are [.json .yaml .yml]; -R looks into the directories in it", dir),
+			fmt.Sprintf("error: error reading [%s/empty]: recognized file extensions are [.json .yaml .yml]; use -R to read its subdirectories", dir),
 		}},
 		{"a pattern without matches", resource.Request{Files: []string{dir + "/x*"}}, []string{fmt.Sprintf("error: the path %q does not exist", dir+"/x*")}},
 		{"a bad pattern", resource.Request{Files: []string{dir + "/[a"}}, []string{fmt.Sprintf("error: pattern %q is not valid: syntax error in pattern", dir+"/[a")}},
@@ -104,10 +104,10 @@ func TestAddresses(t *testing.T) {
 		"/pod.yaml": {`pod/a in "default" from URL, document 1 (line 1)`},
 		"/moved":    {`pod/a in "default" from URL, document 1 (line 1)`},
 		"/busy":     {`pod/busy in "default" from URL, document 1 (line 1)`},
-		"/circle":   {`error: unable to read URL "URL": it redirects more than 5 times`},
-		"/file":     {`error: unable to read URL "URL": it redirects to file:///etc/passwd, want an http or https address`},
+		"/circle":   {`error: unable to read URL "URL": stopped after 5 redirects`},
+		"/file":     {`error: unable to read URL "URL": redirect to file:///etc/passwd: must be an http or https URL`},
 		"/none":     {`error: unable to read URL "URL", server reported 404 Not Found, status code=404`},
-		"/page":     {`error: URL, document 1 (line 1): it is the text "<html> <body>Not what you want</body>", want an object with apiVersion, kind and metadata`},
+		"/page":     {`error: URL, document 1 (line 1): must be an object with apiVersion, kind and metadata, got the text "<html> <body>Not what you want</body>"`},
 	} {
 		got := read(t, resource.Request{Files: []string{s.URL + path}})
 		for i := range got {

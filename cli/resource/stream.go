@@ -114,13 +114,13 @@ func (r Request) check() error {
 	case r.Kustomize != "" && r.Recursive:
 		return errors.New("the -k flag can't be used with -f or -R")
 	case files && len(r.Args) > 0:
-		return errors.New("when files are given with -f or -k, no types and names may be given as well")
+		return errors.New("resource types and names cannot be used with -f or -k")
 	case files && (r.Labels != "" || r.Fields != "" || r.All):
-		return errors.New("when files are given with -f or -k, no selectors may be given as well")
+		return errors.New("selectors cannot be used with -f or -k")
 	case !files && len(r.Args) == 0:
 		return errors.New("you must provide one or more resources by argument or filename: TYPE/NAME, TYPE NAME, or -f FILE")
 	case r.All && (r.Labels != "" || r.Fields != ""):
-		return errors.New("--all means everything: it cannot be given together with a selector")
+		return errors.New("--all and selectors are mutually exclusive")
 	}
 	if _, err := labels.Parse(r.Labels); err != nil {
 		return fmt.Errorf("the label selector %q is not valid: %w", r.Labels, err)
@@ -227,14 +227,14 @@ func flatten(obj *unstructured.Unstructured) iter.Seq2[item, error] {
 		}
 		list, ok := items.([]any)
 		if !ok && items != nil {
-			yield(item{}, fmt.Errorf("items is %s, want a list", describeValue(items)))
+			yield(item{}, fmt.Errorf("items: must be a list, got %s", describeValue(items)))
 			return
 		}
 		for n, e := range list {
 			this := item{item: n + 1, path: fmt.Sprintf("items[%d]", n)}
 			m, ok := e.(map[string]any)
 			if !ok {
-				if !yield(this, fmt.Errorf("it is %s, want an object", describeValue(e))) {
+				if !yield(this, fmt.Errorf("must be an object, got %s", describeValue(e))) {
 					return
 				}
 				continue
@@ -288,7 +288,7 @@ func (r Request) info(ctx context.Context, m *Mapper, obj *unstructured.Unstruct
 func (r Request) Resolve(ctx context.Context, m *Mapper, info Info) (Info, error) {
 	kind := info.Object.GroupVersionKind()
 	if kind.Group == "kustomize.config.k8s.io" {
-		return info, fmt.Errorf("a %s is for kustomize, not for a server: give its directory with -k", kind.Kind)
+		return info, fmt.Errorf("a %s is a kustomize file, not an API object: pass its directory with -k", kind.Kind)
 	}
 	mapping, err := m.ByKind(ctx, kind)
 	if err != nil {

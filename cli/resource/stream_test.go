@@ -148,7 +148,7 @@ func TestInput(t *testing.T) {
 			"apiVersion: v1\nkind: List\nitems:\n- {apiVersion: v1, kind: Pod, metadata: {name: a}}\n- 7\n- {kind: Pod}\n- apiVersion: v1\n  kind: PodList\n  items: [{metadata: {name: b}}]\n",
 			[]string{
 				`pod/a in "default" from ` + src + "1 (line 1), item 1",
-				"error: " + src + "1 (line 1), item 2: it is the number 7, want an object",
+				"error: " + src + "1 (line 1), item 2: must be an object, got the number 7",
 				"error: " + src + "1 (line 1), item 3: apiVersion or kind is not set",
 				`pod/b in "default" from ` + src + "1 (line 1), item 4",
 			},
@@ -158,8 +158,8 @@ func TestInput(t *testing.T) {
 			"kind: Pod\n---\n- a\n---\nhello\n---\napiVersion: v1\nkind: 3\n---\napiVersion: v1\nkind: Pod\nmetadata: {name: 3}\n---\napiVersion: v1\nkind: Pod\nmetadata: a\n---\na: b: c\n---\na: 1\na: 2\n---\napiVersion: v1\nkind: Pod\nmetadata: {name: good}\n",
 			[]string{
 				"error: " + src + "1 (line 1): apiVersion is not set: an object needs apiVersion, kind and metadata",
-				"error: " + src + "2 (line 2): it is a list, want an object with apiVersion, kind and metadata",
-				"error: " + src + `3 (line 4): it is the text "hello", want an object with apiVersion, kind and metadata`,
+				"error: " + src + "2 (line 2): must be an object with apiVersion, kind and metadata, got a list",
+				"error: " + src + `3 (line 4): must be an object with apiVersion, kind and metadata, got the text "hello"`,
 				"error: " + src + "4 (line 6): kind is the number 3, want a string",
 				"error: " + src + "5 (line 9): metadata.name is the number 3, want a string: put it in quotes",
 				"error: " + src + `6 (line 13): metadata is the text "a", want a map`,
@@ -173,7 +173,7 @@ func TestInput(t *testing.T) {
 			"{\"apiVersion\":\"v1\",\"items\":[\n {\"apiVersion\":\"v1\",\"kind\":\"Pod\",\"metadata\":{\"name\":\"a\"}},\n 7, {\"kind\":\"Pod\"}\n],\"kind\":\"List\"}\n{\"apiVersion\":\"v1\",\"kind\":\"Node\",\"metadata\":{\"name\":\"n\"}}",
 			[]string{
 				`pod/a in "default" from ` + src + "1 (line 1), item 1",
-				"error: " + src + "1 (line 1), item 2: it is the number 7, want an object with apiVersion, kind and metadata",
+				"error: " + src + "1 (line 1), item 2: must be an object with apiVersion, kind and metadata, got the number 7",
 				"error: " + src + "1 (line 1), item 3: apiVersion or kind is not set",
 				`node/n in "" from ` + src + "2 (line 5)",
 			},
@@ -184,19 +184,19 @@ func TestInput(t *testing.T) {
 		},
 		{"a List in JSON that breaks off", `{"apiVersion":"v1","kind":"List","items":[{"apiVersion":"v1","kind":"Pod","metadata":{"name":"a"}},{"api`, []string{
 			`pod/a in "default" from ` + src + "1 (line 1), item 1",
-			"error: " + src + "1 (line 1): JSON: it ends in the middle of an object; a closing brace is missing",
+			"error: " + src + "1 (line 1): JSON: the input ends in the middle of an object; a closing brace is missing",
 		}},
 		{"empty Lists", `{"apiVersion":"v1","kind":"List","items":[]} {"apiVersion":"v1","items":[],"kind":"List"} {"apiVersion":"v1","items":{"a":[1]},"kind":"List"}`, []string{
-			"error: " + src + "3 (line 1): items is a map, want a list",
+			"error: " + src + "3 (line 1): items: must be a list, got a map",
 		}},
 		{"a field twice in JSON", `{"apiVersion":"v1","kind":"Pod","metadata":{"name":"a","name":"b"}}`, []string{
 			"error: " + src + `1 (line 1): duplicate field "metadata.name"`,
 		}},
-		{"a kustomization", "apiVersion: kustomize.config.k8s.io/v1beta1\nkind: Kustomization\n", []string{"error: " + src + "1 (line 1): a Kustomization is for kustomize, not for a server: give its directory with -k"}},
+		{"a kustomization", "apiVersion: kustomize.config.k8s.io/v1beta1\nkind: Kustomization\n", []string{"error: " + src + "1 (line 1): a Kustomization is a kustomize file, not an API object: pass its directory with -k"}},
 		{"an apiVersion that is none", "apiVersion: a/b/c\nkind: Pod\n", []string{"error: " + src + `1 (line 1): apiVersion is "a/b/c", want VERSION or GROUP/VERSION`}},
-		{"a kind of another group", "apiVersion: v1\nkind: Job\nmetadata: {name: a}", []string{"error: " + src + `1 (line 1): no matches for kind "Job" in version "v1": check both, the server does not serve it; did you mean Job in batch/v1?`}},
-		{"an unknown kind", "apiVersion: sea/v1\nkind: Boat\nmetadata: {name: a}", []string{"error: " + src + `1 (line 1): no matches for kind "Boat" in version "sea/v1": check both, the server does not serve it`}},
-		{"half a JSON", `{"apiVersion":"v1","kind":"Pod"`, []string{"error: " + src + "1 (line 1): JSON: it ends in the middle of an object; a closing brace is missing"}},
+		{"a kind of another group", "apiVersion: v1\nkind: Job\nmetadata: {name: a}", []string{"error: " + src + `1 (line 1): no matches for kind "Job" in version "v1": the server does not serve it; check both; did you mean Job in batch/v1?`}},
+		{"an unknown kind", "apiVersion: sea/v1\nkind: Boat\nmetadata: {name: a}", []string{"error: " + src + `1 (line 1): no matches for kind "Boat" in version "sea/v1": the server does not serve it; check both`}},
+		{"half a JSON", `{"apiVersion":"v1","kind":"Pod"`, []string{"error: " + src + "1 (line 1): JSON: the input ends in the middle of an object; a closing brace is missing"}},
 		{"nothing", "", []string{}},
 		{"null", "null", []string{}},
 		{"nulls and comments", "---\n~\n---\n# a comment\n---\nnull # another\n--- ~\n---\n \n---\n", []string{}},
@@ -208,10 +208,10 @@ func TestInput(t *testing.T) {
 			"nulls around an object in JSON", `{"apiVersion":"v1","kind":"Pod","metadata":{"name":"a"}} null {"apiVersion":"v1","kind":"Pod","metadata":{"name":"b"}} null`,
 			[]string{`pod/a in "default" from ` + src + "1 (line 1)", `pod/b in "default" from ` + src + "3 (line 1)"},
 		},
-		{"a null as text", `"null"`, []string{"error: " + src + `1 (line 1): it is the text "null", want an object with apiVersion, kind and metadata`}},
-		{"an item that is null", "apiVersion: v1\nkind: List\nitems: [null]\n", []string{"error: " + src + "1 (line 1), item 1: it is empty, want an object"}},
+		{"a null as text", `"null"`, []string{"error: " + src + `1 (line 1): must be an object with apiVersion, kind and metadata, got the text "null"`}},
+		{"an item that is null", "apiVersion: v1\nkind: List\nitems: [null]\n", []string{"error: " + src + "1 (line 1), item 1: must be an object, got empty"}},
 		{"an item that is null in JSON", `{"apiVersion":"v1","kind":"PodList","items":[null]}`, []string{
-			"error: " + src + "1 (line 1), item 1: it is empty, want an object with apiVersion, kind and metadata",
+			"error: " + src + "1 (line 1), item 1: must be an object with apiVersion, kind and metadata, got empty",
 		}},
 		{"flow YAML that is no JSON", "{apiVersion: v1, kind: Pod, metadata: {name: a}}", nil},
 	}
@@ -244,7 +244,7 @@ func TestFiles(t *testing.T) {
 	got := read(t, resource.Request{Files: []string{dir + "/none", "http://", "", good}})
 	want := []string{
 		fmt.Sprintf("error: the path %q does not exist", dir+"/none"),
-		`error: the URL passed to filename "http://" is not valid: it has no host`,
+		`error: the URL passed to filename "http://" is not valid: the URL has no host`,
 		"error: a file name given with -f is empty",
 		fmt.Sprintf("pod/a in \"one\" from %s, document 1 (line 1)", good),
 	}
@@ -272,13 +272,13 @@ func TestArguments(t *testing.T) {
 		{resource.Request{Args: []string{"jobss.batch/x"}}, []string{`error: the server doesn't have a resource type "jobss.batch"; did you mean jobs.batch?`}},
 		{resource.Request{Args: []string{"pods"}, Labels: "a in b"}, []string{`error: the label selector "a in b" is not valid: unable to parse requirement: found 'b' expected: '('`}},
 		{resource.Request{Args: []string{"pods"}, Fields: "a"}, []string{`error: the field selector "a" is not valid: invalid selector: 'a'; can't understand 'a'`}},
-		{resource.Request{Args: []string{"pods"}, All: true, Labels: "a=b"}, []string{"error: --all means everything: it cannot be given together with a selector"}},
+		{resource.Request{Args: []string{"pods"}, All: true, Labels: "a=b"}, []string{"error: --all and selectors are mutually exclusive"}},
 		{resource.Request{Kustomize: "x", Files: []string{"-"}}, []string{"error: only one of -f or -k can be specified"}},
 		{resource.Request{Kustomize: "x", Recursive: true}, []string{"error: the -k flag can't be used with -f or -R"}},
 		{resource.Request{Args: []string{"rc/web/x"}}, []string{`error: arguments in TYPE/NAME form must have a single type and a single name, found "rc/web/x"`}},
 		{resource.Request{Args: []string{"rc/"}}, []string{`error: arguments in TYPE/NAME form must have a single type and a single name, found "rc/"`}},
 		{resource.Request{Args: []string{"pod", "a"}, AllNamespaces: true}, []string{"error: a resource cannot be retrieved by name across all namespaces"}},
-		{resource.Request{Args: []string{"pod/a"}, Files: []string{"-"}}, []string{"error: when files are given with -f or -k, no types and names may be given as well"}},
+		{resource.Request{Args: []string{"pod/a"}, Files: []string{"-"}}, []string{"error: resource types and names cannot be used with -f or -k"}},
 	} {
 		if got := read(t, tt.r); !slices.Equal(got, tt.want) {
 			t.Errorf("%+v:\ngot\n%s\nwant\n%s", tt.r, strings.Join(got, "\n"), strings.Join(tt.want, "\n"))

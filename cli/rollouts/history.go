@@ -22,13 +22,14 @@ func rolloutHistoryCommand(g *session.Globals) *cobra.Command {
 	var number int64
 	cmd := &cobra.Command{
 		Use:   "history TYPE/NAME…",
-		Short: "List the revisions that can be gone back to, or show one",
-		Long: "List the revisions of a Deployment, StatefulSet or DaemonSet that can be gone back to. With --revision the pod\n" +
-			"template of that one is shown; with -o, objects: the replica set of a Deployment, the others as they were then.",
+		Short: "Show the rollout history",
+		Long: "Show the rollout history of a Deployment, StatefulSet or DaemonSet. With --revision the pod template of that revision\n" +
+			"is printed; with -o objects are printed: the ReplicaSet of a Deployment, or a StatefulSet or DaemonSet at that\n" +
+			"revision.",
 		Example: "  sampan rollout history deployment/web\n  sampan rollout history statefulset/db --revision=2",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if number < 0 {
-				return exit.Usage(cmd.CommandPath(), fmt.Errorf("--revision=%d: revision must be a positive integer, or 0 for all of them", number))
+				return exit.Usage(cmd.CommandPath(), fmt.Errorf("--revision: must be a revision number, or 0 for all revisions, got %d", number))
 			}
 			f, err := show.Parse(r.Output)
 			if err != nil {
@@ -71,7 +72,7 @@ func rolloutHistoryCommand(g *session.Globals) *cobra.Command {
 	}
 	r.in.FileFlags(cmd.Flags())
 	r.in.SelectorFlags(cmd.Flags())
-	cmd.Flags().Int64Var(&number, "revision", 0, "show this revision; 0 means a list of all")
+	cmd.Flags().Int64Var(&number, "revision", 0, "show this revision; 0 lists all revisions")
 	return cmd
 }
 
@@ -117,12 +118,12 @@ func rolloutUndoCommand(g *session.Globals) *cobra.Command {
 	)
 	cmd := &cobra.Command{
 		Use:     "undo TYPE/NAME…",
-		Short:   "Go back to an earlier revision",
-		Long:    "Give a Deployment, StatefulSet or DaemonSet the pod template that it had in an earlier revision.",
+		Short:   "Roll back to an earlier revision",
+		Long:    "Roll a Deployment, StatefulSet or DaemonSet back to the pod template of an earlier revision.",
 		Example: "  sampan rollout undo deployment/web\n  sampan rollout undo statefulset/db --to-revision=3",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if to < 0 {
-				return exit.Usage(cmd.CommandPath(), fmt.Errorf("--to-revision=%d: want a revision of 'sampan rollout history', or 0 for the one before", to))
+				return exit.Usage(cmd.CommandPath(), fmt.Errorf("--to-revision: must be a revision of 'sampan rollout history', or 0 for the previous one, got %d", to))
 			}
 			return r.each(cmd.Context(), args, func(ctx context.Context, s *session.Session, i resource.Info, u *unstructured.Unstructured) (string, error) {
 				o, err := controlledBy("undoing", i, u)
@@ -135,7 +136,7 @@ func rolloutUndoCommand(g *session.Globals) *cobra.Command {
 	}
 	r.in.FileFlags(cmd.Flags())
 	r.in.SelectorFlags(cmd.Flags())
-	cmd.Flags().Int64Var(&to, "to-revision", 0, "which revision to go back to; 0 means the one before")
+	cmd.Flags().Int64Var(&to, "to-revision", 0, "revision to roll back to; 0 means the previous one")
 	dry.AddFlag(cmd)
 	return cmd
 }

@@ -58,7 +58,7 @@ func controlledBy(verb string, i resource.Info, u *unstructured.Unstructured) (c
 		err := read(o)
 		return controlled{obj: o, info: i, template: &o.Spec.Template, selector: o.Spec.Selector}, err
 	}
-	return controlled{}, fmt.Errorf("%s: %s is of use with a Deployment, StatefulSet or DaemonSet", i, verb)
+	return controlled{}, fmt.Errorf("%s: %s is only supported for a Deployment, StatefulSet or DaemonSet", i, verb)
 }
 
 // A revision is a template that an object had, or has.
@@ -135,7 +135,7 @@ func recorded(r *appsv1.ControllerRevision) (*corev1.PodTemplateSpec, error) {
 	}
 	err := json.NewDecoder(bytes.NewReader(r.Data.Raw)).Decode(&data)
 	if err == nil && data.Spec.Template == nil {
-		err = fmt.Errorf("it has no spec.template")
+		err = fmt.Errorf("the object has no spec.template")
 	}
 	if err != nil {
 		return nil, fmt.Errorf("unable to parse history %s: %w", r.Name, err)

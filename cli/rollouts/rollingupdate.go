@@ -55,17 +55,17 @@ func RollingUpdate(g *session.Globals) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:     "rolling-update OLD [NEW] --image=IMAGE | -f NEW_SPEC | --rollback | --promote | --replace-pods",
 		Aliases: []string{"rollingupdate"},
-		Short:   "Replace the pods of a replication controller, a few at a time",
-		Long: "Replace the pods of a replication controller by others, a few at a time, so that enough of them are ready all\n" +
-			"the time. With one name the controller keeps it; with two, or -f, the new one has the new name. With\n" +
-			"--replace-pods, each pod is replaced by one of the same kind, with at most one missing.\n\n" +
-			"It blocks until the update is complete, or until the canaries are ready. Interrupted, killed or timed out, it is\n" +
-			"resumed by running the same command again, gone on with by --promote, and undone by --rollback. Of two at once,\n" +
-			"the second says who is at it and stops, unless the first is dead.\n\n" +
-			"With --wait=DEGREE the controller is waited for when the update is complete: --wait=serving, --wait=settled=1m. With\n" +
-			"--wait -o json all of it is a stream of events, one JSON object per line, the last with \"type\":\"result\".\n\n" +
-			"Exit codes: 0 done, 1 wrong use, no connection or somebody else is at it, 2 the new pods cannot become ready,\n" +
-			"3 no progress, 4 no such controller, 5 it failed and was rolled back (--auto-rollback).",
+		Short:   "Perform a rolling update of a replication controller",
+		Long: "Replace the pods of a replication controller a few at a time, keeping enough of them ready. With one name the updated\n" +
+			"controller keeps that name; with two names, or with -f, the new controller has the new name. With --replace-pods each\n" +
+			"pod is replaced without changing the template, and at most one is missing at a time.\n\n" +
+			"The command blocks until the update is complete or the canaries are ready. An update that was interrupted, killed or\n" +
+			"timed out is resumed by the same command, continued with --promote and undone with --rollback. If two commands update\n" +
+			"the same controller, the second one reports the first and exits, unless the first is dead.\n\n" +
+			"With --wait=DEGREE the command also waits for the controller after the update: --wait=serving, --wait=settled=1m. With\n" +
+			"--wait -o json it prints a stream of events, one JSON object per line, the last with \"type\":\"result\".\n\n" +
+			"Exit codes: 0 done, 1 usage error, no connection or another update is running, 2 the new pods cannot become ready, 3\n" +
+			"no progress, 4 the controller does not exist, 5 failed and rolled back (--auto-rollback).",
 		Example: "  sampan rolling-update web --image=shop/web:v2\n" +
 			"  sampan rolling-update web --image=shop/web:v2 --canaries=1 && sampan rolling-update web --promote\n" +
 			"  sampan rolling-update web --rollback\n" +
@@ -85,21 +85,21 @@ func RollingUpdate(g *session.Globals) *cobra.Command {
 	f := cmd.Flags()
 	u.in.FileFlags(f)
 	f.StringVar(&u.image, "image", "", "image for the new pods")
-	f.StringVar(&u.container, "container", "", "which container gets the image; needed where there are several")
-	f.StringVar(&u.pullPolicy, "image-pull-policy", "", "Always, IfNotPresent or Never; empty leaves it as it is")
-	f.StringVar(&u.surge, "max-surge", "1", "how many pods more than desired there may be, a number or a percentage; with --replace-pods none")
-	f.StringVar(&u.unavailable, "max-unavailable", "0", "how many pods fewer than desired may be ready, a number or a percentage; with --replace-pods one")
-	f.Int32Var(&u.minReady, "min-ready-seconds", 0, "how long a pod must have been ready to count")
-	f.Int32Var(&u.canaries, "canaries", 0, "stop after so many new pods, to go on with --promote or back with --rollback; 0 means not to")
-	f.BoolVar(&u.autoUndo, "auto-rollback", false, "undo the update if the new pods are certain to fail or there is no progress for the timeout")
-	f.StringVar(&u.cleanup, "cleanup", "", "what becomes of the old controller: delete (the default with two names), rename (with one), preserve")
+	f.StringVar(&u.container, "container", "", "container that gets the image; required if the pod has several")
+	f.StringVar(&u.pullPolicy, "image-pull-policy", "", "image pull policy: Always, IfNotPresent or Never (default: unchanged)")
+	f.StringVar(&u.surge, "max-surge", "1", "maximum number or percentage of pods above the desired number; none with --replace-pods")
+	f.StringVar(&u.unavailable, "max-unavailable", "0", "maximum number or percentage of unavailable pods; one with --replace-pods")
+	f.Int32Var(&u.minReady, "min-ready-seconds", 0, "seconds that a new pod must be ready before it counts as available")
+	f.Int32Var(&u.canaries, "canaries", 0, "stop after this many new pods, until --promote or --rollback; 0 means no canaries")
+	f.BoolVar(&u.autoUndo, "auto-rollback", false, "roll back if the new pods cannot become ready or there is no progress within --timeout")
+	f.StringVar(&u.cleanup, "cleanup", "", "what to do with the old controller: delete (default with two names), rename (default with one name) or preserve")
 	f.DurationVar(&u.updatePeriod, "update-period", time.Minute, "pause between adding new pods and removing old ones")
-	f.DurationVar(&u.pollInterval, "poll-interval", 3*time.Second, "accepted for old scripts; nothing is polled")
-	f.DurationVar(&u.timeout, "timeout", 5*time.Minute, "how long to go on without any progress; 0 means for ever")
-	f.StringVar(&u.key, "deployment-label-key", rollout.DefaultKey, "label that tells old pods from new")
-	f.BoolVar(&u.rollback, "rollback", false, "undo the update that is under way")
-	f.BoolVar(&u.promote, "promote", false, "go on with the update that is under way, whatever it is to")
-	f.BoolVar(&u.replacePods, "replace-pods", false, "replace each pod by one of the same kind")
+	f.DurationVar(&u.pollInterval, "poll-interval", 3*time.Second, "ignored; accepted for compatibility with old scripts")
+	f.DurationVar(&u.timeout, "timeout", 5*time.Minute, "how long to wait without any progress; 0 waits forever")
+	f.StringVar(&u.key, "deployment-label-key", rollout.DefaultKey, "label that distinguishes new pods from old ones")
+	f.BoolVar(&u.rollback, "rollback", false, "roll back the update in progress")
+	f.BoolVar(&u.promote, "promote", false, "continue the update in progress")
+	f.BoolVar(&u.replacePods, "replace-pods", false, "replace each pod without changing the template")
 	u.validate.AddFlag(cmd)
 	u.dryRun.AddFlag(cmd)
 	waiting.AddFlags(g, cmd, &u.wrote, waiting.Options{Done: "rolling updated", Steps: true, Quiet: &u.quiet})
@@ -114,10 +114,10 @@ func controllerName(arg string) (string, error) {
 	}
 	switch kind = strings.TrimSuffix(strings.TrimSuffix(strings.ToLower(kind), "."), ".v1"); {
 	case kind != "rc" && kind != "replicationcontroller" && kind != "replicationcontrollers":
-		return "", fmt.Errorf("%s: want a replication controller: NAME, rc/NAME or replicationcontroller/NAME. "+
-			"Deployments, stateful sets and daemon sets replace their pods when their template changes", arg)
+		return "", fmt.Errorf("%s: must be a replication controller: NAME, rc/NAME or replicationcontroller/NAME. "+
+			"Deployments, StatefulSets and DaemonSets roll out changes of their template themselves", arg)
 	case name == "" || strings.Contains(name, "/"):
-		return "", fmt.Errorf("%s: want rc/NAME", arg)
+		return "", fmt.Errorf("%s: must be rc/NAME", arg)
 	}
 	return name, nil
 }
@@ -184,13 +184,13 @@ func (u *rollingUpdate) run(ctx context.Context, args []string) error {
 	}
 	switch {
 	case before != nil:
-		_, err = fmt.Fprintf(u.Out, "replicationcontroller/%s has been %s already\n", before.Name, before.What)
+		_, err = fmt.Fprintf(u.Out, "replicationcontroller/%s was already %s\n", before.Name, before.What)
 	case out.Unchanged && u.replacePods:
 		_, err = fmt.Fprintf(u.Out, "replicationcontroller/%s unchanged: it has no pods to replace\n", out.Name)
 	case out.Unchanged && u.image != "":
-		_, err = fmt.Fprintf(u.Out, "replicationcontroller/%s unchanged: it has the image %s already\n", out.Name, u.image)
+		_, err = fmt.Fprintf(u.Out, "replicationcontroller/%s unchanged: it already has the image %s\n", out.Name, u.image)
 	case out.Unchanged:
-		_, err = fmt.Fprintf(u.Out, "replicationcontroller/%s unchanged: it is as asked for already\n", out.Name)
+		_, err = fmt.Fprintf(u.Out, "replicationcontroller/%s unchanged: it already has the wanted template\n", out.Name)
 	case out.Canaries > 0:
 		u.canariesReady(s, u.Out, args[0], out)
 	case u.replacePods:
@@ -256,7 +256,7 @@ func (u *rollingUpdate) options(ctx context.Context, s *session.Session, c *clie
 		return opts, err
 	}
 	if opts.NewName != "" && opts.NewName != opts.New.Name {
-		return opts, exit.Usage(rollingUpdateName, fmt.Errorf("the file names the new controller %q, the command line %q", opts.New.Name, opts.NewName))
+		return opts, exit.Usage(rollingUpdateName, fmt.Errorf("the name of the new controller is %q in the file, but %q on the command line", opts.New.Name, opts.NewName))
 	}
 	opts.NewName = ""
 	return opts, nil
@@ -269,7 +269,7 @@ func again(s *session.Session, name, flag string) string {
 
 // canariesReady says how to go on.
 func (u *rollingUpdate) canariesReady(s *session.Session, w io.Writer, name string, out rollout.Outcome) {
-	_, _ = fmt.Fprintf(w, "replicationcontroller/%s stopped at %d of %s new and ready (%s)\n%s goes on, %s goes back\n",
+	_, _ = fmt.Fprintf(w, "replicationcontroller/%s stopped at %d of %s new and ready (%s)\n%s continues, %s rolls back\n",
 		name, out.Canaries, plural.Count(out.Desired, "pod"), out.Name, again(s, name, "--promote"), again(s, name, "--rollback"))
 }
 
@@ -299,9 +299,9 @@ func (u *rollingUpdate) ending(ctx context.Context, s *session.Session, name str
 	case errors.As(err, &failed):
 		return exit.With(exit.Failed, fmt.Errorf("%w; %s", err, advice))
 	case errors.As(err, &busy):
-		return fmt.Errorf("%w: wait for that to end, or end it there", err)
+		return fmt.Errorf("%w: wait until it has ended, or interrupt it there", err)
 	case ctx.Err() != nil:
-		_, _ = fmt.Fprintf(u.Err, "interrupted: the update is where it was; %s\n", advice)
+		_, _ = fmt.Fprintf(u.Err, "interrupted: the update is stopped; %s\n", advice)
 	}
 	return err
 }
@@ -315,7 +315,7 @@ func (u *rollingUpdate) newSpec(ctx context.Context, s *session.Session) (*corev
 		return nil, errors.New("no objects passed to rolling-update")
 	}
 	if len(infos) != 1 || infos[0].Mapping.GroupVersionResource != client.ReplicationControllers.GroupVersionResource {
-		return nil, errors.New("the file must hold one ReplicationController and nothing else")
+		return nil, errors.New("the file must contain exactly one ReplicationController and no other object")
 	}
 	rc := &corev1.ReplicationController{}
 	if err := s.Check(ctx, u.validate, infos[0]); err != nil {
@@ -329,7 +329,7 @@ func (u *rollingUpdate) newSpec(ctx context.Context, s *session.Session) (*corev
 		return nil, fmt.Errorf("%s: %w", infos[0].Source, err)
 	}
 	if infos[0].Namespace != s.Namespace {
-		return nil, fmt.Errorf("%s: the controller is in namespace %q, the one to update in %q", infos[0].Source, infos[0].Namespace, s.Namespace)
+		return nil, fmt.Errorf("%s: the controller is in namespace %q, but the one to update is in %q", infos[0].Source, infos[0].Namespace, s.Namespace)
 	}
 	return rc, nil
 }

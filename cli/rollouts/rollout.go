@@ -38,20 +38,20 @@ type rolloutAct func(ctx context.Context, s *session.Session, i resource.Info, u
 func Rollout(g *session.Globals) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "rollout",
-		Short: "Look after what a controller on the server replaces pods for",
-		Long: "Look after the rollout of a Deployment, DaemonSet or StatefulSet: how far it is, what came before it, and\n" +
-			"pausing, repeating and undoing it. What goes on with canaries, or back from them, are promote and abort;\n" +
-			"annotation sampan.dev/canaries of a Deployment asks for them.",
+		Short: "Manage the rollout of a Deployment, DaemonSet or StatefulSet",
+		Long: "Manage the rollout of a Deployment, DaemonSet or StatefulSet: status, history, pause, resume, restart and undo. A\n" +
+			"Deployment with the annotation sampan.dev/canaries stops at that many new pods; promote continues the rollout, abort\n" +
+			"rolls it back.",
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	cmd.AddCommand(
 		rolloutStatusCommand(g), rolloutHistoryCommand(g), rolloutUndoCommand(g),
-		rolloutActCommand(g, "pause", "Stop replacing pods after the present change", pauseRollout),
-		rolloutActCommand(g, "resume", "Go on replacing pods", resumeRollout),
-		rolloutActCommand(g, "restart", "Replace all pods by others of the same kind", restartRollout),
-		rolloutActCommand(g, "promote", "Go on from canaries to all pods", decideCanaries("promote")),
-		rolloutActCommand(g, "abort", "Go back from canaries", decideCanaries("abort")),
+		rolloutActCommand(g, "pause", "Pause a rollout", pauseRollout),
+		rolloutActCommand(g, "resume", "Resume a paused rollout", resumeRollout),
+		rolloutActCommand(g, "restart", "Restart all pods, a few at a time", restartRollout),
+		rolloutActCommand(g, "promote", "Promote the canaries: continue the rollout to all pods", decideCanaries("promote")),
+		rolloutActCommand(g, "abort", "Abort a rollout that waits with its canaries, and roll back", decideCanaries("abort")),
 	)
 	return cmd
 }
@@ -78,7 +78,7 @@ func (r *rolloutVerb) each(ctx context.Context, args []string, act rolloutAct) e
 		return err
 	}
 	if !f.IsTable() && !r.prints {
-		return exit.Usage("sampan rollout "+r.name, fmt.Errorf("-o %s: there is no object to print", r.Output))
+		return exit.Usage("sampan rollout "+r.name, fmt.Errorf("-o %s: this command prints no objects", r.Output))
 	}
 	s, err := r.Connect()
 	if err != nil {
@@ -117,7 +117,7 @@ func (r *rolloutVerb) each(ctx context.Context, args []string, act rolloutAct) e
 		}
 	}
 	if found == 0 && len(errs) == 0 {
-		return exit.With(exit.Gone, errors.New("nothing matches"))
+		return exit.With(exit.Gone, errors.New("no objects match"))
 	}
 	return errors.Join(errs...)
 }
@@ -131,7 +131,7 @@ func isDeployment(i resource.Info) bool {
 // done with them.
 func deployment(verb string, i resource.Info, u *unstructured.Unstructured) (*appsv1.Deployment, error) {
 	if !isDeployment(i) {
-		return nil, fmt.Errorf("%s: %s is of use with a Deployment alone", i, verb)
+		return nil, fmt.Errorf("%s: %s is only supported for a Deployment", i, verb)
 	}
 	d := &appsv1.Deployment{}
 	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(u.Object, d); err != nil {
@@ -179,9 +179,9 @@ func restartRollout(ctx context.Context, s *session.Session, i resource.Info, u 
 	gk := i.Mapping.GVK().GroupKind()
 	switch {
 	case gk == client.ReplicationControllers.GVK().GroupKind():
-		return "", fmt.Errorf("%s replaces no pods by itself: %s does it", i, again(s, i.Name, "--replace-pods"))
+		return "", fmt.Errorf("%s does not roll out changes itself: use %s", i, again(s, i.Name, "--replace-pods"))
 	case gk.Group != appsv1.GroupName || gk.Kind != "Deployment" && gk.Kind != "DaemonSet" && gk.Kind != "StatefulSet":
-		return "", fmt.Errorf("%s: restarting is of use with a Deployment, DaemonSet or StatefulSet", i)
+		return "", fmt.Errorf("%s: restarting is only supported for a Deployment, DaemonSet or StatefulSet", i)
 	}
 	if paused, _, _ := unstructured.NestedBool(u.Object, "spec", "paused"); paused {
 		return "", fmt.Errorf("%s %q can't restart paused deployment (run rollout resume first)", i.Mapping.GroupResource(), i.Name)
@@ -189,7 +189,7 @@ func restartRollout(ctx context.Context, s *session.Session, i resource.Info, u 
 	now := time.Now().Format(time.RFC3339)
 	path := []string{"spec", "template", "metadata", "annotations", restartedAt}
 	if before, _, _ := unstructured.NestedString(u.Object, path...); before == now {
-		return "", fmt.Errorf("%s: it was restarted within the past second; wait before restarting it again", i)
+		return "", fmt.Errorf("%s: if restart has already been triggered within the past second, please wait before attempting to trigger another", i)
 	}
 	change := map[string]any{}
 	if err := unstructured.SetNestedField(change, now, path...); err != nil {
@@ -234,11 +234,11 @@ func decideCanaries(verb string) rolloutAct {
 		revision := d.Annotations[revisionAnnotation]
 		switch {
 		case d.Annotations[canariesAnnotation] == "":
-			return "", fmt.Errorf("%s has no canaries: annotation %s asks for them", i, canariesAnnotation)
+			return "", fmt.Errorf("%s has no canaries: set the annotation %s to use them", i, canariesAnnotation)
 		case d.Status.ObservedGeneration < d.Generation || revision == "":
-			return "", fmt.Errorf("%s: its latest change has not been seen by its controller yet; try again", i)
+			return "", fmt.Errorf("%s: the controller has not observed the latest change yet; try again", i)
 		case !decides(d):
-			return "", fmt.Errorf("%s does not wait with canaries: see '%s %s'", i, s.Hint("rollout status", i.Namespace), i)
+			return "", fmt.Errorf("%s is not waiting with canaries: see '%s %s'", i, s.Hint("rollout status", i.Namespace), i)
 		}
 		done := map[string]string{"promote": "promoted", "abort": "aborted"}[verb]
 		return done, patch(ctx, s, i, map[string]any{"metadata": map[string]any{

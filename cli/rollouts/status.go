@@ -60,10 +60,11 @@ func rolloutStatusCommand(g *session.Globals) *cobra.Command {
 	r := &rolloutStatus{rolloutVerb: rolloutVerb{Globals: g, name: "status"}}
 	cmd := &cobra.Command{
 		Use:   "status TYPE/NAME…",
-		Short: "Follow a rollout to its end",
-		Long: "Follow a rollout, saying what holds it up, until it is done: all pods are new and ready, they are in the endpoints of\n" +
-			"their services, and the old ones are gone. It ends as well when canaries are ready and wait for a decision.\n\n" +
-			"Exit codes: 0 done, 1 wrong use or no connection, 2 failed for good, 3 timed out, 4 gone, 5 it was rolled back by itself.",
+		Short: "Show the status of a rollout, and wait until it is done",
+		Long: "Watch a rollout and print what it waits for, until it is done: all pods are updated and ready, they are in the\n" +
+			"endpoints of their Services, and the old pods are deleted. It also ends when canaries are ready and wait for a\n" +
+			"decision.\n\n" +
+			"Exit codes: 0 done, 1 usage error or no connection, 2 failed, 3 timed out, 4 deleted, 5 automatically rolled back.",
 		Example: "  sampan rollout status deployment/web --timeout=5m",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			err := r.Apply(&await.Request{})
@@ -81,8 +82,8 @@ func rolloutStatusCommand(g *session.Globals) *cobra.Command {
 	f := cmd.Flags()
 	r.in.FileFlags(f)
 	r.in.SelectorFlags(f)
-	f.BoolVarP(&r.watch, "watch", "w", true, "follow it to its end; false looks once")
-	f.DurationVar(&r.timeout, "timeout", 0, "how long to follow all of them together; 0 means to the end")
+	f.BoolVarP(&r.watch, "watch", "w", true, "watch the rollout until it is done; false prints the status once")
+	f.DurationVar(&r.timeout, "timeout", 0, "how long to wait for all rollouts; 0 waits forever")
 	r.AddFlags(f)
 	return cmd
 }
@@ -155,7 +156,7 @@ func (r *rolloutStatus) follow(ctx context.Context, s *session.Session, i resour
 	case failure != nil:
 		return "", failure
 	case decides(after):
-		_, err := fmt.Fprintf(r.Out, "%s %q waits with its canaries: %s\n'%s %s' goes on, '%s %s' goes back\n",
+		_, err := fmt.Fprintf(r.Out, "%s %q is waiting with its canaries: %s\n'%s %s' continues, '%s %s' rolls back\n",
 			lower(i), i.Name, conditionOf(after, appsv1.DeploymentProgressing).Message,
 			s.Hint("rollout promote", i.Namespace), i, s.Hint("rollout abort", i.Namespace), i)
 		return "", err

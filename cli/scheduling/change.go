@@ -84,7 +84,7 @@ func (r *refusal) steps(pod *corev1.Pod, n *plugin.Node, e *effort) []string {
 		return steps
 	}
 	for _, reason := range r.Reasons {
-		steps = append(steps, fmt.Sprintf("nothing of which %s says %q", r.Plugin, reason))
+		steps = append(steps, fmt.Sprintf("a state in which %s does not report %q", r.Plugin, reason))
 	}
 	return steps
 }
@@ -111,7 +111,7 @@ func (l *lack) step(e *effort) string {
 		return "room for 1 more pod"
 	case asked > total:
 		e.size++
-		return fmt.Sprintf("%s more %s free, more than the end of other pods gives (%s asked, %s in all)", &missing, l.What, &l.Asked, &l.Total)
+		return fmt.Sprintf("%s more %s free, more than evicting other pods frees (%s requested, %s in total)", &missing, l.What, &l.Asked, &l.Total)
 	}
 	return fmt.Sprintf("%s more %s free", &missing, l.What)
 }
@@ -138,5 +138,5 @@ func (l *lack) String() string {
 	if strings.Contains(l.What, " ") && !strings.HasPrefix(l.What, "skew of ") {
 		return l.What
 	}
-	return fmt.Sprintf("%s: asked %s, free %s of %s", l.What, &l.Asked, &l.Free, &l.Total)
+	return fmt.Sprintf("%s: requested %s, free %s of %s", l.What, &l.Asked, &l.Free, &l.Total)
 }

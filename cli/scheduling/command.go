@@ -33,14 +33,14 @@ func explainCommand(g *session.Globals) *cobra.Command {
 	v := &explainVerb{Globals: g}
 	cmd := &cobra.Command{
 		Use:   "explain pod/NAME | -f FILE",
-		Short: "Where a pod would go or why nowhere, and what would have to change",
-		Long: "Decide about a pod as the scheduler would at this moment, and say why: what each node is refused for, in numbers, how it\n" +
-			"ranks, what would have to change for the pod to fit, and whether pre-emption could help. Nothing is changed.\n\n" +
+		Short: "Explain where a pod would be scheduled, or why it does not fit",
+		Long: "Schedule a pod as the scheduler would do now, and explain the decision: why nodes were rejected, how the others score,\n" +
+			"the changes that would make the pod fit, and whether preemption would help. Nothing is changed.\n\n" +
 			"With -f the pods need not exist: Deployments, ReplicaSets, StatefulSets, DaemonSets, Jobs and ReplicationControllers\n" +
-			"stand for their pods, which are placed one after the other, beside all that run. A pod that runs is judged as\n" +
-			"if it had to be placed anew. -o wide adds the score of each plug-in and all refusals of a node.\n\n" +
-			"--config is the configuration of the pod's scheduler; without it the plug-ins are the default ones.\n\n" +
-			"The exit code is 0 if the pods fit or run, 2 if one fits nowhere, 4 if there is no such pod.",
+			"are replaced by their pods, which are scheduled one after the other beside the running pods. A running pod is judged\n" +
+			"as if it had to be scheduled again. -o wide adds the score of each plugin and every reason of a node.\n\n" +
+			"--config is the configuration of the pod's scheduler; the default is the default plugins.\n\n" +
+			"Exit codes: 0 all pods fit or run, 2 a pod does not fit any node, 4 the pod does not exist.",
 		Example: "  sampan scheduler explain pod/web\n  sampan scheduler explain -f app.yaml -o wide",
 		Args:    cobra.ArbitraryArgs,
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -60,13 +60,13 @@ func (v *explainVerb) check(args []string) error {
 	switch v.Output {
 	case "", "wide", "json", "yaml":
 	default:
-		return fmt.Errorf("-o %s: want json, yaml or wide, or leave it out for tables", v.Output)
+		return fmt.Errorf("-o %s: must be json, yaml or wide; the default is tables", v.Output)
 	}
 	switch {
 	case v.in.Given() && len(args) > 0:
-		return errors.New("name a pod, or give a file with -f or -k: not both")
+		return errors.New("a pod name and -f or -k are mutually exclusive")
 	case !v.in.Given() && len(args) == 0:
-		return errors.New("say which pod: pod/NAME, or a file with -f or -k")
+		return errors.New("must specify pod/NAME, or a file with -f or -k")
 	}
 	return nil
 }
@@ -127,7 +127,7 @@ func (v *explainVerb) run(ctx context.Context, args []string) error {
 	case len(stuck) == 0:
 		return nil
 	case len(all) == 1:
-		return exit.With(exit.Failed, fmt.Errorf("pod %s goes nowhere", stuck[0]))
+		return exit.With(exit.Failed, fmt.Errorf("pod %s does not fit any node", stuck[0]))
 	}
 	return exit.With(exit.Failed, fmt.Errorf("%d of %s %s nowhere", len(stuck), plural.Count(len(all), "pod"), plural.Choose(len(stuck), "goes", "go")))
 }
@@ -139,10 +139,10 @@ func named(ctx context.Context, s *session.Session, server client.Interface, arg
 		return nil, err
 	}
 	if len(infos) != 1 || infos[0].Selection {
-		return nil, fmt.Errorf("%s: want one pod, as pod/NAME", strings.Join(args, " "))
+		return nil, fmt.Errorf("%s: must be one pod: pod/NAME", strings.Join(args, " "))
 	}
 	if m := infos[0].Mapping; m.GroupVersionResource != client.Pods.GroupVersionResource {
-		return nil, fmt.Errorf("%s: it is a %s, want a pod: pod/NAME, or a file with -f", infos[0], m.Kind)
+		return nil, fmt.Errorf("%s: is a %s, must be a pod: pod/NAME, or a file with -f", infos[0], m.Kind)
 	}
 	return client.Pods.Get(ctx, server, infos[0].Namespace, infos[0].Name)
 }
@@ -196,5 +196,5 @@ func profileOf(conf *config.Config, name string) (scheduler.Profile, error) {
 		known = append(known, p.Name)
 	}
 	slices.Sort(known)
-	return scheduler.Profile{}, fmt.Errorf("spec.schedulerName is %q, want one that --config has a profile for: %s", name, strings.Join(known, ", "))
+	return scheduler.Profile{}, fmt.Errorf("spec.schedulerName: must be a profile of --config (%[2]s), got %[1]q", name, strings.Join(known, ", "))
 }

@@ -76,7 +76,7 @@ func (j *judge) explain(ctx context.Context, c *plugin.Cluster, obj *corev1.Pod)
 	}
 	e.NodeName, e.Fits, e.Message = got.Node, got.Node != "", got.String()
 	if e.Fits {
-		e.Message = "would go to " + got.Node
+		e.Message = "would be scheduled on " + got.Node
 	}
 	for _, n := range got.ByNode {
 		e.Nodes = append(e.Nodes, nodeOf(&n, refusals[n.Node]))
@@ -161,7 +161,7 @@ func preemptionOf(e *scheduler.Explanation) *preemption {
 
 // judge says what would be said now of the node on which a pod is.
 func (w *where) judge(nodes []nodeResult) {
-	w.Message = "there is no such node"
+	w.Message = "node not found"
 	for _, n := range nodes {
 		if n.Name == w.NodeName {
 			w.Fits, w.Message = n.Fits, n.verdict()
@@ -174,17 +174,17 @@ func (e *explanation) sentence() string {
 	s := e.Namespace + "/" + e.Name + ": "
 	switch {
 	case e.On != nil && e.On.Fits:
-		s += fmt.Sprintf("is on %s, which would take it now as well; placed anew, ", e.On.NodeName)
+		s += fmt.Sprintf("is on %s, and still fits there; scheduled again, ", e.On.NodeName)
 	case e.On != nil:
-		s += fmt.Sprintf("is on %s, which would not take it now (%s); placed anew, ", e.On.NodeName, e.On.Message)
+		s += fmt.Sprintf("is on %s, and would not fit there now (%s); scheduled again, ", e.On.NodeName, e.On.Message)
 	case e.Phase != "":
-		s += "has ended (" + e.Phase + ") and is not scheduled again; one like it: "
+		s += "has finished (" + e.Phase + ") and is not scheduled again; an identical pod: "
 	case e.Terminating:
-		s += "is being deleted and not scheduled any more; one like it: "
+		s += "is being deleted and is not scheduled again; an identical pod: "
 	case e.Unattended:
-		s += fmt.Sprintf("spec.schedulerName is %q, and no scheduler of that name has decided about it yet: does one run? If so: ", e.SchedulerName)
+		s += fmt.Sprintf("spec.schedulerName is %q, and no scheduler with that name has processed it yet: is one running? If so: ", e.SchedulerName)
 	case e.Waiting != nil:
-		s += fmt.Sprintf("%s keeps it out of the queue: %s; without that: ", e.Waiting.Plugin, e.Waiting.Message)
+		s += fmt.Sprintf("%s keeps it out of the scheduling queue: %s; without that: ", e.Waiting.Plugin, e.Waiting.Message)
 	}
 	return s + e.Message
 }

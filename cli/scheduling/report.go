@@ -184,7 +184,7 @@ func (e *explanation) tell(w io.Writer, wide bool) error {
 	}
 	e.tellChanges(&b, wide)
 	for _, x := range e.NotAsked {
-		fmt.Fprintf(&b, "\nThe extender %s would have a say, and is not asked.\n", x)
+		fmt.Fprintf(&b, "\nThe extender %s takes part in scheduling, but is not called here.\n", x)
 	}
 	_, err := io.WriteString(w, b.String())
 	return err
@@ -244,7 +244,7 @@ func (e *explanation) tellChanges(b *strings.Builder, wide bool) {
 	if e.Fits || len(e.Nodes) == 0 {
 		return
 	}
-	b.WriteString("\nIt would fit, the smallest change first:\n")
+	b.WriteString("\nIt would fit after one of these changes, the smallest first:\n")
 	for i, c := range e.Changes {
 		if i == few && !wide {
 			fmt.Fprintf(b, "  (and with %s: -o wide has all)\n", plural.Count(len(e.Changes)-few, "other change"))
@@ -259,7 +259,7 @@ func (e *explanation) tellChanges(b *strings.Builder, wide bool) {
 		if len(c.Nodes) > 1 {
 			on = fmt.Sprintf("on any of %d nodes (%s%s)", len(c.Nodes), strings.Join(nodes, ", "), more)
 		}
-		fmt.Fprintf(b, "  %s with %s\n", on, strings.Join(c.Steps, ", and "))
+		fmt.Fprintf(b, "  %s: %s\n", on, strings.Join(c.Steps, ", and "))
 	}
 	switch p := e.Preemption; {
 	case p == nil:
@@ -268,10 +268,10 @@ func (e *explanation) tellChanges(b *strings.Builder, wide bool) {
 		for _, v := range p.Victims {
 			names = append(names, fmt.Sprintf("%s/%s (priority %d)", v.Namespace, v.Name, v.Priority))
 		}
-		fmt.Fprintf(b, "\nPre-emption would make room on %s by ending %s.\n", p.NodeName, strings.Join(names, ", "))
+		fmt.Fprintf(b, "\nPreemption would make room on %s by evicting %s.\n", p.NodeName, strings.Join(names, ", "))
 	case p.Message != "":
-		fmt.Fprintf(b, "\nPre-emption cannot help: %s\n", strings.TrimPrefix(p.Message, "preemption: "))
+		fmt.Fprintf(b, "\nPreemption is not helpful: %s\n", strings.TrimPrefix(p.Message, "preemption: "))
 	default:
-		b.WriteString("\nPre-emption cannot help.\n")
+		b.WriteString("\nPreemption is not helpful.\n")
 	}
 }

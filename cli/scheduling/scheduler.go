@@ -28,10 +28,10 @@ func Command(g *session.Globals, schedule func(context.Context, Schedule) error)
 	var elect bool
 	cmd := &cobra.Command{
 		Use:   "scheduler",
-		Short: "Run a scheduler against a cluster, until interrupted",
-		Long: "Run Sampan's scheduler, alone, against the cluster that the kubeconfig names, until it is interrupted.\n" +
-			"It places the pods whose schedulerName is its name, so that it can work beside others. With --leader-elect\n" +
-			"several can run, and one of them works.",
+		Short: "Run only the scheduler, for any cluster",
+		Long: "Run only Sampan's scheduler, against the cluster of the kubeconfig, until it is interrupted. It schedules the pods\n" +
+			"whose spec.schedulerName is its name, so it can run beside other schedulers. With --leader-elect several instances can\n" +
+			"run, and one of them is active.",
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if cmd.Flags().Changed("leader-elect") {
@@ -48,11 +48,11 @@ func Command(g *session.Globals, schedule func(context.Context, Schedule) error)
 	}
 	cmd.AddCommand(explainCommand(g))
 	f := cmd.Flags()
-	f.StringVar(&s.Name, "scheduler-name", "", "the schedulerName of the pods to place (default \"default-scheduler\"); not with --config")
+	f.StringVar(&s.Name, "scheduler-name", "", "schedule pods whose spec.schedulerName is this (default \"default-scheduler\"); not with --config")
 	f.StringVar(&s.ConfigFile, "config", "", "file with a KubeSchedulerConfiguration (kubescheduler.config.k8s.io/v1)")
-	f.BoolVar(&elect, "leader-elect", false, "work only while holding the lease kube-system/kube-scheduler, or the one that --config names")
-	f.StringVar(&s.MetricsAddress, "metrics-bind-address", "", "address on which to serve /metrics, /livez and /readyz (default: nowhere)")
-	f.StringVar(&s.CertFile, "tls-cert-file", "", "certificate of that server, which without one must be on loopback")
-	f.StringVar(&s.KeyFile, "tls-private-key-file", "", "key of that server")
+	f.BoolVar(&elect, "leader-elect", false, "schedule only while holding the Lease kube-system/kube-scheduler, or the one that --config names")
+	f.StringVar(&s.MetricsAddress, "metrics-bind-address", "", "address on which to serve /metrics, /livez and /readyz (default: not served)")
+	f.StringVar(&s.CertFile, "tls-cert-file", "", "TLS certificate for --metrics-bind-address; without it the address must be a loopback address")
+	f.StringVar(&s.KeyFile, "tls-private-key-file", "", "TLS private key for --tls-cert-file")
 	return cmd
 }

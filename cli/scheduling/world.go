@@ -158,7 +158,7 @@ func classOf(pod *corev1.Pod, classes []*schedulingv1.PriorityClass) (*schedulin
 		}
 	}
 	if name := pod.Spec.PriorityClassName; name != "" {
-		return nil, fmt.Errorf("spec.priorityClassName is %q: there is no PriorityClass of that name", name)
+		return nil, fmt.Errorf("spec.priorityClassName: no PriorityClass with name %s was found", name)
 	}
 	return best, nil
 }
@@ -180,7 +180,7 @@ func each[T client.Object](ctx context.Context, server client.Interface, r schem
 		for _, item := range items {
 			o, ok := item.(T)
 			if !ok {
-				return fmt.Errorf("the server answered with a %T among the %s", item, r.Resource)
+				return fmt.Errorf("the server returned a %T in the list of %s", item, r.Resource)
 			}
 			all = append(all, o)
 		}

@@ -152,7 +152,7 @@ func (c *checker) value(m *model, path string, value any) {
 			for i, e := range m.Enum {
 				words[i] = fmt.Sprint(e)
 			}
-			c.fault(path, "field %q is %q, want one of %s", path, v, strings.Join(words, ", "))
+			c.fault(path, "field %q must be one of %[3]s, got %[2]q", path, v, strings.Join(words, ", "))
 		}
 	}
 }
@@ -214,7 +214,7 @@ func (c *checker) kind(path string, value any, types ...string) bool {
 	if len(types) == 1 && types[0] == "string" && (is == "integer" || is == "number" || is == "boolean") {
 		hint = ": put it in quotes"
 	}
-	c.fault(path, "field %q is %s, want %s%s", path, what, strings.Join(wants, " or "), hint)
+	c.fault(path, "field %q must be %[3]s, got %[2]s%[4]s", path, what, strings.Join(wants, " or "), hint)
 	return false
 }
 

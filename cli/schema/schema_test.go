@@ -98,18 +98,18 @@ dat: {}
 `
 	want := []string{
 		`6:3: unknown field "metadata.anotations" (did you mean "annotations"?)`,
-		`5:20: field "metadata.labels.num" is the number 1, want a string: put it in quotes`,
-		`16:5: field "spec.containers[0].command" is the text "echo", want a list`,
-		`12:21: field "spec.containers[0].env[0].value" is the boolean true, want a string: put it in quotes`,
+		`5:20: field "metadata.labels.num" must be a string, got the number 1: put it in quotes`,
+		`16:5: field "spec.containers[0].command" must be a list, got the text "echo"`,
+		`12:21: field "spec.containers[0].env[0].value" must be a string, got the boolean true: put it in quotes`,
 		`10:5: unknown field "spec.containers[0].imagge" (did you mean "image"?)`,
-		`14:44: field "spec.containers[0].livenessProbe.periodSeconds" is the number 1.5, want a whole number`,
-		`11:14: field "spec.containers[0].ports[0].containerPort" is the text "80", want a whole number`,
-		`15:32: field "spec.containers[0].readinessProbe.httpGet.port" is a map, want a whole number or a string`,
-		`13:49: field "spec.containers[0].resources.requests.disk" is a list, want a string or a number`,
-		`17:3: field "spec.volumes" is a map, want a list`,
-		`24:14: field "binaryData[x.y]" is the number 3, want a string: put it in quotes`,
+		`14:44: field "spec.containers[0].livenessProbe.periodSeconds" must be a whole number, got the number 1.5`,
+		`11:14: field "spec.containers[0].ports[0].containerPort" must be a whole number, got the text "80"`,
+		`15:32: field "spec.containers[0].readinessProbe.httpGet.port" must be a whole number or a string, got a map`,
+		`13:49: field "spec.containers[0].resources.requests.disk" must be a string or a number, got a list`,
+		`17:3: field "spec.volumes" must be a list, got a map`,
+		`24:14: field "binaryData[x.y]" must be a string, got the number 3: put it in quotes`,
 		`25:1: unknown field "dat" (did you mean "data"?)`,
-		`23:16: field "data.b" is the number 2, want a string: put it in quotes`,
+		`23:16: field "data.b" must be a string, got the number 2: put it in quotes`,
 	}
 	if got := faults(t, s, schemas, in); !slices.Equal(got, want) {
 		t.Errorf("got\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
@@ -224,11 +224,11 @@ func TestCustomResources(t *testing.T) {
 	}
 	want := []string{
 		`unknown field "spec.cargo.what"`, `unknown field "spec.closed.b"`,
-		`field "spec.crew.bob" is the text "x", want a whole number`,
-		`field "spec.either" is the text "x", want a whole number or true or false`,
-		`field "spec.free.a" is the number 1, want a string: put it in quotes`,
-		`field "spec.port" is the number 1.5, want a whole number or a string`,
-		`field "spec.size" is "big", want one of small, large`,
+		`field "spec.crew.bob" must be a whole number, got the text "x"`,
+		`field "spec.either" must be a whole number or true or false, got the text "x"`,
+		`field "spec.free.a" must be a string, got the number 1: put it in quotes`,
+		`field "spec.port" must be a whole number or a string, got the number 1.5`,
+		`field "spec.size" must be one of small, large, got "big"`,
 		`unknown field "status"`,
 	}
 	if !slices.Equal(got, want) {

@@ -19,7 +19,7 @@ func Command(g *session.Globals) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:     "service",
 		Aliases: []string{"svc"},
-		Short:   "See how connections to Services go",
+		Short:   "Debug Services",
 		Args:    cobra.NoArgs,
 		RunE:    func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
@@ -37,15 +37,16 @@ func traceCommand(g *session.Globals) *cobra.Command {
 	v := &traceVerb{Globals: g}
 	cmd := &cobra.Command{
 		Use:   "trace NAME | NAME:PORT | IP:PORT | NODEIP:NODEPORT",
-		Short: "How connections to a Service go, what answers, and why nothing does",
-		Long: "Say how connections to a Service go: by which rule and in which mode, which endpoints may be chosen and why the\n" +
-			"others are not, whose address the server sees, and where this client goes back to. Then each of these endpoints and\n" +
-			"the address itself are tried from the node, or from a pod with --from, and what does not answer is explained.\n\n" +
-			"A name may be that in DNS, and a port its name; /UDP or /SCTP behind it chooses among ports of one number. A name\n" +
-			"without a port stands for every port. What the node really has and what answers is asked of Sampan's agent on the\n" +
-			"node, which needs the permission to get nodes/proxy. On other clusters the plan is told, and that the rest is not known.\n\n" +
-			"A TCP connection is made and closed, to UDP an empty packet is sent. With session affinity that binds the client.\n\n" +
-			"The exit code is 0 if something answers, 2 if nothing does, 4 if there is no such Service, address or port.",
+		Short: "Explain where connections to a Service go, and test them",
+		Long: "Explain where connections to a Service go: the rule and proxy mode, the endpoints that may be chosen and why the\n" +
+			"others may not, the source address that the server sees, and session affinity. Then connect to each endpoint and to\n" +
+			"the address itself from the node, or from a pod with --from, and explain each failure.\n\n" +
+			"NAME may be a DNS name of the Service, and PORT the name of a port; /UDP or /SCTP after it selects one of several\n" +
+			"ports with the same number. Without a port all ports are traced. Sampan's agent on the node reports the installed\n" +
+			"rules and tests the connections, which needs permission to get nodes/proxy. On other clusters only the expected path\n" +
+			"is printed.\n\n" +
+			"TCP connections are opened and closed; UDP endpoints get an empty packet. With session affinity this binds the client.\n\n" +
+			"Exit codes: 0 something answers, 2 nothing answers, 4 the Service, address or port does not exist.",
 		Example: "  sampan service trace web\n  sampan service trace web:http --from pod/client\n  sampan service trace 10.96.0.10:53/UDP\n  sampan service trace 192.0.2.7:30080 -o yaml",
 		Args:    cobra.ArbitraryArgs,
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -57,8 +58,8 @@ func traceCommand(g *session.Globals) *cobra.Command {
 		},
 		ValidArgsFunction: v.completeServices,
 	}
-	cmd.Flags().StringVar(&v.from, "from", "", "pod from which to connect: NAME or NAMESPACE/NAME (default: its node)")
-	cmd.Flags().StringVar(&v.fromNode, "from-node", "", "node from which to connect (default: the one that has the address, or the first that is ready)")
+	cmd.Flags().StringVar(&v.from, "from", "", "pod to connect from: NAME or NAMESPACE/NAME (default: the node itself)")
+	cmd.Flags().StringVar(&v.fromNode, "from-node", "", "node to connect from (default: the node that has the address, or the first ready node)")
 	_ = cmd.RegisterFlagCompletionFunc("from", v.completePods) // they exist: they were made above
 	_ = cmd.RegisterFlagCompletionFunc("from-node", v.completeNodes)
 	return cmd
@@ -69,22 +70,22 @@ func (v *traceVerb) check(args []string) (trace.Target, error) {
 	switch v.Output {
 	case "", "wide", "json", "yaml":
 	default:
-		return trace.Target{}, fmt.Errorf("-o %s: want json, yaml or wide, or leave it out for a tree", v.Output)
+		return trace.Target{}, fmt.Errorf("-o %s: must be json, yaml or wide; the default is a tree", v.Output)
 	}
 	switch {
 	case len(args) == 0:
-		return trace.Target{}, errors.New("say what to trace: NAME, NAME:PORT, IP:PORT or NODEIP:NODEPORT")
+		return trace.Target{}, errors.New("specify the Service: NAME, NAME:PORT, IP:PORT or NODEIP:NODEPORT")
 	case len(args) > 1:
-		return trace.Target{}, fmt.Errorf("%d things to trace, want one", len(args))
+		return trace.Target{}, fmt.Errorf("exactly one Service is required, got %d", len(args))
 	case v.from != "" && v.fromNode != "":
-		return trace.Target{}, errors.New("--from and --from-node: want one of them, a pod is on its node")
+		return trace.Target{}, errors.New("--from and --from-node are mutually exclusive")
 	}
 	t, err := trace.Parse(args[0])
 	if err != nil {
 		return t, err
 	}
 	if t.Namespace != "" && v.Namespace != "" && t.Namespace != v.Namespace {
-		return t, fmt.Errorf("%s is in the namespace %s, and -n says %s", args[0], t.Namespace, v.Namespace)
+		return t, fmt.Errorf("%s is in namespace %s, but -n is %s", args[0], t.Namespace, v.Namespace)
 	}
 	return t, nil
 }

@@ -79,7 +79,7 @@ func (l *looker) service(ctx context.Context, w *trace.World) error {
 	if !apierrors.IsNotFound(err) {
 		return err
 	}
-	e := &trace.NobodyError{What: fmt.Sprintf("there is no Service %s/%s", namespace, t.Name)}
+	e := &trace.NobodyError{What: fmt.Sprintf("services %s/%s not found", namespace, t.Name)}
 	for _, in := range []string{"", namespace} { // who may not list all may list some
 		all, _, err := client.Services.List(ctx, l.server, in, metav1.ListOptions{})
 		if err != nil {
@@ -109,7 +109,7 @@ func (l *looker) client(ctx context.Context, w *trace.World, from, fromNode stri
 			return pod, err
 		}
 		if w.Target.Address.IsLoopback() && !p.Spec.HostNetwork {
-			return pod, fmt.Errorf("--from: %s is, in pod %s/%s, the pod itself: no Service is there", w.Target.Address, p.Namespace, p.Name)
+			return pod, fmt.Errorf("--from: %s is the loopback address of pod %s/%s, not a Service", w.Target.Address, p.Namespace, p.Name)
 		}
 		pod = types.NamespacedName{Namespace: p.Namespace, Name: p.Name}
 		w.Client = trace.Client{Node: p.Spec.NodeName, Namespace: p.Namespace, Pod: p.Name, Host: p.Spec.HostNetwork}
@@ -121,7 +121,7 @@ func (l *looker) client(ctx context.Context, w *trace.World, from, fromNode stri
 	case fromNode != "":
 		switch _, err := client.Nodes.Get(ctx, l.server, "", fromNode); {
 		case apierrors.IsNotFound(err):
-			return pod, fmt.Errorf("--from-node: there is no node %s", fromNode)
+			return pod, fmt.Errorf("--from-node: node %q not found", fromNode)
 		case err != nil:
 			return pod, fmt.Errorf("--from-node: %w", err)
 		}
@@ -163,13 +163,13 @@ func (l *looker) pod(ctx context.Context, from string) (*corev1.Pod, error) {
 	p, err := client.Pods.Get(ctx, l.server, namespace, name)
 	switch {
 	case apierrors.IsNotFound(err):
-		return nil, fmt.Errorf("--from: there is no pod %s/%s", namespace, name)
+		return nil, fmt.Errorf("--from: pod %s/%s not found", namespace, name)
 	case err != nil:
 		return nil, fmt.Errorf("--from: %w", err)
 	case p.Spec.NodeName == "":
-		return nil, fmt.Errorf("--from: pod %s/%s is on no node yet, so nothing can come from there", namespace, name)
+		return nil, fmt.Errorf("--from: pod %s/%s is not scheduled yet and cannot connect", namespace, name)
 	case p.Status.Phase == corev1.PodSucceeded, p.Status.Phase == corev1.PodFailed, len(p.Status.PodIPs) == 0:
-		return nil, fmt.Errorf("--from: pod %s/%s is %s and has no network, so nothing can come from there", namespace, name, cmp.Or(p.Status.Phase, corev1.PodPending))
+		return nil, fmt.Errorf("--from: pod %s/%s is %s, has no network and cannot connect", namespace, name, cmp.Or(p.Status.Phase, corev1.PodPending))
 	}
 	return p, nil
 }
@@ -192,7 +192,7 @@ func (l *looker) anyNode() string {
 func (l *looker) ask(ctx context.Context, w *trace.World, service, pod types.NamespacedName) error {
 	node := w.Here.Node
 	if node == "" {
-		w.Unseen = "no node is known that could be asked"
+		w.Unseen = "no node to test from was found"
 		return nil
 	}
 	q := trace.Question{Service: service, Target: w.Target, From: pod}
@@ -209,7 +209,7 @@ func (l *looker) ask(ctx context.Context, w *trace.World, service, pod types.Nam
 	case apierrors.IsInvalid(err):
 		return err // as the agent says it
 	case apierrors.IsNotFound(err), apierrors.IsMethodNotSupported(err):
-		w.Unseen = fmt.Sprintf("node %s has no agent of Sampan with a service proxy", node)
+		w.Unseen = fmt.Sprintf("node %s does not run Sampan's agent and service proxy", node)
 		return nil
 	case errors.As(err, &status):
 		w.Unseen = status.Status().Message

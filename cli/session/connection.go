@@ -19,16 +19,16 @@ type server struct {
 }
 
 func (s *server) addFlags(f *pflag.FlagSet) {
-	f.StringVarP(&s.url, "server", "s", "", "address and port of the API server, in place of the kubeconfig's")
-	f.StringVar(&s.cluster, "cluster", "", "cluster of the kubeconfig to use, in place of the context's")
-	f.StringVar(&s.authority, "certificate-authority", "", "file with the certificate of the server's authority")
-	f.StringVar(&s.name, "tls-server-name", "", "name that the server's certificate has, if it is not that of its address")
-	f.BoolVar(&s.insecure, "insecure-skip-tls-verify", false, "do not ask whether the server is the one that is meant: whoever is in between can read everything")
+	f.StringVarP(&s.url, "server", "s", "", "address and port of the API server, instead of the kubeconfig's")
+	f.StringVar(&s.cluster, "cluster", "", "kubeconfig cluster to use, instead of the context's")
+	f.StringVar(&s.authority, "certificate-authority", "", "file with the certificate of the server's certificate authority")
+	f.StringVar(&s.name, "tls-server-name", "", "server name to check the server's certificate against (default: the host of the server's address)")
+	f.BoolVar(&s.insecure, "insecure-skip-tls-verify", false, "do not check the server's certificate; this makes the connection insecure")
 }
 
 func (s *server) check() error {
 	if s.insecure && s.authority != "" {
-		return errors.New("--insecure-skip-tls-verify and --certificate-authority contradict each other: leave out one")
+		return errors.New("--insecure-skip-tls-verify and --certificate-authority are mutually exclusive")
 	}
 	if s.url == "" {
 		return nil
@@ -39,9 +39,9 @@ func (s *server) check() error {
 		return fmt.Errorf("--server: %w", err)
 	case u.Scheme == "" || u.Host == "":
 		// kubectl takes a host alone for plain HTTP, and so does a typing error.
-		return fmt.Errorf("--server: %q is no address of a server, want one such as https://192.0.2.1:6443", s.url)
+		return fmt.Errorf("--server: must be a URL such as https://192.0.2.1:6443, got %q", s.url)
 	case u.Scheme != "https" && u.Scheme != "http":
-		return fmt.Errorf("--server: %q has the scheme %q, want https or http", s.url, u.Scheme)
+		return fmt.Errorf("--server: the scheme of %q must be https or http, got %q", s.url, u.Scheme)
 	}
 	return nil
 }
@@ -63,21 +63,21 @@ type credential struct {
 }
 
 func (c *credential) addFlags(f *pflag.FlagSet) {
-	f.StringVar(&c.user, "user", "", "user of the kubeconfig to be, in place of the context's")
-	f.StringVar(&c.token, "token", "", "bearer token for the server")
-	f.StringVar(&c.certificate, "client-certificate", "", "file with a certificate for the server")
+	f.StringVar(&c.user, "user", "", "kubeconfig user to use, instead of the context's")
+	f.StringVar(&c.token, "token", "", "bearer token for authentication to the API server")
+	f.StringVar(&c.certificate, "client-certificate", "", "file with a client certificate for TLS")
 	f.StringVar(&c.key, "client-key", "", "file with the key of --client-certificate")
-	f.StringVar(&c.as, "as", "", "user to act as, such as system:serviceaccount:NAMESPACE:NAME")
-	f.StringArrayVar(&c.asGroups, "as-group", nil, "group to act as, beside --as; may be repeated")
-	f.StringVar(&c.asUID, "as-uid", "", "UID to act as, beside --as")
+	f.StringVar(&c.as, "as", "", "user to impersonate, such as system:serviceaccount:NAMESPACE:NAME")
+	f.StringArrayVar(&c.asGroups, "as-group", nil, "group to impersonate, together with --as; may be repeated")
+	f.StringVar(&c.asUID, "as-uid", "", "UID to impersonate, together with --as")
 }
 
 func (c *credential) check() error {
 	switch {
 	case c.as == "" && (c.asUID != "" || len(c.asGroups) > 0):
-		return errors.New("--as-group and --as-uid go with --as: name the user, too")
+		return errors.New("--as-group and --as-uid require --as")
 	case (c.certificate == "") != (c.key == ""):
-		return errors.New("--client-certificate and --client-key go together: name both files")
+		return errors.New("--client-certificate and --client-key must be specified together")
 	}
 	return nil
 }

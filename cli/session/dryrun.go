@@ -32,7 +32,7 @@ type DryRun string
 // AddFlag gives a verb --dry-run; d is "none" until it is given.
 func (d *DryRun) AddFlag(cmd *cobra.Command) {
 	*d = "none"
-	f := cmd.Flags().VarPF(d, "dry-run", "", "only say what would be done: client asks nothing of the server, server has it check everything")
+	f := cmd.Flags().VarPF(d, "dry-run", "", "print what would be done without doing it: client sends nothing to the server, server has the server check the request")
 	f.NoOptDefVal = "client"
 }
 
@@ -55,7 +55,7 @@ func (d *DryRun) Set(text string) error {
 		*d = "none"
 		return nil
 	}
-	return errors.New("want none, client or server")
+	return errors.New("must be none, client or server")
 }
 
 // Option returns the dryRun option of a request.

@@ -53,14 +53,14 @@ type Globals struct {
 func (g *Globals) AddFlags(f *pflag.FlagSet) {
 	g.flags = f
 	f.StringVar(&g.Name, "name", local.DefaultName, "name of the cluster on this machine")
-	f.StringVar(&g.DataDir, "data-dir", "", "directory of that cluster's data")
+	f.StringVar(&g.DataDir, "data-dir", "", "data directory of that cluster")
 	f.StringVar(&g.Kubeconfig, "kubeconfig", "", "path of the kubeconfig file (default $KUBECONFIG or ~/.kube/config)")
-	f.StringVar(&g.Context, "context", "", "context of the kubeconfig to use")
-	f.StringVarP(&g.Namespace, "namespace", "n", "", "namespace to work in")
-	f.StringVarP(&g.Output, "output", "o", "", "how to print: json, yaml, name, wide, jsonpath=…, custom-columns=…, or jsonpath-file=…, custom-columns-file=…, jsonpath-as-json=…")
+	f.StringVar(&g.Context, "context", "", "kubeconfig context to use")
+	f.StringVarP(&g.Namespace, "namespace", "n", "", "namespace of the request")
+	f.StringVarP(&g.Output, "output", "o", "", "output format: json, yaml, name, wide, jsonpath=…, jsonpath-as-json=…, jsonpath-file=…, custom-columns=… or custom-columns-file=…")
 	g.server.addFlags(f)
 	g.credential.addFlags(f)
-	f.DurationVar(&g.RequestTimeout, "request-timeout", 0, "how long one request to the server may take; 0 means any time")
+	f.DurationVar(&g.RequestTimeout, "request-timeout", 0, "timeout of a single server request; 0 means no timeout")
 }
 
 func (g *Globals) loader() clientcmd.ClientConfig {
@@ -88,8 +88,8 @@ func (g *Globals) Config() (*rest.Config, error) {
 	cfg, err := g.loader().ClientConfig()
 	switch {
 	case clientcmd.IsEmptyConfig(err):
-		return nil, errors.New("there is no cluster to talk to: the kubeconfig is missing or empty. " +
-			"Bring one up with 'sampan up', or name a file with --kubeconfig")
+		return nil, errors.New("no cluster is configured: the kubeconfig is missing or empty. " +
+			"Start a cluster with 'sampan up', or pass a file with --kubeconfig")
 	case err != nil:
 		return nil, fmt.Errorf("kubeconfig: %w", err)
 	}
@@ -104,7 +104,7 @@ func (g *Globals) checkContext() error {
 	raw, err := g.loader().RawConfig()
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
-		return fmt.Errorf("the kubeconfig %q does not exist; --kubeconfig names the file, 'sampan kubeconfig' prints that of a cluster on this machine", g.Kubeconfig)
+		return fmt.Errorf("the kubeconfig %q does not exist; pass an existing file with --kubeconfig; 'sampan kubeconfig' prints the kubeconfig of a cluster on this machine", g.Kubeconfig)
 	case err != nil:
 		return fmt.Errorf("kubeconfig: %w", err)
 	}
@@ -114,7 +114,7 @@ func (g *Globals) checkContext() error {
 	}
 	others := "it has none"
 	if len(raw.Contexts) > 0 {
-		others = "it has " + strings.Join(slices.Sorted(maps.Keys(raw.Contexts)), ", ")
+		others = "it contains " + strings.Join(slices.Sorted(maps.Keys(raw.Contexts)), ", ")
 	}
 	chosen := raw.Contexts[name]
 	if chosen != nil {
@@ -124,13 +124,13 @@ func (g *Globals) checkContext() error {
 	case name == "" && (g.server.url != "" || g.server.cluster != ""): // which server is said without a context
 		return nil
 	case name == "":
-		return fmt.Errorf("the kubeconfig has no current context: %s. Choose with --context, or name another file with --kubeconfig", others)
+		return fmt.Errorf("the kubeconfig has no current context: %s. Pass --context, or another file with --kubeconfig", others)
 	case chosen == nil:
-		return fmt.Errorf("the kubeconfig has no context %q: %s. Choose with --context, or name another file with --kubeconfig", name, others)
+		return fmt.Errorf("the kubeconfig has no context %q: %s. Pass an existing one with --context, or another file with --kubeconfig", name, others)
 	case raw.Clusters[chosen.Cluster] == nil:
-		return fmt.Errorf("the context %q of the kubeconfig wants a cluster %q, which is not in it: choose another context with --context, or another file with --kubeconfig", name, chosen.Cluster)
+		return fmt.Errorf("context %q of the kubeconfig refers to cluster %q, which does not exist in it. Pass another --context, or another file with --kubeconfig", name, chosen.Cluster)
 	case chosen.AuthInfo != "" && raw.AuthInfos[chosen.AuthInfo] == nil:
-		return fmt.Errorf("the context %q of the kubeconfig wants a user %q, who is not in it: choose another context with --context, or another file with --kubeconfig", name, chosen.AuthInfo)
+		return fmt.Errorf("context %q of the kubeconfig refers to user %q, which does not exist in it. Pass another --context, or another file with --kubeconfig", name, chosen.AuthInfo)
 	}
 	return nil
 }

@@ -21,9 +21,9 @@ type Input struct {
 
 // FileFlags gives a verb -f, -R and -k.
 func (in *Input) FileFlags(f *pflag.FlagSet) {
-	f.VarP((*fileNames)(&in.files), "filename", "f", "file, directory, pattern or address with objects, YAML or JSON; - is the standard input")
-	f.BoolVarP(&in.recursive, "recursive", "R", false, "read the directories in directories given with -f, too")
-	f.StringVarP(&in.kustomize, "kustomize", "k", "", "directory of a kustomization; cannot be used together with -f or -R")
+	f.VarP((*fileNames)(&in.files), "filename", "f", "file, directory, glob pattern or URL with YAML or JSON objects; - means standard input")
+	f.BoolVarP(&in.recursive, "recursive", "R", false, "read the directories given with -f recursively")
+	f.StringVarP(&in.kustomize, "kustomize", "k", "", "kustomization directory; cannot be used together with -f or -R")
 }
 
 // fileNames is the value of a flag that may be given several times, or once with names
@@ -60,5 +60,5 @@ func (in *Input) File(verb string) (string, error) {
 func (in *Input) SelectorFlags(f *pflag.FlagSet) {
 	f.StringVarP(&in.Labels, "selector", "l", "", "label selector (a=b, a!=b, a in (b,c), a)")
 	f.StringVar(&in.Fields, "field-selector", "", "field selector (metadata.name=x, status.phase!=Running)")
-	f.BoolVarP(&in.AllNamespaces, "all-namespaces", "A", false, "look in all namespaces")
+	f.BoolVarP(&in.AllNamespaces, "all-namespaces", "A", false, "work on objects in all namespaces")
 }

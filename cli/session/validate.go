@@ -23,8 +23,8 @@ type Strictness string
 // AddFlag gives a verb --validate; it is strict until it is given.
 func (v *Strictness) AddFlag(cmd *cobra.Command) {
 	*v = metav1.FieldValidationStrict
-	f := cmd.Flags().VarPF(v, "validate", "", "what is done with unknown, doubled or wrong fields: strict (or true) refuses them before anything of the object is sent, "+
-		"warn has the server warn of them, ignore (or false) drops them")
+	f := cmd.Flags().VarPF(v, "validate", "", "how to treat unknown, duplicate and invalid fields: strict (or true) rejects the object before it is sent, "+
+		"warn prints the server's warnings, ignore (or false) drops the fields")
 	f.NoOptDefVal = "strict"
 	f.DefValue = "strict"
 }
@@ -45,7 +45,7 @@ func (v *Strictness) Set(text string) error {
 	case "ignore", "false":
 		*v = metav1.FieldValidationIgnore
 	default:
-		return errors.New("want strict, warn or ignore")
+		return errors.New("must be strict, warn or ignore")
 	}
 	return nil
 }
@@ -66,7 +66,7 @@ func (s *Session) Check(ctx context.Context, v Strictness, info resource.Info) e
 	var errs []error
 	for n, f := range s.schemas.Check(ctx, info.Mapping.GVK(), info.Object.Object) {
 		if n == maxFaults {
-			errs = append(errs, info.Fault(errors.New("there are more faults in this object")))
+			errs = append(errs, info.Fault(errors.New("this object has more errors")))
 			break
 		}
 		errs = append(errs, info.Fault(errors.New(f.Message), f.Path))
@@ -86,5 +86,5 @@ func cacheOf(host string) string {
 
 // NotAnObject says that the server answered a request for an object with something else.
 func NotAnObject(i resource.Info, answer any) error {
-	return i.Fault(fmt.Errorf("the server answered with a %T", answer))
+	return i.Fault(fmt.Errorf("the server returned a %T", answer))
 }

@@ -69,13 +69,13 @@ func Parse(text string) (Format, error) {
 		return Format{Kind: "jsonpath", path: p}, nil
 	case "go-template", "go-template-file", "template", "templatefile":
 		// A Go template may call any method by its name, so the linker would keep every one that there is.
-		return Format{}, fmt.Errorf("-o %s: there are no Go templates here, use -o jsonpath=… or custom-columns=…", kind)
+		return Format{}, fmt.Errorf("-o %s: Go templates are not supported, use -o jsonpath=… or custom-columns=…", kind)
 	case "custom-columns":
 		f := Format{Kind: kind}
 		for spec := range strings.SplitSeq(arg, ",") {
 			head, path, ok := strings.Cut(spec, ":")
 			if !ok || head == "" || path == "" {
-				return Format{}, fmt.Errorf("-o custom-columns: %q is not HEADER:PATH", spec)
+				return Format{}, fmt.Errorf("-o custom-columns: must be HEADER:PATH, got %q", spec)
 			}
 			p, err := Path("{." + strings.TrimPrefix(strings.Trim(path, "{}"), ".") + "}")
 			if err != nil {
@@ -105,7 +105,7 @@ func readFile(kind, name string) (string, error) {
 	paths, more, _ := strings.Cut(rest, "\n")
 	h, p := strings.Fields(heads), strings.Fields(paths)
 	if len(h) == 0 || len(h) != len(p) || strings.TrimSpace(more) != "" {
-		return "", fmt.Errorf("-o %s: %s has %d headers in its first line and %d paths in its second one, want as many of both, and no other line", kind, name, len(h), len(p))
+		return "", fmt.Errorf("-o %s: %s must have two lines, one path for each header, got %d headers and %d paths", kind, name, len(h), len(p))
 	}
 	for i := range h {
 		h[i] += ":" + p[i]

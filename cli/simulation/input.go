@@ -105,7 +105,7 @@ func unknownFields(err error) (fields []string) {
 func (k kinds) nodesOf(ctx context.Context, s *session.Session, text string) ([]*corev1.Node, error) {
 	if n, err := strconv.Atoi(text); err == nil {
 		if n < 1 || n > most {
-			return nil, fmt.Errorf("--nodes is %d, want 1 to %d, or a file", n, most)
+			return nil, fmt.Errorf("--nodes: must be 1 to %[2]d, or a file, got %[1]d", n, most)
 		}
 		return planned(simulation.Uniform("node", n)), nil
 	}
@@ -131,7 +131,7 @@ func (k kinds) nodesOf(ctx context.Context, s *session.Session, text string) ([]
 			continue
 		}
 		if info.Mapping.Kind != "Node" {
-			errs = append(errs, info.Fault(fmt.Errorf("it is a %s, want a Node or a %s", info.Mapping.Kind, simulation.Kind), "kind"))
+			errs = append(errs, info.Fault(fmt.Errorf("kind: must be Node or %[2]s, got %[1]s", info.Mapping.Kind, simulation.Kind), "kind"))
 			continue
 		}
 		obj, err := k.read(info)
@@ -141,13 +141,13 @@ func (k kinds) nodesOf(ctx context.Context, s *session.Session, text string) ([]
 		}
 		node := obj.(*corev1.Node) // as its mapping says
 		if slices.ContainsFunc(nodes, func(n *corev1.Node) bool { return n.Name == node.Name }) {
-			errs = append(errs, info.Fault(fmt.Errorf("node %s is there twice", node.Name), "metadata.name"))
+			errs = append(errs, info.Fault(fmt.Errorf("duplicate node %q", node.Name), "metadata.name"))
 			continue
 		}
 		nodes = append(nodes, node)
 	}
 	if len(nodes) == 0 && len(errs) == 0 {
-		errs = append(errs, fmt.Errorf("%s has no nodes in it", text))
+		errs = append(errs, fmt.Errorf("%s contains no nodes", text))
 	}
 	return nodes, errors.Join(errs...)
 }

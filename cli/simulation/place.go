@@ -47,7 +47,7 @@ func place(ctx context.Context, pods []*placement, objs []*corev1.Node, others [
 		pod := plugin.NewPod(p.pod)
 		if name := p.pod.Spec.NodeName; name != "" {
 			if c.Snapshot.Node(name) == nil {
-				p.why = "there is no node " + name
+				p.why = "node " + name + " not found"
 				continue
 			}
 			p.node = name
@@ -55,7 +55,7 @@ func place(ctx context.Context, pods []*placement, objs []*corev1.Node, others [
 			continue
 		}
 		if len(p.pod.Spec.SchedulingGates) > 0 {
-			p.why = "it has scheduling gates"
+			p.why = "the pod has scheduling gates"
 			continue
 		}
 		q := scheduler.Question{Pod: pod, From: from}

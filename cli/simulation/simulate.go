@@ -36,32 +36,32 @@ func Simulate(g *session.Globals) *cobra.Command {
 	var nodes string
 	cmd := &cobra.Command{
 		Use:   "simulate -f FILE --nodes=FILE|COUNT",
-		Short: "Would objects fit, where would they go, what is left: without a cluster",
-		Long: "Decide where the pods of objects would go on nodes that need not exist, as the scheduler would, and print that and what\n" +
-			"is left of each node. No server is asked.\n\n" +
-			"--nodes is a number of equal nodes (32 CPUs, 256Gi of memory, 110 pods), a file with a SimulatedNodes object as of\n" +
-			"'sampan up --simulated-node-file', or one with Node objects, such as 'sampan get nodes -o yaml' prints. Deployments,\n" +
-			"ReplicaSets, StatefulSets, DaemonSets, Jobs and ReplicationControllers stand for their pods.\n\n" +
-			"The exit code is 0 if everything fits and 2 if not.",
+		Short: "Show where pods would be scheduled, without a cluster",
+		Long: "Schedule the pods of objects on nodes that need not exist, and print the node of each pod and the free resources of\n" +
+			"each node. No server is contacted.\n\n" +
+			"--nodes is a number of equal nodes (32 CPUs, 256Gi of memory, 110 pods), a file with a SimulatedNodes object as for\n" +
+			"'sampan up --simulated-node-file', or a file with Node objects, such as the output of 'sampan get nodes -o yaml'.\n" +
+			"Deployments, ReplicaSets, StatefulSets, DaemonSets, Jobs and ReplicationControllers are replaced by their pods.\n\n" +
+			"Exit codes: 0 all pods fit, 2 a pod does not fit any node.",
 		Example: "  sampan simulate -f app.yaml --nodes=3\n  sampan simulate -f app/ --nodes=nodes.yaml -o json",
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if !in.Given() {
-				return exit.Usage(cmd.CommandPath(), errors.New("say with -f or -k what shall be placed"))
+				return exit.Usage(cmd.CommandPath(), errors.New("must specify one of -f and -k"))
 			}
 			if nodes == "" {
-				return exit.Usage(cmd.CommandPath(), errors.New("say with --nodes on what: a number of nodes, or a file"))
+				return exit.Usage(cmd.CommandPath(), errors.New("must specify --nodes: a number of nodes, or a file"))
 			}
 			switch g.Output {
 			case "", "wide", "json", "yaml":
 			default:
-				return exit.Usage(cmd.CommandPath(), fmt.Errorf("-o %s: want json or yaml, or leave it out for tables", g.Output))
+				return exit.Usage(cmd.CommandPath(), fmt.Errorf("-o %s: must be json or yaml; the default is tables", g.Output))
 			}
 			return simulate(cmd.Context(), g, in, nodes)
 		},
 	}
 	in.FileFlags(cmd.Flags())
-	cmd.Flags().StringVar(&nodes, "nodes", "", "a number of nodes, or a file that says what they are")
+	cmd.Flags().StringVar(&nodes, "nodes", "", "number of nodes, or a file with Node objects or a SimulatedNodes object")
 	return cmd
 }
 
@@ -95,7 +95,7 @@ func simulate(ctx context.Context, g *session.Globals, in session.Input, nodesTe
 	if err != nil || r.Fits {
 		return err
 	}
-	return exit.With(exit.Failed, fmt.Errorf("%d of %s %s not fit", r.Unplaced, plural.Count(len(r.Pods), "pod"), plural.Choose(r.Unplaced, "does", "do")))
+	return exit.With(exit.Failed, fmt.Errorf("%d of %s %s not fit any node", r.Unplaced, plural.Count(len(r.Pods), "pod"), plural.Choose(r.Unplaced, "does", "do")))
 }
 
 // A Pod is one that an input stands for.
@@ -157,7 +157,7 @@ func (k kinds) podsOf(ctx context.Context, s *session.Session, in session.Input,
 		}
 	}
 	if len(pods) == 0 && len(errs) == 0 {
-		errs = append(errs, errors.New("there are no pods in that, and nothing that makes some"))
+		errs = append(errs, errors.New("the objects contain no pods and no controllers of pods"))
 	}
 	return pods, others, errors.Join(errs...)
 }

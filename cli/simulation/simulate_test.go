@@ -117,7 +117,7 @@ func TestWhatDoesNotFitIsToldWhy(t *testing.T) {
 	if err := json.Unmarshal([]byte(out), &r); err != nil {
 		t.Fatalf("%v in %s", err, out)
 	}
-	if code != 2 || r.Fits || r.Unplaced != 1 || !strings.Contains(errs, "1 of 9 pods does not fit") {
+	if code != 2 || r.Fits || r.Unplaced != 1 || !strings.Contains(errs, "1 of 9 pods does not fit any node") {
 		t.Errorf("exit code %d, %q, %+v", code, errs, r)
 	}
 	for _, p := range r.Pods {
@@ -156,16 +156,16 @@ func TestOtherInputs(t *testing.T) {
 			"a pod that names its node",
 			map[string]string{"app.yaml": "apiVersion: v1\nkind: Pod\nmetadata: {name: p}\nspec: {nodeName: node-7, containers: [{name: c, image: i}]}\n"},
 			[]string{"-f", "app.yaml", "--nodes=2"},
-			2, "there is no node node-7",
+			2, "node node-7 not found",
 		},
 		{"an unknown kind", map[string]string{"app.yaml": app + "---\napiVersion: example.com/v1\nkind: Boat\nmetadata: {name: b}\n", "nodes.yaml": nodes}, []string{"-f", "app.yaml", "--nodes=nodes.yaml"}, 0, "nothing is known of Boat in example.com/v1"},
-		{"nothing with pods", map[string]string{"app.yaml": "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: c}\n"}, []string{"-f", "app.yaml", "--nodes=1"}, 1, "there are no pods in that"},
-		{"no nodes", map[string]string{"app.yaml": app}, []string{"-f", "app.yaml"}, 1, "say with --nodes"},
-		{"no input", nil, []string{"--nodes=1"}, 1, "say with -f or -k"},
-		{"zero nodes", map[string]string{"app.yaml": app}, []string{"-f", "app.yaml", "--nodes=0"}, 1, "--nodes is 0, want 1 to"},
+		{"nothing with pods", map[string]string{"app.yaml": "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: c}\n"}, []string{"-f", "app.yaml", "--nodes=1"}, 1, "the objects contain no pods"},
+		{"no nodes", map[string]string{"app.yaml": app}, []string{"-f", "app.yaml"}, 1, "must specify --nodes"},
+		{"no input", nil, []string{"--nodes=1"}, 1, "must specify one of -f and -k"},
+		{"zero nodes", map[string]string{"app.yaml": app}, []string{"-f", "app.yaml", "--nodes=0"}, 1, "--nodes: must be 1 to"},
 		{"a file that is not there", map[string]string{"app.yaml": app}, []string{"-f", "app.yaml", "--nodes=nodes.yaml"}, 1, `the path "nodes.yaml" does not exist`},
-		{"an output that there is not", map[string]string{"app.yaml": app}, []string{"-f", "app.yaml", "--nodes=1", "-o", "name"}, 1, "want json or yaml"},
-		{"pods where nodes should be", map[string]string{"app.yaml": app}, []string{"-f", "app.yaml", "--nodes=app.yaml"}, 1, "it is a Deployment, want a Node or a SimulatedNodes"},
+		{"an output that there is not", map[string]string{"app.yaml": app}, []string{"-f", "app.yaml", "--nodes=1", "-o", "name"}, 1, "must be json or yaml"},
+		{"pods where nodes should be", map[string]string{"app.yaml": app}, []string{"-f", "app.yaml", "--nodes=app.yaml"}, 1, "kind: must be Node or SimulatedNodes, got Deployment"},
 		{"a bad file of nodes", map[string]string{"app.yaml": app, "nodes.yaml": strings.Replace(nodes, "count: 2", "count: two", 1)}, []string{"-f", "app.yaml", "--nodes=nodes.yaml"}, 1, "nodes.yaml: line 5 column 3: nodes[0].count: is a string, want a number"},
 		{"an unknown field", map[string]string{"app.yaml": strings.Replace(app, "replicas", "replicass", 1)}, []string{"-f", "app.yaml", "--nodes=1"}, 1, `line 5 column 3: strict decoding error: unknown field "spec.replicass"`},
 		{"an invalid object", map[string]string{"app.yaml": strings.Replace(app, "Never", "Maybe", 1)}, []string{"-f", "app.yaml", "--nodes=1"}, 1, `line 30 column 7: job.batch/train is invalid: spec.template.spec.restartPolicy: Unsupported value: "Maybe"`},

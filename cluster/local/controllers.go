@@ -72,7 +72,7 @@ func (c Controllers) check() error {
 			for _, p := range parts() {
 				names = append(names, p.name)
 			}
-			errs = append(errs, fmt.Errorf("--controllers: %q is none; want *, or names with or without a - before them, of: %s", word, strings.Join(names, ", ")))
+			errs = append(errs, fmt.Errorf("--controllers: %q is not a controller; must be *, or names with or without a - before them, of: %s", word, strings.Join(names, ", ")))
 		}
 	}
 	return errors.Join(errs...)

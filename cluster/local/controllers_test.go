@@ -35,7 +35,7 @@ func TestControllersAreChosenAsUpstreamDoes(t *testing.T) {
 
 func TestAControllerThatIsNoneIsNamed(t *testing.T) {
 	err := Settings{Controllers: "*,-deploymint"}.check()
-	if err == nil || !strings.Contains(err.Error(), `"-deploymint" is none`) || !strings.Contains(err.Error(), "deployment-controller") {
+	if err == nil || !strings.Contains(err.Error(), `"-deploymint" is not a controller`) || !strings.Contains(err.Error(), "deployment-controller") {
 		t.Errorf("check = %v", err)
 	}
 	if err := (Settings{Controllers: "*,-deployment,job-controller"}).check(); err != nil {

@@ -134,10 +134,10 @@ func (p Profile) runtimeFile() string { return filepath.Join(p.RunDir, "runtime.
 // while it started may have nothing but its Runtime.
 func (p Profile) Instance() (i Instance, running bool, err error) {
 	if err := read(p.instanceFile(), &i); err != nil {
-		return Instance{}, false, fmt.Errorf("reading about cluster %s: %w", p.Name, err)
+		return Instance{}, false, fmt.Errorf("reading the state of cluster %s: %w", p.Name, err)
 	}
 	if err := read(p.runtimeFile(), &i.Runtime); err != nil {
-		return Instance{}, false, fmt.Errorf("reading about the container runtime of cluster %s: %w", p.Name, err)
+		return Instance{}, false, fmt.Errorf("reading the state of the container runtime of cluster %s: %w", p.Name, err)
 	}
 	return i, i.Process.Alive(), nil
 }
@@ -188,7 +188,7 @@ func (p Profile) Starters() ([]Process, error) {
 	for _, file := range files {
 		var s Process
 		if err := read(file, &s); err != nil {
-			return nil, fmt.Errorf("reading who starts cluster %s: %w", p.Name, err)
+			return nil, fmt.Errorf("reading the process that starts cluster %s: %w", p.Name, err)
 		}
 		if s.Alive() {
 			found = append(found, s)
@@ -231,7 +231,7 @@ func (p Profile) write(file string, v any) error {
 		return fmt.Errorf("making the run directory: %w", err)
 	}
 	if err := replace(file, data); err != nil {
-		return fmt.Errorf("writing about the cluster: %w", err)
+		return fmt.Errorf("writing the state of the cluster: %w", err)
 	}
 	return nil
 }

@@ -135,7 +135,7 @@ func Mergeable(file string) error {
 	paths := clientcmd.NewDefaultPathOptions()
 	paths.LoadingRules.ExplicitPath = file
 	if _, err := paths.GetStartingConfig(); err != nil {
-		return fmt.Errorf("reading the kubeconfig, where the cluster's context shall be written: %w; mend it, or name another file with --kubeconfig", err)
+		return fmt.Errorf("reading the kubeconfig, to write the cluster's context: %w; repair it, or pass another file with --kubeconfig", err)
 	}
 	return nil
 }
@@ -162,7 +162,7 @@ func modify(ctx context.Context, file string, change func(*clientcmdapi.Config) 
 		}
 		err = clientcmd.ModifyConfig(paths, *cfg, false)
 		if errors.Is(err, fs.ErrExist) {
-			return false, wait.NotYet(fmt.Errorf("writing the kubeconfig: %w: another program is at it; remove that file if none is", err))
+			return false, wait.NotYet(fmt.Errorf("writing the kubeconfig: %w: another program is writing it; remove the lock file if none is", err))
 		}
 		if err != nil {
 			return false, fmt.Errorf("writing the kubeconfig: %w", err)

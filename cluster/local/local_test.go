@@ -45,7 +45,7 @@ func TestNamesDoNotCollideAndFitTheKernel(t *testing.T) {
 		}
 	}
 	for _, bad := range []string{"UPPER", "a/b", "../up", "a b", strings.Repeat("x", 64)} {
-		if _, err := NewProfile(bad, ""); err == nil || !strings.Contains(err.Error(), "--name is") {
+		if _, err := NewProfile(bad, ""); err == nil || !strings.Contains(err.Error(), "--name: must be") {
 			t.Errorf("NewProfile(%q) = %v, want an error about the name", bad, err)
 		}
 	}
@@ -76,7 +76,7 @@ func TestSettleKeepsWhatWasChosen(t *testing.T) {
 	if err := p.Differ(Settings{APIPort: 41000}); err != nil {
 		t.Errorf("Differ with the port that it has = %v", err)
 	}
-	if err := p.Differ(Settings{APIPort: 41001}); err == nil || !strings.Contains(err.Error(), "--api-port=41000 and not 41001") {
+	if err := p.Differ(Settings{APIPort: 41001}); err == nil || !strings.Contains(err.Error(), "--api-port=41000, not 41001") {
 		t.Errorf("Differ with another port = %v", err)
 	}
 	if err := p.Keep(first); err != nil {
@@ -108,7 +108,7 @@ func TestSettleKeepsWhatWasChosen(t *testing.T) {
 		t.Errorf("Settle with another name server = %+v, %v", moved, err)
 	}
 	for flag, asked := range map[string]Settings{"--cluster-dns-listen": {DNSListen: "none"}, "--cluster-dns-upstream": {DNSUpstream: "192.0.2.1"}} {
-		if err := p.Differ(asked); err == nil || !strings.Contains(err.Error(), flag+"=its default and not ") {
+		if err := p.Differ(asked); err == nil || !strings.Contains(err.Error(), flag+"=its default, not ") {
 			t.Errorf("Differ(%+v) of one that runs = %v, want an error that names %s", asked, err, flag)
 		}
 	}
@@ -166,14 +166,14 @@ func TestSettleTheAddressesOfLoadBalancers(t *testing.T) {
 			t.Errorf("the pool is %q, %v", pool, err)
 		}
 	}
-	if err := p.Differ(with("none")); err == nil || !strings.Contains(err.Error(), "--load-balancer-addresses=192.0.2.1 and not none") {
+	if err := p.Differ(with("none")); err == nil || !strings.Contains(err.Error(), "--load-balancer-addresses=192.0.2.1, not none") {
 		t.Errorf("Differ = %v", err)
 	}
 	for asked, want := range map[string]string{
 		"192.0.2.1-here":        `--load-balancer-addresses: "192.0.2.1-here": want an address, a range such as`,
-		"10.77.3.0/24":          "--load-balancer-addresses 10.77.3.0/24: they overlap with the pod network 10.77.0.0/16",
-		"10.0.0.0-10.255.0.0":   "they overlap with the",
-		"10.78.0.9,192.0.2.7":   "they overlap with the service network 10.78.0.0/16",
+		"10.77.3.0/24":          "--load-balancer-addresses 10.77.3.0/24: overlaps the pod network 10.77.0.0/16",
+		"10.0.0.0-10.255.0.0":   "overlaps the",
+		"10.78.0.9,192.0.2.7":   "overlaps the service network 10.78.0.0/16",
 		"127.0.0.1,192.0.2.256": `"192.0.2.256": want an address`,
 	} {
 		if _, err := p.Settle(with(asked), nil); err == nil || !strings.Contains(err.Error(), want) {
@@ -341,7 +341,7 @@ func TestAnInstanceIsAliveAsLongAsItsProcess(t *testing.T) {
 func TestStartTellsWhyItFailed(t *testing.T) {
 	for _, tt := range []struct{ script, want string }{
 		{`echo '{"error":"port 6443 is in use"}' >&3; exit 1`, "port 6443 is in use"},
-		{`exit 1`, "ended before it was ready"},
+		{`exit 1`, "exited before it was ready"},
 		{`echo nonsense >&3`, "nonsense"},
 	} {
 		_, err := Start(t.Context(), profile(t), "/bin/sh", []string{"-c", tt.script}, nil)
@@ -498,7 +498,7 @@ func TestPurgeKeepsOffAStart(t *testing.T) {
 		t.Fatal(err)
 	}
 	synctest.Test(t, func(t *testing.T) {
-		if had, err := p.Remove(t.Context()); had || err == nil || !strings.Contains(err.Error(), "is just being started") {
+		if had, err := p.Remove(t.Context()); had || err == nil || !strings.Contains(err.Error(), "is being started") {
 			t.Errorf("Remove during a start = %v, %v", had, err)
 		}
 		if _, err := os.Stat(p.Log()); err != nil {

@@ -22,7 +22,7 @@ import (
 func (p Profile) Remove(ctx context.Context) (bool, error) {
 	holds, err := p.Holds()
 	if foreign, ok := errors.AsType[*ForeignError](err); ok {
-		return false, fmt.Errorf("%w; nothing was removed, do it yourself if that is what you want", foreign)
+		return false, fmt.Errorf("%w; nothing was removed, remove it yourself if you want to", foreign)
 	}
 	if err != nil || !holds {
 		return false, err
@@ -118,7 +118,7 @@ func (p Profile) unstarted(ctx context.Context) (release func(), err error) {
 		if ctx.Err() != nil {
 			return nil, context.Cause(ctx)
 		}
-		return nil, fmt.Errorf("cluster %s is just being started in %s; `sampan down` stops it, nothing was removed", p.Name, p.DataDir)
+		return nil, fmt.Errorf("cluster %s is being started in %s; stop it with `sampan down`; nothing was removed", p.Name, p.DataDir)
 	}
 	return func() { _ = dir.Close() }, nil
 }

@@ -82,11 +82,11 @@ func FreeNetworks(six []bool, taken []netip.Prefix, fits func(pods netip.Prefix)
 		}
 		pods, ok := firstFree(candidates, taken, claims)
 		if !ok {
-			return Networks{}, fmt.Errorf("no free network for pods: each of %v overlaps a route of this host; say one with --pod-network", candidates)
+			return Networks{}, fmt.Errorf("no free network for pods: each of %v overlaps a route of this host; pass one with --pod-network", candidates)
 		}
 		services, ok := firstFree(serviceCandidates, append(taken, pods), claims)
 		if !ok {
-			return Networks{}, fmt.Errorf("no free network for services: each of %v overlaps a route of this host; say one with --service-network", serviceCandidates)
+			return Networks{}, fmt.Errorf("no free network for services: each of %v overlaps a route of this host; pass one with --service-network", serviceCandidates)
 		}
 		found.Pods[i], found.Services[i] = pods, services
 	}
@@ -198,7 +198,7 @@ func (s Settings) checkHost(but string) error {
 		for _, f := range s.flags() {
 			for _, n := range f.All() {
 				if n.Contains(a) {
-					errs = append(errs, fmt.Errorf("%s %v: this host has the address %v in it; say another network, or none for one that is free", f.flag, n, a))
+					errs = append(errs, fmt.Errorf("%s %v: contains the address %v of this host; pass another network, or leave the flag out for a free one", f.flag, n, a))
 				}
 			}
 		}
@@ -215,7 +215,7 @@ func (p Profile) CheckBridge(pods Pair) error {
 	}
 	for _, n := range pods.All() {
 		if link, taken := addresses[n.Masked().Addr().Next()]; taken {
-			return fmt.Errorf("the pod network %v of the cluster in %s is in use: link %s of this host has its first address; stop the cluster that this link is of, or `sampan down --purge` removes the one in %s, and the next has networks that are free", n, p.DataDir, link, p.DataDir)
+			return fmt.Errorf("the pod network %v of the cluster in %s is in use: link %s of this host has its first address; stop the cluster of that link, or remove the cluster in %s with `sampan down --purge`, and a new one gets free networks", n, p.DataDir, link, p.DataDir)
 		}
 	}
 	return nil

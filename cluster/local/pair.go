@@ -18,12 +18,12 @@ func ParsePair(text string) (Pair, error) {
 	var p Pair
 	parts := strings.Split(text, ",")
 	if len(parts) > len(p) {
-		return Pair{}, fmt.Errorf("want a network, or one of each IP family with a comma between, and not %d", len(parts))
+		return Pair{}, fmt.Errorf("must be a network, or one for each IP family separated by a comma, got %d", len(parts))
 	}
 	for i, part := range parts {
 		n, err := netip.ParsePrefix(part)
 		if err != nil {
-			return Pair{}, fmt.Errorf("want a network such as 10.244.0.0/16, or one of each IP family such as 10.244.0.0/16,fd00:10:244::/56: %w", err)
+			return Pair{}, fmt.Errorf("must be a network such as 10.244.0.0/16, or one for each IP family such as 10.244.0.0/16,fd00:10:244::/56: %w", err)
 		}
 		p[i] = n
 	}
@@ -81,7 +81,7 @@ func (f IPFamily) check() error {
 	case "", IPv4, IPv6, DualStack:
 		return nil
 	}
-	return fmt.Errorf("--ip-family is %q, want %s, %s or %s", string(f), IPv4, IPv6, DualStack)
+	return fmt.Errorf("--ip-family: must be %[2]s, %[3]s or %[4]s, got %[1]q", string(f), IPv4, IPv6, DualStack)
 }
 
 // Family returns the families of the networks; "" if there are none.
@@ -180,14 +180,14 @@ func (s Settings) checkNetworks() error {
 	errs := []error{s.IPFamily.check(), s.Pods.check(podFlag), s.Services.check(serviceFlag)}
 	for _, f := range s.flags() {
 		if s.IPFamily != "" && f.IsValid() && f.Family() != s.IPFamily {
-			errs = append(errs, fmt.Errorf("%s is %v and --ip-family %s, want networks of the same families", f.flag, f.Pair, s.IPFamily))
+			errs = append(errs, fmt.Errorf("%s is %v, which does not match --ip-family=%s", f.flag, f.Pair, s.IPFamily))
 		}
 	}
 	if !s.Pods.IsValid() || !s.Services.IsValid() {
 		return errors.Join(errs...)
 	}
 	if pods, services := s.Pods.order(), s.Services.order(); len(pods) != len(services) || pods[0] != services[0] {
-		errs = append(errs, fmt.Errorf("--pod-network is %v and --service-network %v, want networks of the same IP families in the same order", s.Pods, s.Services))
+		errs = append(errs, fmt.Errorf("--pod-network %v and --service-network %v must have the same IP families in the same order", s.Pods, s.Services))
 	}
 	for _, pods := range s.Pods.All() {
 		for _, services := range s.Services.All() {
@@ -210,25 +210,25 @@ func (p Pair) check(flag string) error {
 		fault := ""
 		switch {
 		case n.Addr().Is4In6():
-			fault = "it is of IPv4 addresses that are written as IPv6"
+			fault = "it is an IPv4-mapped IPv6 network"
 		case n.Bits() < l.least || n.Bits() > l.most:
 			fault = cmp.Or(fault, fmt.Sprintf("its prefix has %d bits", n.Bits()))
 		case n != n.Masked():
-			fault = fmt.Sprintf("it has bits behind the prefix; %v has none", n.Masked())
+			fault = fmt.Sprintf("it has bits set after the prefix; use %v", n.Masked())
 		}
 		for _, u := range unusable() {
 			for _, m := range u.networks {
 				if fault == "" && m.Overlaps(n) {
-					fault = "it has " + u.kind + " addresses"
+					fault = "it contains " + u.kind + " addresses"
 				}
 			}
 		}
 		if fault != "" {
-			errs = append(errs, fmt.Errorf("%s is %v, want %s network of %d to %d bits such as %s: %s", flag, n, family, l.least, l.most, l.such, fault))
+			errs = append(errs, fmt.Errorf("%s: must be %[3]s network of %[4]d to %[5]d bits such as %[6]s, got %[2]v: %[7]s", flag, n, family, l.least, l.most, l.such, fault))
 		}
 	}
 	if order := p.order(); len(order) == 2 && order[0] == order[1] {
-		errs = append(errs, fmt.Errorf("%s is %v, want one network, or one of IPv4 and one of IPv6", flag, p))
+		errs = append(errs, fmt.Errorf("%s: must be one network, or one IPv4 and one IPv6 network, got %v", flag, p))
 	}
 	return errors.Join(errs...)
 }

@@ -28,7 +28,7 @@ func TestPairsAreKeptAsTheyWereWritten(t *testing.T) {
 		}
 	}
 	for _, text := range []string{"", "10", "10.1.0.0/16,", ",", "10.1.0.0/16, fd00::/56", "10.1.0.0/16,fd00::/56,10.2.0.0/16"} {
-		if p, err := ParsePair(text); err == nil || !strings.Contains(err.Error(), "want a network") {
+		if p, err := ParsePair(text); err == nil || !strings.Contains(err.Error(), "must be a network") {
 			t.Errorf("%q is read as %v, %v", text, p, err)
 		}
 	}
@@ -41,27 +41,27 @@ func TestNetworksThatCannotBe(t *testing.T) {
 		family         IPFamily
 		want           string
 	}{
-		{pods: "10.1.0.0/16,10.2.0.0/16", want: "--pod-network is 10.1.0.0/16,10.2.0.0/16, want one network, or one of IPv4 and one of IPv6"},
-		{services: "fd00::/112,fd01::/112", want: "--service-network is fd00::/112,fd01::/112, want one network, or one of IPv4 and one of IPv6"},
-		{services: "fd00::/96", want: "--service-network is fd00::/96, want an IPv6 network of 108 to 120 bits such as fd00:10:96::/112: its prefix has 96 bits"},
-		{services: "fd00::/126", want: "want an IPv6 network of 108 to 120 bits"},
-		{pods: "fd00::/12", want: "--pod-network is fd00::/12, want an IPv6 network of 16 to 112 bits such as fd00:10:244::/56"},
-		{pods: "fd00::/120", want: "want an IPv6 network of 16 to 112 bits"},
-		{pods: "10.1.0.0/16,fd00::1/56", want: "--pod-network is fd00::1/56, want an IPv6 network of 16 to 112 bits such as fd00:10:244::/56: it has bits behind the prefix; fd00::/56 has none"},
-		{pods: "::ffff:10.1.0.0/112", want: "IPv4 addresses that are written as IPv6"},
-		{pods: "fe80::/64", want: "it has link-local addresses"},
-		{pods: "ff05::/64", want: "it has multicast addresses"},
-		{pods: "::/96", want: "it has "},
-		{pods: "127.0.0.0/8", want: "--pod-network is 127.0.0.0/8, want an IPv4 network of 8 to 24 bits such as 10.244.0.0/16: it has loopback addresses"},
-		{services: "169.254.0.0/16", want: "it has link-local addresses"},
-		{pods: "224.0.0.0/8", want: "it has multicast addresses"},
-		{pods: "10.1.0.0/16,fd00::/56", services: "10.2.0.0/16", want: "--pod-network is 10.1.0.0/16,fd00::/56 and --service-network 10.2.0.0/16, want networks of the same IP families in the same order"},
+		{pods: "10.1.0.0/16,10.2.0.0/16", want: "--pod-network: must be one network, or one IPv4 and one IPv6 network, got 10.1.0.0/16,10.2.0.0/16"},
+		{services: "fd00::/112,fd01::/112", want: "--service-network: must be one network, or one IPv4 and one IPv6 network, got fd00::/112,fd01::/112"},
+		{services: "fd00::/96", want: "--service-network: must be an IPv6 network of 108 to 120 bits such as fd00:10:96::/112, got fd00::/96: its prefix has 96 bits"},
+		{services: "fd00::/126", want: "must be an IPv6 network of 108 to 120 bits"},
+		{pods: "fd00::/12", want: "--pod-network: must be an IPv6 network of 16 to 112 bits such as fd00:10:244::/56, got fd00::/12"},
+		{pods: "fd00::/120", want: "must be an IPv6 network of 16 to 112 bits"},
+		{pods: "10.1.0.0/16,fd00::1/56", want: "--pod-network: must be an IPv6 network of 16 to 112 bits such as fd00:10:244::/56, got fd00::1/56: it has bits set after the prefix; use fd00::/56"},
+		{pods: "::ffff:10.1.0.0/112", want: "IPv4-mapped IPv6"},
+		{pods: "fe80::/64", want: "it contains link-local addresses"},
+		{pods: "ff05::/64", want: "it contains multicast addresses"},
+		{pods: "::/96", want: "it contains "},
+		{pods: "127.0.0.0/8", want: "--pod-network: must be an IPv4 network of 8 to 24 bits such as 10.244.0.0/16, got 127.0.0.0/8: it contains loopback addresses"},
+		{services: "169.254.0.0/16", want: "it contains link-local addresses"},
+		{pods: "224.0.0.0/8", want: "it contains multicast addresses"},
+		{pods: "10.1.0.0/16,fd00::/56", services: "10.2.0.0/16", want: "--pod-network 10.1.0.0/16,fd00::/56 and --service-network 10.2.0.0/16 must have the same IP families in the same order"},
 		{pods: "10.1.0.0/16,fd00::/56", services: "fd01::/112,10.2.0.0/16", want: "in the same order"},
 		{pods: "10.1.0.0/16", services: "fd01::/112", want: "in the same order"},
 		{pods: "10.1.0.0/16,fd00::/56", services: "10.2.0.0/16,fd00::ff:0:0:0:0/112", want: "--pod-network fd00::/56 and --service-network fd00:0:0:ff::/112 overlap"},
-		{family: "IPv4", want: `--ip-family is "IPv4", want ipv4, ipv6 or dual`},
-		{pods: "10.1.0.0/16", family: DualStack, want: "--pod-network is 10.1.0.0/16 and --ip-family dual, want networks of the same families"},
-		{services: "fd00::/112", family: IPv4, want: "--service-network is fd00::/112 and --ip-family ipv4"},
+		{family: "IPv4", want: `--ip-family: must be ipv4, ipv6 or dual, got "IPv4"`},
+		{pods: "10.1.0.0/16", family: DualStack, want: "--pod-network is 10.1.0.0/16, which does not match --ip-family=dual"},
+		{services: "fd00::/112", family: IPv4, want: "--service-network is fd00::/112, which does not match --ip-family=ipv4"},
 	} {
 		s := Settings{IPFamily: tt.family}
 		if tt.pods != "" {
@@ -153,7 +153,7 @@ func TestTwoClustersHaveDifferentNetworksOfIPv6(t *testing.T) {
 func TestNetworksWithAnAddressOfTheHost(t *testing.T) {
 	p := profile(t)
 	for _, networks := range []Networks{{Pods: pair("127.0.0.0/16")}, {Services: pair("127.0.0.0/16")}} {
-		if err := (Settings{Networks: networks}).checkHost(p.Bridge()); err == nil || !strings.Contains(err.Error(), "this host has the address 127.0.0.1 in it") {
+		if err := (Settings{Networks: networks}).checkHost(p.Bridge()); err == nil || !strings.Contains(err.Error(), "contains the address 127.0.0.1 of this host") {
 			t.Errorf("checkHost(%v) = %v", networks, err)
 		}
 	}

@@ -28,13 +28,13 @@ func NewProfile(name, dataDir string) (Profile, error) {
 		name = DefaultName
 	}
 	if errs := validation.IsDNS1123Label(name); len(errs) > 0 {
-		return Profile{}, fmt.Errorf("--name is %q, want 1 to %d lower-case letters, digits and '-', beginning and ending with a letter or digit", name, validation.DNS1123LabelMaxLength)
+		return Profile{}, fmt.Errorf("--name: must be 1 to %[2]d lower-case letters, digits and '-', beginning and ending with a letter or digit, got %[1]q", name, validation.DNS1123LabelMaxLength)
 	}
 	data, run := "/var/lib/sampan", "/run/sampan"
 	if os.Getuid() != 0 {
 		home, err := os.UserHomeDir()
 		if err != nil {
-			return Profile{}, fmt.Errorf("finding a place for the cluster's data: %w; say one with --data-dir", err)
+			return Profile{}, fmt.Errorf("finding a directory for the cluster's data: %w; pass one with --data-dir", err)
 		}
 		data = filepath.Join(envOr("XDG_DATA_HOME", filepath.Join(home, ".local", "share")), "sampan")
 		run = filepath.Join(envOr("XDG_RUNTIME_DIR", data), "sampan-run")

@@ -101,7 +101,7 @@ func (m ProxyMode) check() error {
 	case "", KernelMode, UserspaceMode:
 		return nil
 	}
-	return fmt.Errorf("--proxy-mode is %q, want %s or %s", string(m), KernelMode, UserspaceMode)
+	return fmt.Errorf("--proxy-mode: must be %[2]s or %[3]s, got %[1]q", string(m), KernelMode, UserspaceMode)
 }
 
 // DefaultEventTTL is the EventTTL that 0 means, as kube-apiserver has it.
@@ -165,7 +165,7 @@ func (s Settings) room() error {
 	for _, f := range s.flags() {
 		for _, n := range f.All() {
 			if pool.Overlaps(n) {
-				return fmt.Errorf("--load-balancer-addresses %s: they overlap with the %s network %s", s.LoadBalancerAddresses, f.of, n)
+				return fmt.Errorf("--load-balancer-addresses %s: overlaps the %s network %s", s.LoadBalancerAddresses, f.of, n)
 			}
 		}
 	}
@@ -298,7 +298,7 @@ func (p Profile) savedSettings() (Settings, bool, error) {
 // with returns saved settings after a look at what is asked for this time.
 func (s Settings) with(asked Settings, dir string) (Settings, error) {
 	refuse := func(what string, is, wanted any) error {
-		return fmt.Errorf("%s of the cluster in %s is %v and can't become %v; `sampan down --purge` removes that cluster with its data, --name makes another one beside it", what, dir, is, wanted)
+		return fmt.Errorf("%s of the cluster in %s is %v and cannot be changed to %v; remove the cluster and its data with `sampan down --purge`, or create another one with --name", what, dir, is, wanted)
 	}
 	switch {
 	case asked.Simulated() && !s.Simulated():
@@ -363,7 +363,7 @@ func (p Profile) Differ(asked Settings) error {
 		return err
 	}
 	refuse := func(what string, is, wanted any) error {
-		return fmt.Errorf("cluster %s is running already, with %s=%v and not %v; `sampan down` stops it, then `sampan up` can start it with that", p.Name, what, is, wanted)
+		return fmt.Errorf("cluster %s is already running with %s=%v, not %v; stop it with `sampan down`, then `sampan up` applies the new value", p.Name, what, is, wanted)
 	}
 	switch {
 	case wanted.APIPort != now.APIPort && wanted.APIPort != now.LastPort:
@@ -393,10 +393,10 @@ func (p Profile) Differ(asked Settings) error {
 func (s Settings) check() error {
 	var errs []error
 	if s.APIPort < 0 || s.APIPort > 65535 {
-		errs = append(errs, fmt.Errorf("--api-port is %d, want 1 to 65535", s.APIPort))
+		errs = append(errs, fmt.Errorf("--api-port: must be 1 to 65535, got %d", s.APIPort))
 	}
 	if s.SimulatedNodes < 0 || s.SimulatedNodes > MaxSimulatedNodes {
-		errs = append(errs, fmt.Errorf("--simulated-nodes is %d, want 1 to %d", s.SimulatedNodes, MaxSimulatedNodes))
+		errs = append(errs, fmt.Errorf("--simulated-nodes: must be 1 to %[2]d, got %[1]d", s.SimulatedNodes, MaxSimulatedNodes))
 	}
 	if s.NodeName != "" {
 		for _, e := range validation.IsDNS1123Subdomain(s.NodeName) {
@@ -407,7 +407,7 @@ func (s Settings) check() error {
 		errs = append(errs, err)
 	}
 	if s.EventTTL != 0 && s.EventTTL < Duration(time.Second) {
-		errs = append(errs, fmt.Errorf("--event-ttl is %v, want 1s or more", s.EventTTL))
+		errs = append(errs, fmt.Errorf("--event-ttl: must be >= 1s, got %v", s.EventTTL))
 	}
 	errs = append(errs, s.checkDNS(), s.ProxyMode.check())
 	if _, err := s.Pool(); err != nil {
@@ -437,7 +437,7 @@ func (s Settings) checkDNS() error {
 func hostName() (string, error) {
 	name, err := os.Hostname()
 	if err != nil {
-		return "", fmt.Errorf("asking for the name of this host: %w; say one with --node-name", err)
+		return "", fmt.Errorf("getting the name of this host: %w; pass one with --node-name", err)
 	}
 	if errs := validation.IsDNS1123Subdomain(name); len(errs) > 0 {
 		return "node", nil // a host may be called what a node can't

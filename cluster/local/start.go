@@ -92,7 +92,7 @@ func follow(r io.Reader, step func(string)) (Instance, error) {
 			step(rep.Step)
 		}
 	}
-	return Instance{}, errors.New("the cluster ended before it was ready")
+	return Instance{}, errors.New("the cluster exited before it was ready")
 }
 
 // A Reporter tells the program that started this one how far the start is. The

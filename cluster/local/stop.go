@@ -32,7 +32,7 @@ func End(ctx context.Context, p Process, patience time.Duration) error {
 			return err
 		}
 	}
-	return fmt.Errorf("process %d does not end, even killed", p.PID)
+	return fmt.Errorf("process %d does not exit after SIGKILL", p.PID)
 }
 
 // hold returns a descriptor of the process, or -1 if it is gone or can't be had.

@@ -47,7 +47,7 @@ func Open(dir string, now time.Time) (*Authority, error) {
 	}
 	// A new key beside an old certificate would help nobody.
 	if noKey, noCert := absent(dir, "ca.key"), absent(dir, "ca.crt"); noKey && !noCert {
-		return nil, fmt.Errorf("%s is missing, though its ca.crt is there; restore it from a copy, or start over with `sampan down --purge`", filepath.Join(dir, "ca.key"))
+		return nil, fmt.Errorf("%s is missing, but its ca.crt exists; restore it from a copy, or start over with `sampan down --purge`", filepath.Join(dir, "ca.key"))
 	}
 	a := &Authority{}
 	var err error
@@ -83,17 +83,17 @@ func absent(dir, name string) bool {
 func (a *Authority) parse(path string, now time.Time) error {
 	block, _ := pem.Decode(a.certPEM)
 	if block == nil {
-		return fmt.Errorf("%s holds no PEM certificate; restore it from a copy, or start over with `sampan down --purge`", path)
+		return fmt.Errorf("%s contains no PEM certificate; restore it from a copy, or start over with `sampan down --purge`", path)
 	}
 	var err error
 	if a.cert, err = x509.ParseCertificate(block.Bytes); err != nil {
 		return fmt.Errorf("reading %s: %w", path, err)
 	}
 	if pub, ok := a.cert.PublicKey.(*ecdsa.PublicKey); !ok || !pub.Equal(a.key.Public()) {
-		return fmt.Errorf("%s does not belong to the ca.key beside it; restore both from the same copy", path)
+		return fmt.Errorf("%s does not match the ca.key beside it; restore both from the same copy", path)
 	}
 	if now.After(a.cert.NotAfter) {
-		return fmt.Errorf("%s expired on %s; remove it to have a new one made from the same key", path, a.cert.NotAfter.Format(time.DateOnly))
+		return fmt.Errorf("%s expired on %s; remove it and the next start issues a new one with the same key", path, a.cert.NotAfter.Format(time.DateOnly))
 	}
 	a.pool = x509.NewCertPool()
 	a.pool.AddCert(a.cert)
@@ -265,7 +265,7 @@ func keyAt(path string) (*ecdsa.PrivateKey, error) {
 	}
 	block, _ := pem.Decode(data)
 	if block == nil {
-		return nil, fmt.Errorf("%s holds no PEM key; restore it from a copy, or start over with `sampan down --purge`", path)
+		return nil, fmt.Errorf("%s contains no PEM key; restore it from a copy, or start over with `sampan down --purge`", path)
 	}
 	k, err := x509.ParsePKCS8PrivateKey(block.Bytes)
 	if err != nil {
@@ -273,7 +273,7 @@ func keyAt(path string) (*ecdsa.PrivateKey, error) {
 	}
 	key, ok := k.(*ecdsa.PrivateKey)
 	if !ok {
-		return nil, fmt.Errorf("%s holds a %T, want an ECDSA key", path, k)
+		return nil, fmt.Errorf("%s must contain an ECDSA key, got a %T", path, k)
 	}
 	return key, nil
 }

@@ -121,7 +121,7 @@ func TestDamagedFilesAreNamed(t *testing.T) {
 		if err := os.Rename(filepath.Join(other, "ca.key"), filepath.Join(dir, "ca.key")); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := pki.Open(dir, time.Now()); err == nil || !strings.Contains(err.Error(), "does not belong") {
+		if _, err := pki.Open(dir, time.Now()); err == nil || !strings.Contains(err.Error(), "does not match the ca.key") {
 			t.Errorf("Open = %v, want an error about the pair", err)
 		}
 	})

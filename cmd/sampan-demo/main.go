@@ -22,27 +22,27 @@ import (
 
 const usage = `usage: demo [COMMAND]
 
-  serve                 answer HTTP on $PORT (80): / says who answers, /healthz, /env;
-                        after SIGTERM go on for $DRAIN_SECONDS (1); who asks by UDP
-                        at $UDP_PORT (none) is told who answers, too
+  serve                 serve HTTP on $PORT (80): / returns the name and version of the
+                        server, also /healthz and /env; keep serving for $DRAIN_SECONDS
+                        (1) after SIGTERM; answer UDP on $UDP_PORT (none) like /
   build                 print progress for two seconds, then end
-  sleep [SECONDS]       do nothing, for ever if no time is given
+  sleep [SECONDS]       do nothing, forever if no time is given
   exit [CODE [WORD…]]   print words, if there are any, and end with this exit code (0)
   echo WORD…            print words to standard output
   print WORD…           the same, without a newline at the end
   complain WORD…        print words to standard error
   write FILE WORD…      put words into a file
-  fill FILE             write to a file until there is no room
+  fill FILE             write to a file until the disk is full
   read FILE…            print files
-  list DIRECTORY…       print what is in directories
+  list DIRECTORY…       print the entries of directories
   id                    print user, groups, capabilities, directory and hostname
-  get URL               print what a web server answers
-  api PATH              print what the cluster's API server answers this pod
+  get URL               print the response of a web server
+  api PATH              print the response of the cluster's API server to this pod
   resolve NAME          print the addresses of a name
-  memory MIB            take memory, and hold it
+  memory MIB            allocate memory, and keep it
   flood BYTES           print lines of the alphabet
-  spawn                 leave a child behind that sleeps, and end
-  unshare               try what the default seccomp profile forbids
+  spawn                 start a child that sleeps, and exit
+  unshare               try a call that the default seccomp profile forbids
 `
 
 func main() { os.Exit(command(os.Args[1:])) }
@@ -178,7 +178,7 @@ func answer(packets net.PacketConn) {
 
 func build([]string) error {
 	steps := []string{
-		"fetching sources", "resolving dependencies", "compiling ground", "compiling keepers", "compiling doors",
+		"fetching sources", "resolving dependencies", "compiling store", "compiling server", "compiling controllers",
 		"compiling workers", "linking", "testing", "packing", "done",
 	}
 	for i, step := range steps {

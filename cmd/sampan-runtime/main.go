@@ -28,9 +28,8 @@ var version = "dev"
 const usage = `usage: sampan-runtime COMMAND [FLAGS]
 
   serve     serve CRI until SIGTERM, then stop all pods and leave nothing behind;
-            SIGHUP executes the program's file anew in the same process, with all
-            pods going on
-  clean     remove what a dead runtime with the same flags has left, except images
+            SIGHUP restarts the program in place (exec), while all pods keep running
+  clean     remove the leftovers of a dead runtime with the same flags, except images
   version   print the version
 
 flags of serve and clean:
@@ -61,19 +60,19 @@ func (s *settings) flags(out io.Writer) *flag.FlagSet {
 	f := flag.NewFlagSet("sampan-runtime", flag.ContinueOnError)
 	f.SetOutput(out)
 	f.StringVar(&s.socket, "socket", "/run/sampan/runtime.sock", "`path` of the socket; made with mode 0600")
-	f.StringVar(&s.root, "root", "/var/lib/sampan/runtime", "`directory` of images and of what containers write; survives")
-	f.StringVar(&s.state, "state", "/run/sampan/runtime", "`directory` of pods and containers; lives as long as they do")
-	f.StringVar(&s.cgroup, "cgroup", "sampan", "`name` of the cgroup above all containers")
+	f.StringVar(&s.root, "root", "/var/lib/sampan/runtime", "`directory` of images and container logs; kept by clean")
+	f.StringVar(&s.state, "state", "/run/sampan/runtime", "`directory` of the state of pods and containers")
+	f.StringVar(&s.cgroup, "cgroup", "sampan", "`name` of the parent cgroup of all containers")
 	f.StringVar(&s.bridge, "bridge", "sampan0", "`name` of the pods' bridge")
-	f.StringVar(&s.podCIDR, "pod-cidr", "10.88.0.0/24", "`network` of the pods, or one of each IP family with a comma between; the first address is the bridge's")
-	f.StringVar(&s.serviceCIDR, "service-cidr", "", "`network` of the services, or one of each IP family, which gets a route to the bridge; none if empty")
+	f.StringVar(&s.podCIDR, "pod-cidr", "10.88.0.0/24", "pod `network`, or one for each IP family separated by a comma; the bridge has the first address")
+	f.StringVar(&s.serviceCIDR, "service-cidr", "", "service `network`, or one for each IP family, which is routed to the bridge; none if empty")
 	f.StringVar(&s.table, "table", "sampan-runtime", "`name` of the nftables table")
 	f.StringVar(&s.log, "log", "", "append the log to this `file` instead of writing it to standard error")
 	f.Int64Var(&s.logSize, "container-log-max-size", container.DefaultLogSize,
-		"`bytes` of a container's log at which it is rotated; 0 leaves that to the client of CRI, as a kubelet wants it")
-	f.IntVar(&s.logFiles, "container-log-max-files", container.DefaultLogFiles, "largest `number` of files of a container's log, at least 2")
-	f.IntVar(&s.readyFD, "ready-fd", 0, "say on this file `descriptor` that the socket is served, or why it is not, and close it")
-	f.BoolVar(&s.debug, "debug", false, "log more")
+		"size in `bytes` at which a container's log is rotated; 0 leaves rotation to the CRI client, as the kubelet expects")
+	f.IntVar(&s.logFiles, "container-log-max-files", container.DefaultLogFiles, "maximum `number` of log files of a container, at least 2")
+	f.IntVar(&s.readyFD, "ready-fd", 0, "report readiness, or the error, on this file `descriptor`, and close it")
+	f.BoolVar(&s.debug, "debug", false, "log debug messages")
 	f.Usage = func() {
 		_, _ = fmt.Fprint(out, usage)
 		f.PrintDefaults()
@@ -83,10 +82,10 @@ func (s *settings) flags(out io.Writer) *flag.FlagSet {
 
 func (s *settings) options(log *slog.Logger) (runtime.Options, error) {
 	if s.logSize < 0 {
-		return runtime.Options{}, fmt.Errorf("--container-log-max-size %d is not possible: want a number of bytes, or 0 to not rotate", s.logSize)
+		return runtime.Options{}, fmt.Errorf("--container-log-max-size: must be >= 0, got %d", s.logSize)
 	}
 	if s.logFiles < 2 {
-		return runtime.Options{}, fmt.Errorf("--container-log-max-files %d is not possible: want at least 2", s.logFiles)
+		return runtime.Options{}, fmt.Errorf("--container-log-max-files: must be >= 2, got %d", s.logFiles)
 	}
 	o := runtime.Options{Logs: container.LogLimits{Size: s.logSize, Files: s.logFiles}, Cgroup: s.cgroup, Bridge: s.bridge, Table: s.table, Version: version, Log: log}
 	for _, p := range []struct {
@@ -110,7 +109,7 @@ func (s *settings) options(log *slog.Logger) (runtime.Options, error) {
 		for text := range strings.SplitSeq(c.value, ",") {
 			prefix, err := netip.ParsePrefix(text)
 			if err != nil {
-				return o, fmt.Errorf("--%s %q is not a network such as 10.88.0.0/24, or one of each IP family with a comma between", c.flag, c.value)
+				return o, fmt.Errorf("--%s: must be a network such as 10.88.0.0/24, or one for each IP family separated by a comma, got %q", c.flag, c.value)
 			}
 			*c.to = append(*c.to, prefix)
 		}
@@ -138,7 +137,7 @@ func command(args []string, out, errs io.Writer) int {
 		return 0
 	case "serve", "clean":
 	default:
-		_, _ = fmt.Fprintf(errs, "sampan-runtime: unknown command %q; there are serve, clean and version\n", verb)
+		_, _ = fmt.Fprintf(errs, "sampan-runtime: unknown command %q; must be serve, clean or version\n", verb)
 		return 2
 	}
 	if err := flags.Parse(args[1:]); err != nil {
@@ -148,7 +147,7 @@ func command(args []string, out, errs io.Writer) int {
 		return 2
 	}
 	if flags.NArg() > 0 {
-		_, _ = fmt.Fprintf(errs, "sampan-runtime: %s takes no arguments, but got %q\n", verb, flags.Args())
+		_, _ = fmt.Fprintf(errs, "sampan-runtime: %s takes no arguments, got %q\n", verb, flags.Args())
 		return 2
 	}
 	log, err := s.logger(errs)
@@ -169,7 +168,7 @@ func command(args []string, out, errs io.Writer) int {
 	if err != nil {
 		_, _ = fmt.Fprintln(errs, "sampan-runtime:", err)
 		if s.log != "" {
-			log.Error("the runtime ended", "err", err)
+			log.Error("container runtime stopped with an error", "err", err)
 		}
 		return 1
 	}

@@ -92,7 +92,7 @@ func runDNS(ctx context.Context, cfg *rest.Config, o cli.DNSOptions) error {
 	for _, text := range o.Networks {
 		n, err := netip.ParsePrefix(text)
 		if err != nil {
-			return fmt.Errorf("--cluster-cidr: want a network such as 10.96.0.0/16: %w", err)
+			return fmt.Errorf("--cluster-cidr: must be a network such as 10.96.0.0/16: %w", err)
 		}
 		networks = append(networks, n)
 	}
