@@ -28,6 +28,7 @@ type balancer struct {
 	affinity  time.Duration           // guarded by mu; 0 means none
 	sessions  map[netip.Addr]*session // guarded by mu
 	recent    session                 // guarded by mu; ring of the sessions, from the oldest to the newest
+	changed   chan struct{}           // guarded by mu; closed and replaced when the endpoints change
 	suspects  int                     // guarded by mu; how many endpoints have failures
 
 	// leaving are those that are endpoints no more and have young connections.
@@ -39,6 +40,7 @@ type balancer struct {
 // An endpoint is a backend and what is known of it.
 type endpoint struct {
 	at     netip.AddrPort
+	name   string // of at, as package net dials it
 	target address
 
 	// Below is guarded by the mu of its balancer.
@@ -59,7 +61,7 @@ type session struct {
 }
 
 func newBalancer() *balancer {
-	b := &balancer{sessions: map[netip.Addr]*session{}, leaving: map[netip.AddrPort]*endpoint{}}
+	b := &balancer{changed: make(chan struct{}), sessions: map[netip.Addr]*session{}, leaving: map[netip.AddrPort]*endpoint{}}
 	b.recent.older, b.recent.newer = &b.recent, &b.recent
 	return b
 }
@@ -98,7 +100,7 @@ func (b *balancer) set(backends []netip.AddrPort, affinity time.Duration) bool {
 			delete(b.leaving, at)
 			e.gone, e.failures, e.probing, e.refused = false, 0, false, time.Time{}
 		default:
-			e = &endpoint{at: at, target: addressOf(at)}
+			e = &endpoint{at: at, name: at.String(), target: addressOf(at)}
 		}
 		if e.failures > 0 {
 			b.suspects++
@@ -108,8 +110,17 @@ func (b *balancer) set(backends []netip.AddrPort, affinity time.Duration) bool {
 	for _, e := range was {
 		b.leave(e)
 	}
+	close(b.changed)
+	b.changed = make(chan struct{})
 	b.wake() // who waits for one that is back waits no more
 	return true
+}
+
+// changes returns a channel that is closed when the endpoints change.
+func (b *balancer) changes() <-chan struct{} {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.changed
 }
 
 // leave makes an endpoint one no more. b.mu is held.

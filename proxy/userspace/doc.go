@@ -1,55 +1,54 @@
-// Package userspace forwards Services in the program itself: a socket per service port, a
-// balancer that goes round the backends, and carrying of bytes in both directions.
+// Package userspace forwards Services in the program itself: it opens a socket per service
+// port, chooses a backend for each connection, and copies bytes in both directions.
 //
-// What it is for is that it retries. The kernel sends a connection to one backend, and if that
-// does not answer the client waits for its own timeout; here the next one is dialed. The client
-// notices nothing but the time.
+// Its purpose is to retry. The kernel sends a connection to one backend, and if that does not
+// answer the client waits for its own timeout; the forwarder dials the next backend, and the
+// client notices nothing but the time.
 //
-// One loop per core carries all connections: it waits for their sockets with epoll, and moves
-// bytes with splice(2) through pipes that are only held while a side does not take what the other
-// sent. (What is as short as a question is copied: that is faster.) A connection has two
-// descriptors and one block of memory; it has no goroutine, no timer and no buffer.
+// A TCP connection has two goroutines, one per direction. They take a buffer only while there are
+// bytes to copy; long runs of bytes are moved by splice(2), as package net does between two
+// sockets. UDP is relayed by one goroutine per processor, which reads and writes packets in
+// batches (docs/decisions/0026).
 //
-// Invariants, which tests cite by their sense:
+// Invariants:
 //
-//	U1  A connection of TCP goes to one backend. As long as nothing was carried, a backend that
-//	    refuses or resets is passed over at once, and one that does not answer when its round
-//	    is over, which takes 250 ms, 500 ms, 1 s and 2 s. In a round each backend is tried once.
-//	    Once bytes were carried there is no second try.
-//	U2  Without backends a connection is reset at once. If all refuse, it waits for the next
-//	    round or other backends; after the last round it is reset.
-//	U3  A backend that failed is avoided by all for a second, then by all but one that tries
-//	    it, twice as long each time up to ten, as long as there are others that did not fail.
-//	U4  With affinity a client goes where it went last, unless that is gone or has failed.
-//	U5  Each direction ends on its own; a reset of either side resets the other; a side that
-//	    takes nothing stops the other, and costs at most a pipe. What the kernel took is
-//	    counted, no more and no less.
-//	U6  What is known of backends that stay survives a change of the others. Connections
-//	    outlive the change, their backend's leaving, and the pool. They end with Run, by a reset.
-//	U7  Settle waits for those that were sent to a backend that left, until that has sent
-//	    something or a second after it took the connection (docs/decisions/0008).
-//	U8  Connections of TCP are bounded for all pools of a Service together, flows of UDP for each
-//	    pool, and both for the forwarder, by descriptors. Those above
-//	    are reset and counted. When the process has none left at all, one that is kept for it
-//	    is given up to accept and reset.
-//	U9  A flow of UDP is a client's address and port, and has a socket of its own. It ends when
-//	    it was silent for a minute, when its backend leaves, and with its pool. When its backend
-//	    refuses (ICMP) it moves to another, and takes the packet along if that is known whole. When
-//	    all have refused, or there are none, the client is told by ICMP what its kernel would be told
-//	    without a forwarder; so often and not more (see limiter). When there are too many flows, the one
-//	    that was silent the longest makes room if that is a second at least; else the packets of
-//	    the new one are dropped, as are packets that the kernel does not take. Nothing waits for UDP.
-//	U10 Answers come from the address and port that the client sent to.
-//	U11 Nothing wakes up while nothing is carried, but once for what ended within a second.
-//	U12 What transparent connections need of the network namespace is there as long as there is the
-//	    table ([Options.Table]) of any forwarder that has had a transparent pool. Whoever goes
-//	    last removes it. What a process that was killed left goes with the next one that has its table,
-//	    or by [RemoveTransparent].
+//	userspace-U1  A TCP connection is carried by one backend. Until bytes have been carried, a backend
+//	    that refuses or resets is skipped at once, and one that does not answer is skipped at the end
+//	    of its round. Rounds last 250 ms, 500 ms, 1 s and 2 s; in a round each backend is tried once.
+//	    After bytes have been carried there is no second try.
+//	userspace-U2  Without backends a connection is reset at once. If all refuse, it waits for the next
+//	    round or for other backends; after the last round it is reset.
+//	userspace-U3  A backend that failed is avoided for a second, then one client tries it again; each
+//	    further failure doubles the time, up to ten seconds. It is not avoided if all backends have failed.
+//	userspace-U4  With session affinity a client goes to the backend that it used last, unless that has
+//	    been removed or has failed.
+//	userspace-U5  Each direction ends separately. A reset of one side resets the other. A side that does
+//	    not read stops the other one. Exactly the bytes that the kernel accepted are counted; bytes
+//	    that are spliced are counted per MiB and at the end.
+//	userspace-U6  A change of the backends keeps the state of the backends that stay. Connections continue
+//	    after such a change, and after their backend or the pool is removed. Run resets them when it ends.
+//	userspace-U7  Settle waits for connections to removed backends until the server has sent something, or
+//	    for one second after it accepted (docs/decisions/0008).
+//	userspace-U8  TCP connections are bounded for all pools of a Service together, UDP flows for each
+//	    pool, and both by the descriptors of the forwarder. Those above are reset and counted. If the
+//	    process has no descriptor left, a spare one is closed to accept and reset.
+//	userspace-U9  A UDP flow is a client's address and port, and has a socket. It ends when it has been
+//	    silent for a minute, when its backend is removed, and with its pool. If its backend refuses
+//	    (ICMP), the flow moves to another one, and the packet is sent again if all of it is known. If all
+//	    backends refuse, or there are none, the client gets the ICMP message that its kernel would get
+//	    without a forwarder, at a limited rate (see limiter). If there are too many flows, the one that has
+//	    been silent longest is ended, if that is at least a second; else the packets of the new flow are
+//	    dropped, as are packets that the kernel does not accept.
+//	userspace-U10 Answers come from the address and port that the client sent to.
+//	userspace-U11 An idle forwarder does not wake up, except once per connection within its first second.
+//	userspace-U12 The rules that transparent connections need exist while the nftables table
+//	    ([Options.Table]) of any forwarder exists that has had a transparent pool. The last forwarder
+//	    removes them. What a killed process left is removed by the next one with its table, or by
+//	    [RemoveTransparent].
 //
-// Terms: a pool is one socket and its backends ([proxy.Pool]). A connection is fresh for a second
-// after it was made, and young as long as it may stand in its server's queue. A round
-// is one turn through the backends.
+// Terms: a pool is one socket and its backends ([proxy.Pool]). A connection is young until its server is
+// known to have accepted it. A round is one pass over the backends.
 //
-// What it does not do: SCTP, which only the kernel carries. UDP has no PROXY header. A transparent
-// connection needs answers that come back through this node, see [Options.Reachable].
+// Limits: SCTP is forwarded by the kernel only. UDP has no PROXY header. A transparent connection needs
+// answers that return through this node, see [Options.Reachable].
 package userspace

@@ -423,62 +423,48 @@ func TestDescriptorsOfTheForwarderAreBounded(t *testing.T) {
 }
 
 // All bytes come over, in order, whatever their number and whoever is slow, in both directions
-// at a time; and with pipes as well as without.
+// at a time.
 func TestAllBytesComeOver(t *testing.T) {
-	for _, pipes := range []bool{true, false} {
-		t.Run(fmt.Sprintf("pipes=%t", pipes), func(t *testing.T) {
-			f, err := userspace.New(userspace.Options{Address: loopback4()})
-			if err != nil {
-				t.Fatal(err)
+	f := start(t, userspace.Options{})
+	at := set(t, f, web(corev1.ProtocolTCP, backend(t, func(c *net.TCPConn) {
+		buf := make([]byte, 100_000)
+		for n := 0; ; n++ {
+			size := []int{1, 100, 5000, len(buf)}[n%4]
+			got, err := c.Read(buf[:size])
+			if _, failed := c.Write(buf[:got]); failed != nil || err != nil {
+				return
 			}
-			if !pipes {
-				f.WithoutPipes()
+			if n%100 == 0 {
+				runtime.Gosched()
 			}
-			g := run.NewGroup(context.Background(), 0)
-			g.Go(func(ctx context.Context) { _ = f.Run(ctx) })
-			defer g.Stop()
-			<-f.Ready()
-			at := set(t, f, web(corev1.ProtocolTCP, backend(t, func(c *net.TCPConn) {
-				buf := make([]byte, 100_000)
-				for n := 0; ; n++ {
-					size := []int{1, 100, 5000, len(buf)}[n%4]
-					got, err := c.Read(buf[:size])
-					if _, failed := c.Write(buf[:got]); failed != nil || err != nil {
-						return
-					}
-					if n%100 == 0 {
-						runtime.Gosched()
-					}
+		}
+	})))
+	var want float64
+	for _, size := range []int{0, 1, 16<<10 - 1, 16 << 10, 16<<10 + 1, 1 << 20, 8 << 20} {
+		sent := make([]byte, size)
+		_, _ = rand.Read(sent)
+		want += float64(size)
+		c := dial(t, at)
+		var writing sync.WaitGroup
+		writing.Go(func() {
+			for rest := sent; len(rest) > 0; {
+				n := min(len(rest), 1+len(rest)/3)
+				if _, err := c.Write(rest[:n]); err != nil {
+					t.Error(err)
+					return
 				}
-			})))
-			var want float64
-			for _, size := range []int{0, 1, 16<<10 - 1, 16 << 10, 16<<10 + 1, 1 << 20, 8 << 20} {
-				sent := make([]byte, size)
-				_, _ = rand.Read(sent)
-				want += float64(size)
-				c := dial(t, at)
-				var writing sync.WaitGroup
-				writing.Go(func() {
-					for rest := sent; len(rest) > 0; {
-						n := min(len(rest), 1+len(rest)/3)
-						if _, err := c.Write(rest[:n]); err != nil {
-							t.Error(err)
-							return
-						}
-						rest = rest[n:]
-					}
-					_ = c.CloseWrite()
-				})
-				got, err := io.ReadAll(c)
-				writing.Wait()
-				if err != nil || !bytes.Equal(got, sent) {
-					t.Errorf("of %d bytes %d came back, equal: %t, %v", size, len(got), bytes.Equal(got, sent), err)
-				}
+				rest = rest[n:]
 			}
-			if m := told(t, f); m["relayed_bytes_total in"] != want || m["relayed_bytes_total out"] != want {
-				t.Errorf("counted %v bytes in and %v out, want %v", m["relayed_bytes_total in"], m["relayed_bytes_total out"], want)
-			}
+			_ = c.CloseWrite()
 		})
+		got, err := io.ReadAll(c)
+		writing.Wait()
+		if err != nil || !bytes.Equal(got, sent) {
+			t.Errorf("of %d bytes %d came back, equal: %t, %v", size, len(got), bytes.Equal(got, sent), err)
+		}
+	}
+	if m := told(t, f); m["relayed_bytes_total in"] != want || m["relayed_bytes_total out"] != want {
+		t.Errorf("counted %v bytes in and %v out, want %v", m["relayed_bytes_total in"], m["relayed_bytes_total out"], want)
 	}
 }
 

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net"
 	"net/netip"
 	"runtime"
 	"slices"
@@ -66,10 +67,11 @@ type Forwarder struct {
 	opts  Options
 	ready chan struct{}
 
-	pipes       int          // of each loop
 	descriptors atomic.Int64 // that are taken
 	turn        atomic.Uint32
-	loops       []*loop  // set by Run before ready is closed
+	loops       []*loop    // of UDP; set by Run before ready is closed
+	group       *run.Group // of TCP listeners and connections; set by Run before ready is closed
+	spare       spare
 	own         sync.Map // where the forwarder itself listens: netip.AddrPort to nothing
 
 	mu      sync.Mutex
@@ -99,7 +101,6 @@ type pool struct {
 
 	warned  atomic.Int64  // when it was said last that something is wrong, in seconds
 	changes atomic.Uint64 // of the backends
-	paused  atomic.Int64  // connections that wait for one
 }
 
 // New returns a forwarder that has not started; call [Forwarder.Run].
@@ -130,11 +131,8 @@ func New(o Options) (*Forwarder, error) {
 	if o.Log == nil {
 		o.Log = slog.Default()
 	}
-	// Pipes are no part of what connections are counted by: they get an eighth.
-	pipes := min(pipesPerLoop, o.Descriptors/8/2/runtime.GOMAXPROCS(0))
-	o.Descriptors -= 2 * pipes * runtime.GOMAXPROCS(0)
 	return &Forwarder{
-		opts: o, ready: make(chan struct{}), pipes: pipes,
+		opts: o, ready: make(chan struct{}),
 		pools: map[proxy.PoolID]*pool{}, removed: map[*balancer]bool{}, budgets: map[types.NamespacedName]*budget{}, limit: newLimiter(), refusers: map[bool]*refuser{},
 	}, nil
 }
@@ -153,6 +151,12 @@ func (f *Forwarder) Run(ctx context.Context) error {
 	}
 	group := run.NewGroup(ctx, 0)
 	defer group.Stop()
+	f.group = run.NewGroup(ctx, 0)
+	defer f.group.Stop()
+	if err := f.spare.open(); err != nil {
+		return fmt.Errorf("userspace: %w", err)
+	}
+	defer f.spare.close()
 	for range runtime.GOMAXPROCS(0) {
 		var l *loop
 		if l, err = newLoop(f); err != nil {
@@ -175,14 +179,17 @@ func (f *Forwarder) Run(ctx context.Context) error {
 	close(f.ready)
 	<-ctx.Done()
 
-	group.Stop()
 	f.mu.Lock()
-	defer f.mu.Unlock()
 	f.running = false
 	for id, p := range f.pools {
 		p.stop()
 		delete(f.pools, id)
 	}
+	f.mu.Unlock()
+	f.group.Stop()
+	group.Stop()
+	f.mu.Lock()
+	defer f.mu.Unlock()
 	for _, r := range f.refusers {
 		if r != nil {
 			r.close()
@@ -251,11 +258,6 @@ func (f *Forwarder) Set(want proxy.Pool) (netip.AddrPort, error) {
 	p.transparent.Store(want.Transparent)
 	if p.balancer.set(want.Backends, want.Affinity) {
 		p.changes.Add(1)
-		if p.paused.Load() > 0 {
-			for _, l := range f.loops {
-				l.ask(func() { l.tryAgain(p) })
-			}
-		}
 		if r := p.relay; r != nil {
 			r.loop.ask(r.prune)
 		}
@@ -337,34 +339,33 @@ func (p *pool) open() error {
 	if !address.IsValid() {
 		return fmt.Errorf("userspace: this node has no address of the family of the pool (IPv6: %t)", p.id.IPv6)
 	}
-	kind := unix.SOCK_STREAM
-	switch p.id.Protocol {
-	case corev1.ProtocolTCP:
-	case corev1.ProtocolUDP:
-		kind = unix.SOCK_DGRAM
-	default:
+	if p.id.Protocol != corev1.ProtocolTCP && p.id.Protocol != corev1.ProtocolUDP {
 		return fmt.Errorf("userspace: protocol %s is carried in kernel mode only, want TCP or UDP", p.id.Protocol)
 	}
 	if !f.take(1) {
 		return fmt.Errorf("userspace: %w", errDescriptors)
 	}
-	fd, err := listen(address, kind)
+	if p.id.Protocol == corev1.ProtocolTCP {
+		l, err := p.listenTCP(address)
+		if err != nil {
+			f.give(1)
+			return fmt.Errorf("userspace: listening at %v: %w", address, err)
+		}
+		p.listener, p.at = l, unmapped(l.tcp.Addr().(*net.TCPAddr).AddrPort())
+		f.own.Store(p.at, nil)
+		f.group.Go(l.run)
+		return nil
+	}
+	fd, err := listenUDP(address)
 	if err == nil {
 		p.at, err = localAddress(fd)
 	}
 	if err == nil {
 		f.own.Store(p.at, nil)
-	}
-	if err == nil {
 		l := f.anyLoop()
-		if kind == unix.SOCK_STREAM {
-			p.listener = &listener{pool: p, loop: l, fd: fd}
-			p.listener.index, err = l.watch(p.listener, fd)
-		} else {
-			p.relay = newRelay(p, l, fd)
-			p.relay.refuser = f.refuser(address)
-			p.relay.index, err = l.watch(p.relay, fd)
-		}
+		p.relay = newRelay(p, l, fd)
+		p.relay.refuser = f.refuser(address)
+		p.relay.index, err = l.watch(p.relay, fd)
 	}
 	if err != nil {
 		f.give(1)
@@ -424,35 +425,41 @@ func (p *pool) release() {
 	p.f.give(2)
 }
 
-// socketTo returns a new socket for what comes from a client and goes to an endpoint.
-func (p *pool) socketTo(e *endpoint, kind int, client netip.AddrPort) (int, unix.Errno) {
-	fd, errno := socket(family(e.at.Addr()), kind)
+// prepare makes a socket ready for what comes from a client and goes to an endpoint.
+func (p *pool) prepare(fd int, e *endpoint, client netip.AddrPort) unix.Errno {
+	if mark := p.f.opts.Mark; mark != 0 {
+		if errno := set(fd, unix.SOL_SOCKET, unix.SO_MARK, int32(mark)); errno != 0 {
+			return errno
+		}
+	}
+	if p.transparent.Load() && p.f.canImpersonate(client.Addr(), e.at.Addr()) {
+		return impersonate(fd, client.Addr())
+	}
+	return 0
+}
+
+// socketTo returns a new socket of UDP for what comes from a client and goes to an endpoint.
+func (p *pool) socketTo(e *endpoint, client netip.AddrPort) (int, unix.Errno) {
+	fd, errno := socket(family(e.at.Addr()), unix.SOCK_DGRAM)
 	if errno != 0 {
 		return -1, errno
 	}
-	if mark := p.f.opts.Mark; mark != 0 {
-		errno = set(fd, unix.SOL_SOCKET, unix.SO_MARK, int32(mark))
-	}
-	if errno == 0 && p.transparent.Load() && p.f.canImpersonate(client.Addr(), e.at.Addr()) {
-		errno = impersonate(fd, client.Addr())
-	}
-	if errno != 0 {
+	if errno = p.prepare(fd, e, client); errno != 0 {
 		_ = unix.Close(fd)
 		return -1, errno
 	}
 	return fd, 0
 }
 
-// connectTo connects a socket to an endpoint, unless that is a socket of the forwarder itself:
-// a hostile EndpointSlice would have it carry one connection in circles until there is no room
+// isOwn reports whether an endpoint is a socket of the forwarder itself: a hostile
+// EndpointSlice would have it carry one connection in circles until there is no room
 // for others.
-func (p *pool) connectTo(fd int, e *endpoint) unix.Errno {
+func (p *pool) isOwn(e *endpoint) bool {
 	if a := e.at.Addr(); a == p.f.opts.Address || a == p.f.opts.Address6 {
-		if _, own := p.f.own.Load(e.at); own {
-			return unix.ECONNREFUSED
-		}
+		_, own := p.f.own.Load(e.at)
+		return own
 	}
-	return connect(fd, &e.target)
+	return false
 }
 
 // warn says what is wrong with a pool, at most once a second: it may be so with every
@@ -464,13 +471,9 @@ func (p *pool) warn(what string, err error) {
 	}
 }
 
-// backlog is how many connections may wait to be accepted; the kernel takes less if
-// net.core.somaxconn says so.
-const backlog = 4096
-
-// listen returns a socket on a free port.
-func listen(at netip.Addr, kind int) (int, error) {
-	fd, errno := socket(family(at), kind)
+// listenUDP returns a socket of UDP on a free port.
+func listenUDP(at netip.Addr) (int, error) {
+	fd, errno := socket(family(at), unix.SOCK_DGRAM)
 	if errno != 0 {
 		return -1, errno
 	}
@@ -482,19 +485,11 @@ func listen(at netip.Addr, kind int) (int, error) {
 		errno = bind(fd, &a)
 	}
 	err := asError(errno)
-	if err == nil && kind == unix.SOCK_STREAM {
-		// Connections that are accepted inherit these.
-		set(fd, unix.SOL_TCP, unix.TCP_NODELAY, 1)
-		keepAlive(fd)
-		err = unix.Listen(fd, backlog)
-	}
-	if err == nil && kind == unix.SOCK_DGRAM {
-		// Bursts wait here while the loop is elsewhere; what comes above is dropped.
-		set(fd, unix.SOL_SOCKET, unix.SO_RCVBUF, 1<<20)
-	}
 	if err != nil {
 		_ = unix.Close(fd)
 		return -1, err
 	}
+	// Bursts wait here while the loop is busy; the kernel drops packets above that.
+	set(fd, unix.SOL_SOCKET, unix.SO_RCVBUF, 1<<20)
 	return fd, nil
 }

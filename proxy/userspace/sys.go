@@ -74,23 +74,6 @@ func set(fd, level, option int, value int32) unix.Errno {
 	return errno
 }
 
-// accept returns the next connection of a listener and stores who made it.
-func accept(fd int, from *address) (int, unix.Errno) {
-	for {
-		from.len = uint32(unsafe.Sizeof(from.raw))
-		n, _, errno := unix.Syscall6(unix.SYS_ACCEPT4, uintptr(fd), uintptr(unsafe.Pointer(&from.raw)), uintptr(unsafe.Pointer(&from.len)),
-			unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC, 0, 0)
-		switch errno {
-		case 0:
-			return int(n), 0
-		case unix.EINTR, unix.ECONNABORTED:
-			// The second has gone again: the next one.
-		default:
-			return -1, errno
-		}
-	}
-}
-
 func connect(fd int, to *address) unix.Errno { return named(unix.SYS_CONNECT, fd, to) }
 
 func bind(fd int, at *address) unix.Errno { return named(unix.SYS_BIND, fd, at) }
@@ -133,55 +116,6 @@ func originalDestination(fd int) (netip.AddrPort, error) {
 	return at, nil // nobody changed it
 }
 
-// reset closes a socket so that the other side sees a connection that broke and not
-// one that ended.
-func reset(fd int) {
-	_ = unix.SetsockoptLinger(fd, unix.SOL_SOCKET, unix.SO_LINGER, &unix.Linger{Onoff: 1})
-	_ = unix.Close(fd)
-}
-
-// splice moves bytes between a pipe and a socket without waiting.
-func splice(from, to, most int) (int, unix.Errno) {
-	for {
-		n, _, errno := unix.Syscall6(unix.SYS_SPLICE, uintptr(from), 0, uintptr(to), 0, uintptr(most), unix.SPLICE_F_NONBLOCK|unix.SPLICE_F_MOVE)
-		switch errno {
-		case 0:
-			return int(n), 0
-		case unix.EINTR:
-		default:
-			return 0, errno
-		}
-	}
-}
-
-// receive reads from a socket without waiting.
-func receive(fd int, into []byte, flags int) (int, unix.Errno) {
-	for {
-		n, _, errno := unix.Syscall6(unix.SYS_RECVFROM, uintptr(fd), uintptr(unsafe.Pointer(&into[0])), uintptr(len(into)), uintptr(flags|unix.MSG_DONTWAIT), 0, 0)
-		switch errno {
-		case 0:
-			return int(n), 0
-		case unix.EINTR:
-		default:
-			return 0, errno
-		}
-	}
-}
-
-// send writes to a socket without waiting.
-func send(fd int, what []byte) (int, unix.Errno) {
-	for {
-		n, _, errno := unix.Syscall6(unix.SYS_SENDTO, uintptr(fd), uintptr(unsafe.Pointer(&what[0])), uintptr(len(what)), unix.MSG_DONTWAIT|unix.MSG_NOSIGNAL, 0, 0)
-		switch errno {
-		case 0:
-			return int(n), 0
-		case unix.EINTR:
-		default:
-			return 0, errno
-		}
-	}
-}
-
 // hearErrors has a socket of UDP keep what ICMP says of its packets, and quote these.
 func hearErrors(fd int, of netip.Addr) unix.Errno {
 	if of.Is4() {
@@ -211,30 +145,6 @@ func receiveError(fd int, into []byte) (packet []byte, why unix.Errno, ok bool) 
 		}
 	}
 	return into[:n], why, true
-}
-
-// A pipe is where bytes are between two sockets. It belongs to one loop.
-type pipe struct {
-	read, write int
-	held        int // bytes in it
-}
-
-// pipeSize is what the pipe is asked to hold: what package net uses as well.
-const pipeSize = 1 << 20
-
-func newPipe() (*pipe, error) {
-	var fds [2]int
-	if err := unix.Pipe2(fds[:], unix.O_CLOEXEC|unix.O_NONBLOCK); err != nil {
-		return nil, err
-	}
-	// Who may not have a large one works with a small one.
-	_, _ = unix.FcntlInt(uintptr(fds[0]), unix.F_SETPIPE_SZ, pipeSize)
-	return &pipe{read: fds[0], write: fds[1]}, nil
-}
-
-func (p *pipe) close() {
-	_ = unix.Close(p.read)
-	_ = unix.Close(p.write)
 }
 
 // batchSize is how many packets are read or written in one call.

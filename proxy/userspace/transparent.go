@@ -58,7 +58,7 @@ func impersonate(fd int, client netip.Addr) unix.Errno {
 //	ip route add local 0.0.0.0/0 dev lo table 7361
 //
 // That is all: nothing else on the node has this mark, table of routes or priority. Each forwarder has a
-// table of its own, and all share the rule and the route (U12).
+// table of its own, and all share the rule and the route (userspace-U12).
 const (
 	answerChain  = "sampan-answers"
 	answerMark   = 0x73616d70 // "samp"

@@ -61,7 +61,7 @@ func newRelay(p *pool, l *loop, fd int) *relay {
 }
 
 // ready implements handler.
-func (r *relay) ready(l *loop, _ int, _ uint32) {
+func (r *relay) ready(l *loop, _ uint32) {
 	b := l.packets()
 	for range batchesAtOnce {
 		r.mu.Lock()
@@ -85,7 +85,7 @@ func (r *relay) ready(l *loop, _ int, _ uint32) {
 			return // that was all, and more would be another event
 		}
 	}
-	l.ask(func() { r.ready(l, 0, canRead) })
+	l.ask(func() { r.ready(l, canRead) })
 }
 
 // forward sends packets of a client to its endpoint. Those that it can't send are dropped, as
@@ -198,12 +198,14 @@ func (fl *flow) connect(l *loop, e *endpoint) unix.Errno {
 	p := fl.relay.pool
 	fl.hangUp(l)
 	fl.endpoint = e
-	fd, errno := p.socketTo(e, unix.SOCK_DGRAM, fl.client)
+	fd, errno := p.socketTo(e, fl.client)
 	if errno == 0 {
 		errno = hearErrors(fd, e.at.Addr())
 	}
 	if errno == 0 {
-		errno = p.connectTo(fd, e)
+		if errno = unix.ECONNREFUSED; !p.isOwn(e) {
+			errno = connect(fd, &e.target)
+		}
 	}
 	if errno == 0 {
 		var err error
@@ -348,7 +350,7 @@ func (fl *flow) hear(l *loop, errno unix.Errno) bool {
 }
 
 // ready implements handler.
-func (fl *flow) ready(l *loop, _ int, events uint32) {
+func (fl *flow) ready(l *loop, events uint32) {
 	r, b := fl.relay, l.packets()
 	to := addressOf(fl.client)
 	for range batchesAtOnce {
@@ -372,7 +374,7 @@ func (fl *flow) ready(l *loop, _ int, events uint32) {
 	}
 	l.ask(func() {
 		if fl.fd >= 0 {
-			fl.ready(l, 0, events)
+			fl.ready(l, events)
 		}
 	})
 }
