@@ -27,46 +27,46 @@ var (
 	deniedDesc  = RefusedDesc("source")
 )
 
-// counts tells what has come to Services, in either mode: to their doors. The kernel counts at
-// doors; whose they are the book says. A door may go while its Service stays, or change hands:
+// counts tells what has come to Services, in either mode: to their frontends. The kernel counts at
+// frontends; whose they are the book says. A frontend may go while its Service stays, or change hands:
 // what was counted there stays with the Service for as long as that lives.
 //
-// The kernel is asked when somebody wants to know, and about doors that go.
+// The kernel is asked when somebody wants to know, and about frontends that go.
 type counts struct {
 	kernel Kernel
 	lives  func(service types.NamespacedName, created time.Time) bool
 	log    *slog.Logger
 
-	// mu is held while the kernel answers, which it does from memory: so a door is seen either as
+	// mu is held while the kernel answers, which it does from memory: so a frontend is seen either as
 	// standing or as gone.
-	mu   sync.Mutex
-	book *book                                      // what stands does not change but under mu
-	gone map[types.NamespacedName]map[portKey]Tally // guarded by mu
-	born map[types.NamespacedName]time.Time         // guarded by mu; which Service it is that gone is about
+	mu    sync.Mutex
+	table *ruleTable                                 // what stands does not change but under mu
+	gone  map[types.NamespacedName]map[portKey]Tally // guarded by mu
+	born  map[types.NamespacedName]time.Time         // guarded by mu; which Service it is that gone is about
 }
 
 // A portKey names a port of a Service to users: that of both families.
 type portKey struct{ name, protocol string }
 
-func (c *claim) key(d Door) portKey { return portKey{c.port, string(d.Protocol)} }
+func (c *claim) key(d Frontend) portKey { return portKey{c.port, string(d.Protocol)} }
 
-func newCounts(k Kernel, b *book, lives func(types.NamespacedName, time.Time) bool, log *slog.Logger) *counts {
-	return &counts{kernel: k, lives: lives, log: log, book: b, gone: map[types.NamespacedName]map[portKey]Tally{}, born: map[types.NamespacedName]time.Time{}}
+func newCounts(k Kernel, b *ruleTable, lives func(types.NamespacedName, time.Time) bool, log *slog.Logger) *counts {
+	return &counts{kernel: k, lives: lives, log: log, table: b, gone: map[types.NamespacedName]map[portKey]Tally{}, born: map[types.NamespacedName]time.Time{}}
 }
 
 // stand notes that what is to stand stands.
-func (c *counts) stand(ctx context.Context) {
+func (c *counts) commit(ctx context.Context) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	left := c.book.done()
+	left := c.table.done()
 	if len(left) == 0 {
 		return
 	}
-	doors := make([]Door, 0, len(left))
+	frontends := make([]Frontend, 0, len(left))
 	for d := range left {
-		doors = append(doors, d)
+		frontends = append(frontends, d)
 	}
-	last, err := c.kernel.Forget(ctx, doors)
+	last, err := c.kernel.Forget(ctx, frontends)
 	if err != nil && ctx.Err() == nil {
 		c.log.WarnContext(ctx, "reading what was counted at addresses of services that are gone", "err", err)
 	}
@@ -119,7 +119,7 @@ func (c *counts) sums(ctx context.Context) (map[types.NamespacedName]map[portKey
 		all[service][k] = sum
 	}
 	for d, t := range standing {
-		if is := c.book.owner(d); is != nil {
+		if is := c.table.owner(d); is != nil {
 			add(is.service, is.key(d), t)
 		}
 	}
@@ -150,14 +150,14 @@ func (c *counts) Collect(ch chan<- prometheus.Metric) {
 	}
 	for service, ports := range all {
 		for k, t := range ports {
-			tell := func(d *prometheus.Desc, n uint64, more ...string) {
+			emit := func(d *prometheus.Desc, n uint64, more ...string) {
 				ch <- prometheus.MustNewConstMetric(d, prometheus.CounterValue, float64(n), append([]string{service.Namespace, service.Name, k.name, k.protocol}, more...)...)
 			}
-			tell(connectionsDesc, t.Connections)
-			tell(bytesDesc, t.In, "in")
-			tell(bytesDesc, t.Out, "out")
-			tell(refusedDesc, t.Refused)
-			tell(deniedDesc, t.Denied)
+			emit(connectionsDesc, t.Connections)
+			emit(bytesDesc, t.In, "in")
+			emit(bytesDesc, t.Out, "out")
+			emit(refusedDesc, t.Refused)
+			emit(deniedDesc, t.Denied)
 		}
 	}
 }

@@ -2,7 +2,7 @@
 // whether it has a pod of it or not.
 //
 // [NewPlan] says, as a pure function of a Service, its EndpointSlices and the node
-// ([Here]), which address and port ([Door]) leads to which endpoints, for whom, and
+// ([Here]), which address and port ([Frontend]) leads to which endpoints, for whom, and
 // what is relayed. A [Proxy] is the loop around it: it follows Services, EndpointSlices
 // and its node, plans anew only the Services that changed, and hands differences to two
 // others. A [Kernel] (package proxy/nft) makes the kernel send connections to backends;
@@ -18,7 +18,7 @@
 //	    if [Here] says so, relayed.
 //	P3  With a traffic policy of Local connections go to this node's endpoints or
 //	    nowhere; those from inside to an address for clients outside go to all.
-//	P4  A door is the oldest Service's of those that want it; when that goes, the next one's.
+//	P4  A frontend is the oldest Service's of those that want it; when that goes, the next one's.
 //	P5  A batch of changes is one change of the kernel. After a change that was refused
 //	    everything is made anew, again and again until it is done.
 //	    So it is if somebody else removes the rules.

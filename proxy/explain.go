@@ -7,34 +7,34 @@ import (
 	discoveryv1 "k8s.io/api/discovery/v1"
 )
 
-// A Standing says whether an endpoint is a backend, or why it is none. It is a word in
+// An EndpointStatus says whether an endpoint is a backend, or why it is none. It is a word in
 // CamelCase.
-type Standing string
+type EndpointStatus string
 
 // What endpoints may be. Only the first two are backends.
 const (
-	Candidate       Standing = "Candidate"
-	LastResort      Standing = "LastResort"      // it terminates and serves, and no other is ready
-	NotReady        Standing = "NotReady"        // its pod is not
-	Terminating     Standing = "Terminating"     // it terminates, and serves no more
-	Leaving         Standing = "Leaving"         // it terminates and serves, and others are ready
-	OnAnotherNode   Standing = "OnAnotherNode"   // and the traffic policy is Local
-	ForAnotherZone  Standing = "ForAnotherZone"  // by hints
-	ForAnotherNode  Standing = "ForAnotherNode"  // by hints
-	AddressRefused  Standing = "AddressRefused"  // see P2
-	OfAnotherFamily Standing = "OfAnotherFamily" // IPv4 for IPv6, or the other way
-	WithoutPort     Standing = "WithoutPort"     // its slice does not have the port
-	OfAnotherProxy  Standing = "OfAnotherProxy"  // its slice is labelled so
+	Candidate       EndpointStatus = "Candidate"
+	LastResort      EndpointStatus = "LastResort"      // it terminates and serves, and no other is ready
+	NotReady        EndpointStatus = "NotReady"        // its pod is not
+	Terminating     EndpointStatus = "Terminating"     // it terminates, and serves no more
+	Leaving         EndpointStatus = "Leaving"         // it terminates and serves, and others are ready
+	OnAnotherNode   EndpointStatus = "OnAnotherNode"   // and the traffic policy is Local
+	ForAnotherZone  EndpointStatus = "ForAnotherZone"  // by hints
+	ForAnotherNode  EndpointStatus = "ForAnotherNode"  // by hints
+	AddressRefused  EndpointStatus = "AddressRefused"  // see P2
+	OfAnotherFamily EndpointStatus = "OfAnotherFamily" // IPv4 for IPv6, or the other way
+	WithoutPort     EndpointStatus = "WithoutPort"     // its slice does not have the port
+	OfAnotherProxy  EndpointStatus = "OfAnotherProxy"  // its slice is labelled so
 )
 
 // Chosen reports whether it is a backend.
-func (s Standing) Chosen() bool { return s == Candidate || s == LastResort }
+func (s EndpointStatus) Chosen() bool { return s == Candidate || s == LastResort }
 
 // A Judgement is what becomes of an endpoint. What it refers to is the caller's.
 type Judgement struct {
 	Endpoint *discoveryv1.Endpoint
 	At       netip.AddrPort // not valid if the address is refused or there is no port
-	Standing Standing
+	Status   EndpointStatus
 }
 
 // JudgeEndpoints says of each endpoint in the slices of a Service whether connections that
@@ -59,11 +59,11 @@ func JudgeEndpoints(svc *corev1.Service, endpoints []*discoveryv1.EndpointSlice,
 	for _, s := range endpoints {
 		for i := range s.Endpoints {
 			j := Judgement{Endpoint: &s.Endpoints[i]}
-			e, standing := lone(svc, s, i, here, id)
-			if j.Standing = standing; standing == "" {
-				j.At, j.Standing = e.at, e.standing(local, ready, near)
-				if j.Standing == NotReady && is(j.Endpoint.Conditions.Terminating) {
-					j.Standing = Terminating
+			e, status := lone(svc, s, i, here, id)
+			if j.Status = status; status == "" {
+				j.At, j.Status = e.at, e.status(local, ready, near)
+				if j.Status == NotReady && is(j.Endpoint.Conditions.Terminating) {
+					j.Status = Terminating
 				}
 			}
 			judged = append(judged, j)
@@ -73,7 +73,7 @@ func JudgeEndpoints(svc *corev1.Service, endpoints []*discoveryv1.EndpointSlice,
 }
 
 // lone describes an endpoint of a slice, or says why it is none of the port.
-func lone(svc *corev1.Service, s *discoveryv1.EndpointSlice, i int, here Here, id PortID) (endpoint, Standing) {
+func lone(svc *corev1.Service, s *discoveryv1.EndpointSlice, i int, here Here, id PortID) (endpoint, EndpointStatus) {
 	kind := discoveryv1.AddressTypeIPv4
 	if id.IPv6 {
 		kind = discoveryv1.AddressTypeIPv6
@@ -96,8 +96,8 @@ func lone(svc *corev1.Service, s *discoveryv1.EndpointSlice, i int, here Here, i
 	return es[0], ""
 }
 
-// standing says what choose does with an endpoint. Ready is whether there is a ready one.
-func (e *endpoint) standing(local, ready bool, near func(*endpoint) bool) Standing {
+// status says what choose does with an endpoint. Ready is whether there is a ready one.
+func (e *endpoint) status(local, ready bool, near func(*endpoint) bool) EndpointStatus {
 	switch {
 	case local && !e.local:
 		return OnAnotherNode

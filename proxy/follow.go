@@ -47,7 +47,7 @@ func (p *Proxy) follows() {
 	})
 	p.slices = cacheOf(p, client.EndpointSlices, cache.Options[*discoveryv1.EndpointSlice]{
 		LabelSelector: ours,
-		Keep:          (&keeper{yes: true}).keep,
+		Keep:          (&interner{yes: true}).keep,
 		Indexes: cache.Indexes[*discoveryv1.EndpointSlice]{
 			byService: func(s *discoveryv1.EndpointSlice) []string { return []string{serviceOf(s).String()} },
 		},
@@ -183,19 +183,19 @@ func keepNode(n *corev1.Node) *corev1.Node {
 	return kept
 }
 
-// A keeper says what is kept of EndpointSlices. What many endpoints have in common is
+// A interner says what is kept of EndpointSlices. What many endpoints have in common is
 // there once.
-type keeper struct {
+type interner struct {
 	yes, no bool // true and false; never changed
 
 	mu    sync.Mutex
 	words map[string]*string // guarded by mu; names of nodes and ports: there are few
 }
 
-// maxWords bounds what a keeper remembers.
+// maxWords bounds what a interner remembers.
 const maxWords = 20000
 
-func (k *keeper) word(s *string) *string {
+func (k *interner) word(s *string) *string {
 	if s == nil {
 		return nil
 	}
@@ -212,7 +212,7 @@ func (k *keeper) word(s *string) *string {
 	return w
 }
 
-func (k *keeper) condition(b *bool) *bool {
+func (k *interner) condition(b *bool) *bool {
 	switch {
 	case b == nil:
 		return nil
@@ -223,7 +223,7 @@ func (k *keeper) condition(b *bool) *bool {
 }
 
 // keep returns what a plan needs of a slice.
-func (k *keeper) keep(s *discoveryv1.EndpointSlice) *discoveryv1.EndpointSlice {
+func (k *interner) keep(s *discoveryv1.EndpointSlice) *discoveryv1.EndpointSlice {
 	kept := &discoveryv1.EndpointSlice{ObjectMeta: meta(&s.ObjectMeta, discoveryv1.LabelServiceName, labelProxyName, labelHeadless), AddressType: s.AddressType, Ports: s.Ports}
 	if at, ok := s.Annotations[corev1.EndpointsLastChangeTriggerTime]; ok {
 		kept.Annotations = map[string]string{corev1.EndpointsLastChangeTriggerTime: at}

@@ -21,7 +21,7 @@ func (p *Proxy) Service(name types.NamespacedName) (svc *corev1.Service, endpoin
 	return svc, endpoints, here, known
 }
 
-// Seen is what a kernel really has for a [Door].
+// Seen is what a kernel really has for a [Frontend].
 type Seen struct {
 	Found    bool // there is a rule
 	Backends []netip.AddrPort

@@ -44,7 +44,7 @@ func (h Here) inServices(a netip.Addr) bool {
 
 // A Plan is what to do on one node for one Service. The zero Plan is nothing.
 type Plan struct {
-	Rules []PlannedRule // in the order of the Service's addresses and ports; no door twice
+	Rules []PlannedRule // in the order of the Service's addresses and ports; no frontend twice
 	Pools []Pool        // each PoolID once
 
 	// Health is asked for at the health-check node port, if there is one.
@@ -119,7 +119,7 @@ func NextPlan(spent []netip.Addr, svc *corev1.Service, endpoints []*discoveryv1.
 	if svc == nil || svc.Spec.Type == corev1.ServiceTypeExternalName || ofOthers(svc.Labels) {
 		return Plan{}
 	}
-	p := planner{svc: svc, here: here, doors: map[Door]bool{}, ports: map[PortID]bool{}, spent: spent}
+	p := planner{svc: svc, here: here, frontends: map[Frontend]bool{}, ports: map[PortID]bool{}, spent: spent}
 	p.wishes = p.readAnnotations()
 	for _, s := range endpoints {
 		if !ofOthers(s.Labels) {
@@ -145,14 +145,14 @@ func NextPlan(spent []netip.Addr, svc *corev1.Service, endpoints []*discoveryv1.
 
 // A planner makes one plan.
 type planner struct {
-	svc    *corev1.Service
-	slices []*discoveryv1.EndpointSlice
-	here   Here
-	wishes wishes
-	spent  []netip.Addr // before, ascending
-	doors  map[Door]bool
-	ports  map[PortID]bool
-	plan   Plan
+	svc       *corev1.Service
+	slices    []*discoveryv1.EndpointSlice
+	here      Here
+	wishes    wishes
+	spent     []netip.Addr // before, ascending
+	frontends map[Frontend]bool
+	ports     map[PortID]bool
+	plan      Plan
 
 	leaving []netip.Addr // endpoints that terminate
 
@@ -289,7 +289,7 @@ func (p *planner) spend() {
 	slices.SortFunc(p.leaving, netip.Addr.Compare)
 	p.leaving = slices.Compact(p.leaving)
 	used := make([]bool, len(p.leaving))
-	seen := map[*netip.AddrPort]bool{} // the first of each list: the doors of a port share theirs
+	seen := map[*netip.AddrPort]bool{} // the first of each list: the frontends of a port share theirs
 	for i := range p.plan.Rules {
 		for _, backends := range [][]netip.AddrPort{p.plan.Rules[i].Backends, p.plan.Rules[i].Inside} {
 			if len(backends) == 0 || seen[&backends[0]] {
@@ -342,17 +342,17 @@ func (p *planner) port(f family, port *corev1.ServicePort, local map[netip.Addr]
 	}
 	r := router{planner: p, id: id, affinity: affinity(p.svc), relayed: p.wishes.userspace && protocol != corev1.ProtocolSCTP}
 	r.all, r.local = choose(es)
-	r.door(f.cluster, port.Port, inLocal, false, MasqueradeForeign)
+	r.frontend(f.cluster, port.Port, inLocal, false, MasqueradeForeign)
 	outside := MasqueradeEverybody
 	if outLocal {
 		outside = MasqueradeNobody
 	}
 	for _, a := range p.external {
-		r.door(a, port.Port, outLocal, true, outside)
+		r.frontend(a, port.Port, outLocal, true, outside)
 	}
 	sources := len(p.plan.Rules)
 	for _, a := range p.balanced {
-		r.door(a, port.Port, outLocal, true, outside)
+		r.frontend(a, port.Port, outLocal, true, outside)
 	}
 	for i := range p.plan.Rules[sources:] {
 		p.plan.Rules[sources+i].Sources = p.sources
@@ -362,10 +362,10 @@ func (p *planner) port(f family, port *corev1.ServicePort, local map[netip.Addr]
 		if f.ipv6 {
 			all, loopback = netip.IPv6Unspecified(), netip.IPv6Loopback()
 		}
-		r.door(all, port.NodePort, outLocal, true, outside)
+		r.frontend(all, port.NodePort, outLocal, true, outside)
 		if p.here.Loopback && protocol != corev1.ProtocolSCTP {
 			r.relayed = true
-			r.door(loopback, port.NodePort, false, true, MasqueradeNobody)
+			r.frontend(loopback, port.NodePort, false, true, MasqueradeNobody)
 		}
 	}
 	r.pools(p.wishes)
@@ -381,16 +381,16 @@ type router struct {
 	used       [2]bool // which pools relayed rules lead to: all, local
 }
 
-// door adds the rule for an address. With local, connections go to endpoints of this
-// node; what comes from inside to a door that is for clients outside goes to all.
-func (r *router) door(a netip.Addr, port int32, local, outside bool, m Masquerade) {
-	d := Door{Address: a, Protocol: r.id.Protocol, Port: uint16(port)}
-	if port <= 0 || port > 65535 || r.doors[d] {
+// frontend adds the rule for an address. With local, connections go to endpoints of this
+// node; what comes from inside to a frontend that is for clients outside goes to all.
+func (r *router) frontend(a netip.Addr, port int32, local, outside bool, m Masquerade) {
+	d := Frontend{Address: a, Protocol: r.id.Protocol, Port: uint16(port)}
+	if port <= 0 || port > 65535 || r.frontends[d] {
 		return
 	}
-	r.doors[d] = true
+	r.frontends[d] = true
 	rule := PlannedRule{
-		Rule: Rule{Door: d, Backends: r.all, Affinity: r.affinity, Masquerade: m, Relayed: r.relayed},
+		Rule: Rule{Frontend: d, Backends: r.all, Affinity: r.affinity, Masquerade: m, Relayed: r.relayed},
 		Pool: PoolID{PortID: r.id, Local: local},
 	}
 	if local {

@@ -113,25 +113,25 @@ type Proxy struct {
 	causes  []time.Time                   // guarded by mu; when what changed endpoints happened, not dealt with yet
 
 	// Below belongs to the goroutine of follow.
-	states   map[types.NamespacedName]*state
-	sockets  map[PoolID]netip.AddrPort
-	book     *book
-	closing  map[PoolID]bool               // sockets to which no rule is to lead any more
-	again    map[types.NamespacedName]bool // Services that lack a socket
-	due      uint64                        // what is to be told when all is done
-	waiting  []time.Time                   // causes that are dealt with when all is done
-	broken   bool                          // the kernel refused a change, and has not been made anew since
-	announce bool                          // what is announced is to be looked at
-	answered []netip.Addr                  // what this node answers for
-	remind   <-chan time.Time              // when neighbours are told again; nil if they need not be
-	reminded int                           // how often they were
-	told     []netip.Prefix                // what Options.Networks was called with last
+	states       map[types.NamespacedName]*state
+	sockets      map[PoolID]netip.AddrPort
+	table        *ruleTable
+	closing      map[PoolID]bool               // sockets to which no rule is to lead any more
+	again        map[types.NamespacedName]bool // Services that lack a socket
+	due          uint64                        // what is to be told when all is done
+	waiting      []time.Time                   // causes that are dealt with when all is done
+	broken       bool                          // the kernel refused a change, and has not been made anew since
+	announce     bool                          // what is announced is to be looked at
+	answered     []netip.Addr                  // what this node answers for
+	remind       <-chan time.Time              // when neighbours are told again; nil if they need not be
+	reminded     int                           // how often they were
+	lastNetworks []netip.Prefix                // what Options.Networks was called with last
 }
 
 // state is what is done for a Service.
 type state struct {
 	uid       types.UID
-	doors     []Door
+	frontends []Frontend
 	pools     []Pool
 	announced []Announced
 	faults    []Fault
@@ -165,7 +165,7 @@ func New(o Options) (*Proxy, error) {
 		here:    Here{Node: o.Node, Services: o.Services, Userspace: o.Userspace, Loopback: o.Loopback},
 		states:  map[types.NamespacedName]*state{},
 		sockets: map[PoolID]netip.AddrPort{},
-		book:    newBook(),
+		table:   newRuleTable(),
 		closing: map[PoolID]bool{},
 		again:   map[types.NamespacedName]bool{},
 
@@ -181,7 +181,7 @@ func New(o Options) (*Proxy, error) {
 		}
 	}
 	p.follows()
-	p.counts = newCounts(o.Kernel, p.book, func(name types.NamespacedName, created time.Time) bool {
+	p.counts = newCounts(o.Kernel, p.table, func(name types.NamespacedName, created time.Time) bool {
 		svc, ok := p.services.Get(name.Namespace, name.Name)
 		return ok && svc.CreationTimestamp.Time.Equal(created)
 	}, o.Log)
@@ -242,8 +242,8 @@ func (p *Proxy) Updated() time.Time { return time.Unix(0, p.updated.Load()) }
 // done notes what the kernel took: everything anew, or changes.
 func (p *Proxy) done(ctx context.Context, start time.Time, anew bool) {
 	p.metrics.synced(start, anew)
-	p.counts.stand(ctx)
-	p.metrics.hold(len(p.states), p.book.size())
+	p.counts.commit(ctx)
+	p.metrics.hold(len(p.states), p.table.size())
 	p.broken = false
 	p.sick.Store(false)
 	p.updated.Store(time.Now().UnixNano())
@@ -302,12 +302,12 @@ const (
 func (p *Proxy) follow(ctx context.Context) error {
 	p.take(ctx)
 	start := time.Now()
-	if err := p.opts.Kernel.Replace(ctx, p.book.all()); err != nil {
+	if err := p.opts.Kernel.Replace(ctx, p.table.all()); err != nil {
 		return fmt.Errorf("making the rules of the service proxy: %w", err)
 	}
 	p.done(ctx, start, true)
 	p.finish(ctx)
-	p.lookAround(ctx)
+	p.reportForeign(ctx)
 	close(p.ready)
 	for failures := 0; ; {
 		var again <-chan time.Time
@@ -360,10 +360,10 @@ func (p *Proxy) take(ctx context.Context) {
 			p.opts.Log.WarnContext(ctx, "making anew what relayed connections need of the node", "err", err)
 		}
 	}
-	if p.opts.Networks != nil && !slices.Equal(here.Services, p.told) {
+	if p.opts.Networks != nil && !slices.Equal(here.Services, p.lastNetworks) {
 		p.opts.Log.InfoContext(ctx, "networks of cluster IPs, as the ServiceCIDRs of the cluster say", "networks", here.Services)
 		p.opts.Networks(slices.Clone(here.Services))
-		p.told, p.broken = here.Services, true
+		p.lastNetworks, p.broken = here.Services, true
 	}
 	maps.Copy(dirty, p.again)
 	clear(p.again)
@@ -378,9 +378,9 @@ func (p *Proxy) take(ctx context.Context) {
 func (p *Proxy) apply(ctx context.Context) bool {
 	start := time.Now()
 	if !p.broken {
-		changes := p.book.changes()
+		changes := p.table.changes()
 		if len(changes) == 0 {
-			p.counts.stand(ctx)
+			p.counts.commit(ctx)
 			return true
 		}
 		err := p.opts.Kernel.Update(ctx, changes)
@@ -395,7 +395,7 @@ func (p *Proxy) apply(ctx context.Context) bool {
 		p.metrics.failed()
 		p.broken = true
 	}
-	if err := p.opts.Kernel.Replace(ctx, p.book.all()); err != nil {
+	if err := p.opts.Kernel.Replace(ctx, p.table.all()); err != nil {
 		if ctx.Err() == nil {
 			p.opts.Log.ErrorContext(ctx, "making the rules of the service proxy anew; trying again", "err", err)
 			p.metrics.failed()
@@ -480,7 +480,7 @@ func (p *Proxy) converge(name types.NamespacedName, here Here) {
 		s = &state{}
 		p.states[name] = s
 	}
-	p.complain(svc, s, plan)
+	p.reportFaults(svc, s, plan)
 	p.open(svc, name, s, plan.Pools)
 	var created time.Time
 	if svc != nil {
@@ -488,9 +488,9 @@ func (p *Proxy) converge(name types.NamespacedName, here Here) {
 	}
 	var conflicts []conflict
 	rules, ports := p.rules(name, plan.Rules)
-	s.doors, conflicts = p.book.put(name, created, rules, ports, s.doors)
+	s.frontends, conflicts = p.table.put(name, created, rules, ports, s.frontends)
 	for _, c := range conflicts {
-		p.contested(c)
+		p.reportConflict(c)
 	}
 	if !sameHealth(s.health, plan.Health) && p.opts.Health != nil {
 		p.opts.Health.Set(name, plan.Health)
@@ -503,7 +503,7 @@ func (p *Proxy) converge(name types.NamespacedName, here Here) {
 	if svc == nil {
 		p.counts.end(name)
 	}
-	if svc == nil || len(s.doors)+len(s.pools)+len(s.faults)+len(s.refused)+len(s.unopened) == 0 {
+	if svc == nil || len(s.frontends)+len(s.pools)+len(s.faults)+len(s.refused)+len(s.unopened) == 0 {
 		delete(p.states, name)
 	}
 }
@@ -541,7 +541,7 @@ func (p *Proxy) open(svc *corev1.Service, name types.NamespacedName, s *state, p
 		}
 	}
 	s.pools = have
-	p.lament(svc, s, unopened)
+	p.reportSockets(svc, s, unopened)
 }
 
 func (p Pool) equal(q Pool) bool {

@@ -70,10 +70,10 @@ func (r *reporter) run(ctx context.Context) error {
 		defer r.withdraw(ctx)
 	}
 	var lease *coordinationv1.Lease
-	var told uint64
+	var written uint64
 	for failures := 0; ctx.Err() == nil; {
 		revision := r.newest()
-		if lease != nil && revision <= told {
+		if lease != nil && revision <= written {
 			select {
 			case <-r.wake:
 			case <-ctx.Done():
@@ -84,7 +84,7 @@ func (r *reporter) run(ctx context.Context) error {
 		next, err := r.write(ctx, lease, revision)
 		switch {
 		case err == nil:
-			lease, told, failures = next, max(revision, applied.Revision(next)), 0
+			lease, written, failures = next, max(revision, applied.Revision(next)), 0
 			continue
 		case ctx.Err() != nil:
 			return nil

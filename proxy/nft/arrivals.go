@@ -23,7 +23,7 @@ type arrivals struct {
 }
 
 type arrival struct {
-	queuer
+	pendingConn
 	to, server netip.AddrPort
 	heard      time.Time
 }
@@ -31,18 +31,18 @@ type arrival struct {
 func (a *arrivals) listening() bool { return a.conn != nil }
 
 // told reports whether the kernel tells which flows begin.
-func told() bool {
+func flowEvents() bool {
 	b, err := os.ReadFile("/proc/sys/net/netfilter/nf_conntrack_events")
 	return err == nil && strings.TrimSpace(string(b)) != "0"
 }
 
 // listen begins to listen.
 func (a *arrivals) listen() error {
-	if !told() {
+	if !flowEvents() {
 		return errors.New("the kernel does not tell which flows begin: net.netfilter.nf_conntrack_events is 0")
 	}
-	const room = 8 << 20 // for some 10,000, of which those of a moment are in it
-	conn, err := listenConntrack(room)
+	const buffer = 8 << 20 // for some 10,000, of which those of a moment are in it
+	conn, err := listenConntrack(buffer)
 	if err != nil {
 		return err
 	}
@@ -62,20 +62,20 @@ func (a *arrivals) hear(now time.Time) {
 	a.all = slices.DeleteFunc(a.all, func(x *arrival) bool { return x.no || now.Sub(x.heard) > young })
 	err := a.conn.hear(func(f *flow) {
 		if f.protocol == unix.IPPROTO_TCP && f.server != f.to {
-			a.all = append(a.all, &arrival{queuer{flowKey: f.key.clone()}, f.to, f.server, now})
+			a.all = append(a.all, &arrival{pendingConn{flowKey: f.key.clone()}, f.to, f.server, now})
 		}
 	})
 	switch {
 	case errors.Is(err, errMissed):
 		a.since = time.Now()
-	case err != nil || !told():
+	case err != nil || !flowEvents():
 		a.close()
 	}
 }
 
 // find finds the connections of those of which it has heard all that were young when they left.
-func (a *arrivals) find(all []*departure) {
-	by := byServer(slices.DeleteFunc(slices.Clone(all), func(p *departure) bool {
+func (a *arrivals) find(all []*drain) {
+	by := byServer(slices.DeleteFunc(slices.Clone(all), func(p *drain) bool {
 		return !a.listening() || a.since.After(p.at.Add(-young))
 	}))
 	for _, some := range by {
@@ -86,7 +86,7 @@ func (a *arrivals) find(all []*departure) {
 	for _, x := range a.all {
 		for _, p := range by[x.server] {
 			if p.has(x.to, x.server) {
-				p.queued = append(p.queued, &x.queuer)
+				p.queued = append(p.queued, &x.pendingConn)
 			}
 		}
 	}

@@ -15,11 +15,11 @@ import (
 	"github.com/sampan-io/sampan/proxy"
 )
 
-// A class is what doors have in common that are dealt with by the same rules: there
-// is a chain for each class that is in use. The doors themselves are elements of maps.
+// A class is what frontends have in common that are dealt with by the same rules: there
+// is a chain for each class that is in use. The frontends themselves are elements of maps.
 type class struct {
 	v6       bool
-	node     bool // the door is at every address of the node
+	node     bool // the frontend is at every address of the node
 	backends int
 	split    bool          // clients inside have backends of their own,
 	inside   int           // and that many
@@ -59,7 +59,7 @@ func (l leave) number() uint32 {
 	return uint32(slices.Index([]leave{leaveAll, leaveEverybody, leaveForeign, leaveLocal}, l))
 }
 
-// classOf returns the class of the door of a rule.
+// classOf returns the class of the frontend of a rule.
 func classOf(r *proxy.Rule) class {
 	c := class{
 		v6:       r.Address.Is6(),
@@ -130,26 +130,26 @@ func (c class) chains() []string {
 
 func (c class) compare(d class) int { return strings.Compare(c.chain(), d.chain()) }
 
-// standingBackends is up to how many backends classes of plain cluster IPs and node ports are always there, so
+// staticBackends is up to how many backends classes of plain cluster IPs and node ports are always there, so
 // that most changes need no new one.
-const standingBackends = 8
+const staticBackends = 8
 
-func (c class) standing(o Options) bool {
+func (c class) isStatic(o Options) bool {
 	plain := class{v6: c.v6, node: c.node, backends: c.backends, leaving: leaveForeign}
 	if c.node {
 		plain.leaving = leaveEverybody
 	}
-	return c == plain && c.backends >= 1 && c.backends <= standingBackends && c.family().has(o.ServiceCIDRs)
+	return c == plain && c.backends >= 1 && c.backends <= staticBackends && c.family().has(o.ServiceCIDRs)
 }
 
-func standingClasses(o Options) (all []class) {
+func staticClasses(o Options) (all []class) {
 	for _, v6 := range []bool{false, true} {
-		for n := range standingBackends {
+		for n := range staticBackends {
 			for _, c := range []class{
 				{v6: v6, backends: n + 1, leaving: leaveForeign},
 				{v6: v6, node: true, backends: n + 1, leaving: leaveEverybody},
 			} {
-				if c.standing(o) {
+				if c.isStatic(o) {
 					all = append(all, c)
 				}
 			}
@@ -180,7 +180,7 @@ func (b *batch) addClass(c class, pods bool) {
 	}
 	if c.sources != "" {
 		b.addRule(chain, f.loadSource(regBackend), isNotIn(c.sources, regBackend), goTo(c.deniedChain()))
-		b.addRule(c.deniedChain(), append(f.loadDoor(c.node), f.count(countDenied)...)...)
+		b.addRule(c.deniedChain(), append(f.loadFrontend(c.node), f.count(countDenied)...)...)
 		b.addRule(c.deniedChain(), &expr.Verdict{Kind: expr.VerdictDrop})
 	}
 	if c.split {
@@ -196,9 +196,9 @@ func (b *batch) addClass(c class, pods bool) {
 // addChoice adds rules that choose among backends, or refuse if there are none.
 func (b *batch) addChoice(c class, chain string, backends int, inside bool) {
 	f := c.family()
-	door := func(more ...expr.Any) []expr.Any { return append(f.loadDoor(c.node), more...) }
+	frontend := func(more ...expr.Any) []expr.Any { return append(f.loadFrontend(c.node), more...) }
 	if backends == 0 {
-		b.addRule(chain, door(f.count(countRefused)...)...)
+		b.addRule(chain, frontend(f.count(countRefused)...)...)
 		if c.drop && !inside {
 			b.addRule(chain, &expr.Verdict{Kind: expr.VerdictDrop})
 		}
@@ -212,7 +212,7 @@ func (b *batch) addChoice(c class, chain string, backends int, inside bool) {
 	to := &expr.NAT{Type: expr.NATTypeDestNAT, Family: f.number, RegAddrMin: regBackend, RegProtoMin: regBackend + f.words()}
 	remember := func(operation uint32) *expr.Dynset {
 		return &expr.Dynset{
-			SetName: f.affinity(), SrcRegKey: f.regDoor(), SrcRegData: regName, Operation: operation, Timeout: c.affinity,
+			SetName: f.affinity(), SrcRegKey: f.regFrontend(), SrcRegData: regName, Operation: operation, Timeout: c.affinity,
 		}
 	}
 	var slot expr.Any = &expr.Immediate{Register: f.regTail(), Data: number(first)}
@@ -222,22 +222,22 @@ func (b *batch) addChoice(c class, chain string, backends int, inside bool) {
 	}
 	counted := f.count(countFirst, countIn, countOut)
 	if c.affinity > 0 {
-		b.addRule(chain, door(counted...)...)
+		b.addRule(chain, frontend(counted...)...)
 		counted = nil
 		// What is remembered of a client is the name of its backend. If that is one no more the rule ends there.
-		known := door(f.loadSource(f.regTail()))
-		known = append(known, findNumber(f.affinity(), f.regDoor(), f.regTail(), regName)...)
+		known := frontend(f.loadSource(f.regTail()))
+		known = append(known, findNumber(f.affinity(), f.regFrontend(), f.regTail(), regName)...)
 		b.addRule(chain, append(known,
-			find(f.endpoints(), f.regDoor(), regBackend),
+			find(f.endpoints(), f.regFrontend(), regBackend),
 			f.loadSource(f.regTail()),
 			remember(unix.NFT_DYNSET_OP_UPDATE),
 			to,
 		)...)
 		// The old name is forgotten first: an update does not change the data of an element.
-		unknown := door(chosen)
-		unknown = append(unknown, findNumber(f.slots(), f.regDoor(), f.regTail(), regName)...)
+		unknown := frontend(chosen)
+		unknown = append(unknown, findNumber(f.slots(), f.regFrontend(), f.regTail(), regName)...)
 		b.addRule(chain, append(unknown,
-			find(f.endpoints(), f.regDoor(), regBackend),
+			find(f.endpoints(), f.regFrontend(), regBackend),
 			f.loadSource(f.regTail()),
 			remember(dynsetDelete),
 			remember(unix.NFT_DYNSET_OP_UPDATE),
@@ -245,7 +245,7 @@ func (b *batch) addChoice(c class, chain string, backends int, inside bool) {
 		)...)
 	}
 	choose := func(counted []expr.Any, slot expr.Any) {
-		b.addRule(chain, door(append(counted, slot, find(f.endpoints(), f.regDoor(), regBackend), to)...)...)
+		b.addRule(chain, frontend(append(counted, slot, find(f.endpoints(), f.regFrontend(), regBackend), to)...)...)
 	}
 	choose(counted, chosen)
 	// A packet that is under way during a change may look for a slot that was the last one, and there may be no room
@@ -256,7 +256,7 @@ func (b *batch) addChoice(c class, chain string, backends int, inside bool) {
 
 const dynsetDelete = 2 // NFT_DYNSET_OP_DELETE
 
-// nameOf returns the name of a backend among those of a door. It does not depend on the others, and is
+// nameOf returns the name of a backend among those of a frontend. It does not depend on the others, and is
 // no number of a slot. Should two have the same, clients of the one go to the other.
 func nameOf(backend netip.AddrPort, inside bool) uint32 {
 	h := fnv.New32a()
@@ -268,14 +268,14 @@ func nameOf(backend netip.AddrPort, inside bool) uint32 {
 	return h.Sum32()&(names-1) | names
 }
 
-// elements hands what stands in the maps for a rule whose door is of the class to add.
+// elements hands what stands in the maps for a rule whose frontend is of the class to add.
 func (c class) elements(r *proxy.Rule, class uint32, add func(set string, e element)) {
 	f := c.family()
-	door := appendDoor(make([]byte, 0, 24), r.Door)
+	frontend := appendFrontend(make([]byte, 0, 24), r.Frontend)
 	key := func(n uint32) []byte {
-		return binary.NativeEndian.AppendUint32(append(make([]byte, 0, len(door)+4), door...), n)
+		return binary.NativeEndian.AppendUint32(append(make([]byte, 0, len(frontend)+4), frontend...), n)
 	}
-	add(f.doors(), element{key: door, data: number(class)})
+	add(f.frontends(), element{key: frontend, data: number(class)})
 	for _, inside := range []bool{false, true} {
 		backends, slot := r.Backends, uint32(0)
 		if inside {

@@ -20,27 +20,27 @@ import (
 // connection is over. A flow of UDP is over when it is silent, so a client that asks
 // for ever from the same port would for ever be sent to a backend that is gone.
 
-// A forgetter finds flows of UDP that don't lead to what they should: by door, what is to become of them.
+// A forgetter finds flows of UDP that don't lead to what they should: by frontend, what is to become of them.
 type forgetter struct {
-	doors map[proxy.Door]*proxy.Rule
-	local map[netip.Addr]bool // the addresses of this node
+	frontends map[proxy.Frontend]*proxy.Rule
+	local     map[netip.Addr]bool // the addresses of this node
 }
 
-// note adds the door of a change to those whose flows are to be looked at.
+// note adds the frontend of a change to those whose flows are to be looked at.
 func (f *forgetter) note(was, is *proxy.Rule) {
-	door := is.Door
+	frontend := is.Frontend
 	if is.Port == 0 {
-		door = was.Door
+		frontend = was.Frontend
 	}
-	if door.Protocol != corev1.ProtocolUDP {
+	if frontend.Protocol != corev1.ProtocolUDP {
 		return
 	}
 	began := !leads(was) && leads(is)
 	if began || len(goneFrom(was, is)) > 0 {
-		if f.doors == nil {
-			f.doors = map[proxy.Door]*proxy.Rule{}
+		if f.frontends == nil {
+			f.frontends = map[proxy.Frontend]*proxy.Rule{}
 		}
-		f.doors[door] = is
+		f.frontends[frontend] = is
 	}
 }
 
@@ -68,7 +68,7 @@ func hasBackend(r *proxy.Rule, a netip.AddrPort) bool {
 
 // forget deletes those flows.
 func (f *forgetter) forget() error {
-	if len(f.doors) == 0 {
+	if len(f.frontends) == 0 {
 		return nil
 	}
 	addresses, err := net.InterfaceAddrs()
@@ -101,14 +101,14 @@ func (f *forgetter) forget() error {
 // selections are what has to be read, one for each family.
 func (f *forgetter) selections() (all []selection) {
 	for _, v6 := range []bool{false, true} {
-		var doors []netip.AddrPort
-		for d := range f.doors {
+		var frontends []netip.AddrPort
+		for d := range f.frontends {
 			if d.Address.Is6() == v6 {
-				doors = append(doors, netip.AddrPortFrom(d.Address, d.Port))
+				frontends = append(frontends, netip.AddrPortFrom(d.Address, d.Port))
 			}
 		}
-		if len(doors) > 0 {
-			all = append(all, selection{v6: v6, protocol: unix.IPPROTO_UDP, to: common(doors)})
+		if len(frontends) > 0 {
+			all = append(all, selection{v6: v6, protocol: unix.IPPROTO_UDP, to: common(frontends)})
 		}
 	}
 	return all
@@ -138,19 +138,19 @@ func (f *forgetter) stale(flow *flow) bool {
 	if flow.protocol != unix.IPPROTO_UDP {
 		return false
 	}
-	door := proxy.Door{Address: flow.to.Addr(), Protocol: corev1.ProtocolUDP, Port: flow.to.Port()}
-	rule, ours := f.doors[door]
+	frontend := proxy.Frontend{Address: flow.to.Addr(), Protocol: corev1.ProtocolUDP, Port: flow.to.Port()}
+	rule, ours := f.frontends[frontend]
 	if !ours {
-		door.Address = nowhere(flow.to.Addr())
+		frontend.Address = nowhere(flow.to.Addr())
 		// What is not ours passes through this node to the same port of somebody else.
-		if rule, ours = f.doors[door]; !ours || !f.local[flow.to.Addr()] {
+		if rule, ours = f.frontends[frontend]; !ours || !f.local[flow.to.Addr()] {
 			return false
 		}
 	}
 	return !hasBackend(rule, flow.server)
 }
 
-// nowhere is the address of a door that is a node port.
+// nowhere is the address of a frontend that is a node port.
 func nowhere(like netip.Addr) netip.Addr {
 	if like.Is4() {
 		return netip.IPv4Unspecified()

@@ -15,13 +15,13 @@ import (
 	"github.com/sampan-io/sampan/proxy"
 )
 
-// What comes to doors is counted by elements of sets, door . what, each with a counter of its own.
-// The first packet of a connection makes those of its door in passing, so they are there only for
-// doors that are used; nobody can make any for a door that is none. Later packets count at
+// What comes to frontends is counted by elements of sets, frontend . what, each with a counter of its own.
+// The first packet of a connection makes those of its frontend in passing, so they are there only for
+// frontends that are used; nobody can make any for a frontend that is none. Later packets count at
 // those that there are, by the address that their connection was made to: that is how they
 // are counted in either direction, whatever has become of their own addresses.
 
-// what is counted at a door. The first two are directions of conntrack.
+// what is counted at a frontend. The first two are directions of conntrack.
 type what byte
 
 const (
@@ -33,7 +33,7 @@ const (
 	whats                    // how many there are
 )
 
-// countsSize bounds the memory that counters can take: there are five for each door that is used, of some 200 bytes.
+// countsSize bounds the memory that counters can take: there are five for each frontend that is used, of some 200 bytes.
 const countsSize = 1 << 20
 
 func (f *family) counts() string { return "counts" + f.digit }
@@ -48,12 +48,12 @@ const (
 // word is a number as the first byte of a register, which is how the direction of a packet is loaded.
 func word(w what) []byte { return []byte{byte(w), 0, 0, 0} }
 
-// count counts a first packet at the door that is loaded. If there is no room the rule ends.
+// count counts a first packet at the frontend that is loaded. If there is no room the rule ends.
 func (f *family) count(all ...what) (exprs []expr.Any) {
 	for _, w := range all {
 		exprs = append(exprs,
 			&expr.Immediate{Register: f.regTail(), Data: word(w)},
-			&expr.Dynset{SetName: f.counts(), SrcRegKey: f.regDoor(), Operation: unix.NFT_DYNSET_OP_UPDATE, Exprs: []expr.Any{&expr.Counter{}}})
+			&expr.Dynset{SetName: f.counts(), SrcRegKey: f.regFrontend(), Operation: unix.NFT_DYNSET_OP_UPDATE, Exprs: []expr.Any{&expr.Counter{}}})
 	}
 	return exprs
 }
@@ -90,20 +90,20 @@ func (b *batch) addTally(o Options) {
 		for _, words := range emptyWords {
 			b.addRule(f.empty(), append(f.carriesNothing(words), &expr.Verdict{Kind: expr.VerdictAccept})...)
 		}
-		door := f.regDoor()
-		count := func(door ...expr.Any) {
-			b.addRule(f.tally(), append(door,
-				f.loadProtocol(f.regDoor()+f.words()),
-				&expr.Ct{Key: expr.CtKeyPROTODST, Register: f.regDoor() + f.words() + 1},
+		frontend := f.regFrontend()
+		count := func(frontend ...expr.Any) {
+			b.addRule(f.tally(), append(frontend,
+				f.loadProtocol(f.regFrontend()+f.words()),
+				&expr.Ct{Key: expr.CtKeyPROTODST, Register: f.regFrontend() + f.words() + 1},
 				&expr.Ct{Key: expr.CtKeyDIRECTION, Register: f.regTail()},
-				isIn(f.counts(), f.regDoor()),
+				isIn(f.counts(), f.regFrontend()),
 				&expr.Verdict{Kind: expr.VerdictAccept})...)
 		}
-		address := &expr.Ct{Key: f.originalAddress, Register: door}
-		for _, p := range f.of(o.ServiceCIDRs) { // where most doors are
-			count(append([]expr.Any{address}, f.inPrefix(door, regBackend, p, expr.CmpOpEq)...)...)
+		address := &expr.Ct{Key: f.originalAddress, Register: frontend}
+		for _, p := range f.of(o.ServiceCIDRs) { // where most frontends are
+			count(append([]expr.Any{address}, f.inPrefix(frontend, regBackend, p, expr.CmpOpEq)...)...)
 		}
-		count(&expr.Immediate{Register: door, Data: make([]byte, f.bytes)})
+		count(&expr.Immediate{Register: frontend, Data: make([]byte, f.bytes)})
 		count(address)
 	}
 }
@@ -148,14 +148,14 @@ func (f *family) isShort() []expr.Any {
 // A counted is what the kernel has counted.
 type counted struct{ packets, bytes uint64 }
 
-// A tally is what is known of the counters of a door. They are read one after the other, of sets that change
+// A tally is what is known of the counters of a frontend. They are read one after the other, of sets that change
 // meanwhile: what is missed is as it was before, and what grew less was made anew by somebody.
 type tally struct {
 	now, base [whats]counted
 	in, out   uint64 // what was told last
 }
 
-// see takes what was read of a door.
+// see takes what was read of a frontend.
 func (t *tally) see(read *[whats]*counted) {
 	for w, c := range read {
 		if c == nil {
@@ -169,8 +169,8 @@ func (t *tally) see(read *[whats]*counted) {
 	}
 }
 
-// tell returns what has been counted at a door of the protocol.
-func (t *tally) tell(p corev1.Protocol) proxy.Tally {
+// tell returns what has been counted at a frontend of the protocol.
+func (t *tally) total(p corev1.Protocol) proxy.Tally {
 	packets := func(w what) uint64 { return t.base[w].packets + t.now[w].packets }
 	// What was read one after the other may be newer the one than the other: nothing goes back.
 	withoutFirst := func(w what, was uint64) uint64 {
@@ -187,7 +187,7 @@ func (t *tally) tell(p corev1.Protocol) proxy.Tally {
 }
 
 // Tallies implements [proxy.Kernel].
-func (k *Kernel) Tallies(ctx context.Context) (map[proxy.Door]proxy.Tally, error) {
+func (k *Kernel) Tallies(ctx context.Context) (map[proxy.Frontend]proxy.Tally, error) {
 	read, err := k.readCounts(ctx)
 	if err != nil {
 		return nil, err
@@ -195,14 +195,14 @@ func (k *Kernel) Tallies(ctx context.Context) (map[proxy.Door]proxy.Tally, error
 	for d, r := range read {
 		k.see(d, r)
 	}
-	all := make(map[proxy.Door]proxy.Tally, len(k.tallies))
+	all := make(map[proxy.Frontend]proxy.Tally, len(k.tallies))
 	for d, t := range k.tallies {
-		all[d] = t.tell(d.Protocol)
+		all[d] = t.total(d.Protocol)
 	}
 	return all, nil
 }
 
-func (k *Kernel) see(d proxy.Door, read *[whats]*counted) {
+func (k *Kernel) see(d proxy.Frontend, read *[whats]*counted) {
 	t := k.tallies[d]
 	if t == nil {
 		t = &tally{}
@@ -211,23 +211,23 @@ func (k *Kernel) see(d proxy.Door, read *[whats]*counted) {
 	t.see(read)
 }
 
-// manyDoors is from how many doors on all counters are read rather than those of each.
-const manyDoors = 32
+// manyFrontends is from how many frontends on all counters are read rather than those of each.
+const manyFrontends = 32
 
 // Forget implements [proxy.Kernel].
-func (k *Kernel) Forget(ctx context.Context, doors []proxy.Door) (map[proxy.Door]proxy.Tally, error) {
+func (k *Kernel) Forget(ctx context.Context, frontends []proxy.Frontend) (map[proxy.Frontend]proxy.Tally, error) {
 	read := k.readCounts
-	if len(doors) < manyDoors {
-		read = func(context.Context) (map[proxy.Door]*[whats]*counted, error) { return k.readCountsOf(doors) }
+	if len(frontends) < manyFrontends {
+		read = func(context.Context) (map[proxy.Frontend]*[whats]*counted, error) { return k.readCountsOf(frontends) }
 	}
 	found, err := read(ctx)
 	if err != nil {
 		return nil, err
 	}
-	last := map[proxy.Door]proxy.Tally{}
+	last := map[proxy.Frontend]proxy.Tally{}
 	b := newBatch(k.opts.Table)
 	gone := map[string]*list{}
-	for _, d := range doors {
+	for _, d := range frontends {
 		if r := found[d]; r != nil {
 			k.see(d, r)
 			for w, c := range r {
@@ -237,7 +237,7 @@ func (k *Kernel) Forget(ctx context.Context, doors []proxy.Door) (map[proxy.Door
 			}
 		}
 		if t := k.tallies[d]; t != nil {
-			last[d] = t.tell(d.Protocol)
+			last[d] = t.total(d.Protocol)
 			delete(k.tallies, d)
 		}
 	}
@@ -250,20 +250,20 @@ func (k *Kernel) Forget(ctx context.Context, doors []proxy.Door) (map[proxy.Door
 	return last, k.send(b)
 }
 
-func countKey(d proxy.Door, w what) []byte {
-	return append(appendDoor(make([]byte, 0, 28), d), word(w)...)
+func countKey(d proxy.Frontend, w what) []byte {
+	return append(appendFrontend(make([]byte, 0, 28), d), word(w)...)
 }
 
-// readCountsOf reads the counters of some doors.
-func (k *Kernel) readCountsOf(doors []proxy.Door) (map[proxy.Door]*[whats]*counted, error) {
+// readCountsOf reads the counters of some frontends.
+func (k *Kernel) readCountsOf(frontends []proxy.Frontend) (map[proxy.Frontend]*[whats]*counted, error) {
 	c, err := netlink.Dial(unix.NETLINK_NETFILTER, nil)
 	if err != nil {
 		return nil, fmt.Errorf("opening nftables: %w", err)
 	}
 	defer c.Close()
 	l := lookup{c, k.opts.Table}
-	all := map[proxy.Door]*[whats]*counted{}
-	for _, d := range doors {
+	all := map[proxy.Frontend]*[whats]*counted{}
+	for _, d := range frontends {
 		for w := range whats {
 			e, err := l.get(familyOf(d.Address).counts(), countKey(d, w))
 			if err != nil {
@@ -282,13 +282,13 @@ func (k *Kernel) readCountsOf(doors []proxy.Door) (map[proxy.Door]*[whats]*count
 }
 
 // readCounts reads all counters. Where one is seen twice, because the set grew meanwhile, the higher one counts.
-func (k *Kernel) readCounts(ctx context.Context) (map[proxy.Door]*[whats]*counted, error) {
+func (k *Kernel) readCounts(ctx context.Context) (map[proxy.Frontend]*[whats]*counted, error) {
 	c, err := netlink.Dial(unix.NETLINK_NETFILTER, nil)
 	if err != nil {
 		return nil, fmt.Errorf("opening nftables: %w", err)
 	}
 	defer c.Close()
-	all := map[proxy.Door]*[whats]*counted{}
+	all := map[proxy.Frontend]*[whats]*counted{}
 	for _, f := range families {
 		if err := ctx.Err(); err != nil {
 			return nil, err
@@ -313,7 +313,7 @@ func (k *Kernel) readCounts(ctx context.Context) (map[proxy.Door]*[whats]*counte
 	return all, nil
 }
 
-func (f *family) readCountKey(key []byte) (d proxy.Door, w what, ok bool) {
+func (f *family) readCountKey(key []byte) (d proxy.Frontend, w what, ok bool) {
 	if len(key) != int(f.bytes)+12 || key[f.bytes+8] >= byte(whats) {
 		return d, 0, false
 	}

@@ -14,8 +14,8 @@ import (
 
 // A content is what is known of what is in the table; rules themselves are not.
 type content struct {
-	classes map[class]user     // those that have chains, some without doors
-	idle    []class            // those without doors, the one longest so first; without those that always stay
+	classes map[class]user     // those that have chains, some without frontends
+	idle    []class            // those without frontends, the one longest so first; without those that always stay
 	numbers map[uint32]bool    // of the classes
 	sources map[string]int     // how many classes use a set of sources
 	pods    map[netip.Addr]int // how often rules lead to an address that may be that of a pod of this node
@@ -23,8 +23,8 @@ type content struct {
 
 // A user is a class that is in use.
 type user struct {
-	number uint32
-	doors  int
+	number    uint32
+	frontends int
 }
 
 func nothing() content {
@@ -36,14 +36,14 @@ type delta struct {
 	before      content
 	remove, add map[string]*list // elements, by set
 
-	doors   map[class]int             // how many more have a class
-	numbers map[class]uint32          // of the classes in doors
-	taken   map[uint32]bool           // numbers of those of them that are new
-	sources map[string][]netip.Prefix // what is in the sets of sources of these
-	pods    map[netip.Addr]int        // how many more rules lead to an address
+	frontends map[class]int             // how many more have a class
+	numbers   map[class]uint32          // of the classes in frontends
+	taken     map[uint32]bool           // numbers of those of them that are new
+	sources   map[string][]netip.Prefix // what is in the sets of sources of these
+	pods      map[netip.Addr]int        // how many more rules lead to an address
 
 	flows forgetter
-	gone  []parting
+	gone  []removal
 
 	created, removed []class
 	idle             []class
@@ -55,11 +55,11 @@ func plan(before content, changes []proxy.Change, o Options, at time.Time) (*del
 	d := &delta{
 		before: before,
 		remove: map[string]*list{}, add: map[string]*list{},
-		doors: map[class]int{}, numbers: map[class]uint32{}, taken: map[uint32]bool{},
+		frontends: map[class]int{}, numbers: map[class]uint32{}, taken: map[uint32]bool{},
 		sources: map[string][]netip.Prefix{}, pods: map[netip.Addr]int{}, users: map[string]int{},
 	}
 	if len(before.classes) == 0 {
-		d.stand(o)
+		d.startStatic(o)
 	}
 	for i := range changes {
 		was, is := &changes[i].Was, &changes[i].Is
@@ -67,7 +67,7 @@ func plan(before content, changes []proxy.Change, o Options, at time.Time) (*del
 			return nil, err
 		}
 		d.flows.note(was, is)
-		d.gone = append(d.gone, partings(was, is, at)...)
+		d.gone = append(d.gone, removals(was, is, at)...)
 		old, now := classOf(was), classOf(is)
 		if was.Port != 0 {
 			d.count(was, old, -1, o)
@@ -97,7 +97,7 @@ func listOf(lists map[string]*list, set string) *list {
 
 // count counts what one rule more or less has in common with others.
 func (d *delta) count(r *proxy.Rule, c class, n int, o Options) {
-	d.doors[c] += n
+	d.frontends[c] += n
 	if c.sources != "" {
 		d.sources[c.sources] = r.Sources
 	}
@@ -132,9 +132,9 @@ func (d *delta) enumerate(c class) {
 }
 
 // stand adds the classes that are there whatever the rules.
-func (d *delta) stand(o Options) {
-	for _, c := range standingClasses(o) {
-		d.doors[c] += 0
+func (d *delta) startStatic(o Options) {
+	for _, c := range staticClasses(o) {
+		d.frontends[c] += 0
 		d.enumerate(c)
 	}
 }
@@ -163,7 +163,7 @@ func (d *delta) difference(was *proxy.Rule, old class, is *proxy.Rule, now class
 	}
 }
 
-// maxIdle is how many classes are kept that have no doors any more: making the chain of
+// maxIdle is how many classes are kept that have no frontends any more: making the chain of
 // one again takes time, because the kernel looks at each element of the maps that it refers to. Services
 // that grow and shrink come back to the same few classes.
 const maxIdle = 64
@@ -171,20 +171,20 @@ const maxIdle = 64
 // countClasses finds the classes, and sets of sources, that are used for the first time and no more.
 func (d *delta) countClasses(o Options) {
 	d.idle = slices.Clone(d.before.idle)
-	for _, c := range slices.SortedFunc(maps.Keys(d.doors), class.compare) {
+	for _, c := range slices.SortedFunc(maps.Keys(d.frontends), class.compare) {
 		u, known := d.before.classes[c]
-		after := u.doors + d.doors[c]
+		after := u.frontends + d.frontends[c]
 		switch {
-		case !known && (after > 0 || c.standing(o)):
+		case !known && (after > 0 || c.isStatic(o)):
 			d.created = append(d.created, c)
 			listOf(d.add, classes).add(element{key: number(d.numbers[c]), verdict: goTo(c.chain())})
 			if c.sources != "" {
 				d.users[c.sources]++
 			}
-		case c.standing(o):
-		case u.doors == 0 && after > 0:
+		case c.isStatic(o):
+		case u.frontends == 0 && after > 0:
 			d.idle = slices.DeleteFunc(d.idle, func(i class) bool { return i == c })
-		case u.doors > 0 && after == 0:
+		case u.frontends > 0 && after == 0:
 			d.idle = append(d.idle, c)
 		}
 	}
@@ -243,9 +243,9 @@ func (d *delta) write(b *batch, o Options) {
 // commit returns the content after the changes, which takes the place of that before.
 func (d *delta) commit() content {
 	c := d.before
-	for class, n := range d.doors {
+	for class, n := range d.frontends {
 		number := d.numbers[class]
-		c.classes[class], c.numbers[number] = user{number, c.classes[class].doors + n}, true
+		c.classes[class], c.numbers[number] = user{number, c.classes[class].frontends + n}, true
 	}
 	for _, class := range d.removed {
 		delete(c.numbers, c.classes[class].number)

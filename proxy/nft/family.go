@@ -105,7 +105,7 @@ type set struct {
 const affinitySize = 1 << 18
 
 // Names of sets and maps of a family.
-func (f *family) doors() string     { return "doors" + f.digit }
+func (f *family) frontends() string { return "doors" + f.digit }
 func (f *family) endpoints() string { return "endpoints" + f.digit }
 func (f *family) affinity() string  { return "affinity" + f.digit }
 func (f *family) hairpin() string   { return "hairpin" + f.digit }
@@ -118,13 +118,13 @@ const classes = "classes"
 
 // sets are those of a family that are there whatever the rules.
 func (f *family) sets() []set {
-	door := concat(f.address, typeProtocol, typePort)
+	frontend := concat(f.address, typeProtocol, typePort)
 	return []set{
-		{name: f.doors(), flags: unix.NFT_SET_MAP, key: door, data: typeNumber},
-		{name: f.endpoints(), flags: unix.NFT_SET_MAP, key: concat(door, typeNumber), data: concat(f.address, typePort)},
-		{name: f.slots(), flags: unix.NFT_SET_MAP, key: concat(door, typeNumber), data: typeNumber},
-		{name: f.affinity(), flags: unix.NFT_SET_MAP | unix.NFT_SET_EVAL | unix.NFT_SET_TIMEOUT, key: concat(door, f.address), data: typeNumber, size: affinitySize},
-		{name: f.counts(), flags: unix.NFT_SET_EVAL, key: concat(door, typeWhat), size: countsSize},
+		{name: f.frontends(), flags: unix.NFT_SET_MAP, key: frontend, data: typeNumber},
+		{name: f.endpoints(), flags: unix.NFT_SET_MAP, key: concat(frontend, typeNumber), data: concat(f.address, typePort)},
+		{name: f.slots(), flags: unix.NFT_SET_MAP, key: concat(frontend, typeNumber), data: typeNumber},
+		{name: f.affinity(), flags: unix.NFT_SET_MAP | unix.NFT_SET_EVAL | unix.NFT_SET_TIMEOUT, key: concat(frontend, f.address), data: typeNumber, size: affinitySize},
+		{name: f.counts(), flags: unix.NFT_SET_EVAL, key: concat(frontend, typeWhat), size: countsSize},
 		{name: f.hairpin(), key: concat(f.address, f.address)},
 		{name: f.pods(), flags: unix.NFT_SET_INTERVAL, key: f.address},
 		{name: f.nodePorts(), flags: unix.NFT_SET_INTERVAL, key: f.address},
@@ -132,7 +132,7 @@ func (f *family) sets() []set {
 }
 
 // Registers have 32 bits, and the parts of a concatenation lie in consecutive ones. They
-// are laid out so that every key is in one piece: backend, door, and then the number
+// are laid out so that every key is in one piece: backend, frontend, and then the number
 // of a backend, or the address of the client.
 const (
 	regVerdict = 0  // NFT_REG_VERDICT
@@ -141,36 +141,36 @@ const (
 	regName    = 23 // NFT_REG32_15: the name of a backend
 )
 
-func (f *family) words() uint32   { return f.bytes / 4 }
-func (f *family) regDoor() uint32 { return regBackend + f.words() + 1 }
-func (f *family) regTail() uint32 { return f.regDoor() + f.words() + 2 }
+func (f *family) words() uint32       { return f.bytes / 4 }
+func (f *family) regFrontend() uint32 { return regBackend + f.words() + 1 }
+func (f *family) regTail() uint32     { return f.regFrontend() + f.words() + 2 }
 
-// loadDoor loads the door that a packet came to; node ports are doors at no address.
-func (f *family) loadDoor(node bool) []expr.Any {
-	var address expr.Any = &expr.Payload{DestRegister: f.regDoor(), Base: expr.PayloadBaseNetworkHeader, Offset: f.destination, Len: f.bytes}
+// loadFrontend loads the frontend that a packet came to; node ports are frontends at no address.
+func (f *family) loadFrontend(node bool) []expr.Any {
+	var address expr.Any = &expr.Payload{DestRegister: f.regFrontend(), Base: expr.PayloadBaseNetworkHeader, Offset: f.destination, Len: f.bytes}
 	if node {
-		address = &expr.Immediate{Register: f.regDoor(), Data: make([]byte, f.bytes)}
+		address = &expr.Immediate{Register: f.regFrontend(), Data: make([]byte, f.bytes)}
 	}
 	const portOffset, portLen = 2, 2 // of the destination, in the headers of TCP, UDP and SCTP
 	return []expr.Any{
 		address,
-		f.loadProtocol(f.regDoor() + f.words()),
-		&expr.Payload{DestRegister: f.regDoor() + f.words() + 1, Base: expr.PayloadBaseTransportHeader, Offset: portOffset, Len: portLen},
+		f.loadProtocol(f.regFrontend() + f.words()),
+		&expr.Payload{DestRegister: f.regFrontend() + f.words() + 1, Base: expr.PayloadBaseTransportHeader, Offset: portOffset, Len: portLen},
 	}
 }
 
-// loadOriginalDoor loads the door that the connection of a packet came to, as its
+// loadOriginalFrontend loads the frontend that the connection of a packet came to, as its
 // first packet had it.
-func (f *family) loadOriginalDoor(node bool) []expr.Any {
+func (f *family) loadOriginalFrontend(node bool) []expr.Any {
 	const original = 0 // IP_CT_DIR_ORIGINAL
-	var address expr.Any = &expr.Ct{Key: f.originalAddress, Direction: original, Register: f.regDoor()}
+	var address expr.Any = &expr.Ct{Key: f.originalAddress, Direction: original, Register: f.regFrontend()}
 	if node {
-		address = &expr.Immediate{Register: f.regDoor(), Data: make([]byte, f.bytes)}
+		address = &expr.Immediate{Register: f.regFrontend(), Data: make([]byte, f.bytes)}
 	}
 	return []expr.Any{
 		address,
-		f.loadProtocol(f.regDoor() + f.words()),
-		&expr.Ct{Key: expr.CtKeyPROTODST, Direction: original, Register: f.regDoor() + f.words() + 1},
+		f.loadProtocol(f.regFrontend() + f.words()),
+		&expr.Ct{Key: expr.CtKeyPROTODST, Direction: original, Register: f.regFrontend() + f.words() + 1},
 	}
 }
 
@@ -282,7 +282,7 @@ func appendBackend(to []byte, a netip.AddrPort) []byte {
 	return appendPort(append(to, a.Addr().AsSlice()...), a.Port())
 }
 
-func appendDoor(to []byte, d proxy.Door) []byte {
+func appendFrontend(to []byte, d proxy.Frontend) []byte {
 	return appendPort(append(append(to, d.Address.AsSlice()...), protocolNumbers[d.Protocol], 0, 0, 0), d.Port)
 }
 

@@ -273,8 +273,8 @@ func openConntrack() (*conntrack, error) {
 
 // listenConntrack opens one that gets a message for each flow that begins, of which there is room for
 // so many bytes.
-func listenConntrack(room int) (*conntrack, error) {
-	c, err := openSocket(room)
+func listenConntrack(buffer int) (*conntrack, error) {
+	c, err := openSocket(buffer)
 	if err != nil {
 		return nil, err
 	}
@@ -285,12 +285,12 @@ func listenConntrack(room int) (*conntrack, error) {
 	return c, nil
 }
 
-func openSocket(room int) (*conntrack, error) {
+func openSocket(buffer int) (*conntrack, error) {
 	fd, err := unix.Socket(unix.AF_NETLINK, unix.SOCK_RAW|unix.SOCK_CLOEXEC, unix.NETLINK_NETFILTER)
 	if err != nil {
 		return nil, fmt.Errorf("opening conntrack: %w", os.NewSyscallError("socket", err))
 	}
-	setBuffer(fd, unix.SO_RCVBUFFORCE, unix.SO_RCVBUF, room)
+	setBuffer(fd, unix.SO_RCVBUFFORCE, unix.SO_RCVBUF, buffer)
 	if err := errors.Join(
 		unix.SetsockoptInt(fd, unix.SOL_NETLINK, unix.NETLINK_CAP_ACK, 1),
 		unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &unix.Timeval{Sec: 10}), // answers are there when it was written

@@ -48,12 +48,12 @@ type Kernel struct {
 	opts Options        // ServiceCIDRs are those that the table was made for
 	nets []netip.Prefix // the ServiceCIDRs that it is to be made for
 	content
-	tallies map[proxy.Door]*tally // belongs to whoever calls Tallies or Forget
-	begun   bool                  // the counters are ours
-	wasOff  bool                  // see accountingWasOff
+	tallies map[proxy.Frontend]*tally // belongs to whoever calls Tallies or Forget
+	begun   bool                      // the counters are ours
+	wasOff  bool                      // see accountingWasOff
 
-	departed departures
-	watch    atomic.Pointer[watch] // nil while Watch does not run
+	drains drains
+	watch  atomic.Pointer[watch] // nil while Watch does not run
 }
 
 // New returns a Kernel that has made nothing yet.
@@ -69,7 +69,7 @@ func New(o Options) (*Kernel, error) {
 		}
 	}
 	o.tellResets = true
-	return &Kernel{opts: o, nets: o.ServiceCIDRs, content: nothing(), tallies: map[proxy.Door]*tally{}}, nil
+	return &Kernel{opts: o, nets: o.ServiceCIDRs, content: nothing(), tallies: map[proxy.Frontend]*tally{}}, nil
 }
 
 // SetServiceCIDRs makes these the ServiceCIDRs of the options, from the next Replace on. Networks that
@@ -110,7 +110,7 @@ func (k *Kernel) Replace(ctx context.Context, all []proxy.Rule) error {
 	}
 	k.wasOff = wasOff
 	if left != nil {
-		k.departed.replaced(time.Now())
+		k.drains.replaced(time.Now())
 	}
 	k.content, k.begun, k.opts.ServiceCIDRs = d.commit(), true, k.nets
 	setAccounting("1")
@@ -132,14 +132,14 @@ func (k *Kernel) Update(ctx context.Context, changes []proxy.Change) error {
 		return err
 	}
 	k.content = d.commit()
-	k.departed.part(d.gone, changes, time.Now())
+	k.drains.add(d.gone, changes, time.Now())
 	return d.flows.forget()
 }
 
 // Close implements [proxy.Kernel].
 func (k *Kernel) Close() error {
 	k.content, k.wasOff = nothing(), false
-	k.departed.deafen()
+	k.drains.stopListening()
 	return Remove(k.opts.Table)
 }
 
@@ -182,7 +182,7 @@ func (k *Kernel) replacement(left *remains, wasOff bool, d *delta, o Options) *b
 	for _, name := range plainChains() {
 		wanted[name] = true
 	}
-	for c := range d.doors {
+	for c := range d.frontends {
 		for _, name := range c.chains() {
 			wanted[name] = true
 		}
@@ -190,7 +190,7 @@ func (k *Kernel) replacement(left *remains, wasOff bool, d *delta, o Options) *b
 	for name := range d.sources {
 		wanted[name] = true
 	}
-	for _, s := range standingSets() {
+	for _, s := range staticSets() {
 		wanted[s.name] = true
 	}
 	for _, name := range left.chains {
@@ -213,7 +213,7 @@ func (k *Kernel) replacement(left *remains, wasOff bool, d *delta, o Options) *b
 			b.deleteSet(name)
 		}
 	}
-	b.addStanding(o)
+	b.addStatic(o)
 	d.write(b, o)
 	return b
 }

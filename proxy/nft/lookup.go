@@ -15,13 +15,13 @@ import (
 	"github.com/sampan-io/sampan/proxy"
 )
 
-// maxLooked bounds how many backends of a door are looked up: one request each.
+// maxLooked bounds how many backends of a frontend are looked up: one request each.
 const maxLooked = 4096
 
-// Lookup returns what the kernel has for a door, whoever put it there, and the backend
+// Lookup returns what the kernel has for a frontend, whoever put it there, and the backend
 // that a client of it goes back to. It reads single elements, so that it costs the same
 // whatever the number of Services. It may be called from any goroutine.
-func (k *Kernel) Lookup(ctx context.Context, d proxy.Door, client netip.Addr) (proxy.Seen, error) {
+func (k *Kernel) Lookup(ctx context.Context, d proxy.Frontend, client netip.Addr) (proxy.Seen, error) {
 	c, err := netlink.Dial(unix.NETLINK_NETFILTER, nil)
 	if err != nil {
 		return proxy.Seen{}, fmt.Errorf("opening nftables: %w", err)
@@ -29,26 +29,26 @@ func (k *Kernel) Lookup(ctx context.Context, d proxy.Door, client netip.Addr) (p
 	defer c.Close()
 	l := lookup{c, k.opts.Table}
 	f := familyOf(d.Address)
-	door := appendDoor(nil, d)
-	class, err := l.get(f.doors(), door)
+	frontend := appendFrontend(nil, d)
+	class, err := l.get(f.frontends(), frontend)
 	if err != nil || class == nil {
 		return proxy.Seen{}, err
 	}
 	seen := proxy.Seen{Found: true}
-	if seen.Backends, err = l.backends(ctx, f, door, 0); err != nil {
+	if seen.Backends, err = l.backends(ctx, f, frontend, 0); err != nil {
 		return seen, err
 	}
-	if seen.Inside, err = l.backends(ctx, f, door, insideSlots); err != nil {
+	if seen.Inside, err = l.backends(ctx, f, frontend, insideSlots); err != nil {
 		return seen, err
 	}
 	if client.BitLen() != d.Address.BitLen() {
 		return seen, nil
 	}
-	bound, err := l.get(f.affinity(), append(slices.Clip(door), client.AsSlice()...))
+	bound, err := l.get(f.affinity(), append(slices.Clip(frontend), client.AsSlice()...))
 	if err != nil || bound == nil {
 		return seen, err
 	}
-	backend, err := l.get(f.endpoints(), append(slices.Clip(door), bound.data...))
+	backend, err := l.get(f.endpoints(), append(slices.Clip(frontend), bound.data...))
 	if backend != nil { // or else it is one no more
 		seen.Bound, seen.Left = f.readBackend(backend.data), bound.left
 	}
@@ -69,13 +69,13 @@ type found struct {
 }
 
 // backends returns those in the slots from the first one on.
-func (l lookup) backends(ctx context.Context, f *family, door []byte, first uint32) ([]netip.AddrPort, error) {
+func (l lookup) backends(ctx context.Context, f *family, frontend []byte, first uint32) ([]netip.AddrPort, error) {
 	var all []netip.AddrPort
 	for slot := first; slot < first+maxLooked; slot++ {
 		if err := ctx.Err(); err != nil {
 			return nil, err
 		}
-		e, err := l.get(f.endpoints(), binary.NativeEndian.AppendUint32(slices.Clip(door), slot))
+		e, err := l.get(f.endpoints(), binary.NativeEndian.AppendUint32(slices.Clip(frontend), slot))
 		if err != nil || e == nil {
 			return all, err
 		}

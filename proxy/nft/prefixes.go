@@ -62,7 +62,7 @@ func intervalList(all []interval) *list {
 const sourcesPrefix = "sources"
 
 // sourcesName names the set of clients that may connect: by what is in it, so that
-// doors which have the same share it.
+// frontends which have the same share it.
 func sourcesName(f *family, prefixes []netip.Prefix) string {
 	h := sha256.New()
 	for _, i := range intervals(f, prefixes) {

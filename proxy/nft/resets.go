@@ -56,8 +56,8 @@ func (b *batch) addResets(f *family) {
 		&expr.Cmp{Op: expr.CmpOpNeq, Register: regBackend, Data: []byte{byte(countOut)}},
 		accept)
 	for _, node := range []bool{false, true} {
-		b.addRule(f.reset(), append(f.loadOriginalDoor(node),
-			find(f.doors(), f.regDoor(), regBackend),
+		b.addRule(f.reset(), append(f.loadOriginalFrontend(node),
+			find(f.frontends(), f.regFrontend(), regBackend),
 			&expr.Limit{Type: expr.LimitTypePkts, Rate: perSecond, Unit: expr.LimitTimeSecond, Burst: burst},
 			&expr.Log{Key: 1 << unix.NFTA_LOG_GROUP, Group: resetGroup(b.table)},
 			accept)...)
@@ -104,7 +104,7 @@ func (k *Kernel) Run(ctx context.Context) error {
 		}
 		for _, m := range messages {
 			if key, v6, ok := resetFlow(m); ok {
-				if flows.bury(v6, key) == nil {
+				if flows.removeClosed(v6, key) == nil {
 					continue
 				}
 				fresh, err := openConntrack() // after an error it is of no more use; this flow stays
@@ -145,7 +145,7 @@ func resetFlow(m netlink.Message) (key flowKey, v6, ok bool) {
 	for kind, value, rest, ok := attribute(m.Data[genmsg:]); ok; kind, value, rest, ok = attribute(rest) {
 		if kind == logPayload {
 			from, to, ok := ends(value)
-			// The door answers the client, as addresses are translated back by now.
+			// The frontend answers the client, as addresses are translated back by now.
 			return flowKey{tuple: originalTuple(unix.IPPROTO_TCP, to, from)}, from.Addr().Is6(), ok
 		}
 	}
@@ -171,8 +171,8 @@ func ends(packet []byte) (from, to netip.AddrPort, ok bool) {
 	return end(f.source, header), end(f.destination, header+2), true
 }
 
-// bury deletes a connection that is closed. A reset that the client may not accept leaves one as it is.
-func (c *conntrack) bury(v6 bool, key flowKey) error {
+// removeClosed deletes a connection that is closed. A reset that the client may not accept leaves one as it is.
+func (c *conntrack) removeClosed(v6 bool, key flowKey) error {
 	const closed = 8 // TCP_CONNTRACK_CLOSE
 	var dead []flowKey
 	if err := c.ask(ctGet, 0, v6, []flowKey{key}, func(_ int, now *flow) {

@@ -118,7 +118,7 @@ func hint(err error) error {
 	return err
 }
 
-// elementAt describes the element at a place in a message, if there is one that begins with a door.
+// elementAt describes the element at a place in a message, if there is one that begins with a frontend.
 func (b *batch) elementAt(seq, offset uint32) string {
 	_, set, ok := strings.Cut(b.what[seq], "set ")
 	if !ok {
@@ -131,7 +131,7 @@ func (b *batch) elementAt(seq, offset uint32) string {
 	for _, f := range families {
 		const key = 4 + 4 + 4 // the headers of the element, of its key, and of the value of that
 		end := offset + key + f.bytes + 8
-		if (set == f.doors() || set == f.endpoints() || set == f.slots()) && uint64(end) <= uint64(len(m)) {
+		if (set == f.frontends() || set == f.endpoints() || set == f.slots()) && uint64(end) <= uint64(len(m)) {
 			value := m[offset+key : end]
 			address, _ := netip.AddrFromSlice(value[:f.bytes])
 			return fmt.Sprintf(" (%s . %s . %d)", address, protocolName(value[f.bytes]), binary.BigEndian.Uint16(value[f.bytes+4:]))

@@ -42,7 +42,7 @@ func (k *Kernel) Watch(ctx context.Context, lost func()) error {
 		case !slices.ContainsFunc(messages, k.removes):
 			continue
 		}
-		if !k.stands() {
+		if !k.hasTable() {
 			lost()
 		}
 	}
@@ -75,7 +75,7 @@ func (k *Kernel) removes(m netlink.Message) bool {
 }
 
 // stands reports whether the table is there, as far as can be seen.
-func (k *Kernel) stands() bool {
+func (k *Kernel) hasTable() bool {
 	tables, err := dump(unix.NFT_MSG_GETTABLE, unix.NFPROTO_INET)
 	return err != nil || slices.ContainsFunc(tables, func(o object) bool { return o.table == k.opts.Table })
 }
@@ -89,7 +89,7 @@ func (k *Kernel) send(b *batch) error {
 	}
 	left := w.conn.LeaveGroup(unix.NFNLGRP_NFTABLES) == nil
 	err := send(b)
-	if left && w.conn.JoinGroup(unix.NFNLGRP_NFTABLES) == nil && err == nil && !k.stands() {
+	if left && w.conn.JoinGroup(unix.NFNLGRP_NFTABLES) == nil && err == nil && !k.hasTable() {
 		w.lost() // while nobody listened
 	}
 	return err

@@ -41,17 +41,17 @@ func plainChains() []string {
 	return names
 }
 
-func standingSets() []set {
+func staticSets() []set {
 	return append(slices.Concat(v4.sets(), v6.sets()),
 		set{name: classes, flags: unix.NFT_SET_MAP, key: typeNumber, data: typeVerdict})
 }
 
-// addStanding adds to a table all that does not depend on rules; chains that were there are empty.
-func (b *batch) addStanding(o Options) {
+// addStatic adds to a table all that does not depend on rules; chains that were there are empty.
+func (b *batch) addStatic(o Options) {
 	for _, name := range plainChains() {
 		b.addChain(name, nil)
 	}
-	for _, s := range standingSets() {
+	for _, s := range staticSets() {
 		b.addSet(s)
 	}
 	for _, name := range []string{prerouting, output, postrouting, tallyIn, tallyOut} {
@@ -103,15 +103,15 @@ func (b *batch) addRefusal() {
 // about to choose as well.
 func masquerade() expr.Any { return &expr.Masq{FullyRandom: true} }
 
-// lookups is how often a door is looked for before a packet is taken to come to none. Before Linux 6.17 a packet that meets a
+// lookups is how often a frontend is looked for before a packet is taken to come to none. Before Linux 6.17 a packet that meets a
 // change may find neither the element that is taken out nor the one that takes its place.
 const lookups = 2
 
-// addServices adds the chain that finds the door that a first packet came to: first where most are,
+// addServices adds the chain that finds the frontend that a first packet came to: first where most are,
 // then at node ports, then at other addresses.
 func (b *batch) addServices(f *family, o Options) {
 	chain := f.services()
-	atAddress := slices.Concat(f.loadDoor(false), findNumber(f.doors(), f.regDoor(), regBackend), []expr.Any{find(classes, regBackend, regVerdict)})
+	atAddress := slices.Concat(f.loadFrontend(false), findNumber(f.frontends(), f.regFrontend(), regBackend), []expr.Any{find(classes, regBackend, regVerdict)})
 	for _, p := range f.of(o.ServiceCIDRs) {
 		load := &expr.Payload{DestRegister: regBackend, Base: expr.PayloadBaseNetworkHeader, Offset: f.destination, Len: f.bytes}
 		b.addRule(chain, slices.Concat([]expr.Any{load}, f.inPrefix(regBackend, regBackend, p, expr.CmpOpEq), []expr.Any{goTo(f.cluster())})...)
@@ -121,11 +121,11 @@ func (b *batch) addServices(f *family, o Options) {
 	}
 	b.addRule(f.cluster(), goTo(refuse))
 	// Most packets are to no node port, so that is asked before what takes longer.
-	reg := f.regDoor()
+	reg := f.regFrontend()
 	destination := &expr.Payload{DestRegister: reg, Base: expr.PayloadBaseNetworkHeader, Offset: f.destination, Len: f.bytes}
 	rule := slices.Concat(
-		f.loadDoor(true),
-		findNumber(f.doors(), reg, regBackend),
+		f.loadFrontend(true),
+		findNumber(f.frontends(), reg, regBackend),
 		isLocal(&expr.Fib{Register: reg, FlagDADDR: true}),
 		[]expr.Any{destination}, f.inPrefix(reg, reg, f.loopback, expr.CmpOpNeq))
 	if f.has(o.NodePortAddresses) {
@@ -137,13 +137,13 @@ func (b *batch) addServices(f *family, o Options) {
 	}
 }
 
-// addLeave adds the chains that decide whose source address is replaced. The class of a door says
-// it, and the doors are looked for in the order in which they were when the packet came in.
+// addLeave adds the chains that decide whose source address is replaced. The class of a frontend says
+// it, and the frontends are looked for in the order in which they were when the packet came in.
 func (b *batch) addLeave(f *family, o Options) {
 	do := map[leave]expr.Any{leaveEverybody: masquerade(), leaveForeign: goTo(f.foreign()), leaveLocal: goTo(f.local())}
 	at := func(start []expr.Any, node bool, l leave) {
-		b.addRule(f.leave(), slices.Concat(start, f.loadOriginalDoor(node), []expr.Any{
-			find(f.doors(), f.regDoor(), regBackend),
+		b.addRule(f.leave(), slices.Concat(start, f.loadOriginalFrontend(node), []expr.Any{
+			find(f.frontends(), f.regFrontend(), regBackend),
 			&expr.Bitwise{SourceRegister: regBackend, DestRegister: regBackend, Len: 4, Mask: number(leaveMask), Xor: number(0)},
 			&expr.Cmp{Op: expr.CmpOpEq, Register: regBackend, Data: number(l.number())},
 			do[l],

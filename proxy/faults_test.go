@@ -20,7 +20,7 @@ func TestWhatCanNotBeRelayedIsSaidAndHealed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		api, k := clienttest.New(t), newKernel(t)
 		k.noSocket = true
-		before := &harbour{t, nil, api, nil}
+		before := &cluster{t, nil, api, nil}
 		before.create(service(nil), slice("http", 8080, endpoint("10.1.0.2", "rs")))
 		h := start(t, api, k, proxy.Options{Userspace: true, Node: "n1"})
 		said := func() (all []string) {

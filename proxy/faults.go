@@ -9,8 +9,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// complain tells, once, of what is wrong with a Service and its endpoints.
-func (p *Proxy) complain(svc *corev1.Service, s *state, plan Plan) {
+// reportFaults tells, once, of what is wrong with a Service and its endpoints.
+func (p *Proxy) reportFaults(svc *corev1.Service, s *state, plan Plan) {
 	if svc != nil {
 		if s.uid != svc.UID {
 			s.faults, s.refused, s.unopened, s.uid = nil, nil, nil, svc.UID
@@ -37,9 +37,9 @@ func (p *Proxy) complain(svc *corev1.Service, s *state, plan Plan) {
 	s.faults, s.refused = plan.Faults, plan.Refused
 }
 
-// lament tells, once, of sockets that a Service lacks or that are not as it wants them, and that it has them. They are
+// reportSockets tells, once, of sockets that a Service lacks or that are not as it wants them, and that it has them. They are
 // tried again all the time.
-func (p *Proxy) lament(svc *corev1.Service, s *state, unopened []string) {
+func (p *Proxy) reportSockets(svc *corev1.Service, s *state, unopened []string) {
 	if svc != nil {
 		name := svc.Namespace + "/" + svc.Name
 		for _, what := range unopened {
@@ -56,17 +56,17 @@ func (p *Proxy) lament(svc *corev1.Service, s *state, unopened []string) {
 	s.unopened = unopened
 }
 
-// contested tells of a Service that does not get a door.
-func (p *Proxy) contested(c conflict) {
-	at := netip.AddrPortFrom(c.door.Address, c.door.Port).String() + "/" + string(c.door.Protocol)
+// reportConflict tells of a Service that does not get a frontend.
+func (p *Proxy) reportConflict(c conflict) {
+	at := netip.AddrPortFrom(c.frontend.Address, c.frontend.Port).String() + "/" + string(c.frontend.Protocol)
 	p.opts.Log.Warn("two services want the same address and port: the older one has it", "address", at, "has", c.holds, "lacks", c.loser)
 	if svc, ok := p.services.Get(c.loser.Namespace, c.loser.Name); ok {
 		p.events.Event(svc, corev1.EventTypeWarning, "AddressTaken", "%s is the address of the service %s, which is older: it is not proxied for this one", at, c.holds)
 	}
 }
 
-// lookAround tells of other proxies on this node: two are in each other's way.
-func (p *Proxy) lookAround(ctx context.Context) {
+// reportForeign tells of other proxies on this node: two are in each other's way.
+func (p *Proxy) reportForeign(ctx context.Context) {
 	if p.opts.Foreign == nil {
 		return
 	}

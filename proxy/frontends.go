@@ -9,8 +9,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// A Door is an address and port of a Service, as clients write it on their packets.
-type Door struct {
+// A Frontend is an address and port of a Service, as clients write it on their packets.
+type Frontend struct {
 	// Address is 0.0.0.0 or :: for a node port, which is at every address of this
 	// node but those of loopback. It is never a 4-in-6 address.
 	Address  netip.Addr
@@ -18,12 +18,12 @@ type Door struct {
 	Port     uint16
 }
 
-// A Rule says what becomes of a connection that comes to a Door.
+// A Rule says what becomes of a connection that comes to a Frontend.
 type Rule struct {
-	Door
+	Frontend
 
 	// Backends to choose from, at random: ascending, each once, of the family of
-	// the Door. Without any the connection is refused at once (TCP by a reset, others
+	// the Frontend. Without any the connection is refused at once (TCP by a reset, others
 	// by ICMP port unreachable), or dropped if Drop is set.
 	Backends []netip.AddrPort
 
@@ -63,7 +63,7 @@ const (
 	MasqueradeEverybody            // what comes in from outside and may leave for another node
 )
 
-// A Change is a Rule as it was and as it is to be, for one and the same Door. The
+// A Change is a Rule as it was and as it is to be, for one and the same Frontend. The
 // zero Rule stands for none.
 type Change struct{ Was, Is Rule }
 
@@ -86,12 +86,12 @@ type Kernel interface {
 	// called from any goroutine.
 	Settle(ctx context.Context)
 
-	// Tallies returns what was counted at the doors to which something has come since there is a rule. It
+	// Tallies returns what was counted at the frontends to which something has come since there is a rule. It
 	// may be called from any goroutine, but not at the same time as itself or Forget.
-	Tallies(ctx context.Context) (map[Door]Tally, error)
+	Tallies(ctx context.Context) (map[Frontend]Tally, error)
 
-	// Forget returns what was counted at doors to the end. They begin again with nothing.
-	Forget(ctx context.Context, doors []Door) (map[Door]Tally, error)
+	// Forget returns what was counted at frontends to the end. They begin again with nothing.
+	Forget(ctx context.Context, frontends []Frontend) (map[Frontend]Tally, error)
 
 	// Run does, until ctx is over, what rules can't do by themselves, or returns an error if it can't. It is called once, on
 	// a goroutine of its own. While it does not run a client whose connection was reset by its server may be led
@@ -102,7 +102,7 @@ type Kernel interface {
 	Close() error
 }
 
-// A Tally is what has come to a [Door].
+// A Tally is what has come to a [Frontend].
 type Tally struct {
 	Connections uint64 // and flows of UDP, that were sent to a backend
 	In, Out     uint64 // bytes of their packets, headers included, from clients and to them, but for those of TCP that carry nothing
@@ -110,7 +110,7 @@ type Tally struct {
 	Denied      uint64 // and by clients that are not among Sources
 }
 
-// Add adds what has come to another Door.
+// Add adds what has come to another Frontend.
 func (t *Tally) Add(o Tally) {
 	t.Connections += o.Connections
 	t.In += o.In
