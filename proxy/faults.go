@@ -9,7 +9,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// reportFaults tells, once, of what is wrong with a Service and its endpoints.
+// reportFaults logs invalid settings of a Service and refused addresses, and emits events, once
+// each.
 func (p *Proxy) reportFaults(svc *corev1.Service, s *state, plan Plan) {
 	if svc != nil {
 		if s.uid != svc.UID {
@@ -17,7 +18,7 @@ func (p *Proxy) reportFaults(svc *corev1.Service, s *state, plan Plan) {
 		}
 		for _, f := range plan.Faults {
 			if !slices.Contains(s.faults, f) {
-				p.opts.Log.Warn("a service asks for what is not understood", "service", svc.Namespace+"/"+svc.Name, "fault", f.Message)
+				p.opts.Log.Warn("invalid service setting", "service", svc.Namespace+"/"+svc.Name, "fault", f.Message)
 				p.events.Event(svc, corev1.EventTypeWarning, f.Reason, "%s", f.Message)
 			}
 		}
@@ -30,22 +31,22 @@ func (p *Proxy) reportFaults(svc *corev1.Service, s *state, plan Plan) {
 		if len(fresh) > 0 {
 			p.metrics.refusedAddresses.Add(float64(len(fresh)))
 			said := strings.Join(fresh[:min(len(fresh), 10)], ", ")
-			p.opts.Log.Warn("addresses of a service or its endpoints are refused", "service", svc.Namespace+"/"+svc.Name, "addresses", said, "number", len(fresh))
-			p.events.Event(svc, corev1.EventTypeWarning, "AddressRefused", "No traffic goes by %s: an address must not be of loopback, link-local, multicast, broadcast, unspecified, a 4-in-6 address, of another family, or in the service network", said)
+			p.opts.Log.Warn("refusing addresses of a service or its endpoints", "service", svc.Namespace+"/"+svc.Name, "addresses", said, "number", len(fresh))
+			p.events.Event(svc, corev1.EventTypeWarning, "AddressRefused", "No traffic is sent to or from %s: an address must not be loopback, link-local, multicast, broadcast, unspecified, 4-in-6, of another family, or in the service network", said)
 		}
 	}
 	s.faults, s.refused = plan.Faults, plan.Refused
 }
 
-// reportSockets tells, once, of sockets that a Service lacks or that are not as it wants them, and that it has them. They are
-// tried again all the time.
+// reportSockets logs and emits an event once when sockets of a Service fail to open, and again when
+// all are open. Retries are the caller's.
 func (p *Proxy) reportSockets(svc *corev1.Service, s *state, unopened []string) {
 	if svc != nil {
 		name := svc.Namespace + "/" + svc.Name
 		for _, what := range unopened {
 			if !slices.Contains(s.unopened, what) {
-				p.opts.Log.Error("a service can't be relayed; trying again", "service", name, "fault", what)
-				p.events.Event(svc, corev1.EventTypeWarning, "RelayFailed", "Node %s can't relay connections: %s; it tries again", p.opts.Node, what)
+				p.opts.Log.Error("cannot relay a service; retrying", "service", name, "fault", what)
+				p.events.Event(svc, corev1.EventTypeWarning, "RelayFailed", "Node %s cannot relay connections: %s; retrying", p.opts.Node, what)
 			}
 		}
 		if len(unopened) == 0 && len(s.unopened) > 0 {
@@ -56,16 +57,17 @@ func (p *Proxy) reportSockets(svc *corev1.Service, s *state, unopened []string) 
 	s.unopened = unopened
 }
 
-// reportConflict tells of a Service that does not get a frontend.
+// reportConflict logs that a Service does not get a frontend, and emits an event.
 func (p *Proxy) reportConflict(c conflict) {
 	at := netip.AddrPortFrom(c.frontend.Address, c.frontend.Port).String() + "/" + string(c.frontend.Protocol)
-	p.opts.Log.Warn("two services want the same address and port: the older one has it", "address", at, "has", c.holds, "lacks", c.loser)
+	p.opts.Log.Warn("two services have the same address and port: the older one gets it", "address", at, "has", c.holds, "lacks", c.loser)
 	if svc, ok := p.services.Get(c.loser.Namespace, c.loser.Name); ok {
-		p.events.Event(svc, corev1.EventTypeWarning, "AddressTaken", "%s is the address of the service %s, which is older: it is not proxied for this one", at, c.holds)
+		p.events.Event(svc, corev1.EventTypeWarning, "AddressTaken", "%s is already in use by Service %s, which is older: this Service does not get it", at, c.holds)
 	}
 }
 
-// reportForeign tells of other proxies on this node: two are in each other's way.
+// reportForeign logs other proxies on this node, and emits an event: two proxies interfere with
+// each other.
 func (p *Proxy) reportForeign(ctx context.Context) {
 	if p.opts.Foreign == nil {
 		return
@@ -75,12 +77,12 @@ func (p *Proxy) reportForeign(ctx context.Context) {
 		p.opts.Log.WarnContext(ctx, "looking for other service proxies on this node", "err", err)
 	}
 	for _, other := range found {
-		p.opts.Log.WarnContext(ctx, "another service proxy is or was at work on this node: stop it, and remove its rules", "found", other)
+		p.opts.Log.WarnContext(ctx, "another service proxy has rules on this node: stop it and remove its rules", "found", other)
 		if p.nodes == nil {
 			continue
 		}
 		if node, ok := p.nodes.Get("", p.opts.Node); ok {
-			p.events.Event(node, corev1.EventTypeWarning, "ForeignServiceProxy", "Another service proxy is or was at work on this node: %s. Stop it, and remove its rules (kube-proxy --cleanup)", other)
+			p.events.Event(node, corev1.EventTypeWarning, "ForeignServiceProxy", "Another service proxy has rules on this node: %s. Stop it and remove its rules (kube-proxy --cleanup)", other)
 		}
 	}
 }

@@ -37,7 +37,7 @@ func TestWhatCanNotBeRelayedIsSaidAndHealed(t *testing.T) {
 			return all
 		}
 		time.Sleep(10 * time.Minute) // in which it is tried often
-		const want = `RelayFailed: Node n1 can't relay connections: port "http" (TCP): no descriptors; it tries again`
+		const want = `RelayFailed: Node n1 cannot relay connections: port "http" (TCP): no descriptors; retrying`
 		if got := said(); len(got) != 1 || got[0] != want {
 			t.Errorf("the events are %q, want\n%s", got, want)
 		}

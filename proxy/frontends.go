@@ -18,99 +18,97 @@ type Frontend struct {
 	Port     uint16
 }
 
-// A Rule says what becomes of a connection that comes to a Frontend.
+// A Rule is how the connections to a Frontend are handled.
 type Rule struct {
 	Frontend
 
-	// Backends to choose from, at random: ascending, each once, of the family of
-	// the Frontend. Without any the connection is refused at once (TCP by a reset, others
-	// by ICMP port unreachable), or dropped if Drop is set.
+	// Backends are the addresses to choose from at random, ascending, without duplicates, all of
+	// the family of the Frontend. If there are none the connection is refused at once (TCP by a
+	// reset, other protocols by ICMP port unreachable), or dropped if Drop is set.
 	Backends []netip.AddrPort
 
-	// Inside, if there are any, is chosen from instead when the client is this node or one
-	// of its pods, because an externalTrafficPolicy of Local is about clients outside. Such
-	// clients are masqueraded as with MasqueradeForeign, whatever Masquerade says.
+	// Inside, if not nil, replaces Backends for connections from this node and its pods, because an
+	// externalTrafficPolicy of Local is about clients outside the cluster. Such clients are
+	// masqueraded as with MasqueradeForeign, whatever Masquerade is.
 	Inside []netip.AddrPort
 
-	// Drop, without Backends: connections are dropped and not refused, so that a load
+	// Drop has connections dropped, and not refused, if there are no Backends, so that a load
 	// balancer's client tries another node.
 	Drop bool
 
-	// Affinity says for how long after its last connection a client address goes
-	// back to the same backend, as long as that is one; 0 means not at all.
+	// Affinity is how long after its last connection a client address goes back to the same
+	// backend, if that still is one; 0 is no affinity.
 	Affinity time.Duration
 
-	// Sources may connect, all others are dropped. None means that everybody may.
+	// Sources are the networks that may connect; connections from others are dropped. If it is
+	// empty every client may connect.
 	Sources []netip.Prefix
 
 	Masquerade Masquerade
 
-	// Relayed is true if the backend is a socket of this node, behind which a
-	// [Forwarder] chooses among those that serve. Of Backends and Inside each is then one, or none.
-	// No address need be changed for it.
+	// Relayed is true if the backend is a socket of this node, behind which a [Forwarder] chooses
+	// among the endpoints. Backends and Inside then have at most one element each. The client's
+	// address need not be changed for it.
 	Relayed bool
 }
 
-// Masquerade says whose source address is replaced by that of the node, so that
-// answers come back through it. A pod that reaches itself through its Service is
-// masqueraded always.
+// Masquerade selects the clients whose source address is replaced by that of the node, so that
+// answers come back through it. A pod that reaches itself through its Service is always
+// masqueraded.
 type Masquerade int
 
-// Those that are masqueraded.
+// The values of Masquerade.
 const (
 	MasqueradeNobody    Masquerade = iota
-	MasqueradeForeign              // clients that are no pods: what comes to a cluster IP
-	MasqueradeEverybody            // what comes in from outside and may leave for another node
+	MasqueradeForeign              // clients that are not pods, for a cluster IP
+	MasqueradeEverybody            // all clients, for traffic from outside that may leave for another node
 )
 
-// A Change is a Rule as it was and as it is to be, for one and the same Frontend. The
-// zero Rule stands for none.
+// A Change is a Rule before and after, for the same Frontend. The zero Rule means no rule.
 type Change struct{ Was, Is Rule }
 
-// A Kernel makes the kernel of this node do what Rules say. Its methods are called
-// from one goroutine, if they do not say otherwise.
+// A Kernel makes the kernel of this node apply Rules. Its methods are called from one goroutine
+// unless they say otherwise.
 type Kernel interface {
-	// Replace makes these all the rules that there are, in one step, whatever an
-	// earlier process left. Established connections are not touched, and there is no
-	// moment without rules.
+	// Replace replaces all rules, including those of an earlier process, in one step. It leaves
+	// established connections alone, and there is no moment without rules.
 	Replace(ctx context.Context, all []Rule) error
 
-	// Update makes changes in one step, at a cost that depends on them and not on
-	// how many rules there are. After an error nothing is changed. Established
-	// connections are not touched, but for flows of UDP to a backend that is gone,
-	// which are forgotten.
+	// Update makes changes in one step, at a cost that depends on them and not on the number of
+	// rules. After an error nothing has changed. It leaves established connections alone except
+	// flows of UDP to a removed backend, which are deleted.
 	Update(ctx context.Context, changes []Change) error
 
-	// Settle blocks until no connection stands any more in the queue of a server
-	// that was taken out by an earlier Update, or until ctx is over. It may be
-	// called from any goroutine.
+	// Settle blocks until no connection is waiting in the accept queue of a server that an earlier
+	// Update removed, or until ctx is cancelled. It may be called from any goroutine.
 	Settle(ctx context.Context)
 
-	// Tallies returns what was counted at the frontends to which something has come since there is a rule. It
-	// may be called from any goroutine, but not at the same time as itself or Forget.
+	// Tallies returns the counters of all frontends that have received anything since their rule
+	// was made. It may be called from any goroutine, but not concurrently with itself or Forget.
 	Tallies(ctx context.Context) (map[Frontend]Tally, error)
 
-	// Forget returns what was counted at frontends to the end. They begin again with nothing.
+	// Forget returns the final counters of frontends, and resets them.
 	Forget(ctx context.Context, frontends []Frontend) (map[Frontend]Tally, error)
 
-	// Run does, until ctx is over, what rules can't do by themselves, or returns an error if it can't. It is called once, on
-	// a goroutine of its own. While it does not run a client whose connection was reset by its server may be led
-	// to that one again if it uses the same port again within seconds, also if it is a backend no more.
+	// Run does, until ctx is cancelled, what rules can't do by themselves; it returns an error if
+	// it can't. It is called once, on a separate goroutine. While it does not run, a client whose
+	// connection was reset by its server may reach that server again if it reuses the port within
+	// seconds, even if the server is no longer a backend.
 	Run(ctx context.Context) error
 
-	// Close removes all that was made.
+	// Close removes everything that the Kernel has made.
 	Close() error
 }
 
-// A Tally is what has come to a [Frontend].
+// A Tally is the traffic that a [Frontend] has received.
 type Tally struct {
-	Connections uint64 // and flows of UDP, that were sent to a backend
-	In, Out     uint64 // bytes of their packets, headers included, from clients and to them, but for those of TCP that carry nothing
-	Refused     uint64 // tries to make a connection where no backend was
-	Denied      uint64 // and by clients that are not among Sources
+	Connections uint64 // sent to a backend, flows of UDP included
+	In, Out     uint64 // bytes of packets from and to clients, headers included, except TCP packets without data
+	Refused     uint64 // connections to a frontend without a backend
+	Denied      uint64 // connections from clients that are not among Sources
 }
 
-// Add adds what has come to another Frontend.
+// Add adds the tally of another Frontend.
 func (t *Tally) Add(o Tally) {
 	t.Connections += o.Connections
 	t.In += o.In
@@ -119,32 +117,31 @@ func (t *Tally) Add(o Tally) {
 	t.Denied += o.Denied
 }
 
-// A Forwarder carries traffic from a socket of this node to the backends of a
-// port. Its methods are called from one goroutine, all but Settle.
+// A Forwarder carries traffic from a socket of this node to the backends of a port. All methods but
+// Settle are called from one goroutine.
 type Forwarder interface {
-	// Set opens a socket for the pool if there is none, makes its backends the
-	// ones to choose from for new connections, and returns where it listens: at an
-	// address of this node of the pool's family.
+	// Set opens a socket for the pool if it has none, makes its Backends those of new connections,
+	// and returns where the socket listens: at an address of this node of the pool's family.
 	Set(p Pool) (netip.AddrPort, error)
 
-	// Remove closes the socket of a pool. Connections go on.
+	// Remove closes the socket of a pool. Its connections go on.
 	Remove(id PoolID)
 
-	// Settle blocks until no connection is on its way any more to a backend
-	// that is none any more, or until ctx is over. It is called from a
-	// goroutine of its own.
+	// Settle blocks until no connection to a removed backend is still being made, or until ctx is
+	// cancelled. It may be called from any goroutine.
 	Settle(ctx context.Context)
 
-	// Restore makes anew what pools need of the node besides their sockets, and somebody else may have removed.
+	// Restore repairs what pools need of the node besides their sockets, after another program may
+	// have removed it.
 	Restore() error
 }
 
-// RelayMark is on packets of a forwarder to backends: rules leave these alone, so that
-// what is relayed once is never relayed to itself, whatever an EndpointSlice says.
+// RelayMark is the mark of packets from a forwarder to backends. Rules leave these alone, so that a
+// relayed connection is never relayed to the forwarder again, whatever an EndpointSlice has.
 const RelayMark = 0x736d
 
-// A PoolID names a socket of a [Forwarder]. A port has two if some of its clients get
-// the backends of this node alone.
+// A PoolID names a socket of a [Forwarder]. A port has two if some of its clients get only the
+// backends of this node.
 type PoolID struct {
 	PortID
 	Local bool
@@ -154,25 +151,26 @@ type PoolID struct {
 type Pool struct {
 	PoolID
 
-	// Backends in ascending order, each once.
+	// Backends are ascending, without duplicates.
 	Backends []netip.AddrPort
 
 	// Affinity is as in [Rule].
 	Affinity time.Duration
 
-	// MaxConnections of TCP at a time that all pools of the Service have together, which therefore say
-	// the same; those above are refused. 0 means as many as the forwarder allows to one Service.
+	// MaxConnections is the largest number of TCP connections at a time that all pools of the
+	// Service may have together (so all have the same value); further ones are refused. 0 is the
+	// forwarder's default for one Service.
 	MaxConnections int
 
-	// ProxyProtocol begins each connection to a backend with a header that says who
-	// the client is: version 1 or 2 of the PROXY protocol; 0 means none.
+	// ProxyProtocol is the version (1 or 2) of the PROXY protocol header with the client's address
+	// that each connection to a backend begins with; 0 is no header.
 	ProxyProtocol int
 
-	// Transparent connections to backends come from the address of the client.
+	// Transparent has connections to backends come from the address of the client.
 	Transparent bool
 }
 
-// A PortID names one port of one Service for one family of addresses.
+// A PortID names one port of one Service for one address family.
 type PortID struct {
 	Service  types.NamespacedName
 	Port     string // its name, which may be empty

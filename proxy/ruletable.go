@@ -10,21 +10,21 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// A ruleTable says which rule is to stand at each frontend, and which does. Frontends that two
-// Services have are the older one's. It is written by one goroutine, and others may ask whose a
-// frontend is.
+// A ruleTable holds, for each frontend, the rule that is wanted and the one that the kernel has. A
+// frontend that several Services claim is the oldest Service's. One goroutine writes it; others may
+// call owner and size.
 type ruleTable struct {
 	mu        sync.Mutex
 	frontends map[Frontend]*entry   // guarded by mu
-	touched   map[Frontend]struct{} // guarded by mu; where what is to stand and what does may differ
+	touched   map[Frontend]struct{} // guarded by mu; frontends whose wanted rule may differ from the kernel's
 }
 
 type entry struct {
-	is     *claim   // what stands in the kernel; nil is nothing
-	claims []*claim // the oldest first
+	is     *claim   // what the kernel has, or nil
+	claims []*claim // oldest first; the first is wanted
 }
 
-// A claim is a rule that a Service wants. It is never changed.
+// A claim is a rule that a Service wants. It is immutable.
 type claim struct {
 	service types.NamespacedName
 	created time.Time
@@ -32,7 +32,7 @@ type claim struct {
 	rule    *Rule
 }
 
-// same reports whether two claims are those of one and the same port of a Service.
+// same reports whether two claims are for the same port of the same Service.
 func (c *claim) same(o *claim) bool {
 	return o != nil && c.service == o.service && c.port == o.port && c.created.Equal(o.created)
 }
@@ -41,16 +41,16 @@ func newRuleTable() *ruleTable {
 	return &ruleTable{frontends: map[Frontend]*entry{}, touched: map[Frontend]struct{}{}}
 }
 
-// A conflict is a frontend that a Service wants, and another one has.
+// A conflict is a frontend that a Service claims while another one has it.
 type conflict struct {
 	frontend Frontend
 	loser    types.NamespacedName
 	holds    types.NamespacedName
 }
 
-// put makes rules, of which no two have the same frontend, those of a Service that had
-// rules at the frontends of had; ports are the names of those that they are for. It returns the frontends that
-// it has now, and the conflicts that came about by it.
+// put replaces the claims of a Service: had are the frontends that it claimed before, rules are its
+// new rules, each with a frontend of its own, and ports the names of their ports. It returns the
+// frontends of rules, and the new conflicts.
 func (t *ruleTable) put(service types.NamespacedName, created time.Time, rules []Rule, ports []string, had []Frontend) (has []Frontend, conflicts []conflict) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -113,7 +113,7 @@ func (t *ruleTable) withdraw(service types.NamespacedName, d Frontend) {
 	t.touched[d] = struct{}{}
 }
 
-// wanted is what is to stand.
+// wanted returns the claim that should be in the kernel, or nil.
 func (s *entry) wanted() *claim {
 	if len(s.claims) == 0 {
 		return nil
@@ -121,7 +121,7 @@ func (s *entry) wanted() *claim {
 	return s.claims[0]
 }
 
-// owner returns what stands at a frontend, or nil if nothing does.
+// owner returns the claim that the kernel has at a frontend, or nil.
 func (t *ruleTable) owner(d Frontend) *claim {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -131,14 +131,14 @@ func (t *ruleTable) owner(d Frontend) *claim {
 	return nil
 }
 
-// size returns how many frontends there are.
+// size returns the number of frontends.
 func (t *ruleTable) size() int {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return len(t.frontends)
 }
 
-// changes returns what has to become different in the kernel.
+// changes returns the differences between the kernel's rules and the wanted ones.
 func (t *ruleTable) changes() []Change {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -159,7 +159,7 @@ func (t *ruleTable) changes() []Change {
 	return changes
 }
 
-// all returns everything that is to stand.
+// all returns all wanted rules.
 func (t *ruleTable) all() []Rule {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -172,8 +172,8 @@ func (t *ruleTable) all() []Rule {
 	return all
 }
 
-// done notes that what is to stand stands. It returns the frontends that went or changed hands, with whose
-// they were.
+// done records that the kernel now has the wanted rules. It returns the frontends that were removed
+// or have another owner, with their former claims.
 func (t *ruleTable) done() (left map[Frontend]*claim) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -197,7 +197,7 @@ func (t *ruleTable) done() (left map[Frontend]*claim) {
 	return left
 }
 
-// equal reports whether two rules say the same.
+// equal reports whether two rules are the same.
 func (r *Rule) equal(o *Rule) bool {
 	return r.Frontend == o.Frontend && r.Drop == o.Drop && r.Affinity == o.Affinity && r.Masquerade == o.Masquerade && r.Relayed == o.Relayed &&
 		slices.Equal(r.Backends, o.Backends) && slices.Equal(r.Inside, o.Inside) && slices.Equal(r.Sources, o.Sources)

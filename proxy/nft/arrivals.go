@@ -11,26 +11,26 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// arrivals are the connections of TCP that began not long ago and were sent to other addresses, while
-// somebody listened. The zero value does not listen.
+// arrivals are the recent TCP connections that were sent to a backend while it was listening. The
+// zero value does not listen.
 //
-// Nobody is woken by them: the kernel keeps the messages until they are asked for. Those that a rule of somebody else
-// keeps back ("ct event set", CT --ctevents) are not heard of.
+// The kernel queues the messages until poll reads them, so they wake no goroutine. Flows whose
+// events a rule of another program suppresses ("ct event set", CT --ctevents) are missing.
 type arrivals struct {
 	conn  *conntrack
-	since time.Time  // of all that began later it has heard
-	all   []*arrival // in the order in which they were heard of
+	since time.Time  // it has all flows that began later
+	all   []*arrival // in the order of their events
 }
 
 type arrival struct {
 	pendingConn
 	to, server netip.AddrPort
-	heard      time.Time
+	seen       time.Time
 }
 
 func (a *arrivals) listening() bool { return a.conn != nil }
 
-// told reports whether the kernel tells which flows begin.
+// flowEvents reports whether the kernel sends events of new flows.
 func flowEvents() bool {
 	b, err := os.ReadFile("/proc/sys/net/netfilter/nf_conntrack_events")
 	return err == nil && strings.TrimSpace(string(b)) != "0"
@@ -39,9 +39,9 @@ func flowEvents() bool {
 // listen begins to listen.
 func (a *arrivals) listen() error {
 	if !flowEvents() {
-		return errors.New("the kernel does not tell which flows begin: net.netfilter.nf_conntrack_events is 0")
+		return errors.New("the kernel sends no events of new flows: net.netfilter.nf_conntrack_events is 0")
 	}
-	const buffer = 8 << 20 // for some 10,000, of which those of a moment are in it
+	const buffer = 8 << 20 // enough for about 10,000, more than begin between two polls
 	conn, err := listenConntrack(buffer)
 	if err != nil {
 		return err
@@ -56,11 +56,11 @@ func (a *arrivals) close() {
 	*a = arrivals{}
 }
 
-// hear takes notice of all that began until now, and forgets those that are not young any more or are known to
-// stand in no queue.
-func (a *arrivals) hear(now time.Time) {
-	a.all = slices.DeleteFunc(a.all, func(x *arrival) bool { return x.no || now.Sub(x.heard) > young })
-	err := a.conn.hear(func(f *flow) {
+// poll reads the flows that have begun, and drops the ones that are no longer young or are known
+// not to wait in a queue.
+func (a *arrivals) poll(now time.Time) {
+	a.all = slices.DeleteFunc(a.all, func(x *arrival) bool { return x.no || now.Sub(x.seen) > young })
+	err := a.conn.newFlows(func(f *flow) {
 		if f.protocol == unix.IPPROTO_TCP && f.server != f.to {
 			a.all = append(a.all, &arrival{pendingConn{flowKey: f.key.clone()}, f.to, f.server, now})
 		}
@@ -73,7 +73,8 @@ func (a *arrivals) hear(now time.Time) {
 	}
 }
 
-// find finds the connections of those of which it has heard all that were young when they left.
+// find finds the pending connections of the drains for which it has all flows that were young at
+// their removal.
 func (a *arrivals) find(all []*drain) {
 	by := byServer(slices.DeleteFunc(slices.Clone(all), func(p *drain) bool {
 		return !a.listening() || a.since.After(p.at.Add(-young))

@@ -345,7 +345,7 @@ func TestArrivalsAreHeardOf(t *testing.T) {
 			}
 		}
 		now := time.Now()
-		a.hear(now)
+		a.poll(now)
 		got := map[string]bool{}
 		for _, x := range a.all {
 			got[fmt.Sprint(x.to, x.server)] = true
@@ -370,11 +370,11 @@ func TestArrivalsAreHeardOf(t *testing.T) {
 			t.Errorf("%d of %d may queue, %v; want those that have not ended", len(asked.queued), n, err)
 		}
 		// Those that are old or known to be over are forgotten.
-		a.hear(now.Add(young))
+		a.poll(now.Add(young))
 		if len(a.all) >= len(want)*1000 || slices.ContainsFunc(a.all, func(x *arrival) bool { return x.no }) {
 			t.Error("what is over is remembered")
 		}
-		a.hear(now.Add(2 * young))
+		a.poll(now.Add(2 * young))
 		if len(a.all) != 0 {
 			t.Errorf("%d are remembered after two seconds", len(a.all))
 		}
@@ -392,7 +392,7 @@ func TestArrivalsAreHeardOf(t *testing.T) {
 			}
 			remember(t, false, many)
 			if i == 4 {
-				a.hear(time.Now())
+				a.poll(time.Now())
 				t.Logf("there was room for %d of %d", len(a.all), (i+1)*len(many))
 			}
 		}

@@ -15,12 +15,12 @@ import (
 	"github.com/sampan-io/sampan/proxy"
 )
 
-// maxLooked bounds how many backends of a frontend are looked up: one request each.
+// maxLooked bounds the number of backends of a frontend that are looked up: one request each.
 const maxLooked = 4096
 
-// Lookup returns what the kernel has for a frontend, whoever put it there, and the backend
-// that a client of it goes back to. It reads single elements, so that it costs the same
-// whatever the number of Services. It may be called from any goroutine.
+// Lookup returns what the kernel has for a frontend, even if another program made it, and the
+// backend that a client of it goes back to. It reads single elements, so its cost does not depend
+// on the number of Services. It may be called from any goroutine.
 func (k *Kernel) Lookup(ctx context.Context, d proxy.Frontend, client netip.Addr) (proxy.Seen, error) {
 	c, err := netlink.Dial(unix.NETLINK_NETFILTER, nil)
 	if err != nil {
@@ -49,7 +49,7 @@ func (k *Kernel) Lookup(ctx context.Context, d proxy.Frontend, client netip.Addr
 		return seen, err
 	}
 	backend, err := l.get(f.endpoints(), append(slices.Clip(frontend), bound.data...))
-	if backend != nil { // or else it is one no more
+	if backend != nil { // otherwise it is no longer a backend
 		seen.Bound, seen.Left = f.readBackend(backend.data), bound.left
 	}
 	return seen, err
@@ -61,14 +61,14 @@ type lookup struct {
 	table string
 }
 
-// A found element has data, so much time left if it has a timeout, and what it has counted if it counts.
+// A found element has data, the time left if it has a timeout, and its counter if it has one.
 type found struct {
 	key, data []byte
 	left      time.Duration
 	counted   *counted
 }
 
-// backends returns those in the slots from the first one on.
+// backends returns the backends in the slots from first on.
 func (l lookup) backends(ctx context.Context, f *family, frontend []byte, first uint32) ([]netip.AddrPort, error) {
 	var all []netip.AddrPort
 	for slot := first; slot < first+maxLooked; slot++ {
@@ -108,7 +108,7 @@ const (
 	attrValue    = 1 // NFTA_DATA_VALUE
 )
 
-// get returns an element of a map, or nil if there is none, or no such map.
+// get returns an element of a map, or nil if there is none or no such map.
 func (l lookup) get(set string, key []byte) (*found, error) {
 	ae := netlink.NewAttributeEncoder()
 	ae.String(attrTable, l.table)

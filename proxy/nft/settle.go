@@ -17,18 +17,18 @@ import (
 	"github.com/sampan-io/sampan/proxy"
 )
 
-// A removal is a server that was taken out: connections that came to a frontend before
-// may still stand in its queue.
+// A removal is a server that was removed from a frontend: earlier connections may still wait in its
+// accept queue.
 type removal struct {
 	frontend proxy.Frontend
 	backend  netip.AddrPort
 	at       time.Time
 }
 
-// young is for how long a connection may stand in a queue before we no longer wait for it.
+// young is how long a connection may wait in a queue; older ones are not waited for.
 const young = time.Second
 
-// removals returns the servers of TCP that a change takes out.
+// removals returns the TCP servers that a change removes.
 func removals(was, is *proxy.Rule, now time.Time) (all []removal) {
 	if was.Protocol != corev1.ProtocolTCP || was.Relayed {
 		return nil
@@ -39,22 +39,24 @@ func removals(was, is *proxy.Rule, now time.Time) (all []removal) {
 	return all
 }
 
-// has reports whether a connection of TCP to an address was one to the frontend of p, and that to its server.
+// has reports whether a TCP connection to an address was one to p's frontend, and its server p's
+// backend.
 func (p *removal) has(to, server netip.AddrPort) bool {
 	return p.backend == server && p.frontend.Port == to.Port() && (p.frontend.Address == to.Addr() || p.frontend.Address.IsUnspecified())
 }
 
-// mayQueue reports whether the server of a connection may not have accepted it yet: all that has
-// come from its host is what a kernel sends on its own. Counted says that packets are counted now.
+// mayQueue reports whether the server of a connection may not have accepted it yet: everything that
+// its host has sent so far, a kernel sends without the server. Counted is true if packets are
+// counted now.
 func mayQueue(f *flow, counted bool) bool {
-	const lastAck, closed = 6, 8 // TCP_CONNTRACK_LAST_ACK, behind it TIME_WAIT and CLOSE
+	const lastAck, closed = 6, 8 // TCP_CONNTRACK_LAST_ACK, followed by TIME_WAIT and CLOSE
 	if f.state >= lastAck && f.state <= closed {
 		return false
 	}
 	if f.sent.packets == 0 {
 		return !counted // it was made before packets were counted
 	}
-	// A packet without data has no more than this: the one that opens a connection has 40 bytes of TCP.
+	// Packets without data are no longer than this: the SYN-ACK has 40 bytes of TCP.
 	bare := uint64(20 + 40)
 	if f.to.Addr().Is6() {
 		bare = 40 + 40
@@ -62,35 +64,35 @@ func mayQueue(f *flow, counted bool) bool {
 	return f.answered.bytes <= bare*f.answered.packets
 }
 
-// A drain is a removal with the connections that it leaves behind. As rules send no new ones to
-// its server, they are found once, and from then on only these are looked at.
+// A drain is a removal with the connections that may wait in its server's queue. Rules send the
+// server no new ones, so these are found once, and afterwards only they are checked.
 type drain struct {
 	removal
 	found  bool
-	queued []*pendingConn // as far as they are found
+	queued []*pendingConn // the connections found
 }
 
-// A pendingConn is a connection that may stand in the queue of its server.
+// A pendingConn is a connection that may wait in the accept queue of its server.
 type pendingConn struct {
 	flowKey
-	no bool // it does not, as was seen
+	no bool // it was seen not to wait
 }
 
-// drains are the servers that were taken out not long ago.
+// drains are the recently removed servers.
 type drains struct {
 	mu   sync.Mutex
 	all  []*drain  // guarded by mu
-	anew time.Time // guarded by mu; when rules took the place of others, of which it is not known which servers they had
+	anew time.Time // guarded by mu; when rules replaced others whose servers are not known
 
-	looking  sync.Mutex  // held while somebody looks, and held first; the drains' own fields are guarded by it
-	read     time.Time   // guarded by looking; when all connections were read last
-	rest     time.Time   // guarded by looking; when they may be read the next time
-	conn     *conntrack  // guarded by looking; nil if there is none. It is kept while it listens: to close it takes long
+	looking  sync.Mutex  // held while connections are checked, and locked before mu; guards the fields of each drain
+	read     time.Time   // guarded by looking; when all connections were last read
+	rest     time.Time   // guarded by looking; when they may be read next
+	conn     *conntrack  // guarded by looking; may be nil. It is kept while listening: closing takes long
 	arrivals arrivals    // guarded by looking
-	idle     *time.Timer // guarded by looking; ends listening when nobody has left for long
+	idle     *time.Timer // guarded by looking; ends listening some time after the last removal
 }
 
-// part notes servers that were taken out, and forgets those that are back.
+// add records removed servers, and deletes the drains of servers that are backends again.
 func (l *drains) add(gone []removal, changes []proxy.Change, now time.Time) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -105,21 +107,21 @@ func (l *drains) add(gone []removal, changes []proxy.Change, now time.Time) {
 	}
 }
 
-// replaced notes that rules took the place of unknown ones.
+// replaced records that rules replaced unknown ones.
 func (l *drains) replaced(now time.Time) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.anew = now
 }
 
-// unknown is for how long connections to servers that are not known to have left may still be young.
+// unknown returns for how long connections to unknown removed servers may be young.
 func (l *drains) unknown(now time.Time) time.Duration {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.anew.Add(young).Sub(now)
 }
 
-// list returns those that are to be waited for.
+// list returns the drains that are young enough to wait for.
 func (l *drains) list(now time.Time) []*drain {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -129,12 +131,12 @@ func (l *drains) list(now time.Time) []*drain {
 
 func (p *removal) old(now time.Time) bool { return now.Sub(p.at) >= young }
 
-// Settle implements [proxy.Kernel]. It waits until each connection that was made to a server before it was taken
-// out has been answered by that, and so accepted, or has ended, or is a second old.
+// Settle implements [proxy.Kernel]. It waits until each connection to a server that was made before
+// the server's removal is accepted (the server has answered), has ended, or is a second old.
 //
-// Nothing tells when that is so. It finds those connections once, for all servers that are gone by then, and
-// looks at these few from time to time; for a second at most, and only if a server of TCP was taken out. Where
-// all rules were made anew in the place of others a second has to do.
+// There is no event for that. Settle finds those connections once, for all removed servers, and
+// then checks these few from time to time: for a second at most, and only if a TCP server was
+// removed. After a Replace it waits for a second.
 func (k *Kernel) Settle(ctx context.Context) {
 	if rest := k.drains.unknown(time.Now()); rest > 0 && !run.Pause(ctx, rest) {
 		return
@@ -156,11 +158,11 @@ func (k *Kernel) Settle(ctx context.Context) {
 	}
 }
 
-// share is how much longer than reading all connections took they are not read again.
+// share is the ratio of the pause after reading all connections to the time that reading them took.
 const share = 4
 
-// look returns those in whose queues a connection may stand, and for how long it is of no use, or would take
-// too much of this machine, to look again.
+// look returns the drains with pending connections, and how long to wait before the next look,
+// because it would be useless or too expensive earlier.
 func (l *drains) look(mine []*drain) (left []*drain, rest time.Duration) {
 	l.looking.Lock()
 	defer l.looking.Unlock()
@@ -170,7 +172,7 @@ func (l *drains) look(mine []*drain) (left []*drain, rest time.Duration) {
 		}
 	}()
 	counted := accounting() == "1"
-	// What can't be read is not known: then a second has to do.
+	// If connections can't be read, waiting for a second is the fallback.
 	if slices.ContainsFunc(mine, func(p *drain) bool { return !p.found }) {
 		rest, _ = l.find(counted)
 	}
@@ -186,11 +188,12 @@ func (l *drains) look(mine []*drain) (left []*drain, rest time.Duration) {
 	return slices.DeleteFunc(mine, settled), rest
 }
 
-// find finds the connections of all that have left, or says for how long it is not to be tried again.
+// find finds the pending connections of all drains, or returns how long to wait before trying
+// again.
 //
-// Those that began not long ago are heard of if it listens; otherwise all that there are have to be read.
-// Who reads them twice in short order listens from then on, until nobody has left for a while. That costs every
-// connection that begins some microseconds, so it is nothing for a single change.
+// If it listens to new flows it uses these; otherwise it reads all flows. After two full reads in
+// quick succession it listens to new flows, until no server has been removed for a while. Listening
+// costs a few microseconds per new connection, so a single change does not justify it.
 func (l *drains) find(counted bool) (rest time.Duration, err error) {
 	const hold = 3 * time.Second
 	start := time.Now()
@@ -201,7 +204,7 @@ func (l *drains) find(counted bool) (rest time.Duration, err error) {
 	awaitPackets()
 	if l.arrivals.listening() {
 		l.idle.Reset(hold)
-		l.arrivals.hear(time.Now())
+		l.arrivals.poll(time.Now())
 		l.arrivals.find(all)
 		all = slices.DeleteFunc(all, func(p *drain) bool { return p.found })
 	}
@@ -230,7 +233,7 @@ func (l *drains) stopListening() {
 	l.disconnect()
 }
 
-// connected calls f with a connection, which is of no more use after an error.
+// connected calls f with a connection to conntrack, and closes it after an error.
 func (l *drains) connected(f func(*conntrack) error) (err error) {
 	if l.conn == nil {
 		if l.conn, err = openConntrack(); err != nil {
@@ -259,7 +262,7 @@ func byServer(all []*drain) map[netip.AddrPort][]*drain {
 	return by
 }
 
-// search reads all connections and notes those that may stand in the queue of one of these servers.
+// search reads all connections and records the pending ones of these drains.
 func search(c *conntrack, all []*drain, counted bool) error {
 	by := byServer(all)
 	for _, s := range selections(all, remembered()) {
@@ -279,7 +282,7 @@ func search(c *conntrack, all []*drain, counted bool) error {
 	return nil
 }
 
-// recheck looks again at connections that were found, and drops those that stand in no queue any more.
+// recheck reads the pending connections again, and drops the ones that no longer wait.
 func recheck(c *conntrack, all []*drain, counted bool) error {
 	for _, v6 := range []bool{false, true} {
 		var queued []*pendingConn
@@ -306,9 +309,9 @@ func recheck(c *conntrack, all []*drain, counted bool) error {
 	return nil
 }
 
-// selections are what has to be read for servers that were taken out, where so many flows are
-// remembered. Going through all of them takes a tenth of writing them down, and 10 ms at least: with
-// many of them the kernel is asked for each server by itself, as far as it can tell servers apart.
+// selections returns what to read for removed servers if conntrack has so many flows. Iterating
+// over all flows takes a tenth of the time of dumping them, and at least 10 ms: with many flows the
+// kernel is asked for each server separately, where it can filter by server.
 func selections(all []*drain, flows int) (s []selection) {
 	const perServer = 12_500
 	for _, v6 := range []bool{false, true} {
@@ -334,7 +337,7 @@ func selections(all []*drain, flows int) (s []selection) {
 	return s
 }
 
-// remembered returns how many flows there are, or 0 if that can't be read.
+// remembered returns the number of flows in conntrack, or 0 if that can't be read.
 func remembered() int {
 	b, _ := os.ReadFile("/proc/sys/net/netfilter/nf_conntrack_count")
 	n, _ := strconv.Atoi(strings.TrimSpace(string(b)))

@@ -8,7 +8,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A listener is the socket of a pool of TCP.
+// A listener is the socket of a TCP pool.
 type listener struct {
 	pool  *pool
 	loop  *loop
@@ -19,7 +19,7 @@ type listener struct {
 	closed bool // guarded by mu
 }
 
-// acceptAtOnce is how many connections are accepted before others have their turn.
+// acceptAtOnce is the number of connections that are accepted before others have their turn.
 const acceptAtOnce = 64
 
 // ready implements handler.
@@ -32,8 +32,8 @@ func (s *listener) ready(l *loop, _ int, _ uint32) {
 	l.ask(func() { s.ready(l, 0, canRead) })
 }
 
-// accept serves the next connection and reports whether there may be more. The loop, if not
-// nil, is the caller's, which lends its spare descriptor.
+// accept serves the next connection and reports whether there may be more. The loop, if not nil, is
+// the caller, which lends its spare descriptor.
 func (s *listener) accept(l *loop, now time.Time) (more bool) {
 	var from address
 	s.mu.Lock()
@@ -57,7 +57,7 @@ func (s *listener) accept(l *loop, now time.Time) (more bool) {
 	return false
 }
 
-// exhausted reports whether a call failed for want of what others may give back.
+// exhausted reports whether a call failed for want of a resource that may become free.
 func exhausted(errno unix.Errno) bool {
 	switch errno {
 	case unix.EMFILE, unix.ENFILE, unix.ENOBUFS, unix.ENOMEM:
@@ -67,12 +67,12 @@ func exhausted(errno unix.Errno) bool {
 	}
 }
 
-// retryAccept is the pause after which a listener is tried again that could not accept for
-// want of memory or descriptors. Others' may have been given back by then.
+// retryAccept is the pause after which a listener is retried that could not accept for want of
+// memory or descriptors, which may be free by then.
 const retryAccept = 50 * time.Millisecond
 
-// turnAway resets a connection that there is no descriptor for. Otherwise it would wait
-// for ever, and the listener be ready for ever. It reports whether that could be done.
+// turnAway resets a connection for which there is no descriptor. Otherwise it would wait, and the
+// listener be ready, for ever. It reports whether there may be more.
 func (s *listener) turnAway(l *loop, why unix.Errno) (more bool) {
 	if l.spare >= 0 {
 		_ = unix.Close(l.spare)
@@ -110,7 +110,7 @@ func (s *listener) turnAway(l *loop, why unix.Errno) (more bool) {
 	return false
 }
 
-// stop accepts what waits and closes the socket. Connections go on.
+// stop accepts the waiting connections and closes the socket. Connections go on.
 func (s *listener) stop() {
 	for s.accept(nil, time.Now()) {
 	}

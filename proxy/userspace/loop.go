@@ -12,46 +12,45 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A loop is one goroutine that carries many connections. It waits for all of their
-// sockets together: a goroutine and two parked copiers for each connection would cost
-// more than what they carry. Its epoll instance is itself waited for by Go's
-// poller, so that a loop that waits holds no thread.
+// A loop is one goroutine that carries many connections. It waits for all of their sockets
+// together: a goroutine and two parked copiers for each connection would cost more than what they
+// carry. Go's poller waits for its epoll instance, so that a waiting loop holds no thread.
 //
-// All sockets are registered edge-triggered, once, for both directions: who owns one
-// remembers what it can do until the kernel says EAGAIN.
+// All sockets are registered edge-triggered, once, for both directions: their owner remembers what
+// is possible until the kernel returns EAGAIN.
 type loop struct {
 	f      *Forwarder
 	epoll  *os.File
 	raw    syscall.RawConn
 	fd     int // of epoll
 	alarm  int // an eventfd that wakes the loop
-	spare  int // a descriptor to give up when there are no others, or -1; belongs to the goroutine of the loop
+	spare  int // a descriptor to close when there are no others, or -1; belongs to the goroutine of the loop
 	events [128]unix.EpollEvent
 
-	// Below belongs to the goroutine of the loop.
+	// The fields below belong to the goroutine of the loop.
 	now        time.Time // when it woke
-	pipes      []*pipe   // that are empty
-	made       int       // how many pipes there are, empty or not
-	unfinished []*conn   // that have more to do than one turn allows
+	pipes      []*pipe   // empty ones
+	made       int       // number of pipes, empty or not
+	unfinished []*conn   // connections with more to do than one turn allows
 	fresh      ring      // connections that were made in the last moment, see freshLimit
 	batch      *batch    // nil until there are packets
 	scratch    []byte    // nil until it is needed
 	relays     map[*relay]bool
-	sweep      time.Time   // when to look for silent flows; zero if there are none
-	stuck      []*listener // that could not accept for want of memory
-	retry      time.Time   // when to try those again; zero if there are none
+	sweep      time.Time   // when to sweep silent flows; zero if there are none
+	stuck      []*listener // listeners that could not accept for want of memory
+	retry      time.Time   // when to retry those; zero if there are none
 
 	mu      sync.Mutex
 	slots   []slot    // guarded by mu
 	free    []int32   // guarded by mu; indexes of slots
-	rounds  []ring    // guarded by mu; connections that look for an endpoint, for each round in the order of its end
+	rounds  []ring    // guarded by mu; connections that look for an endpoint, for each round ordered by its end
 	armed   time.Time // guarded by mu; when the poller wakes the loop; zero if not
 	inbox   []func()  // guarded by mu; to be called by the loop
-	stopped bool      // guarded by mu; nothing is taken any more
+	stopped bool      // guarded by mu; nothing is added any more
 }
 
-// A slot is whom events of a socket are for. Descriptors are used again at once, so
-// events name slots and their generation.
+// A slot is the recipient of events of a socket. Descriptors are reused at once, so events carry
+// slots and their generation.
 type slot struct {
 	owner      handler
 	generation int32
@@ -59,7 +58,7 @@ type slot struct {
 
 // A handler owns sockets of a loop.
 type handler interface {
-	// ready is told of events of one of its two sockets. It is called by the loop.
+	// ready handles events of one of its two sockets. It is called by the loop.
 	ready(l *loop, side int, events uint32)
 
 	// close closes the sockets when the loop ends.
@@ -73,8 +72,8 @@ const (
 	uneven   = unix.EPOLLRDHUP | unix.EPOLLHUP | unix.EPOLLERR | unix.EPOLLPRI
 )
 
-// pipesPerLoop bounds how many connections can have bytes between their sockets,
-// because one side does not take them. Those above do without.
+// pipesPerLoop bounds the number of connections with bytes between their sockets, because one side
+// does not read. Connections above it use no pipe.
 const pipesPerLoop = 256
 
 func newLoop(f *Forwarder) (*loop, error) {
@@ -88,13 +87,13 @@ func newLoop(f *Forwarder) (*loop, error) {
 		_ = unix.Close(fd)
 		return nil, fmt.Errorf("making an eventfd: %w", err)
 	}
-	// Go's poller waits only for what says that it doesn't block.
+	// Go's poller accepts only non-blocking descriptors.
 	if err = unix.SetNonblock(fd, true); err == nil {
 		l.epoll = os.NewFile(uintptr(fd), "epoll")
 		l.raw, err = l.epoll.SyscallConn()
 	}
 	if err == nil {
-		err = l.epoll.SetReadDeadline(time.Time{}) // an error if it is not waited for
+		err = l.epoll.SetReadDeadline(time.Time{}) // an error if the poller does not support it
 	}
 	if err == nil {
 		l.spare, err = unix.Open("/dev/null", unix.O_RDONLY|unix.O_CLOEXEC, 0)
@@ -109,23 +108,22 @@ func newLoop(f *Forwarder) (*loop, error) {
 	return l, nil
 }
 
-// alarm is the handler of the eventfd: that the loop woke is enough, and an
-// edge needs no reading.
+// alarm is the handler of the eventfd: waking the loop is enough, and an edge needs no reading.
 type alarm struct{}
 
 func (alarm) ready(*loop, int, uint32) {}
 func (alarm) close(*loop)              {}
 
-// run works until ctx is over, then closes all that the loop has.
+// run works until ctx is cancelled, then closes everything in the loop.
 func (l *loop) run(ctx context.Context) {
 	stop := context.AfterFunc(ctx, l.wake)
 	defer stop()
 	work := func(uintptr) (over bool) { return l.work(ctx) }
 	for ctx.Err() == nil {
-		// All work is done while the poller is told that there is none, so that it
-		// remembers what comes meanwhile, and the loop need not look again before it waits.
+		// All work is done inside the poller's callback, so that it remembers new events, and the
+		// loop need not poll again before it waits.
 		if err := l.raw.Read(work); err != nil && !errors.Is(err, os.ErrDeadlineExceeded) {
-			l.f.opts.Log.Error("waiting for sockets of services", "err", err) // can't be: the file is open
+			l.f.opts.Log.Error("waiting for sockets of services", "err", err) // unexpected: the file is open
 			break
 		}
 		l.now = time.Now()
@@ -135,7 +133,7 @@ func (l *loop) run(ctx context.Context) {
 	l.closeAll()
 }
 
-// work does all that there is to do, and reports whether ctx is over.
+// work does all pending work, and reports whether ctx is cancelled.
 func (l *loop) work(ctx context.Context) (over bool) {
 	for {
 		n, err := unix.EpollWait(l.fd, l.events[:], 0)
@@ -161,7 +159,7 @@ func (l *loop) work(ctx context.Context) (over bool) {
 	}
 }
 
-// finish gives those that have more to do another turn.
+// finish gives unfinished connections another turn.
 func (l *loop) finish() {
 	again := l.unfinished
 	l.unfinished = nil
@@ -175,7 +173,7 @@ func (l *loop) finish() {
 	}
 }
 
-// answer does what others asked for.
+// answer runs the functions in the inbox.
 func (l *loop) answer() {
 	l.mu.Lock()
 	asked := l.inbox
@@ -186,7 +184,7 @@ func (l *loop) answer() {
 	}
 }
 
-// ask has do called by the loop, if that does not end before.
+// ask has the loop call do, unless it ends before.
 func (l *loop) ask(do func()) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -209,10 +207,10 @@ func (l *loop) wake() {
 // wakeLocked does the work of wake. l.mu is held, and the loop has not stopped.
 func (l *loop) wakeLocked() {
 	one := [8]byte{1}
-	_, _ = unix.Write(l.alarm, one[:]) // the only error is that it has been woken 2⁶⁴ times
+	_, _ = unix.Write(l.alarm, one[:]) // the only possible error is an overflow of the counter
 }
 
-// owner returns whom an event is for, or nil if that is gone.
+// owner returns the handler of an event, or nil if that was removed.
 func (l *loop) owner(index, generation int32) handler {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -234,7 +232,7 @@ func (l *loop) place(h handler) int32 {
 	return int32(len(l.slots) - 1)
 }
 
-// leave takes back a slot. Events that are on their way are for nobody.
+// leave frees a slot. Its pending events are dropped.
 func (l *loop) leave(index int32) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -247,14 +245,13 @@ func (l *loop) leaveLocked(index int32) {
 	l.free = append(l.free, index)
 }
 
-// register waits for events of a socket, for the handler in a slot. l.mu is held, or
-// the caller is the loop.
+// register waits for events of a socket, for the handler in a slot. l.mu is held, or the caller is
+// the loop.
 func (l *loop) register(index int32, generation int32, side, fd int) error {
 	return unix.EpollCtl(l.fd, unix.EPOLL_CTL_ADD, fd, &unix.EpollEvent{Events: edges, Fd: index<<1 | int32(side), Pad: generation})
 }
 
-// watch gives a handler a slot and registers a socket of it as the first. It may be
-// called from any goroutine.
+// watch gives a handler a slot and registers its first socket. It may be called from any goroutine.
 func (l *loop) watch(h handler, fd int) (index int32, err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -279,14 +276,14 @@ func (l *loop) arm(at time.Time) {
 	}
 }
 
-// armAt is arm for who does not hold l.mu.
+// armAt is arm for callers that do not hold l.mu.
 func (l *loop) armAt(at time.Time) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.arm(at)
 }
 
-// deadlines does what it is time for.
+// deadlines does what is due.
 func (l *loop) deadlines() {
 	l.mu.Lock()
 	due := !l.armed.IsZero() && !l.now.Before(l.armed)
@@ -361,10 +358,11 @@ func (l *loop) takePipe() *pipe {
 	return p
 }
 
-// keptPipes is how many empty pipes a loop keeps: what is under way at a time.
+// keptPipes is the number of empty pipes that a loop keeps, as many as are usually in use at a
+// time.
 const keptPipes = 16
 
-// givePipe takes back a pipe.
+// givePipe returns a pipe.
 func (l *loop) givePipe(p *pipe) {
 	if p.held > 0 || len(l.pipes) >= keptPipes {
 		p.close()
@@ -374,7 +372,7 @@ func (l *loop) givePipe(p *pipe) {
 	l.pipes = append(l.pipes, p)
 }
 
-// buffer returns memory for what is carried without a pipe.
+// buffer returns memory for bytes that are carried without a pipe.
 func (l *loop) buffer() []byte {
 	if l.scratch == nil {
 		l.scratch = make([]byte, 64<<10)
@@ -409,7 +407,7 @@ func (l *loop) closeAll() {
 	if l.spare >= 0 {
 		_ = unix.Close(l.spare)
 	}
-	l.mu.Lock() // nobody else is between a look at stopped and a use of these
+	l.mu.Lock() // other goroutines check stopped and use these under mu
 	defer l.mu.Unlock()
 	_ = unix.Close(l.alarm)
 	if l.epoll != nil {

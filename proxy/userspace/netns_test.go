@@ -439,7 +439,7 @@ func TestABackendInABlackHoleCostsFewClientsOneRound(t *testing.T) {
 			}
 		}
 		// Who met it twice would be waiting for an hour, so it was one round.
-		m := told(t, f)
+		m := metricsOf(t, f)
 		if m["dial_failures_total"] != m["dial_retries_total"] {
 			t.Errorf("%v failures and %v retries, want as many", m["dial_failures_total"], m["dial_retries_total"])
 		}
@@ -473,7 +473,7 @@ func TestABackendThatIsSlowToComeIsWaitedFor(t *testing.T) {
 			}
 		})
 		c := dial(t, set(t, f, web(corev1.ProtocolTCP, netip.MustParseAddrPort("10.9.0.5:80"))))
-		for told(t, f)["dial_failures_total"] < 2 {
+		for metricsOf(t, f)["dial_failures_total"] < 2 {
 			runtime.Gosched() // until it has been tried in vain
 		}
 		light()
@@ -494,7 +494,7 @@ func TestWithoutDescriptorsConnectionsAreReset(t *testing.T) {
 		if got := ask(t, at, "!"); got != "a!" {
 			t.Fatalf("answer %q", got)
 		}
-		for told(t, f)["connections_open"] > 0 {
+		for metricsOf(t, f)["connections_open"] > 0 {
 			runtime.Gosched() // its descriptors are given back soon
 		}
 		const clients = 20
@@ -539,7 +539,7 @@ func TestWithoutDescriptorsConnectionsAreReset(t *testing.T) {
 		if got := ask(t, at, "!"); got != "a!" {
 			t.Errorf("afterwards the answer is %q, want a!", got)
 		}
-		if m := told(t, f); m["connections_refused_total"] != clients {
+		if m := metricsOf(t, f); m["connections_refused_total"] != clients {
 			t.Errorf("%v were refused, want %d", m["connections_refused_total"], clients)
 		}
 	})

@@ -8,7 +8,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// asError makes an error of what the kernel said.
+// asError makes an error of an errno.
 func asError(errno unix.Errno) error {
 	if errno == 0 {
 		return nil
@@ -16,11 +16,10 @@ func asError(errno unix.Errno) error {
 	return errno
 }
 
-// The calls below are those of package unix without the memory that these take for
-// each address: they are made once or more per connection or packet.
+// The calls below are those of package unix without its allocation for each address: they are made
+// once or more per connection or packet.
 
-// An address is a socket address as the kernel reads and writes it. The zero address
-// is empty.
+// An address is a socket address in the kernel's encoding. The zero address is empty.
 type address struct {
 	raw unix.RawSockaddrInet6 // or an Inet4, which is shorter
 	len uint32
@@ -59,7 +58,7 @@ func family(a netip.Addr) int {
 	return unix.AF_INET6
 }
 
-// socket returns a new socket that does not block.
+// socket returns a new non-blocking socket.
 func socket(domain, kind int) (int, unix.Errno) {
 	fd, _, errno := unix.Syscall(unix.SYS_SOCKET, uintptr(domain), uintptr(kind|unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC), 0)
 	if errno != 0 {
@@ -74,7 +73,7 @@ func set(fd, level, option int, value int32) unix.Errno {
 	return errno
 }
 
-// accept returns the next connection of a listener and stores who made it.
+// accept returns the next connection of a listener and stores the address of its client.
 func accept(fd int, from *address) (int, unix.Errno) {
 	for {
 		from.len = uint32(unsafe.Sizeof(from.raw))
@@ -84,7 +83,7 @@ func accept(fd int, from *address) (int, unix.Errno) {
 		case 0:
 			return int(n), 0
 		case unix.EINTR, unix.ECONNABORTED:
-			// The second has gone again: the next one.
+			// The connection was closed again: the next one.
 		default:
 			return -1, errno
 		}
@@ -111,8 +110,8 @@ func localAddress(fd int) (netip.AddrPort, error) {
 	return a.addrPort(), nil
 }
 
-// originalDestination returns what a client wrote on its packets before the kernel
-// changed that to this socket.
+// originalDestination returns the destination of a client's packets before the kernel changed it to
+// this socket.
 func originalDestination(fd int) (netip.AddrPort, error) {
 	at, err := localAddress(fd)
 	if err != nil {
@@ -130,17 +129,16 @@ func originalDestination(fd int) (netip.AddrPort, error) {
 	if to := a.addrPort(); errno == 0 && to.IsValid() {
 		return to, nil
 	}
-	return at, nil // nobody changed it
+	return at, nil // no rule changed it
 }
 
-// reset closes a socket so that the other side sees a connection that broke and not
-// one that ended.
+// reset closes a socket so that the other side gets a reset and not an end of stream.
 func reset(fd int) {
 	_ = unix.SetsockoptLinger(fd, unix.SOL_SOCKET, unix.SO_LINGER, &unix.Linger{Onoff: 1})
 	_ = unix.Close(fd)
 }
 
-// splice moves bytes between a pipe and a socket without waiting.
+// splice moves bytes between a pipe and a socket without blocking.
 func splice(from, to, most int) (int, unix.Errno) {
 	for {
 		n, _, errno := unix.Syscall6(unix.SYS_SPLICE, uintptr(from), 0, uintptr(to), 0, uintptr(most), unix.SPLICE_F_NONBLOCK|unix.SPLICE_F_MOVE)
@@ -154,7 +152,7 @@ func splice(from, to, most int) (int, unix.Errno) {
 	}
 }
 
-// receive reads from a socket without waiting.
+// receive reads from a socket without blocking.
 func receive(fd int, into []byte, flags int) (int, unix.Errno) {
 	for {
 		n, _, errno := unix.Syscall6(unix.SYS_RECVFROM, uintptr(fd), uintptr(unsafe.Pointer(&into[0])), uintptr(len(into)), uintptr(flags|unix.MSG_DONTWAIT), 0, 0)
@@ -168,7 +166,7 @@ func receive(fd int, into []byte, flags int) (int, unix.Errno) {
 	}
 }
 
-// send writes to a socket without waiting.
+// send writes to a socket without blocking.
 func send(fd int, what []byte) (int, unix.Errno) {
 	for {
 		n, _, errno := unix.Syscall6(unix.SYS_SENDTO, uintptr(fd), uintptr(unsafe.Pointer(&what[0])), uintptr(len(what)), unix.MSG_DONTWAIT|unix.MSG_NOSIGNAL, 0, 0)
@@ -182,19 +180,19 @@ func send(fd int, what []byte) (int, unix.Errno) {
 	}
 }
 
-// hearErrors has a socket of UDP keep what ICMP says of its packets, and quote these.
-func hearErrors(fd int, of netip.Addr) unix.Errno {
+// enableErrors has a UDP socket queue the ICMP errors of its packets, with the packets quoted in
+// them.
+func enableErrors(fd int, of netip.Addr) unix.Errno {
 	if of.Is4() {
 		return set(fd, unix.SOL_IP, unix.IP_RECVERR, 1)
 	}
 	return set(fd, unix.SOL_IPV6, unix.IPV6_RECVERR, 1)
 }
 
-// receiveError returns the next of what hearErrors has kept: the payload of a packet, which need not
-// be all of it, and what became of that; false if there is none. It is no path that many packets
-// take.
+// receiveError returns the next error in that queue, with the payload of its packet, which may be
+// truncated; false if there is none. It is rarely called, so it need not be fast.
 func receiveError(fd int, into []byte) (packet []byte, why unix.Errno, ok bool) {
-	var control [256]byte // a message, an extended error, and the address of who said it
+	var control [256]byte // a message, an extended error, and the address of its sender
 	n, m, _, _, err := unix.Recvmsg(fd, into, control[:], unix.MSG_ERRQUEUE|unix.MSG_DONTWAIT)
 	if err != nil {
 		return nil, 0, false
@@ -213,13 +211,13 @@ func receiveError(fd int, into []byte) (packet []byte, why unix.Errno, ok bool) 
 	return into[:n], why, true
 }
 
-// A pipe is where bytes are between two sockets. It belongs to one loop.
+// A pipe holds bytes between two sockets. It belongs to one loop.
 type pipe struct {
 	read, write int
 	held        int // bytes in it
 }
 
-// pipeSize is what the pipe is asked to hold: what package net uses as well.
+// pipeSize is the requested size of pipes: package net requests the same.
 const pipeSize = 1 << 20
 
 func newPipe() (*pipe, error) {
@@ -227,7 +225,7 @@ func newPipe() (*pipe, error) {
 	if err := unix.Pipe2(fds[:], unix.O_CLOEXEC|unix.O_NONBLOCK); err != nil {
 		return nil, err
 	}
-	// Who may not have a large one works with a small one.
+	// Ignore the error: without CAP_SYS_RESOURCE the default size does.
 	_, _ = unix.FcntlInt(uintptr(fds[0]), unix.F_SETPIPE_SZ, pipeSize)
 	return &pipe{read: fds[0], write: fds[1]}, nil
 }
@@ -237,10 +235,10 @@ func (p *pipe) close() {
 	_ = unix.Close(p.write)
 }
 
-// batchSize is how many packets are read or written in one call.
+// batchSize is the number of packets that are read or written in one call.
 const batchSize = 16
 
-// A packet has room for the largest one that UDP knows.
+// A packet is large enough for any packet of UDP.
 type packet [65535]byte
 
 // A message is the kernel's struct mmsghdr.
@@ -250,7 +248,7 @@ type message struct {
 	_      [unsafe.Sizeof(uintptr(0)) - 4]byte
 }
 
-// A batch is memory for packets that come and go together.
+// A batch is memory for packets that are read and written together.
 type batch struct {
 	messages [batchSize]message
 	vectors  [batchSize]unix.Iovec
@@ -268,7 +266,7 @@ func newBatch() *batch {
 	return b
 }
 
-// receive reads packets, and from whom they are if named.
+// receive reads packets, with the addresses of their senders if named.
 func (b *batch) receive(fd int, named bool) (int, unix.Errno) {
 	for i := range b.messages {
 		h := &b.messages[i].header
@@ -285,8 +283,8 @@ func (b *batch) receive(fd int, named bool) (int, unix.Errno) {
 	return n, errno
 }
 
-// send writes packets [first, end) that were received, to the address if there is one, and
-// otherwise to whom the socket is connected. It returns how many were sent.
+// send writes packets [first, end) that were received, to the given address or, if that is nil, to
+// the peer of the socket. It returns how many were sent.
 func (b *batch) send(fd, first, end int, to *address) (int, unix.Errno) {
 	for i := first; i < end; i++ {
 		h := &b.messages[i].header
@@ -310,7 +308,7 @@ func (b *batch) call(call uintptr, fd, first, end int) (int, unix.Errno) {
 	}
 }
 
-// payload returns packet i, until the next ones come.
+// payload returns packet i; it is valid until the next receive.
 func (b *batch) payload(i int) []byte { return b.packets[i][:b.messages[i].length] }
 
 // bytes returns the size of packets [first, end).

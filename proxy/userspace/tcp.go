@@ -7,16 +7,15 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// The two sides of a connection, and the directions in which bytes flow: a direction
-// has the number of the side that it comes from.
+// The two sides of a connection, and the directions in which bytes flow: a direction has the number
+// of the side that it comes from.
 const (
 	clientSide = 0
 	serverSide = 1
 )
 
-// freshLimit is after what time a connection counts as taken over by the server,
-// although that has not sent anything: it may be waiting for the client to speak, or
-// take its time to answer.
+// freshLimit is the time after which a connection counts as accepted by the server although that
+// has not sent anything: it may be waiting for the client, or be slow to answer.
 const freshLimit = time.Second
 
 // A conn is one connection of a client. It belongs to the loop that it was given to.
@@ -30,14 +29,14 @@ type conn struct {
 
 	state   state
 	round   int8        // of the search for an endpoint
-	young   bool        // as the balancer knows it
+	young   bool        // as in the balancer
 	joined  bool        // the client's socket is registered
 	spoke   bool        // bytes were carried
-	queued  bool        // in the loop's list of those that have more to do
+	queued  bool        // it is in l.unfinished
 	listed  *ring       // the ring it is in, or nil
 	tried   []*endpoint // in this round
-	began   time.Time   // when the client came
-	until   time.Time   // when the round is over, or the connection not fresh any more
+	began   time.Time   // when the client connected
+	until   time.Time   // end of the round, or of being fresh
 	earlier *conn       // in its ring
 	later   *conn
 
@@ -45,19 +44,19 @@ type conn struct {
 	flows [2]direction
 }
 
-// An ability is what the kernel said last of one side.
+// An ability is the last state of one side that the kernel reported.
 type ability struct {
 	read, write bool
-	uneven      bool // the stream ends, or is interrupted by urgent data, perhaps after some more
+	uneven      bool // the stream ends, or is interrupted by urgent data, perhaps after more bytes
 	broken      bool
 }
 
-// A direction is how far bytes have come.
+// A direction is the progress of bytes in one direction.
 type direction struct {
-	bulk  bool  // much came the last time
-	pipe  *pipe // with bytes that the other side did not take; nil if there are none
-	ended bool  // no more come
-	shut  bool  // and the other side was told so
+	bulk  bool  // the last transfer was large
+	pipe  *pipe // bytes that the other side did not accept; nil if there are none
+	ended bool  // no more bytes come
+	shut  bool  // the other side was shut down for that
 }
 
 type state uint8
@@ -69,7 +68,7 @@ const (
 	over
 )
 
-// A ring is connections in the order of what they wait for.
+// A ring is connections in the order in which their waits end.
 type ring struct{ first, last *conn }
 
 func (r *ring) push(c *conn) {
@@ -95,8 +94,8 @@ func (r *ring) remove(c *conn) {
 	c.listed, c.earlier, c.later = nil, nil, nil
 }
 
-// serve begins to carry a connection, and owns its socket from then on. It may be called
-// from any goroutine.
+// serve begins to carry a connection, and owns its socket from then on. It may be called from any
+// goroutine.
 func (p *pool) serve(in int, client netip.AddrPort, now time.Time) {
 	p.count.connections.Add(1)
 	if !p.admit() {
@@ -116,12 +115,12 @@ func (p *pool) serve(in int, client netip.AddrPort, now time.Time) {
 		return
 	}
 	if waits && p.changes.Load() != seen {
-		l.ask(func() { l.tryAgain(p) }) // what changed meanwhile did not find it
+		l.ask(func() { l.tryAgain(p) }) // a concurrent change did not find it
 	}
 }
 
-// adopt makes the loop the owner of a connection that is dialing or paused. It reports
-// false if it can't be.
+// adopt makes the loop the owner of a connection that is dialing or paused. It returns false if it
+// can't.
 func (l *loop) adopt(c *conn) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -131,7 +130,7 @@ func (l *loop) adopt(c *conn) bool {
 	c.index = l.place(c)
 	c.generation = l.slots[c.index].generation
 	if c.state == dialing {
-		// Before that there is no event, and the loop does not look at it.
+		// Before registration there is no event, and the loop does not touch it.
 		if l.register(c.index, c.generation, serverSide, c.fds[serverSide]) != nil {
 			l.leaveLocked(c.index)
 			return false
@@ -142,8 +141,8 @@ func (l *loop) adopt(c *conn) bool {
 	return true
 }
 
-// dial chooses an endpoint and begins to connect to it. After that the connection is dialing;
-// or paused, if all endpoints were tried in this round; or over, if there are none.
+// dial chooses an endpoint and begins to connect to it. Then the connection is dialing; or paused
+// if all endpoints were tried in this round; or closed if there are none.
 func (c *conn) dial(now time.Time) {
 	p := c.pool
 	for {
@@ -181,14 +180,14 @@ func (c *conn) dial(now time.Time) {
 	}
 }
 
-// connect begins a connection to an endpoint. If it fails for a reason that no other endpoint
-// would change, ours is true.
+// connect begins a connection to an endpoint. Ours is true if it failed for a reason that has
+// nothing to do with the endpoint.
 func (p *pool) connect(e *endpoint, client netip.AddrPort) (fd int, errno unix.Errno, ours bool) {
 	fd, errno = p.socketTo(e, unix.SOCK_STREAM, client)
 	if errno != 0 {
 		return -1, errno, true
 	}
-	// What comes in pieces goes on in pieces.
+	// Small writes are passed on without delay.
 	set(fd, unix.SOL_TCP, unix.TCP_NODELAY, 1)
 	if errno = p.connectTo(fd, e); errno != 0 && errno != unix.EINPROGRESS {
 		_ = unix.Close(fd)
@@ -204,14 +203,14 @@ func (c *conn) ready(l *loop, side int, events uint32) {
 		case events&(unix.EPOLLERR|unix.EPOLLHUP) != 0:
 			c.failed(l)
 		case events&unix.EPOLLOUT != 0:
-			// It may have said all already, and then that is not said again.
+			// The server may have sent everything already, which makes no further event.
 			c.able[serverSide].uneven = events&uneven != 0
 			c.connected(l)
 		}
 		return
 	}
 	if side == serverSide && c.state != carrying {
-		return // of a socket that was given up
+		return // of a former socket
 	}
 	a := &c.able[side]
 	a.read = a.read || events&canRead != 0
@@ -226,7 +225,7 @@ func (c *conn) ready(l *loop, side int, events uint32) {
 	}
 }
 
-// connected goes on once an endpoint has answered.
+// connected continues after an endpoint has answered.
 func (c *conn) connected(l *loop) {
 	p := c.pool
 	p.balancer.answered(c.endpoint)
@@ -234,7 +233,7 @@ func (c *conn) connected(l *loop) {
 	l.delist(c)
 	c.state, c.tried = carrying, nil
 	for side := range c.able {
-		c.able[side].read, c.able[side].write = true, true // or the kernel says otherwise
+		c.able[side].read, c.able[side].write = true, true // until the kernel says otherwise
 	}
 	c.until = l.now.Add(freshLimit)
 	if l.fresh.push(c); l.fresh.first == c {
@@ -248,7 +247,7 @@ func (c *conn) connected(l *loop) {
 	c.carry(l)
 }
 
-// failed goes on to the next endpoint when one did not take the connection.
+// failed tries the next endpoint after one did not accept the connection.
 func (c *conn) failed(l *loop) {
 	p := c.pool
 	p.count.failures.Add(1)
@@ -276,7 +275,7 @@ func (c *conn) abandon() {
 	c.able[serverSide] = ability{}
 }
 
-// again looks for another endpoint, or ends the connection if there are none.
+// again tries another endpoint, or ends the connection if there are none.
 func (c *conn) again(l *loop) {
 	c.dial(l.now)
 	if c.state == dialing && l.register(c.index, c.generation, serverSide, c.fds[serverSide]) != nil {
@@ -309,11 +308,11 @@ func (c *conn) roundIsOver(l *loop) {
 // refuse ends a connection for which there is no endpoint.
 func (c *conn) refuse(l *loop) {
 	c.pool.count.refused.Add(1)
-	// A reset says that nothing was carried; a close would look like an empty answer.
+	// A reset means that nothing was carried; a close would look like an empty answer.
 	c.end(l, reset)
 }
 
-// enlist has a connection told when its round is over.
+// enlist has the loop call roundIsOver at the end of a connection's round.
 func (l *loop) enlist(c *conn) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -321,7 +320,7 @@ func (l *loop) enlist(c *conn) {
 	l.arm(c.until)
 }
 
-// delist takes a connection out of the ring it is in.
+// delist removes a connection from the ring it is in.
 func (l *loop) delist(c *conn) {
 	switch c.listed {
 	case nil:
@@ -334,7 +333,7 @@ func (l *loop) delist(c *conn) {
 	}
 }
 
-// tryAgain gives those that wait for other endpoints of a pool what there are now.
+// tryAgain has connections that wait for other endpoints of a pool try the current ones.
 func (l *loop) tryAgain(p *pool) {
 	var waiting []*conn
 	l.mu.Lock()
@@ -353,17 +352,17 @@ func (l *loop) tryAgain(p *pool) {
 	}
 }
 
-// growUp deals with connections that are not fresh any more.
+// growUp settles connections that are not fresh any more.
 func (l *loop) growUp() {
 	for c := l.fresh.first; c != nil && !l.now.Before(c.until); c = l.fresh.first {
 		l.fresh.remove(c)
 		c.settled()
-		// Most connections don't get so old, and do without these calls.
+		// Most connections end before, and save these calls.
 		keepAlive(c.fds[serverSide])
 	}
 }
 
-// settled says that the server has taken the connection over.
+// settled records that the server has accepted the connection.
 func (c *conn) settled() {
 	if c.young {
 		c.young = false
@@ -371,8 +370,8 @@ func (c *conn) settled() {
 	}
 }
 
-// keepAlive finds out within some minutes that the other side is gone. It is what
-// package net does.
+// keepAlive detects within a few minutes that the other side is unreachable. It sets what package
+// net sets.
 func keepAlive(fd int) {
 	set(fd, unix.SOL_SOCKET, unix.SO_KEEPALIVE, 1)
 	set(fd, unix.SOL_TCP, unix.TCP_KEEPIDLE, 15)
@@ -400,7 +399,7 @@ func (c *conn) carry(l *loop) {
 		return
 	}
 	for side := range c.able {
-		// Whatever comes before the error is carried first.
+		// Bytes before the error are carried first.
 		if a := &c.able[side]; a.broken && (c.flows[side].ended || !a.read) && c.flows[side].pipe == nil {
 			c.end(l, reset)
 			return
@@ -408,8 +407,8 @@ func (c *conn) carry(l *loop) {
 	}
 }
 
-// elsewhere goes back to the search for an endpoint, when a server broke the connection
-// before anything was carried: it may have been about to stop, and another will do.
+// elsewhere resumes the search for an endpoint after a server broke the connection before anything
+// was carried: it may have been about to stop, and another one will do.
 func (c *conn) elsewhere(l *loop) {
 	l.delist(c)
 	p := c.pool
@@ -417,12 +416,12 @@ func (c *conn) elsewhere(l *loop) {
 	p.balancer.failed(c.endpoint, c.client.Addr(), l.now)
 	c.tried = append(c.tried, c.endpoint)
 	c.abandon()
-	c.flows[clientSide].shut = false // what the client has said is for the next one
+	c.flows[clientSide].shut = false // the client's end of stream is for the next one
 	c.state = paused
 	p.paused.Add(1)
 	c.until = l.now.Add(l.f.opts.DialTimeouts[c.round])
 	l.enlist(c)
-	// Not now: an event of the socket that broke may be on its way.
+	// Later, because an event of the broken socket may be pending.
 	l.ask(func() {
 		if c.state == paused {
 			c.again(l)
@@ -433,7 +432,7 @@ func (c *conn) elsewhere(l *loop) {
 // turns is how often a direction moves bytes before others have their turn.
 const turns = 16
 
-// neither is no side.
+// neither stands for no side.
 const neither = -1
 
 // pump moves what can be moved in one direction, and returns which side is broken.
@@ -518,12 +517,12 @@ func (c *conn) pump(l *loop, side int) (broken int) {
 	return neither
 }
 
-// little is how many bytes are copied through memory: for a question or an answer of that size
-// this is faster than a pipe, and needs no call to find that there are no more.
+// little is the number of bytes up to which they are copied through memory: for short messages this
+// is faster than a pipe, and needs no call to find that there are no more.
 const little = 16 << 10
 
-// copyLittle moves bytes in one direction, which has an empty pipe for what the other side does
-// not take.
+// copyLittle moves bytes in one direction, which has an empty pipe for what the other side does not
+// accept.
 func (c *conn) copyLittle(l *loop, side int) (moved, broken int) {
 	d, from, to := &c.flows[side], side, 1-side
 	defer func() {
@@ -548,7 +547,7 @@ func (c *conn) copyLittle(l *loop, side int) (moved, broken int) {
 		return 0, neither
 	}
 	if d.bulk = n == len(buf); !d.bulk && !c.able[from].uneven {
-		c.able[from].read = false // that was all, and more is another event
+		c.able[from].read = false // no more bytes: others would be a new event
 	}
 	broken = neither
 	moved, errno = send(c.fds[to], buf[:n])
@@ -556,20 +555,20 @@ func (c *conn) copyLittle(l *loop, side int) (moved, broken int) {
 	case errno == unix.EAGAIN:
 		c.able[to].write = false
 	case errno != 0:
-		moved, broken = 0, to // what was read is kept: it may be for another endpoint
+		moved, broken = 0, to // the bytes are kept: they may be for another endpoint
 	}
 	if moved < n {
-		// It has room for much more than that.
+		// The pipe is large enough for all of it.
 		held, err := unix.Write(d.pipe.write, buf[moved:n])
 		if d.pipe.held = max(held, 0); err != nil || held < n-moved {
-			c.spoke = true // some is lost
+			c.spoke = true // a part is lost
 			return moved, to
 		}
 	}
 	return moved, broken
 }
 
-// bounce moves bytes without a pipe: it takes from one side only what the other took.
+// bounce moves bytes without a pipe: it reads from one side only as much as the other accepted.
 func (c *conn) bounce(l *loop, side int) (moved, broken int) {
 	from, to := c.fds[side], c.fds[1-side]
 	buf := l.buffer()
@@ -626,5 +625,5 @@ func (c *conn) end(l *loop, shut func(fd int)) {
 	c.pool.release()
 }
 
-// close implements handler: what has not ended by itself is seen to be broken.
+// close implements handler: for the clients of unfinished connections it is a reset.
 func (c *conn) close(l *loop) { c.end(l, reset) }
