@@ -43,7 +43,7 @@ func traceCommand(g *session.Globals) *cobra.Command {
 			"the address itself are tried from the node, or from a pod with --from, and what does not answer is explained.\n\n" +
 			"A name may be that in DNS, and a port its name; /UDP or /SCTP behind it chooses among ports of one number. A name\n" +
 			"without a port stands for every port. What the node really has and what answers is asked of Sampan's agent on the\n" +
-			"node, which needs the permission to get nodes/proxy. On other clusters the plan is told, and that the rest is not known.\n\n" +
+			"node, which needs the permission to get nodes/proxy. On other clusters the plan is shown, and that the rest is not known.\n\n" +
 			"A TCP connection is made and closed, to UDP an empty packet is sent. With session affinity that binds the client.\n\n" +
 			"The exit code is 0 if something answers, 2 if nothing does, 4 if there is no such Service, address or port.",
 		Example: "  sampan service trace web\n  sampan service trace web:http --from pod/client\n  sampan service trace 10.96.0.10:53/UDP\n  sampan service trace 192.0.2.7:30080 -o yaml",
@@ -104,7 +104,7 @@ func (v *traceVerb) run(ctx context.Context, target trace.Target) error {
 	if err == nil {
 		t, err = trace.Explain(*w)
 	}
-	if nobody := (*trace.NobodyError)(nil); errors.As(err, &nobody) {
+	if nobody := (*trace.NotFoundError)(nil); errors.As(err, &nobody) {
 		return exit.With(exit.Gone, err)
 	}
 	if err != nil {
@@ -134,5 +134,5 @@ func (v *traceVerb) print(t *trace.Trace) error {
 		}
 		return err
 	}
-	return t.Tell(v.Out, v.Output == "wide")
+	return t.Print(v.Out, v.Output == "wide")
 }

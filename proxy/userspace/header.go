@@ -11,9 +11,9 @@ import (
 // signature begins a header of version 2 of the PROXY protocol.
 const signature = "\r\n\r\n\x00\r\nQUIT\n"
 
-// appendHeader appends the header of a TCP connection from one address to another, of the
-// same family: version 1 or 2 of the PROXY protocol, as
-// https://www.haproxy.org/download/3.2/doc/proxy-protocol.txt has it.
+// appendHeader appends the header of a TCP connection from one address to another of the same
+// family: version 1 or 2 of the PROXY protocol, according to
+// https://www.haproxy.org/download/3.2/doc/proxy-protocol.txt.
 func appendHeader(b []byte, version int, from, to netip.AddrPort) []byte {
 	v4 := from.Addr().Is4()
 	if version == 1 {
@@ -24,7 +24,7 @@ func appendHeader(b []byte, version int, from, to netip.AddrPort) []byte {
 		return fmt.Appendf(b, "PROXY %s %s %s %d %d\r\n", name, from.Addr().WithZone(""), to.Addr().WithZone(""), from.Port(), to.Port())
 	}
 	const (
-		proxied    = 2<<4 | 1 // version 2, on behalf of somebody else
+		proxied    = 2<<4 | 1 // version 2, for the client of the connection
 		inet       = 1 << 4
 		inet6      = 2 << 4
 		streaming  = 1

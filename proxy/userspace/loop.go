@@ -38,7 +38,7 @@ type loop struct {
 	free    []int32   // guarded by mu; indexes of slots
 	armed   time.Time // guarded by mu; when the poller wakes the loop; zero if not
 	inbox   []func()  // guarded by mu; to be called by the loop
-	stopped bool      // guarded by mu; nothing is taken any more
+	stopped bool      // guarded by mu; nothing is added any more
 }
 
 // A slot holds the handler of a socket. The kernel reuses descriptors at once, so events
@@ -73,13 +73,13 @@ func newLoop(f *Forwarder) (*loop, error) {
 		_ = unix.Close(fd)
 		return nil, fmt.Errorf("making an eventfd: %w", err)
 	}
-	// Go's poller waits only for what says that it doesn't block.
+	// Go's poller accepts only non-blocking descriptors.
 	if err = unix.SetNonblock(fd, true); err == nil {
 		l.epoll = os.NewFile(uintptr(fd), "epoll")
 		l.raw, err = l.epoll.SyscallConn()
 	}
 	if err == nil {
-		err = l.epoll.SetReadDeadline(time.Time{}) // an error if it is not waited for
+		err = l.epoll.SetReadDeadline(time.Time{}) // an error if the poller does not support it
 	}
 	if err == nil {
 		_, err = l.watch(alarm{}, l.alarm)
@@ -91,14 +91,13 @@ func newLoop(f *Forwarder) (*loop, error) {
 	return l, nil
 }
 
-// alarm is the handler of the eventfd: that the loop woke is enough, and an
-// edge needs no reading.
+// alarm is the handler of the eventfd: waking the loop is enough, and an edge needs no reading.
 type alarm struct{}
 
 func (alarm) ready(*loop, uint32) {}
 func (alarm) close(*loop)         {}
 
-// run works until ctx is over, then closes all that the loop has.
+// run works until ctx is cancelled, then closes everything in the loop.
 func (l *loop) run(ctx context.Context) {
 	stop := context.AfterFunc(ctx, l.wake)
 	defer stop()
@@ -117,7 +116,7 @@ func (l *loop) run(ctx context.Context) {
 	l.closeAll()
 }
 
-// work does all that there is to do, and reports whether ctx is over.
+// work does all pending work, and reports whether ctx is cancelled.
 func (l *loop) work(ctx context.Context) (over bool) {
 	for {
 		n, err := unix.EpollWait(l.fd, l.events[:], 0)
@@ -153,7 +152,7 @@ func (l *loop) answer() {
 	}
 }
 
-// ask has do called by the loop, if that does not end before.
+// ask has the loop call do, unless it ends before.
 func (l *loop) ask(do func()) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -176,10 +175,10 @@ func (l *loop) wake() {
 // wakeLocked does the work of wake. l.mu is held, and the loop has not stopped.
 func (l *loop) wakeLocked() {
 	one := [8]byte{1}
-	_, _ = unix.Write(l.alarm, one[:]) // the only error is that it has been woken 2⁶⁴ times
+	_, _ = unix.Write(l.alarm, one[:]) // the only possible error is an overflow of the counter
 }
 
-// owner returns whom an event is for, or nil if that is gone.
+// owner returns the handler of an event, or nil if that was removed.
 func (l *loop) owner(index, generation int32) handler {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -248,7 +247,7 @@ func (l *loop) armAt(at time.Time) {
 	l.arm(at)
 }
 
-// deadlines does what it is time for.
+// deadlines does what is due.
 func (l *loop) deadlines() {
 	l.mu.Lock()
 	due := !l.armed.IsZero() && !l.now.Before(l.armed)
@@ -266,7 +265,7 @@ func (l *loop) deadlines() {
 	_ = l.epoll.SetReadDeadline(l.sweep) // can't fail: newLoop tried
 }
 
-// buffer returns memory for what is carried without a pipe.
+// buffer returns memory for bytes that are carried without a pipe.
 func (l *loop) buffer() []byte {
 	if l.scratch == nil {
 		l.scratch = make([]byte, 64<<10)

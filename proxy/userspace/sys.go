@@ -8,7 +8,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// asError makes an error of what the kernel said.
+// asError makes an error of an errno.
 func asError(errno unix.Errno) error {
 	if errno == 0 {
 		return nil
@@ -16,11 +16,10 @@ func asError(errno unix.Errno) error {
 	return errno
 }
 
-// The calls below are those of package unix without the memory that these take for
-// each address: they are made once or more per connection or packet.
+// The calls below are those of package unix without its allocation for each address: they are made
+// once or more per connection or packet.
 
-// An address is a socket address as the kernel reads and writes it. The zero address
-// is empty.
+// An address is a socket address in the kernel's encoding. The zero address is empty.
 type address struct {
 	raw unix.RawSockaddrInet6 // or an Inet4, which is shorter
 	len uint32
@@ -59,7 +58,7 @@ func family(a netip.Addr) int {
 	return unix.AF_INET6
 }
 
-// socket returns a new socket that does not block.
+// socket returns a new non-blocking socket.
 func socket(domain, kind int) (int, unix.Errno) {
 	fd, _, errno := unix.Syscall(unix.SYS_SOCKET, uintptr(domain), uintptr(kind|unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC), 0)
 	if errno != 0 {
@@ -94,8 +93,8 @@ func localAddress(fd int) (netip.AddrPort, error) {
 	return a.addrPort(), nil
 }
 
-// originalDestination returns what a client wrote on its packets before the kernel
-// changed that to this socket.
+// originalDestination returns the destination of a client's packets before the kernel changed it to
+// this socket.
 func originalDestination(fd int) (netip.AddrPort, error) {
 	at, err := localAddress(fd)
 	if err != nil {
@@ -113,22 +112,22 @@ func originalDestination(fd int) (netip.AddrPort, error) {
 	if to := a.addrPort(); errno == 0 && to.IsValid() {
 		return to, nil
 	}
-	return at, nil // nobody changed it
+	return at, nil // no rule changed it
 }
 
-// hearErrors has a socket of UDP keep what ICMP says of its packets, and quote these.
-func hearErrors(fd int, of netip.Addr) unix.Errno {
+// enableErrors has a UDP socket queue the ICMP errors of its packets, with the packets quoted in
+// them.
+func enableErrors(fd int, of netip.Addr) unix.Errno {
 	if of.Is4() {
 		return set(fd, unix.SOL_IP, unix.IP_RECVERR, 1)
 	}
 	return set(fd, unix.SOL_IPV6, unix.IPV6_RECVERR, 1)
 }
 
-// receiveError returns the next of what hearErrors has kept: the payload of a packet, which need not
-// be all of it, and what became of that; false if there is none. It is no path that many packets
-// take.
+// receiveError returns the next error in that queue, with the payload of its packet, which may be
+// truncated; false if there is none. It is rarely called, so it need not be fast.
 func receiveError(fd int, into []byte) (packet []byte, why unix.Errno, ok bool) {
-	var control [256]byte // a message, an extended error, and the address of who said it
+	var control [256]byte // a message, an extended error, and the address of its sender
 	n, m, _, _, err := unix.Recvmsg(fd, into, control[:], unix.MSG_ERRQUEUE|unix.MSG_DONTWAIT)
 	if err != nil {
 		return nil, 0, false
@@ -147,10 +146,10 @@ func receiveError(fd int, into []byte) (packet []byte, why unix.Errno, ok bool) 
 	return into[:n], why, true
 }
 
-// batchSize is how many packets are read or written in one call.
+// batchSize is the number of packets that are read or written in one call.
 const batchSize = 16
 
-// A packet has room for the largest one that UDP knows.
+// A packet is large enough for any packet of UDP.
 type packet [65535]byte
 
 // A message is the kernel's struct mmsghdr.
@@ -160,7 +159,7 @@ type message struct {
 	_      [unsafe.Sizeof(uintptr(0)) - 4]byte
 }
 
-// A batch is memory for packets that come and go together.
+// A batch is memory for packets that are read and written together.
 type batch struct {
 	messages [batchSize]message
 	vectors  [batchSize]unix.Iovec
@@ -178,7 +177,7 @@ func newBatch() *batch {
 	return b
 }
 
-// receive reads packets, and from whom they are if named.
+// receive reads packets, with the addresses of their senders if named.
 func (b *batch) receive(fd int, named bool) (int, unix.Errno) {
 	for i := range b.messages {
 		h := &b.messages[i].header
@@ -195,8 +194,8 @@ func (b *batch) receive(fd int, named bool) (int, unix.Errno) {
 	return n, errno
 }
 
-// send writes packets [first, end) that were received, to the address if there is one, and
-// otherwise to whom the socket is connected. It returns how many were sent.
+// send writes packets [first, end) that were received, to the given address or, if that is nil, to
+// the peer of the socket. It returns how many were sent.
 func (b *batch) send(fd, first, end int, to *address) (int, unix.Errno) {
 	for i := first; i < end; i++ {
 		h := &b.messages[i].header
@@ -220,7 +219,7 @@ func (b *batch) call(call uintptr, fd, first, end int) (int, unix.Errno) {
 	}
 }
 
-// payload returns packet i, until the next ones come.
+// payload returns packet i; it is valid until the next receive.
 func (b *batch) payload(i int) []byte { return b.packets[i][:b.messages[i].length] }
 
 // bytes returns the size of packets [first, end).
