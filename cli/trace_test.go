@@ -51,9 +51,9 @@ func TestTraceAsksTheAgentOfTheNode(t *testing.T) {
 		}
 		a := trace.Answer{Result: result, Seconds: 0.001}
 		at := netip.MustParseAddrPort("10.244.0.2:8080")
-		answer(rw, http.StatusOK, trace.Sighting{Node: "n1", Known: true, Here: proxy.Here{Node: "n1", Addresses: []netip.Addr{netip.MustParseAddr("192.0.2.1")}}, Doors: []trace.DoorSeen{{
+		answer(rw, http.StatusOK, trace.NodeReport{Node: "n1", Known: true, Here: proxy.Here{Node: "n1", Addresses: []netip.Addr{netip.MustParseAddr("192.0.2.1")}}, Frontends: []trace.FrontendSeen{{
 			Address: netip.MustParseAddr("10.96.0.1"), Port: 80, PortName: "http", Protocol: corev1.ProtocolTCP,
-			Kernel: &proxy.Seen{Found: true, Backends: []netip.AddrPort{at}}, Door: &a, Endpoints: []trace.EndpointAnswer{{At: at, Answer: a}},
+			Kernel: &proxy.Seen{Found: true, Backends: []netip.AddrPort{at}}, Frontend: &a, Endpoints: []trace.EndpointAnswer{{At: at, Answer: a}},
 		}}})
 	}
 	c.want(0, `default/web answers at 10.96.0.1:80/TCP
@@ -72,13 +72,13 @@ hint: pod late is no endpoint: not yet on a node: no scheduler has decided about
 
 	result = trace.Refused
 	got := c.run("svc", "trace", "10.96.0.1:80", "-o", "json")
-	var told trace.Trace
-	if err := json.Unmarshal([]byte(got.out), &told); err != nil {
+	var shown trace.Trace
+	if err := json.Unmarshal([]byte(got.out), &shown); err != nil {
 		t.Fatal(err)
 	}
-	if got.code != 2 || got.err != "error: nothing answers at Service default/web\n" || told.Answers == nil || *told.Answers ||
-		told.Kind != "ServiceTrace" || told.Paths[0].Endpoints[0].Answer.Result != trace.Refused || !strings.Contains(told.Paths[0].Endpoints[0].Why, "nothing listens on port 8080 of the pod") {
-		t.Errorf("exit code %d, stderr %s, %+v", got.code, got.err, told)
+	if got.code != 2 || got.err != "error: nothing answers at Service default/web\n" || shown.Answers == nil || *shown.Answers ||
+		shown.Kind != "ServiceTrace" || shown.Paths[0].Endpoints[0].Answer.Result != trace.Refused || !strings.Contains(shown.Paths[0].Endpoints[0].Why, "nothing listens on port 8080 of the pod") {
+		t.Errorf("exit code %d, stderr %s, %+v", got.code, got.err, shown)
 	}
 }
 

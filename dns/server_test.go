@@ -31,8 +31,8 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// A harbour is a name server under test, and the API server and the resolver that it has.
-type harbour struct {
+// A cluster is a name server under test, and the API server and the resolver that it has.
+type cluster struct {
 	testing.TB
 	api *clienttest.Server
 	at  netip.AddrPort
@@ -43,9 +43,9 @@ type harbour struct {
 }
 
 // open runs a name server until the test ends. Upstream is the list of its resolvers.
-func open(t testing.TB, upstream string, objs ...client.Object) *harbour {
+func open(t testing.TB, upstream string, objs ...client.Object) *cluster {
 	t.Helper()
-	h := &harbour{TB: t, api: clienttest.New(t, objs...)}
+	h := &cluster{TB: t, api: clienttest.New(t, objs...)}
 	h.start(upstream)
 	select {
 	case <-h.dns.Ready():
@@ -55,7 +55,7 @@ func open(t testing.TB, upstream string, objs ...client.Object) *harbour {
 	return h
 }
 
-func (h *harbour) start(upstream string) {
+func (h *cluster) start(upstream string) {
 	h.Helper()
 	sockets, err := dns.Listen(h.Context(), &net.ListenConfig{}, netip.MustParseAddrPort("127.0.0.1:0"))
 	if err != nil {
@@ -100,7 +100,7 @@ func (h *harbour) start(upstream string) {
 const patience = time.Minute
 
 // send sends a message over "udp" or "tcp" and returns the answer.
-func (h *harbour) send(network string, m *wire.Msg) *wire.Msg {
+func (h *cluster) send(network string, m *wire.Msg) *wire.Msg {
 	h.Helper()
 	c := wire.Client{Net: network, Timeout: patience, UDPSize: wire.MaxMsgSize}
 	r, _, err := c.Exchange(m, h.at.String())
@@ -138,7 +138,7 @@ func told(m *wire.Msg) string {
 	return strings.Join(lines, "; ")
 }
 
-func (h *harbour) want(name string, kind uint16, want string) {
+func (h *cluster) want(name string, kind uint16, want string) {
 	h.Helper()
 	if got := told(h.send("udp", question(name, kind))); got != want {
 		h.Errorf("%s %s: %s, want %s", wire.TypeToString[kind], name, got, want)
@@ -146,7 +146,7 @@ func (h *harbour) want(name string, kind uint16, want string) {
 }
 
 // until asks until the answer is as wanted.
-func (h *harbour) until(name string, kind uint16, want string) {
+func (h *cluster) until(name string, kind uint16, want string) {
 	h.Helper()
 	for began := time.Now(); ; {
 		got := told(h.send("udp", question(name, kind)))
@@ -192,7 +192,7 @@ func TestNamesFollowTheCluster(t *testing.T) {
 
 func namesFollowTheCluster(t *testing.T, shared bool) {
 	api := clienttest.New(t, namespace("shop"), service("web", "10.96.0.7"), service("db", "None"), endpoints("db", 0, 1))
-	h := &harbour{TB: t, api: api, shared: shared}
+	h := &cluster{TB: t, api: api, shared: shared}
 	h.start(dns.None)
 	<-h.dns.Ready()
 	h.want("web.shop.svc.cluster.local.", wire.TypeA, "NOERROR; A 10.96.0.7")
@@ -477,7 +477,7 @@ func TestNobodyKeepsTheOthersOut(t *testing.T) {
 
 // TestNothingIsDeniedBeforeItIsKnown starts a server whose API server does not answer.
 func TestNothingIsDeniedBeforeItIsKnown(t *testing.T) {
-	h := &harbour{TB: t, api: clienttest.New(t, service("web", "10.96.0.7"))}
+	h := &cluster{TB: t, api: clienttest.New(t, service("web", "10.96.0.7"))}
 	away := atomic.Bool{}
 	away.Store(true)
 	h.api.Intercept(func(r clienttest.Request) error {
@@ -498,7 +498,7 @@ func TestNothingIsDeniedBeforeItIsKnown(t *testing.T) {
 	}
 }
 
-func (h *harbour) get(path string) (int, string) {
+func (h *cluster) get(path string) (int, string) {
 	h.Helper()
 	c := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
 	r, err := c.Get(h.web + path)
@@ -560,7 +560,7 @@ func TestMetrics(t *testing.T) {
 // TestItStopsAtAnyMoment tells servers to stop before they have begun and just after.
 func TestItStopsAtAnyMoment(t *testing.T) {
 	for i := range 20 {
-		h := &harbour{TB: t, api: clienttest.New(t)}
+		h := &cluster{TB: t, api: clienttest.New(t)}
 		sockets, err := dns.Listen(t.Context(), &net.ListenConfig{}, netip.MustParseAddrPort("127.0.0.1:0"))
 		if err != nil {
 			t.Fatal(err)

@@ -6,23 +6,25 @@ import (
 	"strconv"
 )
 
-// Annotations of a Service that this proxy heeds.
+// Annotations of a Service that this proxy obeys.
 const (
-	// ModeAnnotation is "userspace" or "kernel"; without it the mode of the proxy holds.
+	// ModeAnnotation is "userspace" or "kernel"; the default is the mode of the proxy.
 	ModeAnnotation = "sampan.dev/proxy-mode"
 
-	// ProxyProtocolAnnotation is "v1" or "v2": connections of TCP begin with that header.
+	// ProxyProtocolAnnotation is "v1" or "v2": the version of the PROXY protocol header on TCP
+	// connections to backends.
 	ProxyProtocolAnnotation = "sampan.dev/proxy-protocol"
 
-	// KeepClientAnnotation is "true" if connections come from the address of the client.
+	// KeepClientAnnotation is "true" if connections to backends come from the address of the
+	// client.
 	KeepClientAnnotation = "sampan.dev/keep-client-address"
 
-	// MaxConnectionsAnnotation is how many connections of TCP there are at a time, to all ports
+	// MaxConnectionsAnnotation is the largest number of TCP connections at a time to all ports
 	// together.
 	MaxConnectionsAnnotation = "sampan.dev/max-connections"
 )
 
-// wishes are what annotations ask for.
+// wishes are the values of a Service's annotations.
 type wishes struct {
 	userspace      bool
 	proxyProtocol  int
@@ -37,13 +39,12 @@ func (p *planner) fault(reason, format string, args ...any) {
 	}
 }
 
-// readAnnotations returns what the annotations ask for. One that makes no sense is a
-// fault, and as if it were not there. All but the mode need the userspace forwarder, and so
-// choose it unless the mode says otherwise.
+// readAnnotations returns the values of the annotations. An invalid one is a fault, and ignored.
+// All but the mode need the userspace forwarder, and so select it unless the mode is set.
 func (p *planner) readAnnotations() wishes {
 	w := wishes{userspace: p.here.Userspace}
 	wrong := func(name, want string) {
-		p.fault("InvalidAnnotation", "annotation %s: %q is no value of it, want %s; it is ignored", name, p.svc.Annotations[name], want)
+		p.fault("InvalidAnnotation", "annotation %s: must be %s, got %q; it is ignored", name, want, p.svc.Annotations[name])
 	}
 	var needs []string
 	if v, ok := p.svc.Annotations[ProxyProtocolAnnotation]; ok {
@@ -69,7 +70,7 @@ func (p *planner) readAnnotations() wishes {
 		if n, err := strconv.ParseUint(v, 10, 31); err == nil && n > 0 {
 			w.maxConnections, needs = int(n), append(needs, MaxConnectionsAnnotation)
 		} else {
-			wrong(MaxConnectionsAnnotation, "a number from 1 on")
+			wrong(MaxConnectionsAnnotation, "a number >= 1")
 		}
 	}
 	switch v, ok := p.svc.Annotations[ModeAnnotation]; {

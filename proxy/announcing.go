@@ -15,8 +15,8 @@ import (
 	"github.com/sampan-io/sampan/proxy/applied"
 )
 
-// followAnnouncers makes the cache of Leases, which say whose proxies can answer for
-// addresses. It is no shared one: there is a Lease of every node, which changes all the time.
+// followAnnouncers creates the cache of Leases, which mark the proxies that can answer for
+// addresses. It is not a shared cache: each node has a Lease that changes all the time.
 func (p *Proxy) followAnnouncers() {
 	p.leases = cache.New(p.opts.Client, client.Leases, cache.Options[*coordinationv1.Lease]{
 		Namespace: applied.Namespace, LabelSelector: applied.Selector(), Log: p.opts.Log,
@@ -30,8 +30,8 @@ func (p *Proxy) followAnnouncers() {
 	p.caches = append(p.caches, run.Task{Name: "service proxies", Run: p.leases.Run, Ready: p.leases.Ready()})
 }
 
-// maybeAnother has it looked at who answers for addresses, if a node changed that may be one that
-// does; simulated ones have no proxy.
+// maybeAnother has the choice of nodes for addresses computed again if a node changed that may be
+// one of them; simulated nodes have no proxy.
 func (p *Proxy) maybeAnother(was, now *corev1.Node) {
 	if p.leases == nil {
 		return
@@ -49,7 +49,7 @@ func (p *Proxy) maybeAnother(was, now *corev1.Node) {
 	}
 }
 
-// asCandidate is what is known of a node that may answer for addresses.
+// asCandidate returns the candidate of a node.
 func asCandidate(n *corev1.Node) candidate {
 	_, excluded := n.Labels[corev1.LabelNodeExcludeBalancers]
 	ready := slices.ContainsFunc(n.Status.Conditions, func(c corev1.NodeCondition) bool {
@@ -58,15 +58,15 @@ func asCandidate(n *corev1.Node) candidate {
 	return candidate{node: n.Name, fit: ready && !isLeaving(n), excluded: excluded}
 }
 
-// candidates returns the nodes whose proxies say that they can answer for addresses. As long as nobody
-// says so it is this one: nobody may have been allowed to.
+// candidates returns the nodes whose proxies can answer for addresses according to their Leases. If
+// there is none it is this one: the proxies may lack the permission to write them.
 func (p *Proxy) candidates() []candidate {
 	var all []candidate
 	for _, l := range p.leases.List(applied.Namespace) {
 		if !applied.Announces(l) || l.Spec.HolderIdentity == nil {
 			continue
 		}
-		c := candidate{node: *l.Spec.HolderIdentity} // not fit unless it is known
+		c := candidate{node: *l.Spec.HolderIdentity} // not fit unless its Node is known
 		if n, ok := p.nodes.Get("", c.node); ok {
 			c = asCandidate(n)
 		}
@@ -81,7 +81,7 @@ func (p *Proxy) candidates() []candidate {
 	return all
 }
 
-// mine returns those of the addresses of all Services that this node answers for, ascending.
+// mine returns the addresses of all Services that this node answers for, ascending.
 func (p *Proxy) mine() []netip.Addr {
 	wanted := map[netip.Addr][]string{}
 	for _, s := range p.states {
@@ -90,7 +90,7 @@ func (p *Proxy) mine() []netip.Addr {
 			switch {
 			case !twice || only == nil:
 				only = a.Nodes
-			case a.Nodes != nil: // an address of two Services, which both want their own endpoints' nodes
+			case a.Nodes != nil: // two Services have the address, and both want nodes with endpoints
 				only = slices.DeleteFunc(slices.Clone(only), func(n string) bool { return !slices.Contains(a.Nodes, n) })
 			}
 			wanted[a.Address] = only
@@ -113,7 +113,8 @@ func (p *Proxy) mine() []netip.Addr {
 	return mine
 }
 
-// Neighbours are told again of an address, for the node that had it before may have answered once more.
+// reminders are the delays after which neighbours get an address once more, because its former node
+// may have answered in between.
 var reminders = []time.Duration{time.Second, 3 * time.Second}
 
 // announceMine makes the node answer for its addresses, if these may have changed.
@@ -136,7 +137,7 @@ func (p *Proxy) announceMine(ctx context.Context) {
 	p.answered = mine
 }
 
-// remindNeighbours tells neighbours again what this node answers for.
+// remindNeighbours sends neighbours the addresses of this node once more.
 func (p *Proxy) remindNeighbours(ctx context.Context) {
 	if err := p.opts.Announcer.Remind(ctx, p.answered); err != nil && ctx.Err() == nil {
 		p.opts.Log.WarnContext(ctx, "telling neighbours of the addresses of load balancers again", "err", err)

@@ -10,17 +10,17 @@ import (
 // A candidate is a node whose proxy can answer for addresses of load balancers.
 type candidate struct {
 	node     string
-	fit      bool // it is Ready, and not about to go
+	fit      bool // it is Ready, and not about to be removed
 	excluded bool // it is labelled node.kubernetes.io/exclude-from-external-load-balancers
 }
 
-// answers returns the node that answers for an address, or "" if none is to. If only is not
-// nil it is one of these: those with endpoints, of a Service with an externalTrafficPolicy of Local.
-// Nodes that are not fit are better than none.
+// answers returns the node that answers for an address, or "". If only is not nil the node is one
+// of these: the nodes with endpoints of a Service whose externalTrafficPolicy is Local. A node that
+// is not fit is chosen only if no other is there.
 //
-// Each node finds the same answer without asking another: it is rendezvous hashing (Thaler and
-// Ravishankar, 1996). When a node goes, its addresses are shared out, and no other one moves; when one
-// comes, it takes its share and nothing else moves.
+// Each node computes the same answer without communication, by rendezvous hashing (Thaler and
+// Ravishankar, 1996). If a node goes away, its addresses are shared out among the others, and no
+// other address moves; a new node takes over its share, and nothing else moves.
 func answers(a netip.Addr, all []candidate, only []string) string {
 	var best candidate
 	var most uint64
@@ -36,7 +36,7 @@ func answers(a netip.Addr, all []candidate, only []string) string {
 	return best.node
 }
 
-// weight is how much an address wants to be at a node.
+// weight is the rank of a node for an address; the node with the highest answers for it.
 func weight(a netip.Addr, node string) uint64 {
 	sum := sha256.Sum256(append(a.AppendTo(nil), " "+node...))
 	return binary.BigEndian.Uint64(sum[:])

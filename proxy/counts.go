@@ -10,10 +10,10 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// PortLabels are those of what is told of each port of a Service, whoever tells it.
+// PortLabels are the labels of all metrics about one port of a Service.
 var PortLabels = []string{"namespace", "service", "port", "protocol"}
 
-// RefusedDesc describes connections that were refused, for one reason.
+// RefusedDesc describes the counter of connections that were refused for one reason.
 func RefusedDesc(reason string) *prometheus.Desc {
 	return prometheus.NewDesc("sampan_proxy_connections_refused_total", "Connections (and flows of UDP) to a Service that were refused or dropped.",
 		PortLabels, prometheus.Labels{"reason": reason})
@@ -27,48 +27,50 @@ var (
 	deniedDesc  = RefusedDesc("source")
 )
 
-// counts tells what has come to Services, in either mode: to their doors. The kernel counts at
-// doors; whose they are the book says. A door may go while its Service stays, or change hands:
-// what was counted there stays with the Service for as long as that lives.
+// counts is the metrics of the traffic of Services, in kernel and userspace mode: of their
+// frontends. The kernel counts by frontend, and the ruleTable has the owner of each. If a frontend
+// is removed while its Service stays, or gets another owner, its count stays with the Service until
+// that is deleted.
 //
-// The kernel is asked when somebody wants to know, and about doors that go.
+// The kernel's counters are read when metrics are collected and when frontends are removed.
 type counts struct {
 	kernel Kernel
 	lives  func(service types.NamespacedName, created time.Time) bool
 	log    *slog.Logger
 
-	// mu is held while the kernel answers, which it does from memory: so a door is seen either as
-	// standing or as gone.
-	mu   sync.Mutex
-	book *book                                      // what stands does not change but under mu
-	gone map[types.NamespacedName]map[portKey]Tally // guarded by mu
-	born map[types.NamespacedName]time.Time         // guarded by mu; which Service it is that gone is about
+	// mu is held while the kernel reads its counters, which takes no I/O: so each frontend is
+	// either in the ruleTable or in gone, never in both.
+	mu    sync.Mutex
+	table *ruleTable                                 // done is called with mu held
+	gone  map[types.NamespacedName]map[portKey]Tally // guarded by mu; counts of removed frontends
+	born  map[types.NamespacedName]time.Time         // guarded by mu; creation times of the Services in gone
 }
 
-// A portKey names a port of a Service to users: that of both families.
+// A portKey names a port of a Service to users, who see one port for both families.
 type portKey struct{ name, protocol string }
 
-func (c *claim) key(d Door) portKey { return portKey{c.port, string(d.Protocol)} }
+func (c *claim) key(d Frontend) portKey { return portKey{c.port, string(d.Protocol)} }
 
-func newCounts(k Kernel, b *book, lives func(types.NamespacedName, time.Time) bool, log *slog.Logger) *counts {
-	return &counts{kernel: k, lives: lives, log: log, book: b, gone: map[types.NamespacedName]map[portKey]Tally{}, born: map[types.NamespacedName]time.Time{}}
+func newCounts(k Kernel, b *ruleTable, lives func(types.NamespacedName, time.Time) bool, log *slog.Logger) *counts {
+	return &counts{kernel: k, lives: lives, log: log, table: b, gone: map[types.NamespacedName]map[portKey]Tally{}, born: map[types.NamespacedName]time.Time{}}
 }
 
-// stand notes that what is to stand stands.
-func (c *counts) stand(ctx context.Context) {
+// commit records that the kernel now has the wanted rules, and keeps the counts of removed
+// frontends.
+func (c *counts) commit(ctx context.Context) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	left := c.book.done()
+	left := c.table.done()
 	if len(left) == 0 {
 		return
 	}
-	doors := make([]Door, 0, len(left))
+	frontends := make([]Frontend, 0, len(left))
 	for d := range left {
-		doors = append(doors, d)
+		frontends = append(frontends, d)
 	}
-	last, err := c.kernel.Forget(ctx, doors)
+	last, err := c.kernel.Forget(ctx, frontends)
 	if err != nil && ctx.Err() == nil {
-		c.log.WarnContext(ctx, "reading what was counted at addresses of services that are gone", "err", err)
+		c.log.WarnContext(ctx, "reading the counters of removed addresses of services", "err", err)
 	}
 	for d, t := range last {
 		was := left[d]
@@ -89,7 +91,7 @@ func (c *counts) stand(ctx context.Context) {
 	}
 }
 
-// end forgets a Service that is no more.
+// end forgets a deleted Service.
 func (c *counts) end(service types.NamespacedName) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -101,7 +103,7 @@ func (c *counts) drop(service types.NamespacedName) {
 	delete(c.born, service)
 }
 
-// sums returns what has come to each port of each Service to which something has.
+// sums returns the traffic of each port of all Services that have received any.
 func (c *counts) sums(ctx context.Context) (map[types.NamespacedName]map[portKey]Tally, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -119,13 +121,13 @@ func (c *counts) sums(ctx context.Context) (map[types.NamespacedName]map[portKey
 		all[service][k] = sum
 	}
 	for d, t := range standing {
-		if is := c.book.owner(d); is != nil {
+		if is := c.table.owner(d); is != nil {
 			add(is.service, is.key(d), t)
 		}
 	}
 	for service, ports := range c.gone {
 		if !c.lives(service, c.born[service]) {
-			continue // its end is about to be heard of
+			continue // the watch event of its deletion comes soon
 		}
 		for k, t := range ports {
 			add(service, k, t)
@@ -145,19 +147,19 @@ func (c *counts) Describe(ch chan<- *prometheus.Desc) {
 func (c *counts) Collect(ch chan<- prometheus.Metric) {
 	all, err := c.sums(context.Background()) //nolint:forbidigo // prometheus hands none on; the kernel answers at once
 	if err != nil {
-		c.log.Warn("reading what was counted at addresses of services", "err", err)
+		c.log.Warn("reading the counters of addresses of services", "err", err)
 		return
 	}
 	for service, ports := range all {
 		for k, t := range ports {
-			tell := func(d *prometheus.Desc, n uint64, more ...string) {
+			emit := func(d *prometheus.Desc, n uint64, more ...string) {
 				ch <- prometheus.MustNewConstMetric(d, prometheus.CounterValue, float64(n), append([]string{service.Namespace, service.Name, k.name, k.protocol}, more...)...)
 			}
-			tell(connectionsDesc, t.Connections)
-			tell(bytesDesc, t.In, "in")
-			tell(bytesDesc, t.Out, "out")
-			tell(refusedDesc, t.Refused)
-			tell(deniedDesc, t.Denied)
+			emit(connectionsDesc, t.Connections)
+			emit(bytesDesc, t.In, "in")
+			emit(bytesDesc, t.Out, "out")
+			emit(refusedDesc, t.Refused)
+			emit(deniedDesc, t.Denied)
 		}
 	}
 }

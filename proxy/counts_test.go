@@ -16,16 +16,16 @@ import (
 	"github.com/sampan-io/sampan/proxy"
 )
 
-// came is something that came to a door.
+// came is something that came to a frontend.
 func (k *kernel) came(address string, port uint16, t proxy.Tally) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	d := proxy.Door{Address: netip.MustParseAddr(address), Protocol: corev1.ProtocolTCP, Port: port}
+	d := proxy.Frontend{Address: netip.MustParseAddr(address), Protocol: corev1.ProtocolTCP, Port: port}
 	if _, stands := k.rules[d]; !stands {
-		k.t.Errorf("something came to %s, where nothing stands", doorText(d))
+		k.t.Errorf("something came to %s, where nothing stands", frontendText(d))
 	}
 	if k.counted == nil {
-		k.counted = map[proxy.Door]proxy.Tally{}
+		k.counted = map[proxy.Frontend]proxy.Tally{}
 	}
 	sum := k.counted[d]
 	sum.Add(t)
@@ -44,7 +44,7 @@ func series(t *testing.T, c []prometheus.Collector) map[string]float64 {
 	return all
 }
 
-// TestCountsStayWithTheService follows what is told of a Service while its doors come, go and change hands.
+// TestCountsStayWithTheService follows what is told of a Service while its frontends come, go and change hands.
 func TestCountsStayWithTheService(t *testing.T) { synctest.Test(t, testCounts) }
 
 func testCounts(t *testing.T) {
@@ -77,11 +77,11 @@ func testCounts(t *testing.T) {
 		"web/http connections_total": 3, "web/http bytes_totalin": 110, "web/http bytes_totalout": 1020,
 		"web/http connections_refused_totalno-endpoints": 3, "web/http connections_refused_totalsource": 4,
 	}
-	check("doors are added up", want)
+	check("frontends are added up", want)
 
 	h.updateService("web", func(s *corev1.Service) { s.Spec.Ports[0].NodePort = 30081 })
 	h.await("10.0.0.1:80/TCP → nobody, masquerade foreign", "0.0.0.0:30081/TCP → nobody, masquerade")
-	check("a door went", want)
+	check("a frontend went", want)
 	k.came("0.0.0.0", 30081, proxy.Tally{Connections: 1})
 	want["web/http connections_total"]++
 	check("another one came", want)
@@ -101,14 +101,14 @@ func testCounts(t *testing.T) {
 	want["web/https connections_total"] = 5
 	check("and is counted by that", want)
 
-	// Another Service wants the same door, and has it when the first one is gone.
+	// Another Service wants the same frontend, and has it when the first one is gone.
 	time.Sleep(time.Second)
 	h.create(noted("api", "10.0.0.2"))
 	h.updateService("api", func(s *corev1.Service) { s.Spec.Ports[0].NodePort = 30082 })
 	h.await("10.0.0.1:80/TCP → nobody, masquerade foreign", "0.0.0.0:30082/TCP → nobody, masquerade", "10.0.0.2:80/TCP → nobody, masquerade foreign")
 	k.came("0.0.0.0", 30082, proxy.Tally{Connections: 1})
 	want["web/https connections_total"]++
-	check("two want a door", want)
+	check("two want a frontend", want)
 	h.delete("web")
 	h.await("0.0.0.0:30082/TCP → nobody, masquerade", "10.0.0.2:80/TCP → nobody, masquerade foreign")
 	check("the one that had it is gone", map[string]float64{})

@@ -8,20 +8,20 @@ import (
 	discoveryv1 "k8s.io/api/discovery/v1"
 )
 
-// An endpoint is one of a port, as its slice tells of it.
+// An endpoint is an endpoint of one port, as in its slice.
 type endpoint struct {
 	at      netip.AddrPort
 	ready   bool
 	leaving bool // it terminates, and serves
-	spent   bool // it leaves and may have been told to stop since it said so
+	spent   bool // it terminates, and its server may have received the signal to stop
 	local   bool // it is on this node
 
 	zones, nodes   bool // it has hints of that kind
-	myZone, myNode bool // and is for this one
+	myZone, myNode bool // and they include this zone or node
 }
 
-// endpoints returns those of a port, in the order of the slices. Addresses that are
-// refused are noted.
+// endpoints returns the endpoints of a port, in the order of the slices. It records refused
+// addresses.
 func (p *planner) endpoints(id PortID) []endpoint {
 	kind := discoveryv1.AddressTypeIPv4
 	if id.IPv6 {
@@ -45,8 +45,8 @@ func (p *planner) endpoints(id PortID) []endpoint {
 			if len(e.Addresses) == 0 {
 				continue
 			}
-			// All addresses of an endpoint are interchangeable (EndpointSlice API), so
-			// the first will do.
+			// All addresses of an endpoint are interchangeable (EndpointSlice API), so the
+			// first is enough.
 			a, ok := p.address(e.Addresses[0])
 			if !ok {
 				continue
@@ -67,7 +67,7 @@ func (p *planner) endpoints(id PortID) []endpoint {
 	return es
 }
 
-// lives notes on which node an endpoint is, where load balancers may have to know.
+// lives records the node of an endpoint, for addresses of load balancers.
 func (p *planner) lives(e *discoveryv1.Endpoint, d *endpoint) {
 	if p.svc.Spec.Type != corev1.ServiceTypeLoadBalancer || p.svc.Spec.ExternalTrafficPolicy != corev1.ServiceExternalTrafficPolicyLocal || e.NodeName == nil {
 		return
@@ -101,9 +101,8 @@ func describe(e *discoveryv1.Endpoint, at netip.AddrPort, here Here) endpoint {
 	return d
 }
 
-// choose returns the backends wherever they are, and those of this node: the ready
-// ones, or where there are none those that serve while they terminate (KEP-1669), and
-// of these first those that are not spent.
+// choose returns all backends, and those of this node: the ready endpoints or, if none is ready,
+// the endpoints that serve while they terminate (KEP-1669), preferably unspent ones.
 func choose(es []endpoint) (all, local []netip.AddrPort) {
 	near := nearest(es)
 	for _, which := range []func(*endpoint) bool{
@@ -119,14 +118,14 @@ func choose(es []endpoint) (all, local []netip.AddrPort) {
 		}
 	}
 	if slices.Equal(all, local) {
-		local = all // held once
+		local = all // share one slice
 	}
 	return all, local
 }
 
-// nearest says which of the ready endpoints hints choose. They are heeded if each of
-// these has one and at least one is for this node, or else for this zone; otherwise
-// they are from another time or incomplete, and all would be too few.
+// nearest returns a filter by topology hints of the ready endpoints. Hints are used if each ready
+// endpoint has one and at least one is for this node, or else for this zone; otherwise they are
+// outdated or incomplete, and using them would leave too few endpoints.
 func nearest(es []endpoint) func(*endpoint) bool {
 	allNodes, myNode, allZones, myZone := true, false, true, false
 	for i := range es {

@@ -7,39 +7,38 @@ import (
 	discoveryv1 "k8s.io/api/discovery/v1"
 )
 
-// A Standing says whether an endpoint is a backend, or why it is none. It is a word in
-// CamelCase.
-type Standing string
+// An EndpointStatus is whether an endpoint is a backend, or why it is not. It is a CamelCase word.
+type EndpointStatus string
 
-// What endpoints may be. Only the first two are backends.
+// The values of EndpointStatus. Only the first two are backends.
 const (
-	Candidate       Standing = "Candidate"
-	LastResort      Standing = "LastResort"      // it terminates and serves, and no other is ready
-	NotReady        Standing = "NotReady"        // its pod is not
-	Terminating     Standing = "Terminating"     // it terminates, and serves no more
-	Leaving         Standing = "Leaving"         // it terminates and serves, and others are ready
-	OnAnotherNode   Standing = "OnAnotherNode"   // and the traffic policy is Local
-	ForAnotherZone  Standing = "ForAnotherZone"  // by hints
-	ForAnotherNode  Standing = "ForAnotherNode"  // by hints
-	AddressRefused  Standing = "AddressRefused"  // see P2
-	OfAnotherFamily Standing = "OfAnotherFamily" // IPv4 for IPv6, or the other way
-	WithoutPort     Standing = "WithoutPort"     // its slice does not have the port
-	OfAnotherProxy  Standing = "OfAnotherProxy"  // its slice is labelled so
+	Candidate       EndpointStatus = "Candidate"
+	LastResort      EndpointStatus = "LastResort"      // it terminates and serves, and no endpoint is ready
+	NotReady        EndpointStatus = "NotReady"        // its pod is not ready
+	Terminating     EndpointStatus = "Terminating"     // it terminates, and no longer serves
+	Leaving         EndpointStatus = "Leaving"         // it terminates and serves, but others are ready
+	OnAnotherNode   EndpointStatus = "OnAnotherNode"   // the traffic policy is Local
+	ForAnotherZone  EndpointStatus = "ForAnotherZone"  // its hints are for another zone
+	ForAnotherNode  EndpointStatus = "ForAnotherNode"  // its hints are for another node
+	AddressRefused  EndpointStatus = "AddressRefused"  // see proxy-P2
+	OfAnotherFamily EndpointStatus = "OfAnotherFamily" // it is IPv4 for an IPv6 rule, or the reverse
+	WithoutPort     EndpointStatus = "WithoutPort"     // its slice does not have the port
+	OfAnotherProxy  EndpointStatus = "OfAnotherProxy"  // its slice has the label of another proxy
 )
 
-// Chosen reports whether it is a backend.
-func (s Standing) Chosen() bool { return s == Candidate || s == LastResort }
+// Chosen reports whether the endpoint is a backend.
+func (s EndpointStatus) Chosen() bool { return s == Candidate || s == LastResort }
 
-// A Judgement is what becomes of an endpoint. What it refers to is the caller's.
+// A Judgement is the status of an endpoint. It refers to objects of the caller.
 type Judgement struct {
 	Endpoint *discoveryv1.Endpoint
 	At       netip.AddrPort // not valid if the address is refused or there is no port
-	Standing Standing
+	Status   EndpointStatus
 }
 
-// JudgeEndpoints says of each endpoint in the slices of a Service whether connections that
-// come by a rule of its plan may go there, and why not. Inside is whether they come from the
-// node or one of its pods (see [Rule]). It asks what [NewPlan] asks, of one after the other.
+// JudgeEndpoints returns the status of each endpoint in the slices of a Service for the connections
+// of one rule of its plan. Inside is true for connections from the node or one of its pods (see
+// [Rule]). It applies the checks of [NewPlan] to each endpoint separately.
 func JudgeEndpoints(svc *corev1.Service, endpoints []*discoveryv1.EndpointSlice, here Here, r *PlannedRule, inside bool) []Judgement {
 	local := r.Pool.Local && (!inside || r.Inside == nil)
 	id := r.Pool.PortID
@@ -51,7 +50,7 @@ func JudgeEndpoints(svc *corev1.Service, endpoints []*discoveryv1.EndpointSlice,
 	}
 	all := (&planner{svc: svc, slices: ours, here: here}).endpoints(id)
 	near := nearest(all)
-	ready := false // one of those that may be chosen
+	ready := false // whether an endpoint that the policy allows is ready
 	for i := range all {
 		ready = ready || all[i].ready && (!local || all[i].local)
 	}
@@ -59,11 +58,11 @@ func JudgeEndpoints(svc *corev1.Service, endpoints []*discoveryv1.EndpointSlice,
 	for _, s := range endpoints {
 		for i := range s.Endpoints {
 			j := Judgement{Endpoint: &s.Endpoints[i]}
-			e, standing := lone(svc, s, i, here, id)
-			if j.Standing = standing; standing == "" {
-				j.At, j.Standing = e.at, e.standing(local, ready, near)
-				if j.Standing == NotReady && is(j.Endpoint.Conditions.Terminating) {
-					j.Standing = Terminating
+			e, status := lone(svc, s, i, here, id)
+			if j.Status = status; status == "" {
+				j.At, j.Status = e.at, e.status(local, ready, near)
+				if j.Status == NotReady && is(j.Endpoint.Conditions.Terminating) {
+					j.Status = Terminating
 				}
 			}
 			judged = append(judged, j)
@@ -72,8 +71,8 @@ func JudgeEndpoints(svc *corev1.Service, endpoints []*discoveryv1.EndpointSlice,
 	return judged
 }
 
-// lone describes an endpoint of a slice, or says why it is none of the port.
-func lone(svc *corev1.Service, s *discoveryv1.EndpointSlice, i int, here Here, id PortID) (endpoint, Standing) {
+// lone returns one endpoint of a slice, or why it is not an endpoint of the port.
+func lone(svc *corev1.Service, s *discoveryv1.EndpointSlice, i int, here Here, id PortID) (endpoint, EndpointStatus) {
 	kind := discoveryv1.AddressTypeIPv4
 	if id.IPv6 {
 		kind = discoveryv1.AddressTypeIPv6
@@ -96,14 +95,14 @@ func lone(svc *corev1.Service, s *discoveryv1.EndpointSlice, i int, here Here, i
 	return es[0], ""
 }
 
-// standing says what choose does with an endpoint. Ready is whether there is a ready one.
-func (e *endpoint) standing(local, ready bool, near func(*endpoint) bool) Standing {
+// status returns what choose does with an endpoint; ready is whether any is ready.
+func (e *endpoint) status(local, ready bool, near func(*endpoint) bool) EndpointStatus {
 	switch {
 	case local && !e.local:
 		return OnAnotherNode
 	case e.ready && (local || near(e)):
 		return Candidate
-	case e.ready && near(&endpoint{myNode: true}): // hints of nodes are heeded
+	case e.ready && near(&endpoint{myNode: true}): // hints of nodes are in use
 		return ForAnotherNode
 	case e.ready:
 		return ForAnotherZone

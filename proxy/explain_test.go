@@ -34,7 +34,7 @@ func TestJudgementsAreWhatThePlanDoes(t *testing.T) {
 				var got []netip.AddrPort
 				judged := proxy.JudgeEndpoints(svc, all, here, r, inside)
 				for _, j := range judged {
-					if j.Standing.Chosen() {
+					if j.Status.Chosen() {
 						got = append(got, j.At)
 					}
 				}
@@ -80,56 +80,56 @@ func TestJudgementsSayWhy(t *testing.T) {
 		name   string
 		change func(*corev1.Service)
 		slices []*discoveryv1.EndpointSlice
-		want   []proxy.Standing
+		want   []proxy.EndpointStatus
 	}{
 		{
 			"some are ready", nil,
 			[]*discoveryv1.EndpointSlice{slice("http", 8080,
 				at("10.1.0.1", "rs", "n1"), at("10.1.0.2", "rs", "n2"), at("10.1.0.3", "st", "n1"), at("10.1.0.4", "t", "n1"), at("10.1.0.5", "", "n1"), at("127.0.0.1", "rs", "n1"))},
-			[]proxy.Standing{proxy.Candidate, proxy.Candidate, proxy.Leaving, proxy.Terminating, proxy.NotReady, proxy.AddressRefused},
+			[]proxy.EndpointStatus{proxy.Candidate, proxy.Candidate, proxy.Leaving, proxy.Terminating, proxy.NotReady, proxy.AddressRefused},
 		},
 		{
 			"none is", nil,
 			[]*discoveryv1.EndpointSlice{slice("http", 8080, at("10.1.0.1", "st", "n1"), at("10.1.0.2", "st", "n2", "b"), at("10.1.0.3", "t", "n1"), at("10.1.0.4", "s", "n1"))},
-			[]proxy.Standing{proxy.LastResort, proxy.LastResort, proxy.Terminating, proxy.NotReady},
+			[]proxy.EndpointStatus{proxy.LastResort, proxy.LastResort, proxy.Terminating, proxy.NotReady},
 		},
 		{
 			"of this node", local,
 			[]*discoveryv1.EndpointSlice{slice("http", 8080, at("10.1.0.1", "rs", "n1"), at("10.1.0.2", "rs", "n2"), at("10.1.0.3", "st", "n1"), at("10.1.0.4", "", "n2"))},
-			[]proxy.Standing{proxy.Candidate, proxy.OnAnotherNode, proxy.Leaving, proxy.OnAnotherNode},
+			[]proxy.EndpointStatus{proxy.Candidate, proxy.OnAnotherNode, proxy.Leaving, proxy.OnAnotherNode},
 		},
 		{
 			"of this node none is ready", local,
 			[]*discoveryv1.EndpointSlice{slice("http", 8080, at("10.1.0.1", "st", "n1", "b"), at("10.1.0.2", "rs", "n2"))},
-			[]proxy.Standing{proxy.LastResort, proxy.OnAnotherNode},
+			[]proxy.EndpointStatus{proxy.LastResort, proxy.OnAnotherNode},
 		},
 		{
 			"of this node, whatever hints say", local,
 			[]*discoveryv1.EndpointSlice{slice("http", 8080, at("10.1.0.1", "rs", "n1", "b"), at("10.1.0.2", "rs", "n2", "a"))},
-			[]proxy.Standing{proxy.Candidate, proxy.OnAnotherNode},
+			[]proxy.EndpointStatus{proxy.Candidate, proxy.OnAnotherNode},
 		},
 		{
 			"of this zone", nil,
 			[]*discoveryv1.EndpointSlice{slice("http", 8080, at("10.1.0.1", "rs", "n1", "a"), at("10.1.0.2", "rs", "n2", "b"), at("10.1.0.3", "st", "n1", "a"))},
-			[]proxy.Standing{proxy.Candidate, proxy.ForAnotherZone, proxy.Leaving},
+			[]proxy.EndpointStatus{proxy.Candidate, proxy.ForAnotherZone, proxy.Leaving},
 		},
 		{
 			"for this node", nil,
 			[]*discoveryv1.EndpointSlice{slice("http", 8080, at("10.1.0.1", "rs", "n1", "a", "node n1"), at("10.1.0.2", "rs", "n2", "a", "node n2"))},
-			[]proxy.Standing{proxy.Candidate, proxy.ForAnotherNode},
+			[]proxy.EndpointStatus{proxy.Candidate, proxy.ForAnotherNode},
 		},
 		{"of other slices", nil, []*discoveryv1.EndpointSlice{
 			odd(func(s *discoveryv1.EndpointSlice) { s.Labels["service.kubernetes.io/service-proxy-name"] = "other" }),
 			six,
 			odd(func(s *discoveryv1.EndpointSlice) { s.Ports[0].Name = new("https") }),
 			slice("http", 8080, at("10.1.0.1", "st", "n1")),
-		}, []proxy.Standing{proxy.OfAnotherProxy, proxy.OfAnotherFamily, proxy.WithoutPort, proxy.LastResort}},
+		}, []proxy.EndpointStatus{proxy.OfAnotherProxy, proxy.OfAnotherFamily, proxy.WithoutPort, proxy.LastResort}},
 	} {
 		svc, here := service(tt.change), proxy.Here{Node: "n1", Zone: "a"}
 		r := proxy.NewPlan(svc, tt.slices, here).Rules[0]
-		var got []proxy.Standing
+		var got []proxy.EndpointStatus
 		for _, j := range proxy.JudgeEndpoints(svc, tt.slices, here, &r, false) {
-			got = append(got, j.Standing)
+			got = append(got, j.Status)
 		}
 		if !slices.Equal(got, tt.want) {
 			t.Errorf("%s: %v, want %v", tt.name, got, tt.want)

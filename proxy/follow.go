@@ -17,8 +17,8 @@ import (
 	"github.com/sampan-io/sampan/internal/run"
 )
 
-// cacheOf returns a cache, of those that others keep if there are such. One of the
-// proxy's own keeps and selects what o says; so is one that it can do without.
+// cacheOf returns the shared cache of a resource, or a separate one with options o if there are no
+// shared caches or the resource is optional.
 func cacheOf[T client.Object](p *Proxy, r client.Resource[T], o cache.Options[T]) *cache.Cache[T] {
 	if p.opts.Caches != nil && !o.Optional {
 		return cache.Of(p.opts.Caches, r, o.Indexes)
@@ -29,7 +29,7 @@ func cacheOf[T client.Object](p *Proxy, r client.Resource[T], o cache.Options[T]
 	return c
 }
 
-// follows makes the caches, and hears of what changes in them.
+// follows creates the caches and subscribes to their changes.
 func (p *Proxy) follows() {
 	if p.opts.Caches != nil {
 		_, others := p.opts.Caches.Or(nil, p.opts.Log)
@@ -47,12 +47,12 @@ func (p *Proxy) follows() {
 	})
 	p.slices = cacheOf(p, client.EndpointSlices, cache.Options[*discoveryv1.EndpointSlice]{
 		LabelSelector: ours,
-		Keep:          (&keeper{yes: true}).keep,
+		Keep:          (&interner{yes: true}).keep,
 		Indexes: cache.Indexes[*discoveryv1.EndpointSlice]{
 			byService: func(s *discoveryv1.EndpointSlice) []string { return []string{serviceOf(s).String()} },
 		},
 	})
-	started := time.Now().Truncate(time.Second) // as fine as times of pods are
+	started := time.Now().Truncate(time.Second) // the precision of timestamps in pods
 	p.slices.Subscribe(func(old, now *discoveryv1.EndpointSlice) {
 		p.metrics.endpointChanges.Inc()
 		if at := causeOf(now); !at.Before(started) && !at.Equal(causeOf(old)) {
@@ -77,7 +77,7 @@ func (p *Proxy) follows() {
 	}
 	which := "metadata.name=" + p.opts.Node
 	if p.opts.Announcer != nil {
-		which = "" // one of all answers for an address
+		which = "" // the choice of a node for an address needs all nodes
 		p.followAnnouncers()
 	}
 	p.nodes = cacheOf(p, client.Nodes, cache.Options[*corev1.Node]{FieldSelector: which, Keep: keepNode})
@@ -90,13 +90,13 @@ func (p *Proxy) follows() {
 	})
 }
 
-// isLeaving reports whether a node is about to go.
+// isLeaving reports whether a node is about to be removed.
 func isLeaving(n *corev1.Node) bool {
 	return n.DeletionTimestamp != nil || slices.ContainsFunc(n.Spec.Taints, func(t corev1.Taint) bool { return t.Key == scaledAway })
 }
 
-// networksOf returns the networks of ServiceCIDRs, ascending, each once. Like upstream's proxy it asks
-// for no condition: until an object has gone there may be cluster IPs of it.
+// networksOf returns the networks of ServiceCIDRs, ascending, without duplicates. Like kube-proxy
+// it ignores their conditions: until an object is deleted there may be cluster IPs in its networks.
 func networksOf(all []*networkingv1.ServiceCIDR) (ns []netip.Prefix) {
 	for _, o := range all {
 		for _, text := range o.Spec.CIDRs {
@@ -112,8 +112,8 @@ func networksOf(all []*networkingv1.ServiceCIDR) (ns []netip.Prefix) {
 // scaledAway is the taint of a node that a cluster autoscaler is about to remove.
 const scaledAway = "ToBeDeletedByClusterAutoscaler"
 
-// causeOf returns when the change of a Service or pod happened that made a slice what it is, as
-// the controller of slices says; zero if that does not. The slice may be nil.
+// causeOf returns when the change of a Service or pod happened that led to a slice, from the
+// annotation of the EndpointSlice controller, or the zero time. The slice may be nil.
 func causeOf(s *discoveryv1.EndpointSlice) time.Time {
 	if s == nil {
 		return time.Time{}
@@ -140,7 +140,7 @@ func addressesOf(n *corev1.Node) []netip.Addr {
 	return slices.Compact(as)
 }
 
-// meta is what is kept of an object's metadata.
+// meta returns the part of an object's metadata that the cache keeps.
 func meta(m *metav1.ObjectMeta, labels ...string) metav1.ObjectMeta {
 	kept := metav1.ObjectMeta{Namespace: m.Namespace, Name: m.Name, UID: m.UID, ResourceVersion: m.ResourceVersion, CreationTimestamp: m.CreationTimestamp}
 	for _, name := range labels {
@@ -154,7 +154,7 @@ func meta(m *metav1.ObjectMeta, labels ...string) metav1.ObjectMeta {
 	return kept
 }
 
-// keepService returns what a plan needs of a Service.
+// keepService returns the part of a Service that plans need.
 func keepService(s *corev1.Service) *corev1.Service {
 	kept := &corev1.Service{ObjectMeta: meta(&s.ObjectMeta, labelProxyName, labelHeadless), Spec: s.Spec, Status: corev1.ServiceStatus{LoadBalancer: s.Status.LoadBalancer}}
 	kept.Spec.Selector = nil
@@ -183,19 +183,19 @@ func keepNode(n *corev1.Node) *corev1.Node {
 	return kept
 }
 
-// A keeper says what is kept of EndpointSlices. What many endpoints have in common is
-// there once.
-type keeper struct {
+// An interner reduces EndpointSlices to what plans need. It shares strings and booleans that many
+// endpoints have in common, to save memory.
+type interner struct {
 	yes, no bool // true and false; never changed
 
 	mu    sync.Mutex
-	words map[string]*string // guarded by mu; names of nodes and ports: there are few
+	words map[string]*string // guarded by mu; names of nodes, of which there are few
 }
 
-// maxWords bounds what a keeper remembers.
+// maxWords is the largest number of strings that an interner remembers.
 const maxWords = 20000
 
-func (k *keeper) word(s *string) *string {
+func (k *interner) word(s *string) *string {
 	if s == nil {
 		return nil
 	}
@@ -212,7 +212,7 @@ func (k *keeper) word(s *string) *string {
 	return w
 }
 
-func (k *keeper) condition(b *bool) *bool {
+func (k *interner) condition(b *bool) *bool {
 	switch {
 	case b == nil:
 		return nil
@@ -222,8 +222,8 @@ func (k *keeper) condition(b *bool) *bool {
 	return &k.no
 }
 
-// keep returns what a plan needs of a slice.
-func (k *keeper) keep(s *discoveryv1.EndpointSlice) *discoveryv1.EndpointSlice {
+// keep returns the part of a slice that plans need.
+func (k *interner) keep(s *discoveryv1.EndpointSlice) *discoveryv1.EndpointSlice {
 	kept := &discoveryv1.EndpointSlice{ObjectMeta: meta(&s.ObjectMeta, discoveryv1.LabelServiceName, labelProxyName, labelHeadless), AddressType: s.AddressType, Ports: s.Ports}
 	if at, ok := s.Annotations[corev1.EndpointsLastChangeTriggerTime]; ok {
 		kept.Annotations = map[string]string{corev1.EndpointsLastChangeTriggerTime: at}

@@ -46,16 +46,16 @@ func FuzzPlan(f *testing.F) {
 		}
 		for _, r := range p.Rules {
 			if refusedAddress(r.Address) || inServices(r.Address) && !slices.Contains(svc.Spec.ClusterIPs, r.Address.String()) {
-				t.Errorf("a rule for %v", r.Door)
+				t.Errorf("a rule for %v", r.Frontend)
 			}
 			for _, b := range r.Backends {
 				if refusedAddress(b.Addr()) || inServices(b.Addr()) || b.Addr().Is6() != r.Address.Is6() {
-					t.Errorf("%v leads to %v", r.Door, b)
+					t.Errorf("%v leads to %v", r.Frontend, b)
 				}
 			}
 			for _, n := range r.Sources {
 				if n != n.Masked() || n.Addr().Is6() != r.Address.Is6() {
-					t.Errorf("%v lets %v in", r.Door, n)
+					t.Errorf("%v lets %v in", r.Frontend, n)
 				}
 			}
 		}

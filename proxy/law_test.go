@@ -141,7 +141,7 @@ func TestLawsOfPlans(t *testing.T) {
 				}
 			}
 		}
-		backends := func(what string, d proxy.Door, as []netip.AddrPort, local bool) {
+		backends := func(what string, d proxy.Frontend, as []netip.AddrPort, local bool) {
 			if !slices.IsSortedFunc(as, netip.AddrPort.Compare) || len(slices.Compact(slices.Clone(as))) != len(as) {
 				t.Fatalf("%s of %v are not ascending, each once: %v", what, d, as)
 			}
@@ -159,31 +159,31 @@ func TestLawsOfPlans(t *testing.T) {
 				}
 			}
 		}
-		doors := map[proxy.Door]bool{}
+		frontends := map[proxy.Frontend]bool{}
 		for _, r := range p.Rules {
-			if doors[r.Door] {
-				t.Fatalf("two rules for %v", r.Door)
+			if frontends[r.Frontend] {
+				t.Fatalf("two rules for %v", r.Frontend)
 			}
-			doors[r.Door] = true
+			frontends[r.Frontend] = true
 			nodePort := r.Address.IsUnspecified()
 			if r.Address.IsLoopback() {
-				if !here.Loopback || !r.Relayed || !doors[proxy.Door{Address: unspecified(r.Address), Protocol: r.Protocol, Port: r.Port}] {
-					t.Fatalf("a rule for %v, which is no node port", r.Door)
+				if !here.Loopback || !r.Relayed || !frontends[proxy.Frontend{Address: unspecified(r.Address), Protocol: r.Protocol, Port: r.Port}] {
+					t.Fatalf("a rule for %v, which is no node port", r.Frontend)
 				}
 				nodePort = true
 			}
 			if !nodePort && refusedAddress(r.Address) || r.Port == 0 {
-				t.Fatalf("P2: a rule for %v", r.Door)
+				t.Fatalf("P2: a rule for %v", r.Frontend)
 			}
 			cluster := !nodePort && slices.Contains(svc.Spec.ClusterIPs, r.Address.String())
 			local := !r.Address.IsLoopback() && !cluster && svc.Spec.ExternalTrafficPolicy == corev1.ServiceExternalTrafficPolicyLocal || cluster && svc.Spec.InternalTrafficPolicy != nil
-			backends("the backends", r.Door, r.Backends, local)
-			backends("what is inside", r.Door, r.Inside, false)
+			backends("the backends", r.Frontend, r.Backends, local)
+			backends("what is inside", r.Frontend, r.Inside, false)
 			if r.Drop && (len(r.Backends) > 0 || !local) {
-				t.Fatalf("%v is dropped with %v", r.Door, r.Backends)
+				t.Fatalf("%v is dropped with %v", r.Frontend, r.Backends)
 			}
 			if len(r.Inside) > 0 && (cluster || !local) {
-				t.Fatalf("%v has a choice for those inside", r.Door)
+				t.Fatalf("%v has a choice for those inside", r.Frontend)
 			}
 			if r.Relayed {
 				if r.Protocol == corev1.ProtocolSCTP || r.Affinity != 0 || r.Masquerade != proxy.MasqueradeNobody {
@@ -196,16 +196,16 @@ func TestLawsOfPlans(t *testing.T) {
 					}
 					i := slices.IndexFunc(p.Pools, func(p proxy.Pool) bool { return p.PoolID == id })
 					if len(want) > 0 && (i < 0 || !slices.Equal(p.Pools[i].Backends, want)) {
-						t.Fatalf("the pool %+v of %v does not have %v", id, r.Door, want)
+						t.Fatalf("the pool %+v of %v does not have %v", id, r.Frontend, want)
 					}
 				}
 			}
 			if balanced := !nodePort && slices.ContainsFunc(svc.Status.LoadBalancer.Ingress, func(in corev1.LoadBalancerIngress) bool { return in.IP == r.Address.String() }); balanced &&
 				!slices.Contains(svc.Spec.ExternalIPs, r.Address.String()) && !cluster && len(svc.Spec.LoadBalancerSourceRanges) > 0 && len(r.Sources) == 0 {
-				t.Fatalf("everybody may connect to %v", r.Door)
+				t.Fatalf("everybody may connect to %v", r.Frontend)
 			}
 			if nodePort && len(r.Sources) > 0 {
-				t.Fatalf("source ranges hold for the node port %v", r.Door)
+				t.Fatalf("source ranges hold for the node port %v", r.Frontend)
 			}
 		}
 		for i, pool := range p.Pools {

@@ -9,8 +9,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// Service returns what the proxy knows of a Service, and of its node. It may be called
-// from any goroutine; what it returns must not be changed.
+// Service returns a Service, its EndpointSlices and the node, as the proxy has them in its caches.
+// It may be called from any goroutine; the results must not be changed.
 func (p *Proxy) Service(name types.NamespacedName) (svc *corev1.Service, endpoints []*discoveryv1.EndpointSlice, here Here, known bool) {
 	p.mu.Lock()
 	here = p.here
@@ -21,22 +21,22 @@ func (p *Proxy) Service(name types.NamespacedName) (svc *corev1.Service, endpoin
 	return svc, endpoints, here, known
 }
 
-// Seen is what a kernel really has for a [Door].
+// Seen is what the kernel has for a [Frontend].
 type Seen struct {
 	Found    bool // there is a rule
 	Backends []netip.AddrPort
 	Inside   []netip.AddrPort // as in [Rule]
 
-	// Bound is the backend that the client of the question goes back to, if it is valid,
-	// for Left more.
+	// Bound is the backend that affinity has for the client of the query, for the duration Left. It
+	// is not valid if there is none.
 	Bound netip.AddrPort
 	Left  time.Duration
 }
 
-// PoolSeen is what a forwarder really has for a [PoolID].
+// PoolSeen is what the forwarder has for a [PoolID].
 type PoolSeen struct {
 	Backends []netip.AddrPort
-	Suspects []netip.AddrPort // those that did not answer lately, and are avoided
+	Suspects []netip.AddrPort // backends that failed lately and are avoided
 
 	// Bound and Left are as in [Seen].
 	Bound netip.AddrPort

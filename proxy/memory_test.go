@@ -25,11 +25,11 @@ func (forgetful) Update(context.Context, []proxy.Change) error { return nil }
 func (forgetful) Settle(context.Context)                       {}
 func (forgetful) Run(context.Context) error                    { return nil }
 func (forgetful) Restore() error                               { return nil }
-func (forgetful) Tallies(context.Context) (map[proxy.Door]proxy.Tally, error) {
+func (forgetful) Tallies(context.Context) (map[proxy.Frontend]proxy.Tally, error) {
 	return nil, nil
 }
 
-func (forgetful) Forget(context.Context, []proxy.Door) (map[proxy.Door]proxy.Tally, error) {
+func (forgetful) Forget(context.Context, []proxy.Frontend) (map[proxy.Frontend]proxy.Tally, error) {
 	return nil, nil
 }
 func (forgetful) Close() error                           { return nil }
@@ -41,7 +41,7 @@ func (forgetful) Remove(proxy.PoolID)                    {}
 func TestAnEndpointTakesLittleMemory(t *testing.T) {
 	const services, each, limit = 2000, 5, 1 << 10
 	api := clienttest.New(t)
-	before := &harbour{t, nil, api, nil}
+	before := &cluster{t, nil, api, nil}
 	for i := range services {
 		name := fmt.Sprintf("service-%d", i)
 		svc := service(func(s *corev1.Service) {

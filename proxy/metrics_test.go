@@ -69,7 +69,7 @@ func testMetrics(t *testing.T) {
 		s.Annotations = map[string]string{corev1.EndpointsLastChangeTriggerTime: at.Format(time.RFC3339Nano)}
 		return s
 	}
-	(&harbour{t, nil, api, nil}).create(service(nil), caused(time.Now().Add(-time.Hour)))
+	(&cluster{t, nil, api, nil}).create(service(nil), caused(time.Now().Add(-time.Hour)))
 	h := start(t, api, k, proxy.Options{})
 	synctest.Wait()
 	got := measured(t, h.proxy.Metrics())

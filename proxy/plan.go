@@ -12,23 +12,23 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// Here is what a plan has to know of the node that it is for.
+// Here is the information about its node that a plan depends on.
 type Here struct {
 	Node string // its name
-	Zone string // its label topology.kubernetes.io/zone; empty if it has none
+	Zone string // its label topology.kubernetes.io/zone; may be empty
 
 	// Addresses of the Node.
 	Addresses []netip.Addr
 
-	// Services are the networks of cluster IPs, as far as they are known. No endpoint
-	// is there, and no other address of a Service.
+	// Services are the known networks of cluster IPs. Endpoints and other addresses of Services
+	// must not be in them.
 	Services []netip.Prefix
 
-	// Userspace is how Services are proxied that do not say it themselves.
+	// Userspace is true if Services without the mode annotation are relayed.
 	Userspace bool
 
-	// Loopback says that node ports are at 127.0.0.1 and ::1 as well. Connections from there are
-	// relayed, since packets with that source must not leave the host.
+	// Loopback adds node ports at 127.0.0.1 and ::1. Their connections are relayed, since packets
+	// with a loopback source must not leave the host.
 	Loopback bool
 }
 
@@ -44,55 +44,55 @@ func (h Here) inServices(a netip.Addr) bool {
 
 // A Plan is what to do on one node for one Service. The zero Plan is nothing.
 type Plan struct {
-	Rules []PlannedRule // in the order of the Service's addresses and ports; no door twice
+	Rules []PlannedRule // in the order of the Service's addresses and ports; each frontend once
 	Pools []Pool        // each PoolID once
 
-	// Health is asked for at the health-check node port, if there is one.
+	// Health is the answer at the health-check node port, or nil if there is none.
 	Health *Health
 
-	// Announced addresses are those of this cluster's own load balancer, which
-	// this node may answer for; each once.
+	// Announced are the addresses of this cluster's own load balancer that this node may answer
+	// for, without duplicates.
 	Announced []Announced
 
-	// Spent are endpoints that terminate and that no connection goes to any more, ascending,
-	// each once: their servers may have been told to stop. See [NextPlan].
+	// Spent are terminating endpoints that get no new connections, ascending, without duplicates:
+	// their servers may have received the signal to stop. See [NextPlan].
 	Spent []netip.Addr
 
-	Faults  []Fault  // what the Service says and can't be heeded
-	Refused []string // addresses that no rule may lead from or to, ascending, each once
+	Faults  []Fault  // invalid settings of the Service
+	Refused []string // addresses that no rule may lead from or to, ascending, without duplicates
 }
 
-// A PlannedRule is a Rule. If that is Relayed, Backends and Inside are still those
-// behind the sockets: the pool of this ID, and of the same with Local false.
+// A PlannedRule is a Rule. If it is Relayed, Backends and Inside are the endpoints behind the
+// sockets: those of the pools with this ID and with the same ID with Local false.
 type PlannedRule struct {
 	Rule
 	Pool PoolID
 }
 
-// Announced is an address that some node answers for.
+// Announced is an address that one node answers for.
 type Announced struct {
 	Address netip.Addr
-	Nodes   []string // that may, ascending; nil stands for all
+	Nodes   []string // nodes that may answer, ascending; nil is all
 }
 
 func (a Announced) equal(o Announced) bool {
 	return a.Address == o.Address && (a.Nodes == nil) == (o.Nodes == nil) && slices.Equal(a.Nodes, o.Nodes)
 }
 
-// Health is what a health-check node port tells.
+// Health is the answer at a health-check node port.
 type Health struct {
 	Service types.NamespacedName
 	Port    uint16
 	Local   int // ready endpoints of this node
 }
 
-// A Fault is something that a Service says and that was not understood.
+// A Fault is an invalid setting of a Service.
 type Fault struct {
-	Reason  string // a word in CamelCase, for an event
-	Message string // names the field and what is expected
+	Reason  string // a CamelCase word, for an event
+	Message string // names the field and the accepted values
 }
 
-// Labels that tell proxies to leave a Service or an EndpointSlice alone.
+// Labels of Services and EndpointSlices that proxies must ignore.
 const (
 	labelProxyName = "service.kubernetes.io/service-proxy-name"
 	labelHeadless  = corev1.IsHeadlessService
@@ -104,22 +104,22 @@ func ofOthers(labels map[string]string) bool {
 	return other || headless
 }
 
-// NewPlan returns what to do for a Service whose EndpointSlices are given, on a node.
-// A Service without an address of its own (headless, ExternalName, not allocated yet)
-// and one that is another proxy's have nothing. svc may be nil. It neither changes nor
-// keeps what it is given.
+// NewPlan returns what to do on a node for a Service with these EndpointSlices. For a Service
+// without a cluster IP (headless, ExternalName, not allocated yet) or with the label of another
+// proxy there is nothing to do. The Service may be nil. NewPlan neither changes nor keeps its
+// arguments.
 func NewPlan(svc *corev1.Service, endpoints []*discoveryv1.EndpointSlice, here Here) Plan {
 	return NextPlan(nil, svc, endpoints, here)
 }
 
-// NextPlan is NewPlan after another one that found these endpoints spent, as its Spent has them. Where none is
-// ready, those that terminate serve, but not spent ones as long as there are others: what they
-// say of themselves is older than the signal that they were sent (decision 0008).
+// NextPlan is NewPlan after an earlier plan; spent is its field Spent. If no endpoint is ready,
+// terminating ones serve, but spent ones only if there are no others: the signal to stop that they
+// received is newer than their conditions (decision 0008).
 func NextPlan(spent []netip.Addr, svc *corev1.Service, endpoints []*discoveryv1.EndpointSlice, here Here) Plan {
 	if svc == nil || svc.Spec.Type == corev1.ServiceTypeExternalName || ofOthers(svc.Labels) {
 		return Plan{}
 	}
-	p := planner{svc: svc, here: here, doors: map[Door]bool{}, ports: map[PortID]bool{}, spent: spent}
+	p := planner{svc: svc, here: here, frontends: map[Frontend]bool{}, ports: map[PortID]bool{}, spent: spent}
 	p.wishes = p.readAnnotations()
 	for _, s := range endpoints {
 		if !ofOthers(s.Labels) {
@@ -145,34 +145,34 @@ func NextPlan(spent []netip.Addr, svc *corev1.Service, endpoints []*discoveryv1.
 
 // A planner makes one plan.
 type planner struct {
-	svc    *corev1.Service
-	slices []*discoveryv1.EndpointSlice
-	here   Here
-	wishes wishes
-	spent  []netip.Addr // before, ascending
-	doors  map[Door]bool
-	ports  map[PortID]bool
-	plan   Plan
+	svc       *corev1.Service
+	slices    []*discoveryv1.EndpointSlice
+	here      Here
+	wishes    wishes
+	spent     []netip.Addr // of the earlier plan, ascending
+	frontends map[Frontend]bool
+	ports     map[PortID]bool
+	plan      Plan
 
-	leaving []netip.Addr // endpoints that terminate
+	leaving []netip.Addr // terminating endpoints
 
-	// Nodes with endpoints that are ready, and with those that serve while they terminate, of IPv4
-	// and IPv6.
+	// Nodes with ready endpoints, and with endpoints that serve while they terminate, for IPv4 and
+	// IPv6.
 	homes, lastHomes [2][]string
 
 	// Of the family that is being planned.
 	external []netip.Addr
-	balanced []netip.Addr // addresses of load balancers that packets reach this node with
+	balanced []netip.Addr // addresses of load balancers whose packets reach this node unchanged
 	sources  []netip.Prefix
 }
 
-// A family is that of one of the cluster IPs.
+// A family is the address family of one of the cluster IPs.
 type family struct {
 	cluster netip.Addr
 	ipv6    bool
 }
 
-// families returns the families that the Service has, its own order kept.
+// families returns the families of the Service, in its order.
 func (p *planner) families() []family {
 	ips := p.svc.Spec.ClusterIPs
 	if len(ips) == 0 {
@@ -192,7 +192,7 @@ func (p *planner) families() []family {
 	return fs
 }
 
-// address reads an address of a Service or endpoint; one that is refused is noted.
+// address parses an address of a Service or endpoint; it records a refused one.
 func (p *planner) address(s string) (netip.Addr, bool) {
 	a, err := netip.ParseAddr(s)
 	if err != nil || !usable(a) {
@@ -202,8 +202,8 @@ func (p *planner) address(s string) (netip.Addr, bool) {
 	return a, true
 }
 
-// outside is address for one that clients outside use. In the service network it would be,
-// now or later, the cluster IP of another Service, whose clients would come to this one.
+// outside is address for external addresses. One in the service network would be, now or later, the
+// cluster IP of another Service, whose clients would reach this one.
 func (p *planner) outside(s string) (netip.Addr, bool) {
 	a, ok := p.address(s)
 	if ok && p.here.inServices(a) && !slices.Contains(p.svc.Spec.ClusterIPs, s) && s != p.svc.Spec.ClusterIP {
@@ -215,16 +215,15 @@ func (p *planner) outside(s string) (netip.Addr, bool) {
 
 var broadcast = netip.AddrFrom4([4]byte{255, 255, 255, 255})
 
-// usable reports whether an address may be that of a Service or endpoint. What
-// means another host on each link, or this host itself, never may: who may write an
-// EndpointSlice would reach servers that listen there because nobody else can.
+// usable reports whether an address may be that of a Service or endpoint. Addresses that mean this
+// host, or another host on each link, must not be used: a user who may write EndpointSlices would
+// reach servers that listen there because only local clients can connect.
 func usable(a netip.Addr) bool {
 	return a.IsValid() && a.Zone() == "" && !a.Is4In6() && !a.IsUnspecified() && !a.IsLoopback() &&
 		!a.IsLinkLocalUnicast() && !a.IsMulticast() && a != broadcast
 }
 
-// addresses finds the addresses of a family at which the Service is reached from
-// outside, and who may.
+// addresses finds the external addresses of a family, and the sources that may connect to them.
 func (p *planner) addresses(f family) {
 	p.external, p.balanced, p.sources = nil, nil, nil
 	for _, s := range p.svc.Spec.ExternalIPs {
@@ -246,9 +245,9 @@ func (p *planner) addresses(f family) {
 	p.sources = p.sourceRanges(f)
 }
 
-// sourceRanges returns who may connect to the addresses of load balancers. Of a
-// Service that has ranges, but none of this family, nobody may: only the address
-// itself, which this node may have as its own.
+// sourceRanges returns the networks that may connect to the addresses of load balancers. If all
+// ranges of a Service are of the other family, only the address itself may, which this node may
+// have.
 func (p *planner) sourceRanges(f family) []netip.Prefix {
 	ranges, where := p.svc.Spec.LoadBalancerSourceRanges, "spec.loadBalancerSourceRanges"
 	if old, ok := p.svc.Annotations[corev1.AnnotationLoadBalancerSourceRangesKey]; len(ranges) == 0 && ok && strings.TrimSpace(old) != "" {
@@ -258,11 +257,11 @@ func (p *planner) sourceRanges(f family) []netip.Prefix {
 		return nil
 	}
 	var sources []netip.Prefix
-	near := false // may this node itself connect?
+	near := false // whether this node itself may connect
 	for _, s := range ranges {
 		n, err := netip.ParsePrefix(strings.TrimSpace(s))
 		if err != nil || n.Addr().Is4In6() {
-			p.fault("InvalidSourceRange", "%s: %q is no network, want one such as 192.0.2.0/24; nobody is let in for it", where, s)
+			p.fault("InvalidSourceRange", "%s: %q must be a network such as 192.0.2.0/24; it is ignored", where, s)
 			continue
 		}
 		if n.Addr().Is6() == f.ipv6 {
@@ -271,7 +270,7 @@ func (p *planner) sourceRanges(f family) []netip.Prefix {
 		}
 	}
 	if near || len(sources) == 0 {
-		// What this node sends to an address that it has itself comes from there.
+		// The source of packets from this node to one of its own addresses is that address.
 		for _, a := range p.balanced {
 			sources = append(sources, netip.PrefixFrom(a, a.BitLen()))
 		}
@@ -280,8 +279,8 @@ func (p *planner) sourceRanges(f family) []netip.Prefix {
 	return slices.Compact(sources)
 }
 
-// spend notes the endpoints that terminate and are spent, now or since before. It looks at each
-// list of backends once: they are ascending, and so are those that leave.
+// spend records terminating endpoints that are spent, newly or since before. It reads each list of
+// backends once: they are ascending, and so are the terminating endpoints.
 func (p *planner) spend() {
 	if len(p.leaving) == 0 {
 		return
@@ -289,7 +288,7 @@ func (p *planner) spend() {
 	slices.SortFunc(p.leaving, netip.Addr.Compare)
 	p.leaving = slices.Compact(p.leaving)
 	used := make([]bool, len(p.leaving))
-	seen := map[*netip.AddrPort]bool{} // the first of each list: the doors of a port share theirs
+	seen := map[*netip.AddrPort]bool{} // the first element of each list: the frontends of a port share theirs
 	for i := range p.plan.Rules {
 		for _, backends := range [][]netip.AddrPort{p.plan.Rules[i].Backends, p.plan.Rules[i].Inside} {
 			if len(backends) == 0 || seen[&backends[0]] {
@@ -314,13 +313,13 @@ func (p *planner) spend() {
 	}
 }
 
-// wasSpent reports whether an endpoint was spent before.
+// wasSpent reports whether the earlier plan had spent an endpoint.
 func (p *planner) wasSpent(a netip.Addr) bool {
 	_, found := slices.BinarySearchFunc(p.spent, a, netip.Addr.Compare)
 	return found
 }
 
-// port plans a port for a family. Ready endpoints of this node are added to local.
+// port plans a port for a family. It adds ready endpoints of this node to local.
 func (p *planner) port(f family, port *corev1.ServicePort, local map[netip.Addr]bool) {
 	protocol := cmp.Or(port.Protocol, corev1.ProtocolTCP)
 	if protocol != corev1.ProtocolTCP && protocol != corev1.ProtocolUDP && protocol != corev1.ProtocolSCTP {
@@ -328,7 +327,7 @@ func (p *planner) port(f family, port *corev1.ServicePort, local map[netip.Addr]
 	}
 	id := PortID{Service: types.NamespacedName{Namespace: p.svc.Namespace, Name: p.svc.Name}, Port: port.Name, Protocol: protocol, IPv6: f.ipv6}
 	if p.ports[id] {
-		return // two ports of one name: no server lets that pass
+		return // duplicate port names: the API server rejects them
 	}
 	p.ports[id] = true
 	spec := &p.svc.Spec
@@ -342,17 +341,17 @@ func (p *planner) port(f family, port *corev1.ServicePort, local map[netip.Addr]
 	}
 	r := router{planner: p, id: id, affinity: affinity(p.svc), relayed: p.wishes.userspace && protocol != corev1.ProtocolSCTP}
 	r.all, r.local = choose(es)
-	r.door(f.cluster, port.Port, inLocal, false, MasqueradeForeign)
+	r.frontend(f.cluster, port.Port, inLocal, false, MasqueradeForeign)
 	outside := MasqueradeEverybody
 	if outLocal {
 		outside = MasqueradeNobody
 	}
 	for _, a := range p.external {
-		r.door(a, port.Port, outLocal, true, outside)
+		r.frontend(a, port.Port, outLocal, true, outside)
 	}
 	sources := len(p.plan.Rules)
 	for _, a := range p.balanced {
-		r.door(a, port.Port, outLocal, true, outside)
+		r.frontend(a, port.Port, outLocal, true, outside)
 	}
 	for i := range p.plan.Rules[sources:] {
 		p.plan.Rules[sources+i].Sources = p.sources
@@ -362,10 +361,10 @@ func (p *planner) port(f family, port *corev1.ServicePort, local map[netip.Addr]
 		if f.ipv6 {
 			all, loopback = netip.IPv6Unspecified(), netip.IPv6Loopback()
 		}
-		r.door(all, port.NodePort, outLocal, true, outside)
+		r.frontend(all, port.NodePort, outLocal, true, outside)
 		if p.here.Loopback && protocol != corev1.ProtocolSCTP {
 			r.relayed = true
-			r.door(loopback, port.NodePort, false, true, MasqueradeNobody)
+			r.frontend(loopback, port.NodePort, false, true, MasqueradeNobody)
 		}
 	}
 	r.pools(p.wishes)
@@ -378,19 +377,19 @@ type router struct {
 	all, local []netip.AddrPort
 	affinity   time.Duration
 	relayed    bool
-	used       [2]bool // which pools relayed rules lead to: all, local
+	used       [2]bool // pools that relayed rules lead to: all, local
 }
 
-// door adds the rule for an address. With local, connections go to endpoints of this
-// node; what comes from inside to a door that is for clients outside goes to all.
-func (r *router) door(a netip.Addr, port int32, local, outside bool, m Masquerade) {
-	d := Door{Address: a, Protocol: r.id.Protocol, Port: uint16(port)}
-	if port <= 0 || port > 65535 || r.doors[d] {
+// frontend adds the rule of an address. With local, connections go to endpoints of this node,
+// except that connections from inside the cluster to an external frontend go to all.
+func (r *router) frontend(a netip.Addr, port int32, local, outside bool, m Masquerade) {
+	d := Frontend{Address: a, Protocol: r.id.Protocol, Port: uint16(port)}
+	if port <= 0 || port > 65535 || r.frontends[d] {
 		return
 	}
-	r.doors[d] = true
+	r.frontends[d] = true
 	rule := PlannedRule{
-		Rule: Rule{Door: d, Backends: r.all, Affinity: r.affinity, Masquerade: m, Relayed: r.relayed},
+		Rule: Rule{Frontend: d, Backends: r.all, Affinity: r.affinity, Masquerade: m, Relayed: r.relayed},
 		Pool: PoolID{PortID: r.id, Local: local},
 	}
 	if local {
@@ -433,12 +432,12 @@ func (p *planner) health(local int) {
 	}
 }
 
-// poolClass is the loadBalancerClass of Services that want an address of this cluster's own
-// pool and of nobody else.
+// poolClass is the loadBalancerClass of Services that want an address only from this cluster's own
+// pool.
 const poolClass = "sampan.dev/pool"
 
-// announce plans which addresses this node may answer for: those of our own load
-// balancer, and with externalTrafficPolicy Local only if an endpoint is here.
+// announce plans the addresses that this node may answer for: those of the cluster's own load
+// balancer, and with externalTrafficPolicy Local only if an endpoint is on this node.
 func (p *planner) announce() {
 	spec := &p.svc.Spec
 	if c := spec.LoadBalancerClass; c != nil && *c != poolClass || spec.Type != corev1.ServiceTypeLoadBalancer {
@@ -456,8 +455,8 @@ func (p *planner) announce() {
 	}
 }
 
-// nodes returns those that may answer for an address of a family, ascending; nil stands for all. With an
-// externalTrafficPolicy of Local they are those with endpoints, if there are any.
+// nodes returns the nodes that may answer for an address of a family, ascending; nil is all. With
+// an externalTrafficPolicy of Local they are the nodes with endpoints, if there are any.
 func (p *planner) nodes(ipv6 bool) []string {
 	if p.svc.Spec.ExternalTrafficPolicy != corev1.ServiceExternalTrafficPolicyLocal {
 		return nil

@@ -268,12 +268,12 @@ func backendText(as []netip.AddrPort) string {
 	return strings.Join(words, " ")
 }
 
-func doorText(d proxy.Door) string {
+func frontendText(d proxy.Frontend) string {
 	return fmt.Sprintf("%v/%s", netip.AddrPortFrom(d.Address, d.Port), d.Protocol)
 }
 
 func ruleText(r proxy.PlannedRule) string {
-	text := doorText(r.Door) + " → "
+	text := frontendText(r.Frontend) + " → "
 	switch {
 	case r.Relayed:
 		text += "pool " + poolText(r.Pool)

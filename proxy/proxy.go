@@ -27,116 +27,116 @@ import (
 // Options configures a [Proxy]. Client, Forwarder and Kernel are required.
 type Options struct {
 	Client    client.Interface
-	Caches    *cache.Shared // what the proxy reads; nil means caches of its own, over Client
+	Caches    *cache.Shared // caches to read from; nil means separate caches over Client
 	Forwarder Forwarder
 	Kernel    Kernel
 
-	// Node is whose proxy it is, see package applied. Empty means that it tells nobody what
-	// it has applied, and that no endpoint is on this node.
+	// Node is the name of the proxy's node. If it is empty the proxy does not report what it has
+	// applied (see package applied), and treats no endpoint as on this node.
 	Node string
 
-	Userspace bool           // Services are relayed unless they say otherwise
-	Loopback  bool           // node ports are at 127.0.0.1 and ::1 as well
-	Services  []netip.Prefix // networks of cluster IPs, as far as known; see Here
+	Userspace bool           // relay Services that do not select a mode
+	Loopback  bool           // serve node ports at 127.0.0.1 and ::1 as well
+	Services  []netip.Prefix // known networks of cluster IPs; see Here
 
-	// Networks has the proxy follow the cluster's ServiceCIDRs, where the server serves these, in the
-	// place of Services. It is called with all of them, ascending, each once, before the kernel's rules are made
-	// anew because they changed, and not at the same time as any of the kernel's methods but those that may be
-	// called from any goroutine. Nil: they are not followed.
+	// Networks, if not nil, makes the proxy watch the cluster's ServiceCIDRs, if the API server
+	// serves them, in place of Services. It is called with all networks, ascending, without
+	// duplicates, before the kernel's rules are replaced because they changed, and not concurrently
+	// with methods of the Kernel that are limited to one goroutine.
 	Networks func(all []netip.Prefix)
 
-	// Watch calls lost whenever somebody else has removed the kernel's rules, and blocks until ctx
-	// is over or it can't go on. Nil: that is not noticed before the next change.
+	// Watch calls lost whenever another program has removed the kernel's rules. It blocks until ctx
+	// is cancelled or it fails. If it is nil the loss is noticed at the next change.
 	Watch func(ctx context.Context, lost func()) error
 
-	// Foreign looks for other proxies that work on this node, and says in words what it found.
-	// Nil looks for none. It is called once, at the start.
+	// Foreign returns descriptions of other proxies that run on this node. It is called once, at
+	// the start. It may be nil.
 	Foreign func() ([]string, error)
 
-	// Keep leaves rules and announced addresses as they are when Run ends: what they lead to
-	// goes on, and the next process takes them over without a break.
+	// Keep leaves rules and announced addresses in place when Run ends: connections go on, and the
+	// next process takes over without interruption.
 	Keep bool
 
 	Health HealthChecks // nil: health-check node ports are not served
 
-	// Announcer makes this node answer for its share of the addresses of load balancers; the others of
-	// the nodes that have one have theirs. Nil: it answers for none. It needs Node.
+	// Announcer makes this node answer for its share of the addresses of load balancers, which are
+	// shared among all nodes with an Announcer. It may be nil, and needs Node.
 	Announcer Announcer
 
 	Log *slog.Logger // nil means slog.Default
 }
 
-// HealthChecks answer at health-check node ports (package proxy/health).
+// HealthChecks serve health-check node ports (package proxy/health).
 type HealthChecks interface {
-	// Set makes this the answer for a Service, and opens its port if need be; nil
-	// ends it. A port that can't be opened is logged and tried again.
+	// Set makes h the answer for a Service, and opens its port if needed; nil closes the port. A
+	// failure to open a port is logged and retried.
 	Set(service types.NamespacedName, h *Health)
 }
 
 // An Announcer makes this node answer for addresses.
 type Announcer interface {
-	// Announce makes these all the addresses that this node answers for. They are
-	// sorted, each once. After an error it is called again with all of them.
+	// Announce makes these the addresses that this node answers for, replacing all earlier ones.
+	// They are sorted, without duplicates. After an error it is called again with all of them.
 	Announce(ctx context.Context, all []netip.Addr) error
 
-	// Remind tells neighbours again of addresses that this node answers for.
+	// Remind sends neighbours the addresses that this node answers for once more.
 	Remind(ctx context.Context, of []netip.Addr) error
 }
 
-// A Proxy keeps forwarder and kernel as the Services of the cluster are.
+// A Proxy keeps forwarder and kernel in sync with the Services of the cluster.
 type Proxy struct {
 	opts     Options
 	caches   run.Stage
 	services *cache.Cache[*corev1.Service]
 	slices   *cache.Cache[*discoveryv1.EndpointSlice]
 	nodes    *cache.Cache[*corev1.Node]              // nil without Options.Node
-	leases   *cache.Cache[*coordinationv1.Lease]     // of the proxies; nil unless this one is an announcer
+	leases   *cache.Cache[*coordinationv1.Lease]     // of the proxies; nil without Options.Announcer
 	networks *cache.Cache[*networkingv1.ServiceCIDR] // nil without Options.Networks
 	events   *client.Recorder
 	metrics  *metrics
 	counts   *counts
 	ready    chan struct{}
 	wake     chan struct{} // capacity 1
-	sick     atomic.Bool   // the kernel refuses what is to be
-	leaving  atomic.Bool   // the node is about to go
-	other    atomic.Bool   // other nodes may answer for addresses now
-	updated  atomic.Int64  // when the kernel took something last, in nanoseconds since 1970
+	sick     atomic.Bool   // the kernel refuses the wanted rules
+	leaving  atomic.Bool   // the node is about to be removed
+	other    atomic.Bool   // the set of nodes that answer for addresses may have changed
+	updated  atomic.Int64  // last time the kernel took rules, in nanoseconds since 1970
 
 	reports *reporter // nil without Options.Node
 
 	mu      sync.Mutex
 	dirty   map[types.NamespacedName]bool // guarded by mu
-	awaited uint64                        // guarded by mu; the revision that is to be told when dirty is dealt with
+	awaited uint64                        // guarded by mu; the revision to report when dirty is done
 	here    Here                          // guarded by mu
-	moved   bool                          // guarded by mu; here is not what the rules were made for
-	lost    bool                          // guarded by mu; somebody has removed the rules
-	causes  []time.Time                   // guarded by mu; when what changed endpoints happened, not dealt with yet
+	moved   bool                          // guarded by mu; here has changed since the rules were made
+	lost    bool                          // guarded by mu; another program has removed the rules
+	causes  []time.Time                   // guarded by mu; times of the events behind endpoint changes not yet applied
 
-	// Below belongs to the goroutine of follow.
-	states   map[types.NamespacedName]*state
-	sockets  map[PoolID]netip.AddrPort
-	book     *book
-	closing  map[PoolID]bool               // sockets to which no rule is to lead any more
-	again    map[types.NamespacedName]bool // Services that lack a socket
-	due      uint64                        // what is to be told when all is done
-	waiting  []time.Time                   // causes that are dealt with when all is done
-	broken   bool                          // the kernel refused a change, and has not been made anew since
-	announce bool                          // what is announced is to be looked at
-	answered []netip.Addr                  // what this node answers for
-	remind   <-chan time.Time              // when neighbours are told again; nil if they need not be
-	reminded int                           // how often they were
-	told     []netip.Prefix                // what Options.Networks was called with last
+	// The fields below belong to the goroutine of follow.
+	states       map[types.NamespacedName]*state
+	sockets      map[PoolID]netip.AddrPort
+	table        *ruleTable
+	closing      map[PoolID]bool               // sockets that rules no longer lead to
+	again        map[types.NamespacedName]bool // Services to retry: they lack a socket
+	due          uint64                        // revision to report when all is done
+	waiting      []time.Time                   // causes to record when all is done
+	broken       bool                          // the kernel refused a change, and its rules have not been replaced since
+	announce     bool                          // announced addresses may have to change
+	answered     []netip.Addr                  // addresses that this node answers for
+	remind       <-chan time.Time              // when to remind neighbours next; nil if they need not be
+	reminded     int                           // number of reminders so far
+	lastNetworks []netip.Prefix                // the last argument of Options.Networks
 }
 
-// state is what is done for a Service.
+// state is what the proxy does for a Service.
 type state struct {
 	uid       types.UID
-	doors     []Door
+	frontends []Frontend
 	pools     []Pool
 	announced []Announced
 	faults    []Fault
 	refused   []string
-	unopened  []string // what is wrong with sockets
+	unopened  []string // errors of its sockets
 	health    *Health
 	spent     []netip.Addr
 }
@@ -165,7 +165,7 @@ func New(o Options) (*Proxy, error) {
 		here:    Here{Node: o.Node, Services: o.Services, Userspace: o.Userspace, Loopback: o.Loopback},
 		states:  map[types.NamespacedName]*state{},
 		sockets: map[PoolID]netip.AddrPort{},
-		book:    newBook(),
+		table:   newRuleTable(),
 		closing: map[PoolID]bool{},
 		again:   map[types.NamespacedName]bool{},
 
@@ -181,19 +181,18 @@ func New(o Options) (*Proxy, error) {
 		}
 	}
 	p.follows()
-	p.counts = newCounts(o.Kernel, p.book, func(name types.NamespacedName, created time.Time) bool {
+	p.counts = newCounts(o.Kernel, p.table, func(name types.NamespacedName, created time.Time) bool {
 		svc, ok := p.services.Get(name.Namespace, name.Name)
 		return ok && svc.CreationTimestamp.Time.Equal(created)
 	}, o.Log)
 	return p, nil
 }
 
-// Ready is closed when the rules are as the cluster was when the proxy started.
+// Ready is closed when the rules match the cluster as it was when the proxy started.
 func (p *Proxy) Ready() <-chan struct{} { return p.ready }
 
-// Run proxies until ctx is over, then removes the rules, unless Options.Keep says otherwise. It
-// returns an error if the rules can't be made at the start; later faults are logged and tried
-// again.
+// Run proxies until ctx is cancelled, then removes the rules unless Options.Keep is set. It returns
+// an error if it can't make the rules at the start; it logs and retries later failures.
 func (p *Proxy) Run(ctx context.Context) error {
 	first := append(slices.Clone(p.caches), run.Task{Name: "events", Run: p.events.Run}, run.Task{Name: "kernel", Run: p.runKernel})
 	if p.reports != nil {
@@ -205,16 +204,16 @@ func (p *Proxy) Run(ctx context.Context) error {
 	return run.Stages(ctx, first, run.Stage{{Name: "rules", Run: p.follow}})
 }
 
-// runKernel does what the kernel's rules can't.
+// runKernel runs Kernel.Run.
 func (p *Proxy) runKernel(ctx context.Context) error {
 	if err := p.opts.Kernel.Run(ctx); err != nil {
-		p.opts.Log.WarnContext(ctx, "clients whose connections were reset may be led to the same endpoint again for some seconds, also if it is gone", "err", err)
+		p.opts.Log.WarnContext(ctx, "cannot watch for resets: a client that reuses a port may reach a removed endpoint for up to 10s", "err", err)
 	}
 	<-ctx.Done()
 	return nil
 }
 
-// watch has rules that somebody else removes made anew.
+// watch has all rules replaced when another program removes them.
 func (p *Proxy) watch(ctx context.Context) error {
 	err := p.opts.Watch(ctx, func() {
 		p.mu.Lock()
@@ -223,33 +222,33 @@ func (p *Proxy) watch(ctx context.Context) error {
 		p.nudge()
 	})
 	if err != nil {
-		p.opts.Log.WarnContext(ctx, "rules of the service proxy that somebody else removes are not missed before the next change", "err", err)
+		p.opts.Log.WarnContext(ctx, "cannot watch the rules of the service proxy: if another program removes them, they are restored only at the next change", "err", err)
 	}
 	<-ctx.Done()
 	return nil
 }
 
-// Healthy reports whether the rules are what they are to be, or will be in a moment.
+// Healthy reports whether the rules are as wanted, or will be in a moment.
 func (p *Proxy) Healthy() bool { return !p.sick.Load() }
 
-// Eligible reports whether the node is to get new traffic: it is neither being deleted
-// nor about to be scaled away.
+// Eligible reports whether the node should get new traffic: it is neither being deleted nor about
+// to be scaled away.
 func (p *Proxy) Eligible() bool { return !p.leaving.Load() }
 
-// Updated is when the rules were made or changed last.
+// Updated returns when the rules were last made or changed.
 func (p *Proxy) Updated() time.Time { return time.Unix(0, p.updated.Load()) }
 
-// done notes what the kernel took: everything anew, or changes.
-func (p *Proxy) done(ctx context.Context, start time.Time, anew bool) {
-	p.metrics.synced(start, anew)
-	p.counts.stand(ctx)
-	p.metrics.hold(len(p.states), p.book.size())
+// done records that the kernel took rules: all of them if full, or changes.
+func (p *Proxy) done(ctx context.Context, start time.Time, full bool) {
+	p.metrics.synced(start, full)
+	p.counts.commit(ctx)
+	p.metrics.hold(len(p.states), p.table.size())
 	p.broken = false
 	p.sick.Store(false)
 	p.updated.Store(time.Now().UnixNano())
 }
 
-// moveTo changes what the proxy knows of its node.
+// moveTo changes the proxy's information about its node.
 func (p *Proxy) moveTo(change func(*Here)) {
 	p.mu.Lock()
 	next := p.here
@@ -262,7 +261,7 @@ func (p *Proxy) moveTo(change func(*Here)) {
 	}
 }
 
-// caused notes when something happened that changed endpoints. It never blocks.
+// caused records when an event that changed endpoints happened. It never blocks.
 func (p *Proxy) caused(at time.Time) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -271,7 +270,7 @@ func (p *Proxy) caused(at time.Time) {
 	}
 }
 
-// maxCauses bounds how many are remembered while the kernel refuses changes.
+// maxCauses bounds the causes that are kept while the kernel refuses changes.
 const maxCauses = 1000
 
 func (p *Proxy) nudge() {
@@ -281,8 +280,8 @@ func (p *Proxy) nudge() {
 	}
 }
 
-// touch marks a Service as changed. Awaited is the revision of the change if an
-// agent may wait for that, or 0.
+// touch marks a Service as changed. Awaited is the revision of the change if an agent may wait for
+// it, or 0.
 func (p *Proxy) touch(name types.NamespacedName, awaited uint64) {
 	p.mu.Lock()
 	p.dirty[name] = true
@@ -292,8 +291,8 @@ func (p *Proxy) touch(name types.NamespacedName, awaited uint64) {
 	p.nudge()
 }
 
-// What the kernel or the forwarder refused is tried again after firstPause, and each
-// time after twice as long, up to lastPause.
+// A change that the kernel or the forwarder refused is retried after firstPause, doubling up to
+// lastPause.
 const (
 	firstPause = 100 * time.Millisecond
 	lastPause  = 30 * time.Second
@@ -302,12 +301,12 @@ const (
 func (p *Proxy) follow(ctx context.Context) error {
 	p.take(ctx)
 	start := time.Now()
-	if err := p.opts.Kernel.Replace(ctx, p.book.all()); err != nil {
+	if err := p.opts.Kernel.Replace(ctx, p.table.all()); err != nil {
 		return fmt.Errorf("making the rules of the service proxy: %w", err)
 	}
 	p.done(ctx, start, true)
 	p.finish(ctx)
-	p.lookAround(ctx)
+	p.reportForeign(ctx)
 	close(p.ready)
 	for failures := 0; ; {
 		var again <-chan time.Time
@@ -333,7 +332,7 @@ func (p *Proxy) follow(ctx context.Context) error {
 	}
 }
 
-// stop takes everything back that is not to stay.
+// stop removes rules and announcements, unless Options.Keep is set.
 func (p *Proxy) stop() error {
 	if p.opts.Keep {
 		return nil
@@ -345,7 +344,7 @@ func (p *Proxy) stop() error {
 	return err
 }
 
-// take looks at the Services that changed.
+// take plans the Services that changed.
 func (p *Proxy) take(ctx context.Context) {
 	dirty, here, awaited := p.changes(ctx)
 	p.due = max(p.due, awaited)
@@ -354,16 +353,16 @@ func (p *Proxy) take(ctx context.Context) {
 	p.lost = false
 	p.mu.Unlock()
 	if lost {
-		p.opts.Log.WarnContext(ctx, "somebody has removed the rules of the service proxy, perhaps by `nft flush ruleset`; making all of them anew")
+		p.opts.Log.WarnContext(ctx, "another program removed the rules of the service proxy (perhaps `nft flush ruleset`); restoring them")
 		p.broken = true
 		if err := p.opts.Forwarder.Restore(); err != nil {
-			p.opts.Log.WarnContext(ctx, "making anew what relayed connections need of the node", "err", err)
+			p.opts.Log.WarnContext(ctx, "restoring the policy routes of relayed connections", "err", err)
 		}
 	}
-	if p.opts.Networks != nil && !slices.Equal(here.Services, p.told) {
-		p.opts.Log.InfoContext(ctx, "networks of cluster IPs, as the ServiceCIDRs of the cluster say", "networks", here.Services)
+	if p.opts.Networks != nil && !slices.Equal(here.Services, p.lastNetworks) {
+		p.opts.Log.InfoContext(ctx, "networks of cluster IPs changed", "networks", here.Services)
 		p.opts.Networks(slices.Clone(here.Services))
-		p.told, p.broken = here.Services, true
+		p.lastNetworks, p.broken = here.Services, true
 	}
 	maps.Copy(dirty, p.again)
 	clear(p.again)
@@ -374,13 +373,13 @@ func (p *Proxy) take(ctx context.Context) {
 	}
 }
 
-// apply makes the kernel's rules what they are to be, and reports whether they are.
+// apply brings the kernel's rules to the wanted ones, and reports whether it succeeded.
 func (p *Proxy) apply(ctx context.Context) bool {
 	start := time.Now()
 	if !p.broken {
-		changes := p.book.changes()
+		changes := p.table.changes()
 		if len(changes) == 0 {
-			p.counts.stand(ctx)
+			p.counts.commit(ctx)
 			return true
 		}
 		err := p.opts.Kernel.Update(ctx, changes)
@@ -391,13 +390,13 @@ func (p *Proxy) apply(ctx context.Context) bool {
 		if ctx.Err() != nil {
 			return false
 		}
-		p.opts.Log.WarnContext(ctx, "changing the rules of the service proxy; making all of them anew", "err", err)
+		p.opts.Log.WarnContext(ctx, "cannot change the rules of the service proxy; replacing all of them", "err", err)
 		p.metrics.failed()
 		p.broken = true
 	}
-	if err := p.opts.Kernel.Replace(ctx, p.book.all()); err != nil {
+	if err := p.opts.Kernel.Replace(ctx, p.table.all()); err != nil {
 		if ctx.Err() == nil {
-			p.opts.Log.ErrorContext(ctx, "making the rules of the service proxy anew; trying again", "err", err)
+			p.opts.Log.ErrorContext(ctx, "cannot replace the rules of the service proxy; retrying", "err", err)
 			p.metrics.failed()
 			p.sick.Store(true)
 		}
@@ -407,7 +406,7 @@ func (p *Proxy) apply(ctx context.Context) bool {
 	return true
 }
 
-// finish does what has to come after the rules.
+// finish does what must wait for the rules: close sockets, announce addresses, report revisions.
 func (p *Proxy) finish(ctx context.Context) {
 	for id := range p.closing {
 		p.opts.Forwarder.Remove(id)
@@ -425,13 +424,13 @@ func (p *Proxy) finish(ctx context.Context) {
 	}
 }
 
-// changes returns the Services to look at, what the node is, and the revision of
-// EndpointSlices that is in effect once they are dealt with, or 0 if nobody waits for that.
+// changes returns the Services that changed, the node, and the revision of EndpointSlices that will
+// be in effect once they are done, or 0 if no agent waits for one.
 func (p *Proxy) changes(ctx context.Context) (dirty map[types.NamespacedName]bool, here Here, awaited uint64) {
 	dirty = map[types.NamespacedName]bool{}
 	for {
-		// What has been told up to a revision is told completely only once the
-		// cache has that revision: after a new list, changes come in any order.
+		// Changes up to a revision are complete only once the cache has that revision: after a new
+		// list they come in any order.
 		complete, _ := strconv.ParseUint(p.slices.Revision(), 10, 64)
 		more, now, moved, revision := p.takeDirty()
 		here = now
@@ -450,8 +449,8 @@ func (p *Proxy) changes(ctx context.Context) (dirty map[types.NamespacedName]boo
 	}
 }
 
-// takeDirty returns the Services that changed since it was called last, the node and
-// whether that did, and the revision up to which EndpointSlices may be waited for, or 0.
+// takeDirty returns the Services that changed since the last call, the node, whether that changed,
+// and the revision of EndpointSlices that an agent may wait for, or 0.
 func (p *Proxy) takeDirty() (dirty map[types.NamespacedName]bool, here Here, moved bool, awaited uint64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -464,7 +463,7 @@ func (p *Proxy) takeDirty() (dirty map[types.NamespacedName]bool, here Here, mov
 	return dirty, p.here, moved, awaited
 }
 
-// converge brings sockets and books to what a Service wants now.
+// converge brings sockets and the ruleTable to what a Service wants now.
 func (p *Proxy) converge(name types.NamespacedName, here Here) {
 	svc, _ := p.services.Get(name.Namespace, name.Name)
 	s := p.states[name]
@@ -480,7 +479,7 @@ func (p *Proxy) converge(name types.NamespacedName, here Here) {
 		s = &state{}
 		p.states[name] = s
 	}
-	p.complain(svc, s, plan)
+	p.reportFaults(svc, s, plan)
 	p.open(svc, name, s, plan.Pools)
 	var created time.Time
 	if svc != nil {
@@ -488,9 +487,9 @@ func (p *Proxy) converge(name types.NamespacedName, here Here) {
 	}
 	var conflicts []conflict
 	rules, ports := p.rules(name, plan.Rules)
-	s.doors, conflicts = p.book.put(name, created, rules, ports, s.doors)
+	s.frontends, conflicts = p.table.put(name, created, rules, ports, s.frontends)
 	for _, c := range conflicts {
-		p.contested(c)
+		p.reportConflict(c)
 	}
 	if !sameHealth(s.health, plan.Health) && p.opts.Health != nil {
 		p.opts.Health.Set(name, plan.Health)
@@ -503,15 +502,15 @@ func (p *Proxy) converge(name types.NamespacedName, here Here) {
 	if svc == nil {
 		p.counts.end(name)
 	}
-	if svc == nil || len(s.doors)+len(s.pools)+len(s.faults)+len(s.refused)+len(s.unopened) == 0 {
+	if svc == nil || len(s.frontends)+len(s.pools)+len(s.faults)+len(s.refused)+len(s.unopened) == 0 {
 		delete(p.states, name)
 	}
 }
 
 func sameHealth(a, b *Health) bool { return a == b || a != nil && b != nil && *a == *b }
 
-// open makes the pools of a Service those given. The sockets of others stay open
-// until no rule leads there.
+// open makes pools the pools of a Service. The sockets of former pools stay open until no rule
+// leads to them.
 func (p *Proxy) open(svc *corev1.Service, name types.NamespacedName, s *state, pools []Pool) {
 	var have []Pool
 	var unopened []string
@@ -528,7 +527,7 @@ func (p *Proxy) open(svc *corev1.Service, name types.NamespacedName, s *state, p
 			p.metrics.relayFailures.Inc()
 			p.again[name] = true
 			if p.sockets[pool.PoolID].IsValid() {
-				have = append(have, s.pools[i]) // as it was
+				have = append(have, s.pools[i]) // unchanged
 			}
 			continue
 		}
@@ -541,7 +540,7 @@ func (p *Proxy) open(svc *corev1.Service, name types.NamespacedName, s *state, p
 		}
 	}
 	s.pools = have
-	p.lament(svc, s, unopened)
+	p.reportSockets(svc, s, unopened)
 }
 
 func (p Pool) equal(q Pool) bool {
@@ -549,8 +548,8 @@ func (p Pool) equal(q Pool) bool {
 		p.ProxyProtocol == q.ProxyProtocol && p.Transparent == q.Transparent
 }
 
-// rules returns the rules of a plan, with sockets for what is relayed, and the names of the ports that they
-// are for. What lacks a socket is left out.
+// rules returns the rules of a plan, with sockets as the backends of relayed ones, and the names of
+// their ports. It leaves out rules whose socket is not open.
 func (p *Proxy) rules(name types.NamespacedName, planned []PlannedRule) (rules []Rule, ports []string) {
 	rules, ports = make([]Rule, 0, len(planned)), make([]string, 0, len(planned))
 	for i := range planned {
@@ -569,7 +568,7 @@ func (p *Proxy) rules(name types.NamespacedName, planned []PlannedRule) (rules [
 	return rules, ports
 }
 
-// relay puts a socket in the place of backends, if there are any.
+// relay replaces backends by a socket, if there are any.
 func (p *Proxy) relay(backends *[]netip.AddrPort, id PoolID) bool {
 	if len(*backends) == 0 {
 		return true

@@ -36,7 +36,7 @@ type kernel struct {
 	mu       sync.Mutex
 	sockets  map[proxy.PoolID]netip.AddrPort // guarded by mu
 	next     uint16                          // guarded by mu
-	rules    map[proxy.Door]proxy.Rule       // guarded by mu
+	rules    map[proxy.Frontend]proxy.Rule   // guarded by mu
 	closed   bool                            // guarded by mu
 	refuse   int                             // guarded by mu; how many more changes are refused
 	noSocket bool                            // guarded by mu; no socket can be opened
@@ -44,11 +44,11 @@ type kernel struct {
 	restored int                             // guarded by mu
 	updates  []int                           // guarded by mu; how many changes each had
 	changed  chan struct{}                   // guarded by mu; closed and replaced by each change
-	counted  map[proxy.Door]proxy.Tally      // guarded by mu
+	counted  map[proxy.Frontend]proxy.Tally  // guarded by mu
 }
 
 func newKernel(t *testing.T) *kernel {
-	return &kernel{t: t, sockets: map[proxy.PoolID]netip.AddrPort{}, rules: map[proxy.Door]proxy.Rule{}, changed: make(chan struct{})}
+	return &kernel{t: t, sockets: map[proxy.PoolID]netip.AddrPort{}, rules: map[proxy.Frontend]proxy.Rule{}, changed: make(chan struct{})}
 }
 
 func (k *kernel) note() {
@@ -76,7 +76,7 @@ func (k *kernel) Remove(id proxy.PoolID) {
 	defer k.mu.Unlock()
 	for _, r := range k.rules {
 		if slices.Contains(r.Backends, k.sockets[id]) {
-			k.t.Errorf("socket of %v closed while %s leads to it", id, doorText(r.Door))
+			k.t.Errorf("socket of %v closed while %s leads to it", id, frontendText(r.Frontend))
 		}
 	}
 	delete(k.sockets, id)
@@ -94,17 +94,17 @@ func (k *kernel) Restore() error {
 	return nil
 }
 
-func (k *kernel) Tallies(context.Context) (map[proxy.Door]proxy.Tally, error) {
+func (k *kernel) Tallies(context.Context) (map[proxy.Frontend]proxy.Tally, error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	return maps.Clone(k.counted), nil
 }
 
-func (k *kernel) Forget(_ context.Context, doors []proxy.Door) (map[proxy.Door]proxy.Tally, error) {
+func (k *kernel) Forget(_ context.Context, frontends []proxy.Frontend) (map[proxy.Frontend]proxy.Tally, error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	last := map[proxy.Door]proxy.Tally{}
-	for _, d := range doors {
+	last := map[proxy.Frontend]proxy.Tally{}
+	for _, d := range frontends {
 		if t, ok := k.counted[d]; ok {
 			last[d] = t
 			delete(k.counted, d)
@@ -137,15 +137,15 @@ func (k *kernel) Replace(_ context.Context, all []proxy.Rule) error {
 }
 
 func (k *kernel) add(r proxy.Rule) {
-	if _, twice := k.rules[r.Door]; twice {
-		k.t.Errorf("two rules for %s", doorText(r.Door))
+	if _, twice := k.rules[r.Frontend]; twice {
+		k.t.Errorf("two rules for %s", frontendText(r.Frontend))
 	}
 	for _, b := range slices.Concat(r.Backends, r.Inside) {
 		if r.Relayed && !slices.Contains(slices.Collect(maps.Values(k.sockets)), b) {
-			k.t.Errorf("%s leads to %v, where no socket is", doorText(r.Door), b)
+			k.t.Errorf("%s leads to %v, where no socket is", frontendText(r.Frontend), b)
 		}
 	}
-	k.rules[r.Door] = r
+	k.rules[r.Frontend] = r
 }
 
 func (k *kernel) Update(_ context.Context, changes []proxy.Change) error {
@@ -156,14 +156,14 @@ func (k *kernel) Update(_ context.Context, changes []proxy.Change) error {
 	}
 	k.updates = append(k.updates, len(changes))
 	for _, c := range changes {
-		var none proxy.Door
-		if c.Was.Door != none {
-			if d := cmp.Diff(k.rules[c.Was.Door], c.Was, cmpopts.EquateComparable(netip.Addr{}, netip.AddrPort{}, netip.Prefix{})); d != "" {
-				k.t.Errorf("a change is about another rule than stands at %s:\n%s", doorText(c.Was.Door), d)
+		var none proxy.Frontend
+		if c.Was.Frontend != none {
+			if d := cmp.Diff(k.rules[c.Was.Frontend], c.Was, cmpopts.EquateComparable(netip.Addr{}, netip.AddrPort{}, netip.Prefix{})); d != "" {
+				k.t.Errorf("a change is about another rule than stands at %s:\n%s", frontendText(c.Was.Frontend), d)
 			}
-			delete(k.rules, c.Was.Door)
+			delete(k.rules, c.Was.Frontend)
 		}
-		if c.Is.Door != none {
+		if c.Is.Frontend != none {
 			k.add(c.Is)
 		}
 	}
@@ -253,8 +253,8 @@ func slice(port string, number int32, es ...discoveryv1.Endpoint) *discoveryv1.E
 	}
 }
 
-// harbour is a proxy that runs.
-type harbour struct {
+// cluster is a proxy that runs.
+type cluster struct {
 	*testing.T
 	*kernel
 	api   *clienttest.Server
@@ -263,7 +263,7 @@ type harbour struct {
 
 // start runs a proxy until the test ends, when its rules are to be gone but for Options.Keep. It blocks until the
 // proxy is ready.
-func start(t *testing.T, api *clienttest.Server, k *kernel, o proxy.Options) *harbour {
+func start(t *testing.T, api *clienttest.Server, k *kernel, o proxy.Options) *cluster {
 	t.Helper()
 	p, stop := begin(t, api, k, o)
 	t.Cleanup(func() {
@@ -272,7 +272,7 @@ func start(t *testing.T, api *clienttest.Server, k *kernel, o proxy.Options) *ha
 			t.Errorf("the rules are removed: %v; and they are to stay: %v", k.closed, o.Keep)
 		}
 	})
-	return &harbour{t, k, api, p}
+	return &cluster{t, k, api, p}
 }
 
 // begin runs a proxy until stop is called or the test ends. It blocks until the proxy is ready.
@@ -294,7 +294,7 @@ func begin(t *testing.T, api *clienttest.Server, k *kernel, o proxy.Options) (p 
 	return p, g.Stop
 }
 
-func (h *harbour) create(svc *corev1.Service, ss ...*discoveryv1.EndpointSlice) {
+func (h *cluster) create(svc *corev1.Service, ss ...*discoveryv1.EndpointSlice) {
 	h.Helper()
 	if svc != nil {
 		if _, err := client.Services.Create(h.Context(), h.api, svc); err != nil {
@@ -308,7 +308,7 @@ func (h *harbour) create(svc *corev1.Service, ss ...*discoveryv1.EndpointSlice) 
 	}
 }
 
-func (h *harbour) updateSlice(name string, change func(*discoveryv1.EndpointSlice)) {
+func (h *cluster) updateSlice(name string, change func(*discoveryv1.EndpointSlice)) {
 	h.Helper()
 	s, err := client.EndpointSlices.Get(h.Context(), h.api, "default", name)
 	if err != nil {
@@ -321,7 +321,7 @@ func (h *harbour) updateSlice(name string, change func(*discoveryv1.EndpointSlic
 	}
 }
 
-func (h *harbour) updateService(name string, change func(*corev1.Service)) {
+func (h *cluster) updateService(name string, change func(*corev1.Service)) {
 	h.Helper()
 	s, err := client.Services.Get(h.Context(), h.api, "default", name)
 	if err != nil {
@@ -334,7 +334,7 @@ func (h *harbour) updateService(name string, change func(*corev1.Service)) {
 	}
 }
 
-func (h *harbour) delete(name string) {
+func (h *cluster) delete(name string) {
 	h.Helper()
 	if err := client.Services.Delete(h.Context(), h.api, "default", name, metav1.DeleteOptions{}); err != nil {
 		h.Fatal(err)
@@ -394,7 +394,7 @@ func TestTheRulesFollowTheCluster(t *testing.T) {
 	for _, mode := range []string{"kernel", "userspace"} {
 		t.Run(mode, func(t *testing.T) {
 			api := clienttest.New(t)
-			before := &harbour{t, nil, api, nil}
+			before := &cluster{t, nil, api, nil}
 			before.create(service(nil), slice("http", 8080, endpoint("10.1.0.2", "rs")))
 			h := start(t, api, newKernel(t), proxy.Options{Userspace: mode == "userspace"})
 			// to is an endpoint, or its socket and no masquerade.
@@ -438,7 +438,7 @@ func cidr(name string, networks ...string) *networkingv1.ServiceCIDR {
 // after that; endpoints there are refused.
 func TestNetworksOfClusterIPsAreFollowed(t *testing.T) {
 	api, k := clienttest.New(t, cidr("kubernetes", "10.0.0.0/24", "fd00:2::/112")), newKernel(t)
-	before := &harbour{t, nil, api, nil}
+	before := &cluster{t, nil, api, nil}
 	before.create(service(nil), slice("http", 8080, endpoint("10.1.0.2", "rs")))
 	var told []string // guarded by k.mu
 	h := start(t, api, k, proxy.Options{Networks: func(all []netip.Prefix) {
@@ -474,7 +474,7 @@ func TestNobodyHasToServeServiceCIDRs(t *testing.T) {
 	h.await("10.0.0.1:80/TCP → 10.1.0.2:8080, masquerade foreign")
 }
 
-// TestOnlyWhatChangedIsChanged counts changes of doors.
+// TestOnlyWhatChangedIsChanged counts changes of frontends.
 func TestOnlyWhatChangedIsChanged(t *testing.T) {
 	h := start(t, clienttest.New(t), newKernel(t), proxy.Options{})
 	var all []string
@@ -685,7 +685,7 @@ func TestWhoIsOlderIsNotAMatterOfWhoIsHeardOfFirst(t *testing.T) {
 }
 
 // event returns an error unless there is an event of a Service with a reason.
-func (h *harbour) event(service, reason string) error {
+func (h *cluster) event(service, reason string) error {
 	var have []string
 	for _, e := range clienttest.All(h.api, client.Events, "") {
 		if e.InvolvedObject.Name == service && e.Reason == reason {

@@ -18,8 +18,8 @@ import (
 	"github.com/sampan-io/sampan/proxy/applied"
 )
 
-// A reporter tells the agents of all nodes which EndpointSlices this proxy has
-// applied, when one of them waits for that.
+// A reporter reports to the agents of all nodes which EndpointSlices this proxy has applied, if an
+// agent may wait for that.
 type reporter struct {
 	client client.Interface
 	node   string
@@ -27,22 +27,21 @@ type reporter struct {
 	log    *slog.Logger
 
 	announces bool          // the proxy can answer for addresses of load balancers
-	keep      bool          // and its node still does when the proxy has ended
+	keep      bool          // the node still does when the proxy has ended
 	wake      chan struct{} // capacity 1
 
 	mu      sync.Mutex
-	applied uint64 // guarded by mu; the newest revision that somebody may wait for
+	applied uint64 // guarded by mu; the newest revision that an agent may wait for
 }
 
-// A Lease that could not be written is tried again after firstReportPause, and each
-// time after twice as long, up to lastReportPause.
+// A failed write of the Lease is retried after firstReportPause, doubling up to lastReportPause.
 const (
 	firstReportPause = 50 * time.Millisecond
 	lastReportPause  = 5 * time.Second
 )
 
-// note says that everything up to a revision is in effect for new connections, and
-// that somebody may wait for that. 0 is nothing. It never blocks.
+// note records that everything up to a revision is in effect for new connections, and that an agent
+// may wait for that. 0 is no revision. It never blocks.
 func (r *reporter) note(revision uint64) {
 	r.mu.Lock()
 	newer := revision > r.applied
@@ -63,17 +62,17 @@ func (r *reporter) newest() uint64 {
 	return r.applied
 }
 
-// run shows that there is a proxy to wait for, and then reports until ctx is over.
-// A server that does not let it leaves the agents to wait for a moment instead.
+// run creates the Lease, so that agents wait for this proxy, and then writes reports until ctx is
+// cancelled. If the proxy has no permission, agents wait for a fixed time instead.
 func (r *reporter) run(ctx context.Context) error {
 	if r.announces && !r.keep {
 		defer r.withdraw(ctx)
 	}
 	var lease *coordinationv1.Lease
-	var told uint64
+	var written uint64
 	for failures := 0; ctx.Err() == nil; {
 		revision := r.newest()
-		if lease != nil && revision <= told {
+		if lease != nil && revision <= written {
 			select {
 			case <-r.wake:
 			case <-ctx.Done():
@@ -84,28 +83,28 @@ func (r *reporter) run(ctx context.Context) error {
 		next, err := r.write(ctx, lease, revision)
 		switch {
 		case err == nil:
-			lease, told, failures = next, max(revision, applied.Revision(next)), 0
+			lease, written, failures = next, max(revision, applied.Revision(next)), 0
 			continue
 		case ctx.Err() != nil:
 			return nil
 		case apierrors.IsForbidden(err):
-			r.log.WarnContext(ctx, "the service proxy may not say what it has applied: pods are stopped after a moment instead", "err", err)
+			r.log.WarnContext(ctx, "no permission to report applied endpoints: pods are stopped after a fixed delay instead", "err", err)
 			if r.announces {
-				r.log.ErrorContext(ctx, "nor may it say that it announces addresses of load balancers: others that do so don't know of it", "err", err)
+				r.log.ErrorContext(ctx, "no permission to report that this proxy announces addresses of load balancers: other nodes may announce the same ones", "err", err)
 			}
 			<-ctx.Done()
 			return nil
 		}
-		lease = nil // it is read again
+		lease = nil // read it again
 		if failures++; failures == 3 {
-			r.log.WarnContext(ctx, "saying which endpoints the service proxy has applied; trying again", "err", err)
+			r.log.WarnContext(ctx, "cannot report which endpoints the service proxy has applied; retrying", "err", err)
 		}
 		run.Pause(ctx, min(firstReportPause<<min(failures-1, 10), lastReportPause))
 	}
 	return nil
 }
 
-// write stores the revision in the Lease; lease is how it was last seen, or nil.
+// write stores the revision in the Lease; lease is its last known state, or nil.
 func (r *reporter) write(ctx context.Context, lease *coordinationv1.Lease, revision uint64) (*coordinationv1.Lease, error) {
 	if lease == nil {
 		found, err := client.Leases.Get(ctx, r.client, applied.Namespace, applied.Name(r.node))
@@ -135,7 +134,7 @@ func (r *reporter) write(ctx context.Context, lease *coordinationv1.Lease, revis
 	return client.Leases.Update(ctx, r.client, l, "")
 }
 
-// mark says in a Lease whether the proxy can answer for addresses of load balancers.
+// mark sets in a Lease whether the proxy can answer for addresses of load balancers.
 func (r *reporter) mark(l *coordinationv1.Lease, announces bool) {
 	if announces {
 		l.Annotations[applied.AnnouncesAnnotation] = "true"
@@ -144,16 +143,16 @@ func (r *reporter) mark(l *coordinationv1.Lease, announces bool) {
 	}
 }
 
-// withdrawal is how long the end of a proxy waits for a server that is away.
+// withdrawal is how long a proxy that ends waits for the API server.
 const withdrawal = 2 * time.Second
 
-// withdraw says that the proxy answers for no address any more, so that other nodes do. If the server
-// can't be told they do so when the node is not Ready any more.
+// withdraw removes the mark from the Lease, so that other nodes answer for this one's addresses. If
+// it can't reach the API server, they do so when the node is not Ready any more.
 func (r *reporter) withdraw(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), withdrawal)
 	defer cancel()
 	var err error
-	for range 3 { // somebody else may write it, too
+	for range 3 { // there may be conflicts with other writers
 		var l *coordinationv1.Lease
 		if l, err = client.Leases.Get(ctx, r.client, applied.Namespace, applied.Name(r.node)); err != nil || !applied.Announces(l) {
 			break
@@ -165,7 +164,7 @@ func (r *reporter) withdraw(ctx context.Context) {
 		}
 	}
 	if err != nil && !apierrors.IsNotFound(err) {
-		r.log.WarnContext(ctx, "saying that the service proxy announces no addresses of load balancers any more", "err", err)
+		r.log.WarnContext(ctx, "cannot report that the service proxy stopped announcing addresses of load balancers", "err", err)
 	}
 }
 
@@ -178,8 +177,8 @@ func (r *reporter) owner(ctx context.Context) *metav1.OwnerReference {
 	return &metav1.OwnerReference{APIVersion: corev1.SchemeGroupVersion.String(), Kind: "Node", Name: n.Name, UID: n.UID}
 }
 
-// awaited returns the revision of a slice, or 0 if nobody waits for a change of
-// this service: none of its endpoints is terminating.
+// awaited returns the revision of a slice, or 0 if no agent waits for a change of this Service
+// because none of its endpoints is terminating.
 func awaited(changed *discoveryv1.EndpointSlice, all []*discoveryv1.EndpointSlice) uint64 {
 	revision, err := strconv.ParseUint(changed.ResourceVersion, 10, 64)
 	if err != nil {

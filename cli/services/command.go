@@ -105,7 +105,7 @@ func (v *traceVerb) run(ctx context.Context, target trace.Target) error {
 	if err == nil {
 		t, err = trace.Explain(*w)
 	}
-	if nobody := (*trace.NobodyError)(nil); errors.As(err, &nobody) {
+	if nobody := (*trace.NotFoundError)(nil); errors.As(err, &nobody) {
 		return exit.With(exit.Gone, err)
 	}
 	if err != nil {
@@ -135,5 +135,5 @@ func (v *traceVerb) print(t *trace.Trace) error {
 		}
 		return err
 	}
-	return t.Tell(v.Out, v.Output == "wide")
+	return t.Print(v.Out, v.Output == "wide")
 }

@@ -79,7 +79,7 @@ func (l *looker) service(ctx context.Context, w *trace.World) error {
 	if !apierrors.IsNotFound(err) {
 		return err
 	}
-	e := &trace.NobodyError{What: fmt.Sprintf("services %s/%s not found", namespace, t.Name)}
+	e := &trace.NotFoundError{What: fmt.Sprintf("services %s/%s not found", namespace, t.Name)}
 	for _, in := range []string{"", namespace} { // who may not list all may list some
 		all, _, err := client.Services.List(ctx, l.server, in, metav1.ListOptions{})
 		if err != nil {
@@ -218,11 +218,11 @@ func (l *looker) ask(ctx context.Context, w *trace.World, service, pod types.Nam
 		return err
 	}
 	defer body.Close()
-	s, err := trace.ReadSighting(body)
+	s, err := trace.ReadNodeReport(body)
 	if err != nil {
 		w.Unseen = err.Error() // whatever answers there, it is not our agent
 		return nil
 	}
-	w.Sighting, w.Here = s, s.Here
+	w.Report, w.Here = s, s.Here
 	return nil
 }

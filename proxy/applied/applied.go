@@ -1,17 +1,16 @@
-// Package applied is what service proxies tell of the EndpointSlices that they have
-// applied, and node agents read before they send a pod its first signal.
+// Package applied defines the Leases in which service proxies report the EndpointSlices that they
+// have applied. Node agents read them before they send a pod its first signal.
 //
-// Each proxy keeps one Lease, which its node's object owns. Its annotation says up
-// to which revision of EndpointSlices every change is in effect: no new connection
-// is made to an endpoint that had been taken out by then, and none that was made
-// before is still on its way. It is written only when a service has an endpoint
-// that is terminating, because then, and only then, an agent waits for it. A Lease,
-// because its writes wake no disk.
+// Each proxy has one Lease, owned by its Node. Its annotation is a revision of EndpointSlices up to
+// which every change is in effect: no new connection is made to an endpoint that had been removed
+// by then, and no connection that was made before is still under way. The proxy writes it only
+// while a Service has a terminating endpoint, because only then an agent waits for it. It is a
+// Lease because the store does not sync writes of Leases to disk.
 //
-// The Lease says as well whether the proxy can answer for addresses of load balancers, for the proxies of
-// other nodes.
+// The Lease also says whether the proxy can answer for addresses of load balancers; the proxies of
+// other nodes read that.
 //
-// Both sides are in docs/decisions/0008-applied-endpoints.md.
+// Both sides are described in docs/decisions/0008-applied-endpoints.md.
 package applied
 
 import (
@@ -22,21 +21,21 @@ import (
 )
 
 const (
-	// Namespace is where the Leases of the proxies are.
+	// Namespace is the namespace of the proxies' Leases.
 	Namespace = metav1.NamespaceSystem
 
 	// Label is on the Lease of each proxy; its value is "true".
 	Label = "sampan.dev/service-proxy"
 
-	// Annotation has the revision, in decimal.
+	// Annotation is the revision, in decimal.
 	Annotation = "sampan.dev/applied-endpoints"
 
 	// AnnouncesAnnotation is "true" on the Lease of a proxy that can answer for addresses of load
-	// balancers. It is there from before the proxy does until after it has stopped.
+	// balancers. It is set before the proxy does so and removed after it has stopped.
 	AnnouncesAnnotation = "sampan.dev/announces-addresses"
 )
 
-// Announces reports whether a Lease says that its node can answer for addresses of load balancers.
+// Announces reports whether the node of a Lease can answer for addresses of load balancers.
 func Announces(l *coordinationv1.Lease) bool { return l.Annotations[AnnouncesAnnotation] == "true" }
 
 // Name returns the name of the Lease of a node's proxy.
@@ -45,8 +44,8 @@ func Name(node string) string { return "service-proxy-" + node }
 // Selector selects the Leases of the proxies.
 func Selector() string { return Label + "=true" }
 
-// Lease returns the Lease of a node's proxy that has applied a revision. Owner is
-// the Node, with which it goes; nil leaves it without one.
+// Lease returns the Lease of a node's proxy that has applied a revision. Owner is the Node that
+// owns it, or nil.
 func Lease(node string, revision uint64, owner *metav1.OwnerReference) *coordinationv1.Lease {
 	l := &coordinationv1.Lease{
 		ObjectMeta: metav1.ObjectMeta{
@@ -62,8 +61,7 @@ func Lease(node string, revision uint64, owner *metav1.OwnerReference) *coordina
 	return l
 }
 
-// Revision returns what a Lease tells. One that tells nothing that can be read has
-// applied nothing.
+// Revision returns the revision that a Lease reports, or 0 if it has none or it is malformed.
 func Revision(l *coordinationv1.Lease) uint64 {
 	r, err := strconv.ParseUint(l.Annotations[Annotation], 10, 64)
 	if err != nil {

@@ -8,18 +8,18 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A batch is one transaction of nftables in the making: messages in the order in
-// which the kernel deals with them. They are made here and not by the library,
-// because that takes dozens of allocations per element, and there are a hundred thousand.
+// A batch is one transaction of nftables that is being built: messages in the order in which the
+// kernel executes them. They are encoded here and not by the library, because that takes dozens of
+// allocations per element, and there are a hundred thousand elements.
 type batch struct {
 	table string
-	buf   []byte   // whole messages, from the header that opens the transaction on
-	what  []string // what each message is about, by its sequence number
-	err   error    // the first that building met
-	sets  uint32   // how many sets were added, each with a number of its own
+	buf   []byte   // whole messages, beginning with the header that opens the transaction
+	what  []string // descriptions of messages, by sequence number
+	err   error    // the first error while building
+	sets  uint32   // number of added sets, each of which has a number
 }
 
-// An attribute has at most 64 KiB, and so has the list of the elements in a message.
+// An attribute has at most 64 KiB, and so has the list of elements in a message.
 const maxElements = 60_000
 
 func newBatch(table string) *batch {
@@ -35,8 +35,7 @@ func (b *batch) control(kind uint16, what string) {
 	b.close(at)
 }
 
-// message appends a message of nftables about something in the table; body appends
-// its attributes.
+// message appends a message of nftables about an object in the table; body appends its attributes.
 func (b *batch) message(kind, flags uint16, what string, body func()) {
 	at := b.open(unix.NFNL_SUBSYS_NFTABLES<<8|kind, unix.NLM_F_REQUEST|flags, unix.NFPROTO_INET, what)
 	body()
@@ -56,8 +55,8 @@ func (b *batch) open(kind, flags uint16, family byte, what string) (at int) {
 
 func (b *batch) close(at int) { binary.NativeEndian.PutUint32(b.buf[at:], uint32(len(b.buf)-at)) }
 
-// finish closes the transaction and asks for an answer to its last message, so that
-// there is one when all went well.
+// finish closes the transaction and requests an answer to its last message, so that there is one on
+// success.
 func (b *batch) finish() (messages []byte, last uint32, err error) {
 	at := 0
 	for next := at; next < len(b.buf); next += int(binary.NativeEndian.Uint32(b.buf[next:])) {
@@ -70,8 +69,8 @@ func (b *batch) finish() (messages []byte, last uint32, err error) {
 	return b.buf, last, b.err
 }
 
-// Attributes: all are padded to four bytes, and every value here is a multiple of
-// that but names.
+// Attributes: all are padded to four bytes, and all values here except names have a multiple of
+// four.
 
 func appendAttr(to []byte, kind uint16, value ...byte) []byte {
 	to = binary.NativeEndian.AppendUint16(to, uint16(4+len(value)))
@@ -91,7 +90,7 @@ func appendName(to []byte, kind uint16, name string) []byte {
 	return appendAttr(to, kind, append([]byte(name), 0)...)
 }
 
-// appendNest appends an attribute of what body appends.
+// appendNest appends an attribute whose value body appends.
 func appendNest(to []byte, kind uint16, body func([]byte) []byte) []byte {
 	at := len(to)
 	to = append(to, 0, 0, 0, 0)
@@ -119,15 +118,15 @@ func (b *batch) deleteTable() {
 	})
 }
 
-// A hook is where in the path of a packet a chain begins. One of type nat sees the first packet
-// of a connection only, one of type filter all.
+// A hook is the place in the path of a packet where a chain begins. A chain of type nat sees only
+// the first packet of a connection, one of type filter all packets.
 type hook struct {
 	kind     string
 	number   uint32
 	priority int32
 }
 
-// addChain adds a chain if it is not there.
+// addChain adds a chain if it does not exist.
 func (b *batch) addChain(name string, at *hook) {
 	b.message(unix.NFT_MSG_NEWCHAIN, unix.NLM_F_CREATE, "chain "+name, func() {
 		b.name(unix.NFTA_CHAIN_TABLE, b.table)
@@ -176,7 +175,8 @@ func (b *batch) addRule(chain string, exprs ...expr.Any) {
 	})
 }
 
-// marshal is as that of the library, which leaves out the direction of keys that it does not know.
+// marshal encodes an expression like the library, which omits the direction of keys that it does
+// not know.
 func marshal(e expr.Any) ([]byte, error) {
 	ct, ok := e.(*expr.Ct)
 	if !ok || ct.Key != v4.originalAddress && ct.Key != v6.originalAddress {
@@ -189,7 +189,7 @@ func marshal(e expr.Any) ([]byte, error) {
 	}), nil
 }
 
-// addSet adds a set or map if it is not there.
+// addSet adds a set or map if it does not exist.
 func (b *batch) addSet(s set) {
 	b.sets++
 	b.message(unix.NFT_MSG_NEWSET, unix.NLM_F_CREATE, "set "+s.name, func() {
@@ -224,7 +224,7 @@ func (b *batch) flushSet(name string) {
 	})
 }
 
-// elements appends messages that add elements to a set, or delete them, in chunks.
+// elements appends messages that add elements to a set or delete them, in chunks.
 func (b *batch) elements(set string, remove bool, l *list) {
 	if l == nil {
 		return
@@ -244,18 +244,18 @@ func (b *batch) elements(set string, remove bool, l *list) {
 	}
 }
 
-// A list is elements of a set, as the kernel reads them.
+// A list is elements of a set, in the kernel's encoding.
 type list struct {
 	buf  []byte
-	cuts []int // where a message ends and the next one begins
-	cut  int   // the last of them
+	cuts []int // offsets where a message ends and the next one begins
+	cut  int   // the last of these
 }
 
 // An element of a set or, with data or a verdict, of a map.
 type element struct {
 	key, data   []byte
 	verdict     *expr.Verdict
-	intervalEnd bool // the key is the first that does not belong to an interval any more
+	intervalEnd bool // the key is the first one after an interval
 }
 
 func (l *list) add(e element) {

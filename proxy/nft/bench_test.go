@@ -26,7 +26,7 @@ func manyRules(services, backends int, server netip.AddrPort) []proxy.Rule {
 	all := make([]proxy.Rule, services)
 	for i := range all {
 		r := &all[i]
-		r.Door = proxy.Door{Address: netip.AddrFrom4([4]byte{10, 2, byte(i >> 8), byte(i)}), Protocol: corev1.ProtocolTCP, Port: port}
+		r.Frontend = proxy.Frontend{Address: netip.AddrFrom4([4]byte{10, 2, byte(i >> 8), byte(i)}), Protocol: corev1.ProtocolTCP, Port: port}
 		r.Masquerade = proxy.MasqueradeForeign
 		for j := range backends {
 			n := i*backends + j
@@ -95,7 +95,7 @@ func BenchmarkOneChange(b *testing.B) {
 func BenchmarkFirstPacket(b *testing.B) {
 	w := newWorld(b)
 	var took [2][]time.Duration
-	doors := [2]netip.AddrPort{}
+	frontends := [2]netip.AddrPort{}
 	for i, services := range []int{10, 10_000} {
 		n, k := w.nodes[i], w.kernel(i)
 		n.pods[0].serve(corev1.ProtocolUDP, target)
@@ -104,13 +104,13 @@ func BenchmarkFirstPacket(b *testing.B) {
 			all[j].Protocol = corev1.ProtocolUDP
 		}
 		n.do(func() { w.must(k.Replace(b.Context(), all)) })
-		doors[i] = netip.AddrPortFrom(all[services/2].Address, port)
+		frontends[i] = netip.AddrPortFrom(all[services/2].Address, port)
 	}
 	for b.Loop() {
-		for i := range doors {
+		for i := range frontends {
 			w.nodes[i].pods[1].do(func() {
 				for range 200 {
-					c, err := net.Dial("udp", doors[i].String())
+					c, err := net.Dial("udp", frontends[i].String())
 					w.must(err)
 					start := time.Now()
 					_, err = talk(c)
@@ -128,7 +128,7 @@ func BenchmarkFirstPacket(b *testing.B) {
 }
 
 // handMade is a table with one rule, as one would write it by hand.
-func (w *world) handMade(n *node, door, server netip.AddrPort) {
+func (w *world) handMade(n *node, frontend, server netip.AddrPort) {
 	n.do(func() {
 		c, err := nftables.New()
 		w.must(err)
@@ -136,11 +136,11 @@ func (w *world) handMade(n *node, door, server netip.AddrPort) {
 		ch := c.AddChain(&nftables.Chain{
 			Name: "prerouting", Table: t, Type: nftables.ChainTypeNAT, Hooknum: nftables.ChainHookPrerouting, Priority: nftables.ChainPriorityNATDest,
 		})
-		dport := []byte{byte(door.Port() >> 8), byte(door.Port())}
+		dport := []byte{byte(frontend.Port() >> 8), byte(frontend.Port())}
 		to := []byte{byte(server.Port() >> 8), byte(server.Port())}
 		c.AddRule(&nftables.Rule{Table: t, Chain: ch, Exprs: []expr.Any{
 			&expr.Payload{DestRegister: 1, Base: expr.PayloadBaseNetworkHeader, Offset: 16, Len: 4},
-			&expr.Cmp{Op: expr.CmpOpEq, Register: 1, Data: door.Addr().AsSlice()},
+			&expr.Cmp{Op: expr.CmpOpEq, Register: 1, Data: frontend.Addr().AsSlice()},
 			&expr.Meta{Key: expr.MetaKeyL4PROTO, Register: 1},
 			&expr.Cmp{Op: expr.CmpOpEq, Register: 1, Data: []byte{unix.IPPROTO_TCP}},
 			&expr.Payload{DestRegister: 1, Base: expr.PayloadBaseTransportHeader, Offset: 2, Len: 2},
@@ -155,20 +155,20 @@ func (w *world) handMade(n *node, door, server netip.AddrPort) {
 
 // sides are two nodes with a server each: one with our rules for 10,000 services, the other
 // one with a single rule made by hand. Client and server are pods of the node.
-func (w *world) sides() (ours, hand *node, door netip.AddrPort) {
+func (w *world) sides() (ours, hand *node, frontend netip.AddrPort) {
 	ours, hand = w.nodes[0], w.nodes[1]
 	k := w.kernel(0)
 	all := manyRules(10_000, 5, netip.AddrPortFrom(ours.pods[0].ip[false], target))
-	door = netip.AddrPortFrom(all[5_000].Address, port)
+	frontend = netip.AddrPortFrom(all[5_000].Address, port)
 	ours.do(func() { w.must(k.Replace(w.t.Context(), all)) })
-	w.handMade(hand, door, netip.AddrPortFrom(hand.pods[0].ip[false], target))
-	return ours, hand, door
+	w.handMade(hand, frontend, netip.AddrPortFrom(hand.pods[0].ip[false], target))
+	return ours, hand, frontend
 }
 
 // BenchmarkConnections compares connections that are made and closed one after the other.
 func BenchmarkConnections(b *testing.B) {
 	w := newWorld(b)
-	ours, hand, door := w.sides()
+	ours, hand, frontend := w.sides()
 	var took [2][]time.Duration
 	for _, n := range []*node{ours, hand} {
 		n.pods[0].do(func() {
@@ -193,7 +193,7 @@ func BenchmarkConnections(b *testing.B) {
 			i := (i + rounds) % 2
 			n.pods[1].do(func() {
 				start := time.Now()
-				c, err := net.Dial("tcp", door.String())
+				c, err := net.Dial("tcp", frontend.String())
 				w.must(err)
 				_ = c.(*net.TCPConn).SetLinger(0) // so that ports are not used up
 				c.Close()
@@ -218,7 +218,7 @@ func order(round int, a, b *node) []*node {
 // BenchmarkThroughput compares one stream of bytes.
 func BenchmarkThroughput(b *testing.B) {
 	w := newWorld(b)
-	ours, hand, door := w.sides()
+	ours, hand, frontend := w.sides()
 	const size = 32 << 20
 	var took [2][]time.Duration
 	var conns [2]net.Conn
@@ -243,7 +243,7 @@ func BenchmarkThroughput(b *testing.B) {
 				}
 			}()
 		})
-		c, err := n.pods[1].dial(corev1.ProtocolTCP, door)
+		c, err := n.pods[1].dial(corev1.ProtocolTCP, frontend)
 		w.must(err)
 		defer c.Close()
 		conns[i] = c

@@ -23,7 +23,7 @@ func TestAffinityLastsAsLongAsTheBackend(t *testing.T) {
 	pods := []*host{w.nodes[0].pods[0], w.nodes[1].pods[0], w.nodes[2].pods[0]}
 	kinds(func(p corev1.Protocol, v6 bool) {
 		r := proxy.Rule{
-			Door: proxy.Door{Address: clusterIP(v6, 1), Protocol: p, Port: port}, Masquerade: proxy.MasqueradeForeign,
+			Frontend: proxy.Frontend{Address: clusterIP(v6, 1), Protocol: p, Port: port}, Masquerade: proxy.MasqueradeForeign,
 			Backends: backends(v6, pods...), Affinity: 3 * time.Hour,
 		}
 		w.start(r)
@@ -59,7 +59,7 @@ func TestAFlowOfUDPLeavesABackendThatIsGone(t *testing.T) {
 	both(func(v6 bool) {
 		for _, address := range []netip.Addr{clusterIP(v6, 1), anyAddress(v6)} {
 			r := proxy.Rule{
-				Door: proxy.Door{Address: address, Protocol: corev1.ProtocolUDP, Port: nodePort}, Masquerade: proxy.MasqueradeForeign,
+				Frontend: proxy.Frontend{Address: address, Protocol: corev1.ProtocolUDP, Port: nodePort}, Masquerade: proxy.MasqueradeForeign,
 				Backends: backends(v6, w.nodes[0].pods[0]),
 			}
 			moved := r
@@ -101,7 +101,7 @@ func TestEstablishedConnectionsNoticeNothing(t *testing.T) {
 	w.servePods()
 	both(func(v6 bool) {
 		r := proxy.Rule{
-			Door: proxy.Door{Address: clusterIP(v6, 1), Protocol: corev1.ProtocolTCP, Port: port}, Masquerade: proxy.MasqueradeForeign,
+			Frontend: proxy.Frontend{Address: clusterIP(v6, 1), Protocol: corev1.ProtocolTCP, Port: port}, Masquerade: proxy.MasqueradeForeign,
 			Backends: backends(v6, w.nodes[0].pods[0]),
 		}
 		moved := r
@@ -125,7 +125,7 @@ func TestEstablishedConnectionsNoticeNothing(t *testing.T) {
 		w.update(proxy.Change{Was: r, Is: moved})
 		still("after the backend was taken out")
 		w.update(proxy.Change{Was: moved})
-		still("after the door was taken out")
+		still("after the frontend was taken out")
 		w.start(moved)
 		still("after another process took over")
 		for _, c := range open {
@@ -141,7 +141,7 @@ func TestNoConnectionFailsWhileRulesChange(t *testing.T) {
 	w.servePods()
 	pods := []*host{w.nodes[0].pods[0], w.nodes[0].pods[1], w.nodes[1].pods[0], w.nodes[1].pods[1], w.nodes[2].pods[0]}
 	r := proxy.Rule{
-		Door: proxy.Door{Address: clusterIP(false, 1), Protocol: corev1.ProtocolTCP, Port: port}, Masquerade: proxy.MasqueradeForeign,
+		Frontend: proxy.Frontend{Address: clusterIP(false, 1), Protocol: corev1.ProtocolTCP, Port: port}, Masquerade: proxy.MasqueradeForeign,
 		Backends: backends(false, pods...),
 	}
 	w.start(r)
@@ -192,7 +192,7 @@ func TestAFailedUpdateChangesNothingAndSaysWhat(t *testing.T) {
 	w.servePods()
 	n := w.nodes[0]
 	good := proxy.Rule{
-		Door:     proxy.Door{Address: clusterIP(false, 1), Protocol: corev1.ProtocolTCP, Port: port},
+		Frontend: proxy.Frontend{Address: clusterIP(false, 1), Protocol: corev1.ProtocolTCP, Port: port},
 		Backends: backends(false, n.pods[0]), Masquerade: proxy.MasqueradeForeign,
 	}
 	w.start(good)
@@ -218,6 +218,6 @@ func TestAFailedUpdateChangesNothingAndSaysWhat(t *testing.T) {
 		n.pods[1].wantAnswers(corev1.ProtocolTCP, netip.AddrPortFrom(good.Address, port), "pod1a")
 		n.pods[1].wantRefusal(corev1.ProtocolTCP, netip.AddrPortFrom(third.Address, port))
 	}
-	w.update(proxy.Change{Was: good, Is: proxy.Rule{Door: good.Door}})
+	w.update(proxy.Change{Was: good, Is: proxy.Rule{Frontend: good.Frontend}})
 	n.pods[1].wantRefusal(corev1.ProtocolTCP, netip.AddrPortFrom(good.Address, port))
 }

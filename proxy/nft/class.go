@@ -15,26 +15,26 @@ import (
 	"github.com/sampan-io/sampan/proxy"
 )
 
-// A class is what doors have in common that are dealt with by the same rules: there
-// is a chain for each class that is in use. The doors themselves are elements of maps.
+// A class is the set of properties that frontends with the same rules share: there is one chain for
+// each class that is in use. The frontends themselves are elements of maps.
 type class struct {
 	v6       bool
-	node     bool // the door is at every address of the node
+	node     bool // node port: the frontend is at every address of the node
 	backends int
-	split    bool          // clients inside have backends of their own,
-	inside   int           // and that many
+	split    bool          // clients inside have separate backends,
+	inside   int           // and this is their number
 	affinity time.Duration // in whole seconds
-	sources  string        // the name of a set, or "" for everybody
+	sources  string        // name of a set of networks, or "" for all clients
 	drop     bool
 	leaving  leave
 }
 
-// leave says whose source address is replaced.
+// leave selects the clients whose source address is replaced.
 type leave string
 
 const (
-	leaveAll       leave = ""      // nobody's
-	leaveLocal     leave = "local" // this node's: how clients inside are dealt with if those outside keep their addresses
+	leaveAll       leave = ""      // no client
+	leaveLocal     leave = "local" // this node: what clients inside get where clients outside keep their addresses
 	leaveForeign   leave = "foreign"
 	leaveEverybody leave = "masquerade"
 )
@@ -52,14 +52,14 @@ func leaveOf(r *proxy.Rule) leave {
 	}
 }
 
-// leaveMask is the part of the number of a class that says it.
+// leaveMask is the part of a class number that holds its leave.
 const leaveMask = 3
 
 func (l leave) number() uint32 {
 	return uint32(slices.Index([]leave{leaveAll, leaveEverybody, leaveForeign, leaveLocal}, l))
 }
 
-// classOf returns the class of the door of a rule.
+// classOf returns the class of a rule's frontend.
 func classOf(r *proxy.Rule) class {
 	c := class{
 		v6:       r.Address.Is6(),
@@ -88,7 +88,7 @@ func (c class) family() *family {
 	return v4
 }
 
-// chain is the name of the class's chain. That of clients inside has a suffix more.
+// chain returns the name of the class's chain. The chain for clients inside has a suffix.
 func (c class) chain() string {
 	parts := []string{"door" + c.family().digit}
 	if c.node {
@@ -116,7 +116,7 @@ func (c class) chain() string {
 func (c class) insideChain() string { return c.chain() + "-inside" }
 func (c class) deniedChain() string { return c.chain() + "-denied" }
 
-// chains are those that belong to the class.
+// chains returns the names of the class's chains.
 func (c class) chains() []string {
 	all := []string{c.chain()}
 	if c.split {
@@ -130,26 +130,26 @@ func (c class) chains() []string {
 
 func (c class) compare(d class) int { return strings.Compare(c.chain(), d.chain()) }
 
-// standingBackends is up to how many backends classes of plain cluster IPs and node ports are always there, so
-// that most changes need no new one.
-const standingBackends = 8
+// staticBackends is the largest number of backends for which the classes of plain cluster IPs and
+// node ports always exist, so that most changes need no new class.
+const staticBackends = 8
 
-func (c class) standing(o Options) bool {
+func (c class) isStatic(o Options) bool {
 	plain := class{v6: c.v6, node: c.node, backends: c.backends, leaving: leaveForeign}
 	if c.node {
 		plain.leaving = leaveEverybody
 	}
-	return c == plain && c.backends >= 1 && c.backends <= standingBackends && c.family().has(o.ServiceCIDRs)
+	return c == plain && c.backends >= 1 && c.backends <= staticBackends && c.family().has(o.ServiceCIDRs)
 }
 
-func standingClasses(o Options) (all []class) {
+func staticClasses(o Options) (all []class) {
 	for _, v6 := range []bool{false, true} {
-		for n := range standingBackends {
+		for n := range staticBackends {
 			for _, c := range []class{
 				{v6: v6, backends: n + 1, leaving: leaveForeign},
 				{v6: v6, node: true, backends: n + 1, leaving: leaveEverybody},
 			} {
-				if c.standing(o) {
+				if c.isStatic(o) {
 					all = append(all, c)
 				}
 			}
@@ -158,9 +158,9 @@ func standingClasses(o Options) (all []class) {
 	return all
 }
 
-// number returns the number that a class has unless another one has it: the same in
-// every process, so that a packet that is under way while one process takes over from another
-// does not fall into the chain of another class.
+// number returns the number that a class has unless another one has it. It is the same in every
+// process, so that packets in flight while one process takes over from another do not reach the
+// chain of another class.
 func (c class) number() uint32 {
 	h := fnv.New32a()
 	_, _ = h.Write([]byte(c.chain()))
@@ -170,8 +170,8 @@ func (c class) number() uint32 {
 // insideSlots is the first slot of the backends for clients inside.
 const insideSlots = 1 << 16
 
-// addClass adds the chains of a class. A packet comes there by a verdict of the map
-// of classes and never returns.
+// addClass adds the chains of a class. A packet gets there by a verdict of the map of classes and
+// never returns.
 func (b *batch) addClass(c class, pods bool) {
 	f, chain := c.family(), c.chain()
 	for _, name := range c.chains() {
@@ -180,7 +180,7 @@ func (b *batch) addClass(c class, pods bool) {
 	}
 	if c.sources != "" {
 		b.addRule(chain, f.loadSource(regBackend), isNotIn(c.sources, regBackend), goTo(c.deniedChain()))
-		b.addRule(c.deniedChain(), append(f.loadDoor(c.node), f.count(countDenied)...)...)
+		b.addRule(c.deniedChain(), append(f.loadFrontend(c.node), f.count(countDenied)...)...)
 		b.addRule(c.deniedChain(), &expr.Verdict{Kind: expr.VerdictDrop})
 	}
 	if c.split {
@@ -196,9 +196,9 @@ func (b *batch) addClass(c class, pods bool) {
 // addChoice adds rules that choose among backends, or refuse if there are none.
 func (b *batch) addChoice(c class, chain string, backends int, inside bool) {
 	f := c.family()
-	door := func(more ...expr.Any) []expr.Any { return append(f.loadDoor(c.node), more...) }
+	frontend := func(more ...expr.Any) []expr.Any { return append(f.loadFrontend(c.node), more...) }
 	if backends == 0 {
-		b.addRule(chain, door(f.count(countRefused)...)...)
+		b.addRule(chain, frontend(f.count(countRefused)...)...)
 		if c.drop && !inside {
 			b.addRule(chain, &expr.Verdict{Kind: expr.VerdictDrop})
 		}
@@ -212,7 +212,7 @@ func (b *batch) addChoice(c class, chain string, backends int, inside bool) {
 	to := &expr.NAT{Type: expr.NATTypeDestNAT, Family: f.number, RegAddrMin: regBackend, RegProtoMin: regBackend + f.words()}
 	remember := func(operation uint32) *expr.Dynset {
 		return &expr.Dynset{
-			SetName: f.affinity(), SrcRegKey: f.regDoor(), SrcRegData: regName, Operation: operation, Timeout: c.affinity,
+			SetName: f.affinity(), SrcRegKey: f.regFrontend(), SrcRegData: regName, Operation: operation, Timeout: c.affinity,
 		}
 	}
 	var slot expr.Any = &expr.Immediate{Register: f.regTail(), Data: number(first)}
@@ -222,22 +222,23 @@ func (b *batch) addChoice(c class, chain string, backends int, inside bool) {
 	}
 	counted := f.count(countFirst, countIn, countOut)
 	if c.affinity > 0 {
-		b.addRule(chain, door(counted...)...)
+		b.addRule(chain, frontend(counted...)...)
 		counted = nil
-		// What is remembered of a client is the name of its backend. If that is one no more the rule ends there.
-		known := door(f.loadSource(f.regTail()))
-		known = append(known, findNumber(f.affinity(), f.regDoor(), f.regTail(), regName)...)
+		// The affinity map holds the name of the client's backend. If that is no longer a backend
+		// the rule ends there.
+		known := frontend(f.loadSource(f.regTail()))
+		known = append(known, findNumber(f.affinity(), f.regFrontend(), f.regTail(), regName)...)
 		b.addRule(chain, append(known,
-			find(f.endpoints(), f.regDoor(), regBackend),
+			find(f.endpoints(), f.regFrontend(), regBackend),
 			f.loadSource(f.regTail()),
 			remember(unix.NFT_DYNSET_OP_UPDATE),
 			to,
 		)...)
-		// The old name is forgotten first: an update does not change the data of an element.
-		unknown := door(chosen)
-		unknown = append(unknown, findNumber(f.slots(), f.regDoor(), f.regTail(), regName)...)
+		// Delete the old name first: an update does not change the data of an element.
+		unknown := frontend(chosen)
+		unknown = append(unknown, findNumber(f.slots(), f.regFrontend(), f.regTail(), regName)...)
 		b.addRule(chain, append(unknown,
-			find(f.endpoints(), f.regDoor(), regBackend),
+			find(f.endpoints(), f.regFrontend(), regBackend),
 			f.loadSource(f.regTail()),
 			remember(dynsetDelete),
 			remember(unix.NFT_DYNSET_OP_UPDATE),
@@ -245,19 +246,20 @@ func (b *batch) addChoice(c class, chain string, backends int, inside bool) {
 		)...)
 	}
 	choose := func(counted []expr.Any, slot expr.Any) {
-		b.addRule(chain, door(append(counted, slot, find(f.endpoints(), f.regDoor(), regBackend), to)...)...)
+		b.addRule(chain, frontend(append(counted, slot, find(f.endpoints(), f.regFrontend(), regBackend), to)...)...)
 	}
 	choose(counted, chosen)
-	// A packet that is under way during a change may look for a slot that was the last one, and there may be no room
-	// to count it.
+	// A packet in flight during a change may look up a slot that was the last one. It is not
+	// counted, because the counters may be full.
 	choose(nil, slot)
 	b.addRule(chain, goTo(refuse))
 }
 
 const dynsetDelete = 2 // NFT_DYNSET_OP_DELETE
 
-// nameOf returns the name of a backend among those of a door. It does not depend on the others, and is
-// no number of a slot. Should two have the same, clients of the one go to the other.
+// nameOf returns the name of a backend among the backends of a frontend. It does not depend on the
+// others and is never the number of a slot. If two backends have the same name, clients of one go
+// to the other.
 func nameOf(backend netip.AddrPort, inside bool) uint32 {
 	h := fnv.New32a()
 	_, _ = h.Write(appendBackend(nil, backend))
@@ -268,14 +270,14 @@ func nameOf(backend netip.AddrPort, inside bool) uint32 {
 	return h.Sum32()&(names-1) | names
 }
 
-// elements hands what stands in the maps for a rule whose door is of the class to add.
+// elements calls add with each element of the maps for a rule whose frontend is of the class.
 func (c class) elements(r *proxy.Rule, class uint32, add func(set string, e element)) {
 	f := c.family()
-	door := appendDoor(make([]byte, 0, 24), r.Door)
+	frontend := appendFrontend(make([]byte, 0, 24), r.Frontend)
 	key := func(n uint32) []byte {
-		return binary.NativeEndian.AppendUint32(append(make([]byte, 0, len(door)+4), door...), n)
+		return binary.NativeEndian.AppendUint32(append(make([]byte, 0, len(frontend)+4), frontend...), n)
 	}
-	add(f.doors(), element{key: door, data: number(class)})
+	add(f.frontends(), element{key: frontend, data: number(class)})
 	for _, inside := range []bool{false, true} {
 		backends, slot := r.Backends, uint32(0)
 		if inside {

@@ -42,7 +42,7 @@ func TestEveryClassHasChainsOfItsOwn(t *testing.T) {
 func TestOnlyRulesThatMakeSenseAreTaken(t *testing.T) {
 	good := func() proxy.Rule {
 		return proxy.Rule{
-			Door: doorOf(1), Backends: someBackend, Inside: someBackend, Masquerade: proxy.MasqueradeEverybody, Affinity: time.Second,
+			Frontend: frontendOf(1), Backends: someBackend, Inside: someBackend, Masquerade: proxy.MasqueradeEverybody, Affinity: time.Second,
 			Sources: []netip.Prefix{netip.MustParsePrefix("192.0.2.0/24")},
 		}
 	}
@@ -56,7 +56,7 @@ func TestOnlyRulesThatMakeSenseAreTaken(t *testing.T) {
 		{"", func(r *proxy.Rule) { *r = proxy.Rule{} }},
 		{"Port is 0", func(r *proxy.Rule) { r.Port = 0 }},
 		{"Port is 0", func(r *proxy.Rule) { *r = proxy.Rule{Backends: someBackend} }},
-		{"Port is 0", func(r *proxy.Rule) { *r = proxy.Rule{Door: proxy.Door{Address: address("10.2.0.1")}} }},
+		{"Port is 0", func(r *proxy.Rule) { *r = proxy.Rule{Frontend: proxy.Frontend{Address: address("10.2.0.1")}} }},
 		{"Address is invalid IP", func(r *proxy.Rule) { r.Address = netip.Addr{} }},
 		{"Address is ::ffff:10.2.0.1", func(r *proxy.Rule) { r.Address = address("::ffff:10.2.0.1") }},
 		{"Address is fe80::1%eth0", func(r *proxy.Rule) { r.Address = address("fe80::1%eth0") }},

@@ -19,8 +19,8 @@ func classesOf(table string) Options {
 	return Options{Table: table, ServiceCIDRs: []netip.Prefix{netip.MustParsePrefix("10.2.0.0/16")}, Pods: []netip.Prefix{netip.MustParsePrefix("10.1.0.0/16")}}
 }
 
-func doorOf(n int) proxy.Door {
-	return proxy.Door{Address: netip.AddrFrom4([4]byte{10, 2, byte(n >> 8), byte(n)}), Protocol: corev1.ProtocolTCP, Port: 80}
+func frontendOf(n int) proxy.Frontend {
+	return proxy.Frontend{Address: netip.AddrFrom4([4]byte{10, 2, byte(n >> 8), byte(n)}), Protocol: corev1.ProtocolTCP, Port: 80}
 }
 
 var someBackend = []netip.AddrPort{netip.MustParseAddrPort("10.1.0.1:8080")}
@@ -45,13 +45,13 @@ func checkClasses(t *testing.T, when string, k *Kernel) {
 		for _, name := range c.chains() {
 			want[name] = true
 		}
-		if u.doors < 0 || numbers[u.number] || !k.numbers[u.number] {
-			t.Errorf("%s: class %s has %d doors, and the number %d", when, c.chain(), u.doors, u.number)
+		if u.frontends < 0 || numbers[u.number] || !k.numbers[u.number] {
+			t.Errorf("%s: class %s has %d frontends, and the number %d", when, c.chain(), u.frontends, u.number)
 		}
 		numbers[u.number] = true
-		if u.doors == 0 && !c.standing(k.opts) {
+		if u.frontends == 0 && !c.isStatic(k.opts) {
 			if idle++; !slices.Contains(k.idle, c) {
-				t.Errorf("%s: class %s has no doors, and is not known to be idle", when, c.chain())
+				t.Errorf("%s: class %s has no frontends, and is not known to be idle", when, c.chain())
 			}
 		}
 	}
@@ -90,7 +90,7 @@ func TestClassesThatNobodyUsesGoAndComeBack(t *testing.T) {
 			for _, n := range numbers {
 				c := proxy.Change{Was: now[n]}
 				if delete(now, n); add {
-					c.Is = proxy.Rule{Door: doorOf(n), Backends: someBackend, Affinity: time.Duration(n) * time.Second, Masquerade: proxy.MasqueradeForeign}
+					c.Is = proxy.Rule{Frontend: frontendOf(n), Backends: someBackend, Affinity: time.Duration(n) * time.Second, Masquerade: proxy.MasqueradeForeign}
 					now[n] = c.Is
 				}
 				changes = append(changes, c)
@@ -110,7 +110,7 @@ func TestClassesThatNobodyUsesGoAndComeBack(t *testing.T) {
 			t.Fatal(err)
 		}
 		checkClasses(t, "at first", k)
-		update("a class for each door", true, upTo(1, maxIdle+30)...)
+		update("a class for each frontend", true, upTo(1, maxIdle+30)...)
 		update("nobody uses them", false, upTo(1, maxIdle+30)...)
 		if len(k.idle) != maxIdle {
 			t.Errorf("%d classes are kept, want %d", len(k.idle), maxIdle)
@@ -124,11 +124,11 @@ func TestClassesThatNobodyUsesGoAndComeBack(t *testing.T) {
 		update("and go", false, upTo(1001, 1000+maxIdle)...)
 		for _, n := range oldest {
 			if _, ok := k.classes[classOf(new(now[n]))]; !ok {
-				t.Errorf("the class with an affinity of %d s is gone, and has a door", n)
+				t.Errorf("the class with an affinity of %d s is gone, and has a frontend", n)
 			}
 		}
 		update("and those again", true, upTo(1, maxIdle+30)...)
-		update("a second door of each", true, upTo(1, 5)...)
+		update("a second frontend of each", true, upTo(1, 5)...)
 		update("all go", false, slices.Sorted(maps.Keys(now))...)
 		if err := k.Close(); err != nil {
 			t.Error(err)
@@ -141,7 +141,7 @@ func TestClassesWithOneHashHaveNumbersOfTheirOwn(t *testing.T) {
 	rules := make([]proxy.Rule, 2)
 	for i, sources := range []string{"10.30.58.0/24", "10.182.120.0/24"} {
 		rules[i] = proxy.Rule{
-			Door: doorOf(i + 1), Backends: someBackend, Masquerade: proxy.MasqueradeEverybody,
+			Frontend: frontendOf(i + 1), Backends: someBackend, Masquerade: proxy.MasqueradeEverybody,
 			Sources: []netip.Prefix{netip.MustParsePrefix(sources)},
 		}
 	}

@@ -15,38 +15,38 @@ import (
 	"github.com/sampan-io/sampan/proxy"
 )
 
-// The kernel remembers where the packets of a connection go, and asks our rules only for the
-// first one of each. That is as it should be for TCP and SCTP, whose ends know when a
-// connection is over. A flow of UDP is over when it is silent, so a client that asks
-// for ever from the same port would for ever be sent to a backend that is gone.
+// The kernel remembers where the packets of a connection go, and evaluates our rules only for the
+// first one of each. That is right for TCP and SCTP, whose ends know when a connection is closed. A
+// flow of UDP ends only when it is silent, so a client that always sends from the same port would
+// reach a removed backend for ever.
 
-// A forgetter finds flows of UDP that don't lead to what they should: by door, what is to become of them.
+// A forgetter finds flows of UDP, by frontend, that rules would no longer send where they go.
 type forgetter struct {
-	doors map[proxy.Door]*proxy.Rule
-	local map[netip.Addr]bool // the addresses of this node
+	frontends map[proxy.Frontend]*proxy.Rule
+	local     map[netip.Addr]bool // the addresses of this node
 }
 
-// note adds the door of a change to those whose flows are to be looked at.
+// note adds the frontend of a change to those whose flows are checked.
 func (f *forgetter) note(was, is *proxy.Rule) {
-	door := is.Door
+	frontend := is.Frontend
 	if is.Port == 0 {
-		door = was.Door
+		frontend = was.Frontend
 	}
-	if door.Protocol != corev1.ProtocolUDP {
+	if frontend.Protocol != corev1.ProtocolUDP {
 		return
 	}
 	began := !leads(was) && leads(is)
 	if began || len(goneFrom(was, is)) > 0 {
-		if f.doors == nil {
-			f.doors = map[proxy.Door]*proxy.Rule{}
+		if f.frontends == nil {
+			f.frontends = map[proxy.Frontend]*proxy.Rule{}
 		}
-		f.doors[door] = is
+		f.frontends[frontend] = is
 	}
 }
 
 func leads(r *proxy.Rule) bool { return len(r.Backends)+len(r.Inside) > 0 }
 
-// goneFrom returns the backends that a change takes out.
+// goneFrom returns the backends that a change removes.
 func goneFrom(was, is *proxy.Rule) (all []netip.AddrPort) {
 	for _, some := range [][]netip.AddrPort{was.Backends, was.Inside} {
 		for _, a := range some {
@@ -68,7 +68,7 @@ func hasBackend(r *proxy.Rule, a netip.AddrPort) bool {
 
 // forget deletes those flows.
 func (f *forgetter) forget() error {
-	if len(f.doors) == 0 {
+	if len(f.frontends) == 0 {
 		return nil
 	}
 	addresses, err := net.InterfaceAddrs()
@@ -98,23 +98,23 @@ func (f *forgetter) forget() error {
 	return nil
 }
 
-// selections are what has to be read, one for each family.
+// selections returns what to read, one for each family.
 func (f *forgetter) selections() (all []selection) {
 	for _, v6 := range []bool{false, true} {
-		var doors []netip.AddrPort
-		for d := range f.doors {
+		var frontends []netip.AddrPort
+		for d := range f.frontends {
 			if d.Address.Is6() == v6 {
-				doors = append(doors, netip.AddrPortFrom(d.Address, d.Port))
+				frontends = append(frontends, netip.AddrPortFrom(d.Address, d.Port))
 			}
 		}
-		if len(doors) > 0 {
-			all = append(all, selection{v6: v6, protocol: unix.IPPROTO_UDP, to: common(doors)})
+		if len(frontends) > 0 {
+			all = append(all, selection{v6: v6, protocol: unix.IPPROTO_UDP, to: common(frontends)})
 		}
 	}
 	return all
 }
 
-// forgetSome deletes those of one family.
+// forgetSome deletes those flows of one family.
 func (f *forgetter) forgetSome(s selection) error {
 	c, err := openConntrack()
 	if err != nil {
@@ -138,19 +138,19 @@ func (f *forgetter) stale(flow *flow) bool {
 	if flow.protocol != unix.IPPROTO_UDP {
 		return false
 	}
-	door := proxy.Door{Address: flow.to.Addr(), Protocol: corev1.ProtocolUDP, Port: flow.to.Port()}
-	rule, ours := f.doors[door]
+	frontend := proxy.Frontend{Address: flow.to.Addr(), Protocol: corev1.ProtocolUDP, Port: flow.to.Port()}
+	rule, ours := f.frontends[frontend]
 	if !ours {
-		door.Address = nowhere(flow.to.Addr())
-		// What is not ours passes through this node to the same port of somebody else.
-		if rule, ours = f.doors[door]; !ours || !f.local[flow.to.Addr()] {
+		frontend.Address = nowhere(flow.to.Addr())
+		// The flow may be forwarded to the same port of another host.
+		if rule, ours = f.frontends[frontend]; !ours || !f.local[flow.to.Addr()] {
 			return false
 		}
 	}
 	return !hasBackend(rule, flow.server)
 }
 
-// nowhere is the address of a door that is a node port.
+// nowhere is the address of a frontend that is a node port.
 func nowhere(like netip.Addr) netip.Addr {
 	if like.Is4() {
 		return netip.IPv4Unspecified()
@@ -158,15 +158,15 @@ func nowhere(like netip.Addr) netip.Addr {
 	return netip.IPv6Unspecified()
 }
 
-// awaitPackets waits for packets that found rules which there were until now, and are under way to where
-// that is remembered: it returns when all that was being done by every processor is done.
+// awaitPackets waits for packets that matched earlier rules but are not in conntrack yet: it
+// returns when every processor has finished the packet it was processing.
 func awaitPackets() {
 	const global = 1 // MEMBARRIER_CMD_GLOBAL
 	_, _, _ = unix.Syscall(unix.SYS_MEMBARRIER, global, 0, 0)
 }
 
-// common is the address and port that all have: what some have not is missing, and so is an address that
-// stands for many.
+// common returns the address and port that all elements share; parts that differ are left out, and
+// so is an unspecified address.
 func common(all []netip.AddrPort) netip.AddrPort {
 	address, port := all[0].Addr(), all[0].Port()
 	for _, a := range all {
@@ -183,9 +183,8 @@ func common(all []netip.AddrPort) netip.AddrPort {
 // Whether packets of connections are counted is a setting of the network namespace.
 const accountingFile = "/proc/sys/net/netfilter/nf_conntrack_acct"
 
-// accountingWasOff is the chain that says that it was off before we came, or those from whom we
-// have it, who were here already: it is there as long as we are, over the death of every process,
-// and not over a start of the machine.
+// accountingWasOff is a chain that records that the setting was off before the first Kernel; later
+// Kernels copy it. It exists as long as the table: it survives every process but not a reboot.
 const accountingWasOff = "nf_conntrack_acct-was-0"
 
 // accounting returns the setting, or "" if it can't be read.
@@ -194,5 +193,5 @@ func accounting() string {
 	return strings.TrimSpace(string(b))
 }
 
-// setAccounting is tried only: without it [Kernel.Settle] waits longer.
+// setAccounting ignores errors: without counters [Kernel.Settle] waits longer.
 func setAccounting(to string) { _ = os.WriteFile(accountingFile, []byte(to), 0) }

@@ -15,45 +15,46 @@ import (
 	"github.com/sampan-io/sampan/proxy"
 )
 
-// What comes to doors is counted by elements of sets, door . what, each with a counter of its own.
-// The first packet of a connection makes those of its door in passing, so they are there only for
-// doors that are used; nobody can make any for a door that is none. Later packets count at
-// those that there are, by the address that their connection was made to: that is how they
-// are counted in either direction, whatever has become of their own addresses.
+// The traffic of frontends is counted by elements of sets, frontend . what, each with a counter.
+// The first packet of a connection creates the elements of its frontend, so they exist only for
+// frontends that are used; a packet without a frontend creates none. Later packets count at
+// existing elements, by the address that their connection was made to: so packets of both
+// directions are counted, even though their addresses are translated.
 
-// what is counted at a door. The first two are directions of conntrack.
+// what is a kind of counter. The first two are directions of conntrack.
 type what byte
 
 const (
 	countIn      what = iota // IP_CT_DIR_ORIGINAL: packets to backends
-	countOut                 // IP_CT_DIR_REPLY: packets from them, and the first one of each connection
+	countOut                 // IP_CT_DIR_REPLY: packets from them, and the first packet of each connection
 	countFirst               // the first packet of each connection
-	countRefused             // those of connections that no backend is there for
-	countDenied              // those of connections from sources that may not connect
-	whats                    // how many there are
+	countRefused             // connections without a backend
+	countDenied              // connections from sources that may not connect
+	whats                    // the number of kinds
 )
 
-// countsSize bounds the memory that counters can take: there are five for each door that is used, of some 200 bytes.
+// countsSize bounds the memory of counters: each used frontend has five, of about 200 bytes.
 const countsSize = 1 << 20
 
 func (f *family) counts() string { return "counts" + f.digit }
 
-// Chains of type filter that between them see each packet once: those that this node gets, and those that it
-// sends or passes on.
+// Chains of type filter that together see each packet once: packets for this node, and packets that
+// it sends or forwards.
 const (
 	tallyIn  = "tally-input"
 	tallyOut = "tally-postrouting"
 )
 
-// word is a number as the first byte of a register, which is how the direction of a packet is loaded.
+// word returns a number as the first byte of a register, which is how the direction of a packet is
+// loaded.
 func word(w what) []byte { return []byte{byte(w), 0, 0, 0} }
 
-// count counts a first packet at the door that is loaded. If there is no room the rule ends.
+// count counts a first packet at the frontend that is loaded. If the set is full the rule ends.
 func (f *family) count(all ...what) (exprs []expr.Any) {
 	for _, w := range all {
 		exprs = append(exprs,
 			&expr.Immediate{Register: f.regTail(), Data: word(w)},
-			&expr.Dynset{SetName: f.counts(), SrcRegKey: f.regDoor(), Operation: unix.NFT_DYNSET_OP_UPDATE, Exprs: []expr.Any{&expr.Counter{}}})
+			&expr.Dynset{SetName: f.counts(), SrcRegKey: f.regFrontend(), Operation: unix.NFT_DYNSET_OP_UPDATE, Exprs: []expr.Any{&expr.Counter{}}})
 	}
 	return exprs
 }
@@ -61,10 +62,10 @@ func (f *family) count(all ...what) (exprs []expr.Any) {
 func (f *family) tally() string { return "tally" + f.digit }
 func (f *family) empty() string { return "empty" + f.digit }
 
-// addTally adds what counts the packets of connections but the first one: that is not confirmed yet. It
-// is done for every packet of every connection of the host, so it ends early for all but ours, and for
-// those that carry nothing. What it costs is above all to have so many instructions at hand, so the fewest packets
-// go beyond the first rules.
+// addTally adds rules that count the packets of connections after the first one, which is not
+// confirmed yet. They run for every packet of every connection of the host, so they end early for
+// connections of others and for packets without data. Their cost is mostly that of loading
+// instructions, so few packets get past the first rules.
 func (b *batch) addTally(o Options) {
 	const statusConfirmed, statusDNAT = 1 << 3, 1 << 5 // IPS_CONFIRMED, IPS_DST_NAT
 	for _, chain := range []string{tallyIn, tallyOut} {
@@ -74,7 +75,7 @@ func (b *batch) addTally(o Options) {
 			&expr.Bitwise{SourceRegister: regBackend, DestRegister: regBackend, Len: 4, Mask: number(statusConfirmed | statusDNAT), Xor: number(0)},
 			&expr.Cmp{Op: expr.CmpOpNeq, Register: regBackend, Data: number(statusConfirmed | statusDNAT)},
 			&expr.Verdict{Kind: expr.VerdictAccept})
-		if chain == tallyIn { // what this node gets from itself was counted when it was sent
+		if chain == tallyIn { // packets from this node to itself were counted when they were sent
 			b.addRule(chain, append(isLoopback(expr.MetaKeyIIF), &expr.Verdict{Kind: expr.VerdictAccept})...)
 		}
 		for _, f := range families {
@@ -83,41 +84,43 @@ func (b *batch) addTally(o Options) {
 	}
 	for _, f := range families {
 		b.addRule(f.tally(), append(f.isShort(), &expr.Verdict{Kind: expr.VerdictJump, Chain: f.empty()})...)
-		if o.tellResets {
+		if o.logResets {
 			b.addRule(f.empty(), append(f.isReset(), goTo(f.reset()))...)
 			b.addResets(f)
 		}
 		for _, words := range emptyWords {
 			b.addRule(f.empty(), append(f.carriesNothing(words), &expr.Verdict{Kind: expr.VerdictAccept})...)
 		}
-		door := f.regDoor()
-		count := func(door ...expr.Any) {
-			b.addRule(f.tally(), append(door,
-				f.loadProtocol(f.regDoor()+f.words()),
-				&expr.Ct{Key: expr.CtKeyPROTODST, Register: f.regDoor() + f.words() + 1},
+		frontend := f.regFrontend()
+		count := func(frontend ...expr.Any) {
+			b.addRule(f.tally(), append(frontend,
+				f.loadProtocol(f.regFrontend()+f.words()),
+				&expr.Ct{Key: expr.CtKeyPROTODST, Register: f.regFrontend() + f.words() + 1},
 				&expr.Ct{Key: expr.CtKeyDIRECTION, Register: f.regTail()},
-				isIn(f.counts(), f.regDoor()),
+				isIn(f.counts(), f.regFrontend()),
 				&expr.Verdict{Kind: expr.VerdictAccept})...)
 		}
-		address := &expr.Ct{Key: f.originalAddress, Register: door}
-		for _, p := range f.of(o.ServiceCIDRs) { // where most doors are
-			count(append([]expr.Any{address}, f.inPrefix(door, regBackend, p, expr.CmpOpEq)...)...)
+		address := &expr.Ct{Key: f.originalAddress, Register: frontend}
+		for _, p := range f.of(o.ServiceCIDRs) { // where most frontends are
+			count(append([]expr.Any{address}, f.inPrefix(frontend, regBackend, p, expr.CmpOpEq)...)...)
 		}
-		count(&expr.Immediate{Register: door, Data: make([]byte, f.bytes)})
+		count(&expr.Immediate{Register: frontend, Data: make([]byte, f.bytes)})
 		count(address)
 	}
 }
 
-// How many words the header of a packet of TCP can have, and has where ends tell each other the time, which nearly all do.
+// The largest size of a TCP header in words, and its size with the timestamp option, which nearly
+// all have.
 const maxWords, wordsWithTime = 15, 8
 
-// emptyWords are all that there can be, the likely ones first: of the packet that answers the first one, of
-// others, and of others without the time.
+// emptyWords are all header sizes, likely ones first: that of a SYN-ACK, and with and without
+// timestamps.
 var emptyWords = [...]uint32{10, wordsWithTime, 5, 6, 7, 9, 11, 12, 13, 14, maxWords}
 
-// carriesNothing is about packets of TCP whose header has so many words and that carry nothing: they only acknowledge,
-// open or close. That is half of a stream's, and most of a short connection's. Those with options of IP or
-// more headers than one are not told apart, nor are those that reset.
+// carriesNothing matches TCP packets without data whose header has so many words: packets that only
+// acknowledge, open or close a connection. These are half of a stream's packets, and most of a
+// short connection's. It does not match packets with IP options, with several extension headers, or
+// resets.
 func (f *family) carriesNothing(words uint32) (exprs []expr.Any) {
 	const bytes, wordsBits = 4, 28
 	if f == v4 {
@@ -132,11 +135,11 @@ func (f *family) carriesNothing(words uint32) (exprs []expr.Any) {
 	return append(exprs, inHeader(expr.PayloadBaseTransportHeader, tcpWordsOffset, 0xf000_0000|tcpReset, words<<wordsBits)...)
 }
 
-// isShort is about packets of the family that are no longer than the longest that carries nothing.
+// isShort matches packets of the family that are no longer than the longest one without data.
 func (f *family) isShort() []expr.Any {
 	const bytes, header = 4, 20
 	offset, longest := uint32(2), uint16(header+bytes*maxWords)
-	if f == v6 { // which counts what comes behind its header
+	if f == v6 { // its length excludes the header
 		offset, longest = 4, bytes*maxWords
 	}
 	return []expr.Any{
@@ -145,17 +148,17 @@ func (f *family) isShort() []expr.Any {
 	}
 }
 
-// A counted is what the kernel has counted.
+// A counted is a counter of the kernel.
 type counted struct{ packets, bytes uint64 }
 
-// A tally is what is known of the counters of a door. They are read one after the other, of sets that change
-// meanwhile: what is missed is as it was before, and what grew less was made anew by somebody.
+// A tally is the counters of a frontend. They are read one by one from sets that change in between:
+// a missing counter keeps its value, and one that decreased was recreated by another program.
 type tally struct {
 	now, base [whats]counted
-	in, out   uint64 // what was told last
+	in, out   uint64 // the totals returned last
 }
 
-// see takes what was read of a door.
+// see records the counters that were read of a frontend.
 func (t *tally) see(read *[whats]*counted) {
 	for w, c := range read {
 		if c == nil {
@@ -169,16 +172,16 @@ func (t *tally) see(read *[whats]*counted) {
 	}
 }
 
-// tell returns what has been counted at a door of the protocol.
-func (t *tally) tell(p corev1.Protocol) proxy.Tally {
+// total returns the sums for a frontend of the protocol.
+func (t *tally) total(p corev1.Protocol) proxy.Tally {
 	packets := func(w what) uint64 { return t.base[w].packets + t.now[w].packets }
-	// What was read one after the other may be newer the one than the other: nothing goes back.
+	// Counters that were read one by one may be of different times: the result must not decrease.
 	withoutFirst := func(w what, was uint64) uint64 {
 		all, firsts := t.base[w].bytes+t.now[w].bytes, t.base[countFirst].bytes+t.now[countFirst].bytes
 		return max(was, all-min(all, firsts))
 	}
 	t.out = withoutFirst(countOut, t.out)
-	if p == corev1.ProtocolTCP { // the first packet carries nothing
+	if p == corev1.ProtocolTCP { // its first packet has no data
 		t.in = withoutFirst(countIn, t.in)
 	} else {
 		t.in = t.base[countIn].bytes + t.now[countIn].bytes
@@ -187,7 +190,7 @@ func (t *tally) tell(p corev1.Protocol) proxy.Tally {
 }
 
 // Tallies implements [proxy.Kernel].
-func (k *Kernel) Tallies(ctx context.Context) (map[proxy.Door]proxy.Tally, error) {
+func (k *Kernel) Tallies(ctx context.Context) (map[proxy.Frontend]proxy.Tally, error) {
 	read, err := k.readCounts(ctx)
 	if err != nil {
 		return nil, err
@@ -195,14 +198,14 @@ func (k *Kernel) Tallies(ctx context.Context) (map[proxy.Door]proxy.Tally, error
 	for d, r := range read {
 		k.see(d, r)
 	}
-	all := make(map[proxy.Door]proxy.Tally, len(k.tallies))
+	all := make(map[proxy.Frontend]proxy.Tally, len(k.tallies))
 	for d, t := range k.tallies {
-		all[d] = t.tell(d.Protocol)
+		all[d] = t.total(d.Protocol)
 	}
 	return all, nil
 }
 
-func (k *Kernel) see(d proxy.Door, read *[whats]*counted) {
+func (k *Kernel) see(d proxy.Frontend, read *[whats]*counted) {
 	t := k.tallies[d]
 	if t == nil {
 		t = &tally{}
@@ -211,23 +214,24 @@ func (k *Kernel) see(d proxy.Door, read *[whats]*counted) {
 	t.see(read)
 }
 
-// manyDoors is from how many doors on all counters are read rather than those of each.
-const manyDoors = 32
+// manyFrontends is the number of frontends from which all counters are read at once instead of one
+// by one.
+const manyFrontends = 32
 
 // Forget implements [proxy.Kernel].
-func (k *Kernel) Forget(ctx context.Context, doors []proxy.Door) (map[proxy.Door]proxy.Tally, error) {
+func (k *Kernel) Forget(ctx context.Context, frontends []proxy.Frontend) (map[proxy.Frontend]proxy.Tally, error) {
 	read := k.readCounts
-	if len(doors) < manyDoors {
-		read = func(context.Context) (map[proxy.Door]*[whats]*counted, error) { return k.readCountsOf(doors) }
+	if len(frontends) < manyFrontends {
+		read = func(context.Context) (map[proxy.Frontend]*[whats]*counted, error) { return k.readCountsOf(frontends) }
 	}
 	found, err := read(ctx)
 	if err != nil {
 		return nil, err
 	}
-	last := map[proxy.Door]proxy.Tally{}
+	last := map[proxy.Frontend]proxy.Tally{}
 	b := newBatch(k.opts.Table)
 	gone := map[string]*list{}
-	for _, d := range doors {
+	for _, d := range frontends {
 		if r := found[d]; r != nil {
 			k.see(d, r)
 			for w, c := range r {
@@ -237,7 +241,7 @@ func (k *Kernel) Forget(ctx context.Context, doors []proxy.Door) (map[proxy.Door
 			}
 		}
 		if t := k.tallies[d]; t != nil {
-			last[d] = t.tell(d.Protocol)
+			last[d] = t.total(d.Protocol)
 			delete(k.tallies, d)
 		}
 	}
@@ -250,20 +254,20 @@ func (k *Kernel) Forget(ctx context.Context, doors []proxy.Door) (map[proxy.Door
 	return last, k.send(b)
 }
 
-func countKey(d proxy.Door, w what) []byte {
-	return append(appendDoor(make([]byte, 0, 28), d), word(w)...)
+func countKey(d proxy.Frontend, w what) []byte {
+	return append(appendFrontend(make([]byte, 0, 28), d), word(w)...)
 }
 
-// readCountsOf reads the counters of some doors.
-func (k *Kernel) readCountsOf(doors []proxy.Door) (map[proxy.Door]*[whats]*counted, error) {
+// readCountsOf reads the counters of a few frontends.
+func (k *Kernel) readCountsOf(frontends []proxy.Frontend) (map[proxy.Frontend]*[whats]*counted, error) {
 	c, err := netlink.Dial(unix.NETLINK_NETFILTER, nil)
 	if err != nil {
 		return nil, fmt.Errorf("opening nftables: %w", err)
 	}
 	defer c.Close()
 	l := lookup{c, k.opts.Table}
-	all := map[proxy.Door]*[whats]*counted{}
-	for _, d := range doors {
+	all := map[proxy.Frontend]*[whats]*counted{}
+	for _, d := range frontends {
 		for w := range whats {
 			e, err := l.get(familyOf(d.Address).counts(), countKey(d, w))
 			if err != nil {
@@ -281,14 +285,15 @@ func (k *Kernel) readCountsOf(doors []proxy.Door) (map[proxy.Door]*[whats]*count
 	return all, nil
 }
 
-// readCounts reads all counters. Where one is seen twice, because the set grew meanwhile, the higher one counts.
-func (k *Kernel) readCounts(ctx context.Context) (map[proxy.Door]*[whats]*counted, error) {
+// readCounts reads all counters. If one is read twice because the set grew meanwhile, the higher
+// value is used.
+func (k *Kernel) readCounts(ctx context.Context) (map[proxy.Frontend]*[whats]*counted, error) {
 	c, err := netlink.Dial(unix.NETLINK_NETFILTER, nil)
 	if err != nil {
 		return nil, fmt.Errorf("opening nftables: %w", err)
 	}
 	defer c.Close()
-	all := map[proxy.Door]*[whats]*counted{}
+	all := map[proxy.Frontend]*[whats]*counted{}
 	for _, f := range families {
 		if err := ctx.Err(); err != nil {
 			return nil, err
@@ -313,7 +318,7 @@ func (k *Kernel) readCounts(ctx context.Context) (map[proxy.Door]*[whats]*counte
 	return all, nil
 }
 
-func (f *family) readCountKey(key []byte) (d proxy.Door, w what, ok bool) {
+func (f *family) readCountKey(key []byte) (d proxy.Frontend, w what, ok bool) {
 	if len(key) != int(f.bytes)+12 || key[f.bytes+8] >= byte(whats) {
 		return d, 0, false
 	}
@@ -323,7 +328,7 @@ func (f *family) readCountKey(key []byte) (d proxy.Door, w what, ok bool) {
 	return d, what(key[f.bytes+8]), true
 }
 
-// all returns the elements of a set, or none if there is no such set.
+// all returns the elements of a set, or none if the set does not exist.
 func (l lookup) all(set string) ([]found, error) {
 	attrs, err := netlink.MarshalAttributes([]netlink.Attribute{
 		{Type: attrTable, Data: append([]byte(l.table), 0)}, {Type: attrSet, Data: append([]byte(set), 0)},

@@ -15,7 +15,7 @@ import (
 )
 
 // tallies are what the kernel of the first node has counted.
-func (w *world) tallies() (all map[proxy.Door]proxy.Tally) {
+func (w *world) tallies() (all map[proxy.Frontend]proxy.Tally) {
 	w.t.Helper()
 	n := w.nodes[0]
 	n.do(func() {
@@ -50,7 +50,7 @@ func (h *host) converse(p corev1.Protocol, at netip.AddrPort, times, size int) {
 }
 
 // TestWhatIsCountedIsWhatCame checks the law of counting: connections are those that were made, and bytes
-// those of the packets that carry any, to the byte, for every kind of door and client, while backends change.
+// those of the packets that carry any, to the byte, for every kind of frontend and client, while backends change.
 func TestWhatIsCountedIsWhatCame(t *testing.T) {
 	w := newWorld(t)
 	n := w.nodes[0]
@@ -64,19 +64,19 @@ func TestWhatIsCountedIsWhatCame(t *testing.T) {
 		n.echo(p, netip.AddrPortFrom(podNet(v6, 1, 1).Addr(), target))
 	})
 	kinds(func(p corev1.Protocol, v6 bool) {
-		door := func(a netip.Addr, port uint16) proxy.Door {
-			return proxy.Door{Address: a, Protocol: p, Port: port}
+		frontend := func(a netip.Addr, port uint16) proxy.Frontend {
+			return proxy.Frontend{Address: a, Protocol: p, Port: port}
 		}
 		rules := []proxy.Rule{
-			{Door: door(clusterIP(v6, 1), port), Backends: backends(v6, a, c), Masquerade: proxy.MasqueradeForeign},
-			{Door: door(clusterIP(v6, 2), port), Backends: backends(v6, a, c), Masquerade: proxy.MasqueradeForeign, Affinity: time.Hour},
-			{Door: door(external(v6, 1), port), Backends: backends(v6, a), Inside: backends(v6, a, c)},
-			{Door: door(anyAddress(v6), nodePort), Backends: backends(v6, a, c), Masquerade: proxy.MasqueradeEverybody},
+			{Frontend: frontend(clusterIP(v6, 1), port), Backends: backends(v6, a, c), Masquerade: proxy.MasqueradeForeign},
+			{Frontend: frontend(clusterIP(v6, 2), port), Backends: backends(v6, a, c), Masquerade: proxy.MasqueradeForeign, Affinity: time.Hour},
+			{Frontend: frontend(external(v6, 1), port), Backends: backends(v6, a), Inside: backends(v6, a, c)},
+			{Frontend: frontend(anyAddress(v6), nodePort), Backends: backends(v6, a, c), Masquerade: proxy.MasqueradeEverybody},
 			// A socket of the node, as that of a relay.
-			{Door: door(clusterIP(v6, 3), port), Backends: []netip.AddrPort{netip.AddrPortFrom(podNet(v6, 1, 1).Addr(), target)}, Relayed: true},
+			{Frontend: frontend(clusterIP(v6, 3), port), Backends: []netip.AddrPort{netip.AddrPortFrom(podNet(v6, 1, 1).Addr(), target)}, Relayed: true},
 		}
 		w.start(rules...)
-		made, carried := map[proxy.Door]uint64{}, map[proxy.Door]uint64{}
+		made, carried := map[proxy.Frontend]uint64{}, map[proxy.Frontend]uint64{}
 		header := func(from *host) uint64 {
 			n := uint64(20 + 8)
 			if p == corev1.ProtocolTCP {
@@ -98,8 +98,8 @@ func TestWhatIsCountedIsWhatCame(t *testing.T) {
 				}
 				for _, from := range []*host{a, b, n.host, w.client} { // of which one reaches itself
 					from.converse(p, at, times, size)
-					made[r.Door]++
-					carried[r.Door] += times * (size + header(from))
+					made[r.Frontend]++
+					carried[r.Frontend] += times * (size + header(from))
 				}
 			}
 		}
@@ -107,7 +107,7 @@ func TestWhatIsCountedIsWhatCame(t *testing.T) {
 			t.Helper()
 			got := w.tallies()
 			if len(got) != len(rules) {
-				t.Errorf("%s %s: something was counted at %d doors, want %d: %+v", p, when, len(got), len(rules), got)
+				t.Errorf("%s %s: something was counted at %d frontends, want %d: %+v", p, when, len(got), len(rules), got)
 			}
 			for d, n := range made {
 				is := got[d]
@@ -148,15 +148,15 @@ func TestWhatIsCountedIsWhatCame(t *testing.T) {
 		round()
 		check("after everything was removed and made anew")
 
-		gone := rules[0].Door
+		gone := rules[0].Frontend
 		for _, n := range w.nodes {
 			n.do(func() { w.must(n.kernel.Update(t.Context(), []proxy.Change{{Was: rules[0]}})) })
 		}
-		var last map[proxy.Door]proxy.Tally
+		var last map[proxy.Frontend]proxy.Tally
 		before := w.tallies()[gone]
 		n.do(func() {
 			var err error
-			last, err = n.kernel.Forget(t.Context(), []proxy.Door{gone, door(clusterIP(v6, 9), port)})
+			last, err = n.kernel.Forget(t.Context(), []proxy.Frontend{gone, frontend(clusterIP(v6, 9), port)})
 			w.must(err)
 		})
 		if len(last) != 1 || last[gone] != before {
@@ -179,13 +179,13 @@ func TestRefusalsAreCounted(t *testing.T) {
 	w.servePods()
 	n := w.nodes[0]
 	kinds(func(p corev1.Protocol, v6 bool) {
-		door := func(n byte) proxy.Door {
-			return proxy.Door{Address: external(v6, n), Protocol: p, Port: port}
+		frontend := func(n byte) proxy.Frontend {
+			return proxy.Frontend{Address: external(v6, n), Protocol: p, Port: port}
 		}
-		none := proxy.Rule{Door: door(1)}
-		dropped := proxy.Rule{Door: door(2), Drop: true, Inside: backends(v6, n.pods[0])}
-		denied := proxy.Rule{Door: door(3), Backends: backends(v6, n.pods[0]), Sources: []netip.Prefix{podNet(v6, 1, 0).Masked()}, Masquerade: proxy.MasqueradeEverybody}
-		open := proxy.Rule{Door: proxy.Door{Address: anyAddress(v6), Protocol: p, Port: nodePort}}
+		none := proxy.Rule{Frontend: frontend(1)}
+		dropped := proxy.Rule{Frontend: frontend(2), Drop: true, Inside: backends(v6, n.pods[0])}
+		denied := proxy.Rule{Frontend: frontend(3), Backends: backends(v6, n.pods[0]), Sources: []netip.Prefix{podNet(v6, 1, 0).Masked()}, Masquerade: proxy.MasqueradeEverybody}
+		open := proxy.Rule{Frontend: proxy.Frontend{Address: anyAddress(v6), Protocol: p, Port: nodePort}}
 		w.start(none, dropped, denied, open)
 		for range 3 {
 			w.client.wantRefusal(p, netip.AddrPortFrom(none.Address, port))
@@ -197,24 +197,24 @@ func TestRefusalsAreCounted(t *testing.T) {
 		n.pods[1].wantAnswers(p, netip.AddrPortFrom(denied.Address, port), "pod1a")
 		got := w.tallies()
 		if len(got) != 4 {
-			t.Errorf("%s: counted is %+v, want something at four doors", p, got)
+			t.Errorf("%s: counted is %+v, want something at four frontends", p, got)
 		}
-		for d, want := range map[proxy.Door]proxy.Tally{none.Door: {Refused: 3}, open.Door: {Refused: 3}} {
+		for d, want := range map[proxy.Frontend]proxy.Tally{none.Frontend: {Refused: 3}, open.Frontend: {Refused: 3}} {
 			if got[d] != want {
 				t.Errorf("%v: counted is %+v, want %+v", d, got[d], want)
 			}
 		}
 		// What is dropped is sent again by who waits.
-		if is := got[dropped.Door]; is.Refused == 0 || is.Refused > 3 || is.Connections != 0 {
-			t.Errorf("%v: counted is %+v, want some refusals", dropped.Door, is)
+		if is := got[dropped.Frontend]; is.Refused == 0 || is.Refused > 3 || is.Connections != 0 {
+			t.Errorf("%v: counted is %+v, want some refusals", dropped.Frontend, is)
 		}
 		// Two sockets, one after the other, may have had the same port: to UDP that is one flow.
 		least := uint64(24)
 		if p == corev1.ProtocolUDP {
 			least = 20
 		}
-		if is := got[denied.Door]; is.Denied == 0 || is.Denied > 3 || is.Connections < least || is.Connections > 24 || is.Refused != 0 {
-			t.Errorf("%v: counted is %+v, want some that were denied, and 24 connections", denied.Door, is)
+		if is := got[denied.Frontend]; is.Denied == 0 || is.Denied > 3 || is.Connections < least || is.Connections > 24 || is.Refused != 0 {
+			t.Errorf("%v: counted is %+v, want some that were denied, and 24 connections", denied.Frontend, is)
 		}
 		w.stop()
 	})
@@ -234,7 +234,7 @@ func TestTheProgramNftCanList(t *testing.T) {
 			{Backends: all[:1], Inside: all, Sources: externals},
 			{},
 		} {
-			r.Door = proxy.Door{Address: clusterIP(v6, byte(i+1)), Protocol: p, Port: port}
+			r.Frontend = proxy.Frontend{Address: clusterIP(v6, byte(i+1)), Protocol: p, Port: port}
 			at := r
 			at.Address = anyAddress(v6)
 			at.Port += uint16(i)

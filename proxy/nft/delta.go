@@ -12,54 +12,54 @@ import (
 	"github.com/sampan-io/sampan/proxy"
 )
 
-// A content is what is known of what is in the table; rules themselves are not.
+// A content is the known content of the table, except the rules themselves.
 type content struct {
-	classes map[class]user     // those that have chains, some without doors
-	idle    []class            // those without doors, the one longest so first; without those that always stay
+	classes map[class]user     // classes that have chains, even those without frontends
+	idle    []class            // classes without frontends, least recently used first; not the static ones
 	numbers map[uint32]bool    // of the classes
-	sources map[string]int     // how many classes use a set of sources
-	pods    map[netip.Addr]int // how often rules lead to an address that may be that of a pod of this node
+	sources map[string]int     // number of classes that use a set of sources
+	pods    map[netip.Addr]int // number of rules that lead to an address that may be a pod of this node
 }
 
-// A user is a class that is in use.
+// A user is a class in use.
 type user struct {
-	number uint32
-	doors  int
+	number    uint32
+	frontends int
 }
 
 func nothing() content {
 	return content{classes: map[class]user{}, numbers: map[uint32]bool{}, sources: map[string]int{}, pods: map[netip.Addr]int{}}
 }
 
-// A delta is what a number of changes is for the table.
+// A delta is a list of changes translated to the table.
 type delta struct {
 	before      content
 	remove, add map[string]*list // elements, by set
 
-	doors   map[class]int             // how many more have a class
-	numbers map[class]uint32          // of the classes in doors
-	taken   map[uint32]bool           // numbers of those of them that are new
-	sources map[string][]netip.Prefix // what is in the sets of sources of these
-	pods    map[netip.Addr]int        // how many more rules lead to an address
+	frontends map[class]int             // change of the number of frontends of a class
+	numbers   map[class]uint32          // of the classes in frontends
+	taken     map[uint32]bool           // numbers of new classes
+	sources   map[string][]netip.Prefix // networks in the sets of sources of these classes
+	pods      map[netip.Addr]int        // change of the number of rules that lead to an address
 
 	flows forgetter
-	gone  []parting
+	gone  []removal
 
 	created, removed []class
 	idle             []class
-	users            map[string]int // how many more classes use a set of sources
+	users            map[string]int // change of the number of classes that use a set of sources
 }
 
-// plan works out what changes are for a table with a content, and changes nothing.
+// plan translates changes for a table with a content. It modifies neither.
 func plan(before content, changes []proxy.Change, o Options, at time.Time) (*delta, error) {
 	d := &delta{
 		before: before,
 		remove: map[string]*list{}, add: map[string]*list{},
-		doors: map[class]int{}, numbers: map[class]uint32{}, taken: map[uint32]bool{},
+		frontends: map[class]int{}, numbers: map[class]uint32{}, taken: map[uint32]bool{},
 		sources: map[string][]netip.Prefix{}, pods: map[netip.Addr]int{}, users: map[string]int{},
 	}
 	if len(before.classes) == 0 {
-		d.stand(o)
+		d.startStatic(o)
 	}
 	for i := range changes {
 		was, is := &changes[i].Was, &changes[i].Is
@@ -67,7 +67,7 @@ func plan(before content, changes []proxy.Change, o Options, at time.Time) (*del
 			return nil, err
 		}
 		d.flows.note(was, is)
-		d.gone = append(d.gone, partings(was, is, at)...)
+		d.gone = append(d.gone, removals(was, is, at)...)
 		old, now := classOf(was), classOf(is)
 		if was.Port != 0 {
 			d.count(was, old, -1, o)
@@ -95,9 +95,9 @@ func listOf(lists map[string]*list, set string) *list {
 	return l
 }
 
-// count counts what one rule more or less has in common with others.
+// count adds n to what one rule has in common with others.
 func (d *delta) count(r *proxy.Rule, c class, n int, o Options) {
-	d.doors[c] += n
+	d.frontends[c] += n
 	if c.sources != "" {
 		d.sources[c.sources] = r.Sources
 	}
@@ -131,15 +131,15 @@ func (d *delta) enumerate(c class) {
 	d.numbers[c] = u.number
 }
 
-// stand adds the classes that are there whatever the rules.
-func (d *delta) stand(o Options) {
-	for _, c := range standingClasses(o) {
-		d.doors[c] += 0
+// startStatic adds the classes that exist independently of rules.
+func (d *delta) startStatic(o Options) {
+	for _, c := range staticClasses(o) {
+		d.frontends[c] += 0
 		d.enumerate(c)
 	}
 }
 
-// difference finds the elements that change with a rule; is may be none.
+// difference finds the elements that change with a rule; is may be the zero Rule.
 func (d *delta) difference(was *proxy.Rule, old class, is *proxy.Rule, now class) {
 	type place struct{ set, key string }
 	there := map[place][]byte{}
@@ -163,28 +163,28 @@ func (d *delta) difference(was *proxy.Rule, old class, is *proxy.Rule, now class
 	}
 }
 
-// maxIdle is how many classes are kept that have no doors any more: making the chain of
-// one again takes time, because the kernel looks at each element of the maps that it refers to. Services
-// that grow and shrink come back to the same few classes.
+// maxIdle is the number of classes without frontends that are kept. Making a class's chain again
+// takes time, because the kernel then checks each element of the maps that it refers to, and
+// Services that scale up and down come back to the same few classes.
 const maxIdle = 64
 
-// countClasses finds the classes, and sets of sources, that are used for the first time and no more.
+// countClasses finds the classes, and sets of sources, that become used or unused.
 func (d *delta) countClasses(o Options) {
 	d.idle = slices.Clone(d.before.idle)
-	for _, c := range slices.SortedFunc(maps.Keys(d.doors), class.compare) {
+	for _, c := range slices.SortedFunc(maps.Keys(d.frontends), class.compare) {
 		u, known := d.before.classes[c]
-		after := u.doors + d.doors[c]
+		after := u.frontends + d.frontends[c]
 		switch {
-		case !known && (after > 0 || c.standing(o)):
+		case !known && (after > 0 || c.isStatic(o)):
 			d.created = append(d.created, c)
 			listOf(d.add, classes).add(element{key: number(d.numbers[c]), verdict: goTo(c.chain())})
 			if c.sources != "" {
 				d.users[c.sources]++
 			}
-		case c.standing(o):
-		case u.doors == 0 && after > 0:
+		case c.isStatic(o):
+		case u.frontends == 0 && after > 0:
 			d.idle = slices.DeleteFunc(d.idle, func(i class) bool { return i == c })
-		case u.doors > 0 && after == 0:
+		case u.frontends > 0 && after == 0:
 			d.idle = append(d.idle, c)
 		}
 	}
@@ -198,7 +198,8 @@ func (d *delta) countClasses(o Options) {
 	}
 }
 
-// countPods finds the addresses that may reach themselves through a Service from now on, and no more.
+// countPods finds the addresses that become, or no longer are, backends of a pod that may reach
+// itself.
 func (d *delta) countPods() {
 	for a, n := range d.pods {
 		before := d.before.pods[a]
@@ -240,12 +241,12 @@ func (d *delta) write(b *batch, o Options) {
 	}
 }
 
-// commit returns the content after the changes, which takes the place of that before.
+// commit returns the content after the changes, which replaces the one before.
 func (d *delta) commit() content {
 	c := d.before
-	for class, n := range d.doors {
+	for class, n := range d.frontends {
 		number := d.numbers[class]
-		c.classes[class], c.numbers[number] = user{number, c.classes[class].doors + n}, true
+		c.classes[class], c.numbers[number] = user{number, c.classes[class].frontends + n}, true
 	}
 	for _, class := range d.removed {
 		delete(c.numbers, c.classes[class].number)
@@ -257,7 +258,7 @@ func (d *delta) commit() content {
 	return c
 }
 
-// addCounts adds counts to others, and leaves none that are 0.
+// addCounts adds counts to others, and deletes zeros.
 func addCounts[K comparable](to, more map[K]int) {
 	for k, n := range more {
 		if to[k] += n; to[k] == 0 {
@@ -266,7 +267,7 @@ func addCounts[K comparable](to, more map[K]int) {
 	}
 }
 
-// check says what is wrong with a rule; nothing is with the zero Rule.
+// check returns an error if a rule is invalid; the zero Rule is valid.
 func check(r *proxy.Rule) error {
 	wrong := func(format string, args ...any) error {
 		return fmt.Errorf("nft: the rule for %s port %d of %s: %s", r.Protocol, r.Port, r.Address, fmt.Sprintf(format, args...))
@@ -277,15 +278,15 @@ func check(r *proxy.Rule) error {
 	case r.Port == 0:
 		return wrong("Port is 0, want 1 to 65535")
 	case !r.Address.IsValid() || r.Address.Is4In6() || r.Address.Zone() != "":
-		return wrong("Address is %s, want one of IPv4 or IPv6", r.Address)
+		return wrong("Address is %s, want an IPv4 or IPv6 address", r.Address)
 	case protocolNumbers[r.Protocol] == 0:
 		return wrong("Protocol is %q, want TCP, UDP or SCTP", r.Protocol)
 	case r.Affinity < 0:
-		return wrong("Affinity is %s, want none that is negative", r.Affinity)
+		return wrong("Affinity is %s, want >= 0", r.Affinity)
 	case r.Masquerade < proxy.MasqueradeNobody || r.Masquerade > proxy.MasqueradeEverybody:
-		return wrong("Masquerade is %d, want a value that package proxy names", r.Masquerade)
+		return wrong("Masquerade is %d, want one of the constants of package proxy", r.Masquerade)
 	case len(r.Backends) > insideSlots || len(r.Inside) > insideSlots:
-		return wrong("it has more than %d Backends", insideSlots)
+		return wrong("more than %d Backends", insideSlots)
 	}
 	for _, backends := range [][]netip.AddrPort{r.Backends, r.Inside} {
 		for _, a := range backends {
@@ -296,7 +297,7 @@ func check(r *proxy.Rule) error {
 	}
 	for _, p := range r.Sources {
 		if !p.IsValid() || p.Addr().Is4In6() {
-			return wrong("source %s, want a network of IPv4 or IPv6", p)
+			return wrong("source %s, want an IPv4 or IPv6 network", p)
 		}
 	}
 	return nil

@@ -1,73 +1,77 @@
-// Package nft is [proxy.Kernel] over nftables: the kernel of the node chooses among the
-// backends of Services. It speaks netlink; no outside program is run.
+// Package nft implements [proxy.Kernel] with nftables: the kernel of the node chooses among the
+// backends of Services. It uses netlink and runs no other program.
 //
-// There is one table, of the family inet, with a name of the caller's. In it a door
-// is an element of a map, and so is each of its backends. The rules are those of few classes of
-// doors, which have the number of backends, affinity, sources and masquerade in common. So a change of a
-// Service is a change of some elements, whatever the number of Services.
+// There is one table, of the family inet, with a configurable name. Each frontend is an element of
+// a map, and so is each of its backends. Frontends with the same number of backends, affinity,
+// sources and masquerade share the rules of a class. So a change of a Service changes a few
+// elements, independently of the number of Services.
 //
-//	N1  What decides anything is in chains of type nat alone, which see the first packet of a
-//	    connection: a change can't touch the others. Refusal is there too: what is refused is no
-//	    connection, so the next packet is a first one again. All packets are seen by two chains that count, and
-//	    change nothing.
-//	N2  [Kernel.Replace] and [Kernel.Update] are one transaction each. What was there is
-//	    emptied and filled again, hooks stay: there is no moment without rules.
-//	N3  The table follows from the rules alone, however they came about: a process that
-//	    takes over finds what it would have made. Only the affinity of clients, what this process has
-//	    counted, and classes that nobody uses any more (64 at most), tell of the past.
-//	N4  What an Update costs depends on the doors in it, but for the first door of a
-//	    new class: then the kernel looks at all backends once. Classes of plain cluster IPs
-//	    and node ports with up to 8 backends are always there.
-//	N5  Slot i of a door is its backend i. A packet that is under way during a change and
-//	    finds its slot gone takes slot 0, which is there as long as there is any.
-//	N6  Nothing else is touched, but for net.netfilter.nf_conntrack_acct of the network namespace
-//	    (for [Kernel.Settle]): a chain of the table notes if it was off before the first of us
-//	    came, and who removes the last such table then puts it back.
-//	N7  The program nft can list the table (see findNumber).
-//	N8  Who else removes the table is heard of at once ([Kernel.Watch]). While we change it ourselves
-//	    nobody listens, which would cost more than the change.
-//	N9  A packet of a connection that a rule has sent to a backend is counted once, at its door, as long as that
-//	    is there, but for those of TCP that carry nothing; counters never go back (see counts.go). Where nothing
-//	    came nothing is counted, or kept.
-//	N10 A first packet finds the rules, also if its connection has the addresses and ports of one before, unless that goes on for
-//	    conntrack: one that its server has reset is forgotten ([Kernel.Run]; docs/decisions/0016-resets.md).
+//	nft-N1  Decisions are made only in chains of type nat, which see the first packet of a
+//	        connection: a change does not affect established connections. Refusal is there too:
+//	        a refused packet makes no connection, so the next packet is again a first one. Two
+//	        more chains see all packets; they count and change nothing.
+//	nft-N2  [Kernel.Replace] and [Kernel.Update] are one transaction each. Replace empties and
+//	        refills what exists and keeps base chains: there is no moment without rules.
+//	nft-N3  The contents of the table follow from the rules, independently of the order of
+//	        changes: a process that takes over finds what it would have made. The exceptions are
+//	        the affinity of clients, the counters of this process, and unused classes (64 at
+//	        most).
+//	nft-N4  The cost of an Update depends on the frontends in it, except for the first frontend
+//	        of a new class: then the kernel checks all backends once. Classes of plain cluster
+//	        IPs and node ports with up to 8 backends always exist.
+//	nft-N5  Slot i of a frontend is its backend i. A packet in flight during a change that finds
+//	        its slot removed takes slot 0, which exists as long as there is any.
+//	nft-N6  Nothing outside the table is changed except net.netfilter.nf_conntrack_acct of the
+//	        network namespace (for [Kernel.Settle]). A chain of the table records that it was
+//	        off before the first Kernel; removing the last such table restores it.
+//	nft-N7  The program nft can list the table (see findNumber).
+//	nft-N8  Removal of the table by another program is noticed at once ([Kernel.Watch]), or after
+//	        the change if it happens during one of our own: notifications would cost more than
+//	        the change.
+//	nft-N9  A packet of a connection that a rule has sent to a backend is counted once, at its
+//	        frontend while that exists, except TCP packets without data. Counters never
+//	        decrease (see counts.go). A frontend without traffic has no counter.
+//	nft-N10 A first packet meets the rules, even if its connection has the addresses and ports of
+//	        an earlier one, unless that one is still open for conntrack: a connection that its
+//	        server has reset is deleted ([Kernel.Run]; docs/decisions/0016-resets.md).
 //
-// Chains, of which those with a 4 have a twin with a 6:
+// Chains; those with a 4 have a twin with a 6:
 //
 //	prerouting, output   where packets come in and where this node makes them
-//	services4            which door is it? A node port, or one at an address
-//	cluster4             one in the service networks, the rest of which is refused
+//	services4            find the frontend: a node port, or one at an address
+//	cluster4             find a frontend in the service networks; refuse all other addresses there
 //	door4-3-foreign, …   one for each class: counts, chooses, DNAT
-//	…-inside             the same for clients inside, where they have backends of their own
-//	…-denied             drops what does not come from the sources of the class
+//	…-inside             the same for clients inside, where they have separate backends
+//	…-denied             drops connections that are not from the sources of the class
 //	refuse               TCP by a reset, others by ICMP port unreachable
-//	postrouting          connections that we have sent on, as they leave:
-//	leave4               whose address is replaced? The door's class says it: everybody's,
-//	foreign4, local4     or that of some, and of pods that reach themselves
-//	tally-postrouting    count the packets of connections but the first one, as they leave
+//	postrouting          connections to backends, as they leave:
+//	leave4               replace the source address? By the class of the frontend: always,
+//	foreign4, local4     or for some clients, and for pods that reach themselves
+//	tally-postrouting    count packets of connections after the first one, as they leave
 //	tally-input          or reach this node
-//	tally4, empty4       at which door? Those that carry nothing pass
-//	reset4               connections that their server resets: tells [Kernel.Run], which has conntrack forget them
+//	tally4, empty4       find the frontend to count at; skip packets without data
+//	reset4               log connections that their server resets, for [Kernel.Run]
 //
 // Maps and sets:
 //
-//	doors4       address . protocol . port → class; a node port is at address 0
+//	doors4       address . protocol . port → class; a node port has the address 0
 //	classes      class → chain
-//	endpoints4   door . slot → backend; with affinity also door . name → backend
-//	slots4       door . slot → name of the backend, for doors with affinity
-//	affinity4    door . client → name of its backend, with a timeout
-//	counts4      door . what is counted; each element has a counter
+//	endpoints4   frontend . slot → backend; with affinity also frontend . name → backend
+//	slots4       frontend . slot → name of the backend, for frontends with affinity
+//	affinity4    frontend . client → name of its backend, with a timeout
+//	counts4      frontend . kind; each element has a counter
 //	hairpin4     address . address of each backend that may be a pod of this node
 //	pods4, node-port-addresses4, sources4-…   networks
 //
-// A backend's name is a hash of its address. A client whose backend is gone finds no such name among the
-// endpoints, so nobody has to look for its element.
+// The name of a backend is a hash of its address. A client whose backend was removed finds no
+// endpoint of that name, so its affinity element need not be deleted.
 //
-// Flows of UDP to a backend that is gone are deleted from conntrack; those of TCP and SCTP go
-// on, as their ends know when they are over. When the table is removed, connections through it
-// are cut: the kernel translates no addresses for rules that are not there.
+// Flows of UDP to a removed backend are deleted from conntrack. Those of TCP and SCTP go on,
+// because their ends know when they are closed. Removing the table cuts connections through it: the
+// kernel translates addresses only while the rules exist.
 //
-// It needs Linux 5.9 (refusal in prerouting, counters of elements) with nf_tables, its nat, masq, fib, reject,
-// numgen and hash parts, and conntrack. Between pods on one bridge it needs br_netfilter, or
-// answers bypass the node; a pod reaches itself only if its port of the bridge is in hairpin mode.
+// It needs Linux 5.9 (refusal in prerouting, counters of elements) with nf_tables, its nat, masq,
+// fib, reject, numgen and hash parts, and conntrack. Between pods on one bridge it needs
+// br_netfilter, or answers bypass the node; a pod reaches itself only if its port of the bridge is
+// in hairpin mode.
 package nft

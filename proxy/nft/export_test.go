@@ -7,16 +7,16 @@ import (
 
 // Listening reports whether k hears of connections as they begin.
 func (k *Kernel) Listening() bool {
-	k.departed.looking.Lock()
-	defer k.departed.looking.Unlock()
-	return k.departed.arrivals.listening()
+	k.drains.looking.Lock()
+	defer k.drains.looking.Unlock()
+	return k.drains.arrivals.listening()
 }
 
 // ReadAll is when all connections were read last.
 func (k *Kernel) ReadAll() time.Time {
-	k.departed.looking.Lock()
-	defer k.departed.looking.Unlock()
-	return k.departed.read
+	k.drains.looking.Lock()
+	defer k.drains.looking.Unlock()
+	return k.drains.read
 }
 
 // Remembers reports whether conntrack knows a connection from a port.

@@ -12,13 +12,13 @@ import (
 	"github.com/sampan-io/sampan/proxy"
 )
 
-// A family is what differs between IPv4 and IPv6. Each has maps, sets and chains of
-// its own, whose names end in its digit.
+// A family is the difference between IPv4 and IPv6. Each has separate maps, sets and chains, whose
+// names end in its digit.
 type family struct {
 	digit       string
 	number      uint32 // NFPROTO_…
-	bytes       uint32 // of an address
-	source      uint32 // where the address of the source is in the header
+	bytes       uint32 // length of an address
+	source      uint32 // offset of the source address in the header
 	destination uint32
 	address     setType
 	loopback    netip.Prefix
@@ -49,7 +49,7 @@ func (f *family) has(prefixes []netip.Prefix) bool {
 	return slices.ContainsFunc(prefixes, func(p netip.Prefix) bool { return familyOf(p.Addr()) == f })
 }
 
-// of returns those of the prefixes that are of the family.
+// of returns the prefixes that are of the family.
 func (f *family) of(prefixes []netip.Prefix) (all []netip.Prefix) {
 	for _, p := range prefixes {
 		if familyOf(p.Addr()) == f {
@@ -66,20 +66,20 @@ func familyOf(a netip.Addr) *family {
 	return v6
 }
 
-// A setType is a type of keys or data: its number is for those who list sets, the
-// kernel cares for its length.
+// A setType is a type of keys or data. Its number is for programs that list sets; the kernel uses
+// only its length.
 type setType struct{ number, bytes uint32 }
 
-// Types that both families have, as in datatype.h of nftables.
+// Types of both families, as in datatype.h of nftables.
 var (
 	typeProtocol = setType{12, 4}
 	typePort     = setType{13, 4}
-	typeNumber   = setType{19, 4} // in the order of the machine's bytes: the type of marks
-	typeWhat     = setType{27, 4} // that of directions
+	typeNumber   = setType{19, 4} // in the machine's byte order: the type of marks
+	typeWhat     = setType{27, 4} // the type of directions
 	typeVerdict  = setType{0xffffff00, 0}
 )
 
-// concat is a type of which each part fills whole registers.
+// concat returns the concatenation of types, each of which fills whole registers.
 func concat(types ...setType) (all setType) {
 	const bitsPerType = 6
 	for _, t := range types {
@@ -92,7 +92,7 @@ func concat(types ...setType) (all setType) {
 	return all
 }
 
-// A set is a set or a map of ours.
+// A set is a set or a map of the table.
 type set struct {
 	name      string
 	flags     uint32
@@ -100,12 +100,12 @@ type set struct {
 	size      uint32 // 0 means no limit
 }
 
-// affinitySize bounds the memory that clients with many addresses can take: those that
-// find it full are served without affinity. An element has some 150 bytes.
+// affinitySize bounds the memory that clients with many addresses can use (about 150 bytes per
+// element): when the map is full, new clients get no affinity.
 const affinitySize = 1 << 18
 
 // Names of sets and maps of a family.
-func (f *family) doors() string     { return "doors" + f.digit }
+func (f *family) frontends() string { return "doors" + f.digit }
 func (f *family) endpoints() string { return "endpoints" + f.digit }
 func (f *family) affinity() string  { return "affinity" + f.digit }
 func (f *family) hairpin() string   { return "hairpin" + f.digit }
@@ -116,83 +116,84 @@ func (f *family) slots() string     { return "slots" + f.digit }
 // classes is the map of both families from the number of a class to its chain.
 const classes = "classes"
 
-// sets are those of a family that are there whatever the rules.
+// sets returns the sets of a family that exist independently of rules.
 func (f *family) sets() []set {
-	door := concat(f.address, typeProtocol, typePort)
+	frontend := concat(f.address, typeProtocol, typePort)
 	return []set{
-		{name: f.doors(), flags: unix.NFT_SET_MAP, key: door, data: typeNumber},
-		{name: f.endpoints(), flags: unix.NFT_SET_MAP, key: concat(door, typeNumber), data: concat(f.address, typePort)},
-		{name: f.slots(), flags: unix.NFT_SET_MAP, key: concat(door, typeNumber), data: typeNumber},
-		{name: f.affinity(), flags: unix.NFT_SET_MAP | unix.NFT_SET_EVAL | unix.NFT_SET_TIMEOUT, key: concat(door, f.address), data: typeNumber, size: affinitySize},
-		{name: f.counts(), flags: unix.NFT_SET_EVAL, key: concat(door, typeWhat), size: countsSize},
+		{name: f.frontends(), flags: unix.NFT_SET_MAP, key: frontend, data: typeNumber},
+		{name: f.endpoints(), flags: unix.NFT_SET_MAP, key: concat(frontend, typeNumber), data: concat(f.address, typePort)},
+		{name: f.slots(), flags: unix.NFT_SET_MAP, key: concat(frontend, typeNumber), data: typeNumber},
+		{name: f.affinity(), flags: unix.NFT_SET_MAP | unix.NFT_SET_EVAL | unix.NFT_SET_TIMEOUT, key: concat(frontend, f.address), data: typeNumber, size: affinitySize},
+		{name: f.counts(), flags: unix.NFT_SET_EVAL, key: concat(frontend, typeWhat), size: countsSize},
 		{name: f.hairpin(), key: concat(f.address, f.address)},
 		{name: f.pods(), flags: unix.NFT_SET_INTERVAL, key: f.address},
 		{name: f.nodePorts(), flags: unix.NFT_SET_INTERVAL, key: f.address},
 	}
 }
 
-// Registers have 32 bits, and the parts of a concatenation lie in consecutive ones. They
-// are laid out so that every key is in one piece: backend, door, and then the number
-// of a backend, or the address of the client.
+// Registers have 32 bits; the parts of a concatenation are in consecutive ones. They are laid out
+// so that every key is contiguous: backend, frontend, and then the number of a backend or the
+// address of the client.
 const (
 	regVerdict = 0  // NFT_REG_VERDICT
 	regBackend = 8  // NFT_REG32_00
-	regMark    = 9  // where a backend is not yet
+	regMark    = 9  // used before a backend is loaded
 	regName    = 23 // NFT_REG32_15: the name of a backend
 )
 
-func (f *family) words() uint32   { return f.bytes / 4 }
-func (f *family) regDoor() uint32 { return regBackend + f.words() + 1 }
-func (f *family) regTail() uint32 { return f.regDoor() + f.words() + 2 }
+func (f *family) words() uint32       { return f.bytes / 4 }
+func (f *family) regFrontend() uint32 { return regBackend + f.words() + 1 }
+func (f *family) regTail() uint32     { return f.regFrontend() + f.words() + 2 }
 
-// loadDoor loads the door that a packet came to; node ports are doors at no address.
-func (f *family) loadDoor(node bool) []expr.Any {
-	var address expr.Any = &expr.Payload{DestRegister: f.regDoor(), Base: expr.PayloadBaseNetworkHeader, Offset: f.destination, Len: f.bytes}
+// loadFrontend loads the frontend that a packet came to; that of a node port has the zero address.
+func (f *family) loadFrontend(node bool) []expr.Any {
+	var address expr.Any = &expr.Payload{DestRegister: f.regFrontend(), Base: expr.PayloadBaseNetworkHeader, Offset: f.destination, Len: f.bytes}
 	if node {
-		address = &expr.Immediate{Register: f.regDoor(), Data: make([]byte, f.bytes)}
+		address = &expr.Immediate{Register: f.regFrontend(), Data: make([]byte, f.bytes)}
 	}
 	const portOffset, portLen = 2, 2 // of the destination, in the headers of TCP, UDP and SCTP
 	return []expr.Any{
 		address,
-		f.loadProtocol(f.regDoor() + f.words()),
-		&expr.Payload{DestRegister: f.regDoor() + f.words() + 1, Base: expr.PayloadBaseTransportHeader, Offset: portOffset, Len: portLen},
+		f.loadProtocol(f.regFrontend() + f.words()),
+		&expr.Payload{DestRegister: f.regFrontend() + f.words() + 1, Base: expr.PayloadBaseTransportHeader, Offset: portOffset, Len: portLen},
 	}
 }
 
-// loadOriginalDoor loads the door that the connection of a packet came to, as its
-// first packet had it.
-func (f *family) loadOriginalDoor(node bool) []expr.Any {
+// loadOriginalFrontend loads the frontend that the connection of a packet came to, from its first
+// packet.
+func (f *family) loadOriginalFrontend(node bool) []expr.Any {
 	const original = 0 // IP_CT_DIR_ORIGINAL
-	var address expr.Any = &expr.Ct{Key: f.originalAddress, Direction: original, Register: f.regDoor()}
+	var address expr.Any = &expr.Ct{Key: f.originalAddress, Direction: original, Register: f.regFrontend()}
 	if node {
-		address = &expr.Immediate{Register: f.regDoor(), Data: make([]byte, f.bytes)}
+		address = &expr.Immediate{Register: f.regFrontend(), Data: make([]byte, f.bytes)}
 	}
 	return []expr.Any{
 		address,
-		f.loadProtocol(f.regDoor() + f.words()),
-		&expr.Ct{Key: expr.CtKeyPROTODST, Direction: original, Register: f.regDoor() + f.words() + 1},
+		f.loadProtocol(f.regFrontend() + f.words()),
+		&expr.Ct{Key: expr.CtKeyPROTODST, Direction: original, Register: f.regFrontend() + f.words() + 1},
 	}
 }
 
-// cameTo is about connections that were made to an address of a network.
+// cameTo matches connections to an address of a network.
 func (f *family) cameTo(p netip.Prefix) []expr.Any {
 	return append([]expr.Any{&expr.Ct{Key: f.originalAddress, Register: regBackend}}, f.inPrefix(regBackend, regBackend, p, expr.CmpOpEq)...)
 }
 
-// v4Protocol is where a header of IPv4 says what it carries.
+// v4Protocol is the offset of the protocol in an IPv4 header.
 const v4Protocol = 9
 
-// Where a header of IPv6 says what comes next; and in that of TCP the four bytes with the number of its words and
-// its flags, and in these the one that resets.
+// Offsets of the next header in an IPv6 header and of the four bytes with data offset and flags in
+// a TCP header, and the mask of the reset flag in these.
 const (
 	v6NextHeader   = 6
 	tcpWordsOffset = 12
 	tcpReset       = 0x0004_0000
 )
 
-// loadProtocol loads the protocol of a packet. The kernel reads headers in passing, and asks for what it knows of a packet.
+// loadProtocol loads the protocol of a packet: from its header if possible, which is faster than
+// its metadata.
 func (f *family) loadProtocol(reg uint32) expr.Any {
-	if f == v4 { // has it always there
+	if f == v4 { // has it at a fixed offset
 		return &expr.Payload{DestRegister: reg, Base: expr.PayloadBaseNetworkHeader, Offset: v4Protocol, Len: 1}
 	}
 	return &expr.Meta{Key: expr.MetaKeyL4PROTO, Register: reg}
@@ -208,7 +209,7 @@ func (f *family) isFamily() []expr.Any {
 	return inHeader(expr.PayloadBaseNetworkHeader, 0, version, f.version<<bits)
 }
 
-// inHeader compares some bits of four bytes of a packet's header.
+// inHeader compares bits of four bytes of a packet's header.
 func inHeader(base expr.PayloadBase, offset, mask, is uint32) []expr.Any {
 	return []expr.Any{
 		&expr.Payload{DestRegister: regBackend, Base: base, Offset: offset, Len: 4},
@@ -217,7 +218,8 @@ func inHeader(base expr.PayloadBase, offset, mask, is uint32) []expr.Any {
 	}
 }
 
-// inPrefix compares an address in a register with a network, and overwrites another register, which may be the same.
+// inPrefix compares an address in a register with a network. It overwrites the register scratch,
+// which may be the same.
 func (f *family) inPrefix(reg, scratch uint32, p netip.Prefix, op expr.CmpOp) []expr.Any {
 	mask := make([]byte, f.bytes)
 	for i := range p.Bits() {
@@ -233,10 +235,10 @@ func find(in string, key, to uint32) expr.Any {
 	return &expr.Lookup{SourceRegister: key, DestRegister: to, IsDestRegSet: true, SetName: in}
 }
 
-// findNumber looks a number up that is itself to be looked for, and loads it into registers.
-// The kernel would take it from where the first map put it. But the program nft (1.0.6 at least) aborts
-// when it lists a rule that does that, and whoever runs it gets nothing. So the number
-// goes through the mark of the packet, which has its own value again before anything else sees it.
+// findNumber looks up a number that is the key of another lookup, and loads it into registers. The
+// kernel could use the register that the first lookup writes, but the program nft (1.0.6 at least)
+// aborts when it lists such a rule. So the number goes through the mark of the packet, which is
+// restored before any other rule runs.
 func findNumber(in string, key uint32, to ...uint32) []expr.Any {
 	all := []expr.Any{
 		find(in, key, regBackend),
@@ -255,7 +257,7 @@ func isNotIn(set string, key uint32) expr.Any {
 	return &expr.Lookup{SourceRegister: key, SetName: set, Invert: true}
 }
 
-// isLocal is about an address of this node; f says which one, and where there is room to compare.
+// isLocal matches an address of this node, which f selects; f's register is used to compare.
 func isLocal(f *expr.Fib) []expr.Any {
 	f.ResultADDRTYPE = true
 	if f.Register == 0 {
@@ -264,9 +266,9 @@ func isLocal(f *expr.Fib) []expr.Any {
 	return []expr.Any{f, &expr.Cmp{Op: expr.CmpOpEq, Register: f.Register, Data: number(unix.RTN_LOCAL)}}
 }
 
-// isLoopback is about packets that come from this node itself (IIF) or go there (OIF).
+// isLoopback matches packets that come from this node itself (IIF) or go to it (OIF).
 func isLoopback(key expr.MetaKey) []expr.Any {
-	const lo = 1 // has this number in every network namespace
+	const lo = 1 // has this index in every network namespace
 	return []expr.Any{&expr.Meta{Key: key, Register: regBackend}, &expr.Cmp{Op: expr.CmpOpEq, Register: regBackend, Data: number(lo)}}
 }
 
@@ -282,7 +284,7 @@ func appendBackend(to []byte, a netip.AddrPort) []byte {
 	return appendPort(append(to, a.Addr().AsSlice()...), a.Port())
 }
 
-func appendDoor(to []byte, d proxy.Door) []byte {
+func appendFrontend(to []byte, d proxy.Frontend) []byte {
 	return appendPort(append(append(to, d.Address.AsSlice()...), protocolNumbers[d.Protocol], 0, 0, 0), d.Port)
 }
 

@@ -10,23 +10,24 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A flow is what conntrack knows of a connection, as far as it matters here.
+// A flow is a connection in conntrack, reduced to the fields that are used here.
 type flow struct {
 	protocol   uint8
 	client, to netip.AddrPort // source and destination of its first packet
-	server     netip.AddrPort // who answers
-	state      uint8          // of TCP, see tcpLastAck; 0 of others
+	server     netip.AddrPort // the host that answers
+	state      uint8          // of TCP, see tcpLastAck; otherwise 0
 	sent       traffic        // by the client
 	answered   traffic        // by the server
 
-	// key finds the flow again. It is part of what was read, and so must be copied if it is kept.
+	// key identifies the flow. It refers to the message that was read, and so must be copied to be
+	// kept.
 	key flowKey
 }
 
 // traffic is counted if net.netfilter.nf_conntrack_acct was on when the flow began.
 type traffic struct{ packets, bytes uint64 }
 
-// A flowKey names one flow among all that were and will be.
+// A flowKey identifies one flow, different from earlier and later ones with the same addresses.
 type flowKey struct {
 	tuple []byte // attributes: of the first packet, and of its zone if it has one
 	zone  []byte
@@ -65,17 +66,17 @@ const (
 	ctaFilterReply     = 2
 )
 
-// Messages of conntrack: IPCTNL_MSG_CT_*, with the subsystem that they are of.
+// Messages of conntrack: IPCTNL_MSG_CT_*, with their subsystem.
 const (
 	ctNew    = unix.NFNL_SUBSYS_CTNETLINK << 8
 	ctGet    = unix.NFNL_SUBSYS_CTNETLINK<<8 | 1
 	ctDelete = unix.NFNL_SUBSYS_CTNETLINK<<8 | 2
 )
 
-// genmsg is the length of what every message of netfilter begins with: its family is the first byte.
+// genmsg is the length of the header of every netfilter message: its first byte is the family.
 const genmsg = 4
 
-// attribute splits the first attribute off b, and reports false if there is none.
+// attribute splits the first attribute off b, and returns false if there is none.
 func attribute(b []byte) (kind uint16, value, rest []byte, ok bool) {
 	if len(b) < unix.SizeofNlAttr {
 		return 0, nil, nil, false
@@ -90,8 +91,8 @@ func attribute(b []byte) (kind uint16, value, rest []byte, ok bool) {
 
 func align(n int) int { return (n + 3) &^ 3 }
 
-// read makes f the flow of a message, and reports whether that is one of IPv4 or IPv6 that has
-// addresses in both directions. What is missing otherwise is 0. It allocates nothing.
+// read makes f the flow of a message, and reports whether that is one of IPv4 or IPv6 with
+// addresses in both directions. Other missing fields are 0. It does not allocate.
 func (f *flow) read(m []byte) bool {
 	*f = flow{}
 	if len(m) < genmsg {
@@ -126,7 +127,7 @@ func (f *flow) read(m []byte) bool {
 	return f.client.IsValid() && f.to.IsValid() && f.server.IsValid()
 }
 
-// readTuple reads where packets of one direction come from and go to.
+// readTuple reads source and destination of the packets of one direction.
 func readTuple(b []byte) (from, to netip.AddrPort, protocol uint8) {
 	var addresses [2]netip.Addr
 	var ports [2]uint16
@@ -146,7 +147,7 @@ func readTuple(b []byte) (from, to netip.AddrPort, protocol uint8) {
 	return netip.AddrPortFrom(addresses[0], ports[0]), netip.AddrPortFrom(addresses[1], ports[1]), protocol
 }
 
-// originalTuple is the tuple of a flowKey of the zone 0.
+// originalTuple returns the tuple of a flowKey of zone 0.
 func originalTuple(protocol uint8, client, to netip.AddrPort) []byte {
 	source, destination := uint16(ctaIPv4Src), uint16(ctaIPv4Dst)
 	if client.Addr().Is6() {
@@ -189,21 +190,21 @@ func readTraffic(b []byte) (t traffic) {
 	return t
 }
 
-// A selection are the flows with all that is set in it.
+// A selection is a filter: a flow must match all fields that are set.
 type selection struct {
 	v6         bool
-	protocol   uint8 // 0: of any; then nothing else may be set
+	protocol   uint8 // 0: any; then nothing else may be set
 	to, server netip.AddrPort
 }
 
-// append writes it as the kernel wants it. That passes over the rest, which costs a tenth of
-// writing it down, if it can (Linux 5.8). Which addresses of IPv6 it passes over is not sent: up to
-// Linux 6.18 at least it takes those that are equal for those that are not.
+// append appends the filter in the kernel's encoding. Linux 5.8 and later skips other flows, in a
+// tenth of the time of sending them. Addresses of IPv6 are not sent: up to Linux 6.18 at least the
+// kernel inverts their comparison.
 func (s selection) append(m []byte) []byte {
 	if s.protocol == 0 {
 		return m
 	}
-	// CTA_FILTER_F_*, which are in no header for programs.
+	// CTA_FILTER_F_*, which are in no user-space header.
 	const source, destination, protocol, sourcePort, destinationPort = 1 << 0, 1 << 1, 1 << 3, 1 << 4, 1 << 5
 	tuple := func(m []byte, kind uint16, at netip.AddrPort, addressKind, portKind uint16) []byte {
 		m, all := begin(m, kind)
@@ -243,7 +244,7 @@ func appendAttribute(m []byte, kind uint16, value []byte) []byte {
 	return append(m, make([]byte, align(len(value))-len(value))...)
 }
 
-// begin opens an attribute that has others in it; end closes it.
+// begin opens a nested attribute; end closes it.
 func begin(m []byte, kind uint16) (grown []byte, at int) {
 	return appendAttribute(m, kind|unix.NLA_F_NESTED, nil), len(m)
 }
@@ -253,28 +254,29 @@ func end(m []byte, at int) []byte {
 	return m
 }
 
-// errMissed says that the kernel could not tell everything: who needs all asks again.
-var errMissed = errors.New("the kernel could not tell everything")
+// errMissed is returned if the kernel dropped messages: the caller must read again to have all
+// flows.
+var errMissed = errors.New("the kernel dropped messages")
 
-// A conntrack is a connection to what the kernel remembers of flows, in the network namespace of the thread
-// that opened it. It belongs to one goroutine. After an error it is of no more use.
+// A conntrack is a netlink connection to conntrack in the network namespace of the thread that
+// opened it. It belongs to one goroutine, and can't be used any more after an error.
 type conntrack struct {
 	fd  int
 	seq uint32
-	in  []byte // what was received last
-	out []byte // what is being sent
+	in  []byte // last received
+	out []byte // being sent
 }
 
 func openConntrack() (*conntrack, error) {
-	// The kernel writes a list down as fast as it is read, in parts of up to 32 KiB. Answers to a batch of
-	// questions have to fit.
+	// The kernel sends a list as fast as it is read, in parts of up to 32 KiB. Answers to a batch
+	// of questions have to fit.
 	return openSocket(1 << 20)
 }
 
-// listenConntrack opens one that gets a message for each flow that begins, of which there is room for
-// so many bytes.
-func listenConntrack(room int) (*conntrack, error) {
-	c, err := openSocket(room)
+// listenConntrack opens a connection that receives a message for each new flow, with a buffer of so
+// many bytes.
+func listenConntrack(buffer int) (*conntrack, error) {
+	c, err := openSocket(buffer)
 	if err != nil {
 		return nil, err
 	}
@@ -285,15 +287,15 @@ func listenConntrack(room int) (*conntrack, error) {
 	return c, nil
 }
 
-func openSocket(room int) (*conntrack, error) {
+func openSocket(buffer int) (*conntrack, error) {
 	fd, err := unix.Socket(unix.AF_NETLINK, unix.SOCK_RAW|unix.SOCK_CLOEXEC, unix.NETLINK_NETFILTER)
 	if err != nil {
 		return nil, fmt.Errorf("opening conntrack: %w", os.NewSyscallError("socket", err))
 	}
-	setBuffer(fd, unix.SO_RCVBUFFORCE, unix.SO_RCVBUF, room)
+	setBuffer(fd, unix.SO_RCVBUFFORCE, unix.SO_RCVBUF, buffer)
 	if err := errors.Join(
 		unix.SetsockoptInt(fd, unix.SOL_NETLINK, unix.NETLINK_CAP_ACK, 1),
-		unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &unix.Timeval{Sec: 10}), // answers are there when it was written
+		unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &unix.Timeval{Sec: 10}), // answers are there after the write
 		unix.Bind(fd, &unix.SockaddrNetlink{Family: unix.AF_NETLINK}),
 	); err != nil {
 		_ = unix.Close(fd)
@@ -343,9 +345,8 @@ func (c *conntrack) receive(flags int) ([]byte, error) {
 	return c.in[:n], nil
 }
 
-// each calls f with each flow of a selection, and perhaps with others, which it has to tell from these
-// itself. What f gets holds until it returns. It returns errMissed if there may be flows that
-// f did not get.
+// each calls f with each flow of a selection, and perhaps with others, which f must ignore. The
+// flow is valid until f returns. It returns errMissed if f may not have received all flows.
 func (c *conntrack) each(s selection, f func(*flow)) error {
 	c.out = c.out[:0]
 	at := c.message(ctGet, unix.NLM_F_REQUEST|unix.NLM_F_DUMP, s.v6)
@@ -369,7 +370,7 @@ func (c *conntrack) each(s selection, f func(*flow)) error {
 	}
 }
 
-// A listing takes the parts of a list.
+// A listing parses the parts of a list.
 type listing struct {
 	seq    uint32
 	flow   func(*flow)
@@ -378,7 +379,7 @@ type listing struct {
 	over   bool
 }
 
-// take reads a part, and sets over with the last one. After an error no part is read any more.
+// take reads a part; the last one sets over. After an error it must not be called again.
 func (l *listing) take(b []byte) error {
 	for len(b) > 0 {
 		h, m, rest, ok := split(b)
@@ -387,7 +388,7 @@ func (l *listing) take(b []byte) error {
 		}
 		b = rest
 		if h.seq != l.seq {
-			continue // an answer to what was asked before
+			continue // an answer to an earlier question
 		}
 		l.missed = l.missed || h.flags&unix.NLM_F_DUMP_INTR != 0
 		switch h.kind {
@@ -416,7 +417,7 @@ type header struct {
 	seq         uint32
 }
 
-// split takes the first message off b.
+// split splits the first message off b.
 func split(b []byte) (h header, m, rest []byte, ok bool) {
 	if len(b) < unix.SizeofNlMsghdr {
 		return header{}, nil, nil, false
@@ -429,7 +430,7 @@ func split(b []byte) (h header, m, rest []byte, ok bool) {
 	return h, b[unix.SizeofNlMsghdr:size], b[min(len(b), align(int(size))):], true
 }
 
-// result is what the kernel says at the end: in an error, and of a list that it could not finish.
+// result is the status at the end of an answer: an error, or that of an interrupted list.
 func result(m []byte) error {
 	if len(m) < 4 {
 		return errNotUnderstood
@@ -444,9 +445,9 @@ func result(m []byte) error {
 	}
 }
 
-// hear calls f with each flow that began since it was called before, as it was then. It does not block. It
-// returns errMissed if there may be others.
-func (c *conntrack) hear(f func(*flow)) error {
+// newFlows calls f with each flow that began since the last call, as it was then. It does not
+// block. It returns errMissed if there may be others.
+func (c *conntrack) newFlows(f func(*flow)) error {
 	const plenty = 1 << 20 // it ends even if flows begin faster than they are read
 	var missed error
 	var last flow
@@ -456,7 +457,7 @@ func (c *conntrack) hear(f func(*flow)) error {
 		case errors.Is(err, unix.EAGAIN):
 			return missed
 		case errors.Is(err, errMissed):
-			missed = err // there is more to be read all the same
+			missed = err // there is more to read
 			continue
 		case err != nil:
 			return fmt.Errorf("listening to conntrack: %w", err)
@@ -468,7 +469,7 @@ func (c *conntrack) hear(f func(*flow)) error {
 	return errMissed
 }
 
-// begun calls f with each new flow of what was received, and reports whether all of it was understood.
+// begun calls f with each new flow in b, and reports whether it understood all messages.
 func begun(b []byte, last *flow, f func(*flow)) bool {
 	for len(b) > 0 {
 		h, m, rest, ok := split(b)
@@ -482,10 +483,10 @@ func begun(b []byte, last *flow, f func(*flow)) bool {
 	return true
 }
 
-// atOnce is how many questions are asked in one go: the answers wait in the socket.
+// atOnce is the number of questions in one write: the answers wait in the socket.
 const atOnce = 64
 
-// look calls f for those of some flows of a family that are still there, with the index that they have.
+// look calls f for each of the flows of a family that still exist, with its index in keys.
 func (c *conntrack) look(v6 bool, keys []flowKey, f func(i int, now *flow)) error {
 	err := c.ask(ctGet, 0, v6, keys, func(i int, now *flow) {
 		// The same addresses and ports may have been used again.
@@ -499,7 +500,7 @@ func (c *conntrack) look(v6 bool, keys []flowKey, f func(i int, now *flow)) erro
 	return nil
 }
 
-// remove makes the kernel forget flows of a family; it is no error if it has already.
+// remove deletes flows of a family; it is not an error if they are already deleted.
 func (c *conntrack) remove(v6 bool, keys []flowKey) error {
 	if err := c.ask(ctDelete, unix.NLM_F_ACK, v6, keys, func(int, *flow) {}); err != nil {
 		return fmt.Errorf("deleting flows of conntrack: %w", err)
@@ -507,8 +508,8 @@ func (c *conntrack) remove(v6 bool, keys []flowKey) error {
 	return nil
 }
 
-// ask sends a message for each key, and calls f for each that there is a flow of, which is
-// nil if the answer does not say more.
+// ask sends a message for each key, and calls f for each that exists. The flow is nil if the answer
+// has no more than that.
 func (c *conntrack) ask(kind, flags uint16, v6 bool, keys []flowKey, f func(i int, now *flow)) error {
 	for done := 0; done < len(keys); done += atOnce {
 		batch := keys[done:min(done+atOnce, len(keys))]
@@ -538,11 +539,11 @@ func (c *conntrack) ask(kind, flags uint16, v6 bool, keys []flowKey, f func(i in
 	return nil
 }
 
-// replies takes the answers to a batch of questions: each has exactly one.
+// replies parses the answers to a batch of questions: each has exactly one.
 type replies struct {
 	first uint32 // the number of the first question
 	asked int
-	left  int // how many answers are missing
+	left  int // number of missing answers
 	flow  func(i int, now *flow)
 	last  flow
 }
@@ -556,7 +557,7 @@ func (r *replies) take(b []byte) error {
 		b = rest
 		i := h.seq - r.first
 		if i >= uint32(r.asked) {
-			continue // an answer to what was asked before
+			continue // an answer to an earlier question
 		}
 		r.left--
 		switch h.kind {

@@ -345,7 +345,7 @@ func TestArrivalsAreHeardOf(t *testing.T) {
 			}
 		}
 		now := time.Now()
-		a.hear(now)
+		a.poll(now)
 		got := map[string]bool{}
 		for _, x := range a.all {
 			got[fmt.Sprint(x.to, x.server)] = true
@@ -354,10 +354,10 @@ func TestArrivalsAreHeardOf(t *testing.T) {
 			t.Errorf("heard of %d of %d kinds, since %v, want %v; a difference: %s", len(got), len(want), a.since, since, different(want, got))
 		}
 		// They can be looked at, which says that they have their own keys.
-		asked := &departure{found: true, parting: parting{backend: a.all[0].server}}
+		asked := &drain{found: true, removal: removal{backend: a.all[0].server}}
 		for _, x := range a.all {
 			if x.server.Addr().Is6() == asked.backend.Addr().Is6() {
-				asked.queued = append(asked.queued, &x.queuer)
+				asked.queued = append(asked.queued, &x.pendingConn)
 			}
 		}
 		n := len(asked.queued)
@@ -366,15 +366,15 @@ func TestArrivalsAreHeardOf(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer c.close()
-		if err := recheck(c, []*departure{asked}, false); err != nil || len(asked.queued) == 0 || len(asked.queued) >= n {
+		if err := recheck(c, []*drain{asked}, false); err != nil || len(asked.queued) == 0 || len(asked.queued) >= n {
 			t.Errorf("%d of %d may queue, %v; want those that have not ended", len(asked.queued), n, err)
 		}
 		// Those that are old or known to be over are forgotten.
-		a.hear(now.Add(young))
+		a.poll(now.Add(young))
 		if len(a.all) >= len(want)*1000 || slices.ContainsFunc(a.all, func(x *arrival) bool { return x.no }) {
 			t.Error("what is over is remembered")
 		}
-		a.hear(now.Add(2 * young))
+		a.poll(now.Add(2 * young))
 		if len(a.all) != 0 {
 			t.Errorf("%d are remembered after two seconds", len(a.all))
 		}
@@ -392,21 +392,21 @@ func TestArrivalsAreHeardOf(t *testing.T) {
 			}
 			remember(t, false, many)
 			if i == 4 {
-				a.hear(time.Now())
+				a.poll(time.Now())
 				t.Logf("there was room for %d of %d", len(a.all), (i+1)*len(many))
 			}
 		}
-		p := &departure{parting: parting{at: time.Now()}}
-		if a.find([]*departure{p}); p.found {
+		p := &drain{removal: removal{at: time.Now()}}
+		if a.find([]*drain{p}); p.found {
 			t.Error("who has missed some knows all")
 		}
 		p.at = a.since.Add(young)
-		if a.find([]*departure{p}); !p.found {
+		if a.find([]*drain{p}); !p.found {
 			t.Error("who has listened for long enough does not know all")
 		}
 		a.close()
 		p.found = false
-		if a.find([]*departure{p}); p.found || a.listening() {
+		if a.find([]*drain{p}); p.found || a.listening() {
 			t.Error("it listens")
 		}
 	})
@@ -522,9 +522,9 @@ func BenchmarkReading(b *testing.B) {
 			}
 		}
 		remember(b, false, all)
-		one := []*departure{{parting: parting{backend: server(1), at: time.Now()}}}
-		one[0].door.Address, one[0].door.Port = all[0].to.Addr(), all[0].to.Port()
-		var many []*departure
+		one := []*drain{{removal: removal{backend: server(1), at: time.Now()}}}
+		one[0].frontend.Address, one[0].frontend.Port = all[0].to.Addr(), all[0].to.Port()
+		var many []*drain
 		for i := range servers {
 			p := *one[0]
 			p.backend = server(i)
@@ -544,7 +544,7 @@ func BenchmarkReading(b *testing.B) {
 		rounds := 0
 		for b.Loop() {
 			rounds++
-			for i, some := range [][]*departure{one, many} {
+			for i, some := range [][]*drain{one, many} {
 				measure(i, func() {
 					c, err := openConntrack()
 					if err != nil {

@@ -14,7 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// What kube-proxy makes.
+// Names of tables and chains of kube-proxy.
 const (
 	foreignTable = "kube-proxy"
 	foreignChain = "KUBE-SERVICES"
@@ -23,9 +23,9 @@ const (
 
 var familyNames = map[byte]string{unix.NFPROTO_IPV4: "ip", unix.NFPROTO_IPV6: "ip6", unix.NFPROTO_INET: "inet"}
 
-// Foreign looks for rules of upstream's kube-proxy in the network namespace of the thread that
-// calls it, and says in words what it found: two proxies on a node are in each other's way. It touches
-// nothing. With an error it has not seen all.
+// Foreign returns descriptions of kube-proxy's rules in the network namespace of the thread that
+// calls it: two proxies on a node interfere with each other. It changes nothing. With an error the
+// result may be incomplete.
 func Foreign() (found []string, err error) {
 	tables, err := dump(unix.NFT_MSG_GETTABLE, unix.NFPROTO_UNSPEC)
 	if err != nil {
@@ -64,8 +64,8 @@ func Foreign() (found []string, err error) {
 	return found, err
 }
 
-// The older packet filter of Linux is asked by options of a socket. They have the same
-// numbers for IPv4 and IPv6.
+// The legacy packet filter (iptables) is read by socket options. They have the same numbers for
+// IPv4 and IPv6.
 const (
 	legacyGetInfo    = 64 // IPT_SO_GET_INFO
 	legacyGetEntries = 65 // IPT_SO_GET_ENTRIES
@@ -82,7 +82,8 @@ type legacyInfo struct {
 	size       uint32
 }
 
-// legacyChain reports whether a table has a chain. A table that isn't there is not made by asking.
+// legacyChain reports whether a table has a chain. Reading does not create a table that does not
+// exist.
 func legacyChain(table, chain string, v6 bool) (bool, error) {
 	names, level, domain := "/proc/thread-self/net/ip_tables_names", unix.SOL_IP, unix.AF_INET
 	if v6 {
@@ -106,8 +107,8 @@ func legacyChain(table, chain string, v6 bool) (bool, error) {
 		if err := getsockopt(fd, level, legacyGetInfo, unsafe.Slice((*byte)(unsafe.Pointer(&info)), unsafe.Sizeof(info))); err != nil {
 			return false, err
 		}
-		// struct ipt_get_entries: the name, the size, and the entries, which are aligned as
-		// their 64-bit counters want it.
+		// struct ipt_get_entries: the name, the size, and the entries, aligned for their 64-bit
+		// counters.
 		const sizeAt, entriesAt = legacyNameLen, (legacyNameLen + 4 + 7) / 8 * 8
 		entries := make([]byte, entriesAt+int(info.size))
 		copy(entries, table)
@@ -131,8 +132,9 @@ func getsockopt(fd, level, option int, buf []byte) error {
 	return nil
 }
 
-// SeesBridged reports whether packets between ports of one bridge pass by the rules of the network layer
-// on this host, so that pods of a node reach each other through Services. It takes the kernel module br_netfilter.
+// SeesBridged reports whether rules of the network layer see packets between ports of one bridge,
+// so that pods of a node reach each other through Services. That needs the kernel module
+// br_netfilter.
 func SeesBridged() bool {
 	_, err := os.Stat("/proc/sys/net/bridge/bridge-nf-call-iptables")
 	return err == nil

@@ -20,43 +20,42 @@ type Options struct {
 	// Table is the name of the table; it is required.
 	Table string
 
-	// ServiceCIDRs are the networks from which cluster IPs come, of either family.
-	// What is sent there and has no rule is refused at once. None means that nothing is.
-	// [Kernel.SetServiceCIDRs] says others later.
+	// ServiceCIDRs are the networks of cluster IPs, of either family. Connections to addresses in
+	// them without a rule are refused at once. [Kernel.SetServiceCIDRs] changes them later.
 	ServiceCIDRs []netip.Prefix
 
-	// Pods are the networks of the pods of this node or, where these are not known, of
-	// the cluster. Clients there count as inside (see [proxy.Rule]) and not as foreign
-	// (see [proxy.MasqueradeForeign]). Without any for a family, only this node is
-	// inside, and no client of that family is foreign.
+	// Pods are the networks of the pods of this node or, where these are not known, of the cluster.
+	// Clients there count as inside (see [proxy.Rule]) and not as foreign (see
+	// [proxy.MasqueradeForeign]). Without networks of a family, only this node is inside, and no
+	// client of that family is foreign.
 	Pods []netip.Prefix
 
-	// NodePortAddresses are the networks of those addresses of this node that have the
-	// node ports. None for a family means all addresses. Loopback never has any.
+	// NodePortAddresses are the networks of the node's addresses that serve node ports. Without
+	// networks of a family all its addresses do, except loopback.
 	NodePortAddresses []netip.Prefix
 
-	// Mark is on packets of this node that are not looked at, which are those of a
-	// [proxy.Forwarder] to backends: it must not be sent back to itself. 0 means none.
+	// Mark is the mark of packets of this node that rules ignore: those of a [proxy.Forwarder] to
+	// backends, which must not be sent back to it. 0 is no mark.
 	Mark uint32
 
-	tellResets bool // rules tell of connections that servers reset; not all kernels can
+	logResets bool // log connections that servers reset; not all kernels can
 }
 
-// A Kernel implements [proxy.Kernel] in the network namespace of the thread that calls
-// it. It needs CAP_NET_ADMIN.
+// A Kernel implements [proxy.Kernel] in the network namespace of the thread that calls it. It needs
+// CAP_NET_ADMIN.
 type Kernel struct {
-	opts Options        // ServiceCIDRs are those that the table was made for
-	nets []netip.Prefix // the ServiceCIDRs that it is to be made for
+	opts Options        // ServiceCIDRs are those of the table's rules
+	nets []netip.Prefix // the ServiceCIDRs for the next Replace
 	content
-	tallies map[proxy.Door]*tally // belongs to whoever calls Tallies or Forget
-	begun   bool                  // the counters are ours
-	wasOff  bool                  // see accountingWasOff
+	tallies map[proxy.Frontend]*tally // used by the goroutine that calls Tallies or Forget
+	begun   bool                      // the counters are ours
+	wasOff  bool                      // see accountingWasOff
 
-	departed departures
-	watch    atomic.Pointer[watch] // nil while Watch does not run
+	drains drains
+	watch  atomic.Pointer[watch] // nil while Watch does not run
 }
 
-// New returns a Kernel that has made nothing yet.
+// New returns a Kernel. It does not touch the kernel's rules yet.
 func New(o Options) (*Kernel, error) {
 	if o.Table == "" {
 		return nil, errors.New("nft: Options.Table is empty")
@@ -68,12 +67,13 @@ func New(o Options) (*Kernel, error) {
 			}
 		}
 	}
-	o.tellResets = true
-	return &Kernel{opts: o, nets: o.ServiceCIDRs, content: nothing(), tallies: map[proxy.Door]*tally{}}, nil
+	o.logResets = true
+	return &Kernel{opts: o, nets: o.ServiceCIDRs, content: nothing(), tallies: map[proxy.Frontend]*tally{}}, nil
 }
 
-// SetServiceCIDRs makes these the ServiceCIDRs of the options, from the next Replace on. Networks that
-// are none of IPv4 or IPv6 are left out. It must not be called at the same time as Replace or Update.
+// SetServiceCIDRs replaces the ServiceCIDRs of the options from the next Replace on. It ignores
+// networks that are neither IPv4 nor IPv6. It must not be called concurrently with Replace or
+// Update.
 func (k *Kernel) SetServiceCIDRs(nets []netip.Prefix) {
 	k.nets = nil
 	for _, n := range nets {
@@ -102,15 +102,16 @@ func (k *Kernel) Replace(ctx context.Context, all []proxy.Rule) error {
 	if err != nil {
 		return err
 	}
-	// The note that packets were not counted before we came outlives the table's contents, and
-	// whoever comes later has it from those who are there. Who removes the table removes it as well.
+	// The chain accountingWasOff, which says that packets were not counted before, outlives the
+	// table's contents; later Kernels copy it from the tables of earlier ones. Removing the table
+	// removes it.
 	wasOff := k.wasOff || accounting() == "0" || elsewhere || left.wasOff()
 	if err := k.replace(left, wasOff, d, o); err != nil {
 		return err
 	}
 	k.wasOff = wasOff
 	if left != nil {
-		k.departed.replaced(time.Now())
+		k.drains.replaced(time.Now())
 	}
 	k.content, k.begun, k.opts.ServiceCIDRs = d.commit(), true, k.nets
 	setAccounting("1")
@@ -132,30 +133,30 @@ func (k *Kernel) Update(ctx context.Context, changes []proxy.Change) error {
 		return err
 	}
 	k.content = d.commit()
-	k.departed.part(d.gone, changes, time.Now())
+	k.drains.add(d.gone, changes, time.Now())
 	return d.flows.forget()
 }
 
 // Close implements [proxy.Kernel].
 func (k *Kernel) Close() error {
 	k.content, k.wasOff = nothing(), false
-	k.departed.deafen()
+	k.drains.stopListening()
 	return Remove(k.opts.Table)
 }
 
-// replace makes the table anew, in place of what is left in it. If the kernel refuses it may be that it can't log, or
-// that a table is in the way that another version of this program left: then that goes, in the same
-// transaction, and with it the affinity of clients.
+// replace replaces the contents of the table. If the kernel refuses, it may not be able to log, or
+// there is a table of another version of this program: then the same transaction deletes that
+// table, and with it the affinity of clients.
 func (k *Kernel) replace(left *remains, wasOff bool, d *delta, o Options) (err error) {
 	silent := o
-	silent.tellResets = false
+	silent.logResets = false
 	for _, try := range []struct {
 		left *remains
 		o    Options
 	}{{left, o}, {left, silent}, {nil, o}, {nil, silent}} {
 		refused := k.send(k.replacement(try.left, wasOff, d, try.o))
 		if refused == nil {
-			k.opts.tellResets = try.o.tellResets
+			k.opts.logResets = try.o.logResets
 			return nil
 		}
 		err = cmp.Or(err, refused)
@@ -163,7 +164,7 @@ func (k *Kernel) replace(left *remains, wasOff bool, d *delta, o Options) (err e
 	return err
 }
 
-// replacement is a transaction that makes the table anew, in place of what is left in it.
+// replacement returns a transaction that replaces the contents of the table, which are left.
 func (k *Kernel) replacement(left *remains, wasOff bool, d *delta, o Options) *batch {
 	b := newBatch(k.opts.Table)
 	b.addTable()
@@ -182,7 +183,7 @@ func (k *Kernel) replacement(left *remains, wasOff bool, d *delta, o Options) *b
 	for _, name := range plainChains() {
 		wanted[name] = true
 	}
-	for c := range d.doors {
+	for c := range d.frontends {
 		for _, name := range c.chains() {
 			wanted[name] = true
 		}
@@ -190,7 +191,7 @@ func (k *Kernel) replacement(left *remains, wasOff bool, d *delta, o Options) *b
 	for name := range d.sources {
 		wanted[name] = true
 	}
-	for _, s := range standingSets() {
+	for _, s := range staticSets() {
 		wanted[s.name] = true
 	}
 	for _, name := range left.chains {
@@ -213,18 +214,18 @@ func (k *Kernel) replacement(left *remains, wasOff bool, d *delta, o Options) *b
 			b.deleteSet(name)
 		}
 	}
-	b.addStanding(o)
+	b.addStatic(o)
 	d.write(b, o)
 	return b
 }
 
-// A remains is what is in a table already.
+// A remains is the contents of an existing table.
 type remains struct{ chains, sets []string }
 
 func (r *remains) wasOff() bool { return r != nil && slices.Contains(r.chains, accountingWasOff) }
 
-// leftovers reads what is in a table, or nil if there is none. Elsewhere says that the table of another
-// [Kernel] of this network namespace has the note [accountingWasOff].
+// leftovers reads the contents of a table, or returns nil if there is none. Elsewhere is true if
+// the table of another [Kernel] in this network namespace has the chain accountingWasOff.
 func leftovers(table string) (r *remains, elsewhere bool, err error) {
 	chains, err := dump(unix.NFT_MSG_GETCHAIN, unix.NFPROTO_INET)
 	if err != nil {
@@ -255,17 +256,17 @@ func leftovers(table string) (r *remains, elsewhere bool, err error) {
 	return r, elsewhere, nil
 }
 
-// Remove removes the table of that name; it is no error if there is none.
+// Remove removes the table of that name; it is not an error if there is none.
 func Remove(table string) error {
 	b := newBatch(table)
-	b.addTable() // so that deleting it can't fail because it isn't there
+	b.addTable() // so that deleting it can't fail because it does not exist
 	b.deleteTable()
 	left, elsewhere, err := leftovers(table)
 	if err != nil {
 		return err
 	}
 	if left.wasOff() && !elsewhere {
-		setAccounting("0") // first, so that whoever is killed in between can do it again
+		setAccounting("0") // first, so that a process that is killed in between can be repeated
 	}
 	return send(b)
 }

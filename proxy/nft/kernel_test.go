@@ -24,7 +24,7 @@ import (
 )
 
 const (
-	port, target = 80, 8080 // of a door, and of servers
+	port, target = 80, 8080 // of a frontend, and of servers
 	nodePort     = 30080
 )
 
@@ -143,7 +143,7 @@ func TestEveryClientReachesAClusterIP(t *testing.T) {
 	var rules []proxy.Rule
 	kinds(func(p corev1.Protocol, v6 bool) {
 		rules = append(rules, proxy.Rule{
-			Door: proxy.Door{Address: clusterIP(v6, 1), Protocol: p, Port: port}, Masquerade: proxy.MasqueradeForeign,
+			Frontend: proxy.Frontend{Address: clusterIP(v6, 1), Protocol: p, Port: port}, Masquerade: proxy.MasqueradeForeign,
 			Backends: backends(v6, a, b, c),
 		})
 	})
@@ -171,8 +171,8 @@ func TestOtherNetworksOfClusterIPs(t *testing.T) {
 	w.servePods()
 	a := w.nodes[0].pods[0]
 	both(func(v6 bool) {
-		door := proxy.Door{Address: clusterIP(v6, 1), Protocol: corev1.ProtocolTCP, Port: port}
-		rule := proxy.Rule{Door: door, Masquerade: proxy.MasqueradeForeign, Backends: backends(v6, w.nodes[1].pods[0])}
+		frontend := proxy.Frontend{Address: clusterIP(v6, 1), Protocol: corev1.ProtocolTCP, Port: port}
+		rule := proxy.Rule{Frontend: frontend, Masquerade: proxy.MasqueradeForeign, Backends: backends(v6, w.nodes[1].pods[0])}
 		w.start(rule)
 		k := w.nodes[0].kernel
 		at, unused := netip.AddrPortFrom(clusterIP(v6, 1), port), netip.AddrPortFrom(clusterIP(v6, 9), port)
@@ -215,10 +215,10 @@ func TestNodePortsAreAtEveryAddressButLoopback(t *testing.T) {
 	kinds(func(p corev1.Protocol, v6 bool) {
 		rules = append(rules,
 			proxy.Rule{
-				Door: proxy.Door{Address: anyAddress(v6), Protocol: p, Port: nodePort}, Masquerade: proxy.MasqueradeEverybody,
+				Frontend: proxy.Frontend{Address: anyAddress(v6), Protocol: p, Port: nodePort}, Masquerade: proxy.MasqueradeEverybody,
 				Backends: backends(v6, b, c),
 			},
-			proxy.Rule{Door: proxy.Door{Address: anyAddress(v6), Protocol: p, Port: nodePort + 1}})
+			proxy.Rule{Frontend: proxy.Frontend{Address: anyAddress(v6), Protocol: p, Port: nodePort + 1}})
 	})
 	w.start(rules...)
 	kinds(func(p corev1.Protocol, v6 bool) {
@@ -258,7 +258,7 @@ func TestClientsInsideHaveBackendsOfTheirOwn(t *testing.T) {
 	kinds(func(p corev1.Protocol, v6 bool) {
 		for _, affinity := range []time.Duration{0, time.Hour} {
 			local := proxy.Rule{
-				Door:     proxy.Door{Address: external(v6, 1), Protocol: p, Port: port},
+				Frontend: proxy.Frontend{Address: external(v6, 1), Protocol: p, Port: port},
 				Backends: backends(v6, a), Inside: backends(v6, a, b, c), Affinity: affinity,
 			}
 			if affinity > 0 {
@@ -301,7 +301,7 @@ func TestOnlySourcesMayConnect(t *testing.T) {
 	var rules []proxy.Rule
 	kinds(func(p corev1.Protocol, v6 bool) {
 		r := proxy.Rule{
-			Door:     proxy.Door{Address: external(v6, 1), Protocol: p, Port: port},
+			Frontend: proxy.Frontend{Address: external(v6, 1), Protocol: p, Port: port},
 			Backends: backends(v6, a), Masquerade: proxy.MasqueradeEverybody, Sources: allow,
 		}
 		denied := r
@@ -363,7 +363,7 @@ func TestNothingIsLeftAndNothingForeignIsTouched(t *testing.T) {
 	for _, acct := range []string{"0", "1"} {
 		n.do(func() { w.sysctl("net/netfilter/nf_conntrack_acct", acct) })
 		before := look()
-		r := proxy.Rule{Door: proxy.Door{Address: clusterIP(false, 1), Protocol: corev1.ProtocolTCP, Port: port}, Backends: backends(false, n.pods[0])}
+		r := proxy.Rule{Frontend: proxy.Frontend{Address: clusterIP(false, 1), Protocol: corev1.ProtocolTCP, Port: port}, Backends: backends(false, n.pods[0])}
 		w.start(r)
 		if look() == before {
 			t.Error("nothing was made")
@@ -427,7 +427,7 @@ func TestRelayedRulesLeadToASocketOfTheNode(t *testing.T) {
 		n.serve(p, at.Port(), at.Addr())
 		for _, a := range []netip.Addr{clusterIP(v6, 1), anyAddress(v6)} {
 			rules = append(rules, proxy.Rule{
-				Door: proxy.Door{Address: a, Protocol: p, Port: nodePort}, Backends: []netip.AddrPort{at}, Relayed: true,
+				Frontend: proxy.Frontend{Address: a, Protocol: p, Port: nodePort}, Backends: []netip.AddrPort{at}, Relayed: true,
 			})
 		}
 	})
@@ -468,7 +468,7 @@ func TestAForeignProxyIsFound(t *testing.T) {
 		})
 		return found
 	}
-	w.start(proxy.Rule{Door: proxy.Door{Address: clusterIP(false, 1), Protocol: corev1.ProtocolTCP, Port: port}})
+	w.start(proxy.Rule{Frontend: proxy.Frontend{Address: clusterIP(false, 1), Protocol: corev1.ProtocolTCP, Port: port}})
 	if found := look(); len(found) != 0 {
 		t.Errorf("found %q where there is none", found)
 	}
@@ -497,7 +497,7 @@ func TestSCTPIsSentToABackend(t *testing.T) {
 	w := newWorld(t)
 	pod := w.nodes[1].pods[0]
 	r := proxy.Rule{
-		Door:     proxy.Door{Address: clusterIP(false, 1), Protocol: corev1.ProtocolSCTP, Port: port},
+		Frontend: proxy.Frontend{Address: clusterIP(false, 1), Protocol: corev1.ProtocolSCTP, Port: port},
 		Backends: backends(false, pod), Masquerade: proxy.MasqueradeForeign,
 	}
 	w.start(r)
@@ -535,7 +535,7 @@ func TestMarkedPacketsOfTheNodeAreLeftAlone(t *testing.T) {
 	w.options.Mark = 0x77
 	n := w.nodes[0]
 	r := proxy.Rule{
-		Door: proxy.Door{Address: anyAddress(false), Protocol: corev1.ProtocolTCP, Port: nodePort}, Masquerade: proxy.MasqueradeEverybody,
+		Frontend: proxy.Frontend{Address: anyAddress(false), Protocol: corev1.ProtocolTCP, Port: nodePort}, Masquerade: proxy.MasqueradeEverybody,
 		Backends: backends(false, n.pods[0]),
 	}
 	w.start(r)

@@ -15,13 +15,13 @@ import (
 	"github.com/sampan-io/sampan/proxy"
 )
 
-// maxLooked bounds how many backends of a door are looked up: one request each.
+// maxLooked bounds the number of backends of a frontend that are looked up: one request each.
 const maxLooked = 4096
 
-// Lookup returns what the kernel has for a door, whoever put it there, and the backend
-// that a client of it goes back to. It reads single elements, so that it costs the same
-// whatever the number of Services. It may be called from any goroutine.
-func (k *Kernel) Lookup(ctx context.Context, d proxy.Door, client netip.Addr) (proxy.Seen, error) {
+// Lookup returns what the kernel has for a frontend, even if another program made it, and the
+// backend that a client of it goes back to. It reads single elements, so its cost does not depend
+// on the number of Services. It may be called from any goroutine.
+func (k *Kernel) Lookup(ctx context.Context, d proxy.Frontend, client netip.Addr) (proxy.Seen, error) {
 	c, err := netlink.Dial(unix.NETLINK_NETFILTER, nil)
 	if err != nil {
 		return proxy.Seen{}, fmt.Errorf("opening nftables: %w", err)
@@ -29,27 +29,27 @@ func (k *Kernel) Lookup(ctx context.Context, d proxy.Door, client netip.Addr) (p
 	defer c.Close()
 	l := lookup{c, k.opts.Table}
 	f := familyOf(d.Address)
-	door := appendDoor(nil, d)
-	class, err := l.get(f.doors(), door)
+	frontend := appendFrontend(nil, d)
+	class, err := l.get(f.frontends(), frontend)
 	if err != nil || class == nil {
 		return proxy.Seen{}, err
 	}
 	seen := proxy.Seen{Found: true}
-	if seen.Backends, err = l.backends(ctx, f, door, 0); err != nil {
+	if seen.Backends, err = l.backends(ctx, f, frontend, 0); err != nil {
 		return seen, err
 	}
-	if seen.Inside, err = l.backends(ctx, f, door, insideSlots); err != nil {
+	if seen.Inside, err = l.backends(ctx, f, frontend, insideSlots); err != nil {
 		return seen, err
 	}
 	if client.BitLen() != d.Address.BitLen() {
 		return seen, nil
 	}
-	bound, err := l.get(f.affinity(), append(slices.Clip(door), client.AsSlice()...))
+	bound, err := l.get(f.affinity(), append(slices.Clip(frontend), client.AsSlice()...))
 	if err != nil || bound == nil {
 		return seen, err
 	}
-	backend, err := l.get(f.endpoints(), append(slices.Clip(door), bound.data...))
-	if backend != nil { // or else it is one no more
+	backend, err := l.get(f.endpoints(), append(slices.Clip(frontend), bound.data...))
+	if backend != nil { // otherwise it is no longer a backend
 		seen.Bound, seen.Left = f.readBackend(backend.data), bound.left
 	}
 	return seen, err
@@ -61,21 +61,21 @@ type lookup struct {
 	table string
 }
 
-// A found element has data, so much time left if it has a timeout, and what it has counted if it counts.
+// A found element has data, the time left if it has a timeout, and its counter if it has one.
 type found struct {
 	key, data []byte
 	left      time.Duration
 	counted   *counted
 }
 
-// backends returns those in the slots from the first one on.
-func (l lookup) backends(ctx context.Context, f *family, door []byte, first uint32) ([]netip.AddrPort, error) {
+// backends returns the backends in the slots from first on.
+func (l lookup) backends(ctx context.Context, f *family, frontend []byte, first uint32) ([]netip.AddrPort, error) {
 	var all []netip.AddrPort
 	for slot := first; slot < first+maxLooked; slot++ {
 		if err := ctx.Err(); err != nil {
 			return nil, err
 		}
-		e, err := l.get(f.endpoints(), binary.NativeEndian.AppendUint32(slices.Clip(door), slot))
+		e, err := l.get(f.endpoints(), binary.NativeEndian.AppendUint32(slices.Clip(frontend), slot))
 		if err != nil || e == nil {
 			return all, err
 		}
@@ -108,7 +108,7 @@ const (
 	attrValue    = 1 // NFTA_DATA_VALUE
 )
 
-// get returns an element of a map, or nil if there is none, or no such map.
+// get returns an element of a map, or nil if there is none or no such map.
 func (l lookup) get(set string, key []byte) (*found, error) {
 	ae := netlink.NewAttributeEncoder()
 	ae.String(attrTable, l.table)

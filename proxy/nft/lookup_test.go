@@ -26,18 +26,18 @@ func TestLookupSaysWhatTheKernelHas(t *testing.T) {
 			at := netip.AddrPortFrom(n.pods[1].ip[v6], target)
 			all, name[at] = append(all, at), n.pods[1].name
 		}
-		door := func(a netip.Addr, p uint16) proxy.Door {
-			return proxy.Door{Address: a, Protocol: corev1.ProtocolTCP, Port: p}
+		frontend := func(a netip.Addr, p uint16) proxy.Frontend {
+			return proxy.Frontend{Address: a, Protocol: corev1.ProtocolTCP, Port: p}
 		}
 		any := netip.IPv4Unspecified()
 		if v6 {
 			any = netip.IPv6Unspecified()
 		}
-		sticky := proxy.Rule{Door: door(clusterIP(v6, 1), port), Backends: all, Affinity: time.Hour}
-		split := proxy.Rule{Door: door(any, 30080), Backends: all[:1], Inside: all}
-		empty := proxy.Rule{Door: door(clusterIP(v6, 2), port)}
+		sticky := proxy.Rule{Frontend: frontend(clusterIP(v6, 1), port), Backends: all, Affinity: time.Hour}
+		split := proxy.Rule{Frontend: frontend(any, 30080), Backends: all[:1], Inside: all}
+		empty := proxy.Rule{Frontend: frontend(clusterIP(v6, 2), port)}
 		w.start(sticky, split, empty)
-		look := func(d proxy.Door) (seen proxy.Seen) {
+		look := func(d proxy.Frontend) (seen proxy.Seen) {
 			t.Helper()
 			node.do(func() {
 				var err error
@@ -47,24 +47,24 @@ func TestLookupSaysWhatTheKernelHas(t *testing.T) {
 			return seen
 		}
 		for _, r := range []proxy.Rule{sticky, split, empty} {
-			if got := look(r.Door); !got.Found || !slices.Equal(got.Backends, r.Backends) || !slices.Equal(got.Inside, r.Inside) || got.Bound.IsValid() {
-				t.Errorf("at %v there is %+v, want %+v", r.Door, got, r)
+			if got := look(r.Frontend); !got.Found || !slices.Equal(got.Backends, r.Backends) || !slices.Equal(got.Inside, r.Inside) || got.Bound.IsValid() {
+				t.Errorf("at %v there is %+v, want %+v", r.Frontend, got, r)
 			}
 		}
-		if got := look(door(clusterIP(v6, 1), port+1)); got.Found {
-			t.Errorf("at a door that is none there is %+v", got)
+		if got := look(frontend(clusterIP(v6, 1), port+1)); got.Found {
+			t.Errorf("at a frontend that is none there is %+v", got)
 		}
 
 		answer, err := pod.ask(corev1.ProtocolTCP, netip.AddrPortFrom(clusterIP(v6, 1), port))
 		w.must(err)
-		got := look(sticky.Door)
+		got := look(sticky.Frontend)
 		if who, _, _ := strings.Cut(answer, " "); name[got.Bound] != who || got.Left <= 59*time.Minute || got.Left > time.Hour {
 			t.Errorf("the client is bound to %v (%s) for %v, and %s answered; want that for an hour", got.Bound, name[got.Bound], got.Left, who)
 		}
 		without := sticky
 		without.Backends = slices.DeleteFunc(slices.Clone(all), func(a netip.AddrPort) bool { return a == got.Bound })
 		w.update(proxy.Change{Was: sticky, Is: without})
-		if got := look(sticky.Door); got.Bound.IsValid() || !slices.Equal(got.Backends, without.Backends) {
+		if got := look(sticky.Frontend); got.Bound.IsValid() || !slices.Equal(got.Backends, without.Backends) {
 			t.Errorf("after the backend went there is %+v, want %v and that the client is bound no more", got, without.Backends)
 		}
 	})

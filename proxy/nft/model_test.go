@@ -23,11 +23,11 @@ import (
 )
 
 // contents reads what a table has: elements and rules, as the kernel tells them. Chains
-// of classes that no door has are left out, and what is about them.
+// of classes that no frontend has are left out, and what is about them.
 func contents(t *rapid.T, k *Kernel) map[string]bool {
 	idle := map[string]bool{accountingWasOff: true} // which the first one alone has
 	for c, u := range k.classes {
-		if u.doors == 0 {
+		if u.frontends == 0 {
 			for _, name := range c.chains() {
 				idle[name] = true
 			}
@@ -36,7 +36,7 @@ func contents(t *rapid.T, k *Kernel) map[string]bool {
 		}
 	}
 	for c, u := range k.classes {
-		if u.doors > 0 {
+		if u.frontends > 0 {
 			delete(idle, c.sources)
 		}
 	}
@@ -135,14 +135,14 @@ func TestUpdatesAreAsGoodAsReplace(t *testing.T) {
 			t.Fatal(err)
 		}
 		t.Cleanup(func() { _ = flag.Set("rapid.checks", old) })
-		doors := []proxy.Door{}
+		frontends := []proxy.Frontend{}
 		for _, a := range []string{"10.2.0.1", "10.2.0.2", "0.0.0.0", "fd00:2::1", "::"} {
 			for _, p := range []corev1.Protocol{corev1.ProtocolTCP, corev1.ProtocolUDP, corev1.ProtocolSCTP} {
-				doors = append(doors, proxy.Door{Address: netip.MustParseAddr(a), Protocol: p, Port: 80})
+				frontends = append(frontends, proxy.Frontend{Address: netip.MustParseAddr(a), Protocol: p, Port: 80})
 			}
 		}
 		rule := rapid.Custom(func(t *rapid.T) proxy.Rule {
-			r := proxy.Rule{Door: rapid.SampledFrom(doors).Draw(t, "door")}
+			r := proxy.Rule{Frontend: rapid.SampledFrom(frontends).Draw(t, "frontend")}
 			backends := func(name string) (all []netip.AddrPort) {
 				for i := range 12 {
 					if rapid.Bool().Draw(t, name) {
@@ -184,7 +184,7 @@ func TestUpdatesAreAsGoodAsReplace(t *testing.T) {
 		}
 		// To make a table and to remove it takes the kernel longer than all else here, so it is done once in a while.
 		k, whole, cases, failed := newKernel("updated"), newKernel("replaced"), 0, false
-		var now map[proxy.Door]proxy.Rule
+		var now map[proxy.Frontend]proxy.Rule
 		defer func() { _, _ = k.Close(), whole.Close() }()
 		rapid.Check(t, func(t *rapid.T) {
 			must := func(err error) {
@@ -207,18 +207,18 @@ func TestUpdatesAreAsGoodAsReplace(t *testing.T) {
 				must(k.Update(t.Context(), changes))
 			}
 			failed = true // until the end: then what is tried again begins with nothing
-			now = map[proxy.Door]proxy.Rule{}
+			now = map[proxy.Frontend]proxy.Rule{}
 			for range rapid.IntRange(1, 4).Draw(t, "updates") {
 				var changes []proxy.Change
-				for _, r := range rapid.SliceOfNDistinct(rule, 1, 12, func(r proxy.Rule) proxy.Door { return r.Door }).Draw(t, "rules") {
-					was, there := now[r.Door]
+				for _, r := range rapid.SliceOfNDistinct(rule, 1, 12, func(r proxy.Rule) proxy.Frontend { return r.Frontend }).Draw(t, "rules") {
+					was, there := now[r.Frontend]
 					if there && rapid.IntRange(0, 3).Draw(t, "remove") == 0 {
 						changes = append(changes, proxy.Change{Was: was})
-						delete(now, r.Door)
+						delete(now, r.Frontend)
 						continue
 					}
 					changes = append(changes, proxy.Change{Was: was, Is: r})
-					now[r.Door] = r
+					now[r.Frontend] = r
 				}
 				must(k.Update(t.Context(), changes))
 			}

@@ -10,12 +10,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// An interval is all addresses from one up to, and not including, another one, which
-// is not valid if there is none above.
+// An interval is all addresses from one up to, and not including, another one, which is not valid
+// if there is none above.
 type interval struct{ from, to netip.Addr }
 
-// intervals returns the addresses of a family that are in any of the prefixes, in
-// ascending order and with gaps in between: the kernel refuses those that overlap.
+// intervals returns the addresses of a family that are in any of the prefixes, ascending and with
+// gaps in between: the kernel refuses intervals that overlap.
 func intervals(f *family, prefixes []netip.Prefix) []interval {
 	var all []interval
 	for _, p := range prefixes {
@@ -37,7 +37,7 @@ func intervals(f *family, prefixes []netip.Prefix) []interval {
 	return merged
 }
 
-// last is the highest address of a prefix.
+// last returns the highest address of a prefix.
 func last(p netip.Prefix) netip.Addr {
 	b := p.Masked().Addr().AsSlice()
 	for i := p.Bits(); i < len(b)*8; i++ {
@@ -61,14 +61,14 @@ func intervalList(all []interval) *list {
 
 const sourcesPrefix = "sources"
 
-// sourcesName names the set of clients that may connect: by what is in it, so that
-// doors which have the same share it.
+// sourcesName returns the name of a set of sources, derived from its networks, so that frontends
+// with the same networks share it.
 func sourcesName(f *family, prefixes []netip.Prefix) string {
 	h := sha256.New()
 	for _, i := range intervals(f, prefixes) {
 		h.Write(append(i.from.AsSlice(), i.to.AsSlice()...))
 	}
-	const bytes = 8 // enough that no two of a cluster are the same
+	const bytes = 8 // enough to be unique in a cluster
 	return sourcesPrefix + f.digit + "-" + hex.EncodeToString(h.Sum(nil)[:bytes])
 }
 

@@ -12,7 +12,7 @@ import (
 	"github.com/sampan-io/sampan/proxy"
 )
 
-// A queue is a server that accepts connections when it is told to, on a pod of the first node, and a door that leads
+// A queue is a server that accepts connections when it is told to, on a pod of the first node, and a frontend that leads
 // to it.
 type queue struct {
 	*world
@@ -25,7 +25,7 @@ func (w *world) queue(v6 bool) *queue {
 	w.t.Helper()
 	pod := w.nodes[0].pods[0]
 	q := &queue{world: w, rule: proxy.Rule{
-		Door:     proxy.Door{Address: clusterIP(v6, 1), Protocol: corev1.ProtocolTCP, Port: port},
+		Frontend: proxy.Frontend{Address: clusterIP(v6, 1), Protocol: corev1.ProtocolTCP, Port: port},
 		Backends: backends(v6, pod), Masquerade: proxy.MasqueradeForeign,
 	}}
 	w.start(q.rule)
@@ -52,10 +52,14 @@ func (q *queue) accept() net.Conn {
 	return c
 }
 
-// takeOut takes the server out of the door, which stays.
-func (q *queue) takeOut() { q.update(proxy.Change{Was: q.rule, Is: proxy.Rule{Door: q.rule.Door}}) }
+// takeOut takes the server out of the frontend, which stays.
+func (q *queue) takeOut() {
+	q.update(proxy.Change{Was: q.rule, Is: proxy.Rule{Frontend: q.rule.Frontend}})
+}
 
-func (q *queue) putBack() { q.update(proxy.Change{Was: proxy.Rule{Door: q.rule.Door}, Is: q.rule}) }
+func (q *queue) putBack() {
+	q.update(proxy.Change{Was: proxy.Rule{Frontend: q.rule.Frontend}, Is: q.rule})
+}
 
 // settle reports whether the kernel of the node settles by itself within limit.
 func (q *queue) settle(limit time.Duration) bool {
@@ -181,7 +185,7 @@ func TestSettleDoesNotTrustAnotherProcess(t *testing.T) {
 	queued := q.connect()
 	defer queued.Close()
 	start := time.Now()
-	w.start(proxy.Rule{Door: q.rule.Door})
+	w.start(proxy.Rule{Frontend: q.rule.Frontend})
 	if q.settle(patience/5) && time.Since(start) < time.Second {
 		t.Error("it settled while a connection stood in the queue")
 	}

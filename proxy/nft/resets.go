@@ -13,15 +13,16 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A server that resets a connection, as one does that closes it while something is unread, ends it without a word
-// more, and conntrack remembers it for ten seconds (net.netfilter.nf_conntrack_tcp_timeout_close). A client that takes the same
-// port again in that time is no new one for conntrack, unless one of the two had closed before: no rule sees its SYN, and it goes
-// to the old server, which may have left the Service since, and be about to end for that reason. So rules tell us
-// of resets by servers, and what is remembered of these connections is deleted.
+// A server that closes a connection while data is unread resets it. Conntrack keeps the closed
+// connection for ten seconds (net.netfilter.nf_conntrack_tcp_timeout_close). If the client uses the
+// same port again in that time, unless one of the two had closed before, conntrack does not treat
+// its SYN as a first packet: no rule sees it, and it goes to the old server, which may have left
+// the Service and be about to end. So rules log resets by servers, and Run deletes these
+// connections from conntrack.
 
 func (f *family) reset() string { return "reset" + f.digit }
 
-// resetGroup is the group of NFLOG in which the rules of a table tell of resets. Other programs have low ones.
+// resetGroup is the NFLOG group in which a table logs resets. Other programs use low numbers.
 func resetGroup(table string) uint16 {
 	const high = 1 << 15
 	h := fnv.New32a()
@@ -29,7 +30,7 @@ func resetGroup(table string) uint16 {
 	return uint16(h.Sum32()) | high
 }
 
-// isReset is about packets of TCP that reset a connection.
+// isReset matches TCP packets that reset a connection.
 func (f *family) isReset() []expr.Any {
 	protocol := &expr.Payload{DestRegister: regBackend, Base: expr.PayloadBaseNetworkHeader, Offset: v4Protocol, Len: 1}
 	if f == v6 {
@@ -39,11 +40,12 @@ func (f *family) isReset() []expr.Any {
 		inHeader(expr.PayloadBaseTransportHeader, tcpWordsOffset, tcpReset, tcpReset)...)
 }
 
-// addResets adds the chain to which packets come that reset a connection that was sent on. What a server says in
-// answer to a SYN is left out: conntrack itself forgets such connections.
+// addResets adds the chain for packets that reset a connection to a backend. A server's reset in
+// answer to a SYN is left out: conntrack deletes such connections itself.
 func (b *batch) addResets(f *family) {
 	const assured = 1 << 2 // IPS_ASSURED
-	// More can't be told than are dealt with at little cost, and so nobody can make this node busy with it.
+	// The rate limit keeps the cost of resets low, so that clients can't overload the node with
+	// them.
 	const perSecond, burst = 1000, 1000
 	accept := &expr.Verdict{Kind: expr.VerdictAccept}
 	b.addRule(f.reset(),
@@ -56,8 +58,8 @@ func (b *batch) addResets(f *family) {
 		&expr.Cmp{Op: expr.CmpOpNeq, Register: regBackend, Data: []byte{byte(countOut)}},
 		accept)
 	for _, node := range []bool{false, true} {
-		b.addRule(f.reset(), append(f.loadOriginalDoor(node),
-			find(f.doors(), f.regDoor(), regBackend),
+		b.addRule(f.reset(), append(f.loadOriginalFrontend(node),
+			find(f.frontends(), f.regFrontend(), regBackend),
 			&expr.Limit{Type: expr.LimitTypePkts, Rate: perSecond, Unit: expr.LimitTimeSecond, Burst: burst},
 			&expr.Log{Key: 1 << unix.NFTA_LOG_GROUP, Group: resetGroup(b.table)},
 			accept)...)
@@ -65,7 +67,7 @@ func (b *batch) addResets(f *family) {
 	b.addRule(f.reset(), accept)
 }
 
-// Messages of NFLOG, and attributes of them: NFULNL_* and NFULA_* of linux/netfilter/nfnetlink_log.h.
+// Messages of NFLOG, and their attributes: NFULNL_* and NFULA_* of linux/netfilter/nfnetlink_log.h.
 const (
 	logPacket     = unix.NFNL_SUBSYS_ULOG << 8
 	logPayload    = 9
@@ -77,15 +79,15 @@ const (
 	logThreshold  = 5
 )
 
-// Run implements [proxy.Kernel]: it deletes what conntrack remembers of connections that their server has reset.
+// Run implements [proxy.Kernel]: it deletes connections that their server has reset from conntrack.
 func (k *Kernel) Run(ctx context.Context) error {
 	c, hangUp, err := dialUntil(ctx)
 	if err != nil {
-		return fmt.Errorf("hearing of connections that servers reset: %w", err)
+		return fmt.Errorf("receiving resets of connections: %w", err)
 	}
 	defer hangUp()
 	if err := bindLog(c, resetGroup(k.opts.Table)); err != nil {
-		return hint(fmt.Errorf("hearing of connections that servers reset: %w", err))
+		return hint(fmt.Errorf("receiving resets of connections: %w", err))
 	}
 	flows, err := openConntrack()
 	if err != nil {
@@ -97,17 +99,17 @@ func (k *Kernel) Run(ctx context.Context) error {
 		switch {
 		case ctx.Err() != nil:
 			return nil
-		case errors.Is(err, unix.ENOBUFS): // what is missed is remembered for ten seconds
+		case errors.Is(err, unix.ENOBUFS): // conntrack drops missed ones after ten seconds
 			continue
 		case err != nil:
-			return fmt.Errorf("hearing of connections that servers reset: %w", err)
+			return fmt.Errorf("receiving resets of connections: %w", err)
 		}
 		for _, m := range messages {
 			if key, v6, ok := resetFlow(m); ok {
-				if flows.bury(v6, key) == nil {
+				if flows.removeClosed(v6, key) == nil {
 					continue
 				}
-				fresh, err := openConntrack() // after an error it is of no more use; this flow stays
+				fresh, err := openConntrack() // after an error it can't be used any more; this flow stays
 				if err != nil {
 					return err
 				}
@@ -118,9 +120,9 @@ func (k *Kernel) Run(ctx context.Context) error {
 	}
 }
 
-// bindLog has the kernel send the headers of what is logged in a group, of each packet at once.
+// bindLog has the kernel send the headers of packets that are logged in a group, without batching.
 func bindLog(c *netlink.Conn, group uint16) error {
-	const headers = 128 // is room for them
+	const headers = 128 // large enough for them
 	ae := netlink.NewAttributeEncoder()
 	ae.ByteOrder = binary.BigEndian
 	ae.Bytes(logCommand, []byte{logBind})
@@ -145,14 +147,14 @@ func resetFlow(m netlink.Message) (key flowKey, v6, ok bool) {
 	for kind, value, rest, ok := attribute(m.Data[genmsg:]); ok; kind, value, rest, ok = attribute(rest) {
 		if kind == logPayload {
 			from, to, ok := ends(value)
-			// The door answers the client, as addresses are translated back by now.
+			// The packet goes from frontend to client: addresses are translated back by now.
 			return flowKey{tuple: originalTuple(unix.IPPROTO_TCP, to, from)}, from.Addr().Is6(), ok
 		}
 	}
 	return flowKey{}, false, false
 }
 
-// ends returns where a packet of TCP comes from and where it goes.
+// ends returns source and destination of a TCP packet.
 func ends(packet []byte) (from, to netip.AddrPort, ok bool) {
 	f, header := v4, 0
 	if len(packet) > 0 {
@@ -171,8 +173,9 @@ func ends(packet []byte) (from, to netip.AddrPort, ok bool) {
 	return end(f.source, header), end(f.destination, header+2), true
 }
 
-// bury deletes a connection that is closed. A reset that the client may not accept leaves one as it is.
-func (c *conntrack) bury(v6 bool, key flowKey) error {
+// removeClosed deletes a connection if it is closed. A reset that the client may not accept leaves
+// it open.
+func (c *conntrack) removeClosed(v6 bool, key flowKey) error {
 	const closed = 8 // TCP_CONNTRACK_CLOSE
 	var dead []flowKey
 	if err := c.ask(ctGet, 0, v6, []flowKey{key}, func(_ int, now *flow) {

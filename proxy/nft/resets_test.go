@@ -31,7 +31,7 @@ func TestAPortIsUsedAgainAfterAReset(t *testing.T) {
 		defer q.listener.Close()
 		defer n.run()()
 		atNode := q.rule
-		atNode.Door = proxy.Door{Address: anyAddress(v6), Protocol: corev1.ProtocolTCP, Port: nodePort}
+		atNode.Frontend = proxy.Frontend{Address: anyAddress(v6), Protocol: corev1.ProtocolTCP, Port: nodePort}
 		atNode.Masquerade = proxy.MasqueradeEverybody
 		w.update(proxy.Change{Is: atNode})
 		for _, c := range []struct {
@@ -78,7 +78,7 @@ func TestAPortIsUsedAgainAfterAReset(t *testing.T) {
 	})
 }
 
-// TestNobodyElsesResetsAreForgotten leaves alone what came to no door of ours.
+// TestNobodyElsesResetsAreForgotten leaves alone what came to no frontend of ours.
 func TestNobodyElsesResetsAreForgotten(t *testing.T) {
 	w := newWorld(t)
 	n := w.nodes[0]

@@ -17,44 +17,46 @@ import (
 	"github.com/sampan-io/sampan/proxy"
 )
 
-// A parting is a server that was taken out: connections that came to a door before
-// may still stand in its queue.
-type parting struct {
-	door    proxy.Door
-	backend netip.AddrPort
-	at      time.Time
+// A removal is a server that was removed from a frontend: earlier connections may still wait in its
+// accept queue.
+type removal struct {
+	frontend proxy.Frontend
+	backend  netip.AddrPort
+	at       time.Time
 }
 
-// young is for how long a connection may stand in a queue before we no longer wait for it.
+// young is how long a connection may wait in a queue; older ones are not waited for.
 const young = time.Second
 
-// partings returns the servers of TCP that a change takes out.
-func partings(was, is *proxy.Rule, now time.Time) (all []parting) {
+// removals returns the TCP servers that a change removes.
+func removals(was, is *proxy.Rule, now time.Time) (all []removal) {
 	if was.Protocol != corev1.ProtocolTCP || was.Relayed {
 		return nil
 	}
 	for _, a := range goneFrom(was, is) {
-		all = append(all, parting{was.Door, a, now})
+		all = append(all, removal{was.Frontend, a, now})
 	}
 	return all
 }
 
-// has reports whether a connection of TCP to an address was one to the door of p, and that to its server.
-func (p *parting) has(to, server netip.AddrPort) bool {
-	return p.backend == server && p.door.Port == to.Port() && (p.door.Address == to.Addr() || p.door.Address.IsUnspecified())
+// has reports whether a TCP connection to an address was one to p's frontend, and its server p's
+// backend.
+func (p *removal) has(to, server netip.AddrPort) bool {
+	return p.backend == server && p.frontend.Port == to.Port() && (p.frontend.Address == to.Addr() || p.frontend.Address.IsUnspecified())
 }
 
-// mayQueue reports whether the server of a connection may not have accepted it yet: all that has
-// come from its host is what a kernel sends on its own. Counted says that packets are counted now.
+// mayQueue reports whether the server of a connection may not have accepted it yet: everything that
+// its host has sent so far, a kernel sends without the server. Counted is true if packets are
+// counted now.
 func mayQueue(f *flow, counted bool) bool {
-	const lastAck, closed = 6, 8 // TCP_CONNTRACK_LAST_ACK, behind it TIME_WAIT and CLOSE
+	const lastAck, closed = 6, 8 // TCP_CONNTRACK_LAST_ACK, followed by TIME_WAIT and CLOSE
 	if f.state >= lastAck && f.state <= closed {
 		return false
 	}
 	if f.sent.packets == 0 {
 		return !counted // it was made before packets were counted
 	}
-	// A packet without data has no more than this: the one that opens a connection has 40 bytes of TCP.
+	// Packets without data are no longer than this: the SYN-ACK has 40 bytes of TCP.
 	bare := uint64(20 + 40)
 	if f.to.Addr().Is6() {
 		bare = 40 + 40
@@ -62,106 +64,106 @@ func mayQueue(f *flow, counted bool) bool {
 	return f.answered.bytes <= bare*f.answered.packets
 }
 
-// A departure is a parting with the connections that it leaves behind. As rules send no new ones to
-// its server, they are found once, and from then on only these are looked at.
-type departure struct {
-	parting
+// A drain is a removal with the connections that may wait in its server's queue. Rules send the
+// server no new ones, so these are found once, and afterwards only they are checked.
+type drain struct {
+	removal
 	found  bool
-	queued []*queuer // as far as they are found
+	queued []*pendingConn // the connections found
 }
 
-// A queuer is a connection that may stand in the queue of its server.
-type queuer struct {
+// A pendingConn is a connection that may wait in the accept queue of its server.
+type pendingConn struct {
 	flowKey
-	no bool // it does not, as was seen
+	no bool // it was seen not to wait
 }
 
-// departures are the servers that were taken out not long ago.
-type departures struct {
+// drains are the recently removed servers.
+type drains struct {
 	mu   sync.Mutex
-	all  []*departure // guarded by mu
-	anew time.Time    // guarded by mu; when rules took the place of others, of which it is not known which servers they had
+	all  []*drain  // guarded by mu
+	anew time.Time // guarded by mu; when rules replaced others whose servers are not known
 
-	looking  sync.Mutex  // held while somebody looks, and held first; the departures' own fields are guarded by it
-	read     time.Time   // guarded by looking; when all connections were read last
-	rest     time.Time   // guarded by looking; when they may be read the next time
-	conn     *conntrack  // guarded by looking; nil if there is none. It is kept while it listens: to close it takes long
+	looking  sync.Mutex  // held while connections are checked, and locked before mu; guards the fields of each drain
+	read     time.Time   // guarded by looking; when all connections were last read
+	rest     time.Time   // guarded by looking; when they may be read next
+	conn     *conntrack  // guarded by looking; may be nil. It is kept while listening: closing takes long
 	arrivals arrivals    // guarded by looking
-	silence  *time.Timer // guarded by looking; ends listening when nobody has left for long
+	idle     *time.Timer // guarded by looking; ends listening some time after the last removal
 }
 
-// part notes servers that were taken out, and forgets those that are back.
-func (l *departures) part(gone []parting, changes []proxy.Change, now time.Time) {
+// add records removed servers, and deletes the drains of servers that are backends again.
+func (l *drains) add(gone []removal, changes []proxy.Change, now time.Time) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.all = slices.DeleteFunc(l.all, func(p *departure) bool {
+	l.all = slices.DeleteFunc(l.all, func(p *drain) bool {
 		return now.Sub(p.at) > young || slices.ContainsFunc(changes, func(c proxy.Change) bool {
-			return c.Is.Door == p.door && hasBackend(&c.Is, p.backend)
+			return c.Is.Frontend == p.frontend && hasBackend(&c.Is, p.backend)
 		})
 	})
 	for _, p := range gone {
 		p.at = now
-		l.all = append(l.all, &departure{parting: p})
+		l.all = append(l.all, &drain{removal: p})
 	}
 }
 
-// replaced notes that rules took the place of unknown ones.
-func (l *departures) replaced(now time.Time) {
+// replaced records that rules replaced unknown ones.
+func (l *drains) replaced(now time.Time) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.anew = now
 }
 
-// unknown is for how long connections to servers that are not known to have left may still be young.
-func (l *departures) unknown(now time.Time) time.Duration {
+// unknown returns for how long connections to unknown removed servers may be young.
+func (l *drains) unknown(now time.Time) time.Duration {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.anew.Add(young).Sub(now)
 }
 
-// list returns those that are to be waited for.
-func (l *departures) list(now time.Time) []*departure {
+// list returns the drains that are young enough to wait for.
+func (l *drains) list(now time.Time) []*drain {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.all = slices.DeleteFunc(l.all, func(p *departure) bool { return p.old(now) })
+	l.all = slices.DeleteFunc(l.all, func(p *drain) bool { return p.old(now) })
 	return slices.Clone(l.all)
 }
 
-func (p *parting) old(now time.Time) bool { return now.Sub(p.at) >= young }
+func (p *removal) old(now time.Time) bool { return now.Sub(p.at) >= young }
 
-// Settle implements [proxy.Kernel]. It waits until each connection that was made to a server before it was taken
-// out has been answered by that, and so accepted, or has ended, or is a second old.
+// Settle implements [proxy.Kernel]. It waits until each connection to a server that was made before
+// the server's removal is accepted (the server has answered), has ended, or is a second old.
 //
-// Nothing tells when that is so. It finds those connections once, for all servers that are gone by then, and
-// looks at these few from time to time; for a second at most, and only if a server of TCP was taken out. Where
-// all rules were made anew in the place of others a second has to do.
+// There is no event for that. Settle finds those connections once, for all removed servers, and
+// then checks these few from time to time: for a second at most, and only if a TCP server was
+// removed. After a Replace it waits for a second.
 func (k *Kernel) Settle(ctx context.Context) {
-	if rest := k.departed.unknown(time.Now()); rest > 0 && !run.Pause(ctx, rest) {
+	if rest := k.drains.unknown(time.Now()); rest > 0 && !run.Pause(ctx, rest) {
 		return
 	}
-	mine := k.departed.list(time.Now())
+	mine := k.drains.list(time.Now())
 	const first, longest = 2 * time.Millisecond, 50 * time.Millisecond
 	for pause := first; len(mine) > 0; pause = min(2*pause, longest) {
 		var rest time.Duration
-		mine, rest = k.departed.look(mine)
+		mine, rest = k.drains.look(mine)
 		now := time.Now()
-		mine = slices.DeleteFunc(mine, func(p *departure) bool { return p.old(now) })
+		mine = slices.DeleteFunc(mine, func(p *drain) bool { return p.old(now) })
 		if len(mine) == 0 {
 			return
 		}
-		last := slices.MaxFunc(mine, func(a, b *departure) int { return a.at.Compare(b.at) })
+		last := slices.MaxFunc(mine, func(a, b *drain) int { return a.at.Compare(b.at) })
 		if !run.Pause(ctx, min(max(pause, rest), last.at.Add(young).Sub(now))) {
 			return
 		}
 	}
 }
 
-// share is how much longer than reading all connections took they are not read again.
+// share is the ratio of the pause after reading all connections to the time that reading them took.
 const share = 4
 
-// look returns those in whose queues a connection may stand, and for how long it is of no use, or would take
-// too much of this machine, to look again.
-func (l *departures) look(mine []*departure) (left []*departure, rest time.Duration) {
+// look returns the drains with pending connections, and how long to wait before the next look,
+// because it would be useless or too expensive earlier.
+func (l *drains) look(mine []*drain) (left []*drain, rest time.Duration) {
 	l.looking.Lock()
 	defer l.looking.Unlock()
 	defer func() {
@@ -170,40 +172,41 @@ func (l *departures) look(mine []*departure) (left []*departure, rest time.Durat
 		}
 	}()
 	counted := accounting() == "1"
-	// What can't be read is not known: then a second has to do.
-	if slices.ContainsFunc(mine, func(p *departure) bool { return !p.found }) {
+	// If connections can't be read, waiting for a second is the fallback.
+	if slices.ContainsFunc(mine, func(p *drain) bool { return !p.found }) {
 		rest, _ = l.find(counted)
 	}
-	if slices.ContainsFunc(mine, func(p *departure) bool { return p.found && len(p.queued) > 0 }) {
+	if slices.ContainsFunc(mine, func(p *drain) bool { return p.found && len(p.queued) > 0 }) {
 		start := time.Now()
 		_ = l.connected(func(c *conntrack) error { return recheck(c, mine, counted) })
 		rest = share * time.Since(start)
 	}
-	settled := func(p *departure) bool { return p.found && len(p.queued) == 0 }
+	settled := func(p *drain) bool { return p.found && len(p.queued) == 0 }
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.all = slices.DeleteFunc(l.all, settled)
 	return slices.DeleteFunc(mine, settled), rest
 }
 
-// find finds the connections of all that have left, or says for how long it is not to be tried again.
+// find finds the pending connections of all drains, or returns how long to wait before trying
+// again.
 //
-// Those that began not long ago are heard of if it listens; otherwise all that there are have to be read.
-// Who reads them twice in short order listens from then on, until nobody has left for a while. That costs every
-// connection that begins some microseconds, so it is nothing for a single change.
-func (l *departures) find(counted bool) (rest time.Duration, err error) {
+// If it listens to new flows it uses these; otherwise it reads all flows. After two full reads in
+// quick succession it listens to new flows, until no server has been removed for a while. Listening
+// costs a few microseconds per new connection, so a single change does not justify it.
+func (l *drains) find(counted bool) (rest time.Duration, err error) {
 	const hold = 3 * time.Second
 	start := time.Now()
-	all := slices.DeleteFunc(l.list(start), func(p *departure) bool { return p.found })
+	all := slices.DeleteFunc(l.list(start), func(p *drain) bool { return p.found })
 	if !l.arrivals.listening() && start.Before(l.rest) {
 		return l.rest.Sub(start), nil
 	}
 	awaitPackets()
 	if l.arrivals.listening() {
-		l.silence.Reset(hold)
-		l.arrivals.hear(time.Now())
+		l.idle.Reset(hold)
+		l.arrivals.poll(time.Now())
 		l.arrivals.find(all)
-		all = slices.DeleteFunc(all, func(p *departure) bool { return p.found })
+		all = slices.DeleteFunc(all, func(p *drain) bool { return p.found })
 	}
 	switch {
 	case len(all) == 0:
@@ -211,7 +214,7 @@ func (l *departures) find(counted bool) (rest time.Duration, err error) {
 	case start.Before(l.rest):
 		return l.rest.Sub(start), nil
 	case !l.arrivals.listening() && start.Sub(l.read) < hold && l.arrivals.listen() == nil:
-		l.silence = time.AfterFunc(hold, l.deafen)
+		l.idle = time.AfterFunc(hold, l.stopListening)
 	}
 	err = l.connected(func(c *conntrack) error { return search(c, all, counted) })
 	l.read = time.Now()
@@ -219,19 +222,19 @@ func (l *departures) find(counted bool) (rest time.Duration, err error) {
 	return 0, err
 }
 
-// deafen ends listening.
-func (l *departures) deafen() {
+// stopListening ends listening.
+func (l *drains) stopListening() {
 	l.looking.Lock()
 	defer l.looking.Unlock()
 	if l.arrivals.listening() {
-		l.silence.Stop()
+		l.idle.Stop()
 		l.arrivals.close()
 	}
 	l.disconnect()
 }
 
-// connected calls f with a connection, which is of no more use after an error.
-func (l *departures) connected(f func(*conntrack) error) (err error) {
+// connected calls f with a connection to conntrack, and closes it after an error.
+func (l *drains) connected(f func(*conntrack) error) (err error) {
 	if l.conn == nil {
 		if l.conn, err = openConntrack(); err != nil {
 			return err
@@ -243,15 +246,15 @@ func (l *departures) connected(f func(*conntrack) error) (err error) {
 	return err
 }
 
-func (l *departures) disconnect() {
+func (l *drains) disconnect() {
 	if l.conn != nil {
 		l.conn.close()
 		l.conn = nil
 	}
 }
 
-func byServer(all []*departure) map[netip.AddrPort][]*departure {
-	by := map[netip.AddrPort][]*departure{}
+func byServer(all []*drain) map[netip.AddrPort][]*drain {
+	by := map[netip.AddrPort][]*drain{}
 	for _, p := range all {
 		p.queued = nil
 		by[p.backend] = append(by[p.backend], p)
@@ -259,14 +262,14 @@ func byServer(all []*departure) map[netip.AddrPort][]*departure {
 	return by
 }
 
-// search reads all connections and notes those that may stand in the queue of one of these servers.
-func search(c *conntrack, all []*departure, counted bool) error {
+// search reads all connections and records the pending ones of these drains.
+func search(c *conntrack, all []*drain, counted bool) error {
 	by := byServer(all)
 	for _, s := range selections(all, remembered()) {
 		if err := c.each(s, func(f *flow) {
 			for _, p := range by[f.server] {
 				if f.protocol == unix.IPPROTO_TCP && p.has(f.to, f.server) && mayQueue(f, counted) {
-					p.queued = append(p.queued, &queuer{flowKey: f.key.clone()})
+					p.queued = append(p.queued, &pendingConn{flowKey: f.key.clone()})
 				}
 			}
 		}); err != nil {
@@ -279,10 +282,10 @@ func search(c *conntrack, all []*departure, counted bool) error {
 	return nil
 }
 
-// recheck looks again at connections that were found, and drops those that stand in no queue any more.
-func recheck(c *conntrack, all []*departure, counted bool) error {
+// recheck reads the pending connections again, and drops the ones that no longer wait.
+func recheck(c *conntrack, all []*drain, counted bool) error {
 	for _, v6 := range []bool{false, true} {
-		var queued []*queuer
+		var queued []*pendingConn
 		var keys []flowKey
 		for _, p := range all {
 			if p.found && p.backend.Addr().Is6() == v6 {
@@ -301,40 +304,40 @@ func recheck(c *conntrack, all []*departure, counted bool) error {
 		}
 	}
 	for _, p := range all {
-		p.queued = slices.DeleteFunc(p.queued, func(q *queuer) bool { return q.no })
+		p.queued = slices.DeleteFunc(p.queued, func(q *pendingConn) bool { return q.no })
 	}
 	return nil
 }
 
-// selections are what has to be read for servers that were taken out, where so many flows are
-// remembered. Going through all of them takes a tenth of writing them down, and 10 ms at least: with
-// many of them the kernel is asked for each server by itself, as far as it can tell servers apart.
-func selections(all []*departure, flows int) (s []selection) {
+// selections returns what to read for removed servers if conntrack has so many flows. Iterating
+// over all flows takes a tenth of the time of dumping them, and at least 10 ms: with many flows the
+// kernel is asked for each server separately, where it can filter by server.
+func selections(all []*drain, flows int) (s []selection) {
 	const perServer = 12_500
 	for _, v6 := range []bool{false, true} {
-		servers := map[netip.AddrPort][]netip.AddrPort{} // doors of each
-		var backends, doors []netip.AddrPort
+		servers := map[netip.AddrPort][]netip.AddrPort{} // frontends of each
+		var backends, frontends []netip.AddrPort
 		for _, p := range all {
 			if p.backend.Addr().Is6() == v6 {
-				door := netip.AddrPortFrom(p.door.Address, p.door.Port)
-				servers[p.backend] = append(servers[p.backend], door)
-				backends, doors = append(backends, p.backend), append(doors, door)
+				frontend := netip.AddrPortFrom(p.frontend.Address, p.frontend.Port)
+				servers[p.backend] = append(servers[p.backend], frontend)
+				backends, frontends = append(backends, p.backend), append(frontends, frontend)
 			}
 		}
 		switch {
 		case len(servers) == 0:
 		case v6 || len(servers) > 1+flows/perServer:
-			s = append(s, selection{v6, unix.IPPROTO_TCP, common(doors), common(backends)})
+			s = append(s, selection{v6, unix.IPPROTO_TCP, common(frontends), common(backends)})
 		default:
-			for b, doors := range servers {
-				s = append(s, selection{v6, unix.IPPROTO_TCP, common(doors), b})
+			for b, frontends := range servers {
+				s = append(s, selection{v6, unix.IPPROTO_TCP, common(frontends), b})
 			}
 		}
 	}
 	return s
 }
 
-// remembered returns how many flows there are, or 0 if that can't be read.
+// remembered returns the number of flows in conntrack, or 0 if that can't be read.
 func remembered() int {
 	b, _ := os.ReadFile("/proc/sys/net/netfilter/nf_conntrack_count")
 	n, _ := strconv.Atoi(strings.TrimSpace(string(b)))

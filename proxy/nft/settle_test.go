@@ -47,29 +47,29 @@ func TestMayQueue(t *testing.T) {
 	}
 }
 
-func door(text string) proxy.Door {
+func frontend(text string) proxy.Frontend {
 	a := at(text)
-	return proxy.Door{Address: a.Addr(), Protocol: corev1.ProtocolTCP, Port: a.Port()}
+	return proxy.Frontend{Address: a.Addr(), Protocol: corev1.ProtocolTCP, Port: a.Port()}
 }
 
 func TestPartingHas(t *testing.T) {
 	tests := []struct {
-		name, door, backend, to, server string
-		want                            bool
+		name, frontend, backend, to, server string
+		want                                bool
 	}{
 		{"its own", "10.96.0.1:80", "10.1.0.5:8080", "10.96.0.1:80", "10.1.0.5:8080", true},
 		{"by IPv6", "[fd00::1]:80", "[fd01::5]:8080", "[fd00::1]:80", "[fd01::5]:8080", true},
 		{"another server", "10.96.0.1:80", "10.1.0.5:8080", "10.96.0.1:80", "10.1.0.6:8080", false},
 		{"another port of the server", "10.96.0.1:80", "10.1.0.5:8080", "10.96.0.1:80", "10.1.0.5:8081", false},
-		{"another door", "10.96.0.1:80", "10.1.0.5:8080", "10.96.0.2:80", "10.1.0.5:8080", false},
-		{"another port of the door", "10.96.0.1:80", "10.1.0.5:8080", "10.96.0.1:81", "10.1.0.5:8080", false},
-		{"past all doors", "10.96.0.1:80", "10.1.0.5:8080", "10.1.0.5:8080", "10.1.0.5:8080", false},
+		{"another frontend", "10.96.0.1:80", "10.1.0.5:8080", "10.96.0.2:80", "10.1.0.5:8080", false},
+		{"another port of the frontend", "10.96.0.1:80", "10.1.0.5:8080", "10.96.0.1:81", "10.1.0.5:8080", false},
+		{"past all frontends", "10.96.0.1:80", "10.1.0.5:8080", "10.1.0.5:8080", "10.1.0.5:8080", false},
 		{"a node port, at any address", "0.0.0.0:30080", "10.1.0.5:8080", "192.0.2.7:30080", "10.1.0.5:8080", true},
 		{"another node port", "0.0.0.0:30080", "10.1.0.5:8080", "192.0.2.7:30081", "10.1.0.5:8080", false},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			p := parting{door: door(tt.door), backend: at(tt.backend)}
+			p := removal{frontend: frontend(tt.frontend), backend: at(tt.backend)}
 			if got := p.has(at(tt.to), at(tt.server)); got != tt.want {
 				t.Errorf("%t, want %t", got, tt.want)
 			}
@@ -84,13 +84,13 @@ func TestSelections(t *testing.T) {
 	port := func(n uint16) netip.AddrPort { return netip.AddrPortFrom(netip.Addr{}, n) }
 	tests := []struct {
 		name  string
-		gone  [][2]string // doors and servers
+		gone  [][2]string // frontends and servers
 		flows int
 		want  []selection
 	}{
 		{"nobody", nil, 100_000, nil},
 		{"one", [][2]string{{"10.96.0.1:80", "10.1.0.5:8080"}}, 0, []selection{tcp(false, at("10.96.0.1:80"), at("10.1.0.5:8080"))}},
-		{"one at two doors", [][2]string{{"10.96.0.1:80", "10.1.0.5:8080"}, {"0.0.0.0:30080", "10.1.0.5:8080"}}, 0, []selection{tcp(false, netip.AddrPort{}, at("10.1.0.5:8080"))}},
+		{"one at two frontends", [][2]string{{"10.96.0.1:80", "10.1.0.5:8080"}, {"0.0.0.0:30080", "10.1.0.5:8080"}}, 0, []selection{tcp(false, netip.AddrPort{}, at("10.1.0.5:8080"))}},
 		{"a node port", [][2]string{{"0.0.0.0:30080", "10.1.0.5:8080"}}, 0, []selection{tcp(false, port(30080), at("10.1.0.5:8080"))}},
 		{"two of few flows", [][2]string{{"10.96.0.1:80", "10.1.0.5:8080"}, {"10.96.0.1:80", "10.1.0.6:8080"}}, 1000, []selection{tcp(false, at("10.96.0.1:80"), port(8080))}},
 		{
@@ -109,9 +109,9 @@ func TestSelections(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			var all []*departure
+			var all []*drain
 			for _, g := range tt.gone {
-				all = append(all, &departure{parting: parting{door: door(g[0]), backend: at(g[1])}})
+				all = append(all, &drain{removal: removal{frontend: frontend(g[0]), backend: at(g[1])}})
 			}
 			got := selections(all, tt.flows)
 			slices.SortStableFunc(got, func(a, b selection) int {
@@ -129,17 +129,17 @@ func TestSelections(t *testing.T) {
 
 func TestStaleFlows(t *testing.T) {
 	f := forgetter{local: map[netip.Addr]bool{netip.MustParseAddr("192.0.2.7"): true}}
-	udp := func(text string) proxy.Door {
-		d := door(text)
+	udp := func(text string) proxy.Frontend {
+		d := frontend(text)
 		d.Protocol = corev1.ProtocolUDP
 		return d
 	}
 	for _, d := range []string{"10.96.0.10:53", "0.0.0.0:30053"} {
-		was := proxy.Rule{Door: udp(d), Backends: []netip.AddrPort{at("10.1.0.5:53"), at("10.1.0.6:53")}}
-		is := proxy.Rule{Door: udp(d), Backends: []netip.AddrPort{at("10.1.0.5:53")}}
+		was := proxy.Rule{Frontend: udp(d), Backends: []netip.AddrPort{at("10.1.0.5:53"), at("10.1.0.6:53")}}
+		is := proxy.Rule{Frontend: udp(d), Backends: []netip.AddrPort{at("10.1.0.5:53")}}
 		f.note(&was, &is)
 	}
-	stays := proxy.Rule{Door: udp("10.96.0.11:53"), Backends: []netip.AddrPort{at("10.1.0.5:53")}}
+	stays := proxy.Rule{Frontend: udp("10.96.0.11:53"), Backends: []netip.AddrPort{at("10.1.0.5:53")}}
 	more := stays
 	more.Backends = []netip.AddrPort{at("10.1.0.5:53"), at("10.1.0.6:53")}
 	f.note(&stays, &more)
@@ -150,11 +150,11 @@ func TestStaleFlows(t *testing.T) {
 	}{
 		{"to one that is gone", "10.96.0.10:53", "10.1.0.6:53", unix.IPPROTO_UDP, true},
 		{"to one that stays", "10.96.0.10:53", "10.1.0.5:53", unix.IPPROTO_UDP, false},
-		{"to the door itself, from before it was one", "10.96.0.10:53", "10.96.0.10:53", unix.IPPROTO_UDP, true},
+		{"to the frontend itself, from before it was one", "10.96.0.10:53", "10.96.0.10:53", unix.IPPROTO_UDP, true},
 		{"of TCP", "10.96.0.10:53", "10.1.0.6:53", unix.IPPROTO_TCP, false},
 		{"by the node port", "192.0.2.7:30053", "10.1.0.6:53", unix.IPPROTO_UDP, true},
 		{"to that port of somebody else", "192.0.2.8:30053", "192.0.2.8:30053", unix.IPPROTO_UDP, false},
-		{"by a door from which nobody is gone", "10.96.0.11:53", "10.1.0.6:53", unix.IPPROTO_UDP, false},
+		{"by a frontend from which nobody is gone", "10.96.0.11:53", "10.1.0.6:53", unix.IPPROTO_UDP, false},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -169,18 +169,18 @@ func TestStaleFlows(t *testing.T) {
 	}
 }
 
-// TestPartedServersAreForgotten has servers that come back, or left long ago.
-func TestPartedServersAreForgotten(t *testing.T) {
-	var l departures
+// TestRemovedServersAreForgotten has servers that come back, or left long ago.
+func TestRemovedServersAreForgotten(t *testing.T) {
+	var l drains
 	now := time.Now()
-	r := proxy.Rule{Door: door("10.96.0.1:80"), Backends: []netip.AddrPort{at("10.1.0.5:8080"), at("10.1.0.6:8080")}}
-	none := proxy.Rule{Door: r.Door}
-	l.part(partings(&r, &none, now), []proxy.Change{{Was: r, Is: none}}, now)
+	r := proxy.Rule{Frontend: frontend("10.96.0.1:80"), Backends: []netip.AddrPort{at("10.1.0.5:8080"), at("10.1.0.6:8080")}}
+	none := proxy.Rule{Frontend: r.Frontend}
+	l.add(removals(&r, &none, now), []proxy.Change{{Was: r, Is: none}}, now)
 	if n := len(l.list(now)); n != 2 {
 		t.Errorf("%d have left, want 2", n)
 	}
-	one := proxy.Rule{Door: r.Door, Backends: r.Backends[:1]}
-	l.part(partings(&none, &one, now), []proxy.Change{{Was: none, Is: one}}, now)
+	one := proxy.Rule{Frontend: r.Frontend, Backends: r.Backends[:1]}
+	l.add(removals(&none, &one, now), []proxy.Change{{Was: none, Is: one}}, now)
 	if all := l.list(now); len(all) != 1 || all[0].backend != r.Backends[1] {
 		t.Errorf("%v have left, want the other one", all)
 	}

@@ -12,7 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// send makes the kernel carry out a batch, in full or not at all. It does so while we
+// send makes the kernel execute a batch, in full or not at all. The kernel does so during the
 // write: when that returns the answers are there.
 func send(b *batch) error {
 	messages, last, err := b.finish()
@@ -24,8 +24,8 @@ func send(b *batch) error {
 		return fmt.Errorf("opening nftables: %w", os.NewSyscallError("socket", err))
 	}
 	defer unix.Close(fd)
-	// The kernel takes a batch in one write, which the buffer must hold. It answers each
-	// message that is wrong, with a copy of its header.
+	// The kernel takes a batch in one write, which the buffer must hold. It answers each wrong
+	// message with a copy of its header.
 	const answer, overhead = 1 << 10, 1 << 16
 	setBuffer(fd, unix.SO_SNDBUFFORCE, unix.SO_SNDBUF, len(messages)+overhead)
 	setBuffer(fd, unix.SO_RCVBUFFORCE, unix.SO_RCVBUF, answer*len(b.what)+overhead)
@@ -43,11 +43,11 @@ func send(b *batch) error {
 	return answers(fd, b, last)
 }
 
-// setBuffer makes a buffer of a socket large enough, as far as we may: who is root of a user namespace
-// alone is limited by net.core.wmem_max and rmem_max.
+// setBuffer makes a socket's buffer large enough if possible: root in a user namespace is limited
+// by net.core.wmem_max and rmem_max.
 func setBuffer(fd, force, option, size int) {
 	if unix.SetsockoptInt(fd, unix.SOL_SOCKET, force, size) != nil {
-		_ = unix.SetsockoptInt(fd, unix.SOL_SOCKET, option, size) // too small shows when it is used
+		_ = unix.SetsockoptInt(fd, unix.SOL_SOCKET, option, size) // a buffer that is too small fails when it is used
 	}
 }
 
@@ -68,8 +68,8 @@ func answers(fd int, b *batch, last uint32) error {
 		err := retry(func() (err error) { n, _, err = unix.Recvfrom(fd, buf, 0); return err })
 		switch {
 		case errors.Is(err, unix.ENOBUFS):
-			// Only answers to what is wrong can be that many.
-			return fmt.Errorf("nftables, table %s: more is wrong than there is room to say, among it: %w", b.table, errors.Join(append(wrong, err)...))
+			// Only errors can be that many.
+			return fmt.Errorf("nftables, table %s: the kernel reported more errors than fit the buffer; first: %w", b.table, errors.Join(append(wrong, err)...))
 		case err != nil:
 			return fmt.Errorf("nftables, table %s: no answer: %w", b.table, errors.Join(append(wrong, os.NewSyscallError("recvfrom", err))...))
 		}
@@ -93,11 +93,11 @@ func answers(fd int, b *batch, last uint32) error {
 	}
 }
 
-// explain says what the kernel did not like about a message. Its answer has the
-// header of that after its own, and then where in the message the trouble is.
+// explain returns the kernel's error about a message. Its answer has that message's header after
+// its own, and then the offset of the error in the message.
 func (b *batch) explain(seq uint32, errno unix.Errno, answer []byte) error {
 	const attributes = unix.SizeofNlMsghdr + 4 + unix.SizeofNlMsghdr
-	at := "" // which element it is about
+	at := "" // the element with the error
 	if binary.NativeEndian.Uint16(answer[6:])&unix.NLM_F_ACK_TLVS != 0 && len(answer) > attributes {
 		if ad, err := netlink.NewAttributeDecoder(answer[attributes:]); err == nil {
 			for ad.Next() {
@@ -110,7 +110,7 @@ func (b *batch) explain(seq uint32, errno unix.Errno, answer []byte) error {
 	return hint(fmt.Errorf("nftables, table %s, %s%s: %w", b.table, b.what[seq], at, errno))
 }
 
-// hint tells who lacks rights what to do.
+// hint adds to a permission error what to do about it.
 func hint(err error) error {
 	if errors.Is(err, os.ErrPermission) {
 		return fmt.Errorf("%w; this needs root (CAP_NET_ADMIN)", err)
@@ -118,7 +118,8 @@ func hint(err error) error {
 	return err
 }
 
-// elementAt describes the element at a place in a message, if there is one that begins with a door.
+// elementAt describes the element at an offset of a message, if there is one that begins with a
+// frontend.
 func (b *batch) elementAt(seq, offset uint32) string {
 	_, set, ok := strings.Cut(b.what[seq], "set ")
 	if !ok {
@@ -129,9 +130,9 @@ func (b *batch) elementAt(seq, offset uint32) string {
 		m = m[binary.NativeEndian.Uint32(m):]
 	}
 	for _, f := range families {
-		const key = 4 + 4 + 4 // the headers of the element, of its key, and of the value of that
+		const key = 4 + 4 + 4 // the headers of the element, of its key, and of the key's value
 		end := offset + key + f.bytes + 8
-		if (set == f.doors() || set == f.endpoints() || set == f.slots()) && uint64(end) <= uint64(len(m)) {
+		if (set == f.frontends() || set == f.endpoints() || set == f.slots()) && uint64(end) <= uint64(len(m)) {
 			value := m[offset+key : end]
 			address, _ := netip.AddrFromSlice(value[:f.bytes])
 			return fmt.Sprintf(" (%s . %s . %d)", address, protocolName(value[f.bytes]), binary.BigEndian.Uint16(value[f.bytes+4:]))
@@ -140,13 +141,13 @@ func (b *batch) elementAt(seq, offset uint32) string {
 	return ""
 }
 
-// An object is a table, a chain or a set that there is.
+// An object is an existing table, chain or set.
 type object struct {
 	family      byte
-	table, name string // of a table the name is ""
+	table, name string // name is "" for a table
 }
 
-// dump reads which tables, chains or sets a family has; the family NFPROTO_UNSPEC has those of all.
+// dump reads the names of tables, chains or sets of a family; NFPROTO_UNSPEC reads those of all.
 func dump(kind uint16, family byte) ([]object, error) {
 	nameAt := map[uint16]uint16{unix.NFT_MSG_GETTABLE: 0, unix.NFT_MSG_GETCHAIN: unix.NFTA_CHAIN_NAME, unix.NFT_MSG_GETSET: unix.NFTA_SET_NAME}[kind]
 	c, err := netlink.Dial(unix.NETLINK_NETFILTER, nil)

@@ -11,15 +11,15 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A watch hears of changes of nftables.
+// A watch receives notifications of changes of nftables.
 type watch struct {
 	conn *netlink.Conn
 	lost func()
 }
 
-// Watch calls lost whenever somebody else has removed the table, as `nft flush ruleset` does, and
-// blocks until ctx is over, or returns an error if it can't go on. It may be called once, from any
-// goroutine; what it calls must not block.
+// Watch calls lost whenever another program has removed the table, as `nft flush ruleset` does. It
+// blocks until ctx is cancelled, or returns an error if it fails. It may be called once, from any
+// goroutine; lost must not block.
 func (k *Kernel) Watch(ctx context.Context, lost func()) error {
 	c, hangUp, err := dialUntil(ctx)
 	if err != nil {
@@ -36,19 +36,19 @@ func (k *Kernel) Watch(ctx context.Context, lost func()) error {
 		switch {
 		case ctx.Err() != nil:
 			return nil
-		case errors.Is(err, unix.ENOBUFS): // there were too many to be told of each
+		case errors.Is(err, unix.ENOBUFS): // notifications were dropped
 		case err != nil:
 			return fmt.Errorf("watching nftables: %w", err)
 		case !slices.ContainsFunc(messages, k.removes):
 			continue
 		}
-		if !k.stands() {
+		if !k.hasTable() {
 			lost()
 		}
 	}
 }
 
-// dialUntil opens a connection to netfilter from which nothing is received any more when ctx is over.
+// dialUntil opens a connection to netfilter whose Receive fails once ctx is cancelled.
 func dialUntil(ctx context.Context) (c *netlink.Conn, hangUp func(), err error) {
 	if c, err = netlink.Dial(unix.NETLINK_NETFILTER, nil); err != nil {
 		return nil, nil, err
@@ -57,7 +57,7 @@ func dialUntil(ctx context.Context) (c *netlink.Conn, hangUp func(), err error) 
 	return c, func() { stop(); _ = c.Close() }, nil
 }
 
-// removes reports whether a message says that the table was removed.
+// removes reports whether a message is about the removal of the table.
 func (k *Kernel) removes(m netlink.Message) bool {
 	if m.Header.Type != unix.NFNL_SUBSYS_NFTABLES<<8|unix.NFT_MSG_DELTABLE || len(m.Data) < 4 || m.Data[0] != unix.NFPROTO_INET {
 		return false
@@ -74,14 +74,14 @@ func (k *Kernel) removes(m netlink.Message) bool {
 	return false
 }
 
-// stands reports whether the table is there, as far as can be seen.
-func (k *Kernel) stands() bool {
+// hasTable reports whether the table exists, or that can't be read.
+func (k *Kernel) hasTable() bool {
 	tables, err := dump(unix.NFT_MSG_GETTABLE, unix.NFPROTO_INET)
 	return err != nil || slices.ContainsFunc(tables, func(o object) bool { return o.table == k.opts.Table })
 }
 
-// send is send for a change of ours. Nobody listens meanwhile: the kernel would make a message of
-// every element.
+// send sends a batch of our own. The watch leaves the multicast group meanwhile: otherwise the
+// kernel would make a notification of every element.
 func (k *Kernel) send(b *batch) error {
 	w := k.watch.Load()
 	if w == nil {
@@ -89,8 +89,8 @@ func (k *Kernel) send(b *batch) error {
 	}
 	left := w.conn.LeaveGroup(unix.NFNLGRP_NFTABLES) == nil
 	err := send(b)
-	if left && w.conn.JoinGroup(unix.NFNLGRP_NFTABLES) == nil && err == nil && !k.stands() {
-		w.lost() // while nobody listened
+	if left && w.conn.JoinGroup(unix.NFNLGRP_NFTABLES) == nil && err == nil && !k.hasTable() {
+		w.lost() // removed while the watch was not in the group
 	}
 	return err
 }

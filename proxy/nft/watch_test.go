@@ -36,7 +36,7 @@ func TestATableThatSomebodyRemovesIsMissed(t *testing.T) {
 		}
 		rule := func(n byte) proxy.Rule {
 			return proxy.Rule{
-				Door:     proxy.Door{Address: netip.AddrFrom4([4]byte{10, 2, 0, n}), Protocol: corev1.ProtocolTCP, Port: 80},
+				Frontend: proxy.Frontend{Address: netip.AddrFrom4([4]byte{10, 2, 0, n}), Protocol: corev1.ProtocolTCP, Port: 80},
 				Backends: []netip.AddrPort{netip.MustParseAddrPort("10.1.0.1:8080")},
 			}
 		}

@@ -162,16 +162,16 @@ func Run(ctx context.Context, o Options) error {
 		}
 		o.Node = strings.ToLower(o.Node)
 	}
-	doors, err := o.listen(ctx)
+	listeners, err := o.listen(ctx)
 	if err != nil {
 		return err
 	}
 	pages := run.NewGroup(context.WithoutCancel(ctx), 0) // they go on until all else has ended
 	defer pages.Stop()
-	for _, d := range doors {
+	for _, d := range listeners {
 		pages.Go(func(ctx context.Context) { d.serve(ctx, o.Log) })
 	}
-	stages, err := o.connected(ctx, s, doors)
+	stages, err := o.connected(ctx, s, listeners)
 	if err != nil || ctx.Err() != nil {
 		return err
 	}
@@ -180,7 +180,7 @@ func Run(ctx context.Context, o Options) error {
 
 // connected makes the proxy of the node that the server knows. What goes wrong is no fault of the
 // other flags. There is nothing to run when ctx is over.
-func (o Options) connected(ctx context.Context, s settings, doors []*webDoor) ([]run.Stage, error) {
+func (o Options) connected(ctx context.Context, s settings, listeners []*webListener) ([]run.Stage, error) {
 	cfg, err := o.Connect()
 	if err != nil {
 		return nil, err
@@ -209,11 +209,11 @@ func (o Options) connected(ctx context.Context, s settings, doors []*webDoor) ([
 			return nil, fmt.Errorf("--announce-load-balancers: reading which other nodes do so: %w", err)
 		}
 	}
-	return o.parts(ctx, s, api, node, doors)
+	return o.parts(ctx, s, api, node, listeners)
 }
 
 // parts makes the proxy and what it stands on.
-func (o Options) parts(ctx context.Context, s settings, api client.Interface, node *corev1.Node, doors []*webDoor) ([]run.Stage, error) {
+func (o Options) parts(ctx context.Context, s settings, api client.Interface, node *corev1.Node, listeners []*webListener) ([]run.Stage, error) {
 	four, six, err := o.sockets(s, node)
 	if err != nil {
 		return nil, err
@@ -248,7 +248,7 @@ func (o Options) parts(ctx context.Context, s settings, api client.Interface, no
 		return nil, err
 	}
 	checks.Judge(p.Healthy)
-	o.open(p, forwarder, doors)
+	o.open(p, forwarder, listeners)
 	return []run.Stage{
 		{
 			{Name: "memory", Run: func(ctx context.Context) error { return memory.Run(ctx, memory.Options{Log: o.Log}) }},

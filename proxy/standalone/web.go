@@ -36,15 +36,15 @@ func (o Options) pages() []page {
 	return slices.DeleteFunc(all, func(p page) bool { return p.at == "" })
 }
 
-// A webDoor is where a page is. As long as the proxy waits for the API server it says so.
-type webDoor struct {
+// A webListener is where a page is. As long as the proxy waits for the API server it says so.
+type webListener struct {
 	page
 	listener net.Listener
 	answers  atomic.Pointer[http.ServeMux]
 }
 
 // listen opens the addresses of all pages, or none.
-func (o Options) listen(ctx context.Context) (doors []*webDoor, err error) {
+func (o Options) listen(ctx context.Context) (listeners []*webListener, err error) {
 	var errs []error
 	for _, p := range o.pages() {
 		l, err := new(net.ListenConfig).Listen(ctx, "tcp", p.at)
@@ -52,24 +52,24 @@ func (o Options) listen(ctx context.Context) (doors []*webDoor, err error) {
 			errs = append(errs, fmt.Errorf("--%s: %w", p.flag, err))
 			continue
 		}
-		d := &webDoor{page: p, listener: l}
+		d := &webListener{page: p, listener: l}
 		d.answers.Store(whileWaiting())
-		doors = append(doors, d)
+		listeners = append(listeners, d)
 	}
 	if len(errs) > 0 {
-		for _, d := range doors {
+		for _, d := range listeners {
 			_ = d.listener.Close()
 		}
 		return nil, errors.Join(errs...)
 	}
-	for _, d := range doors {
+	for _, d := range listeners {
 		o.Log.InfoContext(ctx, "the service proxy listens", "address", d.listener.Addr(), "for", strings.TrimSuffix(d.flag, "-bind-address"))
 	}
-	return doors, nil
+	return listeners, nil
 }
 
 // serve answers until ctx is over.
-func (d *webDoor) serve(ctx context.Context, log *slog.Logger) {
+func (d *webListener) serve(ctx context.Context, log *slog.Logger) {
 	answer := func(w http.ResponseWriter, r *http.Request) { d.answers.Load().ServeHTTP(w, r) }
 	if err := health.Serve(ctx, d.listener, http.HandlerFunc(answer)); err != nil {
 		log.ErrorContext(ctx, "the service proxy does not answer any more", "address", d.at, "err", err)
@@ -95,7 +95,7 @@ func whileWaiting() *http.ServeMux {
 }
 
 // open has the pages tell of the proxy.
-func (o Options) open(p *proxy.Proxy, f *userspace.Forwarder, doors []*webDoor) {
+func (o Options) open(p *proxy.Proxy, f *userspace.Forwarder, listeners []*webListener) {
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	registry.MustRegister(append(f.Collectors(), p.Metrics()...)...)
@@ -104,7 +104,7 @@ func (o Options) open(p *proxy.Proxy, f *userspace.Forwarder, doors []*webDoor) 
 	metrics.Handle("GET /metrics", promhttp.HandlerFor(registry, promhttp.HandlerOpts{}))
 	metrics.HandleFunc("GET /proxyMode", func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte(cmp.Or(o.Mode, "kernel"))) })
 	metrics.Handle("GET /", health.Handler(p))
-	for _, d := range doors {
+	for _, d := range listeners {
 		d.answers.Store(map[string]*http.ServeMux{healthzFlag: healthz, metricsFlag: metrics}[d.flag])
 	}
 }

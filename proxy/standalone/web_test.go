@@ -14,16 +14,16 @@ import (
 // TestAWaitingProxySaysSo asks the pages of a proxy that has not heard of the API server yet.
 func TestAWaitingProxySaysSo(t *testing.T) {
 	o := Options{HealthzAddress: "127.0.0.1:0", MetricsAddress: "127.0.0.1:0", Log: slog.New(slog.DiscardHandler)}
-	doors, err := o.listen(t.Context())
+	listeners, err := o.listen(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
 	g := run.NewGroup(t.Context(), 0)
-	for _, d := range doors {
+	for _, d := range listeners {
 		g.Go(func(ctx context.Context) { d.serve(ctx, o.Log) })
 	}
 	c := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
-	for _, d := range doors {
+	for _, d := range listeners {
 		for page, want := range map[string]struct {
 			code int
 			body string
@@ -44,7 +44,7 @@ func TestAWaitingProxySaysSo(t *testing.T) {
 		}
 	}
 	g.Stop()
-	for _, d := range doors {
+	for _, d := range listeners {
 		if r, err := c.Get("http://" + d.listener.Addr().String() + "/livez"); err == nil {
 			_ = r.Body.Close()
 			t.Errorf("%s: answers when all is over", d.flag)

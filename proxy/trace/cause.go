@@ -15,8 +15,8 @@ import (
 )
 
 // endpoint says what becomes of an endpoint, and why.
-func (w *World) endpoint(p *Path, j proxy.Judgement, seen *DoorSeen) EndpointTrace {
-	e := EndpointTrace{Standing: j.Standing, Candidate: j.Standing.Chosen(), at: j.At}
+func (w *World) endpoint(p *Path, j proxy.Judgement, seen *FrontendSeen) EndpointTrace {
+	e := EndpointTrace{Status: j.Status, Candidate: j.Status.Chosen(), at: j.At}
 	if j.At.IsValid() {
 		e.Address = j.At.String()
 	} else if len(j.Endpoint.Addresses) > 0 {
@@ -37,7 +37,7 @@ func (w *World) endpoint(p *Path, j proxy.Judgement, seen *DoorSeen) EndpointTra
 		}
 		e.Suspect = seen.Pool != nil && slices.Contains(seen.Pool.Suspects, j.At)
 	}
-	switch j.Standing {
+	switch j.Status {
 	case proxy.Candidate:
 	case proxy.LastResort:
 		e.Why = "it terminates, and no other is ready"
@@ -237,10 +237,10 @@ func (w *World) noCandidates(p *Path, pt *PathTrace) string {
 		return w.noEndpoints(p)
 	}
 	var reasons []string
-	count := map[proxy.Standing]int{}
+	count := map[proxy.EndpointStatus]int{}
 	for i := range pt.Endpoints {
 		e := &pt.Endpoints[i]
-		count[e.Standing]++
+		count[e.Status]++
 		if !slices.Contains(reasons, e.Why) {
 			reasons = append(reasons, e.Why)
 		}

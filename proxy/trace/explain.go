@@ -14,7 +14,7 @@ import (
 	"github.com/sampan-io/sampan/proxy"
 )
 
-// Explain puts a trace together. The error is a [NobodyError] if the Service does not have
+// Explain puts a trace together. The error is a [NotFoundError] if the Service does not have
 // what the target names.
 func Explain(w World) (*Trace, error) {
 	svc := w.Service
@@ -44,10 +44,10 @@ func Explain(w World) (*Trace, error) {
 	}
 	if w.Unseen != "" {
 		t.Notes = append(t.Notes, "what the node has and what answers is not known: "+w.Unseen)
-	} else if w.Sighting != nil && !w.Sighting.Known && len(paths) > 0 {
-		t.Notes = append(t.Notes, fmt.Sprintf("the proxy of node %s does not know the Service yet", w.Sighting.Node))
+	} else if w.Report != nil && !w.Report.Known && len(paths) > 0 {
+		t.Notes = append(t.Notes, fmt.Sprintf("the proxy of node %s does not know the Service yet", w.Report.Node))
 	}
-	if w.Elsewhere != "" && w.Sighting != nil {
+	if w.Elsewhere != "" && w.Report != nil {
 		t.Notes = append(t.Notes, fmt.Sprintf("the address is that of node %s, and the client is on node %s: it was tried from node %s itself", w.Elsewhere, w.Client.Node, w.Elsewhere))
 	}
 	for i := range paths {
@@ -96,7 +96,7 @@ func (w *World) path(plan *proxy.Plan, p *Path) PathTrace {
 	r := &p.Rule
 	pt := PathTrace{Kind: p.Kind, Port: portName(p.Port), Protocol: protocolOf(p.Port), Endpoints: []EndpointTrace{}}
 	in := inside(&w.Client, w.Here)
-	seen := w.Sighting.Of(p)
+	seen := w.Report.Of(p)
 	if p.Kind != Headless {
 		pt.Address = portAt(r.Address, int32(r.Port), r.Protocol)
 		if p.At.IsValid() {
@@ -113,7 +113,7 @@ func (w *World) path(plan *proxy.Plan, p *Path) PathTrace {
 		pt.Affinity = affinityOf(r, pool, seen)
 	}
 	for _, j := range proxy.JudgeEndpoints(w.Service, SlicesOf(p, w.Slices), w.Here, r, in) {
-		if j.Standing != proxy.OfAnotherFamily {
+		if j.Status != proxy.OfAnotherFamily {
 			pt.Endpoints = append(pt.Endpoints, w.endpoint(p, j, seen))
 		}
 	}
@@ -124,7 +124,7 @@ func (w *World) path(plan *proxy.Plan, p *Path) PathTrace {
 		return cmp.Or(a.at.Compare(b.at), strings.Compare(a.Address, b.Address))
 	})
 	if seen != nil {
-		pt.Answer = seen.Door
+		pt.Answer = seen.Frontend
 	}
 	pt.Cause = w.cause(p, &pt)
 	return pt
@@ -140,12 +140,12 @@ func poolOf(plan *proxy.Plan, id proxy.PoolID) *proxy.Pool {
 }
 
 // differences says what the node has otherwise than it is planned (T2).
-func (w *World) differences(r *proxy.PlannedRule, seen *DoorSeen, in bool) (all []string) {
+func (w *World) differences(r *proxy.PlannedRule, seen *FrontendSeen, in bool) (all []string) {
 	if seen == nil {
 		return nil
 	}
 	all = append(all, seen.Faults...)
-	node := w.Sighting.Node
+	node := w.Report.Node
 	differ := func(whose string, want, has []netip.AddrPort) {
 		if lacks := without(want, has); len(lacks) > 0 {
 			all = append(all, fmt.Sprintf("%s of node %s lacks %s, which is planned", whose, node, some(lacks)))
@@ -283,7 +283,7 @@ func (w *World) alone(r *proxy.PlannedRule) bool {
 	return w.Client.pod() && len(r.Backends) == 1 && slices.Contains(w.Client.Addresses, r.Backends[0].Addr())
 }
 
-func affinityOf(r *proxy.PlannedRule, pool *proxy.Pool, seen *DoorSeen) *Affinity {
+func affinityOf(r *proxy.PlannedRule, pool *proxy.Pool, seen *FrontendSeen) *Affinity {
 	d := r.Affinity
 	if pool != nil {
 		d = pool.Affinity

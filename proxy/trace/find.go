@@ -10,13 +10,13 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// NobodyError says that no Service has what was asked for.
-type NobodyError struct {
+// NotFoundError says that no Service has what was asked for.
+type NotFoundError struct {
 	What string   // what nobody has
 	Near []string // what may be meant instead
 }
 
-func (e *NobodyError) Error() string {
+func (e *NotFoundError) Error() string {
 	if len(e.Near) == 0 {
 		return e.What
 	}
@@ -36,9 +36,9 @@ func Find(t Target, all []*corev1.Service, nodes []*corev1.Node, pods []*corev1.
 		}
 	}
 	if len(have) == 0 {
-		return nil, nil, nobody(t, all, nodes, pods)
+		return nil, nil, notFound(t, all, nodes, pods)
 	}
-	slices.SortFunc(have, func(a, b *corev1.Service) int { // as doors are given out
+	slices.SortFunc(have, func(a, b *corev1.Service) int { // as frontends are given out
 		return cmp.Or(a.CreationTimestamp.Compare(b.CreationTimestamp.Time), strings.Compare(a.Namespace+"/"+a.Name, b.Namespace+"/"+b.Name))
 	})
 	return have[0], have[1:], nil
@@ -100,8 +100,8 @@ func NodeOf(a netip.Addr, nodes []*corev1.Node) *corev1.Node {
 func isNode(a netip.Addr, nodes []*corev1.Node) bool { return NodeOf(a, nodes) != nil }
 
 // nobody says why no Service has an address, and which ones are near.
-func nobody(t Target, all []*corev1.Service, nodes []*corev1.Node, pods []*corev1.Pod) error {
-	e := &NobodyError{What: fmt.Sprintf("no Service has the address %s", t)}
+func notFound(t Target, all []*corev1.Service, nodes []*corev1.Node, pods []*corev1.Pod) error {
+	e := &NotFoundError{What: fmt.Sprintf("no Service has the address %s", t)}
 	for _, p := range pods {
 		for _, ip := range p.Status.PodIPs {
 			if a, err := netip.ParseAddr(ip.IP); err == nil && a == t.Address && !p.Spec.HostNetwork {

@@ -90,7 +90,7 @@ func Paths(svc *corev1.Service, plan *proxy.Plan, here proxy.Here, t Target) (pa
 
 // hasPort returns an error if a Service does not have a port.
 func hasPort(svc *corev1.Service, t Target) error {
-	e := &NobodyError{What: fmt.Sprintf("Service %s/%s has no port %s", svc.Namespace, svc.Name, portText(t))}
+	e := &NotFoundError{What: fmt.Sprintf("Service %s/%s has no port %s", svc.Namespace, svc.Name, portText(t))}
 	for i := range svc.Spec.Ports {
 		p := &svc.Spec.Ports[i]
 		if named(p, t) || p.NodePort != 0 && p.NodePort == t.number() && (t.Protocol == "" || t.Protocol == protocolOf(p)) {

@@ -81,14 +81,14 @@ type Affinity struct {
 
 // An EndpointTrace is what becomes of an endpoint.
 type EndpointTrace struct {
-	Address   string         `json:"address"`
-	Pod       string         `json:"pod,omitempty"`
-	Node      string         `json:"node,omitempty"`
-	Standing  proxy.Standing `json:"standing"`
-	Candidate bool           `json:"candidate"`
-	Why       string         `json:"why,omitempty"` // it is none, or does not answer
-	Suspect   bool           `json:"suspect,omitempty"`
-	Answer    *Answer        `json:"answer,omitempty"`
+	Address   string               `json:"address"`
+	Pod       string               `json:"pod,omitempty"`
+	Node      string               `json:"node,omitempty"`
+	Status    proxy.EndpointStatus `json:"standing"`
+	Candidate bool                 `json:"candidate"`
+	Why       string               `json:"why,omitempty"` // it is none, or does not answer
+	Suspect   bool                 `json:"suspect,omitempty"`
+	Answer    *Answer              `json:"answer,omitempty"`
 
 	at netip.AddrPort
 }
@@ -102,11 +102,11 @@ type World struct {
 	Warnings []*corev1.Event              // of its namespace
 	NoPods   string                       // why pods are not known; "" if they are
 
-	Target   Target
-	Client   Client
-	Here     proxy.Here // the node whose rules count
-	Sighting *Sighting  // what was seen there; nil: nothing
-	Unseen   string     // why there is none
+	Target Target
+	Client Client
+	Here   proxy.Here  // the node whose rules count
+	Report *NodeReport // what was seen there; nil: nothing
+	Unseen string      // why there is none
 
 	// Elsewhere is the node from which was dialled, if the client is on another one.
 	Elsewhere string

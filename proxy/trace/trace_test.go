@@ -41,9 +41,9 @@ func TestTrace(t *testing.T) {
 			"node":    func(words []string) { st.nodes = append(st.nodes, object(st, words, &corev1.Node{})) },
 			"here":    func(words []string) { object(st, words, &st.Here) },
 			"client":  func(words []string) { st.Client = trace.Client{}; object(st, words, &st.Client) },
-			"unseen":  func(words []string) { st.Unseen, st.Sighting = strings.Join(words, " "), nil },
+			"unseen":  func(words []string) { st.Unseen, st.Report = strings.Join(words, " "), nil },
 			"seen": func(words []string) {
-				st.Sighting, st.Unseen = object(st, words, &trace.Sighting{Node: "n1", Known: true}), ""
+				st.Report, st.Unseen = object(st, words, &trace.NodeReport{Node: "n1", Known: true}), ""
 			},
 			"trace":  st.trace,
 			"find":   st.find,
@@ -100,7 +100,7 @@ func (s *story) trace(words []string) {
 		return
 	}
 	var b strings.Builder
-	if err := t.Tell(&b, len(words) > 1); err != nil {
+	if err := t.Print(&b, len(words) > 1); err != nil {
 		s.T.Fatal(err)
 	}
 	for line := range strings.Lines(b.String()) {
@@ -122,7 +122,7 @@ func (s *story) find(words []string) {
 		return
 	}
 	svc, others, err := trace.Find(target, s.services, s.nodes, s.Pods)
-	if none := (*trace.NobodyError)(nil); errors.As(err, &none) {
+	if none := (*trace.NotFoundError)(nil); errors.As(err, &none) {
 		s.Say("nobody: %v", err)
 		return
 	}

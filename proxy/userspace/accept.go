@@ -1,8 +1,13 @@
 package userspace
 
 import (
-	"slices"
+	"context"
+	"errors"
+	"net"
+	"net/netip"
+	"os"
 	"sync"
+	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -10,128 +15,167 @@ import (
 
 // A listener is the socket of a pool of TCP.
 type listener struct {
-	pool  *pool
-	loop  *loop
-	index int32 // slot in the loop
-
-	mu     sync.Mutex
-	fd     int  // guarded by mu
-	closed bool // guarded by mu
+	pool *pool
+	tcp  *net.TCPListener
+	raw  syscall.RawConn
+	done chan struct{} // closed when run has closed the socket
 }
 
-// acceptAtOnce is how many connections are accepted before others have their turn.
-const acceptAtOnce = 64
+// listenTCP opens a listener on a free port. Accepted connections inherit its socket options.
+func (p *pool) listenTCP(at netip.Addr) (*listener, error) {
+	config := net.ListenConfig{KeepAlive: -1, Control: func(_, _ string, raw syscall.RawConn) error {
+		return raw.Control(func(fd uintptr) { keepAlive(int(fd)) })
+	}}
+	l, err := config.Listen(context.Background(), network("tcp", at), netip.AddrPortFrom(at, 0).String())
+	if err != nil {
+		return nil, err
+	}
+	tcp := l.(*net.TCPListener) //nolint:forcetypeassert // package net promises it
+	raw, err := tcp.SyscallConn()
+	if err != nil {
+		return nil, errors.Join(err, tcp.Close())
+	}
+	return &listener{pool: p, tcp: tcp, raw: raw, done: make(chan struct{})}, nil
+}
 
-// ready implements handler.
-func (s *listener) ready(l *loop, _ int, _ uint32) {
-	for range acceptAtOnce {
-		if more := s.accept(l, l.now); !more {
+// network returns the name that package net has for a protocol and an address family.
+func network(protocol string, at netip.Addr) string {
+	if at.Is4() {
+		return protocol + "4"
+	}
+	return protocol + "6"
+}
+
+// retryAccept is the pause before a listener accepts again after it ran out of memory or
+// descriptors.
+const retryAccept = 50 * time.Millisecond
+
+// run accepts connections until stop is called, accepts those still in the queue, and closes the
+// socket.
+func (s *listener) run(ctx context.Context) {
+	f := s.pool.f
+	defer func() {
+		_ = s.tcp.Close()
+		f.give(1)
+		close(s.done)
+	}()
+	for {
+		c, err := s.tcp.AcceptTCP()
+		switch {
+		case err == nil:
+			if !f.group.Go(func(ctx context.Context) { s.pool.serve(ctx, c) }) {
+				reset(c)
+			}
+		case errors.Is(err, os.ErrDeadlineExceeded): // stop was called
+			s.drain()
+			return
+		case exhausted(err):
+			s.pool.warn("accepting a connection to a service", err)
+			if !f.spare.lend(s.refuseOne) {
+				pause(ctx, retryAccept)
+			}
+		case ctx.Err() != nil:
 			return
 		}
 	}
-	l.ask(func() { s.ready(l, 0, canRead) })
 }
 
-// accept serves the next connection and reports whether there may be more. The loop, if not
-// nil, is the caller's, which lends its spare descriptor.
-func (s *listener) accept(l *loop, now time.Time) (more bool) {
-	var from address
-	s.mu.Lock()
-	if s.closed {
-		s.mu.Unlock()
-		return false
-	}
-	fd, errno := accept(s.fd, &from)
-	s.mu.Unlock()
-	switch {
-	case errno == 0:
-		s.pool.serve(fd, from.addrPort(), now)
-		return true
-	case errno == unix.EAGAIN:
-		return false
-	case !exhausted(errno):
-		return true // a connection that broke before it was accepted: man 2 accept says to go on
-	case l != nil:
-		return s.turnAway(l, errno)
-	}
-	return false
-}
-
-// exhausted reports whether a call failed for want of what others may give back.
-func exhausted(errno unix.Errno) bool {
-	switch errno {
-	case unix.EMFILE, unix.ENFILE, unix.ENOBUFS, unix.ENOMEM:
-		return true
-	default:
-		return false
+// drain serves the connections in the accept queue.
+func (s *listener) drain() {
+	for {
+		c := s.acceptNow()
+		if c == nil {
+			return
+		}
+		if !s.pool.f.group.Go(func(ctx context.Context) { s.pool.serve(ctx, c) }) {
+			reset(c)
+		}
 	}
 }
 
-// retryAccept is the pause after which a listener is tried again that could not accept for
-// want of memory or descriptors. Others' may have been given back by then.
-const retryAccept = 50 * time.Millisecond
-
-// turnAway resets a connection that there is no descriptor for. Otherwise it would wait
-// for ever, and the listener be ready for ever. It reports whether that could be done.
-func (s *listener) turnAway(l *loop, why unix.Errno) (more bool) {
-	if l.spare >= 0 {
-		_ = unix.Close(l.spare)
-		l.spare = -1
-		var from address
-		s.mu.Lock()
-		fd, errno := -1, unix.EAGAIN
-		if !s.closed {
-			fd, errno = accept(s.fd, &from)
+// acceptNow returns the next connection of the accept queue, or nil if it is empty.
+func (s *listener) acceptNow() (c *net.TCPConn) {
+	_ = s.raw.Control(func(listening uintptr) {
+		fd, _, err := unix.Accept4(int(listening), unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC)
+		if err != nil {
+			return
 		}
-		s.mu.Unlock()
-		if errno == 0 {
-			s.pool.count.connections.Add(1)
-			s.pool.count.refused.Add(1)
-			reset(fd)
+		file := os.NewFile(uintptr(fd), "connection")
+		defer func() { _ = file.Close() }()
+		if conn, err := net.FileConn(file); err == nil {
+			c, _ = conn.(*net.TCPConn)
 		}
-		if spare, again := unix.Open("/dev/null", unix.O_RDONLY|unix.O_CLOEXEC, 0); again == nil {
-			l.spare = spare
-		}
-		if errno == 0 || errno == unix.EAGAIN {
-			return errno == 0
-		}
-	} else if spare, err := unix.Open("/dev/null", unix.O_RDONLY|unix.O_CLOEXEC, 0); err == nil {
-		l.spare = spare
-		return true
-	}
-	s.pool.warn("accepting a connection to a service", why)
-	if !slices.Contains(l.stuck, s) {
-		l.stuck = append(l.stuck, s)
-	}
-	if l.retry.IsZero() {
-		l.retry = l.now.Add(retryAccept)
-		l.armAt(l.retry)
-	}
-	return false
+	})
+	return c
 }
 
-// stop accepts what waits and closes the socket. Connections go on.
+// refuseOne resets the next connection of the accept queue and reports whether there was one.
+func (s *listener) refuseOne() (done bool) {
+	_ = s.raw.Control(func(listening uintptr) {
+		fd, _, err := unix.Accept4(int(listening), unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC)
+		if err != nil {
+			return
+		}
+		done = true
+		s.pool.count.connections.Add(1)
+		s.pool.count.refused.Add(1)
+		_ = unix.SetsockoptLinger(fd, unix.SOL_SOCKET, unix.SO_LINGER, &unix.Linger{Onoff: 1})
+		_ = unix.Close(fd)
+	})
+	return done
+}
+
+// stop ends run and waits for it.
 func (s *listener) stop() {
-	for s.accept(nil, time.Now()) {
-	}
-	s.mu.Lock()
-	closed := s.closed
-	if s.closed = true; !closed {
-		_ = unix.Close(s.fd)
-	}
-	s.mu.Unlock()
-	if !closed {
-		s.loop.leave(s.index)
-		s.pool.f.give(1)
+	_ = s.tcp.SetDeadline(aLongTimeAgo)
+	<-s.done
+}
+
+// exhausted reports whether a call failed because descriptors or memory ran out.
+func exhausted(err error) bool {
+	return errors.Is(err, unix.EMFILE) || errors.Is(err, unix.ENFILE) || errors.Is(err, unix.ENOBUFS) || errors.Is(err, unix.ENOMEM)
+}
+
+// pause waits for d or until ctx is cancelled.
+func pause(ctx context.Context, d time.Duration) {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-ctx.Done():
 	}
 }
 
-// close implements handler.
-func (s *listener) close(*loop) {
+// A spare is a descriptor that is closed to accept and reset a connection when the process has
+// no other one: otherwise the client would wait for ever (userspace-U8).
+type spare struct {
+	mu   sync.Mutex
+	file *os.File // guarded by mu; nil if there is none
+}
+
+// lend calls f while the descriptor is closed and returns its result.
+func (s *spare) lend(f func() bool) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if !s.closed {
-		s.closed = true
-		_ = unix.Close(s.fd)
+	if s.file != nil {
+		_ = s.file.Close()
+	}
+	done := f()
+	s.file, _ = os.Open(os.DevNull)
+	return done
+}
+
+func (s *spare) open() (err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.file, err = os.Open(os.DevNull)
+	return err
+}
+
+func (s *spare) close() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.file != nil {
+		_ = s.file.Close()
 	}
 }

@@ -7,47 +7,48 @@ import (
 	"time"
 )
 
-// maxClients bounds how many clients of one port are remembered for session
-// affinity; when there are more, the one that came last the longest ago is forgotten.
+// maxClients bounds the number of clients of one port that session affinity remembers; above that
+// the least recent one is forgotten.
 const maxClients = 65536
 
-// An endpoint that failed is avoided for firstSuspicion, and twice as long each time
-// that it fails again, up to maxSuspicion: long enough that few clients pay for one that
-// is dead, short enough that one that is back gets its share.
+// An endpoint that failed is avoided for firstSuspicion, and twice as long after each further
+// failure, up to maxSuspicion: long enough that few clients pay for a dead endpoint, short enough
+// that a recovered one soon gets its share.
 const (
 	firstSuspicion = time.Second
 	maxSuspicion   = 10 * time.Second
 )
 
-// A balancer chooses endpoints in turn. It is safe for concurrent use and reads
-// no clock.
+// A balancer chooses endpoints in turn. It is safe for concurrent use and reads no clock.
 type balancer struct {
 	mu        sync.Mutex
 	endpoints []*endpoint             // guarded by mu; ascending, not changed in place
 	next      int                     // guarded by mu; index of the next choice
 	affinity  time.Duration           // guarded by mu; 0 means none
 	sessions  map[netip.Addr]*session // guarded by mu
-	recent    session                 // guarded by mu; ring of the sessions, from the oldest to the newest
-	suspects  int                     // guarded by mu; how many endpoints have failures
+	recent    session                 // guarded by mu; ring of the sessions, oldest first
+	changed   chan struct{}           // guarded by mu; closed and replaced when the endpoints change
+	suspects  int                     // guarded by mu; number of endpoints with failures
 
-	// leaving are those that are endpoints no more and have young connections.
+	// leaving are the removed endpoints that have young connections.
 	leaving map[netip.AddrPort]*endpoint // guarded by mu
 	retired bool                         // guarded by mu; all endpoints count as leaving
-	grown   chan struct{}                // guarded by mu; if somebody waits: closed when one of them has no young ones left
+	grown   chan struct{}                // guarded by mu; not nil if a caller waits: closed when one of them has no young connections left
 }
 
-// An endpoint is a backend and what is known of it.
+// An endpoint is a backend and its state.
 type endpoint struct {
 	at     netip.AddrPort
+	name   string // of at, as package net dials it
 	target address
 
-	// Below is guarded by the mu of its balancer.
+	// The fields below are guarded by the mu of its balancer.
 	gone     bool
-	young    int       // connections on their way: picked, and not taken over by the server yet
+	young    int       // connections being made: picked, and not known to be accepted by the server yet
 	failures int       // in a row
-	until    time.Time // it is avoided, if it has failures
-	probing  bool      // somebody tries it again
-	refused  time.Time // when it said last that nobody receives; zero if it has answered since
+	until    time.Time // it is avoided until then, if it has failures
+	probing  bool      // one client is trying it again
+	refused  time.Time // last time that it refused a packet; zero if it has answered since
 }
 
 // A session ties a client to an endpoint.
@@ -59,13 +60,13 @@ type session struct {
 }
 
 func newBalancer() *balancer {
-	b := &balancer{sessions: map[netip.Addr]*session{}, leaving: map[netip.AddrPort]*endpoint{}}
+	b := &balancer{changed: make(chan struct{}), sessions: map[netip.Addr]*session{}, leaving: map[netip.AddrPort]*endpoint{}}
 	b.recent.older, b.recent.newer = &b.recent, &b.recent
 	return b
 }
 
-// set makes these the endpoints, which are ascending. What is known of those that stay
-// is kept. It reports whether anything changed.
+// set replaces the endpoints, which are ascending. It keeps the state of remaining ones, and
+// reports whether anything changed.
 func (b *balancer) set(backends []netip.AddrPort, affinity time.Duration) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -76,8 +77,8 @@ func (b *balancer) set(backends []netip.AddrPort, affinity time.Duration) bool {
 	if slices.EqualFunc(b.endpoints, backends, func(e *endpoint, at netip.AddrPort) bool { return e.at == at }) {
 		return false
 	}
-	// Go on after the endpoint whose turn it was, so that frequent changes don't
-	// favour the first ones.
+	// Continue after the endpoint whose turn it was, so that frequent changes do not favour the
+	// first ones.
 	if len(b.endpoints) > 0 {
 		b.next, _ = slices.BinarySearchFunc(backends, b.endpoints[b.next%len(b.endpoints)].at, netip.AddrPort.Compare)
 	}
@@ -93,12 +94,12 @@ func (b *balancer) set(backends []netip.AddrPort, affinity time.Duration) bool {
 		switch {
 		case len(was) > 0 && was[0].at == at:
 			e, was = was[0], was[1:]
-		case b.leaving[at] != nil: // it is back, and may be another
+		case b.leaving[at] != nil: // it is back, and may be a different process
 			e = b.leaving[at]
 			delete(b.leaving, at)
 			e.gone, e.failures, e.probing, e.refused = false, 0, false, time.Time{}
 		default:
-			e = &endpoint{at: at, target: addressOf(at)}
+			e = &endpoint{at: at, name: at.String(), target: addressOf(at)}
 		}
 		if e.failures > 0 {
 			b.suspects++
@@ -108,11 +109,20 @@ func (b *balancer) set(backends []netip.AddrPort, affinity time.Duration) bool {
 	for _, e := range was {
 		b.leave(e)
 	}
-	b.wake() // who waits for one that is back waits no more
+	close(b.changed)
+	b.changed = make(chan struct{})
+	b.wake() // a caller need not wait for an endpoint that is back
 	return true
 }
 
-// leave makes an endpoint one no more. b.mu is held.
+// changes returns a channel that is closed when the endpoints change.
+func (b *balancer) changes() <-chan struct{} {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.changed
+}
+
+// leave removes an endpoint. b.mu is held.
 func (b *balancer) leave(e *endpoint) {
 	e.gone = true
 	if e.young > 0 {
@@ -120,25 +130,25 @@ func (b *balancer) leave(e *endpoint) {
 	}
 }
 
-// retire makes all endpoints count as leaving although they can be chosen still,
-// because nobody else comes.
+// retire makes all endpoints count as leaving although they can still be chosen, because no new
+// clients come.
 func (b *balancer) retire() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.retired = true
 }
 
-// pick returns the endpoint for a connection of a client, or nil if there is none but
-// those that were tried. A client that is tied to an endpoint goes there, unless
-// that has failed lately; others go in turn to those that have not, if there is one.
+// pick returns the endpoint for a connection of a client, or nil if all were tried. A client that
+// is tied to an endpoint goes there unless that has failed lately; others go in turn to endpoints
+// that have not failed, if there are any.
 func (b *balancer) pick(client netip.Addr, now time.Time, tried []*endpoint) *endpoint {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.choose(client, now, tried)
 }
 
-// begin is pick for a connection, which is young until [balancer.done] is called, once,
-// with its endpoint.
+// begin is pick for a connection, which is young until [balancer.done] is called, once, with its
+// endpoint.
 func (b *balancer) begin(client netip.Addr, now time.Time, tried []*endpoint) *endpoint {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -193,7 +203,7 @@ func (b *balancer) turn(now time.Time, tried []*endpoint) *endpoint {
 			best = at
 			break
 		}
-		// If all have failed, then the one whose time is over first.
+		// If all have failed, the one that is avoided for the shortest time.
 		if best < 0 || e.until.Before(b.endpoints[best].until) {
 			best = at
 		}
@@ -212,7 +222,7 @@ func suspicion(failures int) time.Duration {
 	return min(firstSuspicion<<min(failures-1, 10), maxSuspicion)
 }
 
-// failed says that an endpoint did not answer a client, whose session with it is given up.
+// failed records that an endpoint did not answer a client, and ends their session.
 func (b *balancer) failed(e *endpoint, client netip.Addr, now time.Time) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -220,7 +230,7 @@ func (b *balancer) failed(e *endpoint, client netip.Addr, now time.Time) {
 		b.forget(s)
 	}
 	if e.gone || e.failures > 0 && !e.probing {
-		return // known: many that were under way when the first one failed count as one
+		return // concurrent connections that fail with the first one count as one failure
 	}
 	if e.failures++; e.failures == 1 {
 		b.suspects++
@@ -228,7 +238,7 @@ func (b *balancer) failed(e *endpoint, client netip.Addr, now time.Time) {
 	e.probing, e.until = false, now.Add(suspicion(e.failures))
 }
 
-// refuses says that an endpoint of UDP told that nobody receives there.
+// refuses records that an endpoint of UDP refused a packet.
 func (b *balancer) refuses(e *endpoint, client netip.Addr, now time.Time) {
 	b.failed(e, client, now)
 	b.mu.Lock()
@@ -236,12 +246,12 @@ func (b *balancer) refuses(e *endpoint, client netip.Addr, now time.Time) {
 	e.refused = now
 }
 
-// The kernel of an endpoint says only so often to this node that nobody receives, and then once
-// a second (net.ipv4.icmp_ratelimit), whoever the clients are. What it said holds for twice as long.
+// The kernel of an endpoint limits its ICMP errors to this node, to one per second for all clients
+// (net.ipv4.icmp_ratelimit). A refusal holds for twice as long.
 const refusalHolds = 2 * time.Second
 
-// deserted reports whether all endpoints have said lately that nobody receives, and have not
-// answered since. It begins with this one.
+// deserted reports whether all endpoints have refused lately, and have not answered since. It
+// begins with this one.
 func (b *balancer) deserted(e *endpoint, now time.Time) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -249,7 +259,7 @@ func (b *balancer) deserted(e *endpoint, now time.Time) bool {
 	return !receives(e) && !slices.ContainsFunc(b.endpoints, receives)
 }
 
-// answered says that an endpoint took a connection.
+// answered records that an endpoint accepted a connection.
 func (b *balancer) answered(e *endpoint) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -262,7 +272,7 @@ func (b *balancer) answered(e *endpoint) {
 	}
 }
 
-// done says that a connection to an endpoint is not young any more.
+// done records that a connection to an endpoint is not young any more.
 func (b *balancer) done(e *endpoint) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -277,7 +287,7 @@ func (b *balancer) done(e *endpoint) {
 	}
 }
 
-// wake tells those that wait for endpoints that leave. b.mu is held.
+// wake wakes the callers that wait for leaving endpoints. b.mu is held.
 func (b *balancer) wake() {
 	if b.grown != nil {
 		close(b.grown)
@@ -285,8 +295,8 @@ func (b *balancer) wake() {
 	}
 }
 
-// left returns those that are endpoints no more and have young connections, and a
-// channel that is closed when one of them may have none left.
+// left returns the removed endpoints that have young connections, and a channel that is closed when
+// one of them may have none left.
 func (b *balancer) left() ([]*endpoint, <-chan struct{}) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -305,7 +315,7 @@ func (b *balancer) left() ([]*endpoint, <-chan struct{}) {
 	return left, b.grown
 }
 
-// has reports whether an endpoint is still one.
+// has reports whether an endpoint is current.
 func (b *balancer) has(e *endpoint) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -326,11 +336,10 @@ func (b *balancer) count() int {
 	return len(b.endpoints)
 }
 
-// remember makes a session, forgetting those whose time is over, or else the oldest
-// once there are too many. b.mu is held.
+// remember makes a session. It forgets expired ones, or the oldest if there are too many. b.mu is
+// held.
 func (b *balancer) remember(client netip.Addr, now time.Time) *session {
-	// Two for one that comes is enough to get to the end of them some time, and
-	// is never long.
+	// Checking two per new one suffices to get through all of them eventually, and is fast.
 	for range 2 {
 		oldest := b.recent.newer
 		if oldest == &b.recent || len(b.sessions) < maxClients && now.Sub(oldest.seen) < b.affinity {

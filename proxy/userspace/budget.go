@@ -7,9 +7,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// A budget is how many connections of TCP the pools of a Service may have together: of all its
-// ports, of both families, of all endpoints and those of this node. It is safe for concurrent use
-// where nothing else is said.
+// A budget is the number of TCP connections that the pools of a Service may have together: of all
+// its ports, both families, and both PoolIDs. It is safe for concurrent use except where noted.
 type budget struct {
 	most    atomic.Int64
 	open    atomic.Int64
@@ -18,7 +17,7 @@ type budget struct {
 	pools int // guarded by the mu of the forwarder
 }
 
-// take takes one connection, or reports false: then there are as many as there may be.
+// take takes one connection, and reports whether the limit allows it.
 func (b *budget) take() bool {
 	if b.open.Add(1) > b.most.Load() {
 		b.open.Add(-1)
@@ -46,8 +45,8 @@ func (f *Forwarder) budgetOf(service types.NamespacedName) *budget {
 	return b
 }
 
-// leaveBudget takes a pool of a Service out. Its connections go on, and count as long as the
-// Service has others. f.mu is held.
+// leaveBudget removes a pool of a Service. Its connections go on, and count as long as the Service
+// has other pools. f.mu is held.
 func (f *Forwarder) leaveBudget(service types.NamespacedName) {
 	b := f.budgets[service]
 	if b.pools--; b.pools == 0 {

@@ -1,55 +1,60 @@
-// Package userspace forwards Services in the program itself: a socket per service port, a
-// balancer that goes round the backends, and carrying of bytes in both directions.
+// Package userspace relays connections of Services in this process: it has a socket for each
+// service port and balances among the backends.
 //
-// What it is for is that it retries. The kernel sends a connection to one backend, and if that
-// does not answer the client waits for its own timeout; here the next one is dialed. The client
-// notices nothing but the time.
+// Its purpose is to retry. The kernel sends a connection to one backend, and if that does not
+// answer the client waits for its own timeout; this package dials the next backend. The client
+// notices only the delay.
 //
-// One loop per core carries all connections: it waits for their sockets with epoll, and moves
-// bytes with splice(2) through pipes that are only held while a side does not take what the other
-// sent. (What is as short as a question is copied: that is faster.) A connection has two
-// descriptors and one block of memory; it has no goroutine, no timer and no buffer.
+// A TCP connection has two goroutines, one per direction. They take a buffer only while there are
+// bytes to copy; long runs of bytes are moved by splice(2), as package net does between two
+// sockets. UDP is relayed by one goroutine per processor, which reads and writes packets in
+// batches (docs/decisions/0026).
 //
-// Invariants, which tests cite by their sense:
+// Invariants:
 //
-//	U1  A connection of TCP goes to one backend. As long as nothing was carried, a backend that
-//	    refuses or resets is passed over at once, and one that does not answer when its round
-//	    is over, which takes 250 ms, 500 ms, 1 s and 2 s. In a round each backend is tried once.
-//	    Once bytes were carried there is no second try.
-//	U2  Without backends a connection is reset at once. If all refuse, it waits for the next
-//	    round or other backends; after the last round it is reset.
-//	U3  A backend that failed is avoided by all for a second, then by all but one that tries
-//	    it, twice as long each time up to ten, as long as there are others that did not fail.
-//	U4  With affinity a client goes where it went last, unless that is gone or has failed.
-//	U5  Each direction ends on its own; a reset of either side resets the other; a side that
-//	    takes nothing stops the other, and costs at most a pipe. What the kernel took is
-//	    counted, no more and no less.
-//	U6  What is known of backends that stay survives a change of the others. Connections
-//	    outlive the change, their backend's leaving, and the pool. They end with Run, by a reset.
-//	U7  Settle waits for those that were sent to a backend that left, until that has sent
-//	    something or a second after it took the connection (docs/decisions/0008).
-//	U8  Connections of TCP are bounded for all pools of a Service together, flows of UDP for each
-//	    pool, and both for the forwarder, by descriptors. Those above
-//	    are reset and counted. When the process has none left at all, one that is kept for it
-//	    is given up to accept and reset.
-//	U9  A flow of UDP is a client's address and port, and has a socket of its own. It ends when
-//	    it was silent for a minute, when its backend leaves, and with its pool. When its backend
-//	    refuses (ICMP) it moves to another, and takes the packet along if that is known whole. When
-//	    all have refused, or there are none, the client is told by ICMP what its kernel would be told
-//	    without a forwarder; so often and not more (see limiter). When there are too many flows, the one
-//	    that was silent the longest makes room if that is a second at least; else the packets of
-//	    the new one are dropped, as are packets that the kernel does not take. Nothing waits for UDP.
-//	U10 Answers come from the address and port that the client sent to.
-//	U11 Nothing wakes up while nothing is carried, but once for what ended within a second.
-//	U12 What transparent connections need of the network namespace is there as long as there is the
-//	    table ([Options.Table]) of any forwarder that has had a transparent pool. Whoever goes
-//	    last removes it. What a process that was killed left goes with the next one that has its table,
-//	    or by [RemoveTransparent].
+//	userspace-U1  A TCP connection goes to one backend. Until bytes were carried, a backend that
+//	              refuses or resets is skipped at once, and one that does not answer is skipped at
+//	              the end of its round. Rounds take 250 ms, 500 ms, 1 s and 2 s; each tries each
+//	              backend once. After bytes were carried there is no second try.
+//	userspace-U2  Without backends a connection is reset at once. If all refuse, it waits for the
+//	              next round or other backends; after the last round it is reset.
+//	userspace-U3  A backend that failed is avoided for a second. Then one client tries it; as long
+//	              as it fails, that interval doubles up to ten seconds. All this holds only while
+//	              there are backends that did not fail.
+//	userspace-U4  With affinity a client goes to its last backend, unless that was removed or has
+//	              failed.
+//	userspace-U5  Each direction ends separately; a reset of either side resets the other; a side
+//	              that does not read blocks the other. Exactly the bytes that the kernel accepted
+//	              are counted; bytes that are spliced are counted per MiB and at the end.
+//	userspace-U6  The state of remaining backends survives changes of others. Connections outlive
+//	              the change, the removal of their backend, and the pool. When Run ends they are
+//	              reset.
+//	userspace-U7  Settle waits for connections to removed backends until the backend has sent
+//	              something or a second after it accepted (docs/decisions/0008).
+//	userspace-U8  TCP connections are limited for all pools of a Service together, flows of UDP for
+//	              each pool, and both for the forwarder, by descriptors. Connections above a limit
+//	              are reset and counted. If the process has no descriptor left, a reserved one is
+//	              closed to accept and reset.
+//	userspace-U9  A flow of UDP is a client's address and port; each has a socket. It ends when it was
+//	              silent for a minute, when its backend is removed, and with its pool. If its backend
+//	              refuses (ICMP) it moves to another one, with the packet if that is known whole. If
+//	              all have refused, or there is none, the client gets the ICMP error that it would
+//	              get without a forwarder, with a rate limit (see limiter). If there are too many
+//	              flows, the one that was silent longest ends if that is at least a second; otherwise
+//	              packets of new flows are dropped, as are packets that the kernel does not accept.
+//	              Nothing waits for UDP.
+//	userspace-U10 Answers come from the address and port that the client sent to.
+//	userspace-U11 The process does not wake up while nothing is carried, except once per connection
+//	              within its first second.
+//	userspace-U12 What transparent connections need of the network namespace exists as long as the
+//	              table ([Options.Table]) of any forwarder that has had a transparent pool. The last
+//	              forwarder removes it. After a process was killed, the next one with the same table
+//	              or [RemoveTransparent] does.
 //
-// Terms: a pool is one socket and its backends ([proxy.Pool]). A connection is fresh for a second
-// after it was made, and young as long as it may stand in its server's queue. A round
-// is one turn through the backends.
+// Terms: a pool is one socket and its backends ([proxy.Pool]). A connection is young
+// while it may be in its server's accept queue. A round tries each
+// backend once.
 //
-// What it does not do: SCTP, which only the kernel carries. UDP has no PROXY header. A transparent
+// Not supported: SCTP, which only the kernel carries, and PROXY headers for UDP. A transparent
 // connection needs answers that come back through this node, see [Options.Reachable].
 package userspace

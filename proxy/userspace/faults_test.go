@@ -28,7 +28,7 @@ import (
 
 // told returns the values of a forwarder's metrics, under their names and, for bytes, the
 // direction; histograms under "name count". Those of all Services are added up.
-func told(t testing.TB, f *userspace.Forwarder) map[string]float64 {
+func metricsOf(t testing.TB, f *userspace.Forwarder) map[string]float64 {
 	t.Helper()
 	r := prometheus.NewPedanticRegistry()
 	r.MustRegister(f.Collectors()...)
@@ -144,12 +144,12 @@ func TestTheForwarderDoesNotConnectToItself(t *testing.T) {
 			t.Fatal(err)
 		}
 		_, _ = c.Write([]byte("x"))
-		for told(t, f)["packets_dropped_total"] == 0 {
+		for metricsOf(t, f)["packets_dropped_total"] == 0 {
 			runtime.Gosched()
 		}
 		_ = c.Close()
 	}
-	if m := told(t, f); m["relayed_connections_total"] != 2 {
+	if m := metricsOf(t, f); m["relayed_connections_total"] != 2 {
 		t.Errorf("%v connections, want that of the client and its flow", m["relayed_connections_total"])
 	}
 }
@@ -303,7 +303,7 @@ func TestConnectionsAboveTheLimitAreReset(t *testing.T) {
 		}
 	}
 	wantReset(t, at)
-	if got := told(t, f); got["connections_refused_total"] != 1 || got["connections_open"] != 2 || got["relayed_connections_total"] != 3 {
+	if got := metricsOf(t, f); got["connections_refused_total"] != 1 || got["connections_open"] != 2 || got["relayed_connections_total"] != 3 {
 		t.Errorf("metrics %v, want 3 connections, 2 open, 1 refused", got)
 	}
 	// Its end is known to the client before the forwarder has counted it.
@@ -361,7 +361,7 @@ func TestTheLimitIsThatOfTheService(t *testing.T) {
 	open(at[4])
 	open(at[4])
 	wantReset(t, at[4])
-	if got := told(t, f); got["connections_limit"] != 2+2 || got["connections_limited_total"] != 5 || got["connections_refused_total"] != 5 {
+	if got := metricsOf(t, f); got["connections_limit"] != 2+2 || got["connections_limited_total"] != 5 || got["connections_refused_total"] != 5 {
 		t.Errorf("metrics %v, want limits of 2 and 2, and 5 refused for them", got)
 	}
 	// What one gives back another has.
@@ -372,7 +372,7 @@ func TestTheLimitIsThatOfTheService(t *testing.T) {
 			break
 		}
 	}
-	for told(t, f)["connections_open"] != 1+2 {
+	for metricsOf(t, f)["connections_open"] != 1+2 {
 		runtime.Gosched() // it has ended for the client before it has for the forwarder
 	}
 	// Connections of a pool that is gone count.
@@ -382,7 +382,7 @@ func TestTheLimitIsThatOfTheService(t *testing.T) {
 	for _, i := range []int{0, 2, 3, 4} {
 		f.Remove(pools[i].PoolID)
 	}
-	if got := told(t, f); got["connections_limit"] != 0 {
+	if got := metricsOf(t, f); got["connections_limit"] != 0 {
 		t.Errorf("metrics of Services that are gone: %v", got)
 	}
 }
@@ -423,62 +423,48 @@ func TestDescriptorsOfTheForwarderAreBounded(t *testing.T) {
 }
 
 // All bytes come over, in order, whatever their number and whoever is slow, in both directions
-// at a time; and with pipes as well as without.
+// at a time.
 func TestAllBytesComeOver(t *testing.T) {
-	for _, pipes := range []bool{true, false} {
-		t.Run(fmt.Sprintf("pipes=%t", pipes), func(t *testing.T) {
-			f, err := userspace.New(userspace.Options{Address: loopback4()})
-			if err != nil {
-				t.Fatal(err)
+	f := start(t, userspace.Options{})
+	at := set(t, f, web(corev1.ProtocolTCP, backend(t, func(c *net.TCPConn) {
+		buf := make([]byte, 100_000)
+		for n := 0; ; n++ {
+			size := []int{1, 100, 5000, len(buf)}[n%4]
+			got, err := c.Read(buf[:size])
+			if _, failed := c.Write(buf[:got]); failed != nil || err != nil {
+				return
 			}
-			if !pipes {
-				f.WithoutPipes()
+			if n%100 == 0 {
+				runtime.Gosched()
 			}
-			g := run.NewGroup(context.Background(), 0)
-			g.Go(func(ctx context.Context) { _ = f.Run(ctx) })
-			defer g.Stop()
-			<-f.Ready()
-			at := set(t, f, web(corev1.ProtocolTCP, backend(t, func(c *net.TCPConn) {
-				buf := make([]byte, 100_000)
-				for n := 0; ; n++ {
-					size := []int{1, 100, 5000, len(buf)}[n%4]
-					got, err := c.Read(buf[:size])
-					if _, failed := c.Write(buf[:got]); failed != nil || err != nil {
-						return
-					}
-					if n%100 == 0 {
-						runtime.Gosched()
-					}
+		}
+	})))
+	var want float64
+	for _, size := range []int{0, 1, 16<<10 - 1, 16 << 10, 16<<10 + 1, 1 << 20, 8 << 20} {
+		sent := make([]byte, size)
+		_, _ = rand.Read(sent)
+		want += float64(size)
+		c := dial(t, at)
+		var writing sync.WaitGroup
+		writing.Go(func() {
+			for rest := sent; len(rest) > 0; {
+				n := min(len(rest), 1+len(rest)/3)
+				if _, err := c.Write(rest[:n]); err != nil {
+					t.Error(err)
+					return
 				}
-			})))
-			var want float64
-			for _, size := range []int{0, 1, 16<<10 - 1, 16 << 10, 16<<10 + 1, 1 << 20, 8 << 20} {
-				sent := make([]byte, size)
-				_, _ = rand.Read(sent)
-				want += float64(size)
-				c := dial(t, at)
-				var writing sync.WaitGroup
-				writing.Go(func() {
-					for rest := sent; len(rest) > 0; {
-						n := min(len(rest), 1+len(rest)/3)
-						if _, err := c.Write(rest[:n]); err != nil {
-							t.Error(err)
-							return
-						}
-						rest = rest[n:]
-					}
-					_ = c.CloseWrite()
-				})
-				got, err := io.ReadAll(c)
-				writing.Wait()
-				if err != nil || !bytes.Equal(got, sent) {
-					t.Errorf("of %d bytes %d came back, equal: %t, %v", size, len(got), bytes.Equal(got, sent), err)
-				}
+				rest = rest[n:]
 			}
-			if m := told(t, f); m["relayed_bytes_total in"] != want || m["relayed_bytes_total out"] != want {
-				t.Errorf("counted %v bytes in and %v out, want %v", m["relayed_bytes_total in"], m["relayed_bytes_total out"], want)
-			}
+			_ = c.CloseWrite()
 		})
+		got, err := io.ReadAll(c)
+		writing.Wait()
+		if err != nil || !bytes.Equal(got, sent) {
+			t.Errorf("of %d bytes %d came back, equal: %t, %v", size, len(got), bytes.Equal(got, sent), err)
+		}
+	}
+	if m := metricsOf(t, f); m["relayed_bytes_total in"] != want || m["relayed_bytes_total out"] != want {
+		t.Errorf("counted %v bytes in and %v out, want %v", m["relayed_bytes_total in"], m["relayed_bytes_total out"], want)
 	}
 }
 
@@ -492,7 +478,7 @@ func TestMetricsEndWithTheirService(t *testing.T) {
 	second := web(corev1.ProtocolTCP) // of the same port
 	second.IPv6 = true
 	set(t, f, second)
-	m := told(t, f)
+	m := metricsOf(t, f)
 	for name, want := range map[string]float64{
 		"relayed_connections_total": 2, "connections_refused_total": 0, "relayed_bytes_total in": 6, "relayed_bytes_total out": 8,
 		"dial_failures_total": 1, "dial_retries_total": 1, "dial_duration_seconds count": 2,
@@ -503,7 +489,7 @@ func TestMetricsEndWithTheirService(t *testing.T) {
 	}
 	f.Remove(p.PoolID)
 	f.Remove(second.PoolID)
-	if m := told(t, f); len(m) != 0 {
+	if m := metricsOf(t, f); len(m) != 0 {
 		t.Errorf("after the Service is gone there are %v", m)
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net"
 	"net/netip"
 	"runtime"
 	"slices"
@@ -24,38 +25,38 @@ import (
 
 // Options configures a [Forwarder]. Address or Address6 is required.
 type Options struct {
-	// Address and Address6 of this node on which the sockets listen, for either family.
-	// They must not be unspecified: no socket listens on all addresses. Pools
-	// of a family without one are refused.
+	// Address and Address6 are the addresses of this node on which the sockets listen, for either
+	// family. They must not be unspecified: no socket listens on all addresses. Pools of a family
+	// without one are refused.
 	Address, Address6 netip.Addr
 
-	// DialTimeouts of the rounds in which a backend is looked for; after the last
-	// one the connection is refused. Nil means 250 ms, 500 ms, 1 s, 2 s.
+	// DialTimeouts are the durations of the rounds of the search for a backend; after the last one
+	// the connection is refused. Nil means 250 ms, 500 ms, 1 s, 2 s.
 	DialTimeouts []time.Duration
 
 	// IdleTimeout ends a UDP flow that has been silent; 0 means one minute.
 	IdleTimeout time.Duration
 
-	// MaxFlows of UDP at a time for each pool; 0 means 4096.
+	// MaxFlows is the largest number of UDP flows at a time of each pool; 0 means 4096.
 	MaxFlows int
 
-	// Descriptors that the forwarder may have at a time. A connection has two. 0
-	// means half of what the process may have (RLIMIT_NOFILE); one Service gets at
-	// most half of these, unless its pool says otherwise.
+	// Descriptors is the largest number of descriptors at a time. A connection has two. 0 means
+	// half of the process's limit (RLIMIT_NOFILE). One Service gets at most half of them, unless
+	// its pool has a limit.
 	Descriptors int
 
-	// Mark of all packets to backends (SO_MARK), by which rules can tell that they
-	// have been through a Service already; 0 means none. Needs CAP_NET_ADMIN.
+	// Mark is the mark of all packets to backends (SO_MARK), by which rules recognize relayed
+	// packets; 0 means none. It needs CAP_NET_ADMIN.
 	Mark uint32
 
-	// Table of nftables (family inet) that transparent pools need. No other process has one of
-	// this name. Empty means that no pool can be transparent.
+	// Table is the name of the nftables table (family inet) of transparent pools. It must be unique
+	// to this process. If it is empty no pool can be transparent.
 	Table string
 
-	// Reachable says which addresses are of pods of this node. Answers of such backends to
-	// clients elsewhere come back through this node, so that a transparent connection to them
-	// works. Others see the address of the node although their pool is transparent. Nil
-	// means that all connections can be.
+	// Reachable reports whether an address is that of a pod of this node. Answers of such backends
+	// to clients elsewhere come back through this node, so that a transparent connection to them
+	// works. Other backends see the address of the node even if their pool is transparent. Nil
+	// means that all connections can be transparent.
 	Reachable func(netip.Addr) bool
 
 	Log *slog.Logger // nil means slog.Default
@@ -66,21 +67,22 @@ type Forwarder struct {
 	opts  Options
 	ready chan struct{}
 
-	pipes       int          // of each loop
-	descriptors atomic.Int64 // that are taken
+	descriptors atomic.Int64 // number in use
 	turn        atomic.Uint32
-	loops       []*loop  // set by Run before ready is closed
-	own         sync.Map // where the forwarder itself listens: netip.AddrPort to nothing
+	loops       []*loop    // of UDP; set by Run before ready is closed
+	group       *run.Group // of TCP listeners and connections; set by Run before ready is closed
+	spare       spare
+	own         sync.Map // addresses where the forwarder itself listens: keys are netip.AddrPort
 
 	mu      sync.Mutex
 	running bool                             // guarded by mu
 	pools   map[proxy.PoolID]*pool           // guarded by mu
 	budgets map[types.NamespacedName]*budget // guarded by mu
 	removed map[*balancer]bool               // guarded by mu; of pools that had young connections when they were removed
-	routed  bool                             // guarded by mu; there was a transparent pool, and what it needs is there
+	routed  bool                             // guarded by mu; there was a transparent pool, and its rules and routes exist
 
 	limit    *limiter
-	refusers map[bool]*refuser // guarded by mu; by whether it is that of IPv6; nil where there can't be one
+	refusers map[bool]*refuser // guarded by mu; by whether it is for IPv6; nil if it can't be made
 }
 
 // A pool is one listening socket, and what its connections have in common.
@@ -97,9 +99,8 @@ type pool struct {
 	header      atomic.Int32 // version of the PROXY protocol, or 0
 	transparent atomic.Bool
 
-	warned  atomic.Int64  // when it was said last that something is wrong, in seconds
-	changes atomic.Uint64 // of the backends
-	paused  atomic.Int64  // connections that wait for one
+	warned  atomic.Int64  // last time that a warning was logged, in seconds
+	changes atomic.Uint64 // number of changes of backends
 }
 
 // New returns a forwarder that has not started; call [Forwarder.Run].
@@ -130,11 +131,8 @@ func New(o Options) (*Forwarder, error) {
 	if o.Log == nil {
 		o.Log = slog.Default()
 	}
-	// Pipes are no part of what connections are counted by: they get an eighth.
-	pipes := min(pipesPerLoop, o.Descriptors/8/2/runtime.GOMAXPROCS(0))
-	o.Descriptors -= 2 * pipes * runtime.GOMAXPROCS(0)
 	return &Forwarder{
-		opts: o, ready: make(chan struct{}), pipes: pipes,
+		opts: o, ready: make(chan struct{}),
 		pools: map[proxy.PoolID]*pool{}, removed: map[*balancer]bool{}, budgets: map[types.NamespacedName]*budget{}, limit: newLimiter(), refusers: map[bool]*refuser{},
 	}, nil
 }
@@ -142,8 +140,8 @@ func New(o Options) (*Forwarder, error) {
 // Ready is closed when Set may be called.
 func (f *Forwarder) Ready() <-chan struct{} { return f.ready }
 
-// Run forwards until ctx is over, then closes every socket and resets every connection.
-// It returns an error if it can't begin. It may be called once.
+// Run forwards until ctx is cancelled, then closes every socket and resets every connection. It
+// returns an error if it can't start. It may be called once.
 func (f *Forwarder) Run(ctx context.Context) error {
 	var err error
 	if f.opts.Table != "" { // an earlier process may have been killed
@@ -153,6 +151,12 @@ func (f *Forwarder) Run(ctx context.Context) error {
 	}
 	group := run.NewGroup(ctx, 0)
 	defer group.Stop()
+	f.group = run.NewGroup(ctx, 0)
+	defer f.group.Stop()
+	if err := f.spare.open(); err != nil {
+		return fmt.Errorf("userspace: %w", err)
+	}
+	defer f.spare.close()
 	for range runtime.GOMAXPROCS(0) {
 		var l *loop
 		if l, err = newLoop(f); err != nil {
@@ -175,14 +179,17 @@ func (f *Forwarder) Run(ctx context.Context) error {
 	close(f.ready)
 	<-ctx.Done()
 
-	group.Stop()
 	f.mu.Lock()
-	defer f.mu.Unlock()
 	f.running = false
 	for id, p := range f.pools {
 		p.stop()
 		delete(f.pools, id)
 	}
+	f.mu.Unlock()
+	f.group.Stop()
+	group.Stop()
+	f.mu.Lock()
+	defer f.mu.Unlock()
 	for _, r := range f.refusers {
 		if r != nil {
 			r.close()
@@ -194,15 +201,15 @@ func (f *Forwarder) Run(ctx context.Context) error {
 	return err
 }
 
-// refuser returns what tells clients of a family that nobody receives what they send, or nil if
-// this process may not. f.mu is held.
+// refuser returns the refuser of a family, or nil if this process may not send ICMP errors. f.mu is
+// held.
 func (f *Forwarder) refuser(from netip.Addr) *refuser {
 	if r, known := f.refusers[from.Is6()]; known {
 		return r
 	}
 	r, err := newRefuser(from, f.limit)
 	if err != nil {
-		f.opts.Log.Warn("clients of UDP services that nobody answers are not told so: that needs CAP_NET_RAW", "err", err)
+		f.opts.Log.Warn("clients of UDP services without endpoints get no ICMP errors: sending them needs CAP_NET_RAW", "err", err)
 	}
 	f.refusers[from.Is6()] = r
 	return r
@@ -251,11 +258,6 @@ func (f *Forwarder) Set(want proxy.Pool) (netip.AddrPort, error) {
 	p.transparent.Store(want.Transparent)
 	if p.balancer.set(want.Backends, want.Affinity) {
 		p.changes.Add(1)
-		if p.paused.Load() > 0 {
-			for _, l := range f.loops {
-				l.ask(func() { l.tryAgain(p) })
-			}
-		}
 		if r := p.relay; r != nil {
 			r.loop.ask(r.prune)
 		}
@@ -288,7 +290,7 @@ func (f *Forwarder) Remove(id proxy.PoolID) {
 	}
 }
 
-// forgetSettled forgets removed pools whose connections are grown up. f.mu is held.
+// forgetSettled forgets removed pools without young connections. f.mu is held.
 func (f *Forwarder) forgetSettled() {
 	for b := range f.removed {
 		if left, _ := b.left(); len(left) == 0 {
@@ -297,9 +299,9 @@ func (f *Forwarder) forgetSettled() {
 	}
 }
 
-// Settle implements [proxy.Forwarder]. A connection is on its way until the server
-// has sent something, or a second after it was made: only then is it known not to
-// stand in a queue that ends with the server's listener.
+// Settle implements [proxy.Forwarder]. It waits for a connection until the server has sent
+// something, or a second after it was made: only then is it known not to be in the accept queue,
+// which ends with the server's listener.
 func (f *Forwarder) Settle(ctx context.Context) {
 	f.mu.Lock()
 	f.forgetSettled()
@@ -319,7 +321,7 @@ func (f *Forwarder) Settle(ctx context.Context) {
 			case <-ctx.Done():
 				return
 			}
-			// Those that leave later are another call's.
+			// Endpoints that are removed later are another call's.
 			var now []*endpoint
 			now, grown = b.left()
 			waiting = slices.DeleteFunc(waiting, func(e *endpoint) bool { return !slices.Contains(now, e) })
@@ -337,34 +339,33 @@ func (p *pool) open() error {
 	if !address.IsValid() {
 		return fmt.Errorf("userspace: this node has no address of the family of the pool (IPv6: %t)", p.id.IPv6)
 	}
-	kind := unix.SOCK_STREAM
-	switch p.id.Protocol {
-	case corev1.ProtocolTCP:
-	case corev1.ProtocolUDP:
-		kind = unix.SOCK_DGRAM
-	default:
+	if p.id.Protocol != corev1.ProtocolTCP && p.id.Protocol != corev1.ProtocolUDP {
 		return fmt.Errorf("userspace: protocol %s is carried in kernel mode only, want TCP or UDP", p.id.Protocol)
 	}
 	if !f.take(1) {
 		return fmt.Errorf("userspace: %w", errDescriptors)
 	}
-	fd, err := listen(address, kind)
+	if p.id.Protocol == corev1.ProtocolTCP {
+		l, err := p.listenTCP(address)
+		if err != nil {
+			f.give(1)
+			return fmt.Errorf("userspace: listening at %v: %w", address, err)
+		}
+		p.listener, p.at = l, unmapped(l.tcp.Addr().(*net.TCPAddr).AddrPort())
+		f.own.Store(p.at, nil)
+		f.group.Go(l.run)
+		return nil
+	}
+	fd, err := listenUDP(address)
 	if err == nil {
 		p.at, err = localAddress(fd)
 	}
 	if err == nil {
 		f.own.Store(p.at, nil)
-	}
-	if err == nil {
 		l := f.anyLoop()
-		if kind == unix.SOCK_STREAM {
-			p.listener = &listener{pool: p, loop: l, fd: fd}
-			p.listener.index, err = l.watch(p.listener, fd)
-		} else {
-			p.relay = newRelay(p, l, fd)
-			p.relay.refuser = f.refuser(address)
-			p.relay.index, err = l.watch(p.relay, fd)
-		}
+		p.relay = newRelay(p, l, fd)
+		p.relay.refuser = f.refuser(address)
+		p.relay.index, err = l.watch(p.relay, fd)
 	}
 	if err != nil {
 		f.give(1)
@@ -388,7 +389,7 @@ func (p *pool) stop() {
 	}
 }
 
-// take takes descriptors from those that the forwarder may have, or reports false.
+// take takes descriptors from the forwarder's, and reports whether there were enough.
 func (f *Forwarder) take(n int64) bool {
 	if f.descriptors.Add(n) > int64(f.opts.Descriptors) {
 		f.descriptors.Add(-n)
@@ -402,7 +403,7 @@ func (f *Forwarder) give(n int64) { f.descriptors.Add(-n) }
 // errDescriptors is why connections are refused, and sockets are not opened.
 var errDescriptors = errors.New("all descriptors that the service proxy may have are taken (RLIMIT_NOFILE)")
 
-// admit takes what a connection needs, or reports false: then there are too many.
+// admit takes what a connection needs, and reports whether there was enough.
 func (p *pool) admit() bool {
 	if !p.budget.take() {
 		p.warn("refusing connections to a service", p.budget.over())
@@ -424,39 +425,43 @@ func (p *pool) release() {
 	p.f.give(2)
 }
 
-// socketTo returns a new socket for what comes from a client and goes to an endpoint.
-func (p *pool) socketTo(e *endpoint, kind int, client netip.AddrPort) (int, unix.Errno) {
-	fd, errno := socket(family(e.at.Addr()), kind)
+// prepare sets the options of a socket for packets from a client to an endpoint.
+func (p *pool) prepare(fd int, e *endpoint, client netip.AddrPort) unix.Errno {
+	if mark := p.f.opts.Mark; mark != 0 {
+		if errno := set(fd, unix.SOL_SOCKET, unix.SO_MARK, int32(mark)); errno != 0 {
+			return errno
+		}
+	}
+	if p.transparent.Load() && p.f.canImpersonate(client.Addr(), e.at.Addr()) {
+		return impersonate(fd, client.Addr())
+	}
+	return 0
+}
+
+// socketTo returns a new UDP socket for packets from a client to an endpoint.
+func (p *pool) socketTo(e *endpoint, client netip.AddrPort) (int, unix.Errno) {
+	fd, errno := socket(family(e.at.Addr()), unix.SOCK_DGRAM)
 	if errno != 0 {
 		return -1, errno
 	}
-	if mark := p.f.opts.Mark; mark != 0 {
-		errno = set(fd, unix.SOL_SOCKET, unix.SO_MARK, int32(mark))
-	}
-	if errno == 0 && p.transparent.Load() && p.f.canImpersonate(client.Addr(), e.at.Addr()) {
-		errno = impersonate(fd, client.Addr())
-	}
-	if errno != 0 {
+	if errno = p.prepare(fd, e, client); errno != 0 {
 		_ = unix.Close(fd)
 		return -1, errno
 	}
 	return fd, 0
 }
 
-// connectTo connects a socket to an endpoint, unless that is a socket of the forwarder itself:
-// a hostile EndpointSlice would have it carry one connection in circles until there is no room
-// for others.
-func (p *pool) connectTo(fd int, e *endpoint) unix.Errno {
+// isOwn reports whether an endpoint is a socket of the forwarder itself: a hostile
+// EndpointSlice could send one connection in circles until all descriptors are in use.
+func (p *pool) isOwn(e *endpoint) bool {
 	if a := e.at.Addr(); a == p.f.opts.Address || a == p.f.opts.Address6 {
-		if _, own := p.f.own.Load(e.at); own {
-			return unix.ECONNREFUSED
-		}
+		_, own := p.f.own.Load(e.at)
+		return own
 	}
-	return connect(fd, &e.target)
+	return false
 }
 
-// warn says what is wrong with a pool, at most once a second: it may be so with every
-// connection.
+// warn logs an error of a pool, at most once a second: every connection may have it.
 func (p *pool) warn(what string, err error) {
 	now := time.Now().Unix()
 	if last := p.warned.Load(); now > last && p.warned.CompareAndSwap(last, now) {
@@ -464,13 +469,9 @@ func (p *pool) warn(what string, err error) {
 	}
 }
 
-// backlog is how many connections may wait to be accepted; the kernel takes less if
-// net.core.somaxconn says so.
-const backlog = 4096
-
-// listen returns a socket on a free port.
-func listen(at netip.Addr, kind int) (int, error) {
-	fd, errno := socket(family(at), kind)
+// listenUDP returns a socket of UDP on a free port.
+func listenUDP(at netip.Addr) (int, error) {
+	fd, errno := socket(family(at), unix.SOCK_DGRAM)
 	if errno != 0 {
 		return -1, errno
 	}
@@ -482,19 +483,11 @@ func listen(at netip.Addr, kind int) (int, error) {
 		errno = bind(fd, &a)
 	}
 	err := asError(errno)
-	if err == nil && kind == unix.SOCK_STREAM {
-		// Connections that are accepted inherit these.
-		set(fd, unix.SOL_TCP, unix.TCP_NODELAY, 1)
-		keepAlive(fd)
-		err = unix.Listen(fd, backlog)
-	}
-	if err == nil && kind == unix.SOCK_DGRAM {
-		// Bursts wait here while the loop is elsewhere; what comes above is dropped.
-		set(fd, unix.SOL_SOCKET, unix.SO_RCVBUF, 1<<20)
-	}
 	if err != nil {
 		_ = unix.Close(fd)
 		return -1, err
 	}
+	// Bursts wait here while the loop is busy; the kernel drops packets above that.
+	set(fd, unix.SOL_SOCKET, unix.SO_RCVBUF, 1<<20)
 	return fd, nil
 }

@@ -315,6 +315,33 @@ func TestAWaitingUDPFlowIsSmall(t *testing.T) {
 	}
 }
 
+// TestIdleConnectionIsSmall bounds the memory of a connection that carries nothing, with the
+// stacks of its goroutines.
+func TestIdleConnectionIsSmall(t *testing.T) {
+	f := start(t, userspace.Options{})
+	at := set(t, f, web(corev1.ProtocolTCP, says(t, "a")))
+	memory := func() uint64 {
+		var m runtime.MemStats
+		runtime.GC()
+		runtime.GC() // twice: the first only moves pooled buffers aside
+		runtime.ReadMemStats(&m)
+		return m.HeapAlloc + m.StackInuse
+	}
+	const connections = 500
+	before := memory()
+	for range connections {
+		if _, err := io.ReadFull(dial(t, at), make([]byte, 1)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	const most = 96 << 10 // with the client and the server of this test; two buffers alone would be 128 KiB
+	if after := memory(); after > before+connections*most {
+		t.Errorf("an idle connection takes %d bytes, want at most %d", (after-before)/connections, most)
+	} else {
+		t.Logf("an idle connection takes %d bytes with its client and server", (after-before)/connections)
+	}
+}
+
 func TestNewRefusesToListenEverywhere(t *testing.T) {
 	for _, a := range []netip.Addr{{}, netip.IPv4Unspecified(), netip.IPv6Unspecified()} {
 		if _, err := userspace.New(userspace.Options{Address: a}); err == nil {

@@ -2,16 +2,18 @@ package userspace
 
 import (
 	"encoding/binary"
+	"errors"
 	"fmt"
+	"net"
 	"net/netip"
 )
 
 // signature begins a header of version 2 of the PROXY protocol.
 const signature = "\r\n\r\n\x00\r\nQUIT\n"
 
-// appendHeader appends the header of a TCP connection from one address to another, of the
-// same family: version 1 or 2 of the PROXY protocol, as
-// https://www.haproxy.org/download/3.2/doc/proxy-protocol.txt has it.
+// appendHeader appends the header of a TCP connection from one address to another of the same
+// family: version 1 or 2 of the PROXY protocol, according to
+// https://www.haproxy.org/download/3.2/doc/proxy-protocol.txt.
 func appendHeader(b []byte, version int, from, to netip.AddrPort) []byte {
 	v4 := from.Addr().Is4()
 	if version == 1 {
@@ -22,7 +24,7 @@ func appendHeader(b []byte, version int, from, to netip.AddrPort) []byte {
 		return fmt.Appendf(b, "PROXY %s %s %s %d %d\r\n", name, from.Addr().WithZone(""), to.Addr().WithZone(""), from.Port(), to.Port())
 	}
 	const (
-		proxied    = 2<<4 | 1 // version 2, on behalf of somebody else
+		proxied    = 2<<4 | 1 // version 2, for the client of the connection
 		inet       = 1 << 4
 		inet6      = 2 << 4
 		streaming  = 1
@@ -38,19 +40,20 @@ func appendHeader(b []byte, version int, from, to netip.AddrPort) []byte {
 	return binary.BigEndian.AppendUint16(binary.BigEndian.AppendUint16(b, from.Port()), to.Port())
 }
 
-// introduce tells the endpoint who the client is, if the pool is to. It reports false if
-// that can't be done. Nothing was sent before, so there is room for all of it.
-func (p *pool) introduce(c *conn) bool {
+// introduce sends the PROXY header with the client's address to the server, if the pool has one.
+func (p *pool) introduce(in, out *net.TCPConn, client netip.AddrPort) error {
 	version := int(p.header.Load())
 	if version == 0 {
-		return true
+		return nil
 	}
-	to, err := originalDestination(c.fds[clientSide])
+	raw, err := in.SyscallConn()
 	if err != nil {
-		return false
+		return err
 	}
-	var room [128]byte
-	header := appendHeader(room[:0], version, c.client, to)
-	n, errno := send(c.fds[serverSide], header)
-	return errno == 0 && n == len(header)
+	var to netip.AddrPort
+	if cerr := raw.Control(func(fd uintptr) { to, err = originalDestination(int(fd)) }); cerr != nil || err != nil {
+		return errors.Join(cerr, err)
+	}
+	_, err = out.Write(appendHeader(nil, version, client, to))
+	return err
 }

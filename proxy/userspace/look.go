@@ -7,8 +7,8 @@ import (
 	"github.com/sampan-io/sampan/proxy"
 )
 
-// Look returns what the forwarder has for a pool, and where a client of it goes back to; false
-// if there is no such pool. It may be called from any goroutine, and changes nothing.
+// Look returns the state of a pool, and the backend that a client of it goes back to; false if
+// there is no such pool. It may be called from any goroutine.
 func (f *Forwarder) Look(id proxy.PoolID, client netip.Addr) (proxy.PoolSeen, bool) {
 	f.mu.Lock()
 	p := f.pools[id]

@@ -12,73 +12,58 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A loop is one goroutine that carries many connections. It waits for all of their
-// sockets together: a goroutine and two parked copiers for each connection would cost
-// more than what they carry. Its epoll instance is itself waited for by Go's
-// poller, so that a loop that waits holds no thread.
+// A loop is one goroutine that relays the packets of many UDP flows. It waits for all
+// their sockets together with epoll. Go's poller waits for the epoll instance, so a
+// waiting loop holds no thread.
 //
-// All sockets are registered edge-triggered, once, for both directions: who owns one
-// remembers what it can do until the kernel says EAGAIN.
+// Sockets are registered once, edge-triggered: a handler reads until the kernel returns
+// EAGAIN.
 type loop struct {
 	f      *Forwarder
 	epoll  *os.File
 	raw    syscall.RawConn
 	fd     int // of epoll
 	alarm  int // an eventfd that wakes the loop
-	spare  int // a descriptor to give up when there are no others, or -1; belongs to the goroutine of the loop
 	events [128]unix.EpollEvent
 
 	// Below belongs to the goroutine of the loop.
-	now        time.Time // when it woke
-	pipes      []*pipe   // that are empty
-	made       int       // how many pipes there are, empty or not
-	unfinished []*conn   // that have more to do than one turn allows
-	fresh      ring      // connections that were made in the last moment, see freshLimit
-	batch      *batch    // nil until there are packets
-	scratch    []byte    // nil until it is needed
-	relays     map[*relay]bool
-	sweep      time.Time   // when to look for silent flows; zero if there are none
-	stuck      []*listener // that could not accept for want of memory
-	retry      time.Time   // when to try those again; zero if there are none
+	now     time.Time // when it woke
+	batch   *batch    // nil until there are packets
+	scratch []byte    // nil until it is needed
+	relays  map[*relay]bool
+	sweep   time.Time // when to look for silent flows; zero if there are none
 
 	mu      sync.Mutex
 	slots   []slot    // guarded by mu
 	free    []int32   // guarded by mu; indexes of slots
-	rounds  []ring    // guarded by mu; connections that look for an endpoint, for each round in the order of its end
 	armed   time.Time // guarded by mu; when the poller wakes the loop; zero if not
 	inbox   []func()  // guarded by mu; to be called by the loop
-	stopped bool      // guarded by mu; nothing is taken any more
+	stopped bool      // guarded by mu; nothing is added any more
 }
 
-// A slot is whom events of a socket are for. Descriptors are used again at once, so
-// events name slots and their generation.
+// A slot holds the handler of a socket. The kernel reuses descriptors at once, so events
+// carry the slot and its generation.
 type slot struct {
 	owner      handler
 	generation int32
 }
 
-// A handler owns sockets of a loop.
+// A handler owns a socket of a loop.
 type handler interface {
-	// ready is told of events of one of its two sockets. It is called by the loop.
-	ready(l *loop, side int, events uint32)
+	// ready handles events of the socket. The loop calls it.
+	ready(l *loop, events uint32)
 
 	// close closes the sockets when the loop ends.
 	close(l *loop)
 }
 
 const (
-	edges    = unix.EPOLLIN | unix.EPOLLOUT | unix.EPOLLRDHUP | unix.EPOLLPRI | unix.EPOLLET
-	canRead  = unix.EPOLLIN | unix.EPOLLRDHUP | unix.EPOLLHUP | unix.EPOLLERR
-	canWrite = unix.EPOLLOUT | unix.EPOLLHUP | unix.EPOLLERR
-	uneven   = unix.EPOLLRDHUP | unix.EPOLLHUP | unix.EPOLLERR | unix.EPOLLPRI
+	edges   = unix.EPOLLIN | unix.EPOLLET
+	canRead = unix.EPOLLIN | unix.EPOLLHUP | unix.EPOLLERR
 )
 
-// pipesPerLoop bounds how many connections can have bytes between their sockets,
-// because one side does not take them. Those above do without.
-const pipesPerLoop = 256
-
 func newLoop(f *Forwarder) (*loop, error) {
-	l := &loop{f: f, spare: -1, relays: map[*relay]bool{}, rounds: make([]ring, len(f.opts.DialTimeouts))}
+	l := &loop{f: f, relays: map[*relay]bool{}}
 	fd, err := unix.EpollCreate1(unix.EPOLL_CLOEXEC)
 	if err != nil {
 		return nil, fmt.Errorf("making an epoll instance: %w", err)
@@ -88,16 +73,13 @@ func newLoop(f *Forwarder) (*loop, error) {
 		_ = unix.Close(fd)
 		return nil, fmt.Errorf("making an eventfd: %w", err)
 	}
-	// Go's poller waits only for what says that it doesn't block.
+	// Go's poller accepts only non-blocking descriptors.
 	if err = unix.SetNonblock(fd, true); err == nil {
 		l.epoll = os.NewFile(uintptr(fd), "epoll")
 		l.raw, err = l.epoll.SyscallConn()
 	}
 	if err == nil {
-		err = l.epoll.SetReadDeadline(time.Time{}) // an error if it is not waited for
-	}
-	if err == nil {
-		l.spare, err = unix.Open("/dev/null", unix.O_RDONLY|unix.O_CLOEXEC, 0)
+		err = l.epoll.SetReadDeadline(time.Time{}) // an error if the poller does not support it
 	}
 	if err == nil {
 		_, err = l.watch(alarm{}, l.alarm)
@@ -109,23 +91,22 @@ func newLoop(f *Forwarder) (*loop, error) {
 	return l, nil
 }
 
-// alarm is the handler of the eventfd: that the loop woke is enough, and an
-// edge needs no reading.
+// alarm is the handler of the eventfd: waking the loop is enough, and an edge needs no reading.
 type alarm struct{}
 
-func (alarm) ready(*loop, int, uint32) {}
-func (alarm) close(*loop)              {}
+func (alarm) ready(*loop, uint32) {}
+func (alarm) close(*loop)         {}
 
-// run works until ctx is over, then closes all that the loop has.
+// run works until ctx is cancelled, then closes everything in the loop.
 func (l *loop) run(ctx context.Context) {
 	stop := context.AfterFunc(ctx, l.wake)
 	defer stop()
 	work := func(uintptr) (over bool) { return l.work(ctx) }
 	for ctx.Err() == nil {
-		// All work is done while the poller is told that there is none, so that it
-		// remembers what comes meanwhile, and the loop need not look again before it waits.
+		// work runs inside Read and returns false for "not ready": the poller then records
+		// events that arrive during work, so none is missed before the loop waits.
 		if err := l.raw.Read(work); err != nil && !errors.Is(err, os.ErrDeadlineExceeded) {
-			l.f.opts.Log.Error("waiting for sockets of services", "err", err) // can't be: the file is open
+			l.f.opts.Log.Error("waiting for sockets of UDP services", "err", err) // can't be: the file is open
 			break
 		}
 		l.now = time.Now()
@@ -135,7 +116,7 @@ func (l *loop) run(ctx context.Context) {
 	l.closeAll()
 }
 
-// work does all that there is to do, and reports whether ctx is over.
+// work does all pending work, and reports whether ctx is cancelled.
 func (l *loop) work(ctx context.Context) (over bool) {
 	for {
 		n, err := unix.EpollWait(l.fd, l.events[:], 0)
@@ -148,30 +129,15 @@ func (l *loop) work(ctx context.Context) (over bool) {
 		l.now = time.Now()
 		for i := range l.events[:max(n, 0)] {
 			e := &l.events[i]
-			if h := l.owner(e.Fd>>1, e.Pad); h != nil {
-				h.ready(l, int(e.Fd&1), e.Events)
+			if h := l.owner(e.Fd, e.Pad); h != nil {
+				h.ready(l, e.Events)
 			}
 		}
-		l.finish()
 		l.answer()
 		l.deadlines()
-		if n < len(l.events) && len(l.unfinished) == 0 {
+		if n < len(l.events) {
 			return false
 		}
-	}
-}
-
-// finish gives those that have more to do another turn.
-func (l *loop) finish() {
-	again := l.unfinished
-	l.unfinished = nil
-	for _, c := range again {
-		c.queued = false
-		c.carry(l)
-	}
-	if l.unfinished == nil {
-		clear(again)
-		l.unfinished = again[:0]
 	}
 }
 
@@ -186,7 +152,7 @@ func (l *loop) answer() {
 	}
 }
 
-// ask has do called by the loop, if that does not end before.
+// ask has the loop call do, unless it ends before.
 func (l *loop) ask(do func()) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -209,10 +175,10 @@ func (l *loop) wake() {
 // wakeLocked does the work of wake. l.mu is held, and the loop has not stopped.
 func (l *loop) wakeLocked() {
 	one := [8]byte{1}
-	_, _ = unix.Write(l.alarm, one[:]) // the only error is that it has been woken 2⁶⁴ times
+	_, _ = unix.Write(l.alarm, one[:]) // the only possible error is an overflow of the counter
 }
 
-// owner returns whom an event is for, or nil if that is gone.
+// owner returns the handler of an event, or nil if that was removed.
 func (l *loop) owner(index, generation int32) handler {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -234,7 +200,7 @@ func (l *loop) place(h handler) int32 {
 	return int32(len(l.slots) - 1)
 }
 
-// leave takes back a slot. Events that are on their way are for nobody.
+// leave takes back a slot. Events that are still queued for it are ignored.
 func (l *loop) leave(index int32) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -247,14 +213,8 @@ func (l *loop) leaveLocked(index int32) {
 	l.free = append(l.free, index)
 }
 
-// register waits for events of a socket, for the handler in a slot. l.mu is held, or
-// the caller is the loop.
-func (l *loop) register(index int32, generation int32, side, fd int) error {
-	return unix.EpollCtl(l.fd, unix.EPOLL_CTL_ADD, fd, &unix.EpollEvent{Events: edges, Fd: index<<1 | int32(side), Pad: generation})
-}
-
-// watch gives a handler a slot and registers a socket of it as the first. It may be
-// called from any goroutine.
+// watch gives a handler a slot and registers its socket. It may be called from any
+// goroutine.
 func (l *loop) watch(h handler, fd int) (index int32, err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -262,7 +222,8 @@ func (l *loop) watch(h handler, fd int) (index int32, err error) {
 		return -1, errStopped
 	}
 	index = l.place(h)
-	if err := l.register(index, l.slots[index].generation, 0, fd); err != nil {
+	event := unix.EpollEvent{Events: edges, Fd: index, Pad: l.slots[index].generation}
+	if err := unix.EpollCtl(l.fd, unix.EPOLL_CTL_ADD, fd, &event); err != nil {
 		l.leaveLocked(index)
 		return -1, err
 	}
@@ -279,14 +240,14 @@ func (l *loop) arm(at time.Time) {
 	}
 }
 
-// armAt is arm for who does not hold l.mu.
+// armAt is arm without l.mu held.
 func (l *loop) armAt(at time.Time) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.arm(at)
 }
 
-// deadlines does what it is time for.
+// deadlines does what is due.
 func (l *loop) deadlines() {
 	l.mu.Lock()
 	due := !l.armed.IsZero() && !l.now.Before(l.armed)
@@ -294,87 +255,17 @@ func (l *loop) deadlines() {
 	if !due {
 		return
 	}
-	for {
-		l.mu.Lock()
-		var late *conn
-		for i := range l.rounds {
-			if c := l.rounds[i].first; c != nil && !l.now.Before(c.until) {
-				late = c
-				break
-			}
-		}
-		l.mu.Unlock()
-		if late == nil {
-			break
-		}
-		late.roundIsOver(l)
-	}
-	l.growUp()
-	if !l.retry.IsZero() && !l.now.Before(l.retry) {
-		stuck := l.stuck
-		l.stuck, l.retry = nil, time.Time{}
-		for _, s := range stuck {
-			s.ready(l, 0, canRead)
-		}
-	}
 	if !l.sweep.IsZero() && !l.now.Before(l.sweep) {
 		l.sweepFlows()
 	}
 
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	var next time.Time
-	sooner := func(at time.Time) {
-		if !at.IsZero() && (next.IsZero() || at.Before(next)) {
-			next = at
-		}
-	}
-	for i := range l.rounds {
-		if c := l.rounds[i].first; c != nil {
-			sooner(c.until)
-		}
-	}
-	if l.fresh.first != nil {
-		sooner(l.fresh.first.until)
-	}
-	sooner(l.retry)
-	sooner(l.sweep)
-	l.armed = next
-	_ = l.epoll.SetReadDeadline(next) // can't fail: newLoop tried
+	l.armed = l.sweep
+	_ = l.epoll.SetReadDeadline(l.sweep) // can't fail: newLoop tried
 }
 
-// takePipe returns an empty pipe, or nil if there can't be more.
-func (l *loop) takePipe() *pipe {
-	if n := len(l.pipes); n > 0 {
-		p := l.pipes[n-1]
-		l.pipes = l.pipes[:n-1]
-		return p
-	}
-	if l.made >= l.f.pipes {
-		return nil
-	}
-	p, err := newPipe()
-	if err != nil {
-		return nil
-	}
-	l.made++
-	return p
-}
-
-// keptPipes is how many empty pipes a loop keeps: what is under way at a time.
-const keptPipes = 16
-
-// givePipe takes back a pipe.
-func (l *loop) givePipe(p *pipe) {
-	if p.held > 0 || len(l.pipes) >= keptPipes {
-		p.close()
-		l.made--
-		return
-	}
-	l.pipes = append(l.pipes, p)
-}
-
-// buffer returns memory for what is carried without a pipe.
+// buffer returns memory for bytes that are carried without a pipe.
 func (l *loop) buffer() []byte {
 	if l.scratch == nil {
 		l.scratch = make([]byte, 64<<10)
@@ -403,13 +294,7 @@ func (l *loop) closeAll() {
 	for _, h := range all {
 		h.close(l)
 	}
-	for _, p := range l.pipes {
-		p.close()
-	}
-	if l.spare >= 0 {
-		_ = unix.Close(l.spare)
-	}
-	l.mu.Lock() // nobody else is between a look at stopped and a use of these
+	l.mu.Lock() // callers that saw stopped unset have finished
 	defer l.mu.Unlock()
 	_ = unix.Close(l.alarm)
 	if l.epoll != nil {

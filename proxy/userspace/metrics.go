@@ -11,8 +11,8 @@ import (
 	"github.com/sampan-io/sampan/proxy"
 )
 
-// counters are what one pool did. Nothing is looked up to count, and they end with the
-// pool: those of a Service that is gone are told no more.
+// counters are those of one pool. Counting needs no lookup. They end with the pool, so a deleted
+// Service has no series.
 type counters struct {
 	connections, refused, failures, retries, dropped atomic.Uint64
 	open                                             atomic.Int64
@@ -20,8 +20,8 @@ type counters struct {
 	dials                                            histogram
 }
 
-// dialBounds are the upper bounds of the buckets, in seconds: from what a node takes
-// for itself to what all rounds take together.
+// dialBounds are the upper bounds of the buckets, in seconds: from the time of a connection on the
+// node to that of all rounds.
 var dialBounds = [...]float64{.0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5}
 
 type histogram struct {
@@ -38,7 +38,7 @@ func (h *histogram) observe(d time.Duration) {
 	h.nanos.Add(int64(d))
 }
 
-// A serviceKey is whose series they are: pools of both families are one port to users.
+// A serviceKey identifies the series of a port: users see pools of both families as one port.
 type serviceKey struct{ namespace, name, port, protocol string }
 
 // sums are those of the pools of one port.
@@ -66,7 +66,7 @@ func (s *sums) add(c *counters) {
 	}
 }
 
-// A collector tells the counters of the pools that there are.
+// A collector collects the counters of all pools.
 type collector struct {
 	f                                                             *Forwarder
 	connections, open, refused, bytes, failures, retries, dropped *prometheus.Desc
@@ -74,7 +74,7 @@ type collector struct {
 	limit, limited                                                *prometheus.Desc // of Services
 }
 
-// Collectors returns what counts the forwarder's work.
+// Collectors returns the forwarder's metrics.
 func (f *Forwarder) Collectors() []prometheus.Collector {
 	desc := func(name, help string, more ...string) *prometheus.Desc {
 		return prometheus.NewDesc("sampan_proxy_"+name, help, append(proxy.PortLabels[:4:4], more...), nil)
@@ -86,7 +86,7 @@ func (f *Forwarder) Collectors() []prometheus.Collector {
 		f:           f,
 		connections: desc("relayed_connections_total", "Connections (and flows of UDP) that were relayed in userspace mode."),
 		open:        desc("connections_open", "Connections (and flows of UDP) to a Service that are open now."),
-		refused:     proxy.RefusedDesc("relay"), // there were too many, or no backend answered
+		refused:     proxy.RefusedDesc("relay"), // there were too many connections, or no backend answered
 		bytes:       desc("relayed_bytes_total", "Bytes that were relayed in userspace mode, to backends (in) and from them (out), without headers.", "direction"),
 		failures:    desc("dial_failures_total", "Tries to reach a backend that failed."),
 		retries:     desc("dial_retries_total", "Tries to reach a backend that were not the first of their connection."),
@@ -116,7 +116,7 @@ func (c *collector) Collect(to chan<- prometheus.Metric) {
 	budgets := maps.Clone(c.f.budgets)
 	c.f.mu.Unlock()
 	for service, b := range budgets {
-		if most := b.most.Load(); most > 0 { // or it has no port of TCP
+		if most := b.most.Load(); most > 0 { // 0 if it has no TCP port
 			to <- prometheus.MustNewConstMetric(c.limit, prometheus.GaugeValue, float64(most), service.Namespace, service.Name)
 			to <- prometheus.MustNewConstMetric(c.limited, prometheus.CounterValue, float64(b.limited.Load()), service.Namespace, service.Name)
 		}

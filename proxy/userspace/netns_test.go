@@ -354,14 +354,14 @@ func nft(t *testing.T, rules string) {
 	}
 }
 
-// Clients connect to a door; the kernel sends them to the forwarder's socket. The header says what
+// Clients connect to a frontend; the kernel sends them to the forwarder's socket. The header says what
 // the client wrote on its packets.
-func TestTheHeaderNamesTheDoor(t *testing.T) {
+func TestTheHeaderNamesTheFrontend(t *testing.T) {
 	nstest.Run(t, func(t *testing.T) {
 		client := newHost(t, "client", "10.1.1", "fd01")
 		for _, tt := range []struct {
-			six                bool
-			door, seen, socket string // socket is where to in the words of nft
+			six                    bool
+			frontend, seen, socket string // socket is where to in the words of nft
 		}{
 			{false, "10.96.0.10:80", "PROXY TCP4 10.1.1.2 10.96.0.10 ", "ip daddr 10.96.0.10 tcp dport 80 dnat to 10.1.1.1"},
 			{true, "[fd96::10]:80", "PROXY TCP6 fd01::2 fd96::10 ", "ip6 daddr fd96::10 tcp dport 80 dnat to fd01::1"},
@@ -396,9 +396,9 @@ func TestTheHeaderNamesTheDoor(t *testing.T) {
 			<-f.Ready()
 			at := set(t, f, p)
 			family := map[bool]string{false: "ip", true: "ip6"}[tt.six]
-			nft(t, fmt.Sprintf("add table %s door; add chain %s door pre { type nat hook prerouting priority dstnat; }; add rule %s door pre %s:%d",
+			nft(t, fmt.Sprintf("add table %s frontend; add chain %s frontend pre { type nat hook prerouting priority dstnat; }; add rule %s frontend pre %s:%d",
 				family, family, family, strings.Replace(tt.socket, "fd01::1", "[fd01::1]", 1), at.Port()))
-			if got := client.asked(t, "tcp", netip.MustParseAddrPort(tt.door)); !strings.HasPrefix(got, tt.seen) || !strings.HasSuffix(got, " 80\r\n") {
+			if got := client.asked(t, "tcp", netip.MustParseAddrPort(tt.frontend)); !strings.HasPrefix(got, tt.seen) || !strings.HasSuffix(got, " 80\r\n") {
 				t.Errorf("the backend gets %q, want %s… 80", got, tt.seen)
 			}
 			_ = l.Close()
@@ -439,7 +439,7 @@ func TestABackendInABlackHoleCostsFewClientsOneRound(t *testing.T) {
 			}
 		}
 		// Who met it twice would be waiting for an hour, so it was one round.
-		m := told(t, f)
+		m := metricsOf(t, f)
 		if m["dial_failures_total"] != m["dial_retries_total"] {
 			t.Errorf("%v failures and %v retries, want as many", m["dial_failures_total"], m["dial_retries_total"])
 		}
@@ -473,7 +473,7 @@ func TestABackendThatIsSlowToComeIsWaitedFor(t *testing.T) {
 			}
 		})
 		c := dial(t, set(t, f, web(corev1.ProtocolTCP, netip.MustParseAddrPort("10.9.0.5:80"))))
-		for told(t, f)["dial_failures_total"] < 2 {
+		for metricsOf(t, f)["dial_failures_total"] < 2 {
 			runtime.Gosched() // until it has been tried in vain
 		}
 		light()
@@ -494,7 +494,7 @@ func TestWithoutDescriptorsConnectionsAreReset(t *testing.T) {
 		if got := ask(t, at, "!"); got != "a!" {
 			t.Fatalf("answer %q", got)
 		}
-		for told(t, f)["connections_open"] > 0 {
+		for metricsOf(t, f)["connections_open"] > 0 {
 			runtime.Gosched() // its descriptors are given back soon
 		}
 		const clients = 20
@@ -539,7 +539,7 @@ func TestWithoutDescriptorsConnectionsAreReset(t *testing.T) {
 		if got := ask(t, at, "!"); got != "a!" {
 			t.Errorf("afterwards the answer is %q, want a!", got)
 		}
-		if m := told(t, f); m["connections_refused_total"] != clients {
+		if m := metricsOf(t, f); m["connections_refused_total"] != clients {
 			t.Errorf("%v were refused, want %d", m["connections_refused_total"], clients)
 		}
 	})
@@ -558,9 +558,9 @@ func TestAClientWhomNobodyAnswersIsTold(t *testing.T) {
 		ip(t, nil, "route add fd96::/64 dev pod")
 		isPod := func(a netip.Addr) bool { return a.Is4() && a.As4()[2] == 2 || a.Is6() && a.As16()[1] == 2 }
 		f := start(t, userspace.Options{Address: netip.MustParseAddr("10.1.2.1"), Address6: netip.MustParseAddr("fd02::1"), Table: "relay", Reachable: isPod})
-		rules := "add table %[1]s door; flush table %[1]s door; add chain %[1]s door pre { type nat hook prerouting priority -100; }; add chain %[1]s door out { type nat hook output priority -100; }"
+		rules := "add table %[1]s frontend; flush table %[1]s frontend; add chain %[1]s frontend pre { type nat hook prerouting priority -100; }; add chain %[1]s frontend out { type nat hook output priority -100; }"
 		for _, chain := range []string{"pre", "out"} {
-			rules += "; add rule %[1]s door " + chain + " %[1]s daddr { %[2]s, %[3]s } udp dport 53 dnat to %[4]s"
+			rules += "; add rule %[1]s frontend " + chain + " %[1]s daddr { %[2]s, %[3]s } udp dport 53 dnat to %[4]s"
 		}
 		for _, six := range []bool{false, true} {
 			for _, transparent := range []bool{false, true} {
@@ -580,14 +580,14 @@ func TestAClientWhomNobodyAnswersIsTold(t *testing.T) {
 					at := set(t, f, p)
 					nft(t, fmt.Sprintf(rules, family, vip, node, at))
 					for name, h := range clients {
-						for _, door := range []string{vip, node} {
+						for _, frontend := range []string{vip, node} {
 							for _, size := range []int{0, 5, 1400, 9000} {
 								if size > 1000 && endpoints > 1 {
 									continue // it is lost with the first one that refuses
 								}
-								at := netip.AddrPortFrom(netip.MustParseAddr(door), 53)
+								at := netip.AddrPortFrom(netip.MustParseAddr(frontend), 53)
 								if err := h.refusal(t, at, size); !errors.Is(err, unix.ECONNREFUSED) {
-									t.Errorf("%d endpoints, transparent: %t, client %s, %d bytes to %s: %v, want that it is refused", endpoints, transparent, name, size, door, err)
+									t.Errorf("%d endpoints, transparent: %t, client %s, %d bytes to %s: %v, want that it is refused", endpoints, transparent, name, size, frontend, err)
 								}
 							}
 						}

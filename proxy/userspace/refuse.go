@@ -12,17 +12,17 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A refuser tells clients of UDP of one family that nobody receives what they send, as their
-// kernel expects to be told: by an ICMP message that comes from where they sent their packet to
-// and quotes it. Conntrack gives both the addresses that the client knows. It may be used
-// from any goroutine.
+// A refuser sends clients of UDP of one family the ICMP error "port unreachable" for packets that
+// no endpoint receives. The message comes from the address that the client sent its packet to and
+// quotes the packet; conntrack translates both to the addresses that the client used. It may be
+// used from any goroutine.
 type refuser struct {
 	fd    int // a raw socket that receives nothing
 	limit *limiter
 }
 
-// newRefuser returns one whose messages come from an address of this node, which must be
-// that of the sockets of pools. It needs CAP_NET_RAW.
+// newRefuser returns a refuser whose messages come from an address of this node, which must be that
+// of the pools' sockets. It needs CAP_NET_RAW.
 func newRefuser(from netip.Addr, l *limiter) (*refuser, error) {
 	protocol := unix.IPPROTO_ICMP
 	if from.Is6() {
@@ -32,7 +32,7 @@ func newRefuser(from netip.Addr, l *limiter) (*refuser, error) {
 	if err != nil {
 		return nil, fmt.Errorf("opening a socket for ICMP: %w", err)
 	}
-	// Otherwise it would be given each message that comes to this node.
+	// Otherwise the socket would receive each message for this node.
 	if from.Is6() {
 		err = unix.SetsockoptICMPv6Filter(fd, unix.SOL_ICMPV6, icmpv6Filter, &unix.ICMPv6Filter{Data: [8]uint32{
 			1<<32 - 1, 1<<32 - 1, 1<<32 - 1, 1<<32 - 1, 1<<32 - 1, 1<<32 - 1, 1<<32 - 1, 1<<32 - 1,
@@ -50,15 +50,15 @@ func newRefuser(from netip.Addr, l *limiter) (*refuser, error) {
 	return &refuser{fd, l}, nil
 }
 
-// The options of raw sockets that say which types of messages are not received: ICMP_FILTER of
+// The options of raw sockets with the types of messages that are not received: ICMP_FILTER of
 // linux/icmp.h, and ICMPV6_FILTER.
 const icmpFilter, icmpv6Filter = 1, 1
 
 func (r *refuser) close() { _ = unix.Close(r.fd) }
 
-// refuse says to a client that a port of this node can't be reached. Payload is what it had sent
-// there, as far as that is known; size says how much that was. What is above the limits is not
-// said, nor what the kernel does not take.
+// refuse sends a client the error that a port of this node is unreachable. Payload is the known
+// part of the client's packet; size is the packet's size. Messages above the rate limit, or that
+// the kernel refuses, are dropped.
 func (r *refuser) refuse(client, at netip.AddrPort, payload []byte, size int, now time.Time) {
 	if !r.limit.allow(client.Addr(), now) {
 		return
@@ -71,12 +71,11 @@ func (r *refuser) refuse(client, at netip.AddrPort, payload []byte, size int, no
 	_ = unix.Sendto(r.fd, message, unix.MSG_DONTWAIT, to)
 }
 
-// How long a packet with such a message may be: RFC 1812, 4.3.2.3, and RFC 4443, 2.4.
+// The largest size of such a message: RFC 1812, 4.3.2.3, and RFC 4443, 2.4.
 const most4, most6 = 576, 1280
 
-// unreachable returns a message that says that a port is unreachable and quotes a packet of
-// UDP: its headers, and of its payload what is there and has room. The kernel fills in the
-// checksum of ICMPv6.
+// unreachable returns a message that a port is unreachable. It quotes a packet of UDP: its headers,
+// and as much of the payload as is known and fits. The kernel fills in the checksum of ICMPv6.
 func unreachable(from, to netip.AddrPort, payload []byte, size int) []byte {
 	m, room := make([]byte, 8, most6), most6-40-8-40-8
 	if from.Addr().Is4() {
@@ -107,7 +106,7 @@ func unreachable(from, to netip.AddrPort, payload []byte, size int) []byte {
 	return m
 }
 
-// checksum is that of RFC 1071.
+// checksum returns the checksum of RFC 1071.
 func checksum(b []byte) uint16 {
 	var sum uint32
 	for ; len(b) > 1; b = b[2:] {
@@ -122,12 +121,11 @@ func checksum(b []byte) uint16 {
 	return ^uint16(sum)
 }
 
-// Refusals per second: to one client, and to all, which may be addresses that somebody has made
-// up. In one moment there may be those of one second. The kernel's own limit for all is the same
-// (net.ipv4.icmp_msgs_per_sec).
+// Refusals per second: to one client, and to all, because source addresses may be forged. A burst
+// may have those of one second. The kernel has the same limit for all (net.ipv4.icmp_msgs_per_sec).
 const refusalsPerClient, refusalsPerSecond = 100, 1000
 
-// A limiter bounds how many refusals are said (RFC 1812, 4.3.2.8; RFC 4443, 2.4). It is safe for
+// A limiter limits the rate of refusals (RFC 1812, 4.3.2.8; RFC 4443, 2.4). It is safe for
 // concurrent use.
 type limiter struct {
 	seed maphash.Seed
@@ -139,7 +137,7 @@ type limiter struct {
 
 func newLimiter() *limiter { return &limiter{seed: maphash.MakeSeed()} }
 
-// allow reports whether a client may be told now.
+// allow reports whether a refusal may be sent to a client now.
 func (l *limiter) allow(client netip.Addr, now time.Time) bool {
 	mine := maphash.Comparable(l.seed, client) % uint64(len(l.clients))
 	l.mu.Lock()
@@ -148,11 +146,11 @@ func (l *limiter) allow(client netip.Addr, now time.Time) bool {
 	return l.clients[mine].take(now, refusalsPerClient) && l.all.take(now, refusalsPerSecond)
 }
 
-// A bucket holds tokens for one second. What it is is the time at which it is full, in
-// nanoseconds since 1970; so the zero bucket is full.
+// A bucket holds tokens for one second. Its value is the time at which it is full, in nanoseconds
+// since 1970; so the zero bucket is full.
 type bucket int64
 
-// take takes a token, of which so many come in a second, or reports false.
+// take takes a token, of which perSecond are added in a second, and reports whether there was one.
 func (b *bucket) take(now time.Time, perSecond int64) bool {
 	full := max(int64(*b), now.UnixNano()) + int64(time.Second)/perSecond
 	if full > now.Add(time.Second).UnixNano() {

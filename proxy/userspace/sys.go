@@ -8,7 +8,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// asError makes an error of what the kernel said.
+// asError makes an error of an errno.
 func asError(errno unix.Errno) error {
 	if errno == 0 {
 		return nil
@@ -16,11 +16,10 @@ func asError(errno unix.Errno) error {
 	return errno
 }
 
-// The calls below are those of package unix without the memory that these take for
-// each address: they are made once or more per connection or packet.
+// The calls below are those of package unix without its allocation for each address: they are made
+// once or more per connection or packet.
 
-// An address is a socket address as the kernel reads and writes it. The zero address
-// is empty.
+// An address is a socket address in the kernel's encoding. The zero address is empty.
 type address struct {
 	raw unix.RawSockaddrInet6 // or an Inet4, which is shorter
 	len uint32
@@ -59,7 +58,7 @@ func family(a netip.Addr) int {
 	return unix.AF_INET6
 }
 
-// socket returns a new socket that does not block.
+// socket returns a new non-blocking socket.
 func socket(domain, kind int) (int, unix.Errno) {
 	fd, _, errno := unix.Syscall(unix.SYS_SOCKET, uintptr(domain), uintptr(kind|unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC), 0)
 	if errno != 0 {
@@ -72,23 +71,6 @@ func socket(domain, kind int) (int, unix.Errno) {
 func set(fd, level, option int, value int32) unix.Errno {
 	_, _, errno := unix.Syscall6(unix.SYS_SETSOCKOPT, uintptr(fd), uintptr(level), uintptr(option), uintptr(unsafe.Pointer(&value)), unsafe.Sizeof(value), 0)
 	return errno
-}
-
-// accept returns the next connection of a listener and stores who made it.
-func accept(fd int, from *address) (int, unix.Errno) {
-	for {
-		from.len = uint32(unsafe.Sizeof(from.raw))
-		n, _, errno := unix.Syscall6(unix.SYS_ACCEPT4, uintptr(fd), uintptr(unsafe.Pointer(&from.raw)), uintptr(unsafe.Pointer(&from.len)),
-			unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC, 0, 0)
-		switch errno {
-		case 0:
-			return int(n), 0
-		case unix.EINTR, unix.ECONNABORTED:
-			// The second has gone again: the next one.
-		default:
-			return -1, errno
-		}
-	}
 }
 
 func connect(fd int, to *address) unix.Errno { return named(unix.SYS_CONNECT, fd, to) }
@@ -111,8 +93,8 @@ func localAddress(fd int) (netip.AddrPort, error) {
 	return a.addrPort(), nil
 }
 
-// originalDestination returns what a client wrote on its packets before the kernel
-// changed that to this socket.
+// originalDestination returns the destination of a client's packets before the kernel changed it to
+// this socket.
 func originalDestination(fd int) (netip.AddrPort, error) {
 	at, err := localAddress(fd)
 	if err != nil {
@@ -130,71 +112,22 @@ func originalDestination(fd int) (netip.AddrPort, error) {
 	if to := a.addrPort(); errno == 0 && to.IsValid() {
 		return to, nil
 	}
-	return at, nil // nobody changed it
+	return at, nil // no rule changed it
 }
 
-// reset closes a socket so that the other side sees a connection that broke and not
-// one that ended.
-func reset(fd int) {
-	_ = unix.SetsockoptLinger(fd, unix.SOL_SOCKET, unix.SO_LINGER, &unix.Linger{Onoff: 1})
-	_ = unix.Close(fd)
-}
-
-// splice moves bytes between a pipe and a socket without waiting.
-func splice(from, to, most int) (int, unix.Errno) {
-	for {
-		n, _, errno := unix.Syscall6(unix.SYS_SPLICE, uintptr(from), 0, uintptr(to), 0, uintptr(most), unix.SPLICE_F_NONBLOCK|unix.SPLICE_F_MOVE)
-		switch errno {
-		case 0:
-			return int(n), 0
-		case unix.EINTR:
-		default:
-			return 0, errno
-		}
-	}
-}
-
-// receive reads from a socket without waiting.
-func receive(fd int, into []byte, flags int) (int, unix.Errno) {
-	for {
-		n, _, errno := unix.Syscall6(unix.SYS_RECVFROM, uintptr(fd), uintptr(unsafe.Pointer(&into[0])), uintptr(len(into)), uintptr(flags|unix.MSG_DONTWAIT), 0, 0)
-		switch errno {
-		case 0:
-			return int(n), 0
-		case unix.EINTR:
-		default:
-			return 0, errno
-		}
-	}
-}
-
-// send writes to a socket without waiting.
-func send(fd int, what []byte) (int, unix.Errno) {
-	for {
-		n, _, errno := unix.Syscall6(unix.SYS_SENDTO, uintptr(fd), uintptr(unsafe.Pointer(&what[0])), uintptr(len(what)), unix.MSG_DONTWAIT|unix.MSG_NOSIGNAL, 0, 0)
-		switch errno {
-		case 0:
-			return int(n), 0
-		case unix.EINTR:
-		default:
-			return 0, errno
-		}
-	}
-}
-
-// hearErrors has a socket of UDP keep what ICMP says of its packets, and quote these.
-func hearErrors(fd int, of netip.Addr) unix.Errno {
+// enableErrors has a UDP socket queue the ICMP errors of its packets, with the packets quoted in
+// them.
+func enableErrors(fd int, of netip.Addr) unix.Errno {
 	if of.Is4() {
 		return set(fd, unix.SOL_IP, unix.IP_RECVERR, 1)
 	}
 	return set(fd, unix.SOL_IPV6, unix.IPV6_RECVERR, 1)
 }
 
-// receiveError returns the next of what hearErrors has kept: the payload of a packet, which need not
-// be all of it, and what became of that; false if there is none. It is no path that many packets
-// take.
+// receiveError returns the next error in that queue, with the payload of its packet, which may be
+// truncated; false if there is none. It is rarely called, so it need not be fast.
 func receiveError(fd int, into []byte) (packet []byte, why unix.Errno, ok bool) {
-	var control [256]byte // a message, an extended error, and the address of who said it
+	var control [256]byte // a message, an extended error, and the address of its sender
 	n, m, _, _, err := unix.Recvmsg(fd, into, control[:], unix.MSG_ERRQUEUE|unix.MSG_DONTWAIT)
 	if err != nil {
 		return nil, 0, false
@@ -213,34 +146,10 @@ func receiveError(fd int, into []byte) (packet []byte, why unix.Errno, ok bool) 
 	return into[:n], why, true
 }
 
-// A pipe is where bytes are between two sockets. It belongs to one loop.
-type pipe struct {
-	read, write int
-	held        int // bytes in it
-}
-
-// pipeSize is what the pipe is asked to hold: what package net uses as well.
-const pipeSize = 1 << 20
-
-func newPipe() (*pipe, error) {
-	var fds [2]int
-	if err := unix.Pipe2(fds[:], unix.O_CLOEXEC|unix.O_NONBLOCK); err != nil {
-		return nil, err
-	}
-	// Who may not have a large one works with a small one.
-	_, _ = unix.FcntlInt(uintptr(fds[0]), unix.F_SETPIPE_SZ, pipeSize)
-	return &pipe{read: fds[0], write: fds[1]}, nil
-}
-
-func (p *pipe) close() {
-	_ = unix.Close(p.read)
-	_ = unix.Close(p.write)
-}
-
-// batchSize is how many packets are read or written in one call.
+// batchSize is the number of packets that are read or written in one call.
 const batchSize = 16
 
-// A packet has room for the largest one that UDP knows.
+// A packet is large enough for any packet of UDP.
 type packet [65535]byte
 
 // A message is the kernel's struct mmsghdr.
@@ -250,7 +159,7 @@ type message struct {
 	_      [unsafe.Sizeof(uintptr(0)) - 4]byte
 }
 
-// A batch is memory for packets that come and go together.
+// A batch is memory for packets that are read and written together.
 type batch struct {
 	messages [batchSize]message
 	vectors  [batchSize]unix.Iovec
@@ -268,7 +177,7 @@ func newBatch() *batch {
 	return b
 }
 
-// receive reads packets, and from whom they are if named.
+// receive reads packets, with the addresses of their senders if named.
 func (b *batch) receive(fd int, named bool) (int, unix.Errno) {
 	for i := range b.messages {
 		h := &b.messages[i].header
@@ -285,8 +194,8 @@ func (b *batch) receive(fd int, named bool) (int, unix.Errno) {
 	return n, errno
 }
 
-// send writes packets [first, end) that were received, to the address if there is one, and
-// otherwise to whom the socket is connected. It returns how many were sent.
+// send writes packets [first, end) that were received, to the given address or, if that is nil, to
+// the peer of the socket. It returns how many were sent.
 func (b *batch) send(fd, first, end int, to *address) (int, unix.Errno) {
 	for i := first; i < end; i++ {
 		h := &b.messages[i].header
@@ -310,7 +219,7 @@ func (b *batch) call(call uintptr, fd, first, end int) (int, unix.Errno) {
 	}
 }
 
-// payload returns packet i, until the next ones come.
+// payload returns packet i; it is valid until the next receive.
 func (b *batch) payload(i int) []byte { return b.packets[i][:b.messages[i].length] }
 
 // bytes returns the size of packets [first, end).

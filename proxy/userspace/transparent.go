@@ -14,21 +14,20 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// canImpersonate reports whether a connection to a backend can come from the address of
-// its client.
+// canImpersonate reports whether a connection to a backend can come from the address of its client.
 func (f *Forwarder) canImpersonate(client, backend netip.Addr) bool {
-	// A pod throws away what comes from itself, and from loopback.
+	// A pod drops packets with its own or a loopback address as their source.
 	if client == backend || client.IsLoopback() {
 		return false
 	}
 	if f.opts.Reachable == nil {
 		return true
 	}
-	// Two pods of one node answer each other by their bridge, past this node's routes.
+	// Two pods of one node answer each other over their bridge, not by this node's routes.
 	return f.opts.Reachable(backend) && !f.opts.Reachable(client)
 }
 
-// impersonate makes a socket come from an address that is not of this node.
+// impersonate makes a socket send from an address that is not of this node.
 func impersonate(fd int, client netip.Addr) unix.Errno {
 	level, option := unix.SOL_IP, unix.IP_TRANSPARENT
 	if client.Is6() {
@@ -36,7 +35,7 @@ func impersonate(fd int, client netip.Addr) unix.Errno {
 	}
 	errno := set(fd, level, option, 1)
 	if errno == 0 {
-		// The port is chosen when it is known where the connection goes: there are more.
+		// Choose the port when the destination is known: then there are more.
 		errno = set(fd, unix.SOL_IP, unix.IP_BIND_ADDRESS_NO_PORT, 1)
 	}
 	if errno == 0 {
@@ -46,10 +45,9 @@ func impersonate(fd int, client netip.Addr) unix.Errno {
 	return errno
 }
 
-// Answers to a connection that comes from somebody else's address are addressed to
-// that, and would be forwarded to there. So packets for which there is a transparent socket
-// get answerMark, and what has that is for this node whatever its address says. In the
-// words of the usual programs, for IPv4:
+// Answers to a transparent connection are addressed to the client, and would be forwarded there. So
+// packets for which there is a transparent socket get answerMark, and a route delivers packets with
+// that mark to this node whatever their address. As commands, for IPv4:
 //
 //	nft add table inet TABLE
 //	nft add chain inet TABLE sampan-answers '{ type filter hook prerouting priority mangle; }'
@@ -57,15 +55,15 @@ func impersonate(fd int, client netip.Addr) unix.Errno {
 //	ip rule add fwmark 0x73616d70 lookup 7361 priority 7361
 //	ip route add local 0.0.0.0/0 dev lo table 7361
 //
-// That is all: nothing else on the node has this mark, table of routes or priority. Each forwarder has a
-// table of its own, and all share the rule and the route (U12).
+// Nothing else on the node uses this mark, routing table or priority. Each forwarder has a separate
+// table, and all share the rule and the route (userspace-U12).
 const (
 	answerChain  = "sampan-answers"
 	answerMark   = 0x73616d70 // "samp"
-	answerRoutes = 7361       // table of routes, and priority of the rule that leads to it
+	answerRoutes = 7361       // routing table, and priority of the rule that selects it
 )
 
-// users returns which tables there are of forwarders with transparent pools.
+// users returns the tables of all forwarders with transparent pools.
 func users() ([]string, error) {
 	c, err := nftables.New()
 	if err != nil {
@@ -84,8 +82,8 @@ func users() ([]string, error) {
 	return tables, nil
 }
 
-// makeTransparent makes all that transparent pools need, whatever an earlier process
-// left of it. It needs CAP_NET_ADMIN.
+// makeTransparent makes everything that transparent pools need, even if an earlier process left a
+// part of it. It needs CAP_NET_ADMIN.
 func (f *Forwarder) makeTransparent() error {
 	if f.opts.Table == "" {
 		return errors.New("Options.Table is empty")
@@ -111,7 +109,7 @@ func (f *Forwarder) makeTransparent() error {
 	if err := c.Flush(); err != nil {
 		return fmt.Errorf("making table %s: %w", f.opts.Table, err)
 	}
-	// Who removes the routes looks for our table afterwards.
+	// A process that removes the routes checks for our table afterwards.
 	var families []int
 	if f.opts.Address.IsValid() {
 		families = append(families, netlink.FAMILY_V4)
@@ -135,7 +133,7 @@ func (f *Forwarder) Restore() error {
 	return f.makeTransparent()
 }
 
-// addRoutes makes what is the same for all forwarders, where it is missing.
+// addRoutes adds the rules and routes that all forwarders share, where they are missing.
 func addRoutes(families []int) error {
 	lo, err := netlink.LinkByName("lo")
 	if err != nil {
@@ -155,9 +153,10 @@ func addRoutes(families []int) error {
 	return nil
 }
 
-// RemoveTransparent removes what the transparent pools of a process with this [Options.Table]
-// need, and what all such processes share if no other one is left. It is no error if there is nothing. It
-// needs CAP_NET_ADMIN. A forwarder does so itself when it ends; this is for one that was killed.
+// RemoveTransparent removes what the transparent pools of a process with this [Options.Table] need,
+// and what all such processes share if no other one is left. It is not an error if there is
+// nothing. It needs CAP_NET_ADMIN. A forwarder does this itself when it ends; this is for one that
+// was killed.
 func RemoveTransparent(table string) error {
 	tables, err := users()
 	if err != nil {
@@ -178,14 +177,15 @@ func RemoveTransparent(table string) error {
 		return nil
 	}
 	removed, err := removeRoutes()
-	// Somebody may have come who found the routes when they were still there.
+	// Another process may have started that found the routes when they still existed.
 	if tables, again := users(); len(tables) > 0 || again != nil {
 		err = errors.Join(err, again, addRoutes(removed))
 	}
 	return err
 }
 
-// removeRoutes removes what is the same for all forwarders, and returns the families that had it.
+// removeRoutes removes the rules and routes that all forwarders share, and returns the families
+// that had them.
 func removeRoutes() (families []int, _ error) {
 	var errs []error
 	for _, family := range []int{netlink.FAMILY_V4, netlink.FAMILY_V6} {
@@ -202,7 +202,7 @@ func removeRoutes() (families []int, _ error) {
 	return slices.Compact(families), errors.Join(errs...)
 }
 
-// dropTable deletes a table whether it is there or not.
+// dropTable deletes a table whether it exists or not.
 func dropTable(c *nftables.Conn, name string) *nftables.Table {
 	table := &nftables.Table{Name: name, Family: nftables.TableFamilyINet}
 	c.AddTable(table)

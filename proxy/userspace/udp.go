@@ -9,24 +9,23 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A relay is the socket of a pool of UDP, and its flows. All of it belongs to one loop.
+// A relay is the socket of a UDP pool, and its flows. It belongs to one loop.
 type relay struct {
 	pool  *pool
 	loop  *loop
 	index int32 // slot in the loop
 
-	refuser *refuser // nil if clients can't be told that nobody receives
+	refuser *refuser // nil if this process can't send ICMP errors
 
 	flows  map[netip.AddrPort]*flow // by client
-	recent flow                     // ring of the flows, from the one that is silent the longest
+	recent flow                     // ring of the flows; the one that is silent longest is first
 
 	mu     sync.Mutex
 	fd     int  // guarded by mu
 	closed bool // guarded by mu
 }
 
-// A flow is a client and the socket through which its packets go to an endpoint and come
-// back from there.
+// A flow is a client and the socket that carries its packets to an endpoint and back.
 type flow struct {
 	relay        *relay
 	client       netip.AddrPort
@@ -37,21 +36,21 @@ type flow struct {
 	checked      uint64 // the change of backends after which the endpoint was known to be one
 	older, newer *flow
 
-	// Since an endpoint sent something, or the client was told that nobody receives:
+	// Since an endpoint sent something, or the client got an ICMP error:
 	unanswered int         // packets that went to an endpoint
 	size       int         // of the last one of them
-	tried      []*endpoint // those that refused
+	tried      []*endpoint // endpoints that refused
 
 	answered bool // and no endpoint has refused since
-	refused  bool // the client was told, and nothing has been received since
-	early    bool // the client was told of the last packet before that was refused
+	refused  bool // the client got an ICMP error, and nothing has been received since
+	early    bool // the client got an ICMP error for the last packet before that was refused
 }
 
-// A flow that was used so lately is not ended to make room for another: the packets of that
-// are dropped instead.
+// A flow that was used within busyFlow is not ended to make room for a new one; packets of the new
+// one are dropped instead.
 const busyFlow = time.Second
 
-// A socket that has more than batchesAtOnce has its next turn after the others.
+// After batchesAtOnce batches other sockets have their turn.
 const batchesAtOnce = 8
 
 func newRelay(p *pool, l *loop, fd int) *relay {
@@ -61,7 +60,7 @@ func newRelay(p *pool, l *loop, fd int) *relay {
 }
 
 // ready implements handler.
-func (r *relay) ready(l *loop, _ int, _ uint32) {
+func (r *relay) ready(l *loop, _ uint32) {
 	b := l.packets()
 	for range batchesAtOnce {
 		r.mu.Lock()
@@ -72,7 +71,7 @@ func (r *relay) ready(l *loop, _ int, _ uint32) {
 		n, errno := b.receive(r.fd, true)
 		r.mu.Unlock()
 		for first := 0; first < n; {
-			// Packets of one client that come together go on together.
+			// Consecutive packets of one client are sent together.
 			client := b.names[first].addrPort()
 			end := first + 1
 			for end < n && b.names[end].addrPort() == client {
@@ -82,14 +81,14 @@ func (r *relay) ready(l *loop, _ int, _ uint32) {
 			first = end
 		}
 		if errno != 0 || n < batchSize {
-			return // that was all, and more would be another event
+			return // no more packets: others would be a new event
 		}
 	}
-	l.ask(func() { r.ready(l, 0, canRead) })
+	l.ask(func() { r.ready(l, canRead) })
 }
 
-// forward sends packets of a client to its endpoint. Those that it can't send are dropped, as
-// UDP allows.
+// forward sends packets of a client to its endpoint. It drops packets that it can't send, as UDP
+// allows.
 func (r *relay) forward(l *loop, client netip.AddrPort, first, end int) {
 	fl, changes := r.flows[client], r.pool.changes.Load()
 	if fl != nil && fl.checked != changes {
@@ -122,14 +121,14 @@ func (r *relay) forward(l *loop, client netip.AddrPort, first, end int) {
 			continue
 		}
 		// An error may be about packets before this one, which may still be sent.
-		if tries++; tries > mostRefusals || errno == unix.EAGAIN || !fl.hear(l, errno) {
+		if tries++; tries > mostRefusals || errno == unix.EAGAIN || !fl.readErrors(l, errno) {
 			r.pool.count.dropped.Add(uint64(end - first))
 			return
 		}
 	}
 }
 
-// refusal reports whether an error says that nobody receives at an endpoint.
+// refusal reports whether an error means that the endpoint's port is unreachable.
 func refusal(errno unix.Errno) bool {
 	switch errno {
 	case unix.ECONNREFUSED, unix.EHOSTUNREACH, unix.ENETUNREACH, unix.EHOSTDOWN, unix.EACCES:
@@ -139,8 +138,7 @@ func refusal(errno unix.Errno) bool {
 	}
 }
 
-// begin makes a flow, or returns nil if there can't be one; none reports that this is because
-// nobody receives.
+// begin makes a flow, or returns nil if it can't; none is true if no endpoint receives.
 func (r *relay) begin(l *loop, client netip.AddrPort) (fl *flow, none bool) {
 	p := r.pool
 	p.count.connections.Add(1)
@@ -182,7 +180,7 @@ func (r *relay) begin(l *loop, client netip.AddrPort) (fl *flow, none bool) {
 	return fl, false
 }
 
-// makeRoom ends a flow if it has been silent for a moment, or reports false.
+// makeRoom ends a flow if it has been silent for a moment, and reports whether it did.
 func (r *relay) makeRoom(l *loop, oldest *flow) bool {
 	if oldest == &r.recent || l.now.Sub(oldest.seen) < busyFlow {
 		return false
@@ -191,19 +189,20 @@ func (r *relay) makeRoom(l *loop, oldest *flow) bool {
 	return true
 }
 
-// connect makes the socket of a flow to an endpoint, in the place of the one that it has: what
-// is still said of packets to that is about another endpoint, and is for nobody. Without an error
-// the flow has this endpoint; otherwise it has no socket.
+// connect replaces the socket of a flow by one to an endpoint. Later errors of packets to the old
+// endpoint are ignored. On success the flow has this endpoint; on error it has no socket.
 func (fl *flow) connect(l *loop, e *endpoint) unix.Errno {
 	p := fl.relay.pool
 	fl.hangUp(l)
 	fl.endpoint = e
-	fd, errno := p.socketTo(e, unix.SOCK_DGRAM, fl.client)
+	fd, errno := p.socketTo(e, fl.client)
 	if errno == 0 {
-		errno = hearErrors(fd, e.at.Addr())
+		errno = enableErrors(fd, e.at.Addr())
 	}
 	if errno == 0 {
-		errno = p.connectTo(fd, e)
+		if errno = unix.ECONNREFUSED; !p.isOwn(e) {
+			errno = connect(fd, &e.target)
+		}
 	}
 	if errno == 0 {
 		var err error
@@ -233,12 +232,12 @@ func (fl *flow) hangUp(l *loop) {
 	}
 }
 
-// mostRefusals is how many endpoints a packet is sent to one after the other. Those that refuse are
-// avoided afterwards, so that hardly one meets as many.
+// mostRefusals is the number of endpoints that a packet is sent to in turn. Endpoints that refuse
+// are avoided afterwards, so a packet rarely meets as many.
 const mostRefusals = 8
 
-// next notes that the endpoint of a flow refused, and returns another one, or nil if all that
-// there are did since something was received.
+// next records that the endpoint of a flow refused, and returns another one, or nil if all
+// endpoints refused since something was received.
 func (fl *flow) next(l *loop) *endpoint {
 	p := fl.relay.pool
 	p.count.failures.Add(1)
@@ -254,9 +253,9 @@ func (fl *flow) next(l *loop) *endpoint {
 	return e
 }
 
-// move takes a flow to another endpoint, because the one that it has refuses, and the packet as
-// well, if it is known. When all have refused, or one that is in doubt is all that is
-// left and would not get the packet, the client is told. It reports false if the flow has ended.
+// move moves a flow from an endpoint that refuses to another one, with the packet if it is known.
+// If all have refused, or the only one left is in doubt and would not get the packet, the client
+// gets an ICMP error. It returns false if the flow has ended.
 func (fl *flow) move(l *loop, packet []byte, known bool) bool {
 	p := fl.relay.pool
 	for e := fl.next(l); e != nil; e = fl.next(l) {
@@ -271,7 +270,7 @@ func (fl *flow) move(l *loop, packet []byte, known bool) bool {
 		case errno == 0:
 			p.count.dropped.Add(1)
 			if doubted {
-				fl.tell(l, packet)
+				fl.refuseOnce(l, packet)
 			}
 			return true
 		case !refusal(errno):
@@ -279,8 +278,8 @@ func (fl *flow) move(l *loop, packet []byte, known bool) bool {
 			return false
 		}
 	}
-	fl.tell(l, packet)
-	// It goes on with the last one, which may be back for the next packet.
+	fl.refuseOnce(l, packet)
+	// It keeps the last one, which may be back for the next packet.
 	if fl.fd < 0 || !p.balancer.has(fl.endpoint) {
 		fl.end(l)
 		return false
@@ -288,8 +287,8 @@ func (fl *flow) move(l *loop, packet []byte, known bool) bool {
 	return true
 }
 
-// tell says to the client that nobody has received a packet, unless that was done already.
-func (fl *flow) tell(l *loop, packet []byte) {
+// refuseOnce sends the client an ICMP error for a packet, unless it has got one already.
+func (fl *flow) refuseOnce(l *loop, packet []byte) {
 	fl.relay.pool.count.dropped.Add(1)
 	if !fl.early {
 		fl.refuse(l, packet)
@@ -297,7 +296,7 @@ func (fl *flow) tell(l *loop, packet []byte) {
 	fl.unanswered, fl.tried, fl.early = 0, nil, false
 }
 
-// refuse says to the client that nobody receives.
+// refuse sends the client an ICMP error.
 func (fl *flow) refuse(l *loop, packet []byte) {
 	r := fl.relay
 	if !fl.refused {
@@ -307,26 +306,26 @@ func (fl *flow) refuse(l *loop, packet []byte) {
 	r.refuse(l, fl.client, packet, fl.size)
 }
 
-// refuse says to a client that nobody receives its packet, if this process may.
+// refuse sends a client an ICMP error for its packet, if this process may.
 func (r *relay) refuse(l *loop, client netip.AddrPort, payload []byte, size int) {
 	if r.refuser != nil {
 		r.refuser.refuse(client, r.pool.at, payload, size, l.now)
 	}
 }
 
-// hear learns what became of packets of a flow, after an error of its socket. It reports false
-// if the flow has ended.
-func (fl *flow) hear(l *loop, errno unix.Errno) bool {
-	heard := false
-	for at := fl.endpoint; fl.endpoint == at; heard = true { // another one has another socket
+// readErrors handles the errors of packets of a flow, after an error of its socket. It returns
+// false if the flow has ended.
+func (fl *flow) readErrors(l *loop, errno unix.Errno) bool {
+	found := false
+	for at := fl.endpoint; fl.endpoint == at; found = true { // another one has another socket
 		packet, why, ok := receiveError(fl.fd, l.buffer())
 		if !ok {
 			break
 		}
 		if !refusal(why) {
-			continue // it was too large for the way: who sent it finds out as ever
+			continue // the packet was too large for the path; the client learns that by itself
 		}
-		// What is quoted is all of the packet if that is the only one, and as long.
+		// The quote is all of the packet if it is the only one and has its size.
 		known := fl.unanswered == 1 && len(packet) == fl.size
 		if !known {
 			packet = nil
@@ -336,7 +335,7 @@ func (fl *flow) hear(l *loop, errno unix.Errno) bool {
 		}
 	}
 	switch {
-	case heard:
+	case found:
 		return true
 	case refusal(errno):
 		return fl.move(l, nil, false)
@@ -348,7 +347,7 @@ func (fl *flow) hear(l *loop, errno unix.Errno) bool {
 }
 
 // ready implements handler.
-func (fl *flow) ready(l *loop, _ int, events uint32) {
+func (fl *flow) ready(l *loop, events uint32) {
 	r, b := fl.relay, l.packets()
 	to := addressOf(fl.client)
 	for range batchesAtOnce {
@@ -363,16 +362,16 @@ func (fl *flow) ready(l *loop, _ int, events uint32) {
 		case errno == unix.EAGAIN:
 			return
 		case errno != 0:
-			if !fl.hear(l, errno) {
+			if !fl.readErrors(l, errno) {
 				return
 			}
 		case n < batchSize && events&unix.EPOLLERR == 0:
-			return // that was all, and more would be another event
+			return // no more packets: others would be a new event
 		}
 	}
 	l.ask(func() {
 		if fl.fd >= 0 {
-			fl.ready(l, 0, events)
+			fl.ready(l, events)
 		}
 	})
 }
@@ -389,7 +388,7 @@ func (r *relay) reply(l *loop, to *address, n int) {
 	r.pool.count.dropped.Add(uint64(n - sent))
 }
 
-// see makes a flow the one that was used last.
+// see makes a flow the most recently used one.
 func (r *relay) see(fl *flow, now time.Time) {
 	fl.seen = now
 	fl.older.newer, fl.newer.older = fl.newer, fl.older
@@ -427,13 +426,13 @@ func (l *loop) sweepFlows() {
 			fl.end(l)
 		}
 	}
-	// Flows that end one after the other share a look.
+	// Flows that end at about the same time share one sweep.
 	if soon := l.now.Add(idle / 64); !l.sweep.IsZero() && l.sweep.Before(soon) {
 		l.sweep = soon
 	}
 }
 
-// prune ends the flows to what are no endpoints any more. It is called by the loop.
+// prune ends the flows to former endpoints. It is called by the loop.
 func (r *relay) prune() {
 	for fl := r.recent.newer; fl != &r.recent; {
 		next := fl.newer

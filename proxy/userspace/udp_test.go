@@ -65,7 +65,7 @@ func (b *bench) send(from *net.UDPConn, text string) {
 	if _, err := from.WriteToUDPAddrPort([]byte(text), b.pool.at); err != nil {
 		b.t.Fatal(err)
 	}
-	b.ready(b.loop, 0, unix.EPOLLIN)
+	b.ready(b.loop, unix.EPOLLIN)
 }
 
 // reply has the relay carry back what there is for a client.
@@ -75,7 +75,7 @@ func (b *bench) reply(to *net.UDPConn, events uint32) {
 	if fl == nil {
 		b.t.Fatalf("%v has no flow", addr(to))
 	}
-	fl.ready(b.loop, 0, events)
+	fl.ready(b.loop, events)
 }
 
 // want fails unless a packet with this text comes next, and returns from where.
@@ -102,7 +102,7 @@ func TestAFlowGoesToOneBackendAndItsAnswersComeFromWhereItWasSent(t *testing.T) 
 	for i := range 40 { // more than a batch
 		_, _ = client.WriteToUDPAddrPort(fmt.Appendf(nil, "%d", i), b.pool.at)
 	}
-	b.ready(b.loop, 0, unix.EPOLLIN)
+	b.ready(b.loop, unix.EPOLLIN)
 	for i := range 40 {
 		if again := want(t, home, fmt.Sprint(i)); again != from {
 			t.Errorf("packet %d comes from %v, want %v", i, again, from)
@@ -261,7 +261,7 @@ func (b *bench) call(from *net.UDPConn, text string) {
 	if _, err := from.Write([]byte(text)); err != nil {
 		b.t.Fatal(err)
 	}
-	b.ready(b.loop, 0, unix.EPOLLIN)
+	b.ready(b.loop, unix.EPOLLIN)
 }
 
 // wantTold fails unless a caller has been told so often that nobody receives; what was said on loopback

@@ -51,10 +51,10 @@ func datagram(f *os.File, begin time.Time) trace.Answer {
 	return failure(err, time.Since(begin))
 }
 
-// door tries an address of a Service. A forwarder takes connections before it has a backend,
+// frontend tries an address of a Service. A forwarder takes connections before it has a backend,
 // and breaks them when there is none: relayed ones are watched for that, for long only if
 // no backend answered when it was tried.
-func (d *dialler) door(ctx context.Context, at netip.AddrPort, protocol corev1.Protocol, relayed, some bool) trace.Answer {
+func (d *dialler) frontend(ctx context.Context, at netip.AddrPort, protocol corev1.Protocol, relayed, some bool) trace.Answer {
 	if !relayed || protocol != corev1.ProtocolTCP {
 		return d.dial(ctx, at, protocol)
 	}

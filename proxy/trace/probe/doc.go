@@ -2,7 +2,7 @@
 // forwarder of the node have, and what answers. It is asked over the kubelet API of the
 // node's agent (package proxy/trace has the words), by who may use nodes/proxy.
 //
-//	R1  Only doors that this node has for a Service, and endpoints that it would choose,
+//	R1  Only frontends that this node has for a Service, and endpoints that it would choose,
 //	    are dialled: it can't be used to look for ports elsewhere.
 //	R2  A question takes bounded time and few sockets; a few are answered at a time, and
 //	    others are told to come again.

@@ -21,10 +21,10 @@ import (
 	"github.com/sampan-io/sampan/proxy/trace"
 )
 
-// A KernelLooker says what a kernel has for a door (package proxy/nft). It may be called
+// A KernelLooker says what a kernel has for a frontend (package proxy/nft). It may be called
 // from any goroutine.
 type KernelLooker interface {
-	Lookup(ctx context.Context, d proxy.Door, client netip.Addr) (proxy.Seen, error)
+	Lookup(ctx context.Context, d proxy.Frontend, client netip.Addr) (proxy.Seen, error)
 }
 
 // A ForwarderLooker says what a forwarder has for a pool (package proxy/userspace), if
@@ -86,7 +86,7 @@ func New(o Options) (*Tracer, error) {
 	return &Tracer{o, make(chan struct{}, maxQuestions)}, nil
 }
 
-// ServeHTTP answers a [trace.Question] with a [trace.Sighting].
+// ServeHTTP answers a [trace.Question] with a [trace.NodeReport].
 func (t *Tracer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	q, err := trace.ParseQuestion(r.URL.Query())
 	if err != nil {
@@ -135,9 +135,9 @@ func refuse(w http.ResponseWriter, code int32, reason metav1.StatusReason, messa
 }
 
 // see looks at what there is, and then dials.
-func (t *Tracer) see(ctx context.Context, q trace.Question, from *Pod) (*trace.Sighting, error) {
+func (t *Tracer) see(ctx context.Context, q trace.Question, from *Pod) (*trace.NodeReport, error) {
 	svc, all, here, known := t.opts.Services(q.Service)
-	s := &trace.Sighting{Node: here.Node, Here: here, Known: known, Doors: []trace.DoorSeen{}}
+	s := &trace.NodeReport{Node: here.Node, Here: here, Known: known, Frontends: []trace.FrontendSeen{}}
 	if !known {
 		return s, nil
 	}
@@ -157,12 +157,12 @@ func (t *Tracer) see(ctx context.Context, q trace.Question, from *Pod) (*trace.S
 	defer group.Stop()
 	d := dialler{namespace: namespace}
 	for i := range paths {
-		s.Doors = append(s.Doors, t.lookAt(ctx, &paths[i], from))
+		s.Frontends = append(s.Frontends, t.lookAt(ctx, &paths[i], from))
 	}
 	for i := range paths {
-		p, seen := &paths[i], &s.Doors[i]
+		p, seen := &paths[i], &s.Frontends[i]
 		for _, j := range proxy.JudgeEndpoints(svc, trace.SlicesOf(p, all), here, &p.Rule, true) {
-			if j.Standing.Chosen() && len(seen.Endpoints) < maxEndpoints && !slices.ContainsFunc(seen.Endpoints, func(e trace.EndpointAnswer) bool { return e.At == j.At }) {
+			if j.Status.Chosen() && len(seen.Endpoints) < maxEndpoints && !slices.ContainsFunc(seen.Endpoints, func(e trace.EndpointAnswer) bool { return e.At == j.At }) {
 				seen.Endpoints = append(seen.Endpoints, trace.EndpointAnswer{At: j.At})
 			}
 		}
@@ -173,11 +173,11 @@ func (t *Tracer) see(ctx context.Context, q trace.Question, from *Pod) (*trace.S
 	}
 	group.Wait()
 	for i := range paths {
-		if p, seen := &paths[i], &s.Doors[i]; p.At.IsValid() {
+		if p, seen := &paths[i], &s.Frontends[i]; p.At.IsValid() {
 			some := slices.ContainsFunc(seen.Endpoints, func(e trace.EndpointAnswer) bool { return e.Answer.OK() })
 			group.Go(func(ctx context.Context) {
-				a := d.door(ctx, p.At, seen.Protocol, p.Rule.Relayed, some)
-				seen.Door = &a
+				a := d.frontend(ctx, p.At, seen.Protocol, p.Rule.Relayed, some)
+				seen.Frontend = &a
 			})
 		}
 	}
@@ -189,9 +189,9 @@ func (t *Tracer) see(ctx context.Context, q trace.Question, from *Pod) (*trace.S
 }
 
 // lookAt looks up what the node has for a path.
-func (t *Tracer) lookAt(ctx context.Context, p *trace.Path, from *Pod) trace.DoorSeen {
+func (t *Tracer) lookAt(ctx context.Context, p *trace.Path, from *Pod) trace.FrontendSeen {
 	id := p.Rule.Pool
-	seen := trace.DoorSeen{Address: p.Rule.Address, Port: p.Rule.Port, PortName: p.Port.Name, Protocol: id.Protocol, IPv6: id.IPv6}
+	seen := trace.FrontendSeen{Address: p.Rule.Address, Port: p.Rule.Port, PortName: p.Port.Name, Protocol: id.Protocol, IPv6: id.IPv6}
 	if p.Kind == trace.Headless {
 		return seen
 	}
@@ -205,7 +205,7 @@ func (t *Tracer) lookAt(ctx context.Context, p *trace.Path, from *Pod) trace.Doo
 		}
 	}
 	if t.opts.Kernel != nil {
-		k, err := t.opts.Kernel.Lookup(ctx, p.Rule.Door, client)
+		k, err := t.opts.Kernel.Lookup(ctx, p.Rule.Frontend, client)
 		if err != nil {
 			seen.Faults = append(seen.Faults, fmt.Sprintf("the kernel's rules could not be read: %v", err))
 		} else {

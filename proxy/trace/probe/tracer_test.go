@@ -119,7 +119,7 @@ func TestWhatComesOfDialling(t *testing.T) {
 			some bool
 			want trace.Result
 		}{{"10.1.0.2:81", false, trace.Closed}, {"10.1.0.2:80", true, trace.Answered}, {"10.1.0.2:9", false, trace.Refused}} {
-			if got := d.door(t.Context(), netip.MustParseAddrPort(tt.at), corev1.ProtocolTCP, true, tt.some); got.Result != tt.want {
+			if got := d.frontend(t.Context(), netip.MustParseAddrPort(tt.at), corev1.ProtocolTCP, true, tt.some); got.Result != tt.want {
 				t.Errorf("relayed %s: %+v, want %s", tt.at, got, tt.want)
 			}
 		}
@@ -178,7 +178,7 @@ func netNumber(ns netns.NsHandle) string {
 }
 
 // asked asks a tracer.
-func asked(t *testing.T, tr *Tracer, query string) (int, string, *trace.Sighting) {
+func asked(t *testing.T, tr *Tracer, query string) (int, string, *trace.NodeReport) {
 	t.Helper()
 	w := httptest.NewRecorder()
 	tr.ServeHTTP(w, httptest.NewRequestWithContext(t.Context(), http.MethodGet, trace.AgentPath+"?"+query, nil))
@@ -186,14 +186,14 @@ func asked(t *testing.T, tr *Tracer, query string) (int, string, *trace.Sighting
 	if w.Code != http.StatusOK {
 		return w.Code, text, nil
 	}
-	s, err := trace.ReadSighting(strings.NewReader(text))
+	s, err := trace.ReadNodeReport(strings.NewReader(text))
 	must(t, err)
 	return w.Code, text, s
 }
 
 type looked struct{ err error }
 
-func (l looked) Lookup(_ context.Context, d proxy.Door, client netip.Addr) (proxy.Seen, error) {
+func (l looked) Lookup(_ context.Context, d proxy.Frontend, client netip.Addr) (proxy.Seen, error) {
 	return proxy.Seen{Found: true, Backends: []netip.AddrPort{netip.AddrPortFrom(d.Address, 1)}, Bound: netip.AddrPortFrom(client, 2)}, l.err
 }
 
@@ -202,7 +202,7 @@ func TestOnlyWhatAServiceHasIsDialled(t *testing.T) {
 		for _, a := range []string{"10.1.0.1/32", "10.1.0.2/32", "10.1.0.3/32"} {
 			addressed(t, "lo", a)
 		}
-		door := listen(t, "10.1.0.1:80", func(net.Conn) {})
+		frontend := listen(t, "10.1.0.1:80", func(net.Conn) {})
 		first := listen(t, "10.1.0.2:8080", func(net.Conn) {})
 		other := listen(t, "10.1.0.3:8080", func(net.Conn) {})
 		svc := &corev1.Service{
@@ -227,35 +227,35 @@ func TestOnlyWhatAServiceHasIsDialled(t *testing.T) {
 		tr, err := New(o)
 		must(t, err)
 		_, text, s := asked(t, tr, "namespace=default&service=web&target=web")
-		if s == nil || !s.Known || s.Node != "n1" || len(s.Doors) != 1 {
+		if s == nil || !s.Known || s.Node != "n1" || len(s.Frontends) != 1 {
 			t.Fatalf("answer %s", text)
 		}
-		d := s.Doors[0]
-		if d.Door == nil || d.Door.Result != trace.Answered || len(d.Endpoints) != 1 || d.Endpoints[0].At.String() != "10.1.0.2:8080" || d.Endpoints[0].Answer.Result != trace.Answered {
-			t.Errorf("seen %+v, want that the door and 10.1.0.2 answer", d)
+		d := s.Frontends[0]
+		if d.Frontend == nil || d.Frontend.Result != trace.Answered || len(d.Endpoints) != 1 || d.Endpoints[0].At.String() != "10.1.0.2:8080" || d.Endpoints[0].Answer.Result != trace.Answered {
+			t.Errorf("seen %+v, want that the frontend and 10.1.0.2 answer", d)
 		}
 		if d.Kernel == nil || d.Kernel.Bound.Addr().String() != "10.1.0.1" {
 			t.Errorf("the kernel has %+v for the node's address", d.Kernel)
 		}
-		<-door
+		<-frontend
 		<-first
 		// Everything else is no address of the Service: nothing is dialled.
 		for _, target := range []string{"10.1.0.3:8080", "10.1.0.1:81", "127.0.0.1:80", "10.1.0.2:8080"} {
-			if _, text, s := asked(t, tr, "namespace=default&service=web&target="+target); s == nil || len(s.Doors) > 0 {
+			if _, text, s := asked(t, tr, "namespace=default&service=web&target="+target); s == nil || len(s.Frontends) > 0 {
 				t.Errorf("%s: %s", target, text)
 			}
 		}
-		if _, text, s := asked(t, tr, "namespace=default&service=other&target=10.1.0.1:80"); s == nil || s.Known || len(s.Doors) > 0 {
+		if _, text, s := asked(t, tr, "namespace=default&service=other&target=10.1.0.1:80"); s == nil || s.Known || len(s.Frontends) > 0 {
 			t.Errorf("of a Service that is not known: %s", text)
 		}
-		if len(door)+len(first)+len(other) > 0 {
-			t.Errorf("%d, %d and %d more connections were made", len(door), len(first), len(other))
+		if len(frontend)+len(first)+len(other) > 0 {
+			t.Errorf("%d, %d and %d more connections were made", len(frontend), len(first), len(other))
 		}
 
 		o.Kernel = looked{errors.New("permission denied")}
 		tr, err = New(o)
 		must(t, err)
-		if _, text, s := asked(t, tr, "namespace=default&service=web&target=web"); s == nil || s.Doors[0].Kernel != nil || !slices.ContainsFunc(s.Doors[0].Faults, func(f string) bool { return strings.Contains(f, "permission denied") }) {
+		if _, text, s := asked(t, tr, "namespace=default&service=web&target=web"); s == nil || s.Frontends[0].Kernel != nil || !slices.ContainsFunc(s.Frontends[0].Faults, func(f string) bool { return strings.Contains(f, "permission denied") }) {
 			t.Errorf("a kernel that can't be read: %s", text)
 		}
 	})

@@ -64,16 +64,16 @@ func ParseQuestion(v url.Values) (Question, error) {
 	return q, nil
 }
 
-// A Sighting is what an agent answers.
-type Sighting struct {
-	Node  string     `json:"node"`
-	Here  proxy.Here `json:"here"`
-	Known bool       `json:"known"` // the proxy of the node has the Service
-	Doors []DoorSeen `json:"doors"`
+// A NodeReport is what an agent answers.
+type NodeReport struct {
+	Node      string         `json:"node"`
+	Here      proxy.Here     `json:"here"`
+	Known     bool           `json:"known"` // the proxy of the node has the Service
+	Frontends []FrontendSeen `json:"doors"`
 }
 
-// A DoorSeen is what the node has for one of the [Paths], in their order.
-type DoorSeen struct {
+// A FrontendSeen is what the node has for one of the [Paths], in their order.
+type FrontendSeen struct {
 	Address  netip.Addr      `json:"address"` // of the rule; none if headless
 	Port     uint16          `json:"port"`
 	PortName string          `json:"portName"`
@@ -84,7 +84,7 @@ type DoorSeen struct {
 	Pool   *proxy.PoolSeen `json:"pool,omitempty"`   // nil: there is none
 	Faults []string        `json:"faults,omitempty"` // what could not be looked at, and why
 
-	Door      *Answer          `json:"door,omitempty"` // nil: not dialled
+	Frontend  *Answer          `json:"door,omitempty"` // nil: not dialled
 	Endpoints []EndpointAnswer `json:"endpoints,omitempty"`
 }
 
@@ -118,25 +118,25 @@ type Answer struct {
 // OK reports whether something is there.
 func (a *Answer) OK() bool { return a != nil && (a.Result == Answered || a.Result == Silent) }
 
-// maxSighting bounds what is read of an agent's answer.
-const maxSighting = 8 << 20
+// maxReport bounds what is read of an agent's answer.
+const maxReport = 8 << 20
 
-// ReadSighting reads an agent's answer.
-func ReadSighting(r io.Reader) (*Sighting, error) {
-	var s Sighting
-	if err := json.NewDecoder(io.LimitReader(r, maxSighting)).Decode(&s); err != nil {
+// ReadNodeReport reads an agent's answer.
+func ReadNodeReport(r io.Reader) (*NodeReport, error) {
+	var s NodeReport
+	if err := json.NewDecoder(io.LimitReader(r, maxReport)).Decode(&s); err != nil {
 		return nil, fmt.Errorf("the answer of the node's agent is not understood: %w", err)
 	}
 	return &s, nil
 }
 
 // Of returns what was seen of a path, or nil.
-func (s *Sighting) Of(p *Path) *DoorSeen {
+func (s *NodeReport) Of(p *Path) *FrontendSeen {
 	if s == nil {
 		return nil
 	}
-	for i := range s.Doors {
-		d := &s.Doors[i]
+	for i := range s.Frontends {
+		d := &s.Frontends[i]
 		if d.Address == p.Rule.Address && d.PortName == p.Port.Name && d.Protocol == protocolOf(p.Port) && d.IPv6 == p.Rule.Pool.IPv6 &&
 			cmp.Or(d.Port, p.Rule.Port) == p.Rule.Port {
 			return d

@@ -7,7 +7,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Chains that stand whatever the rules.
+// Chains that exist independently of rules.
 const (
 	prerouting  = "prerouting"
 	output      = "output"
@@ -21,7 +21,7 @@ func (f *family) leave() string    { return "leave" + f.digit }
 func (f *family) foreign() string  { return "foreign" + f.digit }
 func (f *family) local() string    { return "local" + f.digit }
 
-// hooks are the chains at which packets begin: where others have theirs of the same kind.
+// hooks are the base chains, with the priorities that are usual for their types.
 var hooks = map[string]*hook{
 	prerouting:  {"nat", unix.NF_INET_PRE_ROUTING, -100},
 	output:      {"nat", unix.NF_INET_LOCAL_OUT, -100},
@@ -30,7 +30,7 @@ var hooks = map[string]*hook{
 	tallyOut:    {"filter", unix.NF_INET_POST_ROUTING, afterNAT},
 }
 
-// afterNAT is a priority: packets have the addresses with which they go on.
+// afterNAT is a priority: addresses have been translated.
 const afterNAT = 110
 
 func plainChains() []string {
@@ -41,17 +41,18 @@ func plainChains() []string {
 	return names
 }
 
-func standingSets() []set {
+func staticSets() []set {
 	return append(slices.Concat(v4.sets(), v6.sets()),
 		set{name: classes, flags: unix.NFT_SET_MAP, key: typeNumber, data: typeVerdict})
 }
 
-// addStanding adds to a table all that does not depend on rules; chains that were there are empty.
-func (b *batch) addStanding(o Options) {
+// addStatic adds everything to a table that does not depend on rules; existing chains must be
+// empty.
+func (b *batch) addStatic(o Options) {
 	for _, name := range plainChains() {
 		b.addChain(name, nil)
 	}
-	for _, s := range standingSets() {
+	for _, s := range staticSets() {
 		b.addSet(s)
 	}
 	for _, name := range []string{prerouting, output, postrouting, tallyIn, tallyOut} {
@@ -82,15 +83,15 @@ func (b *batch) addStanding(o Options) {
 		&expr.Bitwise{SourceRegister: regBackend, DestRegister: regBackend, Len: 4, Mask: number(statusDNAT), Xor: number(0)},
 		&expr.Cmp{Op: expr.CmpOpEq, Register: regBackend, Data: number(0)},
 		&expr.Verdict{Kind: expr.VerdictReturn})
-	// What this node sends to itself comes back to it in any case.
+	// Answers to packets that this node sends to itself come back in any case.
 	b.addRule(postrouting, append(isLoopback(expr.MetaKeyOIF), &expr.Verdict{Kind: expr.VerdictReturn})...)
 	for _, f := range families {
 		b.addRule(postrouting, append(f.isFamily(), &expr.Verdict{Kind: expr.VerdictJump, Chain: f.leave()})...)
 	}
 }
 
-// addRefusal adds the chain that says no. What it drops is no connection, so the
-// next packet is looked at as the first one again.
+// addRefusal adds the chain that refuses connections. A refused packet makes no conntrack entry, so
+// the next one is again a first packet.
 func (b *batch) addRefusal() {
 	b.addRule(refuse,
 		&expr.Meta{Key: expr.MetaKeyL4PROTO, Register: regBackend},
@@ -99,19 +100,20 @@ func (b *batch) addRefusal() {
 	b.addRule(refuse, &expr.Reject{Type: unix.NFT_REJECT_ICMPX_UNREACH, Code: unix.NFT_REJECT_ICMPX_PORT_UNREACH})
 }
 
-// masquerade replaces the address of the source, and its port by one that nobody else is
-// about to choose as well.
+// masquerade replaces the source address, and the source port by a random one, to avoid conflicts
+// between connections that begin at the same time.
 func masquerade() expr.Any { return &expr.Masq{FullyRandom: true} }
 
-// lookups is how often a door is looked for before a packet is taken to come to none. Before Linux 6.17 a packet that meets a
-// change may find neither the element that is taken out nor the one that takes its place.
+// lookups is the number of times that a frontend is looked up before a packet is taken to have
+// none. Before Linux 6.17 a packet during a change may find neither the removed element nor its
+// replacement.
 const lookups = 2
 
-// addServices adds the chain that finds the door that a first packet came to: first where most are,
-// then at node ports, then at other addresses.
+// addServices adds the chain that finds the frontend of a first packet: first in the ServiceCIDRs,
+// where most are, then among node ports, then at other addresses.
 func (b *batch) addServices(f *family, o Options) {
 	chain := f.services()
-	atAddress := slices.Concat(f.loadDoor(false), findNumber(f.doors(), f.regDoor(), regBackend), []expr.Any{find(classes, regBackend, regVerdict)})
+	atAddress := slices.Concat(f.loadFrontend(false), findNumber(f.frontends(), f.regFrontend(), regBackend), []expr.Any{find(classes, regBackend, regVerdict)})
 	for _, p := range f.of(o.ServiceCIDRs) {
 		load := &expr.Payload{DestRegister: regBackend, Base: expr.PayloadBaseNetworkHeader, Offset: f.destination, Len: f.bytes}
 		b.addRule(chain, slices.Concat([]expr.Any{load}, f.inPrefix(regBackend, regBackend, p, expr.CmpOpEq), []expr.Any{goTo(f.cluster())})...)
@@ -120,12 +122,12 @@ func (b *batch) addServices(f *family, o Options) {
 		b.addRule(f.cluster(), atAddress...)
 	}
 	b.addRule(f.cluster(), goTo(refuse))
-	// Most packets are to no node port, so that is asked before what takes longer.
-	reg := f.regDoor()
+	// Few packets are for node ports, so the fast check of the port comes before slower ones.
+	reg := f.regFrontend()
 	destination := &expr.Payload{DestRegister: reg, Base: expr.PayloadBaseNetworkHeader, Offset: f.destination, Len: f.bytes}
 	rule := slices.Concat(
-		f.loadDoor(true),
-		findNumber(f.doors(), reg, regBackend),
+		f.loadFrontend(true),
+		findNumber(f.frontends(), reg, regBackend),
 		isLocal(&expr.Fib{Register: reg, FlagDADDR: true}),
 		[]expr.Any{destination}, f.inPrefix(reg, reg, f.loopback, expr.CmpOpNeq))
 	if f.has(o.NodePortAddresses) {
@@ -137,13 +139,13 @@ func (b *batch) addServices(f *family, o Options) {
 	}
 }
 
-// addLeave adds the chains that decide whose source address is replaced. The class of a door says
-// it, and the doors are looked for in the order in which they were when the packet came in.
+// addLeave adds the chains that decide whose source address is replaced, according to the class of
+// the frontend. Frontends are looked up in the same order as when the packet came in.
 func (b *batch) addLeave(f *family, o Options) {
 	do := map[leave]expr.Any{leaveEverybody: masquerade(), leaveForeign: goTo(f.foreign()), leaveLocal: goTo(f.local())}
 	at := func(start []expr.Any, node bool, l leave) {
-		b.addRule(f.leave(), slices.Concat(start, f.loadOriginalDoor(node), []expr.Any{
-			find(f.doors(), f.regDoor(), regBackend),
+		b.addRule(f.leave(), slices.Concat(start, f.loadOriginalFrontend(node), []expr.Any{
+			find(f.frontends(), f.regFrontend(), regBackend),
 			&expr.Bitwise{SourceRegister: regBackend, DestRegister: regBackend, Len: 4, Mask: number(leaveMask), Xor: number(0)},
 			&expr.Cmp{Op: expr.CmpOpEq, Register: regBackend, Data: number(l.number())},
 			do[l],
@@ -157,7 +159,7 @@ func (b *batch) addLeave(f *family, o Options) {
 			at(nil, node, l)
 		}
 	}
-	// A pod that reaches itself: it would drop what has its own address as the source.
+	// A pod that reaches itself: it would drop packets with its own address as the source.
 	for _, chain := range []string{f.leave(), f.foreign(), f.local()} {
 		b.addRule(chain,
 			f.loadSource(regBackend),

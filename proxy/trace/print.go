@@ -8,11 +8,11 @@ import (
 	"unicode/utf8"
 )
 
-// endpointsTold is how many endpoints of a path are told unless all are asked for.
-const endpointsTold = 10
+// endpointsShown is how many endpoints of a path are told unless all are asked for.
+const endpointsShown = 10
 
-// Tell prints a trace: its message, and a tree for each path. With wide, all endpoints are in it.
-func (t *Trace) Tell(out io.Writer, wide bool) error {
+// Print writes a trace: its message, and a tree for each path. With wide, all endpoints are in it.
+func (t *Trace) Print(out io.Writer, wide bool) error {
 	var b strings.Builder
 	b.WriteString(t.Message + "\n")
 	for _, n := range t.Notes {
@@ -20,14 +20,14 @@ func (t *Trace) Tell(out io.Writer, wide bool) error {
 	}
 	for i := range t.Paths {
 		b.WriteByte('\n')
-		t.Paths[i].tell(&b, t, wide)
+		t.Paths[i].print(&b, t, wide)
 	}
 	if len(t.AlsoAt) > 0 {
-		const told = 6
+		const shown = 6
 		also := t.AlsoAt
 		more := ""
-		if n := len(also) - told; n > 0 && !wide {
-			also, more = also[:told], fmt.Sprintf(" and %d more", n)
+		if n := len(also) - shown; n > 0 && !wide {
+			also, more = also[:shown], fmt.Sprintf(" and %d more", n)
 		}
 		fmt.Fprintf(&b, "\nalso at %s%s\n", strings.Join(also, ", "), more)
 	}
@@ -38,7 +38,7 @@ func (t *Trace) Tell(out io.Writer, wide bool) error {
 	return err
 }
 
-func (p *PathTrace) tell(b *strings.Builder, t *Trace, wide bool) {
+func (p *PathTrace) print(b *strings.Builder, t *Trace, wide bool) {
 	title := p.title()
 	if p.Answer != nil {
 		title += "  " + p.Answer.words()
@@ -47,7 +47,7 @@ func (p *PathTrace) tell(b *strings.Builder, t *Trace, wide bool) {
 	for _, d := range p.Differs {
 		fmt.Fprintf(b, "├─ differs    %s\n", d)
 	}
-	fmt.Fprintf(b, "├─ client     %s\n", t.Client.told())
+	fmt.Fprintf(b, "├─ client     %s\n", t.Client.describe())
 	if p.Kind == Headless {
 		b.WriteString("├─ rule       none: the Service is headless, its names lead to its endpoints directly\n")
 	} else {
@@ -69,11 +69,11 @@ func (p *PathTrace) tell(b *strings.Builder, t *Trace, wide bool) {
 	if p.SeenAs != "" && p.chosen() > 0 {
 		fmt.Fprintf(b, "├─ source     the server sees %s\n", p.SeenAs)
 	}
-	p.tellEndpoints(b, len(t.Paths) > 1, wide)
+	p.printEndpoints(b, len(t.Paths) > 1, wide)
 }
 
-// tellEndpoints prints the endpoints; with cause why there is none, which the message does not say.
-func (p *PathTrace) tellEndpoints(b *strings.Builder, cause, wide bool) {
+// printEndpoints prints the endpoints; with cause why there is none, which the message does not say.
+func (p *PathTrace) printEndpoints(b *strings.Builder, cause, wide bool) {
 	if len(p.Endpoints) == 0 {
 		b.WriteString("└─ endpoints  none")
 		if cause && p.Cause != "" {
@@ -97,8 +97,8 @@ func (p *PathTrace) tellEndpoints(b *strings.Builder, cause, wide bool) {
 	}
 	fmt.Fprintf(b, "└─ endpoints  %s\n", s)
 	es, more := p.Endpoints, 0
-	if len(es) > endpointsTold && !wide {
-		es, more = es[:endpointsTold], len(es)-endpointsTold
+	if len(es) > endpointsShown && !wide {
+		es, more = es[:endpointsShown], len(es)-endpointsShown
 	}
 	width, second := 0, 0
 	for i := range es {
@@ -163,7 +163,7 @@ func (a *Answer) words() string {
 	return "does not answer: " + plain(a)
 }
 
-func (c *Client) told() string {
+func (c *Client) describe() string {
 	s := c.String()
 	if c.Pod != "" {
 		s += " on node " + c.Node

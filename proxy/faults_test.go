@@ -20,7 +20,7 @@ func TestWhatCanNotBeRelayedIsSaidAndHealed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		api, k := clienttest.New(t), newKernel(t)
 		k.noSocket = true
-		before := &harbour{t, nil, api, nil}
+		before := &cluster{t, nil, api, nil}
 		before.create(service(nil), slice("http", 8080, endpoint("10.1.0.2", "rs")))
 		h := start(t, api, k, proxy.Options{Userspace: true, Node: "n1"})
 		said := func() (all []string) {
@@ -37,7 +37,7 @@ func TestWhatCanNotBeRelayedIsSaidAndHealed(t *testing.T) {
 			return all
 		}
 		time.Sleep(10 * time.Minute) // in which it is tried often
-		const want = `RelayFailed: Node n1 can't relay connections: port "http" (TCP): no descriptors; it tries again`
+		const want = `RelayFailed: Node n1 cannot relay connections: port "http" (TCP): no descriptors; retrying`
 		if got := said(); len(got) != 1 || got[0] != want {
 			t.Errorf("the events are %q, want\n%s", got, want)
 		}
