@@ -1,5 +1,5 @@
-// Package sampan is the root of the module, which holds nothing but the tests of
-// the house itself: which package may import which. The programs are below cmd.
+// Package sampan is the root of the module. It holds only the tests of the import rules
+// and of the prose. The programs are in cmd.
 //
-// See ARCHITECTURE.md for the plan.
+// See ARCHITECTURE.md.
 package sampan
