@@ -71,7 +71,7 @@ func (b *book) plan(svc *corev1.Service) (addresses []netip.Addr, trouble string
 	switch {
 	case svc.Spec.LoadBalancerIP == "":
 	case err != nil:
-		troubles = append(troubles, fmt.Sprintf("spec.loadBalancerIP %q is no IP address", svc.Spec.LoadBalancerIP))
+		troubles = append(troubles, fmt.Sprintf("spec.loadBalancerIP %q is not an IP address", svc.Spec.LoadBalancerIP))
 	case !slices.Contains(families, familyOf(asked)):
 		troubles = append(troubles, fmt.Sprintf("spec.loadBalancerIP %s is not of its IP family (%s)", asked, families[0]))
 	}

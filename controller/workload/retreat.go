@@ -239,7 +239,7 @@ func failedTemplates(d *appsv1.Deployment) []string {
 func (t *retreat) apply(d *appsv1.Deployment) (*appsv1.Deployment, error) {
 	note, err := json.Marshal(t.note)
 	if err != nil {
-		return nil, fmt.Errorf("note of a rollback: %w", err)
+		return nil, fmt.Errorf("write annotation sampan.dev/rolled-back: %w", err)
 	}
 	back := d.DeepCopy()
 	back.Spec.Template = *bareTemplate(&t.to.Spec.Template)
