@@ -165,7 +165,7 @@ func (q *queue) done(key Key, after time.Duration, failed bool) int {
 
 // retry plans another try after failures and returns when.
 func (q *queue) retry(key Key, failures int) time.Duration {
-	pause := pauseAfter(failures)
+	pause := pauses.Pause(failures)
 	q.add(key, time.Now().Add(pause))
 	return pause
 }

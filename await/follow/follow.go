@@ -3,7 +3,6 @@ package follow
 import (
 	"context"
 	"errors"
-	"math/rand/v2"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -62,14 +61,14 @@ type Follower struct {
 
 	Ask *Question // what is asked before the first list; nil for nothing
 
-	pause time.Duration
+	failures int // in a row
 }
 
 // Run tells what the source's objects are and then each change, until ctx is
 // over, Tell returns false or the server refuses for good. It outlives servers
 // that go away and watches that are too old.
 func (f *Follower) Run(ctx context.Context) {
-	f.pause = FirstPause
+	f.failures = 0
 	revision, err := f.ask(ctx)
 	for {
 		if err == nil && revision == "" {
@@ -87,7 +86,7 @@ func (f *Follower) Run(ctx context.Context) {
 				return
 			}
 		default:
-			f.pause = FirstPause
+			f.failures = 0
 			if !f.goOn(ctx, revision) {
 				return
 			}
@@ -103,7 +102,7 @@ func (f *Follower) goOn(ctx context.Context, revision string) bool {
 		last, told, err := f.watch(ctx, revision)
 		revision = last
 		if told {
-			f.pause = FirstPause
+			f.failures = 0
 		}
 		switch {
 		case ctx.Err() != nil || err == errTold: //nolint:errorlint // it is never wrapped
@@ -141,8 +140,8 @@ func (f *Follower) trouble(ctx context.Context, err error) bool {
 // rest pauses, for longer each time and stretched by up to a half so that many
 // waiters do not come back in step, and reports whether ctx still holds.
 func (f *Follower) rest(ctx context.Context) bool {
-	d := f.pause + rand.N(f.pause/2)
-	f.pause = min(2*f.pause, MaxPause)
+	f.failures++
+	d := run.Backoff{First: FirstPause, Max: MaxPause}.Pause(f.failures)
 	if f.Again == nil {
 		return run.Pause(ctx, d)
 	}
@@ -151,7 +150,7 @@ func (f *Follower) rest(ctx context.Context) bool {
 	select {
 	case <-t.C:
 	case <-f.Again:
-		f.pause = FirstPause
+		f.failures = 0
 	case <-ctx.Done():
 	}
 	return ctx.Err() == nil
