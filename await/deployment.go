@@ -7,6 +7,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/sampan-io/sampan/await/events"
+	"github.com/sampan-io/sampan/internal/names"
 )
 
 // judgeDeployment judges by the numbers in its status: its conditions alone would
@@ -63,7 +64,7 @@ func judgeDeployment(d Degree, o *appsv1.Deployment, v *view) (Verdict, error) {
 
 // The annotations of Deployments that are rolled back by themselves.
 const (
-	autoRollback = "sampan.dev/auto-rollback" // "true": the wish
-	lastGood     = "sampan.dev/last-good"     // there is something to go back to
-	rolledBack   = "sampan.dev/rolled-back"   // JSON: what was taken back, and why
+	autoRollback = names.AutoRollback // "true": the wish
+	lastGood     = names.LastGood     // there is something to go back to
+	rolledBack   = names.RolledBack   // JSON: what was taken back, and why
 )

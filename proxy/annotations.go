@@ -4,22 +4,24 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
+
+	"github.com/sampan-io/sampan/internal/names"
 )
 
 // Annotations of a Service that this proxy heeds.
 const (
 	// ModeAnnotation is "userspace" or "kernel"; without it the mode of the proxy holds.
-	ModeAnnotation = "sampan.dev/proxy-mode"
+	ModeAnnotation = names.ProxyMode
 
 	// ProxyProtocolAnnotation is "v1" or "v2": connections of TCP begin with that header.
-	ProxyProtocolAnnotation = "sampan.dev/proxy-protocol"
+	ProxyProtocolAnnotation = names.ProxyProtocol
 
 	// KeepClientAnnotation is "true" if connections come from the address of the client.
-	KeepClientAnnotation = "sampan.dev/keep-client-address"
+	KeepClientAnnotation = names.KeepClientAddress
 
 	// MaxConnectionsAnnotation is how many connections of TCP there are at a time, to all ports
 	// together.
-	MaxConnectionsAnnotation = "sampan.dev/max-connections"
+	MaxConnectionsAnnotation = names.MaxConnections
 )
 
 // wishes are what annotations ask for.

@@ -10,6 +10,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/sampan-io/sampan/internal/names"
 )
 
 // Here is what a plan has to know of the node that it is for.
@@ -435,7 +437,7 @@ func (p *planner) health(local int) {
 
 // poolClass is the loadBalancerClass of Services that want an address of this cluster's own
 // pool and of nobody else.
-const poolClass = "sampan.dev/pool"
+const poolClass = names.Pool
 
 // announce plans which addresses this node may answer for: those of our own load
 // balancer, and with externalTrafficPolicy Local only if an endpoint is here.

@@ -11,6 +11,8 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	apiequality "k8s.io/apimachinery/pkg/api/equality"
+
+	"github.com/sampan-io/sampan/internal/names"
 )
 
 // What is written on the controllers. The first four are kubectl's.
@@ -20,27 +22,27 @@ const (
 	markDesired  = "kubectl.kubernetes.io/desired-replicas"   // on the new one
 	markSource   = "kubectl.kubernetes.io/update-source-id"   // on the new one: NAME:UID of the old one
 
-	markWritten = "sampan.dev/rollout-replicas" // on both: the replicas that an updater wrote last
-	markHash    = "sampan.dev/rollout-hash"     // on the new one: what its pods shall be like
-	markTaken   = "sampan.dev/rollout-taken"    // on the old one: it has the pods of this new one
-	markCleanup = "sampan.dev/rollout-cleanup"  // on the old one: what becomes of it in the end
-	markCanary  = "sampan.dev/rollout-canaries" // on the old one: after how many new pods it stops
-	markBack    = "sampan.dev/rollout-back"     // on the old one: why the update is being undone by itself
-	markOlds    = "sampan.dev/rollout-olds"     // on a controller whose pods are replaced: names of those to go
-	markHolder  = "sampan.dev/rollout-holder"   // on the old one: who is at it
+	markWritten = names.RolloutReplicas // on both: the replicas that an updater wrote last
+	markHash    = names.RolloutHash     // on the new one: what its pods shall be like
+	markTaken   = names.RolloutTaken    // on the old one: it has the pods of this new one
+	markCleanup = names.RolloutCleanup  // on the old one: what becomes of it in the end
+	markCanary  = names.RolloutCanaries // on the old one: after how many new pods it stops
+	markBack    = names.RolloutBack     // on the old one: why the update is being undone by itself
+	markOlds    = names.RolloutOlds     // on a controller whose pods are replaced: names of those to go
+	markHolder  = names.RolloutHolder   // on the old one: who is at it
 
 	// markLast stays when the others go: what became of the last update, and of which
 	// controller, for whoever asks again because the last answer was lost.
-	markLast = "sampan.dev/rollout-last"
+	markLast = names.RolloutLast
 
 	// markReplaced stays, too, where the last pods that were replaced belong to another
 	// controller, which is deleted: NAME:UID, as in markSource. Whoever waits until the old
 	// pods are gone finds them by it.
-	markReplaced = "sampan.dev/rollout-replaced"
+	markReplaced = names.RolloutReplaced
 
 	// labelReleased is on the new controller's selector and template once it has
 	// let go of its pods: it fits none.
-	labelReleased = "sampan.dev/rollout-released"
+	labelReleased = names.RolloutReleased
 )
 
 var marks = []string{ // never changed

@@ -9,17 +9,18 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"github.com/sampan-io/sampan/catalog"
+	"github.com/sampan-io/sampan/internal/names"
 )
 
 // Annotations by which users ask for more than the API has; what they mean stands in
 // package controller/workload. A value that could not be understood would be no wish at
 // all, and nobody would notice.
 const (
-	autoRollback     = "sampan.dev/auto-rollback"
-	canaries         = "sampan.dev/canaries"
-	promote          = "sampan.dev/promote"
-	abort            = "sampan.dev/abort"
-	progressDeadline = "sampan.dev/progress-deadline-seconds"
+	autoRollback     = names.AutoRollback
+	canaries         = names.Canaries
+	promote          = names.Promote
+	abort            = names.Abort
+	progressDeadline = names.ProgressDeadlineSeconds
 )
 
 // validateWishes checks those of the annotations that obj has.

@@ -19,6 +19,8 @@ import (
 
 	coordinationv1 "k8s.io/api/coordination/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/sampan-io/sampan/internal/names"
 )
 
 const (
@@ -26,14 +28,14 @@ const (
 	Namespace = metav1.NamespaceSystem
 
 	// Label is on the Lease of each proxy; its value is "true".
-	Label = "sampan.dev/service-proxy"
+	Label = names.ServiceProxy
 
 	// Annotation has the revision, in decimal.
-	Annotation = "sampan.dev/applied-endpoints"
+	Annotation = names.AppliedEndpoints
 
 	// AnnouncesAnnotation is "true" on the Lease of a proxy that can answer for addresses of load
 	// balancers. It is there from before the proxy does until after it has stopped.
-	AnnouncesAnnotation = "sampan.dev/announces-addresses"
+	AnnouncesAnnotation = names.AnnouncesAddresses
 )
 
 // Announces reports whether a Lease says that its node can answer for addresses of load balancers.
