@@ -19,7 +19,7 @@ var pauses = run.Backoff{First: 20 * time.Millisecond, Max: 2 * time.Minute} //n
 // cluster-scoped objects.
 type Key struct{ Namespace, Name string }
 
-// String returns "namespace/name", or the name alone.
+// String returns "namespace/name", or only the name if there is no namespace.
 func (k Key) String() string {
 	if k.Namespace == "" {
 		return k.Name
@@ -89,7 +89,7 @@ func (l *Loop) Ready() <-chan struct{} { return l.ready }
 // Task returns the loop as a task of the given stage.
 func (l *Loop) Task() run.Task { return run.Task{Name: l.opts.Name, Run: l.Run, Ready: l.ready} }
 
-// Run works on keys until ctx is over, waits for the workers, and returns nil. It may
+// Run reconciles keys until ctx is cancelled, waits for the workers, and returns nil. It may
 // be called once.
 func (l *Loop) Run(ctx context.Context) error {
 	for _, need := range l.opts.Needs {
