@@ -7,6 +7,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/sampan-io/sampan/await/events"
+	"github.com/sampan-io/sampan/internal/names"
 )
 
 // judgeDeployment judges a Deployment by the numbers in its status. Its conditions are not enough, because it is
@@ -62,7 +63,7 @@ func judgeDeployment(d Degree, o *appsv1.Deployment, v *view) (Verdict, error) {
 
 // The annotations of Deployments with automatic rollback.
 const (
-	autoRollback = "sampan.dev/auto-rollback" // "true" asks for it
-	lastGood     = "sampan.dev/last-good"     // the revision to go back to; without it there is no rollback
-	rolledBack   = "sampan.dev/rolled-back"   // JSON: the generation that was rolled back, and the reason
+	autoRollback = names.AutoRollback // "true" asks for it
+	lastGood     = names.LastGood     // the revision to go back to; without it there is no rollback
+	rolledBack   = names.RolledBack   // JSON: the generation that was rolled back, and the reason
 )

@@ -5,13 +5,15 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/sampan-io/sampan/internal/names"
 )
 
 // The annotations of a ReplicationController that name the one whose pods it replaces, as NAME:UID: kubectl's during the
 // update, Sampan's after it.
 const (
 	updateSource = "kubectl.kubernetes.io/update-source-id"
-	replaced     = "sampan.dev/rollout-replaced"
+	replaced     = names.RolloutReplaced
 )
 
 // replacedBy returns the UID of the controller whose pods rc replaces, or "".

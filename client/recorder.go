@@ -199,7 +199,6 @@ func (r *Recorder) correlate(e *corev1.Event) string {
 // write writes e and reports whether the matter is settled; it is not when ctx
 // ended first.
 func (r *Recorder) write(ctx context.Context, key string, e corev1.Event, tries int) bool {
-	backoff := time.Second
 	for try := 1; ; try++ {
 		err := r.put(ctx, key, e)
 		switch {
@@ -213,10 +212,9 @@ func (r *Recorder) write(ctx context.Context, key string, e corev1.Event, tries 
 			r.log.Debug("event not written", "event", e.Namespace+"/"+e.Name, "reason", e.Reason, "err", err)
 			return true
 		}
-		if !run.Pause(ctx, backoff) {
+		if !run.Pause(ctx, run.Backoff{First: time.Second, Max: time.Minute}.Pause(try)) {
 			return false
 		}
-		backoff *= 2
 	}
 }
 

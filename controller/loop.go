@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"log/slog"
-	"math/rand/v2"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -13,18 +12,14 @@ import (
 	"github.com/sampan-io/sampan/internal/run"
 )
 
-// A key that failed is tried again after firstPause, then after twice as long each
-// time, up to maxPause.
-const (
-	firstPause = 20 * time.Millisecond
-	maxPause   = 2 * time.Minute
-)
+// pauses are the pauses before a key that failed is tried again.
+var pauses = run.Backoff{First: 20 * time.Millisecond, Max: 2 * time.Minute} //nolint:gochecknoglobals // a constant
 
 // A Key names the object that a reconcile is about. The namespace is empty for
 // cluster-scoped objects.
 type Key struct{ Namespace, Name string }
 
-// String returns "namespace/name", or the name alone.
+// String returns "namespace/name", or only the name if there is no namespace.
 func (k Key) String() string {
 	if k.Namespace == "" {
 		return k.Name
@@ -94,7 +89,7 @@ func (l *Loop) Ready() <-chan struct{} { return l.ready }
 // Task returns the loop as a task of the given stage.
 func (l *Loop) Task() run.Task { return run.Task{Name: l.opts.Name, Run: l.Run, Ready: l.ready} }
 
-// Run works on keys until ctx is over, waits for the workers, and returns nil. It may
+// Run reconciles keys until ctx is cancelled, waits for the workers, and returns nil. It may
 // be called once.
 func (l *Loop) Run(ctx context.Context) error {
 	for _, need := range l.opts.Needs {
@@ -154,9 +149,3 @@ type again struct{ why string }
 
 func (e *again) Error() string        { return e.why }
 func (e *again) Is(target error) bool { return target == errAgain }
-
-// pauseAfter returns how long to wait after so many failures.
-func pauseAfter(failures int) time.Duration {
-	d := min(maxPause, firstPause<<min(failures-1, 20))
-	return d + rand.N(d/2)
-}

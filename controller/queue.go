@@ -80,7 +80,7 @@ func (q *queue) signal() {
 }
 
 // next blocks until a key is due, marks it as being worked on and returns it. It
-// returns false when ctx is over. It is for one caller at a time.
+// returns false when ctx is cancelled. It is for one caller at a time.
 func (q *queue) next(ctx context.Context) (Key, bool) {
 	for {
 		key, wait, ok := q.take(time.Now())
@@ -138,7 +138,7 @@ func (q *queue) take(now time.Time) (key Key, wait time.Duration, ok bool) {
 	return key, 0, true
 }
 
-// done says that the work on a key is over, and when to look again. It returns how
+// done ends the work on a key, and queues it again after a time. It returns how
 // often in a row it failed.
 func (q *queue) done(key Key, after time.Duration, failed bool) int {
 	q.mu.Lock()
@@ -165,7 +165,7 @@ func (q *queue) done(key Key, after time.Duration, failed bool) int {
 
 // retry plans another try after failures and returns when.
 func (q *queue) retry(key Key, failures int) time.Duration {
-	pause := pauseAfter(failures)
+	pause := pauses.Pause(failures)
 	q.add(key, time.Now().Add(pause))
 	return pause
 }

@@ -4,24 +4,26 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
+
+	"github.com/sampan-io/sampan/internal/names"
 )
 
 // Annotations of a Service that this proxy obeys.
 const (
 	// ModeAnnotation is "userspace" or "kernel"; the default is the mode of the proxy.
-	ModeAnnotation = "sampan.dev/proxy-mode"
+	ModeAnnotation = names.ProxyMode
 
 	// ProxyProtocolAnnotation is "v1" or "v2": the version of the PROXY protocol header on TCP
 	// connections to backends.
-	ProxyProtocolAnnotation = "sampan.dev/proxy-protocol"
+	ProxyProtocolAnnotation = names.ProxyProtocol
 
 	// KeepClientAnnotation is "true" if connections to backends come from the address of the
 	// client.
-	KeepClientAnnotation = "sampan.dev/keep-client-address"
+	KeepClientAnnotation = names.KeepClientAddress
 
 	// MaxConnectionsAnnotation is the largest number of TCP connections at a time to all ports
 	// together.
-	MaxConnectionsAnnotation = "sampan.dev/max-connections"
+	MaxConnectionsAnnotation = names.MaxConnections
 )
 
 // wishes are the values of a Service's annotations.

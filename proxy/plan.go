@@ -10,6 +10,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/sampan-io/sampan/internal/names"
 )
 
 // Here is the information about its node that a plan depends on.
@@ -434,7 +436,7 @@ func (p *planner) health(local int) {
 
 // poolClass is the loadBalancerClass of Services that want an address only from this cluster's own
 // pool.
-const poolClass = "sampan.dev/pool"
+const poolClass = names.Pool
 
 // announce plans the addresses that this node may answer for: those of the cluster's own load
 // balancer, and with externalTrafficPolicy Local only if an endpoint is on this node.

@@ -11,6 +11,8 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	apiequality "k8s.io/apimachinery/pkg/api/equality"
+
+	"github.com/sampan-io/sampan/internal/names"
 )
 
 // The annotations of the controllers. The first four are kubectl's.
@@ -20,25 +22,25 @@ const (
 	markDesired  = "kubectl.kubernetes.io/desired-replicas"   // on the new one
 	markSource   = "kubectl.kubernetes.io/update-source-id"   // on the new one: NAME:UID of the old one
 
-	markWritten = "sampan.dev/rollout-replicas" // on both: the replicas that an updater wrote last
-	markHash    = "sampan.dev/rollout-hash"     // on the new one: hash of the wanted pod template
-	markTaken   = "sampan.dev/rollout-taken"    // on the old one: it has taken over the pods of this new one
-	markCleanup = "sampan.dev/rollout-cleanup"  // on the old one: the clean-up policy
-	markCanary  = "sampan.dev/rollout-canaries" // on the old one: the number of canaries
-	markBack    = "sampan.dev/rollout-back"     // on the old one: the cause of an automatic rollback
-	markOlds    = "sampan.dev/rollout-olds"     // on a controller whose pods are replaced: names of the pods to delete
-	markHolder  = "sampan.dev/rollout-holder"   // on the old one: the Holder
+	markWritten = names.RolloutReplicas // on both: the replicas that an updater wrote last
+	markHash    = names.RolloutHash     // on the new one: hash of the wanted pod template
+	markTaken   = names.RolloutTaken    // on the old one: it has taken over the pods of this new one
+	markCleanup = names.RolloutCleanup  // on the old one: the clean-up policy
+	markCanary  = names.RolloutCanaries // on the old one: the number of canaries
+	markBack    = names.RolloutBack     // on the old one: the cause of an automatic rollback
+	markOlds    = names.RolloutOlds     // on a controller whose pods are replaced: names of the pods to delete
+	markHolder  = names.RolloutHolder   // on the old one: the Holder
 
 	// markLast is kept after an update: its result and its controller, for a client that repeats the command because
 	// the last response was lost.
-	markLast = "sampan.dev/rollout-last"
+	markLast = names.RolloutLast
 
 	// markReplaced is kept after an update if the replaced pods belong to a deleted controller: NAME:UID, as in
 	// markSource. Clients that wait until the old pods are deleted find them by it.
-	markReplaced = "sampan.dev/rollout-replaced"
+	markReplaced = names.RolloutReplaced
 
 	// labelReleased is added to the selector and template of the new controller to release its pods: no pod has it.
-	labelReleased = "sampan.dev/rollout-released"
+	labelReleased = names.RolloutReleased
 )
 
 var marks = []string{ // removed at the end of an update

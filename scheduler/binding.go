@@ -4,9 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"slices"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -158,6 +156,3 @@ func (l *loop) forget(p *placement) {
 		delete(l.placed, p.pod.UID)
 	}
 }
-
-// jittered shortens a pause by up to a half, so that many do not try at the same time.
-func jittered(d time.Duration) time.Duration { return d/2 + rand.N(d/2+1) }

@@ -45,7 +45,7 @@ func extended(o *outsider) scheduler.Options {
 	return scheduler.Options{Plugins: builtin.Default(), Extenders: []scheduler.Extender{o}}
 }
 
-func TestAnExtenderThatHangsCostsItsOwnPods(t *testing.T) {
+func TestHangingExtenderDelaysOnlyItsPods(t *testing.T) {
 	o := &outsider{ask: func(ctx context.Context, _ []*corev1.Node) (scheduler.Opinion, error) {
 		select { // as one that has a timeout
 		case <-ctx.Done():

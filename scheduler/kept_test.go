@@ -35,9 +35,9 @@ type content struct{}
 
 func (content) Filter(*plugin.Node) plugin.Verdict { return plugin.Verdict{} }
 
-// TestWhoIsAskedDependsOnTheCluster has a plug-in whose Filter is asked at one time and not at another, about the same pod
+// TestSkippedFilterDependsOnCluster has a plug-in whose Filter is asked at one time and not at another, about the same pod
 // and a node that has not changed.
-func TestWhoIsAskedDependsOnTheCluster(t *testing.T) {
+func TestSkippedFilterDependsOnCluster(t *testing.T) {
 	for _, m := range []moody{{check: false}, {check: true}} {
 		d := deciderOf(t, builtin.Default().With(plugin.Entry{Plugin: m}))
 		c := &plugin.Cluster{}

@@ -213,7 +213,7 @@ func (l *loop) failed(it *item, pod *plugin.Pod, err error) {
 // later lets an item try again after a pause.
 func (l *loop) later(it *item) {
 	it.failures++
-	l.queue.delay(it, time.Now().Add(jittered(l.queue.pause(it.failures))))
+	l.queue.delay(it, time.Now().Add(run.Backoff{First: l.opts.InitialBackoff, Max: l.opts.MaxBackoff}.Pause(it.failures)))
 }
 
 // happened passes an event to the pods that wait for it.

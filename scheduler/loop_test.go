@@ -81,7 +81,7 @@ func (p *probe) PostBind(_ context.Context, at plugin.Placement) { p.note("bound
 
 func with(p *probe) plugin.Set { return builtin.Default().With(plugin.Entry{Plugin: p}) }
 
-func TestAPluginThatPanicsCostsItsOwnPod(t *testing.T) {
+func TestPanicFailsOnlyItsPod(t *testing.T) {
 	p := &probe{}
 	var mended atomic.Bool
 	p.filter = func(pod *plugin.Pod, _ *plugin.Node) plugin.Verdict {
@@ -164,7 +164,7 @@ func TestPermitHoldsAGangUntilAllAreThere(t *testing.T) {
 	}, node("a"))
 }
 
-func TestHintsSayWhoTriesAgain(t *testing.T) {
+func TestHintsSelectPodsToRetry(t *testing.T) {
 	p := &probe{hints: []plugin.Hint{{
 		Resource: client.Nodes.GroupVersionResource, Action: plugin.NodeLabels,
 		Helps: func(pod *plugin.Pod, c plugin.Change) bool { return c.Node.Labels["for"] == pod.Labels["app"] },

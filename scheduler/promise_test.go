@@ -25,11 +25,11 @@ func promisedTo(t *testing.T, s *clienttest.Server, name string) string {
 	return clienttest.Find(s, client.Pods, "default", name).Status.NominatedNodeName
 }
 
-// TestAnOldStatusDoesNotBringAPromiseBack takes back the nomination of a pod because a more important pod needs the
+// TestOldStatusRestoresNoNomination takes back the nomination of a pod because a more important pod needs the
 // capacity. Before the server has that change, the watch reports the pod for another reason, with a status that still names
 // the node. If the scheduler believed that status, it would keep the capacity reserved for ever, because the next status, which
 // names no node, is then nothing new.
-func TestAnOldStatusDoesNotBringAPromiseBack(t *testing.T) {
+func TestOldStatusRestoresNoNomination(t *testing.T) {
 	scheduling(t, func(t *testing.T, s *clienttest.Server) {
 		s.Set(t, pod("mid", "cpu=6", "priority=5"))
 		if at := promisedTo(t, s, "mid"); at != "a" {
@@ -66,9 +66,9 @@ func TestAnOldStatusDoesNotBringAPromiseBack(t *testing.T) {
 	}, node("a", "cpu=8"), dying("old", "cpu=8", "on=a"))
 }
 
-// TestPromisesOfAnEarlierLife has pods with a nominated node in their status when the scheduler starts, and later another
+// TestNominationsBeforeStart has pods with a nominated node in their status when the scheduler starts, and later another
 // client removes it from one of them. The scheduler follows both.
-func TestPromisesOfAnEarlierLife(t *testing.T) {
+func TestNominationsBeforeStart(t *testing.T) {
 	promised := pod("promised", "cpu=6", "priority=5")
 	promised.Status.NominatedNodeName = "a"
 	promised.Spec.PreemptionPolicy = new(corev1.PreemptNever) // or it would be nominated again
@@ -84,9 +84,9 @@ func TestPromisesOfAnEarlierLife(t *testing.T) {
 	}, node("a", "cpu=8"), dying("old", "cpu=4", "on=a"), promised)
 }
 
-// TestAPromiseThatCannotBeKept has a node that does not fit the pod any more after the victims have ended. The nomination is
+// TestNominationThatFails has a node that does not fit the pod any more after the victims have ended. The nomination is
 // taken back, and other pods get the capacity.
-func TestAPromiseThatCannotBeKept(t *testing.T) {
+func TestNominationThatFails(t *testing.T) {
 	scheduling(t, func(t *testing.T, s *clienttest.Server) {
 		s.Set(t, pod("high", "cpu=6", "priority=10"))
 		if at := promisedTo(t, s, "high"); at != "a" {

@@ -19,9 +19,9 @@ import (
 	"github.com/sampan-io/sampan/scheduler/plugin/plugintest"
 )
 
-// TestNobodyStarves changes clusters with rules of all kinds for a while and then lets them come to rest. Then every pod for
+// TestNoPodStarves changes clusters with rules of all kinds for a while and then lets them come to rest. Then every pod for
 // which the model allows a node must have one. The test finds hints that are missing.
-func TestNobodyStarves(t *testing.T) {
+func TestNoPodStarves(t *testing.T) {
 	lives := 40
 	if n, err := strconv.Atoi(os.Getenv(worldsVariable)); err == nil {
 		lives = n / 100
@@ -97,9 +97,9 @@ func liveAndRest(t *testing.T, seed int) {
 	}, objs...)
 }
 
-// TestPromisedRoomThatIsLetGo has a pod wait only because capacity is nominated for others. When these are deleted, it is
+// TestReleasedNominationWakesPods has a pod wait only because capacity is nominated for others. When these are deleted, it is
 // tried again.
-func TestPromisedRoomThatIsLetGo(t *testing.T) {
+func TestReleasedNominationWakesPods(t *testing.T) {
 	scheduling(t, func(t *testing.T, s *clienttest.Server) {
 		old := clienttest.Find(s, client.Pods, "default", "old").DeepCopy()
 		old.Finalizers = []string{"example.org/slow"} // it takes long to end

@@ -11,6 +11,8 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
+
+	"github.com/sampan-io/sampan/internal/names"
 )
 
 // A Plan is a set of simulated nodes and of lives for their pods. It is immutable.
@@ -159,7 +161,7 @@ func Simulated(node *corev1.Node) bool {
 // can have: the node is cut off, so that nothing it says is heard and nothing is
 // heard there. What runs on it goes on.
 const (
-	FailureAnnotation = "sampan.dev/simulated-failure"
+	FailureAnnotation = names.SimulatedFailure
 	Cut               = "cut"
 )
 
@@ -168,10 +170,10 @@ func IsCut(node *corev1.Node) bool { return node.Annotations[FailureAnnotation] 
 
 // The annotations on a pod that set its behaviour.
 const (
-	RunSecondsAnnotation = "sampan.dev/simulated-run-seconds"
-	ExitCodeAnnotation   = "sampan.dev/simulated-exit-code"
-	PullErrorAnnotation  = "sampan.dev/simulated-pull-error"
-	UnreadyAnnotation    = "sampan.dev/simulated-unready"
+	RunSecondsAnnotation = names.SimulatedRunSeconds
+	ExitCodeAnnotation   = names.SimulatedExitCode
+	PullErrorAnnotation  = names.SimulatedPullError
+	UnreadyAnnotation    = names.SimulatedUnready
 )
 
 // A Life is how one pod lives on its simulated node. The zero Life runs at once and for

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"iter"
-	"math/rand/v2"
 	"slices"
 	"time"
 
@@ -144,13 +143,13 @@ const (
 
 // persist calls do until it returns nil or ctx is over.
 func (r *Reconciler) persist(ctx context.Context, what string, do func(context.Context) error) {
-	for pause := firstPause; ; pause = min(2*pause, longestPause) {
+	for failures := 1; ; failures++ {
 		err := do(ctx)
 		if err == nil || ctx.Err() != nil {
 			return
 		}
 		r.opts.Log.WarnContext(ctx, "cannot restore a system object; trying again", "object", what, "err", err)
-		if !run.Pause(ctx, pause+time.Duration(rand.Int64N(int64(pause)))) { // jitter
+		if !run.Pause(ctx, run.Backoff{First: firstPause, Max: longestPause}.Pause(failures)) {
 			return
 		}
 	}

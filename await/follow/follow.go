@@ -3,7 +3,6 @@ package follow
 import (
 	"context"
 	"errors"
-	"math/rand/v2"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -61,13 +60,13 @@ type Follower struct {
 
 	Ask *Question // the blocking read that replaces the first list; may be nil
 
-	pause time.Duration
+	failures int // in a row
 }
 
 // Run reports the objects of the source and then each change, until ctx is cancelled, Handle returns false or an error
 // is final. It retries when the server cannot be reached, and lists again when a watch has expired.
 func (f *Follower) Run(ctx context.Context) {
-	f.pause = FirstPause
+	f.failures = 0
 	revision, err := f.ask(ctx)
 	for {
 		if err == nil && revision == "" {
@@ -85,7 +84,7 @@ func (f *Follower) Run(ctx context.Context) {
 				return
 			}
 		default:
-			f.pause = FirstPause
+			f.failures = 0
 			if !f.goOn(ctx, revision) {
 				return
 			}
@@ -101,7 +100,7 @@ func (f *Follower) goOn(ctx context.Context, revision string) bool {
 		last, any, err := f.watch(ctx, revision)
 		revision = last
 		if any {
-			f.pause = FirstPause
+			f.failures = 0
 		}
 		switch {
 		case ctx.Err() != nil || err == errStopped: //nolint:errorlint // it is never wrapped
@@ -138,8 +137,8 @@ func (f *Follower) trouble(ctx context.Context, err error) bool {
 // rest pauses, twice as long each time and up to half longer at random, so that many clients do not retry in step. It
 // returns false if ctx is cancelled.
 func (f *Follower) rest(ctx context.Context) bool {
-	d := f.pause + rand.N(f.pause/2)
-	f.pause = min(2*f.pause, MaxPause)
+	f.failures++
+	d := run.Backoff{First: FirstPause, Max: MaxPause}.Pause(f.failures)
 	if f.Again == nil {
 		return run.Pause(ctx, d)
 	}
@@ -148,7 +147,7 @@ func (f *Follower) rest(ctx context.Context) bool {
 	select {
 	case <-t.C:
 	case <-f.Again:
-		f.pause = FirstPause
+		f.failures = 0
 	case <-ctx.Done():
 	}
 	return ctx.Err() == nil

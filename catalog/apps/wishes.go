@@ -9,17 +9,18 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"github.com/sampan-io/sampan/catalog"
+	"github.com/sampan-io/sampan/internal/names"
 )
 
 // Annotations by which users ask for more than the API has. Package controller/workload describes
 // their meaning. They are validated here, because a value that cannot be parsed would have no
 // effect without any message.
 const (
-	autoRollback     = "sampan.dev/auto-rollback"
-	canaries         = "sampan.dev/canaries"
-	promote          = "sampan.dev/promote"
-	abort            = "sampan.dev/abort"
-	progressDeadline = "sampan.dev/progress-deadline-seconds"
+	autoRollback     = names.AutoRollback
+	canaries         = names.Canaries
+	promote          = names.Promote
+	abort            = names.Abort
+	progressDeadline = names.ProgressDeadlineSeconds
 )
 
 // validateWishes checks those of the annotations that obj has.

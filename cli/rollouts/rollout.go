@@ -21,6 +21,7 @@ import (
 	"github.com/sampan-io/sampan/cli/session"
 	"github.com/sampan-io/sampan/cli/show"
 	"github.com/sampan-io/sampan/client"
+	"github.com/sampan-io/sampan/internal/names"
 )
 
 // rolloutVerb is what the verbs under rollout have in common.
@@ -201,9 +202,9 @@ func restartRollout(ctx context.Context, s *session.Session, i resource.Info, u 
 // What the controller of Deployments says and hears of canaries and rollbacks; see
 // its package.
 const (
-	canariesAnnotation   = "sampan.dev/canaries"
-	autoRollback         = "sampan.dev/auto-rollback"
-	rolledBackAnnotation = "sampan.dev/rolled-back"
+	canariesAnnotation   = names.Canaries
+	autoRollback         = names.AutoRollback
+	rolledBackAnnotation = names.RolledBack
 	revisionAnnotation   = "deployment.kubernetes.io/revision"
 	canariesHeld         = "CanariesHeld"
 	canariesAborted      = "CanariesAborted"
@@ -243,7 +244,7 @@ func decideCanaries(verb string) rolloutAct {
 		done := map[string]string{"promote": "promoted", "abort": "aborted"}[verb]
 		return done, patch(ctx, s, i, map[string]any{"metadata": map[string]any{
 			"resourceVersion": d.ResourceVersion, // it is this revision that was looked at
-			"annotations":     map[string]any{"sampan.dev/" + verb: revision},
+			"annotations":     map[string]any{names.Prefix + verb: revision},
 		}})
 	}
 }

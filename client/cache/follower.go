@@ -83,8 +83,7 @@ func (c *follower) run(ctx context.Context) error {
 			}
 			continue
 		}
-		pause := min(maxPause, firstPause<<min(failures, 20))
-		pause = pause/2 + rand.N(pause/2) // many caches lose one server at the same time
+		pause := run.Backoff{First: firstPause, Max: maxPause}.Pause(failures + 1)
 		c.report(ctx, failures, pause, err)
 		if !run.Pause(ctx, pause) {
 			return nil

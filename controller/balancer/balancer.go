@@ -189,7 +189,7 @@ func (b *balancer) without(svc *corev1.Service) controller.Result {
 	if wait := b.patience - time.Since(t.since); !chosen(svc) && wait > 0 {
 		return controller.Result{After: wait}
 	}
-	b.warn(svc, "this cluster has no load balancer addresses to give; `sampan up --load-balancer-addresses=…` says which there are")
+	b.warn(svc, "the cluster has no load balancer addresses; set them with `sampan up --load-balancer-addresses=…`")
 	return controller.Result{}
 }
 
@@ -224,7 +224,7 @@ func (b *balancer) write(ctx context.Context, svc *corev1.Service, addresses []n
 		return err
 	}
 	if had := given(svc); len(addresses) > 0 && !slices.Equal(had, addresses) {
-		b.events.Event(svc, corev1.EventTypeNormal, "EnsuredLoadBalancer", "Gave it the load balancer address %s", words(addresses))
+		b.events.Event(svc, corev1.EventTypeNormal, "EnsuredLoadBalancer", "Assigned load balancer address %s", words(addresses))
 	}
 	return nil
 }
@@ -243,7 +243,7 @@ func (b *balancer) release(ctx context.Context, svc *corev1.Service) error {
 		return err
 	}
 	if svc.DeletionTimestamp == nil {
-		b.events.Event(svc, corev1.EventTypeNormal, "DeletedLoadBalancer", "Took back its load balancer address")
+		b.events.Event(svc, corev1.EventTypeNormal, "DeletedLoadBalancer", "Released load balancer address")
 	}
 	return nil
 }

@@ -120,7 +120,7 @@ func TestAnAddressIsGivenAndTakenBack(t *testing.T) {
 			t.Errorf("for two services there were writes %v", w)
 		}
 		had := strings.Fields(shown(s, "a"))[0]
-		checkEvents(t, s, "a", "1× Normal EnsuredLoadBalancer: Gave it the load balancer address "+had)
+		checkEvents(t, s, "a", "1× Normal EnsuredLoadBalancer: Assigned load balancer address "+had)
 
 		// There is none left, so a service that waits gets the next one.
 		s.Set(t, service("late"))
@@ -133,7 +133,7 @@ func TestAnAddressIsGivenAndTakenBack(t *testing.T) {
 		checkEvents(t, s, "late", full) // once
 		remove(t, s, "a")
 		check(t, s, map[string]string{"a": "gone", "late": had + ours})
-		checkEvents(t, s, "late", "1× Normal EnsuredLoadBalancer: Gave it the load balancer address "+had, full)
+		checkEvents(t, s, "late", "1× Normal EnsuredLoadBalancer: Assigned load balancer address "+had, full)
 
 		// A service that is no load balancer any more gives back what it had.
 		s.Set(t, service("next"))
@@ -166,7 +166,7 @@ func TestAddressesAreKept(t *testing.T) {
 		controllertest.Live(t, balancing(t, ""), s, func() {
 			check(t, s, map[string]string{"a": "gone", "bb": "pending"})
 			time.Sleep(time.Minute)
-			if got := events(s, "bb"); len(got) != 3 || !strings.Contains(got[2], "this cluster has no load balancer addresses to give") {
+			if got := events(s, "bb"); len(got) != 3 || !strings.Contains(got[2], "the cluster has no load balancer addresses") {
 				t.Errorf("events = %q", got)
 			}
 		})
@@ -181,7 +181,7 @@ func TestWithoutAPool(t *testing.T) {
 	named := service("named")
 	named.Spec.LoadBalancerClass = new(balancer.Class)
 	controllertest.Controlling(t, balancing(t, ""), func(t *testing.T, s *clienttest.Server) {
-		none := "1× Warning SyncLoadBalancerFailed: No load balancer address: this cluster has no load balancer addresses to give; `sampan up --load-balancer-addresses=…` says which there are"
+		none := "1× Warning SyncLoadBalancerFailed: No load balancer address: the cluster has no load balancer addresses; set them with `sampan up --load-balancer-addresses=…`"
 		checkEvents(t, s, "named", none)
 		checkEvents(t, s, "a")
 		time.Sleep(5 * time.Second)

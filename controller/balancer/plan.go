@@ -9,17 +9,18 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/sampan-io/sampan/controller"
+	"github.com/sampan-io/sampan/internal/names"
 )
 
 // Class is the loadBalancerClass of services that want an address of the pool and of no other controller.
-const Class = "sampan.dev/pool"
+const Class = names.Pool
 
 const (
 	// finalizer says that there is something to be cleaned up; clouds use it, too.
 	finalizer = "service.kubernetes.io/load-balancer-cleanup"
 
 	// mark is the annotation that says that it is ours.
-	mark     = "sampan.dev/load-balancer"
+	mark     = names.LoadBalancer
 	markedBy = "pool"
 )
 
@@ -71,7 +72,7 @@ func (b *book) plan(svc *corev1.Service) (addresses []netip.Addr, trouble string
 	switch {
 	case svc.Spec.LoadBalancerIP == "":
 	case err != nil:
-		troubles = append(troubles, fmt.Sprintf("spec.loadBalancerIP %q is no IP address", svc.Spec.LoadBalancerIP))
+		troubles = append(troubles, fmt.Sprintf("spec.loadBalancerIP %q is not an IP address", svc.Spec.LoadBalancerIP))
 	case !slices.Contains(families, familyOf(asked)):
 		troubles = append(troubles, fmt.Sprintf("spec.loadBalancerIP %s is not of its IP family (%s)", asked, families[0]))
 	}

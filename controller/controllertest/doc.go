@@ -1,5 +1,5 @@
-// Package controllertest runs controllers in a test: in a bubble whose time is free, on a
-// server that keeps objects and nothing else, with pods that do what the test says.
+// Package controllertest runs controllers in a test: with synthetic time (testing/synctest), on a server that only stores
+// objects, and with pods whose states the test sets.
 //
 // It is a test kit: only tests import it.
 package controllertest

@@ -65,7 +65,7 @@ type Owner struct {
 	now func(context.Context) (client.Object, error) // the object as the server has it
 }
 
-// A claim is what a controller does about objects that it has or could have (O1).
+// A claim is what a controller does about objects that it has or could have (dependents-O1).
 type claim[T client.Object] struct {
 	mine    []T // they stay
 	adopt   []T

@@ -1,16 +1,15 @@
-// Package dependents is what controllers of dependents do alike, whatever the kinds: know the
-// owners, adopt and release dependents, make and remove pods, write a status.
+// Package dependents is the part that controllers of owners with dependents have in common: caching the owners, adopting
+// and releasing dependents, creating and deleting pods, and writing a status.
 //
-// A [Controller] is the owners' side: their cache, loop and events. [Claims] are the
-// dependents' side, and [Pods] those of pods.
+// [Controller] has the owners: their cache, loop and events. [Claims] has the dependents, and [Pods] dependents that
+// are pods.
 //
-//	O1  A controller touches only objects whose controller reference names it by UID.
-//	    It adopts orphans that its selector matches and releases objects that it no
-//	    longer matches, and does neither while it is being deleted.
-//	O2  Whatever writes returns after the cache has seen it (see package controller).
-//	O3  Pods are created in batches that begin with one and double, so that a quota or
-//	    a broken template costs one refusal and not a thousand.
+//	dependents-O1  A controller touches only objects whose controller reference has its UID. It adopts orphans that its
+//	               selector matches and releases objects that the selector does not match any more, but neither while
+//	               it is being deleted.
+//	dependents-O2  A function that writes returns after the cache has the change (see package controller).
+//	dependents-O3  Pods are created in batches that begin with one pod and double, so that an exceeded quota or a broken
+//	               template costs one refused request and not a thousand.
 //
-// It decides nothing: how many pods there are to be, and which, is for the plans of the
-// packages above.
+// The package does not decide how many pods an owner has, and which: the plans of its users do.
 package dependents

@@ -86,13 +86,13 @@ func (w *Pods) DropFinalizer(ctx context.Context, pod *corev1.Pod, finalizer str
 	return err
 }
 
-// Create makes n pods, the i-th of which is newPod(i), in growing batches (O3).
+// Create makes n pods, the i-th of which is newPod(i), in growing batches (dependents-O3).
 // The first failures end it. That the namespace is going away is no failure.
 func (w *Pods) Create(ctx context.Context, owner client.Object, n int, newPod func(i int) *corev1.Pod) error {
 	return Batches(ctx, n, func(ctx context.Context, i int) error { return w.createOne(ctx, owner, newPod(i)) })
 }
 
-// Batches does work n times, in growing batches (O3). The first failures end it.
+// Batches does work n times, in growing batches (dependents-O3). The first failures end it.
 func Batches(ctx context.Context, n int, work func(ctx context.Context, i int) error) error {
 	n = min(n, MaxBurst)
 	var mu sync.Mutex

@@ -50,9 +50,9 @@ func relabelled(p *corev1.Pod, labels map[string]string) *corev1.Pod {
 	return p
 }
 
-// TestASelectorThatMatchesNothing checks that there is one event, after some time, about a selector without pods, and one
+// TestSelectorWithoutPodsHasEvent checks that there is one event, after some time, about a selector without pods, and one
 // when it matches again.
-func TestASelectorThatMatchesNothing(t *testing.T) {
+func TestSelectorWithoutPodsHasEvent(t *testing.T) {
 	svc := service()
 	svc.Spec.Selector = map[string]string{"app": "web", "tier": "front"}
 	other := homeless("other", "10.1.0.9") // app=web alone
@@ -90,8 +90,8 @@ func TestASelectorThatMatchesNothing(t *testing.T) {
 	}, svc, other)
 }
 
-// TestARestartTellsNothingNew checks that a restart does not repeat the event.
-func TestARestartTellsNothingNew(t *testing.T) {
+// TestRestartRepeatsNoEvent checks that a restart does not repeat the event.
+func TestRestartRepeatsNoEvent(t *testing.T) {
 	earlier := &corev1.Event{
 		ObjectMeta: meta("web.1"), InvolvedObject: client.Reference(service()), Reason: "SelectorMatchesNothing", Type: corev1.EventTypeWarning,
 		Count: 1, LastTimestamp: metav1.Now(),
@@ -161,8 +161,8 @@ func TestANodeMovesToAnotherZone(t *testing.T) {
 	}, svc, pod("a", "10.1.0.1"), node)
 }
 
-// TestHintsAreToldOf checks that there is an event when a service cannot have hints, and when it gets them.
-func TestHintsAreToldOf(t *testing.T) {
+// TestHintsHaveEvents checks that there is an event when a service cannot have hints, and when it gets them.
+func TestHintsHaveEvents(t *testing.T) {
 	node := func(name, zone string) *corev1.Node {
 		n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{corev1.LabelTopologyZone: zone}}}
 		n.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue}}
@@ -209,7 +209,7 @@ func TestAServiceThatIsBeingDeleted(t *testing.T) {
 
 // Of Endpoints with too many addresses the first are mirrored, annotations are, and
 // elections are not.
-func TestWhatIsMirrored(t *testing.T) {
+func TestMirrorSelectsEndpoints(t *testing.T) {
 	manual := service()
 	manual.Spec.Selector = nil
 	written := &corev1.Endpoints{ObjectMeta: meta("web"), Subsets: []corev1.EndpointSubset{{Ports: []corev1.EndpointPort{{Port: 80, Protocol: corev1.ProtocolTCP}}}}}

@@ -153,7 +153,7 @@ func divide(n int, cpu map[string]int64) (map[string]quota, string) {
 		spare -= least
 	}
 	if spare < 0 {
-		return nil, fmt.Sprintf("so few endpoints cannot be divided without overloading some (endpoints: %d, zones: %d)", n, len(cpu))
+		return nil, fmt.Sprintf("too few endpoints to divide them without overloading any (endpoints: %d, zones: %d)", n, len(cpu))
 	}
 	for zone, q := range quotas {
 		q.most = q.least + spare

@@ -55,9 +55,9 @@ func theSlices(s *clienttest.Server) []*discoveryv1.EndpointSlice {
 	return clienttest.All(s, client.EndpointSlices, "default")
 }
 
-// TestEndpointsSayWhenTheirCauseHappened has a service that is made long after its pod: proxies
+// TestEndpointsHaveTimeOfTheirCause has a service that is made long after its pod: proxies
 // measure from there on how long it took until connections go there.
-func TestEndpointsSayWhenTheirCauseHappened(t *testing.T) {
+func TestEndpointsHaveTimeOfTheirCause(t *testing.T) {
 	svc := service()
 	svc.CreationTimestamp = metav1.NewTime(time.Unix(2000, 0))
 	controllertest.Controlling(t, tasks, func(t *testing.T, s *clienttest.Server) {
@@ -83,7 +83,7 @@ func TestEndpointsSayWhenTheirCauseHappened(t *testing.T) {
 	}, svc, pod("a", "10.1.0.1"))
 }
 
-func TestAServiceHasEndpointsInBothForms(t *testing.T) {
+func TestServiceHasEndpointsAndSlices(t *testing.T) {
 	controllertest.Controlling(t, tasks, func(t *testing.T, s *clienttest.Server) {
 		all := theSlices(s)
 		if len(all) != 1 || len(all[0].Endpoints) != 1 || all[0].Endpoints[0].Addresses[0] != "10.1.0.1" {
@@ -128,7 +128,7 @@ func TestAServiceHasEndpointsInBothForms(t *testing.T) {
 
 // Proxies read slices alone, so Endpoints that people write are mirrored into slices, and
 // are themselves left alone.
-func TestEndpointsThatPeopleWroteAreMirrored(t *testing.T) {
+func TestUserEndpointsAreMirrored(t *testing.T) {
 	manual := service()
 	manual.Spec.Selector = nil
 	written := &corev1.Endpoints{ObjectMeta: meta("web"), Subsets: []corev1.EndpointSubset{{

@@ -84,7 +84,7 @@ func render(svc *corev1.Service, pods ...*corev1.Pod) (lines []string) {
 	return lines
 }
 
-func TestWhereAServiceLeads(t *testing.T) {
+func TestEndpointsOfService(t *testing.T) {
 	tests := []struct {
 		name string
 		svc  *corev1.Service
@@ -158,10 +158,10 @@ func TestWhereAServiceLeads(t *testing.T) {
 	}
 }
 
-// TestSlicesHoldWhatTheyShould changes the pods of a service at random, carries the plan
+// TestSlicesHoldEachPodOnce changes the pods of a service at random, carries the plan
 // out, and looks at the result: every pod is in exactly one slice, no slice is too
 // big, none is empty without need, and the next plan has nothing to do.
-func TestSlicesHoldWhatTheyShould(t *testing.T) {
+func TestSlicesHoldEachPodOnce(t *testing.T) {
 	svc := service(nil)
 	rapid.Check(t, func(t *rapid.T) {
 		pods := map[string]*corev1.Pod{}
@@ -220,7 +220,7 @@ func TestSlicesHoldWhatTheyShould(t *testing.T) {
 	})
 }
 
-func TestAChangeTouchesOneSlice(t *testing.T) {
+func TestChangeUpdatesOneSlice(t *testing.T) {
 	svc := service(nil)
 	var pods []*corev1.Pod
 	for i := range 250 {
@@ -237,7 +237,7 @@ func TestAChangeTouchesOneSlice(t *testing.T) {
 	}
 }
 
-func TestAnEndpointsObjectIsCutAtAThousand(t *testing.T) {
+func TestEndpointsAreTruncatedAtThousand(t *testing.T) {
 	svc := service(nil)
 	var pods []*corev1.Pod
 	for i := range 1200 {

@@ -49,7 +49,7 @@ func remove(t *testing.T, s *clienttest.Server, name string, policy metav1.Delet
 	synctest.Wait()
 }
 
-func TestDependentsGoWithTheirOwner(t *testing.T) {
+func TestDependentsAreDeletedWithOwner(t *testing.T) {
 	both := ownedBy(ownedBy(meta("both"), "owner", true), "other", true)
 	controllertest.Controlling(t, tasks, func(t *testing.T, s *clienttest.Server) {
 		remove(t, s, "owner", metav1.DeletePropagationBackground)
@@ -66,7 +66,7 @@ func TestDependentsGoWithTheirOwner(t *testing.T) {
 		&corev1.ConfigMap{ObjectMeta: both})
 }
 
-func TestWhatWasOrphanedStays(t *testing.T) {
+func TestOrphanedDependentsStay(t *testing.T) {
 	controllertest.Controlling(t, tasks, func(t *testing.T, s *clienttest.Server) {
 		remove(t, s, "owner", metav1.DeletePropagationOrphan)
 		if has(s, "owner") {
@@ -78,7 +78,7 @@ func TestWhatWasOrphanedStays(t *testing.T) {
 	}, &corev1.ConfigMap{ObjectMeta: meta("owner")}, &corev1.ConfigMap{ObjectMeta: ownedBy(meta("child"), "owner", true)})
 }
 
-func TestAnOwnerInTheForegroundGoesLast(t *testing.T) {
+func TestForegroundDeletesOwnerLast(t *testing.T) {
 	stuck := &corev1.ConfigMap{ObjectMeta: ownedBy(meta("grandchild"), "child", true)}
 	stuck.Finalizers = []string{"example.com/hold"}
 	controllertest.Controlling(t, tasks, func(t *testing.T, s *clienttest.Server) {
@@ -105,7 +105,7 @@ func TestAnOwnerInTheForegroundGoesLast(t *testing.T) {
 		&corev1.ConfigMap{ObjectMeta: ownedBy(meta("free"), "owner", true)}, stuck)
 }
 
-func TestOwnersInACircleEnd(t *testing.T) {
+func TestCircularOwnersAreDeleted(t *testing.T) {
 	controllertest.Controlling(t, tasks, func(t *testing.T, s *clienttest.Server) {
 		remove(t, s, "a", metav1.DeletePropagationForeground)
 		time.Sleep(time.Hour)
@@ -115,7 +115,7 @@ func TestOwnersInACircleEnd(t *testing.T) {
 	}, &corev1.ConfigMap{ObjectMeta: ownedBy(meta("a"), "b", true)}, &corev1.ConfigMap{ObjectMeta: ownedBy(meta("b"), "a", true)})
 }
 
-func TestNothingIsCollectedOnAGuess(t *testing.T) {
+func TestUnknownOwnersAreNotAbsent(t *testing.T) {
 	stranger := ownedBy(meta("of-a-stranger"), "x", false)
 	stranger.OwnerReferences[0].APIVersion, stranger.OwnerReferences[0].Kind = "example.com/v1", "Thing"
 	cluster := &corev1.Node{ObjectMeta: ownedBy(metav1.ObjectMeta{Name: "n1", UID: "n1"}, "gone", false)}

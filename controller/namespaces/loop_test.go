@@ -36,7 +36,7 @@ func meta(name string) metav1.ObjectMeta {
 	return metav1.ObjectMeta{Namespace: "default", Name: name, UID: types.UID(name + "-uid")}
 }
 
-func TestEveryNamespaceHasItsAccountAndCertificate(t *testing.T) {
+func TestNamespaceGetsAccountAndCertificate(t *testing.T) {
 	controllertest.Controlling(t, tasks, func(t *testing.T, s *clienttest.Server) {
 		if _, err := client.Namespaces.Create(t.Context(), s, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "new"}}); err != nil {
 			t.Fatal(err)
@@ -64,7 +64,7 @@ func TestEveryNamespaceHasItsAccountAndCertificate(t *testing.T) {
 	})
 }
 
-func TestADeletedNamespaceGoesWithEverything(t *testing.T) {
+func TestNamespaceIsDeletedAfterItsContent(t *testing.T) {
 	in := func(m metav1.ObjectMeta) metav1.ObjectMeta { m.Namespace = "away"; return m }
 	stuck := &corev1.ConfigMap{ObjectMeta: in(meta("stuck"))}
 	stuck.Finalizers = []string{"example.com/hold"}
@@ -116,7 +116,7 @@ func TestADeletedNamespaceGoesWithEverything(t *testing.T) {
 		&corev1.ReplicationController{ObjectMeta: in(meta("rc"))}, &corev1.Event{ObjectMeta: in(meta("e"))}, &batchv1.Job{ObjectMeta: in(meta("job"))})
 }
 
-func TestARefusedDeletionIsToldInTheNamespace(t *testing.T) {
+func TestNamespaceConditionsNameRefusedDeletion(t *testing.T) {
 	controllertest.Controlling(t, tasks, func(t *testing.T, s *clienttest.Server) {
 		s.Intercept(func(r clienttest.Request) error {
 			if r.Verb == "delete" && r.Resource == "secrets" {

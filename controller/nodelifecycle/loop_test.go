@@ -69,7 +69,7 @@ func taints(s *clienttest.Server) (keys []string) {
 	return keys
 }
 
-func TestASilentNodeIsLostAndComesBack(t *testing.T) {
+func TestSilentNodeIsLostAndComesBack(t *testing.T) {
 	controllertest.Controlling(t, tasks, func(t *testing.T, s *clienttest.Server) {
 		for range 30 { // five minutes of renewals
 			time.Sleep(10 * time.Second)
@@ -114,7 +114,7 @@ func TestASilentNodeIsLostAndComesBack(t *testing.T) {
 	}, node(corev1.ConditionTrue), lease(time.Unix(0, 0)), pod("a", "10.1.0.1"))
 }
 
-func TestPodsLeaveALostNodeInTime(t *testing.T) {
+func TestPodsAreEvictedFromLostNode(t *testing.T) {
 	stays := pod("stays", "10.1.0.2")
 	stays.Spec.Tolerations = []corev1.Toleration{{Operator: corev1.TolerationOpExists}}
 	controllertest.Controlling(t, tasks, func(t *testing.T, s *clienttest.Server) {

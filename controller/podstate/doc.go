@@ -1,6 +1,3 @@
-// Package podstate answers what controllers ask about one pod: does it count, is it
-// ready, since when. Each answer is a function of the pod and, where time matters, of
-// the time, which is passed in.
-//
-// It knows no owner of a pod and no rule of any kind that has pods.
+// Package podstate answers questions about one pod for controllers: whether it counts, whether it is ready, and since
+// when. Each answer is a function of the pod and, where time matters, of the time, which is an argument.
 package podstate

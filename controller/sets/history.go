@@ -45,11 +45,11 @@ type history struct {
 func revisionData(t *corev1.PodTemplateSpec) ([]byte, error) {
 	text, err := json.Marshal(t)
 	if err != nil {
-		return nil, fmt.Errorf("record of a pod template: %w", err)
+		return nil, fmt.Errorf("encode the pod template: %w", err)
 	}
 	var template map[string]any
 	if err := json.Unmarshal(text, &template); err != nil {
-		return nil, fmt.Errorf("record of a pod template: %w", err)
+		return nil, fmt.Errorf("encode the pod template: %w", err)
 	}
 	template["$patch"] = "replace"
 	return json.Marshal(map[string]any{"spec": map[string]any{"template": template}})
@@ -141,7 +141,7 @@ func (h *history) sync(ctx context.Context, o recorded, collided func() error) (
 	}
 	r = planRecord(o, h.Mine(o.Owner))
 	if r.present == nil {
-		return r, controller.Again("the record of the present template is not to be seen")
+		return r, controller.Again("the cache does not have the present revision")
 	}
 	return r, nil
 }
@@ -166,7 +166,7 @@ func (h *history) add(ctx context.Context, o recorded, number int64, collided fu
 	case apierrors.IsAlreadyExists(err):
 		there, err := h.Resource.Get(ctx, h.Client, r.Namespace, r.Name)
 		if err != nil {
-			return fmt.Errorf("controller revision %s/%s exists, and not: %w", r.Namespace, r.Name, err)
+			return fmt.Errorf("get controller revision %s/%s, which exists: %w", r.Namespace, r.Name, err)
 		}
 		if t, err := templateOf(there); err == nil && metav1.IsControlledBy(there, o.Object) && equality.Semantic.DeepEqual(t, o.template) {
 			return h.Cache.Await(ctx, there.ResourceVersion)
@@ -174,7 +174,7 @@ func (h *history) add(ctx context.Context, o recorded, number int64, collided fu
 		if err := collided(); err != nil {
 			return err
 		}
-		return controller.Again(fmt.Sprintf("controller revision %s is another one; the next name is tried", r.Name))
+		return controller.Again(fmt.Sprintf("hash collision: controller revision %s has another template", r.Name))
 	case err != nil:
 		return fmt.Errorf("create controller revision %s/%s: %w", r.Namespace, r.Name, err)
 	}

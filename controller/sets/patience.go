@@ -9,11 +9,12 @@ import (
 
 	"github.com/sampan-io/sampan/client"
 	"github.com/sampan-io/sampan/controller/dependents"
+	"github.com/sampan-io/sampan/internal/names"
 )
 
 // deadlineAnnotation gives a StatefulSet or DaemonSet what a Deployment has in its spec:
 // a number of seconds without progress after which it counts as stuck.
-const deadlineAnnotation = "sampan.dev/progress-deadline-seconds"
+const deadlineAnnotation = names.ProgressDeadlineSeconds
 
 // An advance is how a StatefulSet or DaemonSet has come on since the last status.
 type advance struct {

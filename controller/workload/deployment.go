@@ -183,7 +183,7 @@ func (d *deployments) make(ctx context.Context, r *rollout) (attempt, error) {
 func (d *deployments) collided(ctx context.Context, one *appsv1.Deployment, set *appsv1.ReplicaSet) error {
 	there, err := client.ReplicaSets.Get(ctx, d.Client, set.Namespace, set.Name)
 	if err != nil {
-		return fmt.Errorf("replica set %s exists, and not: %w", set.Name, err)
+		return fmt.Errorf("get replica set %s, which exists: %w", set.Name, err)
 	}
 	if metav1.IsControlledBy(there, one) && sameTemplate(there, &set.Spec.Template) {
 		return d.sets.Cache.Await(ctx, there.ResourceVersion)
@@ -193,7 +193,7 @@ func (d *deployments) collided(ctx context.Context, one *appsv1.Deployment, set 
 	if err := d.writeStatus(ctx, one, updated); err != nil {
 		return err
 	}
-	return controller.Again(fmt.Sprintf("replica set %s is another one; the next name is tried", set.Name))
+	return controller.Again(fmt.Sprintf("hash collision: replica set %s has another template", set.Name))
 }
 
 // goBack makes a retreat.

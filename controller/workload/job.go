@@ -132,7 +132,7 @@ func (j *jobs) expire(ctx context.Context, job *batchv1.Job) error {
 		return err
 	}
 	if left, limited := expiry(fresh, time.Now()); !limited || left > 0 {
-		return controller.Again("its time to live was changed")
+		return controller.Again("ttlSecondsAfterFinished was changed")
 	}
 	foreground := metav1.DeletePropagationForeground
 	err = client.Jobs.Delete(ctx, j.Client, job.Namespace, job.Name, metav1.DeleteOptions{

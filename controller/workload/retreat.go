@@ -13,22 +13,23 @@ import (
 
 	"github.com/sampan-io/sampan/await"
 	"github.com/sampan-io/sampan/controller/podstate"
+	"github.com/sampan-io/sampan/internal/names"
 )
 
 // Annotations of a Deployment by which its user asks for more than a plain Deployment
 // does; see the package comment.
 const (
-	autoRollbackAnnotation = "sampan.dev/auto-rollback"
-	canariesAnnotation     = "sampan.dev/canaries"
-	promoteAnnotation      = "sampan.dev/promote"
-	abortAnnotation        = "sampan.dev/abort"
+	autoRollbackAnnotation = names.AutoRollback
+	canariesAnnotation     = names.Canaries
+	promoteAnnotation      = names.Promote
+	abortAnnotation        = names.Abort
 )
 
 // Annotations that the controller keeps on such a Deployment.
 const (
-	lastGoodAnnotation   = "sampan.dev/last-good"   // hash of the template that last completed a rollout
-	rolledBackAnnotation = "sampan.dev/rolled-back" // the last retreat, a [retreatNote]
-	failedAnnotation     = "sampan.dev/failed"      // hashes of templates that were rolled back, oldest first
+	lastGoodAnnotation   = names.LastGood   // hash of the template that last completed a rollout
+	rolledBackAnnotation = names.RolledBack // the last retreat, a [retreatNote]
+	failedAnnotation     = names.Failed     // hashes of templates that were rolled back, oldest first
 )
 
 // maxFailed bounds failedAnnotation: older failures are forgotten.
@@ -239,7 +240,7 @@ func failedTemplates(d *appsv1.Deployment) []string {
 func (t *retreat) apply(d *appsv1.Deployment) (*appsv1.Deployment, error) {
 	note, err := json.Marshal(t.note)
 	if err != nil {
-		return nil, fmt.Errorf("note of a rollback: %w", err)
+		return nil, fmt.Errorf("write annotation sampan.dev/rolled-back: %w", err)
 	}
 	back := d.DeepCopy()
 	back.Spec.Template = *bareTemplate(&t.to.Spec.Template)

@@ -175,7 +175,7 @@ func (s *story) setPod(name, state string, words []string) {
 	})
 }
 
-func names(pods []*corev1.Pod) string {
+func podNames(pods []*corev1.Pod) string {
 	var all []string
 	for _, p := range pods {
 		all = append(all, p.Name)
@@ -220,13 +220,13 @@ func (s *story) planJob() {
 		}
 	}
 	if len(plan.release) > 0 {
-		s.Say("release %s", names(plan.release))
+		s.Say("release %s", podNames(plan.release))
 		for _, p := range plan.release {
 			untrack(p.Name, func(*corev1.Pod) {})
 		}
 	}
 	if len(plan.remove) > 0 {
-		s.Say("remove %s", names(plan.remove))
+		s.Say("remove %s", podNames(plan.remove))
 		for _, p := range plan.remove {
 			untrack(p.Name, func(p *corev1.Pod) { p.DeletionTimestamp = &metav1.Time{Time: s.Now} })
 		}
@@ -276,7 +276,7 @@ func (s *story) planRC() {
 		s.Say("create %s", pod.Name)
 	}
 	if len(plan.remove) > 0 {
-		s.Say("remove %s", names(plan.remove))
+		s.Say("remove %s", podNames(plan.remove))
 		for _, gone := range plan.remove {
 			s.pods = slices.DeleteFunc(s.pods, func(p *corev1.Pod) bool { return p.Name == gone.Name })
 		}

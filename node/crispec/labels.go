@@ -1,5 +1,7 @@
 package crispec
 
+import sampan "github.com/sampan-io/sampan/internal/names"
+
 // Labels and annotations by which sandboxes and containers are found again after
 // a restart of the agent. They are those of Kubernetes, so that tools for its
 // runtimes (crictl) show pods and containers by name.
@@ -13,10 +15,10 @@ const (
 	RestartCount     = "io.kubernetes.container.restartCount"
 	TerminationPath  = "io.kubernetes.container.terminationMessagePath"
 	TerminationUse   = "io.kubernetes.container.terminationMessagePolicy"
-	TerminationFile  = "sampan.dev/termination-message-file"
+	TerminationFile  = sampan.TerminationMessageFile
 	TerminationGrace = "io.kubernetes.pod.terminationGracePeriod"
 
 	// InitContainer is "true" on containers that end before others start: a runtime
 	// without programs knows by it which ones have to end.
-	InitContainer = "sampan.dev/init-container"
+	InitContainer = sampan.InitContainer
 )

@@ -19,12 +19,13 @@ import (
 	"github.com/sampan-io/sampan/client/cache"
 	"github.com/sampan-io/sampan/controller"
 	"github.com/sampan-io/sampan/internal/mounts"
+	"github.com/sampan-io/sampan/internal/names"
 	"github.com/sampan-io/sampan/internal/run"
 	"github.com/sampan-io/sampan/internal/volumefit"
 )
 
 // Provisioner is what classes call this provisioner.
-const Provisioner = "sampan.dev/local"
+const Provisioner = names.Local
 
 // Class is the name of the class that a cluster without one gets.
 const Class = "local"

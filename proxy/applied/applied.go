@@ -18,6 +18,8 @@ import (
 
 	coordinationv1 "k8s.io/api/coordination/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/sampan-io/sampan/internal/names"
 )
 
 const (
@@ -25,14 +27,14 @@ const (
 	Namespace = metav1.NamespaceSystem
 
 	// Label is on the Lease of each proxy; its value is "true".
-	Label = "sampan.dev/service-proxy"
+	Label = names.ServiceProxy
 
 	// Annotation is the revision, in decimal.
-	Annotation = "sampan.dev/applied-endpoints"
+	Annotation = names.AppliedEndpoints
 
 	// AnnouncesAnnotation is "true" on the Lease of a proxy that can answer for addresses of load
 	// balancers. It is set before the proxy does so and removed after it has stopped.
-	AnnouncesAnnotation = "sampan.dev/announces-addresses"
+	AnnouncesAnnotation = names.AnnouncesAddresses
 )
 
 // Announces reports whether the node of a Lease can answer for addresses of load balancers.

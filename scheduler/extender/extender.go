@@ -39,7 +39,7 @@ type Options struct {
 }
 
 const (
-	// mostAnswer bounds what is read of an answer (X1): 5,000 nodes of 10 KB.
+	// mostAnswer bounds what is read of an answer (extender-X1): 5,000 nodes of 10 KB.
 	mostAnswer = 64 << 20
 
 	defaultTimeout = 5 * time.Second // upstream's
@@ -251,7 +251,7 @@ func (e *Extender) Bind(ctx context.Context, pod *corev1.Pod, node string) error
 	return nil
 }
 
-// send posts a question and reads the answer (X1).
+// send posts a question and reads the answer (extender-X1).
 func (e *Extender) send(ctx context.Context, verb string, question, answer any) error {
 	body, err := json.Marshal(question)
 	if err != nil {

@@ -80,7 +80,7 @@ func (c *Cluster) SetNode(obj *corev1.Node) {
 	s.regroup(n, true)
 }
 
-// DropNode notes that a node is gone. Pods may count on it still.
+// DropNode removes a node. Pods that count on it stay.
 func (c *Cluster) DropNode(name string) {
 	s := &c.Snapshot
 	n := s.byName[name]
@@ -297,7 +297,7 @@ func (c *Cluster) SetNamespace(name string, labels map[string]string) {
 	s.recount()
 }
 
-// DropNamespace notes that a namespace is gone.
+// DropNamespace removes a namespace.
 func (c *Cluster) DropNamespace(name string) {
 	s := &c.Snapshot
 	if _, known := s.namespaces[name]; known {
@@ -334,7 +334,7 @@ func (c *Cluster) SetObject(r schema.GroupVersionResource, obj client.Object) {
 	o.sorted = nil
 }
 
-// DropObject notes that an object is gone.
+// DropObject removes an object.
 func (c *Cluster) DropObject(r schema.GroupVersionResource, namespace, name string) {
 	s := &c.Snapshot
 	s.generation++

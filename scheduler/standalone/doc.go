@@ -1,3 +1,3 @@
-// Package standalone runs a scheduler as a program of its own, against any Kubernetes API server: `sampan scheduler`, and
-// schedulers with plug-ins of other people's, which need ten lines (see examples/scheduler).
+// Package standalone runs a scheduler as a separate program against any Kubernetes API server: `sampan scheduler`, and
+// schedulers with additional plug-ins, which take ten lines (see examples/scheduler).
 package standalone

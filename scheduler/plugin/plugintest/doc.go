@@ -1,8 +1,8 @@
-// Package plugintest is the kit for scheduler plug-ins.
+// Package plugintest is the test kit for scheduler plug-ins.
 //
-// [Laws] checks on random clusters that a plug-in keeps what package plugin asks of it (plugin-P1 to plugin-P6, and
-// that its hints miss nothing). [Play] plays stories: text files with a cluster, pods, and what
-// came of them. [Node], [Pod] and [Object] make objects from words, for tables.
+// [Laws] tests on random clusters that a plug-in follows the laws of package plugin (plugin-P1 to plugin-P6), and that its
+// hints do not miss an event. [Play] plays stories: text files with a cluster, pods, and the decisions about them. [Node],
+// [Pod] and [Object] make objects from short texts.
 //
 // It is a test kit: only tests and kits import it.
 package plugintest
