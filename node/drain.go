@@ -17,6 +17,7 @@ import (
 
 	"github.com/sampan-io/sampan/client"
 	"github.com/sampan-io/sampan/client/cache"
+	"github.com/sampan-io/sampan/internal/podstate"
 	"github.com/sampan-io/sampan/internal/run"
 	"github.com/sampan-io/sampan/proxy/applied"
 )
@@ -203,8 +204,7 @@ func (n *Node) departs(pod *corev1.Pod) (departure, []string) {
 
 // comes reports whether a pod is going to be an endpoint of a service.
 func comes(s *corev1.Service, p *corev1.Pod) bool {
-	over := p.Status.Phase == corev1.PodSucceeded || p.Status.Phase == corev1.PodFailed
-	return !over && p.DeletionTimestamp == nil && selects(s, p)
+	return podstate.Active(p) && selects(s, p)
 }
 
 // drain begins to hold back the first signal, if the pod may get requests.

@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"github.com/sampan-io/sampan/internal/podstate"
 	"github.com/sampan-io/sampan/internal/run"
 	"github.com/sampan-io/sampan/node/crispec"
 	"github.com/sampan-io/sampan/node/lifecycle"
@@ -151,7 +152,7 @@ func (n *Node) podChanged(old, pod *corev1.Pod) {
 // ended reports whether the pod was ended by this agent and is only held in the
 // API server by a finalizer.
 func ended(pod *corev1.Pod) bool {
-	return terminal(pod) && pod.DeletionTimestamp != nil && pod.DeletionGracePeriodSeconds != nil && *pod.DeletionGracePeriodSeconds == 0
+	return podstate.Finished(pod) && pod.DeletionTimestamp != nil && pod.DeletionGracePeriodSeconds != nil && *pod.DeletionGracePeriodSeconds == 0
 }
 
 // employ gives the pod a worker, which ends a rejected one. The caller holds mu.

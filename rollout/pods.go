@@ -7,24 +7,22 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/sampan-io/sampan/internal/podstate"
 )
 
 // live returns the pods that are of use: not ended, not being deleted.
 func live(pods []*corev1.Pod) []*corev1.Pod {
-	return slices.DeleteFunc(slices.Clone(pods), func(p *corev1.Pod) bool {
-		return p.DeletionTimestamp != nil || p.Status.Phase == corev1.PodSucceeded || p.Status.Phase == corev1.PodFailed
-	})
+	return slices.DeleteFunc(slices.Clone(pods), func(p *corev1.Pod) bool { return !podstate.Active(p) })
 }
 
 // readySince returns when a pod became ready by the server's clock, and whether
 // it is.
 func readySince(p *corev1.Pod) (since time.Time, ready bool) {
-	for _, c := range p.Status.Conditions {
-		if c.Type == corev1.PodReady && c.Status == corev1.ConditionTrue {
-			return c.LastTransitionTime.Time, true
-		}
+	if !podstate.Ready(p) {
+		return time.Time{}, false
 	}
-	return time.Time{}, false
+	return podstate.Condition(p, corev1.PodReady).LastTransitionTime.Time, true
 }
 
 // A patience says which pods have been ready for long enough. A pod that becomes
