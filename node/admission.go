@@ -69,7 +69,7 @@ func (n *Node) take(pod *corev1.Pod) {
 	}
 	f := n.found[pod.UID]
 	delete(n.found, pod.UID)
-	n.employ(pod, f, rejection)
+	n.startWorker(pod, f, rejection)
 }
 
 // admitted reports whether there is nothing to decide about a pod: the node has admitted it before, or it is to go, or it

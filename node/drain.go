@@ -157,7 +157,7 @@ func (n *Node) followDepartures(ctx context.Context) error {
 		_, _, err = client.EndpointSlices.List(ctx, n.opts.Client, "", metav1.ListOptions{Limit: 1})
 	}
 	if apierrors.IsForbidden(err) {
-		n.log.Info("what service proxies have applied may not be read: pods are stopped after a moment instead", "err", err)
+		n.log.Info("can't read the leases of service proxies: pods are stopped after a short pause instead", "err", err)
 		<-ctx.Done()
 		return nil
 	}
@@ -243,7 +243,7 @@ func (w *worker) drained(now time.Time, grace time.Duration) {
 		return
 	}
 	if d == awaited {
-		w.log.Info("pod is stopped although requests may still come to it", "waited", now.Sub(m.DeletionSeen), "proxies", missing)
+		w.log.Info("stopping a pod although service proxies may still send requests to it", "waited", now.Sub(m.DeletionSeen), "proxies", missing)
 	}
 	w.stopDraining(missing)
 }

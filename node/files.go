@@ -233,7 +233,7 @@ func (f *files) payload(ctx context.Context, pod *corev1.Pod, v *corev1.Volume, 
 			refresh, err = f.token(ctx, pod, filepath.Join(f.path(pod, v), s.ServiceAccountToken.Path), s.ServiceAccountToken, m, p)
 			next = earliest(next, refresh)
 		default:
-			err = errors.New("a projected source is of a kind that this node does not know")
+			err = errors.New("unsupported source of a projected volume")
 		}
 		if err != nil {
 			return next, err
@@ -407,9 +407,9 @@ func (f *files) part(pod *corev1.Pod, c *corev1.Container, attempt int32, index 
 	return filepath.Join(f.pod(pod.UID), "parts", fmt.Sprintf("%s-%d-%d", c.Name, attempt, index))
 }
 
-// lastWordsFile returns where the termination message of one attempt at a container
+// messageFile returns where the termination message of one attempt at a container
 // lies.
-func (f *files) lastWordsFile(pod *corev1.Pod, c *corev1.Container, attempt int32) string {
+func (f *files) messageFile(pod *corev1.Pod, c *corev1.Container, attempt int32) string {
 	return filepath.Join(f.pod(pod.UID), "last", c.Name, strconv.Itoa(int(attempt)))
 }
 
@@ -426,7 +426,7 @@ func (f *files) forget(pod *corev1.Pod, c *corev1.Container, attempt int32) erro
 		}
 		errs = append(errs, unplace(f.part(pod, c, attempt, i)))
 	}
-	errs = append(errs, remove(f.lastWordsFile(pod, c, attempt)))
+	errs = append(errs, remove(f.messageFile(pod, c, attempt)))
 	return errors.Join(errs...)
 }
 
@@ -468,13 +468,13 @@ func place(source *os.File, target string) error {
 	return os.WriteFile(target, nil, 0o600)
 }
 
-// lastWords makes the file into which a container may write its termination
+// createMessageFile creates the file into which a container may write its termination
 // message, and returns its path.
-func (f *files) lastWords(pod *corev1.Pod, c *corev1.Container, attempt int32) (string, error) {
+func (f *files) createMessageFile(pod *corev1.Pod, c *corev1.Container, attempt int32) (string, error) {
 	if f.root == "" || c.TerminationMessagePath == "" {
 		return "", nil
 	}
-	path := f.lastWordsFile(pod, c, attempt)
+	path := f.messageFile(pod, c, attempt)
 	if err := os.MkdirAll(filepath.Dir(path), 0o711); err != nil { //nolint:gosec // containers' users reach their own files
 		return "", err
 	}

@@ -147,7 +147,7 @@ func (n *Node) healthz(w http.ResponseWriter, _ *http.Request) {
 // listPods answers with the pods of this node as their workers see them.
 func (n *Node) listPods(w http.ResponseWriter, _ *http.Request) {
 	list := corev1.PodList{TypeMeta: metav1.TypeMeta{Kind: "PodList", APIVersion: "v1"}, Items: []corev1.Pod{}}
-	for _, worker := range n.staff() {
+	for _, worker := range n.allWorkers() {
 		state, _ := worker.status()
 		if state.pod.Name != "" && !state.over {
 			list.Items = append(list.Items, *state.pod)
@@ -229,7 +229,7 @@ func (n *Node) containerLogs(w http.ResponseWriter, r *http.Request) {
 	switch {
 	case err == nil:
 	case errors.Is(err, fs.ErrNotExist):
-		answer(w, refuse(http.StatusNotFound, "the log of container %q in pod %q is not there", c.Name, state.pod.Name))
+		answer(w, refuse(http.StatusNotFound, "the log of container %q in pod %q does not exist", c.Name, state.pod.Name))
 	case !out.begun:
 		answer(w, err)
 	default:
@@ -346,7 +346,7 @@ func (n *Node) runCommand(w http.ResponseWriter, r *http.Request) {
 		}
 	}
 	if len(cmd) == 0 {
-		answer(w, refuse(http.StatusBadRequest, "no command: want its words in the parameters command"))
+		answer(w, refuse(http.StatusBadRequest, "no command: want it in the query parameters command, one for each word"))
 		return
 	}
 	i := slices.IndexFunc(state.containers, func(c lifecycle.Container) bool { return c.Name == status.Name && c.State == lifecycle.Running })

@@ -142,7 +142,7 @@ func (f Facts) value(from *corev1.EnvVarSource, c *corev1.Container) (value stri
 		}
 		return string(v), true, nil
 	default:
-		return "", false, fmt.Errorf("a variable's valueFrom is of a kind that this node does not know")
+		return "", false, fmt.Errorf("unsupported valueFrom of an environment variable")
 	}
 	return value, err == nil, err
 }

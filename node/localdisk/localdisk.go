@@ -240,7 +240,7 @@ func makeDir(path string) error {
 func (p *provisioner) remove(ctx context.Context, v *corev1.PersistentVolume) error {
 	if p.Root != "" && v.Spec.PersistentVolumeReclaimPolicy == corev1.PersistentVolumeReclaimDelete {
 		if v.Spec.Local == nil || !strings.HasPrefix(v.Name, prefix) || v.Spec.Local.Path != filepath.Join(p.Root, v.Name) {
-			p.events.Event(v, corev1.EventTypeWarning, "VolumeFailedDelete", "the directory of volume %q is not where this provisioner makes them", v.Name)
+			p.events.Event(v, corev1.EventTypeWarning, "VolumeFailedDelete", "the path of volume %q is not below the directory of this provisioner", v.Name)
 			return nil
 		}
 		// A privileged pod may have mounted something in the volume.
@@ -266,7 +266,7 @@ func (p *provisioner) remove(ctx context.Context, v *corev1.PersistentVolume) er
 		return nil
 	}
 	if _, err := client.PersistentVolumes.Update(ctx, p.Client, next, ""); err != nil && !apierrors.IsNotFound(err) {
-		return fmt.Errorf("let persistentvolume %s go: %w", v.Name, err)
+		return fmt.Errorf("remove the finalizer of persistentvolume %s: %w", v.Name, err)
 	}
 	return nil
 }

@@ -90,7 +90,7 @@ func (l *logFile) write(lines []byte) {
 	if l.limits.Size > 0 && l.size > 0 && l.size+int64(len(lines)) > l.limits.Size {
 		err := l.rotate()
 		if err != nil && !l.stuck {
-			l.log.Error("a log couldn't be rotated and grows on", "log", l.path, "err", err)
+			l.log.Error("a log couldn't be rotated and grows beyond its limit", "log", l.path, "err", err)
 		}
 		l.stuck = err != nil
 	}

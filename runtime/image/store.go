@@ -198,7 +198,7 @@ func (s *Store) find(ref string) (*Image, error) {
 		for id, img := range s.images {
 			if strings.HasPrefix(hexOf(id), hex) {
 				if found != nil {
-					return nil, fmt.Errorf("image id %q is the beginning of more than one", ref)
+					return nil, fmt.Errorf("image id %q is ambiguous: it is the prefix of more than one id", ref)
 				}
 				found = img
 			}

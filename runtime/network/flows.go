@@ -132,7 +132,7 @@ func (f podFilter) MatchConntrackFlow(flow *netlink.ConntrackFlow) bool {
 func (n *Network) forgetPods() {
 	for _, f := range n.families {
 		if err := forgetFamily(f, podFilter{f.pods}); err != nil {
-			n.opts.Log.Warn("flows of UDP to pods that are gone may stay for a while", "err", err)
+			n.opts.Log.Warn("UDP flows to deleted pods may remain for a while", "err", err)
 		}
 	}
 }

@@ -187,7 +187,7 @@ func (n *Network) enableForwarding() error {
 			}
 			for _, l := range links {
 				if err := set6(l, "accept_ra", "2"); err != nil {
-					return fmt.Errorf("having routers be heard on %s: %w", l, err)
+					return fmt.Errorf("accepting router advertisements on %s: %w", l, err)
 				}
 			}
 		}
@@ -215,7 +215,7 @@ func (n *Network) restoreForwarding(bridge netlink.Link) error {
 		}
 		if now, err := os.ReadFile(t.file); err != nil || strings.TrimSpace(string(now)) != before {
 			if err := os.WriteFile(t.file, []byte(before), 0); err != nil {
-				errs = append(errs, fmt.Errorf("putting %s back: %w", t.name, err))
+				errs = append(errs, fmt.Errorf("restoring %s: %w", t.name, err))
 			}
 		}
 		if !f.is6() {
@@ -226,7 +226,7 @@ func (n *Network) restoreForwarding(bridge netlink.Link) error {
 				continue // it was changed by another program, or the link was removed
 			}
 			if err := set6(l, "accept_ra", "1"); err != nil {
-				errs = append(errs, fmt.Errorf("putting accept_ra of %s back: %w", l, err))
+				errs = append(errs, fmt.Errorf("restoring accept_ra of %s: %w", l, err))
 			}
 		}
 	}

@@ -42,7 +42,7 @@ type TakenError struct {
 }
 
 func (e *TakenError) Error() string {
-	return fmt.Sprintf("host port %v is taken by the pod sandbox %s", e.Port, e.Pod)
+	return fmt.Sprintf("host port %v is already used by pod sandbox %s", e.Port, e.Pod)
 }
 
 // A publication is what host ports lead to a pod.
