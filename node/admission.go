@@ -72,7 +72,7 @@ func (n *Node) take(pod *corev1.Pod) {
 	n.startWorker(pod, f, rejection)
 }
 
-// admitted reports whether there is nothing to decide about a pod: the node has admitted it before, or it is to go, or it
+// admitted reports whether a pod needs no decision: the node has admitted it before, or it is being deleted, or it
 // has ended. The caller holds mu.
 func (n *Node) admitted(pod *corev1.Pod) bool {
 	return n.found[pod.UID] != nil || pod.Status.StartTime != nil || !podstate.Active(pod)

@@ -32,7 +32,7 @@ const (
 	awaited                   // a proxy will report it
 )
 
-// behind is what is known of one service that has the pod behind it.
+// behind is the state of one service that selects the pod.
 type behind struct {
 	slices []*discoveryv1.EndpointSlice
 	// coming is true if another pod of this node is going to serve.
@@ -167,7 +167,7 @@ func (n *Node) followDepartures(ctx context.Context) error {
 	})
 }
 
-// servicesOf returns the services that have the pod behind them.
+// servicesOf returns the services that select the pod.
 func (n *Node) servicesOf(pod *corev1.Pod) []*corev1.Service {
 	return slices.DeleteFunc(n.services.List(pod.Namespace), func(s *corev1.Service) bool { return !selects(s, pod) })
 }
@@ -220,7 +220,7 @@ func (w *worker) drain(now time.Time, grace time.Duration) {
 	w.n.mu.Unlock()
 }
 
-// drained ends that as soon as no request comes any more, or at the limit.
+// drained ends the draining when no proxy sends requests any more, or at the limit.
 func (w *worker) drained(now time.Time, grace time.Duration) {
 	if w.drainLimit.IsZero() {
 		return
@@ -248,8 +248,7 @@ func (w *worker) drained(now time.Time, grace time.Duration) {
 	w.stopDraining(missing)
 }
 
-// stopDraining lets the signal go. Missing are the proxies that were waited for in
-// vain.
+// stopDraining allows the signal. Missing are the proxies that have not reported in time.
 func (w *worker) stopDraining(missing []string) {
 	w.drainLimit = time.Time{}
 	w.n.mu.Lock()

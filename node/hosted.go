@@ -15,7 +15,7 @@ import (
 	"github.com/sampan-io/sampan/node/volume"
 )
 
-// isHosted reports whether a volume lies where the node has it, not among the files of the pod.
+// isHosted reports whether a volume is a directory of the node outside of the pod's files.
 func isHosted(v *corev1.Volume) bool {
 	return v.HostPath != nil || v.PersistentVolumeClaim != nil || v.Ephemeral != nil
 }
@@ -42,7 +42,7 @@ func (f *files) hosted(ctx context.Context, pod *corev1.Pod, v *corev1.Volume, g
 	return link(filepath.Clean(path), f.path(pod, v))
 }
 
-// claimed returns where the volume of a claim lies.
+// claimed returns the path of the volume of a claim.
 func (f *files) claimed(ctx context.Context, pod *corev1.Pod, v *corev1.Volume, gid int) (string, error) {
 	name, ephemeral := volumefit.Named(pod, v)
 	c, err := client.PersistentVolumeClaims.Get(ctx, f.n.opts.Client, pod.Namespace, name)

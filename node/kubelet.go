@@ -27,8 +27,7 @@ import (
 	"github.com/sampan-io/sampan/node/logs"
 )
 
-// Who may use the kubelet API: the API server under its own name, and
-// administrators.
+// Users of the kubelet API: the API server under its own name, and administrators.
 const (
 	apiServerName = "kube-apiserver-kubelet-client"
 	adminGroup    = "system:masters"
@@ -45,7 +44,7 @@ const StdoutLengthHeader = "X-Sampan-Stdout-Length"
 // for captured output, so that more may have been written than the answer has.
 const OutputLimitHeader = "X-Sampan-Output-Limit-Reached"
 
-// outputLimit is where CRI has a runtime cut each stream of a command.
+// outputLimit is where CRI makes a runtime truncate each stream of a command.
 const outputLimit = 16 << 20
 
 const (
@@ -106,7 +105,7 @@ func (n *Node) tls() *tls.Config {
 	return c
 }
 
-// authenticated lets only those through who may use the kubelet API.
+// authenticated passes on only requests of users of the kubelet API.
 func (n *Node) authenticated(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.TLS == nil || len(r.TLS.PeerCertificates) == 0 {

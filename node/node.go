@@ -261,7 +261,7 @@ func (n *Node) awaitRuntime(ctx context.Context) (version versionResponse, err e
 	}
 }
 
-// enter waits for a place among the pods that are starting; exit gives it back.
+// enter waits for a slot for starting a pod; exit frees it.
 func (n *Node) enter(ctx context.Context) bool {
 	select {
 	case n.slots <- struct{}{}:
@@ -273,7 +273,7 @@ func (n *Node) enter(ctx context.Context) bool {
 
 func (n *Node) exit() { <-n.slots }
 
-// logs returns where the pod's logs lie.
+// logs returns the directory of the pod's logs.
 func (n *Node) logs(pod *corev1.Pod) string {
 	if n.opts.LogDir == "" {
 		return ""

@@ -20,7 +20,7 @@ import (
 
 type versionResponse = *cri.VersionResponse
 
-// found is what runs on the node from before, for one pod.
+// found is the state of one pod that was running before the agent started.
 type found struct {
 	meta  *cri.PodSandboxMetadata
 	ids   []string // of the sandboxes
@@ -100,8 +100,8 @@ func (n *Node) survey(ctx context.Context) (map[types.UID]*found, error) {
 	return all, nil
 }
 
-// adoptOrphans ends what runs for pods that the API server does not have, and
-// removes what is left of them in the file system.
+// adoptOrphans stops running pods that the API server does not have, and removes their
+// files.
 func (n *Node) adoptOrphans() {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -267,7 +267,7 @@ func (n *Node) handle(e *cri.ContainerEventResponse) {
 	}
 }
 
-// cleanUp removes what is left of the pod in the file system.
+// cleanUp removes the files of the pod.
 func (n *Node) cleanUp(pod *corev1.Pod) error {
 	if dir := n.logs(pod); dir != "" && pod.Name != "" {
 		if err := os.RemoveAll(dir); err != nil {

@@ -23,7 +23,7 @@ import (
 	"github.com/sampan-io/sampan/internal/volumefit"
 )
 
-// Provisioner is what classes call this provisioner.
+// Provisioner is the name of this provisioner in storage classes.
 const Provisioner = "sampan.dev/local"
 
 // Class is the name of the class that a cluster without one gets.
@@ -111,7 +111,7 @@ func (p *provisioner) reconcile(ctx context.Context, key controller.Key) (contro
 	return controller.Result{}, nil
 }
 
-// class makes the class of a cluster that has none.
+// class creates the storage class of a cluster that has none.
 func (p *provisioner) class(ctx context.Context) error {
 	if p.classes.Len() > 0 {
 		return nil
@@ -143,7 +143,7 @@ func (p *provisioner) where(c *corev1.PersistentVolumeClaim) string {
 	return ""
 }
 
-// over reports whether a volume is ours to be deleted, or to be let go.
+// over reports whether a volume of this provisioner has to be deleted, or is being deleted and has our finalizer.
 func (p *provisioner) over(v *corev1.PersistentVolume) bool {
 	if v.Annotations[volumefit.ProvisionedBy] != Provisioner || p.Node != "" && v.Annotations[volumefit.SelectedNode] != p.Node || v.Status.Phase == corev1.VolumeBound {
 		return false
@@ -152,7 +152,7 @@ func (p *provisioner) over(v *corev1.PersistentVolume) bool {
 	return released || v.DeletionTimestamp != nil && slices.Contains(v.Finalizers, finalizer)
 }
 
-// provision makes the volume of a claim.
+// provision creates the volume of a claim.
 func (p *provisioner) provision(ctx context.Context, c *corev1.PersistentVolumeClaim) error {
 	volume := prefix + string(c.UID)
 	if _, there := p.volumes.Get("", volume); there {

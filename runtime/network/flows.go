@@ -14,7 +14,7 @@ import (
 // while. A client that keeps sending from one port would keep sending to the pod that had the host port
 // when it began.
 
-// A flowFilter says which flows of UDP are to be forgotten. They are asked for by the port that the
+// A flowFilter selects the UDP flows to remove from the kernel. It matches the port that the
 // client sends to.
 type flowFilter struct {
 	byPort map[uint16][]lead
