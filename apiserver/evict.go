@@ -20,6 +20,7 @@ import (
 	"github.com/sampan-io/sampan/apiserver/admission"
 	"github.com/sampan-io/sampan/apiserver/codec"
 	"github.com/sampan-io/sampan/catalog"
+	"github.com/sampan-io/sampan/internal/podstate"
 )
 
 var podDisruptionBudgets = policyv1.SchemeGroupVersion.WithResource("poddisruptionbudgets")
@@ -127,8 +128,7 @@ func (s *Server) markEvicted(ctx context.Context, t target, seen *codec.Item) er
 // spendBudget takes the eviction of a pod from its budget, or says why that has no room.
 // A pod that does not serve, and cannot be missed, costs nothing.
 func (s *Server) spendBudget(ctx context.Context, t *target, pod *corev1.Pod, dryRun bool) error {
-	phase := pod.Status.Phase
-	if pod.DeletionTimestamp != nil || phase == corev1.PodPending || phase == corev1.PodSucceeded || phase == corev1.PodFailed {
+	if pod.Status.Phase == corev1.PodPending || !podstate.Active(pod) {
 		return nil
 	}
 	budgets, err := s.budgetsOf(pod)
@@ -140,7 +140,7 @@ func (s *Server) spendBudget(ctx context.Context, t *target, pod *corev1.Pod, dr
 	case len(budgets) > 1:
 		return apierrors.NewInternalError(errors.New("This pod has more than one PodDisruptionBudget, which the eviction subresource does not support.")) //nolint:staticcheck,revive // the API's sentence
 	}
-	if b := budgets[0]; !podReady(pod) {
+	if b := budgets[0]; !podstate.Ready(pod) {
 		policy := b.Spec.UnhealthyPodEvictionPolicy
 		always := policy != nil && *policy == policyv1.AlwaysAllow
 		if always || b.Status.CurrentHealthy >= b.Status.DesiredHealthy && b.Status.DesiredHealthy > 0 {
@@ -234,10 +234,4 @@ func (s *Server) budgetsOf(pod *corev1.Pod) (found []*policyv1.PodDisruptionBudg
 		}
 	}
 	return found, nil
-}
-
-func podReady(pod *corev1.Pod) bool {
-	return slices.ContainsFunc(pod.Status.Conditions, func(c corev1.PodCondition) bool {
-		return c.Type == corev1.PodReady && c.Status == corev1.ConditionTrue
-	})
 }

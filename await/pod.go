@@ -9,6 +9,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/sampan-io/sampan/await/events"
+	"github.com/sampan-io/sampan/internal/podstate"
 )
 
 // judgePod judges a pod. It is observed when its node has reported a status, scheduled when it has a node, running when
@@ -53,7 +54,7 @@ func judgePod(d Degree, p *corev1.Pod) judged {
 		if p.Status.ObservedGeneration > 0 && p.Status.ObservedGeneration < p.Generation && d != Running {
 			return say(waiting("its node has not seen the latest change yet"))
 		}
-		if d == Running || !d.isOneOf(Finished, Complete) && podReady(p) && p.DeletionTimestamp == nil {
+		if d == Running || !d.isOneOf(Finished, Complete) && podstate.Ready(p) && p.DeletionTimestamp == nil {
 			return say(done())
 		}
 	default: // not there yet
@@ -140,7 +141,7 @@ func ending(p *corev1.Pod) string {
 		return "its deletion has not been requested"
 	case len(p.Finalizers) > 0:
 		return heldBy(p.Finalizers)
-	case p.Spec.NodeName != "" && p.Status.Phase != corev1.PodSucceeded && p.Status.Phase != corev1.PodFailed:
+	case p.Spec.NodeName != "" && !podstate.Finished(p):
 		return "being deleted, node " + p.Spec.NodeName + " has not stopped it yet"
 	}
 	return "being deleted"
@@ -197,17 +198,15 @@ func podTrouble(d Degree, p *corev1.Pod) judged {
 		return judged{Verdict: waiting(format, args...), vague: true, known: true}
 	}
 	switch {
-	case running && (d == Running || podReady(p) && !d.isOneOf(Finished, Complete)):
+	case running && (d == Running || podstate.Ready(p) && !d.isOneOf(Finished, Complete)):
 		return say(done())
 	case running && d.isOneOf(Finished, Complete):
 		return say(waiting("running"))
 	case running:
 		var text strings.Builder
 		text.WriteString("running, not ready")
-		for _, c := range p.Status.Conditions {
-			if c.Type == corev1.PodReady && c.Message != "" {
-				text.WriteString(": " + events.Line(c.Message))
-			}
+		if c := podstate.Condition(p, corev1.PodReady); c != nil && c.Message != "" {
+			text.WriteString(": " + events.Line(c.Message))
 		}
 		if starting != "" {
 			text.WriteString("; " + starting)
@@ -224,22 +223,13 @@ func podTrouble(d Degree, p *corev1.Pod) judged {
 	return vague("starting on node %s", p.Spec.NodeName)
 }
 
-func podReady(p *corev1.Pod) bool {
-	for _, c := range p.Status.Conditions {
-		if c.Type == corev1.PodReady {
-			return c.Status == corev1.ConditionTrue
-		}
-	}
-	return false
-}
-
 // tallyOf returns the counts of one pod.
 func tallyOf(p *corev1.Pod) (t tally) {
 	switch {
 	case p.DeletionTimestamp != nil:
 		t.ending = 1
 		return t
-	case p.Status.Phase == corev1.PodSucceeded, p.Status.Phase == corev1.PodFailed:
+	case podstate.Finished(p):
 		t.ended = 1
 		return t
 	}
@@ -249,7 +239,7 @@ func tallyOf(p *corev1.Pod) (t tally) {
 	}
 	if p.Status.Phase == corev1.PodRunning {
 		t.running = 1
-		if podReady(p) {
+		if podstate.Ready(p) {
 			t.ready = 1
 		}
 	}

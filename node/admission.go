@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/sampan-io/sampan/client"
+	"github.com/sampan-io/sampan/internal/podstate"
 	"github.com/sampan-io/sampan/internal/run"
 	"github.com/sampan-io/sampan/node/lifecycle"
 	"github.com/sampan-io/sampan/scheduler/plugin"
@@ -63,22 +64,18 @@ func (n *Node) take(pod *corev1.Pod) {
 	switch {
 	case !n.admitted(pod):
 		rejection = n.admit(pod, n.object())
-	case !terminal(pod):
+	case !podstate.Finished(pod):
 		n.taken.Place(plugin.NewPod(pod), n.opts.Name)
 	}
 	f := n.found[pod.UID]
 	delete(n.found, pod.UID)
-	n.employ(pod, f, rejection)
+	n.startWorker(pod, f, rejection)
 }
 
-// admitted reports whether there is nothing to decide about a pod: the node has admitted it before, or it is to go, or it
+// admitted reports whether a pod needs no decision: the node has admitted it before, or it is being deleted, or it
 // has ended. The caller holds mu.
 func (n *Node) admitted(pod *corev1.Pod) bool {
-	return n.found[pod.UID] != nil || pod.Status.StartTime != nil || pod.DeletionTimestamp != nil || terminal(pod)
-}
-
-func terminal(pod *corev1.Pod) bool {
-	return pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed
+	return n.found[pod.UID] != nil || pod.Status.StartTime != nil || !podstate.Active(pod)
 }
 
 // admit decides about a pod, and counts it if it is admitted. A panic is a rejection. The caller holds mu.

@@ -17,6 +17,7 @@ import (
 
 	"github.com/sampan-io/sampan/client"
 	"github.com/sampan-io/sampan/client/cache"
+	"github.com/sampan-io/sampan/internal/podstate"
 	"github.com/sampan-io/sampan/internal/run"
 	"github.com/sampan-io/sampan/proxy/applied"
 )
@@ -31,7 +32,7 @@ const (
 	awaited                   // a proxy will report it
 )
 
-// behind is what is known of one service that has the pod behind it.
+// behind is the state of one service that selects the pod.
 type behind struct {
 	slices []*discoveryv1.EndpointSlice
 	// coming is true if another pod of this node is going to serve.
@@ -156,7 +157,7 @@ func (n *Node) followDepartures(ctx context.Context) error {
 		_, _, err = client.EndpointSlices.List(ctx, n.opts.Client, "", metav1.ListOptions{Limit: 1})
 	}
 	if apierrors.IsForbidden(err) {
-		n.log.Info("what service proxies have applied may not be read: pods are stopped after a moment instead", "err", err)
+		n.log.Info("can't read the leases of service proxies: pods are stopped after a short pause instead", "err", err)
 		<-ctx.Done()
 		return nil
 	}
@@ -166,7 +167,7 @@ func (n *Node) followDepartures(ctx context.Context) error {
 	})
 }
 
-// servicesOf returns the services that have the pod behind them.
+// servicesOf returns the services that select the pod.
 func (n *Node) servicesOf(pod *corev1.Pod) []*corev1.Service {
 	return slices.DeleteFunc(n.services.List(pod.Namespace), func(s *corev1.Service) bool { return !selects(s, pod) })
 }
@@ -203,8 +204,7 @@ func (n *Node) departs(pod *corev1.Pod) (departure, []string) {
 
 // comes reports whether a pod is going to be an endpoint of a service.
 func comes(s *corev1.Service, p *corev1.Pod) bool {
-	over := p.Status.Phase == corev1.PodSucceeded || p.Status.Phase == corev1.PodFailed
-	return !over && p.DeletionTimestamp == nil && selects(s, p)
+	return podstate.Active(p) && selects(s, p)
 }
 
 // drain begins to hold back the first signal, if the pod may get requests.
@@ -220,7 +220,7 @@ func (w *worker) drain(now time.Time, grace time.Duration) {
 	w.n.mu.Unlock()
 }
 
-// drained ends that as soon as no request comes any more, or at the limit.
+// drained ends the draining when no proxy sends requests any more, or at the limit.
 func (w *worker) drained(now time.Time, grace time.Duration) {
 	if w.drainLimit.IsZero() {
 		return
@@ -243,13 +243,12 @@ func (w *worker) drained(now time.Time, grace time.Duration) {
 		return
 	}
 	if d == awaited {
-		w.log.Info("pod is stopped although requests may still come to it", "waited", now.Sub(m.DeletionSeen), "proxies", missing)
+		w.log.Info("stopping a pod although service proxies may still send requests to it", "waited", now.Sub(m.DeletionSeen), "proxies", missing)
 	}
 	w.stopDraining(missing)
 }
 
-// stopDraining lets the signal go. Missing are the proxies that were waited for in
-// vain.
+// stopDraining allows the signal. Missing are the proxies that have not reported in time.
 func (w *worker) stopDraining(missing []string) {
 	w.drainLimit = time.Time{}
 	w.n.mu.Lock()

@@ -25,7 +25,7 @@ import (
 	"github.com/sampan-io/sampan/node/volume"
 )
 
-// files keeps what pods have in the node's file system:
+// files manages the files of pods in the node's file system:
 //
 //	ROOT/pods/UID/volumes/NAME   volumes; of one that lies elsewhere, a link to it
 //	ROOT/pods/UID/hosts          the managed /etc/hosts
@@ -94,7 +94,7 @@ func (f *files) pods() []types.UID {
 	return list
 }
 
-// path returns where a volume lies.
+// path returns the path of a volume.
 func (f *files) path(pod *corev1.Pod, v *corev1.Volume) string {
 	if v.Secret != nil || v.Projected != nil {
 		return filepath.Join(f.memory(pod.UID), v.Name)
@@ -107,7 +107,7 @@ func readOnly(v *corev1.Volume) bool {
 	return v.Secret != nil || v.Projected != nil || v.ConfigMap != nil || v.DownwardAPI != nil
 }
 
-// setUp makes the pod's volumes what they have to be, now or again, and returns
+// setUp creates or updates the pod's volumes, and returns
 // when a token in them has to be replaced (zero: never). Errors are for users.
 func (f *files) setUp(ctx context.Context, pod *corev1.Pod, facts crispec.Facts) (time.Time, error) {
 	var next time.Time
@@ -201,7 +201,7 @@ func (f *files) emptyDir(dir string, size int64, e *corev1.EmptyDirVolumeSource,
 	return nil
 }
 
-// payload collects what is in a volume.
+// payload collects the content of a volume.
 func (f *files) payload(ctx context.Context, pod *corev1.Pod, v *corev1.Volume, facts crispec.Facts, p volume.Payload) (time.Time, error) {
 	mode := func(m *int32) int32 {
 		if m != nil {
@@ -233,7 +233,7 @@ func (f *files) payload(ctx context.Context, pod *corev1.Pod, v *corev1.Volume, 
 			refresh, err = f.token(ctx, pod, filepath.Join(f.path(pod, v), s.ServiceAccountToken.Path), s.ServiceAccountToken, m, p)
 			next = earliest(next, refresh)
 		default:
-			err = errors.New("a projected source is of a kind that this node does not know")
+			err = errors.New("unsupported source of a projected volume")
 		}
 		if err != nil {
 			return next, err
@@ -305,7 +305,7 @@ func (f *files) token(ctx context.Context, pod *corev1.Pod, file string, s *core
 	return refresh, nil
 }
 
-// mounts returns what is mounted into one attempt at a container.
+// mounts returns the mounts of one attempt at a container.
 func (f *files) mounts(pod *corev1.Pod, c *corev1.Container, attempt int32, ips []string, env func(string) (string, bool)) ([]*cri.Mount, error) {
 	if f.root == "" {
 		return nil, nil
@@ -407,13 +407,13 @@ func (f *files) part(pod *corev1.Pod, c *corev1.Container, attempt int32, index 
 	return filepath.Join(f.pod(pod.UID), "parts", fmt.Sprintf("%s-%d-%d", c.Name, attempt, index))
 }
 
-// lastWordsFile returns where the termination message of one attempt at a container
+// messageFile returns where the termination message of one attempt at a container
 // lies.
-func (f *files) lastWordsFile(pod *corev1.Pod, c *corev1.Container, attempt int32) string {
+func (f *files) messageFile(pod *corev1.Pod, c *corev1.Container, attempt int32) string {
 	return filepath.Join(f.pod(pod.UID), "last", c.Name, strconv.Itoa(int(attempt)))
 }
 
-// forget gives back what one attempt at a container had, which has been removed: a
+// forget removes the files of one attempt at a container, which has been removed: a
 // container may be restarted for ever.
 func (f *files) forget(pod *corev1.Pod, c *corev1.Container, attempt int32) error {
 	if f.root == "" {
@@ -426,11 +426,11 @@ func (f *files) forget(pod *corev1.Pod, c *corev1.Container, attempt int32) erro
 		}
 		errs = append(errs, unplace(f.part(pod, c, attempt, i)))
 	}
-	errs = append(errs, remove(f.lastWordsFile(pod, c, attempt)))
+	errs = append(errs, remove(f.messageFile(pod, c, attempt)))
 	return errors.Join(errs...)
 }
 
-// unplace undoes place and the mount on it, as often as it was done.
+// unplace undoes place and all mounts on it.
 func unplace(target string) error {
 	for {
 		err := unix.Unmount(target, unix.UMOUNT_NOFOLLOW|unix.MNT_DETACH)
@@ -468,13 +468,13 @@ func place(source *os.File, target string) error {
 	return os.WriteFile(target, nil, 0o600)
 }
 
-// lastWords makes the file into which a container may write its termination
+// createMessageFile creates the file into which a container may write its termination
 // message, and returns its path.
-func (f *files) lastWords(pod *corev1.Pod, c *corev1.Container, attempt int32) (string, error) {
+func (f *files) createMessageFile(pod *corev1.Pod, c *corev1.Container, attempt int32) (string, error) {
 	if f.root == "" || c.TerminationMessagePath == "" {
 		return "", nil
 	}
-	path := f.lastWordsFile(pod, c, attempt)
+	path := f.messageFile(pod, c, attempt)
 	if err := os.MkdirAll(filepath.Dir(path), 0o711); err != nil { //nolint:gosec // containers' users reach their own files
 		return "", err
 	}
@@ -484,7 +484,7 @@ func (f *files) lastWords(pod *corev1.Pod, c *corev1.Container, attempt int32) (
 	return path, os.Chmod(path, 0o666) //nolint:gosec // whatever the umask says
 }
 
-// unmount gives back everything of the pod that is mounted, and its secrets.
+// unmount unmounts everything of the pod, and removes its secrets.
 func (f *files) unmount(uid types.UID) error {
 	if f.root == "" || !isDirectory(uid) {
 		return nil

@@ -15,7 +15,7 @@ import (
 	"github.com/sampan-io/sampan/node/volume"
 )
 
-// isHosted reports whether a volume lies where the node has it, not among the files of the pod.
+// isHosted reports whether a volume is a directory of the node outside of the pod's files.
 func isHosted(v *corev1.Volume) bool {
 	return v.HostPath != nil || v.PersistentVolumeClaim != nil || v.Ephemeral != nil
 }
@@ -37,12 +37,12 @@ func (f *files) hosted(ctx context.Context, pod *corev1.Pod, v *corev1.Volume, g
 			return fmt.Errorf("error processing PVC %s/%s: %w", pod.Namespace, name, err)
 		}
 	default:
-		return errors.New("volumes of this kind are not known to this node; it has emptyDir, configMap, secret, projected, downwardAPI, hostPath and persistentVolumeClaim")
+		return errors.New("unsupported volume type: want emptyDir, configMap, secret, projected, downwardAPI, hostPath or persistentVolumeClaim")
 	}
 	return link(filepath.Clean(path), f.path(pod, v))
 }
 
-// claimed returns where the volume of a claim lies.
+// claimed returns the path of the volume of a claim.
 func (f *files) claimed(ctx context.Context, pod *corev1.Pod, v *corev1.Volume, gid int) (string, error) {
 	name, ephemeral := volumefit.Named(pod, v)
 	c, err := client.PersistentVolumeClaims.Get(ctx, f.n.opts.Client, pod.Namespace, name)
@@ -63,11 +63,11 @@ func (f *files) claimed(ctx context.Context, pod *corev1.Pod, v *corev1.Volume, 
 	case pv.Spec.ClaimRef == nil || pv.Spec.ClaimRef.UID != c.UID:
 		return "", fmt.Errorf("PV %s is bound to another claim", pv.Name)
 	case pv.Spec.VolumeMode != nil && *pv.Spec.VolumeMode == corev1.PersistentVolumeBlock:
-		return "", fmt.Errorf("PV %s is a block device, which this node cannot give to containers; it knows volumeMode Filesystem", pv.Name)
+		return "", fmt.Errorf("PV %s has the unsupported volumeMode Block: want Filesystem", pv.Name)
 	case pv.Spec.HostPath != nil:
 		return pv.Spec.HostPath.Path, findHostPath(pv.Spec.HostPath)
 	case pv.Spec.Local == nil:
-		return "", fmt.Errorf("PV %s is of a kind that is not known to this node; it has hostPath and local", pv.Name)
+		return "", fmt.Errorf("PV %s has an unsupported volume type: want hostPath or local", pv.Name)
 	}
 	info, err := os.Stat(pv.Spec.Local.Path)
 	switch {

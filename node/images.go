@@ -46,7 +46,7 @@ func (w *worker) image(ctx context.Context, o order) (*cri.Image, *startError) {
 		image, err = w.n.opts.Runtime.ImageStatus(ctx, ref)
 	}
 	if err == nil && image == nil {
-		err = errors.New("the runtime has pulled it and does not have it")
+		err = errors.New("the runtime reported a successful pull and does not have the image")
 	}
 	if err != nil {
 		return nil, &startError{
@@ -60,8 +60,7 @@ func (w *worker) image(ctx context.Context, o order) (*cri.Image, *startError) {
 	return image, nil
 }
 
-// sentence returns what a runtime's error says, without the shell that gRPC puts
-// around it.
+// sentence returns the message of a runtime's error, without the prefix that gRPC adds.
 func sentence(err error) string {
 	if s, ok := status.FromError(err); ok {
 		return s.Message()

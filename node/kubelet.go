@@ -27,8 +27,7 @@ import (
 	"github.com/sampan-io/sampan/node/logs"
 )
 
-// Who may use the kubelet API: the API server under its own name, and
-// administrators.
+// Users of the kubelet API: the API server under its own name, and administrators.
 const (
 	apiServerName = "kube-apiserver-kubelet-client"
 	adminGroup    = "system:masters"
@@ -45,7 +44,7 @@ const StdoutLengthHeader = "X-Sampan-Stdout-Length"
 // for captured output, so that more may have been written than the answer has.
 const OutputLimitHeader = "X-Sampan-Output-Limit-Reached"
 
-// outputLimit is where CRI has a runtime cut each stream of a command.
+// outputLimit is where CRI makes a runtime truncate each stream of a command.
 const outputLimit = 16 << 20
 
 const (
@@ -106,7 +105,7 @@ func (n *Node) tls() *tls.Config {
 	return c
 }
 
-// authenticated lets only those through who may use the kubelet API.
+// authenticated passes on only requests of users of the kubelet API.
 func (n *Node) authenticated(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.TLS == nil || len(r.TLS.PeerCertificates) == 0 {
@@ -147,7 +146,7 @@ func (n *Node) healthz(w http.ResponseWriter, _ *http.Request) {
 // listPods answers with the pods of this node as their workers see them.
 func (n *Node) listPods(w http.ResponseWriter, _ *http.Request) {
 	list := corev1.PodList{TypeMeta: metav1.TypeMeta{Kind: "PodList", APIVersion: "v1"}, Items: []corev1.Pod{}}
-	for _, worker := range n.staff() {
+	for _, worker := range n.allWorkers() {
 		state, _ := worker.status()
 		if state.pod.Name != "" && !state.over {
 			list.Items = append(list.Items, *state.pod)
@@ -229,7 +228,7 @@ func (n *Node) containerLogs(w http.ResponseWriter, r *http.Request) {
 	switch {
 	case err == nil:
 	case errors.Is(err, fs.ErrNotExist):
-		answer(w, refuse(http.StatusNotFound, "the log of container %q in pod %q is not there", c.Name, state.pod.Name))
+		answer(w, refuse(http.StatusNotFound, "the log of container %q in pod %q does not exist", c.Name, state.pod.Name))
 	case !out.begun:
 		answer(w, err)
 	default:
@@ -346,7 +345,7 @@ func (n *Node) runCommand(w http.ResponseWriter, r *http.Request) {
 		}
 	}
 	if len(cmd) == 0 {
-		answer(w, refuse(http.StatusBadRequest, "no command: want its words in the parameters command"))
+		answer(w, refuse(http.StatusBadRequest, "no command: want it in the query parameters command, one for each word"))
 		return
 	}
 	i := slices.IndexFunc(state.containers, func(c lifecycle.Container) bool { return c.Name == status.Name && c.State == lifecycle.Running })

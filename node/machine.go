@@ -16,14 +16,14 @@ import (
 	"github.com/sampan-io/sampan/node/crispec"
 )
 
-// machine is what the computer under the node is and has.
+// machine is the hardware and the operating system of the node.
 type machine struct {
 	arch     string
 	capacity corev1.ResourceList
 	info     corev1.NodeSystemInfo
 }
 
-// inspect looks at the computer.
+// inspect returns the machine that this process runs on.
 func inspect(o Options, version versionResponse) (machine, error) {
 	memory, err := memoryTotal()
 	if err != nil {
@@ -52,7 +52,7 @@ func inspect(o Options, version versionResponse) (machine, error) {
 	return m, nil
 }
 
-// statfs looks at the file system that dir is or will be on.
+// statfs returns the state of the file system that dir is or will be on.
 func statfs(dir string, fs *unix.Statfs_t) error {
 	for {
 		err := unix.Statfs(dir, fs)

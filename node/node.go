@@ -157,8 +157,8 @@ type Node struct {
 	objects    *references
 	files      *files
 	slots      chan struct{} // one per pod that may be starting
-	// questions holds one per probe that is being asked.
-	questions chan struct{}
+	// probeSlots holds one per probe that is running.
+	probeSlots chan struct{}
 
 	ready     chan struct{} // closed when the Node object is there and Ready
 	listening chan struct{} // closed when the runtime's events are heard
@@ -167,7 +167,7 @@ type Node struct {
 
 	mu      sync.Mutex
 	workers map[types.UID]*worker // guarded by mu
-	crew    *run.Group            // guarded by mu; the workers' goroutines
+	group   *run.Group            // guarded by mu; the workers' goroutines
 	found   map[types.UID]*found  // guarded by mu; what ran before, until it is adopted
 	taken   plugin.Cluster        // guarded by mu; the active pods, and what they take of the node
 	// arrivals are the pods of the first list; nil once that is complete.
@@ -183,7 +183,7 @@ func New(opts Options) (*Node, error) {
 	n := &Node{
 		opts: opts, log: opts.Log.With("node", opts.Name),
 		recorder: client.NewRecorder(opts.Client, "kubelet", opts.Name, opts.Log),
-		slots:    make(chan struct{}, opts.Starts), questions: make(chan struct{}, maxProbes),
+		slots:    make(chan struct{}, opts.Starts), probeSlots: make(chan struct{}, maxProbes),
 		ready: make(chan struct{}), listening: make(chan struct{}),
 		health:  health{changed: make(chan struct{}, 1)},
 		workers: map[types.UID]*worker{}, arrivals: map[types.UID]*corev1.Pod{},
@@ -261,7 +261,7 @@ func (n *Node) awaitRuntime(ctx context.Context) (version versionResponse, err e
 	}
 }
 
-// enter waits for a place among the pods that are starting; exit gives it back.
+// enter waits for a slot for starting a pod; exit frees it.
 func (n *Node) enter(ctx context.Context) bool {
 	select {
 	case n.slots <- struct{}{}:
@@ -273,7 +273,7 @@ func (n *Node) enter(ctx context.Context) bool {
 
 func (n *Node) exit() { <-n.slots }
 
-// logs returns where the pod's logs lie.
+// logs returns the directory of the pod's logs.
 func (n *Node) logs(pod *corev1.Pod) string {
 	if n.opts.LogDir == "" {
 		return ""

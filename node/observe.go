@@ -129,7 +129,7 @@ func nanos(ns int64) time.Time {
 	return time.Unix(0, ns)
 }
 
-// What a container may leave as its last words, in Kubernetes' measure.
+// Limits of termination messages, as in Kubernetes.
 const (
 	maxTerminationMessage = 4096
 	maxTerminationLog     = 2048

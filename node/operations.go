@@ -329,7 +329,7 @@ func (w *worker) start(ctx context.Context, o order) func() {
 		if err := w.n.opts.Runtime.RemoveContainer(ctx, o.old[i].ID); err == nil {
 			logs.Remove(filepath.Join(w.n.logs(o.pod), crispec.LogPath(o.old[i].Name, o.old[i].Attempt)))
 			if err := w.n.files.forget(o.pod, o.container, o.old[i].Attempt); err != nil {
-				w.log.Warn("files of an old attempt at a container stay", "container", o.old[i].Name, "attempt", o.old[i].Attempt, "err", err)
+				w.log.Warn("files of an old attempt of a container not removed", "container", o.old[i].Name, "attempt", o.old[i].Attempt, "err", err)
 			}
 		}
 	}
@@ -389,7 +389,7 @@ func (w *worker) launch(ctx context.Context, o order) *startError {
 // stopped handles the result of stopping a container or sandbox.
 func (w *worker) stopped(ctx context.Context, what string, err error) {
 	if err != nil && ctx.Err() == nil && !notFound(err) {
-		w.log.Warn("not stopped, will try again", "what", what, "err", err)
+		w.log.Warn("container or sandbox not stopped, will try again", "what", what, "err", err)
 		w.later()
 	}
 	w.look(context.WithoutCancel(ctx))

@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"github.com/sampan-io/sampan/internal/podstate"
 	"github.com/sampan-io/sampan/internal/run"
 	"github.com/sampan-io/sampan/node/crispec"
 	"github.com/sampan-io/sampan/node/lifecycle"
@@ -19,7 +20,7 @@ import (
 
 type versionResponse = *cri.VersionResponse
 
-// found is what runs on the node from before, for one pod.
+// found is the state of one pod that was running before the agent started.
 type found struct {
 	meta  *cri.PodSandboxMetadata
 	ids   []string // of the sandboxes
@@ -39,16 +40,16 @@ func (n *Node) work(ctx context.Context) error {
 		if ctx.Err() != nil {
 			return nil
 		}
-		return fmt.Errorf("what runs already: %w", err)
+		return fmt.Errorf("listing running pods: %w", err)
 	}
-	crew := run.NewGroup(ctx, 0)
-	defer crew.Stop()
+	group := run.NewGroup(ctx, 0)
+	defer group.Stop()
 	n.mu.Lock()
-	n.found, n.crew = before, crew
+	n.found, n.group = before, group
 	n.mu.Unlock()
 
 	failed := make(chan error, 1)
-	crew.Go(func(ctx context.Context) { failed <- n.pods.Run(ctx) })
+	group.Go(func(ctx context.Context) { failed <- n.pods.Run(ctx) })
 	for _, first := range []<-chan struct{}{n.pods.Ready(), n.self.Ready()} {
 		select {
 		case <-first:
@@ -95,18 +96,18 @@ func (n *Node) survey(ctx context.Context) (map[types.UID]*found, error) {
 			f.grace = &g
 		}
 	}
-	n.log.Info("found pods that run already", "pods", len(all))
+	n.log.Info("found running pods", "pods", len(all))
 	return all, nil
 }
 
-// adoptOrphans ends what runs for pods that the API server does not have, and
-// removes what is left of them in the file system.
+// adoptOrphans stops running pods that the API server does not have, and removes their
+// files.
 func (n *Node) adoptOrphans() {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	orphan := func(pod *corev1.Pod, f *found) {
-		n.log.Info("pod was deleted meanwhile, ending it", "pod", pod.Namespace+"/"+pod.Name)
-		n.employ(pod, f, nil).leave()
+		n.log.Info("pod was deleted while no agent ran, stopping it", "pod", pod.Namespace+"/"+pod.Name)
+		n.startWorker(pod, f, nil).leave()
 	}
 	for uid, f := range n.found {
 		pod := &corev1.Pod{}
@@ -151,17 +152,17 @@ func (n *Node) podChanged(old, pod *corev1.Pod) {
 // ended reports whether the pod was ended by this agent and is only held in the
 // API server by a finalizer.
 func ended(pod *corev1.Pod) bool {
-	return terminal(pod) && pod.DeletionTimestamp != nil && pod.DeletionGracePeriodSeconds != nil && *pod.DeletionGracePeriodSeconds == 0
+	return podstate.Finished(pod) && pod.DeletionTimestamp != nil && pod.DeletionGracePeriodSeconds != nil && *pod.DeletionGracePeriodSeconds == 0
 }
 
-// employ gives the pod a worker, which ends a rejected one. The caller holds mu.
-func (n *Node) employ(pod *corev1.Pod, f *found, rejection *lifecycle.Rejection) *worker {
+// startWorker starts the worker of a pod, which ends a rejected one. The caller holds mu.
+func (n *Node) startWorker(pod *corev1.Pod, f *found, rejection *lifecycle.Rejection) *worker {
 	w := newWorker(n, pod)
 	if f != nil {
 		w.sandboxes, w.stale, w.volumesDue = f.ids, true, true
 	}
 	n.workers[pod.UID] = w
-	n.crew.Go(func(ctx context.Context) {
+	n.group.Go(func(ctx context.Context) {
 		run.Shield(w.log, func() {
 			n.objects.hold(pod)
 			w.decide(ctx, rejection)
@@ -188,8 +189,8 @@ func (n *Node) worker(namespace, name string) *worker {
 	return n.workers[pod.UID]
 }
 
-// staff returns all workers.
-func (n *Node) staff() []*worker {
+// allWorkers returns all workers.
+func (n *Node) allWorkers() []*worker {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	all := make([]*worker, 0, len(n.workers))
@@ -220,7 +221,7 @@ func (n *Node) listen(ctx context.Context) error {
 				return nil
 			case err != nil:
 				n.health.runtimeDown(sentence(err))
-				n.log.Warn("container runtime is not heard any more", "err", err)
+				n.log.Warn("event stream of the container runtime broke, will try again", "err", err)
 			case e == nil:
 				failures = 0
 				n.health.set(ctx, n.opts.Runtime)
@@ -229,8 +230,8 @@ func (n *Node) listen(ctx context.Context) error {
 					close(n.listening)
 					continue
 				}
-				n.log.Info("container runtime is heard again")
-				for _, w := range n.staff() {
+				n.log.Info("event stream of the container runtime is open again")
+				for _, w := range n.allWorkers() {
 					w.touch()
 				}
 			default:
@@ -253,7 +254,7 @@ func (n *Node) handle(e *cri.ContainerEventResponse) {
 		if e.GetContainerEventType() == cri.ContainerEventType_CONTAINER_DELETED_EVENT {
 			return // we asked for it
 		}
-		for _, w := range n.staff() {
+		for _, w := range n.allWorkers() {
 			w.touch()
 		}
 		return
@@ -266,7 +267,7 @@ func (n *Node) handle(e *cri.ContainerEventResponse) {
 	}
 }
 
-// cleanUp removes what is left of the pod in the file system.
+// cleanUp removes the files of the pod.
 func (n *Node) cleanUp(pod *corev1.Pod) error {
 	if dir := n.logs(pod); dir != "" && pod.Name != "" {
 		if err := os.RemoveAll(dir); err != nil {

@@ -11,7 +11,7 @@ import (
 	"github.com/sampan-io/sampan/node/probe"
 )
 
-// maxProbes is how many questions the agent has open at once.
+// maxProbes is how many probeSlots the agent has open at once.
 const maxProbes = 64
 
 // probing is the readiness probe of one running container.
@@ -93,14 +93,14 @@ func (w *worker) forgetProbes() {
 func (w *worker) ask(id string, p probing, ip string) {
 	w.ops.Go(func(ctx context.Context) {
 		select {
-		case w.n.questions <- struct{}{}:
+		case w.n.probeSlots <- struct{}{}:
 		case <-ctx.Done():
 			return
 		}
 		limited, cancel := context.WithTimeout(ctx, probe.Timeout(p.probe))
 		err := run.Catch(func() error { return w.n.opts.Prober.Probe(limited, p.probe, p.container, id, ip) })
 		cancel()
-		<-w.n.questions
+		<-w.n.probeSlots
 		w.post(func() { w.answered(ctx, id, err) })
 	})
 }

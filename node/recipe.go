@@ -91,7 +91,7 @@ func (n *Node) containerConfig(ctx context.Context, o order, image *cri.Image) (
 	if err != nil {
 		return nil, err
 	}
-	last, err := n.files.lastWords(o.pod, o.container, o.attempt)
+	last, err := n.files.createMessageFile(o.pod, o.container, o.attempt)
 	if err != nil {
 		return nil, err
 	}
@@ -99,7 +99,7 @@ func (n *Node) containerConfig(ctx context.Context, o order, image *cri.Image) (
 	if qos == "" {
 		qos = lifecycle.QOS(o.pod)
 	}
-	return crispec.Making{
+	return crispec.Attempt{
 		Facts: facts, Container: o.container, Attempt: o.attempt, Hash: lifecycle.Hash(o.container), QOS: qos,
 		Node: n.machine.spec(), Image: image, Mounts: mounts, TerminationFile: last,
 	}.Config()

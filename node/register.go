@@ -35,7 +35,7 @@ const recheck = 2 * time.Second
 // restarted is back before other endpoints are needed.
 const tolerance = 30 * time.Second
 
-// health is what keeps the node from being Ready.
+// health is the state of the runtime, which decides whether the node is Ready.
 type health struct {
 	changed chan struct{} // holds one
 
@@ -146,7 +146,7 @@ func (h *health) tolerated() time.Duration {
 	return max(0, tolerance-time.Since(h.silent))
 }
 
-// register keeps the Node object there and true.
+// register creates the Node object and keeps it up to date.
 func (n *Node) register(ctx context.Context) error {
 	seen := make(chan struct{}, 1)
 	n.self.Subscribe(func(_, _ *corev1.Node) {
@@ -222,13 +222,13 @@ func isReady(node *corev1.Node) bool {
 	})
 }
 
-// reference is what events about the node are about. Kubernetes has the name
-// where the UID belongs, and tools look for it there.
+// reference is the object of events about the node. Kubernetes sets its UID to the name,
+// and tools search for that.
 func (n *Node) reference() corev1.ObjectReference {
 	return corev1.ObjectReference{Kind: "Node", Name: n.opts.Name, UID: types.UID(n.opts.Name)}
 }
 
-// publish makes the Node object or brings it up to date.
+// publish creates or updates the Node object.
 func (n *Node) publish(ctx context.Context, node *corev1.Node) (*corev1.Node, error) {
 	if node == nil {
 		var err error
@@ -281,14 +281,14 @@ func nodeStatusFields(s *corev1.NodeStatus) map[string]any {
 	}
 }
 
-// registered is the Node object of a node that is not there yet, without its status.
+// registered is the Node object of a node that is not registered yet, without its status.
 func (n *Node) registered() *corev1.Node {
 	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: n.opts.Name, Labels: n.labels()}}
 	node.Spec.Taints = n.opts.Taints
 	return node
 }
 
-// initial is the Node object of a node that is not there yet.
+// initial is the Node object of a node that is not registered yet.
 func (n *Node) initial(ctx context.Context) *corev1.Node {
 	node := n.registered()
 	if own := n.opts.PodCIDRs; len(own) > 0 {

@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/sampan-io/sampan/client"
+	"github.com/sampan-io/sampan/internal/podstate"
 	"github.com/sampan-io/sampan/internal/run"
 	"github.com/sampan-io/sampan/node/lifecycle"
 )
@@ -294,13 +295,7 @@ func (w *worker) deleting(now time.Time) {
 
 // serves reports whether a service may be sending requests to the pod, as it may for a moment after it ceased to be ready.
 func (w *worker) serves(now time.Time) bool {
-	return (podReady(&w.view.Last) || now.Sub(w.unready) < w.n.opts.DrainLimit) && len(w.n.servicesOf(w.view.Pod)) > 0
-}
-
-func podReady(s *corev1.PodStatus) bool {
-	return slices.ContainsFunc(s.Conditions, func(c corev1.PodCondition) bool {
-		return c.Type == corev1.PodReady && c.Status == corev1.ConditionTrue
-	})
+	return (podstate.ReadyIn(&w.view.Last) || now.Sub(w.unready) < w.n.opts.DrainLimit) && len(w.n.servicesOf(w.view.Pod)) > 0
 }
 
 // step decides, starts the actions that are due, and returns when to do so again at the
@@ -310,7 +305,7 @@ func (w *worker) step(now time.Time) time.Time {
 	asked := w.probe(now)
 	last := w.n.scheme.Status(w.view)
 	w.publish(&last)
-	if podReady(&w.view.Last) && !podReady(&last) {
+	if podstate.ReadyIn(&w.view.Last) && !podstate.ReadyIn(&last) {
 		w.unready = now
 	}
 	w.view.Last = last

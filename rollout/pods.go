@@ -7,23 +7,21 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/sampan-io/sampan/internal/podstate"
 )
 
 // live returns the pods that have not ended and are not being deleted.
 func live(pods []*corev1.Pod) []*corev1.Pod {
-	return slices.DeleteFunc(slices.Clone(pods), func(p *corev1.Pod) bool {
-		return p.DeletionTimestamp != nil || p.Status.Phase == corev1.PodSucceeded || p.Status.Phase == corev1.PodFailed
-	})
+	return slices.DeleteFunc(slices.Clone(pods), func(p *corev1.Pod) bool { return !podstate.Active(p) })
 }
 
 // readySince returns when a pod became ready, from its condition, and whether it is ready.
 func readySince(p *corev1.Pod) (since time.Time, ready bool) {
-	for _, c := range p.Status.Conditions {
-		if c.Type == corev1.PodReady && c.Status == corev1.ConditionTrue {
-			return c.LastTransitionTime.Time, true
-		}
+	if !podstate.Ready(p) {
+		return time.Time{}, false
 	}
-	return time.Time{}, false
+	return podstate.Condition(p, corev1.PodReady).LastTransitionTime.Time, true
 }
 
 // An availability finds the pods that have been ready for the minimum time. It measures with its own clock for pods that

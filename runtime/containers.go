@@ -169,7 +169,7 @@ func checkContainer(c *cri.ContainerConfig) error {
 		fault("metadata needs a name")
 	}
 	if c.GetImage().GetImage() == "" {
-		fault("it names no image")
+		fault("image is empty")
 	}
 	if c.GetTty() {
 		fault("terminals (tty: true) are not supported")

@@ -42,7 +42,7 @@ func TestAFailedPodMayBeTriedAgain(t *testing.T) {
 		t.Fatal(err)
 	}
 	for range 2 {
-		if _, err := try(); err == nil || !strings.Contains(err.Error(), "making the pod sandbox") || !strings.Contains(err.Error(), "and removing what was made of it") {
+		if _, err := try(); err == nil || !strings.Contains(err.Error(), "creating the pod sandbox") || !strings.Contains(err.Error(), "and cleaning up") {
 			t.Fatalf("RunPodSandbox = %v, want both errors", err)
 		}
 	}

@@ -32,18 +32,18 @@ func hostPorts(c *cri.PodSandboxConfig) ([]network.HostPort, error) {
 			cri.Protocol_TCP: unix.IPPROTO_TCP, cri.Protocol_UDP: unix.IPPROTO_UDP, cri.Protocol_SCTP: unix.IPPROTO_SCTP,
 		}[m.GetProtocol()]
 		if !known {
-			fault("protocol: %v is not known; want TCP, UDP or SCTP", m.GetProtocol())
+			fault("protocol: want TCP, UDP or SCTP, got %v", m.GetProtocol())
 		}
 		for j, p := range []int32{m.GetHostPort(), m.GetContainerPort()} {
 			if p < 1 || p > math.MaxUint16 {
-				fault("%s: %d is no port; want one from 1 to %d", []string{"host_port", "container_port"}[j], p, math.MaxUint16)
+				fault("%s: want a port from 1 to %d, got %d", []string{"host_port", "container_port"}[j], math.MaxUint16, p)
 			}
 		}
 		hosts := []netip.Addr{netip.IPv4Unspecified(), netip.IPv6Unspecified()}
 		if ip := m.GetHostIp(); ip != "" {
 			a, err := netip.ParseAddr(ip)
 			if err != nil || a.Zone() != "" {
-				fault("host_ip: %q is no IP address", ip)
+				fault("host_ip: want an IP address, got %q", ip)
 			}
 			hosts = []netip.Addr{a.Unmap()}
 		}
@@ -70,5 +70,5 @@ func (s *Server) named(err error) error {
 		m := p.config.GetMetadata()
 		by = fmt.Sprintf("pod %s/%s (sandbox %s)", m.GetNamespace(), m.GetName(), taken.Pod)
 	}
-	return status.Errorf(codes.FailedPrecondition, "host port %v is taken by %s: two pods can't have it", taken.Port, by)
+	return status.Errorf(codes.FailedPrecondition, "host port %v is already used by %s", taken.Port, by)
 }

@@ -55,7 +55,7 @@ func TestHostPorts(t *testing.T) {
 	refused := func() {
 		t.Helper()
 		_, err := k.Runtime.RunPodSandbox(k.Context(), &cri.RunPodSandboxRequest{Config: mapped(k, "thief", at)})
-		if status.Code(err) != codes.FailedPrecondition || !strings.Contains(err.Error(), "host port 127.0.0.1:18080/TCP is taken by pod test/web (sandbox "+web) {
+		if status.Code(err) != codes.FailedPrecondition || !strings.Contains(err.Error(), "host port 127.0.0.1:18080/TCP is already used by pod test/web (sandbox "+web) {
 			t.Errorf("a second pod with the port: %v", err)
 		}
 		if list, err := k.Runtime.ListPodSandbox(k.Context(), &cri.ListPodSandboxRequest{}); err != nil || len(list.GetItems()) != 1 {
@@ -106,8 +106,8 @@ func TestHostPortsAreChecked(t *testing.T) {
 		&cri.PortMapping{HostPort: 80, HostIp: "somewhere", Protocol: 7},
 	)})
 	for _, want := range []string{
-		"port_mappings[0].host_port: 70000 is no port", "port_mappings[1].container_port: 0 is no port",
-		`port_mappings[1].host_ip: "somewhere" is no IP address`, "port_mappings[1].protocol: 7 is not known",
+		"port_mappings[0].host_port: want a port from 1 to 65535, got 70000", "port_mappings[1].container_port: want a port from 1 to 65535, got 0",
+		`port_mappings[1].host_ip: want an IP address, got "somewhere"`, "port_mappings[1].protocol: want TCP, UDP or SCTP, got 7",
 	} {
 		if status.Code(err) != codes.InvalidArgument || !strings.Contains(err.Error(), want) {
 			t.Errorf("%v; want it to say %s", err, want)

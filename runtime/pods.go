@@ -193,12 +193,12 @@ func (s *Server) RunPodSandbox(ctx context.Context, req *cri.RunPodSandboxReques
 		return nil, err
 	}
 	if err := s.makePod(ctx, p, spec); err != nil {
-		err = fmt.Errorf("making the pod sandbox: %w", err)
+		err = fmt.Errorf("creating the pod sandbox: %w", err)
 		if left := s.dismantle(context.WithoutCancel(ctx), p); left != nil {
 			p.mu.Lock()
 			p.failed = true
 			p.mu.Unlock()
-			err = errors.Join(err, fmt.Errorf("and removing what was made of it, which the next try does again: %w", left))
+			err = errors.Join(err, fmt.Errorf("and cleaning up, which is tried again with the next attempt: %w", left))
 		}
 		return nil, err
 	}
@@ -222,7 +222,7 @@ func (s *Server) clearFailed(ctx context.Context) {
 			continue
 		}
 		if err := s.dismantle(ctx, p); err != nil {
-			s.opts.Log.Error("what is left of a pod that couldn't be made can't be removed", "pod", p.record.ID, "err", err)
+			s.opts.Log.Error("can't clean up a pod sandbox that could not be created", "pod", p.record.ID, "err", err)
 		}
 		p.busy.Unlock()
 	}

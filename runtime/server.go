@@ -216,7 +216,7 @@ func (s *Server) prepare() error {
 	}
 	s.limits = slices.Concat(unenforced, unreachable)
 	for _, l := range s.limits {
-		s.opts.Log.Warn("the machine lacks something", "limitation", l)
+		s.opts.Log.Warn("limitation of this machine", "limitation", l)
 	}
 	if s.opts.Handed != nil {
 		s.supervisor.TakeOver(s.opts.Handed.FIFOs)
@@ -269,7 +269,7 @@ func (s *Server) forgetOtherBoot() error {
 		return err
 	}
 	if err == nil {
-		s.opts.Log.Info("the machine was started since; its pods are gone", "state", s.opts.State)
+		s.opts.Log.Info("the machine was restarted: removing the state of its earlier pods", "state", s.opts.State)
 		for _, name := range stateParts() {
 			if err := os.RemoveAll(filepath.Join(s.opts.State, name)); err != nil {
 				return fmt.Errorf("state of an earlier boot: %w", err)
@@ -321,7 +321,7 @@ func (s *Server) runImages(ctx context.Context) error {
 		return err
 	}
 	if err := store.Sweep(func(id string) bool { _, err := s.supervisor.Get(id); return err == nil }); err != nil {
-		s.opts.Log.Warn("what removed containers wrote couldn't be removed", "err", err)
+		s.opts.Log.Warn("files of removed containers couldn't be removed", "err", err)
 	}
 	s.images.Store(store)
 	for _, b := range s.opts.Images {

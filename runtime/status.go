@@ -241,7 +241,7 @@ func (s *Server) ContainerStatus(_ context.Context, req *cri.ContainerStatusRequ
 	}
 	st := s.containerStatus(&r)
 	if st == nil {
-		return nil, status.Errorf(codes.NotFound, "there is no container %q", req.GetContainerId())
+		return nil, status.Errorf(codes.NotFound, "container %q not found", req.GetContainerId())
 	}
 	res := &cri.ContainerStatusResponse{Status: st}
 	if req.GetVerbose() {

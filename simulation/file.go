@@ -161,7 +161,7 @@ func (c *checker) counts(groups []fileNode, at *field.Path, total, most int) {
 	}
 	switch {
 	case open >= 0 && total == 0:
-		c.faults = append(c.faults, field.Required(at.Index(open).Child("count"), "want a number, or say with --simulated-nodes how many nodes there are"))
+		c.faults = append(c.faults, field.Required(at.Index(open).Child("count"), "want a number, or the number of all nodes from --simulated-nodes"))
 	case open >= 0 && total < sum:
 		c.invalid(at, total, "the groups have %d nodes, more than the %d of --simulated-nodes", sum, total)
 	case open >= 0:

@@ -81,7 +81,7 @@ func (p *Plan) Room(networks ...netip.Prefix) error {
 			larger = "fd00:10:244::/48"
 		}
 		if width < n.Bits() || width > n.Addr().BitLen()-p.NodeRoom() || p.Len() > 1<<(width-n.Bits()) {
-			return fmt.Errorf("the pod network %v has no room for %d nodes with a /%d each; --pod-network says a larger one, such as %s", n, p.Len(), width, larger)
+			return fmt.Errorf("the pod network %v is too small for %d nodes with a /%d each; set a larger one with --pod-network, such as %s", n, p.Len(), width, larger)
 		}
 	}
 	return nil

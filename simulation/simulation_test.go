@@ -194,7 +194,7 @@ func TestBadFiles(t *testing.T) {
 		{"a negative count", head + "nodes:\n- name: a-{}\n  count: -1\n", 0, "nodes.yaml: line 5 column 3: nodes[0].count: -1: want 0 to 5000"},
 		{"too many", head + "nodes:\n- name: a-{}\n  count: 3000\n- name: b-{}\n  count: 3000\n", 0, "nodes.yaml: line 3 column 1: nodes: 6000: want at most 5000 nodes"},
 		{"none", head + "nodes:\n- name: a-{}\n  count: 0\n", 0, "nodes.yaml: line 3 column 1: nodes: 0: want at least one node"},
-		{"no count", head + "nodes:\n- name: a-{}\n", 0, "nodes.yaml: line 4 column 3: nodes[0].count: Required value: want a number, or say with --simulated-nodes"},
+		{"no count", head + "nodes:\n- name: a-{}\n", 0, "nodes.yaml: line 4 column 3: nodes[0].count: Required value: want a number, or the number of all nodes from --simulated-nodes"},
 		{"two without a count", head + "nodes:\n- name: a-{}\n- name: b-{}\n", 9, "nodes.yaml: line 5 column 3: nodes[1].count: Required value: group 0 has none either"},
 		{"a total that the groups do not have", node, 9, "nodes.yaml: line 3 column 1: nodes: 9: the groups have 2 nodes and not the 9 of --simulated-nodes"},
 		{"a quantity", node + "  capacity: {cpu: lots}\n", 0, `nodes.yaml: line 6 column 14: nodes[0].capacity[cpu]: "lots": want a quantity`},

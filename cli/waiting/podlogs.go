@@ -21,6 +21,7 @@ import (
 	"github.com/sampan-io/sampan/await"
 	"github.com/sampan-io/sampan/client"
 	"github.com/sampan-io/sampan/client/cache"
+	"github.com/sampan-io/sampan/internal/podstate"
 	"github.com/sampan-io/sampan/internal/run"
 )
 
@@ -133,7 +134,7 @@ func (l *podLogs) look(p *corev1.Pod) {
 	if !l.meant(p) {
 		return
 	}
-	holdsUp := l.ready || p.Spec.RestartPolicy != corev1.RestartPolicyAlways || !isPodReady(p)
+	holdsUp := l.ready || p.Spec.RestartPolicy != corev1.RestartPolicyAlways || !podstate.Ready(p)
 	for name, s := range begun(p) {
 		key := string(p.UID) + "/" + name
 		known := l.streams[key]
@@ -150,15 +151,6 @@ func (l *podLogs) look(p *corev1.Pod) {
 			l.begin(key, logSource{pod: p, container: name}, s.id)
 		}
 	}
-}
-
-func isPodReady(p *corev1.Pod) bool {
-	for _, c := range p.Status.Conditions {
-		if c.Type == corev1.PodReady {
-			return c.Status == corev1.ConditionTrue
-		}
-	}
-	return false
 }
 
 // A run of a container.

@@ -14,7 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/intstr"
 
-	"github.com/sampan-io/sampan/controller/podstate"
+	"github.com/sampan-io/sampan/internal/podstate"
 )
 
 // deletionTimeout is how long a pod whose eviction was granted may go on without being

@@ -15,7 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 	"pgregory.net/rapid"
 
-	"github.com/sampan-io/sampan/controller/podstate"
+	"github.com/sampan-io/sampan/internal/podstate"
 )
 
 func service(set func(*corev1.Service)) *corev1.Service {

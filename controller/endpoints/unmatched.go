@@ -16,7 +16,7 @@ import (
 
 	"github.com/sampan-io/sampan/client"
 	"github.com/sampan-io/sampan/controller"
-	"github.com/sampan-io/sampan/controller/podstate"
+	"github.com/sampan-io/sampan/internal/podstate"
 )
 
 // The reasons of events about selectors.

@@ -11,7 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/sampan-io/sampan/controller/dependents"
-	"github.com/sampan-io/sampan/controller/podstate"
+	"github.com/sampan-io/sampan/internal/podstate"
 )
 
 // A daemonView is a DaemonSet, its pods, the nodes, and the hash of the present template.

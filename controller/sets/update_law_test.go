@@ -9,7 +9,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/sampan-io/sampan/controller/dependents"
-	"github.com/sampan-io/sampan/controller/podstate"
+	"github.com/sampan-io/sampan/internal/podstate"
 	"github.com/sampan-io/sampan/internal/storytest"
 )
 

@@ -16,7 +16,7 @@ import (
 	"github.com/sampan-io/sampan/client/cache"
 	"github.com/sampan-io/sampan/controller"
 	"github.com/sampan-io/sampan/controller/dependents"
-	"github.com/sampan-io/sampan/controller/podstate"
+	"github.com/sampan-io/sampan/internal/podstate"
 )
 
 // A replicated is what a ReplicationController and a ReplicaSet ask for alike.

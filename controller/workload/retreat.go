@@ -12,8 +12,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/sampan-io/sampan/await"
-	"github.com/sampan-io/sampan/controller/podstate"
 	"github.com/sampan-io/sampan/internal/names"
+	"github.com/sampan-io/sampan/internal/podstate"
 )
 
 // Annotations of a Deployment by which its user asks for more than a plain Deployment

@@ -11,9 +11,9 @@ import (
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// A Making is one attempt at a container: what its configuration depends on
-// beside the pod.
-type Making struct {
+// An Attempt is one attempt at a container: the inputs of its configuration in addition to
+// the pod.
+type Attempt struct {
 	Facts
 	Container *corev1.Container
 	Attempt   int32
@@ -29,7 +29,7 @@ type Making struct {
 
 // Config returns the configuration of the container. Its errors are those of the
 // pod's author.
-func (m Making) Config() (*cri.ContainerConfig, error) {
+func (m Attempt) Config() (*cri.ContainerConfig, error) {
 	c, pod := m.Container, m.Pod
 	security, err := m.security()
 	if err != nil {
@@ -110,7 +110,7 @@ func readOnly() []string {
 }
 
 // security merges what pod and container say; the container wins.
-func (m Making) security() (*cri.LinuxContainerSecurityContext, error) {
+func (m Attempt) security() (*cri.LinuxContainerSecurityContext, error) {
 	own, pod := m.Container.SecurityContext, m.Pod.Spec.SecurityContext
 	if own == nil {
 		own = &corev1.SecurityContext{}
@@ -155,7 +155,7 @@ func (m Making) security() (*cri.LinuxContainerSecurityContext, error) {
 }
 
 // nonRoot checks what runAsNonRoot promises, in Kubernetes' words.
-func (m Making) nonRoot(must *bool, user *int64) error {
+func (m Attempt) nonRoot(must *bool, user *int64) error {
 	who := fmt.Sprintf("(pod: %q, container: %s)", fmt.Sprintf("%s_%s(%s)", m.Pod.Name, m.Pod.Namespace, m.Pod.UID), m.Container.Name)
 	switch {
 	case !deref(must):

@@ -10,7 +10,7 @@ import (
 	"github.com/sampan-io/sampan/internal/resolvconf"
 )
 
-// Limits that resolvers have and Kubernetes keeps.
+// Limits of resolvers, which Kubernetes applies.
 const (
 	maxServers     = 3
 	maxSearches    = 32
@@ -69,7 +69,7 @@ func DNS(pod *corev1.Pod, host resolvconf.Config, clusterServers []string, domai
 	return c, missing, omitted
 }
 
-// fitting returns as many of the search paths as a resolver has room for.
+// fitting returns the search paths within the limits of a resolver.
 func fitting(searches []string) (fit []string) {
 	chars := -1
 	for _, s := range searches[:min(len(searches), maxSearches)] {

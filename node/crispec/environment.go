@@ -103,7 +103,7 @@ func (f Facts) envFrom(from *corev1.EnvFromSource, set func(name, value string))
 	return nil
 }
 
-// optional forgives the lack of what may lack.
+// optional returns nil in place of err if the reference is optional.
 func optional(flag *bool, err error) error {
 	if flag != nil && *flag {
 		return nil
@@ -142,7 +142,7 @@ func (f Facts) value(from *corev1.EnvVarSource, c *corev1.Container) (value stri
 		}
 		return string(v), true, nil
 	default:
-		return "", false, fmt.Errorf("a variable's valueFrom is of a kind that this node does not know")
+		return "", false, fmt.Errorf("unsupported valueFrom of an environment variable")
 	}
 	return value, err == nil, err
 }
@@ -202,7 +202,7 @@ func lines(m map[string]string) string {
 	return b.String()
 }
 
-// subscript takes prefix['key'] apart.
+// subscript splits prefix['key'].
 func subscript(path, prefix string) (string, bool) {
 	rest, ok := strings.CutPrefix(path, prefix+"['")
 	if !ok {

@@ -387,8 +387,8 @@ func TestHosts(t *testing.T) {
 	}
 }
 
-func making(p *corev1.Pod, image *cri.Image) crispec.Making {
-	return crispec.Making{Facts: facts(p), Container: &p.Spec.Containers[0], Attempt: 3, Hash: "h", QOS: corev1.PodQOSBestEffort, Image: image}
+func making(p *corev1.Pod, image *cri.Image) crispec.Attempt {
+	return crispec.Attempt{Facts: facts(p), Container: &p.Spec.Containers[0], Attempt: 3, Hash: "h", QOS: corev1.PodQOSBestEffort, Image: image}
 }
 
 func TestContainerConfig(t *testing.T) {

@@ -106,7 +106,7 @@ func (r Runtime) container(v *View, c *corev1.Container, isInit, over bool) (cor
 	s := corev1.ContainerStatus{Name: c.Name, Image: c.Image, Started: &started}
 	all := v.attempts(c.Name)
 	if len(all) == 0 {
-		r.unborn(v, c, &s, over)
+		r.notCreated(v, c, &s, over)
 		return s, false
 	}
 	sb, latest := v.sandbox(), all[0]
@@ -162,8 +162,8 @@ func (r Runtime) before(v *View, name string, all []Container) corev1.ContainerS
 	}
 }
 
-// unborn is the state of a container that has not been made yet.
-func (r Runtime) unborn(v *View, c *corev1.Container, s *corev1.ContainerStatus, over bool) {
+// notCreated is the state of a container that has not been made yet.
+func (r Runtime) notCreated(v *View, c *corev1.Container, s *corev1.ContainerStatus, over bool) {
 	if last := find(v.Last, c.Name); over && last != nil && last.State.Waiting != nil {
 		s.State.Waiting = last.State.Waiting
 		return

@@ -7,8 +7,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// A View is everything that is known about one pod at one moment. The functions
-// of this package do not change it.
+// A View is the complete state of one pod at one time. The functions of this package do
+// not change it.
 type View struct {
 	Now time.Time
 	Pod *corev1.Pod
@@ -75,7 +75,7 @@ type Memory struct {
 	// container without an entry is ready if it has no probe.
 	Ready map[string]bool
 
-	// DeletionSeen is when the worker first saw that the pod is to go.
+	// DeletionSeen is when the worker first saw that the pod is being deleted.
 	DeletionSeen time.Time
 	// DrainUntil holds the first signal back; zero does not.
 	DrainUntil time.Time
@@ -202,7 +202,7 @@ func (v *View) unmade() bool {
 	return failed && len(v.Sandboxes)+len(v.Containers)+len(v.Last.ContainerStatuses)+len(v.Last.InitContainerStatuses) == 0
 }
 
-// Deleting reports whether the pod is to go.
+// Deleting reports whether the pod is being deleted.
 func (v *View) Deleting() bool { return v.Gone || v.Pod.DeletionTimestamp != nil }
 
 // Alive reports whether any container of the pod may still have a process.
@@ -210,8 +210,7 @@ func (v *View) Alive() bool {
 	return slices.ContainsFunc(v.Containers, func(c Container) bool { return c.State == Running || c.State == Unknown })
 }
 
-// Stopped reports whether nothing of the pod holds anything any more: no process
-// and no address.
+// Stopped reports whether the pod has no process and no address any more.
 func (v *View) Stopped() bool {
 	return !v.Alive() && !slices.ContainsFunc(v.Sandboxes, func(s Sandbox) bool { return s.Ready })
 }

@@ -24,7 +24,7 @@ import (
 	"github.com/sampan-io/sampan/internal/volumefit"
 )
 
-// Provisioner is what classes call this provisioner.
+// Provisioner is the name of this provisioner in storage classes.
 const Provisioner = names.Local
 
 // Class is the name of the class that a cluster without one gets.
@@ -112,7 +112,7 @@ func (p *provisioner) reconcile(ctx context.Context, key controller.Key) (contro
 	return controller.Result{}, nil
 }
 
-// class makes the class of a cluster that has none.
+// class creates the storage class of a cluster that has none.
 func (p *provisioner) class(ctx context.Context) error {
 	if p.classes.Len() > 0 {
 		return nil
@@ -144,7 +144,7 @@ func (p *provisioner) where(c *corev1.PersistentVolumeClaim) string {
 	return ""
 }
 
-// over reports whether a volume is ours to be deleted, or to be let go.
+// over reports whether a volume of this provisioner has to be deleted, or is being deleted and has our finalizer.
 func (p *provisioner) over(v *corev1.PersistentVolume) bool {
 	if v.Annotations[volumefit.ProvisionedBy] != Provisioner || p.Node != "" && v.Annotations[volumefit.SelectedNode] != p.Node || v.Status.Phase == corev1.VolumeBound {
 		return false
@@ -153,7 +153,7 @@ func (p *provisioner) over(v *corev1.PersistentVolume) bool {
 	return released || v.DeletionTimestamp != nil && slices.Contains(v.Finalizers, finalizer)
 }
 
-// provision makes the volume of a claim.
+// provision creates the volume of a claim.
 func (p *provisioner) provision(ctx context.Context, c *corev1.PersistentVolumeClaim) error {
 	volume := prefix + string(c.UID)
 	if _, there := p.volumes.Get("", volume); there {
@@ -241,7 +241,7 @@ func makeDir(path string) error {
 func (p *provisioner) remove(ctx context.Context, v *corev1.PersistentVolume) error {
 	if p.Root != "" && v.Spec.PersistentVolumeReclaimPolicy == corev1.PersistentVolumeReclaimDelete {
 		if v.Spec.Local == nil || !strings.HasPrefix(v.Name, prefix) || v.Spec.Local.Path != filepath.Join(p.Root, v.Name) {
-			p.events.Event(v, corev1.EventTypeWarning, "VolumeFailedDelete", "the directory of volume %q is not where this provisioner makes them", v.Name)
+			p.events.Event(v, corev1.EventTypeWarning, "VolumeFailedDelete", "the path of volume %q is not below the directory of this provisioner", v.Name)
 			return nil
 		}
 		// A privileged pod may have mounted something in the volume.
@@ -267,7 +267,7 @@ func (p *provisioner) remove(ctx context.Context, v *corev1.PersistentVolume) er
 		return nil
 	}
 	if _, err := client.PersistentVolumes.Update(ctx, p.Client, next, ""); err != nil && !apierrors.IsNotFound(err) {
-		return fmt.Errorf("let persistentvolume %s go: %w", v.Name, err)
+		return fmt.Errorf("remove the finalizer of persistentvolume %s: %w", v.Name, err)
 	}
 	return nil
 }

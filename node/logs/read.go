@@ -17,7 +17,7 @@ import (
 	"github.com/sampan-io/sampan/internal/run"
 )
 
-// Options say which part of a log to print, and how. The zero value prints all of
+// Options select the part of a log to print, and its form. The zero value prints all of
 // it.
 type Options struct {
 	Tail       *int64    // so many lines from the end; nil means all of them
@@ -36,7 +36,7 @@ type Options struct {
 type flusher interface{ Flush() }
 
 // Read prints a log to w. It returns nil when it has printed what was asked for,
-// when ctx is over, and when the limit is reached. If w has a method Flush, that
+// when ctx is cancelled, and when the limit is reached. If w has a method Flush, that
 // is called before each wait.
 func Read(ctx context.Context, w io.Writer, path string, o Options) error {
 	f, err := openLatest(ctx, path)

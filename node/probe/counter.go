@@ -13,7 +13,7 @@ const (
 	defaultTimeout = time.Second
 )
 
-// Timeout returns how long one question may take.
+// Timeout returns how long one probe may take.
 func Timeout(p *corev1.Probe) time.Duration {
 	if p.TimeoutSeconds > 0 {
 		return time.Duration(p.TimeoutSeconds) * time.Second
@@ -21,7 +21,7 @@ func Timeout(p *corev1.Probe) time.Duration {
 	return defaultTimeout
 }
 
-// A Counter follows the answers of one container to one probe.
+// A Counter applies the thresholds of one probe to the results of one container.
 type Counter struct {
 	// Verdict is what holds now. It begins as the zero value: a container is not
 	// ready before it has said so.

@@ -40,7 +40,7 @@ func (Network) Probe(ctx context.Context, p *corev1.Probe, c *corev1.Container, 
 	case p.TCPSocket != nil:
 		return connect(ctx, c, ip, p.TCPSocket)
 	}
-	return errors.New("this kind of probe is not known to this node")
+	return errors.New("unsupported probe: want httpGet or tcpSocket")
 }
 
 func connect(ctx context.Context, c *corev1.Container, ip string, a *corev1.TCPSocketAction) error {

@@ -120,7 +120,7 @@ func TestNetwork(t *testing.T) {
 		{"a port without a name", corev1.ProbeHandler{HTTPGet: &corev1.HTTPGetAction{Port: intstr.FromString("none")}}, "invalid port number: none"},
 		{"somebody listens", tcp(port), ""},
 		{"nobody listens", tcp(nobody), "connection refused"},
-		{"another kind", corev1.ProbeHandler{GRPC: &corev1.GRPCAction{}}, "not known"},
+		{"another kind", corev1.ProbeHandler{GRPC: &corev1.GRPCAction{}}, "unsupported probe"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {

@@ -91,7 +91,7 @@ func New(opts Options) (*Runtime, error) {
 	for _, n := range opts.PodCIDRs {
 		room := n.Addr().BitLen() - n.Bits()
 		if room < 2 {
-			return nil, fmt.Errorf("simulated: network %s has no room for pods", n)
+			return nil, fmt.Errorf("simulated: network %s is too small for pods", n)
 		}
 		r.size = min(r.size, 1<<min(room, maxRoom))
 		r.cidrs = append(r.cidrs, n.Masked())

@@ -17,10 +17,10 @@ type File struct {
 	Mode int32
 }
 
-// A Payload is what is in a volume, by path.
+// A Payload is the content of a volume, by path.
 type Payload map[string]File
 
-// Data is what a config map or a secret holds.
+// Data is the content of a ConfigMap or a Secret.
 type Data map[string][]byte
 
 // OfConfigMap returns the data of a config map.

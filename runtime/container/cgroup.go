@@ -48,7 +48,7 @@ func hierarchies() ([]string, error) {
 	return found, nil
 }
 
-// CgroupParent finds a place for a cgroup of the given name: at the root of every
+// CgroupParent finds a path for a cgroup of the given name: at the root of every
 // hierarchy where that is possible, and otherwise below the cgroup of this
 // process. It makes nothing that it leaves behind when it fails.
 func CgroupParent(name string) (string, error) {
@@ -181,7 +181,7 @@ func everywhere(path string, do func(dir string) error) error {
 
 // killAll kills what a cgroup.procs file lists, until it lists nothing.
 func killAll(procs string) error {
-	const patience = 10_000 // milliseconds; a process in the kernel's deepest sleep doesn't hear
+	const patience = 10_000 // milliseconds; a process in uninterruptible sleep ignores signals
 	for range 100 {
 		data, err := os.ReadFile(procs)
 		if err != nil {

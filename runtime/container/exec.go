@@ -40,7 +40,7 @@ func (k *Supervisor) Exec(ctx context.Context, id string, args []string, timeout
 		return ExecResult{}, fmt.Errorf("container %s is not running: %w", id, ErrState)
 	}
 	if len(args) == 0 {
-		return ExecResult{}, errors.New("there is no command to execute")
+		return ExecResult{}, errors.New("command is empty")
 	}
 	var outs [2]capture
 	ends := make([]*os.File, 0, len(outs))
@@ -101,7 +101,7 @@ func (k *Supervisor) Exec(ctx context.Context, id string, args []string, timeout
 	case waitErr != nil:
 		return result, waitErr
 	case !known:
-		return result, fmt.Errorf("container %s: the exit code of %q got lost", id, args[0])
+		return result, fmt.Errorf("container %s: the exit code of %q is unknown", id, args[0])
 	}
 	return result, nil
 }

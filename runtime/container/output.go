@@ -24,7 +24,7 @@ const (
 	Stderr = "stderr"
 )
 
-// A logFile is what the streams of one container are written to.
+// A logFile is the log of one container, to which its streams are written.
 type logFile struct {
 	path   string // "" means that the output is dropped
 	limits LogLimits
@@ -90,7 +90,7 @@ func (l *logFile) write(lines []byte) {
 	if l.limits.Size > 0 && l.size > 0 && l.size+int64(len(lines)) > l.limits.Size {
 		err := l.rotate()
 		if err != nil && !l.stuck {
-			l.log.Error("a log couldn't be rotated and grows on", "log", l.path, "err", err)
+			l.log.Error("a log couldn't be rotated and grows beyond its limit", "log", l.path, "err", err)
 		}
 		l.stuck = err != nil
 	}
@@ -135,7 +135,7 @@ func (l *logFile) close() {
 	}
 }
 
-// A stream carries what a container writes to one of its two outputs into a log.
+// A stream copies one of a container's two outputs into its log.
 type stream struct {
 	name string
 	fifo *os.File // our own descriptor, for reading and writing, nonblocking
@@ -189,7 +189,7 @@ func (s *stream) carry(ctx context.Context, ended <-chan struct{}) {
 	}
 }
 
-// wake makes carry look whether the container has ended.
+// wake makes carry check whether the container has ended.
 func (s *stream) wake() { _ = s.fifo.SetReadDeadline(time.Unix(1, 0)) }
 
 // read takes one portion out of the FIFO and writes its lines. It reports whether

@@ -20,7 +20,7 @@ type Pins struct {
 	PID           string `json:",omitempty"` // unlike the others it ends with its process 1; see [PinPID]
 }
 
-// A PinSpec says which namespaces a pod gets.
+// A PinSpec lists the namespaces of a pod.
 type PinSpec struct {
 	Net, IPC, UTS bool
 	Hostname      string            // set in the UTS namespace

@@ -10,8 +10,8 @@ import (
 	"time"
 )
 
-// A Record is what is known of a container without asking the kernel. It is
-// written to disk when it changes.
+// A Record is the stored state of a container, apart from the kernel's. It is written to
+// disk when it changes.
 type Record struct {
 	ID      string
 	Pod     string // the id of its sandbox
@@ -28,7 +28,7 @@ type Record struct {
 	Exit *Exit `json:"-"` // in a file of its own
 }
 
-// State is where a container is in its life.
+// State is the state of a container.
 type State int
 
 // The states of a container, in their order.

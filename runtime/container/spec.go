@@ -115,7 +115,7 @@ func defaultMounts(privileged bool) []specs.Mount {
 func (s *Spec) Validate() error {
 	var errs []error
 	if len(s.Args) == 0 {
-		errs = append(errs, errors.New("there is no command: neither the image nor the pod says what to run"))
+		errs = append(errs, errors.New("no command specified: neither the image nor the pod has one"))
 	}
 	if s.Cwd != "" && !path.IsAbs(s.Cwd) {
 		errs = append(errs, fmt.Errorf("working directory %q is not absolute", s.Cwd))

@@ -63,7 +63,7 @@ func (k *Supervisor) Start(ctx context.Context, id string) error {
 	return nil
 }
 
-// launch makes the process and begins to look after it.
+// launch creates the process and starts waiting for it.
 func (k *Supervisor) launch(ctx context.Context, e *entry, r *Record) error {
 	spec, err := k.enforceable(&r.Spec)
 	if err != nil {
@@ -299,7 +299,7 @@ func (k *Supervisor) ended(e *entry, exit Exit) {
 	close(e.gone)
 }
 
-// removeLib removes what libcontainer and the kernel have of a container whose
+// removeLib removes the state of libcontainer and the kernel for a container whose
 // processes have ended.
 func (k *Supervisor) removeLib(r *Record) {
 	if lc, err := libcontainer.Load(k.libDir(), r.ID); err == nil {
@@ -395,7 +395,7 @@ func (k *Supervisor) Stats(id string) (Usage, error) {
 	}, nil
 }
 
-// Usage is what a container uses at one moment.
+// Usage is the resource usage of a container at one time.
 type Usage struct {
 	At         time.Time
 	CPU        uint64 // nanoseconds of one core since the start; 0 if the kernel doesn't count them

@@ -83,7 +83,7 @@ type entry struct {
 	record  Record        // guarded by mu
 	proc    *process      // guarded by mu; nil unless running
 	streams []*stream     // guarded by mu
-	gone    chan struct{} // closed once the exit is known and written; replaced never
+	gone    chan struct{} // closed once the exit is known and written; never replaced
 }
 
 // New returns a supervisor without containers; call [Supervisor.Run].
@@ -165,7 +165,7 @@ func (k *Supervisor) get(id string) (*entry, error) {
 	return nil, fmt.Errorf("container %s: %w", id, ErrNotFound)
 }
 
-// Get returns what is known of a container, or [ErrNotFound].
+// Get returns the record of a container, or [ErrNotFound].
 func (k *Supervisor) Get(id string) (Record, error) {
 	e, err := k.get(id)
 	if err != nil {
@@ -247,8 +247,8 @@ func (k *Supervisor) clamp(adj int) int {
 	return k.leastOO
 }
 
-// Remove forgets a container and everything it had except its log. One that still
-// runs is killed. To remove what isn't there is no error.
+// Remove removes a container and its files except its log. A running one is killed.
+// Removing one that does not exist is not an error.
 func (k *Supervisor) Remove(ctx context.Context, id string) error {
 	e, err := k.get(id)
 	if errors.Is(err, ErrNotFound) {

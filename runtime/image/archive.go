@@ -255,7 +255,7 @@ func (im *importer) document(name string, into any) (spooled, error) {
 	return f, nil
 }
 
-// read finds out which images the archive holds. A docker-archive has a
+// read returns the images in the archive. A docker-archive has a
 // manifest.json, which newer ones have beside the OCI image layout; it knows the
 // names.
 func (im *importer) read(name string) ([]*Image, error) {

@@ -198,7 +198,7 @@ func (s *Store) find(ref string) (*Image, error) {
 		for id, img := range s.images {
 			if strings.HasPrefix(hexOf(id), hex) {
 				if found != nil {
-					return nil, fmt.Errorf("image id %q is the beginning of more than one", ref)
+					return nil, fmt.Errorf("image id %q is ambiguous: it is the prefix of more than one id", ref)
 				}
 				found = img
 			}
@@ -350,10 +350,10 @@ func (s *Store) Usage() (images, containers Space, err error) {
 	return images, containers, err
 }
 
-// Space is room taken on a disk.
+// Space is used space on a disk.
 type Space struct{ Bytes, Inodes uint64 }
 
-// ContainerUsage is what a container has written to its root file system.
+// ContainerUsage returns the space of the files that a container has written to its root file system.
 func (s *Store) ContainerUsage(container string) (Space, error) {
 	return measure(s.path("containers", container))
 }
@@ -381,5 +381,5 @@ func measure(dir string) (Space, error) {
 	return sum, err
 }
 
-// Dir is where the store is.
+// Dir returns the directory of the store.
 func (s *Store) Dir() string { return s.opts.Dir }

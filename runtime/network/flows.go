@@ -14,7 +14,7 @@ import (
 // while. A client that keeps sending from one port would keep sending to the pod that had the host port
 // when it began.
 
-// A flowFilter says which flows of UDP are to be forgotten. They are asked for by the port that the
+// A flowFilter selects the UDP flows to remove from the kernel. It matches the port that the
 // client sends to.
 type flowFilter struct {
 	byPort map[uint16][]lead
@@ -132,7 +132,7 @@ func (f podFilter) MatchConntrackFlow(flow *netlink.ConntrackFlow) bool {
 func (n *Network) forgetPods() {
 	for _, f := range n.families {
 		if err := forgetFamily(f, podFilter{f.pods}); err != nil {
-			n.opts.Log.Warn("flows of UDP to pods that are gone may stay for a while", "err", err)
+			n.opts.Log.Warn("UDP flows to deleted pods may remain for a while", "err", err)
 		}
 	}
 }

@@ -122,7 +122,7 @@ func (n *Network) othersClaim(t toggle) (c claim, found bool, err error) {
 	return c, false, nil
 }
 
-// alias is what the bridge is to claim.
+// alias returns the claim of the bridge.
 func (n *Network) alias() (string, error) {
 	c := claim{before: map[string]string{}}
 	for _, f := range n.families {
@@ -155,7 +155,8 @@ func (n *Network) alias() (string, error) {
 	return c.text(n.families), nil
 }
 
-// hearing returns the links on which this host takes the word of routers as long as it is none.
+// hearing returns the links on which this host accepts router advertisements only while it
+// does not forward packets.
 func (n *Network) hearing() ([]string, error) {
 	links, err := n.link.LinkList()
 	if err != nil {
@@ -164,7 +165,7 @@ func (n *Network) hearing() ([]string, error) {
 	var names []string
 	for _, l := range links {
 		a := l.Attrs()
-		// What a port of a bridge hears goes to the bridge.
+		// A port of a bridge passes router advertisements to the bridge.
 		if a.MasterIndex == 0 && a.Name != "lo" && a.Name != n.opts.Bridge && setting6(a.Name, "accept_ra") == "1" && setting6(a.Name, "forwarding") == "0" {
 			names = append(names, a.Name)
 		}
@@ -172,7 +173,7 @@ func (n *Network) hearing() ([]string, error) {
 	return names, nil
 }
 
-// enableForwarding lets the host pass packets on. The bridge has claimed it before.
+// enableForwarding turns on forwarding of packets. The bridge has claimed it before.
 func (n *Network) enableForwarding() error {
 	for _, f := range n.families {
 		t := f.toggle()
@@ -187,7 +188,7 @@ func (n *Network) enableForwarding() error {
 			}
 			for _, l := range links {
 				if err := set6(l, "accept_ra", "2"); err != nil {
-					return fmt.Errorf("having routers be heard on %s: %w", l, err)
+					return fmt.Errorf("accepting router advertisements on %s: %w", l, err)
 				}
 			}
 		}
@@ -215,7 +216,7 @@ func (n *Network) restoreForwarding(bridge netlink.Link) error {
 		}
 		if now, err := os.ReadFile(t.file); err != nil || strings.TrimSpace(string(now)) != before {
 			if err := os.WriteFile(t.file, []byte(before), 0); err != nil {
-				errs = append(errs, fmt.Errorf("putting %s back: %w", t.name, err))
+				errs = append(errs, fmt.Errorf("restoring %s: %w", t.name, err))
 			}
 		}
 		if !f.is6() {
@@ -226,7 +227,7 @@ func (n *Network) restoreForwarding(bridge netlink.Link) error {
 				continue // it was changed by another program, or the link was removed
 			}
 			if err := set6(l, "accept_ra", "1"); err != nil {
-				errs = append(errs, fmt.Errorf("putting accept_ra of %s back: %w", l, err))
+				errs = append(errs, fmt.Errorf("restoring accept_ra of %s: %w", l, err))
 			}
 		}
 	}

@@ -28,7 +28,7 @@ func (p HostPort) String() string {
 	return fmt.Sprintf("%s/%s", p.Host, name)
 }
 
-// meets reports whether there are packets for both. It is what the scheduler goes by.
+// meets reports whether a packet can match both, by the rule of the scheduler.
 func (p HostPort) meets(other HostPort) bool {
 	a, b := p.Host.Addr(), other.Host.Addr()
 	return p.Protocol == other.Protocol && p.Host.Port() == other.Host.Port() && a.Is4() == b.Is4() &&
@@ -42,7 +42,7 @@ type TakenError struct {
 }
 
 func (e *TakenError) Error() string {
-	return fmt.Sprintf("host port %v is taken by the pod sandbox %s", e.Port, e.Pod)
+	return fmt.Sprintf("host port %v is already used by pod sandbox %s", e.Port, e.Pod)
 }
 
 // A publication is what host ports lead to a pod.
@@ -105,7 +105,7 @@ func (n *Network) Publish(id string) error {
 	return nil
 }
 
-// withdraw ends what Publish began. What isn't there is no error.
+// withdraw undoes Publish. It may be repeated.
 func (n *Network) withdraw(id string, at Attachment) error {
 	n.mu.Lock()
 	p := n.ports[id]
@@ -168,7 +168,7 @@ func (n *Network) Restore() error {
 	return nil
 }
 
-// writePorts makes the rules so that they are what the pods have, in one transaction.
+// writePorts replaces the rules by those for the current pods, in one transaction.
 func (n *Network) writePorts() error {
 	n.writing.Lock()
 	defer n.writing.Unlock()

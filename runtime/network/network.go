@@ -269,7 +269,7 @@ func (n *Network) Reserve(id string, at Attachment) error {
 	}
 	if err := n.claim(id, at, true); err != nil {
 		// A version before this one led host ports nowhere and let two pods have one.
-		n.opts.Log.Warn("no port of the host leads to a pod that was found", "pod", id, "err", err)
+		n.opts.Log.Warn("host ports of a running pod can't be restored", "pod", id, "err", err)
 	}
 	for _, a := range at.Addresses {
 		n.owner[a] = id

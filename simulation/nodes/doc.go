@@ -15,8 +15,10 @@
 //	    missed events before it writes.
 //	F4  An idle fleet only writes leases, and at most leasesPerSecond of them per second however many nodes there are.
 //
-// Unlike package node it does not read the objects that a pod refers to (ConfigMaps, Secrets, claims), probes succeed as
-// the pod's Life sets, there are no logs and no exec, and of events only warnings.
+// Unlike package node it has no kubelet API (no logs, no exec), does not read the objects that a pod
+// refers to (ConfigMaps, Secrets, claims), does not reject pods that do not fit their node, accepts every image name, and
+// restores a node's capacity that a client has changed. Probes succeed as the pod's Life sets, and only warnings are
+// recorded as events.
 //
 // For a few simulated nodes a real agent each, on the runtime of package simulated, does more; package cluster chooses
 // (docs/decisions/0010).

@@ -557,7 +557,7 @@ func TestOptionsAreChecked(t *testing.T) {
 		}
 	}
 	_, err = nodes.New(nodes.Options{Plan: simulation.Uniform("n", 5000), PodNetworks: []netip.Prefix{netip.MustParsePrefix("10.1.0.0/16")}})
-	if err == nil || !strings.Contains(err.Error(), "10.1.0.0/16 has no room for 5000 nodes with a /24 each") {
+	if err == nil || !strings.Contains(err.Error(), "10.1.0.0/16 is too small for 5000 nodes with a /24 each") {
 		t.Errorf("New = %v", err)
 	}
 }

@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/sampan-io/sampan/client"
+	"github.com/sampan-io/sampan/internal/podstate"
 )
 
 // A resident is a pod of the fleet: its body, and the state of its object in the API
@@ -108,7 +109,7 @@ func (f *Fleet) updatePod(r *resident, pod *corev1.Pod, now time.Time) {
 // over reports whether nothing has to be done for the pod any more: it has ended, and is
 // not being deleted, or only a finalizer keeps it.
 func over(pod *corev1.Pod) bool {
-	if pod.Status.Phase != corev1.PodSucceeded && pod.Status.Phase != corev1.PodFailed {
+	if !podstate.Finished(pod) {
 		return false
 	}
 	return pod.DeletionTimestamp == nil || pod.DeletionGracePeriodSeconds != nil && *pod.DeletionGracePeriodSeconds == 0

@@ -6,19 +6,22 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// Active says that a pod does or will do its work: it has not ended and is not to be
-// deleted.
+// Active reports whether a pod runs or will run: it has not finished and is not being deleted.
 func Active(pod *corev1.Pod) bool { return !Finished(pod) && pod.DeletionTimestamp == nil }
 
-// Finished says that all containers of a pod have ended for good.
+// Finished reports whether all containers of a pod have ended for good.
 func Finished(pod *corev1.Pod) bool {
 	return pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed
 }
 
 // Condition returns the condition of that type, which is a part of the pod, or nil.
 func Condition(pod *corev1.Pod, kind corev1.PodConditionType) *corev1.PodCondition {
-	for i := range pod.Status.Conditions {
-		if c := &pod.Status.Conditions[i]; c.Type == kind {
+	return condition(&pod.Status, kind)
+}
+
+func condition(s *corev1.PodStatus, kind corev1.PodConditionType) *corev1.PodCondition {
+	for i := range s.Conditions {
+		if c := &s.Conditions[i]; c.Type == kind {
 			return c
 		}
 	}
@@ -26,13 +29,16 @@ func Condition(pod *corev1.Pod, kind corev1.PodConditionType) *corev1.PodConditi
 }
 
 // Ready reports whether the condition Ready of a pod is true.
-func Ready(pod *corev1.Pod) bool {
-	c := Condition(pod, corev1.PodReady)
+func Ready(pod *corev1.Pod) bool { return ReadyIn(&pod.Status) }
+
+// ReadyIn reports whether the condition Ready is true in a status.
+func ReadyIn(s *corev1.PodStatus) bool {
+	c := condition(s, corev1.PodReady)
 	return c != nil && c.Status == corev1.ConditionTrue
 }
 
-// AvailableIn returns how long it is until a pod has been ready for least; 0 means that
-// it is available, less than 0 that it is not ready.
+// AvailableIn returns how long it takes until a pod has been ready for least; 0 means that it is available, less than 0
+// that it is not ready.
 func AvailableIn(pod *corev1.Pod, least time.Duration, now time.Time) time.Duration {
 	if !Ready(pod) {
 		return -1
@@ -43,7 +49,7 @@ func AvailableIn(pod *corev1.Pod, least time.Duration, now time.Time) time.Durat
 	return max(0, Condition(pod, corev1.PodReady).LastTransitionTime.Add(least).Sub(now))
 }
 
-// First orders what a condition holds for before what it does not hold for.
+// First compares two pods for sorting by a property: a pod that has it comes before a pod that does not.
 func First(a, b bool) int {
 	switch {
 	case a && !b:
