@@ -20,8 +20,8 @@ import (
 	"github.com/sampan-io/sampan/internal/run"
 )
 
-// counters count questions, under the names that CoreDNS uses, which dashboards know, in a
-// registry of their own.
+// counters count questions, with CoreDNS's metric names, which dashboards use, in a separate
+// registry.
 type counters struct {
 	registry *prometheus.Registry
 	requests [2][2][2][]prometheus.Counter // by zone, transport, family of addresses and type
@@ -29,18 +29,18 @@ type counters struct {
 	duration [2]prometheus.Observer
 	asked    [2][2]prometheus.Observer // length of questions, by zone and transport
 	answered [2][2]prometheus.Observer // length of answers
-	secured  [2]prometheus.Counter     // questions for DNSSEC's records, too
+	secured  [2]prometheus.Counter     // questions with the DO bit
 	closed   prometheus.Counter
 }
 
-// kinds are the types of record that are counted apart; clients can't make series.
+// kinds are the types of record that are counted separately; clients can't create series.
 var kinds = [...]uint16{dns.TypeA, dns.TypeAAAA, dns.TypeSRV, dns.TypePTR, dns.TypeCNAME, dns.TypeTXT, dns.TypeMX, dns.TypeNS, dns.TypeSOA, dns.TypeHTTPS, dns.TypeANY}
 
 const codes = 6 // NOERROR to REFUSED; all others together
 
 func newCounters(s *Server) *counters {
 	c := &counters{registry: prometheus.NewRegistry()}
-	var families [2]bool // in which it is asked
+	var families [2]bool // families of the listening addresses
 	for _, at := range s.opts.Sockets.Addrs() {
 		families[familyOf(at)] = true
 	}
@@ -94,7 +94,7 @@ func newCounters(s *Server) *counters {
 		prometheus.GaugeOpts{Name: "sampan_dns_services", Help: "Services that have names."},
 		func() float64 { return float64(s.zone.Len()) },
 	)
-	// Dashboards tell name servers apart by where they are asked.
+	// Dashboards distinguish servers by their listening address.
 	here := prometheus.WrapRegistererWith(prometheus.Labels{"server": "dns://" + s.opts.Sockets.Addr().String()}, c.registry)
 	here.MustRegister(requests, responses, secured, duration, asked, answered)
 	here.MustRegister(s.upstream.Collectors()...)
@@ -133,7 +133,7 @@ func (c *counters) observe(w *worker, rcode, size int) {
 	}
 }
 
-// serveWeb answers over HTTP until ctx is over.
+// serveWeb serves HTTP until ctx is cancelled.
 func (s *Server) serveWeb(ctx context.Context) error {
 	mux := http.NewServeMux()
 	mux.Handle("GET /metrics", promhttp.HandlerFor(s.count.registry, promhttp.HandlerOpts{}))
@@ -160,7 +160,7 @@ func (s *Server) serveWeb(ctx context.Context) error {
 		group.Go(func(context.Context) { ended <- server.Serve(l) })
 	}
 	err := <-ended
-	_ = server.Close() // the others
+	_ = server.Close() // the other listeners
 	if !errors.Is(err, http.ErrServerClosed) {
 		return err
 	}

@@ -127,7 +127,7 @@ func (p *Proxy) announceMine(ctx context.Context) {
 	mine := p.mine()
 	err := p.opts.Announcer.Announce(ctx, mine)
 	if err != nil && ctx.Err() == nil {
-		p.opts.Log.ErrorContext(ctx, "announcing the addresses of load balancers; trying again", "err", err)
+		p.opts.Log.ErrorContext(ctx, "cannot announce the addresses of load balancers; retrying", "err", err)
 	}
 	p.announce = err != nil
 	if slices.ContainsFunc(mine, func(a netip.Addr) bool { return !slices.Contains(p.answered, a) }) {

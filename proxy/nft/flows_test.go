@@ -263,7 +263,7 @@ func different(a, b map[string]bool) string {
 	return "none"
 }
 
-func TestFlowsAreLookedAtAndRemoved(t *testing.T) {
+func TestConntrackLooksUpAndRemovesFlows(t *testing.T) {
 	nstest.Run(t, func(t *testing.T) {
 		tracked(t)
 		for _, v6 := range []bool{false, true} {
@@ -369,7 +369,7 @@ func TestArrivalsAreHeardOf(t *testing.T) {
 		if err := recheck(c, []*drain{asked}, false); err != nil || len(asked.queued) == 0 || len(asked.queued) >= n {
 			t.Errorf("%d of %d may queue, %v; want those that have not ended", len(asked.queued), n, err)
 		}
-		// Those that are old or known to be over are forgotten.
+		// Old and finished connections are forgotten.
 		a.poll(now.Add(young))
 		if len(a.all) >= len(want)*1000 || slices.ContainsFunc(a.all, func(x *arrival) bool { return x.no }) {
 			t.Error("what is over is remembered")

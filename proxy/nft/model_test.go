@@ -22,8 +22,8 @@ import (
 	"github.com/sampan-io/sampan/proxy"
 )
 
-// contents reads what a table has: elements and rules, as the kernel tells them. Chains
-// of classes that no frontend has are left out, and what is about them.
+// contents reads the elements and rules of a table from the kernel, without chains of classes that
+// have no frontend.
 func contents(t *rapid.T, k *Kernel) map[string]bool {
 	idle := map[string]bool{accountingWasOff: true} // which the first one alone has
 	for c, u := range k.classes {
@@ -199,7 +199,7 @@ func TestUpdatesAreAsGoodAsReplace(t *testing.T) {
 				fallthrough
 			case cases == 1, failed:
 				must(k.Replace(t.Context(), nil))
-			default: // classes that nobody uses are left, until there are too many
+			default: // unused classes are left, until there are too many
 				var changes []proxy.Change
 				for _, r := range now {
 					changes = append(changes, proxy.Change{Was: r})

@@ -78,8 +78,8 @@ func TestAPortIsUsedAgainAfterAReset(t *testing.T) {
 	})
 }
 
-// TestNobodyElsesResetsAreForgotten leaves alone what came to no frontend of ours.
-func TestNobodyElsesResetsAreForgotten(t *testing.T) {
+// TestResetsOfOthersAreIgnored leaves alone what came to no frontend of ours.
+func TestResetsOfOthersAreIgnored(t *testing.T) {
 	w := newWorld(t)
 	n := w.nodes[0]
 	q := w.queue(false)
@@ -154,7 +154,7 @@ func (n *node) forgets(local uint16) {
 		if time.Now().After(deadline) {
 			n.t.Fatalf("the connection from port %d is remembered", local)
 		}
-		time.Sleep(time.Millisecond) // conntrack tells nobody
+		time.Sleep(time.Millisecond) // conntrack sends no event for it
 	}
 }
 
