@@ -18,6 +18,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"pgregory.net/rapid"
 
+	"github.com/sampan-io/sampan/internal/netfilter"
 	"github.com/sampan-io/sampan/internal/nstest"
 	"github.com/sampan-io/sampan/proxy"
 )
@@ -80,7 +81,7 @@ func contents(t *rapid.T, k *Kernel) map[string]bool {
 		}
 	}
 	rules := map[string]int{}
-	group := appendAttr(nil, unix.NFTA_LOG_GROUP, binary.BigEndian.AppendUint16(nil, resetGroup(k.opts.Table))...) // each table has one of its own
+	group := netfilter.AppendAttr(nil, unix.NFTA_LOG_GROUP, binary.BigEndian.AppendUint16(nil, resetGroup(k.opts.Table))...) // each table has one of its own
 	for _, rule := range ask(unix.NFT_MSG_GETRULE, mdnetlink.Attribute{Type: unix.NFTA_RULE_TABLE, Data: name(k.opts.Table)}) {
 		chain := ""
 		for rule.Next() {

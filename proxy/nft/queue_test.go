@@ -120,9 +120,9 @@ func TestSettleWaitsForTheQueue(t *testing.T) {
 	})
 }
 
-// TestSettleHearsOfConnections takes a server out again and again. After the first times Settle does not read all
+// TestSettleListensToNewFlows takes a server out again and again. After the first times Settle does not read all
 // connections any more, and waits for the same ones all the same.
-func TestSettleHearsOfConnections(t *testing.T) {
+func TestSettleListensToNewFlows(t *testing.T) {
 	w := newWorld(t)
 	n := w.nodes[0]
 	both(func(v6 bool) {

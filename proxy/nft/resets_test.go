@@ -14,8 +14,9 @@ import (
 	"golang.org/x/sys/unix"
 	corev1 "k8s.io/api/core/v1"
 
+	"github.com/vishvananda/netlink"
+
 	"github.com/sampan-io/sampan/proxy"
-	"github.com/sampan-io/sampan/proxy/nft"
 )
 
 // TestAPortIsUsedAgainAfterAReset has a server reset a connection, and then takes it out. The client's next
@@ -161,9 +162,14 @@ func (n *node) forgets(local uint16) {
 // remembers reports whether conntrack of the node knows a connection from a port.
 func (n *node) remembers(local uint16) (yes bool) {
 	n.do(func() {
-		var err error
-		if yes, err = nft.Remembers(local); err != nil {
-			n.t.Error(err)
+		for _, family := range []netlink.InetFamily{unix.AF_INET, unix.AF_INET6} {
+			flows, err := netlink.ConntrackTableList(netlink.ConntrackTable, family)
+			if err != nil {
+				n.t.Error(err)
+			}
+			for _, f := range flows {
+				yes = yes || f.Forward.SrcPort == local
+			}
 		}
 	})
 	return yes

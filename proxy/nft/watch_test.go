@@ -70,7 +70,7 @@ func TestWatchReportsARemovedTable(t *testing.T) {
 			// Changes of other tables, and one that only looks like a loss.
 			theirs(func(c *nftables.Conn) { c.AddTable(other); c.AddTable(namesake) })
 			theirs(func(c *nftables.Conn) { c.DelTable(other); c.DelTable(namesake) })
-			if err := send(k.replacement(nil, false, must(plan(nothing(), nil, k.opts, time.Now())), k.opts)); err != nil {
+			if err := send(k.replacement(nil, false, must(plan(nothing(), nil, k.opts)), k.opts)); err != nil {
 				t.Fatal(err)
 			}
 			if len(lost) > 0 {
