@@ -65,8 +65,8 @@ func (all *conversations) closeOne() {
 	_ = victim.Close()
 }
 
-// heard records that a question came.
-func (all *conversations) heard(t *conversation) {
+// note records that a question came.
+func (all *conversations) note(t *conversation) {
 	all.mu.Lock()
 	t.asked = time.Now()
 	all.mu.Unlock()
@@ -131,7 +131,7 @@ func (s *Server) converse(ctx context.Context, t *conversation) {
 		if _, err := io.ReadFull(t, in); err != nil {
 			return
 		}
-		s.talks.heard(t)
+		s.talks.note(t)
 		out, more := w.answer(in)
 		switch {
 		case more:

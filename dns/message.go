@@ -192,7 +192,7 @@ func (w *worker) respond(msg *dns.Msg, err error, asked bool) (reply []byte, mor
 	case ours:
 		name = w.found.Chase
 	case s.upstream.Looped(name, q.Type):
-		return w.fail(dns.RcodeServerFailure, dns.ExtendedErrorCodeOther, "this question went round in a circle"), false
+		return w.fail(dns.RcodeServerFailure, dns.ExtendedErrorCodeOther, "forwarding loop: the question came back to this server"), false
 	case !w.in.RecursionDesired:
 		return w.fail(dns.RcodeRefused, dns.ExtendedErrorCodeNotAuthoritative, "not a name of this cluster, and recursion is not desired"), false
 	case q.Type == dns.TypeANY:

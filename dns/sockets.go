@@ -109,7 +109,7 @@ const (
 
 // serve answers until ctx is cancelled.
 func (s *Server) serve(ctx context.Context) error {
-	s.opts.Log.InfoContext(ctx, "cluster DNS listens", "address", s.opts.Sockets.Addrs(), "for", "who can reach that address", "domain", s.zone.Domain())
+	s.opts.Log.InfoContext(ctx, "cluster DNS listens", "address", s.opts.Sockets.Addrs(), "for", "clients that can reach this address", "domain", s.zone.Domain())
 	defer s.opts.Sockets.Close()
 	wait := time.NewTimer(incomplete)
 	select {

@@ -219,7 +219,7 @@ func TestAResolverThatAsksUsIsFound(t *testing.T) {
 	if !strings.HasPrefix(got, "SERVFAIL") {
 		t.Errorf("%s, want SERVFAIL", got)
 	}
-	h.until("other.example.com.", wire.TypeA, "SERVFAIL; because the upstream resolver "+up.at+" asks this server in turn; name another one with --cluster-dns-upstream")
+	h.until("other.example.com.", wire.TypeA, "SERVFAIL; because the upstream resolver "+up.at+" forwards to this server (a loop); name another one with --cluster-dns-upstream")
 }
 
 func TestItselfIsNotAsked(t *testing.T) {

@@ -86,7 +86,7 @@ func newCounters(s *Server) *counters {
 		Name: "sampan_dns_connections_closed_total", Help: "Connections that were closed to make room for others.",
 	})
 	build := prometheus.NewGauge(prometheus.GaugeOpts{
-		Name: "coredns_build_info", Help: "A metric with the value 1: what this is.",
+		Name: "coredns_build_info", Help: "The version of this server; the value is always 1.",
 		ConstLabels: prometheus.Labels{"version": "sampan " + cmp.Or(s.opts.Version, "unknown"), "goversion": runtime.Version(), "revision": ""},
 	})
 	build.Set(1)
@@ -156,7 +156,7 @@ func (s *Server) serveWeb(ctx context.Context) error {
 	defer group.Wait()
 	ended := make(chan error, len(s.opts.Web))
 	for _, l := range s.opts.Web {
-		s.opts.Log.InfoContext(ctx, "cluster DNS serves metrics", "address", l.Addr(), "for", "who can reach that address")
+		s.opts.Log.InfoContext(ctx, "cluster DNS serves metrics", "address", l.Addr(), "for", "clients that can reach this address")
 		group.Go(func(context.Context) { ended <- server.Serve(l) })
 	}
 	err := <-ended

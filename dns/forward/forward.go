@@ -240,7 +240,7 @@ func (f *Forwarder) list() (order []*server, missing string) {
 	}
 	missing = f.missing
 	if loops != "" {
-		missing = "the upstream resolver " + loops + " asks this server in turn; name another one with --cluster-dns-upstream"
+		missing = "the upstream resolver " + loops + " forwards to this server (a loop); name another one with --cluster-dns-upstream"
 	}
 	return append(order, later...), missing
 }
@@ -284,7 +284,7 @@ func (f *Forwarder) Looped(name string, kind uint16) bool {
 	}
 	if !s.logged {
 		s.logged = true
-		f.opts.Log.Error("an upstream resolver asks this server what it is asked by it, and is left out; name another one with --cluster-dns-upstream", "server", s.address)
+		f.opts.Log.Error("an upstream resolver forwards to this server (a loop) and is not used; name another one with --cluster-dns-upstream", "server", s.address)
 	}
 	return true
 }
@@ -463,7 +463,7 @@ func unknownEDNS(m *dns.Msg) bool {
 	return false
 }
 
-var errLoop = errors.New("it asks this server in turn")
+var errLoop = errors.New("it forwards to this server (a loop)")
 
 // probe sends a server a probe for loops, if one is due. Its answer is ignored.
 func (f *Forwarder) probe(ctx context.Context, s *server, again bool) {

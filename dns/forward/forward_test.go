@@ -425,17 +425,17 @@ func TestALoopIsFound(t *testing.T) {
 		s.mu.Unlock()
 		time.Sleep(time.Second)
 		// A changed list is tried again: the address may have another server by now.
-		want(t, "alone", s.ask(t, "d."), "error after 25ms: 192.0.2.1:53: it asks this server in turn")
-		want(t, "alone, again", s.ask(t, "d."), "error after 0s: the upstream resolver 192.0.2.1:53 asks this server in turn; name another one with --cluster-dns-upstream")
+		want(t, "alone", s.ask(t, "d."), "error after 25ms: 192.0.2.1:53: it forwards to this server (a loop)")
+		want(t, "alone, again", s.ask(t, "d."), "error after 0s: the upstream resolver 192.0.2.1:53 forwards to this server (a loop); name another one with --cluster-dns-upstream")
 		time.Sleep(30 * time.Second)
-		want(t, "alone, another try", s.ask(t, "e."), "error after 25ms: 192.0.2.1:53: it asks this server in turn")
+		want(t, "alone, another try", s.ask(t, "e."), "error after 25ms: 192.0.2.1:53: it forwards to this server (a loop)")
 		// It was mended.
 		time.Sleep(30 * time.Second)
 		s.on(first, records("300 IN A 192.0.2.80"))
 		want(t, "mended", s.ask(t, "f."), "NOERROR A 300, 0s")
 		// And broken again, after it has answered: the question is sent again, and a probe with it.
 		s.on(first, loop)
-		want(t, "broken again", s.ask(t, "g."), "error after 25ms: 192.0.2.1:53: it asks this server in turn")
+		want(t, "broken again", s.ask(t, "g."), "error after 25ms: 192.0.2.1:53: it forwards to this server (a loop)")
 		for name, n := range probes {
 			if n != 1 {
 				t.Errorf("the probe %s was sent %d times: a cache on the way may know it", name, n)
@@ -457,7 +457,7 @@ func TestALoopThatIsMadeLaterIsFound(t *testing.T) {
 			s.Looped(m.Question[0].Name, m.Question[0].Qtype)
 			return silent(ctx, m)
 		})
-		want(t, "a loop", s.ask(t, "c."), "error after 1.025s: 192.0.2.1:53: it asks this server in turn")
+		want(t, "a loop", s.ask(t, "c."), "error after 1.025s: 192.0.2.1:53: it forwards to this server (a loop)")
 	})
 }
 

@@ -35,7 +35,7 @@ func Explain(w World) (*Trace, error) {
 	}
 	refused := refusedOf(svc, &plan)
 	for _, a := range refused {
-		t.Hints = append(t.Hints, fmt.Sprintf("no traffic goes by %s: %s", a, whyRefused))
+		t.Hints = append(t.Hints, fmt.Sprintf("no traffic is sent to or from %s: %s", a, whyRefused))
 	}
 	t.Hints = append(t.Hints, w.selection()...)
 	if w.NoPods != "" {
@@ -62,7 +62,7 @@ func Explain(w World) (*Trace, error) {
 }
 
 // whyRefused is why an address of a Service or an endpoint is refused.
-const whyRefused = "the address is refused: it is of loopback, link-local, multicast, another family or the service network"
+const whyRefused = "the address is refused: it is loopback, link-local, multicast, of another family or in the service network"
 
 // refusedOf returns the refused addresses of a Service, without those of its endpoints.
 func refusedOf(svc *corev1.Service, plan *proxy.Plan) []string {
@@ -246,7 +246,7 @@ func (w *World) policy(p *Path, in bool) string {
 	case in && p.Rule.Inside != nil:
 		return name + " is Local, which is not about clients inside: those of all nodes"
 	}
-	return fmt.Sprintf("%s is Local: those of node %s alone", name, w.Here.Node)
+	return fmt.Sprintf("%s is Local: only those of node %s", name, w.Here.Node)
 }
 
 // seenAs describes whose address servers see.

@@ -26,7 +26,7 @@ const wanted = "want NAME, NAME:PORT, IP:PORT or NODEIP:NODEPORT, with /UDP or /
 // be names. A name may be a DNS name, and may begin with "service/".
 func Parse(text string) (Target, error) {
 	wrong := func(format string, args ...any) (Target, error) {
-		return Target{}, fmt.Errorf("%q is nothing to trace: %s; %s", text, fmt.Sprintf(format, args...), wanted)
+		return Target{}, fmt.Errorf("cannot trace %q: %s; %s", text, fmt.Sprintf(format, args...), wanted)
 	}
 	rest := text
 	for _, kind := range []string{"service/", "services/", "svc/"} {
@@ -74,7 +74,7 @@ func Parse(text string) (Target, error) {
 			return wrong("%q is neither an address nor the name of a Service", name)
 		}
 		if i == 2 && p != "svc" {
-			return wrong("of a name with dots, NAME.NAMESPACE.svc is wanted")
+			return wrong("a name with dots must be NAME.NAMESPACE.svc")
 		}
 	}
 	if t.Name = parts[0]; len(parts) > 1 {

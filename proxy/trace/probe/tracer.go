@@ -97,7 +97,7 @@ func (t *Tracer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		defer func() { <-t.slots }()
 	default:
 		w.Header().Set("Retry-After", "1")
-		refuse(w, http.StatusTooManyRequests, metav1.StatusReasonTooManyRequests, "too many traces at the same time, come again")
+		refuse(w, http.StatusTooManyRequests, metav1.StatusReasonTooManyRequests, "too many traces at the same time, try again later")
 		return
 	}
 	var from *Pod
@@ -146,7 +146,7 @@ func (t *Tracer) see(ctx context.Context, q trace.Question, from *Pod) (*trace.N
 		return s, nil //nolint:nilerr // the asker has a different version of the Service, and says what is missing
 	}
 	if len(paths) > maxPaths {
-		return nil, fmt.Errorf("%d addresses and ports are meant, want at most %d at a time: name a port", len(paths), maxPaths)
+		return nil, fmt.Errorf("%d addresses and ports match, want at most %d at a time: name a port", len(paths), maxPaths)
 	}
 	namespace := ""
 	if from != nil {
