@@ -67,7 +67,7 @@ func TestTraceAsksTheAgentOfTheNode(t *testing.T) {
 
 also at 192.0.2.1:30080/TCP (node port)
 
-hint: pod late is no endpoint: not yet on a node: no scheduler has decided about it yet
+hint: pod late is not an endpoint: not yet on a node: no scheduler has decided about it yet
 `, "", "service", "trace", "web")
 
 	result = trace.Refused

@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// TestABurstOfQuestionsHasRoom sends thousands of questions while nobody reads.
+// TestABurstOfQuestionsHasRoom sends thousands of questions while the server does not read.
 func TestABurstOfQuestionsHasRoom(t *testing.T) {
 	if os.Getuid() != 0 {
 		t.Skip("the room that anybody may have is the host's to say")

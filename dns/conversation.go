@@ -15,28 +15,26 @@ import (
 
 const (
 	maxConnections = 128              // at the same time
-	maxPipelined   = 32               // questions of one connection that others are asked for
-	idle           = 10 * time.Second // until a connection that asks nothing is closed (RFC 7766, 6.2.3)
+	maxPipelined   = 32               // questions of one connection that wait for upstream servers
+	idle           = 10 * time.Second // until a silent connection is closed (RFC 7766, 6.2.3)
 )
 
-// conversations are the connections that are open. Of who has most of them the one that
-// has asked nothing for longest makes room for a new one, so that nobody can keep the
-// others out.
+// conversations are the open connections. A new one above the limit closes the most idle connection
+// of the client that has most, so that no client can keep the others out.
 type conversations struct {
 	mu   sync.Mutex
 	open map[*conversation]bool // guarded by mu
 }
 
-// A conversation is a connection, over which one question comes after the other.
+// A conversation is a connection, with a sequence of questions.
 type conversation struct {
 	net.Conn
 	from    netip.Addr
-	asked   time.Time  // guarded by the mu of the conversations; when the last question came
+	asked   time.Time  // guarded by the mu of the conversations; time of the last question
 	writing sync.Mutex // held while an answer is written
 }
 
-// begin notes a connection, and closes another one if there are too many, which it
-// reports.
+// begin adds a connection. If there are too many it closes another one, and reports that.
 func (all *conversations) begin(c net.Conn) (_ *conversation, closed bool) {
 	t := &conversation{Conn: c, asked: time.Now()}
 	if at, ok := c.RemoteAddr().(*net.TCPAddr); ok {
@@ -51,7 +49,7 @@ func (all *conversations) begin(c net.Conn) (_ *conversation, closed bool) {
 	return t, closed
 }
 
-// closeOne makes room. mu is held.
+// closeOne closes a connection. mu is held.
 func (all *conversations) closeOne() {
 	count := map[netip.Addr]int{}
 	for t := range all.open {
@@ -67,8 +65,8 @@ func (all *conversations) closeOne() {
 	_ = victim.Close()
 }
 
-// heard notes that a question came.
-func (all *conversations) heard(t *conversation) {
+// note records that a question came.
+func (all *conversations) note(t *conversation) {
 	all.mu.Lock()
 	t.asked = time.Now()
 	all.mu.Unlock()
@@ -81,9 +79,9 @@ func (all *conversations) end(t *conversation) {
 	_ = t.Close()
 }
 
-// accept answers who connects to a socket, until that is closed.
+// accept serves the connections of a socket until that is closed.
 func (s *Server) accept(ctx context.Context, l *net.TCPListener) error {
-	// One more: what is closed to make room may take a moment to end.
+	// One more: a connection that was closed for a new one may take a moment to end.
 	group := run.NewGroup(ctx, maxConnections+1)
 	defer group.Stop()
 	for {
@@ -92,7 +90,7 @@ func (s *Server) accept(ctx context.Context, l *net.TCPListener) error {
 		case errors.Is(err, net.ErrClosed):
 			return nil
 		case err != nil:
-			// Too many files are open, or they went away again.
+			// Too many files are open, or the client disconnected.
 			s.opts.Log.WarnContext(ctx, "accepting a connection", "err", err)
 			if !run.Pause(ctx, 100*time.Millisecond) {
 				return nil
@@ -109,8 +107,8 @@ func (s *Server) accept(ctx context.Context, l *net.TCPListener) error {
 	}
 }
 
-// converse answers the questions that come over a connection: what is known at once, the
-// rest when others have answered, in whatever order (RFC 7766, 6.2.1.1).
+// converse answers the questions of a connection: known names at once, others when an upstream
+// server has answered, in whatever order (RFC 7766, 6.2.1.1).
 func (s *Server) converse(ctx context.Context, t *conversation) {
 	defer s.talks.end(t)
 	stop := context.AfterFunc(ctx, func() { _ = t.Close() })
@@ -122,10 +120,10 @@ func (s *Server) converse(ctx context.Context, t *conversation) {
 	w.family = family
 	var length [2]byte
 	for {
-		_ = t.SetReadDeadline(time.Now().Add(idle)) // on a closed one, reading fails
+		_ = t.SetReadDeadline(time.Now().Add(idle)) // on a closed connection, reading fails
 		if _, err := io.ReadFull(t, length[:]); err != nil {
 			if errors.Is(err, io.EOF) {
-				later.Wait() // they may have no more to say, and still listen
+				later.Wait() // the client may have stopped sending, and still listen
 			}
 			return
 		}
@@ -133,7 +131,7 @@ func (s *Server) converse(ctx context.Context, t *conversation) {
 		if _, err := io.ReadFull(t, in); err != nil {
 			return
 		}
-		s.talks.heard(t)
+		s.talks.note(t)
 		out, more := w.answer(in)
 		switch {
 		case more:
@@ -154,7 +152,7 @@ func (s *Server) converse(ctx context.Context, t *conversation) {
 	}
 }
 
-// say writes an answer, and reports whether it could.
+// say writes an answer, and reports whether it succeeded.
 func (t *conversation) say(out []byte) bool {
 	t.writing.Lock()
 	defer t.writing.Unlock()

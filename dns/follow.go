@@ -20,11 +20,11 @@ import (
 	"github.com/sampan-io/sampan/internal/run"
 )
 
-// byService is the index of slices by the name of their Service, in whatever namespace: it
-// is a part of what is kept of a slice and costs nothing.
+// byService is the index of slices by the name of their Service, without namespace: a substring of
+// the facts of a slice, which needs no memory.
 const byService = "service"
 
-// cacheOf returns the cache of a resource, and sees to it that it is run.
+// cacheOf returns the cache of a resource, and adds it to the caches that run.
 func (s *Server) cacheOf(r client.Resource[client.Object], indexes cache.Indexes[client.Object]) *cache.Cache[client.Object] {
 	if s.opts.Caches != nil {
 		return cache.Of(s.opts.Caches, r, indexes)
@@ -34,7 +34,7 @@ func (s *Server) cacheOf(r client.Resource[client.Object], indexes cache.Indexes
 	return c
 }
 
-// follow makes the caches.
+// follow creates the caches.
 func (s *Server) follow() {
 	if s.opts.Caches != nil {
 		_, others := s.opts.Caches.Or(nil, s.opts.Log)
@@ -63,8 +63,8 @@ func (s *Server) follow() {
 			if o == nil {
 				continue
 			}
-			// Of other Services than headless ones only endpoints with hostnames have
-			// names. If it is one, or is not known yet, it is looked at.
+			// Endpoints have names if their Service is headless or if they have a hostname.
+			// Other slices need no update, unless their Service is not known yet.
 			name := serviceOf(o)
 			if svc, known := s.services.Get(name.Namespace, name.Name); !known || headless(svc) || hostnames(o) {
 				s.touch(name)
@@ -84,7 +84,7 @@ func (s *Server) touch(name types.NamespacedName) {
 	}
 }
 
-// keep tells the zone what changed.
+// keep updates the zone with changes until ctx is cancelled.
 func (s *Server) keep(ctx context.Context) error {
 	for first := true; ; first = false {
 		s.mu.Lock()
@@ -92,7 +92,7 @@ func (s *Server) keep(ctx context.Context) error {
 		s.dirty = map[types.NamespacedName]bool{}
 		s.mu.Unlock()
 		for name := range dirty {
-			run.Shield(s.opts.Log, func() { s.tell(name) }, "service", name)
+			run.Shield(s.opts.Log, func() { s.update(name) }, "service", name)
 		}
 		if first {
 			close(s.complete)
@@ -105,8 +105,8 @@ func (s *Server) keep(ctx context.Context) error {
 	}
 }
 
-// tell tells the zone what a Service is now.
-func (s *Server) tell(name types.NamespacedName) {
+// update updates a Service in the zone.
+func (s *Server) update(name types.NamespacedName) {
 	o, ok := s.services.Get(name.Namespace, name.Name)
 	if !ok {
 		s.zone.Remove(name.Namespace, name.Name)
@@ -122,14 +122,14 @@ func (s *Server) tell(name types.NamespacedName) {
 	s.zone.Put(name.Namespace, name.Name, svc, endpoints)
 }
 
-// facts stand in a cache for an object of which only they are wanted. They are a
-// thirtieth of it: one string, in which one part stands behind the other.
+// facts replace an object in a cache, with a thirtieth of its size: one string with all parts that
+// are needed, one after the other.
 type facts struct {
-	metav1.Object // nil: caches ask for nothing else than what is below
+	metav1.Object // nil: caches use no other methods than those below
 
 	text  string
-	ends  [4]uint16     // of name, namespace, revision and UID in text; then comes what a slice says
-	of    uint8         // of an EndpointSlice: how long the name of its Service is, which comes first there
+	ends  [4]uint16     // of name, namespace, revision and UID in text; then come the parts of a slice
+	of    uint8         // of an EndpointSlice: length of the name of its Service, which comes first there
 	named bool          // of an EndpointSlice: an endpoint has a hostname
 	about *zone.Service // of a Service
 }
@@ -150,14 +150,14 @@ func (f *facts) GetDeletionTimestamp() *metav1.Time       { return nil }
 func (f *facts) GetObjectKind() schema.ObjectKind         { return schema.EmptyObjectKind }
 func (f *facts) DeepCopyObject() runtime.Object           { return f }
 
-// said returns what a slice says: the name of its Service, and its endpoints.
+// said returns the parts of a slice: the name of its Service, and its packed endpoints.
 func (f *facts) said() (service, endpoints string) {
 	rest := f.text[f.ends[3]:]
 	return rest[:f.of], rest[f.of:]
 }
 
-// keepFacts returns what stands for an object. Everything is copied: what is read from a
-// server may share memory with all that came with it.
+// keepFacts returns the facts of an object. It copies everything: an object from a list may share
+// memory with the whole list.
 func keepFacts(o client.Object) client.Object {
 	f := &facts{}
 	var text []byte
@@ -183,7 +183,7 @@ func keepFacts(o client.Object) client.Object {
 	return f
 }
 
-// hostnames reports whether an endpoint of a slice has one.
+// hostnames reports whether an endpoint of a slice has a hostname.
 func hostnames(o client.Object) bool {
 	switch o := o.(type) {
 	case *facts:
@@ -194,15 +194,15 @@ func hostnames(o client.Object) bool {
 	return false
 }
 
-// mayBeNamed reports whether a slice may be of a headless Service, whose endpoints have
-// names. Who makes slices for Services with selectors marks those.
+// mayBeNamed reports whether a slice may be of a headless Service, whose endpoints have names. The
+// EndpointSlice controller labels slices of headless Services with selectors.
 func mayBeNamed(s *discoveryv1.EndpointSlice) bool {
 	_, headless := s.Labels[corev1.IsHeadlessService]
 	return headless || s.Labels[discoveryv1.LabelManagedBy] != "endpointslice-controller.k8s.io"
 }
 
-// short returns what stands for a UID: the sixteen bytes that it is, if it is one like
-// most. All that caches do with it is to see whether it is another one.
+// short returns a short form of a UID: its sixteen bytes, if it is a UUID. Caches only compare
+// UIDs.
 func short(uid types.UID) string {
 	const dashed, plain = 36, 32
 	text := string(uid)

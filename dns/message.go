@@ -14,7 +14,7 @@ import (
 	"github.com/sampan-io/sampan/internal/run"
 )
 
-// A transport is how a question came.
+// A transport is UDP or TCP.
 type transport int
 
 const (
@@ -24,11 +24,11 @@ const (
 
 func (t transport) String() string { return [...]string{"udp", "tcp"}[t] }
 
-// maxUDP is the longest answer over UDP, in bytes, whoever can take more: fragments get
-// lost and can be forged (RFC 9715).
+// maxUDP is the longest answer over UDP, in bytes, even if the client can receive more: fragments
+// get lost and can be forged (RFC 9715).
 const maxUDP = 1232
 
-// A worker answers one question at a time, and uses again what it used for the last.
+// A worker answers one question at a time, and reuses its memory.
 type worker struct {
 	server *Server
 	over   transport
@@ -44,14 +44,14 @@ type worker struct {
 }
 
 func newWorker(s *Server, over transport) *worker {
-	// Four times what is sent over UDP: the library wants room for it before names are
-	// compressed. What is longer gets room of its own.
+	// Four times the longest answer over UDP: the library needs the space before it compresses
+	// names. It allocates more for longer answers.
 	return &worker{server: s, over: over, turn: rand.Uint32(), packed: make([]byte, 4*maxUDP)}
 }
 
-// answer returns the answer to a message, which is valid until the next, or nil if there
-// is none to be given. If it is not known here, more is true: room for it is reserved
-// with the forwarder, and [worker.ask] gets it.
+// answer returns the answer to a message, which is valid until the next call, or nil if there is
+// none. If more is true the question must be forwarded: answer has reserved a slot of the
+// forwarder, and [worker.ask] uses it.
 func (w *worker) answer(packet []byte) (reply []byte, more bool) {
 	if !run.Shield(w.server.opts.Log, func() { reply, more = w.answerNow(packet) }) {
 		return nil, false
@@ -67,7 +67,7 @@ func (w *worker) answerNow(packet []byte) (reply []byte, more bool) {
 	return w.respond(nil, nil, false)
 }
 
-// ask is the same for a message that answer has read, and asks others.
+// ask returns the answer to a message for which answer returned more, from upstream servers.
 func (w *worker) ask(ctx context.Context, packet []byte) (reply []byte) {
 	if !run.Shield(w.server.opts.Log, func() { reply = w.askOthers(ctx, packet) }) {
 		return nil
@@ -95,12 +95,12 @@ func (w *worker) askOthers(ctx context.Context, packet []byte) []byte {
 	return reply
 }
 
-// read takes in a message. If ok is false it is no question that is looked at further, and
-// refusal, which may be nil, is the answer.
+// read parses a message. If ok is false the message is not processed further, and refusal, which
+// may be nil, is the answer.
 func (w *worker) read(packet []byte) (refusal []byte, ok bool) {
 	const header = 12
 	if len(packet) < header || packet[2]&0x80 != 0 {
-		return nil, false // an answer to an answer might go on for ever
+		return nil, false // answering an answer could loop for ever
 	}
 	w.length = len(packet)
 	w.out = dns.Msg{Answer: w.out.Answer[:0], Ns: w.out.Ns[:0], Extra: w.out.Extra[:0], Question: w.out.Question[:0]}
@@ -109,7 +109,7 @@ func (w *worker) read(packet []byte) (refusal []byte, ok bool) {
 	w.out.RecursionDesired, w.out.CheckingDisabled, w.out.RecursionAvailable = w.in.RecursionDesired, w.in.CheckingDisabled, true
 	switch {
 	case err != nil:
-		// What could be read of it may be anything.
+		// The fields that were parsed before the error are not reliable.
 		w.out.Opcode = int(packet[2]>>3) & 0xf
 		w.in.Question, w.in.Extra = nil, nil
 		return w.fail(dns.RcodeFormatError, 0, ""), false
@@ -151,7 +151,7 @@ func (w *worker) question() zone.Question {
 	return zone.Question{Name: w.in.Question[0].Name, Type: w.in.Question[0].Qtype, Room: w.room(), Turn: w.turn}
 }
 
-// forwarded is the question for others about a name.
+// forwarded returns the question to forward for a name.
 func (w *worker) forwarded(name string) forward.Question {
 	opt := w.in.IsEdns0()
 	return forward.Question{
@@ -171,7 +171,8 @@ func (w *worker) room() int {
 	return dns.MinMsgSize
 }
 
-// respond answers the question that was read. If asked, msg and err are what others say.
+// respond answers the question that was read. If asked is true, msg and err are the result from
+// upstream.
 func (w *worker) respond(msg *dns.Msg, err error, asked bool) (reply []byte, more bool) {
 	s := w.server
 	q := w.question()
@@ -179,7 +180,7 @@ func (w *worker) respond(msg *dns.Msg, err error, asked bool) (reply []byte, mor
 	select {
 	case <-s.complete:
 	default:
-		if ours && w.found.Rcode == dns.RcodeNameError { // D4
+		if ours && w.found.Rcode == dns.RcodeNameError { // dns-D4
 			return w.fail(dns.RcodeServerFailure, dns.ExtendedErrorCodeNotReady, "the cluster's names are not known yet: the API server has not been reached"), false
 		}
 	}
@@ -191,7 +192,7 @@ func (w *worker) respond(msg *dns.Msg, err error, asked bool) (reply []byte, mor
 	case ours:
 		name = w.found.Chase
 	case s.upstream.Looped(name, q.Type):
-		return w.fail(dns.RcodeServerFailure, dns.ExtendedErrorCodeOther, "this question went round in a circle"), false
+		return w.fail(dns.RcodeServerFailure, dns.ExtendedErrorCodeOther, "forwarding loop: the question came back to this server"), false
 	case !w.in.RecursionDesired:
 		return w.fail(dns.RcodeRefused, dns.ExtendedErrorCodeNotAuthoritative, "not a name of this cluster, and recursion is not desired"), false
 	case q.Type == dns.TypeANY:
@@ -210,7 +211,7 @@ func (w *worker) respond(msg *dns.Msg, err error, asked bool) (reply []byte, mor
 	return w.relay(name, msg, err), false
 }
 
-// finish packs what the zone says.
+// finish packs the zone's answer.
 func (w *worker) finish() []byte {
 	w.out.Authoritative, w.out.Rcode = true, w.found.Rcode
 	w.out.Answer = append(w.out.Answer, w.found.Records...)
@@ -219,7 +220,7 @@ func (w *worker) finish() []byte {
 	return w.pack()
 }
 
-// relay packs what others say about a name, behind the alias of ours that led there.
+// relay packs the upstream answer for a name, after the alias of ours that led there.
 func (w *worker) relay(name string, msg *dns.Msg, err error) []byte {
 	w.out.Authoritative = len(w.found.Records) > 0
 	w.out.Answer = append(w.out.Answer, w.found.Records...)
@@ -244,13 +245,13 @@ func (w *worker) relay(name string, msg *dns.Msg, err error) []byte {
 			w.out.Ns = append(w.out.Ns, r)
 		}
 	}
-	// It is told to who can read it (RFC 6840, 5.7).
+	// AD is only for clients that understand it (RFC 6840, 5.7).
 	w.out.AuthenticatedData = msg.AuthenticatedData && len(w.found.Records) == 0 && (dnssec || w.in.AuthenticatedData)
 	return w.pack()
 }
 
-// renamed returns a record about a name with the name as it was asked for, so that
-// letters have the case that the client expects to see again.
+// renamed returns a record with the name as it was asked for, so that it has the letter case that
+// the client expects.
 func renamed(r dns.RR, name string) dns.RR {
 	if h := r.Header(); h.Name == name || !strings.EqualFold(h.Name, name) {
 		return r
@@ -260,10 +261,10 @@ func renamed(r dns.RR, name string) dns.RR {
 	return r
 }
 
-// maxText bounds what an answer says in words: it shall fit into the shortest one.
+// maxText is the largest length of an error text: it must fit into the shortest answer.
 const maxText = 200
 
-// fail packs an answer that says what is wrong, in words if code is not 0.
+// fail packs an error, with an extended error and text if code is not 0.
 func (w *worker) fail(rcode int, code uint16, text string) []byte {
 	w.out.Rcode = rcode
 	w.opt.Option = w.opt.Option[:0]
@@ -307,8 +308,8 @@ func (w *worker) pack() []byte {
 	return reply
 }
 
-// shorten makes the answer fit. Addresses of names that it tells of were not asked for
-// and can go without a word (RFC 2181, 9).
+// shorten makes the answer fit. The additional section was not asked for and can be dropped without
+// the TC bit (RFC 2181, 9).
 func (w *worker) shorten(room int) {
 	extra := w.out.Extra
 	w.out.Extra = nil

@@ -21,26 +21,25 @@ import (
 
 // Options configures a [Server]. Sockets and Upstream are required, and Caches or Client.
 type Options struct {
-	// Caches are what it reads. Nil means caches of its own, over Client, which hold of
-	// each object only what names need.
+	// Caches are the caches to read from. Nil means separate caches over Client, which keep only
+	// the parts of objects that names need.
 	Caches *cache.Shared
 	Client client.Interface
 
-	// Sockets are where it is asked. Run closes them.
+	// Sockets receive the questions. Run closes them.
 	Sockets *Sockets
 
-	// Upstream returns whom to ask for names outside of the cluster; without any,
-	// missing says why, for users. It must be quick.
+	// Upstream returns the servers for names outside of the cluster. If there are none, missing
+	// says why, for users. It must be fast.
 	Upstream func() (servers []netip.AddrPort, missing string)
 
 	Domain string        // of the cluster; "" means "cluster.local"
 	TTL    time.Duration // of the cluster's records; 0 means 5 s
 
-	// Networks are those of pods and services: the names of their addresses are ours.
+	// Networks are the networks of pods and Services; the zone has the names of their addresses.
 	Networks []netip.Prefix
 
-	// Web is where /metrics, /ready and /health are served over HTTP; none means
-	// nowhere. Run closes them.
+	// Web are the listeners that serve /metrics, /ready and /health over HTTP. Run closes them.
 	Web []net.Listener
 
 	Version string // of this program, for its metrics; "" means unknown
@@ -48,7 +47,7 @@ type Options struct {
 	Log *slog.Logger // nil means slog.Default
 }
 
-// A Server answers until it is told to stop.
+// A Server answers questions while Run runs.
 type Server struct {
 	opts     Options
 	zone     *zone.Zone
@@ -56,15 +55,15 @@ type Server struct {
 	count    *counters
 	talks    conversations
 
-	// What they hold is read with the functions of follow.go alone.
+	// Read their objects only with the functions of follow.go.
 	services, slices, namespaces *cache.Cache[client.Object]
 	caches                       run.Stage
 
-	complete chan struct{} // closed when the zone is what the cluster was at the start
+	complete chan struct{} // closed when the zone matches the cluster at the start
 	wake     chan struct{} // capacity 1
 
 	mu    sync.Mutex
-	dirty map[types.NamespacedName]bool // guarded by mu; Services to look at
+	dirty map[types.NamespacedName]bool // guarded by mu; Services to update
 }
 
 // New returns a server that has not started; call [Server.Run].
@@ -97,13 +96,12 @@ func New(o Options) (*Server, error) {
 	return s, nil
 }
 
-// Ready is closed when the zone is what the cluster was when the server started, and
-// questions are answered.
+// Ready is closed when the zone matches the cluster as it was at the start, and questions are
+// answered.
 func (s *Server) Ready() <-chan struct{} { return s.complete }
 
-// Run answers until ctx is over, then returns nil. It returns an error if a socket
-// breaks. It goes on while the API server is away, with what it knows. It may be called
-// once.
+// Run answers questions until ctx is cancelled, then returns nil. It returns an error if a socket
+// fails. While the API server is unreachable it goes on with the last state. It may be called once.
 func (s *Server) Run(ctx context.Context) error {
 	first := append(run.Stage{{Name: "questions", Run: s.serve}}, s.caches...)
 	if len(s.opts.Web) > 0 {

@@ -116,8 +116,8 @@ func question(name string, kind uint16) *wire.Msg {
 	return m
 }
 
-// told prints an answer: its code, what stands in it, and why it failed.
-func told(m *wire.Msg) string {
+// describe prints an answer: its code, its records, and its error text.
+func describe(m *wire.Msg) string {
 	lines := []string{wire.RcodeToString[m.Rcode]}
 	if m.Rcode == wire.RcodeBadVers {
 		lines[0] = "BADVERS" // a code with two names
@@ -140,7 +140,7 @@ func told(m *wire.Msg) string {
 
 func (h *cluster) want(name string, kind uint16, want string) {
 	h.Helper()
-	if got := told(h.send("udp", question(name, kind))); got != want {
+	if got := describe(h.send("udp", question(name, kind))); got != want {
 		h.Errorf("%s %s: %s, want %s", wire.TypeToString[kind], name, got, want)
 	}
 }
@@ -149,7 +149,7 @@ func (h *cluster) want(name string, kind uint16, want string) {
 func (h *cluster) until(name string, kind uint16, want string) {
 	h.Helper()
 	for began := time.Now(); ; {
-		got := told(h.send("udp", question(name, kind)))
+		got := describe(h.send("udp", question(name, kind)))
 		if got == want {
 			return
 		}
@@ -228,7 +228,7 @@ func namesFollowTheCluster(t *testing.T, shared bool) {
 	h.api.Remove(t, namespace("empty"))
 	h.until("empty.svc.cluster.local.", wire.TypeA, "NXDOMAIN")
 
-	// The API server may go away and come back, and forget what it told.
+	// The API server may be unreachable for a while and come back without its history.
 	h.api.Forget()
 	h.api.BreakWatches(errors.New("gone"))
 	h.api.Set(t, service("after", "10.96.0.9"))
@@ -270,7 +270,7 @@ func TestMessages(t *testing.T) {
 				m := question(web, wire.TypeA)
 				tt.change(m)
 				r := h.send(network, m)
-				if got := told(r); got != tt.want {
+				if got := describe(r); got != tt.want {
 					t.Errorf("%s, want %s", got, tt.want)
 				}
 				if r.Id != m.Id || !r.Response || r.Opcode != m.Opcode || len(m.Question) == 1 && (len(r.Question) != 1 || r.Question[0] != m.Question[0]) {
@@ -289,9 +289,9 @@ func TestMessages(t *testing.T) {
 	}
 }
 
-// TestWhatIsNoQuestionIsNotAnswered sends packets that are none, and then a question on the
+// TestInvalidQuestionsGetNoAnswer sends packets that are none, and then a question on the
 // same socket: the first answer is to that.
-func TestWhatIsNoQuestionIsNotAnswered(t *testing.T) {
+func TestInvalidQuestionsGetNoAnswer(t *testing.T) {
 	h := open(t, dns.None, service("web", "10.96.0.7"))
 	c, err := net.Dial("udp", h.at.String())
 	if err != nil {
@@ -378,7 +378,7 @@ func TestAConnectionMayAskAgain(t *testing.T) {
 		}
 	}
 	for range 2 {
-		if r, err := conn.ReadMsg(); err != nil || told(r) != "NOERROR; A 10.96.0.7" {
+		if r, err := conn.ReadMsg(); err != nil || describe(r) != "NOERROR; A 10.96.0.7" {
 			t.Fatalf("%v, %v", r, err)
 		}
 	}
@@ -415,7 +415,7 @@ func TestOneQuestionDoesNotWaitForAnother(t *testing.T) {
 		t.Fatal(err)
 	}
 	for i, want := range []string{"NOERROR; A 10.96.0.7", "NOERROR; A 192.0.2.80"} {
-		if r, err := conn.ReadMsg(); err != nil || told(r) != want {
+		if r, err := conn.ReadMsg(); err != nil || describe(r) != want {
 			t.Fatalf("answer %d: %v, %v, want %s", i, r, err, want)
 		}
 		if i == 0 {
@@ -445,7 +445,7 @@ func TestNobodyKeepsTheOthersOut(t *testing.T) {
 			return err
 		}
 		r, err := c.ReadMsg()
-		if err == nil && told(r) != "NOERROR; A 10.96.0.7" {
+		if err == nil && describe(r) != "NOERROR; A 10.96.0.7" {
 			err = fmt.Errorf("%v", r)
 		}
 		return err
@@ -475,8 +475,8 @@ func TestNobodyKeepsTheOthersOut(t *testing.T) {
 	}
 }
 
-// TestNothingIsDeniedBeforeItIsKnown starts a server whose API server does not answer.
-func TestNothingIsDeniedBeforeItIsKnown(t *testing.T) {
+// TestNoDenialBeforeTheZoneIsComplete starts a server whose API server does not answer.
+func TestNoDenialBeforeTheZoneIsComplete(t *testing.T) {
 	h := &cluster{TB: t, api: clienttest.New(t, service("web", "10.96.0.7"))}
 	away := atomic.Bool{}
 	away.Store(true)
@@ -557,8 +557,8 @@ func TestMetrics(t *testing.T) {
 	}
 }
 
-// TestItStopsAtAnyMoment tells servers to stop before they have begun and just after.
-func TestItStopsAtAnyMoment(t *testing.T) {
+// TestServerStopsAtAnyTime cancels servers before they have started and just after.
+func TestServerStopsAtAnyTime(t *testing.T) {
 	for i := range 20 {
 		h := &cluster{TB: t, api: clienttest.New(t)}
 		sockets, err := dns.Listen(t.Context(), &net.ListenConfig{}, netip.MustParseAddrPort("127.0.0.1:0"))

@@ -14,14 +14,13 @@ import (
 	"github.com/sampan-io/sampan/internal/run"
 )
 
-// Sockets are an address at which a server is asked, over UDP and over TCP; or several, see
-// [Join].
+// Sockets are a listening address of the server, over UDP and over TCP; or several, see [Join].
 type Sockets struct {
 	udp []*net.UDPConn
 	tcp []*net.TCPListener
 }
 
-// Join returns all of these as one. The first address is that of the first.
+// Join returns all of these as one. Its Addr is the first one's.
 func Join(all ...*Sockets) *Sockets {
 	var s Sockets
 	for _, one := range all {
@@ -30,13 +29,12 @@ func Join(all ...*Sockets) *Sockets {
 	return &s
 }
 
-// portTries is how often a port that is free over UDP may be taken over TCP until that
-// is no accident.
+// portTries is the number of times that a free UDP port may be taken over TCP before Listen gives
+// up.
 const portTries = 10
 
-// Listen opens the sockets of an address. Port 0 is any that is free. An address that
-// stands for all of this machine's is refused: a name server that anybody can reach is
-// used for attacks on others.
+// Listen opens the sockets of an address. Port 0 is any free one. Unspecified and multicast
+// addresses are refused: name servers that are reachable from everywhere are used for attacks.
 func Listen(ctx context.Context, c *net.ListenConfig, at netip.AddrPort) (*Sockets, error) {
 	if !at.Addr().IsValid() || at.Addr().IsUnspecified() || at.Addr().IsMulticast() {
 		return nil, fmt.Errorf("a name server can't listen on %s: want one address of this machine", at)
@@ -60,12 +58,11 @@ func Listen(ctx context.Context, c *net.ListenConfig, at netip.AddrPort) (*Socke
 	}
 }
 
-// burst is how much room for questions a socket has while nobody reads it: some thousands, as come when
-// many pods start. The kernel's own 208 KiB are 277 questions, of which each takes 768 bytes.
+// burst is the size of a socket's receive buffer, for the thousands of questions that come when
+// many pods start. The default of 208 KiB holds 277 questions, of which each takes 768 bytes.
 const burst = 4 << 20
 
-// makeRoom tries to give a socket that room. Without CAP_NET_ADMIN it gets what the host allows
-// anybody (net.core.rmem_max).
+// makeRoom tries to set that size. Without CAP_NET_ADMIN the limit is net.core.rmem_max.
 func makeRoom(udp *net.UDPConn) {
 	raw, err := udp.SyscallConn()
 	if err != nil {
@@ -103,16 +100,16 @@ func (s *Sockets) Close() error {
 }
 
 const (
-	maxQuery = 4096 // bytes of a question over UDP; what is longer is none
+	maxQuery = 4096 // largest question over UDP in bytes
 
-	maxReaders = 4 // goroutines that read one socket: the kernel hands packets out one by one
+	maxReaders = 4 // goroutines that read one socket: the kernel returns packets one by one
 
-	incomplete = 2 * time.Second // until questions are answered although the zone is not complete (D4)
+	incomplete = 2 * time.Second // until questions are answered although the zone is not complete (dns-D4)
 )
 
-// serve answers until ctx is over.
+// serve answers until ctx is cancelled.
 func (s *Server) serve(ctx context.Context) error {
-	s.opts.Log.InfoContext(ctx, "cluster DNS listens", "address", s.opts.Sockets.Addrs(), "for", "who can reach that address", "domain", s.zone.Domain())
+	s.opts.Log.InfoContext(ctx, "cluster DNS listens", "address", s.opts.Sockets.Addrs(), "for", "clients that can reach this address", "domain", s.zone.Domain())
 	defer s.opts.Sockets.Close()
 	wait := time.NewTimer(incomplete)
 	select {
@@ -124,7 +121,7 @@ func (s *Server) serve(ctx context.Context) error {
 	wait.Stop()
 
 	group := run.NewGroup(ctx, 0)
-	later := run.NewGroup(ctx, 0) // bounded by what may be outstanding
+	later := run.NewGroup(ctx, 0) // bounded by the forwarder's slots
 	sockets := s.opts.Sockets
 	broken := make(chan error, len(sockets.udp)*(maxReaders+1))
 	for i := range sockets.udp {
@@ -147,7 +144,7 @@ func (s *Server) serve(ctx context.Context) error {
 	return err
 }
 
-// readPackets answers what comes over a socket of UDP, until the socket is closed.
+// readPackets answers the packets of a UDP socket until the socket is closed.
 func (s *Server) readPackets(ctx context.Context, udp *net.UDPConn, later *run.Group) error {
 	family := familyOf(udp.LocalAddr().(*net.UDPAddr).AddrPort())
 	w := newWorker(s, overUDP)
@@ -173,7 +170,7 @@ func (s *Server) readPackets(ctx context.Context, udp *net.UDPConn, later *run.G
 				w := newWorker(s, overUDP)
 				w.family = family
 				if out := w.ask(ctx, packet); out != nil {
-					_, _ = udp.WriteToUDPAddrPort(out, from) // they ask again
+					_, _ = udp.WriteToUDPAddrPort(out, from) // clients retry
 				}
 			}) {
 				s.upstream.Release()

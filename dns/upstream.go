@@ -9,15 +9,15 @@ import (
 	"github.com/sampan-io/sampan/internal/resolvconf"
 )
 
-// defaultPort is where name servers are.
+// defaultPort is the port of name servers.
 const defaultPort = 53
 
-// None turns off what it is given for: listening, or asking others.
+// None as the value of a flag turns off listening, or forwarding.
 const None = "none"
 
-// Upstream returns what [Options].Upstream wants for a list of name servers, ADDRESS or
-// ADDRESS:PORT with commas between, as users give it. Empty means those that this host
-// uses, as they are at each look; [None] means that nobody is asked.
+// Upstream returns [Options].Upstream for the value of a flag: name servers as ADDRESS or
+// ADDRESS:PORT, separated by commas. Empty means the current resolvers of this host; [None] means
+// that questions are not forwarded.
 func Upstream(list string) (func() (servers []netip.AddrPort, missing string), error) {
 	switch list {
 	case "":
@@ -40,21 +40,21 @@ func Upstream(list string) (func() (servers []netip.AddrPort, missing string), e
 	return func() ([]netip.AddrPort, string) { return servers, "" }, nil
 }
 
-// ParseAddress reads the address of a name server, ADDRESS or ADDRESS:PORT, which is not
-// one that stands for many.
+// ParseAddress parses the address of a name server, ADDRESS or ADDRESS:PORT. Unspecified and
+// multicast addresses are errors.
 func ParseAddress(text string) (netip.AddrPort, error) {
 	text = strings.TrimSpace(text)
 	at, err := netip.ParseAddrPort(text)
 	if err != nil {
 		a, err := netip.ParseAddr(text)
 		if err != nil {
-			return at, fmt.Errorf("%q is no address of a name server: want one such as 192.0.2.53 or 192.0.2.53:5353", text)
+			return at, fmt.Errorf("%q is not a valid name server address, want one such as 192.0.2.53 or 192.0.2.53:5353", text)
 		}
 		at = netip.AddrPortFrom(a, defaultPort)
 	}
 	at = netip.AddrPortFrom(at.Addr().Unmap(), at.Port())
 	if at.Addr().IsUnspecified() || at.Addr().IsMulticast() {
-		return at, fmt.Errorf("%q is no address of a name server: it stands for many", text)
+		return at, fmt.Errorf("%q is not a name server address: it is unspecified or multicast", text)
 	}
 	return at, nil
 }

@@ -30,7 +30,7 @@ func resolve(t testing.TB, answer func(w wire.ResponseWriter, m *wire.Msg)) *res
 		if p, err = net.ListenPacket("udp", "127.0.0.1:0"); err != nil {
 			t.Fatal(err)
 		}
-		if l, err = net.Listen("tcp", p.LocalAddr().String()); err != nil { // taken by somebody
+		if l, err = net.Listen("tcp", p.LocalAddr().String()); err != nil { // taken by another process
 			_ = p.Close()
 			if try == 10 {
 				t.Fatal(err)
@@ -108,7 +108,7 @@ func TestOtherNamesAreAskedFor(t *testing.T) {
 	h.want("www.example.com.", wire.TypeA, "NOERROR; A 192.0.2.80")
 	h.want("gone.example.com.", wire.TypeA, "NXDOMAIN")
 	h.want("broken.example.com.", wire.TypeA, "SERVFAIL")
-	// Whoever asks sees the letters that they sent, also from the cache.
+	// Each client gets the letter case of its question, even from the cache.
 	before := up.asked.Load()
 	r := h.send("udp", question("WWW.example.COM.", wire.TypeA))
 	if len(r.Answer) != 1 || r.Answer[0].Header().Name != "WWW.example.COM." || r.Question[0].Name != "WWW.example.COM." {
@@ -175,7 +175,7 @@ func TestResolversWithFaults(t *testing.T) {
 	for range 2 { // it is not kept
 		h.want("shut.example.", wire.TypeA, "NOERROR; A 192.0.2.80; A 192.0.2.80; truncated")
 	}
-	// That an answer was validated is told to who asks for that.
+	// The AD bit is only for clients that ask for it.
 	for _, asks := range []bool{true, false} {
 		m := question("signed.example.", wire.TypeA)
 		m.AuthenticatedData = asks
@@ -198,7 +198,7 @@ func TestNobodyIsAskedWithoutNeed(t *testing.T) {
 	h := open(t, up.at, &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "out"}, Spec: corev1.ServiceSpec{Type: corev1.ServiceTypeExternalName, ExternalName: "www.example.com"}})
 	m := question("out.shop.svc.cluster.local.", wire.TypeA)
 	m.RecursionDesired = false
-	if got := told(h.send("udp", m)); got != "NOERROR; CNAME www.example.com." || up.asked.Load() != 0 {
+	if got := describe(h.send("udp", m)); got != "NOERROR; CNAME www.example.com." || up.asked.Load() != 0 {
 		t.Errorf("%s, and the resolver was asked %d times, want the alias alone", got, up.asked.Load())
 	}
 	h.want("out.shop.svc.cluster.local.", wire.TypeA, "NOERROR; CNAME www.example.com.; A 192.0.2.80")
@@ -215,11 +215,11 @@ func TestAResolverThatAsksUsIsFound(t *testing.T) {
 	})
 	h := open(t, up.at)
 	us.Store(h.at.String())
-	got := told(h.send("udp", question("www.example.com.", wire.TypeA)))
+	got := describe(h.send("udp", question("www.example.com.", wire.TypeA)))
 	if !strings.HasPrefix(got, "SERVFAIL") {
 		t.Errorf("%s, want SERVFAIL", got)
 	}
-	h.until("other.example.com.", wire.TypeA, "SERVFAIL; because the upstream resolver "+up.at+" asks this server in turn; name another one with --cluster-dns-upstream")
+	h.until("other.example.com.", wire.TypeA, "SERVFAIL; because the upstream resolver "+up.at+" forwards to this server (a loop); name another one with --cluster-dns-upstream")
 }
 
 func TestItselfIsNotAsked(t *testing.T) {

@@ -20,8 +20,8 @@ import (
 	"github.com/sampan-io/sampan/internal/run"
 )
 
-// counters count questions, under the names that CoreDNS uses, which dashboards know, in a
-// registry of their own.
+// counters count questions, with CoreDNS's metric names, which dashboards use, in a separate
+// registry.
 type counters struct {
 	registry *prometheus.Registry
 	requests [2][2][2][]prometheus.Counter // by zone, transport, family of addresses and type
@@ -29,18 +29,18 @@ type counters struct {
 	duration [2]prometheus.Observer
 	asked    [2][2]prometheus.Observer // length of questions, by zone and transport
 	answered [2][2]prometheus.Observer // length of answers
-	secured  [2]prometheus.Counter     // questions for DNSSEC's records, too
+	secured  [2]prometheus.Counter     // questions with the DO bit
 	closed   prometheus.Counter
 }
 
-// kinds are the types of record that are counted apart; clients can't make series.
+// kinds are the types of record that are counted separately; clients can't create series.
 var kinds = [...]uint16{dns.TypeA, dns.TypeAAAA, dns.TypeSRV, dns.TypePTR, dns.TypeCNAME, dns.TypeTXT, dns.TypeMX, dns.TypeNS, dns.TypeSOA, dns.TypeHTTPS, dns.TypeANY}
 
 const codes = 6 // NOERROR to REFUSED; all others together
 
 func newCounters(s *Server) *counters {
 	c := &counters{registry: prometheus.NewRegistry()}
-	var families [2]bool // in which it is asked
+	var families [2]bool // families of the listening addresses
 	for _, at := range s.opts.Sockets.Addrs() {
 		families[familyOf(at)] = true
 	}
@@ -86,7 +86,7 @@ func newCounters(s *Server) *counters {
 		Name: "sampan_dns_connections_closed_total", Help: "Connections that were closed to make room for others.",
 	})
 	build := prometheus.NewGauge(prometheus.GaugeOpts{
-		Name: "coredns_build_info", Help: "A metric with the value 1: what this is.",
+		Name: "coredns_build_info", Help: "The version of this server; the value is always 1.",
 		ConstLabels: prometheus.Labels{"version": "sampan " + cmp.Or(s.opts.Version, "unknown"), "goversion": runtime.Version(), "revision": ""},
 	})
 	build.Set(1)
@@ -94,7 +94,7 @@ func newCounters(s *Server) *counters {
 		prometheus.GaugeOpts{Name: "sampan_dns_services", Help: "Services that have names."},
 		func() float64 { return float64(s.zone.Len()) },
 	)
-	// Dashboards tell name servers apart by where they are asked.
+	// Dashboards distinguish servers by their listening address.
 	here := prometheus.WrapRegistererWith(prometheus.Labels{"server": "dns://" + s.opts.Sockets.Addr().String()}, c.registry)
 	here.MustRegister(requests, responses, secured, duration, asked, answered)
 	here.MustRegister(s.upstream.Collectors()...)
@@ -133,7 +133,7 @@ func (c *counters) observe(w *worker, rcode, size int) {
 	}
 }
 
-// serveWeb answers over HTTP until ctx is over.
+// serveWeb serves HTTP until ctx is cancelled.
 func (s *Server) serveWeb(ctx context.Context) error {
 	mux := http.NewServeMux()
 	mux.Handle("GET /metrics", promhttp.HandlerFor(s.count.registry, promhttp.HandlerOpts{}))
@@ -156,11 +156,11 @@ func (s *Server) serveWeb(ctx context.Context) error {
 	defer group.Wait()
 	ended := make(chan error, len(s.opts.Web))
 	for _, l := range s.opts.Web {
-		s.opts.Log.InfoContext(ctx, "cluster DNS serves metrics", "address", l.Addr(), "for", "who can reach that address")
+		s.opts.Log.InfoContext(ctx, "cluster DNS serves metrics", "address", l.Addr(), "for", "clients that can reach this address")
 		group.Go(func(context.Context) { ended <- server.Serve(l) })
 	}
 	err := <-ended
-	_ = server.Close() // the others
+	_ = server.Close() // the other listeners
 	if !errors.Is(err, http.ErrServerClosed) {
 		return err
 	}

@@ -127,7 +127,7 @@ func (p *Proxy) announceMine(ctx context.Context) {
 	mine := p.mine()
 	err := p.opts.Announcer.Announce(ctx, mine)
 	if err != nil && ctx.Err() == nil {
-		p.opts.Log.ErrorContext(ctx, "announcing the addresses of load balancers; trying again", "err", err)
+		p.opts.Log.ErrorContext(ctx, "cannot announce the addresses of load balancers; retrying", "err", err)
 	}
 	p.announce = err != nil
 	if slices.ContainsFunc(mine, func(a netip.Addr) bool { return !slices.Contains(p.answered, a) }) {
@@ -140,7 +140,7 @@ func (p *Proxy) announceMine(ctx context.Context) {
 // remindNeighbours sends neighbours the addresses of this node once more.
 func (p *Proxy) remindNeighbours(ctx context.Context) {
 	if err := p.opts.Announcer.Remind(ctx, p.answered); err != nil && ctx.Err() == nil {
-		p.opts.Log.WarnContext(ctx, "telling neighbours of the addresses of load balancers again", "err", err)
+		p.opts.Log.WarnContext(ctx, "cannot remind neighbours of the addresses of load balancers", "err", err)
 	}
 	p.remind = nil
 	if p.reminded++; p.reminded < len(reminders) {

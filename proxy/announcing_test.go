@@ -22,11 +22,11 @@ import (
 	"github.com/sampan-io/sampan/proxy/applied"
 )
 
-// A wire is what nodes are on: it knows who answers for what.
+// A wire is the network of the nodes: it has the announced addresses of each.
 type wire struct {
 	mu      sync.Mutex
 	answers map[string][]netip.Addr // guarded by mu; by node
-	told    map[string]int          // guarded by mu; how often neighbours were told again
+	told    map[string]int          // guarded by mu; number of reminders
 	changed chan struct{}           // guarded by mu; closed and replaced by each change
 }
 
@@ -81,8 +81,8 @@ func (w *wire) each() map[netip.Addr]string {
 	return all
 }
 
-// settled blocks until each of these nodes answers for some addresses, nobody else for any, and exactly one for
-// each. It returns which.
+// settled blocks until each of these nodes answers for an address, no other node for any, and
+// exactly one for each. It returns which.
 func (w *wire) settled(addresses int, nodes ...string) (who map[netip.Addr]string) {
 	w.await(func() bool {
 		who = w.each()
@@ -200,7 +200,7 @@ func comeAndGo(t *testing.T) {
 	f.settled(many, "n3")
 	f.change("n3", ready(corev1.ConditionFalse))
 	f.settled(many, "n1", "n3")
-	f.await(func() bool { return f.told["n1"] >= 2 && f.told["n3"] >= 2 }) // neighbours are told twice more
+	f.await(func() bool { return f.told["n1"] >= 2 && f.told["n3"] >= 2 }) // neighbours get two more announcements
 }
 
 func TestNodesWithEndpointsAnswerForALocalService(t *testing.T) {
@@ -217,7 +217,7 @@ func TestNodesWithEndpointsAnswerForALocalService(t *testing.T) {
 	f.settled(many, "n3")
 }
 
-// Nothing changes for a node that is alone, whatever is known of it.
+// Nothing changes for a node that is the only one, whatever the Leases say.
 func TestANodeThatIsAloneAnswers(t *testing.T) {
 	for name, objects := range map[string][]client.Object{
 		"unknown": {}, "not Ready": {func() *corev1.Node { n := realNode("n1"); ready(corev1.ConditionFalse)(n); return n }()},

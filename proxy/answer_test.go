@@ -93,7 +93,7 @@ func TestNodesGetFairShares(t *testing.T) {
 }
 
 // A change of the function would have nodes of two versions answer for one address.
-func TestTheAnswerIsTheSameInEveryVersion(t *testing.T) {
+func TestAnswersAreStableAcrossVersions(t *testing.T) {
 	all := []candidate{{node: "one", fit: true}, {node: "two", fit: true}, {node: "three", fit: true}}
 	for a, want := range map[string]string{"192.0.2.1": "one", "192.0.2.3": "one", "192.0.2.9": "one", "2001:db8::1": "two", "2001:db8::9": "three"} {
 		if got := answers(netip.MustParseAddr(a), all, nil); got != want {

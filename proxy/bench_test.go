@@ -49,8 +49,8 @@ func BenchmarkPlanGrowth(b *testing.B) {
 	b.ReportMetric(10*float64(tMany)/float64(tFew), "x/10x-endpoints")
 }
 
-// TestWhatIsSpentOfMany has endpoints of which some are used, and tells those that are not.
-func TestWhatIsSpentOfMany(t *testing.T) {
+// TestSpentEndpointsOfMany has endpoints of which rules use a few, and finds the others.
+func TestSpentEndpointsOfMany(t *testing.T) {
 	all, spent := leavingSlices(1000)
 	p := proxy.NextPlan(spent, service(nil), all, proxy.Here{})
 	if len(p.Rules) != 1 || len(p.Rules[0].Backends) != 500 {

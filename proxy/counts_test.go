@@ -32,7 +32,7 @@ func (k *kernel) came(address string, port uint16, t proxy.Tally) {
 	k.counted[d] = sum
 }
 
-// series are those of ports of Services: as service/port and what else tells them apart.
+// series returns the metrics of ports of Services, by service/port and their other labels.
 func series(t *testing.T, c []prometheus.Collector) map[string]float64 {
 	t.Helper()
 	all := map[string]float64{}
@@ -44,7 +44,8 @@ func series(t *testing.T, c []prometheus.Collector) map[string]float64 {
 	return all
 }
 
-// TestCountsStayWithTheService follows what is told of a Service while its frontends come, go and change hands.
+// TestCountsStayWithTheService reads the metrics of a Service while its frontends are added,
+// removed and change owners.
 func TestCountsStayWithTheService(t *testing.T) { synctest.Test(t, testCounts) }
 
 func testCounts(t *testing.T) {
@@ -86,7 +87,7 @@ func testCounts(t *testing.T) {
 	want["web/http connections_total"]++
 	check("another one came", want)
 
-	// The kernel refuses, and then all is made anew.
+	// The kernel refuses, and then all rules are replaced.
 	k.mu.Lock()
 	k.refuse = 1
 	k.mu.Unlock()

@@ -13,10 +13,10 @@ import (
 	"github.com/sampan-io/sampan/proxy"
 )
 
-// TestJudgementsAreWhatThePlanDoes holds explanations to the plan: the endpoints that are
+// TestJudgementsMatchThePlan holds explanations to the plan: the endpoints that are
 // said to be backends are those of the rule, for clients inside and outside, and each
 // endpoint is judged once.
-func TestJudgementsAreWhatThePlanDoes(t *testing.T) {
+func TestJudgementsMatchThePlan(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		svc, all, number := anyService(t), anySlices(t), 0
 		for _, s := range all {

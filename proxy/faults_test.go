@@ -14,9 +14,9 @@ import (
 	"github.com/sampan-io/sampan/proxy"
 )
 
-// TestWhatCanNotBeRelayedIsSaidAndHealed has no socket to be had for a while. It is said once, and what is
+// TestRelayReportsFailureOnceAndRecovers has no socket to be had for a while. It is said once, and what is
 // missing comes by itself.
-func TestWhatCanNotBeRelayedIsSaidAndHealed(t *testing.T) {
+func TestRelayReportsFailureOnceAndRecovers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		api, k := clienttest.New(t), newKernel(t)
 		k.noSocket = true

@@ -11,8 +11,9 @@ import (
 	"github.com/sampan-io/sampan/proxy"
 )
 
-// FuzzPlan has addresses and annotations that anybody who may write a Service or an EndpointSlice can choose. No
-// rule leads from or to an address that means this host or a link, and what is not understood is told.
+// FuzzPlan has addresses and annotations that users with write access to Services and
+// EndpointSlices can choose. No rule leads from or to an address that means this host or a link,
+// and invalid settings are reported.
 func FuzzPlan(f *testing.F) {
 	f.Add("10.244.0.3", "192.0.2.80", "192.0.2.81", "userspace", "v2", "true", "100", "198.51.100.0/24")
 	f.Add("10.96.0.2", "10.96.0.3", "fd00:96::3", "kernel", "v1", "false", "1", "")

@@ -25,7 +25,7 @@ var (
 	serviceNetworks = []netip.Prefix{netip.MustParsePrefix("10.96.0.0/16"), netip.MustParsePrefix("fd00:96::/112")}
 )
 
-// refusedAddress says of an address, in other words than the plan, whether it is one that P2 is about.
+// refusedAddress reports, independently of the planner, whether proxy-P2 refuses an address.
 func refusedAddress(a netip.Addr) bool {
 	for _, n := range []string{"127.0.0.0/8", "::1/128", "169.254.0.0/16", "fe80::/10", "0.0.0.0/32", "::/128", "224.0.0.0/4", "ff00::/8", "255.255.255.255/32", "::ffff:0:0/96"} {
 		if netip.MustParsePrefix(n).Contains(a.WithZone("")) {
@@ -153,9 +153,9 @@ func TestLawsOfPlans(t *testing.T) {
 				case a.Addr().Is6() != d.Address.Is6():
 					t.Fatalf("%s of %v has %v, of another family", what, d, a)
 				case refusedAddress(a.Addr()), serviceNetworks[0].Contains(a.Addr()), serviceNetworks[1].Contains(a.Addr()), a.Port() == 0:
-					t.Fatalf("P2: %s of %v has %v", what, d, a)
+					t.Fatalf("proxy-P2: %s of %v has %v", what, d, a)
 				case local && !here:
-					t.Fatalf("P3: %s of %v has %v, of another node", what, d, a)
+					t.Fatalf("proxy-P3: %s of %v has %v, of another node", what, d, a)
 				}
 			}
 		}
@@ -173,7 +173,7 @@ func TestLawsOfPlans(t *testing.T) {
 				nodePort = true
 			}
 			if !nodePort && refusedAddress(r.Address) || r.Port == 0 {
-				t.Fatalf("P2: a rule for %v", r.Frontend)
+				t.Fatalf("proxy-P2: a rule for %v", r.Frontend)
 			}
 			cluster := !nodePort && slices.Contains(svc.Spec.ClusterIPs, r.Address.String())
 			local := !r.Address.IsLoopback() && !cluster && svc.Spec.ExternalTrafficPolicy == corev1.ServiceExternalTrafficPolicyLocal || cluster && svc.Spec.InternalTrafficPolicy != nil
@@ -242,8 +242,8 @@ func TestLawsOfPlans(t *testing.T) {
 	})
 }
 
-// lawsOfSpent holds what a plan says of spent endpoints to what it uses: of those that terminate, exactly
-// those that no rule leads to, and those that were spent before.
+// lawsOfSpent checks the spent endpoints of a plan: they are exactly the terminating endpoints that
+// no rule leads to or that were spent before.
 func lawsOfSpent(t *rapid.T, before []netip.Addr, all []*discoveryv1.EndpointSlice, p proxy.Plan) {
 	leaving, ready := map[netip.Addr]bool{}, map[netip.Addr]bool{} // in some slice, which may be another proxy's
 	for _, s := range all {

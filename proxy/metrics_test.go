@@ -20,7 +20,7 @@ type sample struct {
 	value  float64
 }
 
-// samples are those of collectors, in the order in which they are told.
+// samples returns the samples of collectors, in the order in which they are collected.
 func samples(t *testing.T, c []prometheus.Collector) (all []sample) {
 	t.Helper()
 	r := prometheus.NewPedanticRegistry()

@@ -263,7 +263,7 @@ func (p *planner) sourceRanges(f family) []netip.Prefix {
 	for _, s := range ranges {
 		n, err := netip.ParsePrefix(strings.TrimSpace(s))
 		if err != nil || n.Addr().Is4In6() {
-			p.fault("InvalidSourceRange", "%s: %q must be a network such as 192.0.2.0/24; it is ignored", where, s)
+			p.fault("InvalidSourceRange", "%s: must be a network such as 192.0.2.0/24, got %q; it is ignored", where, s)
 			continue
 		}
 		if n.Addr().Is6() == f.ipv6 {

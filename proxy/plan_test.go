@@ -17,7 +17,7 @@ import (
 )
 
 // TestPlan plays the stories in testdata. They have a node, Services and slices of
-// endpoints, and "plan" says what is to be done for the Service that was spoken of last.
+// endpoints, and "plan" prints the plan for the most recently named Service.
 //
 //	node NAME [zone=Z] [addresses=A,…] [services=NET,…] [userspace] [loopback]
 //	service NAME ips=A,… port=[NAME:]NUMBER[/PROTOCOL][@NODEPORT] [external=A,…] [ingress=A[/Proxy],…] …
@@ -300,9 +300,9 @@ func ruleText(r proxy.PlannedRule) string {
 	}[r.Masquerade]
 }
 
-// TestWhatASliceDoesNotSayIsTheDefault has slices as no server of Sampan stores them: names,
+// TestMissingSliceFieldsHaveDefaults has slices as no server of Sampan stores them: names,
 // protocols, ports, conditions and addresses that are not there.
-func TestWhatASliceDoesNotSayIsTheDefault(t *testing.T) {
+func TestMissingSliceFieldsHaveDefaults(t *testing.T) {
 	nameless := &discoveryv1.EndpointSlice{
 		AddressType: discoveryv1.AddressTypeIPv4,
 		Ports:       []discoveryv1.EndpointPort{{Name: new("none")}, {Port: new(int32(8080))}},
@@ -332,8 +332,8 @@ func TestWhatASliceDoesNotSayIsTheDefault(t *testing.T) {
 	}
 }
 
-// TestSpentEndpointsAreNotBroughtBack has all endpoints terminate, one after the other: those
-// that went while another was ready may have been told to stop.
+// TestSpentEndpointsAreNotBroughtBack has all endpoints terminate, one after the other: the ones
+// that were removed while another was ready may have received the signal to stop.
 func TestSpentEndpointsAreNotBroughtBack(t *testing.T) {
 	svc := service(nil)
 	endpoints := func(conditions ...string) []*discoveryv1.EndpointSlice {
@@ -348,7 +348,7 @@ func TestSpentEndpointsAreNotBroughtBack(t *testing.T) {
 	var spent []netip.Addr
 	for _, step := range []struct {
 		conditions []string
-		want       string // last bytes of backends, and behind the bar of those that are spent
+		want       string // last bytes of backends, and after the bar of the spent ones
 	}{
 		{[]string{"rs", "rs", "rs"}, "1 2 3 |"},
 		{[]string{"rs", "st", "st"}, "1 | 2 3"},

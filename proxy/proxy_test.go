@@ -203,7 +203,7 @@ func (k *kernel) await(want ...string) {
 	}
 }
 
-// unrelayed is a rule for which its backends are told.
+// unrelayed is a rule with the backends of its pool.
 func unrelayed(r proxy.Rule) proxy.Rule {
 	r.Relayed = false
 	return r
@@ -348,7 +348,7 @@ func another(name, address string) *discoveryv1.EndpointSlice {
 	return s
 }
 
-// announced is an announcer that remembers what it was told last.
+// announced is an announcer that remembers its last call.
 type announced struct {
 	mu  sync.Mutex
 	all []netip.Addr // guarded by mu
@@ -369,9 +369,9 @@ func (a *announced) Announce(_ context.Context, all []netip.Addr) error {
 
 func (a *announced) Remind(context.Context, []netip.Addr) error { return nil }
 
-// TestWhatIsToStayStaysAtTheEnd ends proxies: one that takes all back, and one after which
+// TestKeepLeavesRulesAtTheEnd ends proxies: one that takes all back, and one after which
 // another comes.
-func TestWhatIsToStayStaysAtTheEnd(t *testing.T) {
+func TestKeepLeavesRulesAtTheEnd(t *testing.T) {
 	for _, keep := range []bool{false, true} {
 		k, a := newKernel(t), &announced{}
 		t.Run(map[bool]string{false: "removed", true: "kept"}[keep], func(t *testing.T) {
@@ -434,8 +434,8 @@ func cidr(name string, networks ...string) *networkingv1.ServiceCIDR {
 	return &networkingv1.ServiceCIDR{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: networkingv1.ServiceCIDRSpec{CIDRs: networks}}
 }
 
-// TestNetworksOfClusterIPsAreFollowed has ServiceCIDRs come and go. The kernel is told, and makes all anew
-// after that; endpoints there are refused.
+// TestNetworksOfClusterIPsAreFollowed adds and removes ServiceCIDRs. Options.Networks is called,
+// and then all rules are replaced; endpoints in the networks are refused.
 func TestNetworksOfClusterIPsAreFollowed(t *testing.T) {
 	api, k := clienttest.New(t, cidr("kubernetes", "10.0.0.0/24", "fd00:2::/112")), newKernel(t)
 	before := &cluster{t, nil, api, nil}
@@ -460,8 +460,8 @@ func TestNetworksOfClusterIPsAreFollowed(t *testing.T) {
 	}
 }
 
-// TestNobodyHasToServeServiceCIDRs has a server that does not: what was said before holds.
-func TestNobodyHasToServeServiceCIDRs(t *testing.T) {
+// TestServiceCIDRsAreOptional has a server that does not: what was said before holds.
+func TestServiceCIDRsAreOptional(t *testing.T) {
 	api := clienttest.New(t)
 	api.Intercept(func(r clienttest.Request) error {
 		if r.Resource == client.ServiceCIDRs.Resource {
@@ -595,8 +595,8 @@ func TestALivingServiceIsChanged(t *testing.T) {
 	})
 }
 
-// TestRulesThatSomebodyRemovedAreMadeAnew has them lost while nothing else changes.
-func TestRulesThatSomebodyRemovedAreMadeAnew(t *testing.T) {
+// TestRemovedRulesAreRestored has them lost while nothing else changes.
+func TestRemovedRulesAreRestored(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		remove := make(chan struct{})
 		h := start(t, clienttest.New(t, service(nil), slice("http", 8080, endpoint("10.1.0.2", "rs"))), newKernel(t), proxy.Options{
@@ -647,9 +647,9 @@ func TestTheOlderServiceHasAnAddress(t *testing.T) {
 	})
 }
 
-// TestWhoIsOlderIsNotAMatterOfWhoIsHeardOfFirst has several Services that want one address, of which
-// the younger ones are heard of first, and two are of one age.
-func TestWhoIsOlderIsNotAMatterOfWhoIsHeardOfFirst(t *testing.T) {
+// TestOldestServiceWinsInAnyOrder has several Services that want one address, of which the younger
+// ones are received first, and two have the same age.
+func TestOldestServiceWinsInAnyOrder(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ages := map[string]int64{"a-youngest": 3000, "c-twin": 2000, "b-twin": 2000, "d-oldest": 1000}
 		var objects []client.Object

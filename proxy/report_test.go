@@ -15,9 +15,9 @@ import (
 	"github.com/sampan-io/sampan/proxy/applied"
 )
 
-// TestAProxyTellsWhatItHasAppliedWhenSomebodyWaits changes endpoints, and reads the
-// Lease. What concerns no pod that ends is not told.
-func TestAProxyTellsWhatItHasAppliedWhenSomebodyWaits(t *testing.T) {
+// TestAppliedRevisionIsReported changes endpoints, and reads the Lease. Changes without a
+// terminating pod are not reported.
+func TestAppliedRevisionIsReported(t *testing.T) {
 	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1"}}
 	api := clienttest.New(t, node)
 	if _, err := client.Services.Create(t.Context(), api, service(nil)); err != nil {

@@ -49,7 +49,7 @@ type conflict struct {
 }
 
 // put replaces the claims of a Service: had are the frontends that it claimed before, rules are its
-// new rules, each with a frontend of its own, and ports the names of their ports. It returns the
+// new rules, no two with the same frontend, and ports the names of their ports. It returns the
 // frontends of rules, and the new conflicts.
 func (t *ruleTable) put(service types.NamespacedName, created time.Time, rules []Rule, ports []string, had []Frontend) (has []Frontend, conflicts []conflict) {
 	t.mu.Lock()

@@ -8,24 +8,24 @@ import (
 	"github.com/miekg/dns"
 )
 
-// For how long answers are kept at most, whatever they say: as CoreDNS has it.
+// The longest times for which answers are cached, whatever their TTL; the same as CoreDNS's.
 const (
 	longest         = time.Hour
 	longestNegative = 30 * time.Minute
 )
 
-// overhead is about what an entry takes beside its message and name, in bytes.
+// overhead is the approximate size of an entry beside its message and name, in bytes.
 const overhead = 256
 
-// A cache keeps answers, as they came over the wire.
+// A cache keeps answers in wire format.
 type cache struct {
 	room int
 
 	mu      sync.Mutex
 	entries map[Question]*list.Element // guarded by mu; of *entry
-	order   list.List                  // guarded by mu; first what was asked for last
+	order   list.List                  // guarded by mu; most recently used first
 	bytes   int                        // guarded by mu
-	denials int                        // guarded by mu; entries that say that there is nothing
+	denials int                        // guarded by mu; number of negative entries
 }
 
 type entry struct {
@@ -41,7 +41,7 @@ func (e *entry) size() int { return len(e.wire) + len(e.q.Name) + overhead }
 
 func newCache(room int) *cache { return &cache{room: room, entries: map[Question]*list.Element{}} }
 
-// get returns what is known at a time.
+// get returns the entry of a question if it is valid at a time.
 func (c *cache) get(q Question, now time.Time) (*dns.Msg, error, bool) {
 	c.mu.Lock()
 	at := c.entries[q]
@@ -62,7 +62,7 @@ func (c *cache) get(q Question, now time.Time) (*dns.Msg, error, bool) {
 	}
 	m := new(dns.Msg)
 	if err := m.Unpack(e.wire); err != nil {
-		return nil, nil, false // it was packed by us
+		return nil, nil, false // unreachable: it was packed by put
 	}
 	age := uint32(now.Sub(e.kept) / time.Second)
 	for _, section := range [][]dns.RR{m.Answer, m.Ns, m.Extra} {
@@ -84,7 +84,7 @@ func (c *cache) put(q Question, m *dns.Msg, err error, ttl time.Duration, now ti
 	if m != nil {
 		clean := *m
 		clean.Compress = true
-		clean.Extra = nil // addresses of other names are not what was asked
+		clean.Extra = nil // addresses of other names were not asked for
 		var failed error
 		if e.wire, failed = clean.Pack(); failed != nil {
 			return
@@ -108,7 +108,7 @@ func (c *cache) put(q Question, m *dns.Msg, err error, ttl time.Duration, now ti
 	}
 }
 
-// drop lets go of an entry. mu is held.
+// drop removes an entry. mu is held.
 func (c *cache) drop(at *list.Element) {
 	e := c.order.Remove(at).(*entry)
 	delete(c.entries, e.q)
@@ -118,20 +118,19 @@ func (c *cache) drop(at *list.Element) {
 	}
 }
 
-// stat returns the number of entries, of those among them that are denials, and their
-// bytes.
+// stat returns the number of entries, of negative ones among them, and their bytes.
 func (c *cache) stat() (entries, denials, bytes int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return len(c.entries), c.denials, c.bytes
 }
 
-// denial reports whether an answer, nil if there was none, says that there is nothing.
+// denial reports whether an answer, which may be nil, is negative.
 func denial(m *dns.Msg) bool {
 	return m == nil || m.Rcode != dns.RcodeSuccess || len(m.Answer) == 0
 }
 
-// lifetime returns for how long an answer holds; 0 is not at all.
+// lifetime returns for how long an answer is valid; 0 is not at all.
 func lifetime(m *dns.Msg) time.Duration {
 	switch {
 	case m.Truncated:
@@ -142,7 +141,7 @@ func lifetime(m *dns.Msg) time.Duration {
 	ttl := uint32(longest / time.Second)
 	negative := m.Rcode == dns.RcodeNameError || !answered(m)
 	if negative {
-		// RFC 2308, 5: the SOA says it, with its own TTL as the bound.
+		// RFC 2308, 5: the SOA's MINIMUM, limited by its own TTL.
 		known := false
 		for _, r := range m.Ns {
 			if soa, ok := r.(*dns.SOA); ok {
@@ -159,8 +158,7 @@ func lifetime(m *dns.Msg) time.Duration {
 	return time.Duration(ttl) * time.Second
 }
 
-// answered reports whether there is a record of the type that was asked for, and not at
-// most the aliases that lead to where there is none.
+// answered reports whether there is a record of the type in question, and not only aliases.
 func answered(m *dns.Msg) bool {
 	for _, r := range m.Answer {
 		if t := r.Header().Rrtype; t == m.Question[0].Qtype || m.Question[0].Qtype == dns.TypeANY {

@@ -1,27 +1,25 @@
-// Package forward asks other name servers what the cluster does not know, and keeps
-// their answers for as long as they hold.
+// Package forward sends questions about names outside of the cluster to other name servers, and
+// caches their answers.
 //
-// Servers are asked in their order. One that does not answer for a moment has the next
-// one asked beside it, one that fails is asked last for a while, and what nobody answers
-// in time fails. A question that is being asked is not asked again: all who want the
-// same wait for the same answer. Without a server there is an error at once.
+// Servers are asked in their order. If one does not answer within a moment, the next is asked in
+// parallel; one that fails is asked last for a while; a question that no server answers in time
+// fails. Equal questions at the same time are sent once, and their callers get the same answer.
+// Without a server there is an error at once.
 //
-// Which servers there are is looked up when a question comes, at most once a second, so
-// that a laptop that changes its network needs no restart and an idle program does
-// nothing.
+// The list of servers is read again when a question comes, at most once a second, so that a laptop
+// that changes its network needs no restart and an idle program does nothing.
 //
-// A server that asks us in turn would go round for ever. So one that does not answer for a
-// moment is sent, beside the first question and when a question is sent to it again, one
-// with a name that nobody else knows; if that name comes back to us ([Forwarder.Looped]),
-// the server is not asked for half a minute, and then tried as the last.
+// A server that forwards to us would make a loop. So a server that does not answer within a moment
+// gets, in parallel with the first question and with each repeated one, a question with a random
+// name; if that name comes back to us ([Forwarder.Looped]), the server is not used for half a
+// minute, and then tried last.
 //
-// A server that is older than EDNS is asked without it. One that can't be asked over TCP
-// gives what it has over UDP.
+// A server without support for EDNS is asked without it. If a server can't be reached over TCP, its
+// truncated answer over UDP is used.
 //
-// Answers are kept as RFC 2308 says, negative ones by the SOA that they bring; without
-// one they are not kept. That nobody answered in time, or only that they can't, is kept for
-// a few seconds (RFC 9520). The cache is bounded in bytes and lets go of what was asked for
-// longest ago.
+// Answers are cached according to RFC 2308, negative ones by their SOA; without one they are not
+// cached. Failures are cached for a few seconds (RFC 9520). The cache is bounded in bytes and
+// removes the least recently used entries.
 //
-// It does not validate: DNSSEC records are passed on to who asks for them.
+// The forwarder does not validate; it passes DNSSEC records on to clients that ask for them.
 package forward

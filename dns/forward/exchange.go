@@ -11,13 +11,12 @@ import (
 	"github.com/miekg/dns"
 )
 
-// maxUDP is what an answer over UDP may have, in bytes: more could be sent in fragments,
-// which get lost and can be forged (RFC 9715).
+// maxUDP is the longest answer over UDP, in bytes: longer ones could be fragmented, and fragments
+// get lost and can be forged (RFC 9715).
 const maxUDP = 1232
 
-// exchange asks a server over UDP, and over TCP if the answer is longer. Each question
-// has a socket of its own, with a port that cannot be guessed. Of a server that can't be
-// asked over TCP the answer is as short as it was.
+// exchange asks a server over UDP, and over TCP if the answer is truncated. Each question has a
+// separate socket, with an unpredictable port. If TCP fails it returns the truncated answer.
 func exchange(ctx context.Context, server netip.AddrPort, m *dns.Msg) (*dns.Msg, error) {
 	reply, err := exchangeOver(ctx, "udp", server, m)
 	if err == nil && reply.Truncated {
@@ -42,7 +41,7 @@ func exchangeOver(ctx context.Context, network string, server netip.AddrPort, m 
 		return nil, err
 	}
 	for {
-		// What is no answer to this question may be forged, and is not looked at.
+		// Messages that do not answer this question may be forged, and are ignored.
 		p, err := conn.ReadMsgHeader(nil)
 		if err != nil {
 			return nil, err
@@ -53,7 +52,7 @@ func exchangeOver(ctx context.Context, network string, server netip.AddrPort, m 
 		case err == nil && answers(reply, m):
 			return reply, nil
 		case err != nil && reply.Truncated && answers(reply, m):
-			return reply, nil // cut in the middle of a record
+			return reply, nil // truncated within a record
 		case err != nil && (network == "tcp" || reply.Id == m.Id):
 			return nil, fmt.Errorf("its answer: %w", err)
 		}
@@ -69,7 +68,7 @@ func answers(reply, m *dns.Msg) bool {
 		return false
 	}
 	if len(reply.Question) == 0 {
-		// Who does not understand a question need not repeat it.
+		// A server that rejects the format need not repeat the question.
 		return reply.Rcode == dns.RcodeFormatError || reply.Rcode == dns.RcodeNotImplemented
 	}
 	if len(reply.Question) != 1 {

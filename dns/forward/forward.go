@@ -21,18 +21,18 @@ import (
 
 // Options configures a [Forwarder]. Servers is required.
 type Options struct {
-	// Servers returns whom to ask, in order of preference; without any, missing says
-	// why, for users. It must be quick and may be called from any goroutine.
+	// Servers returns the servers to ask, in order of preference. If there are none, missing says
+	// why, for users. It must be fast and may be called from any goroutine.
 	Servers func() (servers []netip.AddrPort, missing string)
 
 	// Own are our own addresses, which are never asked.
 	Own []netip.AddrPort
 
-	CacheBytes  int // of answers that are kept; 0 means 4 MiB
-	Outstanding int // questions that may be under way or wait; 0 means 1000
+	CacheBytes  int // of cached answers; 0 means 4 MiB
+	Outstanding int // largest number of questions in progress; 0 means 1000
 
-	// Exchange asks one server once. It must return when ctx is over. Nil means over
-	// UDP, and over TCP what does not fit.
+	// Exchange asks one server once. It must return when ctx is cancelled. Nil means over UDP, and
+	// over TCP if the answer is truncated.
 	Exchange func(ctx context.Context, server netip.AddrPort, m *dns.Msg) (*dns.Msg, error)
 
 	Log *slog.Logger // nil means slog.Default
@@ -40,77 +40,77 @@ type Options struct {
 
 const (
 	defaultCacheBytes  = 4 << 20
-	defaultOutstanding = 1000 // as CoreDNS has it in Kubernetes
+	defaultOutstanding = 1000 // CoreDNS's in Kubernetes
 )
 
-// How long things may take. Resolvers in pods ask again after five seconds.
+// Time limits. Resolvers in pods retry after five seconds.
 const (
-	patience   = 4 * time.Second        // of a question in all
-	hedge      = 300 * time.Millisecond // until another server is asked beside the first
-	resend     = time.Second            // until the same one is asked again
+	patience   = 4 * time.Second        // of a question in total
+	hedge      = 300 * time.Millisecond // until another server is asked in parallel
+	resend     = time.Second            // until the same server is asked again
 	tries      = 2                      // of each server
-	shunned    = 10 * time.Second       // for which one that failed is asked last
-	failureTTL = 5 * time.Second        // for which it is known that nobody answers, or only that they can't (RFC 9520, 3.2)
-	lookAgain  = time.Second            // between looks at the list of servers
-	suspicion  = 25 * time.Millisecond  // without an answer, until a server is probed
-	loopRest   = 30 * time.Second       // until a server that asked us in turn is tried again
+	shunned    = 10 * time.Second       // for which a server that failed is asked last
+	failureTTL = 5 * time.Second        // for which failures are cached (RFC 9520, 3.2)
+	lookAgain  = time.Second            // between reads of the list of servers
+	suspicion  = 25 * time.Millisecond  // without an answer, until a server is probed for a loop
+	loopRest   = 30 * time.Second       // until a server that looped is tried again
 )
 
-// ErrBusy is the error of [Forwarder.Ask] that is no fault of a server.
+// ErrBusy is returned by [Forwarder.Ask] if all slots are in use.
 var ErrBusy = errors.New("too many questions are under way")
 
-// A MissingError says that there is nobody to ask. Its text says why.
+// A MissingError is returned if there is no server to ask. Its text says why.
 type MissingError struct{ Why string }
 
 func (e *MissingError) Error() string { return e.Why }
 
-// A Question is what to ask, in class IN. It is comparable.
+// A Question is a question in class IN. It is comparable.
 type Question struct {
 	Name     string // fully qualified, in lower case
 	Type     uint16
-	DNSSEC   bool // its records are wanted, too (the bit DO)
-	Checking bool // validation is not wanted (the bit CD)
+	DNSSEC   bool // the DO bit: with DNSSEC records
+	Checking bool // the CD bit: without validation
 }
 
-// A Forwarder asks others. It is safe for concurrent use.
+// A Forwarder forwards questions. It is safe for concurrent use.
 type Forwarder struct {
 	opts  Options
 	cache *cache
 	count *counters
-	slots chan struct{} // one for each question that is under way or waits
+	slots chan struct{} // one for each question in progress
 
 	mu      sync.Mutex
 	flights map[Question]*flight // guarded by mu
-	looked  time.Time            // guarded by mu; when Servers was called last
+	looked  time.Time            // guarded by mu; time of the last call of Servers
 	missing string               // guarded by mu
 	servers []*server            // guarded by mu; never changed in place
-	nonces  map[string]*server   // guarded by mu; who is sent the probes of that name
+	nonces  map[string]*server   // guarded by mu; by the name in their probes
 }
 
-// A server is one that may be asked.
+// A server is an upstream server.
 type server struct {
 	address netip.AddrPort
 	nonce   string // in the names of its probes
 
-	// Guarded by the Forwarder's mu.
-	probes  uint64        // that it was sent: each has a name of its own, which no cache on the way knows
-	probing bool          // one is under way
-	probed  bool          // it was sent one, and has answered what it was asked since
+	// The fields below are guarded by the Forwarder's mu.
+	probes  uint64        // number of probes, whose names all differ, so that no cache answers them
+	probing bool          // a probe is in progress
+	probed  bool          // it got a probe, and has answered later questions
 	shunned time.Time     // it is asked last until then
 	looped  chan struct{} // closed when it leads back to us
 	isLoop  bool
 	since   time.Time // when that was found
-	told    bool      // it stands in the log
+	logged  bool      // the loop was logged
 }
 
-// A flight is a question that is being asked.
+// A flight is a question in progress.
 type flight struct {
-	done chan struct{} // closed when the others are set
+	done chan struct{} // closed when the other fields are set
 	msg  *dns.Msg
 	err  error
 }
 
-// New returns a forwarder. It does nothing until it is asked.
+// New returns a forwarder. It starts nothing.
 func New(o Options) (*Forwarder, error) {
 	if o.Servers == nil {
 		return nil, errors.New("forward: Options.Servers is nil")
@@ -139,8 +139,8 @@ func New(o Options) (*Forwarder, error) {
 	return f, nil
 }
 
-// Cached returns the answer to a question if it is known. The message is the caller's;
-// its TTLs are what is left of them.
+// Cached returns the cached answer to a question. The message is the caller's; its TTLs are the
+// remaining ones.
 func (f *Forwarder) Cached(q Question) (m *dns.Msg, err error, ok bool) {
 	m, err, ok = f.cache.get(q, time.Now())
 	switch {
@@ -154,8 +154,8 @@ func (f *Forwarder) Cached(q Question) (m *dns.Msg, err error, ok bool) {
 	return m, err, ok
 }
 
-// Reserve takes the room of a question that is not known, and reports whether there is
-// any; without, [ErrBusy] is the answer to it. Release gives it back.
+// Reserve takes a slot for a question that is not cached, and reports whether there was one;
+// otherwise the answer is [ErrBusy]. Release frees the slot.
 func (f *Forwarder) Reserve() bool {
 	select {
 	case f.slots <- struct{}{}:
@@ -166,12 +166,12 @@ func (f *Forwarder) Reserve() bool {
 	}
 }
 
-// Release gives back what [Forwarder.Reserve] took.
+// Release frees the slot of [Forwarder.Reserve].
 func (f *Forwarder) Release() { <-f.slots }
 
-// Ask asks, and blocks until there is an answer or it is clear that there is none. The
-// message is shared and must not be changed; its Rcode may be any. An error is a
-// [*MissingError] or says who did not answer and why.
+// Ask asks the servers, and blocks until there is an answer or all have failed. The message is
+// shared and must not be changed; its Rcode may be any. The error is a [*MissingError] or has the
+// error of each server.
 func (f *Forwarder) Ask(ctx context.Context, q Question) (*dns.Msg, error) {
 	f.mu.Lock()
 	if under := f.flights[q]; under != nil {
@@ -203,7 +203,7 @@ func (f *Forwarder) Ask(ctx context.Context, q Question) (*dns.Msg, error) {
 	return flight.msg, flight.err
 }
 
-// errSilent is when a server did not answer in time.
+// errSilent is the error of a server that did not answer in time.
 var errSilent = errors.New("no answer in time")
 
 func (f *Forwarder) keep(q Question, flight *flight) {
@@ -215,7 +215,7 @@ func (f *Forwarder) keep(q Question, flight *flight) {
 	}
 }
 
-// list returns whom to ask, those that failed last. mu is held.
+// list returns the servers to ask, with failed ones last. mu is held.
 func (f *Forwarder) list() (order []*server, missing string) {
 	now := time.Now()
 	if f.looked.IsZero() || now.Sub(f.looked) >= lookAgain {
@@ -229,7 +229,7 @@ func (f *Forwarder) list() (order []*server, missing string) {
 		case s.isLoop && now.Sub(s.since) < loopRest:
 			loops = s.address.String()
 		case s.isLoop:
-			// Somebody may have mended it.
+			// The loop may have been fixed.
 			s.isLoop, s.probed, s.looped = false, false, make(chan struct{})
 			later = append(later, s)
 		case now.Before(s.shunned):
@@ -240,12 +240,12 @@ func (f *Forwarder) list() (order []*server, missing string) {
 	}
 	missing = f.missing
 	if loops != "" {
-		missing = "the upstream resolver " + loops + " asks this server in turn; name another one with --cluster-dns-upstream"
+		missing = "the upstream resolver " + loops + " forwards to this server (a loop); name another one with --cluster-dns-upstream"
 	}
 	return append(order, later...), missing
 }
 
-// refresh looks which servers there are. mu is held.
+// refresh reads the list of servers. mu is held.
 func (f *Forwarder) refresh() {
 	found, missing := f.opts.Servers()
 	found = slices.DeleteFunc(slices.Clone(found), func(a netip.AddrPort) bool { return slices.Contains(f.opts.Own, a) })
@@ -265,8 +265,8 @@ func (f *Forwarder) refresh() {
 	f.opts.Log.Info("upstream resolvers", "servers", found, "missing", f.missing)
 }
 
-// Looped reports whether a question that we are asked is one of our own, which has gone
-// round. It is cheap for all others.
+// Looped reports whether a question from a client is one of our own probes. It is fast for all
+// other questions.
 func (f *Forwarder) Looped(name string, kind uint16) bool {
 	if kind != dns.TypeHINFO {
 		return false
@@ -282,18 +282,18 @@ func (f *Forwarder) Looped(name string, kind uint16) bool {
 		s.isLoop, s.since = true, time.Now()
 		close(s.looped)
 	}
-	if !s.told {
-		s.told = true
-		f.opts.Log.Error("an upstream resolver asks this server what it is asked by it, and is left out; name another one with --cluster-dns-upstream", "server", s.address)
+	if !s.logged {
+		s.logged = true
+		f.opts.Log.Error("an upstream resolver forwards to this server (a loop) and is not used; name another one with --cluster-dns-upstream", "server", s.address)
 	}
 	return true
 }
 
-// message returns what is sent. Without EDNS an answer over UDP has 512 bytes at most.
+// message returns the query. Without EDNS an answer over UDP has 512 bytes at most.
 func (q Question) message(edns bool) *dns.Msg {
 	m := &dns.Msg{Question: []dns.Question{{Name: q.Name, Qtype: q.Type, Qclass: dns.ClassINET}}}
 	m.Id, m.RecursionDesired, m.CheckingDisabled = dns.Id(), true, q.Checking
-	m.AuthenticatedData = true // whether an answer was validated is of interest (RFC 6840, 5.7)
+	m.AuthenticatedData = true // request the AD bit (RFC 6840, 5.7)
 	if edns {
 		m.SetEdns0(maxUDP, q.DNSSEC)
 	}
@@ -315,7 +315,7 @@ func (f *Forwarder) ask(ctx context.Context, q Question, servers []*server) (*dn
 	total := tries * len(servers)
 	results := make(chan result, total)
 	started, running := 0, 0
-	silent := map[*server]time.Time{} // since when a server owes us an answer
+	silent := map[*server]time.Time{} // since when a server has not answered
 	start := func() {
 		s := servers[started%len(servers)]
 		again := started >= len(servers)
@@ -326,7 +326,7 @@ func (f *Forwarder) ask(ctx context.Context, q Question, servers []*server) (*dn
 			m, err := f.askOne(ctx, s, q, again)
 			results <- result{s, m, err}
 		}) {
-			running++ // otherwise ctx is over
+			running++ // otherwise ctx is cancelled
 		}
 	}
 	pause := func() time.Duration {
@@ -363,7 +363,7 @@ func (f *Forwarder) ask(ctx context.Context, q Question, servers []*server) (*dn
 			} else if err := fmt.Errorf("%s: %w", r.server.address, cmpErr(r.err, r.msg)); !slices.ContainsFunc(errs, func(e error) bool { return e.Error() == err.Error() }) {
 				errs = append(errs, err)
 			}
-			// A server that said no, or can't be reached, says so again.
+			// A server that failed with an answer, or is unreachable, would do so again.
 			if started < len(servers) && ctx.Err() == nil {
 				start()
 				next.Reset(pause())
@@ -384,7 +384,7 @@ func (f *Forwarder) ask(ctx context.Context, q Question, servers []*server) (*dn
 	return nil, errors.Join(errs...)
 }
 
-// cmpErr is what is wrong with an answer that does not help.
+// cmpErr returns the error of an answer that does not help.
 func cmpErr(err error, m *dns.Msg) error {
 	if err == nil {
 		err = fmt.Errorf("it answers %s", rcodeName(m.Rcode))
@@ -392,7 +392,7 @@ func cmpErr(err error, m *dns.Msg) error {
 	return err
 }
 
-// rcodeName returns what a code is called; a number of it stands for two.
+// rcodeName returns the name of a code; one number has two names.
 func rcodeName(rcode int) string {
 	if rcode == dns.RcodeBadVers {
 		return "BADVERS"
@@ -400,12 +400,12 @@ func rcodeName(rcode int) string {
 	return cmp.Or(dns.RcodeToString[rcode], "other")
 }
 
-// helpful reports whether an answer is one, and not that there is none.
+// helpful reports whether an answer is an answer, even a negative one, and not a failure.
 func helpful(m *dns.Msg) bool {
 	return m.Rcode == dns.RcodeSuccess || m.Rcode == dns.RcodeNameError
 }
 
-// note remembers how a server did.
+// note records the result of a server.
 func (f *Forwarder) note(s *server, err error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -418,8 +418,8 @@ func (f *Forwarder) note(s *server, err error) {
 	s.probed = s.probed && !errors.Is(err, errSilent)
 }
 
-// askOne asks one server, unless it leads back to us. Again says that it did not answer
-// the same question before.
+// askOne asks one server, unless it leads back to us. Again is true if it did not answer the same
+// question before.
 func (f *Forwarder) askOne(ctx context.Context, s *server, q Question, again bool) (*dns.Msg, error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -452,8 +452,7 @@ func (f *Forwarder) askOne(ctx context.Context, s *server, q Question, again boo
 	return m, err
 }
 
-// unknownEDNS reports whether an answer is that of a server that is older than EDNS, or
-// takes it for a mistake.
+// unknownEDNS reports whether an answer is that of a server without support for EDNS.
 func unknownEDNS(m *dns.Msg) bool {
 	switch m.Rcode {
 	case dns.RcodeBadVers:
@@ -464,10 +463,9 @@ func unknownEDNS(m *dns.Msg) bool {
 	return false
 }
 
-var errLoop = errors.New("it asks this server in turn")
+var errLoop = errors.New("it forwards to this server (a loop)")
 
-// probe sends a server the question that must not come back, if that is due. Nobody
-// needs the answer.
+// probe sends a server a probe for loops, if one is due. Its answer is ignored.
 func (f *Forwarder) probe(ctx context.Context, s *server, again bool) {
 	f.mu.Lock()
 	due := !s.probing && (again || !s.probed)

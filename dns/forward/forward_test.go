@@ -219,7 +219,7 @@ func TestNegativeAnswersAreKeptByTheirSOA(t *testing.T) {
 	})
 }
 
-func TestASilentServerHasAnotherAskedBesideIt(t *testing.T) {
+func TestSilentServerIsHedged(t *testing.T) {
 	story(t, func(t *testing.T) {
 		s := newSea(t, forward.Options{}, first, second)
 		s.on(first, silent)
@@ -239,7 +239,7 @@ func TestASilentServerHasAnotherAskedBesideIt(t *testing.T) {
 	})
 }
 
-func TestAServerThatCannotIsNotTheLast(t *testing.T) {
+func TestFailingServerIsNotFinal(t *testing.T) {
 	story(t, func(t *testing.T) {
 		s := newSea(t, forward.Options{}, first, second)
 		for _, answer := range []func(context.Context, *dns.Msg) (*dns.Msg, error){
@@ -288,7 +288,8 @@ func TestServersOlderThanEDNS(t *testing.T) {
 			{old(dns.RcodeFormatError, false), "NOERROR A 300, 0s", "1 n0., 1 n0."},
 			{old(dns.RcodeNotImplemented, false), "NOERROR A 300, 0s", "1 n1., 1 n1."},
 			{old(dns.RcodeBadVers, true), "NOERROR A 300, 0s", "1 n2., 1 n2."},
-			// One that knows it means the question, which was ours: who asked is not told that theirs was wrong.
+			// A server that supports EDNS rejects our query: the client's query was right, so
+			// the client gets no FORMERR.
 			{old(dns.RcodeFormatError, true), "error after 0s: 192.0.2.1:53: it answers FORMERR", "1 n3."},
 			{code(dns.RcodeBadVers), "error after 0s: 192.0.2.1:53: it answers BADVERS", "1 n4., 1 n4."},
 			{old(dns.RcodeServerFailure, false), "SERVFAIL, 0s", "1 n5."},
@@ -318,8 +319,8 @@ func TestALostPacketIsSentAgain(t *testing.T) {
 	})
 }
 
-// TestNobodyAnswers is kept for a few seconds, so that who asks again is told at once.
-func TestNobodyAnswers(t *testing.T) {
+// TestSilentServersFail caches the failure for a few seconds, so that a retry fails at once.
+func TestSilentServersFail(t *testing.T) {
 	story(t, func(t *testing.T) {
 		s := newSea(t, forward.Options{}, first)
 		s.on(first, silent)
@@ -423,18 +424,18 @@ func TestALoopIsFound(t *testing.T) {
 		s.servers = []netip.AddrPort{first}
 		s.mu.Unlock()
 		time.Sleep(time.Second)
-		// A list that has changed is tried anew: it may be another server by now.
-		want(t, "alone", s.ask(t, "d."), "error after 25ms: 192.0.2.1:53: it asks this server in turn")
-		want(t, "alone, again", s.ask(t, "d."), "error after 0s: the upstream resolver 192.0.2.1:53 asks this server in turn; name another one with --cluster-dns-upstream")
+		// A changed list is tried again: the address may have another server by now.
+		want(t, "alone", s.ask(t, "d."), "error after 25ms: 192.0.2.1:53: it forwards to this server (a loop)")
+		want(t, "alone, again", s.ask(t, "d."), "error after 0s: the upstream resolver 192.0.2.1:53 forwards to this server (a loop); name another one with --cluster-dns-upstream")
 		time.Sleep(30 * time.Second)
-		want(t, "alone, another try", s.ask(t, "e."), "error after 25ms: 192.0.2.1:53: it asks this server in turn")
+		want(t, "alone, another try", s.ask(t, "e."), "error after 25ms: 192.0.2.1:53: it forwards to this server (a loop)")
 		// It was mended.
 		time.Sleep(30 * time.Second)
 		s.on(first, records("300 IN A 192.0.2.80"))
 		want(t, "mended", s.ask(t, "f."), "NOERROR A 300, 0s")
 		// And broken again, after it has answered: the question is sent again, and a probe with it.
 		s.on(first, loop)
-		want(t, "broken again", s.ask(t, "g."), "error after 25ms: 192.0.2.1:53: it asks this server in turn")
+		want(t, "broken again", s.ask(t, "g."), "error after 25ms: 192.0.2.1:53: it forwards to this server (a loop)")
 		for name, n := range probes {
 			if n != 1 {
 				t.Errorf("the probe %s was sent %d times: a cache on the way may know it", name, n)
@@ -456,11 +457,11 @@ func TestALoopThatIsMadeLaterIsFound(t *testing.T) {
 			s.Looped(m.Question[0].Name, m.Question[0].Qtype)
 			return silent(ctx, m)
 		})
-		want(t, "a loop", s.ask(t, "c."), "error after 1.025s: 192.0.2.1:53: it asks this server in turn")
+		want(t, "a loop", s.ask(t, "c."), "error after 1.025s: 192.0.2.1:53: it forwards to this server (a loop)")
 	})
 }
 
-// TestQuickServersAreNotProbed: nobody is sent questions that nobody asked, without need.
+// TestQuickServersAreNotProbed: fast servers get no probes.
 func TestQuickServersAreNotProbed(t *testing.T) {
 	story(t, func(t *testing.T) {
 		s := newSea(t, forward.Options{}, first)
@@ -489,7 +490,7 @@ func TestQuickServersAreNotProbed(t *testing.T) {
 	})
 }
 
-// TestAQuestionIsGivenUp when who asks is told to stop.
+// TestAQuestionIsGivenUp when the client's context is cancelled.
 func TestAQuestionIsGivenUp(t *testing.T) {
 	story(t, func(t *testing.T) {
 		s := newSea(t, forward.Options{}, first)

@@ -8,7 +8,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// counters are told under the names that CoreDNS uses, which dashboards know.
+// counters have CoreDNS's metric names, which dashboards use.
 type counters struct {
 	requests, responses   *prometheus.CounterVec   // by server, and by code
 	duration              *prometheus.HistogramVec // by server
@@ -55,7 +55,7 @@ func newCounters(f *Forwarder) *counters {
 	}
 }
 
-// asked counts that a server was asked, and what it answered, if it did.
+// asked counts a question to a server, and its answer, if any.
 func (c *counters) asked(at netip.AddrPort, m *dns.Msg, err error, took time.Duration) {
 	to := at.String()
 	c.requests.WithLabelValues(to).Inc()
@@ -65,7 +65,7 @@ func (c *counters) asked(at netip.AddrPort, m *dns.Msg, err error, took time.Dur
 	}
 }
 
-// Collectors returns what counts the forwarder's work.
+// Collectors returns the forwarder's metrics.
 func (f *Forwarder) Collectors() []prometheus.Collector {
 	c := f.count
 	return append([]prometheus.Collector{c.requests, c.responses, c.duration, c.failures, c.refused, c.hits, c.denials, c.misses}, c.gauges...)

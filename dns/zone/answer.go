@@ -9,7 +9,7 @@ import (
 	"github.com/miekg/dns"
 )
 
-// Version is the version of the Kubernetes DNS specification that is followed.
+// Version is the implemented version of the Kubernetes DNS specification.
 const Version = "1.1.0"
 
 // A Question asks for the records of a type, in class IN.
@@ -17,28 +17,27 @@ type Question struct {
 	Name string // fully qualified, as it was asked
 	Type uint16
 
-	// Room is how many bytes the answer may have. Of more records than fit for sure
-	// only so many are given that they do not fit.
+	// Room is the largest size of the answer in bytes. If the records certainly do not fit, only as
+	// many are added as show that.
 	Room int
 
-	// Turn says with which of several records to begin: the next question gets the
-	// next one, so that clients that take the first are spread.
+	// Turn selects the first of several records: it rises with each question, so that clients that
+	// use the first record are spread.
 	Turn uint32
 }
 
-// An Answer is what there is to say. It can be used again and again; what it holds is
-// valid until then.
+// An Answer is the answer to a question. It can be reused; its contents are valid until then.
 type Answer struct {
 	Rcode     int // dns.RcodeSuccess or dns.RcodeNameError
 	Records   []dns.RR
 	Authority []dns.RR
 	Extra     []dns.RR
 
-	// Chase is the name outside of the zone that the last of Records, a CNAME, points
-	// to; empty means that nothing is missing.
+	// Chase is the name outside of the zone that the last of Records, a CNAME, points to; empty
+	// means that the answer is complete.
 	Chase string
 
-	// The records themselves, so that they need not be made anew for each answer.
+	// The records themselves, so that answers do not allocate them.
 	a    []dns.A
 	aaaa []dns.AAAA
 	soa  dns.SOA
@@ -50,19 +49,19 @@ func (a *Answer) reset() {
 	a.a, a.aaaa = a.a[:0], a.aaaa[:0]
 }
 
-// Bytes that a record takes at least when its name is one that was there before: a
-// pointer, type, class, TTL, length; and the address.
+// The smallest size of a record whose name is compressed: a pointer, type, class, TTL, length; and
+// the address.
 const (
 	leastA    = 12 + 4
 	leastAAAA = 12 + 16
 	leastSRV  = 12 + 6 + 2
 )
 
-// maxAliases bounds how many ExternalName Services may point to each other.
+// maxAliases bounds the length of a chain of ExternalName Services.
 const maxAliases = 8
 
-// Answer writes the answer to a question to into, and reports whether the name is one of
-// the zone's. If it is not, into is empty, and somebody else knows.
+// Answer writes the answer to a question to into, and reports whether the name is in the zone. If
+// it is not, into is empty, and the question must be forwarded.
 func (z *Zone) Answer(q Question, into *Answer) (ours bool) {
 	into.reset()
 	name := strings.ToLower(q.Name)
@@ -82,7 +81,7 @@ func (z *Zone) Answer(q Question, into *Answer) (ours bool) {
 	return true
 }
 
-// relative returns what stands before the domain in a name, and whether that is its end.
+// relative returns the part of a name before the domain, and whether the name is in the domain.
 func (z *Zone) relative(name string) (string, bool) {
 	if name == z.domain {
 		return "", true
@@ -90,8 +89,8 @@ func (z *Zone) relative(name string) (string, bool) {
 	return under(name, z.suffix)
 }
 
-// under returns what stands before the end of a name. The dot that the end begins with may
-// be one within a label, before which a backslash stands.
+// under returns the part of a name before end, which begins with a dot. An escaped dot, after a
+// backslash, is part of a label and does not count.
 func under(name, end string) (rest string, ok bool) {
 	if rest, ok = strings.CutSuffix(name, end); !ok {
 		return "", false
@@ -104,13 +103,12 @@ func (z *Zone) header(name string, kind uint16) dns.RR_Header {
 	return dns.RR_Header{Name: name, Rrtype: kind, Class: dns.ClassINET, Ttl: z.ttl}
 }
 
-// authority adds the SOA, with which a negative answer says how long it holds. mu is
-// held.
+// authority adds the SOA, which says how long a negative answer is valid. mu is held.
 func (z *Zone) authority(into *Answer, apex string) {
 	into.Authority = append(into.Authority, z.soa(into, apex))
 }
 
-// Times of the SOA that secondaries go by, of which there are none.
+// Times of the SOA for secondary servers, of which there are none.
 const (
 	refresh = 7200  // seconds
 	retry   = 1800  // seconds
@@ -125,8 +123,8 @@ func (z *Zone) soa(into *Answer, apex string) *dns.SOA {
 	return &into.soa
 }
 
-// lookUp adds the records of a name and reports whether it exists. Rest is the name as
-// it is compared, without the domain; owner is the name as it was asked. mu is held.
+// lookUp adds the records of a name and reports whether it exists. Rest is the name in lower case,
+// without the domain; owner is the name as it was asked. mu is held.
 func (z *Zone) lookUp(q Question, owner, rest string, into *Answer, depth int) bool {
 	switch rest {
 	case "":
@@ -152,7 +150,7 @@ func (z *Zone) lookUp(q Question, owner, rest string, into *Answer, depth int) b
 	return false
 }
 
-// apex adds what the domain itself has.
+// apex adds the records of the domain itself.
 func (z *Zone) apex(q Question, owner string, into *Answer) {
 	switch q.Type {
 	case dns.TypeSOA:
@@ -166,13 +164,12 @@ func (z *Zone) apex(q Question, owner string, into *Answer) {
 	}
 }
 
-// any says the least that can be said to who asks for everything (RFC 8482, 4.2).
+// any adds the minimal answer to a question for all records (RFC 8482, 4.2).
 func (z *Zone) any(owner string, into *Answer) {
 	into.Records = append(into.Records, &dns.HINFO{Hdr: z.header(owner, dns.TypeHINFO), Cpu: "RFC8482"})
 }
 
-// lookUpService answers for names that end with ".svc"; rest is what stands before. mu
-// is held.
+// lookUpService answers for names that end with ".svc"; rest is the part before that. mu is held.
 func (z *Zone) lookUpService(q Question, owner, rest string, into *Answer, depth int) bool {
 	at := strings.LastIndexByte(rest, '.')
 	if at < 0 {
@@ -205,8 +202,7 @@ func (z *Zone) lookUpService(q Question, owner, rest string, into *Answer, depth
 	return len(found) > 0
 }
 
-// speaks reports whether a port of that protocol has a name, so that there are names
-// below "_tcp".
+// speaks reports whether a port of that protocol has a name, so that there are names below "_tcp".
 func (s *Service) speaks(protocol string) bool {
 	for _, p := range s.ports {
 		if p.protocol == protocol {
@@ -237,8 +233,8 @@ func (z *Zone) answerService(q Question, owner string, s *Service, into *Answer,
 		return
 	}
 	into.Records = append(into.Records, &dns.CNAME{Hdr: z.header(owner, dns.TypeCNAME), Target: s.alias})
-	if q.Type == dns.TypeCNAME || depth == maxAliases || into.tells(s.alias) {
-		return // of a circle of aliases, too, there stands what is known
+	if q.Type == dns.TypeCNAME || depth == maxAliases || into.has(s.alias) {
+		return // for a loop of aliases the answer has the known part
 	}
 	rest, ours := z.relative(s.alias)
 	if !ours {
@@ -254,8 +250,8 @@ func (z *Zone) answerService(q Question, owner string, s *Service, into *Answer,
 	}
 }
 
-// tells reports whether there are records of a name already.
-func (a *Answer) tells(name string) bool {
+// has reports whether the answer has records of a name already.
+func (a *Answer) has(name string) bool {
 	for _, r := range a.Records {
 		if strings.EqualFold(r.Header().Name, name) {
 			return true
@@ -264,7 +260,7 @@ func (a *Answer) tells(name string) bool {
 	return false
 }
 
-// addresses adds those that the question asks for, beginning where it is the turn.
+// addresses adds the addresses of the type in question, starting with the one whose turn it is.
 func (z *Zone) addresses(q Question, owner string, v4, v6 []byte, into *Answer) {
 	switch q.Type {
 	case dns.TypeA:
@@ -282,7 +278,7 @@ func (z *Zone) addresses(q Question, owner string, v4, v6 []byte, into *Answer) 
 	}
 }
 
-// part returns the i-th address of so many bytes each.
+// part returns the i-th address, each of size bytes.
 func part(all []byte, i, size int) net.IP { return all[i*size : (i+1)*size : (i+1)*size] }
 
 func (a *Answer) addA(h dns.RR_Header, ip net.IP) {
@@ -295,7 +291,7 @@ func (a *Answer) addAAAA(h dns.RR_Header, ip net.IP) {
 	a.Records = append(a.Records, &a.aaaa[len(a.aaaa)-1])
 }
 
-// address adds one address if the question asks for its kind.
+// address adds one address if it is of the type in question.
 func (z *Zone) address(q Question, owner string, ip netip.Addr, into *Answer) {
 	switch {
 	case q.Type == dns.TypeA && ip.Is4():
@@ -305,7 +301,7 @@ func (z *Zone) address(q Question, owner string, ip netip.Addr, into *Answer) {
 	}
 }
 
-// glue returns extra with the addresses of a name that an answer tells of.
+// glue returns extra with the addresses of a name that is in an answer.
 func (z *Zone) glue(extra []dns.RR, owner string, v4, v6 []byte) []dns.RR {
 	for i := range len(v4) / net.IPv4len {
 		extra = append(extra, &dns.A{Hdr: z.header(owner, dns.TypeA), A: part(v4, i, net.IPv4len)})
@@ -316,7 +312,7 @@ func (z *Zone) glue(extra []dns.RR, owner string, v4, v6 []byte) []dns.RR {
 	return extra
 }
 
-// Of SRV records, all are tried first and as often as each other.
+// All SRV records have equal priority and weight.
 const (
 	priority = 0
 	weight   = 100
@@ -350,7 +346,7 @@ func (z *Zone) answerSRV(q Question, owner string, s *Service, name, protocol st
 func (z *Zone) answerHostsSRV(q Question, owner string, s *Service, name, protocol string, into *Answer) (found bool) {
 	n := len(s.hosts)
 	first := int(q.Turn % uint32(n))
-	// What has the same name stands together: begin with the first of its name.
+	// Endpoints of one name are adjacent: begin with the first one of its name.
 	for first > 0 && s.hosts[first-1].name == s.hosts[first].name {
 		first--
 	}
@@ -369,7 +365,7 @@ func (z *Zone) answerHostsSRV(q Question, owner string, s *Service, name, protoc
 			if last == nil || last.name != h.name {
 				target = h.name + "." + s.name + ".svc" + z.suffix
 			}
-			if !told(into.Records, target, p.number) {
+			if !duplicate(into.Records, target, p.number) {
 				z.addSRV(owner, p.number, target, into)
 			}
 			if last != h {
@@ -386,9 +382,9 @@ func (z *Zone) answerHostsSRV(q Question, owner string, s *Service, name, protoc
 	return found
 }
 
-// told reports whether the last records say so already: those of one name come one
-// after the other.
-func told(records []dns.RR, target string, number uint16) bool {
+// duplicate reports whether the last records have this target and port already: those of one name
+// are adjacent.
+func duplicate(records []dns.RR, target string, number uint16) bool {
 	for _, record := range slices.Backward(records) {
 		r, ok := record.(*dns.SRV)
 		if !ok || r.Target != target {
@@ -407,8 +403,8 @@ func (z *Zone) addSRV(owner string, number uint16, target string, into *Answer) 
 	})
 }
 
-// lookUpPod answers for names that end with ".pod": they say an address, which need not
-// be that of a pod. mu is held.
+// lookUpPod answers for names that end with ".pod": they contain an address, which need not be that
+// of a pod. mu is held.
 func (z *Zone) lookUpPod(q Question, owner, rest string, into *Answer) bool {
 	said, namespace, ok := strings.Cut(rest, ".")
 	if !ok {
@@ -430,8 +426,8 @@ func (z *Zone) lookUpPod(q Question, owner, rest string, into *Answer) bool {
 	return true
 }
 
-// answerReverse answers for names of addresses, and of networks. What is of the cluster's
-// networks is the zone's, whether somebody has the address or not. mu is held.
+// answerReverse answers for names of addresses, and of networks. The zone has all names in the
+// cluster's networks, even if no Service has the address. mu is held.
 func (z *Zone) answerReverse(q Question, name string, into *Answer) (ours bool) {
 	of, apex, rest, ok := prefixOf(name)
 	if !ok {
@@ -446,7 +442,7 @@ func (z *Zone) answerReverse(q Question, name string, into *Answer) (ours bool) 
 		if !slices.ContainsFunc(z.networks, func(n netip.Prefix) bool { return n.Bits() <= of.Bits() && n.Contains(of.Addr()) }) {
 			return false
 		}
-		// Of a network that is not an address alone, there may be names below.
+		// There may be names below that of a network, unless it is a single address.
 		if rest != "" || of.IsSingleIP() {
 			into.Rcode = dns.RcodeNameError
 		}
@@ -462,7 +458,7 @@ func (z *Zone) answerReverse(q Question, name string, into *Answer) (ours bool) 
 	return true
 }
 
-// addPTR adds what an address is called in a Service.
+// addPTR adds the names of an address in a Service.
 func (z *Zone) addPTR(q Question, s *Service, a netip.Addr, into *Answer) {
 	add := func(target string) {
 		into.Records = append(into.Records, &dns.PTR{Hdr: z.header(q.Name, dns.TypePTR), Ptr: target + s.name + ".svc" + z.suffix})
@@ -478,8 +474,8 @@ func (z *Zone) addPTR(q Question, s *Service, a netip.Addr, into *Answer) {
 	}
 }
 
-// prefixOf returns the network, or the address, that a name under in-addr.arpa or ip6.arpa
-// stands for, the domain that it is under, and what stands before that makes no address.
+// prefixOf returns the network, or the address, of a name under in-addr.arpa or ip6.arpa, the
+// domain that it is under, and the invalid rest of the name.
 func prefixOf(name string) (of netip.Prefix, apex, rest string, ok bool) {
 	if rest, ok = under(name, ".in-addr.arpa."); ok {
 		var b [net.IPv4len]byte
@@ -511,7 +507,7 @@ func prefixOf(name string) (of netip.Prefix, apex, rest string, ok bool) {
 	return of, "", "", false
 }
 
-// octet reads a number as it stands in names of addresses.
+// octet parses a number in the name of an address.
 func octet(label string) (byte, bool) {
 	n := 0
 	for _, c := range []byte(label) {

@@ -8,13 +8,13 @@ import (
 	"unique"
 )
 
-// Endpoints that nobody asks for are kept packed: most are of Services whose names do not
-// depend on them. Each part begins with how long it is, and the numbers are varints.
+// Endpoints are kept packed, because most are of Services whose names do not depend on them. Each
+// part begins with its length; numbers are varints.
 
-// The protocols of ports, by their numbers in what is packed.
+// The protocols of ports, by their numbers in the packed form.
 var protocols = [...]string{"tcp", "udp", "sctp"}
 
-// AppendTo appends to b what [ReadEndpoints] reads.
+// AppendTo appends the packed form of e to b.
 func (e *Endpoints) AppendTo(b []byte) []byte {
 	if len(e.ports)+len(e.all) == 0 {
 		return b
@@ -44,8 +44,7 @@ func appendText(b []byte, s string) []byte {
 	return append(binary.AppendUvarint(b, uint64(len(s))), s...)
 }
 
-// ReadEndpoints reads what [Endpoints.AppendTo] has written. What it returns holds nothing
-// of packed but names.
+// ReadEndpoints parses the packed form. Its result refers to no memory of packed except names.
 func ReadEndpoints(packed string) *Endpoints {
 	e := &Endpoints{}
 	r := strings.NewReader(packed)
@@ -55,7 +54,7 @@ func ReadEndpoints(packed string) *Endpoints {
 			return ""
 		}
 		b := make([]byte, n)
-		_, _ = r.Read(b) // there is as much
+		_, _ = r.Read(b) // the length was checked
 		return string(b)
 	}
 	octet := func() byte {
@@ -65,7 +64,7 @@ func ReadEndpoints(packed string) *Endpoints {
 	n, _ := binary.ReadUvarint(r)
 	for range n {
 		if r.Len() == 0 {
-			break // it does not tell of as many
+			break // the packed form is truncated
 		}
 		p := port{name: unique.Make(text())}
 		p.protocol = protocols[int(octet())%len(protocols)]

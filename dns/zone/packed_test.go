@@ -31,15 +31,15 @@ func TestPackedEndpoints(t *testing.T) {
 	})
 }
 
-// FuzzReadEndpoints reads what nobody has written, and ends.
+// FuzzReadEndpoints parses arbitrary bytes, and ends.
 func FuzzReadEndpoints(f *testing.F) {
 	f.Add("\x01\xff\xff\xff\xff\xff\xff\xff\xff\x7f") // a name that is longer than what there is
 	f.Add("\x01\x04http\x00\x00\x50\x00\x01\x04\x0a\x00\x00\x01")
 	f.Fuzz(func(_ *testing.T, packed string) { ReadEndpoints(packed) })
 }
 
-// An address that several Services claim is told of as theirs, in the order of names,
-// whatever the order in which they come and go.
+// An address that several Services have gets the names of all, sorted, whatever the order of
+// updates.
 func TestHoldersOfAnAddress(t *testing.T) {
 	z, err := New(Options{}, 1)
 	if err != nil {

@@ -14,21 +14,21 @@ import (
 	"github.com/miekg/dns"
 )
 
-// A Service is what a Service object says about names. It is never changed and holds
-// nothing of the object.
+// A Service is the part of a Service object that names depend on. It is immutable and shares no
+// memory with the object.
 type Service struct {
 	name  string // "web.shop"
 	v4    []byte // addresses, four bytes each
 	v6    []byte // addresses, sixteen bytes each
-	alias string // what a CNAME points to, fully qualified; or empty
-	ports []port // named ones, of a Service with addresses of its own
-	hosts []host // of one in a zone, the endpoints that have names: by name and then address, each pair once
+	alias string // target of the CNAME, fully qualified; or empty
+	ports []port // named ports, if it is not headless
+	hosts []host // the endpoints with names, once it is in a zone: by name and then address, without duplicates
 
 	headless bool
 	publish  bool // endpoints that are not ready count as well
 }
 
-// Endpoints are what an EndpointSlice says about names. They are never changed.
+// Endpoints are the part of an EndpointSlice that names depend on. They are immutable.
 type Endpoints struct {
 	ports []port
 	all   []endpoint
@@ -36,12 +36,12 @@ type Endpoints struct {
 
 // A port is a named port.
 type port struct {
-	name     unique.Handle[string] // most are called alike
+	name     unique.Handle[string] // few different names are common
 	protocol string                // "tcp"
 	number   uint16
 }
 
-// An endpoint is one address of one.
+// An endpoint is one endpoint, with its first address.
 type endpoint struct {
 	name    string
 	address netip.Addr
@@ -55,12 +55,12 @@ type host struct {
 	ports   []port // shared by the endpoints of a slice
 }
 
-// tolerateUnready is an annotation from before there was publishNotReadyAddresses
-// (specification, 2.1).
+// tolerateUnready is an annotation from before there was publishNotReadyAddresses (specification,
+// 2.1).
 const tolerateUnready = "service.alpha.kubernetes.io/tolerate-unready-endpoints"
 
-// NewService returns what a Service says, or nil if that is nothing: it has no address yet,
-// or a name that is none.
+// NewService returns the Service of an object, or nil if it has no names: it has no address yet, or
+// an invalid name.
 func NewService(svc *corev1.Service) *Service {
 	if !isLabel(svc.Name) || !isLabel(svc.Namespace) {
 		return nil
@@ -88,12 +88,11 @@ func NewService(svc *corev1.Service) *Service {
 	return s
 }
 
-// Headless reports whether what there is under the Service's name depends on its
-// endpoints.
+// Headless reports whether the records of the Service's name depend on its endpoints.
 func (s *Service) Headless() bool { return s != nil && s.headless }
 
-// with returns the Service with its endpoints. Of one that has addresses of its own only
-// those have names that have a hostname.
+// with returns the Service with its endpoints. If it is not headless only endpoints with a hostname
+// have names.
 func (s *Service) with(endpoints []*Endpoints) *Service {
 	if s == nil || s.alias != "" {
 		return s
@@ -135,9 +134,8 @@ func (s *Service) add(a netip.Addr) {
 	}
 }
 
-// alias returns an external name, fully qualified, or "" if no CNAME can point to
-// it. What looks like an address is a name of digits to Kubernetes, which no resolver
-// can look up.
+// alias returns an external name, fully qualified, or "" if no CNAME can point to it. Kubernetes
+// allows names that look like addresses, but no resolver can look these up.
 func alias(name string) string {
 	name = strings.ToLower(strings.TrimSuffix(name, "."))
 	if _, err := netip.ParseAddr(name); err == nil || len(validation.IsDNS1123Subdomain(name)) > 0 {
@@ -155,7 +153,7 @@ const maxLabel = 63 // bytes, RFC 1035, 2.3.4
 
 func isLabel(s string) bool { return len(validation.IsDNS1123Label(s)) == 0 }
 
-// unicast reads an address that another host can have.
+// unicast parses an address that another host can have.
 func unicast(text string) (netip.Addr, bool) {
 	a, err := netip.ParseAddr(text)
 	ok := err == nil && a.Zone() == "" && !a.Is4In6() && !a.IsUnspecified() && !a.IsLoopback() &&
@@ -175,7 +173,7 @@ func servicePorts(svc *corev1.Service) (ports []port) {
 
 // newPort returns a port that can have an SRV record: one with a name.
 func newPort(name string, protocol corev1.Protocol, number int32) (port, bool) {
-	// An underscore goes before it, which takes a byte of the label.
+	// The label has an underscore before the name.
 	if len(name) >= maxLabel || !isLabel(name) || number < 1 || number > 65535 {
 		return port{}, false
 	}
@@ -190,7 +188,7 @@ func newPort(name string, protocol corev1.Protocol, number int32) (port, bool) {
 	return port{}, false
 }
 
-// NewEndpoints returns what an EndpointSlice says.
+// NewEndpoints returns the Endpoints of an EndpointSlice.
 func NewEndpoints(slice *discoveryv1.EndpointSlice) *Endpoints {
 	var e Endpoints
 	for _, p := range slice.Ports {
@@ -219,8 +217,8 @@ func NewEndpoints(slice *discoveryv1.EndpointSlice) *Endpoints {
 	return &e
 }
 
-// hosts returns the endpoints that have names: the ready ones, or all of them. Nameless
-// ones are called after their address, if they count.
+// hosts returns the endpoints that have names: the ready ones, or all if publish. Endpoints without
+// a hostname are named by their address if nameless, or else left out.
 func hosts(endpoints []*Endpoints, publish, nameless bool) (all []host) {
 	for _, slice := range endpoints {
 		for _, e := range slice.all {
@@ -264,5 +262,5 @@ func (s *Service) named(name string) []host {
 	return s.hosts[from:to]
 }
 
-// exists reports whether the Service's own name does (Z1).
+// exists reports whether the Service's own name exists (zone-Z1).
 func (s *Service) exists() bool { return s != nil && (!s.headless || len(s.hosts) > 0) }

@@ -14,12 +14,11 @@ import (
 	"github.com/miekg/dns"
 )
 
-// DefaultDomain is the name under which the names of a cluster are, if nobody says
-// otherwise.
+// DefaultDomain is the default cluster domain.
 const DefaultDomain = "cluster.local"
 
-// DefaultTTL is for how long answers hold. It bounds how stale a client can be that
-// keeps answers; what changes is known here at once.
+// DefaultTTL is the default TTL of answers. It bounds how outdated a client's cache can be; the
+// zone itself has changes at once.
 const DefaultTTL = 5 * time.Second
 
 // Options configures a [Zone]. The zero value works.
@@ -30,29 +29,28 @@ type Options struct {
 	// Server are the addresses of the server itself, which is ns.dns in the domain.
 	Server []netip.Addr
 
-	// Networks are those of the cluster's pods and services: a name in in-addr.arpa or
-	// ip6.arpa of an address in there exists in the zone or nowhere.
+	// Networks are those of the cluster's pods and Services: the names in in-addr.arpa and ip6.arpa
+	// of their addresses are in the zone.
 	Networks []netip.Prefix
 }
 
-// maxDomain leaves room for three labels and "svc" before the domain: a name has at most
-// 255 bytes on the wire (RFC 1035, 2.3.4).
+// maxDomain leaves 255 bytes on the wire (RFC 1035, 2.3.4) for the domain, "svc" and three labels
+// before that.
 const maxDomain = 57
 
-// CheckDomain reports whether a cluster can have its names under domain, which may end
-// with a dot.
+// CheckDomain returns an error if domain, which may end with a dot, can't be a cluster domain.
 func CheckDomain(domain string) error {
 	domain = strings.TrimSuffix(domain, ".")
 	if errs := validation.IsDNS1123Subdomain(domain); len(errs) > 0 {
 		return fmt.Errorf("cluster domain %q: %s", domain, errs[0])
 	}
 	if len(domain) > maxDomain {
-		return fmt.Errorf("cluster domain %q has %d characters, want at most %d: more leaves no room for the names in it", domain, len(domain), maxDomain)
+		return fmt.Errorf("cluster domain %q has %d characters, want at most %d: longer ones leave too few bytes for the names in it", domain, len(domain), maxDomain)
 	}
 	return nil // so short that no label can be too long
 }
 
-// A Zone is what the names of a cluster mean now. It is safe for concurrent use.
+// A Zone holds the names of a cluster. It is safe for concurrent use.
 type Zone struct {
 	domain   string // "cluster.local."
 	suffix   string // ".cluster.local."
@@ -63,14 +61,14 @@ type Zone struct {
 	mu         sync.RWMutex
 	serial     uint32                    // guarded by mu; of the SOA
 	services   map[string]*Service       // guarded by mu; by "web.shop"
-	namespaces map[string]int            // guarded by mu; services in them, and 1 for those that are known to exist
+	namespaces map[string]int            // guarded by mu; number of their services, plus 1 if they are in known
 	known      map[string]bool           // guarded by mu; namespaces that exist
-	reverse    map[netip.Addr]*Service   // guarded by mu; who has an address
-	shared     map[netip.Addr][]*Service // guarded by mu; those of several, in the order of names: they are not in reverse
+	reverse    map[netip.Addr]*Service   // guarded by mu; by address
+	shared     map[netip.Addr][]*Service // guarded by mu; addresses of several Services, by name; these are not in reverse
 }
 
-// New returns an empty zone. Serial is the first one of its SOA, which rises with each
-// change; the time in seconds does.
+// New returns an empty zone. Serial is the first serial of its SOA, which rises with each change;
+// the time in seconds is suitable.
 func New(o Options, serial uint32) (*Zone, error) {
 	if o.Domain == "" {
 		o.Domain = DefaultDomain
@@ -101,8 +99,8 @@ func New(o Options, serial uint32) (*Zone, error) {
 // Domain returns the domain, fully qualified.
 func (z *Zone) Domain() string { return z.domain }
 
-// Put notes what a Service means; nil is nothing. Its endpoints matter if it is
-// headless, and otherwise those that have hostnames.
+// Put adds or replaces a Service; nil removes it. Endpoints are used if it is headless or they have
+// hostnames.
 func (z *Zone) Put(namespace, name string, s *Service, endpoints []*Endpoints) {
 	s = s.with(endpoints)
 	z.mu.Lock()
@@ -110,7 +108,7 @@ func (z *Zone) Put(namespace, name string, s *Service, endpoints []*Endpoints) {
 	z.replace(name+"."+namespace, namespace, s)
 }
 
-// Remove forgets a Service.
+// Remove removes a Service.
 func (z *Zone) Remove(namespace, name string) {
 	z.mu.Lock()
 	defer z.mu.Unlock()
@@ -124,7 +122,7 @@ func (z *Zone) Len() int {
 	return len(z.services)
 }
 
-// PutNamespace notes that a namespace exists.
+// PutNamespace adds a namespace.
 func (z *Zone) PutNamespace(name string) {
 	z.mu.Lock()
 	defer z.mu.Unlock()
@@ -135,7 +133,7 @@ func (z *Zone) PutNamespace(name string) {
 	}
 }
 
-// RemoveNamespace forgets that.
+// RemoveNamespace removes a namespace.
 func (z *Zone) RemoveNamespace(name string) {
 	z.mu.Lock()
 	defer z.mu.Unlock()
@@ -146,14 +144,14 @@ func (z *Zone) RemoveNamespace(name string) {
 	}
 }
 
-// leave takes one away from what holds a namespace up. mu is held.
+// leave decrements the count of a namespace. mu is held.
 func (z *Zone) leave(namespace string) {
 	if z.namespaces[namespace]--; z.namespaces[namespace] <= 0 {
 		delete(z.namespaces, namespace)
 	}
 }
 
-// replace makes s what stands under key, or nothing if it is nil. mu is held.
+// replace replaces the Service of a key; nil removes it. mu is held.
 func (z *Zone) replace(key, namespace string, s *Service) {
 	old := z.services[key]
 	if old == nil && s == nil {
@@ -175,7 +173,7 @@ func (z *Zone) replace(key, namespace string, s *Service) {
 	s.eachAddress(func(a netip.Addr) { z.claim(a, s) })
 }
 
-// claim notes that a Service has an address. mu is held.
+// claim records that a Service has an address. mu is held.
 func (z *Zone) claim(a netip.Addr, s *Service) {
 	have := z.shared[a]
 	if have == nil {
@@ -191,7 +189,7 @@ func (z *Zone) claim(a netip.Addr, s *Service) {
 	z.shared[a] = slices.Insert(have, at, s)
 }
 
-// release notes that a Service has an address no longer. mu is held.
+// release removes a Service from an address. mu is held.
 func (z *Zone) release(a netip.Addr, s *Service) {
 	if z.reverse[a] == s {
 		delete(z.reverse, a)
@@ -211,8 +209,8 @@ func (z *Zone) release(a netip.Addr, s *Service) {
 	}
 }
 
-// holders calls f with each Service that has an address, in the order of names, and
-// reports whether there is one. mu is held.
+// holders calls f with each Service that has an address, by name, and reports whether there is one.
+// mu is held.
 func (z *Zone) holders(a netip.Addr, f func(*Service)) bool {
 	if s := z.reverse[a]; s != nil {
 		f(s)

@@ -19,7 +19,7 @@ import (
 	"github.com/sampan-io/sampan/internal/storytest"
 )
 
-// A script is a zone and what it was told.
+// A script is a zone and its updates.
 type script struct {
 	zone     *zone.Zone
 	services map[string]*corev1.Service
@@ -199,9 +199,9 @@ func TestEveryAddressGetsItsTurn(t *testing.T) {
 	}
 }
 
-// TestAZoneForgetsWithoutATrace puts and removes services at random, and compares the zone
-// with one that was told only of what is left.
-func TestAZoneForgetsWithoutATrace(t *testing.T) {
+// TestRemovedServicesLeaveNoRecords puts and removes Services at random, and compares the zone with one
+// that only had the remaining ones.
+func TestRemovedServicesLeaveNoRecords(t *testing.T) {
 	forms := [][]string{
 		{"ip=10.96.0.1"}, {"none", "tolerate"}, {"ip=10.96.0.2,fd00::2", "ports=http:80,dns:53/udp"}, {"none"}, {"external=a.example"}, {"external=s1.a.svc.cluster.local"}, {"ip="},
 	}

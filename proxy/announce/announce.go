@@ -16,15 +16,15 @@ import (
 
 // Options configures an [Announcer]. Link is required.
 type Options struct {
-	Link string       // the name of the link on which the addresses stand; nobody else uses it
+	Link string       // name of the link that has the addresses; other programs must not use it
 	Log  *slog.Logger // nil means slog.Default
 }
 
-// An Announcer implements proxy.Announcer in the network namespace of the process. It
-// needs CAP_NET_ADMIN and CAP_NET_RAW.
+// An Announcer implements proxy.Announcer in the network namespace of the process. It needs
+// CAP_NET_ADMIN and CAP_NET_RAW.
 type Announcer struct{ opts Options }
 
-// New returns an announcer of nothing.
+// New returns an announcer without addresses.
 func New(o Options) (*Announcer, error) {
 	if o.Link == "" || len(o.Link) >= unix.IFNAMSIZ {
 		return nil, fmt.Errorf("announce: Options.Link is %q, want 1 to %d bytes", o.Link, unix.IFNAMSIZ-1)
@@ -45,7 +45,7 @@ func (a *Announcer) Announce(ctx context.Context, all []netip.Addr) error {
 		return err
 	}
 	if h.own == nil {
-		// A bridge without ports: every kernel that has pods has those.
+		// A bridge without ports: every kernel that runs pods supports bridges.
 		l := &netlink.Bridge{LinkAttrs: netlink.LinkAttrs{Name: a.opts.Link}}
 		if err := netlink.LinkAdd(l); err != nil {
 			return fmt.Errorf("making the link %s: %w", a.opts.Link, err)
@@ -64,7 +64,7 @@ func (a *Announcer) Announce(ctx context.Context, all []netip.Addr) error {
 	for _, addr := range all {
 		mine, others := h.has(addr)
 		switch {
-		case others && !mine: // A1
+		case others && !mine: // announce-A1
 			a.opts.Log.DebugContext(ctx, "this host has the address of a load balancer already", "address", addr)
 		case !mine:
 			if err := h.add(addr); err != nil {
@@ -73,8 +73,8 @@ func (a *Announcer) Announce(ctx context.Context, all []netip.Addr) error {
 			}
 			links := h.neighbours(addr)
 			a.opts.Log.InfoContext(ctx, "the address of a load balancer is announced", "address", addr, "links", len(links))
-			if err := h.tell(addr); err != nil {
-				a.opts.Log.WarnContext(ctx, "telling neighbours of the address of a load balancer", "address", addr, "err", err)
+			if err := h.notify(addr); err != nil {
+				a.opts.Log.WarnContext(ctx, "cannot announce the address of a load balancer to neighbours", "address", addr, "err", err)
 			}
 		}
 	}
@@ -93,24 +93,24 @@ func (a *Announcer) Remind(_ context.Context, of []netip.Addr) error {
 	var errs []error
 	for _, addr := range of {
 		if mine, _ := h.has(addr); mine {
-			errs = append(errs, h.tell(addr))
+			errs = append(errs, h.notify(addr))
 		}
 	}
 	return errors.Join(errs...)
 }
 
-// tell tells all neighbours that this host has an address.
-func (h *host) tell(addr netip.Addr) error {
+// notify announces to all neighbours that this host has an address.
+func (h *host) notify(addr netip.Addr) error {
 	var errs []error
 	for _, l := range h.neighbours(addr) {
-		if err := tell(l, addr); err != nil {
+		if err := notify(l, addr); err != nil {
 			errs = append(errs, fmt.Errorf("on link %s: %w", l.Attrs().Name, err))
 		}
 	}
 	return errors.Join(errs...)
 }
 
-// Remove removes a link with all addresses that are there. It is no error if there is none.
+// Remove removes a link with all its addresses. It is not an error if there is none.
 func Remove(link string) error {
 	h, err := look(link)
 	if err != nil || h.own == nil {
@@ -128,9 +128,9 @@ func Remove(link string) error {
 	return errors.Join(errs...)
 }
 
-// A host is what there is.
+// A host is the links and addresses of this host.
 type host struct {
-	own    netlink.Link // nil if it is not there
+	own    netlink.Link // nil if it does not exist
 	links  []netlink.Link
 	places []place
 }
@@ -146,11 +146,11 @@ func single(n netip.Prefix) bool { return n.Bits() == n.Addr().BitLen() }
 func look(own string) (*host, error) {
 	links, err := netlink.LinkList()
 	if err != nil {
-		return nil, fmt.Errorf("asking for the links of this host: %w", err)
+		return nil, fmt.Errorf("listing the links of this host: %w", err)
 	}
 	addrs, err := netlink.AddrList(nil, netlink.FAMILY_ALL)
 	if err != nil {
-		return nil, fmt.Errorf("asking for the addresses of this host: %w", err)
+		return nil, fmt.Errorf("listing the addresses of this host: %w", err)
 	}
 	h := &host{links: links}
 	for _, l := range links {
@@ -170,7 +170,7 @@ func look(own string) (*host, error) {
 	return h, nil
 }
 
-// has reports whether an address is on the own link, and on others.
+// has reports whether an address is on the announcer's link, and whether it is on others.
 func (h *host) has(addr netip.Addr) (mine, others bool) {
 	for _, p := range h.places {
 		if p.net.Addr() == addr {
@@ -198,14 +198,15 @@ func (h *host) neighbours(addr netip.Addr) []netlink.Link {
 	return links
 }
 
-// address is what netlink calls one: without a search for others that have it, which would
-// take a second in which nothing works. Of IPv6 it is one that this host prefers not to speak
-// from (A4): it stands on a link beside the host's own and would be taken for one.
+// address returns the netlink form of an address, without duplicate address detection, which would
+// take a second in which the address does not work. An IPv6 address is deprecated, so that this
+// host does not choose it as a source address (announce-A4): it is on the same link as the host's
+// own addresses.
 func address(addr netip.Addr) *netlink.Addr {
 	a := &netlink.Addr{IPNet: &net.IPNet{IP: addr.AsSlice(), Mask: net.CIDRMask(addr.BitLen(), addr.BitLen())}}
 	if addr.Is6() {
 		a.Flags = unix.IFA_F_NODAD
-		a.ValidLft, a.PreferedLft = math.MaxUint32, 0 // for ever, and not at all
+		a.ValidLft, a.PreferedLft = math.MaxUint32, 0 // valid for ever, preferred never
 	}
 	return a
 }
@@ -223,8 +224,8 @@ func (h *host) add(addr netip.Addr) error {
 	return nil
 }
 
-// remove takes an address that is on the own link from there, last, and from where else
-// it stands because of that.
+// remove removes an address from the other links where it was added, and then from the announcer's
+// link.
 func (h *host) remove(addr netip.Addr) error {
 	for _, l := range append(slices.DeleteFunc(slices.Clone(h.links), func(l netlink.Link) bool { return l.Attrs().Index == h.own.Attrs().Index }), h.own) {
 		if !slices.Contains(h.places, place{l.Attrs().Index, netip.PrefixFrom(addr, addr.BitLen())}) {

@@ -8,16 +8,16 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// tell says on a link who has an address: in a gratuitous ARP, or an unsolicited neighbour
-// advertisement.
-func tell(l netlink.Link, addr netip.Addr) error {
+// notify announces on a link which host has an address, by a gratuitous ARP or an unsolicited
+// neighbour advertisement.
+func notify(l netlink.Link, addr netip.Addr) error {
 	if addr.Is4() {
-		return tell4(l.Attrs(), addr)
+		return notify4(l.Attrs(), addr)
 	}
-	return tell6(l.Attrs(), addr)
+	return notify6(l.Attrs(), addr)
 }
 
-func tell4(l *netlink.LinkAttrs, addr netip.Addr) error {
+func notify4(l *netlink.LinkAttrs, addr netip.Addr) error {
 	s, err := unix.Socket(unix.AF_PACKET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
 		return err
@@ -27,12 +27,12 @@ func tell4(l *netlink.LinkAttrs, addr netip.Addr) error {
 	return unix.Sendto(s, request(l.HardwareAddr, addr), 0, to)
 }
 
-// swap returns a number of two bytes as the network has it.
+// swap returns a number of two bytes in network byte order.
 func swap(n uint16) uint16 {
 	return binary.NativeEndian.Uint16(binary.BigEndian.AppendUint16(nil, n))
 }
 
-// request is an ARP request for an address that comes from it (RFC 5227, announcement).
+// request returns an ARP announcement of an address (RFC 5227).
 func request(mac []byte, addr netip.Addr) []byte {
 	p := []byte{0, 1, 8, 0, 6, 4, 0, 1} // Ethernet, IPv4, 6 and 4 bytes, request
 	p = append(p, mac...)
@@ -41,7 +41,7 @@ func request(mac []byte, addr netip.Addr) []byte {
 	return append(p, addr.AsSlice()...)
 }
 
-func tell6(l *netlink.LinkAttrs, addr netip.Addr) error {
+func notify6(l *netlink.LinkAttrs, addr netip.Addr) error {
 	s, err := unix.Socket(unix.AF_INET6, unix.SOCK_RAW|unix.SOCK_CLOEXEC, unix.IPPROTO_ICMPV6)
 	if err != nil {
 		return err
@@ -56,8 +56,8 @@ func tell6(l *netlink.LinkAttrs, addr netip.Addr) error {
 	return unix.Sendto(s, advertisement(l.HardwareAddr, addr), 0, to)
 }
 
-// advertisement is a neighbour advertisement that overrides (RFC 4861, 4.4). The kernel
-// fills in the checksum.
+// advertisement returns a neighbour advertisement with the override flag (RFC 4861, 4.4). The
+// kernel fills in the checksum.
 func advertisement(mac []byte, addr netip.Addr) []byte {
 	p := []byte{136, 0, 0, 0, 0x20, 0, 0, 0}
 	p = append(p, addr.AsSlice()...)

@@ -1,7 +1,7 @@
-// Package health answers those who ask whether this node should get traffic: load
-// balancers, at the health-check node port of each Service that has one, about the
-// endpoints of this node; and whoever looks after the proxy itself, about that.
+// Package health serves health checks of the node and the proxy over HTTP. At the health-check node
+// port of a Service it reports to load balancers whether this node has endpoints of it; at /healthz
+// and /livez it reports whether the proxy works.
 //
-// Paths, bodies, header and codes are those of kube-proxy, so that load balancers and
-// monitoring need not know the difference.
+// Paths, bodies, headers and status codes are those of kube-proxy, so that load balancers and
+// monitoring need no changes.
 package health

@@ -5,15 +5,15 @@ import (
 	"time"
 )
 
-// A Subject is what is asked about; [proxy.Proxy] is one.
+// A Subject is the proxy whose health is reported; [proxy.Proxy] is one.
 type Subject interface {
-	// Healthy reports whether the rules are what they are to be, or will be in a moment.
+	// Healthy reports whether the rules are as wanted, or will be in a moment.
 	Healthy() bool
 
-	// Eligible reports whether the node is to get new traffic: it is not about to go.
+	// Eligible reports whether the node should get new traffic: it is not about to be removed.
 	Eligible() bool
 
-	// Updated is when the rules were made or changed last.
+	// Updated returns when the rules were last made or changed.
 	Updated() time.Time
 }
 
@@ -23,8 +23,8 @@ type state struct {
 	NodeEligible *bool  `json:"nodeEligible,omitempty"`
 }
 
-// Handler answers at /healthz, where a node that is about to go says no, and at /livez,
-// where it does not.
+// Handler serves /healthz, which fails if the node is about to be removed, and /livez, which does
+// not.
 func Handler(s Subject) http.Handler {
 	mux := http.NewServeMux()
 	now := func() state {

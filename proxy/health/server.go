@@ -22,19 +22,17 @@ import (
 
 // Options configures a [Server].
 type Options struct {
-	// Networks of the addresses of this host at which ports are opened; none means all
-	// addresses.
+	// Networks of the addresses of this host at which ports are opened; none means all addresses.
 	Networks []netip.Prefix
 
 	Log *slog.Logger // nil means slog.Default
 }
 
-// A Server implements [proxy.HealthChecks]. Set may be called while Run runs, from one
-// goroutine.
+// A Server implements [proxy.HealthChecks]. Set may be called while Run runs, from one goroutine.
 type Server struct {
 	opts    Options
 	ready   chan struct{}
-	healthy func() bool // nil means yes
+	healthy func() bool // nil means always
 
 	mu     sync.Mutex
 	life   context.Context                //nolint:containedctx // guarded by mu; of Run, and nil before and after
@@ -49,8 +47,7 @@ type port struct {
 	group   *run.Group // of its listeners
 }
 
-// A port that can't be opened is tried again after firstPause, and each time after twice
-// as long, up to lastPause.
+// A port that can't be opened is retried after firstPause, doubling up to lastPause.
 const (
 	firstPause = 250 * time.Millisecond
 	lastPause  = 30 * time.Second
@@ -67,11 +64,11 @@ func NewServer(o Options) *Server {
 // Ready is closed when Set may be called.
 func (s *Server) Ready() <-chan struct{} { return s.ready }
 
-// Judge makes healthy the judge of the proxy: while it says no, every answer is no. It
-// must be called before Run.
+// Judge sets the health of the proxy: while healthy returns false, every check fails. It must be
+// called before Run.
 func (s *Server) Judge(healthy func() bool) { s.healthy = healthy }
 
-// Run answers until ctx is over, then closes all ports.
+// Run serves until ctx is cancelled, then closes all ports.
 func (s *Server) Run(ctx context.Context) error {
 	s.mu.Lock()
 	s.life = ctx
@@ -110,12 +107,12 @@ func (s *Server) Set(service types.NamespacedName, h *proxy.Health) {
 	p.group.Go(func(ctx context.Context) { s.serve(ctx, p) })
 }
 
-// serve answers at a port until ctx is over.
+// serve serves a port until ctx is cancelled.
 func (s *Server) serve(ctx context.Context, p *port) {
 	ls, err := s.listen(ctx, p.number)
 	for failures := 0; err != nil; failures++ {
 		if failures == 0 {
-			s.opts.Log.WarnContext(ctx, "opening a health-check node port; trying again", "service", p.service, "port", p.number, "err", err)
+			s.opts.Log.WarnContext(ctx, "cannot open a health-check node port; retrying", "service", p.service, "port", p.number, "err", err)
 		}
 		if !run.Pause(ctx, min(firstPause<<min(failures, 20), lastPause)) {
 			return
@@ -135,7 +132,7 @@ func (s *Server) serve(ctx context.Context, p *port) {
 	g.Wait()
 }
 
-// Serve serves on l until ctx is over, and then closes it and every connection.
+// Serve serves on l until ctx is cancelled, then closes it and every connection.
 func Serve(ctx context.Context, l net.Listener, h http.Handler) error {
 	server := &http.Server{Handler: h, ReadHeaderTimeout: 10 * time.Second, WriteTimeout: 30 * time.Second, IdleTimeout: time.Minute}
 	stop := context.AfterFunc(ctx, func() { _ = server.Close() })
@@ -186,7 +183,7 @@ func write(w http.ResponseWriter, ok bool, body any, more func(http.Header)) {
 	_, _ = w.Write(append(text, '\n'))
 }
 
-// listen opens a port on the addresses where it is to be.
+// listen opens a port on the addresses of Options.Networks.
 func (s *Server) listen(ctx context.Context, number uint16) ([]net.Listener, error) {
 	var lc net.ListenConfig
 	if len(s.opts.Networks) == 0 {

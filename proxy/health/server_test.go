@@ -55,7 +55,7 @@ func (j journal) await(parts ...string) {
 	}
 }
 
-// free returns a port on which nobody listens, and who holds it until then.
+// free returns a port on which no server listens, and the listener that holds it until then.
 func free(t *testing.T) (uint16, net.Listener) {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -91,9 +91,9 @@ func TestHealthCheckNodePorts(t *testing.T) {
 		t.Helper()
 		said.await("listens", fmt.Sprintf("address=127.0.0.1:%d ", number))
 	}
-	// Somebody has the port at first.
+	// Another server has the port at first.
 	s.Set(name, &proxy.Health{Service: name, Port: number, Local: 2})
-	said.await("trying again", fmt.Sprintf("port=%d ", number))
+	said.await("retrying", fmt.Sprintf("port=%d ", number))
 	_ = holder.Close()
 	listens()
 	check(http.StatusOK, 2, true)

@@ -6,6 +6,8 @@ import (
 
 	"github.com/google/nftables/expr"
 	"golang.org/x/sys/unix"
+
+	"github.com/sampan-io/sampan/internal/netfilter"
 )
 
 // A batch is one transaction of nftables that is being built: messages in the order in which the
@@ -69,41 +71,10 @@ func (b *batch) finish() (messages []byte, last uint32, err error) {
 	return b.buf, last, b.err
 }
 
-// Attributes: all are padded to four bytes, and all values here except names have a multiple of
-// four.
-
-func appendAttr(to []byte, kind uint16, value ...byte) []byte {
-	to = binary.NativeEndian.AppendUint16(to, uint16(4+len(value)))
-	to = binary.NativeEndian.AppendUint16(to, kind)
-	to = append(to, value...)
-	for len(to)%4 != 0 {
-		to = append(to, 0)
-	}
-	return to
-}
-
-func appendAttr32(to []byte, kind uint16, value uint32) []byte {
-	return appendAttr(to, kind, byte(value>>24), byte(value>>16), byte(value>>8), byte(value))
-}
-
-func appendName(to []byte, kind uint16, name string) []byte {
-	return appendAttr(to, kind, append([]byte(name), 0)...)
-}
-
-// appendNest appends an attribute whose value body appends.
-func appendNest(to []byte, kind uint16, body func([]byte) []byte) []byte {
-	at := len(to)
-	to = append(to, 0, 0, 0, 0)
-	to = body(to)
-	binary.NativeEndian.PutUint16(to[at:], uint16(len(to)-at))
-	binary.NativeEndian.PutUint16(to[at+2:], kind|unix.NLA_F_NESTED)
-	return to
-}
-
-func (b *batch) name(kind uint16, name string)    { b.buf = appendName(b.buf, kind, name) }
-func (b *batch) number(kind uint16, value uint32) { b.buf = appendAttr32(b.buf, kind, value) }
+func (b *batch) name(kind uint16, name string)    { b.buf = netfilter.AppendName(b.buf, kind, name) }
+func (b *batch) number(kind uint16, value uint32) { b.buf = netfilter.AppendAttr32(b.buf, kind, value) }
 func (b *batch) nest(kind uint16, body func([]byte) []byte) {
-	b.buf = appendNest(b.buf, kind, body)
+	b.buf = netfilter.AppendNest(b.buf, kind, body)
 }
 
 func (b *batch) addTable() {
@@ -135,8 +106,8 @@ func (b *batch) addChain(name string, at *hook) {
 			return
 		}
 		b.nest(unix.NFTA_CHAIN_HOOK, func(to []byte) []byte {
-			to = appendAttr32(to, unix.NFTA_HOOK_HOOKNUM, at.number)
-			return appendAttr32(to, unix.NFTA_HOOK_PRIORITY, uint32(at.priority))
+			to = netfilter.AppendAttr32(to, unix.NFTA_HOOK_HOOKNUM, at.number)
+			return netfilter.AppendAttr32(to, unix.NFTA_HOOK_PRIORITY, uint32(at.priority))
 		})
 		b.name(unix.NFTA_CHAIN_TYPE, at.kind)
 	})
@@ -168,7 +139,7 @@ func (b *batch) addRule(chain string, exprs ...expr.Any) {
 				if err != nil && b.err == nil {
 					b.err = fmt.Errorf("nftables: a rule of chain %s: %w", chain, err)
 				}
-				to = appendAttr(to, unix.NFTA_LIST_ELEM|unix.NLA_F_NESTED, data...)
+				to = netfilter.AppendAttr(to, unix.NFTA_LIST_ELEM|unix.NLA_F_NESTED, data...)
 			}
 			return to
 		})
@@ -182,10 +153,10 @@ func marshal(e expr.Any) ([]byte, error) {
 	if !ok || ct.Key != v4.originalAddress && ct.Key != v6.originalAddress {
 		return expr.Marshal(unix.NFPROTO_INET, e)
 	}
-	return appendNest(appendName(nil, unix.NFTA_EXPR_NAME, "ct"), unix.NFTA_EXPR_DATA, func(to []byte) []byte {
-		to = appendAttr32(to, unix.NFTA_CT_DREG, ct.Register)
-		to = appendAttr32(to, unix.NFTA_CT_KEY, uint32(ct.Key))
-		return appendAttr(to, unix.NFTA_CT_DIRECTION, byte(ct.Direction))
+	return netfilter.AppendNest(netfilter.AppendName(nil, unix.NFTA_EXPR_NAME, "ct"), unix.NFTA_EXPR_DATA, func(to []byte) []byte {
+		to = netfilter.AppendAttr32(to, unix.NFTA_CT_DREG, ct.Register)
+		to = netfilter.AppendAttr32(to, unix.NFTA_CT_KEY, uint32(ct.Key))
+		return netfilter.AppendAttr(to, unix.NFTA_CT_DIRECTION, byte(ct.Direction))
 	}), nil
 }
 
@@ -204,7 +175,7 @@ func (b *batch) addSet(s set) {
 		}
 		b.number(unix.NFTA_SET_ID, b.sets)
 		if s.size != 0 {
-			b.nest(unix.NFTA_SET_DESC, func(to []byte) []byte { return appendAttr32(to, unix.NFTA_SET_DESC_SIZE, s.size) })
+			b.nest(unix.NFTA_SET_DESC, func(to []byte) []byte { return netfilter.AppendAttr32(to, unix.NFTA_SET_DESC_SIZE, s.size) })
 		}
 	})
 }
@@ -260,23 +231,23 @@ type element struct {
 
 func (l *list) add(e element) {
 	at := len(l.buf)
-	l.buf = appendNest(l.buf, unix.NFTA_LIST_ELEM, func(to []byte) []byte {
-		to = appendNest(to, unix.NFTA_SET_ELEM_KEY, func(to []byte) []byte { return appendAttr(to, unix.NFTA_DATA_VALUE, e.key...) })
+	l.buf = netfilter.AppendNest(l.buf, unix.NFTA_LIST_ELEM, func(to []byte) []byte {
+		to = netfilter.AppendNest(to, unix.NFTA_SET_ELEM_KEY, func(to []byte) []byte { return netfilter.AppendAttr(to, unix.NFTA_DATA_VALUE, e.key...) })
 		switch {
 		case e.intervalEnd:
-			to = appendAttr32(to, unix.NFTA_SET_ELEM_FLAGS, unix.NFT_SET_ELEM_INTERVAL_END)
+			to = netfilter.AppendAttr32(to, unix.NFTA_SET_ELEM_FLAGS, unix.NFT_SET_ELEM_INTERVAL_END)
 		case e.verdict != nil:
-			to = appendNest(to, unix.NFTA_SET_ELEM_DATA, func(to []byte) []byte {
-				return appendNest(to, unix.NFTA_DATA_VERDICT, func(to []byte) []byte {
-					to = appendAttr32(to, unix.NFTA_VERDICT_CODE, uint32(e.verdict.Kind))
+			to = netfilter.AppendNest(to, unix.NFTA_SET_ELEM_DATA, func(to []byte) []byte {
+				return netfilter.AppendNest(to, unix.NFTA_DATA_VERDICT, func(to []byte) []byte {
+					to = netfilter.AppendAttr32(to, unix.NFTA_VERDICT_CODE, uint32(e.verdict.Kind))
 					if e.verdict.Chain != "" {
-						to = appendName(to, unix.NFTA_VERDICT_CHAIN, e.verdict.Chain)
+						to = netfilter.AppendName(to, unix.NFTA_VERDICT_CHAIN, e.verdict.Chain)
 					}
 					return to
 				})
 			})
 		case e.data != nil:
-			to = appendNest(to, unix.NFTA_SET_ELEM_DATA, func(to []byte) []byte { return appendAttr(to, unix.NFTA_DATA_VALUE, e.data...) })
+			to = netfilter.AppendNest(to, unix.NFTA_SET_ELEM_DATA, func(to []byte) []byte { return netfilter.AppendAttr(to, unix.NFTA_DATA_VALUE, e.data...) })
 		}
 		return to
 	})

@@ -269,9 +269,8 @@ func BenchmarkThroughput(b *testing.B) {
 	b.ReportMetric(float64(theirs)/float64(mine), "x/hand-made")
 }
 
-// BenchmarkMemory measures what an endpoint takes, in the kernel (the growth of its
-// slabs and of what it has by vmalloc, on the whole machine) and in this process. The
-// caller's own rules are not counted.
+// BenchmarkMemory measures the memory of an endpoint, in the kernel (the growth of its slabs and
+// vmalloc areas, on the whole machine) and in this process. The caller's rules are not counted.
 func BenchmarkMemory(b *testing.B) {
 	w := newWorld(b)
 	n := w.nodes[0]

@@ -187,7 +187,7 @@ func TestNoConnectionFailsWhileRulesChange(t *testing.T) {
 	t.Log(made, "connections")
 }
 
-func TestAFailedUpdateChangesNothingAndSaysWhat(t *testing.T) {
+func TestFailedUpdateChangesNothing(t *testing.T) {
 	w := newWorld(t)
 	w.servePods()
 	n := w.nodes[0]

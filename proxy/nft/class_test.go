@@ -9,9 +9,9 @@ import (
 	"github.com/sampan-io/sampan/proxy"
 )
 
-// TestEveryClassHasChainsOfItsOwn tries classes that differ in one thing alone: rules of the one must
+// TestClassesHaveDistinctChains tries classes that differ in one thing alone: rules of the one must
 // not be where those of the other are.
-func TestEveryClassHasChainsOfItsOwn(t *testing.T) {
+func TestClassesHaveDistinctChains(t *testing.T) {
 	seen := map[string]class{}
 	for _, v6 := range []bool{false, true} {
 		for _, node := range []bool{false, true} {
@@ -38,8 +38,8 @@ func TestEveryClassHasChainsOfItsOwn(t *testing.T) {
 	}
 }
 
-// TestOnlyRulesThatMakeSenseAreTaken changes one thing of a rule at a time.
-func TestOnlyRulesThatMakeSenseAreTaken(t *testing.T) {
+// TestInvalidRulesAreRefused changes one thing of a rule at a time.
+func TestInvalidRulesAreRefused(t *testing.T) {
 	good := func() proxy.Rule {
 		return proxy.Rule{
 			Frontend: frontendOf(1), Backends: someBackend, Inside: someBackend, Masquerade: proxy.MasqueradeEverybody, Affinity: time.Second,

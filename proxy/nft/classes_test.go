@@ -25,8 +25,8 @@ func frontendOf(n int) proxy.Frontend {
 
 var someBackend = []netip.AddrPort{netip.MustParseAddrPort("10.1.0.1:8080")}
 
-// checkClasses holds the table to what the kernel's owner knows of it: each class has its
-// chains, and there are no others; of those that nobody uses there are few (N3).
+// checkClasses compares the table with the kernel's content: each class has its chains, there are
+// no others, and few unused ones (nft-N3).
 func checkClasses(t *testing.T, when string, k *Kernel) {
 	t.Helper()
 	left, _, err := leftovers(k.opts.Table)
@@ -76,8 +76,8 @@ func checkClasses(t *testing.T, when string, k *Kernel) {
 	}
 }
 
-// TestClassesThatNobodyUsesGoAndComeBack has more of them than are kept.
-func TestClassesThatNobodyUsesGoAndComeBack(t *testing.T) {
+// TestUnusedClassesAreRemovedAndReused has more of them than are kept.
+func TestUnusedClassesAreRemovedAndReused(t *testing.T) {
 	nstest.Run(t, func(t *testing.T) {
 		k, err := New(classesOf("classes"))
 		if err != nil {
@@ -115,7 +115,7 @@ func TestClassesThatNobodyUsesGoAndComeBack(t *testing.T) {
 		if len(k.idle) != maxIdle {
 			t.Errorf("%d classes are kept, want %d", len(k.idle), maxIdle)
 		}
-		var oldest []int // those that would be the next to go
+		var oldest []int // the next ones to be removed
 		for _, c := range k.idle[:10] {
 			oldest = append(oldest, int(c.affinity/time.Second))
 		}
@@ -136,8 +136,8 @@ func TestClassesThatNobodyUsesGoAndComeBack(t *testing.T) {
 	})
 }
 
-// TestClassesWithOneHashHaveNumbersOfTheirOwn has two sets of sources whose classes want the same number.
-func TestClassesWithOneHashHaveNumbersOfTheirOwn(t *testing.T) {
+// TestClassesWithOneHashHaveDistinctNumbers has two sets of sources whose classes want the same number.
+func TestClassesWithOneHashHaveDistinctNumbers(t *testing.T) {
 	rules := make([]proxy.Rule, 2)
 	for i, sources := range []string{"10.30.58.0/24", "10.182.120.0/24"} {
 		rules[i] = proxy.Rule{
@@ -167,7 +167,7 @@ func TestClassesWithOneHashHaveNumbersOfTheirOwn(t *testing.T) {
 				}
 			}
 			checkClasses(t, fmt.Sprintf("together %v", together), k)
-			// Each keeps its own, whoever is heard of next.
+			// Each keeps its number, in any order of their appearance.
 			numbers := map[class]uint32{}
 			for c, u := range k.classes {
 				numbers[c] = u.number

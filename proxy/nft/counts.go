@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 	corev1 "k8s.io/api/core/v1"
 
+	"github.com/sampan-io/sampan/internal/netfilter"
 	"github.com/sampan-io/sampan/proxy"
 )
 
@@ -344,7 +345,7 @@ func (l lookup) all(set string) ([]found, error) {
 		return nil, nil
 	}
 	if err != nil {
-		return nil, hint(fmt.Errorf("nftables, table %s: reading the set %s: %w", l.table, set, err))
+		return nil, netfilter.Hint(fmt.Errorf("nftables, table %s: reading the set %s: %w", l.table, set, err))
 	}
 	return l.read(set, messages)
 }

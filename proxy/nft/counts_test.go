@@ -49,9 +49,10 @@ func (h *host) converse(p corev1.Protocol, at netip.AddrPort, times, size int) {
 	}
 }
 
-// TestWhatIsCountedIsWhatCame checks the law of counting: connections are those that were made, and bytes
-// those of the packets that carry any, to the byte, for every kind of frontend and client, while backends change.
-func TestWhatIsCountedIsWhatCame(t *testing.T) {
+// TestCountersMatchTraffic checks that counted connections are the ones that were made, and
+// counted bytes the ones of packets with data, exactly, for every kind of frontend and client,
+// while backends change.
+func TestCountersMatchTraffic(t *testing.T) {
 	w := newWorld(t)
 	n := w.nodes[0]
 	a, b, c := n.pods[0], n.pods[1], w.nodes[1].pods[0]
@@ -141,7 +142,7 @@ func TestWhatIsCountedIsWhatCame(t *testing.T) {
 		round()
 		check("after all was made anew")
 		n.do(func() {
-			w.must(nft.Remove(w.options.Table)) // as somebody else may
+			w.must(nft.Remove(w.options.Table)) // as another program may
 			w.must(n.kernel.Replace(t.Context(), rules))
 		})
 		check("after everything was removed")
@@ -204,7 +205,7 @@ func TestRefusalsAreCounted(t *testing.T) {
 				t.Errorf("%v: counted is %+v, want %+v", d, got[d], want)
 			}
 		}
-		// What is dropped is sent again by who waits.
+		// Clients send dropped packets again.
 		if is := got[dropped.Frontend]; is.Refused == 0 || is.Refused > 3 || is.Connections != 0 {
 			t.Errorf("%v: counted is %+v, want some refusals", dropped.Frontend, is)
 		}

@@ -7,7 +7,6 @@ import (
 	"maps"
 	"net/netip"
 	"slices"
-	"time"
 
 	"github.com/sampan-io/sampan/proxy"
 )
@@ -42,16 +41,13 @@ type delta struct {
 	sources   map[string][]netip.Prefix // networks in the sets of sources of these classes
 	pods      map[netip.Addr]int        // change of the number of rules that lead to an address
 
-	flows forgetter
-	gone  []removal
-
 	created, removed []class
 	idle             []class
 	users            map[string]int // change of the number of classes that use a set of sources
 }
 
 // plan translates changes for a table with a content. It modifies neither.
-func plan(before content, changes []proxy.Change, o Options, at time.Time) (*delta, error) {
+func plan(before content, changes []proxy.Change, o Options) (*delta, error) {
 	d := &delta{
 		before: before,
 		remove: map[string]*list{}, add: map[string]*list{},
@@ -66,8 +62,6 @@ func plan(before content, changes []proxy.Change, o Options, at time.Time) (*del
 		if err := cmp.Or(check(was), check(is)); err != nil {
 			return nil, err
 		}
-		d.flows.note(was, is)
-		d.gone = append(d.gone, removals(was, is, at)...)
 		old, now := classOf(was), classOf(is)
 		if was.Port != 0 {
 			d.count(was, old, -1, o)

@@ -1,33 +1,9 @@
 package nft
 
-import (
-	"errors"
-	"time"
-)
+import "time"
 
-// Listening reports whether k hears of connections as they begin.
-func (k *Kernel) Listening() bool {
-	k.drains.looking.Lock()
-	defer k.drains.looking.Unlock()
-	return k.drains.arrivals.listening()
-}
+// Listening reports whether k listens to new flows.
+func (k *Kernel) Listening() bool { return k.drains.Listening() }
 
-// ReadAll is when all connections were read last.
-func (k *Kernel) ReadAll() time.Time {
-	k.drains.looking.Lock()
-	defer k.drains.looking.Unlock()
-	return k.drains.read
-}
-
-// Remembers reports whether conntrack knows a connection from a port.
-func Remembers(port uint16) (yes bool, err error) {
-	c, err := openConntrack()
-	if err != nil {
-		return false, err
-	}
-	defer c.close()
-	for _, v6 := range []bool{false, true} {
-		err = errors.Join(err, c.each(selection{v6: v6}, func(f *flow) { yes = yes || f.client.Port() == port }))
-	}
-	return yes, err
-}
+// ReadAll returns when k last read all flows.
+func (k *Kernel) ReadAll() time.Time { return k.drains.ReadAll() }

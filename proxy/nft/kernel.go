@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/sampan-io/sampan/proxy"
+	"github.com/sampan-io/sampan/proxy/conntrack"
 )
 
 // Options configures a [Kernel].
@@ -51,7 +52,7 @@ type Kernel struct {
 	begun   bool                      // the counters are ours
 	wasOff  bool                      // see accountingWasOff
 
-	drains drains
+	drains conntrack.Drains
 	watch  atomic.Pointer[watch] // nil while Watch does not run
 }
 
@@ -94,7 +95,7 @@ func (k *Kernel) Replace(ctx context.Context, all []proxy.Rule) error {
 	}
 	o := k.opts
 	o.ServiceCIDRs = k.nets
-	d, err := plan(nothing(), changes, o, time.Now())
+	d, err := plan(nothing(), changes, o)
 	if err != nil {
 		return err
 	}
@@ -105,17 +106,17 @@ func (k *Kernel) Replace(ctx context.Context, all []proxy.Rule) error {
 	// The chain accountingWasOff, which says that packets were not counted before, outlives the
 	// table's contents; later Kernels copy it from the tables of earlier ones. Removing the table
 	// removes it.
-	wasOff := k.wasOff || accounting() == "0" || elsewhere || left.wasOff()
+	wasOff := k.wasOff || conntrack.Accounting() == "0" || elsewhere || left.wasOff()
 	if err := k.replace(left, wasOff, d, o); err != nil {
 		return err
 	}
 	k.wasOff = wasOff
 	if left != nil {
-		k.drains.replaced(time.Now())
+		k.drains.Replaced(time.Now())
 	}
 	k.content, k.begun, k.opts.ServiceCIDRs = d.commit(), true, k.nets
-	setAccounting("1")
-	return d.flows.forget()
+	conntrack.SetAccounting("1")
+	return conntrack.ForgetUDP(changes)
 }
 
 // Update implements [proxy.Kernel].
@@ -123,7 +124,7 @@ func (k *Kernel) Update(ctx context.Context, changes []proxy.Change) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	d, err := plan(k.content, changes, k.opts, time.Now())
+	d, err := plan(k.content, changes, k.opts)
 	if err != nil {
 		return err
 	}
@@ -133,14 +134,22 @@ func (k *Kernel) Update(ctx context.Context, changes []proxy.Change) error {
 		return err
 	}
 	k.content = d.commit()
-	k.drains.add(d.gone, changes, time.Now())
-	return d.flows.forget()
+	k.drains.Add(changes, time.Now())
+	return conntrack.ForgetUDP(changes)
+}
+
+// Settle implements [proxy.Kernel].
+func (k *Kernel) Settle(ctx context.Context) { k.drains.Settle(ctx) }
+
+// Run implements [proxy.Kernel]: it deletes connections that their server has reset from conntrack.
+func (k *Kernel) Run(ctx context.Context) error {
+	return conntrack.ForgetResets(ctx, resetGroup(k.opts.Table))
 }
 
 // Close implements [proxy.Kernel].
 func (k *Kernel) Close() error {
 	k.content, k.wasOff = nothing(), false
-	k.drains.stopListening()
+	k.drains.StopListening()
 	return Remove(k.opts.Table)
 }
 
@@ -219,6 +228,10 @@ func (k *Kernel) replacement(left *remains, wasOff bool, d *delta, o Options) *b
 	return b
 }
 
+// accountingWasOff is a chain that records that the setting was off before the first Kernel; later
+// Kernels copy it. It exists as long as the table: it survives every process but not a reboot.
+const accountingWasOff = "nf_conntrack_acct-was-0"
+
 // A remains is the contents of an existing table.
 type remains struct{ chains, sets []string }
 
@@ -266,7 +279,7 @@ func Remove(table string) error {
 		return err
 	}
 	if left.wasOff() && !elsewhere {
-		setAccounting("0") // first, so that a process that is killed in between can be repeated
+		conntrack.SetAccounting("0") // first, so that a process that is killed in between can be repeated
 	}
 	return send(b)
 }

@@ -244,13 +244,13 @@ func TestNodePortsAreAtEveryAddressButLoopback(t *testing.T) {
 	w.start(rules...)
 	for _, p := range ipProtocols {
 		a.wantAnswers(p, netip.AddrPortFrom(w.nodes[0].ip[false], nodePort), "pod2a pod3a")
-		a.wantRefusal(p, netip.AddrPortFrom(podNet(false, 1, 1).Addr(), nodePort)) // nobody listens
+		a.wantRefusal(p, netip.AddrPortFrom(podNet(false, 1, 1).Addr(), nodePort)) // no server listens
 		a.wantAnswers(p, netip.AddrPortFrom(podNet(true, 1, 1).Addr(), nodePort), "pod2a pod3a")
 		a.wantRefusal(p, netip.AddrPortFrom(w.nodes[0].ip[true], nodePort))
 	}
 }
 
-func TestClientsInsideHaveBackendsOfTheirOwn(t *testing.T) {
+func TestClientsInsideHaveSeparateBackends(t *testing.T) {
 	w := newWorld(t)
 	w.servePods()
 	a, b, c := w.nodes[0].pods[0], w.nodes[1].pods[0], w.nodes[2].pods[0]
@@ -328,7 +328,7 @@ func TestOnlySourcesMayConnect(t *testing.T) {
 	})
 }
 
-func TestNothingIsLeftAndNothingForeignIsTouched(t *testing.T) {
+func TestCloseLeavesOnlyForeignTables(t *testing.T) {
 	w := newWorld(t)
 	n := w.nodes[0]
 	n.do(func() {
@@ -384,7 +384,7 @@ func TestNothingIsLeftAndNothingForeignIsTouched(t *testing.T) {
 	}
 }
 
-func TestTheLastOfSeveralPutsTheCountingOfPacketsBack(t *testing.T) {
+func TestLastTableRestoresAccounting(t *testing.T) {
 	w := newWorld(t)
 	const counting = "/proc/sys/net/netfilter/nf_conntrack_acct"
 	for _, before := range []string{"0", "1"} {
@@ -403,13 +403,13 @@ func TestTheLastOfSeveralPutsTheCountingOfPacketsBack(t *testing.T) {
 				w.must(k.Replace(t.Context(), nil))
 				all = append(all, k)
 			}
-			w.must(all[1].Replace(t.Context(), nil)) // one begins anew
+			w.must(all[1].Replace(t.Context(), nil)) // one starts over
 			w.must(all[0].Close())
 			check("the first one went", "1")
 			w.must(nft.Remove("three")) // one was killed
 			check("another one went", "1")
 			var rest nftables.Conn
-			rest.FlushRuleset() // somebody removes the table, and with it the note
+			rest.FlushRuleset() // another program removes the table, and with it accountingWasOff
 			w.must(rest.Flush())
 			w.must(all[1].Replace(t.Context(), nil))
 			w.must(all[1].Close())

@@ -18,12 +18,13 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"pgregory.net/rapid"
 
+	"github.com/sampan-io/sampan/internal/netfilter"
 	"github.com/sampan-io/sampan/internal/nstest"
 	"github.com/sampan-io/sampan/proxy"
 )
 
-// contents reads what a table has: elements and rules, as the kernel tells them. Chains
-// of classes that no frontend has are left out, and what is about them.
+// contents reads the elements and rules of a table from the kernel, without chains of classes that
+// have no frontend.
 func contents(t *rapid.T, k *Kernel) map[string]bool {
 	idle := map[string]bool{accountingWasOff: true} // which the first one alone has
 	for c, u := range k.classes {
@@ -80,7 +81,7 @@ func contents(t *rapid.T, k *Kernel) map[string]bool {
 		}
 	}
 	rules := map[string]int{}
-	group := appendAttr(nil, unix.NFTA_LOG_GROUP, binary.BigEndian.AppendUint16(nil, resetGroup(k.opts.Table))...) // each table has one of its own
+	group := netfilter.AppendAttr(nil, unix.NFTA_LOG_GROUP, binary.BigEndian.AppendUint16(nil, resetGroup(k.opts.Table))...) // each table has one of its own
 	for _, rule := range ask(unix.NFT_MSG_GETRULE, mdnetlink.Attribute{Type: unix.NFTA_RULE_TABLE, Data: name(k.opts.Table)}) {
 		chain := ""
 		for rule.Next() {
@@ -199,7 +200,7 @@ func TestUpdatesAreAsGoodAsReplace(t *testing.T) {
 				fallthrough
 			case cases == 1, failed:
 				must(k.Replace(t.Context(), nil))
-			default: // classes that nobody uses are left, until there are too many
+			default: // unused classes are left, until there are too many
 				var changes []proxy.Change
 				for _, r := range now {
 					changes = append(changes, proxy.Change{Was: r})

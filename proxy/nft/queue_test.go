@@ -12,8 +12,8 @@ import (
 	"github.com/sampan-io/sampan/proxy"
 )
 
-// A queue is a server that accepts connections when it is told to, on a pod of the first node, and a frontend that leads
-// to it.
+// A queue is a server on a pod of the first node that accepts connections only when accept is
+// called, and a frontend that leads to it.
 type queue struct {
 	*world
 	rule     proxy.Rule
@@ -108,7 +108,7 @@ func TestSettleWaitsForTheQueue(t *testing.T) {
 		if took := time.Since(start); took > 20*time.Second {
 			t.Errorf("it took %s", took)
 		}
-		// Nobody answers this one, so a second has to do.
+		// The server never accepts this one, so Settle waits for a second.
 		q.putBack()
 		silent := q.connect()
 		defer silent.Close()
@@ -120,9 +120,9 @@ func TestSettleWaitsForTheQueue(t *testing.T) {
 	})
 }
 
-// TestSettleHearsOfConnections takes a server out again and again. After the first times Settle does not read all
+// TestSettleListensToNewFlows takes a server out again and again. After the first times Settle does not read all
 // connections any more, and waits for the same ones all the same.
-func TestSettleHearsOfConnections(t *testing.T) {
+func TestSettleListensToNewFlows(t *testing.T) {
 	w := newWorld(t)
 	n := w.nodes[0]
 	both(func(v6 bool) {
@@ -130,8 +130,8 @@ func TestSettleHearsOfConnections(t *testing.T) {
 		defer q.listener.Close()
 		heard := false
 		for try := 0; try < 20 && !heard; try++ {
-			// Nobody answers this one, so this takes a second, after which all that is young began
-			// while it listened, if it did.
+			// The server never accepts this one, so Settle waits for a second. After that all
+			// young connections began while it listened, if it did.
 			listened := n.kernel.Listening()
 			silent := q.connect()
 			q.takeOut()

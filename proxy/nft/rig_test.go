@@ -109,7 +109,7 @@ func newWorld(t testing.TB) *world {
 		n.do(func() {
 			w.sysctl("net/ipv4/ip_forward", "1")
 			for _, s := range []string{"net/ipv4/conf/all/send_redirects", "net/ipv4/conf/default/send_redirects", "net/ipv4/icmp_ratelimit", "net/ipv6/icmp/ratelimit"} {
-				w.sysctl(s, "0") // each takes from what may be sent to tell of refusal
+				w.sysctl(s, "0") // they share the rate limit of ICMP errors
 			}
 			w.sysctl("net/ipv6/conf/all/forwarding", "1")
 			w.must(netlink.LinkAdd(&netlink.Bridge{LinkAttrs: netlink.LinkAttrs{Name: "pods"}}))
@@ -123,7 +123,7 @@ func newWorld(t testing.TB) *world {
 			for _, s := range serviceCIDRs {
 				w.route("pods", s, netip.Addr{})
 			}
-			both(func(v6 bool) { w.route("eth0", everything(v6), netip.Addr{}) }) // where there is nobody
+			both(func(v6 bool) { w.route("eth0", everything(v6), netip.Addr{}) }) // where no host is
 		})
 		for j := range podsPerNode {
 			p := w.host(fmt.Sprintf("pod%d%c", i, 'a'+j))
@@ -325,7 +325,7 @@ func (h *host) listen(protocol corev1.Protocol, at string, packet func(p []byte,
 	})
 }
 
-// serve answers every line with the name of the host and who asks.
+// serve answers every line with the name of the host and the address of the client.
 func (h *host) serve(protocol corev1.Protocol, port uint16, addr ...netip.Addr) {
 	h.t.Helper()
 	at := fmt.Sprintf(":%d", port)

@@ -10,6 +10,8 @@ import (
 
 	"github.com/mdlayher/netlink"
 	"golang.org/x/sys/unix"
+
+	"github.com/sampan-io/sampan/internal/netfilter"
 )
 
 // send makes the kernel execute a batch, in full or not at all. The kernel does so during the
@@ -19,44 +21,18 @@ func send(b *batch) error {
 	if err != nil {
 		return err
 	}
-	fd, err := unix.Socket(unix.AF_NETLINK, unix.SOCK_RAW|unix.SOCK_CLOEXEC, unix.NETLINK_NETFILTER)
-	if err != nil {
-		return fmt.Errorf("opening nftables: %w", os.NewSyscallError("socket", err))
-	}
-	defer unix.Close(fd)
 	// The kernel takes a batch in one write, which the buffer must hold. It answers each wrong
 	// message with a copy of its header.
 	const answer, overhead = 1 << 10, 1 << 16
-	setBuffer(fd, unix.SO_SNDBUFFORCE, unix.SO_SNDBUF, len(messages)+overhead)
-	setBuffer(fd, unix.SO_RCVBUFFORCE, unix.SO_RCVBUF, answer*len(b.what)+overhead)
-	if err := errors.Join(
-		unix.SetsockoptInt(fd, unix.SOL_NETLINK, unix.NETLINK_CAP_ACK, 1),
-		unix.SetsockoptInt(fd, unix.SOL_NETLINK, unix.NETLINK_EXT_ACK, 1),
-		unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &unix.Timeval{Sec: 10}), // the answers are there, see above
-		unix.Bind(fd, &unix.SockaddrNetlink{Family: unix.AF_NETLINK}),
-	); err != nil {
+	fd, err := netfilter.Open(len(messages)+overhead, answer*len(b.what)+overhead)
+	if err != nil {
 		return fmt.Errorf("opening nftables: %w", err)
 	}
-	if err := retry(func() error { return unix.Sendto(fd, messages, 0, &unix.SockaddrNetlink{Family: unix.AF_NETLINK}) }); err != nil {
+	defer unix.Close(fd)
+	if err := netfilter.Send(fd, messages); err != nil {
 		return fmt.Errorf("nftables, table %s: sending %d bytes: %w", b.table, len(messages), err)
 	}
 	return answers(fd, b, last)
-}
-
-// setBuffer makes a socket's buffer large enough if possible: root in a user namespace is limited
-// by net.core.wmem_max and rmem_max.
-func setBuffer(fd, force, option, size int) {
-	if unix.SetsockoptInt(fd, unix.SOL_SOCKET, force, size) != nil {
-		_ = unix.SetsockoptInt(fd, unix.SOL_SOCKET, option, size) // a buffer that is too small fails when it is used
-	}
-}
-
-func retry(f func() error) error {
-	for {
-		if err := f(); !errors.Is(err, unix.EINTR) {
-			return err
-		}
-	}
 }
 
 // answers reads until the last message or the transaction as a whole is answered.
@@ -64,8 +40,7 @@ func answers(fd int, b *batch, last uint32) error {
 	var wrong []error
 	buf := make([]byte, 1<<16)
 	for {
-		var n int
-		err := retry(func() (err error) { n, _, err = unix.Recvfrom(fd, buf, 0); return err })
+		n, err := netfilter.Receive(fd, buf, 0)
 		switch {
 		case errors.Is(err, unix.ENOBUFS):
 			// Only errors can be that many.
@@ -107,15 +82,7 @@ func (b *batch) explain(seq uint32, errno unix.Errno, answer []byte) error {
 			}
 		}
 	}
-	return hint(fmt.Errorf("nftables, table %s, %s%s: %w", b.table, b.what[seq], at, errno))
-}
-
-// hint adds to a permission error what to do about it.
-func hint(err error) error {
-	if errors.Is(err, os.ErrPermission) {
-		return fmt.Errorf("%w; this needs root (CAP_NET_ADMIN)", err)
-	}
-	return err
+	return netfilter.Hint(fmt.Errorf("nftables, table %s, %s%s: %w", b.table, b.what[seq], at, errno))
 }
 
 // elementAt describes the element at an offset of a message, if there is one that begins with a
@@ -160,7 +127,7 @@ func dump(kind uint16, family byte) ([]object, error) {
 		Data:   []byte{family, 0, 0, 0},
 	})
 	if err != nil {
-		return nil, hint(fmt.Errorf("reading nftables: %w", err))
+		return nil, netfilter.Hint(fmt.Errorf("reading nftables: %w", err))
 	}
 	var all []object
 	for _, m := range messages {

@@ -5,10 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"time"
 
 	"github.com/mdlayher/netlink"
 	"golang.org/x/sys/unix"
+
+	"github.com/sampan-io/sampan/internal/netfilter"
 )
 
 // A watch receives notifications of changes of nftables.
@@ -21,13 +22,13 @@ type watch struct {
 // blocks until ctx is cancelled, or returns an error if it fails. It may be called once, from any
 // goroutine; lost must not block.
 func (k *Kernel) Watch(ctx context.Context, lost func()) error {
-	c, hangUp, err := dialUntil(ctx)
+	c, hangUp, err := netfilter.DialUntil(ctx)
 	if err != nil {
 		return fmt.Errorf("watching nftables: %w", err)
 	}
 	defer hangUp()
 	if err := c.JoinGroup(unix.NFNLGRP_NFTABLES); err != nil {
-		return hint(fmt.Errorf("watching nftables: %w", err))
+		return netfilter.Hint(fmt.Errorf("watching nftables: %w", err))
 	}
 	k.watch.Store(&watch{c, lost})
 	defer k.watch.Store(nil)
@@ -46,15 +47,6 @@ func (k *Kernel) Watch(ctx context.Context, lost func()) error {
 			lost()
 		}
 	}
-}
-
-// dialUntil opens a connection to netfilter whose Receive fails once ctx is cancelled.
-func dialUntil(ctx context.Context) (c *netlink.Conn, hangUp func(), err error) {
-	if c, err = netlink.Dial(unix.NETLINK_NETFILTER, nil); err != nil {
-		return nil, nil, err
-	}
-	stop := context.AfterFunc(ctx, func() { _ = c.SetReadDeadline(time.Unix(1, 0)) })
-	return c, func() { stop(); _ = c.Close() }, nil
 }
 
 // removes reports whether a message is about the removal of the table.

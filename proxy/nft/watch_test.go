@@ -15,9 +15,9 @@ import (
 	"github.com/sampan-io/sampan/proxy"
 )
 
-// TestATableThatSomebodyRemovesIsMissed removes it in the ways that others do, and changes it as we do,
-// which is nobody else's doing.
-func TestATableThatSomebodyRemovesIsMissed(t *testing.T) {
+// TestWatchReportsARemovedTable removes the table in the ways of other programs, and changes it in
+// our own, which must not be reported.
+func TestWatchReportsARemovedTable(t *testing.T) {
 	nstest.Run(t, func(t *testing.T) {
 		k, err := New(Options{Table: "ours"})
 		if err != nil {
@@ -32,7 +32,7 @@ func TestATableThatSomebodyRemovesIsMissed(t *testing.T) {
 			ended <- k.Watch(ctx, func() { lost <- struct{}{} })
 		})
 		for k.watch.Load() == nil {
-			time.Sleep(time.Millisecond) // nothing tells that Watch has begun to listen
+			time.Sleep(time.Millisecond) // there is no event for Watch having started
 		}
 		rule := func(n byte) proxy.Rule {
 			return proxy.Rule{
@@ -67,10 +67,10 @@ func TestATableThatSomebodyRemovesIsMissed(t *testing.T) {
 			func(c *nftables.Conn) { c.DelTable(&nftables.Table{Name: "ours", Family: nftables.TableFamilyINet}) },
 		} {
 			ours()
-			// What is no business of ours, and what only looks like a loss.
+			// Changes of other tables, and one that only looks like a loss.
 			theirs(func(c *nftables.Conn) { c.AddTable(other); c.AddTable(namesake) })
 			theirs(func(c *nftables.Conn) { c.DelTable(other); c.DelTable(namesake) })
-			if err := send(k.replacement(nil, false, must(plan(nothing(), nil, k.opts, time.Now())), k.opts)); err != nil {
+			if err := send(k.replacement(nil, false, must(plan(nothing(), nil, k.opts)), k.opts)); err != nil {
 				t.Fatal(err)
 			}
 			if len(lost) > 0 {
@@ -79,10 +79,11 @@ func TestATableThatSomebodyRemovesIsMissed(t *testing.T) {
 			theirs(do)
 			<-lost
 		}
-		for len(lost) > 0 { // what made it anew may have been heard of when it was gone again
+		for len(lost) > 0 { // the event of its replacement may come after it was removed again
 			<-lost
 		}
-		// While nobody listens: the change finds it there, and it is gone right after.
+		// While the watch has left the group: the change finds the table, which is removed right
+		// after.
 		ours()
 		w := k.watch.Load()
 		if err := w.conn.LeaveGroup(unix.NFNLGRP_NFTABLES); err != nil {
@@ -103,7 +104,7 @@ func TestATableThatSomebodyRemovesIsMissed(t *testing.T) {
 			t.Errorf("Watch = %v", err)
 		}
 		g.Stop()
-		if n := len(lost); n > 1 { // once more if it was heard of, too
+		if n := len(lost); n > 1 { // twice if the event was received, too
 			t.Errorf("the table is said to be lost %d times more", n)
 		}
 		if err := k.Close(); err != nil {

@@ -28,18 +28,19 @@ import (
 	"github.com/sampan-io/sampan/proxy/userspace"
 )
 
-// The tables of a proxy that runs alone: of its rules, and of relayed services that keep their
-// clients' addresses; and the link with the addresses that it answers for. No cluster has these
-// names: its own have one hyphen more.
+// The tables of a standalone proxy, of its rules and of transparent relayed services, and the link
+// of its announced addresses. They differ from the names of every cluster, whose names have one
+// hyphen more.
 const (
 	table      = "sampan-proxy"
 	relayTable = "sampan-relay"
 	link       = "spl"
 )
 
-// Options are what the flags of `sampan proxy` say, as the user wrote it. Only Connect is required.
+// Options are the values of the flags of `sampan proxy`. Only Connect is required.
 type Options struct {
-	// Connect returns which server, and as whom. It is called when the other options make sense.
+	// Connect returns the configuration of the API server's client. It is called after the other
+	// options are checked.
 	Connect func() (*rest.Config, error)
 
 	Node              string   // name of the node; empty means the name of this host
@@ -53,40 +54,41 @@ type Options struct {
 	Keep bool // the rules stay when Run ends
 
 	HealthzAddress string // where /healthz and /livez are served; empty means nowhere
-	MetricsAddress string // where /metrics is; empty means nowhere
+	MetricsAddress string // where /metrics is served; empty means nowhere
 
 	UserAgent string       // empty means "sampan-proxy"
 	Log       *slog.Logger // nil means slog.Default
 }
 
-// settings are options that make sense.
+// settings are parsed options.
 type settings struct {
 	userspace             bool
 	bind                  netip.Addr // may be invalid
 	nodePorts, pods, nets []netip.Prefix
 	near                  []netip.Prefix // pods of this node
-	own                   []netip.Addr   // of this host, that others reach
+	own                   []netip.Addr   // addresses of this host that others can reach
 }
 
-// isNear reports whether an address is that of a pod of this node, as far as that is known.
+// isNear reports whether an address is known to be that of a pod of this node.
 func (s settings) isNear(a netip.Addr) bool {
 	return slices.ContainsFunc(s.near, func(n netip.Prefix) bool { return n.Contains(a) })
 }
 
-// check reads the options, and looks whether this host has what they name. Every fault names its flag.
+// check parses the options, and checks that this host has the addresses in them. Every error names
+// its flag.
 func (o Options) check() (s settings, err error) {
 	var errs []error
 	if s.own, err = ownAddresses(); err != nil {
 		return s, err
 	}
 	if o.Node != "" && len(validation.IsDNS1123Subdomain(o.Node)) > 0 {
-		errs = append(errs, fmt.Errorf("--hostname-override: %q is no name of a node, want one of small letters, digits, dots and hyphens", o.Node))
+		errs = append(errs, fmt.Errorf("--hostname-override: must be a DNS-1123 subdomain (lower-case letters, digits, dots and hyphens), got %q", o.Node))
 	}
 	networks := func(flag string, texts []string) (ns []netip.Prefix) {
 		for _, text := range texts {
 			n, err := netip.ParsePrefix(strings.TrimSpace(text))
 			if err != nil || n.Addr().Is4In6() {
-				errs = append(errs, fmt.Errorf("--%s: %q is no network, want one such as 10.244.0.0/16 or fd00::/64", flag, text))
+				errs = append(errs, fmt.Errorf("--%s: must be a network such as 10.244.0.0/16 or fd00::/64, got %q", flag, text))
 				continue
 			}
 			ns = append(ns, n.Masked())
@@ -98,14 +100,14 @@ func (o Options) check() (s settings, err error) {
 	case "userspace":
 		s.userspace = true
 	default:
-		errs = append(errs, fmt.Errorf("--proxy-mode: %q is no mode, want kernel or userspace", o.Mode))
+		errs = append(errs, fmt.Errorf("--proxy-mode: must be kernel or userspace, got %q", o.Mode))
 	}
 	if o.BindAddress != "" {
 		a, err := netip.ParseAddr(o.BindAddress)
 		if err != nil || a.IsUnspecified() || a.IsLoopback() || a.Is4In6() {
-			errs = append(errs, fmt.Errorf("--bind-address: %q is no address that others reach, want one of this host", o.BindAddress))
+			errs = append(errs, fmt.Errorf("--bind-address: must be an address of this host that others can reach, got %q", o.BindAddress))
 		} else if !slices.Contains(s.own, a) {
-			errs = append(errs, fmt.Errorf("--bind-address: this host does not have the address %v", a))
+			errs = append(errs, fmt.Errorf("--bind-address: must be an address of this host, got %v", a))
 		}
 		s.bind = a
 	}
@@ -115,9 +117,9 @@ func (o Options) check() (s settings, err error) {
 	for _, f := range o.pages() {
 		flag, text := f.flag, f.at
 		if at, err := netip.ParseAddrPort(text); err != nil || at.Port() == 0 {
-			errs = append(errs, fmt.Errorf("--%s: %q is not ADDRESS:PORT, want one such as 127.0.0.1:10256", flag, text))
+			errs = append(errs, fmt.Errorf("--%s: must be ADDRESS:PORT, such as 127.0.0.1:10256, got %q", flag, text))
 		} else if flag == "metrics-bind-address" && !at.Addr().IsLoopback() {
-			errs = append(errs, fmt.Errorf("--%s: %q is not of loopback, and everybody could read there", flag, text))
+			errs = append(errs, fmt.Errorf("--%s: must be a loopback address, because anyone could read elsewhere, got %q", flag, text))
 		}
 	}
 	return s, errors.Join(errs...)
@@ -127,7 +129,7 @@ func (o Options) check() (s settings, err error) {
 func ownAddresses() ([]netip.Addr, error) {
 	all, err := net.InterfaceAddrs()
 	if err != nil {
-		return nil, fmt.Errorf("asking for the addresses of this host: %w", err)
+		return nil, fmt.Errorf("listing the addresses of this host: %w", err)
 	}
 	var own []netip.Addr
 	for _, text := range all {
@@ -138,8 +140,8 @@ func ownAddresses() ([]netip.Addr, error) {
 	return own, nil
 }
 
-// Cleanup removes what a proxy that did not end by itself left in the kernel. Options that make no sense are
-// an error, and then nothing is removed; Connect is not looked at.
+// Cleanup removes what a proxy that was killed left in the kernel. With invalid options it returns
+// an error and removes nothing; it ignores Connect.
 func Cleanup(o Options) error {
 	if _, err := o.check(); err != nil {
 		return err
@@ -147,9 +149,9 @@ func Cleanup(o Options) error {
 	return errors.Join(nft.Remove(table), userspace.RemoveTransparent(relayTable), announce.Remove(link))
 }
 
-// Run proxies until ctx is over, and takes everything back then, unless Options.Keep says
-// otherwise. It waits for a server that is away at the start, and leaves what there is of rules until
-// that answers.
+// Run proxies until ctx is cancelled, then removes everything unless Options.Keep is set. It waits
+// for an API server that is unreachable at the start, and leaves existing rules in place until that
+// answers.
 func Run(ctx context.Context, o Options) error {
 	o.Log = cmp.Or(o.Log, slog.Default())
 	s, err := o.check()
@@ -158,7 +160,7 @@ func Run(ctx context.Context, o Options) error {
 	}
 	if o.Node == "" {
 		if o.Node, err = os.Hostname(); err != nil {
-			return fmt.Errorf("asking for the name of this host: %w; say that of the node with --hostname-override", err)
+			return fmt.Errorf("reading the name of this host: %w; set the name of the node with --hostname-override", err)
 		}
 		o.Node = strings.ToLower(o.Node)
 	}
@@ -166,7 +168,7 @@ func Run(ctx context.Context, o Options) error {
 	if err != nil {
 		return err
 	}
-	pages := run.NewGroup(context.WithoutCancel(ctx), 0) // they go on until all else has ended
+	pages := run.NewGroup(context.WithoutCancel(ctx), 0) // they go on until everything else has ended
 	defer pages.Stop()
 	for _, d := range listeners {
 		pages.Go(func(ctx context.Context) { d.serve(ctx, o.Log) })
@@ -178,8 +180,8 @@ func Run(ctx context.Context, o Options) error {
 	return run.Stages(ctx, stages...)
 }
 
-// connected makes the proxy of the node that the server knows. What goes wrong is no fault of the
-// other flags. There is nothing to run when ctx is over.
+// connected makes the proxy once the API server returns the node. Its errors are not about other
+// flags. It returns no stages if ctx is cancelled.
 func (o Options) connected(ctx context.Context, s settings, listeners []*webListener) ([]run.Stage, error) {
 	cfg, err := o.Connect()
 	if err != nil {
@@ -212,7 +214,7 @@ func (o Options) connected(ctx context.Context, s settings, listeners []*webList
 	return o.parts(ctx, s, api, node, listeners)
 }
 
-// parts makes the proxy and what it stands on.
+// parts makes the proxy and its parts.
 func (o Options) parts(ctx context.Context, s settings, api client.Interface, node *corev1.Node, listeners []*webListener) ([]run.Stage, error) {
 	four, six, err := o.sockets(s, node)
 	if err != nil {
@@ -227,7 +229,7 @@ func (o Options) parts(ctx context.Context, s settings, api client.Interface, no
 	if err != nil {
 		return nil, err
 	}
-	// Node ports are at 127.0.0.1, too, unless other addresses are named.
+	// Without other networks, node ports are at 127.0.0.1, too.
 	loopback := len(s.nodePorts) == 0 || slices.ContainsFunc(s.nodePorts, func(n netip.Prefix) bool { return n.Contains(netip.AddrFrom4([4]byte{127, 0, 0, 1})) })
 	checks := health.NewServer(health.Options{Networks: s.nodePorts, Log: o.Log})
 	var announcer proxy.Announcer
@@ -259,9 +261,9 @@ func (o Options) parts(ctx context.Context, s settings, api client.Interface, no
 	}, nil
 }
 
-// sockets returns the addresses of this host for the sockets of relayed services, of either
-// family; one of them may be missing. It is those of the node if this host has them, or else
-// the first that others may reach.
+// sockets returns the addresses of this host for the sockets of relayed services, of either family;
+// one of them may be missing. They are those of the node if this host has them, or else the first
+// that others can reach.
 func (o Options) sockets(s settings, node *corev1.Node) (four, six netip.Addr, err error) {
 	var wanted []netip.Addr
 	if node != nil {
@@ -286,7 +288,7 @@ func (o Options) sockets(s settings, node *corev1.Node) (four, six netip.Addr, e
 	}
 	four, six = first(netip.Addr.Is4), first(netip.Addr.Is6)
 	if !four.IsValid() && !six.IsValid() {
-		return four, six, errors.New("this host has no address that others reach: name one with --bind-address")
+		return four, six, errors.New("this host has no address that others can reach: set one with --bind-address")
 	}
 	return four, six, nil
 }

@@ -11,7 +11,7 @@ import (
 	"github.com/sampan-io/sampan/proxy/standalone"
 )
 
-// TestFaultsNameTheirFlags has every flag wrong at once. Nobody asks for the server then.
+// TestFaultsNameTheirFlags has every flag wrong at once. The API server is not contacted then.
 func TestFaultsNameTheirFlags(t *testing.T) {
 	all := standalone.Options{
 		Connect: func() (*rest.Config, error) { t.Error("the kubeconfig is read"); return nil, errors.New("none") },
@@ -20,14 +20,14 @@ func TestFaultsNameTheirFlags(t *testing.T) {
 	}
 	err := standalone.Run(t.Context(), all)
 	for _, want := range []string{
-		`--hostname-override: "Node_1" is no name of a node`,
-		`--proxy-mode: "ipvs" is no mode, want kernel or userspace`,
-		`--bind-address: "localhost"`,
-		`--nodeport-addresses: "192.0.2.1" is no network, want one such as 10.244.0.0/16`,
-		`--cluster-cidr: "::ffff:10.0.0.0/104" is no network`,
-		`--service-cluster-ip-range: "" is no network`,
-		`--healthz-bind-address: "10256" is not ADDRESS:PORT, want one such as 127.0.0.1:10256`,
-		`--metrics-bind-address: "0.0.0.0:10249" is not of loopback`,
+		`--hostname-override: must be a DNS-1123 subdomain (lower-case letters, digits, dots and hyphens), got "Node_1"`,
+		`--proxy-mode: must be kernel or userspace, got "ipvs"`,
+		`--bind-address: must be an address of this host that others can reach, got "localhost"`,
+		`--nodeport-addresses: must be a network such as 10.244.0.0/16 or fd00::/64, got "192.0.2.1"`,
+		`--cluster-cidr: must be a network such as 10.244.0.0/16 or fd00::/64, got "::ffff:10.0.0.0/104"`,
+		`--service-cluster-ip-range: must be a network such as 10.244.0.0/16 or fd00::/64, got ""`,
+		`--healthz-bind-address: must be ADDRESS:PORT, such as 127.0.0.1:10256, got "10256"`,
+		`--metrics-bind-address: must be a loopback address, because anyone could read elsewhere, got "0.0.0.0:10249"`,
 	} {
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("the faults are\n%v\nwant among them\n%s", err, want)
@@ -35,7 +35,7 @@ func TestFaultsNameTheirFlags(t *testing.T) {
 	}
 }
 
-// What this host does not have is a fault before anybody asks for the server.
+// An address that this host does not have is an error before the API server is contacted.
 func TestFaultsOfThisHostNameTheirFlags(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -45,9 +45,9 @@ func TestFaultsOfThisHostNameTheirFlags(t *testing.T) {
 	taken := l.Addr().String()
 	connect := func() (*rest.Config, error) { t.Error("the kubeconfig is read"); return nil, errors.New("none") }
 	for want, o := range map[string]standalone.Options{
-		"--bind-address: this host does not have the address 203.0.113.254": {BindAddress: "203.0.113.254"},
-		"--healthz-bind-address: listen tcp " + taken:                       {HealthzAddress: taken},
-		"--metrics-bind-address: listen tcp " + taken:                       {HealthzAddress: taken, MetricsAddress: taken}, // both
+		"--bind-address: must be an address of this host, got 203.0.113.254": {BindAddress: "203.0.113.254"},
+		"--healthz-bind-address: listen tcp " + taken:                        {HealthzAddress: taken},
+		"--metrics-bind-address: listen tcp " + taken:                        {HealthzAddress: taken, MetricsAddress: taken}, // both
 	} {
 		o.Connect, o.Node = connect, "n1"
 		if err := standalone.Run(t.Context(), o); err == nil || !strings.Contains(err.Error(), want) {
@@ -56,7 +56,7 @@ func TestFaultsOfThisHostNameTheirFlags(t *testing.T) {
 	}
 }
 
-func TestTheServerIsAskedWhenTheFlagsMakeSense(t *testing.T) {
+func TestServerIsContactedAfterFlagChecks(t *testing.T) {
 	free, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -76,10 +76,10 @@ func TestTheServerIsAskedWhenTheFlagsMakeSense(t *testing.T) {
 	}
 }
 
-// TestCleanupBesideAWrongFlagIsRefused before anything is removed.
-func TestCleanupBesideAWrongFlagIsRefused(t *testing.T) {
+// TestCleanupRefusesWrongFlags before anything is removed.
+func TestCleanupRefusesWrongFlags(t *testing.T) {
 	err := standalone.Cleanup(standalone.Options{Mode: "ipvs", ServiceCIDR: []string{"x"}})
-	for _, want := range []string{`--proxy-mode: "ipvs"`, `--service-cluster-ip-range: "x"`} {
+	for _, want := range []string{`--proxy-mode: must be kernel or userspace, got "ipvs"`, `--service-cluster-ip-range: must be a network such as 10.244.0.0/16 or fd00::/64, got "x"`} {
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("Cleanup = %v, want %s", err, want)
 		}

@@ -1,6 +1,6 @@
-// Package standalone runs the service proxy of one node as a program of its own, against any
-// Kubernetes API server: `sampan proxy`. Flags have the names of kube-proxy's.
+// Package standalone runs the service proxy of one node as a separate program, `sampan proxy`,
+// against any Kubernetes API server. Flags have the names of kube-proxy's.
 //
-// What it makes in the kernel is in tables and on a link of its own, and goes when it is told to
-// stop. After a crash the next one takes that over, and [Cleanup] removes it.
+// Its rules and addresses are in separate tables and on a separate link, and it removes them when
+// it is stopped. After a crash the next process takes them over, and [Cleanup] removes them.
 package standalone

@@ -19,7 +19,7 @@ import (
 	"github.com/sampan-io/sampan/wait"
 )
 
-// connect returns a client, or why there can be none with these credentials, ever.
+// connect returns a client, or an error if these credentials can never work.
 func connect(cfg *rest.Config, agent string) (*client.REST, error) {
 	api, err := client.NewREST(cfg, client.RESTOptions{UserAgent: agent})
 	if err != nil {
@@ -34,15 +34,15 @@ func connect(cfg *rest.Config, agent string) (*client.REST, error) {
 	return api, nil
 }
 
-// pace is that of tries to reach a server that is away.
+// pace is the pace of retries while the API server is unreachable.
 var pace = wait.Pace{First: 100 * time.Millisecond, Factor: 2, Max: 30 * time.Second, Jitter: 0.5}
 
-// sayAgain is after how long it is said again that the server is waited for.
+// sayAgain is the interval at which waiting for the API server is logged again.
 const sayAgain = 10 * time.Minute
 
-// awaitNode reads the node, which is nil if the server does not know it, and waits for a server that is away or
-// does not let us in yet. It says so once, again when the cause is another one, and now and then. The error
-// is nil when ctx is over.
+// awaitNode reads the Node, or returns nil if there is none. While the API server is unreachable or
+// denies access it retries, and logs that once, when the cause changes, and every sayAgain. The
+// error is nil when ctx is cancelled.
 func awaitNode(ctx context.Context, api client.Interface, name string, log *slog.Logger) (node *corev1.Node, err error) {
 	var said time.Time
 	var cause metav1.StatusReason
@@ -66,7 +66,7 @@ func awaitNode(ctx context.Context, api client.Interface, name string, log *slog
 			log.InfoContext(ctx, "the API server answers")
 		}
 		if unknown {
-			log.WarnContext(ctx, "the server does not know this node yet, or by another name (--hostname-override)", "node", name)
+			log.WarnContext(ctx, "the API server has no Node of this name yet; if its name is different, set --hostname-override", "node", name)
 			return true, nil
 		}
 		node = got
@@ -78,8 +78,8 @@ func awaitNode(ctx context.Context, api client.Interface, name string, log *slog
 	return node, err
 }
 
-// mayPass reports whether a fault may be over after a while, though nobody starts this program again: not
-// that of a server that the credentials are not for.
+// mayPass reports whether an error may go away without a restart of this program. Credentials for
+// another server do not.
 func mayPass(err error) bool {
 	if _, ok := errors.AsType[x509.UnknownAuthorityError](err); ok {
 		return false

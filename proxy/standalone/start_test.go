@@ -27,8 +27,8 @@ import (
 	"github.com/sampan-io/sampan/client/clienttest"
 )
 
-// TestAServerThatIsAwayIsWaitedFor has faults for an hour each, which end.
-func TestAServerThatIsAwayIsWaitedFor(t *testing.T) {
+// TestUnreachableServerIsRetried has faults for an hour each, which end.
+func TestUnreachableServerIsRetried(t *testing.T) {
 	nodes := client.Nodes.GroupResource()
 	for name, fault := range map[string]error{
 		"away":         &client.UnreachableError{Server: "https://192.0.2.1", Err: errors.New("connection refused")},
@@ -61,8 +61,8 @@ func TestAServerThatIsAwayIsWaitedFor(t *testing.T) {
 	}
 }
 
-// TestAnotherCauseIsTold has a server that is away, and then refuses.
-func TestAnotherCauseIsTold(t *testing.T) {
+// TestAnotherCauseIsLogged has a server that is away, and then refuses.
+func TestAnotherCauseIsLogged(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		api := clienttest.New(t)
 		api.Intercept(func(clienttest.Request) error { return &client.UnreachableError{Err: errors.New("connection refused")} })
@@ -75,7 +75,7 @@ func TestAnotherCauseIsTold(t *testing.T) {
 		if node != nil || err != nil {
 			t.Errorf("a node that the server does not know: %v, %v", node, err)
 		}
-		for what, want := range map[string]int{"connection refused": 1, "no such token": 1, "does not know this node": 1} {
+		for what, want := range map[string]int{"connection refused": 1, "no such token": 1, "has no Node of this name": 1} {
 			if n := strings.Count(said.String(), what); n != want {
 				t.Errorf("%q was said %d times, want %d:\n%s", what, n, want, &said)
 			}
@@ -83,7 +83,7 @@ func TestAnotherCauseIsTold(t *testing.T) {
 	})
 }
 
-// TestWaitingEnds when it is told to, and for what waiting does not mend.
+// TestWaitingEnds when its context is cancelled, and for errors that retries do not fix.
 func TestWaitingEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		api := clienttest.New(t)
@@ -108,9 +108,9 @@ func TestWaitingEnds(t *testing.T) {
 	})
 }
 
-// TestCredentialsThatDoNotFitAreToldAtOnce has a certificate of one key and another key, as data and as files, and
+// TestWrongCredentialsFailAtOnce has a certificate of one key and another key, as data and as files, and
 // an authority that is none.
-func TestCredentialsThatDoNotFitAreToldAtOnce(t *testing.T) {
+func TestWrongCredentialsFailAtOnce(t *testing.T) {
 	cert, key := pair(t)
 	_, other := pair(t)
 	dir := t.TempDir()
@@ -121,7 +121,7 @@ func TestCredentialsThatDoNotFitAreToldAtOnce(t *testing.T) {
 		}
 		return name
 	}
-	const server = "https://127.0.0.1:1" // where nobody is, and which would be waited for
+	const server = "https://127.0.0.1:1" // no server listens there, so Run would wait
 	for name, tls := range map[string]rest.TLSClientConfig{
 		"data":         {CertData: cert, KeyData: other},
 		"files":        {CertFile: file("cert", cert), KeyFile: file("other", other)},

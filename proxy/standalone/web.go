@@ -27,16 +27,16 @@ const (
 	metricsFlag = "metrics-bind-address"
 )
 
-// A page is what is asked by HTTP, at an address that a flag names.
+// A page is an HTTP endpoint at the address of a flag.
 type page struct{ flag, at string }
 
-// pages returns those that are wanted.
+// pages returns the wanted pages.
 func (o Options) pages() []page {
 	all := []page{{healthzFlag, o.HealthzAddress}, {metricsFlag, o.MetricsAddress}}
 	return slices.DeleteFunc(all, func(p page) bool { return p.at == "" })
 }
 
-// A webListener is where a page is. As long as the proxy waits for the API server it says so.
+// A webListener serves a page. While the proxy waits for the API server the page says so.
 type webListener struct {
 	page
 	listener net.Listener
@@ -68,7 +68,7 @@ func (o Options) listen(ctx context.Context) (listeners []*webListener, err erro
 	return listeners, nil
 }
 
-// serve answers until ctx is over.
+// serve serves until ctx is cancelled.
 func (d *webListener) serve(ctx context.Context, log *slog.Logger) {
 	answer := func(w http.ResponseWriter, r *http.Request) { d.answers.Load().ServeHTTP(w, r) }
 	if err := health.Serve(ctx, d.listener, http.HandlerFunc(answer)); err != nil {
@@ -76,14 +76,15 @@ func (d *webListener) serve(ctx context.Context, log *slog.Logger) {
 	}
 }
 
-// A waiter is a [health.Subject] that has made no rules yet: it lives, and a node with it is to get no traffic.
+// A waiter is a [health.Subject] that has made no rules yet: it is live, and its node should get no
+// traffic.
 type waiter struct{}
 
 func (waiter) Healthy() bool      { return true }
 func (waiter) Eligible() bool     { return false }
 func (waiter) Updated() time.Time { return time.Time{} }
 
-// whileWaiting is what a proxy answers before the API server has told it of the node.
+// whileWaiting serves pages before the API server has returned the node.
 func whileWaiting() *http.ServeMux {
 	mux, says := http.NewServeMux(), health.Handler(waiter{})
 	mux.Handle("GET /healthz", says)
@@ -94,7 +95,7 @@ func whileWaiting() *http.ServeMux {
 	return mux
 }
 
-// open has the pages tell of the proxy.
+// open has the pages report on the proxy.
 func (o Options) open(p *proxy.Proxy, f *userspace.Forwarder, listeners []*webListener) {
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))

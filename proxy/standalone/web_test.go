@@ -11,8 +11,8 @@ import (
 	"github.com/sampan-io/sampan/internal/run"
 )
 
-// TestAWaitingProxySaysSo asks the pages of a proxy that has not heard of the API server yet.
-func TestAWaitingProxySaysSo(t *testing.T) {
+// TestWaitingProxyReportsIt reads the pages of a proxy that has not reached the API server yet.
+func TestWaitingProxyReportsIt(t *testing.T) {
 	o := Options{HealthzAddress: "127.0.0.1:0", MetricsAddress: "127.0.0.1:0", Log: slog.New(slog.DiscardHandler)}
 	listeners, err := o.listen(t.Context())
 	if err != nil {

@@ -14,7 +14,7 @@ import (
 	"github.com/sampan-io/sampan/proxy"
 )
 
-// endpoint says what becomes of an endpoint, and why.
+// endpoint returns the status of an endpoint, and why it is not a backend or does not answer.
 func (w *World) endpoint(p *Path, j proxy.Judgement, seen *FrontendSeen) EndpointTrace {
 	e := EndpointTrace{Status: j.Status, Candidate: j.Status.Chosen(), at: j.At}
 	if j.At.IsValid() {
@@ -88,7 +88,7 @@ func zones(j proxy.Judgement) string {
 	return strings.Join(zs, ", ")
 }
 
-// why says in plain words why an endpoint does not answer.
+// why describes why an endpoint does not answer.
 func why(a *Answer, at netip.AddrPort, pod *corev1.Pod) string {
 	switch a.Result {
 	case Refused:
@@ -120,7 +120,7 @@ func detail(a *Answer) string {
 	return ": " + a.Error
 }
 
-// declared returns the ports that the containers of a pod say they have.
+// declared returns the ports that the containers of a pod declare.
 func declared(pod *corev1.Pod) (ports []int32) {
 	for i := range pod.Spec.Containers {
 		for _, p := range pod.Spec.Containers[i].Ports {
@@ -152,7 +152,7 @@ func (w *World) podOf(j proxy.Judgement) *corev1.Pod {
 	return nil
 }
 
-// verdict says why a pod is not ready, as waiting for it would.
+// verdict describes why a pod is not ready, as waiting for it would.
 func (w *World) verdict(pod *corev1.Pod) string {
 	if pod == nil {
 		return ""
@@ -170,7 +170,7 @@ func (w *World) verdict(pod *corev1.Pod) string {
 	return v.Cause
 }
 
-// cause says why nothing answers at a path; "" if something does.
+// cause describes why nothing answers at a path; "" if something does.
 func (w *World) cause(p *Path, pt *PathTrace) string {
 	if ok, known := pt.answers(); ok || !known {
 		return ""
@@ -205,12 +205,12 @@ func (w *World) cause(p *Path, pt *PathTrace) string {
 		}
 		return s + ": " + strings.Join(reasons[:min(few, len(reasons))], "; ")
 	case ok > 0 && pt.Answer != nil:
-		return fmt.Sprintf("its endpoints answer, but the address does not (%s): rules of the proxy or of somebody else are in the way", plain(pt.Answer))
+		return fmt.Sprintf("its endpoints answer, but the address does not (%s): rules of the proxy or of another program interfere", plain(pt.Answer))
 	}
 	return plain(pt.Answer)
 }
 
-// plain says what came of dialling an address of a Service.
+// plain describes the result of dialling an address of a Service.
 func plain(a *Answer) string {
 	switch a.Result {
 	case Refused:
@@ -231,7 +231,7 @@ func plain(a *Answer) string {
 	return ""
 }
 
-// noCandidates says why no endpoint is a backend.
+// noCandidates describes why no endpoint is a backend.
 func (w *World) noCandidates(p *Path, pt *PathTrace) string {
 	if len(pt.Endpoints) == 0 {
 		return w.noEndpoints(p)
@@ -248,7 +248,7 @@ func (w *World) noCandidates(p *Path, pt *PathTrace) string {
 	n := len(pt.Endpoints)
 	what := fmt.Sprintf("none of its %d endpoints is a candidate", n)
 	if n == 1 {
-		what = "its only endpoint is no candidate"
+		what = "its only endpoint is not a candidate"
 	}
 	if count[proxy.NotReady] == n {
 		what = strings.Replace(what, "a candidate", "ready", 1)
@@ -264,7 +264,7 @@ func (w *World) noCandidates(p *Path, pt *PathTrace) string {
 	return what + ": " + strings.Join(reasons[:min(few, len(reasons))], "; ")
 }
 
-// noEndpoints says why a Service has no endpoint of a family.
+// noEndpoints describes why a Service has no endpoint of a family.
 func (w *World) noEndpoints(p *Path) string {
 	others := 0
 	for _, s := range w.Slices {
@@ -289,7 +289,7 @@ func (w *World) noEndpoints(p *Path) string {
 		if selector.Matches(labels.Set(pod.Labels)) {
 			v := w.verdict(pod)
 			if v == "" {
-				v = "it is no endpoint yet"
+				v = "it is not an endpoint yet"
 			}
 			matched = append(matched, fmt.Sprintf("pod %s: %s", pod.Name, v))
 		}
@@ -305,8 +305,8 @@ func (w *World) noEndpoints(p *Path) string {
 	return fmt.Sprintf("no pod that the selector %s matches has an address: %s", selector, strings.Join(matched[:min(few, len(matched))], "; "))
 }
 
-// nearest says of the pods that differ least from the selector what differs; "" if none
-// has any label of it.
+// nearest describes how the pods that differ least from the selector differ; "" if none has any
+// label of it.
 func (w *World) nearest() string {
 	want := w.Service.Spec.Selector
 	var names []string
@@ -333,7 +333,7 @@ func (w *World) nearest() string {
 			}
 		}
 		if cost >= 3*len(want) {
-			continue // nothing of it is the same
+			continue // it has no label of the selector
 		}
 		slices.Sort(wrong)
 		switch text := strings.Join(wrong, " and "); {
@@ -354,8 +354,8 @@ func (w *World) nearest() string {
 	return what + differs
 }
 
-// selection tells of pods that the selector matches and that have no endpoint, beside
-// others that do.
+// selection returns hints about pods that the selector matches and that have no endpoint, if others
+// do.
 func (w *World) selection() []string {
 	if len(w.Service.Spec.Selector) == 0 || w.NoPods != "" {
 		return nil
@@ -376,7 +376,7 @@ func (w *World) selection() []string {
 	for _, pod := range w.Pods {
 		if selector.Matches(labels.Set(pod.Labels)) && !known[pod.Name] && pod.Status.Phase != corev1.PodSucceeded && pod.Status.Phase != corev1.PodFailed {
 			if v := w.verdict(pod); v != "" {
-				hints = append(hints, fmt.Sprintf("pod %s is no endpoint: %s", pod.Name, v))
+				hints = append(hints, fmt.Sprintf("pod %s is not an endpoint: %s", pod.Name, v))
 			}
 		}
 	}

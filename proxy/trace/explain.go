@@ -14,8 +14,7 @@ import (
 	"github.com/sampan-io/sampan/proxy"
 )
 
-// Explain puts a trace together. The error is a [NotFoundError] if the Service does not have
-// what the target names.
+// Explain makes a trace. The error is a [NotFoundError] if the Service does not have the target.
 func Explain(w World) (*Trace, error) {
 	svc := w.Service
 	t := &Trace{
@@ -36,7 +35,7 @@ func Explain(w World) (*Trace, error) {
 	}
 	refused := refusedOf(svc, &plan)
 	for _, a := range refused {
-		t.Hints = append(t.Hints, fmt.Sprintf("no traffic goes by %s: %s", a, whyRefused))
+		t.Hints = append(t.Hints, fmt.Sprintf("no traffic is sent to or from %s: %s", a, whyRefused))
 	}
 	t.Hints = append(t.Hints, w.selection()...)
 	if w.NoPods != "" {
@@ -62,10 +61,10 @@ func Explain(w World) (*Trace, error) {
 	return t, nil
 }
 
-// whyRefused says of an address of a Service or an endpoint why it is refused.
-const whyRefused = "the address is refused: it is of loopback, link-local, multicast, another family or the service network"
+// whyRefused is why an address of a Service or an endpoint is refused.
+const whyRefused = "the address is refused: it is loopback, link-local, multicast, of another family or in the service network"
 
-// refusedOf returns the addresses of a Service, and not of its endpoints, that are refused.
+// refusedOf returns the refused addresses of a Service, without those of its endpoints.
 func refusedOf(svc *corev1.Service, plan *proxy.Plan) []string {
 	all := slices.Concat(svc.Spec.ClusterIPs, svc.Spec.ExternalIPs)
 	for _, in := range svc.Status.LoadBalancer.Ingress {
@@ -74,8 +73,8 @@ func refusedOf(svc *corev1.Service, plan *proxy.Plan) []string {
 	return slices.DeleteFunc(slices.Clone(plan.Refused), func(a string) bool { return !slices.Contains(all, a) })
 }
 
-// SlicesOf returns those slices that a path is about: the ones of a headless Service are
-// labelled for proxies to leave them alone.
+// SlicesOf returns the slices that a path is about: those of a headless Service have a label for
+// proxies to ignore them.
 func SlicesOf(p *Path, all []*discoveryv1.EndpointSlice) []*discoveryv1.EndpointSlice {
 	if p.Kind != Headless {
 		return all
@@ -89,7 +88,7 @@ func SlicesOf(p *Path, all []*discoveryv1.EndpointSlice) []*discoveryv1.Endpoint
 	return bare
 }
 
-// Inside reports whether clients of a node are inside for the rules of another or the same one.
+// inside reports whether the client is inside for the rules of a node.
 func inside(c *Client, here proxy.Here) bool { return c.Node == here.Node }
 
 func (w *World) path(plan *proxy.Plan, p *Path) PathTrace {
@@ -139,7 +138,7 @@ func poolOf(plan *proxy.Plan, id proxy.PoolID) *proxy.Pool {
 	return nil
 }
 
-// differences says what the node has otherwise than it is planned (T2).
+// differences describes how the node's state differs from the plan (trace-T2).
 func (w *World) differences(r *proxy.PlannedRule, seen *FrontendSeen, in bool) (all []string) {
 	if seen == nil {
 		return nil
@@ -182,7 +181,7 @@ func (w *World) differences(r *proxy.PlannedRule, seen *FrontendSeen, in bool) (
 	return all
 }
 
-// without returns those of all that others do not have.
+// without returns the elements of all that are not in others.
 func without(all, others []netip.AddrPort) (left []netip.AddrPort) {
 	for _, a := range all {
 		if !slices.Contains(others, a) {
@@ -192,7 +191,7 @@ func without(all, others []netip.AddrPort) (left []netip.AddrPort) {
 	return left
 }
 
-// few is how many of many are named.
+// few is how many elements of a long list are shown.
 const few = 3
 
 func some[T fmt.Stringer](all []T) string {
@@ -210,7 +209,7 @@ func some[T fmt.Stringer](all []T) string {
 	return s
 }
 
-// dropped says why the client may not connect.
+// dropped describes why the client may not connect.
 func (w *World) dropped(r *proxy.PlannedRule) string {
 	if len(r.Sources) == 0 {
 		return ""
@@ -235,7 +234,7 @@ func (w *World) dropped(r *proxy.PlannedRule) string {
 	return fmt.Sprintf("the client's address %s is in none of the networks that loadBalancerSourceRanges lets in (%s)", some(mine), strings.Join(nets, ", "))
 }
 
-// policy says which endpoints an address is about.
+// policy describes which endpoints an address uses.
 func (w *World) policy(p *Path, in bool) string {
 	name := "externalTrafficPolicy"
 	if p.Kind == ClusterIP {
@@ -247,10 +246,10 @@ func (w *World) policy(p *Path, in bool) string {
 	case in && p.Rule.Inside != nil:
 		return name + " is Local, which is not about clients inside: those of all nodes"
 	}
-	return fmt.Sprintf("%s is Local: those of node %s alone", name, w.Here.Node)
+	return fmt.Sprintf("%s is Local: only those of node %s", name, w.Here.Node)
 }
 
-// seenAs says whose address servers see.
+// seenAs describes whose address servers see.
 func (w *World) seenAs(r *proxy.PlannedRule, pool *proxy.Pool, in bool) string {
 	node := "the address of node " + w.Here.Node
 	if r.Relayed {
@@ -278,7 +277,7 @@ func (w *World) seenAs(r *proxy.PlannedRule, pool *proxy.Pool, in bool) string {
 	return "the client's address"
 }
 
-// alone reports whether the client is the only backend itself.
+// alone reports whether the client itself is the only backend.
 func (w *World) alone(r *proxy.PlannedRule) bool {
 	return w.Client.pod() && len(r.Backends) == 1 && slices.Contains(w.Client.Addresses, r.Backends[0].Addr())
 }
@@ -307,7 +306,7 @@ func affinityOf(r *proxy.PlannedRule, pool *proxy.Pool, seen *FrontendSeen) *Aff
 	return a
 }
 
-// judge finds out what to say of it all.
+// judge sets the message, the verdict and the hints of a trace.
 func (t *Trace) judge(w *World, rules int, refused []string) {
 	name := t.Namespace + "/" + t.Name
 	svc := w.Service
@@ -374,7 +373,7 @@ func (p *PathTrace) answers() (ok, known bool) {
 	}
 	switch {
 	case p.Answer != nil:
-		// A forwarder takes connections before it knows who answers.
+		// A forwarder accepts connections before it has found a backend that answers.
 		return p.Answer.OK() && (p.Mode != "userspace" || some || tried == 0), true
 	case p.Dropped != "", p.chosen() == 0:
 		return false, true
@@ -393,7 +392,7 @@ func (p *PathTrace) chosen() (n int) {
 	return n
 }
 
-// except says which candidates do not answer although others do.
+// except describes which candidates do not answer although others do.
 func (p *PathTrace) except() string {
 	if len(p.Differs) > 0 {
 		return ", but " + p.Differs[0]

@@ -10,9 +10,9 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// NotFoundError says that no Service has what was asked for.
+// NotFoundError is returned if no Service has the target.
 type NotFoundError struct {
-	What string   // what nobody has
+	What string   // what was not found, as a sentence
 	Near []string // what may be meant instead
 }
 
@@ -23,11 +23,11 @@ func (e *NotFoundError) Error() string {
 	return e.What + "; the nearest: " + strings.Join(e.Near, ", ")
 }
 
-// nearby is how many that may be meant are told.
+// nearby is the number of suggestions.
 const nearby = 3
 
-// Find returns the Service that has an address and port: of several, the oldest one,
-// which gets it. The others are returned too.
+// Find returns the Service that has an address and port: of several, the oldest one, which gets it.
+// It also returns the others.
 func Find(t Target, all []*corev1.Service, nodes []*corev1.Node, pods []*corev1.Pod) (svc *corev1.Service, others []*corev1.Service, err error) {
 	var have []*corev1.Service
 	for _, s := range all {
@@ -38,7 +38,7 @@ func Find(t Target, all []*corev1.Service, nodes []*corev1.Node, pods []*corev1.
 	if len(have) == 0 {
 		return nil, nil, notFound(t, all, nodes, pods)
 	}
-	slices.SortFunc(have, func(a, b *corev1.Service) int { // as frontends are given out
+	slices.SortFunc(have, func(a, b *corev1.Service) int { // as frontends are assigned
 		return cmp.Or(a.CreationTimestamp.Compare(b.CreationTimestamp.Time), strings.Compare(a.Namespace+"/"+a.Name, b.Namespace+"/"+b.Name))
 	})
 	return have[0], have[1:], nil
@@ -99,7 +99,7 @@ func NodeOf(a netip.Addr, nodes []*corev1.Node) *corev1.Node {
 
 func isNode(a netip.Addr, nodes []*corev1.Node) bool { return NodeOf(a, nodes) != nil }
 
-// nobody says why no Service has an address, and which ones are near.
+// notFound returns an error that no Service has an address, with similar ones as suggestions.
 func notFound(t Target, all []*corev1.Service, nodes []*corev1.Node, pods []*corev1.Pod) error {
 	e := &NotFoundError{What: fmt.Sprintf("no Service has the address %s", t)}
 	for _, p := range pods {
@@ -140,7 +140,7 @@ func notFound(t Target, all []*corev1.Service, nodes []*corev1.Node, pods []*cor
 	slices.SortFunc(ns, func(a, b near) int { return cmp.Or(a.distance-b.distance, strings.Compare(a.text, b.text)) })
 	for _, n := range ns {
 		if ns[0].distance < 0 && n.distance >= 0 {
-			break // others are not meant
+			break // one with the exact address is meant
 		}
 		if !slices.Contains(e.Near, n.text) && len(e.Near) < nearby {
 			e.Near = append(e.Near, n.text)
@@ -170,7 +170,8 @@ func nearPorts(t Target, all []*corev1.Service) []string {
 	return texts
 }
 
-// apart is how many bits of two addresses of one family are after the first that differs.
+// apart returns the number of bits from the first one on in which two addresses of one family
+// differ.
 func apart(a, b netip.Addr) int {
 	bits := a.BitLen()
 	for n := bits; n > 0; n-- {

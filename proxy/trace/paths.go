@@ -13,16 +13,16 @@ import (
 	"github.com/sampan-io/sampan/proxy"
 )
 
-// A Kind says what the address of a [Path] is.
+// A Kind is the kind of address of a [Path].
 type Kind string
 
-// What addresses are.
+// The kinds of addresses.
 const (
 	ClusterIP    Kind = "ClusterIP"
 	NodePort     Kind = "NodePort"
 	ExternalIP   Kind = "ExternalIP"
 	LoadBalancer Kind = "LoadBalancer"
-	Headless     Kind = "Headless" // there is none
+	Headless     Kind = "Headless" // it has no address
 )
 
 func (k Kind) words() string {
@@ -53,9 +53,9 @@ func portName(p *corev1.ServicePort) string {
 	return strconv.Itoa(int(p.Port)) + "/" + string(protocolOf(p))
 }
 
-// Paths returns the addresses of a Service that are meant: if none is named, those of the
-// cluster IPs. The others of the same ports are named by also. A Service without any address has
-// one headless Path for each port and family.
+// Paths returns the addresses of a Service that the target names, or its cluster IPs if it names
+// none. Also has the other addresses of the same ports. A Service without any address has one
+// headless Path for each port and family.
 func Paths(svc *corev1.Service, plan *proxy.Plan, here proxy.Here, t Target) (paths []Path, also []string, err error) {
 	if svc.Spec.Type == corev1.ServiceTypeExternalName {
 		return nil, nil, nil
@@ -68,7 +68,7 @@ func Paths(svc *corev1.Service, plan *proxy.Plan, here proxy.Here, t Target) (pa
 	if svc.Spec.ClusterIP == corev1.ClusterIPNone {
 		return headless(svc, t), nil, nil
 	}
-	// A number may be that of a node port, if it is none of a port.
+	// A number that is not a port may be a node port.
 	ported := slices.ContainsFunc(svc.Spec.Ports, func(p corev1.ServicePort) bool { return named(&p, t) })
 	for i := range plan.Rules {
 		p, ok := pathOf(svc, &plan.Rules[i], here, t)
@@ -117,7 +117,7 @@ func named(p *corev1.ServicePort, t Target) bool {
 	return (t.Protocol == "" || t.Protocol == protocolOf(p)) && (t.Port == "" || t.Port == p.Name || t.number() == p.Port)
 }
 
-// pathOf says which address of a Service a rule is about, if it is of the target's ports.
+// pathOf returns the Path of a rule, if it is of the target's ports.
 func pathOf(svc *corev1.Service, r *proxy.PlannedRule, here proxy.Here, t Target) (Path, bool) {
 	i := slices.IndexFunc(svc.Spec.Ports, func(p corev1.ServicePort) bool {
 		return p.Name == r.Pool.Port && protocolOf(&p) == r.Protocol

@@ -8,10 +8,10 @@ import (
 	"unicode/utf8"
 )
 
-// endpointsShown is how many endpoints of a path are told unless all are asked for.
+// endpointsShown is the number of endpoints of a path that are shown without wide.
 const endpointsShown = 10
 
-// Print writes a trace: its message, and a tree for each path. With wide, all endpoints are in it.
+// Print writes a trace: its message, and a tree for each path. With wide it includes all endpoints.
 func (t *Trace) Print(out io.Writer, wide bool) error {
 	var b strings.Builder
 	b.WriteString(t.Message + "\n")
@@ -72,7 +72,8 @@ func (p *PathTrace) print(b *strings.Builder, t *Trace, wide bool) {
 	p.printEndpoints(b, len(t.Paths) > 1, wide)
 }
 
-// printEndpoints prints the endpoints; with cause why there is none, which the message does not say.
+// printEndpoints prints the endpoints; with cause also why there is none, if the message does not
+// have it.
 func (p *PathTrace) printEndpoints(b *strings.Builder, cause, wide bool) {
 	if len(p.Endpoints) == 0 {
 		b.WriteString("└─ endpoints  none")

@@ -14,17 +14,17 @@ import (
 	"github.com/sampan-io/sampan/proxy"
 )
 
-// AgentPath is where the agent of a node is asked, below its kubelet API.
+// AgentPath is the path of the tracer below the kubelet API of a node's agent.
 const AgentPath = "/sampan/service-trace"
 
-// A Question is what an agent is asked: what it has for a Service, and what answers.
+// A Question asks an agent what it has for a Service, and what answers.
 type Question struct {
 	Service types.NamespacedName
 	Target  Target
 	From    types.NamespacedName // the pod from which to dial; zero means from the node
 }
 
-// Query is the question as parameters of a GET.
+// Query returns the question as parameters of a GET.
 func (q Question) Query() url.Values {
 	v := url.Values{"namespace": {q.Service.Namespace}, "service": {q.Service.Name}, "target": {q.Target.String()}}
 	if q.From.Name != "" {
@@ -34,7 +34,7 @@ func (q Question) Query() url.Values {
 	return v
 }
 
-// ParseQuestion is the other way around. It refuses what it does not know.
+// ParseQuestion is the inverse of Query. Unknown parameters are an error.
 func ParseQuestion(v url.Values) (Question, error) {
 	var q Question
 	fields := map[string]*string{
@@ -64,7 +64,7 @@ func ParseQuestion(v url.Values) (Question, error) {
 	return q, nil
 }
 
-// A NodeReport is what an agent answers.
+// A NodeReport is an agent's answer.
 type NodeReport struct {
 	Node      string         `json:"node"`
 	Here      proxy.Here     `json:"here"`
@@ -80,45 +80,45 @@ type FrontendSeen struct {
 	Protocol corev1.Protocol `json:"protocol"`
 	IPv6     bool            `json:"ipv6,omitempty"`
 
-	Kernel *proxy.Seen     `json:"kernel,omitempty"` // nil: not looked at
+	Kernel *proxy.Seen     `json:"kernel,omitempty"` // nil: not looked up
 	Pool   *proxy.PoolSeen `json:"pool,omitempty"`   // nil: there is none
-	Faults []string        `json:"faults,omitempty"` // what could not be looked at, and why
+	Faults []string        `json:"faults,omitempty"` // failed lookups
 
 	Frontend  *Answer          `json:"door,omitempty"` // nil: not dialled
 	Endpoints []EndpointAnswer `json:"endpoints,omitempty"`
 }
 
-// An EndpointAnswer is what came of dialling an endpoint.
+// An EndpointAnswer is the result of dialling an endpoint.
 type EndpointAnswer struct {
 	At     netip.AddrPort `json:"at"`
 	Answer Answer         `json:"answer"`
 }
 
-// A Result is what came of dialling.
+// A Result is the result of dialling.
 type Result string
 
-// What can come of it.
+// The results of dialling.
 const (
 	Answered Result = "Answers"  // a connection was made, or a packet came back
-	Silent   Result = "Silent"   // a packet was not refused: all that UDP says
+	Silent   Result = "Silent"   // a packet was not refused, which is all that UDP shows
 	Refused  Result = "Refused"  // at once
-	NoRoute  Result = "NoRoute"  // at once, by a host on the way or this one
+	NoRoute  Result = "NoRoute"  // at once, by this host or one on the path
 	TimedOut Result = "TimedOut" // nothing came back
 	Closed   Result = "Closed"   // a connection was made and closed at once
 	Failed   Result = "Failed"   // it could not be tried
 )
 
-// An Answer is what came of dialling one address.
+// An Answer is the result of dialling one address.
 type Answer struct {
 	Result  Result  `json:"result"`
 	Seconds float64 `json:"seconds"`
 	Error   string  `json:"error,omitempty"`
 }
 
-// OK reports whether something is there.
+// OK reports whether a server is there.
 func (a *Answer) OK() bool { return a != nil && (a.Result == Answered || a.Result == Silent) }
 
-// maxReport bounds what is read of an agent's answer.
+// maxReport bounds the size of an agent's answer.
 const maxReport = 8 << 20
 
 // ReadNodeReport reads an agent's answer.

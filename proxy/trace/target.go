@@ -10,23 +10,23 @@ import (
 	"k8s.io/apimachinery/pkg/api/validate/content"
 )
 
-// A Target is what is to be traced: a Service by its name, or an address.
+// A Target names what to trace: a Service, or an address.
 type Target struct {
-	Namespace string // "" unless the name says it, as NAME.NAMESPACE.svc does
+	Namespace string // "" unless it is part of the name, as in NAME.NAMESPACE.svc
 	Name      string // "" for an address
 	Address   netip.Addr
 
 	Port     string          // a number or name, or "" for every port
-	Protocol corev1.Protocol // "" for every one
+	Protocol corev1.Protocol // "" for all
 }
 
 const wanted = "want NAME, NAME:PORT, IP:PORT or NODEIP:NODEPORT, with /UDP or /SCTP behind it where one port has several protocols"
 
-// Parse reads NAME, NAME:PORT, IP or IP:PORT, each with /PROTOCOL or without. Ports of a
-// name may be names. A name may be that in DNS, too, and have "service/" before it.
+// Parse parses NAME, NAME:PORT, IP or IP:PORT, each optionally with /PROTOCOL. Ports of a name may
+// be names. A name may be a DNS name, and may begin with "service/".
 func Parse(text string) (Target, error) {
 	wrong := func(format string, args ...any) (Target, error) {
-		return Target{}, fmt.Errorf("%q is nothing to trace: %s; %s", text, fmt.Sprintf(format, args...), wanted)
+		return Target{}, fmt.Errorf("cannot trace %q: %s; %s", text, fmt.Sprintf(format, args...), wanted)
 	}
 	rest := text
 	for _, kind := range []string{"service/", "services/", "svc/"} {
@@ -38,7 +38,7 @@ func Parse(text string) (Target, error) {
 		switch t.Protocol = corev1.Protocol(strings.ToUpper(protocol)); t.Protocol {
 		case corev1.ProtocolTCP, corev1.ProtocolUDP, corev1.ProtocolSCTP:
 		default:
-			return wrong("%q before the slash is no Service, or %q behind it no protocol (TCP, UDP or SCTP)", rest, protocol)
+			return wrong("want SERVICE/PROTOCOL with a protocol of TCP, UDP or SCTP, got %q/%q", rest, protocol)
 		}
 	}
 	if rest == "" {
@@ -66,7 +66,7 @@ func Parse(text string) (Target, error) {
 		t.Port = port
 	}
 	if looksLikeAddress(name) {
-		return wrong("%q is no address", name)
+		return wrong("%q is not a valid address", name)
 	}
 	parts := strings.Split(strings.TrimSuffix(name, "."), ".")
 	for i, p := range parts {
@@ -74,7 +74,7 @@ func Parse(text string) (Target, error) {
 			return wrong("%q is neither an address nor the name of a Service", name)
 		}
 		if i == 2 && p != "svc" {
-			return wrong("of a name with dots, NAME.NAMESPACE.svc is wanted")
+			return wrong("a name with dots must be NAME.NAMESPACE.svc")
 		}
 	}
 	if t.Name = parts[0]; len(parts) > 1 {
@@ -83,12 +83,12 @@ func Parse(text string) (Target, error) {
 	return t, nil
 }
 
-// looksLikeAddress reports whether a word that is no address was meant to be one.
+// looksLikeAddress reports whether an invalid name was probably meant to be an address.
 func looksLikeAddress(s string) bool {
 	return s != "" && strings.Trim(s, "0123456789.") == "" && strings.Contains(s, ".")
 }
 
-// String is what Parse reads.
+// String returns the target in the format of Parse.
 func (t Target) String() string {
 	s := t.Name
 	if t.Namespace != "" {
@@ -109,7 +109,7 @@ func (t Target) String() string {
 	return s
 }
 
-// number is that of the port, or 0 if it is none.
+// number returns the port as a number, or 0 if it is not one.
 func (t Target) number() int32 {
 	n, err := strconv.ParseUint(t.Port, 10, 16)
 	if err != nil {

@@ -9,10 +9,10 @@ import (
 	"github.com/sampan-io/sampan/proxy"
 )
 
-// APIVersion is that of a [Trace] as data.
+// APIVersion is the apiVersion of a [Trace] as JSON or YAML.
 const APIVersion = "proxy.sampan.dev/v1alpha1"
 
-// A Trace is how connections of a client to a Service go.
+// A Trace explains how connections of a client to a Service go.
 type Trace struct {
 	APIVersion string `json:"apiVersion"`
 	Kind       string `json:"kind"`
@@ -23,7 +23,7 @@ type Trace struct {
 	Name      string             `json:"name"`
 	Type      corev1.ServiceType `json:"type"`
 	Client    Client             `json:"client"`
-	Node      string             `json:"node"` // whose rules count
+	Node      string             `json:"node"` // the node whose rules apply
 
 	Paths  []PathTrace `json:"paths"`
 	AlsoAt []string    `json:"alsoAt,omitempty"` // addresses that were not traced
@@ -33,18 +33,18 @@ type Trace struct {
 	candidates int
 }
 
-// A Client is from where connections come.
+// A Client is the source of connections.
 type Client struct {
 	Node      string       `json:"node"`
 	Namespace string       `json:"namespace,omitempty"` // of a pod
 	Pod       string       `json:"pod,omitempty"`
 	Addresses []netip.Addr `json:"addresses,omitempty"`
 
-	// Host is a pod in the network of its node.
+	// Host is true for a pod in the network of its node.
 	Host bool `json:"hostNetwork,omitempty"`
 }
 
-// pod reports whether the client has addresses of a pod.
+// pod reports whether the client has the addresses of a pod.
 func (c *Client) pod() bool { return c.Pod != "" && !c.Host }
 
 func (c *Client) String() string {
@@ -54,7 +54,7 @@ func (c *Client) String() string {
 	return "node " + c.Node
 }
 
-// A PathTrace is how connections to one address and port go.
+// A PathTrace explains how connections to one address and port go.
 type PathTrace struct {
 	Kind     Kind            `json:"kind"`
 	Address  string          `json:"address,omitempty"` // with the port
@@ -62,9 +62,9 @@ type PathTrace struct {
 	Protocol corev1.Protocol `json:"protocol"`
 	Mode     string          `json:"mode,omitempty"` // kernel or userspace
 
-	Differs   []string        `json:"differs,omitempty"` // what the node has otherwise than it is planned
-	Dropped   string          `json:"dropped,omitempty"` // why the client is not let in
-	Policy    string          `json:"policy,omitempty"`  // which endpoints it is about, if not about all
+	Differs   []string        `json:"differs,omitempty"` // differences between the node's state and the plan
+	Dropped   string          `json:"dropped,omitempty"` // why the client may not connect
+	Policy    string          `json:"policy,omitempty"`  // which endpoints it uses, if not all
 	SeenAs    string          `json:"seenAs,omitempty"`  // whose address the server sees
 	Affinity  *Affinity       `json:"affinity,omitempty"`
 	Endpoints []EndpointTrace `json:"endpoints"`
@@ -72,31 +72,31 @@ type PathTrace struct {
 	Cause     string          `json:"cause,omitempty"` // why nothing answers
 }
 
-// Affinity is that of clients to backends.
+// Affinity is the session affinity of the client.
 type Affinity struct {
 	Seconds int64  `json:"seconds"`
-	Bound   string `json:"bound,omitempty"`       // where this client goes back to
-	Left    int64  `json:"leftSeconds,omitempty"` // for that long more, if it does not come again
+	Bound   string `json:"bound,omitempty"`       // the client's endpoint
+	Left    int64  `json:"leftSeconds,omitempty"` // the remaining time, if the client does not connect again
 }
 
-// An EndpointTrace is what becomes of an endpoint.
+// An EndpointTrace is the status of an endpoint.
 type EndpointTrace struct {
 	Address   string               `json:"address"`
 	Pod       string               `json:"pod,omitempty"`
 	Node      string               `json:"node,omitempty"`
 	Status    proxy.EndpointStatus `json:"standing"`
 	Candidate bool                 `json:"candidate"`
-	Why       string               `json:"why,omitempty"` // it is none, or does not answer
+	Why       string               `json:"why,omitempty"` // why it is not a backend, or does not answer
 	Suspect   bool                 `json:"suspect,omitempty"`
 	Answer    *Answer              `json:"answer,omitempty"`
 
 	at netip.AddrPort
 }
 
-// A World is what a [Trace] is made from.
+// A World is the input of [Explain].
 type World struct {
 	Service  *corev1.Service
-	Others   []*corev1.Service            // that want the same address, and are younger
+	Others   []*corev1.Service            // younger Services that want the same address
 	Slices   []*discoveryv1.EndpointSlice // of the Service
 	Pods     []*corev1.Pod                // of its namespace
 	Warnings []*corev1.Event              // of its namespace
@@ -104,16 +104,16 @@ type World struct {
 
 	Target Target
 	Client Client
-	Here   proxy.Here  // the node whose rules count
-	Report *NodeReport // what was seen there; nil: nothing
+	Here   proxy.Here  // the node whose rules apply
+	Report *NodeReport // the node's report; nil if there is none
 	Unseen string      // why there is none
 
-	// Elsewhere is the node from which was dialled, if the client is on another one.
+	// Elsewhere is the node that dialled, if the client is on another one.
 	Elsewhere string
 }
 
-// Answered reports whether something answers or, where that is not known, there is an
-// endpoint to go to.
+// Answered reports whether something answers or, if that is not known, whether there is an
+// endpoint.
 func (t *Trace) Answered() bool {
 	if t.Answers != nil {
 		return *t.Answers

@@ -18,17 +18,17 @@ import (
 	"github.com/sampan-io/sampan/proxy/trace"
 )
 
-// TestTrace plays the stories in testdata: objects, what a node saw, and what is told.
-// All but the targets are in YAML.
+// TestTrace runs the stories in testdata: objects, a node's report, and the resulting trace.
+// Everything but the targets is YAML.
 //
 //	service|slice|pod|event|node OBJECT   (a name and spec are enough: the namespace is default)
-//	here HERE          the node whose rules count
+//	here HERE          the node whose rules apply
 //	client CLIENT
-//	unseen REASON      nothing was seen of the node, because
-//	seen SIGHTING
+//	unseen REASON      the node did not report, because
+//	seen REPORT
 //	trace TARGET
 //	find TARGET
-//	forget             begin anew
+//	forget             start over
 func TestTrace(t *testing.T) {
 	storytest.PlayCommands(t, "testdata", func(s *storytest.Story) storytest.Commands {
 		st := &story{Story: s}
@@ -145,8 +145,8 @@ func TestParse(t *testing.T) {
 	}
 	for text, want := range map[string]string{
 		"": "no name", "web:0": "port 0, want 1 to 65535", "web:65536": "port 65536", "web:99999999999999999999999": "port", "web:-1": "neither the number nor the name of a port",
-		"10.0.0.256:80": `"10.0.0.256" is no address`, "10.0.0.1:0": "the port is 0", "Web_1": "neither an address nor the name", "web/ICMP": "no protocol",
-		"web:80:81": "neither the number", "web.shop.pod": "NAME.NAMESPACE.svc", "pod/web": "is no Service", "10.0.0.1:http": "is no address", "../etc": "is no Service",
+		"10.0.0.256:80": `"10.0.0.256" is not a valid address`, "10.0.0.1:0": "the port is 0", "Web_1": "neither an address nor the name", "web/ICMP": "want SERVICE/PROTOCOL",
+		"web:80:81": "neither the number", "web.shop.pod": "NAME.NAMESPACE.svc", "pod/web": "want SERVICE/PROTOCOL", "10.0.0.1:http": "is not a valid address", "../etc": "want SERVICE/PROTOCOL",
 	} {
 		if got, err := trace.Parse(text); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("Parse(%q) = %v, %v, want an error with %q", text, got, err, want)

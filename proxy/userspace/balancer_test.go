@@ -91,7 +91,7 @@ func TestAffinityGivesUpABackendThatFailsOrGoes(t *testing.T) {
 	}
 }
 
-func TestAnEndpointThatFailedIsTriedAgainByOneClientAtATime(t *testing.T) {
+func TestOneClientRetriesAFailedEndpoint(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBalancer()
 		b.set(backends(1, 2), 0)
@@ -124,7 +124,7 @@ func TestAnEndpointThatFailedIsTriedAgainByOneClientAtATime(t *testing.T) {
 	})
 }
 
-func TestIfAllHaveFailedTheOneThatFailedFirstIsTried(t *testing.T) {
+func TestAllFailedTriesTheFirstThatFailed(t *testing.T) {
 	b, now := newBalancer(), time.Unix(0, 0)
 	b.set(backends(1, 2, 3), 0)
 	var order []*endpoint
@@ -142,7 +142,7 @@ func TestIfAllHaveFailedTheOneThatFailedFirstIsTried(t *testing.T) {
 	}
 }
 
-func TestABackendLeavesUntilItsYoungConnectionsAreGrown(t *testing.T) {
+func TestBackendLeavesAfterItsYoungConnections(t *testing.T) {
 	b, now := newBalancer(), time.Unix(0, 0)
 	b.set(backends(1), 0)
 	e := b.begin(someone, now, nil)
@@ -170,7 +170,7 @@ func TestABackendLeavesUntilItsYoungConnectionsAreGrown(t *testing.T) {
 	}
 }
 
-func TestWhoWaitsForABackendThatComesBackWaitsNoMore(t *testing.T) {
+func TestReturningBackendEndsTheWait(t *testing.T) {
 	b, now := newBalancer(), time.Unix(0, 0)
 	b.set(backends(1), 0)
 	e := b.begin(someone, now, nil)
@@ -311,7 +311,7 @@ func TestBalancerKeepsItsPromises(t *testing.T) {
 				}
 				under = append(under, got)
 				if got.failures > 0 {
-					k.until = got.until // somebody finds out; others stay away as long as the balancer says
+					k.until = got.until // one client tries it; others avoid it as long as the balancer says
 				}
 				switch rapid.IntRange(0, 2).Draw(t, "outcome") {
 				case 0:

@@ -26,8 +26,8 @@ import (
 	"github.com/sampan-io/sampan/proxy/userspace"
 )
 
-// told returns the values of a forwarder's metrics, under their names and, for bytes, the
-// direction; histograms under "name count". Those of all Services are added up.
+// metricsOf returns the values of a forwarder's metrics, under their names and, for bytes, the
+// direction; histograms under "name count". The values of all Services are added up.
 func metricsOf(t testing.TB, f *userspace.Forwarder) map[string]float64 {
 	t.Helper()
 	r := prometheus.NewPedanticRegistry()
@@ -58,7 +58,7 @@ func metricsOf(t testing.TB, f *userspace.Forwarder) map[string]float64 {
 
 func loopback4() netip.Addr { return netip.MustParseAddr("127.0.0.1") }
 
-func TestABackendThatResetsIsPassedOverWhileNothingWasSaid(t *testing.T) {
+func TestBackendThatResetsBeforeDataIsSkipped(t *testing.T) {
 	f := start(t, userspace.Options{})
 	rude := backend(t, func(c *net.TCPConn) { _ = c.SetLinger(0) })
 	at := set(t, f, web(corev1.ProtocolTCP, rude, says(t, "polite")))
@@ -69,9 +69,9 @@ func TestABackendThatResetsIsPassedOverWhileNothingWasSaid(t *testing.T) {
 	}
 }
 
-// TestWhatAClientSaidIsNotLostWithARudeBackend has clients that speak first, and a backend that
+// TestClientDataSurvivesABackendThatResets has clients that speak first, and a backend that
 // breaks connections as soon as it has them: another one hears all that was said.
-func TestWhatAClientSaidIsNotLostWithARudeBackend(t *testing.T) {
+func TestClientDataSurvivesABackendThatResets(t *testing.T) {
 	rude := backend(t, func(c *net.TCPConn) { _ = c.SetLinger(0) })
 	kind := backend(t, func(c *net.TCPConn) { _, _ = io.Copy(c, c) })
 	for range 200 {
@@ -154,7 +154,7 @@ func TestTheForwarderDoesNotConnectToItself(t *testing.T) {
 	}
 }
 
-func TestWhoWaitsIsRefusedWhenTheLastBackendGoes(t *testing.T) {
+func TestWaitingClientIsResetWithTheLastBackend(t *testing.T) {
 	f := start(t, userspace.Options{DialTimeouts: []time.Duration{time.Hour}})
 	at := set(t, f, web(corev1.ProtocolTCP, refuses(t)))
 	c := dial(t, at)
@@ -164,8 +164,8 @@ func TestWhoWaitsIsRefusedWhenTheLastBackendGoes(t *testing.T) {
 	}
 }
 
-// Backends come and go, and those that go stop as pods do: their listeners are closed as soon as
-// nothing is on its way to them.
+// Backends are added and removed, and removed ones stop as pods do: they close their listeners as
+// soon as no connection to them is being made.
 func TestBackendsAreReplacedUnderLoadWithoutAFailedRequest(t *testing.T) {
 	f := start(t, userspace.Options{})
 	open := func(name string) (netip.AddrPort, func()) {
@@ -422,7 +422,7 @@ func TestDescriptorsOfTheForwarderAreBounded(t *testing.T) {
 	t.Error("there are more sockets than descriptors")
 }
 
-// All bytes come over, in order, whatever their number and whoever is slow, in both directions
+// All bytes arrive in order, whatever their number and whichever side is slow, in both directions
 // at a time.
 func TestAllBytesComeOver(t *testing.T) {
 	f := start(t, userspace.Options{})

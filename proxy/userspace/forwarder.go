@@ -122,7 +122,7 @@ func New(o Options) (*Forwarder, error) {
 	if o.Descriptors == 0 {
 		var limit unix.Rlimit
 		if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &limit); err != nil {
-			return nil, fmt.Errorf("userspace: asking for RLIMIT_NOFILE: %w", err)
+			return nil, fmt.Errorf("userspace: reading RLIMIT_NOFILE: %w", err)
 		}
 		o.Descriptors = int(min(limit.Cur, 1<<22)) / 2
 	}
@@ -465,7 +465,7 @@ func (p *pool) isOwn(e *endpoint) bool {
 func (p *pool) warn(what string, err error) {
 	now := time.Now().Unix()
 	if last := p.warned.Load(); now > last && p.warned.CompareAndSwap(last, now) {
-		p.f.opts.Log.Warn("a service is not served as it should be", "service", p.id.Service, "port", p.id.Port, "when", what, "err", err)
+		p.f.opts.Log.Warn("cannot serve a service as configured", "service", p.id.Service, "port", p.id.Port, "when", what, "err", err)
 	}
 }
 

@@ -73,7 +73,7 @@ func says(t testing.TB, name string) netip.AddrPort {
 	})
 }
 
-// refuses is an address at which nobody listens.
+// refuses returns an address at which no server listens.
 func refuses(t testing.TB) netip.AddrPort {
 	t.Helper()
 	l, err := net.ListenTCP("tcp4", &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1)})
@@ -179,7 +179,7 @@ func TestAffinityGivesWayToABackendThatAnswers(t *testing.T) {
 	}
 }
 
-func TestAConnectionWaitsForABackendThatComes(t *testing.T) {
+func TestConnectionWaitsForANewBackend(t *testing.T) {
 	f := start(t, userspace.Options{DialTimeouts: []time.Duration{time.Minute, time.Minute}})
 	at := set(t, f, web(corev1.ProtocolTCP, refuses(t)))
 	c := dial(t, at) // accepted, and without a backend for the moment
@@ -342,7 +342,7 @@ func TestIdleConnectionIsSmall(t *testing.T) {
 	}
 }
 
-func TestNewRefusesToListenEverywhere(t *testing.T) {
+func TestNewRefusesUnspecifiedAddresses(t *testing.T) {
 	for _, a := range []netip.Addr{{}, netip.IPv4Unspecified(), netip.IPv6Unspecified()} {
 		if _, err := userspace.New(userspace.Options{Address: a}); err == nil {
 			t.Errorf("New with address %v succeeded", a)
@@ -350,7 +350,7 @@ func TestNewRefusesToListenEverywhere(t *testing.T) {
 	}
 }
 
-func TestSettleWaitsForConnectionsOnTheirWayToABackendThatLeaves(t *testing.T) {
+func TestSettleWaitsForConnectionsToARemovedBackend(t *testing.T) {
 	f := start(t, userspace.Options{})
 	accepted, speak := make(chan struct{}), make(chan struct{})
 	old := backend(t, func(c *net.TCPConn) {
@@ -359,7 +359,7 @@ func TestSettleWaitsForConnectionsOnTheirWayToABackendThatLeaves(t *testing.T) {
 		_, _ = io.WriteString(c, "old")
 	})
 	at := set(t, f, web(corev1.ProtocolTCP, old))
-	f.Settle(t.Context()) // nobody leaves
+	f.Settle(t.Context()) // no backend was removed
 	c := dial(t, at)
 	<-accepted
 	f.Settle(t.Context()) // it is a backend

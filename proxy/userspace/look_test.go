@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-func TestLookSaysWhereAClientGoesBackToAndWhoIsAvoided(t *testing.T) {
+func TestLookReturnsAffinityAndSuspects(t *testing.T) {
 	a, b := netip.MustParseAddrPort("10.0.0.1:80"), netip.MustParseAddrPort("10.0.0.2:80")
 	client, other := netip.MustParseAddr("192.0.2.1"), netip.MustParseAddr("192.0.2.2")
 	now := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)

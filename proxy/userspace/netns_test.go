@@ -60,7 +60,7 @@ func newHost(t *testing.T, name, v4, v6 string) *host {
 	return h
 }
 
-// onThread calls f on a thread that nobody uses before or after.
+// onThread calls f on a thread that no other code uses before or after.
 func onThread(t *testing.T, f func() error) {
 	t.Helper()
 	g := run.NewGroup(context.Background(), 0)
@@ -99,9 +99,9 @@ func ip(t *testing.T, h *host, args string) {
 	})
 }
 
-// tells is a backend of TCP and one of UDP, on port 80 of a host, that say from where they see
-// their client.
-func (h *host) tells(t *testing.T) {
+// serveEcho starts a backend of TCP and one of UDP on port 80 of a host, which answer with the address
+// of their client.
+func (h *host) serveEcho(t *testing.T) {
 	t.Helper()
 	var l net.Listener
 	var u *net.UDPConn
@@ -136,7 +136,7 @@ func (h *host) tells(t *testing.T) {
 	t.Cleanup(func() { _ = l.Close(); _ = u.Close(); g.Wait() })
 }
 
-// asked returns what a backend tells somebody on this host.
+// asked returns a backend's answer to a client on this host.
 func (h *host) asked(t *testing.T, network string, at netip.AddrPort) (told string) {
 	t.Helper()
 	h.in(t, func() error {
@@ -172,7 +172,7 @@ func TestTransparentConnectionsComeFromTheClient(t *testing.T) {
 	nstest.Run(t, func(t *testing.T) {
 		client, pod := newHost(t, "client", "10.1.1", "fd01"), newHost(t, "pod", "10.1.2", "fd02")
 		forwarding(t)
-		pod.tells(t)
+		pod.serveEcho(t)
 		if err := userspace.RemoveTransparent("relay"); err != nil {
 			t.Errorf("RemoveTransparent where there is nothing: %v", err)
 		}
@@ -246,13 +246,13 @@ func flushRules(t *testing.T) {
 	}
 }
 
-// What transparent connections need is there as long as anybody needs it, and gone afterwards; also
-// what somebody left who was killed.
+// The rules and routes of transparent connections exist as long as a forwarder needs them, and are
+// removed afterwards, even if they are those of a killed process.
 func TestTransparentForwardersOfOneHost(t *testing.T) {
 	nstest.Run(t, func(t *testing.T) {
 		client, pod := newHost(t, "client", "10.1.1", "fd01"), newHost(t, "pod", "10.1.2", "fd02")
 		forwarding(t)
-		pod.tells(t)
+		pod.serveEcho(t)
 		before := rules(t)
 		begin := func(table string, transparent bool) (at netip.AddrPort, stop func()) {
 			f, err := userspace.New(userspace.Options{Address: netip.MustParseAddr("10.1.1.1"), Table: table})
@@ -426,7 +426,7 @@ func blackhole(t *testing.T, network string) (light func()) {
 	return func() { nft(t, "delete table ip dark") }
 }
 
-func TestABackendInABlackHoleCostsFewClientsOneRound(t *testing.T) {
+func TestSilentBackendCostsFewClientsOneRound(t *testing.T) {
 	nstest.Run(t, func(t *testing.T) {
 		blackhole(t, "10.9.0.0/24")
 		f := start(t, userspace.Options{DialTimeouts: []time.Duration{250 * time.Millisecond, time.Hour}})
@@ -545,9 +545,9 @@ func TestWithoutDescriptorsConnectionsAreReset(t *testing.T) {
 	})
 }
 
-// TestAClientWhomNobodyAnswersIsTold has endpoints that refuse, or none. What the forwarder is told, clients are
-// told, at the address that they know: outside, on this node and in a pod.
-func TestAClientWhomNobodyAnswersIsTold(t *testing.T) {
+// TestRefusedUDPClientsGetICMP has endpoints that refuse, or none. Clients get the ICMP error from
+// the address that they sent to: outside, on this node and in a pod.
+func TestRefusedUDPClientsGetICMP(t *testing.T) {
 	nstest.Run(t, func(t *testing.T) {
 		clients := map[string]*host{"outside": newHost(t, "client", "10.1.1", "fd01"), "pod": newHost(t, "pod", "10.1.2", "fd02"), "this node": nil}
 		forwarding(t)

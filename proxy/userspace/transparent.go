@@ -71,7 +71,7 @@ func users() ([]string, error) {
 	}
 	chains, err := c.ListChainsOfTableFamily(nftables.TableFamilyINet)
 	if err != nil {
-		return nil, fmt.Errorf("asking for chains of nftables: %w", err)
+		return nil, fmt.Errorf("listing chains of nftables: %w", err)
 	}
 	var tables []string
 	for _, chain := range chains {
@@ -107,7 +107,7 @@ func (f *Forwarder) makeTransparent() error {
 		&expr.Meta{Key: expr.MetaKeyMARK, SourceRegister: true, Register: 1},
 	}})
 	if err := c.Flush(); err != nil {
-		return fmt.Errorf("making table %s: %w", f.opts.Table, err)
+		return fmt.Errorf("creating table %s: %w", f.opts.Table, err)
 	}
 	// A process that removes the routes checks for our table afterwards.
 	var families []int

@@ -89,7 +89,7 @@ func want(t *testing.T, c *net.UDPConn, text string) netip.AddrPort {
 	return from
 }
 
-func TestAFlowGoesToOneBackendAndItsAnswersComeFromWhereItWasSent(t *testing.T) {
+func TestFlowStaysAndAnswersFromItsDestination(t *testing.T) {
 	s := []*net.UDPConn{server(t), server(t)}
 	b := newBench(t, 10, sortedAddrs(s)...)
 	client := server(t)
@@ -128,7 +128,7 @@ func sortedAddrs(s []*net.UDPConn) []netip.AddrPort {
 	return []netip.AddrPort{a, b}
 }
 
-func TestASilentFlowEndsAndOneThatIsUsedDoesNot(t *testing.T) {
+func TestSilentFlowEndsAndBusyOneStays(t *testing.T) {
 	s := server(t)
 	b := newBench(t, 10, addr(s))
 	silent, busy := server(t), server(t)
@@ -181,7 +181,7 @@ func TestFlowsToABackendThatIsGoneEnd(t *testing.T) {
 	b.pool.changes.Add(1)
 	b.send(client, "two") // sooner than the loop was asked to prune
 	want(t, next, "two")
-	_, _ = old.WriteToUDPAddrPort([]byte("late"), from) // to nobody
+	_, _ = old.WriteToUDPAddrPort([]byte("late"), from) // dropped
 
 	b.pool.balancer.set(nil, 0)
 	b.prune()
@@ -228,7 +228,7 @@ func TestAFlowMovesOnFromABackendThatRefuses(t *testing.T) {
 
 // A flow that has only backends that refuse goes on, for one may be back.
 func TestAFlowStaysWithTheOnlyBackend(t *testing.T) {
-	at := netip.MustParseAddrPort("127.77.61.8:7361") // which nobody else takes
+	at := netip.MustParseAddrPort("127.77.61.8:7361") // not used by other programs
 	b := newBench(t, 10, at)
 	client := server(t)
 	for range 3 {
@@ -243,7 +243,7 @@ func TestAFlowStaysWithTheOnlyBackend(t *testing.T) {
 	want(t, back, "two")
 }
 
-// A caller is a client that hears what its kernel is told.
+// A caller is a client that queues ICMP errors.
 func caller(t *testing.T, b *bench) *net.UDPConn {
 	t.Helper()
 	c, err := net.DialUDP("udp4", nil, net.UDPAddrFromAddrPort(b.pool.at))
@@ -254,8 +254,7 @@ func caller(t *testing.T, b *bench) *net.UDPConn {
 	return c
 }
 
-// call has a caller send a packet and the relay forward it. Whether the caller had been told something
-// before is lost.
+// call has a caller send a packet and the relay forward it. Earlier errors of the caller are lost.
 func (b *bench) call(from *net.UDPConn, text string) {
 	b.t.Helper()
 	if _, err := from.Write([]byte(text)); err != nil {
@@ -264,8 +263,8 @@ func (b *bench) call(from *net.UDPConn, text string) {
 	b.ready(b.loop, unix.EPOLLIN)
 }
 
-// wantTold fails unless a caller has been told so often that nobody receives; what was said on loopback
-// is there.
+// wantTold fails unless the caller has got an ICMP error, or has got none if want is false; on
+// loopback errors arrive at once.
 func wantTold(t *testing.T, c *net.UDPConn, want bool) {
 	t.Helper()
 	raw, err := c.SyscallConn()
@@ -292,7 +291,7 @@ func nowhere(t *testing.T, n int) (all []netip.AddrPort) {
 	return all
 }
 
-func TestAClientIsToldWhenAllBackendsRefuse(t *testing.T) {
+func TestClientGetsICMPWhenAllBackendsRefuse(t *testing.T) {
 	nstest.NeedRoot(t)
 	for _, n := range []int{0, 1, 2, mostRefusals + 2} {
 		b := newBench(t, 10, nowhere(t, n)...)
@@ -314,7 +313,7 @@ func TestAClientIsToldWhenAllBackendsRefuse(t *testing.T) {
 	}
 }
 
-func TestAClientIsNotToldAsLongAsOneBackendDoesNotRefuse(t *testing.T) {
+func TestClientGetsNoICMPWhileABackendRemains(t *testing.T) {
 	nstest.NeedRoot(t)
 	dead, alive := server(t), server(t)
 	b := newBench(t, 10, sortedAddrs([]*net.UDPConn{dead, alive})...)
@@ -333,8 +332,8 @@ func TestAClientIsNotToldAsLongAsOneBackendDoesNotRefuse(t *testing.T) {
 	}
 }
 
-// A packet that is not known whole is lost. The client is not told as long as it may find somebody by sending
-// it again, and is told when that is in doubt.
+// A packet that is not known whole is lost. The client gets an ICMP error only if it is doubtful
+// that sending again would reach an endpoint.
 func TestALargePacketIsSentAgainByItsClient(t *testing.T) {
 	nstest.NeedRoot(t)
 	b := newBench(t, 10, nowhere(t, 2)...)
@@ -353,14 +352,14 @@ func TestALargePacketIsSentAgainByItsClient(t *testing.T) {
 	}
 }
 
-// The kernel of a backend does not say to each client that nobody receives.
-func TestWhatBackendsSayHoldsForAMoment(t *testing.T) {
+// The kernel of a backend does not send an ICMP error to each client.
+func TestRefusalOfABackendExpires(t *testing.T) {
 	nstest.NeedRoot(t)
 	at := nowhere(t, 1)[0]
 	b := newBench(t, 10, at)
 	first := caller(t, b)
 	b.call(first, "one")
-	wantTold(t, first, false) // nobody has looked yet
+	wantTold(t, first, false) // the refusal has not been read yet
 	b.reply(first, unix.EPOLLIN|unix.EPOLLERR)
 	wantTold(t, first, true)
 	second := caller(t, b)
@@ -369,14 +368,14 @@ func TestWhatBackendsSayHoldsForAMoment(t *testing.T) {
 	b.reply(second, unix.EPOLLIN|unix.EPOLLERR)
 	wantTold(t, second, false) // once is enough
 
-	// Somebody is there again, who takes what comes and says nothing.
+	// A server is there again that receives and does not answer.
 	back, err := net.ListenUDP("udp4", net.UDPAddrFromAddrPort(at))
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer func() { _ = back.Close() }()
 	b.call(first, "three")
-	want(t, back, "three") // it is sent on although the client is told
+	want(t, back, "three") // it is sent on although the client gets an ICMP error
 	wantTold(t, first, true)
 	b.loop.now = b.loop.now.Add(refusalHolds)
 	b.call(first, "four")
@@ -388,7 +387,7 @@ func TestWhatBackendsSayHoldsForAMoment(t *testing.T) {
 		t.Errorf("%d flows were refused, want 2", n)
 	}
 
-	// And somebody who answers is believed at once.
+	// A server that answers counts as back at once.
 	b.loop.now = b.loop.now.Add(time.Minute)
 	_ = back.Close()
 	b.call(first, "six")
@@ -408,9 +407,9 @@ func TestWhatBackendsSayHoldsForAMoment(t *testing.T) {
 	wantTold(t, second, false)
 }
 
-// TestRefusalsAreLimited checks the law of the limiter: whoever asks, in whatever order, is told at most as often
-// as he may be in any second, and so are all together; and one who asks seldom is told always, unless all together
-// are too many.
+// TestRefusalsAreLimited checks the limiter: in any order of clients, each gets at most its limit
+// of ICMP errors in any second, and so do all together; a client that sends rarely always gets one
+// unless the total limit is reached.
 func TestRefusalsAreLimited(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		l := newLimiter()

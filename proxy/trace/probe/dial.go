@@ -36,7 +36,7 @@ func (d *dialler) dial(ctx context.Context, at netip.AddrPort, protocol corev1.P
 	return datagram(f, begin)
 }
 
-// datagram sends an empty packet, and waits for it to be refused.
+// datagram sends an empty packet, and waits for an ICMP error.
 func datagram(f *os.File, begin time.Time) trace.Answer {
 	if err := control(f, func(fd int) error { _, err := unix.SendmsgN(fd, nil, nil, nil, 0); return err }); err != nil {
 		return failure(err, time.Since(begin))
@@ -51,9 +51,9 @@ func datagram(f *os.File, begin time.Time) trace.Answer {
 	return failure(err, time.Since(begin))
 }
 
-// frontend tries an address of a Service. A forwarder takes connections before it has a backend,
-// and breaks them when there is none: relayed ones are watched for that, for long only if
-// no backend answered when it was tried.
+// frontend tries an address of a Service. A forwarder accepts connections before it has a backend,
+// and resets them if there is none: after dialling a relayed frontend it waits for that, longer if
+// no backend answered.
 func (d *dialler) frontend(ctx context.Context, at netip.AddrPort, protocol corev1.Protocol, relayed, some bool) trace.Answer {
 	if !relayed || protocol != corev1.ProtocolTCP {
 		return d.dial(ctx, at, protocol)
@@ -78,7 +78,7 @@ func (d *dialler) frontend(ctx context.Context, at netip.AddrPort, protocol core
 	return a
 }
 
-// receive waits for something to come. 0 bytes of a stream are its end.
+// receive waits for data. 0 bytes of a stream are its end.
 func receive(f *os.File, limit time.Duration) (n int, err error) {
 	if err := f.SetReadDeadline(time.Now().Add(limit)); err != nil {
 		return 0, err
@@ -106,8 +106,8 @@ func control(f *os.File, do func(fd int) error) error {
 	return errors.Join(err, failed)
 }
 
-// connect returns a socket that is connected to an address. The socket is of the namespace
-// in which it was made, whoever goes on with it.
+// connect returns a socket that is connected to an address. The socket stays in the namespace in
+// which it was made, whichever goroutine uses it.
 func (d *dialler) connect(ctx context.Context, at netip.AddrPort, protocol corev1.Protocol) (*os.File, error) {
 	fd, err := d.socket(ctx, at.Addr(), protocol)
 	if err != nil {
@@ -145,7 +145,7 @@ func establish(ctx context.Context, f *os.File, at netip.AddrPort) error {
 			failed = unix.Errno(code)
 		default:
 			_, err := unix.Getpeername(int(fd))
-			return err == nil // or else it is not connected yet
+			return err == nil // otherwise it is not connected yet
 		}
 		return true
 	})
@@ -172,8 +172,8 @@ func (d *dialler) socket(ctx context.Context, to netip.Addr, protocol corev1.Pro
 	visit := run.NewGroup(ctx, 0)
 	defer visit.Stop()
 	visit.Go(func(context.Context) {
-		// The thread is never unlocked, so that it ends with this goroutine (R3): there is
-		// no way back that could fail.
+		// The thread is never unlocked, so that it ends with this goroutine (probe-R3): returning
+		// to the old namespace could fail.
 		runtime.LockOSThread()
 		ns, err := unix.Open(d.namespace, unix.O_RDONLY|unix.O_CLOEXEC, 0)
 		if err != nil {
@@ -192,7 +192,7 @@ func (d *dialler) socket(ctx context.Context, to netip.Addr, protocol corev1.Pro
 	select {
 	case m := <-done:
 		return m.fd, m.err
-	default: // it was over before it began
+	default: // ctx was cancelled before it began
 		return -1, context.Cause(ctx)
 	}
 }
@@ -216,7 +216,7 @@ func newSocket(to netip.Addr, protocol corev1.Protocol) (int, error) {
 	return fd, os.NewSyscallError("socket", err)
 }
 
-// source returns the address from which packets to another one go, or none if they do not.
+// source returns the source address of packets to another address, or none if there is no route.
 func source(to netip.AddrPort) netip.Addr {
 	if !to.IsValid() {
 		return netip.Addr{}
@@ -226,7 +226,7 @@ func source(to netip.AddrPort) netip.Addr {
 		return netip.Addr{}
 	}
 	defer unix.Close(fd)
-	if unix.Connect(fd, sockaddr(to)) != nil { // nothing is sent for it
+	if unix.Connect(fd, sockaddr(to)) != nil { // connecting UDP sends nothing
 		return netip.Addr{}
 	}
 	own, err := unix.Getsockname(fd)
@@ -242,7 +242,7 @@ func source(to netip.AddrPort) netip.Addr {
 	return netip.Addr{}
 }
 
-// failure says in one word what an error is.
+// failure returns the Result of an error.
 func failure(err error, after time.Duration) trace.Answer {
 	a := trace.Answer{Result: trace.Failed, Seconds: after.Seconds(), Error: err.Error()}
 	switch {

@@ -21,19 +21,19 @@ import (
 	"github.com/sampan-io/sampan/proxy/trace"
 )
 
-// A KernelLooker says what a kernel has for a frontend (package proxy/nft). It may be called
+// A KernelLooker looks up what a kernel has for a frontend (package proxy/nft). It may be called
 // from any goroutine.
 type KernelLooker interface {
 	Lookup(ctx context.Context, d proxy.Frontend, client netip.Addr) (proxy.Seen, error)
 }
 
-// A ForwarderLooker says what a forwarder has for a pool (package proxy/userspace), if
-// there is one. It may be called from any goroutine.
+// A ForwarderLooker looks up what a forwarder has for a pool (package proxy/userspace), if there is
+// one. It may be called from any goroutine.
 type ForwarderLooker interface {
 	Look(id proxy.PoolID, client netip.Addr) (proxy.PoolSeen, bool)
 }
 
-// A Pod is from where connections come.
+// A Pod is the source of connections.
 type Pod struct {
 	Namespace string // path of its network namespace; "" for one in the network of the node
 	Addresses []netip.Addr
@@ -41,13 +41,13 @@ type Pod struct {
 
 // Options configures a [Tracer]. Services is required.
 type Options struct {
-	// Services returns what the proxy knows of a Service, and of its node.
+	// Services returns a Service with its slices and the node, as in the proxy's caches.
 	Services func(name types.NamespacedName) (svc *corev1.Service, endpoints []*discoveryv1.EndpointSlice, here proxy.Here, known bool)
 
-	Kernel    KernelLooker    // nil: it is not looked at
+	Kernel    KernelLooker    // nil: it is not looked up
 	Forwarder ForwarderLooker // nil: there is none
 
-	// Pod finds a running pod of this node. The error is for the user. Nil: there is none.
+	// Pod finds a running pod of this node. The error is for the user. Nil: there are no pods.
 	Pod func(ctx context.Context, name types.NamespacedName) (Pod, error)
 
 	Log *slog.Logger // nil means slog.Default
@@ -66,9 +66,8 @@ const (
 	maxDials     = 16 // at a time
 )
 
-// How long is waited for an answer: to a packet of TCP, which the kernel sends again after a
-// second; for a packet of UDP to be refused; and for a forwarder to give up, which tries for
-// 3.75 s.
+// Time limits: for an answer to a TCP SYN, which the kernel repeats after a second; for a UDP
+// packet to be refused; and for a forwarder to give up, which tries for 3.75 s.
 const (
 	dialLimit    = 2500 * time.Millisecond
 	refusalLimit = 300 * time.Millisecond
@@ -98,7 +97,7 @@ func (t *Tracer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		defer func() { <-t.slots }()
 	default:
 		w.Header().Set("Retry-After", "1")
-		refuse(w, http.StatusTooManyRequests, metav1.StatusReasonTooManyRequests, "too many traces at the same time, come again")
+		refuse(w, http.StatusTooManyRequests, metav1.StatusReasonTooManyRequests, "too many traces at the same time, try again later")
 		return
 	}
 	var from *Pod
@@ -124,7 +123,7 @@ func (t *Tracer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	_ = json.NewEncoder(w).Encode(s)
 }
 
-// refuse answers with an error as API servers do, which pass it on.
+// refuse answers with a Status, as API servers do, which pass it on.
 func refuse(w http.ResponseWriter, code int32, reason metav1.StatusReason, message string) {
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(int(code))
@@ -134,7 +133,7 @@ func refuse(w http.ResponseWriter, code int32, reason metav1.StatusReason, messa
 	})
 }
 
-// see looks at what there is, and then dials.
+// see looks everything up, and then dials.
 func (t *Tracer) see(ctx context.Context, q trace.Question, from *Pod) (*trace.NodeReport, error) {
 	svc, all, here, known := t.opts.Services(q.Service)
 	s := &trace.NodeReport{Node: here.Node, Here: here, Known: known, Frontends: []trace.FrontendSeen{}}
@@ -144,10 +143,10 @@ func (t *Tracer) see(ctx context.Context, q trace.Question, from *Pod) (*trace.N
 	plan := proxy.NewPlan(svc, all, here)
 	paths, _, err := trace.Paths(svc, &plan, here, q.Target)
 	if err != nil {
-		return s, nil //nolint:nilerr // the Service is another one than the asker sees: the asker says what it lacks
+		return s, nil //nolint:nilerr // the asker has a different version of the Service, and says what is missing
 	}
 	if len(paths) > maxPaths {
-		return nil, fmt.Errorf("%d addresses and ports are meant, want at most %d at a time: name a port", len(paths), maxPaths)
+		return nil, fmt.Errorf("%d addresses and ports match, want at most %d at a time: name a port", len(paths), maxPaths)
 	}
 	namespace := ""
 	if from != nil {
@@ -215,7 +214,7 @@ func (t *Tracer) lookAt(ctx context.Context, p *trace.Path, from *Pod) trace.Fro
 	return seen
 }
 
-// clientAddress is from where connections to a path come: what the kernel would choose.
+// clientAddress returns the source address of connections to a path: the kernel's choice.
 func (t *Tracer) clientAddress(p *trace.Path, from *Pod) netip.Addr {
 	if from != nil && from.Namespace != "" {
 		for _, a := range from.Addresses {

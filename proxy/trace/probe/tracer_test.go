@@ -113,7 +113,7 @@ func TestWhatComesOfDialling(t *testing.T) {
 				t.Errorf("%s/%s: %+v, want %s", tt.at, tt.protocol, got, tt.want)
 			}
 		}
-		// A forwarder takes the connection, and breaks it when nobody is behind it.
+		// A forwarder accepts the connection, and resets it if there is no backend.
 		for _, tt := range []struct {
 			at   string
 			some bool
@@ -197,7 +197,7 @@ func (l looked) Lookup(_ context.Context, d proxy.Frontend, client netip.Addr) (
 	return proxy.Seen{Found: true, Backends: []netip.AddrPort{netip.AddrPortFrom(d.Address, 1)}, Bound: netip.AddrPortFrom(client, 2)}, l.err
 }
 
-func TestOnlyWhatAServiceHasIsDialled(t *testing.T) {
+func TestOnlyServiceAddressesAreDialled(t *testing.T) {
 	nstest.Run(t, func(t *testing.T) {
 		for _, a := range []string{"10.1.0.1/32", "10.1.0.2/32", "10.1.0.3/32"} {
 			addressed(t, "lo", a)
@@ -239,7 +239,7 @@ func TestOnlyWhatAServiceHasIsDialled(t *testing.T) {
 		}
 		<-frontend
 		<-first
-		// Everything else is no address of the Service: nothing is dialled.
+		// Other targets are not addresses of the Service: nothing is dialled.
 		for _, target := range []string{"10.1.0.3:8080", "10.1.0.1:81", "127.0.0.1:80", "10.1.0.2:8080"} {
 			if _, text, s := asked(t, tr, "namespace=default&service=web&target="+target); s == nil || len(s.Frontends) > 0 {
 				t.Errorf("%s: %s", target, text)

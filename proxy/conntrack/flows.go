@@ -1,4 +1,4 @@
-package nft
+package conntrack
 
 import (
 	"encoding/binary"
@@ -8,6 +8,8 @@ import (
 	"os"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/sampan-io/sampan/internal/netfilter"
 )
 
 // A flow is a connection in conntrack, reduced to the fields that are used here.
@@ -73,33 +75,16 @@ const (
 	ctDelete = unix.NFNL_SUBSYS_CTNETLINK<<8 | 2
 )
 
-// genmsg is the length of the header of every netfilter message: its first byte is the family.
-const genmsg = 4
-
-// attribute splits the first attribute off b, and returns false if there is none.
-func attribute(b []byte) (kind uint16, value, rest []byte, ok bool) {
-	if len(b) < unix.SizeofNlAttr {
-		return 0, nil, nil, false
-	}
-	size := int(binary.NativeEndian.Uint16(b))
-	if size < unix.SizeofNlAttr || size > len(b) {
-		return 0, nil, nil, false
-	}
-	kind = binary.NativeEndian.Uint16(b[2:]) &^ (unix.NLA_F_NESTED | unix.NLA_F_NET_BYTEORDER)
-	return kind, b[unix.SizeofNlAttr:size], b[min(len(b), align(size)):], true
-}
-
-func align(n int) int { return (n + 3) &^ 3 }
-
+// netfilter.GenLen is the length of the header of every netfilter message: its first byte is the family.
 // read makes f the flow of a message, and reports whether that is one of IPv4 or IPv6 with
 // addresses in both directions. Other missing fields are 0. It does not allocate.
 func (f *flow) read(m []byte) bool {
 	*f = flow{}
-	if len(m) < genmsg {
+	if len(m) < netfilter.GenLen {
 		return false
 	}
-	for b := m[genmsg:]; ; {
-		kind, value, rest, ok := attribute(b)
+	for b := m[netfilter.GenLen:]; ; {
+		kind, value, rest, ok := netfilter.Attribute(b)
 		if !ok {
 			break
 		}
@@ -131,8 +116,8 @@ func (f *flow) read(m []byte) bool {
 func readTuple(b []byte) (from, to netip.AddrPort, protocol uint8) {
 	var addresses [2]netip.Addr
 	var ports [2]uint16
-	for kind, value, rest, ok := attribute(b); ok; kind, value, rest, ok = attribute(rest) {
-		for k, v, r, ok := attribute(value); ok; k, v, r, ok = attribute(r) {
+	for kind, value, rest, ok := netfilter.Attribute(b); ok; kind, value, rest, ok = netfilter.Attribute(rest) {
+		for k, v, r, ok := netfilter.Attribute(value); ok; k, v, r, ok = netfilter.Attribute(r) {
 			switch {
 			case kind == ctaTupleIP && k >= ctaIPv4Src && k <= ctaIPv6Dst:
 				a, _ := netip.AddrFromSlice(v)
@@ -153,23 +138,23 @@ func originalTuple(protocol uint8, client, to netip.AddrPort) []byte {
 	if client.Addr().Is6() {
 		source, destination = ctaIPv6Src, ctaIPv6Dst
 	}
-	m, all := begin(nil, ctaTupleOrig)
-	m, ip := begin(m, ctaTupleIP)
-	m = appendAttribute(m, source, client.Addr().AsSlice())
-	m = end(appendAttribute(m, destination, to.Addr().AsSlice()), ip)
-	m, proto := begin(m, ctaTupleProto)
-	m = appendAttribute(m, ctaProtoNum, []byte{protocol})
-	m = appendAttribute(m, ctaProtoSrcPort, binary.BigEndian.AppendUint16(nil, client.Port()))
-	m = end(appendAttribute(m, ctaProtoDstPort, binary.BigEndian.AppendUint16(nil, to.Port())), proto)
-	return end(m, all)
+	m, all := netfilter.Begin(nil, ctaTupleOrig)
+	m, ip := netfilter.Begin(m, ctaTupleIP)
+	m = netfilter.AppendAttr(m, source, client.Addr().AsSlice()...)
+	m = netfilter.End(netfilter.AppendAttr(m, destination, to.Addr().AsSlice()...), ip)
+	m, proto := netfilter.Begin(m, ctaTupleProto)
+	m = netfilter.AppendAttr(m, ctaProtoNum, protocol)
+	m = netfilter.AppendAttr(m, ctaProtoSrcPort, binary.BigEndian.AppendUint16(nil, client.Port())...)
+	m = netfilter.End(netfilter.AppendAttr(m, ctaProtoDstPort, binary.BigEndian.AppendUint16(nil, to.Port())...), proto)
+	return netfilter.End(m, all)
 }
 
 func readState(b []byte) uint8 {
-	for kind, value, rest, ok := attribute(b); ok; kind, value, rest, ok = attribute(rest) {
+	for kind, value, rest, ok := netfilter.Attribute(b); ok; kind, value, rest, ok = netfilter.Attribute(rest) {
 		if kind != ctaProtoinfoTCP {
 			continue
 		}
-		for k, v, r, ok := attribute(value); ok; k, v, r, ok = attribute(r) {
+		for k, v, r, ok := netfilter.Attribute(value); ok; k, v, r, ok = netfilter.Attribute(r) {
 			if k == ctaTCPState && len(v) == 1 {
 				return v[0]
 			}
@@ -179,7 +164,7 @@ func readState(b []byte) uint8 {
 }
 
 func readTraffic(b []byte) (t traffic) {
-	for kind, value, rest, ok := attribute(b); ok; kind, value, rest, ok = attribute(rest) {
+	for kind, value, rest, ok := netfilter.Attribute(b); ok; kind, value, rest, ok = netfilter.Attribute(rest) {
 		switch {
 		case kind == ctaCountersPackets && len(value) == 8:
 			t.packets = binary.BigEndian.Uint64(value)
@@ -207,18 +192,18 @@ func (s selection) append(m []byte) []byte {
 	// CTA_FILTER_F_*, which are in no user-space header.
 	const source, destination, protocol, sourcePort, destinationPort = 1 << 0, 1 << 1, 1 << 3, 1 << 4, 1 << 5
 	tuple := func(m []byte, kind uint16, at netip.AddrPort, addressKind, portKind uint16) []byte {
-		m, all := begin(m, kind)
+		m, all := netfilter.Begin(m, kind)
 		if at.Addr().Is4() {
 			var ip int
-			m, ip = begin(m, ctaTupleIP)
-			m = end(appendAttribute(m, addressKind, at.Addr().AsSlice()), ip)
+			m, ip = netfilter.Begin(m, ctaTupleIP)
+			m = netfilter.End(netfilter.AppendAttr(m, addressKind, at.Addr().AsSlice()...), ip)
 		}
-		m, proto := begin(m, ctaTupleProto)
-		m = appendAttribute(m, ctaProtoNum, []byte{s.protocol})
+		m, proto := netfilter.Begin(m, ctaTupleProto)
+		m = netfilter.AppendAttr(m, ctaProtoNum, s.protocol)
 		if at.Port() != 0 {
-			m = appendAttribute(m, portKind, binary.BigEndian.AppendUint16(nil, at.Port()))
+			m = netfilter.AppendAttr(m, portKind, binary.BigEndian.AppendUint16(nil, at.Port())...)
 		}
-		return end(end(m, proto), all)
+		return netfilter.End(netfilter.End(m, proto), all)
 	}
 	flags := func(at netip.AddrPort, address, port uint32) (f uint32) {
 		f = protocol
@@ -232,26 +217,10 @@ func (s selection) append(m []byte) []byte {
 	}
 	m = tuple(m, ctaTupleOrig, s.to, ctaIPv4Dst, ctaProtoDstPort)
 	m = tuple(m, ctaTupleReply, s.server, ctaIPv4Src, ctaProtoSrcPort)
-	m, filter := begin(m, ctaFilter)
-	m = appendAttribute(m, ctaFilterOrig, binary.NativeEndian.AppendUint32(nil, flags(s.to, destination, destinationPort)))
-	m = appendAttribute(m, ctaFilterReply, binary.NativeEndian.AppendUint32(nil, flags(s.server, source, sourcePort)))
-	return end(m, filter)
-}
-
-func appendAttribute(m []byte, kind uint16, value []byte) []byte {
-	m = binary.NativeEndian.AppendUint16(m, uint16(unix.SizeofNlAttr+len(value)))
-	m = append(binary.NativeEndian.AppendUint16(m, kind), value...)
-	return append(m, make([]byte, align(len(value))-len(value))...)
-}
-
-// begin opens a nested attribute; end closes it.
-func begin(m []byte, kind uint16) (grown []byte, at int) {
-	return appendAttribute(m, kind|unix.NLA_F_NESTED, nil), len(m)
-}
-
-func end(m []byte, at int) []byte {
-	binary.NativeEndian.PutUint16(m[at:], uint16(len(m)-at))
-	return m
+	m, filter := netfilter.Begin(m, ctaFilter)
+	m = netfilter.AppendAttr(m, ctaFilterOrig, binary.NativeEndian.AppendUint32(nil, flags(s.to, destination, destinationPort))...)
+	m = netfilter.AppendAttr(m, ctaFilterReply, binary.NativeEndian.AppendUint32(nil, flags(s.server, source, sourcePort))...)
+	return netfilter.End(m, filter)
 }
 
 // errMissed is returned if the kernel dropped messages: the caller must read again to have all
@@ -288,17 +257,8 @@ func listenConntrack(buffer int) (*conntrack, error) {
 }
 
 func openSocket(buffer int) (*conntrack, error) {
-	fd, err := unix.Socket(unix.AF_NETLINK, unix.SOCK_RAW|unix.SOCK_CLOEXEC, unix.NETLINK_NETFILTER)
+	fd, err := netfilter.Open(0, buffer)
 	if err != nil {
-		return nil, fmt.Errorf("opening conntrack: %w", os.NewSyscallError("socket", err))
-	}
-	setBuffer(fd, unix.SO_RCVBUFFORCE, unix.SO_RCVBUF, buffer)
-	if err := errors.Join(
-		unix.SetsockoptInt(fd, unix.SOL_NETLINK, unix.NETLINK_CAP_ACK, 1),
-		unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &unix.Timeval{Sec: 10}), // answers are there after the write
-		unix.Bind(fd, &unix.SockaddrNetlink{Family: unix.AF_NETLINK}),
-	); err != nil {
-		_ = unix.Close(fd)
 		return nil, fmt.Errorf("opening conntrack: %w", err)
 	}
 	return &conntrack{fd: fd, in: make([]byte, 1<<15)}, nil
@@ -325,17 +285,15 @@ func (c *conntrack) message(kind, flags uint16, v6 bool) (at int) {
 
 func (c *conntrack) sized(at int) {
 	binary.NativeEndian.PutUint32(c.out[at:], uint32(len(c.out)-at))
-	c.out = append(c.out, make([]byte, align(len(c.out))-len(c.out))...)
+	c.out = append(c.out, make([]byte, netfilter.Align(len(c.out))-len(c.out))...)
 }
 
 func (c *conntrack) send() error {
-	err := retry(func() error { return unix.Sendto(c.fd, c.out, 0, &unix.SockaddrNetlink{Family: unix.AF_NETLINK}) })
-	return hint(os.NewSyscallError("sendto", err))
+	return netfilter.Hint(os.NewSyscallError("sendto", netfilter.Send(c.fd, c.out)))
 }
 
 func (c *conntrack) receive(flags int) ([]byte, error) {
-	var n int
-	err := retry(func() (err error) { n, _, err = unix.Recvfrom(c.fd, c.in, flags); return err })
+	n, err := netfilter.Receive(c.fd, c.in, flags)
 	switch {
 	case errors.Is(err, unix.ENOBUFS):
 		return nil, errMissed
@@ -382,16 +340,16 @@ type listing struct {
 // take reads a part; the last one sets over. After an error it must not be called again.
 func (l *listing) take(b []byte) error {
 	for len(b) > 0 {
-		h, m, rest, ok := split(b)
+		h, m, rest, ok := netfilter.Split(b)
 		if !ok {
-			return errNotUnderstood
+			return netfilter.ErrMalformed
 		}
 		b = rest
-		if h.seq != l.seq {
+		if h.Seq != l.seq {
 			continue // an answer to an earlier question
 		}
-		l.missed = l.missed || h.flags&unix.NLM_F_DUMP_INTR != 0
-		switch h.kind {
+		l.missed = l.missed || h.Flags&unix.NLM_F_DUMP_INTR != 0
+		switch h.Kind {
 		case unix.NLMSG_ERROR, unix.NLMSG_DONE:
 			if err := result(m); err != nil {
 				return err
@@ -409,31 +367,10 @@ func (l *listing) take(b []byte) error {
 	return nil
 }
 
-var errNotUnderstood = errors.New("the kernel's answer is not understood")
-
-// A header is that of a message.
-type header struct {
-	kind, flags uint16
-	seq         uint32
-}
-
-// split splits the first message off b.
-func split(b []byte) (h header, m, rest []byte, ok bool) {
-	if len(b) < unix.SizeofNlMsghdr {
-		return header{}, nil, nil, false
-	}
-	size := binary.NativeEndian.Uint32(b)
-	if size < unix.SizeofNlMsghdr || uint64(size) > uint64(len(b)) {
-		return header{}, nil, nil, false
-	}
-	h = header{binary.NativeEndian.Uint16(b[4:]), binary.NativeEndian.Uint16(b[6:]), binary.NativeEndian.Uint32(b[8:])}
-	return h, b[unix.SizeofNlMsghdr:size], b[min(len(b), align(int(size))):], true
-}
-
 // result is the status at the end of an answer: an error, or that of an interrupted list.
 func result(m []byte) error {
 	if len(m) < 4 {
-		return errNotUnderstood
+		return netfilter.ErrMalformed
 	}
 	switch code := int32(binary.NativeEndian.Uint32(m)); {
 	case code >= 0:
@@ -441,7 +378,7 @@ func result(m []byte) error {
 	case unix.Errno(-code) == unix.ENOBUFS, unix.Errno(-code) == unix.EAGAIN, unix.Errno(-code) == unix.EINTR:
 		return errMissed
 	default:
-		return hint(unix.Errno(-code))
+		return netfilter.Hint(unix.Errno(-code))
 	}
 }
 
@@ -472,11 +409,11 @@ func (c *conntrack) newFlows(f func(*flow)) error {
 // begun calls f with each new flow in b, and reports whether it understood all messages.
 func begun(b []byte, last *flow, f func(*flow)) bool {
 	for len(b) > 0 {
-		h, m, rest, ok := split(b)
+		h, m, rest, ok := netfilter.Split(b)
 		if !ok {
 			return false
 		}
-		if b = rest; h.kind == ctNew && last.read(m) {
+		if b = rest; h.Kind == ctNew && last.read(m) {
 			f(last)
 		}
 	}
@@ -518,7 +455,7 @@ func (c *conntrack) ask(kind, flags uint16, v6 bool, keys []flowKey, f func(i in
 			at := c.message(kind, unix.NLM_F_REQUEST|flags, v6)
 			c.out = append(append(c.out, k.tuple...), k.zone...)
 			if kind == ctDelete {
-				c.out = appendAttribute(c.out, ctaID, binary.BigEndian.AppendUint32(nil, k.id))
+				c.out = netfilter.AppendAttr(c.out, ctaID, binary.BigEndian.AppendUint32(nil, k.id)...)
 			}
 			c.sized(at)
 		}
@@ -550,17 +487,17 @@ type replies struct {
 
 func (r *replies) take(b []byte) error {
 	for len(b) > 0 && r.left > 0 {
-		h, m, rest, ok := split(b)
+		h, m, rest, ok := netfilter.Split(b)
 		if !ok {
-			return errNotUnderstood
+			return netfilter.ErrMalformed
 		}
 		b = rest
-		i := h.seq - r.first
+		i := h.Seq - r.first
 		if i >= uint32(r.asked) {
 			continue // an answer to an earlier question
 		}
 		r.left--
-		switch h.kind {
+		switch h.Kind {
 		case unix.NLMSG_ERROR:
 			switch err := result(m); {
 			case err == nil:

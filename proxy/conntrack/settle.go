@@ -1,4 +1,4 @@
-package nft
+package conntrack
 
 import (
 	"context"
@@ -78,8 +78,9 @@ type pendingConn struct {
 	no bool // it was seen not to wait
 }
 
-// drains are the recently removed servers.
-type drains struct {
+// Drains are the recently removed servers, with the connections that they may not have accepted. The
+// zero value is ready for use. Settle may be called from any goroutine, the others from one.
+type Drains struct {
 	mu   sync.Mutex
 	all  []*drain  // guarded by mu
 	anew time.Time // guarded by mu; when rules replaced others whose servers are not known
@@ -92,8 +93,9 @@ type drains struct {
 	idle     *time.Timer // guarded by looking; ends listening some time after the last removal
 }
 
-// add records removed servers, and deletes the drains of servers that are backends again.
-func (l *drains) add(gone []removal, changes []proxy.Change, now time.Time) {
+// Add records the TCP servers that changes remove, and deletes the drains of servers that are
+// backends again. The kernel must have the changes.
+func (l *Drains) Add(changes []proxy.Change, now time.Time) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.all = slices.DeleteFunc(l.all, func(p *drain) bool {
@@ -101,28 +103,29 @@ func (l *drains) add(gone []removal, changes []proxy.Change, now time.Time) {
 			return c.Is.Frontend == p.frontend && hasBackend(&c.Is, p.backend)
 		})
 	})
-	for _, p := range gone {
-		p.at = now
-		l.all = append(l.all, &drain{removal: p})
+	for i := range changes {
+		for _, p := range removals(&changes[i].Was, &changes[i].Is, now) {
+			l.all = append(l.all, &drain{removal: p})
+		}
 	}
 }
 
-// replaced records that rules replaced unknown ones.
-func (l *drains) replaced(now time.Time) {
+// Replaced records that rules replaced unknown ones.
+func (l *Drains) Replaced(now time.Time) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.anew = now
 }
 
 // unknown returns for how long connections to unknown removed servers may be young.
-func (l *drains) unknown(now time.Time) time.Duration {
+func (l *Drains) unknown(now time.Time) time.Duration {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.anew.Add(young).Sub(now)
 }
 
 // list returns the drains that are young enough to wait for.
-func (l *drains) list(now time.Time) []*drain {
+func (l *Drains) list(now time.Time) []*drain {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.all = slices.DeleteFunc(l.all, func(p *drain) bool { return p.old(now) })
@@ -131,21 +134,21 @@ func (l *drains) list(now time.Time) []*drain {
 
 func (p *removal) old(now time.Time) bool { return now.Sub(p.at) >= young }
 
-// Settle implements [proxy.Kernel]. It waits until each connection to a server that was made before
+// Settle is the method of [proxy.Kernel]. It waits until each connection to a server that was made before
 // the server's removal is accepted (the server has answered), has ended, or is a second old.
 //
 // There is no event for that. Settle finds those connections once, for all removed servers, and
 // then checks these few from time to time: for a second at most, and only if a TCP server was
 // removed. After a Replace it waits for a second.
-func (k *Kernel) Settle(ctx context.Context) {
-	if rest := k.drains.unknown(time.Now()); rest > 0 && !run.Pause(ctx, rest) {
+func (l *Drains) Settle(ctx context.Context) {
+	if rest := l.unknown(time.Now()); rest > 0 && !run.Pause(ctx, rest) {
 		return
 	}
-	mine := k.drains.list(time.Now())
+	mine := l.list(time.Now())
 	const first, longest = 2 * time.Millisecond, 50 * time.Millisecond
 	for pause := first; len(mine) > 0; pause = min(2*pause, longest) {
 		var rest time.Duration
-		mine, rest = k.drains.look(mine)
+		mine, rest = l.look(mine)
 		now := time.Now()
 		mine = slices.DeleteFunc(mine, func(p *drain) bool { return p.old(now) })
 		if len(mine) == 0 {
@@ -163,7 +166,7 @@ const share = 4
 
 // look returns the drains with pending connections, and how long to wait before the next look,
 // because it would be useless or too expensive earlier.
-func (l *drains) look(mine []*drain) (left []*drain, rest time.Duration) {
+func (l *Drains) look(mine []*drain) (left []*drain, rest time.Duration) {
 	l.looking.Lock()
 	defer l.looking.Unlock()
 	defer func() {
@@ -171,7 +174,7 @@ func (l *drains) look(mine []*drain) (left []*drain, rest time.Duration) {
 			l.disconnect()
 		}
 	}()
-	counted := accounting() == "1"
+	counted := Accounting() == "1"
 	// If connections can't be read, waiting for a second is the fallback.
 	if slices.ContainsFunc(mine, func(p *drain) bool { return !p.found }) {
 		rest, _ = l.find(counted)
@@ -194,7 +197,7 @@ func (l *drains) look(mine []*drain) (left []*drain, rest time.Duration) {
 // If it listens to new flows it uses these; otherwise it reads all flows. After two full reads in
 // quick succession it listens to new flows, until no server has been removed for a while. Listening
 // costs a few microseconds per new connection, so a single change does not justify it.
-func (l *drains) find(counted bool) (rest time.Duration, err error) {
+func (l *Drains) find(counted bool) (rest time.Duration, err error) {
 	const hold = 3 * time.Second
 	start := time.Now()
 	all := slices.DeleteFunc(l.list(start), func(p *drain) bool { return p.found })
@@ -214,7 +217,7 @@ func (l *drains) find(counted bool) (rest time.Duration, err error) {
 	case start.Before(l.rest):
 		return l.rest.Sub(start), nil
 	case !l.arrivals.listening() && start.Sub(l.read) < hold && l.arrivals.listen() == nil:
-		l.idle = time.AfterFunc(hold, l.stopListening)
+		l.idle = time.AfterFunc(hold, l.StopListening)
 	}
 	err = l.connected(func(c *conntrack) error { return search(c, all, counted) })
 	l.read = time.Now()
@@ -222,8 +225,8 @@ func (l *drains) find(counted bool) (rest time.Duration, err error) {
 	return 0, err
 }
 
-// stopListening ends listening.
-func (l *drains) stopListening() {
+// StopListening ends listening to new flows.
+func (l *Drains) StopListening() {
 	l.looking.Lock()
 	defer l.looking.Unlock()
 	if l.arrivals.listening() {
@@ -234,7 +237,7 @@ func (l *drains) stopListening() {
 }
 
 // connected calls f with a connection to conntrack, and closes it after an error.
-func (l *drains) connected(f func(*conntrack) error) (err error) {
+func (l *Drains) connected(f func(*conntrack) error) (err error) {
 	if l.conn == nil {
 		if l.conn, err = openConntrack(); err != nil {
 			return err
@@ -246,7 +249,7 @@ func (l *drains) connected(f func(*conntrack) error) (err error) {
 	return err
 }
 
-func (l *drains) disconnect() {
+func (l *Drains) disconnect() {
 	if l.conn != nil {
 		l.conn.close()
 		l.conn = nil
@@ -342,4 +345,18 @@ func remembered() int {
 	b, _ := os.ReadFile("/proc/sys/net/netfilter/nf_conntrack_count")
 	n, _ := strconv.Atoi(strings.TrimSpace(string(b)))
 	return n
+}
+
+// Listening reports whether Settle listens to new flows.
+func (l *Drains) Listening() bool {
+	l.looking.Lock()
+	defer l.looking.Unlock()
+	return l.arrivals.listening()
+}
+
+// ReadAll returns when Settle last read all flows.
+func (l *Drains) ReadAll() time.Time {
+	l.looking.Lock()
+	defer l.looking.Unlock()
+	return l.read
 }

@@ -1,4 +1,4 @@
-package nft
+package conntrack
 
 import (
 	"net/netip"
@@ -52,7 +52,7 @@ func frontend(text string) proxy.Frontend {
 	return proxy.Frontend{Address: a.Addr(), Protocol: corev1.ProtocolTCP, Port: a.Port()}
 }
 
-func TestPartingHas(t *testing.T) {
+func TestRemovalHas(t *testing.T) {
 	tests := []struct {
 		name, frontend, backend, to, server string
 		want                                bool
@@ -171,16 +171,16 @@ func TestStaleFlows(t *testing.T) {
 
 // TestRemovedServersAreForgotten has servers that come back, or left long ago.
 func TestRemovedServersAreForgotten(t *testing.T) {
-	var l drains
+	var l Drains
 	now := time.Now()
 	r := proxy.Rule{Frontend: frontend("10.96.0.1:80"), Backends: []netip.AddrPort{at("10.1.0.5:8080"), at("10.1.0.6:8080")}}
 	none := proxy.Rule{Frontend: r.Frontend}
-	l.add(removals(&r, &none, now), []proxy.Change{{Was: r, Is: none}}, now)
+	l.Add([]proxy.Change{{Was: r, Is: none}}, now)
 	if n := len(l.list(now)); n != 2 {
 		t.Errorf("%d have left, want 2", n)
 	}
 	one := proxy.Rule{Frontend: r.Frontend, Backends: r.Backends[:1]}
-	l.add(removals(&none, &one, now), []proxy.Change{{Was: none, Is: one}}, now)
+	l.Add([]proxy.Change{{Was: none, Is: one}}, now)
 	if all := l.list(now); len(all) != 1 || all[0].backend != r.Backends[1] {
 		t.Errorf("%v have left, want the other one", all)
 	}

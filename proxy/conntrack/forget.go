@@ -1,4 +1,4 @@
-package nft
+package conntrack
 
 import (
 	"errors"
@@ -19,6 +19,16 @@ import (
 // first one of each. That is right for TCP and SCTP, whose ends know when a connection is closed. A
 // flow of UDP ends only when it is silent, so a client that always sends from the same port would
 // reach a removed backend for ever.
+
+// ForgetUDP deletes the flows of UDP to backends that changes remove, and to frontends that had none.
+// The kernel must have the changes.
+func ForgetUDP(changes []proxy.Change) error {
+	var f forgetter
+	for i := range changes {
+		f.note(&changes[i].Was, &changes[i].Is)
+	}
+	return f.forget()
+}
 
 // A forgetter finds flows of UDP, by frontend, that rules would no longer send where they go.
 type forgetter struct {
@@ -91,7 +101,7 @@ func (f *forgetter) forget() error {
 				break
 			}
 			if try == tries || !errors.Is(err, errMissed) {
-				return fmt.Errorf("forgetting flows of UDP to backends that are gone: %w", err)
+				return fmt.Errorf("deleting flows of UDP to removed backends: %w", err)
 			}
 		}
 	}
@@ -180,18 +190,14 @@ func common(all []netip.AddrPort) netip.AddrPort {
 	return netip.AddrPortFrom(address, port)
 }
 
-// Whether packets of connections are counted is a setting of the network namespace.
+// accountingFile is the setting of the network namespace whether packets of connections are counted.
 const accountingFile = "/proc/sys/net/netfilter/nf_conntrack_acct"
 
-// accountingWasOff is a chain that records that the setting was off before the first Kernel; later
-// Kernels copy it. It exists as long as the table: it survives every process but not a reboot.
-const accountingWasOff = "nf_conntrack_acct-was-0"
-
-// accounting returns the setting, or "" if it can't be read.
-func accounting() string {
+// Accounting returns whether packets of connections are counted, as "0" or "1", or "" if it can't be read.
+func Accounting() string {
 	b, _ := os.ReadFile(accountingFile)
 	return strings.TrimSpace(string(b))
 }
 
-// setAccounting ignores errors: without counters [Kernel.Settle] waits longer.
-func setAccounting(to string) { _ = os.WriteFile(accountingFile, []byte(to), 0) }
+// SetAccounting sets it. It ignores errors: without counters [Drains.Settle] waits longer.
+func SetAccounting(to string) { _ = os.WriteFile(accountingFile, []byte(to), 0) }

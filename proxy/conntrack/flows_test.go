@@ -1,4 +1,4 @@
-package nft
+package conntrack
 
 import (
 	"encoding/binary"
@@ -17,9 +17,12 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/nftables"
+	"github.com/google/nftables/expr"
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
+	"github.com/sampan-io/sampan/internal/netfilter"
 	"github.com/sampan-io/sampan/internal/nstest"
 )
 
@@ -33,18 +36,18 @@ func remember(t testing.TB, v6 bool, all []flow) {
 	defer c.close()
 	const timeout, lifetime = 7, 3600 // CTA_TIMEOUT, in seconds
 	tuple := func(kind uint16, from, to netip.AddrPort, protocol uint8) {
-		m, whole := begin(c.out, kind)
-		m, ip := begin(m, ctaTupleIP)
+		m, whole := netfilter.Begin(c.out, kind)
+		m, ip := netfilter.Begin(m, ctaTupleIP)
 		first := uint16(ctaIPv4Src)
 		if v6 {
 			first = ctaIPv6Src
 		}
-		m = end(appendAttribute(appendAttribute(m, first, from.Addr().AsSlice()), first+1, to.Addr().AsSlice()), ip)
-		m, proto := begin(m, ctaTupleProto)
-		m = appendAttribute(m, ctaProtoNum, []byte{protocol})
-		m = appendAttribute(m, ctaProtoSrcPort, binary.BigEndian.AppendUint16(nil, from.Port()))
-		m = appendAttribute(m, ctaProtoDstPort, binary.BigEndian.AppendUint16(nil, to.Port()))
-		c.out = end(end(m, proto), whole)
+		m = netfilter.End(netfilter.AppendAttr(netfilter.AppendAttr(m, first, from.Addr().AsSlice()...), first+1, to.Addr().AsSlice()...), ip)
+		m, proto := netfilter.Begin(m, ctaTupleProto)
+		m = netfilter.AppendAttr(m, ctaProtoNum, protocol)
+		m = netfilter.AppendAttr(m, ctaProtoSrcPort, binary.BigEndian.AppendUint16(nil, from.Port())...)
+		m = netfilter.AppendAttr(m, ctaProtoDstPort, binary.BigEndian.AppendUint16(nil, to.Port())...)
+		c.out = netfilter.End(netfilter.End(m, proto), whole)
 	}
 	for some := range slices.Chunk(all, 100) {
 		c.out = c.out[:0]
@@ -56,11 +59,11 @@ func remember(t testing.TB, v6 bool, all []flow) {
 			at := c.message(ctNew, flags, v6)
 			tuple(ctaTupleOrig, f.client, f.to, f.protocol)
 			tuple(ctaTupleReply, f.server, f.client, f.protocol)
-			c.out = appendAttribute(c.out, timeout, binary.BigEndian.AppendUint32(nil, lifetime))
+			c.out = netfilter.AppendAttr(c.out, timeout, binary.BigEndian.AppendUint32(nil, lifetime)...)
 			if f.protocol == unix.IPPROTO_TCP {
-				m, info := begin(c.out, ctaProtoinfo)
-				m, tcp := begin(m, ctaProtoinfoTCP)
-				c.out = end(end(appendAttribute(m, ctaTCPState, []byte{f.state}), tcp), info)
+				m, info := netfilter.Begin(c.out, ctaProtoinfo)
+				m, tcp := netfilter.Begin(m, ctaProtoinfoTCP)
+				c.out = netfilter.End(netfilter.End(netfilter.AppendAttr(m, ctaTCPState, f.state), tcp), info)
 			}
 			c.sized(at)
 		}
@@ -70,7 +73,7 @@ func remember(t testing.TB, v6 bool, all []flow) {
 		// Only what is wrong is answered, and the last one.
 		if b, err := c.receive(0); err != nil {
 			t.Fatal(err)
-		} else if _, m, _, ok := split(b); !ok || result(m) != nil {
+		} else if _, m, _, ok := netfilter.Split(b); !ok || result(m) != nil {
 			t.Fatalf("a flow is refused: %v", result(m))
 		}
 	}
@@ -155,13 +158,17 @@ func fromLibrary(l *netlink.ConntrackFlow) flow {
 // tracked makes the namespace track connections and count their packets.
 func tracked(t testing.TB) {
 	t.Helper()
-	k, err := New(Options{Table: "sampan-test"})
-	if err != nil {
+	var c nftables.Conn
+	table := c.AddTable(&nftables.Table{Name: "sampan-test", Family: nftables.TableFamilyINet})
+	chain := c.AddChain(&nftables.Chain{
+		Name: "all", Table: table, Type: nftables.ChainTypeFilter,
+		Hooknum: nftables.ChainHookPrerouting, Priority: nftables.ChainPriorityFilter,
+	})
+	c.AddRule(&nftables.Rule{Table: table, Chain: chain, Exprs: []expr.Any{&expr.Ct{Key: expr.CtKeySTATE, Register: 1}}})
+	if err := c.Flush(); err != nil {
 		t.Fatal(err)
 	}
-	if err := k.Replace(t.Context(), nil); err != nil {
-		t.Fatal(err)
-	}
+	SetAccounting("1")
 }
 
 // talkTo opens a connection to a server that answers, and leaves it open until the test ends.
@@ -263,7 +270,7 @@ func different(a, b map[string]bool) string {
 	return "none"
 }
 
-func TestFlowsAreLookedAtAndRemoved(t *testing.T) {
+func TestConntrackLooksUpAndRemovesFlows(t *testing.T) {
 	nstest.Run(t, func(t *testing.T) {
 		tracked(t)
 		for _, v6 := range []bool{false, true} {
@@ -326,7 +333,7 @@ func TestFlowsAreLookedAtAndRemoved(t *testing.T) {
 	})
 }
 
-func TestArrivalsAreHeardOf(t *testing.T) {
+func TestArrivalsReceiveNewFlows(t *testing.T) {
 	nstest.Run(t, func(t *testing.T) {
 		tracked(t)
 		var a arrivals
@@ -369,7 +376,7 @@ func TestArrivalsAreHeardOf(t *testing.T) {
 		if err := recheck(c, []*drain{asked}, false); err != nil || len(asked.queued) == 0 || len(asked.queued) >= n {
 			t.Errorf("%d of %d may queue, %v; want those that have not ended", len(asked.queued), n, err)
 		}
-		// Those that are old or known to be over are forgotten.
+		// Old and finished connections are forgotten.
 		a.poll(now.Add(young))
 		if len(a.all) >= len(want)*1000 || slices.ContainsFunc(a.all, func(x *arrival) bool { return x.no }) {
 			t.Error("what is over is remembered")
@@ -461,7 +468,7 @@ func FuzzMessages(f *testing.F) {
 			}
 			// It is read again from its key as it was read.
 			var again flow
-			again.read(append(make([]byte, genmsg), k.tuple...))
+			again.read(append(make([]byte, netfilter.GenLen), k.tuple...))
 			if again.client != f.client || again.to != f.to || again.protocol != f.protocol {
 				t.Errorf("%v is read again as %v", f, &again)
 			}
