@@ -33,8 +33,9 @@ func (s *Server) account(m *modification, obj catalog.Object, old *codec.Item, v
 		obj.SetManagedFields(kept)
 	case len(kept) == 0 && obj.GetManagedFields() == nil:
 	case viewed:
+		v, _ := m.view()
 		stored := old.Object()
-		obj.SetManagedFields(s.managers.UpdateView(s.write(&m.target, m.manager), stored, view(m.sub, stored), view(m.sub, obj)))
+		obj.SetManagedFields(s.managers.UpdateView(s.write(&m.target, m.manager), stored, show(v, stored), show(v, obj)))
 	default:
 		stored, err := old.Fresh()
 		if err != nil {
@@ -78,7 +79,8 @@ func (s *Server) applyConfiguration(ctx context.Context, t target, body []byte, 
 	m := &modification{target: t, operation: admission.Update, dryRun: dryRun, applied: true}
 	m.propose = func(old *codec.Item) (catalog.Object, runtime.Object, error) {
 		w := s.write(&t, opts.FieldManager)
-		if t.sub == nil || t.sub.Apply == nil {
+		v, isView := t.view()
+		if !isView {
 			stored, err := old.Fresh()
 			if err != nil {
 				return nil, nil, apierrors.NewInternalError(err)
@@ -86,11 +88,11 @@ func (s *Server) applyConfiguration(ctx context.Context, t target, body []byte, 
 			obj, err := s.managers.Apply(w, stored, config, force)
 			return obj, nil, err
 		}
-		view, account, err := s.managers.ApplyView(w, old.Object(), view(t.sub, old.Object()), config, force)
+		body, account, err := s.managers.ApplyView(w, old.Object(), show(v, old.Object()), config, force)
 		if err != nil {
 			return nil, nil, err
 		}
-		obj, body, err := t.apply(old, view)
+		obj, body, err := t.apply(v.Apply, old, body)
 		if err == nil {
 			obj.SetManagedFields(account)
 		}

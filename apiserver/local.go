@@ -65,7 +65,8 @@ func (l *Local) target(gvr schema.GroupVersionResource, namespace, name, subreso
 		t.namespace = ""
 	}
 	if subresource != "" {
-		if t.sub = t.kind.Subresource(subresource); t.sub == nil || t.sub.Connect {
+		t.sub = t.kind.Subresource(subresource)
+		if _, stream := t.shape().(catalog.Stream); t.sub == nil || stream {
 			return t, apierrors.NewGenericServerResponse(404, "", gvr.GroupResource(), name, fmt.Sprintf("%s has no subresource %q that is an object", gvr, subresource), 0, true)
 		}
 	}

@@ -49,13 +49,13 @@ func (t *Types) parser(gv schema.GroupVersion) *typed.Parser {
 	}
 	ms := models{}
 	for _, k := range t.catalog.Kinds() {
-		if k.GroupVersion() != gv || k.Answered {
+		if k.GroupVersion() != gv || k.Answered() {
 			continue
 		}
 		ms.of(reflect.TypeOf(k.New()))
-		for i := range k.Subresources {
-			if s := &k.Subresources[i]; s.New != nil {
-				ms.of(reflect.TypeOf(s.New()))
+		for _, s := range k.Subresources {
+			if b := s.Body(); b != nil {
+				ms.of(reflect.TypeOf(b.New()))
 			}
 		}
 	}

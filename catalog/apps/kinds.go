@@ -58,7 +58,8 @@ func (w workload[T, S]) in(k *catalog.Kind) *catalog.Kind {
 	k.Columns = append(w.columns, catalog.Age())
 	k.Columns = append(k.Columns, templateColumns(w.template)...)
 	k.Subresources = []catalog.Subresource{{
-		Name: "status", Verbs: readWrite, Prepare: catalog.Prepare(w.keepSpec), Keeps: w.keeps, Validate: catalog.Validate(w.validateStatus),
+		Name: "status", Verbs: readWrite,
+		Shape: catalog.Part{Prepare: catalog.Prepare(w.keepSpec), Keeps: w.keeps, Validate: catalog.Validate(w.validateStatus)},
 	}}
 	if w.size != nil {
 		k.Subresources = append(k.Subresources, scaled[T]{

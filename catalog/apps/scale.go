@@ -27,13 +27,14 @@ type scaled[T catalog.Object] struct {
 
 func (s scaled[T]) subresource() catalog.Subresource {
 	return catalog.Subresource{
-		Name:     "scale",
-		Verbs:    readWrite,
-		Kind:     autoscalingv1.SchemeGroupVersion.WithKind("Scale"),
-		New:      func() runtime.Object { return &autoscalingv1.Scale{} },
-		Get:      func(parent catalog.Object) runtime.Object { return s.get(parent.(T)) },
-		Apply:    func(parent catalog.Object, body runtime.Object) error { return s.apply(parent.(T), body) },
-		Validate: catalog.Validate(s.validate),
+		Name:  "scale",
+		Verbs: readWrite,
+		Shape: catalog.View{
+			Body:     &catalog.Body{Kind: autoscalingv1.SchemeGroupVersion.WithKind("Scale"), New: func() runtime.Object { return &autoscalingv1.Scale{} }},
+			Get:      func(parent catalog.Object) runtime.Object { return s.get(parent.(T)) },
+			Apply:    func(parent catalog.Object, body runtime.Object) error { return s.apply(parent.(T), body) },
+			Validate: catalog.Validate(s.validate),
+		},
 	}
 }
 

@@ -62,19 +62,22 @@ func replicationControllers() *catalog.Kind {
 			{
 				Name:  "status",
 				Verbs: readWrite,
-				Prepare: catalog.Prepare(func(rc, old *corev1.ReplicationController) {
-					rc.Spec = old.Spec
-				}),
-				Validate: catalog.Validate(validateRCStatus),
+				Shape: catalog.Part{
+					Prepare: catalog.Prepare(func(rc, old *corev1.ReplicationController) {
+						rc.Spec = old.Spec
+					}),
+					Validate: catalog.Validate(validateRCStatus),
+				},
 			},
 			{
-				Name:     "scale",
-				Verbs:    readWrite,
-				Kind:     autoscalingv1.SchemeGroupVersion.WithKind("Scale"),
-				New:      func() runtime.Object { return &autoscalingv1.Scale{} },
-				Get:      func(parent catalog.Object) runtime.Object { return scaleOf(parent.(*corev1.ReplicationController)) },
-				Apply:    applyScale,
-				Validate: catalog.Validate(validateRC),
+				Name:  "scale",
+				Verbs: readWrite,
+				Shape: catalog.View{
+					Body:     &catalog.Body{Kind: autoscalingv1.SchemeGroupVersion.WithKind("Scale"), New: func() runtime.Object { return &autoscalingv1.Scale{} }},
+					Get:      func(parent catalog.Object) runtime.Object { return scaleOf(parent.(*corev1.ReplicationController)) },
+					Apply:    applyScale,
+					Validate: catalog.Validate(validateRC),
+				},
 			},
 		},
 	}
