@@ -95,8 +95,8 @@ func generateName(prefix string) string {
 
 // A creation is how an object is created.
 type creation struct {
-	manager string // who is named as the one who does it; an account of managers is kept if so
-	applied bool   // the object has its account
+	manager string // the object gets managed fields if the request names its manager
+	applied bool   // the object comes from an apply and has its managed fields
 	dryRun  bool
 }
 

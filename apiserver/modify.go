@@ -25,11 +25,7 @@ type modification struct {
 	target
 	operation admission.Operation
 	dryRun    bool
-
-	// Whether the write is noted in the object's account of managers, if that has one,
-	// and for whom. An applied object comes from propose with its account.
-	noted, applied bool
-	manager        string
+	fields    fieldsUpdate
 
 	// propose returns the object as the request wants it, given what is stored. It
 	// is called again when the object changed in the meantime. The object
@@ -50,7 +46,7 @@ func (s *Server) update(ctx context.Context, t target, body runtime.Object, opts
 	dryRun := len(opts.DryRun) > 0
 	if v, ok := t.view(); ok {
 		return s.modify(ctx, &modification{
-			target: t, operation: admission.Update, dryRun: dryRun, noted: true, manager: opts.FieldManager,
+			target: t, operation: admission.Update, dryRun: dryRun, fields: s.updateFields(&t, opts.FieldManager),
 			propose: func(old *codec.Item) (catalog.Object, runtime.Object, error) { return t.apply(v.Apply, old, body) },
 		})
 	}
@@ -62,7 +58,7 @@ func (s *Server) update(ctx context.Context, t target, body runtime.Object, opts
 	once := obj.GetResourceVersion() != "" && obj.GetResourceVersion() != "0"
 	tried := false
 	return s.modify(ctx, &modification{
-		target: t, operation: admission.Update, dryRun: dryRun, noted: true, manager: opts.FieldManager,
+		target: t, operation: admission.Update, dryRun: dryRun, fields: s.updateFields(&t, opts.FieldManager),
 		propose: func(*codec.Item) (catalog.Object, runtime.Object, error) {
 			if once && tried {
 				return nil, nil, modified(t.kind.GR(), t.name)
@@ -79,7 +75,7 @@ func (s *Server) update(ctx context.Context, t target, body runtime.Object, opts
 // fields.
 func (s *Server) act(ctx context.Context, t *target, action catalog.Action, body runtime.Object, dryRun bool) (result, error) {
 	_, err := s.modify(ctx, &modification{
-		target: *t, operation: admission.Create, dryRun: dryRun,
+		target: *t, operation: admission.Create, dryRun: dryRun, fields: keepFields,
 		propose: func(old *codec.Item) (catalog.Object, runtime.Object, error) {
 			return t.apply(action.Apply, old, body)
 		},
@@ -136,7 +132,7 @@ func (s *Server) patch(ctx context.Context, t target, kind types.PatchType, p []
 		}
 		return err
 	}
-	m := &modification{target: t, operation: admission.Update, dryRun: len(opts.DryRun) > 0, noted: true, manager: opts.FieldManager}
+	m := &modification{target: t, operation: admission.Update, dryRun: len(opts.DryRun) > 0, fields: s.updateFields(&t, opts.FieldManager)}
 	m.propose = func(old *codec.Item) (catalog.Object, runtime.Object, error) {
 		if v, ok := t.view(); ok {
 			before, err := codec.Encode(codec.Media{}, show(v, old.Object()))
@@ -202,7 +198,7 @@ func (s *Server) modifyOnce(ctx context.Context, m *modification) (result, error
 			m.kind.Default(obj)
 		}
 	}
-	if err := s.account(m, obj, old, body != nil); err != nil {
+	if err := m.fields(obj, old); err != nil {
 		return result{}, apierrors.NewInternalError(err)
 	}
 	if errs := m.validate(obj, stored); len(errs) > 0 {
