@@ -130,10 +130,10 @@ func (x *exchange) endPace() {
 	}
 }
 
-// Unwrap lets an [http.ResponseController] reach what is below.
+// Unwrap lets an [http.ResponseController] reach the wrapped writer.
 func (x *exchange) Unwrap() http.ResponseWriter { return x.w }
 
-// Flush sends what was written.
+// Flush sends the written bytes.
 func (x *exchange) Flush() {
 	if x.code == 0 {
 		x.code = http.StatusOK

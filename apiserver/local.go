@@ -255,7 +255,7 @@ func (l *Local) Delete(ctx context.Context, gvr schema.GroupVersionResource, nam
 // authenticator. It does not check permissions.
 func (s *Server) Reader() admission.Reader { return NewReader(s.opts.Catalog, s.opts.Store) }
 
-// NewReader returns a reader of stored objects, for what is made before the server.
+// NewReader returns a reader of stored objects, for plug-ins that are made before the server.
 func NewReader(c *catalog.Catalog, st Store) admission.Reader { return reader{c, st} }
 
 type reader struct {

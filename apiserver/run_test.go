@@ -227,7 +227,7 @@ func TestTooManyRequestsAreRefused(t *testing.T) {
 	})
 }
 
-func TestNewSaysWhatIsMissing(t *testing.T) {
+func TestNewRefusesMissingOptions(t *testing.T) {
 	complete := options(t, memory(t, store.Options{}))
 	for want, change := range map[string]func(*apiserver.Options){
 		"Options.Store is nil":               func(o *apiserver.Options) { o.Store = nil },

@@ -331,7 +331,7 @@ func TestRefusals(t *testing.T) {
 	}
 }
 
-func TestAFailureSpeaksTheEncodingOfTheRequest(t *testing.T) {
+func TestErrorHasEncodingOfRequest(t *testing.T) {
 	f := serve(t)
 	for accept, want := range map[string]string{
 		"application/json":                                 "application/json",

@@ -328,9 +328,9 @@ func (c *counting) List(q store.Query, p store.Page) (store.Listing, error) {
 	return l, err
 }
 
-// TestAnAddressCostsTheSameHoweverManyThereAre counts what is read of the store for many
+// TestAddressAllocationCostIsConstant counts what is read of the store for many
 // services, and that what is found there without reading all of it is the truth.
-func TestAnAddressCostsTheSameHoweverManyThereAre(t *testing.T) {
+func TestAddressAllocationCostIsConstant(t *testing.T) {
 	var counted *counting
 	server := apiservertest.Open(t, func(o *apiserver.Options) {
 		counted = &counting{Store: o.Store}

@@ -250,8 +250,8 @@ func (m *FieldManager) UpdateView(w Write, parent catalog.Object, before, after 
 	return w.dated(account)
 }
 
-// Largest is how many fields or items a mapping or a list may have in what is merged, if
-// there is but one (M4): the library puts each into its place among the others.
+// Largest is the largest number of fields or items of a map or list in a merged object, if
+// it is the only one (M4): the library puts each into its place among the others.
 const Largest = 5000
 
 const mostWork = Largest * Largest

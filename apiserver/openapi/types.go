@@ -35,7 +35,7 @@ func NewTypes(c *catalog.Catalog) *Types {
 	return &Types{catalog: c, built: map[schema.GroupVersion]weak.Pointer[typed.Parser]{}}
 }
 
-// Of returns the type of obj: an object of a kind that gv has, or what is sent to a
+// Of returns the type of obj: an object of a kind of gv, or the body of a
 // subresource of one.
 func (t *Types) Of(gv schema.GroupVersion, obj runtime.Object) typed.ParseableType {
 	return t.parser(gv).Type(modelName(reflect.TypeOf(obj).Elem()))

@@ -97,7 +97,7 @@ func validateDaemonSet(d, old *appsv1.DaemonSet) field.ErrorList {
 	c.Maybe("revisionHistoryLimit", s.RevisionHistoryLimit)
 	errs := append(c.Errs, validateSelector(s.Selector, &s.Template, "daemonset", at)...)
 	errs = append(errs, workload.ValidateTemplate(&s.Template, "DaemonSet", at.Child("template"))...)
-	errs = append(errs, validateWishes(d, progressDeadline)...)
+	errs = append(errs, validateAnnotations(d, progressDeadline)...)
 	errs = append(errs, validateDaemonStrategy(&s.UpdateStrategy, at.Child("updateStrategy"))...)
 	if old != nil {
 		errs = append(errs, apivalidation.ValidateImmutableField(s.Selector, old.Spec.Selector, at.Child("selector"))...)

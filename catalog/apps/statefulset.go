@@ -109,7 +109,7 @@ func validateStatefulSet(set, old *appsv1.StatefulSet) field.ErrorList {
 	errs = append(errs, validateSelector(s.Selector, &s.Template, "statefulset", at)...)
 	errs = append(errs, validateClaims(s.VolumeClaimTemplates, at.Child("volumeClaimTemplates"))...)
 	errs = append(errs, workload.ValidateTemplate(withClaims(s), "StatefulSet", at.Child("template"))...)
-	errs = append(errs, validateWishes(set, progressDeadline)...)
+	errs = append(errs, validateAnnotations(set, progressDeadline)...)
 	if old != nil && fixed(s, &old.Spec) {
 		errs = append(errs, field.Forbidden(at, "updates to statefulset spec for fields other than 'replicas', 'ordinals', 'template', 'updateStrategy', 'revisionHistoryLimit', 'persistentVolumeClaimRetentionPolicy' and 'minReadySeconds' are forbidden"))
 	}

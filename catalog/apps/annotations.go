@@ -22,8 +22,8 @@ const (
 	progressDeadline = "sampan.dev/progress-deadline-seconds"
 )
 
-// validateWishes checks those of the annotations that obj has.
-func validateWishes(obj catalog.Object, known ...string) (errs field.ErrorList) {
+// validateAnnotations checks those of the annotations that obj has.
+func validateAnnotations(obj catalog.Object, known ...string) (errs field.ErrorList) {
 	at := field.NewPath("metadata", "annotations")
 	annotations := obj.GetAnnotations()
 	for _, key := range slices.Sorted(maps.Keys(annotations)) {
@@ -43,7 +43,7 @@ func validateWishes(obj catalog.Object, known ...string) (errs field.ErrorList) 
 }
 
 func validateDeploymentWishes(d *appsv1.Deployment) field.ErrorList {
-	errs := validateWishes(d, autoRollback, canaries, promote, abort)
+	errs := validateAnnotations(d, autoRollback, canaries, promote, abort)
 	if value, ok := d.Annotations[canaries]; ok && d.Spec.Strategy.Type == appsv1.RecreateDeploymentStrategyType {
 		errs = append(errs, field.Invalid(field.NewPath("metadata", "annotations").Key(canaries), value, "needs strategy type RollingUpdate: with Recreate no old pod runs beside a new one"))
 	}
