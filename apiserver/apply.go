@@ -16,33 +16,44 @@ import (
 	"github.com/sampan-io/sampan/catalog"
 )
 
-// write returns the write that a request makes, for an account of managers.
+// write returns the write of a request, for its managed fields.
 func (s *Server) write(t *target, manager string) managed.Write {
 	return managed.Write{Kind: t.kind, Sub: t.sub, Manager: managed.Name(manager, t.agent), Now: time.Now()}
 }
 
-// account sets the managed fields of obj, which is to replace the object in old. Objects have
-// managed fields from their first apply on, or from their creation if that named a manager; for
-// others account does nothing (decision 0015). Viewed says that the write is to a subresource that
-// shows a part of the object.
-func (s *Server) account(m *modification, obj catalog.Object, old *codec.Item, viewed bool) error {
-	kept := old.Object().GetManagedFields()
-	switch {
-	case m.applied:
-	case !m.noted, viewed && len(kept) == 0:
-		obj.SetManagedFields(kept)
-	case len(kept) == 0 && obj.GetManagedFields() == nil:
-	case viewed:
+// A fieldsUpdate sets the managed fields of obj, which is to replace the object in old (decision
+// 0015): it is [keepFields], [fieldsAreSet] or made by [Server.updateFields].
+type fieldsUpdate func(obj catalog.Object, old *codec.Item) error
+
+// keepFields is for writes that are not recorded.
+func keepFields(obj catalog.Object, old *codec.Item) error {
+	obj.SetManagedFields(old.Object().GetManagedFields())
+	return nil
+}
+
+// fieldsAreSet is for an apply, which merges the object and its managed fields together.
+func fieldsAreSet(catalog.Object, *codec.Item) error { return nil }
+
+// updateFields is for a write by a manager. Objects have managed fields from their first apply on,
+// or from their creation if that named a manager; those of others stay empty.
+func (s *Server) updateFields(t *target, manager string) fieldsUpdate {
+	return func(obj catalog.Object, old *codec.Item) error {
 		stored := old.Object()
-		obj.SetManagedFields(s.managers.UpdateView(s.write(&m.target, m.manager), stored, view(m.sub, stored), view(m.sub, obj)))
-	default:
+		v, isView := t.view()
+		if len(stored.GetManagedFields()) == 0 && (isView || obj.GetManagedFields() == nil) {
+			return keepFields(obj, old)
+		}
+		if isView {
+			obj.SetManagedFields(s.managers.UpdateView(s.write(t, manager), stored, show(v, stored), show(v, obj)))
+			return nil
+		}
 		stored, err := old.Fresh()
 		if err != nil {
 			return err
 		}
-		obj.SetManagedFields(s.managers.Update(s.write(&m.target, m.manager), stored, obj))
+		obj.SetManagedFields(s.managers.Update(s.write(t, manager), stored, obj))
+		return nil
 	}
-	return nil
 }
 
 // newItem encodes an object that is to replace what old holds. An account that differs in
@@ -75,10 +86,11 @@ func (s *Server) applyConfiguration(ctx context.Context, t target, body []byte, 
 	config := &unstructured.Unstructured{Object: fields}
 	force := opts.Force != nil && *opts.Force
 	dryRun := len(opts.DryRun) > 0
-	m := &modification{target: t, operation: admission.Update, dryRun: dryRun, applied: true}
+	m := &modification{target: t, operation: admission.Update, dryRun: dryRun, fields: fieldsAreSet}
 	m.propose = func(old *codec.Item) (catalog.Object, runtime.Object, error) {
 		w := s.write(&t, opts.FieldManager)
-		if t.sub == nil || t.sub.Apply == nil {
+		v, isView := t.view()
+		if !isView {
 			stored, err := old.Fresh()
 			if err != nil {
 				return nil, nil, apierrors.NewInternalError(err)
@@ -86,11 +98,11 @@ func (s *Server) applyConfiguration(ctx context.Context, t target, body []byte, 
 			obj, err := s.managers.Apply(w, stored, config, force)
 			return obj, nil, err
 		}
-		view, account, err := s.managers.ApplyView(w, old.Object(), view(t.sub, old.Object()), config, force)
+		body, account, err := s.managers.ApplyView(w, old.Object(), show(v, old.Object()), config, force)
 		if err != nil {
 			return nil, nil, err
 		}
-		obj, body, err := t.apply(old, view)
+		obj, body, err := t.apply(v.Apply, old, body)
 		if err == nil {
 			obj.SetManagedFields(account)
 		}

@@ -166,8 +166,8 @@ func kindOf(f *fixture, path string) schema.GroupVersionKind {
 	for _, k := range apiservertest.Kinds(f).Kinds() {
 		if k.Resource == parts[0] {
 			if len(parts) > 2 {
-				if s := k.Subresource(parts[2]); s != nil && s.Kind.Kind != "" {
-					return s.Kind
+				if s := k.Subresource(parts[2]); s != nil {
+					return k.BodyKind(s)
 				}
 			}
 			return k.GroupVersionKind

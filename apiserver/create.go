@@ -40,19 +40,10 @@ func (s *Server) create(ctx context.Context, t target, body runtime.Object, agai
 	}
 	dryRun := len(opts.DryRun) > 0
 	switch {
-	case t.kind.Answered:
+	case t.kind.Answered():
 		return s.review(ctx, &t, body)
-	case t.sub != nil && t.sub.Evict:
-		return s.evict(ctx, &t, body, opts)
-	case t.sub != nil && t.sub.Issue:
-		return s.issue(ctx, &t, body, dryRun)
 	case t.sub != nil:
-		r, err := s.putView(ctx, t, body, admission.Create, "", dryRun)
-		if err == nil && t.sub.Get == nil {
-			r = result{obj: success(nil)}
-		}
-		r.created = true
-		return r, err
+		return s.createSub(ctx, &t, body, opts)
 	}
 	obj, ok := body.(catalog.Object)
 	if !ok {
@@ -81,6 +72,20 @@ func (s *Server) create(ctx context.Context, t target, body runtime.Object, agai
 	}
 }
 
+// createSub posts a body to a subresource.
+func (s *Server) createSub(ctx context.Context, t *target, body runtime.Object, opts metav1.CreateOptions) (result, error) {
+	dryRun := len(opts.DryRun) > 0
+	switch shape := t.sub.Shape.(type) {
+	case catalog.Evict:
+		return s.evict(ctx, t, body, opts)
+	case catalog.Issue:
+		return s.issue(ctx, t, s.opts.Issue[shape.Handler], body, dryRun)
+	case catalog.Action:
+		return s.act(ctx, t, shape, body, dryRun)
+	}
+	return result{}, apierrors.NewMethodNotSupported(t.kind.GR(), verbCreate)
+}
+
 func generateName(prefix string) string {
 	if len(prefix) > longestGenerated-randomLetters {
 		prefix = prefix[:longestGenerated-randomLetters]
@@ -90,8 +95,8 @@ func generateName(prefix string) string {
 
 // A creation is how an object is created.
 type creation struct {
-	manager string // who is named as the one who does it; an account of managers is kept if so
-	applied bool   // the object has its account
+	manager string // the object gets managed fields if the request names its manager
+	applied bool   // the object comes from an apply and has its managed fields
 	dryRun  bool
 }
 
@@ -172,7 +177,7 @@ func fillNew(kind *catalog.Kind, obj catalog.Object) {
 }
 
 // issue answers a subresource whose body is not stored.
-func (s *Server) issue(ctx context.Context, t *target, body runtime.Object, dryRun bool) (result, error) {
+func (s *Server) issue(ctx context.Context, t *target, handler IssueHandler, body runtime.Object, dryRun bool) (result, error) {
 	item, err := s.lookup(t)
 	if err != nil {
 		return result{}, err
@@ -189,11 +194,11 @@ func (s *Server) issue(ctx context.Context, t *target, body runtime.Object, dryR
 	if dryRun {
 		return result{obj: body, created: true}, nil
 	}
-	answer, err := handlerOf(s.opts.Issue, t.kind, t.sub)(auth.WithUser(ctx, t.user), item.Object(), body)
+	answer, err := handler(auth.WithUser(ctx, t.user), item.Object(), body)
 	if err != nil {
 		return result{}, err
 	}
-	answer.GetObjectKind().SetGroupVersionKind(t.sub.Kind)
+	answer.GetObjectKind().SetGroupVersionKind(t.body().Kind)
 	return result{obj: answer, created: true}, nil
 }
 
@@ -209,7 +214,7 @@ func (s *Server) review(ctx context.Context, t *target, body runtime.Object) (re
 			return result{}, invalid(t, errs)
 		}
 	}
-	answer, err := s.opts.Issue[t.kind.Resource](auth.WithUser(ctx, t.user), nil, obj)
+	answer, err := s.opts.Issue[t.kind.Answer](auth.WithUser(ctx, t.user), nil, obj)
 	if err != nil {
 		return result{}, err
 	}
@@ -221,7 +226,7 @@ func (s *Server) review(ctx context.Context, t *target, body runtime.Object) (re
 func named(t target, body runtime.Object) (target, error) {
 	m, ok := body.(metav1.Object)
 	if !ok || m.GetName() == "" {
-		return t, apierrors.NewInvalid(t.sub.Kind.GroupKind(), "", field.ErrorList{field.Required(field.NewPath("metadata", "name"), "names the pod")})
+		return t, apierrors.NewInvalid(t.body().Kind.GroupKind(), "", field.ErrorList{field.Required(field.NewPath("metadata", "name"), "names the pod")})
 	}
 	t.name = m.GetName()
 	return t, nil

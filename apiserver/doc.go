@@ -1,9 +1,8 @@
 // Package apiserver serves the Kubernetes API over a store.
 //
-// A request goes through three rooms, kept apart on purpose:
+// A request goes through three layers:
 //
-//	handler    HTTP: who asks, which kind and verb, which encoding; bodies in,
-//	           bytes out
+//	handler    HTTP: user, kind, verb and encoding; decodes and encodes bodies
 //	operation  get, list, create, update, patch, delete, watch on typed objects for
 //	           a user: authorization, defaults, admission, validation, the rules of
 //	           metadata and of concurrency
@@ -16,11 +15,11 @@
 //
 //	S1  A write is answered after it was committed, with what was committed.
 //	S2  A write that changes nothing writes nothing.
-//	S3  Objects that come out are shared and never changed; objects that come in
-//	    are copied (Local) or decoded (HTTP) and belong to the request.
+//	S3  Objects that are returned are shared and never changed; objects that are passed
+//	    in are copied (Local) or decoded (HTTP) and belong to the request.
 //	S4  Every error that leaves an operation is an API status error.
 //	S5  The functions that admission added are called exactly once, when the
-//	    fate of the write is known.
+//	    write has succeeded or failed.
 //
 // Reads never touch the disk and are always of the newest revision unless another
 // one was asked for: "not older than" is then met by definition.

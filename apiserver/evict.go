@@ -106,7 +106,7 @@ func (s *Server) evictOnce(ctx context.Context, t *target, eviction *policyv1.Ev
 func (s *Server) markEvicted(ctx context.Context, t target, seen *codec.Item) error {
 	t.sub = t.kind.Subresource("status")
 	_, err := s.modifyOnce(ctx, &modification{
-		target: t, operation: admission.Update,
+		target: t, operation: admission.Update, fields: keepFields,
 		propose: func(old *codec.Item) (catalog.Object, runtime.Object, error) {
 			if old.Revision() != seen.Revision() {
 				return nil, nil, &racedError{seen: seen.Revision()}
@@ -150,7 +150,7 @@ func (s *Server) spendBudget(ctx context.Context, t *target, pod *corev1.Pod, dr
 	kind := s.opts.Catalog.Resource(podDisruptionBudgets)
 	_, err = s.modify(ctx, &modification{
 		target:    target{user: t.user, kind: kind, sub: kind.Subresource("status"), namespace: t.namespace, name: budgets[0].Name, allowed: true},
-		operation: admission.Update, dryRun: dryRun,
+		operation: admission.Update, dryRun: dryRun, fields: keepFields,
 		propose: func(old *codec.Item) (catalog.Object, runtime.Object, error) {
 			b, err := withEviction(old.Object().(*policyv1.PodDisruptionBudget), pod.Name) // as its kind says
 			return b, nil, err

@@ -130,10 +130,10 @@ func (x *exchange) endPace() {
 	}
 }
 
-// Unwrap lets an [http.ResponseController] reach what is below.
+// Unwrap lets an [http.ResponseController] reach the wrapped writer.
 func (x *exchange) Unwrap() http.ResponseWriter { return x.w }
 
-// Flush sends what was written.
+// Flush sends the written bytes.
 func (x *exchange) Flush() {
 	if x.code == 0 {
 		x.code = http.StatusOK
@@ -345,8 +345,8 @@ func (s *Server) serveResource(x *exchange, p path) {
 		x.notFoundPage()
 		return
 	}
-	if t.sub != nil && t.sub.Connect {
-		s.connect(x, t, verb, p.rest)
+	if stream, ok := t.shape().(catalog.Stream); ok {
+		s.connect(x, t, stream, verb, p.rest)
 		return
 	}
 	if p.rest != "" {
@@ -465,7 +465,7 @@ func serves(t *target, verb string) bool {
 }
 
 // connect hands a stream to its handler.
-func (s *Server) connect(x *exchange, t target, verb, rest string) {
+func (s *Server) connect(x *exchange, t target, stream catalog.Stream, verb, rest string) {
 	if err := s.allow(x.r.Context(), &t, verb, nil, t.name); err != nil {
 		x.fail(err)
 		return
@@ -492,7 +492,7 @@ func (s *Server) connect(x *exchange, t target, verb, rest string) {
 	}
 	defer end()
 	defer s.metrics.stream(x.subject)()
-	handlerOf(s.opts.Connect, t.kind, t.sub)(x, x.r.WithContext(ctx), ConnectRequest{
+	s.opts.Connect[stream.Handler](x, x.r.WithContext(ctx), ConnectRequest{
 		User: t.user, Kind: t.kind, Namespace: t.namespace, Name: t.name,
 		Subresource: t.sub.Name, Path: rest, Object: item.Object(),
 	})

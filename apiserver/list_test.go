@@ -168,7 +168,7 @@ func TestVersionsOfLists(t *testing.T) {
 	}
 }
 
-func TestAnExpiredPageOffersToGoOnInThePresent(t *testing.T) {
+func TestExpiredContinueOffersInconsistentToken(t *testing.T) {
 	f := serve(t, func(o *apiserver.Options) { o.Store = memory(t, store.Options{History: 4}) })
 	for n := range 3 {
 		f.create(configMaps, configMap(fmt.Sprint("cm-", n)))

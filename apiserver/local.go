@@ -65,7 +65,8 @@ func (l *Local) target(gvr schema.GroupVersionResource, namespace, name, subreso
 		t.namespace = ""
 	}
 	if subresource != "" {
-		if t.sub = t.kind.Subresource(subresource); t.sub == nil || t.sub.Connect {
+		t.sub = t.kind.Subresource(subresource)
+		if _, stream := t.shape().(catalog.Stream); t.sub == nil || stream {
 			return t, apierrors.NewGenericServerResponse(404, "", gvr.GroupResource(), name, fmt.Sprintf("%s has no subresource %q that is an object", gvr, subresource), 0, true)
 		}
 	}
@@ -254,7 +255,7 @@ func (l *Local) Delete(ctx context.Context, gvr schema.GroupVersionResource, nam
 // authenticator. It does not check permissions.
 func (s *Server) Reader() admission.Reader { return NewReader(s.opts.Catalog, s.opts.Store) }
 
-// NewReader returns a reader of stored objects, for what is made before the server.
+// NewReader returns a reader of stored objects, for plug-ins that are made before the server.
 func NewReader(c *catalog.Catalog, st Store) admission.Reader { return reader{c, st} }
 
 type reader struct {

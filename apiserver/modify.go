@@ -25,11 +25,7 @@ type modification struct {
 	target
 	operation admission.Operation
 	dryRun    bool
-
-	// Whether the write is noted in the object's account of managers, if that has one,
-	// and for whom. An applied object comes from propose with its account.
-	noted, applied bool
-	manager        string
+	fields    fieldsUpdate
 
 	// propose returns the object as the request wants it, given what is stored. It
 	// is called again when the object changed in the meantime. The object
@@ -48,8 +44,11 @@ func (s *Server) update(ctx context.Context, t target, body runtime.Object, opts
 		return result{}, err
 	}
 	dryRun := len(opts.DryRun) > 0
-	if t.sub != nil && t.sub.Apply != nil {
-		return s.putView(ctx, t, body, admission.Update, opts.FieldManager, dryRun)
+	if v, ok := t.view(); ok {
+		return s.modify(ctx, &modification{
+			target: t, operation: admission.Update, dryRun: dryRun, fields: s.updateFields(&t, opts.FieldManager),
+			propose: func(old *codec.Item) (catalog.Object, runtime.Object, error) { return t.apply(v.Apply, old, body) },
+		})
 	}
 	obj, ok := body.(catalog.Object)
 	if !ok {
@@ -59,7 +58,7 @@ func (s *Server) update(ctx context.Context, t target, body runtime.Object, opts
 	once := obj.GetResourceVersion() != "" && obj.GetResourceVersion() != "0"
 	tried := false
 	return s.modify(ctx, &modification{
-		target: t, operation: admission.Update, dryRun: dryRun, noted: true, manager: opts.FieldManager,
+		target: t, operation: admission.Update, dryRun: dryRun, fields: s.updateFields(&t, opts.FieldManager),
 		propose: func(*codec.Item) (catalog.Object, runtime.Object, error) {
 			if once && tried {
 				return nil, nil, modified(t.kind.GR(), t.name)
@@ -72,19 +71,23 @@ func (s *Server) update(ctx context.Context, t target, body runtime.Object, opts
 	})
 }
 
-// putView changes an object by the body of a subresource. A posted body, such as a binding, is not
-// recorded in the managed fields.
-func (s *Server) putView(ctx context.Context, t target, body runtime.Object, op admission.Operation, manager string, dryRun bool) (result, error) {
-	return s.modify(ctx, &modification{
-		target: t, operation: op, dryRun: dryRun, noted: op == admission.Update, manager: manager,
+// act changes an object by a posted body, such as a binding. It is not recorded in the managed
+// fields.
+func (s *Server) act(ctx context.Context, t *target, action catalog.Action, body runtime.Object, dryRun bool) (result, error) {
+	_, err := s.modify(ctx, &modification{
+		target: *t, operation: admission.Create, dryRun: dryRun, fields: keepFields,
 		propose: func(old *codec.Item) (catalog.Object, runtime.Object, error) {
-			return t.apply(old, body)
+			return t.apply(action.Apply, old, body)
 		},
 	})
+	if err != nil {
+		return result{}, err
+	}
+	return result{obj: success(nil), created: true}, nil
 }
 
-// apply puts the body of a subresource into a copy of its parent.
-func (t *target) apply(old *codec.Item, body runtime.Object) (catalog.Object, runtime.Object, error) {
+// apply puts the body of a subresource into a copy of its parent, by change.
+func (t *target) apply(change func(catalog.Object, runtime.Object) error, old *codec.Item, body runtime.Object) (catalog.Object, runtime.Object, error) {
 	if m, ok := body.(metav1.Object); ok {
 		if err := checkNamespace(t, m); err != nil {
 			return nil, nil, err
@@ -99,7 +102,7 @@ func (t *target) apply(old *codec.Item, body runtime.Object) (catalog.Object, ru
 		}
 	}
 	obj := old.Object().DeepCopyObject().(catalog.Object)
-	if err := t.sub.Apply(obj, body); err != nil {
+	if err := change(obj, body); err != nil {
 		return nil, nil, err
 	}
 	return obj, body, nil
@@ -129,18 +132,18 @@ func (s *Server) patch(ctx context.Context, t target, kind types.PatchType, p []
 		}
 		return err
 	}
-	m := &modification{target: t, operation: admission.Update, dryRun: len(opts.DryRun) > 0, noted: true, manager: opts.FieldManager}
+	m := &modification{target: t, operation: admission.Update, dryRun: len(opts.DryRun) > 0, fields: s.updateFields(&t, opts.FieldManager)}
 	m.propose = func(old *codec.Item) (catalog.Object, runtime.Object, error) {
-		if t.sub != nil && t.sub.Apply != nil {
-			before, err := codec.Encode(codec.Media{}, view(t.sub, old.Object()))
+		if v, ok := t.view(); ok {
+			before, err := codec.Encode(codec.Media{}, show(v, old.Object()))
 			if err != nil {
 				return nil, nil, apierrors.NewInternalError(err)
 			}
-			body := t.sub.New()
-			if err := into(before, body, t.sub.Kind); err != nil {
+			body := v.New()
+			if err := into(before, body, v.Kind); err != nil {
 				return nil, nil, err
 			}
-			return t.apply(old, body)
+			return t.apply(v.Apply, old, body)
 		}
 		before, err := old.JSON()
 		if err != nil {
@@ -156,8 +159,8 @@ func (s *Server) patch(ctx context.Context, t target, kind types.PatchType, p []
 // modify makes a change and answers with what the object, or the view of it, is then.
 func (s *Server) modify(ctx context.Context, m *modification) (result, error) {
 	r, err := s.untilWon(ctx, &m.target, func() (result, error) { return s.modifyOnce(ctx, m) })
-	if err == nil && m.sub != nil && m.sub.Get != nil {
-		return result{obj: view(m.sub, r.object().(catalog.Object))}, nil
+	if v, ok := m.view(); ok && err == nil {
+		return result{obj: show(v, r.object().(catalog.Object))}, nil
 	}
 	return r, err
 }
@@ -195,7 +198,7 @@ func (s *Server) modifyOnce(ctx context.Context, m *modification) (result, error
 			m.kind.Default(obj)
 		}
 	}
-	if err := s.account(m, obj, old, body != nil); err != nil {
+	if err := m.fields(obj, old); err != nil {
 		return result{}, apierrors.NewInternalError(err)
 	}
 	if errs := m.validate(obj, stored); len(errs) > 0 {
@@ -271,10 +274,9 @@ func (m *modification) complete(obj catalog.Object, old *codec.Item) error {
 	if m.kind.Default != nil {
 		m.kind.Default(obj)
 	}
-	switch {
-	case m.sub != nil && m.sub.Prepare != nil:
-		m.sub.Prepare(obj, stored)
-	case m.sub == nil && m.kind.Prepare != nil:
+	if part, ok := m.shape().(catalog.Part); ok {
+		part.Prepare(obj, stored)
+	} else if m.sub == nil && m.kind.Prepare != nil {
 		m.kind.Prepare(obj, stored)
 	}
 	return nil
@@ -282,8 +284,13 @@ func (m *modification) complete(obj catalog.Object, old *codec.Item) error {
 
 func (m *modification) validate(obj, stored catalog.Object) field.ErrorList {
 	check := m.kind.Validate
-	if m.sub != nil {
-		check = m.sub.Validate
+	switch shape := m.shape().(type) {
+	case catalog.Part:
+		check = shape.Validate
+	case catalog.View:
+		check = shape.Validate
+	case catalog.Action:
+		check = nil
 	}
 	errs := catalog.ValidateMeta(m.kind, obj, stored)
 	if check != nil {
@@ -293,7 +300,8 @@ func (m *modification) validate(obj, stored catalog.Object) field.ErrorList {
 }
 
 func (m *modification) countsGeneration() bool {
-	return m.kind.Generation && (m.sub == nil || m.sub.Apply != nil && !m.sub.KeepsGeneration)
+	_, isView := m.view()
+	return m.kind.Generation && (m.sub == nil || isView)
 }
 
 // gone reports whether nothing holds an object any more whose deletion was asked for.

@@ -53,6 +53,28 @@ func (t *target) subName() string {
 	return t.sub.Name
 }
 
+// shape returns the shape of the subresource, or nil for the object itself.
+func (t *target) shape() catalog.Shape {
+	if t.sub == nil {
+		return nil
+	}
+	return t.sub.Shape
+}
+
+// body returns the kind of the bodies of the subresource, or nil if it is that of the object.
+func (t *target) body() *catalog.Body {
+	if t.sub == nil {
+		return nil
+	}
+	return t.sub.Body()
+}
+
+// view returns the view that the subresource is, and whether it is one.
+func (t *target) view() (v catalog.View, ok bool) {
+	v, ok = t.shape().(catalog.View)
+	return v, ok
+}
+
 func (t *target) key() string { return t.kind.Key(t.namespace, t.name) }
 
 func (t *target) notFound() error { return apierrors.NewNotFound(t.kind.GR(), t.name) }

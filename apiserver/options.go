@@ -134,14 +134,12 @@ type Options struct {
 	Discovery http.Handler // /api, /apis and what is directly below, /version; nil means 404
 	OpenAPI   http.Handler // /openapi/...; nil means 404
 
-	// Connect has the handlers of subresources that are streams, by the name of
-	// the subresource ("log") or, first, of the resource too ("nodes/proxy").
-	Connect map[string]ConnectHandler
+	// Connect has the handlers of subresources that are streams.
+	Connect map[catalog.Handler]ConnectHandler
 
-	// Issue has the handlers of subresources that are answered from their body,
-	// by name as in Connect ("token"), and of the kinds whose creations are, by
-	// resource ("selfsubjectreviews").
-	Issue map[string]IssueHandler
+	// Issue has the handlers of subresources, and of creations of kinds, whose body is
+	// answered and not stored.
+	Issue map[catalog.Handler]IssueHandler
 
 	// MaxInFlight bounds the requests that are executed at the same time, watches and streams aside. Each level of
 	// users has a share of it, see package fairness; requests of administrators (system:masters) are not
@@ -176,16 +174,19 @@ func (o Options) check() (Options, error) {
 		return o, errors.New("apiserver: Options.Listeners need Options.TLS")
 	}
 	for _, k := range o.Catalog.Kinds() {
-		if k.Answered && o.Issue[k.Resource] == nil {
-			return o, fmt.Errorf("apiserver: Options.Issue has no handler for %s", k.Resource)
+		if k.Answered() && o.Issue[k.Answer] == nil {
+			return o, fmt.Errorf("apiserver: Options.Issue has no handler %s", k.Answer)
 		}
-		for i := range k.Subresources {
-			sub := &k.Subresources[i]
-			if sub.Connect && handlerOf(o.Connect, k, sub) == nil {
-				return o, fmt.Errorf("apiserver: Options.Connect has no handler for %s/%s", k.Resource, sub.Name)
-			}
-			if sub.Issue && handlerOf(o.Issue, k, sub) == nil {
-				return o, fmt.Errorf("apiserver: Options.Issue has no handler for %s/%s", k.Resource, sub.Name)
+		for _, sub := range k.Subresources {
+			switch shape := sub.Shape.(type) {
+			case catalog.Stream:
+				if o.Connect[shape.Handler] == nil {
+					return o, fmt.Errorf("apiserver: Options.Connect has no handler %s", shape.Handler)
+				}
+			case catalog.Issue:
+				if o.Issue[shape.Handler] == nil {
+					return o, fmt.Errorf("apiserver: Options.Issue has no handler %s", shape.Handler)
+				}
 			}
 		}
 	}
@@ -202,12 +203,4 @@ func (o Options) check() (Options, error) {
 		o.Log = slog.Default()
 	}
 	return o, nil
-}
-
-// handlerOf finds the handler of a subresource by its full name, then by its own.
-func handlerOf[H ConnectHandler | IssueHandler](m map[string]H, k *catalog.Kind, sub *catalog.Subresource) H {
-	if h := m[k.Resource+"/"+sub.Name]; h != nil {
-		return h
-	}
-	return m[sub.Name]
 }

@@ -133,7 +133,7 @@ func (p *pace) look() {
 	p.timer.Reset(p.next(left))
 }
 
-// A pacedReader counts what is read of a body.
+// A pacedReader counts the bytes that are read of a body.
 type pacedReader struct {
 	from io.Reader
 	pace *pace

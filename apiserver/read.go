@@ -40,16 +40,16 @@ func (s *Server) get(ctx context.Context, t target, opts metav1.GetOptions) (res
 	if err != nil {
 		return result{}, err
 	}
-	if t.sub != nil && t.sub.Get != nil {
-		return result{obj: view(t.sub, item.Object())}, nil
+	if v, ok := t.view(); ok {
+		return result{obj: show(v, item.Object())}, nil
 	}
 	return result{item: item}, nil
 }
 
-// view shows an object in the kind of a subresource.
-func view(sub *catalog.Subresource, parent catalog.Object) runtime.Object {
-	obj := sub.Get(parent)
-	obj.GetObjectKind().SetGroupVersionKind(sub.Kind)
+// show returns an object in the kind of a view.
+func show(v catalog.View, parent catalog.Object) runtime.Object {
+	obj := v.Get(parent)
+	obj.GetObjectKind().SetGroupVersionKind(v.Kind)
 	return obj
 }
 

@@ -22,6 +22,7 @@ import (
 
 	"github.com/sampan-io/sampan/apiserver"
 	"github.com/sampan-io/sampan/apiserver/admission"
+	"github.com/sampan-io/sampan/catalog"
 	"github.com/sampan-io/sampan/internal/run"
 	"github.com/sampan-io/sampan/store"
 )
@@ -226,15 +227,17 @@ func TestTooManyRequestsAreRefused(t *testing.T) {
 	})
 }
 
-func TestNewSaysWhatIsMissing(t *testing.T) {
+func TestNewRefusesMissingOptions(t *testing.T) {
 	complete := options(t, memory(t, store.Options{}))
 	for want, change := range map[string]func(*apiserver.Options){
-		"Options.Store is nil":                              func(o *apiserver.Options) { o.Store = nil },
-		"Options.Catalog is nil":                            func(o *apiserver.Options) { o.Catalog = nil },
-		"Options.Authorizer is nil":                         func(o *apiserver.Options) { o.Authorizer = nil },
-		"Options.Listeners need Options.TLS":                func(o *apiserver.Options) { o.Listeners = make([]net.Listener, 1) },
-		"Options.Connect has no handler for nodes/proxy":    func(o *apiserver.Options) { o.Connect = map[string]apiserver.ConnectHandler{"log": o.Connect["log"]} },
-		"Options.Issue has no handler for serviceaccounts/": func(o *apiserver.Options) { o.Issue = nil },
+		"Options.Store is nil":               func(o *apiserver.Options) { o.Store = nil },
+		"Options.Catalog is nil":             func(o *apiserver.Options) { o.Catalog = nil },
+		"Options.Authorizer is nil":          func(o *apiserver.Options) { o.Authorizer = nil },
+		"Options.Listeners need Options.TLS": func(o *apiserver.Options) { o.Listeners = make([]net.Listener, 1) },
+		"Options.Connect has no handler nodes/proxy": func(o *apiserver.Options) {
+			o.Connect = map[catalog.Handler]apiserver.ConnectHandler{catalog.PodLog: o.Connect[catalog.PodLog]}
+		},
+		"Options.Issue has no handler serviceaccounts/": func(o *apiserver.Options) { o.Issue = nil },
 	} {
 		opts := complete
 		change(&opts)

@@ -62,16 +62,16 @@ func options(t testing.TB, st *store.Store) apiserver.Options {
 	authorizer := rbac.New(rbac.Options{Objects: apiserver.NewReader(apiservertest.Kinds(t), st)})
 	return apiserver.Options{
 		Store: st, Catalog: apiservertest.Kinds(t), Auth: byHeader{}, Authorizer: onlyBoss{},
-		Connect: map[string]apiserver.ConnectHandler{"log": nothing, "proxy": nothing},
-		Issue: map[string]apiserver.IssueHandler{
-			"token": func(ctx context.Context, parent catalog.Object, body runtime.Object) (runtime.Object, error) {
+		Connect: map[catalog.Handler]apiserver.ConnectHandler{catalog.PodLog: nothing, catalog.NodeProxy: nothing},
+		Issue: map[catalog.Handler]apiserver.IssueHandler{
+			catalog.ServiceAccountToken: func(ctx context.Context, parent catalog.Object, body runtime.Object) (runtime.Object, error) {
 				u, _ := auth.UserFrom(ctx)
 				body.(metav1.Object).SetName(parent.GetName() + " for " + u.Name)
 				return body, nil
 			},
-			"selfsubjectaccessreviews": apiserver.Answer(authorizer.MayI),
-			"selfsubjectrulesreviews":  apiserver.Answer(authorizer.MyRules),
-			"selfsubjectreviews":       apiserver.Answer(auth.WhoAmI),
+			catalog.OwnAccess:   apiserver.Answer(authorizer.MayI),
+			catalog.OwnRules:    apiserver.Answer(authorizer.MyRules),
+			catalog.OwnIdentity: apiserver.Answer(auth.WhoAmI),
 		},
 		Log: slog.New(slog.NewTextHandler(t.Output(), nil)),
 	}
@@ -331,7 +331,7 @@ func TestRefusals(t *testing.T) {
 	}
 }
 
-func TestAFailureSpeaksTheEncodingOfTheRequest(t *testing.T) {
+func TestErrorHasEncodingOfRequest(t *testing.T) {
 	f := serve(t)
 	for accept, want := range map[string]string{
 		"application/json":                                 "application/json",

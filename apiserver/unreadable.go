@@ -92,7 +92,7 @@ func (s *Server) beforeGone(ctx context.Context, t *target) error {
 // removeUnreadableIn deletes the records of a namespace that cannot be read.
 func (s *Server) removeUnreadableIn(ctx context.Context, namespace string) error {
 	for _, kind := range s.opts.Catalog.Kinds() {
-		if !kind.Namespaced || kind.Answered {
+		if !kind.Namespaced || kind.Answered() {
 			continue
 		}
 		got, err := s.opts.Store.List(store.Query{Prefix: kind.Prefix(namespace)}, store.Page{})

@@ -56,7 +56,7 @@ func inProtobuf(t testing.TB, obj interface{ Marshal() ([]byte, error) }, apiVer
 
 const sentProtobuf = "Content-Type: application/vnd.kubernetes.protobuf"
 
-func TestWhatJSONCannotCarryIsRefusedInProtobuf(t *testing.T) {
+func TestProtobufRefusesValuesWithoutJSON(t *testing.T) {
 	f := serve(t)
 	bad := intstr.IntOrString{Type: 7, IntVal: 80}
 	labels := map[string]string{"app": "web"}
@@ -100,7 +100,7 @@ func TestWhatJSONCannotCarryIsRefusedInProtobuf(t *testing.T) {
 	}
 }
 
-func TestWhatJSONCannotCarryIsRefusedInProcess(t *testing.T) {
+func TestLocalRefusesValuesWithoutJSON(t *testing.T) {
 	f := serve(t)
 	_, err := f.local.Create(t.Context(), pdGVR, "default", "", probed("a", intstr.IntOrString{Type: 7}), metav1.CreateOptions{}, "")
 	if !apierrors.IsBadRequest(err) || !strings.Contains(err.Error(), "readinessProbe.httpGet.port: must be an integer") {
@@ -119,7 +119,7 @@ func TestWhatJSONCannotCarryIsRefusedInProcess(t *testing.T) {
 	}
 }
 
-func TestWhatEncodingsCarryDifferentlyIsRefusedInJSON(t *testing.T) {
+func TestJSONRefusesValuesThatEncodingsChange(t *testing.T) {
 	f := serve(t)
 	// It is the year 10000 in UTC, which RFC 3339 cannot write.
 	body := `{"metadata":{"name":"a"},"addressType":"IPv4","endpoints":[]}`
@@ -136,7 +136,7 @@ func TestWhatEncodingsCarryDifferentlyIsRefusedInJSON(t *testing.T) {
 	}
 }
 
-func TestQuantitiesThatWouldTakeAllMemoryAreRefused(t *testing.T) {
+func TestDecodeRefusesHugeQuantities(t *testing.T) {
 	f := serve(t)
 	const pods = "/api/v1/namespaces/default/pods"
 	with := func(cpu string) string {

@@ -20,7 +20,7 @@ import (
 // offer says in which forms t can be shown: a body of a subresource, and what is not
 // stored, in none but its own.
 func (t *target) offer() codec.Offer {
-	return codec.Offer{Forms: !t.kind.Answered && (t.sub == nil || t.sub.New == nil)}
+	return codec.Offer{Forms: !t.kind.Answered() && t.body() == nil}
 }
 
 // conclude answers with what came of an operation: its result, or its error.
@@ -125,8 +125,8 @@ func (x *exchange) decoded(obj runtime.Object, want schema.GroupVersionKind, oth
 
 // newBody returns an empty body for t, and its kind.
 func (t *target) newBody() (runtime.Object, schema.GroupVersionKind) {
-	if t.sub != nil && t.sub.New != nil {
-		return t.sub.New(), t.sub.Kind
+	if b := t.body(); b != nil {
+		return b.New(), b.Kind
 	}
 	return t.kind.New(), t.kind.GroupVersionKind
 }
@@ -142,8 +142,8 @@ func (s *Server) serveCreate(x *exchange, t target) {
 	}
 	body, want := t.newBody()
 	var others []schema.GroupVersion
-	if t.sub != nil {
-		others = t.sub.Versions
+	if b := t.body(); b != nil {
+		others = b.Versions
 	}
 	var r result
 	err := x.decoded(body, want, others, opts.FieldValidation, func(decode func(runtime.Object) error) (err error) {

@@ -10,7 +10,7 @@ import (
 )
 
 // A field that is stored but has no effect causes one warning for the client that writes it.
-func TestWhatHasNoEffectIsSaid(t *testing.T) {
+func TestFieldsWithoutEffectWarn(t *testing.T) {
 	f := serve(t)
 	const jobs = "/apis/batch/v1/namespaces/default/jobs"
 	job := &batchv1.Job{ObjectMeta: metav1.ObjectMeta{Name: "j"}}

@@ -150,7 +150,7 @@ func TestWatchStarts(t *testing.T) {
 	}
 }
 
-func TestAnObjectThatLeavesTheSelectorIsDeleted(t *testing.T) {
+func TestWatchDeletesObjectThatLeavesSelector(t *testing.T) {
 	f := serve(t)
 	f.create(configMaps, configMap("a", "app=web"))
 	f.create(configMaps, configMap("b", "app=db"))

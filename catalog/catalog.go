@@ -28,7 +28,7 @@ func New(groups ...[]*Kind) (*Catalog, error) {
 		scheme: runtime.NewScheme(),
 	}
 	for _, k := range slices.Concat(groups...) {
-		if k.Resource == "" || k.Singular == "" || k.Kind == "" || k.Version == "" || k.New == nil || (k.NewList == nil) != k.Answered {
+		if k.Resource == "" || k.Singular == "" || k.Kind == "" || k.Version == "" || k.New == nil || (k.NewList == nil) != k.Answered() {
 			return nil, fmt.Errorf("catalog: kind %v lacks a name or a constructor", k.GroupVersionKind)
 		}
 		if c.byGVR[k.GVR()] != nil || c.byGVK[k.GroupVersionKind] != nil {
@@ -39,12 +39,12 @@ func New(groups ...[]*Kind) (*Catalog, error) {
 		c.byGVK[k.GroupVersionKind] = k
 		gv := k.GroupVersion()
 		c.scheme.AddKnownTypeWithName(k.GroupVersionKind, k.New())
-		if !k.Answered {
+		if !k.Answered() {
 			c.scheme.AddKnownTypeWithName(gv.WithKind(k.Kind+"List"), k.NewList())
 		}
 		for _, s := range k.Subresources {
-			if s.New != nil {
-				c.scheme.AddKnownTypeWithName(s.Kind, s.New())
+			if b := s.Body(); b != nil {
+				c.scheme.AddKnownTypeWithName(b.Kind, b.New())
 			}
 		}
 		metav1.AddToGroupVersion(c.scheme, gv)

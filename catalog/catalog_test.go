@@ -25,7 +25,7 @@ func boats() *catalog.Kind {
 	}
 }
 
-func TestNewRefusesWhatIsIncompleteOrTwice(t *testing.T) {
+func TestNewRefusesIncompleteOrDuplicateKinds(t *testing.T) {
 	if _, err := catalog.New([]*catalog.Kind{boats(), boats()}); err == nil || !strings.Contains(err.Error(), "duplicate") {
 		t.Errorf("New(twice the same) = %v", err)
 	}

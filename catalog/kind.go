@@ -33,12 +33,11 @@ type Kind struct {
 	Verbs []string
 
 	New     func() Object
-	NewList func() runtime.Object // nil if Answered
+	NewList func() runtime.Object // nil if the kind is Answered
 
-	// Answered says that no object of the kind is kept: the API server answers
-	// its creation, for which Verbs has "create" alone, and has a handler of the
-	// resource's name that makes the answer.
-	Answered bool
+	// Answer names the handler that answers the creation of an object of the kind, which
+	// is not stored: Verbs has only "create". Empty means that objects are stored.
+	Answer Handler
 
 	// Volatile reports whether a crash may lose the write that replaces old with obj: old is
 	// nil in a creation and obj is nil in a deletion. Nil means that no write may be lost.
@@ -131,72 +130,26 @@ type Column struct {
 	Cell func(obj Object, now time.Time) any
 }
 
-// A Subresource is served under the name of an object. Exactly one of five
-// shapes: an update of the parent that is written as the parent's kind (Kind is
-// zero; "status"), a view of the parent in another kind (Get and/or Apply;
-// "scale", "binding"), a body that the API server answers ("token": Issue), a
-// deletion that depends on more than the object ("eviction": Evict), or a stream
-// that the API server connects ("log", "proxy": Connect).
-type Subresource struct {
-	Name  string
-	Verbs []string
-
-	// Alias is a resource below which the body can be posted as well if it names the parent
-	// ("bindings"). Empty means none.
-	Alias string
-
-	// Kind of the body, if it is not the parent's.
-	Kind schema.GroupVersionKind
-	New  func() runtime.Object // makes a body of Kind
-	// Versions are further versions of Kind, with the same fields, in which clients may
-	// write a body ("eviction").
-	Versions []schema.GroupVersion
-
-	// Prepare carries everything over from old into obj that an update through
-	// this subresource does not change.
-	Prepare func(obj, old Object)
-	// Keeps lists further fields that Prepare carries over, beside the ones of every subresource of that
-	// name does: see [Kind.LeftAlone].
-	Keeps []string
-	// Validate is as in Kind, for updates through this subresource.
-	Validate func(obj, old Object) field.ErrorList
-
-	// Get returns the view.
-	Get func(parent Object) runtime.Object
-	// Apply changes parent (a copy) to what body says. Its errors are API status
-	// errors. The changed parent is then checked by Validate, if there is one.
-	Apply func(parent Object, body runtime.Object) error
-	// KeepsGeneration says that what Apply changes does not count as a change
-	// of the parent's metadata.generation ("binding").
-	KeepsGeneration bool
-
-	// Issue marks a subresource whose body is answered by the API server
-	// itself rather than made from or put into the parent: the API server has
-	// a handler of that name that gets the parent and the decoded body and
-	// returns the answer ("token").
-	Issue bool
-
-	// Evict marks the subresource by which a pod is asked to go: the API server
-	// deletes it if its disruption budget has room. Pod alone has it.
-	Evict bool
-
-	// Connect marks a stream; the API server has a handler of that name.
-	Connect bool
-}
-
 // LeftAlone returns the fields that writes to the object itself (sub is nil) or through a
 // subresource do not change, such as "metadata.labels". An apply does not own them.
 func (k *Kind) LeftAlone(sub *Subresource) []string {
-	switch {
-	case sub != nil && sub.Name == "status":
-		return append([]string{"spec"}, sub.Keeps...)
-	case sub != nil && sub.Kind.Kind != "":
-		return nil // a view
-	case k.Subresource("status") != nil:
+	if sub != nil {
+		part, ok := sub.Shape.(Part)
+		if !ok {
+			return nil
+		}
+		if sub.Name == "status" {
+			return append([]string{"spec"}, part.Keeps...)
+		}
+	}
+	if k.Subresource("status") != nil {
 		return []string{"status"}
 	}
 	return nil
 }
+
+// Answered reports whether objects of the kind are not stored: see Answer.
+func (k *Kind) Answered() bool { return k.Answer != "" }
 
 // StandardVerbs are the verbs of a kind that says nothing else.
 var StandardVerbs = []string{"create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"}

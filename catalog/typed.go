@@ -11,12 +11,12 @@ func Default[T Object](f func(obj T)) func(Object) {
 	return func(obj Object) { f(obj.(T)) }
 }
 
-// Prepare makes a [Kind.Prepare] or [Subresource.Prepare] of f.
+// Prepare makes a [Kind.Prepare] or [Part.Prepare] of f.
 func Prepare[T Object](f func(obj, old T)) func(obj, old Object) {
 	return func(obj, old Object) { f(obj.(T), orNil[T](old)) }
 }
 
-// Validate makes a [Kind.Validate] or [Subresource.Validate] of f.
+// Validate makes a [Kind.Validate] or [Part.Validate] of f.
 func Validate[T Object](f func(obj, old T) field.ErrorList) func(obj, old Object) field.ErrorList {
 	return func(obj, old Object) field.ErrorList { return f(obj.(T), orNil[T](old)) }
 }

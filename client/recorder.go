@@ -151,8 +151,8 @@ func (r *Recorder) EventFor(ref corev1.ObjectReference, kind, reason, format str
 	}
 }
 
-// Run writes what is recorded until ctx is over, and then what is still in the
-// queue as long as the server takes it at the first try, for a second at most. It
+// Run writes recorded events until ctx is cancelled, and then those still in the
+// queue as long as the server accepts them at the first try, for a second at most. It
 // is called once.
 func (r *Recorder) Run(ctx context.Context) error {
 	for {

@@ -62,7 +62,7 @@ func TestAMessageIsUTF8(t *testing.T) {
 	})
 }
 
-func TestManySimilarEventsAreCombinedAndBounded(t *testing.T) {
+func TestSimilarEventsAreCombined(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "a", UID: "1"}}
 		events := record(t, func(r *client.Recorder, _ *clienttest.Server) {

@@ -62,7 +62,7 @@ func TestRESTConformsWithAServerWithoutProtobuf(t *testing.T) {
 	})
 }
 
-func TestADynamicClientGivesWhatTheServerWrote(t *testing.T) {
+func TestDynamicClientReturnsServerBytes(t *testing.T) {
 	server := clienttest.New(t, configMap("a"))
 	c := dial(t, clienttest.Handler(server, clienttest.HandlerOptions{}), client.RESTOptions{Dynamic: true})
 	gvr := client.ConfigMaps.GroupVersionResource
@@ -89,7 +89,7 @@ func TestADynamicClientGivesWhatTheServerWrote(t *testing.T) {
 	}
 }
 
-func TestKindsWithoutAGoTypeAreNotAskedForInProtobuf(t *testing.T) {
+func TestUntypedKindsAreRequestedInJSON(t *testing.T) {
 	accepted := map[string]string{}
 	c := dial(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		accepted[r.URL.Path] = r.Header.Get("Accept")
@@ -151,7 +151,7 @@ func TestAnEvictionThatIsRefusedIsNotRepeated(t *testing.T) {
 	}
 }
 
-func TestAServerThatGoesAwayIsToldWithItsAddress(t *testing.T) {
+func TestUnreachableErrorNamesServer(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)

@@ -157,21 +157,21 @@ func (c *cluster) newServer(p *controlPlane, listeners []net.Listener) (*apiserv
 		},
 		Discovery: discovery.New(p.catalog, versionInfo()),
 		OpenAPI:   openapi.New(p.catalog, versionInfo().GitVersion),
-		Connect: map[string]apiserver.ConnectHandler{
-			"log": func(w http.ResponseWriter, r *http.Request, q apiserver.ConnectRequest) {
+		Connect: map[catalog.Handler]apiserver.ConnectHandler{
+			catalog.PodLog: func(w http.ResponseWriter, r *http.Request, q apiserver.ConnectRequest) {
 				nodes.ServeLogs(w, r, q.Object.(*corev1.Pod))
 			},
-			"nodes/proxy": func(w http.ResponseWriter, r *http.Request, q apiserver.ConnectRequest) {
+			catalog.NodeProxy: func(w http.ResponseWriter, r *http.Request, q apiserver.ConnectRequest) {
 				nodes.ServeProxy(w, r, q.Object.(*corev1.Node), q.Path)
 			},
 		},
-		Issue: map[string]apiserver.IssueHandler{
-			"token": func(ctx context.Context, parent catalog.Object, body kruntime.Object) (kruntime.Object, error) {
+		Issue: map[catalog.Handler]apiserver.IssueHandler{
+			catalog.ServiceAccountToken: func(ctx context.Context, parent catalog.Object, body kruntime.Object) (kruntime.Object, error) {
 				return tokens.Request(ctx, parent.GetNamespace(), parent.GetName(), body.(*authenticationv1.TokenRequest))
 			},
-			"selfsubjectaccessreviews": apiserver.Answer(authorizer.MayI),
-			"selfsubjectrulesreviews":  apiserver.Answer(authorizer.MyRules),
-			"selfsubjectreviews":       apiserver.Answer(auth.WhoAmI),
+			catalog.OwnAccess:   apiserver.Answer(authorizer.MayI),
+			catalog.OwnRules:    apiserver.Answer(authorizer.MyRules),
+			catalog.OwnIdentity: apiserver.Answer(auth.WhoAmI),
 		},
 		Log: c.Log,
 	})

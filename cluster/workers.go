@@ -65,7 +65,7 @@ func (c *cluster) workers(p *controlPlane, caches *cache.Shared) (run.Stage, []s
 	manager := p.as(controllerManager)
 	var served []client.Resource[client.Object]
 	for _, k := range p.catalog.Kinds() {
-		if k.Answered {
+		if k.Answered() {
 			continue // there is none to be kept in order
 		}
 		served = append(served, client.Resource[client.Object]{GroupVersionResource: k.GVR(), Kind: k.Kind, Namespaced: k.Namespaced})

@@ -356,10 +356,10 @@ func (s *Store) publish(items ...queued) {
 	}
 }
 
-// Run commits writes until ctx is over, and deletes the records whose time to live is over.
-// Then it takes no more, makes durable what was accepted, volatile writes included, and
-// closes the backend. It returns an error if the backend broke; what was read from the store
-// before can be read afterwards, too. Run may be called once.
+// Run commits writes until ctx is cancelled, and deletes the records whose time to live has passed.
+// Then it accepts no more writes, makes the accepted ones durable, volatile writes included, and
+// closes the backend. It returns an error if the backend failed; the store can still be read
+// afterwards. Run may be called once.
 func (s *Store) Run(ctx context.Context) error {
 	close(s.ready)
 	defer close(s.stopped)

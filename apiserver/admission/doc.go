@@ -1,6 +1,7 @@
-// Package admission checks and completes writes with what one needs more than the
-// object itself for: who writes, what else is stored, which addresses are
-// taken. (What follows from the object alone is in package catalog.)
+// Package admission has the admission plug-ins: they check and complete writes by the user, the
+// other stored objects and the addresses in use.
+//
+// Package catalog has the rules that need only the object itself.
 //
 // A [Plugin] sees the write as [Attributes], may change the object and may refuse.
 // Plug-ins run in the order in which they were given, after the object was defaulted and before
@@ -8,6 +9,6 @@
 //
 // A plug-in that hands out something scarce (an address, a port) reserves it
 // before the write and gives the reservation back in [Attributes.Done]: after the commit
-// the stored object speaks for itself, and without a commit nothing remains. So nothing
-// can be given twice, nothing leaks, and there is no second book to be repaired.
+// the stored object holds it, and without a commit it is free again. So nothing
+// is allocated twice, nothing leaks, and there is no second record to repair.
 package admission

@@ -67,8 +67,8 @@ func serve(t *testing.T) *served {
 		stream := func(w http.ResponseWriter, _ *http.Request, _ apiserver.ConnectRequest) {
 			w.WriteHeader(http.StatusNoContent)
 		}
-		o.Connect = map[string]apiserver.ConnectHandler{"log": stream, "proxy": stream}
-		o.Issue["token"] = func(ctx context.Context, parent catalog.Object, body runtime.Object) (runtime.Object, error) {
+		o.Connect = map[catalog.Handler]apiserver.ConnectHandler{catalog.PodLog: stream, catalog.NodeProxy: stream}
+		o.Issue[catalog.ServiceAccountToken] = func(ctx context.Context, parent catalog.Object, body runtime.Object) (runtime.Object, error) {
 			return tokens.Request(ctx, parent.GetNamespace(), parent.GetName(), body.(*authenticationv1.TokenRequest))
 		}
 	})
@@ -328,9 +328,9 @@ func (c *counting) List(q store.Query, p store.Page) (store.Listing, error) {
 	return l, err
 }
 
-// TestAnAddressCostsTheSameHoweverManyThereAre counts what is read of the store for many
+// TestAddressAllocationCostIsConstant counts what is read of the store for many
 // services, and that what is found there without reading all of it is the truth.
-func TestAnAddressCostsTheSameHoweverManyThereAre(t *testing.T) {
+func TestAddressAllocationCostIsConstant(t *testing.T) {
 	var counted *counting
 	server := apiservertest.Open(t, func(o *apiserver.Options) {
 		counted = &counting{Store: o.Store}

@@ -54,14 +54,14 @@ func Open(t testing.TB, change func(*apiserver.Options)) *apiserver.Server {
 	authorizer := rbac.New(rbac.Options{Objects: apiserver.NewReader(c, st)})
 	o := apiserver.Options{
 		Store: st, Catalog: c, Authorizer: authorizer,
-		Connect: map[string]apiserver.ConnectHandler{"log": nowhere, "proxy": nowhere, "nodes/proxy": nowhere},
-		Issue: map[string]apiserver.IssueHandler{
-			"token": func(_ context.Context, _ catalog.Object, body runtime.Object) (runtime.Object, error) {
+		Connect: map[catalog.Handler]apiserver.ConnectHandler{catalog.PodLog: nowhere, catalog.NodeProxy: nowhere},
+		Issue: map[catalog.Handler]apiserver.IssueHandler{
+			catalog.ServiceAccountToken: func(_ context.Context, _ catalog.Object, body runtime.Object) (runtime.Object, error) {
 				return body, nil
 			},
-			"selfsubjectaccessreviews": apiserver.Answer(authorizer.MayI),
-			"selfsubjectrulesreviews":  apiserver.Answer(authorizer.MyRules),
-			"selfsubjectreviews":       apiserver.Answer(auth.WhoAmI),
+			catalog.OwnAccess:   apiserver.Answer(authorizer.MayI),
+			catalog.OwnRules:    apiserver.Answer(authorizer.MyRules),
+			catalog.OwnIdentity: apiserver.Answer(auth.WhoAmI),
 		},
 		Log: slog.New(slog.NewTextHandler(t.Output(), nil)),
 	}

@@ -151,9 +151,9 @@ func TestTokenRequests(t *testing.T) {
 	}
 }
 
-// TestATokenDiesWithWhatItIsBoundTo checks every tie, on a token that was good a
+// TestTokenIsBoundToObjects checks every tie, on a token that was good a
 // moment before: nothing may be remembered that is not true any more.
-func TestATokenDiesWithWhatItIsBoundTo(t *testing.T) {
+func TestTokenIsBoundToObjects(t *testing.T) {
 	gone := metav1.NewTime(time.Now().Add(-2 * time.Minute))
 	tests := []struct {
 		name   string
@@ -213,7 +213,7 @@ func TestATokenExpires(t *testing.T) {
 	})
 }
 
-func TestTokensOfOthers(t *testing.T) {
+func TestForeignTokensAreRefused(t *testing.T) {
 	o := boundObjects()
 	ours := newTokens(t, o)
 	elsewhere, err := auth.NewTokens(auth.TokensOptions{Key: newKey(t), Objects: o, Issuer: "https://elsewhere"})

@@ -65,7 +65,7 @@ var (
 	quantifier  = regexp.MustCompile(`^(any|all):`)
 )
 
-// An InvalidError says what is wrong with a question: all of it that was found.
+// An InvalidError has all faults of a question.
 type InvalidError struct{ Err error }
 
 func (e *InvalidError) Error() string { return strings.ReplaceAll(e.Err.Error(), "\n", "; ") }

@@ -73,7 +73,7 @@ func (e *TimeoutError) Lacks() string {
 	return strings.Join(lacks, "; ")
 }
 
-// An Unmet outcome, and what is missing for it.
+// An Unmet is an outcome that was not true at the timeout, and why.
 type Unmet struct {
 	Outcome Outcome
 	Detail  string

@@ -17,8 +17,7 @@ import (
 	"github.com/sampan-io/sampan/internal/run"
 )
 
-// An API is what is used of the API server's in-process client: as one user, with
-// everything that a request goes through. Returned objects are shared and not
+// An API is the part of the API server's in-process client that a Reconciler uses, as one user. Returned objects are shared and not
 // changed here.
 type API interface {
 	Get(ctx context.Context, gvr schema.GroupVersionResource, namespace, name string, subresource string) (runtime.Object, error)

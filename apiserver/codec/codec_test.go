@@ -162,7 +162,7 @@ func TestRestatingLeavesTheOriginalAlone(t *testing.T) {
 	}
 }
 
-func TestTermsOfALoadedItemAreThoseOfAWrittenOne(t *testing.T) {
+func TestLoadedItemHasTermsOfWrittenOne(t *testing.T) {
 	written := placed(t, samplePod("a"), pods, 1)
 	loaded, err := codec.LoadItem(pods, written.Bytes())
 	if err != nil {

@@ -74,7 +74,7 @@ func (l *Loader) note(prefix, key string, err error) {
 	}
 }
 
-// Report logs what was loaded and is not served, a line for each kind.
+// Report logs how many loaded records are not served, a line for each kind.
 func (l *Loader) Report(ctx context.Context, log *slog.Logger) {
 	for _, prefix := range slices.Sorted(maps.Keys(l.unknown)) {
 		log.WarnContext(ctx, "the store has records of a kind that this version does not serve; they are kept as they are",
@@ -96,7 +96,7 @@ func (r *Raw) Bytes() []byte { return r.data }
 // Place implements [store.Value].
 func (*Raw) Place(_, _ store.Revision) {}
 
-// Fault returns why what is stored is not an object of the kind, or nil. An item with a
+// Fault returns why the record is not a readable object of the kind, or nil. An item with a
 // fault has a stand-in as its object, with the name and namespace, and with the rest of the
 // metadata if that can be read: enough to authorize and perform its deletion.
 func (i *Item) Fault() error {

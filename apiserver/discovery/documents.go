@@ -42,9 +42,9 @@ func aliases(c *catalog.Catalog, gv schema.GroupVersion) []*catalog.Kind {
 	var ks []*catalog.Kind
 	for _, k := range kinds(c, gv) {
 		for _, s := range k.Subresources {
-			if s.Alias != "" {
+			if a, ok := s.Shape.(catalog.Action); ok && a.Alias != "" {
 				ks = append(ks, &catalog.Kind{
-					GroupVersionKind: s.Kind, Resource: s.Alias, Singular: strings.ToLower(s.Kind.Kind), Namespaced: k.Namespaced, Verbs: s.Verbs,
+					GroupVersionKind: a.Kind, Resource: a.Alias, Singular: strings.ToLower(a.Kind.Kind), Namespaced: k.Namespaced, Verbs: s.Verbs,
 				})
 			}
 		}
@@ -122,9 +122,10 @@ func resourceList(c *catalog.Catalog, gv schema.GroupVersion) *metav1.APIResourc
 			StorageVersionHash: storageHash(k),
 		})
 		for _, s := range subresources(k) {
-			r := metav1.APIResource{Name: k.Resource + "/" + s.Name, Namespaced: k.Namespaced, Kind: s.Kind.Kind, Verbs: verbs(s.Verbs)}
-			if s.Kind.GroupVersion() != gv {
-				r.Group, r.Version = s.Kind.Group, s.Kind.Version
+			kind := k.BodyKind(&s)
+			r := metav1.APIResource{Name: k.Resource + "/" + s.Name, Namespaced: k.Namespaced, Kind: kind.Kind, Verbs: verbs(s.Verbs)}
+			if kind.GroupVersion() != gv {
+				r.Group, r.Version = kind.Group, kind.Version
 			}
 			doc.APIResources = append(doc.APIResources, r)
 		}
@@ -135,22 +136,15 @@ func resourceList(c *catalog.Catalog, gv schema.GroupVersion) *metav1.APIResourc
 	return doc
 }
 
-// subresources returns those of k, by name, each with the kind of its bodies.
+// subresources returns the subresources of k by name.
 func subresources(k *catalog.Kind) []catalog.Subresource {
-	subs := slices.Clone(k.Subresources)
-	for i := range subs {
-		if subs[i].Kind.Empty() {
-			subs[i].Kind = k.GroupVersionKind
-		}
-	}
-	slices.SortFunc(subs, func(a, b catalog.Subresource) int { return cmp.Compare(a.Name, b.Name) })
-	return subs
+	return slices.SortedFunc(slices.Values(k.Subresources), func(a, b catalog.Subresource) int { return cmp.Compare(a.Name, b.Name) })
 }
 
 // storageHash returns a hash that changes when the stored form of a kind may have changed, or ""
 // for a kind that is not stored.
 func storageHash(k *catalog.Kind) string {
-	if k.Answered {
+	if k.Answered() {
 		return ""
 	}
 	gvk := k.GroupVersionKind
@@ -197,7 +191,7 @@ func aggregatedResource(k *catalog.Kind) apidiscovery.APIResourceDiscovery {
 		r.Scope = apidiscovery.ScopeNamespace
 	}
 	for _, s := range subresources(k) {
-		kind := metav1.GroupVersionKind(s.Kind)
+		kind := metav1.GroupVersionKind(k.BodyKind(&s))
 		r.Subresources = append(r.Subresources, apidiscovery.APISubresourceDiscovery{Subresource: s.Name, ResponseKind: &kind, Verbs: verbs(s.Verbs)})
 	}
 	return r

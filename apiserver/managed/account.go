@@ -204,7 +204,8 @@ var replicas = fieldpath.MakePathOrDie("spec", "replicas") //nolint:gochecknoglo
 // view returns the form of what a subresource shows of its parent, and the account of the
 // parent as one of that.
 func (m *FieldManager) view(w *Write, parent catalog.Object) (*form, *managedfields.ScaleHandler, []metav1.ManagedFieldsEntry, error) {
-	f := &form{kind: w.Sub.Kind, typ: m.types.Of(w.Kind.GroupVersion(), w.Sub.New()), make: w.Sub.New}
+	body := w.Sub.Body()
+	f := &form{kind: body.Kind, typ: m.types.Of(w.Kind.GroupVersion(), body.New()), make: body.New}
 	gv := w.Kind.GroupVersion()
 	h := managedfields.NewScaleHandler(parent.GetManagedFields(), gv, managedfields.ResourcePathMappings{gv.String(): replicas})
 	entries, err := h.ToSubresource()
@@ -249,8 +250,8 @@ func (m *FieldManager) UpdateView(w Write, parent catalog.Object, before, after 
 	return w.dated(account)
 }
 
-// Largest is how many fields or items a mapping or a list may have in what is merged, if
-// there is but one (M4): the library puts each into its place among the others.
+// Largest is the largest number of fields or items of a map or list in a merged object, if
+// it is the only one (M4): the library puts each into its place among the others.
 const Largest = 5000
 
 const mostWork = Largest * Largest

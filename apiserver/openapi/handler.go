@@ -21,8 +21,8 @@ import (
 	"github.com/sampan-io/sampan/catalog"
 )
 
-// New returns a handler for /openapi/v3 and what is below, and for /openapi/v2. Version is what the
-// documents say about the server: "v1.37.2+sampan.0.1.0".
+// New returns a handler for /openapi/v3 and the paths below it, and for /openapi/v2. Version is the
+// version of the server in the documents: "v1.37.2+sampan.0.1.0".
 func New(c *catalog.Catalog, version string) http.Handler {
 	return &handler{catalog: c, version: version}
 }

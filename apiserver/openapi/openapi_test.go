@@ -348,7 +348,7 @@ func BenchmarkFirstRequest(b *testing.B) {
 	}
 }
 
-func TestTheOlderDocumentIsReadAsKubectlReadsIt(t *testing.T) {
+func TestOpenAPIv2IsReadByKubectl(t *testing.T) {
 	s := httptest.NewServer(openapi.New(apiservertest.Kinds(t), "v1.37.0"))
 	t.Cleanup(s.Close)
 	c, err := clientdiscovery.NewDiscoveryClientForConfig(&rest.Config{Host: s.URL})

@@ -74,7 +74,7 @@ func (v verbs) has(verb string) bool { return slices.Contains(v, verb) }
 func (b *builder) kind(k *catalog.Kind) {
 	one := b.object(k.New(), k.GroupVersionKind)
 	var list *model
-	if !k.Answered {
+	if !k.Answered() {
 		list = b.object(k.NewList(), b.gv.WithKind(k.Kind+"List"))
 	}
 	v := verbs(k.Verbs)
@@ -127,20 +127,17 @@ func (b *builder) kind(k *catalog.Kind) {
 
 func (b *builder) subresource(k *catalog.Kind, s *catalog.Subresource, one *model, at, scoped string, where []string) {
 	gvk, bodyModel := k.GroupVersionKind, one
-	if !s.Kind.Empty() {
-		gvk = s.Kind
-		if s.New != nil {
-			bodyModel = b.object(s.New(), gvk)
-		}
+	if body := s.Body(); body != nil {
+		gvk, bodyModel = body.Kind, b.object(body.New(), body.Kind)
 	}
-	if s.Alias != "" {
+	if a, ok := s.Shape.(catalog.Action); ok && a.Alias != "" {
 		post := b.writing(gvk, bodyModel, "post", "create", "Namespaced"+gvk.Kind, "create a "+gvk.Kind)
-		b.put("/"+root(b.gv)+"/namespaces/{namespace}/"+s.Alias, pathItem{"post": post}, []string{"namespace"})
+		b.put("/"+root(b.gv)+"/namespaces/{namespace}/"+a.Alias, pathItem{"post": post}, []string{"namespace"})
 	}
 	scoped += title(s.Name)
 	v, what := verbs(s.Verbs), s.Name+" of the specified "+k.Kind
 	item := pathItem{}
-	if s.Connect {
+	if _, ok := s.Shape.(catalog.Stream); ok {
 		text := &model{Type: "string"}
 		for _, verb := range s.Verbs {
 			method := map[string]string{"get": "get", "create": "post", "update": "put", "patch": "patch", "delete": "delete"}[verb]

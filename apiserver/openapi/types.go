@@ -35,7 +35,7 @@ func NewTypes(c *catalog.Catalog) *Types {
 	return &Types{catalog: c, built: map[schema.GroupVersion]weak.Pointer[typed.Parser]{}}
 }
 
-// Of returns the type of obj: an object of a kind that gv has, or what is sent to a
+// Of returns the type of obj: an object of a kind of gv, or the body of a
 // subresource of one.
 func (t *Types) Of(gv schema.GroupVersion, obj runtime.Object) typed.ParseableType {
 	return t.parser(gv).Type(modelName(reflect.TypeOf(obj).Elem()))
@@ -49,13 +49,13 @@ func (t *Types) parser(gv schema.GroupVersion) *typed.Parser {
 	}
 	ms := models{}
 	for _, k := range t.catalog.Kinds() {
-		if k.GroupVersion() != gv || k.Answered {
+		if k.GroupVersion() != gv || k.Answered() {
 			continue
 		}
 		ms.of(reflect.TypeOf(k.New()))
-		for i := range k.Subresources {
-			if s := &k.Subresources[i]; s.New != nil {
-				ms.of(reflect.TypeOf(s.New()))
+		for _, s := range k.Subresources {
+			if b := s.Body(); b != nil {
+				ms.of(reflect.TypeOf(b.New()))
 			}
 		}
 	}

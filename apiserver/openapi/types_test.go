@@ -45,7 +45,7 @@ func ours(t *testing.T) map[string]smd.TypeDef {
 	c := apiservertest.Kinds(t)
 	all := openapi.NewTypes(c)
 	for _, k := range c.Kinds() {
-		if k.Answered {
+		if k.Answered() {
 			continue
 		}
 		typ := all.Of(k.GroupVersion(), k.New())
@@ -56,7 +56,7 @@ func ours(t *testing.T) map[string]smd.TypeDef {
 			types[d.Name] = d
 		}
 		for _, s := range k.Subresources {
-			if s.New != nil && !all.Of(k.GroupVersion(), s.New()).IsValid() {
+			if b := s.Body(); b != nil && !all.Of(k.GroupVersion(), b.New()).IsValid() {
 				t.Errorf("%s/%s has no type", k.Resource, s.Name)
 			}
 		}

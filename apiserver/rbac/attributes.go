@@ -6,7 +6,7 @@ import (
 	"github.com/sampan-io/sampan/apiserver/auth"
 )
 
-// Attributes are what is asked for. Either Resource or Path is set.
+// Attributes describe a request to the authorizer. Either Resource or Path is set.
 type Attributes struct {
 	User *auth.User
 

@@ -16,6 +16,7 @@ import (
 
 	"github.com/sampan-io/sampan/catalog"
 	"github.com/sampan-io/sampan/catalog/podspec"
+	"github.com/sampan-io/sampan/catalog/workload"
 )
 
 func daemonSets() *catalog.Kind {
@@ -24,11 +25,11 @@ func daemonSets() *catalog.Kind {
 		return catalog.Number(name, status[field], func(d *appsv1.DaemonSet) int64 { return int64(f(&d.Status)) })
 	}
 	selector := func(d *appsv1.DaemonSet) *metav1.LabelSelector { return d.Spec.Selector }
-	k := workload[*appsv1.DaemonSet, appsv1.DaemonSetStatus]{
-		kind: "DaemonSet", resource: "daemonsets", shortName: "ds",
-		template: func(d *appsv1.DaemonSet) *corev1.PodTemplateSpec { return &d.Spec.Template },
-		status:   func(d *appsv1.DaemonSet) *appsv1.DaemonSetStatus { return &d.Status },
-		columns: []catalog.Column{
+	k := workload.Common[*appsv1.DaemonSet, appsv1.DaemonSetStatus]{
+		Kind: gvk("DaemonSet"), Resource: "daemonsets", ShortName: "ds",
+		Template: func(d *appsv1.DaemonSet) *corev1.PodTemplateSpec { return &d.Spec.Template },
+		Status:   func(d *appsv1.DaemonSet) *appsv1.DaemonSetStatus { return &d.Status },
+		Columns: []catalog.Column{
 			number("Desired", "desiredNumberScheduled", func(s *appsv1.DaemonSetStatus) int32 { return s.DesiredNumberScheduled }),
 			number("Current", "currentNumberScheduled", func(s *appsv1.DaemonSetStatus) int32 { return s.CurrentNumberScheduled }),
 			number("Ready", "numberReady", func(s *appsv1.DaemonSetStatus) int32 { return s.NumberReady }),
@@ -38,9 +39,9 @@ func daemonSets() *catalog.Kind {
 				return labels.FormatLabels(d.Spec.Template.Spec.NodeSelector)
 			}),
 		},
-		selector: selector, validate: validateDaemonSet, validateStatus: validateDaemonSetStatus,
-		keepSpec: func(d, old *appsv1.DaemonSet) { d.Spec = old.Spec },
-	}.in(&catalog.Kind{
+		Selector: selector, Validate: validateDaemonSet, ValidateStatus: validateDaemonSetStatus,
+		KeepSpec: func(d, old *appsv1.DaemonSet) { d.Spec = old.Spec },
+	}.In(&catalog.Kind{
 		New:     func() catalog.Object { return &appsv1.DaemonSet{} },
 		NewList: func() runtime.Object { return &appsv1.DaemonSetList{} },
 		Default: catalog.Default(defaultDaemonSet), Prepare: catalog.Prepare(countTemplates),
@@ -91,12 +92,12 @@ func countTemplates(d, old *appsv1.DaemonSet) {
 
 func validateDaemonSet(d, old *appsv1.DaemonSet) field.ErrorList {
 	at, s := field.NewPath("spec"), &d.Spec
-	c := counts{at: at}
-	c.number("minReadySeconds", int64(s.MinReadySeconds))
-	c.maybe("revisionHistoryLimit", s.RevisionHistoryLimit)
-	errs := append(c.errs, validateSelector(s.Selector, &s.Template, "daemonset", at)...)
-	errs = append(errs, validateTemplate(&s.Template, "DaemonSet", at.Child("template"))...)
-	errs = append(errs, validateWishes(d, progressDeadline)...)
+	c := workload.Counts{At: at}
+	c.Number("minReadySeconds", int64(s.MinReadySeconds))
+	c.Maybe("revisionHistoryLimit", s.RevisionHistoryLimit)
+	errs := append(c.Errs, validateSelector(s.Selector, &s.Template, "daemonset", at)...)
+	errs = append(errs, workload.ValidateTemplate(&s.Template, "DaemonSet", at.Child("template"))...)
+	errs = append(errs, validateAnnotations(d, progressDeadline)...)
 	errs = append(errs, validateDaemonStrategy(&s.UpdateStrategy, at.Child("updateStrategy"))...)
 	if old != nil {
 		errs = append(errs, apivalidation.ValidateImmutableField(s.Selector, old.Spec.Selector, at.Child("selector"))...)
@@ -135,18 +136,18 @@ func validateDaemonStrategy(u *appsv1.DaemonSetUpdateStrategy, at *field.Path) (
 
 func validateDaemonSetStatus(d, old *appsv1.DaemonSet) field.ErrorList {
 	s := &d.Status
-	c := counts{at: field.NewPath("status")}
-	c.number("currentNumberScheduled", int64(s.CurrentNumberScheduled))
-	c.number("numberMisscheduled", int64(s.NumberMisscheduled))
-	c.number("desiredNumberScheduled", int64(s.DesiredNumberScheduled))
-	c.number("numberReady", int64(s.NumberReady))
-	c.number("observedGeneration", s.ObservedGeneration)
-	c.number("updatedNumberScheduled", int64(s.UpdatedNumberScheduled))
-	c.number("numberAvailable", int64(s.NumberAvailable))
-	c.number("numberUnavailable", int64(s.NumberUnavailable))
-	c.maybe("collisionCount", s.CollisionCount)
+	c := workload.Counts{At: field.NewPath("status")}
+	c.Number("currentNumberScheduled", int64(s.CurrentNumberScheduled))
+	c.Number("numberMisscheduled", int64(s.NumberMisscheduled))
+	c.Number("desiredNumberScheduled", int64(s.DesiredNumberScheduled))
+	c.Number("numberReady", int64(s.NumberReady))
+	c.Number("observedGeneration", s.ObservedGeneration)
+	c.Number("updatedNumberScheduled", int64(s.UpdatedNumberScheduled))
+	c.Number("numberAvailable", int64(s.NumberAvailable))
+	c.Number("numberUnavailable", int64(s.NumberUnavailable))
+	c.Maybe("collisionCount", s.CollisionCount)
 	if old != nil {
-		c.notLess("collisionCount", s.CollisionCount, old.Status.CollisionCount)
+		c.NotLess("collisionCount", s.CollisionCount, old.Status.CollisionCount)
 	}
-	return c.errs
+	return c.Errs
 }

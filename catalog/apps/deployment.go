@@ -11,6 +11,7 @@ import (
 
 	"github.com/sampan-io/sampan/catalog"
 	"github.com/sampan-io/sampan/catalog/podspec"
+	"github.com/sampan-io/sampan/catalog/workload"
 )
 
 const defaultProgressDeadline = 600 // seconds
@@ -18,24 +19,24 @@ const defaultProgressDeadline = 600 // seconds
 func deployments() *catalog.Kind {
 	spec, status := appsv1.DeploymentSpec{}.SwaggerDoc(), appsv1.DeploymentStatus{}.SwaggerDoc()
 	selector := func(d *appsv1.Deployment) *metav1.LabelSelector { return d.Spec.Selector }
-	k := workload[*appsv1.Deployment, appsv1.DeploymentStatus]{
-		kind: "Deployment", resource: "deployments", shortName: "deploy",
-		template: func(d *appsv1.Deployment) *corev1.PodTemplateSpec { return &d.Spec.Template },
-		status:   func(d *appsv1.Deployment) *appsv1.DeploymentStatus { return &d.Status },
-		columns: []catalog.Column{
+	k := workload.Common[*appsv1.Deployment, appsv1.DeploymentStatus]{
+		Kind: gvk("Deployment"), Resource: "deployments", ShortName: "deploy",
+		Template: func(d *appsv1.Deployment) *corev1.PodTemplateSpec { return &d.Spec.Template },
+		Status:   func(d *appsv1.Deployment) *appsv1.DeploymentStatus { return &d.Status },
+		Columns: []catalog.Column{
 			readyColumn(func(d *appsv1.Deployment) (ready, of int32) {
 				return d.Status.ReadyReplicas, numberOr(d.Spec.Replicas, 1)
 			}),
 			catalog.Number("Up-to-date", status["updatedReplicas"], func(d *appsv1.Deployment) int64 { return int64(d.Status.UpdatedReplicas) }),
 			catalog.Number("Available", status["availableReplicas"], func(d *appsv1.Deployment) int64 { return int64(d.Status.AvailableReplicas) }),
 		},
-		selector: selector, validate: validateDeployment, validateStatus: validateDeploymentStatus,
+		Selector: selector, Validate: validateDeployment, ValidateStatus: validateDeploymentStatus,
 		// Annotations are not carried over: the revision of a deployment is one, and is
 		// written together with the status.
-		keepSpec: func(d, old *appsv1.Deployment) { d.Spec, d.Labels = old.Spec, old.Labels }, keeps: []string{"metadata.labels"},
-		size:    func(d *appsv1.Deployment) **int32 { return &d.Spec.Replicas },
-		sizeNow: func(s *appsv1.DeploymentStatus) int32 { return s.Replicas },
-	}.in(&catalog.Kind{
+		KeepSpec: func(d, old *appsv1.Deployment) { d.Spec, d.Labels = old.Spec, old.Labels }, Keeps: []string{"metadata.labels"},
+		Size:    func(d *appsv1.Deployment) **int32 { return &d.Spec.Replicas },
+		SizeNow: func(s *appsv1.DeploymentStatus) int32 { return s.Replicas },
+	}.In(&catalog.Kind{
 		New:     func() catalog.Object { return &appsv1.Deployment{} },
 		NewList: func() runtime.Object { return &appsv1.DeploymentList{} },
 		Default: catalog.Default(defaultDeployment), Counted: catalog.Object.GetAnnotations,
@@ -68,17 +69,17 @@ func defaultDeployment(d *appsv1.Deployment) {
 
 func validateDeployment(d, old *appsv1.Deployment) field.ErrorList {
 	at, s := field.NewPath("spec"), &d.Spec
-	c := counts{at: at}
-	c.maybe("replicas", s.Replicas)
-	c.number("minReadySeconds", int64(s.MinReadySeconds))
-	c.maybe("revisionHistoryLimit", s.RevisionHistoryLimit)
-	c.maybe("progressDeadlineSeconds", s.ProgressDeadlineSeconds)
-	errs := c.errs
+	c := workload.Counts{At: at}
+	c.Maybe("replicas", s.Replicas)
+	c.Number("minReadySeconds", int64(s.MinReadySeconds))
+	c.Maybe("revisionHistoryLimit", s.RevisionHistoryLimit)
+	c.Maybe("progressDeadlineSeconds", s.ProgressDeadlineSeconds)
+	errs := c.Errs
 	if p := s.ProgressDeadlineSeconds; p != nil && *p <= s.MinReadySeconds {
 		errs = append(errs, field.Invalid(at.Child("progressDeadlineSeconds"), *p, "must be greater than minReadySeconds"))
 	}
 	errs = append(errs, validateSelector(s.Selector, &s.Template, "deployment", at)...)
-	errs = append(errs, validateTemplate(&s.Template, "ReplicaSet", at.Child("template"))...)
+	errs = append(errs, workload.ValidateTemplate(&s.Template, "ReplicaSet", at.Child("template"))...)
 	errs = append(errs, validateStrategy(&s.Strategy, at.Child("strategy"))...)
 	errs = append(errs, validateDeploymentWishes(d)...)
 	if old != nil {
@@ -115,21 +116,21 @@ func validateStrategy(s *appsv1.DeploymentStrategy, at *field.Path) field.ErrorL
 
 func validateDeploymentStatus(d, old *appsv1.Deployment) field.ErrorList {
 	s := &d.Status
-	c := counts{at: field.NewPath("status")}
-	c.number("observedGeneration", s.ObservedGeneration)
-	c.number("replicas", int64(s.Replicas))
-	c.number("updatedReplicas", int64(s.UpdatedReplicas))
-	c.number("readyReplicas", int64(s.ReadyReplicas))
-	c.number("availableReplicas", int64(s.AvailableReplicas))
-	c.number("unavailableReplicas", int64(s.UnavailableReplicas))
-	c.maybe("terminatingReplicas", s.TerminatingReplicas)
-	c.maybe("collisionCount", s.CollisionCount)
-	c.notAbove("updatedReplicas", s.UpdatedReplicas, s.Replicas, "status.replicas")
-	c.notAbove("readyReplicas", s.ReadyReplicas, s.Replicas, "status.replicas")
-	c.notAbove("availableReplicas", s.AvailableReplicas, s.Replicas, "status.replicas")
-	c.notAbove("availableReplicas", s.AvailableReplicas, s.ReadyReplicas, "readyReplicas")
+	c := workload.Counts{At: field.NewPath("status")}
+	c.Number("observedGeneration", s.ObservedGeneration)
+	c.Number("replicas", int64(s.Replicas))
+	c.Number("updatedReplicas", int64(s.UpdatedReplicas))
+	c.Number("readyReplicas", int64(s.ReadyReplicas))
+	c.Number("availableReplicas", int64(s.AvailableReplicas))
+	c.Number("unavailableReplicas", int64(s.UnavailableReplicas))
+	c.Maybe("terminatingReplicas", s.TerminatingReplicas)
+	c.Maybe("collisionCount", s.CollisionCount)
+	c.NotAbove("updatedReplicas", s.UpdatedReplicas, s.Replicas, "status.replicas")
+	c.NotAbove("readyReplicas", s.ReadyReplicas, s.Replicas, "status.replicas")
+	c.NotAbove("availableReplicas", s.AvailableReplicas, s.Replicas, "status.replicas")
+	c.NotAbove("availableReplicas", s.AvailableReplicas, s.ReadyReplicas, "readyReplicas")
 	if old != nil {
-		c.notLess("collisionCount", s.CollisionCount, old.Status.CollisionCount)
+		c.NotLess("collisionCount", s.CollisionCount, old.Status.CollisionCount)
 	}
-	return c.errs
+	return c.Errs
 }

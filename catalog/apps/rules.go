@@ -12,40 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
-
-	"github.com/sampan-io/sampan/catalog/podspec"
 )
-
-// counts refuses numbers below zero.
-type counts struct {
-	at   *field.Path
-	errs field.ErrorList
-}
-
-func (c *counts) number(name string, n int64) {
-	c.errs = append(c.errs, apivalidation.ValidateNonnegativeField(n, c.at.Child(name))...)
-}
-
-// maybe is number for what may be left out.
-func (c *counts) maybe(name string, n *int32) {
-	if n != nil {
-		c.number(name, int64(*n))
-	}
-}
-
-// notAbove refuses a number that is greater than another.
-func (c *counts) notAbove(name string, n, than int32, what string) {
-	if n > than {
-		c.errs = append(c.errs, field.Invalid(c.at.Child(name), n, "cannot be greater than "+what))
-	}
-}
-
-// notLess refuses a collision count that goes back.
-func (c *counts) notLess(name string, n, before *int32) {
-	if before != nil && (n == nil || *n < *before) {
-		c.errs = append(c.errs, field.Invalid(c.at.Child(name), numberOr(n, 0), "cannot be decremented"))
-	}
-}
 
 // validateSelector checks a selector, without which a controller would take all pods or
 // none, and that it selects what the template makes. Kind is as the sentence has it.
@@ -64,19 +31,6 @@ func validateSelector(s *metav1.LabelSelector, t *corev1.PodTemplateSpec, kind s
 		errs = append(errs, field.Invalid(at, s, "invalid label selector"))
 	case !selector.Empty() && !selector.Matches(labels.Set(t.Labels)):
 		errs = append(errs, field.Invalid(spec.Child("template", "metadata", "labels"), t.Labels, "`selector` does not match template `labels`"))
-	}
-	return errs
-}
-
-// validateTemplate checks a template of pods that are to run for ever. Kind is as the
-// sentence has it.
-func validateTemplate(t *corev1.PodTemplateSpec, kind string, at *field.Path) field.ErrorList {
-	errs := podspec.ValidateTemplate(t, at)
-	if t.Spec.RestartPolicy != corev1.RestartPolicyAlways {
-		errs = append(errs, field.NotSupported(at.Child("spec", "restartPolicy"), t.Spec.RestartPolicy, []corev1.RestartPolicy{corev1.RestartPolicyAlways}))
-	}
-	if t.Spec.ActiveDeadlineSeconds != nil {
-		errs = append(errs, field.Forbidden(at.Child("spec", "activeDeadlineSeconds"), "activeDeadlineSeconds in "+kind+" is not Supported"))
 	}
 	return errs
 }

@@ -15,24 +15,25 @@ import (
 
 	"github.com/sampan-io/sampan/catalog"
 	"github.com/sampan-io/sampan/catalog/podspec"
+	"github.com/sampan-io/sampan/catalog/workload"
 )
 
 func statefulSets() *catalog.Kind {
-	return workload[*appsv1.StatefulSet, appsv1.StatefulSetStatus]{
-		kind: "StatefulSet", resource: "statefulsets", shortName: "sts",
-		template: func(s *appsv1.StatefulSet) *corev1.PodTemplateSpec { return &s.Spec.Template },
-		status:   func(s *appsv1.StatefulSet) *appsv1.StatefulSetStatus { return &s.Status },
-		columns: []catalog.Column{
+	return workload.Common[*appsv1.StatefulSet, appsv1.StatefulSetStatus]{
+		Kind: gvk("StatefulSet"), Resource: "statefulsets", ShortName: "sts",
+		Template: func(s *appsv1.StatefulSet) *corev1.PodTemplateSpec { return &s.Spec.Template },
+		Status:   func(s *appsv1.StatefulSet) *appsv1.StatefulSetStatus { return &s.Status },
+		Columns: []catalog.Column{
 			readyColumn(func(s *appsv1.StatefulSet) (ready, of int32) {
 				return s.Status.ReadyReplicas, numberOr(s.Spec.Replicas, 1)
 			}),
 		},
-		selector: func(s *appsv1.StatefulSet) *metav1.LabelSelector { return s.Spec.Selector },
-		validate: validateStatefulSet, validateStatus: validateStatefulSetStatus,
-		keepSpec: func(s, old *appsv1.StatefulSet) { s.Spec = old.Spec },
-		size:     func(s *appsv1.StatefulSet) **int32 { return &s.Spec.Replicas },
-		sizeNow:  func(s *appsv1.StatefulSetStatus) int32 { return s.Replicas },
-	}.in(&catalog.Kind{
+		Selector: func(s *appsv1.StatefulSet) *metav1.LabelSelector { return s.Spec.Selector },
+		Validate: validateStatefulSet, ValidateStatus: validateStatefulSetStatus,
+		KeepSpec: func(s, old *appsv1.StatefulSet) { s.Spec = old.Spec },
+		Size:     func(s *appsv1.StatefulSet) **int32 { return &s.Spec.Replicas },
+		SizeNow:  func(s *appsv1.StatefulSetStatus) int32 { return s.Replicas },
+	}.In(&catalog.Kind{
 		New:     func() catalog.Object { return &appsv1.StatefulSet{} },
 		NewList: func() runtime.Object { return &appsv1.StatefulSetList{} },
 		Default: catalog.Default(defaultStatefulSet),
@@ -82,14 +83,14 @@ func defaultStatefulSet(set *appsv1.StatefulSet) {
 
 func validateStatefulSet(set, old *appsv1.StatefulSet) field.ErrorList {
 	at, s := field.NewPath("spec"), &set.Spec
-	c := counts{at: at}
-	c.maybe("replicas", s.Replicas)
-	c.number("minReadySeconds", int64(s.MinReadySeconds))
-	c.maybe("revisionHistoryLimit", s.RevisionHistoryLimit)
+	c := workload.Counts{At: at}
+	c.Maybe("replicas", s.Replicas)
+	c.Number("minReadySeconds", int64(s.MinReadySeconds))
+	c.Maybe("revisionHistoryLimit", s.RevisionHistoryLimit)
 	if s.Ordinals != nil {
-		c.number("ordinals.start", int64(s.Ordinals.Start))
+		c.Number("ordinals.start", int64(s.Ordinals.Start))
 	}
-	errs := c.errs
+	errs := c.Errs
 	switch s.PodManagementPolicy {
 	case appsv1.OrderedReadyPodManagement, appsv1.ParallelPodManagement:
 	case "":
@@ -107,8 +108,8 @@ func validateStatefulSet(set, old *appsv1.StatefulSet) field.ErrorList {
 	}
 	errs = append(errs, validateSelector(s.Selector, &s.Template, "statefulset", at)...)
 	errs = append(errs, validateClaims(s.VolumeClaimTemplates, at.Child("volumeClaimTemplates"))...)
-	errs = append(errs, validateTemplate(withClaims(s), "StatefulSet", at.Child("template"))...)
-	errs = append(errs, validateWishes(set, progressDeadline)...)
+	errs = append(errs, workload.ValidateTemplate(withClaims(s), "StatefulSet", at.Child("template"))...)
+	errs = append(errs, validateAnnotations(set, progressDeadline)...)
 	if old != nil && fixed(s, &old.Spec) {
 		errs = append(errs, field.Forbidden(at, "updates to statefulset spec for fields other than 'replicas', 'ordinals', 'template', 'updateStrategy', 'revisionHistoryLimit', 'persistentVolumeClaimRetentionPolicy' and 'minReadySeconds' are forbidden"))
 	}
@@ -180,9 +181,9 @@ func validateSetStrategy(u *appsv1.StatefulSetUpdateStrategy, at *field.Path) (e
 		if r == nil {
 			return nil
 		}
-		c := counts{at: rolling}
-		c.maybe("partition", r.Partition)
-		errs = append(errs, c.errs...)
+		c := workload.Counts{At: rolling}
+		c.Maybe("partition", r.Partition)
+		errs = append(errs, c.Errs...)
 		if r.MaxUnavailable == nil {
 			return errs
 		}
@@ -222,21 +223,21 @@ func validateRetention(p *appsv1.StatefulSetPersistentVolumeClaimRetentionPolicy
 
 func validateStatefulSetStatus(set, old *appsv1.StatefulSet) field.ErrorList {
 	s := &set.Status
-	c := counts{at: field.NewPath("status")}
-	c.number("replicas", int64(s.Replicas))
-	c.number("readyReplicas", int64(s.ReadyReplicas))
-	c.number("currentReplicas", int64(s.CurrentReplicas))
-	c.number("updatedReplicas", int64(s.UpdatedReplicas))
-	c.number("availableReplicas", int64(s.AvailableReplicas))
-	c.number("observedGeneration", s.ObservedGeneration)
-	c.maybe("collisionCount", s.CollisionCount)
-	c.notAbove("readyReplicas", s.ReadyReplicas, s.Replicas, "status.replicas")
-	c.notAbove("currentReplicas", s.CurrentReplicas, s.Replicas, "status.replicas")
-	c.notAbove("updatedReplicas", s.UpdatedReplicas, s.Replicas, "status.replicas")
-	c.notAbove("availableReplicas", s.AvailableReplicas, s.Replicas, "status.replicas")
-	c.notAbove("availableReplicas", s.AvailableReplicas, s.ReadyReplicas, "status.readyReplicas")
+	c := workload.Counts{At: field.NewPath("status")}
+	c.Number("replicas", int64(s.Replicas))
+	c.Number("readyReplicas", int64(s.ReadyReplicas))
+	c.Number("currentReplicas", int64(s.CurrentReplicas))
+	c.Number("updatedReplicas", int64(s.UpdatedReplicas))
+	c.Number("availableReplicas", int64(s.AvailableReplicas))
+	c.Number("observedGeneration", s.ObservedGeneration)
+	c.Maybe("collisionCount", s.CollisionCount)
+	c.NotAbove("readyReplicas", s.ReadyReplicas, s.Replicas, "status.replicas")
+	c.NotAbove("currentReplicas", s.CurrentReplicas, s.Replicas, "status.replicas")
+	c.NotAbove("updatedReplicas", s.UpdatedReplicas, s.Replicas, "status.replicas")
+	c.NotAbove("availableReplicas", s.AvailableReplicas, s.Replicas, "status.replicas")
+	c.NotAbove("availableReplicas", s.AvailableReplicas, s.ReadyReplicas, "status.readyReplicas")
 	if old != nil {
-		c.notLess("collisionCount", s.CollisionCount, old.Status.CollisionCount)
+		c.NotLess("collisionCount", s.CollisionCount, old.Status.CollisionCount)
 	}
-	return c.errs
+	return c.Errs
 }

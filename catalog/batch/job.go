@@ -51,10 +51,12 @@ func jobs() *catalog.Kind {
 		Subresources: []catalog.Subresource{{
 			Name:  "status",
 			Verbs: []string{"get", "patch", "update"},
-			Prepare: catalog.Prepare(func(j, old *batchv1.Job) {
-				j.Spec = old.Spec
-			}),
-			Validate: catalog.Validate(validateJobStatus),
+			Shape: catalog.Part{
+				Prepare: catalog.Prepare(func(j, old *batchv1.Job) {
+					j.Spec = old.Spec
+				}),
+				Validate: catalog.Validate(validateJobStatus),
+			},
 		}},
 	}
 }

@@ -129,13 +129,11 @@ func Update(kind *catalog.Kind, obj, old catalog.Object) error {
 }
 
 // UpdateSub does with obj what the API server does on an update of old through a
-// subresource of the kind.
+// subresource of the kind that is a part of it.
 func UpdateSub(kind *catalog.Kind, sub string, obj, old catalog.Object) error {
-	s := kind.Subresource(sub)
+	s := kind.Subresource(sub).Shape.(catalog.Part)
 	apply(kind.Default, obj)
-	if s.Prepare != nil {
-		s.Prepare(obj, old)
-	}
+	s.Prepare(obj, old)
 	errs := catalog.ValidateMeta(kind, obj, old)
 	if s.Validate != nil {
 		errs = append(errs, s.Validate(obj, old)...)
@@ -225,7 +223,7 @@ func named(t *testing.T, k *catalog.Kind) { // K1
 	if got := reflect.TypeOf(k.New()).Elem().Name(); got != k.Kind {
 		t.Errorf("K1: New makes a %s, want a %s", got, k.Kind)
 	}
-	if k.Answered {
+	if k.Answered() {
 		if len(k.Verbs) != 1 || k.Verbs[0] != "create" {
 			t.Errorf("K1: what is answered has the verbs %q, want create alone", k.Verbs)
 		}
@@ -250,6 +248,9 @@ func named(t *testing.T, k *catalog.Kind) { // K1
 			t.Errorf("K1: subresource %q has no verbs or is a duplicate", s.Name)
 		}
 		subs[s.Name] = true
+		if p, ok := s.Shape.(catalog.Part); ok && p.Prepare == nil {
+			t.Errorf("K1: subresource %q has no Prepare", s.Name)
+		}
 	}
 }
 
@@ -315,23 +316,29 @@ func use(t *testing.T, k *catalog.Kind, obj, old catalog.Object) {
 	if k.Sole != nil {
 		k.Sole(obj)
 	}
-	for i := range k.Subresources {
-		s := &k.Subresources[i]
-		if s.Prepare != nil && old != nil {
+	for _, s := range k.Subresources {
+		var change func(catalog.Object, runtime.Object) error
+		switch s := s.Shape.(type) {
+		case catalog.Part:
+			if old == nil {
+				break
+			}
 			o := clone(obj)
 			s.Prepare(o, old)
 			if s.Validate != nil {
 				s.Validate(o, old)
 			}
-		}
-		if s.Get != nil {
+		case catalog.View:
 			s.Get(obj)
+			change = s.Apply
+		case catalog.Action:
+			change = s.Apply
 		}
-		if s.Apply != nil {
-			body := s.New()
+		if change != nil {
+			body := s.Body().New()
 			filler(int64(len(obj.GetName()))).Fill(body)
-			_ = s.Apply(clone(obj), body) // refusing is fine
-			_ = s.Apply(clone(obj), s.New())
+			_ = change(clone(obj), body) // refusing is fine
+			_ = change(clone(obj), s.Body().New())
 		}
 	}
 	if k.Validate != nil {
@@ -401,7 +408,7 @@ func statusApart(t *testing.T, k *catalog.Kind, keeps bool) {
 		t.Errorf("K5: an update changes the status")
 	}
 	updated = clone(obj)
-	sub.Prepare(updated, old)
+	sub.Shape.(catalog.Part).Prepare(updated, old)
 	now, _ := fields(updated)
 	was, _ := fields(old)
 	if !same(now, was) {

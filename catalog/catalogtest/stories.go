@@ -152,17 +152,24 @@ func (s *story) outcome(obj catalog.Object, err error) []string {
 func (s *story) apply(name, body string) []string {
 	s.t.Helper()
 	sub := s.kind.Subresource(name)
-	if sub == nil || sub.Apply == nil {
+	if sub == nil || sub.Body() == nil {
 		s.t.Fatalf("%s has no subresource %q to apply", s.kind.Kind, name)
 	}
-	b := sub.New()
+	b := sub.Body().New()
 	if err := yaml.UnmarshalStrict([]byte(body), b); err != nil {
 		s.t.Fatalf("body %s: %v", body, err)
 	}
 	obj := clone(s.obj)
-	err := sub.Apply(obj, b)
-	if err == nil && sub.Validate != nil {
-		err = sub.Validate(obj, s.obj).ToAggregate()
+	var err error
+	switch shape := sub.Shape.(type) {
+	case catalog.View:
+		if err = shape.Apply(obj, b); err == nil && shape.Validate != nil {
+			err = shape.Validate(obj, s.obj).ToAggregate()
+		}
+	case catalog.Action:
+		err = shape.Apply(obj, b)
+	default:
+		s.t.Fatalf("%s/%s is a %T, which cannot be applied", s.kind.Kind, name, shape)
 	}
 	return s.outcome(obj, err)
 }

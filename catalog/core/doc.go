@@ -1,5 +1,5 @@
 // Package core describes the kinds of the core group, version v1: namespaces,
-// nodes, pods and what runs and connects them. One kind is one file; [Kinds] is
+// nodes, pods, services, volumes, config maps and others. One kind is one file; [Kinds] is
 // the list.
 //
 // Everything here is a pure function of objects, as package catalog asks for.

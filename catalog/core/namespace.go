@@ -40,18 +40,22 @@ func namespaces() *catalog.Kind {
 			{
 				Name:  "status",
 				Verbs: readWrite,
-				Prepare: catalog.Prepare(func(ns, old *corev1.Namespace) {
-					ns.Spec = old.Spec
-				}),
-				Validate: catalog.Validate(validateNamespaceStatus),
+				Shape: catalog.Part{
+					Prepare: catalog.Prepare(func(ns, old *corev1.Namespace) {
+						ns.Spec = old.Spec
+					}),
+					Validate: catalog.Validate(validateNamespaceStatus),
+				},
 			},
 			{
 				Name:  "finalize",
 				Verbs: update,
-				Prepare: catalog.Prepare(func(ns, old *corev1.Namespace) {
-					ns.Status = old.Status
-				}),
-				Validate: catalog.Validate(validateFinalize),
+				Shape: catalog.Part{
+					Prepare: catalog.Prepare(func(ns, old *corev1.Namespace) {
+						ns.Status = old.Status
+					}),
+					Validate: catalog.Validate(validateFinalize),
+				},
 			},
 		},
 	}

@@ -53,17 +53,20 @@ func nodes() *catalog.Kind {
 			{
 				Name:  "status",
 				Verbs: readWrite,
-				Prepare: catalog.Prepare(func(n, old *corev1.Node) {
-					n.Spec = old.Spec
-				}),
-				Validate: catalog.Validate(validateNode),
+				Shape: catalog.Part{
+					Prepare: catalog.Prepare(func(n, old *corev1.Node) {
+						n.Spec = old.Spec
+					}),
+					Validate: catalog.Validate(validateNode),
+				},
 			},
 			{
-				Name:    "proxy",
-				Verbs:   []string{"create", "delete", "get", "patch", "update"},
-				Kind:    gvk("NodeProxyOptions"),
-				New:     func() runtime.Object { return &corev1.NodeProxyOptions{} },
-				Connect: true,
+				Name:  "proxy",
+				Verbs: []string{"create", "delete", "get", "patch", "update"},
+				Shape: catalog.Stream{
+					Body:    &catalog.Body{Kind: gvk("NodeProxyOptions"), New: func() runtime.Object { return &corev1.NodeProxyOptions{} }},
+					Handler: catalog.NodeProxy,
+				},
 			},
 		},
 	}

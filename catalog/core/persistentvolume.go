@@ -65,15 +65,17 @@ func persistentVolumes() *catalog.Kind {
 		Subresources: []catalog.Subresource{{
 			Name:  "status",
 			Verbs: readWrite,
-			Prepare: catalog.Prepare(func(v, old *corev1.PersistentVolume) {
-				v.Spec = old.Spec
-				switch {
-				case v.Status.Phase == old.Status.Phase && v.Status.LastPhaseTransitionTime == nil:
-					v.Status.LastPhaseTransitionTime = old.Status.LastPhaseTransitionTime
-				case v.Status.Phase != old.Status.Phase && (v.Status.LastPhaseTransitionTime == nil || v.Status.LastPhaseTransitionTime.Equal(old.Status.LastPhaseTransitionTime)):
-					v.Status.LastPhaseTransitionTime = new(metav1.NewTime(time.Now()))
-				}
-			}),
+			Shape: catalog.Part{
+				Prepare: catalog.Prepare(func(v, old *corev1.PersistentVolume) {
+					v.Spec = old.Spec
+					switch {
+					case v.Status.Phase == old.Status.Phase && v.Status.LastPhaseTransitionTime == nil:
+						v.Status.LastPhaseTransitionTime = old.Status.LastPhaseTransitionTime
+					case v.Status.Phase != old.Status.Phase && (v.Status.LastPhaseTransitionTime == nil || v.Status.LastPhaseTransitionTime.Equal(old.Status.LastPhaseTransitionTime)):
+						v.Status.LastPhaseTransitionTime = new(metav1.NewTime(time.Now()))
+					}
+				}),
+			},
 		}},
 	}
 }

@@ -66,10 +66,12 @@ func persistentVolumeClaims() *catalog.Kind {
 		Subresources: []catalog.Subresource{{
 			Name:  "status",
 			Verbs: readWrite,
-			Prepare: catalog.Prepare(func(c, old *corev1.PersistentVolumeClaim) {
-				c.Spec = old.Spec
-			}),
-			Validate: catalog.Validate(validateClaimStatus),
+			Shape: catalog.Part{
+				Prepare: catalog.Prepare(func(c, old *corev1.PersistentVolumeClaim) {
+					c.Spec = old.Spec
+				}),
+				Validate: catalog.Validate(validateClaimStatus),
+			},
 		}},
 	}
 }

@@ -55,33 +55,36 @@ func pods() *catalog.Kind {
 		// ephemeralcontainers would stand here too.
 		Subresources: []catalog.Subresource{
 			{
-				Name:     "status",
-				Verbs:    readWrite,
-				Prepare:  catalog.Prepare(preparePodStatus),
-				Keeps:    []string{"metadata.deletionTimestamp", "metadata.ownerReferences"},
-				Validate: catalog.Validate(validatePodStatus),
+				Name:  "status",
+				Verbs: readWrite,
+				Shape: catalog.Part{
+					Prepare:  catalog.Prepare(preparePodStatus),
+					Keeps:    []string{"metadata.deletionTimestamp", "metadata.ownerReferences"},
+					Validate: catalog.Validate(validatePodStatus),
+				},
 			},
 			{
-				Name:            "binding",
-				Verbs:           create,
-				Alias:           "bindings",
-				Kind:            gvk("Binding"),
-				New:             func() runtime.Object { return &corev1.Binding{} },
-				Apply:           bind,
-				KeepsGeneration: true,
+				Name:  "binding",
+				Verbs: create,
+				Shape: catalog.Action{
+					Body:  &catalog.Body{Kind: gvk("Binding"), New: func() runtime.Object { return &corev1.Binding{} }},
+					Alias: "bindings",
+					Apply: bind,
+				},
 			},
 			{
-				Name:     "eviction",
-				Verbs:    create,
-				Kind:     policyv1.SchemeGroupVersion.WithKind("Eviction"),
-				Versions: []schema.GroupVersion{{Group: policyv1.GroupName, Version: "v1beta1"}},
-				New:      func() runtime.Object { return &policyv1.Eviction{} },
-				Evict:    true,
+				Name:  "eviction",
+				Verbs: create,
+				Shape: catalog.Evict{Body: &catalog.Body{
+					Kind:     policyv1.SchemeGroupVersion.WithKind("Eviction"),
+					Versions: []schema.GroupVersion{{Group: policyv1.GroupName, Version: "v1beta1"}},
+					New:      func() runtime.Object { return &policyv1.Eviction{} },
+				}},
 			},
 			{
-				Name:    "log",
-				Verbs:   []string{"get"},
-				Connect: true,
+				Name:  "log",
+				Verbs: []string{"get"},
+				Shape: catalog.Stream{Handler: catalog.PodLog},
 			},
 		},
 	}

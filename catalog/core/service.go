@@ -56,10 +56,12 @@ func services() *catalog.Kind {
 		Subresources: []catalog.Subresource{{
 			Name:  "status",
 			Verbs: readWrite,
-			Prepare: catalog.Prepare(func(s, old *corev1.Service) {
-				s.Spec = old.Spec
-			}),
-			Validate: catalog.Validate(validateServiceStatus),
+			Shape: catalog.Part{
+				Prepare: catalog.Prepare(func(s, old *corev1.Service) {
+					s.Spec = old.Spec
+				}),
+				Validate: catalog.Validate(validateServiceStatus),
+			},
 		}},
 	}
 }

@@ -180,8 +180,8 @@ func validateAffinity(s *corev1.Service, spec *field.Path) field.ErrorList {
 		[]corev1.ServiceAffinity{corev1.ServiceAffinityClientIP, corev1.ServiceAffinityNone})}
 }
 
-// AddressFaults returns what is wrong with the addresses and families that a service
-// has or asks for, as they are written. On an update old is what it was.
+// AddressFaults returns the faults of the addresses and families that a service
+// has or asks for. Old is the service before an update, or nil.
 func AddressFaults(s, old *corev1.Service) field.ErrorList {
 	if !hasClusterIP(s) {
 		return nil

@@ -30,9 +30,13 @@ func serviceAccounts() *catalog.Kind {
 		Subresources: []catalog.Subresource{{
 			Name:  "token",
 			Verbs: create,
-			Kind:  authenticationv1.SchemeGroupVersion.WithKind("TokenRequest"),
-			New:   func() runtime.Object { return &authenticationv1.TokenRequest{} },
-			Issue: true,
+			Shape: catalog.Issue{
+				Body: &catalog.Body{
+					Kind: authenticationv1.SchemeGroupVersion.WithKind("TokenRequest"),
+					New:  func() runtime.Object { return &authenticationv1.TokenRequest{} },
+				},
+				Handler: catalog.ServiceAccountToken,
+			},
 		}},
 	}
 }

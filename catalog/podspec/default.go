@@ -24,7 +24,7 @@ const (
 	defaultFieldRefsVersion = "v1"
 )
 
-// DefaultPod fills in what was left out of the spec of a pod.
+// DefaultPod sets the defaults of the spec of a pod.
 func DefaultPod(spec *corev1.PodSpec) {
 	Default(spec)
 	setDefault(&spec.EnableServiceLinks, true)
@@ -43,8 +43,7 @@ func DefaultPod(spec *corev1.PodSpec) {
 	}
 }
 
-// Default fills in what was left out of a pod spec, be it a pod's or a
-// template's.
+// Default sets the defaults of a pod spec, of a pod or of a template.
 func Default(spec *corev1.PodSpec) {
 	orDefault(&spec.ServiceAccountName, spec.DeprecatedServiceAccount)
 	if spec.DeprecatedServiceAccount != spec.ServiceAccountName {

@@ -6,7 +6,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
-// A report gathers what is wrong.
+// A report collects faults.
 type report struct{ errs field.ErrorList }
 
 func (r *report) add(errs ...*field.Error) { r.errs = append(r.errs, errs...) }

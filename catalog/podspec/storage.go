@@ -29,7 +29,7 @@ func DefaultVolume(s *corev1.PersistentVolumeSpec) {
 	roundUp(s.Capacity)
 }
 
-// ValidateClaim returns what is wrong with a claim of storage: one of its own, or a
+// ValidateClaim returns the faults of a claim of storage: an object, or a
 // template of claims.
 func ValidateClaim(s *corev1.PersistentVolumeClaimSpec, at *field.Path) field.ErrorList {
 	return faults(at, func(at where) field.ErrorList {
@@ -93,8 +93,8 @@ func (r *report) checkDataSource(group *string, kind, name string, at where) {
 	}
 }
 
-// ValidateVolume returns what is wrong with a persistent volume. What names storage
-// outside the cluster only that storage can judge.
+// ValidateVolume returns the faults of a persistent volume. It does not check the names of storage
+// outside the cluster.
 func ValidateVolume(s *corev1.PersistentVolumeSpec, at *field.Path) field.ErrorList {
 	return faults(at, func(at where) field.ErrorList {
 		c := checker{}

@@ -20,8 +20,8 @@ const mayChange = "`spec.containers[*].image`,`spec.initContainers[*].image`,`sp
 	"`spec.tolerations` (only additions to existing tolerations)," +
 	"`spec.terminationGracePeriodSeconds` (allow it to be set to 1 if it was previously negative)"
 
-// ValidateUpdate returns what is wrong with the change from old to spec. A pod
-// on which a scheduling gate is still shut may also narrow down where it can run.
+// ValidateUpdate returns the faults of the change from old to spec. A pod
+// with scheduling gates may also restrict the nodes on which it can run.
 func ValidateUpdate(spec, old *corev1.PodSpec, path *field.Path) field.ErrorList {
 	at := where{path}
 	var r report

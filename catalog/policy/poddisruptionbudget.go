@@ -46,10 +46,12 @@ func podDisruptionBudgets() *catalog.Kind {
 		Subresources: []catalog.Subresource{{
 			Name:  "status",
 			Verbs: []string{"get", "patch", "update"},
-			Prepare: catalog.Prepare(func(b, old *policyv1.PodDisruptionBudget) {
-				b.Spec = old.Spec
-			}),
-			Validate: catalog.Validate(validateStatus),
+			Shape: catalog.Part{
+				Prepare: catalog.Prepare(func(b, old *policyv1.PodDisruptionBudget) {
+					b.Spec = old.Spec
+				}),
+				Validate: catalog.Validate(validateStatus),
+			},
 		}},
 	}
 }

@@ -1,6 +1,6 @@
 // Package scheduling describes the PriorityClass, kind of the group scheduling.k8s.io,
-// version v1: how important the pods are that name it.
+// version v1: the priority of the pods that name it.
 //
-// The number of a class never changes, because pods keep what it was when they were made.
+// The number of a class never changes, because pods keep the number of their creation.
 // Two classes are the system's own: [System].
 package scheduling

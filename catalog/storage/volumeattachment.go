@@ -42,10 +42,12 @@ func volumeAttachments() *catalog.Kind {
 			catalog.Age(),
 		},
 		Subresources: []catalog.Subresource{{
-			Name:     "status",
-			Verbs:    []string{"get", "patch", "update"},
-			Prepare:  catalog.Prepare(func(a, old *storagev1.VolumeAttachment) { a.Spec = old.Spec }),
-			Validate: catalog.Validate(validateAttachment),
+			Name:  "status",
+			Verbs: []string{"get", "patch", "update"},
+			Shape: catalog.Part{
+				Prepare:  catalog.Prepare(func(a, old *storagev1.VolumeAttachment) { a.Spec = old.Spec }),
+				Validate: catalog.Validate(validateAttachment),
+			},
 		}},
 	}
 }

@@ -33,7 +33,7 @@ type kinds struct{ *catalog.Catalog }
 // newKinds leaves out the kinds that a simulation does not evaluate, so that the user gets a note about them.
 func newKinds() (kinds, error) {
 	c, err := catalog.New(slices.DeleteFunc(allkinds.All(), func(k *catalog.Kind) bool {
-		return k.Answered || k.Group == "scheduling.k8s.io" || k.Group == "storage.k8s.io"
+		return k.Answered() || k.Group == "scheduling.k8s.io" || k.Group == "storage.k8s.io"
 	}))
 	return kinds{c}, err
 }

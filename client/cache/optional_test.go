@@ -18,9 +18,9 @@ import (
 	"github.com/sampan-io/sampan/internal/run"
 )
 
-// TestACacheDoesWithoutWhatIsNotServed has a server that does not serve a resource, then is away, then
+// TestOptionalCacheWithoutServedResource has a server that does not serve a resource, then is away, then
 // serves it, and then no more.
-func TestACacheDoesWithoutWhatIsNotServed(t *testing.T) {
+func TestOptionalCacheWithoutServedResource(t *testing.T) {
 	gr := client.ConfigMaps.GroupResource()
 	for name, refusal := range map[string]error{
 		"no such kind":  apierrors.NewNotFound(gr, ""),

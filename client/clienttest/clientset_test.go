@@ -39,7 +39,7 @@ func TestTheConnectionOfAClientsetConforms(t *testing.T) {
 	})
 }
 
-func TestAClientsetWithoutAConnectionIsAnError(t *testing.T) {
+func TestClientsetNeedsConnection(t *testing.T) {
 	if _, err := client.FromREST((*rest.RESTClient)(nil), client.RESTOptions{}); err == nil { // what a fake one has
 		t.Error("a fake clientset was taken")
 	}

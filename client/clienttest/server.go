@@ -23,7 +23,7 @@ import (
 	"github.com/sampan-io/sampan/client"
 )
 
-// A Request is what was asked of a [Server].
+// A Request is a request to a [Server].
 type Request struct {
 	Verb string // get, list, watch, create, update, patch, delete
 	schema.GroupVersionResource

@@ -103,7 +103,7 @@ func TestHolds(t *testing.T) {
 	}
 }
 
-func TestCompileSaysWhereAndWhatInPlainWords(t *testing.T) {
+func TestCompileErrors(t *testing.T) {
 	deep := strings.Repeat("(", 150) + "true" + strings.Repeat(")", 150)
 	tests := []struct{ text, want string }{
 		{"", "1:1: the expression is empty"},

@@ -1,4 +1,4 @@
-// Package mounts ends mounts below a directory, so that its removal does not go into what is mounted there.
+// Package mounts unmounts everything below a directory, so that its removal does not delete mounted files.
 package mounts
 
 import (

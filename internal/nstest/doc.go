@@ -1,13 +1,13 @@
-// Package nstest runs tests in namespaces of their own, so that the interfaces,
-// rules and mounts that they make can't be seen by, or leak into, the machine.
+// Package nstest runs tests in separate Linux namespaces, so that the interfaces,
+// rules and mounts that they make do not leak into the machine.
 //
-// [Run] gives one test a world of its own, [Main] all tests of a package one
-// together, and [Mounts] a command a place where it may mount. In the first two, lo is
-// up and there is no way out. What is left behind in there ends with it. Cgroups
-// can't be had privately: tests give theirs unique names.
+// [Run] gives one test separate namespaces, [Main] all tests of a package shared
+// ones, and [Mounts] a command a mount namespace. In the first two, lo is
+// up and there is no way out. Everything that is left behind in there ends with the namespaces. Cgroups
+// are not separate: tests give theirs unique names.
 //
-// A world is had by running the test program a second time. Making one needs root:
-// who is not root skips ([NeedRoot]), except for Mounts.
+// The namespaces are made for a second process of the test program. That needs root:
+// other users skip ([NeedRoot]), except for Mounts.
 //
 // It is a test kit: only tests and kits import it.
 package nstest

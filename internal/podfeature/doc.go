@@ -1,4 +1,4 @@
-// Package podfeature lists what the specification of a pod can ask for and Sampan's own node agent does not do.
+// Package podfeature lists the fields of a pod's specification that Sampan's own node agent does not support.
 //
 // The tables of this package are the only place that says so. The API server turns them into warnings for the client
 // that creates a pod or a pod template; the node agent rejects pods by them. To make a feature work, implement it and

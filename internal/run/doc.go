@@ -1,7 +1,7 @@
 // Package run owns every goroutine of the program.
 //
 // A part of the program is a function Run(ctx) error that works until its
-// context is over. [Stages] starts such parts in order, each stage when the one
+// context is cancelled. [Stages] starts such parts in order, each stage when the one
 // before it is ready, and stops them in the reverse order; the first part that
 // ends on its own ends the run. [Group] is for the goroutines inside one part: a
 // bounded or unbounded set whose owner waits for all of them.

@@ -84,7 +84,7 @@ func TestAFailureEndsTheRunAndNamesTheTask(t *testing.T) {
 	})
 }
 
-func TestATaskThatEndsEarlyWithoutAnErrorIsAFailure(t *testing.T) {
+func TestEarlyEndOfTaskIsFailure(t *testing.T) {
 	err := run.Stages(t.Context(), run.Stage{{Name: "store", Run: func(context.Context) error { return nil }}})
 	if err == nil || !strings.Contains(err.Error(), "store ended on its own") {
 		t.Errorf("Stages = %v, want an error naming store", err)

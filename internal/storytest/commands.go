@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// A Story is what stories about a cluster have in common: a clock and what is said.
+// A Story is a story while it plays: its clock and its answers.
 type Story struct {
 	T   *testing.T
 	Now time.Time // moved by lines "+DURATION"

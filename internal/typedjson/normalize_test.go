@@ -143,7 +143,7 @@ func carried(t *testing.T, obj protobuf) {
 	}
 }
 
-func TestNormalizedObjectsAreCarriedByEveryEncoding(t *testing.T) {
+func TestNormalizedObjectsSurviveEncodings(t *testing.T) {
 	r := rand.New(rand.NewPCG(5, 6))
 	for _, kind := range kinds() {
 		if _, ok := kind.(*odd); ok || reflect.TypeOf(kind) == reflect.TypeFor[*metav1.Table]() {

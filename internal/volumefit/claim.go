@@ -124,7 +124,7 @@ func Ask(c *corev1.PersistentVolumeClaim) (Wish, error) {
 // Claim returns whose wish it is.
 func (w *Wish) Claim() *corev1.PersistentVolumeClaim { return w.claim }
 
-// Size returns what is asked for, in bytes.
+// Size returns the requested size in bytes.
 func (w *Wish) Size() int64 { return w.size.Value() }
 
 // Suits reports whether a volume could be the claim's if it is reserved for it: then class, selector and modes of access do not

@@ -78,8 +78,8 @@ type entry struct {
 	header
 }
 
-// Open locks the directory, making it if need be, and looks at what is there. The
-// error says which process has it, or that its format is newer than this
+// Open locks the directory, making it if need be, and reads the headers of its files. The
+// error says which process has locked it, or that its format is newer than this
 // program. Nothing else is changed until Load.
 func Open(dir string, opts Options) (store.Backend, error) {
 	opts.Segment = cmp.Or(opts.Segment, 16<<20)

@@ -167,7 +167,7 @@ func TestAFlippedByteIsReportedWithItsPlace(t *testing.T) {
 	}
 }
 
-func TestAfterACleanStopTheLastBatchIsGuardedToo(t *testing.T) {
+func TestCleanStopGuardsLastBatch(t *testing.T) {
 	dir := t.TempDir()
 	b, err := Open(dir, quiet)
 	if err != nil {

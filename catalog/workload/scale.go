@@ -1,4 +1,4 @@
-package apps
+package workload
 
 import (
 	"errors"
@@ -18,7 +18,7 @@ import (
 // A scaled is a kind of which autoscalers and "kubectl scale" see and change the
 // number of pods.
 type scaled[T catalog.Object] struct {
-	resource string
+	resource schema.GroupResource
 	wanted   func(T) **int32
 	present  func(T) int32
 	selector func(T) *metav1.LabelSelector
@@ -27,13 +27,14 @@ type scaled[T catalog.Object] struct {
 
 func (s scaled[T]) subresource() catalog.Subresource {
 	return catalog.Subresource{
-		Name:     "scale",
-		Verbs:    readWrite,
-		Kind:     autoscalingv1.SchemeGroupVersion.WithKind("Scale"),
-		New:      func() runtime.Object { return &autoscalingv1.Scale{} },
-		Get:      func(parent catalog.Object) runtime.Object { return s.get(parent.(T)) },
-		Apply:    func(parent catalog.Object, body runtime.Object) error { return s.apply(parent.(T), body) },
-		Validate: catalog.Validate(s.validate),
+		Name:  "scale",
+		Verbs: []string{"get", "patch", "update"},
+		Shape: catalog.View{
+			Body:     &catalog.Body{Kind: autoscalingv1.SchemeGroupVersion.WithKind("Scale"), New: func() runtime.Object { return &autoscalingv1.Scale{} }},
+			Get:      func(parent catalog.Object) runtime.Object { return s.get(parent.(T)) },
+			Apply:    func(parent catalog.Object, body runtime.Object) error { return s.apply(parent.(T), body) },
+			Validate: catalog.Validate(s.validate),
+		},
 	}
 }
 
@@ -63,7 +64,7 @@ func (s scaled[T]) apply(obj T, body runtime.Object) error {
 		return apierrors.NewBadRequest(fmt.Sprintf("wrong object passed to Scale update: %T", body))
 	}
 	if scale.ResourceVersion != "" && obj.GetResourceVersion() != "" && scale.ResourceVersion != obj.GetResourceVersion() {
-		return apierrors.NewConflict(schema.GroupResource{Group: gvk("").Group, Resource: s.resource}, obj.GetName(), errStale)
+		return apierrors.NewConflict(s.resource, obj.GetName(), errStale)
 	}
 	var errs field.ErrorList
 	for _, f := range []struct{ name, got, want string }{

@@ -23,8 +23,8 @@ const (
 	progressDeadline = names.ProgressDeadlineSeconds
 )
 
-// validateWishes checks those of the annotations that obj has.
-func validateWishes(obj catalog.Object, known ...string) (errs field.ErrorList) {
+// validateAnnotations checks those of the annotations that obj has.
+func validateAnnotations(obj catalog.Object, known ...string) (errs field.ErrorList) {
 	at := field.NewPath("metadata", "annotations")
 	annotations := obj.GetAnnotations()
 	for _, key := range slices.Sorted(maps.Keys(annotations)) {
@@ -44,7 +44,7 @@ func validateWishes(obj catalog.Object, known ...string) (errs field.ErrorList) 
 }
 
 func validateDeploymentWishes(d *appsv1.Deployment) field.ErrorList {
-	errs := validateWishes(d, autoRollback, canaries, promote, abort)
+	errs := validateAnnotations(d, autoRollback, canaries, promote, abort)
 	if value, ok := d.Annotations[canaries]; ok && d.Spec.Strategy.Type == appsv1.RecreateDeploymentStrategyType {
 		errs = append(errs, field.Invalid(field.NewPath("metadata", "annotations").Key(canaries), value, "needs strategy type RollingUpdate: with Recreate no old pod runs beside a new one"))
 	}
