@@ -14,8 +14,8 @@ import (
 type DNSOptions struct {
 	Listen   string // ADDRESS or ADDRESS:PORT
 	Domain   string // of the cluster
-	Upstream string // name servers for other names, with commas between; empty means the host's, "none" nobody
-	Metrics  string // where metrics are served, ADDRESS:PORT; empty means nowhere
+	Upstream string // comma-separated name servers for other names; empty means the host's, "none" disables forwarding
+	Metrics  string // listen address of the metrics, ADDRESS:PORT; empty means not served
 	Networks []string
 	Log      *slog.Logger
 }

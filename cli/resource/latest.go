@@ -30,9 +30,9 @@ func (i Info) Latest(ctx context.Context, c client.Interface) (Info, error) {
 	return i, err
 }
 
-// Watch yields what happens to the object, or to those that the selection picks,
-// beginning with an Added event for each that is there. It ends as
-// [client.Interface] says: with an error, or with ctx.
+// Watch yields the events of the object or of the objects of the selection, beginning with
+// an Added event for each existing one. It ends like a watch of [client.Interface]: with
+// an error, or when ctx is cancelled.
 func (i Info) Watch(ctx context.Context, c client.Interface) iter.Seq2[watch.Event, error] {
 	return func(yield func(watch.Event, error) bool) {
 		opts := metav1.ListOptions{LabelSelector: i.Labels, FieldSelector: i.Fields}

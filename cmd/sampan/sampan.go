@@ -60,7 +60,7 @@ func serve(ctx context.Context, s clusters.Service) error {
 	})
 }
 
-// runScheduler schedules for a cluster that may be somebody else's.
+// runScheduler runs only the scheduler, for a cluster that may not be Sampan's.
 func runScheduler(ctx context.Context, s scheduling.Schedule) error {
 	return standalone.Run(ctx, standalone.Options{
 		Connect:        s.Connect,
@@ -75,7 +75,7 @@ func runScheduler(ctx context.Context, s scheduling.Schedule) error {
 	})
 }
 
-// runDNS answers for the names of a cluster that may be somebody else's.
+// runDNS runs only the DNS server, for a cluster that may not be Sampan's.
 func runDNS(ctx context.Context, cfg *rest.Config, o cli.DNSOptions) error {
 	at, err := dns.ParseAddress(o.Listen)
 	if err != nil {
@@ -126,7 +126,7 @@ func runDNS(ctx context.Context, cfg *rest.Config, o cli.DNSOptions) error {
 	)
 }
 
-// runProxy proxies the services of a cluster that may be somebody else's.
+// runProxy runs only the service proxy, for a cluster that may not be Sampan's.
 func runProxy(ctx context.Context, connect func() (*rest.Config, error), o cli.ProxyOptions) error {
 	alone := proxyalone.Options{
 		Connect:           connect,
