@@ -388,9 +388,9 @@ func get(h *hosts.Host, url string) (string, error) {
 }
 
 // answers checks that pods of a kind answer at an address of a Service.
-func (c *familyCluster) answers(what, from string, entry netip.AddrPort, wanted string) {
+func (c *familyCluster) answers(what, from string, at netip.AddrPort, wanted string) {
 	c.t.Helper()
-	url := "http://" + entry.String() + "/"
+	url := "http://" + at.String() + "/"
 	c.eventually(fmt.Sprintf("%s asks %s at %s", from, what, url), func() (err error) {
 		var got string
 		switch from {

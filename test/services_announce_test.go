@@ -38,23 +38,23 @@ func TestAddressesOfLoadBalancersAreAnnounced(t *testing.T) {
 			t.Fatal("the Service has been given no address within a minute")
 		}
 	}
-	entry := netip.AddrPortFrom(at, servicePort)
+	target := netip.AddrPortFrom(at, servicePort)
 	for _, from := range []*hosts.Host{w.Client, w.Far, w.Nodes[1].Host, w.Nodes[0].Host, w.Nodes[0].Pods[2], w.Nodes[2].Pods[0]} {
 		for _, network := range []string{"tcp", "udp"} {
 			var got hosts.Answer
 			var err error
 			for began := time.Now(); time.Since(began) < time.Minute; { // it is announced in a moment
-				if got, err = from.Ask(network, entry, silence); err == nil {
+				if got, err = from.Ask(network, target, silence); err == nil {
 					break
 				}
 			}
 			if err != nil || !strings.HasPrefix(got.Server, "pod1") {
-				w.wrong(1, "%s asks %s over %s: %v, %v", from.Name, entry, network, got, err)
+				w.wrong(1, "%s asks %s over %s: %v, %v", from.Name, target, network, got, err)
 			}
 		}
 	}
 	stop()
-	if got, err := w.Client.Ask("tcp", entry, silence); !errors.Is(err, hosts.ErrSilent) && !errors.Is(err, hosts.ErrUnreachable) {
+	if got, err := w.Client.Ask("tcp", target, silence); !errors.Is(err, hosts.ErrSilent) && !errors.Is(err, hosts.ErrUnreachable) {
 		t.Errorf("after the cluster has ended %s is still answered for: %v, %v", at, got, err)
 	}
 }

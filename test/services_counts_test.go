@@ -58,7 +58,7 @@ func TestWhatCameToServicesIsCounted(t *testing.T) {
 					want[key] = &sent{}
 				}
 				for f := range w.families {
-					for _, d := range svc.entries(f, w.Nodes[:1]) {
+					for _, d := range svc.frontends(f, w.Nodes[:1]) {
 						for _, from := range []*hosts.Host{w.Nodes[0].Pods[0], w.Nodes[0].Pods[2], w.Nodes[0].Host, w.Client} {
 							want[key].ask(w, svc, from, d, network)
 						}
@@ -155,7 +155,7 @@ func TestWhatCameToServicesIsCounted(t *testing.T) {
 }
 
 // ask asks once and notes what that is in bytes.
-func (s *sent) ask(w *servicesWorld, svc *service, from *hosts.Host, d entry, network string) {
+func (s *sent) ask(w *servicesWorld, svc *service, from *hosts.Host, d frontend, network string) {
 	got, err := from.Ask(network, d.at, patient)
 	if len(svc.members) == 0 {
 		if s.refused++; !errors.Is(err, hosts.ErrRefused) {

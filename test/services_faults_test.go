@@ -135,7 +135,7 @@ func TestWhenAllEndpointsAreGoneClientsAreTold(t *testing.T) {
 		t.Helper()
 		for _, svc := range all {
 			dead := want != nil && len(svc.members) > 0 && svc.userspace
-			for _, d := range svc.entries(0, w.Nodes[:1]) {
+			for _, d := range svc.frontends(0, w.Nodes[:1]) {
 				for _, from := range []*hosts.Host{w.Nodes[0].Pods[2], w.Nodes[0].Host, w.Client} {
 					for _, network := range []string{"tcp", "udp"} {
 						if dead && network == "tcp" && from != w.Client {
@@ -391,7 +391,7 @@ func TestTheOlderServiceHasTheAddress(t *testing.T) {
 		t.Fatal(err)
 	}
 	w.caughtUp()
-	at := entry{kind: "external IP", at: netip.AddrPortFrom(first.outerIP(0), servicePort)}
+	at := frontend{kind: "external IP", at: netip.AddrPortFrom(first.outerIP(0), servicePort)}
 	ask := func(svc *service) {
 		for _, from := range []*hosts.Host{w.Nodes[0].Pods[2], w.Nodes[2].Host, w.Client} {
 			w.ask(svc, from, 0, at, "tcp")

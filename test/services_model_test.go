@@ -122,27 +122,27 @@ func nodeOf(name string) int {
 	return 0
 }
 
-// An entry is an address and port at which clients reach a Service.
-type entry struct {
+// A frontend is an address and port at which clients reach a Service.
+type frontend struct {
 	kind string // "cluster IP", "node port", "external IP", "load balancer"
 	at   netip.AddrPort
 	node int // whose address it is, of a node port
 }
 
-func (s *service) entries(f int, nodes []*hosts.Node) (ds []entry) {
+func (s *service) frontends(f int, nodes []*hosts.Node) (ds []frontend) {
 	if s.headless {
 		return nil
 	}
-	ds = append(ds, entry{kind: "cluster IP", at: netip.AddrPortFrom(s.clusterIP(f), servicePort)})
+	ds = append(ds, frontend{kind: "cluster IP", at: netip.AddrPortFrom(s.clusterIP(f), servicePort)})
 	if s.external {
-		ds = append(ds, entry{kind: "external IP", at: netip.AddrPortFrom(s.outerIP(f), servicePort)})
+		ds = append(ds, frontend{kind: "external IP", at: netip.AddrPortFrom(s.outerIP(f), servicePort)})
 	}
 	if s.balanced {
-		ds = append(ds, entry{kind: "load balancer", at: netip.AddrPortFrom(s.outerIP(f), servicePort)})
+		ds = append(ds, frontend{kind: "load balancer", at: netip.AddrPortFrom(s.outerIP(f), servicePort)})
 	}
 	if s.nodePort {
 		for i, n := range nodes {
-			ds = append(ds, entry{kind: "node port", at: netip.AddrPortFrom(n.IP[f], s.nodePorts()), node: i + 1})
+			ds = append(ds, frontend{kind: "node port", at: netip.AddrPortFrom(n.IP[f], s.nodePorts()), node: i + 1})
 		}
 	}
 	return ds
@@ -158,7 +158,7 @@ type want struct {
 
 // expect says what is to become of a connection from a host to a Service, and on which
 // node that is decided, counted from 1.
-func (s *service) expect(w *hosts.World, from *hosts.Host, f int, d entry) (want, int) {
+func (s *service) expect(w *hosts.World, from *hosts.Host, f int, d frontend) (want, int) {
 	own := nodeOf(from.Name)
 	at := own
 	switch {

@@ -42,7 +42,7 @@ func (s *servicesWorld) nothingElse(all []service) {
 		svc := &all[i]
 		for f := range s.families {
 			if !svc.foreign {
-				want += protocols * len(svc.entries(f, s.Nodes[:1]))
+				want += protocols * len(svc.frontends(f, s.Nodes[:1]))
 			}
 		}
 		if !svc.nodePort {
@@ -52,7 +52,7 @@ func (s *servicesWorld) nothingElse(all []service) {
 		for f := range s.families {
 			for _, network := range []string{"tcp", "udp"} {
 				at := []netip.Addr{loopback, netip.IPv6Loopback()}[f]
-				s.ask(svc, node.Host, f, entry{kind: "node port at loopback", at: netip.AddrPortFrom(at, svc.nodePorts()), node: 1}, network)
+				s.ask(svc, node.Host, f, frontend{kind: "node port at loopback", at: netip.AddrPortFrom(at, svc.nodePorts()), node: 1}, network)
 			}
 		}
 	}
@@ -75,7 +75,7 @@ func (s *servicesWorld) matrix(all []service) {
 	for i := range all {
 		svc := &all[i]
 		for f := range s.families {
-			for _, d := range svc.entries(f, s.Nodes) {
+			for _, d := range svc.frontends(f, s.Nodes) {
 				for _, h := range from {
 					for _, network := range []string{"tcp", "udp"} {
 						room <- struct{}{}
@@ -100,7 +100,7 @@ func (s *servicesWorld) matrix(all []service) {
 const enough = 200
 
 // ask sends requests to a Service until every permitted member has answered, and returns the number of requests.
-func (s *servicesWorld) ask(svc *service, from *hosts.Host, f int, d entry, network string) int {
+func (s *servicesWorld) ask(svc *service, from *hosts.Host, f int, d frontend, network string) int {
 	to, at := svc.expect(s.World, from, f, d)
 	patience := patient
 	if errors.Is(to.err, hosts.ErrSilent) {

@@ -83,7 +83,7 @@ func (r *runJob) command(cmd *cobra.Command, args []string) (*batchv1.Job, error
 	}
 	switch {
 	case r.timeout < 0:
-		return nil, fmt.Errorf("--timeout: must be >= 0, got %v", r.timeout)
+		return nil, fmt.Errorf("--timeout=%v: want 0 or more", r.timeout)
 	case r.in.Given() && (len(args) > 0 || r.flags.Given(cmd.Flags())):
 		return nil, errors.New("-f cannot be used with NAME, a command or flags that describe the Job")
 	case r.in.Given():
