@@ -290,7 +290,7 @@ func TestPruneDeletesWhatLeftTheSet(t *testing.T) {
 	}
 	_ = getMap(t, c, "default", "stranger")
 
-	// Parents that are none, or somebody else's.
+	// Parents without the annotations, or of another tool.
 	for name, annotations := range map[string]map[string]string{"none": nil, "theirs": {"applyset.kubernetes.io/tooling": "kubectl/v1.37"}} {
 		m := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: "default", Annotations: annotations}}
 		if _, err := client.ConfigMaps.Create(t.Context(), c, m); err != nil {

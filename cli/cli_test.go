@@ -19,7 +19,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/sampan-io/sampan/cli"
-	"github.com/sampan-io/sampan/cli/scheduling"
 	"github.com/sampan-io/sampan/client"
 	"github.com/sampan-io/sampan/client/clienttest"
 )
@@ -98,7 +97,6 @@ func (c *terminal) runIn(ctx context.Context, args ...string) result {
 	out, errs := &tee{on: c.onLine}, &tee{on: c.onLine}
 	code := cli.Main(ctx, append([]string{"--kubeconfig", c.kubeconfig}, args...), cli.Options{
 		Version: "v0", In: strings.NewReader(c.in), Out: out, Err: errs,
-		RunScheduler: func(context.Context, scheduling.Schedule) error { return nil },
 	})
 	return result{code, out.buf.String(), errs.buf.String()}
 }

@@ -1,38 +1,40 @@
-// Package cli is the command line.
+// Package cli assembles the command line of sampan.
 //
-// The verbs live in rooms below, each a file there:
+// The commands are in the packages below, one file each:
 //
-//	objects    create run replace apply delete get scale
-//	waiting    wait, and --wait of the others
-//	pods       logs exec, run job
-//	rollouts   rollout rolling-update
-//	nodes      cordon uncordon drain
-//	images     image
-//	machine    up down status kubeconfig serve demo: clusters of this machine
-//	scheduling scheduler, scheduler explain
-//	here       version
+//	objects     create, run, replace, apply, delete, get and scale
+//	waiting     wait, and --wait of the other commands
+//	pods        logs, exec and run job
+//	rollouts    rollout and rolling-update
+//	nodes       cordon, uncordon and drain; simulate cut and restore
+//	images      image
+//	simulation  simulate
+//	services    service trace
+//	scheduling  scheduler and scheduler explain
+//	clusters    up, down, status, kubeconfig, serve and demo: clusters of this machine
 //
-// They stand on session (streams, flags, connection), show (-o), exit (how a command ends),
-// resource (any input as objects), and on apply, manifest, schema and progress.
+// Package cli has version, proxy and dns. The commands use session (streams, flags,
+// connection), show (-o), exit (exit codes and error messages), resource (any input as
+// objects), apply, manifest, schema and progress.
 //
-// A verb says its flags, turns its input into objects, asks the server through package
-// client, and prints what kubectl would print where kubectl has the verb. It works against
-// any Kubernetes cluster that the kubeconfig names, not only our own.
+// A command declares its flags, turns its input into objects, calls the server through
+// package client, and prints what kubectl prints if kubectl has the command. It works with
+// any Kubernetes cluster of the kubeconfig.
 //
-// Verbs return errors and never exit; [Main] prints the error and picks the exit
-// code, so that every failure reads the same:
+// Commands return errors and never call os.Exit; [Main] prints the error and returns the
+// exit code:
 //
 //	0    done
-//	1    wrong use, no connection or no permission
-//	2    it failed for good
+//	1    usage error, no connection or no permission
+//	2    failed
 //	3    timed out
-//	4    nothing matched, or it is gone
-//	5    rolled back without having been asked to
+//	4    no object matched, or the object was deleted
+//	5    rolled back without a request to do so
 //	130  interrupted
 //
-// A command that ran inside a container ends with that command's own code; for run job,
-// 125 is a failure of ours.
+// exec and run job exit with the exit code of the command in the container; run job exits
+// with 125 if the command itself did not fail.
 //
-// The verbs that start and stop a cluster on this machine belong to the program
-// that has one to start: it passes them in as Options.Extra.
+// The program adds the commands of package clusters in Options.Extra, because they start
+// clusters, which this package must not link.
 package cli

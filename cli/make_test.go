@@ -8,8 +8,8 @@ import (
 	"github.com/sampan-io/sampan/client"
 )
 
-// TestObjectsFromFlags checks the objects that verbs make of flags against those that
-// kubectl 1.37 makes of the same flags.
+// TestObjectsFromFlags compares the objects that the commands make from flags with those
+// that kubectl 1.37 makes from the same flags.
 func TestObjectsFromFlags(t *testing.T) {
 	term := &terminal{t: t, kubeconfig: t.TempDir() + "/none"} // no cluster is needed
 	dir := t.TempDir()

@@ -1,29 +1,18 @@
 package cli
 
 import (
-	"context"
 	"log/slog"
 
 	"github.com/spf13/cobra"
-	"k8s.io/client-go/rest"
 
 	"github.com/sampan-io/sampan/cli/session"
+	"github.com/sampan-io/sampan/proxy/standalone"
 )
 
-// ProxyOptions is how a service proxy runs alone, as the user wrote it.
-type ProxyOptions struct {
-	Node, BindAddress, Mode                     string
-	NodePortAddresses, ClusterCIDR, ServiceCIDR []string
-	HealthzAddress, MetricsAddress              string
-	Keep                                        bool // the rules stay when it ends
-	Announce                                    bool // answer for addresses of load balancers
-	Cleanup                                     bool // only remove what an earlier one left
-	Log                                         *slog.Logger
-}
-
-// proxyCommand returns the verb proxy. Connect is called only if a server is needed.
-func proxyCommand(g *session.Globals, serve func(ctx context.Context, connect func() (*rest.Config, error), o ProxyOptions) error) *cobra.Command {
-	var o ProxyOptions
+// proxyCommand returns the command proxy, which runs the service proxy of a cluster that may not be Sampan's.
+func proxyCommand(g *session.Globals) *cobra.Command {
+	o := standalone.Options{Connect: g.Config, UserAgent: "sampan-proxy/" + g.Version}
+	var cleanup bool
 	var level slog.Level
 	cmd := &cobra.Command{
 		Use:   "proxy",
@@ -34,7 +23,10 @@ func proxyCommand(g *session.Globals, serve func(ctx context.Context, connect fu
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			o.Log = slog.New(slog.NewTextHandler(cmd.ErrOrStderr(), &slog.HandlerOptions{Level: level}))
-			return serve(cmd.Context(), g.Config, o)
+			if cleanup {
+				return standalone.Cleanup(o)
+			}
+			return standalone.Run(cmd.Context(), o)
 		},
 	}
 	f := cmd.Flags()
@@ -48,7 +40,7 @@ func proxyCommand(g *session.Globals, serve func(ctx context.Context, connect fu
 	f.StringVar(&o.HealthzAddress, "healthz-bind-address", "", "address to serve /healthz and /livez on over HTTP, such as 0.0.0.0:10256 (default: not served)")
 	f.StringVar(&o.MetricsAddress, "metrics-bind-address", "", "loopback address to serve /metrics on over HTTP, such as 127.0.0.1:10249 (default: not served)")
 	f.BoolVar(&o.Keep, "keep-rules", false, "leave the rules in place on exit, so that the next proxy takes them over without interruption")
-	f.BoolVar(&o.Cleanup, "cleanup", false, "remove the rules and links of an earlier proxy from this node, and exit")
+	f.BoolVar(&cleanup, "cleanup", false, "remove the rules and links of an earlier proxy from this node, and exit")
 	f.TextVar(&level, "log-level", slog.LevelInfo, "minimum level of log messages: debug, info, warn or error")
 	return cmd
 }

@@ -9,7 +9,6 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
-	"k8s.io/client-go/rest"
 
 	"github.com/sampan-io/sampan/cli/exit"
 	"github.com/sampan-io/sampan/cli/images"
@@ -24,29 +23,18 @@ import (
 	"github.com/sampan-io/sampan/cli/waiting"
 )
 
-// Options configures the command line. The zero value works, without the verbs
-// that need what is missing.
+// Options configures the command line. The zero value works.
 type Options struct {
 	Version string // of this program; empty means "unknown"
 
 	In       io.Reader // nil means os.Stdin
 	Out, Err io.Writer // nil means os.Stdout, os.Stderr
 
-	// Extra are further verbs; the root's global flags are theirs, too.
+	// Extra are further commands, which get the global flags.
 	Extra []*cobra.Command
 
-	// RunScheduler schedules pods against a server, until ctx is over. Nil leaves the verb out.
-	RunScheduler func(ctx context.Context, s scheduling.Schedule) error
-
-	// RunDNS answers for the names of a cluster until ctx is over. Nil leaves the verb out.
-	RunDNS func(ctx context.Context, cfg *rest.Config, o DNSOptions) error
-
-	// RunProxy proxies the services of a cluster on this node until ctx is over; connect says which cluster. Nil
-	// leaves the verb out.
-	RunProxy func(ctx context.Context, connect func() (*rest.Config, error), o ProxyOptions) error
-
 	// Release is called when a wait has been interrupted, so that the next
-	// interruption ends the program at once. Nil means that nothing is to be done.
+	// interruption ends the program at once. It may be nil.
 	Release func()
 }
 
@@ -90,17 +78,8 @@ func New(o Options) *cobra.Command {
 	root.AddCommand(
 		objects.Create(g), objects.Apply(g), run, objects.Replace(g), objects.Get(g), objects.Delete(g), pods.Logs(g), pods.Exec(g),
 		objects.Scale(g), waiting.Command(g), rollouts.RollingUpdate(g), rollouts.Rollout(g), nodes.Cordon(g), nodes.Uncordon(g), nodes.Drain(g),
-		images.Command(g), services.Command(g), simulate, versionCommand(g),
+		images.Command(g), services.Command(g), simulate, scheduling.Command(g), dnsCommand(g), proxyCommand(g), versionCommand(g),
 	)
-	if o.RunScheduler != nil {
-		root.AddCommand(scheduling.Command(g, o.RunScheduler))
-	}
-	if o.RunDNS != nil {
-		root.AddCommand(dnsCommand(g, o.RunDNS))
-	}
-	if o.RunProxy != nil {
-		root.AddCommand(proxyCommand(g, o.RunProxy))
-	}
 	root.AddCommand(o.Extra...)
 	root.InitDefaultCompletionCmd()
 	root.InitDefaultHelpCmd()

@@ -34,7 +34,7 @@ type Options struct {
 	// yet, and returns its path.
 	Runtime func(dir string) (string, error)
 
-	Report local.Reporter // told when the cluster is ready
+	Report local.Reporter // receives the progress of the start
 	Log    *slog.Logger   // nil means slog.Default
 }
 
@@ -131,7 +131,7 @@ func nodeNetworks(pods local.Pair, i int) []netip.Prefix {
 	return all
 }
 
-// nodeNetwork returns the networks of the pods of the node of this host, as programs are told.
+// nodeNetwork returns the pod networks of the node of this host, in the format of flags.
 func nodeNetwork(pods local.Pair) string { return strings.Join(texts(nodeNetworks(pods, 0)), ",") }
 
 // texts returns what things are called.
@@ -146,10 +146,9 @@ func texts[T fmt.Stringer](all []T) []string {
 // killedTimeout is far more than the kernel takes to give back what a process had.
 const killedTimeout = 30 * time.Second
 
-// claim makes this process the only one of the cluster's name, which is the run
-// directory, and the only one that works on its data. Until it has both it changes
-// nothing of what is there. A run before that was killed and is just ending holds
-// ports and locks, so that is waited for.
+// claim locks the run directory, so that this is the only process with the cluster's
+// name, and the data directory. Until it has both locks it changes nothing. It waits
+// for the end of an earlier process that was killed and still holds ports and locks.
 func (c *cluster) claim(ctx context.Context) (store.Backend, error) {
 	i, running, err := c.Profile.Instance()
 	if err != nil {
@@ -208,8 +207,8 @@ func (c *cluster) prepare() (err error) {
 	return err
 }
 
-// announce writes down that the cluster is ready, tells who started it, and
-// stays until the end.
+// announce writes the state file of the running cluster, reports readiness to the
+// process that started it, and returns when ctx is cancelled.
 func (c *cluster) announce(ctx context.Context, url string, nodes []string) error {
 	self, err := local.Self()
 	if err != nil {
@@ -239,7 +238,7 @@ func (c *cluster) announce(ctx context.Context, url string, nodes []string) erro
 	return nil
 }
 
-// writeKubeconfig writes the administrator's credentials, unless those that are there will do.
+// writeKubeconfig writes the administrator's credentials, unless the existing ones are still valid.
 func (c *cluster) writeKubeconfig(url string) error {
 	subject := pki.Subject{CommonName: "kubernetes-admin", Organizations: []string{"system:masters"}}
 	saved, ok := c.Profile.SavedCredentials()

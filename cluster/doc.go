@@ -1,12 +1,11 @@
-// Package cluster is the composition root: it makes every part of a cluster, hands
-// each what it needs, and runs them in order.
+// Package cluster starts all components of a cluster in the order of their dependencies
+// and connects them: it is the composition root.
 //
-// The order is the order of dependence: the store; the API server on it; the
-// objects that every cluster has; the workers, which all see the cluster through
-// client.Interface as a user of their own, in process; the service proxy. The
-// container runtime is a process of its own that is found again after a restart.
-// When the nodes are Ready and the rules of the proxy stand, the cluster is.
+// The order is: the store; the API server; the objects that every cluster has; the
+// components, each of which uses the API as its own user through client.Interface, in
+// the same process; the service proxy. The container runtime is a separate process,
+// which is adopted after a restart. The cluster is ready when the nodes are Ready and
+// the rules of the proxy are in place.
 //
-// Nothing here decides anything about pods or services; what is written here could
-// be read as a table of who knows whom.
+// The package makes no decisions about pods or Services.
 package cluster

@@ -65,13 +65,12 @@ func (c *cluster) listenDNS(ctx context.Context) (*nameSockets, error) {
 	return n, nil
 }
 
-// listenDNSAt opens the sockets of one address. If the port is not what somebody asked
-// for it may be another.
+// listenDNSAt opens the sockets of one address. With anyPort it falls back to another port.
 func (c *cluster) listenDNSAt(ctx context.Context, at netip.AddrPort, anyPort bool) (*dns.Sockets, net.Listener, error) {
 	sockets, err := dns.Listen(ctx, &freebind, at)
 	if anyPort && errors.Is(err, syscall.EADDRINUSE) {
-		// A resolver of the host may listen on all its addresses. Pods are told the
-		// address of the service instead, which leads to whatever port it is.
+		// A resolver of the host may listen on all its addresses. Pods use the address of
+		// the Service instead, which leads to any port.
 		c.Log.WarnContext(ctx, "another program uses the port of cluster DNS: pods only reach cluster DNS through its Service", "address", at)
 		sockets, err = dns.Listen(ctx, &freebind, netip.AddrPortFrom(at.Addr(), 0))
 	}

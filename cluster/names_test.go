@@ -13,8 +13,8 @@ import (
 	"github.com/sampan-io/sampan/dns"
 )
 
-// TestWhereNamesAreAsked checks where the name server listens, what pods are told, and where
-// its service leads. A second loopback address stands for the bridge.
+// TestWhereNamesAreAsked checks the listen address of the name server, the resolver of pods
+// and the endpoint of its Service. A second loopback address represents the bridge.
 func TestWhereNamesAreAsked(t *testing.T) {
 	if os.Getuid() != 0 {
 		t.Skip("port 53 needs root")

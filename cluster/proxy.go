@@ -99,8 +99,8 @@ func (c *cluster) proxy(p *controlPlane, caches *cache.Shared) ([]run.Stage, err
 	}, nil
 }
 
-// A rulesWatch tells two of the removal of rules by somebody else: the service proxy, and who keeps those of the pod
-// network, which are gone as well if it was done by `nft flush ruleset`.
+// A rulesWatch notifies two components when another program removes rules: the service proxy, and
+// the owner of the pod network's rules, which `nft flush ruleset` removes as well.
 type rulesWatch struct {
 	watch func(ctx context.Context, lost func()) error
 	lost  chan struct{} // of capacity 1

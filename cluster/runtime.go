@@ -104,8 +104,8 @@ func (r *runtimeProcess) Run(ctx context.Context) error {
 	}
 }
 
-// upgrade tells a runtime whose program was replaced on disk since it started to
-// execute the new one, in place: it stays the parent of its containers.
+// upgrade has a runtime whose program was replaced on disk since its start execute the
+// new program in place: it stays the parent of its containers.
 func (r *runtimeProcess) upgrade(ctx context.Context, p local.Process) error {
 	const replaced = " (deleted)" // proc(5), /proc/PID/exe
 	runs, err := os.Readlink(fmt.Sprintf("/proc/%d/exe", p.PID))
@@ -128,7 +128,7 @@ func (r *runtimeProcess) adopt() (local.Process, error) {
 	return i.Runtime.Process, nil
 }
 
-// runtimeFlags are what the runtime is told, to serve or to clean up.
+// runtimeFlags are the flags of the runtime's commands serve and clean.
 func runtimeFlags(p local.Profile, pods, services string) []string {
 	return []string{
 		"--socket=" + p.RuntimeSocket(),

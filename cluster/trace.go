@@ -25,7 +25,7 @@ func (c *cluster) podNetworks() (podNetworks, error) {
 	return podNetworks{cri.NewRuntimeServiceClient(conn.Conn())}, nil
 }
 
-// restore has the runtime make the rules of its network anew.
+// restore has the runtime restore the rules of its network.
 func (n podNetworks) restore(ctx context.Context) error {
 	_, err := n.runtime.UpdateRuntimeConfig(ctx, &cri.UpdateRuntimeConfigRequest{RuntimeConfig: &cri.RuntimeConfig{NetworkConfig: &cri.NetworkConfig{}}})
 	return err

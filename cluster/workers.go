@@ -91,7 +91,7 @@ func (c *cluster) workers(p *controlPlane, caches *cache.Shared) (run.Stage, []s
 		return nil, nil, err
 	}
 	stage = append(stage, disks...)
-	// What a controller reads and tells goes on without it: others may need it.
+	// Keep the caches and event recorders of a disabled controller: others may need them.
 	for _, loop := range off {
 		i := slices.IndexFunc(stage, func(t run.Task) bool { return t.Name == loop })
 		if i < 0 {

@@ -46,7 +46,7 @@ func configMap(name string, data ...string) *corev1.ConfigMap {
 	return cm
 }
 
-// heard collects the names of configMaps that an informer tells of.
+// heard collects the names of the ConfigMaps in the events of an informer.
 type heard struct {
 	mu    sync.Mutex
 	names map[string]bool // guarded by mu
@@ -66,7 +66,7 @@ func (h *heard) tell(obj any, there bool) {
 	}
 }
 
-// await blocks until the informer has told of the name, or of its end.
+// await blocks until the informer has reported that the object exists, or was deleted.
 func (h *heard) await(ctx context.Context, t *testing.T, name string, there bool) {
 	t.Helper()
 	for {
@@ -148,7 +148,7 @@ func TestInformersSurviveAKilledServer(t *testing.T) {
 	h.await(ctx, t, "after", true)
 	h.await(ctx, t, "before", false)
 
-	// What was before the restart is out of the history: a plain watch is told so.
+	// The events before the restart are not in the history: a plain watch gets an error.
 	w, err := cms.Watch(ctx, metav1.ListOptions{ResourceVersion: old.ResourceVersion})
 	if err == nil {
 		e := <-w.ResultChan()

@@ -105,7 +105,7 @@ func TestAControllerOfControllerRuntime(t *testing.T) {
 		t.Fatal(err)
 	}
 	await("hello Bruno")
-	// What somebody else deletes comes back, because the controller owns it.
+	// The controller recreates an object that it owns when another client deletes it.
 	if err := c.Delete(ctx, &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "crew"}}); err != nil {
 		t.Fatal(err)
 	}

@@ -53,7 +53,7 @@ type span struct{ begin, end time.Duration }
 
 var valid = span{-time.Hour, day}
 
-// A subject is who a client's certificate names.
+// A subject is the user and group in a client certificate.
 type subject struct{ name, group string }
 
 // issue makes a client's certificate with the authority of a cluster.

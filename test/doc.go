@@ -1,11 +1,10 @@
-// Package test tests the program as its users use it: with an unmodified kubectl
-// and client-go, from the outside. It is a module of its own so that the product
-// never links these.
+// Package test has the end-to-end tests, which run the program with an unmodified kubectl
+// and client-go. It is a separate module so that the product never links these.
 //
-// The service proxy is tried on a network of hosts (package hosts): what is to become of each connection is
-// in services_model_test.go, which shares nothing with the proxy. SAMPAN_SERVICES_TIMES makes the runs under
-// load so many times longer.
+// The tests of the service proxy run on a network of hosts (package hosts). The expected
+// result of each connection is computed in services_model_test.go, which shares no code
+// with the proxy. SAMPAN_SERVICES_TIMES multiplies the length of the runs under load.
 //
-// The stories are scripts in testdata/script. They run in network, mount and process
-// namespaces of their own; see TestMain.
+// The stories are scripts in testdata/script. Each runs in its own network, mount and
+// process namespaces; see TestMain.
 package test

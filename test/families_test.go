@@ -90,7 +90,7 @@ func (c *familyCluster) surroundings() string {
 	return out
 }
 
-// balancers are addresses on the wire that nobody has.
+// balancers are unused addresses of the link.
 func (c *familyCluster) balancers() string {
 	var all []string
 	for _, f := range c.uses {
@@ -387,10 +387,10 @@ func get(h *hosts.Host, url string) (string, error) {
 	return string(body), err
 }
 
-// answers has the pods of a kind answer at a door of a Service.
-func (c *familyCluster) answers(what, from string, door netip.AddrPort, wanted string) {
+// answers checks that pods of a kind answer at an address of a Service.
+func (c *familyCluster) answers(what, from string, at netip.AddrPort, wanted string) {
 	c.t.Helper()
-	url := "http://" + door.String() + "/"
+	url := "http://" + at.String() + "/"
 	c.eventually(fmt.Sprintf("%s asks %s at %s", from, what, url), func() (err error) {
 		var got string
 		switch from {

@@ -69,7 +69,7 @@ spec:
         readinessProbe: {httpGet: {path: /healthz, port: 80}, periodSeconds: 1}
 `
 
-// A disturbance is one round of what is done to the pods under load.
+// A disturbance is one kind of change to the pods under load.
 type disturbance func(s *shell, version string)
 
 // TestNoRequestIsLostWhilePodsComeAndGo sends requests through a Service, on
@@ -393,8 +393,8 @@ func (c *loadClient) close() {
 func (c *loadClient) ask() (string, error) {
 	used := c.conn != nil
 	version, begun, err := c.try()
-	// A server may close a connection that nobody uses, and a request may cross that
-	// on its way: HTTP wants it to be sent again, on a fresh connection.
+	// A server may close an idle connection while a request is on its way: HTTP requires
+	// the client to send it again, on a new connection.
 	if err != nil && used && !begun {
 		version, _, err = c.try()
 	}

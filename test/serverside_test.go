@@ -45,7 +45,7 @@ func TestServerSideApplyByClientGo(t *testing.T) {
 		t.Errorf("the extracted one, changed: %+v, %v", d, err)
 	}
 
-	// A scale of somebody else, by force, and then as a field that is shared.
+	// A forced scale by another manager, and then the field as a shared one.
 	scale := applyautoscaling.Scale().WithSpec(applyautoscaling.ScaleSpec().WithReplicas(3))
 	_, err = deployments.ApplyScale(ctx, "web", scale, metav1.ApplyOptions{FieldManager: "scaler"})
 	if !apierrors.IsConflict(err) || !apierrors.HasStatusCause(err, metav1.CauseTypeFieldManagerConflict) {
@@ -62,7 +62,7 @@ func TestServerSideApplyByClientGo(t *testing.T) {
 		t.Errorf("Apply of what the scaler says = %v, %v", d, err)
 	}
 
-	// Conditions of two managers in one status, in a pod that nobody runs.
+	// Conditions of two managers in one status, of a pod that no node runs.
 	pods := cs.CoreV1().Pods("default")
 	pod := applycore.Pod("gated", "default").WithSpec(applycore.PodSpec().WithContainers(applycore.Container().WithName("main").WithImage("any")).
 		WithSchedulingGates(applycore.PodSchedulingGate().WithName("example.com/wait")))

@@ -15,8 +15,8 @@ import (
 	"github.com/sampan-io/sampan/test/hosts"
 )
 
-// TestAddressesOfLoadBalancersAreAnnounced runs a cluster with a real node on a node of the world. Whoever is
-// on its link reaches a Service at an address that the cluster gives away, without a route to it.
+// TestAddressesOfLoadBalancersAreAnnounced runs a cluster with a real node on a node of the world. Hosts on
+// its link reach a Service at its load balancer address, without a route to it.
 func TestAddressesOfLoadBalancersAreAnnounced(t *testing.T) {
 	w := newServicesWorld(t)
 	const pool = "192.168.7.200-192.168.7.203"
@@ -38,23 +38,23 @@ func TestAddressesOfLoadBalancersAreAnnounced(t *testing.T) {
 			t.Fatal("the Service has been given no address within a minute")
 		}
 	}
-	door := netip.AddrPortFrom(at, servicePort)
+	target := netip.AddrPortFrom(at, servicePort)
 	for _, from := range []*hosts.Host{w.Client, w.Far, w.Nodes[1].Host, w.Nodes[0].Host, w.Nodes[0].Pods[2], w.Nodes[2].Pods[0]} {
 		for _, network := range []string{"tcp", "udp"} {
 			var got hosts.Answer
 			var err error
 			for began := time.Now(); time.Since(began) < time.Minute; { // it is announced in a moment
-				if got, err = from.Ask(network, door, silence); err == nil {
+				if got, err = from.Ask(network, target, silence); err == nil {
 					break
 				}
 			}
 			if err != nil || !strings.HasPrefix(got.Server, "pod1") {
-				w.wrong(1, "%s asks %s over %s: %v, %v", from.Name, door, network, got, err)
+				w.wrong(1, "%s asks %s over %s: %v, %v", from.Name, target, network, got, err)
 			}
 		}
 	}
 	stop()
-	if got, err := w.Client.Ask("tcp", door, silence); !errors.Is(err, hosts.ErrSilent) && !errors.Is(err, hosts.ErrUnreachable) {
+	if got, err := w.Client.Ask("tcp", target, silence); !errors.Is(err, hosts.ErrSilent) && !errors.Is(err, hosts.ErrUnreachable) {
 		t.Errorf("after the cluster has ended %s is still answered for: %v, %v", at, got, err)
 	}
 }

@@ -17,8 +17,8 @@ import (
 	"github.com/sampan-io/sampan/test/hosts"
 )
 
-// What proxies tell of the EndpointSlices that they have applied (docs/decisions/0008): each
-// node's has a Lease with this label, whose annotation has the revision.
+// Each node's proxy reports the EndpointSlices that it has applied (docs/decisions/0008) in a
+// Lease with this label, whose annotation has the revision.
 const (
 	appliedNamespace  = "kube-system"
 	appliedLabel      = "sampan.dev/service-proxy"
@@ -34,9 +34,9 @@ type replaceable struct {
 	state  string // "serves", "leaves" or "gone"
 }
 
-// TestEndpointsAreReplacedUnderLoad replaces endpoints a hundred times a second while clients ask, as
-// agents do: an endpoint is marked as terminating; when every proxy has told that it has applied this,
-// its server stops to listen at once, and then it goes. No request may fail.
+// TestEndpointsAreReplacedUnderLoad replaces endpoints a hundred times a second while clients send requests, as
+// agents do: an endpoint is marked as terminating; once every proxy has reported that it has applied this, its
+// server stops listening, and then the endpoint is removed. No request may fail.
 func TestEndpointsAreReplacedUnderLoad(t *testing.T) {
 	for _, userspace := range []bool{false, true} {
 		t.Run(map[bool]string{false: "kernel", true: "userspace"}[userspace], func(t *testing.T) {
@@ -47,7 +47,7 @@ func TestEndpointsAreReplacedUnderLoad(t *testing.T) {
 
 const (
 	replacements = 100 // in a second
-	perPod       = 40  // endpoints: some wait long until nobody is on the way to them
+	perPod       = 40  // endpoints: a few wait long until no connection is on its way to them
 	serving      = 6   // endpoints at a time
 
 	// acceptPause makes connections stand in a server's queue, where they are lost when it
@@ -253,7 +253,7 @@ func (c *churn) replace(ctx context.Context, n int) int {
 	return len(leave)
 }
 
-// write stores who serves and who leaves, and returns the revision.
+// write stores the serving and terminating endpoints, and returns the revision.
 func (c *churn) write(ctx context.Context) (uint64, error) {
 	s := c.svc.slice(c.w.World, 0)
 	s.Ports = s.Ports[:1]

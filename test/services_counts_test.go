@@ -21,9 +21,9 @@ type sent struct {
 	refused              uint64
 }
 
-// TestWhatCameToServicesIsCounted asks Services of either mode by every kind of door, from pods, the node and
-// outside, while endpoints and modes change, and then reads the metrics: connections are those that were made,
-// bytes those that were sent.
+// TestWhatCameToServicesIsCounted sends requests to Services of either mode, at every kind of address, from pods, the
+// node and outside, while endpoints and modes change, and then compares the metrics with the connections that were made
+// and the bytes that were sent.
 func TestWhatCameToServicesIsCounted(t *testing.T) {
 	w := newServicesWorld(t)
 	w.withStandIn()
@@ -58,7 +58,7 @@ func TestWhatCameToServicesIsCounted(t *testing.T) {
 					want[key] = &sent{}
 				}
 				for f := range w.families {
-					for _, d := range svc.doors(f, w.Nodes[:1]) {
+					for _, d := range svc.frontends(f, w.Nodes[:1]) {
 						for _, from := range []*hosts.Host{w.Nodes[0].Pods[0], w.Nodes[0].Pods[2], w.Nodes[0].Host, w.Client} {
 							want[key].ask(w, svc, from, d, network)
 						}
@@ -155,7 +155,7 @@ func TestWhatCameToServicesIsCounted(t *testing.T) {
 }
 
 // ask asks once and notes what that is in bytes.
-func (s *sent) ask(w *servicesWorld, svc *service, from *hosts.Host, d door, network string) {
+func (s *sent) ask(w *servicesWorld, svc *service, from *hosts.Host, d frontend, network string) {
 	got, err := from.Ask(network, d.at, patient)
 	if len(svc.members) == 0 {
 		if s.refused++; !errors.Is(err, hosts.ErrRefused) {
@@ -181,7 +181,7 @@ func (s *sent) ask(w *servicesWorld, svc *service, from *hosts.Host, d door, net
 
 var countedLine = regexp.MustCompile(`(?m)^sampan_proxy_([a-z_]+)\{(?:direction="(\w+)",)?namespace="default",port="[^"]*",protocol="(\w+)",(?:reason="([\w-]+)",)?service="([^"]+)"\} (\S+)$`)
 
-// counted reads what the proxy of node 1 tells of Services: by metric, Service, protocol, and direction or reason.
+// counted reads the Service metrics of node 1's proxy: by metric, Service, protocol, and direction or reason.
 func (s *servicesWorld) counted() map[string]uint64 {
 	s.t.Helper()
 	_, body, err := s.get(s.Nodes[0].Host, netip.AddrPortFrom(loopback, hosts.MetricsPort), "/metrics")

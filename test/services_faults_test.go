@@ -45,7 +45,7 @@ func faulty(t *testing.T, all ...*service) *servicesWorld {
 	return w
 }
 
-// blackhole makes a pod drop whatever is sent to it, until the test ends.
+// blackhole makes a pod drop all packets to it, until the test ends.
 func (s *servicesWorld) blackhole(pod *hosts.Host) {
 	s.t.Helper()
 	if out, err := pod.Output("nft", "add table inet hole; add chain inet hole in { type filter hook input priority 0; policy drop; }"); err != nil {
@@ -61,8 +61,8 @@ func (s *servicesWorld) connections(pods ...string) (n int64) {
 	return n
 }
 
-// TestABlackholedEndpointCostsOneTry has an endpoint whose packets are dropped. In userspace mode
-// nobody notices but by a moment: one other endpoint is dialled for each connection.
+// TestABlackholedEndpointCostsOneTry has an endpoint whose packets are dropped. In userspace mode clients
+// only notice a short delay: one other endpoint is dialled for each connection.
 func TestABlackholedEndpointCostsOneTry(t *testing.T) {
 	svc := &service{name: "hole", number: 1, userspace: true, members: members("pod1a", "pod2a", "pod3a")}
 	w := faulty(t, svc)
@@ -86,8 +86,8 @@ func TestABlackholedEndpointCostsOneTry(t *testing.T) {
 	t.Logf("the longest of %d connections took %v", 3*questions, longest.Round(time.Millisecond))
 }
 
-// TestEndpointsThatRefuseOrReset has an endpoint without a server, and one that breaks what it has
-// accepted: that can't be mended, but it is told at once.
+// TestEndpointsThatRefuseOrReset has an endpoint without a server, and one that resets the connections that
+// it has accepted: the proxy can't repair that, but the client sees the error at once.
 func TestEndpointsThatRefuseOrReset(t *testing.T) {
 	refuses := &service{name: "refuses", number: 1, userspace: true, members: members("pod1a", "pod2a")}
 	resets := &service{name: "resets", number: 2, userspace: true, members: members("pod2a", "pod3a")}
@@ -121,8 +121,8 @@ func TestEndpointsThatRefuseOrReset(t *testing.T) {
 	}
 }
 
-// TestWhenAllEndpointsAreGoneClientsAreTold takes all endpoints away: from the Service, or their servers
-// from under it. Nobody is left hanging.
+// TestWhenAllEndpointsAreGoneClientsAreTold removes all endpoints of the Service, or stops their servers.
+// Clients get an error and no connection hangs.
 func TestWhenAllEndpointsAreGoneClientsAreTold(t *testing.T) {
 	var all []*service
 	for i, userspace := range []bool{false, true} {
@@ -135,7 +135,7 @@ func TestWhenAllEndpointsAreGoneClientsAreTold(t *testing.T) {
 		t.Helper()
 		for _, svc := range all {
 			dead := want != nil && len(svc.members) > 0 && svc.userspace
-			for _, d := range svc.doors(0, w.Nodes[:1]) {
+			for _, d := range svc.frontends(0, w.Nodes[:1]) {
 				for _, from := range []*hosts.Host{w.Nodes[0].Pods[2], w.Nodes[0].Host, w.Client} {
 					for _, network := range []string{"tcp", "udp"} {
 						if dead && network == "tcp" && from != w.Client {
@@ -224,8 +224,8 @@ func TestConnectionsOutliveTheirEndpoint(t *testing.T) {
 	}
 }
 
-// TestAProxyThatIsKilledIsNotMissed kills proxies under load and starts them again, or tells them to stop and
-// to leave their rules, as for another version.
+// TestAProxyThatIsKilledIsNotMissed kills proxies under load and starts them again, or stops them with
+// --keep-rules, as for an upgrade.
 func TestAProxyThatIsKilledIsNotMissed(t *testing.T) {
 	svc := &service{name: "kernel", number: 1, nodePort: true, members: members("pod1a", "pod2a", "pod3a")}
 	w := faulty(t, svc)
@@ -293,10 +293,10 @@ func (s *servicesWorld) cutOff() (mend func()) {
 	return func() { do("delete table ip away") }
 }
 
-// TestAnAPIServerThatIsAwayIsNotMissed kills the API server under load and starts it again, and then cuts the
-// nodes off from it, who are told nothing of that. New connections are made all the time. Meanwhile an
-// endpoint dies, which nobody can take out of its slice or hear of: where connections are relayed, they go
-// to others. What was changed meanwhile is done afterwards.
+// TestAnAPIServerThatIsAwayIsNotMissed kills the API server under load and starts it again, and then disconnects
+// the nodes from it without closing connections. New connections are made all the time. Meanwhile an endpoint
+// fails, which cannot be removed from its slice: where connections are relayed, they go to other endpoints.
+// Changes made meanwhile are applied afterwards.
 func TestAnAPIServerThatIsAwayIsNotMissed(t *testing.T) {
 	kernel := &service{name: "kernel", number: 1, nodePort: true, members: members("pod1a", "pod2a", "pod3a")}
 	user := &service{name: "user", number: 2, nodePort: true, userspace: true, members: members("pod1b", "pod2b", "pod3b")}
@@ -379,7 +379,7 @@ func TestTheOlderServiceHasTheAddress(t *testing.T) {
 	w.create(first)
 	w.startProxies()
 	w.caughtUp()
-	<-time.After(time.Second + 100*time.Millisecond) // by which ages are told
+	<-time.After(time.Second + 100*time.Millisecond) // ages are compared by it
 	o := second.object(w.World, 1)
 	o.Spec.ClusterIP, o.Spec.ClusterIPs = "", nil
 	ctx := t.Context()
@@ -391,7 +391,7 @@ func TestTheOlderServiceHasTheAddress(t *testing.T) {
 		t.Fatal(err)
 	}
 	w.caughtUp()
-	at := door{kind: "external IP", at: netip.AddrPortFrom(first.outerIP(0), servicePort)}
+	at := frontend{kind: "external IP", at: netip.AddrPortFrom(first.outerIP(0), servicePort)}
 	ask := func(svc *service) {
 		for _, from := range []*hosts.Host{w.Nodes[0].Pods[2], w.Nodes[2].Host, w.Client} {
 			w.ask(svc, from, 0, at, "tcp")

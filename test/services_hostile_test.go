@@ -19,8 +19,8 @@ import (
 // secretPort is that of servers which only their own host is to reach.
 const secretPort = 9999
 
-// TestHostileEndpointsAreNotReached has EndpointSlices that no good API server stores, with addresses
-// that mean another host to each host: nobody reaches a server there through a Service.
+// TestHostileEndpointsAreNotReached has EndpointSlices that no API server should store, with addresses
+// that mean another host to each host: no client reaches a server there through a Service.
 func TestHostileEndpointsAreNotReached(t *testing.T) {
 	w := newServicesWorld(t)
 	w.withStandIn()

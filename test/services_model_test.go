@@ -24,7 +24,7 @@ const (
 	serverPort  = 8080 // of each pod
 )
 
-// A member is a pod as an EndpointSlice tells of it.
+// A member is a pod as its EndpointSlice describes it.
 type member struct {
 	pod              string
 	unready, leaving bool   // not ready; not ready, and it serves while it terminates
@@ -32,7 +32,7 @@ type member struct {
 	node             int    // and for which node; 0 is none
 }
 
-// A service is one row of the table: a Service and who is behind it.
+// A service is one row of the table: a Service and its members.
 type service struct {
 	name    string
 	members []member
@@ -122,27 +122,27 @@ func nodeOf(name string) int {
 	return 0
 }
 
-// A door is a way to reach a Service.
-type door struct {
+// A frontend is an address and port at which clients reach a Service.
+type frontend struct {
 	kind string // "cluster IP", "node port", "external IP", "load balancer"
 	at   netip.AddrPort
 	node int // whose address it is, of a node port
 }
 
-func (s *service) doors(f int, nodes []*hosts.Node) (ds []door) {
+func (s *service) frontends(f int, nodes []*hosts.Node) (ds []frontend) {
 	if s.headless {
 		return nil
 	}
-	ds = append(ds, door{kind: "cluster IP", at: netip.AddrPortFrom(s.clusterIP(f), servicePort)})
+	ds = append(ds, frontend{kind: "cluster IP", at: netip.AddrPortFrom(s.clusterIP(f), servicePort)})
 	if s.external {
-		ds = append(ds, door{kind: "external IP", at: netip.AddrPortFrom(s.outerIP(f), servicePort)})
+		ds = append(ds, frontend{kind: "external IP", at: netip.AddrPortFrom(s.outerIP(f), servicePort)})
 	}
 	if s.balanced {
-		ds = append(ds, door{kind: "load balancer", at: netip.AddrPortFrom(s.outerIP(f), servicePort)})
+		ds = append(ds, frontend{kind: "load balancer", at: netip.AddrPortFrom(s.outerIP(f), servicePort)})
 	}
 	if s.nodePort {
 		for i, n := range nodes {
-			ds = append(ds, door{kind: "node port", at: netip.AddrPortFrom(n.IP[f], s.nodePorts()), node: i + 1})
+			ds = append(ds, frontend{kind: "node port", at: netip.AddrPortFrom(n.IP[f], s.nodePorts()), node: i + 1})
 		}
 	}
 	return ds
@@ -158,7 +158,7 @@ type want struct {
 
 // expect says what is to become of a connection from a host to a Service, and on which
 // node that is decided, counted from 1.
-func (s *service) expect(w *hosts.World, from *hosts.Host, f int, d door) (want, int) {
+func (s *service) expect(w *hosts.World, from *hosts.Host, f int, d frontend) (want, int) {
 	own := nodeOf(from.Name)
 	at := own
 	switch {
@@ -168,7 +168,7 @@ func (s *service) expect(w *hosts.World, from *hosts.Host, f int, d door) (want,
 		at = 1 // to which all routes from outside lead
 	}
 	if s.foreign {
-		return want{err: hosts.ErrRefused}, at // it is in the service network, and nobody's
+		return want{err: hosts.ErrRefused}, at // an unused address of the service network
 	}
 	inside, pod := own == at, strings.HasPrefix(from.Name, "pod")
 	if d.kind == "load balancer" && s.onlyClient && from != w.Client {
@@ -210,8 +210,8 @@ func isOf(w *hosts.World, node, f int, a netip.Addr) bool {
 	return a == w.Nodes[node-1].IP[f] || a == hosts.PodNetwork(f, node).Addr().Next() || a == hosts.ManagementAddress(node)
 }
 
-// serving returns who is to answer connections that are decided on a node: of all members, or
-// of those that are on a node.
+// serving returns the members that may answer connections decided on a node: all members, or
+// those of that node.
 func (s *service) serving(on, at int) []string {
 	pick := func(want func(member) bool) (names []string) {
 		for _, m := range s.members {

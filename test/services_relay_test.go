@@ -94,7 +94,7 @@ func TestWhatRelayedServicesMayAskFor(t *testing.T) {
 	go serveHeads(l, heads)
 	for f := range 2 {
 		for _, svc := range []*service{one, two} {
-			for _, d := range svc.doors(f, w.Nodes[:1]) {
+			for _, d := range svc.frontends(f, w.Nodes[:1]) {
 				from := w.Nodes[0].Pods[2]
 				c, err := from.Dial("tcp", d.at, patient)
 				if err != nil {

@@ -31,9 +31,9 @@ func TestServices(t *testing.T) {
 	w.nothingElse(all)
 }
 
-// nothingElse looks for what is to be no door: whatever rules there are besides those for the doors of
-// these Services and of the one by which we know that all is there. Node ports at loopback are for the
-// node itself, and are asked here.
+// nothingElse checks that no other address answers: that no rules exist beside those for the addresses of
+// these Services and of the one that shows that all rules are in place. Node ports at loopback are for the
+// node itself, and are tried here.
 func (s *servicesWorld) nothingElse(all []service) {
 	const protocols, marks = 2, 1
 	want := s.families * protocols * marks
@@ -42,7 +42,7 @@ func (s *servicesWorld) nothingElse(all []service) {
 		svc := &all[i]
 		for f := range s.families {
 			if !svc.foreign {
-				want += protocols * len(svc.doors(f, s.Nodes[:1]))
+				want += protocols * len(svc.frontends(f, s.Nodes[:1]))
 			}
 		}
 		if !svc.nodePort {
@@ -52,7 +52,7 @@ func (s *servicesWorld) nothingElse(all []service) {
 		for f := range s.families {
 			for _, network := range []string{"tcp", "udp"} {
 				at := []netip.Addr{loopback, netip.IPv6Loopback()}[f]
-				s.ask(svc, node.Host, f, door{kind: "node port at loopback", at: netip.AddrPortFrom(at, svc.nodePorts()), node: 1}, network)
+				s.ask(svc, node.Host, f, frontend{kind: "node port at loopback", at: netip.AddrPortFrom(at, svc.nodePorts()), node: 1}, network)
 			}
 		}
 	}
@@ -64,7 +64,7 @@ func (s *servicesWorld) nothingElse(all []service) {
 
 var loopback = netip.AddrFrom4([4]byte{127, 0, 0, 1})
 
-// matrix asks each Service at each of its doors from each kind of place.
+// matrix sends requests to each Service at each of its addresses from each kind of place.
 func (s *servicesWorld) matrix(all []service) {
 	// A member, one beside it, one on a node with fewer members, nodes, outsiders.
 	from := []*hosts.Host{s.Nodes[0].Pods[0], s.Nodes[0].Pods[2], s.Nodes[2].Pods[2], s.Nodes[0].Host, s.Nodes[2].Host, s.Client, s.Far}
@@ -75,7 +75,7 @@ func (s *servicesWorld) matrix(all []service) {
 	for i := range all {
 		svc := &all[i]
 		for f := range s.families {
-			for _, d := range svc.doors(f, s.Nodes) {
+			for _, d := range svc.frontends(f, s.Nodes) {
 				for _, h := range from {
 					for _, network := range []string{"tcp", "udp"} {
 						room <- struct{}{}
@@ -99,8 +99,8 @@ func (s *servicesWorld) matrix(all []service) {
 // chance of less than 1 in 10²⁵.
 const enough = 200
 
-// ask asks a Service until everybody has answered who may, and says how often that was.
-func (s *servicesWorld) ask(svc *service, from *hosts.Host, f int, d door, network string) int {
+// ask sends requests to a Service until every permitted member has answered, and returns the number of requests.
+func (s *servicesWorld) ask(svc *service, from *hosts.Host, f int, d frontend, network string) int {
 	to, at := svc.expect(s.World, from, f, d)
 	patience := patient
 	if errors.Is(to.err, hosts.ErrSilent) {

@@ -19,8 +19,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// A standIn is an API server that keeps in memory whatever it is told, of any kind, and
-// asks nobody who he is. It is for what no good server would store, such as
+// A standIn is an API server that stores objects of any kind in memory without validation
+// and without authentication. It is for objects that a real server rejects, such as
 // EndpointSlices that lead to loopback, and for Services of both families.
 type standIn struct {
 	http *http.Server
@@ -133,7 +133,7 @@ func refuse(w http.ResponseWriter, code int, reason metav1.StatusReason) {
 	})
 }
 
-// note gives an object the next revision and tells watchers. s.mu is held.
+// note gives an object the next revision and notifies watchers. s.mu is held.
 func (s *standIn) note(kind string, p place, o *unstructured.Unstructured) {
 	s.rev++
 	o.SetResourceVersion(strconv.Itoa(s.rev))

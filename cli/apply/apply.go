@@ -23,7 +23,7 @@ type Way int
 // The ways.
 const (
 	Auto       Way = iota // ServerSide if the server has it, ThreeWay otherwise
-	ServerSide            // the server merges, and knows who set which field
+	ServerSide            // the server merges, and records the manager of each field
 	ThreeWay              // the client merges
 )
 
@@ -59,11 +59,11 @@ type Options struct {
 	Way        Way
 	Manager    string // who writes the fields; empty means the name of the way
 	Force      bool   // server-side: take fields that others own, instead of failing
-	Recreate   bool   // delete and make anew what the server refuses to change; not ServerSide, not in a dry run on the server
+	Recreate   bool   // delete and recreate objects that the server refuses to update; not ServerSide, not in a dry run on the server
 	DryRun     DryRun
 	Validation string // one of metav1.FieldValidation…; empty leaves it to the server
 
-	// Warn is told what a user should know though nothing failed; nil means nobody is.
+	// Warn receives warnings for the user. It may be nil.
 	Warn func(text string)
 }
 
@@ -150,8 +150,8 @@ func (a *Applier) once(ctx context.Context, info resource.Info) (Result, error) 
 	return a.threeWay(ctx, info)
 }
 
-// tries is how often a write that lost a race is made again. Each attempt needs
-// somebody else's write in the moment between two requests to fail.
+// tries is how often a write that lost a race is attempted. An attempt only fails if
+// another client writes the object between two of our requests.
 const tries = 10
 
 // threeWay creates the object, or patches it.
@@ -165,7 +165,7 @@ func (a *Applier) threeWay(ctx context.Context, info resource.Info) (r Result, e
 		if !apierrors.IsConflict(err) && !apierrors.IsAlreadyExists(err) && !(apierrors.IsNotFound(err) && r.Object != nil) {
 			return r, err
 		}
-		// Somebody wrote, made or deleted it in between: look again.
+		// Another client wrote, created or deleted the object: read it again.
 	}
 	return r, err
 }
@@ -258,7 +258,7 @@ func (a *Applier) warnOfDeletion(info resource.Info, live *unstructured.Unstruct
 // serverSide has the server merge.
 func (a *Applier) serverSide(ctx context.Context, info resource.Info) (Result, error) {
 	wanted := info.Object
-	if merged(wanted) { // it was printed by a server; the annotation is none of its fields
+	if merged(wanted) { // managedFields show that a server printed it; the annotation does not record them
 		wanted = wanted.DeepCopy()
 		unstructured.RemoveNestedField(wanted.Object, "metadata", "annotations", LastApplied)
 	}

@@ -31,7 +31,7 @@ const (
 	setParentType = "applyset.kubernetes.io/is-parent-type" // label of the definition of a kind
 )
 
-// Tool is who keeps the sets that this package makes, as the annotation names it.
+// Tool is the name of this tool in the annotation of an ApplySet's parent.
 const Tool = "sampan"
 
 // A Parent names the object that remembers what belongs to a set.
@@ -253,8 +253,8 @@ func (s *ApplySet) write(ctx context.Context, c contents) error {
 // manager is the name under which the parent is written.
 func (s *ApplySet) manager() string { return Tool + "-applyset" }
 
-// Prune deletes the members that are not among those that were applied, and yields each;
-// then the parent forgets their kinds and namespaces. It is called only if every object
+// Prune deletes the members that were not applied, and yields each; then it removes
+// their kinds and namespaces from the parent. It is called only if every object
 // was applied (P2).
 func (s *ApplySet) Prune(ctx context.Context, applied []resource.Written) iter.Seq2[Applied, error] {
 	return func(yield func(Applied, error) bool) {
@@ -272,7 +272,7 @@ func (s *ApplySet) Prune(ctx context.Context, applied []resource.Written) iter.S
 				})
 			}
 			if apierrors.IsNotFound(err) {
-				err = nil // somebody was faster; it is what was wanted
+				err = nil // another client deleted it already
 			}
 			if err != nil {
 				failed = true

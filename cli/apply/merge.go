@@ -53,7 +53,7 @@ func Merge(kind schema.GroupVersionKind, original, modified, live []byte) (Patch
 	if err != nil {
 		return Patch{}, err
 	}
-	const overwrite = true // what is to be applied wins against what others wrote
+	const overwrite = true // the new configuration wins over changes by others
 	body, err := strategicpatch.CreateThreeWayMergePatch(original, modified, live, meta, overwrite)
 	return Patch{types.StrategicMergePatchType, body}, err
 }

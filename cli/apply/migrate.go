@@ -23,14 +23,14 @@ func merged(live *unstructured.Unstructured) bool {
 	return found
 }
 
-// migrate moves an object from three-way merges to server-side apply. It makes the
-// last merge, which removes what was applied once and is no more, and the annotation
-// with it; gives the fields of those who merged to the server-side manager; and applies
-// again, so that the server removes what of them is no more.
+// migrate moves an object from three-way merges to server-side apply. It makes a last
+// merge, which removes the annotation and the fields that are no longer in the file;
+// transfers the fields of the merging managers to the server-side manager; and applies
+// again, so that the server removes those of them that are no longer in the file.
 //
-// Every step can be repeated: a migration that was interrupted goes on with the next
-// apply, because either the annotation is still there or there is nothing left to do.
-// A dry run ends with the merge, on which the other steps would stand.
+// Every step can be repeated: the next apply continues an interrupted migration,
+// because either the annotation still exists or nothing is left to do.
+// A dry run ends with the merge, on which the other steps depend.
 func (a *Applier) migrate(ctx context.Context, info resource.Info, live *unstructured.Unstructured, body []byte) (*unstructured.Unstructured, error) {
 	managers := mergers(live)
 	if a.opts.DryRun == ForReal {
@@ -78,14 +78,14 @@ func (a *Applier) migrate(ctx context.Context, info resource.Info, live *unstruc
 	return nil, apierrors.NewConflict(info.Mapping.GroupResource(), info.Name, nil)
 }
 
-// mergers returns the names of those who merged: who wrote the annotation by an update.
-// Nobody is not among them: to that entry belongs what the server and controllers set as
-// well, and it would all go with the next apply.
+// mergers returns the names of the managers that wrote the annotation by an update.
+// It leaves out unmanaged: that entry also has the fields that the server and the
+// controllers set, and the next apply would remove all of them.
 func mergers(live *unstructured.Unstructured) sets.Set[string] {
 	path := fieldpath.NewSet(fieldpath.MakePathOrDie("metadata", "annotations", LastApplied))
 	names := sets.New[string]()
 	for _, entry := range csaupgrade.FindFieldsOwners(live.GetManagedFields(), metav1.ManagedFieldsOperationUpdate, path) {
-		if entry.Manager != nobody {
+		if entry.Manager != unmanaged {
 			names.Insert(entry.Manager)
 		}
 	}
@@ -129,13 +129,12 @@ func withAnnotation(original string) ([]byte, error) {
 	return json.Marshal(obj)
 }
 
-// nobody is the manager to which a server counts all fields of an object that it had
-// not kept account of when the object was first applied.
-const nobody = "before-first-apply"
+// unmanaged is the manager to which a server assigns all fields of an object that had
+// no managedFields when it was first applied.
+const unmanaged = "before-first-apply"
 
-// disown takes the fields that we own from the entry of nobody. They were ours before
-// there was an account, and as long as nobody owned them as well they would never be
-// removed.
+// disown removes our fields from the entry of unmanaged. As long as both managers
+// own a field, the server does not remove it when it leaves the file.
 func (a *Applier) disown(ctx context.Context, info resource.Info, live *unstructured.Unstructured) (*unstructured.Unstructured, error) {
 	entries := live.GetManagedFields()
 	ours, theirs := -1, -1
@@ -143,7 +142,7 @@ func (a *Applier) disown(ctx context.Context, info resource.Info, live *unstruct
 		switch {
 		case e.Manager == a.manager() && e.Operation == metav1.ManagedFieldsOperationApply && e.Subresource == "":
 			ours = i
-		case e.Manager == nobody && e.Operation == metav1.ManagedFieldsOperationUpdate && e.Subresource == "":
+		case e.Manager == unmanaged && e.Operation == metav1.ManagedFieldsOperationUpdate && e.Subresource == "":
 			theirs = i
 		}
 	}
@@ -169,7 +168,7 @@ func (a *Applier) disown(ctx context.Context, info resource.Info, live *unstruct
 	obj, err := answer(a.opts.Client.Patch(ctx, info.Mapping.GroupVersionResource, info.Namespace, info.Name, types.JSONPatchType, patch,
 		metav1.PatchOptions{FieldManager: a.manager()}, ""))
 	if apierrors.IsConflict(err) {
-		return live, nil // somebody writes; what is lost is a removal some day, not what was applied
+		return live, nil // conflict with another writer: only a later removal is lost, not the applied configuration
 	}
 	return obj, err
 }

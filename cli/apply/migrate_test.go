@@ -29,8 +29,8 @@ import (
 
 var configMaps = schema.GroupVersionKind{Version: "v1", Kind: "ConfigMap"}
 
-// A tracker is an API server with one ConfigMap, which keeps account of who owns its
-// fields with upstream's own code.
+// A tracker is an API server with one ConfigMap, which tracks field managers
+// with upstream's own code.
 type tracker struct {
 	t      *testing.T
 	fields *managedfields.FieldManager

@@ -9,8 +9,8 @@ import (
 	"github.com/sampan-io/sampan/cli/resource"
 )
 
-// A rank is when objects of a kind are applied. What stands on others comes after
-// them.
+// A rank is the place of a kind in the order of an apply. Kinds come after the
+// kinds that they depend on.
 type rank int
 
 // The ranks.
@@ -23,7 +23,7 @@ const (
 	rights                  // what they may do
 	addresses               // where they are found, before they begin, because it is in their environment
 	workloads
-	others  // custom resources: whoever understands them runs by now
+	others  // custom resources: their controllers are running by now
 	outside // what leads to workloads, or acts on them
 	guards  // what is asked before every write, so that it does not block those above
 )

@@ -15,7 +15,7 @@ import (
 	"github.com/sampan-io/sampan/cli/resource"
 )
 
-// goneLimit is how long an object that is to be made anew may take to be gone.
+// goneLimit is how long recreate waits for the deletion of an object.
 const goneLimit = 5 * time.Minute
 
 // recreate deletes an object that the server refuses to change, waits until it is gone, and
@@ -56,7 +56,7 @@ func (a *Applier) recreate(ctx context.Context, info resource.Info, reason error
 	return Result{}, fmt.Errorf("the old object was restored, because the new one could not be created: %w", err)
 }
 
-// restore makes an object that was deleted again, with its account of who manages what.
+// restore creates a deleted object again, with its managedFields.
 func (a *Applier) restore(ctx context.Context, info resource.Info, was *unstructured.Unstructured) error {
 	was, account := was.DeepCopy(), was.GetManagedFields()
 	for _, field := range []string{"resourceVersion", "uid", "creationTimestamp", "generation", "deletionTimestamp", "deletionGracePeriodSeconds", "managedFields"} {

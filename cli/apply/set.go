@@ -162,7 +162,7 @@ func (s *Set) one(ctx context.Context, info resource.Info) (resource.Info, Resul
 	return info, r, err
 }
 
-// A server may tell of a kind in its discovery a moment after it is established.
+// A server may publish a kind in its discovery a moment after it is established.
 const (
 	discoveryPause = 50 * time.Millisecond
 	discoveryLimit = 10 * time.Second

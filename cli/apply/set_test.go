@@ -26,7 +26,7 @@ import (
 )
 
 // A shipyard is an API server that serves boats as soon as their definition is
-// established, and tells of it in its discovery somewhat later.
+// established, and publishes the kind in its discovery somewhat later.
 type shipyard struct {
 	client.Interface // what is not below is not asked for
 

@@ -20,7 +20,7 @@ import (
 type Options struct {
 	Version string
 
-	// Serve runs a cluster until ctx is over, and tells report when it is ready.
+	// Serve runs a cluster until ctx is cancelled, and reports to s when it is ready.
 	Serve func(ctx context.Context, s Service) error
 
 	// Clean removes what a cluster of this machine left in the kernel when its

@@ -71,15 +71,15 @@ func downCommand(o Options) *cobra.Command {
 	return cmd
 }
 
-// endStarters stops whoever is starting a cluster that has not written down anything about
-// itself yet, and waits for that. It reports whether there was anybody.
+// endStarters stops the processes that are starting a cluster which has not written its
+// state yet, and waits until they have exited. It reports whether there were any.
 func endStarters(ctx context.Context, p local.Profile) (bool, error) {
 	starters, err := p.Starters()
 	if err != nil {
 		return false, err
 	}
 	for _, s := range starters {
-		// It tells its cluster to stop, and removes what that has left.
+		// The process stops its cluster and removes the rest of it.
 		if err := local.End(ctx, s, patience); err != nil {
 			return true, fmt.Errorf("stopping the start of cluster %s: %w", p.Name, err)
 		}
@@ -110,7 +110,7 @@ func end(ctx context.Context, o Options, p local.Profile, i local.Instance) erro
 	}
 	defer release()
 	if !left {
-		return nil // somebody else did the rest meanwhile
+		return nil // another command has cleaned up already
 	}
 	if err := o.Clean(ctx, p, i); err != nil {
 		return fmt.Errorf("cluster %s is stopped, but cleaning up failed: %w", p.Name, err)

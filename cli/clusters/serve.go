@@ -30,8 +30,8 @@ func serveCommand(o Options) *cobra.Command {
 			"after the program has ended and are adopted at the next start; `sampan down` stops them.",
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			// Nobody may read the log any more; that must not end a cluster. Asking
-			// for the signal is enough, and unlike ignoring it is not inherited.
+			// A closed log pipe must not end the cluster. Subscribing to the signal is enough,
+			// and, unlike ignoring it, is not inherited by child processes.
 			signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE)
 			var r local.Reporter
 			if report {
@@ -106,7 +106,7 @@ func serveBriefly(cmd *cobra.Command, o Options, s Service) error {
 	if instanceErr == nil && i.Exists() {
 		// Our own process is about to end anyway.
 		i.Process = local.Process{}
-		// Told to stop, or not: it must be gone.
+		// Whether or not it was asked to stop: make sure that it has exited.
 		instanceErr = end(context.WithoutCancel(ctx), o, s.Profile, i)
 	}
 	_, purgeErr := s.Profile.Remove(context.WithoutCancel(ctx))

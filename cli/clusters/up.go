@@ -28,7 +28,7 @@ func upCommand(o Options) *cobra.Command {
 			if o := flag(cmd, "output"); o != "" && !asJSON {
 				return fmt.Errorf("-o %s: must be json or not set", o)
 			}
-			// Before anything is started: it would be there and nobody could use it.
+			// Check this before the start: a running cluster without a kubeconfig would be useless.
 			if err := local.Mergeable(flag(cmd, "kubeconfig")); err != nil {
 				return err
 			}

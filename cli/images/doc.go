@@ -1,3 +1,3 @@
-// Package images has the verbs about the container images of the node on this machine. They
-// talk to its container runtime, not to the API server.
+// Package images has the command image, which lists, imports, pulls and removes the container
+// images of this machine's node. It calls the container runtime, not the API server.
 package images

@@ -1,7 +1,7 @@
-// Package manifest makes objects of common kinds from flags, as kubectl's create and run
-// do: the same flags, the same objects.
+// Package manifest makes objects of common kinds from flags, with the flags and the results
+// of kubectl create and kubectl run.
 //
-// A [Form] is one kind: its flags, and a function that makes the object of them. Nothing
-// is asked of a server and nothing is written; what is wrong with flags, or with the files
-// that they name, is an error that names them.
+// A [Form] is one kind: its flags, and a function that makes the object from them. The
+// package sends no requests and writes no files; errors name the flags and files that are
+// invalid.
 package manifest

@@ -12,7 +12,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// JobFlags are what run job says of a Job. The zero value has not been told anything.
+// JobFlags are the flags that describe a Job. The zero value has none set.
 type JobFlags struct {
 	image, pullPolicy string
 	env               []string

@@ -98,7 +98,7 @@ func fromFile(text string, put func(string, []byte) error) error {
 	for _, e := range entries {
 		file := filepath.Join(path, e.Name())
 		if st, err := os.Stat(file); err != nil || !st.Mode().IsRegular() {
-			continue // what is no file has no contents
+			continue // only files have contents
 		}
 		value, err := os.ReadFile(file)
 		if err != nil {

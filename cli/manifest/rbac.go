@@ -39,7 +39,7 @@ func (r *ruleFlags) flags(f *pflag.FlagSet) {
 
 func (r *ruleFlags) connect(s Server) { r.server = s }
 
-// standardVerbs are those that servers know. Others are for extensions.
+// standardVerbs are the verbs of the Kubernetes API. Extensions may have others.
 func standardVerbs() []string {
 	return []string{
 		"*", "get", "delete", "list", "create", "update", "patch", "watch", "proxy", "deletecollection", "use", "bind", "escalate", "impersonate",
@@ -71,10 +71,10 @@ type ruled struct {
 	found error // the server does not have it
 }
 
-// every is what stands for all verbs and all resources.
+// every is the wildcard for all verbs and all resources.
 const every = "*"
 
-// read reads --resource and looks the resources up, so that short names become those that rules have.
+// read parses --resource and maps short names to the names that rules use.
 func (r *ruleFlags) read() ([]ruled, error) {
 	var all []ruled
 	for _, text := range r.resources {

@@ -61,7 +61,7 @@ func cordonVerb(g *session.Globals, name string, closed bool, short, long string
 	return cmd
 }
 
-// nodes returns those that the arguments and the selector mean, all or none.
+// nodes returns the nodes of the arguments or the selector, or an error if any is missing.
 func (v *nodeVerb) nodes(ctx context.Context, args []string) (*session.Session, client.Interface, []*corev1.Node, error) {
 	command := "sampan " + v.name
 	switch {

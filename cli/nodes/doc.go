@@ -1,5 +1,6 @@
-// Package nodes has the verbs about nodes: cordon, uncordon and drain.
+// Package nodes has the commands for nodes: cordon, uncordon and drain, and cut and restore
+// of simulate.
 //
-// A drain finds what may not be evicted before it changes anything, and waits for pods and
-// disruption budgets to change instead of asking again and again.
+// A drain looks for pods that may not be evicted before it changes anything. It watches
+// pods and disruption budgets instead of retrying on a timer.
 package nodes

@@ -123,8 +123,8 @@ func (d *drain) ended(ctx, limited context.Context, err error) error {
 	return err
 }
 
-// pods returns the pods of a node that have to go, or which of them may not, and
-// tells warn which ones stay.
+// pods returns the pods of a node that must be evicted, or an error that names the pods that may
+// not be evicted. It passes a warning about the pods that stay to warn.
 func (d *drain) pods(ctx context.Context, c client.Interface, node string, warn func(string)) ([]*corev1.Pod, error) {
 	all, _, err := client.Pods.List(ctx, c, "", metav1.ListOptions{
 		FieldSelector: fields.OneTermEqualSelector("spec.nodeName", node).String(), LabelSelector: d.podSelector,

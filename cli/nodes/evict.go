@@ -151,7 +151,7 @@ func (c *clearing) run(ctx, limited context.Context) error {
 	return exit.With(exit.TimedOut, errors.Join(errs...))
 }
 
-// pause waits until something has happened, or somebody is to be asked again.
+// pause waits until something has happened, or the next retry is due.
 func (c *clearing) pause(ctx context.Context) {
 	var alarm <-chan time.Time
 	var first time.Time
@@ -196,7 +196,7 @@ func (c *clearing) move(ctx context.Context, p *passenger) (here bool, err error
 	case ctx.Err() != nil:
 		return true, nil
 	case apierrors.IsNotFound(err), apierrors.IsConflict(err):
-		p.asked, p.why = true, "" // somebody else was faster; its going is seen
+		p.asked, p.why = true, "" // already deleted by another client; the watch reports it
 	case apierrors.IsTooManyRequests(err):
 		c.refused(p, err)
 	case apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause):

@@ -31,7 +31,7 @@ type applyVerb struct {
 	prune      bool
 	set        string
 
-	wrote waiting.Listener // nil if nobody wants to know
+	wrote waiting.Listener // may be nil
 }
 
 // Apply returns the verb apply.
@@ -39,7 +39,7 @@ func Apply(g *session.Globals) *cobra.Command {
 	a := &applyVerb{Globals: g}
 	cmd := &cobra.Command{
 		Use:   "apply -f FILE | -k DIRECTORY",
-		Short: "Apply objects from files, creating those that do not exist",
+		Short: "Apply objects from files, creating missing ones",
 		Long: "Apply YAML or JSON files: create the objects that do not exist, and set the others to the configuration in the files.\n" +
 			"Fields that others manage are left alone. Fields that an earlier apply set are removed once the files no longer have\n" +
 			"them.\n\n" +
@@ -170,7 +170,7 @@ type applying struct {
 	written []resource.Written
 	errs    []error
 
-	mappings []resource.Mapping // of what is to be printed
+	mappings []resource.Mapping // of the objects to print
 	objs     []*unstructured.Unstructured
 }
 
@@ -180,7 +180,7 @@ func (p *applying) fail(err error) {
 	}
 }
 
-// take notes and tells what became of one object.
+// take records and prints the result for one object.
 func (p *applying) take(done apply.Applied, err error) {
 	obj := done.Result.Object
 	if err != nil || obj == nil {

@@ -27,7 +27,7 @@ type deletion struct {
 	ignoreNotFound bool
 	dryRun         session.DryRun
 
-	wrote waiting.Listener // nil if nobody wants to know
+	wrote waiting.Listener // may be nil
 }
 
 // Delete returns the verb delete.
@@ -159,7 +159,7 @@ func (d *deletion) one(ctx context.Context, s *session.Session, i resource.Info,
 	opts.Preconditions = &metav1.Preconditions{UID: &uid}
 	if d.dryRun != "client" {
 		switch err := s.Delete(ctx, i.Mapping.GroupVersionResource, i.Namespace, i.Name, opts); {
-		case apierrors.IsNotFound(err): // somebody was faster; it is what was wanted
+		case apierrors.IsNotFound(err): // already deleted by another client
 		case err != nil:
 			return err
 		}

@@ -1,7 +1,7 @@
-// Package objects has the verbs that work on any kind of object: create, run, replace,
-// apply, delete, get and scale.
+// Package objects has the commands for objects of any kind: create, run, replace, apply,
+// delete, get and scale.
 //
-// A verb is a file. It turns its input into objects with package resource, one after the
-// other; what is wrong with one does not keep the others from being worked on. create,
-// run and replace put whole objects in one way (put.go); apply is package apply's.
+// Each command is a file. It reads its input as a stream of objects with package resource;
+// an error in one object does not stop the others. create, run and replace share put.go;
+// apply uses package apply.
 package objects

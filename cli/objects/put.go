@@ -20,7 +20,7 @@ import (
 	"github.com/sampan-io/sampan/cli/waiting"
 )
 
-// A put writes whole objects: new ones, or over those that are there.
+// A put creates or replaces whole objects.
 type put struct {
 	*session.Globals
 	in         session.Input
@@ -33,14 +33,14 @@ type put struct {
 
 	over  bool             // objects that are there are replaced
 	done  string           // what has been done to an object, in a word
-	wrote waiting.Listener // nil if nobody wants to know
+	wrote waiting.Listener // may be nil
 }
 
 func creating(g *session.Globals) put  { return put{Globals: g, done: "created"} }
 func replacing(g *session.Globals) put { return put{Globals: g, done: "replaced", over: true} }
 
-// flags adds those of all verbs that put objects; manager is who writes the fields
-// unless told otherwise.
+// flags adds the flags of all commands that write whole objects; manager is the default of
+// --field-manager.
 func (p *put) flags(cmd *cobra.Command, manager string) {
 	p.dryRun.AddFlag(cmd)
 	p.validate.AddFlag(cmd)

@@ -25,7 +25,7 @@ type scale struct {
 	version  string
 	dryRun   session.DryRun
 
-	wrote waiting.Listener // nil if nobody wants to know
+	wrote waiting.Listener // may be nil
 }
 
 // Scale returns the verb scale.
@@ -81,7 +81,7 @@ func (s *scale) run(ctx context.Context, args []string) error {
 				errs = append(errs, err)
 				continue
 			}
-			if err := s.tell(ctx, c, f, i); err != nil {
+			if err := s.report(ctx, c, f, i); err != nil {
 				errs = append(errs, err)
 			}
 		}
@@ -92,9 +92,9 @@ func (s *scale) run(ctx context.Context, args []string) error {
 	return errors.Join(errs...)
 }
 
-// tell prints what was scaled, and tells who wants to know of it. The answer to a scale
-// is not the object itself, so that is read where it is needed.
-func (s *scale) tell(ctx context.Context, c *session.Session, f show.Format, i resource.Info) error {
+// report prints a scaled object, and passes it to the listener. The response to a scale is
+// not the object itself, so report reads the object if it is needed.
+func (s *scale) report(ctx context.Context, c *session.Session, f show.Format, i resource.Info) error {
 	if f.IsTable() && (s.wrote == nil || s.dryRun != "none") {
 		_, err := fmt.Fprintf(s.Out, "%s scaled%s\n", i, s.dryRun.Note())
 		return err
@@ -109,8 +109,8 @@ func (s *scale) tell(ctx context.Context, c *session.Session, f show.Format, i r
 	return s.Say(f, s.dryRun, i.Mapping, now.Object, "scaled")
 }
 
-// scaleTries is how often a scale that lost a race is tried. Each attempt needs
-// somebody else's write in the moment between two requests to fail.
+// scaleTries is how often a scale that lost a race is attempted. An attempt only fails if
+// another client writes the object between two of our requests.
 const scaleTries = 10
 
 func (s *scale) one(ctx context.Context, c *session.Session, i resource.Info) error {

@@ -1,3 +1,3 @@
-// Package pods has the verbs that work inside pods: logs, exec, and run job, which stands
-// for a Job: its output is the Job's, and so is its exit code.
+// Package pods has the commands logs, exec and run job. run job creates a Job, prints its
+// output and exits with its exit code.
 package pods

@@ -110,7 +110,7 @@ func (e *exec) run(ctx context.Context, name string, command []string) error {
 	if resp.Header.Get(exitCodeHeader) == "" && !plain(command) {
 		return spacesRefused(pod.Spec.NodeName)
 	}
-	// Another kubelet doesn't tell the streams apart; then all is output.
+	// Other kubelets do not separate the streams; then everything is standard output.
 	if length, err := strconv.ParseInt(resp.Header.Get(stdoutLengthHeader), 10, 64); err == nil && length >= 0 {
 		if _, err := io.CopyN(e.Out, resp.Body, length); err != nil {
 			return fmt.Errorf("reading the output: %w", err)

@@ -220,9 +220,9 @@ func podsNamed(ctx context.Context, s *session.Session, c client.Interface, args
 	return pods, nil
 }
 
-// podsOf returns the pods that an object selects, the most telling first: those
-// that run, then the newest. Of a controller that makes pods itself only those that are its
-// own count.
+// podsOf returns the pods that an object selects, the most useful first: running pods,
+// then the newest. Of a controller that creates pods it returns only the pods that the
+// controller owns.
 func podsOf(ctx context.Context, s *session.Session, c client.Interface, i resource.Info) ([]*corev1.Pod, error) {
 	got, err := s.Get(ctx, i.Mapping.GroupVersionResource, i.Namespace, i.Name, "")
 	if err != nil {

@@ -83,7 +83,7 @@ func (r *runJob) command(cmd *cobra.Command, args []string) (*batchv1.Job, error
 	}
 	switch {
 	case r.timeout < 0:
-		return nil, fmt.Errorf("--timeout: must be >= 0, got %v", r.timeout)
+		return nil, fmt.Errorf("--timeout=%v: want 0 or more", r.timeout)
 	case r.in.Given() && (len(args) > 0 || r.flags.Given(cmd.Flags())):
 		return nil, errors.New("-f cannot be used with NAME, a command or flags that describe the Job")
 	case r.in.Given():
@@ -206,7 +206,7 @@ func (r *runJob) follow(ctx context.Context, s *session.Session, job *batchv1.Jo
 			return e, code, errors.Join(err, readErr)
 		}
 		if unborn != nil && len(e.Outcome.Objects) > 0 {
-			// The Job may have been told to have failed before its pod was.
+			// The failure of the Job may have been reported before that of its pod.
 			p := &e.Outcome.Objects[0]
 			p.Parts, p.More = []await.Part{*unborn}, 0
 		}
@@ -288,7 +288,7 @@ func (r *runJob) leave(ctx context.Context, s *session.Session, job *batchv1.Job
 		PropagationPolicy: &background, Preconditions: &metav1.Preconditions{UID: &job.UID},
 	})
 	if exit.IsGone(err) {
-		err = nil // somebody was faster
+		err = nil // already deleted by another client
 	}
 	if err == nil && interrupted {
 		_, _ = fmt.Fprintf(r.Err, "interrupted: %s was deleted\n", name)

@@ -1,25 +1,23 @@
-// Package resource turns what a user typed into a stream of objects.
+// Package resource turns the files and arguments of a command line into a stream of objects.
 //
-// Input comes from files, directories, patterns and addresses (YAML or JSON, several
+// Input comes from files, directories, glob patterns and URLs (YAML or JSON, several
 // documents, Lists flattened), standard input, kustomizations, and arguments
-// (TYPE/NAME, TYPE NAME…, TYPE with a selector). [Stream] yields one [Info] after the
-// other and holds one document at a time: its memory does not grow with the input. A
-// document that cannot be read is an error in its place in the stream and does not
-// hide the ones after it.
+// (TYPE/NAME, TYPE NAME…, TYPE with a selector). [Stream] yields one [Info] at a time and
+// holds one document in memory: its memory does not grow with the input. An invalid
+// document is an error in its place in the stream and does not stop the later ones.
 //
-// What is held whole: one YAML document, so also a List in YAML; one JSON value, but
-// of a List in JSON one item, unless its items do not say what they are and the List
-// says it behind them; and all that a kustomization makes. No document or item may be
-// larger than 256 MB.
+// The following are held in memory as a whole: a YAML document, and so a List in YAML; a
+// JSON value, but only one item of a List in JSON, unless the items have no apiVersion and
+// kind and those of the List come after them; and the output of a kustomization. A document
+// or item may be at most 256 MB.
 //
-// An Info knows where its object was read: [Info.Position] finds the line and column
-// of a field, and [Info.Fault] names them in front of what a server says about it.
+// An Info records where its object was read: [Info.Position] returns the line and column
+// of a field, and [Info.Fault] puts them in front of an error about it.
 //
-// [Mapper] knows which resource serves a kind and what a type's other names are
-// (plural, singular, short, with version and group); it asks the server's
-// discovery for as little as the question needs and remembers the answers for as
-// long as the program runs.
+// [Mapper] maps kinds to resources and knows the names of a resource (plural, singular,
+// short, with version and group). It requests as little of the server's discovery as
+// possible and caches the responses for as long as the program runs.
 //
-// The package changes nothing on the server, and does not validate objects beyond
-// what it needs to know where they go: package schema and the server do that.
+// The package does not change objects on the server, and validates objects only as far as
+// needed to send them: package schema and the server do the rest.
 package resource

@@ -58,7 +58,7 @@ func (r *recorder) skip(offset int64) {
 	r.letGo(offset + int64(len(rest)-len(bytes.TrimLeft(rest, " \t\r\n,"))))
 }
 
-// text returns a copy of what was read up to an offset and not let go.
+// text returns a copy of the bytes that were read up to an offset and not yet dropped.
 func (r *recorder) text(offset int64) []byte {
 	return bytes.Clone(r.buf[r.head : r.head+int(offset-r.offset)])
 }
@@ -139,7 +139,7 @@ func jsonValue(d *json.Decoder, rec *recorder, doc document, yield func(document
 		}
 		switch key {
 		case "kind":
-			_ = json.Unmarshal(value, &list.kind) // what is wrong with it is told later
+			_ = json.Unmarshal(value, &list.kind) // an error is reported later
 		case "apiVersion":
 			_ = json.Unmarshal(value, &list.apiVersion)
 		}

@@ -3,14 +3,11 @@ package resource
 import (
 	"context"
 	"fmt"
-	"iter"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/apimachinery/pkg/watch"
 
 	"github.com/sampan-io/sampan/client"
 )
@@ -28,34 +25,6 @@ func (i Info) Latest(ctx context.Context, c client.Interface) (Info, error) {
 	}
 	i.Object, err = Unstructured(obj)
 	return i, err
-}
-
-// Watch yields what happens to the object, or to those that the selection picks,
-// beginning with an Added event for each that is there. It ends as
-// [client.Interface] says: with an error, or with ctx.
-func (i Info) Watch(ctx context.Context, c client.Interface) iter.Seq2[watch.Event, error] {
-	return func(yield func(watch.Event, error) bool) {
-		opts := metav1.ListOptions{LabelSelector: i.Labels, FieldSelector: i.Fields}
-		if !i.Selection {
-			opts = metav1.ListOptions{FieldSelector: fields.OneTermEqualSelector("metadata.name", i.Name).String()}
-		}
-		now, meta, err := c.List(ctx, i.Mapping.GroupVersionResource, i.Namespace, opts)
-		if err != nil {
-			yield(watch.Event{}, err)
-			return
-		}
-		for _, o := range now {
-			if !yield(watch.Event{Type: watch.Added, Object: o}, nil) {
-				return
-			}
-		}
-		opts.ResourceVersion = meta.ResourceVersion
-		for e, err := range c.Watch(ctx, i.Mapping.GroupVersionResource, i.Namespace, opts) {
-			if !yield(e, err) {
-				return
-			}
-		}
-	}
 }
 
 // Unstructured returns an object that a server answered with as fields. It may share

@@ -1,9 +1,6 @@
 package resource_test
 
 import (
-	"context"
-	"fmt"
-	"slices"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
@@ -11,7 +8,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/sampan-io/sampan/cli/resource"
-	"github.com/sampan-io/sampan/client"
 	"github.com/sampan-io/sampan/client/clienttest"
 )
 
@@ -47,36 +43,5 @@ func TestLatestReadsAnObjectAgain(t *testing.T) {
 	}
 	if _, err := inputs(t, "pods")[0].Latest(t.Context(), s); err == nil {
 		t.Error("Latest of a selection is content")
-	}
-}
-
-func TestWatchBeginsWithWhatIsThere(t *testing.T) {
-	for _, tt := range []struct {
-		args []string
-		want []string
-	}{
-		{[]string{"pods"}, []string{"ADDED a", "ADDED b", "DELETED b", "ADDED c"}},
-		{[]string{"pod", "b"}, []string{"ADDED b", "DELETED b"}},
-	} {
-		s := clienttest.New(t, podObject("a"), podObject("b"))
-		ctx, cancel := context.WithCancel(t.Context())
-		var got []string
-		for e, err := range inputs(t, tt.args...)[0].Watch(ctx, s) {
-			if err != nil {
-				break
-			}
-			got = append(got, fmt.Sprintf("%s %s", e.Type, e.Object.(client.Object).GetName()))
-			if len(got) == 2 && len(tt.want) == 4 || len(got) == 1 && len(tt.want) == 2 {
-				s.Remove(t, podObject("b"))
-				s.Set(t, podObject("c"))
-			}
-			if len(got) == len(tt.want) {
-				cancel()
-			}
-		}
-		cancel()
-		if !slices.Equal(got, tt.want) {
-			t.Errorf("%q: %q, want %q", tt.args, got, tt.want)
-		}
 	}
 }

@@ -82,8 +82,8 @@ type Server interface {
 // not safe for concurrent use.
 type Mapper struct {
 	server   Server
-	versions map[schema.GroupVersion][]Mapping // those that were asked for
-	groups   []schema.GroupVersion             // all that are served, the server's preference first
+	versions map[schema.GroupVersion][]Mapping // the versions requested so far
+	groups   []schema.GroupVersion             // all served versions, the server's preferred ones first
 	loaded   bool                              // groups is known
 
 	// Limit is how long an answer may take; 0 means discoveryLimit. It is not to be
@@ -91,9 +91,8 @@ type Mapper struct {
 	Limit time.Duration
 }
 
-// discoveryLimit is how long a server may take to say what it serves, as for
-// client-go's clients: nobody shall wait for ever for one that takes a connection and
-// says nothing.
+// discoveryLimit is the timeout of a discovery request, as for client-go's clients: a
+// server that accepts a connection and never responds must not block forever.
 const discoveryLimit = 32 * time.Second
 
 // NewMapper returns a mapper that has asked nothing yet.
@@ -101,7 +100,7 @@ func NewMapper(s Server) *Mapper {
 	return &Mapper{server: s, versions: map[schema.GroupVersion][]Mapping{}}
 }
 
-// NewStaticMapper returns a mapper that knows what is served, and asks nobody.
+// NewStaticMapper returns a mapper of a fixed list of resources, which sends no requests.
 func NewStaticMapper(served []Mapping) *Mapper {
 	m := &Mapper{versions: map[schema.GroupVersion][]Mapping{}, loaded: true}
 	for _, r := range served {
@@ -150,7 +149,7 @@ func (m *Mapper) ByKind(ctx context.Context, kind schema.GroupVersionKind) (Mapp
 	return Mapping{}, &NoKindError{kind, m.kindsNear(ctx, kind)}
 }
 
-// Forget makes the mapper ask anew, as after a CustomResourceDefinition was made.
+// Forget drops the cached discovery, such as after a CustomResourceDefinition was created.
 func (m *Mapper) Forget() {
 	m.versions, m.groups, m.loaded = map[schema.GroupVersion][]Mapping{}, nil, false
 }
@@ -302,8 +301,8 @@ const (
 	maxDiscovery = 64 << 20
 )
 
-// load learns all groups, and what they serve where the server tells both at
-// once.
+// load reads all groups, and their resources if the server returns both in one
+// response (aggregated discovery).
 func (m *Mapper) load(ctx context.Context) error {
 	if m.loaded {
 		return nil

@@ -18,9 +18,9 @@ func didYouMean(near []string) string {
 	return "; did you mean " + strings.Join(near, " or ") + "?"
 }
 
-// kindsNear returns kinds that may be meant by one that is not served: the same in
-// another version or group first, then those that are spelled much like it. What the
-// server does not tell is not suggested.
+// kindsNear returns suggestions for a kind that is not served: the same kind in another
+// version or group first, then kinds with similar names. It only suggests kinds of the
+// server's discovery.
 func (m *Mapper) kindsNear(ctx context.Context, kind schema.GroupVersionKind) []string {
 	var same, near []string
 	for r := range m.known(ctx) {
@@ -53,7 +53,7 @@ func (m *Mapper) typesNear(ctx context.Context, word string) []string {
 	return near[:min(len(near), maxNear)]
 }
 
-// known yields all resources that the server tells of.
+// known yields all resources in the server's discovery.
 func (m *Mapper) known(ctx context.Context) func(yield func(Mapping) bool) {
 	return func(yield func(Mapping) bool) {
 		if m.load(ctx) != nil {

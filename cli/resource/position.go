@@ -50,8 +50,8 @@ func (i Info) position(path string) (line, column int, exact, ok bool) {
 	return line + i.origin.line - 1, column, exact, true
 }
 
-// maxPlaces is how many places an error names; somebody who has that many faults
-// begins with the first ones.
+// maxPlaces is how many positions an error lists; a user with more errors fixes the
+// first ones first.
 const maxPlaces = 5
 
 // Fault returns err with the place of the object in front: the document that it was

@@ -1,6 +1,6 @@
-// Package rollouts has the verbs that replace pods by others: rollout, for what controllers
-// on the server do, and rolling-update, which drives a replication controller itself with
-// package rollout.
+// Package rollouts has the commands rollout, for the rollouts that controllers on the server
+// perform, and rolling-update, which updates a replication controller itself with package
+// rollout.
 //
-// Where kubectl has the verb, what is printed is in kubectl's words.
+// Their output is that of kubectl if kubectl has the command.
 package rollouts

@@ -176,8 +176,8 @@ func unhashed(t *corev1.PodTemplateSpec) *corev1.PodTemplateSpec {
 	return t
 }
 
-// goBack gives the object the template of a revision, as a whole: what the present one
-// has more goes. Nothing is changed if the object has been made anew.
+// goBack replaces the object's template with that of a revision, and removes fields that
+// only the present one has. It changes nothing if the object was recreated.
 func (o controlled) goBack(ctx context.Context, s *session.Session, v revision, dry session.DryRun) error {
 	template := v.template
 	patch := []map[string]any{{"op": "test", "path": "/metadata/uid", "value": o.obj.GetUID()}}

@@ -46,7 +46,7 @@ type rollingUpdate struct {
 
 	limits bool             // one of them was said
 	quiet  bool             // only the result is printed
-	wrote  waiting.Listener // nil if nobody wants to know
+	wrote  waiting.Listener // may be nil
 }
 
 // RollingUpdate returns the verb rolling-update.
@@ -203,7 +203,7 @@ func (u *rollingUpdate) run(ctx context.Context, args []string) error {
 	return err
 }
 
-// check looks at the flags that package rollout does not know of.
+// check checks the flags that package rollout does not check.
 func (u *rollingUpdate) check() error {
 	ways := 0
 	for _, chosen := range []bool{u.image != "", u.in.Given(), u.rollback, u.promote, u.replacePods} {
@@ -236,7 +236,7 @@ func (u *rollingUpdate) options(ctx context.Context, s *session.Session, c *clie
 		UpdatePeriod: u.updatePeriod, Timeout: u.timeout,
 		Out:      u.Out,
 		Progress: func(why string) { _, _ = fmt.Fprintf(u.Err, "waiting: %s\n", why) },
-		Log:      slog.New(slog.DiscardHandler), // what matters of it is told as progress
+		Log:      slog.New(slog.DiscardHandler), // the progress reports have what matters to a user
 	}
 	if u.quiet {
 		opts.Out, opts.Progress = nil, nil

@@ -210,7 +210,7 @@ const (
 	canariesAborted      = "CanariesAborted"
 )
 
-// decides reports whether a Deployment waits with canaries for somebody to decide.
+// decides reports whether a Deployment waits with canaries for promote or abort.
 func decides(d *appsv1.Deployment) bool {
 	c := conditionOf(d, appsv1.DeploymentProgressing)
 	return c != nil && c.Status == corev1.ConditionUnknown && c.Reason == canariesHeld

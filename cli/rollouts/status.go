@@ -40,8 +40,8 @@ func deadlineIn(d time.Duration, now time.Time) deadline {
 	return deadline{now.Add(d)}
 }
 
-// limit gives a wait the time that is left. If none is, it is one look, which tells how far
-// the object is.
+// limit sets the timeout of a wait to the time that is left. If none is left the wait
+// only reads the present status.
 func (d deadline) limit(req await.Request, now time.Time) await.Request {
 	if d.IsZero() {
 		return req
@@ -222,8 +222,7 @@ func (r *rolloutStatus) done(i resource.Info) error {
 	return err
 }
 
-// wentBack says that there was a rollback, which is an error unless somebody asked
-// for it.
+// wentBack reports a rollback, which is an error unless the user requested it.
 func (r *rolloutStatus) wentBack(i resource.Info, reason, message string) error {
 	if reason == canariesAborted {
 		_, err := fmt.Fprintf(r.Out, "%s %q: %s\n", lower(i), i.Name, message)

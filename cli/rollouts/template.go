@@ -16,7 +16,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// none is what stands where there is nothing.
+// none is printed for an empty value, as kubectl does.
 const none = "<none>"
 
 // A sheet is text whose lines have depths, two blanks each.

@@ -1,13 +1,15 @@
-// Package scheduling has the verbs about schedulers: scheduler runs one, scheduler explain says where a pod would go, or why
-// nowhere, and what would have to change.
+// Package scheduling has the commands scheduler, which runs a scheduler, and scheduler
+// explain, which explains where a pod would be scheduled or why it does not fit.
 //
-// An explanation is the scheduler's own decision about what a server says at the moment, made here:
+// An explanation is a decision of the scheduler's own code about the present objects of a server:
 //
-//	E1  Nothing is changed on the server.
-//	E2  The sentence is the one that the scheduler's event has for the same state.
-//	E3  Beside the first refusal of a node, which users read in events, all others are asked for, each plug-in by itself,
-//	    so that the changes that are named are enough. Only what is refused for the sake of other changes is not seen.
-//	E4  A pod that has a node is judged as if it had none and were not there.
+//	E1  It changes nothing on the server.
+//	E2  The message is the one of the scheduler's event for the same state.
+//	E3  Every plugin that rejects a node is listed, not only the first one, which the events
+//	    have, so that the suggested changes are sufficient. Rejections that only another
+//	    change would cause are not found.
+//	E4  A pod that has a node is judged as if it had none and did not run.
 //
-// Left out are extenders, which are named and not asked, and what admission does to pods of a file but for their priority.
+// It does not call extenders, which it only names, and does not apply admission to pods of
+// a file, except for their priority.
 package scheduling

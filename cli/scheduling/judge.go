@@ -132,7 +132,7 @@ func refusalOf(name string, n *scheduler.NodeExplanation) refusal {
 	return r
 }
 
-// nodeOf tells of a node, the refusal that the decision went by first.
+// nodeOf converts the explanation of a node; the refusal that decided comes first.
 func nodeOf(n *scheduler.NodeExplanation, refusals []refusal) nodeResult {
 	out := nodeResult{Name: n.Node, Fits: n.Verdict.OK()}
 	if out.Fits {

@@ -126,7 +126,7 @@ func (v *explainVerb) print(all []explanation) error {
 		}
 		return err
 	}
-	// Pods of one owner are told in full once for those that go somewhere and once for those that don't.
+	// Of each owner, the first pod that fits and the first that does not are printed in full.
 	type sort struct {
 		owner string
 		stuck bool
@@ -139,7 +139,7 @@ func (v *explainVerb) print(all []explanation) error {
 		}
 		if s := (sort{e.Owner, e.stuck()}); !told[s] {
 			told[s] = true
-			if err := e.tell(v.Out, v.Output == "wide"); err != nil {
+			if err := e.print(v.Out, v.Output == "wide"); err != nil {
 				return err
 			}
 			if i < len(all)-1 {
@@ -173,8 +173,8 @@ func (n *nodeResult) lacks() string {
 	return strings.Join(all, "; ")
 }
 
-// tell prints the tables.
-func (e *explanation) tell(w io.Writer, wide bool) error {
+// print prints the tables.
+func (e *explanation) print(w io.Writer, wide bool) error {
 	var b strings.Builder
 	b.WriteByte('\n')
 	if len(e.Nodes) > 0 {
@@ -237,7 +237,7 @@ func (e *explanation) table(w io.Writer, wide bool) error {
 	return t.Flush()
 }
 
-// few is how many changes, and how many nodes of one, are told unless more are asked for.
+// few is how many changes, and how many nodes of each, are printed by default.
 const few = 5
 
 func (e *explanation) tellChanges(b *strings.Builder, wide bool) {

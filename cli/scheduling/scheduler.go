@@ -1,30 +1,19 @@
 package scheduling
 
 import (
-	"context"
-
 	"github.com/spf13/cobra"
 	"k8s.io/client-go/rest"
 
 	"github.com/sampan-io/sampan/cli/session"
+	"github.com/sampan-io/sampan/scheduler/builtin"
+	"github.com/sampan-io/sampan/scheduler/config"
+	"github.com/sampan-io/sampan/scheduler/standalone"
 )
 
-// A Schedule is what `sampan scheduler` was asked for.
-type Schedule struct {
-	// Connect returns the server and the user; kubeconfig is what a configuration file says, and counts if no flag
-	// names one.
-	Connect func(kubeconfig string) (*rest.Config, error)
-
-	Name              string // of the pods to place; empty means the default
-	ConfigFile        string
-	LeaderElect       *bool // nil: not said
-	MetricsAddress    string
-	CertFile, KeyFile string
-}
-
-// Command returns the verb scheduler, which runs schedule, and the verbs below it.
-func Command(g *session.Globals, schedule func(context.Context, Schedule) error) *cobra.Command {
-	var s Schedule
+// Command returns the command scheduler, which runs the scheduler of a cluster that may not be Sampan's, and its
+// subcommands.
+func Command(g *session.Globals) *cobra.Command {
+	o := standalone.Options{Plugins: config.Available{Default: builtin.Default()}, UserAgent: "sampan-scheduler/" + g.Version}
 	var elect bool
 	cmd := &cobra.Command{
 		Use:   "scheduler",
@@ -35,24 +24,24 @@ func Command(g *session.Globals, schedule func(context.Context, Schedule) error)
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if cmd.Flags().Changed("leader-elect") {
-				s.LeaderElect = &elect
+				o.LeaderElect = &elect
 			}
-			s.Connect = func(kubeconfig string) (*rest.Config, error) {
+			o.Connect = func(kubeconfig string) (*rest.Config, error) {
 				if g.Kubeconfig == "" {
 					g.Kubeconfig = kubeconfig
 				}
 				return g.Config()
 			}
-			return schedule(cmd.Context(), s)
+			return standalone.Run(cmd.Context(), o)
 		},
 	}
 	cmd.AddCommand(explainCommand(g))
 	f := cmd.Flags()
-	f.StringVar(&s.Name, "scheduler-name", "", "schedule pods whose spec.schedulerName is this (default \"default-scheduler\"); not with --config")
-	f.StringVar(&s.ConfigFile, "config", "", "file with a KubeSchedulerConfiguration (kubescheduler.config.k8s.io/v1)")
+	f.StringVar(&o.Name, "scheduler-name", "", "schedule pods whose spec.schedulerName is this (default \"default-scheduler\"); not with --config")
+	f.StringVar(&o.ConfigFile, "config", "", "file with a KubeSchedulerConfiguration (kubescheduler.config.k8s.io/v1)")
 	f.BoolVar(&elect, "leader-elect", false, "schedule only while holding the Lease kube-system/kube-scheduler, or the one that --config names")
-	f.StringVar(&s.MetricsAddress, "metrics-bind-address", "", "address on which to serve /metrics, /livez and /readyz (default: not served)")
-	f.StringVar(&s.CertFile, "tls-cert-file", "", "TLS certificate for --metrics-bind-address; without it the address must be a loopback address")
-	f.StringVar(&s.KeyFile, "tls-private-key-file", "", "TLS private key for --tls-cert-file")
+	f.StringVar(&o.MetricsAddress, "metrics-bind-address", "", "address on which to serve /metrics, /livez and /readyz (default: not served)")
+	f.StringVar(&o.CertFile, "tls-cert-file", "", "TLS certificate for --metrics-bind-address; without it the address must be a loopback address")
+	f.StringVar(&o.KeyFile, "tls-private-key-file", "", "TLS private key for --tls-cert-file")
 	return cmd
 }

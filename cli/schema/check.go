@@ -157,8 +157,8 @@ func (c *checker) value(m *model, path string, value any) {
 	}
 }
 
-// oneOf is content if one of several schemas is. Alternatives that are types alone
-// are told together.
+// oneOf checks content against several alternative schemas. If the alternatives are only
+// types, one error names all of them.
 func (c *checker) oneOf(alternatives []*model, path string, value any) {
 	var types []string
 	for _, a := range alternatives {

@@ -55,7 +55,7 @@ type document struct {
 	} `json:"components"`
 
 	decoded map[string]*model
-	kinds   map[schema.GroupVersionKind]*model // those that were asked for
+	kinds   map[schema.GroupVersionKind]*model // the kinds requested so far
 }
 
 // limit is far more than the document of any group takes.
@@ -134,8 +134,8 @@ func (s *Schemas) get(ctx context.Context, path string, query url.Values) ([]byt
 	return text, nil
 }
 
-// file returns where a document is kept, or "" if it is not. Without a hash nobody
-// could know whether it is still the right one.
+// file returns the path of the cached document, or "" if it is not cached. Without a
+// hash it could not be known whether the document is still current.
 func (s *Schemas) file(name, hash string) string {
 	if s.opts.Cache == "" || hash == "" {
 		return ""
@@ -144,7 +144,7 @@ func (s *Schemas) file(name, hash string) string {
 	return filepath.Join(s.opts.Cache, strings.ReplaceAll(name, "/", "-")+"@"+hex.EncodeToString(sum[:12])+".json")
 }
 
-// keep writes the schemas of a document to a file, and removes those that it replaces.
+// keep writes the schemas of a document to a file, and removes the older ones.
 func keep(file string, doc *document) {
 	const private = 0o700
 	dir := filepath.Dir(file)

@@ -52,10 +52,10 @@ func (u upstream) Do(_ context.Context, r client.RawRequest) (*http.Response, er
 	return &http.Response{Body: io.NopCloser(strings.NewReader(text))}, nil
 }
 
-// TestWhatGoTypesEncodeIsRight fills objects at random and checks what comes out of
-// them, by the schemas of our server and by those of upstream: nothing may be wrong but
-// texts that are none of an enumeration. Upstream's documents at hand are those of an
-// older release, which lacks some fields.
+// TestWhatGoTypesEncodeIsRight fills objects at random and checks their JSON against
+// the schemas of our server and of upstream. The only permitted errors are random texts
+// that are not in an enumeration. The upstream documents at hand are those of an
+// older release, which lacks a few fields.
 func TestWhatGoTypesEncodeIsRight(t *testing.T) {
 	docs, err := openapitest.NewEmbeddedFileClient().Paths()
 	if err != nil {

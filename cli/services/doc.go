@@ -1,6 +1,6 @@
-// Package services has the verbs about Services: service trace says how connections to one
-// go, and why nothing answers.
+// Package services has the command service trace, which explains how connections to a Service
+// are routed and why they fail.
 //
-// What is said comes from package proxy/trace; here is what it is made from: objects of the
-// server, and what the agent of a node saw. Nothing is changed, but that connections are made.
+// The explanation is made by package proxy/trace from the objects of the server and the
+// report of the node's agent. Test connections are the only side effect.
 package services

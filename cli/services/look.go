@@ -65,7 +65,7 @@ func (l *looker) service(ctx context.Context, w *trace.World) error {
 		if err != nil {
 			return err
 		}
-		// Pods only say what an address is that is nobody's.
+		// Only look for a pod if no Service and no node has the address.
 		pods, _, err := client.Pods.List(ctx, l.server, "", metav1.ListOptions{FieldSelector: "status.podIP=" + t.Address.String()})
 		if err != nil {
 			pods = nil
@@ -174,7 +174,7 @@ func (l *looker) pod(ctx context.Context, from string) (*corev1.Pod, error) {
 	return p, nil
 }
 
-// anyNode returns the node whose name is the first of those that are ready, or of all.
+// anyNode returns the name of a ready node, or of any node if none is ready; the first by name.
 func (l *looker) anyNode() string {
 	best, ready := "", false
 	for _, n := range l.nodes {

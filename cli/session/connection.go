@@ -52,7 +52,7 @@ func (s *server) override(o *clientcmd.ConfigOverrides) {
 	o.ClusterInfo.InsecureSkipTLSVerify = s.insecure
 }
 
-// A credential is what flags say of who asks, in place of the kubeconfig.
+// A credential is the user and the impersonation of the flags, which override the kubeconfig's.
 type credential struct {
 	user             string // of the kubeconfig
 	token            string

@@ -114,7 +114,7 @@ func (g *Globals) checkContext() error {
 	}
 	others := "it has none"
 	if len(raw.Contexts) > 0 {
-		others = "it contains " + strings.Join(slices.Sorted(maps.Keys(raw.Contexts)), ", ")
+		others = "it has " + strings.Join(slices.Sorted(maps.Keys(raw.Contexts)), ", ")
 	}
 	chosen := raw.Contexts[name]
 	if chosen != nil {

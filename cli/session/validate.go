@@ -50,8 +50,8 @@ func (v *Strictness) Set(text string) error {
 	return nil
 }
 
-// maxFaults is how many faults of one object are told. Somebody who has more of them
-// has one that makes the others.
+// maxFaults is how many errors of one object are printed. With more of them, one error
+// usually causes the others.
 const maxFaults = 10
 
 // Check returns what is wrong with an object from a file by the server's schemas, each

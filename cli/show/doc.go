@@ -1,4 +1,4 @@
-// Package show prints objects: what -o says, and tables laid out as kubectl does.
+// Package show prints objects in the formats of -o, and tables with kubectl's layout.
 //
-// Nothing is asked of a server here; the tables of the server are cells for [Table].
+// It sends no requests; [Table] prints the tables of the server.
 package show

@@ -75,7 +75,7 @@ func place(ctx context.Context, pods []*placement, objs []*corev1.Node, others [
 	return nodes, nil
 }
 
-// SetOthers tells a cluster of the objects beside pods and nodes that say which pods are to be spread.
+// SetOthers adds the objects to a cluster that decide how pods are spread: Services and controllers.
 func SetOthers(c *plugin.Cluster, others []client.Object) {
 	for _, obj := range others {
 		switch obj.(type) {

@@ -120,8 +120,8 @@ func Pods(ctx context.Context, s *session.Session, in session.Input, nodes []*co
 	return pods, others, err
 }
 
-// podsOf returns the pods that the input stands for, and the other objects, with a ReplicaSet in
-// place of each Deployment. What is of a kind that nobody knows is named on the error output.
+// podsOf returns the pods of the input, and the other objects, with a ReplicaSet in place of each
+// Deployment. It prints a note on the error output about kinds that it does not know.
 func (k kinds) podsOf(ctx context.Context, s *session.Session, in session.Input, nodes []*corev1.Node) (pods []*placement, others []client.Object, err error) {
 	var errs []error
 	for info, err := range cliresource.Stream(ctx, s.Mapper, s.Request(in, nil)) {

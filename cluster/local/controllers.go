@@ -19,7 +19,7 @@ type Controllers string
 type part struct {
 	name, alias string
 	loops       []string
-	apart       bool // not among those that * and a list of names choose from
+	apart       bool // not selected by * or by a list of names
 }
 
 // SchedulerLoop is the loop of the scheduler, in [Controllers.Off].

@@ -1,13 +1,12 @@
-// Package local knows the clusters of this machine: what they are called, where
-// their files are, whether they run, and how to start and stop them.
+// Package local manages the clusters of this machine: their names, files, settings and
+// processes, and how to start and stop them.
 //
-// A [Profile] derives everything that must not collide between two clusters on
-// one host from the name of the cluster: directories, the bridge, the nftables
-// table, the cgroup, the context in the kubeconfig. An [Instance] is what a
-// running one has written down about itself.
+// A [Profile] derives everything that two clusters on one host must not share from
+// the name of the cluster: directories, the bridge, the nftables table, the cgroup,
+// the context in the kubeconfig. An [Instance] is the state file of a running cluster.
 //
-// [Start] runs the program in the background and learns over a pipe when it is
-// ready or why it will not be; [Stop] ends it and waits for its processes. Both
-// wait on descriptors and poll nothing. The package does not know what runs
-// inside: it is what the command line needs of a cluster, without linking one.
+// [Start] runs the program in the background and is notified over a pipe when it is
+// ready or has failed; [Stop] stops it and waits for its processes. Both wait on file
+// descriptors and do not poll. The package is what the command line needs of a cluster,
+// without linking one.
 package local

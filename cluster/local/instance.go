@@ -177,8 +177,8 @@ func (p Profile) announce() (end func(), err error) {
 	}, nil
 }
 
-// Starters returns the processes that start the cluster now, whether or not it has written
-// down anything about itself. Such a process ends its cluster when it is told to stop.
+// Starters returns the processes that are starting the cluster now, whether or not the
+// state file exists yet. Such a process stops its cluster on SIGTERM.
 func (p Profile) Starters() ([]Process, error) {
 	files, err := filepath.Glob(filepath.Join(p.RunDir, "starter-*.json"))
 	if err != nil {
@@ -256,9 +256,9 @@ func (p Profile) Instances() ([]Instance, error) {
 	return found, nil
 }
 
-// Memory returns the proportional set size of the cluster's own processes, in
-// bytes: private memory, and shared memory divided by those who share it. Pods
-// are not counted.
+// Memory returns the proportional set size of the cluster's own processes, in bytes:
+// private memory, and shared memory divided by the number of processes that share it.
+// Pods are not counted.
 func (i Instance) Memory() (int64, error) {
 	var sum int64
 	for _, p := range []Process{i.Process, i.Runtime.Process} {

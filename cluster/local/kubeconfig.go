@@ -18,7 +18,7 @@ import (
 	"github.com/sampan-io/sampan/wait"
 )
 
-// Credentials are what a client needs to be somebody in the cluster.
+// Credentials are the client certificate and key of a user of the cluster, and the CA certificate.
 type Credentials struct {
 	Server string // URL
 	CA     []byte // PEM
@@ -67,9 +67,9 @@ func (p Profile) SavedCredentials() (Credentials, bool) {
 }
 
 // Merge writes the context of the profile into the user's kubeconfig (file, or
-// if that is empty $KUBECONFIG or ~/.kube/config) and makes it the current one.
-// Other contexts stay as they are. It blocks while another program writes the file, for
-// some seconds at most, and returns the file it wrote.
+// if that is empty $KUBECONFIG or ~/.kube/config) and makes it the current context.
+// Other contexts are not changed. It blocks for up to a few seconds while another
+// program writes the file, and returns the path of the file.
 func (p Profile) Merge(ctx context.Context, file string) (string, error) {
 	own, err := clientcmd.LoadFromFile(p.Kubeconfig())
 	if err == nil && (own.Clusters[p.Context()] == nil || own.AuthInfos[p.Context()] == nil || own.Contexts[p.Context()] == nil) {

@@ -306,7 +306,7 @@ func TestAnInstanceIsAliveAsLongAsItsProcess(t *testing.T) {
 		t.Errorf("Instances = %v, %v, want one", is, err)
 	}
 	other := process
-	other.Start++ // the pid was given to somebody else
+	other.Start++ // another process has the pid now
 	if err := End(t.Context(), other, time.Minute); err != nil || !process.Alive() {
 		t.Errorf("End of another process with the same pid = %v; ours is alive: %v", err, process.Alive())
 	}
@@ -365,7 +365,7 @@ func TestStartReturnsWhenReady(t *testing.T) {
 	}
 }
 
-// Whoever looks for a cluster that has written down nothing yet finds who starts it.
+// A cluster that has not written its state file yet is found by its starting process.
 func TestAStartIsSeenFromItsFirstMoment(t *testing.T) {
 	p := profile(t)
 	if s, err := p.Starters(); err != nil || len(s) > 0 {

@@ -16,9 +16,9 @@ import (
 	"github.com/sampan-io/sampan/wait"
 )
 
-// Remove removes the data of the cluster, unless a process works on it (perhaps of
-// a cluster of another name), or it is not the data of a cluster. It reports
-// whether there was any. It blocks while the cluster is being started, for some seconds at most.
+// Remove removes the data of the cluster, unless a process uses it (perhaps of a cluster
+// with another name), or the directory is not the data of a cluster. It reports whether
+// there was any. It blocks for up to a few seconds while the cluster is being started.
 func (p Profile) Remove(ctx context.Context) (bool, error) {
 	holds, err := p.Holds()
 	if foreign, ok := errors.AsType[*ForeignError](err); ok {

@@ -44,7 +44,7 @@ func prefixes(list ...string) []netip.Prefix {
 // process at a time, in one network namespace, as a route is.
 type Claims struct{ held []net.Listener }
 
-// claim reports whether the network was nobody's and is held now.
+// claim reports whether the network was free, and claims it.
 func (c *Claims) claim(n netip.Prefix) bool {
 	if c == nil {
 		return true
@@ -93,9 +93,9 @@ func FreeNetworks(six []bool, taken []netip.Prefix, fits func(pods netip.Prefix)
 	return found, nil
 }
 
-// uniqueLocal returns networks of IPv6 that nobody else has: below one of the 2⁴⁰ prefixes
-// of RFC 4193, chosen by chance, so that they stay different when networks are joined.
-// It is for pods as long as a cluster's usually is: 256 nodes with a /64 each.
+// uniqueLocal returns IPv6 networks below a random one of the 2⁴⁰ prefixes of RFC 4193,
+// so that they stay unique when networks are joined. The pod network has the size that is
+// usual for a cluster: 256 nodes with a /64 each.
 func uniqueLocal(taken []netip.Prefix) (pods, services netip.Prefix) {
 	for {
 		a := [16]byte{0: 0xfd}
@@ -185,9 +185,9 @@ func hostAddresses(but string) (map[netip.Addr]string, error) {
 	return all, nil
 }
 
-// checkHost says that a network that is asked for has an address of this host, which then
-// could not be reached from pods, or not be told from a pod. Those of the named
-// link are the cluster's own.
+// checkHost returns an error if a requested network contains an address of this host: pods
+// could not reach that address, or it could not be distinguished from a pod. Addresses of the
+// link but are the cluster's own.
 func (s Settings) checkHost(but string) error {
 	addresses, err := hostAddresses(but)
 	if err != nil {
@@ -206,8 +206,8 @@ func (s Settings) checkHost(but string) error {
 	return errors.Join(errs...)
 }
 
-// CheckBridge says that another link has an address that the bridge of the cluster had until it was
-// stopped, because somebody took its networks meanwhile.
+// CheckBridge returns an error if another link has the address of the stopped cluster's bridge,
+// because its networks were taken meanwhile.
 func (p Profile) CheckBridge(pods Pair) error {
 	addresses, err := hostAddresses(p.Bridge())
 	if err != nil {

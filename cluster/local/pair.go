@@ -127,10 +127,10 @@ type limit struct {
 	such        string
 }
 
-// limitOf returns what a network of a family may be.
+// limitOf returns the permitted sizes of a network of a family.
 //
-// A cluster has 256 nodes at least, with 256 addresses each. Of services it has 2²⁰ addresses of IPv6
-// at most, as everywhere; whoever gives a larger network wonders why the rest is not used.
+// A cluster has at least 256 nodes with 256 addresses each. It has at most 2²⁰ IPv6 addresses for
+// Services, as in Kubernetes; the rest of a larger network would not be used.
 func limitOf(flag string, six bool) limit {
 	switch {
 	case !six && flag == podFlag:

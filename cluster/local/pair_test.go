@@ -34,7 +34,7 @@ func TestPairsAreKeptAsTheyWereWritten(t *testing.T) {
 	}
 }
 
-// Each fault is told with the flag and what was expected.
+// Each error names the flag and the accepted values.
 func TestNetworksThatCannotBe(t *testing.T) {
 	for _, tt := range []struct {
 		pods, services string
@@ -162,7 +162,7 @@ func TestNetworksWithAnAddressOfTheHost(t *testing.T) {
 	}
 }
 
-// TestANetworkThatWasTakenMeanwhile is about a cluster whose bridge's address somebody else has now.
+// TestANetworkThatWasTakenMeanwhile is about a cluster whose bridge address another link has now.
 func TestANetworkThatWasTakenMeanwhile(t *testing.T) {
 	p := profile(t)
 	for pods, want := range map[string]string{

@@ -10,7 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 )
 
-// DefaultName is the name of a cluster that nobody named.
+// DefaultName is the default of --name.
 const DefaultName = "sampan"
 
 // A Profile is a cluster of this machine, running or not.

@@ -47,7 +47,7 @@ type Settings struct {
 	// with; empty means the host's name.
 	NodeName string `json:"nodeName,omitempty"`
 
-	// Controllers are those that run; empty means all.
+	// Controllers are the enabled controllers; empty means all.
 	Controllers Controllers `json:"controllers,omitempty"`
 
 	// ClusterDomain is the name under which services have theirs; empty means
@@ -63,13 +63,13 @@ type Settings struct {
 	// between, or [dns.None]. Empty means those of the host.
 	DNSUpstream string `json:"dnsUpstream,omitempty"`
 
-	// SchedulerConfig is the path of a KubeSchedulerConfiguration, absolute, read at each start; empty means
-	// the default, NoSchedulerConfig does so in place of what was chosen before.
+	// SchedulerConfig is the absolute path of a KubeSchedulerConfiguration, read at each start. Empty
+	// means the default; NoSchedulerConfig removes a stored path.
 	SchedulerConfig string `json:"schedulerConfig,omitempty"`
 
-	// LoadBalancerAddresses are what Services of type LoadBalancer are given, as
-	// package balancer reads them; empty means none, NoLoadBalancerAddresses does so in
-	// place of what was chosen before.
+	// LoadBalancerAddresses are the addresses for Services of type LoadBalancer, in the
+	// format of package balancer. Empty means none; NoLoadBalancerAddresses removes
+	// stored ones.
 	LoadBalancerAddresses string `json:"loadBalancerAddresses,omitempty"`
 
 	// ProxyMode is how Services are proxied that do not say it themselves; empty means

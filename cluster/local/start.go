@@ -25,10 +25,10 @@ type Report struct {
 	Error string    `json:"error,omitempty"`
 }
 
-// Start runs the program with the given arguments in the background, in a
-// session of its own, logging to the profile's log file, and blocks until it is
-// ready or has failed. step, if not nil, is told what it is doing. When ctx ends
-// first, the program is told to stop.
+// Start runs the program with the given arguments in the background, in its own
+// session, logging to the profile's log file, and blocks until it is ready or has
+// failed. If step is not nil it is called with each step of the start. When ctx is
+// cancelled first, Start sends SIGTERM to the program.
 func Start(ctx context.Context, p Profile, program string, args []string, step func(string)) (Instance, error) {
 	started, err := p.starting()
 	if err != nil {
@@ -95,17 +95,17 @@ func follow(r io.Reader, step func(string)) (Instance, error) {
 	return Instance{}, errors.New("the cluster exited before it was ready")
 }
 
-// A Reporter tells the program that started this one how far the start is. The
-// zero Reporter tells nobody.
+// A Reporter reports the progress of a start to the process that started this one.
+// The zero Reporter discards the reports.
 type Reporter struct{ w io.WriteCloser }
 
-// NewReporter returns a reporter to whoever ran this program with [Start].
+// NewReporter returns a reporter to the process that ran this program with [Start].
 func NewReporter() Reporter {
 	syscall.CloseOnExec(reportFD)
 	return Reporter{os.NewFile(reportFD, "report")}
 }
 
-// Step tells what is being done now.
+// Step reports the step that begins now.
 func (r Reporter) Step(what string) { r.send(Report{Step: what}) }
 
 // Ready is the last report of a start that succeeded.
@@ -117,8 +117,7 @@ func (r Reporter) Fail(err error) {
 	r.close()
 }
 
-// send drops the report when nobody listens any more: the cluster does not
-// depend on who started it.
+// send ignores errors: the cluster does not depend on the process that started it.
 func (r Reporter) send(rep Report) {
 	if r.w == nil {
 		return

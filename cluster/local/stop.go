@@ -11,9 +11,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// End tells a process to stop and blocks until it is gone. After patience it is
-// killed; ctx ends the waiting. A process that is not there any more is no
-// error.
+// End sends SIGTERM to a process and blocks until it has exited. After patience it sends
+// SIGKILL; it returns early when ctx is cancelled. A process that does not exist is not
+// an error.
 func End(ctx context.Context, p Process, patience time.Duration) error {
 	if p.PID == 0 {
 		return nil

@@ -45,7 +45,7 @@ func Open(dir string, now time.Time) (*Authority, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, fmt.Errorf("making the directory of the cluster's keys: %w", err)
 	}
-	// A new key beside an old certificate would help nobody.
+	// A new key would not match an old certificate.
 	if noKey, noCert := absent(dir, "ca.key"), absent(dir, "ca.crt"); noKey && !noCert {
 		return nil, fmt.Errorf("%s is missing, but its ca.crt exists; restore it from a copy, or start over with `sampan down --purge`", filepath.Join(dir, "ca.key"))
 	}
@@ -163,7 +163,7 @@ func PEM(c *tls.Certificate) (cert, key []byte, err error) {
 	return cert, pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: der}), nil
 }
 
-// A Renewed is a certificate that is issued anew whenever a fifth of its life is
+// A Renewed is a certificate that is issued again whenever a fifth of its lifetime is
 // left. Its methods fit tls.Config's GetCertificate and GetClientCertificate.
 type Renewed struct {
 	authority *Authority

@@ -1,6 +1,7 @@
 // Command sampan-demo is the program in the demo images: a small web server that
-// says who answers, and a few other things to try a cluster with.
+// responds with its own name, and a few other commands to try a cluster with.
 //
-// It is alone in its image, so it brings what tests and stories need in there: things
-// to print, read, write, ask for and run out of. It links nothing of Sampan.
+// It is the only file in its image, so it has the commands that tests and stories need:
+// to print, read and write files, send requests and exhaust resources. It links no
+// other package of Sampan but internal/run.
 package main

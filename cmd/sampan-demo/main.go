@@ -134,7 +134,7 @@ func serve([]string) error {
 		group.Go(func(context.Context) { answer(packets) })
 	}
 	fmt.Println(who(), "listens on port", port)
-	// Who keeps a connection is told in time to open another one, elsewhere.
+	// Close idle connections in time, so that clients connect to another server.
 	leaving := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if stop.Err() != nil {
 			w.Header().Set("Connection", "close")
@@ -142,8 +142,8 @@ func serve([]string) error {
 		mux.ServeHTTP(w, r)
 	})
 	server := &http.Server{Handler: leaving, ReadHeaderTimeout: 10 * time.Second}
-	// After the signal the server goes on for a moment: whoever routes requests
-	// here may not know yet that it should not.
+	// Keep serving for a moment after the signal: proxies may not have removed
+	// this endpoint yet.
 	answered := make(chan struct{})
 	context.AfterFunc(stop, func() {
 		fmt.Println(who(), "goes on serving for", drain)
@@ -162,7 +162,7 @@ func serve([]string) error {
 	return nil
 }
 
-// answer tells everybody who asks by UDP who answers, until it is closed.
+// answer responds to UDP packets with the name of this server, until packets is closed.
 func answer(packets net.PacketConn) {
 	for {
 		var b [1]byte

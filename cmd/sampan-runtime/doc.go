@@ -1,7 +1,7 @@
 // Command sampan-runtime is the container runtime of a Sampan node: one process, the
 // parent of all containers, that serves CRI on a unix socket. See package runtime.
 //
-// It is a program of its own so that containers live on while sampan is restarted,
-// and, being executed again as "init", the first process of each container. Sampan
-// carries it inside and starts it.
+// It is a separate program so that containers keep running while sampan is restarted.
+// Executed again as "init", it is the first process of each container. Sampan embeds it
+// and starts it.
 package main

@@ -191,8 +191,8 @@ func (s *settings) logger(errs io.Writer) (*slog.Logger, error) {
 	return slog.New(slog.NewTextHandler(to, &slog.HandlerOptions{Level: level})), nil
 }
 
-// report calls serve and tells whoever started the program, on the descriptor they
-// asked for, how that went.
+// report calls serve and reports its start to the parent process, on the descriptor of
+// --ready-fd.
 func (s *settings) report(o runtime.Options, serve func(runtime.Options, func()) error) error {
 	if _, restarted := os.LookupEnv(runtime.HandoverVariable); restarted || s.readyFD <= 2 {
 		// After a restart in place it was said before, and the descriptor of this
@@ -215,7 +215,7 @@ func (s *settings) report(o runtime.Options, serve func(runtime.Options, func())
 	return err
 }
 
-// serve runs the server, calls ready when it serves, and executes this program anew when it was asked to.
+// serve runs the server, calls ready when it serves, and executes this program again after SIGHUP.
 func serve(o runtime.Options, ready func()) error {
 	// Found out now: after the file was replaced the kernel calls it deleted.
 	var err error

@@ -1,8 +1,7 @@
-// Command sampan is a whole Kubernetes cluster in one program, and its command
-// line.
+// Command sampan is a whole Kubernetes cluster in one program, and its command line.
 //
-// It only puts things together: the command line is package cli, the cluster package
-// cluster, and what "sampan up" and its like do package cli/machine. Built with the
-// tag embed, as "make build" does, it carries the container runtime inside; without,
-// it looks for sampan-runtime beside itself.
+// It only assembles other packages: cli is the command line, cluster is the cluster, and
+// cli/clusters has sampan up and the other commands for clusters of this machine. Built
+// with the tag embed, as `make build` does, it contains the container runtime; otherwise
+// it uses the file sampan-runtime in its own directory.
 package main

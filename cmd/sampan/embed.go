@@ -22,9 +22,9 @@ import (
 //go:embed sampan-runtime.zst
 var packed string
 
-// runtimeProgram unpacks the container runtime into dir. Its path is always the
-// same, so that a runtime that runs already can replace itself by what stands there
-// now; which one that is, is noted beside it.
+// runtimeProgram unpacks the container runtime into dir. Its path is always the same, so
+// that a running runtime can replace itself with the new file; the version of the file is
+// recorded beside it.
 func runtimeProgram(dir string) (string, error) {
 	path := filepath.Join(dir, "sampan-runtime")
 	digest := sha256.New()

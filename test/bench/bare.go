@@ -61,8 +61,8 @@ func serveBare(context.Context) error {
 			}
 		}
 		if n, err := strconv.Atoi(r.URL.Query().Get("events")); err == nil {
-			// What is sent before somebody takes the time would lie in the client's
-			// window already when the clock starts. The headers tell that we wait.
+			// Data sent before the client starts the clock would already be in its window.
+			// Sending the headers reports that we wait.
 			begun := gate.next()
 			w.(http.Flusher).Flush()
 			select {
@@ -90,7 +90,7 @@ func serveBare(context.Context) error {
 // A gate holds streams back until it is opened, which lets all go that wait then.
 type gate struct {
 	mu    sync.Mutex
-	begun chan struct{} // guarded by mu; nil: nobody waits
+	begun chan struct{} // guarded by mu; nil: no waiter
 }
 
 // next returns what the next opening closes.
@@ -158,7 +158,7 @@ func startBare(ctx context.Context) (*bareServer, error) {
 	return &bareServer{server{pid: cmd.Process.Pid, url: g.URL, client: &http.Client{Transport: transport()}, transport: transport}, stop}, nil
 }
 
-// A server is somebody who answers requests.
+// A server is an API server and how to reach it.
 type server struct {
 	pid       int
 	url       string

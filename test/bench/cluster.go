@@ -92,7 +92,7 @@ func (b *bench) instance() (pids []int, err error) {
 	return []int{i.Process.PID, i.Runtime.PID}, nil
 }
 
-// idle measures memory, CPU and bytes written while nobody asks for anything.
+// idle measures memory, CPU and bytes written without any requests.
 func (b *bench) idle(ctx context.Context) error {
 	pids, err := b.instance()
 	if err != nil {

@@ -68,7 +68,7 @@ func (b *bench) lists(ctx context.Context) error {
 	return nil
 }
 
-// createMany makes pods that nobody runs, with many clients at once.
+// createMany creates pods that no node runs, with many clients at once.
 func createMany(ctx context.Context, s *server, n int64) error {
 	pod, err := json.Marshal(largePod())
 	if err != nil {

@@ -96,7 +96,7 @@ func (b *bench) rollOut(ctx context.Context) (took [2]time.Duration, err error) 
 	if err != nil {
 		return took, err
 	}
-	// A small one first: whoever works on it has started then.
+	// Roll out a small one first, so that all components have started.
 	if err := createDeployment(ctx, api, "first", 1); err != nil {
 		return took, err
 	}

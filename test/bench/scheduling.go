@@ -21,9 +21,9 @@ const (
 	manyPods  = 5000
 )
 
-// scheduling measures how fast pods get their nodes: those that waited for a scheduler to start, those that are created
-// while it works, and one on an idle cluster. Each binding is durable before it is seen. Upstream's figures were taken
-// with the same objects on a machine of this kind: what counts is how many times faster.
+// scheduling measures the rate of scheduling: of pods that were pending when the scheduler started, of pods created
+// while it runs, and the latency of one pod on an idle cluster. Each binding is durable before it is seen. The figures of
+// upstream were taken with the same objects on a similar machine: the result is the ratio.
 func (b *bench) scheduling(ctx context.Context) error {
 	api, err := b.fast()
 	if err != nil {
@@ -106,8 +106,8 @@ func (b *bench) fast() (kubernetes.Interface, error) {
 type bindings struct {
 	n           int
 	first, last time.Time
-	warm        time.Time // when a fifth of those that were left had been bound
-	warmAt      int       // how many that was
+	warm        time.Time // when a fifth of the pending pods had been bound
+	warmAt      int       // the number of pods bound by then
 }
 
 // perSecond is their rate.
@@ -174,8 +174,8 @@ func syncTime(dir string) (time.Duration, error) {
 	return median(took), nil
 }
 
-// awaitBound watches until it has seen n pods of a crowd get a node after it began to watch, which is before act is called. Those that
-// had one by then count as seen, but not for the rate. A server that is not there yet is tried again.
+// awaitBound watches until n pods of a crowd have been bound since the watch began, which is before act is called. Pods
+// that were bound before count, but not for the rate. It retries while the server is not up yet.
 func awaitBound(ctx context.Context, api kubernetes.Interface, crowd string, n int, act func() error) (bindings, error) {
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Minute)
 	defer cancel()
@@ -280,7 +280,7 @@ func bareNode(i int) *corev1.Node {
 // crowdLabel says of a pod with which others it is measured.
 const crowdLabel = "crowd"
 
-// pendingPod is the i-th pod of a crowd. It tolerates everything, since nobody keeps the nodes ready.
+// pendingPod is the i-th pod of a crowd. It tolerates all taints, since no agent keeps the nodes ready.
 func pendingPod(crowd string, i int, scheduler string) *corev1.Pod {
 	return &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("%s-%d", crowd, i), Labels: map[string]string{crowdLabel: crowd}},

@@ -91,7 +91,7 @@ func (b *bench) services(ctx context.Context) (err error) {
 		return err
 	}
 	defer w.Close()
-	// Tens of thousands of connections are made within the minute for which an end remembers each, and a node some seconds.
+	// Tens of thousands of connections are made within a minute: hosts remember each for that long, nodes for a few seconds.
 	for _, h := range []*hosts.Host{w.Client, w.Nodes[0].Host, w.Nodes[1].Host} {
 		if err := errors.Join(h.Sysctl("net/ipv4/ip_local_port_range", "1024 65535"), h.Sysctl("net/ipv4/tcp_tw_reuse", "1")); err != nil {
 			return err
@@ -332,7 +332,7 @@ func onOneProcessor(f func() ([][]float64, error)) (_ [][]float64, err error) {
 	return f()
 }
 
-// rates prints medians, and the median of what one is beside the other in the same turn.
+// rates prints medians of both, and the median of the ratios of each turn.
 func (b *bench) rates(what string, measured, floor []float64, unit, goal string) {
 	beside := make([]float64, len(measured))
 	for i := range measured {
@@ -568,7 +568,7 @@ func (n *network) growth(ctx context.Context) error {
 	return nil
 }
 
-// fullSync returns how many seconds the proxy took to make all rules, which it tells a moment after they stand.
+// fullSync returns how many seconds the proxy took to install all rules, which it logs a moment later.
 func (n *network) fullSync(ctx context.Context) (seconds float64, err error) {
 	for seconds == 0 && err == nil {
 		if seconds, err = n.metric("kubeproxy_sync_full_proxy_rules_duration_seconds_sum"); err == nil && seconds == 0 {
@@ -673,7 +673,7 @@ func (n *network) partial() (sum, count float64, err error) {
 	return sum, count, err
 }
 
-// metric returns a number that the proxy tells of itself.
+// metric returns the value of one of the proxy's metrics.
 func (n *network) metric(name string) (float64, error) {
 	c, err := n.Nodes[0].Dial("tcp", netip.AddrPortFrom(netip.AddrFrom4([4]byte{127, 0, 0, 1}), hosts.MetricsPort), patience)
 	if err != nil {

@@ -13,9 +13,9 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// simulated measures a cluster of 5,000 simulated nodes: how long until all are Ready,
-// and what they cost while nobody asks for anything. The floor of the start is that of a
-// cluster with one such node, and what a node costs must not grow with their number.
+// simulated measures a cluster of 5,000 simulated nodes: the time until all are Ready, and their
+// cost without any requests. The floor of the start is that of a cluster with one such node, and
+// the cost per node must not grow with their number.
 func (b *bench) simulated(ctx context.Context) error {
 	const few, many = 500, 5000
 	began, registered := map[int]time.Duration{}, map[int]time.Duration{}
@@ -72,7 +72,7 @@ func (b *bench) simulated(ctx context.Context) error {
 	return nil
 }
 
-// registration returns how long the registration of the nodes took, as the log tells.
+// registration returns how long the registration of the nodes took, from the log.
 func (b *bench) registration() (time.Duration, error) {
 	log, err := os.ReadFile(filepath.Join(b.data(), "sampan.log"))
 	if err != nil {

@@ -149,7 +149,7 @@ func (b *bench) crowd(ctx context.Context, n int) error {
 		return err
 	}
 	b.row("10000 waiting pods, memory of sampan wait (PSS)", fmt.Sprintf("%.1f MiB", float64(pss)/(1<<20)), "", "", "<= 64 MiB")
-	if err := cmd.Process.Signal(syscall.SIGQUIT); err != nil { // it tells its goroutines, and ends
+	if err := cmd.Process.Signal(syscall.SIGQUIT); err != nil { // it prints its goroutines, and exits
 		return err
 	}
 	goroutines := 0
@@ -158,7 +158,7 @@ func (b *bench) crowd(ctx context.Context, n int) error {
 			goroutines++
 		}
 	}
-	_ = cmd.Wait() // it was told to
+	_ = cmd.Wait() // SIGQUIT always exits with an error
 	b.row("10000 waiting pods, goroutines of sampan wait", fmt.Sprint(goroutines), "", "", "<= 10 per watched resource (2: pods, events)")
 	return nil
 }

@@ -34,7 +34,7 @@ type API struct {
 	args    []string         // that say what it serves
 	input   io.Closer        // of the program: one that is to leave nothing ends with that
 	listen  *net.TCPListener // where nodes connect; nil if that is the server itself
-	process *Process         // nil if it is none that we started
+	process *Process         // nil if another process started it
 }
 
 // startPatience is how long a program may take to start on a loaded machine.
@@ -56,7 +56,7 @@ func (w *World) Connect(cfg *clientcmdapi.Config, dir string) (*API, error) {
 	return a, nil
 }
 
-// Plain is the configuration of a server that asks nobody who he is.
+// Plain is the client configuration for a server without authentication.
 func Plain(url string) *clientcmdapi.Config {
 	return kubeconfig(&clientcmdapi.Cluster{Server: url}, &clientcmdapi.AuthInfo{})
 }
@@ -271,7 +271,7 @@ func (p *Process) Kill() {
 	<-p.done
 }
 
-// Ports of the proxy for those who look after it.
+// Health check and metrics ports of the proxy.
 const (
 	HealthzPort = 10256
 	MetricsPort = 10249

@@ -50,7 +50,7 @@ func NewHost(name string) (*Host, error) {
 }
 
 func (h *Host) prepare() error {
-	// An address is there at once: nobody else has it.
+	// Skip duplicate address detection: addresses are usable at once and known to be unique.
 	err := errors.Join(sysctl("net/ipv6/conf/all/accept_dad", "0"), sysctl("net/ipv6/conf/default/accept_dad", "0"))
 	return errors.Join(err, up("lo"))
 }

@@ -15,7 +15,7 @@ import (
 	"time"
 )
 
-// A Server tells who it is and who asks, over TCP and UDP at one port.
+// A Server returns its name and the address of the client, over TCP and UDP at one port.
 //
 //	who     its name and the address of the client, as one line
 //	get N   N bytes
@@ -163,7 +163,7 @@ func (s *Server) datagrams() {
 	}
 }
 
-// An Answer is what a Server told.
+// An Answer is the response of a Server.
 type Answer struct {
 	Server string
 	Client netip.Addr // as the server sees it

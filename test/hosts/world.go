@@ -188,7 +188,7 @@ func (m *maker) forward(h *Host) {
 	for name, value := range map[string]string{
 		"net/ipv4/ip_forward":          "1",
 		"net/ipv6/conf/all/forwarding": "1",
-		// Hosts of one link are not told that there is a shorter way.
+		// Do not send ICMP redirects to hosts of one link.
 		"net/ipv4/conf/all/send_redirects":     "0",
 		"net/ipv4/conf/default/send_redirects": "0",
 		// A refusal is not held back because there were many.

@@ -37,7 +37,7 @@ type job struct {
 	Time    time.Duration
 }
 
-// A result is what it tells.
+// A result is the JSON that a child process prints.
 type result struct {
 	PerSecond float64 // commits
 	Bytes     float64 // written per commit

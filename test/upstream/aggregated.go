@@ -42,7 +42,7 @@ func ServeGroup(t testing.TB, group string) string {
 			return
 		}
 		w.Header().Set("Content-Type", "application/json")
-		_ = json.NewEncoder(w).Encode(answer) // it goes to who asked, or to nobody
+		_ = json.NewEncoder(w).Encode(answer) // the client may have closed the connection
 	}))
 	t.Cleanup(s.Close)
 	return s.Listener.Addr().String()

@@ -128,8 +128,8 @@ type launch struct {
 	done chan error
 }
 
-// launches are taken by one thread that ends with this process: a program is told of
-// the death of the thread that started it.
+// launches are handled by one thread that ends with this process: a child gets its signal
+// when the thread that started it dies.
 var launches = sync.OnceValue(func() chan<- launch {
 	c := make(chan launch)
 	go func() {
@@ -256,7 +256,7 @@ func (p *Plane) KillServer() { p.server.end() }
 // serverTimeout is far more than an API server takes to become ready.
 const serverTimeout = 3 * time.Minute
 
-// awaitServer asks the API server until it is ready; it does not tell by itself.
+// awaitServer polls the API server until it is ready; it does not notify.
 func (p *Plane) awaitServer() error {
 	pair, err := tls.LoadX509KeyPair(p.file("admin.pem"), p.file("admin.key"))
 	if err != nil {

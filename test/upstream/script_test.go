@@ -26,8 +26,8 @@ func program(t *testing.T, variable string) string {
 	return path
 }
 
-// notHere are the sessions of ../testdata/script that are about Sampan's own server,
-// and why. So are those that begin with "kubectl", but for some that must go alike.
+// notHere are the sessions of ../testdata/script that are about Sampan's own server, and
+// why. The others beginning with "kubectl" are left out as well, except a few that must behave equally.
 var (
 	notHere = map[string]string{
 		"connection":          "the user has a token here, and no certificate",
@@ -69,7 +69,7 @@ func TestOurSessions(t *testing.T) {
 	play(t, ours(t), Options{Scheduler: program(t, "SAMPAN"), Features: "PodLogsQuerySplitStreams=true"})
 }
 
-// TestSessions plays those that say what only an upstream server can, with upstream's
+// TestSessions plays the sessions that only an upstream server can pass, with upstream's
 // scheduler.
 func TestSessions(t *testing.T) {
 	files, err := filepath.Glob("testdata/script/*.txtar")
