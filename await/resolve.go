@@ -94,7 +94,7 @@ func (w *watcher) kindsChanged(r report) {
 
 // defined returns the target with its resource if this is the definition of its kind and is established.
 func defined(u *unstructured.Unstructured, t Target) (Target, bool) {
-	verdict, err := judgeDefinition(Ready, u)
+	verdict, err := judgeDefinition(Ready, u, nil)
 	if err != nil || verdict.State != Done {
 		return t, false
 	}
