@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/sampan-io/sampan/await/follow"
+	"github.com/sampan-io/sampan/client"
 	"github.com/sampan-io/sampan/internal/run"
 )
 
@@ -269,16 +270,26 @@ func (w *watcher) looked() bool { return w.unsynced == 0 && w.pending == 0 }
 // take handles a report. If the report may decide the wait, take judges at once, because the next report may bring
 // another state (A7).
 func (w *watcher) take(r report) (result Result, decided bool, err error) {
-	if err := w.receive(r); err != nil || r.Object == nil && !r.Whole {
+	if err := w.receive(r); err != nil {
 		return TimedOut, false, err
 	}
-	if !w.decides(r.from) {
-		if r.Object == nil {
-			return TimedOut, false, nil
-		}
-		if n := r.from.nodes[idOf(r.Object)]; n == nil || len(n.members) == 0 {
-			return TimedOut, false, nil
-		}
+	decides := w.decides(r.from)
+	isMember := func(o client.Object) bool {
+		n := r.from.nodes[idOf(o)]
+		return n != nil && len(n.members) > 0
+	}
+	switch news := r.Report.(type) {
+	case follow.Page:
+		decides = decides && news.Whole
+	case follow.Changed:
+		decides = decides || isMember(news.Object)
+	case follow.Deleted:
+		decides = decides || isMember(news.Object)
+	default:
+		decides = false
+	}
+	if !decides {
+		return TimedOut, false, nil
 	}
 	return w.decide(time.Now())
 }
