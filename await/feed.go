@@ -85,7 +85,7 @@ func (w *watcher) receive(r report) error {
 		// One source is enough: the others that were lost will recover soon.
 		if f.lost = nil; w.away {
 			w.away = false
-			w.progress(Progress{Back: true})
+			w.progress(ConnectionRestored{})
 		}
 	}
 	switch news := r.Report.(type) {
@@ -153,7 +153,7 @@ func (w *watcher) trouble(f *feed, err error, final bool) error {
 	}
 	if !w.away {
 		w.away = true
-		w.progress(Progress{Lost: err})
+		w.progress(ConnectionLost{err})
 	}
 	f.lost = err
 	return nil

@@ -23,22 +23,22 @@ import (
 //
 // Judge never returns Done for [Settled], which takes time.
 func Judge(d Degree, v View) (Verdict, error) {
-	p, err := Look(d, v)
-	return p.Verdict, err
+	s, err := Look(d, v)
+	return s.Verdict, err
 }
 
 // Look is [Judge] with the parts that hold the object up, and its last events.
-func Look(d Degree, v View) (p Progress, err error) {
+func Look(d Degree, v View) (s Status, err error) {
 	err = run.Catch(func() (err error) {
-		p, err = look(d, v)
+		s, err = look(d, v)
 		return err
 	})
-	return p, err
+	return s, err
 }
 
-func look(d Degree, v View) (Progress, error) {
+func look(d Degree, v View) (Status, error) {
 	if d.isZero() {
-		return Progress{}, errors.New("await: the degree is empty")
+		return Status{}, errors.New("await: the degree is empty")
 	}
 	f := newForest(d)
 	var root *node
@@ -47,7 +47,7 @@ func look(d Degree, v View) (Progress, error) {
 	} else {
 		o, err := typed(v.Object)
 		if err != nil {
-			return Progress{}, err
+			return Status{}, err
 		}
 		f.keep(f.node(f.guess(o), o), v.Object)
 		root = f.place(f.guess(o), o)
@@ -58,7 +58,7 @@ func look(d Degree, v View) (Progress, error) {
 	for _, o := range v.Others {
 		o, err := typed(o)
 		if err != nil {
-			return Progress{}, err
+			return Status{}, err
 		}
 		switch o := o.(type) {
 		case *discoveryv1.EndpointSlice:
@@ -79,13 +79,13 @@ func look(d Degree, v View) (Progress, error) {
 	view := f.view(root)
 	verdict, err := judge(d, view)
 	if err != nil {
-		return Progress{}, err
+		return Status{}, err
 	}
-	p := Progress{Object: root.ref(), Verdict: verdict, Absent: !root.there, Events: f.eventsOf(root)}
+	s := Status{Object: root.ref(), Verdict: verdict, Absent: !root.there, Events: f.eventsOf(root)}
 	if verdict.State != Done {
-		p.Parts, p.More = f.partsOf(root)
+		s.Parts, s.More = f.partsOf(root)
 	}
-	return p, nil
+	return s, nil
 }
 
 // orphan returns the owner of an object that has no owner references, or that a Service may select: the root.
