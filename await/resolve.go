@@ -18,7 +18,7 @@ const resolvePause = 10 * time.Second
 
 // resolve calls ask until it returns the resource of a target: at once when again signals that definitions have changed,
 // and with growing pauses otherwise. It reports the result with send, and returns when send returns false.
-func resolve(ctx context.Context, ask func(context.Context, Target) (Target, error), t Target, again <-chan struct{}, send func(report) bool) {
+func resolve(ctx context.Context, ask func(context.Context, Target) (Target, error), t Target, again <-chan struct{}, send func(follow.Report) bool) {
 	pause := follow.FirstPause
 	timer := time.NewTimer(0)
 	defer timer.Stop()
@@ -35,14 +35,14 @@ func resolve(ctx context.Context, ask func(context.Context, Target) (Target, err
 		case ctx.Err() != nil:
 			return
 		case err == nil && found.Resource.Resource != "":
-			send(report{Report: resolved{target: found}})
+			send(resolved{target: found})
 			return
 		case err != nil && !meta.IsNoMatchError(err) && !apierrors.IsNotFound(err):
-			if !send(report{Report: follow.Failed{Err: err, Final: follow.Hopeless(err)}}) || follow.Hopeless(err) {
+			if !send(follow.Failed{Err: err, Final: follow.Hopeless(err)}) || follow.Hopeless(err) {
 				return
 			}
 		case first:
-			if !send(report{Report: follow.Unserved{}}) {
+			if !send(follow.Unserved{}) {
 				return
 			}
 		}
