@@ -2,12 +2,18 @@ package await
 
 import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/sampan-io/sampan/await/events"
 )
 
+var apiServiceRules = rulesFor(
+	schema.GroupVersionKind{Group: "apiregistration.k8s.io", Version: "v1", Kind: "APIService"},
+	rules[*unstructured.Unstructured]{judge: judgeAPIService},
+)
+
 // judgeAPIService judges an APIService. It is ready when the server behind it answers.
-func judgeAPIService(d Degree, u *unstructured.Unstructured) (Verdict, error) {
+func judgeAPIService(d Degree, u *unstructured.Unstructured, _ *view) (Verdict, error) {
 	if !plain(d) {
 		return misuse(d, "APIService", Ready)
 	}

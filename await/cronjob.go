@@ -4,7 +4,16 @@ import (
 	batchv1 "k8s.io/api/batch/v1"
 
 	"github.com/sampan-io/sampan/await/events"
+	"github.com/sampan-io/sampan/client"
 )
+
+var cronJobRules = rulesFor(batchv1.SchemeGroupVersion.WithKind("CronJob"), rules[*batchv1.CronJob]{
+	judge: judgeCronJob,
+	explain: func(x *explainer, _ *batchv1.CronJob) { // its jobs may have any labels; their pods have this one
+		x.follow(client.Jobs.GroupVersionResource, "", "")
+		x.followParts(client.Pods.GroupVersionResource, batchv1.JobNameLabel)
+	},
+})
 
 // judgeCronJob judges a CronJob. It is ready as soon as it exists, scheduled and running when a pod of one of its jobs has
 // got that far, finished and complete when one of its jobs has completed. A failed job is only a likely failure, because

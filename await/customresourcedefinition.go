@@ -2,13 +2,19 @@ package await
 
 import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/sampan-io/sampan/await/events"
 )
 
+var definitionRules = rulesFor(
+	schema.GroupVersionKind{Group: "apiextensions.k8s.io", Version: "v1", Kind: "CustomResourceDefinition"},
+	rules[*unstructured.Unstructured]{judge: judgeDefinition},
+)
+
 // judgeDefinition judges a CustomResourceDefinition. It is ready when it is established, so that objects of the kind can
 // be created. Names that another definition uses are a certain failure.
-func judgeDefinition(d Degree, u *unstructured.Unstructured) (Verdict, error) {
+func judgeDefinition(d Degree, u *unstructured.Unstructured, _ *view) (Verdict, error) {
 	if !plain(d) {
 		return misuse(d, "CustomResourceDefinition", Ready)
 	}

@@ -2,7 +2,26 @@ package await
 
 import (
 	appsv1 "k8s.io/api/apps/v1"
+
+	"github.com/sampan-io/sampan/client"
 )
+
+var daemonSetRules = rulesFor(appsv1.SchemeGroupVersion.WithKind("DaemonSet"), rules[*appsv1.DaemonSet]{
+	judge: judgeDaemonSet,
+	slim: func(o *appsv1.DaemonSet) client.Object {
+		c := *o
+		c.ManagedFields, c.Spec.Template = nil, labelsOf(o.Spec.Template)
+		return &c
+	},
+	explain: func(x *explainer, o *appsv1.DaemonSet) {
+		x.followParts(client.Pods.GroupVersionResource, text(o.Spec.Selector))
+	},
+	revision: func(part client.Object) string { return part.GetLabels()[templateGeneration] },
+	served:   true,
+})
+
+// templateGeneration is the label of the pods of a DaemonSet with their revision.
+const templateGeneration = "pod-template-generation"
 
 // judgeDaemonSet judges a DaemonSet by the numbers in its status. The wanted number of pods is the one that its
 // controller counts: a pod on each node that matches. Pods kept at an older revision by the strategy OnDelete are not

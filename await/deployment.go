@@ -2,13 +2,44 @@ package await
 
 import (
 	"encoding/json"
+	"slices"
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/sampan-io/sampan/await/events"
+	"github.com/sampan-io/sampan/client"
 	"github.com/sampan-io/sampan/internal/names"
 )
+
+var deploymentRules = rulesFor(appsv1.SchemeGroupVersion.WithKind("Deployment"), rules[*appsv1.Deployment]{
+	judge: judgeDeployment,
+	place: func(f *forest, n *node, o *appsv1.Deployment) {
+		f.deployments[types.NamespacedName{Namespace: o.Namespace, Name: o.Name}] = n
+	},
+	slim: func(o *appsv1.Deployment) client.Object {
+		c := *o
+		c.ManagedFields, c.Spec.Template = nil, labelsOf(o.Spec.Template)
+		return &c
+	},
+	parts: func(d Degree, o *appsv1.Deployment, troubled []*node) []*node {
+		revision := o.Annotations[deploymentRevision]
+		if d != Ready || revision == "" {
+			return troubled
+		}
+		return slices.DeleteFunc(slices.Clone(troubled), func(t *node) bool { return t.revision != revision })
+	},
+	explain: func(x *explainer, o *appsv1.Deployment) {
+		x.followParts(replicaSets, text(o.Spec.Selector))
+		x.followParts(client.Pods.GroupVersionResource, text(o.Spec.Selector))
+	},
+	revision: func(part client.Object) string { return part.GetAnnotations()[deploymentRevision] },
+	served:   true,
+})
+
+// deploymentRevision is the annotation of a Deployment and its replica sets with their revision.
+const deploymentRevision = "deployment.kubernetes.io/revision"
 
 // judgeDeployment judges a Deployment by the numbers in its status. Its conditions are not enough, because it is
 // Available while it is still replacing pods.

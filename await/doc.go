@@ -3,7 +3,7 @@
 // An API server answers when it has accepted an object; users want to know when the object is done. [Judge] is a pure
 // function from an object, the objects that belong to it and the events about all of these to a [Verdict]: [Done],
 // [Failed] (certainly or likely) or [Waiting], always with a cause that people can read. [Look] adds the parts that hold
-// the object up. Each kind has one file.
+// the object up. Each kind has one file with its rules, and one line in the table kinds.
 //
 // [Until] waits for a set of objects. It keeps one list and watch per resource, namespace and selector, files the
 // objects in a forest of owners and parts, and judges an object again only if an event changes it. So it returns as soon as

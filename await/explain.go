@@ -4,7 +4,6 @@ import (
 	"strings"
 
 	appsv1 "k8s.io/api/apps/v1"
-	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -24,6 +23,15 @@ var (
 	definitions = schema.GroupVersionResource{Group: "apiextensions.k8s.io", Version: "v1", Resource: "customresourcedefinitions"}
 )
 
+// An explainer follows the objects that can explain why a member is not done.
+type explainer struct {
+	*watcher
+	member    *member
+	namespace string // of the sources
+	many      bool   // one source for the namespace costs less than one per member
+	events    string // field selector of the events
+}
+
 // lookInto follows the objects that can explain why a member is not done: once per generation of the member, since its
 // selector may have changed.
 func (w *watcher) lookInto(m *member) {
@@ -32,93 +40,50 @@ func (w *watcher) lookInto(m *member) {
 		return
 	}
 	m.looked, m.lookedAt, m.looks = true, n.count, nil
-	namespace := n.namespace
+	x := &explainer{watcher: w, member: m, namespace: n.namespace, many: len(w.members) > fewMembers, events: "type=" + corev1.EventTypeWarning}
 	if m.target.Name == "" && m.feed.namespace == "" {
-		namespace = ""
+		x.namespace = ""
 	}
-	many := len(w.members) > fewMembers
-	// Old pods and their replica sets are found by owner references, because they may have
-	// none of the labels that the selector asks for now.
-	byOwner := w.req.For.has(OldGone)
-	follow := func(r schema.GroupVersionResource, selector, fields string) {
-		m.looks = append(m.looks, w.explain(source{GroupVersionResource: r, namespace: namespace, labels: selector, fields: fields}))
+	r := rulesOf(n.object)
+	if w.req.For.needsSlices() && r.served {
+		m.services = x.follow(client.Services.GroupVersionResource, "", "")
 	}
-	selected := func(selector string) string {
-		if many || byOwner {
-			return ""
-		}
-		return selector
+	if r.explain != nil {
+		r.explain(x, n.object)
 	}
-	pods := client.Pods.GroupVersionResource
-	events := "type=" + corev1.EventTypeWarning
-	if w.req.For.needsSlices() && n.isServed() {
-		follow(client.Services.GroupVersionResource, "", "")
-		m.services = m.looks[len(m.looks)-1]
-	}
-	if n.isPod() {
-		if w.req.For.needsSlices() {
-			follow(client.EndpointSlices.GroupVersionResource, discoveryv1.LabelServiceName, "")
-		}
-		follow(client.Events.GroupVersionResource, "", events)
+	if n.namespace == "" {
 		return
-	}
-	switch o := n.object.(type) {
-	case *corev1.ReplicationController:
-		follow(pods, selected(labels.SelectorFromSet(o.Spec.Selector).String()), "")
-	case *appsv1.ReplicaSet:
-		follow(pods, selected(text(o.Spec.Selector)), "")
-	case *appsv1.Deployment:
-		follow(replicaSets, selected(text(o.Spec.Selector)), "")
-		follow(pods, selected(text(o.Spec.Selector)), "")
-	case *appsv1.StatefulSet:
-		follow(pods, selected(text(o.Spec.Selector)), "")
-	case *appsv1.DaemonSet:
-		follow(pods, selected(text(o.Spec.Selector)), "")
-	case *batchv1.Job:
-		follow(pods, selected(text(o.Spec.Selector)), "")
-	case *batchv1.CronJob: // its jobs may have any labels; their pods have this one
-		follow(client.Jobs.GroupVersionResource, "", "")
-		follow(pods, selected(batchv1.JobNameLabel), "")
-	case *corev1.Service:
-		if w.req.For.has(Deleted) || len(o.Spec.Selector) == 0 {
-			break
-		}
-		if m.blind = many; many {
-			follow(client.EndpointSlices.GroupVersionResource, discoveryv1.LabelServiceName, "")
-		} else {
-			follow(client.EndpointSlices.GroupVersionResource, discoveryv1.LabelServiceName+"="+o.Name, "")
-			m.looks = append(m.looks, w.explain(source{
-				GroupVersionResource: pods, namespace: o.Namespace, labels: labels.SelectorFromSet(o.Spec.Selector).String(), of: o.UID,
-			}))
-		}
-	case *corev1.Namespace:
-		if w.req.For.has(Deleted) { // the pods that are left in it
-			m.looks = append(m.looks, w.explain(source{GroupVersionResource: pods, namespace: o.Name, of: o.UID}))
-		}
-		return
-	case *corev1.PersistentVolumeClaim: // "no pod uses it yet" is a normal event
-		events = "involvedObject.kind=PersistentVolumeClaim"
 	}
 	if w.req.For.needsSlices() {
-		follow(client.EndpointSlices.GroupVersionResource, discoveryv1.LabelServiceName, "")
+		x.follow(client.EndpointSlices.GroupVersionResource, discoveryv1.LabelServiceName, "")
 	}
-	if n.namespace != "" {
-		follow(client.Events.GroupVersionResource, "", events)
+	x.follow(client.Events.GroupVersionResource, "", x.events)
+}
+
+// follow follows a resource in the namespace.
+func (x *explainer) follow(r schema.GroupVersionResource, selector, fields string) *feed {
+	return x.add(source{GroupVersionResource: r, namespace: x.namespace, labels: selector, fields: fields})
+}
+
+func (x *explainer) add(s source) *feed {
+	f := x.explain(s)
+	x.member.looks = append(x.member.looks, f)
+	return f
+}
+
+// followParts follows a resource that a controller selects. It follows all objects of the namespace if there are many
+// members, and to find old pods and their replica sets by owner references, because these may not have the labels of
+// the current selector.
+func (x *explainer) followParts(r schema.GroupVersionResource, selector string) {
+	if x.many || x.req.For.has(OldGone) {
+		selector = ""
 	}
+	x.follow(r, selector, "")
 }
 
 // text returns a label selector in the form of list options; empty if it selects nothing or is invalid.
 func text(s *metav1.LabelSelector) string {
 	return strings.TrimPrefix(strings.TrimPrefix(metav1.FormatLabelSelector(s), "<none>"), "<error>")
-}
-
-// isServed reports whether n is a pod or a controller of pods, which Services may select.
-func (n *node) isServed() bool {
-	switch n.object.(type) {
-	case *corev1.Pod, *corev1.ReplicationController, *appsv1.ReplicaSet, *appsv1.Deployment, *appsv1.StatefulSet, *appsv1.DaemonSet:
-		return true
-	}
-	return false
 }
 
 // unselected returns a message if no Service selects pods with these labels, and "" if one does or if the Services are

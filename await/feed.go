@@ -66,56 +66,74 @@ type source struct {
 // A report is a report of the source of a feed.
 type report struct {
 	follow.Report
-	from     *feed
-	resolved *Target // the target with the resource of its kind, which was unknown before
+	from *feed
+}
+
+// A resolved is the report of a target with the resource of its kind, which was unknown before.
+type resolved struct {
+	follow.Reached
+	target Target
 }
 
 // receive handles one report.
 func (w *watcher) receive(r report) error {
 	f := r.from
-	if r.Err != nil {
-		return w.trouble(f, r.Err, r.Final)
+	if failure, failed := r.Report.(follow.Failed); failed {
+		return w.trouble(f, failure.Err, failure.Final)
 	}
 	if f.lost != nil {
 		// One source is enough: the others that were lost will recover soon.
 		if f.lost = nil; w.away {
 			w.away = false
-			w.progress(Progress{Back: true})
+			w.progress(ConnectionRestored{})
 		}
 	}
-	switch {
-	case r.Reached:
+	switch news := r.Report.(type) {
+	case follow.Reached:
 		f.late = true // an error from now on does not end the wait as one at its beginning does
-	case r.resolved != nil:
-		w.settleKind(f, *r.resolved)
-	case r.Unserved:
+		return nil
+	case resolved:
+		w.settleKind(f, news.target)
+		return nil
+	case follow.Unserved:
 		f.unserved = true
 		w.sweep(f, f.epoch+1)
 		w.listed(f)
 		w.watchDefinitions()
-	case f.news:
-		w.kindsChanged(r)
-	case r.Deleted:
-		return w.unshow(f, r.Object)
-	case r.Object != nil:
-		return w.show(f, r.Object, true)
-	default:
-		if r.Begins {
-			f.epoch++
+		return nil
+	}
+	if f.news {
+		w.kindsChanged(r.Report)
+		return nil
+	}
+	switch news := r.Report.(type) {
+	case follow.Deleted:
+		return w.unshow(f, news.Object)
+	case follow.Changed:
+		return w.show(f, news.Object, true)
+	case follow.Page:
+		return w.page(f, news)
+	}
+	return nil
+}
+
+// page handles a part of a list.
+func (w *watcher) page(f *feed, p follow.Page) error {
+	if p.Begins {
+		f.epoch++
+	}
+	for _, o := range p.Objects {
+		if err := w.show(f, o, f.synced); err != nil {
+			return err
 		}
-		for _, o := range r.Page {
-			if err := w.show(f, o, f.synced); err != nil {
-				return err
-			}
+	}
+	if p.Whole {
+		f.unserved = false
+		for _, m := range f.members {
+			m.uid = cmp.Or(p.Was, m.uid)
 		}
-		if r.Whole {
-			f.unserved = false
-			for _, m := range f.members {
-				m.uid = cmp.Or(r.Was, m.uid)
-			}
-			w.sweep(f, f.epoch)
-			w.listed(f)
-		}
+		w.sweep(f, f.epoch)
+		w.listed(f)
 	}
 	return nil
 }
@@ -135,7 +153,7 @@ func (w *watcher) trouble(f *feed, err error, final bool) error {
 	}
 	if !w.away {
 		w.away = true
-		w.progress(Progress{Lost: err})
+		w.progress(ConnectionLost{err})
 	}
 	f.lost = err
 	return nil

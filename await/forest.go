@@ -6,7 +6,6 @@ import (
 	"strings"
 
 	appsv1 "k8s.io/api/apps/v1"
-	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -208,25 +207,8 @@ func (f *forest) place(k *kind, o client.Object, under ...types.UID) *node {
 	for _, id := range under {
 		owners = f.own(owners, n, id)
 	}
-	switch o := o.(type) {
-	case *corev1.Pod:
-		restarts := restartsOf(o)
-		if restarts > n.restarts && n.part.known {
-			f.restarted(n)
-		}
-		n.restarts, n.part, n.tally = restarts, partOfPod(f.parts, o, ref).logged(f.parts, o), tallyOf(o)
-		if f.compact {
-			n.own, n.object = judgePod(f.degree.base(), o).logged(f.degree.base(), o), nil
-			n.own.Cause = f.once(n.own.Cause)
-		}
-		n.part.Cause = f.once(n.part.Cause)
-		f.adopt(o, ref)
-	case *corev1.Service:
-		f.endsOf(types.NamespacedName{Namespace: o.Namespace, Name: o.Name}).service = n
-	case *corev1.ReplicationController:
-		f.follows(n, replacedBy(o))
-	case *appsv1.Deployment:
-		f.deployments[types.NamespacedName{Namespace: o.Namespace, Name: o.Name}] = n
+	if r := rulesOf(o); r.place != nil {
+		r.place(f, n, o)
 	}
 	f.link(n, owners, revisionOf(o, ref))
 	f.touch(n)
@@ -576,24 +558,13 @@ func serves(e discoveryv1.Endpoint) bool {
 
 // revisionOf returns the revision of its controller that an object belongs to; empty if the controller has no revisions.
 func revisionOf(o client.Object, owner *metav1.OwnerReference) string {
-	switch {
-	case owner == nil:
-		return ""
-	case owner.Kind == "Deployment":
-		return o.GetAnnotations()[deploymentRevision]
-	case owner.Kind == "StatefulSet":
-		return o.GetLabels()[appsv1.StatefulSetRevisionLabel]
-	case owner.Kind == "DaemonSet":
-		return o.GetLabels()[templateGeneration]
+	for i := range kinds {
+		if k := &kinds[i]; owner != nil && k.revision != nil && k.Kind == owner.Kind {
+			return k.revision(o)
+		}
 	}
 	return ""
 }
-
-// The annotation and the label with which controllers of the group apps mark revisions.
-const (
-	deploymentRevision = "deployment.kubernetes.io/revision" // annotation of a Deployment and its replica sets
-	templateGeneration = "pod-template-generation"           // label of the pods of a DaemonSet
-)
 
 // keep stores the unstructured object for expressions, which may read fields that the Go type does not have.
 func (f *forest) keep(n *node, o client.Object) {
@@ -607,35 +578,8 @@ func (f *forest) slim(o client.Object) client.Object {
 	if f.degree.asks() {
 		return o // an expression may read any field
 	}
-	switch o := o.(type) {
-	case *appsv1.Deployment:
-		c := *o
-		c.ManagedFields, c.Spec.Template = nil, labelsOf(o.Spec.Template)
-		return &c
-	case *appsv1.ReplicaSet:
-		c := *o
-		c.ManagedFields, c.Spec.Template = nil, labelsOf(o.Spec.Template)
-		return &c
-	case *appsv1.StatefulSet:
-		c := *o
-		c.ManagedFields, c.Spec.Template = nil, labelsOf(o.Spec.Template)
-		return &c
-	case *appsv1.DaemonSet:
-		c := *o
-		c.ManagedFields, c.Spec.Template = nil, labelsOf(o.Spec.Template)
-		return &c
-	case *corev1.ReplicationController:
-		c := *o
-		c.ManagedFields = nil
-		if o.Spec.Template != nil {
-			template := labelsOf(*o.Spec.Template)
-			c.Spec.Template = &template
-		}
-		return &c
-	case *batchv1.Job:
-		c := *o
-		c.ManagedFields, c.Spec.Template = nil, labelsOf(o.Spec.Template)
-		return &c
+	if r := rulesOf(o); r.slim != nil {
+		return r.slim(o)
 	}
 	return o
 }

@@ -11,6 +11,16 @@ import (
 	"github.com/sampan-io/sampan/client"
 )
 
+var autoscalerRules = rulesFor(autoscalingv2.SchemeGroupVersion.WithKind("HorizontalPodAutoscaler"), rules[*autoscalingv2.HorizontalPodAutoscaler]{
+	judge: func(d Degree, o *autoscalingv2.HorizontalPodAutoscaler, v *view) (Verdict, error) {
+		return judgeAutoscaler(d, o, o.Status.Conditions, v)
+	},
+})
+
+var oldAutoscalerRules = rulesFor(autoscalingv1.SchemeGroupVersion.WithKind("HorizontalPodAutoscaler"), rules[*autoscalingv1.HorizontalPodAutoscaler]{
+	judge: judgeOldAutoscaler,
+})
+
 // judgeAutoscaler judges a HorizontalPodAutoscaler. It is ready when it finds its target and can read its metrics, or
 // when the target is scaled to 0 replicas, which disables it.
 func judgeAutoscaler(d Degree, o client.Object, conditions []autoscalingv2.HorizontalPodAutoscalerCondition, v *view) (Verdict, error) {

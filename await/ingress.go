@@ -4,6 +4,8 @@ import (
 	networkingv1 "k8s.io/api/networking/v1"
 )
 
+var ingressRules = rulesFor(networkingv1.SchemeGroupVersion.WithKind("Ingress"), rules[*networkingv1.Ingress]{judge: judgeIngress})
+
 // judgeIngress judges an Ingress. It is ready when an ingress controller has given it an address, the only field of its
 // status.
 func judgeIngress(d Degree, i *networkingv1.Ingress, v *view) (Verdict, error) {

@@ -1,11 +1,34 @@
 package await
 
 import (
+	"strings"
+
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/sampan-io/sampan/await/events"
+	"github.com/sampan-io/sampan/client"
 )
+
+var jobRules = rulesFor(batchv1.SchemeGroupVersion.WithKind("Job"), rules[*batchv1.Job]{
+	judge: judgeJob,
+	ended: func(j *batchv1.Job) (string, bool) {
+		for _, c := range j.Status.Conditions {
+			if c.Status == corev1.ConditionTrue && (c.Type == batchv1.JobComplete || c.Type == batchv1.JobFailed) {
+				return strings.TrimSuffix("the job has ended ("+string(c.Type)+"): "+events.Reason(c.Reason, c.Message), ": "), true
+			}
+		}
+		return "", false
+	},
+	slim: func(j *batchv1.Job) client.Object {
+		c := *j
+		c.ManagedFields, c.Spec.Template = nil, labelsOf(j.Spec.Template)
+		return &c
+	},
+	explain: func(x *explainer, j *batchv1.Job) {
+		x.followParts(client.Pods.GroupVersionResource, text(j.Spec.Selector))
+	},
+})
 
 // judgeJob judges a Job. It is observed when its controller has started or suspended it, scheduled and running when its
 // pods have got that far or have ended, ready when all its active pods are ready or it has completed, finished and

@@ -127,29 +127,34 @@ func (w *jobPods) follow(g *run.Group, r schema.GroupVersionResource, labels, fi
 }
 
 // takePods handles a report about the pods.
-func (w *jobPods) takePods(r follow.Report) error {
-	w.lost = r.Err
-	switch {
-	case r.Final || r.Err != nil && !w.known:
-		return r.Err
-	case r.Err != nil:
-		return nil
-	case r.Deleted:
+func (w *jobPods) takePods(report follow.Report) error {
+	w.lost = nil
+	switch r := report.(type) {
+	case follow.Failed:
+		if w.lost = r.Err; r.Final || !w.known {
+			return r.Err
+		}
+	case follow.Deleted:
 		delete(w.pods, r.Object.GetUID())
-		return nil
-	case r.Object != nil:
+	case follow.Changed:
 		return w.take(r.Object)
+	case follow.Page:
+		return w.takePage(r)
 	}
-	if r.Begins {
+	return nil
+}
+
+func (w *jobPods) takePage(p follow.Page) error {
+	if p.Begins {
 		w.listed = map[types.UID]bool{}
 	}
-	for _, o := range r.Page {
+	for _, o := range p.Objects {
 		w.listed[o.GetUID()] = true
 		if err := w.take(o); err != nil {
 			return err
 		}
 	}
-	if r.Whole {
+	if p.Whole {
 		w.known = true
 		for id := range w.pods {
 			if !w.listed[id] {
@@ -169,18 +174,20 @@ func (w *jobPods) take(o client.Object) error {
 }
 
 // takeJob handles a report about the job. It ignores errors.
-func (w *jobPods) takeJob(r follow.Report) {
-	objects := r.Page
-	if r.Object != nil {
-		objects = append(objects, r.Object)
+func (w *jobPods) takeJob(report follow.Report) {
+	var objects []client.Object
+	switch r := report.(type) {
+	case follow.Page:
+		objects = r.Objects
+	case follow.Changed:
+		objects = []client.Object{r.Object}
+	case follow.Deleted:
+		w.ended = nil
 	}
 	for _, o := range objects {
 		o, err := typed(o)
 		if j, ok := o.(*batchv1.Job); ok && err == nil {
-			w.ended = nil
-			if !r.Deleted {
-				w.ended = endOf(j)
-			}
+			w.ended = endOf(j)
 		}
 	}
 }

@@ -7,17 +7,10 @@ import (
 	"strings"
 	"time"
 
-	appsv1 "k8s.io/api/apps/v1"
-	autoscalingv1 "k8s.io/api/autoscaling/v1"
-	autoscalingv2 "k8s.io/api/autoscaling/v2"
-	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
-	networkingv1 "k8s.io/api/networking/v1"
-	policyv1 "k8s.io/api/policy/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/sampan-io/sampan/await/events"
@@ -30,22 +23,22 @@ import (
 //
 // Judge never returns Done for [Settled], which takes time.
 func Judge(d Degree, v View) (Verdict, error) {
-	p, err := Look(d, v)
-	return p.Verdict, err
+	s, err := Look(d, v)
+	return s.Verdict, err
 }
 
 // Look is [Judge] with the parts that hold the object up, and its last events.
-func Look(d Degree, v View) (p Progress, err error) {
+func Look(d Degree, v View) (s Status, err error) {
 	err = run.Catch(func() (err error) {
-		p, err = look(d, v)
+		s, err = look(d, v)
 		return err
 	})
-	return p, err
+	return s, err
 }
 
-func look(d Degree, v View) (Progress, error) {
+func look(d Degree, v View) (Status, error) {
 	if d.isZero() {
-		return Progress{}, errors.New("await: the degree is empty")
+		return Status{}, errors.New("await: the degree is empty")
 	}
 	f := newForest(d)
 	var root *node
@@ -54,7 +47,7 @@ func look(d Degree, v View) (Progress, error) {
 	} else {
 		o, err := typed(v.Object)
 		if err != nil {
-			return Progress{}, err
+			return Status{}, err
 		}
 		f.keep(f.node(f.guess(o), o), v.Object)
 		root = f.place(f.guess(o), o)
@@ -65,7 +58,7 @@ func look(d Degree, v View) (Progress, error) {
 	for _, o := range v.Others {
 		o, err := typed(o)
 		if err != nil {
-			return Progress{}, err
+			return Status{}, err
 		}
 		switch o := o.(type) {
 		case *discoveryv1.EndpointSlice:
@@ -86,13 +79,13 @@ func look(d Degree, v View) (Progress, error) {
 	view := f.view(root)
 	verdict, err := judge(d, view)
 	if err != nil {
-		return Progress{}, err
+		return Status{}, err
 	}
-	p := Progress{Object: root.ref(), Verdict: verdict, Absent: !root.there, Events: f.eventsOf(root)}
+	s := Status{Object: root.ref(), Verdict: verdict, Absent: !root.there, Events: f.eventsOf(root)}
 	if verdict.State != Done {
-		p.Parts, p.More = f.partsOf(root)
+		s.Parts, s.More = f.partsOf(root)
 	}
-	return p, nil
+	return s, nil
 }
 
 // orphan returns the owner of an object that has no owner references, or that a Service may select: the root.
@@ -211,48 +204,10 @@ func judgeSettled(d Degree, v *view) (Verdict, error) {
 	return waiting("ready, but not for %v yet", d.settle), nil
 }
 
-// judgeKind calls the function of the object's kind. A kind without one is judged by its conditions.
+// judgeKind judges an object by the rules of its kind, or by its conditions if the kind has no rules.
 func judgeKind(d Degree, v *view) (Verdict, error) {
-	switch o := v.node.object.(type) {
-	case *corev1.Pod:
-		return judgePodServing(d, o, v), nil
-	case *corev1.ReplicationController:
-		return judgeReplicationController(d, o, v)
-	case *appsv1.ReplicaSet:
-		return judgeReplicaSet(d, o, v)
-	case *appsv1.Deployment:
-		return judgeDeployment(d, o, v)
-	case *appsv1.StatefulSet:
-		return judgeStatefulSet(d, o, v)
-	case *appsv1.DaemonSet:
-		return judgeDaemonSet(d, o, v)
-	case *batchv1.Job:
-		return judgeJob(d, o, v)
-	case *batchv1.CronJob:
-		return judgeCronJob(d, o, v)
-	case *corev1.Service:
-		return judgeService(d, o, v)
-	case *corev1.PersistentVolumeClaim:
-		return judgeClaim(d, o, v)
-	case *corev1.Namespace:
-		return judgeNamespace(d, o)
-	case *corev1.Node:
-		return judgeNode(d, o)
-	case *networkingv1.Ingress:
-		return judgeIngress(d, o, v)
-	case *autoscalingv2.HorizontalPodAutoscaler:
-		return judgeAutoscaler(d, o, o.Status.Conditions, v)
-	case *autoscalingv1.HorizontalPodAutoscaler:
-		return judgeOldAutoscaler(d, o, v)
-	case *policyv1.PodDisruptionBudget:
-		return judgeDisruptionBudget(d, o)
-	case *unstructured.Unstructured:
-		switch o.GroupVersionKind().GroupKind() {
-		case schema.GroupKind{Group: "apiextensions.k8s.io", Kind: "CustomResourceDefinition"}:
-			return judgeDefinition(d, o)
-		case schema.GroupKind{Group: "apiregistration.k8s.io", Kind: "APIService"}:
-			return judgeAPIService(d, o)
-		}
+	if r := rulesOf(v.node.object); r.judge != nil {
+		return r.judge(d, v.node.object, v)
 	}
 	return judgeGeneric(d, v.node.object, v)
 }
@@ -283,8 +238,10 @@ func judgeExpression(d Degree, v *view) (Verdict, error) {
 	if err != nil || got.State == Done {
 		return got, err
 	}
-	if end, over := ended(obj); over {
-		return failed(Certain, "%s; %s", end, got.Cause), nil
+	if r := rulesOf(obj); r.ended != nil {
+		if end, over := r.ended(obj); over {
+			return failed(Certain, "%s; %s", end, got.Cause), nil
+		}
 	}
 	// The cause that the object is not ready often explains the expression. A MisuseError only means that there is none.
 	why, err := judgeKind(Ready, v)
@@ -293,42 +250,6 @@ func judgeExpression(d Degree, v *view) (Verdict, error) {
 		got = got.because(why.Cause)
 	}
 	return got, nil
-}
-
-// ended reports whether an object has ended for good, and how.
-func ended(obj client.Object) (why string, over bool) {
-	switch o := obj.(type) {
-	case *corev1.Pod:
-		// A pod that is being deleted will vanish, and a selector will pick another.
-		if o.DeletionTimestamp == nil && (o.Status.Phase == corev1.PodSucceeded || o.Status.Phase == corev1.PodFailed) {
-			return "the pod has ended (" + string(o.Status.Phase) + ")", true
-		}
-	case *batchv1.Job:
-		for _, c := range o.Status.Conditions {
-			if c.Status == corev1.ConditionTrue && (c.Type == batchv1.JobComplete || c.Type == batchv1.JobFailed) {
-				return strings.TrimSuffix("the job has ended ("+string(c.Type)+"): "+events.Reason(c.Reason, c.Message), ": "), true
-			}
-		}
-	}
-	return "", false
-}
-
-// builtin returns a new object of the Go type of a built-in kind, nil for other kinds.
-func builtin(gvk schema.GroupVersionKind) client.Object {
-	switch gvk { // kinds that are not in the client's scheme
-	case networkingv1.SchemeGroupVersion.WithKind("Ingress"):
-		return &networkingv1.Ingress{}
-	case autoscalingv2.SchemeGroupVersion.WithKind("HorizontalPodAutoscaler"):
-		return &autoscalingv2.HorizontalPodAutoscaler{}
-	case policyv1.SchemeGroupVersion.WithKind("PodDisruptionBudget"):
-		return &policyv1.PodDisruptionBudget{}
-	}
-	obj, err := client.Scheme().New(gvk)
-	if err != nil {
-		return nil
-	}
-	o, _ := obj.(client.Object)
-	return o
 }
 
 // typed converts an unstructured object to the Go type of its kind, if there is one.
@@ -449,8 +370,8 @@ func (v *view) held(missing Verdict, keep func(*node) bool) Verdict {
 // partsOf returns the parts that hold an object up, worst first, and how many are left out.
 func (f *forest) partsOf(n *node) (parts []Part, more int) {
 	troubled := n.troubled
-	if d, ok := n.object.(*appsv1.Deployment); ok && f.parts == Ready && d.Annotations[deploymentRevision] != "" {
-		troubled = slices.DeleteFunc(slices.Clone(troubled), func(t *node) bool { return t.revision != d.Annotations[deploymentRevision] })
+	if r := rulesOf(n.object); r.parts != nil {
+		troubled = r.parts(f.parts, n.object, troubled)
 	}
 	for _, t := range troubled[:min(len(troubled), MaxParts)] {
 		p := Part{Object: t.ref(), Verdict: t.verdict}

@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/sampan-io/sampan/await/follow"
+	"github.com/sampan-io/sampan/client"
 	"github.com/sampan-io/sampan/internal/run"
 )
 
@@ -69,8 +70,8 @@ func (m *member) ref() Ref {
 	return Ref{m.target.Resource, m.target.Kind, m.namespace, m.name, m.uid}
 }
 
-func (m *member) progress() Progress {
-	return Progress{Object: m.ref(), Verdict: m.verdict, Absent: m.node == nil, Parts: m.parts, More: m.more}
+func (m *member) status() Status {
+	return Status{Object: m.ref(), Verdict: m.verdict, Absent: m.node == nil, Parts: m.parts, More: m.more}
 }
 
 // A watcher holds the members and their parts. It is used by one goroutine.
@@ -186,7 +187,7 @@ func (w *watcher) drop(m *member) {
 	m.index = -1
 	w.count(m, -1)
 	if m.reported {
-		w.progress(Progress{Object: m.ref(), Absent: m.node == nil, Gone: true})
+		w.progress(Dropped{Object: m.ref(), Absent: m.node == nil})
 	}
 }
 
@@ -269,16 +270,26 @@ func (w *watcher) looked() bool { return w.unsynced == 0 && w.pending == 0 }
 // take handles a report. If the report may decide the wait, take judges at once, because the next report may bring
 // another state (A7).
 func (w *watcher) take(r report) (result Result, decided bool, err error) {
-	if err := w.receive(r); err != nil || r.Object == nil && !r.Whole {
+	if err := w.receive(r); err != nil {
 		return TimedOut, false, err
 	}
-	if !w.decides(r.from) {
-		if r.Object == nil {
-			return TimedOut, false, nil
-		}
-		if n := r.from.nodes[idOf(r.Object)]; n == nil || len(n.members) == 0 {
-			return TimedOut, false, nil
-		}
+	decides := w.decides(r.from)
+	isMember := func(o client.Object) bool {
+		n := r.from.nodes[idOf(o)]
+		return n != nil && len(n.members) > 0
+	}
+	switch news := r.Report.(type) {
+	case follow.Page:
+		decides = decides && news.Whole
+	case follow.Changed:
+		decides = decides || isMember(news.Object)
+	case follow.Deleted:
+		decides = decides || isMember(news.Object)
+	default:
+		decides = false
+	}
+	if !decides {
+		return TimedOut, false, nil
 	}
 	return w.decide(time.Now())
 }
@@ -399,11 +410,13 @@ func (w *watcher) reportEmpty(f *feed, t *Target, lacking bool) {
 		return
 	}
 	f.reportedEmpty = lacking
-	p := Progress{Object: Ref{Resource: t.Resource, Kind: t.Kind, Namespace: t.Namespace}, Absent: true, Gone: !lacking}
-	if lacking {
-		p.Verdict = f.absence("nothing matches yet").because(w.spaceTrouble(f.namespace))
+	object := Ref{Resource: t.Resource, Kind: t.Kind, Namespace: t.Namespace}
+	if !lacking {
+		w.progress(Dropped{Object: object, Absent: true})
+		return
 	}
-	w.progress(p)
+	verdict := f.absence("nothing matches yet").because(w.spaceTrouble(f.namespace))
+	w.progress(Status{Object: object, Verdict: verdict, Absent: true})
 }
 
 // absence returns the verdict on a missing object.
@@ -440,7 +453,7 @@ func (w *watcher) judge(m *member, now time.Time) error {
 	}
 	if !m.reported || verdict != m.verdict || more != m.more || !reflect.DeepEqual(parts, m.parts) {
 		m.verdict, m.parts, m.more, m.reported = verdict, parts, more, true
-		w.progress(m.progress())
+		w.progress(m.status())
 	}
 	return nil
 }
@@ -536,9 +549,9 @@ func (w *watcher) outcome(r Result) Outcome {
 		}
 		return a.order - b.order
 	})
-	out := Outcome{Result: r, Objects: make([]Progress, len(members))}
+	out := Outcome{Result: r, Objects: make([]Status, len(members))}
 	for i, m := range members {
-		out.Objects[i] = m.progress()
+		out.Objects[i] = m.status()
 		if m.node != nil && m.verdict.State != Done {
 			out.Objects[i].Events = w.forest.eventsOf(m.node)
 		}

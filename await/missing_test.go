@@ -212,7 +212,8 @@ func TestUnknownKindFromDefinition(t *testing.T) {
 		out, err := await.Until(t.Context(), b, await.Request{
 			For: await.Ready, Missing: true, Timeout: 30 * time.Second,
 			Targets: []await.Target{{Kind: name, Namespace: "default", Name: "junk"}},
-		}, func(p await.Progress) {
+		}, func(news await.Progress) {
+			p, _ := news.(await.Status)
 			said = append(said, p.Object.String()+" "+p.Verdict.String())
 			if p.Absent && !b.isServed() {
 				close(b.established)

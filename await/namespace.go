@@ -4,10 +4,20 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/sampan-io/sampan/await/events"
+	"github.com/sampan-io/sampan/client"
 )
 
+var namespaceRules = rulesFor(corev1.SchemeGroupVersion.WithKind("Namespace"), rules[*corev1.Namespace]{
+	judge: judgeNamespace,
+	explain: func(x *explainer, n *corev1.Namespace) {
+		if x.req.For.has(Deleted) { // the pods that are left in it
+			x.add(source{GroupVersionResource: client.Pods.GroupVersionResource, namespace: n.Name, of: n.UID})
+		}
+	},
+})
+
 // judgeNamespace judges a Namespace. It is ready when its phase is Active.
-func judgeNamespace(d Degree, n *corev1.Namespace) (Verdict, error) {
+func judgeNamespace(d Degree, n *corev1.Namespace, _ *view) (Verdict, error) {
 	if !plain(d) {
 		return misuse(d, "Namespace", Ready)
 	}

@@ -6,8 +6,10 @@ import (
 	"github.com/sampan-io/sampan/await/events"
 )
 
+var nodeRules = rulesFor(corev1.SchemeGroupVersion.WithKind("Node"), rules[*corev1.Node]{judge: judgeNode})
+
 // judgeNode judges a Node. It is observed when the kubelet has set the condition Ready, and ready by that condition.
-func judgeNode(d Degree, n *corev1.Node) (Verdict, error) {
+func judgeNode(d Degree, n *corev1.Node, _ *view) (Verdict, error) {
 	if !plain(d) {
 		return misuse(d, "Node", Ready)
 	}

@@ -7,6 +7,13 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
+var claimRules = rulesFor(corev1.SchemeGroupVersion.WithKind("PersistentVolumeClaim"), rules[*corev1.PersistentVolumeClaim]{
+	judge: judgeClaim,
+	explain: func(x *explainer, _ *corev1.PersistentVolumeClaim) { // "no pod uses it yet" is a normal event
+		x.events = "involvedObject.kind=PersistentVolumeClaim"
+	},
+})
+
 // judgeClaim judges a PersistentVolumeClaim. It is ready when it is bound. Many storage classes provision a volume only
 // when a pod uses the claim; the newest event about binding says what the claim waits for.
 func judgeClaim(d Degree, c *corev1.PersistentVolumeClaim, v *view) (Verdict, error) {

@@ -12,6 +12,35 @@ import (
 	"github.com/sampan-io/sampan/internal/podstate"
 )
 
+var podRules = rulesFor(corev1.SchemeGroupVersion.WithKind("Pod"), rules[*corev1.Pod]{
+	judge: judgePodServing,
+	ended: func(p *corev1.Pod) (string, bool) {
+		// A pod that is being deleted will vanish, and a selector will pick another.
+		if p.DeletionTimestamp == nil && (p.Status.Phase == corev1.PodSucceeded || p.Status.Phase == corev1.PodFailed) {
+			return "the pod has ended (" + string(p.Status.Phase) + ")", true
+		}
+		return "", false
+	},
+	place:  placePod,
+	served: true,
+})
+
+// placePod judges a pod as a part and, in a compact forest, as a member.
+func placePod(f *forest, n *node, p *corev1.Pod) {
+	restarts := restartsOf(p)
+	if restarts > n.restarts && n.part.known {
+		f.restarted(n)
+	}
+	owner := metav1.GetControllerOfNoCopy(p)
+	n.restarts, n.part, n.tally = restarts, partOfPod(f.parts, p, owner).logged(f.parts, p), tallyOf(p)
+	if f.compact {
+		n.own, n.object = judgePod(f.degree.base(), p).logged(f.degree.base(), p), nil
+		n.own.Cause = f.once(n.own.Cause)
+	}
+	n.part.Cause = f.once(n.part.Cause)
+	f.adopt(p, owner)
+}
+
 // judgePod judges a pod. It is observed when its node has reported a status, scheduled when it has a node, running when
 // its phase is Running or Succeeded, ready by the condition Ready, finished and complete when its phase is Succeeded.
 // judgePodServing judges the degree Serving.
@@ -81,24 +110,24 @@ func (j judged) logged(d Degree, p *corev1.Pod) judged {
 }
 
 // judgePodServing is judgePod with the degree Serving, which needs EndpointSlices.
-func judgePodServing(d Degree, p *corev1.Pod, v *view) Verdict {
+func judgePodServing(d Degree, p *corev1.Pod, v *view) (Verdict, error) {
 	verdict := judgePod(d, p).logged(d, p).final(v.notes[v.node.uid])
 	if d != Serving || verdict.State != Done {
-		return verdict
+		return verdict, nil
 	}
 	s := v.serves[p.UID]
 	switch {
 	case !v.known:
-		return waiting("ready; who serves is not known yet")
+		return waiting("ready; who serves is not known yet"), nil
 	case s == nil:
 		if why := v.unselected(p.Labels); why != "" {
-			return failed(Likely, "ready, but %s", why)
+			return failed(Likely, "ready, but %s", why), nil
 		}
-		return waiting("ready, but no service has it among its endpoints")
+		return waiting("ready, but no service has it among its endpoints"), nil
 	case s.no > 0:
-		return waiting("ready, but not yet serving in all endpoints that have it")
+		return waiting("ready, but not yet serving in all endpoints that have it"), nil
 	}
-	return verdict
+	return verdict, nil
 }
 
 // partOfPod judges a pod as a part of its owner. A pod that has ended does not hold up its owner, except the failed pod of

@@ -6,8 +6,12 @@ import (
 	"github.com/sampan-io/sampan/await/events"
 )
 
+var disruptionBudgetRules = rulesFor(policyv1.SchemeGroupVersion.WithKind("PodDisruptionBudget"), rules[*policyv1.PodDisruptionBudget]{
+	judge: judgeDisruptionBudget,
+})
+
 // judgeDisruptionBudget judges a PodDisruptionBudget. It is ready when at least the desired number of pods is healthy.
-func judgeDisruptionBudget(d Degree, b *policyv1.PodDisruptionBudget) (Verdict, error) {
+func judgeDisruptionBudget(d Degree, b *policyv1.PodDisruptionBudget, _ *view) (Verdict, error) {
 	if !plain(d) {
 		return misuse(d, "PodDisruptionBudget", Ready)
 	}

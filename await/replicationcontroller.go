@@ -4,10 +4,30 @@ import (
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/sampan-io/sampan/client"
 	"github.com/sampan-io/sampan/internal/names"
 )
+
+var replicationControllerRules = rulesFor(corev1.SchemeGroupVersion.WithKind("ReplicationController"), rules[*corev1.ReplicationController]{
+	judge: judgeReplicationController,
+	place: func(f *forest, n *node, rc *corev1.ReplicationController) { f.follows(n, replacedBy(rc)) },
+	slim: func(rc *corev1.ReplicationController) client.Object {
+		c := *rc
+		c.ManagedFields = nil
+		if rc.Spec.Template != nil {
+			template := labelsOf(*rc.Spec.Template)
+			c.Spec.Template = &template
+		}
+		return &c
+	},
+	explain: func(x *explainer, rc *corev1.ReplicationController) {
+		x.followParts(client.Pods.GroupVersionResource, labels.SelectorFromSet(rc.Spec.Selector).String())
+	},
+	served: true,
+})
 
 // The annotations of a ReplicationController that name the one whose pods it replaces, as NAME:UID: kubectl's during the
 // update, Sampan's after it.

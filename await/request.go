@@ -148,8 +148,11 @@ func (r Request) check() (Request, error) {
 	return r, nil
 }
 
-// A Progress is news about one object, or about the connection.
-type Progress struct {
+// A Progress is a change during a wait: a [Status], [Dropped], [ConnectionLost] or [ConnectionRestored].
+type Progress interface{ isProgress() }
+
+// A Status is the verdict on one object.
+type Status struct {
 	Object  Ref
 	Verdict Verdict
 	Absent  bool // the object does not exist; without a name, the selectors match nothing
@@ -157,18 +160,25 @@ type Progress struct {
 	Parts  []Part          // the parts that hold it up, worst first, at most [MaxParts]; nil when done
 	More   int             // the number of further parts that hold it up
 	Events []*corev1.Event // the last three events about it and its parts, oldest first; only in an Outcome and from [Look]
-
-	// Lost is the error why the server cannot be reached at the moment. No other field is
-	// set then. The wait continues.
-	Lost error
-
-	// Back says that the server can be reached again. No other field is set then.
-	Back bool
-
-	// Gone says that an object that was reported before no longer counts (A3): the
-	// selector does not match it any more, or it does not exist.
-	Gone bool
 }
+
+// Dropped reports that an object of which there was a [Status] no longer counts (A3): the selector does not match it any
+// more, or it does not exist. Without a name, the selectors match objects again.
+type Dropped struct {
+	Object Ref
+	Absent bool // the object does not exist
+}
+
+// ConnectionLost reports that the server cannot be reached at the moment. The wait continues.
+type ConnectionLost struct{ Err error }
+
+// ConnectionRestored reports that the server can be reached again.
+type ConnectionRestored struct{}
+
+func (Status) isProgress()             {}
+func (Dropped) isProgress()            {}
+func (ConnectionLost) isProgress()     {}
+func (ConnectionRestored) isProgress() {}
 
 // A Result says how a wait ended.
 type Result int
@@ -198,8 +208,8 @@ func (r Result) String() string {
 	return fmt.Sprintf("Result(%d)", int(r))
 }
 
-// An Outcome is the result of a wait and the last verdict on each object.
+// An Outcome is the result of a wait and the last status of each object.
 type Outcome struct {
 	Result  Result
-	Objects []Progress
+	Objects []Status
 }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/sampan-io/sampan/await/definition"
 	"github.com/sampan-io/sampan/await/follow"
+	"github.com/sampan-io/sampan/client"
 )
 
 // resolvePause is the longest pause between two attempts to resolve a kind.
@@ -17,7 +18,7 @@ const resolvePause = 10 * time.Second
 
 // resolve calls ask until it returns the resource of a target: at once when again signals that definitions have changed,
 // and with growing pauses otherwise. It reports the result with send, and returns when send returns false.
-func resolve(ctx context.Context, ask func(context.Context, Target) (Target, error), t Target, again <-chan struct{}, send func(report) bool) {
+func resolve(ctx context.Context, ask func(context.Context, Target) (Target, error), t Target, again <-chan struct{}, send func(follow.Report) bool) {
 	pause := follow.FirstPause
 	timer := time.NewTimer(0)
 	defer timer.Stop()
@@ -34,14 +35,14 @@ func resolve(ctx context.Context, ask func(context.Context, Target) (Target, err
 		case ctx.Err() != nil:
 			return
 		case err == nil && found.Resource.Resource != "":
-			send(report{resolved: &found})
+			send(resolved{target: found})
 			return
 		case err != nil && !meta.IsNoMatchError(err) && !apierrors.IsNotFound(err):
-			if !send(report{Report: follow.Report{Err: err, Final: follow.Hopeless(err)}}) || follow.Hopeless(err) {
+			if !send(follow.Failed{Err: err, Final: follow.Hopeless(err)}) || follow.Hopeless(err) {
 				return
 			}
 		case first:
-			if !send(report{Report: follow.Report{Unserved: true}}) {
+			if !send(follow.Unserved{}) {
 				return
 			}
 		}
@@ -62,13 +63,15 @@ func (w *watcher) watchDefinitions() {
 
 // kindsChanged handles a change of definitions: unserved feeds retry at once, and targets get the resource of a kind that
 // is established now.
-func (w *watcher) kindsChanged(r report) {
-	if r.Whole {
-		w.listed(w.kinds)
-	}
-	changed := r.Page
-	if r.Object != nil {
-		changed = append(changed, r.Object)
+func (w *watcher) kindsChanged(r follow.Report) {
+	var changed []client.Object
+	switch r := r.(type) {
+	case follow.Page:
+		if changed = r.Objects; r.Whole {
+			w.listed(w.kinds)
+		}
+	case follow.Changed:
+		changed = []client.Object{r.Object}
 	}
 	for _, f := range w.primaries {
 		if !f.unserved {
@@ -82,7 +85,7 @@ func (w *watcher) kindsChanged(r report) {
 			continue
 		}
 		for _, o := range changed {
-			if u, ok := o.(*unstructured.Unstructured); ok && !r.Deleted {
+			if u, ok := o.(*unstructured.Unstructured); ok {
 				if t, found := defined(u, *f.targets[0]); found {
 					w.settleKind(f, t)
 					break
@@ -94,7 +97,7 @@ func (w *watcher) kindsChanged(r report) {
 
 // defined returns the target with its resource if this is the definition of its kind and is established.
 func defined(u *unstructured.Unstructured, t Target) (Target, bool) {
-	verdict, err := judgeDefinition(Ready, u)
+	verdict, err := judgeDefinition(Ready, u, nil)
 	if err != nil || verdict.State != Done {
 		return t, false
 	}

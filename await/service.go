@@ -2,8 +2,33 @@ package await
 
 import (
 	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/sampan-io/sampan/client"
 )
+
+var serviceRules = rulesFor(corev1.SchemeGroupVersion.WithKind("Service"), rules[*corev1.Service]{
+	judge: judgeService,
+	place: func(f *forest, n *node, s *corev1.Service) {
+		f.endsOf(types.NamespacedName{Namespace: s.Namespace, Name: s.Name}).service = n
+	},
+	explain: func(x *explainer, s *corev1.Service) {
+		if x.req.For.has(Deleted) || len(s.Spec.Selector) == 0 {
+			return
+		}
+		if x.member.blind = x.many; x.many {
+			x.follow(client.EndpointSlices.GroupVersionResource, discoveryv1.LabelServiceName, "")
+			return
+		}
+		x.follow(client.EndpointSlices.GroupVersionResource, discoveryv1.LabelServiceName+"="+s.Name, "")
+		x.add(source{
+			GroupVersionResource: client.Pods.GroupVersionResource, namespace: s.Namespace,
+			labels: labels.SelectorFromSet(s.Spec.Selector).String(), of: s.UID,
+		})
+	},
+})
 
 // judgeService judges a Service. It is ready, and serving, when at least one endpoint is serving and, for the type
 // LoadBalancer, it has an address. A Service without a selector, or of the type ExternalName, is ready at once. Its parts

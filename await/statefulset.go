@@ -2,7 +2,23 @@ package await
 
 import (
 	appsv1 "k8s.io/api/apps/v1"
+
+	"github.com/sampan-io/sampan/client"
 )
+
+var statefulSetRules = rulesFor(appsv1.SchemeGroupVersion.WithKind("StatefulSet"), rules[*appsv1.StatefulSet]{
+	judge: judgeStatefulSet,
+	slim: func(o *appsv1.StatefulSet) client.Object {
+		c := *o
+		c.ManagedFields, c.Spec.Template = nil, labelsOf(o.Spec.Template)
+		return &c
+	},
+	explain: func(x *explainer, o *appsv1.StatefulSet) {
+		x.followParts(client.Pods.GroupVersionResource, text(o.Spec.Selector))
+	},
+	revision: func(part client.Object) string { return part.GetLabels()[appsv1.StatefulSetRevisionLabel] },
+	served:   true,
+})
 
 // judgeStatefulSet judges a StatefulSet by the numbers in its status. Pods kept at an older revision by a partition or
 // by the strategy OnDelete are not waited for.

@@ -47,8 +47,8 @@ func warning(about client.Object, reason, message string) *corev1.Event {
 	return e
 }
 
-// tree is what a progress or an outcome says about an object, a line each.
-func tree(p await.Progress) string {
+// tree returns a status as text: one line for the object, and for each part and event.
+func tree(p await.Status) string {
 	var s strings.Builder
 	s.WriteString(p.Object.String() + " " + p.Verdict.String())
 	var add func(indent string, parts []await.Part)
@@ -102,8 +102,9 @@ func TestPartsAreReportedOnChange(t *testing.T) {
 	d := deployment(2, 0)
 	rs := replicaSet(d, "web-2", "2", 2, 0)
 	v := newWait(t, d, rs, podOf(rs, "web-a", cannotPull), podOf(rs, "web-b", nil))
-	var told []await.Progress
-	_, err := await.Until(t.Context(), v.s, await.Request{For: await.Ready, Targets: []await.Target{target(client.Deployments, "web")}}, func(p await.Progress) {
+	var told []await.Status
+	_, err := await.Until(t.Context(), v.s, await.Request{For: await.Ready, Targets: []await.Target{target(client.Deployments, "web")}}, func(news await.Progress) {
+		p, _ := news.(await.Status)
 		told = append(told, p)
 		switch len(told) {
 		case 1:

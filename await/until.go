@@ -39,14 +39,20 @@ func Until(ctx context.Context, c client.Interface, req Request, progress func(P
 	w := newWatcher(req, progress)
 	g := run.NewGroup(ctx, 0)
 	defer g.Stop()
-	// The sources block while the loop below is busy; no report is dropped. The buffer is one report, because that may
-	// be a page of objects.
+	reports := w.sources(g, c, question)
+	w.begin()
+	return w.loop(ctx, reports)
+}
+
+// sources sets the functions with which the watcher starts goroutines in g, and returns the channel of their reports.
+func (w *watcher) sources(g *run.Group, c client.Interface, question *follow.Question) <-chan report {
+	// The sources block while the loop is busy; no report is dropped. The buffer is one report, because that may be a
+	// page of objects.
 	reports := make(chan report, 1)
-	sender := func(ctx context.Context, f *feed) func(report) bool {
-		return func(r report) bool {
-			r.from = f
+	sender := func(ctx context.Context, f *feed) func(follow.Report) bool {
+		return func(r follow.Report) bool {
 			select {
-			case reports <- r:
+			case reports <- report{r, f}:
 				return true
 			case <-ctx.Done():
 				return false
@@ -56,31 +62,33 @@ func Until(ctx context.Context, c client.Interface, req Request, progress func(P
 	w.start = func(f *feed) {
 		follower := &follow.Follower{
 			Client: c, Source: follow.Source{GroupVersionResource: f.GroupVersionResource, Namespace: f.namespace, Labels: f.labels, Fields: f.fields},
-			Wait: req.Missing && len(f.targets) > 0, Again: f.again,
+			Wait: w.req.Missing && len(f.targets) > 0, Again: f.again,
 		}
 		if len(f.targets) > 0 {
 			follower.Ask = question
 		}
 		g.Go(func(ctx context.Context) {
-			send := sender(ctx, f)
-			follower.Handle = func(r follow.Report) bool { return send(report{Report: r}) }
+			follower.Handle = sender(ctx, f)
 			follower.Run(ctx)
 		})
 	}
 	w.ask = func(f *feed, t Target) {
-		g.Go(func(ctx context.Context) { resolve(ctx, req.Resolve, t, f.again, sender(ctx, f)) })
+		g.Go(func(ctx context.Context) { resolve(ctx, w.req.Resolve, t, f.again, sender(ctx, f)) })
 	}
-	w.begin()
+	return reports
+}
 
+// loop handles reports until the wait is decided, the deadline has passed or ctx is cancelled.
+func (w *watcher) loop(ctx context.Context, reports <-chan report) (Outcome, error) {
 	// After the deadline the first lists get lookLimit more, if they are not complete.
-	deadline := time.NewTimer(cmp.Or(req.Timeout, lookLimit))
+	deadline := time.NewTimer(cmp.Or(w.req.Timeout, lookLimit))
 	defer deadline.Stop()
-	if req.Timeout == 0 && !req.Once {
+	if w.req.Timeout == 0 && !w.req.Once {
 		deadline.Stop()
 	}
 	alarm := time.NewTimer(time.Hour)
 	defer alarm.Stop()
-	late, overdue := req.Once, false
+	late, overdue := w.req.Once, false
 	for {
 		if at, some := w.next(); some {
 			alarm.Reset(time.Until(at))
@@ -103,16 +111,8 @@ func Until(ctx context.Context, c client.Interface, req Request, progress func(P
 		case <-ctx.Done():
 			return w.outcome(TimedOut), context.Cause(ctx)
 		}
-		for n := 0; n < batch && !decided && err == nil; n++ { // reports that only explain are judged together
-			select {
-			case r := <-reports:
-				result, decided, err = w.take(r)
-			default:
-				n = batch
-			}
-		}
 		if !decided && err == nil {
-			result, decided, err = w.decide(time.Now())
+			result, decided, err = w.drain(reports)
 		}
 		switch {
 		case err != nil:
@@ -124,9 +124,25 @@ func Until(ctx context.Context, c client.Interface, req Request, progress func(P
 		case late && w.looked():
 			return w.outcome(TimedOut), nil
 		case overdue:
-			return w.outcome(TimedOut), fmt.Errorf("the server has not answered within %v", (req.Timeout + lookLimit).Round(time.Second))
+			return w.outcome(TimedOut), fmt.Errorf("the server has not answered within %v", (w.req.Timeout + lookLimit).Round(time.Second))
 		}
 	}
+}
+
+// drain handles the reports that have arrived already, at most batch of them, and then decides: changes that only explain
+// are judged together.
+func (w *watcher) drain(reports <-chan report) (result Result, decided bool, err error) {
+	for range batch {
+		select {
+		case r := <-reports:
+			if result, decided, err = w.take(r); decided || err != nil {
+				return result, decided, err
+			}
+		default:
+			return w.decide(time.Now())
+		}
+	}
+	return w.decide(time.Now())
 }
 
 // lookLimit is how long the first lists may take beyond the timeout.

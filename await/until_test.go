@@ -40,13 +40,15 @@ func newWait(t *testing.T, objs ...client.Object) *testWait {
 
 func (v *testWait) until(ctx context.Context, req await.Request) (await.Outcome, error) {
 	return await.Until(ctx, v.s, req, func(p await.Progress) {
-		line := fmt.Sprintf("%s %s", p.Object, p.Verdict)
-		switch {
-		case p.Lost != nil:
-			line = "lost: " + p.Lost.Error()
-		case p.Back:
+		var line string
+		switch p := p.(type) {
+		case await.Status:
+			line = fmt.Sprintf("%s %s", p.Object, p.Verdict)
+		case await.ConnectionLost:
+			line = "lost: " + p.Err.Error()
+		case await.ConnectionRestored:
 			line = "back"
-		case p.Gone:
+		case await.Dropped:
 			line = p.Object.String() + " gone"
 		}
 		v.lines = append(v.lines, line)

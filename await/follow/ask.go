@@ -34,18 +34,19 @@ func (f *Follower) ask(ctx context.Context) (revision string, err error) {
 	timed, cancel := context.WithDeadline(ctx, q.By)
 	defer cancel()
 	answer, err := q.Reader.GetUntil(timed, f.Source.GroupVersionResource, f.Source.Namespace, q.Name, q.Read)
-	r := Report{Begins: true, Whole: true}
+	var r Report
 	switch {
 	case ctx.Err() != nil:
 		return "", errStopped
 	case err != nil && !answer.Reached:
 		return "", nil // the list will return the same error
 	case err != nil:
-		r = Report{Reached: true}
+		r = Reached{}
 	case answer.Object != nil:
-		r.Page, revision = []client.Object{answer.Object}, answer.Object.GetResourceVersion()
+		revision = answer.Object.GetResourceVersion()
+		r = Page{Objects: []client.Object{answer.Object}, Begins: true, Whole: true}
 	default:
-		r.Was = answer.UID
+		r = Page{Begins: true, Whole: true, Was: answer.UID}
 	}
 	if !f.Handle(r) {
 		return "", errStopped

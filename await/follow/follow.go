@@ -23,21 +23,40 @@ type Source struct {
 	Labels, Fields string // selectors; empty ones pick everything
 }
 
-// A Report is a part of a list, one change, or an error.
-type Report struct {
-	Page          []client.Object // part of a list
-	Begins, Whole bool            // this page is the first of a list; it is the last
-	Was           types.UID       // the object of a Question is deleted, and had this UID
+// A Report is one of [Page], [Changed], [Deleted], [Failed], [Unserved] and [Reached].
+type Report interface{ isReport() }
 
-	Object  client.Object
-	Deleted bool
+// A Page is a part of a list.
+type Page struct {
+	Objects       []client.Object
+	Begins, Whole bool      // this page is the first of a list; it is the last
+	Was           types.UID // the object of a Question is deleted, and had this UID
+}
 
+// A Changed is an object that was added or modified.
+type Changed struct{ Object client.Object }
+
+// A Deleted is an object that was deleted, or that the source no longer selects.
+type Deleted struct{ Object client.Object }
+
+// A Failed is an error of a request. The follower retries unless the error is final.
+type Failed struct {
 	Err   error
 	Final bool // retrying would not help, and the follower has stopped
-
-	Unserved bool // the server does not serve the resource, or know the kind, yet
-	Reached  bool // the server answered, without an object
 }
+
+// Unserved reports that the server does not serve the resource yet.
+type Unserved struct{}
+
+// Reached reports that the server answered, without an object.
+type Reached struct{}
+
+func (Page) isReport()     {}
+func (Changed) isReport()  {}
+func (Deleted) isReport()  {}
+func (Failed) isReport()   {}
+func (Unserved) isReport() {}
+func (Reached) isReport()  {}
 
 // The shortest and the longest pause between attempts to reach a server. The longest one is short, because a wait should
 // end soon after its server is back.
@@ -76,7 +95,7 @@ func (f *Follower) Run(ctx context.Context) {
 		case err == errStopped || ctx.Err() != nil: //nolint:errorlint // it is never wrapped
 			return
 		case err != nil && f.Wait && apierrors.IsNotFound(err):
-			if !f.Handle(Report{Unserved: true}) || !f.rest(ctx) {
+			if !f.Handle(Unserved{}) || !f.rest(ctx) {
 				return
 			}
 		case err != nil:
@@ -128,10 +147,10 @@ var errStopped = errors.New("the follower was stopped")
 // trouble reports an error and pauses. It returns false if Run is to return.
 func (f *Follower) trouble(ctx context.Context, err error) bool {
 	if Hopeless(err) {
-		f.Handle(Report{Err: err, Final: true})
+		f.Handle(Failed{Err: err, Final: true})
 		return false
 	}
-	return f.Handle(Report{Err: err}) && f.rest(ctx)
+	return f.Handle(Failed{Err: err}) && f.rest(ctx)
 }
 
 // rest pauses, twice as long each time and up to half longer at random, so that many clients do not retry in step. It
@@ -173,7 +192,7 @@ func (f *Follower) list(ctx context.Context) (revision string, err error) {
 				page = append(page, o)
 			}
 		}
-		if !f.Handle(Report{Page: page, Begins: begins, Whole: meta.Continue == ""}) {
+		if !f.Handle(Page{Objects: page, Begins: begins, Whole: meta.Continue == ""}) {
 			return "", errStopped
 		}
 		if opts.Continue = meta.Continue; opts.Continue == "" {
@@ -199,7 +218,11 @@ func (f *Follower) watch(ctx context.Context, revision string) (last string, any
 		if e.Type == watch.Bookmark {
 			continue
 		}
-		if !f.Handle(Report{Object: o, Deleted: e.Type == watch.Deleted}) {
+		var r Report = Changed{o}
+		if e.Type == watch.Deleted {
+			r = Deleted{o}
+		}
+		if !f.Handle(r) {
 			return revision, any, errStopped
 		}
 	}

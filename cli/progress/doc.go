@@ -1,6 +1,6 @@
 // Package progress formats the progress and the result of a wait for terminals, logs and programs.
 //
-// It has pure functions from a status (await.Progress) and the time to text. A [Tree] is the picture of a wait on a
+// It has pure functions from changes (await.Progress) and the time to text. A [Tree] is the picture of a wait on a
 // terminal: one line per object, below it the parts that hold it up, each with its cause, cut to the size of the
 // terminal; objects that do not fit are counted. [Lines] has one line per change, for logs. An [Event] is one line of
 // the JSON stream for programs. [Report] describes an object at the end of a wait that it was not done in.

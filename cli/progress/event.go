@@ -121,19 +121,20 @@ func ObjectOf(r await.Ref) *Object {
 
 // EventOf returns the event for a change.
 func EventOf(p await.Progress) Event {
-	if p.Lost != nil {
-		return Event{Type: TypeLost, Error: p.Lost.Error()}
-	}
-	if p.Back {
+	switch p := p.(type) {
+	case await.ConnectionLost:
+		return Event{Type: TypeLost, Error: p.Err.Error()}
+	case await.ConnectionRestored:
 		return Event{Type: TypeBack}
-	}
-	if p.Gone {
+	case await.Dropped:
 		return Event{Type: TypeDropped, Object: ObjectOf(p.Object), State: State{Absent: p.Absent}}
+	case await.Status:
+		return Event{Type: TypeProgress, Object: ObjectOf(p.Object), State: stateOf(p)}
 	}
-	return Event{Type: TypeProgress, Object: ObjectOf(p.Object), State: stateOf(p)}
+	return Event{}
 }
 
-func stateOf(p await.Progress) State {
+func stateOf(p await.Status) State {
 	s := verdictOf(p.Verdict)
 	s.Absent = p.Absent
 	s.Parts, s.More = partsOf(p.Parts), p.More
@@ -159,7 +160,7 @@ func partsOf(parts []await.Part) []Part {
 }
 
 // StatusOf returns the status of an object at the end of a wait.
-func StatusOf(p await.Progress, hint Hint) Status {
+func StatusOf(p await.Status, hint Hint) Status {
 	s := Status{Object: ObjectOf(p.Object), State: stateOf(p)}
 	if p.Verdict.State == await.Done {
 		return s

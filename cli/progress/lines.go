@@ -19,29 +19,34 @@ type Lines struct {
 // Line returns the line for a change, without a line end, and whether the object is
 // done. The line is empty if it is the same as the last one of the object.
 func (l *Lines) Line(p await.Progress, words Words) (text string, done bool) {
-	done = p.Verdict.State == await.Done && p.Lost == nil && !p.Back && !p.Gone
-	switch {
-	case p.Lost != nil:
-		return "lost the server, trying again: " + Clean(p.Lost.Error()), false
-	case p.Back:
+	switch p := p.(type) {
+	case await.ConnectionLost:
+		return "lost the server, trying again: " + Clean(p.Err.Error()), false
+	case await.ConnectionRestored:
 		return "the server is back", false
-	case p.Gone:
+	case await.Dropped:
 		delete(l.last, keyOf(p.Object))
 		if p.Object.Name == "" {
 			return "", false // the objects that the selector matches now have lines
 		}
 		return p.Object.String() + " no longer counts", false
-	case done:
-		text = p.Object.String() + " " + words.Reached
-	default:
-		text = fmt.Sprintf("waiting for %s to %s: %s", Name(p.Object), words.Infinitive, cmp.Or(Clean(p.Verdict.Cause), noStatus))
+	case await.Status:
+		return l.status(p, words)
+	}
+	return "", false
+}
+
+func (l *Lines) status(s await.Status, words Words) (text string, done bool) {
+	done = s.Verdict.State == await.Done
+	if text = s.Object.String() + " " + words.Reached; !done {
+		text = fmt.Sprintf("waiting for %s to %s: %s", Name(s.Object), words.Infinitive, cmp.Or(Clean(s.Verdict.Cause), noStatus))
 	}
 	if l.last == nil {
 		l.last = map[string]string{}
 	}
-	if l.last[keyOf(p.Object)] == text {
+	if l.last[keyOf(s.Object)] == text {
 		return "", done
 	}
-	l.last[keyOf(p.Object)] = text
+	l.last[keyOf(s.Object)] = text
 	return text, done
 }

@@ -27,7 +27,7 @@ func Name(r await.Ref) string {
 
 // Report returns lines about an object that was not done when a wait ended: the cause, the worst parts that hold it up,
 // its last events, the command that shows more. The first line is complete without the others, which are indented.
-func Report(p await.Progress, result await.Result, words Words, hint Hint, now time.Time) []string {
+func Report(p await.Status, result await.Result, words Words, hint Hint, now time.Time) []string {
 	cause := cmp.Or(Clean(p.Verdict.Cause), noStatus)
 	first := fmt.Sprintf("timed out waiting for %s to %s: %s", p.Object, words.Infinitive, cause)
 	if result == await.SomeFailed {
@@ -91,7 +91,7 @@ func (h Hint) command(verb, namespace string) string {
 }
 
 // More returns the command that shows more about the worst part of an object; empty if the object does not exist.
-func More(p await.Progress, hint Hint) string {
+func More(p await.Status, hint Hint) string {
 	if p.Absent {
 		return ""
 	}
@@ -107,7 +107,7 @@ func More(p await.Progress, hint Hint) string {
 }
 
 // worstOf returns the object at the end of the worst branch, and the verdict on it.
-func worstOf(p await.Progress) (await.Ref, await.Verdict) {
+func worstOf(p await.Status) (await.Ref, await.Verdict) {
 	worst, verdict, parts := p.Object, p.Verdict, p.Parts
 	for len(parts) > 0 {
 		worst, verdict, parts = parts[0].Object, parts[0].Verdict, parts[0].Parts

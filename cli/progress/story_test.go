@@ -44,7 +44,8 @@ type story struct {
 	t     *testing.T
 	tree  *progress.Tree
 	lines progress.Lines
-	news  await.Progress
+	news  await.Progress // the last change
+	now   await.Status   // the last status; parts and events are added to it
 	at    time.Time
 	fresh bool // the tree has not been updated yet
 }
@@ -67,7 +68,7 @@ func (s *story) begin(args []string) {
 	}
 	s.tree = progress.NewTree(words, style, began, timeout)
 	s.lines = progress.Lines{}
-	s.news, s.fresh = await.Progress{}, false
+	s.news, s.now, s.fresh = nil, await.Status{}, false
 }
 
 func (s *story) duration(text string) time.Duration {
@@ -80,6 +81,7 @@ func (s *story) duration(text string) time.Duration {
 
 func (s *story) flush() {
 	if s.fresh {
+		s.news = s.now
 		s.tree.Update(s.news, words, s.at)
 		s.fresh = false
 	}
@@ -125,7 +127,7 @@ func (s *story) do(text string) []string {
 	switch w[0] {
 	case "part":
 		p := await.Part{}
-		parts := &s.news.Parts
+		parts := &s.now.Parts
 		if w[1] == "-" {
 			parts = &(*parts)[len(*parts)-1].Parts
 			w = w[1:]
@@ -144,7 +146,7 @@ func (s *story) do(text string) []string {
 			rest = rest[1:]
 		}
 		e.Message = unescape(strings.Join(rest, " "))
-		s.news.Events = append(s.news.Events, e)
+		s.now.Events = append(s.now.Events, e)
 		return nil
 	}
 	s.flush()
@@ -153,15 +155,15 @@ func (s *story) do(text string) []string {
 		s.begin(w[1:])
 	case "at":
 		s.at, s.fresh = began.Add(s.duration(w[1])), true
-		s.news = await.Progress{Object: ref(w[2]), Verdict: verdict(w[3], w[4:]), Absent: w[3] == "absent"}
+		s.now = await.Status{Object: ref(w[2]), Verdict: verdict(w[3], w[4:]), Absent: w[3] == "absent"}
 	case "gone":
-		s.news = await.Progress{Object: ref(w[1]), Gone: true, Absent: true}
+		s.news = await.Dropped{Object: ref(w[1]), Absent: true}
 		s.tree.Update(s.news, words, s.at)
 	case "back":
-		s.news = await.Progress{Back: true}
+		s.news = await.ConnectionRestored{}
 		s.tree.Update(s.news, words, s.at)
 	case "lost":
-		s.news = await.Progress{Lost: errors.New(unescape(strings.Join(w[2:], " ")))}
+		s.news = await.ConnectionLost{Err: errors.New(unescape(strings.Join(w[2:], " ")))}
 		s.tree.Update(s.news, words, began.Add(s.duration(w[1])))
 	case "show":
 		width, height := 0, 0
@@ -191,7 +193,7 @@ func (s *story) do(text string) []string {
 		}
 		return []string{string(data)}
 	case "status":
-		data, err := json.Marshal(progress.StatusOf(s.news, nil))
+		data, err := json.Marshal(progress.StatusOf(s.now, nil))
 		if err != nil {
 			s.t.Fatal(err)
 		}
@@ -201,7 +203,7 @@ func (s *story) do(text string) []string {
 		if w[1] == "failed" {
 			result = await.SomeFailed
 		}
-		return progress.Report(s.news, result, words, nil, began.Add(s.duration(w[2])))
+		return progress.Report(s.now, result, words, nil, began.Add(s.duration(w[2])))
 	default:
 		s.t.Fatalf("unknown command %q", text)
 	}

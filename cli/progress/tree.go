@@ -60,32 +60,31 @@ func keyOf(r await.Ref) string {
 
 // Update adds a change, with the phrases of its degree.
 func (t *Tree) Update(p await.Progress, words Words, now time.Time) {
-	if p.Lost != nil {
+	if lost, is := p.(await.ConnectionLost); is {
 		if t.lost == "" {
 			t.since = now
 		}
-		t.lost = Clean(p.Lost.Error())
+		t.lost = Clean(lost.Err.Error())
 		return
 	}
 	t.lost = ""
-	if p.Back {
-		return
-	}
-	r := t.byKey[keyOf(p.Object)]
-	if p.Gone {
+	switch p := p.(type) {
+	case await.Dropped:
+		r := t.byKey[keyOf(p.Object)]
 		delete(t.byKey, keyOf(p.Object))
 		t.rows = slices.DeleteFunc(t.rows, func(o *row) bool { return o == r })
-		return
+	case await.Status:
+		r := t.byKey[keyOf(p.Object)]
+		if r == nil {
+			r = &row{since: now}
+			t.byKey[keyOf(p.Object)] = r
+			t.rows = append(t.rows, r)
+		}
+		if r.verdict != p.Verdict {
+			r.since = now
+		}
+		r.words, r.ref, r.verdict, r.parts, r.more = words, p.Object, p.Verdict, p.Parts, p.More
 	}
-	if r == nil {
-		r = &row{since: now}
-		t.byKey[keyOf(p.Object)] = r
-		t.rows = append(t.rows, r)
-	}
-	if r.verdict != p.Verdict {
-		r.since = now
-	}
-	r.words, r.ref, r.verdict, r.parts, r.more = words, p.Object, p.Verdict, p.Parts, p.More
 }
 
 // Counts returns how many objects there are in each state.

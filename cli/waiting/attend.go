@@ -7,7 +7,6 @@ import (
 	"sync"
 
 	"golang.org/x/term"
-	corev1 "k8s.io/api/core/v1"
 
 	"github.com/sampan-io/sampan/await"
 	"github.com/sampan-io/sampan/cli/progress"
@@ -21,33 +20,34 @@ import (
 // terminal shows both: there the order of the lines is more important. The error reports output that is missing.
 func Attend(ctx context.Context, s *session.Session, c *client.REST, req await.Request, talk Talk, alone bool) (Ending, error) {
 	e := Ending{words: progress.WordsOf(req.For), hint: s.Hint, request: req}
-	told := newTelling(ctx, s.Streams, talk, e.words, req.Timeout)
-	output := &podOutput{told: told, plain: alone && talk.Events == nil}
-	logs := newPodLogs(ctx, c, output.of, told.note)
+	r := newRenderer(ctx, s.Streams, talk, e.words, req.Timeout)
+	output := &podOutput{renderer: r, streams: s.Streams, plain: alone && talk.Events == nil}
+	logs := newPodLogs(ctx, c, output.of, r.note)
 	logs.ready = true
 	logs.apart = talk.Events != nil || !sameTerminal(s.Out, s.Err)
 	for _, t := range req.Targets {
 		logs.want(t.Namespace, t.UID)
 	}
-	e.Outcome, e.Err = await.Until(ctx, c, req, func(p await.Progress) { told.hear(p, e.words, req) })
+	e.Outcome, e.Err = await.Until(ctx, c, req, func(p await.Progress) { r.update(p, e.words, req) })
 	err := logs.finish(ctx)
-	told.close([]Ending{e})
+	r.close([]Ending{e})
 	return e, err
 }
 
 // podOutput prints the output of containers.
 type podOutput struct {
-	told  *telling
-	plain bool // print it unchanged; otherwise line by line, with the name of the container
+	renderer
+	streams session.Streams
+	plain   bool // print it unchanged; otherwise line by line, with the name of the container
 
 	mu sync.Mutex // one container at a time
 }
 
 func (o *podOutput) of(src logSource) io.WriteCloser {
 	if !o.plain {
-		return o.told.aLogOf(src)
+		return logWriter(o.renderer, src)
 	}
-	return &rawLog{o, o.told.streamFor(src)}
+	return &rawLog{o, streamFor(o.streams, src)}
 }
 
 type rawLog struct {
@@ -59,20 +59,12 @@ type rawLog struct {
 func (o *rawLog) Write(b []byte) (int, error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	o.told.hush() // the output may move the cursor
+	o.hush() // the output may move the cursor
 	return o.to.Write(b)
 }
 
 // Close implements io.Closer.
 func (o *rawLog) Close() error { return nil }
-
-// streamFor returns the stream to which the log of a source is printed.
-func (t *telling) streamFor(src logSource) io.Writer {
-	if src.stream == corev1.LogStreamStderr {
-		return t.Err
-	}
-	return t.Out
-}
 
 // sameTerminal reports whether two streams write to the same terminal.
 func sameTerminal(a, b io.Writer) bool {

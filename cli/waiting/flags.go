@@ -110,7 +110,7 @@ func AddFlags(g *session.Globals, cmd *cobra.Command, wrote *Listener, o Options
 			w.events = newEventStream(out)
 			g.Out, g.Output = io.Discard, "" // the events replace the output of the command
 			if o.Steps {
-				g.Out = &lineEvents{tell: func(line []byte) {
+				g.Out = &lineWriter{handle: func(line []byte) {
 					w.events.Send(progress.Event{Type: progress.TypeStep, Line: strings.ToValidUTF8(string(line), "\uFFFD")})
 				}}
 			}

@@ -75,10 +75,11 @@ func newPodLogs(ctx context.Context, c *client.REST, sink func(src logSource) io
 
 // update follows the pods of an object and of the parts that hold it up.
 func (l *podLogs) update(p await.Progress) {
-	if l == nil || p.Object.UID == "" || p.Verdict.State == await.Done || p.Gone {
+	s, isStatus := p.(await.Status)
+	if l == nil || !isStatus || s.Object.UID == "" || s.Verdict.State == await.Done {
 		return
 	}
-	uids := []types.UID{p.Object.UID}
+	uids := []types.UID{s.Object.UID}
 	var add func(parts []await.Part)
 	add = func(parts []await.Part) {
 		for _, part := range parts {
@@ -86,8 +87,8 @@ func (l *podLogs) update(p await.Progress) {
 			add(part.Parts)
 		}
 	}
-	add(p.Parts)
-	l.want(p.Object.Namespace, uids...)
+	add(s.Parts)
+	l.want(s.Object.Namespace, uids...)
 }
 
 // want follows the pods with these UIDs or with a controller that has one of them.

@@ -16,7 +16,7 @@ import (
 	"github.com/sampan-io/sampan/client"
 )
 
-func TestOnlyAServerThatNamesItsStreamsTellsThemApart(t *testing.T) {
+func TestSeparatesStreams(t *testing.T) {
 	refuse := func(errs ...*field.Error) func(http.ResponseWriter) {
 		return func(w http.ResponseWriter) {
 			s := apierrors.NewInvalid(schema.GroupKind{Kind: "PodLogOptions"}, "a", errs).Status()

@@ -163,23 +163,28 @@ func follows[T interface {
 		f := &follow.Follower{Client: w.client, Source: follow.Source{GroupVersionResource: r.GroupVersionResource, Namespace: namespace, Fields: "metadata.name=" + name}}
 		f.Handle = func(report follow.Report) bool {
 			var none T
-			switch {
-			case report.Final:
-				w.ends <- report.Err
-				return false
-			case report.Object != nil:
-				obj, ok := report.Object.(T)
-				if !ok || report.Deleted && seen != "" && obj.GetUID() != seen {
+			switch r := report.(type) {
+			case follow.Failed:
+				if r.Final {
+					w.ends <- r.Err
+				}
+				return !r.Final
+			case follow.Changed:
+				if obj, ok := r.Object.(T); ok {
+					seen = obj.GetUID()
+					return say(obj)
+				}
+			case follow.Deleted:
+				if obj, ok := r.Object.(T); ok && (seen == "" || obj.GetUID() == seen) {
+					seen = obj.GetUID()
+					return say(none)
+				}
+			case follow.Page:
+				if !r.Whole {
 					return true
 				}
-				seen = obj.GetUID()
-				if report.Deleted {
-					obj = none
-				}
-				return say(obj)
-			case report.Whole:
 				obj := none
-				for _, o := range report.Page {
+				for _, o := range r.Objects {
 					if t, ok := o.(T); ok && o.GetName() == name {
 						obj, seen = t, o.GetUID()
 					}

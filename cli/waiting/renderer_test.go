@@ -15,25 +15,25 @@ import (
 	"github.com/sampan-io/sampan/client"
 )
 
-func aPod(name, cause string) await.Progress {
-	return await.Progress{
+func aPod(name, cause string) await.Status {
+	return await.Status{
 		Object:  await.Ref{Resource: client.Pods.GroupVersionResource, Kind: "Pod", Namespace: "default", Name: name},
 		Verdict: await.Verdict{Cause: cause},
 	}
 }
 
-// TestManyLinesAreToldTogether lets a wait hear of thousands of changes, as of a
-// Deployment whose pods come up one by one, and of hundreds of pods at once.
-func TestManyLinesAreToldTogether(t *testing.T) {
+// TestManyLinesAreGathered passes thousands of changes of one Deployment to the renderer, and then hundreds of pods at
+// once.
+func TestManyLinesAreGathered(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var out, errs bytes.Buffer
 		words := progress.WordsOf(await.Ready)
-		told := newTelling(t.Context(), session.Streams{Out: &out, Err: &errs}, Talk{}, words, time.Hour)
-		hear := func(p await.Progress) { told.hear(p, words, await.Request{}) }
+		r := newLineRenderer(t.Context(), session.Streams{Out: &out, Err: &errs}, Talk{})
+		hear := func(p await.Progress) { r.update(p, words, await.Request{}) }
 		lines := func() []string {
 			synctest.Wait()
-			told.mu.Lock()
-			defer told.mu.Unlock()
+			r.mu.Lock()
+			defer r.mu.Unlock()
 			got := strings.Split(strings.TrimSpace(errs.String()), "\n")
 			errs.Reset()
 			return got
@@ -55,7 +55,7 @@ func TestManyLinesAreToldTogether(t *testing.T) {
 		if got := lines(); len(got) != lineRoom {
 			t.Errorf("%d lines at once, want %d", len(got), lineRoom)
 		}
-		hear(await.Progress{Object: aPod("p499", "").Object, Verdict: await.Verdict{State: await.Done}})
+		hear(await.Status{Object: aPod("p499", "").Object, Verdict: await.Verdict{State: await.Done}})
 		time.Sleep(firstLull)
 		want := "waiting for 489 objects to be ready: pod/p010, pod/p011, pod/p012 and 486 more: no node has room"
 		if got := lines(); len(got) != 1 || got[0] != want {
@@ -64,16 +64,16 @@ func TestManyLinesAreToldTogether(t *testing.T) {
 		if out.String() != "pod/p499 is ready\n" {
 			t.Errorf("done: %q", out.String())
 		}
-		told.close(nil)
+		r.close(nil)
 	})
 }
 
 // TestReportsGroupEqualCauses checks what is said when many objects failed.
 func TestReportsGroupEqualCauses(t *testing.T) {
-	ending := func(objects ...await.Progress) Ending {
+	ending := func(objects ...await.Status) Ending {
 		return Ending{words: progress.WordsOf(await.Ready), Outcome: await.Outcome{Result: await.TimedOut, Objects: objects}}
 	}
-	var many, different []await.Progress
+	var many, different []await.Status
 	for i := range 500 {
 		name := fmt.Sprintf("p%03d", i)
 		many = append(many, aPod(name, "back-off restarting container c of "+name))
@@ -81,7 +81,7 @@ func TestReportsGroupEqualCauses(t *testing.T) {
 	}
 	for _, tt := range []struct {
 		name    string
-		objects []await.Progress
+		objects []await.Status
 		most    int // lines
 		last    string
 	}{
