@@ -18,9 +18,13 @@ import (
 	"github.com/sampan-io/sampan/client/cache"
 	"github.com/sampan-io/sampan/cluster/local"
 	"github.com/sampan-io/sampan/cluster/pki"
+	"github.com/sampan-io/sampan/controller"
 	"github.com/sampan-io/sampan/controller/balancer"
 	"github.com/sampan-io/sampan/controller/disruption"
-	"github.com/sampan-io/sampan/controller/housekeeping"
+	"github.com/sampan-io/sampan/controller/endpoints"
+	"github.com/sampan-io/sampan/controller/garbage"
+	"github.com/sampan-io/sampan/controller/namespaces"
+	"github.com/sampan-io/sampan/controller/nodelifecycle"
 	"github.com/sampan-io/sampan/controller/sets"
 	"github.com/sampan-io/sampan/controller/volumes"
 	"github.com/sampan-io/sampan/controller/workload"
@@ -66,16 +70,22 @@ func (c *cluster) workers(p *controlPlane, caches *cache.Shared) (run.Stage, []s
 		}
 		served = append(served, client.Resource[client.Object]{GroupVersionResource: k.GVR(), Kind: k.Kind, Namespaced: k.Namespaced})
 	}
-	stage = append(stage, workload.Tasks(workload.Options{Client: manager, Caches: caches, Log: c.Log})...)
-	stage = append(stage, sets.Tasks(sets.Options{Client: manager, Caches: caches, Log: c.Log})...)
-	stage = append(stage, volumes.Tasks(volumes.Options{Client: manager, Caches: caches, Log: c.Log})...)
-	stage = append(stage, disruption.Tasks(disruption.Options{Client: manager, Caches: caches, Log: c.Log})...)
+	common := controller.Config{Client: manager, Caches: caches, Log: c.Log}
 	pool, err := c.Settings.Pool()
 	if err != nil {
 		return nil, nil, err
 	}
-	stage = append(stage, balancer.Tasks(balancer.Options{Client: manager, Caches: caches, Pool: pool, Log: c.Log})...)
-	stage = append(stage, housekeeping.Tasks(housekeeping.Options{Client: manager, Caches: caches, Resources: served, RootCA: c.authority.CertificatePEM(), Log: c.Log})...)
+	stage = slices.Concat(stage,
+		workload.Tasks(common),
+		sets.Tasks(common),
+		volumes.Tasks(common),
+		disruption.Tasks(common),
+		balancer.Tasks(balancer.Options{Config: common, Pool: pool}),
+		endpoints.Tasks(common),
+		namespaces.Tasks(namespaces.Options{Config: common, Resources: served, RootCA: c.authority.CertificatePEM()}),
+		garbage.Tasks(garbage.Options{Config: common, Resources: served}),
+		nodelifecycle.Tasks(nodelifecycle.Options{Config: common}),
+	)
 	disks, err := c.localDisk(p, caches)
 	if err != nil {
 		return nil, nil, err

@@ -20,9 +20,13 @@ import (
 	"github.com/sampan-io/sampan/client"
 	"github.com/sampan-io/sampan/client/cache"
 	"github.com/sampan-io/sampan/client/clienttest"
+	"github.com/sampan-io/sampan/controller"
 	"github.com/sampan-io/sampan/controller/controllertest"
 	"github.com/sampan-io/sampan/controller/disruption"
-	"github.com/sampan-io/sampan/controller/housekeeping"
+	"github.com/sampan-io/sampan/controller/endpoints"
+	"github.com/sampan-io/sampan/controller/garbage"
+	"github.com/sampan-io/sampan/controller/namespaces"
+	"github.com/sampan-io/sampan/controller/nodelifecycle"
 	"github.com/sampan-io/sampan/controller/sets"
 	"github.com/sampan-io/sampan/controller/workload"
 	"github.com/sampan-io/sampan/internal/run"
@@ -34,11 +38,15 @@ const idlePods = 1000
 // everything is all controllers. No node is ever lost, since none is there to renew its
 // Lease.
 func everything(c client.Interface, caches *cache.Shared) []run.Task {
+	config := controller.Config{Client: c, Caches: caches}
 	return slices.Concat(
-		workload.Tasks(workload.Options{Client: c, Caches: caches}),
-		sets.Tasks(sets.Options{Client: c, Caches: caches}),
-		disruption.Tasks(disruption.Options{Client: c, Caches: caches}),
-		housekeeping.Tasks(housekeeping.Options{Client: c, Caches: caches, Resources: clienttest.Resources(), RootCA: []byte("PEM"), NodeGrace: 100 * 365 * 24 * time.Hour}),
+		workload.Tasks(config),
+		sets.Tasks(config),
+		disruption.Tasks(config),
+		endpoints.Tasks(config),
+		namespaces.Tasks(namespaces.Options{Config: config, Resources: clienttest.Resources(), RootCA: []byte("PEM")}),
+		garbage.Tasks(garbage.Options{Config: config, Resources: clienttest.Resources()}),
+		nodelifecycle.Tasks(nodelifecycle.Options{Config: config, NodeGrace: 100 * 365 * 24 * time.Hour}),
 	)
 }
 

@@ -20,8 +20,12 @@ import (
 	"github.com/sampan-io/sampan/apiserver/auth"
 	"github.com/sampan-io/sampan/catalog"
 	"github.com/sampan-io/sampan/client"
+	"github.com/sampan-io/sampan/controller"
 	"github.com/sampan-io/sampan/controller/disruption"
-	"github.com/sampan-io/sampan/controller/housekeeping"
+	"github.com/sampan-io/sampan/controller/endpoints"
+	"github.com/sampan-io/sampan/controller/garbage"
+	"github.com/sampan-io/sampan/controller/namespaces"
+	"github.com/sampan-io/sampan/controller/nodelifecycle"
 	"github.com/sampan-io/sampan/controller/sets"
 	"github.com/sampan-io/sampan/controller/workload"
 	"github.com/sampan-io/sampan/internal/run"
@@ -51,11 +55,15 @@ func openHarbour(t *testing.T) *harbour {
 	for _, k := range kinds {
 		served = append(served, client.Resource[client.Object]{GroupVersionResource: k.GVR(), Kind: k.Kind, Namespaced: k.Namespaced})
 	}
+	config := controller.Config{Client: manager, Log: log}
 	work := slices.Concat(
-		workload.Tasks(workload.Options{Client: manager, Log: log}),
-		sets.Tasks(sets.Options{Client: manager, Log: log}),
-		disruption.Tasks(disruption.Options{Client: manager, Log: log}),
-		housekeeping.Tasks(housekeeping.Options{Client: manager, Resources: served, RootCA: []byte("PEM"), Log: log}),
+		workload.Tasks(config),
+		sets.Tasks(config),
+		disruption.Tasks(config),
+		endpoints.Tasks(config),
+		namespaces.Tasks(namespaces.Options{Config: config, Resources: served, RootCA: []byte("PEM")}),
+		garbage.Tasks(garbage.Options{Config: config, Resources: served}),
+		nodelifecycle.Tasks(nodelifecycle.Options{Config: config}),
 	)
 	var cancel context.CancelFunc
 	h.ctx, cancel = context.WithTimeout(t.Context(), time.Minute)

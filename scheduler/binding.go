@@ -138,7 +138,7 @@ func (k *keeper) settled(p *placement, v plugin.Verdict, by string) {
 	}
 	switch {
 	case v.Refused():
-		k.refused(&outcome{task: task{it: p.it, pod: p.pod, profile: p.profile}, refusers: []string{by}, decision: Decision{Nodes: k.nodes.Len(), before: v.Reason}})
+		k.refused(&outcome{it: p.it, pod: p.pod, refusers: []string{by}, decision: Decision{Nodes: k.nodes.Len(), before: v.Reason}})
 	case apierrors.IsConflict(v.Err), apierrors.IsNotFound(v.Err):
 		// Somebody was faster, and the watch is about to say so.
 		k.opts.Log.Debug("lost a race", "pod", p.pod.Name, "err", v.Err)

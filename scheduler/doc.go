@@ -21,11 +21,9 @@
 //	    changed, and refusals of equal pods, are those that would be given again.
 //	S6  Equal pods that fit nowhere wait as a group. When something can help, one of them tries; the others
 //	    follow if it went well. Ten thousand of them cost no more than one.
-//	S7  A plug-in that panics, or does not come back within Options.Patience, costs the pod that it was asked about a
-//	    back-off, and nobody else anything. The goroutine that waits for it is given up, and the cluster, which it may still
-//	    read, is put together anew. What the keeper asks itself is given up after at most two Patiences: of Less, the two
-//	    pods go after all others, and the third time Less is asked no more; of a hint, the plug-in's hints are asked no
-//	    more and anything may help; of Sign, the pod is like no other.
+//	S7  If a plug-in panics, only the pod that it was called about fails, and is tried again after a back-off. After a
+//	    panic in Less two pods are equal, after one in a hint the change may help, and after one in Sign the pod is like
+//	    no other. A plug-in that does not return stops the loop, or only its pod from Permit on.
 //	S8  An extender is asked on a goroutine of its own, and the pod is decided about once more with its answer.
 //
 // Two schedulers of one name do not count each other's decisions before the watch tells of them; let them elect

@@ -107,32 +107,6 @@ func TestAPluginThatPanicsCostsItsOwnPod(t *testing.T) {
 	}, node("a"))
 }
 
-func TestAPluginThatStallsCostsItsOwnPod(t *testing.T) {
-	p := &probe{}
-	var forever chan struct{}
-	p.filter = func(pod *plugin.Pod, _ *plugin.Node) plugin.Verdict {
-		if pod.Labels["bad"] != "" {
-			<-forever
-		}
-		return plugin.Verdict{}
-	}
-	schedulingWith(t, scheduler.Options{Plugins: with(p), Patience: time.Second}, func(t *testing.T, s *clienttest.Server) {
-		forever = make(chan struct{}) // of the bubble, which could not end while somebody waits for it
-		defer close(forever)
-		s.Set(t, pod("bad", "label=bad=yes", "priority=1000"), pod("good", "cpu=4"))
-		time.Sleep(3 * time.Second)
-		expect(t, s, "bad: good:a old:a")
-		s.Set(t, pod("later", "cpu=3"), pod("too-big", "cpu=3"))
-		time.Sleep(3 * time.Second)
-		// What counted on the node before counts there still.
-		expect(t, s, "bad: good:a later:a old:a too-big:")
-		if got := events(t, s, "bad"); len(got) == 0 || !strings.Contains(got[0], "have not answered within 1s") {
-			t.Errorf("events: %q", got)
-		}
-		s.Remove(t, pod("bad"))
-	}, node("a"), pod("old", "cpu=1", "on=a"))
-}
-
 func TestReservationsAreUndone(t *testing.T) {
 	p := &probe{}
 	var disk atomic.Bool

@@ -88,8 +88,8 @@ func (m *Metrics) attempt(o *outcome) {
 	if o.decision.Err != nil {
 		result = "error"
 	}
-	m.attempts.WithLabelValues(o.task.profile.Name, result).Inc()
-	m.duration.WithLabelValues(o.task.profile.Name, result).Observe(o.took.Seconds())
+	m.attempts.WithLabelValues(o.it.profile.Name, result).Inc()
+	m.duration.WithLabelValues(o.it.profile.Name, result).Observe(o.took.Seconds())
 }
 
 // bound counts a pod that was bound.

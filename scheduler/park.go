@@ -15,9 +15,9 @@ import (
 type group struct {
 	key     groupKey
 	waiting line
-	out     int // items that were let go and of which nothing has been heard yet
-	hinters []*hinter
-	all     bool // helped by anything, for all that is known
+	out     int             // items that were let go and of which nothing has been heard yet
+	hints   [][]plugin.Hint // of each plug-in that refused
+	all     bool            // helped by anything, for all that is known
 }
 
 // groupKey says which items are equal.
@@ -46,8 +46,8 @@ func (q *queue) park(it *item, refusers []string, gated bool, promised types.UID
 	if g == nil {
 		g = &group{key: key, all: len(refusers) == 0}
 		for _, name := range refusers {
-			if h := it.profile.hinters[name]; h != nil && !h.mute {
-				g.hinters = append(g.hinters, h)
+			if hints, ok := it.profile.hints[name]; ok {
+				g.hints = append(g.hints, hints)
 			} else {
 				g.all = true
 			}
@@ -121,8 +121,8 @@ func (q *queue) subscribe(g *group) {
 }
 
 func (q *queue) eachInterest(g *group, do func(interest)) {
-	for _, h := range g.hinters {
-		for _, hint := range h.hints {
+	for _, hints := range g.hints {
+		for _, hint := range hints {
 			for a := hint.Action; a != 0; a &= a - 1 {
 				do(interest{hint.Resource, a & -a})
 			}
@@ -157,10 +157,10 @@ func (q *queue) helped(g *group) {
 
 func (g *group) helps(c plugin.Change) bool {
 	it := g.waiting[0]
-	for _, h := range g.hinters {
-		for i := range h.hints {
-			hint := &h.hints[i]
-			if hint.Resource == c.Resource && hint.Action&c.Action != 0 && (hint.Helps == nil || it.profile.helps(h, hint, it, c)) {
+	for _, hints := range g.hints {
+		for i := range hints {
+			hint := &hints[i]
+			if hint.Resource == c.Resource && hint.Action&c.Action != 0 && (hint.Helps == nil || helps(hint, it.Pod, c)) {
 				return true
 			}
 		}

@@ -2,7 +2,6 @@ package scheduler
 
 import (
 	"fmt"
-	"strings"
 
 	"github.com/sampan-io/sampan/scheduler/plugin"
 )
@@ -17,44 +16,38 @@ type Profile struct {
 // A profile is a Profile in use.
 type profile struct {
 	Profile
-	decider     *Decider // used by one job at a time, made anew when one is given up
-	signers     []plugin.Signer
-	signerNames string
-	sort        plugin.QueueSort // nil: as they come
-	sortName    string
-	preEnqueue  []plugin.PreEnqueue
-	reserve     []plugin.Reserve
-	permit      []plugin.Permit
-	preBind     []plugin.PreBind
-	bind        []plugin.Bind
-	postBind    []plugin.PostBind
-	hinters     map[string]*hinter
-	calls       *calls // of the keeper
+	decider    *Decider
+	signers    []plugin.Signer
+	sort       plugin.QueueSort // nil means in the order of arrival
+	preEnqueue []plugin.PreEnqueue
+	reserve    []plugin.Reserve
+	permit     []plugin.Permit
+	preBind    []plugin.PreBind
+	bind       []plugin.Bind
+	postBind   []plugin.PostBind
+	hints      map[string][]plugin.Hint // by plug-in
 }
 
-func newProfile(p Profile, c *calls) (*profile, error) {
+func newProfile(p Profile) (*profile, error) {
 	d, err := NewDecider(p.Plugins)
 	if err != nil {
 		return nil, fmt.Errorf("profile %q: %w", p.Name, err)
 	}
 	d.Share = p.Share
-	out := &profile{Profile: p, decider: d, hinters: map[string]*hinter{}, calls: c}
-	var signers []string
+	out := &profile{Profile: p, decider: d, hints: map[string][]plugin.Hint{}}
 	for _, e := range p.Plugins.Entries {
 		if s, ok := e.Plugin.(plugin.Signer); ok {
-			out.signers, signers = append(out.signers, s), append(signers, e.Name())
+			out.signers = append(out.signers, s)
 		}
 		if h, ok := e.Plugin.(plugin.Hinter); ok {
-			if out.hinters[e.Name()], err = newHinter(h); err != nil {
+			if out.hints[e.Name()], err = hintsOf(h); err != nil {
 				return nil, fmt.Errorf("profile %q: %w", p.Name, err)
 			}
 		}
 	}
-	out.signerNames = strings.Join(signers, ", ")
 	set := p.Plugins
 	for _, e := range set.At(plugin.AtQueueSort) {
 		out.sort, _ = e.Plugin.(plugin.QueueSort)
-		out.sortName = e.Name()
 	}
 	out.preEnqueue = at[plugin.PreEnqueue](set, plugin.AtPreEnqueue)
 	out.reserve = at[plugin.Reserve](set, plugin.AtReserve)
@@ -73,14 +66,4 @@ func at[T any](set plugin.Set, point plugin.Points) []T {
 		}
 	}
 	return all
-}
-
-// renew gives the profile another decider, since somebody who was given up may still use this one.
-func (p *profile) renew() {
-	d, err := NewDecider(p.Plugins)
-	if err != nil {
-		return // it was valid before
-	}
-	d.Share = p.Share
-	p.decider = d
 }

@@ -37,7 +37,6 @@ type item struct {
 	opinions  *opinions // of extenders, for the next decision
 
 	unadmitted bool // PreEnqueue is to be asked before it is decided about
-	unsorted   bool // it goes after all that are sorted, since Less has stalled
 	unsigned   bool // it is like no other, since Sign has failed
 }
 
@@ -171,11 +170,7 @@ func (l *line) Push(x any)        { it := x.(*item); it.index = len(*l); *l = ap
 func (l *line) Pop() any          { return popItem((*[]*item)(l)) }
 
 func before(a, b *item) bool {
-	switch {
-	case a.profile.sort == nil:
-	case a.unsorted != b.unsorted:
-		return b.unsorted
-	case !a.unsorted:
+	if a.profile.sort != nil {
 		if order := a.profile.compare(a, b); order != 0 {
 			return order < 0
 		}

@@ -39,9 +39,6 @@ type Options struct {
 	// Extenders are asked about pods that they are interested in, in this order.
 	Extenders []Extender
 
-	// Patience is how long plug-ins may take for one decision before they are given up; 0 means 10 s.
-	Patience time.Duration
-
 	Log *slog.Logger // nil means slog.Default
 }
 
@@ -76,7 +73,6 @@ func (o Options) check() (Options, error) {
 	}
 	o.InitialBackoff = cmp.Or(o.InitialBackoff, time.Second)
 	o.MaxBackoff = max(cmp.Or(o.MaxBackoff, 10*time.Second), o.InitialBackoff)
-	o.Patience = cmp.Or(o.Patience, 10*time.Second)
 	o.Log = cmp.Or(o.Log, slog.Default())
 	return o, nil
 }
@@ -109,8 +105,7 @@ type Scheduler struct {
 	mu    sync.Mutex
 	inbox []func(*keeper) // guarded by mu; what happened, for the keeper
 
-	held  held
-	calls calls // of the keeper
+	held held
 }
 
 // other is the objects of a resource that plug-ins need.
@@ -140,7 +135,7 @@ func New(opts Options) (*Scheduler, error) {
 	}
 	needs := map[schema.GroupVersionResource]bool{}
 	for _, p := range opts.Profiles {
-		if s.profiles[p.Name], err = newProfile(p, &s.calls); err != nil {
+		if s.profiles[p.Name], err = newProfile(p); err != nil {
 			return nil, fmt.Errorf("scheduler: %w", err)
 		}
 		s.recorders[p.Name] = client.NewRecorder(opts.Client, p.Name, "", opts.Log)

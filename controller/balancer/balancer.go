@@ -3,7 +3,6 @@ package balancer
 import (
 	"context"
 	"fmt"
-	"log/slog"
 	"maps"
 	"net/netip"
 	"slices"
@@ -22,10 +21,9 @@ import (
 
 const name = "service-lb-controller"
 
-// Options configures the controller. Client is required.
+// Options configures the controller. Client is required; Workers is ignored.
 type Options struct {
-	Client client.Interface
-	Caches *cache.Shared // what the controller reads; nil means caches of its own, over Client
+	controller.Config
 
 	// Pool is what there is to give. Without any the controller takes back what it
 	// gave, and says why services get no address.
@@ -34,8 +32,6 @@ type Options struct {
 	// Patience is for how long somebody else may give an address to a service of no
 	// class before an event says that there is none; 0 means ten seconds.
 	Patience time.Duration
-
-	Log *slog.Logger // nil means slog.Default
 }
 
 // byAddress is the index of services by the addresses of their load balancers.
@@ -63,14 +59,11 @@ type told struct {
 
 // Tasks returns the controller, to be run together as one stage.
 func Tasks(opts Options) []run.Task {
-	if opts.Log == nil {
-		opts.Log = slog.Default()
-	}
 	if opts.Patience == 0 {
 		opts.Patience = 10 * time.Second
 	}
 	var caches run.Task
-	opts.Caches, caches = opts.Caches.Or(opts.Client, opts.Log)
+	opts.Config, caches = opts.WithDefaults()
 	b := &balancer{
 		client: opts.Client,
 		services: cache.Of(opts.Caches, client.Services, cache.Indexes[*corev1.Service]{byAddress: func(svc *corev1.Service) (all []string) {

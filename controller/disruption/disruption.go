@@ -3,7 +3,6 @@ package disruption
 import (
 	"context"
 	"fmt"
-	"log/slog"
 	"slices"
 	"strings"
 	"time"
@@ -26,14 +25,6 @@ import (
 
 const name = "disruption-controller"
 
-// Options configures the controller. Client is required.
-type Options struct {
-	Client  client.Interface
-	Caches  *cache.Shared // what the controller reads; nil means caches of its own, over Client
-	Workers int           // budgets worked on at the same time; 0 means 4
-	Log     *slog.Logger  // nil means slog.Default
-}
-
 // budgets keeps the status of PodDisruptionBudgets.
 type budgets struct {
 	client  client.Interface
@@ -48,24 +39,20 @@ type budgets struct {
 }
 
 // Tasks returns the controller, to be run together as one stage.
-func Tasks(opts Options) []run.Task {
-	if opts.Log == nil {
-		opts.Log = slog.Default()
-	}
-	var caches run.Task
-	opts.Caches, caches = opts.Caches.Or(opts.Client, opts.Log)
+func Tasks(config controller.Config) []run.Task {
+	config, caches := config.WithDefaults()
 	b := &budgets{
-		client:  opts.Client,
-		objects: cache.Of(opts.Caches, client.PodDisruptionBudgets, nil),
-		pods:    cache.Of(opts.Caches, client.Pods, nil),
-		rcs:     cache.Of(opts.Caches, client.ReplicationControllers, nil),
-		sets:    cache.Of(opts.Caches, client.ReplicaSets, nil),
-		deploys: cache.Of(opts.Caches, client.Deployments, nil),
-		ordered: cache.Of(opts.Caches, client.StatefulSets, nil),
-		events:  client.NewRecorder(opts.Client, name, "", opts.Log),
+		client:  config.Client,
+		objects: cache.Of(config.Caches, client.PodDisruptionBudgets, nil),
+		pods:    cache.Of(config.Caches, client.Pods, nil),
+		rcs:     cache.Of(config.Caches, client.ReplicationControllers, nil),
+		sets:    cache.Of(config.Caches, client.ReplicaSets, nil),
+		deploys: cache.Of(config.Caches, client.Deployments, nil),
+		ordered: cache.Of(config.Caches, client.StatefulSets, nil),
+		events:  client.NewRecorder(config.Client, name, "", config.Log),
 	}
 	b.loop = controller.New(controller.Options{
-		Name: name, Reconcile: b.reconcile, Workers: opts.Workers, Log: opts.Log,
+		Name: name, Reconcile: b.reconcile, Workers: config.Workers, Log: config.Log,
 		Needs: []<-chan struct{}{b.objects.Ready(), b.pods.Ready(), b.rcs.Ready(), b.sets.Ready(), b.deploys.Ready(), b.ordered.Ready()},
 	})
 	b.objects.Subscribe(func(_, after *policyv1.PodDisruptionBudget) {

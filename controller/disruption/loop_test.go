@@ -18,6 +18,7 @@ import (
 
 	"github.com/sampan-io/sampan/client"
 	"github.com/sampan-io/sampan/client/clienttest"
+	"github.com/sampan-io/sampan/controller"
 	"github.com/sampan-io/sampan/controller/disruption"
 	"github.com/sampan-io/sampan/internal/run"
 )
@@ -36,7 +37,7 @@ func TestABudgetFollowsItsPods(t *testing.T) {
 		s := clienttest.New(t, rc, budget)
 		g := run.NewGroup(t.Context(), 0)
 		g.Go(func(ctx context.Context) {
-			if err := run.Stages(ctx, disruption.Tasks(disruption.Options{Client: s})); err != nil {
+			if err := run.Stages(ctx, disruption.Tasks(controller.Config{Client: s})); err != nil {
 				t.Errorf("the tasks ended with %v", err)
 			}
 		})
@@ -130,7 +131,7 @@ func TestPercentagesNeedControllersWithAScale(t *testing.T) {
 				s := clienttest.New(t, objs...)
 				g := run.NewGroup(t.Context(), 0)
 				defer g.Stop()
-				g.Go(func(ctx context.Context) { _ = run.Stages(ctx, disruption.Tasks(disruption.Options{Client: s})) })
+				g.Go(func(ctx context.Context) { _ = run.Stages(ctx, disruption.Tasks(controller.Config{Client: s})) })
 				synctest.Wait()
 				st := clienttest.Find(s, client.PodDisruptionBudgets, "default", "b").Status
 				if len(st.Conditions) != 1 || st.DisruptionsAllowed != tt.allows || st.ObservedGeneration != 1 {

@@ -24,12 +24,12 @@ type daemonSets struct {
 	failures backoff
 }
 
-func newDaemonSets(opts Options, pods *cache.Cache[*corev1.Pod], revisions *cache.Cache[*appsv1.ControllerRevision]) *daemonSets {
+func newDaemonSets(config controller.Config, pods *cache.Cache[*corev1.Pod], revisions *cache.Cache[*appsv1.ControllerRevision]) *daemonSets {
 	d := &daemonSets{
-		nodes:    cache.Of(opts.Caches, client.Nodes, nil),
+		nodes:    cache.Of(config.Caches, client.Nodes, nil),
 		failures: newBackoff(),
 	}
-	d.sets = newSets(opts, pods, revisions, setOptions[*appsv1.DaemonSet]{
+	d.sets = newSets(config, pods, revisions, setOptions[*appsv1.DaemonSet]{
 		name: "daemonset-controller", resource: client.DaemonSets, needs: []<-chan struct{}{d.nodes.Ready()},
 		selector: func(set *appsv1.DaemonSet) labels.Selector { return dependents.Selector(set.Spec.Selector) },
 	})

@@ -5,7 +5,7 @@
 // function of the set, its pods, its history and the time; it says what to make and what
 // to take away and what the status is, and is tested with stories. What is common to
 // everything that has dependents (claims, creation in batches, the status) is in
-// package owned.
+// package dependents.
 //
 //	F1  A template is recorded in a ControllerRevision before a pod is made of it, and
 //	    no revision is forgotten that a pod has.
@@ -24,6 +24,6 @@
 // progress, and True with RollingOut or RolledOut otherwise.
 //
 // What is not here: garbage collection of what a deleted set leaves (package
-// housekeeping), and the choice of a node (package scheduler): a pod of a DaemonSet says
+// garbage), and the choice of a node (package scheduler): a pod of a DaemonSet says
 // by its affinity for which node it is meant.
 package sets

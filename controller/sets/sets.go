@@ -51,12 +51,12 @@ type setOptions[T client.Object] struct {
 	needs    []<-chan struct{}
 }
 
-func newSets[T client.Object](opts Options, pods *cache.Cache[*corev1.Pod], revisions *cache.Cache[*appsv1.ControllerRevision], o setOptions[T]) *sets[T] {
+func newSets[T client.Object](config controller.Config, pods *cache.Cache[*corev1.Pod], revisions *cache.Cache[*appsv1.ControllerRevision], o setOptions[T]) *sets[T] {
 	s := &sets[T]{
-		history: history{dependents.Claims[*appsv1.ControllerRevision]{Client: opts.Client, Resource: client.ControllerRevisions, Cache: revisions}},
+		history: history{dependents.Claims[*appsv1.ControllerRevision]{Client: config.Client, Resource: client.ControllerRevisions, Cache: revisions}},
 	}
 	s.Keeper = dependents.NewKeeper(dependents.Options[T]{
-		Name: o.name, Client: opts.Client, Caches: opts.Caches, Resource: o.resource, Selector: o.selector, Workers: opts.Workers, Log: opts.Log,
+		Name: o.name, Client: config.Client, Caches: config.Caches, Resource: o.resource, Selector: o.selector, Workers: config.Workers, Log: config.Log,
 		Needs: append(o.needs, pods.Ready(), revisions.Ready()), Reconcile: s.reconcile,
 	})
 	s.pods = dependents.NewPods(s.Keeper, pods)

@@ -27,11 +27,11 @@ type statefulSets struct {
 	failures backoff
 }
 
-func newStatefulSets(opts Options, pods *cache.Cache[*corev1.Pod], revisions *cache.Cache[*appsv1.ControllerRevision]) statefulSets {
+func newStatefulSets(config controller.Config, pods *cache.Cache[*corev1.Pod], revisions *cache.Cache[*appsv1.ControllerRevision]) statefulSets {
 	s := statefulSets{
-		claims: cache.Of(opts.Caches, client.PersistentVolumeClaims, nil), failures: newBackoff(),
+		claims: cache.Of(config.Caches, client.PersistentVolumeClaims, nil), failures: newBackoff(),
 	}
-	s.sets = newSets(opts, pods, revisions, setOptions[*appsv1.StatefulSet]{
+	s.sets = newSets(config, pods, revisions, setOptions[*appsv1.StatefulSet]{
 		name: "statefulset-controller", resource: client.StatefulSets, needs: []<-chan struct{}{s.claims.Ready()},
 		selector: func(set *appsv1.StatefulSet) labels.Selector { return dependents.Selector(set.Spec.Selector) },
 	})

@@ -2,7 +2,6 @@ package volumes
 
 import (
 	"context"
-	"log/slog"
 
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
@@ -22,14 +21,6 @@ const (
 	ephemeralName        = "ephemeral-volume-controller"
 )
 
-// Options configures the controllers. Client is required.
-type Options struct {
-	Client  client.Interface
-	Caches  *cache.Shared // what the controllers read; nil means caches of their own, over Client
-	Workers int           // objects worked on at the same time by each; 0 means 4
-	Log     *slog.Logger  // nil means slog.Default
-}
-
 // objects is what the controllers read.
 type objects struct {
 	client  client.Interface
@@ -48,37 +39,33 @@ const (
 )
 
 // Tasks returns the controllers, to be run together as one stage.
-func Tasks(opts Options) []run.Task {
-	if opts.Log == nil {
-		opts.Log = slog.Default()
-	}
-	var caches run.Task
-	opts.Caches, caches = opts.Caches.Or(opts.Client, opts.Log)
+func Tasks(config controller.Config) []run.Task {
+	config, caches := config.WithDefaults()
 	o := &objects{
-		client: opts.Client,
-		claims: cache.Of(opts.Caches, client.PersistentVolumeClaims, cache.Indexes[*corev1.PersistentVolumeClaim]{byVolume: named, byState: state}),
-		volumes: cache.Of(opts.Caches, client.PersistentVolumes, cache.Indexes[*corev1.PersistentVolume]{byClaim: func(v *corev1.PersistentVolume) []string {
+		client: config.Client,
+		claims: cache.Of(config.Caches, client.PersistentVolumeClaims, cache.Indexes[*corev1.PersistentVolumeClaim]{byVolume: named, byState: state}),
+		volumes: cache.Of(config.Caches, client.PersistentVolumes, cache.Indexes[*corev1.PersistentVolume]{byClaim: func(v *corev1.PersistentVolume) []string {
 			if ref := v.Spec.ClaimRef; ref != nil {
 				return []string{ref.Namespace + "/" + ref.Name}
 			}
 			return nil
 		}}),
-		classes: cache.Of(opts.Caches, client.StorageClasses, nil),
-		pods:    cache.Of(opts.Caches, client.Pods, cache.Indexes[*corev1.Pod]{byClaim: claimsOf}),
+		classes: cache.Of(config.Caches, client.StorageClasses, nil),
+		pods:    cache.Of(config.Caches, client.Pods, cache.Indexes[*corev1.Pod]{byClaim: claimsOf}),
 	}
 	loop := func(name string, reconcile func(context.Context, controller.Key) (controller.Result, error)) *controller.Loop {
 		return controller.New(controller.Options{
-			Name: name, Reconcile: reconcile, Workers: opts.Workers, Log: opts.Log,
+			Name: name, Reconcile: reconcile, Workers: config.Workers, Log: config.Log,
 			Needs: []<-chan struct{}{o.claims.Ready(), o.volumes.Ready(), o.classes.Ready(), o.pods.Ready()},
 		})
 	}
-	b := &binder{objects: o, events: client.NewRecorder(opts.Client, "persistentvolume-controller", "", opts.Log), told: map[controller.Key]event{}}
+	b := &binder{objects: o, events: client.NewRecorder(config.Client, "persistentvolume-controller", "", config.Log), told: map[controller.Key]event{}}
 	b.loop = loop(binderName, b.reconcile)
 	b.subscribe()
 	p := &protector{objects: o}
 	p.claimLoop, p.volumeLoop = loop(claimProtectionName, p.claim), loop(volumeProtectionName, p.volume)
 	p.subscribe()
-	m := &maker{objects: o, events: client.NewRecorder(opts.Client, "ephemeral_volume", "", opts.Log)}
+	m := &maker{objects: o, events: client.NewRecorder(config.Client, "ephemeral_volume", "", config.Log)}
 	m.loop = loop(ephemeralName, m.reconcile)
 	m.subscribe()
 	return []run.Task{

@@ -14,6 +14,7 @@ import (
 	"github.com/sampan-io/sampan/client"
 	"github.com/sampan-io/sampan/client/cache"
 	"github.com/sampan-io/sampan/client/clienttest"
+	"github.com/sampan-io/sampan/controller"
 	"github.com/sampan-io/sampan/controller/controllertest"
 	"github.com/sampan-io/sampan/controller/volumes"
 	"github.com/sampan-io/sampan/internal/run"
@@ -24,7 +25,7 @@ import (
 )
 
 func tasks(c client.Interface, caches *cache.Shared) []run.Task {
-	return volumes.Tasks(volumes.Options{Client: c, Caches: caches})
+	return volumes.Tasks(controller.Config{Client: c, Caches: caches})
 }
 
 // withScheduler adds our scheduler to the controllers.

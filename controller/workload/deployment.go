@@ -25,13 +25,13 @@ type deployments struct {
 	pods *cache.Cache[*corev1.Pod]
 }
 
-func newDeployments(opts Options, sets *cache.Cache[*appsv1.ReplicaSet], pods *cache.Cache[*corev1.Pod]) *deployments {
+func newDeployments(config controller.Config, sets *cache.Cache[*appsv1.ReplicaSet], pods *cache.Cache[*corev1.Pod]) *deployments {
 	d := &deployments{
-		sets: dependents.Claims[*appsv1.ReplicaSet]{Client: opts.Client, Resource: client.ReplicaSets, Cache: sets},
+		sets: dependents.Claims[*appsv1.ReplicaSet]{Client: config.Client, Resource: client.ReplicaSets, Cache: sets},
 		pods: pods,
 	}
 	d.Keeper = dependents.NewKeeper(dependents.Options[*appsv1.Deployment]{
-		Name: "deployment-controller", Client: opts.Client, Caches: opts.Caches, Resource: client.Deployments, Workers: opts.Workers, Log: opts.Log,
+		Name: "deployment-controller", Client: config.Client, Caches: config.Caches, Resource: client.Deployments, Workers: config.Workers, Log: config.Log,
 		Selector: func(one *appsv1.Deployment) labels.Selector { return dependents.Selector(one.Spec.Selector) },
 		Needs:    []<-chan struct{}{sets.Ready(), pods.Ready()}, Reconcile: d.reconcile,
 	})

@@ -5,7 +5,7 @@
 // Each is a pure plan and a short reconcile around it. A plan is given the object,
 // what belongs to it and the time, and says what to make and what to take away
 // and what the status is; it is tested with stories. What is common to everything that
-// has dependents is in package owned.
+// has dependents is in package dependents.
 //
 //	W1  The status is written only when it differs, and after the pods were dealt
 //	    with, so that it says what is.
@@ -32,7 +32,7 @@
 // ProgressDeadlineExceeded, PodsFail or CanariesAborted. A template is rolled back by
 // itself only once, and one that was gone back to never, so that there is no loop.
 //
-// What is not here: pods that each have a place of their own (package placed), garbage
-// collection of what a deleted owner leaves (package housekeeping), and of Job
+// What is not here: pods that each have a place of their own (package sets), garbage
+// collection of what a deleted owner leaves (package garbage), and of Job
 // podFailurePolicy, successPolicy and backoffLimitPerIndex.
 package workload

@@ -29,16 +29,16 @@ type jobs struct {
 	orphans *controller.Loop // of pods whose finalizer no Job will take away
 }
 
-func newJobs(opts Options, pods *cache.Cache[*corev1.Pod]) *jobs {
+func newJobs(config controller.Config, pods *cache.Cache[*corev1.Pod]) *jobs {
 	j := &jobs{}
 	j.Keeper = dependents.NewKeeper(dependents.Options[*batchv1.Job]{
-		Name: "job-controller", Client: opts.Client, Caches: opts.Caches, Resource: client.Jobs, Workers: opts.Workers, Log: opts.Log,
+		Name: "job-controller", Client: config.Client, Caches: config.Caches, Resource: client.Jobs, Workers: config.Workers, Log: config.Log,
 		Selector: func(job *batchv1.Job) labels.Selector { return dependents.Selector(job.Spec.Selector) },
 		Needs:    []<-chan struct{}{pods.Ready()}, Reconcile: j.reconcile,
 	})
 	j.work = dependents.NewPods(j.Keeper, pods)
 	j.orphans = controller.New(controller.Options{
-		Name: "job-orphans", Reconcile: j.freeOrphan, Workers: opts.Workers, Log: opts.Log,
+		Name: "job-orphans", Reconcile: j.freeOrphan, Workers: config.Workers, Log: config.Log,
 		Needs: []<-chan struct{}{j.Objects.Ready(), pods.Ready()},
 	})
 	j.Objects.Subscribe(func(before, after *batchv1.Job) {

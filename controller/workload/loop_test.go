@@ -18,6 +18,7 @@ import (
 	"github.com/sampan-io/sampan/client"
 	"github.com/sampan-io/sampan/client/cache"
 	"github.com/sampan-io/sampan/client/clienttest"
+	"github.com/sampan-io/sampan/controller"
 	"github.com/sampan-io/sampan/controller/controllertest"
 	"github.com/sampan-io/sampan/controller/workload"
 	"github.com/sampan-io/sampan/internal/run"
@@ -27,7 +28,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // tasks are the controllers under test.
 func tasks(c client.Interface, caches *cache.Shared) []run.Task {
-	return workload.Tasks(workload.Options{Client: c, Caches: caches})
+	return workload.Tasks(controller.Config{Client: c, Caches: caches})
 }
 
 func controlling(t *testing.T, f func(t *testing.T, s *clienttest.Server), objs ...client.Object) {

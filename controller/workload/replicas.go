@@ -159,10 +159,10 @@ type replicas[T client.Object] struct {
 	work *dependents.Pods
 }
 
-func newReplicas[T client.Object](opts Options, kind replicaKind[T], pods *cache.Cache[*corev1.Pod]) *replicas[T] {
+func newReplicas[T client.Object](config controller.Config, kind replicaKind[T], pods *cache.Cache[*corev1.Pod]) *replicas[T] {
 	r := &replicas[T]{kind: kind}
 	r.Keeper = dependents.NewKeeper(dependents.Options[T]{
-		Name: kind.name, Client: opts.Client, Caches: opts.Caches, Resource: kind.resource, Workers: opts.Workers, Log: opts.Log,
+		Name: kind.name, Client: config.Client, Caches: config.Caches, Resource: kind.resource, Workers: config.Workers, Log: config.Log,
 		Selector: func(obj T) labels.Selector { return kind.describe(obj).selector },
 		Needs:    []<-chan struct{}{pods.Ready()}, Reconcile: r.reconcile,
 	})

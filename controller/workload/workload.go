@@ -1,36 +1,24 @@
 package workload
 
 import (
-	"log/slog"
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/sampan-io/sampan/client"
 	"github.com/sampan-io/sampan/client/cache"
+	"github.com/sampan-io/sampan/controller"
 	"github.com/sampan-io/sampan/controller/dependents"
 	"github.com/sampan-io/sampan/internal/run"
 )
 
-// Options configures the controllers. Client is required.
-type Options struct {
-	Client  client.Interface
-	Caches  *cache.Shared // what the controllers read; nil means caches of their own, over Client
-	Workers int           // objects of one kind worked on at the same time; 0 means 4
-	Log     *slog.Logger  // nil means slog.Default
-}
-
 // Tasks returns the controllers, to be run together as one stage.
-func Tasks(opts Options) []run.Task {
-	if opts.Log == nil {
-		opts.Log = slog.Default()
-	}
-	var caches run.Task
-	opts.Caches, caches = opts.Caches.Or(opts.Client, opts.Log)
-	pods := cache.Of(opts.Caches, client.Pods, dependents.Indexes[*corev1.Pod]())
-	rcs := newReplicas(opts, replication, pods)
-	sets := newReplicas(opts, replicaSets, pods)
-	deployments := newDeployments(opts, sets.Objects, pods)
-	jobs := newJobs(opts, pods)
+func Tasks(config controller.Config) []run.Task {
+	config, caches := config.WithDefaults()
+	pods := cache.Of(config.Caches, client.Pods, dependents.Indexes[*corev1.Pod]())
+	rcs := newReplicas(config, replication, pods)
+	sets := newReplicas(config, replicaSets, pods)
+	deployments := newDeployments(config, sets.Objects, pods)
+	jobs := newJobs(config, pods)
 	return slices.Concat([]run.Task{caches}, rcs.Tasks(), sets.Tasks(), deployments.Tasks(), jobs.tasks())
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/sampan-io/sampan/client"
 	"github.com/sampan-io/sampan/client/cache"
 	"github.com/sampan-io/sampan/client/clienttest"
+	"github.com/sampan-io/sampan/controller"
 	"github.com/sampan-io/sampan/controller/controllertest"
 	"github.com/sampan-io/sampan/controller/volumes"
 	"github.com/sampan-io/sampan/internal/run"
@@ -31,7 +32,7 @@ func provisioning(t *testing.T, root string) controllertest.Tasks {
 		if err != nil {
 			t.Fatal(err)
 		}
-		return append(volumes.Tasks(volumes.Options{Client: c, Caches: caches}), local...)
+		return append(volumes.Tasks(controller.Config{Client: c, Caches: caches}), local...)
 	}
 }
 

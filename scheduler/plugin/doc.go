@@ -43,9 +43,9 @@
 //	P7  Reserve of all plug-ins happens before the next decision. If anything fails
 //	    afterwards, Unreserve is called for each of them, in reverse order, and also for the one that
 //	    failed; it must not fail and must not mind that Reserve did nothing.
-//	P8  A call that panics fails, and one that has not returned when its ctx is over
-//	    is given up: its pod is tried again later. Neither costs other pods anything. Less, PreEnqueue, hints
-//	    and Sign have no ctx, and are given up likewise.
+//	P8  A plug-in may panic: only the attempt of the pod that it was called about fails. It has to return. Permit,
+//	    PreBind, Bind and PostBind may block until their ctx is cancelled; at the other points a plug-in that does not
+//	    return stops the scheduler.
 //
 // Nothing here allocates for a pod that a plug-in has nothing to do with: PreFilter and
 // PreScore answer [Skip]. A Check whose type is a struct of one pointer costs no

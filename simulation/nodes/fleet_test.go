@@ -20,7 +20,8 @@ import (
 
 	"github.com/sampan-io/sampan/client"
 	"github.com/sampan-io/sampan/client/clienttest"
-	"github.com/sampan-io/sampan/controller/housekeeping"
+	"github.com/sampan-io/sampan/controller"
+	"github.com/sampan-io/sampan/controller/nodelifecycle"
 	"github.com/sampan-io/sampan/internal/run"
 	"github.com/sampan-io/sampan/simulation"
 	"github.com/sampan-io/sampan/simulation/nodes"
@@ -420,7 +421,7 @@ func must[T any](v T, err error) T {
 func (r *rig) keep() (stop func()) {
 	g := run.NewGroup(r.Context(), 0)
 	g.Go(func(ctx context.Context) {
-		if err := run.Stages(ctx, housekeeping.Tasks(housekeeping.Options{Client: r.api, Log: slog.New(slog.DiscardHandler)})); err != nil {
+		if err := run.Stages(ctx, nodelifecycle.Tasks(nodelifecycle.Options{Config: controller.Config{Client: r.api, Log: slog.New(slog.DiscardHandler)}})); err != nil {
 			r.Errorf("controllers: %v", err)
 		}
 	})

@@ -1,4 +1,4 @@
-package housekeeping
+package garbage
 
 import (
 	"slices"
@@ -12,10 +12,10 @@ import (
 	"github.com/sampan-io/sampan/controller"
 )
 
-// everything is a cache of each resource, with indexes by which one finds who
+// objects is a cache of each resource, with indexes by which one finds who
 // depends on whom. In process the objects are shared with the server, and the caches
 // with the other controllers, so this costs little more than the indexes.
-type everything struct {
+type objects struct {
 	kinds []*kindCache
 }
 
@@ -29,30 +29,30 @@ const (
 	byUID   = "uid"
 )
 
-func newEverything(opts Options) *everything {
-	e := &everything{}
+func newObjects(opts Options) *objects {
+	o := &objects{}
 	for _, r := range opts.Resources {
 		k := &kindCache{res: r}
 		if r.Resource != client.Events.Resource {
 			k.Cache = cache.Of(opts.Caches, r, cache.Indexes[client.Object]{
-				byOwner: func(o client.Object) (uids []string) {
-					for _, ref := range o.GetOwnerReferences() {
+				byOwner: func(obj client.Object) (uids []string) {
+					for _, ref := range obj.GetOwnerReferences() {
 						if !slices.Contains(uids, string(ref.UID)) {
 							uids = append(uids, string(ref.UID))
 						}
 					}
 					return uids
 				},
-				byUID: func(o client.Object) []string { return []string{string(o.GetUID())} },
+				byUID: func(obj client.Object) []string { return []string{string(obj.GetUID())} },
 			})
 		}
-		e.kinds = append(e.kinds, k)
+		o.kinds = append(o.kinds, k)
 	}
-	return e
+	return o
 }
 
-func (e *everything) ready() (needs []<-chan struct{}) {
-	for _, k := range e.kinds {
+func (o *objects) ready() (needs []<-chan struct{}) {
+	for _, k := range o.kinds {
 		if k.Cache != nil {
 			needs = append(needs, k.Ready())
 		}
@@ -75,9 +75,9 @@ func (i item) key() controller.Key {
 }
 
 // find returns the item of a key, as the cache has it.
-func (e *everything) find(key controller.Key) (item, bool) {
+func (o *objects) find(key controller.Key) (item, bool) {
 	resource, name, _ := strings.Cut(key.Name, "/")
-	for _, k := range e.kinds {
+	for _, k := range o.kinds {
 		if k.Cache != nil && k.name() == resource {
 			obj, ok := k.Get(key.Namespace, name)
 			return item{k, obj}, ok
@@ -87,21 +87,21 @@ func (e *everything) find(key controller.Key) (item, bool) {
 }
 
 // dependents returns the items that name an owner of that UID.
-func (e *everything) dependents(uid string) (items []item) {
-	for _, k := range e.kinds {
+func (o *objects) dependents(uid string) (items []item) {
+	for _, k := range o.kinds {
 		if k.Cache == nil {
 			continue
 		}
-		for _, o := range k.ByIndex(byOwner, uid) {
-			items = append(items, item{k, o})
+		for _, obj := range k.ByIndex(byOwner, uid) {
+			items = append(items, item{k, obj})
 		}
 	}
 	return items
 }
 
 // byUID returns the item of that UID.
-func (e *everything) byUID(uid string) (item, bool) {
-	for _, k := range e.kinds {
+func (o *objects) byUID(uid string) (item, bool) {
+	for _, k := range o.kinds {
 		if k.Cache == nil {
 			continue
 		}
@@ -113,12 +113,12 @@ func (e *everything) byUID(uid string) (item, bool) {
 }
 
 // kindOf returns the kind that a reference names, in whatever version.
-func (e *everything) kindOf(ref metav1.OwnerReference) *kindCache {
+func (o *objects) kindOf(ref metav1.OwnerReference) *kindCache {
 	gv, err := schema.ParseGroupVersion(ref.APIVersion)
 	if err != nil {
 		return nil
 	}
-	for _, k := range e.kinds {
+	for _, k := range o.kinds {
 		if k.res.Group == gv.Group && k.res.Kind == ref.Kind {
 			return k
 		}

@@ -1,4 +1,4 @@
-package housekeeping
+package namespaces
 
 import (
 	"cmp"
@@ -21,40 +21,75 @@ import (
 	"github.com/sampan-io/sampan/internal/run"
 )
 
-// namespaces empties namespaces that were deleted, and ends them.
+// Options configures the controllers. Client is required.
+type Options struct {
+	controller.Config
+
+	// Resources are all resources that the cluster serves, without subresources. Their objects are deleted with
+	// their namespace.
+	Resources []client.Resource[client.Object]
+
+	// RootCA is the certificate of the API server's authority in PEM, which is written to the ConfigMap
+	// kube-root-ca.crt of every namespace. If it is empty, there is no such ConfigMap.
+	RootCA []byte
+}
+
+// Tasks returns the controllers. Their tasks must run together, as one stage.
+func Tasks(opts Options) []run.Task {
+	var caches run.Task
+	opts.Config, caches = opts.WithDefaults()
+	spaces := cache.Of(opts.Caches, client.Namespaces, nil)
+	return []run.Task{caches, newAccounts(opts, spaces), newNamespaces(opts, spaces)}
+}
+
+// A contents is the objects of one namespaced resource.
+type contents struct {
+	client.Resource[client.Object]
+	cache *cache.Cache[client.Object] // nil for Events, which are too many to follow
+}
+
+// namespaces deletes the objects in namespaces that are being deleted, and then the namespaces.
 type namespaces struct {
 	client client.Interface
-	all    *everything
+	all    []contents
 	spaces *cache.Cache[*corev1.Namespace]
 	loop   *controller.Loop
 }
 
-func newNamespaces(opts Options, all *everything, spaces *cache.Cache[*corev1.Namespace]) []run.Task {
-	n := &namespaces{client: opts.Client, all: all, spaces: spaces}
+func newNamespaces(opts Options, spaces *cache.Cache[*corev1.Namespace]) run.Task {
+	n := &namespaces{client: opts.Client, spaces: spaces}
+	needs := []<-chan struct{}{spaces.Ready()}
+	for _, r := range opts.Resources {
+		if !r.Namespaced {
+			continue
+		}
+		k := contents{Resource: r}
+		if r.Resource != client.Events.Resource {
+			k.cache = cache.Of(opts.Caches, r, nil)
+			needs = append(needs, k.cache.Ready())
+		}
+		n.all = append(n.all, k)
+	}
 	n.loop = controller.New(controller.Options{
 		Name: "namespaces", Reconcile: n.reconcile, Workers: opts.Workers, Log: opts.Log,
-		Needs: append(all.ready(), spaces.Ready()),
+		Needs: needs,
 	})
 	spaces.Subscribe(func(_, after *corev1.Namespace) {
 		if after != nil && after.DeletionTimestamp != nil {
 			n.loop.Add(controller.Key{Name: after.Name})
 		}
 	})
-	for _, k := range all.kinds {
-		if k.Cache == nil || !k.res.Namespaced {
+	for _, k := range n.all {
+		if k.cache == nil {
 			continue
 		}
-		k.Subscribe(func(before, after client.Object) {
-			obj := after
-			if obj == nil {
-				obj = before
-			}
-			if ns, ok := spaces.Get("", obj.GetNamespace()); ok && ns.DeletionTimestamp != nil {
+		k.cache.Subscribe(func(before, after client.Object) {
+			if ns, ok := spaces.Get("", controller.KeyOfEither(before, after).Namespace); ok && ns.DeletionTimestamp != nil {
 				n.loop.Add(controller.Key{Name: ns.Name})
 			}
 		})
 	}
-	return []run.Task{n.loop.Task()}
+	return n.loop.Task()
 }
 
 // reconcile removes the pods of a namespace first, and everything else only when no pod is left (KEP-5080): a pod
@@ -64,10 +99,10 @@ func (n *namespaces) reconcile(ctx context.Context, key controller.Key) (control
 	if !ok || ns.DeletionTimestamp == nil || !slices.Contains(ns.Spec.Finalizers, corev1.FinalizerKubernetes) {
 		return controller.Result{}, nil
 	}
-	isPods := func(k *kindCache) bool { return k.name() == client.Pods.Resource }
+	isPods := func(k contents) bool { return k.GroupResource().String() == client.Pods.Resource }
 	left, failure := n.emptyAll(ctx, ns.Name, isPods)
 	if failure == nil && len(left) == 0 {
-		left, failure = n.emptyAll(ctx, ns.Name, func(k *kindCache) bool { return !isPods(k) })
+		left, failure = n.emptyAll(ctx, ns.Name, func(k contents) bool { return !isPods(k) })
 	}
 	if ctx.Err() != nil {
 		return controller.Result{}, nil
@@ -83,25 +118,25 @@ func (n *namespaces) reconcile(ctx context.Context, key controller.Key) (control
 }
 
 // emptyAll empties a namespace of the kinds that are chosen, and returns what is then left, by resource.
-func (n *namespaces) emptyAll(ctx context.Context, namespace string, chosen func(*kindCache) bool) (map[string][]client.Object, error) {
+func (n *namespaces) emptyAll(ctx context.Context, namespace string, chosen func(contents) bool) (map[string][]client.Object, error) {
 	var errs []error
 	left := map[string][]client.Object{}
-	for _, k := range n.all.kinds {
-		if !k.res.Namespaced || !chosen(k) {
+	for _, k := range n.all {
+		if !chosen(k) {
 			continue
 		}
 		rest, err := n.empty(ctx, k, namespace)
 		errs = append(errs, err)
 		if len(rest) > 0 {
-			left[k.name()] = rest
+			left[k.GroupResource().String()] = rest
 		}
 	}
 	return left, errors.Join(errs...)
 }
 
 // empty asks for the deletion of what a namespace has of a kind and returns what is
-// then left. That nothing is left is believed only when the server says so (H1).
-func (n *namespaces) empty(ctx context.Context, k *kindCache, namespace string) ([]client.Object, error) {
+// then left. That nothing is left is believed only when the server says so (namespaces-N1).
+func (n *namespaces) empty(ctx context.Context, k contents, namespace string) ([]client.Object, error) {
 	objs := k.cached(namespace)
 	if len(objs) == 0 {
 		var err error
@@ -116,15 +151,15 @@ func (n *namespaces) empty(ctx context.Context, k *kindCache, namespace string) 
 			continue
 		}
 		uid := o.GetUID()
-		err := n.client.Delete(ctx, k.res.GroupVersionResource, namespace, o.GetName(), metav1.DeleteOptions{
+		err := n.client.Delete(ctx, k.GroupVersionResource, namespace, o.GetName(), metav1.DeleteOptions{
 			PropagationPolicy: &background, Preconditions: &metav1.Preconditions{UID: &uid},
 		})
 		if err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) {
-			errs = append(errs, fmt.Errorf("delete %s %s: %w", k.name(), o.GetName(), err))
+			errs = append(errs, fmt.Errorf("delete %s %s: %w", k.GroupResource().String(), o.GetName(), err))
 			continue
 		}
-		if k.Cache != nil {
-			errs = append(errs, k.AwaitDeletion(ctx, o))
+		if k.cache != nil {
+			errs = append(errs, k.cache.AwaitDeletion(ctx, o))
 		}
 	}
 	if err := errors.Join(errs...); err != nil {
@@ -137,17 +172,17 @@ func (n *namespaces) empty(ctx context.Context, k *kindCache, namespace string) 
 }
 
 // cached returns what the cache has in a namespace, if there is a cache.
-func (k *kindCache) cached(namespace string) []client.Object {
-	if k.Cache == nil {
+func (k contents) cached(namespace string) []client.Object {
+	if k.cache == nil {
 		return nil
 	}
-	return k.List(namespace)
+	return k.cache.List(namespace)
 }
 
-func (n *namespaces) list(ctx context.Context, k *kindCache, namespace string) ([]client.Object, error) {
-	objs, _, err := k.res.List(ctx, n.client, namespace, metav1.ListOptions{})
+func (n *namespaces) list(ctx context.Context, k contents, namespace string) ([]client.Object, error) {
+	objs, _, err := k.List(ctx, n.client, namespace, metav1.ListOptions{})
 	if err != nil {
-		return nil, fmt.Errorf("list %s: %w", k.name(), err)
+		return nil, fmt.Errorf("list %s: %w", k.GroupResource().String(), err)
 	}
 	return objs, nil
 }

@@ -1,4 +1,4 @@
-package housekeeping
+package namespaces
 
 import (
 	"context"
@@ -33,7 +33,7 @@ type accounts struct {
 	rootCA     string
 }
 
-func newAccounts(opts Options, namespaces *cache.Cache[*corev1.Namespace]) []run.Task {
+func newAccounts(opts Options, namespaces *cache.Cache[*corev1.Namespace]) run.Task {
 	a := &accounts{
 		client:     opts.Client,
 		namespaces: namespaces,
@@ -57,11 +57,11 @@ func newAccounts(opts Options, namespaces *cache.Cache[*corev1.Namespace]) []run
 		}
 	})
 	a.configs.Subscribe(func(before, after *corev1.ConfigMap) {
-		if key := keyOfEither(before, after); key.Name == rootCAName {
+		if key := controller.KeyOfEither(before, after); key.Name == rootCAName {
 			loop.Add(controller.Key{Name: key.Namespace})
 		}
 	})
-	return []run.Task{loop.Task()}
+	return loop.Task()
 }
 
 func (a *accounts) reconcile(ctx context.Context, key controller.Key) (controller.Result, error) {
@@ -83,7 +83,7 @@ func (a *accounts) ensureAccount(ctx context.Context, namespace string) error {
 		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: defaultAccount},
 	})
 	switch {
-	case leaving(err), apierrors.IsAlreadyExists(err), apierrors.IsNotFound(err):
+	case apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause), apierrors.IsAlreadyExists(err), apierrors.IsNotFound(err):
 		return nil // the caches will tell
 	case err != nil:
 		return fmt.Errorf("create service account %s/%s: %w", namespace, defaultAccount, err)
@@ -114,7 +114,7 @@ func (a *accounts) ensureRootCA(ctx context.Context, namespace string) error {
 		now, err = client.ConfigMaps.Create(ctx, a.client, fresh)
 	}
 	switch {
-	case leaving(err), apierrors.IsAlreadyExists(err), apierrors.IsNotFound(err):
+	case apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause), apierrors.IsAlreadyExists(err), apierrors.IsNotFound(err):
 		return nil // the caches will tell
 	case err != nil:
 		return fmt.Errorf("write configmap %s/%s: %w", namespace, rootCAName, err)

@@ -1,4 +1,4 @@
-package housekeeping
+package endpoints
 
 import (
 	"fmt"
@@ -238,7 +238,7 @@ func sharesOf(nodes []*corev1.Node) (map[string]int64, string) {
 	for _, n := range nodes {
 		_, plane := n.Labels["node-role.kubernetes.io/control-plane"]
 		_, master := n.Labels["node-role.kubernetes.io/master"]
-		if plane || master || nodeReady(n) != corev1.ConditionTrue {
+		if plane || master || !nodeReady(n) {
 			continue
 		}
 		zone, c := n.Labels[corev1.LabelTopologyZone], n.Status.Allocatable.Cpu().MilliValue()
@@ -248,4 +248,11 @@ func sharesOf(nodes []*corev1.Node) (map[string]int64, string) {
 		cpu[zone] += c
 	}
 	return cpu, ""
+}
+
+// nodeReady reports whether the condition Ready of a node is true.
+func nodeReady(node *corev1.Node) bool {
+	return slices.ContainsFunc(node.Status.Conditions, func(c corev1.NodeCondition) bool {
+		return c.Type == corev1.NodeReady && c.Status == corev1.ConditionTrue
+	})
 }

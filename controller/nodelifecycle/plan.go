@@ -1,4 +1,4 @@
-package housekeeping
+package nodelifecycle
 
 import (
 	"slices"

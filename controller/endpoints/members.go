@@ -1,4 +1,4 @@
-package housekeeping
+package endpoints
 
 import (
 	"maps"
@@ -97,7 +97,7 @@ func (m *members) serviceChanged(before, after *corev1.Service) {
 	if !m.built {
 		return
 	}
-	delete(m.of, keyOfEither(before, after))
+	delete(m.of, controller.KeyOfEither(before, after))
 	if after == nil || !selecting(after) {
 		return
 	}

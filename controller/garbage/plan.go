@@ -1,4 +1,4 @@
-package housekeeping
+package garbage
 
 import (
 	"slices"

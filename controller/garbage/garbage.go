@@ -1,4 +1,4 @@
-package housekeeping
+package garbage
 
 import (
 	"context"
@@ -14,27 +14,33 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/sampan-io/sampan/client"
-	"github.com/sampan-io/sampan/client/cache"
 	"github.com/sampan-io/sampan/controller"
 	"github.com/sampan-io/sampan/internal/run"
 )
 
-// owners collects the garbage: objects whose owners are gone, and the dependents of
-// owners that are being deleted.
-type owners struct {
+// collector deletes objects whose owners do not exist any more, and the dependents of owners that are being deleted.
+type collector struct {
 	client client.Interface
-	all    *everything
+	all    *objects
 	events *client.Recorder
 	loop   *controller.Loop
 }
 
-func newOwnersAndNamespaces(opts Options, spaces *cache.Cache[*corev1.Namespace]) []run.Task {
-	all := newEverything(opts)
-	return slices.Concat(newOwners(opts, all), newNamespaces(opts, all, spaces))
+// Options configures the controller. Client is required.
+type Options struct {
+	controller.Config
+
+	// Resources are all resources that the cluster serves, without subresources. Owners and dependents are looked
+	// for among their objects.
+	Resources []client.Resource[client.Object]
 }
 
-func newOwners(opts Options, all *everything) []run.Task {
-	g := &owners{client: opts.Client, all: all, events: client.NewRecorder(opts.Client, "garbage-collector", "", opts.Log)}
+// Tasks returns the controller. Its tasks must run together, as one stage.
+func Tasks(opts Options) []run.Task {
+	var caches run.Task
+	opts.Config, caches = opts.WithDefaults()
+	all := newObjects(opts)
+	g := &collector{client: opts.Client, all: all, events: client.NewRecorder(opts.Client, "garbage-collector", "", opts.Log)}
 	g.loop = controller.New(controller.Options{
 		Name: "garbage-collector", Reconcile: g.reconcile, Workers: max(opts.Workers, 8), Log: opts.Log, Needs: all.ready(),
 	})
@@ -44,11 +50,11 @@ func newOwners(opts Options, all *everything) []run.Task {
 		}
 		k.Subscribe(func(before, after client.Object) { g.changed(k, before, after) })
 	}
-	return []run.Task{{Name: "garbage-collector-events", Run: g.events.Run}, g.loop.Task()}
+	return []run.Task{caches, {Name: "garbage-collector-events", Run: g.events.Run}, g.loop.Task()}
 }
 
 // changed wakes whoever a change concerns.
-func (g *owners) changed(k *kindCache, before, after client.Object) {
+func (g *collector) changed(k *kindCache, before, after client.Object) {
 	switch {
 	case after == nil:
 		for _, d := range g.all.dependents(string(before.GetUID())) {
@@ -70,7 +76,7 @@ func (g *owners) changed(k *kindCache, before, after client.Object) {
 	}
 }
 
-func (g *owners) wakeOwners(refs []metav1.OwnerReference) {
+func (g *collector) wakeOwners(refs []metav1.OwnerReference) {
 	for _, ref := range refs {
 		if owner, ok := g.all.byUID(string(ref.UID)); ok && owner.GetDeletionTimestamp() != nil {
 			g.loop.Add(owner.key())
@@ -78,7 +84,7 @@ func (g *owners) wakeOwners(refs []metav1.OwnerReference) {
 	}
 }
 
-func (g *owners) reconcile(ctx context.Context, key controller.Key) (controller.Result, error) {
+func (g *collector) reconcile(ctx context.Context, key controller.Key) (controller.Result, error) {
 	it, ok := g.all.find(key)
 	if !ok {
 		return controller.Result{}, nil
@@ -99,7 +105,7 @@ func (g *owners) reconcile(ctx context.Context, key controller.Key) (controller.
 
 // orphan frees the dependents of an object and then the object. The caches may not have
 // the youngest dependents yet, and to miss one is to kill it: the server is asked.
-func (g *owners) orphan(ctx context.Context, owner item) error {
+func (g *collector) orphan(ctx context.Context, owner item) error {
 	uid := string(owner.GetUID())
 	var errs []error
 	for _, k := range g.all.kinds {
@@ -124,7 +130,7 @@ func (g *owners) orphan(ctx context.Context, owner item) error {
 
 // foreground wakes the dependents of an object that waits for them, and frees it when
 // none holds it up any more. It reports whether it did that.
-func (g *owners) foreground(ctx context.Context, owner item) (done bool, err error) {
+func (g *collector) foreground(ctx context.Context, owner item) (done bool, err error) {
 	held := false
 	for _, d := range g.all.dependents(string(owner.GetUID())) {
 		held = held || blocks(d, string(owner.GetUID()))
@@ -140,7 +146,7 @@ func (g *owners) foreground(ctx context.Context, owner item) (done bool, err err
 
 // collect deletes an object that no owner holds, or drops the references to owners
 // that are no more.
-func (g *owners) collect(ctx context.Context, it item) error {
+func (g *collector) collect(ctx context.Context, it item) error {
 	refs := it.GetOwnerReferences()
 	if len(refs) == 0 || it.GetDeletionTimestamp() != nil && !deletingDependents(it) {
 		return nil
@@ -177,7 +183,7 @@ func (g *owners) collect(ctx context.Context, it item) error {
 	uid, version := it.GetUID(), it.GetResourceVersion()
 	err := g.client.Delete(ctx, it.kind.res.GroupVersionResource, it.GetNamespace(), it.GetName(), metav1.DeleteOptions{
 		PropagationPolicy: &policy,
-		Preconditions:     &metav1.Preconditions{UID: &uid, ResourceVersion: &version}, // H1
+		Preconditions:     &metav1.Preconditions{UID: &uid, ResourceVersion: &version}, // garbage-G1
 	})
 	switch {
 	case apierrors.IsNotFound(err):
@@ -189,7 +195,7 @@ func (g *owners) collect(ctx context.Context, it item) error {
 
 // stateOf finds out how an owner is doing. That it does not exist is believed only
 // when the server says so.
-func (g *owners) stateOf(ctx context.Context, dependent item, ref metav1.OwnerReference) (ownerState, error) {
+func (g *collector) stateOf(ctx context.Context, dependent item, ref metav1.OwnerReference) (ownerState, error) {
 	if owner, ok := g.all.byUID(string(ref.UID)); ok {
 		namespace := owner.GetNamespace()
 		if namespace != "" && dependent.GetNamespace() == "" {
@@ -243,12 +249,12 @@ func typed(it item) client.Object {
 	return obj
 }
 
-func (g *owners) setOwners(ctx context.Context, it item, refs []metav1.OwnerReference) error {
+func (g *collector) setOwners(ctx context.Context, it item, refs []metav1.OwnerReference) error {
 	return g.patch(ctx, it, map[string]any{"ownerReferences": refs})
 }
 
 // patch merges meta into the metadata of an item, if that is still what it was.
-func (g *owners) patch(ctx context.Context, it item, meta map[string]any) error {
+func (g *collector) patch(ctx context.Context, it item, meta map[string]any) error {
 	meta["uid"], meta["resourceVersion"] = it.GetUID(), it.GetResourceVersion()
 	data, err := json.Marshal(map[string]any{"metadata": meta})
 	if err != nil {

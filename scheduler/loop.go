@@ -2,7 +2,6 @@ package scheduler
 
 import (
 	"context"
-	"sync/atomic"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -20,20 +19,12 @@ type keeper struct {
 	*Scheduler
 	queue   *queue
 	cluster *plugin.Cluster
-	worker  *worker
 	from    int          // where the next decision begins to look
 	undo    []*placement // that came to nothing; Unreserve is to be called
 	placed  map[types.UID]*placement
-	bind    *run.Group // bounded
-	talk    *run.Group // for what may block for long
-
-	outcomes  []outcome       // that are to be seen to
-	happening []func(*keeper) // likewise
-	spare     []func(*keeper)
-	tries     int         // of the first of happening
-	stalls    int         // of Less
-	busy      *time.Timer // fires when the keeper has been busy for long
-	idle      atomic.Bool
+	bind    *run.Group      // bounded
+	talk    *run.Group      // for what may block for long
+	spare   []func(*keeper) // an empty slice to be the next inbox
 }
 
 // A placement is an item that was decided about, from then on until the server and all plug-ins have answered.
@@ -62,39 +53,22 @@ func (s *Scheduler) keep(ctx context.Context) error {
 	k := &keeper{
 		Scheduler: s, cluster: &plugin.Cluster{KeepReleased: true}, placed: map[types.UID]*placement{},
 		queue: newQueue(time.Now, s.opts.InitialBackoff, s.opts.MaxBackoff),
-		bind:  run.NewGroup(ctx, binders), talk: run.NewGroup(ctx, 0), busy: time.NewTimer(s.opts.Patience),
+		bind:  run.NewGroup(ctx, binders), talk: run.NewGroup(ctx, 0),
 	}
 	k.queue.count = s.metrics.incoming
-	k.worker = newWorker(ctx)
 	defer func() {
-		k.busy.Stop()
-		k.worker.stop(s.opts.Patience)
 		k.bind.Stop()
 		k.talk.Stop()
 	}()
 	close(s.ready)
-	k.attend(ctx)
-	return nil
-}
-
-// run works until ctx is over, where the goroutine that was given up has left off, if there was one.
-func (k *keeper) run(ctx context.Context, given *call) {
-	if given != nil {
-		k.resume(given)
-		if k.tries > 1 {
-			k.next()
-		}
-	}
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	for ctx.Err() == nil {
-		k.idle.Store(false)
-		k.busy.Reset(k.opts.Patience)
 		k.catchUp()
 		k.released()
-		j, due := k.pick()
-		if len(j.tasks) > 0 || len(j.undo) > 0 {
-			k.decide(ctx, j)
+		items, due := k.pick()
+		if len(items) > 0 || len(k.undo) > 0 {
+			k.decide(ctx, items)
 			continue
 		}
 		k.metrics.sizes(k)
@@ -103,34 +77,23 @@ func (k *keeper) run(ctx context.Context, given *call) {
 			timer.Reset(time.Until(due))
 			wait = timer.C
 		}
-		k.idle.Store(true)
-		k.busy.Stop()
 		select {
 		case <-k.wake:
 		case <-wait:
 		case <-ctx.Done():
 		}
 	}
+	return nil
 }
 
-// catchUp sees to what was decided, and to what happened.
+// catchUp handles the events in the inbox.
 func (k *keeper) catchUp() {
-	k.settleAll()
-	if len(k.happening) == 0 {
-		k.happening = k.posted(k.spare)
-		k.spare = k.happening[:0]
+	events := k.posted(k.spare)
+	for i, event := range events {
+		run.Shield(k.opts.Log, func() { event(k) })
+		events[i] = nil
 	}
-	for len(k.happening) > 0 {
-		k.tries++
-		run.Shield(k.opts.Log, func() { k.happening[0](k) }) // this goroutine may be given up there: then once more, by another
-		k.next()
-	}
-}
-
-// next notes that something was seen to.
-func (k *keeper) next() {
-	k.happening[0] = nil
-	k.happening, k.tries = k.happening[1:], 0
+	k.spare = events[:0]
 }
 
 // released tells those that wait that promised room is free.
@@ -140,13 +103,12 @@ func (k *keeper) released() {
 	}
 }
 
-// pick takes the pods whose turn it is.
-func (k *keeper) pick() (*job, time.Time) {
-	j := &job{cluster: k.cluster, from: k.from, undo: k.undo}
-	for len(j.tasks) < batch {
+// pick takes the next items that are due from the queue. If there are none it returns when the first one is due.
+func (k *keeper) pick() (items []*item, due time.Time) {
+	for len(items) < batch {
 		it, due := k.queue.next()
 		if it == nil {
-			return j, due
+			return items, due
 		}
 		if it.unadmitted || it.group != nil && it.group.key.gated {
 			if it.Attempts--; !k.admit(it) {
@@ -157,112 +119,55 @@ func (k *keeper) pick() (*job, time.Time) {
 		if it.signature == "" {
 			it.signature = it.profile.sign(it, it.Pod)
 		}
-		j.tasks = append(j.tasks, task{it, it.Pod, it.profile, it.profile.decider, it.signature, it.Since, it.Attempts, len(k.interested(it.Pod.Pod)) > 0, it.opinions})
-		it.opinions = nil
+		items = append(items, it)
 	}
-	return j, time.Time{}
+	return items, time.Time{}
 }
 
-// admit asks the PreEnqueues about an item, and parks it if one says no.
+// admit calls the PreEnqueue plug-ins about an item, and parks it if one refuses.
 func (k *keeper) admit(it *item) bool {
-	v, by := it.profile.admit(it)
+	v, by := it.profile.admit(it.Pod)
 	if it.unadmitted = v.Code == plugin.Failed; it.unadmitted {
-		k.failed(it, it.Pod, failure(by, preEnqueuePoint, v))
+		k.failed(it, it.Pod, failure(by, "PreEnqueue", v))
 	} else if !v.OK() {
 		k.queue.park(it, []string{by}, true, "")
 	}
 	return v.OK()
 }
 
-// decide has a job done and sees to what comes of it.
-func (k *keeper) decide(ctx context.Context, j *job) {
+// decide decides about items, one after the other, and then acts on the outcomes.
+func (k *keeper) decide(ctx context.Context, items []*item) {
+	for _, p := range k.undo {
+		p.unreserve(ctx)
+	}
 	k.undo = nil
-	done, given := k.worker.do(ctx, j, k.opts.Patience)
-	if k.worker.spent {
-		k.worker = newWorker(ctx)
+	outcomes := make([]outcome, 0, len(items))
+	for _, it := range items {
+		outcomes = append(outcomes, k.attempt(ctx, it))
 	}
-	k.outcomes = done
-	if !given {
-		k.settleAll()
-		k.cluster.Trim()
-		return
+	for i := range outcomes {
+		k.decided(&outcomes[i])
 	}
-	// Somebody has not come back. The cluster is in his hands, so it is put together anew.
-	left := j.tasks[len(done):]
-	for _, t := range left {
-		t.profile.renew()
-	}
-	for i := range done {
-		if p := done[i].placement; p != nil {
-			k.placed[p.pod.UID] = p
-		}
-	}
-	k.rebuild()
-	k.settleAll()
-	for i, t := range left {
-		if i == 0 && ctx.Err() == nil {
-			k.failed(t.it, t.pod, &StallError{Patience: k.opts.Patience})
-		} else {
-			k.queue.enqueue(t.it)
-		}
-	}
-}
-
-// settleAll sees to what was decided.
-func (k *keeper) settleAll() {
-	for len(k.outcomes) > 0 {
-		o := &k.outcomes[0]
-		k.outcomes = k.outcomes[1:]
-		k.decided(o)
-	}
-}
-
-// rebuild puts the cluster together from what is known by watch and what was decided.
-func (k *keeper) rebuild() {
-	k.cluster = &plugin.Cluster{KeepReleased: true}
-	for _, n := range k.spaces.List("") {
-		k.cluster.SetNamespace(n.Name, n.Labels)
-	}
-	for _, n := range k.nodes.List("") {
-		k.cluster.SetNode(n)
-	}
-	for _, o := range k.others {
-		for _, obj := range o.cache.List("") {
-			k.cluster.SetObject(o.resource, obj)
-		}
-	}
-	for _, p := range k.pods.List("") {
-		if p.Spec.NodeName != "" && !ended(p) {
-			k.cluster.Place(plugin.NewPod(p), p.Spec.NodeName)
-		}
-	}
-	for _, p := range k.placed {
-		k.cluster.Place(p.pod, p.node)
-	}
-	for _, it := range k.queue.items {
-		if name := it.Status.NominatedNodeName; name != "" && it.at != inHand {
-			k.cluster.Nominate(it.Pod, name)
-		}
-	}
+	k.cluster.Trim()
 }
 
 // decided sees to what was decided about one pod.
 func (k *keeper) decided(o *outcome) {
-	it := o.task.it
+	it := o.it
 	known := k.queue.items[it.UID] == it
 	k.metrics.attempt(o)
 	switch {
 	case o.placement != nil:
 		p := o.placement
-		k.placed[p.pod.UID], k.from = p, o.decision.Next
+		k.placed[p.pod.UID] = p
 		k.settle(p)
 		k.queue.resolve(it, 2)
 	case !known:
 	case o.decision.Err != nil:
-		k.failed(it, o.task.pod, o.decision.Err)
+		k.failed(it, o.pod, o.decision.Err)
 	case o.decision.ask != nil:
 		it.Attempts--
-		k.consult(it, o.task.pod, o.decision.ask)
+		k.consult(it, o.pod, o.decision.ask)
 	case it.changed:
 		k.queue.resolve(it, 1)
 		k.queue.enqueue(it)
@@ -273,7 +178,7 @@ func (k *keeper) decided(o *outcome) {
 
 // refused parks a pod and says why (S2, S4).
 func (k *keeper) refused(o *outcome) {
-	it, d := o.task.it, &o.decision
+	it, d := o.it, &o.decision
 	it.failures = 0
 	promised := types.UID("")
 	if k.cluster.Snapshot.Nomination(it.UID) != "" {
@@ -289,10 +194,10 @@ func (k *keeper) refused(o *outcome) {
 	it.told = why
 	if room := d.Room; room.Node != "" || d.roomGone {
 		it.told = "" // what it was promised has to be written, too
-		k.makeRoom(it, o.task.pod, d, why)
+		k.makeRoom(it, o.pod, d, why)
 		it.told = why
 	} else if tell {
-		k.tell(it, o.task.pod, corev1.PodReasonUnschedulable, why)
+		k.tell(it, o.pod, corev1.PodReasonUnschedulable, why)
 	}
 }
 

@@ -1,4 +1,4 @@
-package housekeeping_test
+package endpoints_test
 
 import (
 	"fmt"
@@ -15,6 +15,7 @@ import (
 
 	"github.com/sampan-io/sampan/client"
 	"github.com/sampan-io/sampan/client/clienttest"
+	"github.com/sampan-io/sampan/controller/controllertest"
 )
 
 // eventsOf returns what was told of an object.
@@ -58,7 +59,7 @@ func TestASelectorThatMatchesNothing(t *testing.T) {
 	none := "1× Warning SelectorMatchesNothing: No pod in namespace default matches its selector app=web,tier=front; none has tier=front"
 	matching := homeless("a", "10.1.0.1")
 	matching.Labels["tier"] = "front"
-	keeping(t, func(t *testing.T, s *clienttest.Server) {
+	controllertest.Controlling(t, tasks, func(t *testing.T, s *clienttest.Server) {
 		time.Sleep(14 * time.Second)
 		checkEventsOf(t, s, "web") // somebody may be making its pods
 		time.Sleep(time.Second)
@@ -95,7 +96,7 @@ func TestARestartTellsNothingNew(t *testing.T) {
 		ObjectMeta: meta("web.1"), InvolvedObject: client.Reference(service()), Reason: "SelectorMatchesNothing", Type: corev1.EventTypeWarning,
 		Count: 1, LastTimestamp: metav1.Now(),
 	}
-	keeping(t, func(t *testing.T, s *clienttest.Server) {
+	controllertest.Controlling(t, tasks, func(t *testing.T, s *clienttest.Server) {
 		time.Sleep(time.Hour)
 		if got := eventsOf(s, "web"); len(got) != 1 {
 			t.Errorf("events = %q", got)
@@ -119,7 +120,7 @@ func TestAPodChangesOneSliceOfItsServices(t *testing.T) {
 	for i := range 250 {
 		objs = append(objs, pod(fmt.Sprint("p", i), fmt.Sprintf("10.1.0.%d", i+1)))
 	}
-	keeping(t, func(t *testing.T, s *clienttest.Server) {
+	controllertest.Controlling(t, tasks, func(t *testing.T, s *clienttest.Server) {
 		if n := len(theSlices(s)); n != 13 {
 			t.Fatalf("%d slices, want 3 and 10", n)
 		}
@@ -147,7 +148,7 @@ func TestANodeMovesToAnotherZone(t *testing.T) {
 		}
 		return *e.Zone + " for " + e.Hints.ForZones[0].Name
 	}
-	keeping(t, func(t *testing.T, s *clienttest.Server) {
+	controllertest.Controlling(t, tasks, func(t *testing.T, s *clienttest.Server) {
 		if got := zones(s); got != "east for east" {
 			t.Errorf("the endpoint is in %s", got)
 		}
@@ -170,7 +171,7 @@ func TestHintsAreToldOf(t *testing.T) {
 	}
 	svc := service()
 	svc.Annotations = map[string]string{corev1.AnnotationTopologyMode: "Auto"}
-	keeping(t, func(t *testing.T, s *clienttest.Server) {
+	controllertest.Controlling(t, tasks, func(t *testing.T, s *clienttest.Server) {
 		none := "1× Warning TopologyAwareHintsDisabled: IPv4 endpoints have no topology hints: the nodes that are ready are in a single zone"
 		checkEventsOf(t, s, "web", none)
 		s.Set(t, node("n2", "west"))
@@ -187,7 +188,7 @@ func TestHintsAreToldOf(t *testing.T) {
 func TestAServiceThatIsBeingDeleted(t *testing.T) {
 	svc := service()
 	svc.Finalizers = []string{"service.kubernetes.io/load-balancer-cleanup"}
-	keeping(t, func(t *testing.T, s *clienttest.Server) {
+	controllertest.Controlling(t, tasks, func(t *testing.T, s *clienttest.Server) {
 		if err := client.Services.Delete(t.Context(), s, "default", "web", metav1.DeleteOptions{}); err != nil {
 			t.Fatal(err)
 		}
@@ -216,7 +217,7 @@ func TestWhatIsMirrored(t *testing.T) {
 	for i := range 1007 {
 		written.Subsets[0].Addresses = append(written.Subsets[0].Addresses, corev1.EndpointAddress{IP: fmt.Sprintf("10.9.%d.%d", i/250, i%250)})
 	}
-	keeping(t, func(t *testing.T, s *clienttest.Server) {
+	controllertest.Controlling(t, tasks, func(t *testing.T, s *clienttest.Server) {
 		total := 0
 		for _, l := range theSlices(s) {
 			if total += len(l.Endpoints); len(l.Annotations) != 1 || l.Annotations["who"] != "me" {
@@ -248,7 +249,7 @@ func TestWhatIsMirrored(t *testing.T) {
 
 // Services and pods that come and go in any order: each has the slices that it should.
 func TestMembersInAnyOrder(t *testing.T) {
-	keeping(t, func(t *testing.T, s *clienttest.Server) {
+	controllertest.Controlling(t, tasks, func(t *testing.T, s *clienttest.Server) {
 		web := func() string {
 			synctest.Wait()
 			var all []string

@@ -1,4 +1,4 @@
-package housekeeping
+package nodelifecycle
 
 import (
 	"cmp"
@@ -49,7 +49,47 @@ type nodes struct {
 	missing map[string]time.Time // guarded by mu; since when a node that has pods does not exist
 }
 
-func newNodes(opts Options, pods *cache.Cache[*corev1.Pod]) []run.Task {
+// Options configures the controller. Client is required.
+type Options struct {
+	controller.Config
+
+	// NodeGrace is how long a node may not renew its Lease before its status becomes unknown; 0 means 40 s, which is
+	// four times the interval at which nodes renew it.
+	NodeGrace time.Duration
+
+	// FinishedPods is the number of finished pods that are kept; the oldest are deleted first. 0 means 12,500, as
+	// for upstream's --terminated-pod-gc-threshold.
+	FinishedPods int
+}
+
+// The indexes of pods.
+const (
+	byNode   = "node"
+	byFinish = "finish" // under finished, all finished pods
+	finished = "finished"
+)
+
+func nodeOf(pod *corev1.Pod) []string {
+	if pod.Spec.NodeName == "" {
+		return nil
+	}
+	return []string{pod.Spec.NodeName}
+}
+
+func finishedOf(pod *corev1.Pod) []string {
+	if podstate.Finished(pod) {
+		return []string{finished}
+	}
+	return nil
+}
+
+// Tasks returns the controller. Its tasks must run together, as one stage.
+func Tasks(opts Options) []run.Task {
+	var caches run.Task
+	opts.Config, caches = opts.WithDefaults()
+	opts.NodeGrace = cmp.Or(opts.NodeGrace, 40*time.Second)
+	opts.FinishedPods = cmp.Or(opts.FinishedPods, 12500)
+	pods := cache.Of(opts.Caches, client.Pods, cache.Indexes[*corev1.Pod]{byNode: nodeOf, byFinish: finishedOf})
 	n := &nodes{
 		client:  opts.Client,
 		nodes:   cache.Of(opts.Caches, client.Nodes, nil),
@@ -70,7 +110,7 @@ func newNodes(opts Options, pods *cache.Cache[*corev1.Pod]) []run.Task {
 		Needs: []<-chan struct{}{pods.Ready()},
 	})
 	n.nodes.Subscribe(func(before, after *corev1.Node) {
-		key := keyOfEither(before, after)
+		key := controller.KeyOfEither(before, after)
 		if after != nil && nodeReady(after) != corev1.ConditionUnknown &&
 			(before == nil || !equality.Semantic.DeepEqual(before.Status, after.Status)) {
 			n.hear(key.Name) // nodes write their status, too
@@ -102,6 +142,7 @@ func newNodes(opts Options, pods *cache.Cache[*corev1.Pod]) []run.Task {
 		}
 	})
 	return []run.Task{
+		caches,
 		{Name: "nodes-events", Run: n.events.Run},
 		n.loop.Task(),
 		n.finish.Task(),
@@ -321,7 +362,7 @@ func (n *nodes) gone(ctx context.Context, name string) (controller.Result, error
 	if left := time.Until(since.Add(goneGrace)); left > 0 {
 		return controller.Result{After: left}, nil
 	}
-	if _, err := client.Nodes.Get(ctx, n.client, "", name); !apierrors.IsNotFound(err) { // H1
+	if _, err := client.Nodes.Get(ctx, n.client, "", name); !apierrors.IsNotFound(err) { // nodelifecycle-N1
 		return controller.Result{}, cmp.Or(err, controller.Again("the node exists"))
 	}
 	none := int64(0)

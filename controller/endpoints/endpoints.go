@@ -1,4 +1,4 @@
-package housekeeping
+package endpoints
 
 import (
 	"cmp"
@@ -42,25 +42,38 @@ type endpoints struct {
 // byService is the index of slices that are kept here.
 const byService = "service"
 
-func newEndpoints(opts Options, pods *cache.Cache[*corev1.Pod]) []run.Task {
-	e := &endpoints{
-		client:    opts.Client,
-		pods:      pods,
-		services:  cache.Of(opts.Caches, client.Services, cache.Indexes[*corev1.Service]{bySelector: selectorOf, byMode: modeOf}),
-		nodes:     cache.Of(opts.Caches, client.Nodes, nil),
-		slices:    cache.Of(opts.Caches, client.EndpointSlices, cache.Indexes[*discoveryv1.EndpointSlice]{byService: serviceOf}),
-		endpoints: cache.Of(opts.Caches, client.Endpoints, nil),
+// byNode is the index of pods by the name of their node.
+const byNode = "node"
+
+func nodeOf(pod *corev1.Pod) []string {
+	if pod.Spec.NodeName == "" {
+		return nil
 	}
-	e.events = client.NewRecorder(opts.Client, "endpoint-controller", "", opts.Log)
-	e.unmatched = &unmatched{events: e.events, client: opts.Client, empty: map[controller.Key]*emptiness{}}
+	return []string{pod.Spec.NodeName}
+}
+
+// Tasks returns the controller. Its tasks must run together, as one stage.
+func Tasks(config controller.Config) []run.Task {
+	config, caches := config.WithDefaults()
+	pods := cache.Of(config.Caches, client.Pods, cache.Indexes[*corev1.Pod]{byNode: nodeOf})
+	e := &endpoints{
+		client:    config.Client,
+		pods:      pods,
+		services:  cache.Of(config.Caches, client.Services, cache.Indexes[*corev1.Service]{bySelector: selectorOf, byMode: modeOf}),
+		nodes:     cache.Of(config.Caches, client.Nodes, nil),
+		slices:    cache.Of(config.Caches, client.EndpointSlices, cache.Indexes[*discoveryv1.EndpointSlice]{byService: serviceOf}),
+		endpoints: cache.Of(config.Caches, client.Endpoints, nil),
+	}
+	e.events = client.NewRecorder(config.Client, "endpoint-controller", "", config.Log)
+	e.unmatched = &unmatched{events: e.events, client: config.Client, empty: map[controller.Key]*emptiness{}}
 	e.members = &members{services: e.services, pods: pods}
 	e.loop = controller.New(controller.Options{
-		Name: "endpoints", Reconcile: e.reconcile, Workers: opts.Workers, Log: opts.Log,
+		Name: "endpoints", Reconcile: e.reconcile, Workers: config.Workers, Log: config.Log,
 		Needs: []<-chan struct{}{e.services.Ready(), pods.Ready(), e.slices.Ready(), e.endpoints.Ready(), e.nodes.Ready()},
 	})
 	e.services.Subscribe(func(before, after *corev1.Service) {
 		e.members.serviceChanged(before, after)
-		e.loop.Add(keyOfEither(before, after))
+		e.loop.Add(controller.KeyOfEither(before, after))
 	})
 	e.nodes.Subscribe(e.nodeChanged)
 	pods.Subscribe(e.podChanged)
@@ -71,20 +84,8 @@ func newEndpoints(opts Options, pods *cache.Cache[*corev1.Pod]) []run.Task {
 			}
 		}
 	})
-	e.endpoints.Subscribe(func(before, after *corev1.Endpoints) { e.loop.Add(keyOfEither(before, after)) })
-	return []run.Task{{Name: "endpoints-events", Run: e.events.Run}, e.loop.Task()}
-}
-
-// keyOfEither returns the key of a changed object, of which one side may be nil.
-func keyOfEither[T interface {
-	comparable
-	client.Object
-}](before, after T) controller.Key {
-	var none T
-	if after == none {
-		return controller.KeyOf(before)
-	}
-	return controller.KeyOf(after)
+	e.endpoints.Subscribe(func(before, after *corev1.Endpoints) { e.loop.Add(controller.KeyOfEither(before, after)) })
+	return []run.Task{caches, {Name: "endpoints-events", Run: e.events.Run}, e.loop.Task()}
 }
 
 // kept says that a slice is one of those that are written here.
@@ -139,7 +140,7 @@ func modeOf(svc *corev1.Service) []string {
 // when it is in another zone, and those that go by the CPU of zones.
 func (e *endpoints) nodeChanged(before, after *corev1.Node) {
 	if zoneOf(before) != zoneOf(after) {
-		for _, pod := range e.pods.ByIndex(byNode, keyOfEither(before, after).Name) {
+		for _, pod := range e.pods.ByIndex(byNode, controller.KeyOfEither(before, after).Name) {
 			for _, svc := range e.members.servicesFor(pod.Namespace, pod.Labels) {
 				e.loop.Add(controller.KeyOf(svc))
 			}

@@ -1,4 +1,4 @@
-package housekeeping
+package endpoints
 
 import (
 	"cmp"

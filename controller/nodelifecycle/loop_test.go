@@ -1,0 +1,187 @@
+package nodelifecycle_test
+
+import (
+	"fmt"
+	"slices"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"go.uber.org/goleak"
+	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/sampan-io/sampan/client"
+	"github.com/sampan-io/sampan/client/cache"
+	"github.com/sampan-io/sampan/client/clienttest"
+	"github.com/sampan-io/sampan/controller"
+	"github.com/sampan-io/sampan/controller/controllertest"
+	"github.com/sampan-io/sampan/controller/nodelifecycle"
+	"github.com/sampan-io/sampan/internal/run"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+func tasks(c client.Interface, caches *cache.Shared) []run.Task {
+	return nodelifecycle.Tasks(nodelifecycle.Options{Config: controller.Config{Client: c, Caches: caches}, FinishedPods: 2})
+}
+
+func meta(name string) metav1.ObjectMeta {
+	return metav1.ObjectMeta{Namespace: "default", Name: name, UID: types.UID(name + "-uid")}
+}
+
+func pod(name, ip string) *corev1.Pod {
+	p := &corev1.Pod{ObjectMeta: meta(name)}
+	p.Labels = map[string]string{"app": "web"}
+	p.Spec.NodeName = "n1"
+	p.Status = corev1.PodStatus{
+		Phase: corev1.PodRunning, PodIP: ip,
+		Conditions: []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue, LastTransitionTime: metav1.NewTime(time.Unix(1000, 0))}},
+	}
+	return p
+}
+
+func node(ready corev1.ConditionStatus) *corev1.Node {
+	return &corev1.Node{
+		ObjectMeta: metav1.ObjectMeta{Name: "n1", UID: "n1"},
+		Status:     corev1.NodeStatus{Conditions: []corev1.NodeCondition{{Type: corev1.NodeReady, Status: ready, LastHeartbeatTime: metav1.NewTime(time.Unix(1000, 0))}}},
+	}
+}
+
+func lease(at time.Time) *coordinationv1.Lease {
+	return &coordinationv1.Lease{
+		ObjectMeta: metav1.ObjectMeta{Namespace: corev1.NamespaceNodeLease, Name: "n1", UID: "lease"},
+		Spec:       coordinationv1.LeaseSpec{RenewTime: &metav1.MicroTime{Time: at}},
+	}
+}
+
+func ready(s *clienttest.Server) corev1.ConditionStatus {
+	return clienttest.Find(s, client.Nodes, "", "n1").Status.Conditions[0].Status
+}
+
+func taints(s *clienttest.Server) (keys []string) {
+	for _, t := range clienttest.Find(s, client.Nodes, "", "n1").Spec.Taints {
+		keys = append(keys, fmt.Sprintf("%s:%s", t.Key, t.Effect))
+	}
+	return keys
+}
+
+func TestASilentNodeIsLostAndComesBack(t *testing.T) {
+	controllertest.Controlling(t, tasks, func(t *testing.T, s *clienttest.Server) {
+		for range 30 { // five minutes of renewals
+			time.Sleep(10 * time.Second)
+			s.Set(t, lease(time.Now().Add(-time.Hour))) // its clock is wrong
+		}
+		if ready(s) != corev1.ConditionTrue {
+			t.Fatal("a node that renews its lease was lost")
+		}
+		s.Writes()
+		time.Sleep(39 * time.Second)
+		if w := s.Writes(); len(w) != 0 || ready(s) != corev1.ConditionTrue {
+			t.Fatalf("it is %s before its grace is over; writes: %v", ready(s), w)
+		}
+		time.Sleep(2 * time.Second)
+		if ready(s) != corev1.ConditionUnknown {
+			t.Fatalf("it is %s when its grace is over", ready(s))
+		}
+		if want := []string{"node.kubernetes.io/unreachable:NoSchedule", "node.kubernetes.io/unreachable:NoExecute"}; !slices.Equal(taints(s), want) {
+			t.Errorf("taints = %v", taints(s))
+		}
+		p := clienttest.Find(s, client.Pods, "default", "a")
+		if p.Status.Conditions[0].Status != corev1.ConditionFalse || p.DeletionTimestamp != nil {
+			t.Errorf("its pod is ready=%s, deleted at %v", p.Status.Conditions[0].Status, p.DeletionTimestamp)
+		}
+		// It comes back after four minutes, before its pods would have to go.
+		time.Sleep(4 * time.Minute)
+		back := clienttest.Find(s, client.Nodes, "", "n1").DeepCopy()
+		back.Status = node(corev1.ConditionTrue).Status
+		s.Set(t, back)
+		s.Set(t, lease(time.Now()))
+		synctest.Wait()
+		if len(taints(s)) != 0 {
+			t.Errorf("taints = %v after it came back", taints(s))
+		}
+		for range 60 {
+			time.Sleep(10 * time.Second)
+			s.Set(t, lease(time.Now()))
+		}
+		if p := clienttest.Find(s, client.Pods, "default", "a"); p.DeletionTimestamp != nil {
+			t.Error("its pod was evicted")
+		}
+	}, node(corev1.ConditionTrue), lease(time.Unix(0, 0)), pod("a", "10.1.0.1"))
+}
+
+func TestPodsLeaveALostNodeInTime(t *testing.T) {
+	stays := pod("stays", "10.1.0.2")
+	stays.Spec.Tolerations = []corev1.Toleration{{Operator: corev1.TolerationOpExists}}
+	controllertest.Controlling(t, tasks, func(t *testing.T, s *clienttest.Server) {
+		time.Sleep(40*time.Second + 299*time.Second)
+		if p := clienttest.Find(s, client.Pods, "default", "a"); p.DeletionTimestamp != nil {
+			t.Fatal("the pod was evicted before its time")
+		}
+		time.Sleep(2 * time.Second)
+		p := clienttest.Find(s, client.Pods, "default", "a")
+		if p.DeletionTimestamp == nil {
+			t.Fatal("the pod was not evicted")
+		}
+		if !slices.ContainsFunc(p.Status.Conditions, func(c corev1.PodCondition) bool {
+			return c.Type == corev1.DisruptionTarget && c.Reason == "DeletionByTaintManager"
+		}) {
+			t.Errorf("conditions = %+v", p.Status.Conditions)
+		}
+		time.Sleep(time.Hour)
+		if p := clienttest.Find(s, client.Pods, "default", "stays"); p.DeletionTimestamp != nil {
+			t.Error("a pod that tolerates everything was evicted")
+		}
+
+		// The node is given up: what is left of its pods goes.
+		if err := client.Nodes.Delete(t.Context(), s, "", "n1", metav1.DeleteOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(30 * time.Second)
+		if clienttest.Find(s, client.Pods, "default", "stays") == nil {
+			t.Error("the pods of a node went before it could come back")
+		}
+		time.Sleep(11 * time.Second)
+		if n := len(clienttest.All(s, client.Pods, "default")); n != 0 {
+			t.Errorf("%d pods are left on a node that is gone", n)
+		}
+	}, node(corev1.ConditionTrue), pod("a", "10.1.0.1"), stays)
+}
+
+func TestFinishedPodsAreBounded(t *testing.T) {
+	var pods []client.Object
+	for i := range 5 {
+		p := pod(fmt.Sprint("p", i), "")
+		p.CreationTimestamp = metav1.NewTime(time.Unix(int64(1000+i), 0))
+		p.Status = corev1.PodStatus{Phase: corev1.PodSucceeded}
+		pods = append(pods, p)
+	}
+	controllertest.Controlling(t, tasks, func(t *testing.T, s *clienttest.Server) {
+		var left []string
+		for _, p := range clienttest.All(s, client.Pods, "default") {
+			left = append(left, p.Name)
+		}
+		if !slices.Equal(left, []string{"p3", "p4"}) {
+			t.Errorf("left are %v, want the two youngest", left)
+		}
+	}, append(pods, node(corev1.ConditionTrue))...)
+}
+
+// TestIdleNodeCausesNoRequests checks nodelifecycle-N2.
+func TestIdleNodeCausesNoRequests(t *testing.T) {
+	controllertest.Controlling(t, tasks, func(t *testing.T, s *clienttest.Server) {
+		var asked atomic.Int32
+		s.Intercept(func(r clienttest.Request) error { asked.Add(1); return nil })
+		for range 360 { // an hour of renewals
+			time.Sleep(10 * time.Second)
+			s.Set(t, lease(time.Now()))
+		}
+		if asked.Load() != 0 {
+			t.Errorf("%d requests in an idle hour", asked.Load())
+		}
+	}, node(corev1.ConditionTrue), lease(time.Unix(0, 0)), pod("a", "10.1.0.1"))
+}
