@@ -1,4 +1,4 @@
-# The verbs: build test lint bench fuzz upstream demo (and clean). See CONTRIBUTING.md.
+# Targets: build test lint prose bench fuzz upstream demo clean. See CONTRIBUTING.md.
 
 SHELL       := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
@@ -6,8 +6,8 @@ SHELL       := /bin/bash
 
 VERSION := $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
 LDFLAGS := -s -w
-# gRPC's tracing needs templates, which call methods by name: with them the linker keeps
-# every method of every type, a seventh of the program.
+# gRPC's tracing uses text/template, which calls methods by name. With it the linker keeps every
+# method of every type, and the program is a seventh larger.
 LEAN    := grpcnotrace
 EMBED   := cmd/sampan/sampan-runtime.zst
 DEMO    := runtime/image/demo/demo.bin
@@ -30,17 +30,17 @@ $(EMBED): bin/sampan-runtime
 $(DEMO): $(wildcard cmd/sampan-demo/*.go)
 	CGO_ENABLED=0 go build -trimpath -ldflags '$(LDFLAGS)' -o $@ ./cmd/sampan-demo
 
-## tools: what the build needs of the system
+## tools: checks for the system packages that the build needs, and installs them on Debian
 tools:
 	@.ci/tools build
 
-## test: everything; installs what the tests need
+## test: all tests; installs the packages that they need
 test: build
 	@.ci/tools test
 	go vet ./...
 	.ci/test
 
-## prose: the words of comments, pages and messages, by the style in .vale
+## prose: checks comments, Markdown and messages against the style in .vale
 VALE := go run github.com/vale-cli/vale/v3/cmd/vale@v3.22.0
 prose:
 	$(VALE) --output=line .
@@ -56,7 +56,7 @@ lint: prose
 	cd test/waitbench && GOWORK=off $(GOLANGCI) ./...
 	cd test/upstream && GOWORK=off $(GOLANGCI) ./...
 
-## bench: ratios measured in one run, beside what cannot be beaten
+## bench: ratios measured in one run, each against a baseline on the same machine
 bench: build
 	@.ci/tools test
 	.ci/bench
@@ -65,11 +65,11 @@ bench: build
 fuzz:
 	.ci/fuzz
 
-## upstream: the program against upstream's servers, which it builds first; slow
+## upstream: tests against upstream's servers, which it builds first; slow
 upstream: build
 	.ci/upstream
 
-## demo: bring a cluster up and run the main job on it; leaves it running
+## demo: starts a cluster, shows a rolling update and a job, and leaves it running
 demo: build
 	bin/sampan demo
 
