@@ -35,7 +35,7 @@ tools:
 	@.ci/tools build
 
 ## test: all tests; installs the packages that they need
-test: build
+test: build prose
 	@.ci/tools test
 	go vet ./...
 	.ci/test
@@ -44,12 +44,11 @@ test: build
 VALE := go run github.com/vale-cli/vale/v3/cmd/vale@v3.22.0
 prose:
 	$(VALE) --output=line .
-	PROSE=1 go test -count=1 -run '^TestMessagesArePlain$$' .
+	go run mvdan.cc/gofumpt@v0.12.0 -l -d $$(git ls-files '*.go' | grep -v '\.pb\.go$$')
 
-## lint: golangci-lint, gofumpt and prose
+## lint: golangci-lint and prose
 GOLANGCI := go run github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0 run --max-issues-per-linter 0 --max-same-issues 0
 lint: prose
-	go run mvdan.cc/gofumpt@v0.12.0 -l -d $$(git ls-files '*.go' | grep -v '\.pb\.go$$')
 	$(GOLANGCI) ./... ./wait/... ./clustertest/...
 	cd test && GOWORK=off $(GOLANGCI) ./...
 	cd test/storebench && GOWORK=off $(GOLANGCI) ./...

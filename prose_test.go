@@ -58,9 +58,6 @@ func proseRules(t *testing.T) []proseRule {
 // TestMessagesArePlain holds the messages in the program (string literals with a
 // space in them) to the style that vale holds comments and pages to.
 func TestMessagesArePlain(t *testing.T) {
-	if os.Getenv("PROSE") == "" {
-		t.Skip("make prose runs it until every message is plain")
-	}
 	rules := proseRules(t)
 	for _, file := range goFiles(t) {
 		fset := token.NewFileSet()

@@ -71,8 +71,10 @@ func (b *batch) finish() (messages []byte, last uint32, err error) {
 	return b.buf, last, b.err
 }
 
-func (b *batch) name(kind uint16, name string)    { b.buf = netfilter.AppendName(b.buf, kind, name) }
+func (b *batch) name(kind uint16, name string) { b.buf = netfilter.AppendName(b.buf, kind, name) }
+
 func (b *batch) number(kind uint16, value uint32) { b.buf = netfilter.AppendAttr32(b.buf, kind, value) }
+
 func (b *batch) nest(kind uint16, body func([]byte) []byte) {
 	b.buf = netfilter.AppendNest(b.buf, kind, body)
 }
