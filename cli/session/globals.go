@@ -9,6 +9,7 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/spf13/pflag"
@@ -44,6 +45,7 @@ type Globals struct {
 	credential credential
 
 	flags *pflag.FlagSet // those of AddFlags; nil before
+	warn  sync.Once      // a missing kubeconfig is reported once
 
 	RequestTimeout time.Duration // 0 means none
 	contact        time.Duration // how long the server may take to say what it serves; 0 means the usual
@@ -66,7 +68,9 @@ func (g *Globals) AddFlags(f *pflag.FlagSet) {
 func (g *Globals) loader() clientcmd.ClientConfig {
 	rules := clientcmd.NewDefaultClientConfigLoadingRules()
 	rules.ExplicitPath = g.Kubeconfig
-	rules.Warner = func(err error) { _, _ = fmt.Fprintln(g.Err, "warning:", err) }
+	rules.Warner = func(err error) { // the configuration is loaded more than once
+		g.warn.Do(func() { _, _ = fmt.Fprintln(g.Err, "warning:", err) })
+	}
 	overrides := &clientcmd.ConfigOverrides{CurrentContext: g.Context}
 	overrides.Context.Namespace = g.Namespace
 	g.server.override(overrides)
