@@ -113,11 +113,11 @@ func TestSettleKeepsWhatWasChosen(t *testing.T) {
 		}
 	}
 	for want, asked := range map[string]Settings{
-		`--cluster-domain: cluster domain "No"`:              {ClusterDomain: "No"},
-		`--cluster-dns-listen: "0.0.0.0"`:                    {DNSListen: "0.0.0.0"},
-		`--cluster-dns-upstream: "what" is no address`:       {DNSUpstream: "192.0.2.1,what"},
-		`--cluster-dns-upstream: "" is no address`:           {DNSUpstream: "192.0.2.1,"},
-		`want one such as 192.0.2.53 or 192.0.2.53:5353, or`: {DNSListen: "here"},
+		`--cluster-domain: cluster domain "No"`:                             {ClusterDomain: "No"},
+		`--cluster-dns-listen: "0.0.0.0"`:                                   {DNSListen: "0.0.0.0"},
+		`--cluster-dns-upstream: "what" is not a valid name server address`: {DNSUpstream: "192.0.2.1,what"},
+		`--cluster-dns-upstream: "" is not a valid name server address`:     {DNSUpstream: "192.0.2.1,"},
+		`want one such as 192.0.2.53 or 192.0.2.53:5353, or`:                {DNSListen: "here"},
 	} {
 		if _, err := p.Settle(asked, nil); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("Settle(%+v) = %v, want an error with %s", asked, err, want)

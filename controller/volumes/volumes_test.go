@@ -433,7 +433,7 @@ func TestTheWaitHasAnEnd(t *testing.T) {
 		if strings.Contains(show(s), why) {
 			t.Errorf("too early:\n%s", show(s))
 		}
-		time.Sleep(2 * time.Second)
+		time.Sleep(4 * time.Second) // the pod may have had a back-off of a second, before the scheduler saw the node
 		synctest.Wait()
 		if !strings.Contains(show(s), why) {
 			t.Errorf("it does not end:\n%s", show(s))
