@@ -1,4 +1,4 @@
-# Targets: build test lint prose bench fuzz upstream demo clean. See CONTRIBUTING.md.
+# Targets: build test lint prose generate bench fuzz upstream demo clean. See CONTRIBUTING.md.
 
 SHELL       := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
@@ -13,7 +13,7 @@ EMBED   := cmd/sampan/sampan-runtime.zst
 DEMO    := runtime/image/demo/demo.bin
 GO_FILES := Makefile $(wildcard $(shell git ls-files -co --exclude-standard '*.go' go.mod go.sum 2>/dev/null))
 
-.PHONY: build test lint prose bench fuzz upstream demo clean tools
+.PHONY: build test lint prose generate bench fuzz upstream demo clean tools
 
 ## build: bin/sampan, with the container runtime and the demo image inside
 build: bin/sampan
@@ -44,7 +44,7 @@ test: build prose
 VALE := go run github.com/vale-cli/vale/v3/cmd/vale@v3.22.0
 prose:
 	$(VALE) --output=line .
-	go run mvdan.cc/gofumpt@v0.12.0 -l -d $$(git ls-files '*.go' | grep -v '\.pb\.go$$')
+	go run mvdan.cc/gofumpt@v0.12.0 -l -d $$(git ls-files '*.go' | grep -v -e '\.pb\.go$$' -e /zz_generated)
 
 ## lint: golangci-lint and prose
 GOLANGCI := go run github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0 run --max-issues-per-linter 0 --max-same-issues 0
@@ -54,6 +54,11 @@ lint: prose
 	cd test/storebench && GOWORK=off $(GOLANGCI) ./...
 	cd test/waitbench && GOWORK=off $(GOLANGCI) ./...
 	cd test/upstream && GOWORK=off $(GOLANGCI) ./...
+	cd test/upstream/policy && GOWORK=off $(GOLANGCI) ./...
+
+## generate: the rules in catalog/declared, from the types of k8s.io/api; after an update of that module
+generate:
+	.ci/generate
 
 ## bench: ratios measured in one run, each against a baseline on the same machine
 bench: build

@@ -37,6 +37,14 @@ func (x *exchange) send(code int, e codec.Encoding, body []byte) {
 	h := x.Header()
 	h["Content-Type"] = contentTypes[e]
 	h["Cache-Control"] = noCache
+	if code == http.StatusOK && len(body) >= compressFrom && x.compresses() {
+		c := &compressor{x: x}
+		defer c.release()
+		if _, err := c.Write(body); err == nil {
+			c.end()
+		}
+		return
+	}
 	h["Content-Length"] = []string{strconv.Itoa(len(body))}
 	x.WriteHeader(code)
 	_, _ = x.Write(body)
@@ -47,6 +55,8 @@ func (x *exchange) writeText(text string) { _, _ = io.WriteString(x, text) }
 // fail answers with the status of err.
 func (x *exchange) fail(err error) {
 	status := asStatus(err)
+	x.audit.Status(status)
+	x.audit.Answered(status)
 	accept := x.r.Header.Get("Accept")
 	m, negotiationErr := codec.Negotiate(accept, codec.Offer{Forms: true})
 	if negotiationErr != nil {
@@ -75,17 +85,21 @@ func (x *exchange) answer(m codec.Media, r result, t *target) {
 		code = http.StatusCreated
 	}
 	var body []byte
-	var err error
+	r, err := r.in(t.kind)
 	switch {
+	case err != nil:
 	case m.Form != codec.Whole:
 		var obj runtime.Object
 		if obj, err = x.reshape(m.Form, r, t); err == nil {
 			body, err = codec.Encode(m, obj)
+			x.audit.Answered(obj)
 		}
 	case r.item != nil:
 		body, err = codec.EncodeItem(m, r.item)
+		recordAnswer(x.audit, r)
 	default:
 		body, err = codec.Encode(m, r.obj)
+		recordAnswer(x.audit, r)
 	}
 	if err != nil {
 		x.fail(err)

@@ -96,6 +96,9 @@ func (s *Server) applyConfiguration(ctx context.Context, t target, body []byte, 
 				return nil, nil, apierrors.NewInternalError(err)
 			}
 			obj, err := s.managers.Apply(w, stored, config, force)
+			if err == nil {
+				obj, err = t.accept(obj)
+			}
 			return obj, nil, err
 		}
 		body, account, err := s.managers.ApplyView(w, old.Object(), show(v, old.Object()), config, force)
@@ -135,6 +138,9 @@ func (s *Server) gone(t *target) bool {
 // allowed to create as well.
 func (s *Server) createApplied(ctx context.Context, t target, config *unstructured.Unstructured, opts metav1.PatchOptions) (result, error) {
 	obj, err := s.managers.Apply(s.write(&t, opts.FieldManager), nil, config, false)
+	if err == nil {
+		obj, err = t.accept(obj)
+	}
 	if err != nil {
 		return result{}, err
 	}

@@ -258,7 +258,7 @@ func TestPartsOfTheProgramAreManagers(t *testing.T) {
 	send(f, "apply", "alice", "", "configmaps/a", `{data: {a: "1"}}`)
 	send(f, "create", "-", "", "configmaps/b", `{data: {a: "1"}}`)
 	for user, name := range map[string]string{
-		"system:serviceaccount:kube-system:deployment-controller": "deployment-controller",
+		"system:serviceaccount:kube-system:deployment-controller": "kube-controller-manager",
 		"system:kube-scheduler":                                   "kube-scheduler",
 		"system:node:n1":                                          "kubelet",
 	} {

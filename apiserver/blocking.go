@@ -34,7 +34,7 @@ const (
 )
 
 // verbWait counts blocking reads apart from others; for authorization they are reads.
-const verbWait = "wait"
+const verbWait = "WAIT"
 
 // blocks reports whether a request is a blocking read.
 func (x *exchange) blocks() bool {
@@ -64,6 +64,14 @@ func (s *Server) serveBlocking(x *exchange, t target, verb string) {
 		x.fail(apierrors.NewBadRequest("until: only whole objects and lists can be waited for: leave out the subresource and watch"))
 		return
 	}
+	if t.kind.Computed != nil {
+		x.fail(apierrors.NewBadRequest(fmt.Sprintf("until: %s are computed when they are read, and cannot be waited for", t.kind.GR())))
+		return
+	}
+	if hub := t.kind.Hub(); hub != t.kind {
+		x.fail(apierrors.NewBadRequest(fmt.Sprintf("until: %s can be waited for in version %s", t.kind.GR(), hub.GroupVersion())))
+		return
+	}
 	question, err := blocking.Parse(q, verb == verbList)
 	if err != nil {
 		x.fail(apierrors.NewBadRequest(err.Error()))
@@ -75,7 +83,7 @@ func (s *Server) serveBlocking(x *exchange, t target, verb string) {
 		return
 	}
 	r.Question, r.User, r.Unbounded = question, t.user.Name, x.flow.Level() == fairness.Exempt
-	if err := s.notOlder(q.Get("resourceVersion")); err != nil {
+	if err := s.notOlder(x.r.Context(), q.Get("resourceVersion")); err != nil {
 		x.fail(err)
 		return
 	}
@@ -86,7 +94,7 @@ func (s *Server) serveBlocking(x *exchange, t target, verb string) {
 	}
 	ctx, stop := s.streamContext(x.r.Context())
 	defer stop()
-	defer s.metrics.stream(x.subject)()
+	defer s.metrics.stream(&x.subject)()
 	x.long = true
 	_ = http.NewResponseController(x.w).SetWriteDeadline(time.Time{})
 	a, err := s.waiters.Wait(ctx, r.Request)

@@ -214,6 +214,8 @@ func TestBlockingReads(t *testing.T) {
 				}
 				want := time.Duration(0)
 				switch {
+				case strings.Contains(tt.path, "resourceVersion=999999"):
+					want = 3 * time.Second
 				case tt.during != nil:
 					want = time.Second
 				case w.Header().Get(apiserver.UntilHeader) == "timeout":
@@ -308,8 +310,8 @@ func TestBlockingReadLimits(t *testing.T) {
 				t.Errorf("the metrics lack %s", line)
 			}
 		}
-		const labels = `group="",resource="configmaps",subresource="",verb="wait"`
-		metric(`apiserver_longrunning_requests{` + labels + `} 3`)
+		const labels = `group="",resource="configmaps",scope="resource",subresource="",verb="WAIT",version="v1"`
+		metric(`apiserver_longrunning_requests{component="apiserver",` + labels + `} 3`)
 		w := g.do(t.Context(), "GET", until(configMapsPath+"/web", "until", "object.data.phase == 'y'"), "")
 		if got, want := ended(t, w), "429 error TooManyRequests too many blocking reads of this user: the limit is 3"; got != want || w.Header().Get("Retry-After") != "1" {
 			t.Errorf("got %s, Retry-After %q, want %s", got, w.Header().Get("Retry-After"), want)
@@ -321,9 +323,9 @@ func TestBlockingReadLimits(t *testing.T) {
 		}
 		g.set("web", "y") // there is a seat for it
 		waiters.Wait()
-		metric(`apiserver_longrunning_requests{` + labels + `} 0`)
-		metric(`apiserver_request_total{code="200",` + labels + `} 3`)
-		metric(`apiserver_request_total{code="429",` + labels + `} 1`)
+		metric(`apiserver_longrunning_requests{component="apiserver",` + labels + `} 0`)
+		metric(`apiserver_request_total{code="200",component="apiserver",dry_run="",` + labels + `} 3`)
+		metric(`apiserver_request_total{code="429",component="apiserver",dry_run="",` + labels + `} 1`)
 		g.stop()
 	})
 }

@@ -12,6 +12,7 @@ import (
 
 	"github.com/sampan-io/sampan/apiserver/auth"
 	"github.com/sampan-io/sampan/apiserver/fairness"
+	"github.com/sampan-io/sampan/apiserver/priority"
 )
 
 // A connection has no user before its first request. Of these there may be maxNew at a time, each for at
@@ -30,10 +31,12 @@ type connections struct {
 type connection struct {
 	net.Conn
 	all   *connections
-	owner atomic.Pointer[owner] // nil before the first request
-	out   pace                  // of writes
+	owner atomic.Pointer[owner]         // nil before the first request
+	rules atomic.Pointer[priority.User] // of the user whose request came last; may be nil
+	out   pace                          // of writes
 
-	earned atomic.Int64 // requests, and pieces of bodies and answers, so far
+	earned   atomic.Int64 // requests, and pieces of bodies and answers, so far
+	upgraded atomic.Bool  // it has become a stream of another protocol
 
 	// Of Read, which is called by one goroutine at a time.
 	window time.Time // when reads began to be counted
@@ -143,7 +146,7 @@ const (
 
 // Read implements [net.Conn]. It makes clients wait that send much and ask for little, administrators aside.
 func (c *connection) Read(b []byte) (int, error) {
-	if o := c.owner.Load(); o != nil && o.flow.Level() == fairness.Exempt {
+	if o := c.owner.Load(); o != nil && o.flow.Level() == fairness.Exempt || c.upgraded.Load() {
 		return c.Conn.Read(b)
 	}
 	if n := c.earned.Load(); n != c.known {

@@ -45,9 +45,9 @@ func (s *Server) create(ctx context.Context, t target, body runtime.Object, agai
 	case t.sub != nil:
 		return s.createSub(ctx, &t, body, opts)
 	}
-	obj, ok := body.(catalog.Object)
-	if !ok {
-		return result{}, apierrors.NewBadRequest(fmt.Sprintf("a %T is not a %s", body, t.kind.Kind))
+	obj, err := t.accept(body)
+	if err != nil {
+		return result{}, err
 	}
 	if err := checkNamespace(&t, obj); err != nil {
 		return result{}, err
@@ -67,7 +67,9 @@ func (s *Server) create(ctx context.Context, t target, body runtime.Object, agai
 		if body, err = again(); err != nil {
 			return result{}, err
 		}
-		obj = body.(catalog.Object)
+		if obj, err = t.accept(body); err != nil {
+			return result{}, err
+		}
 		obj.SetNamespace(t.namespace)
 	}
 }
@@ -115,16 +117,16 @@ func (s *Server) createOnce(ctx context.Context, t target, obj catalog.Object, h
 		t.kind.Prepare(obj, nil)
 	}
 	a := admission.Attributes{
-		Operation: admission.Create, Kind: t.kind, Namespace: t.namespace, Name: t.name,
+		Operation: admission.Create, Kind: t.kind.Hub(), Namespace: t.namespace, Name: t.name,
 		User: t.user, Object: obj, DryRun: dryRun,
 	}
 	committed := false
 	defer func() { a.Finish(committed) }()
-	if err := s.admit(ctx, &a); err != nil {
+	if err := s.admission.Admit(ctx, &a); err != nil {
 		return result{}, err
 	}
 	obj = a.Object
-	if len(s.opts.Admission) > 0 && t.kind.Default != nil {
+	if s.admission.Mutates() && t.kind.Default != nil {
 		t.kind.Default(obj)
 	}
 	if how.manager != "" && !how.applied {
@@ -137,9 +139,12 @@ func (s *Server) createOnce(ctx context.Context, t target, obj catalog.Object, h
 	if len(errs) > 0 {
 		return result{}, invalid(&t, errs)
 	}
+	if err := s.admission.Validate(ctx, &a); err != nil {
+		return result{}, err
+	}
 	var warnings []string
 	if t.kind.Warn != nil {
-		warnings = t.kind.Warn(obj)
+		warnings = t.kind.Warn(obj, nil)
 	}
 	warnings = append(warnings, a.Warnings...)
 	item, err := codec.NewItem(t.kind, obj)
@@ -183,12 +188,12 @@ func (s *Server) issue(ctx context.Context, t *target, handler IssueHandler, bod
 		return result{}, err
 	}
 	a := admission.Attributes{
-		Operation: admission.Create, Kind: t.kind, Subresource: t.sub.Name, Namespace: t.namespace, Name: t.name,
+		Operation: admission.Create, Kind: t.kind.Hub(), Subresource: t.sub.Name, Namespace: t.namespace, Name: t.name,
 		User: t.user, Old: item.Object(), DryRun: dryRun,
 	}
 	a.Object, _ = body.(catalog.Object)
 	defer func() { a.Finish(false) }()
-	if err := s.admit(ctx, &a); err != nil {
+	if err := s.admitWhole(ctx, &a); err != nil {
 		return result{}, err
 	}
 	if dryRun {
@@ -208,6 +213,9 @@ func (s *Server) review(ctx context.Context, t *target, body runtime.Object) (re
 	obj, ok := body.(catalog.Object)
 	if !ok {
 		return result{}, apierrors.NewBadRequest(fmt.Sprintf("a %T is not a %s", body, t.kind.Kind))
+	}
+	if err := checkNamespace(t, obj); err != nil {
+		return result{}, err
 	}
 	if t.kind.Validate != nil {
 		if errs := t.kind.Validate(obj, nil); len(errs) > 0 {

@@ -81,7 +81,7 @@ func (s *Server) evictOnce(ctx context.Context, t *target, eviction *policyv1.Ev
 		User: t.user, Object: eviction, Old: pod, DryRun: len(opts.DryRun) > 0,
 	}
 	defer func() { a.Finish(false) }()
-	if err := s.admit(ctx, &a); err != nil {
+	if err := s.admitWhole(ctx, &a); err != nil {
 		return result{}, err
 	}
 	if err := s.spendBudget(ctx, t, pod, a.DryRun); err != nil {
@@ -131,7 +131,7 @@ func (s *Server) spendBudget(ctx context.Context, t *target, pod *corev1.Pod, dr
 	if pod.Status.Phase == corev1.PodPending || !podstate.Active(pod) {
 		return nil
 	}
-	budgets, err := s.budgetsOf(pod)
+	budgets, err := s.budgetsOf(ctx, pod)
 	switch {
 	case err != nil:
 		return err
@@ -209,7 +209,7 @@ func tooManyEvictions(after int, format string, args ...any) error {
 }
 
 // budgetsOf returns the budgets that select a pod.
-func (s *Server) budgetsOf(pod *corev1.Pod) (found []*policyv1.PodDisruptionBudget, err error) {
+func (s *Server) budgetsOf(ctx context.Context, pod *corev1.Pod) (found []*policyv1.PodDisruptionBudget, err error) {
 	kind := s.opts.Catalog.Resource(podDisruptionBudgets)
 	if kind == nil {
 		return nil, nil
@@ -218,7 +218,7 @@ func (s *Server) budgetsOf(pod *corev1.Pod) (found []*policyv1.PodDisruptionBudg
 	if err != nil {
 		return nil, err
 	}
-	all, err := s.listChosen(&c, metav1.ListOptions{})
+	all, err := s.listChosen(ctx, &c, metav1.ListOptions{})
 	if err != nil {
 		return nil, err
 	}

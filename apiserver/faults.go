@@ -6,12 +6,14 @@ import (
 	"fmt"
 	"net/http"
 	"strconv"
+	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/sampan-io/sampan/apiserver/fairness"
+	"github.com/sampan-io/sampan/apiserver/priority"
 	"github.com/sampan-io/sampan/store"
 )
 
@@ -53,14 +55,27 @@ func tooLarge(message string) error {
 	return err
 }
 
-// notOlder checks a resource version that a read must not be older than.
-func (s *Server) notOlder(rv string) error {
+// futureWait is how long a read waits for a resource version that this server does not have yet, as
+// upstream's watch cache does: with several servers another one may have written it a moment ago.
+const futureWait = 3 * time.Second
+
+// notOlder waits until the store has a resource version that a read must not be older than.
+func (s *Server) notOlder(ctx context.Context, rv string) error {
 	want, err := parseRevision(rv)
 	if err != nil {
 		return err
 	}
-	if have := s.opts.Store.Revision(); want > have {
-		return tooLarge(fmt.Sprintf("%d, current: %d", want, have))
+	return s.reach(ctx, want)
+}
+
+func (s *Server) reach(ctx context.Context, want store.Revision) error {
+	if want <= s.opts.Store.Revision() {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, futureWait)
+	defer cancel()
+	if err := s.opts.Store.Reach(ctx, want); err != nil {
+		return tooLarge(fmt.Sprintf("%d, current: %d", want, s.opts.Store.Revision()))
 	}
 	return nil
 }
@@ -83,6 +98,8 @@ func asStatus(err error) *metav1.Status {
 	var carrier apierrors.APIStatus
 	if refused := (*fairness.RefusedError)(nil); errors.As(err, &refused) {
 		carrier = apierrors.NewTooManyRequests(refused.Error(), fairness.RetryAfter)
+	} else if noSeat := (*priority.RefusedError)(nil); errors.As(err, &noSeat) {
+		carrier = apierrors.NewTooManyRequests(noSeat.Error(), priority.RetryAfter)
 	} else if !errors.As(err, &carrier) {
 		carrier = apierrors.NewInternalError(err)
 	}

@@ -35,11 +35,15 @@ func (x *exchange) reshape(f codec.Form, r result, t *target) (runtime.Object, e
 		if obj.GetObjectKind().GroupVersionKind() != t.kind.GroupVersionKind {
 			break // a view has no columns
 		}
+		row, err := t.kind.ToHub(obj)
+		if err != nil {
+			return nil, apierrors.NewInternalError(err)
+		}
 		include, err := x.includeObject()
 		if err != nil {
 			return nil, err
 		}
-		return tableOf(t.kind, []catalog.Object{obj}, metav1.ListMeta{ResourceVersion: obj.GetResourceVersion()}, include,
+		return tableOf(t.kind, []catalog.Object{row}, metav1.ListMeta{ResourceVersion: obj.GetResourceVersion()}, include,
 			func(int) ([]byte, error) { return wholeJSON(r) })
 	case codec.Whole, codec.MetadataList:
 	}
@@ -60,6 +64,15 @@ func wholeJSON(r result) ([]byte, error) {
 	return codec.Encode(codec.Media{}, r.obj)
 }
 
+// jsonIn returns the JSON of a stored object in the version of the kind.
+func jsonIn(kind *catalog.Kind, item *codec.Item) ([]byte, error) {
+	shown, err := item.In(kind)
+	if err != nil {
+		return nil, err
+	}
+	return shown.JSON()
+}
+
 func (x *exchange) reshapeList(f codec.Form, l listing, t *target) (runtime.Object, error) {
 	objs := make([]catalog.Object, len(l.items))
 	for i, item := range l.items {
@@ -73,7 +86,7 @@ func (x *exchange) reshapeList(f codec.Form, l listing, t *target) (runtime.Obje
 		if err != nil {
 			return nil, err
 		}
-		return tableOf(t.kind, objs, l.meta, include, func(i int) ([]byte, error) { return l.items[i].JSON() })
+		return tableOf(t.kind, objs, l.meta, include, func(i int) ([]byte, error) { return jsonIn(t.kind, l.items[i]) })
 	case codec.Whole, codec.MetadataOnly:
 	}
 	return nil, notThatForm()

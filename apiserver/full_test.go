@@ -20,6 +20,7 @@ import (
 	"github.com/sampan-io/sampan/apiserver/discovery"
 	"github.com/sampan-io/sampan/apiserver/openapi"
 	"github.com/sampan-io/sampan/apiserver/rbac"
+	"github.com/sampan-io/sampan/apiserver/rbac/bootstrappolicy"
 	"github.com/sampan-io/sampan/internal/run"
 )
 
@@ -62,12 +63,14 @@ func serveFull(t *testing.T) *fixture {
 			t.Fatal(err)
 		}
 		o.Auth = byName{}
-		o.Authorizer = rbac.New(rbac.Options{Objects: objects})
+		o.Authorizer = rbac.New(rbac.Options{Policy: rbac.NewPolicy(bootstrappolicy.All()), Objects: objects})
 		o.Admission = []admission.Plugin{
 			admission.NewNamespaceLifecycle(objects), admission.NewServiceAccount(objects),
 			admission.NewPriority(objects),
 			admission.DefaultTolerationSeconds{},
-			admission.RuntimeClass{},
+			admission.NewRuntimeClass(objects),
+			admission.NewDefaultIngressClass(objects), admission.NewPodTopologyLabels(objects),
+			admission.CertificateRequester{},
 			admission.NewNodeRestriction(objects), addresses, security,
 		}
 		o.Discovery = discovery.New(o.Catalog, version.Info{Major: "1", Minor: "37", GitVersion: "v1.37.0"})
@@ -113,7 +116,7 @@ func TestFullServer(t *testing.T) {
 		{"/livez", "", 200},
 		{"/metrics", "mate", 403},
 		{"/metrics", "boss", 200},
-		{pods, "", 401},
+		{pods, "", 403},
 		{pods, "mate", 403},
 	} {
 		if a := f.do("GET", tt.path, nil, "X-User: "+tt.user); a.code != tt.code {

@@ -1,8 +1,13 @@
 package apiserver
 
 import (
+	"bufio"
 	"bytes"
 	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
 	"net/http"
 	"runtime"
 	"slices"
@@ -11,11 +16,16 @@ import (
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	utilnet "k8s.io/apimachinery/pkg/util/net"
 
+	"github.com/sampan-io/sampan/apiserver/audit"
 	"github.com/sampan-io/sampan/apiserver/auth"
 	"github.com/sampan-io/sampan/apiserver/codec"
 	"github.com/sampan-io/sampan/apiserver/fairness"
+	"github.com/sampan-io/sampan/apiserver/priority"
 	"github.com/sampan-io/sampan/apiserver/rbac"
 	"github.com/sampan-io/sampan/catalog"
 	"github.com/sampan-io/sampan/internal/run"
@@ -27,19 +37,28 @@ type exchange struct {
 	r    *http.Request
 	user *auth.User
 
-	code    int // of the answer; 0 until its header is written
-	subject subject
+	audit *audit.Record // nil: the request is not recorded
 
-	conn     *connection    // nil without a listener of ours
-	flow     *fairness.Flow // the user's; nil before it is known
-	seated   atomic.Bool    // it holds a seat, see package fairness
-	slow     bool           // it is counted among the slow answers instead; written before seated is false
-	buf      *bytes.Buffer  // the body; nil if there is none
-	held     int            // bytes that the body counts for
-	received bool           // nothing more of the body is read
-	sent     int            // bytes of an answer that has no pace yet
-	out      *pace          // of the answer; nil while it is small
-	long     bool           // it is a watch, a stream or a blocking read
+	code    int // of the answer; 0 until its header is written
+	size    int // of the answer so far, in bytes
+	subject subject
+	writes  bool          // it may change objects
+	waited  time.Duration // for a seat
+
+	conn     *connection     // nil without a listener of ours
+	flow     *fairness.Flow  // the user's; nil before it is known
+	class    priority.Class  // of the request
+	seats    int             // that it takes; 0 means one
+	ticket   priority.Ticket // of the seats
+	inFlight *atomic.Int64   // counts the request while it is seated
+	seated   atomic.Bool     // it holds seats, see package priority
+	slow     bool            // it is counted among the slow answers instead; written before seated is false
+	buf      *bytes.Buffer   // the body; nil if there is none
+	held     int             // bytes that the body counts for
+	received bool            // nothing more of the body is read
+	sent     int             // bytes of an answer that has no pace yet
+	out      *pace           // of the answer; nil while it is small
+	long     bool            // it is a watch, a stream or a blocking read
 }
 
 // Header implements [http.ResponseWriter].
@@ -48,16 +67,25 @@ func (x *exchange) Header() http.Header { return x.w.Header() }
 // WriteHeader implements [http.ResponseWriter].
 func (x *exchange) WriteHeader(code int) {
 	if x.code == 0 || x.code < 200 {
-		x.code = code
+		x.begun(code)
 	}
 	x.w.WriteHeader(code)
+}
+
+// begun notes the code of the answer, before its header is written.
+func (x *exchange) begun(code int) {
+	x.code = code
+	if x.audit != nil && (code >= 200 || code == http.StatusSwitchingProtocols) {
+		x.audit.Started(code)
+	}
 }
 
 // Write implements [http.ResponseWriter].
 func (x *exchange) Write(b []byte) (int, error) {
 	if x.code == 0 {
-		x.code = http.StatusOK
+		x.begun(http.StatusOK)
 	}
+	x.size += len(b)
 	if x.out == nil {
 		// What is complete has given back its seat, and if it is small answerTimeout is enough.
 		if x.sent += len(b); x.sent <= smallAnswer && !x.seated.Load() {
@@ -133,10 +161,22 @@ func (x *exchange) endPace() {
 // Unwrap lets an [http.ResponseController] reach the wrapped writer.
 func (x *exchange) Unwrap() http.ResponseWriter { return x.w }
 
+// Hijack implements [http.Hijacker], for streams that become another protocol. Their reads are no requests.
+func (x *exchange) Hijack() (net.Conn, *bufio.ReadWriter, error) {
+	c, rw, err := http.NewResponseController(x.w).Hijack()
+	if err == nil {
+		x.code = http.StatusSwitchingProtocols
+		if x.conn != nil {
+			x.conn.upgraded.Store(true)
+		}
+	}
+	return c, rw, err
+}
+
 // Flush sends the written bytes.
 func (x *exchange) Flush() {
 	if x.code == 0 {
-		x.code = http.StatusOK
+		x.begun(http.StatusOK)
 	}
 	if x.out != nil {
 		x.out.beginStep()
@@ -147,12 +187,15 @@ func (x *exchange) Flush() {
 	_ = http.NewResponseController(x.w).Flush()
 }
 
-// serve is the life of a request: who asks, may it, what does it want.
-func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
+// serve serves a request by the user that its credential names.
+func (s *Server) serve(w http.ResponseWriter, r *http.Request) { s.serveAs(w, r, nil) }
+
+// serveAs is the life of a request: who asks, may it, what does it want. The user is nil if it is not known yet.
+func (s *Server) serveAs(w http.ResponseWriter, r *http.Request, user *auth.User) {
 	growStack(0)
 	s.flying.enter()
 	defer s.flying.leave()
-	x := &exchange{w: w, r: r}
+	x := &exchange{w: w, r: r, user: user, subject: subject{verb: "other"}}
 	x.conn, _ = r.Context().Value(connectionKey{}).(*connection)
 	if x.conn != nil {
 		if r.Context().Err() != nil {
@@ -165,7 +208,12 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
 	defer func() {
 		if fault := recover(); fault != nil {
 			if fault == http.ErrAbortHandler { //nolint:errorlint // a recovered value, compared as net/http does
+				x.audit.Complete()
 				panic(fault)
+			}
+			if x.audit != nil {
+				x.audit.Panicked(fmt.Sprint(fault))
+				x.audit = nil
 			}
 			s.opts.Log.ErrorContext(r.Context(), "panic while serving a request", "method", r.Method, "path", r.URL.Path, "err", run.Panicked(fault))
 			if x.code != 0 {
@@ -176,23 +224,37 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
 		if x.conn != nil && !x.long && r.Context().Err() != nil {
 			x.conn.givenUp()
 		}
-		s.metrics.observe(x.subject, x.code, time.Since(start))
+		x.audit.Complete()
+		took := time.Since(start)
+		s.metrics.observe(&x.subject, x.code, x.size, took, x.waited)
+		s.logRequest(x, took)
 	}()
+	x.echoID()
 	if err := s.turnAway(x); err != nil {
 		x.fail(err)
 		return
 	}
 	var err error
-	if s.opts.Auth != nil {
+	if s.opts.Auth != nil && user == nil {
 		if x.user, err = s.opts.Auth.Authenticate(r); err != nil {
+			s.metrics.judge(authenticationError, start)
 			x.single(true)
-			x.fail(err)
+			s.refuse(x, err)
 			return
+		}
+		if x.user != nil {
+			s.metrics.judge(authenticationSuccess, start)
+			s.metrics.identified(x.user.Name)
+		} else {
+			s.metrics.judge(authenticationFailure, start)
 		}
 	}
 	if x.user == nil {
 		x.user = s.anonymous
 		x.single(s.opts.Auth != nil)
+	}
+	if s.opts.Audit != nil && !s.beginAudit(x) {
+		return
 	}
 	if x.flow, err = s.flowOf(x); err != nil {
 		x.Header().Set("Connection", "close")
@@ -200,15 +262,26 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	defer x.leaveBody()
+	// The request counts for its sender.
+	if err := s.impersonate(x); err != nil {
+		x.fail(err)
+		return
+	}
 	if x.flow.Level() != fairness.Exempt && r.ProtoMajor == 1 {
 		// Requests may come one after the other without a pause, all on this goroutine: others come first.
 		defer runtime.Gosched()
 	}
-	if p := parsePath(r.URL.Path); p.resource != "" {
-		s.serveResource(x, p)
+	p := parsePath(r.URL.Path)
+	if p.resource != "" {
+		verb := verbOf(r, &p)
+		s.classify(x, &priority.Request{Verb: verb, Group: p.group, Resource: p.resource, Subresource: p.subresource, Namespace: p.scope()})
+		s.serveResource(x, p, verb)
 		return
 	}
-	s.servePath(x)
+	x.subject = pathSubject(r.Method, r.URL.Path)
+	verb := strings.ToLower(r.Method)
+	s.classify(x, &priority.Request{Verb: verb, Path: r.URL.Path})
+	s.servePath(x, verb)
 }
 
 // single closes an HTTP/2 connection after this request, as upstream does for clients without a
@@ -227,23 +300,107 @@ func (s *Server) turnAway(x *exchange) error {
 	}
 	switch x.r.Method {
 	case http.MethodGet, http.MethodHead, http.MethodPost, http.MethodPut, http.MethodPatch, http.MethodDelete:
+	case http.MethodOptions: // for servers behind a proxy alone
+		if p := parsePath(x.r.URL.Path); p.subresource == "proxy" {
+			return nil
+		}
+		fallthrough
 	default:
 		return apierrors.NewMethodNotSupported(schema.GroupResource{Resource: x.r.URL.Path}, x.r.Method)
 	}
-	for name := range x.r.Header {
-		if strings.HasPrefix(name, "Impersonate-") {
-			// To go on as the user who asks would be more than was asked for.
-			return apierrors.NewBadRequest("impersonation is not supported by this server: leave out --as, --as-uid and --as-group")
+	return nil
+}
+
+// impersonate makes the request one of the user that its headers name, if its sender may do that in one of the ways that
+// there are. The error is that of the first way.
+func (s *Server) impersonate(x *exchange) error {
+	ways, err := auth.ImpersonationsOf(x.r.Header, x.user)
+	if err != nil {
+		return err
+	}
+	var first error
+	for i := range ways {
+		err := s.impersonateBy(x, &ways[i])
+		if err == nil {
+			x.user = ways[i].User
+			x.audit.Impersonates(x.user)
+			return nil
+		}
+		if first == nil {
+			first = err
+		}
+	}
+	return first
+}
+
+// mayImpersonate checks one right. The decision is not that of the request, which audit records.
+func (s *Server) mayImpersonate(ctx context.Context, a rbac.Attributes) error {
+	if d := s.opts.Authorizer.Authorize(ctx, a); !d.Allowed {
+		return rbac.Forbidden(a, d)
+	}
+	return nil
+}
+
+// impersonateBy returns nil if the sender of a request may impersonate in this way.
+func (s *Server) impersonateBy(x *exchange, m *auth.Impersonation) error {
+	ctx := x.r.Context()
+	if m.On != "" {
+		a := attributesOf(x.r)
+		a.User, a.Verb = m.Requestor, m.On+a.Verb
+		if err := s.mayImpersonate(ctx, a); err != nil {
+			return err
+		}
+	}
+	attributes := func(c *auth.Claim) rbac.Attributes {
+		return rbac.Attributes{
+			User: m.Requestor, Verb: m.Verb, Group: c.Group, Version: c.Version, Resource: c.Resource,
+			Subresource: c.Subresource, Namespace: c.Namespace, Name: c.Name,
+		}
+	}
+	var tried, allowed *auth.Claim
+	for i := range m.Claims {
+		c := &m.Claims[i]
+		if c.Refused != "" {
+			return rbac.Forbidden(attributes(c), rbac.Decision{Reason: c.Refused})
+		}
+		if c.All != nil && c.All != tried {
+			if tried = c.All; s.mayImpersonate(ctx, attributes(c.All)) == nil {
+				allowed = c.All
+			}
+		}
+		if c.All != nil && c.All == allowed {
+			continue
+		}
+		if err := s.mayImpersonate(ctx, attributes(c)); err != nil {
+			return err
 		}
 	}
 	return nil
 }
 
+// attributesOf returns what authorization needs to know about a request, without its user.
+func attributesOf(r *http.Request) rbac.Attributes {
+	p := parsePath(r.URL.Path)
+	if p.resource == "" {
+		return rbac.Attributes{Verb: strings.ToLower(r.Method), Path: r.URL.Path}
+	}
+	a := rbac.Attributes{
+		Verb: verbOf(r, &p), Group: p.group, Version: p.version, Resource: p.resource, Subresource: p.subresource,
+		Namespace: p.namespace, Name: p.name,
+	}
+	if where, err := fields.ParseSelector(r.URL.Query().Get("fieldSelector")); err == nil && p.name == "" {
+		a.Fields = where
+		if name, ok := where.RequiresExactMatch("metadata.name"); ok {
+			a.Name = name
+		}
+	}
+	return a
+}
+
 // servePath serves the paths that are not resources.
-func (s *Server) servePath(x *exchange) {
+func (s *Server) servePath(x *exchange, verb string) {
 	p := x.r.URL.Path
-	x.subject.verb = strings.ToLower(x.r.Method)
-	if err := s.authorize(x.r.Context(), rbac.Attributes{User: x.user, Verb: x.subject.verb, Path: p}); err != nil {
+	if err := s.authorize(x.r.Context(), rbac.Attributes{User: x.user, Verb: verb, Path: p}); err != nil {
 		x.fail(err)
 		return
 	}
@@ -252,12 +409,19 @@ func (s *Server) servePath(x *exchange) {
 	case p == "/livez", p == "/readyz", p == "/healthz", strings.HasPrefix(p, "/livez/"), strings.HasPrefix(p, "/readyz/"), strings.HasPrefix(p, "/healthz/"):
 		s.serveHealth(x)
 		return
-	case p == "/metrics":
-		h = s.metrics.handler
+	case strings.HasPrefix(p, debugPriority):
+		s.serveDump(x, p[len(debugPriority):])
+		return
+	case p == "/":
+		h = http.HandlerFunc(s.servePaths)
 	case p == "/version", p == "/version/", p == "/api", p == "/apis", strings.HasPrefix(p, "/api/"), strings.HasPrefix(p, "/apis/"):
 		h = s.opts.Discovery
+	case p == auth.DiscoveryPath, p == auth.KeysPath:
+		h = s.opts.Issuer
 	case p == "/openapi", strings.HasPrefix(p, "/openapi/"):
 		h = s.opts.OpenAPI
+	default:
+		h = s.debugPath(p)
 	}
 	if h == nil {
 		x.notFoundPage()
@@ -270,39 +434,99 @@ func (s *Server) servePath(x *exchange) {
 	h.ServeHTTP(x, x.r)
 }
 
+// lowerMethod returns the verb, as authorization knows it, of a request that is not for objects.
+func lowerMethod(method string) string { return strings.ToLower(method) }
+
+// servePaths lists the paths that are served, as upstream does at the root.
+func (s *Server) servePaths(w http.ResponseWriter, _ *http.Request) {
+	body, err := json.MarshalIndent(metav1.RootPaths{Paths: s.paths()}, "", "  ")
+	if err != nil {
+		panic(err) // strings always have a JSON form
+	}
+	w.Header()["Content-Type"] = contentTypes[codec.JSON]
+	_, _ = w.Write(body) // a client that has gone needs no answer
+}
+
+// paths returns the paths that are served and have no parameters.
+func (s *Server) paths() []string {
+	paths := []string{"/api", "/apis", "/configz", "/flagz", "/metrics", "/metrics/slis", "/openapi/v2", "/openapi/v3", "/statusz", "/version"}
+	if s.opts.Issuer != nil {
+		paths = append(paths, auth.DiscoveryPath, auth.KeysPath)
+	}
+	for _, k := range s.opts.Catalog.Kinds() {
+		root := "/apis/" + k.Group
+		if k.Group == "" {
+			root = "/api"
+		}
+		paths = append(paths, root, root+"/"+k.Version)
+	}
+	for _, endpoint := range []string{"healthz", "livez", "readyz"} {
+		paths = append(paths, "/"+endpoint)
+		for _, c := range s.checks(context.Background(), endpoint) {
+			paths = append(paths, "/"+endpoint+"/"+c.name)
+		}
+	}
+	if s.opts.Profiling {
+		paths = append(paths, "/debug/pprof", "/debug/pprof/profile", "/debug/pprof/symbol", "/debug/pprof/trace")
+	}
+	slices.Sort(paths)
+	return slices.Compact(paths)
+}
+
 // refusalPause is how long the refusal of a request takes, so that clients that repeat it at once, against Retry-After,
 // don't keep the processors busy with refusals.
-const refusalPause = 50 * time.Millisecond
+const refusalPause = 250 * time.Millisecond
 
-// begin takes a seat for the request, or refuses it.
+// begin takes seats for the request, or refuses it.
 func (s *Server) begin(x *exchange) bool {
-	if err := x.flow.Sit(x.r.Context()); err != nil {
-		run.Pause(x.r.Context(), refusalPause)
-		x.fail(err)
+	var err error
+	if x.ticket, err = s.priority.Enter(x.r.Context(), x.class, max(x.seats, 1)); err != nil {
+		x.refuse(err)
 		return false
 	}
+	x.waited = x.ticket.Waited()
+	x.inFlight = &s.metrics.inFlight[0]
+	if x.writes {
+		x.inFlight = &s.metrics.inFlight[1]
+	}
+	x.inFlight.Add(1)
 	x.seated.Store(true)
 	return true
+}
+
+// refuse answers a request for which there is no seat or no memory, after a pause in which it holds neither: a body that
+// counted would make others be refused before theirs is read, which ends their connections, and a handshake costs far more
+// than a refusal.
+func (x *exchange) refuse(err error) {
+	x.drop()
+	run.Pause(x.r.Context(), refusalPause)
+	x.fail(err)
 }
 
 // beginWrite reads the body and takes a seat for the request, or refuses it.
 func (s *Server) beginWrite(x *exchange) bool {
 	if err := x.receive(); err != nil {
+		if refused := (*fairness.RefusedError)(nil); errors.As(err, &refused) {
+			x.refuse(err)
+			return false
+		}
 		x.drop()
 		x.fail(err)
 		return false
 	}
-	if !s.begin(x) {
-		x.drop()
-		return false
-	}
-	return true
+	return s.begin(x)
 }
 
-// stand gives back the seat.
+// stand gives back the seats. Requests that use the processors only would otherwise be executed one after the other on
+// each processor and never wait for seats, but all of them for the processors, and those of administrators behind them. So
+// others are executed before the seats are free again.
 func (x *exchange) stand() {
 	if x.seated.CompareAndSwap(true, false) {
-		x.flow.Leave()
+		if !x.class.Exempt() {
+			runtime.Gosched()
+		}
+		x.ticket.Leave()
+		x.inFlight.Add(-1)
 	}
 }
 
@@ -319,7 +543,7 @@ func (x *exchange) finish() {
 
 // serveResource finds the kind and subresource that a path names and hands over to the
 // verb.
-func (s *Server) serveResource(x *exchange, p path) {
+func (s *Server) serveResource(x *exchange, p path, verb string) {
 	t := target{user: x.user, namespace: p.namespace, name: p.name}
 	t.kind = s.opts.Catalog.Resource(schema.GroupVersionResource{Group: p.group, Version: p.version, Resource: p.resource})
 	if t.kind == nil && p.resource == "bindings" && p.name == "" {
@@ -329,11 +553,9 @@ func (s *Server) serveResource(x *exchange, p path) {
 	if t.kind != nil && p.subresource != "" {
 		t.sub = t.kind.Subresource(p.subresource)
 	}
-	verb := verbOf(x.r, &p)
-	x.subject = subject{verb: verb, group: p.group, resource: p.resource, subresource: p.subresource}
 	if t.kind == nil || p.subresource != "" && t.sub == nil || !fits(&t, &p) {
 		// Authorize first: a user who may not use the resource does not learn whether it exists.
-		x.subject = subject{verb: verb}
+		x.subject = subject{verb: verbLabels[verb]}
 		a := rbac.Attributes{
 			User: x.user, Verb: verb, Group: p.group, Version: p.version, Resource: p.resource,
 			Subresource: p.subresource, Namespace: p.namespace, Name: p.name,
@@ -344,6 +566,10 @@ func (s *Server) serveResource(x *exchange, p path) {
 		}
 		x.notFoundPage()
 		return
+	}
+	x.subject, x.writes = subjectOf(x.r, &t, &p, verb), writes(verb)
+	if d := t.kind.Deprecation(); d != "" {
+		x.warn([]string{d})
 	}
 	if stream, ok := t.shape().(catalog.Stream); ok {
 		s.connect(x, t, stream, verb, p.rest)
@@ -364,6 +590,9 @@ func (s *Server) serveResource(x *exchange, p path) {
 	if !writes(verb) && x.blocks() {
 		s.serveBlocking(x, t, verb)
 		return
+	}
+	if verb == verbWatch || verb == verbList {
+		x.seats = s.seatsOf(x, &t, verb)
 	}
 	if verb == verbWatch {
 		s.serveWatch(x, t)
@@ -432,6 +661,8 @@ func verbOf(r *http.Request, p *path) string {
 		return verbUpdate
 	case http.MethodPatch:
 		return verbPatch
+	case http.MethodOptions:
+		return verbOptions
 	}
 	if p.name == "" {
 		return verbDeleteCollection
@@ -470,9 +701,17 @@ func (s *Server) connect(x *exchange, t target, stream catalog.Stream, verb, res
 		x.fail(err)
 		return
 	}
-	if !slices.Contains(t.sub.Verbs, verb) {
+	if verb != verbOptions && !slices.Contains(t.sub.Verbs, verb) {
 		x.fail(apierrors.NewMethodNotSupported(t.kind.GR(), verb))
 		return
+	}
+	scheme, port := "", ""
+	if stream.Ported {
+		named, ok := t.name, false
+		if scheme, t.name, port, ok = utilnet.SplitSchemeNamePort(named); !ok {
+			x.fail(apierrors.NewBadRequest(fmt.Sprintf("invalid %s request %q", t.kind.Singular, named)))
+			return
+		}
 	}
 	item, err := s.lookup(&t)
 	if err != nil {
@@ -491,10 +730,10 @@ func (s *Server) connect(x *exchange, t target, stream catalog.Stream, verb, res
 		return
 	}
 	defer end()
-	defer s.metrics.stream(x.subject)()
+	defer s.metrics.stream(&x.subject)()
 	s.opts.Connect[stream.Handler](x, x.r.WithContext(ctx), ConnectRequest{
 		User: t.user, Kind: t.kind, Namespace: t.namespace, Name: t.name,
-		Subresource: t.sub.Name, Path: rest, Object: item.Object(),
+		Subresource: t.sub.Name, Scheme: scheme, Port: port, Path: rest, Object: item.Object(),
 	})
 }
 

@@ -1,6 +1,7 @@
 package apiserver
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"net/http"
@@ -21,12 +22,17 @@ type check struct {
 // check etcd is about the store: it fails if the store takes no writes. A full disk fails it
 // except in /livez, because a restart would not help. The checks of /readyz fail until the
 // listeners are served, and during the stop.
-func (s *Server) checks(endpoint string) []check {
+func (s *Server) checks(ctx context.Context, endpoint string) []check {
 	store := s.opts.Store.Refused()
 	if store == nil && endpoint != "livez" {
 		store = s.opts.Store.Full()
 	}
 	out := []check{{name: "ping"}, {name: "etcd", err: store}}
+	if endpoint != "livez" {
+		for _, c := range s.opts.Checks {
+			out = append(out, check{name: c.Name, err: c.Run(ctx)})
+		}
+	}
 	if endpoint != "readyz" {
 		return out
 	}
@@ -50,14 +56,17 @@ func (s *Server) checks(endpoint string) []check {
 // that of kube-apiserver.
 func (s *Server) serveHealth(x *exchange) {
 	endpoint, one, single := strings.Cut(strings.TrimPrefix(x.r.URL.Path, "/"), "/")
-	checks := s.checks(endpoint)
+	checks := s.checks(x.r.Context(), endpoint)
 	h := x.Header()
 	h.Set("Content-Type", "text/plain; charset=utf-8")
 	h.Set("X-Content-Type-Options", "nosniff")
 	h["Cache-Control"] = noCache
 	if single {
-		s.serveCheck(x, checks, one)
+		s.serveCheck(x, endpoint, checks, one)
 		return
+	}
+	for i := range checks {
+		s.slis.observe(endpoint, &checks[i])
 	}
 	query := x.r.URL.Query()
 	text, failed := summary(checks, sets.New(query["exclude"]...))
@@ -75,8 +84,11 @@ func (s *Server) serveHealth(x *exchange) {
 
 // serveCheck answers with one check. Unlike the endpoints themselves it shows the reason of a
 // failure, because it needs authorization.
-func (s *Server) serveCheck(x *exchange, checks []check, name string) {
+func (s *Server) serveCheck(x *exchange, endpoint string, checks []check, name string) {
 	i := slices.IndexFunc(checks, func(c check) bool { return c.name == name })
+	if i >= 0 {
+		s.slis.observe(endpoint, &checks[i])
+	}
 	switch {
 	case i < 0:
 		x.notFoundPage()

@@ -2,6 +2,7 @@ package apiserver_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"testing"
 	"time"
@@ -150,5 +151,21 @@ func TestEventsExpire(t *testing.T) {
 	again.Place(rec.Created, rec.Revision+1)
 	if string(again.Bytes()) != string(rec.Value.Bytes()) {
 		t.Error("the event is not the same in its deletion")
+	}
+}
+
+func TestChecksOfOtherParts(t *testing.T) {
+	f := serve(t, func(o *apiserver.Options) {
+		o.Authorizer = everything{}
+		o.Checks = []apiserver.Check{{Name: "kms-providers", Run: func(context.Context) error { return errors.New("sealed") }}}
+	})
+	for path, want := range map[string]string{
+		"/livez": "ok", "/readyz/kms-providers": "internal server error: sealed\n", "/livez/kms-providers": "404 page not found\n",
+		"/readyz":  "[+]ping ok\n[+]etcd ok\n[-]kms-providers failed: reason withheld\n[+]serving ok\n[+]shutdown ok\nreadyz check failed\n",
+		"/healthz": "[+]ping ok\n[+]etcd ok\n[-]kms-providers failed: reason withheld\nhealthz check failed\n",
+	} {
+		if a := f.do("GET", path, nil); string(a.body) != want {
+			t.Errorf("GET %s: %d %q, want %q", path, a.code, a.body, want)
+		}
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"iter"
+	"net/http"
 	"strings"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -36,12 +37,15 @@ type Local struct {
 // after [Server.Run] for as long as the store works.
 func (s *Server) As(user auth.User) *Local { return &Local{s, &user, agentOf(user.Name)} }
 
-// agentOf returns for whom the writes of a part of this program count that name no
-// manager: what the user's name ends with, such as "deployment-controller"; the agent of
-// a node is the kubelet.
+// agentOf returns for whom the writes of a part of this program count that name no manager: the program that the user
+// is a part of upstream. The service accounts of kube-system are controllers, the others are named by the end of the
+// user's name, such as "kube-scheduler".
 func agentOf(user string) string {
-	if strings.HasPrefix(user, "system:node:") {
+	switch {
+	case strings.HasPrefix(user, "system:node:"):
 		return "kubelet"
+	case strings.HasPrefix(user, auth.ServiceAccountUser("kube-system", "")):
+		return "kube-controller-manager"
 	}
 	return user[strings.LastIndex(user, ":")+1:]
 }
@@ -57,7 +61,7 @@ func (l *Local) failed(recovered any, verb string, gvr schema.GroupVersionResour
 
 // target finds the kind and subresource that a call names.
 func (l *Local) target(gvr schema.GroupVersionResource, namespace, name, subresource string) (target, error) {
-	t := target{user: l.user, agent: l.agent, namespace: namespace, name: name, kind: l.server.opts.Catalog.Resource(gvr)}
+	t := target{user: l.user, local: true, agent: l.agent, namespace: namespace, name: name, kind: l.server.opts.Catalog.Resource(gvr)}
 	if t.kind == nil {
 		return t, apierrors.NewGenericServerResponse(404, "", gvr.GroupResource(), name, fmt.Sprintf("%s is not served", gvr), 0, true)
 	}
@@ -71,6 +75,17 @@ func (l *Local) target(gvr schema.GroupVersionResource, namespace, name, subreso
 		}
 	}
 	return t, nil
+}
+
+// shown returns what an operation answers with, in the version that the caller uses.
+func (t *target) shown(r result, err error) (runtime.Object, error) {
+	if err != nil {
+		return nil, err
+	}
+	if r, err = r.in(t.kind); err != nil {
+		return nil, err
+	}
+	return r.object(), nil
 }
 
 // single checks that a call for a single object names it completely.
@@ -105,11 +120,13 @@ func (l *Local) Get(ctx context.Context, gvr schema.GroupVersionResource, namesp
 	if err != nil {
 		return nil, err
 	}
-	r, err := l.server.get(ctx, t, metav1.GetOptions{})
+	ctx, record, err := l.audited(ctx, &t, verbGet, nil)
 	if err != nil {
 		return nil, err
 	}
-	return r.object(), nil
+	r, err := l.server.get(ctx, t, metav1.GetOptions{})
+	endAudit(record, r, err)
+	return t.shown(r, err)
 }
 
 // List implements client.Interface.
@@ -119,18 +136,31 @@ func (l *Local) List(ctx context.Context, gvr schema.GroupVersionResource, names
 	if err != nil {
 		return nil, metav1.ListMeta{}, err
 	}
+	ctx, record, err := l.audited(ctx, &t, verbList, nil)
+	if err != nil {
+		return nil, metav1.ListMeta{}, err
+	}
 	got, err := l.server.list(ctx, t, opts)
+	if err == nil {
+		recordList(record, t.kind, got)
+	}
+	endAudit(record, result{}, err)
 	if err != nil {
 		return nil, metav1.ListMeta{}, err
 	}
 	objs := make([]runtime.Object, len(got.items))
 	for i, item := range got.items {
-		objs[i] = item.Object()
+		shown, err := item.In(t.kind)
+		if err != nil {
+			return nil, metav1.ListMeta{}, apierrors.NewInternalError(err)
+		}
+		objs[i] = shown.Object()
 	}
 	return objs, got.meta, nil
 }
 
-// Watch implements client.Interface. Without TimeoutSeconds it lasts as long as ctx.
+// Watch implements client.Interface. Without TimeoutSeconds it lasts as long as ctx. Without it there
+// are no bookmarks but the one at the end of the state.
 func (l *Local) Watch(ctx context.Context, gvr schema.GroupVersionResource, namespace string, opts metav1.ListOptions) iter.Seq2[watch.Event, error] {
 	return func(yield func(watch.Event, error) bool) {
 		t, err := l.target(gvr, namespace, "", "")
@@ -138,19 +168,31 @@ func (l *Local) Watch(ctx context.Context, gvr schema.GroupVersionResource, name
 			yield(watch.Event{}, err)
 			return
 		}
-		changes, err := l.server.watch(ctx, t, opts)
+		ctx, record, err := l.audited(ctx, &t, verbWatch, nil)
 		if err != nil {
 			yield(watch.Event{}, err)
 			return
 		}
+		changes, err := l.server.watch(ctx, t, opts)
+		if err != nil {
+			endAudit(record, result{}, err)
+			yield(watch.Event{}, err)
+			return
+		}
+		record.Started(http.StatusOK)
+		defer record.Complete()
 		for c, err := range changes {
 			var ev watch.Event
+			var shown *codec.Item
+			if err == nil && c.item != nil {
+				shown, err = c.item.In(t.kind)
+			}
 			switch {
 			case err != nil:
 				yield(ev, err)
 				return
-			case c.item != nil:
-				ev = watch.Event{Type: c.Type, Object: c.item.Object()}
+			case shown != nil:
+				ev = watch.Event{Type: c.Type, Object: shown.Object()}
 			case c.Type != "":
 				ev = watch.Event{Type: c.Type, Object: codec.EmptyObject(t.kind, c.rv, c.annotations)}
 			default:
@@ -188,12 +230,14 @@ func (l *Local) Create(ctx context.Context, gvr schema.GroupVersionResource, nam
 	if err != nil {
 		return nil, err
 	}
-	again := func() (runtime.Object, error) { return t.copyIn(obj) }
-	r, err := l.server.create(ctx, t, body, again, opts)
+	ctx, record, err := l.audited(ctx, &t, verbCreate, body)
 	if err != nil {
 		return nil, err
 	}
-	return r.object(), nil
+	again := func() (runtime.Object, error) { return t.copyIn(obj) }
+	r, err := l.server.create(ctx, t, body, again, opts)
+	endAudit(record, r, err)
+	return t.shown(r, err)
 }
 
 // Update implements client.Interface.
@@ -207,11 +251,13 @@ func (l *Local) Update(ctx context.Context, gvr schema.GroupVersionResource, nam
 	if err != nil {
 		return nil, err
 	}
-	r, err := l.server.update(ctx, t, body, opts)
+	ctx, record, err := l.audited(ctx, &t, verbUpdate, body)
 	if err != nil {
 		return nil, err
 	}
-	return r.object(), nil
+	r, err := l.server.update(ctx, t, body, opts)
+	endAudit(record, r, err)
+	return t.shown(r, err)
 }
 
 // copyIn copies an object that a caller goes on using (S3), if it has the type that t
@@ -233,11 +279,14 @@ func (l *Local) Patch(ctx context.Context, gvr schema.GroupVersionResource, name
 	if err != nil {
 		return nil, err
 	}
-	r, _, err := l.server.patch(ctx, t, kind, patch, opts)
+	ctx, record, err := l.audited(ctx, &t, verbPatch, nil)
 	if err != nil {
 		return nil, err
 	}
-	return r.object(), nil
+	recordPatch(record, kind, patch)
+	r, _, err := l.server.patch(ctx, t, kind, patch, opts)
+	endAudit(record, r, err)
+	return t.shown(r, err)
 }
 
 // Delete implements client.Interface.
@@ -247,7 +296,12 @@ func (l *Local) Delete(ctx context.Context, gvr schema.GroupVersionResource, nam
 	if err != nil {
 		return err
 	}
-	_, err = l.server.remove(ctx, t, opts)
+	ctx, record, err := l.audited(ctx, &t, verbDelete, &opts)
+	if err != nil {
+		return err
+	}
+	r, err := l.server.remove(ctx, t, opts)
+	endAudit(record, r, err)
 	return err
 }
 

@@ -3,19 +3,34 @@ package apiserver
 import (
 	"net/http"
 	"strconv"
+	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
+	"github.com/sampan-io/sampan/apiserver/admission"
 	"github.com/sampan-io/sampan/apiserver/fairness"
+	"github.com/sampan-io/sampan/catalog"
 )
 
-// A subject is what requests are counted by. Its strings come from the catalog, so that
+// A subject is what requests are counted by. Its strings come from the catalog and from lists of constants, so that
 // clients cannot make series.
-type subject struct{ verb, group, resource, subresource string }
+type subject struct{ verb, dryRun, group, version, resource, subresource, scope string }
+
+// labels returns the values of the labels that most metrics of requests have.
+func (s *subject) labels() []string {
+	return []string{s.verb, s.group, s.version, s.resource, s.subresource, s.scope, component}
+}
+
+// component is what upstream's metrics call the API server.
+const component = "apiserver"
+
+// Names of labels of the metrics of requests.
+var requestLabels = []string{"verb", "group", "version", "resource", "subresource", "scope", "component"} //nolint:gochecknoglobals // a constant
 
 // metrics counts requests, under the names that Kubernetes uses, in a registry of
 // its own.
@@ -24,10 +39,24 @@ type metrics struct {
 	handler  http.Handler
 	requests *prometheus.CounterVec
 	duration *prometheus.HistogramVec
+	sli      *prometheus.HistogramVec
+	sizes    *prometheus.HistogramVec
 	streams  *prometheus.GaugeVec
+	events   *prometheus.CounterVec
+
+	authenticated  *prometheus.CounterVec
+	attempts       *prometheus.CounterVec
+	authentication *prometheus.HistogramVec
+	authorizations *prometheus.CounterVec
+	authorization  *prometheus.HistogramVec
+
+	admissions *admissions
+
+	inFlight [2]atomic.Int64 // requests that have a seat: reads and writes
 
 	mu     sync.RWMutex
 	series map[counted]*series // guarded by mu; as many as there are subjects and codes
+	judged [judgements]judged  // made by newMetrics
 }
 
 type counted struct {
@@ -37,38 +66,101 @@ type counted struct {
 
 type series struct {
 	requests prometheus.Counter
+	duration prometheus.Observer // nil for requests that last as long as clients want
+	sli      prometheus.Observer // as duration
+	sizes    prometheus.Observer // nil except for reads
+}
+
+// A judgement is the result of authentication or authorization.
+type judgement int
+
+const (
+	authenticationSuccess judgement = iota
+	authenticationFailure
+	authenticationError
+	authorizationAllowed
+	authorizationDenied
+	judgements
+)
+
+// judged counts judgements.
+type judged struct {
+	count    prometheus.Counter
 	duration prometheus.Observer
 }
 
 // Measure adds the metrics of another part of the process to /metrics.
 func (s *Server) Measure(c prometheus.Collector) error { return s.metrics.registry.Register(c) }
 
-func newMetrics(limits *fairness.Limits) *metrics {
-	labels := []string{"verb", "group", "resource", "subresource"}
+// latencies and sliLatencies are the buckets of upstream, in seconds. Its smallest is 5 ms; most requests of a small
+// cluster take less, so there are two more.
+var ( //nolint:gochecknoglobals // constants
+	sliLatencies = []float64{.05, .1, .2, .4, .6, .8, 1, 1.25, 1.5, 2, 3, 4, 5, 6, 8, 10, 15, 20, 30, 45, 60}
+	latencies    = append([]float64{.0005, .002, .005, .025}, sliLatencies...)
+)
+
+func newMetrics(limits *fairness.Limits, levels prometheus.Collector, objects prometheus.Collector) *metrics {
+	counter := func(name, help string, labels ...string) *prometheus.CounterVec {
+		return prometheus.NewCounterVec(prometheus.CounterOpts{Name: name, Help: help}, labels)
+	}
+	histogram := func(name, help string, buckets []float64, labels ...string) *prometheus.HistogramVec {
+		return prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: name, Help: help, Buckets: buckets}, labels)
+	}
+	withDryRun := []string{"verb", "dry_run", "group", "version", "resource", "subresource", "scope", "component"}
 	m := &metrics{
-		requests: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "apiserver_request_total", Help: "Requests by verb, resource and HTTP status code.",
-		}, append(labels, "code")),
-		duration: prometheus.NewHistogramVec(prometheus.HistogramOpts{
-			Name: "apiserver_request_duration_seconds", Help: "Time from the request to the end of its answer, except for watches, blocking reads and streams.",
-			Buckets: []float64{.0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10},
-		}, labels),
+		requests: counter("apiserver_request_total", "Requests by verb, resource and HTTP status code.", append(withDryRun, "code")...),
+		duration: histogram("apiserver_request_duration_seconds", "Time from the request to the end of its answer, except for watches, blocking reads and streams.", latencies, withDryRun...),
+		sli:      histogram("apiserver_request_sli_duration_seconds", "As apiserver_request_duration_seconds, without the time that a request waited for a seat.", sliLatencies, requestLabels...),
+		sizes:    histogram("apiserver_response_sizes", "Bytes of answers to reads.", prometheus.ExponentialBuckets(1000, 10, 7), requestLabels...),
 		streams: prometheus.NewGaugeVec(prometheus.GaugeOpts{
 			Name: "apiserver_longrunning_requests", Help: "Watches, blocking reads (GET …?until=…) and streams under way.",
-		}, labels),
-		series: map[counted]*series{},
+		}, requestLabels),
+		events:         counter("apiserver_watch_events_total", "Events that were sent to watches.", "group", "version", "resource"),
+		authenticated:  counter("authenticated_user_requests", "Requests of authenticated users, by a few well-known names.", "username"),
+		attempts:       counter("authentication_attempts", "Attempts to authenticate.", "result"),
+		authentication: histogram("authentication_duration_seconds", "Time that authentication took.", prometheus.ExponentialBuckets(.001, 2, 15), "result"),
+		authorizations: counter("authorization_attempts_total", "Decisions about requests.", "result"),
+		authorization:  histogram("authorization_duration_seconds", "Time that authorization took.", prometheus.ExponentialBuckets(.001, 2, 15), "result"),
+		admissions:     newAdmissions(),
+		series:         map[counted]*series{},
+	}
+	for i, result := range []string{"success", "failure", "error"} {
+		m.judged[i] = judged{m.attempts.WithLabelValues(result), m.authentication.WithLabelValues(result)}
+	}
+	for i, result := range []string{"allowed", "denied"} {
+		m.judged[int(authorizationAllowed)+i] = judged{m.authorizations.WithLabelValues(result), m.authorization.WithLabelValues(result)}
 	}
 	registry := prometheus.NewRegistry()
-	registry.MustRegister(m.requests, m.duration, m.streams, flowControl{limits},
+	registry.MustRegister(m.requests, m.duration, m.sli, m.sizes, m.streams, m.events,
+		m.authenticated, m.attempts, m.authentication, m.authorizations, m.authorization,
+		m.admissions, inFlight{&m.inFlight}, refusals{limits}, levels, objects,
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	m.registry = registry
 	m.handler = promhttp.HandlerFor(registry, promhttp.HandlerOpts{})
 	return m
 }
 
-// observe counts a request that was answered.
-func (m *metrics) observe(s subject, code int, took time.Duration) {
-	key := counted{s, code}
+// judge counts a decision.
+func (m *metrics) judge(what judgement, since time.Time) {
+	m.judged[what].count.Inc()
+	m.judged[what].duration.Observe(time.Since(since).Seconds())
+}
+
+// identified counts a request of an authenticated user. Names are few, so that users cannot make series.
+func (m *metrics) identified(name string) {
+	switch {
+	case name == "system:serviceaccount:kube-system:default", name == "admin":
+	case strings.Contains(name, "@"):
+		name = "email_id"
+	default:
+		name = "other"
+	}
+	m.authenticated.WithLabelValues(name).Inc()
+}
+
+// observe counts a request that was answered with so many bytes. It waited for a part of the time.
+func (m *metrics) observe(s *subject, code, size int, took, waited time.Duration) {
+	key := counted{*s, code}
 	m.mu.RLock()
 	known := m.series[key]
 	m.mu.RUnlock()
@@ -78,6 +170,10 @@ func (m *metrics) observe(s subject, code int, took time.Duration) {
 	known.requests.Inc()
 	if known.duration != nil {
 		known.duration.Observe(took.Seconds())
+		known.sli.Observe((took - waited).Seconds())
+	}
+	if known.sizes != nil {
+		known.sizes.Observe(float64(size))
 	}
 }
 
@@ -87,48 +183,196 @@ func (m *metrics) add(key counted) *series {
 	if known := m.series[key]; known != nil {
 		return known
 	}
-	s := &series{requests: m.requests.WithLabelValues(key.verb, key.group, key.resource, key.subresource, strconv.Itoa(key.code))}
-	if key.verb != verbWatch && key.verb != verbWait && key.subresource != "log" && key.subresource != "proxy" {
-		s.duration = m.duration.WithLabelValues(key.verb, key.group, key.resource, key.subresource)
+	labels := key.labels()
+	withDryRun := append([]string{key.verb, key.dryRun}, labels[1:]...)
+	s := &series{requests: m.requests.WithLabelValues(append(withDryRun, strconv.Itoa(key.code))...)}
+	if key.verb != "WATCH" && key.verb != verbWait && key.verb != "CONNECT" {
+		s.duration, s.sli = m.duration.WithLabelValues(withDryRun...), m.sli.WithLabelValues(labels...)
+	}
+	if key.verb == "GET" || key.verb == "LIST" {
+		s.sizes = m.sizes.WithLabelValues(labels...)
 	}
 	m.series[key] = s
 	return s
 }
 
 // stream counts a watch or stream until the returned function is called.
-func (m *metrics) stream(s subject) (done func()) {
-	g := m.streams.WithLabelValues(s.verb, s.group, s.resource, s.subresource)
+func (m *metrics) stream(s *subject) (done func()) {
+	g := m.streams.WithLabelValues(s.labels()...)
 	g.Inc()
 	return g.Dec
 }
 
-// flowControl collects how the levels of users are used, under the names that upstream uses.
-type flowControl struct{ limits *fairness.Limits }
+// verbLabels are the verbs of requests for resources in metrics.
+var verbLabels = map[string]string{ //nolint:gochecknoglobals // a constant table
+	verbGet: "GET", verbList: "LIST", verbWatch: "WATCH", verbCreate: "POST", verbUpdate: "PUT", verbPatch: "PATCH",
+	verbDelete: "DELETE", verbDeleteCollection: "DELETECOLLECTION",
+}
+
+// subjectOf returns what a request for a resource that is served counts as.
+func subjectOf(r *http.Request, t *target, p *path, verb string) subject {
+	s := subject{verb: verbLabels[verb], group: p.group, version: p.version, resource: p.resource, subresource: p.subresource, scope: "cluster"}
+	switch {
+	case p.name != "", verb == verbCreate:
+		s.scope = "resource"
+	case p.namespace != "":
+		s.scope = "namespace"
+	}
+	if _, stream := t.shape().(catalog.Stream); stream {
+		s.verb = "CONNECT"
+	}
+	if verb == verbPatch && strings.HasPrefix(r.Header.Get("Content-Type"), "application/apply-patch+") {
+		s.verb = "APPLY"
+	}
+	if strings.Contains(r.URL.RawQuery, "dryRun") {
+		if s.dryRun = "invalid"; r.URL.Query().Get("dryRun") == "All" {
+			s.dryRun = "All"
+		}
+	}
+	return s
+}
+
+// pathSubject returns what a request for a path that is not a resource counts as. Only paths that
+// are served, without their last parts, become a label.
+func pathSubject(method, path string) subject {
+	s := subject{verb: method}
+	for _, known := range []string{
+		"/livez", "/readyz", "/healthz", "/metrics", "/metrics/slis", "/version", "/api", "/apis", "/openapi/v2", "/openapi/v3",
+		"/statusz", "/flagz", "/configz", "/debug/pprof", "/debug/api_priority_and_fairness",
+	} {
+		if behind, ok := strings.CutPrefix(path, known); ok && (behind == "" || behind[0] == '/') {
+			s.subresource = known
+		}
+	}
+	return s
+}
+
+// refusals collects which requests were refused because their user has too much, by class of users. Package
+// priority counts the requests that found no seat.
+type refusals struct{ limits *fairness.Limits }
 
 var ( //nolint:gochecknoglobals // constants
-	descExecuting = prometheus.NewDesc("apiserver_flowcontrol_current_executing_requests",
-		"Requests that are executed, except for watches, streams and requests of the priority level exempt.", []string{"priority_level"}, nil)
-	descWaiting = prometheus.NewDesc("apiserver_flowcontrol_current_inqueue_requests",
-		"Requests that wait to be executed.", []string{"priority_level"}, nil)
-	descRefused = prometheus.NewDesc("apiserver_flowcontrol_rejected_requests_total",
-		"Requests that were refused because their user or priority level has reached its limit.", []string{"priority_level", "reason"}, nil)
+	descRefused = prometheus.NewDesc("sampan_apiserver_refused_requests_total",
+		"Requests that were refused because their user, or all users of its class, have as many of something as they may.", []string{"class", "resource"}, nil)
+	descInFlight = prometheus.NewDesc("apiserver_current_inflight_requests", "Requests that have a seat.", []string{"request_kind"}, nil)
+	descObjects  = prometheus.NewDesc("apiserver_storage_objects", "Stored objects.", []string{"resource"}, nil)
+	descResource = prometheus.NewDesc("apiserver_resource_objects", "Stored objects.", []string{"group", "resource"}, nil)
 )
 
 // Describe implements [prometheus.Collector].
-func (flowControl) Describe(to chan<- *prometheus.Desc) {
-	to <- descExecuting
-	to <- descWaiting
-	to <- descRefused
+func (refusals) Describe(to chan<- *prometheus.Desc) { to <- descRefused }
+
+// Collect implements [prometheus.Collector].
+func (r refusals) Collect(to chan<- prometheus.Metric) {
+	for _, level := range fairness.Levels() {
+		for of, n := range r.limits.Refused(level) {
+			to <- prometheus.MustNewConstMetric(descRefused, prometheus.CounterValue, float64(n), level.String(), of.String())
+		}
+	}
+}
+
+// inFlight collects how many requests are executed.
+type inFlight struct{ n *[2]atomic.Int64 }
+
+// Describe implements [prometheus.Collector].
+func (inFlight) Describe(to chan<- *prometheus.Desc) { to <- descInFlight }
+
+// Collect implements [prometheus.Collector].
+func (f inFlight) Collect(to chan<- prometheus.Metric) {
+	for i, kind := range []string{"readOnly", "mutating"} {
+		to <- prometheus.MustNewConstMetric(descInFlight, prometheus.GaugeValue, float64(f.n[i].Load()), kind)
+	}
+}
+
+// A counter is a [Store] that can count objects without listing them.
+type counter interface{ Count(prefix string) int }
+
+// objectCounts collects how many objects are stored.
+type objectCounts struct {
+	catalog *catalog.Catalog
+	store   Store
+}
+
+// Describe implements [prometheus.Collector].
+func (objectCounts) Describe(to chan<- *prometheus.Desc) {
+	to <- descObjects
+	to <- descResource
 }
 
 // Collect implements [prometheus.Collector].
-func (f flowControl) Collect(to chan<- prometheus.Metric) {
-	for _, level := range fairness.Levels() {
-		s := f.limits.Stats(level)
-		to <- prometheus.MustNewConstMetric(descExecuting, prometheus.GaugeValue, float64(s.Executing), level.String())
-		to <- prometheus.MustNewConstMetric(descWaiting, prometheus.GaugeValue, float64(s.Waiting), level.String())
-		for reason, n := range s.Refused {
-			to <- prometheus.MustNewConstMetric(descRefused, prometheus.CounterValue, float64(n), level.String(), reason)
-		}
+func (o objectCounts) Collect(to chan<- prometheus.Metric) {
+	store, ok := o.store.(counter)
+	if !ok {
+		return
 	}
+	for _, k := range o.catalog.Kinds() {
+		if k.Hub() != k || k.Answered() {
+			continue
+		}
+		n := float64(store.Count(k.Prefix("")))
+		to <- prometheus.MustNewConstMetric(descObjects, prometheus.GaugeValue, n, k.GR().String())
+		to <- prometheus.MustNewConstMetric(descResource, prometheus.GaugeValue, n, k.Group, k.Resource)
+	}
+}
+
+// admissions measures the admission plug-ins.
+type admissions struct {
+	step       *prometheus.HistogramVec
+	controller *prometheus.HistogramVec
+
+	mu     sync.RWMutex
+	series map[admission.Observation]prometheus.Observer // guarded by mu; by observations without their time
+}
+
+func newAdmissions() *admissions {
+	histogram := func(name, help string, labels ...string) *prometheus.HistogramVec {
+		return prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: name, Help: help, Buckets: []float64{.005, .025, .1, .5, 1, 2.5}}, labels)
+	}
+	return &admissions{
+		step:       histogram("apiserver_admission_step_admission_duration_seconds", "Time that all admission plug-ins took together for a write.", "operation", "rejected", "type"),
+		controller: histogram("apiserver_admission_controller_admission_duration_seconds", "Time that an admission plug-in took for a write.", "name", "operation", "rejected", "type"),
+		series:     map[admission.Observation]prometheus.Observer{},
+	}
+}
+
+// Describe implements [prometheus.Collector].
+func (a *admissions) Describe(to chan<- *prometheus.Desc) {
+	a.step.Describe(to)
+	a.controller.Describe(to)
+}
+
+// Collect implements [prometheus.Collector].
+func (a *admissions) Collect(to chan<- prometheus.Metric) {
+	a.step.Collect(to)
+	a.controller.Collect(to)
+}
+
+func (a *admissions) observe(o admission.Observation) {
+	took := o.Took.Seconds()
+	o.Took = 0
+	a.mu.RLock()
+	known := a.series[o]
+	a.mu.RUnlock()
+	if known == nil {
+		known = a.add(o)
+	}
+	known.Observe(took)
+}
+
+func (a *admissions) add(o admission.Observation) prometheus.Observer {
+	step := "admit"
+	if o.Validates {
+		step = "validate"
+	}
+	labels := []string{string(o.Operation), strconv.FormatBool(o.Rejected), step}
+	var s prometheus.Observer
+	if o.Plugin == "" {
+		s = a.step.WithLabelValues(labels...)
+	} else {
+		s = a.controller.WithLabelValues(append([]string{o.Plugin}, labels...)...)
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.series[o] = s
+	return s
 }

@@ -32,6 +32,10 @@ type modification struct {
 	// belongs to the modification. With a subresource that has a body of its own,
 	// body is that; otherwise it is nil.
 	propose func(old *codec.Item) (obj catalog.Object, body runtime.Object, err error)
+
+	// act makes the object from the body after the plug-ins have changed that. If it is nil, the object is the proposed
+	// one, which is nil otherwise.
+	act func(old *codec.Item, body runtime.Object) (catalog.Object, error)
 }
 
 // update replaces an object, or what a subresource shows of it, with a body that
@@ -50,9 +54,17 @@ func (s *Server) update(ctx context.Context, t target, body runtime.Object, opts
 			propose: func(old *codec.Item) (catalog.Object, runtime.Object, error) { return t.apply(v.Apply, old, body) },
 		})
 	}
-	obj, ok := body.(catalog.Object)
-	if !ok {
-		return result{}, apierrors.NewBadRequest(fmt.Sprintf("a %T is not a %s", body, t.kind.Kind))
+	obj, err := t.accept(body)
+	if err != nil {
+		return result{}, err
+	}
+	if t.kind.CreatedByUpdate && t.sub == nil {
+		if _, err := s.lookup(&t); apierrors.IsNotFound(err) {
+			made, err := s.createByUpdate(ctx, t, obj.DeepCopyObject().(catalog.Object), creation{manager: opts.FieldManager, dryRun: dryRun})
+			if !apierrors.IsAlreadyExists(err) {
+				return made, err
+			}
+		}
 	}
 	// With a resource version a lost race is a conflict, so the body need not be kept.
 	once := obj.GetResourceVersion() != "" && obj.GetResourceVersion() != "0"
@@ -71,13 +83,36 @@ func (s *Server) update(ctx context.Context, t target, body runtime.Object, opts
 	})
 }
 
+// createByUpdate makes the object of an update. The user needs the right to create it.
+func (s *Server) createByUpdate(ctx context.Context, t target, obj catalog.Object, how creation) (result, error) {
+	if uid := obj.GetUID(); uid != "" {
+		return result{}, apierrors.NewConflict(t.kind.GR(), t.name, fmt.Errorf("Precondition failed: UID in precondition: %v, UID in object meta: ", uid)) //nolint:staticcheck // the words of Kubernetes
+	}
+	if err := checkNamespace(&t, obj); err != nil {
+		return result{}, err
+	}
+	if err := checkName(&t, obj); err != nil {
+		return result{}, err
+	}
+	t.allowed = false
+	if err := s.allow(ctx, &t, verbCreate, nil, t.name); err != nil {
+		return result{}, err
+	}
+	obj.SetResourceVersion("")
+	return s.createOnce(ctx, t, obj, how)
+}
+
 // act changes an object by a posted body, such as a binding. It is not recorded in the managed
 // fields.
 func (s *Server) act(ctx context.Context, t *target, action catalog.Action, body runtime.Object, dryRun bool) (result, error) {
 	_, err := s.modify(ctx, &modification{
 		target: *t, operation: admission.Create, dryRun: dryRun, fields: keepFields,
-		propose: func(old *codec.Item) (catalog.Object, runtime.Object, error) {
-			return t.apply(action.Apply, old, body)
+		propose: func(*codec.Item) (catalog.Object, runtime.Object, error) {
+			return nil, body.DeepCopyObject(), nil // another try starts from what the client sent
+		},
+		act: func(old *codec.Item, body runtime.Object) (catalog.Object, error) {
+			obj, _, err := t.apply(action.Apply, old, body)
+			return obj, err
 		},
 	})
 	if err != nil {
@@ -145,12 +180,20 @@ func (s *Server) patch(ctx context.Context, t target, kind types.PatchType, p []
 			}
 			return t.apply(v.Apply, old, body)
 		}
-		before, err := old.JSON()
+		shown, err := old.In(t.kind)
 		if err != nil {
 			return nil, nil, apierrors.NewInternalError(err)
 		}
-		obj := t.kind.New()
-		return obj, nil, into(before, obj, t.kind.GroupVersionKind)
+		before, err := shown.JSON()
+		if err != nil {
+			return nil, nil, apierrors.NewInternalError(err)
+		}
+		written := t.kind.New()
+		if err := into(before, written, t.kind.GroupVersionKind); err != nil {
+			return nil, nil, err
+		}
+		obj, err := t.accept(written)
+		return obj, nil, err
 	}
 	r, err = s.modify(ctx, m)
 	return r, warnings, err
@@ -181,7 +224,7 @@ func (s *Server) modifyOnce(ctx context.Context, m *modification) (result, error
 		}
 	}
 	a := admission.Attributes{
-		Operation: m.operation, Kind: m.kind, Subresource: m.subName(), Namespace: m.namespace, Name: m.name,
+		Operation: m.operation, Kind: m.kind.Hub(), Subresource: m.subName(), Namespace: m.namespace, Name: m.name,
 		User: m.user, Object: obj, Old: stored, DryRun: m.dryRun,
 	}
 	if shown, ok := body.(catalog.Object); ok {
@@ -189,13 +232,18 @@ func (s *Server) modifyOnce(ctx context.Context, m *modification) (result, error
 	}
 	committed := false
 	defer func() { a.Finish(committed) }()
-	if err := s.admit(ctx, &a); err != nil {
+	if err := s.admission.Admit(ctx, &a); err != nil {
 		return result{}, err
 	}
 	if body == nil {
 		obj = a.Object
-		if len(s.opts.Admission) > 0 && m.sub == nil && m.kind.Default != nil {
+		if s.admission.Mutates() && m.sub == nil && m.kind.Default != nil {
 			m.kind.Default(obj)
+		}
+	}
+	if m.act != nil {
+		if obj, err = m.act(old, body); err != nil {
+			return result{}, err
 		}
 	}
 	if err := m.fields(obj, old); err != nil {
@@ -204,6 +252,9 @@ func (s *Server) modifyOnce(ctx context.Context, m *modification) (result, error
 	if errs := m.validate(obj, stored); len(errs) > 0 {
 		return result{}, invalid(&m.target, errs)
 	}
+	if err := s.admission.Validate(ctx, &a); err != nil {
+		return result{}, err
+	}
 	var warnings []string
 	if m.countsGeneration() {
 		changed := specChanged(obj, stored)
@@ -211,10 +262,13 @@ func (s *Server) modifyOnce(ctx context.Context, m *modification) (result, error
 			obj.SetGeneration(stored.GetGeneration() + 1)
 		}
 		if changed && m.sub == nil && m.kind.Warn != nil {
-			warnings = m.kind.Warn(obj)
+			warnings = m.kind.Warn(obj, stored)
 		}
 	} else if !m.kind.Generation && m.sub == nil && m.kind.Warn != nil {
-		warnings = m.kind.Warn(obj)
+		warnings = m.kind.Warn(obj, stored)
+	}
+	if part, ok := m.shape().(catalog.Part); ok && part.Warn != nil {
+		warnings = part.Warn(obj, stored)
 	}
 	warnings = append(warnings, a.Warnings...)
 	item, err := newItem(m.kind, obj, old)
@@ -257,6 +311,10 @@ func (m *modification) complete(obj catalog.Object, old *codec.Item) error {
 	}
 	if err := checkNamespace(&m.target, obj); err != nil {
 		return err
+	}
+	if rv := obj.GetResourceVersion(); m.kind.Conditional && (rv == "" || rv == "0") {
+		return apierrors.NewInvalid(schema.GroupKind{Group: m.kind.Group, Kind: m.kind.Resource}, m.name,
+			field.ErrorList{field.Invalid(field.NewPath("metadata", "resourceVersion"), 0, "must be specified for an update")})
 	}
 	if err := checkVersion(&m.target, obj, old); err != nil {
 		return err
@@ -301,7 +359,8 @@ func (m *modification) validate(obj, stored catalog.Object) field.ErrorList {
 
 func (m *modification) countsGeneration() bool {
 	_, isView := m.view()
-	return m.kind.Generation && (m.sub == nil || isView)
+	part, _ := m.shape().(catalog.Part)
+	return m.kind.Generation && (m.sub == nil || isView || part.Counts)
 }
 
 // gone reports whether nothing holds an object any more whose deletion was asked for.

@@ -33,6 +33,8 @@ const (
 	verbPatch            = "patch"
 	verbDelete           = "delete"
 	verbDeleteCollection = "deletecollection"
+
+	verbOptions = "" // of the method OPTIONS, as upstream: only users with all verbs may use it
 )
 
 // A target is what an operation is about, and for whom.
@@ -43,6 +45,7 @@ type target struct {
 	namespace string               // empty for cluster-scoped kinds and all namespaces
 	name      string               // empty for creations and collections
 	allowed   bool                 // the handler has asked the authorizer already
+	local     bool                 // the caller is a part of this process
 	agent     string               // the User-Agent of the client: the manager of a write unless the request names one
 }
 
@@ -97,6 +100,36 @@ func (r result) object() runtime.Object {
 	return r.obj
 }
 
+// in returns the result in the version of the kind that the client uses.
+func (r result) in(kind *catalog.Kind) (result, error) {
+	if kind.Hub() == kind {
+		return r, nil
+	}
+	var err error
+	if r.item != nil {
+		r.item, err = r.item.In(kind)
+	} else if obj, ok := r.obj.(catalog.Object); ok && obj.GetObjectKind().GroupVersionKind() == kind.Hub().GroupVersionKind {
+		r.obj, err = kind.FromHub(obj) // and not the view that a subresource is
+	}
+	if err != nil {
+		return r, apierrors.NewInternalError(err)
+	}
+	return r, nil
+}
+
+// accept returns what a client has written, which belongs to the request, as an object of the hub.
+func (t *target) accept(body runtime.Object) (catalog.Object, error) {
+	obj, ok := body.(catalog.Object)
+	if !ok {
+		return nil, apierrors.NewBadRequest(fmt.Sprintf("a %T is not a %s", body, t.kind.Kind))
+	}
+	hub, err := t.kind.Accept(obj)
+	if err != nil {
+		return nil, apierrors.NewBadRequest(err.Error())
+	}
+	return hub, nil
+}
+
 // success is the answer to a request that shows no object.
 func success(details *metav1.StatusDetails) *metav1.Status {
 	return &metav1.Status{
@@ -119,14 +152,17 @@ func (s *Server) allow(ctx context.Context, t *target, verb string, where fields
 }
 
 func (s *Server) authorize(ctx context.Context, a rbac.Attributes) error {
+	start := time.Now()
 	d := s.opts.Authorizer.Authorize(ctx, a)
-	switch {
-	case d.Allowed:
-		return nil
-	case a.User.Name == auth.Anonymous:
-		return apierrors.NewUnauthorized("Unauthorized")
+	if s.opts.Audit != nil {
+		annotateDecision(ctx, d)
 	}
-	return rbac.Forbidden(a, d)
+	if !d.Allowed {
+		s.metrics.judge(authorizationDenied, start)
+		return rbac.Forbidden(a, d)
+	}
+	s.metrics.judge(authorizationAllowed, start)
+	return nil
 }
 
 // lookup returns the stored object that t names. A record that cannot be read is an error.
@@ -160,6 +196,7 @@ func (s *Server) commit(ctx context.Context, w store.Write) (*codec.Item, error)
 // replace writes over a state that was read at the revision that w expects. Its error is for the
 // client, or a [racedError] if another write came first.
 func (s *Server) replace(ctx context.Context, w store.Write) (*codec.Item, error) {
+	s.turns.next(w.Key)
 	item, err := s.commit(ctx, w)
 	switch {
 	case errors.Is(err, store.ErrConflict), errors.Is(err, store.ErrNotFound):
@@ -170,13 +207,12 @@ func (s *Server) replace(ctx context.Context, w store.Write) (*codec.Item, error
 	return item, nil
 }
 
-func (s *Server) admit(ctx context.Context, a *admission.Attributes) error {
-	for _, p := range s.opts.Admission {
-		if err := p.Admit(ctx, a); err != nil {
-			return err
-		}
+// admitWhole asks all plug-ins about a write in which no object is validated in between.
+func (s *Server) admitWhole(ctx context.Context, a *admission.Attributes) error {
+	if err := s.admission.Admit(ctx, a); err != nil {
+		return err
 	}
-	return nil
+	return s.admission.Validate(ctx, a)
 }
 
 // now is the time as metadata keeps it: in whole seconds, in UTC, as it comes back from

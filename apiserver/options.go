@@ -16,6 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 
 	"github.com/sampan-io/sampan/apiserver/admission"
+	"github.com/sampan-io/sampan/apiserver/audit"
 	"github.com/sampan-io/sampan/apiserver/auth"
 	"github.com/sampan-io/sampan/apiserver/codec"
 	"github.com/sampan-io/sampan/apiserver/rbac"
@@ -31,6 +32,8 @@ type Store interface {
 	List(q store.Query, p store.Page) (store.Listing, error)
 	Commit(ctx context.Context, w store.Write) (store.Record, error)
 	Watch(ctx context.Context, q store.Query, after store.Revision) iter.Seq2[store.Event, error]
+	Reach(ctx context.Context, r store.Revision) error
+	Settled(ctx context.Context, key string) error
 	Full() error
 	Refused() error
 }
@@ -39,6 +42,7 @@ type Store interface {
 // records the server will not serve.
 type Loader interface {
 	Decode(key string, data []byte) (store.Value, error)
+	Damaged(key string, data []byte, err error) store.Value
 	Report(ctx context.Context, log *slog.Logger)
 }
 
@@ -69,6 +73,23 @@ func TTL(c *catalog.Catalog, events time.Duration) func(key string) time.Duratio
 // Restate is what a store of this server's objects needs as its Restate option.
 func Restate(v store.Value) store.Value { return v.(*codec.Item).Restate() }
 
+// Release lets go of the encodings of stored objects that are kept for readers to come, before a
+// collection of garbage in a process that has become idle.
+func Release(c *catalog.Catalog, st Store) {
+	for _, k := range c.Kinds() {
+		if k.Answered() || k.Hub() != k {
+			continue // no objects of its own are stored
+		}
+		state, err := st.List(store.Query{Prefix: k.Prefix("")}, store.Page{})
+		if err != nil {
+			continue // the store has ended
+		}
+		for _, rec := range state.Records {
+			rec.Value.(*codec.Item).Release()
+		}
+	}
+}
+
 // An Authenticator finds the user of a request: nil and no error if the request carries no
 // credential, an API status error if the credential is bad.
 type Authenticator interface {
@@ -88,6 +109,8 @@ type ConnectRequest struct {
 	Namespace   string
 	Name        string
 	Subresource string
+	Scheme      string         // of a subresource with ports: "http", "https" or ""
+	Port        string         // of a subresource with ports: a number, a name or ""
 	Path        string         // what follows the subresource in the URL: "" or "/metrics"
 	Object      catalog.Object // shared, not to be changed
 }
@@ -113,6 +136,17 @@ func Answer[T runtime.Object](f func(ctx context.Context, body T) (T, error)) Is
 	}
 }
 
+// A Check is a health check of a part of the cluster.
+type Check struct {
+	Name string
+	Run  func(ctx context.Context) error // must end soon
+}
+
+// A ComputeHandler makes the objects of a kind that is computed from stored objects, which are shared: at most one from
+// each, with its namespace and name, in the order of those. It leaves out what it cannot make; an error is that of the
+// whole request.
+type ComputeHandler func(ctx context.Context, from []catalog.Object) ([]catalog.Object, error)
+
 // Options configures a [Server]. Store, Catalog and Authorizer are required.
 type Options struct {
 	Store   Store
@@ -129,10 +163,14 @@ type Options struct {
 
 	Auth       Authenticator // nil means that every user is anonymous
 	Authorizer Authorizer
-	Admission  []admission.Plugin
+	Admission  []admission.Plugin // in the order in which they are asked
 
 	Discovery http.Handler // /api, /apis and what is directly below, /version; nil means 404
 	OpenAPI   http.Handler // /openapi/...; nil means 404
+
+	// Issuer serves the documents about the issuer of service-account tokens: [auth.DiscoveryPath] and [auth.KeysPath]. Nil
+	// means 404.
+	Issuer http.Handler
 
 	// Connect has the handlers of subresources that are streams.
 	Connect map[catalog.Handler]ConnectHandler
@@ -141,16 +179,25 @@ type Options struct {
 	// answered and not stored.
 	Issue map[catalog.Handler]IssueHandler
 
-	// MaxInFlight bounds the requests that are executed at the same time, watches and streams aside. Each level of
-	// users has a share of it, see package fairness; requests of administrators (system:masters) are not
-	// counted. A request that finds its share used waits for a short time and is then refused (429). 0 means 600.
+	// Compute has the handlers of kinds whose objects are computed.
+	Compute map[catalog.Handler]ComputeHandler
+
+	// Audit records requests. Nil means that none are.
+	Audit *audit.Auditor
+
+	// Checks are health checks beside the server's own, of /readyz and /healthz.
+	Checks []Check
+
+	// MaxInFlight bounds the requests that are executed at the same time, watches and streams aside. Each priority
+	// level has a share of it, see package priority; requests of administrators (system:masters) are not
+	// counted. 0 means 50 for each processor, but at most 600, which is upstream's default.
 	MaxInFlight int
 
 	// MaxWaiting bounds the blocking reads (GET …?until=…) of one user that wait at
 	// the same time; twice as many may wait of all users together. Administrators' are not counted. 0 means 10,000.
 	MaxWaiting int
 
-	// MaxConnections bounds the connections at the same time, divided as MaxInFlight is, beside those of
+	// MaxConnections bounds the connections at the same time, divided by package fairness, beside those of
 	// administrators. A quarter as many more may be without a request yet. 0 means 10,000, or half of the file
 	// descriptors that the process may have if that is less.
 	MaxConnections int
@@ -158,6 +205,11 @@ type Options struct {
 	// Grace is how long Run waits at the end for requests in flight. 0 means
 	// five seconds.
 	Grace time.Duration
+
+	Version    string            // of the served API, such as v1.37.0; for /statusz
+	Flags      map[string]string // of the command line, with their values; for /flagz
+	Profiling  bool              // serve /debug/pprof to users who may see it
+	RequestLog RequestLog        // which requests have a line in Log
 
 	Log *slog.Logger // nil means slog.Default
 }
@@ -174,7 +226,10 @@ func (o Options) check() (Options, error) {
 		return o, errors.New("apiserver: Options.Listeners need Options.TLS")
 	}
 	for _, k := range o.Catalog.Kinds() {
-		if k.Answered() && o.Issue[k.Answer] == nil {
+		if k.Computed != nil && o.Compute[k.Computed.Handler] == nil {
+			return o, fmt.Errorf("apiserver: Options.Compute has no handler %s", k.Computed.Handler)
+		}
+		if k.Answer != "" && o.Issue[k.Answer] == nil {
 			return o, fmt.Errorf("apiserver: Options.Issue has no handler %s", k.Answer)
 		}
 		for _, sub := range k.Subresources {
@@ -191,7 +246,7 @@ func (o Options) check() (Options, error) {
 		}
 	}
 	if o.MaxInFlight == 0 {
-		o.MaxInFlight = defaultInFlight
+		o.MaxInFlight = defaultInFlight()
 	}
 	if o.MaxConnections == 0 {
 		o.MaxConnections = defaultConnections()

@@ -53,6 +53,14 @@ func parsePath(p string) path {
 	return out
 }
 
+// scope returns the namespace that a request is in: that of a namespace itself is the namespace, as in Kubernetes.
+func (p *path) scope() string {
+	if p.resource == "namespaces" && p.group == "" {
+		return p.name
+	}
+	return p.namespace
+}
+
 // segment splits off what is before the first slash. It is empty at the end of the
 // path; an empty segment before that ("a//b") is not ok.
 func segment(p string) (first, rest string, ok bool) {

@@ -3,7 +3,8 @@ package apiserver
 import (
 	"context"
 	"errors"
-	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	"github.com/sampan-io/sampan/store"
 )
@@ -16,32 +17,27 @@ type racedError struct {
 func (*racedError) Error() string { return "the object changed in the meantime" }
 
 // untilWon repeats a read-modify-write until no other write comes in between. One write succeeds
-// each time, and a request with a resource version ends in a conflict by itself.
+// each time, and a request with a resource version ends in a conflict by itself. Losers go on, or are
+// answered, in turn.
 func (s *Server) untilWon(ctx context.Context, t *target, try func() (result, error)) (result, error) {
-	for {
-		r, err := try()
-		var raced *racedError
-		if !errors.As(err, &raced) {
-			return r, err
-		}
-		if ctx.Err() != nil {
+	key := t.key()
+	for waited := false; ; {
+		// What is being written is what this write would lose against.
+		if err := s.opts.Store.Settled(ctx, key); err != nil {
 			return result{}, modified(t.kind.GR(), t.name)
 		}
-		s.awaitWinner(ctx, t, raced.seen)
-	}
-}
-
-// longestRace bounds the wait for a winner whose write may yet fail.
-const longestRace = 100 * time.Millisecond
-
-// awaitWinner returns when the write that was faster can be read. It may be on its way
-// to the disk for a while, and trying again before it arrives would only lose again.
-func (s *Server) awaitWinner(ctx context.Context, t *target, seen store.Revision) {
-	ctx, cancel := context.WithTimeout(ctx, longestRace)
-	defer cancel()
-	for ev, err := range s.opts.Store.Watch(ctx, store.Query{Prefix: t.key()}, seen) {
-		if err != nil || ev.Key != "" {
-			return
+		r, err := try()
+		var raced *racedError
+		again := errors.As(err, &raced)
+		if err == nil || !again && (waited || !apierrors.IsConflict(err)) {
+			return r, err
+		}
+		s.turns.lost(ctx, key)
+		switch waited = true; {
+		case !again:
+			return r, err
+		case ctx.Err() != nil:
+			return result{}, modified(t.kind.GR(), t.name)
 		}
 	}
 }

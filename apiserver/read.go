@@ -32,8 +32,16 @@ func (s *Server) get(ctx context.Context, t target, opts metav1.GetOptions) (res
 		return result{}, err
 	}
 	if opts.ResourceVersion != "" {
-		if err := s.notOlder(opts.ResourceVersion); err != nil {
+		if err := s.notOlder(ctx, opts.ResourceVersion); err != nil {
 			return result{}, err
+		}
+	}
+	if t.kind.Computed != nil {
+		return s.computeOne(ctx, &t)
+	}
+	if s.turns.any() && s.turns.contended(t.key()) {
+		if err := s.opts.Store.Settled(ctx, t.key()); err != nil {
+			return result{}, storeFault(err)
 		}
 	}
 	item, err := s.lookup(&t)
@@ -63,21 +71,25 @@ type listing struct {
 
 // list returns the objects that the options choose, in the order of their names.
 func (s *Server) list(ctx context.Context, t target, opts metav1.ListOptions) (listing, error) {
-	c, err := choose(t.kind, t.namespace, opts.LabelSelector, opts.FieldSelector)
+	c, err := choose(s.source(&t), t.namespace, opts.LabelSelector, opts.FieldSelector)
 	if err != nil {
 		return listing{}, err
 	}
 	if err := s.allow(ctx, &t, verbList, c.where, c.name); err != nil {
 		return listing{}, err
 	}
-	return s.listChosen(&c, opts)
+	l, err := s.listChosen(ctx, &c, opts)
+	if err == nil && t.kind.Computed != nil {
+		return s.computeList(ctx, &t, l)
+	}
+	return l, err
 }
 
-func (s *Server) listChosen(c *chosen, opts metav1.ListOptions) (listing, error) {
+func (s *Server) listChosen(ctx context.Context, c *chosen, opts metav1.ListOptions) (listing, error) {
 	if err := checkListOptions(opts, false); err != nil {
 		return listing{}, err
 	}
-	page, err := s.startOf(opts)
+	page, err := s.startOf(ctx, opts)
 	if err != nil {
 		return listing{}, err
 	}
@@ -140,7 +152,7 @@ func checkListOptions(opts metav1.ListOptions, watch bool) error {
 //	N, Exact           N
 //	N, NotOlderThan    the newest, which must not be older than N
 //	N                  with a limit N, otherwise as NotOlderThan
-func (s *Server) startOf(opts metav1.ListOptions) (store.Page, error) {
+func (s *Server) startOf(ctx context.Context, opts metav1.ListOptions) (store.Page, error) {
 	if opts.Continue != "" {
 		if opts.ResourceVersion != "" && opts.ResourceVersion != "0" {
 			return store.Page{}, apierrors.NewBadRequest("specifying resource version is not allowed when using continue")
@@ -154,7 +166,7 @@ func (s *Server) startOf(opts metav1.ListOptions) (store.Page, error) {
 	if opts.ResourceVersionMatch == metav1.ResourceVersionMatchExact || opts.ResourceVersionMatch == "" && opts.Limit > 0 {
 		return store.Page{At: rev}, nil
 	}
-	return store.Page{}, s.notOlder(opts.ResourceVersion)
+	return store.Page{}, s.notOlder(ctx, opts.ResourceVersion)
 }
 
 // A continuation is what a continue token holds. Clients must not look into it; it

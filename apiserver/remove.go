@@ -46,7 +46,7 @@ func (s *Server) removeCollection(ctx context.Context, t target, list metav1.Lis
 	if err := checkOptions("DeleteOptions", metavalidation.ValidateDeleteOptions(&opts)); err != nil {
 		return listing{}, err
 	}
-	out, err := s.listChosen(&c, list)
+	out, err := s.listChosen(ctx, &c, list)
 	if err != nil {
 		return listing{}, err
 	}
@@ -78,12 +78,12 @@ func (s *Server) removeOnce(ctx context.Context, t *target, opts metav1.DeleteOp
 	}
 	dryRun := len(opts.DryRun) > 0
 	a := admission.Attributes{
-		Operation: admission.Delete, Kind: t.kind, Namespace: t.namespace, Name: t.name,
+		Operation: admission.Delete, Kind: t.kind.Hub(), Namespace: t.namespace, Name: t.name,
 		User: t.user, Old: stored, DryRun: dryRun,
 	}
 	committed := false
 	defer func() { a.Finish(committed) }()
-	if err := s.admit(ctx, &a); err != nil {
+	if err := s.admitWhole(ctx, &a); err != nil {
 		return result{}, err
 	}
 

@@ -52,8 +52,8 @@ func TestQuestionsAboutOneself(t *testing.T) {
 			t.Errorf("%s asks %+v: %+v", tt.user, tt.ask, got.Status)
 		}
 	}
-	f.refused(f.do("POST", mayI, "{}"), 422, metav1.StatusReasonInvalid, "spec.resourceAttributes")
-	f.refused(f.do("POST", mayI, "{}", "X-User: "), 401, metav1.StatusReasonUnauthorized, "")
+	f.refused(f.do("POST", mayI, "{}"), 422, metav1.StatusReasonInvalid, "exactly one of nonResourceAttributes or resourceAttributes must be specified")
+	f.refused(f.do("POST", mayI, "{}", "X-User: "), 403, metav1.StatusReasonForbidden, "")
 	f.refused(f.do("GET", mayI, nil), 405, metav1.StatusReasonMethodNotAllowed, "")
 	f.refused(f.do("POST", whoAmI, "{}", "Accept: application/json;as=Table;v=v1;g=meta.k8s.io"), 406, metav1.StatusReasonNotAcceptable, "")
 

@@ -8,6 +8,7 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"crypto/x509/pkix"
+	"fmt"
 	"io"
 	"math/big"
 	"net"
@@ -181,28 +182,48 @@ func TestRunFailsWithItsListener(t *testing.T) {
 	}
 }
 
+// A holder makes writes wait until the channel is closed.
+type holder chan struct{}
+
+func (holder) Name() string { return "holder" }
+
+func (h holder) Admit(context.Context, *admission.Attributes) error {
+	<-h
+	return nil
+}
+
 func TestTooManyRequestsAreRefused(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		release := make(chan struct{})
-		slow := &watchdog{change: func(*admission.Attributes) error {
-			<-release
-			return nil
-		}}
-		g := serveInProcess(t, func(o *apiserver.Options) { o.MaxInFlight, o.Admission = 1, []admission.Plugin{slow} })
+		g := serveInProcess(t, func(o *apiserver.Options) { o.MaxInFlight, o.Admission = 1, []admission.Plugin{holder(release)} })
 		requests := run.NewGroup(t.Context(), 0)
-		requests.Go(func(ctx context.Context) { g.do(ctx, "POST", configMaps, `{"metadata":{"name":"a"}}`) })
-		synctest.Wait()
-		codes := make(chan *httptest.ResponseRecorder, 2)
-		for range 2 { // the first one waits for a while
-			requests.Go(func(ctx context.Context) { codes <- g.do(ctx, "GET", configMaps, "") })
+		refused := make(chan *httptest.ResponseRecorder, 20)
+		post := func(name, group string) {
+			requests.Go(func(ctx context.Context) {
+				if w := g.do(ctx, "POST", configMaps, `{"metadata":{"name":"`+name+`"}}`, "X-Group: "+group); w.Code != 201 {
+					refused <- w
+				}
+			})
 			synctest.Wait()
 		}
-		for _, reason := range []string{"queue-full", "time-out"} {
-			w := <-codes
-			if w.Code != 429 || w.Header().Get("Retry-After") != "1" || !strings.Contains(w.Body.String(), "too many requests, please try again later (priority level global-default: "+reason) {
-				t.Errorf("%d %s, Retry-After %q", w.Code, w.Body, w.Header().Get("Retry-After"))
+		want := func(n int, text string) {
+			t.Helper()
+			for range n {
+				w := <-refused
+				if w.Code != 429 || w.Header().Get("Retry-After") != "1" || !strings.Contains(w.Body.String(), "too many requests, please try again later (priority level "+text) {
+					t.Errorf("%d %s, Retry-After %q", w.Code, w.Body, w.Header().Get("Retry-After"))
+				}
 			}
 		}
+		// The last level has one seat and no queue.
+		post("a", "of none")
+		post("b", "of none")
+		want(1, "catch-all: concurrency-limit)")
+		// Another level has one seat, borrows those of others, and queues.
+		for i := range 10 {
+			post(fmt.Sprint("c", i), "system:authenticated")
+		}
+		want(8, "global-default: time-out)")
 		for _, group := range []string{"system:masters", "system:nodes", "system:serviceaccounts"} {
 			if w := g.do(t.Context(), "GET", configMaps, "", "X-Group: "+group); w.Code != 200 {
 				t.Errorf("a user of %s: %d", group, w.Code)
@@ -213,9 +234,11 @@ func TestTooManyRequestsAreRefused(t *testing.T) {
 		}
 		w := g.do(t.Context(), "GET", "/metrics", "", "X-Group: system:masters").Body.String()
 		for _, line := range []string{
-			`apiserver_flowcontrol_current_executing_requests{priority_level="global-default"} 1`,
-			`apiserver_flowcontrol_rejected_requests_total{priority_level="global-default",reason="queue-full"} 1`,
-			`apiserver_flowcontrol_rejected_requests_total{priority_level="global-default",reason="time-out"} 1`,
+			`apiserver_flowcontrol_current_executing_requests{flow_schema="global-default",priority_level="global-default"} 2`,
+			`apiserver_flowcontrol_rejected_requests_total{flow_schema="catch-all",priority_level="catch-all",reason="concurrency-limit"} 1`,
+			`apiserver_flowcontrol_rejected_requests_total{flow_schema="global-default",priority_level="global-default",reason="time-out"} 8`,
+			`apiserver_flowcontrol_nominal_limit_seats{priority_level="global-default"} 1`,
+			`apiserver_flowcontrol_current_limit_seats{priority_level="global-default"} 2`,
 		} {
 			if !strings.Contains(w, line+"\n") {
 				t.Errorf("the metrics lack %s", line)

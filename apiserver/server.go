@@ -8,14 +8,17 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"runtime"
 	"sync/atomic"
 	"time"
 
+	"github.com/sampan-io/sampan/apiserver/admission"
 	"github.com/sampan-io/sampan/apiserver/auth"
 	"github.com/sampan-io/sampan/apiserver/blocking"
 	"github.com/sampan-io/sampan/apiserver/fairness"
 	"github.com/sampan-io/sampan/apiserver/managed"
 	"github.com/sampan-io/sampan/apiserver/openapi"
+	"github.com/sampan-io/sampan/apiserver/priority"
 	"github.com/sampan-io/sampan/internal/run"
 )
 
@@ -37,25 +40,36 @@ const (
 	lastFlush = 100 * time.Millisecond
 )
 
-// What all levels but that of administrators have together; package fairness divides it.
+// What all levels but that of administrators have together; package priority divides the first, package fairness the
+// others.
 const (
-	defaultInFlight = 600       // requests that are executed; as upstream
-	bodyMemory      = 128 << 20 // bytes of request bodies
-	maxWatches      = 30_000
-	maxConnects     = 2_000 // logs, proxied requests and the like
-	maxSlowAnswers  = 400
-	newConnections  = 4 // of so many connections one may be without a request
+	mostInFlight   = 600       // requests that are executed; as upstream
+	inFlightEach   = 50        // of them for each processor: more make all of them slower
+	bodyMemory     = 128 << 20 // bytes of request bodies
+	maxWatches     = 30_000
+	maxConnects    = 2_000 // logs, proxied requests and the like
+	maxSlowAnswers = 400
+	newConnections = 4 // of so many connections one may be without a request
 )
+
+// defaultInFlight returns how many requests are executed at the same time.
+func defaultInFlight() int { return min(inFlightEach*runtime.GOMAXPROCS(0), mostInFlight) }
 
 // A Server serves the Kubernetes API. It is safe for concurrent use.
 type Server struct {
 	opts      Options
 	ready     chan struct{}
 	metrics   *metrics
+	slis      slis
+	started   time.Time
 	limits    *fairness.Limits
+	priority  *priority.Dispatcher
+	rules     atomic.Pointer[priority.User] // of the last user of a request without a connection of ours; may be nil
 	anonymous *auth.User
 	waiters   *blocking.Waiters     // where blocking reads wait
 	managers  *managed.FieldManager // keeps managed fields
+	admission *admission.Chain
+	turns     turns // of the losers of writes to the same object
 
 	streams  context.Context //nolint:containedctx // the life of watches and streams, ended by Run before that of other requests
 	endAll   context.CancelFunc
@@ -69,18 +83,31 @@ func New(opts Options) (*Server, error) {
 	if err != nil {
 		return nil, err
 	}
+	chain, err := admission.NewChain(opts.Admission)
+	if err != nil {
+		return nil, err
+	}
 	s := &Server{
-		opts:  opts,
-		ready: make(chan struct{}),
+		admission: chain,
+		opts:      opts,
+		ready:     make(chan struct{}),
+		started:   time.Now(),
 		limits: fairness.New(fairness.Options{
-			Seats: opts.MaxInFlight, Bytes: bodyMemory, LargestBody: 2*maxBody + bodyShare,
+			Bytes: bodyMemory, LargestBody: 2*maxBody + bodyShare,
 			Watches: maxWatches, Streams: maxConnects, Answers: maxSlowAnswers, Connections: opts.MaxConnections,
 		}),
+		priority:  newDispatcher(opts.MaxInFlight),
 		anonymous: &auth.User{Name: auth.Anonymous, Groups: []string{auth.GroupUnauthenticated}},
 		waiters:   newWaiters(&opts),
 		managers:  managed.New(openapi.NewTypes(opts.Catalog)),
 	}
-	s.metrics = newMetrics(s.limits)
+	s.metrics = newMetrics(s.limits, s.priority, objectCounts{opts.Catalog, opts.Store})
+	if opts.Audit != nil {
+		if err := s.Measure(opts.Audit); err != nil {
+			return nil, err
+		}
+	}
+	chain.Observe(s.metrics.admissions.observe)
 	s.streams, s.endAll = context.WithCancel(context.Background()) //nolint:forbidigo // ended by Run; a watch may come before
 	return s, nil
 }
@@ -90,6 +117,12 @@ func (s *Server) Ready() <-chan struct{} { return s.ready }
 
 // Handler returns what Run serves, for use behind other listeners.
 func (s *Server) Handler() http.Handler { return http.HandlerFunc(s.serve) }
+
+// HandlerAs returns what Run serves to one user, who is believed to be that: for parts of this process that read documents,
+// such as those of discovery. For objects there is [Server.As].
+func (s *Server) HandlerAs(user auth.User) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { s.serveAs(w, r, &user) })
+}
 
 // Run serves the listeners until ctx is over. Then watches and streams are ended,
 // other requests in flight are finished, for at most Options.Grace, and every

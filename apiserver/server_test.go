@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strings"
 	"testing"
 
@@ -21,6 +22,7 @@ import (
 	"github.com/sampan-io/sampan/apiserver/apiservertest"
 	"github.com/sampan-io/sampan/apiserver/auth"
 	"github.com/sampan-io/sampan/apiserver/rbac"
+	"github.com/sampan-io/sampan/apiserver/rbac/bootstrappolicy"
 	"github.com/sampan-io/sampan/catalog"
 	"github.com/sampan-io/sampan/store"
 )
@@ -33,7 +35,11 @@ func (byHeader) Authenticate(r *http.Request) (*auth.User, error) {
 	case "":
 		return nil, nil //nolint:nilnil // what an Authenticator answers to a request without a credential
 	default:
-		return &auth.User{Name: name, Groups: r.Header.Values("X-Group")}, nil
+		groups := r.Header.Values("X-Group")
+		if len(groups) == 0 {
+			groups = []string{"system:authenticated"}
+		}
+		return &auth.User{Name: name, Groups: groups}, nil
 	}
 }
 
@@ -55,25 +61,32 @@ type fixture struct {
 	local  *apiserver.Local
 }
 
+// unmeasured computes no objects.
+func unmeasured(context.Context, []catalog.Object) ([]catalog.Object, error) { return nil, nil }
+
 func options(t testing.TB, st *store.Store) apiserver.Options {
 	nothing := func(w http.ResponseWriter, r *http.Request, c apiserver.ConnectRequest) {
 		fmt.Fprintf(w, "%s of %s/%s for %s at %q", c.Subresource, c.Namespace, c.Name, c.User.Name, c.Path)
 	}
-	authorizer := rbac.New(rbac.Options{Objects: apiserver.NewReader(apiservertest.Kinds(t), st)})
+	authorizer := rbac.New(rbac.Options{Policy: rbac.NewPolicy(bootstrappolicy.All()), Objects: apiserver.NewReader(apiservertest.Kinds(t), st)})
 	return apiserver.Options{
 		Store: st, Catalog: apiservertest.Kinds(t), Auth: byHeader{}, Authorizer: onlyBoss{},
-		Connect: map[catalog.Handler]apiserver.ConnectHandler{catalog.PodLog: nothing, catalog.NodeProxy: nothing},
+		Connect: map[catalog.Handler]apiserver.ConnectHandler{catalog.PodLog: nothing, catalog.NodeProxy: nothing, catalog.PodProxy: nothing, catalog.ServiceProxy: nothing},
 		Issue: map[catalog.Handler]apiserver.IssueHandler{
 			catalog.ServiceAccountToken: func(ctx context.Context, parent catalog.Object, body runtime.Object) (runtime.Object, error) {
 				u, _ := auth.UserFrom(ctx)
 				body.(metav1.Object).SetName(parent.GetName() + " for " + u.Name)
 				return body, nil
 			},
-			catalog.OwnAccess:   apiserver.Answer(authorizer.MayI),
-			catalog.OwnRules:    apiserver.Answer(authorizer.MyRules),
-			catalog.OwnIdentity: apiserver.Answer(auth.WhoAmI),
+			catalog.OwnAccess:     apiserver.Answer(authorizer.MayI),
+			catalog.OwnRules:      apiserver.Answer(authorizer.MyRules),
+			catalog.OwnIdentity:   apiserver.Answer(auth.WhoAmI),
+			catalog.Access:        apiserver.Answer(authorizer.May),
+			catalog.LocalAccess:   apiserver.Answer(authorizer.MayLocally),
+			catalog.TokenIdentity: apiserver.Answer(auth.New(auth.Options{}).ReviewToken),
 		},
-		Log: slog.New(slog.NewTextHandler(t.Output(), nil)),
+		Compute: map[catalog.Handler]apiserver.ComputeHandler{catalog.PodUsage: unmeasured, catalog.NodeUsage: unmeasured},
+		Log:     slog.New(slog.NewTextHandler(t.Output(), nil)),
 	}
 }
 
@@ -147,6 +160,10 @@ func (f *fixture) open(ctx context.Context, method, path string, body any, heade
 	req.Header.Set("User-Agent", "test")
 	for _, h := range headers {
 		name, value, _ := strings.Cut(h, ": ")
+		if name == "Impersonate-Group" {
+			req.Header.Add(name, value)
+			continue
+		}
 		if req.Header.Set(name, value); value == "" {
 			req.Header.Del(name)
 		}
@@ -316,7 +333,10 @@ func TestRefusals(t *testing.T) {
 		{"forbidden", "GET", configMaps + "/a", nil, []string{"X-User: mate"}, 403, metav1.StatusReasonForbidden, `configmaps "a" is forbidden: User "mate" cannot get resource "configmaps" in API group "" in the namespace "default"`},
 		{"forbidden before the body is read", "POST", configMaps, `{`, []string{"X-User: mate"}, 403, metav1.StatusReasonForbidden, `cannot create resource "configmaps"`},
 		{"forbidden path", "GET", "/version", nil, []string{"X-User: mate"}, 403, metav1.StatusReasonForbidden, `User "mate" cannot get path "/version"`},
-		{"nobody", "GET", configMaps, nil, []string{"X-User: "}, 401, metav1.StatusReasonUnauthorized, "Unauthorized"},
+		{"nobody", "GET", configMaps, nil, []string{"X-User: "}, 403, metav1.StatusReasonForbidden, `configmaps is forbidden: User "system:anonymous" cannot list resource "configmaps" in API group "" in the namespace "default"`},
+		{"impersonation without a right to it", "GET", configMaps, nil, []string{"X-User: mate", "Impersonate-User: boss"}, 403, metav1.StatusReasonForbidden, `configmaps is forbidden: User "mate" cannot impersonate-on:user-info:list resource "configmaps" in API group "" in the namespace "default"`},
+		{"impersonation of a user without rights", "GET", configMaps, nil, []string{"Impersonate-User: mate"}, 403, metav1.StatusReasonForbidden, `User "mate" cannot list resource "configmaps"`},
+		{"impersonation of nobody", "GET", configMaps, nil, []string{"Impersonate-Group: crew"}, 400, metav1.StatusReasonBadRequest, "without impersonating a user"},
 	}
 	before := f.store.Revision()
 	for _, tt := range tests {
@@ -349,16 +369,13 @@ func TestErrorHasEncodingOfRequest(t *testing.T) {
 	if a := f.do("GET", configMaps+"/x", nil, "Accept: application/yaml"); !strings.HasPrefix(string(a.body), "apiVersion: v1\ncode: 404\n") {
 		t.Errorf("YAML: %s", a.body)
 	}
-	for _, h := range []string{"Impersonate-User: mate", "Impersonate-Group: crew", "Impersonate-Extra-Scopes: all"} {
-		f.refused(f.do("GET", configMaps, nil, h), 400, metav1.StatusReasonBadRequest, "impersonation is not supported")
-	}
 	f.refused(f.do("BREW", configMaps, nil), 405, metav1.StatusReasonMethodNotAllowed, "BREW")
 }
 
 func TestWhatIsNotThereIsAPlainPage(t *testing.T) {
 	f := serve(t)
 	for _, p := range []string{
-		"/", "/nowhere", "/api/v1/nothings", "/api/v1/namespaces/default/nothings/x", "/api/v2/pods", "/apis/batch/v1/pods",
+		"/nowhere", "/api/v1/nothings", "/api/v1/namespaces/default/nothings/x", "/api/v2/pods", "/apis/batch/v1/pods",
 		"/api/v1/pods/x", "/api/v1/namespaces/default/nodes", configMaps + "/a/status", configMaps + "/a/b/c", "/api/v1/namespaces/default/pods//x", "/version",
 	} {
 		if a := f.do("GET", p, nil); a.code != 404 || string(a.body) != "404 page not found\n" {
@@ -392,7 +409,7 @@ func TestPaths(t *testing.T) {
 		{"POST", "/api/v1/nodes/n/proxy/metrics/x?y=z", 200, `proxy of /n for boss at "/metrics/x"`, nil},
 		{"GET", "/api/v1/namespaces/default/pods/b/log", 404, `pods \"b\" not found`, nil},
 		{"PUT", "/api/v1/namespaces/default/pods/a/log", 405, `update is not supported`, nil},
-		{"GET", "/metrics", 200, `apiserver_request_total{code="404",group="",resource="pods",subresource="log",verb="get"} 1`, nil},
+		{"GET", "/metrics", 200, `apiserver_request_total{code="404",component="apiserver",dry_run="",group="",resource="pods",scope="resource",subresource="log",verb="CONNECT",version="v1"} 1`, nil},
 	}
 	for _, tt := range tests {
 		a := f.do(tt.method, tt.path, nil, tt.headers...)
@@ -416,4 +433,24 @@ func (w *watchdog) Admit(_ context.Context, a *admission.Attributes) error {
 		return w.change(a)
 	}
 	return nil
+}
+
+func TestRootListsThePaths(t *testing.T) {
+	f := serve(t)
+	got := into[metav1.RootPaths](f, f.do("GET", "/", nil), 200).Paths
+	for _, want := range []string{"/api", "/api/v1", "/apis/batch/v1", "/apis/events.k8s.io", "/readyz/etcd", "/version"} {
+		if !slices.Contains(got, want) {
+			t.Errorf("%s is not in %q", want, got)
+		}
+	}
+	f.refused(f.do("GET", "/", nil, "X-User: mate"), 403, metav1.StatusReasonForbidden, `User "mate" cannot get path "/"`)
+}
+
+func TestOlderFormOfTables(t *testing.T) {
+	f := serve(t)
+	f.create(configMaps, configMap("a"))
+	got := into[metav1.Table](f, f.do("GET", configMaps, nil, "Accept: application/json;as=Table;v=v1beta1;g=meta.k8s.io"), 200)
+	if got.APIVersion != "meta.k8s.io/v1beta1" || len(got.Rows) != 1 {
+		t.Errorf("%+v", got)
+	}
 }

@@ -315,7 +315,7 @@ func TestHTTP2ClientsAreCutOff(t *testing.T) {
 				}
 			}
 			return nil
-		}, "closed", 31 * time.Second}, // at a pace that depends on how many frames are read together
+		}, "closed", 5 * time.Minute}, // at a pace that depends on how many frames are read together
 		{"no request", func(*frames) error { return nil }, "closed", 31 * time.Second},
 	}
 	for _, tt := range tests {

@@ -70,14 +70,15 @@ func (s *Server) serveWatch(x *exchange, t target) {
 		return
 	}
 	defer end()
-	defer s.metrics.stream(x.subject)()
+	defer s.metrics.stream(&x.subject)()
+	sent := s.metrics.events.WithLabelValues(x.subject.group, x.subject.version, x.subject.resource)
 	for c, err := range changes {
 		if err != nil {
 			if e.w == nil { // nothing was said yet: this is an answer like any other
 				x.fail(err)
 				return
 			}
-			if codec.WriteEvent(e.w, m.Encoding, watch.Error, asStatus(err)) != nil {
+			if codec.WriteEvent(e.w, codec.Media{Encoding: m.Encoding}, watch.Error, asStatus(err)) != nil {
 				return
 			}
 			break
@@ -99,6 +100,7 @@ func (s *Server) serveWatch(x *exchange, t target) {
 		}
 		switch err := run.Catch(func() error { return e.write(c) }); {
 		case err == nil:
+			sent.Inc()
 		case isPanic(err): // before anything of the event was written
 			s.opts.Log.ErrorContext(ctx, "panic over an event; the watch leaves it out", "path", x.r.URL.Path, "event", c.String(), "err", err)
 		default:
@@ -134,15 +136,19 @@ type events struct {
 func (e *events) write(c change) error {
 	if e.media.Form == codec.Whole {
 		if c.item != nil {
-			return codec.WriteItemEvent(e.w, e.media.Encoding, c.Type, c.item)
+			shown, err := c.item.In(e.kind)
+			if err != nil {
+				return err
+			}
+			return codec.WriteItemEvent(e.w, e.media.Encoding, c.Type, shown)
 		}
-		return codec.WriteEvent(e.w, e.media.Encoding, c.Type, codec.EmptyObject(e.kind, c.rv, c.annotations))
+		return codec.WriteEvent(e.w, codec.Media{Encoding: e.media.Encoding}, c.Type, codec.EmptyObject(e.kind, c.rv, c.annotations))
 	}
 	obj, err := e.reshape(c)
 	if err != nil {
 		return err
 	}
-	return codec.WriteEvent(e.w, e.media.Encoding, c.Type, obj)
+	return codec.WriteEvent(e.w, e.media, c.Type, obj)
 }
 
 // reshape makes of a change the table or the metadata that the client wants. Only the
@@ -168,7 +174,7 @@ func (e *events) reshape(c change) (runtime.Object, error) {
 	} else {
 		var err error
 		if out, err = tableOf(e.kind, []catalog.Object{c.item.Object()}, metav1.ListMeta{ResourceVersion: c.item.ResourceVersion()}, e.include,
-			func(int) ([]byte, error) { return c.item.JSON() }); err != nil {
+			func(int) ([]byte, error) { return jsonIn(e.kind, c.item) }); err != nil {
 			return nil, err
 		}
 	}

@@ -57,12 +57,12 @@ func (s *Server) removeUnreadable(ctx context.Context, t *target, old *codec.Ite
 	}
 	dryRun := len(opts.DryRun) > 0
 	a := admission.Attributes{
-		Operation: admission.Delete, Kind: t.kind, Namespace: t.namespace, Name: t.name,
+		Operation: admission.Delete, Kind: t.kind.Hub(), Namespace: t.namespace, Name: t.name,
 		User: t.user, Old: standIn, DryRun: dryRun,
 	}
 	committed := false
 	defer func() { a.Finish(committed) }()
-	if err := s.admit(ctx, &a); err != nil {
+	if err := s.admitWhole(ctx, &a); err != nil {
 		return result{}, err
 	}
 	r := result{obj: deleted(t, standIn)}
@@ -92,7 +92,7 @@ func (s *Server) beforeGone(ctx context.Context, t *target) error {
 // removeUnreadableIn deletes the records of a namespace that cannot be read.
 func (s *Server) removeUnreadableIn(ctx context.Context, namespace string) error {
 	for _, kind := range s.opts.Catalog.Kinds() {
-		if !kind.Namespaced || kind.Answered() {
+		if !kind.Namespaced || kind.Answered() || kind.Hub() != kind {
 			continue
 		}
 		got, err := s.opts.Store.List(store.Query{Prefix: kind.Prefix(namespace)}, store.Page{})

@@ -3,6 +3,7 @@ package apiserver_test
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"maps"
@@ -400,3 +401,16 @@ type plainValue []byte
 
 func (v plainValue) Bytes() []byte           { return v }
 func (plainValue) Place(_, _ store.Revision) {}
+
+func TestDamagedRecordsAreReportedAndHaveAName(t *testing.T) {
+	loader := apiserver.NewLoader(apiservertest.Kinds(t))
+	item := loader.Damaged("secrets/default/a", []byte("k8s:enc:x"), errors.New("the value was changed")).(*codec.Item)
+	if obj := item.Object(); item.Fault() == nil || obj.GetName() != "a" || obj.GetNamespace() != "default" {
+		t.Errorf("fault %v, object %v", item.Fault(), obj)
+	}
+	var out strings.Builder
+	loader.Report(t.Context(), slog.New(slog.NewTextHandler(&out, nil)))
+	if !strings.Contains(out.String(), "kind=secrets records=1 keys=[secrets/default/a]") || !strings.Contains(out.String(), "the value was changed") {
+		t.Errorf("reported as %s", out.String())
+	}
+}

@@ -17,10 +17,9 @@ import (
 	"github.com/sampan-io/sampan/apiserver/patch"
 )
 
-// offer says in which forms t can be shown: a body of a subresource, and what is not
-// stored, in none but its own.
+// offer says in which forms t can be shown: a body of a subresource, and what can only be posted, in none but its own.
 func (t *target) offer() codec.Offer {
-	return codec.Offer{Forms: !t.kind.Answered() && t.body() == nil}
+	return codec.Offer{Forms: t.kind.NewList != nil && t.body() == nil}
 }
 
 // conclude answers with what came of an operation: its result, or its error.
@@ -78,15 +77,28 @@ func (x *exchange) answerList(m codec.Media, l listing, t *target) {
 			x.fail(apierrors.NewInternalError(err))
 			return
 		}
+		x.audit.Answered(obj)
 		x.send(http.StatusOK, m.Encoding, body)
 		return
 	}
+	recordList(x.audit, t.kind, l)
 	h := x.Header()
 	h["Content-Type"] = contentTypes[m.Encoding]
 	h["Cache-Control"] = noCache
+	if x.compresses() {
+		c := &compressor{x: x}
+		defer c.release()
+		x.writeList(c, m, l, t)
+		c.end()
+		return
+	}
 	x.WriteHeader(http.StatusOK)
+	x.writeList(x, m, l, t)
+}
+
+func (x *exchange) writeList(to io.Writer, m codec.Media, l listing, t *target) {
 	w := listBuffers.Get().(*bufio.Writer)
-	w.Reset(x)
+	w.Reset(to)
 	defer func() {
 		w.Reset(io.Discard)
 		listBuffers.Put(w)
@@ -116,6 +128,7 @@ func (x *exchange) decoded(obj runtime.Object, want schema.GroupVersionKind, oth
 			return err
 		}
 		x.warn(warnings)
+		x.audit.Sent(obj)
 		return use(func(obj runtime.Object) error {
 			_, err := codec.Decode(e, b, obj, want, codec.Ignore, others...)
 			return err
@@ -168,7 +181,7 @@ func (s *Server) serveBindings(x *exchange, t target, p path) {
 		x.notFoundPage()
 		return
 	}
-	x.subject = subject{verb: verbCreate, resource: "pods", subresource: "binding"}
+	x.subject, x.writes = subject{verb: "POST", version: p.version, resource: "pods", subresource: "binding", scope: "resource"}, true
 	if x.r.Method != http.MethodPost {
 		x.fail(apierrors.NewMethodNotSupported(schema.GroupResource{Resource: p.resource}, verbOf(x.r, &p)))
 		return
@@ -237,6 +250,7 @@ func (s *Server) servePatch(x *exchange, t target) {
 	}
 	var r result
 	err = x.body(func(b []byte) error {
+		recordPatch(x.audit, kind, b)
 		var warnings []string
 		r, warnings, err = s.patch(x.r.Context(), t, kind, b, opts)
 		if err == nil {
@@ -259,7 +273,11 @@ func (x *exchange) readDeleteOptions() (opts metav1.DeleteOptions, err error) {
 		if err != nil {
 			return err
 		}
-		return codec.DecodeDeleteOptions(e, b, &opts)
+		if err := codec.DecodeDeleteOptions(e, b, &opts); err != nil {
+			return err
+		}
+		x.audit.Sent(&opts)
+		return nil
 	})
 	if err == nil && empty {
 		err = deleteOptions(x.query(), &opts)
@@ -307,9 +325,9 @@ func (s *Server) serveDeleteCollection(x *exchange, t target) {
 // admitConnect asks admission about a stream.
 func (s *Server) admitConnect(ctx context.Context, t *target, item *codec.Item) error {
 	a := admission.Attributes{
-		Operation: admission.Connect, Kind: t.kind, Subresource: t.sub.Name, Namespace: t.namespace, Name: t.name,
+		Operation: admission.Connect, Kind: t.kind.Hub(), Subresource: t.sub.Name, Namespace: t.namespace, Name: t.name,
 		User: t.user, Old: item.Object(),
 	}
 	defer a.Finish(false)
-	return s.admit(ctx, &a)
+	return s.admitWhole(ctx, &a)
 }

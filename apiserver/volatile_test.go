@@ -2,7 +2,9 @@ package apiserver_test
 
 import (
 	"context"
+	"fmt"
 	"net/http"
+	"strings"
 	"sync"
 	"testing"
 
@@ -40,9 +42,9 @@ func TestOnlyEventsAndRenewalsAreVolatile(t *testing.T) {
 		want                             bool
 	}{
 		{"a new lease", "POST", leases, `{"metadata":{"name":"l"},"spec":{"holderIdentity":"a"}}`, "", false},
-		{"a renewal", "PUT", leases + "/l", `{"metadata":{"name":"l"},"spec":{"holderIdentity":"a","renewTime":"2026-01-01T00:00:10.000000Z"}}`, "", true},
+		{"a renewal", "PUT", leases + "/l", `{"metadata":{"name":"l","resourceVersion":"NOW"},"spec":{"holderIdentity":"a","renewTime":"2026-01-01T00:00:10.000000Z"}}`, "", true},
 		{"a renewal by patch", "PATCH", leases + "/l", `{"spec":{"renewTime":"2026-01-01T00:00:20.000000Z"}}`, merge, true},
-		{"a new holder", "PUT", leases + "/l", `{"metadata":{"name":"l"},"spec":{"holderIdentity":"b","renewTime":"2026-01-01T00:00:30.000000Z"}}`, "", false},
+		{"a new holder", "PUT", leases + "/l", `{"metadata":{"name":"l","resourceVersion":"NOW"},"spec":{"holderIdentity":"b","renewTime":"2026-01-01T00:00:30.000000Z"}}`, "", false},
 		{"a label", "PATCH", leases + "/l", `{"metadata":{"labels":{"a":"b"}}}`, merge, false},
 		{"an applied lease", "PATCH", leases + "/m?fieldManager=m", `{"apiVersion":"coordination.k8s.io/v1","kind":"Lease","metadata":{"name":"m"},"spec":{"renewTime":"2026-01-01T00:00:00.000000Z"}}`, apply, false},
 		{"an applied renewal", "PATCH", leases + "/m?fieldManager=m", `{"apiVersion":"coordination.k8s.io/v1","kind":"Lease","metadata":{"name":"m"},"spec":{"renewTime":"2026-01-01T00:00:10.000000Z"}}`, apply, true},
@@ -60,6 +62,9 @@ func TestOnlyEventsAndRenewalsAreVolatile(t *testing.T) {
 		header := tt.header
 		if header == "" {
 			header = "Content-Type: application/json"
+		}
+		if strings.Contains(tt.body, "NOW") {
+			tt.body = strings.Replace(tt.body, "NOW", fmt.Sprint(f.store.Revision()), 1) // nothing else was written since
 		}
 		rec.last = store.Write{}
 		a := f.do(tt.method, tt.path, tt.body, header)

@@ -1,10 +1,11 @@
 package apiserver_test
 
 import (
+	"slices"
 	"strings"
 	"testing"
 
-	batchv1 "k8s.io/api/batch/v1"
+	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
@@ -12,16 +13,6 @@ import (
 // A field that is stored but has no effect causes one warning for the client that writes it.
 func TestFieldsWithoutEffectWarn(t *testing.T) {
 	f := serve(t)
-	const jobs = "/apis/batch/v1/namespaces/default/jobs"
-	job := &batchv1.Job{ObjectMeta: metav1.ObjectMeta{Name: "j"}}
-	job.Spec.Template.Spec = pod("").Spec
-	job.Spec.Template.Spec.RestartPolicy = corev1.RestartPolicyNever
-	job.Spec.PodFailurePolicy = &batchv1.PodFailurePolicy{Rules: []batchv1.PodFailurePolicyRule{{
-		Action: batchv1.PodFailurePolicyActionFailJob,
-		OnExitCodes: &batchv1.PodFailurePolicyOnExitCodesRequirement{
-			Operator: batchv1.PodFailurePolicyOnExitCodesOpIn, Values: []int32{1},
-		},
-	}}}
 	said := func(a answer, want ...string) {
 		t.Helper()
 		got := a.header.Values("Warning")
@@ -34,18 +25,24 @@ func TestFieldsWithoutEffectWarn(t *testing.T) {
 			}
 		}
 	}
-	said(f.do("POST", jobs+"?dryRun=All", job), "spec.podFailurePolicy")
-	said(f.do("POST", jobs, job), "spec.podFailurePolicy")
 	const merge = "Content-Type: application/merge-patch+json"
-	said(f.do("PATCH", jobs+"/j", `{"metadata":{"labels":{"a":"b"}}}`, merge))
-	said(f.do("PATCH", jobs+"/j", `{"spec":{"suspend":true}}`, merge), "spec.podFailurePolicy")
-	said(f.do("GET", jobs+"/j", nil))
+	d := &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Name: "d"}}
+	d.Spec.Selector = &metav1.LabelSelector{MatchLabels: map[string]string{"a": "b"}}
+	d.Spec.Template.Labels = d.Spec.Selector.MatchLabels
+	d.Spec.Template.Spec = pod("").Spec
+	d.Spec.Template.Spec.Containers[0].LivenessProbe = &corev1.Probe{ProbeHandler: corev1.ProbeHandler{Exec: &corev1.ExecAction{Command: []string{"true"}}}}
+	const deployments, probe = "/apis/apps/v1/namespaces/default/deployments", "spec.template.spec.containers[0].livenessProbe"
+	said(f.do("POST", deployments+"?dryRun=All", d), probe)
+	said(f.do("POST", deployments, d), probe)
+	said(f.do("PATCH", deployments+"/d", `{"metadata":{"labels":{"a":"b"}}}`, merge))
+	said(f.do("PATCH", deployments+"/d", `{"spec":{"paused":true}}`, merge), probe)
+	said(f.do("GET", deployments+"/d", nil))
 
 	p := pod("p")
 	p.Spec.Affinity = &corev1.Affinity{PodAntiAffinity: &corev1.PodAntiAffinity{RequiredDuringSchedulingIgnoredDuringExecution: []corev1.PodAffinityTerm{{
 		TopologyKey: corev1.LabelHostname, LabelSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"a": "b"}},
 	}}}}
-	p.Spec.TopologySpreadConstraints = []corev1.TopologySpreadConstraint{{MaxSkew: 1, TopologyKey: corev1.LabelHostname, WhenUnsatisfiable: corev1.DoNotSchedule}}
+	p.Spec.TopologySpreadConstraints = []corev1.TopologySpreadConstraint{{MaxSkew: 1, TopologyKey: corev1.LabelHostname, WhenUnsatisfiable: corev1.DoNotSchedule, LabelSelector: &metav1.LabelSelector{}}}
 	said(f.do("POST", pods, p)) // the scheduler obeys this field
 	p.Name = "q"
 	p.Spec.Containers[0].LivenessProbe = &corev1.Probe{ProbeHandler: corev1.ProbeHandler{Exec: &corev1.ExecAction{Command: []string{"true"}}}}
@@ -57,4 +54,35 @@ func TestFieldsWithoutEffectWarn(t *testing.T) {
 	p.Name, p.Spec.HostNetwork = "hn", true
 	p.Spec.Containers[0].Ports[1].HostPort = 81
 	said(f.do("POST", pods, p)) // its ports are the host's
+}
+
+// warnings returns the texts of the warnings of an answer.
+func (a answer) warnings() (texts []string) {
+	for _, h := range a.header.Values("Warning") {
+		texts = append(texts, strings.ReplaceAll(strings.TrimSuffix(strings.TrimPrefix(h, `299 - "`), `"`), `\"`, `"`))
+	}
+	return texts
+}
+
+func TestUpdatesWarnAsUpstream(t *testing.T) {
+	f := serve(t)
+	const merge = "Content-Type: application/merge-patch+json"
+	p := pod("a.b")
+	const name = "metadata.name: this is used in the Pod's hostname, which can result in surprising behavior; a DNS label is recommended: [must not contain dots]"
+	if got := f.do("POST", pods, p).warnings(); !slices.Equal(got, []string{name}) {
+		t.Errorf("a new pod: %q", got)
+	}
+	if got := f.do("PATCH", pods+"/a.b", `{"spec":{"activeDeadlineSeconds":5}}`, merge).warnings(); got != nil {
+		t.Errorf("an update of a pod: %q", got)
+	}
+	const ip = `status.podIPs[0].ip: IPv6 address "fd00:0::1" should be in RFC 5952 canonical format ("fd00::1")`
+	if got := f.do("PATCH", pods+"/a.b/status", `{"status":{"podIPs":[{"ip":"fd00:0::1"}]}}`, merge).warnings(); !slices.Equal(got, []string{ip}) {
+		t.Errorf("the status of a pod: %q", got)
+	}
+	const old = "v1 Endpoints is deprecated in v1.33+; use discovery.k8s.io/v1 EndpointSlice"
+	for _, path := range []string{"/api/v1/endpoints", "/api/v1/namespaces/default/endpoints", "/api/v1/namespaces/default/endpoints/none"} {
+		if got := f.do("GET", path, nil).warnings(); !slices.Equal(got, []string{old}) {
+			t.Errorf("GET %s: %q", path, got)
+		}
+	}
 }

@@ -14,9 +14,13 @@ import (
 	"github.com/sampan-io/sampan/store"
 )
 
-// bookmarkPause is the least time between two bookmarks. Kubernetes sends one about
-// every minute; clients must not count on any.
-const bookmarkPause = time.Minute
+// bookmarkPause is the least time between two bookmarks. The store reports progress to all watches
+// together, once a minute; the pause is shorter, so that a watch that began in between does not miss a turn.
+const bookmarkPause = 30 * time.Second
+
+// lastBookmark is how long before its timeout a watch gets a bookmark, from which the client goes on,
+// as in Kubernetes.
+const lastBookmark = 2 * time.Second
 
 // A change is one event of a watch.
 type change struct {
@@ -52,6 +56,11 @@ func (s *Server) watch(ctx context.Context, t target, opts metav1.ListOptions) (
 		return nil, err
 	}
 	w := watching{server: s, chosen: c, bookmarks: opts.AllowWatchBookmarks}
+	if opts.TimeoutSeconds != nil && *opts.TimeoutSeconds > 0 {
+		w.timeout = time.Duration(*opts.TimeoutSeconds) * time.Second
+	}
+	// Without a timeout a watch in this process lasts, and nothing goes on from its revision.
+	w.chosen.query.Progress = w.bookmarks && (!t.local || w.timeout > 0)
 	if w.after, err = parseRevision(opts.ResourceVersion); err != nil {
 		return nil, err
 	}
@@ -59,16 +68,12 @@ func (s *Server) watch(ctx context.Context, t target, opts metav1.ListOptions) (
 	case opts.SendInitialEvents == nil:
 		w.initial = w.after == 0
 	case *opts.SendInitialEvents:
-		w.initial, w.markEnd = true, opts.AllowWatchBookmarks
-		// The state must not be older than N; it is the newest that there is.
-		if err := s.notOlder(opts.ResourceVersion); err != nil {
-			return nil, err
-		}
+		w.initial, w.markEnd = true, opts.AllowWatchBookmarks // the state must not be older than N
 	case w.after == 0:
 		w.after = s.opts.Store.Revision()
 	}
-	if opts.TimeoutSeconds != nil && *opts.TimeoutSeconds > 0 {
-		w.timeout = time.Duration(*opts.TimeoutSeconds) * time.Second
+	if err := s.reach(ctx, w.after); err != nil {
+		return nil, err
 	}
 	return w.changes(ctx), nil
 }
@@ -84,7 +89,8 @@ type watching struct {
 	timeout   time.Duration // 0: as long as ctx
 
 	after  store.Revision // everything up to here was sent
-	marked time.Time      // when the client last received a revision
+	sent   store.Revision // the last one that the client knows
+	marked time.Time      // when the client last received a revision; zero asks for a bookmark
 }
 
 func (w *watching) changes(ctx context.Context) iter.Seq2[change, error] {
@@ -97,37 +103,50 @@ func (w *watching) changes(ctx context.Context) iter.Seq2[change, error] {
 		if w.initial && !w.tellState(yield) {
 			return
 		}
-		w.marked = time.Now()
-		lastSent := w.after // the last revision that the client knows
-		for ev, err := range w.server.opts.Store.Watch(ctx, w.chosen.query, w.after) {
-			switch {
-			case err != nil && ctx.Err() != nil:
-				return // the end that was asked for
-			case err != nil:
-				yield(change{}, storeFault(err))
+		w.marked, w.sent = time.Now(), w.after
+		if w.bookmarks && w.timeout > lastBookmark {
+			early, cancel := context.WithTimeout(ctx, w.timeout-lastBookmark)
+			defer cancel()
+			if !w.follow(early, yield) || ctx.Err() != nil {
 				return
-			case ev.Key == "":
-				w.after = max(w.after, ev.Revision)
-				if w.bookmarks && w.after > lastSent && time.Since(w.marked) >= bookmarkPause {
-					lastSent, w.marked = w.after, time.Now()
-					if !yield(bookmark(w.after, nil), nil) {
-						return
-					}
+			}
+			w.marked = time.Time{}
+		}
+		w.follow(ctx, yield)
+	}
+}
+
+// follow yields what is written until ctx is over. It reports whether to go on then.
+func (w *watching) follow(ctx context.Context, yield func(change, error) bool) bool {
+	for ev, err := range w.server.opts.Store.Watch(ctx, w.chosen.query, w.after) {
+		switch {
+		case err != nil && ctx.Err() != nil:
+			return true // the end that was asked for
+		case err != nil:
+			yield(change{}, storeFault(err))
+			return false
+		case ev.Key == "":
+			w.after = max(w.after, ev.Revision)
+			if w.bookmarks && (w.marked.IsZero() || w.after > w.sent && time.Since(w.marked) >= bookmarkPause) {
+				w.sent, w.marked = w.after, time.Now()
+				if !yield(bookmark(w.after, nil), nil) {
+					return false
 				}
-				if !yield(change{}, nil) {
-					return
-				}
-			default:
-				w.after = ev.Revision
-				if c, concerns := w.chosen.change(&ev); concerns {
-					lastSent, w.marked = w.after, time.Now()
-					if !yield(c, nil) {
-						return
-					}
+			}
+			if !yield(change{}, nil) {
+				return false
+			}
+		default:
+			w.after = ev.Revision
+			if c, concerns := w.chosen.change(&ev); concerns {
+				w.sent, w.marked = w.after, time.Now()
+				if !yield(c, nil) {
+					return false
 				}
 			}
 		}
 	}
+	return false
 }
 
 // tellState yields the objects that there are and goes on from their revision. It

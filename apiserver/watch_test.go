@@ -361,7 +361,7 @@ func TestBookmarks(t *testing.T) {
 			}
 		}
 		create("a")
-		time.AfterFunc(30*time.Second, func() { create("b") }) // a bookmark follows after 1 m
+		time.AfterFunc(30*time.Second, func() { create("b") }) // a bookmark follows within a minute
 		var got []string
 		timeout := int64(170)
 		for ev, err := range local.Watch(t.Context(), cmGVR, "default", metav1.ListOptions{AllowWatchBookmarks: true, TimeoutSeconds: &timeout, ResourceVersion: "1"}) {
@@ -372,7 +372,11 @@ func TestBookmarks(t *testing.T) {
 			m := ev.Object.(metav1.Object)
 			got = append(got, fmt.Sprintf("%s %T %s@%s", ev.Type, ev.Object, m.GetName(), m.GetResourceVersion()))
 		}
-		want := []string{"BOOKMARK *v1.ConfigMap @2", "Timeout"}
+		want := []string{
+			"BOOKMARK *v1.ConfigMap @2",
+			"BOOKMARK *v1.ConfigMap @2", // shortly before the end
+			"Timeout",
+		}
 		if diff := cmp.Diff(want, got); diff != "" {
 			t.Errorf("(-want +got):\n%s", diff)
 		}

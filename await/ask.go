@@ -1,25 +1,60 @@
 package await
 
 import (
+	"context"
 	"strings"
 	"time"
 
 	batchv1 "k8s.io/api/batch/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 
-	"github.com/sampan-io/sampan/await/follow"
 	"github.com/sampan-io/sampan/client"
+	"github.com/sampan-io/sampan/client/follow"
 )
 
 // spare is how much longer than the wait the server is asked to wait, so that the deadline is reported by this
 // package and not by the server.
 const spare = 5 * time.Second
 
+// A reader is a client that can make blocking reads.
+type reader interface {
+	GetUntil(ctx context.Context, gvr schema.GroupVersionResource, namespace, name string, read client.BlockingRead) (client.Reading, error)
+}
+
+// A question is a blocking read of one object that replaces the first list. Its answer comes when one of its outcomes is
+// true. A server that does not know the parameters answers at once, so an answer can be early, and is judged here.
+type question struct {
+	reader reader
+	target Target
+	read   client.BlockingRead
+	by     time.Time // a list replaces an answer that is later
+}
+
+// ask sends the question and reports the answer with send. It returns the resource version of the object in the answer,
+// or "" if a list is needed, and false when send does.
+func (q *question) ask(ctx context.Context, send func(follow.Step) bool) (revision string, going bool) {
+	timed, cancel := context.WithDeadline(ctx, q.by)
+	defer cancel()
+	answer, err := q.reader.GetUntil(timed, q.target.Resource, q.target.Namespace, q.target.Name, q.read)
+	switch {
+	case ctx.Err() != nil:
+		return "", false
+	case err != nil && !answer.Reached:
+		return "", true // the list will return the same error
+	case err != nil:
+		return "", send(reached{})
+	case answer.Object == nil:
+		return "", send(deleted{follow.Page{Begins: true, Whole: true}, answer.UID})
+	}
+	return answer.Object.GetResourceVersion(), send(follow.Page{Objects: []client.Object{answer.Object}, Begins: true, Whole: true})
+}
+
 // question returns the blocking read that replaces a list and watch, or nil if its result could differ (A8). Its
 // outcomes are true wherever a verdict decides: the object reached the degree, or a pod or Job has ended, which is a
 // certain failure. A wait that depends on anything else (parts, events, a grace period), that has no limit or a longer
 // one than servers accept, or that is for an object that the caller wrote, is done with a watch.
-func (r Request) question(reader follow.Reader) *follow.Question {
+func (r Request) question(c reader) *question {
 	if len(r.Targets) != 1 || r.Once || r.Timeout == 0 || r.Timeout > client.MaxBlocking-spare {
 		return nil
 	}
@@ -27,27 +62,27 @@ func (r Request) question(reader follow.Reader) *follow.Question {
 	if t.Name == "" || t.Resource.Resource == "" || t.UID != "" || t.Generation != 0 || t.ResourceVersion != "" {
 		return nil
 	}
-	q := &follow.Question{
-		Reader: reader, Name: t.Name, By: time.Now().Add(r.Timeout),
-		Read: client.BlockingRead{Limit: r.Timeout.Truncate(time.Second) + spare},
+	q := &question{
+		reader: c, target: t, by: time.Now().Add(r.Timeout),
+		read: client.BlockingRead{Limit: r.Timeout.Truncate(time.Second) + spare},
 	}
 	if r.For == Deleted {
-		q.Read.Missing = "done"
+		q.read.Missing = "done"
 		return q
 	}
 	done, ok := r.For.cels(t, true)
 	if !ok {
 		return nil
 	}
-	q.Read.Until = []string{"done:" + done}
+	q.read.Until = []string{"done:" + done}
 	switch t.Resource {
 	case client.Pods.GroupVersionResource:
-		q.Read.Until = append(q.Read.Until, `failed:object.status.phase in ["Succeeded", "Failed"] && !has(object.metadata.deletionTimestamp)`)
+		q.read.Until = append(q.read.Until, `failed:object.status.phase in ["Succeeded", "Failed"] && !has(object.metadata.deletionTimestamp)`)
 	case batchv1.SchemeGroupVersion.WithResource("jobs"):
-		q.Read.Until = append(q.Read.Until, `failed:object.status.conditions.exists(c, c.type in ["Complete", "Failed"] && c.status == "True")`)
+		q.read.Until = append(q.read.Until, `failed:object.status.conditions.exists(c, c.type in ["Complete", "Failed"] && c.status == "True")`)
 	}
 	if r.Missing || r.For.has(Created) {
-		q.Read.Missing = "wait"
+		q.read.Missing = "wait"
 	}
 	return q
 }

@@ -2,16 +2,18 @@ package await
 
 import (
 	"cmp"
+	"context"
 
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/sampan-io/sampan/await/events"
-	"github.com/sampan-io/sampan/await/follow"
 	"github.com/sampan-io/sampan/client"
+	"github.com/sampan-io/sampan/client/follow"
 )
 
 // A feed holds the objects of one source: members, parts of members, or both.
@@ -63,22 +65,61 @@ type source struct {
 	of types.UID // the listed objects are parts of this object, whatever their owner references say; may be empty
 }
 
-// A report is a report of the source of a feed.
+// A report is a step of the source of a feed. It is one of package follow or of the following.
 type report struct {
-	follow.Report
+	follow.Step
 	from *feed
 }
 
-// A resolved is the report of a target with the resource of its kind, which was unknown before.
-type resolved struct {
-	follow.Reached
-	target Target
+// The steps that only this package has. The embedded Step is nil.
+type (
+	// A resolved has the resource of the kind of a target, which was unknown before.
+	resolved struct {
+		follow.Step
+		target Target
+	}
+
+	// An unserved reports that the server does not serve the resource yet.
+	unserved struct{ follow.Step }
+
+	// A reached reports that the server answered a question, without an object.
+	reached struct{ follow.Step }
+
+	// A deleted is an empty list: the object of a question is deleted, and had this UID.
+	deleted struct {
+		follow.Page
+		was types.UID
+	}
+)
+
+// read sends the steps of a source that matter to a wait, until it ends or send returns false.
+func read(ctx context.Context, f follow.Follower, send func(follow.Step) bool) {
+	f.PageSize = pageSize
+	for step := range f.Steps(ctx) {
+		switch s := step.(type) {
+		case follow.Bookmark, follow.Expired: // a new list follows the latter
+			continue
+		case *follow.Changed:
+			kept := *s // it is read on another goroutine
+			step = &kept
+		case follow.Failed:
+			if apierrors.IsNotFound(s.Err) && !s.Final {
+				step = unserved{}
+			}
+		}
+		if !send(step) {
+			return
+		}
+	}
 }
+
+// pageSize limits how many decoded objects are in memory at a time while a list is read. A wait keeps much less of each.
+const pageSize = 250
 
 // receive handles one report.
 func (w *watcher) receive(r report) error {
 	f := r.from
-	if failure, failed := r.Report.(follow.Failed); failed {
+	if failure, failed := r.Step.(follow.Failed); failed {
 		return w.trouble(f, failure.Err, failure.Final)
 	}
 	if f.lost != nil {
@@ -88,14 +129,14 @@ func (w *watcher) receive(r report) error {
 			w.progress(ConnectionRestored{})
 		}
 	}
-	switch news := r.Report.(type) {
-	case follow.Reached:
+	switch news := r.Step.(type) {
+	case reached:
 		f.late = true // an error from now on does not end the wait as one at its beginning does
 		return nil
 	case resolved:
 		w.settleKind(f, news.target)
 		return nil
-	case follow.Unserved:
+	case unserved:
 		f.unserved = true
 		w.sweep(f, f.epoch+1)
 		w.listed(f)
@@ -103,16 +144,21 @@ func (w *watcher) receive(r report) error {
 		return nil
 	}
 	if f.news {
-		w.kindsChanged(r.Report)
+		w.kindsChanged(r.Step)
 		return nil
 	}
-	switch news := r.Report.(type) {
+	switch news := r.Step.(type) {
 	case follow.Deleted:
 		return w.unshow(f, news.Object)
-	case follow.Changed:
+	case *follow.Changed:
 		return w.show(f, news.Object, true)
 	case follow.Page:
 		return w.page(f, news)
+	case deleted:
+		for _, m := range f.members {
+			m.uid = cmp.Or(news.was, m.uid)
+		}
+		return w.page(f, news.Page)
 	}
 	return nil
 }
@@ -129,9 +175,6 @@ func (w *watcher) page(f *feed, p follow.Page) error {
 	}
 	if p.Whole {
 		f.unserved = false
-		for _, m := range f.members {
-			m.uid = cmp.Or(p.Was, m.uid)
-		}
 		w.sweep(f, f.epoch)
 		w.listed(f)
 	}
@@ -231,7 +274,7 @@ func (w *watcher) show(f *feed, given client.Object, fresh bool) error {
 	}
 	f.nodes[n.uid] = n
 	n.observe(f)
-	if !n.there || len(n.observations) == 1 || !follow.Newer(n.version, o.GetResourceVersion()) {
+	if !n.there || len(n.observations) == 1 || !newer(n.version, o.GetResourceVersion()) {
 		var under []types.UID
 		for _, s := range n.observations {
 			under = append(under, s.by.of)

@@ -13,8 +13,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/sampan-io/sampan/await/events"
-	"github.com/sampan-io/sampan/await/follow"
 	"github.com/sampan-io/sampan/client"
+	"github.com/sampan-io/sampan/client/follow"
 	"github.com/sampan-io/sampan/internal/run"
 )
 
@@ -107,27 +107,26 @@ func (w *jobPods) wait(ctx context.Context) error {
 }
 
 // follow starts a goroutine in g that follows a source, and returns its reports.
-func (w *jobPods) follow(g *run.Group, r schema.GroupVersionResource, labels, fields string) <-chan follow.Report {
-	reports := make(chan follow.Report)
+func (w *jobPods) follow(g *run.Group, r schema.GroupVersionResource, labels, fields string) <-chan follow.Step {
+	reports := make(chan follow.Step)
 	g.Go(func(ctx context.Context) {
-		f := &follow.Follower{Client: w.client, Source: follow.Source{
+		f := follow.Follower{Client: w.client, Source: follow.Source{
 			GroupVersionResource: r, Namespace: w.namespace, Labels: labels, Fields: fields,
 		}}
-		f.Handle = func(r follow.Report) bool {
+		read(ctx, f, func(s follow.Step) bool {
 			select {
-			case reports <- r:
+			case reports <- s:
 				return true
 			case <-ctx.Done():
 				return false
 			}
-		}
-		f.Run(ctx)
+		})
 	})
 	return reports
 }
 
 // takePods handles a report about the pods.
-func (w *jobPods) takePods(report follow.Report) error {
+func (w *jobPods) takePods(report follow.Step) error {
 	w.lost = nil
 	switch r := report.(type) {
 	case follow.Failed:
@@ -136,7 +135,7 @@ func (w *jobPods) takePods(report follow.Report) error {
 		}
 	case follow.Deleted:
 		delete(w.pods, r.Object.GetUID())
-	case follow.Changed:
+	case *follow.Changed:
 		return w.take(r.Object)
 	case follow.Page:
 		return w.takePage(r)
@@ -174,12 +173,12 @@ func (w *jobPods) take(o client.Object) error {
 }
 
 // takeJob handles a report about the job. It ignores errors.
-func (w *jobPods) takeJob(report follow.Report) {
+func (w *jobPods) takeJob(report follow.Step) {
 	var objects []client.Object
 	switch r := report.(type) {
 	case follow.Page:
 		objects = r.Objects
-	case follow.Changed:
+	case *follow.Changed:
 		objects = []client.Object{r.Object}
 	case follow.Deleted:
 		w.ended = nil

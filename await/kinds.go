@@ -105,7 +105,7 @@ func builtin(gvk schema.GroupVersionKind) client.Object {
 	}
 	for i := range kinds { // a few kinds are not in the client's scheme
 		if k := &kinds[i]; k.GroupVersionKind == gvk && k.object != reflect.TypeFor[*unstructured.Unstructured]() {
-			o, _ := reflect.New(k.object.Elem()).Interface().(client.Object)
+			o, _ := reflect.TypeAssert[client.Object](reflect.New(k.object.Elem()))
 			return o
 		}
 	}

@@ -11,8 +11,8 @@ import (
 
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/sampan-io/sampan/await/follow"
 	"github.com/sampan-io/sampan/client"
+	"github.com/sampan-io/sampan/client/follow"
 	"github.com/sampan-io/sampan/internal/run"
 )
 
@@ -278,10 +278,11 @@ func (w *watcher) take(r report) (result Result, decided bool, err error) {
 		n := r.from.nodes[idOf(o)]
 		return n != nil && len(n.members) > 0
 	}
-	switch news := r.Report.(type) {
+	switch news := r.Step.(type) {
+	case deleted:
 	case follow.Page:
 		decides = decides && news.Whole
-	case follow.Changed:
+	case *follow.Changed:
 		decides = decides || isMember(news.Object)
 	case follow.Deleted:
 		decides = decides || isMember(news.Object)
@@ -469,7 +470,7 @@ func (w *watcher) verdict(m *member, now time.Time) (Verdict, error) {
 		}
 		return m.feed.absence("it does not exist yet").because(w.spaceTrouble(m.namespace)), nil
 	}
-	if n.count < m.target.Generation || follow.Newer(m.target.ResourceVersion, n.version) {
+	if n.count < m.target.Generation || newer(m.target.ResourceVersion, n.version) {
 		m.since = time.Time{}
 		return waiting("the server has not shown the latest change yet"), nil
 	}

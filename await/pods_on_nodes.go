@@ -14,8 +14,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/sampan-io/sampan/await/events"
-	"github.com/sampan-io/sampan/await/follow"
 	"github.com/sampan-io/sampan/client"
+	"github.com/sampan-io/sampan/client/follow"
 	"github.com/sampan-io/sampan/wait"
 )
 

@@ -9,8 +9,8 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/sampan-io/sampan/await/definition"
-	"github.com/sampan-io/sampan/await/follow"
 	"github.com/sampan-io/sampan/client"
+	"github.com/sampan-io/sampan/client/follow"
 )
 
 // resolvePause is the longest pause between two attempts to resolve a kind.
@@ -18,7 +18,7 @@ const resolvePause = 10 * time.Second
 
 // resolve calls ask until it returns the resource of a target: at once when again signals that definitions have changed,
 // and with growing pauses otherwise. It reports the result with send, and returns when send returns false.
-func resolve(ctx context.Context, ask func(context.Context, Target) (Target, error), t Target, again <-chan struct{}, send func(follow.Report) bool) {
+func resolve(ctx context.Context, ask func(context.Context, Target) (Target, error), t Target, again <-chan struct{}, send func(follow.Step) bool) {
 	pause := follow.FirstPause
 	timer := time.NewTimer(0)
 	defer timer.Stop()
@@ -42,7 +42,7 @@ func resolve(ctx context.Context, ask func(context.Context, Target) (Target, err
 				return
 			}
 		case first:
-			if !send(follow.Unserved{}) {
+			if !send(unserved{}) {
 				return
 			}
 		}
@@ -63,14 +63,14 @@ func (w *watcher) watchDefinitions() {
 
 // kindsChanged handles a change of definitions: unserved feeds retry at once, and targets get the resource of a kind that
 // is established now.
-func (w *watcher) kindsChanged(r follow.Report) {
+func (w *watcher) kindsChanged(r follow.Step) {
 	var changed []client.Object
 	switch r := r.(type) {
 	case follow.Page:
 		if changed = r.Objects; r.Whole {
 			w.listed(w.kinds)
 		}
-	case follow.Changed:
+	case *follow.Changed:
 		changed = []client.Object{r.Object}
 	}
 	for _, f := range w.primaries {

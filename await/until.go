@@ -6,8 +6,10 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/sampan-io/sampan/await/follow"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
 	"github.com/sampan-io/sampan/client"
+	"github.com/sampan-io/sampan/client/follow"
 	"github.com/sampan-io/sampan/internal/run"
 )
 
@@ -29,9 +31,9 @@ func Until(ctx context.Context, c client.Interface, req Request, progress func(P
 	if err != nil {
 		return Outcome{}, err
 	}
-	var question *follow.Question
-	if reader, ok := c.(follow.Reader); ok && (progress == nil || req.Quiet) {
-		question = req.question(reader)
+	var asked *question
+	if r, ok := c.(reader); ok && (progress == nil || req.Quiet) {
+		asked = req.question(r)
 	}
 	if progress == nil {
 		progress = func(Progress) {}
@@ -39,20 +41,20 @@ func Until(ctx context.Context, c client.Interface, req Request, progress func(P
 	w := newWatcher(req, progress)
 	g := run.NewGroup(ctx, 0)
 	defer g.Stop()
-	reports := w.sources(g, c, question)
+	reports := w.sources(g, c, asked)
 	w.begin()
 	return w.loop(ctx, reports)
 }
 
 // sources sets the functions with which the watcher starts goroutines in g, and returns the channel of their reports.
-func (w *watcher) sources(g *run.Group, c client.Interface, question *follow.Question) <-chan report {
+func (w *watcher) sources(g *run.Group, c client.Interface, asked *question) <-chan report {
 	// The sources block while the loop is busy; no report is dropped. The buffer is one report, because that may be a
 	// page of objects.
 	reports := make(chan report, 1)
-	sender := func(ctx context.Context, f *feed) func(follow.Report) bool {
-		return func(r follow.Report) bool {
+	sender := func(ctx context.Context, f *feed) func(follow.Step) bool {
+		return func(s follow.Step) bool {
 			select {
-			case reports <- report{r, f}:
+			case reports <- report{s, f}:
 				return true
 			case <-ctx.Done():
 				return false
@@ -60,22 +62,34 @@ func (w *watcher) sources(g *run.Group, c client.Interface, question *follow.Que
 		}
 	}
 	w.start = func(f *feed) {
-		follower := &follow.Follower{
+		follower := follow.Follower{
 			Client: c, Source: follow.Source{GroupVersionResource: f.GroupVersionResource, Namespace: f.namespace, Labels: f.labels, Fields: f.fields},
-			Wait: w.req.Missing && len(f.targets) > 0, Again: f.again,
+			Again: f.again,
 		}
-		if len(f.targets) > 0 {
-			follower.Ask = question
+		member := len(f.targets) > 0
+		if member && w.req.Missing {
+			follower.Retry = untilServed
 		}
 		g.Go(func(ctx context.Context) {
-			follower.Handle = sender(ctx, f)
-			follower.Run(ctx)
+			send, going := sender(ctx, f), true
+			if member && asked != nil {
+				follower.After, going = asked.ask(ctx, send)
+			}
+			if going {
+				read(ctx, follower, send)
+			}
 		})
 	}
 	w.ask = func(f *feed, t Target) {
 		g.Go(func(ctx context.Context) { resolve(ctx, w.req.Resolve, t, f.again, sender(ctx, f)) })
 	}
 	return reports
+}
+
+// untilServed is the retry of a wait for objects whose resource may not be served yet.
+func untilServed(err error, failures int) (pause time.Duration, again bool) {
+	pause, again = follow.Eager(err, failures)
+	return pause, again || apierrors.IsNotFound(err)
 }
 
 // loop handles reports until the wait is decided, the deadline has passed or ctx is cancelled.

@@ -3,6 +3,8 @@ package catalog
 import (
 	"fmt"
 	"slices"
+	"sync"
+	"sync/atomic"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -10,62 +12,147 @@ import (
 	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
 )
 
-// A Catalog is a set of kinds. It does not change after [New] and is safe for
-// concurrent use.
+// A Catalog is the set of kinds that are served, which can change. It is safe for concurrent use.
 type Catalog struct {
-	kinds  []*Kind
-	byGVR  map[schema.GroupVersionResource]*Kind
-	byGVK  map[schema.GroupVersionKind]*Kind
-	scheme *runtime.Scheme
+	mu      sync.Mutex // serialises changes
+	current atomic.Pointer[Snapshot]
 }
 
-// New returns the catalog of the given kinds. A duplicate kind, or one that lacks its names, is an
+// New returns a catalog of the given kinds. A duplicate kind, or one that lacks its names, is an
 // error.
 func New(groups ...[]*Kind) (*Catalog, error) {
-	c := &Catalog{
-		byGVR:  map[schema.GroupVersionResource]*Kind{},
-		byGVK:  map[schema.GroupVersionKind]*Kind{},
-		scheme: runtime.NewScheme(),
+	s, err := newSnapshot(slices.Concat(groups...), 1)
+	if err != nil {
+		return nil, err
 	}
-	for _, k := range slices.Concat(groups...) {
-		if k.Resource == "" || k.Singular == "" || k.Kind == "" || k.Version == "" || k.New == nil || (k.NewList == nil) != k.Answered() {
-			return nil, fmt.Errorf("catalog: kind %v lacks a name or a constructor", k.GroupVersionKind)
-		}
-		if c.byGVR[k.GVR()] != nil || c.byGVK[k.GroupVersionKind] != nil {
-			return nil, fmt.Errorf("catalog: duplicate kind %v", k.GroupVersionKind)
-		}
-		c.kinds = append(c.kinds, k)
-		c.byGVR[k.GVR()] = k
-		c.byGVK[k.GroupVersionKind] = k
-		gv := k.GroupVersion()
-		c.scheme.AddKnownTypeWithName(k.GroupVersionKind, k.New())
-		if !k.Answered() {
-			c.scheme.AddKnownTypeWithName(gv.WithKind(k.Kind+"List"), k.NewList())
-		}
-		for _, s := range k.Subresources {
-			if b := s.Body(); b != nil {
-				c.scheme.AddKnownTypeWithName(b.Kind, b.New())
-			}
-		}
-		metav1.AddToGroupVersion(c.scheme, gv)
-	}
-	utilruntime.Must(metav1.AddMetaToScheme(c.scheme))
+	c := &Catalog{}
+	c.current.Store(s)
 	return c, nil
 }
 
-// Kinds returns all kinds in the order in which they were given. The slice must
+// Snapshot returns the kinds that are served now. A caller with more than one question about
+// kinds asks one snapshot.
+func (c *Catalog) Snapshot() *Snapshot { return c.current.Load() }
+
+// Replace adds kinds and takes out others, at once. Kinds that are already served keep their
+// values. If the result is not a catalog, nothing changes.
+func (c *Catalog) Replace(out, add []*Kind) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	old := c.current.Load()
+	hubs := slices.DeleteFunc(old.hubs(), func(k *Kind) bool { return slices.Contains(out, k) })
+	s, err := newSnapshot(append(hubs, add...), old.generation+1)
+	if err != nil {
+		return err
+	}
+	c.current.Store(s)
+	close(old.replaced)
+	return nil
+}
+
+// Kinds returns the kinds of the snapshot of now.
+func (c *Catalog) Kinds() []*Kind { return c.Snapshot().Kinds() }
+
+// Resource returns the kind that serves a resource now, or nil.
+func (c *Catalog) Resource(gvr schema.GroupVersionResource) *Kind { return c.Snapshot().Resource(gvr) }
+
+// Kind returns the kind of a body now, or nil.
+func (c *Catalog) Kind(gvk schema.GroupVersionKind) *Kind { return c.Snapshot().Kind(gvk) }
+
+// Scheme returns the Go types of now: see [Snapshot.Scheme].
+func (c *Catalog) Scheme() *runtime.Scheme { return c.Snapshot().Scheme() }
+
+// A Snapshot is the set of kinds that a catalog has at one time. It never changes.
+type Snapshot struct {
+	generation uint64
+	replaced   chan struct{}
+	kinds      []*Kind
+	byGVR      map[schema.GroupVersionResource]*Kind
+	byGVK      map[schema.GroupVersionKind]*Kind
+	scheme     *runtime.Scheme
+}
+
+// newSnapshot returns the snapshot of hubs and their further versions.
+func newSnapshot(hubs []*Kind, generation uint64) (*Snapshot, error) {
+	s := &Snapshot{
+		generation: generation,
+		replaced:   make(chan struct{}),
+		byGVR:      map[schema.GroupVersionResource]*Kind{},
+		byGVK:      map[schema.GroupVersionKind]*Kind{},
+		scheme:     runtime.NewScheme(),
+	}
+	for _, k := range hubs {
+		if k.further == nil {
+			for i := range k.Versions {
+				k.further = append(k.further, k.in(&k.Versions[i]))
+			}
+		}
+		for _, served := range k.Served() {
+			if err := s.add(served); err != nil {
+				return nil, err
+			}
+		}
+	}
+	utilruntime.Must(metav1.AddMetaToScheme(s.scheme))
+	return s, nil
+}
+
+func (s *Snapshot) add(k *Kind) error {
+	if k.Resource == "" || k.Singular == "" || k.Kind == "" || k.Version == "" || k.New == nil || (k.NewList == nil) != (k.Answer != "") {
+		return fmt.Errorf("catalog: kind %v lacks a name or a constructor", k.GroupVersionKind)
+	}
+	if k.version != nil && (k.version.ToHub == nil || k.version.FromHub == nil) {
+		return fmt.Errorf("catalog: kind %v lacks a conversion", k.GroupVersionKind)
+	}
+	if s.byGVR[k.GVR()] != nil || s.byGVK[k.GroupVersionKind] != nil {
+		return fmt.Errorf("catalog: duplicate kind %v", k.GroupVersionKind)
+	}
+	k.deprecation = deprecationOf(k)
+	s.kinds = append(s.kinds, k)
+	s.byGVR[k.GVR()] = k
+	s.byGVK[k.GroupVersionKind] = k
+	gv := k.GroupVersion()
+	s.scheme.AddKnownTypeWithName(k.GroupVersionKind, k.New())
+	if k.NewList != nil {
+		s.scheme.AddKnownTypeWithName(gv.WithKind(k.Kind+"List"), k.NewList())
+	}
+	for _, sub := range k.Subresources {
+		if b := sub.Body(); b != nil {
+			s.scheme.AddKnownTypeWithName(b.Kind, b.New())
+		}
+	}
+	metav1.AddToGroupVersion(s.scheme, gv)
+	return nil
+}
+
+// Generation is 1 for the first snapshot of a catalog, and one more for each that replaces another.
+func (s *Snapshot) Generation() uint64 { return s.generation }
+
+// Replaced is closed when the catalog has another snapshot.
+func (s *Snapshot) Replaced() <-chan struct{} { return s.replaced }
+
+// Kinds returns all kinds, in all versions, in the order in which they were given. The slice must
 // not be changed.
-func (c *Catalog) Kinds() []*Kind { return c.kinds }
+func (s *Snapshot) Kinds() []*Kind { return s.kinds }
+
+func (s *Snapshot) hubs() (hubs []*Kind) {
+	for _, k := range s.kinds {
+		if k.Hub() == k {
+			hubs = append(hubs, k)
+		}
+	}
+	return hubs
+}
 
 // Resource returns the kind that serves a resource, or nil.
-func (c *Catalog) Resource(gvr schema.GroupVersionResource) *Kind { return c.byGVR[gvr] }
+func (s *Snapshot) Resource(gvr schema.GroupVersionResource) *Kind { return s.byGVR[gvr] }
 
 // Kind returns the kind of a body, or nil.
-func (c *Catalog) Kind(gvk schema.GroupVersionKind) *Kind { return c.byGVK[gvk] }
+func (s *Snapshot) Kind(gvk schema.GroupVersionKind) *Kind { return s.byGVK[gvk] }
 
 // Scheme maps the kinds, their lists, the bodies of their subresources and the
 // meta kinds to Go types. It must not be changed.
-func (c *Catalog) Scheme() *runtime.Scheme { return c.scheme }
+func (s *Snapshot) Scheme() *runtime.Scheme { return s.scheme }
 
 // Subresource returns the subresource of that name, or nil.
 func (k *Kind) Subresource(name string) *Subresource {

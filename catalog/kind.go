@@ -15,7 +15,7 @@ type Object interface {
 	metav1.Object
 }
 
-// A Kind describes one served resource in one version. Functions may be nil where
+// A Kind describes one served resource, and the version in which its objects are stored. Functions may be nil where
 // there is nothing to do. They are called from many goroutines at once, must not
 // keep the objects they are given, and change only the one that is said to be
 // theirs to change.
@@ -33,11 +33,20 @@ type Kind struct {
 	Verbs []string
 
 	New     func() Object
-	NewList func() runtime.Object // nil if the kind is Answered
+	NewList func() runtime.Object // nil if objects of the kind can only be posted: see Answer
 
 	// Answer names the handler that answers the creation of an object of the kind, which
-	// is not stored: Verbs has only "create". Empty means that objects are stored.
+	// is not stored: Verbs has only "create". Empty means that objects are stored, or Computed.
 	Answer Handler
+
+	// Computed says how objects are made when they are read, and that none is stored: Verbs has only "get" and "list".
+	Computed *Computed
+
+	// Conditional says that an update must name the resource version that it replaces.
+	Conditional bool
+
+	// CreatedByUpdate says that an update of an object that does not exist creates it, if the user may create it.
+	CreatedByUpdate bool
 
 	// Volatile reports whether a crash may lose the write that replaces old with obj: old is
 	// nil in a creation and obj is nil in a deletion. Nil means that no write may be lost.
@@ -67,8 +76,9 @@ type Kind struct {
 	Validate func(obj, old Object) field.ErrorList
 
 	// Warn returns what the user should know about obj, which is valid: what of
-	// it is kept and has no effect here. Nil means nothing.
-	Warn func(obj Object) []string
+	// it is out of date, ambiguous, or kept without effect here. old is nil in a creation. Updates that change nothing
+	// beside metadata and status are not asked about if the kind counts its generation. Nil means nothing.
+	Warn func(obj, old Object) []string
 
 	// ValidateName says what is wrong with a name or, with prefix, a
 	// generateName; nil means a DNS subdomain (RFC 1123).
@@ -120,6 +130,16 @@ type Kind struct {
 	DefaultPropagation metav1.DeletionPropagation
 
 	Subresources []Subresource
+
+	// Versions are further versions in which the objects are served. The kind itself is the
+	// version in which they are stored.
+	Versions []Version
+
+	hub     *Kind    // of which this is a further version, or nil
+	version *Version // that this is
+	further []*Kind  // the kind in its Versions; set by [New]
+
+	deprecation string // set by [New]
 }
 
 // A Column is one column of a table.
@@ -141,6 +161,7 @@ func (k *Kind) LeftAlone(sub *Subresource) []string {
 		if sub.Name == "status" {
 			return append([]string{"spec"}, part.Keeps...)
 		}
+		return part.Keeps
 	}
 	if k.Subresource("status") != nil {
 		return []string{"status"}
@@ -148,8 +169,28 @@ func (k *Kind) LeftAlone(sub *Subresource) []string {
 	return nil
 }
 
-// Answered reports whether objects of the kind are not stored: see Answer.
-func (k *Kind) Answered() bool { return k.Answer != "" }
+// Only returns the fields that writes through the subresource can change, or nil if all but those
+// of [Kind.LeftAlone] can: see [Part].
+func (s *Subresource) Only() []string {
+	if s == nil {
+		return nil
+	}
+	part, _ := s.Shape.(Part)
+	return part.Only
+}
+
+// A Computed says that the objects of a kind are made when they are read.
+type Computed struct {
+	// From is the stored resource from whose objects they are made: one of the same namespace and name from each, or none.
+	// Selectors of a list select those objects.
+	From schema.GroupVersionResource
+
+	// Handler makes them.
+	Handler Handler
+}
+
+// Answered reports whether objects of the kind are not stored: see Answer and Computed.
+func (k *Kind) Answered() bool { return k.Answer != "" || k.Computed != nil }
 
 // StandardVerbs are the verbs of a kind that says nothing else.
 var StandardVerbs = []string{"create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"}
@@ -169,11 +210,12 @@ func (k *Kind) GR() schema.GroupResource {
 }
 
 // Prefix returns what the storage keys of the kind begin with, or those of one
-// namespace if that is not empty: "pods/", "pods/default/", "jobs.batch/".
+// namespace if that is not empty: "pods/", "pods/default/", "jobs.batch/". It is the same for all
+// versions of a kind.
 func (k *Kind) Prefix(namespace string) string {
 	p := k.Resource
-	if k.Group != "" {
-		p += "." + k.Group
+	if group := k.Hub().Group; group != "" {
+		p += "." + group
 	}
 	if p += "/"; namespace != "" {
 		p += namespace + "/"

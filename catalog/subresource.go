@@ -47,8 +47,16 @@ type Part struct {
 	// Keeps lists further fields that Prepare carries over, beside those of every
 	// subresource of that name: see [Kind.LeftAlone].
 	Keeps []string
+	// Only lists the fields that can change through this subresource if these are few; an apply
+	// owns no others. A "*" is any item of a list: "spec.containers.*.resources".
+	Only []string
+	// Counts says that a change of the spec through this subresource counts in
+	// metadata.generation.
+	Counts bool
 	// Validate is as in Kind, for updates through this subresource.
 	Validate func(obj, old Object) field.ErrorList
+	// Warn is as in Kind, for updates through this subresource.
+	Warn func(obj, old Object) []string
 }
 
 func (Part) body() *Body { return nil }
@@ -88,18 +96,27 @@ type Evict struct{ *Body }
 type Stream struct {
 	*Body   // of the options, in discovery; nil means the parent's kind
 	Handler Handler
+	// Ported says that the path names the parent as NAME, NAME:PORT or SCHEME:NAME:PORT.
+	Ported bool
 }
 
 // A Handler names a function that the API server is given in its options: it serves a [Stream],
-// makes the answer of an [Issue], or that of a kind that is [Kind.Answered].
+// makes the answer of an [Issue] or of a kind with an [Kind.Answer], or the objects of a kind that is [Kind.Computed].
 type Handler string
 
 // The handlers of the catalog's kinds.
 const (
 	PodLog              Handler = "pods/log"
+	PodProxy            Handler = "pods/proxy"
+	ServiceProxy        Handler = "services/proxy"
 	NodeProxy           Handler = "nodes/proxy"
 	ServiceAccountToken Handler = "serviceaccounts/token"
 	OwnAccess           Handler = "selfsubjectaccessreviews"
 	OwnRules            Handler = "selfsubjectrulesreviews"
 	OwnIdentity         Handler = "selfsubjectreviews"
+	Access              Handler = "subjectaccessreviews"
+	LocalAccess         Handler = "localsubjectaccessreviews"
+	TokenIdentity       Handler = "tokenreviews"
+	PodUsage            Handler = "pods.metrics.k8s.io"
+	NodeUsage           Handler = "nodes.metrics.k8s.io"
 )

@@ -22,8 +22,13 @@ func Validate[T Object](f func(obj, old T) field.ErrorList) func(obj, old Object
 }
 
 // Warn makes a [Kind.Warn] of f.
-func Warn[T Object](f func(obj T) []string) func(Object) []string {
-	return func(obj Object) []string { return f(obj.(T)) }
+func Warn[T Object](f func(obj T) []string) func(obj, old Object) []string {
+	return func(obj, _ Object) []string { return f(obj.(T)) }
+}
+
+// WarnChange makes a [Kind.Warn] of f, whose old is the zero T in a creation.
+func WarnChange[T Object](f func(obj, old T) []string) func(obj, old Object) []string {
+	return func(obj, old Object) []string { return f(obj.(T), orNil[T](old)) }
 }
 
 // Value makes one of [Kind.Fields] of f.

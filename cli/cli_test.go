@@ -11,11 +11,14 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
+	"time"
 
 	"go.uber.org/goleak"
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/sampan-io/sampan/cli"
@@ -137,6 +140,11 @@ func pod(name string, change func(*corev1.Pod)) *corev1.Pod {
 	return p
 }
 
+// old is when an object was made whose age is shown as 4d4h.
+func old() metav1.Time { return metav1.NewTime(time.Now().Add(-100 * time.Hour)) }
+
+func isOld(p *corev1.Pod) { p.CreationTimestamp = old() }
+
 func isReady(p *corev1.Pod) {
 	p.Status.Phase = corev1.PodRunning
 	p.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue}}
@@ -182,17 +190,17 @@ func TestOneBadDocumentDoesNotHideTheOthers(t *testing.T) {
 func TestGet(t *testing.T) {
 	three := int32(3)
 	_, url := serve(
-		t, pod("b", nil), pod("a", isReady),
-		&corev1.ReplicationController{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "web", UID: "u"}, Spec: corev1.ReplicationControllerSpec{Replicas: &three}},
+		t, pod("b", isOld), pod("a", func(p *corev1.Pod) { isOld(p); isReady(p) }),
+		&corev1.ReplicationController{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "web", CreationTimestamp: old()}, Spec: corev1.ReplicationControllerSpec{Replicas: &three}},
 	)
 	c := newTerminal(t, url)
-	c.want(0, "NAME   REPLICAS\na      0\nb      0\n", "", "get", "pods")
-	c.want(0, "a     0\nb     0\n", "", "get", "po", "-l", "app=web", "--no-headers")
-	c.want(0, "NAME   REPLICAS   UID\nweb    3          u\n", "", "get", "rc/web", "-o", "wide")
-	c.want(0, "NAMESPACE   NAME   REPLICAS\ndefault     a      0\ndefault     b      0\n", "", "get", "pod", "-A")
-	c.want(0, "NAME    REPLICAS\npod/a   0\n\nNAME                        REPLICAS\nreplicationcontroller/web   3\n", "", "get", "pod/a", "rc/web")
-	c.want(0, "NAME   REPLICAS   APP   TIER   LABELS\na      0          web          app=web\nb      0          web          app=web\n", "", "get", "pods", "-L", "app,example.com/tier", "--show-labels")
-	c.want(0, "NAME    REPLICAS\npod/a   0\npod/b   0\n", "", "get", "pods", "--show-kind")
+	c.want(0, "NAME   READY   STATUS    RESTARTS   AGE\na      0/1     Running   0          4d4h\nb      0/1               0          4d4h\n", "", "get", "pods")
+	c.want(0, "a     0/1   Running   0     4d4h\nb     0/1             0     4d4h\n", "", "get", "po", "-l", "app=web", "--no-headers")
+	c.want(0, "NAME   DESIRED   CURRENT   READY   AGE    CONTAINERS   IMAGES   SELECTOR\nweb    3         0         0       4d4h                         <none>\n", "", "get", "rc/web", "-o", "wide")
+	c.want(0, "NAMESPACE   NAME   READY   STATUS    RESTARTS   AGE\ndefault     a      0/1     Running   0          4d4h\ndefault     b      0/1               0          4d4h\n", "", "get", "pod", "-A")
+	c.want(0, "NAME    READY   STATUS    RESTARTS   AGE\npod/a   0/1     Running   0          4d4h\n\nNAME                        DESIRED   CURRENT   READY   AGE\nreplicationcontroller/web   3         0         0       4d4h\n", "", "get", "pod/a", "rc/web")
+	c.want(0, "NAME   READY   STATUS    RESTARTS   AGE    APP   TIER   LABELS\na      0/1     Running   0          4d4h   web          app=web\nb      0/1               0          4d4h   web          app=web\n", "", "get", "pods", "-L", "app,example.com/tier", "--show-labels")
+	c.want(0, "NAME    READY   STATUS    RESTARTS   AGE\npod/a   0/1     Running   0          4d4h\npod/b   0/1               0          4d4h\n", "", "get", "pods", "--show-kind")
 	c.want(0, "pod/a\npod/b\n", "", "get", "pods", "-o", "name")
 	c.want(0, "3", "", "get", "rc", "web", "-o", "jsonpath={.spec.replicas}")
 	c.want(0, "NAME   N\nweb    3\n", "", "get", "rc", "-o", "custom-columns=NAME:.metadata.name,N:.spec.replicas")
@@ -210,7 +218,7 @@ func TestGet(t *testing.T) {
 }
 
 func TestGetWatches(t *testing.T) {
-	w, url := serve(t, pod("a", nil))
+	w, url := serve(t, pod("a", isOld))
 	c := newTerminal(t, url)
 	ctx, cancel := context.WithCancel(t.Context())
 	seen := 0
@@ -220,11 +228,58 @@ func TestGetWatches(t *testing.T) {
 		case strings.HasPrefix(s, "b "):
 			cancel()
 		case seen == 1:
-			w.Set(t, pod("b", nil))
+			w.Set(t, pod("b", isOld))
 		}
 	}
-	if got := c.runIn(ctx, "get", "pods", "-w"); got.code != 130 || got.out != "NAME   REPLICAS\na      0\nb      0\n" {
+	if got := c.runIn(ctx, "get", "pods", "-w"); got.code != 130 || got.out != "NAME   READY   STATUS   RESTARTS   AGE\na      0/1              0          4d4h\nb      0/1              0          4d4h\n" {
 		t.Errorf("get -w: %+v", got)
+	}
+}
+
+// TestGetWatchContinuesUntilItExpires has a server that ends the watch, which then continues without a new list, and later
+// has forgotten its history.
+func TestGetWatchContinuesUntilItExpires(t *testing.T) {
+	for _, output := range []struct {
+		flags []string
+		want  string
+	}{
+		{nil, "NAME   READY   STATUS   RESTARTS   AGE\na      0/1              0          4d4h\nb      0/1              0          4d4h\nc      0/1              0          4d4h\n"},
+		{[]string{"-o=name"}, "pod/a\npod/b\npod/c\n"},
+	} {
+		w, url := serve(t, pod("a", isOld))
+		watches := make(chan context.CancelFunc, 3) // ends each
+		var served atomic.Int32
+		w.extra["/api/v1/namespaces/default/pods"] = func(rw http.ResponseWriter, r *http.Request) {
+			if r.URL.Query().Get("watch") == "" {
+				w.resource(rw, r)
+				return
+			}
+			if served.Add(1) == 3 {
+				fail(rw, apierrors.NewResourceExpired("too old resource version"))
+				return
+			}
+			ctx, cancel := context.WithCancel(r.Context())
+			defer cancel()
+			watches <- cancel
+			w.resource(rw, r.WithContext(ctx))
+		}
+		c := newTerminal(t, url)
+		writes := 0
+		c.onLine = func(string) {
+			switch writes++; writes {
+			case 1:
+				w.Set(t, pod("b", isOld))
+			case 2:
+				(<-watches)()
+				w.Set(t, pod("c", isOld))
+			case 3:
+				(<-watches)()
+			}
+		}
+		got := c.runIn(t.Context(), append([]string{"get", "pods", "-w"}, output.flags...)...)
+		if got.code != 1 || got.out != output.want || !strings.Contains(got.err, "too old resource version") {
+			t.Errorf("get -w %q: %+v", output.flags, got)
+		}
 	}
 }
 

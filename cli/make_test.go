@@ -232,7 +232,7 @@ func TestWrongFlagsOfMakingVerbs(t *testing.T) {
 		"create service clusterip s --tcp=0":                                "--tcp=0: want PORT or PORT:TARGET",
 		"create service clusterip s --tcp=80:70000":                         "--tcp=80:70000: want PORT or PORT:TARGET",
 		"create service externalname s":                                     `required flag(s) "external-name" not set`,
-		"create job j":                                                      "--image is required",
+		"create job j":                                                      "either --image or --from must be specified",
 		"create deployment d":                                               `required flag(s) "image" not set`,
 		"create deployment d --image=x --replicas=-1":                       "--replicas=-1: want 0 or more",
 		"create boat b":                                                     `unknown command "boat" for "sampan create"`,

@@ -9,14 +9,11 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/version"
 
 	"github.com/sampan-io/sampan/apiserver"
 	"github.com/sampan-io/sampan/apiserver/admission"
 	"github.com/sampan-io/sampan/apiserver/apiservertest"
 	"github.com/sampan-io/sampan/apiserver/auth"
-	"github.com/sampan-io/sampan/apiserver/discovery"
-	"github.com/sampan-io/sampan/apiserver/openapi"
 	"github.com/sampan-io/sampan/apiserver/rbac"
 	"github.com/sampan-io/sampan/client"
 )
@@ -38,8 +35,6 @@ func realServer(t *testing.T) (client.Interface, *terminal) {
 	t.Helper()
 	s := apiservertest.Open(t, func(o *apiserver.Options) {
 		o.Auth, o.Authorizer = everybodyIsBoss{}, everybodyIsBoss{}
-		o.Discovery = discovery.New(o.Catalog, version.Info{GitVersion: "v1.37.0"})
-		o.OpenAPI = openapi.New(o.Catalog, "v1.37.0")
 		o.Admission = []admission.Plugin{admission.NewNamespaceLifecycle(apiserver.NewReader(o.Catalog, o.Store))}
 	})
 	c := s.As(boss)

@@ -316,7 +316,7 @@ func TestAPermissionThatIsLostInMidWaitEndsIt(t *testing.T) {
 }
 
 func TestAServerThatStaysAwayIsSaidAndIsAnErrorInTheEnd(t *testing.T) {
-	w := &wire{Server: clienttest.New(t, pod("a", nil)), extra: map[string]http.HandlerFunc{}}
+	w := newWire(t, pod("a", nil))
 	s := httptest.NewServer(w)
 	t.Cleanup(s.Close)
 	c := newTerminal(t, s.URL)

@@ -7,7 +7,7 @@
 //
 // [Resource] ties a Go type to a resource and gives typed calls over either. [Recorder] writes
 // Events about objects without blocking the caller. A local copy of objects, kept current by a
-// watch, is in package cache; a model of an API server for tests in package clienttest.
+// watch, is in package cache; an API server for tests in package clienttest.
 //
 //	C1  Objects that are returned are shared and must not be changed; DeepCopy to
 //	    change one. Objects that are passed in must not be changed afterwards.

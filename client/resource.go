@@ -6,14 +6,19 @@ import (
 	"iter"
 
 	appsv1 "k8s.io/api/apps/v1"
+	autoscalingv2 "k8s.io/api/autoscaling/v2"
 	batchv1 "k8s.io/api/batch/v1"
+	certificatesv1 "k8s.io/api/certificates/v1"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	networkingv1 "k8s.io/api/networking/v1"
 	policyv1 "k8s.io/api/policy/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	resourcev1 "k8s.io/api/resource/v1"
 	schedulingv1 "k8s.io/api/scheduling/v1"
 	storagev1 "k8s.io/api/storage/v1"
+	storagemigrationv1 "k8s.io/api/storagemigration/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -42,6 +47,10 @@ func apps[T Object](resource, kind string) Resource[T] {
 	return Resource[T]{appsv1.SchemeGroupVersion.WithResource(resource), kind, true}
 }
 
+func device[T Object](resource, kind string, namespaced bool) Resource[T] {
+	return Resource[T]{resourcev1.SchemeGroupVersion.WithResource(resource), kind, namespaced}
+}
+
 // The resources that parts of this program work with.
 var (
 	ConfigMaps             = core[*corev1.ConfigMap]("configmaps", "ConfigMap", true)
@@ -60,6 +69,7 @@ var (
 	StatefulSets           = apps[*appsv1.StatefulSet]("statefulsets", "StatefulSet")
 	ReplicaSets            = apps[*appsv1.ReplicaSet]("replicasets", "ReplicaSet")
 	Jobs                   = Resource[*batchv1.Job]{batchv1.SchemeGroupVersion.WithResource("jobs"), "Job", true}
+	CronJobs               = Resource[*batchv1.CronJob]{batchv1.SchemeGroupVersion.WithResource("cronjobs"), "CronJob", true}
 	PriorityClasses        = Resource[*schedulingv1.PriorityClass]{schedulingv1.SchemeGroupVersion.WithResource("priorityclasses"), "PriorityClass", false}
 	PodDisruptionBudgets   = Resource[*policyv1.PodDisruptionBudget]{policyv1.SchemeGroupVersion.WithResource("poddisruptionbudgets"), "PodDisruptionBudget", true}
 	Leases                 = Resource[*coordinationv1.Lease]{coordinationv1.SchemeGroupVersion.WithResource("leases"), "Lease", true}
@@ -71,7 +81,23 @@ var (
 	VolumeAttachments      = Resource[*storagev1.VolumeAttachment]{storagev1.SchemeGroupVersion.WithResource("volumeattachments"), "VolumeAttachment", false}
 	PersistentVolumeClaims = Resource[*corev1.PersistentVolumeClaim]{corev1.SchemeGroupVersion.WithResource("persistentvolumeclaims"), "PersistentVolumeClaim", true}
 	ServiceCIDRs           = Resource[*networkingv1.ServiceCIDR]{networkingv1.SchemeGroupVersion.WithResource("servicecidrs"), "ServiceCIDR", false}
+	IPAddresses            = Resource[*networkingv1.IPAddress]{networkingv1.SchemeGroupVersion.WithResource("ipaddresses"), "IPAddress", false}
+	ClusterRoles           = Resource[*rbacv1.ClusterRole]{rbacv1.SchemeGroupVersion.WithResource("clusterroles"), "ClusterRole", false}
+	ClusterRoleBindings    = Resource[*rbacv1.ClusterRoleBinding]{rbacv1.SchemeGroupVersion.WithResource("clusterrolebindings"), "ClusterRoleBinding", false}
 	EndpointSlices         = Resource[*discoveryv1.EndpointSlice]{discoveryv1.SchemeGroupVersion.WithResource("endpointslices"), "EndpointSlice", true}
+	ResourceClaims         = device[*resourcev1.ResourceClaim]("resourceclaims", "ResourceClaim", true)
+	ResourceClaimTemplates = device[*resourcev1.ResourceClaimTemplate]("resourceclaimtemplates", "ResourceClaimTemplate", true)
+	ResourceSlices         = device[*resourcev1.ResourceSlice]("resourceslices", "ResourceSlice", false)
+	DeviceClasses          = device[*resourcev1.DeviceClass]("deviceclasses", "DeviceClass", false)
+	DeviceTaintRules       = device[*resourcev1.DeviceTaintRule]("devicetaintrules", "DeviceTaintRule", false)
+
+	ClusterTrustBundles        = Resource[*certificatesv1.ClusterTrustBundle]{certificatesv1.SchemeGroupVersion.WithResource("clustertrustbundles"), "ClusterTrustBundle", false}
+	PodCertificateRequests     = Resource[*certificatesv1.PodCertificateRequest]{certificatesv1.SchemeGroupVersion.WithResource("podcertificaterequests"), "PodCertificateRequest", true}
+	StorageVersionMigrations   = Resource[*storagemigrationv1.StorageVersionMigration]{storagemigrationv1.SchemeGroupVersion.WithResource("storageversionmigrations"), "StorageVersionMigration", false}
+	VolumeAttributesClasses    = Resource[*storagev1.VolumeAttributesClass]{storagev1.SchemeGroupVersion.WithResource("volumeattributesclasses"), "VolumeAttributesClass", false}
+	CertificateSigningRequests = Resource[*certificatesv1.CertificateSigningRequest]{certificatesv1.SchemeGroupVersion.WithResource("certificatesigningrequests"), "CertificateSigningRequest", false}
+
+	HorizontalPodAutoscalers = Resource[*autoscalingv2.HorizontalPodAutoscaler]{autoscalingv2.SchemeGroupVersion.WithResource("horizontalpodautoscalers"), "HorizontalPodAutoscaler", true}
 )
 
 // GVK returns the kind of the resource's objects.
@@ -111,7 +137,13 @@ func (r Resource[T]) Create(ctx context.Context, c Interface, obj T) (T, error) 
 // Update replaces an object, if its resource version is still the stored one,
 // and returns it as stored. The subresource is "" or "status".
 func (r Resource[T]) Update(ctx context.Context, c Interface, obj T, subresource string) (T, error) {
-	return as[T](c.Update(ctx, r.GroupVersionResource, obj.GetNamespace(), obj.GetName(), obj, metav1.UpdateOptions{}, subresource))
+	return r.UpdateBy(ctx, c, obj, subresource, "")
+}
+
+// UpdateBy is Update with the name of a field manager; empty means that of the client.
+func (r Resource[T]) UpdateBy(ctx context.Context, c Interface, obj T, subresource, manager string) (T, error) {
+	opts := metav1.UpdateOptions{FieldManager: manager}
+	return as[T](c.Update(ctx, r.GroupVersionResource, obj.GetNamespace(), obj.GetName(), obj, opts, subresource))
 }
 
 // Patch changes an object and returns it as stored.

@@ -52,19 +52,30 @@ func configMap(name string) *corev1.ConfigMap {
 
 func TestRESTConforms(t *testing.T) {
 	clienttest.Conform(t, func(t *testing.T) client.Interface {
-		return dial(t, clienttest.Handler(clienttest.New(t), clienttest.HandlerOptions{}), client.RESTOptions{})
+		return dial(t, clienttest.New(t).Handler(), client.RESTOptions{})
+	})
+}
+
+func withoutProtobuf(h http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if strings.Contains(r.Header.Get("Content-Type"), "protobuf") {
+			http.Error(w, "no protobuf here", http.StatusUnsupportedMediaType)
+			return
+		}
+		r.Header.Set("Accept", "application/json")
+		h.ServeHTTP(w, r)
 	})
 }
 
 func TestRESTConformsWithAServerWithoutProtobuf(t *testing.T) {
 	clienttest.Conform(t, func(t *testing.T) client.Interface {
-		return dial(t, clienttest.Handler(clienttest.New(t), clienttest.HandlerOptions{JSONOnly: true}), client.RESTOptions{})
+		return dial(t, withoutProtobuf(clienttest.New(t).Handler()), client.RESTOptions{})
 	})
 }
 
 func TestDynamicClientReturnsServerBytes(t *testing.T) {
 	server := clienttest.New(t, configMap("a"))
-	c := dial(t, clienttest.Handler(server, clienttest.HandlerOptions{}), client.RESTOptions{Dynamic: true})
+	c := dial(t, server.Handler(), client.RESTOptions{Dynamic: true})
 	gvr := client.ConfigMaps.GroupVersionResource
 	items, meta, err := c.List(t.Context(), gvr, "default", metav1.ListOptions{})
 	if err != nil || len(items) != 1 || meta.ResourceVersion == "" {
@@ -99,7 +110,7 @@ func TestUntypedKindsAreRequestedInJSON(t *testing.T) {
 	for _, gvr := range []schema.GroupVersionResource{
 		client.Pods.GroupVersionResource,
 		{Group: "apiextensions.k8s.io", Version: "v1", Resource: "customresourcedefinitions"},
-		{Group: "autoscaling", Version: "v2", Resource: "horizontalpodautoscalers"},
+		{Group: "example.com", Version: "v2", Resource: "widgets"},
 	} {
 		if _, _, err := c.List(t.Context(), gvr, "", metav1.ListOptions{}); err != nil {
 			t.Errorf("list of %s: %v", gvr.Resource, err)
@@ -108,7 +119,7 @@ func TestUntypedKindsAreRequestedInJSON(t *testing.T) {
 	want := map[string]string{
 		"/api/v1/pods": "application/vnd.kubernetes.protobuf,application/json",
 		"/apis/apiextensions.k8s.io/v1/customresourcedefinitions": "application/json",
-		"/apis/autoscaling/v2/horizontalpodautoscalers":           "application/json",
+		"/apis/example.com/v2/widgets":                            "application/json",
 	}
 	if diff := cmp.Diff(want, accepted); diff != "" {
 		t.Errorf("accepted (-want +got):\n%s", diff)
@@ -116,7 +127,7 @@ func TestUntypedKindsAreRequestedInJSON(t *testing.T) {
 }
 
 func TestTypedObjectsCarryTheirKind(t *testing.T) {
-	c := dial(t, clienttest.Handler(clienttest.New(t, configMap("a")), clienttest.HandlerOptions{}), client.RESTOptions{})
+	c := dial(t, clienttest.New(t, configMap("a")).Handler(), client.RESTOptions{})
 	items, _, err := client.ConfigMaps.List(t.Context(), c, "", metav1.ListOptions{})
 	if err != nil || len(items) != 1 || items[0].Kind != "ConfigMap" || items[0].APIVersion != "v1" {
 		t.Errorf("List = %v, %v", items, err)
@@ -124,7 +135,7 @@ func TestTypedObjectsCarryTheirKind(t *testing.T) {
 }
 
 func TestABusyServerIsAskedAgain(t *testing.T) {
-	inner := clienttest.Handler(clienttest.New(t, configMap("a")), clienttest.HandlerOptions{})
+	inner := clienttest.New(t, configMap("a")).Handler()
 	var calls atomic.Int32
 	c := dial(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if calls.Add(1) <= 2 {
@@ -238,30 +249,36 @@ func TestAnExpiredCertificateIsNamed(t *testing.T) {
 }
 
 func TestTheErrorOfAWatchIsAnAPIStatus(t *testing.T) {
-	server := clienttest.New(t, configMap("a"))
-	c := dial(t, clienttest.Handler(server, clienttest.HandlerOptions{}), client.RESTOptions{})
+	c := dial(t, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		_, _ = io.WriteString(w, `{"type":"ADDED","object":{"kind":"ConfigMap","apiVersion":"v1","metadata":{"name":"a"}}}
+{"type":"ERROR","object":{"kind":"Status","apiVersion":"v1","status":"Failure","reason":"Expired","code":410}}
+`)
+	}), client.RESTOptions{})
 	seen := 0
 	for e, err := range client.ConfigMaps.Watch(t.Context(), c, "", metav1.ListOptions{ResourceVersion: "0"}) {
 		if err != nil {
-			if !apierrors.IsResourceExpired(err) {
-				t.Errorf("the watch ended with %v, want Expired", err)
+			if seen != 1 || !apierrors.IsResourceExpired(err) {
+				t.Errorf("the watch ended with %v after %d events, want Expired after 1", err, seen)
 			}
 			return
 		}
-		if seen++; e.Object.(*corev1.ConfigMap).Name == "a" {
-			server.BreakWatches(apierrors.NewResourceExpired("too old"))
+		if seen++; e.Object.(*corev1.ConfigMap).Name != "a" {
+			t.Errorf("the event has %v", e.Object)
 		}
 	}
 	t.Errorf("the watch ended silently after %d events", seen)
 }
 
 func TestAnOrderlyEndOfAWatchIsToldAsSuch(t *testing.T) {
-	server := clienttest.New(t, configMap("a"))
-	c := dial(t, clienttest.Handler(server, clienttest.HandlerOptions{}), client.RESTOptions{})
+	over, end := context.WithCancel(t.Context())
+	defer end()
+	inner := clienttest.New(t, configMap("a")).Handler()
+	c := dial(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { inner.ServeHTTP(w, r.WithContext(over)) }), client.RESTOptions{})
 	var last error
 	for _, err := range client.ConfigMaps.Watch(t.Context(), c, "", metav1.ListOptions{ResourceVersion: "0"}) {
 		if last = err; err == nil {
-			server.BreakWatches(errors.New("closed"))
+			end()
 		}
 	}
 	if !errors.Is(last, client.ErrWatchEnded) {
@@ -310,7 +327,7 @@ func TestThePathHasNoEmptySegment(t *testing.T) {
 }
 
 func TestWarningsAreToldToWhoeverWantsThem(t *testing.T) {
-	inner := clienttest.Handler(clienttest.New(t, configMap("a")), clienttest.HandlerOptions{})
+	inner := clienttest.New(t, configMap("a")).Handler()
 	var told []string
 	c := dial(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Add("Warning", `299 - "unknown field \"spec.colour\""`)

@@ -9,18 +9,23 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
+	"github.com/sampan-io/sampan/apiserver"
+	"github.com/sampan-io/sampan/apiserver/audit"
 	"github.com/sampan-io/sampan/client/cache"
 	"github.com/sampan-io/sampan/cluster/local"
 	"github.com/sampan-io/sampan/cluster/pki"
+	"github.com/sampan-io/sampan/controller"
 	"github.com/sampan-io/sampan/internal/memory"
 	"github.com/sampan-io/sampan/internal/run"
 	"github.com/sampan-io/sampan/proxy/trace/probe"
 	"github.com/sampan-io/sampan/simulation"
 	"github.com/sampan-io/sampan/store"
 	"github.com/sampan-io/sampan/store/disk"
+	"github.com/sampan-io/sampan/store/encryption"
 )
 
 // Options configures [Run]. All fields but Log and Report are required; Runtime
@@ -34,6 +39,8 @@ type Options struct {
 	// yet, and returns its path.
 	Runtime func(dir string) (string, error)
 
+	Flags map[string]string // of the command line, with their values
+
 	Report local.Reporter // receives the progress of the start
 	Log    *slog.Logger   // nil means slog.Default
 }
@@ -41,13 +48,21 @@ type Options struct {
 // A cluster is what the parts are made from.
 type cluster struct {
 	Options
-	started   time.Time
-	authority *pki.Authority
-	runtime   *runtimeProcess // nil with simulated nodes
-	bridge    []netip.Addr    // this host's addresses among the pods, the primary one first; none with simulated nodes
-	names     *nameSockets    // nil without cluster DNS
-	tracer    *probe.Tracer   // nil with simulated nodes
-	notices   notices         // about the store
+	started    time.Time
+	authority  *pki.Authority
+	frontProxy *pki.Authority  // of front proxies
+	tokenKeys  *pki.TokenKeys  // of service accounts; followed by the task "files of keys"
+	runtime    *runtimeProcess // nil with simulated nodes
+	bridge     []netip.Addr    // this host's addresses among the pods, the primary one first; none with simulated nodes
+	names      *nameSockets    // nil without cluster DNS
+	tracer     *probe.Tracer   // nil with simulated nodes
+	notices    notices         // about the store
+
+	audit      *audit.Auditor // nil: nothing is recorded
+	encryption *encryption.Encryption
+	rewrite    func()           // of the store
+	activity   *memory.Activity // each write is some
+	queues     *controller.Metrics
 }
 
 // headroom is the garbage that a busy cluster may hold. With Go's own rule the heap of
@@ -61,7 +76,8 @@ func Run(ctx context.Context, o Options) error {
 	if o.Log == nil {
 		o.Log = slog.Default()
 	}
-	c := &cluster{Options: o, started: time.Now(), notices: newNotices()}
+	memory.Begin(headroom)
+	c := &cluster{Options: o, started: time.Now(), notices: newNotices(), activity: memory.NewActivity(), queues: &controller.Metrics{}}
 	backend, err := c.claim(ctx)
 	if err != nil {
 		return err
@@ -74,6 +90,11 @@ func Run(ctx context.Context, o Options) error {
 	}()
 	if err := c.prepare(); err != nil {
 		return err
+	}
+	if c.runtime != nil {
+		unpacking := run.NewGroup(ctx, 0)
+		unpacking.Go(c.runtime.unpack)
+		defer unpacking.Wait() // it is short
 	}
 	control, err := c.newControlPlane(ctx, backend)
 	if err != nil {
@@ -95,26 +116,45 @@ func Run(ctx context.Context, o Options) error {
 	if err != nil {
 		return err
 	}
-	first := run.Stage{{Name: "store", Run: control.store.Run, Ready: control.store.Ready()}}
+	first := run.Stage{
+		{Name: "store", Run: control.store.Run, Ready: control.store.Ready()},
+		{Name: "encryption of the store", Run: c.encryption.Run},
+	}
 	if c.runtime != nil {
-		first = append(first, run.Task{Name: "container runtime", Run: c.runtime.Run, Ready: c.runtime.Ready()})
+		first = append(first, run.Task{Name: "container runtime", Run: c.runtime.Run}) // awaited below
+	}
+	objects := run.Stage{{Name: "bootstrap", Run: control.bootstrap.Run, Ready: control.bootstrap.Ready()}}
+	if c.runtime != nil {
+		objects = append(objects, c.runtime.awaited())
 	}
 	stages := []run.Stage{
 		{{Name: "memory", Run: func(ctx context.Context) error {
-			return memory.Run(ctx, memory.Options{Headroom: headroom, Log: o.Log})
+			return memory.Run(ctx, memory.Options{
+				Headroom: headroom, Activity: c.activity, Log: o.Log,
+				Release: func() { apiserver.Release(control.catalog, control.store) },
+			})
 		}}},
-		first,
-		{{Name: "API server", Run: control.server.Run, Ready: control.server.Ready()}},
-		{{Name: "bootstrap", Run: control.bootstrap.Run, Ready: control.bootstrap.Ready()}},
+		append(first, c.auditTasks()...),
+		{
+			{Name: "API server", Run: control.server.Run, Ready: control.server.Ready()},
+			{Name: "policy", Run: func(ctx context.Context) error {
+				return apiserver.FollowPolicy(ctx, control.catalog, control.store, control.policy)
+			}},
+			{Name: "flow control", Run: control.server.FollowFlowControl},
+		},
+		objects,
 		{{Name: "caches", Run: caches.Run, Ready: caches.Ready()}},
-		append(append(workers, names...), c.noticeTasks(control)...),
+		slices.Concat(workers, names, c.noticeTasks(control), c.credentialTasks(control)),
 	}
 	stages = append(stages, proxy...)
 	stages = append(stages, run.Stage{{Name: "announcement", Run: func(ctx context.Context) error {
 		return c.announce(ctx, control.url(), nodes)
 	}}})
+	if err := c.measure(control); err != nil {
+		return err
+	}
 	running = true
-	err = run.Stages(ctx, stages...)
+	err = run.Stages(controller.WithMetrics(ctx, c.queues), stages...)
 	o.Log.InfoContext(ctx, "cluster stopped", "name", o.Profile.Name, "err", err)
 	return err
 }
@@ -172,7 +212,10 @@ func (c *cluster) claim(ctx context.Context) (store.Backend, error) {
 	if other := c.Profile.At(i).DataDir; other != c.Profile.DataDir && i.Runtime.Alive() {
 		return nil, fmt.Errorf("pods of cluster %s are still running, with the data in %s; stop them with `sampan down --name=%s`", c.Profile.Name, other, c.Profile.Name)
 	}
-	backend, err := disk.Open(filepath.Join(c.Profile.DataDir, "store"), disk.Options{Notify: c.notices.add, Log: c.Log})
+	backend, err := disk.Open(filepath.Join(c.Profile.DataDir, "store"), disk.Options{
+		Notify: c.notices.add, Log: c.Log,
+		Reseal: func(key string, data []byte) []byte { return c.encryption.Reseal(key, data) }, Rewritten: c.rewritten,
+	})
 	if err != nil {
 		return nil, err
 	}
@@ -195,14 +238,23 @@ func (c *cluster) claim(ctx context.Context) (store.Backend, error) {
 
 // prepare makes what the parts are made from.
 func (c *cluster) prepare() (err error) {
-	if c.authority, err = pki.Open(filepath.Join(c.Profile.DataDir, "pki"), c.started); err != nil {
+	if c.authority, err = pki.Open(c.pkiDir(), c.started); err != nil {
+		return err
+	}
+	if c.frontProxy, err = pki.OpenFrontProxy(c.pkiDir(), c.started); err != nil {
+		return err
+	}
+	if c.tokenKeys, err = pki.OpenTokenKeys(c.pkiDir()); err != nil {
+		return err
+	}
+	if err := errors.Join(c.openEncryption(), c.openAudit()); err != nil {
 		return err
 	}
 	if c.real() {
 		for _, n := range nodeNetworks(c.Settings.Pods, 0) {
 			c.bridge = append(c.bridge, n.Addr().Next())
 		}
-		c.runtime, err = c.newRuntime()
+		c.runtime = c.newRuntime()
 	}
 	return err
 }
@@ -239,13 +291,13 @@ func (c *cluster) announce(ctx context.Context, url string, nodes []string) erro
 }
 
 // writeKubeconfig writes the administrator's credentials, unless the existing ones are still valid.
-func (c *cluster) writeKubeconfig(url string) error {
+func (c *cluster) writeKubeconfig(url string, now time.Time) error {
 	subject := pki.Subject{CommonName: "kubernetes-admin", Organizations: []string{"system:masters"}}
 	saved, ok := c.Profile.SavedCredentials()
-	if ok && saved.Server == url && bytes.Equal(saved.CA, c.authority.CertificatePEM()) && c.authority.Good(subject, saved.Cert, saved.Key, c.started) {
+	if ok && saved.Server == url && bytes.Equal(saved.CA, c.authority.CertificatePEM()) && c.authority.Good(subject, saved.Cert, saved.Key, now) {
 		return nil
 	}
-	cert, err := c.authority.Issue(subject, c.started)
+	cert, err := c.authority.Issue(subject, now)
 	if err != nil {
 		return err
 	}
@@ -260,7 +312,7 @@ func (c *cluster) writeKubeconfig(url string) error {
 // not keep the cluster from starting: without them the next start may have another port, and
 // clients have to use the credentials that they have.
 func (c *cluster) saveFiles(ctx context.Context, url string) error {
-	for _, err := range []error{c.writeKubeconfig(url), c.Profile.Keep(c.Settings)} {
+	for _, err := range []error{c.writeKubeconfig(url, c.started), c.Profile.Keep(c.Settings)} {
 		switch {
 		case local.NoSpace(err):
 			c.Log.WarnContext(ctx, "no disk space for a state file of the cluster", "err", err)

@@ -11,6 +11,7 @@ import (
 	"net/http"
 	"net/netip"
 	"runtime"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -28,14 +29,18 @@ import (
 	"github.com/sampan-io/sampan/apiserver/auth"
 	"github.com/sampan-io/sampan/apiserver/bootstrap"
 	"github.com/sampan-io/sampan/apiserver/discovery"
+	"github.com/sampan-io/sampan/apiserver/forward"
 	"github.com/sampan-io/sampan/apiserver/kubelet"
 	"github.com/sampan-io/sampan/apiserver/openapi"
 	"github.com/sampan-io/sampan/apiserver/rbac"
+	"github.com/sampan-io/sampan/apiserver/rbac/bootstrappolicy"
+	"github.com/sampan-io/sampan/apiserver/usage"
 	"github.com/sampan-io/sampan/catalog"
 	"github.com/sampan-io/sampan/catalog/kinds"
 	"github.com/sampan-io/sampan/client"
 	"github.com/sampan-io/sampan/cluster/local"
 	"github.com/sampan-io/sampan/cluster/pki"
+	"github.com/sampan-io/sampan/simulation"
 	"github.com/sampan-io/sampan/store"
 )
 
@@ -47,11 +52,14 @@ var _ client.Interface = (*apiserver.Local)(nil)
 
 // A controlPlane is the store and the API server on it.
 type controlPlane struct {
-	catalog   *catalog.Catalog
-	store     *store.Store
-	server    *apiserver.Server
-	bootstrap *bootstrap.Reconciler
-	port      int
+	catalog     *catalog.Catalog
+	store       *store.Store
+	server      *apiserver.Server
+	bootstrap   *bootstrap.Reconciler
+	policy      *rbac.Policy             // follows the stored roles and bindings
+	roles       []bootstrappolicy.Change // to the stored roles, so that they are those of every cluster
+	credentials *credentials
+	port        int
 }
 
 func (p *controlPlane) url() string { return "https://127.0.0.1:" + strconv.Itoa(p.port) }
@@ -59,6 +67,20 @@ func (p *controlPlane) url() string { return "https://127.0.0.1:" + strconv.Itoa
 // as returns a client that acts as a user in the given groups.
 func (p *controlPlane) as(name string, groups ...string) client.Interface {
 	return p.server.As(auth.User{Name: name, Groups: append(groups, "system:authenticated")})
+}
+
+// asAccount returns a client that acts as a service account of kube-system, as which upstream's controllers
+// have their roles.
+func (p *controlPlane) asAccount(name string) client.Interface {
+	return p.server.As(accountUser(name))
+}
+
+// accountUser is the user that such a service account is.
+func accountUser(name string) auth.User {
+	return auth.User{
+		Name:   auth.ServiceAccountUser("kube-system", name),
+		Groups: []string{auth.GroupServiceAccounts, auth.GroupServiceAccounts + ":kube-system", "system:authenticated"},
+	}
 }
 
 func (c *cluster) newControlPlane(ctx context.Context, backend store.Backend) (_ *controlPlane, err error) {
@@ -80,38 +102,60 @@ func (c *cluster) newControlPlane(ctx context.Context, backend store.Backend) (_
 	}()
 	loader := apiserver.NewLoader(p.catalog)
 	p.store, err = store.Open(ctx, backend, store.Options{
-		Decode: loader.Decode, Terms: apiserver.Terms(p.catalog),
+		Decode: c.decrypting(loader), Seal: c.encryption.Seal, Terms: apiserver.Terms(p.catalog),
 		TTL:     apiserver.TTL(p.catalog, time.Duration(cmp.Or(c.Settings.EventTTL, local.DefaultEventTTL))),
 		Restate: apiserver.Restate,
-		Notify:  c.notices.add, Log: c.Log,
+		Notify:  c.notices.add, Written: c.activity.Note, Log: c.Log,
 	})
 	if err != nil {
 		return nil, err
 	}
 	loader.Report(ctx, c.Log)
+	c.startEncryption(ctx, p.store)
+	if err := p.loadPolicy(ctx); err != nil {
+		return nil, err
+	}
 	if p.server, err = c.newServer(p, listeners); err != nil {
 		return nil, err
 	}
 	if c.names, err = c.listenDNS(ctx); err != nil {
 		return nil, err
 	}
-	keep := bootstrap.Options{API: p.server.As(auth.User{Name: "system:apiserver", Groups: []string{"system:masters"}}), ServiceNetworks: c.Settings.Services.All(), Port: int32(port), Log: c.Log}
+	keep := bootstrap.Options{API: p.server.As(auth.User{Name: "system:apiserver", Groups: []string{"system:masters"}}), ServiceNetworks: c.Settings.Services.All(), Port: int32(port), Roles: p.roles, Log: c.Log}
 	if len(c.bridge) > 0 {
 		keep.Endpoints = c.bridge[:1]
 	}
+	keep.Authentication = func() map[string]string { return c.published(p.credentials) }
 	keep.DNS = c.names.endpoints(c.Settings.Services)
+	p.roles = nil // they are needed once
 	p.bootstrap, err = bootstrap.New(keep)
 	return p, err
+}
+
+// loadPolicy makes the policy of the stored roles and bindings. The roles of every cluster count from
+// the beginning, so that no component is refused while they are being written.
+func (p *controlPlane) loadPolicy(ctx context.Context) error {
+	stored, err := apiserver.StoredPolicy(ctx, apiserver.NewReader(p.catalog, p.store))
+	if err != nil {
+		return err
+	}
+	p.roles, p.policy = bootstrappolicy.Reconcile(stored, bootstrappolicy.All()), rbac.NewPolicy(stored)
+	for _, change := range p.roles {
+		p.policy.Set(change.Object)
+	}
+	return nil
 }
 
 // newServer wires the API server: who asks, what they may do, what is changed or
 // refused on the way in, and the streams behind nodes and pods.
 func (c *cluster) newServer(p *controlPlane, listeners []net.Listener) (*apiserver.Server, error) {
 	objects := apiserver.NewReader(p.catalog, p.store)
-	tokens, err := auth.NewTokens(auth.TokensOptions{Key: c.authority.TokenKey(), Objects: objects, Issuer: "https://kubernetes.default.svc." + c.domain()})
+	credentials, err := c.newCredentials(objects)
 	if err != nil {
 		return nil, err
 	}
+	p.credentials = credentials
+	tokens := credentials.tokens
 	addresses, err := admission.NewServiceAddresses(admission.AddressesOptions{Reader: objects, Networks: c.Settings.Services.All()})
 	if err != nil {
 		return nil, err
@@ -120,19 +164,73 @@ func (c *cluster) newServer(p *controlPlane, listeners []net.Listener) (*apiserv
 	if err != nil {
 		return nil, err
 	}
-	toNodes := c.authority.Renewed(pki.Subject{CommonName: "kube-apiserver-kubelet-client", Organizations: []string{"system:masters"}})
+	// It is no administrator: a node says itself where its kubelet listens, and could name this server.
+	toNodes := c.authority.Renewed(pki.Subject{CommonName: "kube-apiserver-kubelet-client"})
 	nodes, err := kubelet.New(kubelet.Options{
 		TLS:     &tls.Config{MinVersion: tls.VersionTLS13, RootCAs: c.authority.Pool(), GetClientCertificate: toNodes.Client},
+		RootCAs: c.authority.Pool,
 		Objects: objects,
 		Foreign: foreignKubelet,
+		Absent:  func(n *corev1.Node) bool { return c.hasFleet() && simulation.Simulated(n) },
 		Log:     c.Log,
 	})
 	if err != nil {
 		return nil, err
 	}
+	forwarder, err := forward.New(forward.Options{
+		Objects: objects,
+		Kubelet: func(node *corev1.Node) (k forward.Kubelet, err error) {
+			k.Host, k.Port, k.Transport, k.Verified, err = nodes.Reach(node)
+			return k, err
+		},
+		Fail: apiserver.WriteError,
+		Log:  c.Log,
+	})
+	if err != nil {
+		return nil, err
+	}
+	meter, err := usage.New(usage.Options{Objects: objects, Fetch: c.nodeMetrics(nodes, objects), Log: c.Log})
+	if err != nil {
+		return nil, err
+	}
 	serving := c.authority.Renewed(c.servingSubject())
-	authorizer := rbac.New(rbac.Options{Objects: objects})
-	return apiserver.New(apiserver.Options{
+	authenticator := auth.New(auth.Options{
+		ClientCAs: c.authority.Pool, Tokens: tokens, Bootstrap: auth.NewBootstrapTokens(objects), Issuers: credentials.issuers,
+		FrontProxy: credentials.proxy, Anonymous: credentials.anonymous(c.Settings.Authentication),
+	})
+	// Clients choose their certificate by the names of these authorities, which stay when their keys are replaced.
+	accepted := c.authority.Pool().Clone()
+	accepted.AppendCertsFromPEM(credentials.proxies.CertificatePEM())
+	authorizer := rbac.New(rbac.Options{Policy: p.policy, Objects: objects})
+	plugins := []admission.Plugin{
+		// In upstream's order, which matters: a later plug-in sees what an earlier one has changed.
+		admission.NewNamespaceLifecycle(objects),
+		admission.NewLimitRanger(objects),
+		admission.NewServiceAccount(objects),
+		admission.NewNodeRestriction(objects),
+		admission.TaintNodesByCondition{},
+		podSecurity,
+		admission.NewPriority(objects),
+		admission.DefaultTolerationSeconds{},
+		admission.NewStorage(objects),
+		admission.NewRuntimeClass(objects),
+		admission.NewCertificateApproval(authorizer.MayUseSigner),
+		admission.NewCertificateSigning(authorizer.MayUseSigner),
+		admission.CertificateSubjectRestriction{},
+		admission.NewDeviceAccess(objects, authorizer),
+		admission.NewDefaultIngressClass(objects),
+		admission.NewPodTopologyLabels(objects),
+		admission.CertificateRequester{},
+		addresses,
+		admission.NewRoleEscalation(p.policy, authorizer),
+		admission.NewDeviceAdminAccess(objects),
+		admission.NewResourceQuota(objects),
+	}
+	if slices.Contains(c.Settings.Controllers.Off(), local.NodesLoop) {
+		// Nothing would remove the taint from nodes that are ready.
+		plugins = slices.DeleteFunc(plugins, func(p admission.Plugin) bool { return p == admission.Plugin(admission.TaintNodesByCondition{}) })
+	}
+	server, err := apiserver.New(apiserver.Options{
 		Store:     p.store,
 		Catalog:   p.catalog,
 		Listeners: listeners,
@@ -140,41 +238,61 @@ func (c *cluster) newServer(p *controlPlane, listeners []net.Listener) (*apiserv
 			MinVersion:     tls.VersionTLS13,
 			GetCertificate: serving.Server,
 			ClientAuth:     tls.RequestClientCert,
-			ClientCAs:      c.authority.Pool(),
+			ClientCAs:      accepted,
 		},
-		Auth:       auth.New(auth.Options{ClientCAs: c.authority.Pool, Tokens: tokens}),
+		Auth:       authenticator,
 		Authorizer: authorizer,
-		Admission: []admission.Plugin{
-			admission.NewNamespaceLifecycle(objects),
-			admission.NewServiceAccount(objects),
-			admission.NewPriority(objects),
-			admission.DefaultTolerationSeconds{},
-			admission.NewStorage(objects),
-			admission.RuntimeClass{},
-			admission.NewNodeRestriction(objects),
-			addresses,
-			podSecurity,
-		},
-		Discovery: discovery.New(p.catalog, versionInfo()),
-		OpenAPI:   openapi.New(p.catalog, versionInfo().GitVersion),
+		Admission:  plugins,
+		Discovery:  discovery.New(p.catalog, versionInfo()),
+		OpenAPI:    openapi.New(p.catalog, versionInfo().GitVersion),
+		Issuer:     auth.NewMetadata(tokens, c.urlForPods(p)),
 		Connect: map[catalog.Handler]apiserver.ConnectHandler{
 			catalog.PodLog: func(w http.ResponseWriter, r *http.Request, q apiserver.ConnectRequest) {
 				nodes.ServeLogs(w, r, q.Object.(*corev1.Pod))
 			},
 			catalog.NodeProxy: func(w http.ResponseWriter, r *http.Request, q apiserver.ConnectRequest) {
-				nodes.ServeProxy(w, r, q.Object.(*corev1.Node), q.Path)
+				forwarder.Node(w, r, q.Object.(*corev1.Node), forward.Target{Scheme: q.Scheme, Port: q.Port, Path: q.Path})
+			},
+			catalog.PodProxy: func(w http.ResponseWriter, r *http.Request, q apiserver.ConnectRequest) {
+				forwarder.Pod(w, r, q.Object.(*corev1.Pod), forward.Target{Scheme: q.Scheme, Port: q.Port, Path: q.Path})
+			},
+			catalog.ServiceProxy: func(w http.ResponseWriter, r *http.Request, q apiserver.ConnectRequest) {
+				forwarder.Service(w, r, q.Object.(*corev1.Service), forward.Target{Scheme: q.Scheme, Port: q.Port, Path: q.Path})
 			},
 		},
 		Issue: map[catalog.Handler]apiserver.IssueHandler{
 			catalog.ServiceAccountToken: func(ctx context.Context, parent catalog.Object, body kruntime.Object) (kruntime.Object, error) {
 				return tokens.Request(ctx, parent.GetNamespace(), parent.GetName(), body.(*authenticationv1.TokenRequest))
 			},
-			catalog.OwnAccess:   apiserver.Answer(authorizer.MayI),
-			catalog.OwnRules:    apiserver.Answer(authorizer.MyRules),
-			catalog.OwnIdentity: apiserver.Answer(auth.WhoAmI),
+			catalog.OwnAccess:     apiserver.Answer(authorizer.MayI),
+			catalog.OwnRules:      apiserver.Answer(authorizer.MyRules),
+			catalog.OwnIdentity:   apiserver.Answer(auth.WhoAmI),
+			catalog.Access:        apiserver.Answer(authorizer.May),
+			catalog.LocalAccess:   apiserver.Answer(authorizer.MayLocally),
+			catalog.TokenIdentity: apiserver.Answer(authenticator.ReviewToken),
 		},
-		Log: c.Log,
+		Compute:    map[catalog.Handler]apiserver.ComputeHandler{catalog.PodUsage: meter.Pods, catalog.NodeUsage: meter.Nodes},
+		Audit:      c.audit,
+		Checks:     c.healthChecks(),
+		Version:    KubernetesVersion,
+		Flags:      c.Flags,
+		Profiling:  c.Settings.Profiling != local.Off,
+		RequestLog: apiserver.RequestLog(c.Settings.RequestLog.Effective()),
+		Log:        c.Log,
 	})
+	if err != nil {
+		return nil, err
+	}
+	addresses.WriteWith(server.As(auth.User{Name: "system:apiserver", Groups: []string{auth.GroupMasters}}))
+	return server, nil
+}
+
+// urlForPods returns the URL of the API server at an address that pods reach as well, if there is a real node.
+func (c *cluster) urlForPods(p *controlPlane) string {
+	if len(c.bridge) == 0 {
+		return p.url()
+	}
+	return "https://" + netip.AddrPortFrom(c.bridge[0], uint16(p.port)).String()
 }
 
 // servingSubject is by what names and addresses clients reach the API server.

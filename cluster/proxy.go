@@ -70,6 +70,7 @@ func (c *cluster) proxy(p *controlPlane, caches *cache.Shared) ([]run.Stage, err
 		Userspace: relayed,
 		Loopback:  true,
 		Services:  c.Settings.Services.All(),
+		Networks:  kernel.SetServiceCIDRs,
 		Health:    checks,
 		Keep:      true, // the pods go on as well; what is left goes with them (Clean)
 		Watch:     watch.run,

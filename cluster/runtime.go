@@ -14,33 +14,46 @@ import (
 	"time"
 
 	"github.com/sampan-io/sampan/cluster/local"
+	"github.com/sampan-io/sampan/internal/run"
 )
 
 // A runtimeProcess is the container runtime, which outlives this program: its
 // containers go on while we are stopped, killed or replaced.
 type runtimeProcess struct {
-	c       *cluster
-	program string
-	ready   chan struct{}
+	c     *cluster
+	ready chan struct{}
+
+	unpacked chan struct{}
+	program  string // set when unpacked is closed, or fault is
+	fault    error
 
 	mu  sync.Mutex
 	now local.Runtime // guarded by mu
 }
 
-func (c *cluster) newRuntime() (*runtimeProcess, error) {
-	dir := filepath.Join(c.Profile.DataDir, "bin")
-	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return nil, fmt.Errorf("making the directory of the container runtime: %w", err)
-	}
-	program, err := c.Runtime(dir)
-	if err != nil {
-		return nil, err
-	}
-	return &runtimeProcess{c: c, program: program, ready: make(chan struct{})}, nil
+func (c *cluster) newRuntime() *runtimeProcess {
+	return &runtimeProcess{c: c, ready: make(chan struct{}), unpacked: make(chan struct{})}
 }
 
-// Ready is closed when the runtime answers.
-func (r *runtimeProcess) Ready() <-chan struct{} { return r.ready }
+// unpack puts the program of the runtime into the data directory, unless it is there. It takes longer than
+// the start of the API server, and runs beside it.
+func (r *runtimeProcess) unpack(context.Context) {
+	defer close(r.unpacked)
+	dir := filepath.Join(r.c.Profile.DataDir, "bin")
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		r.fault = fmt.Errorf("making the directory of the container runtime: %w", err)
+		return
+	}
+	r.program, r.fault = r.c.Runtime(dir)
+}
+
+// awaited returns a task that is ready when the runtime is.
+func (r *runtimeProcess) awaited() run.Task {
+	return run.Task{Name: "readiness of the container runtime", Ready: r.ready, Run: func(ctx context.Context) error {
+		<-ctx.Done()
+		return nil
+	}}
+}
 
 func (r *runtimeProcess) current() local.Runtime {
 	r.mu.Lock()
@@ -61,6 +74,10 @@ func (r *runtimeProcess) set(p local.Process) error {
 // Run finds the runtime that an earlier run left, or starts one, and starts it
 // again whenever it ends. It leaves it running when ctx is over.
 func (r *runtimeProcess) Run(ctx context.Context) error {
+	<-r.unpacked
+	if r.fault != nil {
+		return r.fault
+	}
 	old, err := r.adopt()
 	if err != nil {
 		return err

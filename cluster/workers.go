@@ -11,21 +11,36 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/fields"
 
+	"github.com/sampan-io/sampan/apiserver/admission"
+	"github.com/sampan-io/sampan/apiserver/kubelet"
 	"github.com/sampan-io/sampan/client"
 	"github.com/sampan-io/sampan/client/cache"
 	"github.com/sampan-io/sampan/cluster/local"
 	"github.com/sampan-io/sampan/cluster/pki"
 	"github.com/sampan-io/sampan/controller"
+	"github.com/sampan-io/sampan/controller/autoscale"
 	"github.com/sampan-io/sampan/controller/balancer"
+	"github.com/sampan-io/sampan/controller/bootstraptokens"
+	"github.com/sampan-io/sampan/controller/certificates"
+	"github.com/sampan-io/sampan/controller/cron"
+	"github.com/sampan-io/sampan/controller/devices"
 	"github.com/sampan-io/sampan/controller/disruption"
 	"github.com/sampan-io/sampan/controller/endpoints"
 	"github.com/sampan-io/sampan/controller/garbage"
+	"github.com/sampan-io/sampan/controller/migration"
 	"github.com/sampan-io/sampan/controller/namespaces"
 	"github.com/sampan-io/sampan/controller/nodelifecycle"
+	"github.com/sampan-io/sampan/controller/quota"
+	"github.com/sampan-io/sampan/controller/roles"
+	"github.com/sampan-io/sampan/controller/servicecidrs"
 	"github.com/sampan-io/sampan/controller/sets"
+	"github.com/sampan-io/sampan/controller/tokens"
 	"github.com/sampan-io/sampan/controller/volumes"
 	"github.com/sampan-io/sampan/controller/workload"
 	"github.com/sampan-io/sampan/internal/run"
@@ -36,18 +51,19 @@ import (
 	"github.com/sampan-io/sampan/scheduler"
 	"github.com/sampan-io/sampan/scheduler/builtin"
 	"github.com/sampan-io/sampan/scheduler/config"
+	"github.com/sampan-io/sampan/simulation"
 	"github.com/sampan-io/sampan/simulation/nodes"
 )
 
 // kubeletPort is where clients of Kubernetes expect the node agent.
 const kubeletPort = 10250
 
-// controllerManager is the user as whom controllers work. It may see everything, and so
-// the caches that it shares with scheduler and proxy are its own.
+// controllerManager is the user as whom the shared caches are filled. It may list and watch everything, and has few
+// other rights. Each controller writes as the service account that upstream's has.
 const controllerManager = "system:kube-controller-manager"
 
-// workers returns the parts that work on objects, and the names of the nodes. What they
-// read of whole resources they read from caches.
+// workers returns the parts that work on objects, and the names of the nodes. They
+// read whole resources from caches.
 func (c *cluster) workers(p *controlPlane, caches *cache.Shared) (run.Stage, []string, error) {
 	off := c.Settings.Controllers.Off()
 	var stage run.Stage
@@ -62,29 +78,43 @@ func (c *cluster) workers(p *controlPlane, caches *cache.Shared) (run.Stage, []s
 		}
 		stage = run.Stage{{Name: local.SchedulerLoop, Run: sched.Run, Ready: sched.Ready()}}
 	}
-	manager := p.as(controllerManager)
 	var served []client.Resource[client.Object]
 	for _, k := range p.catalog.Kinds() {
-		if k.Answered() {
-			continue // there is none to be kept in order
+		if k.Answered() || k.Hub() != k {
+			continue // no objects of its own are stored
 		}
 		served = append(served, client.Resource[client.Object]{GroupVersionResource: k.GVR(), Kind: k.Kind, Namespaced: k.Namespaced})
 	}
-	common := controller.Config{Client: manager, Caches: caches, Log: c.Log}
+	common := controller.Config{Client: p.as(controllerManager), As: p.asAccount, Caches: caches, Log: c.Log}
 	pool, err := c.Settings.Pool()
 	if err != nil {
 		return nil, nil, err
 	}
 	stage = slices.Concat(stage,
 		workload.Tasks(common),
+		cron.Tasks(common),
+		autoscale.Tasks(autoscale.Options{
+			Config: controller.Config{Client: p.asAccount("horizontal-pod-autoscaler"), Caches: caches, Log: c.Log},
+			Raw:    documents{p.server.HandlerAs(accountUser("horizontal-pod-autoscaler"))},
+		}),
 		sets.Tasks(common),
 		volumes.Tasks(common),
+		devices.Tasks(common),
 		disruption.Tasks(common),
 		balancer.Tasks(balancer.Options{Config: common, Pool: pool}),
 		endpoints.Tasks(common),
-		namespaces.Tasks(namespaces.Options{Config: common, Resources: served, RootCA: c.authority.CertificatePEM()}),
+		servicecidrs.Tasks(common),
+		migration.Tasks(migration.Options{Config: common, Resources: served}),
+		namespaces.Tasks(namespaces.Options{Config: common, Resources: served, Roots: c.authority}),
+		roles.Tasks(common),
+		tokens.Tasks(tokens.Options{
+			Config: common, Cleaner: p.asAccount("legacy-service-account-token-cleaner"), Signer: p.credentials.tokens, Roots: c.authority,
+		}),
+		bootstraptokens.Tasks(bootstraptokens.Options{Config: common, Cleaner: p.asAccount("token-cleaner"), Signer: p.asAccount("bootstrap-signer")}),
 		garbage.Tasks(garbage.Options{Config: common, Resources: served}),
 		nodelifecycle.Tasks(nodelifecycle.Options{Config: common}),
+		quota.Tasks(quota.Options{Config: common, Resources: served}),
+		certificates.Tasks(certificates.Options{Config: common, Authority: c.authority, RootCA: c.authority.CertificatePEM()}),
 	)
 	disks, err := c.localDisk(p, caches)
 	if err != nil {
@@ -136,7 +166,7 @@ func (c *cluster) nodes(p *controlPlane, caches *cache.Shared) (run.Stage, []str
 		}
 		return run.Stage{{Name: "node", Run: n.Run, Ready: n.Ready()}}, []string{c.Settings.NodeName}, nil
 	}
-	if c.Settings.SimulatedNodeFile != "" || c.Settings.SimulatedNodes > fullAgents {
+	if c.hasFleet() {
 		return c.fleet(p, caches)
 	}
 	links := simulated.NewLinks(caches)
@@ -157,6 +187,39 @@ func (c *cluster) nodes(p *controlPlane, caches *cache.Shared) (run.Stage, []str
 // fullAgents is up to how many simulated nodes, of which no file says more, have the
 // real agent each (decision 0010): it costs a hundred times what a node of a fleet does.
 const fullAgents = 100
+
+// hasFleet reports whether one agent serves all simulated nodes.
+func (c *cluster) hasFleet() bool {
+	return !c.real() && (c.Settings.SimulatedNodeFile != "" || c.Settings.SimulatedNodes > fullAgents)
+}
+
+// nodeMetrics returns the function that reads what the pods on a node use: from its kubelet, which nodes of a fleet do not have.
+func (c *cluster) nodeMetrics(kubelets *kubelet.Client, objects admission.Reader) func(context.Context, *corev1.Node) ([]byte, error) {
+	if !c.hasFleet() {
+		return kubelets.ResourceMetrics
+	}
+	plan := sync.OnceValues(c.Settings.Plan) // read when it is needed
+	return func(ctx context.Context, n *corev1.Node) ([]byte, error) {
+		if !simulation.Simulated(n) {
+			return kubelets.ResourceMetrics(ctx, n)
+		}
+		plan, err := plan()
+		if err != nil {
+			return nil, err
+		}
+		objs, err := objects.List(ctx, corev1.SchemeGroupVersion.WithResource("pods"), "", fields.Set{"spec.nodeName": n.Name})
+		if err != nil {
+			return nil, err
+		}
+		var pods []*corev1.Pod
+		for _, obj := range objs {
+			if p, ok := obj.(*corev1.Pod); ok {
+				pods = append(pods, p)
+			}
+		}
+		return nodes.ResourceMetrics(plan, pods, time.Now()), nil
+	}
+}
 
 // fleet returns the one agent of many simulated nodes.
 func (c *cluster) fleet(p *controlPlane, caches *cache.Shared) (run.Stage, []string, error) {

@@ -13,9 +13,10 @@ import (
 // Config is the configuration that the packages of controllers have in common. Client is required.
 type Config struct {
 	Client  client.Interface
-	Caches  *cache.Shared // caches to read from; nil means separate caches that are filled through Client
-	Workers int           // number of objects that each controller reconciles at the same time; 0 means 4
-	Log     *slog.Logger  // nil means slog.Default
+	As      func(account string) client.Interface // acts as a service account of kube-system; nil means that all act as Client
+	Caches  *cache.Shared                         // caches to read from; nil means separate caches that are filled through Client
+	Workers int                                   // number of objects that each controller reconciles at the same time; 0 means 4
+	Log     *slog.Logger                          // nil means slog.Default
 }
 
 // WithDefaults returns c with Caches and Log set, and a task that is ready when the caches are. The task must run
@@ -27,6 +28,15 @@ func (c Config) WithDefaults() (Config, run.Task) {
 	var caches run.Task
 	c.Caches, caches = c.Caches.Or(c.Client, c.Log)
 	return c, caches
+}
+
+// For returns c with the client of a service account of kube-system. Each controller writes as the account that
+// upstream's controller has, and so under that account's roles. Caches stay shared.
+func (c Config) For(account string) Config {
+	if c.As != nil {
+		c.Client = c.As(account)
+	}
+	return c
 }
 
 // KeyOfEither returns the key of an object from the two states that a cache reports for a change. One of them may be

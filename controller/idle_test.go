@@ -20,7 +20,7 @@ import (
 	"github.com/sampan-io/sampan/client"
 	"github.com/sampan-io/sampan/client/cache"
 	"github.com/sampan-io/sampan/client/clienttest"
-	"github.com/sampan-io/sampan/controller"
+	"github.com/sampan-io/sampan/controller/bootstraptokens"
 	"github.com/sampan-io/sampan/controller/controllertest"
 	"github.com/sampan-io/sampan/controller/disruption"
 	"github.com/sampan-io/sampan/controller/endpoints"
@@ -28,6 +28,7 @@ import (
 	"github.com/sampan-io/sampan/controller/namespaces"
 	"github.com/sampan-io/sampan/controller/nodelifecycle"
 	"github.com/sampan-io/sampan/controller/sets"
+	"github.com/sampan-io/sampan/controller/tokens"
 	"github.com/sampan-io/sampan/controller/workload"
 	"github.com/sampan-io/sampan/internal/run"
 )
@@ -38,7 +39,7 @@ const idlePods = 1000
 // everything is all controllers. No node is ever lost, since none is there to renew its
 // Lease.
 func everything(c client.Interface, caches *cache.Shared) []run.Task {
-	config := controller.Config{Client: c, Caches: caches}
+	config := controllertest.Config(c, caches)
 	return slices.Concat(
 		workload.Tasks(config),
 		sets.Tasks(config),
@@ -46,9 +47,17 @@ func everything(c client.Interface, caches *cache.Shared) []run.Task {
 		endpoints.Tasks(config),
 		namespaces.Tasks(namespaces.Options{Config: config, Resources: clienttest.Resources(), RootCA: []byte("PEM")}),
 		garbage.Tasks(garbage.Options{Config: config, Resources: clienttest.Resources()}),
+		tokens.Tasks(tokens.Options{Config: config, Cleaner: c, Roots: noRoots{}}),
+		bootstraptokens.Tasks(bootstraptokens.Options{Config: config, Cleaner: c, Signer: c}),
 		nodelifecycle.Tasks(nodelifecycle.Options{Config: config, NodeGrace: 100 * 365 * 24 * time.Hour}),
 	)
 }
+
+// noRoots is an authority that never changes.
+type noRoots struct{}
+
+func (noRoots) CertificatePEM() []byte { return nil }
+func (noRoots) OnChange(func())        {}
 
 // restingCluster is one object of each kind that has pods, and what goes with them.
 func restingCluster() []client.Object {

@@ -100,6 +100,7 @@ func (l *Loop) Run(ctx context.Context) error {
 		}
 	}
 	close(l.ready)
+	l.measured(ctx)
 	// An idle loop has no workers: each key gets a goroutine for the time that it
 	// is worked on.
 	workers := run.NewGroup(ctx, l.opts.Workers)
@@ -114,6 +115,7 @@ func (l *Loop) Run(ctx context.Context) error {
 
 // work reconciles one key and plans what comes after.
 func (l *Loop) work(ctx context.Context, key Key) {
+	l.queue.begin(key)
 	var result Result
 	err := run.Catch(func() (err error) {
 		result, err = l.opts.Reconcile(ctx, key)

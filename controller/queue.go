@@ -11,19 +11,22 @@ import (
 type state struct {
 	queued   bool // in the line
 	working  bool
+	begun    bool // of a key that is worked on: there is a worker
 	again    bool // was added while it was being worked on (controller-L1)
 	failures int
 	due      time.Time // in the heap, if not zero
+	since    time.Time // when it was put into the line, or the work began
 	index    int       // in the heap
 }
 
 // queue holds keys in the order in which they became due.
 type queue struct {
-	mu    sync.Mutex
-	keys  map[Key]*state // guarded by mu; keys of which anything is to be known
-	line  []Key          // guarded by mu; due now
-	later timeline       // guarded by mu
-	wake  chan struct{}  // has a token when next should look again
+	mu     sync.Mutex
+	keys   map[Key]*state // guarded by mu; keys of which anything is to be known
+	line   []Key          // guarded by mu; due now
+	later  timeline       // guarded by mu
+	counts counts         // guarded by mu
+	wake   chan struct{}  // has a token when next should look again
 }
 
 func newQueue() *queue {
@@ -66,7 +69,8 @@ func (q *queue) put(key Key, s *state, due time.Time) {
 	case s.working:
 		s.again = true
 	default:
-		s.queued = true
+		s.queued, s.since = true, time.Now()
+		q.counts.adds++
 		q.line = append(q.line, key)
 		q.signal()
 	}
@@ -130,12 +134,21 @@ func (q *queue) take(now time.Time) (key Key, wait time.Duration, ok bool) {
 	key = q.line[0]
 	q.line = q.line[1:]
 	s := q.keys[key]
-	s.queued, s.working = false, true
+	s.queued, s.working, s.begun = false, true, false
 	if !s.due.IsZero() { // it is looked at now, and says afterwards when to look again
 		heap.Remove(&q.later, s.index)
 		s.due = time.Time{}
 	}
 	return key, 0, true
+}
+
+// begin says that a worker has begun to work on the key.
+func (q *queue) begin(key Key) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	s, now := q.keys[key], time.Now()
+	q.counts.waited.observe(now.Sub(s.since))
+	s.begun, s.since = true, now
 }
 
 // done ends the work on a key, and queues it again after a time. It returns how
@@ -145,7 +158,9 @@ func (q *queue) done(key Key, after time.Duration, failed bool) int {
 	defer q.mu.Unlock()
 	s := q.keys[key]
 	s.working = false
+	q.counts.worked.observe(time.Since(s.since))
 	if failed {
+		q.counts.retries++
 		s.failures++
 	} else {
 		s.failures = 0

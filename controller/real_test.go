@@ -21,6 +21,7 @@ import (
 	"github.com/sampan-io/sampan/catalog"
 	"github.com/sampan-io/sampan/client"
 	"github.com/sampan-io/sampan/controller"
+	"github.com/sampan-io/sampan/controller/controllertest"
 	"github.com/sampan-io/sampan/controller/disruption"
 	"github.com/sampan-io/sampan/controller/endpoints"
 	"github.com/sampan-io/sampan/controller/garbage"
@@ -55,7 +56,7 @@ func openHarbour(t *testing.T) *testCluster {
 	for _, k := range kinds {
 		served = append(served, client.Resource[client.Object]{GroupVersionResource: k.GVR(), Kind: k.Kind, Namespaced: k.Namespaced})
 	}
-	config := controller.Config{Client: manager, Log: log}
+	config := controller.Config{Client: manager, As: func(name string) client.Interface { return s.As(controllertest.Account(name)) }, Log: log}
 	work := slices.Concat(
 		workload.Tasks(config),
 		sets.Tasks(config),

@@ -141,6 +141,18 @@ func (c *CRI) ExecSync(ctx context.Context, id string, cmd []string, timeout tim
 	return c.runtime.ExecSync(ctx, &cri.ExecSyncRequest{ContainerId: id, Cmd: cmd, Timeout: s}, grpc.MaxCallRecvMsgSize(maxOutput))
 }
 
+// ListPodSandboxStats returns what the pods that pass the filter use.
+func (c *CRI) ListPodSandboxStats(ctx context.Context, filter *cri.PodSandboxStatsFilter) ([]*cri.PodSandboxStats, error) {
+	r, err := c.runtime.ListPodSandboxStats(ctx, &cri.ListPodSandboxStatsRequest{Filter: filter})
+	return r.GetStats(), err
+}
+
+// ListContainerStats returns what the containers that pass the filter use.
+func (c *CRI) ListContainerStats(ctx context.Context, filter *cri.ContainerStatsFilter) ([]*cri.ContainerStats, error) {
+	r, err := c.runtime.ListContainerStats(ctx, &cri.ListContainerStatsRequest{Filter: filter})
+	return r.GetStats(), err
+}
+
 // Events yields the runtime's events. It waits for a runtime that is not there.
 func (c *CRI) Events(ctx context.Context) iter.Seq2[*cri.ContainerEventResponse, error] {
 	return func(yield func(*cri.ContainerEventResponse, error) bool) {

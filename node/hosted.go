@@ -20,8 +20,8 @@ func isHosted(v *corev1.Volume) bool {
 	return v.HostPath != nil || v.PersistentVolumeClaim != nil || v.Ephemeral != nil
 }
 
-// hosted makes the link to a volume that lies elsewhere in the node's file system, for [files.mount] to find. What is there
-// belongs to others: when the pod goes, the link goes.
+// hosted makes the link to a volume that lies elsewhere in the node's file system, for [files.mount] to find. Only the link
+// belongs to the pod: it is removed with the pod, and its target stays.
 func (f *files) hosted(ctx context.Context, pod *corev1.Pod, v *corev1.Volume, gid int) error {
 	path := ""
 	switch {

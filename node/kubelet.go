@@ -27,12 +27,6 @@ import (
 	"github.com/sampan-io/sampan/node/logs"
 )
 
-// Users of the kubelet API: the API server under its own name, and administrators.
-const (
-	apiServerName = "kube-apiserver-kubelet-client"
-	adminGroup    = "system:masters"
-)
-
 // ExitCodeHeader carries the exit code of a command that POST /run executed.
 const ExitCodeHeader = "X-Sampan-Exit-Code"
 
@@ -57,7 +51,7 @@ const (
 // serve serves the kubelet API until ctx is cancelled. It closes the listeners.
 func (n *Node) serve(ctx context.Context) error {
 	server := &http.Server{
-		Handler: n.authenticated(n.routes()), ReadHeaderTimeout: headerLimit, IdleTimeout: idleLimit,
+		Handler: n.authorized(n.routes()), ReadHeaderTimeout: headerLimit, IdleTimeout: idleLimit,
 		// Logs that are being followed end with the agent.
 		BaseContext: func(net.Listener) context.Context { return ctx },
 		ErrorLog:    slog.NewLogLogger(n.log.Handler(), slog.LevelDebug),
@@ -65,7 +59,7 @@ func (n *Node) serve(ctx context.Context) error {
 	g := run.NewGroup(context.WithoutCancel(ctx), 0)
 	failed := make(chan error, len(n.opts.Listeners))
 	for _, l := range n.opts.Listeners {
-		n.log.Info("kubelet API serves the API server and administrators", "address", l.Addr().String())
+		n.log.Info("kubelet API serves clients with permissions for this node", "address", l.Addr().String())
 		g.Go(func(context.Context) { failed <- server.Serve(tls.NewListener(l, n.tls())) })
 	}
 	defer g.Wait()
@@ -91,7 +85,7 @@ func (n *Node) tls() *tls.Config {
 	c.ClientAuth = tls.RequestClientCert
 	c.VerifyConnection = func(s tls.ConnectionState) error {
 		if len(s.PeerCertificates) == 0 {
-			return nil // answered with 401
+			return nil // it needs a token
 		}
 		between := x509.NewCertPool()
 		for _, cert := range s.PeerCertificates[1:] {
@@ -105,23 +99,6 @@ func (n *Node) tls() *tls.Config {
 	return c
 }
 
-// authenticated passes on only requests of users of the kubelet API.
-func (n *Node) authenticated(next http.Handler) http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if r.TLS == nil || len(r.TLS.PeerCertificates) == 0 {
-			w.Header().Set("Connection", "close") // do not keep connections of unauthenticated clients
-			http.Error(w, "Unauthorized: a client certificate is needed", http.StatusUnauthorized)
-			return
-		}
-		who := r.TLS.PeerCertificates[0].Subject // verified in the handshake
-		if who.CommonName != apiServerName && !slices.Contains(who.Organization, adminGroup) {
-			http.Error(w, fmt.Sprintf("Forbidden: user %q may not use the API of node %s", who.CommonName, n.opts.Name), http.StatusForbidden)
-			return
-		}
-		next.ServeHTTP(w, r)
-	})
-}
-
 func (n *Node) routes() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /healthz", n.healthz)
@@ -129,6 +106,8 @@ func (n *Node) routes() http.Handler {
 	mux.HandleFunc("GET /pods/", n.listPods)
 	mux.HandleFunc("GET /containerLogs/{namespace}/{pod}/{container}", n.containerLogs)
 	mux.HandleFunc("POST /run/{namespace}/{pod}/{container}", n.runCommand)
+	mux.HandleFunc("GET /metrics/resource", n.resourceMetrics)
+	mux.HandleFunc("GET /stats/summary", n.statsSummary)
 	for pattern, h := range n.opts.Handlers {
 		mux.Handle(pattern, h)
 	}

@@ -79,7 +79,14 @@ func (a *authority) issue(name string, groups ...string) tls.Certificate {
 type kubelet struct {
 	t    *testing.T
 	base string
-	http *http.Client
+	// token is sent with each request unless it is empty.
+	token string
+	http  *http.Client
+}
+
+func (k kubelet) with(token string) kubelet {
+	k.token = token
+	return k
 }
 
 func (k kubelet) as(ca *authority, certs ...tls.Certificate) kubelet {
@@ -94,6 +101,9 @@ func (k kubelet) do(method, path string) (int, string, http.Header) {
 	req, err := http.NewRequestWithContext(k.t.Context(), method, k.base+path, nil)
 	if err != nil {
 		k.t.Fatal(err)
+	}
+	if k.token != "" {
+		req.Header.Set("Authorization", "Bearer "+k.token)
 	}
 	resp, err := k.http.Do(req)
 	if err != nil {

@@ -159,9 +159,10 @@ type Node struct {
 	slots      chan struct{} // one per pod that may be starting
 	// probeSlots holds one per probe that is running.
 	probeSlots chan struct{}
+	access     access // to the kubelet API
 
 	ready     chan struct{} // closed when the Node object is there and Ready
-	listening chan struct{} // closed when the runtime's events are heard
+	listening chan struct{} // closed when the agent receives the runtime's events
 	health    health
 	scheme    lifecycle.Runtime // written before any worker starts
 
@@ -253,9 +254,7 @@ func (n *Node) awaitRuntime(ctx context.Context) (version versionResponse, err e
 		if failures == 1 && ctx.Err() == nil {
 			n.log.Warn("container runtime does not answer, waiting for it", "err", err)
 		}
-		select {
-		case <-time.After(min(firstRedial<<min(failures-1, 10), lastRedial)):
-		case <-ctx.Done():
+		if !run.Pause(ctx, run.Backoff{First: firstRedial, Max: lastRedial}.Pause(failures)) {
 			return nil, nil
 		}
 	}

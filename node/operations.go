@@ -128,6 +128,11 @@ func (w *worker) setUp(ctx context.Context, pod *corev1.Pod, a lifecycle.Action)
 	}
 }
 
+// setupBackoff returns the pause after so many failures in a row to set up a pod.
+func setupBackoff(failures int) time.Duration {
+	return run.Backoff{First: 500 * time.Millisecond, Max: retryPause}.Pause(failures)
+}
+
 func (w *worker) setUpFailed(ctx context.Context, reason string, err error) func() {
 	if ctx.Err() != nil {
 		// The runtime may have created it before the call was cancelled.
@@ -137,8 +142,8 @@ func (w *worker) setUpFailed(ctx context.Context, reason string, err error) func
 	return func() {
 		w.setups++
 		now := time.Now()
-		// What is missing (a config map) ends the pause when it appears.
-		w.view.Memory.Setup = lifecycle.Failure{Reason: reason, Message: err.Error(), At: now, Retry: now.Add(min(500*time.Millisecond<<min(w.setups-1, 8), retryPause))}
+		// A missing object (a config map) ends the pause when it appears.
+		w.view.Memory.Setup = lifecycle.Failure{Reason: reason, Message: err.Error(), At: now, Retry: now.Add(setupBackoff(w.setups))}
 		if reason != "FailedMount" {
 			w.find(ctx)
 		}
@@ -324,7 +329,7 @@ func (w *worker) start(ctx context.Context, o order) func() {
 			w.containerEvent(o.container.Name, corev1.EventTypeWarning, e.reason, "%s", e.message)
 		}
 	}
-	// What is not needed any more goes last, so that it delays nothing.
+	// Remove old containers and logs last, so that they delay nothing.
 	for i := range max(len(o.old)-keptAttempts, 0) {
 		if err := w.n.opts.Runtime.RemoveContainer(ctx, o.old[i].ID); err == nil {
 			logs.Remove(filepath.Join(w.n.logs(o.pod), crispec.LogPath(o.old[i].Name, o.old[i].Attempt)))

@@ -3,10 +3,8 @@ package node
 import (
 	"context"
 	"fmt"
-	"math/rand/v2"
 	"os"
 	"strconv"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -49,7 +47,9 @@ func (n *Node) work(ctx context.Context) error {
 	n.mu.Unlock()
 
 	failed := make(chan error, 1)
-	group.Go(func(ctx context.Context) { failed <- n.pods.Run(ctx) })
+	if !group.Go(func(ctx context.Context) { failed <- n.pods.Run(ctx) }) {
+		return nil // ctx was cancelled, so nothing was started
+	}
 	for _, first := range []<-chan struct{}{n.pods.Ready(), n.self.Ready()} {
 		select {
 		case <-first:
@@ -239,10 +239,7 @@ func (n *Node) listen(ctx context.Context) error {
 			}
 		}
 		failures++
-		select {
-		case <-time.After(rand.N(pauseAfter(failures)) + firstRedial):
-		case <-ctx.Done():
-		}
+		run.Pause(ctx, run.Backoff{First: firstRedial, Max: retryPause}.Pause(failures))
 	}
 	return nil
 }

@@ -159,7 +159,7 @@ func (n *Node) register(ctx context.Context) error {
 	defer g.Stop()
 	g.Go(func(ctx context.Context) { _ = n.self.Run(ctx) })
 
-	// The object is made as soon as the runtime has said how it is, so that it is
+	// The object is made as soon as the state of the runtime is known, so that it is
 	// made Ready.
 	// And it is followed before, so that no deletion of it is missed.
 	for _, first := range []<-chan struct{}{n.health.changed, n.self.Ready()} {

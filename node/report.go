@@ -168,7 +168,7 @@ func (w *worker) reported(ctx context.Context, pod *corev1.Pod, s corev1.PodStat
 
 // pauseAfter returns the pause after so many failures in a row.
 func pauseAfter(failures int) time.Duration {
-	return min(firstRetry<<min(failures-1, 10), lastRetry)
+	return run.Backoff{First: firstRetry, Max: lastRetry}.Pause(failures)
 }
 
 // statusPatch returns the strategic merge patch from one status to another. It

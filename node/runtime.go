@@ -37,6 +37,10 @@ type Runtime interface {
 	ListContainers(ctx context.Context, filter *cri.ContainerFilter) ([]*cri.Container, error)
 	ExecSync(ctx context.Context, id string, cmd []string, timeout time.Duration) (*cri.ExecSyncResponse, error)
 
+	// ListPodSandboxStats may leave out the writable layers of containers, which are in ListContainerStats.
+	ListPodSandboxStats(ctx context.Context, filter *cri.PodSandboxStatsFilter) ([]*cri.PodSandboxStats, error)
+	ListContainerStats(ctx context.Context, filter *cri.ContainerStatsFilter) ([]*cri.ContainerStats, error)
+
 	// Events yields what happens to containers, from about now on, until ctx is
 	// over, the caller leaves the loop, or the stream breaks: an error is the
 	// last thing yielded. The first thing is nil, once the stream stands: from

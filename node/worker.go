@@ -195,11 +195,10 @@ func (w *worker) turn(ctx context.Context) (next time.Time) {
 	}
 	w.panics++
 	w.panicked("looking after the pod", err)
-	return now.Add(min(panicPause<<min(w.panics-1, 10), retryPause))
+	return now.Add(run.Backoff{First: panicPause, Max: retryPause}.Pause(w.panics))
 }
 
-// panicPause is after what time something that panicked is tried again; after that twice as
-// long each time.
+// panicPause is the pause before something that panicked is tried again. It grows with each panic in a row.
 const panicPause = time.Second
 
 // panicked reports in the log and in an event of the pod that the agent could not do something.
@@ -254,7 +253,7 @@ func (w *worker) look(ctx context.Context) {
 		}
 	}
 	if w.looks == 0 {
-		// What runs from before is adopted with its back-off.
+		// Containers of an earlier agent are adopted with their back-off.
 		newest := map[string]int32{}
 		for _, c := range s.containers {
 			if c.Attempt >= newest[c.Name] {

@@ -56,7 +56,7 @@ func TestAnEndpointTakesLittleMemory(t *testing.T) {
 			e.TargetRef = &corev1.ObjectReference{Kind: "Pod", Namespace: "default", Name: fmt.Sprintf("%s-%d", name, j), UID: "0a1b2c3d-0a1b-2c3d-4e5f-0a1b2c3d4e5f"}
 			sl.Endpoints = append(sl.Endpoints, e)
 		}
-		sl.OwnerReferences = []metav1.OwnerReference{{Kind: "Service", Name: name}}
+		sl.OwnerReferences = []metav1.OwnerReference{{APIVersion: "v1", Kind: "Service", Name: name, UID: "0a1b2c3d"}}
 		before.create(svc, sl)
 	}
 	heap := func() int {

@@ -586,6 +586,7 @@ func TestALivingServiceIsChanged(t *testing.T) {
 		h.await()
 		h.updateService("web", func(s *corev1.Service) {
 			s.Spec.Type, s.Spec.ExternalName, s.Spec.Ports[0].Protocol = corev1.ServiceTypeClusterIP, "", corev1.ProtocolTCP
+			s.Spec.InternalTrafficPolicy = new(corev1.ServiceInternalTrafficPolicyLocal) // it is dropped with the addresses
 		})
 		h.await("10.0.0.1:80/TCP → nobody, dropped, masquerade foreign")
 		h.updateService("web", func(s *corev1.Service) {

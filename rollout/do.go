@@ -65,8 +65,9 @@ func (r *running) introScale(v view) {
 	} else if !r.said["created"] {
 		r.once("Found existing update in progress (%s), resuming.", v.new.Name)
 	}
-	if limits, err := LimitsOf(desired, r.surge, r.unavailable); err == nil && !r.said["scaling "+to.Name] {
+	if !r.said["scaling "+to.Name] {
 		r.said["scaling "+to.Name] = true
+		limits := r.limits(desired)
 		r.once("Scaling up %s from %d to %d, scaling down %s from %d to 0 (keep %d pods available, don't exceed %d pods)",
 			to.Name, replicas(to), desired, from.Name, replicas(from), limits.Min, limits.Max)
 	}

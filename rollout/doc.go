@@ -1,14 +1,9 @@
 // Package rollout performs rolling updates of ReplicationControllers from the client, as kubectl rolling-update did.
 //
-// [Plan] and [PlanReplacement] are pure functions from the numbers of pods, old and new, and how many are ready, to the
-// next step. [Updater] calls them and makes one API call after the other. All state is in annotations of the two
-// controllers, so an update that was killed after any call is resumed by running it again. It needs only the API of
-// core/v1.
+// [Updater] asks package controller/rolling for the next step, whose rules R1 to R3 hold here, and makes one API call
+// after the other. All state is in annotations of the two controllers, so an update that was killed after any call is
+// resumed by running it again. It needs only the API of core/v1.
 //
-//	R1  No step takes ready pods below the minimum: desired − unavailable.
-//	R2  No step lets more pods exist than the maximum: desired + surge. Pods that are being deleted do not count as
-//	    ready, and do not count for the maximum.
-//	R3  Every step makes progress: from every state the plan ends, and always in the same state.
 //	R4  A write is made on the object that was read (resource version, UID).
 //	R5  The rename restarts no pod: the new controller releases its pods, and one call later the old one adopts them.
 //	R6  Of two updaters on one controller, only one continues. The holder writes its identity and a counter on the

@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 
 	"github.com/sampan-io/sampan/client"
+	"github.com/sampan-io/sampan/controller/rolling"
 	"github.com/sampan-io/sampan/internal/plural"
 )
 
@@ -28,15 +29,19 @@ type goal struct {
 	value    string  // of the label on the new pods
 
 	spec               corev1.ReplicationControllerSpec // of the new controller, without the label
-	surge, unavailable intstr.IntOrString
+	surge, unavailable *intstr.IntOrString
 }
 
 func (g goal) rename() bool { return g.cleanup == CleanupRename }
 
+func (g goal) limits(desired int32) rolling.Limits {
+	return rolling.LimitsOf(desired, g.surge, g.unavailable)
+}
+
 // A view is the observed state of the cluster.
 type view struct {
 	old, new         *corev1.ReplicationController // nil if it does not exist
-	oldPods, newPods Side                          // Want is not used
+	oldPods, newPods rolling.Side                  // Want is not used
 	oldLive          []*corev1.Pod                 // by name
 	available        map[types.UID]bool            // pods that count as ready
 	held             int32                         // all pods that the new controller still controls
@@ -141,24 +146,9 @@ func forwards(g goal, v view) (action, error) {
 	if !known {
 		return action{}, fmt.Errorf("replicationcontroller %q does not say how many replicas it shall have (annotation %s)", v.new.Name, markDesired)
 	}
-	limits, err := LimitsOf(desired, g.surge, g.unavailable)
-	if err != nil {
-		return action{}, err
-	}
-	s := State{Desired: desired, Limits: limits, From: v.side(v.old, v.oldPods), To: v.side(v.new, v.newPods)}
-	if g.canaries > 0 { // canaries that exist already are kept
-		s.Desired = min(desired, max(g.canaries, s.To.Want))
-		s.Rest = desired - s.Desired
-	}
-	step := Plan(s)
-	switch step.Kind {
-	case SetTo:
-		return action{kind: scaleNew, replicas: step.Replicas}, nil
-	case SetFrom:
-		return action{kind: scaleOld, replicas: step.Replicas}, nil
-	case Wait:
-		return action{kind: wait, why: step.Why}, nil
-	case Finished:
+	act := g.shift(rolling.State{Desired: desired, Canaries: g.canaries, From: v.side(v.old, v.oldPods), To: v.side(v.new, v.newPods)}, scaleOld, scaleNew)
+	if act.kind != finished {
+		return act, nil
 	}
 	switch {
 	case g.canaries > 0:
@@ -188,21 +178,25 @@ func backwards(g goal, v view) (action, error) {
 	if !known {
 		return action{}, fmt.Errorf("replicationcontroller %q does not say how many replicas it had (annotation %s)", v.old.Name, markOriginal)
 	}
-	limits, err := LimitsOf(desired, g.surge, g.unavailable)
-	if err != nil {
-		return action{}, err
-	}
-	step := Plan(State{Desired: desired, Limits: limits, From: v.side(v.new, v.newPods), To: v.side(v.old, v.oldPods)})
-	switch step.Kind {
-	case SetTo:
-		return action{kind: scaleOld, replicas: step.Replicas}, nil
-	case SetFrom:
-		return action{kind: scaleNew, replicas: step.Replicas}, nil
-	case Wait:
-		return action{kind: wait, why: step.Why}, nil
-	case Finished:
+	act := g.shift(rolling.State{Desired: desired, From: v.side(v.new, v.newPods), To: v.side(v.old, v.oldPods)}, scaleNew, scaleOld)
+	if act.kind != finished {
+		return act, nil
 	}
 	return action{kind: deleteNew}, nil
+}
+
+// shift returns the next action to scale one controller down and the other one up, or finished. from and to scale them.
+func (g goal) shift(s rolling.State, from, to actionKind) action {
+	s.Limits = g.limits(s.Desired)
+	switch step := rolling.Plan(s); {
+	case step.To != s.To.Want:
+		return action{kind: to, replicas: step.To}
+	case step.From != s.From.Want:
+		return action{kind: from, replicas: step.From}
+	case step.Why != "":
+		return action{kind: wait, why: step.Why}
+	}
+	return action{kind: finished}
 }
 
 // beforeTake empties the old controller, so that it can adopt the pods that the new one has released.
@@ -306,7 +300,7 @@ func (g goal) preserved(v view) bool {
 }
 
 // side returns pods with the replicas of the controller's spec.
-func (v view) side(rc *corev1.ReplicationController, pods Side) Side {
+func (v view) side(rc *corev1.ReplicationController, pods rolling.Side) rolling.Side {
 	pods.Want = replicas(rc)
 	return pods
 }

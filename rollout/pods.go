@@ -8,6 +8,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/sampan-io/sampan/controller/rolling"
 	"github.com/sampan-io/sampan/internal/podstate"
 )
 
@@ -67,8 +68,8 @@ func (w *availability) update(pods []*corev1.Pod, now time.Time) (available map[
 }
 
 // sideOf counts live pods.
-func sideOf(pods []*corev1.Pod, available map[types.UID]bool) Side {
-	s := Side{Pods: int32(len(pods))}
+func sideOf(pods []*corev1.Pod, available map[types.UID]bool) rolling.Side {
+	s := rolling.Side{Pods: int32(len(pods))}
 	for _, p := range pods {
 		if available[p.UID] {
 			s.Ready++

@@ -150,8 +150,27 @@ func (o Options) check() (Options, error) {
 	if o.Self == (Holder{}) {
 		o.Self = thisProcess()
 	}
-	_, err := LimitsOf(1, *o.Surge, *o.Unavailable)
-	return o, err
+	return o, checkLimits(o.Surge, o.Unavailable)
+}
+
+// checkLimits checks that both are numbers or percentages, and not both 0.
+func checkLimits(surge, unavailable *intstr.IntOrString) error {
+	sum := 0
+	for i, v := range []*intstr.IntOrString{surge, unavailable} {
+		name := [...]string{"surge", "unavailable"}[i]
+		n, err := intstr.GetScaledValueFromIntOrPercent(v, 100, true)
+		if err != nil {
+			return fmt.Errorf("%s %q: want a number or a percentage", name, v.String())
+		}
+		if n < 0 || n > 1<<30 {
+			return fmt.Errorf("%s %s: want 0 or more", name, v.String())
+		}
+		sum += n
+	}
+	if sum == 0 {
+		return errors.New("one of surge and unavailable must be more than 0, or no pod could ever be replaced")
+	}
+	return nil
 }
 
 // checkWay checks that exactly one kind of update is chosen, with options that belong to it.
@@ -299,7 +318,7 @@ func (u *Updater) goalFor(old *corev1.ReplicationController) (goal, error) {
 	o := u.opts
 	g := goal{
 		old: o.Old, new: o.NewName, cleanup: o.Cleanup, back: o.Rollback, promote: o.Promote, replace: o.ReplacePods,
-		canaries: o.Canaries, key: o.Key, surge: *o.Surge, unavailable: *o.Unavailable,
+		canaries: o.Canaries, key: o.Key, surge: o.Surge, unavailable: o.Unavailable,
 	}
 	if g.cleanup == "" {
 		g.cleanup = CleanupRename

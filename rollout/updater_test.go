@@ -428,7 +428,7 @@ func TestCalls(t *testing.T) {
 
 func TestWrongOptions(t *testing.T) {
 	s := clienttest.New(t)
-	zero := intstr.FromInt32(0)
+	zero, negative, text := intstr.FromInt32(0), intstr.FromInt32(-1), intstr.FromString("many")
 	with := func(change func(*rollout.Options)) rollout.Options {
 		o := rollout.Options{Client: s, Namespace: "default", Old: "web", Image: "v2"}
 		change(&o)
@@ -440,6 +440,9 @@ func TestWrongOptions(t *testing.T) {
 		"same name":              with(func(o *rollout.Options) { o.NewName = "web" }),
 		"two targets":            with(func(o *rollout.Options) { o.Rollback = true }),
 		"no room":                with(func(o *rollout.Options) { o.Surge = &zero }),
+		"negative surge":         with(func(o *rollout.Options) { o.Surge = &negative }),
+		"surge of no number":     with(func(o *rollout.Options) { o.Surge = &text }),
+		"no room in percent":     with(func(o *rollout.Options) { o.Surge, o.Unavailable = &zero, new(intstr.FromString("0%")) }),
 		"bad key":                with(func(o *rollout.Options) { o.Key = "a b" }),
 		"negative period":        with(func(o *rollout.Options) { o.UpdatePeriod = -1 }),
 		"negative readiness":     with(func(o *rollout.Options) { o.MinReady = -1 }),

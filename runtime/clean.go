@@ -14,8 +14,8 @@ import (
 
 // Clean removes everything that a dead server with these options has left, except
 // for images (R4): processes, mounts, namespaces, links, the route, the nftables
-// table, cgroups, state. It refuses while one is alive. What isn't there is no
-// error, and a fault doesn't keep it from the rest; all are reported.
+// table, cgroups, state. It refuses while one is alive. A missing object is no
+// error. After an error Clean goes on with the rest, and reports all errors.
 func Clean(opts Options) error {
 	opts, err := opts.check()
 	if err != nil {

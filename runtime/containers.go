@@ -25,7 +25,7 @@ import (
 	"github.com/sampan-io/sampan/runtime/image"
 )
 
-// containerConfig is what CRI said about a container. It is immutable.
+// containerConfig is the configuration of a container in CRI. It is immutable.
 type containerConfig struct {
 	config   *cri.ContainerConfig
 	imageID  string

@@ -18,6 +18,7 @@ import (
 // intercept gives every error its code, and turns a panic of ours into an error of
 // the one call.
 func (s *Server) intercept(ctx context.Context, req any, info *grpc.UnaryServerInfo, handle grpc.UnaryHandler) (_ any, err error) {
+	defer s.activity.Note()
 	defer s.rescue(info.FullMethod, &err)
 	res, err := handle(ctx, req)
 	return res, coded(info.FullMethod, err)

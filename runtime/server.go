@@ -83,6 +83,7 @@ type Server struct {
 	supervisor *container.Supervisor
 	network    *network.Network
 	events     *hub
+	activity   *memory.Activity // of calls
 	started    time.Time
 	ready      chan struct{}
 	restart    chan struct{} // closed by the first Restart
@@ -110,7 +111,7 @@ func New(opts Options) (*Server, error) {
 		return nil, fmt.Errorf("runtime: %w", err)
 	}
 	s := &Server{
-		opts: opts, started: time.Now(), ready: make(chan struct{}), restart: make(chan struct{}), imagesReady: make(chan struct{}),
+		opts: opts, activity: memory.NewActivity(), started: time.Now(), ready: make(chan struct{}), restart: make(chan struct{}), imagesReady: make(chan struct{}),
 		pods: map[string]*pod{}, containers: map[string]*containerConfig{}, pauseOf: map[string]*pod{},
 	}
 	s.events = newHub(s)
@@ -336,8 +337,8 @@ func (s *Server) runImages(ctx context.Context) error {
 	case <-ctx.Done():
 		return nil
 	}
-	// What starting needed, and later what each burst of pods did, is given back.
-	return memory.Run(ctx, memory.Options{Log: s.opts.Log})
+	// Return the memory of the start, and later that of each burst of pods.
+	return memory.Run(ctx, memory.Options{Activity: s.activity, Log: s.opts.Log})
 }
 
 // store waits for the image store.

@@ -9,17 +9,18 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/sampan-io/sampan/client"
+	"github.com/sampan-io/sampan/internal/podstate"
 	"github.com/sampan-io/sampan/scheduler/plugin"
 )
 
-// podChanged hears of every change of a pod.
+// podChanged handles every change of a pod.
 func (l *loop) podChanged(before, after *corev1.Pod) {
 	if before != nil && (after == nil || after.UID != before.UID) {
 		l.gone(before)
 	}
 	switch {
 	case after == nil:
-	case ended(after):
+	case podstate.Finished(after):
 		l.gone(after)
 	case after.Spec.NodeName != "":
 		l.hasNode(after)
@@ -166,12 +167,7 @@ func (l *loop) promise(it *item, before *corev1.Pod) {
 	}
 }
 
-// ended reports whether a pod takes nothing of its node any more.
-func ended(pod *corev1.Pod) bool {
-	return pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed
-}
-
-// nodeChanged hears of every change of a node.
+// nodeChanged handles every change of a node.
 func (l *loop) nodeChanged(before, after *corev1.Node) {
 	change := plugin.NodeChange(before, after)
 	if after == nil {

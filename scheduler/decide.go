@@ -18,8 +18,8 @@ const (
 	shareFaller = 125 // nodes for which the share falls by one per cent
 )
 
-// A Decider decides with one set of plug-ins. What it answers depends on the arguments alone: it
-// keeps what plug-ins answered about a node that has not changed since. It is not safe for
+// A Decider decides with one set of plug-ins. Its answers depend on the arguments alone: it
+// caches the answers of plug-ins about a node until the node changes. It is not safe for
 // concurrent use.
 type Decider struct {
 	// Share is the part of the nodes, in per cent, that have to fit before no more are looked
@@ -37,7 +37,7 @@ type Decider struct {
 	scores      []named[plugin.Score]
 	scorers     []int
 
-	// What is kept is of one cluster: generations of another mean something else.
+	// The cached answers are of one cluster: generations of another mean something else.
 	cluster *plugin.Cluster
 	memos   memos
 
@@ -213,8 +213,8 @@ func (d *Decider) DecideAll(ctx context.Context, c *plugin.Cluster, q Question) 
 		return out
 	}
 	d.MakeRoom(ctx, q, &out)
-	if remembered && out.Err == nil && out.Room.Node == "" && !out.roomGone {
-		// What was tried and undone is another generation of the same.
+	if remembered && out.Err == nil && out.Room.Node == "" && !out.roomGone && out.writes == nil {
+		// A trial that was undone has increased the generation of the same state.
 		d.refusedAt, d.refusedOf, d.refusedAs = c.Snapshot.Generation(), q.Signature, out
 	}
 	return out
@@ -425,8 +425,8 @@ func (d *Decider) follow(p *plugin.Pod, n *plugin.Node, came bool) {
 	}
 }
 
-// filterAsIs asks about a node as it is. With keeps, what filters said before is used. What is kept of a node where pods are
-// promised room is true with these alone.
+// filterAsIs asks about a node as it is. With keeps, earlier answers of filters are used. The cached
+// answers about a node with nominated pods count these pods as placed.
 func (d *Decider) filterAsIs(n *plugin.Node, keeps bool) (int32, error) {
 	w := &d.work
 	answer, known := int32(0), false

@@ -1,12 +1,14 @@
 package scheduler
 
 import (
+	"context"
 	"fmt"
 	"slices"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 
+	"github.com/sampan-io/sampan/client"
 	"github.com/sampan-io/sampan/scheduler/plugin"
 )
 
@@ -18,7 +20,7 @@ type Decision struct {
 	Next  int    // where the next decision should begin to look, to be fair to all nodes
 	Err   error  // there is no decision, for an error of a plug-in
 
-	// Room and After are what a PostFilter said: how the pod can get room, or why it can't.
+	// Room and After are the result of a PostFilter: how the pod can get room, or why it cannot.
 	Room  plugin.Nomination
 	After string
 
@@ -30,7 +32,11 @@ type Decision struct {
 	ask      []*corev1.Node // extenders have to be asked about these, and then the pod decided about again
 	extended bool           // an extender refused a node
 	roomGone bool           // what was promised to the pod before no longer counts
+	writes   []write        // of PostFilters
 }
+
+// write is [plugin.Nomination].Write.
+type write = func(context.Context, client.Interface) error
 
 // A tally counts nodes that refused for the same reason.
 type tally struct {

@@ -191,6 +191,9 @@ func (l *loop) refused(o *outcome) {
 	why := d.String()
 	changed := it.reported != why
 	it.reported = why
+	for _, write := range d.writes {
+		l.relieve(it, o.pod, write)
+	}
 	if room := d.Room; room.Node != "" || d.roomGone {
 		it.reported = "" // what it was promised has to be written, too
 		l.makeRoom(it, o.pod, d, why)
@@ -198,6 +201,21 @@ func (l *loop) refused(o *outcome) {
 	} else if changed {
 		l.reportFailure(it, o.pod, corev1.PodReasonUnschedulable, why)
 	}
+}
+
+// relieve calls what a PostFilter wants to have written.
+func (l *loop) relieve(it *item, pod *plugin.Pod, write write) {
+	l.slow.Go(func(ctx context.Context) {
+		err := run.Catch(func() error { return write(ctx, l.opts.Client) })
+		if err == nil || ctx.Err() != nil {
+			return
+		}
+		l.post(func(l *loop) {
+			if l.queue.items[pod.UID] == it && it.at == parked {
+				l.failed(it, pod, err)
+			}
+		})
+	})
 }
 
 // failed lets a pod try again after a pause, and says why.

@@ -269,7 +269,7 @@ func TestAServerThatRestarts(t *testing.T) {
 		time.Sleep(10 * time.Minute)
 		s.Remove(t, pod("old"))
 		s.Intercept(nil)
-		time.Sleep(time.Minute)
+		time.Sleep(5 * time.Minute) // watches are tried again every half minute or so, one after the other
 		synctest.Wait()
 		if got := where(t, s); got != "one:a two:" && got != "one: two:a" {
 			t.Errorf("pods are at %q", got)

@@ -15,7 +15,7 @@ import (
 type group struct {
 	key     groupKey
 	waiting line
-	out     int             // items that were let go and of which nothing has been heard yet
+	out     int             // items that were released and have no result yet
 	hints   [][]plugin.Hint // of each plug-in that refused
 	all     bool            // helped by anything, for all that is known
 }

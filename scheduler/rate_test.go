@@ -15,6 +15,7 @@ import (
 	"github.com/sampan-io/sampan/apiserver/apiservertest"
 	"github.com/sampan-io/sampan/apiserver/auth"
 	"github.com/sampan-io/sampan/apiserver/rbac"
+	"github.com/sampan-io/sampan/apiserver/rbac/bootstrappolicy"
 	"github.com/sampan-io/sampan/client"
 	"github.com/sampan-io/sampan/client/cache"
 	"github.com/sampan-io/sampan/internal/run"
@@ -44,7 +45,7 @@ func durable(t testing.TB) *apiserver.Server {
 		})
 		t.Cleanup(g.Stop)
 		<-st.Ready()
-		o.Store, o.Authorizer = st, rbac.New(rbac.Options{Objects: apiserver.NewReader(o.Catalog, st)})
+		o.Store, o.Authorizer = st, rbac.New(rbac.Options{Policy: rbac.NewPolicy(bootstrappolicy.All()), Objects: apiserver.NewReader(o.Catalog, st)})
 	})
 }
 

@@ -32,8 +32,14 @@ func (d *Decider) MakeRoom(ctx context.Context, q Question, to *Decision) {
 		switch v.Code {
 		case plugin.Success:
 			to.Room, to.After, to.roomGone = room, v.Reason, room.Node == ""
+			if room.Write != nil {
+				to.writes = append(to.writes, room.Write)
+			}
 			return
 		case plugin.Unschedulable, plugin.Unresolvable:
+			if room.Write != nil {
+				to.writes = append(to.writes, room.Write)
+			}
 			if v.Reason != "" {
 				if to.After != "" {
 					to.After += ", "

@@ -111,6 +111,7 @@ type Scheduler struct {
 // other is the objects of a resource that plug-ins need.
 type other struct {
 	resource schema.GroupVersionResource
+	optional bool // see [plugin.OptionalNeeder]
 	cache    *cache.Cache[client.Object]
 }
 
@@ -133,7 +134,7 @@ func New(opts Options) (*Scheduler, error) {
 		ready:     make(chan struct{}),
 		wake:      make(chan struct{}, 1),
 	}
-	needs := map[schema.GroupVersionResource]bool{}
+	needs := map[schema.GroupVersionResource]bool{} // true if they are required
 	for _, p := range opts.Profiles {
 		if s.profiles[p.Name], err = newProfile(p); err != nil {
 			return nil, fmt.Errorf("scheduler: %w", err)
@@ -141,14 +142,25 @@ func New(opts Options) (*Scheduler, error) {
 		s.recorders[p.Name] = client.NewRecorder(opts.Client, p.Name, "", opts.Log)
 		for _, e := range p.Plugins.Entries {
 			if n, ok := e.Plugin.(plugin.Needer); ok {
+				var optional []schema.GroupVersionResource
+				if o, ok := n.(plugin.OptionalNeeder); ok {
+					optional = o.Optional()
+				}
 				for _, r := range n.Needs() {
-					if !needs[r] {
-						needs[r] = true
-						s.follow(shared, r)
+					required := !slices.Contains(optional, r)
+					if was, known := needs[r]; !known {
+						s.others = append(s.others, other{resource: r})
+						needs[r] = required
+					} else {
+						needs[r] = was || required
 					}
 				}
 			}
 		}
+	}
+	for i := range s.others {
+		s.others[i].optional = !needs[s.others[i].resource]
+		s.follow(shared, &s.others[i])
 	}
 	s.pods.Subscribe(func(before, after *corev1.Pod) { s.post(func(l *loop) { l.podChanged(before, after) }) })
 	s.nodes.Subscribe(func(before, after *corev1.Node) { s.post(func(l *loop) { l.nodeChanged(before, after) }) })
@@ -157,10 +169,14 @@ func New(opts Options) (*Scheduler, error) {
 }
 
 // follow keeps the objects of a resource for plug-ins.
-func (s *Scheduler) follow(shared *cache.Shared, r schema.GroupVersionResource) {
-	c := cache.Of(shared, client.Resource[client.Object]{GroupVersionResource: r}, nil)
-	c.Subscribe(func(before, after client.Object) { s.post(func(l *loop) { l.objectChanged(r, before, after) }) })
-	s.others = append(s.others, other{r, c})
+func (s *Scheduler) follow(shared *cache.Shared, o *other) {
+	r := o.resource
+	of := cache.Of[client.Object]
+	if o.optional {
+		of = cache.OptionalOf[client.Object]
+	}
+	o.cache = of(shared, client.Resource[client.Object]{GroupVersionResource: r}, nil)
+	o.cache.Subscribe(func(before, after client.Object) { s.post(func(l *loop) { l.objectChanged(r, before, after) }) })
 }
 
 // Ready is closed when the scheduler knows all nodes and pods and begins to
@@ -170,13 +186,16 @@ func (s *Scheduler) Ready() <-chan struct{} { return s.ready }
 // Metrics counts what the scheduler does, under upstream's names.
 func (s *Scheduler) Metrics() *Metrics { return s.metrics }
 
-// Reads returns the resources that the scheduler lists and watches.
-func (s *Scheduler) Reads() []schema.GroupVersionResource {
-	reads := []schema.GroupVersionResource{client.Pods.GroupVersionResource, client.Nodes.GroupVersionResource, client.Namespaces.GroupVersionResource}
+// Reads returns the resources that the scheduler lists and watches, and those of them that it can do without.
+func (s *Scheduler) Reads() (reads, optional []schema.GroupVersionResource) {
+	reads = []schema.GroupVersionResource{client.Pods.GroupVersionResource, client.Nodes.GroupVersionResource, client.Namespaces.GroupVersionResource}
 	for _, o := range s.others {
 		reads = append(reads, o.resource)
+		if o.optional {
+			optional = append(optional, o.resource)
+		}
 	}
-	return reads
+	return reads, optional
 }
 
 // Run schedules until ctx is over and then returns nil. A pod that cannot be

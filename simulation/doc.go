@@ -27,6 +27,7 @@
 //	  stopDelay: 2s                  # from the signal to the end, at most the grace period
 //	  imagePullError: no such image  # pulling its images fails: the error
 //	  neverReady: true
+//	  usage: {cpu: 250m, memory: 64Mi}  # of each container while it runs; nothing if left out
 //
 // A duration is one value, or a range from which each pod gets one value. A value that is drawn for a pod only depends on
 // the seed, the rule and the pod's namespace and name: two runs of the same cluster are equal. A crash loop is a

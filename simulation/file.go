@@ -22,7 +22,7 @@ import (
 	"github.com/sampan-io/sampan/internal/document"
 )
 
-// What a file has to say of itself.
+// The apiVersion and kind of a file.
 const (
 	APIVersion = "simulation.sampan.dev/v1alpha1"
 	Kind       = "SimulatedNodes"
@@ -63,6 +63,7 @@ type filePod struct {
 	StopDelay      scalar                `json:"stopDelay"`
 	ImagePullError string                `json:"imagePullError"`
 	NeverReady     bool                  `json:"neverReady"`
+	Usage          map[string]scalar     `json:"usage"`
 }
 
 // A scalar is the text of a string or a number.
@@ -277,6 +278,23 @@ func (c *checker) resources(texts map[string]scalar, at *field.Path) corev1.Reso
 	return list
 }
 
+// usage reads what each container of a pod uses.
+func (c *checker) usage(texts map[string]scalar, at *field.Path) Usage {
+	var u Usage
+	for name, text := range texts {
+		where := at.Key(name)
+		v, err := u.part(corev1.ResourceName(name))
+		if err != nil {
+			c.invalid(where, name, "%v", err)
+			continue
+		}
+		if err := v.set(string(text)); err != nil {
+			c.invalid(where, string(text), "%v", err)
+		}
+	}
+	return u
+}
+
 // fractional reports whether there can be a part of one of a resource.
 func fractional(name string) bool {
 	switch corev1.ResourceName(name) {
@@ -309,6 +327,7 @@ func (c *checker) rule(f *filePod, at *field.Path) rule {
 		start: c.span(f.StartDelay, at.Child("startDelay")),
 		ready: c.span(f.ReadyDelay, at.Child("readyDelay")),
 		stop:  c.span(f.StopDelay, at.Child("stopDelay")),
+		usage: c.usage(f.Usage, at.Child("usage")),
 	}
 	if f.Selector != nil {
 		faults := metavalidation.ValidateLabelSelector(f.Selector, metavalidation.LabelSelectorValidationOptions{}, at.Child("selector"))

@@ -43,6 +43,7 @@ type rule struct {
 	exitCode           int32
 	pullError          string
 	neverReady         bool
+	usage              Usage
 }
 
 // A span is a range of durations.
@@ -158,8 +159,8 @@ func Simulated(node *corev1.Node) bool {
 }
 
 // The annotation on a node that makes a simulated one fail, and the only value that it
-// can have: the node is cut off, so that nothing it says is heard and nothing is
-// heard there. What runs on it goes on.
+// can have: the node is cut off, so that it neither sends nor receives anything.
+// Its pods go on running.
 const (
 	FailureAnnotation = names.SimulatedFailure
 	Cut               = "cut"
@@ -174,6 +175,8 @@ const (
 	ExitCodeAnnotation   = names.SimulatedExitCode
 	PullErrorAnnotation  = names.SimulatedPullError
 	UnreadyAnnotation    = names.SimulatedUnready
+	CPUAnnotation        = names.SimulatedCPU
+	MemoryAnnotation     = names.SimulatedMemory
 )
 
 // A Life is how one pod lives on its simulated node. The zero Life runs at once and for
@@ -187,6 +190,7 @@ type Life struct {
 	ExitCode   int32
 	StopDelay  time.Duration // from the signal to the end
 	PullError  string        // why its images can't be pulled; empty: they can
+	Usage      Usage         // of each of its containers while it runs
 }
 
 // Life returns how a pod lives.
@@ -200,7 +204,7 @@ func (p *Plan) Life(pod *corev1.Pod) Life {
 			}
 			l = Life{
 				StartDelay: r.start.at(d.next()), ReadyDelay: r.ready.at(d.next()), StopDelay: r.stop.at(d.next()),
-				NeverReady: r.neverReady, ExitCode: r.exitCode, PullError: r.pullError,
+				NeverReady: r.neverReady, ExitCode: r.exitCode, PullError: r.pullError, Usage: r.usage,
 			}
 			if r.run != nil {
 				l.Ends, l.Run = true, r.run.at(d.next())
@@ -229,6 +233,9 @@ func (l Life) annotated(a map[string]string) Life {
 	}
 	if a[UnreadyAnnotation] != "" {
 		l.NeverReady = true
+	}
+	if u, err := l.Usage.annotated(a); err == nil {
+		l.Usage = u
 	}
 	return l
 }

@@ -188,6 +188,12 @@ func (s *Store) Commit(ctx context.Context, w Write) (Record, error) {
 		if q.data == nil {
 			q.data = []byte{} // nil deletes
 		}
+		if s.opts.Seal != nil {
+			var err error
+			if q.data, err = s.opts.Seal(w.Key, q.data); err != nil {
+				return Record{}, err
+			}
+		}
 		if len(w.Key)+len(q.data) > maxValue {
 			return Record{}, fmt.Errorf("store: the value of %q has %d bytes, want at most %d", w.Key, len(q.data), maxValue)
 		}
@@ -346,6 +352,9 @@ func (s *Store) publish(items ...queued) {
 		s.deadlines.move(q.rec.Key, before, after)
 		s.last = q.rec.Revision
 	}
+	s.wakeReaders()
+	s.setTimer()
+	s.opts.Written()
 	// All histories at once and seldom: a resource that is never written
 	// again must let go of its old values as well.
 	if now.Sub(s.trimmed) > s.opts.Keep/16 {
@@ -387,6 +396,12 @@ func (s *Store) Run(ctx context.Context) error {
 			err = s.drain(work)
 		case <-again:
 			err = s.tryRoom(work)
+		case <-s.rewrite:
+			if r, ok := s.backend.(Rewriter); ok {
+				if err = r.Rewrite(work); err != nil {
+					err = s.breaks(nil, err)
+				}
+			}
 		case <-ctx.Done():
 		}
 		if err != nil {
@@ -398,6 +413,15 @@ func (s *Store) Run(ctx context.Context) error {
 		return errors.Join(err, s.backend.Close())
 	}
 	return errors.Join(s.save(work), s.backend.Close())
+}
+
+// Rewrite makes the backend write all records again, if it is a [Rewriter], because Options.Seal now returns something
+// else. It returns at once: Run does the work.
+func (s *Store) Rewrite() {
+	select {
+	case s.rewrite <- struct{}{}:
+	default:
+	}
 }
 
 func (s *Store) refuseWrites(why error) {
@@ -534,7 +558,9 @@ func (s *Store) commit(ctx context.Context, b *batch) (kept bool, err error) {
 	for i := range rest {
 		entries = append(entries, rest[i].entry())
 	}
+	start := time.Now()
 	err = s.backend.Commit(ctx, Batch{Entries: entries})
+	s.syncs.observe(time.Since(start), len(entries))
 	if b.frees && errors.Is(err, ErrFull) {
 		return true, s.commitKept(ctx, rest)
 	}

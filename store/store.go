@@ -71,6 +71,10 @@ type Query struct {
 	// Term, if not empty, is an index term (see Options.Terms) that the record
 	// must carry.
 	Term string
+
+	// Progress asks a watch to report revisions without an event for it as well, see
+	// Options.Progress. A list ignores it.
+	Progress bool
 }
 
 // A Page asks for a part of a list.
@@ -123,6 +127,11 @@ type Options struct {
 	// record, from one goroutine, and may defer the real work.
 	Decode func(key string, data []byte) (Value, error)
 
+	// Seal returns what the backend saves of the bytes of a value, such as an encrypted form;
+	// Decode has to undo it. It is called once per write, by the goroutine that commits, which
+	// gets its error. Nil means that values are saved as they are.
+	Seal func(key string, data []byte) ([]byte, error)
+
 	// Terms returns the index terms of a value ("spec.nodeName=a"). It is called
 	// once per write and must be pure. Nil means no index.
 	Terms func(key string, v Value) []string
@@ -136,8 +145,9 @@ type Options struct {
 	// means five minutes, after which upstream's API server compacts etcd.
 	Keep time.Duration
 
-	// Progress is how often a waiting watch yields the newest revision, if that moves without an
-	// event for it; 0 means one minute, as often as upstream sends bookmarks.
+	// Progress is how long after a write a waiting watch with Query.Progress yields the newest
+	// revision at the latest, if it had no event for it; 0 means one minute, as often as upstream sends
+	// bookmarks.
 	Progress time.Duration
 
 	// TTL returns how long a record with that key lives after its last write; 0 means for
@@ -152,6 +162,10 @@ type Options struct {
 	// Notify is called when the store runs out of space, and when it has space again. It must
 	// not block or write to the store. Nil means that this is only logged.
 	Notify func(Notice)
+
+	// Written is called after each publication of writes, with a lock held: it must not block or use
+	// the store. Nil means that it is not called.
+	Written func()
 
 	Log *slog.Logger // nil means slog.Default
 }
@@ -171,6 +185,8 @@ type Store struct {
 	ready   chan struct{}
 	stopped chan struct{}
 	kick    chan struct{} // has one place; filled when a batch is open
+	rewrite chan struct{} // has one place; filled by Rewrite
+	syncs   syncs
 
 	mu        sync.RWMutex
 	resources map[string]*resource // guarded by mu
@@ -178,6 +194,8 @@ type Store struct {
 	base      Revision             // guarded by mu; history floor of resources not met yet
 	trimmed   time.Time            // guarded by mu; when the histories were last trimmed
 	deadlines deadlines            // guarded by mu, but for its channel
+	readers   []*reader            // guarded by mu; that wait for a revision
+	progress  progress             // guarded by mu
 
 	// Taken before mu where both are needed.
 	accept writes // its fields are guarded by accept.mu
@@ -209,6 +227,9 @@ func Open(ctx context.Context, backend Backend, opts Options) (*Store, error) {
 	if opts.Notify == nil {
 		opts.Notify = func(Notice) {}
 	}
+	if opts.Written == nil {
+		opts.Written = func() {}
+	}
 	if opts.Log == nil {
 		opts.Log = slog.Default()
 	}
@@ -218,6 +239,7 @@ func Open(ctx context.Context, backend Backend, opts Options) (*Store, error) {
 		ready:     make(chan struct{}),
 		stopped:   make(chan struct{}),
 		kick:      make(chan struct{}, 1),
+		rewrite:   make(chan struct{}, 1),
 		resources: map[string]*resource{},
 		trimmed:   time.Now(),
 		deadlines: deadlines{keys: map[int64]map[string]struct{}{}, set: make(chan struct{}, 1)},
@@ -298,6 +320,17 @@ func (s *Store) Get(key string) (Record, error) {
 	return Record{}, fmt.Errorf("%s: %w", key, ErrNotFound)
 }
 
+// Count returns how many records the resource has whose keys begin with the first segment of the prefix. It does not list
+// them.
+func (s *Store) Count(prefix string) int {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	if r := s.resources[resourceOf(prefix)]; r != nil {
+		return r.live.Len()
+	}
+	return 0
+}
+
 // List returns the matching records in key order. A revision that is no longer
 // in the history is ErrExpired, one that was never written ErrFuture.
 //
@@ -352,7 +385,7 @@ func (s *Store) prepare(name string, c *collector) (img *image, done bool, err e
 		return nil, false, fmt.Errorf("list of %s at revision %d, history begins at %d: %w", c.q.Prefix, at, floor, ErrExpired)
 	}
 	c.out.Revision = at
-	if r == nil {
+	if r == nil || r.live.Len() == 0 && at == s.last {
 		return nil, true, nil
 	}
 	c.undone = nil
@@ -387,6 +420,14 @@ type Backend interface {
 
 	// Close releases the medium. Everything committed is durable already.
 	Close() error
+}
+
+// A Rewriter is a backend that can write all its records again, after a change of the bytes that are saved for values.
+type Rewriter interface {
+	// Rewrite begins to write all records again and to remove the files that have them now. It may
+	// wait for earlier work of this kind, but not for the new one. Records that are committed later are
+	// not concerned. An error breaks the backend.
+	Rewrite(ctx context.Context) error
 }
 
 // A Batch is the writes of one commit.

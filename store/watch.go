@@ -16,9 +16,10 @@ type watcher struct {
 	r    *resource
 	wait chan struct{} // filled by a publisher who finds idle set; may hold a token from before
 
-	next uint64 // number of the first event not yet looked at; meaningless while idle
-	idle bool   // all events so far were looked at; the next that matches sets next and fills wait
-	slot int    // place in the list of watchers that it stands in
+	told Revision // everything up to here was yielded
+	next uint64   // number of the first event not yet looked at; meaningless while idle
+	idle bool     // all events so far were looked at; the next that matches sets next and fills wait
+	slot int      // place in the list of watchers that it stands in
 }
 
 // watchers finds the watchers that match an event without visiting the others.
@@ -86,11 +87,16 @@ func wakeAll(l []*watcher, e *event, n uint64) {
 	for _, w := range l {
 		if w.idle && w.q.covers(e.rec.Key) {
 			w.idle, w.next = false, n
-			select {
-			case w.wait <- struct{}{}:
-			default: // a token that w has not fetched yet does as well
-			}
+			w.wakeUp()
 		}
+	}
+}
+
+// wakeUp ends the waiting of w.
+func (w *watcher) wakeUp() {
+	select {
+	case w.wait <- struct{}{}:
+	default: // a token that w has not fetched yet does as well
 	}
 }
 
@@ -108,9 +114,10 @@ const (
 // falls behind, and past the history gets ErrExpired. An error is the last thing yielded; the end
 // of ctx is context.Cause(ctx), that of the store ErrStopped.
 //
-// Between events it yields an Event with an empty Key whenever it is about to wait, and every
-// Options.Progress while revisions move without an event for it: its Revision says that everything
-// up to there was yielded. Callers use it to flush what they buffered and for bookmarks.
+// Between events it yields an Event with an empty Key whenever it is about to wait: its Revision says
+// that everything up to there was yielded. Callers use it to flush what they buffered. With
+// Query.Progress it does so as well when only revisions have moved, at most Options.Progress after
+// a write; without writes nothing wakes it.
 func (s *Store) Watch(ctx context.Context, q Query, after Revision) iter.Seq2[Event, error] {
 	return func(yield func(Event, error) bool) {
 		w, err := s.subscribe(q, after)
@@ -119,38 +126,31 @@ func (s *Store) Watch(ctx context.Context, q Query, after Revision) iter.Seq2[Ev
 			return
 		}
 		defer s.unsubscribe(w)
-		var (
-			told   = after
-			events []event
-			pause  = time.NewTimer(s.opts.Progress)
-		)
-		defer pause.Stop()
+		var events []event
 		for {
 			if ctx.Err() != nil {
 				yield(Event{}, context.Cause(ctx))
 				return
 			}
-			var upTo Revision
-			events, upTo, err = s.look(w, events[:0])
+			var idle bool
+			events, idle, err = s.look(w, events[:0])
 			if err != nil {
 				yield(Event{}, err)
 				return
 			}
 			for _, e := range events {
-				told = e.rec.Revision
 				if !yield(e.public(), nil) {
 					return
 				}
 			}
 			clear(events) // let the yielded events be collected
-			if len(events) > 0 {
+			if !idle {
 				continue
 			}
-			told = max(told, upTo)
-			if !yield(Event{Record: Record{Revision: told}}, nil) {
+			if !yield(Event{Record: Record{Revision: w.told}}, nil) {
 				return
 			}
-			if err := s.idle(ctx, w, pause, told); err != nil {
+			if err := s.idle(ctx, w); err != nil {
 				yield(Event{}, err)
 				return
 			}
@@ -158,28 +158,55 @@ func (s *Store) Watch(ctx context.Context, q Query, after Revision) iter.Seq2[Ev
 	}
 }
 
-// idle waits for an event that matches, or for progress worth telling.
-func (s *Store) idle(ctx context.Context, w *watcher, pause *time.Timer, told Revision) error {
-	pause.Reset(s.opts.Progress)
-	for {
+// idle waits for an event that matches, or for progress.
+func (s *Store) idle(ctx context.Context, w *watcher) error {
+	select {
+	case <-w.wait:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	case <-s.stopped:
+		// Events that were published before the stop are still yielded.
 		select {
 		case <-w.wait:
 			return nil
-		case <-pause.C:
-			if s.Revision() > told {
-				return nil
-			}
-			pause.Reset(s.opts.Progress)
-		case <-ctx.Done():
-			return context.Cause(ctx)
-		case <-s.stopped:
-			// Events that were published before the stop are still yielded.
-			select {
-			case <-w.wait:
-				return nil
-			default:
-				return ErrStopped
-			}
+		default:
+			return ErrStopped
+		}
+	}
+}
+
+// progress wakes the watchers that report revisions without an event for them. One timer
+// does so for all; a write sets it unless it is set already, so that nothing happens while nothing is
+// written.
+type progress struct {
+	watchers map[*watcher]struct{} // with Query.Progress
+	timer    *time.Timer           // nil before the first use
+	set      bool
+}
+
+// setTimer makes the timer run if a watcher waits for it. The caller holds mu for writing.
+func (s *Store) setTimer() {
+	p := &s.progress
+	if p.set || len(p.watchers) == 0 {
+		return
+	}
+	p.set = true
+	if p.timer == nil {
+		p.timer = time.AfterFunc(s.opts.Progress, s.tellProgress)
+		return
+	}
+	p.timer.Reset(s.opts.Progress)
+}
+
+// tellProgress wakes the idle watchers that have not yielded the newest revision.
+func (s *Store) tellProgress() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.progress.set = false
+	for w := range s.progress.watchers {
+		if w.idle && w.told < s.last {
+			w.wakeUp()
 		}
 	}
 }
@@ -197,8 +224,14 @@ func (s *Store) subscribe(q Query, after Revision) (*watcher, error) {
 	if after < r.history.floor {
 		return nil, fmt.Errorf("watch of %s after revision %d, history begins after %d: %w", q.Prefix, after, r.history.floor, ErrExpired)
 	}
-	w := &watcher{q: q, r: r, wait: make(chan struct{}, 1), next: r.history.after(after)}
+	w := &watcher{q: q, r: r, wait: make(chan struct{}, 1), told: after, next: r.history.after(after)}
 	r.watchers.add(w)
+	if q.Progress {
+		if s.progress.watchers == nil {
+			s.progress.watchers = map[*watcher]struct{}{}
+		}
+		s.progress.watchers[w] = struct{}{}
+	}
 	return w, nil
 }
 
@@ -206,11 +239,11 @@ func (s *Store) unsubscribe(w *watcher) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	w.r.watchers.remove(w)
+	delete(s.progress.watchers, w)
 }
 
-// look adds the next events for w to into. If there are none it makes w idle and
-// returns the revision up to which that is so.
-func (s *Store) look(w *watcher, into []event) ([]event, Revision, error) {
+// look adds the next events for w to into. If there are none it makes w idle.
+func (s *Store) look(w *watcher, into []event) (_ []event, idle bool, err error) {
 	for {
 		s.mu.RLock()
 		h := &w.r.history
@@ -219,7 +252,7 @@ func (s *Store) look(w *watcher, into []event) ([]event, Revision, error) {
 		case w.next < h.first:
 			floor := h.floor
 			s.mu.RUnlock()
-			return into, 0, fmt.Errorf("watch of %s fell behind, history begins after revision %d: %w", w.q.Prefix, floor, ErrExpired)
+			return into, false, fmt.Errorf("watch of %s fell behind, history begins after revision %d: %w", w.q.Prefix, floor, ErrExpired)
 		default:
 			for end := min(w.next+glance, h.next); w.next < end && len(into) < handful; w.next++ {
 				if e := h.at(w.next); w.q.matches(e) {
@@ -228,13 +261,16 @@ func (s *Store) look(w *watcher, into []event) ([]event, Revision, error) {
 			}
 			w.idle = len(into) == 0 && w.next == h.next
 		}
-		idle, last := w.idle, s.last
-		s.mu.RUnlock()
+		idle = w.idle
 		switch {
 		case idle:
-			return into, last, nil
+			w.told = max(w.told, s.last)
 		case len(into) > 0:
-			return into, 0, nil
+			w.told = into[len(into)-1].rec.Revision
+		}
+		s.mu.RUnlock()
+		if idle || len(into) > 0 {
+			return into, idle, nil
 		}
 	}
 }

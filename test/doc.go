@@ -5,6 +5,6 @@
 // result of each connection is computed in services_model_test.go, which shares no code
 // with the proxy. SAMPAN_SERVICES_TIMES multiplies the length of the runs under load.
 //
-// The stories are scripts in testdata/script. Each runs in its own network, mount and
-// process namespaces; see TestMain.
+// The stories are scripts in testdata/script, a directory for each group: `go test -run TestScripts/GROUP/NAME` runs one.
+// The tests run in network, mount and process namespaces of their own; see TestMain.
 package test

@@ -19,52 +19,64 @@ import (
 // TestScripts plays the terminal sessions in testdata/script. The commands sampan
 // and kubectl are the programs under test; the others are in commands_test.go and in session.
 //
-// A session whose name begins with "real" has a cluster with one real node and
-// needs root, one with "bare" or "root" has none, and all others have one with
-// two simulated nodes. A "root" session needs root. NAME is a cluster name that
-// is free, DATA and RUN are its directories if it is brought up; it is taken down
-// in the end.
+// Each directory there is a group of sessions, and decides which cluster they get. The group real has a cluster with one
+// real node and needs root. The groups bare and root have none, and root needs root. All other groups have a cluster
+// with two simulated nodes. Sessions without a cluster get NAME, a free name of a cluster, and DATA and RUN, its directories if
+// the session brings it up; it is taken down in the end.
 func TestScripts(t *testing.T) {
 	bin := t.TempDir()
 	if err := session.Link(bin, map[string]string{"sampan": sampanProgram, "kubectl": kubectlProgram}); err != nil {
 		t.Fatal(err)
 	}
+	groups, err := filepath.Glob("testdata/script/*")
+	if err != nil || len(groups) == 0 {
+		t.Fatalf("no sessions: %v", err)
+	}
 	var reals atomic.Int32 // sessions with a real node so far
-	testscript.Run(t, testscript.Params{
-		Dir:                 "testdata/script",
-		RequireExplicitExec: true,
-		Cmds:                session.Commands(commands),
-		Setup: func(e *testscript.Env) error {
-			session.Prepare(e, bin)
-			examples, err := filepath.Abs("../examples")
-			if err != nil {
-				return err
-			}
-			e.Setenv("EXAMPLES", examples)
-			tt := e.T().(testing.TB) // testscript runs on tests
-			script := strings.TrimPrefix(filepath.Base(e.WorkDir), "script-")
-			root := strings.HasPrefix(script, "root")
-			switch {
-			case root && os.Getuid() != 0:
-				tt.Skip("needs root")
-			case root || strings.HasPrefix(script, "bare"):
-				setupName(e)
-				return nil
-			}
-			o := clustertest.Options{Program: sampanProgram, Nodes: 2, Real: strings.HasPrefix(script, "real")}
-			if o.Real {
-				// Sessions that start at the same moment would find the same
-				// networks free. What they ask for shall not leave this machine.
-				const most = 50
-				n := reals.Add(1) % most
-				o.Args = []string{fmt.Sprintf("--pod-network=10.%d.0.0/16", 100+n), fmt.Sprintf("--service-network=10.%d.0.0/16", 150+n), "--cluster-dns-upstream=none"}
-			}
-			c := clustertest.New(tt, o)
-			e.Setenv("KUBECONFIG", c.Kubeconfig)
-			e.Setenv("CLUSTER", c.Name)
-			return nil
-		},
-	})
+	for _, dir := range groups {
+		group := filepath.Base(dir)
+		t.Run(group, func(t *testing.T) {
+			t.Parallel()
+			testscript.Run(t, testscript.Params{
+				Dir:                 dir,
+				RequireExplicitExec: true,
+				Cmds:                session.Commands(commands),
+				Setup: func(e *testscript.Env) error {
+					session.Prepare(e, bin)
+					return setup(e, group, &reals)
+				},
+			})
+		})
+	}
+}
+
+// setup gives a session of a group its cluster.
+func setup(e *testscript.Env, group string, reals *atomic.Int32) error {
+	examples, err := filepath.Abs("../examples")
+	if err != nil {
+		return err
+	}
+	e.Setenv("EXAMPLES", examples)
+	t := e.T().(testing.TB) // testscript runs on tests
+	switch {
+	case group == "root" && os.Getuid() != 0:
+		t.Skip("needs root")
+	case group == "root" || group == "bare":
+		setupName(e)
+		return nil
+	}
+	o := clustertest.Options{Program: sampanProgram, Nodes: 2, Real: group == "real"}
+	if o.Real {
+		// Sessions that start at the same moment would find the same networks free. Their DNS questions must not
+		// leave this machine.
+		const most = 50
+		n := reals.Add(1) % most
+		o.Args = []string{fmt.Sprintf("--pod-network=10.%d.0.0/16", 100+n), fmt.Sprintf("--service-network=10.%d.0.0/16", 150+n), "--cluster-dns-upstream=none"}
+	}
+	c := clustertest.New(t, o)
+	e.Setenv("KUBECONFIG", c.Kubeconfig)
+	e.Setenv("CLUSTER", c.Name)
+	return nil
 }
 
 // setupName gives a session the name of a cluster that it may bring up.

@@ -31,7 +31,7 @@ type AddressesOptions struct {
 	NodePorts PortRange
 }
 
-// ServiceAddresses gives services their addresses and node ports.
+// ServiceAddresses gives services their addresses and node ports, and keeps IPAddress objects in accordance with them.
 //
 // What is taken is what stored services have, and what requests under way have
 // reserved. A reservation ends when the fate of its write is known and readers can see it, so
@@ -42,6 +42,7 @@ type ServiceAddresses struct {
 	order  []corev1.IPFamily
 	pools  map[corev1.IPFamily]pool
 	ports  PortRange
+	writer Writer // nil: others create the IPAddresses
 
 	mu            sync.Mutex
 	heldAddresses map[netip.Addr]bool // guarded by mu; reserved by requests under way
@@ -90,8 +91,11 @@ func familyOf(a netip.Addr) corev1.IPFamily {
 // Name implements [Plugin].
 func (*ServiceAddresses) Name() string { return "ServiceAddresses" }
 
-// Admit implements [Plugin].
+// Admit implements [Mutator].
 func (p *ServiceAddresses) Admit(ctx context.Context, a *Attributes) error {
+	if a.Kind.GR() == networkingResource("ipaddresses").GroupResource() && a.Operation == Create {
+		return p.admitIPAddress(ctx, a)
+	}
 	if !a.is("services", "") || a.Operation != Create && a.Operation != Update {
 		return nil
 	}
@@ -155,7 +159,7 @@ func (p *ServiceAddresses) allocate(ctx context.Context, a *Attributes, svc, old
 	// Read with the lock held: a commit that this does not show yet still has its
 	// reservation. Reading is from memory.
 	t := p.taken(ctx, r)
-	err := p.findAddresses(r, t)
+	err := p.findAddresses(ctx, r, t)
 	if err == nil {
 		err = p.findPorts(r, t)
 	}
@@ -174,17 +178,25 @@ func (p *ServiceAddresses) allocate(ctx context.Context, a *Attributes, svc, old
 	for _, port := range r.ports {
 		p.heldPorts[port] = true
 	}
-	a.Done = append(a.Done, func(bool) {
-		p.mu.Lock()
-		defer p.mu.Unlock()
-		for _, ip := range r.addresses {
-			delete(p.heldAddresses, ip)
-		}
-		for _, port := range r.ports {
-			delete(p.heldPorts, port)
+	a.Done = append(a.Done, func(committed bool) {
+		p.release(r)
+		if committed {
+			p.record(ctx, svc, r.addresses)
 		}
 	})
 	return nil
+}
+
+// release ends the reservations of a request.
+func (p *ServiceAddresses) release(r *request) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, ip := range r.addresses {
+		delete(p.heldAddresses, ip)
+	}
+	for _, port := range r.ports {
+		delete(p.heldPorts, port)
+	}
 }
 
 // asks reports whether there may be anything to find, so that most updates cost
@@ -234,6 +246,7 @@ func needsHealthPort(svc *corev1.Service) bool {
 // taken answers what a service cannot have, because others have it in the store or on
 // the way there, or it has just been given it. It is good while mu is held.
 type taken struct {
+	ctx  context.Context //nolint:containedctx // of the request, as long as mu is held
 	p    *ServiceAddresses
 	r    *request
 	held func(what string) bool // by another service in the store
@@ -241,7 +254,7 @@ type taken struct {
 }
 
 func (p *ServiceAddresses) taken(ctx context.Context, r *request) *taken {
-	t := &taken{p: p, r: r}
+	t := &taken{ctx: ctx, p: p, r: r}
 	t.held = func(what string) bool {
 		holders, err := p.reader.Holders(ctx, core("services"), what)
 		if err != nil && t.err == nil {
@@ -258,14 +271,19 @@ func (t *taken) address(ip netip.Addr) bool {
 	if t.p.heldAddresses[ip] || slices.Contains(t.r.addresses, ip) {
 		return true
 	}
-	if t.r.svc.Namespace != metav1.NamespaceDefault || t.r.svc.Name != "kubernetes" {
+	if !apiServer(t.r.svc) {
 		for _, pool := range t.p.pools {
 			if pool.first == ip {
 				return true
 			}
 		}
 	}
-	return t.held(corekinds.ServiceAddress(ip))
+	return t.held(corekinds.ServiceAddress(ip)) || t.foreign(ip)
+}
+
+// apiServer reports whether a service is that of the API server.
+func apiServer(svc *corev1.Service) bool {
+	return svc.Namespace == metav1.NamespaceDefault && svc.Name == "kubernetes"
 }
 
 func (t *taken) port(port int32) bool {
@@ -274,7 +292,7 @@ func (t *taken) port(port int32) bool {
 
 // findAddresses fills in and checks the service's addresses, one for each of its
 // families.
-func (p *ServiceAddresses) findAddresses(r *request, t *taken) error {
+func (p *ServiceAddresses) findAddresses(ctx context.Context, r *request, t *taken) error {
 	if !hasAddress(r.svc) {
 		return nil
 	}
@@ -284,9 +302,16 @@ func (p *ServiceAddresses) findAddresses(r *request, t *taken) error {
 		if i >= len(spec.ClusterIPs) {
 			spec.ClusterIPs = append(spec.ClusterIPs, "")
 		}
-		pool, ok := p.pools[family]
+		own, ok := p.pools[family]
 		if !ok {
 			continue // refused by setFamilies, unless the service had it before
+		}
+		ranges, err := p.rangesOf(ctx, family)
+		if err != nil {
+			return err
+		}
+		if apiServer(r.svc) {
+			ranges = []pool{own} // it has to start even if the range is not to be used any more
 		}
 		if s := spec.ClusterIPs[i]; s != "" {
 			if r.old != nil && r.old.Spec.Type != corev1.ServiceTypeExternalName && i < len(r.old.Spec.ClusterIPs) {
@@ -296,10 +321,10 @@ func (p *ServiceAddresses) findAddresses(r *request, t *taken) error {
 			switch {
 			case err != nil:
 				continue // validation says so
-			case !pool.holds(ip):
-				err = pool.refusal(ip)
-			case t.address(ip):
-				err = errAddressTaken
+			default:
+				if err = refusal(ranges, ip); err == nil && t.address(ip) {
+					err = errAddressTaken
+				}
 			}
 			if err != nil {
 				r.errs = append(r.errs, field.Invalid(field.NewPath("spec", "clusterIPs"), asked, fmt.Sprintf("failed to allocate IP %v: %v", s, err)))
@@ -308,9 +333,9 @@ func (p *ServiceAddresses) findAddresses(r *request, t *taken) error {
 			r.addresses = append(r.addresses, ip)
 			continue
 		}
-		ip, err := pool.next(t.address)
+		ip, err := nextOf(ranges, t.address)
 		if err != nil {
-			return apierrors.NewInternalError(fmt.Errorf("failed to allocate a serviceIP: %w; delete services that are not needed, or use a larger service network than %s", err, pool.prefix))
+			return apierrors.NewInternalError(fmt.Errorf("failed to allocate a serviceIP: %w; delete services that are not needed, or create a ServiceCIDR with another network than %s", err, own.prefix))
 		}
 		r.addresses = append(r.addresses, ip)
 		spec.ClusterIPs[i] = ip.String()

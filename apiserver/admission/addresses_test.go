@@ -124,7 +124,7 @@ func TestServiceAddresses(t *testing.T) {
 		{name: "the first is for kubernetes", svc: "ip=10.0.0.1", refuse: "provided IP is already allocated"},
 		{name: "the network itself", svc: "ip=10.0.0.0", refuse: "not in the valid range. The range of valid IPs is 10.0.0.0/29"},
 		{name: "broadcast", svc: "ip=10.0.0.7", refuse: "not in the valid range"},
-		{name: "a foreign one", svc: "ip=10.0.1.2", refuse: "not in the valid range"},
+		{name: "a foreign one", svc: "ip=10.0.1.2", refuse: "failed to allocate IP 10.0.1.2: the provided network does not match the current range"},
 		{name: "of a family that is not there", svc: "ip=fd00::9", refuse: `spec.clusterIPs[0]: Invalid value: ["fd00::9"]: IPv6 is not configured on this cluster`},
 		{name: "headless", svc: "ip=None selector", want: "type=ClusterIP ip=None policy=SingleStack families=IPv4"},
 		{name: "headless without selector", svc: "ip=None", want: "type=ClusterIP ip=None policy=RequireDualStack families=IPv4,IPv6"},

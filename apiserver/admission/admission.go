@@ -2,7 +2,9 @@ package admission
 
 import (
 	"context"
+	"fmt"
 	"slices"
+	"time"
 
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -62,9 +64,14 @@ func (a *Attributes) Finish(committed bool) {
 	}
 }
 
-// A Plugin changes or refuses writes. It is safe for concurrent use.
+// A Plugin is a [Mutator], a [Validator] or both. It is safe for concurrent use.
 type Plugin interface {
 	Name() string
+}
+
+// A Mutator changes or refuses writes before the object is validated.
+type Mutator interface {
+	Plugin
 
 	// Admit may change a.Object, add to a.Done, or refuse with an API status
 	// error. A plug-in that is not concerned returns nil.
@@ -72,6 +79,92 @@ type Plugin interface {
 	// When the API server tries a write again because the object changed in
 	// the meantime, it finishes these attributes with false and makes new ones.
 	Admit(ctx context.Context, a *Attributes) error
+}
+
+// A Validator refuses writes after the object was validated, when nothing changes it any more.
+type Validator interface {
+	Plugin
+
+	// Validate may add to a.Warnings and a.Done, or refuse as Admit does. It does not change a.Object.
+	Validate(ctx context.Context, a *Attributes) error
+}
+
+// A Chain has the plug-ins of a server, in the order in which they are asked.
+type Chain struct {
+	mutators   []Mutator
+	validators []Validator
+	observe    func(Observation)
+}
+
+// An Observation is how long a plug-in took for one write, or all plug-ins together.
+type Observation struct {
+	Plugin    string // empty for all plug-ins together
+	Validates bool   // otherwise it admits
+	Operation Operation
+	Rejected  bool
+	Took      time.Duration
+}
+
+// Observe makes the chain report what its plug-ins take to a function, which must not block. It is called before the chain
+// is used.
+func (c *Chain) Observe(observe func(Observation)) { c.observe = observe }
+
+// timed calls the plug-ins one after the other and reports how long they took.
+func timed[P Plugin](c *Chain, a *Attributes, validates bool, plugins []P, call func(P) error) error {
+	if c.observe == nil {
+		for _, p := range plugins {
+			if err := call(p); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	start := time.Now()
+	last := time.Duration(0)
+	var err error
+	for _, p := range plugins {
+		err = call(p)
+		now := time.Since(start)
+		c.observe(Observation{p.Name(), validates, a.Operation, err != nil, now - last})
+		if last = now; err != nil {
+			break
+		}
+	}
+	c.observe(Observation{"", validates, a.Operation, err != nil, last})
+	return err
+}
+
+// NewChain returns the chain of the plug-ins, in their order. A plug-in that is neither a
+// [Mutator] nor a [Validator] is an error.
+func NewChain(plugins []Plugin) (*Chain, error) {
+	c := &Chain{}
+	for _, p := range plugins {
+		m, mutates := p.(Mutator)
+		v, validates := p.(Validator)
+		if mutates {
+			c.mutators = append(c.mutators, m)
+		}
+		if validates {
+			c.validators = append(c.validators, v)
+		}
+		if !mutates && !validates {
+			return nil, fmt.Errorf("admission: plug-in %s neither admits nor validates", p.Name())
+		}
+	}
+	return c, nil
+}
+
+// Mutates reports whether there is a plug-in that may change objects.
+func (c *Chain) Mutates() bool { return len(c.mutators) > 0 }
+
+// Admit asks the mutators. The first refusal is its error.
+func (c *Chain) Admit(ctx context.Context, a *Attributes) error {
+	return timed(c, a, false, c.mutators, func(p Mutator) error { return p.Admit(ctx, a) })
+}
+
+// Validate asks the validators. The first refusal is its error.
+func (c *Chain) Validate(ctx context.Context, a *Attributes) error {
+	return timed(c, a, true, c.validators, func(p Validator) error { return p.Validate(ctx, a) })
 }
 
 // A Reader reads stored objects at the newest revision, from memory. It returns shared objects that

@@ -24,7 +24,7 @@ func NewNamespaceLifecycle(r Reader) *NamespaceLifecycle { return &NamespaceLife
 // Name implements [Plugin].
 func (*NamespaceLifecycle) Name() string { return "NamespaceLifecycle" }
 
-// Admit implements [Plugin].
+// Admit implements [Mutator].
 func (p *NamespaceLifecycle) Admit(ctx context.Context, a *Attributes) error {
 	if a.is("namespaces", "") {
 		immortal := []string{metav1.NamespaceDefault, metav1.NamespaceSystem, metav1.NamespacePublic, corev1.NamespaceNodeLease}

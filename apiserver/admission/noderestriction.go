@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	authenticationv1 "k8s.io/api/authentication/v1"
+	certificatesv1 "k8s.io/api/certificates/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 )
@@ -23,7 +24,7 @@ func NewNodeRestriction(r Reader) *NodeRestriction { return &NodeRestriction{r} 
 // Name implements [Plugin].
 func (*NodeRestriction) Name() string { return "NodeRestriction" }
 
-// Admit implements [Plugin].
+// Admit implements [Mutator].
 func (p *NodeRestriction) Admit(ctx context.Context, a *Attributes) error {
 	if a.User == nil {
 		return nil
@@ -47,10 +48,30 @@ func (p *NodeRestriction) Admit(ctx context.Context, a *Attributes) error {
 		return p.token(ctx, node, a)
 	case a.Kind.Group == "coordination.k8s.io" && a.Kind.Resource == "leases":
 		return lease(node, a)
+	case a.Kind.Group == certificatesv1.GroupName && a.Kind.Resource == "certificatesigningrequests" && a.Subresource == "":
+		return nodeCertificate(node, a)
 	case a.Kind.Group == "storage.k8s.io" && a.Kind.Resource == "csinodes":
 		if nameOf(a) != node {
 			return refuse(a, "can only access CSINode with the same name as the requesting node")
 		}
+	}
+	return nil
+}
+
+// nodeCertificate lets a node request certificates of nodes only for itself. What else such a request may have is decided
+// by the signers.
+func nodeCertificate(node string, a *Attributes) error {
+	r, ok := a.Object.(*certificatesv1.CertificateSigningRequest)
+	if !ok || a.Operation != Create ||
+		r.Spec.SignerName != certificatesv1.KubeletServingSignerName && r.Spec.SignerName != certificatesv1.KubeAPIServerClientKubeletSignerName {
+		return nil
+	}
+	request, err := parseRequest(r.Spec.Request)
+	if err != nil {
+		return refuse(a, "unable to parse csr: %w", err)
+	}
+	if request.Subject.CommonName != "system:node:"+node {
+		return refuse(a, "can only create a node CSR with CN=system:node:%s", node)
 	}
 	return nil
 }

@@ -12,8 +12,11 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/validation/field"
 	"k8s.io/pod-security-admission/api"
 	"k8s.io/pod-security-admission/policy"
+
+	"github.com/sampan-io/sampan/apiserver/audit"
 )
 
 // When a namespace gets a stricter level, its present pods are checked for a warning: so many of them, for so long at
@@ -24,9 +27,8 @@ const (
 )
 
 // PodSecurity holds pods to the Pod Security Standards that labels of their namespace name (KEP-2579). The checks and
-// their words are upstream's; there are no exemptions. The level of the audit label is checked, and violations
-// of it are not recorded, because there is no audit log. It is to be the last plug-in that sees pods: it changes
-// nothing.
+// their words are upstream's; there are no exemptions. Violations of the level of the audit label become annotations of
+// audit events. It is to be the last plug-in that sees pods: it changes nothing.
 type PodSecurity struct {
 	reader    Reader
 	evaluator policy.Evaluator
@@ -44,9 +46,9 @@ func NewPodSecurity(r Reader) (*PodSecurity, error) {
 // Name implements [Plugin].
 func (*PodSecurity) Name() string { return "PodSecurity" }
 
-// Admit implements [Plugin].
-func (p *PodSecurity) Admit(ctx context.Context, a *Attributes) error {
-	if a.Subresource != "" || a.Operation != Create && a.Operation != Update {
+// Validate implements [Validator].
+func (p *PodSecurity) Validate(ctx context.Context, a *Attributes) error {
+	if a.Subresource != "" && !a.is("pods", "ephemeralcontainers") || a.Operation != Create && a.Operation != Update {
 		return nil
 	}
 	if ns, ok := a.Object.(*corev1.Namespace); ok {
@@ -69,6 +71,9 @@ func (p *PodSecurity) Admit(ctx context.Context, a *Attributes) error {
 	if old, ok := a.Old.(*corev1.Pod); ok && isPod && sameImages(spec, &old.Spec) {
 		return nil // nothing else that is checked can change
 	}
+	if record := audit.From(ctx); record != nil {
+		p.annotate(record, levels, errs, isPod, meta, spec)
+	}
 	if isPod {
 		if r := p.check(levels.Enforce, meta, spec); !r.Allowed {
 			return refuse(a, "violates PodSecurity %q: %s", levels.Enforce.String(), r.ForbiddenDetail())
@@ -80,6 +85,22 @@ func (p *PodSecurity) Admit(ctx context.Context, a *Attributes) error {
 	return nil
 }
 
+// annotate adds what upstream does to the audit events of a request.
+func (p *PodSecurity) annotate(
+	record *audit.Record, levels api.Policy, errs field.ErrorList, isPod bool, meta *metav1.ObjectMeta, spec *corev1.PodSpec,
+) {
+	if len(errs) > 0 {
+		record.Annotate(api.AuditAnnotationPrefix+"error", fmt.Sprintf("Failed to parse policy: %v", errs.ToAggregate()))
+	}
+	if isPod {
+		record.Annotate(api.AuditAnnotationPrefix+api.EnforcedPolicyAnnotationKey, levels.Enforce.String())
+	}
+	if r := p.check(levels.Audit, meta, spec); !r.Allowed {
+		record.Annotate(api.AuditAnnotationPrefix+api.AuditViolationsAnnotationKey,
+			fmt.Sprintf("would violate PodSecurity %q: %s", levels.Audit.String(), r.ForbiddenDetail()))
+	}
+}
+
 func (p *PodSecurity) check(
 	level api.LevelVersion, meta *metav1.ObjectMeta, spec *corev1.PodSpec,
 ) policy.AggregateCheckResult {
@@ -89,10 +110,8 @@ func (p *PodSecurity) check(
 // admitNamespace refuses labels that are wrong, and warns of the pods that a stricter level would not have let in.
 func (p *PodSecurity) admitNamespace(ctx context.Context, a *Attributes, ns *corev1.Namespace) error {
 	now, errs := api.PolicyToEvaluate(ns.Labels, privileged())
-	var labels map[string]string
 	before := privileged()
 	if old, ok := a.Old.(*corev1.Namespace); ok {
-		labels = old.Labels
 		was, oldErrs := api.PolicyToEvaluate(old.Labels, privileged())
 		before = was
 		if fmt.Sprint(errs) == fmt.Sprint(oldErrs) {
@@ -101,10 +120,6 @@ func (p *PodSecurity) admitNamespace(ctx context.Context, a *Attributes, ns *cor
 	}
 	if len(errs) > 0 {
 		return apierrors.NewInvalid(a.Kind.GroupKind(), a.Name, errs)
-	}
-	newAudit := ns.Labels[api.AuditLevelLabel] != labels[api.AuditLevelLabel]
-	if newAudit && now.Audit.Level != api.LevelPrivileged {
-		a.warn("metadata.labels[%s]: has no effect in this version: there is no audit log", api.AuditLevelLabel)
 	}
 	switch {
 	case a.Operation != Update, now.Enforce == before.Enforce, now.Enforce.Level == api.LevelPrivileged:
@@ -203,12 +218,17 @@ func podOf(o any) (*metav1.ObjectMeta, *corev1.PodSpec) {
 }
 
 // sameImages reports whether two specifications have the same containers with the same images. An
-// update of the images is checked because upstream does, and because an update can change no other
+// update of the images is checked because upstream does, an added ephemeral container as well, and because an update can change no other
 // field that is checked.
 func sameImages(now, was *corev1.PodSpec) bool {
 	same := func(a, b corev1.Container) bool { return a.Image == b.Image }
 	return slices.EqualFunc(now.Containers, was.Containers, same) &&
-		slices.EqualFunc(now.InitContainers, was.InitContainers, same)
+		slices.EqualFunc(now.InitContainers, was.InitContainers, same) &&
+		!slices.ContainsFunc(now.EphemeralContainers, func(c corev1.EphemeralContainer) bool {
+			return !slices.ContainsFunc(was.EphemeralContainers, func(old corev1.EphemeralContainer) bool {
+				return old.Name == c.Name && old.Image == c.Image
+			})
+		})
 }
 
 // oneOfEachFirst returns pods, the further ones of each controller last: what is wrong with them is wrong with the

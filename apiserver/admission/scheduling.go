@@ -21,7 +21,7 @@ func NewPriority(r Reader) Priority { return Priority{r} }
 // Name implements [Plugin].
 func (Priority) Name() string { return "Priority" }
 
-// Admit implements [Plugin].
+// Admit implements [Mutator].
 func (p Priority) Admit(ctx context.Context, a *Attributes) error {
 	if class, ok := a.Object.(*schedulingv1.PriorityClass); ok {
 		return p.admitClass(ctx, a, class)
@@ -125,7 +125,7 @@ type DefaultTolerationSeconds struct{}
 // Name implements [Plugin].
 func (DefaultTolerationSeconds) Name() string { return "DefaultTolerationSeconds" }
 
-// Admit implements [Plugin].
+// Admit implements [Mutator].
 func (DefaultTolerationSeconds) Admit(_ context.Context, a *Attributes) error {
 	if pod := a.writtenPod(); pod != nil {
 		for _, taint := range []string{corev1.TaintNodeNotReady, corev1.TaintNodeUnreachable} {

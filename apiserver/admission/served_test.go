@@ -45,9 +45,11 @@ func serve(t *testing.T) *served {
 			t.Fatal(err)
 		}
 	}
+	var addresses *admission.ServiceAddresses
 	s := apiservertest.Open(t, func(o *apiserver.Options) {
 		objects := apiserver.NewReader(o.Catalog, o.Store)
-		addresses, err := admission.NewServiceAddresses(admission.AddressesOptions{Reader: objects, Networks: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/24")}})
+		var err error
+		addresses, err = admission.NewServiceAddresses(admission.AddressesOptions{Reader: objects, Networks: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/24")}})
 		must(err)
 		security, err := admission.NewPodSecurity(objects)
 		must(err)
@@ -57,22 +59,27 @@ func serve(t *testing.T) *served {
 		must(err)
 		o.Auth = auth.New(auth.Options{Tokens: tokens})
 		o.Admission = []admission.Plugin{
-			admission.NewNamespaceLifecycle(objects), admission.NewServiceAccount(objects),
+			admission.NewNamespaceLifecycle(objects), admission.NewLimitRanger(objects), admission.NewServiceAccount(objects),
 			admission.NewPriority(objects),
 			admission.DefaultTolerationSeconds{},
 			admission.NewStorage(objects),
-			admission.RuntimeClass{},
+			admission.NewRuntimeClass(objects),
+			admission.NewDefaultIngressClass(objects), admission.NewPodTopologyLabels(objects),
+			admission.CertificateRequester{},
 			admission.NewNodeRestriction(objects), addresses, security,
+			admission.NewDeviceAdminAccess(objects),
+			admission.NewResourceQuota(objects),
 		}
 		stream := func(w http.ResponseWriter, _ *http.Request, _ apiserver.ConnectRequest) {
 			w.WriteHeader(http.StatusNoContent)
 		}
-		o.Connect = map[catalog.Handler]apiserver.ConnectHandler{catalog.PodLog: stream, catalog.NodeProxy: stream}
+		o.Connect = map[catalog.Handler]apiserver.ConnectHandler{catalog.PodLog: stream, catalog.NodeProxy: stream, catalog.PodProxy: stream, catalog.ServiceProxy: stream}
 		o.Issue[catalog.ServiceAccountToken] = func(ctx context.Context, parent catalog.Object, body runtime.Object) (runtime.Object, error) {
 			return tokens.Request(ctx, parent.GetNamespace(), parent.GetName(), body.(*authenticationv1.TokenRequest))
 		}
 	})
 	f := &served{t, s, s.As(auth.User{Name: "admin", Groups: []string{auth.GroupMasters}})}
+	addresses.WriteWith(f.admin)
 	f.create(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "ship"}})
 	f.create(&corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: "ship", Name: "default"}})
 	return f
@@ -84,6 +91,8 @@ func resourceOf(o runtime.Object) schema.GroupVersionResource {
 		return corev1.SchemeGroupVersion.WithResource("namespaces")
 	case *corev1.ServiceAccount, *authenticationv1.TokenRequest:
 		return corev1.SchemeGroupVersion.WithResource("serviceaccounts")
+	case *corev1.ResourceQuota:
+		return quotas()
 	case *corev1.Service:
 		return corev1.SchemeGroupVersion.WithResource("services")
 	case *corev1.Secret:
@@ -162,7 +171,7 @@ func TestServicesThroughTheServer(t *testing.T) {
 
 	for name, want := range map[string]string{
 		"ip=10.0.0.999": "spec.clusterIPs",
-		"ip=10.9.0.1":   "not in the valid range",
+		"ip=10.9.0.1":   "does not match the current range",
 		"type=Odd":      "spec.type",
 		"families=IPv9": "spec.ipFamilies",
 	} {
@@ -245,7 +254,7 @@ func TestAPodsTokenThroughTheServer(t *testing.T) {
 		{"/livez", token, http.StatusOK},
 		{"/livez", token + "x", http.StatusUnauthorized}, // a bad credential is refused even where none is needed
 		{"/api/v1/namespaces/ship/pods", token, http.StatusForbidden},
-		{"/api/v1/namespaces/ship/pods", "", http.StatusUnauthorized},
+		{"/api/v1/namespaces/ship/pods", "", http.StatusForbidden},
 	} {
 		if got := get(tt.path, tt.token); got != tt.want && (tt.token != "" || got != http.StatusForbidden) {
 			t.Errorf("GET %s: %d, want %d", tt.path, got, tt.want)

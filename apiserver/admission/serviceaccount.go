@@ -45,7 +45,7 @@ func NewServiceAccount(r Reader) *ServiceAccount {
 // Name implements [Plugin].
 func (*ServiceAccount) Name() string { return "ServiceAccount" }
 
-// Admit implements [Plugin].
+// Admit implements [Mutator].
 func (p *ServiceAccount) Admit(ctx context.Context, a *Attributes) error {
 	if a.Operation == Create && a.is("serviceaccounts", "") && a.Name == defaultAccount {
 		a.Done = append(a.Done, func(bool) { p.wake(a.Namespace) })

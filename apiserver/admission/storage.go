@@ -1,7 +1,6 @@
 package admission
 
 import (
-	"cmp"
 	"context"
 	"slices"
 
@@ -25,7 +24,7 @@ func NewStorage(r Reader) Storage { return Storage{r} }
 // PersistentVolumeClaimResize and StorageObjectInUseProtection.
 func (Storage) Name() string { return "Storage" }
 
-// Admit implements [Plugin].
+// Admit implements [Mutator].
 func (p Storage) Admit(ctx context.Context, a *Attributes) error {
 	if volume, ok := a.Object.(*corev1.PersistentVolume); ok && a.is("persistentvolumes", "") && a.Operation == Create {
 		protect(volume, "kubernetes.io/pv-protection")
@@ -85,16 +84,9 @@ func (p Storage) classify(ctx context.Context, claim *corev1.PersistentVolumeCla
 	if err != nil {
 		return err
 	}
-	all = slices.DeleteFunc(slices.Clone(all), func(o catalog.Object) bool {
-		return o.GetAnnotations()["storageclass.kubernetes.io/is-default-class"] != "true" &&
-			o.GetAnnotations()["storageclass.beta.kubernetes.io/is-default-class"] != "true"
-	})
-	if len(all) == 0 {
-		return nil
+	newest := newestDefault(all, "storageclass.kubernetes.io/is-default-class", "storageclass.beta.kubernetes.io/is-default-class")
+	if newest != nil {
+		claim.Spec.StorageClassName = new(newest.GetName())
 	}
-	newest := slices.MinFunc(all, func(a, b catalog.Object) int {
-		return cmp.Or(b.GetCreationTimestamp().Compare(a.GetCreationTimestamp().Time), cmp.Compare(a.GetName(), b.GetName()))
-	})
-	claim.Spec.StorageClassName = new(newest.GetName())
 	return nil
 }

@@ -1,6 +1,7 @@
 package apiservertest
 
 import (
+	"bufio"
 	"bytes"
 	"context"
 	"crypto/tls"
@@ -37,6 +38,7 @@ type Attack struct {
 
 const (
 	manyConnections = 405
+	greedyClients   = 1000
 	fewConnections  = 8 // with many streams each, or at full speed
 )
 
@@ -51,6 +53,7 @@ func Attacks() []Attack {
 		{"unread-watches", manyConnections, (*attacker).unreadWatch},
 		{"watch-streams", fewConnections, (*attacker).watchStreams},
 		{"blocking-reads", fewConnections, (*attacker).blockingReads},
+		{"greedy-clients", greedyClients, (*attacker).greedy},
 		{"fast-lists", manyConnections, (*attacker).fastLists},
 		{"silent-connections", manyConnections, (*attacker).silence},
 		{"endless-headers", manyConnections, (*attacker).endlessHeader},
@@ -186,6 +189,32 @@ func (a *attacker) fastLists(ctx context.Context) error {
 		return err
 	}
 	return a.untilClosed(c)
+}
+
+// greedy makes small requests one after the other, and repeats refused ones at once.
+func (a *attacker) greedy(ctx context.Context) error {
+	const body = `{"apiVersion":"authentication.k8s.io/v1","kind":"SelfSubjectReview"}`
+	once := fmt.Sprintf("Content-Length: %d\r\n\r\n%s", len(body), body)
+	c, err := a.request(ctx, "POST", a.Create, once)
+	if err != nil {
+		return err
+	}
+	again := []byte("POST " + a.Create + " HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n" + a.text() + once)
+	for from := bufio.NewReader(c); ; {
+		resp, err := http.ReadResponse(from, nil)
+		if err != nil {
+			return err
+		}
+		_, err = io.Copy(io.Discard, resp.Body)
+		_ = resp.Body.Close()
+		a.hasHeld()
+		if err != nil {
+			return err
+		}
+		if _, err := c.Write(again); err != nil {
+			return err
+		}
+	}
 }
 
 // text returns the attacker's header.

@@ -5,13 +5,19 @@ import (
 	"log/slog"
 	"net/http"
 	"slices"
+	"sync"
 	"testing"
+	"time"
 
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/version"
 
 	"github.com/sampan-io/sampan/apiserver"
 	"github.com/sampan-io/sampan/apiserver/auth"
+	"github.com/sampan-io/sampan/apiserver/discovery"
+	"github.com/sampan-io/sampan/apiserver/openapi"
 	"github.com/sampan-io/sampan/apiserver/rbac"
+	"github.com/sampan-io/sampan/apiserver/rbac/bootstrappolicy"
 	"github.com/sampan-io/sampan/catalog"
 	"github.com/sampan-io/sampan/catalog/kinds"
 	"github.com/sampan-io/sampan/internal/run"
@@ -39,31 +45,55 @@ func Versions(t testing.TB) []string {
 	return slices.Compact(all)
 }
 
+// lazy makes the handler of the documents, which are much work, when it is asked for one.
+func lazy(open func() http.Handler) http.Handler {
+	made := sync.OnceValue(open)
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { made().ServeHTTP(w, r) })
+}
+
 // Open returns an API server. Its store runs and is ready; the server is not run, and serves in
 // process and by its Handler. The roles are the program's, connections to nodes are not found,
-// tokens are issued as they are asked for, and the log goes to the test's. Change, which may be
-// nil, changes the options before the server is made; the catalog and the store are set by then.
+// tokens are issued as they are asked for, and the log goes to the test's. Discovery and the OpenAPI
+// documents are the program's. Change, which may be nil, changes the options before the server is
+// made; the catalog and the store are set by then.
 func Open(t testing.TB, change func(*apiserver.Options)) *apiserver.Server {
 	t.Helper()
-	c := Kinds(t)
-	st, err := store.Open(t.Context(), nil, store.Options{Decode: apiserver.NewLoader(c).Decode, Terms: apiserver.Terms(c)})
+	return open(t, Kinds(t), 0, change)
+}
+
+// nothing computes no objects: there are no nodes to ask.
+func nothing(context.Context, []catalog.Object) ([]catalog.Object, error) { return nil, nil }
+
+// open opens a server of the kinds in c. Progress is that of the store.
+func open(t testing.TB, c *catalog.Catalog, progress time.Duration, change func(*apiserver.Options)) *apiserver.Server {
+	t.Helper()
+	st, err := store.Open(t.Context(), nil, store.Options{Decode: apiserver.NewLoader(c).Decode, Terms: apiserver.Terms(c), Progress: progress})
 	if err != nil {
 		t.Fatal(err)
 	}
 	nowhere := func(w http.ResponseWriter, r *http.Request, _ apiserver.ConnectRequest) { http.NotFound(w, r) }
-	authorizer := rbac.New(rbac.Options{Objects: apiserver.NewReader(c, st)})
+	policy := rbac.NewPolicy(bootstrappolicy.All())
+	authorizer := rbac.New(rbac.Options{Policy: policy, Objects: apiserver.NewReader(c, st)})
 	o := apiserver.Options{
 		Store: st, Catalog: c, Authorizer: authorizer,
-		Connect: map[catalog.Handler]apiserver.ConnectHandler{catalog.PodLog: nowhere, catalog.NodeProxy: nowhere},
+		Connect: map[catalog.Handler]apiserver.ConnectHandler{catalog.PodLog: nowhere, catalog.NodeProxy: nowhere, catalog.PodProxy: nowhere, catalog.ServiceProxy: nowhere},
 		Issue: map[catalog.Handler]apiserver.IssueHandler{
 			catalog.ServiceAccountToken: func(_ context.Context, _ catalog.Object, body runtime.Object) (runtime.Object, error) {
 				return body, nil
 			},
-			catalog.OwnAccess:   apiserver.Answer(authorizer.MayI),
-			catalog.OwnRules:    apiserver.Answer(authorizer.MyRules),
-			catalog.OwnIdentity: apiserver.Answer(auth.WhoAmI),
+			catalog.OwnAccess:     apiserver.Answer(authorizer.MayI),
+			catalog.OwnRules:      apiserver.Answer(authorizer.MyRules),
+			catalog.OwnIdentity:   apiserver.Answer(auth.WhoAmI),
+			catalog.Access:        apiserver.Answer(authorizer.May),
+			catalog.LocalAccess:   apiserver.Answer(authorizer.MayLocally),
+			catalog.TokenIdentity: apiserver.Answer(auth.New(auth.Options{}).ReviewToken),
 		},
-		Log: slog.New(slog.NewTextHandler(t.Output(), nil)),
+		Compute: map[catalog.Handler]apiserver.ComputeHandler{catalog.PodUsage: nothing, catalog.NodeUsage: nothing},
+		Discovery: lazy(func() http.Handler {
+			return discovery.New(c, version.Info{Major: "1", Minor: "37", GitVersion: "v1.37.0"})
+		}),
+		OpenAPI: lazy(func() http.Handler { return openapi.New(c, "v1.37.0") }),
+		Log:     slog.New(slog.NewTextHandler(t.Output(), nil)),
 	}
 	if change != nil {
 		change(&o)

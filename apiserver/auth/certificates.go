@@ -15,6 +15,9 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 )
 
+// nodeNameKey is the key in User.Extra of the node of the pod that a token is bound to.
+const nodeNameKey = "authentication.kubernetes.io/node-name"
+
 // credentialID is the key in User.Extra that names the credential itself.
 const credentialID = "authentication.kubernetes.io/credential-id"
 

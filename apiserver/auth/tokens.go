@@ -12,6 +12,7 @@ import (
 	"math/big"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/golang-jwt/jwt/v5"
@@ -46,6 +47,10 @@ type TokensOptions struct {
 	// Objects finds the service accounts and what tokens are bound to.
 	Objects Lookup
 
+	// Used is called with the Secret of each legacy token that is used for the first time on a day, which is to get the
+	// label that [MarkUsed] makes. It must not block. Nil means that uses are not recorded.
+	Used func(*corev1.Secret)
+
 	Issuer    string        // empty means DefaultIssuer
 	Audiences []string      // of this API server; nil means the issuer alone
 	Longest   time.Duration // the longest life of a token; longer wishes are cut. 0 means 24 hours
@@ -55,10 +60,18 @@ type TokensOptions struct {
 // concurrent use.
 type Tokens struct {
 	opts   TokensOptions
-	keyID  string
-	keys   map[string]*ecdsa.PublicKey // by key id
+	keys   atomic.Pointer[tokenKeys]
 	parser *jwt.Parser
+	legacy *jwt.Parser
 	recent recent
+}
+
+// tokenKeys are the keys of one time. They are not changed.
+type tokenKeys struct {
+	key    *ecdsa.PrivateKey
+	id     string
+	public map[string]*ecdsa.PublicKey // by key id, with that of key
+	order  []string                    // the key ids, that of key first
 }
 
 // NewTokens returns tokens that are signed with opts.Key.
@@ -77,7 +90,6 @@ func NewTokens(opts TokensOptions) (*Tokens, error) {
 	}
 	t := &Tokens{
 		opts: opts,
-		keys: map[string]*ecdsa.PublicKey{},
 		// Strict decoding refuses a signature whose unused last bits were
 		// altered. That would forge nothing, but a token shall have one spelling.
 		parser: jwt.NewParser(
@@ -86,22 +98,43 @@ func NewTokens(opts TokensOptions) (*Tokens, error) {
 			jwt.WithExpirationRequired(),
 			jwt.WithStrictDecoding(),
 		),
+		legacy: jwt.NewParser(
+			jwt.WithValidMethods([]string{jwt.SigningMethodES256.Alg()}),
+			jwt.WithIssuer(legacyIssuer),
+			jwt.WithStrictDecoding(),
+		),
 	}
-	for _, key := range append([]*ecdsa.PublicKey{&opts.Key.PublicKey}, opts.Former...) {
-		if key.Curve != elliptic.P256() {
-			return nil, errors.New("auth: a key for tokens is not on the curve P-256")
-		}
-		id, err := keyID(key)
-		if err != nil {
-			return nil, err
-		}
-		t.keys[id] = key
-		if t.keyID == "" {
-			t.keyID = id
-		}
+	if err := t.SetKeys(opts.Key, opts.Former); err != nil {
+		return nil, err
 	}
 	return t, nil
 }
+
+// SetKeys replaces the keys: key signs new tokens, and tokens of key and of former are believed from now on. Tokens of
+// other keys become invalid at once. All keys are on the curve P-256; otherwise it changes nothing and returns an error.
+func (t *Tokens) SetKeys(key *ecdsa.PrivateKey, former []*ecdsa.PublicKey) error {
+	keys := &tokenKeys{key: key, public: map[string]*ecdsa.PublicKey{}}
+	for _, public := range append([]*ecdsa.PublicKey{&key.PublicKey}, former...) {
+		if public.Curve != elliptic.P256() {
+			return errors.New("auth: a key for tokens is not on the curve P-256")
+		}
+		id, err := keyID(public)
+		if err != nil {
+			return err
+		}
+		if _, twice := keys.public[id]; twice {
+			continue
+		}
+		keys.public[id] = public
+		keys.order = append(keys.order, id)
+	}
+	keys.id = keys.order[0]
+	t.keys.Store(keys)
+	return nil
+}
+
+// issues reports whether tokens of that issuer are this cluster's own.
+func (t *Tokens) issues(issuer string) bool { return issuer == t.opts.Issuer || issuer == legacyIssuer }
 
 func keyID(key *ecdsa.PublicKey) (string, error) {
 	der, err := x509.MarshalPKIXPublicKey(key)
@@ -134,7 +167,7 @@ type reference struct {
 func (t *Tokens) sign(b binding, audiences []string, life time.Duration) (string, time.Time, error) {
 	now := time.Now()
 	expires := now.Add(life)
-	token := jwt.NewWithClaims(jwt.SigningMethodES256, claims{
+	signed, err := t.signed(claims{
 		RegisteredClaims: jwt.RegisteredClaims{
 			Issuer:    t.opts.Issuer,
 			Subject:   ServiceAccountUser(b.Namespace, b.ServiceAccount.Name),
@@ -146,15 +179,21 @@ func (t *Tokens) sign(b binding, audiences []string, life time.Duration) (string
 		},
 		Kubernetes: b,
 	})
-	token.Header["kid"] = t.keyID
+	return signed, expires.Truncate(time.Second), err
+}
+
+// signed returns a token with these claims.
+func (t *Tokens) signed(c jwt.Claims) (string, error) {
+	token, keys := jwt.NewWithClaims(jwt.SigningMethodES256, c), t.keys.Load()
+	token.Header["kid"] = keys.id
 	for {
-		signed, err := token.SignedString(t.opts.Key)
+		signed, err := token.SignedString(keys.key)
 		if err != nil {
-			return "", time.Time{}, fmt.Errorf("signing a token: %w", err)
+			return "", fmt.Errorf("signing a token: %w", err)
 		}
 		// Every other signature has a large s; see low.
 		if low(signed) {
-			return signed, expires.Truncate(time.Second), nil
+			return signed, nil
 		}
 	}
 }
@@ -179,6 +218,18 @@ const longestToken = 16 << 10
 // token must be signed by a key of ours, be for an audience of ours, not be expired,
 // and everything that it is bound to must still exist.
 func (t *Tokens) Verify(ctx context.Context, token string) (*User, error) {
+	known, err := t.verify(ctx, token)
+	if err != nil {
+		return nil, err
+	}
+	if !slices.ContainsFunc(known.audiences, func(a string) bool { return slices.Contains(t.opts.Audiences, a) }) {
+		return nil, apierrors.NewUnauthorized(fmt.Sprintf("the bearer token is for the audiences %q and not for this API server", known.audiences))
+	}
+	return known.user, nil
+}
+
+// verify does what Verify does, for any audience.
+func (t *Tokens) verify(ctx context.Context, token string) (*identity, error) {
 	if len(token) > longestToken {
 		return nil, apierrors.NewUnauthorized("the bearer token is too long")
 	}
@@ -188,12 +239,18 @@ func (t *Tokens) Verify(ctx context.Context, token string) (*User, error) {
 	}
 	sum := sha256.Sum256([]byte(token))
 	known, ok := t.recent.get(sum)
-	if !ok {
+	if !ok || t.keys.Load().public[known.keyID] == nil {
 		var err error
 		if known, err = t.parse(token); err != nil {
 			return nil, err
 		}
 		t.recent.put(sum, known)
+	}
+	if known.legacy {
+		if err := t.checkLegacy(ctx, token, known.binding); err != nil {
+			return nil, err
+		}
+		return known, nil
 	}
 	if now := time.Now(); !now.Before(known.expires) {
 		return nil, apierrors.NewUnauthorized("the bearer token expired at " + known.expires.UTC().Format(time.RFC3339))
@@ -201,36 +258,30 @@ func (t *Tokens) Verify(ctx context.Context, token string) (*User, error) {
 	if err := t.stillBound(ctx, known.binding); err != nil {
 		return nil, err
 	}
-	return known.user, nil
+	return known, nil
 }
 
 // identity is what a token with a good signature says.
 type identity struct {
-	user    *User
-	binding binding
-	expires time.Time
+	user      *User
+	audiences []string
+	binding   binding
+	expires   time.Time // of a legacy token: never
+	keyID     string
+	legacy    bool
 }
 
 func (t *Tokens) parse(token string) (*identity, error) {
+	if issuer, _ := claimedIssuer(token); issuer == legacyIssuer {
+		return t.parseLegacy(token)
+	}
 	var c claims
-	_, err := t.parser.ParseWithClaims(token, &c, func(tok *jwt.Token) (any, error) {
-		id, _ := tok.Header["kid"].(string)
-		if key := t.keys[id]; key != nil {
-			return key, nil
-		}
-		return nil, errors.New("it is signed with a key that this cluster does not have")
-	})
+	keyID, err := t.parseWith(t.parser, token, &c)
 	switch {
 	case errors.Is(err, jwt.ErrTokenExpired) && c.ExpiresAt != nil:
 		return nil, apierrors.NewUnauthorized("the bearer token expired at " + c.ExpiresAt.UTC().Format(time.RFC3339))
 	case err != nil:
 		return nil, apierrors.NewUnauthorized("the bearer token is not valid: " + err.Error())
-	}
-	if !low(token) {
-		return nil, apierrors.NewUnauthorized("the bearer token is not valid: its signature is not in the form that this cluster issues")
-	}
-	if !slices.ContainsFunc(c.Audience, func(a string) bool { return slices.Contains(t.opts.Audiences, a) }) {
-		return nil, apierrors.NewUnauthorized(fmt.Sprintf("the bearer token is for the audiences %q and not for this API server", []string(c.Audience)))
 	}
 	b := c.Kubernetes
 	name := ServiceAccountUser(b.Namespace, b.ServiceAccount.Name)
@@ -251,10 +302,25 @@ func (t *Tokens) parse(token string) (*identity, error) {
 		u.Extra["authentication.kubernetes.io/pod-uid"] = []string{string(b.Pod.UID)}
 	}
 	if b.Node != nil {
-		u.Extra["authentication.kubernetes.io/node-name"] = []string{b.Node.Name}
+		u.Extra[nodeNameKey] = []string{b.Node.Name}
 		u.Extra["authentication.kubernetes.io/node-uid"] = []string{string(b.Node.UID)}
 	}
-	return &identity{user: u, binding: b, expires: c.ExpiresAt.Time}, nil
+	return &identity{user: u, audiences: c.Audience, binding: b, expires: c.ExpiresAt.Time, keyID: keyID}, nil
+}
+
+// parseWith parses a token into c and returns the id of the key that signed it.
+func (t *Tokens) parseWith(parser *jwt.Parser, token string, c jwt.Claims) (keyID string, err error) {
+	_, err = parser.ParseWithClaims(token, c, func(tok *jwt.Token) (any, error) {
+		keyID, _ = tok.Header["kid"].(string)
+		if key := t.keys.Load().public[keyID]; key != nil {
+			return key, nil
+		}
+		return nil, errors.New("it is signed with a key that this cluster does not have")
+	})
+	if err == nil && !low(token) {
+		err = errors.New("its signature is not in the form that this cluster issues")
+	}
+	return keyID, err
 }
 
 // afterDeletion is how long tokens stay good that are bound to an object whose

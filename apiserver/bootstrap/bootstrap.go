@@ -33,7 +33,9 @@ type Reconciler struct {
 	opts  Options
 	first [][]thing // made one set after the other: a namespace before what is in it
 	then  []thing   // tried once before it is ready, and kept: nothing stands on it
+	tried bool      // the changes of Options.Roles
 	ready chan struct{}
+	again chan struct{} // Options.Authentication returns something else
 }
 
 // New returns a Reconciler. It does not start goroutines; call [Reconciler.Run].
@@ -42,7 +44,15 @@ func New(opts Options) (*Reconciler, error) {
 	if err != nil {
 		return nil, err
 	}
-	r := &Reconciler{opts: opts, first: [][]thing{append(namespaces(), priorities()...), opts.kubernetes().things()}, ready: make(chan struct{})}
+	r := &Reconciler{
+		opts: opts,
+		first: [][]thing{
+			slices.Concat(namespaces(), priorities(), levels(), []thing{opts.serviceCIDR()}),
+			slices.Concat(opts.kubernetes().things(), schemas(), []thing{tokenTracking(time.Now())}, opts.authentication()),
+		},
+		ready: make(chan struct{}),
+		again: make(chan struct{}, 1),
+	}
 	if len(opts.DNS) > 0 {
 		r.then = opts.kubeDNS().things()
 	}
@@ -52,6 +62,14 @@ func New(opts Options) (*Reconciler, error) {
 // Ready is closed when all objects exist. The service of the name server may be missing if another
 // service has its address.
 func (r *Reconciler) Ready() <-chan struct{} { return r.ready }
+
+// Refresh has the ConfigMap of Options.Authentication written again. It does not block.
+func (r *Reconciler) Refresh() {
+	select {
+	case r.again <- struct{}{}:
+	default:
+	}
+}
 
 // Run makes the objects and keeps them until ctx is over, then returns nil. It
 // goes on through errors, trying again ever more slowly. It may be called
@@ -71,6 +89,10 @@ func (r *Reconciler) Run(ctx context.Context) error {
 			return nil
 		}
 	}
+	r.persist(ctx, "roles", r.reconcileRoles)
+	if ctx.Err() != nil {
+		return nil
+	}
 	r.attempt(ctx)
 	close(r.ready)
 
@@ -83,8 +105,16 @@ func (r *Reconciler) Run(ctx context.Context) error {
 			}
 		})
 	}
-	<-ctx.Done()
-	return nil
+	for {
+		select {
+		case <-r.again:
+			for _, t := range r.opts.authentication() {
+				r.persist(ctx, t.String(), func(ctx context.Context) error { return r.ensure(ctx, t) })
+			}
+		case <-ctx.Done():
+			return nil
+		}
+	}
 }
 
 // attempt makes what can wait, or takes it away if it is not wanted any more.
@@ -181,7 +211,7 @@ func scopes(sets [][]thing) []scope {
 // follow watches a scope and puts right what changes, until the watch ends.
 func (r *Reconciler) follow(ctx context.Context, s scope) error {
 	opts := metav1.ListOptions{}
-	if len(s.things) == 1 {
+	if len(s.things) == 1 { // otherwise the few that are not ours are filtered out below
 		opts.FieldSelector = "metadata.name=" + s.things[0].object.GetName()
 	}
 	// Read the revision first: the watch reports every change after it, and the list shows every
@@ -234,7 +264,7 @@ func (r *Reconciler) ensure(ctx context.Context, t thing) error {
 	case asItShould:
 		return nil
 	case update:
-		_, err = r.opts.API.Update(ctx, t.gvr, namespace, name, fixed, metav1.UpdateOptions{}, "")
+		_, err = r.opts.API.Update(ctx, t.gvr, namespace, name, fixed, metav1.UpdateOptions{FieldManager: t.manager}, "")
 	case replace:
 		if err = r.opts.API.Delete(ctx, t.gvr, namespace, name, metav1.DeleteOptions{}); err == nil || apierrors.IsNotFound(err) {
 			return r.create(ctx, t)
@@ -251,7 +281,7 @@ func (r *Reconciler) ensure(ctx context.Context, t thing) error {
 }
 
 func (r *Reconciler) create(ctx context.Context, t thing) error {
-	_, err := r.opts.API.Create(ctx, t.gvr, t.object.GetNamespace(), "", t.object.DeepCopyObject(), metav1.CreateOptions{}, "")
+	_, err := r.opts.API.Create(ctx, t.gvr, t.object.GetNamespace(), "", t.object.DeepCopyObject(), metav1.CreateOptions{FieldManager: t.manager}, "")
 	if err != nil && !apierrors.IsAlreadyExists(err) {
 		return fmt.Errorf("making %s: %w", t, err)
 	}

@@ -9,9 +9,12 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
+	flowcontrolv1 "k8s.io/api/flowcontrol/v1"
+	networkingv1 "k8s.io/api/networking/v1"
 	schedulingv1 "k8s.io/api/scheduling/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -19,7 +22,9 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/intstr"
 
+	"github.com/sampan-io/sampan/apiserver/rbac/bootstrappolicy"
 	"github.com/sampan-io/sampan/catalog"
+	"github.com/sampan-io/sampan/catalog/flowcontrol"
 	"github.com/sampan-io/sampan/catalog/scheduling"
 )
 
@@ -41,6 +46,13 @@ type Options struct {
 	// DNS is where pods reach the cluster's name server: at most one address for each IP family.
 	// Without one the cluster has no name server.
 	DNS []DNS
+
+	// Authentication returns what others need to authenticate users as the API server does, for the ConfigMap
+	// extension-apiserver-authentication in kube-system: its keys and values. Nil means that there is none.
+	Authentication func() map[string]string
+
+	// Roles are the changes to the stored roles and bindings with which the cluster starts.
+	Roles []bootstrappolicy.Change
 
 	Log *slog.Logger // nil means slog.Default
 }
@@ -116,8 +128,9 @@ const (
 
 // A thing is an object that is kept.
 type thing struct {
-	gvr    schema.GroupVersionResource
-	object catalog.Object
+	gvr     schema.GroupVersionResource
+	object  catalog.Object
+	manager string // of its fields; empty means that of the user
 
 	// fix returns what found should be, in a copy, and what has to be done. It
 	// leaves alone what others may set.
@@ -155,6 +168,157 @@ func priorities() []thing {
 		})
 	}
 	return things
+}
+
+// flowControlManager is the manager of the objects of API Priority and Fairness, as upstream's.
+const flowControlManager = "api-priority-and-fairness-config-producer-v1"
+
+// levels returns the priority levels of every cluster, which exist before the [schemas] that refer to them. Mandatory ones
+// are as they have to be. The specs of suggested ones are kept unless their annotation, or without one a change of their
+// spec, says that they are the administrator's. Each has the annotation, so that the administrator sees which it is.
+func levels() (things []thing) {
+	for i, levels := range [][]*flowcontrolv1.PriorityLevelConfiguration{flowcontrol.MandatoryLevels(), flowcontrol.SuggestedLevels()} {
+		for _, l := range levels {
+			things = append(things, flowControl("prioritylevelconfigurations", l, i == 0))
+		}
+	}
+	return things
+}
+
+// schemas returns the flow schemas of every cluster, which are kept as the levels are.
+func schemas() (things []thing) {
+	for i, schemas := range [][]*flowcontrolv1.FlowSchema{flowcontrol.MandatorySchemas(), flowcontrol.SuggestedSchemas()} {
+		for _, s := range schemas {
+			things = append(things, flowControl("flowschemas", s, i == 0))
+		}
+	}
+	return things
+}
+
+func flowControl(resource string, object catalog.Object, mandatory bool) thing {
+	return thing{
+		gvr:     flowcontrolv1.SchemeGroupVersion.WithResource(resource),
+		object:  object,
+		manager: flowControlManager,
+		fix:     func(found runtime.Object) (runtime.Object, remedy) { return fixFlowControl(object, found, mandatory) },
+	}
+}
+
+// fixFlowControl returns what found, a level or schema, should be.
+func fixFlowControl(want catalog.Object, found runtime.Object, mandatory bool) (runtime.Object, remedy) {
+	fixed, ok := found.DeepCopyObject().(catalog.Object)
+	if !ok {
+		return found, asItShould
+	}
+	value, annotated := fixed.GetAnnotations()[flowcontrolv1.AutoUpdateAnnotationKey]
+	ours, err := strconv.ParseBool(value)
+	if mandatory {
+		ours = true
+	} else if err != nil {
+		ours = fixed.GetGeneration() == 1
+	}
+	how := asItShould
+	if is, err2 := strconv.ParseBool(value); !annotated || err2 != nil || is != ours {
+		annotations := maps.Clone(fixed.GetAnnotations())
+		if annotations == nil {
+			annotations = map[string]string{}
+		}
+		annotations[flowcontrolv1.AutoUpdateAnnotationKey] = strconv.FormatBool(ours)
+		fixed.SetAnnotations(annotations)
+		how = update
+	}
+	if ours && replaceSpec(fixed, want) {
+		how = update
+	}
+	return fixed, how
+}
+
+// replaceSpec gives an object the spec of another one of its kind, and reports whether that changed it.
+func replaceSpec(into, from catalog.Object) bool {
+	switch into := into.(type) {
+	case *flowcontrolv1.FlowSchema:
+		want := from.(*flowcontrolv1.FlowSchema)
+		if equality.Semantic.DeepEqual(into.Spec, want.Spec) {
+			return false
+		}
+		want.Spec.DeepCopyInto(&into.Spec)
+	case *flowcontrolv1.PriorityLevelConfiguration:
+		want := from.(*flowcontrolv1.PriorityLevelConfiguration).DeepCopy()
+		if want.Spec.Exempt != nil && into.Spec.Exempt != nil { // its numbers are the administrator's
+			want.Spec.Exempt = into.Spec.Exempt
+		}
+		if equality.Semantic.DeepEqual(into.Spec, want.Spec) {
+			return false
+		}
+		want.Spec.DeepCopyInto(&into.Spec)
+	default:
+		return false
+	}
+	return true
+}
+
+// authentication is the ConfigMap from which servers of aggregated APIs learn whom to trust.
+func (o Options) authentication() []thing {
+	if o.Authentication == nil {
+		return nil
+	}
+	object := &corev1.ConfigMap{
+		TypeMeta:   metav1.TypeMeta{APIVersion: "v1", Kind: "ConfigMap"},
+		ObjectMeta: metav1.ObjectMeta{Namespace: metav1.NamespaceSystem, Name: "extension-apiserver-authentication"},
+		Data:       o.Authentication(),
+	}
+	return []thing{{gvr: corev1.SchemeGroupVersion.WithResource("configmaps"), object: object, fix: func(found runtime.Object) (runtime.Object, remedy) {
+		have, ok := found.(*corev1.ConfigMap)
+		if !ok {
+			return object, replace
+		}
+		fixed := have.DeepCopy()
+		fixed.Data = merged(have.Data, o.Authentication())
+		return compared(have, fixed)
+	}}}
+}
+
+// tokenTracking is the ConfigMap that says since when the use of tokens in Secrets is recorded.
+func tokenTracking(now time.Time) thing {
+	const since = "since"
+	object := &corev1.ConfigMap{
+		TypeMeta:   metav1.TypeMeta{APIVersion: "v1", Kind: "ConfigMap"},
+		ObjectMeta: metav1.ObjectMeta{Namespace: metav1.NamespaceSystem, Name: "kube-apiserver-legacy-service-account-token-tracking"},
+		Data:       map[string]string{since: now.UTC().Format(time.DateOnly)},
+	}
+	return thing{gvr: corev1.SchemeGroupVersion.WithResource("configmaps"), object: object, fix: func(found runtime.Object) (runtime.Object, remedy) {
+		have, ok := found.(*corev1.ConfigMap)
+		if !ok {
+			return object, replace
+		}
+		if _, err := time.Parse(time.DateOnly, have.Data[since]); err == nil {
+			return have, asItShould
+		}
+		fixed := have.DeepCopy()
+		fixed.Data = merged(have.Data, object.Data)
+		return fixed, update
+	}}
+}
+
+// serviceCIDR is the default ServiceCIDR, which shows the service networks. Its controller reports that it is ready. If a cluster
+// gets a second IP family, so does the object; otherwise its networks cannot be changed.
+func (o Options) serviceCIDR() thing {
+	want := &networkingv1.ServiceCIDR{
+		TypeMeta:   metav1.TypeMeta{APIVersion: networkingv1.SchemeGroupVersion.String(), Kind: "ServiceCIDR"},
+		ObjectMeta: metav1.ObjectMeta{Name: "kubernetes"},
+	}
+	for _, n := range o.ServiceNetworks {
+		want.Spec.CIDRs = append(want.Spec.CIDRs, n.Masked().String())
+	}
+	return thing{gvr: networkingv1.SchemeGroupVersion.WithResource("servicecidrs"), object: want, fix: func(found runtime.Object) (runtime.Object, remedy) {
+		have, ok := found.(*networkingv1.ServiceCIDR)
+		if !ok || len(have.Spec.CIDRs) != 1 || len(want.Spec.CIDRs) != 2 || have.Spec.CIDRs[0] != want.Spec.CIDRs[0] {
+			return found, asItShould
+		}
+		fixed := have.DeepCopy()
+		fixed.Spec.CIDRs = want.Spec.CIDRs
+		return fixed, update
+	}}
 }
 
 // A fixture is a service without pods: where it leads is known from the start.
@@ -275,7 +439,7 @@ func (f fixture) service() thing {
 	for i, p := range f.ports {
 		want.Spec.Ports = append(want.Spec.Ports, corev1.ServicePort{Name: p.name, Protocol: p.protocol, Port: p.port, TargetPort: intstr.FromInt32(f.faces[0].targets[i])})
 	}
-	return thing{corev1.SchemeGroupVersion.WithResource("services"), want, func(found runtime.Object) (runtime.Object, remedy) {
+	return thing{gvr: corev1.SchemeGroupVersion.WithResource("services"), object: want, fix: func(found runtime.Object) (runtime.Object, remedy) {
 		have, ok := found.(*corev1.Service)
 		if !ok || have.Spec.ClusterIP != address {
 			return want, replace // the address of a service cannot be changed
@@ -306,7 +470,7 @@ func (f fixture) endpointsThing() thing {
 	if len(subset.Addresses) > 0 {
 		want.Subsets = []corev1.EndpointSubset{subset}
 	}
-	return thing{corev1.SchemeGroupVersion.WithResource("endpoints"), want, func(found runtime.Object) (runtime.Object, remedy) {
+	return thing{gvr: corev1.SchemeGroupVersion.WithResource("endpoints"), object: want, fix: func(found runtime.Object) (runtime.Object, remedy) {
 		have, ok := found.(*corev1.Endpoints)
 		if !ok {
 			return want, replace
@@ -337,7 +501,7 @@ func (f fixture) slice(name string, one face) thing {
 			Conditions: discoveryv1.EndpointConditions{Ready: &ready},
 		})
 	}
-	return thing{discoveryv1.SchemeGroupVersion.WithResource("endpointslices"), want, func(found runtime.Object) (runtime.Object, remedy) {
+	return thing{gvr: discoveryv1.SchemeGroupVersion.WithResource("endpointslices"), object: want, fix: func(found runtime.Object) (runtime.Object, remedy) {
 		have, ok := found.(*discoveryv1.EndpointSlice)
 		if !ok || have.AddressType != want.AddressType {
 			return want, replace // the type of a slice cannot be changed

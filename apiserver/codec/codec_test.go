@@ -271,7 +271,7 @@ func TestEventFrames(t *testing.T) {
 	var jsonOut, protoOut bytes.Buffer
 	for e, out := range map[codec.Encoding]*bytes.Buffer{codec.JSON: &jsonOut, codec.Protobuf: &protoOut} {
 		w := bufio.NewWriterSize(out, 64) // smaller than an event
-		if err := errors.Join(codec.WriteItemEvent(w, e, watch.Modified, i), codec.WriteEvent(w, e, watch.Error, status), w.Flush()); err != nil {
+		if err := errors.Join(codec.WriteItemEvent(w, e, watch.Modified, i), codec.WriteEvent(w, codec.Media{Encoding: e}, watch.Error, status), w.Flush()); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -561,6 +561,39 @@ func TestProtobufIsDroppedAndMadeAnew(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestReleaseDropsEncodings checks that kept encodings last until Release and a collection, and are the same
+// when they are made again.
+func TestReleaseDropsEncodings(t *testing.T) {
+	i := placed(t, samplePod("a"), pods, 5)
+	json, proto := string(text(i)), string(i.AppendProtobuf(nil))
+	for range 3 { // until they are kept
+		goruntime.GC()
+		_, _ = text(i), i.Bytes()
+	}
+	dropped := make(chan string, 2)
+	goruntime.AddCleanup(&text(i)[0], func(what string) { dropped <- what }, "JSON")
+	goruntime.AddCleanup(&i.Bytes()[0], func(what string) { dropped <- what }, "protobuf")
+	goruntime.GC()
+	goruntime.GC()
+	select {
+	case what := <-dropped:
+		t.Fatalf("the %s was not kept", what)
+	default:
+	}
+	i.Release()
+	for range 2 {
+		goruntime.GC()
+		<-dropped
+	}
+	if got := string(text(i)); got != json {
+		t.Errorf("JSON %s, want %s", got, json)
+	}
+	if got := string(i.AppendProtobuf(nil)); got != proto {
+		t.Errorf("protobuf %q, want %q", got, proto)
+	}
+	i.RestateAt(7).Release()
 }
 
 // TestProtobufOfManyObjectsIsLetGo checks that items hold their objects alone.

@@ -98,7 +98,7 @@ func DecodeDeleteOptions(e Encoding, body []byte, opts *metav1.DeleteOptions) er
 }
 
 func cannotBeHandled(got, want schema.GroupVersionKind, err error) error {
-	return apierrors.NewBadRequest(fmt.Sprintf("%s in version %q cannot be handled as a %s: %v", got.Kind, got.GroupVersion(), want.Kind, err))
+	return apierrors.NewBadRequest(fmt.Sprintf("%s in version %q cannot be handled as a %s: %v", got.Kind, got.Version, want.Kind, err))
 }
 
 // DecodeConfiguration reads a server-side apply configuration, in YAML or JSON: an object that has

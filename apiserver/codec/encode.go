@@ -10,6 +10,7 @@ import (
 	"unicode/utf8"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	metav1beta1 "k8s.io/apimachinery/pkg/apis/meta/v1beta1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/yaml"
@@ -21,6 +22,9 @@ import (
 // Encode writes an object that is not stored (a status, a table, a view) whose kind
 // is set.
 func Encode(m Media, obj runtime.Object) ([]byte, error) {
+	if gvk := obj.GetObjectKind().GroupVersionKind(); m.Beta && gvk.Group == metav1.GroupName {
+		obj.GetObjectKind().SetGroupVersionKind(metav1beta1.SchemeGroupVersion.WithKind(gvk.Kind)) // it was made for this answer
+	}
 	if m.Encoding == Protobuf {
 		p, ok := obj.(runtime.ProtobufReverseMarshaller)
 		if !ok {
@@ -128,7 +132,11 @@ func writeJSONList(w io.Writer, kind *catalog.Kind, meta metav1.ListMeta, items 
 				return err
 			}
 		}
-		b, err := i.JSON()
+		shown, err := i.In(kind)
+		if err != nil {
+			return err
+		}
+		b, err := shown.JSON()
 		if err != nil {
 			return err
 		}
@@ -159,7 +167,11 @@ func writeProtobufList(w *bufio.Writer, kind *catalog.Kind, meta metav1.ListMeta
 	size := 1 + uvarintSize(len(m)) + len(m)
 	bodies := make([]*encoded, len(items)) // none may go between the two rounds
 	for n, i := range items {
-		bodies[n] = i.encoded()
+		shown, err := i.In(kind)
+		if err != nil {
+			return err
+		}
+		bodies[n] = shown.encoded()
 		length := bodies[n].size(i.rv)
 		size += 1 + uvarintSize(length) + length
 	}

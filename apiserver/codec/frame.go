@@ -38,12 +38,12 @@ func WriteItemEvent(w *bufio.Writer, e Encoding, t watch.EventType, i *Item) err
 
 // WriteEvent writes a watch event about an object that is not stored: a bookmark, an
 // error, a table.
-func WriteEvent(w *bufio.Writer, e Encoding, t watch.EventType, obj runtime.Object) error {
-	b, err := Encode(Media{Encoding: e}, obj)
+func WriteEvent(w *bufio.Writer, m Media, t watch.EventType, obj runtime.Object) error {
+	b, err := Encode(m, obj)
 	if err != nil {
 		return err
 	}
-	if e != Protobuf {
+	if m.Encoding != Protobuf {
 		return writeJSONEvent(w, t, b)
 	}
 	if err := startProtobufEvent(w, t, len(b)); err != nil {

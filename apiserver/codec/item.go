@@ -36,7 +36,7 @@ type Item struct {
 
 	// The first JSON is the answer to the writer, the first protobuf the record on disk. Usually
 	// they are not needed again, so they last until the next collection. The second JSON is kept,
-	// and so is the protobuf that was made a third time.
+	// and so is the protobuf that was made a third time, until Release.
 	firstJSON  weak.Pointer[[]byte]  // guarded by mu
 	askedJSON  bool                  // guarded by mu; there was a first
 	firstProto weak.Pointer[encoded] // guarded by mu, once there are readers
@@ -56,10 +56,11 @@ type marshaler interface {
 	Unmarshal(data []byte) error
 }
 
-// NewItem encodes obj, which becomes the item's own: its kind is set, its resource
+// NewItem encodes obj, which is an object of the hub of the kind and becomes the item's own: its kind is set, its resource
 // version is taken out and put back when the store places the item, and it is normalized
 // (E4). The error is a 400 status if obj has a value that an encoding cannot carry.
 func NewItem(kind *catalog.Kind, obj catalog.Object) (*Item, error) {
+	kind = kind.Hub()
 	obj.GetObjectKind().SetGroupVersionKind(kind.GroupVersionKind)
 	obj.SetResourceVersion("")
 	if err := Normalize(obj); err != nil {
@@ -130,6 +131,21 @@ func (i *Item) RestateAt(revision store.Revision) *Item {
 	return r
 }
 
+// In returns the item as an object of one of the versions of its kind: the item itself in the
+// version that is stored, and otherwise one that is not shared. It is for items that have been placed.
+func (i *Item) In(kind *catalog.Kind) (*Item, error) {
+	if kind.Hub() == kind {
+		return i, nil
+	}
+	obj, err := kind.FromHub(i.Object())
+	if err != nil {
+		return nil, err
+	}
+	out := &Item{kind: kind, created: i.created, revision: i.revision, rv: i.rv}
+	out.obj.Store(&obj)
+	return out, nil
+}
+
 // Bytes implements [store.Value].
 func (i *Item) Bytes() []byte { return i.encoded().data }
 
@@ -179,6 +195,21 @@ func (i *Item) encoded() *encoded {
 		i.askedProto, i.firstProto = true, weak.Make(e)
 	}
 	return e
+}
+
+// Release lets go of the encodings that are kept: of JSON, and of protobuf if the object is there. They last
+// until the next collection, and are made again when they are asked for.
+func (i *Item) Release() {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	if b := i.json.Load(); b != nil {
+		i.firstJSON, i.askedJSON = weak.Make(b), false
+		i.json.Store(nil)
+	}
+	if i.before == nil && i.obj.Load() != nil && i.proto.Load() != nil {
+		i.askedProto = false
+		i.loosen()
+	}
 }
 
 // Kind returns the kind of the object.

@@ -36,6 +36,9 @@ type badRecords struct {
 func NewLoader(c *catalog.Catalog) *Loader {
 	l := &Loader{kinds: make(map[string]*catalog.Kind, len(c.Kinds())), unknown: map[string]int{}, bad: map[string]*badRecords{}}
 	for _, k := range c.Kinds() {
+		if k.Hub() != k {
+			continue
+		}
 		l.kinds[strings.TrimSuffix(k.Prefix(""), "/")] = k
 	}
 	return l
@@ -60,6 +63,19 @@ func (l *Loader) Decode(key string, data []byte) (store.Value, error) {
 		return badItem(kind, key, data, err), nil
 	}
 	return item, nil
+}
+
+// Damaged returns the value of a record that cannot even be decrypted, and counts it. Like one that does not decode it can
+// be deleted, and keeps no other from being served.
+func (l *Loader) Damaged(key string, data []byte, err error) store.Value {
+	prefix, _, _ := strings.Cut(key, "/")
+	kind := l.kinds[prefix]
+	if kind == nil {
+		l.unknown[prefix]++
+		return &Raw{data: data}
+	}
+	l.note(prefix, key, err)
+	return badItem(kind, key, nil, err)
 }
 
 func (l *Loader) note(prefix, key string, err error) {

@@ -69,6 +69,7 @@ type Media struct {
 	Encoding Encoding
 	Form     Form
 	Pretty   bool // JSON over several lines, for people
+	Beta     bool // the form has meta.k8s.io/v1beta1, which older clients ask for
 }
 
 // Offer says what an endpoint can answer with.
@@ -155,9 +156,8 @@ func parseClause(clause string, o Offer) (m Media, quality float64, ok bool) {
 		}
 	}
 	if m.Form != Whole {
-		// Only the forms' v1 is served; "v1beta1" clauses stand behind it in
-		// what clients send.
-		if !o.Forms || group != metav1.GroupName || version != "v1" {
+		m.Beta = version == "v1beta1"
+		if !o.Forms || group != metav1.GroupName || version != "v1" && !m.Beta {
 			return m, 0, false
 		}
 		// A table's cells have no protobuf form.

@@ -16,7 +16,7 @@ import (
 
 // groupVersions returns what the catalog has, in its order, which is the order of
 // preference.
-func groupVersions(c *catalog.Catalog) []schema.GroupVersion {
+func groupVersions(c *catalog.Snapshot) []schema.GroupVersion {
 	var gvs []schema.GroupVersion
 	for _, k := range c.Kinds() {
 		if !slices.Contains(gvs, k.GroupVersion()) {
@@ -26,7 +26,7 @@ func groupVersions(c *catalog.Catalog) []schema.GroupVersion {
 	return gvs
 }
 
-func kinds(c *catalog.Catalog, gv schema.GroupVersion) []*catalog.Kind {
+func kinds(c *catalog.Snapshot, gv schema.GroupVersion) []*catalog.Kind {
 	var ks []*catalog.Kind
 	for _, k := range c.Kinds() {
 		if k.GroupVersion() == gv {
@@ -38,7 +38,7 @@ func kinds(c *catalog.Catalog, gv schema.GroupVersion) []*catalog.Kind {
 }
 
 // aliases returns the resources below which bodies of subresources can be posted, as kinds of which none is stored.
-func aliases(c *catalog.Catalog, gv schema.GroupVersion) []*catalog.Kind {
+func aliases(c *catalog.Snapshot, gv schema.GroupVersion) []*catalog.Kind {
 	var ks []*catalog.Kind
 	for _, k := range kinds(c, gv) {
 		for _, s := range k.Subresources {
@@ -60,7 +60,7 @@ func verbs(vs []string) metav1.Verbs {
 }
 
 // coreVersions is what /api answers.
-func coreVersions(c *catalog.Catalog) *metav1.APIVersions {
+func coreVersions(c *catalog.Snapshot) *metav1.APIVersions {
 	doc := &metav1.APIVersions{
 		TypeMeta:                   metav1.TypeMeta{Kind: "APIVersions"},
 		Versions:                   []string{},
@@ -75,7 +75,7 @@ func coreVersions(c *catalog.Catalog) *metav1.APIVersions {
 }
 
 // groupList is what /apis answers.
-func groupList(c *catalog.Catalog) *metav1.APIGroupList {
+func groupList(c *catalog.Snapshot) *metav1.APIGroupList {
 	doc := &metav1.APIGroupList{TypeMeta: metav1.TypeMeta{Kind: "APIGroupList", APIVersion: "v1"}, Groups: []metav1.APIGroup{}}
 	for _, gv := range groupVersions(c) {
 		if gv.Group != "" && !slices.ContainsFunc(doc.Groups, func(g metav1.APIGroup) bool { return g.Name == gv.Group }) {
@@ -87,7 +87,7 @@ func groupList(c *catalog.Catalog) *metav1.APIGroupList {
 }
 
 // group is what /apis/GROUP answers; nil if there is no such group.
-func group(c *catalog.Catalog, name string) *metav1.APIGroup {
+func group(c *catalog.Snapshot, name string) *metav1.APIGroup {
 	doc := &metav1.APIGroup{TypeMeta: metav1.TypeMeta{Kind: "APIGroup", APIVersion: "v1"}, Name: name}
 	for _, gv := range groupVersions(c) {
 		if gv.Group == name {
@@ -103,7 +103,7 @@ func group(c *catalog.Catalog, name string) *metav1.APIGroup {
 
 // resourceList is what /api/v1 and /apis/GROUP/VERSION answer; nil if there is no
 // such version.
-func resourceList(c *catalog.Catalog, gv schema.GroupVersion) *metav1.APIResourceList {
+func resourceList(c *catalog.Snapshot, gv schema.GroupVersion) *metav1.APIResourceList {
 	doc := &metav1.APIResourceList{TypeMeta: metav1.TypeMeta{Kind: "APIResourceList", APIVersion: "v1"}, GroupVersion: gv.String()}
 	for _, k := range aliases(c, gv) {
 		doc.APIResources = append(doc.APIResources, metav1.APIResource{
@@ -147,13 +147,13 @@ func storageHash(k *catalog.Kind) string {
 	if k.Answered() {
 		return ""
 	}
-	gvk := k.GroupVersionKind
+	gvk := k.Hub().GroupVersionKind
 	sum := sha256.Sum256([]byte(gvk.Group + "/" + gvk.Version + "/" + gvk.Kind))
 	return base64.StdEncoding.EncodeToString(sum[:8])
 }
 
 // aggregated is everything in the core group, or in all others.
-func aggregated(c *catalog.Catalog, core bool) *apidiscovery.APIGroupDiscoveryList {
+func aggregated(c *catalog.Snapshot, core bool) *apidiscovery.APIGroupDiscoveryList {
 	doc := &apidiscovery.APIGroupDiscoveryList{
 		TypeMeta: metav1.TypeMeta{Kind: "APIGroupDiscoveryList", APIVersion: "apidiscovery.k8s.io/v2"},
 		Items:    []apidiscovery.APIGroupDiscovery{},

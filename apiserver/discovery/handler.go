@@ -25,16 +25,23 @@ import (
 // New returns a handler for /api, /api/VERSION, /apis, /apis/GROUP,
 // /apis/GROUP/VERSION and /version. A trailing slash does not matter.
 func New(c *catalog.Catalog, v version.Info) http.Handler {
-	return &handler{catalog: c, version: v, proto: protobuf.NewSerializer(c.Scheme(), c.Scheme()), encoded: map[place]*encoded{}}
+	return &handler{catalog: c, version: v}
 }
 
 type handler struct {
 	catalog *catalog.Catalog
 	version version.Info
-	proto   *protobuf.Serializer
 
-	mu      sync.Mutex
-	encoded map[place]*encoded // guarded by mu; as many as there are documents and forms
+	mu   sync.Mutex
+	docs *documents // guarded by mu; of the newest snapshot; nil until asked for
+}
+
+// documents are the documents about one snapshot of the catalog.
+type documents struct {
+	kinds   *catalog.Snapshot
+	version version.Info
+	proto   *protobuf.Serializer
+	encoded map[place]*encoded // as many as there are documents and forms
 }
 
 // A place is one document in one form.
@@ -89,25 +96,31 @@ func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 func (h *handler) document(path string, f form) (*encoded, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
+	if kinds := h.catalog.Snapshot(); h.docs == nil || h.docs.kinds != kinds {
+		h.docs = &documents{
+			kinds: kinds, version: h.version,
+			proto: protobuf.NewSerializer(kinds.Scheme(), kinds.Scheme()), encoded: map[place]*encoded{},
+		}
+	}
 	at := place{path, f}
-	if doc := h.encoded[at]; doc != nil {
+	if doc := h.docs.encoded[at]; doc != nil {
 		return doc, nil
 	}
-	data, err := h.encode(path, f)
+	data, err := h.docs.encode(path, f)
 	if err != nil {
 		return nil, err
 	}
 	sum := sha256.Sum256(data)
 	doc := &encoded{data: data, etag: `"` + hex.EncodeToString(sum[:16]) + `"`}
-	h.encoded[at] = doc
+	h.docs.encoded[at] = doc
 	return doc, nil
 }
 
-func (h *handler) encode(path string, f form) ([]byte, error) {
+func (d *documents) encode(path string, f form) ([]byte, error) {
 	var doc any
 	if path == "/version" {
-		doc = h.version
-	} else if o := h.object(path, f); o != nil {
+		doc = d.version
+	} else if o := d.object(path, f); o != nil {
 		doc = o
 	} else {
 		return nil, apierrors.NewGenericServerResponse(http.StatusNotFound, "get", schema.GroupResource{}, "", "404 page not found", 0, true)
@@ -119,7 +132,7 @@ func (h *handler) encode(path string, f form) ([]byte, error) {
 		if !ok {
 			return nil, apierrors.NewInternalError(fmt.Errorf("%s has no protobuf form", path))
 		}
-		if err := h.proto.Encode(o, &buf); err != nil {
+		if err := d.proto.Encode(o, &buf); err != nil {
 			return nil, apierrors.NewInternalError(err)
 		}
 		return buf.Bytes(), nil
@@ -142,27 +155,27 @@ func (h *handler) encode(path string, f form) ([]byte, error) {
 }
 
 // object returns the document at path, or nil.
-func (h *handler) object(path string, f form) runtime.Object {
+func (d *documents) object(path string, f form) runtime.Object {
 	parts := strings.Split(strings.TrimPrefix(path, "/"), "/")
 	switch {
 	case path == "/api" && f == inAggregated:
-		return aggregated(h.catalog, true)
+		return aggregated(d.kinds, true)
 	case path == "/apis" && f == inAggregated:
-		return aggregated(h.catalog, false)
+		return aggregated(d.kinds, false)
 	case path == "/api":
-		return coreVersions(h.catalog)
+		return coreVersions(d.kinds)
 	case path == "/apis":
-		return groupList(h.catalog)
+		return groupList(d.kinds)
 	case len(parts) == 2 && parts[0] == "apis" && parts[1] != "":
-		if g := group(h.catalog, parts[1]); g != nil {
+		if g := group(d.kinds, parts[1]); g != nil {
 			return g
 		}
 	case len(parts) == 2 && parts[0] == "api":
-		if l := resourceList(h.catalog, schema.GroupVersion{Version: parts[1]}); l != nil {
+		if l := resourceList(d.kinds, schema.GroupVersion{Version: parts[1]}); l != nil {
 			return l
 		}
 	case len(parts) == 3 && parts[0] == "apis" && parts[1] != "":
-		if l := resourceList(h.catalog, schema.GroupVersion{Group: parts[1], Version: parts[2]}); l != nil {
+		if l := resourceList(d.kinds, schema.GroupVersion{Group: parts[1], Version: parts[2]}); l != nil {
 			return l
 		}
 	}

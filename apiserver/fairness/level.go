@@ -7,8 +7,8 @@ import (
 	"github.com/sampan-io/sampan/apiserver/auth"
 )
 
-// A Level is a class of users with limits of its own. The names are those of upstream's priority levels;
-// System stands for the levels system, node-high, leader-election and workload-high.
+// A Level is a class of users with limits of its own. The names are those of upstream's priority levels for the
+// requests of such users; System stands for the levels system, node-high, leader-election and workload-high.
 type Level int
 
 // The levels, in the order of [Levels].
@@ -82,15 +82,12 @@ func part(total, percent, least int) limit {
 type level struct {
 	kind   Level
 	limits [resources]limit
-	queue  limit // of waiting requests
 
 	mu      sync.Mutex
-	used    [resources]int   // guarded by mu
-	waiting int              // guarded by mu
-	flows   map[string]*Flow // guarded by mu; those in use and a few more
-	sweepAt int              // guarded by mu; the number of flows at which unused ones are dropped
-	ring    []*Flow          // guarded by mu; flows with waiting requests, the next to get a seat first
-	refused map[string]int64 // guarded by mu; refused requests by reason
+	used    [resources]int     // guarded by mu
+	flows   map[string]*Flow   // guarded by mu; those in use and a few more
+	sweepAt int                // guarded by mu; the number of flows at which unused ones are dropped
+	refused map[Resource]int64 // guarded by mu; refused requests by the resource that there was none of
 }
 
 // leastSweep is the number of flows that are kept although they are not in use.
@@ -98,14 +95,12 @@ const leastSweep = 256
 
 func newLevel(kind Level, o Options) *level {
 	percent := shares[kind].percent
-	l := &level{kind: kind, flows: map[string]*Flow{}, sweepAt: leastSweep, refused: map[string]int64{}}
-	l.limits[Seats] = part(o.Seats, percent, 1)
+	l := &level{kind: kind, flows: map[string]*Flow{}, sweepAt: leastSweep, refused: map[Resource]int64{}}
 	l.limits[Bytes] = part(o.Bytes, percent, o.LargestBody)
 	l.limits[Watches] = part(o.Watches, percent, 1)
 	l.limits[Streams] = part(o.Streams, percent, 1)
 	l.limits[Answers] = part(o.Answers, percent, 1)
 	l.limits[Connections] = part(o.Connections, percent, 1)
-	l.queue = l.limits[Seats]
 	return l
 }
 
@@ -118,7 +113,7 @@ func (l *level) flow(name string) *Flow {
 	}
 	if len(l.flows) >= l.sweepAt {
 		for name, f := range l.flows {
-			if f.used == [resources]int{} && len(f.queue) == 0 {
+			if f.used == [resources]int{} {
 				delete(l.flows, name)
 			}
 		}
@@ -127,26 +122,6 @@ func (l *level) flow(name string) *Flow {
 	f := &Flow{level: l, name: name}
 	l.flows[name] = f
 	return f
-}
-
-// grant gives free seats to waiting requests, to the flows in turn. The caller holds mu.
-func (l *level) grant() {
-	for i := 0; i < len(l.ring) && l.used[Seats] < l.limits[Seats].level; {
-		f := l.ring[i]
-		if f.used[Seats] >= l.limits[Seats].flow {
-			i++
-			continue
-		}
-		w := f.queue[0]
-		f.queue = f.queue[1:]
-		l.waiting--
-		l.take(f, Seats, 1)
-		close(w.seat)
-		l.ring = append(l.ring[:i], l.ring[i+1:]...)
-		if len(f.queue) > 0 {
-			l.ring = append(l.ring, f)
-		}
-	}
 }
 
 // take counts n more of a resource, or fewer if n is negative. The caller holds mu.
@@ -161,7 +136,7 @@ func (l *level) fits(f *Flow, r Resource, n int) bool {
 }
 
 // refuse counts a refused request for want of a resource. The caller holds mu.
-func (l *level) refuse(reason string, of Resource) error {
-	l.refused[reason]++
-	return &RefusedError{Level: l.kind, Reason: reason, Resource: of}
+func (l *level) refuse(of Resource) error {
+	l.refused[of]++
+	return &RefusedError{Level: l.kind, Resource: of}
 }

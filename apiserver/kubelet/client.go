@@ -3,6 +3,7 @@ package kubelet
 import (
 	"context"
 	"crypto/tls"
+	"crypto/x509"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -33,9 +34,15 @@ type Options struct {
 	// knows them by.
 	TLS *tls.Config
 
+	// RootCAs returns the authority that nodes are known by, if it may change. Nil means that of TLS.
+	RootCAs func() *x509.CertPool
+
 	// Foreign reports whether the kubelet of a node is not one whose certificate the authority issues. Such a
 	// kubelet is not verified, see docs/decisions/0023. Nil means that there are none.
 	Foreign func(*corev1.Node) bool
+
+	// Absent reports whether a node has no kubelet: requests to it are refused, and nothing is dialed. Nil means that all have one.
+	Absent func(*corev1.Node) bool
 
 	// Objects finds the node of a pod.
 	Objects Lookup
@@ -73,13 +80,23 @@ func New(opts Options) (*Client, error) {
 
 func newTransport(opts Options, config *tls.Config) *http.Transport {
 	dialer := &net.Dialer{Timeout: opts.DialTimeout, KeepAlive: 30 * time.Second}
-	return &http.Transport{
+	t := &http.Transport{
 		DialContext:         dialer.DialContext,
 		TLSClientConfig:     config,
 		TLSHandshakeTimeout: opts.DialTimeout,
 		DisableKeepAlives:   true,
 		DisableCompression:  true, // bytes are passed on as they are
 	}
+	if opts.RootCAs != nil && !config.InsecureSkipVerify {
+		t.DialTLSContext = func(ctx context.Context, network, address string) (net.Conn, error) {
+			current := config.Clone()
+			current.RootCAs = opts.RootCAs()
+			ctx, cancel := context.WithTimeout(ctx, 2*opts.DialTimeout)
+			defer cancel()
+			return (&tls.Dialer{NetDialer: dialer, Config: current}).DialContext(ctx, network, address)
+		}
+	}
+	return t
 }
 
 // to returns the transport to the kubelet of a node.
@@ -98,8 +115,11 @@ var addressTypes = []corev1.NodeAddressType{
 // defaultPort is where a node listens that does not say.
 const defaultPort = 10250
 
-// hostPort returns where the kubelet of a node listens.
-func hostPort(node *corev1.Node) (string, error) {
+// hostPort returns where the kubelet of a node listens. Its error is an API status error.
+func (c *Client) hostPort(node *corev1.Node) (string, error) {
+	if c.opts.Absent != nil && c.opts.Absent(node) {
+		return "", apierrors.NewServiceUnavailable(fmt.Sprintf("node %q is simulated without a kubelet: simulations of a file, or of more than 100 nodes, have no logs, exec or proxy", node.Name))
+	}
 	port := int(node.Status.DaemonEndpoints.KubeletEndpoint.Port)
 	if port == 0 {
 		port = defaultPort
@@ -112,6 +132,19 @@ func hostPort(node *corev1.Node) (string, error) {
 		}
 	}
 	return "", apierrors.NewServiceUnavailable(fmt.Sprintf("node %q has no address at which its kubelet can be reached; known addresses: %v", node.Name, node.Status.Addresses))
+}
+
+// Reach returns where the kubelet of a node listens, the transport to it, and whether the transport verifies the kubelet's
+// certificate. Its error is an API status error.
+func (c *Client) Reach(node *corev1.Node) (host, port string, transport http.RoundTripper, verified bool, err error) {
+	address, err := c.hostPort(node)
+	if err != nil {
+		return "", "", nil, false, err
+	}
+	if host, port, err = net.SplitHostPort(address); err != nil {
+		return "", "", nil, false, apierrors.NewInternalError(err)
+	}
+	return host, port, c.to(node), !c.opts.Foreign(node), nil
 }
 
 // unreachable is the answer when a node could not be asked.

@@ -1,4 +1,4 @@
-// Package kubelet forwards requests to the HTTPS API of nodes: for the logs of pods and for the
+// Package kubelet reaches the HTTPS API of nodes: it forwards requests for the logs of pods, and has the transport for the
 // proxy subresource of nodes.
 //
 // The API server uses its own client certificate for a node. The user was authorized before, and

@@ -70,10 +70,6 @@ func newFixture(t *testing.T, serve http.HandlerFunc, pod *corev1.Pod) *fixture 
 		t.Fatal(err)
 	}
 	f.front = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if path, ok := strings.CutPrefix(r.URL.Path, "/proxy"); ok {
-			c.ServeProxy(w, r, f.node, path)
-			return
-		}
 		c.ServeLogs(w, r, pod)
 	}))
 	t.Cleanup(f.front.Close)
@@ -236,39 +232,6 @@ func TestACutLogIsNotAWholeOne(t *testing.T) {
 	}
 }
 
-func TestProxy(t *testing.T) {
-	f := newFixture(t, func(w http.ResponseWriter, r *http.Request) {
-		w.Header().Set("X-Path", r.URL.RequestURI())
-		for _, name := range []string{"Authorization", "Cookie", "Impersonate-User", "X-Remote-User", "Te", "X-Custom", "Sec-Websocket-Protocol"} {
-			w.Header().Set("Got-"+name, r.Header.Get(name))
-		}
-		w.WriteHeader(http.StatusTeapot)
-		fmt.Fprint(w, "short and stout")
-	}, nil)
-	resp, body := f.get(
-		t, "/proxy/metrics?a=b",
-		"Authorization", "Bearer secret", "Cookie", "x", "Impersonate-User", "root", "X-Remote-User", "root", "Te", "trailers", "X-Custom", "stays",
-		"Sec-Websocket-Protocol", "v4.channel.k8s.io, base64url.bearer.authorization.k8s.io.c2VjcmV0",
-	)
-	if resp.StatusCode != http.StatusTeapot || body != "short and stout" || resp.Header.Get("X-Path") != "/metrics?a=b" {
-		t.Errorf("%d %q at %q", resp.StatusCode, body, resp.Header.Get("X-Path"))
-	}
-	for _, name := range []string{"Authorization", "Cookie", "Impersonate-User", "X-Remote-User"} {
-		if got := resp.Header.Get("Got-" + name); got != "" {
-			t.Errorf("the node got %s: %s", name, got)
-		}
-	}
-	if got := resp.Header.Get("Got-X-Custom"); got != "stays" {
-		t.Errorf("the node got X-Custom %q", got)
-	}
-	if got := resp.Header.Get("Got-Sec-Websocket-Protocol"); got != "v4.channel.k8s.io" {
-		t.Errorf("the node got Sec-Websocket-Protocol %q", got)
-	}
-	if resp, _ := f.get(t, "/proxy"); resp.Header.Get("X-Path") != "/" {
-		t.Errorf("no path became %q", resp.Header.Get("X-Path"))
-	}
-}
-
 func TestANodeThatCannotBeReached(t *testing.T) {
 	serve := func(http.ResponseWriter, *http.Request) { t.Error("the request arrived") }
 	tests := []struct {
@@ -280,16 +243,14 @@ func TestANodeThatCannotBeReached(t *testing.T) {
 		{"without an address", func(n *corev1.Node) { n.Status.Addresses = nil }, `node "n1" has no address at which its kubelet can be reached; known addresses: []`},
 	}
 	for _, tt := range tests {
-		for _, path := range []string{"/log", "/proxy/pods"} {
-			t.Run(tt.name+path, func(t *testing.T) {
-				f := newFixture(t, serve, podOf("n1", "a"))
-				tt.change(f.node)
-				resp, body := f.get(t, path)
-				if got := message(t, body); resp.StatusCode != http.StatusServiceUnavailable || got != tt.want {
-					t.Errorf("%d %s, want 503 %s", resp.StatusCode, got, tt.want)
-				}
-			})
-		}
+		t.Run(tt.name, func(t *testing.T) {
+			f := newFixture(t, serve, podOf("n1", "a"))
+			tt.change(f.node)
+			resp, body := f.get(t, "/log")
+			if got := message(t, body); resp.StatusCode != http.StatusServiceUnavailable || got != tt.want {
+				t.Errorf("%d %s, want 503 %s", resp.StatusCode, got, tt.want)
+			}
+		})
 	}
 	// A node with a certificate from another authority is refused.
 	t.Run("an impostor", func(t *testing.T) {
@@ -358,10 +319,17 @@ func TestForeignKubeletIsReachedWithoutVerification(t *testing.T) {
 		if w.Code != tt.code || !strings.Contains(w.Body.String(), tt.logs) {
 			t.Errorf("version %q: the log is answered with %d %s", tt.version, w.Code, w.Body)
 		}
-		w = httptest.NewRecorder()
-		c.ServeProxy(w, httptest.NewRequest(http.MethodGet, "/", nil), node, "/pods")
-		if w.Code != tt.code {
-			t.Errorf("version %q: the proxy answers with %d %s", tt.version, w.Code, w.Body)
+		host, port, transport, verified, err := c.Reach(node)
+		if err != nil || host != at.Addr().String() || port != fmt.Sprint(at.Port()) || verified == (tt.code == http.StatusOK) {
+			t.Fatalf("version %q: %s %s %v %v", tt.version, host, port, verified, err)
+		}
+		r := httptest.NewRequest(http.MethodGet, "https://"+back.Listener.Addr().String()+"/pods", nil)
+		resp, err := transport.RoundTrip(r)
+		if (err == nil) != (tt.code == http.StatusOK) {
+			t.Errorf("version %q: the proxy gets %v", tt.version, err)
+		}
+		if err == nil {
+			_ = resp.Body.Close()
 		}
 	}
 }

@@ -51,7 +51,7 @@ func (c *Client) ServeLogs(w http.ResponseWriter, r *http.Request, pod *corev1.P
 		refuse(w, fmt.Errorf("nodes/%s is a %T", pod.Spec.NodeName, o))
 		return
 	}
-	host, err := hostPort(node)
+	host, err := c.hostPort(node)
 	if err != nil {
 		refuse(w, err)
 		return

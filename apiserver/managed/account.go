@@ -50,14 +50,19 @@ func (w *Write) subresource() string {
 
 // objects returns the form of the kind's own objects.
 func (m *FieldManager) objects(w *Write) *form {
-	return &form{
-		kind: w.Kind.GroupVersionKind, typ: m.types.Of(w.Kind.GroupVersion(), w.Kind.New()),
-		make: func() runtime.Object { return w.Kind.New() },
+	f := &form{kind: w.Kind.GroupVersionKind, hub: w.Kind.Hub().GroupVersionKind}
+	for _, k := range w.Kind.Served() {
+		f.versions = append(f.versions, version{
+			kind: k.GroupVersionKind, served: k,
+			typ:  func() typed.ParseableType { return m.types.Of(k.GroupVersion(), k.New()) },
+			make: func() runtime.Object { return k.New() },
+		})
 	}
+	return f
 }
 
 // Apply returns live with config merged into it and the account of that. Live is nil
-// or stored; what comes out has no defaults yet. Errors are API status errors: a conflict
+// or a stored object of the hub; what comes out is of the version of w and has no defaults yet. Errors are API status errors: a conflict
 // with other managers unless force, a bad request if config does not have the form of the
 // kind.
 func (m *FieldManager) Apply(w Write, live catalog.Object, config *unstructured.Unstructured, force bool) (catalog.Object, error) {
@@ -66,17 +71,21 @@ func (m *FieldManager) Apply(w Write, live catalog.Object, config *unstructured.
 	if live != nil {
 		from = live
 	} else {
-		empty, err := f.New(f.kind)
+		empty, err := f.New(f.hub)
 		if err != nil {
 			return nil, apierrors.NewInternalError(err)
 		}
 		from = empty
 	}
-	out, err := f.apply(&w, from, config, force)
+	merged, err := f.apply(&w, from, config, force)
 	if err != nil {
 		return nil, err
 	}
-	return out.(catalog.Object), nil
+	out, err := w.Kind.FromHub(merged.(catalog.Object))
+	if err != nil {
+		return nil, apierrors.NewInternalError(err)
+	}
+	return out, nil
 }
 
 // apply is Apply for objects of the form.
@@ -84,7 +93,7 @@ func (f *form) apply(w *Write, live runtime.Object, config *unstructured.Unstruc
 	if work(reflect.ValueOf(config.Object)) > mostWork || work(reflect.ValueOf(live)) > mostWork {
 		return nil, apierrors.NewRequestEntityTooLargeError(fmt.Sprintf("server-side apply supports maps and lists of up to %d fields and items, and fewer in each if there are many", Largest))
 	}
-	m, err := f.manager(w.subresource(), w.Kind.LeftAlone(w.Sub))
+	m, err := f.manager(w)
 	if err != nil {
 		return nil, apierrors.NewInternalError(err)
 	}
@@ -110,16 +119,26 @@ func (f *form) harmless(err error, config *unstructured.Unstructured) bool {
 	if !errors.As(err, &status) || !apierrors.HasStatusCause(err, metav1.CauseTypeFieldManagerConflict) {
 		return false
 	}
-	v, err := f.ObjectToTyped(config)
-	if err != nil {
-		return false
+	has := map[string]bool{} // in all versions: a conflict has the path of the version in which the other manager wrote
+	for _, v := range f.versions {
+		var in runtime.Object = config
+		var err error
+		if v.kind != f.kind {
+			in, err = f.ConvertToVersion(config, v.kind.GroupVersion())
+		}
+		if err != nil {
+			return false
+		}
+		typed, err := f.ObjectToTyped(in)
+		if err != nil {
+			return false
+		}
+		set, err := typed.ToFieldSet()
+		if err != nil {
+			return false
+		}
+		set.Iterate(func(p fieldpath.Path) { has[p.String()] = true })
 	}
-	set, err := v.ToFieldSet()
-	if err != nil {
-		return false
-	}
-	has := map[string]bool{}
-	set.Iterate(func(p fieldpath.Path) { has[p.String()] = true })
 	return !slices.ContainsFunc(status.ErrStatus.Details.Causes, func(c metav1.StatusCause) bool { return has[c.Field] })
 }
 
@@ -144,14 +163,14 @@ func refused(err error) error {
 	return apierrors.NewBadRequest(text)
 }
 
-// Update returns the account of obj after a write that was no apply: live became obj,
-// which holds the account that the client sent. Live is nil for a creation. An account
+// Update returns the account of obj after a write that was no apply: live became obj, both of the hub. Obj
+// holds the account that the client sent. Live is nil for a creation. An account
 // that says nothing counts as none sent, and one that is empty as an end of the account.
 // If the account cannot be kept, that of live is returned.
 func (m *FieldManager) Update(w Write, live, obj catalog.Object) []metav1.ManagedFieldsEntry {
 	f := m.objects(&w)
 	if live == nil {
-		empty, err := f.New(f.kind)
+		empty, err := f.New(f.hub)
 		if err != nil {
 			return nil
 		}
@@ -164,12 +183,12 @@ func (f *form) update(w *Write, live, obj runtime.Object, otherwise []metav1.Man
 	if work(reflect.ValueOf(live)) > mostWork || work(reflect.ValueOf(obj)) > mostWork {
 		return otherwise
 	}
-	m, err := f.manager(w.subresource(), w.Kind.LeftAlone(w.Sub))
+	m, err := f.manager(w)
 	if err != nil {
 		return otherwise
 	}
 	fresh := shallow(obj) // the library takes the account out of it
-	fresh.GetObjectKind().SetGroupVersionKind(f.kind)
+	fresh.GetObjectKind().SetGroupVersionKind(f.hub)
 	out, err := m.Update(live, fresh, w.Manager)
 	if err != nil {
 		return otherwise
@@ -205,7 +224,10 @@ var replicas = fieldpath.MakePathOrDie("spec", "replicas") //nolint:gochecknoglo
 // parent as one of that.
 func (m *FieldManager) view(w *Write, parent catalog.Object) (*form, *managedfields.ScaleHandler, []metav1.ManagedFieldsEntry, error) {
 	body := w.Sub.Body()
-	f := &form{kind: body.Kind, typ: m.types.Of(w.Kind.GroupVersion(), body.New()), make: body.New}
+	f := &form{kind: body.Kind, hub: body.Kind, versions: []version{{
+		kind: body.Kind, make: body.New,
+		typ: func() typed.ParseableType { return m.types.Of(w.Kind.GroupVersion(), body.New()) },
+	}}}
 	gv := w.Kind.GroupVersion()
 	h := managedfields.NewScaleHandler(parent.GetManagedFields(), gv, managedfields.ResourcePathMappings{gv.String(): replicas})
 	entries, err := h.ToSubresource()

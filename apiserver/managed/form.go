@@ -13,50 +13,88 @@ import (
 	kjson "sigs.k8s.io/json"
 	"sigs.k8s.io/structured-merge-diff/v6/fieldpath"
 	"sigs.k8s.io/structured-merge-diff/v6/typed"
+
+	"github.com/sampan-io/sampan/catalog"
 )
 
 // A form is what the objects of one kind are made of. It is everything that the library's
-// field manager asks about objects; there is one version of each kind.
+// field manager asks about objects.
 type form struct {
-	kind schema.GroupVersionKind
-	typ  typed.ParseableType
-	make func() runtime.Object // without a kind
+	kind     schema.GroupVersionKind // in the version of the write
+	hub      schema.GroupVersionKind // in the version that is stored
+	versions []version
 }
 
-// manager returns a field manager for writes to that subresource, which leave the given
-// fields alone.
-func (f *form) manager(subresource string, left []string) (*managedfields.FieldManager, error) {
-	var filters map[fieldpath.APIVersion]fieldpath.Filter
-	if len(left) > 0 {
-		set := fieldpath.NewSet()
-		for _, path := range left {
-			parts := strings.Split(path, ".")
-			names := make([]any, len(parts))
-			for i, name := range parts {
-				names[i] = name
-			}
-			set.Insert(fieldpath.MakePathOrDie(names...))
-		}
-		filters = map[fieldpath.APIVersion]fieldpath.Filter{
-			fieldpath.APIVersion(f.kind.GroupVersion().String()): fieldpath.NewExcludeSetFilter(set),
+// A version is one of the versions of the kind.
+type version struct {
+	kind   schema.GroupVersionKind
+	served *catalog.Kind // nil if there is only this one
+	typ    func() typed.ParseableType
+	make   func() runtime.Object // without a kind
+}
+
+func (f *form) version(kind schema.GroupVersionKind) (version, error) {
+	for _, v := range f.versions {
+		if v.kind == kind {
+			return v, nil
 		}
 	}
-	return managedfields.NewDefaultFieldManager(f, f, f, f, f.kind, f.kind.GroupVersion(), subresource, filters)
+	return version{}, runtime.NewNotRegisteredErrForKind("the API server", kind)
 }
 
-func (f *form) unknown(kind schema.GroupVersionKind) error {
-	return runtime.NewNotRegisteredErrForKind("the API server", kind)
+// manager returns a field manager for writes of w.
+func (f *form) manager(w *Write) (*managedfields.FieldManager, error) {
+	var filter fieldpath.Filter
+	if only := w.Sub.Only(); len(only) > 0 {
+		var patterns []*fieldpath.SetMatcher
+		for _, path := range only {
+			m, err := fieldpath.PrefixMatcher(elements(path)...)
+			if err != nil {
+				return nil, err
+			}
+			patterns = append(patterns, m)
+		}
+		filter = fieldpath.NewIncludeMatcherFilter(patterns...)
+	} else if left := w.Kind.LeftAlone(w.Sub); len(left) > 0 {
+		set := fieldpath.NewSet()
+		for _, path := range left {
+			set.Insert(fieldpath.MakePathOrDie(elements(path)...))
+		}
+		filter = fieldpath.NewExcludeSetFilter(set)
+	}
+	var filters map[fieldpath.APIVersion]fieldpath.Filter
+	if filter != nil {
+		filters = map[fieldpath.APIVersion]fieldpath.Filter{}
+		for _, v := range f.versions {
+			filters[fieldpath.APIVersion(v.kind.GroupVersion().String())] = filter
+		}
+	}
+	return managedfields.NewDefaultFieldManager(f, f, f, f, f.kind, f.hub.GroupVersion(), w.subresource(), filters)
+}
+
+// elements returns the elements of a path such as "spec.containers.*.resources".
+func elements(path string) []any {
+	var all []any
+	for name := range strings.SplitSeq(path, ".") {
+		if name == "*" {
+			all = append(all, fieldpath.MatchAnyPathElement())
+			continue
+		}
+		all = append(all, name)
+	}
+	return all
 }
 
 // ObjectToTyped implements [managedfields.TypeConverter].
 func (f *form) ObjectToTyped(obj runtime.Object, opts ...typed.ValidationOptions) (*typed.TypedValue, error) {
-	if kind := obj.GetObjectKind().GroupVersionKind(); kind != f.kind {
-		return nil, f.unknown(kind)
+	v, err := f.version(obj.GetObjectKind().GroupVersionKind())
+	if err != nil {
+		return nil, err
 	}
 	if u, ok := obj.(*unstructured.Unstructured); ok {
-		return f.typ.FromUnstructured(u.Object, opts...)
+		return v.typ().FromUnstructured(u.Object, opts...)
 	}
-	return f.typ.FromStructured(obj, opts...)
+	return v.typ().FromStructured(obj, opts...)
 }
 
 // TypedToObject implements [managedfields.TypeConverter].
@@ -70,17 +108,39 @@ func (f *form) TypedToObject(v *typed.TypedValue) (runtime.Object, error) {
 
 // ConvertToVersion implements [runtime.ObjectConvertor]: objects come out as Go types.
 func (f *form) ConvertToVersion(in runtime.Object, gv runtime.GroupVersioner) (runtime.Object, error) {
-	if kind, ok := gv.KindForGroupVersionKinds([]schema.GroupVersionKind{f.kind}); !ok || kind != f.kind {
-		return nil, f.unknown(kind)
+	var kinds []schema.GroupVersionKind
+	for _, v := range f.versions {
+		kinds = append(kinds, v.kind)
 	}
+	kind, _ := gv.KindForGroupVersionKinds(kinds)
+	to, err := f.version(kind)
+	if err != nil {
+		return nil, err
+	}
+	from, err := f.version(in.GetObjectKind().GroupVersionKind())
+	if err != nil {
+		return nil, err
+	}
+	if in, err = from.structured(in); err != nil || from.kind == to.kind {
+		return in, err
+	}
+	obj, ok := in.(catalog.Object)
+	if !ok {
+		return nil, fmt.Errorf("managed: a %T has no metadata", in)
+	}
+	if obj, err = from.served.ToHub(obj); err != nil {
+		return nil, err
+	}
+	return to.served.FromHub(obj)
+}
+
+// structured returns the object, of this version, as a Go type.
+func (v version) structured(in runtime.Object) (runtime.Object, error) {
 	u, ok := in.(*unstructured.Unstructured)
 	if !ok {
 		return in, nil
 	}
-	out, err := f.New(f.kind)
-	if err != nil {
-		return nil, err
-	}
+	out := v.make()
 	// Not by reflection from map to struct: that cuts numbers to what fits.
 	text, err := json.Marshal(u.Object)
 	if err != nil {
@@ -89,7 +149,7 @@ func (f *form) ConvertToVersion(in runtime.Object, gv runtime.GroupVersioner) (r
 	if err := kjson.UnmarshalCaseSensitivePreserveInts(text, out); err != nil {
 		return nil, err
 	}
-	out.GetObjectKind().SetGroupVersionKind(f.kind)
+	out.GetObjectKind().SetGroupVersionKind(v.kind)
 	return out, nil
 }
 
@@ -108,10 +168,11 @@ func (*form) Default(runtime.Object) {}
 
 // New implements [runtime.ObjectCreater].
 func (f *form) New(kind schema.GroupVersionKind) (runtime.Object, error) {
-	if kind != f.kind {
-		return nil, f.unknown(kind)
+	v, err := f.version(kind)
+	if err != nil {
+		return nil, err
 	}
-	obj := f.make()
+	obj := v.make()
 	obj.GetObjectKind().SetGroupVersionKind(kind)
 	return obj, nil
 }

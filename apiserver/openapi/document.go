@@ -68,6 +68,7 @@ type (
 		Description   string            `json:"description,omitempty"`
 		Type          string            `json:"type,omitempty"`
 		Format        string            `json:"format,omitempty"`
+		Enum          []string          `json:"enum,omitempty"`
 		Properties    map[string]*model `json:"properties,omitempty"`
 		Required      []string          `json:"required,omitempty"`
 		Items         *model            `json:"items,omitempty"`

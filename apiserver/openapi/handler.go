@@ -31,10 +31,25 @@ type handler struct {
 	catalog *catalog.Catalog
 	version string
 
-	mu       sync.Mutex
-	built    map[string]*packed // guarded by mu; in JSON, by the path of the group version; nil until asked for
-	protobuf map[string]*packed // guarded by mu; the same in protobuf, each when it is asked for
-	older    map[string]*packed // guarded by mu; the document of OpenAPI v2, by form
+	mu   sync.Mutex
+	docs *documents // guarded by mu; of the newest snapshot
+}
+
+// documents are the documents about one snapshot of the catalog.
+type documents struct {
+	kinds    *catalog.Snapshot
+	version  string
+	built    map[string]*packed // in JSON, by the path of the group version; nil until asked for
+	protobuf map[string]*packed // the same in protobuf, each when it is asked for
+	older    map[string]*packed // the document of OpenAPI v2, by form
+}
+
+// current returns the documents of the newest snapshot. The caller holds mu.
+func (h *handler) current() *documents {
+	if kinds := h.catalog.Snapshot(); h.docs == nil || h.docs.kinds != kinds {
+		h.docs = &documents{kinds: kinds, version: h.version, protobuf: map[string]*packed{}, older: map[string]*packed{}}
+	}
+	return h.docs
 }
 
 // packed is a document as it is kept.
@@ -118,18 +133,16 @@ func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 func (h *handler) inProtobuf(name string, doc *packed) (*packed, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if p := h.protobuf[name]; p != nil {
+	d := h.current()
+	if p := d.protobuf[name]; p != nil {
 		return p, nil
 	}
-	p, err := pack(build(h.catalog, doc.gv, h.version).protobuf())
+	p, err := pack(build(d.kinds, doc.gv, d.version).protobuf())
 	if err != nil {
 		return nil, err
 	}
 	p.gv, p.form, p.hash = doc.gv, inProtobuf, doc.hash
-	if h.protobuf == nil {
-		h.protobuf = map[string]*packed{}
-	}
-	h.protobuf[name] = p
+	d.protobuf[name] = p
 	return p, nil
 }
 
@@ -190,18 +203,19 @@ func (d *packed) serve(w http.ResponseWriter, r *http.Request) {
 func (h *handler) documents() (map[string]*packed, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if h.built != nil {
-		return h.built, nil
+	d := h.current()
+	if d.built != nil {
+		return d.built, nil
 	}
 	built := map[string]*packed{}
 	var done []schema.GroupVersion
-	for _, k := range h.catalog.Kinds() {
+	for _, k := range d.kinds.Kinds() {
 		gv := k.GroupVersion()
 		if slices.Contains(done, gv) {
 			continue
 		}
 		done = append(done, gv)
-		data, err := json.Marshal(build(h.catalog, gv, h.version))
+		data, err := json.Marshal(build(d.kinds, gv, d.version))
 		if err != nil {
 			return nil, fmt.Errorf("openapi of %s: %w", gv, err)
 		}
@@ -212,7 +226,7 @@ func (h *handler) documents() (map[string]*packed, error) {
 		doc.gv, doc.form, doc.hash = gv, inJSON, hashOf(data)
 		built[root(gv)] = doc
 	}
-	h.built = built
+	d.built = built
 	return built, nil
 }
 

@@ -9,18 +9,20 @@ import (
 )
 
 // A mark describes what the Go types do not: how server-side apply merges a list or a map, the
-// fields that are the keys of a list, and the value of a key that was left out.
+// fields that are the keys of a list, the values of an enumeration, defaults
+// other than zero, and which fields are required although they may be left out, or the reverse.
 type mark struct {
 	Model    string
-	Field    string // empty: the model itself
-	Relation string // map, set, granular, atomic, opaque, default
-	Keys     []string
+	Field    string   // empty: the model itself
+	Relation string   // map, set, granular, atomic, opaque, default, enum
+	Keys     []string // of a map; of an enum its values
 	Default  json.RawMessage
 }
 
 // The marks are lines "MODEL[/FIELD] RELATION [KEY...]", sorted. Lists that have none are
-// atomic, maps and models that have none are granular; what is opaque may be anything. A test keeps them equal to those
-// of upstream's schema, and writes them with -update.
+// atomic, maps and models that have none are granular; what is opaque may be anything. The model of
+// an enumeration is a named string, and its values are a JSON array. A test keeps the marks equal to
+// upstream's schema and to the comments of its types, and writes them with -update.
 //
 //go:embed marks.txt
 var markLines string
@@ -48,9 +50,13 @@ func parseMarks(lines string) ([]mark, error) {
 		switch m.Relation {
 		case "map":
 			m.Keys = words[2:]
+		case "enum":
+			if err := json.Unmarshal([]byte(strings.Join(words[2:], " ")), &m.Keys); err != nil {
+				return nil, fmt.Errorf("openapi: %q: %w", line, err)
+			}
 		case "default":
 			m.Default = json.RawMessage(strings.Join(words[2:], " "))
-		case "set", "granular", "atomic", "opaque":
+		case "set", "granular", "atomic", "opaque", "required", "optional":
 		default:
 			return nil, fmt.Errorf("openapi: %q: no such relation", line)
 		}
@@ -58,6 +64,28 @@ func parseMarks(lines string) ([]mark, error) {
 	}
 	return all, nil
 }
+
+// enums has the values of enumerations by model.
+var enums = sync.OnceValue(func() map[string][]string { //nolint:gochecknoglobals // as marks
+	all := map[string][]string{}
+	for _, m := range marks() {
+		if m.Relation == "enum" {
+			all[m.Model] = m.Keys
+		}
+	}
+	return all
+})
+
+// requirements reports whether a field MODEL/FIELD is required, where its JSON tag does not say.
+var requirements = sync.OnceValue(func() map[string]bool { //nolint:gochecknoglobals // as marks
+	all := map[string]bool{}
+	for _, m := range marks() {
+		if m.Relation == "required" || m.Relation == "optional" {
+			all[m.Model+"/"+m.Field] = m.Relation == "required"
+		}
+	}
+	return all
+})
 
 // mark puts the marks on the models that are there.
 func (ms models) mark() {

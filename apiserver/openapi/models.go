@@ -1,6 +1,7 @@
 package openapi
 
 import (
+	"encoding/json"
 	"reflect"
 	"slices"
 	"strings"
@@ -30,7 +31,6 @@ func (ms models) of(t reflect.Type) *model {
 			m := &model{Type: "object", Description: docs(t)[""]}
 			ms[name] = m // before its fields: types may contain themselves
 			ms.fields(m, t)
-			slices.Sort(m.Required)
 		}
 		return refTo(name)
 	case reflect.Slice, reflect.Array:
@@ -41,7 +41,10 @@ func (ms models) of(t reflect.Type) *model {
 	case reflect.Map:
 		return &model{Type: "object", Additional: ms.of(t.Elem())}
 	case reflect.String:
-		return &model{Type: "string"}
+		if t.PkgPath() == "" {
+			return &model{Type: "string"}
+		}
+		return &model{Type: "string", Enum: enums()[modelName(t)]}
 	case reflect.Bool:
 		return &model{Type: "boolean"}
 	case reflect.Int64, reflect.Uint64:
@@ -90,10 +93,36 @@ func (ms models) fields(m *model, t reflect.Type) {
 		}
 		m.Properties[name] = p
 		optional := strings.Contains(options, "omitempty") || strings.Contains(options, "omitzero")
-		if !optional && f.Type.Kind() != reflect.Pointer {
+		p.Default = zeroDefault(f.Type, optional)
+		if required, tagged := requirements()[modelName(t)+"/"+name]; required || !tagged && !optional {
 			m.Required = append(m.Required, name)
 		}
 	}
+}
+
+// zeroDefault returns the default of a field that says none itself. A struct has its fields'
+// defaults, and a scalar that is always encoded is zero.
+func zeroDefault(t reflect.Type, optional bool) json.RawMessage {
+	if reflect.PointerTo(t).Implements(reflect.TypeFor[json.Unmarshaler]()) {
+		return nil // zero is null
+	}
+	zero := ""
+	switch t.Kind() {
+	case reflect.Struct:
+		return json.RawMessage("{}")
+	case reflect.String:
+		zero = `""`
+	case reflect.Bool:
+		zero = "false"
+	case reflect.Int, reflect.Int8, reflect.Int16, reflect.Int32, reflect.Int64,
+		reflect.Uint, reflect.Uint8, reflect.Uint16, reflect.Uint32, reflect.Uint64,
+		reflect.Float32, reflect.Float64:
+		zero = "0"
+	}
+	if optional || zero == "" {
+		return nil
+	}
+	return json.RawMessage(zero)
 }
 
 // specialModel returns the schema of a type that encodes itself and says how.

@@ -3,6 +3,7 @@ package openapi
 import (
 	"encoding/json"
 	"fmt"
+	"maps"
 	"net/http"
 	"slices"
 	"strings"
@@ -11,37 +12,163 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-// The older description, OpenAPI v2, is one document for all group versions. Clients that
-// know the newer one need it in one place: kubectl checks a List by it before it sends
-// what is in it. So it has the models and no paths.
-type older struct {
-	Swagger     string            `json:"swagger"`
-	Info        info              `json:"info"`
-	Paths       struct{}          `json:"paths"`
-	Definitions map[string]*model `json:"definitions"`
-}
+// The older description, OpenAPI v2, is one document for all group versions. It is made from the
+// newer ones.
+type (
+	older struct {
+		Swagger     string                     `json:"swagger"`
+		Info        info                       `json:"info"`
+		Paths       map[string]*olderPathItem  `json:"paths"`
+		Definitions map[string]*model          `json:"definitions"`
+		Parameters  map[string]*olderParameter `json:"parameters"`
+	}
+
+	olderPathItem struct {
+		Get        *olderOperation   `json:"get,omitempty"`
+		Put        *olderOperation   `json:"put,omitempty"`
+		Post       *olderOperation   `json:"post,omitempty"`
+		Delete     *olderOperation   `json:"delete,omitempty"`
+		Options    *olderOperation   `json:"options,omitempty"`
+		Head       *olderOperation   `json:"head,omitempty"`
+		Patch      *olderOperation   `json:"patch,omitempty"`
+		Parameters []*olderParameter `json:"parameters,omitempty"`
+	}
+
+	olderOperation struct {
+		Consumes    []string                 `json:"consumes,omitempty"`
+		Produces    []string                 `json:"produces,omitempty"`
+		Schemes     []string                 `json:"schemes,omitempty"`
+		Tags        []string                 `json:"tags,omitempty"`
+		Description string                   `json:"description,omitempty"`
+		OperationID string                   `json:"operationId"`
+		Parameters  []*olderParameter        `json:"parameters,omitempty"`
+		Responses   map[string]olderResponse `json:"responses"`
+		Action      string                   `json:"x-kubernetes-action,omitempty"`
+		Kind        *kindName                `json:"x-kubernetes-group-version-kind,omitempty"`
+	}
+
+	// olderParameter is a $ref, the body, or a parameter of the query or the path.
+	olderParameter struct {
+		Ref         string `json:"$ref,omitempty"`
+		Name        string `json:"name,omitempty"`
+		In          string `json:"in,omitempty"`
+		Description string `json:"description,omitempty"`
+		Required    bool   `json:"required,omitempty"`
+		Schema      *model `json:"schema,omitempty"` // of the body
+		Type        string `json:"type,omitempty"`   // of others
+		UniqueItems bool   `json:"uniqueItems,omitempty"`
+	}
+
+	olderResponse struct {
+		Description string `json:"description"`
+		Schema      *model `json:"schema,omitempty"`
+	}
+)
 
 const olderPath = "/openapi/v2"
 
-// olderDocument puts the models of all group versions into one document.
-func (h *handler) olderDocument() *older {
-	d := &older{Swagger: "2.0", Info: info{Title: "Kubernetes", Version: h.version}, Definitions: map[string]*model{}}
+// olderDocument puts the models and paths of all group versions into one document.
+func (docs *documents) olderDocument() *older {
+	d := &older{
+		Swagger:     "2.0",
+		Info:        info{Title: "Kubernetes", Version: docs.version},
+		Paths:       map[string]*olderPathItem{},
+		Definitions: map[string]*model{},
+		Parameters:  map[string]*olderParameter{},
+	}
 	done := map[schema.GroupVersion]bool{}
-	for _, k := range h.catalog.Kinds() {
+	for _, k := range docs.kinds.Kinds() {
 		gv := k.GroupVersion()
 		if done[gv] {
 			continue
 		}
 		done[gv] = true
-		for name, m := range build(h.catalog, gv, h.version).Components.Schemas {
+		newer := build(docs.kinds, gv, docs.version)
+		for name, m := range newer.Components.Schemas {
 			now := m.older()
 			if before := d.Definitions[name]; before != nil {
 				now.addKinds(before.Kinds) // such as DeleteOptions, which every version has
 			}
 			d.Definitions[name] = now
 		}
+		for name, p := range newer.Components.Parameters {
+			d.Parameters[name] = p.older()
+		}
+		for path, item := range newer.Paths {
+			d.Paths[path] = item.older()
+		}
 	}
 	return d
+}
+
+// older returns the operations of a path in the words of OpenAPI v2.
+func (p pathItem) older() *olderPathItem {
+	o := &olderPathItem{}
+	for method, to := range map[string]**olderOperation{
+		"get": &o.Get, "put": &o.Put, "post": &o.Post, "delete": &o.Delete, "options": &o.Options, "head": &o.Head, "patch": &o.Patch,
+	} {
+		if op, ok := p[method].(*operation); ok {
+			*to = op.older()
+		}
+	}
+	if ps, ok := p["parameters"].([]*parameter); ok {
+		o.Parameters = olderParameters(ps)
+	}
+	return o
+}
+
+// older returns an operation in the words of OpenAPI v2, where the body is a parameter and media
+// types stand apart from schemas.
+func (op *operation) older() *olderOperation {
+	o := &olderOperation{
+		Consumes:    []string{"*/*"},
+		Schemes:     []string{"https"},
+		Tags:        op.Tags,
+		Description: op.Description,
+		OperationID: op.OperationID,
+		Responses:   map[string]olderResponse{},
+		Action:      op.Action,
+		Kind:        op.Kind,
+	}
+	if b := op.RequestBody; b != nil {
+		o.Consumes = slices.Sorted(maps.Keys(b.Content))
+		o.Parameters = append(o.Parameters, &olderParameter{Name: "body", In: "body", Required: b.Required, Schema: schemaOf(b.Content)})
+	}
+	o.Parameters = append(o.Parameters, olderParameters(op.Parameters)...)
+	for code, r := range op.Responses {
+		o.Responses[code] = olderResponse{r.Description, schemaOf(r.Content)}
+		if len(r.Content) > len(o.Produces) {
+			o.Produces = slices.Sorted(maps.Keys(r.Content))
+		}
+	}
+	return o
+}
+
+// schemaOf returns the schema of content, which is the same in each of its media types.
+func schemaOf(content map[string]media) *model {
+	for _, c := range content {
+		return c.Schema.older()
+	}
+	return nil
+}
+
+func olderParameters(ps []*parameter) []*olderParameter {
+	all := make([]*olderParameter, len(ps))
+	for i, p := range ps {
+		all[i] = p.older()
+	}
+	return all
+}
+
+func (p *parameter) older() *olderParameter {
+	o := &olderParameter{
+		Ref:  strings.Replace(p.Ref, "#/components/parameters/", "#/parameters/", 1),
+		Name: p.Name, In: p.In, Description: p.Description, Required: p.Required,
+	}
+	if p.Schema != nil {
+		o.Type, o.UniqueItems = p.Schema.Type, true
+	}
+	return o
 }
 
 // addKinds adds the kinds that the model does not have yet.
@@ -54,12 +181,13 @@ func (m *model) addKinds(kinds []kindName) {
 }
 
 // older returns the model in the words of OpenAPI v2: a reference stands beside other
-// fields, and what is one of several types is a string with a format.
+// fields, what is one of several types is a string with a format, and there are no defaults.
 func (m *model) older() *model {
 	if m == nil {
 		return nil
 	}
 	o := *m
+	o.Default = nil
 	if len(o.AllOf) == 1 && o.AllOf[0].Ref != "" {
 		o.Ref, o.AllOf = o.AllOf[0].Ref, nil
 	}
@@ -85,21 +213,95 @@ func (d *older) protobuf() []byte {
 		m.text(1, d.Info.Title)
 		m.text(2, d.Info.Version)
 	})
-	m.sub(8, func(*message) {})
+	m.sub(8, func(m *message) { named(m, 2, d.Paths, (*message).olderPathItem) })
 	m.sub(9, func(m *message) { named(m, 1, d.Definitions, (*message).olderModel) })
+	m.sub(10, func(m *message) { named(m, 1, d.Parameters, (*message).olderParameter) })
 	return m
+}
+
+func (m *message) olderPathItem(p *olderPathItem) {
+	for field, op := range []*olderOperation{2: p.Get, 3: p.Put, 4: p.Post, 5: p.Delete, 6: p.Options, 7: p.Head, 8: p.Patch} {
+		if op != nil {
+			m.sub(protowire.Number(field), func(m *message) { m.olderOperation(op) })
+		}
+	}
+	m.olderParameters(9, p.Parameters)
+}
+
+func (m *message) olderOperation(op *olderOperation) {
+	m.texts(1, op.Tags)
+	m.text(3, op.Description)
+	m.text(5, op.OperationID)
+	m.texts(6, op.Produces)
+	m.texts(7, op.Consumes)
+	m.olderParameters(8, op.Parameters)
+	m.sub(9, func(m *message) {
+		named(m, 1, op.Responses, func(m *message, r olderResponse) {
+			m.sub(1, func(m *message) {
+				m.text(1, r.Description)
+				if r.Schema != nil {
+					m.sub(2, func(m *message) { m.sub(1, func(m *message) { m.olderModel(r.Schema) }) })
+				}
+			})
+		})
+	})
+	m.texts(10, op.Schemes)
+	const extensions protowire.Number = 13
+	if op.Action != "" {
+		m.extension(extensions, "x-kubernetes-action", op.Action)
+	}
+	if op.Kind != nil {
+		m.extension(extensions, "x-kubernetes-group-version-kind", op.Kind)
+	}
+}
+
+// olderParameters adds parameters and references to parameters.
+func (m *message) olderParameters(field protowire.Number, ps []*olderParameter) {
+	for _, p := range ps {
+		m.sub(field, func(m *message) {
+			if p.Ref != "" {
+				m.sub(2, func(m *message) { m.text(1, p.Ref) })
+				return
+			}
+			m.sub(1, func(m *message) { m.olderParameter(p) })
+		})
+	}
+}
+
+func (m *message) olderParameter(p *olderParameter) {
+	if p.In == "body" {
+		m.sub(1, func(m *message) {
+			m.text(1, p.Description)
+			m.text(2, p.Name)
+			m.text(3, p.In)
+			m.truth(4, p.Required)
+			m.sub(5, func(m *message) { m.olderModel(p.Schema) })
+		})
+		return
+	}
+	const query, path protowire.Number = 3, 4
+	in, typ, unique := query, protowire.Number(6), protowire.Number(20)
+	if p.In == "path" {
+		in, typ, unique = path, 5, 19
+	}
+	m.sub(2, func(m *message) {
+		m.sub(in, func(m *message) {
+			m.truth(1, p.Required)
+			m.text(2, p.In)
+			m.text(3, p.Description)
+			m.text(4, p.Name)
+			m.text(typ, p.Type)
+			m.truth(unique, p.UniqueItems)
+		})
+	})
 }
 
 func (m *message) olderModel(s *model) {
 	m.text(1, s.Ref)
 	m.text(2, s.Format)
 	m.text(4, s.Description)
-	if s.Default != nil {
-		m.sub(5, func(m *message) { m.text(2, string(s.Default)) })
-	}
-	for _, name := range s.Required {
-		m.text(19, name)
-	}
+	m.texts(19, s.Required)
+	m.enum(20, s.Enum)
 	if s.Additional != nil {
 		m.sub(21, func(m *message) { m.sub(1, func(m *message) { m.olderModel(s.Additional) }) })
 	}
@@ -123,10 +325,11 @@ func (m *message) olderModel(s *model) {
 func (h *handler) olderForm(form string) (*packed, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if p := h.older[form]; p != nil {
+	docs := h.current()
+	if p := docs.older[form]; p != nil {
 		return p, nil
 	}
-	d := h.olderDocument()
+	d := docs.olderDocument()
 	data, err := json.Marshal(d)
 	if err != nil {
 		return nil, fmt.Errorf("openapi v2: %w", err)
@@ -143,10 +346,7 @@ func (h *handler) olderForm(form string) (*packed, error) {
 	if form == inProtobuf {
 		p.form = olderProtobuf
 	}
-	if h.older == nil {
-		h.older = map[string]*packed{}
-	}
-	h.older[form] = p
+	docs.older[form] = p
 	return p, nil
 }
 

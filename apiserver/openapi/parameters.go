@@ -36,6 +36,7 @@ func parameters() map[string]*parameter {
 	add("watch", truth, "Watch for changes instead of listing.")
 	ps["namespace"] = &parameter{Name: "namespace", In: "path", Description: "object name and auth scope, such as for teams and projects", Required: true, Schema: text}
 	ps["name"] = &parameter{Name: "name", In: "path", Description: "name of the object", Required: true, Schema: text}
+	ps["path"] = &parameter{Name: "path", In: "path", Description: "path to the resource", Required: true, Schema: text}
 	return ps
 }
 

@@ -23,7 +23,7 @@ func root(gv schema.GroupVersion) string {
 }
 
 // build returns the document of one group version.
-func build(c *catalog.Catalog, gv schema.GroupVersion, version string) *document {
+func build(c *catalog.Snapshot, gv schema.GroupVersion, version string) *document {
 	b := &builder{gv: gv, models: models{}, paths: map[string]pathItem{}}
 	b.models[patchModel] = &model{Type: "object", Description: "Patch is provided to give a concrete name and type to the Kubernetes PATCH request body."}
 	for _, k := range c.Kinds() {
@@ -74,7 +74,7 @@ func (v verbs) has(verb string) bool { return slices.Contains(v, verb) }
 func (b *builder) kind(k *catalog.Kind) {
 	one := b.object(k.New(), k.GroupVersionKind)
 	var list *model
-	if !k.Answered() {
+	if k.NewList != nil {
 		list = b.object(k.NewList(), b.gv.WithKind(k.Kind+"List"))
 	}
 	v := verbs(k.Verbs)
@@ -137,22 +137,8 @@ func (b *builder) subresource(k *catalog.Kind, s *catalog.Subresource, one *mode
 	scoped += title(s.Name)
 	v, what := verbs(s.Verbs), s.Name+" of the specified "+k.Kind
 	item := pathItem{}
-	if _, ok := s.Shape.(catalog.Stream); ok {
-		text := &model{Type: "string"}
-		for _, verb := range s.Verbs {
-			method := map[string]string{"get": "get", "create": "post", "update": "put", "patch": "patch", "delete": "delete"}[verb]
-			if method == "" {
-				continue
-			}
-			op := b.operation(gvk, "connect", "connect"+title(method), scoped, "connect "+strings.ToUpper(method)+" requests to "+what, text)
-			if s.Name == "log" {
-				op.Action, op.OperationID, op.Description = method, b.id("read", scoped), "read "+what
-				op.Parameters = logParameters()
-			}
-			op.Responses["200"] = response{Description: "OK", Content: map[string]media{"*/*": {text}}}
-			item[method] = op
-		}
-		b.put(at+s.Name, item, where)
+	if stream, ok := s.Shape.(catalog.Stream); ok {
+		b.stream(gvk, s, stream, at+s.Name, scoped, what, where)
 		return
 	}
 	if v.has("get") {
@@ -163,6 +149,43 @@ func (b *builder) subresource(k *catalog.Kind, s *catalog.Subresource, one *mode
 	}
 	b.changing(item, gvk, bodyModel, v, scoped, what)
 	b.put(at+s.Name, item, where)
+}
+
+// stream adds the paths of a connection. Behind a proxy any path may follow.
+func (b *builder) stream(gvk schema.GroupVersionKind, s *catalog.Subresource, stream catalog.Stream, at, scoped, what string, where []string) {
+	methods := []string{}
+	for _, verb := range s.Verbs {
+		if method := map[string]string{"get": "get", "create": "post", "update": "put", "patch": "patch", "delete": "delete"}[verb]; method != "" {
+			methods = append(methods, method)
+		}
+	}
+	if stream.Ported {
+		methods = append(methods, "head", "options")
+	}
+	item := pathItem{}
+	for _, method := range methods {
+		item[method] = b.connection(gvk, s, method, scoped, what)
+	}
+	b.put(at, item, where)
+	if !stream.Ported {
+		return
+	}
+	item = pathItem{}
+	for _, method := range methods {
+		item[method] = b.connection(gvk, s, method, scoped+"WithPath", what)
+	}
+	b.put(at+"/{path}", item, append(slices.Clone(where), "path"))
+}
+
+func (b *builder) connection(gvk schema.GroupVersionKind, s *catalog.Subresource, method, scoped, what string) *operation {
+	text := &model{Type: "string"}
+	op := b.operation(gvk, "connect", "connect", title(method)+scoped, "connect "+strings.ToUpper(method)+" requests to "+what, text)
+	if s.Name == "log" {
+		op.Action, op.OperationID, op.Description = method, b.id("read", scoped), "read "+what
+		op.Parameters = logParameters()
+	}
+	op.Responses["200"] = response{Description: "OK", Content: map[string]media{"*/*": {text}}}
+	return op
 }
 
 // put adds a path that has operations.
@@ -196,7 +219,7 @@ func (b *builder) operation(gvk schema.GroupVersionKind, action, verb, scoped, t
 		content[t] = media{answer}
 	}
 	return &operation{
-		Tags:        []string{strings.ToLower(groupTitle(b.gv.Group)) + "_" + b.gv.Version},
+		Tags:        []string{groupTag(b.gv.Group) + "_" + b.gv.Version},
 		Description: text,
 		OperationID: b.id(verb, scoped),
 		Responses: map[string]response{
@@ -242,13 +265,22 @@ func (b *builder) id(verb, scoped string) string {
 	return verb + groupTitle(b.gv.Group) + title(b.gv.Version) + scoped
 }
 
-// groupTitle is how operation ids name a group: Core, Batch, Discovery.
+// groupTitle is how operation ids name a group: Core, Batch, RbacAuthorization.
 func groupTitle(group string) string {
 	if group == "" {
 		return "Core"
 	}
-	first, _, _ := strings.Cut(group, ".")
-	return title(first)
+	name := ""
+	for part := range strings.SplitSeq(strings.TrimSuffix(group, ".k8s.io"), ".") {
+		name += title(part)
+	}
+	return name
+}
+
+// groupTag is how tags name a group: core, batch, rbacAuthorization.
+func groupTag(group string) string {
+	name := groupTitle(group)
+	return strings.ToLower(name[:1]) + name[1:]
 }
 
 func title(s string) string {

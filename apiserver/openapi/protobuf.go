@@ -5,6 +5,7 @@ import (
 	"maps"
 	"math"
 	"slices"
+	"strconv"
 
 	"google.golang.org/protobuf/encoding/protowire"
 )
@@ -17,6 +18,13 @@ type message []byte
 func (m *message) text(field protowire.Number, s string) {
 	if s != "" {
 		*m = protowire.AppendString(protowire.AppendTag(*m, field, protowire.BytesType), s)
+	}
+}
+
+// texts adds a repeated text field.
+func (m *message) texts(field protowire.Number, values []string) {
+	for _, v := range values {
+		m.text(field, v)
 	}
 }
 
@@ -81,7 +89,7 @@ func (m *message) pathItem(p pathItem) {
 	for _, part := range []struct {
 		field  protowire.Number
 		method string
-	}{{4, "get"}, {5, "put"}, {6, "post"}, {7, "delete"}, {10, "patch"}} {
+	}{{4, "get"}, {5, "put"}, {6, "post"}, {7, "delete"}, {8, "options"}, {9, "head"}, {10, "patch"}} {
 		if op, ok := p[part.method].(*operation); ok {
 			m.sub(part.field, func(m *message) { m.operation(op) })
 		}
@@ -94,9 +102,7 @@ func (m *message) pathItem(p pathItem) {
 }
 
 func (m *message) operation(op *operation) {
-	for _, tag := range op.Tags {
-		m.text(1, tag)
-	}
+	m.texts(1, op.Tags)
 	m.text(3, op.Description)
 	m.text(5, op.OperationID)
 	for _, p := range op.Parameters {
@@ -156,9 +162,8 @@ func (m *message) model(s *model) {
 		return
 	}
 	m.sub(1, func(m *message) {
-		for _, name := range s.Required {
-			m.text(23, name)
-		}
+		m.texts(23, s.Required)
+		m.enum(24, s.Enum)
 		m.text(25, s.Type)
 		for _, one := range s.AllOf {
 			m.sub(26, func(m *message) { m.model(one) })
@@ -175,7 +180,7 @@ func (m *message) model(s *model) {
 		if s.Additional != nil {
 			m.sub(32, func(m *message) { m.sub(1, func(m *message) { m.model(s.Additional) }) })
 		}
-		if s.Default != nil {
+		if s.Default != nil && s.Default[0] != '{' { // there is no form for objects
 			m.sub(33, func(m *message) { m.defaultValue(s.Default) })
 		}
 		m.text(34, s.Description)
@@ -196,10 +201,17 @@ func (m *message) defaultValue(value json.RawMessage) {
 	switch v := v.(type) {
 	case float64:
 		*m = protowire.AppendFixed64(protowire.AppendTag(*m, 1, protowire.Fixed64Type), math.Float64bits(v))
-	case bool:
-		m.truth(2, v)
+	case bool: // false, too
+		*m = protowire.AppendVarint(protowire.AppendTag(*m, 2, protowire.VarintType), protowire.EncodeBool(v))
 	case string: // an empty one, too
 		*m = protowire.AppendString(protowire.AppendTag(*m, 3, protowire.BytesType), v)
+	}
+}
+
+// enum adds the values of an enumeration, as YAML.
+func (m *message) enum(field protowire.Number, values []string) {
+	for _, v := range values {
+		m.sub(field, func(m *message) { m.text(2, strconv.Quote(v)) })
 	}
 }
 

@@ -27,12 +27,13 @@ type Types struct {
 	catalog *catalog.Catalog
 
 	mu    sync.Mutex
+	kinds *catalog.Snapshot                                  // guarded by mu; whose types are built
 	built map[schema.GroupVersion]weak.Pointer[typed.Parser] // guarded by mu
 }
 
 // NewTypes returns the types of the kinds of c.
 func NewTypes(c *catalog.Catalog) *Types {
-	return &Types{catalog: c, built: map[schema.GroupVersion]weak.Pointer[typed.Parser]{}}
+	return &Types{catalog: c}
 }
 
 // Of returns the type of obj: an object of a kind of gv, or the body of a
@@ -44,11 +45,14 @@ func (t *Types) Of(gv schema.GroupVersion, obj runtime.Object) typed.ParseableTy
 func (t *Types) parser(gv schema.GroupVersion) *typed.Parser {
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	if kinds := t.catalog.Snapshot(); t.kinds != kinds {
+		t.kinds, t.built = kinds, map[schema.GroupVersion]weak.Pointer[typed.Parser]{}
+	}
 	if p := t.built[gv].Value(); p != nil {
 		return p
 	}
 	ms := models{}
-	for _, k := range t.catalog.Kinds() {
+	for _, k := range t.kinds.Kinds() {
 		if k.GroupVersion() != gv || k.Answered() {
 			continue
 		}

@@ -5,8 +5,17 @@ import (
 	"encoding/json"
 	"flag"
 	"fmt"
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"iter"
+	"maps"
 	"os"
+	"os/exec"
+	"path/filepath"
+	"reflect"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -78,15 +87,14 @@ func TestTypesAreUpstreams(t *testing.T) {
 		_, known := theirs[name]
 		if !known {
 			// Models that cannot be applied, bodies of subresources, have no type there.
-			if !slices.Contains([]string{"io.k8s.api.autoscaling.v1.Scale", "io.k8s.api.autoscaling.v1.ScaleSpec", "io.k8s.api.autoscaling.v1.ScaleStatus", "io.k8s.api.core.v1.NodeProxyOptions"}, name) &&
+			if !slices.Contains([]string{"io.k8s.api.autoscaling.v1.Scale", "io.k8s.api.autoscaling.v1.ScaleSpec", "io.k8s.api.autoscaling.v1.ScaleStatus", "io.k8s.api.core.v1.NodeProxyOptions", "io.k8s.api.core.v1.PodProxyOptions", "io.k8s.api.core.v1.ServiceProxyOptions"}, name) &&
 				!strings.HasPrefix(name, "io.k8s.api.authentication.") && !strings.HasPrefix(name, "io.k8s.api.core.v1.Binding") {
-				t.Errorf("%s is no type of upstream", name)
+				t.Errorf("upstream has no type %s", name)
 			}
 			continue
 		}
 		compared++
-		keys := keyFields(theirs)[name]
-		got, want := lines(d, keys), lines(theirs[name], keys)
+		got, want := lines(d), lines(theirs[name])
 		for _, line := range got {
 			if !slices.Contains(want, line) {
 				t.Errorf("%s: %s, which upstream's has not", name, line)
@@ -103,16 +111,15 @@ func TestTypesAreUpstreams(t *testing.T) {
 	}
 }
 
-// lines writes a type down, a line for each field, with the defaults of the fields that
-// are keys somewhere, which are the only ones that merging looks at.
-func lines(d smd.TypeDef, keys []string) []string {
+// lines writes a type down, a line for each field, with the default of the field.
+func lines(d smd.TypeDef) []string {
 	if d.Map == nil || len(d.Fields) == 0 {
 		return []string{atom(d.Atom)}
 	}
 	all := []string{"relation " + string(d.Map.ElementRelationship)}
 	for _, f := range d.Fields {
 		line := f.Name + ": " + ref(f.Type)
-		if f.Default != nil && slices.Contains(keys, f.Name) {
+		if f.Default != nil {
 			line += fmt.Sprintf(" default %v", f.Default)
 		}
 		all = append(all, line)
@@ -149,22 +156,6 @@ func ref(r smd.TypeRef) string {
 	return s
 }
 
-// keyFields returns, by type, the fields that are keys of lists.
-func keyFields(types map[string]smd.TypeDef) map[string][]string {
-	keys := map[string][]string{}
-	for _, d := range types {
-		if d.Map == nil {
-			continue
-		}
-		for _, f := range d.Fields {
-			if l := f.Type.Inlined.List; l != nil && l.ElementType.NamedType != nil {
-				keys[*l.ElementType.NamedType] = append(keys[*l.ElementType.NamedType], l.Keys...)
-			}
-		}
-	}
-	return keys
-}
-
 // writeMarks makes marks.txt of upstream's schema, for our types.
 func writeMarks(t *testing.T, theirs, have map[string]smd.TypeDef) {
 	t.Helper()
@@ -176,7 +167,7 @@ func writeMarks(t *testing.T, theirs, have map[string]smd.TypeDef) {
 		}
 		lines = append(lines, strings.Join(append([]string{at, relation}, words...), " "))
 	}
-	keys := keyFields(theirs)
+	tags := readTags(t, have)
 	for name := range have {
 		d := theirs[name]
 		if d.Map == nil || strings.HasPrefix(name, "__") {
@@ -198,7 +189,7 @@ func writeMarks(t *testing.T, theirs, have map[string]smd.TypeDef) {
 			case f.Type.NamedType != nil && *f.Type.NamedType == "__untyped_atomic_":
 				add(name, f.Name, "opaque")
 			}
-			if f.Default != nil && slices.Contains(keys[name], f.Name) {
+			if tags.Defaults[name+"/"+f.Name] {
 				b, err := json.Marshal(f.Default)
 				if err != nil {
 					t.Fatal(err)
@@ -206,6 +197,21 @@ func writeMarks(t *testing.T, theirs, have map[string]smd.TypeDef) {
 				add(name, f.Name, "default", string(b))
 			}
 		}
+	}
+	for name, required := range tags.Required {
+		model, field, _ := strings.Cut(name, "/")
+		if !required {
+			add(model, field, "optional")
+		} else {
+			add(model, field, "required")
+		}
+	}
+	for name, values := range tags.Enums {
+		b, err := json.Marshal(values)
+		if err != nil {
+			t.Fatal(err)
+		}
+		add(name, "", "enum", string(b))
 	}
 	slices.Sort(lines)
 	var out bytes.Buffer
@@ -215,6 +221,151 @@ func writeMarks(t *testing.T, theirs, have map[string]smd.TypeDef) {
 	}
 	if err := os.WriteFile("marks.txt", out.Bytes(), 0o644); err != nil {
 		t.Fatal(err)
+	}
+}
+
+// tags are those in the comments of upstream's types.
+type tags struct {
+	Enums    map[string][]string // the values of types with the tag +enum, sorted, by model
+	Defaults map[string]bool     // MODEL/FIELD with the tag +default
+	Required map[string]bool     // the same whose tag +required or +optional contradicts its JSON tag
+}
+
+// readTags reads the tags of all types of the API that are in the packages of our types.
+func readTags(t *testing.T, have map[string]smd.TypeDef) tags {
+	t.Helper()
+	packages := map[string]bool{}
+	for name := range have {
+		packages[name[:strings.LastIndex(name, ".")+1]] = true
+	}
+	all := tags{map[string][]string{}, map[string]bool{}, map[string]bool{}}
+	for module, pattern := range map[string]string{"k8s.io/api": "/*/v*/types.go", "k8s.io/apimachinery": "/pkg/apis/meta/v1/types.go"} {
+		dir, err := exec.Command("go", "list", "-m", "-f", "{{.Dir}}", module).Output()
+		if err != nil {
+			t.Fatal(err)
+		}
+		root := strings.TrimSpace(string(dir))
+		files, err := filepath.Glob(root + pattern)
+		if err != nil || len(files) == 0 {
+			t.Fatalf("%s%s: %v, %v", root, pattern, files, err)
+		}
+		for _, file := range files {
+			parsed, err := parser.ParseFile(token.NewFileSet(), file, nil, parser.ParseComments)
+			if err != nil {
+				t.Fatal(err)
+			}
+			pkg := strings.NewReplacer("k8s.io", "io.k8s", "/", ".").Replace(module+strings.TrimPrefix(filepath.Dir(file), root)) + "."
+			if packages[pkg] {
+				all.read(parsed, pkg)
+			}
+		}
+	}
+	return all
+}
+
+// read adds the tags in a file, whose models begin with prefix.
+func (all tags) read(file *ast.File, prefix string) {
+	enums := map[string][]string{}
+	var embeds [][2]string // the prefixes of the fields of a struct, and of one that it embeds
+	for g := range declarations(file, token.TYPE) {
+		for _, spec := range g.Specs {
+			s := spec.(*ast.TypeSpec)
+			if tagged(g.Doc, "+enum") {
+				enums[s.Name.Name] = nil
+			}
+			fields, ok := s.Type.(*ast.StructType)
+			if !ok {
+				continue
+			}
+			for _, f := range fields.Fields.List {
+				if of, ok := f.Type.(*ast.Ident); ok && f.Names == nil {
+					embeds = append(embeds, [2]string{prefix + s.Name.Name + "/", prefix + of.Name + "/"})
+				}
+				if f.Tag == nil {
+					continue
+				}
+				name, options, _ := strings.Cut(reflect.StructTag(strings.Trim(f.Tag.Value, "`")).Get("json"), ",")
+				name = prefix + s.Name.Name + "/" + name
+				if tagged(f.Doc, "+default=") {
+					all.Defaults[name] = true
+				}
+				switch omitted := strings.Contains(options, "omit"); {
+				case tagged(f.Doc, "+required") && omitted:
+					all.Required[name] = true
+				case tagged(f.Doc, "+optional") && !omitted:
+					all.Required[name] = false
+				}
+			}
+		}
+	}
+	for _, e := range embeds {
+		for field := range maps.Clone(all.Defaults) {
+			if name, ok := strings.CutPrefix(field, e[1]); ok {
+				all.Defaults[e[0]+name] = true
+			}
+		}
+	}
+	for g := range declarations(file, token.CONST) {
+		for _, spec := range g.Specs {
+			v := spec.(*ast.ValueSpec)
+			of, named := v.Type.(*ast.Ident)
+			if !named || len(v.Values) != 1 {
+				continue
+			}
+			value, literal := v.Values[0].(*ast.BasicLit)
+			if _, known := enums[of.Name]; !known || !literal {
+				continue
+			}
+			if text, err := strconv.Unquote(value.Value); err == nil && !slices.Contains(enums[of.Name], text) {
+				enums[of.Name] = append(enums[of.Name], text)
+			}
+		}
+	}
+	for name, values := range enums {
+		if len(values) > 0 { // none: the name of another type
+			all.Enums[prefix+name] = slices.Sorted(slices.Values(values))
+		}
+	}
+}
+
+// declarations iterates over the declarations of one sort in a file.
+func declarations(file *ast.File, sort token.Token) iter.Seq[*ast.GenDecl] {
+	return func(yield func(*ast.GenDecl) bool) {
+		for _, d := range file.Decls {
+			if g, ok := d.(*ast.GenDecl); ok && g.Tok == sort && !yield(g) {
+				return
+			}
+		}
+	}
+}
+
+// tagged reports whether a line of a comment begins with a tag.
+func tagged(doc *ast.CommentGroup, tag string) bool {
+	return doc != nil && slices.ContainsFunc(doc.List, func(c *ast.Comment) bool {
+		return strings.HasPrefix(strings.TrimSpace(strings.TrimPrefix(c.Text, "//")), tag)
+	})
+}
+
+// TestEnumerationsAreUpstreams compares the values of enumerated fields with the tags in upstream's
+// types.
+func TestEnumerationsAreUpstreams(t *testing.T) {
+	if *update {
+		t.Skip("the marks have just been written")
+	}
+	want := readTags(t, ours(t)).Enums
+	if values := want["io.k8s.api.core.v1.PullPolicy"]; !slices.Equal(values, []string{"Always", "IfNotPresent", "Never"}) {
+		t.Fatalf("PullPolicy has the values %q", values)
+	}
+	got := openapi.Enumerations()
+	for name, values := range want {
+		if !slices.Equal(got[name], values) {
+			t.Errorf("%s has the values %q, want %q", name, got[name], values)
+		}
+	}
+	for name := range got {
+		if want[name] == nil {
+			t.Errorf("upstream has no enumeration %s", name)
+		}
 	}
 }
 

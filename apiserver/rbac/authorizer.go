@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"strings"
-	"sync/atomic"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/fields"
@@ -17,7 +16,7 @@ import (
 
 // Options configures an [Authorizer].
 type Options struct {
-	// Policy is what holds; nil means [Fixed].
+	// Policy is what holds; nil means that only administrators, and nodes by what they are, may do anything.
 	Policy *Policy
 
 	// Objects is where nodes' relations to pods are looked up. Without it nodes
@@ -35,30 +34,29 @@ type Lookup interface {
 
 // An Authorizer decides requests. It is safe for concurrent use.
 type Authorizer struct {
-	policy atomic.Pointer[Policy]
+	policy *Policy
 	nodes  nodes
 }
 
 // New returns an authorizer.
 func New(opts Options) *Authorizer {
-	a := &Authorizer{nodes: nodes{opts.Objects}}
 	if opts.Policy == nil {
-		opts.Policy = NewPolicy(Fixed())
+		opts.Policy = NewPolicy(Objects{})
 	}
-	a.policy.Store(opts.Policy)
-	return a
+	return &Authorizer{policy: opts.Policy, nodes: nodes{opts.Objects}}
 }
 
-// Use makes p hold from now on.
-func (z *Authorizer) Use(p *Policy) { z.policy.Store(p) }
-
 // Authorize decides. What is not allowed by the policy, or to nodes by what they are, is
-// refused. A refusal is turned into an answer by [Forbidden].
+// refused. The group system:masters may do everything, as in Kubernetes, so that an administrator can
+// restore a binding that was deleted by mistake. A refusal is turned into an answer by [Forbidden].
 func (z *Authorizer) Authorize(ctx context.Context, a Attributes) Decision {
 	if a.User == nil {
 		return Decision{Reason: "the request has no user"}
 	}
-	d := z.policy.Load().Decide(&a)
+	if a.User.In(auth.GroupMasters) {
+		return Decision{Allowed: true}
+	}
+	d := z.policy.Authorize(&a)
 	if d.Allowed {
 		return d
 	}

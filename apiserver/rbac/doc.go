@@ -1,10 +1,13 @@
 // Package rbac authorizes requests by role-based access control.
 //
-// A [Policy] is an index over RBAC objects in the types of rbac.authorization.k8s.io/v1: roles,
-// cluster roles and their bindings, by subject. It does not change and deciding is a pure function,
-// so the owner of the RBAC objects makes a new Policy after a change and passes it on. [Fixed] is
-// the policy that is built in: the least rights that the components of a cluster need to work,
-// under the names that Kubernetes gives them.
+// A [Policy] is an index of RBAC objects in the types of rbac.authorization.k8s.io/v1: roles, cluster
+// roles and their bindings. The owner of a watch of these objects keeps it up to date. [Fixed] returns
+// the objects of a server without stored ones: the least rights that the components of a cluster need to
+// work, under the names that Kubernetes gives them. Package bootstrappolicy has the objects of a server
+// that stores them.
+//
+// A [Grantor] checks writes of these objects: a user can grant only what the user has. [Aggregate]
+// returns the rules of a cluster role that collects those of others.
 //
 // Rules cannot express "its own pods". [Nodes] does: the agent of a node reads and writes its Node,
 // its Lease and its pods, and reads the secrets, config maps and service accounts that its pods

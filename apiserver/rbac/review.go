@@ -3,13 +3,13 @@ package rbac
 import (
 	"context"
 	"fmt"
-	"slices"
 
 	authorizationv1 "k8s.io/api/authorization/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
+	utilerrors "k8s.io/apimachinery/pkg/util/errors"
 
 	"github.com/sampan-io/sampan/apiserver/auth"
 )
@@ -20,10 +20,40 @@ func (z *Authorizer) MayI(ctx context.Context, r *authorizationv1.SelfSubjectAcc
 	if !ok {
 		return nil, apierrors.NewBadRequest("no user present on request")
 	}
+	answer := r.DeepCopy()
+	answer.Status = z.review(ctx, user, r.Spec.ResourceAttributes, r.Spec.NonResourceAttributes)
+	return answer, nil
+}
+
+// May answers whether the user that r names may do what r asks about.
+func (z *Authorizer) May(ctx context.Context, r *authorizationv1.SubjectAccessReview) (*authorizationv1.SubjectAccessReview, error) {
+	answer := r.DeepCopy()
+	answer.Status = z.review(ctx, subject(&r.Spec), r.Spec.ResourceAttributes, r.Spec.NonResourceAttributes)
+	return answer, nil
+}
+
+// MayLocally answers as May does, for a question about one namespace.
+func (z *Authorizer) MayLocally(ctx context.Context, r *authorizationv1.LocalSubjectAccessReview) (*authorizationv1.LocalSubjectAccessReview, error) {
+	answer := r.DeepCopy()
+	answer.Status = z.review(ctx, subject(&r.Spec), r.Spec.ResourceAttributes, r.Spec.NonResourceAttributes)
+	return answer, nil
+}
+
+// subject returns the user that a review names.
+func subject(s *authorizationv1.SubjectAccessReviewSpec) *auth.User {
+	u := &auth.User{Name: s.User, UID: s.UID, Groups: s.Groups, Extra: map[string][]string{}}
+	for key, values := range s.Extra {
+		u.Extra[key] = values
+	}
+	return u
+}
+
+// review decides what a review asks about: a resource or a path.
+func (z *Authorizer) review(ctx context.Context, user *auth.User, o *authorizationv1.ResourceAttributes, p *authorizationv1.NonResourceAttributes) authorizationv1.SubjectAccessReviewStatus {
 	a := Attributes{User: user}
-	if p := r.Spec.NonResourceAttributes; p != nil {
+	if p != nil {
 		a.Verb, a.Path = p.Verb, p.Path
-	} else if o := r.Spec.ResourceAttributes; o != nil {
+	} else if o != nil {
 		a.Verb, a.Group, a.Version, a.Resource, a.Subresource = o.Verb, o.Group, o.Version, o.Resource, o.Subresource
 		a.Namespace, a.Name = o.Namespace, o.Name
 		if o.FieldSelector != nil {
@@ -31,9 +61,7 @@ func (z *Authorizer) MayI(ctx context.Context, r *authorizationv1.SelfSubjectAcc
 		}
 	}
 	d := z.Authorize(ctx, a)
-	answer := r.DeepCopy()
-	answer.Status = authorizationv1.SubjectAccessReviewStatus{Allowed: d.Allowed, Reason: d.Reason}
-	return answer, nil
+	return authorizationv1.SubjectAccessReviewStatus{Allowed: d.Allowed, Reason: d.Reason}
 }
 
 // selected reads a field selector as far as it narrows a question; what is not understood
@@ -90,25 +118,16 @@ func (z *Authorizer) MyRules(ctx context.Context, r *authorizationv1.SelfSubject
 			}
 		}
 	}
-	z.policy.Load().rules(user, r.Spec.Namespace, add)
+	rules, err := z.policy.RulesFor(user, r.Spec.Namespace)
+	add(rules)
+	errs := []error{err}
 	if node, ok := user.Node(); ok {
 		add(nodeRules)
 		answer.Status.Incomplete = true
-		answer.Status.EvaluationError = fmt.Sprintf("the permissions of node '%s' for its own objects are not expressed as rules", node)
+		errs = append(errs, fmt.Errorf("the permissions of node '%s' for its own objects are not expressed as rules", node))
+	}
+	if err := utilerrors.NewAggregate(errs); err != nil {
+		answer.Status.EvaluationError = err.Error()
 	}
 	return answer, nil
-}
-
-// rules calls add with the rules that the policy gives to a user in a namespace, and with those
-// that it gives everywhere.
-func (p *Policy) rules(user *auth.User, namespace string, add func([]rbacv1.PolicyRule)) {
-	grants := slices.Clone(p.users[user.Name])
-	for _, g := range user.Groups {
-		grants = append(grants, p.groups[g]...)
-	}
-	for _, g := range grants {
-		if g.namespace == "" || g.namespace == namespace {
-			add(g.rules)
-		}
-	}
 }

@@ -41,6 +41,7 @@ func daemonSets() *catalog.Kind {
 		},
 		Selector: selector, Validate: validateDaemonSet, ValidateStatus: validateDaemonSetStatus,
 		KeepSpec: func(d, old *appsv1.DaemonSet) { d.Spec = old.Spec },
+		FreeName: true,
 	}.In(&catalog.Kind{
 		New:     func() catalog.Object { return &appsv1.DaemonSet{} },
 		NewList: func() runtime.Object { return &appsv1.DaemonSetList{} },
@@ -111,7 +112,7 @@ func validateDaemonStrategy(u *appsv1.DaemonSetUpdateStrategy, at *field.Path) (
 	case u.Type == appsv1.OnDeleteDaemonSetStrategyType:
 		return nil
 	case u.Type != appsv1.RollingUpdateDaemonSetStrategyType:
-		return field.ErrorList{field.NotSupported(at, u.Type, []appsv1.DaemonSetUpdateStrategyType{
+		return field.ErrorList{field.NotSupported(at, *u, []appsv1.DaemonSetUpdateStrategyType{
 			appsv1.OnDeleteDaemonSetStrategyType, appsv1.RollingUpdateDaemonSetStrategyType,
 		})}
 	case r == nil:

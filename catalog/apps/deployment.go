@@ -101,7 +101,7 @@ func validateStrategy(s *appsv1.DeploymentStrategy, at *field.Path) field.ErrorL
 			return field.ErrorList{field.Required(rolling, "this should be defaulted and never be nil")}
 		}
 	default:
-		return field.ErrorList{field.NotSupported(at, s.Type, []appsv1.DeploymentStrategyType{
+		return field.ErrorList{field.NotSupported(at, *s, []appsv1.DeploymentStrategyType{
 			appsv1.RecreateDeploymentStrategyType, appsv1.RollingUpdateDeploymentStrategyType,
 		})}
 	}

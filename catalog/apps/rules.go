@@ -18,8 +18,11 @@ import (
 // none, and that it selects what the template makes. Kind is as the sentence has it.
 func validateSelector(s *metav1.LabelSelector, t *corev1.PodTemplateSpec, kind string, spec *field.Path) field.ErrorList {
 	at := spec.Child("selector")
-	if s == nil {
-		return field.ErrorList{field.Required(at, "")}
+	if s == nil { // it selects nothing
+		return field.ErrorList{
+			field.Required(at, ""),
+			field.Invalid(spec.Child("template", "metadata", "labels"), t.Labels, "`selector` does not match template `labels`"),
+		}
 	}
 	errs := metav1validation.ValidateLabelSelector(s, metav1validation.LabelSelectorValidationOptions{}, at)
 	if len(s.MatchLabels)+len(s.MatchExpressions) == 0 {

@@ -33,11 +33,24 @@ func statefulSets() *catalog.Kind {
 		KeepSpec: func(s, old *appsv1.StatefulSet) { s.Spec = old.Spec },
 		Size:     func(s *appsv1.StatefulSet) **int32 { return &s.Spec.Replicas },
 		SizeNow:  func(s *appsv1.StatefulSetStatus) int32 { return s.Replicas },
+		FreeName: true,
 	}.In(&catalog.Kind{
 		New:     func() catalog.Object { return &appsv1.StatefulSet{} },
 		NewList: func() runtime.Object { return &appsv1.StatefulSetList{} },
 		Default: catalog.Default(defaultStatefulSet),
+		Warn:    catalog.Warn(warnOfStatefulSet),
 	})
+}
+
+func warnOfStatefulSet(s *appsv1.StatefulSet) (all []string) {
+	spec := field.NewPath("spec")
+	for i := range s.Spec.VolumeClaimTemplates {
+		all = append(all, podspec.ClaimWarnings(&s.Spec.VolumeClaimTemplates[i].Spec, spec.Child("volumeClaimTemplates").Index(i))...)
+	}
+	if n := s.Spec.RevisionHistoryLimit; n != nil && *n < 0 {
+		all = append(all, "spec.revisionHistoryLimit: a negative value retains all historical revisions; a value >= 0 is recommended")
+	}
+	return all
 }
 
 func defaultStatefulSet(set *appsv1.StatefulSet) {
@@ -86,7 +99,7 @@ func validateStatefulSet(set, old *appsv1.StatefulSet) field.ErrorList {
 	c := workload.Counts{At: at}
 	c.Maybe("replicas", s.Replicas)
 	c.Number("minReadySeconds", int64(s.MinReadySeconds))
-	c.Maybe("revisionHistoryLimit", s.RevisionHistoryLimit)
+	// revisionHistoryLimit may be negative: everything is kept.
 	if s.Ordinals != nil {
 		c.Number("ordinals.start", int64(s.Ordinals.Start))
 	}

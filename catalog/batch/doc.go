@@ -1,5 +1,5 @@
-// Package batch describes the Job, kind of the group batch, version v1: pods
-// that run until a number of them has succeeded.
+// Package batch describes the kinds of the group batch, version v1: the Job, pods that run until a
+// number of them has succeeded, and the CronJob, which makes jobs by a schedule.
 //
 // A job whose selector is not its user's (manualSelector) gets one of its UID
 // when it is created, and its pod template the labels for it, so that no two jobs

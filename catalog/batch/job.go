@@ -25,7 +25,7 @@ const (
 const defaultBackoffLimit = 6
 
 // Kinds returns the kinds of batch.
-func Kinds() []*catalog.Kind { return []*catalog.Kind{jobs()} }
+func Kinds() []*catalog.Kind { return []*catalog.Kind{cronJobs(), jobs()} }
 
 func jobs() *catalog.Kind {
 	return &catalog.Kind{
@@ -39,7 +39,7 @@ func jobs() *catalog.Kind {
 		Default:          catalog.Default(defaultJob),
 		Prepare:          catalog.Prepare(prepareJob),
 		Validate:         catalog.Validate(validateJob),
-		Warn:             catalog.Warn(unheeded),
+		Warn:             catalog.WarnChange(warnOfJob),
 		Generation:       true,
 		// In v1 the pods of a job have always stayed unless the request says
 		// otherwise.
@@ -160,21 +160,26 @@ func defaultJob(j *batchv1.Job) {
 	if s.ManualSelector == nil {
 		s.ManualSelector = new(false)
 	}
-	if s.PodFailurePolicy != nil {
-		for i := range s.PodFailurePolicy.Rules {
-			for k := range s.PodFailurePolicy.Rules[i].OnPodConditions {
-				if c := &s.PodFailurePolicy.Rules[i].OnPodConditions[k]; c.Status == "" {
-					c.Status = corev1.ConditionTrue
-				}
-			}
-		}
-	}
+	defaultFailurePolicy(s.PodFailurePolicy)
 	if s.PodReplacementPolicy == nil {
 		policy := batchv1.TerminatingOrFailed
 		if s.PodFailurePolicy != nil {
 			policy = batchv1.Failed
 		}
 		s.PodReplacementPolicy = &policy
+	}
+}
+
+func defaultFailurePolicy(p *batchv1.PodFailurePolicy) {
+	if p == nil {
+		return
+	}
+	for i := range p.Rules {
+		for k := range p.Rules[i].OnPodConditions {
+			if c := &p.Rules[i].OnPodConditions[k]; c.Status == "" {
+				c.Status = corev1.ConditionTrue
+			}
+		}
 	}
 }
 

@@ -18,11 +18,15 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"github.com/sampan-io/sampan/catalog/podspec"
-	"github.com/sampan-io/sampan/internal/podfeature"
 )
 
 // Limits of a job.
 const (
+	maxFailedIndexes = 100_000
+	// Above these completions, backoffLimitPerIndex needs the two limits below.
+	manyCompletions       = 100_000
+	parallelismOfMany     = 10_000
+	failedIndexesOfMany   = 10_000
 	maxIndexedParallelism = 100_000
 	maxManagedBy          = 63
 	maxFailureRules       = 20
@@ -32,14 +36,29 @@ const (
 
 func validateJob(j, old *batchv1.Job) field.ErrorList {
 	spec := field.NewPath("spec")
-	errs := validateSelector(j, spec)
-	errs = append(errs, validateNumbers(&j.Spec, spec)...)
-	errs = append(errs, validateCompletionMode(j, spec)...)
-	errs = append(errs, validateFailurePolicy(&j.Spec, spec)...)
-	errs = append(errs, validateReplacement(&j.Spec, spec)...)
-	errs = append(errs, podspec.ValidateTemplate(&j.Spec.Template, spec.Child("template"))...)
+	errs := append(validateSelector(j, spec), validateSpec(&j.Spec, spec)...)
+	// The names of the pods are host names, which are short.
+	if s := &j.Spec; indexed(s) && s.Completions != nil && *s.Completions > 0 {
+		longest := fmt.Sprintf("%s-%d", j.Name, *s.Completions-1)
+		for _, msg := range validation.IsDNS1123Label(longest) {
+			errs = append(errs, field.Invalid(field.NewPath("metadata", "name"), j.Name, fmt.Sprintf("will not able to create pod with invalid DNS label: %s: %s", longest, msg)))
+		}
+	}
+	if old != nil {
+		errs = append(errs, validateJobUpdate(j, old, spec)...)
+	}
+	return errs
+}
 
-	restart, at := j.Spec.Template.Spec.RestartPolicy, spec.Child("template", "spec", "restartPolicy")
+// validateSpec checks the spec of a job, of a template as well, except its selector.
+func validateSpec(s *batchv1.JobSpec, spec *field.Path) field.ErrorList {
+	errs := validateNumbers(s, spec)
+	errs = append(errs, validateCompletionMode(s, spec)...)
+	errs = append(errs, validateFailurePolicy(s, spec)...)
+	errs = append(errs, validateReplacement(s, spec)...)
+	errs = append(errs, podspec.ValidateTemplate(&s.Template, spec.Child("template"))...)
+
+	restart, at := s.Template.Spec.RestartPolicy, spec.Child("template", "spec", "restartPolicy")
 	switch restart {
 	case corev1.RestartPolicyOnFailure, corev1.RestartPolicyNever:
 	case corev1.RestartPolicyAlways:
@@ -48,10 +67,12 @@ func validateJob(j, old *batchv1.Job) field.ErrorList {
 	default:
 		errs = append(errs, field.NotSupported(at, restart, []corev1.RestartPolicy{corev1.RestartPolicyOnFailure, corev1.RestartPolicyNever}))
 	}
-	if old != nil {
-		errs = append(errs, validateJobUpdate(j, old, spec)...)
-	}
 	return errs
+}
+
+// indexed reports whether the pods of a job have an index each.
+func indexed(s *batchv1.JobSpec) bool {
+	return s.CompletionMode != nil && *s.CompletionMode == batchv1.IndexedCompletion
 }
 
 func validateSelector(j *batchv1.Job, spec *field.Path) field.ErrorList {
@@ -120,10 +141,31 @@ func validateNumbers(s *batchv1.JobSpec, spec *field.Path) field.ErrorList {
 	return errs
 }
 
-func validateCompletionMode(j *batchv1.Job, spec *field.Path) field.ErrorList {
+// validateManyIndexes limits the length of the lists of indexes in the status.
+func validateManyIndexes(s *batchv1.JobSpec, spec *field.Path) (errs field.ErrorList) {
+	failed := spec.Child("maxFailedIndexes")
+	if s.MaxFailedIndexes != nil && *s.MaxFailedIndexes > maxFailedIndexes {
+		errs = append(errs, field.Invalid(failed, *s.MaxFailedIndexes, fmt.Sprintf("must be less than or equal to %d", maxFailedIndexes)))
+	}
+	if s.Completions == nil || *s.Completions <= manyCompletions || s.BackoffLimitPerIndex == nil {
+		return errs
+	}
+	const tooMany = "must be less than or equal to %d when completions are above %d and used with backoff limit per index"
+	if s.MaxFailedIndexes == nil {
+		errs = append(errs, field.Required(failed, fmt.Sprintf("must be specified when completions is above %d", manyCompletions)))
+	}
+	if s.Parallelism != nil && *s.Parallelism > parallelismOfMany {
+		errs = append(errs, field.Invalid(spec.Child("parallelism"), *s.Parallelism, fmt.Sprintf(tooMany, parallelismOfMany, manyCompletions)))
+	}
+	if s.MaxFailedIndexes != nil && *s.MaxFailedIndexes > failedIndexesOfMany {
+		errs = append(errs, field.Invalid(failed, *s.MaxFailedIndexes, fmt.Sprintf(tooMany, failedIndexesOfMany, manyCompletions)))
+	}
+	return errs
+}
+
+func validateCompletionMode(s *batchv1.JobSpec, spec *field.Path) field.ErrorList {
 	var errs field.ErrorList
-	s := &j.Spec
-	indexed := s.CompletionMode != nil && *s.CompletionMode == batchv1.IndexedCompletion
+	indexed := indexed(s)
 	if m := s.CompletionMode; m != nil && !indexed && *m != batchv1.NonIndexedCompletion {
 		errs = append(errs, field.NotSupported(spec.Child("completionMode"), *m, []batchv1.CompletionMode{batchv1.IndexedCompletion, batchv1.NonIndexedCompletion}))
 	}
@@ -151,13 +193,7 @@ func validateCompletionMode(j *batchv1.Job, spec *field.Path) field.ErrorList {
 	if s.Completions != nil && s.MaxFailedIndexes != nil && *s.MaxFailedIndexes > *s.Completions {
 		errs = append(errs, field.Invalid(spec.Child("maxFailedIndexes"), *s.MaxFailedIndexes, "must be less than or equal to completions"))
 	}
-	// The names of the pods are host names, which are short.
-	if s.Completions != nil && *s.Completions > 0 {
-		longest := fmt.Sprintf("%s-%d", j.Name, *s.Completions-1)
-		for _, msg := range validation.IsDNS1123Label(longest) {
-			errs = append(errs, field.Invalid(field.NewPath("metadata", "name"), j.Name, fmt.Sprintf("will not able to create pod with invalid DNS label: %s: %s", longest, msg)))
-		}
-	}
+	errs = append(errs, validateManyIndexes(s, spec)...)
 	if s.SuccessPolicy != nil {
 		errs = append(errs, validateSuccessPolicy(s, spec.Child("successPolicy", "rules"))...)
 	}
@@ -238,7 +274,7 @@ func validateFailurePolicy(s *batchv1.JobSpec, spec *field.Path) field.ErrorList
 	if s.PodFailurePolicy == nil {
 		return nil
 	}
-	if r := s.Template.Spec.RestartPolicy; r != corev1.RestartPolicyNever {
+	if r := s.Template.Spec.RestartPolicy; r == corev1.RestartPolicyOnFailure {
 		errs = append(errs, field.Invalid(spec.Child("template", "spec", "restartPolicy"), r,
 			fmt.Sprintf("only %q is supported when podFailurePolicy is specified", corev1.RestartPolicyNever)))
 	}
@@ -268,9 +304,11 @@ func validateFailureRule(r *batchv1.PodFailurePolicyRule, s *batchv1.JobSpec, co
 		errs = append(errs, field.Invalid(at.Child("action"), r.Action, "requires the backoffLimitPerIndex to be set"))
 	}
 	if codes, at := r.OnExitCodes, at.Child("onExitCodes"); codes != nil {
-		if codes.Operator != batchv1.PodFailurePolicyOnExitCodesOpIn && codes.Operator != batchv1.PodFailurePolicyOnExitCodesOpNotIn {
-			errs = append(errs, field.NotSupported(at.Child("operator"), codes.Operator,
-				[]batchv1.PodFailurePolicyOnExitCodesOperator{batchv1.PodFailurePolicyOnExitCodesOpIn, batchv1.PodFailurePolicyOnExitCodesOpNotIn}))
+		switch operators := []batchv1.PodFailurePolicyOnExitCodesOperator{batchv1.PodFailurePolicyOnExitCodesOpIn, batchv1.PodFailurePolicyOnExitCodesOpNotIn}; {
+		case codes.Operator == "":
+			errs = append(errs, field.Required(at.Child("operator"), fmt.Sprintf("valid values: %q", operators)))
+		case !slices.Contains(operators, codes.Operator):
+			errs = append(errs, field.NotSupported(at.Child("operator"), codes.Operator, operators))
 		}
 		if codes.ContainerName != nil && !containers[*codes.ContainerName] {
 			errs = append(errs, field.Invalid(at.Child("containerName"), *codes.ContainerName, "must be one of the container or initContainer names in the pod template"))
@@ -339,10 +377,12 @@ func validateJobUpdate(j, old *batchv1.Job, spec *field.Path) field.ErrorList {
 	fixed := func(name string, now, before any) {
 		errs = append(errs, apivalidation.ValidateImmutableField(now, before, spec.Child(name))...)
 	}
-	elastic := s.CompletionMode != nil && *s.CompletionMode == batchv1.IndexedCompletion &&
-		s.Completions != nil && s.Parallelism != nil && *s.Completions == *s.Parallelism && was.Completions != nil
-	if !equality.Semantic.DeepEqual(s.Completions, was.Completions) && !elastic {
+	switch {
+	case !indexed(s):
 		fixed("completions", s.Completions, was.Completions)
+	case s.Completions == nil || equality.Semantic.DeepEqual(s.Completions, was.Completions):
+	case s.Parallelism == nil || *s.Completions != *s.Parallelism:
+		errs = append(errs, field.Invalid(spec.Child("completions"), s.Completions, "can only be modified in tandem with spec.parallelism"))
 	}
 	fixed("selector", s.Selector, was.Selector)
 	fixed("template", withPlacement(s.Template, was.Template, old), was.Template)
@@ -378,18 +418,24 @@ func withPlacement(t, was corev1.PodTemplateSpec, old *batchv1.Job) corev1.PodTe
 	return t
 }
 
-// ignored returns the fields of a job that the job controller of this version ignores.
-func unheeded(j *batchv1.Job) []string {
-	s, spec := &j.Spec, field.NewPath("spec")
-	sentences := podspec.Warnings(&s.Template.Spec, spec.Child("template", "spec"))
-	say := func(there bool, name, instead string) {
-		if there {
-			sentences = append(sentences, podfeature.NoEffect(spec.Child(name).String(), instead))
-		}
+// Of indexed jobs with more completions and pods at once than these a part of the result can get lost.
+const (
+	trackedCompletions = 100_000
+	trackedAtOnce      = 10_000
+)
+
+func warnOfJob(j, old *batchv1.Job) []string {
+	var all []string
+	if old == nil {
+		all = podspec.NameWarnings(j.Name, podspec.InHostnames)
 	}
-	say(s.PodFailurePolicy != nil, "podFailurePolicy", "every failed pod counts against backoffLimit")
-	say(s.SuccessPolicy != nil, "successPolicy", "the job is complete when all its completions are")
-	say(s.BackoffLimitPerIndex != nil, "backoffLimitPerIndex", "the failures of all indexes together count against backoffLimit")
-	say(s.MaxFailedIndexes != nil, "maxFailedIndexes", "no index fails by itself")
-	return sentences
+	return append(all, specWarnings(&j.Spec, field.NewPath("spec"))...)
+}
+
+func specWarnings(s *batchv1.JobSpec, spec *field.Path) []string {
+	var sentences []string
+	if indexed(s) && s.Completions != nil && *s.Completions > trackedCompletions && s.Parallelism != nil && *s.Parallelism > trackedAtOnce {
+		sentences = append(sentences, spec.String()+": In Indexed Jobs with a number of completions higher than 10^5 and a parallelism higher than 10^4, Kubernetes might not be able to track completedIndexes when a big number of indexes fail")
+	}
+	return append(sentences, podspec.Warnings(&s.Template.ObjectMeta, &s.Template.Spec, spec.Child("template"))...)
 }

@@ -25,7 +25,7 @@ import (
 // rounds is how many random objects of each kind are tried.
 const rounds = 150
 
-// Kinds checks the laws K1 to K7 on kinds. Examples is a directory of manifests,
+// Kinds checks the laws K1 to K8 on kinds. Examples is a directory of manifests,
 // one object each, that the kinds must accept; there must be one for each kind.
 // The names of kinds whose status counts on creation are listed in keepsStatus.
 func Kinds(t *testing.T, kinds []*catalog.Kind, examples string, keepsStatus ...string) {
@@ -38,8 +38,13 @@ func Kinds(t *testing.T, kinds []*catalog.Kind, examples string, keepsStatus ...
 		t.Run("accepts "+strings.TrimSuffix(filepath.Base(file), ".yaml"), func(t *testing.T) {
 			kind, obj := Load(t, c, file)
 			seen[kind.Kind] = true
+			obj, err := kind.Accept(obj)
+			if err != nil {
+				t.Fatal(err)
+			}
 			accepted(t, kind, obj)
 			unknownTypes(t, kind, obj)
+			converted(t, kind, obj)
 		})
 	}
 	for _, k := range kinds {
@@ -53,6 +58,11 @@ func Kinds(t *testing.T, kinds []*catalog.Kind, examples string, keepsStatus ...
 				strange(t, k, Random(k, seed), Random(k, seed+rounds))
 			}
 			statusApart(t, k, contains(keepsStatus, k.Kind))
+			for _, v := range k.Versions {
+				for seed := range int64(rounds) {
+					strangeVersion(v, seed)
+				}
+			}
 		})
 	}
 }
@@ -95,6 +105,13 @@ func Load(t *testing.T, c *catalog.Catalog, file string) (*catalog.Kind, catalog
 // Create does with obj what the API server does on creation, apart from
 // admission, and returns what is wrong with it.
 func Create(kind *catalog.Kind, obj catalog.Object) error {
+	if kind.Answered() { // it is only read
+		apply(kind.Default, obj)
+		if kind.Validate == nil {
+			return nil
+		}
+		return kind.Validate(obj, nil).ToAggregate()
+	}
 	if kind.Namespaced && obj.GetNamespace() == "" {
 		obj.SetNamespace("default")
 	}
@@ -152,6 +169,9 @@ func accepted(t *testing.T, kind *catalog.Kind, obj catalog.Object) { // K4
 	if err := Create(kind, obj); err != nil {
 		t.Fatalf("K4: create: %v", err)
 	}
+	if kind.Answered() {
+		return
+	}
 	if err := Update(kind, clone(obj), obj); err != nil {
 		t.Errorf("K4: update with itself: %v", err)
 	}
@@ -164,6 +184,23 @@ func accepted(t *testing.T, kind *catalog.Kind, obj catalog.Object) { // K4
 	apply(kind.Default, twice)
 	if !equality.Semantic.DeepEqual(twice, obj) {
 		t.Errorf("K2: Default changes an object that was accepted")
+	}
+}
+
+func converted(t *testing.T, kind *catalog.Kind, obj catalog.Object) { // K8
+	t.Helper()
+	for _, k := range kind.Served() {
+		in, err := k.FromHub(clone(obj))
+		if err != nil {
+			t.Fatalf("K8: %v", err)
+		}
+		out, err := k.ToHub(in)
+		if err != nil {
+			t.Fatalf("K8: %v", err)
+		}
+		if !equality.Semantic.DeepEqual(out, obj) {
+			t.Errorf("K8: converted to %s and back:\n%+v\nwas\n%+v", k.GroupVersion(), out, obj)
+		}
 	}
 }
 
@@ -223,7 +260,10 @@ func named(t *testing.T, k *catalog.Kind) { // K1
 	if got := reflect.TypeOf(k.New()).Elem().Name(); got != k.Kind {
 		t.Errorf("K1: New makes a %s, want a %s", got, k.Kind)
 	}
-	if k.Answered() {
+	if k.Computed != nil && !slices.Equal(k.Verbs, []string{"get", "list"}) {
+		t.Errorf("K1: what is computed has the verbs %q, want get and list", k.Verbs)
+	}
+	if k.Answer != "" {
 		if len(k.Verbs) != 1 || k.Verbs[0] != "create" {
 			t.Errorf("K1: what is answered has the verbs %q, want create alone", k.Verbs)
 		}
@@ -299,6 +339,16 @@ func strange(t *testing.T, k *catalog.Kind, obj, old catalog.Object) {
 	g.Wait()
 }
 
+// strangeVersion converts objects of random content; refusing them is fine.
+func strangeVersion(v catalog.Version, seed int64) { // K8
+	obj := v.New()
+	filler(seed).Fill(obj)
+	apply(v.Default, obj)
+	if hub, err := v.ToHub(obj); err == nil {
+		_, _ = v.FromHub(hub)
+	}
+}
+
 // use calls everything that a kind has.
 func use(t *testing.T, k *catalog.Kind, obj, old catalog.Object) {
 	t.Helper()
@@ -364,7 +414,7 @@ func cells(t *testing.T, k *catalog.Kind, obj catalog.Object, now time.Time) { /
 		ok := false
 		switch cell.(type) {
 		case string:
-			ok = c.Type == "string"
+			ok = c.Type == "string" || c.Type == "date"
 		case int64:
 			ok = c.Type == "integer"
 		case bool:
@@ -389,10 +439,17 @@ func statusApart(t *testing.T, k *catalog.Kind, keeps bool) {
 	}
 	same := func(a, b reflect.Value) bool { return equality.Semantic.DeepEqual(a.Interface(), b.Interface()) }
 
-	obj, old := Random(k, 1), Random(k, 2)
-	if _, status := fields(obj); status.IsZero() {
-		t.Fatalf("K5: random object has no status")
+	random := func(seed int64) catalog.Object {
+		for ; seed < 100; seed += 2 {
+			obj := Random(k, seed)
+			if _, status := fields(obj); !same(status, reflect.Zero(status.Type())) {
+				return obj
+			}
+		}
+		t.Fatalf("K5: random objects have no status")
+		return nil
 	}
+	obj, old := random(1), random(2)
 	_, brought := fields(clone(obj))
 	created := clone(obj)
 	k.Prepare(created, nil)

@@ -36,6 +36,7 @@ var now = metav1.Unix(1_700_003_600, 0)
 //	apply SUB BODY   applies a body to the object: "apply binding {…}"
 //	delete           marks the object as being deleted
 //	show FIELD       prints a field: "show spec.selector"
+//	warn             prints the warnings that the creation of the object causes
 //	row              prints the cells of the object's row, wide ones after a bar
 //
 // A refused command changes nothing. Faults are compared without regard to their order.
@@ -62,7 +63,7 @@ type story struct {
 
 	kind     *catalog.Kind
 	manifest catalog.Object // as loaded
-	obj      catalog.Object // as created or last updated
+	obj      catalog.Object // as created or last updated, in the stored version
 }
 
 func (s *story) do(line string) []string {
@@ -79,11 +80,17 @@ func (s *story) do(line string) []string {
 		s.kind, s.manifest = Load(s.t, s.catalog, filepath.Join(s.examples, rest))
 		return nil
 	case "create":
-		obj := s.patched(s.manifest, rest)
-		return s.outcome(obj, Create(s.kind, obj))
+		obj, err := s.accepted(s.manifest, rest)
+		if err == nil {
+			err = Create(s.kind, obj)
+		}
+		return s.outcome(obj, err)
 	case "update":
-		obj := s.patched(s.obj, rest)
-		return s.outcome(obj, Update(s.kind, obj, s.obj))
+		obj, err := s.accepted(s.shown(), rest)
+		if err == nil {
+			err = Update(s.kind, obj, s.obj)
+		}
+		return s.outcome(obj, err)
 	case "apply":
 		name, body, _ := strings.Cut(rest, " ")
 		return s.apply(name, body)
@@ -93,15 +100,39 @@ func (s *story) do(line string) []string {
 		return nil
 	case "show":
 		return []string{s.show(rest)}
+	case "warn":
+		if s.kind.Warn == nil {
+			return nil
+		}
+		return s.kind.Warn(s.obj, nil)
 	case "row":
 		return []string{s.row()}
 	}
 	if sub, ok := strings.CutSuffix(verb, ":"); ok && s.kind.Subresource(sub) != nil {
-		obj := s.patched(s.obj, rest)
-		return s.outcome(obj, UpdateSub(s.kind, sub, obj, s.obj))
+		obj, err := s.accepted(s.shown(), rest)
+		if err == nil {
+			err = UpdateSub(s.kind, sub, obj, s.obj)
+		}
+		return s.outcome(obj, err)
 	}
 	s.t.Fatalf("unknown command %q", line)
 	return nil
+}
+
+// shown returns the object in the version of the story.
+func (s *story) shown() catalog.Object {
+	s.t.Helper()
+	obj, err := s.kind.FromHub(s.obj)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	return obj
+}
+
+// accepted returns an object of the story's version with a patch, in the stored version.
+func (s *story) accepted(obj catalog.Object, patch string) (catalog.Object, error) {
+	s.t.Helper()
+	return s.kind.Accept(s.patched(obj, patch))
 }
 
 func (s *story) patched(obj catalog.Object, patch string) catalog.Object {
@@ -177,7 +208,7 @@ func (s *story) apply(name, body string) []string {
 // show prints a field, without the times that the clock gave it.
 func (s *story) show(path string) string {
 	s.t.Helper()
-	doc, err := json.Marshal(s.obj)
+	doc, err := json.Marshal(s.shown())
 	if err != nil {
 		s.t.Fatal(err)
 	}

@@ -17,6 +17,8 @@ func leases() *catalog.Kind {
 	return &catalog.Kind{
 		GroupVersionKind: coordinationv1.SchemeGroupVersion.WithKind("Lease"),
 		Resource:         "leases",
+		Conditional:      true,
+		CreatedByUpdate:  true,
 		Singular:         "lease",
 		Namespaced:       true,
 		Volatile:         volatile,

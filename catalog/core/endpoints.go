@@ -19,6 +19,8 @@ func endpoints() *catalog.Kind {
 	return &catalog.Kind{
 		GroupVersionKind: gvk("Endpoints"),
 		Resource:         "endpoints",
+		Warn:             catalog.Warn(warnOfEndpoints),
+		CreatedByUpdate:  true,
 		Singular:         "endpoints",
 		ShortNames:       []string{"ep"},
 		Namespaced:       true,
@@ -100,8 +102,9 @@ func validateEndpoints(e, old *corev1.Endpoints) field.ErrorList {
 
 func validateEndpoint(a corev1.EndpointAddress, at *field.Path) field.ErrorList {
 	var errs field.ErrorList
-	if bad := validation.IsValidIP(at.Child("ip"), a.IP); len(bad) > 0 {
+	if bad := validation.IsValidIPForLegacyField(at.Child("ip"), a.IP, true, nil); len(bad) > 0 {
 		errs = append(errs, bad...)
+		errs = append(errs, field.Invalid(at.Child("ip"), a.IP, "must be a valid IP address"))
 	} else {
 		errs = append(errs, apiAddress(a.IP, at.Child("ip"))...)
 	}

@@ -2,11 +2,11 @@ package core
 
 import (
 	"cmp"
+	"fmt"
 	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/validation"
@@ -29,6 +29,7 @@ func events() *catalog.Kind {
 	return &catalog.Kind{
 		GroupVersionKind: gvk("Event"),
 		Resource:         "events",
+		CreatedByUpdate:  true,
 		Singular:         "event",
 		ShortNames:       []string{"ev"},
 		Namespaced:       true,
@@ -37,6 +38,7 @@ func events() *catalog.Kind {
 		New:              func() catalog.Object { return &corev1.Event{} },
 		NewList:          func() runtime.Object { return &corev1.EventList{} },
 		Validate:         catalog.Validate(validateEvent),
+		Versions:         []catalog.Version{newerEvents()},
 		Columns: []catalog.Column{
 			catalog.Timed("Last Seen", doc["lastTimestamp"], func(e *corev1.Event, now time.Time) string {
 				return catalog.Since(lastSeen(e), now)
@@ -110,87 +112,39 @@ func eventCount(e *corev1.Event) int64 {
 	return max(int64(e.Count), 1)
 }
 
-func validateEvent(e, old *corev1.Event) field.ErrorList {
+// validateEvent has the rules of the core group. Those for events without an eventTime, which older
+// recorders write, are few; an update may change everything.
+func validateEvent(e, _ *corev1.Event) field.ErrorList {
 	var errs field.ErrorList
 	involved := field.NewPath("involvedObject", "namespace")
-	switch ns := e.InvolvedObject.Namespace; {
-	case ns == "":
-		// What has no namespace is reported in the default one, or in kube-system.
-		if e.Namespace != metav1.NamespaceDefault && e.Namespace != metav1.NamespaceSystem {
+	if e.EventTime.IsZero() {
+		ns := e.InvolvedObject.Namespace
+		// What has no namespace is reported in the default one.
+		if ns == "" && e.Namespace != metav1.NamespaceDefault || ns != "" && ns != e.Namespace {
 			errs = append(errs, field.Invalid(involved, ns, "does not match event.namespace"))
 		}
-	case ns != e.Namespace:
-		errs = append(errs, field.Invalid(involved, ns, "does not match event.namespace"))
+		return errs
 	}
-	errs = append(errs, faults(validation.IsDNS1123Subdomain(e.Namespace), field.NewPath("namespace"), e.Namespace)...)
-	if !e.EventTime.IsZero() {
-		errs = append(errs, validateNewEvent(e)...)
+	if e.InvolvedObject.Namespace == "" && e.Namespace != metav1.NamespaceDefault && e.Namespace != metav1.NamespaceSystem {
+		errs = append(errs, field.Invalid(involved, "", "does not match event.namespace"))
 	}
-	if old != nil && !e.EventTime.IsZero() {
-		errs = append(errs, validateEventUpdate(e, old)...)
-	}
-	return errs
-}
-
-// validateNewEvent checks events of the newer form, which have an eventTime.
-func validateNewEvent(e *corev1.Event) field.ErrorList {
-	var errs field.ErrorList
 	limit := func(name, value string, most int) {
 		if value == "" {
 			errs = append(errs, field.Required(field.NewPath(name), ""))
 		} else if len(value) > most {
-			errs = append(errs, field.Invalid(field.NewPath(name), "", "can have at most 128 characters"))
+			errs = append(errs, field.Invalid(field.NewPath(name), "", fmt.Sprintf("can have at most %d characters", most)))
 		}
 	}
+	reporter := field.NewPath("reportingComponent")
 	if e.ReportingController == "" {
-		errs = append(errs, field.Required(field.NewPath("reportingController"), ""))
-	} else {
-		errs = append(errs, faults(validation.IsQualifiedName(e.ReportingController), field.NewPath("reportingController"), e.ReportingController)...)
+		errs = append(errs, field.Required(reporter, ""))
 	}
+	errs = append(errs, faults(validation.IsQualifiedName(e.ReportingController), reporter, e.ReportingController)...)
 	limit("reportingInstance", e.ReportingInstance, maxEventReporter)
 	limit("action", e.Action, maxEventAction)
 	limit("reason", e.Reason, maxEventReason)
 	if len(e.Message) > maxEventNote {
-		errs = append(errs, field.Invalid(field.NewPath("message"), "", "can have at most 1024 characters"))
-	}
-	if e.Type != corev1.EventTypeNormal && e.Type != corev1.EventTypeWarning {
-		errs = append(errs, field.Invalid(field.NewPath("type"), e.Type, "has invalid value: "+e.Type))
-	}
-	if e.Series != nil {
-		if e.Series.Count < 2 {
-			errs = append(errs, field.Invalid(field.NewPath("series", "count"), e.Series.Count, "should be at least 2"))
-		}
-		if e.Series.LastObservedTime.IsZero() {
-			errs = append(errs, field.Required(field.NewPath("series", "lastObservedTime"), ""))
-		}
-	}
-	return errs
-}
-
-// validateEventUpdate lets only the series of an event go on.
-func validateEventUpdate(e, old *corev1.Event) field.ErrorList {
-	var errs field.ErrorList
-	for _, f := range []struct {
-		name     string
-		now, was any
-	}{
-		{"involvedObject", e.InvolvedObject, old.InvolvedObject},
-		{"reason", e.Reason, old.Reason},
-		{"message", e.Message, old.Message},
-		{"source", e.Source, old.Source},
-		{"firstTimestamp", e.FirstTimestamp, old.FirstTimestamp},
-		{"lastTimestamp", e.LastTimestamp, old.LastTimestamp},
-		{"count", e.Count, old.Count},
-		{"type", e.Type, old.Type},
-		{"eventTime", e.EventTime, old.EventTime},
-		{"action", e.Action, old.Action},
-		{"related", e.Related, old.Related},
-		{"reportingController", e.ReportingController, old.ReportingController},
-		{"reportingInstance", e.ReportingInstance, old.ReportingInstance},
-	} {
-		if !equality.Semantic.DeepEqual(f.now, f.was) {
-			errs = append(errs, field.Invalid(field.NewPath(f.name), f.now, "field is immutable"))
-		}
+		errs = append(errs, field.Invalid(field.NewPath("message"), "", fmt.Sprintf("can have at most %d characters", maxEventNote)))
 	}
 	return errs
 }

@@ -21,6 +21,7 @@ func nodes() *catalog.Kind {
 	return &catalog.Kind{
 		GroupVersionKind: gvk("Node"),
 		Resource:         "nodes",
+		Warn:             catalog.Warn(warnOfNode),
 		Singular:         "node",
 		ShortNames:       []string{"no"},
 		New:              func() catalog.Object { return &corev1.Node{} },
@@ -30,6 +31,14 @@ func nodes() *catalog.Kind {
 			// A node may come with its status: the agent registers itself in one step.
 			if old != nil {
 				n.Status = old.Status
+			} else {
+				n.Status.Config = nil
+			}
+			if old == nil || old.Spec.ConfigSource == nil {
+				n.Spec.ConfigSource = nil
+			}
+			if old == nil || old.Spec.PodPreemptionPolicy == nil {
+				n.Spec.PodPreemptionPolicy = nil // a gate that is closed by default in v1.37
 			}
 		}),
 		Validate: catalog.Validate(validateNode),
@@ -60,14 +69,7 @@ func nodes() *catalog.Kind {
 					Validate: catalog.Validate(validateNode),
 				},
 			},
-			{
-				Name:  "proxy",
-				Verbs: []string{"create", "delete", "get", "patch", "update"},
-				Shape: catalog.Stream{
-					Body:    &catalog.Body{Kind: gvk("NodeProxyOptions"), New: func() runtime.Object { return &corev1.NodeProxyOptions{} }},
-					Handler: catalog.NodeProxy,
-				},
-			},
+			proxied(catalog.NodeProxy, "NodeProxyOptions", func() runtime.Object { return &corev1.NodeProxyOptions{} }),
 		},
 	}
 }
@@ -147,10 +149,11 @@ func defaultNode(n *corev1.Node) {
 	}
 }
 
+// validateNode reports taints below metadata, as upstream does.
 func validateNode(n, old *corev1.Node) field.ErrorList {
 	var errs field.ErrorList
 	spec, status := field.NewPath("spec"), field.NewPath("status")
-	errs = append(errs, validateTaints(n.Spec.Taints, spec.Child("taints"))...)
+	errs = append(errs, validateTaints(n.Spec.Taints, field.NewPath("metadata", "taints"))...)
 	errs = append(errs, validatePodCIDRs(n.Spec.PodCIDRs, spec.Child("podCIDRs"))...)
 	for _, list := range []struct {
 		name string
@@ -158,25 +161,18 @@ func validateNode(n, old *corev1.Node) field.ErrorList {
 	}{{"capacity", n.Status.Capacity}, {"allocatable", n.Status.Allocatable}} {
 		for _, name := range slices.Sorted(maps.Keys(list.r)) {
 			q := list.r[name]
-			at := status.Child(list.name).Key(string(name))
+			at := status.Child(list.name, string(name))
 			errs = append(errs, podspec.ValidateResourceName(name, at)...)
 			errs = append(errs, podspec.ValidateQuantity(name, q, at)...)
 		}
 	}
-	type address struct {
-		t corev1.NodeAddressType
-		a string
-	}
-	seen := map[address]bool{}
-	for i, a := range n.Status.Addresses {
-		key := address{a.Type, a.Address}
-		if seen[key] {
-			errs = append(errs, field.Duplicate(status.Child("addresses").Index(i), a))
-		}
-		seen[key] = true
-	}
 	if old == nil {
 		return errs
+	}
+	for i, a := range n.Status.Addresses {
+		if slices.Contains(n.Status.Addresses[:i], a) {
+			errs = append(errs, field.Duplicate(status.Child("addresses").Index(i), a))
+		}
 	}
 	if len(old.Spec.PodCIDRs) > 0 && !slices.Equal(n.Spec.PodCIDRs, old.Spec.PodCIDRs) {
 		errs = append(errs, field.Forbidden(spec.Child("podCIDRs"), "node updates may not change podCIDR except from \"\" to valid"))
@@ -201,7 +197,7 @@ func validatePodCIDRs(cidrs []string, at *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	families := map[bool]int{}
 	for i, c := range cidrs {
-		errs = append(errs, validation.IsValidCIDR(at.Index(i), c)...)
+		errs = append(errs, validation.IsValidCIDRForLegacyField(at.Index(i), c, true, nil)...)
 		families[strings.Contains(c, ":")]++
 	}
 	if len(cidrs) > 2 || families[true] > 1 || families[false] > 1 {

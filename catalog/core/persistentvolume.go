@@ -22,6 +22,7 @@ func persistentVolumes() *catalog.Kind {
 	return &catalog.Kind{
 		GroupVersionKind: gvk("PersistentVolume"),
 		Resource:         "persistentvolumes",
+		Warn:             catalog.Warn(warnOfVolume),
 		Singular:         "persistentvolume",
 		ShortNames:       []string{"pv"},
 		New:              func() catalog.Object { return &corev1.PersistentVolume{} },

@@ -22,6 +22,7 @@ func persistentVolumeClaims() *catalog.Kind {
 	return &catalog.Kind{
 		GroupVersionKind: gvk("PersistentVolumeClaim"),
 		Resource:         "persistentvolumeclaims",
+		Warn:             catalog.Warn(warnOfClaim),
 		Singular:         "persistentvolumeclaim",
 		ShortNames:       []string{"pvc"},
 		Namespaced:       true,
@@ -30,9 +31,11 @@ func persistentVolumeClaims() *catalog.Kind {
 		Default:          catalog.Default(func(c *corev1.PersistentVolumeClaim) { podspec.DefaultClaim(&c.Spec) }),
 		Prepare: catalog.Prepare(func(c, old *corev1.PersistentVolumeClaim) {
 			c.Status = corev1.PersistentVolumeClaimStatus{Phase: corev1.ClaimPending}
+			var was *corev1.PersistentVolumeClaimSpec
 			if old != nil {
-				c.Status = old.Status
+				c.Status, was = old.Status, &old.Spec
 			}
+			prepareSources(&c.Spec, was)
 		}),
 		Validate: catalog.Validate(validateClaim),
 		Columns: []catalog.Column{
@@ -69,10 +72,46 @@ func persistentVolumeClaims() *catalog.Kind {
 			Shape: catalog.Part{
 				Prepare: catalog.Prepare(func(c, old *corev1.PersistentVolumeClaim) {
 					c.Spec = old.Spec
+					if old.Status.HealthStatus == nil {
+						c.Status.HealthStatus = nil // a gate that is closed by default in v1.37
+					}
 				}),
 				Validate: catalog.Validate(validateClaimStatus),
 			},
 		}},
+	}
+}
+
+// prepareSources drops sources that upstream ignores for the sake of old clients, and gives dataSource and
+// dataSourceRef the same value. Old is nil on creation.
+func prepareSources(s, old *corev1.PersistentVolumeClaimSpec) {
+	// A source in another namespace is behind a gate that is closed by default in v1.37.
+	if ref := s.DataSourceRef; ref != nil && ref.Namespace != nil && *ref.Namespace != "" && (old == nil || old.DataSourceRef == nil) {
+		s.DataSourceRef = nil
+	}
+	had := old != nil && (old.DataSource != nil || old.DataSourceRef != nil)
+	if !had && s.DataSourceRef == nil && s.DataSource != nil && !isOldSource(s.DataSource) {
+		s.DataSource = nil
+	}
+	matchSources(s)
+}
+
+// isOldSource reports whether dataSource could name d before there was dataSourceRef.
+func isOldSource(d *corev1.TypedLocalObjectReference) bool {
+	group := ""
+	if d.APIGroup != nil {
+		group = *d.APIGroup
+	}
+	return d.Kind == "PersistentVolumeClaim" && group == "" || d.Kind == "VolumeSnapshot" && group == "snapshot.storage.k8s.io"
+}
+
+// matchSources copies the source of a claim to the field that lacks it.
+func matchSources(s *corev1.PersistentVolumeClaimSpec) {
+	switch d, ref := s.DataSource, s.DataSourceRef; {
+	case d != nil && ref == nil:
+		s.DataSourceRef = &corev1.TypedObjectReference{APIGroup: d.APIGroup, Kind: d.Kind, Name: d.Name}
+	case d == nil && ref != nil && (ref.Namespace == nil || *ref.Namespace == ""):
+		s.DataSource = &corev1.TypedLocalObjectReference{APIGroup: ref.APIGroup, Kind: ref.Kind, Name: ref.Name}
 	}
 }
 
@@ -121,6 +160,7 @@ func validateClaim(c, old *corev1.PersistentVolumeClaim) field.ErrorList {
 	}
 	bound := old.Status.Phase == corev1.ClaimBound
 	allowed := old.Spec.DeepCopy()
+	matchSources(allowed)
 	if allowed.VolumeName == "" {
 		allowed.VolumeName = c.Spec.VolumeName // set by the binder, once
 	}

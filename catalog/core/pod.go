@@ -12,6 +12,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"github.com/sampan-io/sampan/catalog"
@@ -32,7 +33,7 @@ func pods() *catalog.Kind {
 		Default:          catalog.Default(defaultPod),
 		Prepare:          catalog.Prepare(preparePod),
 		Validate:         catalog.Validate(validatePod),
-		Warn:             catalog.Warn(func(p *corev1.Pod) []string { return podspec.Warnings(&p.Spec, field.NewPath("spec")) }),
+		Warn:             catalog.WarnChange(warnOfPod),
 		Generation:       true,
 		Grace:            podGrace,
 		Columns:          podColumns(),
@@ -51,8 +52,6 @@ func pods() *catalog.Kind {
 			"status.nominatedNodeName": text(func(p *corev1.Pod) string { return p.Status.NominatedNodeName }),
 		},
 		Indexed: []string{"spec.nodeName"},
-		// exec, attach, portforward, proxy, resize and
-		// ephemeralcontainers would stand here too.
 		Subresources: []catalog.Subresource{
 			{
 				Name:  "status",
@@ -61,6 +60,32 @@ func pods() *catalog.Kind {
 					Prepare:  catalog.Prepare(preparePodStatus),
 					Keeps:    []string{"metadata.deletionTimestamp", "metadata.ownerReferences"},
 					Validate: catalog.Validate(validatePodStatus),
+					Warn:     catalog.Warn(warnOfPodStatus),
+				},
+			},
+			{
+				Name:  "ephemeralcontainers",
+				Verbs: readWrite,
+				Shape: catalog.Part{
+					Prepare:  catalog.Prepare(prepareEphemeral),
+					Only:     []string{"spec.ephemeralContainers"},
+					Counts:   true,
+					Validate: catalog.Validate(validateEphemeral),
+					Warn:     catalog.WarnChange(ephemeralWarnings),
+				},
+			},
+			{
+				Name:  "resize",
+				Verbs: readWrite,
+				Shape: catalog.Part{
+					Prepare: catalog.Prepare(prepareResize),
+					Only: []string{
+						"spec.containers.*.resources", "spec.containers.*.resizePolicy",
+						"spec.initContainers.*.resources", "spec.initContainers.*.resizePolicy",
+					},
+					Counts:   true,
+					Validate: catalog.Validate(validateResize),
+					Warn:     catalog.WarnChange(resizeWarnings),
 				},
 			},
 			{
@@ -86,8 +111,28 @@ func pods() *catalog.Kind {
 				Verbs: []string{"get"},
 				Shape: catalog.Stream{Handler: catalog.PodLog},
 			},
+			proxied(catalog.PodProxy, "PodProxyOptions", func() runtime.Object { return &corev1.PodProxyOptions{} }),
 		},
 	}
+}
+
+// warnOfPod warns of new pods alone: users seldom write to others.
+func warnOfPod(p, old *corev1.Pod) []string {
+	if old != nil {
+		return nil
+	}
+	return append(podspec.NameWarnings(p.Name, podspec.InHostname), podspec.Warnings(&p.ObjectMeta, &p.Spec, nil)...)
+}
+
+func warnOfPodStatus(p *corev1.Pod) (all []string) {
+	at := field.NewPath("status")
+	for i, ip := range p.Status.PodIPs {
+		all = append(all, validation.GetWarningsForIP(at.Child("podIPs").Index(i).Child("ip"), ip.IP)...)
+	}
+	for i, ip := range p.Status.HostIPs {
+		all = append(all, validation.GetWarningsForIP(at.Child("hostIPs").Index(i).Child("ip"), ip.IP)...)
+	}
+	return all
 }
 
 func defaultPod(p *corev1.Pod) {
@@ -130,6 +175,32 @@ func preparePodStatus(p, old *corev1.Pod) {
 	if p.Status.QOSClass == "" {
 		p.Status.QOSClass = old.Status.QOSClass
 	}
+	// Their gates are closed by default in v1.37.
+	if old.Status.VolumeHealth == nil {
+		p.Status.VolumeHealth = nil
+	}
+	if old.Status.NodeAllocatableResourceClaimStatuses == nil {
+		p.Status.NodeAllocatableResourceClaimStatuses = nil
+	}
+}
+
+// prepareEphemeral lets an update of ephemeralcontainers change these alone.
+func prepareEphemeral(p, old *corev1.Pod) {
+	podspec.DropClosed(&p.Spec)
+	ephemeral := p.Spec.EphemeralContainers
+	p.Spec, p.Status = old.Spec, old.Status
+	p.Spec.EphemeralContainers = ephemeral
+	podspec.DropClosedShared(&p.Spec)
+	metav1.ResetObjectMetaForStatus(&p.ObjectMeta, &old.ObjectMeta)
+}
+
+// prepareResize lets an update of resize change resources alone.
+func prepareResize(p, old *corev1.Pod) {
+	podspec.DropClosed(&p.Spec)
+	podspec.PrepareResize(&p.Spec, &old.Spec)
+	podspec.DropClosedShared(&p.Spec)
+	p.Status = old.Status
+	metav1.ResetObjectMetaForStatus(&p.ObjectMeta, &old.ObjectMeta)
 }
 
 // podGrace returns how long a pod has to stop: what is asked for, else what it

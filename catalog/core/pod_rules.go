@@ -6,11 +6,13 @@ import (
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
 	apivalidation "k8s.io/apimachinery/pkg/api/validation"
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"github.com/sampan-io/sampan/catalog/podspec"
+	"github.com/sampan-io/sampan/internal/podfeature"
 )
 
 func validatePod(p, old *corev1.Pod) field.ErrorList {
@@ -20,10 +22,70 @@ func validatePod(p, old *corev1.Pod) field.ErrorList {
 	if old != nil {
 		return append(errs, podspec.ValidateUpdate(&p.Spec, &old.Spec, spec)...)
 	}
+	if len(p.Spec.EphemeralContainers) > 0 {
+		errs = append(errs, field.Forbidden(spec.Child("ephemeralContainers"), "cannot be set on create"))
+	}
 	if p.Spec.NodeName != "" && len(p.Spec.SchedulingGates) > 0 {
 		errs = append(errs, field.Forbidden(spec.Child("nodeName"), "cannot be set until all schedulingGates have been cleared"))
 	}
 	return errs
+}
+
+// validateEphemeral checks a change through the subresource ephemeralcontainers.
+func validateEphemeral(p, old *corev1.Pod) field.ErrorList {
+	if _, mirror := old.Annotations[corev1.MirrorPodAnnotationKey]; mirror {
+		return field.ErrorList{field.Forbidden(field.NewPath(""), "static pods do not support ephemeral containers")}
+	}
+	spec := field.NewPath("spec")
+	errs := podspec.Validate(&p.Spec, spec)
+	return append(errs, podspec.ValidateEphemeralUpdate(p.Spec.EphemeralContainers, old.Spec.EphemeralContainers, spec.Child("ephemeralContainers"))...)
+}
+
+// ephemeralWarnings says that new ephemeral containers are not run.
+func ephemeralWarnings(p, old *corev1.Pod) []string {
+	if len(p.Spec.EphemeralContainers) == len(old.Spec.EphemeralContainers) {
+		return nil
+	}
+	return []string{podfeature.NoEffect("spec.ephemeralContainers", "ephemeral containers are not run")}
+}
+
+// resizeWarnings says that running containers keep their resources.
+func resizeWarnings(p, old *corev1.Pod) []string {
+	if equality.Semantic.DeepEqual(p.Spec, old.Spec) {
+		return nil
+	}
+	return []string{podfeature.NoEffect("spec", "running containers keep the resources with which they were started")}
+}
+
+// validateResize checks a change through the subresource resize.
+func validateResize(p, old *corev1.Pod) field.ErrorList {
+	if _, mirror := old.Annotations[corev1.MirrorPodAnnotationKey]; mirror {
+		return field.ErrorList{field.Forbidden(field.NewPath(""), "static pods cannot be resized")}
+	}
+	if old.Spec.OS != nil && old.Spec.OS.Name == corev1.Windows {
+		return field.ErrorList{field.Forbidden(field.NewPath(""), "windows pods cannot be resized")}
+	}
+	spec := field.NewPath("spec")
+	errs := podspec.Validate(&p.Spec, spec)
+	if !resizable(&old.Status) {
+		errs = append(errs, field.Forbidden(spec, "Pod running on node without support for resize"))
+	}
+	class := old.Status.QOSClass
+	if class == "" {
+		class = podspec.QOS(&old.Spec)
+	}
+	return append(errs, podspec.ValidateResize(&p.Spec, &old.Spec, class, spec)...)
+}
+
+// resizable reports whether the node of a pod can resize containers, as far as it is known: such a node reports the
+// resources of running containers.
+func resizable(s *corev1.PodStatus) bool {
+	for i := range s.ContainerStatuses {
+		if s.ContainerStatuses[i].State.Running != nil {
+			return s.ContainerStatuses[i].Resources != nil
+		}
+	}
+	return true
 }
 
 // validateMirror checks the annotation by which a node says that a pod only
@@ -52,8 +114,12 @@ func validatePodStatus(p, old *corev1.Pod) field.ErrorList {
 		errs = append(errs, faults(validation.IsDNS1123Subdomain(s.NominatedNodeName), at.Child("nominatedNodeName"), s.NominatedNodeName)...)
 	}
 	errs = append(errs, apivalidation.ValidateNonnegativeField(s.ObservedGeneration, at.Child("observedGeneration"))...)
-	errs = append(errs, validateIPs(podIPs(s), at.Child("podIPs"))...)
-	errs = append(errs, validateIPs(hostIPs(s), at.Child("hostIPs"))...)
+	var was corev1.PodStatus
+	if old != nil {
+		was = old.Status
+	}
+	errs = append(errs, validateIPs(podIPs(s), podIPs(&was), at.Child("podIPs"))...)
+	errs = append(errs, validateIPs(hostIPs(s), hostIPs(&was), at.Child("hostIPs"))...)
 	if len(s.HostIPs) > 0 && s.HostIPs[0].IP != s.HostIP {
 		errs = append(errs, field.Invalid(at.Child("hostIPs").Index(0).Child("ip"), s.HostIPs[0].IP, "must be equal to `hostIP`"))
 	}
@@ -112,12 +178,12 @@ func hostIPs(s *corev1.PodStatus) []string {
 	return ips
 }
 
-// validateIPs checks that there is at most one address of each family.
-func validateIPs(ips []string, at *field.Path) field.ErrorList {
+// validateIPs checks that there is at most one address of each family. Those of old count as valid.
+func validateIPs(ips, old []string, at *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	six := map[bool]int{}
 	for i, ip := range ips {
-		errs = append(errs, validation.IsValidIP(at.Index(i), ip)...)
+		errs = append(errs, validation.IsValidIPForLegacyField(at.Index(i), ip, true, old)...)
 		six[strings.Contains(ip, ":")]++
 	}
 	if six[true] > 1 || six[false] > 1 {

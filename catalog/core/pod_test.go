@@ -110,7 +110,7 @@ func TestColumns(t *testing.T) {
 		"ReplicationController": {"Desired", "Current", "Ready", "Age", "Containers*", "Images*", "Selector*"},
 		"Secret":                {"Type", "Data", "Age"},
 		"Service":               {"Type", "Cluster-IP", "External-IP", "Port(s)", "Age", "Selector*"},
-		"ServiceAccount":        {"Secrets", "Age"},
+		"ServiceAccount":        {"Age"},
 	}
 	for name, want := range tests {
 		var got []string

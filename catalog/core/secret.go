@@ -17,6 +17,7 @@ func secrets() *catalog.Kind {
 	return &catalog.Kind{
 		GroupVersionKind: gvk("Secret"),
 		Resource:         "secrets",
+		Warn:             catalog.Warn(warnOfSecret),
 		Singular:         "secret",
 		Namespaced:       true,
 		New:              func() catalog.Object { return &corev1.Secret{} },

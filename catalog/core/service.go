@@ -22,6 +22,7 @@ func services() *catalog.Kind {
 	return &catalog.Kind{
 		GroupVersionKind: gvk("Service"),
 		Resource:         "services",
+		CreatedByUpdate:  true,
 		Singular:         "service",
 		ShortNames:       []string{"svc"},
 		Categories:       []string{"all"},
@@ -53,16 +54,20 @@ func services() *catalog.Kind {
 			"spec.type":      catalog.Value(func(s *corev1.Service) string { return string(s.Spec.Type) }),
 		},
 		Sole: soleOfService,
-		Subresources: []catalog.Subresource{{
-			Name:  "status",
-			Verbs: readWrite,
-			Shape: catalog.Part{
-				Prepare: catalog.Prepare(func(s, old *corev1.Service) {
-					s.Spec = old.Spec
-				}),
-				Validate: catalog.Validate(validateServiceStatus),
+		Subresources: []catalog.Subresource{
+			{
+				Name:  "status",
+				Verbs: readWrite,
+				Shape: catalog.Part{
+					Prepare: catalog.Prepare(func(s, old *corev1.Service) {
+						s.Spec = old.Spec
+					}),
+					Validate: catalog.Validate(validateServiceStatus),
+					Warn:     catalog.Warn(warnOfServiceStatus),
+				},
 			},
-		}},
+			proxied(catalog.ServiceProxy, "ServiceProxyOptions", func() runtime.Object { return &corev1.ServiceProxyOptions{} }),
+		},
 	}
 }
 

@@ -1,8 +1,6 @@
 package core
 
 import (
-	"fmt"
-
 	authenticationv1 "k8s.io/api/authentication/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -16,15 +14,13 @@ func serviceAccounts() *catalog.Kind {
 	return &catalog.Kind{
 		GroupVersionKind: gvk("ServiceAccount"),
 		Resource:         "serviceaccounts",
+		Warn:             catalog.WarnChange(warnOfAccount),
 		Singular:         "serviceaccount",
 		ShortNames:       []string{"sa"},
 		Namespaced:       true,
 		New:              func() catalog.Object { return &corev1.ServiceAccount{} },
 		NewList:          func() runtime.Object { return &corev1.ServiceAccountList{} },
 		Columns: []catalog.Column{
-			catalog.Text("Secrets", corev1.ServiceAccount{}.SwaggerDoc()["secrets"], func(sa *corev1.ServiceAccount) string {
-				return fmt.Sprint(len(sa.Secrets))
-			}),
 			catalog.Age(),
 		},
 		Subresources: []catalog.Subresource{{

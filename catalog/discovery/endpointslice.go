@@ -34,6 +34,7 @@ func endpointSlices() *catalog.Kind {
 	return &catalog.Kind{
 		GroupVersionKind: discoveryv1.SchemeGroupVersion.WithKind("EndpointSlice"),
 		Resource:         "endpointslices",
+		Warn:             catalog.WarnChange(warnings),
 		Singular:         "endpointslice",
 		Namespaced:       true,
 		New:              func() catalog.Object { return &discoveryv1.EndpointSlice{} },
@@ -56,7 +57,7 @@ const shown = 3
 
 func short(all []string) string {
 	switch {
-	case len(all) == 0:
+	case strings.Join(all, ",") == "":
 		return catalog.Unset
 	case len(all) > shown:
 		return fmt.Sprintf("%s + %d more...", strings.Join(all[:shown], ","), len(all)-shown)
@@ -67,11 +68,14 @@ func short(all []string) string {
 func formatPorts(s *discoveryv1.EndpointSlice) string {
 	var all []string
 	for _, p := range s.Ports {
-		if p.Port == nil {
+		switch {
+		case p.Port != nil:
+			all = append(all, fmt.Sprint(*p.Port))
+		case p.Name != nil:
+			all = append(all, *p.Name)
+		default:
 			all = append(all, "*")
-			continue
 		}
-		all = append(all, fmt.Sprint(*p.Port))
 	}
 	return short(all)
 }
@@ -125,7 +129,7 @@ func validateEndpoints(s *discoveryv1.EndpointSlice, at *field.Path) field.Error
 	for i, e := range s.Endpoints {
 		at := at.Index(i)
 		if len(e.Addresses) == 0 {
-			errs = append(errs, field.Required(at.Child("addresses"), "must contain at least 1 address"))
+			errs = append(errs, field.Required(at.Child("addresses"), ""))
 		} else if len(e.Addresses) > maxAddresses {
 			errs = append(errs, field.TooMany(at.Child("addresses"), len(e.Addresses), maxAddresses))
 		}
@@ -153,7 +157,7 @@ func validateAddress(a string, t discoveryv1.AddressType, at *field.Path) field.
 	if t == discoveryv1.AddressTypeFQDN {
 		return validation.IsFullyQualifiedDomainName(at, a)
 	}
-	errs := validation.IsValidIP(at, a)
+	errs := validation.IsValidIPForLegacyField(at, a, true, nil)
 	ip, err := netip.ParseAddr(a)
 	if err != nil {
 		return errs
@@ -249,4 +253,24 @@ func faults(sentences []string, at *field.Path, value any) field.ErrorList {
 		errs = append(errs, field.Invalid(at, value, s))
 	}
 	return errs
+}
+
+// warnings warns of outdated types, and of addresses that some readers misunderstand. Controllers write right ones.
+func warnings(s, old *discoveryv1.EndpointSlice) (all []string) {
+	if s.AddressType == discoveryv1.AddressTypeFQDN {
+		if old == nil {
+			all = append(all, "spec.addressType: FQDN endpoints are deprecated")
+		}
+		return all
+	}
+	switch s.Labels[discoveryv1.LabelManagedBy] {
+	case "endpointslice-controller.k8s.io", "endpointslicemirroring-controller.k8s.io":
+		return all
+	}
+	for i := range s.Endpoints {
+		for j, a := range s.Endpoints[i].Addresses {
+			all = append(all, validation.GetWarningsForIP(field.NewPath("endpoints").Index(i).Child("addresses").Index(j), a)...)
+		}
+	}
+	return all
 }

@@ -5,12 +5,12 @@ import corev1 "k8s.io/api/core/v1"
 // DropClosed takes the fields out of spec whose gate is closed by default in
 // v1.37, as if they had not been written.
 func DropClosed(spec *corev1.PodSpec) {
-	spec.SchedulingGroup = nil
-	spec.EvictionResponders = nil
+	DropClosedShared(spec)
+	for i := range spec.EphemeralContainers {
+		dropClosedMounts(spec.EphemeralContainers[i].VolumeMounts)
+	}
 	for c := range containers(spec) {
-		for i := range c.VolumeMounts {
-			c.VolumeMounts[i].BindMountOptions = nil
-		}
+		dropClosedMounts(c.VolumeMounts)
 		for _, h := range handlers(c) {
 			if h.http != nil {
 				h.http.Protocol = nil
@@ -22,6 +22,19 @@ func DropClosed(spec *corev1.PodSpec) {
 	}
 	for i := range spec.Volumes {
 		dropClosedVolume(&spec.Volumes[i].VolumeSource)
+	}
+}
+
+// DropClosedShared is [DropClosed] for a copy of a spec that shares its containers and volumes with another one, which
+// has no closed fields.
+func DropClosedShared(spec *corev1.PodSpec) {
+	spec.SchedulingGroup = nil
+	spec.EvictionResponders = nil
+}
+
+func dropClosedMounts(mounts []corev1.VolumeMount) {
+	for i := range mounts {
+		mounts[i].BindMountOptions = nil
 	}
 }
 

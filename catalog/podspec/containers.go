@@ -43,6 +43,11 @@ func (c *checker) checkContainers(at where) {
 			c.checkLifecycle(ctr.Lifecycle, at.child("lifecycle"))
 			continue
 		}
+		for j, p := range ctr.ResizePolicy {
+			if p.RestartPolicy == corev1.RestartContainer {
+				c.invalid(at.child("resizePolicy").index(j).child("restartPolicy"), p.RestartPolicy, "must not be set to 'RestartContainer' for non-sidecar initContainers")
+			}
+		}
 		for name, set := range map[string]bool{
 			"lifecycle":      ctr.Lifecycle != nil,
 			"livenessProbe":  ctr.LivenessProbe != nil,
@@ -55,15 +60,13 @@ func (c *checker) checkContainers(at where) {
 		}
 	}
 	c.checkHostPorts(main)
-	if c.isPod && len(s.EphemeralContainers) > 0 {
-		c.forbidden(at.child("ephemeralContainers"), "cannot be set on create")
-	}
+	c.checkEphemeralContainers(at.child("ephemeralContainers"), names)
 }
 
 // checkContainer checks what all containers share. names are those seen so far.
 func (c *checker) checkContainer(ctr *corev1.Container, at where, names map[string]bool) {
 	c.name(at.child("name"), ctr.Name, validation.IsDNS1123Label)
-	if ctr.Name != "" && names[ctr.Name] {
+	if names[ctr.Name] {
 		c.add(field.Duplicate(at.child("name").path, ctr.Name))
 	}
 	names[ctr.Name] = true
@@ -85,7 +88,7 @@ func (c *checker) checkImage(image string, at where) {
 	switch {
 	case image == "":
 		c.required(at)
-	case strings.TrimSpace(image) != image:
+	case c.isPod && strings.TrimSpace(image) != image: // templates have always been allowed to
 		c.invalid(at, image, "must not have leading or trailing whitespace")
 	}
 }

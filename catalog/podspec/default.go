@@ -66,10 +66,10 @@ func Default(spec *corev1.PodSpec) {
 		defaultContainer((*corev1.Container)(&spec.EphemeralContainers[i].EphemeralContainerCommon))
 	}
 	if spec.Resources != nil {
-		roundUp(spec.Resources.Limits)
-		roundUp(spec.Resources.Requests)
+		RoundUp(spec.Resources.Limits)
+		RoundUp(spec.Resources.Requests)
 	}
-	roundUp(spec.Overhead)
+	RoundUp(spec.Overhead)
 }
 
 func defaultContainer(c *corev1.Container) {
@@ -89,8 +89,8 @@ func defaultContainer(c *corev1.Container) {
 			}
 		}
 	}
-	roundUp(c.Resources.Limits)
-	roundUp(c.Resources.Requests)
+	RoundUp(c.Resources.Limits)
+	RoundUp(c.Resources.Requests)
 	for _, p := range []*corev1.Probe{c.LivenessProbe, c.ReadinessProbe, c.StartupProbe} {
 		defaultProbe(p)
 	}
@@ -290,8 +290,9 @@ func raise(most, other corev1.ResourceList) {
 	}
 }
 
-// roundUp brings quantities to the finest unit that the API knows, a thousandth.
-func roundUp(list corev1.ResourceList) {
+// RoundUp brings quantities to the finest unit that the API knows, a thousandth. It does not write
+// to a list that has been rounded.
+func RoundUp(list corev1.ResourceList) {
 	for name, q := range list {
 		if rounded := q.DeepCopy(); !rounded.RoundUp(resource.Milli) {
 			list[name] = rounded

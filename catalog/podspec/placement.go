@@ -3,7 +3,6 @@ package podspec
 import (
 	"fmt"
 	"slices"
-	"strconv"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -47,6 +46,15 @@ func (c *checker) checkNodeAffinity(a *corev1.NodeAffinity, at where) {
 		c.checkWeight(t.Weight, at.child("weight"))
 		c.checkNodeTerm(&t.Preference, at.child("preference"))
 	}
+}
+
+// ValidateNodeSelector returns the faults of a choice of nodes, of a volume or a device.
+func ValidateNodeSelector(sel *corev1.NodeSelector, at *field.Path) field.ErrorList {
+	return faults(at, func(at where) field.ErrorList {
+		c := checker{}
+		c.checkNodeSelector(sel, at)
+		return c.errs
+	})
 }
 
 func (c *checker) checkNodeSelector(sel *corev1.NodeSelector, at where) {
@@ -174,14 +182,15 @@ func (c *checker) checkTolerations(at where) {
 			c.each(at.child("operator"), t.Value, validation.IsValidLabelValue(t.Value))
 		case corev1.TolerationOpExists:
 			if t.Value != "" {
-				c.invalid(at.child("operator"), t, "value must be empty when `operator` is 'Exists'")
+				c.invalid(at.child("operator"), t.Value, "value must be empty when `operator` is 'Exists'")
 			}
 		case corev1.TolerationOpLt, corev1.TolerationOpGt:
-			if _, err := strconv.ParseInt(t.Value, 10, 64); err != nil {
-				c.invalid(at.child("value"), t.Value, fmt.Sprintf("must be an integer when `operator` is '%s'", t.Operator))
-			}
+			// Their gate, TaintTolerationComparisonOperators, is closed by default in v1.37.
+			c.add(field.NotSupported(at.child("operator").path, t.Operator, []corev1.TolerationOperator{
+				corev1.TolerationOpEqual, corev1.TolerationOpExists, corev1.TolerationOpLt, corev1.TolerationOpGt,
+			}))
 		default:
-			c.add(field.NotSupported(at.child("operator").path, t.Operator, []corev1.TolerationOperator{corev1.TolerationOpEqual, corev1.TolerationOpExists, corev1.TolerationOpGt, corev1.TolerationOpLt}))
+			c.add(field.NotSupported(at.child("operator").path, t.Operator, []corev1.TolerationOperator{corev1.TolerationOpEqual, corev1.TolerationOpExists}))
 		}
 		c.add(ValidateTaintEffect(t.Effect, true, at.child("effect").path)...)
 	}

@@ -23,16 +23,16 @@ func isNative(name corev1.ResourceName) bool {
 	return !strings.Contains(string(name), "/") || strings.Contains(string(name), corev1.ResourceDefaultNamespacePrefix)
 }
 
-// isExtended reports whether a resource is an extended resource, with the domain of a vendor.
-func isExtended(name corev1.ResourceName) bool {
+// IsExtended reports whether a resource is an extended resource, with the domain of a vendor.
+func IsExtended(name corev1.ResourceName) bool {
 	if isNative(name) || strings.HasPrefix(string(name), corev1.DefaultResourceRequestsPrefix) {
 		return false
 	}
 	return len(validation.IsQualifiedName(corev1.DefaultResourceRequestsPrefix+string(name))) == 0
 }
 
-// canShare says whether nodes may promise more of a resource than they have.
-func canShare(name corev1.ResourceName) bool { return isNative(name) && !isHugePages(name) }
+// CanShare reports whether nodes may promise more of a resource than they have.
+func CanShare(name corev1.ResourceName) bool { return isNative(name) && !isHugePages(name) }
 
 // ValidateResourceName checks the name of something that nodes have.
 func ValidateResourceName(name corev1.ResourceName, at *field.Path) field.ErrorList {
@@ -57,26 +57,14 @@ func ValidateQuantity(name corev1.ResourceName, q resource.Quantity, at *field.P
 	if q.Sign() < 0 {
 		r.invalid(where{at}, q.String(), apivalidation.IsNegativeErrorMsg)
 	}
-	if (isExtended(name) || name == corev1.ResourcePods) && q.MilliValue()%1000 != 0 {
+	if (IsExtended(name) || name == corev1.ResourcePods) && q.MilliValue()%1000 != 0 {
 		r.invalid(where{at}, q.String(), "must be an integer")
 	}
 	return r.errs
 }
 
 func checkContainerResourceName(r *report, name corev1.ResourceName, at where) {
-	if bad := validation.IsQualifiedName(string(name)); len(bad) > 0 {
-		r.each(at, string(name), bad)
-		return
-	}
-	standard := name == corev1.ResourceCPU || name == corev1.ResourceMemory || name == corev1.ResourceEphemeralStorage || isHugePages(name)
-	switch {
-	case !strings.Contains(string(name), "/"):
-		if !standard {
-			r.invalid(at, string(name), "must be a standard resource for containers")
-		}
-	case !isNative(name) && !isExtended(name):
-		r.invalid(at, string(name), "doesn't follow extended resource name standard")
-	}
+	r.add(ValidateContainerResourceName(name, at.path)...)
 }
 
 func (c *checker) checkResources(res *corev1.ResourceRequirements, at where) {
@@ -99,11 +87,11 @@ func (c *checker) checkResources(res *corev1.ResourceRequirements, at where) {
 		note(name)
 		limit, limited := res.Limits[name]
 		switch {
-		case limited && q.Cmp(limit) != 0 && !canShare(name):
+		case limited && q.Cmp(limit) != 0 && !CanShare(name):
 			c.invalid(requests, q.String(), fmt.Sprintf("must be equal to %s limit of %s", name, limit.String()))
 		case limited && q.Cmp(limit) > 0:
 			c.invalid(requests, q.String(), fmt.Sprintf("must be less than or equal to %s limit of %s", name, limit.String()))
-		case !limited && !canShare(name):
+		case !limited && !CanShare(name):
 			c.add(field.Required(limits.path, "Limit must be set for non overcommitable resources"))
 		}
 	}
@@ -143,8 +131,8 @@ func (c *checker) checkResizePolicy(ctr *corev1.Container, at where) {
 		seen[p.ResourceName] = true
 		requiredOf(&c.report, at, p.ResourceName, corev1.ResourceCPU, corev1.ResourceMemory)
 		requiredOf(&c.report, at, p.RestartPolicy, corev1.NotRequired, corev1.RestartContainer)
-		if c.spec.RestartPolicy == corev1.RestartPolicyNever && p.RestartPolicy != corev1.NotRequired && p.RestartPolicy != "" {
-			c.invalid(at, p.RestartPolicy, "must be 'NotRequired' when `restartPolicy` is 'Never'")
+		if c.spec.RestartPolicy == corev1.RestartPolicyNever && p.RestartPolicy != corev1.NotRequired {
+			c.invalid(at, p.RestartPolicy, "must be 'NotRequired' when pod `restartPolicy` is 'Never'")
 		}
 	}
 }

@@ -1,10 +1,10 @@
 package podspec
 
 import (
-	"maps"
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
 	metav1validation "k8s.io/apimachinery/pkg/apis/meta/v1/validation"
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
@@ -13,8 +13,8 @@ import (
 // DefaultClaim fills in what a claim of storage may leave out.
 func DefaultClaim(s *corev1.PersistentVolumeClaimSpec) {
 	setDefault(&s.VolumeMode, corev1.PersistentVolumeFilesystem)
-	roundUp(s.Resources.Limits)
-	roundUp(s.Resources.Requests)
+	RoundUp(s.Resources.Limits)
+	RoundUp(s.Resources.Requests)
 }
 
 // DefaultVolume fills in what a persistent volume may leave out.
@@ -26,7 +26,7 @@ func DefaultVolume(s *corev1.PersistentVolumeSpec) {
 	if s.HostPath != nil {
 		setDefault(&s.HostPath.Type, corev1.HostPathUnset)
 	}
-	roundUp(s.Capacity)
+	RoundUp(s.Capacity)
 }
 
 // ValidateClaim returns the faults of a claim of storage: an object, or a
@@ -59,6 +59,17 @@ func (r *report) checkClaim(s *corev1.PersistentVolumeClaimSpec, at where) {
 	}
 	if d := s.DataSourceRef; d != nil {
 		r.checkDataSource(d.APIGroup, d.Kind, d.Name, at.child("dataSourceRef"))
+		if d.Namespace != nil && *d.Namespace != "" {
+			r.each(at.child("dataSourceRef", "namespace"), *d.Namespace, validation.IsDNS1123Label(*d.Namespace))
+		}
+	}
+	if d, ref := s.DataSource, s.DataSourceRef; d != nil && ref != nil {
+		switch {
+		case ref.Namespace != nil && *ref.Namespace != "":
+			r.add(field.Invalid(at.path, at.child("dataSource").path, "may not be specified when dataSourceRef.namespace is specified"))
+		case d.Kind != ref.Kind || d.Name != ref.Name || !equality.Semantic.DeepEqual(d.APIGroup, ref.APIGroup):
+			r.add(field.Invalid(at.path, at.child("dataSource").path, "must match dataSourceRef"))
+		}
 	}
 	if name := s.VolumeAttributesClassName; name != nil && *name != "" {
 		r.each(at.child("volumeAttributesClassName"), *name, validation.IsDNS1123Subdomain(*name))
@@ -88,7 +99,10 @@ func (r *report) checkDataSource(group *string, kind, name string, at where) {
 	if kind == "" {
 		r.required(at.child("kind"))
 	}
-	if (group == nil || *group == "") && kind != "" && kind != "PersistentVolumeClaim" {
+	switch {
+	case group != nil && *group != "":
+		r.each(at.child("apiGroup"), *group, validation.IsDNS1123Subdomain(*group))
+	case kind != "PersistentVolumeClaim":
 		r.invalid(at, kind, "must be 'PersistentVolumeClaim' when referencing the default apiGroup")
 	}
 }
@@ -108,10 +122,11 @@ func (c *checker) checkPersistentVolume(s *corev1.PersistentVolumeSpec, at where
 		c.required(at.child("accessModes"))
 	}
 	c.checkAccessModes(s.AccessModes, at)
-	if _, ok := s.Capacity[corev1.ResourceStorage]; len(s.Capacity) == 0 {
+	if len(s.Capacity) == 0 {
 		c.required(at.child("capacity"))
-	} else if !ok || len(s.Capacity) > 1 {
-		c.add(field.NotSupported(at.child("capacity").path, slices.Sorted(maps.Keys(s.Capacity)), []corev1.ResourceName{corev1.ResourceStorage}))
+	}
+	if _, ok := s.Capacity[corev1.ResourceStorage]; !ok || len(s.Capacity) > 1 {
+		c.add(field.NotSupported(at.child("capacity").path, s.Capacity, []corev1.ResourceName{corev1.ResourceStorage}))
 	}
 	for name, q := range s.Capacity {
 		if q.Sign() <= 0 {
@@ -124,11 +139,6 @@ func (c *checker) checkPersistentVolume(s *corev1.PersistentVolumeSpec, at where
 		c.each(at.child("storageClassName"), s.StorageClassName, validation.IsDNS1123Subdomain(s.StorageClassName))
 	}
 	c.checkVolumeMode(s.VolumeMode, at)
-	for i, option := range s.MountOptions {
-		if option == "" {
-			c.required(at.child("mountOptions").index(i))
-		}
-	}
 	if a := s.NodeAffinity; a != nil {
 		terms := at.child("nodeAffinity", "required")
 		if a.Required == nil {

@@ -165,6 +165,15 @@ func setNodeAffinity(same, old *corev1.PodSpec) {
 
 // difference says which fields of a spec differ, in JSON, before and after.
 func difference(spec, old *corev1.PodSpec) string {
+	lines := strings.Split(differentFields(old, spec), "\n")
+	for i := range lines {
+		lines[i] = "spec." + lines[i]
+	}
+	return strings.Join(lines, "\n")
+}
+
+// differentFields says which fields of two structs differ, in JSON, before and after.
+func differentFields[T any](old, spec *T) string {
 	now, was := reflect.ValueOf(spec).Elem(), reflect.ValueOf(old).Elem()
 	var lines []string
 	for i := range now.NumField() {
@@ -173,7 +182,7 @@ func difference(spec, old *corev1.PodSpec) string {
 			continue
 		}
 		name, _, _ := strings.Cut(now.Type().Field(i).Tag.Get("json"), ",")
-		lines = append(lines, fmt.Sprintf("spec.%s: was %s, would be %s", name, asJSON(a), asJSON(b)))
+		lines = append(lines, fmt.Sprintf("%s: was %s, would be %s", name, asJSON(a), asJSON(b)))
 	}
 	return strings.Join(lines, "\n")
 }

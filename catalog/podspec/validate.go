@@ -27,8 +27,8 @@ func Validate(spec *corev1.PodSpec, at *field.Path) field.ErrorList {
 func ValidateTemplate(t *corev1.PodTemplateSpec, at *field.Path) field.ErrorList {
 	return faults(at, func(at where) field.ErrorList {
 		c := checker{spec: &t.Spec}
-		c.errs = append(c.errs, metav1validation.ValidateLabels(t.Labels, at.child("metadata", "labels").path)...)
-		c.errs = append(c.errs, apivalidation.ValidateAnnotations(t.Annotations, at.child("metadata", "annotations").path)...)
+		c.errs = append(c.errs, metav1validation.ValidateLabels(t.Labels, at.child("labels").path)...)
+		c.errs = append(c.errs, apivalidation.ValidateAnnotations(t.Annotations, at.child("annotations").path)...)
 		c.check(at.child("spec"))
 		if len(t.Spec.EphemeralContainers) > 0 {
 			c.forbidden(at.child("spec", "ephemeralContainers"), "ephemeral containers not allowed in pod template")
@@ -61,7 +61,7 @@ func (c *checker) check(at where) {
 func (c *checker) checkLife(at where) {
 	s := c.spec
 	requiredOf(&c.report, at.child("restartPolicy"), s.RestartPolicy,
-		corev1.RestartPolicyAlways, corev1.RestartPolicyNever, corev1.RestartPolicyOnFailure)
+		corev1.RestartPolicyAlways, corev1.RestartPolicyOnFailure, corev1.RestartPolicyNever)
 	if d := s.ActiveDeadlineSeconds; d != nil && (*d < 1 || *d > math.MaxInt32) {
 		c.invalid(at.child("activeDeadlineSeconds"), *d, validation.InclusiveRangeError(1, math.MaxInt32))
 	}
@@ -117,7 +117,7 @@ func (c *checker) checkIdentity(at where) {
 	}
 	for i, a := range s.HostAliases {
 		at := at.child("hostAliases").index(i)
-		c.add(validation.IsValidIP(at.child("ip").path, a.IP)...)
+		c.add(validation.IsValidIPForLegacyField(at.child("ip").path, a.IP, true, nil)...)
 		for j, h := range a.Hostnames {
 			c.each(at.child("hostnames").index(j), h, validation.IsDNS1123Subdomain(h))
 		}
@@ -167,7 +167,7 @@ func (c *checker) checkDNS(at where) {
 		c.invalid(servers, n, fmt.Sprintf("must not have more than %v nameservers", maxNameservers))
 	}
 	for i, ip := range s.DNSConfig.Nameservers {
-		c.add(validation.IsValidIP(servers.index(i).path, ip)...)
+		c.add(validation.IsValidIPForLegacyField(servers.index(i).path, ip, true, nil)...)
 	}
 	searches := at.child("dnsConfig", "searches")
 	if n := s.DNSConfig.Searches; len(n) > maxSearchPaths {
@@ -187,4 +187,18 @@ func (c *checker) checkDNS(at where) {
 			c.required(at.child("dnsConfig", "options").index(i))
 		}
 	}
+}
+
+// ValidateLimits checks the limits of a container, which are below at: "limits[cpu]".
+func ValidateLimits(limits corev1.ResourceList, at *field.Path) field.ErrorList {
+	c := checker{spec: &corev1.PodSpec{}}
+	c.checkResources(&corev1.ResourceRequirements{Limits: limits}, where{at})
+	return c.errs
+}
+
+// ValidateTolerations checks tolerations of pods.
+func ValidateTolerations(tolerations []corev1.Toleration, at *field.Path) field.ErrorList {
+	c := checker{spec: &corev1.PodSpec{Tolerations: tolerations}}
+	c.checkTolerations(where{at})
+	return c.errs
 }

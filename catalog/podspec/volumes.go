@@ -314,7 +314,7 @@ func (c *checker) checkForeignVolume(s *corev1.VolumeSource, at where) {
 	switch {
 	case s.NFS != nil:
 		need("nfs", "server", s.NFS.Server, "path", s.NFS.Path)
-		if s.NFS.Path != "" && !path.IsAbs(s.NFS.Path) {
+		if !path.IsAbs(s.NFS.Path) {
 			c.invalid(at.child("nfs", "path"), s.NFS.Path, "must be an absolute path")
 		}
 	case s.GCEPersistentDisk != nil:

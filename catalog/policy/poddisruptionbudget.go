@@ -24,6 +24,7 @@ func podDisruptionBudgets() *catalog.Kind {
 	return &catalog.Kind{
 		GroupVersionKind: policyv1.SchemeGroupVersion.WithKind("PodDisruptionBudget"),
 		Resource:         "poddisruptionbudgets",
+		Conditional:      true,
 		Singular:         "poddisruptionbudget",
 		ShortNames:       []string{"pdb"},
 		Namespaced:       true,

@@ -3,7 +3,6 @@ package review
 import (
 	authenticationv1 "k8s.io/api/authentication/v1"
 	authorizationv1 "k8s.io/api/authorization/v1"
-	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"github.com/sampan-io/sampan/catalog"
 )
@@ -18,7 +17,7 @@ func Kinds() []*catalog.Kind {
 			Verbs:            []string{"create"},
 			Answer:           catalog.OwnAccess,
 			New:              func() catalog.Object { return &authorizationv1.SelfSubjectAccessReview{} },
-			Validate:         catalog.Validate(validateAccess),
+			Validate:         catalog.Validate(validateOwnAccess),
 		},
 		{
 			GroupVersionKind: authorizationv1.SchemeGroupVersion.WithKind("SelfSubjectRulesReview"),
@@ -37,24 +36,32 @@ func Kinds() []*catalog.Kind {
 			Answer:           catalog.OwnIdentity,
 			New:              func() catalog.Object { return &authenticationv1.SelfSubjectReview{} },
 		},
+		{
+			GroupVersionKind: authorizationv1.SchemeGroupVersion.WithKind("SubjectAccessReview"),
+			Resource:         "subjectaccessreviews",
+			Singular:         "subjectaccessreview",
+			Verbs:            []string{"create"},
+			Answer:           catalog.Access,
+			New:              func() catalog.Object { return &authorizationv1.SubjectAccessReview{} },
+			Validate:         catalog.Validate(validateAccess),
+		},
+		{
+			GroupVersionKind: authorizationv1.SchemeGroupVersion.WithKind("LocalSubjectAccessReview"),
+			Resource:         "localsubjectaccessreviews",
+			Singular:         "localsubjectaccessreview",
+			Namespaced:       true,
+			Verbs:            []string{"create"},
+			Answer:           catalog.LocalAccess,
+			New:              func() catalog.Object { return &authorizationv1.LocalSubjectAccessReview{} },
+			Validate:         catalog.Validate(validateLocalAccess),
+		},
+		{
+			GroupVersionKind: authenticationv1.SchemeGroupVersion.WithKind("TokenReview"),
+			Resource:         "tokenreviews",
+			Singular:         "tokenreview",
+			Verbs:            []string{"create"},
+			Answer:           catalog.TokenIdentity,
+			New:              func() catalog.Object { return &authenticationv1.TokenReview{} },
+		},
 	}
-}
-
-func validateAccess(r, _ *authorizationv1.SelfSubjectAccessReview) field.ErrorList {
-	spec := field.NewPath("spec")
-	resource, path := r.Spec.ResourceAttributes, r.Spec.NonResourceAttributes
-	switch {
-	case resource != nil && path != nil:
-		return field.ErrorList{field.Invalid(spec.Child("nonResourceAttributes"), path, "cannot be specified in combination with resourceAttributes")}
-	case resource == nil && path == nil:
-		return field.ErrorList{field.Invalid(spec.Child("resourceAttributes"), resource, "exactly one of nonResourceAttributes or resourceAttributes must be specified")}
-	}
-	return nil
-}
-
-func validateRules(r, _ *authorizationv1.SelfSubjectRulesReview) field.ErrorList {
-	if r.Spec.Namespace == "" {
-		return field.ErrorList{field.Required(field.NewPath("spec", "namespace"), "rules are those of one namespace")}
-	}
-	return nil
 }

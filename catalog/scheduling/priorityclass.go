@@ -7,6 +7,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	schedulingv1 "k8s.io/api/scheduling/v1"
+	apivalidation "k8s.io/apimachinery/pkg/api/validation"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/validation/field"
@@ -71,6 +72,12 @@ func priorityClasses() *catalog.Kind {
 }
 
 func validate(c, old *schedulingv1.PriorityClass) (errs field.ErrorList) {
+	if old != nil {
+		if c.Value != old.Value {
+			errs = append(errs, field.Forbidden(field.NewPath("value"), "may not be changed in an update."))
+		}
+		return append(errs, apivalidation.ValidateImmutableField(c.PreemptionPolicy, old.PreemptionPolicy, field.NewPath("preemptionPolicy"))...)
+	}
 	if strings.HasPrefix(c.Name, systemPrefix) {
 		if why := notSystem(c); why != "" {
 			errs = append(errs, field.Forbidden(field.NewPath("metadata", "name"),
@@ -82,15 +89,6 @@ func validate(c, old *schedulingv1.PriorityClass) (errs field.ErrorList) {
 	policies := []corev1.PreemptionPolicy{corev1.PreemptLowerPriority, corev1.PreemptNever}
 	if p := c.PreemptionPolicy; p != nil && !slices.Contains(policies, *p) {
 		errs = append(errs, field.NotSupported(field.NewPath("preemptionPolicy"), *p, policies))
-	}
-	if old == nil {
-		return errs
-	}
-	if c.Value != old.Value {
-		errs = append(errs, field.Forbidden(field.NewPath("value"), "may not be changed in an update."))
-	}
-	if was := old.PreemptionPolicy; was != nil && (c.PreemptionPolicy == nil || *c.PreemptionPolicy != *was) {
-		errs = append(errs, field.Invalid(field.NewPath("preemptionPolicy"), c.PreemptionPolicy, "field is immutable"))
 	}
 	return errs
 }

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	storagev1 "k8s.io/api/storage/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
 	apivalidation "k8s.io/apimachinery/pkg/api/validation"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/validation"
@@ -36,6 +37,7 @@ func csiDrivers() *catalog.Kind {
 	return &catalog.Kind{
 		GroupVersionKind: storagev1.SchemeGroupVersion.WithKind("CSIDriver"),
 		Resource:         "csidrivers",
+		Conditional:      true,
 		Singular:         "csidriver",
 		New:              func() catalog.Object { return &storagev1.CSIDriver{} },
 		NewList:          func() runtime.Object { return &storagev1.CSIDriverList{} },
@@ -53,7 +55,10 @@ func csiDrivers() *catalog.Kind {
 			}
 		}),
 		Validate: catalog.Validate(validateDriver),
-		Warn: catalog.Warn(func(d *storagev1.CSIDriver) []string {
+		Warn: catalog.WarnChange(func(d, old *storagev1.CSIDriver) []string {
+			if old != nil && equality.Semantic.DeepEqual(d.Spec.TokenRequests, old.Spec.TokenRequests) {
+				return nil
+			}
 			if len(d.Spec.TokenRequests) > 0 && d.Spec.ServiceAccountTokenInSecrets == nil {
 				return []string{"spec.serviceAccountTokenInSecrets is unset; if supported by this CSI driver, set to true to prevent possible logging of tokens in volume attributes"}
 			}

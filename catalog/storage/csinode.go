@@ -6,6 +6,7 @@ import (
 	storagev1 "k8s.io/api/storage/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	apivalidation "k8s.io/apimachinery/pkg/api/validation"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
@@ -20,6 +21,7 @@ func csiNodes() *catalog.Kind {
 	return &catalog.Kind{
 		GroupVersionKind: storagev1.SchemeGroupVersion.WithKind("CSINode"),
 		Resource:         "csinodes",
+		Conditional:      true,
 		Singular:         "csinode",
 		New:              func() catalog.Object { return &storagev1.CSINode{} },
 		NewList:          func() runtime.Object { return &storagev1.CSINodeList{} },
@@ -32,6 +34,17 @@ func csiNodes() *catalog.Kind {
 			}),
 			catalog.Age(),
 		},
+		Subresources: []catalog.Subresource{{
+			Name:  "status",
+			Verbs: []string{"get", "patch", "update"},
+			Shape: catalog.Part{
+				Prepare: catalog.Prepare(func(n, old *storagev1.CSINode) {
+					n.Spec, n.Status = old.Spec, storagev1.CSINodeStatus{}
+					metav1.ResetObjectMetaForStatus(&n.ObjectMeta, &old.ObjectMeta)
+				}),
+				Keeps: []string{"metadata"},
+			},
+		}},
 	}
 }
 

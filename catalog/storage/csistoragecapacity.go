@@ -1,6 +1,10 @@
 package storage
 
 import (
+	"fmt"
+	"maps"
+	"slices"
+
 	storagev1 "k8s.io/api/storage/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	apivalidation "k8s.io/apimachinery/pkg/api/validation"
@@ -10,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"github.com/sampan-io/sampan/catalog"
+	"github.com/sampan-io/sampan/catalog/podspec"
 )
 
 func csiStorageCapacities() *catalog.Kind {
@@ -17,6 +22,8 @@ func csiStorageCapacities() *catalog.Kind {
 	return &catalog.Kind{
 		GroupVersionKind: storagev1.SchemeGroupVersion.WithKind("CSIStorageCapacity"),
 		Resource:         "csistoragecapacities",
+		Warn:             catalog.Warn(warnOfCapacity),
+		Conditional:      true,
 		Singular:         "csistoragecapacity",
 		Namespaced:       true,
 		New:              func() catalog.Object { return &storagev1.CSIStorageCapacity{} },
@@ -50,4 +57,22 @@ func validateCapacity(c, old *storagev1.CSIStorageCapacity) (errs field.ErrorLis
 		errs = append(errs, field.Invalid(topology, c.NodeTopology, apivalidation.FieldImmutableErrorMsg))
 	}
 	return append(errs, apivalidation.ValidateImmutableField(c.StorageClassName, old.StorageClassName, class)...)
+}
+
+func warnOfCapacity(c *storagev1.CSIStorageCapacity) (all []string) {
+	if c.NodeTopology == nil {
+		return nil
+	}
+	at := field.NewPath("nodeTopology")
+	for i, e := range c.NodeTopology.MatchExpressions {
+		if old := podspec.OldNodeLabel(e.Key); old != "" {
+			all = append(all, fmt.Sprintf("%s: %s is %s", at.Child("matchExpressions").Index(i).Child("key"), e.Key, old))
+		}
+	}
+	for _, key := range slices.Sorted(maps.Keys(c.NodeTopology.MatchLabels)) {
+		if old := podspec.OldNodeLabel(key); old != "" {
+			all = append(all, fmt.Sprintf("%s: %s", at.Child("matchLabels").Child(key), old))
+		}
+	}
+	return all
 }

@@ -1,19 +1,21 @@
 package storage
 
 import (
+	"fmt"
 	"maps"
 	"slices"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
-	apivalidation "k8s.io/apimachinery/pkg/api/validation"
 	metav1validation "k8s.io/apimachinery/pkg/apis/meta/v1/validation"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"github.com/sampan-io/sampan/catalog"
+	"github.com/sampan-io/sampan/catalog/declared"
+	"github.com/sampan-io/sampan/catalog/podspec"
 )
 
 // Bounds of the parameters, as the API has them.
@@ -26,7 +28,9 @@ const (
 
 // Kinds returns the kinds of storage.k8s.io.
 func Kinds() []*catalog.Kind {
-	return []*catalog.Kind{csiDrivers(), csiNodes(), csiStorageCapacities(), storageClasses(), volumeAttachments()}
+	return []*catalog.Kind{
+		csiDrivers(), csiNodes(), csiStorageCapacities(), storageClasses(), volumeAttachments(), volumeAttributesClasses(),
+	}
 }
 
 func storageClasses() *catalog.Kind {
@@ -44,6 +48,7 @@ func storageClasses() *catalog.Kind {
 	return &catalog.Kind{
 		GroupVersionKind: storagev1.SchemeGroupVersion.WithKind("StorageClass"),
 		Resource:         "storageclasses",
+		Warn:             catalog.Warn(warnOfClass),
 		Singular:         "storageclass",
 		ShortNames:       []string{"sc"},
 		New:              func() catalog.Object { return &storagev1.StorageClass{} },
@@ -56,7 +61,7 @@ func storageClasses() *catalog.Kind {
 				c.VolumeBindingMode = new(storagev1.VolumeBindingImmediate)
 			}
 		}),
-		Validate: catalog.Validate(validate),
+		Validate: declared.With(catalog.Validate(validate), ""),
 		Columns: []catalog.Column{
 			name,
 			catalog.Text("Provisioner", doc["provisioner"], func(c *storagev1.StorageClass) string { return c.Provisioner }),
@@ -80,7 +85,8 @@ func orUnset[T ~string](v *T, otherwise string) string {
 	return string(*v)
 }
 
-func validate(c, old *storagev1.StorageClass) (errs field.ErrorList) {
+// validate checks a class. Its changes are checked by declared rules.
+func validate(c, _ *storagev1.StorageClass) (errs field.ErrorList) {
 	provisioner := field.NewPath("provisioner")
 	if c.Provisioner == "" {
 		errs = append(errs, field.Required(provisioner, ""))
@@ -103,18 +109,7 @@ func validate(c, old *storagev1.StorageClass) (errs field.ErrorList) {
 			storagev1.VolumeBindingImmediate, storagev1.VolumeBindingWaitForFirstConsumer,
 		}))
 	}
-	errs = append(errs, validateTopologies(c.AllowedTopologies, field.NewPath("allowedTopologies"))...)
-	if old == nil {
-		return errs
-	}
-	if !maps.Equal(c.Parameters, old.Parameters) {
-		errs = append(errs, field.Forbidden(field.NewPath("parameters"), "updates to parameters are forbidden."))
-	}
-	if c.Provisioner != old.Provisioner {
-		errs = append(errs, field.Forbidden(provisioner, "updates to provisioner are forbidden."))
-	}
-	errs = append(errs, apivalidation.ValidateImmutableField(c.ReclaimPolicy, old.ReclaimPolicy, field.NewPath("reclaimPolicy"))...)
-	return append(errs, apivalidation.ValidateImmutableField(c.VolumeBindingMode, old.VolumeBindingMode, field.NewPath("volumeBindingMode"))...)
+	return append(errs, validateTopologies(c.AllowedTopologies, field.NewPath("allowedTopologies"))...)
 }
 
 func validateParameters(parameters map[string]string, at *field.Path) (errs field.ErrorList) {
@@ -136,6 +131,11 @@ func validateParameters(parameters map[string]string, at *field.Path) (errs fiel
 
 func validateTopologies(terms []corev1.TopologySelectorTerm, at *field.Path) (errs field.ErrorList) {
 	for i, term := range terms {
+		// To upstream, a term without expressions is a duplicate always.
+		same := func(t corev1.TopologySelectorTerm) bool { return sameTopology(t, term) }
+		if len(term.MatchLabelExpressions) == 0 || slices.ContainsFunc(terms[:i], same) {
+			errs = append(errs, field.Duplicate(at.Index(i).Child("matchLabelExpressions"), ""))
+		}
 		seen := map[string]bool{}
 		for j, e := range term.MatchLabelExpressions {
 			at := at.Index(i).Child("matchLabelExpressions").Index(j)
@@ -154,4 +154,27 @@ func validateTopologies(terms []corev1.TopologySelectorTerm, at *field.Path) (er
 		}
 	}
 	return errs
+}
+
+// sameTopology reports whether two terms have the same keys with the same values, in any order.
+func sameTopology(a, b corev1.TopologySelectorTerm) bool {
+	values := func(t corev1.TopologySelectorTerm) map[string][]string {
+		m := map[string][]string{}
+		for _, e := range t.MatchLabelExpressions {
+			m[e.Key] = slices.Compact(slices.Sorted(slices.Values(e.Values)))
+		}
+		return m
+	}
+	return maps.EqualFunc(values(a), values(b), slices.Equal)
+}
+
+func warnOfClass(c *storagev1.StorageClass) (all []string) {
+	for i, t := range c.AllowedTopologies {
+		for j, e := range t.MatchLabelExpressions {
+			if old := podspec.OldNodeLabel(e.Key); old != "" {
+				all = append(all, fmt.Sprintf("%s: %s", field.NewPath("allowedTopologies").Index(i).Child("matchLabelExpressions").Index(j).Child("key"), old))
+			}
+		}
+	}
+	return all
 }

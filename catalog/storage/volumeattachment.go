@@ -3,12 +3,12 @@ package storage
 import (
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
-	apivalidation "k8s.io/apimachinery/pkg/api/validation"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"github.com/sampan-io/sampan/catalog"
+	"github.com/sampan-io/sampan/catalog/declared"
 )
 
 // Bounds of what an attacher reports, in bytes.
@@ -22,6 +22,7 @@ func volumeAttachments() *catalog.Kind {
 	return &catalog.Kind{
 		GroupVersionKind: storagev1.SchemeGroupVersion.WithKind("VolumeAttachment"),
 		Resource:         "volumeattachments",
+		Conditional:      true,
 		Singular:         "volumeattachment",
 		New:              func() catalog.Object { return &storagev1.VolumeAttachment{} },
 		NewList:          func() runtime.Object { return &storagev1.VolumeAttachmentList{} },
@@ -31,7 +32,7 @@ func volumeAttachments() *catalog.Kind {
 				a.Status = old.Status
 			}
 		}),
-		Validate: catalog.Validate(validateAttachment),
+		Validate: declared.With(catalog.Validate(validateAttachment), ""),
 		Columns: []catalog.Column{
 			catalog.Text("Attacher", spec["attacher"], func(a *storagev1.VolumeAttachment) string { return a.Spec.Attacher }),
 			catalog.Text("PV", source["persistentVolumeName"], func(a *storagev1.VolumeAttachment) string {
@@ -46,15 +47,15 @@ func volumeAttachments() *catalog.Kind {
 			Verbs: []string{"get", "patch", "update"},
 			Shape: catalog.Part{
 				Prepare:  catalog.Prepare(func(a, old *storagev1.VolumeAttachment) { a.Spec = old.Spec }),
-				Validate: catalog.Validate(validateAttachment),
+				Validate: declared.With(catalog.Validate(validateAttachment), "status"),
 			},
 		}},
 	}
 }
 
-func validateAttachment(a, old *storagev1.VolumeAttachment) (errs field.ErrorList) {
+// validateAttachment checks all but the attacher and changes, for which there are declared rules.
+func validateAttachment(a, _ *storagev1.VolumeAttachment) (errs field.ErrorList) {
 	at := field.NewPath("spec")
-	errs = append(errs, validateDriverName(a.Spec.Attacher, at.Child("attacher"))...)
 	errs = append(errs, validateAttached(&a.Spec.Source, at.Child("source"))...)
 	for _, fault := range validation.IsDNS1123Subdomain(a.Spec.NodeName) {
 		errs = append(errs, field.Invalid(at.Child("nodeName"), a.Spec.NodeName, fault))
@@ -68,9 +69,6 @@ func validateAttachment(a, old *storagev1.VolumeAttachment) (errs field.ErrorLis
 	}
 	errs = append(errs, validateVolumeError(a.Status.AttachError, status.Child("attachError"))...)
 	errs = append(errs, validateVolumeError(a.Status.DetachError, status.Child("detachError"))...)
-	if old != nil {
-		errs = append(errs, apivalidation.ValidateImmutableField(a.Spec, old.Spec, at)...)
-	}
 	return errs
 }
 
@@ -85,7 +83,7 @@ func validateAttached(s *storagev1.VolumeAttachmentSource, at *field.Path) (errs
 	case s.InlineVolumeSpec != nil:
 		return validateInline(s.InlineVolumeSpec, at.Child("inlineVolumeSpec"))
 	case *s.PersistentVolumeName == "":
-		return field.ErrorList{field.Required(name, "must specify non empty persistentVolumeName")}
+		errs = append(errs, field.Required(name, "must specify non empty persistentVolumeName"))
 	}
 	for _, fault := range validation.IsDNS1123Subdomain(*s.PersistentVolumeName) {
 		errs = append(errs, field.Invalid(name, *s.PersistentVolumeName, fault))

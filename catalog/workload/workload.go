@@ -30,6 +30,7 @@ type Common[T catalog.Object, S any] struct {
 	ValidateStatus func(obj, old T) field.ErrorList
 	KeepSpec       func(obj, old T)      // is [catalog.Part.Prepare] of the status
 	Keeps          []string              // is [catalog.Part.Keeps] of the status
+	FreeName       bool                  // causes no warning if it is no DNS label
 	Size           func(T) **int32       // returns spec.replicas; nil means that there is no scale
 	SizeNow        func(status *S) int32 // returns status.replicas
 }
@@ -54,9 +55,21 @@ func (w Common[T, S]) In(k *catalog.Kind) *catalog.Kind {
 		}
 	}
 	k.Validate = catalog.Validate(w.Validate)
-	k.Warn = catalog.Warn(func(obj T) []string {
-		return podspec.Warnings(&w.Template(obj).Spec, field.NewPath("spec", "template", "spec"))
-	})
+	more := k.Warn
+	k.Warn = func(obj, old catalog.Object) []string {
+		var all []string
+		if old == nil && !w.FreeName {
+			all = podspec.NameWarnings(obj.GetName(), podspec.InHostnames)
+		}
+		t := w.Template(obj.(T))
+		if t != nil {
+			all = append(all, podspec.Warnings(&t.ObjectMeta, &t.Spec, field.NewPath("spec", "template"))...)
+		}
+		if more != nil {
+			all = append(all, more(obj, old)...)
+		}
+		return all
+	}
 	k.Columns = append(w.Columns, catalog.Age())
 	k.Columns = append(k.Columns, templateColumns(w.Template)...)
 	k.Subresources = []catalog.Subresource{{

@@ -57,7 +57,7 @@ type Options struct {
 	Mapper *resource.Mapper
 
 	Way        Way
-	Manager    string // who writes the fields; empty means the name of the way
+	Manager    string // the field manager; empty means the default of Way
 	Force      bool   // server-side: take fields that others own, instead of failing
 	Recreate   bool   // delete and recreate objects that the server refuses to update; not ServerSide, not in a dry run on the server
 	DryRun     DryRun

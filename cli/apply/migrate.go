@@ -66,7 +66,7 @@ func (a *Applier) migrate(ctx context.Context, info resource.Info, live *unstruc
 		case a.opts.DryRun != ForReal:
 			return obj, nil
 		}
-		// What the merge wrote belongs to an entry of its own for updates.
+		// The fields that the merge wrote belong to a separate managed-fields entry for updates.
 		if _, err = a.upgrade(ctx, info, obj, sets.New(a.manager())); err != nil {
 			return nil, err
 		}

@@ -15,17 +15,17 @@ type rank int
 
 // The ranks.
 const (
-	namespaces  rank = iota // everything is in one
-	definitions             // kinds, which are established before objects of theirs come
-	limits                  // quotas and defaults, which count what comes after them
-	identities              // whom pods run as
-	settings                // what pods mount and read
-	rights                  // what they may do
-	addresses               // where they are found, before they begin, because it is in their environment
+	namespaces  rank = iota // all namespaced objects need one
+	definitions             // kinds, which must be established before their objects
+	limits                  // quotas and defaults for later objects
+	identities              // service accounts of pods
+	settings                // objects that pods mount and read
+	rights                  // permissions of the service accounts
+	addresses               // Services, before their pods, because pods have them in their environment
 	workloads
 	others  // custom resources: their controllers are running by now
-	outside // what leads to workloads, or acts on them
-	guards  // what is asked before every write, so that it does not block those above
+	outside // objects that lead to workloads, or act on them
+	guards  // webhooks and policies for every write, so that they do not block the objects above
 )
 
 // ranks are those of the kinds that have one; all others are others.

@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -38,12 +39,13 @@ type Service struct {
 	Settings local.Settings
 	Report   local.Reporter
 	Log      *slog.Logger
+	Flags    map[string]string // of the command line, with their values
 }
 
 // Commands returns the verbs. They read the global flags --name, --data-dir and
 // --kubeconfig of the root that they are added to.
 func Commands(o Options) []*cobra.Command {
-	return []*cobra.Command{upCommand(o), downCommand(o), statusCommand(o), kubeconfigCommand(), serveCommand(o), demoCommand(o)}
+	return []*cobra.Command{upCommand(o), downCommand(o), statusCommand(o), kubeconfigCommand(), serveCommand(o), certsCommand(), demoCommand(o), encryptionCommand()}
 }
 
 // profileOf returns the cluster that the global flags name. One that was started
@@ -118,10 +120,42 @@ func settingsFlags(cmd *cobra.Command, s *local.Settings) {
 	f.StringVar(&s.LoadBalancerAddresses, "load-balancer-addresses", "", "comma-separated ranges and prefixes of addresses for Services of type LoadBalancer, such as 192.0.2.10-192.0.2.20,2001:db8::/120, or none (default none)")
 	f.StringVar((*string)(&s.ProxyMode), "proxy-mode", "", "default proxy mode of Services: kernel or userspace (default kernel)")
 	f.Var(ttlFlag{&s.EventTTL}, "event-ttl", "how long Events are kept after their last update (default 1h0m0s)")
+	authenticationFlags(f, &s.Authentication)
+	f.StringVar(&s.Profiling, "profiling", "", "serve /debug/pprof of the API server to administrators: true or false (default true)")
+	f.Lookup("profiling").NoOptDefVal = "true"
+	f.StringVar((*string)(&s.RequestLog), "request-log", "", "requests that the API server logs: none, errors, writes or all (default none)")
 	f.StringVar(&s.ClusterDomain, "cluster-domain", "", "DNS domain of the cluster (default cluster.local)")
 	f.StringVar(&s.DNSListen, "cluster-dns-listen", "", "listen address of cluster DNS, or none (default: the address of the pods' bridge; none with simulated nodes)")
 	f.StringVar(&s.DNSUpstream, "cluster-dns-upstream", "", "comma-separated name servers for names outside the cluster, or none (default: those of this host)")
+	for _, flag := range local.AllServerFlags() {
+		f.VarPF(serverFlag{flag, &s.Server}, flag.Name, "", flag.Usage).NoOptDefVal = flag.Alone()
+	}
 }
+
+// serverFlag reads a flag of the API server.
+type serverFlag struct {
+	local.ServerFlag
+	to *local.ServerFlags
+}
+
+func (f serverFlag) String() string {
+	if f.to != nil {
+		if value := f.to.Get(f.Name); value != "" {
+			return value
+		}
+	}
+	return f.Default
+}
+
+func (f serverFlag) Set(text string) error {
+	value, err := f.Parse(text)
+	if err == nil {
+		f.to.Set(f.Name, value)
+	}
+	return err
+}
+
+func (f serverFlag) Type() string { return string(f.Kind) }
 
 // settingsArgs is the opposite: the arguments that make the flags what s is.
 func settingsArgs(s local.Settings) []string {
@@ -154,12 +188,12 @@ func settingsArgs(s local.Settings) []string {
 	if s.Services.IsValid() {
 		add("service-network", s.Services)
 	}
-	for name, value := range map[string]string{"ip-family": string(s.IPFamily), "proxy-mode": string(s.ProxyMode), "cluster-domain": s.ClusterDomain, "cluster-dns-listen": s.DNSListen, "cluster-dns-upstream": s.DNSUpstream, "load-balancer-addresses": s.LoadBalancerAddresses} {
+	for name, value := range map[string]string{"ip-family": string(s.IPFamily), "proxy-mode": string(s.ProxyMode), "cluster-domain": s.ClusterDomain, "cluster-dns-listen": s.DNSListen, "cluster-dns-upstream": s.DNSUpstream, "profiling": s.Profiling, "request-log": string(s.RequestLog), "load-balancer-addresses": s.LoadBalancerAddresses} {
 		if value != "" {
 			add(name, value)
 		}
 	}
-	return args
+	return slices.Concat(args, s.Server.Args(), authenticationArgs(s.Authentication))
 }
 
 // pathFlag reads the path of a file, which stays the same file wherever the program is

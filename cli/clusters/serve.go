@@ -11,6 +11,7 @@ import (
 	"syscall"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/sampan-io/sampan/cluster/local"
 	"github.com/sampan-io/sampan/internal/run"
@@ -74,6 +75,7 @@ func serve(cmd *cobra.Command, o Options, asked local.Settings, r local.Reporter
 	service := Service{
 		Profile:  p,
 		Settings: s,
+		Flags:    flagValues(cmd),
 		Report:   r,
 		Log:      slog.New(slog.NewTextHandler(cmd.ErrOrStderr(), &slog.HandlerOptions{Level: level})),
 	}
@@ -81,6 +83,14 @@ func serve(cmd *cobra.Command, o Options, asked local.Settings, r local.Reporter
 		return o.Serve(cmd.Context(), service)
 	}
 	return serveBriefly(cmd, o, service)
+}
+
+// flagValues returns the flags of a command with their values.
+func flagValues(cmd *cobra.Command) map[string]string {
+	all := map[string]string{}
+	cmd.Flags().VisitAll(func(f *pflag.Flag) { all[f.Name] = f.Value.String() })
+	delete(all, "token") // a secret of clients
+	return all
 }
 
 // serveBriefly serves until standard input ends, and removes everything.

@@ -84,11 +84,11 @@ func seeAlso(log string) string {
 	return fmt.Sprintf(" (log: %s)", log)
 }
 
-// start runs a cluster in the background and waits until it is ready. What a start
-// that failed, or was interrupted, has made in the kernel is removed, unless pods
+// start runs a cluster in the background and waits until it is ready. If the start
+// fails or is interrupted, start removes the kernel objects that it made, unless pods
 // were running before.
 func start(cmd *cobra.Command, o Options, p local.Profile, asked local.Settings) (local.Instance, error) {
-	// What is wrong with the settings is said here. The program in the background
+	// Invalid settings are reported here. The program in the background
 	// settles them itself, because it must hold the networks that it chooses.
 	s, err := p.Settle(asked, nil)
 	if err != nil {

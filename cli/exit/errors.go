@@ -106,8 +106,8 @@ func Code(err error) int {
 	return Wrong
 }
 
-// IsGone reports whether all that went wrong is that objects which the command
-// line names are not there. What an object in a file lacks is the file's fault.
+// IsGone reports whether all that went wrong is that objects the command
+// line names do not exist. An object of a file that lacks something is an error of the file.
 func IsGone(err error) bool {
 	var source *resource.SourceError
 	if joined, ok := err.(interface{ Unwrap() []error }); ok { // every one of the list counts

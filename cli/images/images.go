@@ -233,8 +233,8 @@ func (i *images) remove(ctx context.Context, conn *grpc.ClientConn, names []stri
 	var errs []error
 	for _, n := range names {
 		spec := &runtimeapi.ImageSpec{Image: n}
-		// CRI calls it no error to remove what is not there; a user who
-		// mistyped wants to know.
+		// For CRI the removal of an image that does not exist is no error. Report it, because
+		// the name may be a typing error.
 		got, err := c.ImageStatus(ctx, &runtimeapi.ImageStatusRequest{Image: spec})
 		if err == nil && got.GetImage() == nil {
 			err = exit.With(exit.Gone, fmt.Errorf("image %q not found", n))

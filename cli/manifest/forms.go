@@ -3,6 +3,7 @@ package manifest
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"strconv"
 	"strings"
 
@@ -37,6 +38,9 @@ type Form struct {
 	// the form needs no server.
 	Connect func(Server)
 
+	// Online reports, after the flags are read, whether Connect is called; nil means that it always is.
+	Online func() bool
+
 	// Failure stands before an error of the server, as kubectl has it; empty means the object.
 	Failure string
 
@@ -50,10 +54,13 @@ type Server struct {
 	// Resource returns the resource that a name and a group mean, which may be a short name.
 	Resource func(schema.GroupResource) (schema.GroupResource, error)
 
+	// Objects returns the objects that an argument such as "cronjob/name" names.
+	Objects func(argument string) ([]client.Object, error)
+
 	Warn func(text string)
 }
 
-// A ServerError is an error of [Server.Resource]: not a fault of the command line.
+// A ServerError is an error of a [Server]: not a fault of the command line.
 type ServerError struct{ Err error }
 
 // Error implements error.
@@ -251,15 +258,26 @@ func externalForm() Form {
 }
 
 func jobForm() Form {
-	var image string
+	var (
+		image, from string
+		server      Server
+	)
 	return Form{
-		Use: "job NAME --image=IMAGE [-- COMMAND [ARGUMENT…]]", Short: "Create a Job", Mapping: resource.MappingOf(client.Jobs), Command: true,
+		Use:   "job NAME --image=IMAGE [-- COMMAND [ARGUMENT…]] | --from=cronjob/NAME",
+		Short: "Create a Job, by its image or from the template of a CronJob", Mapping: resource.MappingOf(client.Jobs), Command: true,
+		Connect: func(s Server) { server = s }, Online: func() bool { return from != "" }, Failure: "failed to create job",
 		Flags: func(f *pflag.FlagSet) {
-			f.StringVar(&image, "image", "", "image of the container (required)")
+			f.StringVar(&image, "image", "", "image of the container")
+			f.StringVar(&from, "from", "", "CronJob whose template the Job is created from, as cronjob/NAME")
 		},
 		Object: func(name string, rest []string) (runtime.Object, error) {
-			if image == "" {
-				return nil, errors.New("--image is required")
+			switch {
+			case (image == "") == (from == ""):
+				return nil, errors.New("either --image or --from must be specified")
+			case from != "" && len(rest) > 0:
+				return nil, errors.New("cannot specify --from and command")
+			case from != "":
+				return jobFrom(name, from, server)
 			}
 			return &batchv1.Job{
 				TypeMeta: metav1.TypeMeta{APIVersion: "batch/v1", Kind: "Job"}, ObjectMeta: meta(name),
@@ -269,6 +287,33 @@ func jobForm() Form {
 			}, nil
 		},
 	}
+}
+
+// jobFrom returns a Job from the template of a CronJob, as kubectl makes it: with an owner that does not block deletion, for
+// which the user would need more rights.
+func jobFrom(name, from string, s Server) (runtime.Object, error) {
+	objs, err := s.Objects(from)
+	if err != nil {
+		return nil, &ServerError{err}
+	}
+	if len(objs) != 1 {
+		return nil, errors.New("from must be an existing cronjob")
+	}
+	c, ok := objs[0].(*batchv1.CronJob)
+	if !ok {
+		return nil, fmt.Errorf("unknown object type %T", objs[0])
+	}
+	template := c.Spec.JobTemplate.DeepCopy()
+	annotations := map[string]string{"cronjob.kubernetes.io/instantiate": "manual"}
+	maps.Copy(annotations, template.Annotations)
+	return &batchv1.Job{
+		TypeMeta: metav1.TypeMeta{APIVersion: "batch/v1", Kind: "Job"},
+		ObjectMeta: metav1.ObjectMeta{
+			Name: name, Labels: template.Labels, Annotations: annotations,
+			OwnerReferences: []metav1.OwnerReference{{APIVersion: "batch/v1", Kind: "CronJob", Name: c.Name, UID: c.UID, Controller: new(true)}},
+		},
+		Spec: template.Spec,
+	}, nil
 }
 
 func deploymentForm() Form {

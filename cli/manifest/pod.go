@@ -32,7 +32,7 @@ func (r *PodFlags) Add(f *pflag.FlagSet) {
 	f.StringVar(&r.pullPolicy, "image-pull-policy", "", "image pull policy: Always, IfNotPresent or Never (default: the server's)")
 	f.StringArrayVar(&r.env, "env", nil, "environment variable of the container, as NAME=VALUE; may be repeated")
 	f.StringVarP(&r.labels, "labels", "l", "", "labels of the pod, separated by commas (default run=NAME)")
-	f.StringArrayVar(&r.annotations, "annotations", nil, "annotation of the pod, as NAME=VALUE; may be repeated")
+	f.StringArrayVar(&r.annotations, "annotations", nil, "annotation of the pod, as NAME=VALUE; repeat the flag for several, a comma is part of the value")
 	f.StringVar(&r.port, "port", "", "port that the container exposes")
 	f.StringVar(&r.restart, "restart", "Always", "restart policy of the pod: Always, OnFailure or Never")
 	f.BoolVar(&r.command, "command", false, "use the arguments after -- as the command instead of its arguments")
@@ -105,7 +105,7 @@ func (r *PodFlags) pod(name string, rest []string) (*corev1.Pod, error) {
 			return nil, err
 		}
 	}
-	annotations, err := Pairs("annotation", r.annotations)
+	annotations, err := annotationsOf(r.annotations)
 	if err != nil {
 		return nil, err
 	}
@@ -146,6 +146,27 @@ func pullPolicy(text string) (corev1.PullPolicy, error) {
 		return p, nil
 	}
 	return "", fmt.Errorf("invalid image pull policy: %s, valid values are: Always, IfNotPresent, Never", text)
+}
+
+// annotationsOf reads the values of --annotations, NAME=VALUE each. Everything after the first = is the value, commas too.
+func annotationsOf(texts []string) (map[string]string, error) {
+	var m map[string]string
+	var invalid []string
+	for _, text := range texts {
+		name, value, ok := strings.Cut(text, "=")
+		if !ok || name == "" {
+			invalid = append(invalid, text)
+			continue
+		}
+		if m == nil {
+			m = map[string]string{}
+		}
+		m[name] = value
+	}
+	if len(invalid) > 0 {
+		return nil, fmt.Errorf("invalid annotations format: %s", strings.Join(invalid, ", "))
+	}
+	return m, nil
 }
 
 // Pairs reads NAME=VALUE texts; what names them in errors.

@@ -103,7 +103,7 @@ func (v *nodeVerb) nodes(ctx context.Context, args []string) (*session.Session, 
 	return s, c, nodes, errors.Join(errs...)
 }
 
-// cordon closes or opens a node, and says so.
+// cordon cordons or uncordons a node, and prints the result.
 func (v *nodeVerb) cordon(ctx context.Context, c client.Interface, n *corev1.Node, closed bool) error {
 	done, patch := "uncordoned", `{"spec":{"unschedulable":null}}`
 	if closed {

@@ -61,7 +61,7 @@ func cutVerb(g *session.Globals, name string, cut bool, short, long string) *cob
 	return cmd
 }
 
-// cut cuts a node off or restores it, and says so.
+// cut disconnects a node or restores it, and prints the result.
 func (v *nodeVerb) cut(ctx context.Context, c client.Interface, n *corev1.Node, cut bool) error {
 	done, value := "restored", any(nil)
 	if cut {

@@ -18,6 +18,7 @@ import (
 	"github.com/sampan-io/sampan/cli/exit"
 	"github.com/sampan-io/sampan/cli/session"
 	"github.com/sampan-io/sampan/client"
+	"github.com/sampan-io/sampan/internal/podstate"
 )
 
 type drain struct {
@@ -76,7 +77,7 @@ func (d *drain) run(ctx context.Context, args []string) error {
 	if err != nil {
 		return err
 	}
-	// What may not be evicted is found before anything is changed.
+	// Find the pods that may not be evicted before anything is changed.
 	var errs []error
 	for _, n := range nodes {
 		_, err := d.pods(ctx, c, n.Name, nil)
@@ -182,7 +183,7 @@ func (d *drain) judge(ctx context.Context, c client.Interface, p *corev1.Pod) (v
 	if _, mirror := p.Annotations[corev1.MirrorPodAnnotationKey]; mirror {
 		return notMine, nil
 	}
-	if p.DeletionTimestamp != nil || p.Status.Phase == corev1.PodSucceeded || p.Status.Phase == corev1.PodFailed {
+	if !podstate.Active(p) {
 		return evictable, nil // nothing is lost
 	}
 	owner := metav1.GetControllerOf(p)

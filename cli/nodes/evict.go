@@ -207,14 +207,14 @@ func (c *clearing) move(ctx context.Context, p *passenger) (here bool, err error
 	return true, nil
 }
 
-// refused remembers why the pod may not go now, and says so if it is news.
+// refused records why the pod may not be evicted now, and prints the reason if it is new.
 func (c *clearing) refused(p *passenger, err error) {
 	why := whyNotEvicted(err)
 	if why != p.why {
 		_, _ = fmt.Fprintf(c.Err, "pod %s: %s\n", nameOf(p.pod), why)
 	}
 	p.why = why
-	// A budget that has room again says so itself. What else refuses, says when.
+	// A watch reports a budget that allows evictions again. Other refusals carry a delay.
 	switch seconds, said := apierrors.SuggestsClientDelay(err); {
 	case said && seconds > 0:
 		p.again = time.Now().Add(time.Duration(seconds) * time.Second)

@@ -119,7 +119,7 @@ func formCommand(g *session.Globals, form manifest.Form) *cobra.Command {
 		if len(before) != 1 {
 			return exit.Usage(cmd.CommandPath(), fmt.Errorf("exactly one NAME is required, got %d", len(before)))
 		}
-		if form.Connect != nil {
+		if form.Connect != nil && (form.Online == nil || form.Online()) {
 			s, err := c.Connect()
 			if err != nil {
 				return err
@@ -155,6 +155,32 @@ func server(ctx context.Context, s *session.Session) manifest.Server {
 				err = fmt.Errorf("the server doesn't have a resource type %q in group %q", r.Resource, r.Group)
 			}
 			return m.GroupResource(), err
+		},
+		Objects: func(argument string) ([]client.Object, error) {
+			infos, err := s.Infos(ctx, session.Input{}, []string{argument})
+			if err != nil {
+				return nil, err
+			}
+			typed, err := s.Typed()
+			if err != nil {
+				return nil, err
+			}
+			var objs []client.Object
+			for _, info := range infos {
+				if info.Selection {
+					return nil, errors.New("from must be an existing cronjob")
+				}
+				obj, err := typed.Get(ctx, info.Mapping.GroupVersionResource, info.Namespace, info.Name, "")
+				if err != nil {
+					return nil, err
+				}
+				o, ok := obj.(client.Object)
+				if !ok {
+					return nil, fmt.Errorf("unknown object type %T", obj)
+				}
+				objs = append(objs, o)
+			}
+			return objs, nil
 		},
 	}
 }

@@ -169,20 +169,6 @@ func (c *get) objects(ctx context.Context, s *session.Session, f show.Format, or
 	return errors.Join(errs...)
 }
 
-func sortObjects(objs []*unstructured.Unstructured, mappings []resource.Mapping, order *jsonpath.JSONPath) {
-	at := make([]int, len(objs))
-	for i := range at {
-		at[i] = i
-	}
-	slices.SortStableFunc(at, func(a, b int) int {
-		return compareValues(valueAt(order, objs[a].Object), valueAt(order, objs[b].Object))
-	})
-	sortedObjs, sortedMappings := slices.Clone(objs), slices.Clone(mappings)
-	for to, from := range at {
-		objs[to], mappings[to] = sortedObjs[from], sortedMappings[from]
-	}
-}
-
 // A serverTable is what the server made of objects for people to read.
 type serverTable struct {
 	mapping resource.Mapping
@@ -280,26 +266,22 @@ func rowObject(r metav1.TableRow) map[string]any {
 	return m
 }
 
-// A tablePrinter lays out tables; it remembers the columns of the first.
+// A tablePrinter lays out tables.
 type tablePrinter struct {
 	*get
 	*show.Table
-	wide    bool
-	prefix  bool // names say their type
-	columns []metav1.TableColumnDefinition
+	wide   bool
+	prefix bool // names say their type
 }
 
 func (p *tablePrinter) print(t serverTable, heads bool) error {
-	if len(t.ColumnDefinitions) > 0 {
-		p.columns = t.ColumnDefinitions
-	}
 	var cells []string
 	row := func(namespace string, labels []string, cell func(i int, d metav1.TableColumnDefinition) string) {
 		cells = cells[:0]
 		if p.in.AllNamespaces && t.mapping.Namespaced {
 			cells = append(cells, namespace)
 		}
-		for i, d := range p.columns {
+		for i, d := range t.ColumnDefinitions {
 			if d.Priority == 0 || p.wide {
 				cells = append(cells, cell(i, d))
 			}

@@ -13,13 +13,13 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
-	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/sampan-io/sampan/cli/exit"
 	"github.com/sampan-io/sampan/cli/session"
 	"github.com/sampan-io/sampan/client"
+	"github.com/sampan-io/sampan/internal/podstate"
 )
 
 type exec struct {
@@ -84,7 +84,7 @@ func (e *exec) run(ctx context.Context, name string, command []string) error {
 	}
 	pod := pods[0]
 	switch {
-	case pod.Status.Phase == corev1.PodSucceeded, pod.Status.Phase == corev1.PodFailed:
+	case podstate.Finished(pod):
 		return fmt.Errorf("cannot exec into a container in a completed pod; current phase is %s", pod.Status.Phase)
 	case pod.Spec.NodeName == "":
 		return fmt.Errorf("pod %s does not have a host assigned; wait for it with '%s pod/%s --for=running'", pod.Name, s.Hint("wait", pod.Namespace), pod.Name)

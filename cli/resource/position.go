@@ -84,8 +84,8 @@ func (i Info) Fault(err error, fields ...string) error {
 	return &SourceError{Place: place, Err: err}
 }
 
-// What API servers write about fields that they cannot decode, for which they give
-// no list of causes.
+// The messages of API servers about fields that they cannot decode. These messages come
+// without a list of causes.
 var (
 	strictField = regexp.MustCompile(`(?:unknown|duplicate) field "([^"]+)"`)
 	wrongType   = regexp.MustCompile(`json: cannot unmarshal \S+ into Go struct field [^.\s]+\.(\S+) of type`)

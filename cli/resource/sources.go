@@ -171,8 +171,8 @@ func readable(err error) error {
 	return err
 }
 
-// What an address may take. A manifest is small; these are for servers that do not
-// answer and for addresses that are something else.
+// The limits of a download. A manifest is small; the limits are for servers that do not
+// answer and for addresses of something else.
 const (
 	fetchAnswer    = 30 * time.Second // until the headers are there
 	fetchAll       = 5 * time.Minute  // until everything is
@@ -312,7 +312,7 @@ func (r Request) kustomization(ctx context.Context, m *Mapper, yield func(Info, 
 			}
 			continue
 		}
-		// What was made stands in no file, so there are no lines to name.
+		// Generated objects are in no file, so there are no line numbers.
 		if !r.objects(ctx, m, place, &unstructured.Unstructured{Object: fields}, origin{}, yield) {
 			return
 		}

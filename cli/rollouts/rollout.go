@@ -72,7 +72,7 @@ func rolloutActCommand(g *session.Globals, name, short string, act rolloutAct) *
 	return cmd
 }
 
-// each does something to every object that was meant, and says so.
+// each changes every selected object, and prints the result.
 func (r *rolloutVerb) each(ctx context.Context, args []string, act rolloutAct) error {
 	f, err := show.Parse(r.Output)
 	if err != nil {
@@ -199,8 +199,8 @@ func restartRollout(ctx context.Context, s *session.Session, i resource.Info, u 
 	return "restarted", patch(ctx, s, i, change)
 }
 
-// What the controller of Deployments says and hears of canaries and rollbacks; see
-// its package.
+// The annotations and conditions of canaries and rollbacks; see the controller of Deployments in package
+// controller/workload.
 const (
 	canariesAnnotation   = names.Canaries
 	autoRollback         = names.AutoRollback

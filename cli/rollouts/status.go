@@ -114,7 +114,7 @@ func (r *rolloutStatus) follow(ctx context.Context, s *session.Session, i resour
 	if err != nil {
 		return "", err
 	}
-	if c := conditionOf(before, "RolledBack"); c != nil && c.Status == corev1.ConditionTrue {
+	if c := rolledBack(before); c != nil {
 		return "", r.wentBack(i, c.Reason, c.Message)
 	}
 	failure, err := r.decided(ctx, s, req, talk, before.Annotations[canariesAnnotation] != "")
@@ -141,7 +141,7 @@ func (r *rolloutStatus) follow(ctx context.Context, s *session.Session, i resour
 		}
 	}
 	switch {
-	case retreatOf(after) >= before.Generation:
+	case retreatOf(after) >= before.Generation, rolledBack(after) != nil: // the latter just before the first read
 		if err := waiting.For(ctx, s, r.by.limit(req, time.Now()), talk); err != nil {
 			return "", err
 		}
@@ -149,12 +149,15 @@ func (r *rolloutStatus) follow(ctx context.Context, s *session.Session, i resour
 			return "", err
 		}
 		reason, message := "", "it was rolled back, see its events"
-		if c := conditionOf(after, "RolledBack"); c != nil {
+		if c := rolledBack(after); c != nil {
 			reason, message = c.Reason, c.Message
 		}
 		return "", r.wentBack(i, reason, message)
 	case failure != nil:
 		return "", failure
+	case rolledBack(after) != nil:
+		c := rolledBack(after)
+		return "", r.wentBack(i, c.Reason, c.Message)
 	case decides(after):
 		_, err := fmt.Fprintf(r.Out, "%s %q is waiting with its canaries: %s\n'%s %s' continues, '%s %s' rolls back\n",
 			lower(i), i.Name, conditionOf(after, appsv1.DeploymentProgressing).Message,
@@ -229,6 +232,16 @@ func (r *rolloutStatus) wentBack(i resource.Info, reason, message string) error 
 		return err
 	}
 	return exit.With(exit.RolledBack, fmt.Errorf("%s %q: %s", lower(i), i.Name, message))
+}
+
+// rolledBack returns the condition of a Deployment that has been rolled back, or nil. A status older than the
+// specification does not count, because a change of the template ends the condition.
+func rolledBack(d *appsv1.Deployment) *appsv1.DeploymentCondition {
+	c := conditionOf(d, "RolledBack")
+	if c == nil || c.Status != corev1.ConditionTrue || d.Status.ObservedGeneration < d.Generation {
+		return nil
+	}
+	return c
 }
 
 // retreatOf returns the last generation that was rolled back; 0 is none.

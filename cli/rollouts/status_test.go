@@ -4,6 +4,9 @@ import (
 	"testing"
 	"time"
 
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+
 	"github.com/sampan-io/sampan/await"
 )
 
@@ -32,6 +35,28 @@ func TestADeadlineLimitsWaitsOneAfterTheOther(t *testing.T) {
 			got := deadlineIn(tt.timeout, began).limit(tt.req, began.Add(tt.after))
 			if got.Timeout != tt.want.Timeout || got.Once != tt.want.Once {
 				t.Errorf("limit = %v once %v, want %v once %v", got.Timeout, got.Once, tt.want.Timeout, tt.want.Once)
+			}
+		})
+	}
+}
+
+func TestRolledBackIgnoresOutdatedStatus(t *testing.T) {
+	for _, tt := range []struct {
+		name       string
+		generation int64
+		status     corev1.ConditionStatus
+		want       bool
+	}{
+		{"the present template", 3, corev1.ConditionTrue, true},
+		{"a template that the controller has not seen", 4, corev1.ConditionTrue, false},
+		{"a condition that has ended", 3, corev1.ConditionFalse, false},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			d := &appsv1.Deployment{}
+			d.Generation, d.Status.ObservedGeneration = tt.generation, 3
+			d.Status.Conditions = []appsv1.DeploymentCondition{{Type: "RolledBack", Status: tt.status}}
+			if got := rolledBack(d) != nil; got != tt.want {
+				t.Errorf("rolledBack = %t, want %t", got, tt.want)
 			}
 		})
 	}

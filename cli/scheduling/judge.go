@@ -8,6 +8,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
+	"github.com/sampan-io/sampan/internal/podstate"
 	"github.com/sampan-io/sampan/scheduler"
 	"github.com/sampan-io/sampan/scheduler/plugin"
 )
@@ -49,7 +50,7 @@ func (j *judge) explain(ctx context.Context, c *plugin.Cluster, obj *corev1.Pod)
 		Nodes:       []nodeResult{}, Changes: []change{},
 	}
 	pod := plugin.NewPod(obj)
-	if ended(obj) {
+	if podstate.Finished(obj) {
 		e.Phase = string(obj.Status.Phase)
 	} else if obj.Spec.NodeName != "" { // E4
 		e.On = &where{NodeName: obj.Spec.NodeName}
@@ -159,7 +160,7 @@ func preemptionOf(e *scheduler.Explanation) *preemption {
 	return p
 }
 
-// judge says what would be said now of the node on which a pod is.
+// judge records the present verdict about the node on which a pod is.
 func (w *where) judge(nodes []nodeResult) {
 	w.Message = "node not found"
 	for _, n := range nodes {

@@ -15,6 +15,7 @@ import (
 
 	"github.com/sampan-io/sampan/cli/simulation"
 	"github.com/sampan-io/sampan/client"
+	"github.com/sampan-io/sampan/internal/podstate"
 	"github.com/sampan-io/sampan/scheduler/builtin"
 	"github.com/sampan-io/sampan/scheduler/config"
 	"github.com/sampan-io/sampan/scheduler/plugin"
@@ -83,7 +84,7 @@ func (w *world) count(pod *corev1.Pod) {
 		w.schedulers[pod.Spec.SchedulerName] = true
 	}
 	switch p := plugin.NewPod(pod); {
-	case ended(pod):
+	case podstate.Finished(pod):
 		return
 	case pod.Spec.NodeName != "":
 		w.cluster.Place(p, pod.Spec.NodeName)
@@ -108,11 +109,6 @@ const unusuallyLong = 10 * time.Second
 // overlooked reports whether no scheduler has decided about a pod of the server for unusually long.
 func overlooked(pod *corev1.Pod, now time.Time) bool {
 	return !pod.CreationTimestamp.IsZero() && now.Sub(pod.CreationTimestamp.Time) > unusuallyLong && !decided(pod)
-}
-
-// ended reports whether a pod takes nothing of its node any more.
-func ended(pod *corev1.Pod) bool {
-	return pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed
 }
 
 // expect readies the world for pods that need not exist: those of the same names are no longer there, and

@@ -148,9 +148,11 @@ func (c *checker) value(m *model, path string, value any) {
 		}
 	case string:
 		if len(m.Enum) > 0 && v != "" && !slices.Contains(m.Enum, any(v)) {
-			words := make([]string, len(m.Enum))
-			for i, e := range m.Enum {
-				words[i] = fmt.Sprint(e)
+			var words []string
+			for _, e := range m.Enum {
+				if e != "" {
+					words = append(words, fmt.Sprint(e))
+				}
 			}
 			c.fault(path, "field %q must be one of %[3]s, got %[2]q", path, v, strings.Join(words, ", "))
 		}

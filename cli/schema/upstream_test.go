@@ -99,7 +99,7 @@ func TestWhatGoTypesEncodeIsRight(t *testing.T) {
 				gvk := (&metav1.TypeMeta{APIVersion: version, Kind: kindName}).GroupVersionKind()
 				for _, f := range schemas.Check(t.Context(), gvk, fields) {
 					newer := name == "upstream" && strings.HasPrefix(f.Message, "unknown field")
-					if !newer && !strings.Contains(f.Message, "want one of") {
+					if !newer && !strings.Contains(f.Message, "must be one of") {
 						t.Errorf("%s, %s: %s", name, kind, f.Message)
 					}
 				}

@@ -18,6 +18,7 @@ import (
 
 	"github.com/sampan-io/sampan/cli/resource"
 	"github.com/sampan-io/sampan/client"
+	"github.com/sampan-io/sampan/internal/podstate"
 	"github.com/sampan-io/sampan/proxy"
 	"github.com/sampan-io/sampan/proxy/trace"
 )
@@ -80,7 +81,7 @@ func (l *looker) service(ctx context.Context, w *trace.World) error {
 		return err
 	}
 	e := &trace.NotFoundError{What: fmt.Sprintf("services %s/%s not found", namespace, t.Name)}
-	for _, in := range []string{"", namespace} { // who may not list all may list some
+	for _, in := range []string{"", namespace} { // a user without permission for all namespaces may have it for one
 		all, _, err := client.Services.List(ctx, l.server, in, metav1.ListOptions{})
 		if err != nil {
 			continue
@@ -97,7 +98,7 @@ func (l *looker) service(ctx context.Context, w *trace.World) error {
 	return e
 }
 
-// client finds out from where connections come, and whose rules count. It returns the pod, if
+// client finds out where connections come from, and the node with the rules for them. It returns the pod, if
 // they come from one.
 func (l *looker) client(ctx context.Context, w *trace.World, from, fromNode string) (types.NamespacedName, error) {
 	var pod types.NamespacedName
@@ -168,7 +169,7 @@ func (l *looker) pod(ctx context.Context, from string) (*corev1.Pod, error) {
 		return nil, fmt.Errorf("--from: %w", err)
 	case p.Spec.NodeName == "":
 		return nil, fmt.Errorf("--from: pod %s/%s is not scheduled yet and cannot connect", namespace, name)
-	case p.Status.Phase == corev1.PodSucceeded, p.Status.Phase == corev1.PodFailed, len(p.Status.PodIPs) == 0:
+	case podstate.Finished(p), len(p.Status.PodIPs) == 0:
 		return nil, fmt.Errorf("--from: pod %s/%s is %s, has no network and cannot connect", namespace, name, cmp.Or(p.Status.Phase, corev1.PodPending))
 	}
 	return p, nil

@@ -40,7 +40,7 @@ func (g *Globals) Connect() (*Session, error) {
 	if err != nil {
 		return nil, err
 	}
-	// What a server warns of is said once, however many requests it concerns.
+	// Each warning of a server is printed once, however many requests it concerns.
 	warnings := rest.NewWarningWriter(g.Err, rest.WarningWriterOptions{Deduplicate: true})
 	warn := func(text string) { warnings.HandleWarningHeader(warningCode, "-", text) }
 	c, err := client.NewREST(cfg, client.RESTOptions{Dynamic: true, Warn: warn})

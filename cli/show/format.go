@@ -22,8 +22,8 @@ import (
 type Format struct {
 	Kind string // "" and "wide" are tables
 
-	// Managers keeps metadata.managedFields, who wrote which field, in JSON and YAML:
-	// it is longer than the rest, and few want it.
+	// Managers keeps metadata.managedFields, the writers of fields, in JSON and YAML. By default
+	// they are left out, because they are longer than the rest.
 	Managers bool
 
 	path    *jsonpath.JSONPath

@@ -241,13 +241,13 @@ func (c counting) Write(b []byte) (int, error) {
 // copyLog copies the complete log of one run of a container until that run ends. It reconnects after an error, and
 // continues where it was.
 func copyLog(ctx context.Context, c *client.REST, src logSource, id string, w io.Writer) error {
-	const firstPause, maxPause = 50 * time.Millisecond, 2 * time.Second
+	pauses := run.Backoff{First: 50 * time.Millisecond, Max: 2 * time.Second}
 	var written int64
-	for pause := firstPause; ; pause = min(2*pause, maxPause) {
+	for empty := 1; ; empty++ { // reads in a row that brought nothing
 		n, err := readLog(ctx, c, src, written, w)
 		written += n
 		if n > 0 {
-			pause = firstPause
+			empty = 0
 		}
 		switch {
 		case ctx.Err() != nil:
@@ -265,7 +265,7 @@ func copyLog(ctx context.Context, c *client.REST, src logSource, id string, w io
 		case apierrors.IsNotFound(err), apierrors.IsForbidden(err), apierrors.IsUnauthorized(err), errors.Is(err, errNoReader):
 			return err
 		}
-		if !run.Pause(ctx, pause) {
+		if !run.Pause(ctx, pauses.Pause(empty)) {
 			return context.Cause(ctx)
 		}
 	}

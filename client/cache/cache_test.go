@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"iter"
 	"log/slog"
 	"maps"
 	"slices"
@@ -16,6 +17,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/watch"
 	"pgregory.net/rapid"
 
 	"github.com/sampan-io/sampan/client"
@@ -97,12 +100,25 @@ func TestACacheFollowsItsServer(t *testing.T) {
 	})
 }
 
+// withoutWatchList is an older server: it does not know sendInitialEvents.
+type withoutWatchList struct{ client.Interface }
+
+func (c withoutWatchList) Watch(ctx context.Context, gvr schema.GroupVersionResource, namespace string, opts metav1.ListOptions) iter.Seq2[watch.Event, error] {
+	if opts.SendInitialEvents == nil {
+		return c.Interface.Watch(ctx, gvr, namespace, opts)
+	}
+	return func(yield func(watch.Event, error) bool) {
+		yield(watch.Event{}, apierrors.NewInvalid(schema.GroupKind{Group: metav1.GroupName, Kind: "ListOptions"}, "", nil))
+	}
+}
+
 func play(t *testing.T, actions []action, plain bool, selector string) (fault string) {
 	s := clienttest.New(t, config("a", "sweet"), config("b", "sour"))
+	var seen client.Interface = s
 	if plain {
-		s.RefuseInitialEvents()
+		seen = withoutWatchList{s}
 	}
-	c := cache.New(s, client.ConfigMaps, cache.Options[*corev1.ConfigMap]{
+	c := cache.New(seen, client.ConfigMaps, cache.Options[*corev1.ConfigMap]{
 		LabelSelector: selector,
 		Indexes:       cache.Indexes[*corev1.ConfigMap]{"flavour": byFlavour},
 	})

@@ -3,138 +3,65 @@ package cache
 import (
 	"cmp"
 	"context"
-	"errors"
-	"fmt"
 	"maps"
 	"slices"
 	"strconv"
 
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/apimachinery/pkg/watch"
 
 	"github.com/sampan-io/sampan/client"
+	"github.com/sampan-io/sampan/client/follow"
 	"github.com/sampan-io/sampan/internal/run"
 )
 
-// follow brings the cache up to date and keeps it so until something goes wrong.
-// It reports whether anything was learned on the way.
-func (c *follower) follow(ctx context.Context) (progress bool, err error) {
-	if c.revision != 0 { // only run writes it
-		progress, err = c.watch(ctx)
-		if apierrors.IsResourceExpired(err) || apierrors.IsGone(err) || apierrors.HasStatusCause(err, metav1.CauseTypeResourceVersionTooLarge) {
-			again, err := c.start(ctx) // K2
-			return again || progress, err
-		}
-		return progress, err
+// run keeps the objects current until ctx is over and then returns nil.
+func (c *follower) run(ctx context.Context) error {
+	f := follow.Follower{
+		Client: c.client, Stream: true, Check: c.check, Retry: c.retry,
+		Source: follow.Source{
+			GroupVersionResource: c.resource.GroupVersionResource,
+			Namespace:            c.chosen.Namespace, Labels: c.chosen.LabelSelector, Fields: c.chosen.FieldSelector,
+		},
 	}
-	return c.start(ctx)
+	var fresh content // what has been read of a list; nil between lists
+	for step := range f.Steps(ctx) {
+		switch s := step.(type) {
+		case *follow.Changed:
+			c.set(keyOf(s.Object), c.kept(s.Object), c.progress(s.Object.GetResourceVersion()))
+		case follow.Deleted:
+			if fresh != nil {
+				delete(fresh, keyOf(s.Object))
+			} else {
+				c.remove(keyOf(s.Object), c.kept(s.Object), c.progress(s.Object.GetResourceVersion()))
+			}
+		case follow.Bookmark:
+			c.reach(c.progress(s.Revision))
+		case follow.Page:
+			if s.Begins {
+				fresh = make(content, len(s.Objects))
+			}
+			for _, obj := range s.Objects {
+				fresh[keyOf(obj)] = c.kept(obj)
+			}
+			if s.Whole { // K2
+				c.replace(fresh, c.progress(s.Revision))
+				fresh = nil
+			}
+		case follow.Failed:
+			c.failed(ctx, s)
+		}
+	}
+	return nil
 }
 
-// start reads everything and goes on with a watch.
-func (c *follower) start(ctx context.Context) (progress bool, err error) {
-	if !c.plain {
-		progress, err = c.watchList(ctx)
-		if progress || !apierrors.IsInvalid(err) && !apierrors.IsBadRequest(err) {
-			return progress, err
-		}
-		c.plain = true
-	}
-	items, meta, err := c.resource.List(ctx, c.client, c.chosen.Namespace, c.listOptions())
+// progress records that the server serves the resource, and returns a revision as a number, 0 if it is none.
+func (c *follower) progress(revision string) uint64 {
+	c.absent, c.refused = false, false
+	n, err := strconv.ParseUint(revision, 10, 64)
 	if err != nil {
-		return false, err
+		return 0 // see Await
 	}
-	fresh := make(content, len(items))
-	for _, obj := range items {
-		if err := c.check(obj); err != nil {
-			return false, err
-		}
-		fresh[keyOf(obj)] = c.kept(obj)
-	}
-	if err := c.replace(fresh, meta.ResourceVersion); err != nil {
-		return false, err
-	}
-	_, err = c.watch(ctx)
-	return true, err
-}
-
-func (c *follower) listOptions() metav1.ListOptions {
-	return metav1.ListOptions{LabelSelector: c.chosen.LabelSelector, FieldSelector: c.chosen.FieldSelector}
-}
-
-// watchList reads the initial events of a watch and then goes on with it.
-func (c *follower) watchList(ctx context.Context) (progress bool, err error) {
-	yes := true
-	opts := c.listOptions()
-	opts.AllowWatchBookmarks = true
-	opts.SendInitialEvents = &yes
-	opts.ResourceVersionMatch = metav1.ResourceVersionMatchNotOlderThan
-	fresh := content{}
-	for e, err := range c.resource.Watch(ctx, c.client, c.chosen.Namespace, opts) {
-		if err != nil {
-			return progress, err
-		}
-		if progress {
-			if err := c.apply(e); err != nil {
-				return progress, err
-			}
-			continue
-		}
-		obj, err := c.object(e)
-		if err != nil {
-			return progress, err
-		}
-		switch e.Type {
-		case watch.Added, watch.Modified:
-			fresh[keyOf(obj)] = obj
-		case watch.Deleted:
-			delete(fresh, keyOf(obj))
-		case watch.Bookmark:
-			if obj.GetAnnotations()[metav1.InitialEventsAnnotationKey] != "true" {
-				continue
-			}
-			if err := c.replace(fresh, obj.GetResourceVersion()); err != nil {
-				return progress, err
-			}
-			progress, fresh = true, nil
-		default:
-			return progress, fmt.Errorf("unknown event type %q", e.Type)
-		}
-	}
-	return progress, errSilent
-}
-
-// errSilent is for a client that breaks C3.
-var errSilent = errors.New("the watch ended without an error")
-
-// watch goes on from the last revision seen.
-func (c *follower) watch(ctx context.Context) (progress bool, err error) {
-	opts := c.listOptions()
-	opts.AllowWatchBookmarks = true
-	opts.ResourceVersion = strconv.FormatUint(c.revision, 10) // only run writes it
-	for e, err := range c.resource.Watch(ctx, c.client, c.chosen.Namespace, opts) {
-		if err != nil {
-			return progress, err
-		}
-		if err := c.apply(e); err != nil {
-			return progress, err
-		}
-		progress = true
-	}
-	return progress, errSilent
-}
-
-// object returns the object of an event.
-func (c *follower) object(e watch.Event) (client.Object, error) {
-	obj, ok := e.Object.(client.Object)
-	if !ok {
-		return nil, fmt.Errorf("a %s event with a %T, want an object", e.Type, e.Object)
-	}
-	if err := c.check(obj); err != nil || e.Type == watch.Bookmark {
-		return obj, err
-	}
-	return c.kept(obj), nil
+	return n
 }
 
 // kept returns what is held of an object.
@@ -166,11 +93,7 @@ type content map[types.NamespacedName]client.Object
 // replace makes fresh the content and notifies subscribers of the differences: first deletions,
 // then the rest from the oldest on, so that a subscriber that serves in the order of arrival is
 // fair after a restart, too.
-func (c *follower) replace(fresh content, revision string) error {
-	at, err := strconv.ParseUint(revision, 10, 64)
-	if err != nil {
-		return fmt.Errorf("revision %q of a list: %w", revision, err)
-	}
+func (c *follower) replace(fresh content, revision uint64) {
 	var gone []types.NamespacedName
 	for namespace, objects := range c.objects { // only run writes it
 		for name := range objects {
@@ -193,32 +116,8 @@ func (c *follower) replace(fresh content, revision string) error {
 		}
 	}
 	c.mu.Lock()
-	c.revision = at // it is lower than before if the server's data was replaced
+	c.revision = revision // it is lower than before if the server's data was replaced
 	c.wake()
 	c.mu.Unlock()
 	c.beReady()
-	return nil
-}
-
-// apply takes in an event.
-func (c *follower) apply(e watch.Event) error {
-	obj, err := c.object(e)
-	if err != nil {
-		return err
-	}
-	at, err := strconv.ParseUint(obj.GetResourceVersion(), 10, 64)
-	if err != nil {
-		return fmt.Errorf("revision %q of a %s event: %w", obj.GetResourceVersion(), e.Type, err)
-	}
-	switch e.Type {
-	case watch.Added, watch.Modified:
-		c.set(keyOf(obj), obj, at)
-	case watch.Deleted:
-		c.remove(keyOf(obj), obj, at)
-	case watch.Bookmark:
-		c.reach(at)
-	default:
-		return fmt.Errorf("unknown event type %q", e.Type)
-	}
-	return nil
 }

@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/sampan-io/sampan/client"
+	"github.com/sampan-io/sampan/client/follow"
 	"github.com/sampan-io/sampan/internal/run"
 )
 
@@ -40,7 +41,6 @@ type follower struct {
 
 	optional bool // see Options
 
-	plain   bool // of run alone: the server has no WatchList
 	absent  bool // of run alone: the server does not serve what is optional, and that was said
 	refused bool // of run alone: the user may not read the resource, and that was said
 
@@ -66,46 +66,32 @@ func newFollower(c client.Interface, r client.Resource[client.Object], what chos
 	}
 }
 
-// run keeps the objects current until ctx is over and then returns nil.
-func (c *follower) run(ctx context.Context) error {
-	for failures := 0; ; failures++ {
-		progress, err := c.follow(ctx)
-		if ctx.Err() != nil {
-			return nil
-		}
-		if progress {
-			failures, c.absent, c.refused = 0, false, false
-		}
-		if c.optional && notServed(err) {
-			c.doWithout(err)
-			if !run.Pause(ctx, absentPause/2+rand.N(absentPause)) {
-				return nil
-			}
-			continue
-		}
-		pause := run.Backoff{First: firstPause, Max: maxPause}.Pause(failures + 1)
-		c.report(ctx, failures, pause, err)
-		if !run.Pause(ctx, pause) {
-			return nil
-		}
+// retry says when the server is asked again after an error, which never ends.
+func (c *follower) retry(err error, failures int) (pause time.Duration, again bool) {
+	if c.optional && notServed(err) {
+		return absentPause/2 + rand.N(absentPause), true
 	}
+	return run.Backoff{First: firstPause, Max: maxPause}.Pause(failures), true
 }
 
-// report logs why the resource could not be followed. A missing permission is logged once, because only an administrator
+// failed logs why the resource could not be followed. A missing permission is logged once, because only an administrator
 // can add it.
-func (c *follower) report(ctx context.Context, failures int, pause time.Duration, err error) {
-	if apierrors.IsForbidden(err) {
+func (c *follower) failed(ctx context.Context, f follow.Failed) {
+	switch {
+	case c.optional && notServed(f.Err):
+		c.doWithout(f.Err)
+	case apierrors.IsForbidden(f.Err):
 		if !c.refused {
-			c.log.WarnContext(ctx, "not allowed to read a resource; trying again until it is allowed", "resource", c.resource.Resource, "err", err)
+			c.log.WarnContext(ctx, "not allowed to read a resource; trying again until it is allowed", "resource", c.resource.Resource, "err", f.Err)
 		}
 		c.refused = true
-		return
+	default:
+		level := slog.LevelDebug
+		if f.Failures > 1 {
+			level = slog.LevelWarn
+		}
+		c.log.Log(ctx, level, "watch interrupted, trying again", "resource", c.resource.Resource, "pause", f.Pause, "err", f.Err)
 	}
-	level := slog.LevelDebug
-	if failures > 0 {
-		level = slog.LevelWarn
-	}
-	c.log.Log(ctx, level, "watch interrupted, trying again", "resource", c.resource.Resource, "pause", pause, "err", err)
 }
 
 // notServed reports whether a server says that it has no such resource, or not for this user.

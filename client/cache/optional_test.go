@@ -115,3 +115,33 @@ func TestARefusalIsLoggedOnce(t *testing.T) {
 		}
 	})
 }
+
+// TestSharedCacheIsOptionalIfItIsForAll has a resource that one of two readers needs.
+func TestSharedCacheIsOptionalIfItIsForAll(t *testing.T) {
+	for _, required := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			s := clienttest.New(t)
+			s.Intercept(func(clienttest.Request) error { return apierrors.NewNotFound(client.ConfigMaps.GroupResource(), "") })
+			shared := cache.NewShared(s, slog.New(slog.DiscardHandler))
+			c := cache.OptionalOf(shared, client.ConfigMaps, nil)
+			if required {
+				cache.Of(shared, client.ConfigMaps, nil)
+			}
+			g := run.NewGroup(t.Context(), 0)
+			defer g.Stop()
+			g.Go(func(ctx context.Context) { _ = shared.Run(ctx) })
+			time.Sleep(time.Minute)
+			synctest.Wait()
+			select {
+			case <-c.Ready():
+				if required {
+					t.Error("the cache is ready, and one of its readers needs the objects")
+				}
+			default:
+				if !required {
+					t.Error("the cache is not ready")
+				}
+			}
+		})
+	}
+}

@@ -34,6 +34,15 @@ func NewShared(c client.Interface, log *slog.Logger) *Shared {
 // Of returns the cache of a resource, with indexes that no other reader sees. It panics once s
 // runs, because the new cache would have missed the beginning.
 func Of[T client.Object](s *Shared, r client.Resource[T], indexes Indexes[T]) *Cache[T] {
+	return of(s, r, indexes, false)
+}
+
+// OptionalOf is [Of] for a caller that can work without the objects (K5). The cache is optional if it is for all callers.
+func OptionalOf[T client.Object](s *Shared, r client.Resource[T], indexes Indexes[T]) *Cache[T] {
+	return of(s, r, indexes, true)
+}
+
+func of[T client.Object](s *Shared, r client.Resource[T], indexes Indexes[T], optional bool) *Cache[T] {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.running {
@@ -42,9 +51,11 @@ func Of[T client.Object](s *Shared, r client.Resource[T], indexes Indexes[T]) *C
 	f := s.followers[r.GroupVersionResource]
 	if f == nil {
 		f = newFollower(s.client, untyped(r), chosen{}, s.log)
+		f.optional = optional
 		s.followers[r.GroupVersionResource] = f
 		s.stage = append(s.stage, run.Task{Name: r.GroupResource().String(), Run: f.run, Ready: f.ready})
 	}
+	f.optional = f.optional && optional
 	c := view(f, indexes)
 	c.shared = true
 	return c

@@ -7,6 +7,6 @@ import (
 	"github.com/sampan-io/sampan/client/clienttest"
 )
 
-func TestTheModelConforms(t *testing.T) {
+func TestTheBareServerConforms(t *testing.T) {
 	clienttest.Conform(t, func(t *testing.T) client.Interface { return clienttest.New(t) })
 }

@@ -1,13 +1,14 @@
-// Package clienttest is an API server for tests of the parts that use package client: a small
-// model, in memory, of what a Kubernetes API server does to objects.
+// Package clienttest is the API server for tests of the parts that use package client: the real one,
+// with its store in memory, behind a client that can fail.
 //
-// [Server] implements client.Interface. It keeps the promises that controllers depend on: resource
-// versions rise, a stale update is a conflict, a write that changes nothing has no event, a watch
-// reports everything after its revision once and in order, status and spec are written apart,
-// generation counts changes of the spec, finalizers and grace periods hold a deletion up, and
-// propagation policies leave their finalizers. A test that changes a shared object fails. [Conform]
-// runs against both the model and the real API server, so that the two agree.
+// [Server] implements client.Interface. It serves what apiservertest.OpenBare does: all operations
+// of the program's API server, for objects that need not be complete. A test puts objects there and
+// takes them away without the rules of the API, reads what there is, counts requests, refuses them,
+// breaks watches and makes their history too short. A test that changes a shared object fails. It
+// works in a bubble of testing/synctest.
 //
-// It does not default, validate or authorize, and leaves garbage collection, binding decisions and
-// everything else that controllers do to them.
+// Defaults, validation and authorization are those of apiservertest.Open. Garbage collection,
+// scheduling and everything else that controllers do is left to them.
+//
+// [Conform] checks that a client.Interface behaves as controllers expect, in process and over HTTP.
 package clienttest

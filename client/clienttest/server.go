@@ -4,9 +4,9 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
-	"slices"
-	"strconv"
+	"net/http"
 	"sync"
 	"testing"
 	"time"
@@ -15,107 +15,73 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/uuid"
-	"k8s.io/apimachinery/pkg/watch"
 
+	"github.com/sampan-io/sampan/apiserver"
+	"github.com/sampan-io/sampan/apiserver/apiservertest"
+	"github.com/sampan-io/sampan/apiserver/auth"
+	"github.com/sampan-io/sampan/apiserver/codec"
+	"github.com/sampan-io/sampan/catalog"
+	"github.com/sampan-io/sampan/catalog/kinds"
 	"github.com/sampan-io/sampan/client"
+	"github.com/sampan-io/sampan/store"
 )
 
-// A Request is a request to a [Server].
-type Request struct {
-	Verb string // get, list, watch, create, update, patch, delete
-	schema.GroupVersionResource
-	Namespace, Name, Subresource string
+// protected are the namespaces that every cluster has.
+var protected = [...]string{metav1.NamespaceDefault, metav1.NamespaceSystem, metav1.NamespacePublic, corev1.NamespaceNodeLease}
 
-	Object  runtime.Object        // of create and update; must not be changed
-	Patch   []byte                // of patch
-	Options *metav1.DeleteOptions // of delete
-}
-
-// String returns the request as a line: "update replicationcontrollers/status default/web".
-func (r Request) String() string {
-	s := r.Verb + " " + r.Resource
-	if r.Subresource != "" {
-		s += "/" + r.Subresource
-	}
-	if r.Namespace != "" || r.Name != "" {
-		s += " "
-	}
-	if r.Namespace != "" {
-		s += r.Namespace + "/"
-	}
-	return s + r.Name
-}
-
-// change is one write.
-type change struct {
-	revision  uint64
-	obj, prev client.Object // obj is the last state of a deleted object; prev is nil for a created one
-	deleted   bool
-}
-
-// collection holds the objects of one resource.
-type collection struct {
-	*kind
-	objects map[types.NamespacedName]client.Object
-	history []change
-	floor   uint64 // changes up to here are forgotten
-}
-
-// A Server is an API server in memory; see the package comment. It is safe for
-// concurrent use. The zero Server is not usable; call [New].
+// A Server is an API server for tests; see the package comment. It is safe for concurrent use. The
+// zero Server is not usable; call [New].
 type Server struct {
-	mu          sync.Mutex
-	collections map[schema.GroupVersionResource]*collection
-	revision    uint64              // guarded by mu
-	changed     chan struct{}       // guarded by mu; closed and replaced by each change
-	broken      map[uint64]error    // guarded by mu; why watches of an epoch ended
-	epoch       uint64              // guarded by mu; of new watches
-	requests    []Request           // guarded by mu
-	intercept   func(Request) error // guarded by mu
-	pages       map[string]page     // guarded by mu; continue tokens
-	frozen      []frozen            // guarded by mu
-	noInitial   bool                // guarded by mu
-}
+	api     *apiserver.Server
+	local   client.Interface
+	catalog *catalog.Catalog
+	store   *noticed
 
-// page is the rest of a list that was cut.
-type page struct {
-	items    []runtime.Object
-	revision uint64
-}
-
-// frozen remembers what a shared object was like.
-type frozen struct {
-	obj  client.Object
-	json []byte
+	mu        sync.Mutex
+	requests  []Request                // guarded by mu
+	intercept func(Request) error      // guarded by mu
+	link      context.Context          //nolint:containedctx // guarded by mu; ends with the present watches
+	breakLink context.CancelCauseFunc  // guarded by mu; ends link
+	floor     store.Revision           // guarded by mu; watches from before it are refused
+	given     map[client.Object][]byte // guarded by mu; what shared objects were like
 }
 
 var _ client.Interface = (*Server)(nil)
 
-// New returns a server with the namespaces that every cluster has and the given
-// objects, as [Server.Set] puts them there. When the test ends it fails the test if
-// an object that the server had given out was changed (C1 of package client).
+// New returns a server with the namespaces that every cluster has and the given objects, as
+// [Server.Set] puts them there. It works until the test ends; then it fails the test if an object
+// that it had given out was changed (C1 of package client).
 func New(t testing.TB, objs ...client.Object) *Server {
-	s := &Server{
-		collections: map[schema.GroupVersionResource]*collection{},
-		changed:     make(chan struct{}),
-		broken:      map[uint64]error{},
-		pages:       map[string]page{},
-	}
-	for _, k := range kinds() {
-		s.collections[k.gvr] = &collection{kind: k, objects: map[types.NamespacedName]client.Object{}}
-	}
+	t.Helper()
+	s := &Server{given: map[client.Object][]byte{}}
+	s.link, s.breakLink = context.WithCancelCause(context.WithoutCancel(t.Context()))
+	s.api = apiservertest.OpenBare(t, func(o *apiserver.Options) {
+		s.catalog = o.Catalog
+		s.store = &noticed{Store: o.Store, changed: make(chan struct{})}
+		o.Store = s.store
+	})
+	s.local = s.api.As(auth.User{Name: "test"})
 	for _, name := range protected {
 		s.Set(t, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}})
 	}
 	s.Set(t, objs...)
-	s.mu.Lock()
-	s.requests = nil
-	s.mu.Unlock()
-	t.Cleanup(func() { s.checkFrozen(t) })
+	t.Cleanup(func() { s.checkGiven(t) })
 	return s
+}
+
+// Handler serves the API over HTTP. What [Server.Intercept] and [Server.BreakWatches] do does not
+// concern its requests.
+func (s *Server) Handler() http.Handler { return s.api.Handler() }
+
+// Resources returns the resources that a [Server] serves and stores.
+func Resources() (all []client.Resource[client.Object]) {
+	for _, k := range kinds.All() {
+		if !k.Answered() {
+			all = append(all, client.Resource[client.Object]{GroupVersionResource: k.GVR(), Kind: k.Kind, Namespaced: k.Namespaced})
+		}
+	}
+	return all
 }
 
 // Set stores objects exactly as they are (status, timestamps, finalizers and all), replaces
@@ -123,16 +89,26 @@ func New(t testing.TB, objs ...client.Object) *Server {
 func (s *Server) Set(t testing.TB, objs ...client.Object) {
 	t.Helper()
 	for _, o := range objs {
-		sh := s.collectionOf(t, o)
 		obj := o.DeepCopyObject().(client.Object) // a copy has the same type
-		s.mu.Lock()
-		old := sh.objects[keyOf(obj)]
-		s.born(sh.kind, obj)
-		if ns, ok := obj.(*corev1.Namespace); ok && ns.Status.Phase == "" {
-			activate(ns)
+		kind := s.kindOf(t, obj)
+		if obj.GetUID() == "" {
+			obj.SetUID(uuid.NewUUID())
 		}
-		s.commit(sh, obj, old)
-		s.mu.Unlock()
+		if t := obj.GetCreationTimestamp(); t.IsZero() {
+			obj.SetCreationTimestamp(metav1.NewTime(time.Now().Truncate(time.Second)))
+		}
+		if kind.Generation && obj.GetGeneration() == 0 {
+			obj.SetGeneration(1)
+		}
+		if ns, ok := obj.(*corev1.Namespace); ok && ns.Status.Phase == "" {
+			ns.Status.Phase = corev1.NamespaceActive
+			ns.Spec.Finalizers = []corev1.FinalizerName{corev1.FinalizerKubernetes}
+		}
+		item, err := codec.NewItem(kind, obj)
+		if err != nil {
+			t.Fatal(err)
+		}
+		s.put(t, kind, o, func(store.Record) store.Write { return store.Write{Value: item} })
 	}
 }
 
@@ -140,25 +116,46 @@ func (s *Server) Set(t testing.TB, objs ...client.Object) {
 func (s *Server) Remove(t testing.TB, objs ...client.Object) {
 	t.Helper()
 	for _, o := range objs {
-		sh := s.collectionOf(t, o)
-		s.mu.Lock()
-		if old := sh.objects[keyOf(o)]; old != nil {
-			s.drop(sh, old)
-		}
-		s.mu.Unlock()
+		s.put(t, s.kindOf(t, o), o, func(old store.Record) store.Write {
+			if old.Value == nil {
+				return store.Write{}
+			}
+			return store.Write{Delete: true, Value: apiserver.Restate(old.Value)}
+		})
 	}
 }
 
-func (s *Server) collectionOf(t testing.TB, obj client.Object) *collection {
+// put makes the write that f returns, given what is stored under the name of obj; a write without
+// a value is none.
+func (s *Server) put(t testing.TB, kind *catalog.Kind, obj client.Object, f func(old store.Record) store.Write) {
 	t.Helper()
-	gvk := client.KindOf(obj)
-	for _, sh := range s.collections {
-		if sh.gvk == gvk {
-			return sh
+	key := kind.Key(obj.GetNamespace(), obj.GetName())
+	for {
+		old, err := s.store.Get(key)
+		if err != nil && !errors.Is(err, store.ErrNotFound) {
+			t.Fatal(err)
+		}
+		w := f(old)
+		if w.Value == nil {
+			return
+		}
+		w.Key, w.Expect = key, old.Revision
+		if _, err = s.store.Commit(context.WithoutCancel(t.Context()), w); err == nil {
+			return
+		}
+		if !errors.Is(err, store.ErrConflict) && !errors.Is(err, store.ErrNotFound) {
+			t.Fatal(err)
 		}
 	}
-	t.Fatalf("clienttest: a %T is not served", obj)
-	return nil
+}
+
+func (s *Server) kindOf(t testing.TB, obj client.Object) *catalog.Kind {
+	t.Helper()
+	k := s.catalog.Kind(client.KindOf(obj))
+	if k == nil {
+		t.Fatalf("clienttest: a %T is not served", obj)
+	}
+	return k
 }
 
 // Intercept makes f look at every request before it is carried out; an error
@@ -187,27 +184,15 @@ func (s *Server) Writes() []Request {
 func (s *Server) BreakWatches(err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.broken[s.epoch] = err
-	s.epoch++
-	s.wake()
+	s.breakLink(err)
+	s.link, s.breakLink = context.WithCancelCause(context.WithoutCancel(s.link))
 }
 
-// Forget drops the history: a watch that has not seen everything yet gets 410.
+// Forget makes new watches from a revision before the present one get 410.
 func (s *Server) Forget() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for _, sh := range s.collections {
-		sh.history, sh.floor = nil, s.revision
-	}
-	s.wake()
-}
-
-// RefuseInitialEvents makes the server answer sendInitialEvents as one does that has no
-// WatchList.
-func (s *Server) RefuseInitialEvents() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.noInitial = true
+	s.floor = s.store.Revision()
 }
 
 // Await blocks until check returns nil. It calls check now and after every
@@ -218,9 +203,7 @@ func (s *Server) Await(t testing.TB, check func() error) {
 	limit := time.NewTimer(30 * time.Second)
 	defer limit.Stop()
 	for {
-		s.mu.Lock()
-		changed := s.changed
-		s.mu.Unlock()
+		changed := s.store.next()
 		err := check()
 		if err == nil {
 			return
@@ -235,144 +218,100 @@ func (s *Server) Await(t testing.TB, check func() error) {
 
 // Find returns an object as it is now, or the zero T.
 func Find[T client.Object](s *Server, r client.Resource[T], namespace, name string) T {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	obj, _ := s.collections[r.GroupVersionResource].objects[types.NamespacedName{Namespace: namespace, Name: name}].(T)
-	return obj
+	var none T
+	rec, err := s.store.Get(s.catalog.Resource(r.GroupVersionResource).Key(namespace, name))
+	if err != nil {
+		return none
+	}
+	return s.give(rec.Value.(*codec.Item).Object()).(T) // the store holds what the API server put there
 }
 
 // All returns all objects of a namespace, or of all if it is empty, by name.
-func All[T client.Object](s *Server, r client.Resource[T], namespace string) []T {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	var all []T
-	for _, o := range s.collections[r.GroupVersionResource].sorted(namespace) {
-		all = append(all, o.(T)) // a collection holds one type
+func All[T client.Object](s *Server, r client.Resource[T], namespace string) (all []T) {
+	got, err := s.store.List(store.Query{Prefix: s.catalog.Resource(r.GroupVersionResource).Prefix(namespace)}, store.Page{})
+	if err != nil {
+		panic(fmt.Sprintf("clienttest: list %s: %v", r.Resource, err))
+	}
+	for _, rec := range got.Records {
+		all = append(all, s.give(rec.Value.(*codec.Item).Object()).(T)) // as in Find
 	}
 	return all
 }
 
-func (sh *collection) sorted(namespace string) []client.Object {
-	var all []client.Object
-	for k, o := range sh.objects {
-		if namespace == "" || k.Namespace == namespace {
-			all = append(all, o)
-		}
-	}
-	slices.SortFunc(all, func(a, b client.Object) int {
-		return bytes.Compare([]byte(a.GetNamespace()+"\x00"+a.GetName()), []byte(b.GetNamespace()+"\x00"+b.GetName()))
-	})
-	return all
-}
-
-// enter begins a request: it notes it, asks the interceptor and finds the collection.
-// Without an error it returns with mu locked.
-func (s *Server) enter(ctx context.Context, r Request) (*collection, error) {
+// enter begins a request: it notes it and asks the interceptor.
+func (s *Server) enter(ctx context.Context, r Request) error {
 	if ctx.Err() != nil {
-		return nil, context.Cause(ctx)
+		return context.Cause(ctx)
 	}
 	s.mu.Lock()
 	s.requests = append(s.requests, r)
 	f := s.intercept
 	s.mu.Unlock()
 	if f != nil {
-		if err := f(r); err != nil {
-			return nil, err
-		}
+		return f(r)
 	}
-	sh := s.collections[r.GroupVersionResource]
-	if sh == nil {
-		return nil, apierrors.NewGenericServerResponse(404, r.Verb, r.GroupResource(), r.Name, "404 page not found", 0, true)
+	return nil
+}
+
+// give notes what a shared object is like, and returns it.
+func (s *Server) give(o runtime.Object) runtime.Object {
+	obj, ok := o.(client.Object)
+	if !ok {
+		return o
 	}
 	s.mu.Lock()
-	return sh, nil
+	defer s.mu.Unlock()
+	if s.given[obj] == nil {
+		s.given[obj] = encode(obj)
+	}
+	return o
 }
 
-// wake wakes all that wait for a change. mu is held.
-func (s *Server) wake() {
-	close(s.changed)
-	s.changed = make(chan struct{})
-}
-
-// born gives a new object what every object has. mu is held.
-func (s *Server) born(k *kind, obj client.Object) {
-	if obj.GetUID() == "" {
-		obj.SetUID(uuid.NewUUID())
-	}
-	if t := obj.GetCreationTimestamp(); t.IsZero() {
-		obj.SetCreationTimestamp(metav1.NewTime(time.Now().Truncate(time.Second)))
-	}
-	if k.generation && obj.GetGeneration() == 0 {
-		obj.SetGeneration(1)
+func (s *Server) checkGiven(t testing.TB) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for obj, was := range s.given {
+		if is := encode(obj); !bytes.Equal(is, was) {
+			t.Errorf("a shared object was changed (C1 of package client):\nwas %s\nis  %s", was, is)
+		}
 	}
 }
 
-// commit stores obj, which is the server's from now on. mu is held.
-func (s *Server) commit(sh *collection, obj, prev client.Object) client.Object {
-	s.revision++
-	obj.SetResourceVersion(strconv.FormatUint(s.revision, 10))
-	obj.GetObjectKind().SetGroupVersionKind(sh.gvk)
-	sh.objects[keyOf(obj)] = obj
-	sh.history = append(sh.history, change{revision: s.revision, obj: obj, prev: prev})
-	s.freeze(obj)
-	s.wake()
-	return obj
-}
-
-// drop removes an object and returns its last state. mu is held.
-func (s *Server) drop(sh *collection, old client.Object) client.Object {
-	last := old.DeepCopyObject().(client.Object) // a copy has the same type
-	s.revision++
-	last.SetResourceVersion(strconv.FormatUint(s.revision, 10))
-	delete(sh.objects, keyOf(old))
-	sh.history = append(sh.history, change{revision: s.revision, obj: last, prev: old, deleted: true})
-	s.freeze(last)
-	s.wake()
-	return last
-}
-
-func (s *Server) freeze(obj client.Object) {
+func encode(obj client.Object) []byte {
 	data, err := json.Marshal(obj)
 	if err != nil {
 		panic(fmt.Sprintf("clienttest: encode %T: %v", obj, err))
 	}
-	s.frozen = append(s.frozen, frozen{obj, data})
+	return data
 }
 
-func (s *Server) checkFrozen(t testing.TB) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for _, f := range s.frozen {
-		if now, err := json.Marshal(f.obj); err != nil || !bytes.Equal(now, f.json) {
-			t.Errorf("a shared object was changed (C1 of package client):\nwas %s\nis  %s", f.json, now)
-		}
+// expired is the answer to a watch from a revision that is forgotten.
+func expired(after store.Revision) error {
+	return apierrors.NewResourceExpired(fmt.Sprintf("too old resource version: %d", after))
+}
+
+// noticed is a store that reports its writes.
+type noticed struct {
+	apiserver.Store
+	mu      sync.Mutex
+	changed chan struct{} // guarded by mu; closed and replaced by each write
+}
+
+// next returns what is closed by the next write.
+func (n *noticed) next() <-chan struct{} {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.changed
+}
+
+// Commit implements [apiserver.Store].
+func (n *noticed) Commit(ctx context.Context, w store.Write) (store.Record, error) {
+	rec, err := n.Store.Commit(ctx, w)
+	if err == nil {
+		n.mu.Lock()
+		close(n.changed)
+		n.changed = make(chan struct{})
+		n.mu.Unlock()
 	}
-}
-
-func keyOf(obj client.Object) types.NamespacedName {
-	return types.NamespacedName{Namespace: obj.GetNamespace(), Name: obj.GetName()}
-}
-
-func activate(ns *corev1.Namespace) {
-	ns.Status.Phase = corev1.NamespaceActive
-	ns.Spec.Finalizers = []corev1.FinalizerName{corev1.FinalizerKubernetes}
-}
-
-// eventOf is the event of a change for a watcher who sees what matches, or nothing.
-func eventOf(c change, match func(client.Object) bool) (watch.Event, bool) {
-	is := !c.deleted && match(c.obj)
-	was := c.prev != nil && match(c.prev)
-	switch {
-	case is && !was:
-		return watch.Event{Type: watch.Added, Object: c.obj}, true
-	case is:
-		return watch.Event{Type: watch.Modified, Object: c.obj}, true
-	case was && c.deleted:
-		return watch.Event{Type: watch.Deleted, Object: c.obj}, true
-	case was: // the event has the last state that matched, at the new revision
-		last := c.prev.DeepCopyObject().(client.Object) // a copy has the same type
-		last.SetResourceVersion(c.obj.GetResourceVersion())
-		return watch.Event{Type: watch.Deleted, Object: last}, true
-	}
-	return watch.Event{}, false
+	return rec, err
 }

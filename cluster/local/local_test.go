@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"reflect"
 	"runtime"
 	"strings"
 	"sync"
@@ -82,7 +83,7 @@ func TestSettleKeepsWhatWasChosen(t *testing.T) {
 	if err := p.Keep(first); err != nil {
 		t.Fatal(err)
 	}
-	if again, err := p.Settle(Settings{}, nil); err != nil || again != first {
+	if again, err := p.Settle(Settings{}, nil); err != nil || !reflect.DeepEqual(again, first) {
 		t.Errorf("Settle again = %+v, %v, want %+v", again, err, first)
 	}
 	if moved, err := p.Settle(Settings{APIPort: 7001}, nil); err != nil || moved.APIPort != 7001 {
@@ -565,7 +566,7 @@ func TestClustersThatStartTogetherChooseDifferentNetworks(t *testing.T) {
 		t.Errorf("both chose from %v and %v", first, second)
 	}
 	one.Release()
-	if again, err := FreeNetworks([]bool{false}, nil, nil, &one); err != nil || again != first {
+	if again, err := FreeNetworks([]bool{false}, nil, nil, &one); err != nil || !reflect.DeepEqual(again, first) {
 		t.Errorf("after the release: %v, %v, want %v", again, err, first)
 	}
 }

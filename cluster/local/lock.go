@@ -118,7 +118,7 @@ func (p Profile) unstarted(ctx context.Context) (release func(), err error) {
 		if ctx.Err() != nil {
 			return nil, context.Cause(ctx)
 		}
-		return nil, fmt.Errorf("cluster %s is being started in %s; stop it with `sampan down`; nothing was removed", p.Name, p.DataDir)
+		return nil, fmt.Errorf("cluster %s is being started in %s; stop it with `sampan down --name=%s`; nothing was removed", p.Name, p.DataDir, p.Name)
 	}
 	return func() { _ = dir.Close() }, nil
 }

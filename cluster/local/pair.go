@@ -69,7 +69,7 @@ func (p *Pair) UnmarshalText(text []byte) (err error) {
 // An IPFamily says of which IP families the networks of a cluster are.
 type IPFamily string
 
-// What a cluster can have.
+// The families that a cluster can have.
 const (
 	IPv4      IPFamily = "ipv4"
 	IPv6      IPFamily = "ipv6"

@@ -107,6 +107,9 @@ func (p Profile) RuntimeState() string { return filepath.Join(p.RunDir, "runtime
 // RuntimeRoot returns where the container runtime keeps images and containers.
 func (p Profile) RuntimeRoot() string { return filepath.Join(p.DataDir, "runtime") }
 
+// EncryptionKeys returns the file with the keys that records are encrypted with on disk.
+func (p Profile) EncryptionKeys() string { return filepath.Join(p.DataDir, "pki", "encryption.yaml") }
+
 // Kubeconfig returns the file with the administrator's credentials, which the
 // cluster itself writes at each start.
 func (p Profile) Kubeconfig() string { return filepath.Join(p.DataDir, "admin.kubeconfig") }

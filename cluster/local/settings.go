@@ -10,6 +10,7 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"reflect"
 	"slices"
 	"strings"
 	"syscall"
@@ -23,8 +24,8 @@ import (
 	"github.com/sampan-io/sampan/simulation"
 )
 
-// Settings are what a cluster is started with. What was chosen at the first start
-// holds for the later ones.
+// Settings are the settings that a cluster is started with. Choices of the first start
+// hold for the later ones.
 type Settings struct {
 	// APIPort is the port of the API server on 127.0.0.1; 0 means 6443 or, if
 	// that is taken, any that is free.
@@ -79,12 +80,54 @@ type Settings struct {
 	// EventTTL is how long Events are kept after their last write; 0 means an hour.
 	EventTTL Duration `json:"eventTTL,omitempty"`
 
+	// Server are the flags that the API server has in common with kube-apiserver.
+	Server ServerFlags `json:"apiServer,omitempty"`
+
+	// Authentication says which users there are beside those of the cluster itself.
+	Authentication Authentication `json:"authentication,omitzero"`
+
+	// Profiling is whether the API server serves /debug/pprof: "true" or [Off]; empty means true.
+	Profiling string `json:"profiling,omitempty"`
+
+	// RequestLog is which requests have a line in the log; empty means none.
+	RequestLog RequestLog `json:"requestLog,omitempty"`
+
 	// Networks of pods and services; a zero Pair means free ones.
 	Networks
 
 	// IPFamily is of which families the networks are that are free; empty means those of
 	// the ones that are said, or else IPv4. Once networks are settled it is empty.
 	IPFamily IPFamily `json:"-"`
+}
+
+// Off is the value of a setting that switches something off.
+const Off = "false"
+
+// A RequestLog is which requests have a line in the log: none, errors, writes or all.
+type RequestLog string
+
+// Effective returns the requests that are logged, empty for none.
+func (l RequestLog) Effective() string {
+	if l == "none" {
+		return ""
+	}
+	return string(l)
+}
+
+// checkServing checks what the API server serves and logs.
+func (s Settings) checkServing() error {
+	var errs []error
+	switch s.RequestLog {
+	case "", "none", "errors", "writes", "all":
+	default:
+		errs = append(errs, fmt.Errorf("--request-log: must be none, errors, writes or all, got %q", s.RequestLog))
+	}
+	switch s.Profiling {
+	case "", "true", Off:
+	default:
+		errs = append(errs, fmt.Errorf("--profiling: must be true or false, got %q", s.Profiling))
+	}
+	return errors.Join(errs...)
 }
 
 // A ProxyMode is how a Service is proxied.
@@ -194,11 +237,16 @@ func (p Profile) Settle(asked Settings, claims *Claims) (Settings, error) {
 		return Settings{}, err
 	}
 	if found {
-		s, err := saved.with(asked, p.DataDir)
+		s, err := saved.with(asked, p)
 		if err == nil {
-			err = s.room()
+			err = errors.Join(s.room(), s.Authentication.check())
 		}
 		return s, err
+	}
+	asked.Server = ServerFlags("").with(asked.Server)
+	asked.Authentication = Authentication{}.with(asked.Authentication)
+	if err := asked.Authentication.check(); err != nil {
+		return Settings{}, err
 	}
 	if asked.SchedulerConfig == NoSchedulerConfig {
 		asked.SchedulerConfig = ""
@@ -296,9 +344,9 @@ func (p Profile) savedSettings() (Settings, bool, error) {
 }
 
 // with returns saved settings after a look at what is asked for this time.
-func (s Settings) with(asked Settings, dir string) (Settings, error) {
+func (s Settings) with(asked Settings, p Profile) (Settings, error) {
 	refuse := func(what string, is, wanted any) error {
-		return fmt.Errorf("%s of the cluster in %s is %v and cannot be changed to %v; remove the cluster and its data with `sampan down --purge`, or create another one with --name", what, dir, is, wanted)
+		return fmt.Errorf("%s of the cluster in %s is %v and cannot be changed to %v; remove the cluster and its data with `sampan down --purge --name=%s`, or create another one with --name", what, p.DataDir, is, wanted, p.Name)
 	}
 	switch {
 	case asked.Simulated() && !s.Simulated():
@@ -329,6 +377,9 @@ func (s Settings) with(asked Settings, dir string) (Settings, error) {
 	s.DNSListen, s.DNSUpstream = cmp.Or(asked.DNSListen, s.DNSListen), cmp.Or(asked.DNSUpstream, s.DNSUpstream)
 	s.ProxyMode = cmp.Or(asked.ProxyMode, s.ProxyMode)
 	s.EventTTL = cmp.Or(asked.EventTTL, s.EventTTL)
+	s.Server = s.Server.with(asked.Server)
+	s.Authentication = s.Authentication.with(asked.Authentication)
+	s.Profiling, s.RequestLog = cmp.Or(asked.Profiling, s.Profiling), cmp.Or(asked.RequestLog, s.RequestLog)
 	switch asked.SchedulerConfig {
 	case "":
 	case NoSchedulerConfig:
@@ -363,7 +414,10 @@ func (p Profile) Differ(asked Settings) error {
 		return err
 	}
 	refuse := func(what string, is, wanted any) error {
-		return fmt.Errorf("cluster %s is already running with %s=%v, not %v; stop it with `sampan down`, then `sampan up` applies the new value", p.Name, what, is, wanted)
+		return fmt.Errorf("cluster %s is already running with %s=%v, not %v; stop it with `sampan down --name=%s`, then `sampan up` applies the new value", p.Name, what, is, wanted, p.Name)
+	}
+	if f, is, want, found := now.Server.differ(wanted.Server); found {
+		return refuse("--"+f.Name, is, want)
 	}
 	switch {
 	case wanted.APIPort != now.APIPort && wanted.APIPort != now.LastPort:
@@ -380,8 +434,14 @@ func (p Profile) Differ(asked Settings) error {
 		return refuse("--controllers", cmp.Or(now.Controllers, "*"), wanted.Controllers)
 	case cmp.Or(wanted.ProxyMode, KernelMode) != cmp.Or(now.ProxyMode, KernelMode):
 		return refuse("--proxy-mode", cmp.Or(now.ProxyMode, KernelMode), cmp.Or(wanted.ProxyMode, KernelMode))
+	case cmp.Or(wanted.Profiling, "true") != cmp.Or(now.Profiling, "true"):
+		return refuse("--profiling", cmp.Or(now.Profiling, "true"), wanted.Profiling)
+	case wanted.RequestLog.Effective() != now.RequestLog.Effective():
+		return refuse("--request-log", cmp.Or(now.RequestLog, "none"), wanted.RequestLog)
 	case wanted.EventTTL != now.EventTTL:
 		return refuse("--event-ttl", cmp.Or(now.EventTTL, DefaultEventTTL), wanted.EventTTL)
+	case !reflect.DeepEqual(wanted.Authentication, now.Authentication):
+		return fmt.Errorf("cluster %s is already running with other settings for authentication; stop it with `sampan down --name=%s`, then `sampan up` applies the new ones", p.Name, p.Name)
 	case wanted.DNSListen != now.DNSListen:
 		return refuse("--cluster-dns-listen", cmp.Or(now.DNSListen, "its default"), wanted.DNSListen)
 	case wanted.DNSUpstream != now.DNSUpstream:
@@ -409,7 +469,7 @@ func (s Settings) check() error {
 	if s.EventTTL != 0 && s.EventTTL < Duration(time.Second) {
 		errs = append(errs, fmt.Errorf("--event-ttl: must be >= 1s, got %v", s.EventTTL))
 	}
-	errs = append(errs, s.checkDNS(), s.ProxyMode.check())
+	errs = append(errs, s.checkDNS(), s.ProxyMode.check(), s.Server.check(), s.checkServing())
 	if _, err := s.Pool(); err != nil {
 		errs = append(errs, err)
 	}

@@ -2,6 +2,7 @@ package pki
 
 import (
 	"bytes"
+	"crypto"
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rand"
@@ -17,7 +18,9 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -32,82 +35,202 @@ const (
 // An Authority issues the certificates of a cluster. It is safe for concurrent
 // use.
 type Authority struct {
-	cert     *x509.Certificate
-	certPEM  []byte
-	key      *ecdsa.PrivateKey
-	tokenKey *ecdsa.PrivateKey
-	pool     *x509.CertPool
+	dir        string
+	commonName string
+	names      names
+
+	now atomic.Pointer[state]
+
+	mu      sync.Mutex
+	changed []func() // guarded by mu
+}
+
+// names are the names of an authority's files.
+type names struct{ cert, key, next string }
+
+// A state is what the files of an authority said at one time. It is not changed.
+type state struct {
+	cert    *x509.Certificate // that signs
+	key     *ecdsa.PrivateKey
+	next    *x509.Certificate // that is to sign later; nil if there is none
+	trusted []*x509.Certificate
+	bundle  []byte // trusted, in PEM
+	pool    *x509.CertPool
 }
 
 // Open returns the authority whose files are in dir, which is made with new keys
 // if there is none. now is the time from which a new one is valid.
 func Open(dir string, now time.Time) (*Authority, error) {
+	return open(dir, "sampan-ca", names{"ca.crt", "ca.key", "ca-next.key"}, now)
+}
+
+// OpenFrontProxy returns the authority in dir that signs the client certificate with which the API server calls servers of
+// aggregated APIs. It signs nothing else. It is made if there is none.
+func OpenFrontProxy(dir string, now time.Time) (*Authority, error) {
+	return open(dir, "sampan-front-proxy-ca", names{"front-proxy-ca.crt", "front-proxy-ca.key", "front-proxy-ca-next.key"}, now)
+}
+
+func open(dir, commonName string, files names, now time.Time) (*Authority, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, fmt.Errorf("making the directory of the cluster's keys: %w", err)
 	}
+	a := &Authority{dir: dir, commonName: commonName, names: files}
+	s, err := a.read(now)
+	if err != nil {
+		return nil, err
+	}
+	a.now.Store(s)
+	return a, nil
+}
+
+func (a *Authority) path(name string) string { return filepath.Join(a.dir, name) }
+
+// read returns what the files say. It makes a key and a certificate where there are none.
+func (a *Authority) read(now time.Time) (*state, error) {
 	// A new key would not match an old certificate.
-	if noKey, noCert := absent(dir, "ca.key"), absent(dir, "ca.crt"); noKey && !noCert {
-		return nil, fmt.Errorf("%s is missing, but its ca.crt exists; restore it from a copy, or start over with `sampan down --purge`", filepath.Join(dir, "ca.key"))
+	if noKey, noCert := absent(a.path(a.names.key)), absent(a.path(a.names.cert)); noKey && !noCert {
+		return nil, fmt.Errorf("%s is missing, but its %s exists; restore it from a copy, or start over with `sampan down --purge`", a.path(a.names.key), a.names.cert)
 	}
-	a := &Authority{}
-	var err error
-	if a.key, err = keyAt(filepath.Join(dir, "ca.key")); err != nil {
+	key, err := keyAt(a.path(a.names.key))
+	if err != nil {
 		return nil, err
 	}
-	if a.tokenKey, err = keyAt(filepath.Join(dir, "sa.key")); err != nil {
-		return nil, err
-	}
-	path := filepath.Join(dir, "ca.crt")
-	a.certPEM, err = os.ReadFile(path)
+	path := a.path(a.names.cert)
+	data, err := os.ReadFile(path)
 	if errors.Is(err, fs.ErrNotExist) {
-		a.certPEM, err = selfSigned(a.key, now)
+		data, err = selfSigned(a.commonName, key, now)
 		if err == nil {
-			err = writeWhole(path, a.certPEM)
+			err = writeWhole(path, data)
 		}
 	}
 	if err != nil {
 		return nil, fmt.Errorf("certificate of the cluster's authority: %w", err)
 	}
-	if err := a.parse(path, now); err != nil {
+	s, err := parse(path, data, key, now)
+	if err != nil {
 		return nil, err
 	}
-	return a, nil
+	if !absent(a.path(a.names.next)) {
+		next, err := keyAt(a.path(a.names.next))
+		if err != nil {
+			return nil, err
+		}
+		s.next = s.of(next.Public())
+	}
+	return s, nil
 }
 
-func absent(dir, name string) bool {
-	_, err := os.Lstat(filepath.Join(dir, name))
+func absent(path string) bool {
+	_, err := os.Lstat(path)
 	return errors.Is(err, fs.ErrNotExist)
 }
 
-// parse fills in what follows from the certificate, and checks that it is ours.
-func (a *Authority) parse(path string, now time.Time) error {
-	block, _ := pem.Decode(a.certPEM)
-	if block == nil {
-		return fmt.Errorf("%s contains no PEM certificate; restore it from a copy, or start over with `sampan down --purge`", path)
+// parse reads a bundle and checks that key belongs to one of its certificates. It leaves out expired certificates.
+func parse(path string, data []byte, key *ecdsa.PrivateKey, now time.Time) (*state, error) {
+	s := &state{key: key, pool: x509.NewCertPool()}
+	var expired *x509.Certificate
+	for rest := data; ; {
+		var block *pem.Block
+		if block, rest = pem.Decode(rest); block == nil {
+			break
+		}
+		c, err := x509.ParseCertificate(block.Bytes)
+		if err != nil {
+			return nil, fmt.Errorf("reading %s: %w", path, err)
+		}
+		if now.After(c.NotAfter) {
+			expired = c
+			continue
+		}
+		s.trusted = append(s.trusted, c)
+		s.bundle = append(s.bundle, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: c.Raw})...)
+		s.pool.AddCert(c)
 	}
-	var err error
-	if a.cert, err = x509.ParseCertificate(block.Bytes); err != nil {
-		return fmt.Errorf("reading %s: %w", path, err)
+	s.cert = s.of(key.Public())
+	switch {
+	case s.cert != nil:
+		return s, nil
+	case expired != nil && same(expired, key.Public()):
+		return nil, fmt.Errorf("%s expired on %s; remove it and the next start issues a new one with the same key", path, expired.NotAfter.Format(time.DateOnly))
+	case expired == nil && len(s.trusted) == 0:
+		return nil, fmt.Errorf("%s contains no PEM certificate; restore it from a copy, or start over with `sampan down --purge`", path)
 	}
-	if pub, ok := a.cert.PublicKey.(*ecdsa.PublicKey); !ok || !pub.Equal(a.key.Public()) {
-		return fmt.Errorf("%s does not match the ca.key beside it; restore both from the same copy", path)
+	return nil, fmt.Errorf("%s does not match the %s beside it; restore both from the same copy", path, strings.TrimSuffix(filepath.Base(path), ".crt")+".key")
+}
+
+// of returns the trusted certificate of a key, or nil.
+func (s *state) of(public crypto.PublicKey) *x509.Certificate {
+	for _, c := range s.trusted {
+		if same(c, public) {
+			return c
+		}
 	}
-	if now.After(a.cert.NotAfter) {
-		return fmt.Errorf("%s expired on %s; remove it and the next start issues a new one with the same key", path, a.cert.NotAfter.Format(time.DateOnly))
-	}
-	a.pool = x509.NewCertPool()
-	a.pool.AddCert(a.cert)
 	return nil
 }
 
-// CertificatePEM returns the certificate of the authority.
-func (a *Authority) CertificatePEM() []byte { return bytes.Clone(a.certPEM) }
+func same(c *x509.Certificate, public crypto.PublicKey) bool {
+	key, ok := c.PublicKey.(*ecdsa.PublicKey)
+	return ok && key.Equal(public)
+}
 
-// Pool returns the pool with the authority alone. It must not be changed.
-func (a *Authority) Pool() *x509.CertPool { return a.pool }
+// CertificatePEM returns the certificates of the authority: all that are trusted, the one that signs first unless it is
+// about to be replaced.
+func (a *Authority) CertificatePEM() []byte { return bytes.Clone(a.now.Load().bundle) }
 
-// TokenKey returns the key with which service-account tokens are signed.
-func (a *Authority) TokenKey() *ecdsa.PrivateKey { return a.tokenKey }
+// Pool returns the pool with the authority's certificates alone. It is the same until they change, and must not be
+// changed.
+func (a *Authority) Pool() *x509.CertPool { return a.now.Load().pool }
+
+// A Certificate is one of an authority.
+type Certificate struct {
+	Use      string // "signs", "prepared" or "trusted"
+	NotAfter time.Time
+}
+
+// Certificates returns the certificates of the authority, in the order of the bundle.
+func (a *Authority) Certificates() []Certificate {
+	s := a.now.Load()
+	var all []Certificate
+	for _, c := range s.trusted {
+		use := "trusted"
+		switch {
+		case c.Equal(s.cert):
+			use = "signs"
+		case s.next != nil && c.Equal(s.next):
+			use = "prepared"
+		}
+		all = append(all, Certificate{use, c.NotAfter})
+	}
+	return all
+}
+
+// OnChange has f called after each change of the authority's certificates. It must not block.
+func (a *Authority) OnChange(f func()) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.changed = append(a.changed, f)
+}
+
+// Reload reads the files again, which another process may have changed, and reports whether the certificates are others
+// now. After an error all is as before.
+func (a *Authority) Reload(now time.Time) (bool, error) {
+	s, err := a.read(now)
+	if err != nil {
+		return false, err
+	}
+	before := a.now.Load()
+	if bytes.Equal(before.bundle, s.bundle) && before.key.Equal(s.key) {
+		return false, nil
+	}
+	a.now.Store(s)
+	a.mu.Lock()
+	call := slices.Clone(a.changed)
+	a.mu.Unlock()
+	for _, f := range call {
+		f()
+	}
+	return true, nil
+}
 
 // A Subject is whom a certificate is for. One with DNS names or addresses may be
 // used by servers, each by clients.
@@ -121,6 +244,7 @@ type Subject struct {
 // Issue returns a certificate with a new key, valid for a year from now, but not
 // longer than the authority.
 func (a *Authority) Issue(s Subject, now time.Time) (*tls.Certificate, error) {
+	by := a.now.Load()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
 		return nil, err
@@ -135,14 +259,14 @@ func (a *Authority) Issue(s Subject, now time.Time) (*tls.Certificate, error) {
 		DNSNames:     s.DNSNames,
 		IPAddresses:  s.IPs,
 		NotBefore:    now.Add(-skew),
-		NotAfter:     earlier(now.Add(leafLife), a.cert.NotAfter),
+		NotAfter:     earlier(now.Add(leafLife), by.cert.NotAfter),
 		KeyUsage:     x509.KeyUsageDigitalSignature,
 		ExtKeyUsage:  []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
 	}
 	if len(s.DNSNames)+len(s.IPs) > 0 {
 		t.ExtKeyUsage = append(t.ExtKeyUsage, x509.ExtKeyUsageServerAuth)
 	}
-	der, err := x509.CreateCertificate(rand.Reader, t, a.cert, key.Public(), a.key)
+	der, err := x509.CreateCertificate(rand.Reader, t, by.cert, key.Public(), by.key)
 	if err != nil {
 		return nil, fmt.Errorf("issuing a certificate for %s: %w", s.CommonName, err)
 	}
@@ -151,6 +275,30 @@ func (a *Authority) Issue(s Subject, now time.Time) (*tls.Certificate, error) {
 		return nil, err
 	}
 	return &tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key, Leaf: leaf}, nil
+}
+
+// NotAfter returns when the authority's own certificate ends. Nothing that it signs is valid longer.
+func (a *Authority) NotAfter() time.Time { return a.now.Load().cert.NotAfter }
+
+// Sign returns a certificate, in DER, as the template describes it, with a new serial number, for the holder of the
+// private key that belongs to public. The caller has checked that holder's right to the certificate. A template of another
+// authority, or of a certificate that ends after this authority, is an error.
+func (a *Authority) Sign(template *x509.Certificate, public crypto.PublicKey) ([]byte, error) {
+	by := a.now.Load()
+	if template.IsCA || template.NotAfter.After(by.cert.NotAfter) {
+		return nil, fmt.Errorf("signing a certificate for %s: it must not be an authority, and must not end after %s", template.Subject, by.cert.NotAfter.Format(time.RFC3339))
+	}
+	serial, err := newSerial()
+	if err != nil {
+		return nil, err
+	}
+	t := *template
+	t.SerialNumber = serial
+	der, err := x509.CreateCertificate(rand.Reader, &t, by.cert, public, by.key)
+	if err != nil {
+		return nil, fmt.Errorf("signing a certificate for %s: %w", t.Subject, err)
+	}
+	return der, nil
 }
 
 // PEM returns a certificate and its key as files hold them.
@@ -164,13 +312,14 @@ func PEM(c *tls.Certificate) (cert, key []byte, err error) {
 }
 
 // A Renewed is a certificate that is issued again whenever a fifth of its lifetime is
-// left. Its methods fit tls.Config's GetCertificate and GetClientCertificate.
+// left, and when another certificate of the authority signs. Its methods fit tls.Config's GetCertificate and GetClientCertificate.
 type Renewed struct {
 	authority *Authority
 	subject   Subject
 
 	mu   sync.Mutex
-	cert *tls.Certificate // guarded by mu
+	cert *tls.Certificate  // guarded by mu
+	by   *x509.Certificate // guarded by mu; the authority that has signed it
 }
 
 // Renewed returns a certificate of the subject that never runs out.
@@ -189,16 +338,15 @@ func (r *Renewed) Client(*tls.CertificateRequestInfo) (*tls.Certificate, error) 
 func (r *Renewed) current(now time.Time) (*tls.Certificate, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.cert != nil {
-		if !renewable(r.cert.Leaf, now) {
-			return r.cert, nil
-		}
+	by := r.authority.now.Load().cert
+	if r.cert != nil && r.by.Equal(by) && !renewable(r.cert.Leaf, now) {
+		return r.cert, nil
 	}
 	c, err := r.authority.Issue(r.subject, now)
 	if err != nil {
 		return nil, err
 	}
-	r.cert = c
+	r.cert, r.by = c, by
 	return c, nil
 }
 
@@ -210,8 +358,26 @@ func (a *Authority) Good(s Subject, certPEM, keyPEM []byte, now time.Time) bool 
 		return false
 	}
 	l := pair.Leaf
-	_, err = l.Verify(x509.VerifyOptions{Roots: a.pool, CurrentTime: now, KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}})
+	_, err = l.Verify(x509.VerifyOptions{Roots: a.Pool(), CurrentTime: now, KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}})
 	return err == nil && !renewable(l, now) && l.Subject.CommonName == s.CommonName && slices.Equal(l.Subject.Organization, s.Organizations)
+}
+
+// ParseCertificate returns the first certificate in PEM.
+func ParseCertificate(certPEM []byte) (*x509.Certificate, error) {
+	block, _ := pem.Decode(certPEM)
+	if block == nil {
+		return nil, errors.New("no PEM certificate")
+	}
+	return x509.ParseCertificate(block.Bytes)
+}
+
+// Renewable returns from when on a client certificate in PEM is due for renewal, or the zero time if it is none.
+func Renewable(certPEM []byte) time.Time {
+	l, err := ParseCertificate(certPEM)
+	if err != nil {
+		return time.Time{}
+	}
+	return l.NotAfter.Add(-l.NotAfter.Sub(l.NotBefore) / 5)
 }
 
 // renewable reports whether only a fifth of a certificate's time is left, or less.
@@ -219,14 +385,14 @@ func renewable(l *x509.Certificate, now time.Time) bool {
 	return !now.Before(l.NotAfter.Add(-l.NotAfter.Sub(l.NotBefore) / 5))
 }
 
-func selfSigned(key *ecdsa.PrivateKey, now time.Time) ([]byte, error) {
+func selfSigned(commonName string, key *ecdsa.PrivateKey, now time.Time) ([]byte, error) {
 	serial, err := newSerial()
 	if err != nil {
 		return nil, err
 	}
 	t := &x509.Certificate{
 		SerialNumber:          serial,
-		Subject:               pkix.Name{CommonName: "sampan-ca"},
+		Subject:               pkix.Name{CommonName: commonName},
 		NotBefore:             now.Add(-skew),
 		NotAfter:              now.Add(authorityLife),
 		KeyUsage:              x509.KeyUsageCertSign | x509.KeyUsageDigitalSignature,
@@ -283,14 +449,18 @@ func newKeyAt(path string) (*ecdsa.PrivateKey, error) {
 	if err != nil {
 		return nil, err
 	}
+	return key, saveKey(path, key)
+}
+
+func saveKey(path string, key *ecdsa.PrivateKey) error {
 	der, err := x509.MarshalPKCS8PrivateKey(key)
+	if err == nil {
+		err = writeWhole(path, pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: der}))
+	}
 	if err != nil {
-		return nil, err
+		return fmt.Errorf("saving a key of the cluster: %w", err)
 	}
-	if err := writeWhole(path, pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: der})); err != nil {
-		return nil, fmt.Errorf("saving a key of the cluster: %w", err)
-	}
-	return key, nil
+	return nil
 }
 
 // writeWhole makes a file that is there with all of its contents, durably, or

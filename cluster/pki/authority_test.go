@@ -1,7 +1,11 @@
 package pki_test
 
 import (
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
 	"crypto/x509"
+	"crypto/x509/pkix"
 	"net"
 	"os"
 	"path/filepath"
@@ -21,15 +25,28 @@ func open(t *testing.T, dir string) *pki.Authority {
 	return a
 }
 
+func tokenKeys(t *testing.T, dir string) *pki.TokenKeys {
+	t.Helper()
+	k, err := pki.OpenTokenKeys(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return k
+}
+
 func TestTheAuthorityStaysTheSame(t *testing.T) {
 	dir := t.TempDir()
 	a, b := open(t, dir), open(t, dir)
-	if string(a.CertificatePEM()) != string(b.CertificatePEM()) || !a.TokenKey().Equal(b.TokenKey()) {
+	if string(a.CertificatePEM()) != string(b.CertificatePEM()) || !tokenKeys(t, dir).Equal(tokenKeys(t, dir)) {
 		t.Error("the second start has another authority than the first")
 	}
+	proxy, err := pki.OpenFrontProxy(dir, time.Now())
+	if err != nil || string(proxy.CertificatePEM()) == string(a.CertificatePEM()) {
+		t.Errorf("the authority of front proxies is the cluster's: %v", err)
+	}
 	files, err := os.ReadDir(dir)
-	if err != nil || len(files) != 3 {
-		t.Errorf("%d files, %v, want ca.crt, ca.key and sa.key", len(files), err)
+	if err != nil || len(files) != 5 {
+		t.Errorf("%d files, %v, want ca.crt, ca.key, front-proxy-ca.crt, front-proxy-ca.key and sa.key", len(files), err)
 	}
 	for _, f := range files {
 		if i, err := f.Info(); err != nil || i.Mode().Perm() != 0o600 {
@@ -104,11 +121,15 @@ func TestDamagedFilesAreNamed(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			dir := t.TempDir()
 			open(t, dir)
+			tokenKeys(t, dir)
 			path := filepath.Join(dir, name)
 			if err := os.WriteFile(path, []byte("half"), 0o600); err != nil {
 				t.Fatal(err)
 			}
 			_, err := pki.Open(dir, time.Now())
+			if err == nil {
+				_, err = pki.OpenTokenKeys(dir)
+			}
 			if err == nil || !strings.Contains(err.Error(), path) {
 				t.Errorf("Open = %v, want an error that names %s", err, path)
 			}
@@ -146,4 +167,34 @@ func TestDamagedFilesAreNamed(t *testing.T) {
 			t.Errorf("Open = %v, want an error about the expiry", err)
 		}
 	})
+}
+
+func TestSign(t *testing.T) {
+	a := open(t, t.TempDir())
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	good := x509.Certificate{
+		Subject: pkix.Name{CommonName: "jane"}, NotBefore: time.Now(), NotAfter: time.Now().Add(time.Hour),
+		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}, BasicConstraintsValid: true,
+	}
+	der, err := a.Sign(&good, key.Public())
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, err := x509.ParseCertificate(der)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := c.Verify(x509.VerifyOptions{Roots: a.Pool(), KeyUsages: good.ExtKeyUsage}); err != nil || c.Subject.CommonName != "jane" || c.SerialNumber.Sign() == 0 {
+		t.Errorf("signed %v for %s, %v", c.SerialNumber, c.Subject, err)
+	}
+	authority, long := good, good
+	authority.IsCA, long.NotAfter = true, a.NotAfter().Add(time.Second)
+	for name, template := range map[string]x509.Certificate{"an authority": authority, "longer than the authority": long} {
+		if _, err := a.Sign(&template, key.Public()); err == nil {
+			t.Errorf("%s: signed", name)
+		}
+	}
 }

@@ -40,6 +40,7 @@ const usage = `usage: demo [COMMAND]
   api PATH              print the response of the cluster's API server to this pod
   resolve NAME          print the addresses of a name
   memory MIB            allocate memory, and keep it
+  burn                  use all of one processor
   flood BYTES           print lines of the alphabet
   spawn                 start a child that sleeps, and exit
   unshare               try a call that the default seccomp profile forbids
@@ -53,7 +54,7 @@ func command(args []string) int {
 	}
 	verbs := map[string]func([]string) error{
 		"serve": serve, "build": build, "sleep": sleep, "echo": echo, "print": printWords, "complain": complain, "write": write, "fill": fill, "read": read,
-		"list": list, "id": identity, "get": get, "api": api, "resolve": resolve, "memory": memory, "flood": flood, "spawn": spawn,
+		"list": list, "id": identity, "get": get, "api": api, "resolve": resolve, "memory": memory, "burn": burn, "flood": flood, "spawn": spawn,
 		"unshare": unshare,
 	}
 	if args[0] == "exit" {
@@ -389,6 +390,16 @@ func memory(args []string) error {
 	err = sleep(nil)
 	held[0] = 2
 	return err
+}
+
+func burn([]string) error {
+	stop, forget := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT)
+	defer forget()
+	for stop.Err() == nil {
+		for range 1_000_000 { //nolint:revive // this is what it is for
+		}
+	}
+	return nil
 }
 
 func flood(args []string) error {

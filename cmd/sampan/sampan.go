@@ -34,6 +34,7 @@ func serve(ctx context.Context, s clusters.Service) error {
 	return cluster.Run(ctx, cluster.Options{
 		Profile:  s.Profile,
 		Settings: s.Settings,
+		Flags:    s.Flags,
 		Version:  version,
 		Runtime:  runtimeProgram,
 		Report:   s.Report,

@@ -64,6 +64,7 @@ func Tasks(opts Options) []run.Task {
 	}
 	var caches run.Task
 	opts.Config, caches = opts.WithDefaults()
+	opts.Config = opts.For("service-controller")
 	b := &balancer{
 		client: opts.Client,
 		services: cache.Of(opts.Caches, client.Services, cache.Indexes[*corev1.Service]{byAddress: func(svc *corev1.Service) (all []string) {

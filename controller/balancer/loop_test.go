@@ -16,7 +16,6 @@ import (
 	"github.com/sampan-io/sampan/client"
 	"github.com/sampan-io/sampan/client/cache"
 	"github.com/sampan-io/sampan/client/clienttest"
-	"github.com/sampan-io/sampan/controller"
 	"github.com/sampan-io/sampan/controller/balancer"
 	"github.com/sampan-io/sampan/controller/controllertest"
 	"github.com/sampan-io/sampan/internal/run"
@@ -30,7 +29,7 @@ func balancing(t *testing.T, pool string) controllertest.Tasks {
 		t.Fatal(err)
 	}
 	return func(c client.Interface, caches *cache.Shared) []run.Task {
-		return balancer.Tasks(balancer.Options{Config: controller.Config{Client: c, Caches: caches}, Pool: p})
+		return balancer.Tasks(balancer.Options{Config: controllertest.Config(c, caches), Pool: p})
 	}
 }
 

@@ -122,14 +122,17 @@ func Follow[T, D client.Object](k *Controller[T], dependents *cache.Cache[D]) {
 
 // WriteStatus writes the status of updated and waits until the cache has it. It does nothing if the owner was deleted.
 func (k *Controller[T]) WriteStatus(ctx context.Context, updated T) error {
-	return k.write(ctx, updated, "status")
+	return k.write(ctx, updated, "status", "")
 }
 
 // Write writes updated, except for its status, and waits until the cache has it. It does nothing if the owner was deleted.
-func (k *Controller[T]) Write(ctx context.Context, updated T) error { return k.write(ctx, updated, "") }
+// An empty field manager means that of the client.
+func (k *Controller[T]) Write(ctx context.Context, updated T, manager string) error {
+	return k.write(ctx, updated, "", manager)
+}
 
-func (k *Controller[T]) write(ctx context.Context, updated T, part string) error {
-	now, err := k.Resource.Update(ctx, k.Client, updated, part)
+func (k *Controller[T]) write(ctx context.Context, updated T, part, manager string) error {
+	now, err := k.Resource.UpdateBy(ctx, k.Client, updated, part, manager)
 	switch {
 	case apierrors.IsNotFound(err):
 		return nil

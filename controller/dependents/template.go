@@ -5,12 +5,10 @@ import (
 	"fmt"
 	"hash/fnv"
 	"maps"
-	"math"
 	"strconv"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/apimachinery/pkg/util/rand"
 
 	"github.com/sampan-io/sampan/client"
@@ -64,18 +62,6 @@ func With(m map[string]string, key, value string) map[string]string {
 	}
 	m[key] = value
 	return m
-}
-
-// Share returns a number, or a percentage of all, rounded up or down; nil is 0.
-func Share(v *intstr.IntOrString, all int32, up bool) int32 {
-	if v == nil {
-		return 0
-	}
-	n, err := intstr.GetScaledValueFromIntOrPercent(v, int(all), up)
-	if err != nil {
-		return 0 // the API server lets only numbers and percentages through
-	}
-	return int32(min(n, math.MaxInt32))
 }
 
 // Size returns how many replicas a field asks for: 1 if it says nothing.

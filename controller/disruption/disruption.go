@@ -3,6 +3,7 @@ package disruption
 import (
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -41,6 +42,7 @@ type budgets struct {
 // Tasks returns the controller, to be run together as one stage.
 func Tasks(config controller.Config) []run.Task {
 	config, caches := config.WithDefaults()
+	config = config.For(name)
 	b := &budgets{
 		client:  config.Client,
 		objects: cache.Of(config.Caches, client.PodDisruptionBudgets, nil),
@@ -95,11 +97,20 @@ func (b *budgets) podChanged(before, after *corev1.Pod) {
 	if pod == nil {
 		pod = before
 	}
+	var names []string // of the budgets that select the pod now
 	for _, one := range b.objects.List(pod.Namespace) {
 		s := selectorOf(one)
-		if before != nil && s.Matches(labels.Set(before.Labels)) || after != nil && s.Matches(labels.Set(after.Labels)) {
+		has := after != nil && s.Matches(labels.Set(after.Labels))
+		if has {
+			names = append(names, one.Name)
+		}
+		if has || before != nil && s.Matches(labels.Set(before.Labels)) {
 			b.loop.Add(controller.KeyOf(one))
 		}
+	}
+	if len(names) > 1 && (before == nil || !maps.Equal(before.Labels, after.Labels)) {
+		b.events.Event(after, corev1.EventTypeWarning, "MultiplePodDisruptionBudgets",
+			"Pod %q/%q matches multiple PodDisruptionBudgets.  Chose %q arbitrarily.", after.Namespace, after.Name, slices.Min(names))
 	}
 }
 

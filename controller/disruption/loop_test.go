@@ -17,8 +17,9 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 
 	"github.com/sampan-io/sampan/client"
+	"github.com/sampan-io/sampan/client/cache"
 	"github.com/sampan-io/sampan/client/clienttest"
-	"github.com/sampan-io/sampan/controller"
+	"github.com/sampan-io/sampan/controller/controllertest"
 	"github.com/sampan-io/sampan/controller/disruption"
 	"github.com/sampan-io/sampan/internal/run"
 )
@@ -37,7 +38,7 @@ func TestABudgetFollowsItsPods(t *testing.T) {
 		s := clienttest.New(t, rc, budget)
 		g := run.NewGroup(t.Context(), 0)
 		g.Go(func(ctx context.Context) {
-			if err := run.Stages(ctx, disruption.Tasks(controller.Config{Client: s})); err != nil {
+			if err := run.Stages(ctx, disruption.Tasks(controllertest.Config(s, nil))); err != nil {
 				t.Errorf("the tasks ended with %v", err)
 			}
 		})
@@ -130,7 +131,7 @@ func TestPercentagesNeedControllersWithAScale(t *testing.T) {
 				s := clienttest.New(t, objs...)
 				g := run.NewGroup(t.Context(), 0)
 				defer g.Stop()
-				g.Go(func(ctx context.Context) { _ = run.Stages(ctx, disruption.Tasks(controller.Config{Client: s})) })
+				g.Go(func(ctx context.Context) { _ = run.Stages(ctx, disruption.Tasks(controllertest.Config(s, nil))) })
 				synctest.Wait()
 				st := clienttest.Find(s, client.PodDisruptionBudgets, "default", "b").Status
 				if len(st.Conditions) != 1 || st.DisruptionsAllowed != tt.allows || st.ObservedGeneration != 1 {
@@ -161,4 +162,35 @@ func percent(least bool, v string) policyv1.PodDisruptionBudgetSpec {
 		spec.MaxUnavailable = &n
 	}
 	return spec
+}
+
+func TestPodOfSeveralBudgetsHasEvent(t *testing.T) {
+	budget := func(name string) *policyv1.PodDisruptionBudget {
+		return &policyv1.PodDisruptionBudget{
+			ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name},
+			Spec:       policyv1.PodDisruptionBudgetSpec{MaxUnavailable: new(intstr.FromInt32(1)), Selector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": name[:1]}}},
+		}
+	}
+	tasks := func(c client.Interface, caches *cache.Shared) []run.Task {
+		return disruption.Tasks(controllertest.Config(c, caches))
+	}
+	controllertest.Controlling(t, tasks, func(t *testing.T, s *clienttest.Server) {
+		for _, app := range []string{"a", "b"} {
+			pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "pod-" + app, UID: "uid", Labels: map[string]string{"app": app}}}
+			s.Set(t, pod)
+			pod.Status.Phase = corev1.PodRunning
+			s.Set(t, pod) // no event for a change that matters to no budget
+		}
+		synctest.Wait()
+		var messages []string
+		for _, e := range clienttest.All(s, client.Events, "default") {
+			if e.Reason == "MultiplePodDisruptionBudgets" {
+				messages = append(messages, e.InvolvedObject.Name+": "+e.Message)
+			}
+		}
+		want := `pod-a: Pod "default"/"pod-a" matches multiple PodDisruptionBudgets.  Chose "a1" arbitrarily.`
+		if len(messages) != 1 || messages[0] != want {
+			t.Errorf("the events are %q, want %q", messages, want)
+		}
+	}, budget("a1"), budget("a2"), budget("b1"))
 }

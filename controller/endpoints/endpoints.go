@@ -25,7 +25,8 @@ import (
 
 // endpoints writes where the pods of services are, in both forms.
 type endpoints struct {
-	client    client.Interface
+	client    client.Interface            // for Endpoints and Events
+	writers   map[string]client.Interface // for slices, by the manager that their label names
 	services  *cache.Cache[*corev1.Service]
 	pods      *cache.Cache[*corev1.Pod]
 	slices    *cache.Cache[*discoveryv1.EndpointSlice]
@@ -57,15 +58,19 @@ func Tasks(config controller.Config) []run.Task {
 	config, caches := config.WithDefaults()
 	pods := cache.Of(config.Caches, client.Pods, cache.Indexes[*corev1.Pod]{byNode: nodeOf})
 	e := &endpoints{
-		client:    config.Client,
+		client: config.For("endpoint-controller").Client,
+		writers: map[string]client.Interface{
+			sliceManager:  config.For("endpointslice-controller").Client,
+			mirrorManager: config.For("endpointslicemirroring-controller").Client,
+		},
 		pods:      pods,
 		services:  cache.Of(config.Caches, client.Services, cache.Indexes[*corev1.Service]{bySelector: selectorOf, byMode: modeOf}),
 		nodes:     cache.Of(config.Caches, client.Nodes, nil),
 		slices:    cache.Of(config.Caches, client.EndpointSlices, cache.Indexes[*discoveryv1.EndpointSlice]{byService: serviceOf}),
 		endpoints: cache.Of(config.Caches, client.Endpoints, nil),
 	}
-	e.events = client.NewRecorder(config.Client, "endpoint-controller", "", config.Log)
-	e.unmatched = &unmatched{events: e.events, client: config.Client, empty: map[controller.Key]*emptiness{}}
+	e.events = client.NewRecorder(e.client, "endpoint-controller", "", config.Log)
+	e.unmatched = &unmatched{events: e.events, client: e.client, empty: map[controller.Key]*emptiness{}}
 	e.members = &members{services: e.services, pods: pods}
 	e.loop = controller.New(controller.Options{
 		Name: "endpoints", Reconcile: e.reconcile, Workers: config.Workers, Log: config.Log,
@@ -100,6 +105,11 @@ func serviceOf(s *discoveryv1.EndpointSlice) []string {
 		return nil
 	}
 	return []string{s.Labels[discoveryv1.LabelManagedBy] + "/" + s.Namespace + "/" + s.Labels[discoveryv1.LabelServiceName]}
+}
+
+// writer returns the client of the controller that a slice is from.
+func (e *endpoints) writer(s *discoveryv1.EndpointSlice) client.Interface {
+	return e.writers[s.Labels[discoveryv1.LabelManagedBy]]
 }
 
 // slicesOf returns the slices of a service that manager keeps.
@@ -297,14 +307,14 @@ func (e *endpoints) apply(ctx context.Context, key controller.Key, plan slicePla
 	}
 	for _, s := range plan.create {
 		s.Annotations = stamp(s.Annotations, trigger)
-		note(client.EndpointSlices.Create(ctx, e.client, s))
+		note(client.EndpointSlices.Create(ctx, e.writer(s), s))
 	}
 	for _, s := range plan.update {
 		s.Annotations = stamp(s.Annotations, trigger)
-		note(client.EndpointSlices.Update(ctx, e.client, s, ""))
+		note(client.EndpointSlices.Update(ctx, e.writer(s), s, ""))
 	}
 	for _, s := range plan.remove {
-		err := client.EndpointSlices.Delete(ctx, e.client, s.Namespace, s.Name, metav1.DeleteOptions{Preconditions: metav1.NewUIDPreconditions(string(s.UID))})
+		err := client.EndpointSlices.Delete(ctx, e.writer(s), s.Namespace, s.Name, metav1.DeleteOptions{Preconditions: metav1.NewUIDPreconditions(string(s.UID))})
 		if err == nil || apierrors.IsNotFound(err) {
 			err = e.slices.AwaitDeletion(ctx, s)
 		}

@@ -66,7 +66,7 @@ func TestSelectorWithoutPodsHasEvent(t *testing.T) {
 		checkEventsOf(t, s, "web", none)
 		for range 5 {
 			touched := clienttest.Find(s, client.Services, "default", "web").DeepCopy()
-			touched.Labels = map[string]string{"touched": fmt.Sprint(time.Now())}
+			touched.Labels = map[string]string{"touched": fmt.Sprint(time.Now().Unix())}
 			s.Set(t, touched)
 			time.Sleep(time.Minute)
 		}

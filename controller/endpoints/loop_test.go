@@ -18,7 +18,6 @@ import (
 	"github.com/sampan-io/sampan/client"
 	"github.com/sampan-io/sampan/client/cache"
 	"github.com/sampan-io/sampan/client/clienttest"
-	"github.com/sampan-io/sampan/controller"
 	"github.com/sampan-io/sampan/controller/controllertest"
 	"github.com/sampan-io/sampan/controller/endpoints"
 	"github.com/sampan-io/sampan/internal/run"
@@ -27,7 +26,7 @@ import (
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 func tasks(c client.Interface, caches *cache.Shared) []run.Task {
-	return endpoints.Tasks(controller.Config{Client: c, Caches: caches})
+	return endpoints.Tasks(controllertest.Config(c, caches))
 }
 
 func meta(name string) metav1.ObjectMeta {

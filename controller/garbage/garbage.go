@@ -39,6 +39,7 @@ type Options struct {
 func Tasks(opts Options) []run.Task {
 	var caches run.Task
 	opts.Config, caches = opts.WithDefaults()
+	opts.Config = opts.For("generic-garbage-collector")
 	all := newObjects(opts)
 	g := &collector{client: opts.Client, all: all, events: client.NewRecorder(opts.Client, "garbage-collector", "", opts.Log)}
 	g.loop = controller.New(controller.Options{

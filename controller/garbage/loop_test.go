@@ -14,7 +14,6 @@ import (
 	"github.com/sampan-io/sampan/client"
 	"github.com/sampan-io/sampan/client/cache"
 	"github.com/sampan-io/sampan/client/clienttest"
-	"github.com/sampan-io/sampan/controller"
 	"github.com/sampan-io/sampan/controller/controllertest"
 	"github.com/sampan-io/sampan/controller/garbage"
 	"github.com/sampan-io/sampan/internal/run"
@@ -23,7 +22,7 @@ import (
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 func tasks(c client.Interface, caches *cache.Shared) []run.Task {
-	return garbage.Tasks(garbage.Options{Config: controller.Config{Client: c, Caches: caches}, Resources: clienttest.Resources()})
+	return garbage.Tasks(garbage.Options{Config: controllertest.Config(c, caches), Resources: clienttest.Resources()})
 }
 
 func meta(name string) metav1.ObjectMeta {

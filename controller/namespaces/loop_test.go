@@ -3,7 +3,6 @@ package namespaces_test
 import (
 	"errors"
 	"slices"
-	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -18,7 +17,6 @@ import (
 	"github.com/sampan-io/sampan/client"
 	"github.com/sampan-io/sampan/client/cache"
 	"github.com/sampan-io/sampan/client/clienttest"
-	"github.com/sampan-io/sampan/controller"
 	"github.com/sampan-io/sampan/controller/controllertest"
 	"github.com/sampan-io/sampan/controller/namespaces"
 	"github.com/sampan-io/sampan/internal/run"
@@ -28,7 +26,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 func tasks(c client.Interface, caches *cache.Shared) []run.Task {
 	return namespaces.Tasks(namespaces.Options{
-		Config: controller.Config{Client: c, Caches: caches}, Resources: clienttest.Resources(), RootCA: []byte("PEM"),
+		Config: controllertest.Config(c, caches), Resources: clienttest.Resources(), RootCA: []byte("PEM"),
 	})
 }
 
@@ -116,6 +114,25 @@ func TestNamespaceIsDeletedAfterItsContent(t *testing.T) {
 		&corev1.ReplicationController{ObjectMeta: in(meta("rc"))}, &corev1.Event{ObjectMeta: in(meta("e"))}, &batchv1.Job{ObjectMeta: in(meta("job"))})
 }
 
+func TestEmptyNamespaceWithFinalizerHasConditions(t *testing.T) {
+	held := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "away", Finalizers: []string{"example.com/hold"}}}
+	controllertest.Controlling(t, tasks, func(t *testing.T, s *clienttest.Server) {
+		if err := client.Namespaces.Delete(t.Context(), s, "", "away", metav1.DeleteOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		synctest.Wait()
+		ns := clienttest.Find(s, client.Namespaces, "", "away")
+		if ns == nil || len(ns.Spec.Finalizers) != 0 || len(ns.Status.Conditions) != 5 {
+			t.Fatalf("the namespace is %+v, want one without a finalizer in its spec, and with 5 conditions", ns)
+		}
+		for _, c := range ns.Status.Conditions {
+			if c.Status != corev1.ConditionFalse {
+				t.Errorf("%s is %s: %s", c.Type, c.Status, c.Message)
+			}
+		}
+	}, held)
+}
+
 func TestNamespaceConditionsNameRefusedDeletion(t *testing.T) {
 	controllertest.Controlling(t, tasks, func(t *testing.T, s *clienttest.Server) {
 		s.Intercept(func(r clienttest.Request) error {
@@ -129,7 +146,7 @@ func TestNamespaceConditionsNameRefusedDeletion(t *testing.T) {
 		}
 		synctest.Wait()
 		found := slices.ContainsFunc(clienttest.Find(s, client.Namespaces, "", "away").Status.Conditions, func(c corev1.NamespaceCondition) bool {
-			return c.Type == corev1.NamespaceDeletionContentFailure && c.Status == corev1.ConditionTrue && strings.Contains(c.Message, "locked")
+			return c.Type == corev1.NamespaceDeletionContentFailure && c.Status == corev1.ConditionTrue && c.Reason == "ContentDeletionFailed" && c.Message == `Failed to delete all resource types, 1 remaining: secrets "s" is forbidden: locked`
 		})
 		if !found {
 			t.Errorf("conditions = %+v", clienttest.Find(s, client.Namespaces, "", "away").Status.Conditions)

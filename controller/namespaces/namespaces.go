@@ -32,6 +32,15 @@ type Options struct {
 	// RootCA is the certificate of the API server's authority in PEM, which is written to the ConfigMap
 	// kube-root-ca.crt of every namespace. If it is empty, there is no such ConfigMap.
 	RootCA []byte
+
+	// Roots replaces RootCA if the certificates may change.
+	Roots Roots
+}
+
+// Roots are the certificates of the API server's authority.
+type Roots interface {
+	CertificatePEM() []byte
+	OnChange(func()) // has a function called after each change
 }
 
 // Tasks returns the controllers. Their tasks must run together, as one stage.
@@ -39,7 +48,7 @@ func Tasks(opts Options) []run.Task {
 	var caches run.Task
 	opts.Config, caches = opts.WithDefaults()
 	spaces := cache.Of(opts.Caches, client.Namespaces, nil)
-	return []run.Task{caches, newAccounts(opts, spaces), newNamespaces(opts, spaces)}
+	return []run.Task{caches, newAccounts(opts, spaces), newRootCerts(opts, spaces), newNamespaces(opts, spaces)}
 }
 
 // A contents is the objects of one namespaced resource.
@@ -57,7 +66,7 @@ type namespaces struct {
 }
 
 func newNamespaces(opts Options, spaces *cache.Cache[*corev1.Namespace]) run.Task {
-	n := &namespaces{client: opts.Client, spaces: spaces}
+	n := &namespaces{client: opts.For("namespace-controller").Client, spaces: spaces}
 	needs := []<-chan struct{}{spaces.Ready()}
 	for _, r := range opts.Resources {
 		if !r.Namespaced {
@@ -100,25 +109,37 @@ func (n *namespaces) reconcile(ctx context.Context, key controller.Key) (control
 		return controller.Result{}, nil
 	}
 	isPods := func(k contents) bool { return k.GroupResource().String() == client.Pods.Resource }
-	left, failure := n.emptyAll(ctx, ns.Name, isPods)
-	if failure == nil && len(left) == 0 {
-		left, failure = n.emptyAll(ctx, ns.Name, func(k contents) bool { return !isPods(k) })
+	left, failures := n.emptyAll(ctx, ns.Name, isPods)
+	if len(failures) == 0 && len(left) == 0 {
+		left, failures = n.emptyAll(ctx, ns.Name, func(k contents) bool { return !isPods(k) })
 	}
 	if ctx.Err() != nil {
 		return controller.Result{}, nil
 	}
-	if failure == nil && len(left) == 0 {
+	if len(failures) == 0 && len(left) == 0 {
+		if len(ns.Spec.Finalizers) > 1 || len(ns.Finalizers) > 0 {
+			// The namespace stays because of others. Its conditions say that its content is not the reason.
+			if err := n.writeConditions(ctx, ns, nil, nil); err != nil {
+				return controller.Result{}, err
+			}
+			if ns, ok = n.spaces.Get("", key.Name); !ok {
+				return controller.Result{}, nil
+			}
+		}
 		return controller.Result{}, n.finalize(ctx, ns)
 	}
-	err := n.writeConditions(ctx, ns, failure, left)
-	if _, ok := left[client.Events.Resource]; ok && failure == nil {
-		failure = controller.Again("events are left") // their deletion is not watched
+	if err := n.writeConditions(ctx, ns, failures, left); err != nil {
+		failures = append(failures, err)
 	}
-	return controller.Result{}, errors.Join(failure, err)
+	if _, ok := left[client.Events.Resource]; ok && len(failures) == 0 {
+		return controller.Result{}, controller.Again("events are left") // their deletion is not watched
+	}
+	return controller.Result{}, errors.Join(failures...)
 }
 
-// emptyAll empties a namespace of the kinds that are chosen, and returns what is then left, by resource.
-func (n *namespaces) emptyAll(ctx context.Context, namespace string, chosen func(contents) bool) (map[string][]client.Object, error) {
+// emptyAll empties a namespace of the kinds that are chosen, and returns what is then left, by resource, and an error for
+// each kind that has one.
+func (n *namespaces) emptyAll(ctx context.Context, namespace string, chosen func(contents) bool) (map[string][]client.Object, []error) {
 	var errs []error
 	left := map[string][]client.Object{}
 	for _, k := range n.all {
@@ -126,12 +147,14 @@ func (n *namespaces) emptyAll(ctx context.Context, namespace string, chosen func
 			continue
 		}
 		rest, err := n.empty(ctx, k, namespace)
-		errs = append(errs, err)
+		if err != nil {
+			errs = append(errs, err)
+		}
 		if len(rest) > 0 {
 			left[k.GroupResource().String()] = rest
 		}
 	}
-	return left, errors.Join(errs...)
+	return left, errs
 }
 
 // empty asks for the deletion of what a namespace has of a kind and returns what is
@@ -155,7 +178,7 @@ func (n *namespaces) empty(ctx context.Context, k contents, namespace string) ([
 			PropagationPolicy: &background, Preconditions: &metav1.Preconditions{UID: &uid},
 		})
 		if err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) {
-			errs = append(errs, fmt.Errorf("delete %s %s: %w", k.GroupResource().String(), o.GetName(), err))
+			errs = append(errs, err)
 			continue
 		}
 		if k.cache != nil {
@@ -200,9 +223,9 @@ func (n *namespaces) finalize(ctx context.Context, ns *corev1.Namespace) error {
 	return nil
 }
 
-func (n *namespaces) writeConditions(ctx context.Context, ns *corev1.Namespace, failure error, left map[string][]client.Object) error {
+func (n *namespaces) writeConditions(ctx context.Context, ns *corev1.Namespace, failures []error, left map[string][]client.Object) error {
 	fresh := ns.DeepCopy()
-	fresh.Status.Conditions = namespaceConditions(ns.Status.Conditions, failure, left, time.Now())
+	fresh.Status.Conditions = namespaceConditions(ns.Status.Conditions, failures, left, time.Now())
 	if equality.Semantic.DeepEqual(fresh.Status, ns.Status) {
 		return nil
 	}
@@ -218,7 +241,7 @@ func (n *namespaces) writeConditions(ctx context.Context, ns *corev1.Namespace, 
 
 // namespaceConditions says, in the words that users of Kubernetes know, what holds up
 // the end of a namespace.
-func namespaceConditions(have []corev1.NamespaceCondition, failure error, left map[string][]client.Object, now time.Time) []corev1.NamespaceCondition {
+func namespaceConditions(have []corev1.NamespaceCondition, failures []error, left map[string][]client.Object, now time.Time) []corev1.NamespaceCondition {
 	var remaining []string
 	held := map[string]int{} // objects per finalizer
 	for _, name := range slices.Sorted(maps.Keys(left)) {
@@ -234,8 +257,13 @@ func namespaceConditions(have []corev1.NamespaceCondition, failure error, left m
 		finalizers = append(finalizers, fmt.Sprintf("%s in %d resource instances", f, held[f]))
 	}
 	failed := ""
-	if failure != nil {
-		failed = "Failed to delete all resource types: " + failure.Error()
+	if len(failures) > 0 {
+		var words []string
+		for _, err := range failures {
+			words = append(words, err.Error())
+		}
+		slices.Sort(words)
+		failed = fmt.Sprintf("Failed to delete all resource types, %d remaining: %s", len(words), strings.Join(words, ", "))
 	}
 	conditions := slices.Clone(have)
 	set := func(kind corev1.NamespaceConditionType, trouble, troubleReason, fineReason, fine string) {

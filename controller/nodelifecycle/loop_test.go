@@ -17,7 +17,6 @@ import (
 	"github.com/sampan-io/sampan/client"
 	"github.com/sampan-io/sampan/client/cache"
 	"github.com/sampan-io/sampan/client/clienttest"
-	"github.com/sampan-io/sampan/controller"
 	"github.com/sampan-io/sampan/controller/controllertest"
 	"github.com/sampan-io/sampan/controller/nodelifecycle"
 	"github.com/sampan-io/sampan/internal/run"
@@ -26,7 +25,7 @@ import (
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 func tasks(c client.Interface, caches *cache.Shared) []run.Task {
-	return nodelifecycle.Tasks(nodelifecycle.Options{Config: controller.Config{Client: c, Caches: caches}, FinishedPods: 2})
+	return nodelifecycle.Tasks(nodelifecycle.Options{Config: controllertest.Config(c, caches), FinishedPods: 2})
 }
 
 func meta(name string) metav1.ObjectMeta {
@@ -174,6 +173,7 @@ func TestFinishedPodsAreBounded(t *testing.T) {
 // TestIdleNodeCausesNoRequests checks nodelifecycle-N2.
 func TestIdleNodeCausesNoRequests(t *testing.T) {
 	controllertest.Controlling(t, tasks, func(t *testing.T, s *clienttest.Server) {
+		time.Sleep(10 * time.Second) // the node gets its annotation
 		var asked atomic.Int32
 		s.Intercept(func(r clienttest.Request) error { asked.Add(1); return nil })
 		for range 360 { // an hour of renewals
@@ -184,4 +184,79 @@ func TestIdleNodeCausesNoRequests(t *testing.T) {
 			t.Errorf("%d requests in an idle hour", asked.Load())
 		}
 	}, node(corev1.ConditionTrue), lease(time.Unix(0, 0)), pod("a", "10.1.0.1"))
+}
+
+func TestNodeSaysHowLongToKeepSecrets(t *testing.T) {
+	controllertest.Controlling(t, tasks, func(t *testing.T, s *clienttest.Server) {
+		annotated := func(want string) {
+			t.Helper()
+			time.Sleep(10 * time.Second)
+			for _, n := range clienttest.All(s, client.Nodes, "") {
+				if got := n.Annotations[corev1.ObjectTTLAnnotationKey]; got != want {
+					t.Fatalf("the annotation of node %s is %q, want %q", n.Name, got, want)
+				}
+			}
+		}
+		annotated("0")
+		for i := range 100 {
+			more := node(corev1.ConditionTrue)
+			more.Name, more.UID = fmt.Sprint("more-", i), types.UID(fmt.Sprint("more-", i))
+			s.Set(t, more)
+		}
+		annotated("15")
+	}, node(corev1.ConditionTrue))
+}
+
+func TestOutOfServiceNodeLosesItsTerminatingPods(t *testing.T) {
+	stuck := pod("stuck", "10.1.0.1")
+	stuck.DeletionTimestamp, stuck.DeletionGracePeriodSeconds = &metav1.Time{Time: time.Unix(1000, 0)}, new(int64(30))
+	alive := pod("alive", "10.1.0.2")
+	alive.Spec.Tolerations = []corev1.Toleration{{Operator: corev1.TolerationOpExists}}
+	evicted := pod("evicted", "10.1.0.3")
+	off := node(corev1.ConditionFalse)
+	controllertest.Controlling(t, tasks, func(t *testing.T, s *clienttest.Server) {
+		time.Sleep(time.Minute)
+		if clienttest.Find(s, client.Pods, "default", "stuck") == nil {
+			t.Fatal("a terminating pod of a node that is only not ready is gone")
+		}
+		away := clienttest.Find(s, client.Nodes, "", "n1").DeepCopy()
+		away.Spec.Taints = append(away.Spec.Taints, corev1.Taint{Key: corev1.TaintNodeOutOfService, Value: "nodeshutdown", Effect: corev1.TaintEffectNoExecute})
+		s.Set(t, away)
+		time.Sleep(time.Minute)
+		if p := clienttest.Find(s, client.Pods, "default", "stuck"); p != nil {
+			t.Errorf("the terminating pod is still there: %+v", p.Status)
+		}
+		if p := clienttest.Find(s, client.Pods, "default", "evicted"); p != nil {
+			t.Errorf("the pod that does not tolerate the taint is still there: %+v", p.Status)
+		}
+		if clienttest.Find(s, client.Pods, "default", "alive") == nil {
+			t.Error("a pod that was not deleted is gone")
+		}
+	}, off, stuck, alive, evicted)
+}
+
+func TestEvictionIsCancelledWithItsTaint(t *testing.T) {
+	patient := pod("patient", "10.1.0.1")
+	patient.Spec.Tolerations = []corev1.Toleration{{Key: "x", Operator: corev1.TolerationOpExists, TolerationSeconds: new(int64(600))}}
+	tainted := node(corev1.ConditionTrue)
+	tainted.Spec.Taints = []corev1.Taint{{Key: "x", Effect: corev1.TaintEffectNoExecute, TimeAdded: &metav1.Time{Time: time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC)}}}
+	controllertest.Controlling(t, tasks, func(t *testing.T, s *clienttest.Server) {
+		s.Set(t, lease(time.Now()))
+		free := clienttest.Find(s, client.Nodes, "", "n1").DeepCopy()
+		free.Spec.Taints = nil
+		s.Set(t, free)
+		time.Sleep(10 * time.Second)
+		var messages []string
+		for _, e := range clienttest.All(s, client.Events, "default") {
+			if e.Reason == "TaintManagerEviction" {
+				messages = append(messages, e.Message)
+			}
+		}
+		if !slices.Equal(messages, []string{"Cancelling deletion of Pod default/patient"}) {
+			t.Errorf("the events are %q", messages)
+		}
+		if clienttest.Find(s, client.Pods, "default", "patient") == nil {
+			t.Error("the pod is gone")
+		}
+	}, tainted, patient)
 }

@@ -35,6 +35,7 @@ const goneGrace = 40 * time.Second
 // reconcile.
 type nodes struct {
 	client client.Interface
+	podGC  client.Interface // for pods that are deleted because they are superfluous
 	nodes  *cache.Cache[*corev1.Node]
 	leases *cache.Cache[*coordinationv1.Lease]
 	pods   *cache.Cache[*corev1.Pod]
@@ -47,6 +48,7 @@ type nodes struct {
 	mu      sync.Mutex
 	heard   map[string]time.Time // guarded by mu; of a node, by its name
 	missing map[string]time.Time // guarded by mu; since when a node that has pods does not exist
+	waiting map[types.UID]bool   // guarded by mu; pods that will be evicted when their time has come
 }
 
 // Options configures the controller. Client is required.
@@ -91,15 +93,17 @@ func Tasks(opts Options) []run.Task {
 	opts.FinishedPods = cmp.Or(opts.FinishedPods, 12500)
 	pods := cache.Of(opts.Caches, client.Pods, cache.Indexes[*corev1.Pod]{byNode: nodeOf, byFinish: finishedOf})
 	n := &nodes{
-		client:  opts.Client,
+		client:  opts.For("node-controller").Client,
+		podGC:   opts.For("pod-garbage-collector").Client,
 		nodes:   cache.Of(opts.Caches, client.Nodes, nil),
 		leases:  cache.Of(opts.Caches, client.Leases, nil),
 		pods:    pods,
-		events:  client.NewRecorder(opts.Client, "node-controller", "", opts.Log),
+		events:  client.NewRecorder(opts.For("node-controller").Client, "node-controller", "", opts.Log),
 		grace:   opts.NodeGrace,
 		limit:   opts.FinishedPods,
 		heard:   map[string]time.Time{},
 		missing: map[string]time.Time{},
+		waiting: map[types.UID]bool{},
 	}
 	n.loop = controller.New(controller.Options{
 		Name: "nodes", Reconcile: n.reconcile, Workers: opts.Workers, Log: opts.Log,
@@ -132,9 +136,13 @@ func Tasks(opts Options) []run.Task {
 	})
 	pods.Subscribe(func(before, after *corev1.Pod) {
 		if after == nil {
+			n.mu.Lock()
+			delete(n.waiting, before.UID)
+			n.mu.Unlock()
 			return
 		}
-		if after.Spec.NodeName != "" && (before == nil || before.Spec.NodeName == "" || podstate.Ready(after) != podstate.Ready(before)) && n.troubled(after.Spec.NodeName) {
+		if after.Spec.NodeName != "" && (before == nil || before.Spec.NodeName == "" || podstate.Ready(after) != podstate.Ready(before) ||
+			(before.DeletionTimestamp == nil) != (after.DeletionTimestamp == nil)) && n.troubled(after.Spec.NodeName) {
 			n.loop.Add(controller.Key{Name: after.Spec.NodeName})
 		}
 		if podstate.Finished(after) && (before == nil || !podstate.Finished(before)) {
@@ -146,6 +154,7 @@ func Tasks(opts Options) []run.Task {
 		{Name: "nodes-events", Run: n.events.Run},
 		n.loop.Task(),
 		n.finish.Task(),
+		newTTLs(opts.For(ttlName), n.nodes).loop.Task(),
 	}
 }
 
@@ -260,11 +269,23 @@ func (n *nodes) written(ctx context.Context, node *corev1.Node, write func() (*c
 // has come. It returns when the next one's comes.
 func (n *nodes) lookAfterPods(ctx context.Context, node *corev1.Node) (after time.Duration, err error) {
 	if !n.troubled(node.Name) {
+		n.mu.Lock()
+		none := len(n.waiting) == 0
+		n.mu.Unlock()
+		if !none {
+			for _, pod := range n.pods.ByIndex(byNode, node.Name) {
+				n.wait(pod, false)
+			}
+		}
 		return 0, nil
 	}
 	unready := nodeReady(node) == corev1.ConditionUnknown || nodeReady(node) == corev1.ConditionFalse
 	var errs []error
 	for _, pod := range n.pods.ByIndex(byNode, node.Name) {
+		if pod.DeletionTimestamp != nil && unready && outOfService(node) {
+			errs = append(errs, n.collect(ctx, pod, nil))
+			continue
+		}
 		if podstate.Finished(pod) {
 			continue
 		}
@@ -277,6 +298,7 @@ func (n *nodes) lookAfterPods(ctx context.Context, node *corev1.Node) (after tim
 		}
 		now := time.Now()
 		due, ever := evictAt(pod, node.Spec.Taints, now)
+		n.wait(pod, ever)
 		switch wait := due.Sub(now); {
 		case !ever:
 		case wait > 0:
@@ -290,6 +312,21 @@ func (n *nodes) lookAfterPods(ctx context.Context, node *corev1.Node) (after tim
 	return after, errors.Join(errs...)
 }
 
+// wait records whether a pod will be evicted, and reports if it will not be any more.
+func (n *nodes) wait(pod *corev1.Pod, will bool) {
+	n.mu.Lock()
+	was := n.waiting[pod.UID]
+	if will {
+		n.waiting[pod.UID] = true
+	} else {
+		delete(n.waiting, pod.UID)
+	}
+	n.mu.Unlock()
+	if was && !will && pod.DeletionTimestamp == nil {
+		n.events.Event(pod, corev1.EventTypeNormal, "TaintManagerEviction", "Cancelling deletion of Pod %s/%s", pod.Namespace, pod.Name)
+	}
+}
+
 func (n *nodes) evict(ctx context.Context, pod *corev1.Pod) error {
 	n.events.Event(pod, corev1.EventTypeNormal, "TaintManagerEviction", "Marking for deletion Pod %s/%s", pod.Namespace, pod.Name)
 	err := n.setCondition(ctx, pod, corev1.PodCondition{
@@ -299,12 +336,12 @@ func (n *nodes) evict(ctx context.Context, pod *corev1.Pod) error {
 	if err != nil {
 		return err
 	}
-	return n.remove(ctx, pod, nil)
+	return n.remove(ctx, n.client, pod, nil)
 }
 
 // setCondition patches one condition of a pod's status.
 func (n *nodes) setCondition(ctx context.Context, pod *corev1.Pod, c corev1.PodCondition) error {
-	return n.patchStatus(ctx, pod, map[string]any{"conditions": []any{patchOf(c)}})
+	return n.patchStatus(ctx, n.client, pod, map[string]any{"conditions": []any{patchOf(c)}})
 }
 
 func patchOf(c corev1.PodCondition) map[string]any {
@@ -315,12 +352,12 @@ func patchOf(c corev1.PodCondition) map[string]any {
 	return m
 }
 
-func (n *nodes) patchStatus(ctx context.Context, pod *corev1.Pod, status map[string]any) error {
+func (n *nodes) patchStatus(ctx context.Context, as client.Interface, pod *corev1.Pod, status map[string]any) error {
 	data, err := json.Marshal(map[string]any{"metadata": map[string]any{"uid": pod.UID}, "status": status})
 	if err != nil {
 		return err
 	}
-	now, err := client.Pods.Patch(ctx, n.client, pod.Namespace, pod.Name, types.StrategicMergePatchType, data, "status")
+	now, err := client.Pods.Patch(ctx, as, pod.Namespace, pod.Name, types.StrategicMergePatchType, data, "status")
 	switch {
 	case apierrors.IsNotFound(err), apierrors.IsConflict(err):
 		return nil // it is gone, or another by now
@@ -331,14 +368,28 @@ func (n *nodes) patchStatus(ctx context.Context, pod *corev1.Pod, status map[str
 }
 
 // remove deletes a pod with the given grace; nil leaves that to the pod.
-func (n *nodes) remove(ctx context.Context, pod *corev1.Pod, grace *int64) error {
-	err := client.Pods.Delete(ctx, n.client, pod.Namespace, pod.Name, metav1.DeleteOptions{
+func (n *nodes) remove(ctx context.Context, as client.Interface, pod *corev1.Pod, grace *int64) error {
+	err := client.Pods.Delete(ctx, as, pod.Namespace, pod.Name, metav1.DeleteOptions{
 		GracePeriodSeconds: grace, Preconditions: metav1.NewUIDPreconditions(string(pod.UID)),
 	})
 	if err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) {
 		return fmt.Errorf("delete pod %s/%s: %w", pod.Namespace, pod.Name, err)
 	}
 	return n.pods.AwaitDeletion(ctx, pod)
+}
+
+// collect deletes a pod at once. One that has not finished fails first, with a condition unless that is nil.
+func (n *nodes) collect(ctx context.Context, pod *corev1.Pod, c *corev1.PodCondition) error {
+	if !podstate.Finished(pod) {
+		status := map[string]any{"phase": corev1.PodFailed}
+		if c != nil {
+			status["conditions"] = []any{patchOf(*c)}
+		}
+		if err := n.patchStatus(ctx, n.podGC, pod, status); err != nil {
+			return err
+		}
+	}
+	return n.remove(ctx, n.podGC, pod, new(int64(0)))
 }
 
 // gone deletes the pods of a node that does not exist, after a while.
@@ -360,26 +411,14 @@ func (n *nodes) gone(ctx context.Context, name string) (controller.Result, error
 	if left := time.Until(since.Add(goneGrace)); left > 0 {
 		return controller.Result{After: left}, nil
 	}
-	if _, err := client.Nodes.Get(ctx, n.client, "", name); !apierrors.IsNotFound(err) { // nodelifecycle-N1
+	if _, err := client.Nodes.Get(ctx, n.podGC, "", name); !apierrors.IsNotFound(err) { // nodelifecycle-N1
 		return controller.Result{}, cmp.Or(err, controller.Again("the node exists"))
 	}
-	none := int64(0)
 	var errs []error
 	for _, pod := range pods {
-		var err error
-		if !podstate.Finished(pod) {
-			err = n.patchStatus(ctx, pod, map[string]any{
-				"phase": corev1.PodFailed,
-				"conditions": []any{patchOf(corev1.PodCondition{
-					Type: corev1.DisruptionTarget, Status: corev1.ConditionTrue,
-					Reason: "DeletionByPodGC", Message: "PodGC: node no longer exists",
-				})},
-			})
-		}
-		if err == nil {
-			err = n.remove(ctx, pod, &none)
-		}
-		errs = append(errs, err)
+		errs = append(errs, n.collect(ctx, pod, &corev1.PodCondition{
+			Type: corev1.DisruptionTarget, Status: corev1.ConditionTrue, Reason: "DeletionByPodGC", Message: "PodGC: node no longer exists",
+		}))
 	}
 	return controller.Result{}, errors.Join(errs...)
 }
@@ -397,7 +436,7 @@ func (n *nodes) removeFinished(ctx context.Context, _ controller.Key) (controlle
 	none := int64(0)
 	var errs []error
 	for _, pod := range pods[:surplus] {
-		errs = append(errs, n.remove(ctx, pod, &none))
+		errs = append(errs, n.remove(ctx, n.podGC, pod, &none))
 	}
 	return controller.Result{}, errors.Join(errs...)
 }

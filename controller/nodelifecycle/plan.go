@@ -44,6 +44,11 @@ func nodeReady(node *corev1.Node) corev1.ConditionStatus {
 	return "" // it has just been created, and its agent will say
 }
 
+// outOfService reports whether an administrator says that nothing runs on a node any more.
+func outOfService(node *corev1.Node) bool {
+	return slices.ContainsFunc(node.Spec.Taints, func(t corev1.Taint) bool { return t.Key == corev1.TaintNodeOutOfService })
+}
+
 // ourTaints are the taints that follow from the conditions of a node. This controller sets and removes them, whatever other
 // clients write.
 var ourTaints = [...]string{

@@ -86,11 +86,9 @@ func (v *statefulView) planClaims(plan *statefulPlan) {
 	if len(v.set.Spec.VolumeClaimTemplates) == 0 || v.set.DeletionTimestamp != nil {
 		return
 	}
-	places, surplus := v.split()
-	for i, pod := range places {
-		if pod != nil {
-			v.planPlace(i+v.start(), pod, false, &plan.claims)
-		}
+	at, surplus := v.split()
+	for _, i := range at.sorted() {
+		v.planPlace(i+v.start(), at[i], false, &plan.claims)
 	}
 	for _, pod := range surplus {
 		n, _ := ordinalOf(v.set.Name, pod.Name)

@@ -11,6 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/sampan-io/sampan/controller/dependents"
+	"github.com/sampan-io/sampan/controller/rolling"
 	"github.com/sampan-io/sampan/internal/podstate"
 )
 
@@ -102,12 +103,12 @@ func (v *daemonView) available(pod *corev1.Pod, plan *daemonPlan) bool {
 
 // margins returns by how many nodes an update may be ahead, and how many may be without a
 // pod that serves.
-func (v *daemonView) margins(desired int32) (surge, unavailable int32, rolling bool) {
+func (v *daemonView) margins(desired int32) (surge, unavailable int32, ok bool) {
 	u := v.set.Spec.UpdateStrategy
 	if u.Type != appsv1.RollingUpdateDaemonSetStrategyType || u.RollingUpdate == nil {
 		return 0, 0, false
 	}
-	surge, unavailable = dependents.Share(u.RollingUpdate.MaxSurge, desired, true), dependents.Share(u.RollingUpdate.MaxUnavailable, desired, true)
+	surge, unavailable = rolling.Share(u.RollingUpdate.MaxSurge, desired, true), rolling.Share(u.RollingUpdate.MaxUnavailable, desired, true)
 	if surge == 0 && unavailable == 0 {
 		unavailable = 1
 	}
@@ -132,12 +133,12 @@ func (v *daemonView) plan() (plan daemonPlan) {
 			desired++
 		}
 	}
-	surge, unavailable, rolling := v.margins(desired)
+	surge, unavailable, ok := v.margins(desired)
 	for _, b := range berths {
 		v.keep(b, surge > 0, &plan)
 	}
 	switch {
-	case !rolling:
+	case !ok:
 	case surge > 0:
 		v.overtake(berths, surge, &plan)
 	default:

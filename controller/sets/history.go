@@ -192,9 +192,9 @@ func (h *history) forget(ctx context.Context, o recorded, r record, inUse func(*
 	return nil
 }
 
-// surplus returns the revisions that the history has no room for.
+// surplus returns the revisions that the history has no room for. With a negative limit it keeps all.
 func surplus(o recorded, r record, inUse func(*appsv1.ControllerRevision) bool) []*appsv1.ControllerRevision {
-	if o.limit == nil || o.GetDeletionTimestamp() != nil {
+	if o.limit == nil || *o.limit < 0 || o.GetDeletionTimestamp() != nil {
 		return nil
 	}
 	old := slices.DeleteFunc(slices.Clone(r.all), func(one *appsv1.ControllerRevision) bool { return one == r.present || inUse(one) })

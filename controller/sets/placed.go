@@ -18,6 +18,6 @@ func Tasks(config controller.Config) []run.Task {
 	config, caches := config.WithDefaults()
 	pods := cache.Of(config.Caches, client.Pods, dependents.Indexes[*corev1.Pod]())
 	revisions := cache.Of(config.Caches, client.ControllerRevisions, dependents.Indexes[*appsv1.ControllerRevision]())
-	stateful, daemons := newStatefulSets(config, pods, revisions), newDaemonSets(config, pods, revisions)
+	stateful, daemons := newStatefulSets(config.For("statefulset-controller"), pods, revisions), newDaemonSets(config.For("daemon-set-controller"), pods, revisions)
 	return slices.Concat([]run.Task{caches}, stateful.Tasks(), daemons.Tasks())
 }

@@ -13,7 +13,6 @@ import (
 	"github.com/sampan-io/sampan/client"
 	"github.com/sampan-io/sampan/client/cache"
 	"github.com/sampan-io/sampan/client/clienttest"
-	"github.com/sampan-io/sampan/controller"
 	"github.com/sampan-io/sampan/controller/controllertest"
 	"github.com/sampan-io/sampan/controller/sets"
 	"github.com/sampan-io/sampan/internal/run"
@@ -23,7 +22,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // tasks are the controllers under test.
 func tasks(c client.Interface, caches *cache.Shared) []run.Task {
-	return sets.Tasks(controller.Config{Client: c, Caches: caches})
+	return sets.Tasks(controllertest.Config(c, caches))
 }
 
 func controlling(t *testing.T, f func(t *testing.T, s *clienttest.Server), objs ...client.Object) {

@@ -2,6 +2,8 @@ package sets
 
 import (
 	"cmp"
+	"iter"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -12,6 +14,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/sampan-io/sampan/controller/dependents"
+	"github.com/sampan-io/sampan/controller/rolling"
 	"github.com/sampan-io/sampan/internal/podstate"
 )
 
@@ -92,9 +95,36 @@ func (v *statefulView) revisionFor(ordinal int) string {
 	return v.update
 }
 
-// split returns the pods by ordinal, and the pods whose ordinals are not wanted, the highest first.
-func (v *statefulView) split() (places []*corev1.Pod, surplus []*corev1.Pod) {
-	places = make([]*corev1.Pod, v.want())
+// places are the pods of a set by their place, which is the ordinal from the first one on. A set may want two billion, so
+// there is nothing here for a pod that does not exist.
+type places map[int]*corev1.Pod
+
+// sorted returns the places that have a pod.
+func (ps places) sorted() []int { return slices.Sorted(maps.Keys(ps)) }
+
+// upTo iterates over the first want places in order, with nil for a pod that does not exist. After missing of these it
+// leaves out the others.
+func (ps places) upTo(want, missing int) iter.Seq2[int, *corev1.Pod] {
+	return func(yield func(int, *corev1.Pod) bool) {
+		next := 0
+		for _, i := range append(ps.sorted(), want) {
+			for ; next < i && missing > 0; next++ {
+				missing--
+				if !yield(next, nil) {
+					return
+				}
+			}
+			if i == want || !yield(i, ps[i]) {
+				return
+			}
+			next = i + 1
+		}
+	}
+}
+
+// split returns the pods by place, and the pods whose ordinals are not wanted, the highest first.
+func (v *statefulView) split() (at places, surplus []*corev1.Pod) {
+	at = places{}
 	number := map[*corev1.Pod]int{}
 	for _, p := range v.pods {
 		n, ok := ordinalOf(v.set.Name, p.Name)
@@ -102,14 +132,14 @@ func (v *statefulView) split() (places []*corev1.Pod, surplus []*corev1.Pod) {
 			continue
 		}
 		number[p] = n
-		if i := n - v.start(); i >= 0 && i < len(places) {
-			places[i] = p
+		if i := n - v.start(); i >= 0 && i < v.want() {
+			at[i] = p
 		} else {
 			surplus = append(surplus, p)
 		}
 	}
 	slices.SortFunc(surplus, func(a, b *corev1.Pod) int { return cmp.Compare(number[b], number[a]) })
-	return places, surplus
+	return at, surplus
 }
 
 func (v *statefulView) least() time.Duration {
@@ -143,8 +173,8 @@ func (v *statefulView) planPods() (plan statefulPlan) {
 		return plan
 	}
 	ordered := v.set.Spec.PodManagementPolicy != appsv1.ParallelPodManagement
-	places, surplus := v.split()
-	for i, p := range places {
+	at, surplus := v.split()
+	for i, p := range at.upTo(v.want(), dependents.MaxBurst) {
 		wait := v.place(i+v.start(), p, &plan)
 		if ordered && wait {
 			return plan
@@ -154,7 +184,7 @@ func (v *statefulView) planPods() (plan statefulPlan) {
 		return plan
 	}
 	if v.rolling() {
-		v.replace(places, &plan)
+		v.replace(at, &plan)
 	}
 	return plan
 }
@@ -207,14 +237,16 @@ func (v *statefulView) allServe(pods []*corev1.Pod, plan *statefulPlan) bool {
 
 // replace removes pods of an outdated template that serve, the last first, as many as may be missing at a time. Those
 // that do not serve are removed as well: in order there are none here, because the update waits until all pods serve.
-func (v *statefulView) replace(places []*corev1.Pod, plan *statefulPlan) {
+func (v *statefulView) replace(at places, plan *statefulPlan) {
 	room := int32(1)
 	if r := v.set.Spec.UpdateStrategy.RollingUpdate; r != nil && r.MaxUnavailable != nil {
-		room = max(1, dependents.Share(r.MaxUnavailable, int32(v.want()), true))
+		room = max(1, rolling.Share(r.MaxUnavailable, int32(v.want()), true))
 	}
+	room -= int32(v.want() - len(at))
 	var serving []*corev1.Pod // outdated
-	for i, p := range slices.Backward(places) {
-		old := p != nil && p.DeletionTimestamp == nil && !podstate.Finished(p) &&
+	for _, i := range slices.Backward(at.sorted()) {
+		p := at[i]
+		old := p.DeletionTimestamp == nil && !podstate.Finished(p) &&
 			i+v.start() >= v.first() && revisionOfPod(p) != v.update
 		switch {
 		case !v.serves(p, plan):

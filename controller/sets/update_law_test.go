@@ -8,7 +8,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"pgregory.net/rapid"
 
-	"github.com/sampan-io/sampan/controller/dependents"
+	"github.com/sampan-io/sampan/controller/rolling"
 	"github.com/sampan-io/sampan/internal/podstate"
 	"github.com/sampan-io/sampan/internal/storytest"
 )
@@ -97,7 +97,7 @@ func TestAnUpdateOfAStatefulSetKeepsItsLimits(t *testing.T) {
 			want := *s.set.Spec.Replicas
 			room := int32(1)
 			if r := s.set.Spec.UpdateStrategy.RollingUpdate; r.MaxUnavailable != nil {
-				room = dependents.Share(r.MaxUnavailable, want, true)
+				room = rolling.Share(r.MaxUnavailable, want, true)
 			}
 			if after := serving(); after < min(before, want-room) {
 				rt.Fatalf("%d pods serve, want at least %d: %s", after, min(before, want-room), s.all())

@@ -1,5 +1,5 @@
 // Package volumes holds the controllers of PersistentVolumeClaims and PersistentVolumes: the binder, the protection of
-// claims and volumes that are in use, and the controller that creates claims for generic ephemeral volumes.
+// claims, volumes and VolumeAttributesClasses that are in use, and the controller that creates claims for generic ephemeral volumes.
 //
 // The changes of a claim ([planClaim]) or a volume ([planVolume]) are a pure function of the object and the state of the
 // cluster, and tested with stories. Package internal/volumefit says which volume fits a claim, here and in the scheduler.

@@ -15,7 +15,8 @@ import (
 // protector keeps claims and volumes that are in use (volumes-V5) from being deleted: each has a finalizer, which is removed
 // when the object is being deleted and is not in use.
 type protector struct {
-	*objects
+	*objects                       // for claims
+	volume                *objects // for volumes
 	claimLoop, volumeLoop *controller.Loop
 }
 
@@ -50,7 +51,7 @@ func (p *protector) subscribe() {
 	})
 }
 
-func (p *protector) claim(ctx context.Context, key controller.Key) (controller.Result, error) {
+func (p *protector) protectClaim(ctx context.Context, key controller.Key) (controller.Result, error) {
 	c, ok := p.claims.Get(key.Namespace, key.Name)
 	if !ok || !guards(c, volumefit.Protection) {
 		return controller.Result{}, nil
@@ -69,7 +70,7 @@ func (p *protector) claim(ctx context.Context, key controller.Key) (controller.R
 	return controller.Result{}, err
 }
 
-func (p *protector) volume(ctx context.Context, key controller.Key) (controller.Result, error) {
+func (p *protector) protectVolume(ctx context.Context, key controller.Key) (controller.Result, error) {
 	v, ok := p.volumes.Get("", key.Name)
 	if !ok || !guards(v, volumefit.VolumeProtection) {
 		return controller.Result{}, nil
@@ -83,7 +84,7 @@ func (p *protector) volume(ctx context.Context, key controller.Key) (controller.
 	default:
 		next.Finalizers = slices.DeleteFunc(next.Finalizers, func(f string) bool { return f == volumefit.VolumeProtection })
 	}
-	_, err := p.updateVolume(ctx, next, "")
+	_, err := p.volume.updateVolume(ctx, next, "")
 	return controller.Result{}, err
 }
 

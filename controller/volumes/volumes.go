@@ -21,13 +21,19 @@ const (
 	ephemeralName        = "ephemeral-volume-controller"
 )
 
-// objects is what the controllers read.
+// objects is what the controllers read, and the client with which one of them writes.
 type objects struct {
 	client  client.Interface
 	claims  *cache.Cache[*corev1.PersistentVolumeClaim]
 	volumes *cache.Cache[*corev1.PersistentVolume]
 	classes *cache.Cache[*storagev1.StorageClass]
 	pods    *cache.Cache[*corev1.Pod]
+}
+
+// as returns o with the client of an account.
+func (o objects) as(config controller.Config, account string) *objects {
+	o.client = config.For(account).Client
+	return &o
 }
 
 // The indexes.
@@ -41,8 +47,7 @@ const (
 // Tasks returns the controllers, to be run together as one stage.
 func Tasks(config controller.Config) []run.Task {
 	config, caches := config.WithDefaults()
-	o := &objects{
-		client: config.Client,
+	o := objects{
 		claims: cache.Of(config.Caches, client.PersistentVolumeClaims, cache.Indexes[*corev1.PersistentVolumeClaim]{byVolume: named, byState: state}),
 		volumes: cache.Of(config.Caches, client.PersistentVolumes, cache.Indexes[*corev1.PersistentVolume]{byClaim: func(v *corev1.PersistentVolume) []string {
 			if ref := v.Spec.ClaimRef; ref != nil {
@@ -59,20 +64,28 @@ func Tasks(config controller.Config) []run.Task {
 			Needs: []<-chan struct{}{o.claims.Ready(), o.volumes.Ready(), o.classes.Ready(), o.pods.Ready()},
 		})
 	}
-	b := &binder{objects: o, events: client.NewRecorder(config.Client, "persistentvolume-controller", "", config.Log), lastEvents: map[controller.Key]event{}}
+	b := &binder{objects: o.as(config, "persistent-volume-binder"), lastEvents: map[controller.Key]event{}}
+	b.events = client.NewRecorder(b.client, "persistentvolume-controller", "", config.Log)
 	b.loop = loop(binderName, b.reconcile)
 	b.subscribe()
-	p := &protector{objects: o}
-	p.claimLoop, p.volumeLoop = loop(claimProtectionName, p.claim), loop(volumeProtectionName, p.volume)
+	p := &protector{objects: o.as(config, "pvc-protection-controller"), volume: o.as(config, "pv-protection-controller")}
+	p.claimLoop, p.volumeLoop = loop(claimProtectionName, p.protectClaim), loop(volumeProtectionName, p.protectVolume)
 	p.subscribe()
-	m := &maker{objects: o, events: client.NewRecorder(config.Client, "ephemeral_volume", "", config.Log)}
+	a := &attributes{objects: o.as(config, attributesName), attributeClasses: cache.Of(config.Caches, client.VolumeAttributesClasses, nil)}
+	a.loop = controller.New(controller.Options{
+		Name: attributesName, Reconcile: a.reconcile, Workers: config.Workers, Log: config.Log,
+		Needs: []<-chan struct{}{a.attributeClasses.Ready(), o.claims.Ready(), o.volumes.Ready()},
+	})
+	a.subscribe()
+	m := &maker{objects: o.as(config, "ephemeral-volume-controller")}
+	m.events = client.NewRecorder(m.client, "ephemeral_volume", "", config.Log)
 	m.loop = loop(ephemeralName, m.reconcile)
 	m.subscribe()
 	return []run.Task{
 		caches,
 		{Name: binderName + "-events", Run: b.events.Run},
 		{Name: ephemeralName + "-events", Run: m.events.Run},
-		b.loop.Task(), p.claimLoop.Task(), p.volumeLoop.Task(), m.loop.Task(),
+		b.loop.Task(), p.claimLoop.Task(), p.volumeLoop.Task(), a.loop.Task(), m.loop.Task(),
 	}
 }
 

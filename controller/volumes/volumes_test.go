@@ -14,7 +14,6 @@ import (
 	"github.com/sampan-io/sampan/client"
 	"github.com/sampan-io/sampan/client/cache"
 	"github.com/sampan-io/sampan/client/clienttest"
-	"github.com/sampan-io/sampan/controller"
 	"github.com/sampan-io/sampan/controller/controllertest"
 	"github.com/sampan-io/sampan/controller/volumes"
 	"github.com/sampan-io/sampan/internal/run"
@@ -25,7 +24,7 @@ import (
 )
 
 func tasks(c client.Interface, caches *cache.Shared) []run.Task {
-	return volumes.Tasks(controller.Config{Client: c, Caches: caches})
+	return volumes.Tasks(controllertest.Config(c, caches))
 }
 
 // withScheduler adds our scheduler to the controllers.

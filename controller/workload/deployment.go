@@ -77,6 +77,12 @@ func (d *deployments) podsOf(set *appsv1.ReplicaSet) []*corev1.Pod {
 }
 
 func (d *deployments) reconcile(ctx context.Context, one *appsv1.Deployment) (controller.Result, error) {
+	if changed := handBack(one); changed != nil {
+		if err := d.Write(ctx, changed, ""); err != nil {
+			return controller.Result{}, err
+		}
+		return controller.Result{}, nil // the write queues it again
+	}
 	owner := d.Owner(one)
 	sets, err := d.sets.Claim(ctx, owner, "")
 	if err != nil {
@@ -202,7 +208,7 @@ func (d *deployments) goBack(ctx context.Context, one *appsv1.Deployment, back *
 	if err != nil {
 		return err
 	}
-	if err := d.Write(ctx, changed); err != nil {
+	if err := d.Write(ctx, changed, rollbackManager); err != nil {
 		return fmt.Errorf("roll back: %w", err)
 	}
 	kind := corev1.EventTypeWarning

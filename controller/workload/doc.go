@@ -9,6 +9,8 @@
 //	             current.
 //	workload-W2  A pod of a Job is counted exactly once, even after a crash: it has a finalizer until its UID is in the
 //	             status of the Job, and the UID is removed from there when the finalizer has been.
+//	             With backoffLimitPerIndex the last failed pod of an index keeps the finalizer until the next pod of the
+//	             index has the number of failures in an annotation.
 //	workload-W3  A step of a rollout never has more than replicas + maxSurge pods of a Deployment nor, as far as the
 //	             statuses of its ReplicaSets are current, less than replicas - maxUnavailable available ones.
 //
@@ -27,6 +29,6 @@
 // True with reason ProgressDeadlineExceeded, PodsFail or CanariesAborted. A template is rolled back automatically only
 // once, and a template that was the target of a rollback never is, so that there is no loop.
 //
-// Not implemented: podFailurePolicy, successPolicy and backoffLimitPerIndex of Jobs. Package sets has the controllers of
+// Package sets has the controllers of
 // pods with an identity, package garbage deletes the dependents of deleted owners.
 package workload

@@ -26,6 +26,7 @@ const managedHere = "kubernetes.io/job-controller"
 type jobs struct {
 	*dependents.Controller[*batchv1.Job]
 	work    *dependents.Pods
+	ttl     *finishedJobs
 	orphans *controller.Loop // of pods whose finalizer no Job will take away
 }
 
@@ -37,6 +38,7 @@ func newJobs(config controller.Config, pods *cache.Cache[*corev1.Pod]) *jobs {
 		Needs:    []<-chan struct{}{pods.Ready()}, Reconcile: j.reconcile,
 	})
 	j.work = dependents.NewPods(j.Controller, pods)
+	j.ttl = newFinishedJobs(config.For("ttl-after-finished-controller"), j.Objects)
 	j.orphans = controller.New(controller.Options{
 		Name: "job-orphans", Reconcile: j.freeOrphan, Workers: config.Workers, Log: config.Log,
 		Needs: []<-chan struct{}{j.Objects.Ready(), pods.Ready()},
@@ -52,7 +54,7 @@ func newJobs(config controller.Config, pods *cache.Cache[*corev1.Pod]) *jobs {
 	return j
 }
 
-func (j *jobs) tasks() []run.Task { return append(j.Tasks(), j.orphans.Task()) }
+func (j *jobs) tasks() []run.Task { return append(j.Tasks(), j.orphans.Task(), j.ttl.loop.Task()) }
 
 // podChanged looks after pods that no job will count.
 func (j *jobs) podChanged(_, pod *corev1.Pod) {
@@ -79,7 +81,7 @@ func (j *jobs) reconcile(ctx context.Context, job *batchv1.Job) (controller.Resu
 	if n := len(plan.create); n > 0 {
 		// Pods come before the status, so that they start sooner and the status counts
 		// them already. The account (workload-W2) is not concerned.
-		failure = j.work.Create(ctx, job, n, func(i int) *corev1.Pod { return jobPod(job, plan.create[i]) })
+		failure = j.work.Create(ctx, job, n, func(i int) *corev1.Pod { return jobPod(job, plan.create[i], plan.replaced[plan.create[i]]) })
 		if ctx.Err() != nil {
 			return controller.Result{}, nil
 		}
@@ -88,15 +90,7 @@ func (j *jobs) reconcile(ctx context.Context, job *batchv1.Job) (controller.Resu
 	if err := errors.Join(failure, j.carryOut(ctx, job, plan)); err != nil {
 		return controller.Result{}, err
 	}
-	after := plan.after
-	if current, ok := j.Objects.Get(job.Namespace, job.Name); ok {
-		if left, limited := expiry(current, time.Now()); limited && left <= 0 {
-			return controller.Result{}, j.expire(ctx, current)
-		} else if limited {
-			after = left
-		}
-	}
-	return controller.Result{After: after}, nil
+	return controller.Result{After: plan.after}, nil
 }
 
 // carryOut writes the status and does what depends on it. Each step that changes
@@ -120,29 +114,6 @@ func (j *jobs) carryOut(ctx context.Context, job *batchv1.Job, plan jobPlan) err
 		errs = append(errs, j.work.Remove(ctx, job, plan.remove, batchv1.JobTrackingFinalizer))
 	}
 	return errors.Join(errs...)
-}
-
-// expire deletes a job whose time to live is over, if it still is.
-func (j *jobs) expire(ctx context.Context, job *batchv1.Job) error {
-	fresh, err := client.Jobs.Get(ctx, j.Client, job.Namespace, job.Name)
-	if apierrors.IsNotFound(err) {
-		return nil
-	}
-	if err != nil {
-		return err
-	}
-	if left, limited := expiry(fresh, time.Now()); !limited || left > 0 {
-		return controller.Again("ttlSecondsAfterFinished was changed")
-	}
-	foreground := metav1.DeletePropagationForeground
-	err = client.Jobs.Delete(ctx, j.Client, job.Namespace, job.Name, metav1.DeleteOptions{
-		PropagationPolicy: &foreground,
-		Preconditions:     &metav1.Preconditions{UID: &fresh.UID, ResourceVersion: &fresh.ResourceVersion},
-	})
-	if apierrors.IsNotFound(err) {
-		return nil
-	}
-	return err
 }
 
 // freeOrphan takes the finalizer from a pod that no job will count: its job is gone, or

@@ -22,6 +22,10 @@ const (
 	maxBackoff   = 10 * time.Minute
 
 	defaultBackoffLimit = 6
+
+	// maxUncounted is the number of UIDs in status.uncountedTerminatedPods, which keeps a Job small, as upstream. Other
+	// finished pods keep their finalizer until these are counted.
+	maxUncounted = 500
 )
 
 // A jobPlan is what a Job needs now.
@@ -32,6 +36,8 @@ type jobPlan struct {
 	release []*corev1.Pod // to lose the finalizer once the status, which counts them, is written (workload-W2)
 	remove  []*corev1.Pod
 	after   time.Duration // when time alone may ask for something; 0 means never
+
+	replaced map[int]*corev1.Pod // the last failed pod of indexes without another one, if each index has its limit
 }
 
 type jobEvent struct{ kind, reason, message string }
@@ -44,13 +50,19 @@ type jobPlanner struct {
 	plan jobPlan
 
 	done   intervals // completed indexes, of an Indexed job
+	lost   intervals // failed indexes, of a job with a limit for each
 	active []*corev1.Pod
 	ending []*corev1.Pod // being deleted, and still running
+
+	// Finished pods for which the uncounted lists have no space.
+	postponed     map[types.UID]bool
+	moreSucceeded int
+	moreFailed    int
 }
 
 // planJob compares what a Job wants with its pods, all that there are.
 func planJob(job *batchv1.Job, pods []*corev1.Pod, now time.Time) jobPlan {
-	p := &jobPlanner{job: job, pods: pods, now: now.Truncate(time.Second)}
+	p := &jobPlanner{job: job, pods: pods, now: now.Truncate(time.Second), postponed: map[types.UID]bool{}}
 	p.plan.status = *job.Status.DeepCopy()
 	if jobEnd(&job.Status) != nil || job.DeletionTimestamp != nil {
 		// Nothing counts any more: let the pods go.
@@ -109,7 +121,7 @@ func failedFor(job *batchv1.Job, pod *corev1.Pod) bool {
 }
 
 func replacesOnlyFailed(job *batchv1.Job) bool {
-	return job.Spec.PodReplacementPolicy != nil && *job.Spec.PodReplacementPolicy == batchv1.Failed
+	return job.Spec.PodFailurePolicy != nil || job.Spec.PodReplacementPolicy != nil && *job.Spec.PodReplacementPolicy == batchv1.Failed
 }
 
 // count brings the counters up to date (workload-W2). Each UID goes from a finished pod with
@@ -148,21 +160,26 @@ func (p *jobPlanner) count() {
 	}
 	u.Succeeded = settle(u.Succeeded, &bySuccess)
 	u.Failed = settle(u.Failed, &s.Failed)
+	p.failIndexes()
 	for _, pod := range p.pods {
 		if !tracked(pod) || slices.Contains(u.Succeeded, pod.UID) || slices.Contains(u.Failed, pod.UID) {
 			continue
 		}
 		switch {
 		case pod.Status.Phase == corev1.PodSucceeded:
+			if !indexed(p.job) && p.full() {
+				p.postponed[pod.UID] = true
+				p.moreSucceeded++
+				continue
+			}
 			p.plan.release = append(p.plan.release, pod)
 			if i := completionIndex(pod); !indexed(p.job) {
 				u.Succeeded = append(u.Succeeded, pod.UID)
 			} else if i >= 0 && i < int(*p.job.Spec.Completions) {
 				p.done = p.done.with(i) // the list of indexes is the account, and repeating it does no harm
 			}
-		case failedFor(p.job, pod):
-			p.plan.release = append(p.plan.release, pod)
-			u.Failed = append(u.Failed, pod.UID)
+		case failedFor(p.job, pod) && !p.delayed(pod):
+			p.release(pod)
 		}
 	}
 	s.Succeeded = bySuccess
@@ -185,13 +202,90 @@ func (p *jobPlanner) count() {
 	s.Active, *s.Terminating = int32(len(p.active)), int32(len(p.ending))
 }
 
+// failIndexes finds the failed indexes of a job with a limit for each, and the last failed pod of each index without
+// another one. That pod keeps its finalizer until the next pod of the index has its number of failures.
+func (p *jobPlanner) failIndexes() {
+	if !indexed(p.job) || !limitedPerIndex(p.job) {
+		return
+	}
+	s, done := &p.plan.status, p.done
+	if s.FailedIndexes != nil {
+		p.lost = parseIntervals(*s.FailedIndexes)
+	}
+	taken := intervals{}
+	for _, pod := range p.pods {
+		i := completionIndex(pod)
+		switch {
+		case podstate.Active(pod):
+			taken = taken.with(i)
+		case !tracked(pod) || i >= int(*p.job.Spec.Completions):
+		case pod.Status.Phase == corev1.PodSucceeded:
+			done = done.with(i)
+		case failedFor(p.job, pod) && failsIndex(p.job, pod):
+			p.lost = p.lost.with(i)
+		}
+	}
+	s.FailedIndexes = new(p.lost.String())
+	p.plan.replaced = map[int]*corev1.Pod{}
+	for _, pod := range p.pods {
+		i := completionIndex(pod)
+		if i < 0 || i >= int(*p.job.Spec.Completions) || !tracked(pod) || slices.Contains(s.UncountedTerminatedPods.Failed, pod.UID) ||
+			!failedFor(p.job, pod) || done.has(i) || p.lost.has(i) || taken.has(i) {
+			continue
+		}
+		if last := p.plan.replaced[i]; last == nil || failuresBefore(last) <= failuresBefore(pod) && !endOf(pod).Before(endOf(last)) {
+			p.plan.replaced[i] = pod
+		}
+	}
+}
+
+func failuresBefore(pod *corev1.Pod) int {
+	counted, ignored := failuresOf(pod)
+	return counted + ignored
+}
+
+// delayed reports whether a failed pod keeps its finalizer for the next one of its index.
+func (p *jobPlanner) delayed(pod *corev1.Pod) bool {
+	other := p.plan.replaced[completionIndex(pod)]
+	return other != nil && other.UID == pod.UID
+}
+
+// full reports whether the uncounted lists have no space.
+func (p *jobPlanner) full() bool {
+	u := p.plan.status.UncountedTerminatedPods
+	return len(u.Succeeded)+len(u.Failed) >= maxUncounted
+}
+
+// release releases a failed pod, and counts it unless the podFailurePolicy ignores it. If there is no space to count it,
+// it is postponed.
+func (p *jobPlanner) release(pod *corev1.Pod) {
+	i := completionIndex(pod)
+	u := p.plan.status.UncountedTerminatedPods
+	valid := !indexed(p.job) || i >= 0 && i < int(*p.job.Spec.Completions)
+	if valid && matchFailure(p.job.Spec.PodFailurePolicy, pod).counts() && !slices.Contains(u.Failed, pod.UID) {
+		if p.full() {
+			p.postponed[pod.UID] = true
+			p.moreFailed++
+			return
+		}
+		u.Failed = append(u.Failed, pod.UID)
+	}
+	p.plan.release = append(p.plan.release, pod)
+}
+
 // succeeded and failed count pods whether they are accounted for yet or not.
 func (p *jobPlanner) succeeded() int {
-	return int(p.plan.status.Succeeded) + len(p.plan.status.UncountedTerminatedPods.Succeeded)
+	return int(p.plan.status.Succeeded) + len(p.plan.status.UncountedTerminatedPods.Succeeded) + p.moreSucceeded
 }
 
 func (p *jobPlanner) failed() int {
-	return int(p.plan.status.Failed) + len(p.plan.status.UncountedTerminatedPods.Failed)
+	n := int(p.plan.status.Failed) + len(p.plan.status.UncountedTerminatedPods.Failed) + p.moreFailed
+	for _, pod := range p.plan.replaced {
+		if matchFailure(p.job.Spec.PodFailurePolicy, pod).counts() {
+			n++
+		}
+	}
+	return n
 }
 
 // verdict says whether the job is decided, and if so takes away what still runs and
@@ -206,10 +300,19 @@ func (p *jobPlanner) verdict() bool {
 	case success != nil:
 		interim, final = batchv1.JobSuccessCriteriaMet, batchv1.JobComplete
 		reason, message = success.Reason, success.Message
+	case p.failureMessage() != "":
+		reason, message = batchv1.JobReasonPodFailurePolicy, p.failureMessage()
 	case p.pastBackoffLimit():
 		reason, message = batchv1.JobReasonBackoffLimitExceeded, "Job has reached the specified backoff limit"
 	case p.pastDeadline():
 		reason, message = batchv1.JobReasonDeadlineExceeded, "Job was active longer than specified deadline"
+	case p.job.Spec.MaxFailedIndexes != nil && p.lost.len() > int(*p.job.Spec.MaxFailedIndexes):
+		reason, message = batchv1.JobReasonMaxFailedIndexesExceeded, "Job has exceeded the specified maximal number of failed indexes"
+	case p.lost.len() > 0 && p.lost.len()+p.done.len() >= int(*p.job.Spec.Completions):
+		reason, message = batchv1.JobReasonFailedIndexes, "Job has failed indexes"
+	case p.rule() >= 0:
+		interim, final = batchv1.JobSuccessCriteriaMet, batchv1.JobComplete
+		reason, message = batchv1.JobReasonSuccessPolicy, fmt.Sprintf("Matched rules at index %d", p.rule())
 	case p.complete():
 		interim, final = batchv1.JobSuccessCriteriaMet, batchv1.JobComplete
 		reason, message = batchv1.JobReasonCompletionsReached, "Reached expected number of succeeded pods"
@@ -218,18 +321,27 @@ func (p *jobPlanner) verdict() bool {
 	}
 	p.set(interim, corev1.ConditionTrue, reason, message)
 	p.plan.remove = p.active
-	for _, pod := range p.ending {
-		if tracked(pod) && !slices.Contains(p.plan.release, pod) {
+	for _, pod := range p.pods {
+		switch {
+		case !tracked(pod) || p.postponed[pod.UID] || slices.Contains(p.plan.release, pod):
+		case final == batchv1.JobFailed || failedFor(p.job, pod):
+			p.release(pod) // all pods of a failed job failed
+		case slices.Contains(p.ending, pod):
 			p.plan.release = append(p.plan.release, pod) // how it ends does not matter any more
 		}
 	}
+	// An active pod that cannot be counted yet is deleted later.
+	p.plan.remove = slices.DeleteFunc(slices.Clone(p.plan.remove), func(pod *corev1.Pod) bool { return p.postponed[pod.UID] })
 	u := s.UncountedTerminatedPods
-	if len(p.active) > 0 || len(p.ending) > 0 || len(u.Succeeded) > 0 || len(u.Failed) > 0 {
+	if len(p.postponed) > 0 || len(p.active) > 0 || len(p.ending) > 0 || len(u.Succeeded) > 0 || len(u.Failed) > 0 {
 		return true
 	}
 	p.set(final, corev1.ConditionTrue, reason, message)
 	if final == batchv1.JobComplete {
 		s.CompletionTime = &metav1.Time{Time: p.now}
+		if c := p.job.Spec.Completions; c != nil && s.Succeeded > *c {
+			p.event(corev1.EventTypeWarning, "TooManySucceededPods", "Too many succeeded pods running after completion count reached")
+		}
 		p.event(corev1.EventTypeNormal, "Completed", "Job completed")
 	} else {
 		p.event(corev1.EventTypeWarning, reason, message)
@@ -245,6 +357,26 @@ func (p *jobPlanner) complete() bool {
 		return p.succeeded() > 0 && len(p.active) == 0 && len(p.ending) == 0
 	}
 	return p.succeeded() >= int(*p.job.Spec.Completions)
+}
+
+// failureMessage returns why a failed pod fails the job by its podFailurePolicy, or nothing.
+func (p *jobPlanner) failureMessage() string {
+	for _, pod := range p.pods {
+		if failedFor(p.job, pod) {
+			if m := matchFailure(p.job.Spec.PodFailurePolicy, pod); m.message != "" {
+				return m.message
+			}
+		}
+	}
+	return ""
+}
+
+// rule returns the index of the rule of the successPolicy that is fulfilled, or -1.
+func (p *jobPlanner) rule() int {
+	if !indexed(p.job) {
+		return -1
+	}
+	return matchSuccess(p.job.Spec.SuccessPolicy, int(*p.job.Spec.Completions), p.done)
 }
 
 func (p *jobPlanner) pastBackoffLimit() bool {
@@ -311,6 +443,10 @@ func (p *jobPlanner) populate() {
 	if n <= 0 {
 		return
 	}
+	if limitedPerIndex(p.job) {
+		p.plan.create, p.plan.after = p.dueIndexes(p.indexes(n))
+		return
+	}
 	if wait := p.backoff(); wait > 0 {
 		p.plan.after = wait
 		return
@@ -350,6 +486,11 @@ func (p *jobPlanner) indexes(n int) []int {
 		return next
 	}
 	taken := p.done
+	for _, r := range p.lost {
+		for i := r[0]; i <= r[1]; i++ {
+			taken = taken.with(i)
+		}
+	}
 	for _, pod := range p.active {
 		taken = taken.with(completionIndex(pod))
 	}
@@ -364,6 +505,31 @@ func (p *jobPlanner) indexes(n int) []int {
 		}
 	}
 	return next
+}
+
+// dueIndexes returns those indexes whose back-off is over; if there are none, how long it takes until the first one's is.
+func (p *jobPlanner) dueIndexes(indexes []int) (due []int, wait time.Duration) {
+	for _, i := range indexes {
+		last := p.plan.replaced[i]
+		if last == nil {
+			due = append(due, i)
+			continue
+		}
+		if left := endOf(last).Add(pauseAfter(failuresBefore(last) + 1)).Sub(p.now); left <= 0 {
+			due = append(due, i)
+		} else {
+			wait = dependents.Sooner(wait, left)
+		}
+	}
+	if len(due) > 0 {
+		return due, 0
+	}
+	return nil, wait
+}
+
+// pauseAfter returns the pause after that many failures in a row.
+func pauseAfter(failures int) time.Duration {
+	return min(maxBackoff, firstBackoff<<min(failures-1, 20))
 }
 
 // backoff returns how long to wait before the next pod is created. It depends on the number of pods that failed since the
@@ -388,8 +554,7 @@ func (p *jobPlanner) backoff() time.Duration {
 	if failures == 0 {
 		return 0
 	}
-	pause := min(maxBackoff, firstBackoff<<min(failures-1, 20))
-	return failure.Add(pause).Sub(p.now)
+	return failure.Add(pauseAfter(failures)).Sub(p.now)
 }
 
 // endOf returns when a pod ended, as far as its status says.
@@ -478,8 +643,12 @@ func expiry(job *batchv1.Job, now time.Time) (left time.Duration, limited bool) 
 	return end.LastTransitionTime.Add(time.Duration(*job.Spec.TTLSecondsAfterFinished) * time.Second).Sub(now), true
 }
 
-// jobPod returns a new pod of a job, for a completion index unless that is negative.
-func jobPod(job *batchv1.Job, index int) *corev1.Pod {
+// longestGenerated is how much of a generateName the server keeps.
+const longestGenerated = 58
+
+// jobPod returns a new pod of a job, for a completion index unless that is negative. It takes the place of a failed pod of
+// that index, if not nil.
+func jobPod(job *batchv1.Job, index int, replaced *corev1.Pod) *corev1.Pod {
 	pod := dependents.PodFrom(job, &job.Spec.Template)
 	if !slices.Contains(pod.Finalizers, batchv1.JobTrackingFinalizer) {
 		pod.Finalizers = append(pod.Finalizers, batchv1.JobTrackingFinalizer)
@@ -488,9 +657,15 @@ func jobPod(job *batchv1.Job, index int) *corev1.Pod {
 		return pod
 	}
 	text := fmt.Sprint(index)
-	pod.GenerateName = fmt.Sprintf("%s-%d-", job.Name, index)
-	if pod.Spec.Hostname == "" {
-		pod.Spec.Hostname = fmt.Sprintf("%s-%d", job.Name, index)
+	suffix := fmt.Sprintf("-%d-", index)
+	pod.GenerateName = job.Name[:min(len(job.Name), longestGenerated-len(suffix))] + suffix
+	pod.Spec.Hostname = fmt.Sprintf("%s-%d", job.Name, index)
+	if limitedPerIndex(job) {
+		counted, ignored := failures(job, replaced)
+		pod.Annotations = dependents.With(pod.Annotations, batchv1.JobIndexFailureCountAnnotation, fmt.Sprint(counted))
+		if ignored > 0 {
+			pod.Annotations = dependents.With(pod.Annotations, batchv1.JobIndexIgnoredFailureCountAnnotation, fmt.Sprint(ignored))
+		}
 	}
 	pod.Annotations = dependents.With(pod.Annotations, batchv1.JobCompletionIndexAnnotation, text)
 	pod.Labels = dependents.With(pod.Labels, batchv1.JobCompletionIndexAnnotation, text)

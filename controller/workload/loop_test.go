@@ -18,7 +18,6 @@ import (
 	"github.com/sampan-io/sampan/client"
 	"github.com/sampan-io/sampan/client/cache"
 	"github.com/sampan-io/sampan/client/clienttest"
-	"github.com/sampan-io/sampan/controller"
 	"github.com/sampan-io/sampan/controller/controllertest"
 	"github.com/sampan-io/sampan/controller/workload"
 	"github.com/sampan-io/sampan/internal/run"
@@ -28,7 +27,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // tasks are the controllers under test.
 func tasks(c client.Interface, caches *cache.Shared) []run.Task {
-	return workload.Tasks(controller.Config{Client: c, Caches: caches})
+	return workload.Tasks(controllertest.Config(c, caches))
 }
 
 func controlling(t *testing.T, f func(t *testing.T, s *clienttest.Server), objs ...client.Object) {
@@ -324,4 +323,68 @@ func TestTheFinalizerOfAGoneJobsPodIsTakenAway(t *testing.T) {
 			}
 		}
 	}, job(nil), orphan, owned)
+}
+
+// TestFinishedJobsExpire has two Jobs with a time to live, one of them managed by another controller.
+func TestFinishedJobsExpire(t *testing.T) {
+	for _, manager := range []string{"", "example.com/other"} {
+		j := job(func(spec *batchv1.JobSpec) { spec.TTLSecondsAfterFinished = new(int32(60)) })
+		if manager != "" {
+			j.Spec.ManagedBy = &manager
+		}
+		controlling(t, func(t *testing.T, s *clienttest.Server) {
+			pods := controllertest.Active(s)
+			if (len(pods) == 0) != (manager != "") {
+				t.Fatalf("%d pods of a job managed by %q", len(pods), manager)
+			}
+			done := clienttest.Find(s, client.Jobs, "default", "build").DeepCopy()
+			done.Status.Conditions = []batchv1.JobCondition{{Type: batchv1.JobComplete, Status: corev1.ConditionTrue, LastTransitionTime: metav1.Now()}}
+			s.Set(t, done)
+			time.Sleep(59 * time.Second)
+			synctest.Wait()
+			if jobs := clienttest.All(s, client.Jobs, "default"); len(jobs) != 1 || jobs[0].DeletionTimestamp != nil {
+				t.Error("the job is deleted too early")
+			}
+			time.Sleep(2 * time.Second)
+			synctest.Wait()
+			if jobs := clienttest.All(s, client.Jobs, "default"); len(jobs) != 0 && jobs[0].DeletionTimestamp == nil {
+				t.Error("the job is not deleted")
+			}
+		}, j)
+	}
+}
+
+// TestIndexesCountTheirFailures checks what the pods of an Indexed job carry.
+func TestIndexesCountTheirFailures(t *testing.T) {
+	j := job(func(spec *batchv1.JobSpec) {
+		mode := batchv1.IndexedCompletion
+		spec.CompletionMode, spec.BackoffLimitPerIndex, spec.BackoffLimit = &mode, new(int32(3)), new(int32(100))
+	})
+	controlling(t, func(t *testing.T, s *clienttest.Server) {
+		first := controllertest.Active(s)[0]
+		controllertest.Become(t, s, first, corev1.PodFailed, false)
+		time.Sleep(9 * time.Second)
+		synctest.Wait()
+		if p := clienttest.Find(s, client.Pods, "default", first.Name); len(p.Finalizers) != 1 {
+			t.Errorf("finalizers %v before there is another pod of the index", p.Finalizers)
+		}
+		time.Sleep(2 * time.Second)
+		synctest.Wait()
+		for _, p := range controllertest.Active(s) {
+			want := map[string]string{"batch.kubernetes.io/job-completion-index": "0", "batch.kubernetes.io/job-index-failure-count": "1"}
+			if p.Name == first.Name {
+				want["batch.kubernetes.io/job-index-failure-count"] = "0"
+			}
+			if len(p.Annotations) != 2 || p.Annotations["batch.kubernetes.io/job-completion-index"] != "0" ||
+				p.Annotations["batch.kubernetes.io/job-index-failure-count"] != want["batch.kubernetes.io/job-index-failure-count"] {
+				t.Errorf("annotations of %s are %v, want %v", p.Name, p.Annotations, want)
+			}
+			if p.Spec.Hostname != "build-0" || p.Labels["batch.kubernetes.io/job-completion-index"] != "0" {
+				t.Errorf("pod %s has hostname %q and labels %v", p.Name, p.Spec.Hostname, p.Labels)
+			}
+		}
+		if st := clienttest.Find(s, client.Jobs, "default", "build").Status; st.Failed != 1 || st.Active != 1 || st.FailedIndexes == nil || *st.FailedIndexes != "" {
+			t.Errorf("status = %+v", st)
+		}
+	}, j)
 }

@@ -131,21 +131,20 @@ func (r *rollout) retreating() bool {
 	return ok && r.current != nil && note.To == hashOf(r.current.set)
 }
 
-// held says that the present template is being tried out, and how many pods of it there
-// are to be for that.
-func (r *rollout) held() (bool, int32) {
+// canaries returns how many pods of the present template there are to be while it is tried out; 0 if it is not.
+func (r *rollout) canaries() int32 {
 	n, err := strconv.ParseInt(r.d.Annotations[canariesAnnotation], 10, 32)
 	if err != nil || n <= 0 || int32(n) >= r.want() || r.current == nil || total(r.old) == 0 ||
 		r.d.Spec.Strategy.Type != appsv1.RollingUpdateDeploymentStrategyType {
-		return false, 0
+		return 0
 	}
 	if hash := hashOf(r.current.set); hash == r.lastGood() || r.retreating() {
-		return false, 0 // it has been tried out before
+		return 0 // it has been tried out before
 	}
 	if r.asked(promoteAnnotation) {
-		return false, 0
+		return 0
 	}
-	return true, int32(n)
+	return int32(n)
 }
 
 // asked says that an annotation names the present revision.
@@ -158,11 +157,11 @@ func (r *rollout) asked(annotation string) bool {
 // other Deployments it does nothing and returns false.
 func (r *rollout) tellCanaries(s *appsv1.DeploymentStatus) bool {
 	const kind = appsv1.DeploymentProgressing
-	held, n := r.held()
-	if held && s.UpdatedReplicas >= n && r.current.available() >= n && total(r.old) <= r.want()-n {
+	n := r.canaries()
+	if n > 0 && s.UpdatedReplicas >= n && r.current.available() >= n && total(r.old) <= r.want()-n {
 		revision := revisionOf(r.current.annotations)
 		r.setCondition(s, kind, corev1.ConditionUnknown, reasonHeld,
-			"%d of %d pods run revision %d; annotate %s=%d or %s=%d", n, r.want(), revision, promoteAnnotation, revision, abortAnnotation, revision)
+			"%d of %d pods run revision %d; annotate %s=%d or %s=%d", s.UpdatedReplicas, r.want(), revision, promoteAnnotation, revision, abortAnnotation, revision)
 		return true
 	}
 	if now := deploymentCondition(s.Conditions, kind); now != nil && now.Reason == reasonHeld {
@@ -196,8 +195,8 @@ func (r *rollout) retreat(s *appsv1.DeploymentStatus) *retreat {
 	reason, cause := "", ""
 	automatic := r.d.Annotations[autoRollbackAnnotation] == "true" && !slices.Contains(failedTemplates(r.d), hash)
 	timedOut := deploymentCondition(s.Conditions, appsv1.DeploymentProgressing)
-	switch held, _ := r.held(); {
-	case held && r.asked(abortAnnotation):
+	switch {
+	case r.canaries() > 0 && r.asked(abortAnnotation):
 		reason, cause = reasonAborted, "its canaries were aborted"
 	case !automatic:
 		return nil

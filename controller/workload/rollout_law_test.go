@@ -81,12 +81,11 @@ func TestARolloutKeepsItsLimits(t *testing.T) {
 			s.plan()
 			f.obey(s.sets)
 			all, after := f.total()
-			want := s.look().want()
-			surge, unavailable := margins(s.d, want)
-			if most := max(want+surge, sizesBefore); all > most {
+			limits := s.look().limits()
+			if most := max(limits.Max, sizesBefore); all > most {
 				rt.Fatalf("%d pods, want at most %d: %s", all, most, s.sizes())
 			}
-			if least := min(before, want-unavailable); after < least && !scaled {
+			if least := min(before, limits.Min); after < least && !scaled {
 				rt.Fatalf("%d pods serve, want at least %d: %s", after, least, s.sizes())
 			}
 		}

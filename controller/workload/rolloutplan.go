@@ -12,6 +12,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/sampan-io/sampan/controller/dependents"
+	"github.com/sampan-io/sampan/controller/rolling"
 	"github.com/sampan-io/sampan/internal/podstate"
 )
 
@@ -102,18 +103,13 @@ func total(parts []*part) (n int32) {
 	return n
 }
 
-// margins returns by how many pods a rollout may exceed what is wanted, and by how many
-// fall short of it. Not both are 0, else it could not begin.
-func margins(d *appsv1.Deployment, want int32) (surge, unavailable int32) {
-	rolling := d.Spec.Strategy.RollingUpdate
-	if d.Spec.Strategy.Type != appsv1.RollingUpdateDeploymentStrategyType || rolling == nil {
-		return 0, 0
+// limits returns the limits of a rollout. With the strategy Recreate they are its size.
+func (r *rollout) limits() rolling.Limits {
+	how, want := r.d.Spec.Strategy, r.want()
+	if how.Type != appsv1.RollingUpdateDeploymentStrategyType || how.RollingUpdate == nil {
+		return rolling.Limits{Min: want, Max: want}
 	}
-	surge, unavailable = dependents.Share(rolling.MaxSurge, want, true), dependents.Share(rolling.MaxUnavailable, want, false)
-	if surge == 0 && unavailable == 0 {
-		unavailable = 1
-	}
-	return surge, min(unavailable, want)
+	return rolling.LimitsOf(want, how.RollingUpdate.MaxSurge, how.RollingUpdate.MaxUnavailable)
 }
 
 // plan decides about the sizes and annotations of all sets. It does nothing for a
@@ -159,48 +155,30 @@ func (r *rollout) begin() error {
 // know.
 func (r *rollout) resize(p *part, size int32) {
 	p.size = max(0, size)
-	surge, _ := margins(r.d, r.want())
 	p.annotations = dependents.With(p.annotations, desiredAnnotation, strconv.Itoa(int(r.want())))
-	p.annotations[maxAnnotation] = strconv.Itoa(int(r.want() + surge))
+	p.annotations[maxAnnotation] = strconv.Itoa(int(r.limits().Max))
 }
 
-// roll takes the next step from the old sets to the present one.
+// roll takes the next step from the old sets to the present one. Sets count as having as many pods as they want.
 func (r *rollout) roll() {
-	want := r.want()
-	surge, unavailable := margins(r.d, want)
-	limit := want
-	if held, n := r.held(); held {
-		limit = n
-	}
-	switch up := min(limit-r.current.size, want+surge-total(r.parts())); {
-	case r.current.size > want:
-		r.resize(r.current, want)
-	case up > 0:
-		r.resize(r.current, r.current.size+up)
+	from, to := total(r.old), r.current.size
+	step := rolling.Plan(rolling.State{
+		Desired: r.want(), Canaries: r.canaries(), Limits: r.limits(), From: rolling.Side{Want: from, Pods: from},
+		To: rolling.Side{Want: to, Pods: to, Ready: r.current.set.Status.AvailableReplicas},
+	})
+	if step.To != to {
+		r.resize(r.current, step.To)
 	}
 	if slices.ContainsFunc(r.parts(), (*part).behind) {
 		return // how many serve is not known
 	}
-	least := want - unavailable
-	// What may go: all that are more than the least, without the new ones that do
-	// not serve yet.
-	allowed := total(r.parts()) - least - (r.current.size - r.current.available())
-	allowed = min(allowed, total(r.old)-(want-limit))
-	for _, p := range r.old { // unavailable pods first
-		if sick := min(allowed, p.size-p.available()); sick > 0 {
-			r.resize(p, p.size-sick)
-			allowed -= sick
-		}
-	}
-	serving := int32(0)
-	for _, p := range r.parts() {
-		serving += p.available()
-	}
-	allowed = min(allowed, serving-least)
-	for _, p := range r.old {
-		if n := min(allowed, p.size); n > 0 {
-			r.resize(p, p.size-n)
-			allowed -= n
+	drop := from - step.From
+	for _, kept := range []func(*part) int32{(*part).available, func(*part) int32 { return 0 }} { // unavailable pods first
+		for _, p := range r.old {
+			if n := min(drop, p.size-kept(p)); n > 0 {
+				r.resize(p, p.size-n)
+				drop -= n
+			}
 		}
 	}
 }
@@ -278,12 +256,11 @@ func (r *rollout) saturated() bool {
 // leaves goes to the largest.
 func (r *rollout) spread(active []*part) {
 	want := r.want()
-	surge, _ := margins(r.d, want)
 	room := int32(0)
 	if want > 0 {
-		room = want + surge
+		room = r.limits().Max
 	}
-	if held, n := r.held(); held { // what is tried out keeps its number
+	if n := r.canaries(); n > 0 { // what is tried out keeps its number
 		active = slices.DeleteFunc(active, func(p *part) bool { return p == r.current })
 		r.resize(r.current, min(r.current.size, n))
 		room = want - r.current.size

@@ -126,8 +126,7 @@ func (r *rollout) status(made attempt) (s appsv1.DeploymentStatus, after time.Du
 	if d.DeletionTimestamp == nil {
 		r.judgeProgress(&s, made)
 	}
-	_, unavailable := margins(d, r.want())
-	if s.AvailableReplicas >= r.want()-unavailable {
+	if s.AvailableReplicas >= r.limits().Min {
 		r.setCondition(&s, appsv1.DeploymentAvailable, corev1.ConditionTrue, reasonAvailable, "Deployment has minimum availability.")
 	} else {
 		r.setCondition(&s, appsv1.DeploymentAvailable, corev1.ConditionFalse, reasonUnavailable, "Deployment does not have minimum availability.")

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -70,6 +71,43 @@ func (s *story) setJob(words []string) {
 			spec.BackoffLimit = &n
 		case "activeDeadlineSeconds":
 			spec.ActiveDeadlineSeconds = &long
+		case "perIndex":
+			spec.BackoffLimitPerIndex = &n
+		case "maxFailed":
+			spec.MaxFailedIndexes = &n
+		case "onExit": // ACTION:CODE
+			action, code, _ := strings.Cut(value, ":")
+			number, _ := strconv.Atoi(code)
+			if spec.PodFailurePolicy == nil {
+				spec.PodFailurePolicy = &batchv1.PodFailurePolicy{}
+			}
+			spec.PodFailurePolicy.Rules = append(spec.PodFailurePolicy.Rules, batchv1.PodFailurePolicyRule{
+				Action:      batchv1.PodFailurePolicyAction(action),
+				OnExitCodes: &batchv1.PodFailurePolicyOnExitCodesRequirement{Operator: batchv1.PodFailurePolicyOnExitCodesOpIn, Values: []int32{int32(number)}},
+			})
+		case "onCondition": // ACTION:TYPE
+			action, kind, _ := strings.Cut(value, ":")
+			if spec.PodFailurePolicy == nil {
+				spec.PodFailurePolicy = &batchv1.PodFailurePolicy{}
+			}
+			spec.PodFailurePolicy.Rules = append(spec.PodFailurePolicy.Rules, batchv1.PodFailurePolicyRule{
+				Action:          batchv1.PodFailurePolicyAction(action),
+				OnPodConditions: []batchv1.PodFailurePolicyOnPodConditionsPattern{{Type: corev1.PodConditionType(kind), Status: corev1.ConditionTrue}},
+			})
+		case "succeeds": // INDEXES or INDEXES:COUNT
+			indexes, count, counted := strings.Cut(value, ":")
+			rule := batchv1.SuccessPolicyRule{}
+			if indexes != "" {
+				rule.SucceededIndexes = &indexes
+			}
+			if counted {
+				number, _ := strconv.Atoi(count)
+				rule.SucceededCount = new(int32(number))
+			}
+			if spec.SuccessPolicy == nil {
+				spec.SuccessPolicy = &batchv1.SuccessPolicy{}
+			}
+			spec.SuccessPolicy.Rules = append(spec.SuccessPolicy.Rules, rule)
 		case "ttl":
 			spec.TTLSecondsAfterFinished = &n
 		case "suspend":
@@ -167,6 +205,11 @@ func (s *story) setPod(name, state string, words []string) {
 			pod.Annotations = map[string]string{corev1.PodDeletionCost: value}
 		case "label":
 			pod.Labels = map[string]string{"app": "rc", "extra": value}
+		case "exit":
+			pod.Status.ContainerStatuses[0].Name = "c"
+			pod.Status.ContainerStatuses[0].State.Terminated.ExitCode = n
+		case "condition":
+			pod.Status.Conditions = append(pod.Status.Conditions, corev1.PodCondition{Type: corev1.PodConditionType(value), Status: corev1.ConditionTrue})
 		case "restarts":
 			pod.Status.ContainerStatuses = []corev1.ContainerStatus{{RestartCount: n}}
 		default:
@@ -186,7 +229,7 @@ func podNames(pods []*corev1.Pod) string {
 func (s *story) planJob() {
 	plan := planJob(s.job, s.pods, s.Now)
 	for _, index := range plan.create {
-		pod := jobPod(s.job, index)
+		pod := jobPod(s.job, index, plan.replaced[index])
 		pod.Name = fmt.Sprintf("p%d", s.made)
 		s.made++
 		pod.UID = types.UID(pod.Name)
@@ -247,6 +290,9 @@ func (s *story) jobStatus(st batchv1.JobStatus) string {
 	words = append(words, fmt.Sprintf("succeeded=%d failed=%d", st.Succeeded, st.Failed))
 	if st.CompletedIndexes != "" {
 		words = append(words, "indexes="+st.CompletedIndexes)
+	}
+	if st.FailedIndexes != nil {
+		words = append(words, "failedIndexes="+*st.FailedIndexes)
 	}
 	if u := st.UncountedTerminatedPods; len(u.Succeeded)+len(u.Failed) > 0 {
 		words = append(words, fmt.Sprintf("uncounted=%v/%v", u.Succeeded, u.Failed))

@@ -16,9 +16,9 @@ import (
 func Tasks(config controller.Config) []run.Task {
 	config, caches := config.WithDefaults()
 	pods := cache.Of(config.Caches, client.Pods, dependents.Indexes[*corev1.Pod]())
-	rcs := newReplicas(config, replication, pods)
-	sets := newReplicas(config, replicaSets, pods)
-	deployments := newDeployments(config, sets.Objects, pods)
-	jobs := newJobs(config, pods)
+	rcs := newReplicas(config.For("replication-controller"), replication, pods)
+	sets := newReplicas(config.For("replicaset-controller"), replicaSets, pods)
+	deployments := newDeployments(config.For("deployment-controller"), sets.Objects, pods)
+	jobs := newJobs(config.For("job-controller"), pods)
 	return slices.Concat([]run.Task{caches}, rcs.Tasks(), sets.Tasks(), deployments.Tasks(), jobs.tasks())
 }

@@ -7,7 +7,9 @@
 // program's own file are given back to the system once.
 //
 // A process that allocates slowly is checked again after the same interval until it is idle: its
-// work may end long before the next collection.
+// work may end long before the next collection. A little work now and then, such as the renewal of a
+// lease, causes no collection, but maps pages of the program again; [Activity] reports it, and they
+// are given back after a tenth of the interval.
 //
 // Nothing is polled in an idle process: the runtime reports collections. The runtime collects every
 // two minutes by itself, so an idle process works for a few milliseconds then.

@@ -8,6 +8,7 @@ import (
 	"runtime"
 	"runtime/debug"
 	"runtime/metrics"
+	"sync/atomic"
 	"time"
 )
 
@@ -20,15 +21,68 @@ type Options struct {
 	Headroom uint64
 
 	// Quiet is the time of next to no allocations after which memory is given
-	// back; 0 means three seconds.
+	// back; 0 means one second.
 	Quiet time.Duration
+
+	// Activity notes that the process works again; nil means that only collections do.
+	Activity *Activity
+
+	// Release is called before memory is given back, to let go of what can be made again. Nil means that
+	// there is nothing.
+	Release func()
 
 	Log *slog.Logger // nil means slog.Default
 }
 
+// An Activity reports to [Run] that the process works: it touches pages of the program again, though
+// it may allocate too little for a collection. Its methods are safe for concurrent use, and may be called on
+// nil.
+type Activity struct {
+	noted atomic.Bool
+	begun chan struct{}
+}
+
+// NewActivity returns an Activity, for one Run.
+func NewActivity() *Activity { return &Activity{begun: make(chan struct{}, 1)} }
+
+// Note reports that the process works. It does not block, and is cheap enough for each request.
+func (a *Activity) Note() {
+	if a != nil && !a.noted.Load() && a.noted.CompareAndSwap(false, true) {
+		a.begun <- struct{}{}
+	}
+}
+
+// rest begins a time without activity: the next is reported.
+func (a *Activity) rest() {
+	if a != nil {
+		a.noted.Store(false)
+	}
+}
+
+// next returns the channel that reports the end of a rest.
+func (a *Activity) next() <-chan struct{} {
+	if a == nil {
+		return nil
+	}
+	return a.begun
+}
+
+// Begin lets the heap grow to headroom bytes before the first collection, for a process that does much
+// before it calls [Run]. The start of a process makes little garbage compared to what lives on, so that
+// collections in it are in vain.
+func Begin(headroom uint64) {
+	if os.Getenv("GOGC") == "" {
+		debug.SetGCPercent(percentFor(leastHeap, headroom))
+	}
+}
+
+// leastHeap is the size that Go lets a heap have before a collection with GOGC=100; it scales with
+// GOGC (runtime, heapMinimum).
+const leastHeap = 4 << 20
+
 // Run follows the collector until ctx is over. One of them runs in a process.
 func Run(ctx context.Context, o Options) error {
-	o.Quiet = cmp.Or(o.Quiet, 3*time.Second)
+	o.Quiet = cmp.Or(o.Quiet, time.Second)
 	if o.Log == nil {
 		o.Log = slog.Default()
 	}
@@ -39,8 +93,18 @@ func Run(ctx context.Context, o Options) error {
 	arm(ctx, collected)
 	quiet := time.NewTimer(o.Quiet)
 	defer quiet.Stop()
-	percent, seen := usualPercent, look()
+	percent, seen := 0, look() // Begin may have been called
 	watch := idleDetector{seen: seen.allocated}
+	var program programPages
+	forget := func() {
+		if err := program.forget(); err != nil {
+			o.Log.DebugContext(ctx, "cannot release the pages of the program", "err", err)
+		}
+	}
+	var began uint64 // bytes that had been allocated when brief was set
+	brief := time.NewTimer(o.Quiet / 10)
+	brief.Stop()
+	defer brief.Stop()
 	set := func(p int) {
 		if p != percent && o.Headroom > 0 {
 			percent = p
@@ -60,18 +124,33 @@ func Run(ctx context.Context, o Options) error {
 			seen, watch.seen = now, now.allocated
 			set(percentFor(now.live, o.Headroom))
 			quiet.Reset(o.Quiet)
+		case <-o.Activity.next():
+			began = look().allocated
+			brief.Reset(o.Quiet / 10)
+		case <-brief.C:
+			if look().allocated-began > surelyIdle {
+				quiet.Reset(o.Quiet) // more than a little work: its end is awaited as after a collection
+				continue
+			}
+			o.Activity.rest()
+			forget()
 		case <-quiet.C:
 			give, again := watch.look(look())
 			if give {
 				set(usualPercent)
+				if o.Release != nil {
+					o.Release()
+				}
 				debug.FreeOSMemory()
 				watch.given = look().allocated
-				if err := forgetProgram(); err != nil {
-					o.Log.DebugContext(ctx, "cannot release the pages of the program", "err", err)
-				}
 			}
 			if again {
 				quiet.Reset(o.Quiet)
+			} else {
+				o.Activity.rest()
+			}
+			if give || !again {
+				forget()
 			}
 		}
 	}
@@ -99,7 +178,7 @@ func (d *idleDetector) look(now heapStats) (give, again bool) {
 
 // mostIdle is how many bytes a process may allocate in the quiet time and still be called
 // idle. A single client at full speed makes it allocate many times as much.
-const mostIdle = 4 << 20
+const mostIdle = 1 << 20
 
 // surelyIdle is how many bytes it may allocate in that time and be idle for sure.
 const surelyIdle = 64 << 10

@@ -68,6 +68,25 @@ func TestRun(t *testing.T) {
 	}
 }
 
+// TestActivity sees the pages of the program given back after work that allocates nothing.
+func TestActivity(t *testing.T) {
+	a := NewActivity()
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error)
+	go func() { ended <- Run(ctx, Options{Quiet: time.Millisecond, Activity: a}) }()
+	for range 3 {
+		a.Note()
+		for a.noted.Load() { // it is cleared when they are about to be
+			runtime.Gosched()
+		}
+	}
+	cancel()
+	if err := <-ended; err != nil {
+		t.Errorf("Run = %v, want nil", err)
+	}
+	(*Activity)(nil).Note()
+}
+
 // TestVigil follows processes through looks at what they have allocated, in KiB.
 func TestVigil(t *testing.T) {
 	type step struct {
@@ -81,9 +100,9 @@ func TestVigil(t *testing.T) {
 	}{
 		{"busy, then still", 8 << 10, []step{{9000, false, true}, {9000, false, true}, {0, true, false}}},
 		{"still from the start", 8 << 10, []step{{0, false, false}}},
-		{"slow, and then still", 8 << 10, []step{{1500, false, true}, {1500, true, true}, {1500, false, true}, {0, true, false}}},
+		{"slow, and then still", 8 << 10, []step{{1000, false, true}, {1000, false, true}, {1000, true, true}, {1000, false, true}, {0, false, false}}},
 		{"a few bytes are nothing", 8 << 10, []step{{60, false, false}, {60, false, false}}},
-		{"a large heap that works slowly is left alone until it is still", 400 << 10, []step{{4000, false, true}, {4000, false, true}, {4000, false, true}, {10, true, false}}},
+		{"a large heap that works slowly is left alone until it is still", 400 << 10, []step{{1000, false, true}, {1000, false, true}, {1000, false, true}, {10, true, false}}},
 		{"what is not worth it stays", 8 << 10, []step{{5000, false, true}, {0, true, false}, {900, false, true}, {0, false, false}}},
 	}
 	for _, tt := range tests {

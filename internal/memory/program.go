@@ -9,24 +9,52 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// forgetProgram gives back the pages of the program's own file that starting has touched: most of
-// them are never needed again, and the rest is read again from the page cache. Without it the whole
-// program, with the images built into it, would count as memory of an idle process for ever.
-//
-// Only mappings without pages of their own are touched: pages that were read from the file can be
-// read again.
-func forgetProgram() error {
+// programPages are the mappings of the program's own file: its code and constants. The zero value is
+// ready for use.
+type programPages struct {
+	known bool
+	all   []mapping
+}
+
+type mapping struct{ from, to uintptr }
+
+// forget gives the pages back to the system. Most pages that the start has touched are never needed
+// again, and the kernel maps many neighbors of each page that is touched: without it a large part of
+// the program, with the images built into it, would count as memory of an idle process for ever. What
+// is needed is mapped again from the page cache.
+func (p *programPages) forget() (err error) {
+	if !p.known {
+		if p.all, err = readOnlyMappings(); err != nil {
+			return err
+		}
+		p.known = true
+	}
+	for _, m := range p.all {
+		if _, _, errno := unix.Syscall(unix.SYS_MADVISE, m.from, m.to-m.from, unix.MADV_DONTNEED); errno != 0 {
+			return fmt.Errorf("madvise: %w", errno)
+		}
+	}
+	return nil
+}
+
+// readOnlyMappings returns the mappings of the program's file that cannot be written and have no pages
+// of their own, which relocations make: only pages that were read from the file can be read again. The
+// loader has made all of them before the program runs.
+func readOnlyMappings() ([]mapping, error) {
 	program, err := os.Readlink("/proc/self/exe")
 	if err != nil {
-		return err
+		return nil, err
 	}
 	f, err := os.Open("/proc/self/smaps")
 	if err != nil {
-		return err
+		return nil, err
 	}
 	defer f.Close()
-	var from, to uint64
-	ours := false
+	var (
+		all  []mapping
+		m    mapping
+		ours bool
+	)
 	lines := bufio.NewScanner(f)
 	for lines.Scan() {
 		line := lines.Text()
@@ -34,18 +62,15 @@ func forgetProgram() error {
 		switch {
 		case len(fields) >= 5 && strings.Contains(fields[0], "-") && !strings.HasSuffix(fields[0], ":"):
 			ours = strings.HasPrefix(fields[1], "r-") && strings.HasSuffix(line, " "+program)
-			if _, err := fmt.Sscanf(fields[0], "%x-%x", &from, &to); err != nil {
-				return fmt.Errorf("smaps: %w", err)
+			if _, err := fmt.Sscanf(fields[0], "%x-%x", &m.from, &m.to); err != nil {
+				return nil, fmt.Errorf("smaps: %w", err)
 			}
 		case ours && strings.HasPrefix(line, "Anonymous:"):
 			if len(fields) == 3 && fields[1] == "0" {
-				_, _, errno := unix.Syscall(unix.SYS_MADVISE, uintptr(from), uintptr(to-from), unix.MADV_DONTNEED)
-				if errno != 0 {
-					return fmt.Errorf("madvise: %w", errno)
-				}
+				all = append(all, m)
 			}
 			ours = false
 		}
 	}
-	return lines.Err()
+	return all, lines.Err()
 }

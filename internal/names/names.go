@@ -61,4 +61,6 @@ const (
 	SimulatedExitCode   = Prefix + "simulated-exit-code"
 	SimulatedPullError  = Prefix + "simulated-pull-error"
 	SimulatedUnready    = Prefix + "simulated-unready"
+	SimulatedCPU        = Prefix + "simulated-cpu"
+	SimulatedMemory     = Prefix + "simulated-memory"
 )

@@ -19,7 +19,16 @@ var podRules = []rule[corev1.PodSpec]{ //nolint:gochecknoglobals // a constant
 		reason: "PodOSNotSupported", words: "Failed to admit pod as the OS field doesn't match node OS",
 	},
 	{
-		field: "resourceClaims", effect: Rejected, because: "there is no dynamic resource allocation",
+		field: "runtimeClassName", effect: Rejected, because: "the node's container runtime has only its default handler",
+		asked: func(s *corev1.PodSpec) (any, bool) {
+			if s.RuntimeClassName == nil {
+				return nil, false
+			}
+			return word(true, *s.RuntimeClassName)
+		},
+	},
+	{
+		field: "resourceClaims", effect: Rejected, because: "the node agent talks to no drivers of devices",
 		asked: func(s *corev1.PodSpec) (any, bool) { return nil, len(s.ResourceClaims) > 0 },
 	},
 	{

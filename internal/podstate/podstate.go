@@ -10,8 +10,11 @@ import (
 func Active(pod *corev1.Pod) bool { return !Finished(pod) && pod.DeletionTimestamp == nil }
 
 // Finished reports whether all containers of a pod have ended for good.
-func Finished(pod *corev1.Pod) bool {
-	return pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed
+func Finished(pod *corev1.Pod) bool { return FinishedIn(&pod.Status) }
+
+// FinishedIn reports whether all containers have ended for good in a status.
+func FinishedIn(s *corev1.PodStatus) bool {
+	return s.Phase == corev1.PodSucceeded || s.Phase == corev1.PodFailed
 }
 
 // Condition returns the condition of that type, which is a part of the pod, or nil.

@@ -448,14 +448,17 @@ func (r *reader) text() (string, bool) {
 	return r.keep(raw), true
 }
 
-// keep returns a copy. Short strings stand together: an object has dozens, which live
-// and die with it.
+// keep returns a copy. Short strings are shared with other objects if these have the same, and otherwise
+// stand together: an object has dozens, which live and die with it.
 func (r *reader) keep(b []byte) string {
 	switch {
 	case len(b) == 0:
 		return ""
 	case len(b) > longString:
 		return string(b)
+	}
+	if s, ok := recent.find(b); ok {
+		return s
 	}
 	if cap(r.room)-len(r.room) < len(b) {
 		r.room = make([]byte, 0, max(len(b), min(roomFor, len(r.data)-r.at+len(b))))

@@ -15,8 +15,8 @@ const (
 	minQuota     = 1_000
 )
 
-// The kernel's badness adjustments by quality of service: who dies first when
-// memory runs out.
+// The kernel's badness adjustments by quality of service: processes with a higher
+// value are killed first when memory runs out.
 const (
 	guaranteedOOMScore = -997
 	bestEffortOOMScore = 1000

@@ -223,7 +223,7 @@ func (d *Decision) setUp(v *View, old *Sandbox) {
 	if !work {
 		return
 	}
-	// What still runs in a sandbox that broke can't be reached any more.
+	// Containers that still run in a broken sandbox cannot be reached any more.
 	for _, c := range v.Containers {
 		if c.State == Running || c.State == Unknown {
 			d.Actions = append(d.Actions, Action{Verb: Stop, Container: c.Name, ID: c.ID, Grace: v.Grace(), Why: "Stopping container " + c.Name})

@@ -8,6 +8,8 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/sampan-io/sampan/internal/podstate"
 )
 
 // Runtime is the scheme of container IDs in statuses, the name of the container
@@ -54,7 +56,7 @@ func (r Runtime) Status(v View) corev1.PodStatus {
 		s.ContainerStatuses = append(s.ContainerStatuses, cs)
 	}
 	s.Phase = phase(&v, &s)
-	if l := v.Last; (l.Phase == corev1.PodFailed || l.Phase == corev1.PodSucceeded) && s.Reason == "" {
+	if l := &v.Last; podstate.FinishedIn(l) && s.Reason == "" {
 		s.Reason, s.Message = l.Reason, l.Message
 	}
 	s.Conditions = conditions(&v, &s, initialized)
@@ -120,7 +122,7 @@ func (r Runtime) container(v *View, c *corev1.Container, isInit, over bool) (cor
 		started = true
 		s.State.Running = &corev1.ContainerStateRunning{StartedAt: metav1.NewTime(latest.StartedAt).Rfc3339Copy()}
 		s.Ready = ready(v, c, latest, isInit)
-		r.granted(c, &s)
+		r.granted(v, c, &s)
 	case Exited:
 		t := r.terminated(latest)
 		again := !over && restarts(v.Pod.Spec.RestartPolicy, latest) && (!isInit || latest.ExitCode != 0)
@@ -235,12 +237,17 @@ func (r Runtime) terminated(c Container) *corev1.ContainerStateTerminated {
 	return t
 }
 
-// granted copies the resources of a running container into its status.
-func (r Runtime) granted(c *corev1.Container, s *corev1.ContainerStatus) {
-	if len(c.Resources.Requests) > 0 {
-		s.AllocatedResources = c.Resources.Requests
+// granted copies the resources of a running container into its status: those with which it was started. A later change of
+// the specification (pods/resize) has no effect on it.
+func (r Runtime) granted(v *View, c *corev1.Container, s *corev1.ContainerStatus) {
+	if last := find(v.Last, c.Name); last != nil && last.ContainerID == s.ContainerID && last.Resources != nil {
+		s.AllocatedResources, s.Resources = last.AllocatedResources, last.Resources
+	} else {
+		if len(c.Resources.Requests) > 0 {
+			s.AllocatedResources = c.Resources.Requests
+		}
+		s.Resources = &corev1.ResourceRequirements{Limits: c.Resources.Limits, Requests: c.Resources.Requests}
 	}
-	s.Resources = &corev1.ResourceRequirements{Limits: c.Resources.Limits, Requests: c.Resources.Requests}
 	for _, m := range c.VolumeMounts {
 		vm := corev1.VolumeMountStatus{Name: m.Name, MountPath: m.MountPath, ReadOnly: m.ReadOnly}
 		if m.ReadOnly {
@@ -264,8 +271,8 @@ func ready(v *View, c *corev1.Container, latest Container, isInit bool) bool {
 
 // phase follows Kubernetes' table of container states and restart policies.
 func phase(v *View, s *corev1.PodStatus) corev1.PodPhase {
-	if p := v.Last.Phase; p == corev1.PodSucceeded || p == corev1.PodFailed {
-		return p
+	if podstate.FinishedIn(&v.Last) {
+		return v.Last.Phase
 	}
 	if v.Memory.Failed.Reason != "" && !v.Alive() {
 		return corev1.PodFailed

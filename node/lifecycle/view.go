@@ -5,6 +5,8 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+
+	"github.com/sampan-io/sampan/internal/podstate"
 )
 
 // A View is the complete state of one pod at one time. The functions of this package do
@@ -192,8 +194,7 @@ func restarts(policy corev1.RestartPolicy, c Container) bool {
 
 // Finished reports whether the pod has ended for good (L1).
 func (v *View) Finished() bool {
-	p := v.Last.Phase
-	return p == corev1.PodSucceeded || p == corev1.PodFailed || v.Memory.Failed.Reason != ""
+	return podstate.FinishedIn(&v.Last) || v.Memory.Failed.Reason != ""
 }
 
 // unmade reports whether the pod ended before anything of it was made: its node rejected it.

@@ -116,7 +116,7 @@ func (w *follower) Read(p []byte) (int, error) {
 		}
 		w.idle()
 		if alive, _ := w.running(); !alive {
-			// What it printed before it ended is in the files by now.
+			// The files now have all of its output.
 			w.last = true
 			continue
 		}

@@ -123,8 +123,8 @@ func (p *printer) copy(r io.Reader) error {
 	}
 }
 
-// entry prints one line of the file. What is not in the format is printed as it
-// is: better a strange line than a lost one.
+// entry prints one line of the file. A line that is not in the format is
+// printed as it is.
 func (p *printer) entry(line []byte) error {
 	stamp, stream, tag, text, ok := parse(line)
 	if !ok {

@@ -10,6 +10,8 @@
 //	sampan.dev/simulated-exit-code    with this code (0)
 //	sampan.dev/simulated-pull-error   pulling its images fails, if the pull policy asks for it: the error
 //	sampan.dev/simulated-unready      its probes fail: the error
+//	sampan.dev/simulated-cpu          what each of its containers uses, such as 250m (0)
+//	sampan.dev/simulated-memory       what each of its containers uses, such as 64Mi (0)
 //
 // Init containers end at once, with code 0, as on the nodes of package simulation/nodes.
 //

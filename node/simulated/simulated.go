@@ -30,6 +30,8 @@ const (
 	RunSeconds = simulation.RunSecondsAnnotation
 	ExitCode   = simulation.ExitCodeAnnotation
 	PullError  = simulation.PullErrorAnnotation
+	CPU        = simulation.CPUAnnotation
+	Memory     = simulation.MemoryAnnotation
 )
 
 // Options configures a [Runtime].
@@ -42,11 +44,13 @@ type Options struct {
 // A Runtime keeps sandboxes and containers that do nothing. It is safe for
 // concurrent use.
 type Runtime struct {
-	cidrs []netip.Prefix
-	size  uint32 // of the smallest network, as far as it is used
+	cidrs   []netip.Prefix
+	size    uint32 // of the smallest network, as far as it is used
+	started time.Time
 
 	mu         sync.Mutex
 	next       uint64                // guarded by mu; number of the next ID
+	used       uint64                // guarded by mu; nanoseconds of CPU that containers have used that ended
 	last       uint32                // guarded by mu; the place in the networks that was given out last
 	taken      map[uint32]bool       // guarded by mu; by the place
 	sandboxes  map[string]*sandbox   // guarded by mu
@@ -68,6 +72,7 @@ type sandbox struct {
 type container struct {
 	sandbox *sandbox
 	status  *cri.ContainerStatus // never changed, only replaced
+	usage   simulation.Usage     // while it runs
 	end     *time.Timer
 }
 
@@ -84,7 +89,7 @@ func New(opts Options) (*Runtime, error) {
 		opts.PodCIDRs = []netip.Prefix{netip.MustParsePrefix("10.244.0.0/24")}
 	}
 	r := &Runtime{
-		size: 1 << maxRoom, last: gateway,
+		size: 1 << maxRoom, last: gateway, started: time.Now(),
 		taken: map[uint32]bool{}, sandboxes: map[string]*sandbox{}, containers: map[string]*container{},
 		listeners: map[*listener]bool{}, images: map[string]*cri.Image{},
 	}
@@ -309,6 +314,11 @@ func (r *Runtime) StartContainer(_ context.Context, id string) error {
 		return err
 	}
 	annotations := c.sandbox.config.GetAnnotations()
+	usage, err := simulation.UsageOf(annotations)
+	if err != nil {
+		return status.Error(codes.InvalidArgument, err.Error())
+	}
+	c.usage = usage
 	if text, ends := annotations[RunSeconds]; ends {
 		seconds, err := strconv.ParseFloat(text, 64)
 		if err != nil || seconds < 0 {
@@ -366,6 +376,7 @@ func (r *Runtime) exit(c *container, code int32) {
 	}
 	s := copyStatus(c.status)
 	s.State, s.FinishedAt, s.ExitCode = cri.ContainerState_CONTAINER_EXITED, time.Now().UnixNano(), code
+	r.used += c.usage.Nanoseconds(time.Duration(s.GetFinishedAt() - s.GetStartedAt()))
 	s.Reason = "Completed"
 	if code != 0 {
 		s.Reason = "Error"

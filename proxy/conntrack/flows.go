@@ -239,24 +239,7 @@ type conntrack struct {
 func openConntrack() (*conntrack, error) {
 	// The kernel sends a list as fast as it is read, in parts of up to 32 KiB. Answers to a batch
 	// of questions have to fit.
-	return openSocket(1 << 20)
-}
-
-// listenConntrack opens a connection that receives a message for each new flow, with a buffer of so
-// many bytes.
-func listenConntrack(buffer int) (*conntrack, error) {
-	c, err := openSocket(buffer)
-	if err != nil {
-		return nil, err
-	}
-	if err := unix.SetsockoptInt(c.fd, unix.SOL_NETLINK, unix.NETLINK_ADD_MEMBERSHIP, unix.NFNLGRP_CONNTRACK_NEW); err != nil {
-		c.close()
-		return nil, fmt.Errorf("listening to conntrack: %w", err)
-	}
-	return c, nil
-}
-
-func openSocket(buffer int) (*conntrack, error) {
+	const buffer = 1 << 20
 	fd, err := netfilter.Open(0, buffer)
 	if err != nil {
 		return nil, fmt.Errorf("opening conntrack: %w", err)
@@ -292,8 +275,8 @@ func (c *conntrack) send() error {
 	return netfilter.Hint(os.NewSyscallError("sendto", netfilter.Send(c.fd, c.out)))
 }
 
-func (c *conntrack) receive(flags int) ([]byte, error) {
-	n, err := netfilter.Receive(c.fd, c.in, flags)
+func (c *conntrack) receive() ([]byte, error) {
+	n, err := netfilter.Receive(c.fd, c.in, 0)
 	switch {
 	case errors.Is(err, unix.ENOBUFS):
 		return nil, errMissed
@@ -315,7 +298,7 @@ func (c *conntrack) each(s selection, f func(*flow)) error {
 	}
 	l := listing{seq: c.seq, flow: f}
 	for {
-		b, err := c.receive(0)
+		b, err := c.receive()
 		if err == nil {
 			err = l.take(b)
 		}
@@ -382,44 +365,6 @@ func result(m []byte) error {
 	}
 }
 
-// newFlows calls f with each flow that began since the last call, as it was then. It does not
-// block. It returns errMissed if there may be others.
-func (c *conntrack) newFlows(f func(*flow)) error {
-	const plenty = 1 << 20 // it ends even if flows begin faster than they are read
-	var missed error
-	var last flow
-	for range plenty {
-		b, err := c.receive(unix.MSG_DONTWAIT)
-		switch {
-		case errors.Is(err, unix.EAGAIN):
-			return missed
-		case errors.Is(err, errMissed):
-			missed = err // there is more to read
-			continue
-		case err != nil:
-			return fmt.Errorf("listening to conntrack: %w", err)
-		}
-		if !begun(b, &last, f) {
-			missed = errMissed
-		}
-	}
-	return errMissed
-}
-
-// begun calls f with each new flow in b, and reports whether it understood all messages.
-func begun(b []byte, last *flow, f func(*flow)) bool {
-	for len(b) > 0 {
-		h, m, rest, ok := netfilter.Split(b)
-		if !ok {
-			return false
-		}
-		if b = rest; h.Kind == ctNew && last.read(m) {
-			f(last)
-		}
-	}
-	return true
-}
-
 // atOnce is the number of questions in one write: the answers wait in the socket.
 const atOnce = 64
 
@@ -464,7 +409,7 @@ func (c *conntrack) ask(kind, flags uint16, v6 bool, keys []flowKey, f func(i in
 		}
 		a := replies{first: c.seq - uint32(len(batch)) + 1, asked: len(batch), left: len(batch), flow: func(i int, now *flow) { f(done+i, now) }}
 		for a.left > 0 {
-			b, err := c.receive(0)
+			b, err := c.receive()
 			if err == nil {
 				err = a.take(b)
 			}

@@ -3,10 +3,7 @@ package conntrack
 import (
 	"context"
 	"net/netip"
-	"os"
 	"slices"
-	"strconv"
-	"strings"
 	"sync"
 	"time"
 
@@ -69,13 +66,7 @@ func mayQueue(f *flow, counted bool) bool {
 type drain struct {
 	removal
 	found  bool
-	queued []*pendingConn // the connections found
-}
-
-// A pendingConn is a connection that may wait in the accept queue of its server.
-type pendingConn struct {
-	flowKey
-	no bool // it was seen not to wait
+	queued []flowKey // the connections found
 }
 
 // Drains are the recently removed servers, with the connections that they may not have accepted. The
@@ -85,12 +76,9 @@ type Drains struct {
 	all  []*drain  // guarded by mu
 	anew time.Time // guarded by mu; when rules replaced others whose servers are not known
 
-	looking  sync.Mutex  // held while connections are checked, and locked before mu; guards the fields of each drain
-	read     time.Time   // guarded by looking; when all connections were last read
-	rest     time.Time   // guarded by looking; when they may be read next
-	conn     *conntrack  // guarded by looking; may be nil. It is kept while listening: closing takes long
-	arrivals arrivals    // guarded by looking
-	idle     *time.Timer // guarded by looking; ends listening some time after the last removal
+	looking sync.Mutex // held while connections are checked, and locked before mu; guards the fields of each drain
+	rest    time.Time  // guarded by looking; when all connections may be read next
+	conn    *conntrack // guarded by looking; nil except during a look
 }
 
 // Add records the TCP servers that changes remove, and deletes the drains of servers that are
@@ -169,11 +157,7 @@ const share = 4
 func (l *Drains) look(mine []*drain) (left []*drain, rest time.Duration) {
 	l.looking.Lock()
 	defer l.looking.Unlock()
-	defer func() {
-		if !l.arrivals.listening() {
-			l.disconnect()
-		}
-	}()
+	defer l.disconnect()
 	counted := Accounting() == "1"
 	// If connections can't be read, waiting for a second is the fallback.
 	if slices.ContainsFunc(mine, func(p *drain) bool { return !p.found }) {
@@ -191,49 +175,18 @@ func (l *Drains) look(mine []*drain) (left []*drain, rest time.Duration) {
 	return slices.DeleteFunc(mine, settled), rest
 }
 
-// find finds the pending connections of all drains, or returns how long to wait before trying
-// again.
-//
-// If it listens to new flows it uses these; otherwise it reads all flows. After two full reads in
-// quick succession it listens to new flows, until no server has been removed for a while. Listening
-// costs a few microseconds per new connection, so a single change does not justify it.
+// find finds the pending connections of all drains, or returns how long to wait before trying again.
 func (l *Drains) find(counted bool) (rest time.Duration, err error) {
-	const hold = 3 * time.Second
 	start := time.Now()
+	if start.Before(l.rest) {
+		return l.rest.Sub(start), nil
+	}
 	all := slices.DeleteFunc(l.list(start), func(p *drain) bool { return p.found })
-	if !l.arrivals.listening() && start.Before(l.rest) {
-		return l.rest.Sub(start), nil
-	}
 	awaitPackets()
-	if l.arrivals.listening() {
-		l.idle.Reset(hold)
-		l.arrivals.poll(time.Now())
-		l.arrivals.find(all)
-		all = slices.DeleteFunc(all, func(p *drain) bool { return p.found })
-	}
-	switch {
-	case len(all) == 0:
-		return 0, nil
-	case start.Before(l.rest):
-		return l.rest.Sub(start), nil
-	case !l.arrivals.listening() && start.Sub(l.read) < hold && l.arrivals.listen() == nil:
-		l.idle = time.AfterFunc(hold, l.StopListening)
-	}
 	err = l.connected(func(c *conntrack) error { return search(c, all, counted) })
-	l.read = time.Now()
-	l.rest = l.read.Add(share * l.read.Sub(start))
+	end := time.Now()
+	l.rest = end.Add(share * end.Sub(start))
 	return 0, err
-}
-
-// StopListening ends listening to new flows.
-func (l *Drains) StopListening() {
-	l.looking.Lock()
-	defer l.looking.Unlock()
-	if l.arrivals.listening() {
-		l.idle.Stop()
-		l.arrivals.close()
-	}
-	l.disconnect()
 }
 
 // connected calls f with a connection to conntrack, and closes it after an error.
@@ -268,11 +221,11 @@ func byServer(all []*drain) map[netip.AddrPort][]*drain {
 // search reads all connections and records the pending ones of these drains.
 func search(c *conntrack, all []*drain, counted bool) error {
 	by := byServer(all)
-	for _, s := range selections(all, remembered()) {
+	for _, s := range selections(all) {
 		if err := c.each(s, func(f *flow) {
 			for _, p := range by[f.server] {
 				if f.protocol == unix.IPPROTO_TCP && p.has(f.to, f.server) && mayQueue(f, counted) {
-					p.queued = append(p.queued, &pendingConn{flowKey: f.key.clone()})
+					p.queued = append(p.queued, f.key.clone())
 				}
 			}
 		}); err != nil {
@@ -288,75 +241,45 @@ func search(c *conntrack, all []*drain, counted bool) error {
 // recheck reads the pending connections again, and drops the ones that no longer wait.
 func recheck(c *conntrack, all []*drain, counted bool) error {
 	for _, v6 := range []bool{false, true} {
-		var queued []*pendingConn
 		var keys []flowKey
+		var mine []*drain
 		for _, p := range all {
 			if p.found && p.backend.Addr().Is6() == v6 {
-				queued = append(queued, p.queued...)
+				mine, keys = append(mine, p), append(keys, p.queued...)
 			}
-		}
-		for _, q := range queued {
-			keys = append(keys, q.flowKey)
 		}
 		waits := make([]bool, len(keys))
 		if err := c.look(v6, keys, func(i int, now *flow) { waits[i] = mayQueue(now, counted) }); err != nil {
 			return err
 		}
-		for i, q := range queued {
-			q.no = !waits[i]
+		for _, p := range mine {
+			n := len(p.queued)
+			p.queued = p.queued[:0]
+			for i, key := range keys[:n] {
+				if waits[i] {
+					p.queued = append(p.queued, key)
+				}
+			}
+			keys, waits = keys[n:], waits[n:]
 		}
-	}
-	for _, p := range all {
-		p.queued = slices.DeleteFunc(p.queued, func(q *pendingConn) bool { return q.no })
 	}
 	return nil
 }
 
-// selections returns what to read for removed servers if conntrack has so many flows. Iterating
-// over all flows takes a tenth of the time of dumping them, and at least 10 ms: with many flows the
-// kernel is asked for each server separately, where it can filter by server.
-func selections(all []*drain, flows int) (s []selection) {
-	const perServer = 12_500
+// selections returns what to read for removed servers, one for each family: flows that have in common what the servers
+// and their frontends have.
+func selections(all []*drain) (s []selection) {
 	for _, v6 := range []bool{false, true} {
-		servers := map[netip.AddrPort][]netip.AddrPort{} // frontends of each
 		var backends, frontends []netip.AddrPort
 		for _, p := range all {
 			if p.backend.Addr().Is6() == v6 {
-				frontend := netip.AddrPortFrom(p.frontend.Address, p.frontend.Port)
-				servers[p.backend] = append(servers[p.backend], frontend)
-				backends, frontends = append(backends, p.backend), append(frontends, frontend)
+				backends = append(backends, p.backend)
+				frontends = append(frontends, netip.AddrPortFrom(p.frontend.Address, p.frontend.Port))
 			}
 		}
-		switch {
-		case len(servers) == 0:
-		case v6 || len(servers) > 1+flows/perServer:
+		if len(backends) > 0 {
 			s = append(s, selection{v6, unix.IPPROTO_TCP, common(frontends), common(backends)})
-		default:
-			for b, frontends := range servers {
-				s = append(s, selection{v6, unix.IPPROTO_TCP, common(frontends), b})
-			}
 		}
 	}
 	return s
-}
-
-// remembered returns the number of flows in conntrack, or 0 if that can't be read.
-func remembered() int {
-	b, _ := os.ReadFile("/proc/sys/net/netfilter/nf_conntrack_count")
-	n, _ := strconv.Atoi(strings.TrimSpace(string(b)))
-	return n
-}
-
-// Listening reports whether Settle listens to new flows.
-func (l *Drains) Listening() bool {
-	l.looking.Lock()
-	defer l.looking.Unlock()
-	return l.arrivals.listening()
-}
-
-// ReadAll returns when Settle last read all flows.
-func (l *Drains) ReadAll() time.Time {
-	l.looking.Lock()
-	defer l.looking.Unlock()
-	return l.read
 }

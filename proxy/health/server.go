@@ -47,7 +47,7 @@ type port struct {
 	group   *run.Group // of its listeners
 }
 
-// A port that can't be opened is retried after firstPause, doubling up to lastPause.
+// The back-off after a port can't be opened.
 const (
 	firstPause = 250 * time.Millisecond
 	lastPause  = 30 * time.Second
@@ -110,11 +110,11 @@ func (s *Server) Set(service types.NamespacedName, h *proxy.Health) {
 // serve serves a port until ctx is cancelled.
 func (s *Server) serve(ctx context.Context, p *port) {
 	ls, err := s.listen(ctx, p.number)
-	for failures := 0; err != nil; failures++ {
-		if failures == 0 {
+	for failures := 1; err != nil; failures++ {
+		if failures == 1 {
 			s.opts.Log.WarnContext(ctx, "cannot open a health-check node port; retrying", "service", p.service, "port", p.number, "err", err)
 		}
-		if !run.Pause(ctx, min(firstPause<<min(failures, 20), lastPause)) {
+		if !run.Pause(ctx, run.Backoff{First: firstPause, Max: lastPause}.Pause(failures)) {
 			return
 		}
 		ls, err = s.listen(ctx, p.number)

@@ -149,7 +149,6 @@ func (k *Kernel) Run(ctx context.Context) error {
 // Close implements [proxy.Kernel].
 func (k *Kernel) Close() error {
 	k.content, k.wasOff = nothing(), false
-	k.drains.StopListening()
 	return Remove(k.opts.Table)
 }
 

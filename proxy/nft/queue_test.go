@@ -120,62 +120,6 @@ func TestSettleWaitsForTheQueue(t *testing.T) {
 	})
 }
 
-// TestSettleListensToNewFlows takes a server out again and again. After the first times Settle does not read all
-// connections any more, and waits for the same ones all the same.
-func TestSettleListensToNewFlows(t *testing.T) {
-	w := newWorld(t)
-	n := w.nodes[0]
-	both(func(v6 bool) {
-		q := w.queue(v6)
-		defer q.listener.Close()
-		heard := false
-		for try := 0; try < 20 && !heard; try++ {
-			// The server never accepts this one, so Settle waits for a second. After that all
-			// young connections began while it listened, if it did.
-			listened := n.kernel.Listening()
-			silent := q.connect()
-			q.takeOut()
-			if !q.settle(time.Minute) {
-				t.Fatal("it did not settle by itself")
-			}
-			q.accept().Close()
-			silent.Close()
-			q.putBack()
-
-			answered, queued := q.connect(), q.connect()
-			first, second := q.accept(), net.Conn(nil)
-			_, err := first.Write([]byte("hello"))
-			w.must(err)
-			_, err = answered.Read(make([]byte, 5))
-			w.must(err)
-			before, start := n.kernel.ReadAll(), time.Now()
-			q.takeOut()
-			if q.settle(patience/5) && time.Since(start) < time.Second {
-				t.Error("it settled while a connection stood in the queue")
-			}
-			second = q.accept()
-			_, err = second.Write([]byte("hello"))
-			w.must(err)
-			if !q.settle(time.Minute) {
-				t.Error("it did not settle after the answer")
-			}
-			// On a slow machine it may have ceased to listen.
-			heard = listened && n.kernel.Listening() && before.Equal(n.kernel.ReadAll())
-			for _, c := range []net.Conn{answered, queued, first, second} {
-				c.Close()
-			}
-			q.putBack()
-		}
-		if !heard {
-			t.Error("it read all connections each time")
-		}
-		n.do(func() { w.must(n.kernel.Close()) })
-		if n.kernel.Listening() {
-			t.Error("it listens after its end")
-		}
-	})
-}
-
 // TestSettleDoesNotTrustAnotherProcess has another process take over whose rules have no servers: which ones
 // were there it does not know.
 func TestSettleDoesNotTrustAnotherProcess(t *testing.T) {

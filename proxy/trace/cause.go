@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 
 	"github.com/sampan-io/sampan/await"
+	"github.com/sampan-io/sampan/internal/podstate"
 	"github.com/sampan-io/sampan/proxy"
 )
 
@@ -374,7 +375,7 @@ func (w *World) selection() []string {
 	var hints []string
 	selector := labels.SelectorFromSet(w.Service.Spec.Selector)
 	for _, pod := range w.Pods {
-		if selector.Matches(labels.Set(pod.Labels)) && !known[pod.Name] && pod.Status.Phase != corev1.PodSucceeded && pod.Status.Phase != corev1.PodFailed {
+		if selector.Matches(labels.Set(pod.Labels)) && !known[pod.Name] && !podstate.Finished(pod) {
 			if v := w.verdict(pod); v != "" {
 				hints = append(hints, fmt.Sprintf("pod %s is not an endpoint: %s", pod.Name, v))
 			}

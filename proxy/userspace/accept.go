@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/sampan-io/sampan/internal/run"
 )
 
 // A listener is the socket of a pool of TCP.
@@ -24,9 +26,13 @@ type listener struct {
 // listenTCP opens a listener on a free port. Accepted connections inherit its socket options.
 func (p *pool) listenTCP(at netip.Addr) (*listener, error) {
 	config := net.ListenConfig{KeepAlive: -1, Control: func(_, _ string, raw syscall.RawConn) error {
-		return raw.Control(func(fd uintptr) { keepAlive(int(fd)) })
+		return raw.Control(func(fd uintptr) {
+			keepAlive(int(fd))
+			urgentInline(int(fd))
+		})
 	}}
-	l, err := config.Listen(context.Background(), network("tcp", at), netip.AddrPortFrom(at, 0).String())
+	config.SetMultipathTCP(false)                                                                         // the kernel reports no original destination for a connection of MPTCP
+	l, err := config.Listen(context.Background(), network("tcp", at), netip.AddrPortFrom(at, 0).String()) //nolint:forbidigo // an address needs no lookup, so nothing blocks
 	if err != nil {
 		return nil, err
 	}
@@ -63,9 +69,7 @@ func (s *listener) run(ctx context.Context) {
 		c, err := s.tcp.AcceptTCP()
 		switch {
 		case err == nil:
-			if !f.group.Go(func(ctx context.Context) { s.pool.serve(ctx, c) }) {
-				reset(c)
-			}
+			s.serve(c)
 		case errors.Is(err, os.ErrDeadlineExceeded): // stop was called
 			s.drain()
 			return
@@ -87,9 +91,20 @@ func (s *listener) drain() {
 		if c == nil {
 			return
 		}
-		if !s.pool.f.group.Go(func(ctx context.Context) { s.pool.serve(ctx, c) }) {
+		s.serve(c)
+	}
+}
+
+// serve starts a goroutine for a connection. A panic ends only this connection.
+func (s *listener) serve(c *net.TCPConn) {
+	p := s.pool
+	started := p.f.group.Go(func(ctx context.Context) {
+		if !run.Shield(p.f.opts.Log, func() { p.serve(ctx, c) }, "service", p.id.Service, "port", p.id.Port) {
 			reset(c)
 		}
+	})
+	if !started {
+		reset(c)
 	}
 }
 

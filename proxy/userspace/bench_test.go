@@ -5,6 +5,7 @@ import (
 	"io"
 	"net"
 	"net/netip"
+	"runtime"
 	"slices"
 	"sync"
 	"testing"
@@ -181,4 +182,160 @@ func BenchmarkLatency(b *testing.B) {
 	report(b, direct, bare, ours)
 	b.ReportMetric(float64(ours-direct)/times/1e3, "added-µs")
 	b.ReportMetric(float64(bare-direct)/times/1e3, "added-by-bare-µs")
+}
+
+// udpServer answers each packet with the packet.
+func udpServer(tb testing.TB) netip.AddrPort {
+	c := listenPackets(tb)
+	packets(tb, func() {
+		buf := make([]byte, 2048)
+		for {
+			n, from, err := c.ReadFromUDPAddrPort(buf)
+			if err != nil {
+				return
+			}
+			_, _ = c.WriteToUDPAddrPort(buf[:n], from)
+		}
+	}, c)
+	return c.LocalAddr().(*net.UDPAddr).AddrPort()
+}
+
+func listenPackets(tb testing.TB) *net.UDPConn {
+	c, err := net.ListenUDP("udp4", &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1)})
+	if err != nil {
+		tb.Fatal(err)
+	}
+	_ = c.SetReadBuffer(1 << 20)
+	return c
+}
+
+// packets runs work until the test ends and closes its socket.
+func packets(tb testing.TB, work func(), c *net.UDPConn) {
+	g := run.NewGroup(context.Background(), 0)
+	g.Go(func(context.Context) { work() })
+	tb.Cleanup(func() { _ = c.Close(); g.Stop() })
+}
+
+// bareUDP is the shortest forwarder of UDP that can be written with package net: a socket and a goroutine for each
+// client. It forgets no flow.
+func bareUDP(tb testing.TB, to netip.AddrPort) netip.AddrPort {
+	in := listenPackets(tb)
+	g := run.NewGroup(context.Background(), 0)
+	packets(tb, func() {
+		flows := map[netip.AddrPort]*net.UDPConn{}
+		buf := make([]byte, 2048)
+		for {
+			n, from, err := in.ReadFromUDPAddrPort(buf)
+			if err != nil {
+				break
+			}
+			out := flows[from]
+			if out == nil {
+				if out, err = net.DialUDP("udp4", nil, net.UDPAddrFromAddrPort(to)); err != nil {
+					continue
+				}
+				flows[from] = out
+				g.Go(func(context.Context) {
+					buf := make([]byte, 2048)
+					for {
+						n, err := out.Read(buf)
+						if err != nil {
+							return
+						}
+						_, _ = in.WriteToUDPAddrPort(buf[:n], from)
+					}
+				})
+			}
+			_, _ = out.Write(buf[:n])
+		}
+		for _, out := range flows {
+			_ = out.Close()
+		}
+		g.Stop()
+	}, in)
+	return in.LocalAddr().(*net.UDPAddr).AddrPort()
+}
+
+// benchmarkUDP has flows that each send a packet and wait for the answer, window packets at a time. A packet that is
+// lost is not sent again; a second of silence ends a flow's turn.
+func benchmarkUDP(b *testing.B, flows, window int) {
+	const total = 8000
+	to := udpServer(b)
+	p := paths{to, bareUDP(b, to), set(b, start(b, userspace.Options{MaxFlows: 20_000}), web(corev1.ProtocolUDP, to))}
+	conns := map[netip.AddrPort][]*net.UDPConn{}
+	for _, at := range []netip.AddrPort{p.direct, p.bare, p.ours} {
+		for range flows {
+			c, err := net.DialUDP("udp4", nil, net.UDPAddrFromAddrPort(at))
+			if err != nil {
+				b.Fatal(err)
+			}
+			b.Cleanup(func() { _ = c.Close() })
+			conns[at] = append(conns[at], c)
+		}
+	}
+	direct, bare, ours := p.measure(b, func(at netip.AddrPort) {
+		var all sync.WaitGroup
+		for _, c := range conns[at] {
+			all.Go(func() {
+				text, buf := make([]byte, 64), make([]byte, 100)
+				for sent := 0; sent < total/flows; sent += window {
+					for range window {
+						_, _ = c.Write(text)
+					}
+					_ = c.SetReadDeadline(time.Now().Add(time.Second))
+					for range window {
+						if _, err := c.Read(buf); err != nil {
+							b.Error(err)
+							return
+						}
+					}
+				}
+			})
+		}
+		all.Wait()
+	})
+	report(b, direct, bare, ours)
+	b.ReportMetric(total/ours.Seconds(), "packets/s")
+}
+
+func BenchmarkUDPOf1Flow(b *testing.B)    { benchmarkUDP(b, 1, 1) }
+func BenchmarkUDPOf1Burst(b *testing.B)   { benchmarkUDP(b, 1, 16) }
+func BenchmarkUDPOf64Flows(b *testing.B)  { benchmarkUDP(b, 64, 1) }
+func BenchmarkUDPOf200Flows(b *testing.B) { benchmarkUDP(b, 200, 1) }
+
+// BenchmarkUDPMemory reports the memory of a flow that waits, with the stacks of goroutines and without what the kernel
+// has.
+func BenchmarkUDPMemory(b *testing.B) {
+	const flows = 3000
+	to := udpServer(b)
+	measure := func(at netip.AddrPort) float64 {
+		var conns []*net.UDPConn
+		for range flows {
+			c, err := net.DialUDP("udp4", nil, net.UDPAddrFromAddrPort(at))
+			if err != nil {
+				b.Fatal(err)
+			}
+			b.Cleanup(func() { _ = c.Close() })
+			conns = append(conns, c)
+		}
+		memory := func() uint64 {
+			var m runtime.MemStats
+			runtime.GC()
+			runtime.GC() // twice: the first only moves pooled buffers aside
+			runtime.ReadMemStats(&m)
+			return m.HeapAlloc + m.StackInuse
+		}
+		before := memory()
+		for _, c := range conns {
+			_, _ = c.Write([]byte("x"))
+			_ = c.SetReadDeadline(time.Now().Add(time.Second))
+			_, _ = c.Read(make([]byte, 1))
+		}
+		return (float64(memory()) - float64(before)) / flows
+	}
+	for b.Loop() {
+		b.ReportMetric(measure(bareUDP(b, to)), "B/flow-of-bare")
+		b.ReportMetric(measure(set(b, start(b, userspace.Options{}), web(corev1.ProtocolUDP, to))), "B/flow")
+	}
+	b.ReportMetric(0, "ns/op")
 }

@@ -7,7 +7,6 @@ import (
 	"net"
 	"net/netip"
 	"os"
-	"sync"
 	"sync/atomic"
 	"syscall"
 	"time"
@@ -47,9 +46,9 @@ func (p *pool) serve(ctx context.Context, in *net.TCPConn) {
 		return
 	}
 	defer p.release()
-	client, _ := in.RemoteAddr().(*net.TCPAddr)
+	client, _ := in.RemoteAddr().(*net.TCPAddr) // nil after a reset
 	c := &conn{pool: p, in: in, client: unmapped(client.AddrPort())}
-	if !c.forward(ctx) {
+	if client == nil || !c.forward(ctx) {
 		p.count.refused.Add(1)
 		reset(in)
 	}
@@ -140,15 +139,16 @@ func (p *pool) dial(ctx context.Context, e *endpoint, client netip.AddrPort, dea
 		return nil, unix.ECONNREFUSED
 	}
 	d := net.Dialer{Deadline: deadline, KeepAlive: 15 * time.Second}
-	if p.f.opts.Mark != 0 || p.transparent.Load() {
-		d.Control = func(_, _ string, raw syscall.RawConn) error {
-			errno := unix.Errno(0)
-			err := raw.Control(func(fd uintptr) { errno = p.prepare(int(fd), e, client) })
-			if err == nil && errno != 0 {
-				err = errors.Join(errOption, errno)
-			}
-			return err
+	d.Control = func(_, _ string, raw syscall.RawConn) error {
+		errno := unix.Errno(0)
+		err := raw.Control(func(fd uintptr) {
+			urgentInline(int(fd))
+			errno = p.prepare(int(fd), e, client)
+		})
+		if err == nil && errno != 0 {
+			err = errors.Join(errOption, errno)
 		}
+		return err
 	}
 	out, err := d.DialContext(ctx, "tcp", e.name)
 	if err != nil {
@@ -185,26 +185,34 @@ func (c *conn) carry(ctx context.Context, out *net.TCPConn, e *endpoint) (done b
 	stop := context.AfterFunc(ctx, func() { reset(c.in); reset(out) })
 	defer stop()
 	if err := c.pool.introduce(c.in, out, c.client); err != nil {
-		reset(c.in)
 		reset(out)
-		return true
+		return false
 	}
-	group := run.NewGroup(ctx, 0)
-	group.Go(func(context.Context) {
-		k.up.err = k.carryUp()
+	ended := make(chan struct{})
+	if !c.pool.f.group.Go(func(context.Context) {
+		defer close(ended)
+		k.up.err = run.Catch(k.carryUp)
 		if k.up.err != nil {
 			k.broken.Store(true)
 			_ = out.CloseRead()
 			_ = c.in.SetWriteDeadline(aLongTimeAgo)
 		}
-	})
-	k.down.err = k.carryDown()
+	}) {
+		reset(out)
+		return false // ctx is cancelled
+	}
+	k.down.err = run.Catch(k.carryDown)
 	if k.down.err != nil {
 		k.broken.Store(true)
 		_ = c.in.SetReadDeadline(aLongTimeAgo)
 		_ = out.SetWriteDeadline(aLongTimeAgo)
 	}
-	group.Wait()
+	<-ended
+	for _, err := range []error{k.up.err, k.down.err} {
+		if fault, ok := errors.AsType[*run.PanicError](err); ok {
+			c.pool.f.opts.Log.Error("panic, ending a connection to a service", "service", c.pool.id.Service, "err", fault)
+		}
+	}
 	switch {
 	case k.up.err == nil && k.down.err == nil:
 		_ = c.in.Close()
@@ -265,9 +273,6 @@ func (k *carrier) settle() {
 	}
 }
 
-// buffers holds memory for bytes between two sockets.
-var buffers = sync.Pool{New: func() any { return new([64 << 10]byte) }}
-
 // pump copies in one direction until the stream ends or fails. If early is not nil, it is written
 // first; bytes that were read and of which none could be written are left in it. pump calls first
 // after the first successful read.
@@ -279,7 +284,7 @@ func (k *carrier) pump(side int, from, to *net.TCPConn, d, other *direction, ear
 		}
 		*early = nil
 	}
-	r, err := newReader(from)
+	r, err := newReader(from, &p.f.buffers)
 	if err != nil {
 		return readError{err}
 	}
@@ -304,14 +309,14 @@ func (k *carrier) pump(side int, from, to *net.TCPConn, d, other *direction, ear
 		if n == 0 {
 			d.ended.Store(true)
 			_ = to.CloseWrite()
-			return nil
+			return k.awaitReset(r, to, other)
 		}
 		err = p.write(side, to, buf[:n], d)
 		if err != nil && early != nil && d.moved == 0 {
 			*early = append([]byte(nil), buf[:n]...)
 		}
-		buffers.Put(buf)
-		if err == nil && n == len(buf) { // there is probably more
+		p.f.buffers.put(buf)
+		if err == nil && n == largeBuffer { // there is probably more
 			err = k.splice(side, from, to, d)
 		}
 		if err != nil {
@@ -320,15 +325,59 @@ func (k *carrier) pump(side int, from, to *net.TCPConn, d, other *direction, ear
 	}
 }
 
-// spliced is the number of bytes that are moved by splice before they are counted.
-const spliced = 1 << 20
+// awaitReset waits, after one side has ended its stream, until the other one has as well. It returns an error if the
+// side that ended is reset meanwhile: nothing is read from it any more, so no other call would notice.
+func (k *carrier) awaitReset(r *reader, to *net.TCPConn, other *direction) error {
+	if other.ended.Load() { // it waits here, or will look at this direction
+		_ = to.SetReadDeadline(aLongTimeAgo)
+		return nil
+	}
+	reset := false
+	err := r.raw.Read(func(fd uintptr) bool {
+		reset = isClosed(fd)
+		return reset || k.broken.Load() || other.ended.Load()
+	})
+	switch {
+	case other.ended.Load():
+		return nil
+	case k.broken.Load():
+		return errInterrupted
+	case reset:
+		return readError{unix.ECONNRESET}
+	}
+	return err
+}
+
+// A stretch of splicing moves up to spliced bytes before they are counted, and ends when no byte came for spliceWait:
+// the pipe that it uses has two descriptors and up to a MiB of memory.
+const (
+	spliced    = 1 << 20
+	spliceWait = time.Second
+)
 
 // splice moves up to spliced bytes within the kernel: package net uses splice(2) between two TCP
-// sockets.
+// sockets. It does nothing if too many pipes are in use.
 func (k *carrier) splice(side int, from, to *net.TCPConn, d *direction) error {
+	f := k.c.pool.f
+	if f.pipes.Add(1) > f.maxPipes {
+		f.pipes.Add(-1)
+		return nil
+	}
+	defer f.pipes.Add(-1)
+	_ = from.SetReadDeadline(time.Now().Add(spliceWait))
+	if k.broken.Load() {
+		return errInterrupted // that call may have replaced the deadline that interrupts
+	}
 	n, err := to.ReadFrom(&io.LimitedReader{R: from, N: spliced})
 	d.moved += n
 	k.c.pool.count.bytes[side].Add(uint64(n))
+	_ = from.SetReadDeadline(time.Time{})
+	switch {
+	case k.broken.Load():
+		return errInterrupted
+	case errors.Is(err, os.ErrDeadlineExceeded):
+		return nil
+	}
 	return err
 }
 
@@ -342,26 +391,27 @@ func (p *pool) write(side int, to *net.TCPConn, b []byte, d *direction) error {
 // A reader reads from a socket. It takes a buffer only when there are bytes to read, so that
 // an idle connection has none.
 type reader struct {
-	raw  syscall.RawConn
-	try  func(fd uintptr) bool
-	buf  *[64 << 10]byte
-	n    int
-	fail error
+	raw     syscall.RawConn
+	buffers *buffers
+	try     func(fd uintptr) bool
+	buf     []byte
+	n       int
+	fail    error
 }
 
-func newReader(c *net.TCPConn) (*reader, error) {
+func newReader(c *net.TCPConn, from *buffers) (*reader, error) {
 	raw, err := c.SyscallConn()
 	if err != nil {
 		return nil, err
 	}
-	r := &reader{raw: raw}
+	r := &reader{raw: raw, buffers: from}
 	r.try = r.attempt
 	return r, nil
 }
 
 // next waits for bytes and returns them in a buffer that the caller puts back; n is 0 and the
 // buffer nil at the end of the stream.
-func (r *reader) next() (*[64 << 10]byte, int, error) {
+func (r *reader) next() ([]byte, int, error) {
 	err := r.raw.Read(r.try)
 	if err == nil {
 		err = r.fail
@@ -371,17 +421,17 @@ func (r *reader) next() (*[64 << 10]byte, int, error) {
 
 // attempt reads without blocking. It returns false if there is nothing to read.
 func (r *reader) attempt(fd uintptr) bool {
-	buf := buffers.Get().(*[64 << 10]byte)
+	buf := r.buffers.get()
 	for {
-		n, err := unix.Read(int(fd), buf[:])
+		n, err := unix.Read(int(fd), buf)
 		switch {
 		case errors.Is(err, unix.EINTR):
 			continue
 		case errors.Is(err, unix.EAGAIN):
-			buffers.Put(buf)
+			r.buffers.put(buf)
 			return false
 		case n <= 0:
-			buffers.Put(buf)
+			r.buffers.put(buf)
 			r.buf, r.n, r.fail = nil, 0, err
 			return true
 		}
@@ -393,11 +443,13 @@ func (r *reader) attempt(fd uintptr) bool {
 // closed reports whether the kernel has closed the socket. It has after a reset; it has not after
 // the peer ended its stream, unless this side has ended its own stream as well.
 func (r *reader) closed() (closed bool) {
-	_ = r.raw.Control(func(fd uintptr) {
-		info, err := unix.GetsockoptTCPInfo(int(fd), unix.SOL_TCP, unix.TCP_INFO)
-		closed = err == nil && info.State == unix.BPF_TCP_CLOSE
-	})
+	_ = r.raw.Control(func(fd uintptr) { closed = isClosed(fd) })
 	return closed
+}
+
+func isClosed(fd uintptr) bool {
+	info, err := unix.GetsockoptTCPInfo(int(fd), unix.SOL_TCP, unix.TCP_INFO)
+	return err == nil && info.State == unix.BPF_TCP_CLOSE
 }
 
 // reset closes a connection with a TCP reset, so that the peer sees a failure and not an end.
@@ -413,3 +465,6 @@ func keepAlive(fd int) {
 	set(fd, unix.SOL_TCP, unix.TCP_KEEPINTVL, 15)
 	set(fd, unix.SOL_TCP, unix.TCP_KEEPCNT, 9)
 }
+
+// urgentInline leaves urgent bytes in the stream: otherwise they would be lost.
+func urgentInline(fd int) { set(fd, unix.SOL_SOCKET, unix.SO_OOBINLINE, 1) }

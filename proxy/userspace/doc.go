@@ -7,7 +7,7 @@
 //
 // A TCP connection has two goroutines, one per direction. They take a buffer only while there are
 // bytes to copy; long runs of bytes are moved by splice(2), as package net does between two
-// sockets. UDP is relayed by one goroutine per processor, which reads and writes packets in
+// sockets. A panic in one connection is logged and ends this connection. UDP is relayed by one goroutine per processor, which reads and writes packets in
 // batches (docs/decisions/0026).
 //
 // Invariants:
@@ -23,9 +23,10 @@
 //	              there are backends that did not fail.
 //	userspace-U4  With affinity a client goes to its last backend, unless that was removed or has
 //	              failed.
-//	userspace-U5  Each direction ends separately; a reset of either side resets the other; a side
-//	              that does not read blocks the other. Exactly the bytes that the kernel accepted
-//	              are counted; bytes that are spliced are counted per MiB and at the end.
+//	userspace-U5  Each direction ends separately; a reset of either side resets the other, even after
+//	              its stream has ended; a side that does not read blocks the other. Urgent bytes
+//	              stay in the stream. Exactly the bytes that the kernel accepted are counted; bytes
+//	              that are spliced are counted per MiB and at the end.
 //	userspace-U6  The state of remaining backends survives changes of others. Connections outlive
 //	              the change, the removal of their backend, and the pool. When Run ends they are
 //	              reset.
@@ -33,8 +34,10 @@
 //	              something or a second after it accepted (docs/decisions/0008).
 //	userspace-U8  TCP connections are limited for all pools of a Service together, flows of UDP for
 //	              each pool, and both for the forwarder, by descriptors. Connections above a limit
-//	              are reset and counted. If the process has no descriptor left, a reserved one is
-//	              closed to accept and reset.
+//	              are reset and counted. Pipes of splice(2) have a limit of their own: a stream that
+//	              pauses has none, and streams above the limit are copied. There are 1024 buffers of
+//	              64 KiB; directions above that limit have 4 KiB. If the process has no descriptor
+//	              left, a reserved one is closed to accept and reset.
 //	userspace-U9  A flow of UDP is a client's address and port; each has a socket. It ends when it was
 //	              silent for a minute, when its backend is removed, and with its pool. If its backend
 //	              refuses (ICMP) it moves to another one, with the packet if that is known whole. If
@@ -45,7 +48,7 @@
 //	              Nothing waits for UDP.
 //	userspace-U10 Answers come from the address and port that the client sent to.
 //	userspace-U11 The process does not wake up while nothing is carried, except once per connection
-//	              within its first second.
+//	              within its first second and once after a long stream pauses.
 //	userspace-U12 What transparent connections need of the network namespace exists as long as the
 //	              table ([Options.Table]) of any forwarder that has had a transparent pool. The last
 //	              forwarder removes it. After a process was killed, the next one with the same table

@@ -40,9 +40,10 @@ type Options struct {
 	// MaxFlows is the largest number of UDP flows at a time of each pool; 0 means 4096.
 	MaxFlows int
 
-	// Descriptors is the largest number of descriptors at a time. A connection has two. 0 means
-	// half of the process's limit (RLIMIT_NOFILE). One Service gets at most half of them, unless
-	// its pool has a limit.
+	// Descriptors is the largest number of descriptors of sockets at a time. A connection has two.
+	// 0 means half of the process's limit (RLIMIT_NOFILE). One Service gets at most half of them,
+	// unless its pool has a limit. The pipes of long streams have up to a quarter as many
+	// descriptors in addition, and at most 512.
 	Descriptors int
 
 	// Mark is the mark of all packets to backends (SO_MARK), by which rules recognize relayed
@@ -68,6 +69,9 @@ type Forwarder struct {
 	ready chan struct{}
 
 	descriptors atomic.Int64 // number in use
+	pipes       atomic.Int64 // number in use by long streams of TCP
+	maxPipes    int64
+	buffers     buffers // of TCP
 	turn        atomic.Uint32
 	loops       []*loop    // of UDP; set by Run before ready is closed
 	group       *run.Group // of TCP listeners and connections; set by Run before ready is closed
@@ -131,8 +135,10 @@ func New(o Options) (*Forwarder, error) {
 	if o.Log == nil {
 		o.Log = slog.Default()
 	}
+	const mostPipes = 256 // each has two descriptors and up to a MiB of memory
 	return &Forwarder{
-		opts: o, ready: make(chan struct{}),
+		maxPipes: int64(min(mostPipes, o.Descriptors/8)),
+		opts:     o, ready: make(chan struct{}),
 		pools: map[proxy.PoolID]*pool{}, removed: map[*balancer]bool{}, budgets: map[types.NamespacedName]*budget{}, limit: newLimiter(), refusers: map[bool]*refuser{},
 	}, nil
 }
@@ -352,8 +358,11 @@ func (p *pool) open() error {
 			return fmt.Errorf("userspace: listening at %v: %w", address, err)
 		}
 		p.listener, p.at = l, unmapped(l.tcp.Addr().(*net.TCPAddr).AddrPort())
+		if !f.group.Go(l.run) { // Run is about to end
+			f.give(1)
+			return errors.Join(errStopped, l.tcp.Close())
+		}
 		f.own.Store(p.at, nil)
-		f.group.Go(l.run)
 		return nil
 	}
 	fd, err := listenUDP(address)

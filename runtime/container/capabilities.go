@@ -64,8 +64,8 @@ func capabilities(s *Spec) (*specs.LinuxCapabilities, error) {
 		}
 		set = slices.DeleteFunc(slices.Clone(set), func(c string) bool { return c == full })
 	}
-	// What this process lacks cannot be given; libcontainer would fail late and
-	// without a name.
+	// A capability that this process lacks cannot be given; libcontainer would fail late and
+	// not name it.
 	set = slices.DeleteFunc(slices.Clone(set), func(c string) bool { return !slices.Contains(all, c) })
 	slices.Sort(set)
 	set = slices.Compact(set)

@@ -269,7 +269,7 @@ func processes(path string) []int {
 }
 
 // resident sums up the memory that processes have, for a kernel that doesn't count
-// it by cgroup. What several of them share is counted for each.
+// it by cgroup. Shared memory is counted for each process.
 func resident(pids []int) uint64 {
 	var pages uint64
 	for _, pid := range pids {

@@ -79,8 +79,8 @@ func openLog(path string) (*os.File, error) {
 	return os.OpenFile(path, os.O_WRONLY|os.O_APPEND|os.O_CREATE, 0o640)
 }
 
-// write appends whole lines. Output that can't be written is lost, which is said
-// once: a container must not stand still because the disk is full.
+// write appends whole lines. Output that cannot be written is lost, with one
+// log message, because a container must not block when the disk is full.
 func (l *logFile) write(lines []byte) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -28,7 +28,7 @@ const (
 	DefaultLogFiles = 5
 )
 
-// How a log rotates: the file at path is renamed to path.TIMESTAMP and a new one is
+// Rotation of a log: the file at path is renamed to path.TIMESTAMP and a new one is
 // made, without a write between, when a write would make it larger than allowed. A
 // timestamp is the kubelet's, 20060102-150405. It is greater than that of the file
 // before, so names sort by age even if a file is full in less than a second. Older

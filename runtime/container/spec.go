@@ -51,7 +51,7 @@ type Spec struct {
 	StopSignal string
 }
 
-// User is whom a container's process runs as, in numbers.
+// User is the user and groups of a container's process, in numbers.
 type User struct {
 	UID, GID uint32
 	Groups   []uint32 // supplementary ones

@@ -10,6 +10,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/opencontainers/cgroups"
 	_ "github.com/opencontainers/cgroups/devices" // teaches the cgroup manager to restrict devices
 	"github.com/opencontainers/cgroups/manager"
 	"github.com/opencontainers/runc/libcontainer"
@@ -361,47 +362,55 @@ func (k *Supervisor) Stats(id string) (Usage, error) {
 	if r.State() != Running {
 		return Usage{}, fmt.Errorf("container %s is not running: %w", id, ErrState)
 	}
-	bare := r.Spec
-	bare.Resources = Resources{}
-	config, err := bare.config(nil)
+	u, err := CgroupUsage(r.Spec.Cgroup)
 	if err != nil {
-		return Usage{}, err
+		return Usage{}, fmt.Errorf("container %s: %w", id, err)
 	}
-	m, err := manager.New(config.Cgroups)
+	return u, nil
+}
+
+// CgroupUsage returns the resources that the processes in the cgroup at path and in all below it use.
+func CgroupUsage(path string) (Usage, error) {
+	m, err := manager.New(&cgroups.Cgroup{Path: path, Resources: &cgroups.Resources{}})
 	if err != nil {
 		return Usage{}, err
 	}
 	s, err := m.GetStats()
 	if err != nil {
-		return Usage{}, fmt.Errorf("container %s: %w", id, err)
+		return Usage{}, fmt.Errorf("cgroup %s: %w", path, err)
 	}
 	inactive := s.MemoryStats.Stats["total_inactive_file"]
-	if unified() {
-		inactive = s.MemoryStats.Stats["inactive_file"]
-	}
-	used := s.MemoryStats.Usage.Usage
 	rss := s.MemoryStats.Stats["total_rss"]
 	if unified() {
-		rss = s.MemoryStats.Stats["anon"]
+		inactive, rss = s.MemoryStats.Stats["inactive_file"], s.MemoryStats.Stats["anon"]
 	}
+	used := s.MemoryStats.Usage.Usage
 	if used == 0 { // no cgroup accounts for it
-		used = resident(processes(r.Spec.Cgroup))
+		used = resident(processes(path))
 		rss = used
 	}
+	limit := s.MemoryStats.Usage.Limit
+	if limit >= noMemoryLimit {
+		limit = 0
+	}
 	return Usage{
-		At: time.Now(), CPU: s.CpuStats.CpuUsage.TotalUsage, Memory: used, WorkingSet: used - min(used, inactive), RSS: rss,
+		At: time.Now(), CPU: s.CpuStats.CpuUsage.TotalUsage, Memory: used, WorkingSet: used - min(used, inactive), RSS: rss, Limit: limit,
 		PageFaults: s.MemoryStats.Stats["pgfault"], MajorPageFaults: s.MemoryStats.Stats["pgmajfault"],
 		Processes: s.PidsStats.Current,
 	}, nil
 }
 
-// Usage is the resource usage of a container at one time.
+// noMemoryLimit is less than what cgroup v1 shows for a cgroup without a limit, and more than any machine has.
+const noMemoryLimit = 1 << 62
+
+// Usage is the resource usage of a cgroup at one time.
 type Usage struct {
 	At         time.Time
 	CPU        uint64 // nanoseconds of one core since the start; 0 if the kernel doesn't count them
 	Memory     uint64 // bytes
 	WorkingSet uint64 // bytes, without what could be dropped at once
 	RSS        uint64 // bytes
+	Limit      uint64 // of Memory, in bytes; 0 if there is none
 
 	PageFaults, MajorPageFaults uint64
 	Processes                   uint64

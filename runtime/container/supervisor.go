@@ -348,8 +348,8 @@ func (e *entry) waitUntilSettled(ctx context.Context, r *Record, sig unix.Signal
 	return nil
 }
 
-// stopSignal understands SIGTERM, TERM, 15, SIGRTMIN+3 and SIGRTMAX-1. Whatever else
-// an image says means SIGTERM.
+// stopSignal understands SIGTERM, TERM, 15, SIGRTMIN+3 and SIGRTMAX-1. Any other
+// value of an image means SIGTERM.
 func stopSignal(name string) unix.Signal {
 	const rtMin, rtMax = 34, 64 // as the C library counts
 	full := "SIG" + strings.TrimPrefix(strings.ToUpper(name), "SIG")

@@ -166,7 +166,7 @@ func (im *importer) spool(archive io.Reader) error {
 			return fmt.Errorf("entry %q: %w", h.Name, err)
 		}
 	}
-	// What is left is padding; a sender must not get a broken pipe for it.
+	// The rest is padding. Read it, so that the sender gets no broken pipe.
 	_, err = io.Copy(io.Discard, plain)
 	return err
 }

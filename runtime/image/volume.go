@@ -13,7 +13,7 @@ import (
 )
 
 // Place is where a path of a container leads in its root file system, links followed.
-// What isn't there yet stays as it is.
+// Parts of the path that do not exist yet stay as they are.
 func Place(rootfs, place string) string {
 	place = path.Clean("/" + place)
 	top, err := unix.Open(rootfs, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)

@@ -283,7 +283,7 @@ func (n *Network) settleBridge() error {
 }
 
 // settlePod prepares the network namespace of the calling thread, a pod's, for the link
-// that it gets: addresses of IPv6 are used at once, and routers are not heard (N7).
+// that it gets: addresses of IPv6 are used at once, and router advertisements are ignored (N7).
 func settlePod() error {
 	for _, s := range [][3]string{{"all", "disable_ipv6", "0"}, {"default", "accept_dad", "0"}, {"default", "accept_ra", "0"}} {
 		if err := set6(s[0], s[1], s[2]); err != nil {

@@ -110,7 +110,7 @@ func (n *Network) withdraw(id string, at Attachment) error {
 	n.mu.Lock()
 	p := n.ports[id]
 	if n.adopting {
-		// Whose the others in the table are is not known yet.
+		// The owners of the other entries of the table are not known yet.
 		n.stale = append(n.stale, at.leads()...)
 	}
 	was := p != nil && p.open
@@ -206,8 +206,8 @@ func (l lead) atLoopback() bool {
 }
 
 // letLoopbackOut lets connections from 127.0.0.1 to a host port leave by the bridge, where they get
-// its address, and answers come back. What a pod sends to or from an address of loopback by
-// itself is dropped by a rule that is there before (N9).
+// its address, and answers come back. An earlier rule drops packets that a pod itself
+// sends to or from a loopback address (N9).
 func (n *Network) letLoopbackOut(on bool) error {
 	value := "0"
 	if on {

@@ -376,7 +376,7 @@ func (n *Network) Attach(a Attachment) error {
 	attrs.Flags = net.FlagUp
 	attrs.MasterIndex = bridge
 	err = n.link.LinkAdd(&netlink.Veth{
-		LinkAttrs: attrs, PeerName: "eth0", PeerNamespace: netlink.NsFd(here.Fd()), PeerHardwareAddr: hardware(a.Addresses[0]),
+		LinkAttrs: attrs, PeerName: podInterface, PeerNamespace: netlink.NsFd(here.Fd()), PeerHardwareAddr: hardware(a.Addresses[0]),
 	})
 	if err != nil {
 		return fmt.Errorf("veth pair %s: %w", a.Link, err)
@@ -393,7 +393,7 @@ func (n *Network) Attach(a Attachment) error {
 	if err := inside.LinkSetUp(&netlink.Device{LinkAttrs: netlink.LinkAttrs{Index: lo}}); err != nil {
 		return fmt.Errorf("lo: %w", err)
 	}
-	eth0, err := inside.LinkByName("eth0")
+	eth0, err := inside.LinkByName(podInterface)
 	if err != nil {
 		return fmt.Errorf("eth0: %w", err)
 	}
@@ -430,7 +430,7 @@ func Loopback() error {
 	return netlink.LinkSetUp(&netlink.Device{LinkAttrs: netlink.LinkAttrs{Index: 1}})
 }
 
-// Detach removes the pod's pair and frees its addresses and ports. What isn't there is no error.
+// Detach removes the pod's pair and frees its addresses and ports. It is no error if they do not exist.
 func (n *Network) Detach(id string, a Attachment) error {
 	if err := n.withdraw(id, a); err != nil {
 		return err

@@ -12,7 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// upTable makes our nftables table of a family. What host ports lead to stays as it is until
+// upTable makes our nftables table of a family. The targets of host ports stay as they are until
 // [Network.Settle].
 func (n *Network) upTable(f *family) error {
 	c, err := nftables.New()
@@ -31,12 +31,12 @@ const (
 )
 
 // addTable makes the table with its rules, in the transaction c: there is no moment without it.
-// What maps and sets hold stays.
+// The entries of maps and sets stay.
 //
-//   - What pods send to other links than the bridge gets the address of the host, so that the world
-//     outside does not see theirs. What stays on the host does not: it would get the address of
-//     any link, and its connections would break when that link goes.
-//   - What is sent to a host port gets the address of its pod (N8). Services come first: their rules have
+//   - Packets of pods to other links than the bridge get the address of the host, so that the network
+//     outside does not see theirs. Packets that stay on the host do not: they would get the address of
+//     any link, and their connections would break when that link goes.
+//   - Packets to a host port get the address of its pod (N8). Services come first: their rules have
 //     the usual priority for that, and so have those of others who publish ports.
 //   - A pod that reaches itself by a host port, and what comes from 127.0.0.1, gets the bridge's
 //     address, or answers would not come back.
@@ -168,7 +168,7 @@ func (f *family) toThisHost() []expr.Any {
 		&expr.Cmp{Op: expr.CmpOpEq, Register: firstWord, Data: binary.NativeEndian.AppendUint32(nil, unix.RTN_LOCAL)})
 }
 
-// findPort sends packets to the pod that a map has for them. What it does not have goes on.
+// findPort sends packets to the pod that a map has for them. Other packets pass.
 func (f *family) findPort(in *nftables.Set) []expr.Any {
 	words := f.addressLen() / 4
 	exprs := []expr.Any{&expr.Meta{Key: expr.MetaKeyL4PROTO, Register: word(0)}}

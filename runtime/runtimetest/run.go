@@ -237,6 +237,32 @@ func stats(t *testing.T, k *Kit) {
 	if err != nil || len(l.GetStats()) != 1 {
 		t.Errorf("ListContainerStats = %v, %v; want those of one container", l, err)
 	}
+	own, err := k.Runtime.PodSandboxStats(k.Context(), &cri.PodSandboxStatsRequest{PodSandboxId: pod})
+	if err != nil {
+		t.Fatal(err)
+	}
+	all, err := k.Runtime.ListPodSandboxStats(k.Context(), &cri.ListPodSandboxStatsRequest{Filter: &cri.PodSandboxStatsFilter{LabelSelector: p.GetLabels()}})
+	if err != nil || len(all.GetStats()) != 1 {
+		t.Fatalf("ListPodSandboxStats = %v, %v; want those of one pod", all, err)
+	}
+	for _, s := range []*cri.PodSandboxStats{own.GetStats(), all.GetStats()[0]} {
+		l := s.GetLinux()
+		if s.GetAttributes().GetId() != pod || s.GetAttributes().GetMetadata().GetName() != p.GetMetadata().GetName() ||
+			l.GetMemory().GetWorkingSetBytes().GetValue() < 30<<20 || l.GetCpu().GetUsageCoreNanoSeconds().GetValue() == 0 ||
+			l.GetNetwork().GetDefaultInterface().GetName() == "" {
+			t.Errorf("stats of the pod: %v", s)
+		}
+		if len(l.GetContainers()) != 1 || l.GetContainers()[0].GetAttributes().GetId() != id || l.GetContainers()[0].GetMemory().GetWorkingSetBytes().GetValue() < 30<<20 {
+			t.Errorf("stats of the containers of the pod: %v", l.GetContainers())
+		}
+	}
+	if _, err := k.Runtime.StopContainer(k.Context(), &cri.StopContainerRequest{ContainerId: id}); err != nil {
+		t.Fatal(err)
+	}
+	ended, err := k.Runtime.PodSandboxStats(k.Context(), &cri.PodSandboxStatsRequest{PodSandboxId: pod})
+	if err != nil || len(ended.GetStats().GetLinux().GetContainers()) != 0 {
+		t.Errorf("PodSandboxStats after the end of the container = %v, %v; want none of a container", ended, err)
+	}
 }
 
 func images(t *testing.T, k *Kit) {

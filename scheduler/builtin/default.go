@@ -22,6 +22,7 @@ func Default() plugin.Set {
 		{Plugin: VolumeZone{}},
 		{Plugin: PodTopologySpread{}, Weight: 2},
 		{Plugin: InterPodAffinity{}, Weight: 2},
+		{Plugin: &DynamicResources{}, Weight: 2},
 		{Plugin: DefaultPreemption{}},
 		{Plugin: NodeResourcesBalancedAllocation{}},
 		{Plugin: ImageLocality{}},

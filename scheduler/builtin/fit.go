@@ -1,11 +1,14 @@
 package builtin
 
 import (
+	"context"
 	"encoding/json"
 	"slices"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
+	resourcev1 "k8s.io/api/resource/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
@@ -56,6 +59,45 @@ func (f NodeResourcesFit) Configure(args json.RawMessage) (plugin.Plugin, error)
 	}
 	a.ScoringStrategy.Resources = withDefaults(a.ScoringStrategy.Resources)
 	return NodeResourcesFit{a.IgnoredResources, a.IgnoredResourceGroups, a.ScoringStrategy}, nil
+}
+
+// Needs implements [plugin.Needer].
+func (NodeResourcesFit) Needs() []schema.GroupVersionResource {
+	return []schema.GroupVersionResource{client.DeviceClasses.GroupVersionResource}
+}
+
+// Optional implements [plugin.OptionalNeeder].
+func (f NodeResourcesFit) Optional() []schema.GroupVersionResource { return f.Needs() }
+
+// PreFilter implements [plugin.PreFilter]. Extended resources that a DeviceClass provides are up to DynamicResources, on
+// nodes that do not have them.
+func (f NodeResourcesFit) PreFilter(_ context.Context, pod *plugin.Pod, s *plugin.Snapshot) (plugin.Check, plugin.Verdict) {
+	if len(pod.Requests.Other) == 0 {
+		return nil, plugin.Verdict{}
+	}
+	classes := provided(pod, s)
+	if len(classes) == 0 {
+		return nil, plugin.Verdict{}
+	}
+	return &fitCheck{f, pod, classes}, plugin.Verdict{}
+}
+
+// fitCheck is NodeResourcesFit for a pod with extended resources that classes provide.
+type fitCheck struct {
+	f       NodeResourcesFit
+	pod     *plugin.Pod
+	classes map[corev1.ResourceName]*resourcev1.DeviceClass
+}
+
+// Filter implements [plugin.Check].
+func (c *fitCheck) Filter(node *plugin.Node) plugin.Verdict {
+	f := c.f
+	for name := range c.classes {
+		if node.Allocatable.Amount(name) == 0 {
+			f.IgnoredResources = append(slices.Clone(f.IgnoredResources), name)
+		}
+	}
+	return f.Filter(c.pod, node)
 }
 
 // Filter implements [plugin.Filter].
@@ -132,7 +174,10 @@ func (f NodeResourcesFit) Hints() []plugin.Hint {
 		{Resource: client.Nodes.GroupVersionResource, Action: plugin.Added | plugin.NodeAllocatable, Helps: func(pod *plugin.Pod, c plugin.Change) bool {
 			has := plugin.NewResources(c.Node.Status.Allocatable)
 			empty := &plugin.Node{Node: c.Node, Allocatable: has}
-			return f.Filter(pod, empty).OK()
+			return f.Filter(pod, empty).OK() || len(pod.Requests.Other) > 0
+		}},
+		{Resource: client.DeviceClasses.GroupVersionResource, Action: plugin.Added | plugin.Updated, Helps: func(pod *plugin.Pod, _ plugin.Change) bool {
+			return len(pod.Requests.Other) > 0
 		}},
 	}
 }

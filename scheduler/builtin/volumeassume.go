@@ -11,8 +11,8 @@ import (
 	"github.com/sampan-io/sampan/scheduler/plugin"
 )
 
-// assumptions are what was chosen for pods and cannot be seen in the Snapshot yet: whose a volume is to be, and for which
-// node a claim's volume is to be made. Pods that share a claim share the assumption; it ends with the last of them, or when the
+// assumptions are choices for pods that the Snapshot does not show yet: the claim of a volume, and the node for which the
+// volume of a claim is to be made. Pods that share a claim share the assumption; it ends with the last of them, or when the
 // Snapshot says the same.
 type assumptions struct {
 	mu      sync.Mutex

@@ -10,8 +10,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/sampan-io/sampan/await/follow"
 	"github.com/sampan-io/sampan/client"
+	"github.com/sampan-io/sampan/client/follow"
 	"github.com/sampan-io/sampan/internal/run"
 	"github.com/sampan-io/sampan/internal/volumefit"
 	"github.com/sampan-io/sampan/scheduler/plugin"
@@ -23,8 +23,8 @@ func (*VolumeBinding) Busy(p plugin.Placement) bool {
 	return ok && c != nil && c.chosen != nil
 }
 
-// PreBind implements [plugin.PreBind]: it writes what was chosen, and waits until all claims are bound. What it has written it
-// does not take back: the next decision finds it, and goes on from there.
+// PreBind implements [plugin.PreBind]: it writes the choice, and waits until all claims are bound. It does not revert
+// its writes: the next decision finds them, and goes on from there.
 func (b *VolumeBinding) PreBind(ctx context.Context, p plugin.Placement) plugin.Verdict {
 	if !b.Busy(p) {
 		return plugin.Skip
@@ -160,39 +160,38 @@ func follows[T interface {
 			}
 			return !end
 		}
-		f := &follow.Follower{Client: w.client, Source: follow.Source{GroupVersionResource: r.GroupVersionResource, Namespace: namespace, Fields: "metadata.name=" + name}}
-		f.Handle = func(report follow.Report) bool {
-			var none T
-			switch r := report.(type) {
+		f := follow.Follower{Client: w.client, Source: follow.Source{
+			GroupVersionResource: r.GroupVersionResource, Namespace: namespace, Fields: "metadata.name=" + name,
+		}}
+		for step := range f.Steps(ctx) {
+			var obj T
+			going := true
+			switch s := step.(type) {
 			case follow.Failed:
-				if r.Final {
-					w.ends <- r.Err
+				if s.Final {
+					w.ends <- s.Err
 				}
-				return !r.Final
-			case follow.Changed:
-				if obj, ok := r.Object.(T); ok {
-					seen = obj.GetUID()
-					return say(obj)
+			case *follow.Changed:
+				if o, ok := s.Object.(T); ok {
+					seen = o.GetUID()
+					going = say(o)
 				}
 			case follow.Deleted:
-				if obj, ok := r.Object.(T); ok && (seen == "" || obj.GetUID() == seen) {
-					seen = obj.GetUID()
-					return say(none)
+				if seen == "" || s.Object.GetUID() == seen {
+					seen = s.Object.GetUID()
+					going = say(obj)
 				}
 			case follow.Page:
-				if !r.Whole {
-					return true
-				}
-				obj := none
-				for _, o := range r.Objects {
+				for _, o := range s.Objects {
 					if t, ok := o.(T); ok && o.GetName() == name {
 						obj, seen = t, o.GetUID()
 					}
 				}
-				return say(obj)
+				going = say(obj)
 			}
-			return true
+			if !going {
+				return
+			}
 		}
-		f.Run(ctx)
 	})
 }

@@ -19,17 +19,17 @@ import (
 	"github.com/sampan-io/sampan/scheduler/plugin"
 )
 
-// VolumeBinding keeps pods waiting whose claims should have a volume by now, keeps them off nodes from which their volumes
-// cannot be reached, and finds volumes for claims of classes that wait for their first consumer (WaitForFirstConsumer): a volume
+// VolumeBinding keeps pods with unbound claims of immediate binding waiting, keeps pods off nodes that cannot reach their
+// volumes, and finds volumes for claims of classes that wait for their first consumer (WaitForFirstConsumer): a volume
 // that is there, or else a provisioner that can make one for the node.
 //
-// What it chose it holds for its pod from Reserve on ([assumptions]). PreBind writes it, and waits until the binder among the
+// It holds its choice for the pod from Reserve on ([assumptions]). PreBind writes the choice, and waits until the binder among the
 // controllers has bound each claim. It must be used as a pointer; the zero value is ready.
 type VolumeBinding struct {
 	// BindTimeout is how long PreBind waits for claims to be bound; nil means ten minutes.
 	BindTimeout *time.Duration
 
-	// Shape is how good a node is whose storage would be used to some extent; nil means the less the better.
+	// Shape maps the utilization of a node's storage to its score; nil prefers low utilization.
 	Shape []UtilizationShapePoint
 
 	assumed assumptions

@@ -43,7 +43,7 @@ func (c Config) Options(o scheduler.Options) scheduler.Options {
 	return o
 }
 
-// Election is how several schedulers agree who works.
+// Election configures the leader election of several schedulers.
 type Election struct {
 	Elect           bool
 	LeaseDuration   time.Duration

@@ -59,7 +59,7 @@ func Run(ctx context.Context, o Options, work func(ctx context.Context) error) e
 	return err
 }
 
-// elector is one who wants the lease. It is used by one goroutine at a time.
+// elector is a candidate for the lease. It is used by one goroutine at a time.
 type elector struct {
 	Options
 	seen    *coordinationv1.Lease // as it was read or written last

@@ -5,7 +5,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// What goes over the wire. The names of the fields are the API's; it has no tags.
+// The messages on the wire. The names of the fields are the API's; it has no tags.
 
 type args struct {
 	Pod       *corev1.Pod

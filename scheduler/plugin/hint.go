@@ -35,8 +35,8 @@ const (
 )
 
 // A Change is something that happened in the cluster. Pods in it are placed ones: Added
-// when they got their node, Deleted when they ended. What is before or after is nil
-// where there is nothing.
+// when they got their node, Deleted when they ended. The state before or after is
+// nil if there is none.
 type Change struct {
 	Resource schema.GroupVersionResource
 	Action   Action
@@ -78,8 +78,8 @@ func Helps(h Hinter, pod *Pod, c Change) bool {
 	return false
 }
 
-// NodeChange returns what happened to a node, whose states are not both nil. The Action is 0 if nothing did that
-// a plug-in could look at: a heartbeat, most likely.
+// NodeChange returns what happened to a node, whose states are not both nil. The Action is 0 if nothing
+// changed that plug-ins can look at, as in a heartbeat.
 func NodeChange(before, after *corev1.Node) Change {
 	c := Change{Resource: client.Nodes.GroupVersionResource, OldNode: before, Node: after}
 	switch {

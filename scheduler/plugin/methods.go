@@ -18,7 +18,7 @@ func pluginContract() []reflect.Type {
 		reflect.TypeFor[Explainer](), reflect.TypeFor[PostFilter](), reflect.TypeFor[PreScore](), reflect.TypeFor[Score](),
 		reflect.TypeFor[Normalizer](), reflect.TypeFor[Reserve](), reflect.TypeFor[Permit](), reflect.TypeFor[PreBind](),
 		reflect.TypeFor[PreFlight](), reflect.TypeFor[Bind](), reflect.TypeFor[PostBind](), reflect.TypeFor[Signer](),
-		reflect.TypeFor[Configurable](), reflect.TypeFor[Needer](), reflect.TypeFor[Hinter](),
+		reflect.TypeFor[Configurable](), reflect.TypeFor[Needer](), reflect.TypeFor[OptionalNeeder](), reflect.TypeFor[Hinter](),
 	}
 }
 
@@ -131,7 +131,7 @@ func contractMethods() []string {
 	return []string{
 		"Less", "PreEnqueue", "PreFilter", "Filter", "Explain", "PostFilter", "PreScore", "Score", "Normalize",
 		"Reserve", "Unreserve", "Permit", "PreBind", "Busy", "Bind", "PostBind", "Sign", "Configure", "Needs",
-		"Hints", "Narrow", "PodAdded", "PodRemoved",
+		"Optional", "Hints", "Narrow", "PodAdded", "PodRemoved",
 	}
 }
 
@@ -177,6 +177,8 @@ func methodOf(t reflect.Type, name string) (reflect.Method, bool) {
 		return t.MethodByName("Configure")
 	case "Needs":
 		return t.MethodByName("Needs")
+	case "Optional":
+		return t.MethodByName("Optional")
 	case "Hints":
 		return t.MethodByName("Hints")
 	case "Narrow":

@@ -108,14 +108,19 @@ type PostFilter interface {
 
 	// PostFilter answers Success with a way, a refusal if there is none, whose
 	// reason ends the pod's event ("preemption: 0/3 nodes are available: …"), or Failed.
-	// It does nothing itself: the scheduler ends the victims and nominates the node.
+	// It does nothing itself: the scheduler ends the victims, nominates the node and calls Write. With a refusal only Write
+	// counts.
 	PostFilter(ctx context.Context, f Failure) (Nomination, Verdict)
 }
 
 // A Nomination is a way to make room for a pod.
 type Nomination struct {
 	Node    string // where the pod will have room; empty: an earlier nomination no longer counts
-	Victims []*Pod // whom it has to make way, all on that node; they are in the Snapshot
+	Victims []*Pod // the pods to evict, all on that node; they are in the Snapshot
+
+	// Write, if it is not nil, changes an object so that the pod may fit a later time. It is called once, on a goroutine that
+	// may block. The event about the object wakes the pod, by the hints of the plug-in; an error lets it try again after a pause.
+	Write func(ctx context.Context, c client.Interface) error
 }
 
 // A Failure is a decision that found no node, and a place to ask "what if".
@@ -271,6 +276,15 @@ type Needer interface {
 	// Needs lists the resources that have to be in the Snapshot: see [Find] and
 	// [All]. It must be the same at every call.
 	Needs() []schema.GroupVersionResource
+}
+
+// An OptionalNeeder is a [Needer] that works without some of its resources, if the server does not serve them or the
+// scheduler must not read them. They are then as if there were no objects.
+type OptionalNeeder interface {
+	Needer
+
+	// Optional lists resources of Needs. It must be the same at every call.
+	Optional() []schema.GroupVersionResource
 }
 
 // Normalize brings scores to 0 to MaxScore by dividing them by the best of them, which must not be

@@ -27,8 +27,8 @@ func (p *Pod) Priority() int32 {
 	return *p.Spec.Priority
 }
 
-// What a container is presumed to use that does not say, for scores only. The
-// numbers are upstream's.
+// The presumed requests of a container without requests, for scores only. The numbers are
+// upstream's.
 const (
 	presumedMilliCPU = 100
 	presumedMemory   = 200 << 20

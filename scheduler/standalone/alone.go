@@ -28,10 +28,10 @@ import (
 
 // Options configures a scheduler that runs alone. Connect and Plugins are required.
 type Options struct {
-	// Connect says which server, and as whom; kubeconfig is the file that the configuration names, or "".
+	// Connect returns the server and the credentials; kubeconfig is the file that the configuration names, or "".
 	Connect func(kubeconfig string) (*rest.Config, error)
 
-	// Plugins are what there is to choose from.
+	// Plugins are the plug-ins that a configuration can choose.
 	Plugins config.Available
 
 	ConfigFile string // KubeSchedulerConfiguration; empty means the default plug-ins in one profile
@@ -109,7 +109,8 @@ func (o Options) work(s *scheduler.Scheduler, api client.Interface, e *config.El
 			}, s.Run)
 		}
 	}
-	needs := rightsOf(s.Reads(), e)
+	reads, optional := s.Reads()
+	needs := rightsOf(reads, optional, e)
 	return run.Task{Name: "scheduler", Run: func(ctx context.Context) error {
 		needs.await(ctx, api, o.Log)
 		if ctx.Err() != nil {

@@ -20,11 +20,15 @@ type rights struct {
 	useful   []client.Right // without these pods may remain pending, or the reason is not reported
 }
 
-// rightsOf returns the rights for a scheduler that reads some resources. Election is nil if no leader is elected.
-func rightsOf(reads []schema.GroupVersionResource, e *config.Election) rights {
+// rightsOf returns the rights for a scheduler that reads some resources, of which a few are optional. Election is nil if no leader is elected.
+func rightsOf(reads, optional []schema.GroupVersionResource, e *config.Election) rights {
 	var r rights
 	for _, gvr := range reads {
-		r.required = append(r.required, client.Rights(gvr.GroupResource(), "list", "watch")...)
+		to := &r.required
+		if slices.Contains(optional, gvr) {
+			to = &r.useful
+		}
+		*to = append(*to, client.Rights(gvr.GroupResource(), "list", "watch")...)
 	}
 	pods := client.Pods.GroupResource()
 	r.required = append(r.required, client.Right{Verb: "create", GroupResource: pods, Subresource: "binding"})
@@ -42,6 +46,11 @@ func rightsOf(reads []schema.GroupVersionResource, e *config.Election) rights {
 		if slices.Contains(reads, written) {
 			r.useful = append(r.useful, client.Rights(written.GroupResource(), "update")...)
 		}
+	}
+	if claims := client.ResourceClaims; slices.Contains(reads, claims.GroupVersionResource) {
+		r.useful = append(r.useful, client.Rights(claims.GroupResource(), "get", "update")...)
+		r.useful = append(r.useful, client.Right{Verb: "update", GroupResource: claims.GroupResource(), Subresource: "status"},
+			client.Right{Verb: "update", GroupResource: claims.GroupResource(), Subresource: "binding"})
 	}
 	return r
 }

@@ -135,7 +135,7 @@ func TestASchedulerWaitsForItsRights(t *testing.T) {
 		for _, want := range []string{
 			"list, watch and delete pods;", "list and watch nodes;", "list and watch storageclasses.storage.k8s.io;", "create pods/binding;",
 			"get, create and update leases.coordination.k8s.io in namespace kube-system;", "patch pods/status;",
-			"create and patch events\"", "list, watch and update persistentvolumeclaims;",
+			"create and patch events; ", "list, watch and update persistentvolumeclaims;",
 		} {
 			if !strings.Contains(logged.String(), want) {
 				t.Errorf("the line does not say %q:\n%s", want, logged)
@@ -198,6 +198,20 @@ func TestASchedulerWaitsForAServerThatDoesNotAnswer(t *testing.T) {
 		synctest.Wait()
 		if bound(t, g) != "a" {
 			t.Errorf("a server without reviews: the pod is on node %q:\n%s", bound(t, g), logged)
+		}
+	})
+}
+
+// TestSchedulerWorksWithoutDevices has a server that does not serve the kinds of devices, as before v1.37.
+func TestSchedulerWorksWithoutDevices(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := newGuarded(t, func(r client.Right) bool { return r.Group != client.ResourceClaims.Group })
+		_, stop := start(t, g, nil)
+		defer stop()
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		if n := bound(t, g); n != "a" {
+			t.Errorf("the pod is on node %q, want a", n)
 		}
 	})
 }

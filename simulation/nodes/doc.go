@@ -15,7 +15,7 @@
 //	    missed events before it writes.
 //	F4  An idle fleet only writes leases, and at most leasesPerSecond of them per second however many nodes there are.
 //
-// Unlike package node it has no kubelet API (no logs, no exec), does not read the objects that a pod
+// Unlike package node it has no kubelet API (no logs, no exec; [ResourceMetrics] has the metrics), does not read the objects that a pod
 // refers to (ConfigMaps, Secrets, claims), does not reject pods that do not fit their node, accepts every image name, and
 // restores a node's capacity that a client has changed. Probes succeed as the pod's Life sets, and only warnings are
 // recorded as events.

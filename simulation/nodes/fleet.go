@@ -246,9 +246,9 @@ func (f *Fleet) queued() (nodes map[string]*corev1.Node, pods map[types.UID]*cor
 
 // try runs a job, again and again if it panics.
 func (f *Fleet) try(ctx context.Context, j job) (then func()) {
-	for failures := 0; ; failures++ {
+	for failures := 1; ; failures++ {
 		then = func() {}
-		if run.Shield(f.log, func() { then = j(ctx) }) || !run.Pause(ctx, min(firstRetry<<min(failures, 10), lastRetry)) {
+		if run.Shield(f.log, func() { then = j(ctx) }) || !run.Pause(ctx, pauseAfter(failures)) {
 			return then
 		}
 	}

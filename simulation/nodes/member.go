@@ -262,15 +262,15 @@ func (f *Fleet) register(ctx context.Context) error {
 	defer hands.Stop()
 	for _, m := range f.order {
 		hands.Go(func(ctx context.Context) {
-			for failures := 0; ctx.Err() == nil; failures++ {
+			for failures := 1; ctx.Err() == nil; failures++ {
 				err := m.register(ctx)
 				if err == nil || ctx.Err() != nil {
 					return
 				}
-				if failures == 0 {
+				if failures == 1 {
 					f.log.WarnContext(ctx, "simulated node not registered, will try again", "node", m.name, "err", err)
 				}
-				run.Pause(ctx, min(firstRetry<<min(failures, 10), lastRetry))
+				run.Pause(ctx, pauseAfter(failures))
 			}
 		})
 	}

@@ -189,7 +189,7 @@ func (l *law) judge(e watch.Event) {
 	if e.Type == watch.Deleted {
 		delete(l.seen, p.Name)
 		l.leave(p)
-		if p.DeletionTimestamp == nil {
+		if p.DeletionTimestamp == nil && rank[p.Status.Phase] < 2 && p.Spec.NodeName != "" { // others go at once
 			l.fault(p, "went without having been deleted")
 		}
 		// A pod without grace goes at once; no other with containers that run.

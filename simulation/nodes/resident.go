@@ -14,6 +14,7 @@ import (
 
 	"github.com/sampan-io/sampan/client"
 	"github.com/sampan-io/sampan/internal/podstate"
+	"github.com/sampan-io/sampan/internal/run"
 )
 
 // A resident is a pod of the fleet: its body, and the state of its object in the API
@@ -34,8 +35,13 @@ type resident struct {
 	index int
 }
 
-// The pauses after a request that failed.
+// The back-off after a request that failed.
 const firstRetry, lastRetry = 200 * time.Millisecond, 15 * time.Second
+
+// pauseAfter returns the pause after so many failures in a row.
+func pauseAfter(failures int) time.Duration {
+	return run.Backoff{First: firstRetry, Max: lastRetry}.Pause(failures)
+}
 
 // An absent is a change of a pod that a node missed while it was cut off.
 type absent struct {
@@ -237,7 +243,7 @@ func (f *Fleet) failed(ctx context.Context, r *resident, what string, err error)
 	if r.failures++; r.failures == 1 {
 		f.log.WarnContext(ctx, "request about a simulated pod failed, will try again", "to", what, "pod", r.view.Pod.Namespace+"/"+r.view.Pod.Name, "node", r.member.name, "err", err)
 	}
-	r.retry = time.Now().Add(min(firstRetry<<min(r.failures-1, 10), lastRetry))
+	r.retry = time.Now().Add(pauseAfter(r.failures))
 }
 
 // again plans the next write for a pod.

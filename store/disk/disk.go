@@ -24,6 +24,14 @@ type Options struct {
 	// next start.
 	Segment int64
 
+	// Reseal returns the data that a fold writes for a record, given what the log has. It is called from the
+	// goroutine of the fold. Nil means that data are copied. A fold that has to make space copies them as well,
+	// because they might become larger.
+	Reseal func(key string, data []byte) []byte
+
+	// Rewritten is called after a fold that [store.Rewriter] asked for. Nil means no call.
+	Rewritten func(error)
+
 	// Notify is called when the file system has little space left, and when it has enough
 	// again. It must not block. Nil means that this is only logged.
 	Notify func(store.Notice)
@@ -57,9 +65,12 @@ type directory struct {
 	space *space
 
 	folding *run.Group  // nil before the first fold
+	tight   bool        // the fold has to make space; set before it begins
 	busy    atomic.Bool // a fold is under way and owns the fields below and the files of space
 	folded
 	foldErr error // of the last fold
+
+	rewriting atomic.Bool // Rewrite asked for the fold that is under way or comes next
 }
 
 // folded is what the newest segment stands on.

@@ -193,7 +193,27 @@ func (d *directory) startFold(ctx context.Context) {
 			d.folded = made
 		}
 		d.space.keep(live - made.drift)
+		if d.rewriting.Swap(false) && d.opts.Rewritten != nil {
+			d.opts.Rewritten(err)
+		}
 	})
+}
+
+// Rewrite implements [store.Rewriter].
+func (d *directory) Rewrite(ctx context.Context) error {
+	if d.broken != nil {
+		return d.broken
+	}
+	if d.folding != nil {
+		d.folding.Wait() // it may have passed records that have to be written again
+	}
+	d.rewriting.Store(true)
+	if !d.seal(ctx) && len(d.sealed) == 0 {
+		// The next fold does it, when there is space for one.
+		return d.broken
+	}
+	d.startFold(ctx)
+	return nil
 }
 
 // settleFold corrects live by what the last fold found out. No fold may be under way.
@@ -227,8 +247,10 @@ func (d *directory) makeRoom(ctx context.Context, frees bool) bool {
 		d.gaveUp = log
 		return false
 	}
+	d.tight = true
 	d.startFold(ctx)
 	d.folding.Wait()
+	d.tight = false
 	d.gaveUp = 0
 	if d.foldErr != nil {
 		d.gaveUp = log
@@ -263,6 +285,9 @@ func (d *directory) fold(ctx context.Context, first uint64, live int64) (folded,
 		return folded{}, err
 	}
 	w := &snapshotWriter{file: f, salt: h.salt, size: headerSize}
+	if !d.tight {
+		w.reseal = d.opts.Reseal
+	}
 	if err = w.copyLive(ctx, l, was); err == nil {
 		if err = w.close(max(l.last, l.ceiling)); err == nil {
 			err = publish(f, name)
@@ -285,6 +310,7 @@ func (d *directory) fold(ctx context.Context, first uint64, live int64) (folded,
 // A snapshotWriter writes frames of a snapshot.
 type snapshotWriter struct {
 	file     *os.File
+	reseal   func(key string, data []byte) []byte // nil: data are copied
 	salt     uint32
 	seq      uint64
 	buf      []byte // the frame that is being filled
@@ -305,6 +331,9 @@ func (w *snapshotWriter) add(r raw) error {
 		w.buf = beginFrame(w.buf, payloadBatch)
 	}
 	e := r.entry()
+	if w.reseal != nil {
+		e.Data = w.reseal(e.Key, e.Data)
+	}
 	w.live += int64(e.Size())
 	w.buf = appendEntry(w.buf, FormatVersion, e)
 	if len(w.buf) < snapshotFrame {

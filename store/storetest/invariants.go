@@ -454,7 +454,7 @@ func progress(t *testing.T, m Medium) {
 	s := open(t, m, store.Options{Progress: time.Millisecond})
 	wrote := make(chan store.Revision, 1)
 	var want store.Revision
-	for e, err := range s.Watch(t.Context(), store.Query{Prefix: "pods/"}, 0) {
+	for e, err := range s.Watch(t.Context(), store.Query{Prefix: "pods/", Progress: true}, 0) {
 		switch {
 		case err != nil || e.Key != "":
 			t.Fatalf("got %+v, %v", e, err)

@@ -175,6 +175,21 @@ func (s *server) ask(ctx context.Context, c *http.Client, path, accept string, b
 	return s.do(ctx, c, method, path, accept, "application/json", body)
 }
 
+// put sends an object and returns the status of the answer, of which it drops the rest.
+func (s *server) put(ctx context.Context, c *http.Client, path string, body []byte) (status int, err error) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodPut, s.url+path, bytes.NewReader(body))
+	if err != nil {
+		return 0, err
+	}
+	req.Header.Set("Content-Type", "application/json")
+	resp, err := c.Do(req)
+	if err != nil {
+		return 0, err
+	}
+	_, err = io.Copy(io.Discard, resp.Body)
+	return resp.StatusCode, errors.Join(err, resp.Body.Close())
+}
+
 func (s *server) do(ctx context.Context, c *http.Client, method, path, accept, contentType string, body []byte) (*http.Response, error) {
 	req, err := http.NewRequestWithContext(ctx, method, s.url+path, bytes.NewReader(body))
 	if err != nil {

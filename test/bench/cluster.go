@@ -113,11 +113,19 @@ func (b *bench) idle(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	pss, err := memory(pids)
-	if err != nil {
-		return err
+	// The median: a moment after each renewal of a lease there is more.
+	var pss []int64
+	for range 21 {
+		now, err := memory(pids)
+		if err == nil {
+			err = pause(ctx, 500*time.Millisecond)
+		}
+		if err != nil {
+			return err
+		}
+		pss = append(pss, now)
 	}
-	b.row("memory at idle (PSS), all processes", fmt.Sprintf("%.1f MiB", float64(pss)/(1<<20)), "", "", "<= 64 MiB")
+	b.row("memory at idle (PSS), all processes, p50", mib(median(pss)), "", "", "<= 25 MiB")
 	cpu := float64(ticksAfter-ticks) / ticksPerSecond / window.Seconds()
 	b.row("CPU at idle", fmt.Sprintf("%.2f %% of a core", 100*cpu), "0", "", "<= 0.3 %")
 	b.row("bytes written at idle", fmt.Sprintf("%d per minute", writtenAfter-written), "0", "", "0")

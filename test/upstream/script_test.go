@@ -6,7 +6,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"slices"
 	"strings"
 	"testing"
 
@@ -26,39 +25,43 @@ func program(t *testing.T, variable string) string {
 	return path
 }
 
-// notHere are the sessions of ../testdata/script that are about Sampan's own server, and
-// why. The others beginning with "kubectl" are left out as well, except a few that must behave equally.
+// The directories of ../testdata/script are groups of sessions. All sessions of these groups are played, except for the
+// sessions in notHere, which test Sampan's own server; the value is the reason. Of the group kubectl, only the sessions
+// in alike are played.
 var (
+	groups  = []string{"commands", "rollouts", "wait"}
 	notHere = map[string]string{
-		"connection":          "the user has a token here, and no certificate",
-		"rollout_annotations": "annotations that Sampan's controllers know",
-		"rollout_broken":      "these, too",
+		"commands/connection":  "the user has a token here, and no certificate",
+		"rollouts/annotations": "annotations that Sampan's controllers know",
+		"rollouts/broken":      "these, too",
 	}
-	alike = []string{"kubectl_nodes", "kubectl_schedule", "kubectl_serverside"}
+	alike = []string{"nodes", "schedule", "serverside"}
 )
 
-// ours returns the sessions of ../testdata/script that any cluster can play.
-func ours(t *testing.T) []string {
+// ours returns the sessions of ../testdata/script that any cluster can play, by group.
+func ours(t *testing.T) map[string][]string {
 	t.Helper()
-	all, err := filepath.Glob("../testdata/script/*.txtar")
-	if err != nil {
-		t.Fatal(err)
+	const dir = "../testdata/script"
+	files := map[string][]string{}
+	for _, name := range alike {
+		files["kubectl"] = append(files["kubectl"], filepath.Join(dir, "kubectl", name+".txtar"))
 	}
-	var files, names []string
-	for _, f := range all {
-		name := strings.TrimSuffix(filepath.Base(f), ".txtar")
-		names = append(names, name)
-		kind, _, _ := strings.Cut(name, "_")
-		_, not := notHere[name]
-		if not || slices.Contains([]string{"real", "bare", "root"}, kind) || kind == "kubectl" && !slices.Contains(alike, name) {
-			continue
+	skipped := 0
+	for _, group := range groups {
+		all, err := filepath.Glob(filepath.Join(dir, group, "*.txtar"))
+		if err != nil || len(all) == 0 {
+			t.Fatalf("no sessions in group %s: %v", group, err)
 		}
-		files = append(files, f)
+		for _, f := range all {
+			if _, skip := notHere[group+"/"+strings.TrimSuffix(filepath.Base(f), ".txtar")]; skip {
+				skipped++
+				continue
+			}
+			files[group] = append(files[group], f)
+		}
 	}
-	for name := range notHere {
-		if !slices.Contains(names, name) {
-			t.Errorf("there is no session %s to leave out", name)
-		}
+	if skipped != len(notHere) {
+		t.Errorf("found %d of %d sessions to leave out", skipped, len(notHere))
 	}
 	return files
 }
@@ -66,7 +69,12 @@ func ours(t *testing.T) []string {
 // TestOurSessions plays the sessions that Sampan's own cluster is tested with, with
 // Sampan's scheduler. Logs can be had by stream, which is not the default yet.
 func TestOurSessions(t *testing.T) {
-	play(t, ours(t), Options{Scheduler: program(t, "SAMPAN"), Features: "PodLogsQuerySplitStreams=true"})
+	for group, files := range ours(t) {
+		t.Run(group, func(t *testing.T) {
+			t.Parallel()
+			play(t, files, Options{Scheduler: program(t, "SAMPAN"), Features: "PodLogsQuerySplitStreams=true"})
+		})
+	}
 }
 
 // TestSessions plays the sessions that only an upstream server can pass, with upstream's

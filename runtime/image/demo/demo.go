@@ -117,8 +117,8 @@ func write(w io.Writer, files []file) error {
 // day they are built.
 func born() time.Time { return time.Unix(0, 0).UTC() }
 
-// layerTar is the whole file system: the program, a place for temporary files, and
-// who there is.
+// layerTar is the whole file system: the program, a directory for temporary files, and
+// the users and groups.
 func layerTar(program []byte) (segments, error) {
 	var out segments
 	t := tar.NewWriter(&out)

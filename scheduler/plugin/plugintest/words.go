@@ -96,9 +96,10 @@ func Pod(words ...string) *corev1.Pod {
 		case "owner":
 			kind, name, ok := strings.Cut(v, "/")
 			if !ok {
-				kind, name = "", v
+				kind, name = "Owner", v
 			}
-			p.OwnerReferences = []metav1.OwnerReference{{Kind: kind, Name: name, UID: types.UID(v), Controller: new(true)}}
+			version := map[string]string{"Owner": "example.com/v1", "ReplicationController": "v1", "ReplicaSet": "apps/v1"}[kind]
+			p.OwnerReferences = []metav1.OwnerReference{{APIVersion: version, Kind: kind, Name: name, UID: types.UID(v), Controller: new(true)}}
 		case "on":
 			p.Spec.NodeName = v
 		case "label":

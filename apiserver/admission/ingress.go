@@ -1,0 +1,57 @@
+package admission
+
+import (
+	"cmp"
+	"context"
+	"slices"
+
+	networkingv1 "k8s.io/api/networking/v1"
+
+	"github.com/sampan-io/sampan/catalog"
+)
+
+// DefaultIngressClass gives new ingresses that name no class the default class: the newest, if
+// there are several.
+type DefaultIngressClass struct{ reader Reader }
+
+// NewDefaultIngressClass returns the plug-in.
+func NewDefaultIngressClass(r Reader) DefaultIngressClass { return DefaultIngressClass{r} }
+
+// Name implements [Plugin].
+func (DefaultIngressClass) Name() string { return "DefaultIngressClass" }
+
+// ingressClass is the annotation by which ingresses named their class before they had a field for it.
+const ingressClass = "kubernetes.io/ingress.class"
+
+// Admit implements [Mutator].
+func (p DefaultIngressClass) Admit(ctx context.Context, a *Attributes) error {
+	ingress, ok := a.Object.(*networkingv1.Ingress)
+	if !ok || a.Operation != Create || a.Subresource != "" || ingress.Spec.IngressClassName != nil {
+		return nil
+	}
+	if _, named := ingress.Annotations[ingressClass]; named {
+		return nil
+	}
+	all, err := p.reader.List(ctx, networkingv1.SchemeGroupVersion.WithResource("ingressclasses"), "", nil)
+	if err != nil {
+		return refuse(a, "%w", err)
+	}
+	if class := newestDefault(all, networkingv1.AnnotationIsDefaultIngressClass); class != nil {
+		ingress.Spec.IngressClassName = new(class.GetName())
+	}
+	return nil
+}
+
+// newestDefault returns the newest of the objects that an annotation marks as the default: the first
+// by name, if they are of the same time. It returns nil if there is none.
+func newestDefault(all []catalog.Object, annotations ...string) catalog.Object {
+	all = slices.DeleteFunc(slices.Clone(all), func(o catalog.Object) bool {
+		return !slices.ContainsFunc(annotations, func(name string) bool { return o.GetAnnotations()[name] == "true" })
+	})
+	if len(all) == 0 {
+		return nil
+	}
+	return slices.MinFunc(all, func(a, b catalog.Object) int {
+		return cmp.Or(b.GetCreationTimestamp().Compare(a.GetCreationTimestamp().Time), cmp.Compare(a.GetName(), b.GetName()))
+	})
+}

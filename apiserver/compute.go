@@ -1,0 +1,75 @@
+package apiserver
+
+import (
+	"context"
+	"strings"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/sampan-io/sampan/apiserver/codec"
+	"github.com/sampan-io/sampan/catalog"
+)
+
+// source returns the kind whose stored objects a list of t is about: that from which the objects are computed, or its own.
+func (s *Server) source(t *target) *catalog.Kind {
+	if t.kind.Computed != nil {
+		if from := s.opts.Catalog.Resource(t.kind.Computed.From); from != nil {
+			return from
+		}
+	}
+	return t.kind
+}
+
+// compute makes the objects of the kind of t from stored ones.
+func (s *Server) compute(ctx context.Context, t *target, from []*codec.Item) ([]*codec.Item, error) {
+	objs := make([]catalog.Object, len(from))
+	for i, item := range from {
+		objs[i] = item.Object()
+	}
+	made, err := s.opts.Compute[t.kind.Computed.Handler](ctx, objs)
+	if err != nil {
+		return nil, err
+	}
+	items := make([]*codec.Item, len(made))
+	for i, obj := range made {
+		if items[i], err = codec.NewItem(t.kind, obj); err != nil {
+			return nil, apierrors.NewInternalError(err)
+		}
+	}
+	return items, nil
+}
+
+// computeOne makes the object that t names. In the error for one that cannot be made, the resource is the kind in lower
+// case, as in metrics-server: that of metrics is otherwise taken for that of pods.
+func (s *Server) computeOne(ctx context.Context, t *target) (result, error) {
+	from := *t
+	from.kind = s.source(t)
+	item, err := s.lookup(&from)
+	if err != nil {
+		return result{}, err
+	}
+	items, err := s.compute(ctx, t, []*codec.Item{item})
+	if err != nil {
+		return result{}, err
+	}
+	if len(items) == 0 {
+		name := t.name
+		if t.namespace != "" {
+			name = t.namespace + "/" + name
+		}
+		return result{}, apierrors.NewNotFound(schema.GroupResource{Group: t.kind.Group, Resource: strings.ToLower(t.kind.Kind)}, name)
+	}
+	return result{item: items[0]}, nil
+}
+
+// computeList makes the objects of the kind of t from a page of others. It has no revision from which it could be watched.
+func (s *Server) computeList(ctx context.Context, t *target, l listing) (listing, error) {
+	items, err := s.compute(ctx, t, l.items)
+	if err != nil {
+		return listing{}, err
+	}
+	l.items, l.unreadable = items, nil
+	l.meta.ResourceVersion = ""
+	return l, nil
+}

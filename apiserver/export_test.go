@@ -1,0 +1,18 @@
+package apiserver
+
+import (
+	"context"
+	"net/http"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
+)
+
+// SeatsOf returns how many seats a list or watch takes.
+func SeatsOf(s *Server, r *http.Request) int {
+	p := parsePath(r.URL.Path)
+	t := target{namespace: p.namespace, name: p.name, kind: s.opts.Catalog.Resource(schema.GroupVersionResource{Group: p.group, Version: p.version, Resource: p.resource})}
+	return s.seatsOf(&exchange{r: r}, &t, verbOf(r, &p))
+}
+
+// AwaitRequests waits until the handlers of all requests have returned. A client has its answer before that.
+func AwaitRequests(ctx context.Context, s *Server) { s.flying.wait(ctx) }

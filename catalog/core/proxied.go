@@ -1,0 +1,16 @@
+package core
+
+import (
+	"k8s.io/apimachinery/pkg/runtime"
+
+	"github.com/sampan-io/sampan/catalog"
+)
+
+// proxied is the subresource through which requests reach what an object stands for.
+func proxied(handler catalog.Handler, options string, make func() runtime.Object) catalog.Subresource {
+	return catalog.Subresource{
+		Name:  "proxy",
+		Verbs: []string{"create", "delete", "get", "patch", "update"},
+		Shape: catalog.Stream{Body: &catalog.Body{Kind: gvk(options), New: make}, Handler: handler, Ported: true},
+	}
+}

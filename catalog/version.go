@@ -1,0 +1,128 @@
+package catalog
+
+import (
+	"fmt"
+
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+)
+
+// A Version is a further version, of the same or of another group, in which the objects of a kind
+// are served. Objects are stored in the version of the [Kind] itself, which is the hub: all
+// functions of the kind get hub objects, whatever version a client uses.
+type Version struct {
+	schema.GroupVersion
+
+	New     func() Object
+	NewList func() runtime.Object
+
+	// Default fills in the fields that were left out of an object of this version, before
+	// ToHub. Nil means nothing.
+	Default func(obj Object)
+
+	// ToHub and FromHub convert an object of this version to the hub and back. They do not change
+	// obj; the result may share what it refers to. They lose nothing: what the other version
+	// cannot express is kept in annotations. An error is the client's fault in ToHub.
+	ToHub, FromHub func(obj Object) (Object, error)
+
+	// Validate returns what is wrong with an object that a client wrote in this version, beside
+	// what [Kind.Validate] says. Both objects are of the hub. Nil means nothing.
+	Validate func(obj, old Object) field.ErrorList
+
+	// Fields maps the names that field selectors use in this version to those of
+	// [Kind.Fields]; nil means the same names.
+	Fields map[string]string
+}
+
+// Convert makes a [Version.ToHub] or [Version.FromHub] of f.
+func Convert[From, To Object](f func(obj From) (To, error)) func(Object) (Object, error) {
+	return func(obj Object) (Object, error) {
+		from, ok := obj.(From)
+		if !ok {
+			return nil, fmt.Errorf("catalog: cannot convert a %T", obj)
+		}
+		to, err := f(from)
+		if err != nil {
+			return nil, err
+		}
+		return to, nil
+	}
+}
+
+// in returns the kind as it is served in v.
+func (k *Kind) in(v *Version) *Kind {
+	served := *k
+	served.GroupVersionKind = v.WithKind(k.Kind)
+	served.New, served.NewList = v.New, v.NewList
+	served.hub, served.version, served.Versions = k, v, nil
+	if v.Validate != nil {
+		served.Validate = func(obj, old Object) field.ErrorList {
+			var errs field.ErrorList
+			if k.Validate != nil {
+				errs = k.Validate(obj, old)
+			}
+			return append(errs, v.Validate(obj, old)...)
+		}
+	}
+	if v.Fields != nil {
+		served.Fields, served.Indexed = map[string]func(Object) string{}, nil
+		for name, inHub := range v.Fields {
+			served.Fields[name] = k.Fields[inHub]
+		}
+	}
+	return &served
+}
+
+// Hub returns the kind in the version in which its objects are stored: k itself, unless k is one
+// of the [Kind.Versions] of another.
+func (k *Kind) Hub() *Kind {
+	if k.hub != nil {
+		return k.hub
+	}
+	return k
+}
+
+// Served returns the kind in all versions that a catalog serves it in, the hub first.
+func (k *Kind) Served() []*Kind {
+	hub := k.Hub()
+	return append([]*Kind{hub}, hub.further...)
+}
+
+// ToHub returns obj, which is of the version of k, as an object of the hub.
+func (k *Kind) ToHub(obj Object) (Object, error) {
+	if k.hub == nil {
+		return obj, nil
+	}
+	out, err := k.version.ToHub(obj)
+	if err != nil {
+		return nil, fmt.Errorf("converting a %s from %s: %w", k.Kind, k.GroupVersion(), err)
+	}
+	out.GetObjectKind().SetGroupVersionKind(k.hub.GroupVersionKind)
+	return out, nil
+}
+
+// FromHub returns obj, which is of the hub, as an object of the version of k.
+func (k *Kind) FromHub(obj Object) (Object, error) {
+	if k.hub == nil {
+		return obj, nil
+	}
+	out, err := k.version.FromHub(obj)
+	if err != nil {
+		return nil, fmt.Errorf("converting a %s to %s: %w", k.Kind, k.GroupVersion(), err)
+	}
+	out.GetObjectKind().SetGroupVersionKind(k.GroupVersionKind)
+	return out, nil
+}
+
+// Accept completes obj, which a client wrote in the version of k, with the defaults of that
+// version, and returns it as an object of the hub, which still lacks those of [Kind.Default].
+func (k *Kind) Accept(obj Object) (Object, error) {
+	if k.hub == nil {
+		return obj, nil
+	}
+	if k.version.Default != nil {
+		k.version.Default(obj)
+	}
+	return k.ToHub(obj)
+}

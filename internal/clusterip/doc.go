@@ -1,0 +1,2 @@
+// Package clusterip relates cluster IPs of Services to the IPAddress objects that show them.
+package clusterip

@@ -1,0 +1,2 @@
+// Package filewatch reports when files change, without polling.
+package filewatch

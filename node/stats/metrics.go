@@ -1,0 +1,129 @@
+package stats
+
+import (
+	"bytes"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	statsapi "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
+)
+
+// Names of the metrics.
+const (
+	NodeCPU         = "node_cpu_usage_seconds_total"
+	NodeMemory      = "node_memory_working_set_bytes"
+	PodCPU          = "pod_cpu_usage_seconds_total"
+	PodMemory       = "pod_memory_working_set_bytes"
+	ContainerCPU    = "container_cpu_usage_seconds_total"
+	ContainerMemory = "container_memory_working_set_bytes"
+	ContainerStart  = "container_start_time_seconds"
+	ScrapeError     = "scrape_error"
+	resourceError   = "resource_scrape_error"
+)
+
+// ContentType is the media type of what [Metrics] returns.
+const ContentType = "text/plain; version=0.0.4; charset=utf-8"
+
+// Metrics returns the CPU and memory of a summary in the text format of Prometheus. If the summary is nil, because measuring
+// failed, the only metrics are the ones about that.
+func Metrics(s *statsapi.Summary) []byte {
+	var w metricWriter
+	failed := 1.0
+	if s != nil {
+		failed = 0
+		w.resources(s)
+	}
+	for _, name := range []string{resourceError, ScrapeError} {
+		w.begin(name, "gauge", "1 if the usage could not be measured, otherwise 0")
+		w.sample(name, "", failed, metav1.Time{})
+	}
+	return w.Bytes()
+}
+
+func (w *metricWriter) resources(s *statsapi.Summary) {
+	w.containers(s, ContainerCPU, "counter", "CPU time that the container has used, in seconds of one core", func(c *statsapi.ContainerStats) (float64, metav1.Time, bool) { return cpuOf(c.CPU) })
+	w.containers(s, ContainerMemory, "gauge", "Working set of the container in bytes", func(c *statsapi.ContainerStats) (float64, metav1.Time, bool) { return workingSet(c.Memory) })
+	w.containers(s, ContainerStart, "gauge", "When the container was started, in seconds since 1970", func(c *statsapi.ContainerStats) (float64, metav1.Time, bool) {
+		return float64(c.StartTime.UnixNano()) / float64(time.Second), metav1.Time{}, c.StartTime.Unix() > 0
+	})
+	w.begin(NodeCPU, "counter", "CPU time that the node has used, in seconds of one core")
+	if v, t, ok := cpuOf(s.Node.CPU); ok {
+		w.sample(NodeCPU, "", v, t)
+	}
+	w.begin(NodeMemory, "gauge", "Working set of the node in bytes")
+	if v, t, ok := workingSet(s.Node.Memory); ok {
+		w.sample(NodeMemory, "", v, t)
+	}
+	w.pods(s, PodCPU, "counter", "CPU time that the pod has used, in seconds of one core", func(p *statsapi.PodStats) (float64, metav1.Time, bool) { return cpuOf(p.CPU) })
+	w.pods(s, PodMemory, "gauge", "Working set of the pod in bytes", func(p *statsapi.PodStats) (float64, metav1.Time, bool) { return workingSet(p.Memory) })
+}
+
+func cpuOf(c *statsapi.CPUStats) (float64, metav1.Time, bool) {
+	if c == nil || c.UsageCoreNanoSeconds == nil {
+		return 0, metav1.Time{}, false
+	}
+	return float64(*c.UsageCoreNanoSeconds) / float64(time.Second), c.Time, true
+}
+
+func workingSet(m *statsapi.MemoryStats) (float64, metav1.Time, bool) {
+	if m == nil || m.WorkingSetBytes == nil {
+		return 0, metav1.Time{}, false
+	}
+	return float64(*m.WorkingSetBytes), m.Time, true
+}
+
+// metricWriter writes metrics.
+type metricWriter struct{ bytes.Buffer }
+
+func (w *metricWriter) begin(name, kind, help string) {
+	fmt.Fprintf(w, "# HELP %s %s\n# TYPE %s %s\n", name, help, name, kind)
+}
+
+// sample writes a value, with its time in milliseconds unless that is zero.
+func (w *metricWriter) sample(name, labels string, value float64, t metav1.Time) {
+	w.WriteString(name)
+	w.WriteString(labels)
+	w.WriteByte(' ')
+	w.WriteString(strconv.FormatFloat(value, 'g', -1, 64))
+	if !t.IsZero() {
+		w.WriteByte(' ')
+		w.WriteString(strconv.FormatInt(t.UnixMilli(), 10))
+	}
+	w.WriteByte('\n')
+}
+
+func (w *metricWriter) containers(s *statsapi.Summary, name, kind, help string, get func(*statsapi.ContainerStats) (float64, metav1.Time, bool)) {
+	w.begin(name, kind, help)
+	for i := range s.Pods {
+		p := &s.Pods[i]
+		for j := range p.Containers {
+			c := &p.Containers[j]
+			if v, t, ok := get(c); ok {
+				w.sample(name, labels("container", c.Name, "namespace", p.PodRef.Namespace, "pod", p.PodRef.Name), v, t)
+			}
+		}
+	}
+}
+
+func (w *metricWriter) pods(s *statsapi.Summary, name, kind, help string, get func(*statsapi.PodStats) (float64, metav1.Time, bool)) {
+	w.begin(name, kind, help)
+	for i := range s.Pods {
+		p := &s.Pods[i]
+		if v, t, ok := get(p); ok {
+			w.sample(name, labels("namespace", p.PodRef.Namespace, "pod", p.PodRef.Name), v, t)
+		}
+	}
+}
+
+// labels returns names and values as a set of labels.
+func labels(pairs ...string) string {
+	escape := strings.NewReplacer(`\`, `\\`, `"`, `\"`, "\n", `\n`)
+	var all []string
+	for i := 0; i < len(pairs); i += 2 {
+		all = append(all, pairs[i]+`="`+escape.Replace(pairs[i+1])+`"`)
+	}
+	return "{" + strings.Join(all, ",") + "}"
+}
