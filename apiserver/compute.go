@@ -2,6 +2,7 @@ package apiserver
 
 import (
 	"context"
+	"slices"
 	"strings"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -40,9 +41,25 @@ func (s *Server) compute(ctx context.Context, t *target, from []*codec.Item) ([]
 	return items, nil
 }
 
+// computeNamed makes the object that t names, of a kind that is made from no objects.
+func (s *Server) computeNamed(ctx context.Context, t *target) (result, error) {
+	items, err := s.compute(ctx, t, nil)
+	if err != nil {
+		return result{}, err
+	}
+	i := slices.IndexFunc(items, func(item *codec.Item) bool { return item.Object().GetName() == t.name })
+	if i < 0 {
+		return result{}, t.notFound()
+	}
+	return result{item: items[i]}, nil
+}
+
 // computeOne makes the object that t names. In the error for one that cannot be made, the resource is the kind in lower
 // case, as in metrics-server: that of metrics is otherwise taken for that of pods.
 func (s *Server) computeOne(ctx context.Context, t *target) (result, error) {
+	if t.kind.Computed.From.Empty() {
+		return s.computeNamed(ctx, t)
+	}
 	from := *t
 	from.kind = s.source(t)
 	item, err := s.lookup(&from)
@@ -64,10 +81,13 @@ func (s *Server) computeOne(ctx context.Context, t *target) (result, error) {
 }
 
 // computeList makes the objects of the kind of t from a page of others. It has no revision from which it could be watched.
-func (s *Server) computeList(ctx context.Context, t *target, l listing) (listing, error) {
+func (s *Server) computeList(ctx context.Context, t *target, c *chosen, l listing) (listing, error) {
 	items, err := s.compute(ctx, t, l.items)
 	if err != nil {
 		return listing{}, err
+	}
+	if t.kind.Computed.From.Empty() {
+		items = slices.DeleteFunc(items, func(item *codec.Item) bool { return !c.matches(item) })
 	}
 	l.items, l.unreadable = items, nil
 	l.meta.ResourceVersion = ""

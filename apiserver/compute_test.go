@@ -121,3 +121,50 @@ func TestComputedObjects(t *testing.T) {
 		t.Errorf("in process: %v, %v", objs, err)
 	}
 }
+
+// TestObjectsMadeFromNothing reads objects that are made from no stored ones.
+func TestObjectsMadeFromNothing(t *testing.T) {
+	healthy := func(_ context.Context, from []catalog.Object) (out []catalog.Object, err error) {
+		if len(from) > 0 {
+			t.Errorf("made from %d objects", len(from))
+		}
+		for _, name := range []string{"etcd-0", "scheduler"} {
+			out = append(out, &corev1.ComponentStatus{
+				ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{"app": name}},
+				Conditions: []corev1.ComponentCondition{{Type: corev1.ComponentHealthy, Status: corev1.ConditionTrue, Message: "ok"}},
+			})
+		}
+		return out, nil
+	}
+	s := apiservertest.OpenBare(t, func(o *apiserver.Options) { o.Compute[catalog.ComponentHealth] = healthy })
+	const base = "/api/v1/componentstatuses"
+	for _, tt := range []struct {
+		method, path string
+		code         int
+		want         []string
+	}{
+		{"GET", base, 200, []string{`"kind":"ComponentStatusList"`, `"name":"etcd-0"`, `"name":"scheduler"`}},
+		{"GET", base + "?labelSelector=app%3Dscheduler&limit=1", 200, []string{`"items":[{"kind":"ComponentStatus","apiVersion":"v1","metadata":{"name":"scheduler"`}},
+		{"GET", base + "?fieldSelector=metadata.name%3Detcd-0", 200, []string{`"items":[{"kind":"ComponentStatus","apiVersion":"v1","metadata":{"name":"etcd-0"`}},
+		{"GET", base + "/scheduler", 200, []string{`"kind":"ComponentStatus"`, `"message":"ok"`}},
+		{"GET", base + "/none", 404, []string{`componentstatuses \"none\" not found`}},
+		{"GET", base + "?watch=true", 405, nil},
+		{"DELETE", base + "/scheduler", 405, nil},
+		{"POST", base, 405, nil},
+	} {
+		r := httptest.NewRequestWithContext(t.Context(), tt.method, tt.path, nil)
+		w := httptest.NewRecorder()
+		s.Handler().ServeHTTP(w, r)
+		if w.Code != tt.code {
+			t.Errorf("%s %s: %d %s, want %d", tt.method, tt.path, w.Code, w.Body, tt.code)
+		}
+		for _, want := range tt.want {
+			if !strings.Contains(w.Body.String(), want) {
+				t.Errorf("%s %s: %s lacks %s", tt.method, tt.path, w.Body, want)
+			}
+		}
+		if warned := w.Header().Get("Warning"); tt.code == 200 && !strings.Contains(warned, "v1 ComponentStatus is deprecated in v1.19+") {
+			t.Errorf("%s %s: warning %q", tt.method, tt.path, warned)
+		}
+	}
+}

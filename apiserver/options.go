@@ -143,8 +143,8 @@ type Check struct {
 }
 
 // A ComputeHandler makes the objects of a kind that is computed from stored objects, which are shared: at most one from
-// each, with its namespace and name, in the order of those. It leaves out what it cannot make; an error is that of the
-// whole request.
+// each, with its namespace and name, in the order of those. Where [catalog.Computed] names no stored resource, from is
+// empty, and all objects are made. It leaves out what it cannot make; an error is that of the whole request.
 type ComputeHandler func(ctx context.Context, from []catalog.Object) ([]catalog.Object, error)
 
 // Options configures a [Server]. Store, Catalog and Authorizer are required.

@@ -80,7 +80,7 @@ func (s *Server) list(ctx context.Context, t target, opts metav1.ListOptions) (l
 	}
 	l, err := s.listChosen(ctx, &c, opts)
 	if err == nil && t.kind.Computed != nil {
-		return s.computeList(ctx, &t, l)
+		return s.computeList(ctx, &t, &c, l)
 	}
 	return l, err
 }

@@ -85,7 +85,7 @@ func options(t testing.TB, st *store.Store) apiserver.Options {
 			catalog.LocalAccess:   apiserver.Answer(authorizer.MayLocally),
 			catalog.TokenIdentity: apiserver.Answer(auth.New(auth.Options{}).ReviewToken),
 		},
-		Compute: map[catalog.Handler]apiserver.ComputeHandler{catalog.PodUsage: unmeasured, catalog.NodeUsage: unmeasured},
+		Compute: map[catalog.Handler]apiserver.ComputeHandler{catalog.PodUsage: unmeasured, catalog.NodeUsage: unmeasured, catalog.ComponentHealth: unmeasured},
 		Log:     slog.New(slog.NewTextHandler(t.Output(), nil)),
 	}
 }

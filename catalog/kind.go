@@ -182,7 +182,8 @@ func (s *Subresource) Only() []string {
 // A Computed says that the objects of a kind are made when they are read.
 type Computed struct {
 	// From is the stored resource from whose objects they are made: one of the same namespace and name from each, or none.
-	// Selectors of a list select those objects.
+	// Selectors of a list select those objects. Empty means that they are made from no objects, and selectors select
+	// what is made.
 	From schema.GroupVersionResource
 
 	// Handler makes them.

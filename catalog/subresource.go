@@ -119,4 +119,5 @@ const (
 	TokenIdentity       Handler = "tokenreviews"
 	PodUsage            Handler = "pods.metrics.k8s.io"
 	NodeUsage           Handler = "nodes.metrics.k8s.io"
+	ComponentHealth     Handler = "componentstatuses"
 )

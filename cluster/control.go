@@ -271,7 +271,9 @@ func (c *cluster) newServer(p *controlPlane, listeners []net.Listener) (*apiserv
 			catalog.LocalAccess:   apiserver.Answer(authorizer.MayLocally),
 			catalog.TokenIdentity: apiserver.Answer(authenticator.ReviewToken),
 		},
-		Compute:    map[catalog.Handler]apiserver.ComputeHandler{catalog.PodUsage: meter.Pods, catalog.NodeUsage: meter.Nodes},
+		Compute: map[catalog.Handler]apiserver.ComputeHandler{
+			catalog.PodUsage: meter.Pods, catalog.NodeUsage: meter.Nodes, catalog.ComponentHealth: c.components(p.store),
+		},
 		Audit:      c.audit,
 		Checks:     c.healthChecks(),
 		Version:    KubernetesVersion,

@@ -39,7 +39,7 @@ func (n *Node) facts(ctx context.Context, pod *corev1.Pod, ips []string) crispec
 func (n *Node) prepare(ctx context.Context, w *worker, pod *corev1.Pod) (time.Time, error) {
 	w.dnsTold.Do(func() {
 		_, missing, omitted := n.dns(pod)
-		if missing {
+		if missing && n.opts.RootDir != "" { // without files no pod has a resolv.conf
 			w.event(corev1.EventTypeWarning, "MissingClusterDNS", "pod: %q. kubelet does not have ClusterDNS IP configured and cannot create Pod using %q policy. Falling back to %q policy.",
 				pod.Name+"_"+pod.Namespace+"("+string(pod.UID)+")", pod.Spec.DNSPolicy, corev1.DNSDefault)
 		}

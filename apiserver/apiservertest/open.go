@@ -88,7 +88,7 @@ func open(t testing.TB, c *catalog.Catalog, progress time.Duration, change func(
 			catalog.LocalAccess:   apiserver.Answer(authorizer.MayLocally),
 			catalog.TokenIdentity: apiserver.Answer(auth.New(auth.Options{}).ReviewToken),
 		},
-		Compute: map[catalog.Handler]apiserver.ComputeHandler{catalog.PodUsage: nothing, catalog.NodeUsage: nothing},
+		Compute: map[catalog.Handler]apiserver.ComputeHandler{catalog.PodUsage: nothing, catalog.NodeUsage: nothing, catalog.ComponentHealth: nothing},
 		Discovery: lazy(func() http.Handler {
 			return discovery.New(c, version.Info{Major: "1", Minor: "37", GitVersion: "v1.37.0"})
 		}),

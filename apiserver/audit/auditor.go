@@ -182,7 +182,11 @@ func New(c Config, log *slog.Logger) (*Auditor, error) {
 	if warning != nil {
 		log.Warn("audit policy has unknown fields, which are ignored", "err", warning)
 	}
-	if err != nil || c.Log.Path == "" && c.Webhook.ConfigFile == "" {
+	if err == nil && c.Log.Path == "" && c.Webhook.ConfigFile == "" {
+		log.Warn("an audit policy file is provided, but neither --audit-log-path nor --audit-webhook-config-file: no events will be recorded")
+		return nil, nil //nolint:nilnil // a nil Auditor records nothing
+	}
+	if err != nil {
 		return nil, err
 	}
 	a := &Auditor{

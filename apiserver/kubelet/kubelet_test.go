@@ -252,6 +252,21 @@ func TestANodeThatCannotBeReached(t *testing.T) {
 			}
 		})
 	}
+	t.Run("a node without a kubelet", func(t *testing.T) {
+		f := newFixture(t, serve, podOf("n1", "a"))
+		c, err := kubelet.New(kubelet.Options{TLS: &tls.Config{MinVersion: tls.VersionTLS13}, Objects: nodes{"n1": f.node}, Absent: func(n *corev1.Node) bool { return n.Name == "n1" }})
+		if err != nil {
+			t.Fatal(err)
+		}
+		w := httptest.NewRecorder()
+		c.ServeLogs(w, httptest.NewRequest(http.MethodGet, "/log", nil), podOf("n1", "a"))
+		if got := message(t, w.Body.String()); w.Code != http.StatusServiceUnavailable || !strings.HasPrefix(got, `node "n1" is simulated without a kubelet`) {
+			t.Errorf("%d %s", w.Code, got)
+		}
+		if _, _, _, _, err := c.Reach(f.node); err == nil {
+			t.Error("the node can be reached")
+		}
+	})
 	// A node with a certificate from another authority is refused.
 	t.Run("an impostor", func(t *testing.T) {
 		f := newFixture(t, serve, podOf("n1", "a"))

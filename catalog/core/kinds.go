@@ -10,6 +10,7 @@ import (
 // Kinds returns the kinds of the core group.
 func Kinds() []*catalog.Kind {
 	return []*catalog.Kind{
+		componentStatuses(),
 		configMaps(),
 		endpoints(),
 		events(),

@@ -168,6 +168,9 @@ func rotate(cmd *cobra.Command, dir, what string, activate, drop bool) error {
 			return err
 		}
 		say("a new certificate of %s is prepared: it is trusted, and does not sign yet", what)
+		if what == clusterCA {
+			say("kubeconfigs on this machine get it by %s", hint(cmd, "kubeconfig --merge"))
+		}
 		say("when all clients have it, run %s", hint(cmd, "certs rotate "+what+" --activate"))
 	}
 	return nil

@@ -75,7 +75,7 @@ func serve(cmd *cobra.Command, o Options, asked local.Settings, r local.Reporter
 	service := Service{
 		Profile:  p,
 		Settings: s,
-		Flags:    flagValues(cmd),
+		Flags:    flagValues(cmd, s),
 		Report:   r,
 		Log:      slog.New(slog.NewTextHandler(cmd.ErrOrStderr(), &slog.HandlerOptions{Level: level})),
 	}
@@ -85,10 +85,17 @@ func serve(cmd *cobra.Command, o Options, asked local.Settings, r local.Reporter
 	return serveBriefly(cmd, o, service)
 }
 
-// flagValues returns the flags of a command with their values.
-func flagValues(cmd *cobra.Command) map[string]string {
+// flagValues returns the flags of a command with their values: those of settings as the cluster has them, whether they were
+// passed at this start or kept from an earlier one.
+func flagValues(cmd *cobra.Command, settled local.Settings) map[string]string {
 	all := map[string]string{}
-	cmd.Flags().VisitAll(func(f *pflag.Flag) { all[f.Name] = f.Value.String() })
+	note := func(f *pflag.Flag) { all[f.Name] = f.Value.String() }
+	cmd.Flags().VisitAll(note)
+	kept := &cobra.Command{}
+	settingsFlags(kept, &local.Settings{})
+	if err := kept.Flags().Parse(settingsArgs(settled)); err == nil {
+		kept.Flags().VisitAll(note)
+	}
 	delete(all, "token") // a secret of clients
 	return all
 }

@@ -228,6 +228,20 @@ func TestReplicasByOneValue(t *testing.T) {
 	}
 }
 
+func TestPartDoesNotOverflow(t *testing.T) {
+	for _, tt := range []struct{ v, times, of, want int64 }{
+		{500, 100, 1000, 50},
+		{math.MaxInt64, 100, 100, math.MaxInt64},
+		{math.MaxInt64, 100, 1, math.MaxInt64},
+		{math.MaxInt64, 2, math.MaxInt64, 2},
+		{0, 100, 1, 0},
+	} {
+		if got := part(tt.v, tt.times, tt.of); got != tt.want {
+			t.Errorf("%d times %d of %d: %d, want %d", tt.v, tt.times, tt.of, got, tt.want)
+		}
+	}
+}
+
 func TestTolerance(t *testing.T) {
 	b := &autoscalingv2.HorizontalPodAutoscalerBehavior{
 		ScaleUp:   &autoscalingv2.HPAScalingRules{Tolerance: new(resource.MustParse("0.3"))},
