@@ -281,7 +281,12 @@ func (r *Reconciler) ensure(ctx context.Context, t thing) error {
 }
 
 func (r *Reconciler) create(ctx context.Context, t thing) error {
-	_, err := r.opts.API.Create(ctx, t.gvr, t.object.GetNamespace(), "", t.object.DeepCopyObject(), metav1.CreateOptions{FieldManager: t.manager}, "")
+	object := t.object.DeepCopyObject()
+	// What it should be may have changed since this program started.
+	if fixed, how := t.fix(object); how == update {
+		object = fixed
+	}
+	_, err := r.opts.API.Create(ctx, t.gvr, t.object.GetNamespace(), "", object, metav1.CreateOptions{FieldManager: t.manager}, "")
 	if err != nil && !apierrors.IsAlreadyExists(err) {
 		return fmt.Errorf("making %s: %w", t, err)
 	}
