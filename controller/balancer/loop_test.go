@@ -67,7 +67,7 @@ const ours = " service.kubernetes.io/load-balancer-cleanup by pool"
 
 func check(t *testing.T, s *clienttest.Server, want map[string]string) {
 	t.Helper()
-	synctest.Wait()
+	controllertest.Rest()
 	for name, want := range want {
 		if got := shown(s, name); got != want {
 			t.Errorf("%s is %q, want %q", name, got, want)
@@ -88,7 +88,7 @@ func events(s *clienttest.Server, name string) (all []string) {
 
 func checkEvents(t *testing.T, s *clienttest.Server, name string, want ...string) {
 	t.Helper()
-	synctest.Wait()
+	controllertest.Rest()
 	if got := events(s, name); !slices.Equal(got, want) {
 		t.Errorf("events of %s:\n%s\nwant:\n%s", name, strings.Join(got, "\n"), strings.Join(want, "\n"))
 	}
@@ -148,11 +148,11 @@ func TestAnAddressIsGivenAndTakenBack(t *testing.T) {
 func TestAddressesAreKept(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := clienttest.New(t, service("a"), service("bb"))
-		controllertest.Live(t, balancing(t, "192.0.2.10-192.0.2.11"), s, func() { synctest.Wait() })
+		controllertest.Live(t, balancing(t, "192.0.2.10-192.0.2.11"), s, func() { controllertest.Rest() })
 		before := []string{shown(s, "a"), shown(s, "bb")}
 		s.Writes()
 		for _, pool := range []string{"192.0.2.10-192.0.2.11", "192.0.2.1,192.0.2.8/29"} {
-			controllertest.Live(t, balancing(t, pool), s, func() { synctest.Wait() })
+			controllertest.Live(t, balancing(t, pool), s, func() { controllertest.Rest() })
 			if after := []string{shown(s, "a"), shown(s, "bb")}; !slices.Equal(before, after) {
 				t.Errorf("%q became %q", before, after)
 			}

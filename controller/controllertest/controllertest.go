@@ -6,6 +6,7 @@ import (
 	"sync"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -26,7 +27,7 @@ func Controlling(t *testing.T, tasks Tasks, f func(t *testing.T, s *clienttest.S
 	synctest.Test(t, func(t *testing.T) {
 		s := clienttest.New(t, objs...)
 		Live(t, tasks, s, func() {
-			synctest.Wait()
+			Rest()
 			f(t, s)
 		})
 	})
@@ -45,6 +46,13 @@ func Live(t *testing.T, tasks Tasks, s *clienttest.Server, f func()) {
 		}
 	})
 	f()
+}
+
+// Rest returns when the controllers have done what they can, in a bubble. It lets half a second pass: a write that has lost a
+// race is answered late, and is tried again after a pause.
+func Rest() {
+	time.Sleep(500 * time.Millisecond)
+	synctest.Wait()
 }
 
 // CrashAnywhere lets controllers come to rest, calls begin, kills them after each of their
@@ -119,7 +127,7 @@ func Active(s *clienttest.Server) (pods []*corev1.Pod) {
 func ServeAll(t *testing.T, s *clienttest.Server) {
 	t.Helper()
 	for range 100 {
-		synctest.Wait()
+		Rest()
 		different := false
 		for _, p := range clienttest.All(s, client.Pods, "default") {
 			switch {

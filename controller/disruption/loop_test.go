@@ -46,7 +46,7 @@ func TestABudgetFollowsItsPods(t *testing.T) {
 		owner := clienttest.Find(s, client.ReplicationControllers, "default", "web")
 		status := func(want policyv1.PodDisruptionBudgetStatus) {
 			t.Helper()
-			synctest.Wait()
+			controllertest.Rest()
 			st := clienttest.Find(s, client.PodDisruptionBudgets, "default", "web").Status
 			st.Conditions, st.ObservedGeneration = nil, 0
 			if st.ExpectedPods != want.ExpectedPods || st.CurrentHealthy != want.CurrentHealthy || st.DisruptionsAllowed != want.DisruptionsAllowed {
@@ -132,7 +132,7 @@ func TestPercentagesNeedControllersWithAScale(t *testing.T) {
 				g := run.NewGroup(t.Context(), 0)
 				defer g.Stop()
 				g.Go(func(ctx context.Context) { _ = run.Stages(ctx, disruption.Tasks(controllertest.Config(s, nil))) })
-				synctest.Wait()
+				controllertest.Rest()
 				st := clienttest.Find(s, client.PodDisruptionBudgets, "default", "b").Status
 				if len(st.Conditions) != 1 || st.DisruptionsAllowed != tt.allows || st.ObservedGeneration != 1 {
 					t.Fatalf("status = %+v, want %d allowed", st, tt.allows)
@@ -181,7 +181,7 @@ func TestPodOfSeveralBudgetsHasEvent(t *testing.T) {
 			pod.Status.Phase = corev1.PodRunning
 			s.Set(t, pod) // no event for a change that matters to no budget
 		}
-		synctest.Wait()
+		controllertest.Rest()
 		var messages []string
 		for _, e := range clienttest.All(s, client.Events, "default") {
 			if e.Reason == "MultiplePodDisruptionBudgets" {

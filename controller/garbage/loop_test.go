@@ -3,7 +3,6 @@ package garbage_test
 import (
 	"errors"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"go.uber.org/goleak"
@@ -45,7 +44,7 @@ func remove(t *testing.T, s *clienttest.Server, name string, policy metav1.Delet
 	if err := client.ConfigMaps.Delete(t.Context(), s, "default", name, metav1.DeleteOptions{PropagationPolicy: &policy}); err != nil {
 		t.Fatal(err)
 	}
-	synctest.Wait()
+	controllertest.Rest()
 }
 
 func TestDependentsAreDeletedWithOwner(t *testing.T) {
@@ -96,7 +95,7 @@ func TestForegroundDeletesOwnerLast(t *testing.T) {
 		if _, err := client.ConfigMaps.Update(t.Context(), s, g, ""); err != nil {
 			t.Fatal(err)
 		}
-		synctest.Wait()
+		controllertest.Rest()
 		if has(s, "owner") || has(s, "child") || has(s, "grandchild") {
 			t.Errorf("owner %v, child %v, grandchild %v: want none", has(s, "owner"), has(s, "child"), has(s, "grandchild"))
 		}
@@ -136,7 +135,7 @@ func TestUnknownOwnersAreNotAbsent(t *testing.T) {
 			return nil
 		})
 		s.Set(t, &corev1.ConfigMap{ObjectMeta: ownedBy(meta("late"), "gone", false)})
-		synctest.Wait()
+		controllertest.Rest()
 		if !has(s, "late") {
 			t.Error("an object was collected without asking for its owner")
 		}

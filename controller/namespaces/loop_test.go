@@ -4,7 +4,6 @@ import (
 	"errors"
 	"slices"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"go.uber.org/goleak"
@@ -39,7 +38,7 @@ func TestNamespaceGetsAccountAndCertificate(t *testing.T) {
 		if _, err := client.Namespaces.Create(t.Context(), s, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "new"}}); err != nil {
 			t.Fatal(err)
 		}
-		synctest.Wait()
+		controllertest.Rest()
 		for _, ns := range []string{"default", "kube-system", "new"} {
 			if clienttest.Find(s, client.ServiceAccounts, ns, "default") == nil {
 				t.Errorf("%s has no account", ns)
@@ -52,7 +51,7 @@ func TestNamespaceGetsAccountAndCertificate(t *testing.T) {
 		spoiled := clienttest.Find(s, client.ConfigMaps, "new", "kube-root-ca.crt").DeepCopy()
 		spoiled.Data["ca.crt"] = "other"
 		s.Set(t, spoiled)
-		synctest.Wait()
+		controllertest.Rest()
 		if clienttest.Find(s, client.ServiceAccounts, "new", "default") == nil {
 			t.Error("a deleted account did not come back")
 		}
@@ -71,7 +70,7 @@ func TestNamespaceIsDeletedAfterItsContent(t *testing.T) {
 		if err := client.Namespaces.Delete(t.Context(), s, "", "away", metav1.DeleteOptions{}); err != nil {
 			t.Fatal(err)
 		}
-		synctest.Wait()
+		controllertest.Rest()
 		others := func() int {
 			return len(clienttest.All(s, client.ReplicationControllers, "away")) + len(clienttest.All(s, client.Events, "away"))
 		}
@@ -95,7 +94,7 @@ func TestNamespaceIsDeletedAfterItsContent(t *testing.T) {
 			t.Errorf("while a pod is left there are the config map %v and %d other objects, want all", m, others())
 		}
 		s.Remove(t, p)
-		synctest.Wait()
+		controllertest.Rest()
 		remains(corev1.NamespaceContentRemaining, "Some resources are remaining: configmaps. has 1 resource instances")
 		remains(corev1.NamespaceFinalizersRemaining, "Some content in the namespace has finalizers remaining: example.com/hold in 1 resource instances")
 		if n := others(); n != 0 {
@@ -106,7 +105,7 @@ func TestNamespaceIsDeletedAfterItsContent(t *testing.T) {
 		if _, err := client.ConfigMaps.Update(t.Context(), s, free, ""); err != nil {
 			t.Fatal(err)
 		}
-		synctest.Wait()
+		controllertest.Rest()
 		if ns := clienttest.Find(s, client.Namespaces, "", "away"); ns != nil {
 			t.Errorf("it is still there: %+v", ns)
 		}
@@ -120,7 +119,7 @@ func TestEmptyNamespaceWithFinalizerHasConditions(t *testing.T) {
 		if err := client.Namespaces.Delete(t.Context(), s, "", "away", metav1.DeleteOptions{}); err != nil {
 			t.Fatal(err)
 		}
-		synctest.Wait()
+		controllertest.Rest()
 		ns := clienttest.Find(s, client.Namespaces, "", "away")
 		if ns == nil || len(ns.Spec.Finalizers) != 0 || len(ns.Status.Conditions) != 5 {
 			t.Fatalf("the namespace is %+v, want one without a finalizer in its spec, and with 5 conditions", ns)
@@ -144,7 +143,7 @@ func TestNamespaceConditionsNameRefusedDeletion(t *testing.T) {
 		if err := client.Namespaces.Delete(t.Context(), s, "", "away", metav1.DeleteOptions{}); err != nil {
 			t.Fatal(err)
 		}
-		synctest.Wait()
+		controllertest.Rest()
 		found := slices.ContainsFunc(clienttest.Find(s, client.Namespaces, "", "away").Status.Conditions, func(c corev1.NamespaceCondition) bool {
 			return c.Type == corev1.NamespaceDeletionContentFailure && c.Status == corev1.ConditionTrue && c.Reason == "ContentDeletionFailed" && c.Message == `Failed to delete all resource types, 1 remaining: secrets "s" is forbidden: locked`
 		})

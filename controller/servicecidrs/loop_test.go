@@ -3,7 +3,6 @@ package servicecidrs_test
 import (
 	"strings"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"go.uber.org/goleak"
@@ -73,7 +72,7 @@ func expire(t *testing.T, s *clienttest.Server, name string) {
 	if err := client.ServiceCIDRs.Delete(t.Context(), s, "", name, metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	synctest.Wait()
+	controllertest.Rest()
 }
 
 func TestServiceCIDRStaysWhileItsAddressesAreUsed(t *testing.T) {
@@ -149,23 +148,23 @@ func TestIPAddressesFollowServices(t *testing.T) {
 		}
 
 		s.Remove(t, clienttest.Find(s, client.IPAddresses, "", "10.0.0.7"))
-		synctest.Wait()
+		controllertest.Rest()
 		check("after its deletion", map[string]string{"10.0.0.7": "services/default/web"})
 
 		wrong := clienttest.Find(s, client.IPAddresses, "", "10.0.0.7").DeepCopy()
 		wrong.Spec.ParentRef.Name = "other"
 		s.Set(t, wrong)
-		synctest.Wait()
+		controllertest.Rest()
 		check("with another parent", map[string]string{"10.0.0.7": "services/default/web"})
 
 		one := clienttest.Find(s, client.Services, "default", "web").DeepCopy()
 		one.Spec.ClusterIPs = one.Spec.ClusterIPs[:1]
 		s.Set(t, one)
-		synctest.Wait()
+		controllertest.Rest()
 		check("without the second family", map[string]string{"10.0.0.7": "services/default/web", "fd00::7": "none"})
 
 		s.Remove(t, one)
-		synctest.Wait()
+		controllertest.Rest()
 		check("without the Service", map[string]string{"10.0.0.7": "none", "10.0.0.9": "gateways/a/g"})
 	}, service("web", "10.0.0.7", "fd00::7"), service("headless", corev1.ClusterIPNone), foreign)
 }

@@ -2,7 +2,6 @@ package sets_test
 
 import (
 	"testing"
-	"testing/synctest"
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
@@ -82,14 +81,14 @@ func TestANodeWhosePodsFailIsSpared(t *testing.T) {
 	controlling(t, func(t *testing.T, s *clienttest.Server) {
 		made := 0
 		for range 8 {
-			synctest.Wait()
+			controllertest.Rest()
 			for _, p := range controllertest.Active(s) {
 				if p.Status.Phase != corev1.PodFailed {
 					made++
 					controllertest.Become(t, s, p, corev1.PodFailed, false)
 				}
 			}
-			synctest.Wait()
+			controllertest.Rest()
 			for _, p := range clienttest.All(s, client.Pods, "default") {
 				if p.DeletionTimestamp != nil {
 					s.Remove(t, p)

@@ -2,7 +2,6 @@ package sets_test
 
 import (
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"go.uber.org/goleak"
@@ -98,12 +97,12 @@ func TestAStatefulSetKeepsItsHistory(t *testing.T) {
 func TestAPodThatIsInTheWayIsWaitedFor(t *testing.T) {
 	foreign := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "db-0", Labels: map[string]string{"app": "other"}}}
 	controlling(t, func(t *testing.T, s *clienttest.Server) {
-		synctest.Wait()
+		controllertest.Rest()
 		if n := len(controllertest.Active(s)); n != 1 {
 			t.Errorf("%d pods, want the foreign one alone", n)
 		}
 		s.Remove(t, clienttest.Find(s, client.Pods, "default", "db-0"))
-		synctest.Wait()
+		controllertest.Rest()
 		p := clienttest.Find(s, client.Pods, "default", "db-0")
 		if p == nil || metav1.GetControllerOf(p) == nil {
 			t.Errorf("the pod is not made although its name is free")
@@ -147,14 +146,14 @@ func TestAClaimThatGoesIsWaitedFor(t *testing.T) {
 		claim := clienttest.Find(s, client.PersistentVolumeClaims, "default", "data-db-0").DeepCopy()
 		claim.DeletionTimestamp, claim.Finalizers = new(metav1.Now()), []string{"kubernetes.io/pvc-protection"}
 		s.Set(t, claim)
-		synctest.Wait() // the caches of claims and of pods are two
+		controllertest.Rest() // the caches of claims and of pods are two
 		s.Remove(t, controllertest.Active(s)[0])
-		synctest.Wait()
+		controllertest.Rest()
 		if n := len(controllertest.Active(s)); n != 0 {
 			t.Errorf("%d pods are made while their claim goes", n)
 		}
 		s.Remove(t, clienttest.Find(s, client.PersistentVolumeClaims, "default", "data-db-0"))
-		synctest.Wait()
+		controllertest.Rest()
 		if n := len(controllertest.Active(s)); n != 1 {
 			t.Errorf("%d pods after the claim is gone, want 1", n)
 		}

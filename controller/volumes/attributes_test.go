@@ -2,7 +2,6 @@ package volumes_test
 
 import (
 	"testing"
-	"testing/synctest"
 
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
@@ -36,7 +35,7 @@ func TestVolumeAttributesClassStaysWhileItIsNamed(t *testing.T) {
 	controllertest.Controlling(t, tasks, func(t *testing.T, s *clienttest.Server) {
 		there := func(want ...string) {
 			t.Helper()
-			synctest.Wait()
+			controllertest.Rest()
 			all := clienttest.All(s, client.VolumeAttributesClasses, "")
 			if len(all) != len(want) {
 				t.Errorf("there are %d classes, want %v", len(all), want)

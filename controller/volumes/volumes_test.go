@@ -58,7 +58,7 @@ func give(t *testing.T, s *clienttest.Server, text string) {
 	for _, obj := range from(text) {
 		s.Set(t, obj)
 	}
-	synctest.Wait()
+	controllertest.Rest()
 }
 
 // show returns claims and volumes with their events as text.
@@ -112,7 +112,7 @@ func show(s *clienttest.Server) string {
 
 func expect(t *testing.T, s *clienttest.Server, when, want string) {
 	t.Helper()
-	synctest.Wait()
+	controllertest.Rest()
 	var lines []string
 	for line := range strings.Lines(want) {
 		if line = strings.TrimSpace(line); line != "" {
@@ -268,7 +268,7 @@ func remove[T client.Object](t *testing.T, s *clienttest.Server, r client.Resour
 	if err := r.Delete(t.Context(), s, namespace, name, metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	synctest.Wait()
+	controllertest.Rest()
 }
 
 // TestReleasedVolumesAreReclaimed has a policy in each row.
