@@ -1,0 +1,157 @@
+package eviction
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+)
+
+// A Signal is a value whose fall below a threshold ends pods.
+type Signal string
+
+// The signals.
+const (
+	MemoryAvailable  Signal = "memory.available"
+	NodeFsAvailable  Signal = "nodefs.available"
+	NodeFsInodes     Signal = "nodefs.inodesFree"
+	ImageFsAvailable Signal = "imagefs.available"
+	ImageFsInodes    Signal = "imagefs.inodesFree"
+	PIDAvailable     Signal = "pid.available"
+)
+
+// Resources that pods do not request, by the names that events give them.
+const (
+	inodes corev1.ResourceName = "inodes"
+	pids   corev1.ResourceName = "pids"
+)
+
+// resourceOf returns what a node lacks, and the condition that says so. The condition of an unknown signal is empty.
+func (s Signal) resourceOf() (corev1.ResourceName, corev1.NodeConditionType) {
+	switch s {
+	case MemoryAvailable:
+		return corev1.ResourceMemory, corev1.NodeMemoryPressure
+	case NodeFsAvailable, ImageFsAvailable:
+		return corev1.ResourceEphemeralStorage, corev1.NodeDiskPressure
+	case NodeFsInodes, ImageFsInodes:
+		return inodes, corev1.NodeDiskPressure
+	case PIDAvailable:
+		return pids, corev1.NodePIDPressure
+	}
+	return "", ""
+}
+
+// A Threshold is the least value of a signal that a node is content with.
+type Threshold struct {
+	Signal  Signal
+	Value   int64   // in the unit of the signal: bytes, inodes or processes
+	Percent float64 // of the capacity, in place of Value, if it is not 0
+}
+
+// least returns the threshold for a capacity.
+func (t Threshold) least(capacity int64) int64 {
+	if t.Percent != 0 {
+		return int64(float64(capacity) * t.Percent / 100)
+	}
+	return t.Value
+}
+
+// Defaults returns the thresholds of a kubelet without configuration.
+func Defaults() []Threshold {
+	return []Threshold{
+		{Signal: MemoryAvailable, Value: 100 << 20},
+		{Signal: NodeFsAvailable, Percent: 10},
+		{Signal: NodeFsInodes, Percent: 5},
+		{Signal: ImageFsAvailable, Percent: 15},
+		{Signal: ImageFsInodes, Percent: 5},
+	}
+}
+
+// Parse reads thresholds as the field evictionHard of a KubeletConfiguration has them: quantities or percentages by signal.
+// The result is sorted by signal, memory first.
+func Parse(values map[string]string) ([]Threshold, error) {
+	var list []Threshold
+	for name, text := range values {
+		t := Threshold{Signal: Signal(name)}
+		if _, condition := t.Signal.resourceOf(); condition == "" {
+			return nil, fmt.Errorf("evictionHard[%s]: unknown signal", name)
+		}
+		if percent, is := strings.CutSuffix(text, "%"); is {
+			p, err := strconv.ParseFloat(percent, 64)
+			if err != nil || !(p >= 0 && p <= 100) {
+				return nil, fmt.Errorf("evictionHard[%s]: must be a percentage from 0%% to 100%%, got %q", name, text)
+			}
+			t.Percent = p
+		} else {
+			q, err := resource.ParseQuantity(text)
+			if err != nil || q.Sign() < 0 {
+				return nil, fmt.Errorf("evictionHard[%s]: must be a quantity >= 0 or a percentage, got %q", name, text)
+			}
+			t.Value = q.Value()
+		}
+		if t.Percent != 0 || t.Value != 0 {
+			list = append(list, t)
+		}
+	}
+	slices.SortFunc(list, func(a, b Threshold) int {
+		if (a.Signal == MemoryAvailable) != (b.Signal == MemoryAvailable) {
+			if a.Signal == MemoryAvailable {
+				return -1
+			}
+			return 1
+		}
+		return strings.Compare(string(a.Signal), string(b.Signal))
+	})
+	return list, nil
+}
+
+// An Observation is the value of a signal.
+type Observation struct{ Available, Capacity int64 }
+
+// A Shortage is a signal that is below its threshold.
+type Shortage struct {
+	Signal   Signal
+	Resource corev1.ResourceName // what the node lacks
+	Least    int64
+	Observation
+}
+
+// A Monitor compares observations with thresholds. Its methods are not safe for concurrent use.
+type Monitor struct {
+	Thresholds []Threshold
+	// Transition is how long a condition holds after its last cause.
+	Transition time.Duration
+
+	last map[corev1.NodeConditionType]time.Time // when a condition last had a cause
+}
+
+// Observe returns the shortages that there are now, the most urgent first, and the conditions of the node that hold, sorted.
+// Signals without observation, and those whose capacity is not known (0), cause nothing.
+func (m *Monitor) Observe(values map[Signal]Observation, now time.Time) ([]Shortage, []corev1.NodeConditionType) {
+	if m.last == nil {
+		m.last = map[corev1.NodeConditionType]time.Time{}
+	}
+	var short []Shortage
+	for _, t := range m.Thresholds {
+		o, known := values[t.Signal]
+		least := t.least(o.Capacity)
+		if !known || o.Capacity <= 0 || o.Available >= least {
+			continue
+		}
+		lacks, condition := t.Signal.resourceOf()
+		m.last[condition] = now
+		short = append(short, Shortage{Signal: t.Signal, Resource: lacks, Least: least, Observation: o})
+	}
+	var conditions []corev1.NodeConditionType
+	for c, at := range m.last {
+		if now.Sub(at) < m.Transition {
+			conditions = append(conditions, c)
+		}
+	}
+	slices.Sort(conditions)
+	return short, conditions
+}
