@@ -13,6 +13,7 @@ import (
 	"github.com/sampan-io/sampan/client"
 	"github.com/sampan-io/sampan/internal/podstate"
 	"github.com/sampan-io/sampan/internal/run"
+	"github.com/sampan-io/sampan/node/eviction"
 	"github.com/sampan-io/sampan/node/lifecycle"
 	"github.com/sampan-io/sampan/scheduler/plugin"
 )
@@ -97,6 +98,9 @@ func (n *Node) judge(pod *corev1.Pod, node *corev1.Node) *lifecycle.Rejection {
 			return rejection
 		}
 	}
+	if rejection := lifecycle.Pressed(pod, n.pressure.conditions); rejection != nil && !eviction.Critical(pod) {
+		return rejection
+	}
 	n.taken.SetNode(node)
 	counted := plugin.NewPod(pod)
 	if rejection := lifecycle.Allowed(counted, n.opts.OwnPorts); rejection != nil {
@@ -113,7 +117,7 @@ func (n *Node) judge(pod *corev1.Pod, node *corev1.Node) *lifecycle.Rejection {
 func (n *Node) free(uid types.UID) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	n.taken.Unplace(uid)
+	n.freed(uid)
 }
 
 // object returns the last version of the Node object, with the resources that the agent computes. It must not be

@@ -141,6 +141,12 @@ func (c *CRI) ExecSync(ctx context.Context, id string, cmd []string, timeout tim
 	return c.runtime.ExecSync(ctx, &cri.ExecSyncRequest{ContainerId: id, Cmd: cmd, Timeout: s}, grpc.MaxCallRecvMsgSize(maxOutput))
 }
 
+// UpdateContainerResources changes the resources of a running container.
+func (c *CRI) UpdateContainerResources(ctx context.Context, id string, resources *cri.LinuxContainerResources) error {
+	_, err := c.runtime.UpdateContainerResources(ctx, &cri.UpdateContainerResourcesRequest{ContainerId: id, Linux: resources})
+	return err
+}
+
 // ListPodSandboxStats returns what the pods that pass the filter use.
 func (c *CRI) ListPodSandboxStats(ctx context.Context, filter *cri.PodSandboxStatsFilter) ([]*cri.PodSandboxStats, error) {
 	r, err := c.runtime.ListPodSandboxStats(ctx, &cri.ListPodSandboxStatsRequest{Filter: filter})

@@ -20,6 +20,7 @@ import (
 	"github.com/sampan-io/sampan/client/cache"
 	"github.com/sampan-io/sampan/internal/run"
 	"github.com/sampan-io/sampan/node/crispec"
+	"github.com/sampan-io/sampan/node/eviction"
 	"github.com/sampan-io/sampan/node/lifecycle"
 	"github.com/sampan-io/sampan/node/probe"
 	"github.com/sampan-io/sampan/scheduler/plugin"
@@ -70,6 +71,10 @@ type Options struct {
 	Capacity corev1.ResourceList // overrides what the machine has
 	Version  string              // kubelet version to report; "" means "v1.37.0"
 
+	// Eviction are the thresholds below which the node evicts pods; nil means [eviction.Defaults]. A node without RootDir
+	// evicts none.
+	Eviction []eviction.Threshold
+
 	// Starts is how many pods may be starting at once; 0 means 10.
 	Starts int
 	// DrainLimit is how long, at most, a ready pod behind a service keeps running after its
@@ -82,7 +87,7 @@ type Options struct {
 	DrainPause time.Duration
 
 	// Prober probes containers; nil means the Runtime, if it implements Prober, and
-	// otherwise over the network.
+	// otherwise over the network and by its ExecSync.
 	Prober probe.Prober
 	Log    *slog.Logger // nil means slog.Default
 }
@@ -116,6 +121,9 @@ func (o Options) check() (Options, error) {
 	if o.MaxPods == 0 {
 		o.MaxPods = defaultMaxPods
 	}
+	if o.Eviction == nil {
+		o.Eviction = eviction.Defaults()
+	}
 	if o.Starts == 0 {
 		o.Starts = defaultStarts
 	}
@@ -131,11 +139,8 @@ func (o Options) check() (Options, error) {
 	if o.ClusterDomain == "" {
 		o.ClusterDomain = defaultDomain
 	}
-	if o.Prober == nil {
-		o.Prober = probe.Network{}
-		if p, can := o.Runtime.(probe.Prober); can {
-			o.Prober = p
-		}
+	if p, can := o.Runtime.(probe.Prober); can && o.Prober == nil {
+		o.Prober = p
 	}
 	if o.Log == nil {
 		o.Log = slog.Default()
@@ -165,12 +170,15 @@ type Node struct {
 	listening chan struct{} // closed when the agent receives the runtime's events
 	health    health
 	scheme    lifecycle.Runtime // written before any worker starts
+	pressure  pressure
 
 	mu      sync.Mutex
 	workers map[types.UID]*worker // guarded by mu
 	group   *run.Group            // guarded by mu; the workers' goroutines
 	found   map[types.UID]*found  // guarded by mu; what ran before, until it is adopted
 	taken   plugin.Cluster        // guarded by mu; the active pods, and what they take of the node
+	// deferred are the pods whose resize waits for resources.
+	deferred map[types.UID]bool // guarded by mu
 	// arrivals are the pods of the first list; nil once that is complete.
 	arrivals map[types.UID]*corev1.Pod // guarded by mu
 }
@@ -186,8 +194,12 @@ func New(opts Options) (*Node, error) {
 		recorder: client.NewRecorder(opts.Client, "kubelet", opts.Name, opts.Log),
 		slots:    make(chan struct{}, opts.Starts), probeSlots: make(chan struct{}, maxProbes),
 		ready: make(chan struct{}), listening: make(chan struct{}),
-		health:  health{changed: make(chan struct{}, 1)},
-		workers: map[types.UID]*worker{}, arrivals: map[types.UID]*corev1.Pod{},
+		health:   health{changed: make(chan struct{}, 1)},
+		pressure: pressure{monitor: eviction.Monitor{Thresholds: opts.Eviction, Transition: transition}},
+		workers:  map[types.UID]*worker{}, arrivals: map[types.UID]*corev1.Pod{}, deferred: map[types.UID]bool{},
+	}
+	if n.opts.Prober == nil {
+		n.opts.Prober = prober{n: n}
 	}
 	for _, a := range opts.Addresses {
 		if a.Type == corev1.NodeInternalIP {
@@ -232,6 +244,9 @@ func (n *Node) Run(ctx context.Context) error {
 	}
 	if len(n.opts.Listeners) > 0 {
 		last = append(last, run.Task{Name: "kubelet API", Run: n.serve})
+	}
+	if n.opts.RootDir != "" {
+		last = append(last, run.Task{Name: "eviction", Run: n.watchPressure})
 	}
 	first := run.Stage{
 		{Name: "events", Run: n.recorder.Run},

@@ -43,9 +43,20 @@ func (w *worker) perform(a lifecycle.Action, now time.Time) {
 		if a.Attempt > 0 {
 			w.restarting(a.Container, a.Attempt, now)
 		}
+		if l := m.container.Lifecycle; l != nil && l.PostStart != nil {
+			w.view.Memory.Hooked[a.Container] = a.Attempt
+		}
 		w.begin(a, now, true, func(ctx context.Context) func() { return w.start(ctx, m) })
+	case lifecycle.Update:
+		w.apply(a, now)
+	case lifecycle.PreStop:
+		w.ending(a, now)
+		w.preStop(a, now)
 	case lifecycle.Stop:
-		w.containerEvent(a.Container, corev1.EventTypeNormal, "Killing", "%s", a.Why)
+		w.ending(a, now)
+		if op := w.busy[lifecycle.Action{Verb: lifecycle.PreStop, ID: a.ID}.Key()]; op != nil {
+			op.cancel()
+		}
 		w.begin(a, now, false, func(ctx context.Context) func() {
 			err := w.n.opts.Runtime.StopContainer(ctx, a.ID, a.Grace)
 			return func() { w.stopped(ctx, "container "+a.Container, err) }
@@ -248,17 +259,21 @@ type order struct {
 	sandbox   lifecycle.Sandbox
 	old       []lifecycle.Container // ended attempts, oldest first
 	pull      lifecycle.Backoff
+	// target is the name of the container whose processes an ephemeral container shows; targetID is its ID, if it runs.
+	target, targetID string
 }
 
 func (w *worker) making(a lifecycle.Action) order {
 	o := order{pod: w.view.Pod, attempt: a.Attempt}
-	list := o.pod.Spec.Containers
-	if a.Init {
-		list = o.pod.Spec.InitContainers
+	o.container, _ = lifecycle.Spec(o.pod, a.Container)
+	if granted, ok := w.view.Memory.Resize.Allocated[a.Container]; ok {
+		c := *o.container
+		c.Resources = granted
+		o.container = &c
 	}
-	for i := range list {
-		if list[i].Name == a.Container {
-			o.container = &list[i]
+	for i := range o.pod.Spec.EphemeralContainers {
+		if e := &o.pod.Spec.EphemeralContainers[i]; e.Name == a.Container {
+			o.target = e.TargetContainerName
 		}
 	}
 	for _, s := range w.view.Sandboxes {
@@ -269,6 +284,9 @@ func (w *worker) making(a lifecycle.Action) order {
 	for _, c := range w.view.Containers {
 		if c.Name == a.Container && c.State != lifecycle.Running {
 			o.old = append(o.old, c)
+		}
+		if c.Name == o.target && c.State == lifecycle.Running {
+			o.targetID = c.ID
 		}
 	}
 	slices.SortFunc(o.old, func(x, y lifecycle.Container) int { return int(x.Attempt - y.Attempt) })
@@ -281,6 +299,11 @@ func (w *worker) making(a lifecycle.Action) order {
 func (w *worker) restarting(name string, attempt int32, now time.Time) {
 	if f, failed := w.view.Memory.Failures[name]; failed && f.Reason != runError {
 		return // the attempt has been counted
+	}
+	for _, c := range w.view.Containers {
+		if c.Name == name && c.Attempt == attempt-1 && attempt == 1 && w.view.Memory.Replaced[c.ID] {
+			return // as in Kubernetes, the first restart by the agent itself does not count
+		}
 	}
 	for _, c := range w.view.Containers {
 		if c.Name == name && c.State == lifecycle.Exited {
@@ -323,7 +346,7 @@ const configError = "CreateContainerConfigError"
 
 // start makes one attempt at a container.
 func (w *worker) start(ctx context.Context, o order) func() {
-	fail := w.launch(ctx, o)
+	id, fail := w.launch(ctx, o)
 	if fail != nil && ctx.Err() == nil {
 		for _, e := range fail.events {
 			w.containerEvent(o.container.Name, corev1.EventTypeWarning, e.reason, "%s", e.message)
@@ -340,11 +363,15 @@ func (w *worker) start(ctx context.Context, o order) func() {
 	}
 	return func() {
 		name, now := o.container.Name, time.Now()
+		if fail != nil || ctx.Err() != nil {
+			delete(w.view.Memory.Hooked, name)
+		}
 		switch {
 		case ctx.Err() != nil:
 		case fail == nil:
 			delete(w.view.Memory.Failures, name)
 			delete(w.pulls, o.container.Image)
+			w.view.Memory.Resize.Applied[id] = o.container.Resources
 		default:
 			f := lifecycle.Failure{Reason: fail.reason, Message: fail.message, At: now, Retry: now.Add(retryPause)}
 			if fail.id != "" {
@@ -361,33 +388,55 @@ func (w *worker) start(ctx context.Context, o order) func() {
 			w.view.Memory.Failures[name] = f
 		}
 		w.look(context.WithoutCancel(ctx))
+		if _, hooked := w.view.Memory.Hooked[name]; hooked {
+			w.postStart(w.hookOf(o.container.Lifecycle.PostStart, o.container, id), o.attempt)
+		}
 	}
 }
 
-// launch does the work of start and returns why it could not.
-func (w *worker) launch(ctx context.Context, o order) *startError {
+// launch does the work of start, and returns the ID of the container or why it could not be started.
+func (w *worker) launch(ctx context.Context, o order) (string, *startError) {
 	name := o.container.Name
 	image, fail := w.image(ctx, o)
 	if fail != nil {
-		return fail
+		return "", fail
 	}
 	config, err := w.n.containerConfig(ctx, o, image)
+	if err == nil {
+		err = o.share(config)
+	}
 	if err != nil {
-		return &startError{reason: configError, message: err.Error(), events: failed("Error: %v", err)}
+		return "", &startError{reason: configError, message: err.Error(), events: failed("Error: %v", err)}
 	}
 	sandboxConfig := w.n.sandboxConfig(o.pod, int32(o.sandbox.Attempt))
 	if err := w.n.logDirectory(o.pod, name); err != nil {
-		return &startError{reason: "CreateContainerError", message: err.Error(), events: failed("Error: %v", err)}
+		return "", &startError{reason: "CreateContainerError", message: err.Error(), events: failed("Error: %v", err)}
 	}
 	id, err := w.n.opts.Runtime.CreateContainer(ctx, o.sandbox.ID, config, sandboxConfig)
 	if err != nil {
-		return &startError{reason: "CreateContainerError", message: sentence(err), events: failed("Error: %s", sentence(err))}
+		return "", &startError{reason: "CreateContainerError", message: sentence(err), events: failed("Error: %s", sentence(err))}
 	}
 	w.containerEvent(name, corev1.EventTypeNormal, "Created", "Container created")
 	if err := w.n.opts.Runtime.StartContainer(ctx, id); err != nil {
-		return &startError{reason: runError, message: sentence(err), id: id, events: failed("Error: %s", sentence(err))}
+		return "", &startError{reason: runError, message: sentence(err), id: id, events: failed("Error: %s", sentence(err))}
 	}
 	w.containerEvent(name, corev1.EventTypeNormal, "Started", "Container started")
+	return id, nil
+}
+
+// share lets an ephemeral container see the processes of the container that it targets.
+func (o order) share(config *cri.ContainerConfig) error {
+	if o.target == "" {
+		return nil
+	}
+	if o.targetID == "" {
+		return fmt.Errorf("unable to find target container %s", o.target)
+	}
+	ns := config.GetLinux().GetSecurityContext().GetNamespaceOptions()
+	if ns == nil {
+		return errors.New("the configuration of the container has no namespaces")
+	}
+	ns.Pid, ns.TargetId = cri.NamespaceMode_TARGET, o.targetID
 	return nil
 }
 

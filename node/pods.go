@@ -136,7 +136,7 @@ func (n *Node) podChanged(old, pod *corev1.Pod) {
 	if old != nil && (pod == nil || pod.UID != old.UID) {
 		if w := n.workers[old.UID]; w != nil {
 			w.leave()
-			n.taken.Unplace(old.UID)
+			n.freed(old.UID)
 		}
 	}
 	if pod == nil {
@@ -171,7 +171,7 @@ func (n *Node) startWorker(pod *corev1.Pod, f *found, rejection *lifecycle.Rejec
 			n.objects.release(pod)
 			n.mu.Lock()
 			delete(n.workers, pod.UID)
-			n.taken.Unplace(pod.UID)
+			n.freed(pod.UID)
 			n.mu.Unlock()
 		}
 	})

@@ -2,6 +2,7 @@ package node
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -11,109 +12,167 @@ import (
 	"github.com/sampan-io/sampan/node/probe"
 )
 
-// maxProbes is how many probeSlots the agent has open at once.
-const maxProbes = 64
+// maxProbes is how many probes the agent runs at once. It is more than a node usually has: a probe that hangs takes one place
+// until its own timeout, and delays no other.
+const maxProbes = 512
 
-// probing is the readiness probe of one running container.
+// A probeKey names a probe of one attempt at a container.
+type probeKey struct {
+	id   string // of the container in the runtime
+	kind probe.Kind
+}
+
+// probing is one probe of a running container.
 type probing struct {
+	key       probeKey
 	counter   *probe.Counter
 	probe     *corev1.Probe
 	container *corev1.Container
 	asking    bool
+	done      bool // the result is final for this attempt
 }
 
 // probe starts the probes that are due and returns when the next one is.
 func (w *worker) probe(now time.Time) time.Time {
 	var next time.Time
-	alive := 0
+	running := 0
 	for _, c := range w.view.Containers {
 		if c.State != lifecycle.Running {
 			continue
 		}
-		p := w.probing[c.ID]
-		if p == nil {
-			if p = w.newProbing(c, now); p == nil {
-				continue
-			}
-			w.probing[c.ID] = p
+		running++
+		if !w.probed[c.ID] {
+			w.addProbes(c, now)
 		}
-		alive++
-		if p.asking || w.view.Deleting() || w.view.Finished() {
-			continue // an ending pod is taken out of the services by its deletion
-		}
-		if now.Before(p.counter.Next) {
-			next = earliest(next, p.counter.Next)
+		if _, hooked := w.view.Memory.Hooked[c.Name]; hooked || w.view.Finished() {
 			continue
 		}
-		p.asking = true
-		w.ask(c.ID, *p, w.view.Last.PodIP)
+		for _, kind := range []probe.Kind{probe.Startup, probe.Liveness, probe.Readiness} {
+			if p := w.probing[probeKey{c.ID, kind}]; p != nil {
+				next = earliest(next, w.ask(p, now))
+			}
+		}
 	}
-	if alive < len(w.probing) {
+	if running < len(w.probed) {
 		w.forgetProbes()
 	}
 	return next
 }
 
-func (w *worker) newProbing(c lifecycle.Container, now time.Time) *probing {
-	for i := range w.view.Pod.Spec.Containers {
-		container := &w.view.Pod.Spec.Containers[i]
-		if container.Name != c.Name || container.ReadinessProbe == nil {
-			continue
-		}
-		p := &probing{
-			counter: probe.NewCounter(container.ReadinessProbe, c.StartedAt),
-			probe:   container.ReadinessProbe, container: container,
-		}
-		if id := w.n.scheme.ID(c.ID); w.adoptedReady[id] {
-			// It was ready under the agent before this one. It stays so until it
-			// says otherwise: no service loses its endpoints by our restart.
-			p.counter.Verdict, w.view.Memory.Ready[c.ID] = true, true
-			p.counter.Spread(now)
-			delete(w.adoptedReady, id)
-		}
-		return p
+// addProbes prepares the probes of a container that runs.
+func (w *worker) addProbes(c lifecycle.Container, now time.Time) {
+	w.probed[c.ID] = true
+	spec, isInit := lifecycle.Spec(w.view.Pod, c.Name)
+	if spec == nil || isInit && !lifecycle.IsSidecar(spec) {
+		return
 	}
-	return nil
+	m, id := &w.view.Memory, w.n.scheme.ID(c.ID)
+	add := func(kind probe.Kind, p *corev1.Probe) *probing {
+		if p == nil {
+			return nil
+		}
+		a := &probing{key: probeKey{c.ID, kind}, counter: probe.NewCounter(kind, p, c.StartedAt), probe: p, container: spec}
+		w.probing[a.key] = a
+		return a
+	}
+	// Results under the agent before this one hold until a probe says otherwise: no service loses its endpoints by a restart
+	// of the agent.
+	if p := add(probe.Startup, spec.StartupProbe); p != nil && w.adoptedStarted[id] {
+		p.done, m.Started[c.ID] = true, true
+	}
+	if p := add(probe.Liveness, spec.LivenessProbe); p != nil && w.adoptedStarted[id] {
+		p.counter.Spread(now)
+	}
+	if p := add(probe.Readiness, spec.ReadinessProbe); p != nil && w.adoptedReady[id] {
+		p.counter.Verdict, m.Ready[c.ID] = true, true
+		p.counter.Spread(now)
+	}
+	delete(w.adoptedReady, id)
+	delete(w.adoptedStarted, id)
 }
 
-func (w *worker) forgetProbes() {
-	for id := range w.probing {
-		found := false
-		for _, c := range w.view.Containers {
-			found = found || c.ID == id && c.State == lifecycle.Running
-		}
-		if !found {
-			delete(w.probing, id)
-			delete(w.view.Memory.Ready, id)
-		}
+// ask starts a probe if it is due, and returns when it will be. Readiness and liveness wait for the startup probe. An ending
+// pod is probed for its readiness alone.
+func (w *worker) ask(p *probing, now time.Time) time.Time {
+	waits := p.key.kind != probe.Startup && p.container.StartupProbe != nil && !w.view.Memory.Started[p.key.id]
+	ends := p.key.kind != probe.Readiness && (w.view.Deleting() || w.view.Memory.Unfit[p.key.id] != "")
+	if p.asking || p.done || waits || ends {
+		return time.Time{}
 	}
-}
-
-// ask runs one probe in a separate goroutine.
-func (w *worker) ask(id string, p probing, ip string) {
+	if now.Before(p.counter.Next) {
+		return p.counter.Next
+	}
+	p.asking = true
+	spec, container, id, ip := p.probe, p.container, p.key.id, w.view.Last.PodIP
 	w.ops.Go(func(ctx context.Context) {
 		select {
 		case w.n.probeSlots <- struct{}{}:
 		case <-ctx.Done():
 			return
 		}
-		limited, cancel := context.WithTimeout(ctx, probe.Timeout(p.probe))
-		err := run.Catch(func() error { return w.n.opts.Prober.Probe(limited, p.probe, p.container, id, ip) })
+		limited, cancel := context.WithTimeout(ctx, probe.Timeout(spec))
+		err := run.Catch(func() error { return w.n.opts.Prober.Probe(limited, spec, container, id, ip) })
 		cancel()
 		<-w.n.probeSlots
-		w.post(func() { w.answered(ctx, id, err) })
+		w.post(func() { w.answered(ctx, p, err) })
 	})
+	return time.Time{}
 }
 
-func (w *worker) answered(ctx context.Context, id string, err error) {
-	p := w.probing[id]
-	if p == nil || ctx.Err() != nil {
+func (w *worker) forgetProbes() {
+	running := map[string]bool{}
+	for _, c := range w.view.Containers {
+		running[c.ID] = c.State == lifecycle.Running
+	}
+	for key := range w.probing {
+		if !running[key.id] {
+			delete(w.probing, key)
+		}
+	}
+	for id := range w.probed {
+		if !running[id] {
+			delete(w.probed, id)
+			delete(w.view.Memory.Ready, id)
+			delete(w.view.Memory.Started, id)
+		}
+	}
+}
+
+// answered handles the result of a probe.
+func (w *worker) answered(ctx context.Context, p *probing, err error) {
+	if w.probing[p.key] != p || ctx.Err() != nil {
 		return
 	}
 	p.asking = false
-	if err != nil && !p.counter.Starting() {
-		w.containerEvent(p.container.Name, corev1.EventTypeWarning, "Unhealthy", "Readiness probe failed: %v", err)
+	now, kind, name := time.Now(), p.key.kind, p.container.Name
+	var warning *probe.Warning
+	var unknown *probe.Unknown
+	switch {
+	case errors.As(err, &unknown):
+		w.containerEvent(name, corev1.EventTypeWarning, "Unhealthy", "%s probe errored and resulted in unknown state: %v", kind, err)
+		p.counter.Skip(now)
+		return
+	case errors.As(err, &warning):
+		w.containerEvent(name, corev1.EventTypeWarning, "ProbeWarning", "%s probe warning: %s", kind, warning.Text)
+		err = nil
+	case err != nil && !p.counter.Starting():
+		w.containerEvent(name, corev1.EventTypeWarning, "Unhealthy", "%s probe failed: %v", kind, err)
 	}
-	p.counter.Answer(err == nil, time.Now())
-	w.view.Memory.Ready[id] = p.counter.Verdict
+	p.counter.Answer(err == nil, now)
+	m, id := &w.view.Memory, p.key.id
+	switch kind {
+	case probe.Readiness:
+		m.Ready[id] = p.counter.Verdict
+	case probe.Liveness:
+		if p.counter.Failed {
+			p.done, m.Unfit[id] = true, lifecycle.NotLive
+		}
+	case probe.Startup:
+		switch {
+		case p.counter.Verdict:
+			p.done, m.Started[id] = true, true
+		case p.counter.Failed:
+			p.done, m.Unfit[id] = true, lifecycle.NotStarted
+		}
+	}
 }

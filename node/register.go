@@ -360,6 +360,10 @@ func (n *Node) status(ctx context.Context, s *corev1.NodeStatus, now time.Time) 
 		{Type: corev1.NodePIDPressure, Status: corev1.ConditionFalse, Reason: "KubeletHasSufficientPID", Message: "kubelet has sufficient PID available"},
 		{Type: corev1.NodeReady, Status: corev1.ConditionTrue, Reason: "KubeletReady", Message: "kubelet is posting ready status"},
 	}
+	for _, c := range n.under() {
+		i := slices.IndexFunc(conditions, func(o corev1.NodeCondition) bool { return o.Type == c })
+		conditions[i] = pressed(c)
+	}
 	if known, fault := n.health.get(); !known || fault != "" {
 		c := &conditions[3]
 		c.Status, c.Reason, c.Message = corev1.ConditionFalse, "KubeletNotReady", fault
@@ -373,6 +377,9 @@ func (n *Node) status(ctx context.Context, s *corev1.NodeStatus, now time.Time) 
 			continue
 		}
 		old := s.Conditions[i]
+		if old.Status != c.Status && c.Type != corev1.NodeReady {
+			n.recorder.EventFor(n.reference(), corev1.EventTypeNormal, pressureEvent(c), "Node %s status is now: %s", n.opts.Name, pressureEvent(c))
+		}
 		if old.Status == c.Status {
 			c.LastTransitionTime = old.LastTransitionTime
 			if old.Reason == c.Reason && old.Message == c.Message && now.Sub(old.LastHeartbeatTime.Time) < heartbeat-time.Second {
@@ -381,6 +388,38 @@ func (n *Node) status(ctx context.Context, s *corev1.NodeStatus, now time.Time) 
 		}
 		s.Conditions[i] = c
 	}
+}
+
+// pressed is the condition of a node that lacks something.
+func pressed(t corev1.NodeConditionType) corev1.NodeCondition {
+	c := corev1.NodeCondition{Type: t, Status: corev1.ConditionTrue}
+	switch t {
+	case corev1.NodeMemoryPressure:
+		c.Reason, c.Message = "KubeletHasInsufficientMemory", "kubelet has insufficient memory available"
+	case corev1.NodePIDPressure:
+		c.Reason, c.Message = "KubeletHasInsufficientPID", "kubelet has insufficient PID available"
+	default:
+		c.Reason, c.Message = "KubeletHasDiskPressure", "kubelet has disk pressure"
+	}
+	return c
+}
+
+// pressureEvent is the reason of the event about a change of a condition.
+func pressureEvent(c corev1.NodeCondition) string {
+	holds := c.Status == corev1.ConditionTrue
+	switch {
+	case c.Type == corev1.NodeMemoryPressure && holds:
+		return "NodeHasInsufficientMemory"
+	case c.Type == corev1.NodeMemoryPressure:
+		return "NodeHasSufficientMemory"
+	case c.Type == corev1.NodePIDPressure && holds:
+		return "NodeHasInsufficientPID"
+	case c.Type == corev1.NodePIDPressure:
+		return "NodeHasSufficientPID"
+	case holds:
+		return "NodeHasDiskPressure"
+	}
+	return "NodeHasNoDiskPressure"
 }
 
 func imageList(images []*cri.Image) []corev1.ContainerImage {

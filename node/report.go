@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strconv"
 	"time"
 
@@ -254,5 +255,15 @@ func changedConditions(old, now []corev1.PodCondition) []map[string]any {
 		}
 		list = append(list, m)
 	}
+	for i := range old {
+		if t := old[i].Type; temporary(t) && !slices.ContainsFunc(now, func(c corev1.PodCondition) bool { return c.Type == t }) {
+			list = append(list, map[string]any{"type": t, "$patch": "delete"})
+		}
+	}
 	return list
+}
+
+// temporary reports whether a condition is removed when it does not hold any more.
+func temporary(t corev1.PodConditionType) bool {
+	return t == corev1.PodResizePending || t == corev1.PodResizeInProgress
 }

@@ -32,6 +32,7 @@ type Runtime interface {
 	// StopContainer returns when the container has ended, at the latest shortly
 	// after grace.
 	StopContainer(ctx context.Context, id string, grace time.Duration) error
+	UpdateContainerResources(ctx context.Context, id string, resources *cri.LinuxContainerResources) error
 	RemoveContainer(ctx context.Context, id string) error
 	ContainerStatus(ctx context.Context, id string) (*cri.ContainerStatus, error)
 	ListContainers(ctx context.Context, filter *cri.ContainerFilter) ([]*cri.Container, error)

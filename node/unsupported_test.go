@@ -45,9 +45,6 @@ func TestPodWithUnsupportedFeatureIsRejected(t *testing.T) {
 		{"nfs", func(s *corev1.PodSpec) {
 			s.Volumes = []corev1.Volume{{Name: "h", VolumeSource: corev1.VolumeSource{NFS: &corev1.NFSVolumeSource{Server: "x", Path: "/"}}}}
 		}, podfeature.Unsupported, "spec.volumes[0].nfs: is not supported"},
-		{"exec readiness", func(s *corev1.PodSpec) {
-			s.Containers[0].ReadinessProbe = &corev1.Probe{ProbeHandler: corev1.ProbeHandler{Exec: &corev1.ExecAction{Command: []string{"true"}}}}
-		}, podfeature.Unsupported, "spec.containers[0].readinessProbe.exec: is not supported"},
 		{"windows", func(s *corev1.PodSpec) { s.OS = &corev1.PodOS{Name: corev1.Windows} }, "PodOSNotSupported", "Failed to admit pod as the OS field"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

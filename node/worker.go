@@ -40,11 +40,12 @@ type worker struct {
 	sandboxes []string // IDs of the pod's sandboxes in the runtime
 	busy      map[string]*operation
 	rep       reporter
-	probing   map[string]*probing // by container ID
-	// adoptedReady are the containers that were ready when the agent started, by
-	// ID as statuses have it.
-	adoptedReady map[string]bool
-	held         map[string]time.Time
+	probing   map[probeKey]*probing
+	probed    map[string]bool // IDs of the running containers whose probes are in probing
+	// adoptedReady and adoptedStarted are the containers that were ready or started when the agent started, by ID as
+	// statuses have it.
+	adoptedReady, adoptedStarted map[string]bool
+	held                         map[string]time.Time
 	// volumesDue requests an update of the volumes, refresh is when a token in them has to
 	// be renewed.
 	volumesDue bool
@@ -58,6 +59,8 @@ type worker struct {
 	looks, shown int
 	blind        bool      // the runtime did not answer: nothing is decided
 	drainLimit   time.Time // zero: no signal is held back
+	judged       bool      // allocate has seen the newest version of the pod
+	resizing     bool      // a resize has been granted, and its end has not been reported
 	unready      time.Time // when the pod ceased to be ready
 	freed        bool      // the pod uses none of the node's resources any more
 	over         bool
@@ -91,15 +94,23 @@ func newWorker(n *Node, pod *corev1.Pod) *worker {
 			Pod: pod, Last: pod.Status, HostIPs: n.hostIPs,
 			Memory: lifecycle.Memory{
 				Failures: map[string]lifecycle.Failure{}, Restarts: map[string]lifecycle.Backoff{}, Ready: map[string]bool{},
+				Started: map[string]bool{}, Hooked: map[string]int32{}, Unfit: map[string]lifecycle.Cause{},
+				Resize: lifecycle.Resize{Allocated: map[string]corev1.ResourceRequirements{}, Applied: map[string]corev1.ResourceRequirements{}},
+				StopBy: map[string]time.Time{}, PreStopped: map[string]bool{}, Replaced: map[string]bool{},
 			},
 		},
-		busy: map[string]*operation{}, probing: map[string]*probing{}, adoptedReady: map[string]bool{}, held: map[string]time.Time{},
+		busy: map[string]*operation{}, probing: map[probeKey]*probing{}, probed: map[string]bool{},
+		adoptedReady: map[string]bool{}, adoptedStarted: map[string]bool{}, held: map[string]time.Time{},
 		pulls: map[string]lifecycle.Backoff{}, unstarted: map[string]string{},
 		rep: reporter{sent: pod.Status},
 	}
-	for _, c := range pod.Status.ContainerStatuses {
+	w.adoptResources(pod)
+	for _, c := range slices.Concat(pod.Status.InitContainerStatuses, pod.Status.ContainerStatuses) {
 		if c.Ready {
 			w.adoptedReady[c.ContainerID] = true
+		}
+		if c.Started != nil && *c.Started {
+			w.adoptedStarted[c.ContainerID] = true
 		}
 	}
 	return w
@@ -219,6 +230,11 @@ func (w *worker) collect(ctx context.Context, now time.Time) {
 		w.rep.saw(pod)
 		w.volumesDue = w.volumesDue || shownChanged(w.view.Pod, pod)
 		w.view.Pod = pod
+		w.judged = false
+	}
+	if !w.judged {
+		w.judged = true
+		w.allocate()
 	}
 	w.view.Gone = gone
 	for _, f := range mail {
@@ -263,6 +279,7 @@ func (w *worker) look(ctx context.Context) {
 		}
 	}
 	w.view.Sandboxes, w.view.Containers = s.sandboxes, s.containers
+	w.forgetContainers()
 	w.looks++
 	w.sandboxes = w.sandboxes[:0:0]
 	for _, sb := range s.sandboxes {
@@ -273,6 +290,21 @@ func (w *worker) look(ctx context.Context) {
 			delete(w.view.Memory.Failures, name)
 		}
 	}
+}
+
+// forgetContainers drops what is remembered of containers that the runtime does not have any more.
+func (w *worker) forgetContainers() {
+	has := make(map[string]bool, len(w.view.Containers))
+	for _, c := range w.view.Containers {
+		has[c.ID] = true
+	}
+	m := &w.view.Memory
+	prune(m.Unfit, has)
+	prune(m.StopBy, has)
+	prune(m.PreStopped, has)
+	prune(m.Replaced, has)
+	prune(m.Resize.Applied, has)
+	prune(w.unstarted, has)
 }
 
 // deleting begins or shortens the end of the pod.
@@ -301,6 +333,7 @@ func (w *worker) serves(now time.Time) bool {
 // latest; the zero time means only after the next event.
 func (w *worker) step(now time.Time) time.Time {
 	w.view.Now = now
+	w.resized()
 	asked := w.probe(now)
 	last := w.n.scheme.Status(w.view)
 	w.publish(&last)
@@ -318,7 +351,7 @@ func (w *worker) step(now time.Time) time.Time {
 			continue
 		}
 		if a.Verb == lifecycle.Fail {
-			w.view.Memory.Failed = a.Verdict
+			w.fail(a.Verdict, now)
 			w.event(corev1.EventTypeNormal, a.Verdict.Reason, "%s", a.Verdict.Message)
 			return w.step(now)
 		}
@@ -331,6 +364,15 @@ func (w *worker) step(now time.Time) time.Time {
 		}
 	}
 	return earliest(d.Wake, w.report(now), w.renew(now), asked)
+}
+
+// fail ends the pod: its containers are stopped within the grace period.
+func (w *worker) fail(v lifecycle.Verdict, now time.Time) {
+	m := &w.view.Memory
+	m.Failed = v
+	if by := now.Add(w.view.Grace()); m.KillBy.IsZero() || by.Before(m.KillBy) {
+		m.KillBy = by
+	}
 }
 
 // blocked reports whether an action has to wait for a running operation.
@@ -408,9 +450,13 @@ func (w *worker) containerEvent(name, kind, reason, format string, args ...any) 
 	pod := w.pod
 	w.mu.Unlock()
 	ref := client.Reference(pod)
-	ref.FieldPath = "spec.containers{" + name + "}"
-	if slices.ContainsFunc(pod.Spec.InitContainers, func(c corev1.Container) bool { return c.Name == name }) {
+	switch c, isInit := lifecycle.Spec(pod, name); {
+	case isInit:
 		ref.FieldPath = "spec.initContainers{" + name + "}"
+	case c != nil && !slices.ContainsFunc(pod.Spec.Containers, func(c corev1.Container) bool { return c.Name == name }):
+		ref.FieldPath = "spec.ephemeralContainers{" + name + "}"
+	default:
+		ref.FieldPath = "spec.containers{" + name + "}"
 	}
 	w.n.recorder.EventFor(ref, kind, reason, format, args...)
 }

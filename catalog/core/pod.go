@@ -71,7 +71,6 @@ func pods() *catalog.Kind {
 					Only:     []string{"spec.ephemeralContainers"},
 					Counts:   true,
 					Validate: catalog.Validate(validateEphemeral),
-					Warn:     catalog.WarnChange(ephemeralWarnings),
 				},
 			},
 			{
@@ -85,7 +84,6 @@ func pods() *catalog.Kind {
 					},
 					Counts:   true,
 					Validate: catalog.Validate(validateResize),
-					Warn:     catalog.WarnChange(resizeWarnings),
 				},
 			},
 			{

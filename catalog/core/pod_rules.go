@@ -6,13 +6,11 @@ import (
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/equality"
 	apivalidation "k8s.io/apimachinery/pkg/api/validation"
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"github.com/sampan-io/sampan/catalog/podspec"
-	"github.com/sampan-io/sampan/internal/podfeature"
 )
 
 func validatePod(p, old *corev1.Pod) field.ErrorList {
@@ -39,22 +37,6 @@ func validateEphemeral(p, old *corev1.Pod) field.ErrorList {
 	spec := field.NewPath("spec")
 	errs := podspec.Validate(&p.Spec, spec)
 	return append(errs, podspec.ValidateEphemeralUpdate(p.Spec.EphemeralContainers, old.Spec.EphemeralContainers, spec.Child("ephemeralContainers"))...)
-}
-
-// ephemeralWarnings says that new ephemeral containers are not run.
-func ephemeralWarnings(p, old *corev1.Pod) []string {
-	if len(p.Spec.EphemeralContainers) == len(old.Spec.EphemeralContainers) {
-		return nil
-	}
-	return []string{podfeature.NoEffect("spec.ephemeralContainers", "ephemeral containers are not run")}
-}
-
-// resizeWarnings says that running containers keep their resources.
-func resizeWarnings(p, old *corev1.Pod) []string {
-	if equality.Semantic.DeepEqual(p.Spec, old.Spec) {
-		return nil
-	}
-	return []string{podfeature.NoEffect("spec", "running containers keep the resources with which they were started")}
 }
 
 // validateResize checks a change through the subresource resize.

@@ -101,8 +101,8 @@ func TestCheckFindsClassifiedFields(t *testing.T) {
 		hit[found[0].Because+found[0].Field] = true
 	}
 	rules := len(podRules) + len(sysctlRules) + len(containerRules) + len(variableRules) + len(volumeRules) + len(sourceRules)
-	// A field has one sample: one of the rules about sysctls is met, and one of those about restartPolicy.
-	if want := rules - 3; len(hit) != want {
+	// A field has one sample: one of the rules about sysctls is met.
+	if want := rules - 2; len(hit) != want {
 		t.Errorf("testdata/fields.txt has samples for %d rules of %d", len(hit), want)
 	}
 }
@@ -130,15 +130,7 @@ func TestCheckNamesFieldAndValue(t *testing.T) {
 				`rejected forbidden sysctl: "net.ipv4.tcp_syncookies" not allowed with host Net enabled`,
 			},
 		},
-		{
-			`{initContainers: [{restartPolicy: OnFailure}, {restartPolicy: Always}], containers: [{restartPolicy: Always}]}`,
-			[]string{
-				"ignored spec.initContainers[0].restartPolicy: has no effect in this version: the restart policy of the pod holds for all its containers",
-				"rejected spec.initContainers[1].restartPolicy: Always is not supported by Sampan's node agent: " +
-					"there are no sidecar containers: an init container has to end before the next container starts",
-				"ignored spec.containers[0].restartPolicy: has no effect in this version: the restart policy of the pod holds for all its containers",
-			},
-		},
+		{`{initContainers: [{restartPolicy: Always, startupProbe: {exec: {command: [a]}}}], containers: [{restartPolicy: Never}]}`, nil},
 		{
 			`{volumes: [{emptyDir: {}}, {nfs: {server: a}}], containers: [{}, {env: [{}, {valueFrom: {fileKeyRef: {}}}]}]}`,
 			[]string{

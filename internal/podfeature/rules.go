@@ -88,50 +88,9 @@ var sysctlRules = []rule[sysctl]{ //nolint:gochecknoglobals // a constant
 
 var containerRules = []rule[container]{ //nolint:gochecknoglobals // a constant
 	{
-		field: "restartPolicy", effect: Rejected, because: "there are no sidecar containers: an init container has to end before the next container starts",
-		asked: func(c *container) (any, bool) { return corev1.ContainerRestartPolicyAlways, c.sidecar() },
-	},
-	{
-		field: "restartPolicy", effect: Ignored, because: "the restart policy of the pod holds for all its containers",
-		asked: func(c *container) (any, bool) { return nil, c.RestartPolicy != nil && !c.sidecar() },
-	},
-	{
-		field: "restartPolicyRules", effect: Ignored, because: "the restart policy of the pod holds for all its containers",
-		asked: func(c *container) (any, bool) { return nil, len(c.RestartPolicyRules) > 0 },
-	},
-	{
-		field: "livenessProbe", effect: Ignored, because: "a container is restarted when its process ends",
-		asked: func(c *container) (any, bool) { return nil, c.LivenessProbe != nil },
-	},
-	{
-		field: "startupProbe", effect: Ignored, because: "a container counts as started when its process is",
-		asked: func(c *container) (any, bool) { return nil, c.StartupProbe != nil },
-	},
-	{
-		field: "readinessProbe.exec", effect: Rejected, because: "readiness probes are httpGet or tcpSocket",
-		asked: func(c *container) (any, bool) { return nil, c.ReadinessProbe != nil && c.ReadinessProbe.Exec != nil },
-	},
-	{
-		field: "readinessProbe.grpc", effect: Rejected, because: "readiness probes are httpGet or tcpSocket",
-		asked: func(c *container) (any, bool) { return nil, c.ReadinessProbe != nil && c.ReadinessProbe.GRPC != nil },
-	},
-	{
-		field: "lifecycle", effect: Ignored, because: "no hooks are run",
-		asked: func(c *container) (any, bool) {
-			return nil, c.Lifecycle != nil && (c.Lifecycle.PostStart != nil || c.Lifecycle.PreStop != nil)
-		},
-	},
-	{
 		field: "imagePullPolicy", effect: Ignored, because: "an image that the node has is used as it is",
 		asked: func(c *container) (any, bool) {
 			return nil, c.ImagePullPolicy == corev1.PullAlways && fixedTag(c.Image)
-		},
-	},
-	{
-		field: "resources.limits[ephemeral-storage]", effect: Ignored, because: "the size of what containers write is not limited",
-		asked: func(c *container) (any, bool) {
-			_, limited := c.Resources.Limits[corev1.ResourceEphemeralStorage]
-			return nil, limited
 		},
 	},
 	{
@@ -179,13 +138,6 @@ var variableRules = []rule[corev1.EnvVar]{ //nolint:gochecknoglobals // a consta
 }
 
 var volumeRules = append([]rule[corev1.Volume]{ //nolint:gochecknoglobals // a constant
-	{
-		field: "emptyDir.sizeLimit", effect: Ignored, because: "only a volume in memory has a limit",
-		asked: func(v *corev1.Volume) (any, bool) {
-			e := v.EmptyDir
-			return nil, e != nil && e.SizeLimit != nil && e.Medium != corev1.StorageMediumMemory
-		},
-	},
 	{
 		field: "emptyDir.medium", effect: Ignored, because: "the volume is a directory on disk: it is there for \"\" and \"Memory\" alone",
 		asked: func(v *corev1.Volume) (any, bool) {
@@ -245,10 +197,6 @@ func foreign(field string, asked func(v *corev1.Volume) bool) rule[corev1.Volume
 		field: field, effect: Rejected, because: knownVolumes,
 		asked: func(v *corev1.Volume) (any, bool) { return nil, asked(v) },
 	}
-}
-
-func (c *container) sidecar() bool {
-	return c.init && c.RestartPolicy != nil && *c.RestartPolicy == corev1.ContainerRestartPolicyAlways
 }
 
 func (c *container) security() corev1.SecurityContext {

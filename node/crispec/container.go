@@ -47,7 +47,7 @@ func (m Attempt) Config() (*cri.ContainerConfig, error) {
 		TerminationPath: c.TerminationMessagePath,
 		TerminationUse:  string(c.TerminationMessagePolicy),
 	}
-	if slices.ContainsFunc(pod.Spec.InitContainers, func(i corev1.Container) bool { return i.Name == c.Name }) {
+	if slices.ContainsFunc(pod.Spec.InitContainers, func(i corev1.Container) bool { return i.Name == c.Name && !sidecar(c) }) {
 		annotations[InitContainer] = "true"
 	}
 	mounts := m.Mounts
@@ -78,6 +78,11 @@ func (m Attempt) Config() (*cri.ContainerConfig, error) {
 			SecurityContext: security,
 		},
 	}, nil
+}
+
+// sidecar reports whether an init container keeps running.
+func sidecar(c *corev1.Container) bool {
+	return c.RestartPolicy != nil && *c.RestartPolicy == corev1.ContainerRestartPolicyAlways
 }
 
 func expandAll(list []string, lookup func(string) (string, bool)) []string {

@@ -20,7 +20,9 @@ type Rejection struct {
 }
 
 // Verdict returns what the rejection makes of the pod.
-func (r Rejection) Verdict() Verdict { return Verdict{r.Reason, "Pod was rejected: " + r.Message} }
+func (r Rejection) Verdict() Verdict {
+	return Verdict{Reason: r.Reason, Message: "Pod was rejected: " + r.Message}
+}
 
 // nodeAffinity is the reason of a pod that selects other nodes.
 const nodeAffinity = "NodeAffinity"
@@ -102,6 +104,26 @@ func resourcesFit(pod *plugin.Pod, node *plugin.Node) *Rejection {
 		"OutOf" + l.What,
 		fmt.Sprintf("Node didn't have enough resource: %s, requested: %d, used: %d, capacity: %d", l.What, l.Asked, used, l.Total),
 	}
+}
+
+// Fits returns why a node does not have the resources for a pod in addition to the pods that are counted on it; nil if it
+// has them.
+func Fits(pod *plugin.Pod, node *plugin.Node) *Rejection { return resourcesFit(pod, node) }
+
+// Pressed returns why a pod is rejected by a node whose given conditions of pressure are True; nil if it is not. Critical pods
+// are never rejected for that, and under pressure on memory alone only pods that request nothing are.
+func Pressed(pod *corev1.Pod, conditions []corev1.NodeConditionType) *Rejection {
+	if len(conditions) == 0 {
+		return nil
+	}
+	if len(conditions) == 1 && conditions[0] == corev1.NodeMemoryPressure {
+		taint := corev1.Taint{Key: corev1.TaintNodeMemoryPressure, Effect: corev1.TaintEffectNoSchedule}
+		node := &corev1.Node{Spec: corev1.NodeSpec{Taints: []corev1.Taint{taint}}}
+		if QOS(pod) != corev1.PodQOSBestEffort || (builtin.TaintToleration{}).Filter(plugin.NewPod(pod), &plugin.Node{Node: node}).OK() {
+			return nil
+		}
+	}
+	return &Rejection{"Evicted", fmt.Sprintf("The node had condition: %v. ", conditions)}
 }
 
 // extended reports whether a resource is an extended resource, which Kubernetes does not define.

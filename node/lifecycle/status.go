@@ -27,7 +27,7 @@ func (r Runtime) Status(v View) corev1.PodStatus {
 	s.StartTime = v.Last.StartTime
 	s.Reason, s.Message = v.Memory.Failed.Reason, v.Memory.Failed.Message
 	s.HostIPs, s.PodIP, s.PodIPs = nil, "", nil
-	s.InitContainerStatuses, s.ContainerStatuses = nil, nil
+	s.InitContainerStatuses, s.ContainerStatuses, s.EphemeralContainerStatuses = nil, nil, nil
 	if s.QOSClass == "" {
 		s.QOSClass = QOS(v.Pod)
 	}
@@ -44,22 +44,22 @@ func (r Runtime) Status(v View) corev1.PodStatus {
 	r.addresses(&s, &v)
 
 	over := v.Finished() || v.Deleting() && !v.Alive()
-	initialized := true
 	for i := range v.Pod.Spec.InitContainers {
 		c := &v.Pod.Spec.InitContainers[i]
-		cs, done := r.container(&v, c, true, over)
-		s.InitContainerStatuses = append(s.InitContainerStatuses, cs)
-		initialized = initialized && done
+		s.InitContainerStatuses = append(s.InitContainerStatuses, r.container(&v, c, roleOf(c), over || IsSidecar(c) && v.completed()))
 	}
 	for i := range v.Pod.Spec.Containers {
-		cs, _ := r.container(&v, &v.Pod.Spec.Containers[i], false, over)
-		s.ContainerStatuses = append(s.ContainerStatuses, cs)
+		s.ContainerStatuses = append(s.ContainerStatuses, r.container(&v, &v.Pod.Spec.Containers[i], regular, over))
+	}
+	for i := range v.Pod.Spec.EphemeralContainers {
+		c := (*corev1.Container)(&v.Pod.Spec.EphemeralContainers[i].EphemeralContainerCommon)
+		s.EphemeralContainerStatuses = append(s.EphemeralContainerStatuses, r.container(&v, c, ephemeral, over))
 	}
 	s.Phase = phase(&v, &s)
 	if l := &v.Last; podstate.FinishedIn(l) && s.Reason == "" {
 		s.Reason, s.Message = l.Reason, l.Message
 	}
-	s.Conditions = conditions(&v, &s, initialized)
+	s.Conditions = conditions(&v, &s)
 	return s
 }
 
@@ -100,18 +100,19 @@ func (r Runtime) addresses(s *corev1.PodStatus, v *View) {
 	}
 }
 
-// container returns the status of one container and whether it is done, which
-// matters for init containers: it has succeeded. If over is true, it will not be started
-// again.
-func (r Runtime) container(v *View, c *corev1.Container, isInit, over bool) (corev1.ContainerStatus, bool) {
+// container returns the status of one container. If over is true, it will not be started again.
+func (r Runtime) container(v *View, c *corev1.Container, as role, over bool) corev1.ContainerStatus {
 	started := false
 	s := corev1.ContainerStatus{Name: c.Name, Image: c.Image, Started: &started}
+	if as == ephemeral {
+		s.Started = nil // as in Kubernetes
+	}
 	all := v.attempts(c.Name)
 	if len(all) == 0 {
 		r.notCreated(v, c, &s, over)
-		return s, false
+		return s
 	}
-	sb, latest := v.sandbox(), all[0]
+	latest := all[0]
 	s.RestartCount = latest.Attempt
 	s.Image, s.ImageID = or(latest.Image, c.Image), latest.ImageID
 	s.ContainerID = r.ID(latest.ID)
@@ -119,38 +120,48 @@ func (r Runtime) container(v *View, c *corev1.Container, isInit, over bool) (cor
 	s.LastTerminationState = r.before(v, c.Name, all)
 	switch latest.State {
 	case Running:
-		started = true
+		started = v.hasStarted(c, latest)
 		s.State.Running = &corev1.ContainerStateRunning{StartedAt: metav1.NewTime(latest.StartedAt).Rfc3339Copy()}
-		s.Ready = ready(v, c, latest, isInit)
-		r.granted(v, c, &s)
-	case Exited:
-		t := r.terminated(latest)
-		again := !over && restarts(v.Pod.Spec.RestartPolicy, latest) && (!isInit || latest.ExitCode != 0)
-		reason, message := r.held(v, c.Name, latest)
-		switch {
-		case again && reason != "":
-			s.State.Waiting = &corev1.ContainerStateWaiting{Reason: reason, Message: message}
-			s.LastTerminationState.Terminated = t
-		case again && isInit && !here(all, sb):
-			s.State.Waiting = &corev1.ContainerStateWaiting{Reason: "PodInitializing"}
-			s.LastTerminationState.Terminated = t
-		default:
-			s.State.Terminated = t
+		s.Ready = started && ready(v, c, latest, as)
+		r.running(v, c, &s, latest.ID)
+		if v.inHook(latest) {
+			// As in Kubernetes, a container is shown as running when its postStart hook has ended.
+			s.State = corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: beginning(v.Pod)}}
 		}
-		s.Ready = isInit && t.ExitCode == 0
+	case Exited:
+		r.ended(v, c, &s, all, as, over)
 	case Unknown:
 		s.State.Running = &corev1.ContainerStateRunning{StartedAt: metav1.NewTime(latest.StartedAt).Rfc3339Copy()}
 	case Created:
 		s.State.Waiting = &corev1.ContainerStateWaiting{Reason: beginning(v.Pod)}
 	}
-	return s, latest.State == Exited && latest.ExitCode == 0 && (sb == nil || !sb.Ready || here(all, sb))
+	return s
+}
+
+// ended fills in the state of a container whose latest attempt has ended.
+func (r Runtime) ended(v *View, c *corev1.Container, s *corev1.ContainerStatus, all []Container, as role, over bool) {
+	latest := all[0]
+	t := r.terminated(v, latest)
+	again := !over && as != ephemeral && restarts(v.Pod, c, latest) && (as != initial || latest.ExitCode != 0)
+	reason, message := r.held(v, c.Name, all)
+	switch {
+	case again && reason != "":
+		s.State.Waiting = &corev1.ContainerStateWaiting{Reason: reason, Message: message}
+		s.LastTerminationState.Terminated = t
+	case again && (as == initial || as == sidecar) && !v.here(all, v.sandbox()):
+		s.State.Waiting = &corev1.ContainerStateWaiting{Reason: "PodInitializing"}
+		s.LastTerminationState.Terminated = t
+	default:
+		s.State.Terminated = t
+	}
+	s.Ready = as == initial && t.ExitCode == 0
 }
 
 // before returns how the attempt before the latest one ended: from the runtime,
 // or from the last status.
 func (r Runtime) before(v *View, name string, all []Container) corev1.ContainerState {
 	if len(all) > 1 && all[1].State == Exited {
-		return corev1.ContainerState{Terminated: r.terminated(all[1])}
+		return corev1.ContainerState{Terminated: r.terminated(v, all[1])}
 	}
 	switch last := find(v.Last, name); {
 	case last == nil:
@@ -195,7 +206,8 @@ func empty(reason string) bool {
 }
 
 // held returns why an ended container has not been started again yet.
-func (r Runtime) held(v *View, name string, latest Container) (reason, message string) {
+func (r Runtime) held(v *View, name string, all []Container) (reason, message string) {
+	latest := all[0]
 	f, failed := v.Memory.Failures[name]
 	failed = failed && f.At.After(latest.FinishedAt)
 	if failed && v.Now.Before(f.Retry) {
@@ -205,7 +217,7 @@ func (r Runtime) held(v *View, name string, latest Container) (reason, message s
 	// A back-off for a later attempt has grown because that attempt is being made
 	// right now.
 	b := v.Memory.Restarts[name]
-	if b.Attempt <= latest.Attempt && v.Now.Before(b.Until(latest.FinishedAt)) {
+	if b.Attempt <= latest.Attempt && v.Now.Before(b.Until(v.lastExit(all))) {
 		return "CrashLoopBackOff", fmt.Sprintf("back-off %s restarting failed container=%s pod=%s_%s(%s)", b.Pause, name, v.Pod.Name, v.Pod.Namespace, v.Pod.UID)
 	}
 	if failed { // it is being tried again
@@ -222,9 +234,14 @@ func (r Runtime) ID(id string) string {
 	return string(r) + "://" + id
 }
 
-func (r Runtime) terminated(c Container) *corev1.ContainerStateTerminated {
+// maxMessages bounds the termination messages of all containers of a pod together, in bytes, as in Kubernetes.
+const maxMessages = 12 << 10
+
+func (r Runtime) terminated(v *View, c Container) *corev1.ContainerStateTerminated {
+	spec := &v.Pod.Spec
+	share := maxMessages / max(len(spec.Containers)+len(spec.InitContainers)+len(spec.EphemeralContainers), 1)
 	t := &corev1.ContainerStateTerminated{
-		ExitCode: c.ExitCode, Reason: c.Reason, Message: c.Message, ContainerID: r.ID(c.ID),
+		ExitCode: c.ExitCode, Reason: c.Reason, Message: strings.ToValidUTF8(c.Message[:min(len(c.Message), share)], ""), ContainerID: r.ID(c.ID),
 		StartedAt: seconds(c.StartedAt), FinishedAt: seconds(c.FinishedAt),
 	}
 	switch {
@@ -237,17 +254,13 @@ func (r Runtime) terminated(c Container) *corev1.ContainerStateTerminated {
 	return t
 }
 
-// granted copies the resources of a running container into its status: those with which it was started. A later change of
-// the specification (pods/resize) has no effect on it.
-func (r Runtime) granted(v *View, c *corev1.Container, s *corev1.ContainerStatus) {
-	if last := find(v.Last, c.Name); last != nil && last.ContainerID == s.ContainerID && last.Resources != nil {
-		s.AllocatedResources, s.Resources = last.AllocatedResources, last.Resources
-	} else {
-		if len(c.Resources.Requests) > 0 {
-			s.AllocatedResources = c.Resources.Requests
-		}
-		s.Resources = &corev1.ResourceRequirements{Limits: c.Resources.Limits, Requests: c.Resources.Requests}
+// running fills in the resources of a running container and its mounts.
+func (r Runtime) running(v *View, c *corev1.Container, s *corev1.ContainerStatus, id string) {
+	if granted := v.granted(c); len(granted.Requests) > 0 {
+		s.AllocatedResources = granted.Requests
 	}
+	applied := v.applied(c, id)
+	s.Resources = &corev1.ResourceRequirements{Limits: applied.Limits, Requests: applied.Requests}
 	for _, m := range c.VolumeMounts {
 		vm := corev1.VolumeMountStatus{Name: m.Name, MountPath: m.MountPath, ReadOnly: m.ReadOnly}
 		if m.ReadOnly {
@@ -258,8 +271,8 @@ func (r Runtime) granted(v *View, c *corev1.Container, s *corev1.ContainerStatus
 	}
 }
 
-func ready(v *View, c *corev1.Container, latest Container, isInit bool) bool {
-	if isInit {
+func ready(v *View, c *corev1.Container, latest Container, as role) bool {
+	if as == initial || as == ephemeral {
 		return false
 	}
 	verdict, probed := v.Memory.Ready[latest.ID]
@@ -267,6 +280,13 @@ func ready(v *View, c *corev1.Container, latest Container, isInit bool) bool {
 		return verdict
 	}
 	return c.ReadinessProbe == nil
+}
+
+// A tally counts the containers of a pod by what they do, for its phase.
+type tally struct {
+	initializing, waiting, running   int
+	stopped, stoppedForGood, success int
+	initFailed                       bool // an init container has failed for good
 }
 
 // phase follows Kubernetes' table of container states and restart policies.
@@ -277,73 +297,100 @@ func phase(v *View, s *corev1.PodStatus) corev1.PodPhase {
 	if v.Memory.Failed.Reason != "" && !v.Alive() {
 		return corev1.PodFailed
 	}
-	policy := v.Pod.Spec.RestartPolicy
-	var pending, failed int
+	var t tally
+	begun := v.begun(v.sandbox())
 	for i := range s.InitContainerStatuses {
-		c := &s.InitContainerStatuses[i]
-		t := c.State.Terminated
-		if t == nil && c.State.Waiting != nil {
-			t = c.LastTerminationState.Terminated
-		}
-		switch {
-		case t == nil:
-			pending++
-		case t.ExitCode != 0:
-			failed++
-		case c.State.Terminated == nil:
-			pending++
-		}
+		t.initContainer(v, &v.Pod.Spec.InitContainers[i], &s.InitContainerStatuses[i], begun)
 	}
-	var running, waiting, stopped, succeeded int
 	for i := range s.ContainerStatuses {
-		switch c := &s.ContainerStatuses[i]; {
-		case c.State.Running != nil:
-			running++
-		case c.State.Terminated != nil:
-			stopped++
-			if c.State.Terminated.ExitCode == 0 {
-				succeeded++
-			}
-		case c.LastTerminationState.Terminated != nil:
-			stopped++
-		default:
-			waiting++
-		}
+		t.container(v, &v.Pod.Spec.Containers[i], &s.ContainerStatuses[i])
 	}
-	ended := func() corev1.PodPhase {
-		if stopped == len(s.ContainerStatuses) && stopped == succeeded {
-			return corev1.PodSucceeded
-		}
-		return corev1.PodFailed
+	ended := corev1.PodFailed
+	if t.stopped == len(s.ContainerStatuses) && t.stopped == t.success {
+		ended = corev1.PodSucceeded
 	}
 	switch {
 	case v.Deleting() && !v.Alive():
-		return ended()
-	case failed > 0 && policy == corev1.RestartPolicyNever:
+		return ended
+	case t.initFailed:
 		return corev1.PodFailed
-	case pending > 0 || failed > 0 || waiting > 0:
+	case t.initializing > 0 || t.waiting > 0:
 		return corev1.PodPending
-	case running > 0 || policy == corev1.RestartPolicyAlways:
+	case t.running > 0 || t.stopped != t.stoppedForGood:
 		return corev1.PodRunning
-	case stopped == succeeded || policy == corev1.RestartPolicyNever:
-		return ended()
 	}
-	return corev1.PodRunning
+	return ended
+}
+
+// exit returns how a container that is not running ended; nil if it has not ended.
+func exit(s *corev1.ContainerStatus) *corev1.ContainerStateTerminated {
+	if s.State.Terminated != nil || s.State.Waiting == nil {
+		return s.State.Terminated
+	}
+	return s.LastTerminationState.Terminated
+}
+
+// initContainer counts an init container. A sidecar that is starting keeps the pod from running only before the first
+// regular container.
+func (t *tally) initContainer(v *View, c *corev1.Container, s *corev1.ContainerStatus, begun bool) {
+	end := exit(s)
+	switch {
+	case IsSidecar(c) && s.State.Running != nil:
+		t.running++
+		if !*s.Started && !begun {
+			t.initializing++
+		}
+	case IsSidecar(c) && end == nil:
+		t.waiting++
+	case IsSidecar(c):
+	case end == nil:
+		t.initializing++
+	case end.ExitCode == 0 && s.State.Terminated == nil:
+		t.initializing++ // it has to run again
+	case end.ExitCode != 0:
+		t.initFailed = t.initFailed || !restartsAfter(v.Pod, c, end.ExitCode)
+		if !begun {
+			t.initializing++
+		}
+	}
+}
+
+func (t *tally) container(v *View, c *corev1.Container, s *corev1.ContainerStatus) {
+	end := exit(s)
+	switch {
+	case s.State.Running != nil:
+		t.running++
+	case end == nil:
+		t.waiting++
+	default:
+		t.stopped++
+		if end.ExitCode == 0 && s.State.Terminated != nil {
+			t.success++
+		}
+		if !restartsAfter(v.Pod, c, end.ExitCode) {
+			t.stoppedForGood++
+		}
+	}
 }
 
 // conditions returns the pod's conditions in the order in which Kubernetes
 // prints them, others' last.
-func conditions(v *View, s *corev1.PodStatus, initialized bool) []corev1.PodCondition {
-	sb := v.sandbox()
-	up := sb != nil && sb.Ready && (v.Pod.Spec.HostNetwork || len(sb.IPs) > 0)
+func conditions(v *View, s *corev1.PodStatus) []corev1.PodCondition {
 	own := []corev1.PodCondition{
-		condition(corev1.PodReadyToStartContainers, up, "", ""),
-		initCondition(s, initialized),
+		sandboxCondition(v),
+		initCondition(v, s),
 		{}, // Ready, which needs the next one
-		containersCondition(s),
+		containersCondition(v, s),
 		condition(corev1.PodScheduled, true, "", ""),
 	}
 	own[2] = readyCondition(v, s, own[3])
+	if restartsAll(v.Pod) {
+		own = append(own, restartingCondition(v, s))
+	}
+	own = append(own, resizeConditions(v)...)
+	if v.Memory.Failed.Disrupted {
+		own = append(own, condition(corev1.DisruptionTarget, true, corev1.PodReasonTerminationByKubelet, v.Memory.Failed.Message))
+	}
 	out := make([]corev1.PodCondition, 0, len(own)+1)
 	for _, c := range own {
 		c.ObservedGeneration = v.Pod.Generation
@@ -356,7 +403,7 @@ func conditions(v *View, s *corev1.PodStatus, initialized bool) []corev1.PodCond
 		out = append(out, c)
 	}
 	for _, c := range v.Pod.Status.Conditions {
-		if condOf(own, c.Type) == nil {
+		if condOf(own, c.Type) == nil && c.Type != corev1.PodResizePending && c.Type != corev1.PodResizeInProgress {
 			out = append(out, c)
 		}
 	}
@@ -378,23 +425,66 @@ func condOf(list []corev1.PodCondition, t corev1.PodConditionType) *corev1.PodCo
 	return nil
 }
 
-func initCondition(s *corev1.PodStatus, initialized bool) corev1.PodCondition {
+// sandboxCondition says whether the pod's sandbox and network are there.
+func sandboxCondition(v *View) corev1.PodCondition {
+	sb := v.sandbox()
+	message := ""
 	switch {
-	case s.Phase == corev1.PodSucceeded:
+	case sb == nil:
+		message = "no pod sandbox exists"
+	case !sb.Ready:
+		message = "pod sandbox is not ready"
+	case !v.Pod.Spec.HostNetwork && len(sb.IPs) == 0:
+		message = "pod sandbox has no IP address"
+	default:
+		return condition(corev1.PodReadyToStartContainers, true, "", "")
+	}
+	return condition(corev1.PodReadyToStartContainers, false, "PodSandboxNotReady", message)
+}
+
+// initCondition says whether the init containers have done their work. A pod that was initialized once stays so.
+func initCondition(v *View, s *corev1.PodStatus) corev1.PodCondition {
+	if s.Phase == corev1.PodSucceeded {
 		return condition(corev1.PodInitialized, true, "PodCompleted", "")
-	case initialized || len(s.InitContainerStatuses) == 0:
+	}
+	if was := condOf(v.Last.Conditions, corev1.PodInitialized); was != nil && was.Status == corev1.ConditionTrue {
 		return condition(corev1.PodInitialized, true, "", "")
 	}
 	var open []string
-	for _, c := range s.InitContainerStatuses {
-		if !c.Ready {
+	for i := range s.InitContainerStatuses {
+		c := &s.InitContainerStatuses[i]
+		if done := c.Ready || IsSidecar(&v.Pod.Spec.InitContainers[i]) && *c.Started; !done {
 			open = append(open, c.Name)
 		}
+	}
+	begun := slices.ContainsFunc(s.ContainerStatuses, func(c corev1.ContainerStatus) bool {
+		return c.State.Running != nil || c.State.Terminated != nil
+	})
+	if begun || len(open) == 0 {
+		return condition(corev1.PodInitialized, true, "", "")
 	}
 	return condition(corev1.PodInitialized, false, "ContainersNotInitialized", fmt.Sprintf("containers with incomplete status: %v", open))
 }
 
-func containersCondition(s *corev1.PodStatus) corev1.PodCondition {
+// restartingCondition says whether all containers of the pod are being restarted because one of them ended.
+func restartingCondition(v *View, s *corev1.PodStatus) corev1.PodCondition {
+	switch s.Phase {
+	case corev1.PodSucceeded:
+		return condition(corev1.AllContainersRestarting, false, "PodCompleted", "")
+	case corev1.PodFailed:
+		return condition(corev1.AllContainersRestarting, false, "PodFailed", "")
+	default: // not ended: its containers decide
+	}
+	at := v.restartedAll(v.sandbox())
+	for _, c := range v.Containers {
+		if c.State == Running && c.CreatedAt.Before(at) {
+			return condition(corev1.AllContainersRestarting, true, "RestartAllContainersStarted", "container exited with restart policy rule")
+		}
+	}
+	return condition(corev1.AllContainersRestarting, false, "", "")
+}
+
+func containersCondition(v *View, s *corev1.PodStatus) corev1.PodCondition {
 	switch s.Phase {
 	case corev1.PodSucceeded:
 		return condition(corev1.ContainersReady, false, "PodCompleted", "")
@@ -403,8 +493,13 @@ func containersCondition(s *corev1.PodStatus) corev1.PodCondition {
 	default: // not ended: its containers decide
 	}
 	var open []string
-	for _, c := range s.ContainerStatuses {
-		if !c.Ready {
+	for i := range s.InitContainerStatuses {
+		if c := &s.InitContainerStatuses[i]; IsSidecar(&v.Pod.Spec.InitContainers[i]) && !c.Ready {
+			open = append(open, c.Name)
+		}
+	}
+	for i := range s.ContainerStatuses {
+		if c := &s.ContainerStatuses[i]; !c.Ready {
 			open = append(open, c.Name)
 		}
 	}

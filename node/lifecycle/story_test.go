@@ -79,6 +79,19 @@ func (p *player) do(verb string, args []string) []string {
 				v.Memory.Ready[c.ID] = args[1] == "true"
 			}
 		}
+	case "started", "hooked", "unhooked", "prestopped", "liveness", "startup", "hook-failed": // VERB NAME
+		p.mark(verb, args[0])
+	case "stopping": // stopping NAME GRACE: the worker has begun to stop it
+		m := &v.Memory
+		if m.StopBy == nil {
+			m.StopBy = map[string]time.Time{}
+		}
+		m.StopBy[p.running(args[0])] = v.Now.Add(p.duration(args[1]))
+	case "debug": // debug NAME: an ephemeral container is added
+		v.Pod = v.Pod.DeepCopy()
+		e := corev1.EphemeralContainer{}
+		e.Name, e.Image = args[0], args[0]
+		v.Pod.Spec.EphemeralContainers = append(v.Pod.Spec.EphemeralContainers, e)
 	case "image": // image NAME IMAGE
 		v.Pod = v.Pod.DeepCopy()
 		for i := range v.Pod.Spec.Containers {
@@ -105,6 +118,51 @@ func (p *player) do(verb string, args []string) []string {
 	return nil
 }
 
+// running returns the ID of the running container of this name.
+func (p *player) running(name string) string {
+	for _, c := range p.view.Containers {
+		if c.Name == name && c.State == lifecycle.Running {
+			return c.ID
+		}
+	}
+	p.t.Fatalf("no container %q runs", name)
+	return ""
+}
+
+// mark records what the worker has found out about a running container.
+func (p *player) mark(verb, name string) {
+	m, id := &p.view.Memory, p.running(name)
+	set := func(at *map[string]bool, yes bool) {
+		if *at == nil {
+			*at = map[string]bool{}
+		}
+		(*at)[id] = yes
+	}
+	unfit := func(cause lifecycle.Cause) {
+		m.Unfit = map[string]lifecycle.Cause{id: cause}
+		if m.Replaced == nil {
+			m.Replaced = map[string]bool{}
+		}
+		m.Replaced[id] = cause != lifecycle.BadHook
+	}
+	switch verb {
+	case "started":
+		set(&m.Started, true)
+	case "hooked":
+		m.Hooked = map[string]int32{name: 0}
+	case "unhooked":
+		m.Hooked = nil
+	case "prestopped":
+		set(&m.PreStopped, true)
+	case "liveness":
+		unfit(lifecycle.NotLive)
+	case "startup":
+		unfit(lifecycle.NotStarted)
+	case "hook-failed":
+		unfit(lifecycle.BadHook)
+	}
+}
+
 func (p *player) duration(s string) time.Duration {
 	d, err := time.ParseDuration(s)
 	if err != nil {
@@ -125,9 +183,15 @@ func (p *player) pod(args []string) {
 		case "deadline":
 			s := int64(p.duration(value) / time.Second)
 			pod.Spec.ActiveDeadlineSeconds = &s
-		case "init":
+		case "init": // a name that ends with + is that of a sidecar
 			for _, n := range names {
-				pod.Spec.InitContainers = append(pod.Spec.InitContainers, corev1.Container{Name: n, Image: n})
+				name, is := strings.CutSuffix(n, "+")
+				c := corev1.Container{Name: name, Image: name}
+				if is {
+					always := corev1.ContainerRestartPolicyAlways
+					c.RestartPolicy = &always
+				}
+				pod.Spec.InitContainers = append(pod.Spec.InitContainers, c)
 			}
 		case "containers":
 			for _, n := range names {
@@ -139,6 +203,22 @@ func (p *player) pod(args []string) {
 					pod.Spec.Containers[i].ReadinessProbe = &corev1.Probe{}
 				}
 			}
+		case "startup", "prestop", "grace": // for grace, NAME:SECONDS of the liveness probe
+			for _, n := range names {
+				p.configure(pod, key, n)
+			}
+		case "rule": // NAME:POLICY:CODE:ACTION
+			part := strings.Split(value, ":")
+			c, _ := lifecycle.Spec(pod, part[0])
+			policy := corev1.ContainerRestartPolicy(part[1])
+			code, _ := strconv.Atoi(part[2])
+			c.RestartPolicy = &policy
+			c.RestartPolicyRules = append(c.RestartPolicyRules, corev1.ContainerRestartRule{
+				Action: corev1.ContainerRestartRuleAction(part[3]),
+				ExitCodes: &corev1.ContainerRestartRuleOnExitCodes{
+					Operator: corev1.ContainerRestartRuleOnExitCodesOpIn, Values: []int32{int32(code)},
+				},
+			})
 		case "gate":
 			pod.Spec.ReadinessGates = []corev1.PodReadinessGate{{ConditionType: corev1.PodConditionType(value)}}
 		case "phase":
@@ -197,6 +277,20 @@ func (p *player) container(args []string) {
 	v.Containers = append(v.Containers, c)
 }
 
+func (p *player) configure(pod *corev1.Pod, key, value string) {
+	name, seconds, _ := strings.Cut(value, ":")
+	c, _ := lifecycle.Spec(pod, name)
+	switch key {
+	case "startup":
+		c.StartupProbe = &corev1.Probe{}
+	case "prestop":
+		c.Lifecycle = &corev1.Lifecycle{PreStop: &corev1.LifecycleHandler{Sleep: &corev1.SleepAction{Seconds: 1}}}
+	case "grace":
+		s, _ := strconv.ParseInt(seconds, 10, 64)
+		c.LivenessProbe = &corev1.Probe{TerminationGracePeriodSeconds: &s}
+	}
+}
+
 func (p *player) look() []string {
 	v := &p.view
 	st := lifecycle.Runtime("test").Status(*v)
@@ -226,7 +320,7 @@ func (p *player) look() []string {
 		}
 	}
 	out = append(out, line)
-	for _, c := range slices.Concat(st.InitContainerStatuses, st.ContainerStatuses) {
+	for _, c := range slices.Concat(st.InitContainerStatuses, st.ContainerStatuses, st.EphemeralContainerStatuses) {
 		l := fmt.Sprintf("  %s restarts=%d ready=%t %s", c.Name, c.RestartCount, c.Ready, state(c.State))
 		if last := state(c.LastTerminationState); last != "" {
 			l += " last: " + last
@@ -238,7 +332,7 @@ func (p *player) look() []string {
 
 var short = map[corev1.PodConditionType]string{
 	corev1.PodReadyToStartContainers: "sandbox", corev1.PodInitialized: "init", corev1.PodReady: "Ready",
-	corev1.ContainersReady: "containers", corev1.PodScheduled: "scheduled",
+	corev1.ContainersReady: "containers", corev1.PodScheduled: "scheduled", corev1.AllContainersRestarting: "restarting",
 }
 
 func state(s corev1.ContainerState) string {

@@ -76,6 +76,20 @@ type Memory struct {
 	// Ready is the last verdict of a readiness probe, by container ID. A running
 	// container without an entry is ready if it has no probe.
 	Ready map[string]bool
+	// Started has the containers whose startup probe has succeeded, by container ID.
+	Started map[string]bool
+	// Hooked has the attempts of containers whose postStart hook has not ended yet, by container name. They count as not
+	// started.
+	Hooked map[string]int32
+	// Unfit has the running containers that the agent has to stop, by container ID.
+	Unfit map[string]Cause
+
+	// StopBy is the end of the grace period of each container that is being stopped, by container ID.
+	StopBy map[string]time.Time
+	// PreStopped has the containers whose preStop hook has ended, by container ID.
+	PreStopped map[string]bool
+	// Replaced has the containers that the agent stopped to start them again, by container ID.
+	Replaced map[string]bool
 
 	// DeletionSeen is when the worker first saw that the pod is being deleted.
 	DeletionSeen time.Time
@@ -84,13 +98,29 @@ type Memory struct {
 	// KillBy is the end of the grace period, once it has begun.
 	KillBy time.Time
 
+	Resize Resize
+
 	// Failed ends the pod: it is stopped, and Failed for this reason.
 	Failed Verdict
 }
 
+// A Cause is why a running container has to be stopped although its pod goes on.
+type Cause string
+
+// The causes.
+const (
+	NotLive    Cause = "liveness probe" // the liveness probe has failed
+	NotStarted Cause = "startup probe"  // the startup probe has failed
+	BadHook    Cause = "postStart hook" // the postStart hook has failed
+)
+
 // A Verdict is why a pod as a whole was ended by its node.
 type Verdict struct {
 	Reason, Message string
+	// Grace is the grace period of the pod's containers; nil means that of the pod.
+	Grace *time.Duration
+	// Disrupted adds the condition DisruptionTarget: the node ended the pod because it lacks a resource.
+	Disrupted bool
 }
 
 // A Failure is something that has to be tried again.
@@ -164,7 +194,7 @@ func recall(s *corev1.ContainerStatus) Container {
 }
 
 func find(s corev1.PodStatus, name string) *corev1.ContainerStatus {
-	for _, list := range [][]corev1.ContainerStatus{s.ContainerStatuses, s.InitContainerStatuses} {
+	for _, list := range [][]corev1.ContainerStatus{s.ContainerStatuses, s.InitContainerStatuses, s.EphemeralContainerStatuses} {
 		for i := range list {
 			if list[i].Name == name {
 				return &list[i]
@@ -174,22 +204,81 @@ func find(s corev1.PodStatus, name string) *corev1.ContainerStatus {
 	return nil
 }
 
-// here reports whether an attempt belongs to the given sandbox.
-func here(attempts []Container, s *Sandbox) bool {
-	return len(attempts) > 0 && s != nil && attempts[0].Sandbox == s.ID
+// here reports whether the latest of a container's attempts belongs to the given sandbox, and was made after all containers
+// were last restarted.
+func (v *View) here(attempts []Container, s *Sandbox) bool {
+	return len(attempts) > 0 && s != nil && attempts[0].Sandbox == s.ID && !attempts[0].CreatedAt.Before(v.restartedAll(s))
 }
 
-// restarts reports whether a container that ended so is started again under the
-// pod's policy.
-func restarts(policy corev1.RestartPolicy, c Container) bool {
-	switch policy {
-	case corev1.RestartPolicyNever:
-		return false
-	case corev1.RestartPolicyOnFailure:
-		return c.ExitCode != 0 || c.State != Exited
-	default:
-		return true
+// restartedAll returns when a container in a sandbox last ended so that one of its rules restarts all containers of the
+// pod; the zero time means never.
+func (v *View) restartedAll(s *Sandbox) time.Time {
+	var last time.Time
+	if s == nil || !restartsAll(v.Pod) {
+		return last
 	}
+	for _, c := range v.Containers {
+		if c.Sandbox == s.ID && c.FinishedAt.After(last) && v.restartsOthers(c) {
+			last = c.FinishedAt
+		}
+	}
+	return last
+}
+
+// restartsOthers reports whether a container ended so that one of its rules restarts all containers of the pod.
+func (v *View) restartsOthers(c Container) bool {
+	spec, _ := Spec(v.Pod, c.Name)
+	return c.State == Exited && spec != nil && matching(spec, c.ExitCode) == corev1.ContainerRestartRuleActionRestartAllContainers
+}
+
+// begun reports whether a regular container has been made in a sandbox: the pod is initialized.
+func (v *View) begun(s *Sandbox) bool {
+	return slices.ContainsFunc(v.Pod.Spec.Containers, func(c corev1.Container) bool {
+		all := v.attempts(c.Name)
+		return v.here(all, s) && all[0].State != Created
+	})
+}
+
+// again reports whether a container whose latest attempt is no longer running is started again: by its policy, or because
+// its definition has changed.
+func (v *View) again(c *corev1.Container, latest Container, as role) bool {
+	return restarts(v.Pod, c, latest) || as == regular && latest.Hash != "" && latest.Hash != Hash(c)
+}
+
+// completed reports whether the regular containers have ended for good.
+func (v *View) completed() bool {
+	for i := range v.Pod.Spec.Containers {
+		c := &v.Pod.Spec.Containers[i]
+		all := v.attempts(c.Name)
+		if len(all) == 0 || all[0].State != Exited || v.again(c, all[0], regular) {
+			return false
+		}
+	}
+	return true
+}
+
+// hasStarted reports whether a running container counts as started: its postStart hook has ended, and its startup probe has
+// succeeded.
+func (v *View) hasStarted(c *corev1.Container, latest Container) bool {
+	return !v.inHook(latest) && (c.StartupProbe == nil || v.Memory.Started[latest.ID])
+}
+
+// inHook reports whether the postStart hook of a container has not ended.
+func (v *View) inHook(c Container) bool {
+	attempt, hooked := v.Memory.Hooked[c.Name]
+	return hooked && attempt == c.Attempt
+}
+
+// lastExit returns the end that the back-off of a container is counted from. If the agent stopped the latest attempt itself
+// (a probe failed), it is the end before that one, as in Kubernetes: the time for which the container has run counts.
+func (v *View) lastExit(attempts []Container) time.Time {
+	if !v.Memory.Replaced[attempts[0].ID] {
+		return attempts[0].FinishedAt
+	}
+	if len(attempts) > 1 {
+		return attempts[1].FinishedAt
+	}
+	return time.Time{}
 }
 
 // Finished reports whether the pod has ended for good (L1).

@@ -13,6 +13,16 @@ const (
 	defaultTimeout = time.Second
 )
 
+// A Kind is what the results of a probe are for. Its text is how events call the probe.
+type Kind string
+
+// The kinds of probes.
+const (
+	Readiness Kind = "Readiness"
+	Liveness  Kind = "Liveness"
+	Startup   Kind = "Startup"
+)
+
 // Timeout returns how long one probe may take.
 func Timeout(p *corev1.Probe) time.Duration {
 	if p.TimeoutSeconds > 0 {
@@ -23,12 +33,15 @@ func Timeout(p *corev1.Probe) time.Duration {
 
 // A Counter applies the thresholds of one probe to the results of one container.
 type Counter struct {
-	// Verdict is what holds now. It begins as the zero value: a container is not
-	// ready before it has said so.
+	// Verdict is the present result. A container is alive until it has failed, and neither ready nor started until it has
+	// succeeded.
 	Verdict bool
+	// Failed is true once the failure threshold has been reached, until the next change of the verdict.
+	Failed bool
 	// Next is when to probe again.
 	Next time.Time
 
+	kind  Kind
 	probe *corev1.Probe
 	last  bool
 	run   int32         // answers like the last one in a row
@@ -40,10 +53,18 @@ type Counter struct {
 // for the next probe; the pause doubles with each probe up to the period.
 const eagerStart = 20 * time.Millisecond
 
-// NewCounter returns the counter of a container that began to run at the given
-// time.
-func NewCounter(p *corev1.Probe, started time.Time) *Counter {
-	return &Counter{probe: p, Next: started.Add(time.Duration(p.InitialDelaySeconds) * time.Second), eager: eagerStart}
+// NewCounter returns the counter of a container that began to run at the given time. Readiness and startup are probed often
+// at first. The first liveness probe is at the first multiple of the period after the initial delay, as in Kubernetes.
+func NewCounter(kind Kind, p *corev1.Probe, started time.Time) *Counter {
+	c := &Counter{kind: kind, probe: p, eager: eagerStart}
+	delay := time.Duration(p.InitialDelaySeconds) * time.Second
+	if kind == Liveness {
+		c.Verdict, c.eager = true, 0
+		period := c.period()
+		delay = max((delay+period-1)/period, 1) * period
+	}
+	c.Next = started.Add(delay)
+	return c
 }
 
 // Starting reports whether the container is still being looked at more often than
@@ -61,14 +82,18 @@ func (c *Counter) pause(ok bool) time.Duration {
 	return d
 }
 
-// Answer records the result of one probe at the given time, and reports whether the
-// verdict changed.
+// Answer records the result of one probe at the given time, and reports whether the verdict changed. Bad answers between the
+// first one and the end of the frequent probes do not count: a container has as much time to start as its author gave it.
 func (c *Counter) Answer(ok bool, at time.Time) bool {
+	early := c.run > 0 && c.Starting()
+	c.Next = at.Add(c.pause(ok))
+	if !ok && early && c.Starting() {
+		return false
+	}
 	if ok != c.last || c.run == 0 {
 		c.last, c.run = ok, 0
 	}
 	c.run++
-	c.Next = at.Add(c.pause(ok))
 	threshold := max(c.probe.SuccessThreshold, 1)
 	if !ok {
 		threshold = c.probe.FailureThreshold
@@ -76,12 +101,19 @@ func (c *Counter) Answer(ok bool, at time.Time) bool {
 			threshold = 3 // the API's default
 		}
 	}
-	if c.run < threshold || c.Verdict == ok {
+	if c.run < threshold {
+		return false
+	}
+	c.Failed = !ok
+	if c.Verdict == ok {
 		return false
 	}
 	c.Verdict = ok
 	return true
 }
+
+// Skip records that a probe could not be made: only the time of the next one changes.
+func (c *Counter) Skip(at time.Time) { c.Next = at.Add(c.pause(false)) }
 
 func (c *Counter) period() time.Duration {
 	if c.probe.PeriodSeconds > 0 {

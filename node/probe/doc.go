@@ -4,5 +4,5 @@
 // it is pure. The worker of a pod holds the counters of its containers with its other timers, so a probe costs no
 // goroutine between two attempts.
 //
-// It supports HTTP and TCP probes. Exec and gRPC probes would be more cases of Prober.
+// [Network] runs HTTP, TCP and gRPC probes. Exec probes need the container runtime; the node agent runs them.
 package probe

@@ -17,13 +17,28 @@ import (
 )
 
 // A Prober probes a container once, until ctx is cancelled: the container with this ID in
-// the runtime, in the pod with this address. It returns nil if the probe succeeds, and
-// otherwise an error with the text of Kubernetes' Unhealthy events.
+// the runtime, in the pod with this address. It returns nil if the probe succeeds, a [*Warning] if it succeeds with a
+// remark, an [*Unknown] if it could not be made, and otherwise an error with the text of Kubernetes' Unhealthy events.
 type Prober interface {
 	Probe(ctx context.Context, p *corev1.Probe, c *corev1.Container, id, ip string) error
 }
 
-// Network runs HTTP and TCP probes.
+// A Warning is the remark of a probe that succeeded.
+type Warning struct{ Text string }
+
+// Error implements error.
+func (w *Warning) Error() string { return w.Text }
+
+// Unknown says that a probe could not be made. It is no result: it counts neither as success nor as failure.
+type Unknown struct{ Err error }
+
+// Error implements error.
+func (u *Unknown) Error() string { return u.Err.Error() }
+
+// Unwrap implements the interface of package errors.
+func (u *Unknown) Unwrap() error { return u.Err }
+
+// Network runs HTTP, TCP and gRPC probes.
 type Network struct{}
 
 // maxRedirects and maxBody bound what a container can make the agent do.
@@ -39,14 +54,16 @@ func (Network) Probe(ctx context.Context, p *corev1.Probe, c *corev1.Container, 
 		return get(ctx, c, ip, p.HTTPGet)
 	case p.TCPSocket != nil:
 		return connect(ctx, c, ip, p.TCPSocket)
+	case p.GRPC != nil:
+		return check(ctx, ip, p.GRPC, Timeout(p))
 	}
-	return errors.New("unsupported probe: want httpGet or tcpSocket")
+	return &Unknown{errors.New("unsupported probe: want exec, httpGet, tcpSocket or grpc")}
 }
 
 func connect(ctx context.Context, c *corev1.Container, ip string, a *corev1.TCPSocketAction) error {
 	port, err := Port(a.Port, c)
 	if err != nil {
-		return err
+		return &Unknown{err}
 	}
 	var d net.Dialer
 	conn, err := d.DialContext(ctx, "tcp", net.JoinHostPort(or(a.Host, ip), strconv.Itoa(port)))
@@ -57,9 +74,54 @@ func connect(ctx context.Context, c *corev1.Container, ip string, a *corev1.TCPS
 }
 
 func get(ctx context.Context, c *corev1.Container, ip string, a *corev1.HTTPGetAction) error {
-	port, err := Port(a.Port, c)
+	req, err := Request(ctx, c, ip, a, "probe")
+	if err != nil {
+		return &Unknown{err}
+	}
+	client := Client()
+	defer client.CloseIdleConnections()
+	resp, err := client.Do(req)
 	if err != nil {
 		return err
+	}
+	defer resp.Body.Close()
+	body, err := io.ReadAll(io.LimitReader(resp.Body, maxBody))
+	if err != nil {
+		return &Unknown{err}
+	}
+	switch {
+	case resp.StatusCode < http.StatusOK || resp.StatusCode >= http.StatusBadRequest:
+		return fmt.Errorf("HTTP probe failed with statuscode: %d", resp.StatusCode)
+	case resp.StatusCode >= http.StatusMultipleChoices:
+		return &Warning{fmt.Sprintf("Probe terminated redirects, Response body: %s", body)}
+	}
+	return nil
+}
+
+// Client returns a client for requests to containers: one connection for each, never a proxy, redirects on the same host
+// only, and no verification of certificates, because no authority that the agent could trust has signed them.
+func Client() *http.Client {
+	transport := &http.Transport{
+		DisableKeepAlives: true, DisableCompression: true, ForceAttemptHTTP2: true,
+		TLSClientConfig: &tls.Config{InsecureSkipVerify: true}, //nolint:gosec // see above
+	}
+	return &http.Client{Transport: transport, CheckRedirect: func(r *http.Request, via []*http.Request) error {
+		if r.URL.Hostname() != via[0].URL.Hostname() {
+			return http.ErrUseLastResponse // another host says nothing about this container
+		}
+		if len(via) >= maxRedirects {
+			return fmt.Errorf("stopped after %d redirects", maxRedirects)
+		}
+		return nil
+	}}
+}
+
+// Request returns the request of a probe or hook to a container in the pod with this address. The purpose is part of the
+// user agent, as in Kubernetes: "probe" or "lifecycle".
+func Request(ctx context.Context, c *corev1.Container, ip string, a *corev1.HTTPGetAction, purpose string) (*http.Request, error) {
+	port, err := Port(a.Port, c)
+	if err != nil {
+		return nil, err
 	}
 	// A path may carry a query.
 	u, err := url.Parse(a.Path)
@@ -75,40 +137,23 @@ func get(ctx context.Context, c *corev1.Container, ip string, a *corev1.HTTPGetA
 	}
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, u.String(), nil)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	req.Header.Set("User-Agent", "kube-probe/1.37")
-	req.Header.Set("Accept", "*/*")
+	headers := http.Header{}
 	for _, h := range a.HTTPHeaders {
-		if strings.EqualFold(h.Name, "Host") {
-			req.Host = h.Value
-		} else {
-			req.Header.Add(h.Name, h.Value)
-		}
+		headers.Add(h.Name, h.Value)
 	}
-	// One connection per probe, never a proxy, and no verification of certificates: the
-	// container's certificate has no authority that the agent could trust.
-	transport := &http.Transport{DisableKeepAlives: true, TLSClientConfig: &tls.Config{InsecureSkipVerify: true}} //nolint:gosec // see above
-	defer transport.CloseIdleConnections()
-	client := &http.Client{Transport: transport, CheckRedirect: func(r *http.Request, via []*http.Request) error {
-		if len(via) >= maxRedirects {
-			return fmt.Errorf("stopped after %d redirects", maxRedirects)
-		}
-		if r.URL.Hostname() != via[0].URL.Hostname() {
-			return http.ErrUseLastResponse // another host says nothing about this container
-		}
-		return nil
-	}}
-	resp, err := client.Do(req)
-	if err != nil {
-		return err
+	if _, given := headers["User-Agent"]; !given {
+		headers.Set("User-Agent", "kube-"+purpose+"/1.37")
 	}
-	defer resp.Body.Close()
-	_, _ = io.Copy(io.Discard, io.LimitReader(resp.Body, maxBody))
-	if resp.StatusCode >= http.StatusOK && resp.StatusCode < http.StatusBadRequest {
-		return nil
+	if _, given := headers["Accept"]; !given {
+		headers.Set("Accept", "*/*")
+	} else if headers.Get("Accept") == "" {
+		headers.Del("Accept")
 	}
-	return fmt.Errorf("HTTP probe failed with statuscode: %d", resp.StatusCode)
+	req.Header, req.Host = headers, headers.Get("Host")
+	headers.Del("Host")
+	return req, nil
 }
 
 // Port returns the number of a port that is given as a number or by the name that

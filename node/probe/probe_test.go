@@ -35,7 +35,7 @@ func TestCounter(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			c := probe.NewCounter(&tt.probe, start)
+			c := probe.NewCounter(probe.Readiness, &tt.probe, start)
 			got := ""
 			for _, a := range tt.answers {
 				before := c.Verdict
@@ -52,7 +52,7 @@ func TestCounter(t *testing.T) {
 }
 
 func TestCounterKeepsPeriods(t *testing.T) {
-	c := probe.NewCounter(&corev1.Probe{InitialDelaySeconds: 5, PeriodSeconds: 2}, start)
+	c := probe.NewCounter(probe.Readiness, &corev1.Probe{InitialDelaySeconds: 5, PeriodSeconds: 2}, start)
 	if c.Next != start.Add(5*time.Second) {
 		t.Errorf("first at %v", c.Next)
 	}
@@ -115,12 +115,12 @@ func TestNetwork(t *testing.T) {
 		{"an error code", get("/teapot"), "HTTP probe failed with statuscode: 418"},
 		{"headers", get("/headers", corev1.HTTPHeader{Name: "Host", Value: "inner"}, corev1.HTTPHeader{Name: "X-A", Value: "b"}), ""},
 		{"a redirect is followed", get("/moved"), "statuscode: 418"},
-		{"but not to another host", get("/away"), ""},
+		{"but not to another host", get("/away"), "Probe terminated redirects"},
 		{"an answer that does not come", get("/slow"), "context deadline exceeded"},
 		{"a port without a name", corev1.ProbeHandler{HTTPGet: &corev1.HTTPGetAction{Port: intstr.FromString("none")}}, "invalid port number: none"},
 		{"somebody listens", tcp(port), ""},
 		{"nobody listens", tcp(nobody), "connection refused"},
-		{"another kind", corev1.ProbeHandler{GRPC: &corev1.GRPCAction{}}, "unsupported probe"},
+		{"another kind", corev1.ProbeHandler{}, "unsupported probe"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -140,7 +140,7 @@ func TestNetwork(t *testing.T) {
 
 func TestCounterProbesStartingContainersOften(t *testing.T) {
 	began := time.Unix(1000, 0)
-	c := probe.NewCounter(&corev1.Probe{PeriodSeconds: 1, InitialDelaySeconds: 3}, began)
+	c := probe.NewCounter(probe.Readiness, &corev1.Probe{PeriodSeconds: 1, InitialDelaySeconds: 3}, began)
 	if got := c.Next.Sub(began); got != 3*time.Second {
 		t.Errorf("first look after %v, want the initial delay", got)
 	}
@@ -160,7 +160,7 @@ func TestCounterProbesStartingContainersOften(t *testing.T) {
 		t.Errorf("pause %v (starting %v), want the period", got, c.Starting())
 	}
 
-	c = probe.NewCounter(&corev1.Probe{PeriodSeconds: 1}, began)
+	c = probe.NewCounter(probe.Readiness, &corev1.Probe{PeriodSeconds: 1}, began)
 	now = c.Next
 	next(false)
 	if got := next(true); got != time.Second || c.Starting() {

@@ -15,13 +15,16 @@ import (
 const Unready = simulation.UnreadyAnnotation
 
 // Probe answers the probes of the node agent: they succeed, unless the pod has the
-// annotation for failing probes.
-func (r *Runtime) Probe(_ context.Context, _ *corev1.Probe, _ *corev1.Container, id, _ string) error {
+// annotation for failing probes, which concerns readiness probes only.
+func (r *Runtime) Probe(_ context.Context, p *corev1.Probe, spec *corev1.Container, id, _ string) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	c := r.containers[id]
 	if c == nil || c.status.GetState() != cri.ContainerState_CONTAINER_RUNNING {
 		return errors.New("the container is not running")
+	}
+	if p != spec.ReadinessProbe {
+		return nil
 	}
 	if why := c.sandbox.config.GetAnnotations()[Unready]; why != "" {
 		return errors.New(why)

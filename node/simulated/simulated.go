@@ -406,6 +406,12 @@ func (r *Runtime) Exit(namespace, pod, name string, code int32) bool {
 	return false
 }
 
+// UpdateContainerResources accepts every change: simulated containers have no limits.
+func (r *Runtime) UpdateContainerResources(ctx context.Context, id string, _ *cri.LinuxContainerResources) error {
+	_, err := r.ContainerStatus(ctx, id)
+	return err
+}
+
 // RemoveContainer removes a container.
 func (r *Runtime) RemoveContainer(_ context.Context, id string) error {
 	r.mu.Lock()

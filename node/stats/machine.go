@@ -2,10 +2,12 @@ package stats
 
 import (
 	"fmt"
+	"io/fs"
 	"math"
 	"os"
 	"strconv"
 	"strings"
+	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -40,6 +42,20 @@ func OfFileSystem(dir string, now time.Time) *statsapi.FsStats {
 		Time: metav1.NewTime(now), AvailableBytes: new(fs.Bavail * block), CapacityBytes: new(fs.Blocks * block), UsedBytes: &used,
 		InodesFree: &fs.Ffree, Inodes: &fs.Files, InodesUsed: &inodes,
 	}
+}
+
+// OfMemory measures the memory of this machine at the time now.
+func OfMemory(now time.Time) (*statsapi.MemoryStats, error) {
+	return memory(read("/proc/meminfo"), now)
+}
+
+// Blocks returns the device that a file is on and the bytes that it takes there. Ok is false if the system does not say.
+func Blocks(info fs.FileInfo) (device uint64, size int64, ok bool) {
+	s, ok := info.Sys().(*syscall.Stat_t)
+	if !ok {
+		return 0, 0, false
+	}
+	return s.Dev, s.Blocks * 512, true // st_blocks is in units of 512 bytes, on all file systems
 }
 
 func read(path string) string {

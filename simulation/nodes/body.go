@@ -117,6 +117,7 @@ func (b *body) recall(s *corev1.ContainerStatus, box string) {
 		return
 	}
 	b.view.Containers, b.clocks = append(b.view.Containers, c), append(b.clocks, k)
+	b.begun(b.spec(c.Name), c.ID)
 	if c.Attempt > 0 {
 		b.restarts()[c.Name] = lifecycle.Recalled(c)
 	}
@@ -216,6 +217,11 @@ func (b *body) act(a lifecycle.Action, now time.Time) bool {
 		return b.setUp(a, now)
 	case lifecycle.Start:
 		b.start(a, now)
+	case lifecycle.PreStop: // hooks of simulated containers take no time
+		if b.view.Memory.PreStopped == nil {
+			b.view.Memory.PreStopped = map[string]bool{}
+		}
+		b.view.Memory.PreStopped[a.ID] = true
 	case lifecycle.Stop:
 		return b.stop(a, now)
 	case lifecycle.Release:
@@ -327,15 +333,27 @@ func (b *body) start(a lifecycle.Action, now time.Time) {
 		k = b.clock(c.Name, now)
 	}
 	b.view.Containers, b.clocks = append(b.view.Containers, started), append(b.clocks, k)
+	b.begun(c, started.ID)
+}
+
+// begun records that the startup probe of a container, if it has one, has succeeded.
+func (b *body) begun(c *corev1.Container, id string) {
+	if c == nil || c.StartupProbe == nil {
+		return
+	}
+	if b.view.Memory.Started == nil {
+		b.view.Memory.Started = map[string]bool{}
+	}
+	b.view.Memory.Started[id] = true
 }
 
 // clock returns the clock of a container that was started at the given time.
 func (b *body) clock(name string, at time.Time) clock {
 	var k clock
-	if b.life.Ends {
+	c, isInit := lifecycle.Spec(b.view.Pod, name)
+	if b.life.Ends && !isInit { // sidecars run until they are stopped
 		k.ends = at.Add(b.life.Run)
 	}
-	c := b.spec(name)
 	delay := b.life.ReadyDelay
 	if c != nil && c.ReadinessProbe != nil {
 		k.asked = true

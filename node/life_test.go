@@ -1,0 +1,257 @@
+package node_test
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/sampan-io/sampan/client"
+	"github.com/sampan-io/sampan/node"
+)
+
+// A scripted runtime is a simulated one whose commands a test answers, and that records what it is asked for. It answers no
+// probes itself, so the agent runs them.
+type scripted struct {
+	node.Runtime
+	exec func(cmd []string) int32 // the exit code
+
+	mu    sync.Mutex
+	calls []string // guarded by mu
+}
+
+func (s *scripted) note(words ...string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.calls = append(s.calls, strings.Join(words, " "))
+}
+
+func (s *scripted) noted() []string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Clone(s.calls)
+}
+
+// name returns the name of a container by its ID.
+func (s *scripted) name(id string) string {
+	status, err := s.ContainerStatus(context.Background(), id)
+	if err != nil {
+		return id
+	}
+	return status.GetMetadata().GetName()
+}
+
+func (s *scripted) ExecSync(_ context.Context, id string, cmd []string, _ time.Duration) (*cri.ExecSyncResponse, error) {
+	s.note("exec", s.name(id), strings.Join(cmd, " "))
+	return &cri.ExecSyncResponse{ExitCode: s.exec(cmd), Stdout: []byte("output")}, nil
+}
+
+func (s *scripted) StopContainer(ctx context.Context, id string, grace time.Duration) error {
+	s.note("stop", s.name(id), grace.String())
+	return s.Runtime.StopContainer(ctx, id, grace)
+}
+
+func (s *scripted) UpdateContainerResources(ctx context.Context, id string, r *cri.LinuxContainerResources) error {
+	s.note("update", s.name(id), resource.NewQuantity(r.GetMemoryLimitInBytes(), resource.BinarySI).String())
+	return s.Runtime.UpdateContainerResources(ctx, id, r)
+}
+
+// withScript runs f with an agent on a scripted runtime.
+func withScript(t *testing.T, exec func(cmd []string) int32, f func(r *rig, s *scripted)) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t)
+		s := &scripted{Runtime: r.rt, exec: exec}
+		r.opts.Runtime = s
+		stop := r.start()
+		<-r.node.Ready()
+		f(r, s)
+		stop()
+	})
+}
+
+func command(words ...string) *corev1.ExecAction { return &corev1.ExecAction{Command: words} }
+
+func (r *rig) remove(name string) {
+	r.Helper()
+	if err := client.Pods.Delete(r.Context(), r.api, "default", name, metav1.DeleteOptions{GracePeriodSeconds: new(int64(30))}); err != nil {
+		r.Fatal(err)
+	}
+}
+
+// awaitEvent waits for an event whose message begins so.
+func (r *rig) awaitEvent(message string) {
+	r.Helper()
+	r.api.Await(r, func() error {
+		for _, e := range r.events() {
+			if strings.HasPrefix(e.Message, message) {
+				return nil
+			}
+		}
+		return fmt.Errorf("no event %q", message)
+	})
+}
+
+func TestLivenessProbeRestartsContainer(t *testing.T) {
+	withScript(t, func([]string) int32 { return 1 }, func(r *rig, s *scripted) {
+		grace := int64(7)
+		r.create(webPod("web", func(p *corev1.Pod) {
+			p.Spec.Containers[0].LivenessProbe = &corev1.Probe{
+				ProbeHandler: corev1.ProbeHandler{Exec: command("check")}, PeriodSeconds: 2, FailureThreshold: 2, TerminationGracePeriodSeconds: &grace,
+			}
+		}))
+		r.await("web", "restarted", func(p *corev1.Pod) bool {
+			return p != nil && len(p.Status.ContainerStatuses) == 1 && p.Status.ContainerStatuses[0].RestartCount == 1
+		})
+		if want := []string{"exec web check", "exec web check", "stop web 7s"}; !slices.Equal(s.noted()[:3], want) {
+			t.Errorf("calls %q, want %q", s.noted(), want)
+		}
+		for _, want := range []string{"Liveness probe failed: output", "Container web failed liveness probe, will be restarted"} {
+			r.awaitEvent(want)
+		}
+	})
+}
+
+func TestStartupProbeHoldsBackOthers(t *testing.T) {
+	var mu sync.Mutex
+	started := false
+	withScript(t, func(cmd []string) int32 {
+		mu.Lock()
+		defer mu.Unlock()
+		if cmd[0] == "started" && !started {
+			return 1
+		}
+		return 0
+	}, func(r *rig, s *scripted) {
+		r.create(webPod("web", func(p *corev1.Pod) {
+			c := &p.Spec.Containers[0]
+			c.StartupProbe = &corev1.Probe{ProbeHandler: corev1.ProbeHandler{Exec: command("started")}, PeriodSeconds: 1, FailureThreshold: 30}
+			c.ReadinessProbe = &corev1.Probe{ProbeHandler: corev1.ProbeHandler{Exec: command("ready")}, PeriodSeconds: 1}
+		}))
+		r.await("web", "running", inPhase(corev1.PodRunning))
+		time.Sleep(10 * time.Second) // in the bubble
+		if p := r.pod("web"); *p.Status.ContainerStatuses[0].Started || isReady(p) || slices.Contains(s.noted(), "exec web ready") {
+			t.Errorf("before the startup probe: %s, calls %q, want neither started nor probed for readiness", brief(p), s.noted())
+		}
+		mu.Lock()
+		started = true
+		mu.Unlock()
+		r.await("web", "ready", isReady)
+	})
+}
+
+func TestHooksOfContainer(t *testing.T) {
+	withScript(t, func(cmd []string) int32 {
+		time.Sleep(4 * time.Second) // in the bubble
+		return 0
+	}, func(r *rig, s *scripted) {
+		r.create(webPod("web", func(p *corev1.Pod) {
+			p.Spec.Containers[0].Lifecycle = &corev1.Lifecycle{
+				PostStart: &corev1.LifecycleHandler{Exec: command("begin")}, PreStop: &corev1.LifecycleHandler{Exec: command("end")},
+			}
+		}))
+		r.await("web", "creating", waits("ContainerCreating"))
+		r.await("web", "ready", isReady)
+		r.remove("web")
+		r.await("web", "gone", gone)
+		if want := []string{"exec web begin", "exec web end", "stop web 26s"}; !slices.Equal(s.noted(), want) {
+			t.Errorf("calls %q, want %q", s.noted(), want)
+		}
+	})
+}
+
+func TestFailedPostStartHookEndsContainer(t *testing.T) {
+	withScript(t, func([]string) int32 { return 1 }, func(r *rig, _ *scripted) {
+		r.create(webPod("web", func(p *corev1.Pod) {
+			p.Spec.Containers[0].Lifecycle = &corev1.Lifecycle{PostStart: &corev1.LifecycleHandler{Exec: command("begin")}}
+		}))
+		r.await("web", "held back", waits("CrashLoopBackOff"))
+		r.awaitEvent("PostStartHook failed")
+		r.awaitEvent("FailedPostStartHook")
+	})
+}
+
+func TestSidecarsEndLast(t *testing.T) {
+	withScript(t, func([]string) int32 { return 0 }, func(r *rig, s *scripted) {
+		always := corev1.ContainerRestartPolicyAlways
+		r.create(webPod("web", func(p *corev1.Pod) {
+			for _, name := range []string{"a", "b"} {
+				p.Spec.InitContainers = append(p.Spec.InitContainers, corev1.Container{Name: name, Image: "demo:v1", RestartPolicy: &always})
+			}
+		}))
+		r.await("web", "ready", isReady)
+		r.remove("web")
+		r.await("web", "gone", gone)
+		var order []string
+		for _, call := range s.noted() {
+			order = append(order, strings.Fields(call)[1])
+		}
+		if want := []string{"web", "b", "a"}; !slices.Equal(order, want) {
+			t.Errorf("stopped in the order %q, want %q", order, want)
+		}
+	})
+}
+
+func TestEphemeralContainerIsStarted(t *testing.T) {
+	inBubble(t, func(r *rig) {
+		r.create(webPod("web"))
+		r.await("web", "ready", isReady)
+		patch := []byte(`{"spec":{"ephemeralContainers":[{"name":"shell","image":"demo:v1"}]}}`)
+		if _, err := client.Pods.Patch(r.Context(), r.api, "default", "web", types.StrategicMergePatchType, patch, ""); err != nil {
+			t.Fatal(err)
+		}
+		r.await("web", "debugged", func(p *corev1.Pod) bool {
+			return len(p.Status.EphemeralContainerStatuses) == 1 && p.Status.EphemeralContainerStatuses[0].State.Running != nil
+		})
+	})
+}
+
+func TestResizeInPlace(t *testing.T) {
+	withScript(t, func([]string) int32 { return 0 }, func(r *rig, s *scripted) {
+		limit := func(memory string) corev1.ResourceRequirements {
+			l := corev1.ResourceList{corev1.ResourceMemory: resource.MustParse(memory)}
+			return corev1.ResourceRequirements{Limits: l, Requests: l}
+		}
+		r.create(webPod("web", func(p *corev1.Pod) { p.Spec.Containers[0].Resources = limit("64Mi") }))
+		r.await("web", "ready", isReady)
+		resize := func(memory string) {
+			patch := []byte(`{"spec":{"containers":[{"name":"web","resources":{"limits":{"memory":"` + memory + `"},"requests":{"memory":"` + memory + `"}}}]}}`)
+			if _, err := client.Pods.Patch(r.Context(), r.api, "default", "web", types.StrategicMergePatchType, patch, ""); err != nil {
+				t.Fatal(err)
+			}
+		}
+		has := func(memory string) func(*corev1.Pod) bool {
+			return func(p *corev1.Pod) bool {
+				res := p.Status.ContainerStatuses[0].Resources
+				return res != nil && res.Limits.Memory().Cmp(resource.MustParse(memory)) == 0
+			}
+		}
+		resize("128Mi")
+		r.await("web", "resized", has("128Mi"))
+		r.awaitEvent("Pod resize completed: ")
+		resize("100000Gi")
+		pending := func(p *corev1.Pod) bool {
+			return slices.ContainsFunc(p.Status.Conditions, func(c corev1.PodCondition) bool {
+				return c.Type == corev1.PodResizePending && c.Reason == corev1.PodReasonDeferred
+			})
+		}
+		if p := r.await("web", "deferred", pending); !has("128Mi")(p) {
+			t.Errorf("resources %v, want those from before", p.Status.ContainerStatuses[0].Resources)
+		}
+		resize("32Mi")
+		r.await("web", "small again", has("32Mi"))
+		r.await("web", "no longer deferred", func(p *corev1.Pod) bool { return !pending(p) })
+		if want := []string{"update web 128Mi", "update web 32Mi"}; !slices.Equal(s.noted(), want) {
+			t.Errorf("calls %q, want %q", s.noted(), want)
+		}
+	})
+}

@@ -1,0 +1,298 @@
+package node
+
+import (
+	"context"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/sampan-io/sampan/internal/podstate"
+	"github.com/sampan-io/sampan/internal/run"
+	"github.com/sampan-io/sampan/node/crispec"
+	"github.com/sampan-io/sampan/node/eviction"
+	"github.com/sampan-io/sampan/node/lifecycle"
+	"github.com/sampan-io/sampan/node/stats"
+)
+
+const (
+	// watchPeriod is how often the node compares what it has with the thresholds, as in Kubernetes.
+	watchPeriod = 10 * time.Second
+	// remeasure is how often the local storage of pods with limits is measured if the file system has not changed.
+	remeasure = 5 * time.Minute
+	// transition is how long a condition like DiskPressure holds after its last cause, as in Kubernetes.
+	transition = 5 * time.Minute
+	// evictionWait is how long the node waits for an evicted pod to end before it evicts another one, as in Kubernetes.
+	evictionWait = 30 * time.Second
+
+	// After so many files, the measurement of a directory pauses: it takes a twentieth of a processor at most.
+	walkBatch = 256
+	walkShare = 20
+)
+
+// pressure is what the node has too little of.
+type pressure struct {
+	monitor eviction.Monitor
+	// conditions holds the names of the node's conditions that are True. Guarded by Node.mu.
+	conditions []corev1.NodeConditionType
+	// disk is the state of the file system when local storage was last measured, at the time measured.
+	disk     [2]uint64
+	measured time.Time
+}
+
+// watchPressure evicts pods until ctx is cancelled. An idle node reads two files and the state of one file system every ten
+// seconds. Directories are read only if a running pod has a limit and the file system has changed, or if pods have to be
+// compared.
+func (n *Node) watchPressure(ctx context.Context) error {
+	ticker := time.NewTicker(watchPeriod)
+	defer ticker.Stop()
+	for {
+		err := run.Catch(func() error { n.relieve(ctx, time.Now()); return nil })
+		if err != nil {
+			n.log.Error("panic while looking for pods to evict, will try again", "err", err)
+		}
+		select {
+		case <-ticker.C:
+		case <-ctx.Done():
+			return nil
+		}
+	}
+}
+
+// relieve ends pods that exceed their limits of local storage or, if the node lacks something, the first pod in the order of
+// eviction.
+func (n *Node) relieve(ctx context.Context, now time.Time) {
+	values, disk := n.observe(now)
+	short, conditions := n.pressure.monitor.Observe(values, now)
+	n.setPressure(conditions)
+	p := &n.pressure
+	if disk != p.disk || now.Sub(p.measured) >= remeasure {
+		p.disk, p.measured = disk, now
+		if n.evictExceeding(ctx) {
+			return
+		}
+	}
+	if len(short) == 0 {
+		return
+	}
+	s := short[0]
+	n.recorder.EventFor(n.reference(), corev1.EventTypeWarning, "EvictionThresholdMet", "Attempting to reclaim %s", s.Resource)
+	pods := n.usage(ctx, s.Resource != corev1.ResourceMemory, func(*corev1.Pod) bool { return true })
+	victim, message := eviction.Victim(s, pods)
+	if victim == nil {
+		n.log.Warn("the node lacks a resource, and there is no pod to evict", "resource", s.Resource)
+		return
+	}
+	n.evict(ctx, victim.Pod, message, true)
+}
+
+// observe reads the signals, and the free space and inodes of the node's file system.
+func (n *Node) observe(now time.Time) (map[eviction.Signal]eviction.Observation, [2]uint64) {
+	values := map[eviction.Signal]eviction.Observation{}
+	var disk [2]uint64
+	if fs := stats.OfFileSystem(n.opts.RootDir, now); fs != nil {
+		disk = [2]uint64{*fs.AvailableBytes, *fs.InodesFree}
+		space := eviction.Observation{Available: int64(*fs.AvailableBytes), Capacity: int64(*fs.CapacityBytes)}
+		files := eviction.Observation{Available: int64(*fs.InodesFree), Capacity: int64(*fs.Inodes)}
+		// Images are on the same file system.
+		values[eviction.NodeFsAvailable], values[eviction.ImageFsAvailable] = space, space
+		values[eviction.NodeFsInodes], values[eviction.ImageFsInodes] = files, files
+	}
+	if m, err := stats.OfMemory(now); err == nil {
+		values[eviction.MemoryAvailable] = eviction.Observation{Available: int64(*m.AvailableBytes), Capacity: n.machine.capacity.Memory().Value()}
+	}
+	if o, ok := processIDs(); ok {
+		values[eviction.PIDAvailable] = o
+	}
+	return values, disk
+}
+
+// processIDs returns how many threads the kernel can still start.
+func processIDs() (eviction.Observation, bool) {
+	limit, err := strconv.ParseInt(oneOf("/proc/sys/kernel/pid_max"), 10, 64)
+	load := strings.Fields(oneOf("/proc/loadavg"))
+	if err != nil || len(load) < 4 {
+		return eviction.Observation{}, false
+	}
+	_, total, _ := strings.Cut(load[3], "/")
+	threads, err := strconv.ParseInt(total, 10, 64)
+	return eviction.Observation{Available: limit - threads, Capacity: limit}, err == nil
+}
+
+// setPressure makes the conditions of the node those given, and publishes them if they have changed.
+func (n *Node) setPressure(conditions []corev1.NodeConditionType) {
+	n.mu.Lock()
+	old := n.pressure.conditions
+	n.pressure.conditions = conditions
+	n.mu.Unlock()
+	if !slices.Equal(old, conditions) {
+		n.health.notify(true)
+	}
+}
+
+// under reports which conditions of pressure hold.
+func (n *Node) under() []corev1.NodeConditionType {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.pressure.conditions
+}
+
+// evictExceeding ends the pods that use more local storage than they may, and reports whether there were any.
+func (n *Node) evictExceeding(ctx context.Context) bool {
+	found := false
+	for _, p := range n.usage(ctx, true, eviction.Limited) {
+		if message := eviction.Exceeded(&p); message != "" && !eviction.Critical(p.Pod) {
+			n.evict(ctx, p.Pod, message, false)
+			found = true
+		}
+	}
+	return found
+}
+
+// evict ends a pod within a second, and waits until it has ended or for a limited time.
+func (n *Node) evict(ctx context.Context, pod *corev1.Pod, message string, disrupted bool) {
+	n.mu.Lock()
+	w := n.workers[pod.UID]
+	n.mu.Unlock()
+	if w == nil {
+		return
+	}
+	n.log.Info("evicting a pod", "pod", pod.Namespace+"/"+pod.Name, "message", message)
+	w.post(func() {
+		if w.view.Finished() {
+			return
+		}
+		grace := time.Second
+		w.event(corev1.EventTypeWarning, eviction.Reason, "%s", message)
+		w.fail(lifecycle.Verdict{Reason: eviction.Reason, Message: message, Grace: &grace, Disrupted: disrupted}, time.Now())
+	})
+	limited, cancel := context.WithTimeout(ctx, evictionWait)
+	defer cancel()
+	for {
+		state, changed := w.status()
+		if state.over || podstate.FinishedIn(&state.pod.Status) {
+			return
+		}
+		select {
+		case <-changed:
+		case <-limited.Done():
+			return
+		}
+	}
+}
+
+// usage returns what the running pods use that are wanted, with local storage if disk is true.
+func (n *Node) usage(ctx context.Context, disk bool, wanted func(*corev1.Pod) bool) []eviction.Pod {
+	var list []eviction.Pod
+	for _, w := range n.allWorkers() {
+		state, _ := w.status()
+		if state.over || state.pod.Name == "" || podstate.FinishedIn(&state.pod.Status) || !wanted(state.pod) {
+			continue
+		}
+		p := eviction.Pod{Pod: state.pod, Containers: map[string]eviction.Use{}, Volumes: map[string]int64{}}
+		n.memoryOf(ctx, &p)
+		if disk {
+			n.storageOf(ctx, &p)
+		}
+		list = append(list, p)
+	}
+	return list
+}
+
+// memoryOf fills in the memory and the processes of a pod. What the runtime does not know stays 0.
+func (n *Node) memoryOf(ctx context.Context, p *eviction.Pod) {
+	all, err := n.opts.Runtime.ListPodSandboxStats(ctx, &cri.PodSandboxStatsFilter{LabelSelector: map[string]string{crispec.PodUID: string(p.UID)}})
+	if err != nil {
+		return
+	}
+	for _, s := range all {
+		p.Memory += int64(s.GetLinux().GetMemory().GetWorkingSetBytes().GetValue())
+		p.Processes += int64(s.GetLinux().GetProcess().GetProcessCount().GetValue())
+		for _, c := range s.GetLinux().GetContainers() {
+			name := c.GetAttributes().GetMetadata().GetName()
+			u := p.Containers[name]
+			u.Memory += int64(c.GetMemory().GetWorkingSetBytes().GetValue())
+			p.Containers[name] = u
+		}
+	}
+}
+
+// storageOf fills in the local storage of a pod.
+func (n *Node) storageOf(ctx context.Context, p *eviction.Pod) {
+	layers, err := n.opts.Runtime.ListContainerStats(ctx, &cri.ContainerStatsFilter{LabelSelector: map[string]string{crispec.PodUID: string(p.UID)}})
+	if err == nil {
+		for _, l := range layers {
+			name := l.GetAttributes().GetMetadata().GetName()
+			u := p.Containers[name]
+			u.Disk += int64(l.GetWritableLayer().GetUsedBytes().GetValue())
+			p.Inodes += int64(l.GetWritableLayer().GetInodesUsed().GetValue())
+			p.Containers[name] = u
+		}
+	}
+	if dir := n.logs(p.Pod); dir != "" {
+		for _, list := range [][]corev1.Container{p.Spec.InitContainers, p.Spec.Containers} {
+			for i := range list {
+				bytes, _ := diskUse(ctx, filepath.Join(dir, list[i].Name))
+				u := p.Containers[list[i].Name]
+				u.Disk += bytes
+				p.Containers[list[i].Name] = u
+			}
+		}
+	}
+	for i := range p.Spec.Volumes {
+		v := &p.Spec.Volumes[i]
+		if v.EmptyDir == nil || v.EmptyDir.Medium != corev1.StorageMediumDefault {
+			continue
+		}
+		bytes, files := diskUse(ctx, n.files.path(p.Pod, v))
+		p.Volumes[v.Name] = bytes
+		p.Inodes += files
+	}
+}
+
+// diskUse returns the space and the number of files below a directory, without crossing into other file systems. It takes its
+// time: it pauses after some files. A file with several names counts once for each.
+func diskUse(ctx context.Context, dir string) (bytes, files int64) {
+	device, _, ok := blocks(dir)
+	if !ok {
+		return 0, 0
+	}
+	began := time.Now()
+	_ = filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+		if err != nil {
+			return nil // it has just been removed
+		}
+		on, size, ok := blocks(path)
+		if ok && on != device {
+			if d.IsDir() {
+				return fs.SkipDir
+			}
+			return nil
+		}
+		bytes += size
+		if files++; files%walkBatch == 0 {
+			run.Pause(ctx, walkShare*time.Since(began))
+			began = time.Now()
+		}
+		return nil
+	})
+	return bytes, files
+}
+
+// blocks returns the device of a file and the space that it takes.
+func blocks(path string) (device uint64, size int64, ok bool) {
+	info, err := os.Lstat(path)
+	if err != nil {
+		return 0, 0, false
+	}
+	return stats.Blocks(info)
+}

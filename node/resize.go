@@ -1,0 +1,169 @@
+package node
+
+import (
+	"context"
+	"encoding/json"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/sampan-io/sampan/node/crispec"
+	"github.com/sampan-io/sampan/node/lifecycle"
+	"github.com/sampan-io/sampan/scheduler/plugin"
+)
+
+// Resize in place: a change of the resources of a pod through the subresource resize is granted by the node, if what it has
+// left suffices, and then applied to each running container by the runtime. What was granted and applied is in the status of
+// the pod, from which another agent goes on.
+
+// adoptResources restores the granted and applied resources from the status of a pod. Containers that do not run get those
+// of the specification.
+func (w *worker) adoptResources(pod *corev1.Pod) {
+	r := &w.view.Memory.Resize
+	for _, list := range [][]corev1.ContainerStatus{pod.Status.InitContainerStatuses, pod.Status.ContainerStatuses} {
+		for i := range list {
+			if s := &list[i]; s.Resources != nil && s.State.Running != nil {
+				r.Allocated[s.Name] = *s.Resources
+			}
+		}
+	}
+	resizable(pod, func(c *corev1.Container) {
+		if _, known := r.Allocated[c.Name]; !known {
+			r.Allocated[c.Name] = c.Resources
+		}
+	})
+}
+
+// resizable calls f for each container of a pod whose resources can change while it runs.
+func resizable(pod *corev1.Pod, f func(*corev1.Container)) {
+	for i := range pod.Spec.InitContainers {
+		if c := &pod.Spec.InitContainers[i]; lifecycle.IsSidecar(c) {
+			f(c)
+		}
+	}
+	for i := range pod.Spec.Containers {
+		f(&pod.Spec.Containers[i])
+	}
+}
+
+// allocate asks the node for the resources of the specification, if they are not those that it has granted.
+func (w *worker) allocate() {
+	r, pod, same := &w.view.Memory.Resize, w.view.Pod, true
+	resizable(pod, func(c *corev1.Container) {
+		same = same && lifecycle.SameResources(r.Allocated[c.Name], c.Resources)
+	})
+	if same || w.view.Finished() || w.view.Deleting() {
+		r.Pending = lifecycle.Verdict{}
+		return
+	}
+	if refusal := w.n.regrant(w.uid, pod, r.Allocated); refusal != nil {
+		pending := lifecycle.Verdict{Reason: corev1.PodReasonDeferred, Message: refusal.Message}
+		if r.Pending != pending {
+			r.Pending = pending
+			w.event(corev1.EventTypeWarning, "ResizeDeferred", "Pod resize Deferred: %s", resizeSummary(pod, refusal.Message))
+		}
+		return
+	}
+	resizable(pod, func(c *corev1.Container) { r.Allocated[c.Name] = c.Resources })
+	r.Pending, r.Error, r.Retry = lifecycle.Verdict{}, "", time.Time{}
+	if w.view.Resizing() {
+		w.resizing = true
+		w.event(corev1.EventTypeNormal, "ResizeStarted", "Pod resize started: %s", resizeSummary(pod, ""))
+	}
+}
+
+// resized reports the end of a resize in an event.
+func (w *worker) resized() {
+	if w.resizing && !w.view.Resizing() {
+		w.resizing = false
+		w.event(corev1.EventTypeNormal, "ResizeCompleted", "Pod resize completed: %s", resizeSummary(w.view.Pod, ""))
+	}
+}
+
+// resizeSummary is the end of the messages about a resize, as upstream's kubelet has it.
+func resizeSummary(pod *corev1.Pod, failure string) string {
+	type container struct {
+		Name      string                      `json:"name"`
+		Resources corev1.ResourceRequirements `json:"resources"`
+	}
+	summary := struct {
+		InitContainers []container `json:"initContainers,omitempty"`
+		Containers     []container `json:"containers,omitempty"`
+		Generation     int64       `json:"generation"`
+		Error          string      `json:"error,omitempty"`
+	}{Generation: pod.Generation, Error: failure}
+	for i := range pod.Spec.InitContainers {
+		summary.InitContainers = append(summary.InitContainers, container{pod.Spec.InitContainers[i].Name, pod.Spec.InitContainers[i].Resources})
+	}
+	for i := range pod.Spec.Containers {
+		summary.Containers = append(summary.Containers, container{pod.Spec.Containers[i].Name, pod.Spec.Containers[i].Resources})
+	}
+	b, err := json.Marshal(summary)
+	if err != nil {
+		return "" // quantities always encode
+	}
+	return string(b)
+}
+
+// regrant counts a pod with the resources of its specification in place of those granted before, if the node has them.
+// Otherwise it returns why not, and the pod is tried again when another one has freed its resources.
+func (n *Node) regrant(uid types.UID, pod *corev1.Pod, granted map[string]corev1.ResourceRequirements) *lifecycle.Rejection {
+	wanted, old := pod.DeepCopy(), pod.DeepCopy()
+	for _, p := range []*corev1.Pod{wanted, old} {
+		p.Status.InitContainerStatuses, p.Status.ContainerStatuses = nil, nil
+	}
+	resizable(old, func(c *corev1.Container) { c.Resources = granted[c.Name] })
+	object := n.object()
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.taken.Unplace(uid)
+	n.taken.SetNode(object)
+	counted := plugin.NewPod(wanted)
+	refusal := lifecycle.Fits(counted, n.taken.Snapshot.Node(n.opts.Name))
+	if refusal != nil {
+		counted = plugin.NewPod(old)
+		n.deferred[uid] = true
+	} else {
+		delete(n.deferred, uid)
+	}
+	n.taken.Place(counted, n.opts.Name)
+	return refusal
+}
+
+// freed ends the count of a pod, and has the workers of pods try again whose resize was deferred. The caller holds mu.
+func (n *Node) freed(uid types.UID) {
+	n.taken.Unplace(uid)
+	delete(n.deferred, uid)
+	for other := range n.deferred {
+		if w := n.workers[other]; w != nil {
+			w.post(w.allocate)
+		}
+	}
+}
+
+// apply has the runtime apply the granted resources to a running container.
+func (w *worker) apply(a lifecycle.Action, now time.Time) {
+	spec, _ := lifecycle.Spec(w.view.Pod, a.Container)
+	c := *spec
+	c.Resources = w.view.Memory.Resize.Allocated[c.Name]
+	qos := w.view.Pod.Status.QOSClass
+	if qos == "" {
+		qos = lifecycle.QOS(w.view.Pod)
+	}
+	asked := crispec.Resources(w.view.Pod, qos, &c, w.n.machine.spec())
+	w.begin(a, now, false, func(ctx context.Context) func() {
+		err := w.n.opts.Runtime.UpdateContainerResources(ctx, a.ID, asked)
+		return func() {
+			r := &w.view.Memory.Resize
+			switch {
+			case ctx.Err() != nil:
+			case err == nil:
+				r.Applied[a.ID], r.Error, r.Retry = c.Resources, "", time.Time{}
+			default:
+				r.Error, r.Retry = sentence(err), time.Now().Add(retryPause)
+				w.event(corev1.EventTypeWarning, "ResizeError", "Pod resize error: %s", resizeSummary(w.view.Pod, r.Error))
+			}
+		}
+	})
+}
