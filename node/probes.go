@@ -155,10 +155,11 @@ func (w *worker) answered(ctx context.Context, p *probing, err error) {
 	case errors.As(err, &warning):
 		w.containerEvent(name, corev1.EventTypeWarning, "ProbeWarning", "%s probe warning: %s", kind, warning.Text)
 		err = nil
-	case err != nil && !p.counter.Starting():
-		w.containerEvent(name, corev1.EventTypeWarning, "Unhealthy", "%s probe failed: %v", kind, err)
 	}
 	p.counter.Answer(err == nil, now)
+	if err != nil && !p.counter.Starting() {
+		w.containerEvent(name, corev1.EventTypeWarning, "Unhealthy", "%s probe failed: %v", kind, err)
+	}
 	m, id := &w.view.Memory, p.key.id
 	switch kind {
 	case probe.Readiness:

@@ -41,8 +41,8 @@ type Counter struct {
 	// Next is when to probe again.
 	Next time.Time
 
-	kind  Kind
 	probe *corev1.Probe
+	begin time.Time // of the first probe
 	last  bool
 	run   int32         // answers like the last one in a row
 	eager time.Duration // pause after the next bad answer, until there was a good one; 0 means the period
@@ -56,7 +56,7 @@ const eagerStart = 20 * time.Millisecond
 // NewCounter returns the counter of a container that began to run at the given time. Readiness and startup are probed often
 // at first. The first liveness probe is at the first multiple of the period after the initial delay, as in Kubernetes.
 func NewCounter(kind Kind, p *corev1.Probe, started time.Time) *Counter {
-	c := &Counter{kind: kind, probe: p, eager: eagerStart}
+	c := &Counter{probe: p, eager: eagerStart}
 	delay := time.Duration(p.InitialDelaySeconds) * time.Second
 	if kind == Liveness {
 		c.Verdict, c.eager = true, 0
@@ -64,6 +64,7 @@ func NewCounter(kind Kind, p *corev1.Probe, started time.Time) *Counter {
 		delay = max((delay+period-1)/period, 1) * period
 	}
 	c.Next = started.Add(delay)
+	c.begin = c.Next
 	return c
 }
 
@@ -71,9 +72,9 @@ func NewCounter(kind Kind, p *corev1.Probe, started time.Time) *Counter {
 // its period says, because it has just begun to run.
 func (c *Counter) Starting() bool { return c.eager > 0 }
 
-// pause returns how long to wait after an answer.
-func (c *Counter) pause(ok bool) time.Duration {
-	if ok || c.eager == 0 || c.eager >= c.period() {
+// pause returns how long to wait after an answer at the given time. A container is probed often for one period.
+func (c *Counter) pause(ok bool, at time.Time) time.Duration {
+	if ok || c.eager == 0 || at.Sub(c.begin) >= c.period() || c.eager >= c.period() {
 		c.eager = 0
 		return c.period()
 	}
@@ -86,7 +87,7 @@ func (c *Counter) pause(ok bool) time.Duration {
 // first one and the end of the frequent probes do not count: a container has as much time to start as its author gave it.
 func (c *Counter) Answer(ok bool, at time.Time) bool {
 	early := c.run > 0 && c.Starting()
-	c.Next = at.Add(c.pause(ok))
+	c.Next = at.Add(c.pause(ok, at))
 	if !ok && early && c.Starting() {
 		return false
 	}
@@ -113,7 +114,7 @@ func (c *Counter) Answer(ok bool, at time.Time) bool {
 }
 
 // Skip records that a probe could not be made: only the time of the next one changes.
-func (c *Counter) Skip(at time.Time) { c.Next = at.Add(c.pause(false)) }
+func (c *Counter) Skip(at time.Time) { c.Next = at.Add(c.pause(false, at)) }
 
 func (c *Counter) period() time.Duration {
 	if c.probe.PeriodSeconds > 0 {
